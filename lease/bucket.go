@@ -1,0 +1,278 @@
+package lease
+
+import "time"
+
+// Bucket is the reference central bucket of one key: design.md section 4, step by step, in integers.
+//
+// MemoryStore and the simulator serve from it, and the Lua scripts are tested to agree with it to the last
+// bit. Times are the server's, in microseconds since 1970, and come in as arguments. The zero value is a
+// bucket that does not exist yet. It may not be shared between goroutines without a lock.
+//
+// Why (1) holds: with o the true unspent holdings, o <= O (the ledger), because a holding only shrinks
+// between reports and the holder's deadline is never later than the bucket's. Settling creates tokens at the
+// limit's rate and never above B + E - O; everything else moves tokens between the level and the ledger or
+// drops them. So level + o <= B + E always, it grows at the rate at most, and every admitted token leaves it.
+type Bucket struct {
+	state   bucketState
+	config  Config
+	scales  [LimitsMax]scale
+	records map[string]*record
+
+	// fairness off: the model checker leaves the doubles out of its state. Nothing else sets it.
+	unfair bool
+	// variant switches one rule off, so that a test can show that the rule is needed. Nothing else sets it.
+	variant variant
+}
+
+// bucketState is everything that a call changes; it is a value, so that a refused call leaves no trace.
+type bucketState struct {
+	exists  bool
+	now     int64 // t: the time up to which levels are settled
+	epoch   int64 // which incarnation of the bucket this is
+	counter int64 // calls executed
+	created int64
+	frozen  int64 // no refill before this time
+	ttl     int64 // T, microseconds
+
+	level [LimitsMax]int64 // b_k, units
+	rest  [LimitsMax]int64 // microseconds already waited towards the next tick, below scale.tick
+
+	ring ring
+	fair fair
+}
+
+// record is what the bucket remembers of one holder. A record whose slice has left the ring is as good as
+// absent, so it does not matter when it is deleted.
+type record struct {
+	seq     int64
+	epoch   int64
+	place   place
+	held    int64
+	weight  int64
+	granted int64 // the stored grant, answered again to a retry
+	void    bool
+	debit   debit
+}
+
+// variant is a rule of the protocol switched off or altered; every one must be caught by a test.
+type variant int
+
+const (
+	asDesigned variant = iota
+	variantCreditUnknown
+	variantAbsentMeansEmpty
+	variantShrinkMovesExpiry
+	variantRefillAfterForget
+	variantRefillAfterReport
+	variantNoClip
+	variantNoSeqCheck
+	variantVoidAsKnown
+)
+
+// Call executes one lease call at server time now. The answer is written to g, which the caller owns.
+// An error that wraps ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves the bucket as it was.
+func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if !b.state.exists || !r.Config.Equal(b.config) || micros(r.Config.TTL) != b.state.ttl {
+		if err := r.Config.Validate(); err != nil {
+			return err
+		}
+	}
+	saved, savedConfig, savedScales := b.state, b.config, b.scales
+
+	from := b.settle(now) // steps 1 to 3
+	b.follow(r)           // the changes of step 2
+	s := &b.state
+	s.counter++
+
+	rec := b.records[r.Holder]
+	var at place
+	live := false
+	if rec != nil && rec.epoch == s.epoch {
+		at, live = s.ring.locate(rec.place, s.now)
+	}
+
+	// Step 4.
+	if live && b.variant != variantNoSeqCheck {
+		if r.Seq < rec.seq {
+			b.state, b.config, b.scales = saved, savedConfig, savedScales
+			return ErrStale
+		}
+		if r.Seq == rec.seq {
+			b.reply(r, rec, g)
+			return nil
+		}
+	}
+
+	// Step 5.
+	known := live && r.Remaining+r.Returned <= rec.held
+	remaining := r.Remaining
+	switch {
+	case known:
+		s.ring.add(at.slice, r.Remaining-rec.held, 0)
+	case b.variant == variantVoidAsKnown && live:
+		s.ring.add(at.slice, -rec.held, 0)
+		s.ring.add(at.slice, r.Remaining, 0)
+		known = true
+	case b.variant == variantAbsentMeansEmpty && !live:
+		s.ring.add(s.ring.place(s.now, s.ttl).slice, r.Remaining, 0)
+		known = true
+	default:
+		remaining = 0
+	}
+	held := remaining
+	if rec == nil {
+		rec = new(record)
+		if b.records == nil {
+			b.records = make(map[string]*record)
+		}
+		b.records[r.Holder] = rec
+	}
+	if live {
+		s.ring.add(at.slice, 0, -rec.weight)
+	} else {
+		rec.debit = s.fair.open(b.fairView(r))
+		at = place{slice: -1}
+	}
+	if b.variant == variantRefillAfterReport {
+		b.refill(from, s.now)
+	}
+
+	// Step 6.
+	b.credit(r, known || b.variant == variantCreditUnknown)
+
+	// Step 7. The whole holding moves to its new slice, never to an earlier one.
+	granted := b.draw(r, rec, s.ring.ledger()-remaining, s.ring.weightSum() == 0)
+	waited := min(granted, r.Waiting)
+	held += granted - waited
+	to := s.ring.place(s.now, s.ttl)
+	if to.slice < at.slice {
+		to = at
+	}
+	if known {
+		s.ring.add(at.slice, -remaining, 0)
+		s.ring.add(to.slice, remaining, 0)
+	}
+	s.ring.add(to.slice, granted-waited, r.Weight)
+
+	rec.seq, rec.epoch, rec.place = r.Seq, s.epoch, to
+	rec.held, rec.weight, rec.granted, rec.void = held, r.Weight, granted, !known
+	b.reply(r, rec, g)
+	return nil
+}
+
+// credit is step 6: what comes back is added only if the bucket knows the holder's record.
+func (b *Bucket) credit(r *Request, known bool) {
+	s := &b.state
+	ledger := s.ring.ledger()
+	for k := range b.config.Limits {
+		sc := &b.scales[k]
+		full := sc.burst * sc.unit
+		if known {
+			s.level[k] = min(full, s.level[k]+min(r.Returned, sc.burst)*sc.unit)
+			room := max(0, min(sc.burst, sc.burst+b.config.Overcommit-ledger)) * sc.unit
+			s.level[k] = max(s.level[k], min(s.level[k]+min(r.Refund, sc.burst)*sc.unit, room))
+		}
+		s.level[k] = max(0, s.level[k]-min(r.Debt, sc.burst)*sc.unit)
+	}
+}
+
+// draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others is what
+// the other holders hold; alone says that nobody else was active within T.
+func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
+	s := &b.state
+	available := b.available()
+	g := min(r.Want, available)
+	if !b.unfair {
+		v := b.fairView(r)
+		s.fair.advance(v, &rec.debit)
+		g = min(g, s.fair.allow(v, &rec.debit, alone))
+		s.fair.contend(v, r.Want > available && others > 0)
+	}
+	if g < r.Need {
+		g = 0
+	}
+	rec.debit.spend(g)
+	for k := range b.config.Limits {
+		s.level[k] -= g * b.scales[k].unit
+	}
+	return g
+}
+
+// available is the whole tokens that every limit has.
+func (b *Bucket) available() int64 {
+	n := int64(maxUnits)
+	for k := range b.config.Limits {
+		n = min(n, b.state.level[k]/b.scales[k].unit)
+	}
+	return n
+}
+
+// reply fills g from the record's stored grant and the present state.
+func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
+	s := &b.state
+	active := s.ring.weightSum()
+	*g = Grant{
+		Seq:          rec.seq,
+		Granted:      rec.granted,
+		Waited:       min(rec.granted, r.Waiting),
+		Void:         rec.void,
+		Short:        rec.granted < r.Want,
+		Config:       b.config,
+		Epoch:        s.epoch,
+		Counter:      s.counter,
+		ActiveWeight: active,
+		Contended:    s.now < s.fair.contendedUntil,
+		Expiry:       duration(b.expiry()),
+		ServerTime:   s.now,
+	}
+	g.Config.TTL = duration(s.ttl)
+	for k := range b.config.Limits {
+		g.Levels[k] = s.level[k] / b.scales[k].unit
+	}
+	if rec.granted < max(1, r.Need) {
+		g.RetryAfter = duration(b.wait(max(1, r.Need)))
+	}
+	if g.Short && !b.unfair {
+		v := b.fairView(r)
+		m := s.fair.least(v)
+		g.Delay = duration(s.fair.delay(v, rec.debit, m, b.refillTime(m), active == r.Weight, s.ring.ledger() > 0))
+	}
+}
+
+// wait is the microseconds until every level has reached n tokens, if nobody draws.
+func (b *Bucket) wait(n int64) int64 {
+	s := &b.state
+	longest := int64(0)
+	for k := range b.config.Limits {
+		sc := &b.scales[k]
+		missing := min(n, sc.burst)*sc.unit - s.level[k]
+		if missing > 0 {
+			ticks := (missing + sc.step - 1) / sc.step
+			longest = max(longest, ticks*sc.tick-s.rest[k])
+		}
+	}
+	if longest > 0 && s.frozen > s.now {
+		longest += s.frozen - s.now
+	}
+	return longest
+}
+
+// expiry is how long the bucket must be remembered, in microseconds: a forgotten bucket looks like a full one.
+func (b *Bucket) expiry() int64 {
+	s := &b.state
+	longest := int64(0)
+	for k := range b.config.Limits {
+		longest = max(longest, micros(b.scales[k].timeToFull()))
+	}
+	longest += 2*s.ttl + max(0, s.frozen-s.now)
+	if b.config.StartEmpty || b.config.Version.Revision > 0 {
+		longest = max(longest, micros(30*24*time.Hour))
+	}
+	return longest
+}
+
+func micros(d time.Duration) int64    { return int64(d / time.Microsecond) }
+func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

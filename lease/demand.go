@@ -1,0 +1,46 @@
+package lease
+
+import (
+	"math"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// demand estimates attempts per second, denied ones included, as the larger of a fast and a slow
+// exponentially weighted mean: the fast one (half-life Target/2) follows a rise at once, the slow one
+// (4*Target) keeps a pause between two bursts from looking like the end.
+type demand struct {
+	fast, slow float64 // attempts per second
+	seen       int64   // attempts counted so far
+	at         clock.Instant
+}
+
+// observe takes in the total number of attempts up to now. Samples with no time in between are merged with
+// the next: a rate over zero seconds is not a number.
+func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration) {
+	dt := now.Sub(d.at).Seconds()
+	if dt <= 0 {
+		return
+	}
+	rate := float64(max(0, attempts-d.seen)) / dt
+	d.fast += weigh(dt, target.Seconds()/2) * (rate - d.fast)
+	d.slow += weigh(dt, target.Seconds()*4) * (rate - d.slow)
+	d.seen = attempts
+	d.at = now
+}
+
+// weigh is the weight of a sample over dt seconds. It is dt/(dt + halfLife/ln 2) and not 1 - 2^(-dt/halfLife): the
+// two agree for short samples, and a quotient is the same on every machine, which the simulator needs.
+func weigh(dt, halfLife float64) float64 {
+	return dt / (dt + halfLife*math.Log2E)
+}
+
+// rate is d of design.md section 5.
+func (d *demand) rate() float64 { return max(d.fast, d.slow) }
+
+// expected is the number of attempts within span that a Poisson process of the present rate exceeds about
+// once in a thousand times: mean + 3 standard deviations.
+func (d *demand) expected(span time.Duration) float64 { return spread(d.rate() * span.Seconds()) }
+
+func spread(mean float64) float64 { return mean + 3*math.Sqrt(mean) }

@@ -1,0 +1,154 @@
+package lease
+
+import "math"
+
+// fair is the state of weighted max-min sharing: a fair rate per unit of weight, which falls while the
+// level is below its set point and rises while it is above, so that it settles where the holders that want
+// more than their share get exactly it. It cannot break (1): it only ever lowers a grant.
+//
+// It counts in doubles, with + - * / floor ceil min max alone and every product rounded by a conversion,
+// so that Lua, which does the same, agrees to the last bit on every machine.
+type fair struct {
+	share          float64 // tokens per microsecond and unit of weight
+	updated        int64
+	contendedUntil int64
+}
+
+// debit is one holder's side: how much of its share it has not drawn yet.
+type debit struct {
+	allowance float64 // tokens; down to -1
+	last      int64
+}
+
+// fairView is what the sharing looks at, as doubles.
+type fairView struct {
+	now    int64
+	level  float64 // tokens, with their fraction
+	burst  float64
+	rate   float64 // tokens per microsecond
+	target float64 // microseconds
+	ttl    float64 // microseconds
+	weight float64
+	need   float64
+}
+
+// shareRange is how far the share may fall below the rate: a hundred thousand holders of weight 1.
+const shareRange = 1e5
+
+func newFair(now int64, rate float64) fair { return fair{share: rate, updated: now} }
+
+func (b *Bucket) rate() float64 {
+	r := b.scales[0].rate()
+	for k := 1; k < len(b.config.Limits); k++ {
+		r = min(r, b.scales[k].rate())
+	}
+	return r
+}
+
+// fairView describes the tightest of the limits.
+func (b *Bucket) fairView(r *Request) fairView {
+	v := fairView{
+		now:    b.state.now,
+		rate:   b.rate(),
+		target: float64(micros(b.config.Target)),
+		ttl:    float64(b.state.ttl),
+		weight: float64(r.Weight),
+		need:   float64(r.Need),
+	}
+	for k := range b.config.Limits {
+		sc := &b.scales[k]
+		level := float64(b.state.level[k]) / float64(sc.unit)
+		if k == 0 || level < v.level {
+			v.level = level
+		}
+		if k == 0 || float64(sc.burst) < v.burst {
+			v.burst = float64(sc.burst)
+		}
+	}
+	return v
+}
+
+// setPoint is the level that the sharing steers to: what all holders together draw in one Target.
+func (v fairView) setPoint() float64 {
+	return min(v.burst/2, max(1, float64(v.rate*v.target)))
+}
+
+// open is a new holder's allowance: what its share gives it in one Target, so that it need not wait.
+func (f *fair) open(v fairView) debit {
+	return debit{allowance: float64(float64(v.weight*f.share) * v.target), last: v.now}
+}
+
+// advance moves the share and d up to now.
+func (f *fair) advance(v fairView, d *debit) {
+	point := v.setPoint()
+	pull := max(-1, min(1, (v.level-point)/point))
+	x := float64(min(float64(max(v.now-f.updated, 0)), v.target) / v.target * pull)
+	half := x / 2
+	f.share = float64(f.share * ((1 + half) / (1 - half)))
+	f.share = max(v.rate/shareRange, min(v.rate, f.share))
+	f.updated = v.now
+
+	gain := float64(v.weight * f.share)
+	earned := float64(gain * min(float64(max(v.now-d.last, 0)), v.ttl))
+	// The cap forgets what an idle holder would have saved up; a need above it must still be reachable.
+	most := max(1, v.need, float64(2*float64(gain*v.target)))
+	d.allowance = min(d.allowance+earned, most)
+	d.last = v.now
+}
+
+// allow is the most that may be granted. A holder that is alone shares with nobody.
+func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
+	if alone {
+		return maxUnits
+	}
+	// Half of what lies above the set point is free: it would otherwise wait for nobody.
+	most := max(math.Ceil(d.allowance), math.Floor((v.level-v.setPoint())/2))
+	return int64(max(0, min(most, maxUnits)))
+}
+
+// spend takes a grant off the allowance.
+func (d *debit) spend(g int64) { d.allowance = max(-1, d.allowance-float64(g)) }
+
+// contend remembers for two Targets that somebody asked for more than there was while others held tokens.
+func (f *fair) contend(v fairView, short bool) {
+	if short {
+		f.contendedUntil = v.now + int64(2*v.target)
+	}
+}
+
+// least is the number of tokens that the next call after a shortfall waits for.
+func (f *fair) least(v fairView) float64 {
+	share := float64(float64(float64(v.weight*f.share)*v.target) / 2)
+	return max(1, v.need, min(share, v.burst/2))
+}
+
+// delay is the microseconds until the next call of a holder that got less than it wanted: until it has
+// earned m tokens and the bucket has refilled them (refill microseconds), at least half a Target, because
+// an overloaded fleet would otherwise call without pause, and, while others hold tokens that they may give
+// back, no later than it takes to notice.
+func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold bool) int64 {
+	wait := refill
+	if !alone {
+		wait = max(wait, (m-d.allowance)/float64(v.weight*f.share))
+	}
+	wait = max(wait, v.target/2)
+	if othersHold {
+		wait = min(wait, max(float64(2*v.target), min(refill, v.ttl)))
+	}
+	return int64(math.Ceil(min(wait, maxUnits)))
+}
+
+// refillTime is the microseconds until every level has reached m tokens, as a double.
+func (b *Bucket) refillTime(m float64) float64 {
+	s := &b.state
+	longest := 0.0
+	for k := range b.config.Limits {
+		sc := &b.scales[k]
+		missing := float64(min(m, float64(sc.burst))*float64(sc.unit)) - float64(s.level[k])
+		longest = max(longest, float64(missing/float64(sc.step)*float64(sc.tick)))
+	}
+	if longest > 0 && s.frozen > s.now {
+		longest += float64(s.frozen - s.now)
+	}
+	return longest
+}

@@ -1,0 +1,271 @@
+package lease
+
+import (
+	"errors"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// Holder is the control plane of one key in one process: when to call the bucket, how much to ask for, when
+// to deny without a call. It is a pure state machine: time and randomness come in as arguments, the same
+// inputs give the same outputs, and it does no I/O. hybrid runs it behind a lock, the simulator without one.
+//
+// A user of Holder serves requests from Pool, and calls Poll whenever a Take reports low or fails, when
+// requests begin to wait, and at the time that the last Poll returned. Where Poll says so, it opens a call
+// with Build, sends it, and brings the answer to Accept or Fail.
+type Holder struct {
+	Holding
+
+	policy Policy
+	config Config // what it proposes
+	limits []Limit
+	rtt    time.Duration
+
+	demand      demand
+	retried     int64 // attempts counted twice: failed as a take, then served
+	seenAtReply int64 // attempts at the last reply
+	replied     bool
+	sending     bool
+
+	deniedUntil clock.Instant // after a shortfall: deny locally, no call
+	giveBackAt  clock.Instant
+	low         bool  // a prefetch is wanted
+	missedAt    int64 // Pool.Missed when the last call was built: more than that means demand
+
+	level     int64 // last heard, of the tightest limit
+	active    int64
+	contended bool
+
+	breaker  breaker
+	fallback *Bucket
+	random   uint64
+	closed   bool
+}
+
+// HolderConfig is what NewHolder needs.
+type HolderConfig struct {
+	ID          string // the instance id; differs between processes
+	Limits      []Limit
+	Policy      Policy
+	Version     int64
+	CallTimeout time.Duration // 0 means DefaultCallTimeout
+	Seed        uint64        // of the jitter
+}
+
+// NewHolder returns a cold holder. An error names every violation.
+func NewHolder(now clock.Instant, c HolderConfig) (*Holder, error) {
+	h := new(Holder)
+	if err := h.Init(now, c); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// Init is NewHolder for a Holder that is part of something larger.
+func (h *Holder) Init(now clock.Instant, c HolderConfig) error {
+	if err := c.Policy.Validate(); err != nil {
+		return err
+	}
+	for _, l := range c.Limits {
+		if err := l.validateWith(c.Policy.Overcommit); err != nil {
+			return err
+		}
+	}
+	h.config = c.Policy.ConfigFor(c.Limits, c.Version, c.CallTimeout)
+	if err := h.config.Validate(); err != nil {
+		return err
+	}
+	h.init(c.ID)
+	h.policy = c.Policy
+	h.limits = c.Limits
+	h.random = c.Seed
+	h.demand.at = now
+	h.rtt = time.Millisecond
+	h.breaker.longest = h.config.TTL
+	return nil
+}
+
+// Input is what a Holder cannot know by itself.
+type Input struct {
+	Waiting int64         // tokens that queued requests still lack
+	Need    int64         // tokens that the first queued request still lacks
+	Refused int64         // the largest n that was refused without queueing since the last call
+	RTT     time.Duration // 99th percentile of the key's node; 0 keeps the last one
+	Closing bool          // give everything back
+}
+
+// Never is the time that Poll returns where only an event can bring news.
+const Never = clock.Instant(1<<63 - 1)
+
+// Poll says whether a call is due at time now, and if not, when to ask again at the latest.
+func (h *Holder) Poll(now clock.Instant, in Input) (call bool, next clock.Instant) {
+	if h.closed || h.sending {
+		return false, Never
+	}
+	h.Expire(now)
+	h.observe(now)
+	held := h.Pool.Held()
+	wanted := in.Waiting > 0 || in.Refused > 0 || h.low || held == 0 && h.Pool.Missed() > h.missedAt
+	next = Never
+	if held > 0 {
+		next = h.deadline
+	}
+	if now < h.deniedUntil {
+		next = min(next, h.deniedUntil)
+	}
+	if at, open := h.breaker.until(); open {
+		// One probe at a time, and only where somebody wants tokens, owes some, or waits for a verdict on
+		// what was given back.
+		if !wanted && !h.isOpen && h.debt == 0 {
+			return false, next
+		}
+		if now < at {
+			return false, min(next, at)
+		}
+		return true, now
+	}
+	if wanted || in.Closing {
+		if now >= h.deniedUntil || in.Closing {
+			return true, now
+		}
+	}
+	if held > 0 && h.replied {
+		if now >= h.giveBackAt {
+			if h.excess(held) > 0 {
+				return true, now
+			}
+			h.giveBackAt = now.Add(h.config.Target)
+		}
+		renewAt := h.deadline.Add(-h.renewBefore())
+		if h.demand.seen != h.seenAtReply {
+			if now >= renewAt {
+				return true, now
+			}
+			next = min(next, renewAt)
+		}
+		next = min(next, h.giveBackAt)
+	}
+	return false, next
+}
+
+// Build opens the call that Poll found due: a retry of the open one while that is worth sending, otherwise a
+// new one under seq, which must be above all earlier ones. The request is valid until the next Build.
+func (h *Holder) Build(now clock.Instant, seq int64, in Input) *Request {
+	h.sending = true
+	if in.RTT > 0 {
+		h.rtt = in.RTT
+		h.stretch()
+	}
+	if r := h.Resend(now); r != nil {
+		return r
+	}
+	h.Expire(now)
+	h.observe(now)
+	ask := Ask{Config: h.config, Weight: h.policy.weight()}
+	if in.Closing {
+		ask.Return = func(held int64) int64 { return held }
+	} else {
+		ask.Want, ask.Need, ask.Waiting = h.size(h.Pool.Held(), in)
+		if in.Waiting == 0 && !h.low && h.replied && now >= h.giveBackAt {
+			ask.Return = h.excess
+			ask.Want, ask.Need = in.Refused, min(in.Refused, 1)
+		}
+	}
+	h.low = false
+	h.missedAt = h.Pool.Missed()
+	return h.Open(now, seq, ask)
+}
+
+// Accept takes in the reply to the open call; see Holding.Accept.
+func (h *Holder) Accept(now clock.Instant, g *Grant) (Accepted, bool) {
+	got, ok := h.Holding.Accept(now, g)
+	if !ok {
+		return got, false
+	}
+	h.sending = false
+	h.replied = true
+	h.breaker.succeed()
+	h.fallback = nil
+	h.retried += got.Waited
+	h.observe(now)
+	h.seenAtReply = h.demand.seen
+
+	h.follow(g.Config)
+	h.level = g.Levels[0]
+	for k := range g.Config.Limits {
+		h.level = min(h.level, g.Levels[k])
+	}
+	h.active = g.ActiveWeight
+	h.contended = g.Contended
+	h.deniedUntil = 0
+	if g.Short && g.Delay > 0 {
+		h.deniedUntil = now.Add(g.Delay + h.jitter(g.Delay/10))
+	}
+	h.giveBackAt = now.Add(h.config.Target)
+	h.arm()
+	return got, true
+}
+
+// Fail reports that the call in flight brought no grant. The open call stays open, so that a retry can carry
+// the same seq and a late reply can still be accepted.
+func (h *Holder) Fail(now clock.Instant, err error) {
+	h.sending = false
+	if errors.Is(err, ErrStale) {
+		h.GiveUp()
+	}
+	h.breaker.fail(now, h.config.Target, h.next())
+}
+
+// Rename goes on under another instance id; what is held is burnt. It is the answer to ErrStale: another
+// process calls under the present id.
+func (h *Holder) Rename(id string) { h.rename(id) }
+
+// Low tells the holder that a Take reported low.
+func (h *Holder) Low() { h.low = true }
+
+// Served corrects the count of attempts: n tokens that a failed Take counted were then taken from the pool.
+func (h *Holder) Served(n int64) { h.retried += n }
+
+// Close ends the holder: what it holds is burnt, nothing more is accepted.
+func (h *Holder) Close() {
+	h.closed = true
+	h.GiveUp()
+	h.burn()
+}
+
+// observe feeds the demand estimate. A request that the pool refused and that was served later is one attempt.
+func (h *Holder) observe(now clock.Instant) {
+	h.demand.observe(now, h.Account().Admitted+h.Pool.Missed()-h.retried, h.config.Target)
+}
+
+// follow adopts the configuration in force, so that it survives the loss of the bucket.
+func (h *Holder) follow(c Config) {
+	ttl := max(c.TTL, h.config.TTL)
+	if c.Version.After(h.config.Version) {
+		ttl = c.TTL
+	}
+	if !c.Equal(h.config) {
+		h.config = c
+	}
+	h.config.TTL = ttl
+	h.limits = h.config.Limits
+	h.breaker.longest = ttl
+}
+
+// jitter is a time in [0, span].
+func (h *Holder) jitter(span time.Duration) time.Duration {
+	if span <= 0 {
+		return 0
+	}
+	return time.Duration(h.next() % uint64(span+1))
+}
+
+// next is splitmix64 (Steele, Lea, Flood 2014).
+func (h *Holder) next() uint64 {
+	h.random += 0x9e3779b97f4a7c15
+	z := h.random
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}

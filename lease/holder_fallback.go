@@ -1,0 +1,78 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// Degraded reports whether the last call failed: nobody waits for the store then.
+func (h *Holder) Degraded() bool {
+	_, open := h.breaker.until()
+	return open
+}
+
+// TakeFallback decides on n tokens without the store: by ColdStart where no reply has ever come, by Fallback
+// while degraded. What it admits is reported as debt with the next call that succeeds.
+func (h *Holder) TakeFallback(now clock.Instant, n int64) bool {
+	if h.closed {
+		return false
+	}
+	ok := false
+	switch {
+	case !h.replied:
+		ok = h.policy.ColdStart == ColdStartAllow
+	case !h.Degraded():
+	case h.policy.Fallback == FallbackAllowAll:
+		ok = true
+	case h.policy.Fallback == FallbackLocalShare:
+		ok = h.takeShare(now, n)
+	}
+	if ok {
+		h.Owe(n)
+	}
+	return ok
+}
+
+// takeShare draws from a bucket of this process's own, at its share of every limit. It is the reference
+// Bucket with one holder, so there is no second token bucket to get wrong.
+func (h *Holder) takeShare(now clock.Instant, n int64) bool {
+	if h.fallback == nil {
+		h.fallback = new(Bucket)
+	}
+	r := Request{Holder: h.id, Seq: h.fallback.state.counter + 1, Config: h.share(), Want: n, Need: n, Waiting: n, Weight: 1}
+	var g Grant
+	if err := h.fallback.Call(int64(now)/1000, &r, &g); err != nil {
+		return false
+	}
+	return g.Waited == n
+}
+
+// share is the configuration in force scaled by weight/active weight, as last heard, each burst at least 1.
+func (h *Holder) share() Config {
+	c := h.config
+	c.Overcommit = 0
+	c.StartEmpty = false
+	weight, active := h.policy.weight(), max(h.active, h.policy.weight())
+	c.Limits = make([]Limit, len(h.limits))
+	for k, l := range h.limits {
+		c.Limits[k] = scaled(l, weight, active)
+	}
+	return c
+}
+
+// scaled is l times weight/active: exactly where that can be held, otherwise rounded down to whole tokens.
+func scaled(l Limit, weight, active int64) Limit {
+	g := int64(gcd(uint64(weight), uint64(active)))
+	weight, active = weight/g, active/g
+	burst := max(1, mulDiv(min(weight, active-1), l.Capacity(), active))
+	if weight == active {
+		burst = l.Capacity()
+	}
+	if l.Tokens <= maxUnits/weight && int64(l.Per) <= (1<<62)/active {
+		if s := (Limit{Tokens: l.Tokens * weight, Per: l.Per * time.Duration(active), Burst: burst}); s.Validate() == nil {
+			return s
+		}
+	}
+	return Limit{Tokens: max(1, l.Tokens/active*weight), Per: l.Per, Burst: burst}
+}

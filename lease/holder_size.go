@@ -1,0 +1,116 @@
+package lease
+
+import (
+	"math"
+	"time"
+)
+
+// size is how much to ask for (design.md section 5): what the next Target needs at the observed demand and
+// what will be spent while the following prefetch is on its way, less what is held, and never less than
+// what already waits.
+func (h *Holder) size(held int64, in Input) (want, need, waiting int64) {
+	asked := in.Waiting + in.Refused
+	want = asked
+	if !h.slow() {
+		want = max(want, h.ahead(held))
+	}
+	want = min(want, poolMax-held)
+	need = min(want, 1)
+	if in.Waiting > 0 {
+		need = min(max(need, in.Need), want)
+	}
+	return want, need, min(in.Waiting, want)
+}
+
+// ahead is the part of want that nobody waits for yet.
+func (h *Holder) ahead(held int64) int64 {
+	most := h.ceiling()
+	n := float64(most)
+	if h.replied {
+		n = h.demand.expected(h.config.Target+h.rtt) + h.watermark() - float64(held)
+	} else {
+		n = min(n, h.perTarget())
+	}
+	least := max(h.policy.MinBatch, 1)
+	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)
+}
+
+// ceiling is the most to ask for ahead: a quarter of B + E, so that four holders can each be served, or a half
+// while nobody else is active; no more than R*Target once the bucket is below half, where a lease that is
+// longer than it need be is taken from somebody; and MaxBatch.
+func (h *Holder) ceiling() int64 {
+	most := int64(poolMax)
+	for _, l := range h.limits {
+		total := l.Capacity() + h.config.Overcommit
+		part := total / 4
+		if h.active <= h.policy.weight() {
+			part = total / 2
+		}
+		if h.replied && h.level < l.Capacity()/2 {
+			part = min(part, int64(math.Ceil(l.Rate()*h.config.Target.Seconds())))
+		}
+		most = min(most, max(part, 1))
+	}
+	if h.policy.MaxBatch > 0 {
+		most = min(most, h.policy.MaxBatch)
+	}
+	return most
+}
+
+// perTarget is R*Target of the tightest limit, at least 1.
+func (h *Holder) perTarget() float64 {
+	n := math.Inf(1)
+	for _, l := range h.limits {
+		n = min(n, l.Rate()*h.config.Target.Seconds())
+	}
+	return max(n, 1)
+}
+
+// watermark is what is spent during one round trip, with three standard deviations of room.
+func (h *Holder) watermark() float64 { return h.demand.expected(h.rtt) + 1 }
+
+// slow says that leasing ahead would only strand tokens: the key sees fewer than two requests in a lease, or
+// the burst is so small that most of it would be on its way all the time.
+func (h *Holder) slow() bool {
+	for _, l := range h.limits {
+		if float64(l.Capacity()+h.config.Overcommit) < 4*l.Rate()*h.rtt.Seconds() {
+			return true
+		}
+	}
+	return h.replied && h.demand.rate()*(h.config.Target+h.rtt).Seconds() < 2
+}
+
+// arm sets the watermark for the next prefetch.
+func (h *Holder) arm() {
+	if h.slow() {
+		h.Pool.arm(0)
+		return
+	}
+	h.Pool.arm(int64(min(h.watermark(), poolMax)))
+}
+
+// excess is what a holding has beyond its use, a Target after the last reply: everything where nobody asked
+// since; what exceeds the next Target's need while others are short; otherwise the same, but only where
+// it is more than the need itself, so that ordinary fluctuation makes no calls.
+func (h *Holder) excess(held int64) int64 {
+	if h.demand.seen == h.seenAtReply {
+		return held
+	}
+	keep := int64(math.Ceil(h.demand.expected(h.config.Target)))
+	if h.contended || held > 2*keep {
+		return max(0, held-keep)
+	}
+	return 0
+}
+
+// renewBefore is how long before the deadline a holding in use is renewed.
+func (h *Holder) renewBefore() time.Duration { return h.config.Target/2 + 2*h.rtt }
+
+// stretch makes the T that the holder proposes long enough for the network: a lease of which more than a
+// quarter passes on the way starves its holder. Doubling keeps the number of changes small.
+func (h *Holder) stretch() {
+	for h.config.TTL < 4*h.rtt && h.config.TTL <= ttlMax/2 {
+		h.config.TTL *= 2
+	}
+	h.breaker.longest = h.config.TTL
+}

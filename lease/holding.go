@@ -1,0 +1,259 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// Account is where a holder's tokens went. At every report Granted = Admitted + Returned + Burnt + Held
+// (Conserved). A refunded token stays counted as admitted, and in Refunded too.
+type Account struct {
+	Granted  int64 // accepted from the bucket
+	Admitted int64 // spent by takes, or given to requests that waited
+	Returned int64 // given back in a call that the bucket executed
+	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
+	Held     int64 // in the pool, or on their way back
+	Refunded int64 // of Admitted: reported as not having happened
+}
+
+// Conserved reports whether no token was lost or forged.
+func (a Account) Conserved() bool {
+	return a.Granted == a.Admitted+a.Returned+a.Burnt+a.Held && a.Held >= 0
+}
+
+// Plus adds two accounts.
+func (a Account) Plus(o Account) Account {
+	return Account{a.Granted + o.Granted, a.Admitted + o.Admitted, a.Returned + o.Returned,
+		a.Burnt + o.Burnt, a.Held + o.Held, a.Refunded + o.Refunded}
+}
+
+// Ask is what one call asks for, beside what the Holding reports by itself.
+type Ask struct {
+	Config              Config
+	Want, Need, Waiting int64
+	Weight              int64
+	// Return says how many of the held tokens to give back; nil gives none back.
+	Return func(held int64) int64
+}
+
+// Accepted is what an accepted reply brought.
+type Accepted struct {
+	Waited int64 // tokens for the requests that Ask.Waiting counted, and for them only
+	Pooled int64 // tokens added to the pool
+}
+
+// Holding is the holder's half of the protocol (design.md section 4, "The client"): one open call at a time,
+// replies accepted once and for the open call only, and a deadline from the FIRST sending of the accepted
+// call. It decides nothing about how much to ask for; Holder does. It owns the Pool; everything but the
+// Pool's takes is serialised by its user's lock.
+type Holding struct {
+	Pool Pool
+
+	id        string
+	open      Request
+	isOpen    bool
+	firstSent clock.Instant
+	deadline  clock.Instant // of the whole holding; at or past it nothing of it is spent or returned
+
+	epoch      int64
+	counter    int64
+	epochUntil clock.Instant // forget the epoch here
+	heardTTL   time.Duration
+
+	refund int64
+	debt   int64
+
+	base     int64 // tokens in the pool when it was last counted
+	lateSeen int64
+	account  Account
+
+	variant holdingVariant // one rule switched off for a test
+}
+
+// holdingVariant is a rule of the client switched off; every one must be caught by a test.
+type holdingVariant int
+
+const (
+	holdingAsDesigned holdingVariant = iota
+	variantDeadlineFromRetry
+	variantAcceptPrevious
+	variantRefundIntoPool
+)
+
+// leaseSpan is the part of T for which the holder uses a lease; the rest covers the drift of two clocks
+// against each other (1/16 is 62,500 ppm, a hundred times what quartz does).
+func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }
+
+// init makes h usable. id identifies the holder to the bucket and must differ between processes.
+func (h *Holding) init(id string) {
+	h.id = id
+	h.Pool.init()
+}
+
+// Open builds the call with the given seq, which must be above all earlier ones, and closes any other.
+// The result stays valid, and unchanged, until the next Open; it is sent at once.
+func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
+	h.GiveUp()
+	h.Expire(now)
+	if now >= h.epochUntil {
+		h.epoch, h.counter = 0, 0
+	}
+	giveBack := ask.Return
+	if giveBack == nil {
+		giveBack = func(int64) int64 { return 0 }
+	}
+	held, returned := h.Pool.report(giveBack)
+	h.counted(held)
+	h.base = held - returned
+	h.open = Request{
+		Holder: h.id, Seq: seq, Config: ask.Config,
+		Remaining: held - returned, Returned: returned, Refund: min(h.refund, WaitingMax), Debt: min(h.debt, WaitingMax),
+		Want: ask.Want, Need: ask.Need, Waiting: ask.Waiting, Weight: ask.Weight,
+		Epoch: h.epoch, Counter: h.counter, HeardTTL: h.heardTTL,
+	}
+	h.refund = 0
+	h.isOpen = true
+	h.firstSent = now
+	return &h.open
+}
+
+// Resend returns the open call for one more sending, or nil where there is none, or where its grant would
+// arrive with less than half of its time left.
+func (h *Holding) Resend(now clock.Instant) *Request {
+	if !h.isOpen || now.Sub(h.firstSent) > h.open.Config.TTL/2 {
+		return nil
+	}
+	if h.variant == variantDeadlineFromRetry {
+		h.firstSent = now
+	}
+	return &h.open
+}
+
+// GiveUp closes the open call. What it carried back may or may not have been credited, so it is burnt.
+// A debt is reported again: reporting it twice only admits less.
+func (h *Holding) GiveUp() {
+	if h.isOpen {
+		h.account.Burnt += h.open.Returned
+		h.isOpen = false
+	}
+}
+
+// Accept takes in a reply. It reports false, and changes nothing, for any reply but the first one to the
+// open call.
+func (h *Holding) Accept(now clock.Instant, g *Grant) (Accepted, bool) {
+	if !h.isOpen || g.Seq != h.open.Seq {
+		if h.variant != variantAcceptPrevious || g.Seq != h.open.Seq-1 {
+			return Accepted{}, false
+		}
+	} else {
+		h.isOpen = false
+		h.debt -= h.open.Debt
+		if g.Void {
+			h.account.Burnt += h.open.Returned
+		} else {
+			h.account.Returned += h.open.Returned
+			h.account.Refunded += h.open.Refund
+		}
+	}
+	h.Expire(now)
+	if g.Void {
+		h.burn()
+	}
+	h.setDeadline(h.firstSent.Add(leaseSpan(g.Config.TTL)))
+	pooled := g.Granted - g.Waited
+	h.account.Granted += g.Granted
+	h.account.Admitted += g.Waited
+	h.Pool.add(pooled)
+	h.base += pooled
+	h.Expire(now) // the grant itself may have come too late
+
+	if g.Epoch != h.epoch {
+		h.counter = 0
+	}
+	h.epoch, h.counter = g.Epoch, max(h.counter, g.Counter)
+	h.epochUntil = h.firstSent.Add(g.Expiry - g.Config.TTL)
+	h.heardTTL = g.Config.TTL
+	return Accepted{Waited: g.Waited, Pooled: pooled}, true
+}
+
+// Expire burns a holding whose deadline has come and reports whether it did.
+func (h *Holding) Expire(now clock.Instant) bool {
+	if now < h.deadline {
+		return false
+	}
+	return h.burn() > 0
+}
+
+// Deadline is when the holding expires; it means nothing while the pool is empty.
+func (h *Holding) Deadline() clock.Instant { return h.deadline }
+
+// IsOpen reports whether a call is under way or waits for its retry.
+func (h *Holding) IsOpen() bool { return h.isOpen }
+
+// PutBack gives back n tokens that were taken in epoch e and not used: to the pool where no report has been
+// built since, otherwise as a refund with the next call.
+func (h *Holding) PutBack(n int64, e Epoch) {
+	if h.Pool.put(n, e) {
+		return
+	}
+	h.Refund(n)
+}
+
+// Refund reports n admitted tokens as not having happened, with the next call.
+func (h *Holding) Refund(n int64) {
+	if h.variant == variantRefundIntoPool {
+		h.Pool.add(n)
+		h.base += n
+		h.account.Granted += n
+		return
+	}
+	h.refund += n
+}
+
+// Owe reports n tokens that were admitted without a grant.
+func (h *Holding) Owe(n int64) { h.debt += n }
+
+// Account says where the tokens went, up to now.
+func (h *Holding) Account() Account {
+	h.recount()
+	a := h.account
+	a.Held = h.base
+	if h.isOpen {
+		a.Held += h.open.Returned
+	}
+	return a
+}
+
+// rename burns the holding and goes on under another id: somebody else calls under the present one.
+func (h *Holding) rename(id string) {
+	h.GiveUp()
+	h.burn()
+	h.id = id
+	h.epoch, h.counter = 0, 0
+}
+
+func (h *Holding) burn() int64 {
+	held := h.Pool.drain()
+	h.counted(held)
+	h.account.Burnt += held
+	h.base = 0
+	return held
+}
+
+// counted books what was taken since the pool was last counted, now that it holds held tokens.
+func (h *Holding) counted(held int64) {
+	late := h.Pool.late.Load()
+	h.account.Admitted += h.base - held - (late - h.lateSeen)
+	h.account.Burnt += late - h.lateSeen
+	h.lateSeen = late
+	h.base = held
+}
+
+// recount is counted without a new epoch.
+func (h *Holding) recount() { h.counted(h.Pool.Held()) }
+
+func (h *Holding) setDeadline(at clock.Instant) {
+	h.deadline = at
+	h.Pool.deadline.Store(int64(at))
+}

@@ -1,0 +1,160 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// ErrInvalidLimit is wrapped by every error that says why a Limit cannot be used.
+var ErrInvalidLimit = errors.New("lease: invalid limit")
+
+// Limit is a token bucket's rate and capacity: Tokens tokens are added every Per, evenly, up to Burst.
+//
+// Most callers want PerSecond, PerMinute, PerHour or Every, with WithBurst where the burst differs from
+// the number of tokens. The zero value is not a limit: Validate refuses it, so that a forgotten
+// configuration never reads as "unlimited" or as "nothing". A Limit is a value; copies may be used by any goroutine.
+type Limit struct {
+	// Tokens per Per is the rate; at least 1.
+	Tokens int64
+	// Per is at least one microsecond, the resolution of the server's clock.
+	Per time.Duration
+	// Burst is the capacity in tokens. 0 means Tokens.
+	Burst int64
+}
+
+// PerSecond is n tokens per second with a burst of n.
+func PerSecond(n int64) Limit { return Limit{Tokens: n, Per: time.Second} }
+
+// PerMinute is n tokens per minute with a burst of n.
+func PerMinute(n int64) Limit { return Limit{Tokens: n, Per: time.Minute} }
+
+// PerHour is n tokens per hour with a burst of n.
+func PerHour(n int64) Limit { return Limit{Tokens: n, Per: time.Hour} }
+
+// Every is one token per d with a burst of 1.
+func Every(d time.Duration) Limit { return Limit{Tokens: 1, Per: d} }
+
+// WithBurst returns l with a capacity of n tokens; 0 means the number of tokens per Per.
+func (l Limit) WithBurst(n int64) Limit {
+	l.Burst = n
+	return l
+}
+
+// Capacity is the burst in force in tokens: Burst, or Tokens where Burst is 0.
+func (l Limit) Capacity() int64 {
+	if l.Burst == 0 {
+		return l.Tokens
+	}
+	return l.Burst
+}
+
+// Rate is the limit's rate in tokens per second, for display and for estimates; the protocol counts in integers.
+func (l Limit) Rate() float64 {
+	return float64(l.Tokens) / float64(l.Per) * float64(time.Second)
+}
+
+// TimeToFull is how long an empty bucket takes to fill, rounded up to a microsecond.
+// It is 0 for a limit that Validate refuses.
+func (l Limit) TimeToFull() time.Duration {
+	s, err := newScale(l, 0)
+	if err != nil {
+		return 0
+	}
+	return s.timeToFull()
+}
+
+// Validate reports every reason why l cannot be used, each with its value and its bound, joined into one
+// error that wraps ErrInvalidLimit; nil means that every level of the bucket is held exactly.
+func (l Limit) Validate() error { return l.validateWith(0) }
+
+// validateWith is Validate for a bucket whose level and ledger together may reach Burst + overcommit.
+func (l Limit) validateWith(overcommit int64) error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidLimit}, args...)...))
+	}
+	if l.Tokens < 1 {
+		bad("Tokens is %d, must be at least 1", l.Tokens)
+	}
+	if l.Per < time.Microsecond {
+		bad("Per is %v, must be at least 1µs", l.Per)
+	}
+	if l.Burst < 0 {
+		bad("Burst is %d, must be at least 0 (0 means Tokens)", l.Burst)
+	}
+	if overcommit < 0 {
+		bad("Overcommit is %d, must be at least 0", overcommit)
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	if _, err := newScale(l, overcommit); err != nil {
+		if near, ok := nearest(l, overcommit); ok {
+			bad("%v %v; the nearest limit that can be held is %v", l, err, near)
+		} else {
+			bad("%v %v", l, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// String is the form that ParseLimit reads, such as "100/s", "5000/m burst 200" or "1/250ms".
+func (l Limit) String() string {
+	s := strconv.FormatInt(l.Tokens, 10) + "/" + perString(l.Per)
+	if l.Burst != 0 && l.Burst != l.Tokens {
+		s += " burst " + strconv.FormatInt(l.Burst, 10)
+	}
+	return s
+}
+
+// MarshalText is String.
+func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText is ParseLimit.
+func (l *Limit) UnmarshalText(text []byte) error {
+	parsed, err := ParseLimit(string(text))
+	if err != nil {
+		return err
+	}
+	*l = parsed
+	return nil
+}
+
+func perString(d time.Duration) string {
+	for _, u := range perUnits {
+		if d == u.length {
+			return u.name
+		}
+	}
+	return d.String()
+}
+
+// nearest looks for the limit closest to l that can be held: first with the rate rounded to a coarser
+// period, which leaves the burst alone, then with a smaller burst.
+func nearest(l Limit, overcommit int64) (Limit, bool) {
+	if overcommit > l.Capacity() {
+		overcommit = l.Capacity()
+	}
+	// A rate in whole tokens per second has the smallest unit (at most 10^6 units a token).
+	for _, per := range []time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour} {
+		tokens := math.Round(float64(l.Tokens) * (float64(per) / float64(l.Per)))
+		if tokens < 1000 || tokens >= maxUnits {
+			continue
+		}
+		c := Limit{Tokens: int64(tokens), Per: per, Burst: l.Capacity()}
+		if _, err := newScale(c, overcommit); err == nil {
+			return c, true
+		}
+	}
+	// Halving the burst keeps the rate as it was asked for.
+	for b := l.Capacity() / 2; b >= 1; b /= 2 {
+		c := Limit{Tokens: l.Tokens, Per: l.Per, Burst: b}
+		if _, err := newScale(c, min(overcommit, b)); err == nil {
+			return c, true
+		}
+	}
+	return Limit{}, false
+}

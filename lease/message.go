@@ -1,0 +1,194 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// LimitsMax is how many limits one key may have: a call costs the bucket a few operations for each.
+const LimitsMax = 4
+
+// WaitingMax bounds every token count of a Request; it is where whole numbers stop being exact in Lua.
+const WaitingMax = maxUnits - 1
+
+var (
+	// ErrInvalidConfig is wrapped by every error that says why a Config cannot be used.
+	ErrInvalidConfig = errors.New("lease: invalid configuration")
+	// ErrInvalidRequest is wrapped by every error that says why a Request is refused; the bucket is unchanged.
+	ErrInvalidRequest = errors.New("lease: invalid request")
+	// ErrStale answers a Request whose Seq is below one that the bucket has already executed for this holder.
+	ErrStale = errors.New("lease: request is older than one already executed")
+)
+
+// Version orders configurations: the one with the higher Deploy wins, then the one with the higher Revision.
+// Deploy comes with the program (hybrid.Config.Version); Revision counts changes made at run time.
+type Version struct {
+	Deploy   int64
+	Revision int64
+}
+
+// After reports whether v wins over o.
+func (v Version) After(o Version) bool {
+	return v.Deploy > o.Deploy || v.Deploy == o.Deploy && v.Revision > o.Revision
+}
+
+// Config is what a bucket stores beside its levels, so that all holders of a key use the same.
+type Config struct {
+	Limits     []Limit // 1 to LimitsMax; all must have room
+	Overcommit int64   // tokens that level + ledger may reach above every Burst
+	TTL        time.Duration
+	Target     time.Duration
+	StartEmpty bool
+	Version    Version
+}
+
+// Validate reports every violation, with value and bound, as one error that wraps ErrInvalidConfig.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidConfig}, args...)...))
+	}
+	if len(c.Limits) < 1 || len(c.Limits) > LimitsMax {
+		bad("%d limits, must be 1 to %d", len(c.Limits), LimitsMax)
+	}
+	for i, l := range c.Limits {
+		if err := l.validateWith(c.Overcommit); err != nil {
+			bad("limit %d: %w", i, err)
+		}
+	}
+	if c.Target < time.Microsecond || c.Target > ttlMax {
+		bad("Target is %v, must be 1µs to %v", c.Target, ttlMax)
+	}
+	if c.TTL < 2*c.Target || c.TTL > ttlMax {
+		bad("TTL is %v, must be 2*Target (%v) to %v", c.TTL, 2*c.Target, ttlMax)
+	}
+	if c.Version.Deploy < 0 || c.Version.Deploy >= maxUnits {
+		bad("Version is %d, must be 0 to 2^52-1", c.Version.Deploy)
+	}
+	if c.Version.Revision < 0 || c.Version.Revision >= maxUnits {
+		bad("revision is %d, must be 0 to 2^52-1", c.Version.Revision)
+	}
+	return errors.Join(errs...)
+}
+
+// Equal reports whether c and o agree on everything but the TTL, which grows by itself.
+func (c Config) Equal(o Config) bool {
+	return slices.Equal(c.Limits, o.Limits) && c.Overcommit == o.Overcommit && c.Target == o.Target &&
+		c.StartEmpty == o.StartEmpty && c.Version == o.Version
+}
+
+// Request is one lease call for one key: what the holder reports and what it asks for.
+// All counts are tokens. A Request is built by Holding and not changed afterwards: a retry carries the same content.
+type Request struct {
+	Holder string // the instance id
+	Seq    int64  // rising; sending one closes all lower ones
+	Config Config // what the holder proposes; the stored one wins unless this one's Version is higher
+
+	Remaining int64 // still held when the request was built
+	Returned  int64 // given back; no longer in the pool
+	Refund    int64 // admitted earlier, did not happen
+	Debt      int64 // admitted without tokens while the store was unreachable
+	Want      int64
+	Need      int64 // a grant below Need is useless and becomes 0; at most Want
+	Waiting   int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
+	Weight    int64 // share of a contended rate, 1 or more
+
+	Epoch    int64         // last heard; 0 for none
+	Counter  int64         // last heard
+	HeardTTL time.Duration // TTL last heard; 0 for none
+}
+
+// Validate refuses what could mint tokens or break the bucket's arithmetic; the script checks the same again.
+func (r *Request) Validate() error {
+	if r.Holder == "" {
+		return fmt.Errorf("%w: Holder is empty", ErrInvalidRequest)
+	}
+	for _, f := range [...]struct {
+		name  string
+		value int64
+		least int64
+	}{
+		{"Seq", r.Seq, 1}, {"Remaining", r.Remaining, 0}, {"Returned", r.Returned, 0}, {"Refund", r.Refund, 0},
+		{"Debt", r.Debt, 0}, {"Want", r.Want, 0}, {"Need", r.Need, 0}, {"Waiting", r.Waiting, 0}, {"Weight", r.Weight, 1},
+		{"Epoch", r.Epoch, 0}, {"Counter", r.Counter, 0}, {"HeardTTL", int64(r.HeardTTL), 0},
+	} {
+		if f.value < f.least || f.value > WaitingMax {
+			return fmt.Errorf("%w: %s is %d, must be %d to 2^52-1", ErrInvalidRequest, f.name, f.value, f.least)
+		}
+	}
+	if r.Need > r.Want {
+		return fmt.Errorf("%w: Need is %d, must be at most Want (%d)", ErrInvalidRequest, r.Need, r.Want)
+	}
+	if r.Weight > weightMax {
+		return fmt.Errorf("%w: Weight is %d, must be at most %d", ErrInvalidRequest, r.Weight, int64(weightMax))
+	}
+	if r.HeardTTL > ttlMax {
+		return fmt.Errorf("%w: HeardTTL is %v, must be at most %v", ErrInvalidRequest, r.HeardTTL, ttlMax)
+	}
+	return nil
+}
+
+// Grant is the bucket's answer to one Request. Only its durations decide anything at the holder.
+type Grant struct {
+	Seq     int64
+	Granted int64 // tokens drawn, those for waiting requests included
+	Waited  int64 // the part of Granted that went to waiting requests
+	// Void says that the bucket does not know what the holder reported: everything held before this grant is burnt.
+	Void bool
+	// Short says that less than Want was granted; then Delay is when the next call may bring more.
+	Short        bool
+	Delay        time.Duration
+	RetryAfter   time.Duration // the earliest time at which Need tokens (at least 1) can exist; 0 when they do
+	Config       Config        // in force
+	Epoch        int64
+	Counter      int64
+	Levels       [LimitsMax]int64 // whole tokens left in the bucket, per limit
+	ActiveWeight int64            // sum of the weights of holders renewed within TTL, this one included
+	Contended    bool             // somebody asked for more than the level while others held tokens
+	Expiry       time.Duration    // how long the bucket is remembered without a call
+	ServerTime   int64            // microseconds since 1970 on the server, for logs only
+}
+
+// State is what Inspect and the other operations of Store.Configure report.
+type State struct {
+	Exists       bool
+	Changed      bool // this operation changed something
+	Config       Config
+	Levels       [LimitsMax]int64 // whole tokens
+	Ledger       int64            // tokens held by processes, as last heard
+	ActiveWeight int64
+	Epoch        int64
+	Counter      int64
+	ServerTime   int64 // microseconds since 1970
+}
+
+// Op is what Store.Configure does.
+type Op int
+
+const (
+	// OpInspect reads and creates nothing.
+	OpInspect Op = iota
+	// OpSet stores Config.Limits with the next revision; every holder follows with its next reply.
+	OpSet
+	// OpSetIfAbsent is OpSet where no limits were set at run time (revision 0), otherwise it changes nothing.
+	OpSetIfAbsent
+	// OpReset makes the level what a new bucket's would be and keeps the configuration; what is leased stays leased.
+	OpReset
+)
+
+// String names the operation as the README does.
+func (op Op) String() string {
+	switch op {
+	case OpInspect:
+		return "inspect"
+	case OpSet:
+		return "set"
+	case OpSetIfAbsent:
+		return "set-if-absent"
+	case OpReset:
+		return "reset"
+	}
+	return fmt.Sprintf("Op(%d)", int(op))
+}

@@ -1,0 +1,167 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// ttlMax keeps a wrong unit from locking tokens away for weeks.
+	ttlMax = time.Hour
+	// weightMax keeps the sum of a million holders' weights exact.
+	weightMax = 1 << 20
+	// targetMin is where a shorter lease stops buying accuracy: a round trip takes about as long.
+	targetMin = time.Millisecond
+	// poolMax is what fits the count half of a Pool's word, with room for overshoot.
+	poolMax = 1 << 38
+)
+
+// Defaults of Policy and of the call deadline, each with its reason.
+const (
+	// DefaultTarget: ten lease calls a second and busy process are nothing to Redis, and a tenth of a second
+	// of the rate is little to strand.
+	DefaultTarget = 100 * time.Millisecond
+	// DefaultCallTimeout is what a request may wait for a lease; a healthy Redis answers in a hundredth of it.
+	DefaultCallTimeout = 100 * time.Millisecond
+	// ttlPerTarget: a lease outlives three missed renewals.
+	ttlPerTarget = 4
+)
+
+// ErrInvalidPolicy is wrapped by every error that says why a Policy cannot be used.
+var ErrInvalidPolicy = errors.New("lease: invalid policy")
+
+// ColdStart is what a limiter answers before the first reply for a key.
+type ColdStart int
+
+const (
+	// ColdStartDeny denies: nothing is admitted that no bucket has granted. The default, because (1) holds.
+	ColdStartDeny ColdStart = iota
+	// ColdStartAllow admits and repays as debt with the first call.
+	ColdStartAllow
+)
+
+// Fallback is what a limiter does while the store is unreachable and the holding is spent or void.
+type Fallback int
+
+const (
+	// FallbackLocalShare serves from a local bucket at Rate*Weight/active weight, as last heard. The default,
+	// because an outage of Redis should not become an outage of the service.
+	FallbackLocalShare Fallback = iota
+	// FallbackDeny denies; the bound holds through any outage.
+	FallbackDeny
+	// FallbackAllowAll admits everything.
+	FallbackAllowAll
+)
+
+// Policy tunes leasing. The zero value is a good default; a zero field means its default.
+// It is a value: copies may be used by any goroutine.
+type Policy struct {
+	// Target is how long one lease should last at the observed demand; about 1/Target lease calls a second
+	// are made. 0 means 100 ms, reduced to (Burst+Overcommit)/(4*Rate) where the burst is smaller: longer
+	// leases would lock the whole burst away.
+	Target time.Duration
+	// TTL is how long a holding is valid without renewal; tokens held by a process that dies are lost for
+	// that long. 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout (a renewal and its retry).
+	TTL time.Duration
+	// MinBatch is the least number of tokens asked for ahead. 0 means 1: more would strand tokens on keys
+	// that need few.
+	MinBatch int64
+	// MaxBatch is the most tokens asked for at once. 0 means what the limit can give.
+	MaxBatch int64
+	// Overcommit is E: extra tokens that level and leases together may reach above Burst. 0 keeps the bound
+	// of one central bucket; a larger value buys fewer false rejects for small bursts.
+	Overcommit int64
+	// Weight is this process's share under contention, relative to the others'. 0 means 1.
+	Weight int64
+	// ColdStart is the answer before the first reply. The zero value denies.
+	ColdStart ColdStart
+	// Fallback is the answer while the store is away. The zero value serves a local share.
+	Fallback Fallback
+	// StartEmpty makes a new bucket start empty and live for 30 days, so that losing it admits nothing.
+	StartEmpty bool
+	// StrictExpiry reads the monotonic clock on every Take, so that a process that was stopped past its
+	// lease's deadline spends nothing of it. It costs a clock reading (45 to 75 ns) per decision.
+	StrictExpiry bool
+}
+
+// Validate reports every violation, with value and bound, as one error that wraps ErrInvalidPolicy.
+func (p Policy) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidPolicy}, args...)...))
+	}
+	if p.Target < 0 || p.Target > ttlMax/2 {
+		bad("Target is %v, must be 0 to %v", p.Target, ttlMax/2)
+	} else if p.Target != 0 && p.Target < targetMin {
+		bad("Target is %v, must be 0 (default) or at least %v", p.Target, targetMin)
+	}
+	if p.TTL < 0 || p.TTL > ttlMax {
+		bad("TTL is %v, must be 0 to %v", p.TTL, ttlMax)
+	} else if p.TTL != 0 && p.TTL < 2*p.target() {
+		bad("TTL is %v, must be at least 2*Target (%v)", p.TTL, 2*p.target())
+	}
+	if p.MinBatch < 0 {
+		bad("MinBatch is %d, must be at least 0", p.MinBatch)
+	}
+	if p.MaxBatch < 0 {
+		bad("MaxBatch is %d, must be at least 0", p.MaxBatch)
+	}
+	if p.MaxBatch != 0 && p.MinBatch > p.MaxBatch {
+		bad("MinBatch is %d, must be at most MaxBatch (%d)", p.MinBatch, p.MaxBatch)
+	}
+	if p.Overcommit < 0 || p.Overcommit >= maxUnits {
+		bad("Overcommit is %d, must be 0 to 2^52-1", p.Overcommit)
+	}
+	if p.Weight < 0 || p.Weight > weightMax {
+		bad("Weight is %d, must be 0 to %d", p.Weight, int64(weightMax))
+	}
+	if p.ColdStart < ColdStartDeny || p.ColdStart > ColdStartAllow {
+		bad("ColdStart is %d, must be ColdStartDeny (%d) or ColdStartAllow (%d)", p.ColdStart, ColdStartDeny, ColdStartAllow)
+	}
+	if p.Fallback < FallbackLocalShare || p.Fallback > FallbackAllowAll {
+		bad("Fallback is %d, must be FallbackLocalShare (%d), FallbackDeny (%d) or FallbackAllowAll (%d)",
+			p.Fallback, FallbackLocalShare, FallbackDeny, FallbackAllowAll)
+	}
+	return errors.Join(errs...)
+}
+
+func (p Policy) target() time.Duration {
+	if p.Target == 0 {
+		return DefaultTarget
+	}
+	return p.Target
+}
+
+func (p Policy) weight() int64 { return max(p.Weight, 1) }
+
+// TargetFor is the lease duration that fits limits: Target, reduced to (Burst+Overcommit)/(4*Rate) of the
+// tightest limit so that one process at the full rate takes a quarter of the burst, and at least 1 ms.
+func (p Policy) TargetFor(limits []Limit) time.Duration {
+	t := p.target()
+	for _, l := range limits {
+		fit := time.Duration(float64(l.Capacity()+p.Overcommit) / (4 * l.Rate()) * float64(time.Second))
+		t = min(t, fit)
+	}
+	return max(t.Truncate(time.Microsecond), targetMin)
+}
+
+// ConfigFor is the configuration that a holder with this policy proposes. callTimeout 0 means DefaultCallTimeout.
+func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Duration) Config {
+	if callTimeout == 0 {
+		callTimeout = DefaultCallTimeout
+	}
+	target := p.TargetFor(limits)
+	ttl := p.TTL
+	if ttl == 0 {
+		ttl = min(max(ttlPerTarget*target, 2*callTimeout), ttlMax)
+	}
+	return Config{
+		Limits:     limits,
+		Overcommit: p.Overcommit,
+		TTL:        ttl.Truncate(time.Microsecond),
+		Target:     target,
+		StartEmpty: p.StartEmpty,
+		Version:    Version{Deploy: version},
+	}
+}

@@ -1,0 +1,119 @@
+package lease
+
+// ringSlices is the number of slices of a ring: the one that now falls in, and seven that together last T.
+const ringSlices = 8
+
+// ring is the ledger: the tokens that processes hold, summed by the time at which they run out. Time is cut
+// into slices of width microseconds; slice s covers [s*width, (s+1)*width) and is forgotten whole when it
+// ends, so a holding is forgotten at most one slice late (which is safe) and a call costs the same however
+// many holders there are. Slice s lives in held[s mod 8].
+type ring struct {
+	width   int64 // ceil(T/7), or wider while older entries need it
+	base    int64 // the slice that now falls in; all lower ones are forgotten
+	gen     int64 // how often the live slices were moved into the last one
+	movedAt int64 // when that was, in the time that ended then
+	landing int64 // the slice that they moved into
+	held    [ringSlices]int64
+	weight  [ringSlices]int64 // weights of the holders whose entry is in the slice
+}
+
+// place says where one holder's entry is: the slice, in the numbering of gen, and when that slice ends.
+type place struct {
+	gen   int64
+	slice int64
+	ends  int64
+}
+
+func widthFor(ttl int64) int64 { return (ttl + ringSlices - 2) / (ringSlices - 1) }
+
+func newRing(now, ttl int64) ring {
+	w := widthFor(ttl)
+	return ring{width: w, base: now / w}
+}
+
+// ledger is O, the sum of all holdings.
+func (r *ring) ledger() int64 {
+	sum := int64(0)
+	for _, n := range r.held {
+		sum += n
+	}
+	return sum
+}
+
+// weightSum is the sum of the weights of all holders whose entry is live.
+func (r *ring) weightSum() int64 {
+	sum := int64(0)
+	for _, n := range r.weight {
+		sum += n
+	}
+	return sum
+}
+
+// add changes the tokens and the weight in slice s, which must be live.
+func (r *ring) add(s, tokens, weight int64) {
+	r.held[s%ringSlices] += tokens
+	r.weight[s%ringSlices] += weight
+}
+
+// place is where an entry goes that lasts until now + ttl.
+func (r *ring) place(now, ttl int64) place {
+	s := min((now+ttl)/r.width, r.base+ringSlices-1)
+	return place{gen: r.gen, slice: s, ends: (s + 1) * r.width}
+}
+
+// locate finds where p's entry is now, and whether it is still in the ring. One move is followed; an entry
+// that was moved twice without being renewed in between counts as gone, so its holder burns what it has
+// and the entry stays until it ends: following every move would need unbounded state, and ignoring them
+// would void every holder whenever T grows.
+func (r *ring) locate(p place, now int64) (place, bool) {
+	switch {
+	case p.gen == r.gen:
+	case p.gen == r.gen-1 && p.ends > r.movedAt:
+		p = place{gen: r.gen, slice: r.landing, ends: (r.landing + 1) * r.width}
+	default:
+		return place{}, false
+	}
+	return p, p.slice >= r.base
+}
+
+// expire forgets slice base and makes the next one the base.
+func (r *ring) expire() {
+	r.held[r.base%ringSlices] = 0
+	r.weight[r.base%ringSlices] = 0
+	r.base++
+}
+
+// ends is when slice base ends.
+func (r *ring) ends() int64 { return (r.base + 1) * r.width }
+
+// move starts a new numbering with slices of the given width at time now and puts everything that is live
+// into its last slice. old is the present time in the numbering that ends, which differs from now only
+// when the server's clock stepped back.
+func (r *ring) move(old, now, width int64) {
+	tokens, weight := r.ledger(), r.weightSum()
+	base := now / width
+	*r = ring{width: width, base: base, gen: r.gen + 1, movedAt: old, landing: base + ringSlices - 1}
+	r.add(r.landing, tokens, weight)
+}
+
+// fit adapts the width to a changed T. A longer T needs wider slices at once, and the last of them lasts at
+// least as long as any present entry. A shorter T keeps the wide slices until none of the present
+// entries ends after the new last slice: an entry's expiry never moves earlier.
+func (r *ring) fit(now, ttl int64, v variant) {
+	width := widthFor(ttl)
+	if width == r.width {
+		return
+	}
+	if width < r.width && v != variantShrinkMovesExpiry {
+		last := int64(-1)
+		for s := r.base; s < r.base+ringSlices; s++ {
+			if r.held[s%ringSlices] != 0 || r.weight[s%ringSlices] != 0 {
+				last = s
+			}
+		}
+		if last >= 0 && (now/width+ringSlices)*width < (last+1)*r.width {
+			return
+		}
+	}
+	r.move(now, now, width)
+}

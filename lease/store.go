@@ -1,0 +1,57 @@
+package lease
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrUnavailable is wrapped by a Store's errors that say that the bucket could not be reached or answered
+// with something that is not a grant; whether the call was executed is then unknown, unless the error wraps
+// ErrRefused too.
+var ErrUnavailable = errors.New("lease: store unavailable")
+
+// ErrRefused is wrapped by errors after which the call certainly was not executed.
+var ErrRefused = errors.New("lease: call refused")
+
+// ErrPermanent is wrapped by errors that no retry will cure before somebody acts: a missing permission, a
+// damaged bucket, a key of the wrong type.
+var ErrPermanent = errors.New("lease: permanent error")
+
+// Call is one lease call on its way through a Store. It is owned and reused by the caller, who may not touch
+// it from Exchange until done has been called with it.
+type Call struct {
+	Key     string
+	Request Request
+	Grant   Grant
+	Err     error
+	// Node is set by the Store: which of its nodes served the call, numbered from 0. Latency is kept per node.
+	Node int
+	// Owner is the caller's, to find what the call belongs to; a Store leaves it alone.
+	Owner any
+}
+
+// Store is where buckets live: redisbucket.Store for a fleet, MemoryStore for one process and for tests.
+// It may be shared between goroutines.
+type Store interface {
+	// Exchange fills Grant or Err of every call; done runs once per group of calls (a Redis node) as it
+	// finishes, on any goroutine, and every call is in exactly one group. Exchange returns after the last
+	// done. It never executes a call twice on its own: retrying is the holder's business.
+	Exchange(ctx context.Context, calls []*Call, done func([]*Call))
+	// Configure inspects, sets, sets if absent, or resets one bucket.
+	Configure(ctx context.Context, key string, op Op, c Config) (State, error)
+}
+
+// Exchange implements Store; it never fails, and answers all calls as one group.
+func (m *MemoryStore) Exchange(_ context.Context, calls []*Call, done func([]*Call)) {
+	for _, c := range calls {
+		m.exchange(c)
+	}
+	done(calls)
+}
+
+// Configure implements Store.
+func (m *MemoryStore) Configure(_ context.Context, key string, op Op, c Config) (State, error) {
+	return m.configure(key, op, c)
+}
+
+var _ Store = (*MemoryStore)(nil)
