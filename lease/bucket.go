@@ -83,7 +83,7 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 	saved, savedConfig, savedScales := b.state, b.config, b.scales
 
 	from := b.settle(now) // steps 1 to 3
-	b.follow(r)           // the changes of step 2
+	b.follow(now, r)      // the changes of step 2
 	s := &b.state
 	s.counter++
 

@@ -1,10 +1,10 @@
 package lease
 
 // follow is the part of step 2 that deals with lost state and changed configuration.
-func (b *Bucket) follow(r *Request) {
+func (b *Bucket) follow(now int64, r *Request) {
 	s := &b.state
 	if !s.exists {
-		b.create(s.now, r)
+		b.create(now, r)
 	} else {
 		b.recover(r)
 		b.adopt(r.Config)

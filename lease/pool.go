@@ -115,6 +115,13 @@ func (p *Pool) TakeStrict(n int64, c clock.Clock) (ok, low bool) {
 	return ok, low
 }
 
+// TakeQueued takes n tokens or none for a request that was counted as missed when it began to wait. e is the
+// interval in which Holding.PutBack can return them to the pool.
+func (p *Pool) TakeQueued(n int64) (e Epoch, ok bool) {
+	_, e, ok = p.tryTake(n)
+	return e, ok
+}
+
 // tryTake takes n tokens or none and counts nothing. left is what remains; e is the epoch they came from.
 func (p *Pool) tryTake(n int64) (left int64, e Epoch, ok bool) {
 	for {

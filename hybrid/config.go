@@ -1,0 +1,109 @@
+package hybrid
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// keysMaxDefault holds a million keys: a few hundred megabytes, and more than most services see in an hour.
+const keysMaxDefault = 1 << 20
+
+// callTimeoutMax keeps a method without a context from blocking a handler for longer than anyone expects.
+const callTimeoutMax = time.Minute
+
+// Config says what a Limiter limits and how. Limits or LimitsFor is required; every other zero field means a
+// good default.
+type Config struct {
+	// Limits apply to every key; all of them must have room, and one call leases from all. At most 4.
+	Limits []Limit
+	// LimitsFor, if set, gives the limits of one key; nil means Limits. It is called once for every entry of
+	// the table, on the goroutine of the first request, and may block that request only.
+	LimitsFor func(key string) []Limit
+	// Version is the deploy half of the configuration's version: across processes the highest one wins, so
+	// raise it when Limits change.
+	Version int64
+	// Policy tunes leasing.
+	Policy lease.Policy
+	// CallTimeout is the longest that a method without a context waits. 0 means 100 ms.
+	CallTimeout time.Duration
+	// KeysMax bounds the table of keys; at the bound the longest idle ones leave. 0 means 1,048,576.
+	KeysMax int
+	// Clock is for tests; nil means the system's.
+	Clock clock.Clock
+	// InstanceID is a label for this process in the store; random bits are appended. It may be empty.
+	InstanceID string
+	// Logger gets what an operator should know; nil discards.
+	Logger *slog.Logger
+	// Events are called as things happen.
+	Events Events
+}
+
+// Events are hooks. A nil one costs nothing.
+type Events struct {
+	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine: it delays the
+	// renewals of all keys and should take microseconds. It may use the Limiter's Try methods.
+	BeforeReport func(key string)
+	// Granted runs after a lease call brought n tokens, on the goroutine of the call. It may not block.
+	Granted func(key string, n int64)
+	// Denied runs for every denied request, on its goroutine, with the n it asked for. It may not block.
+	Denied func(key string, n int64)
+}
+
+// Validate reports every violation at once, each with its value and its bound, wrapping ErrInvalidConfig.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidConfig}, args...)...))
+	}
+	if len(c.Limits) == 0 && c.LimitsFor == nil {
+		bad("Limits is empty and LimitsFor is nil, one must be set")
+	}
+	if err := c.Policy.Validate(); err != nil {
+		bad("Policy: %w", err)
+	} else if len(c.Limits) > 0 {
+		if err := c.Policy.ConfigFor(c.Limits, max(c.Version, 0), max(c.CallTimeout, 0)).Validate(); err != nil {
+			bad("%w", err)
+		}
+	}
+	if c.Version < 0 || c.Version >= 1<<52 {
+		bad("Version is %d, must be 0 to 2^52-1", c.Version)
+	}
+	if c.CallTimeout < 0 || c.CallTimeout > callTimeoutMax {
+		bad("CallTimeout is %v, must be 0 to %v", c.CallTimeout, callTimeoutMax)
+	}
+	if c.KeysMax < 0 {
+		bad("KeysMax is %d, must be at least 0", c.KeysMax)
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	if c.CallTimeout == 0 {
+		c.CallTimeout = lease.DefaultCallTimeout
+	}
+	if c.KeysMax == 0 {
+		c.KeysMax = keysMaxDefault
+	}
+	if c.Clock == nil {
+		c.Clock = clock.System()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// limitsFor are the limits of one key.
+func (c Config) limitsFor(key string) []Limit {
+	if c.LimitsFor != nil {
+		if l := c.LimitsFor(key); l != nil {
+			return l
+		}
+	}
+	return c.Limits
+}

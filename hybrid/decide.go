@@ -1,0 +1,160 @@
+package hybrid
+
+import (
+	"context"
+	"fmt"
+)
+
+// request is one question to the Limiter that the hot path could not answer.
+type request struct {
+	name  string
+	key   *Key // whose entry to renew; nil where the caller came by name
+	n     int64
+	tried *entry          // whose pool has refused it already
+	wait  bool            // one lease call may be awaited
+	ctx   context.Context // nil: CallTimeout alone bounds the wait
+}
+
+// decision is the answer.
+type decision struct {
+	ok     bool
+	source Source
+	err    error
+	entry  *entry
+}
+
+func (d decision) result(n int64) Result {
+	r := Result{OK: d.ok, Source: d.source}
+	if d.entry == nil {
+		return r
+	}
+	if v := d.entry.view.Load(); v != nil {
+		return v.result(d.ok, n, d.entry.holder.Pool.Held(), d.entry.l.cfg.Clock.Now(), d.source)
+	}
+	return r
+}
+
+// decide is what every verb comes to when the pool did not serve it.
+func (l *Limiter) decide(r request) decision {
+	switch {
+	case l.state.Load() != stateOpen:
+		return l.invalid(r, ErrClosed)
+	case r.name == "":
+		return l.invalid(r, fmt.Errorf("%w: the key is empty", ErrInvalidKey))
+	case r.n < 0:
+		return l.invalid(r, fmt.Errorf("%w: n is %d, must be at least 0", ErrInvalidN, r.n))
+	case r.n == 0:
+		return decision{ok: true, entry: r.tried}
+	}
+	for e := r.tried; ; e = nil {
+		if e == nil {
+			var err error
+			if e, err = l.entry(r.name); err != nil {
+				return l.invalid(r, err)
+			}
+			if r.key != nil {
+				r.key.e.Store(e)
+			}
+			if e.take(r.n, l.cfg.Policy.StrictExpiry) {
+				return decision{ok: true, entry: e}
+			}
+		}
+		d, gone := e.decide(r)
+		if gone {
+			continue
+		}
+		d.entry = e
+		if d.err != nil {
+			return l.invalid(r, d.err)
+		}
+		if !d.ok && l.cfg.Events.Denied != nil {
+			l.cfg.Events.Denied(r.name, r.n)
+		}
+		return d
+	}
+}
+
+func (l *Limiter) invalid(r request, err error) decision {
+	l.counters.invalid.Add(1)
+	if l.cfg.Events.Denied != nil {
+		l.cfg.Events.Denied(r.name, r.n)
+	}
+	return decision{err: err}
+}
+
+// decide answers r, whose tokens the pool did not have. gone says that the entry has left the table.
+func (e *entry) decide(r request) (d decision, gone bool) {
+	// The commonest denial: known to be empty. It costs no lock and no clock.
+	if r.n == 1 && e.gate.Load() == gateDenied {
+		return decision{}, false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.gone {
+		return decision{}, true
+	}
+	if e.leaver != nil || e.closed {
+		return decision{err: ErrClosed}, false
+	}
+	if c := e.holder.Capacity(); r.n > c {
+		e.holder.Served(r.n) // it says nothing about demand
+		return decision{err: fmt.Errorf("%w: n is %d, the burst is %d", ErrExceedsBurst, r.n, c)}, false
+	}
+	if e.queue.head == nil {
+		if _, ok := e.holder.Pool.TakeQueued(r.n); ok {
+			e.holder.Served(r.n)
+			return decision{ok: true}, false
+		}
+	}
+	now := e.l.cfg.Clock.Now()
+	switch {
+	case e.holder.Degraded():
+		return e.fallback(r.n), false
+	case now < e.holder.DeniedUntil():
+		e.refused = max(e.refused, r.n)
+		return decision{}, false
+	case !r.wait:
+		e.refused = max(e.refused, r.n)
+		e.kick(false)
+		if !e.holder.Replied() {
+			return e.fallback(r.n), false
+		}
+		return decision{}, false
+	}
+	return e.await(r), false
+}
+
+// fallback decides without the store. The caller holds the lock.
+func (e *entry) fallback(n int64) decision {
+	e.refused = max(e.refused, n)
+	e.kick(false)
+	ok := e.holder.TakeFallback(e.l.cfg.Clock.Now(), n)
+	if ok {
+		e.holder.Served(n)
+		e.l.counters.fallback.Add(n)
+	}
+	return decision{ok: ok, source: SourceFallback}
+}
+
+// await queues r for the next reply and waits without the lock, which the caller holds.
+func (e *entry) await(r request) decision {
+	w := &waiter{n: r.n, ready: make(chan outcome, 1)}
+	e.queue.push(w)
+	e.fill(w)
+	e.kick(true)
+	timer := e.l.cfg.Clock.AfterFunc(e.l.cfg.CallTimeout, func() { e.expire(w) })
+	e.mu.Unlock()
+	var done <-chan struct{}
+	if r.ctx != nil {
+		done = r.ctx.Done()
+	}
+	var out outcome
+	select {
+	case out = <-w.ready:
+	case <-done:
+		out = e.abandon(w, fmt.Errorf("hybrid: take: %w", context.Cause(r.ctx)))
+	}
+	timer.Stop()
+	e.mu.Lock()
+	return decision{ok: out.ok, source: out.source, err: out.err}
+}

@@ -1,0 +1,223 @@
+package hybrid
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// What an entry's gate says without the lock.
+const (
+	gateOpen   int32 = iota
+	gateDenied       // the bucket is known to be empty for now
+)
+
+// entry is one key of the table: the lease protocol's Holder behind a lock, and who waits for it.
+type entry struct {
+	l    *Limiter
+	name string
+
+	holder lease.Holder // its Pool is used without the lock
+	gate   atomic.Int32
+	kicked atomic.Bool // is on the scheduler's ready list
+	lowHit atomic.Bool // a Take reported low
+	view   atomic.Pointer[view]
+
+	mu      sync.Mutex
+	queue   queue
+	refused int64 // the largest n refused without queueing since the last call
+	renames int   // how often another process turned out to use the instance id
+	gone    bool  // left the table
+	closed  bool
+	leaver  *leaver // while Shutdown waits for this entry
+	call    lease.Call
+	node    int
+
+	// The scheduler's own.
+	due     clock.Instant
+	index   int           // in its heap; -1 for none
+	evictAt clock.Instant // when it leaves the table if it stays unused; 0 while it is in use
+
+	// The idle list's own.
+	idlePrev, idleNext *entry
+	idleIn             bool
+}
+
+// entry returns the table's entry of a key, made now where there is none.
+func (l *Limiter) entry(name string) (*entry, error) {
+	if e, ok := l.keys.Load(name); ok {
+		return e, nil
+	}
+	if l.keys.Size() >= l.cfg.KeysMax && !l.evictIdle() {
+		return nil, errTableFull(l.cfg.KeysMax)
+	}
+	fresh := &entry{l: l, name: name, index: -1}
+	fresh.call.Owner = fresh
+	fresh.call.Key = name
+	err := fresh.holder.Init(l.cfg.Clock.Now(), lease.HolderConfig{
+		ID:          l.instance,
+		Limits:      l.cfg.limitsFor(name),
+		Policy:      l.cfg.Policy,
+		Version:     l.cfg.Version,
+		CallTimeout: l.cfg.CallTimeout,
+		Seed:        l.seed.Add(0x9e3779b97f4a7c15),
+	})
+	if err != nil {
+		return nil, err
+	}
+	e, _ := l.keys.LoadOrStore(name, fresh)
+	if l.state.Load() != stateOpen {
+		e.close(ErrClosed) // Close may have missed it
+	}
+	return e, nil
+}
+
+// take is the hot path.
+func (e *entry) take(n int64, strict bool) bool {
+	var ok, low bool
+	switch {
+	case strict:
+		ok, low = e.holder.Pool.TakeStrict(n, e.l.cfg.Clock)
+	case n == 1:
+		ok, low = e.holder.Pool.Take()
+	default:
+		ok, low = e.holder.Pool.TakeN(n)
+	}
+	if low {
+		e.low()
+	}
+	return ok
+}
+
+// low starts a prefetch.
+func (e *entry) low() {
+	e.lowHit.Store(true)
+	e.kick(false)
+}
+
+// kick puts e on the scheduler's ready list, urgent where somebody waits. It needs no lock.
+func (e *entry) kick(urgent bool) {
+	if !e.kicked.Swap(true) || urgent {
+		e.l.scheduler.add(e, urgent)
+	}
+}
+
+// input is what the Holder cannot know. The caller holds the lock.
+func (e *entry) input() lease.Input {
+	in := lease.Input{
+		Waiting: e.queue.lacking,
+		Refused: e.refused,
+		RTT:     e.l.nodes.of(e.node).quantile(),
+		Closing: e.leaver != nil,
+	}
+	if e.queue.head != nil {
+		in.Need = e.queue.head.lacks()
+	}
+	return in
+}
+
+// poll asks the Holder whether a call is due.
+func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.kicked.Store(false)
+	if e.gone || e.closed {
+		return false, lease.Never
+	}
+	if e.lowHit.Swap(false) {
+		e.holder.Low()
+	}
+	if now >= e.holder.DeniedUntil() {
+		e.gate.Store(gateOpen)
+	}
+	if e.leaver != nil && e.holder.Idle() {
+		e.finishLocked(ErrClosed)
+		return false, lease.Never
+	}
+	call, next = e.holder.Poll(now, e.input())
+	if call || next != lease.Never || !e.unused() {
+		e.evictAt = 0
+		e.l.idle.remove(e)
+		return call, next
+	}
+	if e.evictAt == 0 {
+		e.evictAt = now.Add(e.holder.Lifetime())
+		e.l.idle.push(e)
+	} else if now >= e.evictAt {
+		e.l.idle.remove(e)
+		e.evictLocked()
+		return false, lease.Never
+	}
+	return false, e.evictAt
+}
+
+// unused reports whether nothing would be lost by forgetting e now. The caller holds the lock.
+func (e *entry) unused() bool {
+	return !e.gone && !e.closed && e.queue.head == nil && e.holder.Idle()
+}
+
+// build opens the call; nil where the entry has closed meanwhile.
+func (e *entry) build(now clock.Instant) *lease.Call {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.gone || e.closed {
+		return nil
+	}
+	seq := e.l.seq.Add(1)
+	r := e.holder.Build(now, seq, e.input())
+	if r.Seq == seq {
+		for w := e.queue.head; w != nil; w = w.next {
+			w.asked = seq
+		}
+		e.refused = 0
+	}
+	e.call.Request = *r
+	e.call.Grant = lease.Grant{}
+	e.call.Err = nil
+	return &e.call
+}
+
+// close ends the entry at once and tells its waiters err.
+func (e *entry) close(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.finishLocked(err)
+}
+
+func (e *entry) finishLocked(err error) {
+	if e.closed {
+		return
+	}
+	e.closed = true
+	for e.queue.head != nil {
+		e.settle(e.queue.head, outcome{err: err})
+	}
+	e.holder.Close()
+	if e.leaver != nil {
+		e.leaver.done()
+	}
+}
+
+// leave starts giving everything back, for Shutdown.
+func (e *entry) leave(lv *leaver) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || e.gone {
+		lv.done()
+		return
+	}
+	e.leaver = lv
+	for e.queue.head != nil {
+		e.settle(e.queue.head, outcome{err: ErrClosed})
+	}
+	e.kick(true)
+}
+
+// rename answers ErrStale: another process, such as a clone of this one's machine, calls under the same id.
+func (e *entry) rename() {
+	e.renames++
+	e.holder.Rename(e.l.instance + "." + strconv.Itoa(e.renames) + "." + strconv.FormatUint(e.l.seed.Add(0x9e3779b97f4a7c15), 36))
+}

@@ -1,0 +1,67 @@
+package hybrid
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+)
+
+// Key is a handle for one key of a Limiter. It has the Limiter's verbs without the key, saves the look-up by
+// name, and goes on working when the key's entry was evicted. It may be shared between goroutines.
+type Key struct {
+	l      *Limiter
+	name   string
+	strict bool
+	e      atomic.Pointer[entry]
+}
+
+// Name is the key's name.
+func (k *Key) Name() string { return k.name }
+
+// Allow takes one token; see Limiter.Allow.
+func (k *Key) Allow() bool {
+	if e := k.e.Load(); e != nil && !k.strict {
+		if ok, low := e.holder.Pool.Take(); ok {
+			if low {
+				e.low()
+			}
+			return true
+		}
+		return k.l.decide(request{name: k.name, key: k, n: 1, tried: e, wait: true}).ok
+	}
+	return k.AllowN(1)
+}
+
+// AllowN takes n tokens or none; see Limiter.AllowN.
+func (k *Key) AllowN(n int64) bool {
+	e := k.e.Load()
+	if e != nil && n > 0 && e.take(n, k.strict) {
+		return true
+	}
+	return k.l.decide(request{name: k.name, key: k, n: n, tried: e, wait: true}).ok
+}
+
+// TryAllow is Allow that never waits; see Limiter.TryAllow.
+func (k *Key) TryAllow() bool {
+	e := k.e.Load()
+	if e != nil && e.take(1, k.strict) {
+		return true
+	}
+	return k.l.decide(request{name: k.name, key: k, n: 1, tried: e}).ok
+}
+
+// Take takes n tokens or none and says why; see Limiter.Take.
+func (k *Key) Take(ctx context.Context, n int64) (Result, error) {
+	if err := ctx.Err(); err != nil {
+		return Result{}, fmt.Errorf("hybrid: take: %w", context.Cause(ctx))
+	}
+	e := k.e.Load()
+	d := decision{ok: true, entry: e}
+	if e == nil || n <= 0 || !e.take(n, k.strict) {
+		d = k.l.decide(request{name: k.name, key: k, n: n, tried: e, wait: true, ctx: ctx})
+	}
+	if d.err != nil {
+		return Result{}, d.err
+	}
+	return d.result(n), nil
+}

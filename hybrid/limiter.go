@@ -1,0 +1,209 @@
+package hybrid
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/puzpuzpuz/xsync/v4"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// batchesMax bounds the goroutines that wait for the store; the store bounds the calls per node by itself.
+const batchesMax = 256
+
+// Limiter limits the rates of many keys for one process; the processes of a fleet share buckets through the
+// Store. It has one goroutine, plus one for each batch of calls under way. It may be shared between
+// goroutines. Use New; the zero value does not work.
+type Limiter struct {
+	store lease.Store
+	cfg   Config
+
+	instance string
+	keys     *xsync.Map[string, *entry]
+	idle     idleList
+	seq      atomic.Int64
+	seed     atomic.Uint64
+	nodes    nodes
+	counters counters
+
+	scheduler scheduler
+	batches   *semaphore.Weighted
+	ctx       context.Context // ends with Close
+	cancel    context.CancelFunc
+
+	mu     sync.Mutex // guards closing
+	state  atomic.Int32
+	leaver *leaver // Shutdown's, while it runs
+}
+
+// The states of a Limiter, in their order.
+const (
+	stateOpen int32 = iota
+	stateLeaving
+	stateClosed
+)
+
+// New returns a Limiter that leases from store. It does no I/O, so it works while the store is down. Errors
+// wrap ErrInvalidConfig and name every violation. Close it when done.
+func New(store lease.Store, cfg Config) (*Limiter, error) {
+	if store == nil {
+		return nil, fmt.Errorf("%w: store is nil", ErrInvalidConfig)
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	var random [16]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return nil, fmt.Errorf("hybrid: no randomness for the instance id: %w", err)
+	}
+	l := &Limiter{
+		store:    store,
+		cfg:      cfg,
+		instance: hex.EncodeToString(random[:8]),
+		keys:     xsync.NewMap[string, *entry](),
+		batches:  semaphore.NewWeighted(batchesMax),
+	}
+	if cfg.InstanceID != "" {
+		l.instance = cfg.InstanceID + "-" + l.instance
+	}
+	l.seed.Store(binary.LittleEndian.Uint64(random[8:]))
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.warn()
+	l.scheduler.init(l)
+	go l.scheduler.run()
+	return l, nil
+}
+
+// warn logs what the limits do to the policy.
+func (l *Limiter) warn() {
+	if len(l.cfg.Limits) == 0 {
+		return
+	}
+	want := l.cfg.Policy.Target
+	if want == 0 {
+		want = lease.DefaultTarget
+	}
+	if got := l.cfg.Policy.TargetFor(l.cfg.Limits); got < want {
+		l.cfg.Logger.Info("hybrid: Target reduced to (Burst+Overcommit)/(4*Rate), as a longer lease would lock the burst away",
+			"target", got, "asked", want)
+	}
+}
+
+// Key returns a handle for one key, which saves the look-up by name on every call. It lives as long as the
+// Limiter, may be kept and shared, and costs nothing at the store. An empty name is denied by every method.
+func (l *Limiter) Key(name string) *Key {
+	return &Key{l: l, name: name, strict: l.cfg.Policy.StrictExpiry}
+}
+
+// Allow takes one token of key and reports whether there was one. On a warm key it costs about one atomic
+// instruction; it waits for one lease call, at most CallTimeout, where this process holds nothing and the
+// bucket is not known to be empty. False for a closed Limiter and for an empty key.
+func (l *Limiter) Allow(key string) bool { return l.AllowN(key, 1) }
+
+// AllowN takes n tokens of key or none. AllowN(key, 0) is true and costs nothing; a negative n, or one above
+// the burst, is false. See Allow.
+func (l *Limiter) AllowN(key string, n int64) bool {
+	e, _ := l.keys.Load(key)
+	if e != nil && n > 0 && e.take(n, l.cfg.Policy.StrictExpiry) {
+		return true
+	}
+	return l.decide(request{name: key, n: n, tried: e, wait: true}).ok
+}
+
+// TryAllow is Allow that never waits. Where this process holds nothing it is false (before the first reply:
+// what Policy.ColdStart says) and starts a lease call, so that a later one finds tokens.
+func (l *Limiter) TryAllow(key string) bool {
+	e, _ := l.keys.Load(key)
+	if e != nil && e.take(1, l.cfg.Policy.StrictExpiry) {
+		return true
+	}
+	return l.decide(request{name: key, n: 1, tried: e}).ok
+}
+
+// Take is AllowN with a context and a Result. A denial is a Result with OK false and no error. Errors wrap
+// ErrClosed, ErrInvalidKey, ErrInvalidN, ErrExceedsBurst, or the context's error when it ends first.
+func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error) {
+	return l.Key(key).Take(ctx, n)
+}
+
+// Close stops serving at once, without I/O: every later request is denied, waiting ones fail with ErrClosed,
+// and what is held is left to expire at the store. The store and its client stay the caller's. Close may be
+// called more than once and returns nil.
+func (l *Limiter) Close() error {
+	l.mu.Lock()
+	if l.state.Swap(stateClosed) == stateClosed {
+		l.mu.Unlock()
+		return nil
+	}
+	leaver := l.leaver
+	l.mu.Unlock()
+	l.cancel()
+	l.scheduler.wake()
+	l.keys.Range(func(_ string, e *entry) bool {
+		e.close(ErrClosed)
+		return true
+	})
+	if leaver != nil {
+		leaver.finish()
+	}
+	return nil
+}
+
+// Shutdown gives back what this process holds and then closes. It returns when everything is back, or with
+// the context's error; the Limiter is closed in either case.
+func (l *Limiter) Shutdown(ctx context.Context) error {
+	l.mu.Lock()
+	if l.state.Load() != stateOpen {
+		l.mu.Unlock()
+		return l.Close()
+	}
+	lv := newLeaver()
+	l.leaver = lv
+	l.state.Store(stateLeaving)
+	l.mu.Unlock()
+	l.keys.Range(func(_ string, e *entry) bool {
+		lv.add()
+		e.leave(lv)
+		return true
+	})
+	lv.done()
+	var err error
+	select {
+	case <-lv.empty:
+	case <-ctx.Done():
+		err = fmt.Errorf("hybrid: shutdown: %w", context.Cause(ctx))
+	}
+	return errors.Join(err, l.Close())
+}
+
+// leaver counts the entries that have not yet given everything back.
+type leaver struct {
+	left  atomic.Int64
+	once  sync.Once
+	empty chan struct{}
+}
+
+func newLeaver() *leaver {
+	lv := &leaver{empty: make(chan struct{})}
+	lv.left.Store(1) // Shutdown itself, until every entry is counted
+	return lv
+}
+
+func (lv *leaver) add() { lv.left.Add(1) }
+
+func (lv *leaver) done() {
+	if lv.left.Add(-1) == 0 {
+		lv.finish()
+	}
+}
+
+func (lv *leaver) finish() { lv.once.Do(func() { close(lv.empty) }) }

@@ -1,0 +1,83 @@
+package hybrid
+
+import (
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Source says what a decision rests on.
+type Source int
+
+const (
+	// SourceLocal: tokens that this process held, or what it last heard of the bucket.
+	SourceLocal Source = iota
+	// SourceStore: the answer of a lease call made for this request.
+	SourceStore
+	// SourceFallback: Policy.Fallback or Policy.ColdStart, because the store did not answer.
+	SourceFallback
+)
+
+// String is "local", "store" or "fallback".
+func (s Source) String() string {
+	return [...]string{"local", "store", "fallback"}[s]
+}
+
+// Result is one decision. It is a value.
+type Result struct {
+	// OK: the request is admitted.
+	OK bool
+	// Limit is the binding one: the one with the least left of its burst, or, for a denial, the longest wait.
+	Limit Limit
+	// Remaining is what this process holds plus what the bucket had at the last reply, at most Burst.
+	Remaining int64
+	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK.
+	RetryAfter time.Duration
+	// ResetAfter is the time until the bucket is full, if nobody draws.
+	ResetAfter time.Duration
+	// Source says what the decision rests on.
+	Source Source
+}
+
+// view is what the last reply said about the bucket; it never changes once published.
+type view struct {
+	limits []Limit
+	levels [lease.LimitsMax]int64
+	at     clock.Instant
+	denied clock.Instant // until then requests are denied without a call
+}
+
+// result describes a decision on n tokens at time now with held tokens in this process.
+func (v *view) result(ok bool, n, held int64, now clock.Instant, src Source) Result {
+	r := Result{OK: ok, Source: src}
+	since := now.Sub(v.at)
+	least := 2.0
+	longest := time.Duration(-1)
+	for k, l := range v.limits {
+		capacity := l.Capacity()
+		left := min(capacity, v.levels[k]+held)
+		wait := timeFor(l, n-v.levels[k]) - since
+		binding := float64(left)/float64(capacity) < least
+		if !ok {
+			binding = wait > longest
+		}
+		if binding {
+			least, longest = float64(left)/float64(capacity), wait
+			r.Limit, r.Remaining = l, left
+			r.ResetAfter = max(0, timeFor(l, capacity-v.levels[k])-since)
+		}
+	}
+	if !ok {
+		r.RetryAfter = max(0, longest, v.denied.Sub(now))
+	}
+	return r
+}
+
+// timeFor is how long l takes to make n tokens.
+func timeFor(l Limit, n int64) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	return time.Duration(float64(n) / float64(l.Tokens) * float64(l.Per))
+}

@@ -1,0 +1,63 @@
+package hybrid
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// rttSamples are enough for a 99th percentile that is the second largest.
+const rttSamples = 128
+
+// rtt estimates the 99th percentile of the latest lease calls to one node.
+type rtt struct {
+	mu      sync.Mutex
+	samples [rttSamples]time.Duration
+	n       int
+	p99     time.Duration
+}
+
+func (r *rtt) add(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.samples[r.n%rttSamples] = d
+	r.n++
+	// Sorting every eighth time costs nothing beside a round trip; a rise is taken over at once.
+	if r.n%8 != 1 && d <= r.p99 {
+		return
+	}
+	have := r.samples[:min(r.n, rttSamples)]
+	sorted := slices.Clone(have)
+	slices.Sort(sorted)
+	r.p99 = sorted[max(0, len(sorted)*99/100-1)]
+	if len(sorted) < rttSamples {
+		r.p99 = sorted[len(sorted)-1]
+	}
+}
+
+func (r *rtt) quantile() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.p99
+}
+
+// nodes keeps one rtt for each node of the store.
+type nodes struct {
+	mu  sync.RWMutex
+	all []*rtt
+}
+
+func (n *nodes) of(node int) *rtt {
+	n.mu.RLock()
+	if node < len(n.all) {
+		defer n.mu.RUnlock()
+		return n.all[node]
+	}
+	n.mu.RUnlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for node >= len(n.all) {
+		n.all = append(n.all, new(rtt))
+	}
+	return n.all[node]
+}

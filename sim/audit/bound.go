@@ -1,0 +1,131 @@
+// Package audit decides whether a record of admissions kept the promise of a rate limit:
+//
+//	admitted(t, t+w] <= Burst + Overcommit + Tokens/Per * w        for every t and w            (1)
+//
+// [Worst] takes a finished record whose times are known only to an interval, in any order, and finds the
+// window that comes nearest to the bound or lies farthest beyond it. [Meter] takes exact times one by one
+// and costs a few nanoseconds each. Both judge in integers without rounding, so an excess of a single
+// token is found and none is invented.
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+)
+
+var (
+	// ErrBound is wrapped by every complaint about a Bound.
+	ErrBound = errors.New("audit: invalid bound")
+	// ErrSpan is wrapped by every complaint about a record of admissions.
+	ErrSpan = errors.New("audit: invalid span")
+)
+
+// A Bound is the right-hand side of (1).
+//
+// Every field is taken literally. In particular a Burst of 0 allows no burst; a caller whose limits read 0
+// as "same as Tokens" resolves that first. The zero Bound is invalid, because its Per is 0.
+type Bound struct {
+	Tokens     int64         // tokens that flow in per Per; 0 or more
+	Per        time.Duration // positive
+	Burst      int64         // tokens; 0 or more
+	Overcommit int64         // tokens on top of Burst; 0 or more, and the sum at most MaxInt64
+}
+
+// Validate returns nil, or every violation at once, each with its value and its limit. The error wraps
+// ErrBound.
+func (b Bound) Validate() error {
+	var faults []error
+	complain := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf(format, args...))
+	}
+	if b.Tokens < 0 {
+		complain("Tokens is %d, must be 0 or more", b.Tokens)
+	}
+	if b.Per <= 0 {
+		complain("Per is %v, must be positive", b.Per)
+	}
+	if b.Burst < 0 {
+		complain("Burst is %d, must be 0 or more", b.Burst)
+	}
+	if b.Overcommit < 0 {
+		complain("Overcommit is %d, must be 0 or more", b.Overcommit)
+	}
+	if b.Burst > 0 && b.Overcommit > math.MaxInt64-b.Burst {
+		complain("Burst + Overcommit is %d + %d, must be at most %d", b.Burst, b.Overcommit, int64(math.MaxInt64))
+	}
+	if faults == nil {
+		return nil
+	}
+	return fmt.Errorf("%w %+v: %w", ErrBound, b, errors.Join(faults...))
+}
+
+// ceiling is the part of the bound that does not grow with the window, in tokens.
+func (b Bound) ceiling() int64 { return b.Burst + b.Overcommit }
+
+// rate is Tokens/Per in lowest terms: tokens flow in every nanos. Lowest terms do not matter for
+// exactness, which 128-bit products give for every pair, but they keep those products small.
+type rate struct{ tokens, nanos uint64 }
+
+func (b Bound) rate() rate {
+	t, n := uint64(b.Tokens), uint64(b.Per)
+	x, y := n, t
+	for y != 0 {
+		x, y = y, x%y
+	}
+	return rate{t / x, n / x}
+}
+
+// wholeTokens is floor(rate * w), clamped to MaxInt64. The clamp loses nothing: no count exceeds it.
+func (r rate) wholeTokens(w uint64) int64 {
+	hi, lo := bits.Mul64(r.tokens, w)
+	if hi >= r.nanos {
+		return math.MaxInt64
+	}
+	q, _ := bits.Div64(hi, lo, r.nanos)
+	return int64(min(q, math.MaxInt64))
+}
+
+// covers reports whether `tokens` are worth at least what flows in during `nanos`: tokens >= rate*nanos.
+// Either argument may be negative, which is how two windows are compared: by their difference.
+func (r rate) covers(tokens, nanos int64) bool {
+	switch {
+	case tokens >= 0 && nanos <= 0:
+		return true
+	case tokens < 0 && nanos >= 0:
+		return false
+	case tokens < 0:
+		return !exceeds(magnitude(tokens), r.nanos, magnitude(nanos), r.tokens)
+	default:
+		return !exceeds(uint64(nanos), r.tokens, uint64(tokens), r.nanos)
+	}
+}
+
+// exceeds reports a*b > c*d, exactly.
+func exceeds(a, b, c, d uint64) bool {
+	h1, l1 := bits.Mul64(a, b)
+	h2, l2 := bits.Mul64(c, d)
+	return h1 > h2 || h1 == h2 && l1 > l2
+}
+
+// magnitude is |x| for a negative x. Wrapping makes it right for MinInt64 too.
+func magnitude(x int64) uint64 { return -uint64(x) }
+
+// judge measures one window against the bound; admitted is what certainly happened in [from, to].
+func (b Bound) judge(r rate, from, to, admitted int64) Window {
+	// Two's complement makes the length right even where it does not fit an int64, as a Meter allows.
+	length := uint64(to) - uint64(from)
+	flow := r.wholeTokens(length)
+	// The excess rounds up because flow rounds down. The subtraction is ordered so that it cannot wrap.
+	var over int64
+	if rest := admitted - b.ceiling(); rest > flow {
+		over = rest - flow
+	}
+	return Window{
+		From: from, To: to, Admitted: admitted,
+		Bound:      float64(b.ceiling()) + float64(b.Tokens)*(float64(length)/float64(b.Per)),
+		ExceededBy: over,
+	}
+}

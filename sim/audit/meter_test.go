@@ -1,0 +1,145 @@
+package audit
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMeterAgreesWithTheDefinitionAndWithWorst(t *testing.T) {
+	rng := seeded(t)
+	rounds := 700
+	if testing.Short() {
+		rounds = 100
+	}
+	for _, w := range worlds {
+		for range rounds {
+			spans, b := w.instants(rng)
+			m := NewMeter(b)
+			for i, s := range spans {
+				m.Admit(s.Before, s.N)
+				// The verdict is about all windows so far, so it is compared after every admission.
+				online, offline := m.ExceededBy(), worst(t, b, spans[:i+1]...).ExceededBy
+				if online != offline {
+					t.Fatalf("%s: the meter says exceeded by %d, Worst %d\nbound %+v\nspans %+v", w.name, online, offline, b, spans[:i+1])
+				}
+			}
+			if err := verify(spans, b, m.Worst()); err != nil {
+				t.Fatalf("%s: the meter: %v", w.name, err)
+			}
+		}
+	}
+}
+
+func TestMeterPeakIsTheCeilingThatWouldHaveSufficed(t *testing.T) {
+	rng := seeded(t)
+	for range 2000 {
+		spans, b := worlds[1].instants(rng)
+		peakOf := func(ceiling int64) (peak, over int64) {
+			m := NewMeter(Bound{Tokens: b.Tokens, Per: b.Per, Burst: ceiling})
+			for _, s := range spans {
+				m.Admit(s.Before, s.N)
+			}
+			return m.Peak(), m.ExceededBy()
+		}
+		peak, _ := peakOf(0)
+
+		if _, over := peakOf(peak); over != 0 {
+			t.Fatalf("a ceiling at the peak %d is exceeded by %d: %+v %+v", peak, over, b, spans)
+		}
+		if peak == 0 {
+			continue
+		}
+		if _, over := peakOf(peak - 1); over != 1 {
+			t.Fatalf("a ceiling one below the peak %d is exceeded by %d: %+v %+v", peak, over, b, spans)
+		}
+	}
+}
+
+func TestMeterByHand(t *testing.T) {
+	// Given a limit that allows 5 at once and one more every 100 ms
+	m := NewMeter(tenPerSecond)
+	expect := func(when string, peak, over int64) {
+		t.Helper()
+		if m.Peak() != peak || m.ExceededBy() != over {
+			t.Errorf("%s: peak %d, exceeded by %d; want %d, %d", when, m.Peak(), m.ExceededBy(), peak, over)
+		}
+	}
+	expect("before anything", 0, 0)
+	if w := m.Worst(); w != (Window{}) {
+		t.Errorf("before anything the worst window is %+v", w)
+	}
+
+	m.Admit(-ms, 0)
+	expect("after an admission of nothing", 0, 0)
+	m.Admit(0, 5)
+	expect("with the burst spent", 5, 0)
+	m.Admit(100*ms, 1)
+	expect("with the next token taken when due", 5, 0)
+	m.Admit(200*ms-1, 1)
+	expect("with the next one taken a nanosecond early", 6, 1)
+	m.Admit(90_000*ms, 5)
+	expect("after a long rest: time saves no more than the burst", 6, 1)
+	m.Admit(90_000*ms, 2)
+	expect("with two beyond the burst", 7, 2)
+}
+
+func TestMeterStandsTheLargestNumbers(t *testing.T) {
+	const most = math.MaxInt64
+	// Given the slowest rate there is, and admissions that overflow any 64-bit product
+	m := NewMeter(Bound{Tokens: 1, Per: time.Duration(most), Burst: most})
+
+	m.Admit(math.MinInt64, most)
+	if m.Peak() != most || m.ExceededBy() != 0 {
+		t.Errorf("exactly the burst: peak %d, exceeded by %d", m.Peak(), m.ExceededBy())
+	}
+	// When more time passes than an int64 holds, then 2 tokens and a fraction have flowed in.
+	m.Admit(most, 2)
+	if m.ExceededBy() != 0 {
+		t.Errorf("refilled across the whole range of time: exceeded by %d", m.ExceededBy())
+	}
+	// And when the count passes every integer, then the verdict stays at its clamp.
+	for range 8 {
+		m.Admit(most, most)
+	}
+	if m.Peak() != most {
+		t.Errorf("far beyond: peak %d, want the clamp", m.Peak())
+	}
+}
+
+func TestMeterRefusesMisuse(t *testing.T) {
+	cases := []struct {
+		given string
+		do    func()
+		says  string
+	}{
+		{"the zero Meter", func() { new(Meter).Admit(1, 1) }, "NewMeter"},
+		{"an invalid bound", func() { NewMeter(Bound{Per: -1}) }, "Per is -1ns"},
+		{"a negative n", func() { NewMeter(tenPerSecond).Admit(1, -1) }, "Admit(1, -1)"},
+		{"time that runs back", func() {
+			m := NewMeter(tenPerSecond)
+			m.Admit(5, 1)
+			m.Admit(4, 1)
+		}, "Admit(4, 1) after Admit(5"},
+	}
+	for _, c := range cases {
+		t.Run(c.given, func(t *testing.T) {
+			defer func() {
+				if said := fmt.Sprint(recover()); !strings.Contains(said, c.says) {
+					t.Errorf("panic %q, want one that says %q", said, c.says)
+				}
+			}()
+			c.do()
+		})
+	}
+}
+
+func TestMeterAllocatesNothing(t *testing.T) {
+	m := NewMeter(tenPerSecond)
+	at := int64(0)
+	if n := testing.AllocsPerRun(100, func() { at += ms; m.Admit(at, 1) }); n != 0 {
+		t.Errorf("Admit allocates %v times", n)
+	}
+}

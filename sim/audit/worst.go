@@ -1,0 +1,103 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// A Span is one admission of N tokens that happened at some unknown moment in [Before, After]. Times are
+// nanoseconds on any one clock, and may be negative.
+type Span struct {
+	Before, After int64
+	N             int64
+}
+
+// A Window is a closed interval of time and what was admitted in it.
+type Window struct {
+	From, To   int64   // ns, on the clock of the spans
+	Admitted   int64   // tokens that certainly were admitted in [From, To]
+	Bound      float64 // Burst + Overcommit + R*(To-From) in tokens, rounded: for display only
+	ExceededBy int64   // tokens beyond the bound, rounded up; 0 when the bound holds
+}
+
+// Worst returns the window that maximises
+//
+//	count(s, e) - R*(e-s) - (Burst + Overcommit),      count(s, e) = sum of N with Before >= s and After <= e
+//
+// over all s <= e. It counts only what certainly lies inside, so an excess is proof: no choice of moments
+// within the spans keeps the promise. The reverse does not hold: what straddles the edge of a window is not
+// counted in it, so wide spans hide an excess.
+//
+// A closed window is as strict as the half-open one of (1): an admission at s lies in (s-d, e] for every
+// d > 0, and letting d go to 0 gives the bound for [s, e].
+//
+// Of equally bad windows it returns the first to end, and of those the longest. It returns the zero Window
+// if nothing was admitted. It fails, with an error that wraps ErrBound or ErrSpan, on an invalid bound, on
+// a span with After < Before or N < 0, and when the sum of N or the time covered does not fit an int64;
+// within those limits every verdict is exact. It costs O(n log n) time and about 40 bytes per span in
+// addition to the argument, which it does not modify.
+func Worst(spans []Span, l Bound) (Window, error) {
+	if err := l.Validate(); err != nil {
+		return Window{}, err
+	}
+	starts, err := admissions(spans)
+	if err != nil || len(starts) == 0 {
+		return Window{}, err
+	}
+	slices.SortFunc(starts, func(a, b Span) int { return cmp.Compare(a.Before, b.Before) })
+	ends := make([]int, len(starts)) // positions in starts, by After
+	for i := range ends {
+		ends[i] = i
+	}
+	slices.SortFunc(ends, func(a, b int) int { return cmp.Compare(starts[a].After, starts[b].After) })
+
+	// Some best window ends at the After of a span inside it: moving e down to the last such After keeps
+	// the count and shortens the window. In the same way it starts at the Before of a span inside it:
+	// moving s up to the first such Before keeps the count too. So the sweep takes e through the Afters,
+	// and the tree chooses s among the spans counted so far. A window that holds no span is never over
+	// the bound and never asked about.
+	r := l.rate()
+	t := newTree(starts, r)
+	var worst Window
+	for k, i := range ends {
+		now := starts[i].After
+		t.count(i, now)
+		if k+1 < len(ends) && starts[ends[k+1]].After == now {
+			continue // more spans end at this very moment: the window must hold all of them
+		}
+		best := t.best()
+		length := now - best.from
+		if worst.Admitted == 0 || !r.covers(worst.Admitted-best.tail, worst.To-worst.From-length) {
+			worst = Window{From: best.from, To: now, Admitted: best.tail}
+		}
+	}
+	return l.judge(r, worst.From, worst.To, worst.Admitted), nil
+}
+
+// admissions copies the spans that admitted something, having checked what exactness rests on.
+func admissions(spans []Span) ([]Span, error) {
+	kept := make([]Span, 0, len(spans))
+	first, last, sum := int64(math.MaxInt64), int64(math.MinInt64), int64(0)
+	for i, s := range spans {
+		switch {
+		case s.After < s.Before:
+			return nil, fmt.Errorf("%w: number %d, %+v, ends before it begins", ErrSpan, i, s)
+		case s.N < 0:
+			return nil, fmt.Errorf("%w: number %d, %+v, N must be 0 or more", ErrSpan, i, s)
+		case s.N == 0:
+			continue
+		case s.N > math.MaxInt64-sum:
+			return nil, fmt.Errorf("%w: number %d, %+v, takes the sum of N beyond %d", ErrSpan, i, s, int64(math.MaxInt64))
+		}
+		kept = append(kept, s)
+		sum += s.N
+		first, last = min(first, s.Before), max(last, s.After)
+	}
+	// The sign of last-first tells a wrapped difference, because last >= first.
+	if len(kept) > 0 && last-first < 0 {
+		return nil, fmt.Errorf("%w: the spans cover [%d, %d], more than %d ns", ErrSpan, first, last, int64(math.MaxInt64))
+	}
+	return kept, nil
+}

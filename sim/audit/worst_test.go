@@ -1,0 +1,194 @@
+package audit
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const ms = int64(time.Millisecond)
+
+// tenPerSecond allows 5 at once and then one more every 100 ms.
+var tenPerSecond = Bound{Tokens: 10, Per: time.Second, Burst: 4, Overcommit: 1}
+
+func sortByBefore(spans []Span) {
+	slices.SortStableFunc(spans, func(a, b Span) int { return cmp.Compare(a.Before, b.Before) })
+}
+
+func worst(t *testing.T, b Bound, spans ...Span) Window {
+	t.Helper()
+	w, err := Worst(spans, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestWorstJudgesByHand(t *testing.T) {
+	cases := []struct {
+		given string
+		spans []Span
+		want  Window
+	}{
+		{"nothing at all",
+			nil,
+			Window{}},
+		{"only admissions of nothing",
+			[]Span{{0, 0, 0}, {5, 9, 0}},
+			Window{}},
+		{"exactly the burst at one moment",
+			[]Span{{7, 7, 2}, {7, 7, 3}},
+			Window{From: 7, To: 7, Admitted: 5, Bound: 5}},
+		{"one more than the burst at one moment",
+			[]Span{{7, 7, 2}, {7, 7, 4}},
+			Window{From: 7, To: 7, Admitted: 6, Bound: 5, ExceededBy: 1}},
+		{"the burst, then one more exactly when it has flowed in",
+			[]Span{{0, 0, 5}, {100 * ms, 100 * ms, 1}},
+			Window{From: 0, To: 0, Admitted: 5, Bound: 5}}, // as is [0, 100 ms] with 6: the first to end is named
+		{"the same, one nanosecond early: a fraction of a token over counts as one",
+			[]Span{{0, 0, 5}, {100*ms - 1, 100*ms - 1, 1}},
+			Window{From: 0, To: 100*ms - 1, Admitted: 6, Bound: 6 - 1e-8, ExceededBy: 1}},
+		{"the excess in the middle of a quiet record",
+			[]Span{{-9000 * ms, -9000 * ms, 1}, {0, ms, 4}, {ms, 2 * ms, 4}, {9000 * ms, 9000 * ms, 1}},
+			Window{From: 0, To: 2 * ms, Admitted: 8, Bound: 5.02, ExceededBy: 3}},
+		{"a span that is longer than the window cannot be counted in it",
+			[]Span{{10, 10, 5}, {0, 200 * ms, 1}},
+			Window{From: 10, To: 10, Admitted: 5, Bound: 5}},
+		{"a span that straddles the left edge stays out",
+			[]Span{{100 * ms, 101 * ms, 5}, {-300 * ms, 100 * ms, 1}},
+			Window{From: 100 * ms, To: 101 * ms, Admitted: 5, Bound: 5.01}},
+		{"a span that straddles the right edge stays out",
+			[]Span{{100 * ms, 101 * ms, 5}, {101 * ms, 500 * ms, 1}},
+			Window{From: 100 * ms, To: 101 * ms, Admitted: 5, Bound: 5.01}},
+		{"spans that begin together but end apart all count from that beginning",
+			[]Span{{0, 30, 2}, {0, 10, 2}, {0, 20, 3}},
+			Window{From: 0, To: 30, Admitted: 7, Bound: 5.0000003, ExceededBy: 2}},
+		{"spans that end together but begin apart all count up to that end",
+			[]Span{{20, 30, 2}, {0, 30, 2}, {10, 30, 3}},
+			Window{From: 0, To: 30, Admitted: 7, Bound: 5.0000003, ExceededBy: 2}},
+	}
+	for _, c := range cases {
+		t.Run(c.given, func(t *testing.T) {
+			given := slices.Clone(c.spans)
+			got := worst(t, tenPerSecond, c.spans...)
+
+			if d := math.Abs(got.Bound - c.want.Bound); d > 1e-9 {
+				t.Errorf("displayed bound %v, want %v", got.Bound, c.want.Bound)
+			}
+			got.Bound = c.want.Bound
+			if got != c.want {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+			if !slices.Equal(given, c.spans) {
+				t.Error("the argument was modified")
+			}
+		})
+	}
+}
+
+func TestWorstAgreesWithTheDefinition(t *testing.T) {
+	rng := seeded(t)
+	rounds := 700
+	if testing.Short() {
+		rounds = 100
+	}
+	exceeded := 0
+	for _, w := range worlds {
+		for range rounds {
+			spans, b := w.draw(rng)
+			got, err := Worst(spans, b)
+			if err == nil {
+				err = verify(spans, b, got)
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", w.name, err)
+			}
+			if got.ExceededBy > 0 {
+				exceeded++
+			}
+		}
+	}
+	// A draw that never or always exceeds would prove little.
+	if all := rounds * len(worlds); exceeded < all/10 || exceeded > all*9/10 {
+		t.Errorf("%d of %d cases exceed the bound: the draw is lopsided", exceeded, all)
+	}
+}
+
+func TestWorstDoesNotDependOnTheOrderOfTheRecord(t *testing.T) {
+	rng := seeded(t)
+	for range 300 {
+		spans, b := worlds[2].draw(rng)
+		want := worst(t, b, spans...).ExceededBy
+
+		rng.Shuffle(len(spans), func(i, j int) { spans[i], spans[j] = spans[j], spans[i] })
+
+		if got := worst(t, b, spans...).ExceededBy; got != want {
+			t.Fatalf("exceeded by %d, shuffled by %d: %+v %+v", want, got, b, spans)
+		}
+	}
+}
+
+func TestOneExtraAdmissionInAMillionIsFound(t *testing.T) {
+	rng := seeded(t)
+	// Given a record that is full to the brim: 5 at the start, then one every 100 ms, so that every
+	// window is exactly at its bound.
+	size := 1_000_000
+	if testing.Short() {
+		size = 50_000
+	}
+	spans := []Span{{0, 0, 5}}
+	for i := 1; i <= size; i++ {
+		at := int64(i) * 100 * ms
+		spans = append(spans, Span{at, at, 1})
+	}
+	if w := worst(t, tenPerSecond, spans...); w.ExceededBy != 0 {
+		t.Fatalf("the full record is reported: %+v", w)
+	}
+
+	// When one token more slips in anywhere
+	at := rng.Int64N(int64(size) * 100 * ms)
+	spans = append(spans, Span{at, at, 1})
+
+	// Then it is found.
+	if w := worst(t, tenPerSecond, spans...); w.ExceededBy != 1 || w.From > at || w.To < at {
+		t.Fatalf("one more at %d: %+v", at, w)
+	}
+}
+
+func TestWorstRefusesWhatItCannotJudgeExactly(t *testing.T) {
+	const most = math.MaxInt64
+	ok := Bound{Tokens: 1, Per: 1}
+	cases := []struct {
+		given string
+		spans []Span
+		bound Bound
+		is    error
+		says  []string
+	}{
+		{"a zero bound", nil, Bound{}, ErrBound, []string{"Per is 0s"}},
+		{"everything wrong at once", nil, Bound{-1, -2, -3, -4}, ErrBound,
+			[]string{"Tokens is -1", "Per is -2ns", "Burst is -3", "Overcommit is -4"}},
+		{"a ceiling beyond int64", nil, Bound{1, 1, most, 1}, ErrBound, []string{"Burst + Overcommit is 9223372036854775807 + 1"}},
+		{"a span that ends before it begins", []Span{{1, 1, 1}, {5, 4, 1}}, ok, ErrSpan, []string{"number 1", "Before:5 After:4"}},
+		{"a negative admission", []Span{{1, 1, -1}}, ok, ErrSpan, []string{"number 0", "N:-1"}},
+		{"more tokens than int64", []Span{{1, 1, most}, {1, 1, 1}}, ok, ErrSpan, []string{"number 1", "the sum of N"}},
+		{"more time than int64", []Span{{-2, -2, 1}, {most, most, 1}}, ok, ErrSpan, []string{"[-2, 9223372036854775807]"}},
+	}
+	for _, c := range cases {
+		t.Run(c.given, func(t *testing.T) {
+			_, err := Worst(c.spans, c.bound)
+			if !errors.Is(err, c.is) {
+				t.Fatalf("error %v, want one that is %v", err, c.is)
+			}
+			for _, s := range c.says {
+				if !strings.Contains(err.Error(), s) {
+					t.Errorf("error %q does not say %q", err, s)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,219 @@
+//go:build linux || darwin || freebsd || openbsd || dragonfly || solaris
+
+package stamps
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The test binary runs itself as a child process; these variables say that it is one, and on which file.
+const (
+	roleVar = "YUZHI_STAMPS_ROLE"
+	fileVar = "YUZHI_STAMPS_FILE"
+)
+
+// writers is the number of goroutines of a child that appends.
+const writers = 4
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(roleVar)
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	if err := beChild(role, os.Getenv(fileVar)); err != nil {
+		fmt.Fprintln(os.Stderr, "child:", err)
+		os.Exit(3)
+	}
+}
+
+func beChild(role, path string) error {
+	f, err := Open(path)
+	if err != nil {
+		return err
+	}
+	s, err := NewStamper()
+	if err != nil {
+		return err
+	}
+	if role == "answer" {
+		return answer(f, s)
+	}
+	return appendUntilFull(f, s)
+}
+
+// answer stamps the present whenever it is asked, and leaves its slack as N.
+func answer(f *File, s *Stamper) error {
+	in := bufio.NewReader(os.Stdin)
+	for {
+		if _, err := in.ReadByte(); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		before := s.Before()
+		after := s.After()
+		if err := f.Append(before, after, int64(s.Slack())); err != nil {
+			return err
+		}
+		if _, err := os.Stdout.Write([]byte{'.'}); err != nil {
+			return err
+		}
+	}
+}
+
+// appendUntilFull counts an admission as offered once it is appended.
+func appendUntilFull(f *File, s *Stamper) error {
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for {
+				before := s.Before()
+				after := s.After()
+				if f.Append(before, after, sealOf(before, after)) != nil {
+					return
+				}
+				f.AddOffered(1)
+				f.AddRoundTrips(1)
+				f.Observe(time.Duration(after-before) - s.Slack())
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+func child(t *testing.T, role, path string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), roleVar+"="+role, fileVar+"="+path)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+func TestTwoProcessesAgreeOnTheTime(t *testing.T) {
+	rounds := 5000
+	if testing.Short() {
+		rounds = 500
+	}
+	f, path := created(t, rounds)
+	other := child(t, "answer", path)
+	ask, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := other.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+
+	// Given moments of the parent around each answer of the child
+	type moments struct{ asked, heard int64 }
+	var around []moments
+	s := newStamper(t)
+	for range rounds {
+		m := moments{asked: s.Before()}
+		if _, err := ask.Write([]byte{'?'}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(reply, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		m.heard = s.After()
+		around = append(around, m)
+	}
+	if err := ask.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Wait(); err != nil {
+		t.Fatal(err)
+	}
+
+	// Then the child's span touches the parent's, and by no more than both slacks does it reach beyond.
+	for i, span := range f.Spans() {
+		m := around[i]
+		slack := span.N + int64(s.Slack()) + 1
+		if span.After < m.asked || span.Before > m.heard {
+			t.Fatalf("the child answered in [%d, %d], the parent asked and heard in [%d, %d]", span.Before, span.After, m.asked, m.heard)
+		}
+		if span.Before < m.asked-slack || span.After > m.heard+slack {
+			t.Fatalf("the child's [%d, %d] reaches more than %d ns beyond the parent's [%d, %d]", span.Before, span.After, slack, m.asked, m.heard)
+		}
+	}
+	if n := len(f.Spans()); n != rounds {
+		t.Errorf("%d answers to %d questions", n, rounds)
+	}
+}
+
+func TestAKilledProcessLeavesWholeRecordsAndLosesNone(t *testing.T) {
+	rng := seeded(t)
+	kills := 25
+	if testing.Short() {
+		kills = 5
+	}
+	for range kills {
+		t.Run("kill", func(t *testing.T) {
+			// Given a child whose goroutines append as fast as they can
+			f, path := created(t, 1<<24)
+			victim := child(t, "append", path)
+			if err := victim.Start(); err != nil {
+				t.Fatal(err)
+			}
+			gone := make(chan error, 1)
+			go func() { gone <- victim.Wait() }()
+
+			// When it is killed in the middle of it
+			for enough := rng.IntN(100_000); f.taken() <= enough; runtime.Gosched() {
+				select {
+				case err := <-gone:
+					t.Fatalf("the child ended by itself: %v", err)
+				default:
+				}
+			}
+			if err := victim.Process.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			<-gone
+			if ws := victim.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGKILL {
+				t.Fatalf("the child ended by %v, not by the kill", victim.ProcessState)
+			}
+
+			// Then every record is whole, none is lost that was appended, and at most the one that each
+			// goroutine was at is missing. A process that comes later finds the same.
+			for _, reader := range []*File{f, opened(t, path)} {
+				spans := reader.Spans()
+				for _, s := range spans {
+					if s.N != sealOf(s.Before, s.After) {
+						t.Fatalf("half a record: %+v", s)
+					}
+				}
+				told, sure := int64(len(spans)), reader.Offered()
+				if told < sure || told > sure+writers {
+					t.Errorf("%d records of %d to %d appended", told, sure, sure+writers)
+				}
+				if n := reader.Unpublished(); n > writers {
+					t.Errorf("%d slots unpublished by %d goroutines", n, writers)
+				}
+				trips, seen := reader.RoundTrips(), reader.Latency().Count()
+				if trips > sure || trips < sure-writers || seen > trips || seen < trips-writers {
+					t.Errorf("counters torn apart: %d offered, %d round trips, %d observed", sure, trips, seen)
+				}
+			}
+		})
+	}
+}
