@@ -117,7 +117,8 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 		s.ring.add(at.slice, r.Remaining, 0)
 		known = true
 	case b.variant == variantAbsentMeansEmpty && !live:
-		s.ring.add(s.ring.place(s.now, s.ttl).slice, r.Remaining, 0)
+		at = s.ring.place(s.now, s.ttl)
+		s.ring.add(at.slice, r.Remaining, 0)
 		known = true
 	default:
 		remaining = 0
@@ -134,7 +135,9 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 		s.ring.add(at.slice, 0, -rec.weight)
 	} else {
 		rec.debit = s.fair.open(b.fairView(r))
-		at = place{slice: -1}
+		if !known {
+			at = place{slice: -1}
+		}
 	}
 	if b.variant == variantRefillAfterReport {
 		b.refill(from, s.now)

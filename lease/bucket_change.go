@@ -148,8 +148,8 @@ func (b *Bucket) Configure(now int64, op Op, c Config) (State, error) {
 	}
 	st := b.inspect()
 	st.Changed = changed
-	if op == OpInspect {
-		*b = saved // reading leaves no trace
+	if !changed {
+		*b = saved // what changes nothing leaves no trace
 	}
 	return st, nil
 }

@@ -1,0 +1,79 @@
+package lease
+
+import "maps"
+
+// BucketDump is everything a Bucket remembers, for tests that compare it with a bucket kept elsewhere.
+// Levels are in units (see Scale), times and durations in microseconds, tokens and weights per slot of the ring.
+type BucketDump struct {
+	Exists  bool
+	Config  Config // its TTL is the one in force
+	Now     int64
+	Epoch   int64
+	Counter int64
+	Created int64
+	Frozen  int64
+
+	Level [LimitsMax]int64
+	Rest  [LimitsMax]int64
+
+	Width, Gen, MovedAt, Landing int64
+	Held, Weight                 [ringSlices]int64
+
+	Share          float64
+	Updated        int64
+	ContendedUntil int64
+
+	Records map[string]RecordDump // of this epoch and still in the ring; the others are as good as absent
+}
+
+// RecordDump is what a Bucket remembers of one holder.
+type RecordDump struct {
+	Seq, Gen, Slice, Ends, Held, Weight, Granted int64
+	Void                                         bool
+	Allowance                                    float64
+	Last                                         int64
+}
+
+// Dump copies everything that b remembers. It is for tests.
+func (b *Bucket) Dump() BucketDump {
+	s := &b.state
+	if !s.exists {
+		return BucketDump{}
+	}
+	d := BucketDump{
+		Exists: true, Config: b.config, Now: s.now, Epoch: s.epoch, Counter: s.counter, Created: s.created, Frozen: s.frozen,
+		Level: s.level, Rest: s.rest,
+		Width: s.ring.width, Gen: s.ring.gen, MovedAt: s.ring.movedAt, Landing: s.ring.landing,
+		Held: s.ring.held, Weight: s.ring.weight,
+		Share: s.fair.share, Updated: s.fair.updated, ContendedUntil: s.fair.contendedUntil,
+		Records: make(map[string]RecordDump),
+	}
+	d.Config.TTL = duration(s.ttl)
+	for holder, r := range b.records {
+		if r.epoch != s.epoch {
+			continue
+		}
+		if _, live := s.ring.locate(r.place, s.now); !live {
+			continue
+		}
+		d.Records[holder] = RecordDump{
+			Seq: r.seq, Gen: r.place.gen, Slice: r.place.slice, Ends: r.place.ends, Held: r.held, Weight: r.weight,
+			Granted: r.granted, Void: r.void, Allowance: r.debit.allowance, Last: r.debit.last,
+		}
+	}
+	return d
+}
+
+// Clone is a copy of b that shares nothing with it: what a replica had when it stopped listening. It is for tests.
+func (b *Bucket) Clone() *Bucket {
+	c := *b
+	c.records = maps.Clone(b.records)
+	for holder, r := range c.records {
+		copied := *r
+		c.records[holder] = &copied
+	}
+	return &c
+}
+
+// DropRecord forgets one holder's record, as a server that evicts keys may. It is for tests.
+func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }

@@ -1,0 +1,321 @@
+package redisbucket
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// actor is a holder of the differential test: it spends, gives back, retries and, at times, lies.
+type actor struct {
+	name    string
+	seq     int64
+	held    int64 // unspent tokens of the last grant, by its own count
+	weight  int64
+	config  int // which of trio.configs it proposes
+	epoch   int64
+	counter int64
+	heard   time.Duration
+	last    lease.Request // the last one sent, for retries
+}
+
+// populate makes the holders and the configurations they propose.
+func (x *trio) populate() {
+	x.configs = []lease.Config{x.config()}
+	for i := range 1 + x.rng.IntN(6) {
+		h := &actor{name: fmt.Sprintf("holder-%d", i), weight: 1}
+		if x.rng.IntN(4) == 0 {
+			h.weight = 1 + x.rng.Int64N(9)
+		}
+		x.holders, x.names = append(x.holders, h), append(x.names, h.name)
+	}
+}
+
+// step does one random thing to all three buckets.
+func (x *trio) step() {
+	x.t.Helper()
+	h := x.holders[x.rng.IntN(len(x.holders))]
+	x.pass()
+	switch p := x.rng.IntN(1000); {
+	case p < 850:
+		x.renew(h)
+	case p < 900:
+		x.retry(h)
+	case p < 920:
+		x.stale(h)
+	case p < 935:
+		x.count["evicted"]++
+		x.evict(h.name)
+	case p < 940:
+		x.count["lost"]++
+		x.lose()
+	case p < 948:
+		x.save()
+	case p < 954:
+		if x.saved != nil {
+			x.count["failover"]++
+			x.restore()
+		}
+	case p < 965:
+		x.propose(h)
+	case p < 970:
+		h.held, h.epoch, h.counter, h.heard = 0, 0, 0, 0 // a process that starts again under its name
+	default:
+		x.count["configured"]++
+		ops := []lease.Op{lease.OpInspect, lease.OpInspect, lease.OpSet, lease.OpSetIfAbsent, lease.OpReset}
+		op := ops[x.rng.IntN(len(ops))]
+		c := x.configs[x.rng.IntN(len(x.configs))]
+		if op == lease.OpSet && x.rng.IntN(2) == 0 {
+			c = x.config()
+		}
+		if op == lease.OpSet || op == lease.OpSetIfAbsent {
+			x.fresh()
+		}
+		x.configure(op, c)
+	}
+}
+
+// pass lets time go by, in client-time mode: mostly a little, at times to the edge of a slice, rarely back.
+func (x *trio) pass() {
+	if !x.clientTime {
+		return
+	}
+	d := x.bucket.Dump()
+	ttl := max(d.Config.TTL.Microseconds(), 10)
+	switch p := x.rng.IntN(100); {
+	case p < 30:
+	case p < 50:
+		x.now += x.rng.Int64N(10)
+	case p < 85:
+		x.now += x.rng.Int64N(ttl/4 + 1)
+	case p < 90 && d.Exists:
+		x.now = max(x.now, (d.Now/d.Width+x.rng.Int64N(9))*d.Width-1+x.rng.Int64N(3)) // about the end of a slice
+	case p < 94:
+		x.now += x.rng.Int64N(3 * ttl)
+	case p < 96:
+		x.now += x.rng.Int64N(40 * 24 * 3600 * 1e6) // a month
+	case p < 98:
+		x.now = max(0, x.now-x.rng.Int64N(2*ttl))
+	case p < 99:
+		x.now = max(0, x.now-x.rng.Int64N(1e10))
+	}
+	if !d.Exists {
+		x.fresh()
+	}
+}
+
+// fresh makes sure that a bucket created now begins at a time of its own.
+func (x *trio) fresh() {
+	for x.clientTime && !x.bucket.Dump().Exists && x.births[x.now] {
+		x.now++
+	}
+}
+
+// renew is one lease call of h.
+func (x *trio) renew(h *actor) {
+	x.t.Helper()
+	x.fresh()
+	rng := x.rng
+	spent := upTo(rng, h.held)
+	if rng.IntN(3) == 0 {
+		spent = h.held
+	}
+	remaining := h.held - spent
+	returned := int64(0)
+	if rng.IntN(4) == 0 {
+		returned = upTo(rng, remaining)
+		remaining -= returned
+	}
+	c := x.configs[h.config]
+	top := c.Limits[0].Capacity() + c.Overcommit
+	h.seq += 1 + rng.Int64N(2)
+	r := lease.Request{
+		Holder: h.name, Seq: h.seq, Config: c, Remaining: remaining, Returned: returned, Weight: h.weight,
+		Want: 1 + upTo(rng, max(1, top/4)), Epoch: h.epoch, Counter: h.counter, HeardTTL: h.heard,
+	}
+	if rng.IntN(5) == 0 {
+		r.Refund = upTo(rng, spent)
+	}
+	if rng.IntN(20) == 0 {
+		r.Debt = upTo(rng, top/8+1)
+	}
+	if rng.IntN(3) == 0 {
+		r.Need = upTo(rng, r.Want)
+	}
+	if rng.IntN(3) == 0 {
+		r.Waiting = upTo(rng, r.Want+1)
+	}
+	x.odd(h, &r)
+	x.send(h, r)
+}
+
+// odd makes few requests strange: lies, extremes, other proposals of T.
+func (x *trio) odd(h *actor, r *lease.Request) {
+	switch x.rng.IntN(60) {
+	case 0:
+		r.Remaining += 1 + upTo(x.rng, 5) // more than was ever given
+	case 1:
+		r.Want, r.Need = 0, 0
+	case 2:
+		r.Want = 1 << 51
+	case 3:
+		r.Returned, r.Refund, r.Debt = lease.WaitingMax, lease.WaitingMax, 0
+	case 4:
+		r.Refund, r.Debt = lease.WaitingMax, 0
+	case 5:
+		r.Debt = lease.WaitingMax
+	case 6:
+		r.Counter += x.rng.Int64N(3) // heard of calls that this bucket may not know
+	case 7:
+		if r.Epoch > 0 {
+			r.Epoch += x.rng.Int64N(3) - 1
+		}
+	case 8, 9, 10:
+		// The network got slower: a longer T, or the old one again.
+		r.Config.TTL = min(time.Hour, 2*r.Config.Target+time.Duration(x.rng.Int64N(int64(3*r.Config.TTL))))
+	case 11:
+		h.weight = 1 + x.rng.Int64N(5)
+	}
+}
+
+func (x *trio) send(h *actor, r lease.Request) {
+	x.t.Helper()
+	h.last = r
+	g, err := x.call(r)
+	x.count["call"]++
+	switch {
+	case err != nil:
+		x.count["error"]++
+		h.held = 0
+		return
+	case g.Void:
+		x.count["void"]++
+		h.held = 0
+	default:
+		x.count["known"]++
+		h.held = r.Remaining
+	}
+	if g.Granted > 0 {
+		x.count["granted"]++
+	}
+	if g.Short {
+		x.count["short"]++
+	}
+	h.held += g.Granted - g.Waited
+	h.epoch, h.counter, h.heard = g.Epoch, g.Counter, g.Config.TTL
+}
+
+// retry sends the last request once more; what it adds up to is the holder's business, so it is only compared.
+func (x *trio) retry(h *actor) {
+	x.t.Helper()
+	if h.last.Seq == 0 {
+		return
+	}
+	x.fresh()
+	x.count["retry"]++
+	held := h.held
+	x.send(h, h.last)
+	h.held = held
+}
+
+func (x *trio) stale(h *actor) {
+	x.t.Helper()
+	if h.last.Seq < 2 {
+		return
+	}
+	x.fresh()
+	r := h.last
+	r.Seq -= 1
+	if !x.clientTime {
+		// A refusal carries no time. Whether it is one must not depend on the microsecond.
+		a, b := x.bucket.Clone(), x.bucket.Clone()
+		var g lease.Grant
+		if a.Call(x.now, &r, &g) == nil || b.Call(x.now+20_000, &r, &g) == nil {
+			return
+		}
+	}
+	x.count["stale"]++
+	if _, err := x.call(r); err == nil {
+		h.last, h.seq = r, r.Seq
+	}
+}
+
+// propose gives h another configuration: with a higher version, or at times one that differs at the same version.
+func (x *trio) propose(h *actor) {
+	c := x.config()
+	if x.rng.IntN(4) != 0 {
+		x.version.Deploy++
+		c.Version = x.version
+		if x.rng.IntN(2) == 0 { // T alone, up or down
+			old := x.configs[h.config]
+			old.TTL, old.Version = max(2*old.Target, time.Duration(x.rng.Int64N(int64(2*old.TTL)))), c.Version
+			c = old
+		}
+	}
+	x.configs = append(x.configs, c)
+	h.config = len(x.configs) - 1
+}
+
+// config is a random valid configuration, extremes included.
+func (x *trio) config() lease.Config {
+	rng := x.rng
+	for {
+		c := lease.Config{
+			Target:     time.Duration(1+rng.Int64N(100)) * time.Millisecond,
+			StartEmpty: rng.IntN(8) == 0,
+			Version:    lease.Version{Deploy: x.version.Deploy},
+		}
+		if x.clientTime && rng.IntN(8) == 0 {
+			c.Target = time.Duration(1000 + rng.Int64N(1e5)) // not a whole number of microseconds
+		}
+		if !x.clientTime {
+			c.Target = time.Duration(1+rng.Int64N(10)) * time.Millisecond // slices must end while the test runs
+		}
+		c.TTL = c.Target * time.Duration(2+rng.Int64N(6))
+		for range 1 + max(0, rng.IntN(8)-4) {
+			c.Limits = append(c.Limits, limit(rng))
+		}
+		if rng.IntN(3) == 0 {
+			c.Overcommit = upTo(rng, c.Limits[0].Capacity())
+		}
+		if c.Validate() == nil {
+			return c
+		}
+	}
+}
+
+func limit(rng *rand.Rand) lease.Limit {
+	switch rng.IntN(12) {
+	case 0:
+		return lease.PerSecond(1_000_000_000)
+	case 1:
+		return lease.Every(30 * 24 * time.Hour)
+	case 2:
+		return lease.Every(time.Duration(1 + rng.Int64N(1e9)))
+	case 3: // needs a coarse tick
+		return lease.Limit{Tokens: 1 + rng.Int64N(1e6), Per: time.Duration(1 + rng.Int64N(1e12)), Burst: 1 + rng.Int64N(1e9)}
+	case 4:
+		return lease.Limit{Tokens: 999_983, Per: 86_399 * time.Second, Burst: 1 + rng.Int64N(1e11)}
+	case 5:
+		return lease.Limit{Tokens: 7, Per: 13 * time.Microsecond, Burst: 1 + rng.Int64N(100)}
+	case 6:
+		return lease.PerSecond(1 + rng.Int64N(1000)).WithBurst(1)
+	case 7:
+		return lease.Limit{Tokens: 1, Per: time.Second, Burst: 1 + rng.Int64N(1e9)}
+	default:
+		return lease.PerSecond(1 + rng.Int64N(100_000)).WithBurst(1 + rng.Int64N(10_000))
+	}
+}
+
+// upTo is 0 to n, small numbers as likely as large ones.
+func upTo(rng *rand.Rand, n int64) int64 {
+	if n <= 0 {
+		return 0
+	}
+	if rng.IntN(2) == 0 {
+		n = min(n, 8)
+	}
+	return rng.Int64N(n + 1)
+}

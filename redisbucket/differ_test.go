@@ -1,0 +1,278 @@
+package redisbucket
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "seed of the differential tests; 0 means a new one")
+	callsFlag = flag.Int("differ.calls", 20_000, "calls of each differential test")
+)
+
+// trio is one bucket three times: in real Redis, in miniredis, and as lease.Bucket. Every step is done to all of
+// them at one server time, and then all of them must have answered alike and hold the same state.
+type trio struct {
+	t      *testing.T
+	rng    *rand.Rand
+	real   *Store
+	mini   *Store
+	server *miniredis.Miniredis
+	bucket lease.Bucket
+
+	key        string
+	clientTime bool
+	now        int64          // client-time mode: chosen by the test; else the last server time seen
+	births     map[int64]bool // times at which a bucket was created
+	holders    []*actor       // see differ_model_test.go
+	names      []string       // of the holders
+	saved      *snapshot      // what a lagging replica would have
+	count      map[string]int // how often what happened
+	configs    []lease.Config // that holders propose
+	version    lease.Version  // highest proposed so far
+	log        []string       // the last steps, for the failure
+}
+
+type snapshot struct {
+	bucket  *lease.Bucket
+	hash    map[string]string
+	records map[string]string
+}
+
+// TestScriptsAgreeWithReference: given random but lifelike calls, when real Redis, miniredis and lease.Bucket execute
+// the same ones at the same times, then replies and state are equal to the last bit.
+func TestScriptsAgreeWithReference(t *testing.T) {
+	server := redistest.Start(t)
+	for _, clientTime := range []bool{true, false} {
+		// Time that the test chooses reaches every corner; the server's own passes slowly and needs fewer calls.
+		name, calls := "server-time", *callsFlag/5
+		if clientTime {
+			name, calls = "client-time", *callsFlag
+		}
+		t.Run(name, func(t *testing.T) {
+			seed := *seedFlag
+			if seed == 0 {
+				seed = rand.Uint64()
+			}
+			replay := fmt.Sprintf("go test ./redisbucket -run 'TestScriptsAgreeWithReference/%s' -seed %d", name, seed)
+			t.Log("replay with:", replay)
+			total := make(map[string]int)
+			for round := uint64(0); total["call"] < calls; round++ {
+				x := newTrio(t, server.Addr, rand.New(rand.NewPCG(seed, round)), clientTime, fmt.Sprintf("%s %d}", name, round))
+				for range 400 {
+					x.step()
+				}
+				for k, n := range x.count {
+					total[k] += n
+				}
+			}
+			t.Log(total)
+			// Random calls that are all void would compare little.
+			for what, least := range map[string]int{"known": calls / 2, "granted": calls / 5, "void": calls / 100, "retry": calls / 50,
+				"stale": calls / 200, "short": calls / 50, "configured": calls / 50, "evicted": calls / 200, "lost": calls / 500,
+				"failover": calls / 500} {
+				if total[what] < least {
+					t.Errorf("%s: %d times, want at least %d", what, total[what], least)
+				}
+			}
+		})
+	}
+}
+
+func newTrio(t *testing.T, addr string, rng *rand.Rand, clientTime bool, key string) *trio {
+	t.Helper()
+	x := &trio{t: t, rng: rng, key: key, clientTime: clientTime, server: miniredis.NewMiniRedis(),
+		births: make(map[int64]bool), count: make(map[string]int)}
+	if err := x.server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	x.real, x.mini = x.store(addr), x.store(x.server.Addr())
+	t.Cleanup(func() { x.real.rdb.Close(); x.mini.rdb.Close(); x.server.Close() })
+	x.now = 1_700_000_000_000_000 + rng.Int64N(1e12)
+	if clientTime && rng.IntN(4) == 0 {
+		x.now = rng.Int64N(1000) // near the start of time
+	}
+	x.populate()
+	return x
+}
+
+func (x *trio) store(addr string) *Store {
+	s, err := New(redis.NewClient(&redis.Options{Addr: addr}), Config{})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	if x.clientTime {
+		s.now = func() string { return strconv.FormatInt(x.now, 10) }
+	}
+	return s
+}
+
+// call gives one request to all three and returns the reference's answer.
+func (x *trio) call(r lease.Request) (lease.Grant, error) {
+	x.t.Helper()
+	x.logf("call at %d: %+v", x.now, r)
+	got, gotErr := exchange(x.real, x.key, r)
+	if !x.clientTime && gotErr == nil {
+		x.at(got.ServerTime)
+	}
+	mini, miniErr := exchange(x.mini, x.key, r)
+	var want lease.Grant
+	wantErr := x.bucket.Call(x.now, &r, &want)
+	x.same("miniredis", want, wantErr, mini, miniErr)
+	x.same("redis", want, wantErr, got, gotErr)
+	x.compare()
+	x.births[x.bucket.Dump().Created] = true
+	return want, wantErr
+}
+
+// at moves the times of miniredis and the reference to the real server's.
+func (x *trio) at(now int64) {
+	x.now = now
+	x.server.SetTime(time.UnixMicro(now))
+}
+
+func (x *trio) configure(op lease.Op, c lease.Config) {
+	x.t.Helper()
+	x.logf("%v at %d: %+v", op, x.now, c)
+	ctx := context.Background()
+	got, gotErr := x.real.Configure(ctx, x.key, op, c)
+	if !x.clientTime && got.Exists {
+		x.at(got.ServerTime)
+	}
+	mini, miniErr := x.mini.Configure(ctx, x.key, op, c)
+	want, wantErr := x.bucket.Configure(x.now, op, c)
+	x.same("miniredis", want, wantErr, mini, miniErr)
+	x.same("redis", want, wantErr, got, gotErr)
+	x.compare()
+	x.births[x.bucket.Dump().Created] = true
+}
+
+func (x *trio) same(who string, want any, wantErr error, got any, gotErr error) {
+	x.t.Helper()
+	for _, sentinel := range []error{lease.ErrStale, lease.ErrInvalidRequest, lease.ErrInvalidConfig} {
+		if errors.Is(wantErr, sentinel) && errors.Is(gotErr, sentinel) {
+			return
+		}
+	}
+	if wantErr != nil || gotErr != nil || !reflect.DeepEqual(want, got) {
+		x.fatalf("%s answers otherwise:\nwant %+v, %v\ngot  %+v, %v", who, want, wantErr, got, gotErr)
+	}
+}
+
+// compare compares the stored state of all three.
+func (x *trio) compare() {
+	x.t.Helper()
+	want := x.bucket.Dump()
+	for who, s := range map[string]*Store{"redis": x.real, "miniredis": x.mini} {
+		if x.clientTime && s == x.real {
+			// The server's own clock, which ends keys, has nothing to do with the chosen time.
+			pipe := s.rdb.Pipeline()
+			pipe.Persist(context.Background(), s.bucketKey(x.key))
+			for _, h := range x.names {
+				pipe.Persist(context.Background(), recordKey(s.bucketKey(x.key), h))
+			}
+			if _, err := pipe.Exec(context.Background()); err != nil {
+				x.t.Fatal(err)
+			}
+		}
+		if diff := diffDump(want, stored(x.t, s.rdb, s, x.key, x.names)); diff != "" {
+			x.fatalf("%s holds otherwise:\n%s", who, diff)
+		}
+	}
+}
+
+// evict drops one holder's record everywhere, as a server under memory pressure may.
+func (x *trio) evict(holder string) {
+	x.logf("evict %s", holder)
+	for _, s := range []*Store{x.real, x.mini} {
+		if err := s.rdb.Del(context.Background(), recordKey(s.bucketKey(x.key), holder)).Err(); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	x.bucket.DropRecord(holder)
+}
+
+// lose drops the bucket everywhere and leaves the records behind, as eviction may.
+func (x *trio) lose() {
+	x.logf("lose the bucket")
+	for _, s := range []*Store{x.real, x.mini} {
+		if err := s.rdb.Del(context.Background(), s.bucketKey(x.key)).Err(); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	x.bucket = lease.Bucket{}
+	for x.clientTime && x.births[x.now] { // two buckets of one key never begin in the same microsecond
+		x.now++
+	}
+}
+
+// save remembers everything; restore goes back to it, as the promotion of a replica that lagged behind does.
+func (x *trio) save() {
+	ctx := context.Background()
+	x.logf("save")
+	x.saved = &snapshot{bucket: x.bucket.Clone(), records: make(map[string]string)}
+	bucket := x.real.bucketKey(x.key)
+	x.saved.hash = x.real.rdb.HGetAll(ctx, bucket).Val()
+	for _, h := range x.names {
+		if text, err := x.real.rdb.Get(ctx, recordKey(bucket, h)).Result(); err == nil {
+			x.saved.records[h] = text
+		}
+	}
+}
+
+func (x *trio) restore() {
+	ctx := context.Background()
+	x.logf("restore")
+	for _, s := range []*Store{x.real, x.mini} {
+		bucket := s.bucketKey(x.key)
+		pipe := s.rdb.TxPipeline()
+		pipe.Del(ctx, bucket)
+		if len(x.saved.hash) > 0 {
+			pipe.HSet(ctx, bucket, x.saved.hash)
+		}
+		for _, h := range x.names {
+			pipe.Del(ctx, recordKey(bucket, h))
+			if text, ok := x.saved.records[h]; ok {
+				pipe.Set(ctx, recordKey(bucket, h), text, 0)
+			}
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	x.bucket = *x.saved.bucket.Clone()
+}
+
+func (x *trio) logf(format string, args ...any) {
+	if x.log = append(x.log, fmt.Sprintf(format, args...)); len(x.log) > 12 {
+		x.log = x.log[1:]
+	}
+}
+
+func (x *trio) fatalf(format string, args ...any) {
+	x.t.Helper()
+	for _, line := range x.log {
+		x.t.Log(line)
+	}
+	x.t.Fatalf(format, args...)
+}
+
+// exchange makes one call.
+func exchange(s *Store, key string, r lease.Request) (lease.Grant, error) {
+	c := &lease.Call{Key: key, Request: r}
+	s.Exchange(context.Background(), []*lease.Call{c}, func([]*lease.Call) {})
+	return c.Grant, c.Err
+}

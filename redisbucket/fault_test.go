@@ -1,0 +1,289 @@
+package redisbucket
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
+)
+
+// dropper is a proxy before a Redis server that passes requests on and, while armed, swallows the reply to a script
+// call and closes the connection: the script ran, and nobody hears of it.
+type dropper struct {
+	addr  string
+	armed atomic.Bool
+}
+
+func newDropper(t *testing.T, to string) *dropper {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &dropper{addr: l.Addr().String()}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { d.serve(client, to) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	return d
+}
+
+func (d *dropper) serve(client net.Conn, to string) {
+	server, err := net.Dial("tcp", to)
+	if err != nil {
+		client.Close()
+		return
+	}
+	var script atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer server.(*net.TCPConn).CloseWrite()
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := client.Read(buf)
+			if d.armed.Load() && bytes.Contains(bytes.ToLower(buf[:n]), []byte("evalsha")) {
+				script.Store(true)
+			}
+			if _, werr := server.Write(buf[:n]); err != nil || werr != nil {
+				return
+			}
+		}
+	})
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := server.Read(buf)
+		if script.Load() || err != nil {
+			break
+		}
+		if _, err := client.Write(buf[:n]); err != nil {
+			break
+		}
+	}
+	client.Close()
+	server.Close()
+	wg.Wait()
+}
+
+func TestALostReplyIsOneExecution(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := newDropper(t, server.Addr)
+	direct := newStore(t, server.Addr)
+	for _, calls := range []int{1, 5} {
+		// given a client with go-redis's default retries, whose replies get lost after the script ran
+		s := newStore(t, proxy.addr)
+		keys := []string{"a", "b", "c", "d", "e"}[:calls]
+		batch := make([]*lease.Call, calls)
+		proxy.armed.Store(false)
+		for i, k := range keys {
+			if _, err := exchange(s, k, request(int64(10*calls+1))); err != nil {
+				t.Fatal(err)
+			}
+			batch[i] = &lease.Call{Key: k, Request: request(int64(10*calls + 2))}
+		}
+		before, _ := direct.Inspect(context.Background(), "a")
+		proxy.armed.Store(true)
+		// when a call is made
+		s.Exchange(context.Background(), batch, func([]*lease.Call) {})
+		// then it was executed at most once (in a pipeline the proxy may cut off the rest), and the error leaves open whether it was
+		after, err := direct.Inspect(context.Background(), "a")
+		if err != nil || after.Counter != before.Counter+1 {
+			t.Errorf("%d calls: executed %d times, want once (%v)", calls, after.Counter-before.Counter, err)
+		}
+		for _, c := range batch {
+			if !errors.Is(c.Err, lease.ErrUnavailable) || errors.Is(c.Err, lease.ErrRefused) || errors.Is(c.Err, lease.ErrPermanent) {
+				t.Errorf("%d calls: %v, want indeterminate", calls, c.Err)
+			}
+		}
+		// and an ordinary command would have been repeated: the test can tell
+		sum := func() int64 { st, _ := direct.Inspect(context.Background(), "a"); return st.Counter }
+		was := sum()
+		r := request(int64(10*calls + 3))
+		args, err := s.leaseArgs("a", &r, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ordinary := redis.NewCmd(context.Background(), append([]any{"evalsha", s.leaseScript.sha}, args...)...)
+		_ = s.rdb.Process(context.Background(), ordinary)
+		if n := sum() - was; n < 2 {
+			t.Errorf("an ordinary command was executed %d times: the proxy proves nothing", n)
+		}
+	}
+}
+
+func TestAnUnknownScriptIsSentOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store) {
+		for seq := int64(1); seq < 4; seq++ {
+			// given a server that forgot the scripts
+			s.rdb.ScriptFlush(context.Background())
+			// when a call is made
+			g, err := exchange(s, "k", request(seq))
+			// then it is answered, and was executed once
+			if err != nil || g.Counter != seq {
+				t.Fatalf("seq %d: %+v, %v", seq, g, err)
+			}
+			if st, err := s.Inspect(context.Background(), "k"); err != nil || st.Counter != seq {
+				t.Fatalf("seq %d: %+v, %v", seq, st, err)
+			}
+		}
+	})
+}
+
+func TestTheContextBoundsACallToAHungServer(t *testing.T) {
+	// given a server that has stopped answering, and a client that would wait for 5 s
+	server := redistest.Start(t)
+	s := newStore(t, server.Addr)
+	calls := []*lease.Call{{Key: "a", Request: request(1)}, {Key: "b", Request: request(1)}}
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	defer cancel()
+	// when calls are made
+	start, groups := time.Now(), 0
+	s.Exchange(ctx, calls, func(group []*lease.Call) { groups++ })
+	// then they come back with the context
+	if took := time.Since(start); took > 2*time.Second || groups != 1 {
+		t.Errorf("took %v, %d groups", took, groups)
+	}
+	for _, c := range calls {
+		if !errors.Is(c.Err, lease.ErrUnavailable) || errors.Is(c.Err, lease.ErrRefused) || !errors.Is(c.Err, context.DeadlineExceeded) {
+			t.Errorf("%q: %v", c.Key, c.Err)
+		}
+	}
+	// and the caller may reuse them while the answer arrives (the race detector watches)
+	if err := server.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range calls {
+		c.Request = request(2)
+	}
+	s.Exchange(context.Background(), calls, func([]*lease.Call) {})
+	for _, c := range calls {
+		if c.Err != nil {
+			t.Errorf("%q: %v", c.Key, c.Err)
+		}
+	}
+}
+
+func TestAnEndedContextSendsNothing(t *testing.T) {
+	s := newStore(t, "127.0.0.1:1")
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	c := &lease.Call{Key: "k", Request: request(1)}
+	s.Exchange(ctx, []*lease.Call{c}, func([]*lease.Call) {})
+	if !errors.Is(c.Err, lease.ErrRefused) || !errors.Is(c.Err, lease.ErrUnavailable) || !errors.Is(c.Err, context.Canceled) {
+		t.Errorf("%v", c.Err)
+	}
+}
+
+// TestServerErrorsAreTyped puts real servers into states in which they refuse a lease call.
+func TestServerErrorsAreTyped(t *testing.T) {
+	ctx := context.Background()
+	config := func(name, value string) func(*testing.T, *redis.Client) {
+		return func(t *testing.T, admin *redis.Client) {
+			if err := admin.ConfigSet(ctx, name, value).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name string
+		args []string
+		do   func(*testing.T, *redis.Client)
+		is   []error
+		not  []error
+	}{
+		{name: "READONLY", args: []string{"--replicaof", "127.0.0.1", "1"}, is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
+		{name: "MASTERDOWN", args: []string{"--replicaof", "127.0.0.1", "1", "--replica-serve-stale-data", "no"}, is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
+		{name: "OOM", do: config("maxmemory", "1"), is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
+		{name: "NOREPLICAS", do: config("min-replicas-to-write", "1"), is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
+		{name: "CLUSTERDOWN", args: []string{"--cluster-enabled", "yes"}, is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
+		{name: "NOAUTH", args: []string{"--requirepass", "secret"}, is: []error{lease.ErrPermanent, lease.ErrRefused}},
+		{name: "NOPERM", do: func(t *testing.T, admin *redis.Client) {
+			if err := admin.Do(ctx, "ACL", "SETUSER", "default", "-evalsha").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}, is: []error{lease.ErrPermanent, lease.ErrRefused}},
+		{name: "NOPERM inside the script", do: func(t *testing.T, admin *redis.Client) {
+			if err := admin.Do(ctx, "ACL", "SETUSER", "default", "-hmset").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}, is: []error{lease.ErrPermanent}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := redistest.Start(t, c.args...)
+			s := newStore(t, server.Addr)
+			if c.do != nil {
+				c.do(t, s.rdb.(*redis.Client))
+			}
+			g, err := exchange(s, "the key", request(1))
+			for _, want := range append(c.is, lease.ErrUnavailable) {
+				if !errors.Is(err, want) {
+					t.Errorf("%v, want %v", err, want)
+				}
+			}
+			for _, other := range append(c.not, lease.ErrStale) {
+				if errors.Is(err, other) {
+					t.Errorf("%v is %v", err, other)
+				}
+			}
+			if g.Granted != 0 || err == nil || !bytes.Contains([]byte(err.Error()), []byte(`"the key"`)) {
+				t.Errorf("%+v, %v", g, err)
+			}
+		})
+	}
+	t.Run("not there", func(t *testing.T) {
+		_, err := exchange(newStore(t, "127.0.0.1:1"), "k", request(1))
+		if !errors.Is(err, lease.ErrRefused) || errors.Is(err, lease.ErrPermanent) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestErrorsOfOlderServersAreClassified(t *testing.T) {
+	for text, want := range map[string]outcome{
+		"ERR Error running script (call to f_abc): @user_script:12: @user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.": refused,
+		"ERR Error running script (call to f_abc): @user_script:12: @user_script: 12: -READONLY You can't write against a read only replica.":   refused,
+		"ERR Error running script (call to f_abc): @user_script:12: WRONGTYPE Operation against a key holding the wrong kind of value":          forbidden,
+		"ERR max number of clients reached": refused, "LOADING Redis is loading the dataset in memory": refused,
+		"BUSY Redis is busy running a script.": refused, "TRYAGAIN Multiple keys request during rehashing of slot": refused,
+		"MISCONF Redis is configured to save RDB snapshots": refused, "CROSSSLOT Keys in request don't hash to the same slot": forbidden,
+		"ERR something else": unknown, "ERR user_script:1: attempt to compare nil with number script: abc": unknown,
+		"ERR unknown command 'evalsha'": forbidden,
+	} {
+		if got := classify(serverError(text)); got != want {
+			t.Errorf("%q is %d, want %d", text, got, want)
+		}
+	}
+	for err, want := range map[error]outcome{
+		io.EOF: unknown, context.DeadlineExceeded: unknown, redis.Nil: unknown, redis.ErrClosed: refused, redis.ErrPoolTimeout: refused,
+		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}: refused, &net.OpError{Op: "read", Err: syscall.ECONNRESET}: unknown,
+	} {
+		if got := classify(err); got != want {
+			t.Errorf("%v is %d, want %d", err, got, want)
+		}
+	}
+}
+
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}

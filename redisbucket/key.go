@@ -1,0 +1,41 @@
+package redisbucket
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// keyMax is the longest user key, in bytes, that is stored as it is; longer ones are hashed.
+const keyMax = 1024
+
+// escaper keeps '}' out of a tag, where it would end the tag early. An escape is '%' and two hex digits, and no
+// other '%' survives, so '%' and a letter below can mark tags that no user key spells.
+var escaper = strings.NewReplacer("%", "%25", "}", "%7D")
+
+const (
+	tagEmpty  = "%e"  // the empty key: an empty tag would not be a tag to Redis
+	tagHashed = "%h:" // a key above keyMax, as the SHA-256 of its bytes
+)
+
+// tag is the hash tag of one user key. Different keys have different tags (but for a SHA-256 collision), a tag
+// is never empty and holds no '}': so everything of one bucket is in one slot, for any bytes.
+func tag(key string) string {
+	switch {
+	case key == "":
+		return tagEmpty
+	case len(key) > keyMax:
+		sum := sha256.Sum256([]byte(key))
+		return tagHashed + hex.EncodeToString(sum[:])
+	case strings.ContainsAny(key, "%}"):
+		return escaper.Replace(key)
+	}
+	return key
+}
+
+// bucketKey is the Redis key of the bucket of key. The prefix holds no brace, so the first '{' opens the tag.
+func (s *Store) bucketKey(key string) string { return s.prefix + "{" + tag(key) + "}" }
+
+// recordKey is the Redis key of one holder's record beside the bucket. No bucket's key ends in anything but '}'
+// directly after the tag, and no tag holds one, so the two kinds never meet.
+func recordKey(bucketKey, holder string) string { return bucketKey + ":" + holder }

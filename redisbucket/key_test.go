@@ -1,0 +1,117 @@
+package redisbucket
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
+)
+
+// oddKeys are user keys that a careless layout mixes up.
+var oddKeys = []string{
+	"", "{", "}", "{}", "}{", "{}{}", "}}", "a", "a}", "{a}", "a{b}c", "}a", "%", "%25", "%7D", "%e", "%h:", "%%", "%7d", "}%",
+	"\x00", "a\x00b", "\r\n", "\xff\xfe", "a:b", "a}:h", ":", "user:{1}", "日本", " ", strings.Repeat("x", keyMax),
+	strings.Repeat("x", keyMax+1), strings.Repeat("x", keyMax) + "}", strings.Repeat("}", 10_000), "%h:" + strings.Repeat("0", 64),
+}
+
+// crc16 and slot are the cluster specification's, written down once more.
+func crc16(s string) (crc uint16) {
+	for i := range len(s) {
+		crc ^= uint16(s[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc
+}
+
+func slot(key string) int64 {
+	if open := strings.IndexByte(key, '{'); open >= 0 {
+		if end := strings.IndexByte(key[open+1:], '}'); end > 0 {
+			key = key[open+1 : open+1+end]
+		}
+	}
+	return int64(crc16(key) % 16384)
+}
+
+func randomKey(rng *rand.Rand) string {
+	const alphabet = "{}%:\x00\nab27De\xff"
+	b := make([]byte, rng.IntN(8))
+	for i := range b {
+		b[i] = alphabet[rng.IntN(len(alphabet))]
+	}
+	return string(b)
+}
+
+func TestKeysOfOneBucketShareASlotAndBucketsNeverMeet(t *testing.T) {
+	// given user keys of any bytes
+	rng := rand.New(rand.NewPCG(1, 2))
+	keys := append([]string(nil), oddKeys...)
+	for range 50_000 {
+		keys = append(keys, randomKey(rng))
+	}
+	s := &Store{prefix: defaultPrefix}
+	owner := make(map[string]string)
+	take := func(redisKey, who string) {
+		if other, taken := owner[redisKey]; taken && other != who {
+			t.Fatalf("%q is a key of %s and of %s", redisKey, other, who)
+		}
+		owner[redisKey] = who
+	}
+	for _, key := range keys {
+		// when their Redis keys are built
+		bucket := s.bucketKey(key)
+		take(bucket, fmt.Sprintf("bucket %q", key))
+		for _, holder := range []string{"h", "}", "{x}", "", "\x00", ":h"} {
+			record := recordKey(bucket, holder)
+			take(record, fmt.Sprintf("bucket %q holder %q", key, holder))
+			// then both are in one slot
+			if slot(record) != slot(bucket) {
+				t.Fatalf("key %q: %q and %q are in different slots", key, bucket, record)
+			}
+		}
+		if len(bucket) > 3*keyMax+len("yuzhi:{}") {
+			t.Fatalf("a key of %d bytes makes a Redis key of %d", len(key), len(bucket))
+		}
+	}
+}
+
+func TestDifferentKeysSpreadOverSlots(t *testing.T) {
+	s, slots := &Store{prefix: defaultPrefix}, make(map[int64]bool)
+	for i := range 1000 {
+		slots[slot(s.bucketKey(fmt.Sprint("user:", i)))] = true
+	}
+	if len(slots) < 900 {
+		t.Errorf("1000 keys are in %d slots", len(slots))
+	}
+}
+
+func TestServerComputesTheSameSlots(t *testing.T) {
+	server := redistest.Start(t, "--cluster-enabled", "yes")
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})
+	defer rdb.Close()
+	s := &Store{prefix: defaultPrefix}
+	rng := rand.New(rand.NewPCG(3, 4))
+	keys := append([]string(nil), oddKeys...)
+	for range 500 {
+		keys = append(keys, randomKey(rng))
+	}
+	for _, key := range keys {
+		bucket := s.bucketKey(key)
+		for _, k := range []string{bucket, recordKey(bucket, "h"), recordKey(bucket, "}{")} {
+			got, err := rdb.ClusterKeySlot(context.Background(), k).Result()
+			if err != nil || got != slot(bucket) {
+				t.Fatalf("user key %q: the server puts %q in slot %d (%v), want %d", key, k, got, err, slot(bucket))
+			}
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package redisbucket
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	//go:embed common.lua
+	commonSource string
+	//go:embed lease.lua
+	leaseSource string
+	//go:embed configure.lua
+	configureSource string
+)
+
+// script is one Lua script as Redis knows it.
+type script struct {
+	source string
+	sha    string
+}
+
+// newScript puts what the scripts share before body.
+func newScript(body string) *script {
+	return scriptOf(commonSource + "\n" + body)
+}
+
+func scriptOf(source string) *script {
+	sum := sha1.Sum([]byte(source))
+	return &script{source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+// command is a script call that go-redis never sends twice on its own: its default retries would draw the same
+// lease up to four times, and the cluster client retries even where MaxRetries is -1.
+type command struct {
+	*redis.Cmd
+}
+
+// NoRetry is what go-redis asks before it repeats a command or a pipeline.
+func (command) NoRetry() bool { return true }
+
+// bySHA and bySource are the two ways to call s; args are everything after the script.
+func (s *script) bySHA(ctx context.Context, args []any) command {
+	return s.command(ctx, "evalsha", s.sha, args)
+}
+
+func (s *script) bySource(ctx context.Context, args []any) command {
+	return s.command(ctx, "eval", s.source, args)
+}
+
+func (s *script) command(ctx context.Context, verb, what string, args []any) command {
+	all := make([]any, 0, len(args)+2)
+	return command{redis.NewCmd(ctx, append(append(all, verb, what), args...)...)}
+}
+
+// run sends one call of s for each of argLists as one pipeline and returns one command for each. Where the server
+// does not know the script (NOSCRIPT: it was restarted, flushed, or is new), it has executed nothing, and
+// exactly those calls are sent once more, with the source and the same arguments.
+func (s *script) run(ctx context.Context, rdb redis.UniversalClient, argLists [][]any) []command {
+	cmds := make([]command, len(argLists))
+	for i, args := range argLists {
+		cmds[i] = s.bySHA(ctx, args)
+	}
+	send(ctx, rdb, cmds)
+	var unknown []command
+	var at []int
+	for i := range cmds {
+		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+			unknown = append(unknown, s.bySource(ctx, argLists[i]))
+			at = append(at, i)
+		}
+	}
+	if len(unknown) > 0 {
+		send(ctx, rdb, unknown)
+		for j, i := range at {
+			cmds[i] = unknown[j]
+		}
+	}
+	return cmds
+}
+
+// send executes cmds in one round trip; every command holds its own error afterwards.
+func send(ctx context.Context, rdb redis.UniversalClient, cmds []command) {
+	if len(cmds) == 1 {
+		_ = rdb.Process(ctx, cmds[0])
+		return
+	}
+	pipe := rdb.Pipeline()
+	for _, c := range cmds {
+		_ = pipe.Process(ctx, c)
+	}
+	_, _ = pipe.Exec(ctx)
+}

@@ -1,0 +1,113 @@
+// Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single server, Sentinel,
+// a cluster or a ring.
+//
+// A bucket is one Redis hash, and beside it, in the same slot, one small string for each holder. One Lua script
+// executes a lease call, another inspects and configures; lease.Bucket is their reference, and they agree with
+// it to the last bit. Redis 3.2 or later is needed.
+package redisbucket
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+const (
+	defaultPrefix = "yuzhi:"
+	// defaultInFlight leaves most of a default go-redis pool of a large machine busy and a small one queueing.
+	defaultInFlight = 64
+)
+
+// ErrInvalidConfig is wrapped by every error that says why a Config cannot be used.
+var ErrInvalidConfig = errors.New("redisbucket: invalid configuration")
+
+// Config tunes a Store. The zero value works. A deadline is not among it: the context of a call bounds the call.
+type Config struct {
+	// Prefix starts every Redis key. Empty means "yuzhi:". It may not contain '{' or '}', which would move the hash tag.
+	Prefix string
+	// InFlight is how many pipelines may be under way to one Redis node; more wait. 0 means 64.
+	InFlight int
+	// ClientTime sends the caller's clock as the server's time. Unsafe: a caller whose clock is ahead by d refills
+	// every bucket by d at once, and clocks that disagree make time jump with every call. Off by default; for
+	// servers that refuse TIME inside scripts only, with clocks that are kept together.
+	ClientTime bool
+}
+
+// Store is a lease.Store whose buckets live in Redis. It may be shared between goroutines. It has no goroutines
+// of its own between calls, and the Redis client stays the caller's: nothing is closed.
+type Store struct {
+	rdb      redis.UniversalClient
+	prefix   string
+	inFlight int64
+	now      func() string // the time argument of the scripts: empty for the server's clock
+
+	leaseScript     *script
+	configureScript *script
+
+	mu    sync.Mutex
+	nodes map[string]*node
+}
+
+// node is one Redis server of the client, as far as this Store must tell them apart.
+type node struct {
+	number int
+	slots  *semaphore.Weighted
+}
+
+var _ lease.Store = (*Store)(nil)
+
+// New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. All violations of cfg come back as
+// one error that wraps ErrInvalidConfig.
+func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
+	var errs []error
+	if rdb == nil {
+		errs = append(errs, fmt.Errorf("%w: client is nil", ErrInvalidConfig))
+	}
+	if strings.ContainsAny(cfg.Prefix, "{}") {
+		errs = append(errs, fmt.Errorf("%w: Prefix is %q, must be without braces", ErrInvalidConfig, cfg.Prefix))
+	}
+	if cfg.InFlight < 0 {
+		errs = append(errs, fmt.Errorf("%w: InFlight is %d, must be at least 0 (0 means %d)", ErrInvalidConfig, cfg.InFlight, defaultInFlight))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	s := &Store{
+		rdb:             rdb,
+		prefix:          cfg.Prefix,
+		inFlight:        int64(cfg.InFlight),
+		now:             func() string { return "" },
+		leaseScript:     newScript(leaseSource),
+		configureScript: newScript(configureSource),
+		nodes:           make(map[string]*node),
+	}
+	if s.prefix == "" {
+		s.prefix = defaultPrefix
+	}
+	if s.inFlight == 0 {
+		s.inFlight = defaultInFlight
+	}
+	if cfg.ClientTime {
+		s.now = func() string { return fmt.Sprint(time.Now().UnixMicro()) }
+	}
+	return s, nil
+}
+
+// node returns the node at addr, numbering a new one.
+func (s *Store) node(addr string) *node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[addr]
+	if n == nil {
+		n = &node{number: len(s.nodes), slots: semaphore.NewWeighted(s.inFlight)}
+		s.nodes[addr] = n
+	}
+	return n
+}

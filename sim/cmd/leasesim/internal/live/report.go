@@ -1,0 +1,153 @@
+package live
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/audit"
+	"github.com/yuzhi-go/yuzhi/sim/stamps"
+)
+
+// Report is what a run showed. Its JSON keys are part of the command's interface.
+type Report struct {
+	Redis                 string    `json:"redis"`
+	BoundExceededBy       int64     `json:"bound_exceeded_by"`
+	Admitted              int64     `json:"admitted"`
+	Offered               int64     `json:"offered"`
+	WorstWindow           Window    `json:"worst_window"`
+	RoundTrips            int64     `json:"round_trips"`
+	AdmittedPerRoundTrip  float64   `json:"admitted_per_round_trip"`
+	DecisionNs            Quantiles `json:"decision_ns"`
+	Jain                  float64   `json:"jain"`
+	Processes             []Process `json:"processes"`
+	Shape                 string    `json:"shape"`
+	Rate                  int64     `json:"rate"`
+	Burst                 int64     `json:"burst"`
+	Overcommit            int64     `json:"overcommit"`
+	DurationMs            int64     `json:"duration_ms"`
+	TargetMs              float64   `json:"target_ms"`
+	TTLMs                 float64   `json:"ttl_ms"`
+	AdmittedOfEntitlement float64   `json:"admitted_of_entitlement"` // admitted / (burst + overcommit + rate*duration)
+}
+
+// Window is the worst of all windows: the one that came nearest to the bound, or went farthest beyond it.
+type Window struct {
+	FromMs     float64 `json:"from_ms"` // since the first admission
+	DurationMs float64 `json:"duration_ms"`
+	Admitted   int64   `json:"admitted"`
+	Bound      float64 `json:"bound"`
+}
+
+// Quantiles of the time that a decision took, as the caller saw it.
+type Quantiles struct {
+	P50 int64 `json:"p50"`
+	P99 int64 `json:"p99"`
+}
+
+// Process is one process's part. Jain's index is over those that ran all the time.
+type Process struct {
+	Admitted   int64  `json:"admitted"`
+	Offered    int64  `json:"offered"`
+	RoundTrips int64  `json:"round_trips"`
+	Fate       string `json:"fate,omitempty"` // "killed" or "stopped"
+}
+
+// summarise audits the files of all processes.
+func (o Options) summarise(redis string, files []*stamps.File, fates map[int]string) (Report, error) {
+	r := Report{
+		Redis: redis, Shape: o.Shape, Rate: o.Rate, Burst: o.Burst, Overcommit: o.Overcommit,
+		DurationMs: o.Duration.Milliseconds(), TargetMs: ms(o.target()), TTLMs: ms(o.ttl()),
+	}
+	var spans []audit.Span
+	var latency stamps.Histogram
+	var shares []float64
+	for i, f := range files {
+		before := len(spans)
+		spans = f.AppendSpans(spans)
+		if n := f.Overflowed(); n > 0 {
+			return r, fmt.Errorf("leasesim: process %d had no room to record %d admissions; nothing can be concluded", i, n)
+		}
+		p := Process{Offered: f.Offered(), RoundTrips: f.RoundTrips(), Fate: fates[i]}
+		for _, s := range spans[before:] {
+			p.Admitted += s.N
+		}
+		r.Processes = append(r.Processes, p)
+		r.Admitted += p.Admitted
+		r.Offered += p.Offered
+		r.RoundTrips += p.RoundTrips
+		latency.Merge(f.Latency())
+		if p.Fate == "" {
+			shares = append(shares, float64(p.Admitted))
+		}
+	}
+	w, err := audit.Worst(spans, o.bound())
+	if err != nil {
+		return r, fmt.Errorf("leasesim: audit: %w", err)
+	}
+	first := w.From
+	for _, s := range spans {
+		first = min(first, s.Before)
+	}
+	r.BoundExceededBy = w.ExceededBy
+	r.WorstWindow = Window{FromMs: float64(w.From-first) / 1e6, DurationMs: float64(w.To-w.From) / 1e6, Admitted: w.Admitted, Bound: w.Bound}
+	r.AdmittedPerRoundTrip = float64(r.Admitted) / float64(max(r.RoundTrips, 1))
+	r.AdmittedOfEntitlement = float64(r.Admitted) / (float64(o.Burst+o.Overcommit) + float64(o.Rate)*o.Duration.Seconds())
+	r.DecisionNs = Quantiles{P50: int64(latency.Quantile(0.5)), P99: int64(latency.Quantile(0.99))}
+	r.Jain = jain(shares)
+	return r, nil
+}
+
+// jain is Jain's fairness index (Jain, Chiu, Hawe 1984): 1 for equal shares, 1/n where one has everything.
+func jain(shares []float64) float64 {
+	sum, squares := 0.0, 0.0
+	for _, x := range shares {
+		sum += x
+		squares += x * x
+	}
+	if squares == 0 {
+		return 1
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// WriteJSON writes the report as one indented object.
+func (r Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// WriteTable writes the report for a person.
+func (r Report) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "redis\t%s\n", r.Redis)
+	fmt.Fprintf(t, "limit\t%d/s burst %d overcommit %d\n", r.Rate, r.Burst, r.Overcommit)
+	fmt.Fprintf(t, "lease\ttarget %.4g ms, TTL %.4g ms\n", r.TargetMs, r.TTLMs)
+	fmt.Fprintf(t, "load\t%s, %d processes, %.4g s\n", r.Shape, len(r.Processes), float64(r.DurationMs)/1000)
+	fmt.Fprintf(t, "offered\t%d\n", r.Offered)
+	fmt.Fprintf(t, "admitted\t%d\t%.2f %% of burst + overcommit + rate x duration\n", r.Admitted, 100*r.AdmittedOfEntitlement)
+	fmt.Fprintf(t, "worst window\t%d admitted in %.3f ms\tat most %.1f may be: %s\n",
+		r.WorstWindow.Admitted, r.WorstWindow.DurationMs, r.WorstWindow.Bound, r.verdict())
+	fmt.Fprintf(t, "round trips\t%d\t%.1f a second and process\n", r.RoundTrips,
+		float64(r.RoundTrips)/float64(len(r.Processes))/(float64(r.DurationMs)/1000))
+	fmt.Fprintf(t, "admitted per round trip\t%.1f\n", r.AdmittedPerRoundTrip)
+	fmt.Fprintf(t, "decision time\tp50 %v\tp99 %v\n", time.Duration(r.DecisionNs.P50), time.Duration(r.DecisionNs.P99))
+	fmt.Fprintf(t, "Jain's index\t%.6f\n", r.Jain)
+	fmt.Fprintf(t, "\nprocess\tadmitted\tshare\toffered\tround trips\n")
+	for i, p := range r.Processes {
+		fmt.Fprintf(t, "%d\t%d\t%.2f %%\t%d\t%d\t%s\n", i, p.Admitted, 100*float64(p.Admitted)/float64(max(r.Admitted, 1)), p.Offered, p.RoundTrips, p.Fate)
+	}
+	return t.Flush()
+}
+
+func (r Report) verdict() string {
+	if r.BoundExceededBy > 0 {
+		return fmt.Sprintf("EXCEEDED by %d", r.BoundExceededBy)
+	}
+	return "the bound holds"
+}
