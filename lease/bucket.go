@@ -144,7 +144,8 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 	}
 
 	// Step 6.
-	b.credit(r, known || b.variant == variantCreditUnknown)
+	// While a loss is waited out the ledger may know less than the truth, so there is no room to credit.
+	b.credit(r, known && s.now >= s.frozen || b.variant == variantCreditUnknown)
 
 	// Step 7. The whole holding moves to its new slice, never to an earlier one.
 	granted := b.draw(r, rec, s.ring.ledger()-remaining, s.ring.weightSum() == 0)
@@ -177,6 +178,7 @@ func (b *Bucket) credit(r *Request, known bool) {
 			s.level[k] = min(full, s.level[k]+min(r.Returned, sc.burst)*sc.unit)
 			room := max(0, min(sc.burst, sc.burst+b.config.Overcommit-ledger)) * sc.unit
 			s.level[k] = max(s.level[k], min(s.level[k]+min(r.Refund, sc.burst)*sc.unit, room))
+			b.brim(k, room-s.level[k])
 		}
 		s.level[k] = max(0, s.level[k]-min(r.Debt, sc.burst)*sc.unit)
 	}

@@ -66,9 +66,10 @@ func (b *Bucket) recover(r *Request) {
 	switch {
 	case r.Epoch == 0:
 	case r.Epoch > s.epoch, r.Epoch == s.epoch && r.Counter > s.counter:
-		// A replica that had not heard of everything was promoted.
+		// A replica that had not heard of everything was promoted. What its records say was overtaken by calls
+		// that it does not know, whose requests may arrive once more: a later epoch makes them unknown.
 		b.freeze(heard)
-		s.epoch, s.counter = r.Epoch, r.Counter
+		s.epoch, s.counter = r.Epoch+1, r.Counter
 	case r.Epoch < s.epoch && s.now-s.created < heard:
 		// A bucket was lost, and this one was started by somebody who did not know.
 		b.freeze(heard)
@@ -83,8 +84,9 @@ func (b *Bucket) adopt(c Config) {
 		ttl = micros(c.TTL)
 		b.reshape(c)
 	}
+	grew := ttl > s.ttl
 	s.ttl = ttl
-	s.ring.fit(s.now, ttl, b.variant)
+	s.ring.fit(s.now, ttl, grew, b.variant)
 }
 
 // reshape changes the limits. Levels are settled at the old rate already. A raised burst keeps the level, a

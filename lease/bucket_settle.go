@@ -70,12 +70,18 @@ func (b *Bucket) refill(from, to int64) {
 		}
 		s.level[k] += ticks * sc.step
 		s.rest[k] = elapsed % sc.tick
-		// Between two ticks the level of one central bucket goes on rising, and stops at the brim. A
-		// remainder that already reaches it must not be credited again after the next draw.
-		if room -= ticks * sc.step; room < sc.step && room*sc.tick <= sc.step*s.rest[k] {
-			s.level[k] += room
-			s.rest[k] = 0
-		}
+		b.brim(k, room-ticks*sc.step)
+	}
+}
+
+// brim deals with a level that is room units below the most it may be. Between two ticks the level of one
+// central bucket goes on rising, and stops at the brim: a remainder that already reaches it must not be
+// credited again after the next draw.
+func (b *Bucket) brim(k int, room int64) {
+	s, sc := &b.state, &b.scales[k]
+	if room <= 0 || room < sc.step && room*sc.tick <= sc.step*s.rest[k] { // a negative room may not be multiplied
+		s.level[k] += max(room, 0)
+		s.rest[k] = 0
 	}
 }
 

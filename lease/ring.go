@@ -96,14 +96,12 @@ func (r *ring) move(old, now, width int64) {
 	r.add(r.landing, tokens, weight)
 }
 
-// fit adapts the width to a changed T. A longer T needs wider slices at once, and the last of them lasts at
-// least as long as any present entry. A shorter T keeps the wide slices until none of the present
-// entries ends after the new last slice: an entry's expiry never moves earlier.
-func (r *ring) fit(now, ttl int64, v variant) {
+// fit adapts the ring to a changed T. A longer T moves every live entry to where it lasts that long, for a
+// retry is told the longer T with the stored grant. It needs wider slices at once, unless they are wide
+// still, and the last of them lasts at least as long as any present entry. A shorter T keeps the wide slices until
+// none of the present entries ends after the new last slice: an entry's expiry never moves earlier.
+func (r *ring) fit(now, ttl int64, grew bool, v variant) {
 	width := widthFor(ttl)
-	if width == r.width {
-		return
-	}
 	if width < r.width && v != variantShrinkMovesExpiry {
 		last := int64(-1)
 		for s := r.base; s < r.base+ringSlices; s++ {
@@ -112,8 +110,10 @@ func (r *ring) fit(now, ttl int64, v variant) {
 			}
 		}
 		if last >= 0 && (now/width+ringSlices)*width < (last+1)*r.width {
-			return
+			width = r.width
 		}
 	}
-	r.move(now, now, width)
+	if width != r.width || grew {
+		r.move(now, now, width)
+	}
 }

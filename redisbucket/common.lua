@@ -158,23 +158,30 @@ local function move(b, old, now, width)
   b.held[b.landing % SLICES + 1], b.weight[b.landing % SLICES + 1] = tokens, weight
 end
 
--- fit adapts the width to a changed ttl; the expiry of an entry never moves earlier.
-local function fit(b)
+-- fit adapts the ring to a changed ttl, which grew or not; the expiry of an entry never moves earlier.
+local function fit(b, grew)
   local width = widthFor(b.ttl)
-  if width == b.width then return end
   if width < b.width then
     local last = -1
     for s = b.base, b.base + SLICES - 1 do
       if b.held[s % SLICES + 1] ~= 0 or b.weight[s % SLICES + 1] ~= 0 then last = s end
     end
-    if last >= 0 and (floor(b.now / width) + SLICES) * width < (last + 1) * b.width then return end
+    if last >= 0 and (floor(b.now / width) + SLICES) * width < (last + 1) * b.width then width = b.width end
   end
-  move(b, b.now, b.now, width)
+  if width ~= b.width or grew then move(b, b.now, b.now, width) end
 end
 
 -- capacity is how far limit l may fill while held tokens are out: B, or B + E - O where that is less.
 local function capacity(b, l, held)
   return max(0, min(l.burst, l.burst + b.c.over - held)) * l.unit
+end
+
+-- brim deals with level k, which is room units below the most it may be: a remainder that already reaches it counts.
+local function brim(b, k, room)
+  local l = b.c[k]
+  if room <= 0 or room < l.step and room * l.tick <= l.step * b.rest[k] then
+    b.level[k], b.rest[k] = b.level[k] + max(room, 0), 0
+  end
 end
 
 -- refill is step 2 for the interval (from, to], during which the ledger does not change.
@@ -194,10 +201,7 @@ local function refill(b, from, to)
         b.level[k], b.rest[k] = b.level[k] + room, 0
       else
         b.level[k], b.rest[k] = b.level[k] + ticks * l.step, elapsed - ticks * l.tick
-        room = room - ticks * l.step
-        if room < l.step and room * l.tick <= l.step * b.rest[k] then
-          b.level[k], b.rest[k] = b.level[k] + room, 0
-        end
+        brim(b, k, room - ticks * l.step)
       end
     end
   end
@@ -302,13 +306,14 @@ end
 
 -- adopt takes over configuration c where its version is higher, and a longer ttl at once.
 local function adopt(b, c, ttl)
+  local old = b.ttl
   if newer(c, b.c) then
     b.ttl = ttl
     reshape(b, c)
   else
-    b.ttl = max(b.ttl, ttl)
+    b.ttl = max(old, ttl)
   end
-  fit(b)
+  fit(b, b.ttl > old)
 end
 
 -- expiry is how long the bucket must be remembered, in microseconds: a forgotten bucket looks like a full one.

@@ -36,7 +36,7 @@ func (s *Store) configure(ctx context.Context, key string, op lease.Op, c *lease
 	default:
 		return lease.State{}, fmt.Errorf("%w: %v is not an operation", lease.ErrInvalidConfig, op)
 	}
-	n, err := s.nodeOf(ctx, bucket, args)
+	n, err := s.nodeOf(ctx, args)
 	if err != nil {
 		return lease.State{}, err
 	}
@@ -51,8 +51,8 @@ func (s *Store) configure(ctx context.Context, key string, op lease.Op, c *lease
 	return decodeState(v)
 }
 
-// nodeOf is the node that serves one bucket.
-func (s *Store) nodeOf(ctx context.Context, _ string, args []any) (*node, error) {
+// nodeOf is the node that serves the bucket named in args.
+func (s *Store) nodeOf(ctx context.Context, args []any) (*node, error) {
 	groups, err := s.group(ctx, []*lease.Call{{}}, [][]any{args})
 	if err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ else
   if epoch > 0 then
     if epoch > b.epoch or epoch == b.epoch and counter > b.counter then -- a failover lost writes
       freeze(longest)
-      b.epoch, b.counter = epoch, counter
+      b.epoch, b.counter = epoch + 1, counter -- what the records say was overtaken, so none of them counts
     elseif epoch < b.epoch and b.now - b.created < longest then -- a bucket was lost, and somebody who did not know made this one
       freeze(longest)
     end
@@ -185,16 +185,16 @@ else
   allowance, last = weight * b.share * b.c.target, b.now
 end
 
--- Step 6.
-local out = ledger(b)
+-- Step 6. While a loss is waited out the ledger may know less than the truth, so there is no room to credit.
+local out, credited = ledger(b), known and b.now >= b.frozen
 for k = 1, b.c.n do
   local l = b.c[k]
-  local level = b.level[k]
-  if known then
-    level = min(l.burst * l.unit, level + min(returned, l.burst) * l.unit)
-    level = max(level, min(level + min(refund, l.burst) * l.unit, capacity(b, l, out)))
+  if credited then
+    local level, room = min(l.burst * l.unit, b.level[k] + min(returned, l.burst) * l.unit), capacity(b, l, out)
+    b.level[k] = max(level, min(level + min(refund, l.burst) * l.unit, room))
+    brim(b, k, room - b.level[k])
   end
-  b.level[k] = max(0, level - min(debt, l.burst) * l.unit)
+  b.level[k] = max(0, b.level[k] - min(debt, l.burst) * l.unit)
 end
 
 -- Step 7: what every level has, within the fair allowance.

@@ -43,7 +43,7 @@ var mutations = []struct {
 		{"  refill(b, at, now)\n", ""},
 		{"local b\nb, why = read(", "local from\nlocal b\nb, why = read("},
 		{"  settle(b, now)\n", "  from = settle(b, now)\n"},
-		{"-- Step 6.\n", "if from then refill(b, from, b.now) end\n"},
+		{"-- Step 6. ", "if from then refill(b, from, b.now) end -- "},
 	}, func(s *stage) {
 		// given A, who holds the whole bucket and spends it all just before it reports
 		s.call("A", lease.Request{Seq: 1, Want: 10})

@@ -54,6 +54,13 @@ func Start(t testing.TB, args ...string) *Server {
 	return nil
 }
 
+// Available reports whether redis-server is in PATH, for tests that do less without it. With REQUIRE_REDIS=1 it is
+// always true, so that nothing is left out silently.
+func Available() bool {
+	_, err := exec.LookPath("redis-server")
+	return err == nil || os.Getenv("REQUIRE_REDIS") == "1"
+}
+
 // Require skips t without redis-server, or fails it where REQUIRE_REDIS=1.
 func Require(t testing.TB) {
 	t.Helper()

@@ -1,0 +1,159 @@
+package redisbucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
+)
+
+func TestNewReportsEveryViolation(t *testing.T) {
+	_, err := New(nil, Config{Prefix: "a{b", InFlight: -1})
+	if !errors.Is(err, ErrInvalidConfig) {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"client is nil", `"a{b"`, "-1"} {
+		if !strings.Contains(err.Error(), what) {
+			t.Errorf("%q is not in %v", what, err)
+		}
+	}
+}
+
+func TestTheClockIsTheServersUnlessAskedOtherwise(t *testing.T) {
+	for _, clientTime := range []bool{false, true} {
+		// given a server whose clock shows 2001
+		server := miniredis.RunT(t)
+		server.SetTime(time.Unix(1_000_000_000, 0))
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		defer rdb.Close()
+		s, err := New(rdb, Config{ClientTime: clientTime})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := exchange(s, "k", request(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in2001 := g.ServerTime == 1_000_000_000_000_000; in2001 == clientTime {
+			t.Errorf("client time %v: server time is %d", clientTime, g.ServerTime)
+		}
+	}
+}
+
+func TestAnExchangeGroupsEveryCallOnce(t *testing.T) {
+	// given a batch with an invalid call among valid ones
+	s := newStore(t, miniredis.RunT(t).Addr())
+	bad := request(1)
+	bad.Need = 20
+	calls := []*lease.Call{{Key: "a", Request: request(1)}, {Key: "b", Request: bad}, {Key: "c", Request: request(1)}}
+	seen := make(map[*lease.Call]int)
+	// when it is sent
+	s.Exchange(context.Background(), calls, func(g []*lease.Call) {
+		for _, c := range g {
+			seen[c]++
+		}
+	})
+	// then every call came back once, and only the invalid one failed
+	for i, c := range calls {
+		if seen[c] != 1 || (c.Err != nil) != (i == 1) {
+			t.Errorf("%q: seen %d times, %v", c.Key, seen[c], c.Err)
+		}
+	}
+	s.Exchange(context.Background(), nil, func([]*lease.Call) { t.Error("nothing was sent") })
+}
+
+func TestAStaleCallIsToldSo(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store) {
+		if _, err := exchange(s, "k", request(5)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := exchange(s, "k", request(4)); !errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrUnavailable) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestRatesThatPrintAsBarePowersOfTen: 1e-10 has no point, and one Lua in use then reads no exponent.
+func TestRatesThatPrintAsBarePowersOfTen(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store) {
+		for seq := int64(1); seq < 5; seq++ {
+			r := request(seq)
+			r.Config.Limits = []lease.Limit{lease.Every(10_000 * time.Second)}
+			if _, err := exchange(s, "k", r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestKeysExpire(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store) {
+		ctx, bucket := context.Background(), s.bucketKey("k")
+		for name, c := range map[string]struct {
+			change func(*lease.Config)
+			least  time.Duration
+		}{
+			"full after a second":    {func(*lease.Config) {}, 1800 * time.Millisecond},
+			"full after a month":     {func(c *lease.Config) { c.Limits = []lease.Limit{lease.Every(30 * 24 * time.Hour)} }, 30*24*time.Hour + 800*time.Millisecond},
+			"empty buckets are kept": {func(c *lease.Config) { c.StartEmpty = true }, 30 * 24 * time.Hour},
+		} {
+			s.rdb.Del(ctx, bucket, recordKey(bucket, "h"))
+			r := request(1)
+			c.change(&r.Config)
+			g, err := exchange(s, "k", r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// then the bucket outlives what the holder was told, which is the time to full and 2T at least
+			if ttl := s.rdb.PTTL(ctx, bucket).Val(); g.Expiry != c.least || ttl < g.Expiry || ttl > g.Expiry+2*time.Second {
+				t.Errorf("%s: told %v, kept %v, want %v", name, g.Expiry, ttl, c.least)
+			}
+			// and the record outlives its slice by two
+			if ttl := s.rdb.PTTL(ctx, recordKey(bucket, "h")).Val(); ttl < 400*time.Millisecond+2*57*time.Millisecond || ttl > 3*time.Second {
+				t.Errorf("%s: the record lives %v", name, ttl)
+			}
+		}
+	})
+}
+
+// BenchmarkServerTime reports what a call costs the server, as INFO commandstats counts it.
+func BenchmarkServerTime(b *testing.B) {
+	ctx := context.Background()
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(b).Addr})
+	defer rdb.Close()
+	s, err := New(rdb, Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	requests := make([]lease.Request, 10)
+	for i := range requests {
+		requests[i] = request(1)
+		requests[i].Holder, requests[i].Want = fmt.Sprintf("0123456789abcdef-%d", i), 100
+		requests[i].Config.Limits = []lease.Limit{lease.PerSecond(100_000)}
+	}
+	rdb.ConfigResetStat(ctx)
+	for i := range b.N {
+		r := &requests[i%len(requests)]
+		g, err := exchange(s, "k", *r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Seq++
+		r.Remaining, r.Epoch, r.Counter, r.HeardTTL = g.Granted/3, g.Epoch, g.Counter, g.Config.TTL
+	}
+	for line := range strings.SplitSeq(rdb.Info(ctx, "commandstats").Val(), "\r\n") {
+		if _, after, ok := strings.Cut(line, "cmdstat_evalsha:"); ok {
+			_, after, _ = strings.Cut(after, "usec_per_call=")
+			after, _, _ = strings.Cut(after, ",")
+			b.ReportMetric(float(b, after), "server-µs/op")
+		}
+	}
+}
