@@ -1,0 +1,141 @@
+package lease
+
+import (
+	"errors"
+	"maps"
+	"slices"
+)
+
+func (f *fleet) send(n *node, r *Request) {
+	content := *r
+	f.log("process %d sends seq %d: remaining %d, returned %d, refund %d, debt %d, want %d (need %d, waiting %d), epoch %d/%d",
+		n.index, r.Seq, r.Remaining, r.Returned, r.Refund, r.Debt, r.Want, r.Need, r.Waiting, r.Epoch, r.Counter)
+	f.travel(packet{node: n, request: &content})
+}
+
+// travel puts a packet on its way, once, never, or twice.
+func (f *fleet) travel(p packet) {
+	times := 1
+	if f.faults.Lossy && f.rnd.IntN(5) == 0 {
+		times = 0
+	}
+	if f.faults.Twice && f.rnd.IntN(4) == 0 {
+		times++
+	}
+	for range times {
+		p.due = f.now + f.rnd.Int64N(3)
+		if f.faults.Slow && f.rnd.IntN(3) == 0 {
+			p.due += f.rnd.Int64N(2 * micros(f.config.TTL))
+		}
+		f.net = append(f.net, p)
+	}
+}
+
+// deliver hands over any packet that is due: the network does not keep the order.
+func (f *fleet) deliver() {
+	var due []int
+	for i, p := range f.net {
+		if p.due <= f.now {
+			due = append(due, i)
+		}
+	}
+	if len(due) == 0 {
+		f.pass(1)
+		return
+	}
+	i := due[f.rnd.IntN(len(due))]
+	p := f.net[i]
+	f.net = slices.Delete(f.net, i, i+1)
+	if p.grant == nil && p.err == nil {
+		f.execute(p)
+		return
+	}
+	f.receive(p)
+}
+
+// execute has the bucket answer one request, and books what that admits.
+func (f *fleet) execute(p packet) {
+	r := p.request
+	first := f.executes(r)
+	credited := f.credits(r)
+	var g Grant
+	err := f.bucket.Call(f.server(), r, &g)
+	f.log("bucket, seq %d of process %d: granted %d (waited %d), void %v, first %v, %v; level %v, ledger %d",
+		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.state.level, f.bucket.state.ring.ledger())
+	if err == nil && first {
+		for k, m := range f.meters {
+			if k < len(f.bucket.config.Limits) {
+				m.admit(f.now, 0)
+				m.x = max(0, m.x-credited[k])
+				m.admit(f.now, g.Waited)
+			}
+		}
+	}
+	if err != nil && !errors.Is(err, ErrStale) {
+		f.lost = err
+		return
+	}
+	f.travel(packet{node: p.node, request: r, grant: &g, err: err})
+}
+
+func (f *fleet) receive(p packet) {
+	n := p.node
+	if p.err != nil {
+		if n.isOpen && n.open.Seq == p.request.Seq {
+			f.log("process %d learns that somebody else uses its id", n.index)
+			n.rename(f.name())
+		}
+		return
+	}
+	got, ok := n.Accept(f.clock(n), p.grant)
+	if ok {
+		n.spent += got.Waited
+		f.log("process %d accepts seq %d: %+v", n.index, p.grant.Seq, got)
+	}
+}
+
+// executes says whether r would be executed now, rather than answered from the record or refused.
+func (f *fleet) executes(r *Request) bool {
+	b := f.bucket.clone()
+	if b.state.exists {
+		b.settle(f.server())
+	}
+	b.follow(f.server(), r)
+	rec := b.records[r.Holder]
+	if rec == nil || rec.epoch != b.state.epoch {
+		return true
+	}
+	_, live := b.state.ring.locate(rec.place, b.state.now)
+	return !live || r.Seq > rec.seq
+}
+
+// credits is how much of r's refund would be credited to every level, in a meter's units: the difference that the
+// refund makes to a call that wants nothing.
+func (f *fleet) credits(r *Request) (credited [LimitsMax]int64) {
+	if r.Refund == 0 {
+		return credited
+	}
+	with, without := f.bucket.clone(), f.bucket.clone()
+	a, b := *r, *r
+	a.Want, a.Need, a.Waiting, a.Debt = 0, 0, 0, 0
+	b.Want, b.Need, b.Waiting, b.Debt, b.Refund = 0, 0, 0, 0, 0
+	var g Grant
+	if with.Call(f.server(), &a, &g) != nil || without.Call(f.server(), &b, &g) != nil {
+		return credited
+	}
+	for k := range with.config.Limits {
+		credited[k] = (with.state.level[k] - without.state.level[k]) * (meterUnit / with.scales[k].unit)
+	}
+	return credited
+}
+
+// clone is a copy that shares nothing that a call changes.
+func (b *Bucket) clone() *Bucket {
+	c := *b
+	c.records = maps.Clone(b.records)
+	for id, r := range c.records {
+		copied := *r
+		c.records[id] = &copied
+	}
+	return &c
+}

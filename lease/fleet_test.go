@@ -1,0 +1,246 @@
+package lease
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// fleetStart is the server's time at the beginning, far from 0 so that it can step back.
+const fleetStart = 1_000_000_000_000
+
+// fleet is some holders, one bucket, the network between them and the audit of all. Time is a plain integer.
+type fleet struct {
+	rnd    *rand.Rand
+	logf   func(string, ...any)
+	faults faults
+	now    int64 // real microseconds
+	offset int64 // of the server's clock
+	config Config
+
+	bucket *Bucket
+	copied *Bucket // what a lagging replica knows
+	nodes  []*node
+	net    []packet
+	meters []*meter
+
+	seq, names     int64
+	calm           int   // how rare misfortunes are
+	slack          int64 // tokens that the documented excesses of this schedule may add to the bound
+	holdingVariant holdingVariant
+	quietUntil     int64 // before it the ledger knows less than the truth, by a fault for which the promise allows that
+	lost           error
+}
+
+// node is one process: its half of the protocol and its clock.
+type node struct {
+	Holding
+	index      int
+	ppm        int64 // drift
+	spent      int64 // admitted and not refunded
+	taken      int64 // taken, might still be put back
+	takenEpoch Epoch
+}
+
+// packet is a request or a reply on its way.
+type packet struct {
+	due     int64
+	node    *node
+	request *Request
+	grant   *Grant // of a reply
+	err     error  // of a reply
+}
+
+func newFleet(rnd *rand.Rand, logf func(string, ...any)) *fleet {
+	f := &fleet{rnd: rnd, logf: logf, now: fleetStart, faults: randomFaults(rnd), bucket: new(Bucket), calm: 1 + rnd.IntN(8)}
+	f.bucket.unfair = rnd.IntN(3) == 0
+	limits := 1 + max(0, rnd.IntN(5)-2)
+	for range limits {
+		f.config.Limits = append(f.config.Limits, f.randomLimit())
+	}
+	f.config.Overcommit = max(0, rnd.Int64N(6)-2)
+	f.config.TTL = f.randomTTL()
+	f.config.Target = time.Microsecond
+	f.config.StartEmpty = rnd.IntN(8) == 0
+	for _, l := range f.config.Limits {
+		f.meters = append(f.meters, newMeter(l, f.config.Overcommit, f.now))
+	}
+	for i := range 1 + rnd.IntN(4) {
+		n := &node{index: i}
+		if f.faults.Drift {
+			n.ppm = rnd.Int64N(125_001) - 62_500
+		}
+		n.init(f.name())
+		f.nodes = append(f.nodes, n)
+	}
+	if f.faults.SharedID {
+		n := &node{index: len(f.nodes)}
+		n.init(f.nodes[0].id)
+		f.nodes = append(f.nodes, n)
+		f.slack = f.capacity()
+	}
+	f.log("limits %v, E %d, T %v, %d processes, faults: %v", f.config.Limits, f.config.Overcommit, f.config.TTL, len(f.nodes), f.faults)
+	return f
+}
+
+func (f *fleet) log(format string, args ...any) {
+	if f.logf != nil {
+		f.logf("%8d  "+format, append([]any{f.now - fleetStart}, args...)...)
+	}
+}
+
+func (f *fleet) name() string { f.names++; return fmt.Sprintf("p%d", f.names) }
+
+func (f *fleet) randomLimit() Limit {
+	per := []time.Duration{1, 2, 10, 10, 100, 1000}[f.rnd.IntN(6)] * time.Microsecond
+	return Limit{Tokens: 1 + f.rnd.Int64N(4), Per: per, Burst: 1 + f.rnd.Int64N(12)}
+}
+
+func (f *fleet) randomTTL() time.Duration {
+	return time.Duration(5+f.rnd.IntN(8)*f.rnd.IntN(60)) * time.Microsecond
+}
+
+// capacity is the largest B + E of all limits.
+func (f *fleet) capacity() int64 {
+	most := int64(0)
+	for _, l := range f.config.Limits {
+		most = max(most, l.Capacity()+f.config.Overcommit)
+	}
+	return most
+}
+
+// clock is n's reading: its own origin, and a rate that may be off by 1/16.
+func (f *fleet) clock(n *node) clock.Instant {
+	return clock.Instant(1e15 + (f.now-fleetStart)*(1_000_000+n.ppm)/1000)
+}
+
+func (f *fleet) server() int64 { return f.now + f.offset }
+
+// step is one event of one process, of the network, of the store, or of time.
+func (f *fleet) step() {
+	n := f.nodes[f.rnd.IntN(len(f.nodes))]
+	switch r := f.rnd.IntN(100); {
+	case r < 12:
+		f.pass(1 + f.rnd.Int64N(3))
+	case r < 13:
+		f.pass(1 + f.rnd.Int64N(2*micros(f.config.TTL)+10))
+	case r < 15:
+		f.pass(1 + f.rnd.Int64N(micros(f.config.Limits[0].Per)))
+	case r < 55:
+		f.deliver()
+	case r < 68:
+		f.open(n)
+	case r < 72:
+		f.resend(n)
+	case r < 80:
+		f.take(n, 1+f.rnd.Int64N(3))
+	case r < 88:
+		f.drain(n)
+	case r < 94:
+		f.user(n)
+	case f.rnd.IntN(f.calm) == 0:
+		f.misfortune(n)
+	}
+}
+
+// pass lets time pass, and has every process do at its deadline what its timer would.
+func (f *fleet) pass(us int64) {
+	f.now += us
+	for _, m := range f.meters {
+		m.advance(f.now)
+	}
+}
+
+func (f *fleet) take(n *node, tokens int64) {
+	n.Expire(f.clock(n))
+	n.variant = f.holdingVariant
+	e := n.Pool.Epoch()
+	if ok, _ := n.Pool.TakeN(tokens); ok {
+		f.log("process %d spends %d", n.index, tokens)
+		f.admit(n, tokens)
+		n.taken, n.takenEpoch = tokens, e
+	}
+}
+
+func (f *fleet) drain(n *node) {
+	n.Expire(f.clock(n))
+	tokens := int64(0)
+	for {
+		if ok, _ := n.Pool.Take(); !ok {
+			break
+		}
+		tokens++
+	}
+	if tokens > 0 {
+		f.log("process %d drains %d", n.index, tokens)
+		f.admit(n, tokens)
+	}
+}
+
+func (f *fleet) admit(n *node, tokens int64) {
+	n.spent += tokens
+	for _, m := range f.meters {
+		m.admit(f.now, tokens)
+	}
+}
+
+func (f *fleet) open(n *node) {
+	if n.IsOpen() && f.clock(n).Sub(n.firstSent) < f.config.TTL/2 && !(f.faults.GiveUp && f.rnd.IntN(4) == 0) {
+		return
+	}
+	ask := f.ask()
+	n.variant = f.holdingVariant
+	f.send(n, n.Open(f.clock(n), f.nextSeq(), ask))
+}
+
+func (f *fleet) nextSeq() int64 { f.seq++; return f.seq }
+
+func (f *fleet) ask() Ask {
+	a := Ask{Config: f.config, Want: f.rnd.Int64N(10), Weight: 1 + f.rnd.Int64N(2)}
+	if a.Want > 0 {
+		a.Need = min(a.Want, max(0, f.rnd.Int64N(6)-4))
+		a.Waiting = max(0, f.rnd.Int64N(2*a.Want)-a.Want)
+	}
+	if f.faults.GiveBack && f.rnd.IntN(2) == 0 {
+		share := 1 + f.rnd.Int64N(2)
+		a.Return = func(held int64) int64 { return held / share }
+	}
+	return a
+}
+
+func (f *fleet) resend(n *node) {
+	if !f.faults.Retry {
+		return
+	}
+	if r := n.Resend(f.clock(n)); r != nil {
+		f.send(n, r)
+	}
+}
+
+// user is what the callers of the limiter do beside taking.
+func (f *fleet) user(n *node) {
+	switch {
+	case f.faults.PutBack && n.taken > 0:
+		f.log("process %d puts back %d", n.index, n.taken)
+		back, refunds := n.taken, n.refund
+		n.Expire(f.clock(n))
+		n.PutBack(back, n.takenEpoch)
+		n.spent -= back
+		n.taken = 0
+		if n.refund == refunds { // it went to the pool: it was never spent
+			for _, m := range f.meters {
+				m.admitted -= back
+				m.x = max(0, m.x-back*meterUnit)
+			}
+		}
+	case f.faults.Refund && n.spent > 0:
+		back := 1 + f.rnd.Int64N(n.spent)
+		n.spent -= back
+		f.log("process %d refunds %d", n.index, back)
+		n.Refund(back)
+	case f.faults.Debt && f.rnd.IntN(4) == 0:
+		n.Owe(f.rnd.Int64N(5))
+	}
+}

@@ -1,0 +1,271 @@
+package lease
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// codecNow is the present of every decoded state: only differences matter, and slices that begin at a multiple of
+// their width.
+const codecNow = 5040 * 200_000
+
+// codecFar is where times stop to differ: everything has run out, everything is full.
+const codecFar = 60
+
+// codec turns worlds into bytes and back. Two worlds that nothing can tell apart have the same bytes: every time
+// is relative to now, seqs and epochs are ranks, messages are sorted, and so are the holders, which are alike.
+type codec struct {
+	phase   int64 // slices of all widths begin together every phase microseconds
+	scales  [LimitsMax]scale
+	records map[string]*record
+	store   [len(modelIDs)]record
+
+	epochs []int64
+	seqs   []int64
+	parts  [][]byte
+	blocks [len(modelIDs)][]byte
+
+	in []byte // what is being decoded
+}
+
+func (c *codec) init(w *world) {
+	c.phase = widthFor(w.model.ttl)
+	if w.ttl2 != 0 {
+		second := widthFor(w.ttl2)
+		c.phase *= second / int64(gcd(uint64(c.phase), uint64(second)))
+	}
+	c.scales[0], _ = newScale(w.limit, w.e)
+	c.records = make(map[string]*record)
+}
+
+// encode appends w to enc. order says which holder became which.
+func (w *world) encode(enc []byte) (out []byte, order [3]int) {
+	c := &w.codec
+	s := &w.bucket.state
+	if s.exists && w.model.bucket == asDesigned {
+		w.bucket.settle(w.now) // twice is as good as once: TestSettlingTwiceIsSettlingOnce
+	}
+	c.epochs = append(c.epochs[:0], s.epoch)
+	for i := range w.model.holders {
+		h := &w.holders[i]
+		c.epochs = append(c.epochs, h.epoch)
+		if h.isOpen {
+			c.epochs = append(c.epochs, h.open.Epoch)
+		}
+		for k := range h.messages {
+			c.epochs = append(c.epochs, h.messages[k].request.Epoch, h.messages[k].grant.Epoch)
+		}
+	}
+	c.epochs = append(c.epochs, 0)
+	c.epochs = sortedSet(c.epochs)[1:]
+
+	enc = append(enc, byte(w.now%c.phase), flags(s.exists, w.lost), byte(w.x))
+	if s.exists {
+		landing := max(0, s.ring.landing-s.ring.base)
+		enc = append(enc, near(w.now-s.now), byte(s.level[0]), near(s.frozen-w.now), w.ttlCode(s.ttl), byte(s.ring.width), byte(landing), rank(c.epochs, s.epoch))
+		if w.flush {
+			enc = append(enc, near(w.now-s.created))
+		}
+		for i := range int64(ringSlices) {
+			at := (s.ring.base + i) % ringSlices
+			enc = append(enc, byte(s.ring.held[at]), byte(s.ring.weight[at]))
+		}
+	}
+	for i := range w.model.holders {
+		c.blocks[i] = w.encodeHolder(c.blocks[i][:0], i)
+		order[i] = i
+	}
+	slices.SortStableFunc(order[:w.model.holders], func(a, b int) int { return bytes.Compare(c.blocks[a], c.blocks[b]) })
+	for _, i := range order[:w.model.holders] {
+		enc = append(enc, c.blocks[i]...)
+	}
+	return enc, order
+}
+
+func (w *world) encodeHolder(enc []byte, i int) []byte {
+	c := &w.codec
+	h := &w.holders[i]
+	rec := w.bucket.records[modelIDs[i]]
+	var at place
+	known := false
+	if rec != nil && rec.epoch == w.bucket.state.epoch {
+		at, known = w.bucket.state.ring.locate(rec.place, w.bucket.state.now)
+	}
+	keepSeq := h.isOpen || h.variant == variantAcceptPrevious
+	c.seqs = c.seqs[:0]
+	if keepSeq {
+		c.seqs = append(c.seqs, h.open.Seq)
+	}
+	if known {
+		c.seqs = append(c.seqs, rec.seq)
+	}
+	for k := range h.messages {
+		c.seqs = append(c.seqs, h.messages[k].request.Seq)
+	}
+	c.seqs = sortedSet(c.seqs)
+
+	left := (int64(h.deadline) - w.now*1000 + 999) / 1000
+	if h.Pool.Held() == 0 && h.variant != variantRefundIntoPool {
+		left = 0
+	}
+	enc = append(enc, flags(h.isOpen, known, keepSeq), byte(h.Pool.Held()), byte(h.Holding.refund), byte(h.refundable),
+		near(left), rank(c.epochs, h.epoch), w.ttlCode(micros(h.heardTTL)))
+	if keepSeq {
+		enc = append(enc, near(w.now-int64(h.firstSent)/1000))
+		enc = w.encodeRequest(enc, &h.open)
+	}
+	if known {
+		moved := rec.place.gen != w.bucket.state.ring.gen
+		slice := at.slice - w.bucket.state.ring.base
+		if moved {
+			slice = 0 // it is at the landing
+		}
+		enc = append(enc, rank(c.seqs, rec.seq), flags(rec.void, moved), byte(slice), byte(rec.held), byte(rec.granted))
+	}
+	c.parts = c.parts[:0]
+	for k := range h.messages {
+		m := &h.messages[k]
+		part := w.encodeRequest([]byte{flags(m.reply)}, &m.request)
+		if m.reply {
+			g := &m.grant
+			part = append(part, byte(g.Granted), byte(g.Waited), flags(g.Void), rank(c.epochs, g.Epoch), w.ttlCode(micros(g.Config.TTL)))
+		}
+		c.parts = append(c.parts, part)
+	}
+	slices.SortFunc(c.parts, bytes.Compare)
+	enc = append(enc, byte(len(c.parts)))
+	for _, p := range c.parts {
+		enc = append(enc, p...)
+	}
+	return enc
+}
+
+func (w *world) encodeRequest(enc []byte, r *Request) []byte {
+	return append(enc, rank(w.codec.seqs, r.Seq), byte(r.Remaining), byte(r.Returned), byte(r.Refund), byte(r.Want), byte(r.Waiting),
+		rank(w.codec.epochs, r.Epoch), w.ttlCode(micros(r.HeardTTL)))
+}
+
+func (c *codec) next() int64 {
+	b := c.in[0]
+	c.in = c.in[1:]
+	return int64(b)
+}
+
+// decode makes w the state that enc says.
+func (w *world) decode(enc []byte) {
+	c := &w.codec
+	c.in = enc
+	w.now = codecNow + c.next()
+	is := c.next()
+	w.lost = is&2 != 0
+	w.x = c.next()
+	clear(c.records)
+	w.bucket = Bucket{unfair: true, variant: w.model.bucket, records: c.records}
+	if is&1 != 0 {
+		w.decodeBucket()
+	}
+	for i := range w.model.holders {
+		w.decodeHolder(i)
+	}
+}
+
+func (w *world) decodeBucket() {
+	c := &w.codec
+	w.bucket.config, w.bucket.scales = w.config, c.scales
+	s := &w.bucket.state
+	s.exists = true
+	s.now = w.now - c.next()
+	s.level[0] = c.next()
+	if left := c.next(); left > 0 {
+		s.frozen = w.now + left
+	}
+	s.ttl = w.ttlOf(byte(c.next()))
+	s.ring.width = c.next()
+	s.ring.base = s.now / s.ring.width
+	s.ring.gen = 5
+	s.ring.landing = s.ring.base + c.next()
+	s.epoch = c.next()
+	s.fair = newFair(s.now, 1)
+	if w.flush {
+		s.created = w.now - c.next()
+	}
+	for i := range int64(ringSlices) {
+		at := (s.ring.base + i) % ringSlices
+		s.ring.held[at] = c.next()
+		s.ring.weight[at] = c.next()
+	}
+}
+
+func (w *world) decodeHolder(i int) {
+	c := &w.codec
+	h := &w.holders[i]
+	is := c.next()
+	held := c.next()
+	h.Pool.word.Store(countBias + uint64(held))
+	h.Pool.mark.Store(markEmpty)
+	h.Pool.refresh()
+	h.isOpen = is&1 != 0
+	h.Holding.refund = c.next()
+	h.refundable = c.next()
+	h.deadline = w.instant() + clock.Instant(c.next()*1000)
+	h.epoch = c.next()
+	h.counter = 0
+	h.epochUntil = 1<<63 - 1
+	h.heardTTL = duration(w.ttlOf(byte(c.next())))
+	h.open = Request{}
+	if is&4 != 0 {
+		h.firstSent = clock.Instant((w.now - c.next()) * 1000)
+		h.open = w.decodeRequest(i)
+	}
+	h.base = held
+	h.account = Account{Granted: held}
+	if h.isOpen {
+		h.account.Granted += h.open.Returned
+	}
+	if is&2 != 0 {
+		ring := &w.bucket.state.ring
+		r := &c.store[i]
+		*r = record{seq: c.next(), epoch: w.bucket.state.epoch, weight: 1}
+		bits, slice := c.next(), c.next()
+		r.void = bits&1 != 0
+		r.place = place{gen: ring.gen, slice: ring.base + slice, ends: (ring.base + slice + 1) * ring.width}
+		if bits&2 != 0 {
+			r.place = place{gen: ring.gen - 1, ends: 1}
+		}
+		r.held, r.granted = c.next(), c.next()
+		c.records[modelIDs[i]] = r
+	}
+	h.messages = h.messages[:0]
+	for n := c.next(); n > 0; n-- {
+		reply := c.next() != 0
+		m := modelMessage{reply: reply, request: w.decodeRequest(i)}
+		if reply {
+			m.grant = Grant{Seq: m.request.Seq, Granted: c.next(), Waited: c.next(), Void: c.next() != 0, Epoch: c.next(), Config: w.config}
+			m.grant.Config.TTL = duration(w.ttlOf(byte(c.next())))
+		}
+		h.messages = append(h.messages, m)
+	}
+}
+
+func (w *world) decodeRequest(i int) Request {
+	c := &w.codec
+	r := Request{Holder: modelIDs[i], Config: w.config, Weight: 1}
+	r.Seq, r.Remaining, r.Returned, r.Refund = c.next(), c.next(), c.next(), c.next()
+	r.Want, r.Waiting, r.Epoch = c.next(), c.next(), c.next()
+	r.HeardTTL = duration(w.ttlOf(byte(c.next())))
+	return r
+}
+
+// nextSeq is above every seq of h that anybody may still hear of.
+func (c *codec) nextSeq(h *modelHolder) int64 {
+	n := h.open.Seq
+	for k := range h.messages {
+		n = max(n, h.messages[k].request.Seq)
+	}
+	if r := c.records[h.id]; r != nil {
+		n = max(n, r.seq)
+	}
+	return n + 1
+}

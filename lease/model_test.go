@@ -1,0 +1,107 @@
+package lease
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+)
+
+var flagStates = flag.Int("lease.states", 0, "how many states every instance of the model checker may explore (default: a few hundred thousand in total)")
+
+// model is one small instance: which holders, limits and faults there are. The checker explores every order in which
+// they can happen, over the real Bucket and the real Holding (model_world_test.go).
+type model struct {
+	name    string
+	holders int
+	limit   Limit
+	e       int64
+	ttl     int64 // microseconds
+	ttl2    int64 // T changes between the two, both ways; 0: it does not
+	want    int64
+	depth   int // 0: no bound
+
+	tick     int64 // microseconds that pass in one event; 0 means 1
+	lossless bool  // nothing is lost: shorter searches for the variants
+	inflight int   // messages on their way, per holder
+	waiting  bool  // requests that wait are served at the moment of the grant
+	back     bool  // give back
+	refund   bool
+	retry    bool
+	giveUp   bool // open a call while another one is open
+	twice    bool // messages may arrive twice, at any distance
+	evict    bool // the bucket may lose a holder's record
+	flush    bool // the bucket may be lost; a process that knows it calls first
+
+	bucket  variant
+	holding holdingVariant
+}
+
+// perMicro is n tokens in per microseconds, the only rates that show anything within a T of a few ticks.
+func perMicro(n, per, burst int64) Limit {
+	return Limit{Tokens: n, Per: time.Duration(per) * time.Microsecond, Burst: burst}
+}
+
+var models = []model{
+	{name: "loss, reordering, duplicates, retry, give-up", holders: 2, limit: perMicro(1, 1, 1), ttl: 7, want: 1,
+		inflight: 2, waiting: true, retry: true, giveUp: true, twice: true},
+	{name: "give-back and eviction", holders: 2, limit: perMicro(1, 2, 2), ttl: 7, tick: 3, want: 2,
+		inflight: 2, back: true, retry: true, giveUp: true, evict: true, twice: true},
+	{name: "refund and overcommit", holders: 2, limit: perMicro(1, 2, 1), e: 1, ttl: 7, tick: 2, want: 2,
+		inflight: 1, waiting: true, back: true, refund: true, giveUp: true},
+	{name: "T changes both ways", holders: 2, limit: perMicro(1, 1, 1), ttl: 7, ttl2: 14, tick: 3, want: 1,
+		inflight: 2, retry: true, giveUp: true},
+	{name: "loss of the bucket", holders: 2, limit: perMicro(1, 2, 1), ttl: 7, tick: 3, want: 1,
+		inflight: 2, back: true, retry: true, giveUp: true, flush: true},
+	{name: "everything, two holders", holders: 2, limit: perMicro(1, 1, 2), e: 1, ttl: 7, want: 2,
+		inflight: 2, waiting: true, back: true, refund: true, retry: true, giveUp: true, twice: true, evict: true, flush: true},
+	{name: "three holders", holders: 3, limit: perMicro(1, 1, 1), ttl: 7, want: 1, inflight: 1, giveUp: true},
+	{name: "one holder, everything", holders: 1, limit: perMicro(1, 3, 1), e: 1, ttl: 7, tick: 2, want: 2, inflight: 1,
+		waiting: true, back: true, refund: true, retry: true, giveUp: true, twice: true, evict: true, flush: true},
+	{name: "one holder, complete", holders: 1, limit: perMicro(1, 3, 1), ttl: 7, tick: 3, want: 1, inflight: 1, back: true},
+	{name: "two holders, no faults but loss", holders: 2, limit: perMicro(1, 3, 1), ttl: 7, tick: 2, want: 1, inflight: 1},
+}
+
+// TestModel explores every instance breadth first: no order of events breaks (1), forges a token, or leaves the
+// ledger below the truth.
+func TestModel(t *testing.T) {
+	budget := 100_000
+	if raceEnabled || testing.Short() {
+		budget = 6_000
+	}
+	if *flagStates > 0 {
+		budget = *flagStates
+	}
+	total := 0
+	for _, m := range models {
+		t.Run(m.name, func(t *testing.T) {
+			r := m.explore(budget)
+			total += r.states
+			t.Logf("%s", r.summary())
+			if r.violation != "" {
+				t.Errorf("%s\n%s", r.violation, r.trace)
+			}
+		})
+	}
+	t.Logf("%d states in all; explore more with -lease.states=N", total)
+}
+
+// result is what one exploration found.
+type result struct {
+	states    int
+	depth     int  // every order of that many events was explored
+	complete  bool // there are no more states
+	violation string
+	trace     string
+	length    int // of the trace
+}
+
+func (r result) summary() string {
+	switch {
+	case r.violation != "":
+		return fmt.Sprintf("%d states, broken after %d events", r.states, r.length)
+	case r.complete:
+		return fmt.Sprintf("%d states: complete, the longest way to one is %d events", r.states, r.depth)
+	}
+	return fmt.Sprintf("%d states: every order of %d events", r.states, r.depth)
+}

@@ -1,0 +1,203 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// scene is one bucket and some holders on one clock, for stories that are told step by step. Every message is
+// carried by hand.
+type scene struct {
+	t      *testing.T
+	now    int64 // microseconds
+	bucket Bucket
+	config Config
+	meter  *meter
+	seq    int64
+}
+
+func newScene(t *testing.T, l Limit, ttl time.Duration) *scene {
+	s := &scene{t: t, now: 1_000_100, config: Config{Limits: []Limit{l}, TTL: ttl, Target: time.Microsecond}}
+	s.meter = newMeter(l, 0, s.now)
+	s.bucket.unfair = true
+	return s
+}
+
+func (s *scene) instant() clock.Instant { return clock.Instant(s.now * 1000) }
+
+func (s *scene) holder(id string) *Holding {
+	h := new(Holding)
+	h.init(id)
+	return h
+}
+
+// opens has h build its next call.
+func (s *scene) opens(h *Holding, a Ask) Request {
+	s.seq++
+	a.Weight = 1
+	if a.Config.Limits == nil {
+		a.Config = s.config
+	}
+	return *h.Open(s.instant(), s.seq, a)
+}
+
+// executes has the bucket handle r.
+func (s *scene) executes(r Request) Grant {
+	s.t.Helper()
+	var g Grant
+	if err := s.bucket.Call(s.now, &r, &g); err != nil {
+		s.t.Fatalf("seq %d: %v", r.Seq, err)
+	}
+	return g
+}
+
+// calls is one whole round trip in no time.
+func (s *scene) calls(h *Holding, a Ask) Grant {
+	s.t.Helper()
+	r := s.opens(h, a)
+	g := s.executes(r)
+	s.accepts(h, g)
+	s.meter.admit(s.now, g.Waited)
+	return g
+}
+
+func (s *scene) accepts(h *Holding, g Grant) {
+	s.t.Helper()
+	if _, ok := h.Accept(s.instant(), &g); !ok {
+		s.t.Fatalf("the reply to seq %d was not accepted", g.Seq)
+	}
+}
+
+// spends has h spend everything that it still may, and audits it.
+func (s *scene) spends(h *Holding) (n int64) {
+	s.t.Helper()
+	h.Expire(s.instant())
+	for {
+		if ok, _ := h.Pool.Take(); !ok {
+			break
+		}
+		s.meter.admit(s.now, 1)
+		n++
+	}
+	if s.meter.excess() > 0 {
+		s.t.Errorf("at %d µs (1) is broken: %v", s.now, s.meter)
+	}
+	return n
+}
+
+func everything(held int64) int64 { return held }
+
+func TestRetryAfterTheTTLGrewBackKeepsNothingThatTheBucketForgot(t *testing.T) {
+	// given a ring with wide slices, which holds an entry, and then a shorter T
+	s := newScene(t, Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 700*time.Microsecond)
+	a, b := s.holder("a"), s.holder("b")
+	s.calls(b, Ask{})
+	short := s.config
+	short.TTL = 70 * time.Microsecond
+	if _, err := s.bucket.Configure(s.now, OpSet, short); err != nil {
+		t.Fatal(err)
+	}
+	s.config.TTL = short.TTL
+	// when a draws under the shorter T, the reply is lost, T grows back, and a retries
+	r := s.opens(a, Ask{Want: 2})
+	s.executes(r)
+	s.now += 10
+	long := s.config
+	long.TTL = 700 * time.Microsecond
+	s.calls(b, Ask{Config: long})
+	again := a.Resend(s.instant())
+	if again == nil {
+		t.Fatal("the call is too old to be sent again")
+	}
+	s.accepts(a, s.executes(*again))
+	// then what a may still spend, however late, is what the bucket still knows of
+	for range 50 {
+		s.now += 10
+		s.calls(b, Ask{Want: 2, Waiting: 2})
+	}
+	s.spends(a)
+}
+
+func TestRefundIsNotCreditedWhileLostHoldingsMayLive(t *testing.T) {
+	// given a replica that has not heard of a's grant
+	s := newScene(t, Limit{Tokens: 1, Per: time.Second, Burst: 10}, 100*time.Millisecond)
+	a, b := s.holder("a"), s.holder("b")
+	s.calls(b, Ask{Want: 5, Waiting: 5})
+	s.now += 10_000_000
+	s.calls(b, Ask{})
+	replica := s.bucket.clone()
+	s.calls(a, Ask{Want: 10})
+	s.calls(b, Ask{})
+	// when it is promoted, and b, who knows of the loss, reports a refund
+	s.bucket = *replica
+	s.calls(b, Ask{})
+	b.Refund(5)
+	g := s.calls(b, Ask{Want: 5})
+	// then nothing can be drawn from it while a still holds everything
+	if g.Granted > 0 {
+		t.Errorf("granted %d while the old holdings live", g.Granted)
+	}
+	s.spends(b)
+	s.spends(a)
+}
+
+func TestReturnIsNotCreditedTwiceAcrossAFailover(t *testing.T) {
+	for _, wait := range []int64{0, 50_000, 99_000, 100_500, 104_000, 114_000} {
+		// given a replica that has not heard that a gave everything back and b drew it
+		s := newScene(t, Limit{Tokens: 1, Per: 1000 * time.Second, Burst: 10}, 100*time.Millisecond)
+		a, b, c := s.holder("a"), s.holder("b"), s.holder("c")
+		s.calls(b, Ask{})
+		s.calls(a, Ask{Want: 10})
+		replica := s.bucket.clone()
+		r := s.opens(a, Ask{Return: everything})
+		s.executes(r)
+		s.calls(b, Ask{Want: 10})
+		// when it is promoted, b calls first, and a's request arrives once more
+		s.bucket = *replica
+		r2 := s.opens(b, Ask{})
+		s.executes(r2)
+		s.now += wait
+		s.spends(b)
+		if wait > 90_000 {
+			s.meter.admit(s.now, 10) // b spent its holding just before its end
+		}
+		s.executes(r)
+		g := s.calls(c, Ask{Want: 10})
+		// then the tokens that b has are not there a second time
+		if g.Granted > 0 {
+			t.Errorf("after %d µs: granted %d", wait, g.Granted)
+		}
+		s.spends(c)
+	}
+}
+
+func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
+	// given a limit so fine that its level grows in ticks of a millisecond: many tokens a tick
+	l := Limit{Tokens: 1_000_000_007, Per: 1_000_033 * time.Millisecond, Burst: 5_000_000}
+	sc, err := newScale(l, 0)
+	if err != nil || sc.tick != 1000 {
+		t.Fatalf("%v: %+v, %v", l, sc, err)
+	}
+	s := &scene{t: t, now: 1_000_100, config: Config{Limits: []Limit{l}, TTL: 100 * time.Millisecond, Target: time.Microsecond}}
+	s.bucket.unfair = true
+	s.meter = newMeter(PerSecond(1), l.Burst, s.now) // not what this looks at
+	a := s.holder("a")
+	// when some is drawn and half a tick has passed
+	s.calls(a, Ask{Want: 100_000, Waiting: 100_000})
+	s.now += 500
+	// and a refund brings the level to the brim, and some is drawn again
+	a.Refund(100_000)
+	g := s.calls(a, Ask{})
+	if g.Levels[0] != l.Burst {
+		t.Fatalf("the level is %d of %d", g.Levels[0], l.Burst)
+	}
+	g = s.calls(a, Ask{Want: 1000, Waiting: 1000})
+	// then the next half tick brings half a tick's tokens
+	s.now += 500
+	g = s.calls(a, Ask{})
+	if most := l.Burst - 1000 + 500; g.Levels[0] > most {
+		t.Errorf("the level is %d, one central bucket has %d at most", g.Levels[0], most)
+	}
+}

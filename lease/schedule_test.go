@@ -1,0 +1,121 @@
+package lease
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	flagSeed  = flag.Uint64("lease.seed", 0, "replay the one random schedule with this seed, and print its events")
+	flagSeeds = flag.Uint64("lease.seeds", 0, "how many random schedules to run (default 5000)")
+)
+
+// TestRandomSchedules runs fleets over one bucket through everything that a network, a store and its
+// operators do to them (see fleet_test.go), and audits every window of every limit after every step.
+func TestRandomSchedules(t *testing.T) {
+	if *flagSeed != 0 {
+		if err := playSeed(*flagSeed, t.Logf); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	seeds := *flagSeeds
+	if seeds == 0 {
+		seeds = 5000
+		if raceEnabled || testing.Short() {
+			seeds = 500
+		}
+	}
+	// The same seeds on every run of a pull request, other ones where somebody asks for a number.
+	first := uint64(1)
+	if *flagSeeds != 0 {
+		first = uint64(time.Now().UnixNano()) % 1e12
+	}
+	for seed := first; seed < first+seeds; seed++ {
+		if err := playSeed(seed, nil); err != nil {
+			var tail []string
+			_ = playSeed(seed, func(format string, args ...any) { tail = append(tail, fmt.Sprintf(format, args...)) })
+			t.Fatalf("seed %d: %v\nreplay: go test ./lease -v -run 'TestRandomSchedules$' -lease.seed=%d\nlast events:\n%s",
+				seed, err, seed, strings.Join(tail[max(0, len(tail)-60):], "\n"))
+		}
+	}
+	t.Logf("seeds %d to %d; replay one with go test ./lease -v -run 'TestRandomSchedules$' -lease.seed=N", first, first+seeds-1)
+}
+
+func playSeed(seed uint64, logf func(string, ...any)) error {
+	return playVariant(seed, asDesigned, holdingAsDesigned, logf)
+}
+
+func playVariant(seed uint64, v variant, hv holdingVariant, logf func(string, ...any)) error {
+	rnd := rand.New(rand.NewPCG(seed, 0x79757a6869))
+	f := newFleet(rnd, logf)
+	f.bucket.variant, f.holdingVariant = v, hv
+	for range 1500 {
+		f.step()
+		if err := f.check(); err != nil {
+			return fmt.Errorf("at %d µs: %w (%v)", f.now-fleetStart, err, f.faults)
+		}
+	}
+	return nil
+}
+
+// faults are what may happen in one schedule. Those after exact change the promise as the comments say.
+type faults struct {
+	Lossy, Slow, Twice          bool
+	Drift                       bool
+	Retry, GiveUp, GiveBack     bool
+	Refund, PutBack, Debt       bool
+	Restart, Evict              bool
+	SetLimits, SetTTL, StepBack bool // the larger capacity holds until the old leases have ended
+	Flush, Failover             bool // exact where the best-informed caller comes first
+	BlindFlush                  bool // at most B + E more
+	StepForward                 bool // one refill and the present holdings more
+	SharedID                    bool // at most one holding more
+}
+
+func randomFaults(rnd *rand.Rand) faults {
+	coin := func() bool { return rnd.IntN(2) == 0 }
+	f := faults{
+		Lossy: coin(), Slow: coin(), Twice: coin(), Drift: coin(), Retry: coin(), GiveUp: coin(), GiveBack: coin(),
+		Refund: coin(), PutBack: coin(), Debt: rnd.IntN(4) == 0, Restart: rnd.IntN(4) == 0, Evict: rnd.IntN(3) == 0,
+	}
+	switch rnd.IntN(10) {
+	case 0, 1:
+		f.SetLimits, f.SetTTL = coin(), coin()
+	case 2:
+		f.SetTTL = true
+	case 3:
+		f.Flush = true
+	case 4:
+		f.Failover = true
+	case 5:
+		f.StepBack = true
+	case 6:
+		f.BlindFlush = true
+	case 7:
+		f.StepForward = true
+	case 8:
+		f.SharedID = true
+	}
+	return f
+}
+
+func (f faults) String() string {
+	var on []string
+	for _, field := range strings.Fields(strings.Trim(fmt.Sprintf("%+v", f.plain()), "{}")) {
+		if name, ok := strings.CutSuffix(field, ":true"); ok {
+			on = append(on, name)
+		}
+	}
+	return strings.Join(on, " ")
+}
+
+// plain has no String method, so that fmt prints its fields.
+func (f faults) plain() any {
+	type plain faults
+	return plain(f)
+}
