@@ -22,7 +22,8 @@ type Config struct {
 	// Limits apply to every key; all of them must have room, and one call leases from all. At most 4.
 	Limits []Limit
 	// LimitsFor, if set, gives the limits of one key; nil means Limits. It is called once for every entry of
-	// the table, on the goroutine of the first request, and may block that request only.
+	// the table, on the goroutine of the first request, and may block that request only. (Where several first
+	// requests come at once, each calls it, and one answer is used.)
 	LimitsFor func(key string) []Limit
 	// Version is the deploy half of the configuration's version: across processes the highest one wins, so
 	// raise it when Limits change.
@@ -65,8 +66,13 @@ func (c Config) Validate() error {
 	}
 	if err := c.Policy.Validate(); err != nil {
 		bad("Policy: %w", err)
+		for i, l := range c.Limits {
+			if err := l.Validate(); err != nil {
+				bad("limit %d: %w", i, err)
+			}
+		}
 	} else if len(c.Limits) > 0 {
-		if err := c.Policy.ConfigFor(c.Limits, max(c.Version, 0), max(c.CallTimeout, 0)).Validate(); err != nil {
+		if err := c.Policy.ConfigFor(c.Limits, 0, max(c.CallTimeout, 0)).Validate(); err != nil {
 			bad("%w", err)
 		}
 	}

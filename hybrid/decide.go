@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -76,6 +77,9 @@ func (l *Limiter) decide(r request) decision {
 
 func (l *Limiter) invalid(r request, err error) decision {
 	l.counters.invalid.Add(1)
+	if r.tried != nil && r.n > 0 && errors.Is(err, ErrClosed) {
+		r.tried.uncount(r.n)
+	}
 	if l.cfg.Events.Denied != nil {
 		l.cfg.Events.Denied(r.name, r.n)
 	}
@@ -96,52 +100,46 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	if e.leaver != nil || e.closed {
 		return decision{err: ErrClosed}, false
 	}
-	if c := e.holder.Capacity(); r.n > c {
-		e.holder.Served(r.n) // it says nothing about demand
+	if c := e.capacity.Load(); r.n > c {
 		return decision{err: fmt.Errorf("%w: n is %d, the burst is %d", ErrExceedsBurst, r.n, c)}, false
 	}
-	if e.queue.head == nil {
-		if _, ok := e.holder.Pool.TakeQueued(r.n); ok {
-			e.holder.Served(r.n)
-			return decision{ok: true}, false
-		}
-	}
 	now := e.l.cfg.Clock.Now()
+	e.holder.Expire(now) // a process that was stopped comes here before its timers run
+	if e.takeQueued(r.n) {
+		e.holder.Served(r.n)
+		return decision{ok: true}, false
+	}
 	switch {
-	case e.holder.Degraded():
-		return e.fallback(r.n), false
+	case e.holder.Degraded(), !r.wait && !e.holder.Replied():
+		e.wanted(r.n)
+		return decision{ok: e.admitWithout(now, r.n), source: SourceFallback}, false
 	case now < e.holder.DeniedUntil():
-		e.refused = max(e.refused, r.n)
+		e.refused = max(e.refused, r.n) // asked for when the delay ends
 		return decision{}, false
 	case !r.wait:
-		e.refused = max(e.refused, r.n)
-		e.kick(false)
-		if !e.holder.Replied() {
-			return e.fallback(r.n), false
-		}
+		e.wanted(r.n)
 		return decision{}, false
 	}
 	return e.await(r), false
 }
 
-// fallback decides without the store. The caller holds the lock.
-func (e *entry) fallback(n int64) decision {
-	e.refused = max(e.refused, n)
-	e.kick(false)
-	ok := e.holder.TakeFallback(e.l.cfg.Clock.Now(), n)
-	if ok {
-		e.holder.Served(n)
-		e.l.counters.fallback.Add(n)
+// uncount takes back that a take of n tokens was counted as missed: the request was no demand.
+func (e *entry) uncount(n int64) {
+	if n > 1 && n > e.capacity.Load() {
+		return // was not counted
 	}
-	return decision{ok: ok, source: SourceFallback}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.holder.Served(n)
 }
 
 // await queues r for the next reply and waits without the lock, which the caller holds.
 func (e *entry) await(r request) decision {
 	w := &waiter{n: r.n, ready: make(chan outcome, 1)}
 	e.queue.push(w)
-	e.fill(w)
-	e.kick(true)
+	if e.flight == nil {
+		e.kick(true)
+	}
 	timer := e.l.cfg.Clock.AfterFunc(e.l.cfg.CallTimeout, func() { e.expire(w) })
 	e.mu.Unlock()
 	var done <-chan struct{}
@@ -152,9 +150,18 @@ func (e *entry) await(r request) decision {
 	select {
 	case out = <-w.ready:
 	case <-done:
-		out = e.abandon(w, fmt.Errorf("hybrid: take: %w", context.Cause(r.ctx)))
+		out = e.abandon(w, ended("take", r.ctx))
 	}
 	timer.Stop()
 	e.mu.Lock()
 	return decision{ok: out.ok, source: out.source, err: out.err}
+}
+
+// ended is the error of what ctx ended: the context's own, and its cause where that says more.
+func ended(what string, ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || cause == err {
+		return fmt.Errorf("hybrid: %s: %w", what, err)
+	}
+	return fmt.Errorf("hybrid: %s: %w: %w", what, err, cause)
 }

@@ -1,6 +1,7 @@
 package hybrid
 
 import (
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,9 @@ type entry struct {
 	kicked atomic.Bool // is on the scheduler's ready list
 	lowHit atomic.Bool // a Take reported low
 	view   atomic.Pointer[view]
+	// capacity is the largest n that can ever be granted; a take of more is not demand.
+	capacity atomic.Int64
+	node     atomic.Int32 // of the store; nodeUnknown before the first answer
 
 	mu      sync.Mutex
 	queue   queue
@@ -32,9 +36,9 @@ type entry struct {
 	renames int   // how often another process turned out to use the instance id
 	gone    bool  // left the table
 	closed  bool
-	leaver  *leaver // while Shutdown waits for this entry
-	call    lease.Call
-	node    int
+	leaver  *leaver     // while Shutdown waits for this entry
+	flight  *lease.Call // under way; nil once it is answered or overdue
+	counted uint64      // the last Stats that looked at this entry
 
 	// The scheduler's own.
 	due     clock.Instant
@@ -55,8 +59,7 @@ func (l *Limiter) entry(name string) (*entry, error) {
 		return nil, errTableFull(l.cfg.KeysMax)
 	}
 	fresh := &entry{l: l, name: name, index: -1}
-	fresh.call.Owner = fresh
-	fresh.call.Key = name
+	fresh.node.Store(nodeUnknown)
 	err := fresh.holder.Init(l.cfg.Clock.Now(), lease.HolderConfig{
 		ID:          l.instance,
 		Limits:      l.cfg.limitsFor(name),
@@ -66,11 +69,12 @@ func (l *Limiter) entry(name string) (*entry, error) {
 		Seed:        l.seed.Add(0x9e3779b97f4a7c15),
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 	}
-	e, _ := l.keys.LoadOrStore(name, fresh)
-	if l.state.Load() != stateOpen {
-		e.close(ErrClosed) // Close may have missed it
+	fresh.capacity.Store(fresh.holder.Capacity())
+	e, loaded := l.keys.LoadOrStore(name, fresh)
+	if !loaded && l.state.Load() != stateOpen {
+		e.close(ErrClosed) // Close or Shutdown may have missed it
 	}
 	return e, nil
 }
@@ -79,6 +83,8 @@ func (l *Limiter) entry(name string) (*entry, error) {
 func (e *entry) take(n int64, strict bool) bool {
 	var ok, low bool
 	switch {
+	case n > 1 && n > e.capacity.Load():
+		return false
 	case strict:
 		ok, low = e.holder.Pool.TakeStrict(n, e.l.cfg.Clock)
 	case n == 1:
@@ -105,18 +111,25 @@ func (e *entry) kick(urgent bool) {
 	}
 }
 
-// input is what the Holder cannot know. The caller holds the lock.
+// wanted notes a request for n tokens that was refused without waiting, and starts a call for it where none is
+// under way: the first since the last call does so for all. The caller holds the lock.
+func (e *entry) wanted(n int64) {
+	first := e.refused == 0
+	e.refused = max(e.refused, n)
+	if first && e.flight == nil {
+		e.kick(false)
+	}
+}
+
+// input is what the Holder cannot know. What waits lacks no more than what the pool does not have. The caller
+// holds the lock.
 func (e *entry) input() lease.Input {
-	in := lease.Input{
-		Waiting: e.queue.lacking,
+	return lease.Input{
+		Waiting: max(0, e.queue.lacking-e.holder.Pool.Held()),
 		Refused: e.refused,
-		RTT:     e.l.nodes.of(e.node).quantile(),
+		RTT:     e.l.nodes.of(int(e.node.Load())).quantile(),
 		Closing: e.leaver != nil,
 	}
-	if e.queue.head != nil {
-		in.Need = e.queue.head.lacks()
-	}
-	return in
 }
 
 // poll asks the Holder whether a call is due.
@@ -138,7 +151,7 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 		return false, lease.Never
 	}
 	call, next = e.holder.Poll(now, e.input())
-	if call || next != lease.Never || !e.unused() {
+	if call || !e.unused() {
 		e.evictAt = 0
 		e.l.idle.remove(e)
 		return call, next
@@ -146,38 +159,45 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	if e.evictAt == 0 {
 		e.evictAt = now.Add(e.holder.Lifetime())
 		e.l.idle.push(e)
-	} else if now >= e.evictAt {
+	} else if now >= e.evictAt && next == lease.Never {
 		e.l.idle.remove(e)
 		e.evictLocked()
 		return false, lease.Never
 	}
-	return false, e.evictAt
+	if now >= e.evictAt {
+		return false, next
+	}
+	return false, min(next, e.evictAt)
 }
 
-// unused reports whether nothing would be lost by forgetting e now. The caller holds the lock.
+// unused reports whether nothing would be lost by forgetting e now but that the bucket is known to be empty,
+// which the next request would ask again. The caller holds the lock.
 func (e *entry) unused() bool {
 	return !e.gone && !e.closed && e.queue.head == nil && e.holder.Idle()
 }
 
-// build opens the call; nil where the entry has closed meanwhile.
+// build opens the call; nil where the entry has closed meanwhile or its call has just been built.
 func (e *entry) build(now clock.Instant) *lease.Call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.gone || e.closed {
+	if e.gone || e.closed || e.flight != nil {
 		return nil
 	}
 	seq := e.l.seq.Add(1)
-	r := e.holder.Build(now, seq, e.input())
+	in := e.input()
+	if e.queue.head != nil {
+		in.Need = max(1, e.queue.least()-e.holder.Pool.Held())
+	}
+	r := e.holder.Build(now, seq, in)
 	if r.Seq == seq {
 		for w := e.queue.head; w != nil; w = w.next {
 			w.asked = seq
 		}
 		e.refused = 0
 	}
-	e.call.Request = *r
-	e.call.Grant = lease.Grant{}
-	e.call.Err = nil
-	return &e.call
+	// A Call of its own for each: the store may still be filling that of an overdue one.
+	e.flight = &lease.Call{Key: e.name, Request: *r, Node: int(e.node.Load()), Owner: e}
+	return e.flight
 }
 
 // close ends the entry at once and tells its waiters err.
@@ -192,9 +212,7 @@ func (e *entry) finishLocked(err error) {
 		return
 	}
 	e.closed = true
-	for e.queue.head != nil {
-		e.settle(e.queue.head, outcome{err: err})
-	}
+	e.settleAll(outcome{err: err})
 	e.holder.Close()
 	if e.leaver != nil {
 		e.leaver.done()
@@ -210,9 +228,7 @@ func (e *entry) leave(lv *leaver) {
 		return
 	}
 	e.leaver = lv
-	for e.queue.head != nil {
-		e.settle(e.queue.head, outcome{err: ErrClosed})
-	}
+	e.settleAll(outcome{err: ErrClosed})
 	e.kick(true)
 }
 

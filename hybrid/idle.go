@@ -79,6 +79,7 @@ func (e *entry) evict() bool {
 		return false
 	}
 	e.evictLocked()
+	e.kick(false) // the scheduler forgets it too
 	return true
 }
 
@@ -87,4 +88,7 @@ func (e *entry) evictLocked() {
 	e.holder.Close()
 	e.l.counters.retire(e)
 	e.l.keys.Delete(e.name)
+	if e.leaver != nil {
+		e.leaver.done() // it had nothing to give back
+	}
 }

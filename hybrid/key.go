@@ -2,7 +2,6 @@ package hybrid
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 )
 
@@ -52,8 +51,8 @@ func (k *Key) TryAllow() bool {
 
 // Take takes n tokens or none and says why; see Limiter.Take.
 func (k *Key) Take(ctx context.Context, n int64) (Result, error) {
-	if err := ctx.Err(); err != nil {
-		return Result{}, fmt.Errorf("hybrid: take: %w", context.Cause(ctx))
+	if ctx.Err() != nil {
+		return Result{}, ended("take", ctx)
 	}
 	e := k.e.Load()
 	d := decision{ok: true, entry: e}

@@ -7,17 +7,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/puzpuzpuz/xsync/v4"
-	"golang.org/x/sync/semaphore"
-
 	"github.com/yuzhi-go/yuzhi/lease"
 )
-
-// batchesMax bounds the goroutines that wait for the store; the store bounds the calls per node by itself.
-const batchesMax = 256
 
 // Limiter limits the rates of many keys for one process; the processes of a fleet share buckets through the
 // Store. It has one goroutine, plus one for each batch of calls under way. It may be shared between
@@ -35,7 +31,6 @@ type Limiter struct {
 	counters counters
 
 	scheduler scheduler
-	batches   *semaphore.Weighted
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
 
@@ -61,6 +56,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
+	cfg.Limits = slices.Clone(cfg.Limits)
 	var random [16]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, fmt.Errorf("hybrid: no randomness for the instance id: %w", err)
@@ -70,7 +66,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 		cfg:      cfg,
 		instance: hex.EncodeToString(random[:8]),
 		keys:     xsync.NewMap[string, *entry](),
-		batches:  semaphore.NewWeighted(batchesMax),
+		nodes:    nodes{unknown: newNode()},
 	}
 	if cfg.InstanceID != "" {
 		l.instance = cfg.InstanceID + "-" + l.instance
@@ -158,38 +154,48 @@ func (l *Limiter) Close() error {
 	return nil
 }
 
-// Shutdown gives back what this process holds and then closes. It returns when everything is back, or with
-// the context's error; the Limiter is closed in either case.
+// Shutdown gives back what this process holds and then closes. It returns when everything is back, with the
+// context's error, or with one that wraps ErrUnavailable where the store did not take it; the Limiter is closed
+// in any case. A second Shutdown waits for the first.
 func (l *Limiter) Shutdown(ctx context.Context) error {
 	l.mu.Lock()
-	if l.state.Load() != stateOpen {
+	lv, first := l.leaver, false
+	switch l.state.Load() {
+	case stateClosed:
 		l.mu.Unlock()
-		return l.Close()
+		return nil
+	case stateOpen:
+		lv, first = newLeaver(), true
+		l.leaver = lv
+		l.state.Store(stateLeaving)
 	}
-	lv := newLeaver()
-	l.leaver = lv
-	l.state.Store(stateLeaving)
 	l.mu.Unlock()
-	l.keys.Range(func(_ string, e *entry) bool {
-		lv.add()
-		e.leave(lv)
-		return true
-	})
-	lv.done()
+	if first {
+		l.keys.Range(func(_ string, e *entry) bool {
+			lv.add()
+			e.leave(lv)
+			return true
+		})
+		lv.done()
+	}
 	var err error
 	select {
 	case <-lv.empty:
+		if n := lv.failed.Load(); n > 0 {
+			err = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, their tokens expire", ErrUnavailable, n)
+		}
 	case <-ctx.Done():
-		err = fmt.Errorf("hybrid: shutdown: %w", context.Cause(ctx))
+		err = ended("shutdown", ctx)
 	}
 	return errors.Join(err, l.Close())
 }
 
 // leaver counts the entries that have not yet given everything back.
 type leaver struct {
-	left  atomic.Int64
-	once  sync.Once
-	empty chan struct{}
+	left   atomic.Int64
+	failed atomic.Int64
+	once   sync.Once
+	empty  chan struct{}
 }
 
 func newLeaver() *leaver {

@@ -1,25 +1,15 @@
 package hybrid
 
-import (
-	"github.com/yuzhi-go/yuzhi/lease"
-)
-
-// waiter is one request that waits for tokens.
+// waiter is one request that waits for tokens. While it waits it holds none of the pool's, so that a request
+// which is denied in the end has cost the others nothing.
 type waiter struct {
 	n     int64 // asked for
-	got   int64 // received so far
-	pools []portion
+	got   int64 // drawn for it by calls that did not bring all of it
 	asked int64 // seq of the call that counts it as waiting; 0 for none yet
+	told  bool
 	ready chan outcome
 	prev  *waiter
 	next  *waiter
-}
-
-// portion is tokens that came from the pool, with the report interval that they may go back to it in. Tokens
-// that came with a reply can only go back as a refund.
-type portion struct {
-	n     int64
-	epoch lease.Epoch
 }
 
 // outcome is what a waiter is told.
@@ -63,8 +53,19 @@ func (q *queue) remove(w *waiter) {
 	w.prev, w.next = nil, nil
 }
 
-// give hands n tokens to w.
+// give hands w n tokens of a grant.
 func (q *queue) give(w *waiter, n int64) {
 	w.got += n
 	q.lacking -= n
+}
+
+// least is the fewest tokens that any waiter lacks: with fewer, a grant serves nobody.
+func (q *queue) least() int64 {
+	n := int64(0)
+	for w := q.head; w != nil; w = w.next {
+		if l := w.lacks(); n == 0 || l < n {
+			n = l
+		}
+	}
+	return n
 }

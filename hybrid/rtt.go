@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // rttSamples are enough for a 99th percentile that is the second largest.
@@ -41,13 +43,31 @@ func (r *rtt) quantile() time.Duration {
 	return r.p99
 }
 
-// nodes keeps one rtt for each node of the store.
-type nodes struct {
-	mu  sync.RWMutex
-	all []*rtt
+// batchesMax bounds the batches under way to one node, and with it the goroutines that wait for it.
+const batchesMax = 256
+
+// nodeUnknown is the node of a key that no node has answered for yet.
+const nodeUnknown = -1
+
+// node is one node of the store: how long its calls take, and how many more may be under way.
+type node struct {
+	rtt
+	slots *semaphore.Weighted
 }
 
-func (n *nodes) of(node int) *rtt {
+func newNode() *node { return &node{slots: semaphore.NewWeighted(batchesMax)} }
+
+// nodes keeps what is known of each node of the store. A slow one delays only its own keys.
+type nodes struct {
+	mu      sync.RWMutex
+	all     []*node
+	unknown *node
+}
+
+func (n *nodes) of(node int) *node {
+	if node == nodeUnknown {
+		return n.unknown
+	}
 	n.mu.RLock()
 	if node < len(n.all) {
 		defer n.mu.RUnlock()
@@ -57,7 +77,7 @@ func (n *nodes) of(node int) *rtt {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for node >= len(n.all) {
-		n.all = append(n.all, new(rtt))
+		n.all = append(n.all, newNode())
 	}
 	return n.all[node]
 }

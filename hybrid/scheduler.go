@@ -15,6 +15,14 @@ import (
 // Target, so a millisecond does not empty a pool.
 const gather = time.Millisecond
 
+// batchSize bounds one pipeline: a thousand scripts keep a node busy for a few hundredths of a second, and whoever
+// waits for one of them waits for all.
+const batchSize = 1000
+
+// lateFactor times CallTimeout is how long an overdue call is still listened to: its late reply is good for its
+// tokens and for knowing how slow the network is.
+const lateFactor = 10
+
 // scheduler is the Limiter's one goroutine: it knows when each entry is due, asks those that are, and sends
 // what they ask for in batches.
 type scheduler struct {
@@ -28,6 +36,8 @@ type scheduler struct {
 
 	// The goroutine's own.
 	due      dueHeap
+	asked    []*entry // of this round
+	calling  []*entry // of asked: those with a call due
 	lastSent clock.Instant
 }
 
@@ -55,14 +65,11 @@ func (s *scheduler) wake() {
 func (s *scheduler) run() {
 	s.timer = s.l.cfg.Clock.AfterFunc(time.Hour, s.wake)
 	defer s.timer.Stop()
-	var spare []*entry
 	for s.l.ctx.Err() == nil {
 		now := s.l.cfg.Clock.Now()
-		spare = s.takeReady(spare, now)
-		calls := s.collect(spare, now)
-		if len(calls) > 0 {
+		for _, b := range s.collect(now) {
 			s.lastSent = now
-			s.send(calls)
+			s.send(b)
 		}
 		s.sleep()
 		select {
@@ -72,57 +79,85 @@ func (s *scheduler) run() {
 	}
 }
 
-// takeReady takes over the ready list, in exchange for an empty one, unless it can wait to be gathered.
-func (s *scheduler) takeReady(spare []*entry, now clock.Instant) []*entry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.urgent && now < s.lastSent.Add(gather) {
-		return spare[:0]
-	}
-	clear(spare)
-	ready := s.ready
-	s.ready, s.urgent = spare[:0], false
-	return ready
+// batch is the calls that travel together.
+type batch struct {
+	node  *node
+	calls []*lease.Call
 }
 
-// collect asks every entry that is ready or due, and builds the calls.
-func (s *scheduler) collect(ready []*entry, now clock.Instant) []*lease.Call {
-	var calls []*lease.Call
-	slot := false
-	ask := func(e *entry) {
+// collect asks every entry that is ready or due, and builds the calls. Calls that can wait to be gathered are
+// held back until a gather after the last batch, or until somebody's waiting sends one before.
+func (s *scheduler) collect(now clock.Instant) []*batch {
+	sending := s.gatherAsked(now)
+	for _, e := range s.asked {
 		call, next := e.poll(now)
-		if call && !slot {
-			slot = s.l.batches.TryAcquire(1)
-		}
-		switch {
-		case call && !slot:
-			// Every batch is under way and none has come back: look again shortly.
-			next = now.Add(10 * time.Millisecond)
-		case call:
-			if c := s.build(e); c != nil {
-				calls = append(calls, c)
+		if call {
+			if sending {
+				s.calling = append(s.calling, e)
 			}
-			next = lease.Never
+			next = s.lastSent.Add(gather)
 		}
 		s.schedule(e, next)
 	}
-	for _, e := range ready {
-		ask(e)
+	var batches []*batch
+	for _, known := range []bool{true, false} {
+		for _, e := range s.calling {
+			if known == (e.node.Load() != nodeUnknown) {
+				batches = s.call(e, batches, now)
+			}
+		}
 	}
-	for len(s.due) > 0 && s.due[0].due <= now {
-		ask(s.due[0])
-	}
-	if slot && len(calls) == 0 {
-		s.l.batches.Release(1)
-	}
-	return calls
+	clear(s.asked)
+	clear(s.calling)
+	s.asked, s.calling = s.asked[:0], s.calling[:0]
+	return batches
 }
 
-func (s *scheduler) build(e *entry) *lease.Call {
+// gatherAsked fills asked, and says whether calls may go out now.
+func (s *scheduler) gatherAsked(now clock.Instant) (sending bool) {
+	s.mu.Lock()
+	s.asked, s.ready = s.ready, s.asked
+	urgent := s.urgent
+	s.urgent = false
+	s.mu.Unlock()
+	held := s.lastSent.Add(gather)
+	sending = urgent || now >= held
+	until := now
+	if sending {
+		until = max(now, held) // what was held back goes along
+	}
+	for len(s.due) > 0 && s.due[0].due <= until {
+		s.asked = append(s.asked, heap.Pop(&s.due).(*entry))
+	}
+	return sending
+}
+
+// call builds e's call into the batch to its node. A key whose node is not known goes with any batch.
+func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
+	n := s.l.nodes.of(int(e.node.Load()))
+	var b *batch
+	for _, have := range batches {
+		if (have.node == n || n == s.l.nodes.unknown) && len(have.calls) < batchSize {
+			b = have
+			break
+		}
+	}
+	if b == nil {
+		if !n.slots.TryAcquire(1) {
+			s.schedule(e, now.Add(gather)) // as many batches as may be are under way
+			return batches
+		}
+		b = &batch{node: n}
+		batches = append(batches, b)
+	}
+	s.schedule(e, lease.Never)
 	if f := s.l.cfg.Events.BeforeReport; f != nil {
 		f(e.name)
 	}
-	return e.build(s.l.cfg.Clock.Now())
+	if c := e.build(s.l.cfg.Clock.Now()); c != nil {
+		b.calls = append(b.calls, c)
+	}
+	return batches
 }
 
 // schedule sets when e is asked next, at the latest.
@@ -141,19 +176,10 @@ func (s *scheduler) schedule(e *entry, next clock.Instant) {
 
 // sleep sets the timer for what is due first.
 func (s *scheduler) sleep() {
-	now := s.l.cfg.Clock.Now()
 	wait := time.Hour
 	if len(s.due) > 0 {
-		wait = min(wait, s.due[0].due.Sub(now))
+		wait = min(wait, s.due[0].due.Sub(s.l.cfg.Clock.Now()))
 	}
-	s.mu.Lock()
-	if len(s.ready) > 0 {
-		wait = min(wait, s.lastSent.Add(gather).Sub(now))
-		if s.urgent {
-			wait = 0
-		}
-	}
-	s.mu.Unlock()
 	if wait <= 0 {
 		s.wake()
 		return
@@ -161,36 +187,50 @@ func (s *scheduler) sleep() {
 	s.timer.Reset(wait)
 }
 
-// send exchanges one batch on a goroutine of its own, so that a slow node delays only its own keys. The
-// library's own deadline bounds it.
-func (s *scheduler) send(calls []*lease.Call) {
+// send exchanges one batch on a goroutine of its own. The library's own deadline bounds it: then the calls have
+// failed, whatever the store does. They end a little before those who wait for them, so that these are told
+// what Policy.Fallback says.
+func (s *scheduler) send(b *batch) {
 	l := s.l
-	sent := l.cfg.Clock.Now()
-	timeout := l.cfg.CallTimeout
-	for _, c := range calls {
-		timeout = max(timeout, 2*l.nodes.of(c.Node).quantile())
+	if len(b.calls) == 0 {
+		b.node.slots.Release(1)
+		return
 	}
-	l.counters.calls.Add(int64(len(calls)))
+	sent := l.cfg.Clock.Now()
+	last := lateFactor * l.cfg.CallTimeout
+	deadline := min(max(l.cfg.CallTimeout-l.cfg.CallTimeout/16, 2*b.node.quantile()), last)
+	l.counters.calls.Add(int64(len(b.calls)))
 	go func() {
-		defer l.batches.Release(1)
+		defer b.node.slots.Release(1)
 		ctx, cancel := context.WithCancel(l.ctx)
 		defer cancel()
-		timer := l.cfg.Clock.AfterFunc(timeout, cancel)
-		defer timer.Stop()
-		l.store.Exchange(ctx, calls, func(group []*lease.Call) {
+		defer l.cfg.Clock.AfterFunc(last, cancel).Stop()
+		defer l.cfg.Clock.AfterFunc(deadline, func() {
 			now := l.cfg.Clock.Now()
-			l.counters.roundTrips.Add(1)
-			if len(group) > 0 {
-				l.nodes.of(group[0].Node).add(now.Sub(sent))
+			for _, c := range b.calls {
+				c.Owner.(*entry).overdue(c, now)
 			}
-			for _, c := range group {
-				e := c.Owner.(*entry)
-				if n := e.receive(now); n > 0 && l.cfg.Events.Granted != nil {
-					l.cfg.Events.Granted(e.name, n)
-				}
-			}
-		})
+		}).Stop()
+		l.store.Exchange(ctx, b.calls, func(group []*lease.Call) { l.answered(group, sent) })
 	}()
+}
+
+// answered takes in the calls that one node has answered, or that have failed there.
+func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
+	now := l.cfg.Clock.Now()
+	l.counters.roundTrips.Add(1)
+	reached := false
+	for _, c := range group {
+		if c.Err == nil && !reached {
+			// A failure says nothing about how long a round trip takes.
+			l.nodes.of(c.Node).add(now.Sub(sent))
+			reached = true
+		}
+		e := c.Owner.(*entry)
+		if n := e.receive(c, now); n > 0 && l.cfg.Events.Granted != nil {
+			l.cfg.Events.Granted(e.name, n)
+		}
+	}
 }
 
 // dueHeap orders entries by when they are due.

@@ -8,41 +8,68 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// receive brings one answered call to its entry and returns how many tokens it brought.
-func (e *entry) receive(now clock.Instant) (granted int64) {
+// errOverdue ends a call that was not answered within the library's own deadline.
+var errOverdue = fmt.Errorf("%w: no answer in time", lease.ErrUnavailable)
+
+// errForeign answers a reply that is not one to the call it came for.
+var errForeign = fmt.Errorf("%w: the reply belongs to another call", lease.ErrUnavailable)
+
+// receive brings one answered call to its entry and returns how many tokens it brought. A call that was given
+// up as overdue may still be answered: its grant counts as long as no later call was opened, its error does not.
+func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	defer e.kick(e.leaver != nil)
 	if e.gone || e.closed {
 		return 0
 	}
-	e.node = e.call.Node
-	if err := e.call.Err; err != nil {
-		e.failed(now, err)
-		return 0
+	current := c == e.flight
+	if current {
+		e.flight = nil
 	}
-	g := &e.call.Grant
-	before := e.holder.Account().Burnt
-	got, ok := e.holder.Accept(now, g)
-	if !ok {
-		return 0
-	}
-	e.publish(now, g)
-	if burnt := e.holder.Account().Burnt - before; g.Void && burnt > 0 {
-		e.l.cfg.Logger.Warn("hybrid: the bucket did not know this process's lease, which is burnt", "key", e.name, "tokens", burnt)
-	}
-	e.distribute(got, g.Seq)
-	if now < e.holder.DeniedUntil() {
-		for e.queue.head != nil {
-			e.settle(e.queue.head, outcome{source: SourceStore})
+	e.node.Store(int32(c.Node))
+	defer func() { e.kick(e.leaver != nil || e.queue.head != nil) }()
+	if c.Err == nil {
+		g := &c.Grant
+		before := e.holder.Account().Burnt
+		if got, ok := e.holder.Accept(now, g); ok {
+			e.flight = nil // of a retry, should this be the late reply to the first sending
+			if burnt := e.holder.Account().Burnt - before; g.Void && burnt > 0 {
+				e.l.cfg.Logger.Warn("hybrid: the bucket did not know this process's lease, which is burnt", "key", e.name, "tokens", burnt)
+			}
+			e.publish(now, g)
+			e.distribute(got, g.Seq)
+			if now < e.holder.DeniedUntil() {
+				e.settleAll(outcome{source: SourceStore})
+			}
+			return g.Granted
 		}
 	}
-	return g.Granted
+	if current {
+		err := c.Err
+		if err == nil {
+			err = errForeign
+		}
+		e.failed(now, err)
+	}
+	return 0
+}
+
+// overdue ends the wait for c, so that nobody has to wait for a store that hangs.
+func (e *entry) overdue(c *lease.Call, now clock.Instant) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.gone || e.closed || e.flight != c {
+		return
+	}
+	e.flight = nil
+	e.failed(now, errOverdue)
+	e.kick(e.leaver != nil)
 }
 
 // publish makes what the reply says visible to the lock-free readers.
 func (e *entry) publish(now clock.Instant, g *lease.Grant) {
 	e.view.Store(&view{limits: e.holder.Limits(), levels: g.Levels, at: now, denied: e.holder.DeniedUntil()})
+	e.capacity.Store(e.holder.Capacity())
 	if now < e.holder.DeniedUntil() {
 		e.gate.Store(gateDenied)
 	} else {
@@ -63,101 +90,100 @@ func (e *entry) failed(now clock.Instant, err error) {
 	}
 	for e.queue.head != nil {
 		w := e.queue.head
-		ok := e.holder.TakeFallback(now, w.n)
-		if ok {
-			e.holder.Served(w.n)
-			e.l.counters.fallback.Add(w.n)
-		}
-		e.settle(w, outcome{ok: ok, source: SourceFallback})
+		e.settle(w, outcome{ok: e.admitWithout(now, w.n), source: SourceFallback})
 	}
 	if e.leaver != nil {
-		e.finishLocked(ErrClosed) // what it holds expires at the store
+		e.leaver.failed.Add(1) // what it holds expires at the store
+		e.finishLocked(ErrClosed)
 	}
 }
 
-// distribute hands out what a reply brought: the tokens drawn for waiting requests to those that the call
-// counted, and only to them, then the pool's to whoever is first. A token whose request has gone is refunded.
+// admitWithout decides on n tokens without the store. The caller holds the lock.
+func (e *entry) admitWithout(now clock.Instant, n int64) bool {
+	if !e.holder.TakeFallback(now, n) {
+		return false
+	}
+	e.holder.Served(n)
+	e.l.counters.fallback.Add(n)
+	return true
+}
+
+// distribute hands out what a reply brought, first in first out: the tokens drawn for waiting requests to those
+// that the call counted, and only to them, the pool's to all. A request that cannot have all of its tokens
+// stands in nobody's way. A token whose request has gone is refunded.
 func (e *entry) distribute(got lease.Accepted, seq int64) {
 	left := got.Waited
-	for w := e.queue.head; w != nil && left > 0; {
+	for w := e.queue.head; w != nil; {
 		next := w.next
+		own := int64(0)
+		if w.asked == seq {
+			own = min(left, w.lacks())
+		}
+		if rest := w.lacks() - own; rest == 0 || e.takeQueued(rest) {
+			left -= own
+			e.queue.give(w, own)
+			e.holder.Served(rest)
+			e.settle(w, outcome{ok: true, source: SourceStore})
+		}
+		w = next
+	}
+	for w := e.queue.head; w != nil && left > 0; w = w.next {
 		if w.asked == seq {
 			n := min(left, w.lacks())
 			e.queue.give(w, n)
 			left -= n
-			if w.lacks() == 0 {
-				e.settle(w, outcome{ok: true, source: SourceStore})
-			}
 		}
-		w = next
 	}
-	if left > 0 {
-		e.holder.Refund(left)
-	}
-	for e.queue.head != nil {
-		w := e.queue.head
-		e.fill(w)
-		if w.lacks() > 0 {
-			return
-		}
-		e.settle(w, outcome{ok: true, source: SourceStore})
-	}
+	e.refund(left)
 }
 
-// fill gives w what the pool has of its tokens.
-func (e *entry) fill(w *waiter) {
-	for w.lacks() > 0 {
-		n := min(e.holder.Pool.Held(), w.lacks())
-		if n == 0 {
-			return
-		}
-		if epoch, ok := e.holder.Pool.TakeQueued(n); ok {
-			e.queue.give(w, n)
-			w.pools = append(w.pools, portion{n: n, epoch: epoch})
-		}
-	}
+// refund gives back tokens that were drawn for requests that are not admitted.
+func (e *entry) refund(n int64) {
+	e.holder.Refund(n)
+	e.holder.Served(-n)
 }
 
-// settle takes w off the queue and tells it out. Tokens of a request that is not admitted go back.
+// takeQueued takes n tokens or none from the pool. The caller holds the lock.
+func (e *entry) takeQueued(n int64) bool {
+	epoch, ok := e.holder.Pool.TakeQueued(n)
+	if ok && e.l.cfg.Policy.StrictExpiry && e.holder.Deadline() <= e.l.cfg.Clock.Now() {
+		e.holder.PutBack(n, epoch) // to be burnt by Expire: no report comes between
+		e.holder.Expire(e.l.cfg.Clock.Now())
+		return false
+	}
+	return ok
+}
+
+// settle takes w off the queue and tells it out.
 func (e *entry) settle(w *waiter, out outcome) {
 	e.queue.remove(w)
-	fromPool := int64(0)
-	for _, p := range w.pools {
-		fromPool += p.n
-		if !out.ok || out.source == SourceFallback {
-			e.holder.PutBack(p.n, p.epoch)
-		}
+	if !out.ok || out.source == SourceFallback {
+		e.refund(w.got)
 	}
-	if out.ok && out.source != SourceFallback {
-		e.holder.Served(fromPool)
-	} else {
-		e.holder.Refund(w.got - fromPool)
-	}
-	w.n = -1
+	w.told = true
 	w.ready <- out
+}
+
+func (e *entry) settleAll(out outcome) {
+	for e.queue.head != nil {
+		e.settle(e.queue.head, out)
+	}
 }
 
 // expire ends w's wait after CallTimeout.
 func (e *entry) expire(w *waiter) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if w.n < 0 {
-		return
+	if !w.told {
+		e.settle(w, outcome{ok: e.admitWithout(e.l.cfg.Clock.Now(), w.n), source: SourceFallback})
 	}
-	n := w.n
-	ok := e.holder.TakeFallback(e.l.cfg.Clock.Now(), n)
-	if ok {
-		e.holder.Served(n)
-		e.l.counters.fallback.Add(n)
-	}
-	e.settle(w, outcome{ok: ok, source: SourceFallback})
 }
 
 // abandon ends w's wait because its context ended, unless it was told something in the same moment.
 func (e *entry) abandon(w *waiter, err error) outcome {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if w.n >= 0 {
+	if !w.told {
 		e.settle(w, outcome{err: err})
 	}
 	return <-w.ready

@@ -28,41 +28,68 @@ type Stats struct {
 type counters struct {
 	calls, roundTrips, errors, invalid, fallback atomic.Int64
 
+	pass    sync.Mutex // one Stats at a time
 	mu      sync.Mutex
-	retired lease.Account // of entries that left the table
-	denied  int64
+	retired tally  // of entries that left the table
+	number  uint64 // of the latest Stats
+	missed  tally  // of retired: entries that the latest Stats did not see before they left
+}
+
+// tally is what is summed up over entries.
+type tally struct {
+	lease.Account
+	denied int64
+}
+
+func (t tally) plus(e *entry) tally {
+	return tally{t.Account.Plus(e.holder.Account()), t.denied + e.holder.Denied()}
 }
 
 // retire keeps the account of an entry that leaves the table. The caller holds its lock.
 func (c *counters) retire(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.retired = c.retired.Plus(e.holder.Account())
-	c.denied += e.holder.Denied()
+	c.retired = c.retired.plus(e)
+	if e.counted != c.number {
+		c.missed = c.missed.plus(e)
+	}
+}
+
+// sum adds up all entries, those that have left too, each once: its counts never fall from one Stats to the next.
+func (l *Limiter) sum() (t tally, keys int) {
+	c := &l.counters
+	c.pass.Lock()
+	defer c.pass.Unlock()
+	c.mu.Lock()
+	t = c.retired
+	c.missed = tally{}
+	c.number++
+	number := c.number
+	c.mu.Unlock()
+	l.keys.Range(func(_ string, e *entry) bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if !e.gone && e.counted != number {
+			e.counted = number
+			keys++
+			t = t.plus(e)
+		}
+		return true
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return tally{t.Account.Plus(c.missed.Account), t.denied + c.missed.denied}, keys
 }
 
 // Stats sums up all keys; it looks at every one, so call it once a second and not once a request.
 func (l *Limiter) Stats() Stats {
-	l.counters.mu.Lock()
-	sum, denied := l.counters.retired, l.counters.denied
-	l.counters.mu.Unlock()
-	keys := 0
-	l.keys.Range(func(_ string, e *entry) bool {
-		e.mu.Lock()
-		if !e.gone {
-			keys++
-			sum = sum.Plus(e.holder.Account())
-			denied += e.holder.Denied()
-		}
-		e.mu.Unlock()
-		return true
-	})
+	sum, keys := l.sum()
 	fallback := l.counters.fallback.Load()
 	return Stats{
 		Keys:       keys,
 		Leased:     sum.Granted,
 		Admitted:   sum.Admitted + fallback,
-		Denied:     denied,
+		Denied:     sum.denied,
 		Returned:   sum.Returned,
 		Burnt:      sum.Burnt,
 		Held:       sum.Held,

@@ -173,11 +173,12 @@ func (b *Bucket) credit(r *Request, known bool) {
 	ledger := s.ring.ledger()
 	for k := range b.config.Limits {
 		sc := &b.scales[k]
-		full := sc.burst * sc.unit
 		if known {
-			s.level[k] = min(full, s.level[k]+min(r.Returned, sc.burst)*sc.unit)
+			// What comes back fills the level no further than a refill would: after a limit was lowered the
+			// ledger may still be above B + E.
 			room := max(0, min(sc.burst, sc.burst+b.config.Overcommit-ledger)) * sc.unit
-			s.level[k] = max(s.level[k], min(s.level[k]+min(r.Refund, sc.burst)*sc.unit, room))
+			back := (min(r.Returned, sc.burst) + min(r.Refund, sc.burst)) * sc.unit
+			s.level[k] = max(s.level[k], min(s.level[k]+back, room))
 			b.brim(k, room-s.level[k])
 		}
 		s.level[k] = max(0, s.level[k]-min(r.Debt, sc.burst)*sc.unit)

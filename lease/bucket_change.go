@@ -36,11 +36,19 @@ func (b *Bucket) install(now int64, c Config) {
 // fill gives every level what a new bucket would have.
 func (b *Bucket) fill() {
 	for k := range b.config.Limits {
-		b.state.level[k], b.state.rest[k] = 0, 0
-		if !b.config.StartEmpty {
-			b.state.level[k] = b.scales[k].burst * b.scales[k].unit
+		b.state.level[k], b.state.rest[k] = b.fresh(k), 0
+		if b.config.StartEmpty {
+			b.state.level[k] = 0
 		}
 	}
+}
+
+// fresh is the level of a limit that starts full; while a loss is waited out, nothing does.
+func (b *Bucket) fresh(k int) int64 {
+	if b.state.now < b.state.frozen {
+		return 0
+	}
+	return b.scales[k].burst * b.scales[k].unit
 }
 
 func (b *Bucket) rescale() {
@@ -101,7 +109,7 @@ func (b *Bucket) reshape(c Config) {
 		case k >= len(c.Limits):
 			s.level[k], s.rest[k] = 0, 0
 		case k >= len(old.Limits):
-			s.level[k], s.rest[k] = b.scales[k].burst*b.scales[k].unit, 0
+			s.level[k], s.rest[k] = b.fresh(k), 0
 		default:
 			s.level[k] = convert(s.level[k], oldScales[k], b.scales[k])
 			s.rest[k] = 0

@@ -116,8 +116,11 @@ func (h *Holder) Poll(now clock.Instant, in Input) (call bool, next clock.Instan
 	}
 	if at, open := h.breaker.until(); open {
 		// One probe at a time, and only where somebody wants tokens, owes some, or waits for a verdict on
-		// what was given back.
-		if !wanted && !h.isOpen && h.debt == 0 {
+		// what was given back; once a retry is not worth sending there is no verdict to wait for.
+		if h.isOpen && h.Resend(now) == nil {
+			h.GiveUp()
+		}
+		if !wanted && !in.Closing && !h.isOpen && h.debt == 0 {
 			return false, next
 		}
 		if now < at {
@@ -129,6 +132,13 @@ func (h *Holder) Poll(now clock.Instant, in Input) (call bool, next clock.Instan
 		if now >= h.deniedUntil || in.Closing {
 			return true, now
 		}
+	}
+	if h.debt > 0 || h.refund > 0 {
+		// What is owed travels with the next report, and makes one where none is due.
+		if now >= h.giveBackAt {
+			return true, now
+		}
+		next = min(next, h.giveBackAt)
 	}
 	if held > 0 && h.replied {
 		if now >= h.giveBackAt {
@@ -162,14 +172,14 @@ func (h *Holder) Build(now clock.Instant, seq int64, in Input) *Request {
 	}
 	h.Expire(now)
 	h.observe(now)
-	ask := Ask{Config: h.config, Weight: h.policy.weight()}
+	ask := Ask{Config: h.config, Weight: h.policy.weight(), Return: h.surplus}
 	if in.Closing {
 		ask.Return = func(held int64) int64 { return held }
 	} else {
 		ask.Want, ask.Need, ask.Waiting = h.size(h.Pool.Held(), in)
-		if in.Waiting == 0 && !h.low && h.replied && now >= h.giveBackAt {
+		if in.Waiting == 0 && in.Refused == 0 && !h.low && h.replied && now >= h.giveBackAt && h.Pool.Held() > 0 {
 			ask.Return = h.excess
-			ask.Want, ask.Need = in.Refused, min(in.Refused, 1)
+			ask.Want, ask.Need = 0, 0
 		}
 	}
 	h.low = false

@@ -100,9 +100,15 @@ func (h *Holder) excess(held int64) int64 {
 	}
 	keep := int64(math.Ceil(h.demand.expected(h.config.Target)))
 	if h.contended || held > 2*keep {
-		return max(0, held-keep)
+		return max(held-keep, h.surplus(held))
 	}
-	return 0
+	return h.surplus(held)
+}
+
+// surplus is what a holding has beyond the burst + overcommit of a limit that was lowered: no bucket of that
+// limit would have granted it, so it goes back with the next call.
+func (h *Holder) surplus(held int64) int64 {
+	return max(0, held-h.Capacity()-h.config.Overcommit)
 }
 
 // renewBefore is how long before the deadline a holding in use is renewed.

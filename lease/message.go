@@ -64,6 +64,9 @@ func (c Config) Validate() error {
 	if c.TTL < 2*c.Target || c.TTL > ttlMax {
 		bad("TTL is %v, must be 2*Target (%v) to %v", c.TTL, 2*c.Target, ttlMax)
 	}
+	if c.Target%time.Microsecond != 0 || c.TTL%time.Microsecond != 0 {
+		bad("Target is %v and TTL is %v, both must be whole microseconds, the resolution of the server's clock", c.Target, c.TTL)
+	}
 	if c.Version.Deploy < 0 || c.Version.Deploy >= maxUnits {
 		bad("Version is %d, must be 0 to 2^52-1", c.Version.Deploy)
 	}

@@ -244,10 +244,13 @@ local function clip(b)
   end
 end
 
+-- fresh is the level of a limit that starts full; while a loss is waited out, nothing does.
+local function fresh(b, l) return b.now < b.frozen and 0 or l.burst * l.unit end
+
 -- fill gives every level what a new bucket would have.
 local function fill(b)
   for k = 1, b.c.n do
-    b.level[k], b.rest[k] = b.c.empty and 0 or b.c[k].burst * b.c[k].unit, 0
+    b.level[k], b.rest[k] = b.c.empty and 0 or fresh(b, b.c[k]), 0
   end
 end
 
@@ -297,7 +300,7 @@ local function reshape(b, c)
       local whole = floor(level / was.unit)
       b.level[k] = whole * is.unit + muldiv(level - whole * was.unit, is.unit, was.unit)
     else
-      b.level[k] = is.burst * is.unit
+      b.level[k] = fresh(b, is)
     end
     b.rest[k] = 0
   end

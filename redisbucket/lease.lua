@@ -190,8 +190,9 @@ local out, credited = ledger(b), known and b.now >= b.frozen
 for k = 1, b.c.n do
   local l = b.c[k]
   if credited then
-    local level, room = min(l.burst * l.unit, b.level[k] + min(returned, l.burst) * l.unit), capacity(b, l, out)
-    b.level[k] = max(level, min(level + min(refund, l.burst) * l.unit, room))
+    local room = capacity(b, l, out) -- as for a refill: after a limit was lowered the ledger may still be above B + E
+    local back = (min(returned, l.burst) + min(refund, l.burst)) * l.unit
+    b.level[k] = max(b.level[k], min(b.level[k] + back, room))
     brim(b, k, room - b.level[k])
   end
   b.level[k] = max(0, b.level[k] - min(debt, l.burst) * l.unit)

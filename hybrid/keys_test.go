@@ -1,0 +1,246 @@
+package hybrid_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// What cannot be asked is answered with an error by Take, with false by the others, and counted.
+func TestInvalidRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10), hybrid.PerHour(5))})
+		for _, c := range []struct {
+			key  string
+			n    int64
+			want error
+		}{
+			{"", 1, hybrid.ErrInvalidKey},
+			{"k", -1, hybrid.ErrInvalidN},
+			{"k", math.MinInt64, hybrid.ErrInvalidN},
+			{"k", 6, hybrid.ErrExceedsBurst}, // of the second limit
+			{"k", math.MaxInt64, hybrid.ErrExceedsBurst},
+		} {
+			before := l.Stats().Invalid
+			if l.AllowN(c.key, c.n) || l.Key(c.key).AllowN(c.n) {
+				t.Errorf("%q, %d was admitted", c.key, c.n)
+			}
+			r, err := l.Take(t.Context(), c.key, c.n)
+			if !errors.Is(err, c.want) || r.OK {
+				t.Errorf("%q, %d: %+v, %v, want %v", c.key, c.n, r, err, c.want)
+			}
+			if got := l.Stats().Invalid - before; got != 3 {
+				t.Errorf("%q, %d: counted %d times", c.key, c.n, got)
+			}
+		}
+		if l.Allow("") || l.TryAllow("") || l.Key("").Allow() || l.Key("").TryAllow() {
+			t.Error("an empty key was admitted")
+		}
+		// n = 0 is true and costs nothing, not even an entry.
+		keys := l.Stats().Keys
+		if !l.AllowN("zero", 0) || !l.Key("zero").AllowN(0) || l.Stats().Keys != keys {
+			t.Error("0 tokens were denied, or made an entry")
+		}
+		// Nothing of all this was taken, called for, or taken for demand.
+		time.Sleep(time.Second)
+		if _, calls := s.counts(); calls != 0 {
+			t.Errorf("%d calls", calls)
+		}
+		if st := l.Stats(); st.Denied != 0 || st.Admitted != 0 {
+			t.Errorf("%+v", st)
+		}
+		if !l.AllowN("k", 5) || l.Allow("k") {
+			t.Error("the burst is not what it was")
+		}
+	})
+}
+
+// A request above the burst does not look like demand on a key that is in use.
+func TestAnOversizedRequestIsNotDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
+		for range 1000 {
+			l.Allow("k")
+			l.AllowN("k", math.MaxInt64)
+			time.Sleep(10 * time.Millisecond)
+			if r := s.last(); r.Want > 120 {
+				t.Fatalf("100 requests a second asked for %d tokens", r.Want)
+			}
+		}
+		if st := l.Stats(); st.Denied != 0 || st.Invalid != 1000 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+func TestNewReportsEveryViolation(t *testing.T) {
+	_, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
+		Limits:      limits(hybrid.PerSecond(-1)),
+		Version:     -2,
+		Policy:      hybrid.Policy{Weight: -3, MinBatch: -4},
+		CallTimeout: -5,
+		KeysMax:     -6,
+	})
+	if !errors.Is(err, hybrid.ErrInvalidConfig) || !errors.Is(err, lease.ErrInvalidPolicy) || !errors.Is(err, lease.ErrInvalidLimit) {
+		t.Fatalf("%v", err)
+	}
+	for _, part := range []string{"Tokens is -1", "Version is -2", "Weight is -3", "MinBatch is -4", "CallTimeout is -5ns", "KeysMax is -6"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is missing in: %v", part, err)
+		}
+	}
+	if _, err := hybrid.New(nil, hybrid.Config{Limits: limits(hybrid.PerSecond(1))}); !errors.Is(err, hybrid.ErrInvalidConfig) {
+		t.Errorf("nil store: %v", err)
+	}
+	if _, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{}); !errors.Is(err, hybrid.ErrInvalidConfig) {
+		t.Errorf("no limits: %v", err)
+	}
+	if _, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: make([]hybrid.Limit, 5)}); !errors.Is(err, hybrid.ErrInvalidConfig) {
+		t.Errorf("five limits: %v", err)
+	}
+}
+
+// The limits belong to the Limiter from New on, and bad ones of a single key are that key's error.
+func TestLimitsAreTheLimitersOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := limits(hybrid.PerHour(2))
+		l := start(t, lease.NewMemoryStore(nil), hybrid.Config{Limits: mine, LimitsFor: func(key string) []hybrid.Limit {
+			if key == "bad" {
+				return limits(hybrid.PerSecond(0))
+			}
+			return nil
+		}})
+		mine[0] = hybrid.PerHour(100)
+		if !l.AllowN("k", 2) || l.Allow("k") {
+			t.Error("the limit followed the caller's slice")
+		}
+		if _, err := l.Take(t.Context(), "bad", 1); !errors.Is(err, lease.ErrInvalidLimit) || !errors.Is(err, hybrid.ErrInvalidConfig) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// An idle key leaves the table once its bucket is full again and all leases have ended; a Key goes on working.
+func TestIdleKeysLeaveTheTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := start(t, lease.NewMemoryStore(nil), hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+		k := l.Key("k")
+		for range 10 {
+			k.Allow()
+		}
+		k.Allow()
+		denied := l.Stats().Denied
+		time.Sleep(1200 * time.Millisecond) // time to full is 1 s, T is 400 ms
+		if got := l.Stats().Keys; got != 1 {
+			t.Errorf("%d keys after 1.2 s", got)
+		}
+		time.Sleep(2 * time.Second)
+		st := l.Stats()
+		if st.Keys != 0 || st.Admitted != 10 || st.Denied != denied {
+			t.Errorf("%+v: want no key left, and its account kept", st)
+		}
+		for range 10 {
+			if !k.Allow() {
+				t.Fatalf("a Key is denied after its entry was evicted: %+v", l.Stats())
+			}
+		}
+		if k.Allow() {
+			t.Error("too much after the eviction")
+		}
+	})
+}
+
+// At KeysMax the longest idle key makes room, one whose bucket is known to be empty included; keys in use stay,
+// and a new key is refused while all are.
+func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(60).WithBurst(1)), KeysMax: 3})
+		// Given a full table: a and b are idle, a for longer; both are denied for a minute,
+		for _, key := range []string{"a", "b", "c"} {
+			if !l.Allow(key) || l.Allow(key) {
+				t.Fatal("the burst is 1")
+			}
+			time.Sleep(time.Second)
+		}
+		calls := func(key string) (n int) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, k := range s.keys {
+				if k == key {
+					n++
+				}
+			}
+			return n
+		}
+		// when a fourth comes,
+		if !l.Allow("d") {
+			t.Fatal("a new key found no room")
+		}
+		if got := l.Stats().Keys; got != 3 {
+			t.Errorf("%d keys, want 3", got)
+		}
+		// then a is gone, and asks the bucket again, while b is still known to be empty.
+		before := calls("b")
+		if l.Allow("b") || calls("b") != before {
+			t.Error("b was evicted before a")
+		}
+		before = calls("a")
+		if l.Allow("a") || calls("a") == before {
+			t.Error("a was not evicted, or its bucket forgot")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		// Given a table full of keys that hold tokens,
+		l := start(t, lease.NewMemoryStore(nil), hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), KeysMax: 3})
+		for i := range 3 {
+			if !l.Allow(fmt.Sprint(i)) {
+				t.Fatal("denied")
+			}
+		}
+		if _, err := l.Take(t.Context(), "new", 1); !errors.Is(err, hybrid.ErrUnavailable) {
+			t.Errorf("%v", err)
+		}
+		for i := range 3 {
+			if !l.Allow(fmt.Sprint(i)) {
+				t.Error("a key in use was denied because the table is full")
+			}
+		}
+		// When they have given back, there is room.
+		time.Sleep(time.Second)
+		if !l.Allow("new") {
+			t.Error("denied")
+		}
+	})
+}
+
+// Many more keys than fit: none is denied, and the counts of those that left stay.
+func TestATableOfManyShortLivedKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := start(t, lease.NewMemoryStore(nil), hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(2)), KeysMax: 50})
+		last := int64(0)
+		for i := range 2000 {
+			if !l.AllowN(fmt.Sprint(i), 2) {
+				t.Fatalf("key %d was denied: %+v", i, l.Stats())
+			}
+			synctest.Wait()
+			if st := l.Stats(); st.Keys > 50 || st.Admitted < last {
+				t.Fatalf("%+v, admitted before %d", st, last)
+			} else {
+				last = st.Admitted
+			}
+		}
+		if last != 4000 {
+			t.Errorf("admitted %d", last)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package hybrid_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// A key with a steady demand below its limit is renewed before it runs dry: nobody waits and nobody is denied,
+// at about one call per Target.
+func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
+	for _, c := range []struct {
+		limit hybrid.Limit
+		gap   time.Duration
+	}{
+		{hybrid.PerSecond(1000), 1250 * time.Microsecond},
+		{hybrid.PerSecond(1000), 2 * time.Millisecond},
+		{hybrid.PerSecond(10000), 125 * time.Microsecond},
+		{hybrid.PerMinute(60000).WithBurst(2000), 5 * time.Millisecond},
+	} {
+		t.Run(c.limit.String()+" every "+c.gap.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				// Given a store a millisecond away, and a key that has been in use for a second,
+				s := newFaulty()
+				s.every(verdict{delay: time.Millisecond})
+				l := start(t, s, hybrid.Config{Limits: limits(c.limit)})
+				k := l.Key("k")
+				ask := func(d time.Duration) (denied, waited int) {
+					next := time.Now() // requests come when they come, however long the last one took
+					for end := next.Add(d); next.Before(end); next = next.Add(c.gap) {
+						time.Sleep(time.Until(next))
+						ok := false
+						if took(func() { ok = k.Allow() }) > 0 {
+							waited++
+						}
+						if !ok {
+							denied++
+						}
+					}
+					return denied, waited
+				}
+				ask(time.Second)
+				_, before := s.counts()
+				// when it is used for ten more,
+				denied, waited := ask(10 * time.Second)
+				_, after := s.counts()
+				// then the calls stay in the background, and few.
+				if denied > 0 || waited > 0 {
+					t.Errorf("%d denied, %d waited", denied, waited)
+				}
+				calls := float64(after-before) / 10
+				t.Logf("%.1f calls a second", calls)
+				if calls > 20 || calls < 2 {
+					t.Errorf("%.1f calls a second, want about 10 and at most 20", calls)
+				}
+			})
+		})
+	}
+}
+
+// A process that stops asking gives everything back within a few Targets, and is silent from then on.
+func TestAnIdleKeyGivesBackAndIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// Given a key in steady use,
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
+		for range 1000 {
+			l.Allow("k")
+			time.Sleep(2 * time.Millisecond)
+		}
+		if l.Stats().Held == 0 {
+			t.Fatal("it holds nothing while in use")
+		}
+		// when nobody asks any more,
+		time.Sleep(time.Second)
+		// then all that it held is back, and the bucket knows it,
+		st := l.Stats()
+		if st.Held != 0 || st.Returned == 0 || st.Burnt != 0 {
+			t.Errorf("%+v", st)
+		}
+		if b := s.state(t, "k"); b.Ledger != 0 || b.Levels[0] != 1000 {
+			t.Errorf("the bucket has %d, %d leased", b.Levels[0], b.Ledger)
+		}
+		// and there is not one more call.
+		_, before := s.counts()
+		time.Sleep(time.Hour)
+		if _, after := s.counts(); after != before {
+			t.Errorf("%d calls in an idle hour", after-before)
+		}
+	})
+}
+
+// After a shortfall requests are denied here, without a call, until the delay that the bucket gave is over;
+// then the first request is admitted.
+func TestTheDenialCacheEndsOnTime(t *testing.T) {
+	for _, limit := range []hybrid.Limit{hybrid.PerSecond(2), hybrid.PerMinute(6).WithBurst(3), hybrid.Every(10 * time.Second)} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newFaulty()
+			l := start(t, s, hybrid.Config{Limits: limits(limit)})
+			// Given an emptied bucket that will have a token in one period,
+			for l.Allow("k") {
+			}
+			period := limit.Per / time.Duration(limit.Tokens)
+			_, before := s.counts()
+			// when requests go on,
+			from, denied := time.Now(), 0
+			for !l.Allow("k") {
+				denied++
+				if time.Since(from) < period {
+					if _, calls := s.counts(); calls != before {
+						t.Fatalf("%v: a call after %v, denied for %v", limit, time.Since(from), period)
+					}
+				}
+				time.Sleep(period / 100)
+			}
+			// then one is admitted within the period and its jitter, and the denied ones cost at most one call.
+			if d := time.Since(from); d < period || d > period*115/100 {
+				t.Errorf("%v: admitted after %v, want %v to +15 %%", limit, d, period)
+			}
+			_, after := s.counts()
+			if after-before > 2 {
+				t.Errorf("%v: %d calls for %d denied requests", limit, after-before, denied)
+			}
+			if got := l.Stats().Denied; got != int64(denied)+1 {
+				t.Errorf("%v: Stats says %d denied, were %d", limit, got, denied+1)
+			}
+		})
+	}
+}
+
+// A key with hardly any demand leases exactly what waits, so that nothing lies stranded.
+func TestASlowKeyLeasesWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100).WithBurst(1000))})
+		l.Allow("k") // the first call asks for a Target's worth
+		time.Sleep(time.Second)
+		for _, n := range []int64{1, 1, 3, 1, 7} {
+			// Given a request now and then,
+			time.Sleep(time.Second)
+			if !l.AllowN("k", n) {
+				t.Fatal("denied")
+			}
+			// then each draws its own tokens and no more.
+			if r := s.last(); r.Want != n || r.Waiting != n {
+				t.Errorf("for %d tokens it asked for %d, of which %d wait", n, r.Want, r.Waiting)
+			}
+		}
+		if st := l.Stats(); st.Held != 0 {
+			t.Errorf("held %d", st.Held)
+		}
+	})
+}
+
+// One call leases from all limits of a key; the scarcest decides.
+func TestAllLimitsMustHaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := start(t, lease.NewMemoryStore(nil), hybrid.Config{
+			Limits: limits(hybrid.PerSecond(10), hybrid.PerHour(25)),
+			LimitsFor: func(key string) []hybrid.Limit {
+				if key == "vip" {
+					return limits(hybrid.PerSecond(100))
+				}
+				return nil
+			},
+		})
+		admitted := 0
+		for range 100 {
+			for l.Allow("k") {
+				admitted++
+			}
+			time.Sleep(time.Second)
+		}
+		if admitted != 25 {
+			t.Errorf("%d admitted in 100 s, want 25", admitted)
+		}
+		for i := range 100 {
+			if !l.Allow("vip") {
+				t.Fatalf("request %d of a key with limits of its own was denied", i+1)
+			}
+		}
+	})
+}

@@ -1,0 +1,83 @@
+package hybrid_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// A process whose twin, restored from the same snapshot, calls under the same id goes on under another one.
+func TestATwinLeadsToANewID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		limit := hybrid.PerSecond(1000)
+		l := warm(t, s, hybrid.Config{Limits: limits(limit), InstanceID: "pod-7", Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		// Given a twin that is ahead by a thousand calls,
+		old := s.last()
+		twin := lease.Call{Key: "k", Request: lease.Request{Holder: old.Holder, Seq: old.Seq + 1000, Config: old.Config, Weight: 1}}
+		s.inner.Exchange(t.Context(), []*lease.Call{&twin}, func([]*lease.Call) {})
+		if twin.Err != nil {
+			t.Fatal(twin.Err)
+		}
+		bound := newMeter(limit)
+		// when this process goes on,
+		admitted := 0
+		for range 1000 {
+			if l.TryAllow("k") {
+				bound.admit(1)
+				admitted++
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		// then it has a new id, and works.
+		if got := s.last().Holder; got == old.Holder || got[:5] != "pod-7" {
+			t.Errorf("the id was %q and is %q", old.Holder, got)
+		}
+		if admitted < 800 {
+			t.Errorf("%d of 1000 admitted", admitted)
+		}
+		bound.check(t)
+	})
+}
+
+// A reply that is not one to the call is no answer, and the key is not stuck with it.
+func TestAForeignReplyIsAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &foreign{Store: lease.NewMemoryStore(nil)}
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		s.on.Store(true)
+		if l.Allow("k") {
+			t.Error("a foreign grant was spent")
+		}
+		synctest.Wait()
+		s.on.Store(false)
+		time.Sleep(time.Second)
+		if !l.Allow("k") && !l.Allow("k") {
+			time.Sleep(time.Second)
+			if !l.Allow("k") {
+				t.Errorf("the key is stuck: %+v", l.Stats())
+			}
+		}
+	})
+}
+
+type foreign struct {
+	lease.Store
+	on atomic.Bool
+}
+
+// Exchange implements lease.Store.
+func (f *foreign) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	f.Store.Exchange(ctx, calls, func([]*lease.Call) {})
+	for _, c := range calls {
+		if f.on.Load() {
+			c.Grant.Seq++
+		}
+	}
+	done(calls)
+}

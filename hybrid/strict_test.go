@@ -1,0 +1,127 @@
+package hybrid_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// jumpingClock is a clock whose readings can be moved ahead of its timers, as those of a process are that was
+// stopped: the first thing it does afterwards comes before its timers have run.
+type jumpingClock struct {
+	clock.Clock
+	mu    sync.Mutex
+	ahead time.Duration
+}
+
+func (c *jumpingClock) Now() clock.Instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Clock.Now().Add(c.ahead)
+}
+
+func (c *jumpingClock) jump(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += d
+}
+
+// A process that was stopped past its deadline spends nothing of what it held with StrictExpiry, and without
+// it no more than that.
+func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
+	for _, strict := range []bool{true, false} {
+		for _, verb := range []string{"TryAllow", "AllowN", "Key.TryAllow"} {
+			synctest.Test(t, func(t *testing.T) {
+				// Given a process that holds tokens,
+				s := newFaulty()
+				c := &jumpingClock{Clock: clock.System()}
+				l, err := hybrid.New(s, hybrid.Config{
+					Limits: limits(hybrid.PerSecond(1000)), Clock: c, Policy: hybrid.Policy{StrictExpiry: strict, Fallback: hybrid.FallbackDeny}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				k := l.Key("k")
+				for range 500 {
+					k.Allow()
+					time.Sleep(2 * time.Millisecond)
+				}
+				held := l.Stats().Held
+				if held < 20 {
+					t.Fatalf("it holds %d", held)
+				}
+				// when it stops for longer than the lease lasts, the store being away afterwards,
+				s.every(verdict{err: lease.ErrUnavailable})
+				c.jump(time.Minute)
+				spent := int64(0)
+				for range held + 50 {
+					switch {
+					case verb == "TryAllow" && l.TryAllow("k"), verb == "Key.TryAllow" && k.TryAllow():
+						spent++
+					case verb == "AllowN" && l.AllowN("k", 2):
+						spent += 2
+					}
+				}
+				// then nothing of it is spent.
+				if strict && spent != 0 {
+					t.Errorf("%s: %d tokens spent after their deadline", verb, spent)
+				}
+				if spent > held {
+					t.Errorf("%s: %d tokens spent of %d", verb, spent, held)
+				}
+				synctest.Wait()
+				if st := l.Stats(); st.Leased != st.Admitted+st.Returned+st.Burnt+st.Held || strict && st.Burnt < held {
+					t.Errorf("%s: %+v", verb, st)
+				}
+			})
+		}
+	}
+}
+
+// A lease that is not renewed is burnt at its deadline by a timer, with any clock.
+func TestTheTimerBurnsAnExpiredLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := clock.NewManual(0)
+		s := &faultyStore{inner: lease.NewMemoryStore(m)}
+		l, err := hybrid.New(s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Clock: m, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if !l.Allow("k") {
+			t.Fatal("denied")
+		}
+		held := l.Stats().Held
+		if held == 0 {
+			t.Fatal("nothing is held")
+		}
+		s.every(verdict{err: lease.ErrUnavailable})
+		// The deadline is 15/16 of T (400 ms) after the sending.
+		m.Advance(374 * time.Millisecond)
+		synctest.Wait()
+		if burnt := l.Stats().Burnt; burnt != 0 || !l.TryAllow("k") {
+			t.Errorf("%d burnt before the deadline", burnt)
+		}
+		m.Advance(2 * time.Millisecond)
+		synctest.Wait()
+		if st := l.Stats(); st.Burnt == 0 {
+			t.Errorf("after the deadline: %+v", st)
+		}
+		if l.TryAllow("k") {
+			t.Error("an expired token was spent")
+		}
+		// What was on its way back is burnt when that is given up.
+		for range 100 {
+			m.Advance(10 * time.Millisecond)
+			synctest.Wait()
+		}
+		if st := l.Stats(); st.Held != 0 || st.Burnt != 98 {
+			t.Errorf("at last: %+v", st)
+		}
+	})
+}
