@@ -233,6 +233,7 @@ func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 		Contended:    s.now < s.fair.contendedUntil,
 		Expiry:       duration(b.expiry()),
 		ServerTime:   s.now,
+		Ledger:       s.ring.ledger(),
 	}
 	g.Config.TTL = duration(s.ttl)
 	for k := range b.config.Limits {

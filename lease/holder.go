@@ -36,6 +36,8 @@ type Holder struct {
 	level     int64 // last heard, of the tightest limit
 	active    int64
 	contended bool
+	brimful   bool  // at the last reply, level + ledger left no room for the refill of one Target
+	leased    int64 // held after the last reply
 
 	breaker  breaker
 	fallback *Bucket
@@ -142,7 +144,7 @@ func (h *Holder) Poll(now clock.Instant, in Input) (call bool, next clock.Instan
 	}
 	if held > 0 && h.replied {
 		if now >= h.giveBackAt {
-			if h.excess(held) > 0 {
+			if h.excess(held) > 0 || h.stale(held) {
 				return true, now
 			}
 			h.giveBackAt = now.Add(h.config.Target)
@@ -177,7 +179,7 @@ func (h *Holder) Build(now clock.Instant, seq int64, in Input) *Request {
 		ask.Return = func(held int64) int64 { return held }
 	} else {
 		ask.Want, ask.Need, ask.Waiting = h.size(h.Pool.Held(), in)
-		if in.Waiting == 0 && in.Refused == 0 && !h.low && h.replied && now >= h.giveBackAt && h.Pool.Held() > 0 {
+		if in.Waiting == 0 && in.Refused == 0 && !h.low && h.replied && now >= h.giveBackAt && h.excess(h.Pool.Held()) > 0 {
 			ask.Return = h.excess
 			ask.Want, ask.Need = 0, 0
 		}
@@ -208,6 +210,12 @@ func (h *Holder) Accept(now clock.Instant, g *Grant) (Accepted, bool) {
 	}
 	h.active = g.ActiveWeight
 	h.contended = g.Contended
+	h.leased = h.Pool.Held()
+	h.brimful = false
+	for k, l := range g.Config.Limits {
+		room := float64(l.Capacity() + g.Config.Overcommit - g.Levels[k] - g.Ledger)
+		h.brimful = h.brimful || room < l.Rate()*h.config.Target.Seconds()
+	}
 	h.deniedUntil = 0
 	if g.Short && g.Delay > 0 {
 		h.deniedUntil = now.Add(g.Delay + h.jitter(g.Delay/10))

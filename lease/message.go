@@ -148,6 +148,7 @@ type Grant struct {
 	Epoch        int64
 	Counter      int64
 	Levels       [LimitsMax]int64 // whole tokens left in the bucket, per limit
+	Ledger       int64            // tokens held by processes, this one included, as the bucket heard last
 	ActiveWeight int64            // sum of the weights of holders renewed within TTL, this one included
 	Contended    bool             // somebody asked for more than the level while others held tokens
 	Expiry       time.Duration    // how long the bucket is remembered without a call

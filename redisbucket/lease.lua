@@ -9,7 +9,7 @@
 -- ARGV[3]  '' to use the server's clock, otherwise the time in microseconds (unsafe: see Config.ClientTime)
 --
 -- Reply: a flat array.
---   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry, now, ttl,
+--   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry, now, ledger, ttl,
 --     configuration, level, ...}  configuration is '' where it is the caller's; durations and now in
 --     microseconds, levels in whole tokens, flags 0 or 1
 --   {'stale'}             seq is below one already executed; nothing was written
@@ -152,8 +152,8 @@ local function reply(granted, void, allowance)
   end
   local life = expiry(b)
   local answer = {'ok', seq, granted, void, delay, retry, b.epoch, b.counter, active, b.now < b.contended and 1 or 0,
-    life, b.now, b.ttl, b.c.text == mine.text and '' or b.c.text}
-  for k = 1, b.c.n do answer[14 + k] = floor(b.level[k] / b.c[k].unit) end
+    life, b.now, ledger(b), b.ttl, b.c.text == mine.text and '' or b.c.text}
+  for k = 1, b.c.n do answer[15 + k] = floor(b.level[k] / b.c[k].unit) end
   return answer, life
 end
 

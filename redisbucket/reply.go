@@ -16,12 +16,6 @@ var ErrReply = errors.New("unexpected reply")
 // wholeMax is the largest number of a reply: doubles are exact up to there, and so many microseconds are a Duration.
 const wholeMax = 1 << 53
 
-// numbers of a reply before its levels.
-const (
-	leaseFields     = 14
-	configureFields = 10
-)
-
 // answer reads a flat array front to back. The first thing that is not as expected ends it.
 type answer struct {
 	items []any
@@ -147,6 +141,7 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 	g.Contended = a.flag("contended")
 	g.Expiry = a.duration("expiry")
 	g.ServerTime = a.number("server time", wholeMax)
+	g.Ledger = a.number("ledger", wholeMax)
 	g.Config = a.config(&r.Config)
 	g.Levels = a.levels(&g.Config)
 	g.Waited = min(g.Granted, r.Waiting)

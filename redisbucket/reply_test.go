@@ -13,7 +13,7 @@ import (
 
 func grantReply() []any {
 	return []any{"ok", int64(7), int64(5), int64(0), int64(1000), int64(0), int64(11), int64(3), int64(2), int64(1), int64(1_800_000),
-		int64(1_700_000_000_000_000), int64(400_000), "", int64(40)}
+		int64(1_700_000_000_000_000), int64(60), int64(400_000), "", int64(40)}
 }
 
 func TestGrantIsRead(t *testing.T) {
@@ -22,7 +22,7 @@ func TestGrantIsRead(t *testing.T) {
 	g, err := decodeGrant(grantReply(), &r)
 	want := lease.Grant{
 		Seq: 7, Granted: 5, Waited: 2, Short: true, Delay: time.Millisecond, Config: r.Config, Epoch: 11, Counter: 3,
-		Levels: [lease.LimitsMax]int64{40}, ActiveWeight: 2, Contended: true, Expiry: 1800 * time.Millisecond, ServerTime: 1_700_000_000_000_000,
+		Levels: [lease.LimitsMax]int64{40}, ActiveWeight: 2, Contended: true, Expiry: 1800 * time.Millisecond, ServerTime: 1_700_000_000_000_000, Ledger: 60,
 	}
 	if err != nil || fmt.Sprint(g) != fmt.Sprint(want) {
 		t.Errorf("%+v, %v\nwant %+v", g, err, want)
@@ -34,9 +34,7 @@ func TestForeignRepliesAreErrors(t *testing.T) {
 	r := request(7)
 	r.Need = 4
 	var replies []any
-	for _, v := range []any{nil, "OK", int64(1), []any{}, []any{nil}, []any{"ok"}, map[any]any{}, true, 1.5, []any{[]any{"ok"}}, []any{"hello"}} {
-		replies = append(replies, v)
-	}
+	replies = append(replies, nil, "OK", int64(1), []any{}, []any{nil}, []any{"ok"}, map[any]any{}, true, 1.5, []any{[]any{"ok"}}, []any{"hello"})
 	good := grantReply()
 	for n := range good {
 		replies = append(replies, good[:n])
@@ -49,7 +47,7 @@ func TestForeignRepliesAreErrors(t *testing.T) {
 			replies = append(replies, bad)
 		}
 	}
-	for i, v := range map[int]int64{1: 6, 2: 11, 3: 2, 6: 0, 9: 2, 8: 0, 10: 0, 12: 0, 14: 101} {
+	for i, v := range map[int]int64{1: 6, 2: 11, 3: 2, 6: 0, 9: 2, 8: 0, 10: 0, 13: 0, 15: 101} {
 		bad := slices.Clone(good)
 		bad[i] = v
 		replies = append(replies, bad)
