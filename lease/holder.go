@@ -19,7 +19,6 @@ type Holder struct {
 
 	policy Policy
 	config Config // what it proposes
-	limits []Limit
 	rtt    time.Duration
 
 	demand      demand
@@ -66,21 +65,12 @@ func NewHolder(now clock.Instant, c HolderConfig) (*Holder, error) {
 
 // Init is NewHolder for a Holder that is part of something larger.
 func (h *Holder) Init(now clock.Instant, c HolderConfig) error {
-	if err := c.Policy.Validate(); err != nil {
-		return err
-	}
-	for _, l := range c.Limits {
-		if err := l.validateWith(c.Policy.Overcommit); err != nil {
-			return err
-		}
-	}
 	h.config = c.Policy.ConfigFor(c.Limits, c.Version, c.CallTimeout)
-	if err := h.config.Validate(); err != nil {
+	if err := errors.Join(c.Policy.Validate(), h.config.Validate()); err != nil {
 		return err
 	}
 	h.init(c.ID)
 	h.policy = c.Policy
-	h.limits = c.Limits
 	h.random = c.Seed
 	h.demand.at = now
 	h.rtt = time.Millisecond
@@ -235,46 +225,6 @@ func (h *Holder) Fail(now clock.Instant, err error) {
 	h.breaker.fail(now, h.config.Target, h.next())
 }
 
-// DeniedUntil is when the delay after a shortfall ends: before it the bucket is known to be empty. 0 for none.
-func (h *Holder) DeniedUntil() clock.Instant { return h.deniedUntil }
-
-// Replied reports whether the bucket has ever answered.
-func (h *Holder) Replied() bool { return h.replied }
-
-// Limits are the limits in force. The slice may not be changed.
-func (h *Holder) Limits() []Limit { return h.limits }
-
-// Capacity is the largest n that can ever be granted: the smallest burst of the limits in force.
-func (h *Holder) Capacity() int64 {
-	n := int64(maxUnits)
-	for _, l := range h.limits {
-		n = min(n, l.Capacity())
-	}
-	return n
-}
-
-// Idle reports whether nothing would be lost by forgetting this holder now.
-func (h *Holder) Idle() bool {
-	return !h.sending && !h.isOpen && h.Pool.Held() == 0 && h.debt == 0 && h.refund == 0
-}
-
-// Lifetime is how long after the last use the bucket is full again and every lease has ended: forgetting the
-// holder then changes nothing.
-func (h *Holder) Lifetime() time.Duration {
-	longest := time.Duration(0)
-	for _, l := range h.limits {
-		longest = max(longest, l.TimeToFull())
-	}
-	return longest + h.config.TTL
-}
-
-// Denied is the tokens of requests that were refused and not served later, so far.
-func (h *Holder) Denied() int64 { return h.Pool.Missed() - h.retried }
-
-// Rename goes on under another instance id; what is held is burnt. It is the answer to ErrStale: another
-// process calls under the present id.
-func (h *Holder) Rename(id string) { h.rename(id) }
-
 // Low tells the holder that a Take reported low.
 func (h *Holder) Low() { h.low = true }
 
@@ -303,7 +253,6 @@ func (h *Holder) follow(c Config) {
 		h.config = c
 	}
 	h.config.TTL = ttl
-	h.limits = h.config.Limits
 	h.breaker.longest = ttl
 }
 

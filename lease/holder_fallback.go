@@ -54,8 +54,8 @@ func (h *Holder) share() Config {
 	c.Overcommit = 0
 	c.StartEmpty = false
 	weight, active := h.policy.weight(), max(h.active, h.policy.weight())
-	c.Limits = make([]Limit, len(h.limits))
-	for k, l := range h.limits {
+	c.Limits = make([]Limit, len(h.config.Limits))
+	for k, l := range h.config.Limits {
 		c.Limits[k] = scaled(l, weight, active)
 	}
 	return c

@@ -41,7 +41,7 @@ func (h *Holder) ahead(held int64) int64 {
 // took one call for every token of a large burst with a small rate: 20,000 calls for the lower half of 40,000.
 func (h *Holder) ceiling() int64 {
 	most := int64(poolMax)
-	for _, l := range h.limits {
+	for _, l := range h.config.Limits {
 		total := l.Capacity() + h.config.Overcommit
 		divisor := int64(4)
 		if h.active <= h.policy.weight() {
@@ -62,7 +62,7 @@ func (h *Holder) ceiling() int64 {
 // perTarget is R*Target of the tightest limit, at least 1.
 func (h *Holder) perTarget() float64 {
 	n := math.Inf(1)
-	for _, l := range h.limits {
+	for _, l := range h.config.Limits {
 		n = min(n, l.Rate()*h.config.Target.Seconds())
 	}
 	return max(n, 1)
@@ -74,7 +74,7 @@ func (h *Holder) watermark() float64 { return h.demand.expected(h.rtt) + 1 }
 // slow says that leasing ahead would only strand tokens: the key sees fewer than two requests in a lease, or
 // the burst is so small that most of it would be on its way all the time.
 func (h *Holder) slow() bool {
-	for _, l := range h.limits {
+	for _, l := range h.config.Limits {
 		if float64(l.Capacity()+h.config.Overcommit) < 4*l.Rate()*h.rtt.Seconds() {
 			return true
 		}

@@ -225,8 +225,9 @@ func (h *Holding) Account() Account {
 	return a
 }
 
-// rename burns the holding and goes on under another id: somebody else calls under the present one.
-func (h *Holding) rename(id string) {
+// Rename burns the holding and goes on under another id. It is the answer to ErrStale: somebody else, such as a
+// clone of this machine, calls under the present one.
+func (h *Holding) Rename(id string) {
 	h.GiveUp()
 	h.burn()
 	h.id = id

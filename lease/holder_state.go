@@ -1,0 +1,43 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// DeniedUntil is when the delay after a shortfall ends: before it the bucket is known to be empty. 0 for none.
+func (h *Holder) DeniedUntil() clock.Instant { return h.deniedUntil }
+
+// Replied reports whether the bucket has ever answered.
+func (h *Holder) Replied() bool { return h.replied }
+
+// Limits are the limits in force. The slice may not be changed.
+func (h *Holder) Limits() []Limit { return h.config.Limits }
+
+// Capacity is the largest n that can ever be granted: the smallest burst of the limits in force.
+func (h *Holder) Capacity() int64 {
+	n := int64(maxUnits)
+	for _, l := range h.config.Limits {
+		n = min(n, l.Capacity())
+	}
+	return n
+}
+
+// Idle reports whether nothing would be lost by forgetting this holder now.
+func (h *Holder) Idle() bool {
+	return !h.sending && !h.isOpen && h.Pool.Held() == 0 && h.debt == 0 && h.refund == 0
+}
+
+// Lifetime is how long after the last use the bucket is full again and every lease has ended: forgetting the
+// holder then changes nothing.
+func (h *Holder) Lifetime() time.Duration {
+	longest := time.Duration(0)
+	for _, l := range h.config.Limits {
+		longest = max(longest, l.TimeToFull())
+	}
+	return longest + h.config.TTL
+}
+
+// Denied is the tokens of requests that were refused and not served later, so far.
+func (h *Holder) Denied() int64 { return h.Pool.Missed() - h.retried }
