@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,7 @@ type entry struct {
 	// The scheduler's own.
 	due     clock.Instant
 	index   int           // in its heap; -1 for none
+	calling bool          // is among those whose call is being built
 	evictAt clock.Instant // when it leaves the table if it stays unused; 0 while it is in use
 
 	// The idle list's own.
@@ -62,7 +64,7 @@ func (l *Limiter) entry(name string) (*entry, error) {
 	fresh.node.Store(nodeUnknown)
 	err := fresh.holder.Init(l.cfg.Clock.Now(), lease.HolderConfig{
 		ID:          l.instance,
-		Limits:      l.cfg.limitsFor(name),
+		Limits:      slices.Clone(l.cfg.limitsFor(name)),
 		Policy:      l.cfg.Policy,
 		Version:     l.cfg.Version,
 		CallTimeout: l.cfg.CallTimeout,

@@ -116,7 +116,8 @@ func (l *Limiter) AllowN(key string, n int64) bool {
 }
 
 // TryAllow is Allow that never waits. Where this process holds nothing it is false (before the first reply:
-// what Policy.ColdStart says) and starts a lease call, so that a later one finds tokens.
+// what Policy.ColdStart says) and starts a lease call, so that one a little later finds tokens. What nobody takes
+// within a Target goes back, so a key that is asked less often than that wants Allow.
 func (l *Limiter) TryAllow(key string) bool {
 	e, _ := l.keys.Load(key)
 	if e != nil && e.take(1, l.cfg.Policy.StrictExpiry) {

@@ -110,13 +110,16 @@ func TestNothingIsLeftRunningAfterCloseOnRedis(t *testing.T) {
 		l.Allow("k")
 	}
 	l.Close()
-	// They end by themselves, and there is nothing else to wait for; where one stays, go test's timeout shows it.
-	for {
+	// They end by themselves, and there is nothing else to wait for.
+	for start := time.Now(); ; {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		left := strings.Count(string(stacks), "hybrid.(*scheduler)") + strings.Count(string(stacks), "redisbucket.(*Store)")
 		if left == 0 {
 			return
+		}
+		if time.Since(start) > 30*time.Second {
+			t.Fatalf("still running:\n%s", stacks)
 		}
 		runtime.Gosched()
 	}

@@ -1,6 +1,7 @@
 package hybrid
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -21,7 +22,15 @@ const (
 
 // String is "local", "store" or "fallback".
 func (s Source) String() string {
-	return [...]string{"local", "store", "fallback"}[s]
+	switch s {
+	case SourceLocal:
+		return "local"
+	case SourceStore:
+		return "store"
+	case SourceFallback:
+		return "fallback"
+	}
+	return fmt.Sprintf("Source(%d)", int(s))
 }
 
 // Result is one decision. It is a value.

@@ -65,7 +65,7 @@ type nodes struct {
 }
 
 func (n *nodes) of(node int) *node {
-	if node == nodeUnknown {
+	if node < 0 {
 		return n.unknown
 	}
 	n.mu.RLock()

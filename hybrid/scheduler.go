@@ -92,7 +92,8 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 	for _, e := range s.asked {
 		call, next := e.poll(now)
 		if call {
-			if sending {
+			if sending && !e.calling {
+				e.calling = true // it may be on the list twice
 				s.calling = append(s.calling, e)
 			}
 			next = s.lastSent.Add(gather)
@@ -106,6 +107,9 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 				batches = s.call(e, batches, now)
 			}
 		}
+	}
+	for _, e := range s.calling {
+		e.calling = false
 	}
 	clear(s.asked)
 	clear(s.calling)
@@ -150,13 +154,15 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 		b = &batch{node: n}
 		batches = append(batches, b)
 	}
-	s.schedule(e, lease.Never)
 	if f := s.l.cfg.Events.BeforeReport; f != nil {
 		f(e.name)
 	}
 	if c := e.build(s.l.cfg.Clock.Now()); c != nil {
 		b.calls = append(b.calls, c)
 	}
+	// While the call is under way the lease may end.
+	_, next := e.poll(now)
+	s.schedule(e, next)
 	return batches
 }
 

@@ -268,13 +268,14 @@ func (b *Bucket) wait(n int64) int64 {
 }
 
 // expiry is how long the bucket must be remembered, in microseconds: a forgotten bucket looks like a full one.
+// It outlives every lease by a T, those too that were granted under a longer one.
 func (b *Bucket) expiry() int64 {
 	s := &b.state
 	longest := int64(0)
 	for k := range b.config.Limits {
 		longest = max(longest, micros(b.scales[k].timeToFull()))
 	}
-	longest += 2*s.ttl + max(0, s.frozen-s.now)
+	longest += s.ttl + max(s.ttl, s.ring.lastEnds()-s.now) + max(0, s.frozen-s.now)
 	if b.config.StartEmpty || b.config.Version.Revision > 0 {
 		longest = max(longest, micros(30*24*time.Hour))
 	}

@@ -79,3 +79,60 @@ func TestNothingFillsWhileALossIsWaitedOut(t *testing.T) {
 		t.Errorf("a second after the wait: levels %v", st.Levels)
 	}
 }
+
+func TestTheBucketOutlivesLeasesOfALongerTTL(t *testing.T) {
+	// given a process that leased the whole burst for ten seconds,
+	c := clock.NewManual(0)
+	store := NewMemoryStore(c)
+	config := Config{Limits: []Limit{PerSecond(1000).WithBurst(100)}, Target: time.Millisecond, TTL: 10 * time.Second}
+	call := func(holder string, config Config, want int64) Grant {
+		call := &Call{Key: "k", Request: Request{Holder: holder, Seq: 1, Config: config, Want: want, Weight: 1}}
+		store.Exchange(t.Context(), []*Call{call}, func([]*Call) {})
+		if call.Err != nil {
+			t.Fatal(call.Err)
+		}
+		return call.Grant
+	}
+	if g := call("a", config, 100); g.Granted != 100 {
+		t.Fatalf("granted %d", g.Granted)
+	}
+	// and a new version that makes T 20 ms,
+	config.TTL, config.Version.Deploy = 20*time.Millisecond, 1
+	call("b", config, 0)
+	// when nobody calls for two seconds, and then somebody who knows nothing does,
+	c.Advance(2 * time.Second)
+	// then the bucket has not been forgotten, for the first lease is still alive.
+	if g := call("c", config, 100); g.Granted != 0 {
+		t.Errorf("granted %d while 100 of 100 are held", g.Granted)
+	}
+}
+
+func TestAStoreThatFailsNowAndThenGivesOneLocalBurst(t *testing.T) {
+	// given a process alone on 10/s with a burst of 100, whose every second call fails
+	now := clock.Instant(time.Hour)
+	h, err := NewHolder(now, HolderConfig{ID: "a", Limits: []Limit{PerSecond(10).WithBurst(100)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var store Bucket
+	admitted, began := int64(0), now
+	for seq := int64(1); now.Sub(began) < 20*time.Second; seq += 2 {
+		r := *h.Build(now, seq, Input{})
+		var g Grant
+		if err := store.Call(int64(now)/1000, &r, &g); err != nil {
+			t.Fatal(err)
+		}
+		h.Accept(now, &g)
+		h.Build(now, seq+1, Input{})
+		h.Fail(now, ErrUnavailable)
+		// when it takes all that the fallback gives, each time
+		for h.TakeFallback(now, 1) {
+			admitted++
+		}
+		now = now.Add(100 * time.Millisecond)
+	}
+	// then that is one local burst and the rate, not a burst for every failure
+	if most := int64(100 + 10*20); admitted > most || admitted < most*9/10 {
+		t.Errorf("the fallback admitted %d in 20 s, want about %d", admitted, most)
+	}
+}

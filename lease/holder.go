@@ -92,12 +92,18 @@ const Never = clock.Instant(1<<63 - 1)
 
 // Poll says whether a call is due at time now, and if not, when to ask again at the latest.
 func (h *Holder) Poll(now clock.Instant, in Input) (call bool, next clock.Instant) {
-	if h.closed || h.sending {
+	if h.closed {
 		return false, Never
 	}
-	h.Expire(now)
-	h.observe(now)
+	h.Expire(now) // whatever is under way: a call that hangs does not keep a lease alive
 	held := h.Pool.Held()
+	if h.sending {
+		if held > 0 {
+			return false, h.deadline
+		}
+		return false, Never
+	}
+	h.observe(now)
 	wanted := in.Waiting > 0 || in.Refused > 0 || h.low || held == 0 && h.Pool.Missed() > h.missedAt
 	next = Never
 	if held > 0 {
@@ -188,7 +194,6 @@ func (h *Holder) Accept(now clock.Instant, g *Grant) (Accepted, bool) {
 	h.sending = false
 	h.replied = true
 	h.breaker.succeed()
-	h.fallback = nil
 	h.retried += got.Waited
 	h.observe(now)
 	h.seenAtReply = h.demand.seen

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -40,7 +41,14 @@ func (h *Holder) takeShare(now clock.Instant, n int64) bool {
 	if h.fallback == nil {
 		h.fallback = new(Bucket)
 	}
-	r := Request{Holder: h.id, Seq: h.fallback.state.counter + 1, Config: h.share(), Want: n, Need: n, Waiting: n, Weight: 1}
+	// It stays through a recovery: a store that fails now and then must not give a full local burst each time. A
+	// changed share keeps what was used.
+	c := h.share()
+	c.Version = h.fallback.config.Version
+	if !slices.Equal(c.Limits, h.fallback.config.Limits) {
+		c.Version.Revision++
+	}
+	r := Request{Holder: h.id, Seq: h.fallback.state.counter + 1, Config: c, Want: n, Need: n, Waiting: n, Weight: 1}
 	var g Grant
 	if err := h.fallback.Call(int64(now)/1000, &r, &g); err != nil {
 		return false

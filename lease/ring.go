@@ -96,22 +96,25 @@ func (r *ring) move(old, now, width int64) {
 	r.add(r.landing, tokens, weight)
 }
 
+// lastEnds is when the last slice with an entry ends; 0 where there is none.
+func (r *ring) lastEnds() int64 {
+	last := int64(0)
+	for s := r.base; s < r.base+ringSlices; s++ {
+		if r.held[s%ringSlices] != 0 || r.weight[s%ringSlices] != 0 {
+			last = (s + 1) * r.width
+		}
+	}
+	return last
+}
+
 // fit adapts the ring to a changed T. A longer T moves every live entry to where it lasts that long, for a
 // retry is told the longer T with the stored grant. It needs wider slices at once, unless they are wide
 // still, and the last of them lasts at least as long as any present entry. A shorter T keeps the wide slices until
 // none of the present entries ends after the new last slice: an entry's expiry never moves earlier.
 func (r *ring) fit(now, ttl int64, grew bool, v variant) {
 	width := widthFor(ttl)
-	if width < r.width && v != variantShrinkMovesExpiry {
-		last := int64(-1)
-		for s := r.base; s < r.base+ringSlices; s++ {
-			if r.held[s%ringSlices] != 0 || r.weight[s%ringSlices] != 0 {
-				last = s
-			}
-		}
-		if last >= 0 && (now/width+ringSlices)*width < (last+1)*r.width {
-			width = r.width
-		}
+	if width < r.width && v != variantShrinkMovesExpiry && (now/width+ringSlices)*width < r.lastEnds() {
+		width = r.width
 	}
 	if width != r.width || grew {
 		r.move(now, now, width)

@@ -50,7 +50,7 @@ func newScale(l Limit, overcommit int64) (scale, error) {
 			continue
 		}
 		// A coarse tick leaves a remainder of up to tick microseconds, which is weighed against the room
-		// left by one multiplication (see bucket_refill.go).
+		// left by one multiplication (see bucket_settle.go).
 		if tick > 1 {
 			if h, p := bits.Mul64(step, uint64(tick)); h != 0 || p >= maxUnits {
 				continue

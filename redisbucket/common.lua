@@ -158,16 +158,19 @@ local function move(b, old, now, width)
   b.held[b.landing % SLICES + 1], b.weight[b.landing % SLICES + 1] = tokens, weight
 end
 
+-- lastEnds is when the last slice with an entry ends; 0 where there is none.
+local function lastEnds(b)
+  local last = 0
+  for s = b.base, b.base + SLICES - 1 do
+    if b.held[s % SLICES + 1] ~= 0 or b.weight[s % SLICES + 1] ~= 0 then last = (s + 1) * b.width end
+  end
+  return last
+end
+
 -- fit adapts the ring to a changed ttl, which grew or not; the expiry of an entry never moves earlier.
 local function fit(b, grew)
   local width = widthFor(b.ttl)
-  if width < b.width then
-    local last = -1
-    for s = b.base, b.base + SLICES - 1 do
-      if b.held[s % SLICES + 1] ~= 0 or b.weight[s % SLICES + 1] ~= 0 then last = s end
-    end
-    if last >= 0 and (floor(b.now / width) + SLICES) * width < (last + 1) * b.width then width = b.width end
-  end
+  if width < b.width and (floor(b.now / width) + SLICES) * width < lastEnds(b) then width = b.width end
   if width ~= b.width or grew then move(b, b.now, b.now, width) end
 end
 
@@ -319,14 +322,15 @@ local function adopt(b, c, ttl)
   fit(b, b.ttl > old)
 end
 
--- expiry is how long the bucket must be remembered, in microseconds: a forgotten bucket looks like a full one.
+-- expiry is how long the bucket must be remembered, in microseconds: a forgotten bucket looks like a full one. It
+-- outlives every lease by a T, those too that were granted under a longer one.
 local function expiry(b)
   local longest = 0
   for k = 1, b.c.n do
     local l = b.c[k]
     longest = max(longest, floor((l.burst * l.unit + l.step - 1) / l.step) * l.tick)
   end
-  longest = longest + 2 * b.ttl + max(0, b.frozen - b.now)
+  longest = longest + b.ttl + max(b.ttl, lastEnds(b) - b.now) + max(0, b.frozen - b.now)
   if b.c.empty or b.c.revision > 0 then longest = max(longest, MONTH) end
   return longest
 end

@@ -69,6 +69,9 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 			if !clientTime {
 				redistest.Require(t)
 			}
+			if addr == "" {
+				t.Log("compared with miniredis only: redis-server is not in PATH (apt-get install redis-server, or brew install redis)")
+			}
 			seed := *seedFlag
 			if seed == 0 {
 				seed = rand.Uint64()

@@ -94,7 +94,7 @@ var mutations = []struct {
 		s.admit(s.call("B", lease.Request{Seq: 2, Want: 10, Waiting: 10}).Waited)
 	}},
 	{"an expiry moved earlier when T shrinks", []edit{
-		{"  if width < b.width then\n", "  if false then\n"},
+		{"then width = b.width end\n", "then end\n"},
 	}, func(s *stage) {
 		// given A, who holds the whole bucket for 4 s
 		s.config.TTL = 4 * time.Second

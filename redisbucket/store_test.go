@@ -112,8 +112,9 @@ func TestKeysExpire(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// then the bucket outlives what the holder was told, which is the time to full and 2T at least
-			if ttl := s.rdb.PTTL(ctx, bucket).Val(); g.Expiry != c.least || ttl < g.Expiry || ttl > g.Expiry+2*time.Second {
+			// then the bucket outlives what the holder was told: the time to full, 2T, and at most a slice more
+			slice := 58 * time.Millisecond
+			if ttl := s.rdb.PTTL(ctx, bucket).Val(); g.Expiry < c.least || g.Expiry > c.least+slice || ttl < g.Expiry || ttl > g.Expiry+2*time.Second {
 				t.Errorf("%s: told %v, kept %v, want %v", name, g.Expiry, ttl, c.least)
 			}
 			// and the record outlives its slice by two

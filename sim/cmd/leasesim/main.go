@@ -31,6 +31,7 @@ var errExceeded = errors.New("leasesim: the bound was exceeded")
 func main() {
 	live.Child()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it whatever it does
 	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(status)

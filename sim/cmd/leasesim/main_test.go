@@ -49,6 +49,8 @@ func TestBadUsageIsStatus2AndSaysWhy(t *testing.T) {
 		"live --stop-after 9s":                    "--stop-after is 9s, must be",
 		"live --out xml":                          "--out is \"xml\", must be table or json",
 		"live --frobnicate":                       "unknown flag: --frobnicate",
+		"live --forge -1":                         "--forge is -1, must be 0 to",
+		"live --rate 100000000 --duration 1m":     "must be at most 100000000, as every admission is recorded",
 		"live surplus":                            "unknown command",
 		"simulate":                                "unknown command",
 		"live --processes 0 --rate 0 --offered 0": "--rate is 0",

@@ -48,6 +48,9 @@ type Options struct {
 	Forge      int64         // admissions that the first process invents at one instant, to try the audit
 }
 
+// recordsMax is how many admissions a run may expect: 24 bytes each, twice over, in a sparse file.
+const recordsMax = 100_000_000
+
 // ErrUsage is wrapped by Validate's error.
 var ErrUsage = errors.New("leasesim: bad usage")
 
@@ -83,6 +86,12 @@ func (o Options) Validate() error {
 	}
 	if o.Burst < 1 {
 		bad("--burst is %d, must be at least 1", o.Burst)
+	}
+	if o.Forge < 0 || o.Forge > recordsMax {
+		bad("--forge is %d, must be 0 to %d", o.Forge, recordsMax)
+	}
+	if n := float64(o.Burst) + float64(o.Overcommit) + float64(o.Rate)*o.Duration.Seconds(); n > recordsMax {
+		bad("burst + overcommit + rate x duration is %.0f, must be at most %d, as every admission is recorded", n, recordsMax)
 	}
 	if len(errs) == 0 {
 		if err := o.config().Validate(); err != nil {

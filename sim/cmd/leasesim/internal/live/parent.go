@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,7 +30,18 @@ type process struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    io.Reader
+	reap   sync.Once
 	exited chan error
+}
+
+// wait gives the process's end to exited, once.
+func (p *process) wait() {
+	p.reap.Do(func() {
+		go func() {
+			p.exited <- p.cmd.Wait()
+			close(p.exited)
+		}()
+	})
 }
 
 // Run starts the fleet, waits for it, and audits it. progress gets a line now and then; nil for none.
@@ -53,6 +65,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	defer func() {
 		for _, p := range fleet {
 			_ = p.cmd.Process.Kill() // those that have ended are not hurt
+			p.wait()                 // those that were never told to start too
 			<-p.exited
 		}
 		for _, f := range files {
@@ -152,8 +165,7 @@ func (p *process) ready(ctx context.Context) error {
 			err = fmt.Errorf("it said %q", line)
 		}
 		said <- err
-		p.exited <- p.cmd.Wait()
-		close(p.exited)
+		p.wait() // not before: it closes the pipe
 	}()
 	select {
 	case err := <-said:

@@ -48,7 +48,7 @@ func (c *child) steady(rate float64, end time.Time) {
 		now := time.Now()
 		due += rate * min(now.Sub(last), backlogMax).Seconds()
 		last = now
-		for ; due >= 1; due-- {
+		for ; due >= 1 && time.Now().Before(end); due-- {
 			c.ask(c.key.Allow)
 		}
 	}
@@ -64,7 +64,7 @@ func (c *child) bursts(rate float64, end time.Time) {
 			return
 		}
 		time.Sleep(time.Until(next))
-		for due += rate * period.Seconds(); due >= 1; due-- {
+		for due += rate * period.Seconds(); due >= 1 && time.Now().Before(end); due-- {
 			c.ask(c.key.Allow)
 		}
 	}
