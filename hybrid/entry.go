@@ -73,6 +73,7 @@ func (l *Limiter) entry(name string) (*entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 	}
+	l.warn(fresh.holder.Limits())
 	fresh.capacity.Store(fresh.holder.Capacity())
 	e, loaded := l.keys.LoadOrStore(name, fresh)
 	if !loaded && l.state.Load() != stateOpen {

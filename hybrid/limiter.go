@@ -7,9 +7,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/puzpuzpuz/xsync/v4"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -33,6 +35,8 @@ type Limiter struct {
 	scheduler scheduler
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
+
+	warned, warnedSlow sync.Once
 
 	mu     sync.Mutex // guards closing
 	state  atomic.Int32
@@ -73,24 +77,39 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	}
 	l.seed.Store(binary.LittleEndian.Uint64(random[8:]))
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.warn()
+	l.warn(cfg.Limits)
 	l.scheduler.init(l)
 	go l.scheduler.run()
 	return l, nil
 }
 
-// warn logs what the limits do to the policy.
-func (l *Limiter) warn() {
-	if len(l.cfg.Limits) == 0 {
-		return
-	}
+// warn logs, once, what the limits do to the policy.
+func (l *Limiter) warn(limits []Limit) {
 	want := l.cfg.Policy.Target
 	if want == 0 {
 		want = lease.DefaultTarget
 	}
-	if got := l.cfg.Policy.TargetFor(l.cfg.Limits); got < want {
+	if len(limits) == 0 || l.cfg.Policy.TargetFor(limits) >= want {
+		return
+	}
+	l.warned.Do(func() {
 		l.cfg.Logger.Info("hybrid: Target reduced to (Burst+Overcommit)/(4*Rate), as a longer lease would lock the burst away",
-			"target", got, "asked", want)
+			"target", l.cfg.Policy.TargetFor(limits), "asked", want, "limits", limits)
+	})
+}
+
+// warnSlow logs, once, that the burst of a key is so small beside the network's delay that leasing ahead stops.
+func (l *Limiter) warnSlow(limits []Limit, rtt time.Duration) {
+	for _, limit := range limits {
+		have := limit.Capacity() + l.cfg.Policy.Overcommit
+		need := int64(math.Ceil(4 * limit.Rate() * rtt.Seconds()))
+		if have >= need {
+			continue
+		}
+		l.warnedSlow.Do(func() {
+			l.cfg.Logger.Warn("hybrid: Burst+Overcommit is below 4*Rate*round trip, so every request waits for a call; a larger Overcommit cures it",
+				"limit", limit, "rtt_p99", rtt, "overcommit", need-limit.Capacity())
+		})
 	}
 }
 

@@ -30,14 +30,20 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 	defer func() { e.kick(e.leaver != nil || e.queue.head != nil) }()
 	if c.Err == nil {
 		g := &c.Grant
-		before := e.holder.Account().Burnt
+		before, conflict := e.holder.Account().Burnt, e.holder.Conflict()
 		if got, ok := e.holder.Accept(now, g); ok {
 			e.flight = nil // of a retry, should this be the late reply to the first sending
 			if burnt := e.holder.Account().Burnt - before; g.Void && burnt > 0 {
 				e.l.cfg.Logger.Warn("hybrid: the bucket did not know this process's lease, which is burnt", "key", e.name, "tokens", burnt)
 			}
+			if e.holder.Conflict() && !conflict {
+				e.l.counters.conflicts.Add(1)
+				e.l.cfg.Logger.Warn("hybrid: another process uses the same version with other limits; the stored ones hold",
+					"key", e.name, "limits", e.holder.Limits(), "version", g.Config.Version.Deploy)
+			}
 			e.publish(now, g)
 			e.distribute(got, g.Seq)
+			e.l.warnSlow(e.holder.Limits(), e.l.nodes.of(c.Node).quantile())
 			if now < e.holder.DeniedUntil() {
 				e.settleAll(outcome{source: SourceStore})
 			}

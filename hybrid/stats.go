@@ -22,11 +22,12 @@ type Stats struct {
 	Calls      int64 // lease calls, each for one key
 	RoundTrips int64 // exchanges with the store, whatever number of calls they carried
 	Errors     int64 // calls that brought no grant
+	Conflicts  int64 // keys whose bucket has other limits under the version that this process has
 	Invalid    int64 // requests refused for their arguments, or after Close
 }
 
 type counters struct {
-	calls, roundTrips, errors, invalid, fallback atomic.Int64
+	calls, roundTrips, errors, invalid, fallback, conflicts atomic.Int64
 
 	pass    sync.Mutex // one Stats at a time
 	mu      sync.Mutex
@@ -98,6 +99,7 @@ func (l *Limiter) Stats() Stats {
 		Calls:      l.counters.calls.Load(),
 		RoundTrips: l.counters.roundTrips.Load(),
 		Errors:     l.counters.errors.Load(),
+		Conflicts:  l.counters.conflicts.Load(),
 		Invalid:    l.counters.invalid.Load(),
 	}
 }

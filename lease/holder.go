@@ -41,6 +41,7 @@ type Holder struct {
 	breaker  breaker
 	fallback *Bucket
 	random   uint64
+	conflict bool
 	closed   bool
 }
 
@@ -255,6 +256,7 @@ func (h *Holder) follow(c Config) {
 		ttl = c.TTL
 	}
 	if !c.Equal(h.config) {
+		h.conflict = h.conflict || c.Version == h.config.Version
 		h.config = c
 	}
 	h.config.TTL = ttl

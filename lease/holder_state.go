@@ -29,6 +29,10 @@ func (h *Holder) Idle() bool {
 	return !h.sending && !h.isOpen && h.Pool.Held() == 0 && h.debt == 0 && h.refund == 0
 }
 
+// Conflict reports whether the bucket ever answered with another configuration of the same version: then two
+// processes were deployed with different limits, and which of them holds is chance. Raise the version.
+func (h *Holder) Conflict() bool { return h.conflict }
+
 // Lifetime is how long after the last use the bucket is full again and every lease has ended: forgetting the
 // holder then changes nothing.
 func (h *Holder) Lifetime() time.Duration {
