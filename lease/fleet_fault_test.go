@@ -110,6 +110,7 @@ func (f *fleet) configure() {
 	}
 	f.log("SetLimits %v, E %d, T %v", c.Limits, c.Overcommit, c.TTL)
 	st, err := f.bucket.Configure(f.server(), OpSet, c)
+	f.expires = f.server() + f.bucket.expiry()
 	if err != nil {
 		f.lost = err
 		return

@@ -56,6 +56,10 @@ func (f *fleet) deliver() {
 // execute has the bucket answer one request, and books what that admits.
 func (f *fleet) execute(p packet) {
 	r := p.request
+	if f.bucket.state.exists && f.server() >= f.expires {
+		f.log("the bucket expires")
+		f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
+	}
 	first := f.executes(r)
 	credited := f.credits(r)
 	var g Grant
@@ -70,6 +74,9 @@ func (f *fleet) execute(p packet) {
 				m.admit(f.now, g.Waited)
 			}
 		}
+	}
+	if err == nil {
+		f.expires = f.server() + micros(g.Expiry)
 	}
 	if err != nil && !errors.Is(err, ErrStale) {
 		f.lost = err

@@ -20,11 +20,12 @@ type fleet struct {
 	offset int64 // of the server's clock
 	config Config
 
-	bucket *Bucket
-	copied *Bucket // what a lagging replica knows
-	nodes  []*node
-	net    []packet
-	meters []*meter
+	bucket  *Bucket
+	expires int64   // when the store forgets the bucket, by the server's clock
+	copied  *Bucket // what a lagging replica knows
+	nodes   []*node
+	net     []packet
+	meters  []*meter
 
 	seq, names     int64
 	calm           int   // how rare misfortunes are
@@ -125,7 +126,11 @@ func (f *fleet) step() {
 	case r < 12:
 		f.pass(1 + f.rnd.Int64N(3))
 	case r < 13:
-		f.pass(1 + f.rnd.Int64N(2*micros(f.config.TTL)+10))
+		most := 2*micros(f.config.TTL) + 10
+		if f.rnd.IntN(6) == 0 {
+			most *= 20 // nobody calls for so long that the bucket may expire
+		}
+		f.pass(1 + f.rnd.Int64N(most))
 	case r < 15:
 		f.pass(1 + f.rnd.Int64N(micros(f.config.Limits[0].Per)))
 	case r < 55:
