@@ -37,8 +37,8 @@ func (h *Holder) ahead(held int64) int64 {
 
 // ceiling is the most to ask for ahead: a quarter of B + E, so that four holders can each be served, or a half
 // while nobody else is active; once the bucket is below half, where a lease that is longer than it need be is
-// taken from somebody, no more than R*Target or the same part of what is left; and MaxBatch. R*Target alone
-// took one call for every token of a large burst with a small rate: 20,000 calls for the lower half of 40,000.
+// taken from somebody, no more than R*Target or the same part of what is left; and MaxBatch. With R*Target alone
+// a tight loop over a burst of 40,000 at 1/h took 5,410 calls on Redis; this takes 25.
 func (h *Holder) ceiling() int64 {
 	most := int64(poolMax)
 	for _, l := range h.config.Limits {
