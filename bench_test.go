@@ -112,11 +112,27 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 	defer l.Close()
 	k := l.Key("k")
 	k.Allow()
+	strict, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{plenty}, Policy: hybrid.Policy{StrictExpiry: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer strict.Close()
+	empty, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{none}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer empty.Close()
+	timed, denied := strict.Key("k"), empty.Key("k")
+	timed.Allow()
+	for denied.Allow() { // until the bucket is known to be empty
+	}
 	for name, f := range map[string]func() bool{
-		"Key.Allow":     k.Allow,
-		"Key.TryAllow":  k.TryAllow,
-		"Key.AllowN":    func() bool { return k.AllowN(3) },
-		"Limiter.Allow": func() bool { return l.Allow("k") },
+		"Key.Allow, strict": timed.Allow,
+		"Key.Allow, denied": denied.Allow,
+		"Key.Allow":         k.Allow,
+		"Key.TryAllow":      k.TryAllow,
+		"Key.AllowN":        func() bool { return k.AllowN(3) },
+		"Limiter.Allow":     func() bool { return l.Allow("k") },
 	} {
 		// A renewal on the scheduler's goroutine allocates now and then; over ten thousand decisions it does
 		// not reach one allocation each.

@@ -85,10 +85,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 
 // warn logs, once, what the limits do to the policy.
 func (l *Limiter) warn(limits []Limit) {
-	want := l.cfg.Policy.Target
-	if want == 0 {
-		want = lease.DefaultTarget
-	}
+	want := l.cfg.Policy.TargetFor(nil) // what it is without a limit
 	if len(limits) == 0 || l.cfg.Policy.TargetFor(limits) >= want {
 		return
 	}

@@ -135,9 +135,6 @@ func (s *Server) ping() bool {
 	return err == nil && !strings.HasPrefix(line, "-LOADING")
 }
 
-// Pid is the process id.
-func (s *Server) Pid() int { return s.cmd.Process.Pid }
-
 // Signal sends sig: SIGSTOP to hang the server, SIGCONT to let it go on.
 func (s *Server) Signal(sig syscall.Signal) error { return s.cmd.Process.Signal(sig) }
 
