@@ -65,6 +65,7 @@ var arrows = []struct {
 	{"lease", []string{"clock"}},
 	{"redisbucket", []string{"clock", "lease"}},
 	{"hybrid", []string{"clock", "lease", "hybrid"}},
+	{"faults", []string{"clock", "lease", "hybrid", "redisbucket", "sim/audit", "faults"}},
 	{"sim/cmd", []string{"clock", "lease", "hybrid", "redisbucket", "sim"}},
 	{"sim", []string{"clock", "lease", "sim"}},
 }
@@ -75,6 +76,7 @@ var foreign = map[string][]string{
 	"lease":             nil,
 	"redisbucket":       {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
 	"hybrid":            {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
+	"faults":            {"github.com/redis/go-redis/v9"},
 	"hybrid/hybridotel": {"go.opentelemetry.io/otel"},
 }
 
