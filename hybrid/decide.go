@@ -11,9 +11,11 @@ type request struct {
 	name  string
 	key   *Key // whose entry to renew; nil where the caller came by name
 	n     int64
-	tried *entry          // whose pool has refused it already
-	wait  bool            // one lease call may be awaited
-	ctx   context.Context // nil: CallTimeout alone bounds the wait
+	tried *entry // whose pool has refused it already
+	wait  bool   // one lease call may be awaited
+	// patient: waits until the tokens are there or ctx ends.
+	patient bool
+	ctx     context.Context // nil: CallTimeout alone bounds the wait
 }
 
 // decision is the answer.
@@ -65,7 +67,7 @@ func (l *Limiter) decide(r request) decision {
 			continue
 		}
 		d.entry = e
-		if d.err != nil {
+		if errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst) {
 			return l.invalid(r, d.err)
 		}
 		if !d.ok && l.cfg.Events.Denied != nil {
@@ -89,7 +91,7 @@ func (l *Limiter) invalid(r request, err error) decision {
 // decide answers r, whose tokens the pool did not have. gone says that the entry has left the table.
 func (e *entry) decide(r request) (d decision, gone bool) {
 	// The commonest denial: known to be empty. It costs no lock and no clock.
-	if r.n == 1 && e.gate.Load() == gateDenied {
+	if r.n == 1 && !r.patient && e.gate.Load() == gateDenied {
 		return decision{}, false
 	}
 	e.mu.Lock()
@@ -101,18 +103,22 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		return decision{err: ErrClosed}, false
 	}
 	if c := e.capacity.Load(); r.n > c {
-		return decision{err: fmt.Errorf("%w: n is %d, the burst is %d", ErrExceedsBurst, r.n, c)}, false
+		return decision{err: errExceedsBurst(r.n, c)}, false
 	}
 	now := e.l.cfg.Clock.Now()
 	e.holder.Expire(now) // a process that was stopped comes here before its timers run
+	if r.patient {
+		return e.wait(r, now), false
+	}
 	if e.takeQueued(r.n) {
-		e.holder.Served(r.n)
 		return decision{ok: true}, false
 	}
 	switch {
 	case e.holder.Degraded(), !r.wait && !e.holder.Replied():
 		e.wanted(r.n)
-		return decision{ok: e.admitWithout(now, r.n), source: SourceFallback}, false
+		// Those who wait for the local share go before.
+		ok := e.queue.patients == 0 && e.admitWithout(now, r.n)
+		return decision{ok: ok, source: SourceFallback}, false
 	case now < e.holder.DeniedUntil():
 		e.refused = max(e.refused, r.n) // asked for when the delay ends
 		return decision{}, false

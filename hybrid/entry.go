@@ -154,6 +154,9 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 		return false, lease.Never
 	}
 	call, next = e.holder.Poll(now, e.input())
+	if e.queue.patients > 0 && e.holder.Degraded() {
+		next = min(next, e.serveWithout(now))
+	}
 	if call || !e.unused() {
 		e.evictAt = 0
 		e.l.idle.remove(e)
@@ -186,10 +189,10 @@ func (e *entry) build(now clock.Instant) *lease.Call {
 	if e.gone || e.closed || e.flight != nil {
 		return nil
 	}
-	seq := e.l.seq.Add(1)
+	seq := e.l.nextSeq()
 	in := e.input()
 	if e.queue.head != nil {
-		in.Need = max(1, e.queue.least()-e.holder.Pool.Held())
+		in.Need = max(1, e.queue.need(e.holder.Alone())-e.holder.Pool.Held())
 	}
 	r := e.holder.Build(now, seq, in)
 	if r.Seq == seq {

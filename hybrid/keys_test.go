@@ -164,7 +164,8 @@ func TestIdleKeysLeaveTheTable(t *testing.T) {
 func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty()
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(60).WithBurst(1)), KeysMax: 3})
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(60).WithBurst(1)), KeysMax: 3,
+			Policy: hybrid.Policy{TTL: time.Minute}})
 		// Given a full table: a and b are idle, a for longer; both are denied for a minute,
 		for _, key := range []string{"a", "b", "c"} {
 			if !l.Allow(key) || l.Allow(key) {

@@ -148,6 +148,18 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error)
 	return l.Key(key).Take(ctx, n)
 }
 
+// seqStepMax bounds a step: 2^52 numbers last for 8 * 10^12 calls.
+const seqStepMax = 1 << 10
+
+// nextSeq is the number of the next call. The steps are random, from the kernel's randomness as it is now: a clone of
+// this machine, which has the same instance id and counter, then soon differs, and whichever is behind is told so
+// and takes another id. With steps of 1 two clones in step would be answered the same grants for ever.
+func (l *Limiter) nextSeq() int64 {
+	var b [2]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return l.seq.Add(1 + int64(binary.LittleEndian.Uint16(b[:])%seqStepMax))
+}
+
 // Close stops serving at once, without I/O: every later request is denied, waiting ones fail with ErrClosed,
 // and what is held is left to expire at the store. The store and its client stay the caller's. Close may be
 // called more than once and returns nil.

@@ -48,6 +48,8 @@ var (
 	ErrClosed = errors.New("hybrid: limiter closed")
 	// ErrExceedsBurst: n is above the burst, so no wait would ever help.
 	ErrExceedsBurst = errors.New("hybrid: n exceeds burst")
+	// ErrWouldExceedDeadline: the tokens cannot be there before the context's deadline.
+	ErrWouldExceedDeadline = errors.New("hybrid: would exceed context deadline")
 	// ErrUnavailable: the store did not answer, or the table of keys is full of keys in use.
 	ErrUnavailable = errors.New("hybrid: store unavailable")
 	// ErrInvalidKey: the key is empty.

@@ -1,15 +1,25 @@
 package hybrid
 
-// waiter is one request that waits for tokens. While it waits it holds none of the pool's, so that a request
-// which is denied in the end has cost the others nothing.
+import (
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// waiter is one request that waits for tokens. There are two kinds. One of Allow or Take waits for one lease call and
+// holds none of the pool's tokens meanwhile, so that a request which is denied in the end has cost the others
+// nothing. A patient one, of Wait, gathers tokens until it has them all, and nobody who came later is served before.
 type waiter struct {
-	n     int64 // asked for
-	got   int64 // drawn for it by calls that did not bring all of it
-	asked int64 // seq of the call that counts it as waiting; 0 for none yet
-	told  bool
-	ready chan outcome
-	prev  *waiter
-	next  *waiter
+	n        int64 // asked for
+	got      int64 // has so far
+	pooled   int64 // of got: taken from the pool in epoch, where it may go back to
+	epoch    lease.Epoch
+	asked    int64 // seq of the call that counts it as waiting; 0 for none yet
+	patient  bool
+	deadline clock.Instant // of a patient one's context; lease.Never for none
+	told     bool
+	ready    chan outcome
+	prev     *waiter
+	next     *waiter
 }
 
 // outcome is what a waiter is told.
@@ -25,6 +35,8 @@ func (w *waiter) lacks() int64 { return w.n - w.got }
 type queue struct {
 	head, tail *waiter
 	lacking    int64 // sum of lacks
+	patient    int64 // the patient ones' part of it
+	patients   int   // how many of them
 }
 
 func (q *queue) push(w *waiter) {
@@ -35,7 +47,7 @@ func (q *queue) push(w *waiter) {
 		q.tail.next = w
 	}
 	q.tail = w
-	q.lacking += w.lacks()
+	q.count(w, w.lacks(), 1)
 }
 
 func (q *queue) remove(w *waiter) {
@@ -49,23 +61,49 @@ func (q *queue) remove(w *waiter) {
 	} else {
 		w.next.prev = w.prev
 	}
-	q.lacking -= w.lacks()
+	q.count(w, -w.lacks(), -1)
 	w.prev, w.next = nil, nil
 }
 
-// give hands w n tokens of a grant.
+// give hands w n tokens.
 func (q *queue) give(w *waiter, n int64) {
 	w.got += n
-	q.lacking -= n
+	q.count(w, -n, 0)
 }
 
-// least is the fewest tokens that any waiter lacks: with fewer, a grant serves nobody.
-func (q *queue) least() int64 {
-	n := int64(0)
+// givePooled hands w n tokens that were taken from the pool in epoch e.
+func (q *queue) givePooled(w *waiter, n int64, e lease.Epoch) {
+	if w.epoch != e {
+		w.pooled, w.epoch = 0, e
+	}
+	w.pooled += n
+	q.give(w, n)
+}
+
+func (q *queue) count(w *waiter, tokens int64, waiters int) {
+	q.lacking += tokens
+	if w.patient {
+		q.patient += tokens
+		q.patients += waiters
+	}
+}
+
+// need is the fewest tokens that serve anybody: with fewer, a grant is useless. A patient request gathers, so that
+// one token helps it; but where no other process draws (alone), its tokens are as well left in the bucket until one
+// call can bring them all.
+func (q *queue) need(alone bool) int64 {
+	least := int64(0)
 	for w := q.head; w != nil; w = w.next {
-		if l := w.lacks(); n == 0 || l < n {
-			n = l
+		n := w.lacks()
+		if w.patient && !alone {
+			n = 1
+		}
+		if least == 0 || n < least {
+			least = n
+		}
+		if w.patient {
+			break // nobody behind is served before it
 		}
 	}
-	return n
+	return max(1, least)
 }

@@ -93,8 +93,8 @@ func TestAnIdleKeyGivesBackAndIsSilent(t *testing.T) {
 	})
 }
 
-// After a shortfall requests are denied here, without a call, until the delay that the bucket gave is over;
-// then the first request is admitted.
+// After a shortfall requests are denied here until the delay that the bucket gave is over, but for one call in a T,
+// should somebody have changed the limits; then the first request is admitted.
 func TestTheDenialCacheEndsOnTime(t *testing.T) {
 	for _, limit := range []hybrid.Limit{hybrid.PerSecond(2), hybrid.PerMinute(6).WithBurst(3), hybrid.Every(10 * time.Second)} {
 		synctest.Test(t, func(t *testing.T) {
@@ -104,25 +104,20 @@ func TestTheDenialCacheEndsOnTime(t *testing.T) {
 			for l.Allow("k") {
 			}
 			period := limit.Per / time.Duration(limit.Tokens)
+			const ttl = 400 * time.Millisecond
 			_, before := s.counts()
 			// when requests go on,
 			from, denied := time.Now(), 0
 			for !l.Allow("k") {
 				denied++
-				if time.Since(from) < period {
-					if _, calls := s.counts(); calls != before {
-						t.Fatalf("%v: a call after %v, denied for %v", limit, time.Since(from), period)
-					}
+				if _, calls := s.counts(); calls-before > int(time.Since(from)/ttl) {
+					t.Fatalf("%v: %d calls after %v", limit, calls-before, time.Since(from))
 				}
 				time.Sleep(period / 100)
 			}
-			// then one is admitted within the period and its jitter, and the denied ones cost at most one call.
-			if d := time.Since(from); d < period || d > period*115/100 {
-				t.Errorf("%v: admitted after %v, want %v to +15 %%", limit, d, period)
-			}
-			_, after := s.counts()
-			if after-before > 2 {
-				t.Errorf("%v: %d calls for %d denied requests", limit, after-before, denied)
+			// then one is admitted when the period is over: nobody else is there, so there is no jitter.
+			if d := time.Since(from); d < period || d > period*101/100 {
+				t.Errorf("%v: admitted after %v, want %v", limit, d, period)
 			}
 			if got := l.Stats().Denied; got != int64(denied)+1 {
 				t.Errorf("%v: Stats says %d denied, were %d", limit, got, denied+1)

@@ -53,6 +53,7 @@ type Result struct {
 type view struct {
 	limits []Limit
 	levels [lease.LimitsMax]int64
+	others int64 // tokens that other processes held
 	at     clock.Instant
 	denied clock.Instant // until then requests are denied without a call
 }

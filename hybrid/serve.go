@@ -31,7 +31,7 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 	if c.Err == nil {
 		g := &c.Grant
 		before, conflict := e.holder.Account().Burnt, e.holder.Conflict()
-		if got, ok := e.holder.Accept(now, g); ok {
+		if got, ok := e.holder.Accept(now, g, e.queue.patient-g.Waited); ok {
 			e.flight = nil // of a retry, should this be the late reply to the first sending
 			if burnt := e.holder.Account().Burnt - before; g.Void && burnt > 0 {
 				e.l.cfg.Logger.Warn("hybrid: the bucket did not know this process's lease, which is burnt", "key", e.name, "tokens", burnt)
@@ -44,9 +44,7 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 			e.publish(now, g)
 			e.distribute(got, g.Seq)
 			e.l.warnSlow(e.holder.Limits(), e.l.nodes.of(c.Node).quantile())
-			if now < e.holder.DeniedUntil() {
-				e.settleAll(outcome{source: SourceStore})
-			}
+			e.turnAway(now)
 			return g.Granted
 		}
 	}
@@ -74,7 +72,7 @@ func (e *entry) overdue(c *lease.Call, now clock.Instant) {
 
 // publish makes what the reply says visible to the lock-free readers.
 func (e *entry) publish(now clock.Instant, g *lease.Grant) {
-	e.view.Store(&view{limits: e.holder.Limits(), levels: g.Levels, at: now, denied: e.holder.DeniedUntil()})
+	e.view.Store(&view{limits: e.holder.Limits(), levels: g.Levels, others: e.holder.Others(), at: now, denied: e.holder.DeniedUntil()})
 	e.capacity.Store(e.holder.Capacity())
 	if now < e.holder.DeniedUntil() {
 		e.gate.Store(gateDenied)
@@ -94,10 +92,7 @@ func (e *entry) failed(now clock.Instant, err error) {
 	if first {
 		e.l.cfg.Logger.Warn("hybrid: lease call failed", "key", e.name, "error", err)
 	}
-	for e.queue.head != nil {
-		w := e.queue.head
-		e.settle(w, outcome{ok: e.admitWithout(now, w.n), source: SourceFallback})
-	}
+	e.serveWithout(now)
 	if e.leaver != nil {
 		e.leaver.failed.Add(1) // what it holds expires at the store
 		e.finishLocked(ErrClosed)
@@ -112,87 +107,6 @@ func (e *entry) admitWithout(now clock.Instant, n int64) bool {
 	e.holder.Served(n)
 	e.l.counters.fallback.Add(n)
 	return true
-}
-
-// distribute hands out what a reply brought, first in first out: the tokens drawn for waiting requests to those
-// that the call counted, and only to them, the pool's to all. A request that cannot have all of its tokens
-// stands in nobody's way. A token whose request has gone is refunded.
-func (e *entry) distribute(got lease.Accepted, seq int64) {
-	left := got.Waited
-	for w := e.queue.head; w != nil; {
-		next := w.next
-		own := int64(0)
-		if w.asked == seq {
-			own = min(left, w.lacks())
-		}
-		if rest := w.lacks() - own; rest == 0 || e.takeQueued(rest) {
-			left -= own
-			e.queue.give(w, own)
-			e.holder.Served(rest)
-			e.settle(w, outcome{ok: true, source: SourceStore})
-		}
-		w = next
-	}
-	for w := e.queue.head; w != nil && left > 0; w = w.next {
-		if w.asked == seq {
-			n := min(left, w.lacks())
-			e.queue.give(w, n)
-			left -= n
-		}
-	}
-	e.refund(left)
-}
-
-// refund gives back tokens that were drawn for requests that are not admitted.
-func (e *entry) refund(n int64) {
-	e.holder.Refund(n)
-	e.holder.Served(-n)
-}
-
-// takeQueued takes n tokens or none from the pool. The caller holds the lock.
-func (e *entry) takeQueued(n int64) bool {
-	epoch, ok := e.holder.Pool.TakeQueued(n)
-	if ok && e.l.cfg.Policy.StrictExpiry && e.holder.Deadline() <= e.l.cfg.Clock.Now() {
-		e.holder.PutBack(n, epoch) // to be burnt by Expire: no report comes between
-		e.holder.Expire(e.l.cfg.Clock.Now())
-		return false
-	}
-	return ok
-}
-
-// settle takes w off the queue and tells it out.
-func (e *entry) settle(w *waiter, out outcome) {
-	e.queue.remove(w)
-	if !out.ok || out.source == SourceFallback {
-		e.refund(w.got)
-	}
-	w.told = true
-	w.ready <- out
-}
-
-func (e *entry) settleAll(out outcome) {
-	for e.queue.head != nil {
-		e.settle(e.queue.head, out)
-	}
-}
-
-// expire ends w's wait after CallTimeout.
-func (e *entry) expire(w *waiter) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !w.told {
-		e.settle(w, outcome{ok: e.admitWithout(e.l.cfg.Clock.Now(), w.n), source: SourceFallback})
-	}
-}
-
-// abandon ends w's wait because its context ended, unless it was told something in the same moment.
-func (e *entry) abandon(w *waiter, err error) outcome {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !w.told {
-		e.settle(w, outcome{err: err})
-	}
-	return <-w.ready
 }
 
 func errTableFull(n int) error {

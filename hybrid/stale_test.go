@@ -19,7 +19,7 @@ func TestATwinLeadsToANewID(t *testing.T) {
 		l := warm(t, s, hybrid.Config{Limits: limits(limit), InstanceID: "pod-7", Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
 		// Given a twin that is ahead by a thousand calls,
 		old := s.last()
-		twin := lease.Call{Key: "k", Request: lease.Request{Holder: old.Holder, Seq: old.Seq + 1000, Config: old.Config, Weight: 1}}
+		twin := lease.Call{Key: "k", Request: lease.Request{Holder: old.Holder, Seq: old.Seq + 1<<40, Config: old.Config, Weight: 1}}
 		s.inner.Exchange(t.Context(), []*lease.Call{&twin}, func([]*lease.Call) {})
 		if twin.Err != nil {
 			t.Fatal(twin.Err)

@@ -55,7 +55,7 @@ func (a *adversary) report(t *testing.T, h *Holding, want, waiting int64, rtt ti
 	}
 	a.meter.admit(a.now, g.Waited)
 	a.now += micros(rtt) / 2
-	if _, ok := h.Accept(a.instant(), &g); !ok {
+	if _, ok := h.Accept(a.instant(), &g, 0); !ok {
 		t.Fatal("the reply to the open call was not accepted")
 	}
 	if !h.Account().Conserved() {

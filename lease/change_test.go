@@ -24,7 +24,7 @@ func TestALoweredLimitTakesBackWhatItWouldNotHaveGranted(t *testing.T) {
 		if err := store.Call(us(), &r, &g); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := h.Accept(now, &g); !ok {
+		if _, ok := h.Accept(now, &g, 0); !ok {
 			t.Fatal("not accepted")
 		}
 		return r
@@ -122,7 +122,7 @@ func TestAStoreThatFailsNowAndThenGivesOneLocalBurst(t *testing.T) {
 		if err := store.Call(int64(now)/1000, &r, &g); err != nil {
 			t.Fatal(err)
 		}
-		h.Accept(now, &g)
+		h.Accept(now, &g, 0)
 		h.Build(now, seq+1, Input{})
 		h.Fail(now, ErrUnavailable)
 		// when it takes all that the fallback gives, each time

@@ -159,7 +159,7 @@ func (d *driver) replied(n *driven) {
 		n.denied += joined
 		return
 	}
-	got, ok := n.Accept(d.now, &n.grant)
+	got, ok := n.Accept(d.now, &n.grant, 0)
 	if !ok {
 		d.t.Fatal("a reply was not accepted")
 	}

@@ -94,7 +94,7 @@ func (f *fleet) receive(p packet) {
 		}
 		return
 	}
-	got, ok := n.Accept(f.clock(n), p.grant)
+	got, ok := n.Accept(f.clock(n), p.grant, 0)
 	if ok {
 		n.spent += got.Waited
 		f.log("process %d accepts seq %d: %+v", n.index, p.grant.Seq, got)

@@ -34,6 +34,7 @@ type Holder struct {
 
 	level     int64 // last heard, of the tightest limit
 	active    int64
+	others    int64 // tokens that other processes hold, as last heard
 	contended bool
 	brimful   bool  // at the last reply, level + ledger left no room for the refill of one Target
 	leased    int64 // held after the last reply
@@ -105,7 +106,8 @@ func (h *Holder) Poll(now clock.Instant, in Input) (call bool, next clock.Instan
 		return false, Never
 	}
 	h.observe(now)
-	wanted := in.Waiting > 0 || in.Refused > 0 || h.low || held == 0 && h.Pool.Missed() > h.missedAt
+	// What was refused and did not stay is a reason to lease ahead, which a slow key does not.
+	wanted := in.Waiting > 0 || in.Refused > 0 || h.low || held == 0 && h.Pool.Missed() > h.missedAt && !h.slow()
 	next = Never
 	if held > 0 {
 		next = h.deadline
@@ -132,7 +134,7 @@ func (h *Holder) Poll(now clock.Instant, in Input) (call bool, next clock.Instan
 			return true, now
 		}
 	}
-	if h.debt > 0 || h.refund > 0 {
+	if h.debt > 0 || h.refund > 0 || h.unused > 0 {
 		// What is owed travels with the next report, and makes one where none is due.
 		if now >= h.giveBackAt {
 			return true, now
@@ -187,15 +189,16 @@ func (h *Holder) Build(now clock.Instant, seq int64, in Input) *Request {
 }
 
 // Accept takes in the reply to the open call; see Holding.Accept.
-func (h *Holder) Accept(now clock.Instant, g *Grant) (Accepted, bool) {
-	got, ok := h.Holding.Accept(now, g)
+func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, bool) {
+	reported := h.open.Remaining
+	got, ok := h.Holding.Accept(now, g, reserve)
 	if !ok {
 		return got, false
 	}
 	h.sending = false
 	h.replied = true
 	h.breaker.succeed()
-	h.retried += got.Waited
+	h.retried += got.Waited + got.Reserved
 	h.observe(now)
 	h.seenAtReply = h.demand.seen
 
@@ -205,6 +208,7 @@ func (h *Holder) Accept(now clock.Instant, g *Grant) (Accepted, bool) {
 		h.level = min(h.level, g.Levels[k])
 	}
 	h.active = g.ActiveWeight
+	h.others = max(0, g.Ledger-reported-(g.Granted-g.Waited))
 	h.contended = g.Contended
 	h.leased = h.Pool.Held()
 	h.brimful = false
@@ -214,7 +218,12 @@ func (h *Holder) Accept(now clock.Instant, g *Grant) (Accepted, bool) {
 	}
 	h.deniedUntil = 0
 	if g.Short && g.Delay > 0 {
-		h.deniedUntil = now.Add(g.Delay + h.jitter(g.Delay/10))
+		delay := g.Delay
+		if h.active > h.policy.weight() {
+			delay += h.jitter(g.Delay / 10) // whoever is alone meets nobody, and comes back in time
+		}
+		// Limits that are changed or reset elsewhere are to be followed within T.
+		h.deniedUntil = now.Add(min(delay, h.config.TTL))
 	}
 	h.giveBackAt = now.Add(h.config.Target)
 	h.arm()
@@ -237,11 +246,20 @@ func (h *Holder) Low() { h.low = true }
 // Served corrects the count of attempts: n tokens that a failed Take counted were then taken from the pool.
 func (h *Holder) Served(n int64) { h.retried += n }
 
+// Refresh forgets that the bucket is empty, and makes a call due where something is held: what was last heard of
+// the bucket is known to have changed.
+func (h *Holder) Refresh() {
+	h.deniedUntil = 0
+	h.low = h.low || h.Pool.Held() > 0
+}
+
 // Close ends the holder: what it holds is burnt, nothing more is accepted.
 func (h *Holder) Close() {
 	h.closed = true
 	h.GiveUp()
 	h.burn()
+	h.account.Burnt += h.unused
+	h.refund, h.unused = 0, 0
 }
 
 // observe feeds the demand estimate. A request that the pool refused and that was served later is one attempt.

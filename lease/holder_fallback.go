@@ -35,6 +35,21 @@ func (h *Holder) TakeFallback(now clock.Instant, n int64) bool {
 	return ok
 }
 
+// FallbackAt is when the local share can serve n tokens, for a request that TakeFallback has refused at now and
+// that may wait; false where waiting does not help: another fallback, a start without any reply, or more than the
+// share ever holds.
+func (h *Holder) FallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
+	if h.fallback == nil || !h.replied || !h.Degraded() || h.policy.Fallback != FallbackLocalShare {
+		return Never, false
+	}
+	for _, l := range h.fallback.config.Limits {
+		if n > l.Capacity() {
+			return Never, false
+		}
+	}
+	return now.Add(duration(h.fallback.wait(n))), true
+}
+
 // takeShare draws from a bucket of this process's own, at its share of every limit. It is the reference
 // Bucket with one holder, so there is no second token bucket to get wrong.
 func (h *Holder) takeShare(now clock.Instant, n int64) bool {

@@ -12,6 +12,12 @@ func (h *Holder) DeniedUntil() clock.Instant { return h.deniedUntil }
 // Replied reports whether the bucket has ever answered.
 func (h *Holder) Replied() bool { return h.replied }
 
+// Others is how many tokens other processes held at the last reply: they may yet come back.
+func (h *Holder) Others() int64 { return h.others }
+
+// Alone reports whether no other process was active on the bucket at the last reply.
+func (h *Holder) Alone() bool { return h.replied && h.active <= h.policy.weight() }
+
 // Limits are the limits in force. The slice may not be changed.
 func (h *Holder) Limits() []Limit { return h.config.Limits }
 
@@ -26,7 +32,7 @@ func (h *Holder) Capacity() int64 {
 
 // Idle reports whether nothing would be lost by forgetting this holder now.
 func (h *Holder) Idle() bool {
-	return !h.sending && !h.isOpen && h.Pool.Held() == 0 && h.debt == 0 && h.refund == 0
+	return !h.sending && !h.isOpen && h.Pool.Held() == 0 && h.debt == 0 && h.refund == 0 && h.unused == 0
 }
 
 // Conflict reports whether the bucket ever answered with another configuration of the same version: then two

@@ -7,13 +7,14 @@ import (
 )
 
 // Account is where a holder's tokens went. At every report Granted = Admitted + Returned + Burnt + Held
-// (Conserved). A refunded token stays counted as admitted, and in Refunded too.
+// (Conserved). A refunded token stays counted as admitted, and in Refunded too; one that was drawn for a request
+// which then was not admitted (Unused) is held until a report has brought it back.
 type Account struct {
 	Granted  int64 // accepted from the bucket
 	Admitted int64 // spent by takes, or given to requests that waited
 	Returned int64 // given back in a call that the bucket executed
 	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
-	Held     int64 // in the pool, or on their way back
+	Held     int64 // in the pool, unused, or on their way back
 	Refunded int64 // of Admitted: reported as not having happened
 }
 
@@ -39,8 +40,10 @@ type Ask struct {
 
 // Accepted is what an accepted reply brought.
 type Accepted struct {
-	Waited int64 // tokens for the requests that Ask.Waiting counted, and for them only
-	Pooled int64 // tokens added to the pool
+	Waited   int64 // tokens for the requests that Ask.Waiting counted, and for them only
+	Pooled   int64 // tokens added to the pool
+	Reserved int64 // tokens withheld from the pool for who asked for them; they count as taken in Epoch
+	Epoch    Epoch
 }
 
 // Holding is the holder's half of the protocol (design.md section 4, "The client"): one open call at a time,
@@ -61,8 +64,11 @@ type Holding struct {
 	epochUntil clock.Instant // forget the epoch here
 	heardTTL   time.Duration
 
-	refund int64
+	refund int64 // admitted, and did not happen
+	unused int64 // drawn for a request that was not admitted; travels as refund too
 	debt   int64
+	// carried is the part of the open call's Refund that was unused.
+	carried int64
 
 	base     int64 // tokens in the pool when it was last counted
 	lateSeen int64
@@ -103,16 +109,24 @@ func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 	if giveBack == nil {
 		giveBack = func(int64) int64 { return 0 }
 	}
+	// A refund counts only where the bucket still knows the holder. After a pause it does not, so the first call
+	// goes without, and the next one carries it. (Sending it again after a void reply would not do: an earlier
+	// sending of the same call may have been credited.)
+	refund := int64(0)
+	if now < h.deadline {
+		refund = min(h.refund+h.unused, WaitingMax)
+		h.carried = h.unused
+		h.refund, h.unused = 0, 0
+	}
 	held, returned := h.Pool.report(giveBack)
 	h.counted(held)
 	h.base = held - returned
 	h.open = Request{
 		Holder: h.id, Seq: seq, Config: ask.Config,
-		Remaining: held - returned, Returned: returned, Refund: min(h.refund, WaitingMax), Debt: min(h.debt, WaitingMax),
+		Remaining: held - returned, Returned: returned, Refund: refund, Debt: min(h.debt, WaitingMax),
 		Want: ask.Want, Need: ask.Need, Waiting: ask.Waiting, Weight: ask.Weight,
 		Epoch: h.epoch, Counter: h.counter, HeardTTL: h.heardTTL,
 	}
-	h.refund = 0
 	h.isOpen = true
 	h.firstSent = now
 	return &h.open
@@ -134,14 +148,16 @@ func (h *Holding) Resend(now clock.Instant) *Request {
 // A debt is reported again: reporting it twice only admits less.
 func (h *Holding) GiveUp() {
 	if h.isOpen {
-		h.account.Burnt += h.open.Returned
+		h.account.Burnt += h.open.Returned + h.carried
+		h.carried = 0
 		h.isOpen = false
 	}
 }
 
 // Accept takes in a reply. It reports false, and changes nothing, for any reply but the first one to the
-// open call.
-func (h *Holding) Accept(now clock.Instant, g *Grant) (Accepted, bool) {
+// open call. Up to reserve tokens of what would go to the pool are withheld from it for requests that wait and
+// were not counted by the call: otherwise a Take could overtake them in between.
+func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, bool) {
 	if !h.isOpen || g.Seq != h.open.Seq {
 		if h.variant != variantAcceptPrevious || g.Seq != h.open.Seq-1 {
 			return Accepted{}, false
@@ -150,11 +166,12 @@ func (h *Holding) Accept(now clock.Instant, g *Grant) (Accepted, bool) {
 		h.isOpen = false
 		h.debt -= h.open.Debt
 		if g.Void {
-			h.account.Burnt += h.open.Returned
+			h.account.Burnt += h.open.Returned + h.carried
 		} else {
-			h.account.Returned += h.open.Returned
-			h.account.Refunded += h.open.Refund
+			h.account.Returned += h.open.Returned + h.carried
+			h.account.Refunded += h.open.Refund - h.carried
 		}
+		h.carried = 0
 	}
 	h.Expire(now)
 	if g.Void {
@@ -164,9 +181,15 @@ func (h *Holding) Accept(now clock.Instant, g *Grant) (Accepted, bool) {
 	pooled := g.Granted - g.Waited
 	h.account.Granted += g.Granted
 	h.account.Admitted += g.Waited
-	h.Pool.add(pooled)
-	h.base += pooled
-	h.Expire(now) // the grant itself may have come too late
+	reserved := min(max(reserve, 0), pooled)
+	if now >= h.deadline { // the grant itself has come too late
+		h.account.Burnt += pooled
+		pooled, reserved = 0, 0
+	}
+	h.account.Admitted += reserved
+	h.Pool.add(pooled - reserved)
+	h.base += pooled - reserved
+	h.Expire(now)
 
 	if g.Epoch != h.epoch {
 		h.counter = 0
@@ -174,7 +197,7 @@ func (h *Holding) Accept(now clock.Instant, g *Grant) (Accepted, bool) {
 	h.epoch, h.counter = g.Epoch, max(h.counter, g.Counter)
 	h.epochUntil = h.firstSent.Add(g.Expiry - g.Config.TTL)
 	h.heardTTL = g.Config.TTL
-	return Accepted{Waited: g.Waited, Pooled: pooled}, true
+	return Accepted{Waited: g.Waited, Pooled: pooled - reserved, Reserved: reserved, Epoch: h.Pool.Epoch()}, true
 }
 
 // Expire burns a holding whose deadline has come and reports whether it did.
@@ -192,12 +215,27 @@ func (h *Holding) Deadline() clock.Instant { return h.deadline }
 func (h *Holding) IsOpen() bool { return h.isOpen }
 
 // PutBack gives back n tokens that were taken in epoch e and not used: to the pool where no report has been
-// built since, otherwise as a refund with the next call.
+// built since, otherwise with the next call.
 func (h *Holding) PutBack(n int64, e Epoch) {
-	if h.Pool.put(n, e) {
+	if n <= 0 {
 		return
 	}
-	h.Refund(n)
+	// Tokens reserved from a grant were booked as admitted at once, those from the pool are at the next count.
+	h.recount()
+	if h.Pool.put(n, e) {
+		h.account.Admitted -= n
+		h.base += n
+		return
+	}
+	h.Unused(n)
+}
+
+// Unused gives back, with the next call, n tokens that were drawn for a request which was not admitted. Unlike a
+// refund they never count as admitted.
+func (h *Holding) Unused(n int64) {
+	h.recount()
+	h.account.Admitted -= n
+	h.unused += n
 }
 
 // Refund reports n admitted tokens as not having happened, with the next call.
@@ -218,9 +256,9 @@ func (h *Holding) Owe(n int64) { h.debt += n }
 func (h *Holding) Account() Account {
 	h.recount()
 	a := h.account
-	a.Held = h.base
+	a.Held = h.base + h.unused
 	if h.isOpen {
-		a.Held += h.open.Returned
+		a.Held += h.open.Returned + h.carried
 	}
 	return a
 }

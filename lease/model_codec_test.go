@@ -107,7 +107,8 @@ func (w *world) encodeHolder(enc []byte, i int) []byte {
 	c.seqs = sortedSet(c.seqs)
 
 	left := (int64(h.deadline) - w.now*1000 + 999) / 1000
-	if h.Pool.Held() == 0 && h.variant != variantRefundIntoPool {
+	// Without tokens the deadline still says whether a refund may travel.
+	if h.Pool.Held() == 0 && h.Holding.refund == 0 && h.refundable == 0 && h.variant != variantRefundIntoPool {
 		left = 0
 	}
 	enc = append(enc, flags(h.isOpen, known, keepSeq), byte(h.Pool.Held()), byte(h.Holding.refund), byte(h.refundable),

@@ -205,7 +205,7 @@ func (w *world) ask(kind uint8) Ask {
 
 func (w *world) deliver(h *modelHolder, m modelMessage) {
 	if m.reply {
-		got, ok := h.Accept(w.instant(), &m.grant)
+		got, ok := h.Accept(w.instant(), &m.grant, 0)
 		if ok && got.Waited > 0 {
 			h.refundable = 1
 		}

@@ -65,7 +65,7 @@ func (s *scene) calls(h *Holding, a Ask) Grant {
 
 func (s *scene) accepts(h *Holding, g Grant) {
 	s.t.Helper()
-	if _, ok := h.Accept(s.instant(), &g); !ok {
+	if _, ok := h.Accept(s.instant(), &g, 0); !ok {
 		s.t.Fatalf("the reply to seq %d was not accepted", g.Seq)
 	}
 }
