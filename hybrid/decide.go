@@ -43,7 +43,7 @@ func (l *Limiter) decide(r request) decision {
 	case l.state.Load() != stateOpen:
 		return l.invalid(r, ErrClosed)
 	case r.name == "":
-		return l.invalid(r, fmt.Errorf("%w: the key is empty", ErrInvalidKey))
+		return l.invalid(r, errEmptyKey)
 	case r.n < 0:
 		return l.invalid(r, fmt.Errorf("%w: n is %d, must be at least 0", ErrInvalidN, r.n))
 	case r.n == 0:
@@ -63,7 +63,7 @@ func (l *Limiter) decide(r request) decision {
 			}
 		}
 		d, gone := e.decide(r)
-		if gone {
+		if gone || errors.Is(d.err, ErrExceedsBurst) && l.hasGrown(e, r) {
 			continue
 		}
 		d.entry = e

@@ -130,19 +130,19 @@ func (e *entry) settleAll(out outcome) {
 	}
 }
 
-// turnAway ends, after a reply, the waits that are in vain: of Allow where the bucket is known to be empty for now, of
-// Wait where the limit has become smaller than the request or the deadline cannot be met.
+// turnAway ends, after a reply, the waits that are in vain: where the limit has become smaller than the request, of
+// Allow where the bucket is known to be empty for now, of Wait where the deadline cannot be met.
 func (e *entry) turnAway(now clock.Instant) {
 	ahead := int64(0)
 	capacity := e.capacity.Load()
 	for w := e.queue.head; w != nil; {
 		next := w.next
 		switch {
+		case w.n > capacity:
+			e.settle(w, outcome{err: errExceedsBurst(w.n, capacity)})
 		case !w.patient && now < e.holder.DeniedUntil():
 			e.settle(w, outcome{source: SourceStore})
 		case !w.patient:
-		case w.n > capacity:
-			e.settle(w, outcome{err: errExceedsBurst(w.n, capacity)})
 		default:
 			if err := e.inVain(now, ahead+w.lacks(), w.deadline); err != nil {
 				e.settle(w, outcome{err: err})
@@ -182,6 +182,7 @@ func (e *entry) expire(w *waiter) {
 	defer e.mu.Unlock()
 	if !w.told {
 		e.settle(w, outcome{ok: e.admitWithout(e.l.cfg.Clock.Now(), w.n), source: SourceFallback})
+		e.kick(false) // there may be something to give back now
 	}
 }
 
@@ -192,6 +193,7 @@ func (e *entry) abandon(w *waiter, err error) outcome {
 	if !w.told {
 		e.settle(w, outcome{err: err})
 		e.fill()
+		e.kick(false) // there may be something to give back now
 	}
 	return <-w.ready
 }

@@ -33,9 +33,10 @@ type entry struct {
 
 	mu      sync.Mutex
 	queue   queue
-	refused int64 // the largest n refused without queueing since the last call
-	renames int   // how often another process turned out to use the instance id
-	gone    bool  // left the table
+	refused int64         // the largest n refused without queueing since the last call
+	renames int           // how often another process turned out to use the instance id
+	heardAt clock.Instant // when the capacity was last heard
+	gone    bool          // left the table
 	closed  bool
 	leaver  *leaver     // while Shutdown waits for this entry
 	flight  *lease.Call // under way; nil once it is answered or overdue

@@ -2,6 +2,7 @@ package hybrid_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ type faultyStore struct {
 
 	mu      sync.Mutex
 	judge   func(c *lease.Call) verdict
+	control error // of Configure
 	batches int
 	sizes   []int
 	calls   []lease.Request
@@ -130,8 +132,28 @@ func pause(ctx context.Context, until chan struct{}, d time.Duration) bool {
 	return true
 }
 
+// errHangs makes every Configure hang until its context ends.
+var errHangs = errors.New("hangs")
+
+// setControl makes every Configure fail with err from now on; nil executes them.
+func (s *faultyStore) setControl(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.control = err
+}
+
 // Configure implements lease.Store.
 func (s *faultyStore) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
+	s.mu.Lock()
+	err := s.control
+	s.mu.Unlock()
+	if err == errHangs {
+		<-ctx.Done()
+		return lease.State{}, context.Cause(ctx)
+	}
+	if err != nil {
+		return lease.State{}, err
+	}
 	return s.inner.Configure(ctx, key, op, c)
 }
 

@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -59,3 +60,5 @@ var (
 	// ErrInvalidConfig: New was given something that it cannot use; each violation is in the text.
 	ErrInvalidConfig = errors.New("hybrid: invalid configuration")
 )
+
+var errEmptyKey = fmt.Errorf("%w: the key is empty", ErrInvalidKey)

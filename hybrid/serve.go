@@ -74,6 +74,7 @@ func (e *entry) overdue(c *lease.Call, now clock.Instant) {
 func (e *entry) publish(now clock.Instant, g *lease.Grant) {
 	e.view.Store(&view{limits: e.holder.Limits(), levels: g.Levels, others: e.holder.Others(), at: now, denied: e.holder.DeniedUntil()})
 	e.capacity.Store(e.holder.Capacity())
+	e.heardAt = now
 	if now < e.holder.DeniedUntil() {
 		e.gate.Store(gateDenied)
 	} else {

@@ -30,6 +30,7 @@ type Holder struct {
 	deniedUntil clock.Instant // after a shortfall: deny locally, no call
 	giveBackAt  clock.Instant
 	low         bool  // a prefetch is wanted
+	overtaken   bool  // the bucket was changed while a call was under way, whose reply may not know
 	missedAt    int64 // Pool.Missed when the last call was built: more than that means demand
 
 	level     int64 // last heard, of the tightest limit
@@ -225,6 +226,9 @@ func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, b
 		// Limits that are changed or reset elsewhere are to be followed within T.
 		h.deniedUntil = now.Add(min(delay, h.config.TTL))
 	}
+	if h.overtaken {
+		h.overtaken, h.deniedUntil = false, 0
+	}
 	h.giveBackAt = now.Add(h.config.Target)
 	h.arm()
 	return got, true
@@ -250,6 +254,7 @@ func (h *Holder) Served(n int64) { h.retried += n }
 // the bucket is known to have changed.
 func (h *Holder) Refresh() {
 	h.deniedUntil = 0
+	h.overtaken = h.sending
 	h.low = h.low || h.Pool.Held() > 0
 }
 

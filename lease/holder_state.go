@@ -18,17 +18,14 @@ func (h *Holder) Others() int64 { return h.others }
 // Alone reports whether no other process was active on the bucket at the last reply.
 func (h *Holder) Alone() bool { return h.replied && h.active <= h.policy.weight() }
 
+// TTL is the T in force.
+func (h *Holder) TTL() time.Duration { return h.config.TTL }
+
 // Limits are the limits in force. The slice may not be changed.
 func (h *Holder) Limits() []Limit { return h.config.Limits }
 
 // Capacity is the largest n that can ever be granted: the smallest burst of the limits in force.
-func (h *Holder) Capacity() int64 {
-	n := int64(maxUnits)
-	for _, l := range h.config.Limits {
-		n = min(n, l.Capacity())
-	}
-	return n
-}
+func (h *Holder) Capacity() int64 { return h.config.Capacity() }
 
 // Idle reports whether nothing would be lost by forgetting this holder now.
 func (h *Holder) Idle() bool {

@@ -76,6 +76,15 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// Capacity is the largest n that can ever be granted: the smallest burst.
+func (c Config) Capacity() int64 {
+	n := int64(maxUnits)
+	for _, l := range c.Limits {
+		n = min(n, l.Capacity())
+	}
+	return n
+}
+
 // Equal reports whether c and o agree on everything but the TTL, which grows by itself.
 func (c Config) Equal(o Config) bool {
 	return slices.Equal(c.Limits, o.Limits) && c.Overcommit == o.Overcommit && c.Target == o.Target &&

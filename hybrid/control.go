@@ -1,0 +1,209 @@
+package hybrid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Peek reports on key without taking anything: it asks the store once, costs no tokens, and creates nothing there or
+// here. OK says whether one token is to be had now; Remaining counts what this process holds and what the bucket has.
+// Errors wrap ErrUnavailable (where the store does not answer within ten CallTimeouts, if ctx allows as much), the
+// context's error, ErrClosed or ErrInvalidKey.
+func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
+	st, err := l.configure(ctx, "peek", key, lease.OpInspect)
+	if err != nil {
+		return Result{}, err
+	}
+	now := l.cfg.Clock.Now()
+	v := view{limits: st.Config.Limits, levels: st.Levels, at: now}
+	if !st.Exists {
+		v.limits = l.cfg.limitsFor(key)
+		for k, limit := range v.limits {
+			if !l.cfg.Policy.StartEmpty {
+				v.levels[k] = limit.Capacity()
+			}
+		}
+	}
+	held := int64(0)
+	if e, ok := l.keys.Load(key); ok {
+		held = e.holder.Pool.Held()
+	}
+	least := held + v.levels[0]
+	for k := range v.limits {
+		least = min(least, held+v.levels[k])
+	}
+	return v.result(least > 0, 1, held, now, SourceStore), nil
+}
+
+// Peek reports without taking anything; see Limiter.Peek.
+func (k *Key) Peek(ctx context.Context) (Result, error) { return k.l.Peek(ctx, k.name) }
+
+// Refund says that n tokens of key that this process was admitted were not used after all. It does not wait: they
+// travel with the key's next lease call, which it brings about within a Target, and count when the bucket credits
+// them, up to its burst. Refund more than was taken and the limit is not kept.
+//
+// A key that this process has not used for so long that it has left the table has a full bucket, so nothing happens
+// and nothing is created; nor after Close, for an empty key, or for n of 0 or less (counted in Stats as invalid).
+func (l *Limiter) Refund(key string, n int64) {
+	if n < 0 || key == "" || l.state.Load() != stateOpen {
+		l.counters.invalid.Add(1)
+		return
+	}
+	if e, ok := l.keys.Load(key); ok && n > 0 {
+		e.refund(n)
+	}
+}
+
+// Refund says that n tokens were not used; see Limiter.Refund.
+func (k *Key) Refund(n int64) { k.l.Refund(k.name, n) }
+
+func (e *entry) refund(n int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.gone || e.closed {
+		return
+	}
+	e.holder.Refund(min(n, e.capacity.Load()))
+	e.kick(false)
+}
+
+// Reset makes key's bucket what a new one would be: full, or empty with Policy.StartEmpty. The limits stay, and what
+// processes hold stays theirs. This process sees it at once, the others within a TTL. A bucket that does not exist
+// is not created. Errors are those of Peek.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	_, err := l.configure(ctx, "reset", key, lease.OpReset)
+	l.follow(key, err)
+	return err
+}
+
+// SetLimits stores limits for key in place of those that are in force, for the whole fleet: this process follows at
+// once, the others with their next lease call, at most a TTL later. They keep what was used: a burst that grows
+// leaves the level, one that shrinks leaves max(0, new burst - used). (To drop what was used, Reset afterwards.) What was
+// leased under the old limits ends within a TTL; until then the larger of the two bounds holds.
+//
+// Limits that were set win over Config.Limits until a process comes with a higher Config.Version, and are remembered
+// for 30 days after the last use. Errors are those of Peek, or wrap ErrInvalidConfig and name every violation.
+func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
+	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
+	l.follow(key, err)
+	return err
+}
+
+// TrySetLimits is SetLimits where no limits were set for key before, by any process; otherwise it changes nothing. It
+// reports whether it has set them.
+func (l *Limiter) TrySetLimits(ctx context.Context, key string, limits ...Limit) (bool, error) {
+	st, err := l.configure(ctx, "set limits", key, lease.OpSetIfAbsent, limits...)
+	l.follow(key, err)
+	return st.Changed, err
+}
+
+// LimitsOf asks the store for the limits in force for key; where it has no bucket, they are those of Config. Errors are
+// those of Peek.
+func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
+	st, err := l.configure(ctx, "limits", key, lease.OpInspect)
+	switch {
+	case err != nil:
+		return nil, err
+	case !st.Exists:
+		return append([]Limit(nil), l.cfg.limitsFor(key)...), nil
+	}
+	return st.Config.Limits, nil
+}
+
+// configure is one operation on the bucket. It has a deadline of its own, so that a store that hangs cannot hold
+// its caller for ever.
+func (l *Limiter) configure(ctx context.Context, what, key string, op lease.Op, limits ...Limit) (lease.State, error) {
+	switch {
+	case l.state.Load() != stateOpen:
+		return lease.State{}, ErrClosed
+	case key == "":
+		return lease.State{}, errEmptyKey
+	case ctx.Err() != nil:
+		return lease.State{}, ended(what, ctx)
+	}
+	var c lease.Config
+	if op == lease.OpSet || op == lease.OpSetIfAbsent {
+		c = l.configFor(key, append([]Limit(nil), limits...))
+		if err := c.Validate(); err != nil {
+			return lease.State{}, fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
+		}
+	}
+	bounded, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer l.cfg.Clock.AfterFunc(lateFactor*l.cfg.CallTimeout, func() { cancel(errOverdue) }).Stop()
+	defer context.AfterFunc(l.ctx, func() { cancel(ErrClosed) })()
+	st, err := l.store.Configure(bounded, key, op, c)
+	switch {
+	case err == nil:
+		return st, nil
+	case ctx.Err() != nil:
+		return lease.State{}, ended(what, ctx)
+	case l.ctx.Err() != nil:
+		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, ErrClosed)
+	case errors.Is(err, lease.ErrInvalidConfig):
+		return lease.State{}, fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
+	}
+	return lease.State{}, fmt.Errorf("hybrid: %s: %w: %w", what, ErrUnavailable, err)
+}
+
+// configFor is the configuration that sets limits. Its TTL is none below what this process has used for the key so
+// far: the others propose that too with their next calls, and a T that shrinks and grows at once costs them what they
+// hold.
+func (l *Limiter) configFor(key string, limits []Limit) lease.Config {
+	c := l.cfg.Policy.ConfigFor(limits, l.cfg.Version, l.cfg.CallTimeout)
+	if before := l.cfg.limitsFor(key); len(before) > 0 {
+		c.TTL = max(c.TTL, l.cfg.Policy.ConfigFor(before, 0, l.cfg.CallTimeout).TTL)
+	}
+	if e, ok := l.keys.Load(key); ok {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		c.TTL = max(c.TTL, e.holder.TTL())
+	}
+	return c
+}
+
+// hasGrown asks the store, at most once a T and without writing there, whether a request above the burst known here
+// is within the one in force: nobody else may ask on this process's behalf, where all its requests are as large.
+func (l *Limiter) hasGrown(e *entry, r request) bool {
+	e.mu.Lock()
+	now := l.cfg.Clock.Now()
+	recent := e.heardAt != 0 && now < e.heardAt.Add(e.holder.TTL())
+	if recent || e.gone || e.closed || e.holder.Degraded() {
+		e.mu.Unlock()
+		return false
+	}
+	e.heardAt = now
+	e.mu.Unlock()
+	ctx := r.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer l.cfg.Clock.AfterFunc(l.cfg.CallTimeout, cancel).Stop()
+	st, err := l.configure(ctx, "limits", e.name, lease.OpInspect)
+	if err != nil || !st.Exists {
+		return false
+	}
+	e.capacity.Store(st.Config.Capacity())
+	return r.n <= st.Config.Capacity()
+}
+
+// follow makes this process see what it has changed without waiting for its next lease call.
+func (l *Limiter) follow(key string, err error) {
+	e, ok := l.keys.Load(key)
+	if !ok || err != nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.gone || e.closed {
+		return
+	}
+	e.holder.Refresh()
+	e.gate.Store(gateOpen)
+	e.kick(true)
+}

@@ -1,0 +1,251 @@
+package hybrid_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+var waitSeed = flag.Uint64("hybrid.seed", 0, "replay one seed of the random tests; 0 draws new ones")
+
+// Waits that are cancelled at any moment - in the queue, half gathered, while the call is under way, with the reply,
+// or in the moment of success - give back everything: what is missing from the bucket in the end is what was
+// admitted, to the token.
+func TestCancelledWaitsLeakNothing(t *testing.T) {
+	runs := 200
+	if *waitSeed != 0 {
+		runs = 1
+	}
+	for range runs {
+		seed := *waitSeed
+		if seed == 0 {
+			seed = rand.Uint64()
+		}
+		synctest.Test(t, func(t *testing.T) { cancelAtRandom(t, seed) })
+		if t.Failed() {
+			t.Fatalf("replay: go test ./hybrid -run TestCancelledWaitsLeakNothing -hybrid.seed=%d", seed)
+		}
+	}
+}
+
+func cancelAtRandom(t *testing.T, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	s := newFaulty()
+	net := rand.New(rand.NewPCG(seed, 2))
+	s.setJudge(func(*lease.Call) verdict { // a slow and uneven network that loses nothing
+		return verdict{delay: time.Duration(net.Int64N(int64(30 * time.Millisecond)))}
+	})
+	// Given a bucket that hardly refills, and two processes,
+	limit := hybrid.PerHour(1).WithBurst(20 + rnd.Int64N(60))
+	cfg := hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, TTL: 2 * time.Second}}
+	ls := []*hybrid.Limiter{start(t, s, cfg), start(t, s, cfg)}
+	var mu sync.Mutex
+	admitted := int64(0)
+	var wg sync.WaitGroup
+	// when many wait for tokens and give up after a random while,
+	for range 40 {
+		l, n := ls[rnd.IntN(2)], 1+rnd.Int64N(limit.Burst)
+		if rnd.IntN(2) == 0 {
+			n = 1 + rnd.Int64N(3)
+		}
+		at, after := time.Duration(rnd.Int64N(int64(time.Second))), time.Duration(rnd.Int64N(int64(500*time.Millisecond)))
+		kind := rnd.IntN(4)
+		wg.Go(func() {
+			time.Sleep(at)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer time.AfterFunc(after, cancel).Stop()
+			ok := false
+			if kind == 0 {
+				r, err := l.Take(ctx, "k", n)
+				ok = err == nil && r.OK
+			} else {
+				err := l.WaitN(ctx, "k", n)
+				ok = err == nil
+				if err != nil && !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if ok {
+				admitted += n
+			}
+		})
+	}
+	wg.Wait()
+	time.Sleep(10 * time.Second) // what is held goes back
+	// then nobody's tokens are missing, and none too many are there.
+	st := s.state(t, "k")
+	sum := int64(0)
+	for _, l := range ls {
+		sum += l.Stats().Admitted
+	}
+	if st.Levels[0]+st.Ledger+admitted != limit.Burst || sum != admitted {
+		t.Errorf("seed %d: %d admitted (Stats: %d), the bucket has %d, processes hold %d; the burst is %d\n%+v\n%+v",
+			seed, admitted, sum, st.Levels[0], st.Ledger, limit.Burst, ls[0].Stats(), ls[1].Stats())
+	}
+}
+
+// A cancelled wait in front frees those behind it at once, with what it had gathered.
+func TestACancelledWaitLetsTheNextGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+		l.AllowN("k", 5)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := l.WaitN(ctx, "k", 10); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		time.Sleep(time.Second)
+		wg.Go(func() {
+			if err := l.WaitN(t.Context(), "k", 3); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(time.Second)
+		cancel()
+		// The next call comes within a TTL.
+		if d := took(wg.Wait); d > 400*time.Millisecond {
+			t.Errorf("the next waited %v", d)
+		}
+	})
+}
+
+// Close and Shutdown end every wait with ErrClosed; what had been gathered for it is not lost count of.
+func TestClosingEndsEveryWait(t *testing.T) {
+	for name, end := range map[string]func(*hybrid.Limiter) error{
+		"close":    (*hybrid.Limiter).Close,
+		"shutdown": func(l *hybrid.Limiter) error { return l.Shutdown(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFaulty()
+				l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+				l.AllowN("k", 4)
+				var wg sync.WaitGroup
+				for range 100 {
+					wg.Go(func() {
+						if err := l.WaitN(t.Context(), "k", 10); !errors.Is(err, hybrid.ErrClosed) {
+							t.Error(err)
+						}
+					})
+				}
+				time.Sleep(time.Second)
+				if err := end(l); err != nil {
+					t.Error(err)
+				}
+				if d := took(wg.Wait); d != 0 {
+					t.Errorf("the last woke after %v", d)
+				}
+				if st := l.Stats(); st.Admitted != 4 {
+					t.Errorf("%+v", st)
+				}
+			})
+		})
+	}
+}
+
+// Limits that another process changes reach those who wait within a TTL, both ways.
+func TestAChangeOfLimitsWakesEveryWait(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newFaulty()
+			cfg := hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))}
+			l := drained(t, s, cfg)
+			setter, within := l, time.Duration(0)
+			if !own {
+				setter, within = start(t, s, cfg), 400*time.Millisecond
+			}
+			// Given waits of an hour, and one for the whole burst,
+			var wg sync.WaitGroup
+			for range 5 {
+				wg.Go(func() {
+					if err := l.Wait(t.Context(), "k"); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+			large := make(chan error, 1)
+			go func() { large <- l.WaitN(t.Context(), "k", 10) }()
+			time.Sleep(10 * time.Second)
+			// when the limit becomes a fast one with a small burst,
+			if err := setter.SetLimits(t.Context(), "k", hybrid.PerSecond(1000).WithBurst(5)); err != nil {
+				t.Fatal(err)
+			}
+			// then the small waits have their tokens at once, and the large one is told that it never will.
+			if d := took(wg.Wait); d > within+30*time.Millisecond {
+				t.Errorf("own %v: the waits took %v more", own, d)
+			}
+			if d := took(func() {
+				if err := <-large; !errors.Is(err, hybrid.ErrExceedsBurst) {
+					t.Error(err)
+				}
+			}); d > 0 {
+				t.Errorf("own %v: the large wait took %v more", own, d)
+			}
+		})
+	}
+}
+
+// While the store is away, Wait is served as Policy.Fallback says, at its pace, or told at once.
+func TestWaitingWhileTheStoreIsAway(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		policy   hybrid.Policy
+		cold     bool
+		waits    int
+		want     error
+		from, to time.Duration
+	}{
+		{"deny", hybrid.Policy{Fallback: hybrid.FallbackDeny}, false, 30, hybrid.ErrUnavailable, 0, 200 * time.Millisecond},
+		{"local share", hybrid.Policy{}, false, 30, nil, 2000 * time.Millisecond, 2200 * time.Millisecond}, // a call that fails, a burst of 10, then 10/s
+		{"allow all", hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, false, 30, nil, 0, 200 * time.Millisecond},
+		{"cold, deny", hybrid.Policy{}, true, 30, hybrid.ErrUnavailable, 0, 200 * time.Millisecond},
+		{"cold, allow", hybrid.Policy{ColdStart: hybrid.ColdStartAllow}, true, 30, nil, 0, 200 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFaulty()
+				l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10)), Policy: c.policy})
+				if !c.cold {
+					for l.Allow("k") {
+					}
+				}
+				s.every(verdict{lost: true})
+				var wg sync.WaitGroup
+				o := newOrder(c.waits)
+				for i := range c.waits {
+					wg.Go(func() {
+						if err := l.Wait(t.Context(), "k"); !errors.Is(err, c.want) {
+							t.Error(err)
+						}
+						o.add(i)
+					})
+					synctest.Wait()
+				}
+				if d := took(wg.Wait); d < c.from || d > c.to {
+					t.Errorf("the last was told after %v, want %v to %v", d, c.from, c.to)
+				}
+				if c.want == nil {
+					o.check(t)
+				}
+				// More than the local share ever holds is not waited for.
+				if err := l.WaitN(t.Context(), "k", 10); c.policy.Fallback == hybrid.FallbackDeny && !errors.Is(err, hybrid.ErrUnavailable) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
