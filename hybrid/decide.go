@@ -119,10 +119,16 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		// Those who wait for the local share go before.
 		ok := e.queue.patients == 0 && e.admitWithout(now, r.n)
 		return decision{ok: ok, source: SourceFallback}, false
+	case now < e.holder.DeniedUntil() && e.holder.Spares(r.n):
+		e.holder.Refresh() // it was a larger request that the bucket did not have enough for
 	case now < e.holder.DeniedUntil():
 		e.refused = max(e.refused, r.n) // asked for when the delay ends
+		if r.n == 1 {
+			e.gate.Store(gateDenied) // what was left when the reply came has been spent
+		}
 		return decision{}, false
-	case !r.wait:
+	}
+	if !r.wait {
 		e.wanted(r.n)
 		return decision{}, false
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -83,4 +84,263 @@ func ExampleLimiter_Key() {
 	uploads := l.Key("uploads")
 	fmt.Println(uploads.Name(), uploads.Allow(), uploads.AllowN(1), uploads.TryAllow())
 	// Output: uploads true true false
+}
+
+// TryAllow never waits: the first time it finds nothing leased and starts a lease call, a little later there is.
+func ExampleLimiter_TryAllow() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(1000)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	fmt.Println(l.TryAllow("search"))
+	for !l.TryAllow("search") {
+	}
+	fmt.Println(true)
+	// Output:
+	// false
+	// true
+}
+
+// AllowN takes n tokens or none: a large request that is denied costs the small ones nothing.
+func ExampleLimiter_AllowN() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(10)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	fmt.Println(l.AllowN("bytes", 8), l.AllowN("bytes", 3), l.AllowN("bytes", 2), l.AllowN("bytes", 0))
+	// Output: true false true true
+}
+
+// Wait is for work that should be done later rather than not at all.
+func ExampleLimiter_Wait() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(50).WithBurst(1)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	start := time.Now()
+	for range 4 {
+		if err := l.Wait(context.Background(), "mail"); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println("three of four waited 20 ms each:", time.Since(start) >= 60*time.Millisecond)
+	// Output: three of four waited 20 ms each: true
+}
+
+// A wait that cannot end before its context's deadline fails at once and takes nothing.
+func ExampleLimiter_WaitN() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerMinute(60)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fmt.Println(l.WaitN(ctx, "rows", 60))
+	err = l.WaitN(ctx, "rows", 30) // half a minute away
+	fmt.Println(errors.Is(err, hybrid.ErrWouldExceedDeadline))
+	// Output:
+	// <nil>
+	// true
+}
+
+// Peek reports without taking anything.
+func ExampleLimiter_Peek() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(100)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	l.AllowN("user 17", 30)
+	r, err := l.Peek(context.Background(), "user 17")
+	fmt.Println(r.OK, r.Limit, r.Remaining, err)
+	// Output: true 100/h 70 <nil>
+}
+
+// What was admitted and then did not happen goes back with the next report.
+func ExampleLimiter_Refund() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(10)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	l.AllowN("exports", 10)
+	l.Refund("exports", 4)
+	for !l.AllowN("exports", 4) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	fmt.Println(l.Stats().Refunded)
+	// Output: 4
+}
+
+// Reset gives a user the whole burst again.
+func ExampleLimiter_Reset() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(2)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	fmt.Println(l.AllowN("user 17", 2), l.Allow("user 17"))
+	if err := l.Reset(context.Background(), "user 17"); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(l.Allow("user 17"))
+	// Output:
+	// true false
+	// true
+}
+
+// Limits set by one process are followed by every other within a TTL, and what was used stays used.
+func ExampleLimiter_SetLimits() {
+	store := lease.NewMemoryStore(nil) // of a fleet: redisbucket.New
+	cfg := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(10)}}
+	l, err := hybrid.New(store, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	other, err := hybrid.New(store, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer other.Close()
+	ctx := context.Background()
+	other.AllowN("tenant", 6)
+	if err := l.SetLimits(ctx, "tenant", hybrid.PerHour(100).WithBurst(20)); err != nil {
+		log.Fatal(err)
+	}
+	limits, err := other.LimitsOf(ctx, "tenant")
+	fmt.Println(limits, err)
+	// Output: [100/h burst 20] <nil>
+}
+
+// Only the first process of a fleet sets what is not set yet.
+func ExampleLimiter_TrySetLimits() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(10)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	ctx := context.Background()
+	fmt.Println(l.TrySetLimits(ctx, "tenant", hybrid.PerHour(50)))
+	fmt.Println(l.TrySetLimits(ctx, "tenant", hybrid.PerHour(60)))
+	// Output:
+	// true <nil>
+	// false <nil>
+}
+
+// LimitsOf is what is in force, wherever it came from.
+func ExampleLimiter_LimitsOf() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
+		Limits: []hybrid.Limit{hybrid.PerSecond(10)},
+		LimitsFor: func(key string) []hybrid.Limit {
+			if key == "internal" {
+				return []hybrid.Limit{hybrid.PerSecond(1000), hybrid.PerHour(100000)}
+			}
+			return nil // those of Limits
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	ctx := context.Background()
+	fmt.Println(l.LimitsOf(ctx, "internal"))
+	fmt.Println(l.LimitsOf(ctx, "user 17"))
+	// Output:
+	// [1000/s 100000/h] <nil>
+	// [10/s] <nil>
+}
+
+// Every token that was ever leased is somewhere.
+func ExampleLimiter_Stats() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(100)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	for range 101 {
+		l.Allow("k")
+	}
+	s := l.Stats()
+	fmt.Println(s.Admitted, s.Denied, s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held)
+	// Output: 100 1 true
+}
+
+// Shutdown gives back what this process holds; Close leaves it to expire.
+func ExampleLimiter_Shutdown() {
+	store := lease.NewMemoryStore(nil)
+	l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(100)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	l.Allow("k")
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	fmt.Println(l.Shutdown(ctx), l.Stats().Held)
+	st, err := store.Configure(ctx, "k", lease.OpInspect, lease.Config{})
+	fmt.Println(st.Levels[0], st.Ledger, err)
+	fmt.Println(l.Wait(ctx, "k"))
+	// Output:
+	// <nil> 0
+	// 99 0 <nil>
+	// hybrid: limiter closed
+}
+
+// After Close every request is denied, and those who wait are told so.
+func ExampleLimiter_Close() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(1)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	l.Allow("k")
+	waiting := make(chan error)
+	go func() { waiting <- l.Wait(context.Background(), "k") }()
+	l.Close()
+	fmt.Println(errors.Is(<-waiting, hybrid.ErrClosed), l.Allow("k"))
+	// Output: true false
+}
+
+// A Key has the same verbs.
+func ExampleKey() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(10)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	ctx := context.Background()
+	k := l.Key("uploads")
+	fmt.Println(k.Allow(), k.AllowN(2), k.Wait(ctx), k.WaitN(ctx, 2))
+	r, err := k.Take(ctx, 4)
+	fmt.Println(r.OK, r.Remaining, err)
+	k.Refund(1)
+	for r, _ = k.Peek(ctx); r.Remaining != 1; r, _ = k.Peek(ctx) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	fmt.Println(r.OK, k.Name())
+	// Output:
+	// true true <nil> <nil>
+	// true 0 <nil>
+	// true uploads
+}
+
+// Limits are read from configuration files as text.
+func ExampleParseLimit() {
+	for _, text := range []string{"100/s", "5000/m burst 200", "1/250ms", "100"} {
+		fmt.Println(hybrid.ParseLimit(text))
+	}
+	// Output:
+	// 100/s <nil>
+	// 5000/m burst 200 <nil>
+	// 1/250ms <nil>
+	// 0/0s lease: invalid limit: "100": no "/" between tokens and period (want TOKENS/PERIOD [burst N], such as "100/s", "5000/m burst 200" or "1/250ms")
+}
+
+// A burst that is larger or smaller than what comes in a period.
+func ExampleLimit_WithBurst() {
+	fmt.Println(hybrid.PerSecond(100).WithBurst(20), hybrid.PerMinute(60), hybrid.PerHour(5), hybrid.Every(3*time.Second))
+	// Output: 100/s burst 20 60/m 5/h 1/3s
 }

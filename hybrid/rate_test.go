@@ -18,7 +18,7 @@ import (
 func TestBurstsAreDecidedAsByTimeRate(t *testing.T) {
 	for _, c := range []struct {
 		limit hybrid.Limit
-		n     int64
+		n     int64         // tokens a request; negative: 1 to -n at random
 		pause time.Duration // the least
 	}{
 		{hybrid.PerSecond(10), 1, 300 * time.Millisecond},
@@ -31,6 +31,9 @@ func TestBurstsAreDecidedAsByTimeRate(t *testing.T) {
 		{hybrid.PerSecond(1000), 7, 300 * time.Millisecond},
 		{hybrid.PerSecond(200).WithBurst(64), 64, time.Second},
 		{hybrid.PerSecond(50).WithBurst(10), 4, 500 * time.Millisecond},
+		{hybrid.PerSecond(50).WithBurst(10), -10, 500 * time.Millisecond},
+		{hybrid.PerMinute(600).WithBurst(20), -5, time.Second},
+		{hybrid.PerSecond(1000).WithBurst(3000), -50, 300 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("%v n %d", c.limit, c.n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -41,10 +44,14 @@ func TestBurstsAreDecidedAsByTimeRate(t *testing.T) {
 				for round := range 40 {
 					// when both are asked the same until a few requests are denied,
 					for i, denied := 1, 0; denied < 5; i++ {
-						want := ref.AllowN(time.Now(), int(c.n))
+						n := c.n
+						if n < 0 {
+							n = 1 + r.Int64N(-n)
+						}
+						want := ref.AllowN(time.Now(), int(n))
 						// then they agree.
-						if got := l.AllowN("k", c.n); got != want {
-							t.Fatalf("round %d, request %d: %v, x/time/rate says %v; %+v", round, i, got, want, l.Stats())
+						if got := l.AllowN("k", n); got != want {
+							t.Fatalf("round %d, request %d of %d: %v, x/time/rate says %v; %+v", round, i, n, got, want, l.Stats())
 						}
 						if !want {
 							denied++

@@ -75,7 +75,7 @@ func (e *entry) publish(now clock.Instant, g *lease.Grant) {
 	e.view.Store(&view{limits: e.holder.Limits(), levels: g.Levels, others: e.holder.Others(), at: now, denied: e.holder.DeniedUntil()})
 	e.capacity.Store(e.holder.Capacity())
 	e.heardAt = now
-	if now < e.holder.DeniedUntil() {
+	if now < e.holder.DeniedUntil() && !e.holder.Spares(1) {
 		e.gate.Store(gateDenied)
 	} else {
 		e.gate.Store(gateOpen)

@@ -9,6 +9,10 @@ import (
 // DeniedUntil is when the delay after a shortfall ends: before it the bucket is known to be empty. 0 for none.
 func (h *Holder) DeniedUntil() clock.Instant { return h.deniedUntil }
 
+// Spares reports whether the bucket and this process are known to have n tokens all the same, having had fewer than a larger request
+// wanted. Only of a bucket that nobody else draws from is that known.
+func (h *Holder) Spares(n int64) bool { return h.Alone() && n <= h.level+h.Pool.Held() }
+
 // Replied reports whether the bucket has ever answered.
 func (h *Holder) Replied() bool { return h.replied }
 
