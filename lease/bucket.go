@@ -67,6 +67,7 @@ const (
 	variantNoClip
 	variantNoSeqCheck
 	variantVoidAsKnown
+	variantRenewAboveBurst
 )
 
 // Call executes one lease call at server time now. The answer is written to g, which the caller owns.
@@ -107,7 +108,7 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 	}
 
 	// Step 5.
-	known := live && r.Remaining+r.Returned <= rec.held
+	known := live && r.Remaining+r.Returned <= rec.held && b.fits(s.ring.ledger()+r.Remaining-rec.held)
 	remaining := r.Remaining
 	switch {
 	case known:
@@ -205,6 +206,20 @@ func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
 		s.level[k] -= g * b.scales[k].unit
 	}
 	return g
+}
+
+// fits reports whether the ledger is within every burst + overcommit. After a limit was lowered it may not be: then no
+// lease is renewed, so that those of the old limit end within T, and until then their holders are told to burn them.
+func (b *Bucket) fits(ledger int64) bool {
+	if b.variant == variantRenewAboveBurst {
+		return true
+	}
+	for k := range b.config.Limits {
+		if ledger > b.scales[k].burst+b.config.Overcommit {
+			return false
+		}
+	}
+	return true
 }
 
 // available is the whole tokens that every limit has.

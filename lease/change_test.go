@@ -7,49 +7,38 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-func TestALoweredLimitTakesBackWhatItWouldNotHaveGranted(t *testing.T) {
-	// given a holder with half of a burst of 10,000
-	store := new(Bucket)
-	now := clock.Instant(time.Hour)
-	us := func() int64 { return int64(now) / 1000 }
-	h, err := NewHolder(now, HolderConfig{ID: "a", Limits: []Limit{PerSecond(10_000)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.demand.fast = 1e6
-	h.replied = true
-	exchange := func(seq int64) Request {
-		r := *h.Build(now, seq, Input{})
-		var g Grant
-		if err := store.Call(us(), &r, &g); err != nil {
+// TestLeasesOfALoweredLimitEndWithinT: holders that keep what they have and renew it in time would spend it under the
+// new limit, however long after the change.
+func TestLeasesOfALoweredLimitEndWithinT(t *testing.T) {
+	for _, c := range []struct {
+		variant variant
+		most    int64
+	}{{asDesigned, 0}, {variantRenewAboveBurst, 10}} {
+		// given two holders with half of a burst of 10 each
+		s := newScene(t, PerSecond(1).WithBurst(10), 100*time.Microsecond)
+		s.bucket.variant = c.variant
+		a, b := s.holder("a"), s.holder("b")
+		s.calls(a, Ask{Want: 5})
+		s.calls(b, Ask{Want: 5})
+		// when the burst is lowered to 2, and both go on renewing what they hold
+		low := s.config
+		low.Limits = []Limit{PerSecond(1).WithBurst(2)}
+		if _, err := s.bucket.Configure(s.now, OpSet, low); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := h.Accept(now, &g, 0); !ok {
-			t.Fatal("not accepted")
+		for range 5 {
+			s.now += 40
+			s.calls(a, Ask{})
+			s.calls(b, Ask{})
 		}
-		return r
-	}
-	h.level = 10_000
-	exchange(1)
-	if held := h.Pool.Held(); held < 1000 {
-		t.Fatalf("only %d held", held)
-	}
-	// when somebody lowers the limit to 10/s
-	low := h.config
-	low.Limits = []Limit{PerSecond(10)}
-	if _, err := store.Configure(us(), OpSet, low); err != nil {
-		t.Fatal(err)
-	}
-	now = now.Add(time.Millisecond)
-	exchange(2) // it hears of the change
-	now = now.Add(time.Millisecond)
-	r := exchange(3)
-	// then its next call gives back what is more than the new burst, instead of renewing it for ever
-	if r.Returned == 0 || h.Pool.Held() > 10 {
-		t.Errorf("returned %d, still holds %d under a burst of 10", r.Returned, h.Pool.Held())
-	}
-	if a := h.Account(); !a.Conserved() {
-		t.Errorf("%+v", a)
+		// then T later nothing of it is left to spend: the burst was used when it was lowered
+		spent := s.spends(a) + s.spends(b) + s.calls(a, Ask{Want: 10, Waiting: 10}).Waited
+		if spent != c.most {
+			t.Errorf("variant %d: %d tokens are spent after the change, want %d", c.variant, spent, c.most)
+		}
+		if !a.Account().Conserved() || !b.Account().Conserved() {
+			t.Errorf("%+v %+v", a.Account(), b.Account())
+		}
 	}
 }
 

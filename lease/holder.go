@@ -174,7 +174,7 @@ func (h *Holder) Build(now clock.Instant, seq int64, in Input) *Request {
 	}
 	h.Expire(now)
 	h.observe(now)
-	ask := Ask{Config: h.config, Weight: h.policy.weight(), Return: h.surplus}
+	ask := Ask{Config: h.config, Weight: h.policy.weight()}
 	if in.Closing {
 		ask.Return = func(held int64) int64 { return held }
 	} else {

@@ -100,9 +100,9 @@ func (h *Holder) excess(held int64) int64 {
 	}
 	keep := int64(math.Ceil(h.demand.expected(h.config.Target)))
 	if h.contended || held > 2*keep {
-		return max(held-keep, h.surplus(held))
+		return max(0, held-keep)
 	}
-	return h.surplus(held)
+	return 0
 }
 
 // stale says that the bucket counts a good part of its burst as held here that was spent long since, and that
@@ -111,12 +111,6 @@ func (h *Holder) excess(held int64) int64 {
 // admitted 98.5 % of one bucket in ten seconds, with it 99.1 %.
 func (h *Holder) stale(held int64) bool {
 	return h.brimful && (h.leased-held)*16 >= h.Capacity()+h.config.Overcommit
-}
-
-// surplus is what a holding has beyond the burst + overcommit of a limit that was lowered: no bucket of that
-// limit would have granted it, so it goes back with the next call.
-func (h *Holder) surplus(held int64) int64 {
-	return max(0, held-h.Capacity()-h.config.Overcommit)
 }
 
 // renewBefore is how long before the deadline a holding in use is renewed.

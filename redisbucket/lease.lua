@@ -170,6 +170,10 @@ end
 
 -- Step 5.
 local known = live and remaining + returned <= r.held
+if known then -- after a limit was lowered leases are not renewed before the ledger fits it
+  local reported = ledger(b) + remaining - r.held
+  for k = 1, b.c.n do known = known and reported <= b.c[k].burst + b.c.over end
+end
 local at, slot = -1, nil
 if live then at, slot = r.slice, r.slice % SLICES + 1 end
 if known then

@@ -81,7 +81,7 @@ var mutations = []struct {
 		s.admit(s.call("A", lease.Request{Seq: 3, Want: 10, Waiting: 10}).Waited)
 	}},
 	{"void calls treated as known", []edit{
-		{"local known = live and remaining + returned <= r.held\n", "local known = true\n"},
+		{"local known = live and remaining + returned <= r.held\nif known then", "local known = true\nif live then"},
 		{"if known then\n  b.held[slot] = b.held[slot] + (remaining - r.held)\n", "if known then\n  if live then b.held[slot] = b.held[slot] + (remaining - r.held) end\n"},
 		{"if known then\n  b.held[slot] = b.held[slot] - remaining\n", "if live then\n  b.held[slot] = b.held[slot] - remaining\n"},
 	}, func(s *stage) {
