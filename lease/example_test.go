@@ -1,0 +1,67 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// One process's side and the bucket's, and nothing in between: what a shell such as hybrid does with a network.
+func ExampleHolder() {
+	now := clock.Instant(time.Hour)
+	h, err := lease.NewHolder(now, lease.HolderConfig{ID: "a", Limits: []lease.Limit{lease.PerSecond(1000)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var bucket lease.Bucket
+	ok, _ := h.Pool.Take() // nothing is leased yet, so somebody waits
+	in := lease.Input{Waiting: 1, Need: 1}
+	if due, _ := h.Poll(now, in); due && !ok {
+		r := h.Build(now, 1, in)
+		var g lease.Grant
+		if err := bucket.Call(int64(now)/1000, r, &g); err != nil {
+			log.Fatal(err)
+		}
+		got, _ := h.Accept(now, &g, 0)
+		fmt.Println(got.Waited, "for the request that waits,", got.Pooled, "for those to come")
+	}
+	ok, _ = h.Pool.Take()
+	fmt.Println(ok, h.Account().Conserved())
+	// Output:
+	// 1 for the request that waits, 99 for those to come
+	// true true
+}
+
+// A MemoryStore takes the place of Redis where one process is all there is.
+func ExampleNewMemoryStore() {
+	store := lease.NewMemoryStore(nil)
+	c := lease.Policy{}.ConfigFor([]lease.Limit{lease.PerHour(100)}, 0, 0)
+	st, err := store.Configure(context.Background(), "k", lease.OpSet, c)
+	fmt.Println(st.Levels[0], st.Config.TTL, err)
+	// Output: 100 400ms <nil>
+}
+
+// Whatever cannot be held exactly is refused, and the error names what can.
+func ExampleLimit_Validate() {
+	fmt.Println(lease.PerSecond(100).Validate())
+	err := lease.Limit{Tokens: 1, Per: time.Second, Burst: -1}.Validate()
+	fmt.Println(errors.Is(err, lease.ErrInvalidLimit))
+	// Output:
+	// <nil>
+	// true
+}
+
+// A Policy's zero value is a good default; every violation of another one is named at once.
+func ExamplePolicy_Validate() {
+	fmt.Println(lease.Policy{}.Validate())
+	fmt.Println(lease.Policy{Target: time.Second, TTL: time.Second, MinBatch: 5, MaxBatch: 4}.Validate())
+	// Output:
+	// <nil>
+	// lease: invalid policy: TTL is 1s, must be at least 2*Target (2s)
+	// lease: invalid policy: MinBatch is 5, must be at most MaxBatch (4)
+}
