@@ -1,0 +1,131 @@
+package hybrid_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Every bad limit and policy is refused by New, by SetLimits and on the first use of a key, with its value and its
+// bound, before anything is written.
+func TestBadLimitsAndPoliciesAreNamedBeforeAnythingIsWritten(t *testing.T) {
+	second := func(tokens, burst int64) hybrid.Limit {
+		return hybrid.Limit{Tokens: tokens, Per: time.Second, Burst: burst}
+	}
+	for _, c := range []struct {
+		name   string
+		limits []hybrid.Limit
+		says   string
+	}{
+		{"no limit", limits(), "0 limits, must be 1 to 4"},
+		{"zero tokens", limits(second(0, 0)), "Tokens is 0"},
+		{"negative tokens", limits(second(-5, 0)), "Tokens is -5"},
+		{"zero per", limits(hybrid.Limit{Tokens: 1}), "Per is 0s"},
+		{"negative per", limits(hybrid.Limit{Tokens: 1, Per: -time.Second}), "Per is -1s"},
+		{"per below a microsecond", limits(hybrid.Limit{Tokens: 1, Per: 999}), "Per is 999ns"},
+		{"negative burst", limits(second(1, -1)), "Burst is -1"},
+		{"not exact", limits(hybrid.Limit{Tokens: 1e9 + 7, Per: 24 * time.Hour, Burst: 1 << 50}), "the nearest limit that can be held is"},
+		{"too many", limits(second(1, 0), second(2, 0), second(3, 0), second(4, 0), second(5, 0)), "5 limits, must be 1 to 4"},
+		{"the second of two", limits(second(1, 0), second(-1, 0)), "limit 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newFaulty()
+			check := func(where string, err error) {
+				t.Helper()
+				if !errors.Is(err, hybrid.ErrInvalidConfig) || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("%s: %v, want ErrInvalidConfig with %q", where, err, c.says)
+				}
+			}
+			if len(c.limits) > 0 {
+				_, err := hybrid.New(s, hybrid.Config{Limits: c.limits})
+				check("New", err)
+				l := start(t, s, hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return c.limits }})
+				_, err = l.Take(t.Context(), "k", 1)
+				check("Take", err)
+				check("Wait", l.Wait(t.Context(), "k"))
+				if l.Allow("k") {
+					t.Error("Allow is true")
+				}
+			}
+			l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1))})
+			check("SetLimits", l.SetLimits(t.Context(), "k", c.limits...))
+			_, err := l.TrySetLimits(t.Context(), "k", c.limits...)
+			check("TrySetLimits", err)
+			if _, calls := s.counts(); calls != 0 || s.state(t, "k").Exists {
+				t.Error("something was written")
+			}
+		})
+	}
+	_, err := hybrid.New(newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(1)), Policy: hybrid.Policy{
+		Target: time.Second, TTL: time.Second, MinBatch: 3, MaxBatch: 2, Overcommit: -1, Weight: -1, ColdStart: 7, Fallback: -1,
+	}})
+	for _, part := range []string{
+		"TTL is 1s, must be at least 2*Target (2s)", "MinBatch is 3, must be at most MaxBatch (2)", "Overcommit is -1", "Weight is -1", "ColdStart is 7", "Fallback is -1",
+	} {
+		if !errors.Is(err, lease.ErrInvalidPolicy) || !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is missing in: %v", part, err)
+		}
+	}
+}
+
+// Any bytes but none at all are a key, a key is a key of its own whatever it looks like, and a log stays one line.
+func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := []string{"\x00", "a\r\nERROR forged", "\xff\xfe", "{", "}", "{}", "{a}b", "{a}c", "%7D", " ", strings.Repeat("x", 10_000), strings.Repeat("x", 10_001)}
+		var logged bytes.Buffer
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{
+			Limits: limits(hybrid.PerHour(2)), Logger: slog.New(slog.NewTextHandler(&logged, nil)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny},
+		})
+		for _, key := range keys {
+			if !l.Allow(key) || !l.Key(key).Allow() || l.Allow(key) {
+				t.Errorf("%.20q does not have a burst of its own", key)
+			}
+		}
+		time.Sleep(2 * ttl)
+		s.every(verdict{err: lease.ErrUnavailable})
+		for _, key := range keys {
+			l.Allow(key)
+		}
+		time.Sleep(time.Second)
+		for line := range strings.Lines(logged.String()) {
+			if !strings.HasPrefix(line, "time=") || strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\x00\r\n\xff") {
+				t.Errorf("a key broke out of the log: %q", line)
+			}
+		}
+		if !strings.Contains(logged.String(), `a\r\nERROR forged`) {
+			t.Error("the key is not in the log")
+		}
+	})
+}
+
+// A flood of new keys finds no memory and does not deny the keys that are in use.
+func TestAFloodOfKeysDeniesNoKeyInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := start(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), KeysMax: 100})
+		denied := 0
+		for i := range 10_000 {
+			for k := range 5 {
+				if !l.Allow(fmt.Sprint("used ", k)) {
+					denied++
+				}
+			}
+			l.TryAllow(fmt.Sprint("flood ", i))
+			if got := l.Stats().Keys; got > 100 {
+				t.Fatalf("%d keys in a table of 100", got)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if denied > 0 {
+			t.Errorf("%d of 50000 requests within the limit were denied", denied)
+		}
+	})
+}
