@@ -1,0 +1,95 @@
+package hybrid_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// overload has every limiter asked `rate` times a second for a while; it returns what each was admitted.
+func overload(ls []*hybrid.Limiter, rate int, span time.Duration, wait func(*hybrid.Limiter) bool) []int64 {
+	admitted := make([]atomic.Int64, len(ls))
+	var wg sync.WaitGroup
+	for i, l := range ls {
+		wg.Go(func() {
+			for range int(span.Seconds() * float64(rate)) {
+				if wait(l) {
+					admitted[i].Add(1)
+				}
+				time.Sleep(time.Second / time.Duration(rate))
+			}
+		})
+	}
+	wg.Wait()
+	got := make([]int64, len(ls))
+	for i := range got {
+		got[i] = admitted[i].Load()
+	}
+	return got
+}
+
+// Under contention each process gets the rate in proportion to its weight, whoever asks for more.
+func TestWeightsShareAContendedRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := lease.NewMemoryStore(nil)
+		weights := []int64{1, 2, 5}
+		var ls []*hybrid.Limiter
+		for _, w := range weights {
+			ls = append(ls, start(t, store, hybrid.Config{Limits: limits(hybrid.PerSecond(800)), Policy: hybrid.Policy{Weight: w}}))
+		}
+		allow := func(l *hybrid.Limiter) bool { return l.Allow("k") }
+		overload(ls, 1000, 5*time.Second, allow)
+		got := overload(ls, 1000, 20*time.Second, allow)
+		for i, w := range weights {
+			want := 100 * w * 20
+			if share := float64(got[i]) / float64(want); share < 0.95 || share > 1.05 {
+				t.Errorf("weight %d of 8 was admitted %d in 20 s, want about %d", w, got[i], want)
+			}
+		}
+		t.Logf("weights %v: admitted %v", weights, got)
+	})
+}
+
+// Several limits are drawn from in one call: bursts are held by one of them, the long run by the other.
+func TestSeveralLimitsInOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		second, minute := hybrid.PerSecond(10), hybrid.PerMinute(300)
+		l := start(t, s, hybrid.Config{Limits: limits(second, minute)})
+		bySecond, byMinute := newMeter(second), newMeter(minute)
+		admitted := 0
+		binding := map[hybrid.Limit]int{}
+		for range 10 * 60 * 20 { // ten minutes at 20/s
+			r, err := l.Take(t.Context(), "k", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.OK {
+				bySecond.admit(1)
+				byMinute.admit(1)
+				admitted++
+			} else {
+				binding[r.Limit]++
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		bySecond.check(t)
+		byMinute.check(t)
+		// 300 at once, and 5 a second from then on.
+		if admitted < 3290 || admitted > 3300 {
+			t.Errorf("%d admitted in ten minutes, want 300 + 3000", admitted)
+		}
+		if binding[second] == 0 || binding[minute] == 0 {
+			t.Errorf("the binding limits of the denials: %v", binding)
+		}
+		if _, calls := s.counts(); int64(calls) != l.Stats().Calls {
+			t.Errorf("%d calls arrived, %d were made", calls, l.Stats().Calls)
+		}
+		t.Logf("%d admitted, %d calls, denials by limit %v", admitted, l.Stats().Calls, binding)
+	})
+}
