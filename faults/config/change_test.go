@@ -108,7 +108,8 @@ func TestRow34RollingDeployWithTwoConfigurations(t *testing.T) {
 	record := &tape{}
 	fleet := func(version int64, limit hybrid.Limit) *rig.Fleet {
 		return rig.NewFleet(t, rig.Options{Size: 2, Addr: addr, Store: record.over, Config: hybrid.Config{
-			Limits: []hybrid.Limit{limit}, Version: version, CallTimeout: time.Minute, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, StrictExpiry: true},
+			Limits: []hybrid.Limit{limit}, Version: version, CallTimeout: time.Minute,
+			Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, StrictExpiry: true, TTL: 400 * time.Millisecond},
 		}})
 	}
 	before, after := hybrid.PerSecond(500), hybrid.PerSecond(100).WithBurst(50)
