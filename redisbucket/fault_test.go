@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,80 +16,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 )
 
-// dropper is a proxy before a Redis server that passes requests on and, while armed, swallows the reply to a script
-// call and closes the connection: the script ran, and nobody hears of it.
-type dropper struct {
-	addr  string
-	armed atomic.Bool
-}
-
-func newDropper(t *testing.T, to string) *dropper {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &dropper{addr: l.Addr().String()}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { d.serve(client, to) })
-		}
-	})
-	t.Cleanup(func() { l.Close(); wg.Wait() })
-	return d
-}
-
-func (d *dropper) serve(client net.Conn, to string) {
-	server, err := net.Dial("tcp", to)
-	if err != nil {
-		client.Close()
-		return
-	}
-	var script atomic.Bool
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		defer server.(*net.TCPConn).CloseWrite()
-		buf := make([]byte, 1<<16)
-		for {
-			n, err := client.Read(buf)
-			if d.armed.Load() && bytes.Contains(bytes.ToLower(buf[:n]), []byte("evalsha")) {
-				script.Store(true)
-			}
-			if _, werr := server.Write(buf[:n]); err != nil || werr != nil {
-				return
-			}
-		}
-	})
-	buf := make([]byte, 1<<16)
-	for {
-		n, err := server.Read(buf)
-		if script.Load() || err != nil {
-			break
-		}
-		if _, err := client.Write(buf[:n]); err != nil {
-			break
-		}
-	}
-	client.Close()
-	server.Close()
-	wg.Wait()
-}
-
 func TestALostReplyIsOneExecution(t *testing.T) {
 	server := redistest.Start(t)
-	proxy := newDropper(t, server.Addr)
+	proxy := redistest.NewProxy(t, server.Addr)
 	direct := newStore(t, server.Addr)
 	for _, calls := range []int{1, 5} {
 		// given a client with go-redis's default retries, whose replies get lost after the script ran
-		s := newStore(t, proxy.addr)
+		s := newStore(t, proxy.Addr)
 		keys := []string{"a", "b", "c", "d", "e"}[:calls]
 		batch := make([]*lease.Call, calls)
-		proxy.armed.Store(false)
+		proxy.Pass()
 		for i, k := range keys {
 			if _, err := exchange(s, k, request(int64(10*calls+1))); err != nil {
 				t.Fatal(err)
@@ -99,7 +33,7 @@ func TestALostReplyIsOneExecution(t *testing.T) {
 			batch[i] = &lease.Call{Key: k, Request: request(int64(10*calls + 2))}
 		}
 		before, _ := direct.Inspect(context.Background(), "a")
-		proxy.armed.Store(true)
+		proxy.Set(redistest.Fate{LoseReply: true})
 		// when a call is made
 		s.Exchange(context.Background(), batch, func([]*lease.Call) {})
 		// then it was executed at most once (in a pipeline the proxy may cut off the rest), and the error leaves open whether it was

@@ -128,6 +128,10 @@ func TestRow34RollingDeployWithTwoConfigurations(t *testing.T) {
 	rig.Eventually(t, "the end of the old leases", func() bool { return old.Now() > from+ttl })
 	p.set("new")
 	both.set("new")
+	admitted, too := old.Stats().Admitted, next.Stats().Admitted
+	rig.Eventually(t, "admissions under the new limits", func() bool {
+		return old.Stats().Admitted > admitted+20 && next.Stats().Admitted > too+20
+	})
 	rig.Eventually(t, "the new limits at every process", func() bool {
 		for _, f := range []*rig.Fleet{old, next} {
 			for _, l := range f.Limiters {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -26,9 +27,11 @@ type Server struct {
 	Port int
 	Dir  string // its working directory, removed with the test
 
+	args   []string
+	guard  net.Listener // keeps the port for this server while it is down; see freePort
 	cmd    *exec.Cmd
 	exited chan struct{}
-	output strings.Builder // read after exited only
+	output *strings.Builder // read after exited only
 }
 
 // Start runs redis-server with args behind "--port N --bind 127.0.0.1 --save ” --appendonly no --dir <temporary>"
@@ -43,7 +46,7 @@ func Start(t testing.TB, args ...string) *Server {
 	for range 5 {
 		s, err := start(dir, args)
 		if err == nil {
-			t.Cleanup(s.Kill)
+			t.Cleanup(s.end)
 			return s
 		}
 		if !errors.Is(err, errPortTaken) {
@@ -77,37 +80,69 @@ func Require(t testing.TB) {
 var errPortTaken = errors.New("redistest: port was taken")
 
 func start(dir string, args []string) (*Server, error) {
-	port, err := freePort()
+	port, guard, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Port: port, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Dir: dir, exited: make(chan struct{})}
-	all := append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir}, args...)
-	s.cmd = exec.Command("redis-server", all...)
-	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
-	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("redistest: %w", err)
-	}
-	go func() {
-		_ = s.cmd.Wait()
-		close(s.exited)
-	}()
-	if err := s.await(); err != nil {
-		s.Kill()
-		if strings.Contains(s.output.String(), "Failed listening on port") {
-			return nil, errPortTaken
-		}
-		return nil, fmt.Errorf("%w\n%s", err, s.output.String())
+	s := &Server{Port: port, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Dir: dir, args: args, guard: guard}
+	if err := s.run(false); err != nil {
+		s.end()
+		return nil, err
 	}
 	return s, nil
 }
 
+// Restart runs a killed server again: same port, same directory, and same arguments, where args come after them. It
+// returns once the server answers. What was not persisted is lost.
+func (s *Server) Restart(t testing.TB, args ...string) {
+	t.Helper()
+	s.Kill()
+	s.args = append(s.args[:len(s.args):len(s.args)], args...)
+	if err := s.run(false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// RestartLoading is Restart that returns as soon as the server answers at all, be it that it is still loading.
+func (s *Server) RestartLoading(t testing.TB, args ...string) {
+	t.Helper()
+	s.Kill()
+	s.args = append(s.args[:len(s.args):len(s.args)], args...)
+	if err := s.run(true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run starts the process and returns when it answers, with LOADING only where loading says that this will do.
+func (s *Server) run(loading bool) error {
+	all := append([]string{"--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.Dir}, s.args...)
+	s.cmd, s.output, s.exited = exec.Command("redis-server", all...), new(strings.Builder), make(chan struct{})
+	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
+	if err := s.cmd.Start(); err != nil {
+		close(s.exited)
+		return fmt.Errorf("redistest: %w", err)
+	}
+	go func(cmd *exec.Cmd, exited chan struct{}) {
+		_ = cmd.Wait()
+		close(exited)
+	}(s.cmd, s.exited)
+	err := s.await(loading)
+	if err == nil {
+		return nil
+	}
+	s.Kill()
+	if strings.Contains(s.output.String(), "Failed listening on port") {
+		return errPortTaken
+	}
+	return fmt.Errorf("%w\n%s", err, s.output.String())
+}
+
 // await polls until the server answers.
-func (s *Server) await() error {
+func (s *Server) await(loading bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for {
-		if s.ping() {
+		if s.ping(loading) {
 			return nil
 		}
 		select {
@@ -120,8 +155,8 @@ func (s *Server) await() error {
 	}
 }
 
-// ping reports whether the server answers PING: with PONG, or with an error other than LOADING.
-func (s *Server) ping() bool {
+// ping reports whether the server answers PING: with PONG or with an error, which may be LOADING where loading is true.
+func (s *Server) ping(loading bool) bool {
 	c, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
 		return false
@@ -132,7 +167,7 @@ func (s *Server) ping() bool {
 		return false
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
-	return err == nil && !strings.HasPrefix(line, "-LOADING")
+	return err == nil && (loading || !strings.HasPrefix(line, "-LOADING"))
 }
 
 // Signal sends sig: SIGSTOP to hang the server, SIGCONT to let it go on.
@@ -140,21 +175,33 @@ func (s *Server) Signal(sig syscall.Signal) error { return s.cmd.Process.Signal(
 
 // Kill ends the server as kill -9 does and returns when it is gone. It may be called more than once.
 func (s *Server) Kill() {
-	_ = s.cmd.Process.Kill()
+	if s.cmd.Process != nil {
+		_ = s.cmd.Process.Kill()
+	}
 	<-s.exited
 }
 
-// freePort picks a port that leaves room for a cluster's bus, which listens 10000 above it.
-func freePort() (int, error) {
-	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return 0, fmt.Errorf("redistest: %w", err)
+// end is Kill for good: the port is free for others.
+func (s *Server) end() {
+	s.Kill()
+	s.guard.Close()
+}
+
+// freePort picks an even port and holds the odd one above it, so that no other test takes the port while its server
+// is down for a while. All lie below the range from which systems take ports for connections, and so does a
+// cluster's bus, which listens 10000 above.
+func freePort() (port int, guard net.Listener, err error) {
+	for range 1000 {
+		port = 12_000 + 2*rand.IntN(5_000)
+		if guard, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+1))); err != nil {
+			continue
 		}
-		port := l.Addr().(*net.TCPAddr).Port
-		l.Close()
-		if port+10_000 <= 65_535 {
-			return port, nil
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			l.Close()
+			return port, guard, nil
 		}
+		guard.Close()
 	}
+	return 0, nil, fmt.Errorf("redistest: no free port: %w", err)
 }

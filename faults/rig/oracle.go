@@ -1,0 +1,116 @@
+package rig
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// CheckBound is oracle W: in no window was more admitted of key than burst + overcommit + rate x window.
+func (f *Fleet) CheckBound(key string, limit hybrid.Limit, overcommit int64) {
+	f.t.Helper()
+	w := f.Audit(key, limit, overcommit)
+	switch {
+	case w.Admitted == 0:
+		f.t.Errorf("nothing was admitted of %q: the audit says nothing", key)
+	case w.ExceededBy > 0:
+		f.t.Errorf("%d admitted of %q in the %v from %v on, %d more than %v + %d allow",
+			w.Admitted, key, time.Duration(w.To-w.From), time.Duration(w.From), w.ExceededBy, limit, overcommit)
+	}
+}
+
+// CheckConserved is oracle C: every token that the store granted was admitted, given back, burnt, or is held. It may be
+// asked at any time.
+func (f *Fleet) CheckConserved() {
+	f.t.Helper()
+	for i, l := range f.Limiters {
+		s := l.Stats()
+		if s.Leased != s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held || s.Held < 0 {
+			f.t.Errorf("limiter %d lost or forged tokens: %+v", i, s)
+		}
+	}
+}
+
+// CheckNobodyWaited is oracle T: no decision on key that began in [from, to) took longer than most. Give a `most` that
+// only somebody who waits for the wrong thing reaches: fleets have clients that give up after a minute.
+func (f *Fleet) CheckNobodyWaited(key string, from, to, most time.Duration) {
+	f.t.Helper()
+	s := f.Seen(key, from, to)
+	if s.Admitted+s.Denied == 0 {
+		f.t.Errorf("nobody asked for %q between %v and %v", key, from, to)
+	}
+	if s.Slowest > most {
+		f.t.Errorf("a decision on %q took %v, at most %v is allowed", key, s.Slowest, most)
+	}
+}
+
+// AwaitRecovery is oracle G: it returns when the fleet, which must be under load of more than rate on one key, has
+// admitted 95 % of rate for a whole second by leases alone, and says how long after the call of AwaitRecovery that second
+// began. It fails the test where there is no such second.
+func (f *Fleet) AwaitRecovery(rate int64) time.Duration {
+	f.t.Helper()
+	return AwaitRecovery(f.t, rate, f)[0]
+}
+
+// AwaitRecovery is Fleet.AwaitRecovery for several fleets at once.
+func AwaitRecovery(t testing.TB, rate int64, fleets ...*Fleet) []time.Duration {
+	t.Helper()
+	took := make([]time.Duration, len(fleets))
+	watches := make([]watch, len(fleets))
+	for i, f := range fleets {
+		watches[i].take(f)
+	}
+	left := len(fleets)
+	began := time.Now()
+	Eventually(t, fmt.Sprintf("a second with 95 %% of %d/s, for %d of %d fleets", rate, left, len(fleets)), func() bool {
+		for i, f := range fleets {
+			w := &watches[i]
+			if !w.done && w.reached(f, 0.95*float64(rate)) {
+				w.done = true
+				left--
+				took[i] = w.samples[0].at.Sub(began)
+			}
+		}
+		return left == 0
+	})
+	return took
+}
+
+// watch is what a fleet has admitted by leases, during the latest second or a little more.
+type watch struct {
+	samples []sample
+	done    bool
+}
+
+type sample struct {
+	at     time.Time
+	leased int64
+}
+
+func (w *watch) take(f *Fleet) sample {
+	s := f.Stats()
+	now := sample{time.Now(), s.Admitted - s.Fallback}
+	w.samples = append(w.samples, now)
+	return now
+}
+
+// reached reports whether the latest second had rate tokens.
+func (w *watch) reached(f *Fleet, rate float64) bool {
+	last := w.take(f)
+	for !w.samples[1].at.After(last.at.Add(-time.Second)) {
+		w.samples = w.samples[1:]
+	}
+	d := last.at.Sub(w.samples[0].at)
+	return d >= time.Second && float64(last.leased-w.samples[0].leased) >= rate*d.Seconds()
+}
+
+// Warm returns when every limiter has a lease on a key that is under load.
+func (f *Fleet) Warm() {
+	f.t.Helper()
+	Eventually(f.t, "a lease for everybody", func() bool {
+		return !slices.ContainsFunc(f.Limiters, func(l *hybrid.Limiter) bool { return l.Stats().Leased == 0 })
+	})
+}

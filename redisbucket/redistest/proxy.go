@@ -1,0 +1,226 @@
+package redistest
+
+import (
+	"bufio"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Fate is what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to the reply. The zero Fate passes
+// both on. What is no script call (HELLO, PING, ...) always passes, but for BlackHole.
+type Fate struct {
+	// DropRequest: the call never reaches the server, and its connection is closed.
+	DropRequest bool
+	// LoseReply: the server executes the call; instead of a reply the client sees its connection closed.
+	LoseReply bool
+	// Delay is the least time from the call's arrival at the proxy until the client gets the reply.
+	Delay time.Duration
+	// Hold, if not nil, keeps the reply back until it is closed.
+	Hold <-chan struct{}
+	// Rewrite, if not nil, is given the whole RESP value and says what the client gets instead.
+	Rewrite func(reply []byte) []byte
+	// Close ends the connection after the reply.
+	Close bool
+	// BlackHole: whatever arrives, script call or not, is taken and never answered, and nor is anything that comes
+	// later over the same connection. New connections are accepted.
+	BlackHole bool
+}
+
+// Twice is a Fate.Rewrite: the network delivers the reply two times.
+func Twice(reply []byte) []byte { return append(reply[:len(reply):len(reply)], reply...) }
+
+// Half is a Fate.Rewrite: the reply breaks off in the middle. Without Fate.Close the rest never comes.
+func Half(reply []byte) []byte { return reply[:len(reply)/2] }
+
+// HTTP is a Fate.Rewrite: another program listens on that port.
+func HTTP([]byte) []byte {
+	return []byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+}
+
+// Proxy stands before a Redis server and does to script calls what its Fate says. It may be switched at any time and
+// by any goroutine: a call gets the Fate that is in force when it arrives at the proxy. It ends with the test.
+type Proxy struct {
+	Addr string // where clients connect: "127.0.0.1:port"
+
+	to    string
+	fate  atomic.Pointer[Fate]
+	calls atomic.Int64
+	done  chan struct{}
+	wg    sync.WaitGroup
+
+	mu       sync.Mutex
+	conns    map[net.Conn]bool // the clients' ends
+	accepted int
+}
+
+// NewProxy starts a proxy that passes everything on to the server at to.
+func NewProxy(t testing.TB, to string) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{Addr: l.Addr().String(), to: to, done: make(chan struct{}), conns: make(map[net.Conn]bool)}
+	p.Set(Fate{})
+	p.wg.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.wg.Go(func() { p.serve(client) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		close(p.done)
+		p.Cut()
+		p.wg.Wait()
+	})
+	return p
+}
+
+// Set makes f the fate of every call that arrives from now on.
+func (p *Proxy) Set(f Fate) { p.fate.Store(&f) }
+
+// Pass is Set(Fate{}): the network is well again. Connections that a BlackHole swallowed stay mute, as after a
+// firewall forgot them; see Cut.
+func (p *Proxy) Pass() { p.Set(Fate{}) }
+
+// Hold keeps back the replies to all calls that arrive from now on, until release is called (any number of times).
+// It does not end by itself: Set or Pass says what happens to later calls.
+func (p *Proxy) Hold() (release func()) {
+	held := make(chan struct{})
+	p.Set(Fate{Hold: held})
+	return sync.OnceFunc(func() { close(held) })
+}
+
+// Cut closes all connections that are open now.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.Close()
+	}
+}
+
+// Calls is how many script calls have arrived so far, whatever became of them.
+func (p *Proxy) Calls() int64 { return p.calls.Load() }
+
+// Accepted is how many connections clients have opened so far.
+func (p *Proxy) Accepted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
+}
+
+// passed is a request on its way to the server, whose reply is awaited.
+type passed struct {
+	fate Fate
+	at   time.Time
+}
+
+// serve is one connection. Replies come in the order of the requests, so a queue says which belongs to which.
+func (p *Proxy) serve(client net.Conn) {
+	p.mu.Lock()
+	p.conns[client] = true
+	p.accepted++
+	p.mu.Unlock()
+	defer func() {
+		client.Close()
+		p.mu.Lock()
+		delete(p.conns, client)
+		p.mu.Unlock()
+	}()
+	server, err := net.Dial("tcp", p.to)
+	if err != nil {
+		return
+	}
+	asked := make(chan passed, 1<<14)
+	var requests sync.WaitGroup
+	requests.Go(func() {
+		defer close(asked)
+		if p.requests(client, server, asked) {
+			server.(*net.TCPConn).CloseWrite() // the client will say no more; what it asked is still answered
+		} else {
+			client.Close()
+			server.Close()
+		}
+	})
+	p.replies(client, server, asked)
+	client.Close()
+	server.Close()
+	requests.Wait()
+}
+
+// requests passes on what the client sends, and ends with it (true) or where the connection is to be cut.
+func (p *Proxy) requests(client, server net.Conn, asked chan<- passed) bool {
+	mute := false
+	for r := bufio.NewReader(client); ; {
+		request, err := readValue(r)
+		if err != nil {
+			return !mute
+		}
+		q := passed{at: time.Now()}
+		fate, script := *p.fate.Load(), isScript(request)
+		if script {
+			p.calls.Add(1)
+			q.fate = fate
+		}
+		if mute = mute || fate.BlackHole; mute {
+			continue
+		}
+		if q.fate.DropRequest {
+			return false
+		}
+		asked <- q
+		if _, err := server.Write(request); err != nil {
+			return false
+		}
+	}
+}
+
+// replies passes back what the server answers.
+func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
+	for r := bufio.NewReader(server); ; {
+		reply, err := readValue(r)
+		if err != nil {
+			return
+		}
+		var q passed
+		if reply[0] != '>' { // a push belongs to no request
+			q = <-asked // zero after the last request: a server that refuses a client answers unasked
+		}
+		if q.fate.LoseReply || !p.wait(q) {
+			return
+		}
+		if q.fate.Rewrite != nil {
+			reply = q.fate.Rewrite(reply)
+		}
+		if _, err := client.Write(reply); err != nil || q.fate.Close {
+			return
+		}
+	}
+}
+
+// wait holds a reply back as its fate says; false where the proxy ends first.
+func (p *Proxy) wait(q passed) bool {
+	if q.fate.Hold != nil {
+		select {
+		case <-q.fate.Hold:
+		case <-p.done:
+			return false
+		}
+	}
+	if q.fate.Delay > 0 {
+		select {
+		case <-time.After(time.Until(q.at.Add(q.fate.Delay))): // the delay of the network, not a wait for anything
+		case <-p.done:
+			return false
+		}
+	}
+	return true
+}
