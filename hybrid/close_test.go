@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -178,5 +179,41 @@ func TestShutdownTwice(t *testing.T) {
 				t.Errorf("%d still leased", b.Ledger)
 			}
 		})
+	}
+}
+
+// Close cancels the calls under way only after everybody who waits was told: their failures are not answered by the
+// fallback, which would admit.
+func TestCloseIsNotAnsweredByTheFallback(t *testing.T) {
+	for range 100 {
+		s := newFaulty()
+		l, err := hybrid.New(s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), CallTimeout: time.Minute,
+			Policy: hybrid.Policy{Fallback: hybrid.FallbackAllowAll, ColdStart: hybrid.ColdStartAllow}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Given requests for many keys that wait for one call,
+		hold := make(chan struct{})
+		s.every(verdict{late: hold})
+		const keys = 50
+		answers := make(chan error, keys)
+		for i := range keys {
+			go func() {
+				_, err := l.Take(context.Background(), fmt.Sprint(i), 1)
+				answers <- err
+			}()
+		}
+		for l.Stats().Keys < keys {
+			runtime.Gosched()
+		}
+		// when the limiter is closed,
+		l.Close()
+		// then each of them is told so.
+		for range keys {
+			if err := <-answers; !errors.Is(err, hybrid.ErrClosed) {
+				t.Fatalf("%v", err)
+			}
+		}
+		close(hold)
 	}
 }

@@ -159,3 +159,19 @@ func TestTakeSaysWhy(t *testing.T) {
 		}
 	})
 }
+
+// Somebody who waits on a cold key does not change what TryAllow answers there.
+func TestTryAllowOnAColdKeyBesideAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		s.every(verdict{delay: 50 * time.Millisecond})
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10)), Policy: hybrid.Policy{ColdStart: hybrid.ColdStartAllow}})
+		var wg sync.WaitGroup
+		wg.Go(func() { l.Wait(t.Context(), "k") })
+		synctest.Wait()
+		if !l.TryAllow("k") {
+			t.Errorf("ColdStartAllow, and TryAllow denied before the first reply")
+		}
+		wg.Wait()
+	})
+}

@@ -38,7 +38,7 @@ type Config struct {
 	Clock clock.Clock
 	// InstanceID is a label for this process in the store; random bits are appended. It may be empty.
 	InstanceID string
-	// Logger gets what an operator should know; nil discards.
+	// Logger gets what an operator should know; nil discards. Its handler may not use the Limiter.
 	Logger *slog.Logger
 	// Events are called as things happen.
 	Events Events

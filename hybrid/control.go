@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -43,10 +44,12 @@ func (k *Key) Peek(ctx context.Context) (Result, error) { return k.l.Peek(ctx, k
 
 // Refund says that n tokens of key that this process was admitted were not used after all. It does not wait: they
 // travel with the key's next lease call, which it brings about within a Target, and count when the bucket credits
-// them, up to its burst. Refund more than was taken and the limit is not kept.
+// them, up to its burst; a refund on the way to a store that fails is lost. Refund more than was taken and the limit is
+// not kept.
 //
-// A key that this process has not used for so long that it has left the table has a full bucket, so nothing happens
-// and nothing is created; nor after Close, for an empty key, or for n of 0 or less (counted in Stats as invalid).
+// Nothing happens, and nothing is created, for a key that is not in this process's table: one that it never used, or so
+// long ago that its bucket was full since, or that had to make room for others (Config.KeysMax). Nor after Close, for
+// an empty key, or for n of 0 or less (counted in Stats as invalid).
 func (l *Limiter) Refund(key string, n int64) {
 	if n < 0 || key == "" || l.state.Load() != stateOpen {
 		l.counters.invalid.Add(1)
@@ -74,8 +77,8 @@ func (e *entry) refund(n int64) {
 // processes hold stays theirs. This process sees it at once, the others within a TTL. A bucket that does not exist
 // is not created. Errors are those of Peek.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	_, err := l.configure(ctx, "reset", key, lease.OpReset)
-	l.follow(key, err)
+	st, err := l.configure(ctx, "reset", key, lease.OpReset)
+	l.follow(key, st, err)
 	return err
 }
 
@@ -87,8 +90,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // Limits that were set win over Config.Limits until a process comes with a higher Config.Version, and are remembered
 // for 30 days after the last use. Errors are those of Peek, or wrap ErrInvalidConfig and name every violation.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
-	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
-	l.follow(key, err)
+	st, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
+	l.follow(key, st, err)
 	return err
 }
 
@@ -96,7 +99,7 @@ func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) er
 // reports whether it has set them.
 func (l *Limiter) TrySetLimits(ctx context.Context, key string, limits ...Limit) (bool, error) {
 	st, err := l.configure(ctx, "set limits", key, lease.OpSetIfAbsent, limits...)
-	l.follow(key, err)
+	l.follow(key, st, err)
 	return st.Changed, err
 }
 
@@ -108,9 +111,9 @@ func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
 	case err != nil:
 		return nil, err
 	case !st.Exists:
-		return append([]Limit(nil), l.cfg.limitsFor(key)...), nil
+		return slices.Clone(l.cfg.limitsFor(key)), nil
 	}
-	return st.Config.Limits, nil
+	return slices.Clone(st.Config.Limits), nil
 }
 
 // configure is one operation on the bucket. It has a deadline of its own, so that a store that hangs cannot hold
@@ -126,7 +129,7 @@ func (l *Limiter) configure(ctx context.Context, what, key string, op lease.Op, 
 	}
 	var c lease.Config
 	if op == lease.OpSet || op == lease.OpSetIfAbsent {
-		c = l.configFor(key, append([]Limit(nil), limits...))
+		c = l.configFor(key, slices.Clone(limits))
 		if err := c.Validate(); err != nil {
 			return lease.State{}, fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
 		}
@@ -193,9 +196,9 @@ func (l *Limiter) hasGrown(e *entry, r request) bool {
 }
 
 // follow makes this process see what it has changed without waiting for its next lease call.
-func (l *Limiter) follow(key string, err error) {
+func (l *Limiter) follow(key string, st lease.State, err error) {
 	e, ok := l.keys.Load(key)
-	if !ok || err != nil {
+	if !ok || err != nil || !st.Changed {
 		return
 	}
 	e.mu.Lock()
@@ -204,6 +207,8 @@ func (l *Limiter) follow(key string, err error) {
 		return
 	}
 	e.holder.Refresh()
+	e.capacity.Store(st.Config.Capacity())
+	e.heardAt = 0
 	e.gate.Store(gateOpen)
 	e.kick(true)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -296,6 +297,62 @@ func TestControlErrors(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, func() { l.Close() })
 		if d := took(func() { check(every(t.Context(), "k"), hybrid.ErrClosed) }); d != 100*time.Millisecond {
 			t.Errorf("it took %v", d)
+		}
+	})
+}
+
+// What this process sets it follows at once, with a burst that is larger than any before.
+func TestThisProcessFollowsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+		l.Allow("k")
+		if err := l.SetLimits(t.Context(), "k", hybrid.PerHour(1).WithBurst(20)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.WaitN(t.Context(), "k", 20); err != nil {
+			t.Errorf("%v; bucket %+v", err, s.state(t, "k").Levels[0])
+		}
+	})
+}
+
+// A reply to a call that was under way does not bring the old burst back.
+func TestALateReplyDoesNotUndoAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+		l.AllowN("k", 10)
+		time.Sleep(2 * time.Second)
+		s.every(verdict{delay: 50 * time.Millisecond})
+		var wg sync.WaitGroup
+		wg.Go(func() { l.Allow("k") })
+		synctest.Wait()
+		if err := l.SetLimits(t.Context(), "k", hybrid.PerSecond(1000).WithBurst(20)); err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			if err := l.WaitN(t.Context(), "k", 20); err != nil {
+				t.Errorf("after SetLimits(burst 20): %v", err)
+			}
+		})
+		wg.Wait()
+	})
+}
+
+// What LimitsOf returns may be written to.
+func TestLimitsOfIsTheCallersOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+		l.Allow("k")
+		got, _ := l.LimitsOf(t.Context(), "k")
+		got[0] = hybrid.PerSecond(1_000_000)
+		again, _ := l.LimitsOf(t.Context(), "k")
+		if again[0] != hybrid.PerSecond(10) {
+			t.Errorf("%v", again)
 		}
 	})
 }

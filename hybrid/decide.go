@@ -117,10 +117,10 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	case e.holder.Degraded(), !r.wait && !e.holder.Replied():
 		e.wanted(r.n)
 		// Those who wait for the local share go before.
-		ok := e.queue.patients == 0 && e.admitWithout(now, r.n)
+		ok := (e.queue.patients == 0 || !e.holder.Replied()) && e.admitWithout(now, r.n)
 		return decision{ok: ok, source: SourceFallback}, false
 	case now < e.holder.DeniedUntil() && e.holder.Spares(r.n):
-		e.holder.Refresh() // it was a larger request that the bucket did not have enough for
+		e.holder.Retry() // it was a larger request that the bucket did not have enough for
 	case now < e.holder.DeniedUntil():
 		e.refused = max(e.refused, r.n) // asked for when the delay ends
 		if r.n == 1 {

@@ -11,10 +11,14 @@ import (
 // that the call counted, and only to them, what was reserved to the patient ones, the pool's to all. A request of
 // Allow that cannot have all of its tokens stands in nobody's way; a patient one takes what there is and is waited
 // for. A token whose request has gone travels back.
-func (e *entry) distribute(got lease.Accepted, seq int64) {
+func (e *entry) distribute(now clock.Instant, got lease.Accepted, seq int64) {
 	left, reserved := got.Waited, got.Reserved
 	for w := e.queue.head; w != nil; {
 		next := w.next
+		if now >= w.until {
+			e.forfeit(w)
+		}
+		w.until = e.keepUntil(now)
 		own := int64(0)
 		if w.asked == seq {
 			own = min(left, w.lacks())
@@ -29,7 +33,10 @@ func (e *entry) distribute(got lease.Accepted, seq int64) {
 				break
 			}
 			e.settle(w, outcome{ok: true, source: SourceStore})
-		} else if rest := w.lacks() - own; rest == 0 || e.takeQueued(rest) {
+		} else if rest := w.lacks() - own; rest <= reserved || e.takeQueued(rest) {
+			if rest <= reserved {
+				reserved -= rest
+			}
 			left -= own
 			e.queue.give(w, own)
 			e.settle(w, outcome{ok: true, source: SourceStore})
@@ -71,6 +78,9 @@ func (e *entry) gather(w *waiter) {
 			return
 		}
 		if epoch, ok := e.takeIn(n); ok {
+			if w.got == 0 {
+				w.until = e.keepUntil(e.l.cfg.Clock.Now())
+			}
 			e.queue.givePooled(w, n, epoch)
 		}
 	}
@@ -113,10 +123,26 @@ func (e *entry) putBack(n int64, epoch lease.Epoch) {
 	e.holder.Served(-n)
 }
 
+// keepUntil is how long a waiting request keeps what it has gathered, counted from the last reply: there is one in
+// every T, and who waits through an outage starts again after it, for the bucket has forgotten what it leased.
+func (e *entry) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * e.holder.TTL()) }
+
+// forfeit burns what w has gathered, because nothing was heard of the bucket for too long.
+func (e *entry) forfeit(w *waiter) {
+	e.holder.Forfeit(w.got)
+	e.holder.Served(-w.got)
+	e.queue.give(w, -w.got)
+	w.pooled = 0
+}
+
 // settle takes w off the queue and tells it out.
 func (e *entry) settle(w *waiter, out outcome) {
+	unused := !out.ok || out.source == SourceFallback
+	if unused && e.l.cfg.Clock.Now() >= w.until {
+		e.forfeit(w)
+	}
 	e.queue.remove(w)
-	if !out.ok || out.source == SourceFallback {
+	if unused {
 		e.undraw(w.got - w.pooled)
 		e.putBack(w.pooled, w.epoch)
 	}
@@ -133,6 +159,9 @@ func (e *entry) settleAll(out outcome) {
 // turnAway ends, after a reply, the waits that are in vain: where the limit has become smaller than the request, of
 // Allow where the bucket is known to be empty for now, of Wait where the deadline cannot be met.
 func (e *entry) turnAway(now clock.Instant) {
+	if e.holder.Outdated() {
+		return // the next reply tells
+	}
 	ahead := int64(0)
 	capacity := e.capacity.Load()
 	for w := e.queue.head; w != nil; {
@@ -153,6 +182,15 @@ func (e *entry) turnAway(now clock.Instant) {
 		w = next
 	}
 	e.fill() // with what those who left had gathered
+	e.askAgain(now)
+}
+
+// askAgain ends the delay of a larger request that has left, where the bucket is known to have enough for the next.
+func (e *entry) askAgain(now clock.Instant) {
+	if w := e.queue.head; w != nil && now < e.holder.DeniedUntil() && e.holder.Spares(w.lacks()) {
+		e.holder.Retry()
+		e.kick(true)
+	}
 }
 
 // serveWithout decides for those who wait without the store, first in first out, and says when to ask again for
@@ -162,14 +200,20 @@ func (e *entry) serveWithout(now clock.Instant) (next clock.Instant) {
 	blocked := false
 	for w := e.queue.head; w != nil; {
 		following := w.next
-		if !blocked && e.admitWithout(now, w.n) {
+		if w.patient && !blocked {
+			e.gather(w) // what the one before had gathered, if the fallback served it
+		}
+		if !blocked && w.lacks() == 0 {
+			e.settle(w, outcome{ok: true})
+		} else if !blocked && e.admitWithout(now, w.n) {
 			e.settle(w, outcome{ok: true, source: SourceFallback})
 		} else if !w.patient {
 			e.settle(w, outcome{source: SourceFallback})
 		} else if at, ok := e.holder.FallbackAt(now, w.n); !ok {
 			e.settle(w, outcome{err: errAway})
 		} else if !blocked {
-			blocked, next = true, at
+			// Not now: what was refused for any other reason would be asked again and again.
+			blocked, next = true, max(at, now.Add(gather))
 		}
 		w = following
 	}
@@ -193,6 +237,7 @@ func (e *entry) abandon(w *waiter, err error) outcome {
 	if !w.told {
 		e.settle(w, outcome{err: err})
 		e.fill()
+		e.askAgain(e.l.cfg.Clock.Now())
 		e.kick(false) // there may be something to give back now
 	}
 	return <-w.ready

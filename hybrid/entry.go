@@ -193,7 +193,7 @@ func (e *entry) build(now clock.Instant) *lease.Call {
 	seq := e.l.nextSeq()
 	in := e.input()
 	if e.queue.head != nil {
-		in.Need = max(1, e.queue.need(e.holder.Alone())-e.holder.Pool.Held())
+		in.Need = max(1, e.queue.need(e.holder.Gather())-e.holder.Pool.Held())
 	}
 	r := e.holder.Build(now, seq, in)
 	if r.Seq == seq {
@@ -211,6 +211,9 @@ func (e *entry) build(now clock.Instant) *lease.Call {
 func (e *entry) close(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.leaver != nil && !e.closed && !e.holder.Idle() {
+		e.leaver.failed.Add(1) // Close cuts Shutdown short
+	}
 	e.finishLocked(err)
 }
 

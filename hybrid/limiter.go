@@ -171,12 +171,13 @@ func (l *Limiter) Close() error {
 	}
 	leaver := l.leaver
 	l.mu.Unlock()
-	l.cancel()
-	l.scheduler.wake()
+	// Before the calls under way are cancelled: their failures would be answered by Policy.Fallback.
 	l.keys.Range(func(_ string, e *entry) bool {
 		e.close(ErrClosed)
 		return true
 	})
+	l.cancel()
+	l.scheduler.wake()
 	if leaver != nil {
 		leaver.finish()
 	}

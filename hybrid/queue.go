@@ -9,9 +9,10 @@ import (
 // holds none of the pool's tokens meanwhile, so that a request which is denied in the end has cost the others
 // nothing. A patient one, of Wait, gathers tokens until it has them all, and nobody who came later is served before.
 type waiter struct {
-	n        int64 // asked for
-	got      int64 // has so far
-	pooled   int64 // of got: taken from the pool in epoch, where it may go back to
+	n        int64         // asked for
+	got      int64         // has so far
+	until    clock.Instant // got is lost from then on: nothing has been heard of the bucket for too long
+	pooled   int64         // of got: taken from the pool in epoch, where it may go back to
 	epoch    lease.Epoch
 	asked    int64 // seq of the call that counts it as waiting; 0 for none yet
 	patient  bool
@@ -88,15 +89,14 @@ func (q *queue) count(w *waiter, tokens int64, waiters int) {
 	}
 }
 
-// need is the fewest tokens that serve anybody: with fewer, a grant is useless. A patient request gathers, so that
-// one token helps it; but where no other process draws (alone), its tokens are as well left in the bucket until one
-// call can bring them all.
-func (q *queue) need(alone bool) int64 {
+// need is the fewest tokens that serve anybody: with fewer, a grant is useless. A patient request gathers, at least
+// so many at a time as given.
+func (q *queue) need(gather int64) int64 {
 	least := int64(0)
 	for w := q.head; w != nil; w = w.next {
 		n := w.lacks()
-		if w.patient && !alone {
-			n = 1
+		if w.patient {
+			n = min(n, gather)
 		}
 		if least == 0 || n < least {
 			least = n

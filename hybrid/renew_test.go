@@ -104,13 +104,13 @@ func TestTheDenialCacheEndsOnTime(t *testing.T) {
 			for l.Allow("k") {
 			}
 			period := limit.Per / time.Duration(limit.Tokens)
-			const ttl = 400 * time.Millisecond
+			const heartbeat = 300 * time.Millisecond // three quarters of a TTL
 			_, before := s.counts()
 			// when requests go on,
 			from, denied := time.Now(), 0
 			for !l.Allow("k") {
 				denied++
-				if _, calls := s.counts(); calls-before > int(time.Since(from)/ttl) {
+				if _, calls := s.counts(); calls-before > int(time.Since(from)/heartbeat) {
 					t.Fatalf("%v: %d calls after %v", limit, calls-before, time.Since(from))
 				}
 				time.Sleep(period / 100)

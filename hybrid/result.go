@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -52,10 +53,29 @@ type Result struct {
 // view is what the last reply said about the bucket; it never changes once published.
 type view struct {
 	limits []Limit
-	levels [lease.LimitsMax]int64
-	others int64 // tokens that other processes held
-	at     clock.Instant
-	denied clock.Instant // until then requests are denied without a call
+	levels [lease.LimitsMax]int64 // whole tokens
+	others int64                  // tokens that other processes held
+	at     clock.Instant          // of the reply
+	made   clock.Instant          // the bucket executed the call then or later
+	denied clock.Instant          // until then requests are denied without a call
+	// shortOf tokens cannot be there before shortUntil; 0 where nothing was short. It knows the fractions of tokens.
+	shortOf    int64
+	shortUntil clock.Instant
+}
+
+// earliest is a time before which n tokens cannot be there, even if the others gave back all that they held.
+func (v *view) earliest(n int64) clock.Instant {
+	at := v.made
+	n -= v.others
+	rest := time.Duration(math.MaxInt64) // of what is needed beyond shortOf, by the fastest of the limits
+	for k, l := range v.limits {
+		at = max(at, v.made.Add(timeFor(l, n-v.levels[k]-1))) // a level may be almost a token higher
+		rest = min(rest, timeFor(l, n-v.shortOf))
+	}
+	if v.shortOf > 0 && n >= v.shortOf {
+		at = max(at, v.shortUntil.Add(rest))
+	}
+	return at
 }
 
 // result describes a decision on n tokens at time now with held tokens in this process.
@@ -67,7 +87,11 @@ func (v *view) result(ok bool, n, held int64, now clock.Instant, src Source) Res
 	for k, l := range v.limits {
 		capacity := l.Capacity()
 		left := min(capacity, v.levels[k]+held)
-		wait := timeFor(l, n-v.levels[k]) - since
+		wait := timeFor(l, n-held-v.levels[k]) - since
+		if v.shortOf > 0 && len(v.limits) == 1 && n-held >= v.shortOf {
+			// Whoever comes back is not to come too early, so as if the bucket had executed the call when it replied.
+			wait = v.shortUntil.Sub(v.made) + timeFor(l, n-held-v.shortOf) - since
+		}
 		binding := float64(left)/float64(capacity) < least
 		if !ok {
 			binding = wait > longest
@@ -84,10 +108,14 @@ func (v *view) result(ok bool, n, held int64, now clock.Instant, src Source) Res
 	return r
 }
 
-// timeFor is how long l takes to make n tokens.
+// timeFor is how long l takes to make n tokens, at most 292 years.
 func timeFor(l Limit, n int64) time.Duration {
 	if n <= 0 {
 		return 0
 	}
-	return time.Duration(float64(n) / float64(l.Tokens) * float64(l.Per))
+	d := float64(n) / float64(l.Tokens) * float64(l.Per)
+	if d >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(d)
 }

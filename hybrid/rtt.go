@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// rttSamples are enough for a 99th percentile that is the second largest.
-const rttSamples = 128
+// rttSamples are enough for a 99th percentile that is the second largest; rttFew are enough to call one of them a stall.
+const rttSamples, rttFew = 128, 16
 
 // rtt estimates the 99th percentile of the latest lease calls to one node.
 type rtt struct {
@@ -31,10 +31,12 @@ func (r *rtt) add(d time.Duration) {
 	have := r.samples[:min(r.n, rttSamples)]
 	sorted := slices.Clone(have)
 	slices.Sort(sorted)
-	r.p99 = sorted[max(0, len(sorted)*99/100-1)]
-	if len(sorted) < rttSamples {
-		r.p99 = sorted[len(sorted)-1]
+	// The second largest, so that one stall changes nothing; but of a few the largest.
+	last := len(sorted) - 1
+	if len(sorted) >= rttFew {
+		last--
 	}
+	r.p99 = sorted[last]
 }
 
 func (r *rtt) quantile() time.Duration {

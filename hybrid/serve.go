@@ -31,7 +31,7 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 	if c.Err == nil {
 		g := &c.Grant
 		before, conflict := e.holder.Account().Burnt, e.holder.Conflict()
-		if got, ok := e.holder.Accept(now, g, e.queue.patient-g.Waited); ok {
+		if got, ok := e.holder.Accept(now, g, e.queue.patient); ok {
 			e.flight = nil // of a retry, should this be the late reply to the first sending
 			if burnt := e.holder.Account().Burnt - before; g.Void && burnt > 0 {
 				e.l.cfg.Logger.Warn("hybrid: the bucket did not know this process's lease, which is burnt", "key", e.name, "tokens", burnt)
@@ -42,7 +42,7 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 					"key", e.name, "limits", e.holder.Limits(), "version", g.Config.Version.Deploy)
 			}
 			e.publish(now, g)
-			e.distribute(got, g.Seq)
+			e.distribute(now, got, g.Seq)
 			e.l.warnSlow(e.holder.Limits(), e.l.nodes.of(c.Node).quantile())
 			e.turnAway(now)
 			return g.Granted
@@ -72,9 +72,13 @@ func (e *entry) overdue(c *lease.Call, now clock.Instant) {
 
 // publish makes what the reply says visible to the lock-free readers.
 func (e *entry) publish(now clock.Instant, g *lease.Grant) {
-	e.view.Store(&view{limits: e.holder.Limits(), levels: g.Levels, others: e.holder.Others(), at: now, denied: e.holder.DeniedUntil()})
-	e.capacity.Store(e.holder.Capacity())
-	e.heardAt = now
+	v := &view{limits: e.holder.Limits(), levels: g.Levels, others: e.holder.Others(), at: now, made: e.holder.Executed(), denied: e.holder.DeniedUntil()}
+	v.shortOf, v.shortUntil = e.holder.Shortage()
+	e.view.Store(v)
+	if !e.holder.Outdated() {
+		e.capacity.Store(e.holder.Capacity())
+		e.heardAt = now
+	}
 	if now < e.holder.DeniedUntil() && !e.holder.Spares(1) {
 		e.gate.Store(gateDenied)
 	} else {
@@ -87,11 +91,14 @@ func (e *entry) failed(now clock.Instant, err error) {
 	first := !e.holder.Degraded()
 	e.holder.Fail(now, err)
 	e.l.counters.errors.Add(1)
-	if errors.Is(err, lease.ErrStale) {
-		e.rename()
-	}
 	if first {
 		e.l.cfg.Logger.Warn("hybrid: lease call failed", "key", e.name, "error", err)
+	}
+	if errors.Is(err, lease.ErrStale) {
+		e.rename()
+		if !e.holder.Degraded() && e.leaver == nil {
+			return // whoever waits is served under the new name
+		}
 	}
 	e.serveWithout(now)
 	if e.leaver != nil {

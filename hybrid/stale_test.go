@@ -82,3 +82,23 @@ func (f *foreign) Exchange(ctx context.Context, calls []*lease.Call, done func([
 	}
 	done(calls)
 }
+
+// That another process uses the id is no reason to tell those who wait that the store is away.
+func TestAWaitGoesOnUnderANewID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		l.Allow("k")
+		n := 0
+		s.setJudge(func(c *lease.Call) verdict {
+			n++
+			if n == 1 {
+				return verdict{err: lease.ErrStale}
+			}
+			return verdict{}
+		})
+		if err := l.Wait(t.Context(), "k"); err != nil {
+			t.Errorf("%v", err)
+		}
+	})
+}

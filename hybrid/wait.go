@@ -56,6 +56,7 @@ func (e *entry) wait(r request, now clock.Instant) decision {
 		return decision{ok: true}
 	}
 	if e.holder.Degraded() {
+		e.wanted(r.n) // somebody wants a probe
 		if e.queue.patients == 0 && e.admitWithout(now, r.n) {
 			return decision{ok: true, source: SourceFallback}
 		}
@@ -67,10 +68,13 @@ func (e *entry) wait(r request, now clock.Instant) decision {
 	if at, ok := r.ctx.Deadline(); ok {
 		w.deadline = now.Add(time.Until(at))
 	}
-	if err := e.inVain(now, e.queue.patient+r.n-e.holder.Pool.Held(), w.deadline); err != nil {
+	if err := e.inVain(now, e.queue.patient+r.n, w.deadline); err != nil {
 		return decision{err: err}
 	}
 	e.queue.push(w)
+	if now < e.holder.DeniedUntil() && e.holder.Spares(e.queue.patient) {
+		e.holder.Retry() // it was a larger request that the bucket did not have enough for
+	}
 	if e.queue.patients == 1 {
 		e.gather(w) // what is left in the pool, which is less than all
 	}
@@ -89,17 +93,19 @@ func (e *entry) wait(r request, now clock.Instant) decision {
 }
 
 // inVain is the error of a request that certainly cannot have its tokens by deadline: not even if other processes gave
-// back all that they held at the last reply. ahead is what it and those before it lack. Nil where that is not known.
+// back all that they held at the last reply. ahead is what it and those before it lack. Nil where that is not known, or
+// what is known is older than a T: then the next reply tells.
 func (e *entry) inVain(now clock.Instant, ahead int64, deadline clock.Instant) error {
 	v := e.view.Load()
-	if v == nil || ahead <= 0 || deadline == lease.Never || e.holder.Degraded() {
+	if v == nil || deadline == lease.Never || e.holder.Degraded() || e.holder.Outdated() || now >= v.at.Add(e.holder.TTL()) {
 		return nil
 	}
-	at := now
-	for k, l := range v.limits {
-		at = max(at, v.at.Add(timeFor(l, ahead-v.levels[k]-v.others)))
+	ahead -= e.holder.Pool.Held() + e.holder.Pending()
+	if ahead <= 0 {
+		return nil
 	}
-	if e.flight == nil {
+	at := max(now, v.earliest(ahead))
+	if e.flight == nil && !e.holder.Spares(ahead) {
 		at = max(at, e.holder.DeniedUntil()) // no call brings any before
 	}
 	if at <= deadline {

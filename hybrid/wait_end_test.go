@@ -249,3 +249,57 @@ func TestWaitingWhileTheStoreIsAway(t *testing.T) {
 		})
 	}
 }
+
+// A wait that the fallback serves in the end leaves what it had gathered to the next wait, before Allow.
+func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100)), Policy: hybrid.Policy{MinBatch: 5}})
+		l.AllowN("k", 1)
+		s.every(verdict{err: lease.ErrUnavailable})
+		l.AllowN("k", 90) // fails: degraded, served by the share
+		for l.AllowN("k", 10) {
+		}
+		held := l.Stats().Held
+		var wg sync.WaitGroup
+		wg.Go(func() { t.Log(l.WaitN(t.Context(), "k", held+5)) })
+		synctest.Wait()
+		done := false
+		wg.Go(func() { t.Log(l.WaitN(t.Context(), "k", 2)); done = true })
+		synctest.Wait()
+		for range 300 {
+			time.Sleep(time.Millisecond)
+			if l.TryAllow("k") {
+				if !done {
+					t.Errorf("TryAllow was served while Wait waited; %+v", l.Stats())
+				}
+				break
+			}
+		}
+		wg.Wait()
+	})
+}
+
+// A process that only waits finds out that the store is back: a wait that is refused asks for a probe.
+func TestAProcessThatOnlyWaitsRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		if err := l.WaitN(t.Context(), "k", 10); err != nil {
+			t.Fatal(err)
+		}
+		s.every(verdict{err: lease.ErrUnavailable})
+		if err := l.Wait(t.Context(), "k"); !errors.Is(err, hybrid.ErrUnavailable) {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		s.setJudge(nil)
+		from := time.Now()
+		for l.Wait(t.Context(), "k") != nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if d := time.Since(from); d > 2*ttl {
+			t.Errorf("the first token came %v after the store", d)
+		}
+	})
+}

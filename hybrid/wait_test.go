@@ -135,8 +135,8 @@ func TestWaitingIsPacedByTokens(t *testing.T) {
 			if latest > c.slack {
 				t.Errorf("%v: a waiter was served %v after its token, want %v at most", c.limit, latest, c.slack)
 			}
-			// One call each half Target, or for each token where those are rarer, and one a TTL (400 ms) in any case.
-			if most := min(int(span/(c.slack))+2, c.waiters+int(span/(400*time.Millisecond))+2); after-before > most {
+			// One call each half Target, or for each token where those are rarer, and one each three quarters of a TTL.
+			if most := min(int(span/(c.slack))+2, c.waiters+int(span/(300*time.Millisecond))+2); after-before > most {
 				t.Errorf("%v: %d calls in %v, want %d at most", c.limit, after-before, span, most)
 			}
 		})

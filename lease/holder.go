@@ -31,10 +31,16 @@ type Holder struct {
 	giveBackAt  clock.Instant
 	low         bool  // a prefetch is wanted
 	overtaken   bool  // the bucket was changed while a call was under way, whose reply may not know
+	outdated    bool  // the bucket was changed after it executed the last call
+	stales      int   // times in a row that a call was ErrStale
 	missedAt    int64 // Pool.Missed when the last call was built: more than that means demand
 
-	level     int64 // last heard, of the tightest limit
-	active    int64
+	level  int64 // last heard, of the tightest limit
+	active int64
+	// shortOf tokens cannot be in the bucket before shortUntil; 0 where it had what was needed.
+	shortOf    int64
+	shortUntil clock.Instant
+
 	others    int64 // tokens that other processes hold, as last heard
 	contended bool
 	brimful   bool  // at the last reply, level + ledger left no room for the refill of one Target
@@ -122,7 +128,7 @@ func (h *Holder) Poll(now clock.Instant, in Input) (call bool, next clock.Instan
 		if h.isOpen && h.Resend(now) == nil {
 			h.GiveUp()
 		}
-		if !wanted && !in.Closing && !h.isOpen && h.debt == 0 {
+		if !wanted && !in.Closing && !h.isOpen && !h.owes() {
 			return false, next
 		}
 		if now < at {
@@ -135,7 +141,7 @@ func (h *Holder) Poll(now clock.Instant, in Input) (call bool, next clock.Instan
 			return true, now
 		}
 	}
-	if h.debt > 0 || h.refund > 0 || h.unused > 0 {
+	if h.owes() {
 		// What is owed travels with the next report, and makes one where none is due.
 		if now >= h.giveBackAt {
 			return true, now
@@ -210,6 +216,11 @@ func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, b
 	}
 	h.active = g.ActiveWeight
 	h.others = max(0, g.Ledger-reported-(g.Granted-g.Waited))
+	h.stales = 0
+	h.shortOf, h.shortUntil = 0, 0
+	if g.RetryAfter > 0 {
+		h.shortOf, h.shortUntil = max(1, h.open.Need), h.firstSent.Add(g.RetryAfter)
+	}
 	h.contended = g.Contended
 	h.leased = h.Pool.Held()
 	h.brimful = false
@@ -223,9 +234,11 @@ func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, b
 		if h.active > h.policy.weight() {
 			delay += h.jitter(g.Delay / 10) // whoever is alone meets nobody, and comes back in time
 		}
-		// Limits that are changed or reset elsewhere are to be followed within T.
-		h.deniedUntil = now.Add(min(delay, h.config.TTL))
+		// Limits that are changed or reset elsewhere are to be followed within T, and a holder that the bucket still
+		// knows may give back what was drawn for a request that has gone.
+		h.deniedUntil = now.Add(min(delay, h.config.TTL/4*3))
 	}
+	h.outdated = h.overtaken
 	if h.overtaken {
 		h.overtaken, h.deniedUntil = false, 0
 	}
@@ -239,7 +252,11 @@ func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, b
 func (h *Holder) Fail(now clock.Instant, err error) {
 	h.sending = false
 	if errors.Is(err, ErrStale) {
+		// The store is well, and its user goes on under another id (Rename); only a second time is it a failure.
 		h.GiveUp()
+		if h.stales++; h.stales == 1 {
+			return
+		}
 	}
 	h.breaker.fail(now, h.config.Target, h.next())
 }
@@ -250,11 +267,14 @@ func (h *Holder) Low() { h.low = true }
 // Served corrects the count of attempts: n tokens that a failed Take counted were then taken from the pool.
 func (h *Holder) Served(n int64) { h.retried += n }
 
-// Refresh forgets that the bucket is empty, and makes a call due where something is held: what was last heard of
-// the bucket is known to have changed.
+// Retry ends the delay after a shortfall.
+func (h *Holder) Retry() { h.deniedUntil = 0 }
+
+// Refresh says that the bucket was changed, so that what was last heard of it is outdated: it ends the delay after a
+// shortfall, and makes a call due where something is held.
 func (h *Holder) Refresh() {
-	h.deniedUntil = 0
-	h.overtaken = h.sending
+	h.Retry()
+	h.outdated, h.overtaken = true, h.sending
 	h.low = h.low || h.Pool.Held() > 0
 }
 

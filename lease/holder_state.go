@@ -31,9 +31,46 @@ func (h *Holder) Limits() []Limit { return h.config.Limits }
 // Capacity is the largest n that can ever be granted: the smallest burst of the limits in force.
 func (h *Holder) Capacity() int64 { return h.config.Capacity() }
 
+// Outdated reports whether the bucket is known to have been changed since the last reply was made; see Refresh.
+func (h *Holder) Outdated() bool { return h.outdated }
+
+// Pending is how many tokens are on their way back to the bucket, or wait for the call that takes them there.
+func (h *Holder) Pending() int64 {
+	n := h.refund + h.unused
+	if h.isOpen {
+		n += h.open.Refund + h.open.Returned
+	}
+	return n
+}
+
+// Shortage is what the last reply said about the time at which need tokens can be there: not before Instant; need is 0
+// where it had as many as were needed.
+func (h *Holder) Shortage() (need int64, at clock.Instant) { return h.shortOf, h.shortUntil }
+
+// Executed is the earliest time at which the bucket may have executed the last call.
+func (h *Holder) Executed() clock.Instant { return h.firstSent }
+
+// Gather is the fewest tokens that a request which gathers should be given at once. A bucket that nobody else draws
+// from keeps them as well until all are there; one that others draw from hovers around its set point, so
+// that what is far below will be there at once some time, and more will not.
+func (h *Holder) Gather() int64 {
+	if h.Alone() {
+		return maxUnits
+	}
+	n := int64(maxUnits)
+	for _, l := range h.config.Limits {
+		point := min(float64(l.Capacity())/2, max(1, l.Rate()*h.config.Target.Seconds()))
+		n = min(n, int64(point/2))
+	}
+	return max(1, n)
+}
+
+// owes reports whether the next call has something to bring beside its report.
+func (h *Holder) owes() bool { return h.debt > 0 || h.refund > 0 || h.unused > 0 }
+
 // Idle reports whether nothing would be lost by forgetting this holder now.
 func (h *Holder) Idle() bool {
-	return !h.sending && !h.isOpen && h.Pool.Held() == 0 && h.debt == 0 && h.refund == 0 && h.unused == 0
+	return !h.sending && !h.isOpen && h.Pool.Held() == 0 && !h.owes()
 }
 
 // Conflict reports whether the bucket ever answered with another configuration of the same version: then two

@@ -113,7 +113,11 @@ func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 	// goes without, and the next one carries it. (Sending it again after a void reply would not do: an earlier
 	// sending of the same call may have been credited.)
 	refund := int64(0)
-	if now < h.deadline {
+	// Tokens that nobody used have ended with the lease that they came with.
+	if now >= h.deadline {
+		h.account.Burnt += h.unused
+		h.unused = 0
+	} else {
 		refund = min(h.refund+h.unused, WaitingMax)
 		h.carried = h.unused
 		h.refund, h.unused = 0, 0
@@ -230,6 +234,13 @@ func (h *Holding) PutBack(n int64, e Epoch) {
 	h.Unused(n)
 }
 
+// Forfeit burns n tokens that were drawn for a request which was not admitted before their lease ended.
+func (h *Holding) Forfeit(n int64) {
+	h.recount()
+	h.account.Admitted -= n
+	h.account.Burnt += n
+}
+
 // Unused gives back, with the next call, n tokens that were drawn for a request which was not admitted. Unlike a
 // refund they never count as admitted.
 func (h *Holding) Unused(n int64) {
@@ -270,6 +281,7 @@ func (h *Holding) Rename(id string) {
 	h.burn()
 	h.id = id
 	h.epoch, h.counter = 0, 0
+	h.setDeadline(0) // the new id is not known yet: no refund may travel with its first call
 }
 
 func (h *Holding) burn() int64 {
