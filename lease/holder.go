@@ -230,13 +230,14 @@ func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, b
 	}
 	h.deniedUntil = 0
 	if g.Short && g.Delay > 0 {
-		delay := g.Delay
-		if h.active > h.policy.weight() {
-			delay += h.jitter(g.Delay / 10) // whoever is alone meets nobody, and comes back in time
-		}
 		// Limits that are changed or reset elsewhere are to be followed within T, and a holder that the bucket still
 		// knows may give back what was drawn for a request that has gone.
-		h.deniedUntil = now.Add(min(delay, h.config.TTL/4*3))
+		longest := h.config.TTL / 4 * 3
+		delay := min(g.Delay, longest)
+		if h.active > h.policy.weight() {
+			delay = min(delay+h.jitter(delay/10), longest) // whoever is alone meets nobody, and comes back in time
+		}
+		h.deniedUntil = now.Add(delay)
 	}
 	h.outdated = h.overtaken
 	if h.overtaken {

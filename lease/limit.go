@@ -59,10 +59,10 @@ func (l Limit) Rate() float64 {
 // TimeToFull is how long an empty bucket takes to fill, rounded up to a microsecond.
 // It is 0 for a limit that Validate refuses.
 func (l Limit) TimeToFull() time.Duration {
-	s, err := newScale(l, 0)
-	if err != nil {
+	if l.Validate() != nil {
 		return 0
 	}
+	s, _ := newScale(l, 0)
 	return s.timeToFull()
 }
 

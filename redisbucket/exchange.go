@@ -109,6 +109,7 @@ func (s *Store) group(ctx context.Context, calls []*lease.Call, args [][]any) ([
 		return nil, ended(ctx, false)
 	}
 	if r.err != nil {
+		s.reload()
 		return nil, &notSentError{r.err}
 	}
 	var groups []*group
@@ -158,13 +159,30 @@ func (s *Store) run(ctx context.Context, n *node, sc *script, args [][]any) ([]c
 	finished := make(chan []command, 1)
 	go func() {
 		defer n.slots.Release(1)
-		finished <- sc.run(ctx, s.rdb, args)
+		cmds := sc.run(ctx, s.rdb, args)
+		for _, c := range cmds {
+			if err := c.Err(); err != nil && classify(err) <= refused {
+				s.reload()
+				break
+			}
+		}
+		finished <- cmds
 	}()
 	select {
 	case cmds := <-finished:
 		return cmds, nil
 	case <-ctx.Done():
+		s.reload()
 		return nil, ended(ctx, true)
+	}
+}
+
+// reload has a cluster client look again at who serves what, after a failure that a failover may have caused. By itself
+// it does so when a command is redirected, which it never comes to with commands that are sent once, and once a
+// minute: keys of a replaced master were denied for 60 s. It returns at once, and go-redis limits the rate.
+func (s *Store) reload() {
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+		cluster.ReloadState(context.Background())
 	}
 }
 

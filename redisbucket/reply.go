@@ -152,8 +152,10 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 		a.fail("seq is %d, must be %d", g.Seq, r.Seq)
 	case g.Granted > 0 && g.Granted < r.Need:
 		a.fail("granted is %d, must be 0 or at least %d", g.Granted, r.Need)
-	case g.Epoch == 0 || g.Expiry == 0 || g.Config.TTL == 0:
-		a.fail("epoch %d, expiry %v, ttl %v: must be above 0", g.Epoch, g.Expiry, g.Config.TTL)
+	case g.Epoch == 0 || g.Expiry == 0:
+		a.fail("epoch %d, expiry %v: must be above 0", g.Epoch, g.Expiry)
+	case g.Config.TTL < 2*g.Config.Target || g.Config.TTL > time.Hour:
+		a.fail("ttl is %v, must be 2*Target (%v) to 1h", g.Config.TTL, 2*g.Config.Target)
 	case g.ActiveWeight == 0:
 		a.fail("active weight is 0")
 	}

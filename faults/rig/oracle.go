@@ -60,11 +60,11 @@ func AwaitRecovery(t testing.TB, rate int64, fleets ...*Fleet) []time.Duration {
 	t.Helper()
 	took := make([]time.Duration, len(fleets))
 	watches := make([]watch, len(fleets))
+	left := len(fleets)
+	began := time.Now()
 	for i, f := range fleets {
 		watches[i].take(f)
 	}
-	left := len(fleets)
-	began := time.Now()
 	Eventually(t, fmt.Sprintf("a second with 95 %% of %d/s, for %d of %d fleets", rate, left, len(fleets)), func() bool {
 		for i, f := range fleets {
 			w := &watches[i]

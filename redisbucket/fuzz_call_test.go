@@ -1,0 +1,161 @@
+package redisbucket
+
+import (
+	"context"
+	"hash/fnv"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
+)
+
+// choices is a source of random numbers whose leading bits are given bytes, two for each number, so that a fuzzer which
+// changes a byte changes one decision. When they are used up, numbers follow from their hash: the same bytes
+// are the same calls, always.
+type choices struct {
+	data []byte
+	rest *rand.PCG
+}
+
+func newChoices(data []byte) *choices {
+	h := fnv.New64a()
+	h.Write(data)
+	return &choices{data: data, rest: rand.NewPCG(h.Sum64(), 0)}
+}
+
+// Uint64 implements rand.Source. The low bits are never given: a constant would keep rand.IntN in a loop.
+func (c *choices) Uint64() uint64 {
+	n := c.rest.Uint64()
+	if len(c.data) < 2 {
+		return n
+	}
+	top := uint64(c.data[0])<<56 | uint64(c.data[1])<<48
+	c.data = c.data[2:]
+	return top | n>>16
+}
+
+// servers are what one fuzzing process compares lease.Bucket with; real is nil without redis-server.
+type servers struct {
+	real *redis.Client
+	mini *miniredis.Miniredis
+	to   *redis.Client // mini's
+}
+
+func startServers(f *testing.F) *servers {
+	s := &servers{mini: miniredis.NewMiniRedis()}
+	if err := s.mini.Start(); err != nil {
+		f.Fatal(err)
+	}
+	s.to = redis.NewClient(&redis.Options{Addr: s.mini.Addr()})
+	f.Cleanup(func() { s.to.Close(); s.mini.Close() })
+	if redistest.Available() {
+		s.real = redis.NewClient(&redis.Options{Addr: redistest.Start(f).Addr})
+		f.Cleanup(func() { s.real.Close() })
+	} else {
+		f.Log("compared with miniredis only: redis-server is not in PATH")
+	}
+	return s
+}
+
+// trio is one bucket on these servers and as lease.Bucket, with nothing stored yet.
+func (s *servers) trio(t *testing.T, rng *rand.Rand) *trio {
+	x := &trio{t: t, rng: rng, key: "fuzz}", clientTime: true, server: s.mini, births: make(map[int64]bool), count: make(map[string]int)}
+	store := func(rdb *redis.Client) *Store {
+		if err := rdb.FlushAll(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		store, err := New(rdb, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.now = func() string { return strconv.FormatInt(x.now, 10) }
+		return store
+	}
+	x.mini = store(s.to)
+	if s.real != nil {
+		x.real = store(s.real)
+	}
+	x.now = rng.Int64N(1_800_000_000_000_000)
+	x.populate()
+	return x
+}
+
+// FuzzCall: any sequence of calls, changes, losses and failovers that bytes can spell is answered alike by the scripts
+// on a real server, by the scripts on miniredis, and by lease.Bucket, to the last bit of reply and state. It is
+// TestScriptsAgreeWithReference with a fuzzer at the dice.
+//
+//	go test ./redisbucket -run '^$' -fuzz FuzzCall
+func FuzzCall(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte("one holder calls, and again, and again"))
+	for seed := range uint64(6) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		data := make([]byte, 40<<seed)
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		f.Add(data)
+	}
+	s := startServers(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dice := newChoices(data)
+		x := s.trio(t, rand.New(dice))
+		// As many steps as there are bytes for, and a few more; 64 say as much as thousands and keep a fuzzer quick.
+		for i := range 64 {
+			if i > 8 && len(dice.data) < 2 {
+				break
+			}
+			x.step()
+		}
+	})
+}
+
+// FuzzCallNumbers goes to the edges that lifelike calls never reach: every number of two requests is the fuzzer's, as is
+// the clock. What Go refuses is refused; what it lets through is answered alike.
+func FuzzCallNumbers(f *testing.F) {
+	const most = lease.WaitingMax
+	add := func(now, later, a, b, c, d, e, g int64) {
+		f.Add(now, later, a, b, c, d, e, g, int64(100), int64(0), int64(0))
+	}
+	add(1_700_000_000_000_000, 1000, 10, 0, 0, 0, 0, 1)
+	add(0, 0, most, most, most, most, most, 1<<20)
+	add(1<<52-2, 1, 1, 1, 1, 1, 1, 1)
+	add(1<<52-1, -(1 << 51), 10, 10, 10, 0, 5, 7)
+	add(5, 400_001, 3, 2, 1, 50, 5, 3)
+	f.Add(int64(1000), int64(1), int64(1<<40), int64(0), int64(0), int64(0), int64(0), int64(1), int64(1<<41), int64(1<<41), int64(3))
+	s := startServers(f)
+	f.Fuzz(func(t *testing.T, now, later, want, remaining, returned, debt, refund, weight, tokens, burst, overcommit int64) {
+		x := s.trio(t, rand.New(newChoices(nil)))
+		const clockEnd = 1 << 52 // of both: later times are refused by the scripts and never come to the reference
+		if now < 0 || now >= clockEnd || later >= clockEnd || now+later < 0 || now+later >= clockEnd {
+			t.Skip()
+		}
+		first := request(1)
+		first.Config.Limits = []lease.Limit{lease.PerSecond(tokens).WithBurst(burst)}
+		first.Config.Overcommit = overcommit
+		first.Want, first.Weight, first.Holder = want, weight, "h"
+		if first.Validate() != nil || first.Config.Validate() != nil {
+			t.Skip()
+		}
+		x.names, x.now = []string{"h"}, now
+		g, err := x.call(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// what it reports and asks next, for itself and then as a stranger would
+		x.now += later
+		second := first
+		second.Seq, second.Remaining, second.Returned, second.Debt, second.Refund = 2, remaining, returned, debt, refund
+		second.Epoch, second.Counter, second.HeardTTL = g.Epoch, g.Counter, g.Config.TTL
+		for _, r := range []lease.Request{second, first, second} {
+			if r.Validate() == nil {
+				_, _ = x.call(r) // it compares by itself
+			}
+		}
+	})
+}
