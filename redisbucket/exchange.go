@@ -2,6 +2,7 @@ package redisbucket
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -159,7 +160,7 @@ func (s *Store) run(ctx context.Context, n *node, sc *script, args [][]any) ([]c
 	finished := make(chan []command, 1)
 	go func() {
 		defer n.slots.Release(1)
-		cmds := sc.run(ctx, s.rdb, args)
+		cmds := guarded(ctx, sc, s.rdb, args)
 		for _, c := range cmds {
 			if err := c.Err(); err != nil && classify(err) <= refused {
 				s.reload()
@@ -175,6 +176,23 @@ func (s *Store) run(ctx context.Context, n *node, sc *script, args [][]any) ([]c
 		s.reload()
 		return nil, ended(ctx, true)
 	}
+}
+
+// guarded is sc.run, but that a reply which announces more elements than a slice can have, on which go-redis panics, is
+// an error of these calls: this goroutine is ours, so nobody else can recover.
+func guarded(ctx context.Context, sc *script, rdb redis.UniversalClient, args [][]any) (cmds []command) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		cmds = make([]command, len(args))
+		for i := range cmds {
+			cmds[i] = sc.bySHA(ctx, args[i])
+			cmds[i].SetErr(fmt.Errorf("%w: the client panicked: %v", ErrReply, p))
+		}
+	}()
+	return sc.run(ctx, rdb, args)
 }
 
 // reload has a cluster client look again at who serves what, after a failure that a failover may have caused. By itself
