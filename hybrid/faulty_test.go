@@ -3,8 +3,11 @@ package hybrid_test
 import (
 	"context"
 	"errors"
+	"flag"
+	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -182,6 +185,26 @@ func start(t *testing.T, s lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 		l.Close()
 	})
 	return l
+}
+
+var seedFlag = flag.Uint64("hybrid.seed", 0, "replay one seed of a random test; 0 draws new ones")
+
+// seeds runs f in a bubble of its own with so many random seeds, and says how to replay one that fails.
+func seeds(t *testing.T, runs int, f func(t *testing.T, seed uint64)) {
+	t.Helper()
+	for range runs {
+		seed := *seedFlag
+		if seed == 0 {
+			seed = rand.Uint64()
+		}
+		synctest.Test(t, func(t *testing.T) { f(t, seed) })
+		if t.Failed() {
+			t.Fatalf("replay: go test ./hybrid -run '^%s$' -hybrid.seed=%d", t.Name(), seed)
+		}
+		if *seedFlag != 0 {
+			return
+		}
+	}
 }
 
 func limits(l ...hybrid.Limit) []hybrid.Limit { return l }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -17,20 +16,7 @@ import (
 // restarts - on a network that loses, delays, doubles and refuses, with an outage. Every token stays accounted for, every
 // call returns, and in the end everybody can be served.
 func TestNothingIsLostOrForgedWhateverHappens(t *testing.T) {
-	runs := 150
-	if *waitSeed != 0 {
-		runs = 1
-	}
-	for range runs {
-		seed := *waitSeed
-		if seed == 0 {
-			seed = rand.Uint64()
-		}
-		synctest.Test(t, func(t *testing.T) { newStress(t, seed).run() })
-		if t.Failed() {
-			t.Fatalf("replay: go test ./hybrid -run TestNothingIsLost -hybrid.seed=%d", seed)
-		}
-	}
+	seeds(t, 150, func(t *testing.T, seed uint64) { newStress(t, seed).run() })
 }
 
 type stress struct {

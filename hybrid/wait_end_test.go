@@ -3,7 +3,6 @@ package hybrid_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -14,26 +13,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-var waitSeed = flag.Uint64("hybrid.seed", 0, "replay one seed of the random tests; 0 draws new ones")
-
 // Waits that are cancelled at any moment - in the queue, half gathered, while the call is under way, with the reply,
 // or in the moment of success - give back everything: what is missing from the bucket in the end is what was
 // admitted, to the token.
 func TestCancelledWaitsLeakNothing(t *testing.T) {
-	runs := 200
-	if *waitSeed != 0 {
-		runs = 1
-	}
-	for range runs {
-		seed := *waitSeed
-		if seed == 0 {
-			seed = rand.Uint64()
-		}
-		synctest.Test(t, func(t *testing.T) { cancelAtRandom(t, seed) })
-		if t.Failed() {
-			t.Fatalf("replay: go test ./hybrid -run TestCancelledWaitsLeakNothing -hybrid.seed=%d", seed)
-		}
-	}
+	seeds(t, 200, cancelAtRandom)
 }
 
 func cancelAtRandom(t *testing.T, seed uint64) {
