@@ -1,0 +1,186 @@
+package hybrid_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// Redisson: trySetRate answers false to everybody but the first, and the rate stays the first one's.
+func TestPeerFirstConfigurationWins(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		// Given a process that has come with a burst of 5,
+		small, large := hybrid.PerHour(1).WithBurst(5), hybrid.PerHour(2).WithBurst(9)
+		first := p.process(t, small)
+		if !first.Allow("k") {
+			t.Fatal("denied")
+		}
+		// when another comes with more,
+		second := p.process(t, large)
+		if !second.Allow("k") {
+			t.Fatal("denied")
+		}
+		// then the first one's limit is both's.
+		for name, l := range map[string]*hybrid.Limiter{"first": first, "second": second} {
+			if got, err := l.LimitsOf(t.Context(), "k"); err != nil || !slices.Equal(got, limits(small)) {
+				t.Errorf("%s: %v, %v, want %v", name, got, err, small)
+			}
+		}
+		if n := p.left(t, "k", large); n != 3 {
+			t.Errorf("%d left of 5 after 2", n)
+		}
+	})
+}
+
+// Redisson: of many who try at once to set the rate, one does.
+func TestPeerOneOfManyFirstConfigurationsWins(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		// Given a limiter that nobody has set limits for,
+		const processes = 10
+		var ls [processes]*hybrid.Limiter
+		for i := range ls {
+			ls[i] = p.process(t, hourly)
+		}
+		// when ten processes try at once, each with a burst of its own,
+		var won [processes]bool
+		var wg sync.WaitGroup
+		for i, l := range ls {
+			wg.Go(func() {
+				var err error
+				if won[i], err = l.TrySetLimits(t.Context(), "k", hybrid.PerHour(1).WithBurst(int64(100+i))); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		// then one has done so, and all agree on it.
+		winner := slices.Index(won[:], true)
+		if winner < 0 || slices.Contains(won[winner+1:], true) {
+			t.Fatalf("who has set the limits: %v", won)
+		}
+		for i, l := range ls {
+			if got, err := l.LimitsOf(t.Context(), "k"); err != nil || got[0].Burst != int64(100+winner) {
+				t.Errorf("process %d: %v, %v, want the limits of process %d", i, got, err, winner)
+			}
+		}
+	})
+}
+
+// Redisson: setRate replaces what was set before, where trySetRate does not.
+func TestPeerSetReplaces(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		setter, other := p.process(t, hourly), p.process(t, hourly)
+		for _, want := range [][]hybrid.Limit{
+			limits(hybrid.PerHour(7)),
+			limits(hybrid.PerHour(1).WithBurst(2), hybrid.PerMinute(300)),
+			limits(hybrid.PerHour(1).WithBurst(30)),
+		} {
+			// When limits are set,
+			if err := setter.SetLimits(t.Context(), "k", want...); err != nil {
+				t.Fatal(err)
+			}
+			// then they are everybody's, and an attempt to set other ones first comes too late.
+			if ok, err := other.TrySetLimits(t.Context(), "k", hybrid.PerHour(99)); ok || err != nil {
+				t.Errorf("TrySetLimits after SetLimits: %v, %v", ok, err)
+			}
+			for _, l := range []*hybrid.Limiter{setter, other} {
+				if got, err := l.LimitsOf(t.Context(), "k"); err != nil || !slices.Equal(got, want) {
+					t.Errorf("%v, %v, want %v", got, err, want)
+				}
+			}
+		}
+	})
+}
+
+// Redisson drops what was used when the rate is set and keeps it where it is told to; in Bucket4j the caller chooses
+// what a new configuration inherits. Here a change keeps it, and Reset drops it.
+func TestPeerChangingTheRateKeepsOrDropsWhatWasUsed(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		for _, c := range []struct {
+			burst, left int64
+			drop        bool
+		}{{20, 4, false}, {20, 20, true}, {8, 2, false}, {8, 8, true}} {
+			key := fmt.Sprint(c.burst, c.drop)
+			// Given a bucket of 10 of which 6 are used,
+			l := p.process(t, hourly)
+			if !l.AllowN(key, 6) || p.settled(t, key) != 4 {
+				t.Fatal("not 4 of 10 left")
+			}
+			// when the burst is changed,
+			next := hybrid.PerHour(2).WithBurst(c.burst)
+			if err := l.SetLimits(t.Context(), key, next); err != nil {
+				t.Fatal(err)
+			}
+			if c.drop {
+				if err := l.Reset(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// then what was used is kept or dropped, as asked.
+			if n := drain(l, key); n != c.left {
+				t.Errorf("burst 10 to %d, drop %v: %d left, want %d", c.burst, c.drop, n, c.left)
+			}
+		}
+	})
+}
+
+// Redisson and Bucket4j: after a cut there is what the new limit has beyond what was used, and never less than none.
+func TestPeerALowerRateLeavesNewMinusUsed(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		const burst = 5
+		for _, used := range []int64{0, 1, 4, 5, 6, 10} {
+			key := fmt.Sprint(used)
+			// Given a bucket of 10 of which some are used,
+			l := p.process(t, hourly)
+			if !l.AllowN(key, used) {
+				t.Fatal("denied")
+			}
+			p.settled(t, key)
+			// when the limit is cut to 5,
+			if err := l.SetLimits(t.Context(), key, hybrid.PerHour(1).WithBurst(burst)); err != nil {
+				t.Fatal(err)
+			}
+			// then 5 less those are left, for this process and for all.
+			want := max(0, burst-used)
+			if n := drain(l, key); n != want {
+				t.Errorf("%d used: %d left of %d, want %d", used, n, burst, want)
+			}
+			if n := p.left(t, key, hourly); n != 0 {
+				t.Errorf("%d used: another process finds %d more", used, n)
+			}
+		}
+	})
+}
+
+// Redisson and Bucket4j: whatever is done to a limiter that does not exist, it does not exist afterwards.
+func TestPeerChangingAMissingLimiterCreatesNothing(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		l := p.process(t, hourly)
+		// When a limiter that nobody has used is reset, refunded and looked at,
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+		l.Refund("k", 5)
+		l.Key("k").Refund(5)
+		if r, err := l.Peek(t.Context(), "k"); err != nil || r.Remaining != 10 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if got, err := l.LimitsOf(t.Context(), "k"); err != nil || got[0] != hourly {
+			t.Errorf("%v, %v", got, err)
+		}
+		// and what might still be on its way has had its turn,
+		if !l.Allow("other") {
+			t.Fatal("denied")
+		}
+		// then there is nothing of it, there or here.
+		if p.remembers(t, "k") {
+			t.Errorf("the store has %v", p.redisKeys(t))
+		}
+		if st := l.Stats(); st.Keys != 1 || slices.Contains(p.asked(), "k") {
+			t.Errorf("%+v, calls for %v", st, p.asked())
+		}
+	})
+}

@@ -1,0 +1,212 @@
+package hybrid_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
+	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
+)
+
+// The tests in peers_*_test.go are behaviours that the test suites of other rate limiters fix and that users
+// will expect here too; each is named after the behaviour and says whose it is. One body runs on every store.
+
+// hourly is a bucket of 10 that gets nothing back while a test runs.
+var hourly = hybrid.PerHour(1).WithBurst(10)
+
+// everywhere runs body three times: on a MemoryStore and on a real Redis in virtual time, where every count and every
+// duration is exact, and on Redis by its own clock, where body may rely on nothing but counts and one-sided bounds.
+func everywhere(t *testing.T, body func(t *testing.T, p *place)) {
+	inVirtualTime(t, body)
+	t.Run("redis by its own clock", func(t *testing.T) { body(t, onRedisTime(t)) })
+}
+
+// inVirtualTime runs body twice: on a MemoryStore and on a real Redis. A goroutine that waits for the network keeps a
+// bubble's time where it is, so a real server fits into it: it answers in no time at all, and is told what time it is.
+func inVirtualTime(t *testing.T, body func(t *testing.T, p *place)) {
+	t.Run("memory", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { body(t, inMemory()) })
+	})
+	t.Run("redis in virtual time", func(t *testing.T) {
+		addr := redistest.Start(t).Addr
+		synctest.Test(t, func(t *testing.T) { body(t, onARedis(t, addr, true)) })
+	})
+}
+
+// place is where the buckets of one test are: an empty store behind a network that may be told to fail.
+type place struct {
+	*faultyStore
+	virtual  bool
+	clock    *clock.Skewed // the server's, to be stepped; nil where that is Redis's own
+	memory   *lossyMemory  // nil on Redis
+	rdb      *redis.Client // nil in memory
+	controls atomic.Int64  // calls of Configure
+	flying   atomic.Int64  // of Exchange, under way
+	all      []*hybrid.Limiter
+}
+
+func inMemory() *place {
+	c := clock.NewSkewed(clock.System(), clock.Skew{})
+	m := &lossyMemory{clock: c}
+	m.lose()
+	return &place{faultyStore: &faultyStore{inner: m}, virtual: true, clock: c, memory: m}
+}
+
+// onRedisTime is a Redis that keeps its own time, in the world outside of any bubble.
+func onRedisTime(t *testing.T) *place {
+	t.Helper()
+	return onARedis(t, redistest.Start(t).Addr, false)
+}
+
+func onARedis(t *testing.T, addr string, virtual bool) *place {
+	t.Helper()
+	client := func() *redis.Client {
+		rdb := redis.NewClient(&redis.Options{
+			Addr: addr, MaxRetries: -1, ReadTimeout: time.Minute, WriteTimeout: time.Minute, DialTimeout: time.Minute,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		t.Cleanup(func() { rdb.Close() })
+		return rdb
+	}
+	p := &place{virtual: virtual, rdb: client()}
+	if virtual {
+		p.clock = clock.NewSkewed(clock.System(), clock.Skew{})
+		p.rdb.AddHook(&bubbled{t: t, clock: p.clock, raw: client(), expires: make(map[string]time.Time)})
+	}
+	store, err := redisbucket.New(p.rdb, redisbucket.Config{ClientTime: virtual})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.faultyStore = &faultyStore{inner: store}
+	return p
+}
+
+// Configure implements lease.Store.
+func (p *place) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
+	p.controls.Add(1)
+	return p.faultyStore.Configure(ctx, key, op, c)
+}
+
+// Exchange implements lease.Store.
+func (p *place) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	p.flying.Add(1)
+	defer p.flying.Add(-1)
+	p.faultyStore.Exchange(ctx, calls, done)
+}
+
+// limiter is one process. Where time is real, a machine that stalls must turn no wait for a lease into a denial, and
+// let no lease run out that the test counts on.
+func (p *place) limiter(t *testing.T, cfg hybrid.Config) *hybrid.Limiter {
+	t.Helper()
+	if !p.virtual && cfg.CallTimeout == 0 {
+		cfg.CallTimeout = 30 * time.Second
+	}
+	l := start(t, p, cfg)
+	p.all = append(p.all, l)
+	return l
+}
+
+// process is a limiter with default settings.
+func (p *place) process(t *testing.T, l ...hybrid.Limit) *hybrid.Limiter {
+	t.Helper()
+	return p.limiter(t, hybrid.Config{Limits: l})
+}
+
+// left is what a process that has just started finds in the bucket. In virtual time it takes everything; by Redis's own
+// clock it looks, because a T may have to pass first: until then the other processes' shares are kept for them.
+func (p *place) left(t *testing.T, key string, l hybrid.Limit) int64 {
+	t.Helper()
+	n := p.settled(t, key)
+	if p.virtual {
+		time.Sleep(time.Second)
+		n = drain(p.process(t, l), key)
+	}
+	return n
+}
+
+// drain takes tokens one by one until there are none, and counts them.
+func drain(l *hybrid.Limiter, key string) (n int64) {
+	for l.Allow(key) {
+		n++
+	}
+	return n
+}
+
+// settled waits until no process holds anything, and says what is in the bucket then. (What they have spent, they may
+// not yet have reported: that is not in the bucket either.)
+func (p *place) settled(t *testing.T, key string) (left int64) {
+	t.Helper()
+	eventually(t, "everything given back", func() bool {
+		_, before := p.counts()
+		held := p.flying.Load()
+		for _, l := range p.all {
+			held += l.Stats().Held
+		}
+		left = p.state(t, key).Levels[0]
+		_, after := p.counts()
+		return held == 0 && before == after
+	})
+	return left
+}
+
+// eventually polls until cond holds.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for from := time.Now(); !cond(); time.Sleep(time.Millisecond) { // the pace of polling, not a wait for anything
+		if time.Since(from) > time.Minute {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// remembers reports whether anything at all is stored for key.
+func (p *place) remembers(t *testing.T, key string) bool {
+	t.Helper()
+	for _, k := range p.redisKeys(t) {
+		if strings.Contains(k, "{"+key+"}") {
+			return true
+		}
+	}
+	return p.state(t, key).Exists
+}
+
+// redisKeys is everything that is in Redis; nothing in memory.
+func (p *place) redisKeys(t *testing.T) []string {
+	t.Helper()
+	if p.rdb == nil {
+		return nil
+	}
+	keys, err := p.rdb.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// lossyMemory is a MemoryStore that can lose everything, as Redis does with FLUSHALL.
+type lossyMemory struct {
+	clock clock.Clock
+	now   atomic.Pointer[lease.MemoryStore]
+}
+
+func (m *lossyMemory) lose() { m.now.Store(lease.NewMemoryStore(m.clock)) }
+
+// Exchange implements lease.Store.
+func (m *lossyMemory) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	m.now.Load().Exchange(ctx, calls, done)
+}
+
+// Configure implements lease.Store.
+func (m *lossyMemory) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
+	return m.now.Load().Configure(ctx, key, op, c)
+}

@@ -1,0 +1,185 @@
+package hybrid_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// Redisson: tryAcquire(1, 1, SECONDS) is false after a second at most. Here nobody can tell in advance that the wait
+// is in vain, because the store does not answer.
+func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		const patience = 100 * time.Millisecond
+		onTime := func(verb string, took time.Duration) {
+			t.Helper()
+			if took < patience || p.virtual && took != patience {
+				t.Errorf("%s ended after %v, want %v", verb, took, patience)
+			}
+		}
+		// Given a store whose replies are held back,
+		release := make(chan struct{})
+		p.every(verdict{until: release})
+		// when WaitN and Take have 100 ms by their context,
+		l := p.limiter(t, hybrid.Config{Limits: limits(hourly), CallTimeout: 30 * time.Second})
+		bounded := func(verb string, ask func(ctx context.Context) error) {
+			onTime(verb, took(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				// then they end with it, and have failed;
+				if err := ask(ctx); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v", verb, err)
+				}
+			}))
+		}
+		bounded("WaitN", func(ctx context.Context) error { return l.WaitN(ctx, "k", 3) })
+		bounded("Take", func(ctx context.Context) error {
+			r, err := l.Take(ctx, "k", 2)
+			if r.OK {
+				t.Error("Take: admitted")
+			}
+			return err
+		})
+		// Allow, which has no context, ends with CallTimeout, and is false.
+		impatient := p.limiter(t, hybrid.Config{Limits: limits(hourly), CallTimeout: patience, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		d := took(func() {
+			if impatient.Allow("other") {
+				t.Error("Allow: admitted")
+			}
+		})
+		// (The call is given up a little before, so that Policy.Fallback can answer.)
+		if d < patience*15/16 || p.virtual && d > patience {
+			t.Errorf("Allow ended after %v, want %v", d, patience)
+		}
+		// And when the replies come after all, what they bring for those who have gone goes back.
+		p.setJudge(nil)
+		close(release)
+		eventually(t, "all 10 in the bucket", func() bool { return p.state(t, "k").Levels[0] == 10 })
+		if st := l.Stats(); st.Admitted != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// x/time/rate, TestWaitTimeout: who cannot be served by the deadline is told at once.
+func TestPeerWaitingFailsEarly(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		// Given an empty bucket that gets its next token in an hour,
+		l := p.process(t, hourly)
+		drain(l, "k")
+		for name, waiter := range map[string]*hybrid.Limiter{"warm": l, "cold": p.process(t, hourly)} {
+			for _, n := range []int64{1, 10} {
+				// when somebody has 59 minutes,
+				ctx, cancel := context.WithTimeout(t.Context(), 59*time.Minute)
+				d := took(func() {
+					// then that is known to be in vain,
+					if err := waiter.WaitN(ctx, "k", n); !errors.Is(err, hybrid.ErrWouldExceedDeadline) {
+						t.Errorf("%s, %d: %v", name, n, err)
+					}
+				})
+				// without waiting for any of it, be it because the store has just said so.
+				if ctx.Err() != nil || p.virtual && d != 0 {
+					t.Errorf("%s, %d: told after %v", name, n, d)
+				}
+				cancel()
+			}
+		}
+		if st := l.Stats(); st.Admitted != 10 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// x/time/rate, TestWaitCancel and TestCancelLast: a wait that is cancelled gives back what was reserved for it.
+func TestPeerCancellingReturnsWhatWasReserved(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		// Given 6 tokens of 10 and another process, beside which a large wait gathers what there is bit by bit,
+		other, l := p.process(t, hourly), p.process(t, hourly)
+		if !other.AllowN("k", 4) || p.settled(t, "k") != 6 {
+			t.Fatal("not 6 of 10 left")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for _, n := range []int64{10, 1} {
+			wg.Go(func() {
+				if err := l.WaitN(ctx, "k", n); !errors.Is(err, context.Canceled) {
+					t.Errorf("%d: %v", n, err)
+				}
+			})
+			eventually(t, "the large wait first", func() bool { return n == 1 || p.state(t, "k").Levels[0] < 6 })
+		}
+		// when it is cancelled, half gathered, and a small one behind it too,
+		cancel()
+		wg.Wait()
+		// then everything is back, and nothing was admitted.
+		eventually(t, "6 in the bucket", func() bool { return p.state(t, "k").Levels[0] == 6 })
+		if n := p.left(t, "k", hourly); n != 6 {
+			t.Errorf("%d left", n)
+		}
+		if st := l.Stats(); st.Admitted != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// CockroachDB's quotapool: UpdateLimit wakes those who wait. (Guava's setRate does not, and says so.)
+func TestPeerARateChangeWakesEveryWaiter(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		wake(t, p, "own", 1, 10)
+		wake(t, p, "others' too", 2, 1)
+	})
+}
+
+func TestPeerARateChangeWakesEveryWaiterOfMany(t *testing.T) {
+	t.Skip("known: the fair share stays that of the old rate, so 20 waits take 4 s at 1000/s; lease.(*Bucket).reshape")
+	everywhere(t, func(t *testing.T, p *place) { wake(t, p, "k", 2, 10) })
+}
+
+// wake has many wait in some processes, for one token and for the whole burst, while one of them changes the limit.
+func wake(t *testing.T, p *place, key string, processes, waits int) {
+	const ttl = time.Second
+	// Given waits of an hour,
+	var wg sync.WaitGroup
+	var setter *hybrid.Limiter
+	for range processes {
+		l := p.limiter(t, hybrid.Config{Limits: limits(hourly), Policy: hybrid.Policy{TTL: ttl}})
+		setter = l
+		drain(l, key)
+		calls := l.Stats().Calls
+		for range waits {
+			wg.Go(func() {
+				if err := l.Wait(t.Context(), key); err != nil {
+					t.Errorf("1: %v", err)
+				}
+			})
+			wg.Go(func() {
+				if err := l.WaitN(t.Context(), key, 10); !errors.Is(err, hybrid.ErrExceedsBurst) {
+					t.Errorf("10: %v", err)
+				}
+			})
+		}
+		eventually(t, "a call for those who wait", func() bool { return l.Stats().Calls > calls })
+	}
+	if p.virtual {
+		time.Sleep(10 * time.Second) // all wait, for long
+	}
+	within := 50 * time.Millisecond
+	if processes > 1 {
+		within += ttl
+	}
+	// when the limit becomes a fast one, with a burst that is too small for the large ones,
+	d := took(func() {
+		if err := setter.SetLimits(t.Context(), key, hybrid.PerSecond(1000).WithBurst(9)); err != nil {
+			t.Fatal(err)
+		}
+		// then everybody is served or told: here at once, elsewhere within a T.
+		wg.Wait()
+	})
+	if p.virtual && d > within {
+		t.Errorf("%d processes, %d waits each: the last was woken after %v", processes, waits, d)
+	}
+}
