@@ -85,7 +85,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // SetLimits stores limits for key in place of those that are in force, for the whole fleet: this process follows at
 // once, the others with their next lease call, at most a TTL later. They keep what was used: a burst that grows
 // leaves the level, one that shrinks leaves max(0, new burst - used). (To drop what was used, Reset afterwards.) What was
-// leased under the old limits ends within a TTL; until then the larger of the two bounds holds.
+// leased under the old limits counts as used and ends within a TTL; until then the larger of the two bounds holds, and
+// where more is leased than the new burst allows nothing is granted.
 //
 // Limits that were set win over Config.Limits until a process comes with a higher Config.Version, and are remembered
 // for 30 days after the last use. Errors are those of Peek, or wrap ErrInvalidConfig and name every violation.

@@ -106,6 +106,16 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		return decision{err: errExceedsBurst(r.n, c)}, false
 	}
 	now := e.l.cfg.Clock.Now()
+	if before := e.holder.DeniedUntil(); now < before && !e.holder.Outdated() {
+		if r.patient {
+			e.holder.Hasten(e.queue.patient + r.n)
+		} else if e.queue.patients == 0 {
+			e.holder.Hasten(r.n)
+		}
+		if e.holder.DeniedUntil() < before && e.flight == nil {
+			e.kick(false)
+		}
+	}
 	e.holder.Expire(now) // a process that was stopped comes here before its timers run
 	if r.patient {
 		return e.wait(r, now), false
@@ -119,11 +129,14 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		// Those who wait for the local share go before.
 		ok := (e.queue.patients == 0 || !e.holder.Replied()) && e.admitWithout(now, r.n)
 		return decision{ok: ok, source: SourceFallback}, false
-	case now < e.holder.DeniedUntil() && e.holder.Spares(r.n):
+	case now < e.holder.DeniedUntil() && e.queue.patients == 0 && e.holder.Spares(r.n):
 		e.holder.Retry() // it was a larger request that the bucket did not have enough for
+		if e.flight == nil {
+			e.kick(false) // wanted may have been told before
+		}
 	case now < e.holder.DeniedUntil():
 		e.refused = max(e.refused, r.n) // asked for when the delay ends
-		if r.n == 1 {
+		if r.n == 1 && !e.holder.Spares(1) {
 			e.gate.Store(gateDenied) // what was left when the reply came has been spent
 		}
 		return decision{}, false

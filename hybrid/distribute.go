@@ -158,7 +158,7 @@ func (e *entry) settleAll(out outcome) {
 
 // turnAway ends, after a reply, the waits that are in vain: where the limit has become smaller than the request, of
 // Allow where the bucket is known to be empty for now, of Wait where the deadline cannot be met.
-func (e *entry) turnAway(now clock.Instant) {
+func (e *entry) turnAway(now clock.Instant, seq int64) {
 	if e.holder.Outdated() {
 		return // the next reply tells
 	}
@@ -169,6 +169,8 @@ func (e *entry) turnAway(now clock.Instant) {
 		switch {
 		case w.n > capacity:
 			e.settle(w, outcome{err: errExceedsBurst(w.n, capacity)})
+		case !w.patient && w.asked != seq && e.queue.patients == 0 && e.holder.Spares(w.n):
+			// It came during a call for a larger one; askAgain.
 		case !w.patient && now < e.holder.DeniedUntil():
 			e.settle(w, outcome{source: SourceStore})
 		case !w.patient:

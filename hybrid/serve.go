@@ -44,7 +44,7 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 			e.publish(now, g)
 			e.distribute(now, got, g.Seq)
 			e.l.warnSlow(e.holder.Limits(), e.l.nodes.of(c.Node).quantile())
-			e.turnAway(now)
+			e.turnAway(now, g.Seq)
 			return g.Granted
 		}
 	}

@@ -15,7 +15,7 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 // WaitN waits until n tokens of key are this request's and returns nil, or returns an error and has taken none. Of
 // one process's waiting requests the first that came is the first that is served, whatever its n, and each of them
 // goes before Allow. n may be up to the burst. It costs no polling: one call asks for all who wait, when the bucket
-// has said that there will be tokens, and again after a TTL at the latest, in case the limits were changed.
+// has said that there will be tokens, and again within a TTL, in case the limits were changed.
 //
 // Errors wrap ErrWouldExceedDeadline, at once, where the context's deadline comes before the tokens can; the
 // context's error when it ends first; ErrExceedsBurst, also where the limit is lowered meanwhile; ErrUnavailable

@@ -190,6 +190,9 @@ func (h *Holder) Build(now clock.Instant, seq int64, in Input) *Request {
 			ask.Want, ask.Need = 0, 0
 		}
 	}
+	if h.outdated { // a lease that does not fit lowered limits would be void, and the ledger full of it for a T
+		ask.Return = func(held int64) int64 { return held }
+	}
 	h.low = false
 	h.missedAt = h.Pool.Missed()
 	return h.Open(now, seq, ask)
@@ -270,6 +273,20 @@ func (h *Holder) Served(n int64) { h.retried += n }
 
 // Retry ends the delay after a shortfall.
 func (h *Holder) Retry() { h.deniedUntil = 0 }
+
+// Hasten shortens the delay after a shortfall for a request of n tokens that is smaller than the one that fell short: to
+// the time at which a bucket that nobody else draws from has them, and no less than half a Target after the reply.
+func (h *Holder) Hasten(n int64) {
+	if !h.Alone() || h.deniedUntil == 0 || h.shortOf == 0 || n-h.Pool.Held() >= h.shortOf {
+		return
+	}
+	at := h.giveBackAt.Add(-h.config.Target / 2)
+	for _, l := range h.config.Limits {
+		missing := float64(max(0, n-h.Pool.Held()-h.level))
+		at = max(at, h.giveBackAt.Add(time.Duration(missing/l.Rate()*1e9)-h.config.Target))
+	}
+	h.deniedUntil = min(h.deniedUntil, at)
+}
 
 // Refresh says that the bucket was changed, so that what was last heard of it is outdated: it ends the delay after a
 // shortfall, and makes a call due where something is held.
