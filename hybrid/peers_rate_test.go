@@ -143,6 +143,7 @@ func TestPeerFractionalRefillIsNeverLostNorCreditedTwice(t *testing.T) {
 			}
 			time.Sleep(time.Duration(1+rnd.Int64N(97_000)) * time.Microsecond)
 		}
+		time.Sleep(time.Millisecond - time.Since(from)%time.Millisecond) // the store's millisecond is over
 		// then what was admitted and what is there is what has flowed, to the token.
 		for key, l := range keys {
 			left := p.settled(t, key)

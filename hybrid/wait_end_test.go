@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,15 +247,18 @@ func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
 		}
 		held := l.Stats().Held
 		var wg sync.WaitGroup
-		wg.Go(func() { t.Log(l.WaitN(t.Context(), "k", held+5)) })
+		wg.Go(func() { _ = l.WaitN(t.Context(), "k", held+5) })
 		synctest.Wait()
-		done := false
-		wg.Go(func() { t.Log(l.WaitN(t.Context(), "k", 2)); done = true })
+		var done atomic.Bool
+		wg.Go(func() {
+			_ = l.WaitN(t.Context(), "k", 2)
+			done.Store(true)
+		})
 		synctest.Wait()
 		for range 300 {
 			time.Sleep(time.Millisecond)
 			if l.TryAllow("k") {
-				if !done {
+				if !done.Load() {
 					t.Errorf("TryAllow was served while Wait waited; %+v", l.Stats())
 				}
 				break
