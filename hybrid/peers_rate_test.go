@@ -87,6 +87,7 @@ func TestPeerLongRunAdmitsTheRate(t *testing.T) {
 			time.Sleep(warm)
 			before := admitted.Load()
 			time.Sleep(run)
+			eventually(t, "a token", func() bool { return admitted.Load() > before })
 			n := admitted.Load() - before
 			close(stop)
 			wg.Wait()
@@ -96,9 +97,6 @@ func TestPeerLongRunAdmitsTheRate(t *testing.T) {
 				t.Errorf("%d processes: %d admitted in %v, one bucket has %d", processes, admitted.Load(), elapsed, most)
 			}
 			if !p.virtual {
-				if n == 0 {
-					t.Errorf("%d processes: nothing was admitted", processes)
-				}
 				continue // when a request was admitted and how many were asked is not known to the millisecond
 			}
 			// in no window, and hardly less.
