@@ -19,7 +19,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 		return Result{}, err
 	}
 	now := l.cfg.Clock.Now()
-	v := view{limits: st.Config.Limits, levels: st.Levels, at: now}
+	v := view{limits: st.Config.Limits, levels: st.Levels, next: st.Next, at: now}
 	if !st.Exists {
 		v.limits = l.cfg.limitsFor(key)
 		for k, limit := range v.limits {

@@ -135,7 +135,6 @@ func TestPeerARateChangeWakesEveryWaiter(t *testing.T) {
 }
 
 func TestPeerARateChangeWakesEveryWaiterOfMany(t *testing.T) {
-	t.Skip("known: the fair share stays that of the old rate, so 20 waits take 4 s at 1000/s; lease.(*Bucket).reshape")
 	everywhere(t, func(t *testing.T, p *place) { wake(t, p, "k", 2, 10) })
 }
 

@@ -53,11 +53,12 @@ type Result struct {
 // view is what the last reply said about the bucket; it never changes once published.
 type view struct {
 	limits []Limit
-	levels [lease.LimitsMax]int64 // whole tokens
-	others int64                  // tokens that other processes held
-	at     clock.Instant          // of the reply
-	made   clock.Instant          // the bucket executed the call then or later
-	denied clock.Instant          // until then requests are denied without a call
+	levels [lease.LimitsMax]int64         // whole tokens
+	next   [lease.LimitsMax]time.Duration // until a level has one token more; 0 where that is not known
+	others int64                          // tokens that other processes held
+	at     clock.Instant                  // of the reply
+	made   clock.Instant                  // the bucket executed the call then or later
+	denied clock.Instant                  // until then requests are denied without a call
 	// shortOf tokens cannot be there before shortUntil; 0 where nothing was short. It knows the fractions of tokens.
 	shortOf    int64
 	shortUntil clock.Instant
@@ -83,11 +84,11 @@ func (v *view) result(ok bool, n, held int64, now clock.Instant, src Source) Res
 	r := Result{OK: ok, Source: src}
 	since := now.Sub(v.at)
 	least := 2.0
-	longest := time.Duration(-1)
+	longest := time.Duration(math.MinInt64)
 	for k, l := range v.limits {
 		capacity := l.Capacity()
 		left := min(capacity, v.levels[k]+held)
-		wait := timeFor(l, n-held-v.levels[k]) - since
+		wait := v.until(k, n-held) - since
 		if v.shortOf > 0 && len(v.limits) == 1 && n-held >= v.shortOf {
 			// Whoever comes back is not to come too early, so as if the bucket had executed the call when it replied.
 			wait = v.shortUntil.Sub(v.made) + timeFor(l, n-held-v.shortOf) - since
@@ -99,13 +100,22 @@ func (v *view) result(ok bool, n, held int64, now clock.Instant, src Source) Res
 		if binding {
 			least, longest = float64(left)/float64(capacity), wait
 			r.Limit, r.Remaining = l, left
-			r.ResetAfter = max(0, timeFor(l, capacity-v.levels[k])-since)
+			r.ResetAfter = max(0, v.until(k, capacity)-since)
 		}
 	}
 	if !ok {
 		r.RetryAfter = max(0, longest, v.denied.Sub(now))
 	}
 	return r
+}
+
+// until is how long after the reply level k has n tokens, if nobody draws.
+func (v *view) until(k int, n int64) time.Duration {
+	missing := n - v.levels[k]
+	if missing > 0 && v.next[k] > 0 {
+		return v.next[k] + timeFor(v.limits[k], missing-1)
+	}
+	return timeFor(v.limits[k], missing)
 }
 
 // timeFor is how long l takes to make n tokens, at most 292 years.

@@ -93,3 +93,29 @@ func TestSeveralLimitsInOneCall(t *testing.T) {
 		t.Logf("%d admitted, %d calls, denials by limit %v", admitted, l.Stats().Calls, binding)
 	})
 }
+
+// A denial names the binding limit also where the level, as last heard, would do: the fair share denies then, not the bucket.
+func TestEveryDenialOfASharedRateNamesItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := hybrid.PerSecond(100).WithBurst(50)
+		store := lease.NewMemoryStore(nil)
+		var ls []*hybrid.Limiter
+		for range 4 {
+			ls = append(ls, start(t, store, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{TTL: 400 * time.Millisecond}}))
+		}
+		var denied atomic.Int64
+		overload(ls, 500, 5*time.Second, func(l *hybrid.Limiter) bool {
+			r, err := l.Take(t.Context(), "k", 1)
+			if err != nil || r.Limit != limit {
+				t.Errorf("%+v, %v", r, err)
+			}
+			if !r.OK {
+				denied.Add(1)
+			}
+			return r.OK
+		})
+		if denied.Load() == 0 {
+			t.Error("nothing was denied, so nothing was tested")
+		}
+	})
+}

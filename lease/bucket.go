@@ -266,20 +266,21 @@ func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 
 // wait is the microseconds until every level has reached n tokens, if nobody draws.
 func (b *Bucket) wait(n int64) int64 {
-	s := &b.state
 	longest := int64(0)
 	for k := range b.config.Limits {
-		sc := &b.scales[k]
-		missing := min(n, sc.burst)*sc.unit - s.level[k]
-		if missing > 0 {
-			ticks := (missing + sc.step - 1) / sc.step
-			longest = max(longest, ticks*sc.tick-s.rest[k])
-		}
-	}
-	if longest > 0 && s.frozen > s.now {
-		longest += s.frozen - s.now
+		longest = max(longest, b.waitAt(k, n))
 	}
 	return longest
+}
+
+// waitAt is the microseconds until level k has reached n tokens, or its burst, if nobody draws.
+func (b *Bucket) waitAt(k int, n int64) int64 {
+	s, sc := &b.state, &b.scales[k]
+	missing := min(n, sc.burst)*sc.unit - s.level[k]
+	if missing <= 0 {
+		return 0
+	}
+	return (missing+sc.step-1)/sc.step*sc.tick - s.rest[k] + max(0, s.frozen-s.now)
 }
 
 // expiry is how long the bucket must be remembered, in microseconds: a forgotten bucket looks like a full one.

@@ -102,8 +102,11 @@ func (b *Bucket) adopt(c Config) {
 func (b *Bucket) reshape(c Config) {
 	s := &b.state
 	old, oldScales := b.config, b.scales
+	was := b.rate()
 	b.config = c
 	b.rescale()
+	// Each holder's part of the rate is the same part of the new one; else a rate that rises is reached only after seconds.
+	s.fair.share = float64(s.fair.share * float64(b.rate()/was))
 	for k := range b.state.level {
 		switch {
 		case k >= len(c.Limits):
@@ -181,6 +184,7 @@ func (b *Bucket) inspect() State {
 	st.Config.TTL = duration(s.ttl)
 	for k := range b.config.Limits {
 		st.Levels[k] = s.level[k] / b.scales[k].unit
+		st.Next[k] = duration(b.waitAt(k, st.Levels[k]+1))
 	}
 	return st
 }

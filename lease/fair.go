@@ -82,7 +82,10 @@ func (f *fair) open(v fairView) debit {
 func (f *fair) advance(v fairView, d *debit) {
 	point := v.setPoint()
 	pull := max(-1, min(1, (v.level-point)/point))
-	x := float64(min(float64(max(v.now-f.updated, 0)), v.target) / v.target * pull)
+	// Below a token in a Target the level cannot follow a Target's correction: while all wait for the next token the share
+	// would sink to the bottom of its range, and stay there for seconds after a rise of the rate.
+	period := max(v.target, point/v.rate)
+	x := float64(min(float64(max(v.now-f.updated, 0)), period) / period * pull)
 	half := x / 2
 	f.share = float64(f.share * ((1 + half) / (1 - half)))
 	f.share = max(v.rate/shareRange, min(v.rate, f.share))

@@ -169,8 +169,9 @@ type State struct {
 	Exists       bool
 	Changed      bool // this operation changed something
 	Config       Config
-	Levels       [LimitsMax]int64 // whole tokens
-	Ledger       int64            // tokens held by processes, as last heard
+	Levels       [LimitsMax]int64         // whole tokens
+	Next         [LimitsMax]time.Duration // until a level has one whole token more, if nobody draws; 0 for a full one
+	Ledger       int64                    // tokens held by processes, as last heard
 	ActiveWeight int64
 	Epoch        int64
 	Counter      int64

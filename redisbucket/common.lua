@@ -295,6 +295,7 @@ end
 local function reshape(b, c)
   local old = b.c
   b.c = c
+  b.share = b.share * (rate(c) / rate(old))
   for k = 1, c.n do
     local was, is = old[k], c[k]
     if was then
@@ -320,6 +321,14 @@ local function adopt(b, c, ttl)
     b.ttl = max(old, ttl)
   end
   fit(b, b.ttl > old)
+end
+
+-- wait is the microseconds until level k has reached n tokens, or its burst, if nobody draws.
+local function wait(b, k, n)
+  local l = b.c[k]
+  local missing = min(n, l.burst) * l.unit - b.level[k]
+  if missing <= 0 then return 0 end
+  return floor((missing + l.step - 1) / l.step) * l.tick - b.rest[k] + max(0, b.frozen - b.now)
 end
 
 -- expiry is how long the bucket must be remembered, in microseconds: a forgotten bucket looks like a full one. It

@@ -7,9 +7,9 @@
 -- ARGV[4]  '' to use the server's clock, otherwise the time in microseconds (unsafe: see Config.ClientTime)
 --
 -- Reply: a flat array.
---   {'ok', exists, changed, ledger, activeWeight, epoch, counter, now, ttl, configuration, level, ...}
---     flags 0 or 1, ledger and levels in whole tokens, now and ttl in microseconds; a bucket that does not exist
---     answers {'ok', 0, 0}
+--   {'ok', exists, changed, ledger, activeWeight, epoch, counter, now, ttl, configuration, level, ..., next, ...}
+--     flags 0 or 1, ledger and levels in whole tokens, now and ttl in microseconds; next is the microseconds until a level
+--     has one whole token more, 0 for a full one; a bucket that does not exist answers {'ok', 0, 0}
 --   {'invalid', why}, {'damaged', key, why}: nothing was written
 --
 -- Steps (design.md section 4): 1 to 3 as in lease.lua, then the operation, then the clip of step 2. An operation that
@@ -63,5 +63,8 @@ if changed then
   write(KEYS[1], b, expiry(b))
 end
 local answer = {'ok', 1, changed and 1 or 0, ledger(b), weights(b), b.epoch, b.counter, b.now, b.ttl, b.c.text}
-for k = 1, b.c.n do answer[10 + k] = floor(b.level[k] / b.c[k].unit) end
+for k = 1, b.c.n do
+  local whole = floor(b.level[k] / b.c[k].unit)
+  answer[10 + k], answer[10 + b.c.n + k] = whole, wait(b, k, whole + 1)
+end
 return answer

@@ -127,12 +127,7 @@ local function reply(granted, void, allowance)
   local retry, delay = 0, 0
   local least = max(1, need)
   if granted < least then -- until every level has reached the need, if nobody draws
-    for k = 1, b.c.n do
-      local l = b.c[k]
-      local missing = min(least, l.burst) * l.unit - b.level[k]
-      if missing > 0 then retry = max(retry, floor((missing + l.step - 1) / l.step) * l.tick - b.rest[k]) end
-    end
-    if retry > 0 then retry = retry + frozen end
+    for k = 1, b.c.n do retry = max(retry, wait(b, k, least)) end
   end
   if granted < want then -- until m tokens are earned and refilled, see fair.delay
     local _, burst = tightest()
@@ -210,7 +205,8 @@ do
   local alone, target = weights(b) == 0, b.c.target
   local level, burst = tightest()
   local point = min(burst / 2, max(1, speed * target))
-  local half = min(max(b.now - b.updated, 0), target) / target * max(-1, min(1, (level - point) / point)) / 2
+  local period = max(target, point / speed)
+  local half = min(max(b.now - b.updated, 0), period) / period * max(-1, min(1, (level - point) / point)) / 2
   b.share = max(speed / 100000, min(speed, b.share * ((1 + half) / (1 - half))))
   b.updated = b.now
   local gain = weight * b.share

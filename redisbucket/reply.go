@@ -84,13 +84,14 @@ func (a *answer) config(proposed *lease.Config) lease.Config {
 	return c
 }
 
-// levels is the rest of the reply: one level for each limit, none above its capacity.
-func (a *answer) levels(c *lease.Config) (levels [lease.LimitsMax]int64) {
+// levels is one level for each limit, none above its capacity. They are the first of the so many figures for each limit
+// that end the reply.
+func (a *answer) levels(c *lease.Config, figures int) (levels [lease.LimitsMax]int64) {
 	if a.err != nil {
 		return levels
 	}
-	if n := len(a.items) - a.at; n != len(c.Limits) || n > lease.LimitsMax {
-		a.fail("%d levels for %d limits", n, len(c.Limits))
+	if n := len(a.items) - a.at; n != figures*len(c.Limits) || len(c.Limits) > lease.LimitsMax {
+		a.fail("%d items at the end for %d limits, must be %d for each", n, len(c.Limits), figures)
 		return levels
 	}
 	for k, l := range c.Limits {
@@ -143,7 +144,7 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 	g.ServerTime = a.number("server time", wholeMax)
 	g.Ledger = a.number("ledger", wholeMax)
 	g.Config = a.config(&r.Config)
-	g.Levels = a.levels(&g.Config)
+	g.Levels = a.levels(&g.Config, 1)
 	g.Waited = min(g.Granted, r.Waiting)
 	g.Short = g.Granted < r.Want
 	switch {
@@ -181,7 +182,12 @@ func decodeState(v any) (lease.State, error) {
 	st.Counter = a.number("counter", wholeMax)
 	st.ServerTime = a.number("server time", wholeMax)
 	st.Config = a.config(nil)
-	st.Levels = a.levels(&st.Config)
+	st.Levels = a.levels(&st.Config, 2)
+	for k := range st.Config.Limits {
+		if a.err == nil {
+			st.Next[k] = a.duration("next")
+		}
+	}
 	if a.err != nil {
 		return lease.State{}, a.err
 	}
