@@ -5,6 +5,8 @@
 package yuzhi_test
 
 import (
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,9 +40,25 @@ var counter atomic.Int64
 //go:noinline
 func addOne() bool { return counter.Add(1) != 0 }
 
+func addMany(n int) {
+	for range n {
+		addOne()
+	}
+}
+
+func allowMany(k *hybrid.Key) func(n int) {
+	return func(n int) {
+		for range n {
+			k.Allow()
+		}
+	}
+}
+
 // measure times f and a reference in turns within one benchmark, and reports their ratio, so that a change of
 // the machine's speed between two benchmarks does not show.
-func measure(b *testing.B, f, reference func() bool) {
+//
+// Each runs its own loop of n direct calls: through a func value a method costs a second call.
+func measure(b *testing.B, f, reference func(n int)) {
 	b.ReportAllocs()
 	const turns = 16
 	n := b.N/turns + 1
@@ -48,14 +66,10 @@ func measure(b *testing.B, f, reference func() bool) {
 	b.ResetTimer()
 	for range turns {
 		start := time.Now()
-		for range n {
-			f()
-		}
+		f(n)
 		own += time.Since(start)
 		start = time.Now()
-		for range n {
-			reference()
-		}
+		reference(n)
 		other += time.Since(start)
 	}
 	b.StopTimer()
@@ -68,27 +82,55 @@ func measure(b *testing.B, f, reference func() bool) {
 // The reference is one bare atomic add behind a call.
 func BenchmarkKeyAllow(b *testing.B) {
 	k := newKey(b, plenty, hybrid.Policy{})
-	measure(b, k.Allow, addOne)
+	measure(b, allowMany(k), addMany)
 }
 
 // The reference is one bare atomic add behind a call.
 func BenchmarkKeyAllowDenied(b *testing.B) {
 	k := newKey(b, none, hybrid.Policy{})
 	k.Allow()
-	measure(b, k.Allow, addOne)
+	measure(b, allowMany(k), addMany)
 }
 
 // The reference is one bare atomic add behind a call; the clock reading is what StrictExpiry costs.
 func BenchmarkKeyAllowStrict(b *testing.B) {
 	k := newKey(b, plenty, hybrid.Policy{StrictExpiry: true})
-	measure(b, k.Allow, addOne)
+	measure(b, allowMany(k), addMany)
 }
 
 // The reference is golang.org/x/time/rate.
 func BenchmarkKeyAllowAgainstTimeRate(b *testing.B) {
 	k := newKey(b, plenty, hybrid.Policy{})
 	r := rate.NewLimiter(rate.Limit(1<<40), 1<<40)
-	measure(b, k.Allow, r.Allow)
+	measure(b, allowMany(k), func(n int) {
+		for range n {
+			r.Allow()
+		}
+	})
+}
+
+// everywhere spreads n calls over goroutines on all cores.
+func everywhere(f func(n int)) func(n int) {
+	return func(n int) {
+		var wg sync.WaitGroup
+		for range runtime.GOMAXPROCS(0) {
+			wg.Go(func() { f(n / runtime.GOMAXPROCS(0)) })
+		}
+		wg.Wait()
+	}
+}
+
+// All cores on one key; the reference is all cores on one bare atomic counter.
+func BenchmarkKeyAllowAllCores(b *testing.B) {
+	k := newKey(b, plenty, hybrid.Policy{})
+	measure(b, everywhere(allowMany(k)), everywhere(addMany))
+}
+
+// All cores on one key without tokens; the reference is all cores on one bare atomic counter.
+func BenchmarkKeyAllowDeniedAllCores(b *testing.B) {
+	k := newKey(b, none, hybrid.Policy{})
+	k.Allow()
+	measure(b, everywhere(allowMany(k)), everywhere(addMany))
 }
 
 // The decision by name, with the look-up; the reference is the same through a Key.
@@ -100,7 +142,11 @@ func BenchmarkLimiterAllow(b *testing.B) {
 	defer l.Close()
 	k := l.Key("k")
 	k.Allow()
-	measure(b, func() bool { return l.Allow("k") }, k.Allow)
+	measure(b, func(n int) {
+		for range n {
+			l.Allow("k")
+		}
+	}, allowMany(k))
 }
 
 // TestAllowDoesNotAllocate pins what the hot path promises.

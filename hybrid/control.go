@@ -175,7 +175,11 @@ func (l *Limiter) hasGrown(e *entry, r request) bool {
 	e.mu.Lock()
 	now := l.cfg.Clock.Now()
 	recent := e.heardAt != 0 && now < e.heardAt.Add(e.holder.TTL())
-	if recent || e.gone || e.closed || e.holder.Degraded() {
+	if e.holder.Degraded() {
+		e.wanted(min(r.n, e.capacity.Load())) // nobody waits for a probe; its reply tells the next one
+		recent = true
+	}
+	if recent || e.gone || e.closed {
 		e.mu.Unlock()
 		return false
 	}
@@ -210,6 +214,6 @@ func (l *Limiter) follow(key string, st lease.State, err error) {
 	e.holder.Refresh()
 	e.capacity.Store(st.Config.Capacity())
 	e.heardAt = 0
-	e.gate.Store(gateOpen)
+	e.setGate(gateOpen)
 	e.kick(true)
 }

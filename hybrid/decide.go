@@ -137,7 +137,7 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	case now < e.holder.DeniedUntil():
 		e.refused = max(e.refused, r.n) // asked for when the delay ends
 		if r.n == 1 && !e.holder.Spares(1) {
-			e.gate.Store(gateDenied) // what was left when the reply came has been spent
+			e.setGate(gateDenied) // what was left when the reply came has been spent
 		}
 		return decision{}, false
 	}

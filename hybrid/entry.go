@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -70,6 +71,7 @@ func (l *Limiter) entry(name string) (*entry, error) {
 		Version:     l.cfg.Version,
 		CallTimeout: l.cfg.CallTimeout,
 		Seed:        l.seed.Add(0x9e3779b97f4a7c15),
+		Stripes:     runtime.GOMAXPROCS(0),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
@@ -79,27 +81,36 @@ func (l *Limiter) entry(name string) (*entry, error) {
 	e, loaded := l.keys.LoadOrStore(name, fresh)
 	if !loaded && l.state.Load() != stateOpen {
 		e.close(ErrClosed) // Close or Shutdown may have missed it
+	} else if !loaded {
+		e.kick(false) // a request that needs no call must not leave it in the table for ever
 	}
 	return e, nil
 }
 
 // take is the hot path.
 func (e *entry) take(n int64, strict bool) bool {
-	var ok, low bool
+	var t lease.Taken
 	switch {
 	case n > 1 && n > e.capacity.Load():
 		return false
 	case strict:
-		ok, low = e.holder.Pool.TakeStrict(n, e.l.cfg.Clock)
+		t = e.holder.Pool.TakeStrict(n, e.l.cfg.Clock)
 	case n == 1:
-		ok, low = e.holder.Pool.Take()
+		t = e.holder.Pool.Take()
 	default:
-		ok, low = e.holder.Pool.TakeN(n)
+		t = e.holder.Pool.TakeN(n)
 	}
-	if low {
+	if t == lease.TookLow {
 		e.low()
 	}
-	return ok
+	return t.Ok()
+}
+
+// setGate opens or closes the way to a lease call for requests for one token.
+func (e *entry) setGate(g int32) {
+	if e.gate.Swap(g) != g && e.l.cfg.Events.Denied == nil { // whoever listens is told of every denial
+		e.holder.Pool.Deny(g == gateDenied)
+	}
 }
 
 // low starts a prefetch.
@@ -148,7 +159,7 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 		e.holder.Low()
 	}
 	if now >= e.holder.DeniedUntil() {
-		e.gate.Store(gateOpen)
+		e.setGate(gateOpen)
 	}
 	if e.leaver != nil && e.holder.Idle() {
 		e.finishLocked(ErrClosed)
@@ -222,6 +233,7 @@ func (e *entry) finishLocked(err error) {
 		return
 	}
 	e.closed = true
+	e.setGate(gateOpen) // every request is to find out
 	e.settleAll(outcome{err: err})
 	e.holder.Close()
 	if e.leaver != nil {

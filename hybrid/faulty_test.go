@@ -197,10 +197,14 @@ func seeds(t *testing.T, runs int, f func(t *testing.T, seed uint64)) {
 		if seed == 0 {
 			seed = rand.Uint64()
 		}
-		synctest.Test(t, func(t *testing.T) { f(t, seed) })
-		if t.Failed() {
-			t.Fatalf("replay: go test ./hybrid -run '^%s$' -hybrid.seed=%d", t.Name(), seed)
-		}
+		func() {
+			defer func() { // a bubble that fails ends the test at once
+				if t.Failed() {
+					t.Logf("replay: go test ./hybrid -run '^%s$' -hybrid.seed=%d", t.Name(), seed)
+				}
+			}()
+			synctest.Test(t, func(t *testing.T) { f(t, seed) })
+		}()
 		if *seedFlag != 0 {
 			return
 		}

@@ -85,7 +85,7 @@ func (e *entry) evict() bool {
 
 func (e *entry) evictLocked() {
 	e.gone = true
-	e.gate.Store(gateOpen) // a Key that still points here must find out
+	e.setGate(gateOpen) // a Key that still points here must find out
 	e.holder.Close()
 	e.l.counters.retire(e)
 	e.l.keys.Delete(e.name)

@@ -3,6 +3,8 @@ package hybrid
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // Key is a handle for one key of a Limiter. It has the Limiter's verbs without the key, saves the look-up by
@@ -20,15 +22,42 @@ func (k *Key) Name() string { return k.name }
 // Allow takes one token; see Limiter.Allow.
 func (k *Key) Allow() bool {
 	if e := k.e.Load(); e != nil && !k.strict {
-		if ok, low := e.holder.Pool.Take(); ok {
-			if low {
-				e.low()
-			}
+		p := &e.holder.Pool
+		left, mark := p.Begin()
+		if left >= mark {
 			return true
 		}
-		return k.l.decide(request{name: k.name, key: k, n: 1, tried: e, wait: true}).ok
+		switch mark {
+		case lease.MarkDenied:
+			i := lease.Pin()
+			p.MissAt(i)
+			lease.Unpin(i)
+			return false
+		case lease.MarkStriped:
+			i := lease.Pin()
+			ok := p.TakeAt(i)
+			lease.Unpin(i)
+			if ok {
+				return true
+			}
+		}
+		return k.ended(e, p.End(left, mark))
 	}
 	return k.AllowN(1)
+}
+
+// ended is what Allow comes to where the pool had more to do than to hand out a token.
+func (k *Key) ended(e *entry, t lease.Taken) bool {
+	switch t {
+	case lease.TookLow:
+		e.low()
+		return true
+	case lease.Took:
+		return true
+	case lease.Denied:
+		return false
+	}
+	return k.l.decide(request{name: k.name, key: k, n: 1, tried: e, wait: true}).ok
 }
 
 // AllowN takes n tokens or none; see Limiter.AllowN.

@@ -245,3 +245,51 @@ func TestATableOfManyShortLivedKeys(t *testing.T) {
 		}
 	})
 }
+
+// A request that no call is made for does not keep its key in the table: otherwise requests above the burst, under names
+// that nobody uses twice, would fill it for good.
+func TestAKeyThatNeverLeasedLeavesTheTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := start(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(10)), KeysMax: 4})
+		for i := range 20 {
+			if l.AllowN(fmt.Sprint(i), 11) {
+				t.Error("more than the burst was admitted")
+			}
+			synctest.Wait()
+		}
+		if !l.Allow("another") {
+			t.Errorf("no room for another key: %+v", l.Stats())
+		}
+		time.Sleep(time.Minute)
+		if s := l.Stats(); s.Keys != 0 {
+			t.Errorf("after a minute: %+v", s)
+		}
+	})
+}
+
+// A process that asks for more than the burst only, and lost its store, finds out when the burst has grown.
+func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		cfg := hybrid.Config{Limits: limits(hybrid.PerHour(10)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}}
+		setter, l := start(t, s, cfg), start(t, s, cfg)
+		l.Allow("k")
+		// Given a call that fails, and nobody who asks for less than eleven,
+		s.every(verdict{err: lease.ErrUnavailable})
+		drain(l, "k")
+		time.Sleep(time.Minute)
+		s.setJudge(nil)
+		// when the burst becomes a hundred,
+		if err := setter.SetLimits(t.Context(), "k", hybrid.PerSecond(100)); err != nil {
+			t.Fatal(err)
+		}
+		// then they are served soon.
+		for range 20 {
+			if l.AllowN("k", 50) {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+		t.Errorf("not in 20 s: %+v", l.Stats())
+	})
+}

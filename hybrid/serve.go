@@ -80,9 +80,9 @@ func (e *entry) publish(now clock.Instant, g *lease.Grant) {
 		e.heardAt = now
 	}
 	if now < e.holder.DeniedUntil() && !e.holder.Spares(1) {
-		e.gate.Store(gateDenied)
+		e.setGate(gateDenied)
 	} else {
-		e.gate.Store(gateOpen)
+		e.setGate(gateOpen)
 	}
 }
 

@@ -99,8 +99,9 @@ func (s *stress) run() {
 		}
 		for _, l := range s.live {
 			err := l.WaitN(s.t.Context(), key, 5)
-			for tries := 0; errors.Is(err, hybrid.ErrUnavailable) && tries < 10; tries++ {
-				time.Sleep(ttl) // it did not know yet, and probes now
+			again := func() bool { return errors.Is(err, hybrid.ErrUnavailable) || errors.Is(err, hybrid.ErrExceedsBurst) }
+			for tries := 0; again() && tries < 20; tries++ {
+				time.Sleep(ttl) // it did not know yet, and probes now; new limits are followed within T, which may have grown
 				err = l.WaitN(s.t.Context(), key, 5)
 			}
 			if err != nil {

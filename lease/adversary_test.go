@@ -24,7 +24,7 @@ func newAdversary(n int, c Config) *adversary {
 	a := &adversary{now: 1_000_000_000, config: c}
 	for i := range n {
 		h := new(Holding)
-		h.init(fmt.Sprint("h", i))
+		h.init(fmt.Sprint("h", i), 0)
 		a.holders = append(a.holders, h)
 	}
 	a.meter = newMeter(c.Limits[0], c.Overcommit, a.now)
@@ -37,7 +37,7 @@ func (a *adversary) instant() clock.Instant { return clock.Instant(a.now * 1000)
 func (a *adversary) drain(h *Holding) {
 	h.Expire(a.instant())
 	for {
-		if ok, _ := h.Pool.Take(); !ok {
+		if !h.Pool.Take().Ok() {
 			return
 		}
 		a.meter.admit(a.now, 1)

@@ -108,12 +108,12 @@ func (d *driver) admit(n *driven, tokens int64) {
 
 func (d *driver) request(n *driven) {
 	n.Expire(d.now)
-	ok, low := n.Pool.Take()
-	if low {
+	t := n.Pool.Take()
+	if t == TookLow {
 		n.Low()
 	}
 	switch {
-	case ok:
+	case t.Ok():
 		d.admit(n, 1)
 	case d.now < n.deniedUntil || n.Degraded():
 		n.denied++

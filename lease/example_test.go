@@ -19,7 +19,7 @@ func ExampleHolder() {
 		log.Fatal(err)
 	}
 	var bucket lease.Bucket
-	ok, _ := h.Pool.Take() // nothing is leased yet, so somebody waits
+	ok := h.Pool.Take().Ok() // nothing is leased yet, so somebody waits
 	in := lease.Input{Waiting: 1, Need: 1}
 	if due, _ := h.Poll(now, in); due && !ok {
 		r := h.Build(now, 1, in)
@@ -30,7 +30,7 @@ func ExampleHolder() {
 		got, _ := h.Accept(now, &g, 0)
 		fmt.Println(got.Waited, "for the request that waits,", got.Pooled, "for those to come")
 	}
-	ok, _ = h.Pool.Take()
+	ok = h.Pool.Take().Ok()
 	fmt.Println(ok, h.Account().Conserved())
 	// Output:
 	// 1 for the request that waits, 99 for those to come

@@ -12,7 +12,7 @@ func (f *fleet) misfortune(n *node) {
 		if f.faults.Restart {
 			f.log("process %d is killed and starts again", n.index)
 			fresh := &node{index: n.index, ppm: n.ppm}
-			fresh.init(f.name())
+			fresh.init(f.name(), 0)
 			f.nodes[n.index] = fresh
 		}
 	case 1, 2:
@@ -45,7 +45,7 @@ func (f *fleet) misfortune(n *node) {
 			f.log("the bucket is lost, and a process that does not know calls first")
 			f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
 			fresh := &node{index: n.index}
-			fresh.init(f.name())
+			fresh.init(f.name(), 0)
 			f.nodes[n.index] = fresh
 			f.slack = f.capacity()
 			f.quietUntil = f.now + 3*micros(f.config.TTL)

@@ -73,12 +73,12 @@ func newFleet(rnd *rand.Rand, logf func(string, ...any)) *fleet {
 		if f.faults.Drift {
 			n.ppm = rnd.Int64N(125_001) - 62_500
 		}
-		n.init(f.name())
+		n.init(f.name(), 0)
 		f.nodes = append(f.nodes, n)
 	}
 	if f.faults.SharedID {
 		n := &node{index: len(f.nodes)}
-		n.init(f.nodes[0].id)
+		n.init(f.nodes[0].id, 0)
 		f.nodes = append(f.nodes, n)
 		f.slack = f.capacity()
 	}
@@ -162,7 +162,7 @@ func (f *fleet) take(n *node, tokens int64) {
 	n.Expire(f.clock(n))
 	n.variant = f.holdingVariant
 	e := n.Pool.Epoch()
-	if ok, _ := n.Pool.TakeN(tokens); ok {
+	if n.Pool.TakeN(tokens).Ok() {
 		f.log("process %d spends %d", n.index, tokens)
 		f.admit(n, tokens)
 		n.taken, n.takenEpoch = tokens, e
@@ -173,7 +173,7 @@ func (f *fleet) drain(n *node) {
 	n.Expire(f.clock(n))
 	tokens := int64(0)
 	for {
-		if ok, _ := n.Pool.Take(); !ok {
+		if !n.Pool.Take().Ok() {
 			break
 		}
 		tokens++

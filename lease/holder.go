@@ -61,6 +61,9 @@ type HolderConfig struct {
 	Version     int64
 	CallTimeout time.Duration // 0 means DefaultCallTimeout
 	Seed        uint64        // of the jitter
+	// Stripes is the number of Ps (runtime.GOMAXPROCS): where several take at once the Pool serves each from a part of its
+	// own. Which take reports low then depends on the scheduler, so a simulation leaves it 0.
+	Stripes int
 }
 
 // NewHolder returns a cold holder. An error names every violation.
@@ -78,7 +81,7 @@ func (h *Holder) Init(now clock.Instant, c HolderConfig) error {
 	if err := errors.Join(c.Policy.Validate(), h.config.Validate()); err != nil {
 		return err
 	}
-	h.init(c.ID)
+	h.init(c.ID, c.Stripes)
 	h.policy = c.Policy
 	h.random = c.Seed
 	h.demand.at = now

@@ -92,9 +92,9 @@ const (
 func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }
 
 // init makes h usable. id identifies the holder to the bucket and must differ between processes.
-func (h *Holding) init(id string) {
+func (h *Holding) init(id string, stripes int) {
 	h.id = id
-	h.Pool.init()
+	h.Pool.init(stripes)
 }
 
 // Open builds the call with the given seq, which must be above all earlier ones, and closes any other.

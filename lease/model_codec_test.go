@@ -205,8 +205,7 @@ func (w *world) decodeHolder(i int) {
 	is := c.next()
 	held := c.next()
 	h.Pool.word.Store(countBias + uint64(held))
-	h.Pool.mark.Store(markEmpty)
-	h.Pool.refresh()
+	h.Pool.settle()
 	h.isOpen = is&1 != 0
 	h.Holding.refund = c.next()
 	h.refundable = c.next()

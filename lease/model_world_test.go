@@ -48,7 +48,7 @@ func newWorld(m model) *world {
 	w.bucket.variant = m.bucket
 	for i := range w.holders {
 		h := &w.holders[i]
-		h.init(modelIDs[i])
+		h.init(modelIDs[i], 0)
 		h.variant = m.holding
 	}
 	w.codec.init(w)
@@ -159,7 +159,7 @@ func (w *world) apply(e event) (violation string) {
 		}
 	case eventTake:
 		h.Expire(w.instant())
-		if ok, _ := h.Pool.Take(); ok {
+		if h.Pool.Take().Ok() {
 			w.x += w.unit
 			h.refundable = 1
 		}

@@ -12,7 +12,7 @@ import (
 
 func newPool(n int64) *Pool {
 	p := new(Pool)
-	p.init()
+	p.init(0)
 	p.add(n)
 	return p
 }
@@ -20,15 +20,15 @@ func newPool(n int64) *Pool {
 func TestPoolGivesWhatItHoldsAndNoMore(t *testing.T) {
 	p := newPool(3)
 	for i := range 5 {
-		if ok, _ := p.Take(); ok != (i < 3) {
+		if ok := p.Take().Ok(); ok != (i < 3) {
 			t.Errorf("take %d of a pool of 3: %v", i+1, ok)
 		}
 	}
 	p.add(5)
-	if ok, _ := p.TakeN(6); ok {
+	if p.TakeN(6).Ok() {
 		t.Error("six of five were taken")
 	}
-	if ok, _ := p.TakeN(5); !ok {
+	if !p.TakeN(5).Ok() {
 		t.Error("a refused take of six took something")
 	}
 	if p.Held() != 0 || p.Missed() != 2+6 {
@@ -41,7 +41,7 @@ func TestPoolReportsLowOnce(t *testing.T) {
 	p.arm(4)
 	lows := 0
 	for i := range 10 {
-		if _, low := p.Take(); low {
+		if p.Take() == TookLow {
 			lows++
 			if left := 9 - i; left != 3 {
 				t.Errorf("low with %d left, the watermark is 4", left)
@@ -78,11 +78,11 @@ func TestStrictTakeRefusesWhatHasExpired(t *testing.T) {
 	c := clock.NewManual(1000)
 	p := newPool(10)
 	p.deadline.Store(int64(c.Now().Add(time.Second)))
-	if ok, _ := p.TakeStrict(1, c); !ok {
+	if !p.TakeStrict(1, c).Ok() {
 		t.Error("refused before the deadline")
 	}
 	c.Advance(time.Second)
-	if ok, _ := p.TakeStrict(2, c); ok {
+	if p.TakeStrict(2, c).Ok() {
 		t.Error("spent at the deadline")
 	}
 	if p.late.Load() != 2 {
@@ -105,10 +105,10 @@ func TestPoolConserves(t *testing.T) {
 				e := p.Epoch() // before the take: a later one could forge
 				var ok bool
 				if rnd.IntN(2) == 0 {
-					ok, _ = p.Take()
+					ok = p.Take().Ok()
 				} else {
 					n = 1 + rnd.Int64N(4)
-					ok, _ = p.TakeN(n)
+					ok = p.TakeN(n).Ok()
 				}
 				if !ok {
 					continue
@@ -167,7 +167,7 @@ func TestEmptyMarkNeverStays(t *testing.T) {
 		for range 3 {
 			all.Go(func() {
 				for range 3 {
-					if ok, _ := p.Take(); ok {
+					if p.Take().Ok() {
 						taken.Add(1)
 					}
 				}
@@ -175,7 +175,7 @@ func TestEmptyMarkNeverStays(t *testing.T) {
 		}
 		all.Go(func() { p.add(12) })
 		all.Wait()
-		if ok, _ := p.Take(); !ok {
+		if !p.Take().Ok() {
 			t.Fatalf("%d of 13 were taken, and the pool says it is empty", taken.Load())
 		}
 	}

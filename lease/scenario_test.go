@@ -29,7 +29,7 @@ func (s *scene) instant() clock.Instant { return clock.Instant(s.now * 1000) }
 
 func (s *scene) holder(id string) *Holding {
 	h := new(Holding)
-	h.init(id)
+	h.init(id, 0)
 	return h
 }
 
@@ -75,7 +75,7 @@ func (s *scene) spends(h *Holding) (n int64) {
 	s.t.Helper()
 	h.Expire(s.instant())
 	for {
-		if ok, _ := h.Pool.Take(); !ok {
+		if !h.Pool.Take().Ok() {
 			break
 		}
 		s.meter.admit(s.now, 1)

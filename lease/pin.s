@@ -1,0 +1,1 @@
+// Empty: it lets pin_runtime.go declare functions without a body.

@@ -1,0 +1,38 @@
+//go:build !yuzhi_portable && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package lease
+
+import (
+	"sync/atomic"
+	_ "unsafe" // for linkname
+)
+
+// runtime.procPin is what sync.Pool uses; the runtime keeps it reachable, because many packages link to it.
+//
+//go:linkname procPin runtime.procPin
+func procPin() int
+
+//go:linkname procUnpin runtime.procUnpin
+func procUnpin()
+
+// Pin forbids the scheduler to take the calling goroutine off its P until Unpin, and returns the P's number. Nothing
+// else runs on that P meanwhile. Build with the tag yuzhi_portable to do without the runtime's help.
+func Pin() int { return procPin() }
+
+// Unpin ends what Pin began; i is what Pin returned.
+func Unpin(i int) { procUnpin() }
+
+// at is which of n stripes whoever is pinned to i uses: its own or none.
+func at(i, n int) int { return i }
+
+// counter is counted up by whoever is pinned to one P, and read by anybody.
+type counter struct{ n int64 }
+
+// add counts one. It need not be atomic, for nobody else writes; the race detector, which knows nothing of pins, is told
+// not to look. An aligned word is written whole on the machines named above, and a reader sees it some time after.
+//
+//go:norace
+func (c *counter) add() { c.n++ }
+
+// load is the count so far.
+func (c *counter) load() int64 { return atomic.LoadInt64(&c.n) }

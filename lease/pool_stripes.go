@@ -1,0 +1,133 @@
+package lease
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+)
+
+// sampleEvery is how many tokens a pool hands out between two looks at who takes them, and how many it must hold for
+// stripes: at 10 ns a token that is a look in 40 µs, and fewer tokens than that do not make a line hot.
+const sampleEvery = 4096
+
+// chunk is how many tokens a stripe fetches at once.
+const chunk = 1024
+
+// stripe is what one P has of a contended Pool, on a cache line of its own.
+type stripe struct {
+	count  atomic.Int64 // tokens; below 0 by the takes that failed since the last fetch
+	missed counter      // tokens of requests that were denied here
+	_      [128 - 8 - unsafe.Sizeof(counter{})]byte
+}
+
+// switches remembers of the last 16 looks which of them met another P than the one before.
+type switches struct {
+	history uint16
+	last    int32
+	on      bool
+}
+
+// see takes in a look that met P i.
+func (s *switches) see(i int) {
+	s.history <<= 1
+	if int32(i) != s.last {
+		s.history |= 1
+	}
+	s.last = int32(i)
+	// A goroutine moves to another P now and then; two that contend take turns in half of all looks.
+	switch n := bits.OnesCount16(s.history); {
+	case n >= 4:
+		s.on = true
+	case n == 0:
+		s.on = false
+	}
+}
+
+func (s *switches) contended() bool { return s.on }
+
+// note looks at who takes. The caller holds the lock.
+func (p *Pool) note() {
+	if p.stripesMax > 0 {
+		i := Pin()
+		Unpin(i)
+		p.switches.see(at(i, p.stripesMax))
+	}
+}
+
+// striped reports whether there are stripes, and makes them once. The caller holds the lock.
+func (p *Pool) striped() bool {
+	if p.stripes == nil && p.stripesMax > 0 {
+		p.stripes = make([]stripe, p.stripesMax)
+	}
+	return p.stripes != nil
+}
+
+// MissAt counts a denial on P i; see Pin.
+func (p *Pool) MissAt(i int) {
+	if i = at(i, len(p.stripes)); uint(i) < uint(len(p.stripes)) {
+		p.stripes[i].missed.add()
+	} else { // there are more Ps now than there were
+		p.missed.Add(1)
+	}
+}
+
+// TakeAt takes a token from the stripe of P i; see Pin.
+func (p *Pool) TakeAt(i int) bool {
+	i = at(i, len(p.stripes))
+	return uint(i) < uint(len(p.stripes)) && p.stripes[i].count.Add(-1) >= 0
+}
+
+// takeStriped takes n tokens or none from this P's stripe.
+func (p *Pool) takeStriped(n int64) bool {
+	i := Pin()
+	defer Unpin(i)
+	j := at(i, len(p.stripes))
+	if j >= len(p.stripes) {
+		return false
+	}
+	s := &p.stripes[j]
+	c := s.count.Load()
+	return c >= n && s.count.CompareAndSwap(c, c-n)
+}
+
+// stock moves a chunk from the word, which has left tokens, to the stripe of this P, and returns what the word has then.
+// It does not go below the watermark by more than this P takes. The caller holds the lock.
+func (p *Pool) stock(left int64) int64 {
+	p.note()
+	if p.mark.Load() != MarkStriped {
+		return left
+	}
+	i := Pin()
+	Unpin(i) // from here on it is just a number: the stripe may be filled from anywhere
+	i = at(i, len(p.stripes))
+	n := int64(chunk)
+	if left > p.watermark {
+		n = min(n, left-p.watermark)
+	}
+	n = min(n, left)
+	if i >= len(p.stripes) || n <= 0 {
+		return left
+	}
+	left, ok := p.takeWord(n)
+	if !ok {
+		return left
+	}
+	s := &p.stripes[i]
+	for {
+		c := s.count.Load()
+		if s.count.CompareAndSwap(c, max(0, c)+n) {
+			return left
+		}
+	}
+}
+
+// harvest brings what the stripes hold back to the word. The caller holds the lock.
+func (p *Pool) harvest() {
+	n := int64(0)
+	for i := range p.stripes {
+		if p.stripes[i].count.Load() != 0 {
+			n += max(0, p.stripes[i].count.Swap(0))
+		}
+	}
+	p.addWord(n)
+}
