@@ -35,7 +35,7 @@ func (b *bubbled) run(ctx context.Context, cmds ...redis.Cmder) error {
 			args := cmd.Args()
 			script := cmd.Name() == "evalsha" || cmd.Name() == "eval"
 			if script {
-				args[len(args)-1] = strconv.FormatInt(int64(b.clock.Now())/1000, 10)
+				args[3+args[2].(int)+1] = strconv.FormatInt(int64(b.clock.Now())/1000, 10)
 			}
 			_ = tx.Process(ctx, cmd)
 			if !script {

@@ -21,7 +21,8 @@ func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
 
 func (s *Store) configure(ctx context.Context, key string, op lease.Op, c *lease.Config) (lease.State, error) {
 	bucket := s.bucketKey(key)
-	args := []any{1, bucket, op.String(), "", "", s.now()}
+	var proposal []byte
+	var r lease.Request // the ttl alone
 	switch op {
 	case lease.OpInspect, lease.OpReset:
 	case lease.OpSet, lease.OpSetIfAbsent:
@@ -32,10 +33,11 @@ func (s *Store) configure(ctx context.Context, key string, op lease.Op, c *lease
 		if err != nil {
 			return lease.State{}, err
 		}
-		args[3], args[4] = text, micros(c.TTL)
+		proposal, r.Config.TTL = text, c.TTL
 	default:
 		return lease.State{}, fmt.Errorf("%w: %v is not an operation", lease.ErrInvalidConfig, op)
 	}
+	args := []any{1, bucket, proposal, s.now(), appendRequest(nil, &r), op.String()}
 	n, err := s.nodeOf(ctx, args)
 	if err != nil {
 		return lease.State{}, err

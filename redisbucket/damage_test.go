@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,14 +48,14 @@ func contents(t *testing.T, s *Store) string {
 	var b strings.Builder
 	keys := s.rdb.Keys(ctx, "*").Val()
 	for _, k := range keys {
-		fmt.Fprintf(&b, "%q: %s %v %q %v\n", k, s.rdb.Type(ctx, k).Val(), s.rdb.HGetAll(ctx, k).Val(), s.rdb.Get(ctx, k).Val(),
-			s.rdb.LRange(ctx, k, 0, -1).Val())
+		fmt.Fprintf(&b, "%q: %s %q %q %v\n", k, s.rdb.Type(ctx, k).Val(), s.rdb.Get(ctx, k).Val(), s.rdb.LRange(ctx, k, 0, -1).Val(),
+			s.rdb.HGetAll(ctx, k).Val())
 	}
 	return fmt.Sprint(len(keys), b.String())
 }
 
-// stateFields are the places of the state's first part, for damage.
-const stateFields = 14
+// notWhole are numbers that no field holds that counts something.
+var notWhole = []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0.5, 1e300, -1e300, 1 << 53, -1 << 53, 5e-324}
 
 func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 	type damage struct {
@@ -62,70 +64,84 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 	}
 	ctx := context.Background()
 	state := func(change func(string) string) func(s *Store, bucket, record string) {
-		return func(s *Store, bucket, _ string) {
-			s.rdb.HSet(ctx, bucket, "s", change(s.rdb.HGet(ctx, bucket, "s").Val()))
-		}
+		return func(s *Store, bucket, _ string) { s.rdb.Set(ctx, bucket, change(s.rdb.Get(ctx, bucket).Val()), 0) }
 	}
-	field := func(i int, to string) func(string) string {
-		return func(text string) string {
-			parts := strings.SplitN(text, "|", 2)
-			f := strings.Split(parts[0], " ")
-			f[i] = to
-			return strings.Join(f, " ") + "|" + parts[1]
-		}
+	field := func(i int, to float64) func(string) string {
+		return func(text string) string { return setNumber(text, i, to) }
 	}
+	const share, level, held, weight, config, end = 13, 14, 16, 24, stateNumbers, stateNumbers + 12 // where they begin
 	var cases []damage
-	for i := range stateFields {
-		for _, bad := range []string{"nan", "inf", "-inf", "", "x", "1e400", "9007199254740993", "99999999999999999999", "0x10", "--1"} {
-			cases = append(cases, damage{fmt.Sprintf("state field %d is %q", i, bad), state(field(i, bad))})
+	for i := range end {
+		if i > config+4 && i < config+8 {
+			continue // of the limit as it was written the scripts know the scale only; Go looks at the rest
 		}
+		for _, bad := range notWhole {
+			if i == share && bad > 0 && bad < 1<<53 {
+				continue
+			}
+			cases = append(cases, damage{fmt.Sprintf("number %d is %v", i, bad), state(field(i, bad))})
+		}
+	}
+	for i := range end {
+		if i == 3 || i == 12 || i > config+4 && i < config+8 {
+			continue // a clock that went back may leave created and contended below 0
+		}
+		cases = append(cases, damage{fmt.Sprintf("number %d is negative", i), state(field(i, -1))})
 	}
 	for name, change := range map[string]func(string) string{
-		"level above the burst":   func(s string) string { return replacePart(s, 1, "1000001 0") },
-		"level missing":           func(s string) string { return replacePart(s, 1, "") },
-		"level negative":          func(s string) string { return replacePart(s, 1, "-5 0") },
-		"two levels":              func(s string) string { return replacePart(s, 1, "5 0 5 0") },
-		"rest too large":          func(s string) string { return replacePart(s, 1, "5 1") },
-		"ring slot 8":             func(s string) string { return replacePart(s, 2, " 8 1 1") },
-		"ring slot twice":         func(s string) string { return replacePart(s, 2, " 1 1 1 1 1 1") },
-		"ring cut off":            func(s string) string { return replacePart(s, 2, " 1 1") },
-		"ring huge":               func(s string) string { return replacePart(s, 2, " 1 99999999999999999999 1") },
-		"ledger without holder":   func(s string) string { return replacePart(s, 2, "") },
-		"cut in half":             func(s string) string { return s[:len(s)/2] },
-		"empty":                   func(string) string { return "" },
-		"share zero":              field(13, "0"),
-		"ttl zero":                field(6, "0"),
-		"width zero":              field(7, "0"),
-		"frozen for a day":        field(5, "4000000000000000"),
-		"share with many letters": field(13, "1e1e1"),
+		"level above the burst": field(level, 1_000_001),
+		"rest too large":        field(level+1, 1),
+		"two levels":            func(s string) string { return s + s[8*level:8*held] },
+		"one byte more":         func(s string) string { return s + "\x00" },
+		"one byte less":         func(s string) string { return s[:len(s)-1] },
+		"ledger huge":           field(held+1, 1<<52),
+		"weights huge":          field(weight+1, 1<<52),
+		"ledger without holder": func(s string) string { return s[:8*held] + strings.Repeat("\x00", 8*16) + s[8*config:] },
+		"cut in half":           func(s string) string { return s[:len(s)/2] },
+		"empty":                 func(string) string { return "" },
+		"text":                  func(string) string { return "x" },
+		"text as long":          func(s string) string { return strings.Repeat("x", len(s)) },
+		"zeros as long":         func(s string) string { return strings.Repeat("\x00", len(s)) },
+		"share zero":            field(share, 0),
+		"ttl zero":              field(6, 0),
+		"width zero":            field(7, 0),
+		"frozen for a day":      field(5, 4e15),
+		"now beyond 2^52":       field(4, 1<<52),
+		"empty flag is 2":       field(config+3, 2),
+		"target zero":           field(config+4, 0),
+		"capacity zero":         field(config+8, 0),
+		"unit too large":        field(config+9, 99_999_999_999_999),
+		"step zero":             field(config+10, 0),
+		"tick is 7":             field(config+11, 7),
+		"configuration missing": func(s string) string { return s[:8*config] },
+		"five limits": func(s string) string {
+			return s + strings.Repeat(s[8*(config+5):], 4) + strings.Repeat(s[8*level:8*held], 4)
+		},
 	} {
 		cases = append(cases, damage{"state: " + name, state(change)})
 	}
-	config := func(text string) func(s *Store, bucket, record string) {
-		return func(s *Store, bucket, _ string) { s.rdb.HSet(ctx, bucket, "c", text) }
-	}
-	for _, bad := range []string{"", "nan", "0 0 0 0 100000000", "0 0 0 2 100000000;100 1000000000 0 100 10000 1 1",
-		"0 0 0 0 100000000;100 1000000000 0 0 10000 1 1", "0 0 0 0 100000000;100 1000000000 0 100 99999999999999 1 1",
-		"0 0 0 0 0;100 1000000000 0 100 10000 1 1", "0 0 0 0 100000000;100 1000000000 0 100 10000 1 7",
-		"0 0 0 0 100000000;" + strings.Repeat(";100 1000000000 0 100 10000 1 1", 5)} {
-		cases = append(cases, damage{fmt.Sprintf("configuration is %q", bad), config(bad)})
-	}
 	cases = append(cases,
-		damage{"the bucket is a string", func(s *Store, bucket, _ string) { s.rdb.Del(ctx, bucket); s.rdb.Set(ctx, bucket, "x", 0) }},
+		damage{"the bucket is a hash", func(s *Store, bucket, _ string) { s.rdb.Del(ctx, bucket); s.rdb.HSet(ctx, bucket, "f", "x") }},
 		damage{"the bucket is a list", func(s *Store, bucket, _ string) { s.rdb.Del(ctx, bucket); s.rdb.LPush(ctx, bucket, "x") }},
-		damage{"configuration missing", func(s *Store, bucket, _ string) { s.rdb.HDel(ctx, bucket, "c") }},
-		damage{"state missing", func(s *Store, bucket, _ string) { s.rdb.HDel(ctx, bucket, "s") }},
-		damage{"a stranger's hash", func(s *Store, bucket, _ string) { s.rdb.Del(ctx, bucket); s.rdb.HSet(ctx, bucket, "f", "x") }},
 		damage{"the record is a list", func(s *Store, _, record string) { s.rdb.Del(ctx, record); s.rdb.LPush(ctx, record, "x") }},
 	)
-	for i := range 12 {
-		for _, bad := range []string{"nan", "inf", "-2", "", "x", "99999999999999999999"} {
-			cases = append(cases, damage{fmt.Sprintf("record field %d is %q", i, bad), func(s *Store, _, record string) {
-				f := strings.Split(s.rdb.Get(ctx, record).Val(), " ")
-				f[i] = bad
-				s.rdb.Set(ctx, record, strings.Join(f, " "), 0)
-			}})
+	record := func(change func(string) string) func(s *Store, bucket, record string) {
+		return func(s *Store, _, record string) { s.rdb.Set(ctx, record, change(s.rdb.Get(ctx, record).Val()), 0) }
+	}
+	for i := range recordNumbers {
+		for _, bad := range append(slices.Clone(notWhole), -2) {
+			if i == recordNumbers-1 && bad >= -1 && bad < 1<<53 {
+				continue // an allowance
+			}
+			cases = append(cases, damage{fmt.Sprintf("record number %d is %v", i, bad), record(field(i, bad))})
 		}
+	}
+	for name, change := range map[string]func(string) string{
+		"empty": func(string) string { return "" }, "text": func(string) string { return "x" },
+		"cut off": func(s string) string { return s[:len(s)-1] }, "longer": func(s string) string { return s + s },
+		"void is 2": field(9, 2),
+	} {
+		cases = append(cases, damage{"record: " + name, record(change)})
 	}
 	onEach(t, func(t *testing.T, s *Store) {
 		for i, c := range cases {
@@ -157,47 +173,50 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 	})
 }
 
-func replacePart(text string, i int, to string) string {
-	parts := strings.Split(text, "|")
-	parts[i] = to
-	return strings.Join(parts, "|")
-}
-
 // TestBadArgumentsWriteNothing goes past the checks in Go, as another client would.
 func TestBadArgumentsWriteNothing(t *testing.T) {
-	const good = "400000 2 0 0 0 0 10 0 0 1 0 0 0"
-	const config = "0 0 0 0 100000000;100 1000000000 0 100 10000 1 1"
-	limit := ";100 1000000000 0 100 10000 1 1"
-	numbers := func(i int, to string) string {
-		f := strings.Split(good, " ")
-		f[i] = to
-		return strings.Join(f, " ")
+	r := request(2)
+	good, config := string(appendRequest(nil, &r)), textOf(t, r.Config)
+	limit := config[configSize(0):]
+	numbers := func(i int, to float64) string { return setNumber(good, i, to) }
+	changed := func(changes ...float64) string { // of the configuration: a place and a number, and so on
+		text := config
+		for ; len(changes) > 0; changes = changes[2:] {
+			text = setNumber(text, int(changes[0]), changes[1])
+		}
+		return text
 	}
-	type arguments struct{ config, request, now string }
+	const deploy, overcommit, empty, target, capacity, unit, step, tick = 0, 2, 3, 4, 8, 9, 10, 11
+	type arguments struct{ config, now, request string }
 	cases := []arguments{
-		{"", good, ""}, {config + limit + limit + limit + limit, good, ""}, {"-1" + config[1:], good, ""},
-		{"0 0 0 0 100000000;100 1000000000 0 4503599627370496 1 1 1", good, ""},
-		{"0 0 0 0 100000000;100 1000000000 0 67108864 67108864 1 1", good, ""},
-		{"0 0 4503599627370495 0 100000000;100 1000000000 0 1 1 1 1", good, ""},
-		{"0 0 0 0 100000000;100 1000000000 0 100 10000 0 1", good, ""},
-		{"0 0 0 0 100000000;100 1000000000 0 100 10000 nan 1", good, ""},
-		{"0 0 0 0 100000000;100 1000000000 0 100 10000 1 1000001", good, ""},
-		{"0 0 0 0 100000000;1 1 0 4503599627 1000000 1 1000000", good, ""},
-		{"0 0 0 0 999;100 1000000000 0 100 10000 1 1", good, ""},
-		{"4503599627370496 0 0 0 100000000" + limit, good, ""},
-		{config, "", ""}, {config, good + " 1", ""}, {config, good + "\n", ""}, {config, strings.TrimSuffix(good, " 0"), ""},
-		{config, numbers(7, "11"), ""}, // need above want
-		{config, numbers(1, "0"), ""},  // seq
-		{config, numbers(9, "0"), ""},  // weight
-		{config, numbers(9, "2000000"), ""},
-		{config, numbers(0, "199999"), ""}, // ttl below twice the target
-		{config, numbers(0, "3600000001"), ""},
-		{config, numbers(12, "3600000001"), ""},
-		{config, good, "nan"}, {config, good, "-1"}, {config, good, "4503599627370496"}, {config, good, "1.5"}, {config, good, "1e3"},
+		{"", "", good}, {"x", "", good}, {config[1:], "", good}, {config + "x", "", good}, {config[:configSize(0)], "", good},
+		{config + limit + limit + limit + limit, "", good},
+		{changed(capacity, 1<<52, unit, 1), "", good},
+		{changed(capacity, 1<<26, unit, 1<<26), "", good},
+		{changed(overcommit, 1<<52-1, capacity, 1, unit, 1), "", good},
+		{changed(tick, 1_000_001), "", good},
+		{changed(capacity, 4_503_599_627, unit, 1_000_000, tick, 1_000_000), "", good},
+		{changed(target, 999), "", good}, {changed(target, 3_600_000_001_000), "", good}, {changed(empty, 2), "", good},
+		{changed(deploy, 1<<52), "", good}, {changed(step, 0), "", good},
+		{config, "", ""}, {config, "", good + good[:8]}, {config, "", good + "\n"}, {config, "", good[:len(good)-8]}, {config, "", good[1:]},
+		{config, "", numbers(7, 11)}, // need above want
+		{config, "", numbers(1, 0)},  // seq
+		{config, "", numbers(9, 0)},  // weight
+		{config, "", numbers(9, 2_000_000)},
+		{config, "", numbers(0, 199_999)}, // ttl below twice the target
+		{config, "", numbers(0, 3_600_000_001)},
+		{config, "", numbers(12, 3_600_000_001)},
+		{config, "nan", good}, {config, "-1", good}, {config, "4503599627370496", good}, {config, "1.5", good}, {config, "1e3", good},
+		{config, "0x5", good}, {config, " 5", good}, {config, "99999999999999999999", good},
 	}
-	for i := range 13 {
-		for _, bad := range []string{"-1", "1.5", "nan", "inf", "-nan", "1e3", "0x5", " 5", "", "4503599627370496", "99999999999999999999"} {
-			cases = append(cases, arguments{config, numbers(i, bad), ""})
+	for _, bad := range append(slices.Clone(notWhole), -1, 1<<52) {
+		for i := range 13 {
+			cases = append(cases, arguments{config, "", numbers(i, bad)})
+		}
+		for i := range 12 {
+			if i < 5 || i > 7 {
+				cases = append(cases, arguments{changed(float64(i), bad), "", good})
+			}
 		}
 	}
 	onEach(t, func(t *testing.T, s *Store) {
@@ -212,7 +231,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 			}
 			before := contents(t, s)
 			for _, c := range cases {
-				v, err := s.leaseScript.run(context.Background(), s.rdb, [][]any{{2, bucket, recordKey(bucket, "h"), c.config, c.request, c.now}})[0].Result()
+				v, err := s.leaseScript.run(context.Background(), s.rdb, [][]any{{2, bucket, recordKey(bucket, "h"), c.config, c.now, c.request}})[0].Result()
 				if err == nil {
 					r := request(2)
 					_, err = decodeGrant(v, &r)
@@ -224,9 +243,10 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 					t.Fatalf("%q wrote:\n%s\n%s", c, before, after)
 				}
 			}
-			for _, args := range [][]any{{"nonsense", config, "400000"}, {"set", "", "400000"}, {"set", config, ""}, {"set", config, "1e3"},
-				{"set", config, "-1"}, {"set-if-absent", config, "3600000001"}} {
-				v, err := s.configureScript.run(context.Background(), s.rdb, [][]any{append([]any{1, bucket}, append(args, "")...)})[0].Result()
+			for _, args := range [][]any{{config, "", good, "nonsense"}, {"", "", good, "set"}, {config, "", "", "set"}, {config, "x", good, "set"},
+				{config, "", numbers(0, 0.5), "set"}, {config, "", numbers(0, -1), "set"}, {config, "", numbers(0, 3_600_000_001), "set-if-absent"},
+				{changed(1, 1<<52-1), "", good, ""}, {config, "", good}, {changed(step, 0), "", good, "set"}} {
+				v, err := s.configureScript.run(context.Background(), s.rdb, [][]any{append([]any{1, bucket}, args...)})[0].Result()
 				if err == nil {
 					_, err = decodeState(v)
 				}

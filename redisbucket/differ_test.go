@@ -48,7 +48,7 @@ type trio struct {
 
 type snapshot struct {
 	bucket  *lease.Bucket
-	hash    map[string]string
+	state   string
 	records map[string]string
 }
 
@@ -257,7 +257,7 @@ func (x *trio) save() {
 	x.saved = &snapshot{bucket: x.bucket.Clone(), records: make(map[string]string)}
 	s := x.stores()[0]
 	bucket := s.bucketKey(x.key)
-	x.saved.hash = s.rdb.HGetAll(ctx, bucket).Val()
+	x.saved.state = s.rdb.Get(ctx, bucket).Val()
 	for _, h := range x.names {
 		if text, err := s.rdb.Get(ctx, recordKey(bucket, h)).Result(); err == nil {
 			x.saved.records[h] = text
@@ -272,8 +272,8 @@ func (x *trio) restore() {
 		bucket := s.bucketKey(x.key)
 		pipe := s.rdb.TxPipeline()
 		pipe.Del(ctx, bucket)
-		if len(x.saved.hash) > 0 {
-			pipe.HSet(ctx, bucket, x.saved.hash)
+		if x.saved.state != "" {
+			pipe.Set(ctx, bucket, x.saved.state, 0)
 		}
 		for _, h := range x.names {
 			pipe.Del(ctx, recordKey(bucket, h))

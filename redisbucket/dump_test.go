@@ -2,8 +2,9 @@ package redisbucket
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
-	"strconv"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ func stored(t testing.TB, rdb redis.UniversalClient, s *Store, key string, holde
 	ctx := context.Background()
 	bucket := s.bucketKey(key)
 	pipe := rdb.Pipeline()
-	hash := pipe.HGetAll(ctx, bucket)
+	state := pipe.Get(ctx, bucket)
 	texts := make([]*redis.StringCmd, len(holders))
 	for i, h := range holders {
 		texts[i] = pipe.Get(ctx, recordKey(bucket, h))
@@ -28,10 +29,10 @@ func stored(t testing.TB, rdb redis.UniversalClient, s *Store, key string, holde
 	if _, err := pipe.Exec(ctx); err != nil && err != redis.Nil {
 		t.Fatal(err)
 	}
-	if len(hash.Val()) == 0 {
+	if state.Val() == "" {
 		return lease.BucketDump{}
 	}
-	d := dumpState(t, hash.Val()["c"], hash.Val()["s"])
+	d := dumpState(t, state.Val())
 	for i, h := range holders {
 		if text := texts[i].Val(); text != "" {
 			d.Records[h] = dumpRecord(t, text)
@@ -40,30 +41,30 @@ func stored(t testing.TB, rdb redis.UniversalClient, s *Store, key string, holde
 	return d
 }
 
-func dumpState(t testing.TB, config, state string) lease.BucketDump {
+// stateNumbers and recordNumbers are how many numbers begin a bucket and make up a record; see common.lua and lease.lua.
+const stateNumbers, recordNumbers = 32, 12
+
+func dumpState(t testing.TB, text string) lease.BucketDump {
 	t.Helper()
-	parts := strings.Split(state, "|")
-	if len(parts) != 3 {
-		t.Fatalf("state %q", state)
-	}
-	f := strings.Fields(parts[0])
-	n := ints(t, f[:13])
+	limits := (len(text)/8 - stateNumbers - 5 + 2) / 9
+	config := text[8*stateNumbers:][:configSize(limits)]
+	f := floats(t, text[:8*stateNumbers], stateNumbers)
+	n := ints(t, append(f[:13:13], f[14:]...))
 	d := lease.BucketDump{
 		Exists: true, Epoch: n[1], Counter: n[2], Created: n[3], Now: n[4], Frozen: n[5],
 		Width: n[7], Gen: n[8], MovedAt: n[9], Landing: n[10], Updated: n[11], ContendedUntil: n[12],
-		Share: float(t, f[13]), Records: make(map[string]lease.RecordDump),
+		Share: f[13], Records: make(map[string]lease.RecordDump),
 	}
+	d.Level[0], d.Rest[0] = n[13], n[14]
+	copy(d.Held[:], n[15:23])
+	copy(d.Weight[:], n[23:])
 	var err error
 	if d.Config, err = parseConfig(config, time.Duration(n[6])*time.Microsecond); err != nil {
 		t.Fatal(err)
 	}
-	levels := ints(t, strings.Fields(parts[1]))
-	for k := range len(levels) / 2 {
-		d.Level[k], d.Rest[k] = levels[2*k], levels[2*k+1]
-	}
-	ring := ints(t, strings.Fields(parts[2]))
-	for i := 0; i < len(ring); i += 3 {
-		d.Held[ring[i]], d.Weight[ring[i]] = ring[i+1], ring[i+2]
+	levels := ints(t, floats(t, text[8*stateNumbers+len(config):], 2*(limits-1)))
+	for k := 1; k < limits; k++ {
+		d.Level[k], d.Rest[k] = levels[2*k-2], levels[2*k-1]
 	}
 	return d
 }
@@ -71,11 +72,11 @@ func dumpState(t testing.TB, config, state string) lease.BucketDump {
 // dumpRecord leaves out the birth and the epoch, which only say whether the record counts.
 func dumpRecord(t testing.TB, text string) lease.RecordDump {
 	t.Helper()
-	f := strings.Fields(text)
+	f := floats(t, text, recordNumbers)
 	n := ints(t, f[:11])
 	return lease.RecordDump{
 		Seq: n[2], Gen: n[3], Slice: n[4], Ends: n[5], Held: n[6], Weight: n[7], Granted: n[8], Void: n[9] == 1, Last: n[10],
-		Allowance: float(t, f[11]),
+		Allowance: f[11],
 	}
 }
 
@@ -95,24 +96,40 @@ func diffDump(want, got lease.BucketDump) string {
 	return b.String()
 }
 
-func ints(t testing.TB, fields []string) []int64 {
+// floats reads n doubles, which must be all of text.
+func floats(t testing.TB, text string, n int) []float64 {
 	t.Helper()
-	out := make([]int64, len(fields))
-	for i, f := range fields {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out[i] = n
+	if len(text) != 8*n {
+		t.Fatalf("%d bytes, want %d doubles: %q", len(text), n, text)
+	}
+	out := make([]float64, n)
+	for i := range out {
+		out[i] = math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i:])))
 	}
 	return out
 }
 
-func float(t testing.TB, text string) float64 {
+func ints(t testing.TB, values []float64) []int64 {
 	t.Helper()
-	x, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		t.Fatal(err)
+	out := make([]int64, len(values))
+	for i, x := range values {
+		if out[i] = int64(x); float64(out[i]) != x {
+			t.Fatalf("%v is not a whole number: %v", x, values)
+		}
 	}
-	return x
+	return out
+}
+
+// doubles writes values as the scripts store them.
+func doubles(values ...float64) string {
+	var b []byte
+	for _, x := range values {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+	}
+	return string(b)
+}
+
+// setNumber is text with its i-th number replaced.
+func setNumber(text string, i int, x float64) string {
+	return text[:8*i] + doubles(x) + text[8*i+8:]
 }

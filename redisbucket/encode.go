@@ -1,42 +1,47 @@
 package redisbucket
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
+	"math"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
+// configSize is the length of the configuration of so many limits.
+func configSize(limits int) int { return 8 * (5 + 7*limits) }
+
+const requestSize = 8 * 13
+
 // appendConfig writes c as the scripts read and store it (common.lua); its TTL travels separately, because a
 // longer one is taken at once. c must be valid.
 func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
-	dst = appendInts(dst, c.Version.Deploy, c.Version.Revision, c.Overcommit, bit(c.StartEmpty), int64(c.Target))
+	dst = appendDoubles(dst, c.Version.Deploy, c.Version.Revision, c.Overcommit, bit(c.StartEmpty), int64(c.Target))
 	for _, l := range c.Limits {
 		s, err := l.Scale(c.Overcommit)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", lease.ErrInvalidConfig, err)
 		}
-		dst = append(dst, ';')
-		dst = appendInts(dst, l.Tokens, int64(l.Per), l.Burst, s.Capacity, s.Unit, s.Step, s.Tick)
+		for _, v := range [...]int64{l.Tokens, int64(l.Per), l.Burst} { // these may be too large for a double
+			dst = binary.LittleEndian.AppendUint64(dst, uint64(v))
+		}
+		dst = appendDoubles(dst, s.Capacity, s.Unit, s.Step, s.Tick)
 	}
 	return dst, nil
 }
 
-// appendRequest writes the numbers of r in the order of lease.lua's ARGV[2].
+// appendRequest writes the numbers of r in the order of lease.lua's ARGV[3].
 func appendRequest(dst []byte, r *lease.Request) []byte {
-	return appendInts(dst, micros(r.Config.TTL), r.Seq, r.Remaining, r.Returned, r.Refund, r.Debt, r.Want, r.Need,
+	return appendDoubles(dst, micros(r.Config.TTL), r.Seq, r.Remaining, r.Returned, r.Refund, r.Debt, r.Want, r.Need,
 		r.Waiting, r.Weight, r.Epoch, r.Counter, micros(r.HeardTTL))
 }
 
-func appendInts(dst []byte, values ...int64) []byte {
-	for i, v := range values {
-		if i > 0 {
-			dst = append(dst, ' ')
-		}
-		dst = strconv.AppendInt(dst, v, 10)
+// appendDoubles writes values, which are below 2^53, as Lua has its numbers.
+func appendDoubles(dst []byte, values ...int64) []byte {
+	for _, v := range values {
+		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(v)))
 	}
 	return dst
 }
@@ -54,21 +59,24 @@ var errConfigText = errors.New("configuration text is damaged")
 
 // parseConfig reads what appendConfig wrote; ttl comes beside it. The result is valid.
 func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
-	head, limits, _ := strings.Cut(text, ";")
-	h, ok := parseInts(head, 5)
-	if !ok || h[3] > 1 {
+	limits := (len(text) - configSize(0)) / (configSize(1) - configSize(0))
+	if limits < 1 || limits > lease.LimitsMax || len(text) != configSize(limits) {
 		return lease.Config{}, fmt.Errorf("%w: %q", errConfigText, text)
 	}
-	c := lease.Config{
-		Version:    lease.Version{Deploy: h[0], Revision: h[1]},
-		Overcommit: h[2], StartEmpty: h[3] == 1, Target: time.Duration(h[4]), TTL: ttl,
+	at := 0
+	word := func() uint64 {
+		at += 8
+		return binary.LittleEndian.Uint64([]byte(text[at-8 : at]))
 	}
-	for part := range strings.SplitSeq(limits, ";") {
-		f, ok := parseInts(part, 7)
-		if !ok || len(c.Limits) == lease.LimitsMax {
-			return lease.Config{}, fmt.Errorf("%w: %q", errConfigText, text)
-		}
-		c.Limits = append(c.Limits, lease.Limit{Tokens: f[0], Per: time.Duration(f[1]), Burst: f[2]})
+	// A double that is no whole number becomes some other number, which the comparison at the end finds.
+	double := func() int64 { return int64(math.Float64frombits(word())) }
+	c := lease.Config{
+		Version:    lease.Version{Deploy: double(), Revision: double()},
+		Overcommit: double(), StartEmpty: double() == 1, Target: time.Duration(double()), TTL: ttl,
+	}
+	for range limits {
+		c.Limits = append(c.Limits, lease.Limit{Tokens: int64(word()), Per: time.Duration(word()), Burst: int64(word())})
+		at += 4 * 8 // the scale follows from the limit
 	}
 	// The bucket counts in whole microseconds, so its ttl may be a fraction below twice a target that is not whole.
 	whole := c
@@ -76,22 +84,9 @@ func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 	if err := whole.Validate(); err != nil {
 		return lease.Config{}, fmt.Errorf("%w: %q: %w", errConfigText, text, err)
 	}
-	// The scale is derived from the limit; a text that says otherwise was not written by this protocol.
+	// A text that differs from what this library writes, a wrong scale among that, was not written by it.
 	if again, err := appendConfig(nil, &c); err != nil || string(again) != text {
 		return lease.Config{}, fmt.Errorf("%w: %q", errConfigText, text)
 	}
 	return c, nil
-}
-
-// parseInts reads exactly n numbers of digits alone, separated by one space.
-func parseInts(text string, n int) ([]int64, bool) {
-	out := make([]int64, 0, n)
-	for part := range strings.SplitSeq(text, " ") {
-		v, err := strconv.ParseInt(part, 10, 64)
-		if err != nil || v < 0 || part[0] == '+' || part[0] == '-' || len(out) == n {
-			return nil, false
-		}
-		out = append(out, v)
-	}
-	return out, len(out) == n
 }

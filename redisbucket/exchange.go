@@ -71,12 +71,12 @@ func (s *Store) leaseArgs(key string, r *lease.Request, now string) ([]any, erro
 	if err := r.Config.Validate(); err != nil {
 		return nil, err
 	}
-	config, err := appendConfig(make([]byte, 0, 96), &r.Config)
+	config, err := appendConfig(make([]byte, 0, configSize(len(r.Config.Limits))), &r.Config)
 	if err != nil {
 		return nil, err
 	}
 	bucket := s.bucketKey(key)
-	return []any{2, bucket, recordKey(bucket, r.Holder), config, appendRequest(make([]byte, 0, 96), r), now}, nil
+	return []any{2, bucket, recordKey(bucket, r.Holder), config, now, appendRequest(make([]byte, 0, requestSize), r)}, nil
 }
 
 // group sorts calls by the node that serves them. Only a cluster client has several; a cluster whose topology is

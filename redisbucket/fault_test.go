@@ -157,7 +157,7 @@ func TestServerErrorsAreTyped(t *testing.T) {
 			}
 		}, is: []error{lease.ErrPermanent, lease.ErrRefused}},
 		{name: "NOPERM inside the script", do: func(t *testing.T, admin *redis.Client) {
-			if err := admin.Do(ctx, "ACL", "SETUSER", "default", "-hmset").Err(); err != nil {
+			if err := admin.Do(ctx, "ACL", "SETUSER", "default", "-set").Err(); err != nil {
 				t.Fatal(err)
 			}
 		}, is: []error{lease.ErrPermanent}},

@@ -13,9 +13,9 @@ import (
 )
 
 // stateReply is a good answer of configure.lua.
-func stateReply() []any {
+func stateReply(t testing.TB) []any {
 	return []any{"ok", int64(1), int64(0), int64(60), int64(2), int64(11), int64(3), int64(1_700_000_000_000_000), int64(400_000),
-		"0 0 0 0 100000000;100 1000000000 0 100 10000 1 1", int64(40)}
+		textOf(t, request(1).Config), int64(40), int64(10_000)}
 }
 
 // fuzzedRequest asks for little, so that a grant that is too large is easily met.
@@ -131,7 +131,9 @@ func FuzzReply(f *testing.F) {
 		f.Add([]byte{1, i, 5, 1, 0})
 	}
 	f.Add([]byte{2, 2, 1, 11, 0, 1, 1, 7, 0})
-	f.Add(append([]byte{1, 14, 6, 48}, "0 1 0 0 100000000;200 1000000000 0 200 5000 1 1"...))
+	other := request(1).Config
+	other.Limits[0], other.Version.Revision = lease.PerSecond(200), 1
+	f.Add(append([]byte{1, 14, 6, byte(configSize(1))}, textOf(f, other)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		changes := byte(255)
 		if len(data) > 0 {
@@ -164,7 +166,7 @@ func FuzzReply(f *testing.F) {
 				t.Fatalf("an error came with %+v", g)
 			}
 		}
-		if st, err := decodeState(make(stateReply(), data)); err == nil {
+		if st, err := decodeState(make(stateReply(t), data)); err == nil {
 			if st.Exists || st.Changed {
 				soundLevels(t, st.Config, st.Levels)
 			}

@@ -2,10 +2,10 @@ package redisbucket
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
-	"regexp"
+	"math"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +15,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 )
 
-// FuzzStored: whatever text stands where a bucket's state, configuration or record should be, a call either calls it
+// FuzzStored: whatever bytes stand where a bucket or a record should be, a call either calls it
 // damaged and leaves it alone, or takes it, answers with a sound grant, and stores what the next call takes
 // as well. The scripts never fail half way.
 //
@@ -24,26 +24,35 @@ import (
 //
 //	go test ./redisbucket -run '^$' -fuzz FuzzStored
 func FuzzStored(f *testing.F) {
-	const config = "0 0 0 0 100000000;100 1000000000 0 100 10000 1 1"
-	const state = "1700000000000000 1700000000000000 1 1700000000000000 1700000000000000 0 400000 57143 0 0 0 1700000000000000 0 0.0001|900000 0| 4 10 1"
-	const record = "1700000000000000 1700000000000000 1 0 29749925612 1700000000400000 10 1 10 1 1700000000000000 0"
 	const now, seq = uint64(1_700_000_000_100_000), uint64(2)
-	f.Add(config, state, record, now, seq)
-	f.Add(config, state, "", now, uint64(1))
-	f.Add("0 0 5 1 100000000;100 1000000000 0 100 10000 1 1;7 86400000000000 9 9 86400000 7 1000", "1 1 1 -5 9 0 2 1 0 0 0 1 -3 1e-10|1 0 5 999|", record, now, seq)
-	f.Add(config, "0 0 0 0 0 0 2 1 0 0 0 0 0 9007199254740991|0 0|", record, uint64(0), seq)
-	f.Add(config, "9007199254740991 9007199254740991 9007199254740991 9007199254740991 4503599627370495 4503603227370495 3600000000 3600000000 "+
-		"9007199254740991 9007199254740991 9007199254740991 9007199254740991 9007199254740991 1.5e-300|1000000 0| 0 4503599627370495 0", record, uint64(1<<52-1), uint64(1<<52-1))
-	f.Add(config, strings.Replace(state, "0.0001", "1e1e1", 1), record, now, seq)
-	f.Add(config, strings.Replace(state, "|900000", "|1000001", 1), record, now, seq)
-	f.Add(config, strings.Replace(state, " 4 10 1", " 4 1 1", 1), record, now, seq)
-	f.Add(config, state, strings.Replace(record, "1700000000000000 0", "1700000000000000 e", 1), now, seq)
-	f.Add("", "", "", uint64(0), uint64(1))
-	f.Add("nan", "inf", "-nan", uint64(0), uint64(1))
+	const born, top = 1_700_000_000_000_000, 1<<53 - 1
+	config := textOf(f, request(1).Config)
+	fields := [stateNumbers]float64{born, born, 1, born, born, 0, 400_000, 57_143, 0, 0, 0, born, 0, 0.0001, 900_000, 0, 4 + 16: 10, 4 + 24: 1}
+	good := doubles(fields[:]...) + config
+	record := doubles(born, born, 1, 0, 29_749_925_612, born+400_000, 10, 1, 10, 1, born, 0)
+	two := request(1).Config
+	two.Limits = append(two.Limits, lease.Limit{Tokens: 7, Per: 24 * time.Hour, Burst: 9})
+	two.Overcommit, two.StartEmpty = 5, true
+	f.Add(good, record, now, seq)
+	f.Add(good, "", now, uint64(1))
+	f.Add(doubles(1, 1, 1, -5, 9, 0, 2, 1, 0, 0, 0, 1, -3, 1e-10, 1, 0)+doubles(make([]float64, 16)...)+textOf(f, two)+doubles(5, 0), record, now, seq)
+	f.Add(doubles(0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, top, 0, 0)+doubles(make([]float64, 16)...)+config, record, uint64(0), seq)
+	f.Add(doubles(top, top, top, top, 1<<52-1, 1<<52-1+3_600_000_000, 3_600_000_000, 3_600_000_000, top, top, top, top, top, 1.5e-300, 1_000_000, 0)+
+		doubles(1<<52-1)+doubles(make([]float64, 15)...)+config, record, uint64(1<<52-1), uint64(1<<52-1))
+	for _, bad := range []float64{math.NaN(), math.Inf(1), -1, 0.5, 1 << 60} {
+		for _, i := range []int{0, 4, 5, 7, 13, 14, 15, 20} {
+			f.Add(setNumber(good, i, bad), record, now, seq)
+		}
+		f.Add(good, setNumber(record, 11, bad), now, seq)
+	}
+	f.Add(setNumber(good, 14, 1_000_001), record, now, seq)
+	f.Add(setNumber(good, 20, 1), record, now, seq)
+	f.Add("", "", uint64(0), uint64(1))
+	f.Add(good[:len(good)-1], record[:95], uint64(0), uint64(1))
 	redistest.Require(f) // miniredis is another Lua; what it makes of odd numbers says nothing about Redis
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(f).Addr})
 	f.Cleanup(func() { rdb.Close() })
-	f.Fuzz(func(t *testing.T, config, state, record string, now, seq uint64) {
+	f.Fuzz(func(t *testing.T, state, record string, now, seq uint64) {
 		// given any texts in the places of one bucket
 		ctx := context.Background()
 		s, err := New(rdb, Config{})
@@ -54,14 +63,14 @@ func FuzzStored(f *testing.F) {
 		bucket := s.bucketKey("k")
 		pipe := rdb.TxPipeline()
 		pipe.Del(ctx, bucket, recordKey(bucket, "h"))
-		pipe.HSet(ctx, bucket, "c", config, "s", state)
+		pipe.Set(ctx, bucket, state, 0)
 		if record != "" {
 			pipe.Set(ctx, recordKey(bucket, "h"), record, 0)
 		}
 		if _, err := pipe.Exec(ctx); err != nil {
 			t.Fatal(err)
 		}
-		before := texts{config, state, record}
+		before := texts{state, record}
 
 		// when it is inspected, and a holder calls
 		_, inspectErr := s.Inspect(ctx, "k")
@@ -98,13 +107,15 @@ func FuzzStored(f *testing.F) {
 }
 
 // texts is everything that Redis holds of the bucket "k" and its holder "h".
-type texts struct{ config, state, record string }
+type texts struct{ state, record string }
 
 // extreme reports whether a number is so large that it may grow beyond 2^53.
 func (x texts) extreme() bool {
-	for _, digits := range regexp.MustCompile(`[0-9]+`).FindAllString(x.config+" "+x.state+" "+x.record, -1) {
-		if n, err := strconv.ParseUint(digits, 10, 64); err != nil || n >= 1<<52 {
-			return true
+	for _, text := range []string{x.state, x.record} {
+		for ; len(text) >= 8; text = text[8:] {
+			if n := math.Float64frombits(binary.LittleEndian.Uint64([]byte(text))); !(n < 1<<52) {
+				return true
+			}
 		}
 	}
 	return false
@@ -114,9 +125,19 @@ func textsOf(t *testing.T, rdb *redis.Client, bucket string) texts {
 	t.Helper()
 	ctx := context.Background()
 	pipe := rdb.Pipeline()
-	hash, record := pipe.HGetAll(ctx, bucket), pipe.Get(ctx, recordKey(bucket, "h"))
+	state, record := pipe.Get(ctx, bucket), pipe.Get(ctx, recordKey(bucket, "h"))
 	if _, err := pipe.Exec(ctx); err != nil && err != redis.Nil {
 		t.Fatal(err)
 	}
-	return texts{hash.Val()["c"], hash.Val()["s"], record.Val()}
+	return texts{state.Val(), record.Val()}
+}
+
+// textOf is c as the scripts store it.
+func textOf(t testing.TB, c lease.Config) string {
+	t.Helper()
+	text, err := appendConfig(nil, &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

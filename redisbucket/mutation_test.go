@@ -13,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 )
 
-// edit replaces one piece of lease.lua (behind common.lua); it must occur exactly once.
+// edit replaces one piece of the script of lease.lua; it must occur exactly once.
 type edit struct{ old, new string }
 
 // mutations are rules of the protocol that the script is made to forget. Each comes with a schedule under which honest
@@ -25,8 +25,8 @@ var mutations = []struct {
 	play  func(*stage)
 }{
 	{"steps 2 and 3 swapped: holdings are forgotten before the refill", []edit{
-		{"refill(b, at, ends)\n", "\n"},
-		{"      at = ends\n", ""},
+		{"refill(c, max(was, frozen), ends, ledger)\n", "\n"},
+		{"      was = ends\n", ""},
 	}, func(s *stage) {
 		// given A, who holds the whole bucket until the very end of a slice, and spends it at its deadline
 		width := int64(57143)
@@ -39,11 +39,10 @@ var mutations = []struct {
 		s.admit(s.call("B", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
 	}},
 	{"steps 2 and 5 swapped: the refill comes after the report", []edit{
-		{"refill(b, at, ends)\n", "\n"},
-		{"  refill(b, at, now)\n", ""},
-		{"local b\nb, why = read(", "local from\nlocal b\nb, why = read("},
-		{"  settle(b, now)\n", "  from = settle(b, now)\n"},
-		{"-- Step 6. ", "if from then refill(b, from, b.now) end -- "},
+		{"refill(c, max(was, frozen), ends, ledger)\n", "\n"},
+		{"      was = ends\n", ""},
+		{"  refill(c, was > frozen and was or frozen, now, ledger)\n", ""},
+		{"  -- Step 6. ", "  if was then refill(c, max(was, frozen), now, ledger) end -- "},
 	}, func(s *stage) {
 		// given A, who holds the whole bucket and spends it all just before it reports
 		s.call("A", lease.Request{Seq: 1, Want: 10})
@@ -53,7 +52,7 @@ var mutations = []struct {
 		s.admit(s.call("A", lease.Request{Seq: 2, Want: 10, Waiting: 10}).Waited)
 	}},
 	{"the clip dropped", []edit{
-		{"  adopt(b, mine, ttl)\nend\nclip(b)\n", "  adopt(b, mine, ttl)\nend\n"},
+		{"    l.level = min(l.level, capacity(l, ledger))\n", ""},
 	}, func(s *stage) {
 		// given A, who holds 10 of B + E = 10 + 10, and a level that has filled up beside it
 		s.config.Overcommit = 10
@@ -70,7 +69,7 @@ var mutations = []struct {
 		s.admit(s.call("B", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
 	}},
 	{"the seq check dropped: a retry is executed again", []edit{
-		{"if live then\n  if seq < r.seq", "if false then\n  if seq < r.seq"},
+		{"if live and seq == storedSeq then\n", "if false then\n"},
 	}, func(s *stage) {
 		// given A, whose 10 requests were admitted, and 5 of them then did not happen
 		s.admit(s.call("A", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
@@ -81,9 +80,9 @@ var mutations = []struct {
 		s.admit(s.call("A", lease.Request{Seq: 3, Want: 10, Waiting: 10}).Waited)
 	}},
 	{"void calls treated as known", []edit{
-		{"local known = live and remaining + returned <= r.held\nif known then", "local known = true\nif live then"},
-		{"if known then\n  b.held[slot] = b.held[slot] + (remaining - r.held)\n", "if known then\n  if live then b.held[slot] = b.held[slot] + (remaining - r.held) end\n"},
-		{"if known then\n  b.held[slot] = b.held[slot] - remaining\n", "if live then\n  b.held[slot] = b.held[slot] - remaining\n"},
+		{"local known = live and remaining + returned <= oldHeld\n  if known then", "local known = true\n  if live then"},
+		{"  if known then\n    held[slot], ledger =", "  if known and not live then\n    ledger = ledger + remaining\n  elseif known then\n    held[slot], ledger ="},
+		{"if known then held[slot] = held[slot] - remaining end", "if live then held[slot] = held[slot] - remaining end"},
 	}, func(s *stage) {
 		// given A, whose give-back hangs in the network until the bucket has forgotten A
 		s.call("A", lease.Request{Seq: 1, Want: 10})
@@ -94,7 +93,7 @@ var mutations = []struct {
 		s.admit(s.call("B", lease.Request{Seq: 2, Want: 10, Waiting: 10}).Waited)
 	}},
 	{"an expiry moved earlier when T shrinks", []edit{
-		{"then width = b.width end\n", "then end\n"},
+		{"then fit = width end\n", "then end\n"},
 	}, func(s *stage) {
 		// given A, who holds the whole bucket for 4 s
 		s.config.TTL = 4 * time.Second
@@ -109,7 +108,7 @@ var mutations = []struct {
 		s.admit(10)
 	}},
 	{"known although more is reported than was ever given", []edit{
-		{"local known = live and remaining + returned <= r.held\n", "local known = live\n"},
+		{"local known = live and remaining + returned <= oldHeld\n", "local known = live\n"},
 	}, func(s *stage) {
 		// given A and its twin of the same name (a forked process): both hold the 10 tokens that A was given, and the
 		// twin's copy is not counted as spent (fault 31 lets it cost one holding)

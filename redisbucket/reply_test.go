@@ -86,7 +86,7 @@ func TestConfigTextSurvivesTheWire(t *testing.T) {
 		}
 		// and no text that differs is taken
 		for i := range text {
-			for _, b := range []byte("0x- ;") {
+			for _, b := range []byte("0\x00\x01\x7f\xff") {
 				bad := slices.Clone(text)
 				bad[i] = b
 				if back, err := parseConfig(string(bad), c.TTL); err == nil {
@@ -100,9 +100,13 @@ func TestConfigTextSurvivesTheWire(t *testing.T) {
 }
 
 func FuzzParseConfigNeverPanics(f *testing.F) {
-	f.Add("0 0 0 0 100000000;100 1000000000 0 100 10000 1 1")
+	good := textOf(f, request(1).Config)
+	f.Add(good)
 	f.Add("")
-	f.Add(";;;;;;")
+	f.Add(good[1:])
+	f.Add(setNumber(good, 0, math.NaN()))
+	f.Add(setNumber(good, 2, 0.5))
+	f.Add(setNumber(good, 4, math.Inf(1)))
 	f.Fuzz(func(t *testing.T, text string) {
 		if c, err := parseConfig(text, time.Hour); err == nil {
 			if again, err := appendConfig(nil, &c); err != nil || string(again) != text {

@@ -12,6 +12,10 @@ import (
 var (
 	//go:embed common.lua
 	commonSource string
+	//go:embed open.lua
+	openSource string
+	//go:embed close.lua
+	closeSource string
 	//go:embed lease.lua
 	leaseSource string
 	//go:embed configure.lua
@@ -24,9 +28,9 @@ type script struct {
 	sha    string
 }
 
-// newScript puts what the scripts share before body.
+// newScript puts what the scripts share around body.
 func newScript(body string) *script {
-	return scriptOf(commonSource + "\n" + body)
+	return scriptOf(commonSource + "\n" + openSource + "\n" + body + "\n" + closeSource)
 }
 
 func scriptOf(source string) *script {
@@ -59,25 +63,34 @@ func (s *script) command(ctx context.Context, verb, what string, args []any) com
 
 // run sends one call of s for each of argLists as one pipeline and returns one command for each. Where the server
 // does not know the script (NOSCRIPT: it was restarted, flushed, or is new), it has executed nothing, and
-// exactly those calls are sent once more, with the source and the same arguments.
+// exactly those calls are sent once more, with the same arguments: the first with the source, which the server keeps
+// for the others (a thousand copies of it would be 30 MB). Where the others went to another server, all take it along.
 func (s *script) run(ctx context.Context, rdb redis.UniversalClient, argLists [][]any) []command {
 	cmds := make([]command, len(argLists))
 	for i, args := range argLists {
 		cmds[i] = s.bySHA(ctx, args)
 	}
 	send(ctx, rdb, cmds)
-	var unknown []command
-	var at []int
-	for i := range cmds {
-		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-			unknown = append(unknown, s.bySource(ctx, argLists[i]))
+	for _, everyone := range []bool{false, true} {
+		var again []command
+		var at []int
+		for i := range cmds {
+			if !redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+				continue
+			}
+			if everyone || len(again) == 0 {
+				again = append(again, s.bySource(ctx, argLists[i]))
+			} else {
+				again = append(again, s.bySHA(ctx, argLists[i]))
+			}
 			at = append(at, i)
 		}
-	}
-	if len(unknown) > 0 {
-		send(ctx, rdb, unknown)
+		if len(again) == 0 {
+			break
+		}
+		send(ctx, rdb, again)
 		for j, i := range at {
-			cmds[i] = unknown[j]
+			cmds[i] = again[j]
 		}
 	}
 	return cmds

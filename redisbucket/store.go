@@ -1,14 +1,14 @@
 // Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single server, Sentinel,
 // a cluster or a ring.
 //
-// A bucket is one Redis hash, and beside it, in the same slot, one small string for each holder. One Lua script
-// executes a lease call, another inspects and configures; lease.Bucket is their reference, and they agree with
-// it to the last bit. Redis 3.2 or later is needed; the tests have run on 7.0.
+// A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one for each holder. One
+// Lua script executes a lease call, another inspects and configures; lease.Bucket is their reference, and they agree
+// with it to the last bit. Redis 3.2 or later is needed; the tests have run on 7.0.
 //
 // # Which method do I want
 //
-// New, and its result goes to hybrid.New, which calls Exchange and Configure. Inspect is for tools that look at a
-// bucket. The client stays yours: its timeouts, its TLS and its users apply, but its retries do not (a lease call
+// New, and its result goes to hybrid.New, which calls Exchange and Configure. Inspect is for people and tools that
+// look at a bucket. The client stays yours: its timeouts, its TLS and its users apply, but its retries do not (a lease call
 // that is sent twice would draw twice, so a call is sent once and its retry is hybrid's business).
 package redisbucket
 

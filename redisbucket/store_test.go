@@ -3,7 +3,6 @@ package redisbucket
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 )
 
 func TestNewReportsEveryViolation(t *testing.T) {
@@ -123,38 +121,4 @@ func TestKeysExpire(t *testing.T) {
 			}
 		}
 	})
-}
-
-// BenchmarkServerTime reports what a call costs the server, as INFO commandstats counts it.
-func BenchmarkServerTime(b *testing.B) {
-	ctx := context.Background()
-	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(b).Addr})
-	defer rdb.Close()
-	s, err := New(rdb, Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	requests := make([]lease.Request, 10)
-	for i := range requests {
-		requests[i] = request(1)
-		requests[i].Holder, requests[i].Want = fmt.Sprintf("0123456789abcdef-%d", i), 100
-		requests[i].Config.Limits = []lease.Limit{lease.PerSecond(100_000)}
-	}
-	rdb.ConfigResetStat(ctx)
-	for i := range b.N {
-		r := &requests[i%len(requests)]
-		g, err := exchange(s, "k", *r)
-		if err != nil {
-			b.Fatal(err)
-		}
-		r.Seq++
-		r.Remaining, r.Epoch, r.Counter, r.HeardTTL = g.Granted/3, g.Epoch, g.Counter, g.Config.TTL
-	}
-	for line := range strings.SplitSeq(rdb.Info(ctx, "commandstats").Val(), "\r\n") {
-		if _, after, ok := strings.Cut(line, "cmdstat_evalsha:"); ok {
-			_, after, _ = strings.Cut(after, "usec_per_call=")
-			after, _, _ = strings.Cut(after, ",")
-			b.ReportMetric(float(b, after), "server-µs/op")
-		}
-	}
 }

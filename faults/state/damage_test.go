@@ -2,8 +2,10 @@ package state
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -15,7 +17,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 )
 
-// damage is what somebody else does to the hash of a bucket.
+// damage is what somebody else does to the key of a bucket.
 type damage struct {
 	name string
 	do   func(rdb *redis.Client, bucket string) error
@@ -23,46 +25,39 @@ type damage struct {
 
 func damages() []damage {
 	ctx := context.Background()
-	field := func(name, field string, change func(old string) string) damage {
+	change := func(name string, change func(old string) string) damage {
 		return damage{name, func(rdb *redis.Client, bucket string) error {
-			old, err := rdb.HGet(ctx, bucket, field).Result()
+			old, err := rdb.Get(ctx, bucket).Result()
 			if err != nil {
 				return err
 			}
-			return rdb.HSet(ctx, bucket, field, change(old)).Err()
+			return rdb.Set(ctx, bucket, change(old), redis.KeepTTL).Err()
 		}}
 	}
-	const level = 1 // of the parts between the bars
-	part := func(i int, to string) func(string) string {
+	number := func(i int, to float64) func(string) string {
 		return func(old string) string {
-			parts := strings.Split(old, "|")
-			parts[i] = to
-			return strings.Join(parts, "|")
+			return old[:8*i] + string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(to))) + old[8*i+8:]
 		}
 	}
-	always := func(to string) func(string) string { return func(string) string { return to } }
+	const counter, level, config = 2, 14, 32 // of the numbers of a bucket, see common.lua
 	all := []damage{
-		{"WRONGTYPE, a string", func(rdb *redis.Client, bucket string) error {
-			return errors.Join(rdb.Del(ctx, bucket).Err(), rdb.Set(ctx, bucket, "5", 0).Err())
+		{"WRONGTYPE, a hash", func(rdb *redis.Client, bucket string) error {
+			return errors.Join(rdb.Del(ctx, bucket).Err(), rdb.HSet(ctx, bucket, "tokens", "5").Err())
 		}},
 		{"WRONGTYPE, a list", func(rdb *redis.Client, bucket string) error {
 			return errors.Join(rdb.Del(ctx, bucket).Err(), rdb.RPush(ctx, bucket, "5").Err())
 		}},
-		{"a stranger's hash", func(rdb *redis.Client, bucket string) error {
-			return errors.Join(rdb.Del(ctx, bucket).Err(), rdb.HSet(ctx, bucket, "tokens", "5").Err())
-		}},
-		{"state missing", func(rdb *redis.Client, bucket string) error { return rdb.HDel(ctx, bucket, "s").Err() }},
-		{"configuration missing", func(rdb *redis.Client, bucket string) error { return rdb.HDel(ctx, bucket, "c").Err() }},
-		{"state cut off", func(rdb *redis.Client, bucket string) error {
-			old := rdb.HGet(ctx, bucket, "s").Val()
-			return rdb.HSet(ctx, bucket, "s", old[:len(old)/2]).Err()
-		}},
+		change("configuration missing", func(old string) string { return old[:8*config] }),
+		change("cut off", func(old string) string { return old[:len(old)/2] }),
+		change("zeros", func(old string) string { return strings.Repeat("\x00", len(old)) }),
 	}
-	for _, bad := range []string{"nan", "inf", "-1", "1e300", "99999999999999999999", "4503599627370496", ""} {
-		all = append(all,
-			field("state is "+bad, "s", always(bad)),
-			field("configuration is "+bad, "c", always(bad)),
-			field("level is "+bad, "s", part(level, bad+" 0")))
+	for _, bad := range []string{"", "5", "nan", "-1", "99999999999999999999"} {
+		all = append(all, change(fmt.Sprintf("it is %q", bad), func(string) string { return bad }))
+	}
+	for _, bad := range []float64{math.NaN(), math.Inf(1), -1, 0.5, 1e300, 1 << 53} {
+		all = append(all, change(fmt.Sprintf("counter is %v", bad), number(counter, bad)),
+			change(fmt.Sprintf("level is %v", bad), number(level, bad)),
+			change(fmt.Sprintf("version is %v", bad), number(config, bad)))
 	}
 	return all
 }

@@ -3,10 +3,11 @@ package state
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -95,20 +96,18 @@ type raw struct {
 
 func rawOf(t *testing.T, rdb *redis.Client, name string) raw {
 	t.Helper()
-	text, err := rdb.HGet(context.Background(), bucketOf(name), "s").Result()
+	text, err := rdb.Get(context.Background(), bucketOf(name)).Result()
 	if err == redis.Nil {
 		return raw{}
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	var n [7]int64
-	for i, field := range strings.Fields(text)[:7] {
-		if n[i], err = strconv.ParseInt(field, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+	if len(text) < 8*7 {
+		t.Fatalf("%q is not a bucket", text)
 	}
-	return raw{exists: true, epoch: n[1], created: n[3], frozen: n[5], ttl: n[6]}
+	number := func(i int) int64 { return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i:])))) }
+	return raw{exists: true, epoch: number(1), created: number(3), frozen: number(5), ttl: number(6)}
 }
 
 // contents is every key of the database and its value, without the time that it has left.
