@@ -1,0 +1,78 @@
+package hybrid_test
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// Ten thousand requests that wait for one key are served in the order in which they came. Each is a goroutine of its
+// caller's and needs no other, and together they make as many calls as one would.
+func TestACrowdOfWaiters(t *testing.T) {
+	for _, c := range []struct {
+		limit hybrid.Limit
+		crowd int
+		calls int // at most
+	}{
+		// A token at a time: each waiter is served at a moment of its own, so the order is strict; one call for each
+		// token, and no other.
+		{hybrid.PerSecond(10).WithBurst(1), 1_000, 1_000 + 10},
+		// Some fifty at a time: one call each half Target.
+		{hybrid.PerSecond(1_000), 10_000, 200 + 10},
+		// All in a second.
+		{hybrid.PerSecond(10_000), 10_000, 20 + 10},
+	} {
+		t.Run(c.limit.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				// Given a crowd that waits for an empty bucket,
+				s := newFaulty()
+				s.every(verdict{delay: time.Millisecond})
+				l := drained(t, s, hybrid.Config{Limits: limits(c.limit)})
+				key := l.Key("k")
+				_, before := s.counts()
+				idle := runtime.NumGoroutine()
+				var mu sync.Mutex
+				most := 0
+				o := newOrder(c.crowd)
+				var wg sync.WaitGroup
+				for i := range c.crowd {
+					wg.Go(func() {
+						if err := key.Wait(t.Context()); err != nil {
+							t.Error(err)
+						}
+						o.add(i)
+						mu.Lock()
+						defer mu.Unlock()
+						most = max(most, runtime.NumGoroutine())
+					})
+					synctest.Wait() // it waits, behind those before it
+				}
+				waiting := runtime.NumGoroutine()
+				// when the tokens come,
+				wg.Wait()
+				// then they are served in order,
+				for i := 1; i < c.crowd; i++ {
+					if o.when[i] < o.when[i-1] {
+						t.Fatalf("waiter %d was served at %v, and the one before it at %v", i, o.when[i], o.when[i-1])
+					}
+				}
+				// each by the goroutine that waits,
+				const few = 20
+				t.Logf("%d goroutines before, %d while all waited, %d at most", idle, waiting, most)
+				if n := max(waiting, most) - idle; n > c.crowd+few {
+					t.Errorf("%d goroutines for %d waiters", n, c.crowd)
+				}
+				// for a few calls.
+				_, after := s.counts()
+				t.Logf("%d calls, served in %v", after-before, o.when[c.crowd-1])
+				if after-before > c.calls {
+					t.Errorf("%d calls, want %d at most", after-before, c.calls)
+				}
+			})
+		})
+	}
+}
