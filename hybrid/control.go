@@ -29,7 +29,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 		}
 	}
 	held := int64(0)
-	if e, ok := l.keys.Load(key); ok {
+	if e := l.keys.inUse(key); e != nil {
 		held = e.holder.Pool.Held()
 	}
 	least := held + v.levels[0]
@@ -55,7 +55,10 @@ func (l *Limiter) Refund(key string, n int64) {
 		l.counters.invalid.Add(1)
 		return
 	}
-	if e, ok := l.keys.Load(key); ok && n > 0 {
+	if n == 0 {
+		return
+	}
+	if e := l.known(key); e != nil {
 		e.refund(n)
 	}
 }
@@ -161,7 +164,7 @@ func (l *Limiter) configFor(key string, limits []Limit) lease.Config {
 	if before := l.cfg.limitsFor(key); len(before) > 0 {
 		c.TTL = max(c.TTL, l.cfg.Policy.ConfigFor(before, 0, l.cfg.CallTimeout).TTL)
 	}
-	if e, ok := l.keys.Load(key); ok {
+	if e := l.known(key); e != nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		c.TTL = max(c.TTL, e.holder.TTL())
@@ -192,7 +195,7 @@ func (l *Limiter) hasGrown(e *entry, r request) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer l.cfg.Clock.AfterFunc(l.cfg.CallTimeout, cancel).Stop()
-	st, err := l.configure(ctx, "limits", e.name, lease.OpInspect)
+	st, err := l.configure(ctx, "limits", e.slot.name, lease.OpInspect)
 	if err != nil || !st.Exists {
 		return false
 	}
@@ -202,8 +205,8 @@ func (l *Limiter) hasGrown(e *entry, r request) bool {
 
 // follow makes this process see what it has changed without waiting for its next lease call.
 func (l *Limiter) follow(key string, st lease.State, err error) {
-	e, ok := l.keys.Load(key)
-	if !ok || err != nil || !st.Changed {
+	e := l.keys.inUse(key)
+	if e == nil || err != nil || !st.Changed {
 		return
 	}
 	e.mu.Lock()

@@ -31,10 +31,12 @@ func (d decision) result(n int64) Result {
 	if d.entry == nil {
 		return r
 	}
-	if v := d.entry.view.Load(); v != nil {
-		return v.result(d.ok, n, d.entry.holder.Pool.Held(), d.entry.l.cfg.Clock.Now(), d.source)
+	now := d.entry.l.cfg.Clock.Now()
+	v := d.entry.view.Load()
+	if v == nil { // nothing has been heard yet
+		v = &view{limits: d.entry.proposed, at: now, made: now}
 	}
-	return r
+	return v.result(d.ok, n, d.entry.holder.Pool.Held(), now, d.source)
 }
 
 // decide is what every verb comes to when the pool did not serve it.
@@ -49,6 +51,7 @@ func (l *Limiter) decide(r request) decision {
 	case r.n == 0:
 		return decision{ok: true, entry: r.tried}
 	}
+	counted := false // as missed, by an entry that has gone since
 	for e := r.tried; ; e = nil {
 		if e == nil {
 			var err error
@@ -58,12 +61,20 @@ func (l *Limiter) decide(r request) decision {
 			if r.key != nil {
 				r.key.e.Store(e)
 			}
+			if counted {
+				e.uncount(r.n)
+				counted = false
+			}
 			if e.take(r.n, l.cfg.Policy.StrictExpiry) {
 				return decision{ok: true, entry: e}
 			}
 		}
 		d, gone := e.decide(r)
-		if gone || errors.Is(d.err, ErrExceedsBurst) && l.hasGrown(e, r) {
+		if gone {
+			counted = e.counts(r.n)
+			continue
+		}
+		if errors.Is(d.err, ErrExceedsBurst) && l.hasGrown(e, r) {
 			continue
 		}
 		d.entry = e
@@ -146,6 +157,21 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		return decision{}, false
 	}
 	return e.await(r), false
+}
+
+// counts reports whether a take of n tokens that this entry refused, which has gone, is among what was missed when it
+// went; what its pool counted later nobody sums up.
+func (e *entry) counts(n int64) bool {
+	if n > 1 && n > e.capacity.Load() {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.holder.Pool.Missed()-e.missed >= n {
+		e.missed += n // this one it was
+		return false
+	}
+	return true
 }
 
 // uncount takes back that a take of n tokens was counted as missed: the request was no demand.

@@ -1,9 +1,6 @@
 package hybrid
 
 import (
-	"fmt"
-	"runtime"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -21,7 +18,9 @@ const (
 // entry is one key of the table: the lease protocol's Holder behind a lock, and who waits for it.
 type entry struct {
 	l    *Limiter
-	name string
+	slot *slot
+
+	proposed []Limit // by this process
 
 	holder lease.Holder // its Pool is used without the lock
 	gate   atomic.Int32
@@ -37,54 +36,25 @@ type entry struct {
 	refused int64         // the largest n refused without queueing since the last call
 	renames int           // how often another process turned out to use the instance id
 	heardAt clock.Instant // when the capacity was last heard
-	gone    bool          // left the table
+	gone    bool          // left the table, or its key went to rest
+	missed  int64         // by the pool, when it went
 	closed  bool
 	leaver  *leaver     // while Shutdown waits for this entry
 	flight  *lease.Call // under way; nil once it is answered or overdue
 	counted uint64      // the last Stats that looked at this entry
 
 	// The scheduler's own.
-	due     clock.Instant
-	index   int           // in its heap; -1 for none
-	calling bool          // is among those whose call is being built
-	evictAt clock.Instant // when it leaves the table if it stays unused; 0 while it is in use
+	due      clock.Instant
+	index    int  // in its heap; -1 for none
+	calling  bool // is among those whose call is being built
+	pressing bool // somebody waits for its next call
 
-	// The idle list's own.
-	idlePrev, idleNext *entry
-	idleIn             bool
-}
-
-// entry returns the table's entry of a key, made now where there is none.
-func (l *Limiter) entry(name string) (*entry, error) {
-	if e, ok := l.keys.Load(name); ok {
-		return e, nil
-	}
-	if l.keys.Size() >= l.cfg.KeysMax && !l.evictIdle() {
-		return nil, errTableFull(l.cfg.KeysMax)
-	}
-	fresh := &entry{l: l, name: name, index: -1}
-	fresh.node.Store(nodeUnknown)
-	err := fresh.holder.Init(l.cfg.Clock.Now(), lease.HolderConfig{
-		ID:          l.instance,
-		Limits:      slices.Clone(l.cfg.limitsFor(name)),
-		Policy:      l.cfg.Policy,
-		Version:     l.cfg.Version,
-		CallTimeout: l.cfg.CallTimeout,
-		Seed:        l.seed.Add(0x9e3779b97f4a7c15),
-		Stripes:     runtime.GOMAXPROCS(0),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
-	}
-	l.warn(fresh.holder.Limits())
-	fresh.capacity.Store(fresh.holder.Capacity())
-	e, loaded := l.keys.LoadOrStore(name, fresh)
-	if !loaded && l.state.Load() != stateOpen {
-		e.close(ErrClosed) // Close or Shutdown may have missed it
-	} else if !loaded {
-		e.kick(false) // a request that needs no call must not leave it in the table for ever
-	}
-	return e, nil
+	// Guarded by the scheduler's lock.
+	readyNext *entry
+	isReady   bool
+	urgent    bool          // somebody waits
+	restSeen  int64         // attempts when restAt was set
+	restAt    clock.Instant // when it goes to rest if it stays unused; 0 while it is in use
 }
 
 // take is the hot path.
@@ -170,22 +140,21 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 		next = min(next, e.serveWithout(now))
 	}
 	if call || !e.unused() {
-		e.evictAt = 0
-		e.l.idle.remove(e)
+		e.restAt = 0
+		e.l.keys.idle.remove(e.slot)
 		return call, next
 	}
-	if e.evictAt == 0 {
-		e.evictAt = now.Add(e.holder.Lifetime())
-		e.l.idle.push(e)
-	} else if now >= e.evictAt && next == lease.Never {
-		e.l.idle.remove(e)
-		e.evictLocked()
+	if seen := e.holder.Attempts(); e.restAt == 0 || seen != e.restSeen {
+		e.restAt, e.restSeen = now.Add(e.holder.TTL()), seen
+		e.l.keys.idle.remove(e.slot)
+		e.l.keys.idle.push(e.slot, now, e.holder.Lifetime())
+	} else if now >= e.restAt && next == lease.Never && e.rest(now) {
 		return false, lease.Never
 	}
-	if now >= e.evictAt {
-		return false, next
+	if now >= e.restAt {
+		return false, next // until it leaves
 	}
-	return false, min(next, e.evictAt)
+	return false, min(next, e.restAt)
 }
 
 // unused reports whether nothing would be lost by forgetting e now but that the bucket is known to be empty,
@@ -214,7 +183,7 @@ func (e *entry) build(now clock.Instant) *lease.Call {
 		e.refused = 0
 	}
 	// A Call of its own for each: the store may still be filling that of an overdue one.
-	e.flight = &lease.Call{Key: e.name, Request: *r, Node: int(e.node.Load()), Owner: e}
+	e.flight = &lease.Call{Key: e.slot.name, Request: *r, Node: int(e.node.Load()), Owner: e}
 	return e.flight
 }
 

@@ -49,6 +49,19 @@ func (s *faultyStore) setJudge(judge func(*lease.Call) verdict) {
 // every makes v the fate of every call from now on.
 func (s *faultyStore) every(v verdict) { s.setJudge(func(*lease.Call) verdict { return v }) }
 
+// replace loses every bucket.
+func (s *faultyStore) replace(by lease.Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inner = by
+}
+
+func (s *faultyStore) store() lease.Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inner
+}
+
 func (s *faultyStore) counts() (batches, calls int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,9 +110,9 @@ func (s *faultyStore) deliver(ctx context.Context, v verdict, group []*lease.Cal
 		wait = context.Background()
 	}
 	if v.err == nil && pause(wait, v.late, 0) {
-		s.inner.Exchange(ctx, group, func([]*lease.Call) {})
+		s.store().Exchange(ctx, group, func([]*lease.Call) {})
 		if v.twice {
-			s.inner.Exchange(ctx, group, func([]*lease.Call) {})
+			s.store().Exchange(ctx, group, func([]*lease.Call) {})
 		}
 		if v.lost {
 			<-wait.Done()
@@ -157,7 +170,7 @@ func (s *faultyStore) Configure(ctx context.Context, key string, op lease.Op, c 
 	if err != nil {
 		return lease.State{}, err
 	}
-	return s.inner.Configure(ctx, key, op, c)
+	return s.store().Configure(ctx, key, op, c)
 }
 
 // state is what the bucket says.

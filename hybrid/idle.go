@@ -1,74 +1,182 @@
 package hybrid
 
-import "sync"
+import (
+	"math/bits"
+	"sync"
+	"time"
 
-// idleList holds the entries that hold nothing and want nothing, longest idle first.
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// idleList holds the keys that hold nothing and want nothing, at rest or about to be, longest idle first. They leave the
+// table when their bucket is full again and every lease has ended, which differs by key: one list for each power of two
+// of that time, so that whoever waits behind another in its list leaves no later than after twice its time.
+// (A heap of all of them was tried in thought only: with a million keys each step of it is a cache miss.)
 type idleList struct {
-	mu          sync.Mutex
-	first, last *entry
+	mu      sync.Mutex
+	classes [64]struct{ first, last *slot }
+	used    uint64 // a bit for each class that is not empty
 }
 
-func (l *idleList) push(e *entry) {
+// push puts s at the end, idle since now, to leave after lifetime.
+func (l *idleList) push(s *slot, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e.idleIn {
+	if s.listed || s.gone {
 		return
 	}
-	e.idleIn = true
-	e.idlePrev, e.idleNext = l.last, nil
-	if l.last == nil {
-		l.first = e
-	} else {
-		l.last.idleNext = e
-	}
-	l.last = e
+	l.link(s, now, lifetime)
 }
 
-func (l *idleList) remove(e *entry) {
+func (l *idleList) link(s *slot, now clock.Instant, lifetime time.Duration) {
+	s.class, s.listed = uint8(bits.Len64(uint64(max(lifetime, 1)))-1), true
+	s.idleSince, s.leaveAt = now, now.Add(lifetime)
+	c := &l.classes[s.class]
+	s.prev, s.next = c.last, nil
+	if c.last == nil {
+		c.first = s
+	} else {
+		c.last.next = s
+	}
+	c.last = s
+	l.used |= 1 << s.class
+}
+
+// remove takes s off, because it is in use again.
+func (l *idleList) remove(s *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unlink(e)
+	l.unlink(s)
 }
 
-func (l *idleList) unlink(e *entry) {
-	if !e.idleIn {
+func (l *idleList) unlink(s *slot) {
+	if !s.listed {
 		return
 	}
-	e.idleIn = false
-	if e.idlePrev == nil {
-		l.first = e.idleNext
+	s.listed = false
+	c := &l.classes[s.class]
+	if s.prev == nil {
+		c.first = s.next
 	} else {
-		e.idlePrev.idleNext = e.idleNext
+		s.prev.next = s.next
 	}
-	if e.idleNext == nil {
-		l.last = e.idlePrev
+	if s.next == nil {
+		c.last = s.prev
 	} else {
-		e.idleNext.idlePrev = e.idlePrev
+		s.next.prev = s.prev
 	}
-	e.idlePrev, e.idleNext = nil, nil
+	if c.first == nil {
+		l.used &^= 1 << s.class
+	}
+	s.prev, s.next = nil, nil
 }
 
-func (l *idleList) pop() *entry {
+// leave marks s as gone from the table; false if it was already.
+func (l *idleList) leave(s *slot) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.first
-	if e != nil {
-		l.unlink(e)
+	l.unlink(s)
+	was := s.gone
+	s.gone = true
+	return !was
+}
+
+// rest lets s forget its entry, whose lock the caller holds.
+func (l *idleList) rest(s *slot, m lease.Memory, now clock.Instant, lifetime time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.memory = m
+	s.entry.Store(nil)
+	if !s.listed && !s.gone { // it was popped a moment ago, by somebody who will find the entry gone
+		l.link(s, now, lifetime)
 	}
+}
+
+// recall is what s, at rest, remembers; false where it has left the table.
+func (l *idleList) recall(s *slot) (lease.Memory, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return s.memory, !s.gone
+}
+
+// rouse gives s its entry again and returns it, or the one that it has been given meanwhile, or nil if it has left.
+func (l *idleList) rouse(s *slot, e *entry) *entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.gone {
+		return nil
+	}
+	if have := s.entry.Load(); have != nil {
+		return have
+	}
+	l.unlink(s)
+	s.memory = lease.Memory{}
+	s.entry.Store(e)
 	return e
 }
 
-// evictIdle makes room for one key by dropping the longest idle one; false where every key is in use.
-func (l *Limiter) evictIdle() bool {
+// pop takes off the key that is idle for longest, if its time has come at now; with force, in any case. One at rest
+// has left the table then, one with an entry has to be asked. next is when the one after it leaves at the latest.
+func (l *idleList) pop(now clock.Instant, force bool) (s *slot, next clock.Instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next = lease.Never
+	for used := l.used; used != 0; used &= used - 1 {
+		class := bits.TrailingZeros64(used)
+		first := l.classes[class].first
+		switch {
+		case force && (s == nil || first.idleSince < s.idleSince), !force && s == nil && now >= first.leaveAt:
+			s = first
+		default:
+			next = min(next, first.leaveAt)
+		}
+	}
+	if s == nil {
+		return nil, next
+	}
+	l.unlink(s)
+	if s.entry.Load() == nil {
+		s.gone = true
+	}
+	return s, now
+}
+
+// makeRoom drops the key that is idle for longest; false where every key is in use.
+func (l *Limiter) makeRoom() bool {
 	for {
-		e := l.idle.pop()
-		if e == nil {
+		s, _ := l.keys.idle.pop(0, true)
+		if s == nil {
 			return false
 		}
-		if e.evict() {
+		if l.drop(s) {
 			return true
 		}
 	}
+}
+
+// leavesMax bounds how many keys leave in one go of the scheduler, which has renewals to send.
+const leavesMax = 1000
+
+// sweep drops the keys whose time has come and returns when to come again.
+func (l *Limiter) sweep(now clock.Instant) clock.Instant {
+	for range leavesMax {
+		s, next := l.keys.idle.pop(now, false)
+		if s == nil {
+			return next
+		}
+		l.drop(s)
+	}
+	return now
+}
+
+// drop takes a slot that was popped out of the table; false where its key is in use after all.
+func (l *Limiter) drop(s *slot) bool {
+	if e := s.entry.Load(); e != nil {
+		return e.evict()
+	}
+	l.keys.remove(s)
+	return true
 }
 
 // evict takes an entry that nothing is lost with out of the table. A Key that points to it rejoins later.
@@ -78,17 +186,32 @@ func (e *entry) evict() bool {
 	if !e.unused() {
 		return false
 	}
-	e.evictLocked()
+	e.goneLocked()
+	e.l.keys.idle.leave(e.slot)
+	e.l.keys.remove(e.slot)
 	e.kick(false) // the scheduler forgets it too
 	return true
 }
 
-func (e *entry) evictLocked() {
+// rest lets an entry go whose key has not been used for a while, but for what its slot remembers; false where something
+// would be lost. The caller holds the lock.
+func (e *entry) rest(now clock.Instant) bool {
+	lifetime := e.holder.Lifetime()
+	m, ok := e.holder.Rest()
+	if ok {
+		e.goneLocked()
+		e.l.keys.idle.rest(e.slot, m, now, lifetime)
+	}
+	return ok
+}
+
+// goneLocked ends the entry.
+func (e *entry) goneLocked() {
 	e.gone = true
 	e.setGate(gateOpen) // a Key that still points here must find out
 	e.holder.Close()
+	e.missed = e.holder.Pool.Missed()
 	e.l.counters.retire(e)
-	e.l.keys.Delete(e.name)
 	if e.leaver != nil {
 		e.leaver.done() // it had nothing to give back
 	}

@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/puzpuzpuz/xsync/v4"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -25,8 +25,9 @@ type Limiter struct {
 	cfg   Config
 
 	instance string
-	keys     *xsync.Map[string, *entry]
-	idle     idleList
+	defaults lease.Config // what this process proposes for a key of which LimitsFor says nothing
+	stripes  int
+	keys     table
 	seq      atomic.Int64
 	seed     atomic.Uint64
 	nodes    nodes
@@ -69,9 +70,11 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 		store:    store,
 		cfg:      cfg,
 		instance: hex.EncodeToString(random[:8]),
-		keys:     xsync.NewMap[string, *entry](),
+		defaults: cfg.Policy.ConfigFor(cfg.Limits, cfg.Version, cfg.CallTimeout),
+		stripes:  runtime.GOMAXPROCS(0),
 		nodes:    nodes{unknown: newNode()},
 	}
+	l.keys.init()
 	if cfg.InstanceID != "" {
 		l.instance = cfg.InstanceID + "-" + l.instance
 	}
@@ -119,12 +122,27 @@ func (l *Limiter) Key(name string) *Key {
 // Allow takes one token of key and reports whether there was one. On a warm key it costs about one atomic
 // instruction; it waits for one lease call, at most CallTimeout, where this process holds nothing and the
 // bucket is not known to be empty. False for a closed Limiter and for an empty key.
-func (l *Limiter) Allow(key string) bool { return l.AllowN(key, 1) }
+func (l *Limiter) Allow(key string) bool {
+	e := l.keys.glance(key)
+	if e == nil || l.cfg.Policy.StrictExpiry {
+		return l.AllowN(key, 1)
+	}
+	switch e.holder.Pool.Take() {
+	case lease.Took:
+		return true
+	case lease.TookLow:
+		e.low()
+		return true
+	case lease.Denied:
+		return false
+	}
+	return l.decide(request{name: key, n: 1, tried: e, wait: true}).ok
+}
 
 // AllowN takes n tokens of key or none. AllowN(key, 0) is true and costs nothing; a negative n, or one above
 // the burst, is false. See Allow.
 func (l *Limiter) AllowN(key string, n int64) bool {
-	e, _ := l.keys.Load(key)
+	e := l.keys.glance(key)
 	if e != nil && n > 0 && e.take(n, l.cfg.Policy.StrictExpiry) {
 		return true
 	}
@@ -135,7 +153,7 @@ func (l *Limiter) AllowN(key string, n int64) bool {
 // what Policy.ColdStart says) and starts a lease call, so that one a little later finds tokens. What nobody takes
 // within a Target goes back, so a key that is asked less often than that wants Allow.
 func (l *Limiter) TryAllow(key string) bool {
-	e, _ := l.keys.Load(key)
+	e := l.keys.glance(key)
 	if e != nil && e.take(1, l.cfg.Policy.StrictExpiry) {
 		return true
 	}
@@ -172,10 +190,7 @@ func (l *Limiter) Close() error {
 	leaver := l.leaver
 	l.mu.Unlock()
 	// Before the calls under way are cancelled: their failures would be answered by Policy.Fallback.
-	l.keys.Range(func(_ string, e *entry) bool {
-		e.close(ErrClosed)
-		return true
-	})
+	l.keys.each(func(e *entry) { e.close(ErrClosed) })
 	l.cancel()
 	l.scheduler.wake()
 	if leaver != nil {
@@ -201,10 +216,9 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	if first {
-		l.keys.Range(func(_ string, e *entry) bool {
+		l.keys.each(func(e *entry) {
 			lv.add()
 			e.leave(lv)
-			return true
 		})
 		lv.done()
 	}

@@ -152,3 +152,35 @@ func TestDeniedRequestsCostNoRoundTrips(t *testing.T) {
 		})
 	}
 }
+
+// Where the burst is small beside the round trip nothing is leased ahead. Requests that do not wait then get what the bucket
+// has all the same: a call asks for as many as were refused, not for one.
+func TestTryAllowIsServedThoughTheBurstIsSmallBesideTheRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// Given 260 ms to the store, in which a limit of 1,000/s makes more than a quarter of its burst,
+		s := newFaulty()
+		s.every(verdict{delay: 260 * time.Millisecond})
+		limit := hybrid.PerSecond(1000)
+		l := start(t, s, hybrid.Config{Limits: limits(limit), CallTimeout: time.Second, Policy: hybrid.Policy{ColdStart: hybrid.ColdStartDeny}})
+		bound := newMeter(limit)
+		// when twice the limit is asked for, without waiting,
+		ask := func(span time.Duration) (admitted int) {
+			for range int(span / (500 * time.Microsecond)) {
+				if l.TryAllow("k") {
+					bound.admit(1)
+					admitted++
+				}
+				time.Sleep(500 * time.Microsecond)
+			}
+			return admitted
+		}
+		ask(3 * time.Second)
+		// then most of the limit is admitted.
+		if got := ask(10 * time.Second); got < 6000 {
+			t.Errorf("%d of 10,000 admitted; %+v", got, l.Stats())
+		} else {
+			t.Logf("%d of 10,000 admitted in %d calls", got, l.Stats().Calls)
+		}
+		bound.check(t)
+	})
+}

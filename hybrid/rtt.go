@@ -3,9 +3,12 @@ package hybrid
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/yuzhi-go/yuzhi/clock"
 )
 
 // rttSamples are enough for a 99th percentile that is the second largest; rttFew are enough to call one of them a stall.
@@ -54,7 +57,12 @@ const nodeUnknown = -1
 // node is one node of the store: how long its calls take, and how many more may be under way.
 type node struct {
 	rtt
-	slots *semaphore.Weighted
+	slots    *semaphore.Weighted
+	underWay atomic.Int32 // batches
+
+	// The scheduler's own.
+	lastSent clock.Instant
+	goes     bool // a batch, in this round
 }
 
 func newNode() *node { return &node{slots: semaphore.NewWeighted(batchesMax)} }

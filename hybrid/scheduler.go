@@ -10,14 +10,19 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// gather is how long calls for which nobody waits are held back to travel together: at most a thousand
-// pipelines a second, however many keys there are. The watermark is for a round trip of hundredths of a
-// Target, so a millisecond does not empty a pool.
+// gather is how long calls to a node are held back to travel together: at most a thousand pipelines a second, however
+// many keys there are. The watermark is for a round trip of hundredths of a Target, so a millisecond does not empty a
+// pool. Calls that somebody waits for go at once where nothing is under way to the node, so one batch a round trip comes
+// on top.
 const gather = time.Millisecond
 
 // batchSize bounds one pipeline: a thousand scripts keep a node busy for a few hundredths of a second, and whoever
 // waits for one of them waits for all.
 const batchSize = 1000
+
+// roundMax bounds how many entries are asked in one round for each reason: where a million keys want something at once,
+// one that is low, or that somebody waits for, gets its turn in between, and nobody is kept from the ready list for long.
+const roundMax = 4096
 
 // lateFactor times CallTimeout is how long an overdue call is still listened to: its late reply is good for its
 // tokens and for knowing how slow the network is.
@@ -30,15 +35,14 @@ type scheduler struct {
 	signal chan struct{}
 	timer  clock.Timer
 
-	mu     sync.Mutex
-	ready  []*entry
-	urgent bool
+	mu          sync.Mutex
+	first, last *entry // the ready list, by readyNext. (A slice took milliseconds to grow under the lock.)
 
 	// The goroutine's own.
-	due      dueHeap
-	asked    []*entry // of this round
-	calling  []*entry // of asked: those with a call due
-	lastSent clock.Instant
+	due     dueHeap
+	asked   []*entry // of this round
+	calling []*entry // of asked: those with a call due
+	going   []*node  // those to which this round sends
 }
 
 func (s *scheduler) init(l *Limiter) {
@@ -46,11 +50,19 @@ func (s *scheduler) init(l *Limiter) {
 	s.signal = make(chan struct{}, 1)
 }
 
-// add puts e on the ready list.
+// add puts e on the ready list, once.
 func (s *scheduler) add(e *entry, urgent bool) {
 	s.mu.Lock()
-	s.ready = append(s.ready, e)
-	s.urgent = s.urgent || urgent
+	e.urgent = e.urgent || urgent
+	if !e.isReady {
+		e.isReady = true
+		if s.last == nil {
+			s.first = e
+		} else {
+			s.last.readyNext = e
+		}
+		s.last = e
+	}
 	s.mu.Unlock()
 	s.wake()
 }
@@ -68,10 +80,9 @@ func (s *scheduler) run() {
 	for s.l.ctx.Err() == nil {
 		now := s.l.cfg.Clock.Now()
 		for _, b := range s.collect(now) {
-			s.lastSent = now
 			s.send(b)
 		}
-		s.sleep()
+		s.sleep(s.l.sweep(now))
 		select {
 		case <-s.signal:
 		case <-s.l.ctx.Done():
@@ -85,55 +96,85 @@ type batch struct {
 	calls []*lease.Call
 }
 
-// collect asks every entry that is ready or due, and builds the calls. Calls that can wait to be gathered are
-// held back until a gather after the last batch, or until somebody's waiting sends one before.
+// collect asks every entry that is ready or due, and builds the calls.
 func (s *scheduler) collect(now clock.Instant) []*batch {
-	sending := s.gatherAsked(now)
+	urgent := s.takeReady()
+	until := now
+	if urgent {
+		until = now.Add(gather) // what was held back may go along
+	}
+	for n := 0; len(s.due) > 0 && s.due[0].due <= until && n < roundMax; n++ {
+		s.asked = append(s.asked, heap.Pop(&s.due).(*entry))
+	}
 	for _, e := range s.asked {
 		call, next := e.poll(now)
-		if call {
-			if sending && !e.calling {
-				e.calling = true // it may be on the list twice
-				s.calling = append(s.calling, e)
+		if !call {
+			e.pressing = false
+		} else if !e.calling {
+			e.calling = true // it may be on the list twice
+			s.calling = append(s.calling, e)
+			n := s.l.nodes.of(int(e.node.Load()))
+			if !n.goes && (now >= n.lastSent.Add(gather) || e.pressing && n.underWay.Load() == 0) {
+				n.goes = true
+				s.going = append(s.going, n)
 			}
-			next = s.lastSent.Add(gather)
 		}
 		s.schedule(e, next)
 	}
-	var batches []*batch
-	for _, known := range []bool{true, false} {
-		for _, e := range s.calling {
-			if known == (e.node.Load() != nodeUnknown) {
-				batches = s.call(e, batches, now)
-			}
-		}
-	}
-	for _, e := range s.calling {
-		e.calling = false
-	}
+	batches := s.callAll(now)
 	clear(s.asked)
 	clear(s.calling)
 	s.asked, s.calling = s.asked[:0], s.calling[:0]
 	return batches
 }
 
-// gatherAsked fills asked, and says whether calls may go out now.
-func (s *scheduler) gatherAsked(now clock.Instant) (sending bool) {
+// callAll builds the calls of those nodes whose time it is. The others' are held back.
+func (s *scheduler) callAll(now clock.Instant) []*batch {
+	var batches []*batch
+	for _, known := range []bool{true, false} {
+		for _, e := range s.calling {
+			if known != (e.node.Load() != nodeUnknown) {
+				continue
+			}
+			if n := s.l.nodes.of(int(e.node.Load())); n.goes || n == s.l.nodes.unknown && len(batches) > 0 {
+				e.pressing = false
+				batches = s.call(e, batches, now)
+			} else {
+				s.schedule(e, n.lastSent.Add(gather))
+			}
+		}
+	}
+	for _, e := range s.calling {
+		e.calling = false
+	}
+	for _, n := range s.going {
+		n.goes = false
+	}
+	s.going = s.going[:0]
+	for _, b := range batches {
+		b.node.lastSent = now
+	}
+	return batches
+}
+
+// takeReady moves the ready list to asked, in its order, and says whether somebody waits.
+func (s *scheduler) takeReady() (urgent bool) {
 	s.mu.Lock()
-	s.asked, s.ready = s.ready, s.asked
-	urgent := s.urgent
-	s.urgent = false
-	s.mu.Unlock()
-	held := s.lastSent.Add(gather)
-	sending = urgent || now >= held
-	until := now
-	if sending {
-		until = max(now, held) // what was held back goes along
+	defer s.mu.Unlock()
+	for n := 0; s.first != nil && n < roundMax; n++ {
+		e := s.first
+		s.first = e.readyNext
+		e.pressing = e.pressing || e.urgent
+		urgent = urgent || e.pressing
+		e.readyNext, e.isReady, e.urgent = nil, false, false
+		s.asked = append(s.asked, e)
 	}
-	for len(s.due) > 0 && s.due[0].due <= until {
-		s.asked = append(s.asked, heap.Pop(&s.due).(*entry))
+	if s.first == nil {
+		s.last = nil
+	} else {
+		s.wake()
 	}
-	return sending
+	return urgent
 }
 
 // call builds e's call into the batch to its node. A key whose node is not known goes with any batch.
@@ -155,7 +196,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 		batches = append(batches, b)
 	}
 	if f := s.l.cfg.Events.BeforeReport; f != nil {
-		f(e.name)
+		f(e.slot.name)
 	}
 	if c := e.build(s.l.cfg.Clock.Now()); c != nil {
 		b.calls = append(b.calls, c)
@@ -180,11 +221,15 @@ func (s *scheduler) schedule(e *entry, next clock.Instant) {
 	}
 }
 
-// sleep sets the timer for what is due first.
-func (s *scheduler) sleep() {
-	wait := time.Hour
+// sleep sets the timer for what is due first, no later than until.
+func (s *scheduler) sleep(until clock.Instant) {
+	now := s.l.cfg.Clock.Now()
 	if len(s.due) > 0 {
-		wait = min(wait, s.due[0].due.Sub(s.l.cfg.Clock.Now()))
+		until = min(until, s.due[0].due)
+	}
+	wait := time.Hour
+	if until < now.Add(wait) {
+		wait = until.Sub(now)
 	}
 	if wait <= 0 {
 		s.wake()
@@ -206,8 +251,12 @@ func (s *scheduler) send(b *batch) {
 	last := lateFactor * l.cfg.CallTimeout
 	deadline := min(max(l.cfg.CallTimeout-l.cfg.CallTimeout/16, 2*b.node.quantile()), last)
 	l.counters.calls.Add(int64(len(b.calls)))
+	b.node.underWay.Add(1)
 	go func() {
 		defer b.node.slots.Release(1)
+		// Before anybody is told, or who asks again at once would be held back.
+		landed := sync.OnceFunc(func() { b.node.underWay.Add(-1) })
+		defer landed()
 		ctx, cancel := context.WithCancel(l.ctx)
 		defer cancel()
 		defer l.cfg.Clock.AfterFunc(last, cancel).Stop()
@@ -217,7 +266,10 @@ func (s *scheduler) send(b *batch) {
 				c.Owner.(*entry).overdue(c, now)
 			}
 		}).Stop()
-		l.store.Exchange(ctx, b.calls, func(group []*lease.Call) { l.answered(group, sent) })
+		l.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
+			landed()
+			l.answered(group, sent)
+		})
 	}()
 }
 
@@ -234,7 +286,7 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 		}
 		e := c.Owner.(*entry)
 		if n := e.receive(c, now); n > 0 && l.cfg.Events.Granted != nil {
-			l.cfg.Events.Granted(e.name, n)
+			l.cfg.Events.Granted(e.slot.name, n)
 		}
 	}
 }

@@ -34,12 +34,12 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 		if got, ok := e.holder.Accept(now, g, e.queue.patient); ok {
 			e.flight = nil // of a retry, should this be the late reply to the first sending
 			if burnt := e.holder.Account().Burnt - before; g.Void && burnt > 0 {
-				e.l.cfg.Logger.Warn("hybrid: the bucket did not know this process's lease, which is burnt", "key", e.name, "tokens", burnt)
+				e.l.cfg.Logger.Warn("hybrid: the bucket did not know this process's lease, which is burnt", "key", e.slot.name, "tokens", burnt)
 			}
 			if e.holder.Conflict() && !conflict {
 				e.l.counters.conflicts.Add(1)
 				e.l.cfg.Logger.Warn("hybrid: another process uses the same version with other limits; the stored ones hold",
-					"key", e.name, "limits", e.holder.Limits(), "version", g.Config.Version.Deploy)
+					"key", e.slot.name, "limits", e.holder.Limits(), "version", g.Config.Version.Deploy)
 			}
 			e.publish(now, g)
 			e.distribute(now, got, g.Seq)
@@ -92,7 +92,7 @@ func (e *entry) failed(now clock.Instant, err error) {
 	e.holder.Fail(now, err)
 	e.l.counters.errors.Add(1)
 	if first {
-		e.l.cfg.Logger.Warn("hybrid: lease call failed", "key", e.name, "error", err)
+		e.l.cfg.Logger.Warn("hybrid: lease call failed", "key", e.slot.name, "error", err)
 	}
 	if errors.Is(err, lease.ErrStale) {
 		e.rename()

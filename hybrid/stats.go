@@ -10,7 +10,8 @@ import (
 // Stats is what a Limiter did so far, in tokens where nothing else is said. Leased = Admitted - Fallback +
 // Returned + Burnt + Held.
 type Stats struct {
-	Keys       int   // in the table now
+	Keys       int   // in the table now, in use or at rest
+	InUse      int   // of Keys: asked for within a TTL or so, or holding tokens; ten times as large as one at rest
 	Leased     int64 // granted by the store
 	Admitted   int64 // by tokens and by fallback; refunded ones included
 	Denied     int64
@@ -42,22 +43,22 @@ type tally struct {
 	denied int64
 }
 
-func (t tally) plus(e *entry) tally {
-	return tally{t.Account.Plus(e.holder.Account()), t.denied + e.holder.Denied()}
+func (t tally) plus(e *entry, missed int64) tally {
+	return tally{t.Account.Plus(e.holder.Account()), t.denied + e.holder.DeniedOf(missed)}
 }
 
 // retire keeps the account of an entry that leaves the table. The caller holds its lock.
 func (c *counters) retire(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.retired = c.retired.plus(e)
+	c.retired = c.retired.plus(e, e.missed)
 	if e.counted != c.number {
-		c.missed = c.missed.plus(e)
+		c.missed = c.missed.plus(e, e.missed)
 	}
 }
 
 // sum adds up all entries, those that have left too, each once: its counts never fall from one Stats to the next.
-func (l *Limiter) sum() (t tally, keys int) {
+func (l *Limiter) sum() (t tally, inUse int) {
 	c := &l.counters
 	c.pass.Lock()
 	defer c.pass.Unlock()
@@ -67,27 +68,27 @@ func (l *Limiter) sum() (t tally, keys int) {
 	c.number++
 	number := c.number
 	c.mu.Unlock()
-	l.keys.Range(func(_ string, e *entry) bool {
+	l.keys.each(func(e *entry) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if !e.gone && e.counted != number {
 			e.counted = number
-			keys++
-			t = t.plus(e)
+			inUse++
+			t = t.plus(e, e.holder.Pool.Missed())
 		}
-		return true
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return tally{t.Account.Plus(c.missed.Account), t.denied + c.missed.denied}, keys
+	return tally{t.Account.Plus(c.missed.Account), t.denied + c.missed.denied}, inUse
 }
 
-// Stats sums up all keys; it looks at every one, so call it once a second and not once a request.
+// Stats sums up all keys; it looks at every one that is in use, so call it once a second and not once a request.
 func (l *Limiter) Stats() Stats {
-	sum, keys := l.sum()
+	sum, inUse := l.sum()
 	fallback := l.counters.fallback.Load()
 	return Stats{
-		Keys:       keys,
+		Keys:       int(l.keys.size.Load()),
+		InUse:      inUse,
 		Leased:     sum.Granted,
 		Admitted:   sum.Admitted + fallback,
 		Denied:     sum.denied,

@@ -28,7 +28,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if ctx.Err() != nil {
 		return ended("wait", ctx)
 	}
-	e, _ := l.keys.Load(key)
+	e := l.keys.glance(key)
 	if e != nil && n > 0 && e.take(n, l.cfg.Policy.StrictExpiry) {
 		return nil
 	}

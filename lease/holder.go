@@ -17,9 +17,11 @@ import (
 type Holder struct {
 	Holding
 
-	policy Policy
-	config Config // what it proposes
+	policy *Policy // not its own
+	config Config  // what it proposes
 	rtt    time.Duration
+
+	proposed int64 // the version that it proposed at first
 
 	demand      demand
 	retried     int64 // attempts counted twice: failed as a take, then served
@@ -68,26 +70,26 @@ type HolderConfig struct {
 
 // NewHolder returns a cold holder. An error names every violation.
 func NewHolder(now clock.Instant, c HolderConfig) (*Holder, error) {
-	h := new(Holder)
-	if err := h.Init(now, c); err != nil {
+	proposed := c.Policy.ConfigFor(c.Limits, c.Version, c.CallTimeout)
+	if err := errors.Join(c.Policy.Validate(), proposed.Validate()); err != nil {
 		return nil, err
 	}
+	h := new(Holder)
+	h.Start(now, c, &c.Policy, proposed)
 	return h, nil
 }
 
-// Init is NewHolder for a Holder that is part of something larger.
-func (h *Holder) Init(now clock.Instant, c HolderConfig) error {
-	h.config = c.Policy.ConfigFor(c.Limits, c.Version, c.CallTimeout)
-	if err := errors.Join(c.Policy.Validate(), h.config.Validate()); err != nil {
-		return err
-	}
+// Start is NewHolder for a Holder that is part of something larger, with a configuration to propose that was validated
+// before and stands in place of c's limits, version and timeout, and a policy that may be shared with others.
+func (h *Holder) Start(now clock.Instant, c HolderConfig, policy *Policy, proposed Config) {
+	h.config = proposed
+	h.proposed = proposed.Version.Deploy
 	h.init(c.ID, c.Stripes)
-	h.policy = c.Policy
+	h.policy = policy
 	h.random = c.Seed
 	h.demand.at = now
 	h.rtt = time.Millisecond
 	h.breaker.longest = h.config.TTL
-	return nil
 }
 
 // Input is what a Holder cannot know by itself.

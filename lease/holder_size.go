@@ -10,6 +10,10 @@ import (
 // what already waits.
 func (h *Holder) size(held int64, in Input) (want, need, waiting int64) {
 	asked := in.Waiting + in.Refused
+	if in.Refused > 0 && h.cramped() {
+		// Nobody waits and nothing is leased ahead: those who were refused come again, and are as many as they were.
+		asked = max(asked, min(h.Pool.Missed()-h.missedAt, h.ceiling()))
+	}
 	want = asked
 	if !h.slow() {
 		want = max(want, h.ahead(held))
@@ -74,12 +78,17 @@ func (h *Holder) watermark() float64 { return h.demand.expected(h.rtt) + 1 }
 // slow says that leasing ahead would only strand tokens: the key sees fewer than two requests in a lease, or
 // the burst is so small that most of it would be on its way all the time.
 func (h *Holder) slow() bool {
+	return h.cramped() || h.replied && h.demand.rate()*(h.config.Target+h.rtt).Seconds() < 2
+}
+
+// cramped is slow for the burst's sake.
+func (h *Holder) cramped() bool {
 	for _, l := range h.config.Limits {
 		if float64(l.Capacity()+h.config.Overcommit) < 4*l.Rate()*h.rtt.Seconds() {
 			return true
 		}
 	}
-	return h.replied && h.demand.rate()*(h.config.Target+h.rtt).Seconds() < 2
+	return false
 }
 
 // arm sets the watermark for the next prefetch.

@@ -88,4 +88,10 @@ func (h *Holder) Lifetime() time.Duration {
 }
 
 // Denied is the tokens of requests that were refused and not served later, so far.
-func (h *Holder) Denied() int64 { return h.Pool.Missed() - h.retried }
+func (h *Holder) Denied() int64 { return h.DeniedOf(h.Pool.Missed()) }
+
+// DeniedOf is Denied where the Pool had missed so many tokens.
+func (h *Holder) DeniedOf(missed int64) int64 { return missed - h.retried }
+
+// Attempts is the tokens that were asked for so far; some count twice.
+func (h *Holder) Attempts() int64 { return h.Account().Admitted + h.Pool.Missed() }

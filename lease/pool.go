@@ -42,7 +42,7 @@ const (
 //	bare atomic add                                    7.1 / 10.9
 //	compare-and-swap on the word                      13.3
 //	load the word, then add                           12-14
-//	load the mark, then add (this, uncontended)        8.2 / 12.3
+//	load the mark, then add (this, uncontended)        8.2 / 12.3, each on a line of its own or not
 //	a stripe for each P, pinned (this, contended)      9.7 / 4.8
 //	a stripe chosen by the address of the stack             / 31
 //	a stripe chosen through a sync.Pool (portable)    see pin_portable.go
@@ -59,10 +59,9 @@ type Pool struct {
 	mark atomic.Int64
 	// stripes are set once, before the mark says for the first time that they are used.
 	stripes []stripe
-	_       [32]byte
-
+	// word is on the mark's line: where that would hurt, the stripes serve.
 	word atomic.Uint64
-	_    [56]byte
+	_    [24]byte
 
 	// missed counts the tokens of failed takes that no stripe counts.
 	missed atomic.Int64

@@ -1,0 +1,112 @@
+package hybrid
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// entry returns the table's entry of a key, made now where there is none.
+func (l *Limiter) entry(name string) (*entry, error) {
+	for {
+		s := l.keys.find(name)
+		if s == nil {
+			if l.keys.size.Load() >= int64(l.cfg.KeysMax) && !l.makeRoom() {
+				return nil, errTableFull(l.cfg.KeysMax)
+			}
+			s = l.keys.newSlot(name)
+			e, err := l.newEntry(s, nil)
+			if err != nil {
+				return nil, err
+			}
+			s.entry.Store(e)
+			have, loaded := l.keys.add(s)
+			if !loaded {
+				e.enter()
+				return e, nil
+			}
+			s = have
+		}
+		if e, err := l.rouse(s); e != nil || err != nil {
+			return e, err
+		}
+	}
+}
+
+// known is entry for a key that the table has; nil for any other.
+func (l *Limiter) known(name string) *entry {
+	if s := l.keys.find(name); s != nil {
+		e, _ := l.rouse(s)
+		return e
+	}
+	return nil
+}
+
+// rouse returns the entry of s, a new one where the key is at rest; nil where s has left the table.
+func (l *Limiter) rouse(s *slot) (*entry, error) {
+	if e := s.entry.Load(); e != nil {
+		return e, nil
+	}
+	memory, ok := l.keys.idle.recall(s)
+	if !ok {
+		l.keys.remove(s)
+		return nil, nil
+	}
+	e, err := l.newEntry(s, &memory)
+	if err != nil {
+		return nil, err
+	}
+	have := l.keys.idle.rouse(s, e)
+	if have == e {
+		e.enter()
+	}
+	return have, nil
+}
+
+// enter tells the rest of the Limiter of a new entry.
+func (e *entry) enter() {
+	if e.l.state.Load() != stateOpen {
+		e.close(ErrClosed) // Close or Shutdown may have missed it
+		return
+	}
+	e.kick(false) // a request that needs no call must not leave it in the table for ever
+}
+
+// proposal is the configuration that this process proposes for a key.
+func (l *Limiter) proposal(name string) (lease.Config, error) {
+	if l.cfg.LimitsFor == nil {
+		return l.defaults, nil
+	}
+	limits := l.cfg.LimitsFor(name)
+	if limits == nil {
+		return l.defaults, nil
+	}
+	c := l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
+	if err := c.Validate(); err != nil {
+		return c, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+	}
+	l.warn(limits)
+	return c, nil
+}
+
+// newEntry makes an entry for s; memory is what was known of its bucket when it went to rest.
+func (l *Limiter) newEntry(s *slot, memory *lease.Memory) (*entry, error) {
+	e := &entry{l: l, slot: s, index: -1}
+	e.node.Store(nodeUnknown)
+	c, err := l.proposal(s.name)
+	if err != nil {
+		return nil, err
+	}
+	e.proposed = c.Limits
+	e.holder.Start(l.cfg.Clock.Now(), lease.HolderConfig{
+		ID:      l.instance,
+		Seed:    l.seed.Add(0x9e3779b97f4a7c15),
+		Stripes: l.stripes,
+	}, &l.cfg.Policy, c)
+	if memory != nil {
+		e.holder.Recall(*memory)
+	}
+	e.capacity.Store(e.holder.Capacity())
+	return e, nil
+}
