@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// keysMaxDefault holds a million keys: a few hundred megabytes, and more than most services see in an hour.
+// keysMaxDefault holds a million keys: two hundred megabytes at rest, a little over a kilobyte for each that is in use, and more than most services see in an hour.
 const keysMaxDefault = 1 << 20
 
 // callTimeoutMax keeps a method without a context from blocking a handler for longer than anyone expects.
@@ -21,9 +21,9 @@ const callTimeoutMax = time.Minute
 type Config struct {
 	// Limits apply to every key; all of them must have room, and one call leases from all. At most 4.
 	Limits []Limit
-	// LimitsFor, if set, gives the limits of one key; nil means Limits. It is called once for every entry of
-	// the table, on the goroutine of the first request, and may block that request only. (Where several first
-	// requests come at once, each calls it, and one answer is used.)
+	// LimitsFor, if set, gives the limits of one key; nil means Limits. It is called when a key comes into the table, and
+	// when one that was not used for a TTL or longer is used again, on the goroutine of the request, which is the only one
+	// that it may block. (Where several such requests come at once, each calls it, and one answer is used.)
 	LimitsFor func(key string) []Limit
 	// Version is the deploy half of the configuration's version: across processes the highest one wins, so
 	// raise it when Limits change.

@@ -3,6 +3,7 @@ package hybrid_test
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,8 +36,8 @@ func TestACrowdOfWaiters(t *testing.T) {
 				key := l.Key("k")
 				_, before := s.counts()
 				idle := runtime.NumGoroutine()
-				var mu sync.Mutex
-				most := 0
+				var left atomic.Int64
+				left.Store(int64(c.crowd))
 				o := newOrder(c.crowd)
 				var wg sync.WaitGroup
 				for i := range c.crowd {
@@ -45,14 +46,18 @@ func TestACrowdOfWaiters(t *testing.T) {
 							t.Error(err)
 						}
 						o.add(i)
-						mu.Lock()
-						defer mu.Unlock()
-						most = max(most, runtime.NumGoroutine())
+						left.Add(-1)
 					})
 					synctest.Wait() // it waits, behind those before it
 				}
 				waiting := runtime.NumGoroutine()
-				// when the tokens come,
+				// when the tokens come, (looked at while everybody sleeps: in between the count is no more than a guess)
+				most := 0
+				for left.Load() > 0 {
+					time.Sleep(100 * time.Millisecond)
+					synctest.Wait()
+					most = max(most, runtime.NumGoroutine())
+				}
 				wg.Wait()
 				// then they are served in order,
 				for i := 1; i < c.crowd; i++ {
