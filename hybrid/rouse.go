@@ -10,8 +10,8 @@ import (
 // entry returns the table's entry of a key, made now where there is none.
 func (l *Limiter) entry(name string) (*entry, error) {
 	for {
-		s := l.keys.find(name)
-		if s == nil {
+		s := l.keys.load(name)
+		if s == nil { // or it moves: then add finds it
 			if l.keys.size.Load() >= int64(l.cfg.KeysMax) && !l.makeRoom() {
 				return nil, errTableFull(l.cfg.KeysMax)
 			}

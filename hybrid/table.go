@@ -50,7 +50,7 @@ type table struct {
 }
 
 // shard is a hash table of chained slots. Who changes it has the lock; who looks up does not, and may, while it doubles
-// or a slot leaves, not find what is there: then it asks once more with the lock (Limiter.entry does).
+// or a slot leaves, not find what is there: then it asks once more with the lock (find), or finds out when it adds (add).
 type shard struct {
 	buckets atomic.Pointer[[]atomic.Pointer[slot]]
 	mu      sync.Mutex
