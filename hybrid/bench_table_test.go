@@ -20,6 +20,7 @@ func BenchmarkTable(b *testing.B) {
 	l := &Limiter{cfg: Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults(), nodes: nodes{unknown: newNode()}}
 	l.defaults = l.cfg.Policy.ConfigFor(l.cfg.Limits, 0, l.cfg.CallTimeout)
 	l.keys.init()
+	l.id.Store(&l.instance)
 	l.scheduler.init(l)
 	took := make([]time.Duration, million)
 	for at, name := range []string{"creation", "eviction"} {

@@ -226,5 +226,7 @@ func (e *entry) leave(lv *leaver) {
 // rename answers ErrStale: another process, such as a clone of this one's machine, calls under the same id.
 func (e *entry) rename() {
 	e.renames++
-	e.holder.Rename(e.l.instance + "." + strconv.Itoa(e.renames) + "." + strconv.FormatUint(e.l.seed.Add(0x9e3779b97f4a7c15), 36))
+	id := e.l.instance + "." + strconv.Itoa(e.renames) + "." + strconv.FormatUint(e.l.seed.Add(0x9e3779b97f4a7c15), 36)
+	e.holder.Rename(id)
+	e.l.id.Store(&id) // the clone calls for other keys too
 }

@@ -86,18 +86,18 @@ func (l *idleList) leave(s *slot) bool {
 func (l *idleList) rest(s *slot, m lease.Memory, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.memory = m
+	s.memory, s.node = m, s.entry.Load().node.Load()
 	s.entry.Store(nil)
 	if !s.listed && !s.gone { // it was popped a moment ago, by somebody who will find the entry gone
 		l.link(s, now, lifetime)
 	}
 }
 
-// recall is what s, at rest, remembers; false where it has left the table.
-func (l *idleList) recall(s *slot) (lease.Memory, bool) {
+// recall is what s, at rest, remembers, and its node; false where it has left the table.
+func (l *idleList) recall(s *slot) (m lease.Memory, node int32, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return s.memory, !s.gone
+	return s.memory, s.node, !s.gone
 }
 
 // rouse gives s its entry again and returns it, or the one that it has been given meanwhile, or nil if it has left.
@@ -117,8 +117,9 @@ func (l *idleList) rouse(s *slot, e *entry) *entry {
 }
 
 // pop takes off the key that is idle for longest, if its time has come at now; with force, in any case. One at rest
-// has left the table then, one with an entry has to be asked. next is when the one after it leaves at the latest.
-func (l *idleList) pop(now clock.Instant, force bool) (s *slot, next clock.Instant) {
+// has left the table then, one with an entry has to be asked: it may be in use by now, or at rest. next is when the one
+// after it leaves at the latest.
+func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	next = lease.Never
@@ -133,23 +134,22 @@ func (l *idleList) pop(now clock.Instant, force bool) (s *slot, next clock.Insta
 		}
 	}
 	if s == nil {
-		return nil, next
+		return nil, nil, next
 	}
 	l.unlink(s)
-	if s.entry.Load() == nil {
-		s.gone = true
-	}
-	return s, now
+	e = s.entry.Load()
+	s.gone = e == nil
+	return s, e, now
 }
 
 // makeRoom drops the key that is idle for longest; false where every key is in use.
 func (l *Limiter) makeRoom() bool {
 	for {
-		s, _ := l.keys.idle.pop(0, true)
+		s, e, _ := l.keys.idle.pop(0, true)
 		if s == nil {
 			return false
 		}
-		if l.drop(s) {
+		if l.drop(s, e) {
 			return true
 		}
 	}
@@ -161,18 +161,19 @@ const leavesMax = 1000
 // sweep drops the keys whose time has come and returns when to come again.
 func (l *Limiter) sweep(now clock.Instant) clock.Instant {
 	for range leavesMax {
-		s, next := l.keys.idle.pop(now, false)
+		s, e, next := l.keys.idle.pop(now, false)
 		if s == nil {
 			return next
 		}
-		l.drop(s)
+		l.drop(s, e)
 	}
 	return now
 }
 
-// drop takes a slot that was popped out of the table; false where its key is in use after all.
-func (l *Limiter) drop(s *slot) bool {
-	if e := s.entry.Load(); e != nil {
+// drop takes a slot that was popped with e out of the table; false where its key is in use after all, or went to rest
+// meanwhile, and is on its list again.
+func (l *Limiter) drop(s *slot, e *entry) bool {
+	if e != nil {
 		return e.evict()
 	}
 	l.keys.remove(s)
@@ -188,6 +189,7 @@ func (e *entry) evict() bool {
 	}
 	e.goneLocked()
 	e.l.keys.idle.leave(e.slot)
+	e.slot.entry.Store(nil) // whoever keeps the name, which is in the slot, does not keep the entry
 	e.l.keys.remove(e.slot)
 	e.kick(false) // the scheduler forgets it too
 	return true

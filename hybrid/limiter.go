@@ -24,8 +24,9 @@ type Limiter struct {
 	store lease.Store
 	cfg   Config
 
-	instance string
-	defaults lease.Config // what this process proposes for a key of which LimitsFor says nothing
+	instance string                 // the label and random bits
+	id       atomic.Pointer[string] // under which new entries call: instance, or another after a clone was met
+	defaults lease.Config           // what this process proposes for a key of which LimitsFor says nothing
 	stripes  int
 	keys     table
 	seq      atomic.Int64
@@ -78,6 +79,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	if cfg.InstanceID != "" {
 		l.instance = cfg.InstanceID + "-" + l.instance
 	}
+	l.id.Store(&l.instance)
 	l.seed.Store(binary.LittleEndian.Uint64(random[8:]))
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.warn(cfg.Limits)

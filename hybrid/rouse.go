@@ -12,13 +12,13 @@ func (l *Limiter) entry(name string) (*entry, error) {
 	for {
 		s := l.keys.load(name)
 		if s == nil { // or it moves: then add finds it
-			if l.keys.size.Load() >= int64(l.cfg.KeysMax) && !l.makeRoom() {
-				return nil, errTableFull(l.cfg.KeysMax)
-			}
 			s = l.keys.newSlot(name)
-			e, err := l.newEntry(s, nil)
+			e, err := l.newEntry(s)
 			if err != nil {
 				return nil, err
+			}
+			if l.keys.size.Load() >= int64(l.cfg.KeysMax) && !l.makeRoom() {
+				return nil, errTableFull(l.cfg.KeysMax)
 			}
 			s.entry.Store(e)
 			have, loaded := l.keys.add(s)
@@ -48,15 +48,18 @@ func (l *Limiter) rouse(s *slot) (*entry, error) {
 	if e := s.entry.Load(); e != nil {
 		return e, nil
 	}
-	memory, ok := l.keys.idle.recall(s)
+	memory, node, ok := l.keys.idle.recall(s)
 	if !ok {
 		l.keys.remove(s)
 		return nil, nil
 	}
-	e, err := l.newEntry(s, &memory)
+	e, err := l.newEntry(s)
 	if err != nil {
 		return nil, err
 	}
+	e.holder.Recall(memory)
+	e.capacity.Store(e.holder.Capacity())
+	e.node.Store(node)
 	have := l.keys.idle.rouse(s, e)
 	if have == e {
 		e.enter()
@@ -90,8 +93,8 @@ func (l *Limiter) proposal(name string) (lease.Config, error) {
 	return c, nil
 }
 
-// newEntry makes an entry for s; memory is what was known of its bucket when it went to rest.
-func (l *Limiter) newEntry(s *slot, memory *lease.Memory) (*entry, error) {
+// newEntry makes an entry for s.
+func (l *Limiter) newEntry(s *slot) (*entry, error) {
 	e := &entry{l: l, slot: s, index: -1}
 	e.node.Store(nodeUnknown)
 	c, err := l.proposal(s.name)
@@ -100,13 +103,10 @@ func (l *Limiter) newEntry(s *slot, memory *lease.Memory) (*entry, error) {
 	}
 	e.proposed = c.Limits
 	e.holder.Start(l.cfg.Clock.Now(), lease.HolderConfig{
-		ID:      l.instance,
+		ID:      *l.id.Load(),
 		Seed:    l.seed.Add(0x9e3779b97f4a7c15),
 		Stripes: l.stripes,
 	}, &l.cfg.Policy, c)
-	if memory != nil {
-		e.holder.Recall(*memory)
-	}
 	e.capacity.Store(e.holder.Capacity())
 	return e, nil
 }

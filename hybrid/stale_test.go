@@ -35,13 +35,20 @@ func TestATwinLeadsToANewID(t *testing.T) {
 			time.Sleep(2 * time.Millisecond)
 		}
 		// then it has a new id, and works.
-		if got := s.last().Holder; got == old.Holder || got[:5] != "pod-7" {
-			t.Errorf("the id was %q and is %q", old.Holder, got)
+		id := s.last().Holder
+		if id == old.Holder || id[:5] != "pod-7" {
+			t.Errorf("the id was %q and is %q", old.Holder, id)
 		}
 		if admitted < 800 {
 			t.Errorf("%d of 1000 admitted", admitted)
 		}
 		bound.check(t)
+		// It keeps that id when the key has left and comes back, for the twin is still there.
+		time.Sleep(time.Minute)
+		l.Allow("k")
+		if got := s.last().Holder; got != id {
+			t.Errorf("the id was %q and is %q", id, got)
+		}
 	})
 }
 

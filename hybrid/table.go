@@ -31,6 +31,7 @@ type slot struct {
 	idleSince  clock.Instant
 	leaveAt    clock.Instant // at the latest, unless it is used again
 	prev, next *slot
+	node       int32 // of the store
 	class      uint8
 	listed     bool
 	gone       bool // has left the table

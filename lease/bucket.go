@@ -76,7 +76,7 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
-	if !b.state.exists || !r.Config.Equal(b.config) || micros(r.Config.TTL) != b.state.ttl {
+	if !b.state.exists || !r.Config.Equal(b.config) || r.Config.TTL != duration(b.state.ttl) {
 		if err := r.Config.Validate(); err != nil {
 			return err
 		}

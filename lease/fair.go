@@ -93,8 +93,9 @@ func (f *fair) advance(v fairView, d *debit) {
 
 	gain := float64(v.weight * f.share)
 	earned := float64(gain * min(float64(max(v.now-d.last, 0)), v.ttl))
-	// The cap forgets what an idle holder would have saved up; a need above it must still be reachable.
-	most := max(1, v.need, float64(2*float64(gain*v.target)))
+	// The cap forgets what an idle holder would have saved up; a need above it must still be reachable. Nobody is granted
+	// more than maxUnits at once, and beyond 2^53 the script would take what it stored itself for damaged.
+	most := min(maxUnits, max(1, v.need, float64(2*float64(gain*v.target))))
 	d.allowance = min(d.allowance+earned, most)
 	d.last = v.now
 }

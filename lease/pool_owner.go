@@ -6,7 +6,7 @@ package lease
 // caller holds the lock.
 func (p *Pool) settle() {
 	c := count(p.word.Load())
-	if p.stripes != nil && c < sampleEvery {
+	if p.stripes != nil && (c < sampleEvery || !p.switches.contended()) { // then the word serves, and Held looks at it alone
 		p.harvest()
 		c = count(p.word.Load())
 	}

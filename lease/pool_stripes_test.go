@@ -237,3 +237,19 @@ func TestDenialsAreCounted(t *testing.T) {
 		t.Error("denied without the bucket's word")
 	}
 }
+
+// Once one goroutine is alone again the word has all, so that what is held, and with it what was admitted, never jumps.
+func TestLeavingTheStripesBringsTheirTokensBack(t *testing.T) {
+	p := newStriped(t, 1e6)
+	for range 3*chunk + 5 {
+		p.Take()
+	}
+	p.mu.Lock()
+	p.switches = switches{}
+	p.settle()
+	held := p.held()
+	p.mu.Unlock()
+	if p.Held() != held || held != 1e6-3*chunk-5 {
+		t.Errorf("Held is %d, there are %d", p.Held(), held)
+	}
+}

@@ -174,7 +174,7 @@ func (x *trio) odd(h *actor, r *lease.Request) {
 		}
 	case 8, 9, 10:
 		// The network got slower: a longer T, or the old one again.
-		r.Config.TTL = min(time.Hour, 2*r.Config.Target+time.Duration(x.rng.Int64N(int64(3*r.Config.TTL))))
+		r.Config.TTL = min(time.Hour, 2*r.Config.Target+time.Duration(x.rng.Int64N(int64(3*r.Config.TTL)))).Truncate(time.Microsecond)
 	case 11:
 		h.weight = 1 + x.rng.Int64N(5)
 	}
@@ -250,7 +250,8 @@ func (x *trio) propose(h *actor) {
 		c.Version = x.version
 		if x.rng.IntN(2) == 0 { // T alone, up or down
 			old := x.configs[h.config]
-			old.TTL, old.Version = max(2*old.Target, time.Duration(x.rng.Int64N(int64(2*old.TTL)))), c.Version
+			old.TTL = max(2*old.Target, time.Duration(x.rng.Int64N(int64(2*old.TTL))).Truncate(time.Microsecond))
+			old.Version = c.Version
 			c = old
 		}
 	}
@@ -268,7 +269,7 @@ func (x *trio) config() lease.Config {
 			Version:    lease.Version{Deploy: x.version.Deploy},
 		}
 		if x.clientTime && rng.IntN(8) == 0 {
-			c.Target = time.Duration(1000 + rng.Int64N(1e5)) // not a whole number of microseconds
+			c.Target = time.Duration(1+rng.Int64N(100)) * time.Microsecond
 		}
 		if !x.clientTime {
 			c.Target = time.Duration(1+rng.Int64N(10)) * time.Millisecond // slices must end while the test runs

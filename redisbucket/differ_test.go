@@ -89,6 +89,9 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				}
 			}
 			t.Log(total)
+			if total["error"] > total["call"]/50 {
+				t.Errorf("%d of %d calls were refused before they reached a script", total["error"], total["call"])
+			}
 			// Random calls that are all void would compare little.
 			for what, least := range map[string]int{"known": calls / 2, "granted": calls / granted, "void": calls / 100, "retry": calls / 50,
 				"stale": calls / 200, "short": calls / 50, "configured": calls / 50, "evicted": calls / 200, "lost": calls / 1000,
@@ -314,4 +317,31 @@ func exchange(s *Store, key string, r lease.Request) (lease.Grant, error) {
 	c := &lease.Call{Key: key, Request: r}
 	s.Exchange(context.Background(), []*lease.Call{c}, func([]*lease.Call) {})
 	return c.Grant, c.Err
+}
+
+// Configurations whose share of a Target passes 2^53 tokens: the scripts do not take what they stored for damaged.
+func TestAllowancesBeyondWholeNumbersAgree(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit  lease.Limit
+		weight int64
+	}{
+		"a large weight": {lease.PerSecond(1e15), 100},
+		"a large rate":   {lease.Limit{Tokens: 1<<52 - 1, Per: time.Microsecond}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Require(t)
+			x := newTrio(t, redistest.Start(t).Addr, rand.New(rand.NewPCG(1, 1)), true, name)
+			config := lease.Policy{Weight: c.weight}.ConfigFor([]lease.Limit{c.limit}, 0, 100*time.Millisecond)
+			x.names, x.now = []string{"a"}, 1_700_000_000_000_000
+			held := int64(0)
+			for i := int64(1); i < 5; i++ {
+				g, err := x.call(lease.Request{Holder: "a", Seq: i, Config: config, Want: 5, Weight: c.weight, Remaining: held})
+				if err != nil || g.Granted != 5 {
+					t.Errorf("call %d: %+v, %v", i, g, err)
+				}
+				held += g.Granted
+				x.now += 1000
+			}
+		})
+	}
 }

@@ -78,10 +78,7 @@ func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 		c.Limits = append(c.Limits, lease.Limit{Tokens: int64(word()), Per: time.Duration(word()), Burst: int64(word())})
 		at += 4 * 8 // the scale follows from the limit
 	}
-	// The bucket counts in whole microseconds, so its ttl may be a fraction below twice a target that is not whole.
-	whole := c
-	whole.Target = c.Target.Truncate(time.Microsecond)
-	if err := whole.Validate(); err != nil {
+	if err := c.Validate(); err != nil {
 		return lease.Config{}, fmt.Errorf("%w: %q: %w", errConfigText, text, err)
 	}
 	// A text that differs from what this library writes, a wrong scale among that, was not written by it.

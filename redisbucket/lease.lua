@@ -31,7 +31,7 @@ local live, at, slot = false, -1, nil
 local storedSeq, oldHeld, oldWeight, granted, void, last, allowance
 local record, recordLife = redis.pcall('GET', keys[2]), nil
 if record then
-  if record.err then return {'damaged', keys[2], record.err} end
+  if record.err then return string.find(record.err, 'WRONGTYPE') and {'damaged', keys[2], record.err} or record end
   if #record ~= 96 then return {'damaged', keys[2], 'the length is not that of a record'} end
   local ofBirth, ofEpoch, ofGen, ends
   ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, granted, void, last, allowance = decode('<dddddddddddd', record)
@@ -109,7 +109,7 @@ else
   share = max(speed / 100000, min(speed, share * ((1 + half) / (1 - half))))
   updated = now
   local gain = weight * share
-  allowance = min(allowance + gain * min(max(now - last, 0), ttl), max(1, need, 2 * (gain * target)))
+  allowance = min(allowance + gain * min(max(now - last, 0), ttl), min(2^52, max(1, need, 2 * (gain * target))))
   local most = alone and 2^52 or max(0, min(max(ceil(allowance), floor((level - point) / 2)), 2^52))
   if most < granted then granted = most end
   if want > available and ledger - remaining > 0 then contended = now + 2 * target end

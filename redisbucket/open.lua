@@ -54,7 +54,7 @@ local text = redis.pcall('GET', keys[1])
 if not text then
   exists = false
 elseif text.err then
-  return {'damaged', keys[1], text.err}
+  return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text -- an error as it is: a missing permission
 else
   local n = (#text - 280) / 72 -- 32 numbers and 5 of the configuration, and 9 for each limit; but the first needs 2 fewer
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then return {'damaged', keys[1], 'the length is not that of a bucket'} end
