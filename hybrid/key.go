@@ -28,11 +28,6 @@ func (k *Key) Allow() bool {
 			return true
 		}
 		switch mark {
-		case lease.MarkDenied:
-			i := lease.Pin()
-			p.MissAt(i)
-			lease.Unpin(i)
-			return false
 		case lease.MarkStriped:
 			i := lease.Pin()
 			ok := p.TakeAt(i)
@@ -40,6 +35,11 @@ func (k *Key) Allow() bool {
 			if ok {
 				return true
 			}
+		case lease.MarkDenied:
+			i := lease.Pin()
+			p.MissAt(i)
+			lease.Unpin(i)
+			return false
 		}
 		return k.ended(e, p.End(left, mark))
 	}

@@ -10,7 +10,8 @@ import (
 // stripes: at 10 ns a token that is a look in 40 µs, and fewer tokens than that do not make a line hot.
 const sampleEvery = 4096
 
-// chunk is how many tokens a stripe fetches at once.
+// chunk is how many tokens a stripe fetches at once, or more where there are many: a fetch writes the line that every take
+// looks at first.
 const chunk = 1024
 
 // stripe is what one P has of a contended Pool, on a cache line of its own.
@@ -100,7 +101,7 @@ func (p *Pool) stock(left int64) int64 {
 	i := Pin()
 	Unpin(i) // from here on it is just a number: the stripe may be filled from anywhere
 	i = at(i, len(p.stripes))
-	n := int64(chunk)
+	n := max(chunk, left/int64(4*len(p.stripes)))
 	if left > p.watermark {
 		n = min(n, left-p.watermark)
 	}
