@@ -42,12 +42,10 @@ const (
 //	bare atomic add                                    7.1 / 10.9
 //	compare-and-swap on the word                      13.3
 //	load the word, then add                           12-14
-//	load the mark, then add (this, uncontended)        8.2 / 12.3, each on a line of its own or not
+//	load the mark, then add (this, uncontended)        8.2 / 12.3
 //	a stripe for each P, pinned (this, contended)      9.7 / 4.8
 //	a stripe chosen by the address of the stack             / 31
-//	a stripe chosen through a sync.Pool (portable)    see pin_portable.go
-//	denied: pinned counter (this)                      6.6
-//	denied: atomic counter                             9.5
+//	denied, counted by the pinned P (this)             6.6
 //
 // Stripes for every key were tried: one goroutine then pays 9.7 instead of 8.2, and every key costs a line for each P.
 // Plain instead of atomic counts in the stripes would be faster still; but then nobody else can take back what a stripe
