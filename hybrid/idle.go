@@ -72,14 +72,12 @@ func (l *idleList) unlink(s *slot) {
 	s.prev, s.next = nil, nil
 }
 
-// leave marks s as gone from the table; false if it was already.
-func (l *idleList) leave(s *slot) bool {
+// leave marks s as gone from the table.
+func (l *idleList) leave(s *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unlink(s)
-	was := s.gone
 	s.gone = true
-	return !was
 }
 
 // rest lets s forget its entry, whose lock the caller holds.

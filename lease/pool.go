@@ -51,8 +51,8 @@ const (
 // Plain instead of atomic counts in the stripes would be faster still; but then nobody else can take back what a stripe
 // holds without stopping its P.
 //
-// Everything but Take, TakeN, Held and Missed belongs to the Holding that owns the Pool and is serialised by
-// its lock. The zero value is not usable; a Holding initialises it.
+// The takes (Take and its parts, TakeN, TakeStrict), Held and Missed are for any number of goroutines; everything else
+// belongs to the Holding that owns the Pool and is serialised by its lock. The zero value is not usable; a Holding initialises it.
 type Pool struct {
 	mark atomic.Int64
 	// stripes are set once, before the mark says for the first time that they are used.

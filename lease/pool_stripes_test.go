@@ -88,7 +88,7 @@ func TestAStripeThatNobodyUsesIsHarvested(t *testing.T) {
 	p := newStriped(t, 1e5)
 	p.striped()
 	p.mu.Lock()
-	n, _ := int64(0), p.word.Load()
+	n := int64(0)
 	for i := range p.stripes { // Given all in the stripes,
 		_, ok := p.takeWord(1e5 / int64(len(p.stripes)))
 		if ok {
