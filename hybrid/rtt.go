@@ -1,7 +1,6 @@
 package hybrid
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,43 +8,25 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// rttSamples are enough for a 99th percentile that is the second largest; rttFew are enough to call one of them a stall.
-const rttSamples, rttFew = 128, 16
-
-// rtt estimates the 99th percentile of the latest lease calls to one node.
+// rtt is the latency of lease calls to one node, for any number of goroutines.
 type rtt struct {
 	mu      sync.Mutex
-	samples [rttSamples]time.Duration
-	n       int
-	p99     time.Duration
+	latency lease.Latency
 }
 
 func (r *rtt) add(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.samples[r.n%rttSamples] = d
-	r.n++
-	// Sorting every eighth time costs nothing beside a round trip; a rise is taken over at once.
-	if r.n%8 != 1 && d <= r.p99 {
-		return
-	}
-	have := r.samples[:min(r.n, rttSamples)]
-	sorted := slices.Clone(have)
-	slices.Sort(sorted)
-	// The second largest, so that one stall changes nothing; but of a few the largest.
-	last := len(sorted) - 1
-	if len(sorted) >= rttFew {
-		last--
-	}
-	r.p99 = sorted[last]
+	r.latency.Add(d)
 }
 
 func (r *rtt) quantile() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.p99
+	return r.latency.Quantile()
 }
 
 // batchesMax bounds the batches under way to one node, and with it the goroutines that wait for it.

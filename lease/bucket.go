@@ -18,6 +18,8 @@ type Bucket struct {
 	scales  [LimitsMax]scale
 	records map[string]*record
 
+	executed int64 // see Executed
+
 	// fairness off: the model checker leaves the doubles out of its state. Nothing else sets it.
 	unfair bool
 	// variant switches one rule off, so that a test can show that the rule is needed. Nothing else sets it.
@@ -164,6 +166,7 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 
 	rec.seq, rec.epoch, rec.place = r.Seq, s.epoch, to
 	rec.held, rec.weight, rec.granted, rec.void = held, r.Weight, granted, !known
+	b.executed++
 	b.reply(r, rec, g)
 	return nil
 }

@@ -64,7 +64,7 @@ func (b *Bucket) Dump() BucketDump {
 	return d
 }
 
-// Clone is a copy of b that shares nothing with it: what a replica had when it stopped listening. It is for tests.
+// Clone is a copy of b that shares nothing with it: what a replica had when it stopped listening.
 func (b *Bucket) Clone() *Bucket {
 	c := *b
 	c.records = maps.Clone(b.records)
@@ -77,3 +77,18 @@ func (b *Bucket) Clone() *Bucket {
 
 // DropRecord forgets one holder's record, as a server that evicts keys may. It is for tests.
 func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }
+
+// Executed is how many calls b has executed; those that it answered from a record, or refused, do not count. Whoever audits
+// calls needs it to count a repeated grant once.
+func (b *Bucket) Executed() int64 { return b.executed }
+
+// Level is the whole tokens that every limit had when b was last settled; 0 for a bucket that does not exist.
+func (b *Bucket) Level() int64 {
+	if !b.state.exists {
+		return 0
+	}
+	return b.available()
+}
+
+// Ledger is the tokens that processes hold, as b last heard.
+func (b *Bucket) Ledger() int64 { return b.state.ring.ledger() }

@@ -78,10 +78,10 @@ func (f *fleet) first(n *node) {
 func (f *fleet) failover(n *node) {
 	switch {
 	case f.copied == nil || f.rnd.IntN(2) == 0:
-		f.copied = f.bucket.clone()
+		f.copied = f.bucket.Clone()
 	case f.informed(n):
 		f.log("a replica at counter %d is promoted at %d; process %d knows", f.copied.state.counter, f.bucket.state.counter, n.index)
-		f.bucket = f.copied.clone()
+		f.bucket = f.copied.Clone()
 		f.copied = nil
 		f.first(n)
 	}

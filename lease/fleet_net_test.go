@@ -2,7 +2,6 @@ package lease
 
 import (
 	"errors"
-	"maps"
 	"slices"
 )
 
@@ -103,7 +102,7 @@ func (f *fleet) receive(p packet) {
 
 // executes says whether r would be executed now, rather than answered from the record or refused.
 func (f *fleet) executes(r *Request) bool {
-	b := f.bucket.clone()
+	b := f.bucket.Clone()
 	if b.state.exists {
 		b.settle(f.server())
 	}
@@ -122,7 +121,7 @@ func (f *fleet) credits(r *Request) (credited [LimitsMax]int64) {
 	if r.Refund == 0 {
 		return credited
 	}
-	with, without := f.bucket.clone(), f.bucket.clone()
+	with, without := f.bucket.Clone(), f.bucket.Clone()
 	a, b := *r, *r
 	a.Want, a.Need, a.Waiting, a.Debt = 0, 0, 0, 0
 	b.Want, b.Need, b.Waiting, b.Debt, b.Refund = 0, 0, 0, 0, 0
@@ -134,15 +133,4 @@ func (f *fleet) credits(r *Request) (credited [LimitsMax]int64) {
 		credited[k] = (with.state.level[k] - without.state.level[k]) * (meterUnit / with.scales[k].unit)
 	}
 	return credited
-}
-
-// clone is a copy that shares nothing that a call changes.
-func (b *Bucket) clone() *Bucket {
-	c := *b
-	c.records = maps.Clone(b.records)
-	for id, r := range c.records {
-		copied := *r
-		c.records[id] = &copied
-	}
-	return &c
 }

@@ -236,7 +236,7 @@ func (w *world) refunded(r *Request) int64 {
 	if r.Refund == 0 {
 		return 0
 	}
-	with, without := w.bucket.clone(), w.bucket.clone()
+	with, without := w.bucket.Clone(), w.bucket.Clone()
 	a, b := *r, *r
 	a.Want, a.Waiting, b.Want, b.Waiting, b.Refund = 0, 0, 0, 0, 0
 	var g Grant

@@ -127,7 +127,7 @@ func TestRefundIsNotCreditedWhileLostHoldingsMayLive(t *testing.T) {
 	s.calls(b, Ask{Want: 5, Waiting: 5})
 	s.now += 10_000_000
 	s.calls(b, Ask{})
-	replica := s.bucket.clone()
+	replica := s.bucket.Clone()
 	s.calls(a, Ask{Want: 10})
 	s.calls(b, Ask{})
 	// when it is promoted, and b, who knows of the loss, reports a refund
@@ -150,7 +150,7 @@ func TestReturnIsNotCreditedTwiceAcrossAFailover(t *testing.T) {
 		a, b, c := s.holder("a"), s.holder("b"), s.holder("c")
 		s.calls(b, Ask{})
 		s.calls(a, Ask{Want: 10})
-		replica := s.bucket.clone()
+		replica := s.bucket.Clone()
 		r := s.opens(a, Ask{Return: everything})
 		s.executes(r)
 		s.calls(b, Ask{Want: 10})
