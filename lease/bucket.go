@@ -18,7 +18,8 @@ type Bucket struct {
 	scales  [LimitsMax]scale
 	records map[string]*record
 
-	executed int64 // see Executed
+	executed int64            // see Executed
+	refunded [LimitsMax]int64 // see Refunded
 
 	// fairness off: the model checker leaves the doubles out of its state. Nothing else sets it.
 	unfair bool
@@ -175,14 +176,18 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 func (b *Bucket) credit(r *Request, known bool) {
 	s := &b.state
 	ledger := s.ring.ledger()
+	b.refunded = [LimitsMax]int64{}
 	for k := range b.config.Limits {
 		sc := &b.scales[k]
 		if known {
 			// What comes back fills the level no further than a refill would: after a limit was lowered the
 			// ledger may still be above B + E.
 			room := max(0, min(sc.burst, sc.burst+b.config.Overcommit-ledger)) * sc.unit
-			back := (min(r.Returned, sc.burst) + min(r.Refund, sc.burst)) * sc.unit
+			returned := min(r.Returned, sc.burst) * sc.unit
+			back := returned + min(r.Refund, sc.burst)*sc.unit
+			without := max(s.level[k], min(s.level[k]+returned, room))
 			s.level[k] = max(s.level[k], min(s.level[k]+back, room))
+			b.refunded[k] = s.level[k] - without
 			b.brim(k, room-s.level[k])
 		}
 		s.level[k] = max(0, s.level[k]-min(r.Debt, sc.burst)*sc.unit)

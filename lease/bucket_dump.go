@@ -82,6 +82,10 @@ func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }
 // calls needs it to count a repeated grant once.
 func (b *Bucket) Executed() int64 { return b.executed }
 
+// Refunded is how much the refund of the call executed last raised level k: units of which perToken make a token. An
+// audit takes that off again, as promise (1) is net of refunds.
+func (b *Bucket) Refunded(k int) (units, perToken int64) { return b.refunded[k], b.scales[k].unit }
+
 // Level is the whole tokens that every limit had when b was last settled; 0 for a bucket that does not exist.
 func (b *Bucket) Level() int64 {
 	if !b.state.exists {

@@ -60,7 +60,6 @@ func (f *fleet) execute(p packet) {
 		f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
 	}
 	first := f.executes(r)
-	credited := f.credits(r)
 	var g Grant
 	err := f.bucket.Call(f.server(), r, &g)
 	f.log("bucket, seq %d of process %d: granted %d (waited %d), void %v, first %v, %v; level %v, ledger %d",
@@ -69,7 +68,8 @@ func (f *fleet) execute(p packet) {
 		for k, m := range f.meters {
 			if k < len(f.bucket.config.Limits) {
 				m.admit(f.now, 0)
-				m.x = max(0, m.x-credited[k])
+				units, perToken := f.bucket.Refunded(k)
+				m.x = max(0, m.x-units*(meterUnit/perToken))
 				m.admit(f.now, g.Waited)
 			}
 		}
@@ -113,24 +113,4 @@ func (f *fleet) executes(r *Request) bool {
 	}
 	_, live := b.state.ring.locate(rec.place, b.state.now)
 	return !live || r.Seq > rec.seq
-}
-
-// credits is how much of r's refund would be credited to every level, in a meter's units: the difference that the
-// refund makes to a call that wants nothing.
-func (f *fleet) credits(r *Request) (credited [LimitsMax]int64) {
-	if r.Refund == 0 {
-		return credited
-	}
-	with, without := f.bucket.Clone(), f.bucket.Clone()
-	a, b := *r, *r
-	a.Want, a.Need, a.Waiting, a.Debt = 0, 0, 0, 0
-	b.Want, b.Need, b.Waiting, b.Debt, b.Refund = 0, 0, 0, 0, 0
-	var g Grant
-	if with.Call(f.server(), &a, &g) != nil || without.Call(f.server(), &b, &g) != nil {
-		return credited
-	}
-	for k := range with.config.Limits {
-		credited[k] = (with.state.level[k] - without.state.level[k]) * (meterUnit / with.scales[k].unit)
-	}
-	return credited
 }

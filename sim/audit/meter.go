@@ -56,14 +56,7 @@ func (m *Meter) Admit(at, n int64) {
 	// Two's complement makes the difference right for any two times in order. Before the first admission
 	// the level is zero and time has no effect.
 	hi, lo := bits.Mul64(m.rate.tokens, uint64(at)-uint64(m.last))
-	if drained := (uint128{hi, lo}); drained.less(m.level) {
-		var borrow uint64
-		m.level.lo, borrow = bits.Sub64(m.level.lo, lo, 0)
-		m.level.hi, _ = bits.Sub64(m.level.hi, hi, borrow)
-	} else {
-		m.level = uint128{}
-		m.runFrom, m.runSum = at, 0
-	}
+	m.drain(at, uint128{hi, lo})
 	m.started, m.last = true, at
 
 	// A carry out of 128 bits goes unused: one admission adds less than 2^126, so a level that is about to
@@ -77,6 +70,38 @@ func (m *Meter) Admit(at, n int64) {
 		m.peak = m.level
 		m.peakAt = Window{From: m.runFrom, To: at, Admitted: m.runSum}
 	}
+}
+
+// drain lowers the level; where it reaches zero a new run begins at the moment at.
+func (m *Meter) drain(at int64, by uint128) {
+	if by.less(m.level) {
+		var borrow uint64
+		m.level.lo, borrow = bits.Sub64(m.level.lo, by.lo, 0)
+		m.level.hi, _ = bits.Sub64(m.level.hi, by.hi, borrow)
+		return
+	}
+	m.level = uint128{}
+	m.runFrom, m.runSum = at, 0
+}
+
+// Credit records that units/perToken tokens which were admitted before count as not admitted from this moment on, as a
+// refund that the bucket has taken back. The quotient is rounded down to the Meter's own unit, 1/d tokens. It panics as Admit does.
+func (m *Meter) Credit(at, units, perToken int64) {
+	if units < 0 || perToken < 1 || m.rate.nanos == 0 || m.started && at < m.last {
+		m.misused(at, units)
+	}
+	if units == 0 || !m.started {
+		return
+	}
+	hi, lo := bits.Mul64(m.rate.tokens, uint64(at)-uint64(m.last))
+	m.drain(at, uint128{hi, lo})
+	m.last = at
+	hi, lo = bits.Mul64(uint64(units), m.rate.nanos)
+	var by uint128
+	by.hi, hi = hi/uint64(perToken), hi%uint64(perToken)
+	by.lo, _ = bits.Div64(hi, lo, uint64(perToken))
+	m.drain(at, by)
+	m.runSum = max(0, m.runSum-units/perToken)
 }
 
 // misused is out of line to keep Admit small.
