@@ -24,16 +24,17 @@ func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration
 		return
 	}
 	rate := float64(max(0, attempts-d.seen)) / dt
-	d.fast += weigh(dt, target.Seconds()/2) * (rate - d.fast)
-	d.slow += weigh(dt, target.Seconds()*4) * (rate - d.slow)
+	d.fast += float64(weigh(dt, target.Seconds()/2) * (rate - d.fast))
+	d.slow += float64(weigh(dt, target.Seconds()*4) * (rate - d.slow))
 	d.seen = attempts
 	d.at = now
 }
 
 // weigh is the weight of a sample over dt seconds. It is dt/(dt + halfLife/ln 2) and not 1 - 2^(-dt/halfLife): the
 // two agree for short samples, and a quotient is the same on every machine, which the simulator needs.
+// So is a rounded product, where a fused one would depend on the processor: hence float64(x*y), here and below.
 func weigh(dt, halfLife float64) float64 {
-	return dt / (dt + halfLife*math.Log2E)
+	return dt / (dt + float64(halfLife*math.Log2E))
 }
 
 // rate is d of design.md section 5.
@@ -41,6 +42,6 @@ func (d *demand) rate() float64 { return max(d.fast, d.slow) }
 
 // expected is the number of attempts within span that a Poisson process of the present rate exceeds about
 // once in a thousand times: mean + 3 standard deviations.
-func (d *demand) expected(span time.Duration) float64 { return spread(d.rate() * span.Seconds()) }
+func (d *demand) expected(span time.Duration) float64 { return spread(float64(d.rate() * span.Seconds())) }
 
-func spread(mean float64) float64 { return mean + 3*math.Sqrt(mean) }
+func spread(mean float64) float64 { return mean + float64(3*math.Sqrt(mean)) }

@@ -86,7 +86,7 @@ func (f *fair) advance(v fairView, d *debit) {
 	// would sink to the bottom of its range, and stay there for seconds after a rise of the rate.
 	period := max(v.target, point/v.rate)
 	x := float64(min(float64(max(v.now-f.updated, 0)), period) / period * pull)
-	half := x / 2
+	half := float64(x / 2)
 	f.share = float64(f.share * ((1 + half) / (1 - half)))
 	f.share = max(v.rate/shareRange, min(v.rate, f.share))
 	f.updated = v.now

@@ -1,12 +1,14 @@
 package sim
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Defaults is s with every zero field that has a default filled in.
+// Defaults is s with every zero field that has a default filled in. A group without a name is called by its place in
+// Groups: group-0, group-1 and so on.
 func (s Scenario) Defaults() Scenario {
 	fill(&s.Duration, 30*time.Second)
 	fill(&s.Seed, 1)
@@ -19,6 +21,7 @@ func (s Scenario) Defaults() Scenario {
 	}
 	s.Groups = make([]Group, len(groups))
 	for i, g := range groups {
+		fill(&g.Name, fmt.Sprintf("group-%d", i))
 		fill(&g.Count, 1)
 		fill(&g.Weight, max(s.Policy.Weight, 1))
 		fill(&g.Share, float64(g.Count))

@@ -50,6 +50,9 @@ type DurationDist struct{ Dist }
 // DriftDist is a distribution of clock drifts, in parts per million. Its text: "50ppm", "uniform(-50ppm,50ppm)", ...
 type DriftDist struct{ Dist }
 
+// distMax keeps a parameter away from where the nearest double is no longer a time.Duration.
+const distMax = 250 * 365 * 24 * time.Hour
+
 // Constantly is the distribution of one value.
 func Constantly(d time.Duration) DurationDist { return DurationDist{Dist{P: float64(d)}} }
 
@@ -63,7 +66,24 @@ func number(s string) (float64, error) {
 	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || strings.ContainsAny(s, "xX_") {
 		return 0, bad("%q is not a number", s)
 	}
+	if x == 0 {
+		return 0, nil // and not -0, which is equal but has another text and so another hash
+	}
 	return x, nil
+}
+
+// shifted is the decimal number s times 10^places. It is rounded once only, so that the text of every Ratio reads
+// back as the same Ratio; a division by 100 would round twice.
+func shifted(s string, places int) (float64, error) {
+	digits, power, found := strings.Cut(strings.ToLower(s), "e")
+	n := 0
+	if found {
+		var err error
+		if n, err = strconv.Atoi(power); err != nil {
+			return 0, bad("%q is not a number", s)
+		}
+	}
+	return number(digits + "e" + strconv.Itoa(n+places))
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -104,13 +124,38 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 	if x < 0 || x > 100 {
 		return bad("%q must be 0%% to 100%%", s)
 	}
-	*r = Ratio(x / 100)
+	if x, err = shifted(count, -2); err != nil {
+		return err
+	}
+	*r = Ratio(x)
 	return nil
 }
 
-// MarshalText implements encoding.TextMarshaler.
+// MarshalText implements encoding.TextMarshaler. The text has every digit that tells r from its neighbours.
 func (r Ratio) MarshalText() ([]byte, error) {
-	return []byte(strconv.FormatFloat(math.Round(float64(r)*1e11)/1e9, 'g', -1, 64) + "%"), nil
+	text := strconv.FormatFloat(float64(r), 'e', -1, 64)
+	digits, power, ok := strings.Cut(text, "e")
+	if !ok || r == 0 { // not a finite number, which Validate refuses, or 0
+		return []byte(strconv.FormatFloat(math.Abs(float64(r)), 'g', -1, 64) + "%"), nil
+	}
+	sign := ""
+	if digits[0] == '-' {
+		sign, digits = "-", digits[1:]
+	}
+	digits = strings.Replace(digits, ".", "", 1)
+	n, err := strconv.Atoi(power)
+	if err != nil {
+		return nil, err
+	}
+	switch point := n + 3; { // digits before the decimal point
+	case point <= 0:
+		digits = "0." + strings.Repeat("0", -point) + digits
+	case point >= len(digits):
+		digits += strings.Repeat("0", point-len(digits))
+	default:
+		digits = digits[:point] + "." + digits[point:]
+	}
+	return []byte(sign + digits + "%"), nil
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -151,6 +196,9 @@ func (d *DurationDist) UnmarshalText(text []byte) error {
 		v, err := time.ParseDuration(s)
 		if err != nil {
 			return 0, bad("%q is not a duration with a unit, like 5ms", s)
+		}
+		if v.Abs() > distMax {
+			return 0, bad("%q must be at most %v", s, distMax)
 		}
 		return float64(v), nil
 	})
@@ -196,8 +244,12 @@ func parseDist(s, example string, unit func(string) (float64, error)) (d Dist, e
 	params := strings.Split(inner, ",")
 	d.Kind = DistKind(strings.TrimSpace(name))
 	want := 2
-	if d.Kind == DistExp {
+	switch d.Kind {
+	case DistUniform, DistNormal, DistLognormal, DistPareto:
+	case DistExp:
 		want = 1
+	default:
+		return Dist{}, bad("%q: there is no distribution %q; there are uniform, normal, exp, lognormal and pareto", s, d.Kind)
 	}
 	if !ok || len(params) != want {
 		return Dist{}, bad("%q is not a distribution: it is like %s, uniform(a,b), normal(mean,sd), exp(mean), lognormal(median,p99) or pareto(min,shape)", s, example)
@@ -210,9 +262,6 @@ func parseDist(s, example string, unit func(string) (float64, error)) (d Dist, e
 		d.Q, err = unit(strings.TrimSpace(params[1]))
 	case DistPareto:
 		d.Q, err = number(strings.TrimSpace(params[1]))
-	case DistExp:
-	default:
-		return Dist{}, bad("%q: there is no distribution %q", s, d.Kind)
 	}
 	if err != nil {
 		return Dist{}, err

@@ -3,13 +3,20 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/random"
+	"github.com/yuzhi-go/yuzhi/sim/student"
 )
 
 // ErrInterrupted is wrapped by the error of a run that its context ended; the Report is of the replications that
 // had ended by then.
 var ErrInterrupted = errors.New("sim: interrupted")
 
-// Runner runs scenarios. The zero value is a good default.
+// Runner runs scenarios. The zero value is a good default. It may be shared between goroutines.
 type Runner struct {
 	Parallel   int     // replications at one time; 0 means GOMAXPROCS. It does not change the Report
 	Confidence float64 // of the intervals; 0 means 0.95
@@ -18,10 +25,139 @@ type Runner struct {
 	Progress func(done float64)
 }
 
-// Run simulates s with a Runner's defaults.
+// Run simulates s with a Runner's defaults. The error wraps ErrInvalidScenario, ErrInterrupted or ErrNotConserved.
 func Run(ctx context.Context, s Scenario) (Report, error) { return Runner{}.Run(ctx, s) }
 
-// Run simulates s.
+// Run simulates s; see the function Run.
 func (r Runner) Run(ctx context.Context, s Scenario) (Report, error) {
-	return Report{}, errors.New("sim: not yet")
+	s = s.Defaults()
+	if err := s.Validate(); err != nil {
+		return Report{}, err
+	}
+	fill(&r.Parallel, runtime.GOMAXPROCS(0))
+	fill(&r.Confidence, 0.95)
+	began := time.Now()
+	outcomes, err := r.replicate(ctx, &s)
+	report := r.report(&s, outcomes)
+	report.Machine.finish(time.Since(began), min(r.Parallel, s.Reps))
+	return report, err
+}
+
+// replicate runs the replications, some at a time, and returns those that ended, in their order.
+func (r Runner) replicate(ctx context.Context, s *Scenario) ([]outcome, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	all := make([]*outcome, s.Reps)
+	meter := progress{tell: r.Progress, done: make([]float64, s.Reps)}
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(r.Parallel, s.Reps) {
+		wg.Go(func() {
+			for rep := range next {
+				o, err := replicateOnce(ctx, s, random.SeedOf(s.Seed, rep), func(part float64) { meter.report(rep, part) })
+				if err != nil {
+					stop(err)
+					continue
+				}
+				all[rep] = o
+				meter.report(rep, 1)
+			}
+		})
+	}
+	for rep := range s.Reps {
+		select {
+		case next <- rep:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	wg.Wait()
+	var ended []outcome
+	for _, o := range all {
+		if o != nil {
+			ended = append(ended, *o)
+		}
+	}
+	if len(ended) == s.Reps {
+		return ended, nil
+	}
+	err := context.Cause(ctx)
+	if !errors.Is(err, ErrInterrupted) && ctx.Err() != nil && errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", ErrInterrupted, err)
+	}
+	return ended, fmt.Errorf("%w; %d of %d replications had ended", err, len(ended), s.Reps)
+}
+
+// replicateOnce runs one replication. A panic of the code under test says which one it was.
+func replicateOnce(ctx context.Context, s *Scenario, seed uint64, tell func(float64)) (*outcome, error) {
+	defer func() {
+		if p := recover(); p != nil {
+			panic(fmt.Sprintf("sim: scenario %q with seed %d and one replication: %v", s.Name, seed, p))
+		}
+	}()
+	w, err := newWorld(s, seed)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.run(ctx, tell); err != nil {
+		return nil, fmt.Errorf("seed %d: %w", seed, err)
+	}
+	o := w.outcome()
+	return &o, nil
+}
+
+// progress sums up how far all replications are.
+type progress struct {
+	mu   sync.Mutex
+	tell func(float64)
+	done []float64
+}
+
+func (p *progress) report(rep int, part float64) {
+	if p.tell == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done[rep] = part
+	total := 0.0
+	for _, x := range p.done {
+		total += x
+	}
+	p.tell(total / float64(len(p.done)))
+}
+
+// report sums the replications up.
+func (r Runner) report(s *Scenario, outcomes []outcome) Report {
+	report := Report{
+		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed, Reps: len(outcomes),
+		DurationS: s.Duration.Seconds(), WarmupS: s.Warmup.Seconds(), Confidence: r.Confidence,
+	}
+	if len(outcomes) == 0 {
+		return report
+	}
+	quantile := 0.0
+	if len(outcomes) > 1 {
+		quantile = student.Quantile(r.Confidence, len(outcomes)-1)
+	}
+	seeds := make([]uint64, len(outcomes))
+	for i, o := range outcomes {
+		seeds[i] = o.seed
+		report.Processes = max(report.Processes, o.most)
+		report.Machine.Requests += o.requests
+	}
+	summarise(report.Figures.All(), func(rep, i int) float64 { return outcomes[rep].figures[i] }, seeds, quantile)
+	for k, name := range s.Rivals {
+		rival := RivalReport{Name: name}
+		summarise(rival.All(), func(rep, i int) float64 { return outcomes[rep].rivals[k][i] }, seeds, quantile)
+		report.Rivals = append(report.Rivals, rival)
+	}
+	report.Series, report.Members = outcomes[0].series, outcomes[0].members
+	return report
+}
+
+func (m *Machine) finish(elapsed time.Duration, parallel int) {
+	m.Elapsed, m.Parallel = elapsed, parallel
+	m.RequestsPerS = float64(m.Requests) / max(elapsed.Seconds(), 1e-9)
+	m.GoVersion, m.Platform = runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
 }

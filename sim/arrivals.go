@@ -1,0 +1,87 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/yuzhi-go/yuzhi/sim/random"
+)
+
+// arrivals is when one process's requests come.
+type arrivals interface {
+	// next is the moment of the next request, in nanoseconds since the start of the run. It is called once for every
+	// request, with the moment of the one before, or of the start, as now. It never returns less than now, and
+	// never where no more come; a moment after the end of the run may be either.
+	next(now int64) int64
+}
+
+// source is what newArrivals needs to know of one process.
+type source struct {
+	w        *Workload // with its defaults
+	rate     float64   // this process's mean requests per second
+	index    int       // of the process
+	of       int       // processes
+	start    int64     // when the process begins to serve, or its rate changes: nothing comes before
+	duration int64     // of the run
+	stream   *random.Stream
+	common   uint64 // the seed of what all processes have in common
+}
+
+// newArrivals makes the requests of one process, for every kind but Adversary, Closed and Replay. Those of a process that
+// starts late are what it would have got from then on: a moment of the run means the same to all. The rate must not
+// be negative; with 0 nothing comes.
+func newArrivals(s source) arrivals {
+	if s.rate <= 0 {
+		return silence{}
+	}
+	switch s.w.Kind {
+	case Constant:
+		return newEvenly(s)
+	case Poisson:
+		return &poisson{stream: s.stream, gap: s.gap(), at: float64(s.start)}
+	case OnOff:
+		return newOnOff(s)
+	case Pareto:
+		return newBursts(s)
+	case Diurnal:
+		return newDiurnal(s)
+	case Flash:
+		return newFlash(s)
+	case Sync:
+		return newVolleys(s)
+	}
+	panic(fmt.Sprintf("sim: %q is no stream of requests", s.w.Kind)) // Validate and the engine let none through
+}
+
+// gap is the mean time between two requests, in nanoseconds.
+func (s source) gap() float64 { return 1e9 / s.rate }
+
+// moment is the request at a time that was computed with fractions. Whatever comes after the end of time never comes.
+func moment(at float64, now int64) int64 {
+	if at < never {
+		return max(int64(at), now)
+	}
+	return never
+}
+
+// silence is no requests.
+type silence struct{}
+
+func (silence) next(int64) int64 { return never }
+
+// evenly is Constant: the process is at a random point of its interval when it starts.
+type evenly struct {
+	gap, phase float64
+	n          int64
+	start      int64
+}
+
+func newEvenly(s source) *evenly {
+	return &evenly{gap: s.gap(), phase: s.stream.Float64(), start: s.start}
+}
+
+// The n-th moment is computed anew and not from the one before, so that no error adds up.
+func (a *evenly) next(now int64) int64 {
+	at := float64(a.start) + float64((float64(a.n)+a.phase)*a.gap)
+	a.n++
+	return moment(at, now)
+}

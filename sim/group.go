@@ -1,0 +1,263 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/yuzhi-go/yuzhi/sim/random"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
+)
+
+// The entities that have a random stream of their own; see random.New.
+const (
+	streamProcess uint64 = iota + 1
+	streamArrivals
+	streamFate
+	streamClock
+	streamNetwork
+	streamRedis
+)
+
+// group is some processes that are alike, and the load that they share.
+type group struct {
+	Group
+	load    *Workload
+	rate    float64 // requests per second of all its processes
+	members []*process
+	count   int // that are meant to run
+
+	recording *recording // replay: load's trace
+}
+
+// newWorld sets up one replication. s has its defaults and is valid.
+func newWorld(s *Scenario, seed uint64) (*world, error) {
+	w := &world{s: s, seed: seed, strict: s.Policy.StrictExpiry}
+	w.config = s.Policy.ConfigFor(s.Limits, 1, s.CallTimeout)
+	w.batches = []*batch{nil}
+	w.netStream = random.New(seed, streamNetwork)
+	w.redisStream = random.New(seed, streamRedis)
+	w.weights = keyWeights(s.Keys)
+	w.audit = newAuditor(s.Limits, s.Policy.Overcommit, s.Keys.Count)
+	for i := range s.Redis.Shards {
+		w.shards = append(w.shards, &shard{index: int32(i), buckets: make([]*bucket, s.Keys.Count), replica: make([]*bucket, s.Keys.Count)})
+	}
+	w.central = make([]rival.Central, s.Keys.Count)
+	for i := range w.central {
+		c, err := rival.NewCentral(s.Limits)
+		if err != nil {
+			return nil, err
+		}
+		w.central[i] = c
+	}
+	w.found()
+	w.tally = newTally(len(w.processes))
+	if err := w.invite(); err != nil {
+		return nil, err
+	}
+	w.waits = newWaits(s)
+	w.foresee()
+	return w, nil
+}
+
+// found makes the groups and their processes, and starts those that run from the beginning.
+func (w *world) found() {
+	s := w.s
+	shares := 0.0
+	for i := range s.Groups {
+		if s.Groups[i].Workload == nil {
+			shares += s.Groups[i].Share
+		}
+	}
+	for i := range s.Groups {
+		g := &group{Group: s.Groups[i], load: &s.Workload}
+		part := 0.0
+		if shares > 0 {
+			part = g.Share / shares
+		}
+		if g.Workload != nil {
+			g.load, part = g.Workload, 1
+		}
+		g.rate = float64(part * s.rateOf(g.load))
+		w.groups = append(w.groups, g)
+		most := g.Count
+		for _, step := range g.Scale {
+			most = max(most, step.Count)
+			w.steps = append(w.steps, step2(g, step))
+		}
+		clocks := s.Clock
+		if g.Clock != nil {
+			clocks = *g.Clock
+		}
+		for rank := range most {
+			w.recruit(g, rank, clocks)
+		}
+		g.count = g.Count
+	}
+	for _, g := range w.groups {
+		for _, p := range g.members[:g.count] {
+			p.start()
+		}
+	}
+	for _, g := range w.groups {
+		g.rebalance()
+	}
+}
+
+func step2(g *group, s Step) step { return step{g, s} }
+
+// recruit makes one process.
+func (w *world) recruit(g *group, rank int, clocks Clock) {
+	i := uint64(len(w.processes))
+	p := &process{w: w, index: int32(i), group: g, rank: rank, adversary: g.load.Kind == Adversary}
+	p.stream = random.New(w.seed, streamProcess, i)
+	p.arrivals = random.New(w.seed, streamArrivals, i)
+	p.fate = random.New(w.seed, streamFate, i)
+	r := random.New(w.seed, streamClock, i)
+	p.offset, p.drift = clocks.draw(&r)
+	p.policy = w.s.Policy
+	p.policy.Weight = g.Weight
+	w.processes = append(w.processes, p)
+	g.members = append(g.members, p)
+}
+
+// rebalance divides the group's load between those of its processes that are meant to run.
+func (g *group) rebalance() {
+	shares := zipfShares(g.count, g.Skew)
+	for i, p := range g.members[:g.count] {
+		p.rate = float64(g.rate * shares[i])
+		if p.running {
+			p.offer()
+		}
+	}
+}
+
+// rateOf is the requests per second of all processes that w is for.
+func (s *Scenario) rateOf(w *Workload) float64 {
+	if w.Rate > 0 {
+		return float64(w.Rate)
+	}
+	least := s.Limits[0].Rate()
+	for _, l := range s.Limits {
+		least = min(least, l.Rate())
+	}
+	cost := float64(w.Cost.Min+w.Cost.Max) / 2
+	return w.Load * least * float64(s.Keys.Count) / cost
+}
+
+// invite makes the rivals.
+func (w *world) invite() error {
+	weights := make([]int64, len(w.processes))
+	trip := w.s.Network.RoundTrip.mean()
+	for i, p := range w.processes {
+		weights[i] = p.group.Weight
+	}
+	for _, name := range w.s.Rivals {
+		a, err := rival.New(name, rival.Fleet{
+			Processes: len(w.processes), Weights: weights, Limits: w.s.Limits, Keys: w.s.Keys.Count,
+			Local:     func(p int, now int64) int64 { return w.processes[p].wallAt(now*1000) - serverStart },
+			RoundTrip: int64(trip / 1000),
+		})
+		if err != nil {
+			return fmt.Errorf("%w: rivals: %w", ErrInvalidScenario, err)
+		}
+		w.rivals = append(w.rivals, &contender{Algorithm: a, name: name, audit: newAuditor(w.s.Limits, 0, w.s.Keys.Count), tally: newTally(len(w.processes))})
+	}
+	return nil
+}
+
+// foresee makes the events that the scenario names.
+func (w *world) foresee() {
+	for i := range w.steps {
+		w.at(int64(w.steps[i].At), evScale, int32(i))
+	}
+	for i := range w.s.Redis.Faults {
+		f := &w.s.Redis.Faults[i]
+		if f.Kind == FaultFailover {
+			w.at(max(0, int64(f.At-f.Lost)), evSnapshot, int32(i))
+		}
+		w.at(int64(f.At), evRedisBegin, int32(i))
+		if f.Kind != FaultClockStep {
+			w.at(int64(f.At+f.For), evRedisEnd, int32(i))
+		}
+	}
+	for _, p := range w.processes {
+		p.plan(evPause)
+		p.plan(evKill)
+	}
+	if w.s.Warmup > 0 {
+		w.at(int64(w.s.Warmup), evWarm, 0)
+	}
+	w.series.start(w)
+}
+
+// plan makes the event of the next of p's misfortunes of one kind.
+func (p *process) plan(kind eventKind) {
+	every := p.group.Pauses.Every
+	if kind == evKill {
+		every = p.group.Restarts.Every
+	}
+	if every > 0 {
+		p.w.at(p.w.now+int64(p.fate.Exp()*float64(every)), kind, p.index)
+	}
+}
+
+// change is what happens to a process from outside, or to a group.
+func (w *world) change(e event) {
+	if e.kind == evScale {
+		w.scale(&w.steps[e.who])
+		return
+	}
+	p := w.processes[e.who]
+	switch e.kind {
+	case evPause:
+		p.pause()
+	case evResume:
+		if p.pausedUntil == w.now {
+			p.pausedUntil = 0
+		}
+		p.plan(evPause)
+	case evKill:
+		if p.running {
+			p.kill()
+			w.at(w.now+p.group.Restarts.For.sample(&p.fate), evStart, p.index)
+		} else {
+			p.plan(evKill)
+		}
+	case evStart:
+		if p.rank < p.group.count {
+			p.start()
+			p.offer()
+		}
+		p.plan(evKill)
+	}
+}
+
+// pause stops p for a while; its requests wait.
+func (p *process) pause() {
+	if !p.running || p.pausedUntil > 0 {
+		p.plan(evPause)
+		return
+	}
+	p.pausedUntil = p.w.now + max(1, p.group.Pauses.For.sample(&p.fate))
+	p.w.at(p.pausedUntil, evResume, p.index)
+}
+
+// resumed is when a paused process's timers and sockets are served: after the requests that came first. A process
+// that goes on after a stop does serve some before its timers run.
+func (p *process) resumed() int64 { return p.pausedUntil + 1000 }
+
+// scale starts and ends processes.
+func (w *world) scale(s *step) {
+	g := s.group
+	g.count = s.Count
+	for i, p := range g.members {
+		switch {
+		case i < s.Count:
+			p.start()
+		case s.Kill:
+			p.kill()
+		default:
+			p.leave()
+		}
+	}
+	g.rebalance()
+}

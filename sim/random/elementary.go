@@ -1,0 +1,126 @@
+package random
+
+import "math"
+
+// ln 2 in two parts: the first has 21 zero bits at its end, so that its product with an exponent is exact.
+const (
+	ln2High = 0x1.62e42feep-1
+	ln2Low  = math.Ln2 - ln2High
+)
+
+// Log is the natural logarithm, within 1 ulp. It is -Inf for 0, NaN for negative x, and x for +Inf and NaN.
+func Log(x float64) float64 {
+	switch {
+	case x == 0:
+		return math.Inf(-1)
+	case x < 0:
+		return math.NaN()
+	case !(x <= math.MaxFloat64):
+		return x
+	}
+	// x = 2^k (1+f), with 1+f in [sqrt(1/2), sqrt(2)).
+	m, e := math.Frexp(x)
+	if m < math.Sqrt2/2 {
+		m *= 2
+		e--
+	}
+	f, k := m-1, float64(e)
+	// ln(1+f) = 2 artanh(s) with s = f/(2+f) = 2(s + s^3/3 + s^5/5 + ...); |s| < 0.172. Because 2s = f - sf, that is
+	// f - f^2/2 + s(f^2/2 + r), with r the terms from s^2 on: all but f is small, and so are its roundings.
+	s := f / (2 + f)
+	z := float64(s * s)
+	r := float64(z*(2./23)) + 2./21
+	r = float64(z*r) + 2./19
+	r = float64(z*r) + 2./17
+	r = float64(z*r) + 2./15
+	r = float64(z*r) + 2./13
+	r = float64(z*r) + 2./11
+	r = float64(z*r) + 2./9
+	r = float64(z*r) + 2./7
+	r = float64(z*r) + 2./5
+	r = float64(z * (float64(z*r) + 2./3))
+	half := float64(float64(0.5*f) * f)
+	low := float64(s*(half+r)) + float64(k*ln2Low)
+	return float64(k*ln2High) - ((half - low) - f)
+}
+
+// Exp is e^x, within about 1 ulp where the result is normal. It is 0 below about -745, +Inf above about 709, and NaN for NaN.
+func Exp(x float64) float64 {
+	switch {
+	case x != x:
+		return x
+	case x > 710:
+		return math.Inf(1)
+	case x < -746:
+		return 0
+	}
+	// x = k ln 2 + r, |r| < 0.347.
+	k := math.Floor(float64(x*math.Log2E) + 0.5)
+	high := x - float64(k*ln2High)
+	low := float64(k * ln2Low)
+	r := high - low
+	// e^r = 1 + 2r/(q - r) = 1 + r + r(r - p)/(2 - (r - p)), with q = r coth(r/2) = 2 + p and, from the numbers of
+	// Bernoulli, p = r^2/6 - r^4/360 + ...
+	z := float64(r * r)
+	p := float64(z*(1./37362124800)) - 691./653837184000
+	p = float64(z*p) + 1./23950080
+	p = float64(z*p) - 1./604800
+	p = float64(z*p) + 1./15120
+	p = float64(z*p) - 1./360
+	p = float64(z * (float64(z*p) + 1./6))
+	c := r - p
+	y := 1 - ((low - float64(r*c)/(2-c)) - high)
+	return math.Ldexp(y, int(k))
+}
+
+// Pow is x^y for x >= 0. Its relative error is below (2 + |y ln x|) 2^-52: about 1e-14 for results within e^-40 to e^40.
+// A power of 0 is 0, 1 or +Inf by the sign of y; x below 0 gives NaN.
+func Pow(x, y float64) float64 {
+	if y == 0 {
+		return 1
+	}
+	return Exp(float64(y * Log(x)))
+}
+
+// Sin is the sine of an angle in turns, sin(2 pi turns), within 2 ulp, also after a great many turns;
+// it is exactly 0, 1 or -1 at the quarters. It is NaN for NaN and infinities.
+func Sin(turns float64) float64 {
+	t := turns - math.Floor(turns) // exact, but for tiny negative angles
+	quarter := math.Floor(float64(t*4) + 0.5)
+	x := float64((t - float64(quarter*0.25)) * (2 * math.Pi)) // within pi/4
+	var y float64
+	if int(quarter)&1 == 0 {
+		y = sine(x)
+	} else {
+		y = cosine(x)
+	}
+	if int(quarter)&2 != 0 {
+		return -y
+	}
+	return y
+}
+
+// sine and cosine are the power series, for |x| <= pi/4, where the terms left out are below 1e-17.
+func sine(x float64) float64 {
+	z := float64(x * x)
+	p := float64(z*(1./355687428096000)) - 1./1307674368000
+	p = float64(z*p) + 1./6227020800
+	p = float64(z*p) - 1./39916800
+	p = float64(z*p) + 1./362880
+	p = float64(z*p) - 1./5040
+	p = float64(z*p) + 1./120
+	p = float64(z*p) - 1./6
+	return x + float64(x*float64(z*p))
+}
+
+func cosine(x float64) float64 {
+	z := float64(x * x)
+	p := float64(z*(1./20922789888000)) - 1./87178291200
+	p = float64(z*p) + 1./479001600
+	p = float64(z*p) - 1./3628800
+	p = float64(z*p) + 1./40320
+	p = float64(z*p) - 1./720
+	p = float64(z*p) + 1./24
+	p = float64(z*p) - 1./2
+	return 1 + float64(z*p)
+}

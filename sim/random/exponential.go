@@ -1,0 +1,72 @@
+package random
+
+import "math"
+
+// Exp is exponential with mean 1, by the ziggurat of Marsaglia and Tsang (2000) with 256 layers. 97.8 % of the draws cost
+// one number, one product and one comparison, 3 to 4 ns where -Log(1-r.Float64()) takes 15 (BenchmarkExp, BenchmarkExpByLog):
+// every simulated request draws one.
+func (r *Stream) Exp() float64 {
+	n := r.Uint64()
+	// The lowest 8 bits choose the layer, the highest 53 the place in it.
+	l := &layers[n&0xff]
+	if place := n >> 11; place < l.inside {
+		return float64(float64(int64(place)) * l.scale)
+	}
+	return r.rim(n)
+}
+
+// rim is the rest of Exp where n did not fall inside its layer.
+func (r *Stream) rim(n uint64) float64 {
+	for {
+		l := &layers[n&0xff]
+		place := n >> 11
+		x := float64(float64(int64(place)) * l.scale)
+		switch {
+		case place < l.inside:
+			return x
+		case n&0xff == 0: // beyond tail, the distribution is that of the whole, moved
+			return tail + r.Exp()
+		case l.low+float64(r.Float64()*l.height) < Exp(-x):
+			return x
+		}
+		n = r.Uint64()
+	}
+}
+
+// layer is a horizontal strip under e^-x; all have the same area, if what is beyond tail counts as part of the lowest.
+type layer struct {
+	inside uint64  // places below it are under the curve, whatever the height
+	scale  float64 // the strip's width per place; 2^53 places are its width
+	low    float64 // the strip is from this height
+	height float64
+}
+
+const tail = 7.69711747013104972 // for 256 layers, from Marsaglia and Tsang
+
+// layers starts with the lowest.
+var layers = func() (all [256]layer) {
+	area := float64((tail + 1) * Exp(-tail))
+	width, next := area/Exp(-tail), tail // of the lowest: as if its tail, too, were a part of the rectangle
+	for i := range all {
+		all[i].inside = uint64(math.Floor(float64(next/width) * 0x1p53))
+		all[i].scale = float64(width * 0x1p-53)
+		all[i].low = Exp(-width)
+		all[i].height = Exp(-next) - all[i].low
+		width, next = next, 0
+		if i < len(all)-2 {
+			next = -Log(area/width + Exp(-width))
+		}
+	}
+	return all
+}()
+
+// Normal is normal with mean 0 and standard deviation 1: the height of a random point of a circle whose radius
+// is that of a two-dimensional normal distribution (Box and Muller, 1958).
+func (r *Stream) Normal() float64 {
+	radius := math.Sqrt(2 * r.Exp())
+	return float64(radius * Sin(r.Float64()))
+}
+
+// Pareto is at least 1 and above x with probability x^-shape. The mean is shape/(shape-1), and infinite for a shape up
+// to 1. The shape must be positive.
+func (r *Stream) Pareto(shape float64) float64 { return Exp(r.Exp() / shape) }

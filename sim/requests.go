@@ -1,0 +1,173 @@
+package sim
+
+import (
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// request is one question of a user to a process.
+type request struct {
+	p       *process
+	key     int32
+	user    int32 // of a closed loop, who waits for the answer; -1 for nobody
+	n       int64
+	at      int64
+	central bool // one central bucket would have admitted it
+}
+
+// offer asks one request: of the fleet, of one central bucket, and of all rivals.
+func (w *world) offer(p *process, key int32, n int64, user int32) {
+	us := w.now / 1000
+	r := request{p: p, key: key, user: user, n: n, at: w.now, central: w.central[key].Take(us, n)}
+	w.requests++
+	w.offered += n
+	if r.central {
+		w.centralAdmitted += n
+	}
+	if key == 0 {
+		p.offered += n
+	}
+	for _, c := range w.rivals {
+		ok := c.Decide(us, int(p.index), int(key), n)
+		if ok {
+			c.audit.admit(w.now, key, n)
+		}
+		c.tally.decided(&r, ok)
+	}
+	e := p.single
+	if e == nil {
+		e = p.entry(key)
+	}
+	if e.take(n) {
+		w.audit.admit(w.now, key, n)
+		w.answer(r, true, n)
+		return
+	}
+	e.decide(r)
+}
+
+// answer tells a request what became of it; tokens is how many of the bucket's it was admitted with, as opposed to
+// Policy.Fallback's.
+func (w *world) answer(r request, ok bool, tokens int64) {
+	w.tally.decided(&r, ok)
+	if ok {
+		w.books.toRequests += tokens
+		w.served++
+		if wait := w.now - r.at; wait > 0 {
+			w.waited++
+			_ = w.waits.RecordValue(min(wait/1000, w.waits.HighestTrackableValue()))
+		}
+	}
+	if r.user >= 0 {
+		w.told(r, ok)
+	}
+}
+
+// newWaits covers every wait that there can be, to three digits.
+func newWaits(s *Scenario) *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, max(int64(s.Duration)/1000, 2), 3)
+}
+
+// waitQuantile is the q-quantile, in percent, of the waits of all admitted requests in milliseconds.
+func (w *world) waitQuantile(q float64) float64 {
+	if w.served == 0 {
+		return 0
+	}
+	// Those who did not wait come first.
+	zeros := 100 * float64(w.served-w.waited) / float64(w.served)
+	if q <= zeros || w.waited == 0 {
+		return 0
+	}
+	return float64(w.waits.ValueAtQuantile((q-zeros)/(100-zeros)*100)) / 1000
+}
+
+func (w *world) verbOf(r request) string {
+	if r.p.adversary {
+		return VerbTry
+	}
+	return r.p.group.load.Verb
+}
+
+func (w *world) workloadOf(r request) *Workload { return r.p.group.load }
+
+// drain spends everything that e holds, just before it reports: the worst that a process can do to the bound.
+func (w *world) drain(e *entry) {
+	for e.holder.Pool.Held() > 0 {
+		w.offer(e.p, e.key, 1, -1)
+	}
+}
+
+// user is one of a closed loop: it thinks, asks, and comes again when it is denied.
+type user struct {
+	p        *process
+	life     int32
+	key      int32
+	n        int64
+	attempts int
+}
+
+// seat lets p's users begin.
+func (w *world) seat(p *process) {
+	if p.usersOf == p.life {
+		return // the load was divided anew, the users are the same
+	}
+	p.usersOf = p.life
+	if p.users == nil {
+		for range p.group.load.Clients {
+			p.users = append(p.users, int32(len(w.users)))
+			w.users = append(w.users, user{p: p})
+		}
+	}
+	for _, id := range p.users {
+		w.users[id].life = p.life
+		w.users[id].attempts = 0
+		w.at(w.now+p.group.load.Think.sample(&p.arrivals), evUser, id)
+	}
+}
+
+// think is a user's next step: a new request, or an old one again.
+func (w *world) think(e event) {
+	u := &w.users[e.who]
+	p := u.p
+	switch {
+	case !p.running || u.life != p.life:
+		return
+	case p.pausedUntil > 0:
+		w.at(p.pausedUntil, evUser, e.who)
+		return
+	}
+	if u.attempts == 0 {
+		u.key, u.n = p.draw()
+	}
+	w.offer(p, u.key, u.n, e.who)
+}
+
+// told is a user's answer.
+func (w *world) told(r request, ok bool) {
+	u := &w.users[r.user]
+	p, load := u.p, u.p.group.load
+	if !p.running || u.life != p.life {
+		return
+	}
+	if ok || u.attempts >= load.Retries {
+		u.attempts = 0
+		w.at(w.now+max(1, load.Think.sample(&p.arrivals)), evUser, r.user)
+		return
+	}
+	span := int64(load.Backoff) << min(u.attempts, 20)
+	u.attempts++
+	w.at(w.now+1+p.arrivals.Int64N(max(span, 1)), evUser, r.user)
+}
+
+// replayer is the part of the trace that is p's.
+func (w *world) replayer(p *process) *replayer {
+	g := p.group
+	if g.recording == nil {
+		g.recording = newRecording(g.load.Trace, len(g.members), g.load.Repeated)
+	}
+	return newReplayer(g.recording, p.rank, w.now)
+}
+
+// replayed is what the request of the trace that r has come to asks for.
+func (w *world) replayed(r *replayer) (key int32, n int64) {
+	return int32(r.key % w.s.Keys.Count), min(r.cost, w.config.Capacity())
+}

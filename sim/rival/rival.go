@@ -1,0 +1,195 @@
+package rival
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+var (
+	// ErrUnknown is wrapped by New's error for a name that no algorithm has.
+	ErrUnknown = errors.New("rival: unknown algorithm")
+	// ErrArgument is wrapped by New's error for what follows the colon of a name.
+	ErrArgument = errors.New("rival: invalid argument")
+	// ErrFleet is wrapped by every complaint about a Fleet, and about limits that an algorithm cannot hold exactly.
+	ErrFleet = errors.New("rival: invalid fleet")
+)
+
+// Bounds of a Fleet.
+const (
+	maxLimits    = 4
+	maxProcesses = 1 << 20
+	maxKeys      = 1 << 30
+	maxWeight    = 1 << 32
+)
+
+// Fleet is what an algorithm knows of the fleet it limits.
+type Fleet struct {
+	// Processes is how many run at the start, at least 1: what static_split divides by, and local_batches' default batch.
+	// Later ones may have any higher number.
+	Processes int
+	// Weights are the processes' weights, each at least 1; nil and missing ones are 1. Only static_split divides by them.
+	Weights []int64
+	Limits  []lease.Limit // of every key, 1 to 4; all must have room
+	Keys    int           // at least 1; they are numbered from 0
+	// Local is process p's clock at true time now, both in microseconds since the start, for the algorithms that go by
+	// the caller's time; it may be negative and may step. nil means that every clock is right.
+	Local func(p int, now int64) int64
+	// RoundTrip is the mean time of a call to the store in microseconds. It changes no decision; it is what an algorithm
+	// that asks the store adds to a request's wait.
+	RoundTrip int64
+}
+
+// validate reports every violation, each with its value and its bound.
+func (f Fleet) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrFleet}, args...)...))
+	}
+	if f.Processes < 1 || f.Processes > maxProcesses {
+		bad("Processes is %d, must be 1 to %d", f.Processes, maxProcesses)
+	}
+	if f.Keys < 1 || f.Keys > maxKeys {
+		bad("Keys is %d, must be 1 to %d", f.Keys, maxKeys)
+	}
+	if len(f.Weights) > maxProcesses {
+		bad("there are %d Weights, must be at most %d", len(f.Weights), maxProcesses)
+	}
+	for p, w := range f.Weights {
+		if w < 1 || w > maxWeight {
+			bad("Weights[%d] is %d, must be 1 to %d", p, w, int64(maxWeight))
+		}
+	}
+	return errors.Join(append(errs, validLimits(f.Limits))...)
+}
+
+func validLimits(limits []lease.Limit) error {
+	var errs []error
+	if len(limits) < 1 || len(limits) > maxLimits {
+		errs = append(errs, fmt.Errorf("%w: there are %d Limits, must be 1 to %d", ErrFleet, len(limits), maxLimits))
+	}
+	for i, l := range limits {
+		if err := l.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("%w: Limits[%d]: %w", ErrFleet, i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Algorithm decides requests in order of time. One goroutine at a time.
+type Algorithm interface {
+	// Decide says whether a request of process p, numbered from 0, for n tokens of a key is admitted at true time now, in
+	// microseconds, at least 0 and never falling. A refusal takes nothing. n of 0 is admitted, a negative n is not, and
+	// neither reaches the store. It panics for a key that the Fleet does not have.
+	Decide(now int64, p, key int, n int64) bool
+	// RoundTrips is how many round trips to the store it has made until the time of the last Decide.
+	RoundTrips() int64
+}
+
+// entry is one algorithm. build gets the text after the name's colon, "" for none.
+type entry struct {
+	name, text string
+	argument   string // what it is called, "" for an algorithm that takes none
+	build      func(f Fleet, argument string) (Algorithm, error)
+}
+
+// entries are all algorithms in the order of a table: the ideal, what asks the store for every request, what does not.
+var entries = slices.Concat(
+	both("central", "one exact token bucket, one call per request", "", newCentral),
+	both("gcra", "GCRA: decides as central does, from one stored time", "", newGCRA),
+	both("fixed_window", "a counter per window of Burst/R, its quota Burst", "", newFixedWindow),
+	both("sliding_log", "the admissions of the last Burst/R, at most Burst", "", newSlidingLog),
+	both("sliding_cells", "a window of Burst/R that slides over 10 (CELLS) counters, the oldest one weighted", "CELLS", newSlidingCells),
+	both("leaky", "a queue of Burst places that drains at R", "", newLeaky),
+	[]entry{
+		{"static_split", "a token bucket of R/N and Burst/N in each process, by weight; no calls", "", newStaticSplit},
+		{"local_batches", "batches of 100 ms of R/N (TOKENS) from a central bucket, spent locally; no ledger, no expiry", "TOKENS", newLocalBatches},
+		{"settle_afterwards", "each process admits by its own view of the bucket and settles every 100 ms (PERIOD)", "PERIOD", newSettleAfterwards},
+	},
+)
+
+// clock is the time that a decision goes by.
+type clock func(p int, now int64) int64
+
+func storeTime(_ int, now int64) int64 { return now }
+
+// both are the entries of an algorithm by the store's time and by the caller's.
+func both(name, text, argument string, build func(f Fleet, argument string, local clock) (Algorithm, error)) []entry {
+	return []entry{
+		{name, text + "; by the store's time", argument, func(f Fleet, arg string) (Algorithm, error) { return build(f, arg, storeTime) }},
+		{name + "_client", text + "; by the caller's time", argument, func(f Fleet, arg string) (Algorithm, error) {
+			if f.Local == nil {
+				return build(f, arg, storeTime)
+			}
+			return build(f, arg, f.Local)
+		}},
+	}
+}
+
+// find splits a name from its argument. The error wraps ErrUnknown or ErrArgument.
+func find(text string) (e entry, argument string, err error) {
+	name, argument, given := strings.Cut(text, ":")
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.name == name })
+	if i < 0 {
+		return e, "", fmt.Errorf("%w %q: the names are %s", ErrUnknown, text, strings.Join(Names(), ", "))
+	}
+	e = entries[i]
+	switch {
+	case given && e.argument == "":
+		err = fmt.Errorf("%w: %q: %s takes none", ErrArgument, text, name)
+	case given && argument == "":
+		err = fmt.Errorf("%w: %q: %s is missing after the colon", ErrArgument, text, e.argument)
+	}
+	return e, argument, err
+}
+
+// New returns the algorithm of that name for f, with every key untouched. Some names take an argument, as in
+// "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error says everything that is wrong; it wraps
+// ErrUnknown, and lists the names, where there is no such algorithm, else ErrArgument or ErrFleet.
+func New(name string, f Fleet) (Algorithm, error) {
+	e, argument, err := find(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.validate(); err != nil {
+		return nil, err
+	}
+	a, err := e.build(f, argument)
+	if err != nil {
+		return nil, err
+	}
+	return &guarded{a}, nil
+}
+
+// Names are all algorithms without arguments, in the order of a table.
+func Names() []string {
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.name
+	}
+	return names
+}
+
+// Describe is one line about the algorithm of that name, with or without an argument; "" if there is none.
+func Describe(name string) string {
+	e, _, _ := find(name)
+	return e.text
+}
+
+// guarded answers what asks for nothing, so that no algorithm meets it.
+type guarded struct{ Algorithm }
+
+func (g *guarded) Decide(now int64, p, key int, n int64) bool {
+	if n < 1 {
+		return n == 0
+	}
+	return g.Algorithm.Decide(now, p, key, n)
+}
+
+// calls counts the round trips of an algorithm that makes one per request.
+type calls struct{ made int64 }
+
+func (c *calls) RoundTrips() int64 { return c.made }
