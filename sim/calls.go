@@ -112,11 +112,16 @@ func (e *entry) poll() (call bool, next clock.Instant) {
 	}
 	if seen := e.holder.Attempts(); e.restAt == 0 || seen != e.restSeen {
 		e.restAt, e.restSeen = now.Add(e.holder.TTL()), seen
-	} else if now >= e.restAt && next == lease.Never && e.rest(now) {
+		e.leaveAt = now.Add(e.holder.Lifetime())
+	} else if now >= e.restAt && next == lease.Never && e.rest() {
+		return false, lease.Never
+	}
+	if now >= e.leaveAt {
+		e.finish()
 		return false, lease.Never
 	}
 	if now >= e.restAt {
-		return false, next
+		return false, min(next, e.leaveAt)
 	}
 	return false, min(next, e.restAt)
 }
@@ -212,10 +217,10 @@ func (e *entry) overdue(number int64) {
 }
 
 // rest lets e go, but for what it must know of its bucket.
-func (e *entry) rest(now clock.Instant) bool {
+func (e *entry) rest() bool {
 	m, ok := e.holder.Rest()
 	if ok {
-		e.p.atRest(e.key, memory{of: m, until: now.Add(e.holder.Lifetime()), known: e.known})
+		e.p.atRest(e.key, memory{of: m, until: e.leaveAt, known: e.known})
 		e.finish()
 	}
 	return ok

@@ -34,7 +34,7 @@ func (d Dist) sigma() float64 { return random.Log(d.Q/d.P) / normal99 }
 func (d Dist) mean() float64 {
 	switch d.Kind {
 	case DistUniform:
-		return d.P/2 + d.Q/2
+		return (d.P + d.Q) / 2
 	case DistLognormal:
 		return float64(d.P * random.Exp(float64(d.sigma()*d.sigma())/2))
 	case DistPareto:

@@ -32,6 +32,7 @@ type entry struct {
 	pollAt   int64         // when that is
 	restSeen int64         // attempts when restAt was set
 	restAt   clock.Instant // when it goes to rest if it stays unused; 0 while it is in use
+	leaveAt  clock.Instant // when it is forgotten
 
 	executed executed // the last of its calls that the bucket has executed
 }

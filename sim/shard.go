@@ -83,6 +83,9 @@ func (w *world) execute(s *shard, b *batch, c *call) {
 		return
 	}
 	s.buckets[key] = k
+	if w.watch != nil {
+		w.watch(c)
+	}
 	k.expires = now + int64(c.grant.Expiry/time.Microsecond)
 	if k.Executed() == before {
 		return // the stored answer again

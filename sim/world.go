@@ -25,6 +25,7 @@ type world struct {
 
 	now   int64
 	queue eventQueue
+	watch func(*call) // sees every call that a bucket answers, for tests
 
 	groups    []*group
 	processes []*process

@@ -1,0 +1,32 @@
+package sim
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// BenchmarkFleet is the target of design.md section 9: 200 processes, the auditor on, rivals off, on one core.
+func BenchmarkFleet(b *testing.B) {
+	for _, load := range []struct {
+		name string
+		load float64
+	}{{"load0.9", 0.9}, {"load2", 2}} {
+		b.Run(load.name, func(b *testing.B) {
+			s := Scenario{Duration: 10 * time.Second, Reps: 1, Limits: []lease.Limit{lease.PerSecond(100_000).WithBurst(40_000)},
+				Groups: []Group{{Count: 200}}, Workload: Workload{Load: load.load}}
+			s.Policy.Fallback = lease.FallbackDeny
+			requests := int64(0)
+			for b.Loop() {
+				r, err := Runner{Parallel: 1}.Run(context.Background(), s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				requests += r.Machine.Requests
+			}
+			b.ReportMetric(float64(requests)/b.Elapsed().Seconds(), "requests/s")
+		})
+	}
+}

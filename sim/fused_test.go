@@ -1,0 +1,57 @@
+package sim
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// foreignToReports are the folders whose arithmetic no simulated figure depends on.
+var foreignToReports = []string{
+	"cmd",    // shows figures
+	"stamps", // of real processes
+}
+
+// deciding lists the packages whose arithmetic decides what a simulation shows.
+func deciding(t *testing.T) []string {
+	packages := []string{"../clock", "../lease", "."}
+	folders, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range folders {
+		files, _ := filepath.Glob(filepath.Join(f.Name(), "*.go"))
+		if len(files) > 0 && !slices.Contains(foreignToReports, f.Name()) {
+			packages = append(packages, "./"+f.Name())
+		}
+	}
+	return packages
+}
+
+// A processor that multiplies and adds in one instruction rounds once where others round twice, and the compiler uses it
+// for x*y + z wherever there is one. A report that is the same on every machine allows none: float64(x*y) + z forbids
+// it. A product that is handed to a function, or returned, needs the same, because calls are inlined.
+func TestNoProductIsFusedWithASum(t *testing.T) {
+	packages := deciding(t)
+	build := exec.Command("go", append([]string{"build", "-gcflags=-S"}, packages...)...)
+	build.Env = append(os.Environ(), "GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0")
+	listing, err := build.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go build %v for arm64: %v\n%s", packages, err, listing[:min(len(listing), 2000)])
+	}
+	if !bytes.Contains(listing, []byte("FMULD")) {
+		t.Fatal("the assembly listing has no product at all")
+	}
+	fused := regexp.MustCompile(`\(([^()]*/)?([^/()]+/[^/()]+:\d+)\)\s(FN?M(?:ADD|SUB)[SD])\b`)
+	seen := map[string]bool{}
+	for _, m := range fused.FindAllSubmatch(listing, -1) {
+		if place := string(m[2]); !seen[place] {
+			seen[place] = true
+			t.Errorf("%s: a product and a sum become %s on arm64; write float64(x*y)", place, m[3])
+		}
+	}
+}
