@@ -30,9 +30,6 @@ type source struct {
 // starts late are what it would have got from then on: a moment of the run means the same to all. The rate must not
 // be negative; with 0 nothing comes.
 func newArrivals(s source) arrivals {
-	if s.rate <= 0 {
-		return silence{}
-	}
 	switch s.w.Kind {
 	case Constant:
 		return newEvenly(s)
@@ -52,7 +49,7 @@ func newArrivals(s source) arrivals {
 	panic(fmt.Sprintf("sim: %q is no stream of requests", s.w.Kind)) // Validate and the engine let none through
 }
 
-// gap is the mean time between two requests, in nanoseconds.
+// gap is the mean time between two requests, in nanoseconds; infinite where there are none, and so is every moment then.
 func (s source) gap() float64 { return 1e9 / s.rate }
 
 // moment is the request at a time that was computed with fractions. Whatever comes after the end of time never comes.
@@ -62,11 +59,6 @@ func moment(at float64, now int64) int64 {
 	}
 	return never
 }
-
-// silence is no requests.
-type silence struct{}
-
-func (silence) next(int64) int64 { return never }
 
 // evenly is Constant: the process is at a random point of its interval when it starts.
 type evenly struct {

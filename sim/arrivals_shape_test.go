@@ -50,6 +50,27 @@ func TestFlashMultipliesTheRateForAWhile(t *testing.T) {
 	checkCount(t, "before", before, 2000*arrivalsRate)
 	checkCount(t, "in the flash", during, 500*arrivalsRate*8)
 	checkCount(t, "after", after, 7500*arrivalsRate)
+
+	// A flash that is shorter than the time between two requests comes all the same, and goes.
+	before, during, after = 0, 0, 0
+	for seed := range uint64(2000) {
+		s := newSource(Flash, seed)
+		s.rate, s.duration = 1, int64(time.Second)
+		s.w.At, s.w.For, s.w.Factor = 500*time.Millisecond, 50*time.Millisecond, 100
+		for _, at := range moments(s) {
+			switch {
+			case at < int64(s.w.At):
+				before++
+			case at < int64(s.w.At+s.w.For):
+				during++
+			default:
+				after++
+			}
+		}
+	}
+	checkCount(t, "before 2000 short flashes", before, 1000)
+	checkCount(t, "in 2000 short flashes", during, 10_000)
+	checkCount(t, "after 2000 short flashes", after, 900)
 }
 
 func TestOnOffIsOffMostOfTheTime(t *testing.T) {

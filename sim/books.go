@@ -20,7 +20,7 @@ type books struct {
 // granted books what a bucket granted in a call that it executed.
 func (w *world) granted(c *call) {
 	w.books.granted += c.grant.Granted
-	if e := w.entries[c.entry]; e.alive && e.p.life == c.life {
+	if e := c.entry; e.alive {
 		// A later call closes the one before.
 		if c.request.Seq > e.executed.seq {
 			w.books.undelivered += e.executed.granted

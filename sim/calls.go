@@ -166,6 +166,9 @@ func (e *entry) receive(c *call) {
 			e.publish(now, &c.grant)
 			e.distribute(now, got, c.grant.Seq)
 			e.turnAway(now, c.grant.Seq)
+			if e.p.adversary {
+				e.w.at(e.p.trueTime(e.holder.Deadline()-1), evSpend, e.id)
+			}
 			e.kick(e.leaving || e.queue.head != nil)
 			return
 		}

@@ -30,8 +30,8 @@ func (d Dist) draw(r *random.Stream) float64 {
 // percentile, e^(mu + sigma z) with z that of the normal distribution.
 func (d Dist) sigma() float64 { return random.Log(d.Q/d.P) / normal99 }
 
-// mean is the expectation of draw.
-func (d Dist) mean() float64 {
+// Mean is the expectation.
+func (d Dist) Mean() float64 {
 	switch d.Kind {
 	case DistUniform:
 		return (d.P + d.Q) / 2
@@ -44,7 +44,7 @@ func (d Dist) mean() float64 {
 }
 
 // sample is one duration in nanoseconds, cut off at 0 and at durationMax, the longest run. So the mean of a normal
-// distribution that reaches below 0 is above mean.
+// distribution that reaches below 0 is above Mean.
 func (d DurationDist) sample(r *random.Stream) int64 {
 	return whole(d.draw(r), 0, int64(durationMax))
 }

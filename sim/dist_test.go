@@ -72,7 +72,7 @@ func TestDistributionsHaveTheirMeans(t *testing.T) {
 		{Dist{DistLognormal, 500, 2000}, 500 * math.Exp(0.35511/2), 250_000 * math.Exp(2*0.35511)},
 		{Dist{DistPareto, 4, 3}, 6, 48},
 	} {
-		if got := c.d.mean(); math.Abs(got-c.mean) > 1e-4*c.mean {
+		if got := c.d.Mean(); math.Abs(got-c.mean) > 1e-4*c.mean {
 			t.Errorf("%+v has mean %v, want %v", c.d, got, c.mean)
 		}
 		r, sum := random.New(2, 10), 0.0

@@ -29,6 +29,7 @@ const (
 	evOverdue                     // batch who has taken too long
 	evGone                        // nobody listens for batch who any more
 	evWaitEnd                     // waiter who has waited long enough
+	evSpend                       // adversary's entry who, whose lease is about to end
 	evUser                        // the next step of closed-loop user who
 	evPause                       // process who stops
 	evResume                      // process who goes on

@@ -11,6 +11,16 @@ type Named struct {
 	*Figure
 }
 
+// MoreIsBetter reports whether the figure with a JSON key is good where it is large; the others are good where they are
+// small.
+func MoreIsBetter(name string) bool {
+	switch name {
+	case "offered", "admitted", "central_admitted", "admitted_vs_central", "jain", "worst_share":
+		return true
+	}
+	return false
+}
+
 // All lists the figures in the order of their declaration, with their JSON keys. They are f's own, not copies.
 func (f *Figures) All() []Named { return figuresOf(f) }
 

@@ -10,10 +10,12 @@ import (
 	"testing"
 )
 
-// foreignToReports are the folders whose arithmetic no simulated figure depends on.
+// foreignToReports are the folders on whose floating-point arithmetic no simulated figure depends.
 var foreignToReports = []string{
+	"audit",  // judges in integers; doubles are for messages
 	"cmd",    // shows figures
-	"stamps", // of real processes
+	"render", // draws pictures
+	"stamps", // is of real processes
 }
 
 // deciding lists the packages whose arithmetic decides what a simulation shows.

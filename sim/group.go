@@ -146,7 +146,7 @@ func (s *Scenario) rateOf(w *Workload) float64 {
 // invite makes the rivals.
 func (w *world) invite() error {
 	weights := make([]int64, len(w.processes))
-	trip := w.s.Network.RoundTrip.mean()
+	trip := w.s.Network.RoundTrip.Mean()
 	for i, p := range w.processes {
 		weights[i] = p.group.Weight
 	}

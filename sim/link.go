@@ -17,9 +17,7 @@ type link struct {
 // call is one lease call on its way.
 type call struct {
 	number  int64
-	entry   int32
-	key     int32
-	life    int32 // of the process
+	entry   *entry
 	request lease.Request
 	grant   lease.Grant
 	err     error
@@ -45,7 +43,7 @@ type batch struct {
 func (w *world) addCall(l *link, e *entry, r *lease.Request) int64 {
 	b := w.batchOf(l, e)
 	w.callNumber++
-	b.calls = append(b.calls, call{number: w.callNumber, entry: e.id, key: e.key, life: e.p.life, request: *r})
+	b.calls = append(b.calls, call{number: w.callNumber, entry: e, request: *r})
 	return w.callNumber
 }
 
@@ -152,8 +150,8 @@ func (w *world) answered(b *batch) {
 	}
 	for i := range b.calls {
 		c := &b.calls[i]
-		if e := w.entries[c.entry]; e.alive && e.p == b.p {
-			e.receive(c)
+		if c.entry.alive {
+			c.entry.receive(c)
 		}
 	}
 }
@@ -164,10 +162,7 @@ func (w *world) overdue(b *batch) {
 		return
 	}
 	for i := range b.calls {
-		e := w.entries[b.calls[i].entry]
-		if e.p == b.p {
-			e.overdue(b.calls[i].number)
-		}
+		b.calls[i].entry.overdue(b.calls[i].number)
 	}
 }
 

@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // outcome is what one replication showed.
 type outcome struct {
@@ -85,9 +82,6 @@ func means(all []Named) []float64 {
 	return xs
 }
 
-// badWhenLow are the figures of which the least is the worst.
-var badWhenLow = []string{"offered", "admitted", "central_admitted", "admitted_vs_central", "jain", "worst_share"}
-
 // summarise fills each figure from its values in the replications.
 func summarise(all []Named, values func(rep, i int) float64, seeds []uint64, quantile float64) {
 	for i, f := range all {
@@ -95,7 +89,7 @@ func summarise(all []Named, values func(rep, i int) float64, seeds []uint64, qua
 		for rep := range seeds {
 			xs[rep] = values(rep, i)
 		}
-		*f.Figure = figureOf(xs, seeds, quantile, slices.Contains(badWhenLow, f.Name))
+		*f.Figure = figureOf(xs, seeds, quantile, MoreIsBetter(f.Name))
 	}
 }
 

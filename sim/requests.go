@@ -89,7 +89,8 @@ func (w *world) verbOf(r request) string {
 
 func (w *world) workloadOf(r request) *Workload { return r.p.group.load }
 
-// drain spends everything that e holds, just before it reports: the worst that a process can do to the bound.
+// drain spends everything that e holds, just before it reports or the lease ends: the worst that a process can do to the
+// bound.
 func (w *world) drain(e *entry) {
 	for e.holder.Pool.Held() > 0 {
 		w.offer(e.p, e.key, 1, -1)

@@ -92,7 +92,7 @@ const (
 	Diurnal   = "diurnal"   // Poisson, the rate a sine over Period
 	Flash     = "flash"     // Poisson, times Factor from At for For
 	Sync      = "sync"      // all processes at the same moments, once in Every
-	Adversary = "adversary" // asks for as much as it can and spends all of it just before each report
+	Adversary = "adversary" // asks for as much as it can and spends all of it just before each report, or the lease's end
 	Closed    = "closed"    // Clients that think, ask, and come again when they are denied
 	Replay    = "replay"    // a recorded trace
 )

@@ -69,7 +69,7 @@ func (w *world) serve(b *batch) {
 
 // execute has the bucket answer one call, and books what that admits.
 func (w *world) execute(s *shard, b *batch, c *call) {
-	key := c.key
+	key := c.entry.key
 	now := s.now(w)
 	if w.s.Redis.ClientTime {
 		now = b.p.wall()

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,9 +30,13 @@ const (
 // Validate reports every violation of s, after Defaults, with its path, value and bound, as one error that joins
 // *Violation values and so wraps ErrInvalidScenario. The names of Rivals are package rival's to check.
 func (s Scenario) Validate() error {
-	s = s.Defaults()
 	c := &checker{}
-	inRange(c, "duration", s.Duration, durationMin, durationMax)
+	if s.Duration != 0 {
+		if v := inRange(c, "duration", s.Duration, durationMin, durationMax); v.Message != "" {
+			s.Duration = 0 // so that no default is derived from it
+		}
+	}
+	s = s.Defaults()
 	inRange(c, "warmup", s.Warmup, 0, s.Duration-1).Of = "duration"
 	inRange(c, "seed", s.Seed, 1, seedMax)
 	inRange(c, "reps", s.Reps, 1, repsMax)
@@ -46,12 +49,12 @@ func (s Scenario) Validate() error {
 	s.validateWorkload(c, "workload", s.Workload)
 	s.validateNetwork(c)
 	s.validateRedis(c)
-	return errors.Join(c.errs...)
+	return c.err()
 }
 
 // validateLimits checks the limits and the policy, each by itself and then together.
 func (s Scenario) validateLimits(c *checker) {
-	before := len(c.errs)
+	before := len(c.all)
 	if n := len(s.Limits); n < 1 || n > lease.LimitsMax {
 		c.bad("limits", "there are %d, must be 1 to %d", n, lease.LimitsMax)
 	}
@@ -64,7 +67,7 @@ func (s Scenario) validateLimits(c *checker) {
 		field, _, _ := strings.Cut(m, " ") // every message begins with the field's name
 		c.bad("policy."+FieldName(field), "%s", m)
 	}
-	if len(c.errs) > before {
+	if len(c.all) > before {
 		return
 	}
 	config := s.Policy.ConfigFor(s.Limits, 0, max(s.CallTimeout, 0))
@@ -73,6 +76,7 @@ func (s Scenario) validateLimits(c *checker) {
 		var i int
 		if _, err := fmt.Sscanf(m, "limit %d:", &i); err == nil {
 			path = elem("limits", i)
+			m = m[strings.Index(m, lease.ErrInvalidLimit.Error())+len(lease.ErrInvalidLimit.Error()+": "):]
 		}
 		c.bad(path, "%s", m).Of = "policy"
 	}
@@ -106,7 +110,7 @@ func (s Scenario) validateGroups(c *checker) {
 		for _, m := range unjoined(lease.Policy{Weight: g.Weight}.Validate(), lease.ErrInvalidPolicy) {
 			c.bad(path+".weight", "%s", m)
 		}
-		inRange(c, path+".share", g.Share, 0, shareMax)
+		inRange(c, path+".share", g.Share, 0, shareMax).Of = path + ".count"
 		inRange(c, path+".skew", g.Skew, 0, skewMax)
 		if g.Clock != nil {
 			g.Clock.validate(c, path+".clock")

@@ -122,7 +122,7 @@ func (c *checker) sound(path string, d Dist, text string) bool {
 		return false
 	}
 	if math.IsNaN(d.P-d.P) || math.IsNaN(d.Q-d.Q) { // so is Inf-Inf
-		c.bad(path, "is %s, must be finite", text)
+		c.bad(path, "has the parameters %v and %v, must be finite", d.P, d.Q)
 		return false
 	}
 	if err := d.validate(text); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -19,8 +20,7 @@ type Violation struct {
 	Path string
 	// Message has the value and the bound.
 	Message string
-	// Of is the path of the other field that the bound comes from; "" where it is a constant. Whoever knows that
-	// Of could not be read knows that the violation means nothing.
+	// Of is the path of the other field that the bound comes from; "" where it is a constant.
 	Of string
 }
 
@@ -31,6 +31,21 @@ func (v *Violation) Error() string {
 
 // Unwrap is ErrInvalidScenario.
 func (v *Violation) Unwrap() error { return ErrInvalidScenario }
+
+// FollowsFrom reports whether nothing can be said about v's field while something is wrong at path: path is Path or Of, or
+// a section around one of them, or a part of it.
+func (v *Violation) FollowsFrom(path string) bool {
+	return related(v.Path, path) || v.Of != "" && related(v.Of, path)
+}
+
+// related reports whether one path is the other, or a section around it.
+func related(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	rest, ok := strings.CutPrefix(b, a)
+	return ok && (a == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
+}
 
 // FieldName is what a field is called in scenario files and in paths: its Go name in snake case. TTL is ttl, RoundTrip
 // is round_trip.
@@ -48,12 +63,30 @@ func FieldName(goName string) string {
 }
 
 // checker collects violations.
-type checker struct{ errs []error }
+type checker struct{ all []*Violation }
 
 func (c *checker) bad(path, format string, args ...any) *Violation {
 	v := &Violation{Path: path, Message: fmt.Sprintf(format, args...)}
-	c.errs = append(c.errs, v)
+	c.all = append(c.all, v)
 	return v
+}
+
+// err joins the violations, but for those whose bound is itself wrong.
+func (c *checker) err() error {
+	wrong := map[string]bool{}
+	for _, v := range c.all {
+		wrong[v.Path] = true
+		if strings.HasSuffix(v.Path, "]") { // a wrong element makes a wrong list
+			wrong[v.Path[:strings.LastIndexByte(v.Path, '[')]] = true
+		}
+	}
+	var errs []error
+	for _, v := range c.all {
+		if !wrong[v.Of] {
+			errs = append(errs, v)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // inRange demands low <= value <= high, which NaN is not. It reports the violation, if any, for its Of.
@@ -76,10 +109,13 @@ func (c *checker) oneOf(path, value string, words []string) {
 
 // asText is a value as a scenario file has it.
 func asText(value any) string {
-	if m, ok := value.(encoding.TextMarshaler); ok {
-		if text, err := m.MarshalText(); err == nil {
+	switch x := value.(type) {
+	case encoding.TextMarshaler:
+		if text, err := x.MarshalText(); err == nil {
 			return string(text)
 		}
+	case float64:
+		return strconv.FormatFloat(x, 'f', -1, 64)
 	}
 	return fmt.Sprint(value)
 }

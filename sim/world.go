@@ -174,6 +174,10 @@ func (w *world) handle(e event) {
 		}
 		w.travel(e.kind, b)
 		w.done(b)
+	case evSpend:
+		if x := w.entries[e.who]; x.alive && x.p.adversary && x.p.pausedUntil == 0 && x.p.local() == x.holder.Deadline()-1 {
+			w.drain(x)
+		}
 	case evUser:
 		w.think(e)
 	case evPause, evResume, evKill, evStart, evScale:

@@ -29,8 +29,7 @@ func Log(x float64) float64 {
 	// f - f^2/2 + s(f^2/2 + r), with r the terms from s^2 on: all but f is small, and so are its roundings.
 	s := f / (2 + f)
 	z := float64(s * s)
-	r := float64(z*(2./23)) + 2./21
-	r = float64(z*r) + 2./19
+	r := float64(z*(2./21)) + 2./19
 	r = float64(z*r) + 2./17
 	r = float64(z*r) + 2./15
 	r = float64(z*r) + 2./13

@@ -29,17 +29,18 @@ func checkUniform(t *testing.T, what string, bins, draws int, draw func() float6
 
 // A variable's own distribution function of it is uniform: every error of a shape shows as an uneven bin.
 func TestShapes(t *testing.T) {
-	const bins, draws = 1000, 4_000_000
+	const bins, draws = 1000, 1_000_000
 	r := New(3)
 	checkUniform(t, "Float64", bins, draws, r.Float64)
-	checkUniform(t, "Exp", bins, draws, func() float64 { return -math.Expm1(-r.Exp()) })
-	checkUniform(t, "Normal", bins, draws/2, func() float64 { return math.Erfc(r.Normal()/-math.Sqrt2) / 2 })
-	checkUniform(t, "Pareto", bins, draws/2, func() float64 { return 1 - math.Pow(r.Pareto(1.5), -1.5) })
+	checkUniform(t, "Normal", bins, draws, func() float64 { return math.Erfc(r.Normal()/-math.Sqrt2) / 2 })
+	checkUniform(t, "Pareto", bins, draws, func() float64 { return 1 - math.Pow(r.Pareto(1.5), -1.5) })
+	// What the ziggurat does at the rims of its layers concerns 2 % of the draws; to see it takes many.
+	checkUniform(t, "Exp", bins, 16*draws, func() float64 { return -math.Expm1(-r.Exp()) })
 }
 
 func TestExpBeyondTheZiggurat(t *testing.T) {
 	r := New(4)
-	const draws = 4_000_000
+	const draws = 16_000_000
 	count, sum := 0.0, 0.0
 	for range draws {
 		if x := r.Exp(); x > tail {

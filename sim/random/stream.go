@@ -5,10 +5,11 @@
 // nothing else: another entity more, or a draw more by another entity, changes no other stream. So two runs that differ
 // in one setting meet the same requests, and their difference is that of the setting.
 //
-// Package math and math/rand are not used: math's Log, Exp, Pow and Sin are written in assembly on some architectures
-// and round differently there, and a compiler may fuse a product with a sum, which rounds once where others
-// round twice. Here every product that is added to something is rounded explicitly, as in float64(x*y) + z, which
-// forbids the fusion. Only exact operations of math are used.
+// The functions Log, Exp, Pow and Sin of package math are not used: they are written in assembly on some
+// architectures, and round differently there. And a compiler may fuse a product with a sum, which rounds once where
+// two operations round twice. Here every product that is added to something is rounded explicitly, as in
+// float64(x*y) + z, which forbids the fusion. Of math come only operations that are exact, or rounded correctly
+// everywhere, such as Sqrt.
 package random
 
 import (

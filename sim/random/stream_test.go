@@ -41,9 +41,6 @@ func TestEveryEntityHasAStreamOfItsOwn(t *testing.T) {
 			}
 		}
 	}
-	if New(1, 2, 3) != New(1, 2, 3) {
-		t.Error("one entity has two streams")
-	}
 }
 
 // Streams of entities that are numbered one after the other must not resemble each other: not number by number,

@@ -11,7 +11,7 @@ import (
 
 // cells counts admissions per cell of time, a cell being the window Burst/R divided by a number. The cells' bounds are
 // multiples of that length since time 0, exactly. A cell of the caller's clock has a counter in the store, which is
-// made by the first admission and kept for as long as a right clock may need it.
+// kept after each admission for as long as a right clock may need it.
 //
 // A fixed window is one cell whose counter alone must stay within the quota. A window that slides over C cells counts
 // the current one, C-1 before it, and of the oldest the part that the window still covers, as if its admissions had
@@ -134,8 +134,8 @@ func (s shape) hasRoom(c *counters, at, n int64) bool {
 	return !product(uint64(room-n), s.length).less(product(uint64(oldest), s.length-into))
 }
 
-// counters are those in the store, by rising cell. By a right clock there are at most history + 2, else at most as many as
-// clocks differ by.
+// counters are those in the store, by rising cell. By a right clock there are at most history + 3, else as many as
+// the clocks are apart.
 type counters struct {
 	all  []counter
 	next int64 // true time when the first of them goes
@@ -157,7 +157,7 @@ func (c *counters) expire(now int64) {
 	}
 }
 
-// add counts n in a cell; until is when its counter goes if it is new.
+// add counts n in a cell whose counter is to be kept until then. next may now be too early, which costs one look.
 func (c *counters) add(cell, n, until int64) {
 	i := len(c.all)
 	for i > 0 && c.all[i-1].cell > cell {
@@ -165,6 +165,7 @@ func (c *counters) add(cell, n, until int64) {
 	}
 	if i > 0 && c.all[i-1].cell == cell {
 		c.all[i-1].n += n
+		c.all[i-1].until = until
 		return
 	}
 	c.all = slices.Insert(c.all, i, counter{cell, n, until})

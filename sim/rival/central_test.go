@@ -1,0 +1,220 @@
+package rival
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// model is the definition of a token bucket, in fractions.
+type model struct {
+	limits []lease.Limit
+	levels []*big.Rat
+	at     int64
+}
+
+func newModel(limits []lease.Limit) *model {
+	m := &model{limits: limits}
+	for _, l := range limits {
+		m.levels = append(m.levels, big.NewRat(l.Capacity(), 1))
+	}
+	return m
+}
+
+func (m *model) take(now, n int64) bool {
+	m.refill(now)
+	for _, level := range m.levels {
+		if level.Cmp(big.NewRat(n, 1)) < 0 {
+			return false
+		}
+	}
+	m.spend(n)
+	return true
+}
+
+func (m *model) refill(now int64) {
+	for i, l := range m.limits {
+		perMicrosecond := new(big.Rat).Mul(big.NewRat(l.Tokens, 1), big.NewRat(1000, int64(l.Per)))
+		level := m.levels[i].Add(m.levels[i], perMicrosecond.Mul(perMicrosecond, big.NewRat(now-m.at, 1)))
+		if full := big.NewRat(l.Capacity(), 1); level.Cmp(full) > 0 {
+			level.Set(full)
+		}
+	}
+	m.at = now
+}
+
+func (m *model) spend(n int64) {
+	for _, level := range m.levels {
+		level.Sub(level, big.NewRat(n, 1))
+	}
+}
+
+func newCentralOf(t testing.TB, limits ...lease.Limit) *Central {
+	t.Helper()
+	c, err := NewCentral(limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &c
+}
+
+// edgy draws the next request of a bucket so that many decisions hang on the last unit: requests for all that there
+// is or one more, at the moment when it is there or a microsecond before.
+func edgy(rng *rand.Rand, limits []lease.Limit, m *model) (gap, n int64) {
+	l := limits[rng.IntN(len(limits))]
+	level, _ := new(big.Float).SetRat(m.levels[0]).Int64()
+	n = max(1, []int64{1, level, level + 1, 1 + rng.Int64N(l.Capacity())}[rng.IntN(4)])
+	microseconds := float64(n) * float64(l.Per) / 1000 / float64(l.Tokens)
+	switch rng.IntN(5) {
+	case 0:
+		return 0, n
+	case 1:
+		return anyGap(rng), n
+	}
+	return int64(math.Min(math.Max(0, math.Round(microseconds)+float64(rng.IntN(3)-1)), 1<<50)), n
+}
+
+// TestCentralAndGCRAAgreeWithTheDefinition runs the three of them over the same requests. That GCRA decides as the bucket
+// does is a theorem (see gcra); that both are exact is not.
+func TestCentralAndGCRAAgreeWithTheDefinition(t *testing.T) {
+	rng := seeded(t)
+	var admitted, refused int
+	for range 1500 {
+		limits := make([]lease.Limit, 1+rng.IntN(maxLimits))
+		for i := range limits {
+			limits[i] = anyLimit(rng)
+		}
+		definition, bucket := newModel(limits), newCentralOf(t, limits...)
+		g := start(t, "gcra", fleetOf(1, limits...))
+		var now int64
+		for range 40 {
+			gap, n := edgy(rng, limits, definition)
+			now += gap
+			want := definition.take(now, n)
+			if got := bucket.Take(now, n); got != want {
+				t.Fatalf("%v: Take(%d, %d) is %v, by the definition %v", limits, now, n, got, want)
+			}
+			if got := g.Decide(now, 0, 0, n); got != want {
+				t.Fatalf("%v: gcra at %d for %d is %v, by the definition %v", limits, now, n, got, want)
+			}
+			if want {
+				admitted++
+			} else {
+				refused++
+			}
+		}
+	}
+	if admitted < 1000 || refused < 1000 {
+		t.Errorf("%d admitted, %d refused: these requests show little", admitted, refused)
+	}
+}
+
+func TestCentralLosesNoFractionOfARefill(t *testing.T) {
+	// Given a third of a token per microsecond less a little, looked at in every microsecond
+	limit := lease.Limit{Tokens: 333_331, Per: time.Second, Burst: 2}
+	c := newCentralOf(t, limit)
+	var admitted int64
+	for now := range 3 * second {
+		if c.Take(now, 1) {
+			admitted++
+		}
+	}
+	// Then three seconds are worth three times the rate, and the burst. The last microsecond is not over.
+	if want := limit.Burst + 3*limit.Tokens - 1; admitted != want {
+		t.Errorf("%d were admitted in 3 s, want %d", admitted, want)
+	}
+}
+
+func TestCentralByHand(t *testing.T) {
+	c := newCentralOf(t, tenPerSecond)
+	steps := []struct {
+		when   string
+		now, n int64
+		ok     bool
+	}{
+		{"nothing is asked for", 0, 0, true},
+		{"less than nothing is asked for", 0, -1, false},
+		{"all at once", 0, 5, true},
+		{"nothing is left", 0, 1, false},
+		{"nothing is asked for again", 0, 0, true},
+		{"a microsecond too early", 100*ms - 1, 1, false},
+		{"when it is due", 100 * ms, 1, true},
+		{"the time goes back: nothing flows in", 50 * ms, 1, false},
+		{"and when it comes back, nothing flows in twice", 100 * ms, 1, false},
+		{"the next is due", 200 * ms, 1, true},
+		{"after a rest, more than the burst", 9000 * ms, 6, false},
+		{"after a rest, the burst", 9000 * ms, 5, true},
+		{"at the end of time", math.MaxInt64, 5, true},
+		{"before time began", math.MinInt64, 1, false},
+	}
+	for _, s := range steps {
+		if ok := c.Take(s.now, s.n); ok != s.ok {
+			t.Errorf("%s: Take(%d, %d) is %v", s.when, s.now, s.n, ok)
+		}
+	}
+}
+
+func TestCopiesOfACentralAreBucketsOfTheirOwn(t *testing.T) {
+	first := newCentralOf(t, tenPerSecond, lease.PerSecond(6))
+	second := *first
+	if !first.Take(0, 5) || first.Take(0, 1) {
+		t.Fatal("the first bucket must hold 5")
+	}
+	if !second.Take(0, 5) {
+		t.Error("what the first bucket spent is gone from its copy")
+	}
+}
+
+func TestCentralRefusesMisuse(t *testing.T) {
+	if _, err := NewCentral(nil); err == nil {
+		t.Error("no limit is no bucket")
+	}
+	if _, err := NewCentral([]lease.Limit{{Tokens: -1}}); err == nil {
+		t.Error("an invalid limit is no bucket")
+	}
+	defer func() {
+		if r := recover(); r == nil || fmt.Sprint(r) != "rival: Take on a Central that NewCentral did not make" {
+			t.Errorf("the zero Central: %v", r)
+		}
+	}()
+	new(Central).Take(0, 1)
+}
+
+func TestCentralClientAdmitsAheadWhatAFastClockBrings(t *testing.T) {
+	// Given two processes, the second 300 ms ahead, on a bucket of 5 that refills at 10/s
+	a := start(t, "central_client", ahead(300*ms, tenPerSecond))
+	// When the first has spent the burst, then the second finds 3 more at the same moment.
+	if first, second := burst(a, 0, 0), burst(a, 0, 1); first != 5 || second != 3 {
+		t.Errorf("%d and %d were admitted at once, want 5 and 3", first, second)
+	}
+	// The bucket's time never goes back: it brings the first one nothing until its own clock is there.
+	if got := burst(a, 300*ms, 0); got != 0 {
+		t.Errorf("%d were admitted for time that had been counted", got)
+	}
+	if got := burst(a, 400*ms, 0); got != 1 {
+		t.Errorf("%d were admitted 100 ms later, want 1", got)
+	}
+	// However far ahead, it brings a burst at most.
+	far := start(t, "central_client", ahead(3600*second, tenPerSecond))
+	if first, second := burst(far, 0, 0), burst(far, 0, 1); first != 5 || second != 5 {
+		t.Errorf("%d and %d were admitted at once, want 5 and 5", first, second)
+	}
+}
+
+func TestAKeyThatAFastClockLeftBehindExpires(t *testing.T) {
+	// Given a bucket that was last used by a clock an hour ahead
+	a := start(t, "central_client", ahead(3600*second, tenPerSecond))
+	burst(a, 0, 1)
+	// When nobody has come for the time that it takes to fill, then it is forgotten, whatever it says.
+	if got := burst(a, 500*ms-1, 0); got != 0 {
+		t.Errorf("%d were admitted before the key had expired", got)
+	}
+	if got := burst(a, 1000*ms-1, 0); got != 5 {
+		t.Errorf("%d were admitted after the key had expired, want the burst", got)
+	}
+}

@@ -1,0 +1,167 @@
+package rival
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+func TestSettlingAfterwardsAdmitsWhatArrivesInAPeriodNTimes(t *testing.T) {
+	const processes, each = 8, 50
+	limit := lease.PerSecond(100).WithBurst(each)
+	a := start(t, "settle_afterwards:100ms", fleetOf(processes, limit))
+	w := worstExcess{limit: limit}
+	// When as much as the burst arrives at each process at one moment, far from any settlement
+	for p := range processes {
+		for range 2 * each {
+			if a.Decide(100*second-1, p, 0, 1) {
+				w.admit(100*second-1, 1)
+			}
+		}
+	}
+	// Then all of them admit it.
+	if want := int64((processes - 1) * each); w.tokens() != want {
+		t.Errorf("the bound is exceeded by %d, want %d", w.tokens(), want)
+	}
+	// Then the bucket is at -350, as everybody knows a period later, and nobody is admitted until 351 have flowed in.
+	due := 100*second + (processes-1)*each*10*ms + 10*ms
+	for now := 100*second + 100*ms; now < due; now += ms {
+		for p := range processes {
+			if a.Decide(now, p, 0, 1) {
+				t.Fatalf("process %d was admitted %d us too early", p, due-now)
+			}
+		}
+	}
+	for p := range processes {
+		if got := burst(a, due, p); got != 1 {
+			t.Errorf("process %d was admitted %d of the 1 that all of them see", p, got)
+		}
+	}
+}
+
+func TestAProcessLearnsOfTheOthersWhenItSettles(t *testing.T) {
+	// Given two processes that settle at 0, 100, ... and at 50, 150, ... ms, and a bucket of 5
+	a := start(t, "settle_afterwards", fleetOf(2, lease.PerHour(5)))
+	steps := []struct {
+		when         string
+		now          int64
+		p            int
+		want         bool
+		n, roundTrip int64
+	}{
+		{"the first takes 4", 10 * ms, 0, true, 4, 0},
+		{"the second knows nothing of it", 20 * ms, 1, true, 2, 0},
+		{"it has settled, before the first", 60 * ms, 1, true, 3, 1},
+		{"the first has settled, after the second: the bucket is at -1", 100 * ms, 0, false, 1, 2},
+		{"the second has settled again", 150 * ms, 1, false, 1, 3},
+		{"an hour later, when 5 of those 9 have flowed back, 1 is left", 150*ms + 3600*second, 0, true, 1, 0},
+	}
+	for _, s := range steps {
+		if ok := a.Decide(s.now, s.p, 0, s.n); ok != s.want {
+			t.Errorf("%s: process %d asking for %d at %d us was answered %v", s.when, s.p, s.n, s.now, ok)
+		}
+		if got := a.RoundTrips(); s.roundTrip != 0 && got != s.roundTrip {
+			t.Errorf("%s: %d round trips, want %d", s.when, got, s.roundTrip)
+		}
+	}
+}
+
+func TestEveryProcessSettlesOnceInAPeriodForAllItsKeys(t *testing.T) {
+	// Given 20 processes with 50 keys, all of which they use in the first period
+	f := fleetOf(20, lease.PerSecond(1000))
+	f.Keys = 50
+	a := start(t, "settle_afterwards:50ms", f)
+	for p := range f.Processes {
+		for key := range f.Keys {
+			a.Decide(0, p, key, 1)
+		}
+	}
+	// Then 10 s hold 200 settlements of each, whether it does anything or not; a process settles first at its phase, which
+	// is not 0 but for process 0, that has just begun.
+	a.Decide(10*second, 0, 0, 1)
+	if got := a.RoundTrips(); got != 20*200 {
+		t.Errorf("%d round trips, want 4000", got)
+	}
+}
+
+// diligent is the definition of settling afterwards, for one key: every process settles at every moment of its own, one
+// by one, whether it matters or not.
+type diligent struct {
+	period  int64
+	phases  []int64
+	store   *model
+	views   []*model // nil until the process has seen the key
+	pending []int64
+	now     int64
+	trips   int64
+}
+
+func newDiligent(f Fleet, period int64) *diligent {
+	d := &diligent{period: period, store: newModel(f.Limits), views: make([]*model, f.Processes), pending: make([]int64, f.Processes)}
+	for p := range f.Processes {
+		d.phases = append(d.phases, int64(p)*period/int64(f.Processes))
+	}
+	return d
+}
+
+func (d *diligent) Decide(now int64, p, _ int, n int64) bool {
+	for d.now < now {
+		d.now++
+		for q, phase := range d.phases {
+			if d.views[q] != nil && d.now%d.period == phase {
+				d.store.refill(d.now)
+				d.store.spend(d.pending[q])
+				d.pending[q] = 0
+				d.views[q].at = d.now
+				for i, level := range d.store.levels {
+					d.views[q].levels[i].Set(level)
+				}
+				d.trips++
+			}
+		}
+	}
+	if d.views[p] == nil {
+		d.views[p] = newModel(d.store.limits)
+		d.views[p].at = now
+	}
+	ok := d.views[p].take(now, n)
+	if ok {
+		d.pending[p] += n
+	}
+	return ok
+}
+
+func (d *diligent) RoundTrips() int64 { return d.trips }
+
+func TestSettlingLateAndInOrderIsAsGoodAsAtEveryMoment(t *testing.T) {
+	rng := seeded(t)
+	limits := [][]lease.Limit{
+		{{Tokens: 3, Per: 40 * time.Microsecond, Burst: 6}},
+		{{Tokens: 1, Per: 7 * time.Microsecond, Burst: 4}, {Tokens: 20, Per: 300 * time.Microsecond}},
+	}
+	var admitted, refused int
+	for range 60 {
+		f := fleetOf(1+rng.IntN(7), limits[rng.IntN(len(limits))]...)
+		period := int64(f.Processes) + rng.Int64N(90)
+		a, definition := start(t, fmt.Sprintf("settle_afterwards:%dus", period), f), newDiligent(f, period)
+		for i, r := range draw(rng, f, 200, 3) {
+			got, want := a.Decide(r.now, r.p, 0, r.n), definition.Decide(r.now, r.p, 0, r.n)
+			if got != want {
+				t.Fatalf("%v, %d processes, a period of %d us: request %d %+v is %v, by the definition %v", f.Limits, f.Processes, period, i, r, got, want)
+			}
+			if a.RoundTrips() != definition.trips {
+				t.Fatalf("%d processes, a period of %d us: %d round trips at %d us, by the definition %d", f.Processes, period, a.RoundTrips(), r.now, definition.trips)
+			}
+			if want {
+				admitted++
+			} else {
+				refused++
+			}
+		}
+	}
+	if admitted < 1000 || refused < 1000 {
+		t.Errorf("%d admitted, %d refused: these requests show little", admitted, refused)
+	}
+}
