@@ -42,6 +42,8 @@ func (d *demand) rate() float64 { return max(d.fast, d.slow) }
 
 // expected is the number of attempts within span that a Poisson process of the present rate exceeds about
 // once in a thousand times: mean + 3 standard deviations.
-func (d *demand) expected(span time.Duration) float64 { return spread(float64(d.rate() * span.Seconds())) }
+func (d *demand) expected(span time.Duration) float64 {
+	return spread(float64(d.rate() * span.Seconds()))
+}
 
 func spread(mean float64) float64 { return mean + float64(3*math.Sqrt(mean)) }

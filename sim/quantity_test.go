@@ -83,7 +83,7 @@ func TestQuantitiesAreReadWithTheirUnits(t *testing.T) {
 		if want == "" {
 			want = c.text
 		}
-		if got := asText(c.want); got != want {
+		if got := asText(c.into.value()); got != want {
 			t.Errorf("%q is written as %q, want %q", c.text, got, want)
 		}
 	}

@@ -132,13 +132,9 @@ func (c *checker) sound(path string, d Dist, text string) bool {
 	return true
 }
 
-// inside demands that no parameter of d but a shape reaches bound. A draw may, and is cut off there by who draws it.
+// inside demands that no parameter of d reaches bound. A draw may; who draws it cuts it off there.
 func (c *checker) inside(path string, d Dist, bound float64, text string, boundText any) {
-	q := d.Q
-	if d.Kind == DistPareto {
-		q = 0
-	}
-	if math.Abs(d.P) >= bound || math.Abs(q) >= bound {
+	if math.Abs(d.P) >= bound || math.Abs(d.Q) >= bound {
 		c.bad(path, "is %s, must be strictly within +-%v", text, boundText)
 	}
 }
@@ -148,7 +144,7 @@ func (c *checker) length(path string, d DurationDist) {
 	if !c.sound(path, d.Dist, asText(d)) {
 		return
 	}
-	if d.P < 0 || d.Q < 0 {
+	if d.P < 0 { // Q is not below it, or is a shape
 		c.bad(path, "is %s, must not be negative", asText(d))
 		return
 	}

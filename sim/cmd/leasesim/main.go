@@ -1,5 +1,7 @@
-// Command leasesim shows what yuzhi promises: "leasesim live" runs a fleet of real processes against one
-// Redis and audits every admission.
+// Command leasesim shows what yuzhi promises, before it is rolled out and after. "leasesim run" simulates a fleet,
+// "compare" sets it beside other algorithms, "sweep" and "plan" look for a policy, "replay" asks what a recorded load
+// would have seen, "init" writes a scenario to start from, and "live" runs real processes against one Redis and audits
+// every admission.
 package main
 
 import (
@@ -14,19 +16,45 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
+	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+	"github.com/yuzhi-go/yuzhi/sim/threshold"
 )
 
 // Exit statuses, as the README lists them.
 const (
-	exitOK       = 0
-	exitFailed   = 1
-	exitUsage    = 2
-	exitExceeded = 3
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitExceeded    = 3
+	exitInfeasible  = 4
+	exitInterrupted = 130 // as a shell says of a program that Ctrl-C ended
 )
 
-// errExceeded: the run worked and found the bound exceeded.
-var errExceeded = errors.New("leasesim: the bound was exceeded")
+var (
+	// errExceeded: the run worked and found the bound exceeded.
+	errExceeded = errors.New("leasesim: the bound was exceeded")
+	// errUsage is wrapped by what is wrong with a command line.
+	errUsage = errors.New("leasesim")
+	// errInfeasible: no policy meets what was asked of it.
+	errInfeasible = errors.New("leasesim: no policy meets the targets")
+)
+
+// statuses says which error ends the command with which status; the first that fits counts.
+var statuses = []struct {
+	err    error
+	status int
+}{
+	{errUsage, exitUsage},
+	{live.ErrUsage, exitUsage},
+	{scenfile.ErrInvalid, exitUsage},
+	{sim.ErrInvalidScenario, exitUsage},
+	{sim.ErrInterrupted, exitInterrupted},
+	{errInfeasible, exitInfeasible},
+	{errExceeded, exitExceeded},
+	{threshold.ErrFailed, exitExceeded},
+}
 
 func main() {
 	live.Child()
@@ -39,41 +67,77 @@ func main() {
 
 // run executes one command line and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return (&program{args: args, simulate: sim.Runner.Run}).run(ctx, stdout, stderr)
+}
+
+// program is one execution of the command.
+type program struct {
+	args     []string
+	simulate func(sim.Runner, context.Context, sim.Scenario) (sim.Report, error)
+}
+
+// root is the command with all its subcommands.
+func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "leasesim",
-		Short:         "Check a leased rate limit against one central token bucket",
-		Long:          "leasesim shows what yuzhi's rate limiter does: how many requests a fleet admits, in which\nwindows, and what that costs in Redis calls.",
-		Example:       "  leasesim live\n  leasesim live --redis localhost:6379 --processes 8 --rate 50000 --burst 10000",
+		Use:   "leasesim",
+		Short: "Simulate, plan and check a leased rate limit",
+		Long: `leasesim shows what yuzhi's rate limiter does: how many requests a fleet admits, in which windows, how many it
+rejects that one central token bucket would have admitted, and what that costs in Redis calls. It runs the lease
+code that will run in production, on a virtual clock. The same scenario and seed give the same figures on any machine.
+
+Exit status: 0 all is well; 1 it failed; 2 the command line or the scenario is wrong; 3 a --threshold does not hold,
+or live found the bound exceeded; 4 plan found no policy that meets the targets; 130 interrupted.`,
+		Example: `  leasesim init > fleet.yaml
+  leasesim run -f fleet.yaml --out html -o report.html
+  leasesim compare -f fleet.yaml
+  leasesim live --redis localhost:6379 --processes 8 --rate 50000 --burst 10000`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.AddCommand(liveCommand())
-	root.SetArgs(args)
+	root.AddCommand(p.initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(), p.sweepCommand(), p.planCommand(), p.replayCommand(), liveCommand())
+	return root
+}
+
+// run executes the command line and returns the exit status.
+func (p *program) run(ctx context.Context, stdout, stderr io.Writer) int {
+	root := p.root()
+	root.SetArgs(p.args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	started := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
 	err := root.ExecuteContext(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitOK
-	case errors.Is(err, errExceeded):
-		fmt.Fprintln(stderr, err)
-		return exitExceeded
-	case !started, errors.Is(err, live.ErrUsage):
-		fmt.Fprintf(stderr, "%s\nSee 'leasesim --help'.\n", prefixed(err))
-		return exitUsage
 	}
-	fmt.Fprintln(stderr, err)
+	status := statusOf(err)
+	if !started {
+		status = exitUsage
+	}
+	fmt.Fprintln(stderr, prefixed(err, status))
+	if status == exitUsage && !errors.Is(err, scenfile.ErrInvalid) {
+		fmt.Fprintln(stderr, "See 'leasesim --help'.")
+	}
+	return status
+}
+
+// statusOf is the exit status of an error.
+func statusOf(err error) int {
+	for _, s := range statuses {
+		if errors.Is(err, s.err) {
+			return s.status
+		}
+	}
 	return exitFailed
 }
 
 // prefixed names the program in errors that come from the parsing of flags.
-func prefixed(err error) string {
-	if s := err.Error(); strings.HasPrefix(s, "leasesim: ") {
+func prefixed(err error, status int) string {
+	s := err.Error()
+	if status != exitUsage || strings.HasPrefix(s, "leasesim: ") || errors.Is(err, scenfile.ErrInvalid) {
 		return s
 	}
-	return "leasesim: " + err.Error()
+	return "leasesim: " + s
 }

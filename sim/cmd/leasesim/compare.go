@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/render"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
+)
+
+func (p *program) compareCommand() *cobra.Command {
+	var f shared
+	var rivals []string
+	c := &cobra.Command{
+		Use:   "compare",
+		Short: "Set leases beside other rate limiting algorithms, on the same requests",
+		Long: `compare simulates a fleet as run does, and lets other algorithms decide the same requests at the same times. It prints
+side by side what each admits, by how much it exceeds the bound in the worst of all windows, what it rejects that one
+central bucket would have admitted, its round trips to Redis, and how fair it is. Where clocks are wrong (clock.offset)
+it shows what algorithms cost that go by the clock of the process that calls.
+
+The algorithms, some of which take an argument after a colon (in capitals):
+
+` + rivalHelp() + `
+` + thresholdHelp() + `
+Exit status: as of run.`,
+		Example: `  leasesim compare -f fleet.yaml
+  leasesim compare --rivals central,fixed_window,local_batches:50
+  leasesim compare --set clock.offset=10s --out html -o compare.html
+  leasesim compare --threshold 'admitted_vs_central >= rival.gcra.admitted_vs_central - 0.5%'`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := f.load(func(s *sim.Scenario) error {
+				given := c.Flags().Changed("rivals")
+				if !given {
+					rivals = rival.Names()
+				}
+				s.Rivals = nil
+				for _, name := range rivals {
+					err := canRun(name, *s)
+					switch {
+					case err == nil:
+						s.Rivals = append(s.Rivals, name)
+					case given:
+						return fmt.Errorf("%w: --rivals: %w", errUsage, err)
+					default:
+						fmt.Fprintf(c.ErrOrStderr(), "leasesim: without %s: %v\n", name, err)
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			return p.report(c, &f, s, render.Comparison)
+		},
+	}
+	f.add(c)
+	c.Flags().StringSliceVar(&rivals, "rivals", nil, "the algorithms, separated by commas (default: all that can hold the scenario's limits)")
+	return c
+}
+
+// canRun says why an algorithm cannot take part in a scenario. Its state is made for one key only, as more would show
+// nothing else.
+func canRun(name string, s sim.Scenario) error {
+	s = s.Defaults()
+	processes := 0
+	for _, g := range s.Groups {
+		processes += g.Count
+	}
+	_, err := rival.New(name, rival.Fleet{Processes: max(processes, 1), Limits: s.Limits, Keys: 1})
+	return err
+}
+
+// rivalHelp is a line per algorithm, where one by the caller's clock shares that of the one by the store's.
+func rivalHelp() string {
+	var b strings.Builder
+	all := rival.Names()
+	for _, name := range all {
+		if base, ok := strings.CutSuffix(name, "_client"); ok && slices.Contains(all, base) {
+			continue
+		}
+		star := " "
+		if slices.Contains(all, name+"_client") {
+			star = "*"
+		}
+		fmt.Fprintf(&b, "  %-18s%s %s\n", name, star, strings.TrimSuffix(rival.Describe(name), "; by the store's time"))
+	}
+	b.WriteString("\n  * by the store's clock; with _client after its name, by that of the process that calls, as many libraries do\n")
+	return b.String()
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/yuzhi-go/yuzhi/sim/render"
+	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+)
+
+func (p *program) initCommand() *cobra.Command {
+	var example string
+	var list, force bool
+	c := &cobra.Command{
+		Use:   "init [FILE]",
+		Short: "Write a commented scenario to start from",
+		Long: `init writes a scenario with every field, its unit, its default and its meaning: to standard output, or to FILE, which
+it does not overwrite without --force. --example writes one of the built-in examples, which -f example:NAME runs as they
+are, and --list names them.`,
+		Example: `  leasesim init > fleet.yaml
+  leasesim init fleet.yaml
+  leasesim init --list
+  leasesim init --example flash-sale sale.yaml`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if list {
+				if example != "" || len(args) > 0 || force {
+					return fmt.Errorf("%w: init --list stands alone", errUsage)
+				}
+				return listExamples(c.OutOrStdout())
+			}
+			text, err := scenarioText(example)
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				if force {
+					return fmt.Errorf("%w: init --force is about a FILE, and there is none", errUsage)
+				}
+				_, err = c.OutOrStdout().Write(text)
+				return err
+			}
+			print := func(w io.Writer) error {
+				_, err := w.Write(text)
+				return err
+			}
+			if force {
+				return writeFile(args[0], print)
+			}
+			return createFile(args[0], print)
+		},
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&example, "example", "", "write this built-in example instead of the template")
+	flags.BoolVar(&list, "list", false, "name the built-in examples")
+	flags.BoolVar(&force, "force", false, "overwrite FILE")
+	return c
+}
+
+// scenarioText is an example's text, or without a name the template's.
+func scenarioText(example string) ([]byte, error) {
+	if example == "" {
+		return scenfile.Template(), nil
+	}
+	all := scenfile.Examples()
+	i := slices.IndexFunc(all, func(e scenfile.Example) bool { return e.Name == example })
+	if i >= 0 {
+		return all[i].Text, nil
+	}
+	names := make([]string, len(all))
+	for i, e := range all {
+		names[i] = e.Name
+	}
+	return nil, fmt.Errorf("%w: --example is %q, must be one of %s", errUsage, example, strings.Join(names, ", "))
+}
+
+func listExamples(w io.Writer) error {
+	t := render.Table{Columns: []render.Column{render.Left("example"), render.Left("what it is")}}
+	for _, e := range scenfile.Examples() {
+		t.Add(e.Name, e.Description)
+	}
+	return t.Write(w)
+}
+
+// createFile writes a file that was not there before, whole or not at all.
+func createFile(path string, print func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("leasesim: %s is there already; --force overwrites it", path)
+	}
+	if err != nil {
+		return fmt.Errorf("leasesim: %w", err)
+	}
+	if err := errors.Join(print(f), f.Close()); err != nil {
+		return fmt.Errorf("leasesim: nothing was written: %w", errors.Join(err, os.Remove(path)))
+	}
+	return nil
+}

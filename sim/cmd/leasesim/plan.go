@@ -1,0 +1,207 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/planner"
+	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+)
+
+// planFlags are what plan has beside the shared flags.
+type planFlags struct {
+	falseRejects, admitted, redisCPU, jain, worstShare partFlag
+	redisCalls                                         float64
+	waitP99                                            time.Duration
+	confidence                                         partFlag
+	overcommitMax, burstMax, budget                    int64
+	mustHold                                           string
+}
+
+func (p *program) planCommand() *cobra.Command {
+	var f shared
+	var o planFlags
+	c := &cobra.Command{
+		Use:   "plan",
+		Short: "Find the lease policy that asks Redis the least and meets your targets",
+		Long: `plan searches for the policy (policy.target, policy.ttl, and overcommit and burst as far as allowed) that makes the
+fewest lease calls and meets every target at the pessimistic end of its confidence interval. Without targets that is
+--false-rejects 0.5%. Where the scenario's fallback is deny, the bound must hold as well.
+
+It screens a grid, for accuracy is not monotone in the length of a lease; keeps the better half again and again, with
+more and longer replications; looks around the survivors; and confirms the winner at the scenario's full length on
+seeds that the search has not seen. Then it tries it under stress: clocks twice as wrong, an outage of Redis in the
+middle, half as many processes again under the same load. What fails there is reported; with --stress-must-hold the
+choice depends on it.
+
+It prints the chosen policy with its margins, beside closed-form estimates and the scenario's own policy; the target
+that binds and what moving it would buy; the trade-offs next best; and the Go code of the configuration. Where no
+policy meets the targets it prints the closest miss and what would make it feasible.
+
+The effort is bounded in simulated requests, so that the same question has the same answer on any machine.
+A --threshold is about the chosen policy, on the fresh seeds.
+
+Exit status: 0 a policy was found; 2 the command line or the scenario is wrong; 3 a --threshold does not hold;
+4 no policy meets the targets; 130 interrupted, after a report of what the search had seen; 1 anything else.`,
+		Example: `  leasesim plan
+  leasesim plan -f fleet.yaml --false-rejects 0.5% --redis-calls 500 --confidence 99%
+  leasesim plan -f fleet.yaml --admitted 99% --jain 0.99 --stress-must-hold=skew,processes --out html -o plan.html
+  leasesim plan -f example:small-burst --false-rejects 0.1% --overcommit-max 5`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			q, err := o.question(c)
+			if err != nil {
+				return err
+			}
+			if q.Scenario, err = f.load(func(s *sim.Scenario) error {
+				s.Rivals = nil // a plan is about the leases
+				return nil
+			}); err != nil {
+				return err
+			}
+			return p.plan(c, &f, &o, q)
+		},
+	}
+	f.add(c)
+	flags := c.Flags()
+	flags.Var(&o.falseRejects, "false-rejects", "at most this part is rejected that one central bucket would have admitted (default 0.5% if there is no other target)")
+	flags.Var(&o.admitted, "admitted", "at least this part of what one central bucket would have is admitted, as 99%")
+	flags.Float64Var(&o.redisCalls, "redis-calls", 0, "at most so many lease calls per second of the whole fleet")
+	flags.Var(&o.redisCPU, "redis-cpu", "at most this part of a core is busy, of the busiest shard, as 5%")
+	flags.DurationVar(&o.waitP99, "wait-p99", 0, "99 % of the admitted wait at most so long")
+	flags.Var(&o.jain, "jain", "Jain's index of fairness is at least this, as 0.99")
+	flags.Var(&o.worstShare, "worst-share", "the worst process gets at least this part of its fair share, as 95%")
+	o.confidence = partFlag{value: 0.95, text: "95%"}
+	flags.Var(&o.confidence, "confidence", "of the intervals")
+	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "policy.overcommit may be up to so many tokens, which weakens the bound by as many (default: the scenario's)")
+	flags.Int64Var(&o.burstMax, "burst-max", 0, "bursts may grow up to so many tokens (default: they stay)")
+	flags.StringVar(&o.mustHold, "stress-must-hold", "", "the targets must hold under stress too: all, or some of "+strings.Join(planner.Stresses, ", "))
+	flags.Lookup("stress-must-hold").NoOptDefVal = "all"
+	flags.Int64Var(&o.budget, "budget", planner.DefaultBudget, "about how many simulated requests the search may take")
+	return c
+}
+
+// question is what the flags ask, but for the scenario.
+func (o *planFlags) question(c *cobra.Command) (q planner.Question, err error) {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...))
+	}
+	changed := c.Flags().Changed
+	target := func(flag string, t planner.Target) {
+		if changed(flag) {
+			q.Targets = append(q.Targets, t)
+		}
+	}
+	target("false-rejects", planner.AtMost("false_reject_ratio", o.falseRejects.value))
+	target("admitted", planner.AtLeast("admitted_vs_central", o.admitted.value))
+	target("redis-calls", planner.AtMost("calls_per_s", o.redisCalls))
+	target("redis-cpu", planner.AtMost("redis_cpu", o.redisCPU.value))
+	target("wait-p99", planner.AtMost("wait_ms_p99", o.waitP99.Seconds()*1000))
+	target("jain", planner.AtLeast("jain", o.jain.value))
+	target("worst-share", planner.AtLeast("worst_share", o.worstShare.value))
+	if changed("redis-calls") && !(o.redisCalls > 0) {
+		wrong("--redis-calls is %v, must be above 0", o.redisCalls)
+	}
+	if changed("wait-p99") && o.waitP99 < 0 {
+		wrong("--wait-p99 is %v, must be at least 0", o.waitP99)
+	}
+	if x := o.confidence.value; !(x >= 0.5 && x <= 0.9999) {
+		wrong("--confidence is %s, must be 50%% to 99.99%%", o.confidence.text)
+	}
+	if o.overcommitMax < 0 {
+		wrong("--overcommit-max is %d, must be at least 0", o.overcommitMax)
+	}
+	if o.burstMax < 0 {
+		wrong("--burst-max is %d, must be at least 0", o.burstMax)
+	}
+	if o.budget < 1 {
+		wrong("--budget is %d, must be at least 1", o.budget)
+	}
+	q.OvercommitMax, q.BurstMax = o.overcommitMax, o.burstMax
+	if o.mustHold != "" {
+		if q.MustHold, err = planner.ParseStresses(o.mustHold); err != nil {
+			wrong("--stress-must-hold: %w", err)
+		}
+	}
+	return q, errors.Join(errs...)
+}
+
+// plan answers the question and shows the answer.
+func (p *program) plan(c *cobra.Command, f *shared, o *planFlags, q planner.Question) error {
+	text, err := scenfile.Marshal(q.Scenario)
+	if err != nil {
+		return err
+	}
+	runner := sim.Runner{Confidence: o.confidence.value}
+	show, stop := phases(c.ErrOrStderr())
+	plan, err := planner.Planner{Run: p.single(runner), Parallel: f.parallel, Budget: o.budget, Progress: show}.Plan(c.Context(), q)
+	stop()
+	infeasible, interrupted := errors.Is(err, planner.ErrInfeasible), errors.Is(err, sim.ErrInterrupted)
+	if err != nil && !infeasible && !(interrupted && len(plan.TradeOffs) > 0) {
+		return err
+	}
+	view := planner.View{Plan: plan, Text: string(text), Command: p.commandLine(plan.Seed)}
+	if err := f.write(c, func(out io.Writer) error { return view.Write(out, f.out) }); err != nil {
+		return err
+	}
+	switch {
+	case interrupted:
+		return fmt.Errorf("leasesim: %w", err)
+	case infeasible:
+		return fmt.Errorf("%w (%w)", errInfeasible, err)
+	}
+	return f.judge(sim.Report{Figures: plan.Chosen.Figures})
+}
+
+// phases shows a progress bar for each phase of a plan; on what is no terminal show is nil.
+func phases(w io.Writer) (show func(phase string, done, of int), stop func()) {
+	current := "probe"
+	tell, clear := progressBar(w, current)
+	if tell == nil {
+		return nil, clear
+	}
+	return func(phase string, done, of int) {
+		if phase != current {
+			clear()
+			current = phase
+			tell, clear = progressBar(w, phase)
+		}
+		tell(float64(done) / float64(of))
+	}, func() { clear() }
+}
+
+// partFlag is a part of one, in percent ("0.5%") or as a number from 0 to 1.
+type partFlag struct {
+	value float64
+	text  string
+}
+
+// Set implements pflag.Value.
+func (p *partFlag) Set(text string) error {
+	var r sim.Ratio
+	if !strings.Contains(text, "%") {
+		x, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(x >= 0 && x <= 1) {
+			return fmt.Errorf("%q is neither a percentage, like 0.5%%, nor a number from 0 to 1", text)
+		}
+		r = sim.Ratio(x)
+	} else if err := r.UnmarshalText([]byte(text)); err != nil {
+		return err
+	}
+	*p = partFlag{float64(r), text}
+	return nil
+}
+
+// String implements pflag.Value.
+func (p *partFlag) String() string { return p.text }
+
+// Type implements pflag.Value.
+func (p *partFlag) Type() string { return "part" }

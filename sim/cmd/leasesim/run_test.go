@@ -1,0 +1,306 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/render"
+	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+	"github.com/yuzhi-go/yuzhi/sim/threshold"
+)
+
+// asked is what a command asked of the simulator.
+type asked struct {
+	runner   sim.Runner
+	scenario sim.Scenario
+	times    int
+}
+
+// pretend executes a command line with a simulator that answers with r and err.
+func pretend(t *testing.T, r sim.Report, err error, args ...string) (a asked, status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	p := program{args: args, simulate: func(runner sim.Runner, _ context.Context, s sim.Scenario) (sim.Report, error) {
+		a = asked{runner, s, a.times + 1}
+		return r, err
+	}}
+	status = p.run(t.Context(), &out, &errs)
+	return a, status, out.String(), errs.String()
+}
+
+// report is a report of two replications in which false rejects are 1 % to 3 %.
+func report() sim.Report {
+	r := sim.Report{SchemaVersion: sim.SchemaVersion, Scenario: "pretended", ScenarioHash: "0123456789abcdef", Seed: 11, Reps: 2, Confidence: 0.95}
+	r.FalseRejectRatio = sim.Figure{Mean: 0.02, Low: 0.01, High: 0.03, Worst: 0.04, WorstSeed: 12}
+	return r
+}
+
+// scenarioFile writes a scenario file.
+func scenarioFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fleet.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const small = `
+name: small
+duration: 2s
+seed: 5
+reps: 2
+limits: [100/s burst 50]
+policy: {fallback: deny}
+groups: [{name: web, count: 3}]
+`
+
+func TestTheFlagsChangeTheScenario(t *testing.T) {
+	file := scenarioFile(t, small)
+	// Given a scenario file alone, then what it says counts, also its seed;
+	a, status, _, stderr := pretend(t, report(), nil, "run", "-f", file)
+	s := a.scenario
+	if status != 0 || s.Name != "small" || s.Seed != 5 || s.Reps != 2 || s.Duration != 2*time.Second || s.Groups[0].Count != 3 || a.runner.Parallel != 0 {
+		t.Errorf("status %d, %s: %+v", status, stderr, a)
+	}
+	// and with flags, these count.
+	a, status, _, stderr = pretend(t, report(), nil, "run", "-f", file, "--seed", "7", "--reps", "3", "--duration", "4s", "--parallel", "1",
+		"--set", "policy.target=50ms", "--set", "groups[0].count=9", "--set", "reps=100")
+	s = a.scenario
+	if status != 0 || s.Seed != 7 || s.Reps != 3 || s.Duration != 4*time.Second || s.Groups[0].Count != 9 || s.Policy.Target != 50*time.Millisecond || a.runner.Parallel != 1 {
+		t.Errorf("status %d, %s: %+v", status, stderr, a)
+	}
+	// Without a file it is the first example.
+	a, status, _, stderr = pretend(t, report(), nil, "run")
+	want, err := scenfile.Load(defaultFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status != 0 || a.scenario.Hash() != want.Hash() {
+		t.Errorf("status %d, %s: %+v", status, stderr, a.scenario)
+	}
+}
+
+func TestAWrongCommandLineOrScenarioIsStatus2AndRunsNothing(t *testing.T) {
+	unit := scenarioFile(t, small+"warmup: 5\n")
+	twice := scenarioFile(t, small+"name: again\n")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"run", "surplus"}, "unknown command"},
+		{[]string{"run", "--frobnicate"}, "unknown flag: --frobnicate"},
+		{[]string{"run", "--seed", "0"}, "leasesim: --seed is 0, must be 1 to 2^53-1"},
+		{[]string{"run", "--seed", "9007199254740992"}, "--seed is 9007199254740992"},
+		{[]string{"run", "--seed", "-1"}, "invalid argument \"-1\""},
+		{[]string{"run", "--reps", "0"}, "--reps is 0, must be at least 1"},
+		{[]string{"run", "--parallel", "-1"}, "--parallel is -1"},
+		{[]string{"run", "--duration", "0s"}, "--duration is 0s, must be above 0"},
+		{[]string{"run", "--duration", "5"}, "missing unit"},
+		{[]string{"run", "--out", "xml"}, "--out is \"xml\", must be one of table, json, csv, html"},
+		{[]string{"run", "--reps", "0", "--out", "xml"}, "leasesim: --out is \"xml\""},
+		{[]string{"run", "--threshold", "jain > high"}, "leasesim: --threshold 'jain > high': threshold: cannot be read: column 8: \"high\" is not a figure"},
+		{[]string{"run", "--threshold", "rival.gcra.jain > 1"}, "the rival gcra does not run"},
+		{[]string{"run", "-f", "nowhere.yaml"}, "leasesim: there is no file nowhere.yaml"},
+		{[]string{"run", "-f", "example:nothing"}, "there is no example \"nothing\""},
+		{[]string{"run", "-f", unit}, unit + ":9:9: warmup: "},
+		{[]string{"run", "-f", twice}, twice + ":9:1: "},
+		{[]string{"run", "-f", unit, "--out", "json"}, ":9:9: "},
+		{[]string{"run", "--set", "policy.tarjet=1s"}, "leasesim: --set policy.tarjet=1s: policy.tarjet: "},
+		{[]string{"run", "--set", "policy.target"}, "--set policy.target: "},
+		{[]string{"run", "--set", "policy.target=9h"}, "policy"},
+		{[]string{"compare", "--rivals", "central,tortoise"}, "--rivals: rival: unknown algorithm \"tortoise\""},
+		{[]string{"compare", "--rivals", "central:7"}, "--rivals: "},
+		{[]string{"compare", "--rivals", "central", "--threshold", "rival.gcra.jain > 0"}, "the rival gcra does not run"},
+		{[]string{"replay"}, "leasesim: replay needs a --trace"},
+		{[]string{"replay", "--trace", "nowhere.csv"}, "leasesim: --trace: trace: stat nowhere.csv"},
+		{[]string{"replay", "--trace", unit}, unit + ":2:1: "},
+		{[]string{"init", "--list", "--force"}, "init --list stands alone"},
+		{[]string{"init", "--force"}, "--force is about a FILE"},
+		{[]string{"init", "--example", "nothing"}, "--example is \"nothing\", must be one of steady-fleet"},
+		{[]string{"init", "a", "b"}, "accepts at most 1 arg"},
+	} {
+		a, status, stdout, stderr := pretend(t, report(), nil, c.args...)
+		if status != exitUsage || !strings.Contains(stderr, c.want) || stdout != "" || a.times != 0 {
+			t.Errorf("leasesim %q: status %d, ran %d times, stdout %q, stderr\n%s\nwant 2 and %q", c.args, status, a.times, stdout, stderr, c.want)
+		}
+		if strings.Count(stderr, "leasesim: leasesim") > 0 {
+			t.Errorf("leasesim %q stutters: %s", c.args, stderr)
+		}
+	}
+	// A scenario's errors begin with its file, for editors to jump to.
+	if _, _, _, stderr := pretend(t, report(), nil, "run", "-f", unit); !strings.HasPrefix(stderr, unit+":9:9: ") {
+		t.Errorf("%q", stderr)
+	}
+}
+
+func TestAThresholdThatDoesNotHoldIsStatus3AfterTheReport(t *testing.T) {
+	// Given thresholds of which one holds,
+	_, status, stdout, stderr := pretend(t, report(), nil, "run", "--threshold", "false_reject_ratio <= 3%", "--threshold", "bound_exceeded_by.worst == 0")
+	if status != 0 || stderr != "" || !strings.Contains(stdout, "Holds: bound_exceeded_by.worst == 0") {
+		t.Errorf("status %d, %s\n%s", status, stderr, stdout)
+	}
+	// and others that do not, then the report is there, and which they are and by how much;
+	_, status, stdout, stderr = pretend(t, report(), nil, "run", "--threshold", "false_reject_ratio < 2%", "--threshold", "jain > 1", "--threshold", "burnt == 0")
+	if status != exitExceeded || !strings.Contains(stdout, "Does not hold: false_reject_ratio < 2%") || !strings.Contains(stdout, "2.0 ± 1.0 %") {
+		t.Errorf("status %d\n%s", status, stdout)
+	}
+	want := "threshold: does not hold: false_reject_ratio < 2%: false_reject_ratio is in [0.01, 0.03], off by 0.01\n" +
+		"threshold: does not hold: jain > 1: jain is 0, off by 1\n"
+	if stderr != want {
+		t.Errorf("%q, want %q", stderr, want)
+	}
+	// but an exceeded bound by itself is no failure.
+	r := report()
+	r.BoundExceededBy = sim.Figure{Mean: 3, Low: 3, High: 3, Worst: 3, WorstSeed: 12}
+	if _, status, stdout, _ := pretend(t, r, nil, "run"); status != 0 || !strings.Contains(stdout, "The bound is exceeded: in the worst window the fleet admitted 3 tokens more") {
+		t.Errorf("status %d\n%s", status, stdout)
+	}
+}
+
+func TestAnInterruptedRunShowsWhatIsDone(t *testing.T) {
+	interrupted := fmt.Errorf("%w after a while", sim.ErrInterrupted)
+	file := filepath.Join(t.TempDir(), "report.json")
+	// Given a run that ended after two of five replications, then these are shown,
+	_, status, stdout, stderr := pretend(t, report(), interrupted, "run", "--reps", "5")
+	if status != exitInterrupted || !strings.Contains(stdout, "Interrupted after 2 of 5 replications") || !strings.Contains(stderr, "the report is of the replications that had ended: sim: interrupted") {
+		t.Errorf("status %d, %s\n%s", status, stderr, stdout)
+	}
+	// and written;
+	if _, status, _, _ := pretend(t, report(), interrupted, "run", "--reps", "5", "--out", "json", "-o", file); status != exitInterrupted {
+		t.Errorf("status %d", status)
+	}
+	if got, err := os.ReadFile(file); err != nil || !json.Valid(got) {
+		t.Errorf("%v: %s", err, got)
+	}
+	// thresholds do not change the status, for they are about the whole;
+	if _, status, _, _ := pretend(t, report(), interrupted, "run", "--reps", "5", "--threshold", "jain > 1"); status != exitInterrupted {
+		t.Errorf("status %d", status)
+	}
+	// and where none is done, nothing is shown.
+	if _, status, stdout, stderr := pretend(t, sim.Report{}, interrupted, "run"); status != exitInterrupted || stdout != "" || stderr == "" {
+		t.Errorf("status %d, %q, %q", status, stdout, stderr)
+	}
+}
+
+func TestAFailedRunIsStatus1AndShowsNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.txt")
+	_, status, stdout, stderr := pretend(t, report(), errors.New("sim: not conserved"), "run", "-o", file)
+	if status != exitFailed || stdout != "" || stderr != "sim: not conserved\n" {
+		t.Errorf("status %d, %q, %q", status, stdout, stderr)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("there is a report")
+	}
+}
+
+func TestEveryFormatSaysTheSeed(t *testing.T) {
+	for format, want := range map[string]string{"table": "seed 11)", "json": `"seed": 11,`, "html": "<dt>seed</dt><dd>11</dd>"} {
+		if _, status, stdout, _ := pretend(t, report(), nil, "run", "--out", format); status != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("%s: status %d, there is no %q", format, status, want)
+		}
+	}
+}
+
+func TestThePageSaysHowToRepeatIt(t *testing.T) {
+	file := scenarioFile(t, small)
+	_, _, page, _ := pretend(t, report(), nil, "run", "-f", file, "--set", "name=it's", "--out", "html")
+	if want := "leasesim run -f " + file + ` --set &#39;name=it&#39;\&#39;&#39;s&#39; --out html --seed 11`; !strings.Contains(page, want) {
+		t.Errorf("there is no %q", want)
+	}
+	// The scenario file in it has what --set changed.
+	if !strings.Contains(page, "name: it&#39;s") {
+		t.Error("the scenario file is not there")
+	}
+}
+
+func TestTheCommandLineToRepeatLeavesOutWhereTheReportGoes(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"run", "leasesim run --seed 3"},
+		{"run --seed 3 -o a --out csv", "leasesim run --seed 3 --out csv"},
+		{"run --seed=3 --output a --reps 2", "leasesim run --seed=3 --reps 2"},
+		{"run --output=a -oa", "leasesim run --seed 3"},
+		{"run --set limits=[1/s]", "leasesim run --set 'limits=[1/s]' --seed 3"},
+	} {
+		p := program{args: strings.Fields(c.args)}
+		if got := p.commandLine(3); got != c.want {
+			t.Errorf("%s: %q, want %q", c.args, got, c.want)
+		}
+	}
+}
+
+func TestCompareRunsAllRivalsThatCan(t *testing.T) {
+	a, status, stdout, stderr := pretend(t, report(), nil, "compare")
+	if status != 0 || !slices.Contains(a.scenario.Rivals, "central") || !slices.Contains(a.scenario.Rivals, "settle_afterwards") || len(a.scenario.Rivals) < 10 {
+		t.Errorf("status %d, %s: %v", status, stderr, a.scenario.Rivals)
+	}
+	if !strings.Contains(stdout, render.Own) || !strings.Contains(stdout, "worst excess") {
+		t.Error(stdout)
+	}
+	a, status, _, stderr = pretend(t, report(), nil, "compare", "--rivals", "local_batches:50,gcra", "--threshold", "rival.gcra.jain >= 0 || jain >= 0")
+	if want := []string{"local_batches:50", "gcra"}; status != 0 || !slices.Equal(a.scenario.Rivals, want) {
+		t.Errorf("status %d, %s: %v, want %v", status, stderr, a.scenario.Rivals, want)
+	}
+	if _, status, stdout, _ = pretend(t, report(), nil, "compare", "--out", "csv"); status != 0 || !strings.HasPrefix(stdout, "algorithm,") {
+		t.Errorf("status %d, %s", status, stdout)
+	}
+}
+
+func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
+	// Given a trace of 1.5 s and a fleet with workloads of its own,
+	file := scenarioFile(t, "limits: [100/s]\nworkload: {kind: constant, verb: wait, deadline: 2s}\ngroups: [{name: a, workload: {kind: poisson, rate: 5/s}}]\n")
+	recorded := filepath.Join(t.TempDir(), "trace.csv")
+	if err := os.WriteFile(recorded, []byte("time_s,process,tokens\n0,0,1\n0.5,1,2\n1.5,0,3\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	// when it is replayed,
+	a, status, stdout, stderr := pretend(t, report(), nil, "replay", "-f", file, "--trace", recorded)
+	s, w := a.scenario, a.scenario.Workload
+	// then the trace is the load, and as long as the run,
+	if status != 0 || stdout == "" || w.Kind != sim.Replay || w.File != recorded || len(w.Trace.Requests) != 3 || w.TraceSum == "" || w.Repeated || s.Groups[0].Workload != nil {
+		t.Errorf("status %d, %s: %+v", status, stderr, s)
+	}
+	if s.Duration != 1501*time.Millisecond {
+		t.Errorf("the run lasts %v", s.Duration)
+	}
+	// asked for as before;
+	if w.Verb != sim.VerbWait || w.Deadline != 2*time.Second {
+		t.Errorf("%+v", w)
+	}
+	// and with a duration, that counts.
+	for _, args := range [][]string{{"--duration", "5s"}, {"--set", "duration=5s"}} {
+		a, _, _, stderr = pretend(t, report(), nil, append([]string{"replay", "-f", file, "--repeat", "--trace", recorded}, args...)...)
+		if a.scenario.Duration != 5*time.Second || !a.scenario.Workload.Repeated {
+			t.Errorf("%v: %s: %+v", args, stderr, a.scenario)
+		}
+	}
+}
+
+func TestEveryErrorHasItsStatus(t *testing.T) {
+	for err, want := range map[error]int{
+		errors.New("other"):                                                                exitFailed,
+		fmt.Errorf("x: %w", errUsage):                                                      exitUsage,
+		fmt.Errorf("x: %w", scenfile.ErrInvalid):                                           exitUsage,
+		sim.Scenario{Limits: []lease.Limit{{}}}.Validate():                                 exitUsage,
+		fmt.Errorf("x: %w", sim.ErrInterrupted):                                            exitInterrupted,
+		errors.Join(fmt.Errorf("x: %w", errInfeasible), errors.New("other")):               exitInfeasible,
+		fmt.Errorf("x: %w", errExceeded):                                                   exitExceeded,
+		fmt.Errorf("x: %w", threshold.ErrFailed):                                           exitExceeded,
+		errors.Join(sim.ErrInterrupted, fmt.Errorf("by the way: %w", threshold.ErrFailed)): exitInterrupted,
+	} {
+		if got := statusOf(err); got != want {
+			t.Errorf("%v is status %d, want %d", err, got, want)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+	"github.com/yuzhi-go/yuzhi/sim/sweep"
+)
+
+// What --base compares with.
+const (
+	baseFirst = "first"
+	baseGiven = "given"
+)
+
+func (p *program) sweepCommand() *cobra.Command {
+	var f shared
+	var vary []string
+	var objectives, base string
+	c := &cobra.Command{
+		Use:   "sweep --vary PATH=VALUES",
+		Short: "Simulate a fleet at every point of a grid of parameters",
+		Long: `sweep simulates a scenario with every combination of the values of each --vary, all on the same seeds, so that two
+points differ by their parameters and not by their luck. A --vary names a field as --set does, and its values:
+
+  policy.target=10ms,50ms,1s        these
+  policy.target=10ms..1s:log:8      8 from 10ms to 1s, each the same factor above the one before
+  groups[0].count=50..250:lin:5     5 from 50 to 250 in equal steps; whole numbers stay whole
+  network.loss=0%,0.1%..10%:log:3   both
+
+Each point is compared with a base: the difference of every figure, paired by replication, with its interval. The points
+that no other point beats in all objectives at once are marked: the Pareto front. A point at which the scenario is not
+valid (a TTL below two targets) says so. The page of --out html has lines where one parameter varies, and heat maps
+where two do.
+
+A --threshold must hold at every point that ran.
+
+Exit status: 0 it ran; 2 the command line or the scenario is wrong; 3 a --threshold does not hold; 130 interrupted,
+after a report of the points that have finished; 1 anything else.`,
+		Example: `  leasesim sweep --vary policy.target=5ms..50ms:log:6
+  leasesim sweep -f fleet.yaml --vary policy.target=10ms..1s:log:8 --vary clock.offset=0,100ms,10s --out html -o sweep.html
+  leasesim sweep -f fleet.yaml --vary 'groups[0].count=50..400:log:4' --base given
+  leasesim sweep -f fleet.yaml --vary policy.overcommit=0,100,1000 --objectives admitted_vs_central:max,calls_per_s:min`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := f.load(func(s *sim.Scenario) error {
+				s.Rivals = nil // a point is about the leases
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			w := sweep.Sweep{Set: scenfile.Set, Parallel: f.parallel}
+			var axes []sweep.Axis
+			for _, text := range vary {
+				a, err := sweep.ParseAxis(text)
+				if err != nil {
+					return fmt.Errorf("%w: --vary: %w", errUsage, err)
+				}
+				axes = append(axes, a)
+			}
+			if objectives != "" {
+				if w.Objectives, err = sweep.ParseObjectives(objectives); err != nil {
+					return fmt.Errorf("%w: --objectives: %w", errUsage, err)
+				}
+			}
+			if w.Own = base == baseGiven; !w.Own && base != baseFirst {
+				return fmt.Errorf("%w: --base is %q, must be %s or %s", errUsage, base, baseFirst, baseGiven)
+			}
+			return p.sweep(c, &f, w, s, axes)
+		},
+	}
+	f.add(c)
+	flags := c.Flags()
+	flags.StringArrayVar(&vary, "vary", nil, "a field and its values, as in policy.target=10ms..1s:log:8; repeatable")
+	flags.StringVar(&objectives, "objectives", "", "what points are good for, as in admitted_vs_central:max,calls_per_s:min (default false_reject_ratio:min,calls_per_s:min)")
+	flags.StringVar(&base, "base", baseFirst, "what points are compared with: the first value of each --vary (first), or the scenario's own values (given)")
+	return c
+}
+
+// sweep runs the grid and shows it.
+func (p *program) sweep(c *cobra.Command, f *shared, w sweep.Sweep, s sim.Scenario, axes []sweep.Axis) error {
+	text, err := scenfile.Marshal(s)
+	if err != nil {
+		return err
+	}
+	runner, stop := f.runner(c, c.Name())
+	if tell := runner.Progress; tell != nil {
+		w.Progress = func(done, of int) { tell(float64(done) / float64(of)) }
+	}
+	w.Run = p.single(runner)
+	r, err := w.Do(c.Context(), s, axes)
+	stop()
+	interrupted := errors.Is(err, sim.ErrInterrupted)
+	switch {
+	case errors.Is(err, sweep.ErrAxis), errors.Is(err, sweep.ErrGrid):
+		return fmt.Errorf("%w: --vary: %w", errUsage, err)
+	case err != nil && !(interrupted && r.Finished > 0):
+		return err
+	}
+	view := sweep.View{Report: r, Text: string(text), Command: p.commandLine(r.Seed)}
+	if err := f.write(c, func(out io.Writer) error { return view.Write(out, f.out) }); err != nil {
+		return err
+	}
+	if interrupted {
+		return fmt.Errorf("leasesim: %w", err)
+	}
+	var errs []error
+	for i := range r.Points {
+		if point := &r.Points[i]; point.Figures != nil {
+			if err := f.judge(sim.Report{Figures: *point.Figures}); err != nil {
+				errs = append(errs, fmt.Errorf("at %s: %w", r.Label(point), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// single runs one replication after the other: where many simulations run side by side, each has a core of its own.
+func (p *program) single(r sim.Runner) sweep.Run {
+	r.Parallel, r.Progress = 1, nil
+	return func(ctx context.Context, s sim.Scenario) (sim.Report, error) { return p.simulate(r, ctx, s) }
+}

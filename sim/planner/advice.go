@@ -1,0 +1,252 @@
+package planner
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/sweep"
+)
+
+// tradeOffsMax bounds the list of what else could be had.
+const tradeOffsMax = 8
+
+// objectives are what a trade-off is between: calls, and whatever else the targets bound.
+func objectives(targets []Target) []sweep.Objective {
+	all := []sweep.Objective{{Figure: "calls_per_s"}}
+	for _, t := range targets {
+		if !t.cost() && t.Figure != boundFigure {
+			all = append(all, sweep.Objective{Figure: t.Figure, Max: t.Floor})
+		}
+	}
+	if len(all) == 1 {
+		all = append(all, sweep.Objective{Figure: "false_reject_ratio"})
+	}
+	return all
+}
+
+// front is the trials that keep the promise and that no other such one beats, by calls. Of equal ones the first, which
+// is the simplest, stands for all.
+func front(trials []*trial, targets []Target) (best []*trial) {
+	goals := objectives(targets)
+	rows := make([][]float64, len(trials))
+	for i, t := range trials {
+		kept := !slices.ContainsFunc(targets, func(x Target) bool {
+			return x.Figure == boundFigure && x.margin(&t.report.Figures, pessimistic) < 0
+		})
+		row := sweep.Scores(goals, &t.report.Figures)
+		if kept && !slices.ContainsFunc(rows[:i], func(r []float64) bool { return slices.Equal(r, row) }) {
+			rows[i] = row
+		}
+	}
+	for i, on := range sweep.Front(rows) {
+		if on {
+			best = append(best, trials[i])
+		}
+	}
+	slices.SortStableFunc(best, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
+	return best
+}
+
+// spaced is n of list at even distances, the first and the last among them.
+func spaced(list []*trial, n int) []*trial {
+	if len(list) <= n {
+		return list
+	}
+	some := make([]*trial, n)
+	for i := range some {
+		some[i] = list[i*(len(list)-1)/(n-1)]
+	}
+	return some
+}
+
+// tradeOffs are what else could be had, as the search saw it last, and how that differs from the chosen policy.
+func (s *search) tradeOffs() (all []Candidate) {
+	for _, t := range spaced(front(s.seen, s.targets), tradeOffsMax) {
+		c := s.candidate(t)
+		if s.plan.Chosen != nil {
+			if i := slices.IndexFunc(s.seen, func(o *trial) bool { return s.policy(o.choice) == s.plan.Chosen.Policy }); i >= 0 {
+				if o := s.seen[i]; o.report.DurationS == t.report.DurationS && o.report.Reps == t.report.Reps {
+					c.Differences = differences(t, o)
+				}
+			}
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// meetsAllBut reports whether t surely meets every target but the k-th.
+func (s *search) meetsAllBut(t *trial, k int) bool {
+	for i, x := range s.targets {
+		if i != k && x.margin(&t.report.Figures, pessimistic) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// relaxed is the k-th target, moved so far that t meets it.
+func (s *search) relaxed(t *trial, k int) *Relaxed {
+	x := s.targets[k]
+	x.Bound = outward(x.value(&t.report.Figures, pessimistic), x.Floor)
+	return &Relaxed{x, s.policy(t.choice), t.report.CallsPerS, t.report.FalseRejectRatio}
+}
+
+// binding is the target that t, the chosen one, is nearest to, and what moving it would buy: calls, or, where the target
+// is one of cost, accuracy. It prefers the least move that saves a tenth.
+func (s *search) binding(t *trial) *Binding {
+	k := -1
+	for i, x := range s.targets {
+		if x.Figure != boundFigure && (k < 0 || x.margin(&t.report.Figures, pessimistic) < s.targets[k].margin(&t.report.Figures, pessimistic)) {
+			k = i
+		}
+	}
+	if k < 0 {
+		return nil
+	}
+	b := &Binding{Margin: margins(s.targets, &t.report.Figures)[k]}
+	gain := func(o *trial) float64 { return 1 - o.calls()/t.calls() }
+	if s.targets[k].cost() {
+		gain = func(o *trial) float64 { return 1 - o.report.FalseRejectRatio.Mean/t.report.FalseRejectRatio.Mean }
+	}
+	for _, least := range []float64{0.1, alike} {
+		var best *trial
+		for _, o := range s.seen {
+			if !(gain(o) >= least) || !s.meetsAllBut(o, k) || s.targets[k].margin(&o.report.Figures, pessimistic) >= 0 {
+				continue
+			}
+			if best == nil || s.targets[k].margin(&o.report.Figures, pessimistic) > s.targets[k].margin(&best.report.Figures, pessimistic) {
+				best = o
+			}
+		}
+		if best != nil {
+			b.Relaxed = s.relaxed(best, k)
+			break
+		}
+	}
+	return b
+}
+
+// miss describes the closest of the candidates that failed, and what would make the question feasible.
+func (s *search) miss(ctx context.Context, closest *trial, stress string) (*Miss, error) {
+	m := &Miss{Closest: s.candidate(closest), Stress: stress}
+	for _, x := range m.Closest.Margins {
+		if !x.Meets {
+			m.Missed = append(m.Missed, x)
+		}
+	}
+	slices.SortStableFunc(m.Missed, func(a, b Margin) int { return cmp.Compare(a.Margin, b.Margin) })
+	m.RepsNeeded = s.repsNeeded(closest)
+	for k, x := range s.targets {
+		var best *trial
+		for _, t := range s.seen {
+			if x.Figure != boundFigure && s.meetsAllBut(t, k) && (best == nil ||
+				x.margin(&t.report.Figures, pessimistic) > x.margin(&best.report.Figures, pessimistic)) {
+				best = t
+			}
+		}
+		if best != nil && best.surely < 0 {
+			m.Relaxed = append(m.Relaxed, *s.relaxed(best, k))
+		}
+	}
+	var err error
+	m.Levers, err = s.levers(ctx, closest.choice)
+	return m, err
+}
+
+// repsNeeded is how many replications would narrow t's intervals enough, if their means stay: widths go with the root.
+func (s *search) repsNeeded(t *trial) int {
+	if t.means < 0 || t.surely >= 0 {
+		return 0
+	}
+	most := 0.0
+	for _, x := range s.targets {
+		mean, edge := x.value(&t.report.Figures, expected), x.value(&t.report.Figures, pessimistic)
+		if ratio := (edge - mean) / (x.Bound - mean); ratio > 1 {
+			most = max(most, float64(ratio*ratio))
+		}
+	}
+	n := math.Ceil(float64(most * float64(t.report.Reps)))
+	if !(n <= 10_000) { // as many as a scenario may have
+		return 0
+	}
+	return int(n)
+}
+
+// levers tries what the question did not allow: more overcommit, and larger bursts. Of each it returns the least that
+// makes the question feasible, if one does.
+func (s *search) levers(ctx context.Context, near choice) (all []Lever, err error) {
+	burst := max(near.burst, s.space.burst)
+	for _, kind := range []string{"overcommit", "burst"} {
+		var choices []choice
+		for _, part := range []int64{1, 2, 4} {
+			for _, scale := range []float64{1, 0.5, 2} {
+				c := near
+				c.target = time.Duration(twoDigits(float64(near.target) * scale))
+				if kind == "burst" {
+					c.burst = burst * part * 2
+				} else if c.overcommit = (burst*part + 3) / 4; c.overcommit <= s.space.overcommitMax {
+					continue
+				}
+				if c, ok := s.space.fit(c, s.space.multiple(near)); ok && !slices.Contains(choices, c) {
+					choices = append(choices, c)
+				}
+			}
+		}
+		trials, err := s.try(ctx, "levers", choices, s.effort(choices, s.share, repsScreen))
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range trials {
+			if t.surely < 0 {
+				continue
+			}
+			l := Lever{Name: kind, Value: t.overcommit, Candidate: s.candidate(t)}
+			if kind == "burst" {
+				l.Value = t.burst
+			}
+			if n := len(all); n > 0 && all[n-1].Name == kind {
+				if all[n-1].Value == l.Value && t.calls() < all[n-1].Candidate.Figures.CallsPerS.Mean {
+					all[n-1] = l
+				}
+				continue
+			}
+			all = append(all, l)
+		}
+	}
+	return all, nil
+}
+
+// outward rounds a bound to three digits, to the side on which it is kept.
+func outward(x float64, floor bool) float64 {
+	r, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', 2, 64), 64)
+	if err != nil || floor == (r <= x) {
+		return r
+	}
+	// The rounding went the other way: one unit of the third digit sets it right.
+	unit := 1e-2
+	for y := math.Abs(x); y >= 10; y /= 10 {
+		unit *= 10
+	}
+	for y := math.Abs(x); y < 1 && y > 0; y *= 10 {
+		unit /= 10
+	}
+	if floor {
+		unit = -unit
+	}
+	r, _ = strconv.ParseFloat(strconv.FormatFloat(r+unit, 'e', 2, 64), 64)
+	return r
+}
+
+// bound is the target's bound as words.
+func (t Target) bound() string {
+	if t.Floor {
+		return fmt.Sprintf("at least %.4g", t.Bound)
+	}
+	return fmt.Sprintf("at most %.4g", t.Bound)
+}

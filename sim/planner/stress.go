@@ -1,0 +1,127 @@
+package planner
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+// The stresses that a plan tries its winner under.
+const (
+	StressSkew      = "skew"      // clocks twice as wrong, in offset and drift
+	StressOutage    = "outage"    // Redis refuses connections in the middle of the run
+	StressProcesses = "processes" // half as many processes again share the same load
+)
+
+// Stresses are the valid values of Question.MustHold, in the order of a Plan.
+var Stresses = []string{StressSkew, StressOutage, StressProcesses}
+
+// ErrStress is wrapped by the error about a stress that there is not.
+var ErrStress = errors.New("planner: unknown stress")
+
+// ParseStresses reads "skew,processes"; "all" are all.
+func ParseStresses(text string) (all []string, err error) {
+	if text == "all" {
+		return Stresses, nil
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.TrimSpace(name); !slices.Contains(Stresses, name) {
+			return nil, fmt.Errorf("%w: %q, must be all or some of %s", ErrStress, name, strings.Join(Stresses, ", "))
+		}
+		all = append(all, name)
+	}
+	return all, nil
+}
+
+const (
+	// A scenario whose clocks are right has nothing to double; then they are as wrong as two bad quartzes (100 ppm each)
+	// and a host without NTP.
+	stressOffset   = time.Second
+	stressDriftPPM = 200
+	// The outage lasts as long as a failover that goes well, or a tenth of a short run.
+	stressOutage = time.Second
+)
+
+// stressed is s under a stress, which has defaults.
+func stressed(s sim.Scenario, name string) sim.Scenario {
+	s.Groups = slices.Clone(s.Groups) // the caller's stays as it is
+	switch name {
+	case StressSkew:
+		s.Clock = doubled(s.Clock)
+		for i := range s.Groups {
+			if c := s.Groups[i].Clock; c != nil {
+				wrong := doubled(*c)
+				s.Groups[i].Clock = &wrong
+			}
+		}
+	case StressOutage:
+		counted := s.Duration - s.Warmup
+		s.Redis.Faults = append(slices.Clip(s.Redis.Faults), sim.RedisFault{
+			Kind: sim.FaultOutage, At: s.Warmup + counted/2, For: min(stressOutage, counted/10),
+		})
+	case StressProcesses:
+		for i := range s.Groups {
+			g := &s.Groups[i]
+			g.Count = halfAgain(g.Count)
+			g.Scale = slices.Clone(g.Scale)
+			for j := range g.Scale {
+				g.Scale[j].Count = halfAgain(g.Scale[j].Count)
+			}
+			// A closed loop's load is its clients', of each process.
+			if g.Workload != nil {
+				w := *g.Workload
+				w.Clients = fewer(w.Clients)
+				g.Workload = &w
+			}
+		}
+		s.Workload.Clients = fewer(s.Workload.Clients)
+	}
+	return s
+}
+
+func halfAgain(n int) int { return n + (n+1)/2 }
+
+func fewer(n int) int { return max(1, (2*n+1)/3) }
+
+func doubled(c sim.Clock) sim.Clock {
+	if c.Offset.IsZero() {
+		c.Offset = sim.Constantly(stressOffset)
+	} else {
+		c.Offset.Dist = twice(c.Offset.Dist)
+	}
+	if c.Drift.IsZero() {
+		c.Drift.P = stressDriftPPM
+	} else {
+		c.Drift.Dist = twice(c.Drift.Dist)
+	}
+	return c
+}
+
+// twice is the distribution of twice the value.
+func twice(d sim.Dist) sim.Dist {
+	d.P *= 2
+	if d.Kind != sim.DistPareto { // whose Q is a shape
+		d.Q *= 2
+	}
+	return d
+}
+
+// underStress describes what a stress does to s, for people.
+func underStress(s sim.Scenario, name string) string {
+	switch name {
+	case StressSkew:
+		return "clocks twice as wrong"
+	case StressOutage:
+		return fmt.Sprintf("Redis away for %v", min(stressOutage, (s.Duration-s.Warmup)/10))
+	}
+	before, after := 0, 0
+	for _, g := range s.Groups {
+		before += g.Count
+		after += halfAgain(g.Count)
+	}
+	return fmt.Sprintf("%d processes instead of %d", after, before)
+}

@@ -1,0 +1,133 @@
+package planner
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/sweep"
+)
+
+// ErrTarget is wrapped by every error about targets that nothing can be measured against.
+var ErrTarget = errors.New("planner: invalid target")
+
+// Target bounds a figure, by its JSON key: from above, or from below if Floor. The pessimistic end of the figure's
+// interval must keep it.
+type Target struct {
+	Figure string  `json:"figure"`
+	Floor  bool    `json:"floor"`
+	Bound  float64 `json:"bound"`
+}
+
+// AtMost and AtLeast are targets.
+func AtMost(figure string, bound float64) Target  { return Target{figure, false, bound} }
+func AtLeast(figure string, bound float64) Target { return Target{figure, true, bound} }
+
+// DefaultTargets are those of a question without any: one request in two hundred may be wrongly rejected.
+func DefaultTargets() []Target { return []Target{AtMost("false_reject_ratio", 0.005)} }
+
+// boundFigure is held to zero by every plan whose policy promises it.
+const boundFigure = "bound_exceeded_by"
+
+// validate reports every target that has no figure or no bound, and every second one of a figure.
+func validate(targets []Target) error {
+	var errs []error
+	known, seen := sweep.FigureNames(), map[Target]bool{}
+	for _, t := range targets {
+		same := Target{Figure: t.Figure, Floor: t.Floor}
+		switch {
+		case !contains(known, t.Figure):
+			errs = append(errs, fmt.Errorf("%w: there is no figure %q", ErrTarget, t.Figure))
+		case math.IsNaN(t.Bound) || math.IsInf(t.Bound, 0):
+			errs = append(errs, fmt.Errorf("%w: the bound of %s is %v, must be a number", ErrTarget, t.Figure, t.Bound))
+		case seen[same]:
+			errs = append(errs, fmt.Errorf("%w: %s is bounded twice", ErrTarget, t.Figure))
+		}
+		seen[same] = true
+	}
+	return errors.Join(errs...)
+}
+
+// withPromise adds the promise to the targets of a policy that keeps it whatever happens to Redis.
+func withPromise(targets []Target, p lease.Policy) []Target {
+	if p.Fallback != lease.FallbackDeny {
+		return targets
+	}
+	return append(targets[:len(targets):len(targets)], AtMost(boundFigure, 0))
+}
+
+// end is a place in a figure's interval, from the target's point of view.
+type end int
+
+const (
+	pessimistic end = iota
+	expected
+	optimistic
+)
+
+// value is what f says at one end of its interval. A broken promise is never a matter of the mean.
+func (t Target) value(f *sim.Figures, at end) float64 {
+	figure := sweep.FigureOf(f, t.Figure)
+	switch {
+	case t.Figure == boundFigure:
+		return figure.Worst
+	case at == expected:
+		return figure.Mean
+	case (at == pessimistic) == t.Floor:
+		return figure.Low
+	default:
+		return figure.High
+	}
+}
+
+// margin is how far f is inside the target, as a part of what the target tolerates: 0 is on the bound, 0.5 half-way to
+// perfect, -1 twice as bad as tolerated. A ceiling tolerates its bound (1 where that is 0), a floor what lacks to 1 (the
+// bound where that is nothing). What is not a number is infinitely far outside; a promise kept is infinitely far inside.
+func (t Target) margin(f *sim.Figures, at end) float64 {
+	x := t.value(f, at)
+	if math.IsNaN(x) {
+		return math.Inf(-1)
+	}
+	if t.Figure == boundFigure && t.Bound == 0 && !t.Floor {
+		if x <= 0 {
+			return math.Inf(1)
+		}
+		return -x
+	}
+	room, tolerated := t.Bound-x, t.Bound
+	if t.Floor {
+		room, tolerated = x-t.Bound, 1-t.Bound
+		if tolerated <= 0 {
+			tolerated = t.Bound
+		}
+	}
+	if tolerated <= 0 {
+		tolerated = 1
+	}
+	return room / tolerated
+}
+
+// least is the smallest margin of all targets, and whose it is.
+func least(targets []Target, f *sim.Figures, at end) (margin float64, of int) {
+	margin = math.Inf(1)
+	for i, t := range targets {
+		if m := t.margin(f, at); m < margin {
+			margin, of = m, i
+		}
+	}
+	return margin, of
+}
+
+// cost reports whether the target bounds what leases cost rather than what they do.
+func (t Target) cost() bool { return t.Figure == "calls_per_s" || t.Figure == "redis_cpu" }
+
+func contains(all []string, one string) bool {
+	for _, s := range all {
+		if s == one {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,172 @@
+package scenfile
+
+import (
+	"errors"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+func TestExamplesAreSmallAndSaid(t *testing.T) {
+	for _, e := range Examples() {
+		s, err := Load("example:" + e.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Name != e.Name || s.Description != e.Description || e.Description == "" {
+			t.Errorf("%s says that it is %q: %q", e.Name, s.Name, s.Description)
+		}
+		if !strings.HasPrefix(string(e.Text), "# The question: ") || !strings.Contains(string(e.Text), "\n# Read: ") {
+			t.Errorf("%s does not say what it asks and what to read", e.Name)
+		}
+		if requests := expected(s); requests < 50_000 || requests > 5_000_000 {
+			t.Errorf("%s simulates about %.0f requests, want 50,000 to 5,000,000", e.Name, requests)
+		}
+	}
+	files, err := exampleFiles.ReadDir("examples")
+	if err != nil || len(files) != len(exampleOrder) {
+		t.Errorf("there are %d files of %d examples: %v", len(files), len(exampleOrder), err)
+	}
+}
+
+// expected is about how many requests s simulates in all replications.
+func expected(s sim.Scenario) float64 {
+	s = s.Defaults()
+	w := s.Workload
+	rate := float64(w.Rate)
+	if rate == 0 {
+		rate = w.Load * s.Limits[0].Rate() * float64(s.Keys.Count)
+	}
+	seconds := s.Duration.Seconds()
+	if w.Kind == sim.Flash {
+		seconds += (w.Factor - 1) * w.For.Seconds()
+	}
+	return rate * seconds * float64(s.Reps)
+}
+
+func TestExamplesKeepThePromise(t *testing.T) {
+	for _, e := range Examples() {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			s, err := Load("example:" + e.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if raceEnabled || testing.Short() { // a tenth as fast, and the engine has tests of its own
+				s.Reps = 1
+			}
+			report, err := sim.Run(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !(report.Admitted.Mean > 0) {
+				t.Errorf("nothing was admitted")
+			}
+			if promised(s) && report.BoundExceededBy.Worst != 0 {
+				t.Errorf("the bound was exceeded by %v tokens with seed %d", report.BoundExceededBy.Worst, report.BoundExceededBy.WorstSeed)
+			}
+		})
+	}
+}
+
+// promised reports whether bound (1) has to hold: not while something else than leases admits, nor when the server's
+// clock jumps ahead, which is more tokens by the server's own account.
+func promised(s sim.Scenario) bool {
+	for _, f := range s.Redis.Faults {
+		if f.Kind == sim.FaultClockStep && f.By > 0 {
+			return false
+		}
+	}
+	return s.Policy.Fallback == lease.FallbackDeny && s.Policy.ColdStart == lease.ColdStartDeny && !s.Redis.ClientTime
+}
+
+func TestLoadNamesTheExamplesThereAre(t *testing.T) {
+	_, err := Load("example:nothing")
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), `no example "nothing"; there are steady-fleet, `) {
+		t.Errorf("%v", err)
+	}
+}
+
+// commented matches the # of a line that is a field.
+var commented = regexp.MustCompile(`(?m)^( *)#([^ \n])`)
+
+func uncommented() []byte { return commented.ReplaceAll(Template(), []byte("$1$2")) }
+
+func TestTemplateHasEveryField(t *testing.T) {
+	// Given the template as leasesim init writes it, and the same with all fields
+	d := newDecoder("template.yaml")
+	var s sim.Scenario
+	d.value("", d.document(uncommented()), reflect.ValueOf(&s).Elem())
+	if err := d.err(); err != nil {
+		t.Fatal(err)
+	}
+	has := map[string]bool{}
+	number := regexp.MustCompile(`\[[0-9]+\]`)
+	for path := range d.at {
+		has[number.ReplaceAllString(path, "[]")] = true
+	}
+	// Then every path is there. The fields of a group's own workload stand at workload.
+	for _, path := range Paths() {
+		stands := path
+		if field, ok := strings.CutPrefix(path, "groups[].workload."); ok {
+			stands = "workload." + field
+		}
+		if stands == "rivals[]" { // whose names package rival knows
+			continue
+		}
+		if !has[stands] {
+			t.Errorf("the template lacks %s", path)
+		}
+	}
+	// And every field has its comment.
+	for i, line := range strings.Split(string(Template()), "\n") {
+		name, rest, ok := strings.Cut(strings.TrimLeft(line, " #-"), ":")
+		if field := strings.TrimLeft(line, " "); !ok || strings.HasPrefix(field, "# ") || strings.Contains(rest, " # ") {
+			continue
+		}
+		if !explainedElsewhere[name] {
+			t.Errorf("line %d has no comment: %s", i+1, line)
+		}
+	}
+}
+
+// explainedElsewhere are fields whose comment stands above them, or with the field of the same name further up.
+var explainedElsewhere = map[string]bool{
+	"name": true, "limits": true, "policy": true, "groups": true, "network": true, "redis": true,
+	"at": true, "for": true, "offset": true, "drift": true, "kind": true, "rate": true,
+}
+
+func TestTemplateSaysTheDefaults(t *testing.T) {
+	as, err := Parse("template.yaml", Template())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Parse("template.yaml", uncommented())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range all.Groups {
+		if g.Clock == nil || g.Workload == nil || len(g.Scale) == 0 {
+			t.Errorf("the commented-out sections are not there: %+v", g)
+		}
+	}
+	// When what is an example and no default is taken away
+	for i := range all.Groups {
+		all.Groups[i].Clock, all.Groups[i].Workload, all.Groups[i].Scale = nil, nil, nil
+	}
+	all.Network.Partitions, all.Redis.Faults = nil, nil
+	// Then the rest means what it means when it is not said.
+	said, unsaid := all.Defaults(), as.Defaults()
+	config, same := said.Policy.ConfigFor(said.Limits, 0, said.CallTimeout), unsaid.Policy.ConfigFor(unsaid.Limits, 0, unsaid.CallTimeout)
+	if !reflect.DeepEqual(config, same) {
+		t.Errorf("with the policy's defaults said, the configuration is\n%+v, not\n%+v", config, same)
+	}
+	said.Policy.Target, said.Policy.TTL = 0, 0
+	if !reflect.DeepEqual(said, unsaid) {
+		t.Errorf("with the defaults said, the scenario is\n%+v, not\n%+v", said, unsaid)
+	}
+}

@@ -1,0 +1,90 @@
+package scenfile
+
+import (
+	"fmt"
+	"reflect"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+// Marshal writes a scenario as YAML: the fields that are not zero, in the order of sim.Scenario. Parse reads it back as an
+// equal Scenario if s is valid and its traces are in the files that it names. A trace without a file cannot be written,
+// nor can a text that is not UTF-8; the error wraps ErrInvalid.
+func Marshal(s sim.Scenario) ([]byte, error) {
+	workloads := []*sim.Workload{&s.Workload}
+	for _, g := range s.Groups {
+		workloads = append(workloads, g.Workload)
+	}
+	for _, w := range workloads {
+		if w != nil && w.Trace != nil && w.File == "" {
+			return nil, fmt.Errorf("%w: there is a trace without a file", ErrInvalid)
+		}
+	}
+	node, err := encode(reflect.ValueOf(s))
+	if err != nil {
+		return nil, err
+	}
+	return dump(node)
+}
+
+func dump(n *yaml.Node) ([]byte, error) {
+	text, err := yaml.Dump(n, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
+	if err != nil {
+		return nil, fmt.Errorf("scenfile: %w", err)
+	}
+	return text, nil
+}
+
+// encode is v as YAML.
+func encode(v reflect.Value) (*yaml.Node, error) {
+	switch {
+	case isScalar(v.Type()):
+		return encodeScalar(v)
+	case v.Kind() == reflect.Pointer:
+		if v.IsNil() {
+			return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}, nil
+		}
+		return encode(v.Elem())
+	case v.Kind() == reflect.Slice:
+		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		for i := range v.Len() {
+			item, err := encode(v.Index(i))
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, item)
+		}
+		return n, nil
+	}
+	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	for _, f := range fieldsOf(v.Type()) {
+		value := v.Field(f.index)
+		if value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0 {
+			continue
+		}
+		item, err := encode(value)
+		if err != nil {
+			return nil, err
+		}
+		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: f.name}, item)
+	}
+	return n, nil
+}
+
+func encodeScalar(v reflect.Value) (*yaml.Node, error) {
+	text, err := scalarText(v)
+	if err != nil {
+		return nil, err
+	}
+	if !utf8.ValidString(text) {
+		return nil, fmt.Errorf("%w: %q is not UTF-8", ErrInvalid, text)
+	}
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
+	if _, isCost := v.Interface().(sim.Cost); v.Kind() != reflect.String && (isCost || onlyNumber.MatchString(text) || v.Kind() == reflect.Bool || v.Kind() == reflect.Float64) {
+		n.Tag = "" // plain, whatever it looks like
+	}
+	return n, nil
+}

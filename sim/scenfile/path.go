@@ -1,0 +1,224 @@
+package scenfile
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+// Set changes one field: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or groups[web].count, for
+// names with dots), "redis.faults=[]", "workload={kind: constant, rate: 5/s}". The value is what a file would have after
+// the colon; a section or a list is replaced as a whole. Where the scenario has no groups, groups[0] and groups.all are
+// the one that Defaults gives it. A group's clock or workload that is not there begins with all fields zero, as in a file.
+//
+// The trace of a workload.file is read at once, relative to the working folder. The result is not validated, because
+// several assignments may be needed to make it valid. After an error s is as it was; what s pointed to before is never
+// changed, so that copies of a Scenario are independent.
+func Set(s *sim.Scenario, assignment string) error {
+	path, text, ok := strings.Cut(assignment, "=")
+	path = strings.TrimSpace(path)
+	if !ok {
+		return &Error{Path: path, Message: "has no value; an assignment is like policy.target=50ms"}
+	}
+	next := cloned(reflect.ValueOf(*s)).Interface().(sim.Scenario)
+	at, err := walk(&next, path, true)
+	if err != nil {
+		return err
+	}
+	d := newDecoder("")
+	if at.value.Kind() == reflect.String && !strings.ContainsAny(firstOf(strings.TrimSpace(text)), `"'`) {
+		at.value.SetString(text)
+	} else if node := d.document([]byte(text)); node != nil {
+		at.value.SetZero()
+		d.value(at.path, node, at.value)
+	}
+	if w := at.workload; w != nil {
+		switch at.name {
+		case "file":
+			w.Trace, w.TraceSum = nil, ""
+		case "trace_sum":
+			w.Trace = nil
+		}
+	}
+	loadTraces(&next, func(file string) string { return file }, func(path, message string) { d.bad(path, position{}, "%s", message) })
+	for _, e := range d.errs {
+		if e.Path == "" {
+			e.Path = at.path
+		}
+	}
+	if err := d.err(); err != nil {
+		return err
+	}
+	*s = next
+	return nil
+}
+
+func firstOf(s string) string { return s[:min(1, len(s))] }
+
+// Get is the value at a path, as Set takes it: a field's text, or a section or list in YAML's flow style. A field that
+// was not set is its zero value; s.Defaults() has the values that count.
+func Get(s sim.Scenario, path string) (string, error) {
+	at, err := walk(&s, path, false)
+	if err != nil {
+		return "", err
+	}
+	v := at.value
+	if isScalar(v.Type()) && v.Kind() != reflect.String {
+		return scalarText(v)
+	}
+	node, err := encode(v)
+	if err != nil {
+		return "", err
+	}
+	node.Style = yaml.FlowStyle
+	if v.Kind() == reflect.String {
+		node.Style = 0
+		if strings.ContainsAny(v.String(), "\n\r\u0085\u2028\u2029") {
+			node.Style = yaml.DoubleQuotedStyle // one line
+		}
+	}
+	text, err := dump(node)
+	return strings.TrimSuffix(string(text), "\n"), err
+}
+
+// location is where a path leads in a scenario.
+type location struct {
+	path     string // with numbers instead of groups' names
+	name     string // the last part of path
+	value    reflect.Value
+	workload *sim.Workload // that value is a field of; nil for none
+}
+
+// walk follows a path. With create, it makes what is missing on the way: a group's clock or workload, the one group.
+func walk(s *sim.Scenario, path string, create bool) (location, error) {
+	at := location{value: reflect.ValueOf(s).Elem()}
+	for rest := path; rest != "" || at.path == ""; {
+		var part string
+		inBrackets := strings.HasPrefix(rest, "[")
+		if inBrackets {
+			var ok bool
+			if part, rest, ok = strings.Cut(rest[1:], "]"); !ok {
+				return at, &Error{Path: path, Message: "has no ] after ["}
+			}
+			if rest != "" && rest[0] != '.' && rest[0] != '[' {
+				return at, &Error{Path: path, Message: fmt.Sprintf("has %q after ]; a path is like groups[0].count", rest[:1])}
+			}
+		} else {
+			end := strings.IndexAny(rest, ".[")
+			if end < 0 {
+				end = len(rest)
+			}
+			part, rest = rest[:end], rest[end:]
+		}
+		if after, ok := strings.CutPrefix(rest, "."); ok {
+			if rest = after; rest == "" {
+				return at, &Error{Path: path, Message: "ends with a dot"}
+			}
+		}
+		if err := at.step(part, inBrackets, create); err != nil {
+			return at, err
+		}
+	}
+	return at, nil
+}
+
+// step goes down by one part of a path.
+func (at *location) step(part string, inBrackets, create bool) error {
+	v := at.value
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			if !create {
+				return &Error{Path: at.path, Message: "is not set"}
+			}
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		v = v.Elem()
+	}
+	switch {
+	case isScalar(v.Type()):
+		return &Error{Path: at.path, Message: fmt.Sprintf("is %s and has no part %q", want(v.Type()), clip(part))}
+	case v.Kind() == reflect.Slice:
+		return at.element(v, part, inBrackets, create)
+	case inBrackets:
+		return &Error{Path: at.path, Message: fmt.Sprintf("is not a list, so [%s] is not in it", clip(part))}
+	}
+	f, ok := fieldOf(v.Type(), part)
+	if !ok {
+		return &Error{Path: join(at.path, clip(part)), Message: "unknown field" + didYouMean(at.guess(v.Type(), part))}
+	}
+	at.workload, _ = v.Addr().Interface().(*sim.Workload)
+	at.path, at.name, at.value = join(at.path, part), part, v.Field(f.index)
+	return nil
+}
+
+// guess is what may have been meant: a field of this name elsewhere, or one of a similar name here.
+func (at *location) guess(t reflect.Type, part string) string {
+	if at.path == "" {
+		for _, p := range Paths() {
+			if strings.HasSuffix(p, "."+part) {
+				return p
+			}
+		}
+	}
+	if name := meant(part, namesOf(t)); name != "" {
+		return join(at.path, name)
+	}
+	return ""
+}
+
+// element goes to an element of a list, by its number or by its name.
+func (at *location) element(v reflect.Value, part string, inBrackets, create bool) error {
+	groups, isGroups := v.Addr().Interface().(*[]sim.Group)
+	if isGroups && create && len(*groups) == 0 {
+		*groups = sim.Scenario{}.Defaults().Groups[:1:1]
+		(*groups)[0] = sim.Group{Name: (*groups)[0].Name}
+	}
+	i := -1
+	if n, err := strconv.Atoi(part); err == nil && inBrackets {
+		i = n
+	} else if isGroups {
+		var names []string
+		for j, g := range *groups {
+			if names = append(names, g.Name); g.Name == part {
+				i = j
+			}
+		}
+		if i < 0 {
+			return &Error{Path: at.path, Message: fmt.Sprintf("have no group %q; there are %s", clip(part), clip(strings.Join(names, ", ")))}
+		}
+	} else {
+		return &Error{Path: at.path, Message: fmt.Sprintf("is a list; an element of it is %s[0], not %q", at.path, clip(part))}
+	}
+	if i < 0 || i >= v.Len() {
+		return &Error{Path: fmt.Sprintf("%s[%d]", at.path, i), Message: fmt.Sprintf("is not there: the list has %d elements, from [0] on", v.Len())}
+	}
+	at.workload, at.path, at.name, at.value = nil, fmt.Sprintf("%s[%d]", at.path, i), "", v.Index(i)
+	return nil
+}
+
+// cloned is a copy of v that shares nothing with it but traces, which nobody changes.
+func cloned(v reflect.Value) reflect.Value {
+	copied := reflect.New(v.Type()).Elem()
+	copied.Set(v)
+	switch {
+	case v.Type() == reflect.TypeFor[*sim.Trace](), isScalar(v.Type()):
+	case v.Kind() == reflect.Pointer && !v.IsNil():
+		copied.Set(reflect.New(v.Type().Elem()))
+		copied.Elem().Set(cloned(v.Elem()))
+	case v.Kind() == reflect.Slice && !v.IsNil():
+		copied.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
+		for i := range v.Len() {
+			copied.Index(i).Set(cloned(v.Index(i)))
+		}
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			copied.Field(i).Set(cloned(v.Field(i)))
+		}
+	}
+	return copied
+}

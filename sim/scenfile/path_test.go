@@ -1,0 +1,261 @@
+package scenfile
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+func fleet() sim.Scenario {
+	return sim.Scenario{
+		Limits: []lease.Limit{lease.PerSecond(100)},
+		Groups: []sim.Group{{Name: "web", Count: 20}, {Name: "a.b", Count: 5, Workload: &sim.Workload{Kind: sim.Poisson}}},
+		Redis:  sim.Redis{Faults: []sim.RedisFault{{Kind: sim.FaultHang, At: 1, For: 1}}},
+	}
+}
+
+func TestSetChangesOneField(t *testing.T) {
+	for assignment, change := range map[string]func(*sim.Scenario){
+		"policy.target=50ms":               func(s *sim.Scenario) { s.Policy.Target = 50 * time.Millisecond },
+		" policy.ttl = 2s # seconds":       func(s *sim.Scenario) { s.Policy.TTL = 2 * time.Second },
+		"policy.fallback=allow_all":        func(s *sim.Scenario) { s.Policy.Fallback = lease.FallbackAllowAll },
+		"groups[0].count=300":              func(s *sim.Scenario) { s.Groups[0].Count = 300 },
+		"groups.web.count=300":             func(s *sim.Scenario) { s.Groups[0].Count = 300 },
+		"groups[a.b].count=300":            func(s *sim.Scenario) { s.Groups[1].Count = 300 },
+		"groups.web.clock.offset=100ms":    func(s *sim.Scenario) { s.Groups[0].Clock = &sim.Clock{Offset: sim.Constantly(100 * time.Millisecond)} },
+		"groups.web.clock={}":              func(s *sim.Scenario) { s.Groups[0].Clock = &sim.Clock{} },
+		"groups[1].workload=null":          func(s *sim.Scenario) { s.Groups[1].Workload = nil },
+		"groups[1].workload.kind=closed":   func(s *sim.Scenario) { s.Groups[1].Workload = &sim.Workload{Kind: sim.Closed} },
+		"groups[1].workload={load: 2}":     func(s *sim.Scenario) { s.Groups[1].Workload = &sim.Workload{Load: 2} },
+		"groups=[{}]":                      func(s *sim.Scenario) { s.Groups = []sim.Group{{}} },
+		"redis.faults=[]":                  func(s *sim.Scenario) { s.Redis.Faults = nil },
+		"redis.faults[0].for=3ns":          func(s *sim.Scenario) { s.Redis.Faults[0].For = 3 },
+		"redis={shards: 3}":                func(s *sim.Scenario) { s.Redis = sim.Redis{Shards: 3} },
+		"limits=[5/s, 7/m burst 3]":        func(s *sim.Scenario) { s.Limits = []lease.Limit{lease.PerSecond(5), lease.PerMinute(7).WithBurst(3)} },
+		"limits[0]=5/s burst 9":            func(s *sim.Scenario) { s.Limits = []lease.Limit{lease.PerSecond(5).WithBurst(9)} },
+		"network.round_trip=uniform(0,1s)": func(s *sim.Scenario) { s.Network.RoundTrip.Kind, s.Network.RoundTrip.Q = sim.DistUniform, 1e9 },
+		"network.loss=5%":                  func(s *sim.Scenario) { s.Network.Loss = 0.05 },
+		"workload.cost=3":                  func(s *sim.Scenario) { s.Workload.Cost = sim.Cost{Min: 3, Max: 3} },
+		"name=a: b # c":                    func(s *sim.Scenario) { s.Name = "a: b # c" },
+		"name=":                            func(s *sim.Scenario) { s.Name = "" },
+		`name='it''s' # quoted`:            func(s *sim.Scenario) { s.Name = "it's" },
+		"rivals=[gcra/server, split]":      func(s *sim.Scenario) { s.Rivals = []string{"gcra/server", "split"} },
+	} {
+		got, want := fleet(), fleet()
+		got.Name, want.Name = "before", "before"
+		change(&want)
+		if err := Set(&got, assignment); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v\n%+v, want\n%+v", assignment, err, got, want)
+		}
+	}
+}
+
+func TestSetKnowsTheGroupThatDefaultsGives(t *testing.T) {
+	for _, path := range []string{"groups[0].count", "groups.all.count"} {
+		s := sim.Scenario{Limits: []lease.Limit{lease.PerSecond(100)}}
+		if err := Set(&s, path+"=7"); err != nil {
+			t.Fatal(err)
+		}
+		want := sim.Scenario{Limits: s.Limits}.Defaults()
+		want.Groups[0].Count, want.Groups[0].Share = 7, 7
+		if got := s.Defaults(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", path, got, want)
+		}
+	}
+}
+
+func TestSetSaysWhatIsWrongAndChangesNothing(t *testing.T) {
+	for assignment, want := range map[string]string{
+		"policy.target":           "policy.target: has no value; an assignment is like policy.target=50ms",
+		"policy.target=50":        `policy.target: is "50", which has no unit`,
+		"policy.target=":          "policy.target: is empty",
+		"policy.target=[":         "policy.target: did not find expected node content",
+		"policy.target=5s\n---\n": "policy.target: there is more than one document",
+		"policy.traget=1s":        "policy.traget: unknown field; did you mean policy.target?",
+		"target=50ms":             "target: unknown field; did you mean policy.target?",
+		"groops=[]":               "groops: unknown field; did you mean groups?",
+		"=1":                      "unknown field",
+		"policy.=1":               "policy.: ends with a dot",
+		"policy..target=1s":       "policy.: unknown field",
+		"limits[0=1/s":            "limits[0: has no ] after [",
+		"groups[0]count=1":        `groups[0]count: has "c" after ]`,
+		"policy[0]=1":             "policy: is not a list, so [0] is not in it",
+		"policy.target.ms=1":      `policy.target: is a duration with a unit, like 100ms and has no part "ms"`,
+		"limits[1]=5/s":           "limits[1]: is not there: the list has 1 elements, from [0] on",
+		"limits[-1]=5/s":          "limits[-1]: is not there",
+		"limits.first=5/s":        `limits: is a list; an element of it is limits[0], not "first"`,
+		"limits[first]=5/s":       `limits: is a list; an element of it is limits[0], not "first"`,
+		"limits=5/s":              `limits: is "5/s", must be a list, like [1000/s burst 200]`,
+		"groups.db.count=5":       `groups: have no group "db"; there are web, a.b`,
+		"groups[2].count=5":       "groups[2]: is not there",
+		"groups[0].count=many":    `groups[0].count: is "many", must be a whole number`,
+		"groups.web.count=many":   `groups[0].count: is "many", must be a whole number`,
+		"redis.faults=[{at: 5}]":  `redis.faults[0].at: is "5", which has no unit`,
+		"workload.file=none.csv":  "workload.file: trace: ",
+	} {
+		s := fleet()
+		err := Set(&s, assignment)
+		if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v\nwant an ErrInvalid that begins with %s", assignment, err, want)
+		}
+		if !reflect.DeepEqual(s, fleet()) {
+			t.Errorf("%s: the scenario has changed to %+v", assignment, s)
+		}
+	}
+}
+
+func TestSetLeavesCopiesAlone(t *testing.T) {
+	// Given a scenario and its copy, which share lists and pointers
+	s := fleet()
+	s.Workload.Trace = &sim.Trace{}
+	same := s
+	// When everything that is shared is set in one of them
+	for _, assignment := range []string{"limits[0]=5/s", "groups[0].count=9", "groups[1].workload.kind=sync", "redis.faults[0].at=9s"} {
+		if err := Set(&same, assignment); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Then the other is as it was, and traces, which may be large, are not copied.
+	want := fleet()
+	want.Workload.Trace = s.Workload.Trace
+	if !reflect.DeepEqual(s, want) {
+		t.Errorf("the copy is %+v, want %+v", s, want)
+	}
+	if same.Workload.Trace != s.Workload.Trace {
+		t.Error("the trace was copied")
+	}
+}
+
+func TestSetReadsTheTraceOfAFile(t *testing.T) {
+	path := written(t, "t.csv", requests)
+	other := written(t, "t.csv", requests+"2,a\n")
+	s := fleet()
+	if err := Set(&s, "groups[1].workload.file="+path); err != nil {
+		t.Fatal(err)
+	}
+	w := *s.Groups[1].Workload
+	if w.Trace == nil || len(w.Trace.Requests) != 2 || w.TraceSum == "" {
+		t.Fatalf("the trace is %+v", w)
+	}
+	// When another field is set, the trace stays, and need not be there any more to be read.
+	s.Groups[1].Workload.File = "gone.csv"
+	if err := Set(&s, "groups[1].workload.repeated=true"); err != nil || s.Groups[1].Workload.Trace != w.Trace {
+		t.Errorf("%v, the trace is %+v", err, s.Groups[1].Workload)
+	}
+	// When another file is set, its trace takes the place of the first.
+	if err := Set(&s, "groups.a.b.workload.file="+other); err == nil {
+		t.Error("a name with a dot needs brackets")
+	}
+	if err := Set(&s, "groups[a.b].workload.file="+other); err != nil || len(s.Groups[1].Workload.Trace.Requests) != 3 || s.Groups[1].Workload.TraceSum == w.TraceSum {
+		t.Errorf("%v, the trace is %+v", err, s.Groups[1].Workload)
+	}
+	// When it is said which trace is meant, no other is taken.
+	if err := Set(&s, "groups[1].workload.trace_sum="+w.TraceSum); err == nil || !strings.HasPrefix(err.Error(), "groups[1].workload.trace_sum: is ") {
+		t.Errorf("%v", err)
+	}
+	if err := Set(&s, "groups[1].workload.file="); err != nil || s.Groups[1].Workload.Trace != nil || s.Groups[1].Workload.TraceSum != "" {
+		t.Errorf("%v, the trace is %+v", err, s.Groups[1].Workload)
+	}
+}
+
+func TestGetSaysWhatSetTakes(t *testing.T) {
+	s, err := Parse("template.yaml", uncommented())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = s.Defaults()
+	s.Rivals = []string{"a, b", ""}
+	s.Description = " \"two\nlines\" of: text # with everything\t"
+	for _, path := range Paths() {
+		path = strings.ReplaceAll(path, "[]", "[0]")
+		text, err := Get(s, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(text, "\n") {
+			t.Errorf("%s has more than one line: %s", path, text)
+		}
+		again := s
+		if err := Set(&again, path+"="+text); err != nil || !reflect.DeepEqual(again, s) {
+			t.Errorf("%s=%s: %v\n%+v, want\n%+v", path, text, err, again, s)
+		}
+	}
+}
+
+func TestGetByHand(t *testing.T) {
+	s := fleet()
+	s.Network.RoundTrip = sim.Constantly(time.Millisecond)
+	for path, want := range map[string]string{
+		"policy.target":             "0s",
+		"policy.fallback":           "local_share",
+		"groups.web.count":          "20",
+		"groups[a.b].workload.kind": "poisson",
+		"groups[0].clock":           "null",
+		"groups[1].workload":        "{kind: poisson}",
+		"limits":                    "[100/s]",
+		"redis.faults":              "[{kind: hang, at: 1ns, for: 1ns}]",
+		"network.round_trip":        "1ms",
+		"network.loss":              "0%",
+		"rivals":                    "[]",
+		"redis.client_time":         "false",
+		"workload.load":             "0",
+		"name":                      "''",
+	} {
+		if got, err := Get(s, path); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
+		}
+	}
+	for path, want := range map[string]string{
+		"groups[0].clock.offset": "groups[0].clock: is not set",
+		"groups[9]":              "groups[9]: is not there",
+		"workload.trace":         "workload.trace: unknown field",
+	} {
+		if _, err := Get(s, path); !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v; want an ErrInvalid that begins with %s", path, err, want)
+		}
+	}
+}
+
+func TestPathsAreThoseOfTheScenario(t *testing.T) {
+	paths := Paths()
+	for _, want := range []string{"name", "limits", "limits[]", "policy.ttl", "policy.strict_expiry", "call_timeout", "groups", "groups[].name",
+		"groups[].clock.drift", "groups[].workload.think", "groups[].scale[].kill", "workload.trace_sum", "network.partitions[].part",
+		"redis.client_time", "redis.faults[].shard", "rivals", "rivals[]"} {
+		if !slices.Contains(paths, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	for i, path := range paths {
+		if strings.HasSuffix(path, ".trace") || slices.Contains(paths[:i], path) {
+			t.Errorf("%s should not be there", path)
+		}
+	}
+	if paths[0] != "name" || paths[len(paths)-1] != "rivals[]" {
+		t.Errorf("the order is not that of the scenario: %v", paths)
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"", "abc", 3}, {"abc", "abc", 0}, {"abc", "abd", 1}, {"abc", "acb", 1}, {"abc", "bc", 1}, {"kitten", "sitting", 3}, {"ab", "ba", 1}} {
+		if got, back := distance(c.a, c.b), distance(c.b, c.a); got != c.want || back != c.want {
+			t.Errorf("from %q to %q it is %d, and back %d; want %d", c.a, c.b, got, back, c.want)
+		}
+	}
+}
+
+func TestAGuessIsNear(t *testing.T) {
+	for name, want := range map[string]string{"lottery": "", "lots": "loss", "roundTrip": "round_trip", "round-trip": "round_trip", "rond_tripp": "round_trip", "x": "", "": ""} {
+		if got := meant(name, []string{"loss", "round_trip", "duplicates"}); got != want {
+			t.Errorf("%q may have been meant as %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package scenfile
+
+const raceEnabled = false

@@ -1,0 +1,146 @@
+package scenfile
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+var (
+	wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`) // 010 is 8 to some and 10 to others
+	realNumber  = regexp.MustCompile(`^-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
+	onlyNumber  = regexp.MustCompile(`^[-+]?[0-9.]+$`)
+)
+
+// setScalar reads text into v. Numbers and truth values must be plain, which a quoted text is not.
+func setScalar(v reflect.Value, text string, plain bool) error {
+	t := v.Type()
+	if list, ok := words[t]; ok {
+		i := slices.Index(list, text)
+		if i < 0 {
+			return fmt.Errorf("is %q, must be %s%s", clip(text), strings.Join(list, " or "), didYouMean(meant(text, list)))
+		}
+		v.SetInt(int64(i))
+		return nil
+	}
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		v.SetZero()
+		return unprefixed(u.UnmarshalText([]byte(text)))
+	}
+	if t == reflect.TypeFor[time.Duration]() {
+		d, err := duration(text)
+		v.SetInt(int64(d))
+		return err
+	}
+	switch t.Kind() {
+	case reflect.String:
+		v.SetString(text)
+		return nil
+	case reflect.Bool:
+		v.SetBool(text == "true")
+		if plain && (text == "true" || text == "false") {
+			return nil
+		}
+	case reflect.Float64:
+		if plain && realNumber.MatchString(text) {
+			x, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				return fmt.Errorf("is %q, which is too large a number", clip(text))
+			}
+			v.SetFloat(x)
+			if x == 0 {
+				v.SetZero() // -0
+			}
+			return nil
+		}
+	default:
+		if plain && wholeNumber.MatchString(text) {
+			return setWhole(v, text)
+		}
+	}
+	if !plain {
+		return fmt.Errorf("is the text %q, must be %s", clip(text), want(t))
+	}
+	return fmt.Errorf("is %q, must be %s", clip(text), want(t))
+}
+
+func setWhole(v reflect.Value, text string) error {
+	bits := v.Type().Bits()
+	if v.CanUint() {
+		if strings.HasPrefix(text, "-") {
+			return fmt.Errorf("is %s, must not be negative", clip(text))
+		}
+		n, err := strconv.ParseUint(text, 10, bits)
+		if err != nil {
+			return fmt.Errorf("is %s, which is too large a number", clip(text))
+		}
+		v.SetUint(n)
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, bits)
+	if err != nil {
+		return fmt.Errorf("is %s, which is too large a number", clip(text))
+	}
+	v.SetInt(n)
+	return nil
+}
+
+// duration reads a duration with a unit; 0 alone has no need of one.
+func duration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err == nil {
+		return d, nil
+	}
+	if onlyNumber.MatchString(text) {
+		return 0, fmt.Errorf("is %q, which has no unit: a duration is like 100ms, 2s or 1h30m", clip(text))
+	}
+	return 0, fmt.Errorf("is %q, must be a duration like 100ms, 2s or 1h30m, of at most 292 years", clip(text))
+}
+
+// unprefixed is an error about a text without the names of packages, which a reader of a file does not know.
+func unprefixed(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	for _, sentinel := range []error{sim.ErrQuantity, lease.ErrInvalidLimit} {
+		text = strings.ReplaceAll(text, sentinel.Error()+": ", "")
+	}
+	return errors.New(strings.ReplaceAll(text, "\n", "; "))
+}
+
+// scalarText is the text that setScalar reads as v.
+func scalarText(v reflect.Value) (string, error) {
+	t := v.Type()
+	if list, ok := words[t]; ok {
+		if i := v.Int(); i >= 0 && i < int64(len(list)) {
+			return list[i], nil
+		}
+		return "", fmt.Errorf("%w: %d is no value of %v", ErrInvalid, v.Int(), t)
+	}
+	switch x := v.Interface().(type) {
+	case lease.Limit:
+		text := x.String()
+		if x.Burst != 0 && x.Burst == x.Tokens { // which String leaves out
+			text += " burst " + strconv.FormatInt(x.Burst, 10)
+		}
+		return text, nil
+	case encoding.TextMarshaler:
+		text, err := x.MarshalText()
+		return string(text), err
+	case time.Duration:
+		return x.String(), nil
+	case float64:
+		return strconv.FormatFloat(x, 'g', -1, 64), nil
+	}
+	return fmt.Sprint(v.Interface()), nil
+}

@@ -1,0 +1,265 @@
+package trace
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+func read(t *testing.T, text string) []sim.TraceRequest {
+	t.Helper()
+	got, err := Read("t.csv", strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return got.Requests
+}
+
+func TestReadTakesColumnsInAnyOrder(t *testing.T) {
+	const ms = time.Millisecond
+	for text, want := range map[string][]sim.TraceRequest{
+		"time_s\n0\n0.0015\n2\n":                       {{At: 0, Cost: 1}, {At: 1500 * time.Microsecond, Cost: 1}, {At: 2 * time.Second, Cost: 1}},
+		"key,time_ms,tokens,process\nb,1,3,7\na,1,1,2": {{At: ms, Process: 7, Key: 0, Cost: 3}, {At: ms, Process: 2, Key: 1, Cost: 1}},
+		"\ufefftime_us\r\n1000\r\n2e3\r\n":             {{At: ms, Cost: 1}, {At: 2 * ms, Cost: 1}},
+		"time_ns,key\n5,\"a,\nb\"\n6,\"a,\nb\"\n":      {{At: 5, Cost: 1}, {At: 6, Cost: 1}},
+	} {
+		if got := read(t, text); !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestKeysAreNumberedByFirstAppearanceAndProcessesOnlyIfOneHasAName(t *testing.T) {
+	large := read(t, "time_s,process\n0,4000000000\n1,7\n") // addresses, maybe, but no numbers
+	if large[0].Process != 0 || large[1].Process != 1 {
+		t.Errorf("a process has the number %d, and the other %d", large[0].Process, large[1].Process)
+	}
+	numbered := read(t, "time_s,process,key\n0,5,900\n1,3,17\n2,5,900\n")
+	named := read(t, "time_s,process,key\n0,5,900\n1,web-3,17\n2,5,900\n")
+
+	for i, want := range []struct{ number, name, key int }{{5, 0, 0}, {3, 1, 1}, {5, 0, 0}} {
+		if numbered[i].Process != want.number || named[i].Process != want.name {
+			t.Errorf("request %d is of process %d and %d, want %d by number and %d by name", i, numbered[i].Process, named[i].Process, want.number, want.name)
+		}
+		if numbered[i].Key != want.key || named[i].Key != want.key {
+			t.Errorf("request %d is for key %d and %d, want %d", i, numbered[i].Key, named[i].Key, want.key)
+		}
+	}
+}
+
+func TestTimestampsCountFromTheFirstRequest(t *testing.T) {
+	got := read(t, "time_s\n1700000000.123456789\n1700000000.123456790\n1700000003\n")
+	for i, want := range []time.Duration{0, 1, 2876543211} {
+		if got[i].At != want {
+			t.Errorf("request %d comes at %d ns, want %d", i, got[i].At, want)
+		}
+	}
+	// Given a first time that may be one of a run, it is left alone.
+	if got := read(t, "time_s\n2592000\n"); got[0].At != 30*24*time.Hour {
+		t.Errorf("30 days became %v", got[0].At)
+	}
+}
+
+func TestDecimalTimesAreExact(t *testing.T) {
+	for _, c := range []struct {
+		text   string
+		digits int
+		want   time.Duration
+	}{
+		{"0.1", 9, 100_000_000}, {"0.000000001", 9, 1}, {"0.0000000019", 9, 1}, {"1e-9", 9, 1}, {"1e-10", 9, 0},
+		{"5E-05", 9, 50_000}, {"1.5e3", 9, 1_500_000_000_000}, {"-0.0", 9, 0}, {"+7", 0, 7}, {"7.9", 0, 7},
+		{".5", 6, 500_000}, {"5.", 3, 5_000}, {"9223372036.854775807", 9, math.MaxInt64}, {"0e999", 9, 0},
+	} {
+		got, err := nanoseconds(c.text, c.digits)
+		if err != nil || got != c.want {
+			t.Errorf("%q: %d ns, %v; want %d", c.text, got, err, c.want)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "not a decimal", ".": "not a decimal", "x": "not a decimal", "1s": "not a decimal", "1e": "not a decimal",
+		"0x10": "not a decimal", "1_0": "not a decimal", "NaN": "not a decimal", "--1": "not a decimal", "1e99999999": "not a decimal",
+		"-1": "negative", "-1e-30": "negative", "9223372036.854775808": "too large", "1e300": "too large",
+	} {
+		if got, err := nanoseconds(text, 9); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %v; want an error with %q", text, got, err, want)
+		}
+	}
+}
+
+func TestReadSaysWhereAndWhat(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                "t.csv:1:1: the file is empty",
+		"time_s\n":                        "t.csv:2:1: there are no requests",
+		"key\na\n":                        "t.csv:1:1: there is no column with the time",
+		"time_s,user\n":                   `t.csv:1:8: unknown column "user"; there are time_s`,
+		"time\n0\n":                       `t.csv:1:1: unknown column "time"`,
+		"time_s,key,key\n":                `t.csv:1:12: column "key" says what column "key" said already`,
+		"time_s,time_ms\n":                `t.csv:1:8: column "time_ms" says what column "time_s" said already`,
+		"time_s\n1\nx\n":                  `t.csv:3:1: time "x" is not a decimal number`,
+		"key,time_s\na,-1\n":              `t.csv:2:3: time "-1" is negative`,
+		"time_s\n2\n2\n1.9\n":             `t.csv:4:1: time "1.9" is before that of the line before`,
+		"time_s,tokens\n1,0\n":            `t.csv:2:3: tokens "0" must be a whole number, 1 or more`,
+		"time_s,tokens\n1,1.5\n":          `t.csv:2:3: tokens "1.5" must be`,
+		"time_s,tokens\n1,\n":             `t.csv:2:3: tokens "" must be`,
+		"time_s,key\n1,\"a\nb\"\n2\n":     "t.csv:4:1: wrong number of fields",
+		"time_s,key\n1,\"a\n":             `t.csv:2:6: extraneous or missing " in quoted-field`,
+		"time_s,key\n1,a\n2,b\nthree,c\n": `t.csv:4:1: time "three"`,
+		"time_s,tokens\n1,1\n1,99999999999999999999\n": `t.csv:3:3: tokens "99999999999999999999" must be`,
+	} {
+		_, err := Read("t.csv", strings.NewReader(text))
+		if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v\nwant an ErrInvalid that begins with %s", text, err, want)
+		}
+	}
+}
+
+func TestReadFilePassesOnWhatTheSystemSays(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ReadFile(filepath.Join(dir, "none.csv")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if _, err := ReadFile(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a folder: %v", err)
+	}
+	path := filepath.Join(dir, "t.csv")
+	if err := os.WriteFile(path, []byte("time_s\n1\nx\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(path); err == nil || !strings.HasPrefix(err.Error(), path+":3:1: ") {
+		t.Errorf("a wrong file: %v", err)
+	}
+	broken := errors.New("the disk is broken")
+	if _, err := Read("t.csv", &failing{strings.NewReader("time_s\n1\n"), broken}); !errors.Is(err, broken) {
+		t.Errorf("a reader that fails: %v", err)
+	}
+}
+
+// failing ends with an error instead of the end.
+type failing struct {
+	text *strings.Reader
+	err  error
+}
+
+func (f *failing) Read(p []byte) (int, error) {
+	if f.text.Len() == 0 {
+		return 0, f.err
+	}
+	return f.text.Read(p)
+}
+
+// random is a trace whose keys are numbered by first appearance.
+func random(rng *rand.Rand) sim.Trace {
+	var t sim.Trace
+	at, keys := time.Duration(0), 0
+	for range 1 + rng.IntN(50) {
+		at += time.Duration(rng.Int64N(1 << rng.IntN(36)))
+		key := rng.IntN(keys + 1)
+		keys = max(keys, key+1)
+		t.Requests = append(t.Requests, sim.TraceRequest{At: at, Process: rng.IntN(1 << 31), Key: key, Cost: 1 + rng.Int64N(1<<rng.IntN(62))})
+	}
+	return t
+}
+
+func TestReadReadsWhatWriteWrites(t *testing.T) {
+	seed := rand.Uint64()
+	if s := os.Getenv("TRACE_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("replay: TRACE_SEED=%d go test ./sim/trace -run %s", seed, t.Name())
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for range 500 {
+		want := random(rng)
+		var text bytes.Buffer
+		if err := Write(&text, want); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Read("t.csv", &text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(*got, want) {
+			t.Fatalf("wrote %v\nread  %v", want, *got)
+		}
+		if Digest(got) != Digest(&want) {
+			t.Fatalf("equal traces have digests %s and %s", Digest(got), Digest(&want))
+		}
+	}
+}
+
+func TestDigestTellsTracesApart(t *testing.T) {
+	base := sim.TraceRequest{At: 1, Process: 2, Key: 3, Cost: 4}
+	seen := map[string]sim.Trace{}
+	for _, change := range []func(*sim.TraceRequest){
+		func(*sim.TraceRequest) {},
+		func(r *sim.TraceRequest) { r.At++ },
+		func(r *sim.TraceRequest) { r.Process++ },
+		func(r *sim.TraceRequest) { r.Key++ },
+		func(r *sim.TraceRequest) { r.Cost++ },
+		func(r *sim.TraceRequest) { *r = sim.TraceRequest{At: 2, Process: 1, Key: 3, Cost: 4} },
+	} {
+		one := base
+		change(&one)
+		for _, trace := range []sim.Trace{{Requests: []sim.TraceRequest{one}}, {Requests: []sim.TraceRequest{base, one}}} {
+			sum := Digest(&trace)
+			if other, ok := seen[sum]; ok {
+				t.Errorf("%v and %v have the digest %s", trace, other, sum)
+			}
+			seen[sum] = trace
+			if len(sum) != 16 {
+				t.Errorf("the digest %q has not 16 digits", sum)
+			}
+		}
+	}
+	// The digest is in reports, so it is the same on every machine and in every release.
+	if got := Digest(&sim.Trace{Requests: []sim.TraceRequest{base}}); got != "73e200e2b048c86d" {
+		t.Errorf("the digest of a known trace has become %s", got)
+	}
+}
+
+func TestWritePassesOnAFailure(t *testing.T) {
+	broken := errors.New("the disk is full")
+	if err := Write(full{broken}, random(rand.New(rand.NewPCG(1, 2)))); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+}
+
+type full struct{ err error }
+
+func (f full) Write([]byte) (int, error) { return 0, f.err }
+
+// FuzzRead: whatever the text is, it is read or refused with a place; and what is read is written and read alike.
+func FuzzRead(f *testing.F) {
+	f.Add("time_s\n0\n1.5\n")
+	f.Add("key,time_ms,tokens,process\nb,1,3,web-7\na,1e3,1,2\n")
+	f.Add("time_ns,key\n40000000000000000,\"a,\nb\"\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		trace, err := Read("t.csv", strings.NewReader(text))
+		if err != nil {
+			if e, ok := errors.AsType[*Error](err); !ok || e.Line < 1 || e.Column < 1 {
+				t.Fatalf("the error has no place: %v", err)
+			}
+			return
+		}
+		var again bytes.Buffer
+		if err := Write(&again, *trace); err != nil {
+			t.Fatal(err)
+		}
+		back, err := Read("t.csv", &again)
+		if err != nil || Digest(back) != Digest(trace) {
+			t.Fatalf("read %v\nthen %v, %v", trace, back, err)
+		}
+	})
+}
