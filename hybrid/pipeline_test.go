@@ -75,7 +75,7 @@ func TestBatchesPerSecondAreBounded(t *testing.T) {
 func TestTimedCallsAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty()
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Policy: hybrid.Policy{MinBatch: 50}})
 		// Given a thousand keys that were used one after the other, 50 us apart,
 		for i := range 1000 {
 			l.Allow(fmt.Sprint(i))

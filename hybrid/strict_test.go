@@ -88,7 +88,7 @@ func TestTheTimerBurnsAnExpiredLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := clock.NewManual(0)
 		s := &faultyStore{inner: lease.NewMemoryStore(m)}
-		l, err := hybrid.New(s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Clock: m, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		l, err := hybrid.New(s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Clock: m, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 100}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func ExampleHolder() {
 	ok = h.Pool.Take().Ok()
 	fmt.Println(ok, h.Account().Conserved())
 	// Output:
-	// 1 for the request that waits, 99 for those to come
+	// 1 for the request that waits, 1 for those to come
 	// true true
 }
 

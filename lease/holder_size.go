@@ -16,7 +16,7 @@ func (h *Holder) size(held int64, in Input) (want, need, waiting int64) {
 	}
 	want = asked
 	if !h.slow() {
-		want = max(want, h.ahead(held))
+		want = max(want, h.ahead(held, asked))
 	}
 	want = min(want, poolMax-held)
 	need = min(want, 1)
@@ -26,14 +26,26 @@ func (h *Holder) size(held int64, in Input) (want, need, waiting int64) {
 	return want, need, min(in.Waiting, want)
 }
 
-// ahead is the part of want that nobody waits for yet.
-func (h *Holder) ahead(held int64) int64 {
+// growth is by how much more than those who ask now a call asks for, while there is no more to go by.
+const growth = 1.5
+
+// ahead is the part of want that nobody waits for yet. Where somebody was refused, the need has just begun or has grown, and
+// an estimate from a few milliseconds is a guess: then it is no more than half of those who ask on top of them, or
+// what the slow estimate says. Each call grows by that, so that 20 round trips lead from one request to thousands. Asking
+// for R*Target at once, as a first call once did, gave the whole burst to the first four of 200 processes, for a Target
+// (98.8 % of one bucket in 15 seconds at twice the limit, now 99.3 %); and after bursts of all at one instant
+// five times as much lay about as was used (86 %, now 100 %). With 2 instead of 1.5 the latter is 97 %.
+func (h *Holder) ahead(held, asked int64) int64 {
 	most := h.ceiling()
 	n := float64(most)
 	if h.replied {
 		n = h.demand.expected(h.config.Target+h.rtt) + h.watermark() - float64(held)
 	} else {
 		n = min(n, h.perTarget())
+	}
+	if asked > 0 {
+		steady := spread(float64(h.demand.slow*(h.config.Target+h.rtt).Seconds())) + h.watermark() - float64(held)
+		n = min(n, max(steady, float64(growth*float64(max(asked, h.Pool.Missed()-h.missedAt)))))
 	}
 	least := max(h.policy.MinBatch, 1)
 	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)

@@ -39,7 +39,7 @@ if record then
       + last % 1 == 0) or void ~= 0 and void ~= 1
       or min(ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, granted, last) < 0
       or max(ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, granted, last) >= 2^53
-      or not (allowance >= -1 and allowance < 2^53) then
+      or not (allowance >= -2^52 and allowance < 2^53) then
     return {'damaged', keys[2], 'a number of the record is out of range'}
   end
   if ofBirth == birth and ofEpoch == epoch then
@@ -105,16 +105,19 @@ else
   local alone, target, speed, burst = active == 0, c.target, c.speed, c.least
   local point = min(burst / 2, max(1, speed * target))
   local period = max(target, point / speed)
-  local half = min(max(now - updated, 0), period) / period * max(-1, min(1, (level - point) / point)) / 2
+  local pull = max(-1, min(1, (level - point) / point))
+  local lean, half = pull / 8, min(max(now - updated, 0), period) / period * pull / 2
   share = max(speed / 100000, min(speed, share * ((1 + half) / (1 - half))))
   updated = now
   local gain = weight * share
-  allowance = min(allowance + gain * min(max(now - last, 0), ttl), min(2^52, max(1, need, 2 * (gain * target))))
-  local most = alone and 2^52 or max(0, min(max(ceil(allowance), floor((level - point) / 2)), 2^52))
+  local scarcity, cap = 1 - share / speed, min(2^52, max(1, need, 2 * (gain * target)))
+  local earned = min(weight * speed, gain * ((1 + lean) / (1 - lean))) * min(max(now - last, 0), ttl)
+  allowance = min(max(allowance, -max(1, cap * scarcity)) + earned, cap)
+  local most = alone and 2^52 or max(0, min(max(ceil(allowance), floor((level - point * scarcity) / 2)), 2^52))
   if most < granted then granted = most end
   if want > available and ledger - remaining > 0 then contended = now + 2 * target end
   if granted < need then granted = 0 end
-  allowance = max(-1, allowance - granted)
+  allowance = max(-2^52, allowance - granted)
   for k = 1, c.n do
     local l = c[k]
     l.level = l.level - granted * l.unit
