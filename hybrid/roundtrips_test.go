@@ -59,7 +59,7 @@ func TestABusyKeyAdmitsThousandsPerRoundTrip(t *testing.T) {
 // calls, and the bound stays.
 func TestPipelinesDoNotGrowWithTheNumberOfKeys(t *testing.T) {
 	const perSecond, bound = 100, 1001 // one a millisecond, and a second has 1,001 edges
-	const apart = 7919 // neighbours come into use that far apart: a prime, so each key once
+	const apart = 7919                 // neighbours come into use that far apart: a prime, so each key once
 	for _, keys := range []int{1_000, 10_000} {
 		t.Run(fmt.Sprint(keys), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

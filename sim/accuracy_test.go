@@ -1,0 +1,93 @@
+package sim
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// accuracy is a row of the tuning table: what the defaults of lease.Policy give, on one limit, from a cold start.
+type accuracy struct {
+	name     string
+	rate     int64
+	burst    int64
+	n        int
+	skew     float64
+	workload Workload
+	// goal is design.md section 9's for admitted_vs_central, floor what is asserted: less where the goal is not reached.
+	goal, floor float64
+	fair        bool // Jain and the worst share are asserted too
+	worst       float64
+}
+
+// The scenarios that decided how much a call asks for (lease/holder_size.go) and how the rate is shared (lease/fair.go).
+var accuracies = []accuracy{
+	{name: "Poisson", rate: 1_000, burst: 200, n: 4, workload: Workload{Load: 0.9}, goal: 0.995, floor: 0.995},
+	{name: "Poisson", rate: 1_000, burst: 200, n: 4, skew: 1, workload: Workload{Load: 2}, goal: 0.995, floor: 0.995, fair: true, worst: 0.95},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 4, skew: 1, workload: Workload{Load: 2}, goal: 0.995, floor: 0.995, fair: true, worst: 0.95},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 50, skew: 1, workload: Workload{Load: 0.9}, goal: 0.995, floor: 0.995},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 50, skew: 1, workload: Workload{Load: 2}, goal: 0.995, floor: 0.995, fair: true, worst: 0.95},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, workload: Workload{Load: 0.9}, goal: 0.995, floor: 0.995},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, workload: Workload{Load: 2}, goal: 0.995, floor: 0.995, fair: true, worst: 0.90},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, skew: 1, workload: Workload{Load: 0.9}, goal: 0.995, floor: 0.995},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, skew: 1, workload: Workload{Load: 2}, goal: 0.995, floor: 0.995, fair: true, worst: 0.92},
+	{name: "Poisson", rate: 50_000, burst: 10_000, n: 20, skew: 1, workload: Workload{Load: 2}, goal: 0.995, floor: 0.995, fair: true, worst: 0.95},
+	{name: "on/off", rate: 1_000, burst: 1_000, n: 4, workload: Workload{Kind: OnOff, Load: 0.9}, goal: 0.98, floor: 0.95},
+	{name: "on/off", rate: 10_000, burst: 10_000, n: 50, workload: Workload{Kind: OnOff, Load: 0.9}, goal: 0.98, floor: 0.98},
+	{name: "on/off", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: OnOff, Load: 2}, goal: 0.98, floor: 0.98},
+	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 50, workload: Workload{Kind: Sync, Load: 0.9}, goal: 0.98, floor: 0.98},
+	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: Sync, Load: 0.9}, goal: 0.98, floor: 0.98},
+	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: Sync, Load: 2}, goal: 0.98, floor: 0.98},
+	{name: "all within 50 ms", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: Sync, Load: 2, Within: 50 * time.Millisecond}, goal: 0.98, floor: 0.98},
+	{name: "small burst", rate: 10, burst: 1, n: 20, workload: Workload{Load: 2}, goal: 0.98, floor: 0.96},
+	{name: "small burst", rate: 100, burst: 1, n: 100, workload: Workload{Load: 2}, goal: 0.98, floor: 0.98},
+	{name: "small burst", rate: 100, burst: 5, n: 50, workload: Workload{Load: 2}, goal: 0.98, floor: 0.98},
+	{name: "small burst", rate: 1_000, burst: 10, n: 20, workload: Workload{Load: 2}, goal: 0.98, floor: 0.98},
+	{name: "small burst", rate: 1_000, burst: 10, n: 500, workload: Workload{Load: 2}, goal: 0.98, floor: 0.98},
+}
+
+func (a accuracy) scenario() Scenario {
+	return Scenario{
+		Duration: 30 * time.Second, Reps: max(10/slowdown, 2), Limits: []lease.Limit{lease.PerSecond(a.rate).WithBurst(a.burst)},
+		Policy: lease.Policy{Fallback: lease.FallbackDeny}, Groups: []Group{{Count: a.n, Skew: a.skew}}, Workload: a.workload,
+	}
+}
+
+// TestDefaultsReachTheirGoals prints, with -v, the table of the README's section on tuning.
+func TestDefaultsReachTheirGoals(t *testing.T) {
+	t.Log("| load | limit | processes | of one central bucket | goal | lease calls/s | Jain | worst share |")
+	t.Log("| --- | --- | --- | --- | --- | --- | --- | --- |")
+	for _, a := range accuracies {
+		s := a.scenario()
+		r, err := Run(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		skew := ""
+		if a.skew > 0 {
+			skew = ", Zipf 1"
+		}
+		fairness := "| |"
+		if a.fair {
+			fairness = fmt.Sprintf("| %.4f | %.3f", r.Jain.Mean, r.WorstShare.Mean)
+		}
+		v := r.AdmittedVsCentral
+		t.Logf("| %s, %.2g times the limit%s | %v | %d | %.2f ± %.2f %% | %.1f %% | %.0f %s |", a.name, a.workload.Load, skew, s.Limits[0], a.n,
+			100*v.Mean, 100*(v.High-v.Mean), 100*a.goal, r.CallsPerS.Mean, fairness)
+		if r.BoundExceededBy.Worst > 0 {
+			t.Errorf("%+v: (1) is exceeded by %v, seed %d", a, r.BoundExceededBy.Worst, r.BoundExceededBy.WorstSeed)
+		}
+		if v.Mean < a.floor {
+			t.Errorf("%+v: admitted %.4f of one central bucket, want %v; worst seed %d", a, v.Mean, a.floor, v.WorstSeed)
+		}
+		if a.fair && (r.Jain.Mean < 0.999 || r.WorstShare.Mean < a.worst) {
+			t.Errorf("%+v: Jain %.4f, want 0.999; worst share %.3f, want %v", a, r.Jain.Mean, r.WorstShare.Mean, a.worst)
+		}
+		target := s.Policy.TargetFor(s.Limits)
+		if most := 2 * float64(a.n) / target.Seconds(); r.CallsPerS.Mean > most {
+			t.Errorf("%+v: %.0f lease calls/s, 2/Target for each process are %.0f", a, r.CallsPerS.Mean, most)
+		}
+	}
+}
