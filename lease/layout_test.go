@@ -131,6 +131,34 @@ func TestForeignModulesStayWhereTheyBelong(t *testing.T) {
 	}
 }
 
+// workbench are the modules that the simulator and its command need and that no program which uses the limiter may link.
+var workbench = []string{
+	"github.com/spf13/cobra", "go.yaml.in/yaml/v4", "gonum.org/v1", "github.com/HdrHistogram/hdrhistogram-go",
+	"github.com/schollz/progressbar/v3", "github.com/alicebob/miniredis/v2",
+}
+
+func TestTheWorkbenchIsLinkedBelowSimOnly(t *testing.T) {
+	used := map[string]bool{}
+	for _, p := range list(t) {
+		for _, dep := range p.Deps {
+			i := slices.IndexFunc(workbench, func(m string) bool { return under(dep, m) })
+			switch {
+			case i < 0:
+			case under(p.folder(), "sim"):
+				used[workbench[i]] = true
+			case under(p.folder(), "redisbucket/redistest"): // what tests of others are made with
+			default:
+				t.Errorf("%s links %s", p.folder(), dep)
+			}
+		}
+	}
+	for _, m := range workbench {
+		if !used[m] {
+			t.Errorf("nothing below sim links %s: it can go, from here and from go.mod", m)
+		}
+	}
+}
+
 // TestLeaseIsPure: time comes in as an argument and randomness as a seed, and nothing runs by itself, so that the
 // simulator runs the very code that production runs.
 func TestLeaseIsPure(t *testing.T) {
