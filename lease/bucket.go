@@ -17,6 +17,7 @@ type Bucket struct {
 	config  Config
 	scales  [LimitsMax]scale
 	records map[string]*record
+	sweepAt int // sweep when there are more records
 
 	executed int64            // see Executed
 	refunded [LimitsMax]int64 // see Refunded
@@ -133,6 +134,9 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 		if b.records == nil {
 			b.records = make(map[string]*record)
 		}
+		if len(b.records) > b.sweepAt {
+			b.sweep()
+		}
 		b.records[r.Holder] = rec
 	}
 	if live {
@@ -170,6 +174,17 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 	b.executed++
 	b.reply(r, rec, g)
 	return nil
+}
+
+// sweep drops the records that are as good as absent, so that there are never many more than holders: each restart of a
+// process makes a new one.
+func (b *Bucket) sweep() {
+	for holder, r := range b.records {
+		if _, live := b.state.ring.locate(r.place, b.state.now); !live || r.epoch != b.state.epoch {
+			delete(b.records, holder)
+		}
+	}
+	b.sweepAt = 2*len(b.records) + 64
 }
 
 // credit is step 6: what comes back is added only if the bucket knows the holder's record.

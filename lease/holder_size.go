@@ -58,12 +58,13 @@ func (h *Holder) ahead(held, asked int64) int64 {
 func (h *Holder) ceiling() int64 {
 	most := int64(poolMax)
 	for _, l := range h.config.Limits {
-		total := l.Capacity() + h.config.Overcommit
 		divisor := int64(4)
 		if h.active <= h.policy.weight() {
 			divisor = 2
 		}
-		part := total / divisor
+		// The overcommit lets refill go on beside leases; larger ones only for a Target that asks for them.
+		longer := min((l.Capacity()+h.config.Overcommit)/divisor, int64(l.Rate()*h.config.Target.Seconds()))
+		part := max(l.Capacity()/divisor, longer)
 		if h.replied && h.level < l.Capacity()/2 {
 			part = min(part, max(h.level/divisor, int64(math.Ceil(l.Rate()*h.config.Target.Seconds()))))
 		}

@@ -58,8 +58,8 @@ const (
 // It is a value: copies may be used by any goroutine.
 type Policy struct {
 	// Target is how long one lease should last at the observed demand; about 1/Target lease calls a second
-	// are made. 0 means 100 ms, reduced to (Burst+Overcommit)/(4*Rate) where the burst is smaller: longer
-	// leases would lock the whole burst away.
+	// are made. 0 means 100 ms, reduced to Burst/(4*Rate) where the burst is smaller: longer leases would lock the
+	// whole burst away. A value is reduced to (Burst+Overcommit)/(4*Rate).
 	Target time.Duration
 	// TTL is how long a holding is valid without renewal; tokens held by a process that dies are lost for
 	// that long. 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout (a renewal and its retry).
@@ -70,7 +70,8 @@ type Policy struct {
 	// MaxBatch is the most tokens asked for at once. 0 means what the limit can give.
 	MaxBatch int64
 	// Overcommit is E: extra tokens that level and leases together may reach above Burst. 0 keeps the bound
-	// of one central bucket; a larger value buys fewer false rejects for small bursts.
+	// of one central bucket; as much as the burst buys fewer false rejects where the burst is small beside what all
+	// processes hold, and more than that nothing. With a longer Target it buys fewer lease calls.
 	Overcommit int64
 	// Weight is this process's share under contention, relative to the others'. 0 means 1.
 	Weight int64
@@ -135,12 +136,18 @@ func (p Policy) target() time.Duration {
 
 func (p Policy) weight() int64 { return max(p.Weight, 1) }
 
-// TargetFor is the lease duration that fits limits: Target, reduced to (Burst+Overcommit)/(4*Rate) of the
-// tightest limit so that one process at the full rate takes a quarter of the burst, and at least 1 ms.
+// TargetFor is the lease duration that fits limits: Target, reduced to Burst/(4*Rate) of the tightest limit, so that one
+// process at the full rate takes a quarter of the burst, and at least 1 ms. Only a Target that was asked for makes use of the
+// overcommit: by itself, beside a burst of 10 at 1,000/s, an overcommit of 10 had lengthened leases so that 20 processes
+// were admitted 92.2 % of one central bucket instead of 98.3 %; without that it is 98.6 %.
 func (p Policy) TargetFor(limits []Limit) time.Duration {
 	t := p.target()
 	for _, l := range limits {
-		fit := time.Duration(float64(l.Capacity()+p.Overcommit) / (4 * l.Rate()) * float64(time.Second))
+		room := l.Capacity()
+		if p.Target != 0 {
+			room += p.Overcommit
+		}
+		fit := time.Duration(float64(room) / (4 * l.Rate()) * float64(time.Second))
 		t = min(t, fit)
 	}
 	return max(t.Truncate(time.Microsecond), targetMin)

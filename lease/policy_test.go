@@ -36,7 +36,8 @@ func TestTargetShrinksWithTheBurst(t *testing.T) {
 	}{
 		{Policy{}, []Limit{PerSecond(1000)}, 100 * time.Millisecond},
 		{Policy{}, []Limit{PerSecond(1000).WithBurst(40)}, 10 * time.Millisecond},
-		{Policy{Overcommit: 40}, []Limit{PerSecond(1000).WithBurst(40)}, 20 * time.Millisecond},
+		{Policy{Overcommit: 40}, []Limit{PerSecond(1000).WithBurst(40)}, 10 * time.Millisecond}, // by itself it makes none longer
+		{Policy{Target: time.Second, Overcommit: 40}, []Limit{PerSecond(1000).WithBurst(40)}, 20 * time.Millisecond},
 		{Policy{}, []Limit{PerSecond(1000), PerSecond(1000).WithBurst(40)}, 10 * time.Millisecond},
 		{Policy{}, []Limit{PerSecond(1_000_000).WithBurst(1)}, time.Millisecond},
 		{Policy{Target: 20 * time.Millisecond}, []Limit{PerHour(1)}, 20 * time.Millisecond},
