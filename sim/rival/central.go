@@ -1,6 +1,7 @@
 package rival
 
 import (
+	"math"
 	"math/bits"
 
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -48,15 +49,12 @@ func (d *debt) take(rates []rate, n int64) {
 	}
 }
 
-// level is how many whole tokens every bucket holds.
+// level is how many whole tokens every bucket holds. Nothing may have been taken beyond what was there.
 func (d *debt) level(rates []rate) int64 {
-	least := smallestBurst(rates)
-	for i := range rates {
-		if !d.used[i].less(rates[i].full) {
-			return 0
-		}
-		left := rates[i].full.minus(d.used[i])
-		whole, _ := bits.Div64(left.hi, left.lo, rates[i].unit) // at most the burst
+	least := int64(math.MaxInt64)
+	for i, r := range rates {
+		left := r.full.minus(d.used[i])
+		whole, _ := bits.Div64(left.hi, left.lo, r.unit) // at most the burst
 		least = min(least, int64(whole))
 	}
 	return least
@@ -117,4 +115,41 @@ func (c *Central) takeOfAll(now, n int64) bool {
 		c.debt.take(c.rates, n)
 	}
 	return ok
+}
+
+// central asks one Central per key for every request.
+type central struct {
+	calls
+	local   clock
+	window  int64 // microseconds
+	buckets []expiring
+}
+
+// expiring is a bucket whose key in the store lives as long as the last caller asked for.
+type expiring struct {
+	Central
+	until int64 // true time; whoever comes then finds no key, and makes one at its own time
+}
+
+func newCentral(f Fleet, _ string, local clock) (Algorithm, error) {
+	fresh, err := NewCentral(f.Limits)
+	if err != nil {
+		return nil, err
+	}
+	c := &central{local: local, window: timeToFull(fresh.rates), buckets: make([]expiring, f.Keys)}
+	for k := range c.buckets {
+		c.buckets[k].Central = fresh
+	}
+	return c, nil
+}
+
+func (c *central) Decide(now int64, p, key int, n int64) bool {
+	c.made++
+	b := &c.buckets[key]
+	local := c.local(p, now)
+	if now >= b.until {
+		b.debt = debt{at: local}
+	}
+	b.until = now + c.window
+	return b.Take(local, n)
 }

@@ -1,7 +1,6 @@
 package rival
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -228,79 +227,12 @@ func TestTheSameRequestsGetTheSameAnswersAndKeysAreApart(t *testing.T) {
 	}
 }
 
-func TestWithRightClocksTheCallersTimeIsAsGoodAsTheStores(t *testing.T) {
-	rng := seeded(t)
-	for _, name := range Names() {
-		if !strings.HasSuffix(name, "_client") {
-			continue
-		}
-		for _, limits := range someLimits {
-			server, client := fleetOf(3, limits...), fleetOf(3, limits...)
-			server.Local = func(int, int64) int64 { panic("the store has its own time") }
-			client.Local = func(_ int, now int64) int64 { return now }
-			all := draw(rng, server, 3000, 3)
-			want := decide(start(t, strings.TrimSuffix(name, "_client"), server), all)
-			if text := difference(all, want, decide(start(t, name, client), all)); text != "" {
-				t.Errorf("%s: by the store's time and by right clocks: %s", name, text)
-			}
-			if text := difference(all, want, decide(start(t, name, fleetOf(3, limits...)), all)); text != "" {
-				t.Errorf("%s: by the store's time and without clocks: %s", name, text)
-			}
+func TestWhatAsksTheStoreMakesOneRoundTripPerRequest(t *testing.T) {
+	for _, name := range Names()[:12] {
+		a := start(t, name, fleetOf(1, tenPerSecond))
+		burst(a, 0, 0)
+		if a.RoundTrips() != 1000 {
+			t.Errorf("%s: 1000 requests made %d round trips", name, a.RoundTrips())
 		}
 	}
 }
-
-// TestAnyValidLimitWorksOrIsRefusedWithAReason looks for overflow at the edges of what lease accepts.
-func TestAnyValidLimitWorksOrIsRefusedWithAReason(t *testing.T) {
-	rng := seeded(t)
-	refused := map[string]int{}
-	rounds := 400
-	for range rounds {
-		limit := anyLimit(rng)
-		for _, name := range Names() {
-			f := fleetOf(1+rng.IntN(1000), limit)
-			f.Local = func(p int, now int64) int64 { return now + int64(p%7-3)*3600*second }
-			a, err := New(name, f)
-			if err != nil {
-				if !errors.Is(err, ErrFleet) {
-					t.Fatalf("%s, %v: %v", name, limit, err)
-				}
-				refused[name]++
-				continue
-			}
-			var now int64
-			for range 30 {
-				now += anyGap(rng)
-				n := 1 + rng.Int64N(1+min(2*limit.Capacity(), math.MaxInt64-2))
-				if a.Decide(now, rng.IntN(f.Processes), 0, n) && n > limit.Capacity() {
-					t.Fatalf("%s, %v: %d tokens were admitted", name, limit, n)
-				}
-			}
-		}
-	}
-	for _, name := range Names() {
-		if cells := strings.Contains(name, "cells") || strings.Contains(name, "fixed"); !cells && refused[name] > 0 || refused[name] > rounds*2/3 {
-			t.Errorf("%s refused %d of %d valid limits", name, refused[name], rounds)
-		}
-	}
-}
-
-// anyLimit draws a limit that lease accepts, from all orders of magnitude.
-func anyLimit(rng *rand.Rand) lease.Limit {
-	for {
-		l := lease.Limit{
-			Tokens: 1 + rng.Int64N(1<<rng.IntN(61)),
-			Per:    time.Microsecond + time.Duration(rng.Int64N(1<<rng.IntN(63))),
-			Burst:  rng.Int64N(1 << rng.IntN(53)),
-		}
-		if rng.IntN(2) == 0 {
-			l.Per = []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour}[rng.IntN(5)]
-		}
-		if l.Validate() == nil {
-			return l
-		}
-	}
-}
-
-// anyGap draws a time between requests, from none to 36 years.
-func anyGap(rng *rand.Rand) int64 { return rng.Int64N(1 << rng.IntN(51)) }

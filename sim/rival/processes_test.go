@@ -51,7 +51,7 @@ func TestPartsOfALimitAreExactAndAddUp(t *testing.T) {
 	limit := lease.Limit{Tokens: 100, Per: 7 * time.Second, Burst: 20}
 	a := start(t, "static_split", fleetOf(3, limit))
 	var admitted [3]int64
-	const end = 100 * second
+	const end = 101 * second
 	for now := int64(0); now <= end; now += ms {
 		for p := range admitted {
 			for a.Decide(now, p, 0, 1) {
@@ -59,8 +59,8 @@ func TestPartsOfALimitAreExactAndAddUp(t *testing.T) {
 			}
 		}
 	}
-	// Then each has floor(20/3 + 100 s * 100/7s / 3) tokens in the end.
-	earned := new(big.Rat).Add(big.NewRat(20, 3), big.NewRat(100*100, 7*3))
+	// Then each has floor(20/3 + 101 s * 100/7s / 3) tokens in the end.
+	earned := new(big.Rat).Add(big.NewRat(20, 3), big.NewRat(101*100, 7*3))
 	want := new(big.Int).Div(earned.Num(), earned.Denom()).Int64()
 	for p, got := range admitted {
 		if got != want {
@@ -132,6 +132,18 @@ func TestLocalBatchesAskOncePerBatch(t *testing.T) {
 	}
 }
 
+func TestAStockIsNotSpentOnMoreThanABurst(t *testing.T) {
+	for _, limits := range [][]lease.Limit{{tenPerSecond, lease.PerSecond(100)}, {lease.PerSecond(100), tenPerSecond}} {
+		// Given a process that holds 4 tokens, and can draw 5
+		a := start(t, "local_batches:5", fleetOf(1, limits...))
+		a.Decide(0, 0, 0, 1)
+		// Then 6 are refused nevertheless, as by every other algorithm, and 5 are not.
+		if a.Decide(second, 0, 0, 6) || !a.Decide(second, 0, 0, 5) {
+			t.Errorf("%v: of a burst of 5, 6 were admitted or 5 were not", limits)
+		}
+	}
+}
+
 func TestTheDefaultBatchIsAHundredMillisecondsOfAProcessesPart(t *testing.T) {
 	cases := []struct {
 		limits    []lease.Limit
@@ -141,6 +153,7 @@ func TestTheDefaultBatchIsAHundredMillisecondsOfAProcessesPart(t *testing.T) {
 		{[]lease.Limit{lease.PerSecond(10_000)}, 1, 1000},
 		{[]lease.Limit{lease.PerSecond(10_000)}, 7, 142},
 		{[]lease.Limit{lease.PerSecond(10_000), lease.PerMinute(60_000)}, 1, 100},
+		{[]lease.Limit{lease.PerMinute(60_000), lease.PerSecond(10_000)}, 1, 100},
 		{[]lease.Limit{lease.PerSecond(10)}, 200, 1},
 		{[]lease.Limit{{Tokens: 1 << 40, Per: time.Microsecond, Burst: 1}}, 1, 100_000 << 40},
 	}

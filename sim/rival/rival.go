@@ -99,7 +99,7 @@ type entry struct {
 // entries are all algorithms in the order of a table: the ideal, what asks the store for every request, what does not.
 var entries = slices.Concat(
 	both("central", "one exact token bucket, one call per request", "", newCentral),
-	both("gcra", "GCRA: decides as central does, from one stored time", "", newGCRA),
+	both("gcra", "GCRA: one stored time; decides as central does where clocks are right", "", newGCRA),
 	both("fixed_window", "a counter per window of Burst/R, its quota Burst", "", newFixedWindow),
 	both("sliding_log", "the admissions of the last Burst/R, at most Burst", "", newSlidingLog),
 	both("sliding_cells", "a window of Burst/R that slides over 10 (CELLS) counters, the oldest one weighted", "CELLS", newSlidingCells),
@@ -147,8 +147,8 @@ func find(text string) (e entry, argument string, err error) {
 }
 
 // New returns the algorithm of that name for f, with every key untouched. Some names take an argument, as in
-// "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error says everything that is wrong; it wraps
-// ErrUnknown, and lists the names, where there is no such algorithm, else ErrArgument or ErrFleet.
+// "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error wraps ErrUnknown, and lists the names, where
+// there is no such algorithm, ErrFleet with every violation of f, or ErrArgument.
 func New(name string, f Fleet) (Algorithm, error) {
 	e, argument, err := find(name)
 	if err != nil {

@@ -110,6 +110,8 @@ func TestNamesAreFoundDescribedAndInOrder(t *testing.T) {
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	f := fleetOf(3, tenPerSecond)
 	awful := Fleet{Processes: 0, Keys: -1, Weights: []int64{1, -3}, Limits: []lease.Limit{{}, tenPerSecond, tenPerSecond, tenPerSecond, tenPerSecond}}
+	crooked := fleetOf(3, lease.Limit{Tokens: 7, Per: 50 * 365 * 24 * time.Hour})
+	crooked.Weights = []int64{1, maxWeight, maxWeight - 5}
 	coprime := lease.Limit{Tokens: 999_983, Per: 24 * time.Hour, Burst: 4_000_000_007}
 	cases := []struct {
 		given, name string
@@ -133,7 +135,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		{"cells below a microsecond", "sliding_cells", fleetOf(1, lease.Limit{Tokens: 1, Per: 9 * time.Microsecond}), ErrFleet, []string{"9/10 us", "at least 1"}},
 		{"a window below a microsecond", "fixed_window", fleetOf(1, lease.Limit{Tokens: 3, Per: time.Microsecond, Burst: 1}), ErrFleet, []string{"1/3 us"}},
 		{"cells that cannot be held", "sliding_cells", fleetOf(1, coprime), ErrFleet, []string{"cannot be held exactly"}},
-		{"parts that cannot be held", "static_split", Fleet{Processes: 3, Keys: 1, Limits: []lease.Limit{{Tokens: 7, Per: 50 * 365 * 24 * time.Hour}}, Weights: []int64{1, maxWeight, maxWeight - 5}}, ErrFleet, []string{"cannot be held exactly"}},
+		{"parts that cannot be held", "static_split", crooked, ErrFleet, []string{"cannot be held exactly"}},
 	}
 	for _, c := range cases {
 		a, err := New(c.name, c.fleet)

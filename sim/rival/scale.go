@@ -38,19 +38,18 @@ type rate struct {
 	burst      int64   // tokens: the burst, rounded down
 }
 
-// newRate is l where share = of. Otherwise it is the part share/of of l, with the burst divided just as exactly, but
-// at least one token, for less would never admit anything.
+// newRate is l where share = of. Otherwise it is the part share/of of l, with the burst divided just as exactly, not in
+// whole tokens, but at least one, for less would never admit anything.
 func newRate(l lease.Limit, share, of int64) (rate, error) {
 	flow := part(new(big.Int).Mul(big.NewInt(l.Tokens), big.NewInt(1000)), big.NewInt(int64(l.Per)), share, of)
 	burst := part(big.NewInt(l.Capacity()), big.NewInt(1), share, of)
 	if one := big.NewRat(1, 1); burst.Cmp(one) < 0 {
 		burst = one
 	}
-	// The least common multiple of the two denominators holds both a microsecond's refill and the burst exactly.
-	unit := new(big.Int).GCD(nil, nil, flow.Denom(), burst.Denom())
-	unit.Mul(flow.Denom(), unit.Div(burst.Denom(), unit))
-	times := func(r *big.Rat) *big.Int { return new(big.Int).Div(new(big.Int).Mul(r.Num(), unit), r.Denom()) }
-	step, full := times(flow), times(burst)
+	unit, step := flow.Denom(), flow.Num()
+	// What the burst has beyond a whole unit is dropped. It never mattered: requests and refills are whole units.
+	full := new(big.Int).Mul(burst.Num(), unit)
+	full.Div(full, burst.Denom())
 	if unit.BitLen() > 63 || step.BitLen() > 63 || full.BitLen() > 115 {
 		return rate{}, fmt.Errorf("%w: %d/%d of the limit %v cannot be held exactly: a token is %v units and a microsecond adds %v, must be below 2^63",
 			ErrFleet, share, of, l, unit, step)

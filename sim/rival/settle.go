@@ -9,7 +9,9 @@ import (
 // settleAfterwards has every process admit by its own view of the bucket. Once in a period, each at a moment of its own
 // (p*period/N), it sends what it has admitted since and takes the global state. The bucket takes whatever is sent, so its
 // level may fall below 0, and then nobody admits until the rate has paid for it. Between two settlements a process sees
-// the refill and its own admissions, and nothing of the others': N of them admit what arrives N times over.
+// the refill and its own admissions, and nothing of the others': what the bucket holds is admitted up to N times. Where
+// R*period comes near Burst, the bucket stands full while its refill is being spent elsewhere, and is charged for it later: less
+// than R is admitted in the long run.
 //
 // A process settles all its keys in one round trip, from its first request on, whether it has something to send or not.
 // A key that is new to it looks full until then.
@@ -28,17 +30,25 @@ const (
 	maxPeriod     = 24 * time.Hour
 )
 
-// store is the global state of one key, with what is needed to settle late and yet in order: nothing happens at a
-// settlement that nobody could see until the next request for the key.
+// store is the global state of one key, with what is needed to settle late and yet in order, which is that of time and then
+// of processes: nothing happens at a settlement that anybody could see before the next request for the key.
 type store struct {
 	debt debt
-	due  []settlement // to come, in order: of those who have something to send
-	past fifo[debt]   // what the bucket was after each of the last period
+	due  []settlement  // to come, in order: of those who have something to send
+	past fifo[settled] // of the last period and one before, in order: of those who had
 }
 
 type settlement struct {
 	at int64
 	p  int
+}
+
+func (s settlement) before(o settlement) bool { return s.at < o.at || s.at == o.at && s.p < o.p }
+
+// settled is what the bucket was after a settlement.
+type settled struct {
+	settlement
+	debt debt
 }
 
 // view is what a process keeps of one key.
@@ -82,7 +92,7 @@ func (s *settleAfterwards) Decide(now int64, p, key int, n int64) bool {
 	}
 	// What it had to send has been settled above, so this is for a process that had nothing, at its own moment.
 	if last > v.settled {
-		v.debt, v.settled = k.asOf(last), last
+		v.debt, v.settled = k.asOf(settlement{last, p}), last
 	}
 	v.debt.settle(s.rates, now)
 	if !v.debt.hasRoom(s.rates, n) {
@@ -108,7 +118,7 @@ func (s *settleAfterwards) settleDue(k *store, key int) {
 		k.debt.settle(s.rates, due.at)
 		k.debt.take(s.rates, v.pending)
 		v.debt, v.settled, v.pending = k.debt, due.at, 0
-		k.past.add(k.debt)
+		k.past.add(settled{due, k.debt})
 	}
 	k.due = slices.Delete(k.due, 0, made)
 	for k.past.len() > 1 && k.past.at(1).at <= s.now-s.period {
@@ -116,11 +126,11 @@ func (s *settleAfterwards) settleDue(k *store, key int) {
 	}
 }
 
-// asOf is what the bucket was at the last settlement until then: full before the first. A period is as far back as it knows.
-func (k *store) asOf(at int64) debt {
+// asOf is what the bucket was at a settlement that sent nothing: full before the first that did. It knows a period.
+func (k *store) asOf(s settlement) debt {
 	for i := k.past.len() - 1; i >= 0; i-- {
-		if d := k.past.at(i); d.at <= at {
-			return *d
+		if past := k.past.at(i); past.before(s) {
+			return past.debt
 		}
 	}
 	return debt{}
@@ -128,7 +138,7 @@ func (k *store) asOf(at int64) debt {
 
 func (k *store) schedule(s settlement) {
 	i := len(k.due)
-	for i > 0 && (k.due[i-1].at > s.at || k.due[i-1].at == s.at && k.due[i-1].p > s.p) {
+	for i > 0 && s.before(k.due[i-1]) {
 		i--
 	}
 	k.due = slices.Insert(k.due, i, s)

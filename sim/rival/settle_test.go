@@ -68,6 +68,30 @@ func TestAProcessLearnsOfTheOthersWhenItSettles(t *testing.T) {
 	}
 }
 
+func TestSettlingTooSeldomForTheBurstMissesTheRate(t *testing.T) {
+	for _, c := range []struct {
+		period      string
+		least, most int64
+	}{
+		{"10ms", 9990, 10_010}, // one token flows in in a period
+		{"25ms", 9990, 10_010}, // half the burst
+		{"50ms", 8500, 9500},   // as many as the burst holds: what the last settlement left does not fit any more
+		{"200ms", 0, 8000},     // four times as many: most of them while the bucket stands full
+	} {
+		// Given one process that asks for ten times a rate of 100/s, with a burst of 5
+		a := start(t, "settle_afterwards:"+c.period, fleetOf(1, lease.PerSecond(100).WithBurst(5)))
+		var admitted int64
+		for now := int64(0); now < 100*second; now += ms {
+			if a.Decide(now, 0, 0, 1) {
+				admitted++
+			}
+		}
+		if admitted < c.least || admitted > c.most {
+			t.Errorf("a period of %s: %d of 10,000 tokens were admitted, want %d to %d", c.period, admitted, c.least, c.most)
+		}
+	}
+}
+
 func TestEveryProcessSettlesOnceInAPeriodForAllItsKeys(t *testing.T) {
 	// Given 20 processes with 50 keys, all of which they use in the first period
 	f := fleetOf(20, lease.PerSecond(1000))
@@ -98,10 +122,11 @@ type diligent struct {
 	trips   int64
 }
 
-func newDiligent(f Fleet, period int64) *diligent {
-	d := &diligent{period: period, store: newModel(f.Limits), views: make([]*model, f.Processes), pending: make([]int64, f.Processes)}
-	for p := range f.Processes {
-		d.phases = append(d.phases, int64(p)*period/int64(f.Processes))
+func newDiligent(f Fleet, later int, period int64) *diligent {
+	all := f.Processes + later
+	d := &diligent{period: period, store: newModel(f.Limits), views: make([]*model, all), pending: make([]int64, all)}
+	for p := range all {
+		d.phases = append(d.phases, int64(p%f.Processes)*period/int64(f.Processes))
 	}
 	return d
 }
@@ -143,13 +168,17 @@ func TestSettlingLateAndInOrderIsAsGoodAsAtEveryMoment(t *testing.T) {
 	}
 	var admitted, refused int
 	for range 60 {
+		// Given some processes of the start and some later ones, many of which settle at the same moments
 		f := fleetOf(1+rng.IntN(7), limits[rng.IntN(len(limits))]...)
-		period := int64(f.Processes) + rng.Int64N(90)
-		a, definition := start(t, fmt.Sprintf("settle_afterwards:%dus", period), f), newDiligent(f, period)
-		for i, r := range draw(rng, f, 200, 3) {
+		later := rng.IntN(4)
+		period := 1 + rng.Int64N(90)
+		a, definition := start(t, fmt.Sprintf("settle_afterwards:%dus", period), f), newDiligent(f, later, period)
+		all := f
+		all.Processes += later
+		for i, r := range draw(rng, all, 200, 3) {
 			got, want := a.Decide(r.now, r.p, 0, r.n), definition.Decide(r.now, r.p, 0, r.n)
 			if got != want {
-				t.Fatalf("%v, %d processes, a period of %d us: request %d %+v is %v, by the definition %v", f.Limits, f.Processes, period, i, r, got, want)
+				t.Fatalf("%v, %d processes and %d later, a period of %d us: request %d %+v is %v, by the definition %v", f.Limits, f.Processes, later, period, i, r, got, want)
 			}
 			if a.RoundTrips() != definition.trips {
 				t.Fatalf("%d processes, a period of %d us: %d round trips at %d us, by the definition %d", f.Processes, period, a.RoundTrips(), r.now, definition.trips)
