@@ -100,14 +100,9 @@ func (s *search) relaxed(t *trial, k int) *Relaxed {
 // binding is the target that t, the chosen one, is nearest to, and what moving it would buy: calls, or, where the target
 // is one of cost, accuracy. It prefers the least move that saves a tenth.
 func (s *search) binding(t *trial) *Binding {
-	k := -1
-	for i, x := range s.targets {
-		if x.Figure != boundFigure && (k < 0 || x.margin(&t.report.Figures, pessimistic) < s.targets[k].margin(&t.report.Figures, pessimistic)) {
-			k = i
-		}
-	}
-	if k < 0 {
-		return nil
+	margin, k := least(s.targets, &t.report.Figures, pessimistic)
+	if math.IsInf(margin, 1) {
+		return nil // nothing is asked for but the promise
 	}
 	b := &Binding{Margin: margins(s.targets, &t.report.Figures)[k]}
 	gain := func(o *trial) float64 { return 1 - o.calls()/t.calls() }
@@ -225,7 +220,7 @@ func (s *search) levers(ctx context.Context, near choice) (all []Lever, err erro
 // outward rounds a bound to three digits, to the side on which it is kept.
 func outward(x float64, floor bool) float64 {
 	r, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', 2, 64), 64)
-	if err != nil || floor == (r <= x) {
+	if err != nil || floor && r <= x || !floor && r >= x {
 		return r
 	}
 	// The rounding went the other way: one unit of the third digit sets it right.

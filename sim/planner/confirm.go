@@ -20,8 +20,7 @@ func (s *search) confirm(ctx context.Context) error {
 		if queue = queue[len(turn):]; len(turn) == 0 {
 			break
 		}
-		// What is left for the last turn ends with the safest.
-		queue = spaced(queue, finalists)
+		queue = lastTurn(queue)
 		choices := append(choicesOf(turn), s.space.given())
 		trials, err := s.fresh(ctx, choices)
 		if err != nil {
@@ -45,6 +44,16 @@ func (s *search) confirm(ctx context.Context) error {
 		}
 	}
 	return s.infeasible(ctx, failed, stress)
+}
+
+// lastTurn is whom to try when the first finalists have failed: some of the queue, and the one with the most room.
+func lastTurn(queue []*trial) []*trial {
+	if len(queue) <= finalists {
+		return queue
+	}
+	safe := safest(queue)
+	others := slices.DeleteFunc(slices.Clone(queue), func(t *trial) bool { return t == safe })
+	return append(spaced(others, finalists-1), safe)
 }
 
 // fresh runs choices in full on seeds that the search has not seen.

@@ -8,7 +8,7 @@ import (
 
 const (
 	// DefaultBudget lets a plan end within a minute on two cores: a core simulates four million requests a second and more.
-	DefaultBudget = 300_000_000
+	DefaultBudget = 400_000_000
 	// callCost is how many requests a simulated lease call takes as long as: about 5 us against 0.15 us.
 	callCost = 30
 	// repsMin tells luck from merit with paired differences; repsScreen is where screening starts.

@@ -24,13 +24,14 @@ type Estimate struct {
 //
 //	calls_per_s          sum over processes and keys. A lease is for n = d(tau + rtt) requests and 3 deviations more, so it
 //	                     lasts tau + rtt to that with 6 sqrt((tau + rtt)/d): the demand is estimated with a deviation too.
-//	                     Where n is below 2 nothing is leased ahead, and each request is a call. Where rho is above 1, a
-//	                     process waits up to two targets after it fell short, or until its share, R over the processes,
-//	                     has earned it a token, and at least half a target.
+//	                     Where n is below 2 nothing is leased ahead, and each request is a call. Where d is above the
+//	                     process's max-min share, it calls again half a target to two targets after it fell short, or
+//	                     when its share has earned it a token.
 //	redis_cpu            calls * mean service time * the busiest shard's part
-//	stranded             sum over keys of the holdings, up to B + E. A holding falls from a lease to the watermark, what is
+//	stranded             sum over processes and keys of the holdings. A holding falls from a lease to the watermark, what is
 //	                     spent in an rtt and 3 deviations and 1: d*tau/2 in the mean, to that with the deviations and the
-//	                     watermark; nothing where nothing is leased ahead.
+//	                     watermark; nothing where nothing is leased ahead. Where d is above the share f, a lease of f*p,
+//	                     with p from tau/2 to 2 tau, is spent in p*f/d: f*f*p/2d in the mean.
 //	false_reject_ratio   rho < 1, Poisson: the bucket works as if its burst were B - max(0, stranded - E), and a bucket
 //	                     with a burst b denies exp(-2(1-rho)b/(rho m)), m = E[cost^2]/E[cost] (the diffusion limit of
 //	                     M/G/1, Kingman 1962). The figure is the difference of the two. rho >= 1: a token not admitted now
@@ -45,18 +46,12 @@ func Estimates(s sim.Scenario, tokensPerS float64, members []float64) []Estimate
 	busiest := busiestPart(s)
 	strandedLow, strandedHigh := strandedEstimate(s, l)
 	all := []Estimate{
-		{"calls_per_s", low, high, "a call per lease, process and key; at most 2/target each"},
+		{"calls_per_s", low, high, "a call per lease, process and key; up to 2/target each in overload"},
 		{"redis_cpu", float64(low * service * busiest), float64(high * service * busiest), "calls x service time on the busiest shard"},
-		{"stranded", strandedLow, strandedHigh, "half a lease per process and key, to that with its reserve; up to burst + overcommit"},
+		{"stranded", strandedLow, strandedHigh, "half a lease per process and key, to that with its reserve"},
 	}
-	if worst, ok := falseRejectEstimate(s, l, strandedHigh); ok {
-		best, _ := falseRejectEstimate(s, l, strandedLow)
-		if s.Workload.Kind == sim.Poisson {
-			all = append(all, Estimate{"false_reject_ratio", best, worst, "a bucket whose burst lacks what is stranded, in the diffusion limit"})
-		} else {
-			all = append(all, Estimate{"false_reject_ratio", 0, worst, "what is stranded at the end, of all that was there"})
-		}
-		all = append(all, Estimate{"admitted_vs_central", 1 - worst, 1 - best, "1 - false_reject_ratio"})
+	if e, ok := falseRejectEstimate(s, l, strandedLow, strandedHigh); ok {
+		all = append(all, e, Estimate{"admitted_vs_central", 1 - e.High, 1 - e.Low, "1 - false_reject_ratio"})
 	}
 	cold := percentile99(s.Network.RoundTrip) + float64(percentile99(s.Redis.ServiceTime)*float64(processes(s))/float64(s.Redis.Shards))
 	return append(all, Estimate{"wait_ms_p99", 0, cold / 1e6, "nothing, to a cold start: a round trip and everybody's service"})
@@ -110,33 +105,51 @@ func keyParts(k sim.Keys) (all []part) {
 	return all
 }
 
-// pairs calls f for all processes and keys: how many pairs are alike, the demand of each in tokens a second, and rho.
-func pairs(s sim.Scenario, l load, f func(count, demand, rho float64)) {
-	rate := tightestRate(s)
+// pairs calls f for all keys and processes, for each key with the demand of one process and the most that any may have of
+// that key, its max-min share, in tokens a second.
+func pairs(s sim.Scenario, l load, f func(keys, processes, demand, share float64)) {
+	members := processParts(s, l)
 	for _, k := range keyParts(s.Keys) {
-		for _, p := range processParts(s, l) {
-			f(float64(k.count*p.count), float64(l.tokensPerS*k.share*p.share), float64(l.tokensPerS*k.share)/rate)
+		share := level(members, float64(l.tokensPerS*k.share), tightestRate(s))
+		for _, p := range members {
+			f(k.count, p.count, float64(l.tokensPerS*k.share*p.share), share)
 		}
 	}
 }
 
+// level is the max-min share: what each may have, at most, so that all together have rate. It is infinite where there is
+// enough for all. The members are sorted by their part of the demand.
+func level(members []part, demand, rate float64) float64 {
+	left, waiting := rate, 0.0
+	for _, m := range members {
+		waiting += m.count
+	}
+	for _, m := range members {
+		one := float64(m.share * demand)
+		if one > left/waiting {
+			return left / waiting
+		}
+		left -= float64(m.count * one)
+		waiting -= m.count
+	}
+	return math.Inf(1)
+}
+
 func callsEstimate(s sim.Scenario, l load) (low, high float64) {
-	span := s.Policy.Target.Seconds() + tripOf(s)
+	tau := s.Policy.Target.Seconds()
+	span := tau + tripOf(s)
 	cost := meanCost(s.Workload)
-	share := tightestRate(s) / float64(processes(s))
-	pairs(s, l, func(count, demand, rho float64) {
+	pairs(s, l, func(keys, processes, demand, share float64) {
 		requests := demand / cost
 		least, most := requests, requests
-		if !slow(s, requests) {
-			least = 1 / (span + float64(6*math.Sqrt(span/requests)))
-			most = 1 / span
+		switch {
+		case demand > share:
+			least, most = min(requests, 1/(2*tau), share/cost), min(requests, 2/tau)
+		case !slow(s, requests):
+			least, most = 1/(span+float64(6*math.Sqrt(span/requests))), 1/span
 		}
-		if rho > 1 {
-			least = min(least/2, share/cost)
-			most = min(requests, 2/s.Policy.Target.Seconds())
-		}
-		low += float64(count * least)
-		high += float64(count * most)
+		low += float64(keys * processes * least)
+		high += float64(keys * processes * most)
 	})
 	return low, high
 }
@@ -155,47 +168,53 @@ func strandedEstimate(s sim.Scenario, l load) (low, high float64) {
 	tau, trip := s.Policy.Target.Seconds(), tripOf(s)
 	cost := meanCost(s.Workload)
 	most := float64(smallestBurst(s.Limits) + s.Policy.Overcommit)
-	for _, k := range keyParts(s.Keys) {
-		keyLow, keyHigh := 0.0, 0.0
-		rho := float64(l.tokensPerS*k.share) / tightestRate(s)
-		for _, p := range processParts(s, l) {
-			requests := float64(l.tokensPerS*k.share*p.share) / cost
-			if slow(s, requests) {
-				continue
-			}
+	pairs(s, l, func(keys, processes, demand, share float64) {
+		requests := demand / cost
+		least, room := 0.0, 0.0
+		switch {
+		case demand > share:
+			held := share / demand * share                       // a lease of share*period is spent in share/demand of the period
+			least, room = float64(held*tau/4), float64(held*tau) // with periods of tau/2 and 2 tau
+		case !slow(s, requests):
 			ahead, onTheWay := float64(requests*(tau+trip)), float64(requests*trip)
-			room := ahead/2 + float64(3*math.Sqrt(ahead))/2 + onTheWay + float64(3*math.Sqrt(onTheWay)) + 1
-			keyLow += float64(p.count * requests * cost / max(rho, 1) * tau / 2)
-			keyHigh += float64(p.count * room * cost)
+			least = float64(demand * tau / 2)
+			room = float64(cost * (float64(ahead/2) + float64(1.5*math.Sqrt(ahead)) + onTheWay + float64(3*math.Sqrt(onTheWay)) + 1))
 		}
-		low += float64(k.count * min(keyLow, most))
-		high += float64(k.count * min(keyHigh, most))
-	}
+		low += float64(keys * min(float64(processes*least), most))
+		high += float64(keys * min(float64(processes*room), most))
+	})
 	return low, high
 }
 
 // falseRejectEstimate is of the mean key; not ok where there is no closed form.
-func falseRejectEstimate(s sim.Scenario, l load, stranded float64) (ratio float64, ok bool) {
+func falseRejectEstimate(s sim.Scenario, l load, strandedLow, strandedHigh float64) (e Estimate, ok bool) {
 	keys := float64(s.Keys.Count)
 	rate, burst := tightestRate(s), float64(smallestBurst(s.Limits))
 	rho := l.tokensPerS / keys / rate
-	stranded /= keys
 	if rho >= 1 {
-		return min(1, stranded/(burst+float64(rate*s.Duration.Seconds()))), true
+		lost := strandedHigh / keys / (burst + float64(rate*s.Duration.Seconds()))
+		return Estimate{"false_reject_ratio", 0, min(1, lost), "nothing, to what is stranded at the end, of all that was there"}, true
 	}
 	if s.Workload.Kind != sim.Poisson || s.Keys.Zipf != 0 || rho <= 0 {
-		return 0, false
+		return Estimate{}, false
 	}
 	a, b := float64(s.Workload.Cost.Min), float64(s.Workload.Cost.Max)
 	n := b - a + 1
-	square := (float64(n*n) - 1) / 12 // variance of a discrete uniform
+	variance := (float64(n*n) - 1) / 12 // of a discrete uniform
 	mean := meanCost(s.Workload)
-	m := (square + float64(mean*mean)) / mean
-	denied := func(burst float64) float64 {
-		return random.Exp(-float64(2 * (1 - rho) * max(burst, 0) / float64(rho*m)))
+	m := (variance + float64(mean*mean)) / mean
+	denied := func(stranded float64) float64 {
+		left := burst - max(0, stranded/keys-float64(s.Policy.Overcommit))
+		return random.Exp(-float64(2 * (1 - rho) * max(left, 0) / float64(rho*m)))
 	}
-	lost := max(0, stranded-float64(s.Policy.Overcommit))
-	return max(0, denied(burst-lost)-denied(burst)), true
+	more := func(stranded float64) float64 {
+		if x := denied(stranded) - denied(0); x > 1e-9 {
+			return x
+		}
+		return 0 // one in a thousand million is none
+	}
+	return Estimate{"false_reject_ratio", more(strandedLow), more(strandedHigh),
+		"a bucket whose burst lacks what is stranded, less the whole one, in the diffusion limit"}, true
 }
 
 func tightestRate(s sim.Scenario) float64 {

@@ -82,7 +82,7 @@ func (p *Plan) targetTable(margins []Margin) *render.Table {
 		render.Left("target"), render.Right("bound"), render.Right("pessimistic"), render.Right("margin"), render.Left(""),
 	}}
 	for _, m := range margins {
-		word, margin := "≤ ", render.Percent(m.Margin)
+		word, margin := "≤ ", wholePercent(m.Margin)
 		if m.Floor {
 			word = "≥ "
 		}

@@ -92,7 +92,7 @@ func newSearch(p Planner, q Question) *search {
 	s := &search{planner: p, q: q, s: q.Scenario.Defaults()}
 	s.targets = withPromise(q.Targets, s.s.Policy)
 	s.space = newSpace(s.s, q.OvercommitMax, q.BurstMax)
-	s.lab = &lab{run: p.Run, parallel: p.Parallel, known: map[string]sim.Report{}}
+	s.lab = &lab{run: p.Run, parallel: p.Parallel, known: map[string]*sim.Report{}}
 	if p.Progress != nil {
 		s.lab.progress = func(done, of int) { p.Progress(s.phase, done, of) }
 	}
@@ -101,7 +101,7 @@ func newSearch(p Planner, q Question) *search {
 		Scenario:      s.s.Name,
 		ScenarioHash:  s.s.Hash(),
 		Seed:          s.s.Seed,
-		ConfirmSeed:   freshSeed(s.s.Seed, s.s.Reps),
+		ConfirmSeed:   freshSeed(s.s.Seed),
 		Reps:          s.s.Reps,
 		DurationS:     s.s.Duration.Seconds(),
 		Targets:       s.targets,
@@ -232,7 +232,7 @@ func (s *search) searchBudget(choices []choice) float64 {
 	}
 	runs := float64(finalists*confirmRounds + 1 + len(Stresses))
 	once := s.perSecond(choices[:1]) * s.s.Duration.Seconds() * float64(s.s.Reps)
-	return max(budget-runs*once, budget/4)
+	return max(budget-float64(runs*once), float64(budget/4))
 }
 
 // perSecond is what a simulated second of all choices together takes, in requests. What was simulated tells; what was
@@ -241,7 +241,7 @@ func (s *search) perSecond(choices []choice) float64 {
 	sum := 0.0
 	for _, c := range choices {
 		low, high := callsEstimate(s.space.scenario(c), s.load)
-		calls := low/2 + high/2
+		calls := (low + high) / 2
 		if i := slices.IndexFunc(s.seen, func(t *trial) bool { return t.choice == c }); i >= 0 {
 			calls = s.seen[i].calls()
 		}

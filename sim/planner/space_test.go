@@ -60,7 +60,7 @@ func TestWhatIsTriedIsAllowedAndValidAndDifferent(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d; to replay, put it into rand.NewPCG below", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	for range 300 {
+	for range 100 {
 		// Given any limit, and any overcommit and burst allowed,
 		s := fleet()
 		rate := int64(1) << r.IntN(20)
@@ -109,6 +109,20 @@ func TestWhatIsTriedIsAllowedAndValidAndDifferent(t *testing.T) {
 			if slices.Contains(all[:i], c) {
 				t.Fatalf("%v: %+v is there twice", s.Limits, c)
 			}
+		}
+	}
+}
+
+func TestNeighboursKeepTheTTLThatCallTimeoutsDemand(t *testing.T) {
+	// Given a TTL that is long beside the target for the call timeout's sake alone,
+	near := newSpace(fleet(), 0, 0).around(choice{target: 5 * time.Millisecond, ttl: 200 * time.Millisecond}, 0)
+	// then a longer target does not take 40 times as long.
+	if len(near) != 2 || near[0].target <= 5*time.Millisecond || near[1].target >= 5*time.Millisecond {
+		t.Errorf("%v", near)
+	}
+	for _, c := range near {
+		if c.ttl != 200*time.Millisecond {
+			t.Errorf("%+v", c)
 		}
 	}
 }

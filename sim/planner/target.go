@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
@@ -38,7 +39,7 @@ func validate(targets []Target) error {
 	for _, t := range targets {
 		same := Target{Figure: t.Figure, Floor: t.Floor}
 		switch {
-		case !contains(known, t.Figure):
+		case !slices.Contains(known, t.Figure):
 			errs = append(errs, fmt.Errorf("%w: there is no figure %q", ErrTarget, t.Figure))
 		case math.IsNaN(t.Bound) || math.IsInf(t.Bound, 0):
 			errs = append(errs, fmt.Errorf("%w: the bound of %s is %v, must be a number", ErrTarget, t.Figure, t.Bound))
@@ -122,12 +123,3 @@ func least(targets []Target, f *sim.Figures, at end) (margin float64, of int) {
 
 // cost reports whether the target bounds what leases cost rather than what they do.
 func (t Target) cost() bool { return t.Figure == "calls_per_s" || t.Figure == "redis_cpu" }
-
-func contains(all []string, one string) bool {
-	for _, s := range all {
-		if s == one {
-			return true
-		}
-	}
-	return false
-}

@@ -30,7 +30,7 @@ func TestAMarginIsAPartOfWhatTheTargetTolerates(t *testing.T) {
 		{AtMost(boundFigure, 0), -7, -7, -7},
 	} {
 		for at, want := range map[end]float64{pessimistic: c.pessimistic, expected: c.expected, optimistic: c.hopeful} {
-			if got := c.target.margin(&f, at); math.Abs(got-want) > 1e-9 && got != want {
+			if got := c.target.margin(&f, at); got != want && !(math.Abs(got-want) <= 1e-9) {
 				t.Errorf("%v at end %d: %v, want %v", c.target, at, got, want)
 			}
 		}

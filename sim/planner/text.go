@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -154,7 +155,7 @@ func (m Margin) sentence() string {
 }
 
 func (b *Binding) sentence(chosen *Candidate) string {
-	left := render.Percent(b.Margin.Margin)
+	left := wholePercent(b.Margin.Margin)
 	r := b.Relaxed
 	if r == nil {
 		return fmt.Sprintf("The nearest target is %s, with %s of what it tolerates left. Nothing that was tried gains by moving it.", b.Figure, left)
@@ -163,6 +164,9 @@ func (b *Binding) sentence(chosen *Candidate) string {
 	return fmt.Sprintf("%s With %s, %s would do: %s calls per second instead of %s, and %s wrongly rejected.", text, r.Target, r.Policy,
 		render.Number(r.CallsPerS.Mean), render.Number(chosen.Figures.CallsPerS.Mean), render.Percent(r.FalseRejectRatio.Mean))
 }
+
+// wholePercent is for margins, of which nobody wants decimals.
+func wholePercent(x float64) string { return render.Percent(math.Round(x*100) / 100) }
 
 // say tells how near it was, and what would help.
 func (m *Miss) say(say func(render.Mood, string, ...any)) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/yuzhi-go/yuzhi/sim"
@@ -32,86 +33,61 @@ type job struct {
 type lab struct {
 	run      sweep.Run
 	parallel int
-	known    map[string]sim.Report // by hash and seed; looked up, never ranged over
+	known    map[string]*sim.Report // by hash and seed; looked up, never ranged over
 	requests int64
 	progress func(done, of int)
 }
 
-// all runs the jobs and returns their reports in order. When ctx ends, what is missing is nil, and the error wraps
-// sim.ErrInterrupted.
+// all runs the jobs that have not run before, and returns all reports in order. When ctx ends, what is missing is nil, and
+// the error wraps sim.ErrInterrupted.
 func (l *lab) all(ctx context.Context, jobs []job) ([]*sim.Report, error) {
-	reports := make([]*sim.Report, len(jobs))
 	names := make([]string, len(jobs))
-	first := make(map[string]int, len(jobs)) // of equal jobs one runs
+	var fresh []int // the first job of each name that is not known
 	for i, j := range jobs {
 		names[i] = fmt.Sprint(j.s.Hash(), " ", j.s.Seed)
-		if _, ok := first[names[i]]; !ok {
-			first[names[i]] = i
+		if _, ok := l.known[names[i]]; !ok && !slices.Contains(names[:i], names[i]) {
+			fresh = append(fresh, i)
 		}
 	}
+	got := make([]*sim.Report, len(fresh))
 	var mu sync.Mutex
 	ended := 0
-	err := sweep.Each(ctx, l.parallel, len(jobs), func(i int) error {
-		var r sim.Report
-		var err error
-		if first[names[i]] == i {
-			mu.Lock()
-			known, ok := l.known[names[i]]
-			mu.Unlock()
-			if r = known; !ok {
-				if r, err = l.run(ctx, jobs[i].s); err == nil {
-					mu.Lock()
-					l.known[names[i]] = r
-					l.requests += r.Machine.Requests
-					mu.Unlock()
-				}
-			}
+	err := sweep.Each(ctx, l.parallel, len(fresh), func(k int) error {
+		j := jobs[fresh[k]]
+		r, err := l.run(ctx, j.s)
+		if errors.Is(err, sim.ErrInterrupted) {
+			return nil
 		}
+		if err != nil {
+			return fmt.Errorf("planner: target %v, ttl %v, overcommit %d, burst %d: %w", j.choice.target, j.choice.ttl, j.choice.overcommit, j.choice.burst, err)
+		}
+		got[k] = &r
 		mu.Lock()
 		defer mu.Unlock()
-		switch {
-		case errors.Is(err, sim.ErrInterrupted):
-			return nil
-		case err != nil:
-			return fmt.Errorf("planner: %v: %w", jobs[i].choice, err)
-		}
-		ended++
-		if l.progress != nil {
-			l.progress(ended, len(jobs))
+		if ended++; l.progress != nil {
+			l.progress(ended, len(fresh))
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	missing := 0
-	for i, name := range names {
-		if r, ok := l.known[name]; ok {
-			reports[i] = &r
-		} else {
-			missing++
+	for k, r := range got {
+		if r != nil {
+			l.known[names[fresh[k]]] = r
+			l.requests += r.Machine.Requests
 		}
 	}
-	if missing > 0 {
-		return reports, fmt.Errorf("planner: %w: %d of %d simulations are finished", sim.ErrInterrupted, len(jobs)-missing, len(jobs))
+	reports := make([]*sim.Report, len(jobs))
+	for i, name := range names {
+		reports[i] = l.known[name]
+	}
+	if done := slices.DeleteFunc(slices.Clone(reports), func(r *sim.Report) bool { return r == nil }); len(done) < len(jobs) {
+		return reports, fmt.Errorf("planner: %w: %d of %d simulations are finished", sim.ErrInterrupted, len(done), len(jobs))
 	}
 	return reports, nil
 }
 
-// freshSeed is a seed none of whose replications is one of the given seed's.
-func freshSeed(seed uint64, reps int) uint64 {
-	seen := make(map[uint64]bool, reps)
-	for r := range reps {
-		seen[random.SeedOf(seed, r)] = true
-	}
-	for try := 1 << 30; ; try++ {
-		fresh := random.SeedOf(seed, try)
-		disjoint := true
-		for r := range reps {
-			disjoint = disjoint && !seen[random.SeedOf(fresh, r)]
-		}
-		if disjoint {
-			return fresh
-		}
-	}
-}
+// freshSeed is a seed whose replications are unrelated to those of seed: it is that of a replication which no search
+// reaches.
+func freshSeed(seed uint64) uint64 { return random.SeedOf(seed, 1<<30) }

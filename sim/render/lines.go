@@ -15,6 +15,8 @@ import (
 type Line struct {
 	Name string
 	X, Y []float64 // equally long. A point that is not finite leaves a gap
+	// Low and High are the ends of a band around the line, as long as it; nil for none.
+	Low, High []float64
 	// Shade is the colour, numbered from 0, or Grey.
 	Shade  int
 	Dashed bool
@@ -47,6 +49,9 @@ func (l Lines) picture() (picture, error) {
 		if len(line.X) != len(line.Y) {
 			return pic, fmt.Errorf("render: line %q has %d x and %d y", line.Name, len(line.X), len(line.Y))
 		}
+		if err := l.addBand(p, line); err != nil {
+			return pic, err
+		}
 		style, entry := line.style()
 		for _, run := range l.runs(line) {
 			drawn++
@@ -76,10 +81,7 @@ func (l Lines) picture() (picture, error) {
 
 // style is how the line is drawn, and its entry in the legend.
 func (l Line) style() (draw.LineStyle, legend) {
-	color := muted
-	if l.Shade >= 0 {
-		color = nth(l.Shade)
-	}
+	color := shadeOf(l)
 	style := draw.LineStyle{Color: color.colour(), Width: 1.75}
 	if l.Thin {
 		style.Width = 0.9
@@ -90,6 +92,13 @@ func (l Line) style() (draw.LineStyle, legend) {
 		entry.Shape = "dashed"
 	}
 	return style, entry
+}
+
+func shadeOf(l Line) shade {
+	if l.Shade < 0 {
+		return muted
+	}
+	return nth(l.Shade)
 }
 
 // runs are the pieces of a line between its gaps.

@@ -21,7 +21,7 @@ func Quantile(confidence float64, freedom int) float64 {
 	}
 	low := 0.0
 	for {
-		mid := low + (high-low)/2
+		mid := low + float64((high-low)/2)
 		if mid <= low || mid >= high {
 			return mid
 		}

@@ -78,24 +78,17 @@ func (r *Report) lineSection() render.Section {
 	s := render.Section{Title: "Against " + axis.Path}
 	for _, name := range r.drawn() {
 		scale, _ := shownAs(name)
-		mean := render.Line{Name: "mean", Points: true}
-		low := render.Line{Name: "interval", Thin: true, Dashed: true}
-		high := low
-		high.Name = ""
+		line := render.Line{Name: fmt.Sprintf("mean, with its %s interval", render.Percent(r.Confidence)), X: xs, Points: true}
 		for i := range r.Points {
 			f := sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
 			if r.Points[i].Figures != nil {
 				f = FigureOf(r.Points[i].Figures, name)
 			}
-			for _, end := range []struct {
-				line *render.Line
-				y    float64
-			}{{&mean, f.Mean}, {&low, f.Low}, {&high, f.High}} {
-				end.line.X = append(end.line.X, xs[i])
-				end.line.Y = append(end.line.Y, float64(end.y*scale))
-			}
+			line.Y = append(line.Y, float64(f.Mean*scale))
+			line.Low = append(line.Low, float64(f.Low*scale))
+			line.High = append(line.High, float64(f.High*scale))
 		}
-		chart := render.Lines{XLabel: label, Lines: []render.Line{low, high, mean}, FromZero: name != "admitted_vs_central"}
+		chart := render.Lines{XLabel: label, Lines: []render.Line{line}, FromZero: name != "admitted_vs_central"}
 		if ok {
 			chart.LogX = xs[0] > 0 && xs[len(xs)-1]/xs[0] >= 20
 		} else {
@@ -123,8 +116,8 @@ func numbers(a Axis) (xs []float64, label string, ok bool) {
 		if d, errD := time.ParseDuration(text); errD == nil {
 			x, u, err = float64(d)/1e6, "ms", nil
 		}
-		if x == 0 && i == 0 {
-			u = "" // 0 is of any unit
+		if x == 0 {
+			u = "" // 0 is of any unit, and not of time because a duration may be 0
 		}
 		if unit == "" {
 			unit = u

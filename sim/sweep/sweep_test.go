@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -273,21 +272,5 @@ func TestWhatCannotBeAGridIsToldBeforeAnythingRuns(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, ErrGrid) && !errors.Is(err, ErrAxis) {
 			t.Errorf("%v: %v, want %q", c.axes, err, c.want)
 		}
-	}
-}
-
-func TestEachRunsNoMoreAtOneTimeThanItIsTold(t *testing.T) {
-	var now, most atomic.Int64
-	seen := make([]bool, 100)
-	err := Each(t.Context(), 3, len(seen), func(i int) error {
-		n := now.Add(1)
-		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-		}
-		seen[i] = true
-		now.Add(-1)
-		return nil
-	})
-	if err != nil || most.Load() > 3 || slices.Contains(seen, false) {
-		t.Errorf("%v, %d at one time, %v", err, most.Load(), seen)
 	}
 }

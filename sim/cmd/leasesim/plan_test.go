@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/planner"
+)
+
+// room is a scenario whose burst allows any target.
+const room = `
+name: room
+duration: 2s
+seed: 5
+reps: 3
+limits: [100/s burst 900]
+policy: {fallback: deny}
+groups: [{name: web, count: 3}]
+rivals: [gcra]
+`
+
+func planned(t *testing.T, stdout string) (p planner.Plan) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(stdout), &p); err != nil {
+		t.Fatalf("%v\n%s", err, stdout)
+	}
+	return p
+}
+
+func TestAPlanIsFoundAndSaidWithCode(t *testing.T) {
+	file := scenarioFile(t, room)
+	// Given 0.5 % at 50 ms, without any target,
+	ran, runners, status, stdout, stderr := surface(t.Context(), figures, "plan", "-f", file)
+	if status != 0 || stderr != "" {
+		t.Fatalf("status %d, %s\n%s", status, stderr, stdout)
+	}
+	for _, want := range []string{"room  (hash ", "seed 5)", "false_reject_ratio at most 0.5 %", "Take target ", "hybrid.Config{", "policy:\n  target: ", "HOW IT WAS FOUND"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+	for i, s := range ran {
+		if len(s.Rivals) != 0 || runners[i].Parallel != 1 || runners[i].Confidence != 0.95 {
+			t.Fatalf("%+v by %+v", s, runners[i])
+		}
+	}
+}
+
+func TestEveryTargetHasItsFlag(t *testing.T) {
+	file := scenarioFile(t, room)
+	all := func(s sim.Scenario) (f sim.Figures, err error) {
+		f, _ = figures(s)
+		for _, x := range f.All() {
+			if x.Mean == 0 && x.Name != "bound_exceeded_by" {
+				*x.Figure = sim.Figure{Mean: 0.5, Low: 0.5, High: 0.5, Worst: 0.5}
+			}
+		}
+		return f, nil
+	}
+	_, runners, status, stdout, stderr := surface(t.Context(), all, "plan", "-f", file, "--false-rejects", "1%", "--admitted", "99.5%", "--redis-calls", "500", "--redis-cpu", "60%",
+		"--wait-p99", "20ms", "--jain", "0.4", "--worst-share", "45%", "--confidence", "99%", "--overcommit-max", "7", "--burst-max", "1000", "--out", "json")
+	p := planned(t, stdout)
+	if status != 0 {
+		t.Fatalf("status %d, %s", status, stderr)
+	}
+	want := "[false_reject_ratio at most 1 % admitted_vs_central at least 99.5 % calls_per_s at most 500 redis_cpu at most 60 % wait_ms_p99 at most 20 ms " +
+		"jain at least 0.4 worst_share at least 45 % bound_exceeded_by at most 0]"
+	if got := fmt.Sprint(p.Targets); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if runners[0].Confidence != 0.99 || p.Chosen.Policy.Overcommit != 0 || p.Chosen.Policy.Burst != 900 {
+		t.Errorf("%+v, %+v", runners[0], p.Chosen.Policy)
+	}
+}
+
+func TestAnInfeasiblePlanIsStatus4AfterItsReport(t *testing.T) {
+	file := scenarioFile(t, room)
+	_, _, status, stdout, stderr := surface(t.Context(), figures, "plan", "-f", file, "--redis-calls", "5", "--false-rejects", "0.5%")
+	if status != exitInfeasible || !strings.Contains(stderr, "leasesim: no policy meets the targets") {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+	for _, want := range []string{"No policy that was tried meets the targets.", "The closest is target ", "it would be feasible"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+}
+
+func TestStressCanBeMadeToCount(t *testing.T) {
+	file := scenarioFile(t, room)
+	fragile := func(s sim.Scenario) (sim.Figures, error) {
+		f, err := figures(s)
+		if len(s.Redis.Faults) > 0 {
+			f.FalseRejectRatio = sim.Figure{Mean: 1, Low: 1, High: 1}
+		}
+		return f, err
+	}
+	for arg, want := range map[string]int{"--stress-must-hold": exitInfeasible, "--stress-must-hold=skew,outage": exitInfeasible, "--stress-must-hold=skew,processes": 0, "--seed=5": 0} {
+		_, _, status, stdout, stderr := surface(t.Context(), fragile, "plan", "-f", file, arg)
+		if status != want || !strings.Contains(stdout, "outage") && want != 0 {
+			t.Errorf("%s: status %d, %s\n%s", arg, status, stderr, stdout)
+		}
+	}
+}
+
+func TestAThresholdIsAboutTheChosenPolicy(t *testing.T) {
+	file := scenarioFile(t, room)
+	if _, _, status, _, stderr := surface(t.Context(), figures, "plan", "-f", file, "--threshold", "calls_per_s < 30"); status != 0 {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+	if _, _, status, stdout, _ := surface(t.Context(), figures, "plan", "-f", file, "--threshold", "calls_per_s < 3"); status != exitExceeded || stdout == "" {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestAWrongPlanIsStatus2AndRunsNothing(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--false-rejects", "half"}, `"half" is neither a percentage, like 0.5%, nor a number from 0 to 1`},
+		{[]string{"--false-rejects", "101%"}, `"101%" must be 0% to 100%`},
+		{[]string{"--jain", "2"}, `"2" is neither`},
+		{[]string{"--redis-calls", "0"}, "--redis-calls is 0, must be above 0"},
+		{[]string{"--redis-calls", "NaN"}, "--redis-calls is NaN"},
+		{[]string{"--wait-p99", "-1s"}, "--wait-p99 is -1s, must be at least 0"},
+		{[]string{"--confidence", "100%"}, "--confidence is 100%, must be 50% to 99.99%"},
+		{[]string{"--overcommit-max", "-1", "--burst-max", "-1"}, "--burst-max is -1, must be at least 0"},
+		{[]string{"--budget", "0"}, "--budget is 0, must be at least 1"},
+		{[]string{"--stress-must-hold=weather"}, `--stress-must-hold: planner: unknown stress: "weather", must be all or some of skew, outage, processes`},
+		{[]string{"--set", "policy.target=9h"}, "policy"},
+		{[]string{"--threshold", "rival.gcra.jain > 0"}, "the rival gcra does not run"},
+	} {
+		ran, _, status, stdout, stderr := surface(t.Context(), figures, append([]string{"plan"}, c.args...)...)
+		if status != exitUsage || !strings.Contains(stderr, c.want) || stdout != "" || len(ran) != 0 {
+			t.Errorf("leasesim plan %q: status %d, %d runs, stdout %q, stderr\n%s\nwant %q", c.args, status, len(ran), stdout, stderr, c.want)
+		}
+	}
+}
+
+func TestAnInterruptedPlanShowsWhatItHadSeen(t *testing.T) {
+	file := scenarioFile(t, room)
+	for _, finished := range []int{1, 12} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		n := 0
+		_, _, status, stdout, stderr := surface(ctx, func(s sim.Scenario) (sim.Figures, error) {
+			if n++; n > finished {
+				interrupt()
+				return sim.Figures{}, fmt.Errorf("%w: in the middle", sim.ErrInterrupted)
+			}
+			return figures(s)
+		}, "plan", "-f", file, "--parallel", "1")
+		interrupt()
+		if status != exitInterrupted || !strings.Contains(stderr, `simulations are finished, in phase "screen"`) {
+			t.Errorf("status %d, %s", status, stderr)
+		}
+		if shows := strings.Contains(stdout, "Interrupted: nothing is confirmed"); shows != (finished == 12) {
+			t.Errorf("after %d:\n%s", finished, stdout)
+		}
+	}
+}
+
+func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testing.T) {
+	const line = "plan -f example:small-burst --duration 500ms --reps 3 --set warmup=0s --false-rejects 2% --budget 100000 --out json --parallel "
+	var plans []string
+	for _, parallel := range []string{"1", "2"} {
+		status, stdout, stderr := leasesim(t, line+parallel)
+		p := planned(t, stdout)
+		if status != 0 || p.Verdict != planner.Found {
+			t.Fatalf("status %d, %s\n%s", status, stderr, stdout)
+		}
+		p.Machine = sim.Machine{}
+		text, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plans = append(plans, string(text))
+		if parallel == "2" {
+			continue
+		}
+		// When the chosen policy is run on the fresh seeds, then its figures come again.
+		c := p.Chosen
+		r := simulated(t, fmt.Sprintf("run -f example:small-burst --duration 500ms --reps 3 --set warmup=0s --seed %d --set policy.target=%s --set policy.ttl=%s", p.ConfirmSeed, c.Policy.Target, c.Policy.TTL))
+		if math.Abs(r.CallsPerS.Mean-c.Figures.CallsPerS.Mean) > 0 || r.FalseRejectRatio.High != c.Figures.FalseRejectRatio.High || r.ScenarioHash != c.ScenarioHash {
+			t.Errorf("%+v, planned %+v", r.Figures, c.Figures)
+		}
+	}
+	if plans[0] != plans[1] {
+		t.Errorf("%s\n%s", plans[0], plans[1])
+	}
+}

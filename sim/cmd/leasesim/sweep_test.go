@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/sweep"
+)
+
+// surface executes a command line with a simulator that makes up its figures from the scenario.
+func surface(ctx context.Context, f func(s sim.Scenario) (sim.Figures, error), args ...string) (ran []sim.Scenario, runners []sim.Runner, status int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	var mu sync.Mutex
+	p := program{args: args, simulate: func(runner sim.Runner, _ context.Context, s sim.Scenario) (sim.Report, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		ran, runners = append(ran, s), append(runners, runner)
+		figures, err := f(s)
+		s = s.Defaults()
+		r := sim.Report{Seed: s.Seed, Reps: s.Reps, DurationS: s.Duration.Seconds(), Confidence: runner.Confidence, Figures: figures}
+		r.Machine.Requests = 1000
+		return r, err
+	}}
+	status = p.run(ctx, &out, &errs)
+	return ran, runners, status, out.String(), errs.String()
+}
+
+// figures are those of a scenario in which calls are one over the target, and false rejects rise with it.
+func figures(s sim.Scenario) (f sim.Figures, err error) {
+	exactly := func(x float64) sim.Figure {
+		f := sim.Figure{Mean: x, Low: x, High: x, Worst: x}
+		for range s.Defaults().Reps {
+			f.Values = append(f.Values, x)
+		}
+		return f
+	}
+	tau := s.Policy.Target.Seconds()
+	f.FalseRejectRatio, f.CallsPerS, f.AdmittedVsCentral = exactly(tau/10), exactly(1/tau), exactly(1)
+	return f, nil
+}
+
+func TestASweepRunsEveryPointWithTheFlagsOfAll(t *testing.T) {
+	file := scenarioFile(t, small+"rivals: [gcra]\n")
+	ran, runners, status, stdout, stderr := surface(t.Context(), figures, "sweep", "-f", file, "--set", "policy.ttl=1s", "--seed", "9", "--parallel", "2",
+		"--vary", "policy.target=10ms,100ms,600ms", "--vary", "groups.web.count=1,2")
+	if status != 0 || stderr != "" || len(ran) != 4 {
+		t.Fatalf("status %d, %d runs, %s", status, len(ran), stderr)
+	}
+	for i, s := range ran {
+		if s.Seed != 9 || s.Policy.TTL.String() != "1s" || len(s.Rivals) != 0 || runners[i].Parallel != 1 {
+			t.Errorf("%+v by %+v", s, runners[i])
+		}
+	}
+	for _, want := range []string{"small  (hash ", "seed 9)", "base", "600ms", "invalid: policy.ttl: TTL is 1s, must be at least 2*Target (1.2s)", "The bound holds at every point that ran."} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+}
+
+func TestASweepVariesWhatDefaultsFollowFrom(t *testing.T) {
+	// Given a weight that groups take from the policy, then varying it changes theirs.
+	ran, _, status, _, stderr := surface(t.Context(), figures, "sweep", "--parallel", "1", "--vary", "policy.weight=1,7")
+	if status != 0 || len(ran) != 2 || ran[1].Defaults().Groups[0].Weight != 7 {
+		t.Errorf("status %d, %s, %+v", status, stderr, ran)
+	}
+}
+
+func TestASweepHasABaseAndObjectives(t *testing.T) {
+	_, _, status, stdout, stderr := surface(t.Context(), figures, "sweep", "--set", "policy.target=30ms", "--vary", "policy.target=10ms,50ms", "--base", "given",
+		"--objectives", "calls_per_s:max", "--out", "json")
+	var r sweep.Report
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || status != 0 {
+		t.Fatalf("status %d, %s: %v", status, stderr, err)
+	}
+	if r.Own == nil || r.Base != sweep.OwnBase || !r.Points[0].Front || r.Points[1].Front || r.Points[0].Differences["calls_per_s"].Mean < 66 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAWrongSweepIsStatus2AndRunsNothing(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "leasesim: --vary: sweep: invalid grid: nothing varies"},
+		{[]string{"--vary", "policy.target"}, `--vary: sweep: invalid axis "policy.target", column 14: there is no '='`},
+		{[]string{"--vary", "policy.target=1ms..2ms"}, "column 23: a range ends in :log:8"},
+		{[]string{"--vary", "policy.target=1ms,2"}, `--vary: sweep: invalid axis "policy.target=1ms,2", column 19: `},
+		{[]string{"--vary", "policy.tarjet=1ms"}, "column 15: policy.tarjet: "},
+		{[]string{"--vary", "policy.target=1ms..1s:log:200", "--vary", "groups[0].count=1..100:lin:100"}, "200 x 100 is 20000 points, must be at most 10000"},
+		{[]string{"--vary", "policy.target=1ms", "--objectives", "speed"}, `--objectives: sweep: invalid objective "speed"`},
+		{[]string{"--vary", "policy.target=1ms", "--base", "last"}, `--base is "last", must be first or given`},
+		{[]string{"--vary", "policy.target=1ms", "--threshold", "rival.gcra.jain > 0"}, "the rival gcra does not run"},
+		{[]string{"surplus"}, "unknown command"},
+	} {
+		ran, _, status, stdout, stderr := surface(t.Context(), figures, append([]string{"sweep"}, c.args...)...)
+		if status != exitUsage || !strings.Contains(stderr, c.want) || stdout != "" || len(ran) != 0 {
+			t.Errorf("leasesim sweep %q: status %d, %d runs, stdout %q, stderr\n%s\nwant %q", c.args, status, len(ran), stdout, stderr, c.want)
+		}
+		if strings.Contains(stderr, "leasesim: leasesim") {
+			t.Errorf("leasesim sweep %q stutters: %s", c.args, stderr)
+		}
+	}
+}
+
+func TestAThresholdMustHoldAtEveryPoint(t *testing.T) {
+	args := []string{"sweep", "--vary", "policy.target=10ms,50ms"}
+	if _, _, status, _, stderr := surface(t.Context(), figures, append(args, "--threshold", "false_reject_ratio <= 0.5%")...); status != 0 {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+	_, _, status, stdout, stderr := surface(t.Context(), figures, append(args, "--threshold", "false_reject_ratio <= 0.3%")...)
+	if status != exitExceeded || !strings.Contains(stderr, "at policy.target=50ms: threshold: does not hold") || strings.Contains(stderr, "at policy.target=10ms") || stdout == "" {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+}
+
+func TestAnInterruptedSweepShowsWhatHasFinished(t *testing.T) {
+	for _, finished := range []int{0, 2} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		n := 0
+		_, _, status, stdout, stderr := surface(ctx, func(s sim.Scenario) (sim.Figures, error) {
+			if n++; n > finished {
+				interrupt()
+				return sim.Figures{}, fmt.Errorf("%w: in the middle", sim.ErrInterrupted)
+			}
+			return figures(s)
+		}, "sweep", "--parallel", "1", "--vary", "policy.target=10ms,20ms,30ms,40ms")
+		interrupt()
+		if status != exitInterrupted || !strings.Contains(stderr, fmt.Sprintf("%d of 4 points are finished", finished)) {
+			t.Errorf("status %d, %s", status, stderr)
+		}
+		if shows := strings.Contains(stdout, "Interrupted: 2 of 4 points did not run."); shows != (finished == 2) || finished == 0 && stdout != "" {
+			t.Errorf("after %d points:\n%s", finished, stdout)
+		}
+	}
+}
+
+func TestARealSweepIsTheSameWhateverParallelIs(t *testing.T) {
+	var reports []string
+	for _, parallel := range []string{"1", "2"} {
+		status, stdout, stderr := leasesim(t, "sweep -f example:small-burst --duration 1s --reps 2 --vary workload.load=0.5,1.5 --vary clock.offset=0,1s --out json --parallel "+parallel)
+		var r sweep.Report
+		if err := json.Unmarshal([]byte(stdout), &r); err != nil || status != 0 {
+			t.Fatalf("status %d, %s: %v", status, stderr, err)
+		}
+		r.Machine = sim.Machine{}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reports = append(reports, string(text))
+		// Leases do not go by the clocks of processes, so an offset changes nothing; and the load is what it is said to be.
+		p := r.Points
+		offered := p[2].Figures.Offered.Mean / p[0].Figures.Offered.Mean
+		if r.Finished != 4 || p[0].Figures.CallsPerS.Mean != p[1].Figures.CallsPerS.Mean || offered < 2.5 || offered > 3.5 || p[2].Differences["offered"].Mean <= 0 {
+			t.Errorf("%s", stdout)
+		}
+	}
+	if reports[0] != reports[1] {
+		t.Errorf("%s\n%s", reports[0], reports[1])
+	}
+}
