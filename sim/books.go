@@ -14,36 +14,32 @@ type books struct {
 	undelivered int64 // of it: in answers that nobody accepted, and that nobody can accept any more
 	closed      lease.Account
 	toRequests  int64 // tokens that requests were admitted with
-	unbalanced  error // the first holder whose account does not balance
+	unbalanced  error // the first thing that is wrong
 }
 
 // granted books what a bucket granted in a call that it executed.
 func (w *world) granted(c *call) {
 	w.books.granted += c.grant.Granted
-	if e := c.entry; e.alive {
-		// A later call closes the one before.
-		if c.request.Seq > e.executed.seq {
-			w.books.undelivered += e.executed.granted
-			e.executed = executed{c.request.Seq, c.grant.Granted}
-			return
-		}
-		if c.request.Seq == e.executed.seq { // by a bucket that had forgotten the first time
-			w.books.undelivered += e.executed.granted
-			e.executed.granted = c.grant.Granted
-			return
-		}
+	x := &c.entry.executed
+	switch {
+	case !c.entry.alive || c.request.Seq < x.seq || c.request.Seq == x.seq && x.accepted:
+		w.books.undelivered += c.grant.Granted // a later call has closed it, or it was answered already
+	case c.request.Seq == x.seq:
+		x.granted += c.grant.Granted // by a bucket that had forgotten the first time
+	default:
+		w.books.undelivered += x.granted
+		*x = executed{seq: c.request.Seq, granted: c.grant.Granted}
 	}
-	w.books.undelivered += c.grant.Granted
 }
 
-// accepted books a grant that has reached its holder.
+// accepted books a grant that has reached its holder. It must be one that was made, and be accepted once.
 func (w *world) accepted(e *entry, g *lease.Grant) {
-	if e.executed.seq == g.Seq {
-		w.books.undelivered += e.executed.granted - g.Granted
-	} else {
-		w.books.undelivered -= g.Granted
+	x := &e.executed
+	if x.seq != g.Seq || x.accepted || g.Granted > x.granted {
+		w.books.complain("process %d, key %d accepted %d tokens in answer to call %d, having been granted %+v", e.p.index, e.key, g.Granted, g.Seq, *x)
 	}
-	e.executed.granted = 0
+	w.books.undelivered += x.granted - g.Granted
+	x.granted, x.accepted = 0, true
 }
 
 // close takes in the account of a holder that has ended.
@@ -55,8 +51,15 @@ func (b *books) close(e *entry) {
 }
 
 func (b *books) check(e *entry, a lease.Account) {
-	if !a.Conserved() && b.unbalanced == nil {
-		b.unbalanced = fmt.Errorf("%w: process %d, key %d: %+v", ErrNotConserved, e.p.index, e.key, a)
+	if !a.Conserved() {
+		b.complain("process %d, key %d: %+v", e.p.index, e.key, a)
+	}
+}
+
+// complain notes what is wrong; the first such note is the run's error.
+func (b *books) complain(format string, args ...any) {
+	if b.unbalanced == nil {
+		b.unbalanced = fmt.Errorf("%w: "+format, append([]any{ErrNotConserved}, args...)...)
 	}
 }
 
@@ -87,9 +90,9 @@ func (w *world) balance() error {
 	return nil
 }
 
-// burnt is the tokens that were lost so far.
+// burnt is the tokens that were leased and lost so far: by their holders, and on the way to them.
 func (w *world) burnt() int64 {
-	n := w.books.closed.Burnt
+	n := w.books.closed.Burnt + w.books.undelivered
 	for _, e := range w.entries {
 		if e.alive {
 			n += e.holder.Account().Burnt

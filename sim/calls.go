@@ -68,7 +68,7 @@ func (e *entry) ask() {
 	}
 	l := e.link()
 	now := e.p.local()
-	if l.open == 0 && now < l.lastSent.Add(gather) && !(e.pressing && l.underWay == 0) {
+	if len(l.open) == 0 && now < l.lastSent.Add(gather) && !(e.pressing && l.underWay == 0) {
 		l.held = append(l.held, e.id)
 		e.schedule(l.lastSent.Add(gather))
 		return
@@ -167,7 +167,7 @@ func (e *entry) receive(c *call) {
 			e.distribute(now, got, c.grant.Seq)
 			e.turnAway(now, c.grant.Seq)
 			if e.p.adversary {
-				e.w.at(e.p.trueTime(e.holder.Deadline()-1), evSpend, e.id)
+				e.spendSeq = e.w.at(max(e.p.trueTime(e.holder.Deadline())-1, e.w.now), evSpend, e.id)
 			}
 			e.kick(e.leaving || e.queue.head != nil)
 			return

@@ -30,6 +30,7 @@ type entry struct {
 
 	pollSeq  uint64        // the event that asks it next; 0 for none
 	pollAt   int64         // when that is
+	spendSeq uint64        // an adversary's: the event in which it spends what is left of the lease
 	restSeen int64         // attempts when restAt was set
 	restAt   clock.Instant // when it goes to rest if it stays unused; 0 while it is in use
 	leaveAt  clock.Instant // when it is forgotten
@@ -44,9 +45,10 @@ type memory struct {
 	known bool
 }
 
-// executed is a grant on its way back, for the books.
+// executed is the last call that a bucket has executed and what it granted, for the books.
 type executed struct {
 	seq, granted int64
+	accepted     bool // by the holder; then granted is 0
 }
 
 // view is what the last reply said.

@@ -1,15 +1,19 @@
 package sim
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // never is the time of what does not happen.
 const never = math.MaxInt64
 
-// event is something that happens at a time. Events of one time happen in the order in which they were made, so that a
-// run is the same on every machine. It holds no pointer: the queue is the engine's busiest memory.
+// event is something that happens at a time. Events of one time happen in the order in which they were made, but those at its
+// end after all others, so that a run is the same on every machine. It holds no pointer: the queue is the engine's
+// busiest memory.
 type event struct {
-	at   int64 // nanoseconds since the start
-	seq  uint64
+	at   int64  // nanoseconds since the start
+	seq  uint64 // the order of making, from 1, and atEnd
 	kind eventKind
 	who  int32 // what it is about, by the kind
 }
@@ -22,7 +26,7 @@ type eventKind uint8
 const (
 	evArrival    eventKind = iota // a request of process who
 	evPoll                        // entry who may have a call due
-	evFlush                       // link who sends what it has gathered
+	evFlush                       // batch who is sent, at the end of the instant
 	evRequest                     // batch who reaches Redis
 	evServed                      // batch who has been executed
 	evReply                       // batch who is answered
@@ -49,10 +53,19 @@ type eventQueue struct {
 	seq  uint64
 }
 
-func (q *eventQueue) push(at int64, kind eventKind, who int32) {
+// atEnd has an event happen at the end of its instant.
+const atEnd = 1 << 63
+
+// push makes an event and returns its number.
+func (q *eventQueue) push(at int64, kind eventKind, who int32) uint64 {
 	q.seq++
+	e := event{at, q.seq, kind, who}
+	if kind == evFlush {
+		e.seq |= atEnd
+	}
 	q.heap = append(q.heap, event{})
-	q.up(len(q.heap)-1, event{at, q.seq, kind, who})
+	q.up(len(q.heap)-1, e)
+	return e.seq
 }
 
 func (q *eventQueue) up(i int, e event) {
@@ -70,7 +83,7 @@ func (q *eventQueue) up(i int, e event) {
 // replace puts another event in place of the first one: the commonest step, an arrival that begets the next.
 func (q *eventQueue) replace(at int64, kind eventKind, who int32) {
 	q.seq++
-	q.down(event{at, q.seq, kind, who})
+	q.down(0, event{at, q.seq, kind, who})
 }
 
 // pop removes the first event.
@@ -79,14 +92,22 @@ func (q *eventQueue) pop() {
 	e := q.heap[last]
 	q.heap = q.heap[:last]
 	if last > 0 {
-		q.down(e)
+		q.down(0, e)
 	}
 }
 
-// down puts e at the top and lets it sink.
-func (q *eventQueue) down(e event) {
+// drop removes events. The order of those that stay does not depend on how they lie in the heap.
+func (q *eventQueue) drop(obsolete func(event) bool) {
+	q.heap = slices.DeleteFunc(q.heap, obsolete)
+	for i := (len(q.heap) - 2) / 4; i >= 0 && len(q.heap) > 1; i-- {
+		q.down(i, q.heap[i])
+	}
+}
+
+// down puts e at i and lets it sink.
+func (q *eventQueue) down(i int, e event) {
 	h := q.heap
-	i, n := 0, len(h)
+	n := len(h)
 	for {
 		first := 4*i + 1
 		if first >= n {

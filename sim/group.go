@@ -2,59 +2,66 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
-// The entities that have a random stream of their own; see random.New.
+// The entities that have a random stream of their own; see random.New. A process is named by its group's place and its
+// rank there, so that one process or group more changes nothing for the others.
 const (
 	streamProcess uint64 = iota + 1
 	streamArrivals
-	streamFate
+	streamPauses
 	streamClock
 	streamNetwork
 	streamRedis
+	streamRestarts
+	streamHolders
 )
 
 // group is some processes that are alike, and the load that they share.
 type group struct {
 	Group
+	place   int // in Scenario.Groups
 	load    *Workload
 	rate    float64 // requests per second of all its processes
 	members []*process
 	count   int // that are meant to run
 
-	recording *recording // replay: load's trace
+	recording *recording // replay: load's trace, which belongs to all groups that share load
+	first     int        // replay: the trace's number of the first member
 }
 
 // newWorld sets up one replication. s has its defaults and is valid.
 func newWorld(s *Scenario, seed uint64) (*world, error) {
 	w := &world{s: s, seed: seed, strict: s.Policy.StrictExpiry}
 	w.config = s.Policy.ConfigFor(s.Limits, 1, s.CallTimeout)
-	w.batches = []*batch{nil}
+	w.replicas = make(map[*RedisFault][][]*bucket)
 	w.netStream = random.New(seed, streamNetwork)
 	w.redisStream = random.New(seed, streamRedis)
 	w.weights = keyWeights(s.Keys)
 	w.audit = newAuditor(s.Limits, s.Policy.Overcommit, s.Keys.Count)
-	for i := range s.Redis.Shards {
-		w.shards = append(w.shards, &shard{index: int32(i), buckets: make([]*bucket, s.Keys.Count), replica: make([]*bucket, s.Keys.Count)})
+	for range s.Redis.Shards {
+		w.shards = append(w.shards, &shard{buckets: make([]*bucket, s.Keys.Count/s.Redis.Shards+1)})
 	}
-	w.central = make([]rival.Central, s.Keys.Count)
-	for i := range w.central {
-		c, err := rival.NewCentral(s.Limits)
-		if err != nil {
-			return nil, err
-		}
-		w.central[i] = c
+	central, err := rival.NewCentral(s.Limits)
+	if err != nil {
+		return nil, err
 	}
+	w.central = slices.Repeat([]rival.Central{central}, s.Keys.Count)
 	w.found()
-	w.tally = newTally(len(w.processes))
+	w.record()
+	w.tally = newTally(len(w.processes), s.Keys.Count)
 	if err := w.invite(); err != nil {
 		return nil, err
 	}
 	w.waits = newWaits(s)
 	w.foresee()
+	for _, g := range w.groups { // after foresee: what the scenario has happen at an instant comes before its requests
+		g.rebalance()
+	}
 	return w, nil
 }
 
@@ -68,7 +75,7 @@ func (w *world) found() {
 		}
 	}
 	for i := range s.Groups {
-		g := &group{Group: s.Groups[i], load: &s.Workload}
+		g := &group{Group: s.Groups[i], place: i, load: &s.Workload}
 		part := 0.0
 		if shares > 0 {
 			part = g.Share / shares
@@ -97,8 +104,24 @@ func (w *world) found() {
 			p.start()
 		}
 	}
+}
+
+// record makes the traces ready that groups replay, those that share one between them.
+func (w *world) record() {
+	sizes := map[*Workload]int{}
 	for _, g := range w.groups {
-		g.rebalance()
+		g.first = sizes[g.load]
+		sizes[g.load] += len(g.members)
+	}
+	recordings := map[*Workload]*recording{}
+	for _, g := range w.groups {
+		if g.load.Kind != Replay {
+			continue
+		}
+		if recordings[g.load] == nil {
+			recordings[g.load] = newRecording(g.load.Trace, sizes[g.load], g.load.Repeated)
+		}
+		g.recording = recordings[g.load]
 	}
 }
 
@@ -106,12 +129,11 @@ func step2(g *group, s Step) step { return step{g, s} }
 
 // recruit makes one process.
 func (w *world) recruit(g *group, rank int, clocks Clock) {
-	i := uint64(len(w.processes))
-	p := &process{w: w, index: int32(i), group: g, rank: rank, adversary: g.load.Kind == Adversary}
-	p.stream = random.New(w.seed, streamProcess, i)
-	p.arrivals = random.New(w.seed, streamArrivals, i)
-	p.fate = random.New(w.seed, streamFate, i)
-	r := random.New(w.seed, streamClock, i)
+	p := &process{w: w, index: int32(len(w.processes)), group: g, rank: rank, adversary: g.load.Kind == Adversary}
+	own := func(kind uint64) random.Stream { return random.New(w.seed, kind, uint64(g.place), uint64(rank)) }
+	p.stream, p.arrivals = own(streamProcess), own(streamArrivals)
+	p.pauses, p.restarts, p.holders = own(streamPauses), own(streamRestarts), own(streamHolders)
+	r := own(streamClock)
 	p.offset, p.drift = clocks.draw(&r)
 	p.policy = w.s.Policy
 	p.policy.Weight = g.Weight
@@ -143,23 +165,32 @@ func (s *Scenario) rateOf(w *Workload) float64 {
 	return w.Load * least * float64(s.Keys.Count) / cost
 }
 
-// invite makes the rivals.
+// invite makes the rivals. They number those processes first that run at the start.
 func (w *world) invite() error {
-	weights := make([]int64, len(w.processes))
-	trip := w.s.Network.RoundTrip.Mean()
-	for i, p := range w.processes {
+	var fleet []*process
+	for _, g := range w.groups {
+		fleet = append(fleet, g.members[:g.Count]...)
+	}
+	starting := len(fleet)
+	for _, g := range w.groups {
+		fleet = append(fleet, g.members[g.Count:]...)
+	}
+	weights := make([]int64, len(fleet))
+	for i, p := range fleet {
+		p.number = i
 		weights[i] = p.group.Weight
 	}
+	trip := w.s.Network.RoundTrip.Mean()
 	for _, name := range w.s.Rivals {
 		a, err := rival.New(name, rival.Fleet{
-			Processes: len(w.processes), Weights: weights, Limits: w.s.Limits, Keys: w.s.Keys.Count,
-			Local:     func(p int, now int64) int64 { return w.processes[p].wallAt(now*1000) - serverStart },
+			Processes: starting, Weights: weights, Limits: w.s.Limits, Keys: w.s.Keys.Count,
+			Local:     func(p int, now int64) int64 { return fleet[p].wallAt(now*1000) - serverStart },
 			RoundTrip: int64(trip / 1000),
 		})
 		if err != nil {
 			return fmt.Errorf("%w: rivals: %w", ErrInvalidScenario, err)
 		}
-		w.rivals = append(w.rivals, &contender{Algorithm: a, name: name, audit: newAuditor(w.s.Limits, 0, w.s.Keys.Count), tally: newTally(len(w.processes))})
+		w.rivals = append(w.rivals, &contender{Algorithm: a, name: name, audit: newAuditor(w.s.Limits, 0, w.s.Keys.Count), tally: newTally(len(w.processes), w.s.Keys.Count)})
 	}
 	return nil
 }
@@ -191,12 +222,12 @@ func (w *world) foresee() {
 
 // plan makes the event of the next of p's misfortunes of one kind.
 func (p *process) plan(kind eventKind) {
-	every := p.group.Pauses.Every
+	every, stream := p.group.Pauses.Every, &p.pauses
 	if kind == evKill {
-		every = p.group.Restarts.Every
+		every, stream = p.group.Restarts.Every, &p.restarts
 	}
 	if every > 0 {
-		p.w.at(p.w.now+int64(p.fate.Exp()*float64(every)), kind, p.index)
+		p.w.at(p.w.now+int64(stream.Exp()*float64(every)), kind, p.index)
 	}
 }
 
@@ -218,7 +249,7 @@ func (w *world) change(e event) {
 	case evKill:
 		if p.running {
 			p.kill()
-			w.at(w.now+p.group.Restarts.For.sample(&p.fate), evStart, p.index)
+			w.at(w.now+p.group.Restarts.For.sample(&p.restarts), evStart, p.index)
 		} else {
 			p.plan(evKill)
 		}
@@ -237,7 +268,7 @@ func (p *process) pause() {
 		p.plan(evPause)
 		return
 	}
-	p.pausedUntil = p.w.now + max(1, p.group.Pauses.For.sample(&p.fate))
+	p.pausedUntil = p.w.now + max(1, p.group.Pauses.For.sample(&p.pauses))
 	p.w.at(p.pausedUntil, evResume, p.index)
 }
 

@@ -1,17 +1,20 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// link is what one process knows of one shard, and the batch that is being gathered for it.
+// link is what one process knows of one shard, or of those whose keys no shard has answered for yet, and the batches that
+// are being gathered.
 type link struct {
 	lastSent clock.Instant
 	underWay int
 	latency  lease.Latency
 	held     []int32 // entries with a call that waits to travel with others
-	open     int32   // the batch of this instant; 0 for none
+	open     []int32 // the batches of this instant, in the order in which they were begun
 }
 
 // call is one lease call on its way.
@@ -23,20 +26,22 @@ type call struct {
 	err     error
 }
 
-// batch is calls that travel together: one round trip. Its slot is used again when no event names it any more.
+// batch is calls that travel together: one round trip. Its slot is used again when it is nowhere any more.
 type batch struct {
-	id      int32
-	p       *process
-	life    int32 // of the process
-	link    int32
-	shard   int32
-	server  int32 // the shard's life when it arrived
-	calls   []call
-	sent    clock.Instant
-	pending int  // events that name it
-	landed  bool // answered, or given up for good
-	copied  bool // a duplicate: nobody is waiting for its answer
-	refused bool
+	id         int32
+	p          *process
+	life       int32 // of the process
+	link       int32
+	shard      int32
+	server     int32 // the shard's life when it arrived
+	calls      []call
+	sent       clock.Instant
+	overdueSeq uint64 // the event that has its entries go on without it
+	goneSeq    uint64 // the event that ends the wait for it
+	pending    int    // the stages of its journey that are to come: events, and a place in a shard's line
+	landed     bool   // answered, or given up for good
+	copied     bool   // a duplicate: nobody is waiting for its answer
+	refused    bool
 }
 
 // addCall puts a call into l's batch and returns its number.
@@ -49,11 +54,13 @@ func (w *world) addCall(l *link, e *entry, r *lease.Request) int64 {
 
 // batchOf is the batch that l gathers in this instant for e's shard.
 func (w *world) batchOf(l *link, e *entry) *batch {
-	if l.open != 0 {
-		if b := w.batches[l.open]; b.shard == e.shard && len(b.calls) < batchSize {
-			return b
+	for i := len(l.open) - 1; i >= 0; i-- {
+		if b := w.batches[l.open[i]]; b.shard == e.shard {
+			if len(b.calls) < batchSize {
+				return b
+			}
+			break // those before it are full too
 		}
-		w.flush(w.batches[l.open])
 	}
 	b := w.newBatch()
 	b.p, b.life, b.shard = e.p, e.p.life, e.shard
@@ -61,7 +68,7 @@ func (w *world) batchOf(l *link, e *entry) *batch {
 	if !e.known {
 		b.link = int32(len(e.p.links) - 1)
 	}
-	l.open = b.id
+	l.open = append(l.open, b.id)
 	w.event(b, w.now, evFlush)
 	return b
 }
@@ -73,20 +80,26 @@ func (w *world) newBatch() *batch {
 		*b = batch{id: b.id, calls: b.calls[:0]}
 		return b
 	}
-	b := &batch{id: int32(len(w.batches))} // number 0 is nobody's: links say so that they gather none
+	b := &batch{id: int32(len(w.batches))}
 	w.batches = append(w.batches, b)
 	return b
 }
 
-// event makes an event about b, which stays in use until then.
+// event makes an event about b, the next stage of its journey.
 func (w *world) event(b *batch, at int64, kind eventKind) {
 	b.pending++
 	w.at(at, kind, b.id)
 }
 
-// done is called when an event about b has been handled.
+// done is called when a stage of b's journey has passed.
 func (w *world) done(b *batch) {
-	if b.pending--; b.pending == 0 {
+	b.pending--
+	w.free(b)
+}
+
+// free has b used again, if it is nowhere any more.
+func (w *world) free(b *batch) {
+	if b.pending == 0 && b.landed {
 		w.freeBatches = append(w.freeBatches, b)
 	}
 }
@@ -94,18 +107,15 @@ func (w *world) done(b *batch) {
 // flush sends a batch.
 func (w *world) flush(b *batch) {
 	l := &b.p.links[b.link]
-	if l.open != b.id {
-		return // it was full before the instant ended
-	}
-	l.open = 0
+	l.open = slices.DeleteFunc(l.open, func(id int32) bool { return id == b.id })
 	l.lastSent = b.p.local()
 	b.sent = l.lastSent
 	l.underWay++
 	w.roundTrips++
 	timeout := w.s.CallTimeout
 	last := lateFactor * timeout
-	w.event(b, b.p.after(min(max(timeout-timeout/16, 2*l.latency.Quantile()), last)), evOverdue)
-	w.event(b, b.p.after(last), evGone)
+	b.overdueSeq = w.at(b.p.after(min(max(timeout-timeout/16, 2*l.latency.Quantile()), last)), evOverdue, b.id)
+	b.goneSeq = w.at(b.p.after(last), evGone, b.id)
 
 	net := &w.s.Network
 	lost := w.chance(net.Loss)
@@ -117,8 +127,7 @@ func (w *world) flush(b *batch) {
 	if twice {
 		c := w.newBatch()
 		id, calls := c.id, append(c.calls, b.calls...)
-		*c = *b
-		c.id, c.calls, c.pending, c.copied = id, calls, 0, true
+		*c = batch{id: id, p: b.p, life: b.life, shard: b.shard, calls: calls, landed: true, copied: true}
 		w.event(c, w.now+w.oneWay(), evRequest)
 	}
 }
@@ -139,12 +148,13 @@ func (w *world) reply(b *batch) {
 
 // answered brings a batch's answers to its entries.
 func (w *world) answered(b *batch) {
-	if b.landed || b.p.life != b.life {
+	if b.landed {
 		return
 	}
-	b.landed = true
-	l := &b.p.links[b.link]
-	l.underWay--
+	w.land(b)
+	if b.p.life != b.life {
+		return
+	}
 	if !b.refused {
 		b.p.links[b.shard].latency.Add(b.p.local().Sub(b.sent))
 	}
@@ -156,20 +166,42 @@ func (w *world) answered(b *batch) {
 	}
 }
 
+// land ends the wait for a batch.
+func (w *world) land(b *batch) {
+	b.landed, b.overdueSeq, b.goneSeq = true, 0, 0
+	if b.p.life == b.life {
+		b.p.links[b.link].underWay--
+	}
+}
+
+// late is when a batch has taken too long: its entries go on without it, or nobody listens for it any more.
+func (w *world) late(e event) {
+	b := w.batches[e.who]
+	seq := &b.overdueSeq
+	if e.kind == evGone {
+		seq = &b.goneSeq
+	}
+	switch {
+	case *seq != e.seq:
+	case b.asleep():
+		*seq = w.at(b.p.resumed(), e.kind, e.who)
+	case e.kind == evGone:
+		w.land(b)
+		w.free(b)
+	default:
+		w.overdue(b)
+	}
+}
+
+// asleep reports whether whoever sent b is stopped now.
+func (b *batch) asleep() bool { return b.p.pausedUntil > 0 && b.p.life == b.life }
+
 // overdue tells b's entries that they have waited long enough.
 func (w *world) overdue(b *batch) {
-	if b.landed || b.p.life != b.life {
+	if b.p.life != b.life {
 		return
 	}
 	for i := range b.calls {
 		b.calls[i].entry.overdue(b.calls[i].number)
-	}
-}
-
-// gone ends the wait for a late answer.
-func (w *world) gone(b *batch) {
-	if !b.landed && b.p.life == b.life {
-		b.landed = true
-		b.p.links[b.link].underWay--
 	}
 }

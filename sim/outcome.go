@@ -18,7 +18,7 @@ func (w *world) outcome() outcome {
 	seconds := (w.s.Duration - w.s.Warmup).Seconds()
 	cpu := int64(0)
 	for _, s := range w.shards {
-		cpu = max(cpu, s.busy)
+		cpu = max(cpu, s.busy-s.left(w))
 	}
 	offered, weights := make([]int64, len(w.processes)), make([]int64, len(w.processes))
 	for i, p := range w.processes {

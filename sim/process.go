@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math/bits"
 	"strconv"
 	"time"
 
@@ -15,11 +16,12 @@ const localStart = int64(time.Hour)
 // process is one member of the fleet. Killed and started again it is another one to everybody else (life), with the
 // same clock and the same place in its group.
 type process struct {
-	w     *world
-	index int32
-	group *group
-	rank  int // in its group
-	life  int32
+	w      *world
+	index  int32
+	number int // as rivals know it
+	group  *group
+	rank   int // in its group
+	life   int32
 
 	offset, drift int64 // nanoseconds, parts per million
 	running       bool
@@ -41,7 +43,9 @@ type process struct {
 	arrival   uint64        // the event that brings it
 	stream    random.Stream // of what a request asks for
 	arrivals  random.Stream // of when it comes
-	fate      random.Stream // of pauses and restarts
+	pauses    random.Stream
+	restarts  random.Stream
+	holders   random.Stream // of the jitter of its holders
 
 	users   []int32 // of a closed loop
 	usersOf int32   // the life in which they began
@@ -68,17 +72,30 @@ func (p *process) wallAt(t int64) int64 { return serverStart + (p.ticks(t)+p.off
 // trueTime is when its monotonic clock shows at, but not before now.
 func (p *process) trueTime(at clock.Instant) int64 {
 	ticks := int64(at) - localStart
+	if ticks <= 0 {
+		return p.w.now
+	}
 	t := ticks
-	if p.drift != 0 {
-		t = ticks - ticks/(1_000_000+p.drift)*p.drift
-		for p.ticks(t) < ticks {
-			t += max(1, (ticks-p.ticks(t))/2)
-		}
-		for t > 0 && p.ticks(t-1) >= ticks {
-			t -= max(1, (p.ticks(t-1)-ticks)/2)
-		}
+	switch {
+	case p.drift > 0: // ticks(t) is t*(10^6+drift)/10^6, rounded down
+		t = scaled(ticks, 1_000_000, 1_000_000+p.drift, true)
+	case p.drift < 0: // rounded up
+		t = scaled(ticks-1, 1_000_000, 1_000_000+p.drift, false) + 1
 	}
 	return max(t, p.w.now)
+}
+
+// scaled is x*by/of, rounded up or down, or the end of time where that is later.
+func scaled(x, by, of int64, up bool) int64 {
+	high, low := bits.Mul64(uint64(x), uint64(by))
+	if high >= uint64(of) {
+		return never - 1
+	}
+	y, rest := bits.Div64(high, low, uint64(of))
+	if up && rest > 0 {
+		y++
+	}
+	return int64(min(y, never-1))
 }
 
 // after is when its clock has gone on for d.
@@ -161,7 +178,7 @@ func (p *process) entry(key int32) *entry {
 	w := p.w
 	e := w.newEntry()
 	e.p, e.key, e.shard = p, key, key%int32(len(w.shards))
-	e.holder.Start(p.local(), lease.HolderConfig{ID: strconv.Itoa(int(p.index)) + "." + strconv.Itoa(p.renames), Seed: p.fate.Uint64()}, &p.policy, w.config)
+	e.holder.Start(p.local(), lease.HolderConfig{ID: strconv.Itoa(int(p.index)) + "." + strconv.Itoa(p.renames), Seed: p.holders.Uint64()}, &p.policy, w.config)
 	if m, ok := p.resting[key]; ok {
 		delete(p.resting, key)
 		if p.local() < m.until {
@@ -198,8 +215,8 @@ func (p *process) offer() {
 			return
 		}
 		p.requests = newArrivals(source{
-			w: load, rate: p.rate, index: int(p.index), of: len(w.processes), start: w.now, duration: int64(w.s.Duration),
-			stream: &p.arrivals, common: w.seed,
+			w: load, rate: p.rate, index: p.rank, of: len(p.group.members), start: w.now, duration: int64(w.s.Duration),
+			stream: &p.arrivals, common: random.SeedOf(w.seed, p.group.place),
 		})
 	}
 	p.next(w.now)

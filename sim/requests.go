@@ -27,7 +27,7 @@ func (w *world) offer(p *process, key int32, n int64, user int32) {
 		p.offered += n
 	}
 	for _, c := range w.rivals {
-		ok := c.Decide(us, int(p.index), int(key), n)
+		ok := c.Decide(us, p.number, int(key), n)
 		if ok {
 			c.audit.admit(w.now, key, n)
 		}
@@ -67,17 +67,16 @@ func newWaits(s *Scenario) *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, max(int64(s.Duration)/1000, 2), 3)
 }
 
-// waitQuantile is the q-quantile, in percent, of the waits of all admitted requests in milliseconds.
-func (w *world) waitQuantile(q float64) float64 {
-	if w.served == 0 {
+// waitQuantile is the wait, in milliseconds, that percent of all admitted requests do not exceed.
+func (w *world) waitQuantile(percent int64) float64 {
+	rank := (w.served*percent + 99) / 100 // of the request whose wait it is
+	rank -= w.served - w.waited           // those who did not wait come first
+	if rank <= 0 {
 		return 0
 	}
-	// Those who did not wait come first.
-	zeros := 100 * float64(w.served-w.waited) / float64(w.served)
-	if q <= zeros || w.waited == 0 {
-		return 0
-	}
-	return float64(w.waits.ValueAtQuantile((q-zeros)/(100-zeros)*100)) / 1000
+	// The histogram computes the rank from a percentage, with a product and a sum that some processors round otherwise: one
+	// in the middle of the rank is the rank's everywhere.
+	return float64(w.waits.ValueAtQuantile(100*(float64(rank)-0.25)/float64(w.waited))) / 1000
 }
 
 func (w *world) verbOf(r request) string {
@@ -101,6 +100,7 @@ func (w *world) drain(e *entry) {
 type user struct {
 	p        *process
 	life     int32
+	next     uint64 // the event that is its next step
 	key      int32
 	n        int64
 	attempts int
@@ -119,9 +119,9 @@ func (w *world) seat(p *process) {
 		}
 	}
 	for _, id := range p.users {
-		w.users[id].life = p.life
-		w.users[id].attempts = 0
-		w.at(w.now+p.group.load.Think.sample(&p.arrivals), evUser, id)
+		u := &w.users[id]
+		u.life, u.attempts = p.life, 0
+		u.next = w.at(w.now+p.group.load.Think.sample(&p.arrivals), evUser, id)
 	}
 }
 
@@ -130,10 +130,10 @@ func (w *world) think(e event) {
 	u := &w.users[e.who]
 	p := u.p
 	switch {
-	case !p.running || u.life != p.life:
+	case u.next != e.seq || !p.running || u.life != p.life:
 		return
 	case p.pausedUntil > 0:
-		w.at(p.pausedUntil, evUser, e.who)
+		u.next = w.at(p.pausedUntil, evUser, e.who)
 		return
 	}
 	if u.attempts == 0 {
@@ -151,21 +151,18 @@ func (w *world) told(r request, ok bool) {
 	}
 	if ok || u.attempts >= load.Retries {
 		u.attempts = 0
-		w.at(w.now+max(1, load.Think.sample(&p.arrivals)), evUser, r.user)
+		u.next = w.at(w.now+max(1, load.Think.sample(&p.arrivals)), evUser, r.user)
 		return
 	}
 	span := int64(load.Backoff) << min(u.attempts, 20)
 	u.attempts++
-	w.at(w.now+1+p.arrivals.Int64N(max(span, 1)), evUser, r.user)
+	u.next = w.at(w.now+1+p.arrivals.Int64N(max(span, 1)), evUser, r.user)
 }
 
 // replayer is the part of the trace that is p's.
 func (w *world) replayer(p *process) *replayer {
 	g := p.group
-	if g.recording == nil {
-		g.recording = newRecording(g.load.Trace, len(g.members), g.load.Repeated)
-	}
-	return newReplayer(g.recording, p.rank, w.now)
+	return newReplayer(g.recording, g.first+p.rank, w.now)
 }
 
 // replayed is what the request of the trace that r has come to asks for.

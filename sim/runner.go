@@ -18,7 +18,7 @@ var ErrInterrupted = errors.New("sim: interrupted")
 
 // Runner runs scenarios. The zero value is a good default. It may be shared between goroutines.
 type Runner struct {
-	Parallel   int     // replications at one time; 0 means GOMAXPROCS. It does not change the Report
+	Parallel   int     // replications at one time; 0 or less means GOMAXPROCS. It does not change the Report
 	Confidence float64 // of the intervals; 0 means 0.95
 	// Progress is told now and then which part of all replications is done, from 0 to 1; nil for nobody. It may be
 	// called from any goroutine, one at a time.
@@ -30,11 +30,13 @@ func Run(ctx context.Context, s Scenario) (Report, error) { return Runner{}.Run(
 
 // Run simulates s; see the function Run.
 func (r Runner) Run(ctx context.Context, s Scenario) (Report, error) {
-	s = s.Defaults()
 	if err := s.Validate(); err != nil {
 		return Report{}, err
 	}
-	fill(&r.Parallel, runtime.GOMAXPROCS(0))
+	s = s.Defaults()
+	if r.Parallel < 1 {
+		r.Parallel = runtime.GOMAXPROCS(0)
+	}
 	fill(&r.Confidence, 0.95)
 	began := time.Now()
 	outcomes, err := r.replicate(ctx, &s)
@@ -44,8 +46,8 @@ func (r Runner) Run(ctx context.Context, s Scenario) (Report, error) {
 }
 
 // replicate runs the replications, some at a time, and returns those that ended, in their order.
-func (r Runner) replicate(ctx context.Context, s *Scenario) ([]outcome, error) {
-	ctx, stop := context.WithCancelCause(ctx)
+func (r Runner) replicate(whole context.Context, s *Scenario) ([]outcome, error) {
+	ctx, stop := context.WithCancelCause(whole)
 	defer stop(nil)
 	all := make([]*outcome, s.Reps)
 	meter := progress{tell: r.Progress, done: make([]float64, s.Reps)}
@@ -82,7 +84,7 @@ func (r Runner) replicate(ctx context.Context, s *Scenario) ([]outcome, error) {
 		return ended, nil
 	}
 	err := context.Cause(ctx)
-	if !errors.Is(err, ErrInterrupted) && ctx.Err() != nil && errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if whole.Err() != nil && err == context.Cause(whole) { // and not what went wrong in a replication
 		err = fmt.Errorf("%w: %w", ErrInterrupted, err)
 	}
 	return ended, fmt.Errorf("%w; %d of %d replications had ended", err, len(ended), s.Reps)

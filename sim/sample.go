@@ -48,7 +48,7 @@ func (w *world) sample() {
 	r.Central = append(r.Central, rate(now.central, r.last.central))
 	r.RoundTrips = append(r.RoundTrips, rate(now.roundTrips, r.last.roundTrips))
 	level, ledger := int64(0), int64(0)
-	if b := w.shards[0].buckets[0]; b != nil {
+	if b := w.bucketOf(0); b != nil {
 		level, ledger = b.Level(), b.Ledger()
 	}
 	r.Level = append(r.Level, float64(level))

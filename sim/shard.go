@@ -11,16 +11,15 @@ const serverStart = 1_700_000_000_000_000
 
 // shard is one Redis: a queue with one server, and the buckets of its keys.
 type shard struct {
-	index   int32
-	offset  int64 // microseconds that its clock is ahead
-	free    int64 // when the call before has been executed
-	busy    int64 // nanoseconds spent on calls since the warm-up
-	refuses int   // faults that have it refuse connections
+	offset  int64    // microseconds that its clock is ahead
+	line    []*batch // in the order of their arrival; the first is being executed
+	free    int64    // when the first will have been executed
+	busy    int64    // nanoseconds spent on calls since the warm-up; of the first of line, all it will take
+	refuses int      // faults that have it refuse connections
 	hangs   int
 	slow    int64 // nanoseconds that each call takes longer
-	life    int32 // restarts so far: what was being executed then never answers
+	life    int32 // how often it stopped: what was in line then is never answered
 	buckets []*bucket
-	replica []*bucket // what a replica has that lags, for the next failover
 }
 
 // bucket is one key's central state, until it expires.
@@ -29,7 +28,19 @@ type bucket struct {
 	expires int64 // microseconds of the server's time
 }
 
-func (s *shard) now(w *world) int64 { return serverStart + w.now/1000 + s.offset }
+// now is the server's clock. It may be set back, but not to before 1970.
+func (s *shard) now(w *world) int64 { return max(1, serverStart+w.now/1000+s.offset) }
+
+// place is where a key's bucket is, and bucketOf the bucket; nil where there is none.
+func (w *world) place(key int32) **bucket {
+	n := int32(len(w.shards))
+	return &w.shards[key%n].buckets[key/n]
+}
+
+func (w *world) bucketOf(key int32) *bucket { return *w.place(key) }
+
+// left is how long s will be busy with what it has begun.
+func (s *shard) left(w *world) int64 { return max(0, s.free-w.now) }
 
 // arrive queues a batch.
 func (w *world) arrive(b *batch) {
@@ -45,44 +56,63 @@ func (w *world) arrive(b *batch) {
 		w.reply(b)
 		return
 	}
+	b.server = s.life
+	b.pending++ // until it has been served
+	s.line = append(s.line, b)
+	if len(s.line) == 1 {
+		w.attend(s)
+	}
+}
+
+// attend begins to execute the first batch in line.
+func (w *world) attend(s *shard) {
+	b := s.line[0]
 	cost := int64(0)
 	for range b.calls {
 		cost += w.s.Redis.ServiceTime.sample(&w.redisStream) + s.slow
 	}
 	s.busy += cost
-	s.free = max(s.free, w.now) + cost
-	b.server = s.life
+	s.free = w.now + cost
 	w.event(b, s.free, evServed)
 }
 
 // serve executes a batch.
 func (w *world) serve(b *batch) {
 	s := w.shards[b.shard]
-	if b.server != s.life || s.hangs > 0 || s.refuses > 0 {
+	if b.server != s.life {
 		return // it died with the server
 	}
 	for i := range b.calls {
 		w.execute(s, b, &b.calls[i])
 	}
 	w.reply(b)
+	w.done(b)
+	if len(s.line) == 1 {
+		s.line = s.line[:0]
+		return
+	}
+	s.line = s.line[1:]
+	w.attend(s)
 }
 
 // execute has the bucket answer one call, and books what that admits.
 func (w *world) execute(s *shard, b *batch, c *call) {
 	key := c.entry.key
 	now := s.now(w)
-	if w.s.Redis.ClientTime {
-		now = b.p.wall()
-	}
-	k := s.buckets[key]
+	place := w.place(key)
+	k := *place
 	if k == nil || now >= k.expires {
 		k = &bucket{}
 	}
 	before := k.Executed()
-	if c.err = k.Call(now, &c.request, &c.grant); c.err != nil {
+	counted := now // the time that the bucket goes by; Redis forgets it by its own
+	if w.s.Redis.ClientTime {
+		counted = max(1, b.p.wall())
+	}
+	if c.err = k.Call(counted, &c.request, &c.grant); c.err != nil {
 		return
 	}
-	s.buckets[key] = k
+	*place = k
 	if w.watch != nil {
 		w.watch(c)
 	}
@@ -100,24 +130,26 @@ func (w *world) execute(s *shard, b *batch, c *call) {
 
 // begin starts a fault of Redis.
 func (w *world) begin(f *RedisFault) {
-	for _, s := range w.hit(f) {
+	for i, s := range w.hit(f) {
 		switch f.Kind {
 		case FaultOutage:
 			s.refuses++
+			w.stop(s)
 		case FaultHang:
 			s.hangs++
+			w.stop(s)
 		case FaultSlow:
 			s.slow += int64(f.By)
 		case FaultClockStep:
 			s.offset += int64(f.By / time.Microsecond)
 		case FaultRestartEmpty:
 			s.refuses++
-			s.die()
+			w.stop(s)
 			clear(s.buckets)
 		case FaultFailover:
 			s.refuses++
-			s.die()
-			s.buckets, s.replica = s.replica, make([]*bucket, len(s.buckets))
+			w.stop(s)
+			s.buckets = w.replicas[f][i]
 		}
 	}
 }
@@ -136,21 +168,28 @@ func (w *world) end(f *RedisFault) {
 	}
 }
 
-// snapshot is the last that a replica hears before a failover.
+// snapshot is the last that the replicas hear which a failover promotes.
 func (w *world) snapshot(f *RedisFault) {
 	for _, s := range w.hit(f) {
-		s.replica = make([]*bucket, len(s.buckets))
-		for key, b := range s.buckets {
+		replica := make([]*bucket, len(s.buckets))
+		for i, b := range s.buckets {
 			if b != nil {
-				s.replica[key] = &bucket{Bucket: *b.Clone(), expires: b.expires}
+				replica[i] = &bucket{Bucket: *b.Clone(), expires: b.expires}
 			}
 		}
+		w.replicas[f] = append(w.replicas[f], replica)
 	}
 }
 
-func (s *shard) die() {
+// stop ends whatever s has in line, unanswered.
+func (w *world) stop(s *shard) {
 	s.life++
+	s.busy -= s.left(w)
 	s.free = 0
+	for _, b := range s.line {
+		w.done(b)
+	}
+	s.line = nil
 }
 
 // hit is the shards that f concerns.

@@ -65,16 +65,20 @@ func (a *auditor) exceeded() int64 {
 type tally struct {
 	admitted  int64   // tokens
 	byProcess []int64 // tokens of the most popular key
-	// credit is the tokens of requests that were admitted and that the central bucket denied, less those that a denied
-	// one has been set off against.
-	credit, swapped, falseRejects int64
+	// credit is, of each key, the tokens of requests that were admitted and that the central bucket denied, less those that
+	// a denied one has been set off against.
+	credit                []int64
+	swapped, falseRejects int64
 }
 
-func newTally(processes int) tally { return tally{byProcess: make([]int64, processes)} }
+func newTally(processes, keys int) tally {
+	return tally{byProcess: make([]int64, processes), credit: make([]int64, keys)}
+}
 
 func (t *tally) reset() {
 	clear(t.byProcess)
-	*t = tally{byProcess: t.byProcess}
+	clear(t.credit)
+	*t = tally{byProcess: t.byProcess, credit: t.credit}
 }
 
 // decided books one decision beside the central bucket's.
@@ -86,11 +90,11 @@ func (t *tally) decided(r *request, ok bool) {
 			t.byProcess[r.p.index] += r.n
 		}
 		if !r.central {
-			t.credit += r.n
+			t.credit[r.key] += r.n
 		}
 	case r.central:
-		swapped := min(t.credit, r.n)
-		t.credit -= swapped
+		swapped := min(t.credit[r.key], r.n)
+		t.credit[r.key] -= swapped
 		t.swapped += swapped
 		t.falseRejects += r.n - swapped
 	}

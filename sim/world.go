@@ -23,13 +23,15 @@ type world struct {
 	config lease.Config
 	strict bool
 
-	now   int64
-	queue eventQueue
-	watch func(*call) // sees every call that a bucket answers, for tests
+	now     int64
+	queue   eventQueue
+	sweepAt int         // sweep when there are so many events
+	watch   func(*call) // sees every call that a bucket answers, for tests
 
 	groups    []*group
 	processes []*process
 	shards    []*shard
+	replicas  map[*RedisFault][][]*bucket // what the replica of each shard has that a failover promotes
 	steps     []step
 	weights   *random.Weights // of keys
 
@@ -85,8 +87,7 @@ type contender struct {
 
 // at makes an event and returns its number.
 func (w *world) at(t int64, kind eventKind, who int32) uint64 {
-	w.queue.push(t, kind, who)
-	return w.queue.seq
+	return w.queue.push(t, kind, who)
 }
 
 // interruptedEvery is how many events pass between two looks at the context and two reports of progress.
@@ -95,18 +96,8 @@ const interruptedEvery = 1 << 16
 // run simulates until the end. progress is told the part of the time that has passed.
 func (w *world) run(ctx context.Context, progress func(float64)) error {
 	end := int64(w.s.Duration)
-	for n := 0; len(w.queue.heap) > 0; n++ {
-		e := w.queue.heap[0]
-		if e.at >= end {
-			break
-		}
-		w.now = e.at
-		if e.kind == evArrival {
-			w.arrive1(e)
-		} else {
-			w.queue.pop()
-			w.handle(e)
-		}
+	for n := 0; len(w.queue.heap) > 0 && w.queue.heap[0].at < end; n++ {
+		w.advance()
 		if n%interruptedEvery == 0 {
 			if ctx.Err() != nil {
 				return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
@@ -118,6 +109,48 @@ func (w *world) run(ctx context.Context, progress func(float64)) error {
 	}
 	w.now = end
 	return w.balance()
+}
+
+// advance goes to the next event.
+func (w *world) advance() {
+	e := w.queue.heap[0]
+	w.now = e.at
+	if e.kind == evArrival {
+		w.arrive1(e)
+	} else {
+		w.queue.pop()
+		w.handle(e)
+	}
+	if len(w.queue.heap) >= w.sweepAt {
+		w.sweep()
+	}
+}
+
+// sweep drops the events that nobody waits for any more, such as the ends of waits that have ended. Otherwise there would
+// be as many as a lease or a deadline has requests.
+func (w *world) sweep() {
+	w.queue.drop(w.obsolete)
+	w.sweepAt = 2*len(w.queue.heap) + 1024
+}
+
+func (w *world) obsolete(e event) bool {
+	switch e.kind {
+	case evArrival:
+		return w.processes[e.who].arrival != e.seq
+	case evPoll:
+		return !w.entries[e.who].alive || w.entries[e.who].pollSeq != e.seq
+	case evSpend:
+		return !w.entries[e.who].alive || w.entries[e.who].spendSeq != e.seq
+	case evWaitEnd:
+		return w.waiters[e.who].endSeq != e.seq
+	case evOverdue:
+		return w.batches[e.who].overdueSeq != e.seq
+	case evGone:
+		return w.batches[e.who].goneSeq != e.seq
+	case evUser:
+		return w.users[e.who].next != e.seq
+	}
+	return false
 }
 
 // arrive1 takes one request off a process's stream, and asks it.
@@ -166,16 +199,18 @@ func (w *world) handle(e event) {
 		default:
 			x.e.waitEnded(x)
 		}
-	case evFlush, evRequest, evServed, evReply, evOverdue, evGone:
+	case evFlush, evRequest, evServed, evReply:
 		b := w.batches[e.who]
-		if e.kind >= evReply && b.p.pausedUntil > 0 && b.p.life == b.life {
+		if e.kind == evReply && b.asleep() {
 			w.at(b.p.resumed(), e.kind, e.who)
 			return
 		}
 		w.travel(e.kind, b)
 		w.done(b)
+	case evOverdue, evGone:
+		w.late(e)
 	case evSpend:
-		if x := w.entries[e.who]; x.alive && x.p.adversary && x.p.pausedUntil == 0 && x.p.local() == x.holder.Deadline()-1 {
+		if x := w.entries[e.who]; x.alive && x.spendSeq == e.seq && x.p.pausedUntil == 0 && x.p.local() < x.holder.Deadline() {
 			w.drain(x)
 		}
 	case evUser:
@@ -210,10 +245,6 @@ func (w *world) travel(stage eventKind, b *batch) {
 		if !w.cut(b.p) {
 			w.answered(b)
 		}
-	case evOverdue:
-		w.overdue(b)
-	case evGone:
-		w.gone(b)
 	}
 }
 
@@ -241,7 +272,7 @@ func (w *world) warm() {
 		c.tripsWarm = c.RoundTrips()
 	}
 	for _, s := range w.shards {
-		s.busy = 0
+		s.busy = s.left(w)
 	}
 	for _, p := range w.processes {
 		p.offered, p.calls = 0, 0

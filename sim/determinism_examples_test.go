@@ -1,0 +1,38 @@
+package sim_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+)
+
+// It is a package of its own because scenfile imports sim.
+func TestParallelDoesNotChangeTheReportOfAnExample(t *testing.T) {
+	for _, e := range scenfile.Examples() {
+		s, err := scenfile.Load("example:" + e.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Reps = 2
+		var first []byte
+		for _, parallel := range []int{1, 2, 8} {
+			r, err := sim.Runner{Parallel: parallel}.Run(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Machine = sim.Machine{}
+			text, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == nil {
+				first = text
+			} else if !bytes.Equal(first, text) {
+				t.Errorf("%s, parallel %d: the report is\n%s\nand with 1\n%s", e.Name, parallel, text, first)
+			}
+		}
+	}
+}
