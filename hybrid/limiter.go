@@ -95,7 +95,7 @@ func (l *Limiter) warn(limits []Limit) {
 		return
 	}
 	l.warned.Do(func() {
-		l.cfg.Logger.Info("hybrid: Target reduced to (Burst+Overcommit)/(4*Rate), as a longer lease would lock the burst away",
+		l.cfg.Logger.Info("hybrid: Target reduced to what uses a quarter of the burst at the full rate, as a longer lease would lock the burst away",
 			"target", l.cfg.Policy.TargetFor(limits), "asked", want, "limits", limits)
 	})
 }

@@ -131,7 +131,7 @@ func TestASlowKeyLeasesWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty()
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100).WithBurst(1000))})
-		l.Allow("k") // the first call asks for a Target's worth
+		l.Allow("k") // the first call asks for at most a Target's worth
 		time.Sleep(time.Second)
 		for _, n := range []int64{1, 1, 3, 1, 7} {
 			// Given a request now and then,

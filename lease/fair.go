@@ -99,13 +99,20 @@ func (f *fair) advance(v fairView, d *debit) {
 	lean := float64(pull / 8)
 	earning := min(float64(v.weight*v.rate), float64(gain*((1+lean)/(1-lean))))
 	earned := float64(earning * min(float64(max(v.now-d.last, 0)), v.ttl))
-	// The cap forgets what an idle holder would have saved up; a need above it must still be reachable. Nobody is granted
-	// more than maxUnits at once, and beyond 2^53 the script would take what it stored itself for damaged.
-	most := min(maxUnits, max(1, v.need, float64(2*float64(gain*v.target))))
-	// Whoever drew more than his allowance while there was plenty owes no more of it than he is contended with.
-	least := -max(1, float64(most*f.scarcity(v)))
-	d.allowance = min(max(d.allowance, least)+earned, most)
+	d.allowance = min(f.owed(v, d)+earned, f.most(v))
 	d.last = v.now
+}
+
+// most is the most that is saved up. It forgets what an idle holder would have gathered; a need above it must still be
+// reachable. Nobody is granted more than maxUnits at once, and beyond 2^53 the script would take what it stored itself
+// for damaged.
+func (f *fair) most(v fairView) float64 {
+	return min(maxUnits, max(1, v.need, float64(2*float64(float64(v.weight*f.share)*v.target))))
+}
+
+// owed is d's allowance, of which whoever drew more than it while there was plenty owes no more than he is contended with.
+func (f *fair) owed(v fairView, d *debit) float64 {
+	return max(d.allowance, -max(1, float64(f.most(v)*f.scarcity(v))))
 }
 
 // scarcity is 0 while the share is the whole rate, so that nobody is kept from anything, and near 1 where many divide it.
@@ -148,7 +155,7 @@ func (f *fair) least(v fairView) float64 {
 func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold bool) int64 {
 	wait := refill
 	if !alone {
-		wait = max(wait, (m-d.allowance)/float64(v.weight*f.share))
+		wait = max(wait, (m-f.owed(v, &d))/float64(v.weight*f.share))
 	}
 	wait = max(wait, v.target/2)
 	if othersHold {

@@ -153,7 +153,10 @@ if granted < want or granted < 1 then
     end
     if refilled > 0 then refilled = refilled + frost end
     delay = refilled
-    if active ~= weight then delay = max(delay, (m - allowance) / gain) end
+    if active ~= weight then
+      local owed = min(2^52, max(1, need, 2 * (gain * target))) * (1 - share / c.speed)
+      delay = max(delay, (m - max(allowance, -max(1, owed))) / gain)
+    end
     delay = max(delay, target / 2)
     if ledger > 0 then delay = min(delay, max(2 * target, min(refilled, ttl))) end
     delay = ceil(min(delay, 2^52))
