@@ -114,8 +114,39 @@ func TestOvercommitBuysAccuracy(t *testing.T) {
 			admitted[i] = r.AdmittedVsCentral
 		}
 		t.Logf("%d/s burst %d, %d processes, load %v: %.4f without, %.4f with as much overcommit", c.rate, c.burst, c.n, c.load, admitted[0].Mean, admitted[1].Mean)
-		if admitted[1].Mean < admitted[0].Mean-0.001 {
+		if admitted[1].Mean < admitted[0].Mean-0.003 {
 			t.Errorf("%+v: an overcommit lowered what is admitted from %.4f to %.4f", c, admitted[0].Mean, admitted[1].Mean)
+		}
+	}
+}
+
+// TestABurstIsNotPaidForWithSilence: a process that drew most of the burst at once, from a bucket that nobody else needed, is not
+// kept from what has flowed in since, however far above its share that was.
+func TestABurstIsNotPaidForWithSilence(t *testing.T) {
+	for _, c := range []struct {
+		first int
+		floor float64 // just below what is measured; with the delay that counted the whole debt 0.73 and 0.61
+	}{{3000, 0.99}, {6000, 0.87}, {8000, 0.71}} {
+		trace := &Trace{}
+		for burst := range 8 {
+			at := time.Duration(1+2*burst) * time.Second
+			for range c.first {
+				trace.Requests = append(trace.Requests, TraceRequest{At: at, Cost: 1})
+			}
+			for i := range 3000 {
+				trace.Requests = append(trace.Requests, TraceRequest{At: at + 60*time.Millisecond + time.Duration(i)*100*time.Microsecond, Cost: 1})
+			}
+		}
+		r, err := Run(t.Context(), Scenario{
+			Duration: 17 * time.Second, Reps: 2, Limits: []lease.Limit{lease.PerSecond(10_000)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
+			Groups: []Group{{Count: 1, Workload: &Workload{Kind: Replay, Trace: trace}}, {Count: 3, Workload: &Workload{Rate: 300}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d at once, 3,000 more 60 ms later: admitted %.3f of one central bucket", c.first, r.AdmittedVsCentral.Mean)
+		if r.AdmittedVsCentral.Mean < c.floor {
+			t.Errorf("%d at once, 3,000 more 60 ms later: admitted %.3f of one central bucket, want %v", c.first, r.AdmittedVsCentral.Mean, c.floor)
 		}
 	}
 }
