@@ -86,9 +86,9 @@ func (w *world) found() {
 		g.rate = float64(part * s.rateOf(g.load))
 		w.groups = append(w.groups, g)
 		most := g.Count
-		for _, step := range g.Scale {
-			most = max(most, step.Count)
-			w.steps = append(w.steps, step2(g, step))
+		for _, next := range g.Scale {
+			most = max(most, next.Count)
+			w.steps = append(w.steps, step{g, next})
 		}
 		clocks := s.Clock
 		if g.Clock != nil {
@@ -124,8 +124,6 @@ func (w *world) record() {
 		g.recording = recordings[g.load]
 	}
 }
-
-func step2(g *group, s Step) step { return step{g, s} }
 
 // recruit makes one process.
 func (w *world) recruit(g *group, rank int, clocks Clock) {

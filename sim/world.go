@@ -116,7 +116,7 @@ func (w *world) advance() {
 	e := w.queue.heap[0]
 	w.now = e.at
 	if e.kind == evArrival {
-		w.arrive1(e)
+		w.arrival(e)
 	} else {
 		w.queue.pop()
 		w.handle(e)
@@ -153,8 +153,8 @@ func (w *world) obsolete(e event) bool {
 	return false
 }
 
-// arrive1 takes one request off a process's stream, and asks it.
-func (w *world) arrive1(e event) {
+// arrival takes one request off a process's stream, and asks it.
+func (w *world) arrival(e event) {
 	p := w.processes[e.who]
 	if p.arrival != e.seq {
 		w.queue.pop()
