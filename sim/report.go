@@ -12,7 +12,8 @@ type Report struct {
 	Scenario      string  `json:"scenario"`
 	ScenarioHash  string  `json:"scenario_hash"`
 	Seed          uint64  `json:"seed"`
-	Reps          int     `json:"reps"`
+	Reps          int     `json:"reps"`       // that ended
+	RepsAsked     int     `json:"reps_asked"` // the same unless the run was interrupted
 	DurationS     float64 `json:"duration_s"`
 	WarmupS       float64 `json:"warmup_s"`
 	Confidence    float64 `json:"confidence"` // of the intervals: 0.95

@@ -132,7 +132,7 @@ func (p *progress) report(rep int, part float64) {
 // report sums the replications up.
 func (r Runner) report(s *Scenario, outcomes []outcome) Report {
 	report := Report{
-		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed, Reps: len(outcomes),
+		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed, Reps: len(outcomes), RepsAsked: s.Reps,
 		DurationS: s.Duration.Seconds(), WarmupS: s.Warmup.Seconds(), Confidence: r.Confidence,
 	}
 	if len(outcomes) == 0 {

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim/sweep"
 )
@@ -90,19 +89,57 @@ func (s *search) meetsAllBut(t *trial, k int) bool {
 	return true
 }
 
-// relaxed is the k-th target, moved so far that t meets it.
-func (s *search) relaxed(t *trial, k int) *Relaxed {
+// phaseAdvice runs what a plan advises on the seeds that would confirm it: advice from the search alone would fail those
+// who follow it.
+const phaseAdvice = "advice"
+
+// relaxed is the k-th target, moved so far that t meets it in the search, on the fresh seeds, and under every stress that
+// must hold. It is nil where t misses another target there.
+func (s *search) relaxed(ctx context.Context, t *trial, k int) (*Relaxed, error) {
+	trials, err := s.fresh(ctx, phaseAdvice, []choice{t.choice})
+	if err != nil {
+		return nil, err
+	}
+	again := trials[0]
+	if !s.meetsAllBut(again, k) {
+		return nil, nil
+	}
 	x := s.targets[k]
-	x.Bound = outward(x.value(&t.report.Figures, pessimistic), x.Floor)
-	return &Relaxed{x, s.policy(t.choice), t.report.CallsPerS, t.report.FalseRejectRatio}
+	worse := func(a, b float64) float64 {
+		if x.Floor {
+			return min(a, b)
+		}
+		return max(a, b)
+	}
+	bound := worse(x.value(&t.report.Figures, pessimistic), x.value(&again.report.Figures, pessimistic))
+	if len(s.q.MustHold) > 0 {
+		stresses, _, err := s.stress(ctx, phaseAdvice, t.choice)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range stresses {
+			for i, m := range one.Margins {
+				switch {
+				case !one.Must:
+				case i == k: // what the stress forgives stays forgiven
+					bound = worse(bound, m.Value-(m.Bound-x.Bound))
+				case !m.Meets:
+					return nil, nil
+				}
+			}
+		}
+	}
+	x.Bound = outward(bound, x.Floor)
+	return &Relaxed{x, s.policy(t.choice), again.report.CallsPerS, again.report.FalseRejectRatio}, nil
 }
 
 // binding is the target that t, the chosen one, is nearest to, and what moving it would buy: calls, or, where the target
-// is one of cost, accuracy. It prefers the least move that saves a tenth.
-func (s *search) binding(t *trial) *Binding {
+// is one of cost, accuracy. It prefers the least move that saves a tenth, and names none whose saving the fresh seeds do
+// not show.
+func (s *search) binding(ctx context.Context, t *trial) (*Binding, error) {
 	margin, k := least(s.targets, &t.report.Figures, pessimistic)
 	if math.IsInf(margin, 1) {
-		return nil // nothing is asked for but the promise
+		return nil, nil // nothing is asked for but the promise
 	}
 	b := &Binding{Margin: margins(s.targets, &t.report.Figures)[k]}
 	gain := func(o *trial) float64 { return 1 - o.calls()/t.calls() }
@@ -120,11 +157,26 @@ func (s *search) binding(t *trial) *Binding {
 			}
 		}
 		if best != nil {
-			b.Relaxed = s.relaxed(best, k)
-			break
+			r, err := s.relaxed(ctx, best, k)
+			if err != nil {
+				return nil, err
+			}
+			if r != nil && s.keeps(r, t, k, least) {
+				b.Relaxed = r
+				break
+			}
 		}
 	}
-	return b
+	return b, nil
+}
+
+// keeps reports whether r gains at least that part over t, both on the fresh seeds.
+func (s *search) keeps(r *Relaxed, t *trial, k int, least float64) bool {
+	gain := 1 - r.CallsPerS.Mean/t.calls()
+	if s.targets[k].cost() {
+		gain = 1 - r.FalseRejectRatio.Mean/t.report.FalseRejectRatio.Mean
+	}
+	return gain >= least
 }
 
 // miss describes the closest of the candidates that failed, and what would make the question feasible.
@@ -146,7 +198,13 @@ func (s *search) miss(ctx context.Context, closest *trial, stress string) (*Miss
 			}
 		}
 		if best != nil && best.surely < 0 {
-			m.Relaxed = append(m.Relaxed, *s.relaxed(best, k))
+			r, err := s.relaxed(ctx, best, k)
+			if err != nil {
+				return nil, err
+			}
+			if r != nil {
+				m.Relaxed = append(m.Relaxed, *r)
+			}
 		}
 	}
 	var err error
@@ -171,50 +229,6 @@ func (s *search) repsNeeded(t *trial) int {
 		return 0
 	}
 	return int(n)
-}
-
-// levers tries what the question did not allow: more overcommit, and larger bursts. Of each it returns the least that
-// makes the question feasible, if one does.
-func (s *search) levers(ctx context.Context, near choice) (all []Lever, err error) {
-	burst := max(near.burst, s.space.burst)
-	for _, kind := range []string{"overcommit", "burst"} {
-		var choices []choice
-		for _, part := range []int64{1, 2, 4} {
-			for _, scale := range []float64{1, 0.5, 2} {
-				c := near
-				c.target = time.Duration(twoDigits(float64(near.target) * scale))
-				if kind == "burst" {
-					c.burst = burst * part * 2
-				} else if c.overcommit = (burst*part + 3) / 4; c.overcommit <= s.space.overcommitMax {
-					continue
-				}
-				if c, ok := s.space.fit(c, s.space.multiple(near)); ok && !slices.Contains(choices, c) {
-					choices = append(choices, c)
-				}
-			}
-		}
-		trials, err := s.try(ctx, "levers", choices, s.effort(choices, s.share, repsScreen))
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range trials {
-			if t.surely < 0 {
-				continue
-			}
-			l := Lever{Name: kind, Value: t.overcommit, Candidate: s.candidate(t)}
-			if kind == "burst" {
-				l.Value = t.burst
-			}
-			if n := len(all); n > 0 && all[n-1].Name == kind {
-				if all[n-1].Value == l.Value && t.calls() < all[n-1].Candidate.Figures.CallsPerS.Mean {
-					all[n-1] = l
-				}
-				continue
-			}
-			all = append(all, l)
-		}
-	}
-	return all, nil
 }
 
 // outward rounds a bound to three digits, to the side on which it is kept.

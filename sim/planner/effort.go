@@ -15,6 +15,8 @@ const (
 	repsMin, repsScreen = 2, 3
 	// finalists are confirmed side by side; confirmRounds bounds how often others get a turn after them.
 	finalists, confirmRounds = 3, 2
+	// adviceRuns is what the binding target's advice may take.
+	adviceRuns = 2
 	// survivorsMax is where halving stops: these are refined.
 	survivorsMax = 5
 )

@@ -27,11 +27,11 @@ func (v View) page() render.Page {
 		})
 	}
 	return render.Page{
-		Title:    p.Scenario + ": a plan",
+		Title:    render.Heading(p.Scenario) + ": a plan",
 		Subtitle: p.subtitle(),
 		Verdicts: p.verdicts(),
 		Facts: []render.Fact{
-			{Name: "scenario", Value: p.Scenario},
+			{Name: "scenario", Value: render.Heading(p.Scenario)},
 			{Name: "hash", Value: p.ScenarioHash},
 			{Name: "seed", Value: fmt.Sprint(p.Seed)},
 			{Name: "confirmed on seed", Value: fmt.Sprint(p.ConfirmSeed)},
@@ -54,9 +54,10 @@ func (p *Plan) sections() (all []render.Section) {
 		all = append(all, s)
 	}
 	if p.Chosen != nil {
-		add("Targets", fmt.Sprintf("Confirmed on %d replications of %s s with seed %d, which the search has not seen.", p.Reps, render.Number(p.DurationS), p.ConfirmSeed),
+		add("Targets", fmt.Sprintf("Confirmed on %s of %s s with seed %d, which the search has not seen.", render.Count(p.Reps, "replication"), render.Number(p.DurationS), p.ConfirmSeed),
 			p.targetTable(p.Chosen.Margins), "")
 		add("Figures", "The simulation beside a closed form, where there is one, and beside the scenario's own policy on the same seeds.", p.figureTable(), "")
+		all[len(all)-1].Facts = p.closedForms()
 		add("Under stress", "The same policy, the same seeds, a harder world.", p.stressTable(), "")
 	}
 	if p.Miss != nil {
@@ -93,6 +94,12 @@ func (p *Plan) targetTable(margins []Margin) *render.Table {
 		if !m.Meets {
 			holds = "missed"
 		}
+		if m.Clamped {
+			holds += ": too few replications"
+		}
+		if m.Margin < -1 && m.Figure != boundFigure {
+			margin = "below -100 %"
+		}
 		t.Add(m.Figure, word+render.Value(m.Figure, m.Bound), render.Value(m.Figure, m.Value), margin, holds)
 	}
 	return t
@@ -100,20 +107,27 @@ func (p *Plan) targetTable(margins []Margin) *render.Table {
 
 func (p *Plan) figureTable() *render.Table {
 	t := &render.Table{Columns: []render.Column{
-		render.Left("figure"), render.Right("simulated"), render.Right("closed form"), render.Right("own policy"), render.Left("closed form of"),
+		render.Left("figure"), render.Right("simulated"), render.Right("closed form"), render.Right("own policy"),
 	}}
 	given := p.Given.Figures.All()
 	for i, f := range p.Chosen.Figures.All() {
-		form, of := "", ""
+		form := ""
 		for _, e := range p.Estimates {
 			if e.Figure == f.Name {
 				form = fmt.Sprintf("%s to %s", render.Value(f.Name, e.Low), render.Value(f.Name, e.High))
-				of = e.Formula
 			}
 		}
-		t.Add(f.Name, render.Figure(f.Name, *f.Figure), form, render.Figure(f.Name, *given[i].Figure), of)
+		t.Add(f.Name, render.Figure(f.Name, *f.Figure), form, render.Figure(f.Name, *given[i].Figure))
 	}
 	return t
+}
+
+// closedForms are the formulas of the table of figures, as footnotes.
+func (p *Plan) closedForms() (notes []render.Fact) {
+	for _, e := range p.Estimates {
+		notes = append(notes, render.Fact{Name: e.Figure, Value: e.Formula})
+	}
+	return notes
 }
 
 func (p *Plan) stressTable() *render.Table {
@@ -159,7 +173,7 @@ func (p *Plan) tradeOffTable() *render.Table {
 		for _, name := range names {
 			row = append(row, render.Figure(name, sweep.FigureOf(&c.Figures, name)))
 		}
-		says := "meets the targets"
+		says := "meets all"
 		if !c.Meets {
 			says = "misses"
 		}

@@ -24,8 +24,8 @@ type Question struct {
 	OvercommitMax int64
 	// BurstMax is how large the limits' bursts may become; less than they are leaves them.
 	BurstMax int64
-	// MustHold are the stresses under which the targets must hold too. None by default: an outage of Redis costs a policy
-	// that denies more than any target forgives, and whether it should have to is the user's to say.
+	// MustHold are the stresses under which the targets must hold too. None by default. An outage of Redis costs a policy
+	// that denies about the part of the time that it lasts, and that much is forgiven there.
 	MustHold []string
 }
 
@@ -230,7 +230,7 @@ func (s *search) searchBudget(choices []choice) float64 {
 	if budget <= 0 {
 		budget = DefaultBudget
 	}
-	runs := float64(finalists*confirmRounds + 1 + len(Stresses))
+	runs := float64(finalists*confirmRounds + 1 + len(Stresses) + adviceRuns)
 	once := s.perSecond(choices[:1]) * s.s.Duration.Seconds() * float64(s.s.Reps)
 	return max(budget-float64(runs*once), float64(budget/4))
 }

@@ -107,12 +107,34 @@ func TestOfPoliciesThatCallAlikeTheSimplestIsChosen(t *testing.T) {
 	for _, slope := range []float64{0, 1e-4} {
 		w := &world{f: func(s sim.Scenario) truth {
 			calls := 100 - slope*s.Policy.TTL.Seconds() - slope*float64(s.Policy.Overcommit)
+			if s.Policy.Target == 100*time.Millisecond && s.Policy.TTL == 400*time.Millisecond {
+				calls = 110 // the scenario's own, which would be kept
+			}
 			return truth{falseRejects: 0.001, calls: calls, admitted: 1}
 		}}
 		p := mustFind(t, w, Question{Scenario: fleet(), OvercommitMax: 1000, BurstMax: 16000})
 		// then there is no overcommit, no larger burst, and the shortest TTL.
 		if c := p.Chosen.Policy; c.Overcommit != 0 || c.Burst != 8000 || c.TTL != "200ms" {
 			t.Errorf("slope %v: %+v", slope, c)
+		}
+	}
+}
+
+func TestTheScenariosOwnPolicyIsKeptWhereNobodyWouldNotice(t *testing.T) {
+	for above, kept := range map[float64]bool{0: true, 0.009: true, 0.011: false} {
+		// Given calls that are the same everywhere, but a little more with the scenario's own policy,
+		own := fleet()
+		own.Policy.Target, own.Policy.TTL = 123*time.Millisecond, 777*time.Millisecond
+		w := &world{f: func(s sim.Scenario) truth {
+			x := truth{falseRejects: 0.001, calls: 100, admitted: 1}
+			if s.Policy.TTL == own.Policy.TTL {
+				x.calls *= 1 + above
+			}
+			return x
+		}}
+		// then it is kept within a hundredth.
+		if p := mustFind(t, w, Question{Scenario: own}); (p.Chosen.Policy == p.Given.Policy) != kept {
+			t.Errorf("%v above the fewest: %v", above, p.Chosen.Policy)
 		}
 	}
 }

@@ -78,16 +78,22 @@ type Margin struct {
 	// Margin is a part of what the target tolerates: 0 is on the bound, -1 twice what is tolerated. It is 0 for a
 	// promise that is kept.
 	Margin float64 `json:"margin"`
+	// Clamped: the interval reaches beyond what the figure can be, and Value is the end of that. There are too few
+	// replications.
+	Clamped bool `json:"clamped,omitempty"`
 }
 
 // Stress is how the chosen policy did in a harder world.
 type Stress struct {
-	Name        string      `json:"name"`
-	Description string      `json:"description"`
-	Must        bool        `json:"must"` // the choice depended on it
-	Meets       bool        `json:"meets"`
-	Margins     []Margin    `json:"margins"`
-	Figures     sim.Figures `json:"figures"`
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Must        bool   `json:"must"` // the choice depended on it
+	Meets       bool   `json:"meets"`
+	// Forgiven is the part of the counted time that Redis is away, where the policy denies meanwhile: the Margins are of
+	// false_reject_ratio and admitted_vs_central with that much more room.
+	Forgiven float64     `json:"forgiven,omitempty"`
+	Margins  []Margin    `json:"margins"`
+	Figures  sim.Figures `json:"figures"`
 }
 
 // Binding is the target with the least margin, and what relaxing it would buy.

@@ -24,7 +24,7 @@ func TestNothingIsSimulatedTwice(t *testing.T) {
 	for _, x := range p.Phases {
 		phases = append(phases, x.Name)
 	}
-	if want := []string{"probe", "screen", "refine", "refine", "trade-offs", "confirm", "stress"}; !slices.Equal(phases, want) {
+	if want := []string{"probe", "screen", "refine", "refine", "trade-offs", "confirm", "stress", "advice"}; !slices.Equal(phases, want) {
 		t.Errorf("%q, want %q", phases, want)
 	}
 	// and no scenario has run twice; nor where the given policy is the best.
@@ -104,7 +104,7 @@ func TestProgressIsToldByPhase(t *testing.T) {
 	if _, err := p.Plan(t.Context(), Question{Scenario: fleet()}); err != nil {
 		t.Fatal(err)
 	}
-	if len(phases) < 4 || phases[0] != "probe" || phases[1] != "screen" || phases[len(phases)-1] != "stress" {
+	if len(phases) < 4 || phases[0] != "probe" || phases[1] != "screen" || phases[len(phases)-1] != "advice" {
 		t.Errorf("%q", phases)
 	}
 }

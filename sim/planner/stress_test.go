@@ -2,11 +2,13 @@ package planner
 
 import (
 	"errors"
+	"math"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
@@ -32,7 +34,7 @@ func fragile(stress string) *world {
 	return &world{f: func(s sim.Scenario) truth {
 		x := rising(func(float64) float64 { return 0.001 })(s)
 		if harder(s) == stress && s.Policy.Target > 50*time.Millisecond {
-			x.falseRejects = 0.1
+			x.falseRejects = 0.2
 		}
 		return x
 	}}
@@ -147,5 +149,32 @@ func TestStressesAreParsed(t *testing.T) {
 		if _, err := ParseStresses(text); !errors.Is(err, ErrStress) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+func TestAnOutageThatIsDeniedIsForgivenWhatItTakes(t *testing.T) {
+	// Given a tenth of what counts without Redis, and false rejects of just that and half the target,
+	f := func(s sim.Scenario) truth {
+		x := rising(func(float64) float64 { return 0.0025 })(s)
+		if x.admitted = 0.999; harder(s) == StressOutage {
+			x.falseRejects, x.admitted = 0.1025, 0.8975
+		}
+		return x
+	}
+	q := Question{Scenario: fleet(), MustHold: []string{StressOutage}, Targets: []Target{AtMost("false_reject_ratio", 0.005), AtLeast("admitted_vs_central", 0.99)}}
+	// when the policy denies meanwhile, then that is no miss, and the report says by how much the targets were moved;
+	outage := mustFind(t, &world{f: f}, q).Stress[1]
+	if !outage.Meets || outage.Forgiven != 0.1 || outage.Description != "Redis away for 1s, 10 % of what counts" {
+		t.Errorf("%+v", outage)
+	}
+	for i, want := range []float64{0.105, 0.89} {
+		if got := outage.Margins[i].Bound; math.Abs(got-want) > 1e-12 {
+			t.Errorf("the bound of %s is %v, want %v", outage.Margins[i].Figure, got, want)
+		}
+	}
+	// and when it serves meanwhile, then it is a miss.
+	q.Scenario.Policy.Fallback = lease.FallbackLocalShare
+	if m := mustNotFind(t, &world{f: f}, q).Miss; m.Stress != StressOutage {
+		t.Errorf("%+v", m)
 	}
 }

@@ -77,10 +77,31 @@ func (t Target) value(f *sim.Figures, at end) float64 {
 	case at == expected:
 		return figure.Mean
 	case (at == pessimistic) == t.Floor:
-		return figure.Low
+		return possible(t.Figure, figure.Low)
 	default:
-		return figure.High
+		return possible(t.Figure, figure.High)
 	}
+}
+
+// possible is x moved into the range that a figure can be in: Student's t knows nothing of that.
+func possible(figure string, x float64) float64 {
+	switch figure {
+	case "false_reject_ratio", "swapped_ratio", "redis_cpu", "jain", "worst_share":
+		return min(max(x, 0), 1)
+	case "admitted_vs_central":
+		return max(x, 0)
+	}
+	return x
+}
+
+// clamped reports whether the pessimistic end of f's interval is impossible.
+func (t Target) clamped(f *sim.Figures) bool {
+	figure := sweep.FigureOf(f, t.Figure)
+	end := figure.High
+	if t.Floor {
+		end = figure.Low
+	}
+	return possible(t.Figure, end) != end
 }
 
 // margin is how far f is inside the target, as a part of what the target tolerates: 0 is on the bound, 0.5 half-way to

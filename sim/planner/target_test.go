@@ -2,6 +2,7 @@ package planner
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/sim"
@@ -58,6 +59,30 @@ func TestABoundIsRoundedToTheSideOnWhichItIsKept(t *testing.T) {
 	} {
 		if up, down := outward(c.x, false), outward(c.x, true); up != c.up || down != c.down {
 			t.Errorf("%v: %v and %v, want %v and %v", c.x, up, down, c.up, c.down)
+		}
+	}
+}
+
+func TestAnIntervalDoesNotReachBeyondWhatAFigureCanBe(t *testing.T) {
+	// Given intervals of parts that reach beyond nothing and all,
+	wide := sim.Figure{Mean: 0.5, Low: -0.3, High: 1.4}
+	f := &sim.Figures{FalseRejectRatio: wide, Jain: wide, WorstShare: wide, AdmittedVsCentral: wide, CallsPerS: wide}
+	for _, c := range []struct {
+		target  Target
+		want    float64
+		clamped bool
+	}{
+		{AtMost("false_reject_ratio", 0.1), 1, true},
+		{AtLeast("jain", 0.9), 0, true},
+		{AtLeast("worst_share", 0.9), 0, true},
+		{AtLeast("admitted_vs_central", 0.9), 0, true},
+		{AtMost("admitted_vs_central", 0.9), 1.4, false}, // more than central is possible
+		{AtMost("calls_per_s", 1), 1.4, false},
+	} {
+		// then targets see the end of what is possible, and the margin says so.
+		m := margins([]Target{c.target}, f)[0]
+		if m.Value != c.want || m.Clamped != c.clamped || strings.Contains(m.sentence(), "too few replications") != c.clamped {
+			t.Errorf("%v: %+v, %s", c.target, m, m.sentence())
 		}
 	}
 }

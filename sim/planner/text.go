@@ -37,20 +37,26 @@ func (v View) Write(w io.Writer, format string) error {
 func (v View) table(w io.Writer) error {
 	p := &v.Plan
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  (hash %s, seed %d)\n%s\n", p.Scenario, p.ScenarioHash, p.Seed, p.subtitle())
+	fmt.Fprintf(&b, "%s  (hash %s, seed %d)\n%s\n", render.Heading(p.Scenario), p.ScenarioHash, p.Seed, render.Wrap(p.subtitle()))
 	for _, verdict := range p.verdicts() {
-		fmt.Fprintf(&b, "\n%s\n", verdict.Text)
+		fmt.Fprintf(&b, "\n%s\n", render.Wrap(verdict.Text))
 	}
 	for _, s := range p.sections() {
 		fmt.Fprintf(&b, "\n%s\n", strings.ToUpper(s.Title))
 		for _, text := range s.Text {
-			fmt.Fprintln(&b, text)
+			fmt.Fprintln(&b, render.Wrap(text))
 		}
 		if s.Table != nil {
 			b.WriteByte('\n')
 			if err := s.Table.Write(&b); err != nil {
 				return err
 			}
+		}
+		for i, note := range s.Facts {
+			if i == 0 {
+				b.WriteString("\nThe closed forms:\n")
+			}
+			fmt.Fprintln(&b, render.Wrap("  "+note.Name+": "+note.Value))
 		}
 		if s.Code != "" {
 			fmt.Fprintf(&b, "\n%s", s.Code)
@@ -99,10 +105,15 @@ func (p *Plan) verdicts() (all []render.Verdict) {
 			render.Interval(p.Chosen.Figures.CallsPerS), render.Percent(p.Chosen.Figures.RedisCPU.Mean))
 		p.compareGiven(say)
 		for _, s := range p.Stress {
+			note := ""
+			if s.Forgiven > 0 {
+				note = fmt.Sprintf(" Under deny about that much is rejected whatever the policy: false_reject_ratio and admitted_vs_central have %s more room here.",
+					render.Percent(s.Forgiven))
+			}
 			if s.Meets {
-				say(render.Good, "Under stress (%s) the targets hold.", s.Description)
+				say(render.Good, "Under stress (%s) the targets hold.%s", s.Description, note)
 			} else {
-				say(render.Neutral, "Under stress (%s) they do not: %s.", s.Description, missed(s.Margins))
+				say(render.Neutral, "Under stress (%s) they do not: %s.%s", s.Description, missed(s.Margins), note)
 			}
 		}
 		if b := p.Binding; b != nil {
@@ -130,8 +141,12 @@ func (p *Plan) compareGiven(say func(render.Mood, string, ...any)) {
 		say(render.Neutral, "The scenario's own policy (%s) does not meet the targets: %s.", given.Policy, missed(given.Margins))
 	default:
 		d := given.Differences["calls_per_s"]
-		say(render.Neutral, "The scenario's own policy (%s) meets the targets too, with %s calls per second more.",
-			given.Policy, render.Interval(sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High}))
+		more, f := "more", sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High}
+		if d.Mean < 0 {
+			more, f = "fewer", sim.Figure{Mean: -d.Mean, Low: -d.High, High: -d.Low}
+		}
+		say(render.Neutral, "The scenario's own policy (%s) meets the targets too, with %s calls per second %s.",
+			given.Policy, render.Interval(f), more)
 	}
 }
 
@@ -151,7 +166,11 @@ func (m Margin) sentence() string {
 	if m.Floor {
 		word = "at least"
 	}
-	return fmt.Sprintf("%s is %s, must be %s %s", m.Figure, render.Value(m.Figure, m.Value), word, render.Value(m.Figure, m.Bound))
+	text := fmt.Sprintf("%s is %s, must be %s %s", m.Figure, render.Value(m.Figure, m.Value), word, render.Value(m.Figure, m.Bound))
+	if m.Clamped {
+		text += " (too few replications to say more)"
+	}
+	return text
 }
 
 func (b *Binding) sentence(chosen *Candidate) string {

@@ -103,7 +103,7 @@ func keysText(k sim.Keys) string {
 }
 
 func groupText(g sim.Group) string {
-	parts := []string{count(g.Count, "process")}
+	parts := []string{Count(g.Count, "process")}
 	if g.Weight > 1 {
 		parts = append(parts, fmt.Sprintf("weight %d", g.Weight))
 	}
@@ -129,7 +129,7 @@ func groupText(g sim.Group) string {
 }
 
 func redisText(r sim.Redis) string {
-	parts := []string{textOf(r.ServiceTime) + " per call", count(r.Shards, "shard")}
+	parts := []string{textOf(r.ServiceTime) + " per call", Count(r.Shards, "shard")}
 	if r.ClientTime {
 		parts = append(parts, "by the callers' clocks")
 	}

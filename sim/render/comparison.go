@@ -34,23 +34,23 @@ func (r Result) comparisonTable(w io.Writer) error {
 	if err := r.algorithms().Write(&b); err != nil {
 		return err
 	}
-	b.WriteString("\n" + excessNote + "\n")
+	b.WriteString("\n" + Wrap(excessNote+" "+Bases) + "\n")
 	r.foot(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-const excessNote = "Worst excess: tokens above " + boundText + ", in the worst of all windows of all replications."
+const excessNote = "Excess: tokens above " + boundText + ", in the worst of all windows of all replications."
 
 // algorithms is the table of all algorithms, side by side.
 func (r Result) algorithms() Table {
 	t := Table{Columns: []Column{
-		Left("algorithm"), Right("admitted"), Right("of central"), Right("worst excess"), Right("false rejects"),
+		Left("algorithm"), Right("admitted"), Right("of central"), Right("excess"), Right("false rejects"),
 		Right("round trips/s"), Right("Jain"), Right("worst share"),
 	}}
 	for _, a := range Algorithms(r.Report) {
 		t.Add(a.Name, Interval(a.Admitted), PercentInterval(a.AdmittedVsCentral), Number(a.BoundExceededBy.Worst),
-			PercentInterval(a.FalseRejectRatio), Interval(a.RoundTripsPerS), Interval(a.Jain), Percent(a.WorstShare.Mean))
+			PercentInterval(a.FalseRejectRatio), Interval(a.RoundTripsPerS), Number(a.Jain.Mean), Percent(a.WorstShare.Mean))
 	}
 	return t
 }
@@ -67,9 +67,9 @@ func (r Result) comparisonCSV(w io.Writer) error {
 			}
 			row = append(row, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst))
 		}
-		rows = append(rows, row)
+		rows = append(rows, append(row, fmt.Sprint(r.Report.Reps), fmt.Sprint(r.Report.RepsAsked)))
 	}
-	return WriteCSV(w, head, rows)
+	return WriteCSV(w, append(head, "reps", "reps_asked"), rows)
 }
 
 func (r Result) comparisonPage() Page {
@@ -77,7 +77,7 @@ func (r Result) comparisonPage() Page {
 	if len(r.Report.Members) > 1 {
 		sections = append(sections, r.shareSection())
 	}
-	return r.pageOf(r.Report.Scenario+": "+Own+" and its rivals", append(sections, r.closing()...))
+	return r.pageOf(Heading(r.Report.Scenario)+": "+Own+" and its rivals", append(sections, r.closing()...))
 }
 
 // rivalSections set the algorithms side by side.

@@ -21,23 +21,27 @@ var about = map[string]struct {
 }{
 	"offered":             {amount, "tokens asked for"},
 	"admitted":            {amount, "tokens admitted"},
-	"central_admitted":    {amount, "tokens that one central bucket would have admitted"},
-	"admitted_vs_central": {part, "admitted, of what one central bucket would have"},
-	"bound_exceeded_by":   {amount, "tokens above the bound in the worst of all windows"},
-	"false_reject_ratio":  {part, "rejected, though one central bucket would have admitted it"},
-	"swapped_ratio":       {part, "rejected, but another request was admitted in its place"},
+	"central_admitted":    {amount, "tokens that one central bucket would admit"},
+	"admitted_vs_central": {part, "admitted, as a part of central_admitted"},
+	"bound_exceeded_by":   {amount, "tokens above the bound in the worst window"},
+	"false_reject_ratio":  {part, "wrongly rejected, of central_admitted"},
+	"swapped_ratio":       {part, "another admitted instead, of central_admitted"},
 	"calls_per_s":         {amount, "lease calls per second of the whole fleet"},
 	"round_trips_per_s":   {amount, "round trips to Redis per second"},
 	"redis_cpu":           {part, "of one core, the busiest shard"},
-	"jain":                {index, "Jain's index of admitted over max-min share; 1 is fair"},
-	"worst_share":         {part, "of its max-min share, the process with the least"},
+	"jain":                {index, "Jain's index of the fair shares; 1 is fair"},
+	"worst_share":         {part, "of its fair share, the process with the least"},
 	"stranded":            {amount, "tokens held by processes, mean over time"},
 	"burnt":               {amount, "tokens leased and lost"},
-	"degraded":            {amount, "tokens admitted without a lease, by the fallback"},
+	"degraded":            {amount, "tokens admitted without a lease"},
 	"wait_ms_p50":         {millis, "from asking to the answer, half of the admitted"},
 	"wait_ms_p99":         {millis, "the same, 99 % of the admitted"},
 	"wait_ms_max":         {millis, "the same, all of the admitted"},
 }
+
+// Bases says what the parts among the figures are parts of.
+const Bases = "Wrongly rejected is what one central bucket would have admitted. Fair shares are max-min shares of what the algorithm " +
+	"itself admitted, of the most popular key."
 
 // About is what the figure with that JSON key is, in a few words; "" for a key that no figure has.
 func About(key string) string { return about[key].text }

@@ -87,12 +87,18 @@ func TestCSVHasALinePerFigureOrAlgorithm(t *testing.T) {
 	}
 	// when a run and a comparison are written,
 	run, compare := read(written(t, Run, FormatCSV, r)), read(written(t, Comparison, FormatCSV, r))
-	// then there is a line per figure,
-	if want := len(r.Report.Figures.All()) + 1; len(run) != want {
+	// then there is a line per figure, of the fleet and of each rival, and how many replications there are,
+	if want := 1 + len(r.Report.Figures.All()) + len(r.Report.Rivals)*len(r.Report.Rivals[0].All()) + 2; len(run) != want {
 		t.Errorf("%d lines, want %d", len(run), want)
 	}
 	if want := []string{"false_reject_ratio", "0.001704", "0.001494", "0.001914", "0.00219", "4"}; !reflect.DeepEqual(run[6], want) {
 		t.Errorf("%q, want %q", run[6], want)
+	}
+	if got := run[len(r.Report.Figures.All())+1][0]; got != "rival."+r.Report.Rivals[0].Name+".admitted" {
+		t.Errorf("the first figure of a rival is %s", got)
+	}
+	if got := run[len(run)-1]; got[0] != "reps_asked" || got[1] != "10" {
+		t.Errorf("%q", got)
 	}
 	// and a line per algorithm.
 	if len(compare) != 5 || compare[1][0] != Own || compare[2][0] != r.Report.Rivals[0].Name {

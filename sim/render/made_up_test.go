@@ -24,7 +24,7 @@ func madeUp() Result {
 		Policy:      lease.Policy{Fallback: lease.FallbackDeny},
 	}
 	r := sim.Report{
-		SchemaVersion: sim.SchemaVersion, Scenario: s.Name, ScenarioHash: "0123456789abcdef", Seed: 7, Reps: 10,
+		SchemaVersion: sim.SchemaVersion, Scenario: s.Name, ScenarioHash: "0123456789abcdef", Seed: 7, Reps: 10, RepsAsked: 10,
 		DurationS: 30, WarmupS: 2, Confidence: 0.95, Processes: 20,
 		Figures: sim.Figures{
 			Offered:           fig(56012.4, 131.7, 55700, 9),
@@ -77,7 +77,7 @@ func madeUp() Result {
 		r.Members = append(r.Members, m)
 	}
 	return Result{
-		Scenario: s, Report: r, Asked: 10,
+		Scenario: s, Report: r,
 		Text:    "name: made-up\nlimits: [1000/s burst 2000]\n",
 		Command: "leasesim run -f made-up.yaml --set 'policy.fallback=deny' --seed 7",
 		Rules: []Rule{

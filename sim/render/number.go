@@ -46,10 +46,13 @@ func PercentInterval(f sim.Figure) string {
 	return interval(100*f.Mean, 100*f.Low, 100*f.High) + " %"
 }
 
+// tiny is which part of the mean a half width has at least that is not an error of rounding.
+const tiny = 1e-12
+
 func interval(mean, low, high float64) string {
 	half := max(high-mean, mean-low)
-	if !(half > 0) || math.IsInf(half, 0) {
-		return Number(mean)
+	if !(half > tiny*math.Abs(mean)) || math.IsInf(half, 0) {
+		return Number(mean) // a smaller one is what the sum of the replications was rounded by
 	}
 	decimals := 1 - exponent(half, 2)
 	if decimals > 8 {

@@ -45,7 +45,8 @@ func TestAnIntervalHasTwoDigitsOfItsHalfWidth(t *testing.T) {
 		{-2, 0.5, "-2.00 ± 0.50"},
 		{5, 0, "5"},
 		{5, 9.96, "5 ± 10"},
-		{5, 1e-12, "5 ± 1e-12"},
+		{5, 1e-11, "5 ± 1e-11"},
+		{5, 1e-12, "5"},
 		{5, math.Inf(1), "5"},
 		{math.NaN(), math.NaN(), "–"},
 	} {

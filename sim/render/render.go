@@ -28,7 +28,6 @@ type Result struct {
 	Text     string       // of the scenario's file
 	Report   sim.Report
 	Command  string // the command line that repeats it
-	Asked    int    // replications; more than Report.Reps if the run was interrupted
 	Rules    []Rule
 	// Describe is a line about an algorithm; nil where there is none.
 	Describe func(algorithm string) string

@@ -17,7 +17,7 @@ func (r Result) verdicts() []Verdict {
 	rep := &r.Report
 	var all []Verdict
 	if r.interrupted() {
-		all = append(all, Verdict{Neutral, fmt.Sprintf("Interrupted after %d of %d replications; all figures are of these.", rep.Reps, r.Asked)})
+		all = append(all, Verdict{Neutral, fmt.Sprintf("Interrupted after %d of %d replications; all figures are of these.", rep.Reps, rep.RepsAsked)})
 	}
 	all = append(all, r.boundVerdict(), Verdict{Neutral, fmt.Sprintf(
 		"The fleet admitted %s of what one central bucket would have, and rejected %s of it wrongly, with %s Redis calls per second, which keep a core %s busy.",
@@ -32,12 +32,12 @@ func (r Result) verdicts() []Verdict {
 	return all
 }
 
-func (r Result) interrupted() bool { return r.Report.Reps < r.Asked }
+func (r Result) interrupted() bool { return r.Report.Reps < r.Report.RepsAsked }
 
 func (r Result) boundVerdict() Verdict {
 	worst := r.Report.BoundExceededBy
 	if worst.Worst == 0 {
-		of := "any of the " + count(r.Report.Reps, "replication")
+		of := "any of the " + Count(r.Report.Reps, "replication")
 		if r.Report.Reps == 1 {
 			of = "the one replication"
 		}
@@ -84,8 +84,8 @@ func excuses(s sim.Scenario) (reasons []string) {
 // subtitle says in a line or two what was simulated.
 func (r Result) subtitle() string {
 	rep, s := &r.Report, r.Scenario
-	line := fmt.Sprintf("%s, %s, load %s, %s of %s", limitsText(s.Limits), count(rep.Processes, "process"),
-		workloadText(s.Workload), count(rep.Reps, "replication"), seconds(rep.DurationS))
+	line := fmt.Sprintf("%s, %s, load %s, %s of %s", limitsText(s.Limits), Count(rep.Processes, "process"),
+		workloadText(s.Workload), Count(rep.Reps, "replication"), seconds(rep.DurationS))
 	if rep.WarmupS > 0 {
 		line += fmt.Sprintf(", of which the first %s do not count", seconds(rep.WarmupS))
 	}
@@ -97,10 +97,10 @@ func (r Result) identity() []Fact {
 	rep := &r.Report
 	reps := Number(float64(rep.Reps))
 	if r.interrupted() {
-		reps += fmt.Sprintf(" of %d", r.Asked)
+		reps += fmt.Sprintf(" of %d", rep.RepsAsked)
 	}
 	return []Fact{
-		{"scenario", rep.Scenario},
+		{"scenario", Heading(rep.Scenario)},
 		{"hash", rep.ScenarioHash},
 		{"seed", fmt.Sprint(rep.Seed)},
 		{"replications", reps},
@@ -141,8 +141,8 @@ func workloadText(w sim.Workload) string {
 
 func seconds(s float64) string { return Number(s) + " s" }
 
-// count is a number of things.
-func count(n int, thing string) string {
+// Count is a number of things: "1 replication", "3 processes".
+func Count(n int, thing string) string {
 	switch {
 	case n == 1:
 	case strings.HasSuffix(thing, "s"):

@@ -14,7 +14,7 @@ func TestTheVerdictSaysWhetherTheBoundHolds(t *testing.T) {
 	if v := r.boundVerdict(); v.Mood != Good || !strings.Contains(v.Text, "The bound holds: in no window of any of the 10 replications") {
 		t.Errorf("%+v", v)
 	}
-	r.Report.Reps, r.Asked = 1, 1
+	r.Report.Reps, r.Report.RepsAsked = 1, 1
 	if v := r.boundVerdict(); v.Mood != Good || !strings.Contains(v.Text, "in no window of the one replication") {
 		t.Errorf("%+v", v)
 	}
@@ -66,6 +66,12 @@ func TestAnExceededBoundComesWithWhatAllowsIt(t *testing.T) {
 func TestAnInterruptedRunSaysHowFarItCame(t *testing.T) {
 	r := madeUp()
 	r.Report.Reps = 3
+	if got := written(t, Run, FormatCSV, r); !strings.Contains(got, "reps,3,3,3,3,\r\nreps_asked,10,10,10,10,") {
+		t.Errorf("CSV does not say that it was interrupted: %s", got)
+	}
+	if got := written(t, Run, FormatJSON, r); !strings.Contains(got, `"reps_asked": 10`) {
+		t.Errorf("JSON does not say that it was interrupted: %s", got)
+	}
 	for _, format := range []string{FormatTable, FormatHTML} {
 		if got := written(t, Run, format, r); !strings.Contains(got, "Interrupted after 3 of 10 replications") {
 			t.Errorf("%s does not say that it was interrupted", format)

@@ -38,11 +38,11 @@ func (v View) page() render.Page {
 		})
 	}
 	return render.Page{
-		Title:    r.Scenario + ": a sweep",
+		Title:    render.Heading(r.Scenario) + ": a sweep",
 		Subtitle: r.subtitle(),
 		Verdicts: r.verdicts(),
 		Facts: []render.Fact{
-			{Name: "scenario", Value: r.Scenario},
+			{Name: "scenario", Value: render.Heading(r.Scenario)},
 			{Name: "hash", Value: r.ScenarioHash},
 			{Name: "seed", Value: fmt.Sprint(r.Seed)},
 			{Name: "replications", Value: fmt.Sprint(r.Reps)},

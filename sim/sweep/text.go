@@ -48,14 +48,14 @@ func (r *Report) shown() (names []string) {
 func (v View) table(w io.Writer) error {
 	r := &v.Report
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  (hash %s, seed %d)\n%s\n\n", r.Scenario, r.ScenarioHash, r.Seed, r.subtitle())
+	fmt.Fprintf(&b, "%s  (hash %s, seed %d)\n%s\n\n", render.Heading(r.Scenario), r.ScenarioHash, r.Seed, render.Wrap(r.subtitle()))
 	t := r.points()
 	if err := t.Write(&b); err != nil {
 		return err
 	}
 	b.WriteByte('\n')
 	for _, verdict := range r.verdicts() {
-		fmt.Fprintln(&b, verdict.Text)
+		fmt.Fprintln(&b, render.Wrap(verdict.Text))
 	}
 	m := render.Machine(r.Machine)
 	fmt.Fprintf(&b, "\nThis machine simulated %s requests in %s, %s per second.\n", m[1].Value, m[0].Value, m[2].Value)
@@ -149,8 +149,8 @@ func (r *Report) subtitle() string {
 	for i, a := range r.Axes {
 		parts[i] = fmt.Sprintf("%s (%d)", a.Path, len(a.Values))
 	}
-	return fmt.Sprintf("%s: %d points, %d replications of %s s each, all on the same seeds",
-		strings.Join(parts, " x "), len(r.Points), r.Reps, render.Number(r.DurationS))
+	return fmt.Sprintf("%s: %s, %s of %s s each, all on the same seeds",
+		strings.Join(parts, " x "), render.Count(len(r.Points), "point"), render.Count(r.Reps, "replication"), render.Number(r.DurationS))
 }
 
 // verdicts say in words what the table shows.
@@ -163,7 +163,7 @@ func (r *Report) verdicts() []render.Verdict {
 		all = append(all, neutral("Interrupted: %d of %d points did not run.", left, len(r.Points)))
 	}
 	if r.Invalid > 0 {
-		all = append(all, neutral("%d of %d points are not valid scenarios; the table says why.", r.Invalid, len(r.Points)))
+		all = append(all, neutral("%d of %d points cannot run; the table says why.", r.Invalid, len(r.Points)))
 	}
 	goals := make([]string, len(r.Objectives))
 	for i, o := range r.Objectives {
@@ -186,7 +186,7 @@ func (r *Report) verdicts() []render.Verdict {
 		}
 	}
 	if exceeded > 0 {
-		all = append(all, render.Verdict{Mood: render.Bad, Text: fmt.Sprintf("The bound is exceeded at %d points.", exceeded)})
+		all = append(all, render.Verdict{Mood: render.Bad, Text: fmt.Sprintf("The bound is exceeded at %s.", render.Count(exceeded, "point"))})
 	} else if r.Finished > 0 {
 		all = append(all, render.Verdict{Mood: render.Good, Text: "The bound holds at every point that ran."})
 	}

@@ -39,8 +39,8 @@ func TestTheTableHasEveryPointAndWhatItMeans(t *testing.T) {
 	for _, want := range []string{
 		"question  (hash ", "seed 7)", "policy.target (3) x policy.ttl (1): 3 points, 5 replications of 30 s each, all on the same seeds",
 		"Δ false_reject_ratio", "invalid: policy.ttl: TTL is 100ms, must be at least 2*Target (160ms)", "exceeded by 3", "holds", "as given",
-		"1 of 3 points are not valid scenarios", "a small false_reject_ratio and a small calls_per_s", "from the base (as given), paired by replication",
-		"The bound is exceeded at 1 points.",
+		"1 of 3 points cannot run", "a small false_reject_ratio and a small calls_per_s", "from the base (as given), paired by replication",
+		"The bound is exceeded at 1 point.",
 	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("no %q in\n%s", want, table)

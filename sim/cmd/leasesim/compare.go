@@ -15,6 +15,7 @@ import (
 func (p *program) compareCommand() *cobra.Command {
 	var f shared
 	var rivals []string
+	var real realFleet
 	c := &cobra.Command{
 		Use:   "compare",
 		Short: "Set leases beside other rate limiting algorithms, on the same requests",
@@ -26,23 +27,37 @@ it shows what algorithms cost that go by the clock of the process that calls.
 The algorithms, some of which take an argument after a colon (in capitals):
 
 ` + rivalHelp() + `
+` + render.Wrap(liveHelp()) + `
 ` + thresholdHelp() + `
-Exit status: as of run.`,
+Exit status: as of run, and 3 too where --live finds that simulation and reality disagree.`,
 		Example: `  leasesim compare -f fleet.yaml
   leasesim compare --rivals central,fixed_window,local_batches:50
   leasesim compare --set clock.offset=10s --out html -o compare.html
+  leasesim compare --live --redis localhost:6379 --set workload.load=0.5
   leasesim compare --threshold 'admitted_vs_central >= rival.gcra.admitted_vs_central - 0.5%'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := real.validate(&f); err != nil {
+				return err
+			}
+			if real.live {
+				return p.compareLive(c, &f, real)
+			}
 			s, err := f.load(func(s *sim.Scenario) error {
 				given := c.Flags().Changed("rivals")
-				if !given {
+				switch {
+				case given:
+				case len(s.Rivals) > 0:
+					rivals = s.Rivals
+				default:
 					rivals = rival.Names()
 				}
 				s.Rivals = nil
 				for _, name := range rivals {
 					err := canRun(name, *s)
 					switch {
+					case given && slices.Contains(s.Rivals, name):
+						return fmt.Errorf("%w: --rivals: %s is there twice", errUsage, name)
 					case err == nil:
 						s.Rivals = append(s.Rivals, name)
 					case given:
@@ -60,7 +75,8 @@ Exit status: as of run.`,
 		},
 	}
 	f.add(c)
-	c.Flags().StringSliceVar(&rivals, "rivals", nil, "the algorithms, separated by commas (default: all that can hold the scenario's limits)")
+	c.Flags().StringSliceVar(&rivals, "rivals", nil, "the algorithms, separated by commas (default: the scenario's, or all that can hold its limits)")
+	real.add(c)
 	return c
 }
 

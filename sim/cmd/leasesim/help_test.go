@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -17,13 +18,20 @@ func TestEveryCommandExplainsItselfWithExamplesThatParse(t *testing.T) {
 	if len(commands) < 6 {
 		t.Fatalf("%d commands", len(commands))
 	}
+	names := map[string]bool{}
+	for _, c := range commands {
+		if names[c.Name()] {
+			t.Errorf("%s is there twice", c.CommandPath())
+		}
+		names[c.Name()] = true
+	}
 	for _, c := range commands {
 		if c.Short == "" || len(c.Long) < 100 || c.Example == "" {
 			t.Errorf("%s does not explain itself", c.CommandPath())
 		}
-		for line := range strings.SplitSeq(c.Long, "\n") {
-			if len(line) > 120 {
-				t.Errorf("%s: a line of %d characters: %s", c.CommandPath(), len(line), line)
+		for line := range strings.SplitSeq(c.Long+"\n"+c.UsageString(), "\n") {
+			if n := utf8.RuneCountInString(line); n > 120 {
+				t.Errorf("%s: a line of %d characters: %s", c.CommandPath(), n, line)
 			}
 		}
 		for line := range strings.SplitSeq(c.Example, "\n") {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 )
 
@@ -31,7 +32,7 @@ there is no tolerance and no false alarm. Without --redis an embedded Redis is s
 A process that is stopped for longer than its lease's TTL (--stop-after) may spend what it held when it goes
 on, unless --strict has it read the clock for every decision.
 
-Exit status: 0 the bound holds, 3 it was exceeded, 2 bad usage, 1 anything else.`,
+Exit status: 0 the bound holds, 3 it was exceeded, 2 bad usage, 130 interrupted, 1 anything else.`,
 		Example: `  leasesim live
   leasesim live --redis localhost:6379 --rate 50000 --burst 10000 --duration 10s
   leasesim live --shape adversary --processes 8 --out json
@@ -44,6 +45,9 @@ Exit status: 0 the bound holds, 3 it was exceeded, 2 bad usage, 1 anything else.
 			progress, clear := progressLine(c.ErrOrStderr())
 			report, err := live.Run(c.Context(), o, progress)
 			clear()
+			if err != nil && c.Context().Err() != nil {
+				return fmt.Errorf("leasesim: %w (%w)", sim.ErrInterrupted, err)
+			}
 			if err != nil {
 				return err
 			}
@@ -69,6 +73,7 @@ Exit status: 0 the bound holds, 3 it was exceeded, 2 bad usage, 1 anything else.
 	f.Int64Var(&o.Overcommit, "overcommit", 0, "tokens that level and leases together may reach above the burst")
 	f.Float64Var(&o.Offered, "offered", 2, "requests offered by all processes together, as a multiple of the rate")
 	f.StringVar(&o.Shape, "shape", live.ShapeSteady, "shape of the load: "+strings.Join(live.Shapes, ", ")+" (adversary drains its lease just before every report; it ignores --offered)")
+	f.DurationVar(&o.Within, "within", 0, "spread each burst over this long (0: as fast as two workers of each process can)")
 	f.DurationVar(&o.Duration, "duration", 5*time.Second, "how long to offer load")
 	f.DurationVar(&o.Target, "target", 0, "how long one lease should last (0: 100ms, less for a small burst)")
 	f.DurationVar(&o.TTL, "ttl", 0, "how long a lease is valid without renewal (0: 4 targets, at least 200ms)")

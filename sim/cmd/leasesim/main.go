@@ -53,6 +53,7 @@ var statuses = []struct {
 	{sim.ErrInterrupted, exitInterrupted},
 	{errInfeasible, exitInfeasible},
 	{errExceeded, exitExceeded},
+	{errDisagree, exitExceeded},
 	{threshold.ErrFailed, exitExceeded},
 }
 
@@ -86,7 +87,8 @@ rejects that one central token bucket would have admitted, and what that costs i
 code that will run in production, on a virtual clock. The same scenario and seed give the same figures on any machine.
 
 Exit status: 0 all is well; 1 it failed; 2 the command line or the scenario is wrong; 3 a --threshold does not hold,
-or live found the bound exceeded; 4 plan found no policy that meets the targets; 130 interrupted.`,
+live found the bound exceeded, or compare --live a disagreement; 4 plan found no policy that meets the targets;
+130 interrupted.`,
 		Example: `  leasesim init > fleet.yaml
   leasesim run -f fleet.yaml --out html -o report.html
   leasesim compare -f fleet.yaml
@@ -96,7 +98,9 @@ or live found the bound exceeded; 4 plan found no policy that meets the targets;
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.AddCommand(p.initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(), p.sweepCommand(), p.planCommand(), p.replayCommand(), liveCommand())
+	root.AddCommand(p.initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(), p.replayCommand(), liveCommand())
+	// No line of the help is wider than a report's.
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 120"))
 	return root
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -148,5 +149,14 @@ func TestHelpShowsExamples(t *testing.T) {
 		if status, stdout, _ := leasesim(t, line); status != 0 || !strings.Contains(stdout, "leasesim live --redis") {
 			t.Errorf("leasesim %s: status %d\n%s", line, status, stdout)
 		}
+	}
+}
+
+func TestAnInterruptedLiveRunSaysSo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	if status := run(ctx, []string{"live", "--processes", "1"}, &stdout, &stderr); status != exitInterrupted || !strings.Contains(stderr.String(), "interrupted") {
+		t.Errorf("status %d, %s", status, stderr.String())
 	}
 }

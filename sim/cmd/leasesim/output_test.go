@@ -107,7 +107,7 @@ func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
 		if err := writeFile(path, say("new", nil)); err == nil {
 			t.Errorf("%s was written", path)
 		}
-		if _, status, stdout, stderr := pretend(t, report(), nil, "run", "-o", path); status != exitFailed || stdout != "" || stderr == "" {
+		if _, status, stdout, stderr := pretend(t, report(), nil, "run", "-o", path); status != exitUsage || stdout != "" || stderr == "" {
 			t.Errorf("-o %s: status %d, %q, %q", path, status, stdout, stderr)
 		}
 	}

@@ -34,7 +34,7 @@ what the trace has. The run lasts as long as the trace unless --duration says ot
 ` + thresholdHelp() + `
 Exit status: as of run.`,
 		Example: `  leasesim replay -f fleet.yaml --trace monday.csv
-  leasesim replay --trace monday.csv --set 'limits=[500/s burst 1000]' --set groups[0].count=40 --out html -o monday.html
+  leasesim replay --trace monday.csv --set 'limits=[500/s burst 1000]' --set groups[0].count=40 --out html -o m.html
   leasesim replay --trace minute.csv --repeat --duration 1h`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

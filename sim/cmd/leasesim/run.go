@@ -63,7 +63,7 @@ func (p *program) report(c *cobra.Command, f *shared, s sim.Scenario, show func(
 		return err
 	}
 	result := render.Result{
-		Scenario: s, Text: string(text), Report: r, Command: p.commandLine(r.Seed), Asked: s.Defaults().Reps,
+		Scenario: s, Text: string(text), Report: r, Command: p.commandLine(r.Seed),
 		Rules: f.judged(r), Describe: rival.Describe,
 	}
 	if err := f.write(c, func(w io.Writer) error { return show(w, f.out, result) }); err != nil {
@@ -93,5 +93,6 @@ for the whole confidence interval; with .mean, .low, .high or .worst it is about
 		}
 		fmt.Fprintf(&b, "  %-20s%s %s\n", name, star, render.About(name))
 	}
+	b.WriteString("\n" + render.Wrap(render.Bases) + "\n")
 	return b.String()
 }

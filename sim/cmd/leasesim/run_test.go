@@ -173,7 +173,9 @@ func TestAnInterruptedRunShowsWhatIsDone(t *testing.T) {
 	interrupted := fmt.Errorf("%w after a while", sim.ErrInterrupted)
 	file := filepath.Join(t.TempDir(), "report.json")
 	// Given a run that ended after two of five replications, then these are shown,
-	_, status, stdout, stderr := pretend(t, report(), interrupted, "run", "--reps", "5")
+	some := report()
+	some.RepsAsked = 5
+	_, status, stdout, stderr := pretend(t, some, interrupted, "run", "--reps", "5")
 	if status != exitInterrupted || !strings.Contains(stdout, "Interrupted after 2 of 5 replications") || !strings.Contains(stderr, "the report is of the replications that had ended: sim: interrupted") {
 		t.Errorf("status %d, %s\n%s", status, stderr, stdout)
 	}
@@ -245,7 +247,7 @@ func TestCompareRunsAllRivalsThatCan(t *testing.T) {
 	if status != 0 || !slices.Contains(a.scenario.Rivals, "central") || !slices.Contains(a.scenario.Rivals, "settle_afterwards") || len(a.scenario.Rivals) < 10 {
 		t.Errorf("status %d, %s: %v", status, stderr, a.scenario.Rivals)
 	}
-	if !strings.Contains(stdout, render.Own) || !strings.Contains(stdout, "worst excess") {
+	if !strings.Contains(stdout, render.Own) || !strings.Contains(stdout, "excess") {
 		t.Error(stdout)
 	}
 	a, status, _, stderr = pretend(t, report(), nil, "compare", "--rivals", "local_batches:50,gcra", "--threshold", "rival.gcra.jain >= 0 || jain >= 0")
@@ -302,5 +304,27 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 		if got := statusOf(err); got != want {
 			t.Errorf("%v is status %d, want %d", err, got, want)
 		}
+	}
+}
+
+func TestAFileThatCannotBeReadIsWrongUsage(t *testing.T) {
+	if _, status, _, stderr := pretend(t, report(), nil, "run", "-f", t.TempDir()); status != exitUsage || !strings.Contains(stderr, "--file") {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+}
+
+func TestCompareTakesTheScenariosOwnRivals(t *testing.T) {
+	// Given a scenario that names one rival, then that is compared,
+	file := scenarioFile(t, room)
+	ran, _, _, stderr := pretend(t, report(), nil, "compare", "-f", file)
+	if len(ran.scenario.Rivals) != 1 || ran.scenario.Rivals[0] != "gcra" {
+		t.Errorf("%q, %s", ran.scenario.Rivals, stderr)
+	}
+	// unless the command line names others, each once.
+	if ran, _, _, _ := pretend(t, report(), nil, "compare", "-f", file, "--rivals", "leaky"); len(ran.scenario.Rivals) != 1 || ran.scenario.Rivals[0] != "leaky" {
+		t.Errorf("%q", ran.scenario.Rivals)
+	}
+	if _, status, _, stderr := pretend(t, report(), nil, "compare", "--rivals", "leaky,leaky"); status != exitUsage || !strings.Contains(stderr, "leaky is there twice") {
+		t.Errorf("status %d, %s", status, stderr)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -48,7 +50,7 @@ func (f *shared) add(c *cobra.Command) {
 	flags.SortFlags = false
 	flags.StringVarP(&f.file, "file", "f", defaultFile, "scenario: a YAML file, or example:NAME (see leasesim init --list)")
 	flags.StringArrayVar(&f.sets, "set", nil, "set one field of the scenario, as in policy.target=50ms or groups[0].count=20; repeatable")
-	flags.Uint64Var(&f.seed, "seed", 1, "seed of every random stream; instead of the scenario's")
+	flags.Uint64Var(&f.seed, "seed", 1, "seed of every random stream, 1 to 2^53-1; instead of the scenario's")
 	flags.IntVar(&f.reps, "reps", 0, "replications (default: the scenario's, or 10)")
 	flags.IntVar(&f.parallel, "parallel", 0, "replications at one time; never changes a figure (default: one per core)")
 	flags.DurationVar(&f.duration, "duration", 0, "simulated time of one replication (default: the scenario's, or 30s)")
@@ -69,6 +71,9 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	s, err := scenfile.Load(f.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, fmt.Errorf("%w: there is no file %s; see leasesim init", errUsage, f.file)
+	}
+	if unreadable := (*fs.PathError)(nil); errors.As(err, &unreadable) && unreadable.Path == f.file {
+		return s, fmt.Errorf("%w: --file: %w", errUsage, unreadable)
 	}
 	if err != nil {
 		return s, err
@@ -123,6 +128,9 @@ func (f *shared) validate() error {
 	if !slices.Contains(render.Formats, f.out) {
 		wrong("--out is %q, must be one of %s", f.out, strings.Join(render.Formats, ", "))
 	}
+	if err := writable(f.output); err != nil {
+		wrong("--output: %w", err)
+	}
 	f.rules = nil
 	for _, text := range f.thresholds {
 		rule, err := threshold.Parse(text)
@@ -133,6 +141,25 @@ func (f *shared) validate() error {
 		f.rules = append(f.rules, rule)
 	}
 	return errors.Join(errs...)
+}
+
+// writable says, before anything runs, why a report cannot be written to path. What only writing shows is not an error
+// here.
+func writable(path string) error {
+	if path == "" {
+		return nil
+	}
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return fmt.Errorf("%s is a directory", path)
+	}
+	folder := filepath.Dir(path)
+	switch st, err := os.Stat(folder); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no directory %s", folder)
+	case err == nil && !st.IsDir():
+		return fmt.Errorf("%s is not a directory", folder)
+	}
+	return nil
 }
 
 // runner is a runner with --parallel, and a progress bar on a terminal. The caller calls stop before it prints.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +45,7 @@ A --threshold must hold at every point that ran.
 Exit status: 0 it ran; 2 the command line or the scenario is wrong; 3 a --threshold does not hold; 130 interrupted,
 after a report of the points that have finished; 1 anything else.`,
 		Example: `  leasesim sweep --vary policy.target=5ms..50ms:log:6
-  leasesim sweep -f fleet.yaml --vary policy.target=10ms..1s:log:8 --vary clock.offset=0,100ms,10s --out html -o sweep.html
+  leasesim sweep -f fleet.yaml --vary policy.target=10ms..1s:log:8 --vary clock.offset=0,1s,10s --out html -o s.html
   leasesim sweep -f fleet.yaml --vary 'groups[0].count=50..400:log:4' --base given
   leasesim sweep -f fleet.yaml --vary policy.overcommit=0,100,1000 --objectives admitted_vs_central:max,calls_per_s:min`,
 		Args: cobra.NoArgs,
@@ -62,6 +63,9 @@ after a report of the points that have finished; 1 anything else.`,
 				a, err := sweep.ParseAxis(text)
 				if err != nil {
 					return fmt.Errorf("%w: --vary: %w", errUsage, err)
+				}
+				if slices.Contains([]string{"seed", "reps", "parallel"}, a.Path) {
+					return fmt.Errorf("%w: --vary %s: all points have the same seeds and replications; use --%s", errUsage, a.Path, a.Path)
 				}
 				axes = append(axes, a)
 			}
@@ -110,6 +114,9 @@ func (p *program) sweep(c *cobra.Command, f *shared, w sweep.Sweep, s sim.Scenar
 	}
 	if interrupted {
 		return fmt.Errorf("leasesim: %w", err)
+	}
+	if r.Invalid == len(r.Points) {
+		return fmt.Errorf("%w: no point is a valid scenario: at %s: %s", errUsage, r.Label(&r.Points[0]), r.Points[0].Invalid)
 	}
 	var errs []error
 	for i := range r.Points {

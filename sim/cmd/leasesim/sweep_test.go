@@ -167,3 +167,25 @@ func TestARealSweepIsTheSameWhateverParallelIs(t *testing.T) {
 		t.Errorf("%s\n%s", reports[0], reports[1])
 	}
 }
+
+func TestASweepWithoutAValidPointIsWrongUsage(t *testing.T) {
+	file := scenarioFile(t, room)
+	// Given TTLs below two targets at every point, then the table says why, and so does the status.
+	_, _, status, stdout, stderr := surface(t.Context(), figures, "sweep", "-f", file, "--vary", "policy.ttl=1ms,2ms")
+	if status != exitUsage || !strings.Contains(stderr, "no point is a valid scenario: at policy.ttl=1ms: ") {
+		t.Errorf("status %d, %s\n%s", status, stderr, stdout)
+	}
+	// One that is valid is enough.
+	if _, _, status, _, stderr := surface(t.Context(), figures, "sweep", "-f", file, "--vary", "policy.ttl=1ms,4s"); status != 0 {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+}
+
+func TestWhatAllPointsShareCannotVary(t *testing.T) {
+	for _, path := range []string{"reps", "seed", "parallel"} {
+		ran, _, status, _, stderr := surface(t.Context(), figures, "sweep", "--vary", path+"=1,2")
+		if status != exitUsage || len(ran) != 0 || !strings.Contains(stderr, "use --"+path) {
+			t.Errorf("%s: status %d, %s", path, status, stderr)
+		}
+	}
+}

@@ -9,11 +9,13 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 	"github.com/yuzhi-go/yuzhi/sim/stamps"
 )
@@ -26,15 +28,19 @@ type orders struct {
 	Options Options
 	Index   int
 	Path    string // of its stamps file
+	Trips   string // of the one whose histogram is of round trips
 }
 
 // child is one process of the fleet.
 type child struct {
 	orders
 	file    *stamps.File
+	trips   *stamps.File
 	stamper *stamps.Stamper
 	limiter *hybrid.Limiter
 	key     *hybrid.Key
+
+	askers atomic.Int64 // goroutines that ask
 }
 
 // Child runs the process as one of the fleet if it was started as one, and then exits; otherwise it returns
@@ -61,6 +67,9 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	if c.file, err = stamps.Open(c.Path); err != nil {
 		return err
 	}
+	if c.trips, err = stamps.Open(c.Trips); err != nil {
+		return err
+	}
 	if c.stamper, err = stamps.NewStamper(); err != nil {
 		return err
 	}
@@ -77,7 +86,7 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	if c.Options.Shape == ShapeAdversary {
 		cfg.Events.BeforeReport = func(string) { c.drain() }
 	}
-	if c.limiter, err = hybrid.New(store, cfg); err != nil {
+	if c.limiter, err = hybrid.New(timed{store, c.trips.Observe}, cfg); err != nil {
 		return err
 	}
 	defer c.limiter.Close()
@@ -98,6 +107,23 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 		return nil // Redis was slow to take the rest back; it expires there
 	}
 	return err
+}
+
+// timed tells how long round trips take, as the process sees it.
+type timed struct {
+	lease.Store
+	observe func(time.Duration)
+}
+
+// Exchange implements lease.Store.
+func (t timed) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	began := time.Now()
+	t.Store.Exchange(ctx, calls, func(group []*lease.Call) {
+		if group[0].Err == nil {
+			t.observe(time.Since(began))
+		}
+		done(group)
+	})
 }
 
 // ask makes one request and records it. An admission counts only after it is in the file.

@@ -38,6 +38,7 @@ type Options struct {
 	Overcommit int64
 	Offered    float64 // requests, as a multiple of Rate, of all processes together
 	Shape      string
+	Within     time.Duration // of a burst; 0: as fast as two workers can
 	Duration   time.Duration
 	Target     time.Duration
 	TTL        time.Duration
@@ -69,6 +70,9 @@ func (o Options) Validate() error {
 	if math.IsNaN(o.Offered) || o.Offered < 0 || o.Offered > 1000 {
 		bad("--offered is %v, must be 0 to 1000", o.Offered)
 	}
+	if o.Within < 0 || o.Within > period/2 || o.Within > 0 && o.Shape != ShapeBursts {
+		bad("--within is %v, must be 0 to %v, and 0 but for --shape %s", o.Within, period/2, ShapeBursts)
+	}
 	if o.Duration < 100*time.Millisecond || o.Duration > time.Hour {
 		bad("--duration is %v, must be 100ms to 1h", o.Duration)
 	}
@@ -90,7 +94,7 @@ func (o Options) Validate() error {
 	if o.Forge < 0 || o.Forge > recordsMax {
 		bad("--forge is %d, must be 0 to %d", o.Forge, recordsMax)
 	}
-	if n := float64(o.Burst) + float64(o.Overcommit) + float64(o.Rate)*o.Duration.Seconds(); n > recordsMax {
+	if n := o.entitlement(); n > recordsMax {
 		bad("burst + overcommit + rate x duration is %.0f, must be at most %d, as every admission is recorded", n, recordsMax)
 	}
 	if len(errs) == 0 {
@@ -130,6 +134,11 @@ func (o Options) target() time.Duration {
 
 func (o Options) bound() audit.Bound {
 	return audit.Bound{Tokens: o.Rate, Per: time.Second, Burst: o.Burst, Overcommit: o.Overcommit}
+}
+
+// entitlement is the most that the bucket can give while the load lasts.
+func (o Options) entitlement() float64 {
+	return float64(o.Burst+o.Overcommit) + float64(o.Rate)*o.Duration.Seconds()
 }
 
 // capacity is how many admissions one process may record: twice what the whole fleet may admit.

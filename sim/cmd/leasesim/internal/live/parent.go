@@ -13,9 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/yuzhi-go/yuzhi/sim/stamps"
 )
 
@@ -49,17 +46,31 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
-	name, stop, err := o.connect(ctx)
+	r, err := Open(ctx, o.Redis)
 	if err != nil {
 		return Report{}, err
 	}
-	defer stop()
+	defer r.Close()
+	return r.Run(ctx, o, progress)
+}
+
+// Run is the function Run on this Redis, whatever o.Redis says.
+func (r *Redis) Run(ctx context.Context, o Options, progress func(string)) (Report, error) {
+	o.Redis = r.Addr
+	if err := o.Validate(); err != nil {
+		return Report{}, err
+	}
 	dir, err := os.MkdirTemp("", "leasesim-")
 	if err != nil {
 		return Report{}, fmt.Errorf("leasesim: %w", err)
 	}
 	defer os.RemoveAll(dir)
 
+	trips, err := stamps.Create(filepath.Join(dir, "trips"), 1) // for its histogram, which all processes share
+	if err != nil {
+		return Report{}, fmt.Errorf("leasesim: %w", err)
+	}
+	defer trips.Close()
 	fleet := make([]*process, 0, o.Processes)
 	files := make([]*stamps.File, 0, o.Processes)
 	defer func() {
@@ -79,7 +90,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 			return Report{}, fmt.Errorf("leasesim: %w", err)
 		}
 		files = append(files, f)
-		p, err := start(orders{Options: o, Index: i, Path: path})
+		p, err := start(orders{Options: o, Index: i, Path: path, Trips: filepath.Join(dir, "trips")})
 		if err != nil {
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
 		}
@@ -90,6 +101,10 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 			return Report{}, fmt.Errorf("leasesim: process %d did not start: %w", i, err)
 		}
 	}
+	if err := o.align(ctx); err != nil {
+		return Report{}, err
+	}
+	before := r.served(ctx)
 	for i, p := range fleet {
 		if _, err := io.WriteString(p.in, "start\n"); err != nil {
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
@@ -99,37 +114,29 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	if err != nil {
 		return Report{}, err
 	}
-	return o.summarise(name, files, fates)
+	report, err := o.summarise(r.Name, files, fates)
+	report.RoundTripNs = quantiles(trips.Latency())
+	report.ServiceTimeNs = int64(r.served(ctx).since(before))
+	return report, err
 }
 
-// connect checks the Redis, or starts one, and says what it is.
-func (o *Options) connect(ctx context.Context) (name string, stop func(), err error) {
-	stop = func() {}
-	if o.Redis == "" {
-		m := miniredis.NewMiniRedis()
-		m.ClockTTL(true)
-		if err := m.Start(); err != nil {
-			return "", stop, fmt.Errorf("leasesim: embedded Redis: %w", err)
-		}
-		o.Redis = m.Addr()
-		return "embedded (miniredis)", m.Close, nil
+// align waits, where there are bursts, until shortly before one, so that every process sees the same ones whole.
+func (o Options) align(ctx context.Context) error {
+	if o.Shape != ShapeBursts {
+		return nil
 	}
-	redis.SetLogger(silent{}) // the error says it once
-	rdb := redis.NewClient(&redis.Options{Addr: o.Redis, MaxRetries: -1, DialTimeout: 3 * time.Second, ContextTimeoutEnabled: true})
-	defer rdb.Close()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	info, err := rdb.InfoMap(ctx, "server").Result()
-	if err != nil {
-		return "", stop, fmt.Errorf("leasesim: Redis at %s does not answer: %w", o.Redis, err)
+	now := time.Now()
+	at := now.Truncate(period).Add(period - period/8)
+	if at.Before(now) {
+		at = at.Add(period)
 	}
-	return o.Redis + " (" + info["Server"]["redis_version"] + ")", stop, nil
+	select {
+	case <-time.After(at.Sub(now)):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("leasesim: %w", context.Cause(ctx))
+	}
 }
-
-// silent drops go-redis's own log lines.
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 func start(o orders) (*process, error) {
 	text, err := json.Marshal(o)

@@ -21,6 +21,8 @@ type Report struct {
 	RoundTrips            int64     `json:"round_trips"`
 	AdmittedPerRoundTrip  float64   `json:"admitted_per_round_trip"`
 	DecisionNs            Quantiles `json:"decision_ns"`
+	RoundTripNs           Quantiles `json:"round_trip_ns"`
+	ServiceTimeNs         int64     `json:"service_time_ns,omitempty"` // of a call, as the server counts it; 0 if it does not
 	Jain                  float64   `json:"jain"`
 	Processes             []Process `json:"processes"`
 	Shape                 string    `json:"shape"`
@@ -41,10 +43,14 @@ type Window struct {
 	Bound      float64 `json:"bound"`
 }
 
-// Quantiles of the time that a decision took, as the caller saw it.
+// Quantiles of the time that something took, as the caller saw it.
 type Quantiles struct {
 	P50 int64 `json:"p50"`
 	P99 int64 `json:"p99"`
+}
+
+func quantiles(h *stamps.Histogram) Quantiles {
+	return Quantiles{P50: int64(h.Quantile(0.5)), P99: int64(h.Quantile(0.99))}
 }
 
 // Process is one process's part. Jain's index is over those that ran all the time.
@@ -94,8 +100,8 @@ func (o Options) summarise(redis string, files []*stamps.File, fates map[int]str
 	r.BoundExceededBy = w.ExceededBy
 	r.WorstWindow = Window{FromMs: float64(w.From-first) / 1e6, DurationMs: float64(w.To-w.From) / 1e6, Admitted: w.Admitted, Bound: w.Bound}
 	r.AdmittedPerRoundTrip = float64(r.Admitted) / float64(max(r.RoundTrips, 1))
-	r.AdmittedOfEntitlement = float64(r.Admitted) / (float64(o.Burst+o.Overcommit) + float64(o.Rate)*o.Duration.Seconds())
-	r.DecisionNs = Quantiles{P50: int64(latency.Quantile(0.5)), P99: int64(latency.Quantile(0.99))}
+	r.AdmittedOfEntitlement = float64(r.Admitted) / o.entitlement()
+	r.DecisionNs = quantiles(&latency)
 	r.Jain = jain(shares)
 	return r, nil
 }
@@ -136,6 +142,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(t, "round trips\t%d\t%.1f a second and process\n", r.RoundTrips,
 		float64(r.RoundTrips)/float64(len(r.Processes))/(float64(r.DurationMs)/1000))
 	fmt.Fprintf(t, "admitted per round trip\t%.1f\n", r.AdmittedPerRoundTrip)
+	fmt.Fprintf(t, "round trip time\tp50 %v\tp99 %v\n", time.Duration(r.RoundTripNs.P50), time.Duration(r.RoundTripNs.P99))
 	fmt.Fprintf(t, "decision time\tp50 %v\tp99 %v\n", time.Duration(r.DecisionNs.P50), time.Duration(r.DecisionNs.P99))
 	fmt.Fprintf(t, "Jain's index\t%.6f\n", r.Jain)
 	fmt.Fprintf(t, "\nprocess\tadmitted\tshare\toffered\tround trips\n")

@@ -1,7 +1,10 @@
 package live
 
 import (
+	"math"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,49 +17,54 @@ const (
 	period = 500 * time.Millisecond
 	// backlogMax is how much of the load that a stopped process missed it makes up for.
 	backlogMax = 50 * time.Millisecond
+	// askersMax is how many requests of a process may wait at one time; a few kB each.
+	askersMax = 20_000
 )
 
-// offer runs the load for the whole duration.
+// offer runs the load for the whole duration, until its last request is answered.
 func (c *child) offer() {
 	rate := c.Options.Offered * float64(c.Options.Rate) / float64(c.Options.Processes) / workers
 	end := time.Now().Add(c.Options.Duration)
+	phase := rand.Float64()
 	var wg sync.WaitGroup
-	for range workers {
+	for i := range workers {
 		wg.Go(func() {
 			switch c.Options.Shape {
 			case ShapeBursts:
-				c.bursts(rate, end)
+				c.bursts(&wg, rate, end)
 			case ShapeAdversary:
 				c.adversary(end)
 			default:
-				c.steady(rate, end)
+				// The processes have phases of their own and the workers share one, so that slow loads do not come from
+				// all at once.
+				own := phase + float64(i)/workers
+				c.pace(&wg, rate, own-math.Floor(own), end)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// steady asks rate times a second, evenly but for the timer's grain.
-func (c *child) steady(rate float64, end time.Time) {
-	if rate <= 0 {
-		return
-	}
-	due := 0.0
-	last := time.Now()
-	for last.Before(end) {
+// pace asks rate times a second until end, evenly but for the timer's grain. due is what part of a request is due
+// already, and what is left of it at the end is returned.
+func (c *child) pace(wg *sync.WaitGroup, rate, due float64, end time.Time) float64 {
+	for last := time.Now(); last.Before(end); {
 		time.Sleep(step)
 		now := time.Now()
+		if now.After(end) {
+			now = end
+		}
 		due += rate * min(now.Sub(last), backlogMax).Seconds()
 		last = now
-		for ; due >= 1 && time.Now().Before(end); due-- {
-			c.ask(c.key.Allow)
-		}
+		c.crowd(wg, int64(due))
+		due -= math.Floor(due)
 	}
+	return due
 }
 
-// bursts asks for a whole period's load at once, at the moments that are multiples of the period on the wall
-// clock and so the same in every process.
-func (c *child) bursts(rate float64, end time.Time) {
+// bursts asks for a whole period's load at once, or within Options.Within, at the moments that are multiples of the
+// period on the wall clock and so the same in every process.
+func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 	due := 0.0
 	for {
 		next := time.Now().Truncate(period).Add(period)
@@ -64,10 +72,35 @@ func (c *child) bursts(rate float64, end time.Time) {
 			return
 		}
 		time.Sleep(time.Until(next))
+		if within := c.Options.Within; within > 0 {
+			due = c.pace(wg, rate*period.Seconds()/within.Seconds(), due, time.Now().Add(within))
+			continue
+		}
 		for due += rate * period.Seconds(); due >= 1 && time.Now().Before(end); due-- {
 			c.ask(c.key.Allow)
 		}
 	}
+}
+
+// crowd has n users ask at once. One who has to wait for a lease call keeps nobody else from asking: another goroutine
+// goes on, which the runtime runs when this one waits, or when a processor has nothing else to do.
+func (c *child) crowd(wg *sync.WaitGroup, n int64) {
+	if n < 1 {
+		return
+	}
+	var left atomic.Int64
+	left.Store(n)
+	var asker func()
+	asker = func() {
+		if c.askers.Add(1) <= askersMax && left.Load() > 1 {
+			wg.Go(asker)
+		}
+		defer c.askers.Add(-1)
+		for left.Add(-1) >= 0 {
+			c.ask(c.key.Allow)
+		}
+	}
+	wg.Go(asker)
 }
 
 // adversary asks just often enough that leases are renewed; its Events.BeforeReport spends them.
