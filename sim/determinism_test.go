@@ -145,7 +145,7 @@ func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
 	for _, kind := range []string{Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync} {
 		// Given two groups with loads of their own,
 		fleet := func(first int, more ...Group) (second []string) {
-			load := func() *Workload { return &Workload{Kind: kind, Rate: 900, Cost: Cost{1, 9}} }
+			load := func() *Workload { return &Workload{Kind: kind, Rate: 907, Cost: Cost{1, 9}} }
 			s := Scenario{
 				Limits: []lease.Limit{lease.PerSecond(1000)}, Keys: Keys{Count: 5, Zipf: 1},
 				Clock: Clock{Offset: Constantly(time.Second), Drift: DriftDist{Dist{P: 50}}},

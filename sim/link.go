@@ -106,6 +106,10 @@ func (w *world) free(b *batch) {
 
 // flush sends a batch.
 func (w *world) flush(b *batch) {
+	if b.p.life != b.life { // it was killed and started again in this instant
+		w.land(b)
+		return
+	}
 	l := &b.p.links[b.link]
 	l.open = slices.DeleteFunc(l.open, func(id int32) bool { return id == b.id })
 	l.lastSent = b.p.local()

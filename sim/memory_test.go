@@ -95,11 +95,11 @@ func TestAThousandProcesses(t *testing.T) {
 	}
 	t.Logf("%d requests, %.0f/s on this machine, at most %d kB in use; %.4f of one central bucket, %.0f calls/s",
 		r.Machine.Requests, r.Machine.RequestsPerS, most/1000, r.AdmittedVsCentral.Mean, r.CallsPerS.Mean)
-	// then the bound holds, and no process takes more than 50 kB.
+	// then the bound holds, and no process takes more than 20 kB.
 	if r.Processes != 1000 || r.BoundExceededBy.Worst != 0 || r.AdmittedVsCentral.Mean < 0.9 {
 		t.Errorf("%d processes admit %v of one central bucket and exceed the bound by %v", r.Processes, r.AdmittedVsCentral.Mean, r.BoundExceededBy.Worst)
 	}
-	if most > 50_000_000 {
+	if most > 20_000_000 {
 		t.Errorf("%d bytes are in use", most)
 	}
 }

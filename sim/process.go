@@ -32,6 +32,7 @@ type process struct {
 	entries   map[int32]*entry
 	single    *entry // the only key's, where there is one key
 	resting   map[int32]memory
+	forgetAt  int    // look for what may be forgotten when so many rest
 	links     []link // of each shard, and of keys whose shard has not answered yet
 	seq       int64  // of its lease calls
 	renames   int
@@ -194,8 +195,19 @@ func (p *process) entry(key int32) *entry {
 	return e
 }
 
-// atRest remembers what an entry that is let go must know.
-func (p *process) atRest(key int32, m memory) { p.resting[key] = m }
+// atRest remembers what an entry that is let go must know, until its time has passed, as hybrid's table does.
+func (p *process) atRest(key int32, m memory) {
+	p.resting[key] = m
+	if len(p.resting) < p.forgetAt {
+		return
+	}
+	for key, m := range p.resting { // in any order: what has passed is not looked at
+		if p.local() >= m.until {
+			delete(p.resting, key)
+		}
+	}
+	p.forgetAt = 2*len(p.resting) + 64
+}
 
 // offer has it offer its part of the load from now on.
 func (p *process) offer() {

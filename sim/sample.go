@@ -56,19 +56,7 @@ func (w *world) sample() {
 	r.Held = append(r.Held, float64(held))
 	r.Running = append(r.Running, float64(w.running))
 	r.last = now
-	w.forget()
 	if next := w.now + r.step; next < int64(w.s.Duration) {
 		w.at(next, evSample, 0)
-	}
-}
-
-// forget drops the keys at rest whose time has passed, as hybrid's table does.
-func (w *world) forget() {
-	for _, p := range w.processes {
-		for key, m := range p.resting {
-			if p.local() >= m.until {
-				delete(p.resting, key)
-			}
-		}
 	}
 }

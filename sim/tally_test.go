@@ -80,6 +80,7 @@ func TestWaitQuantilesOfKnownWaits(t *testing.T) {
 		{"nobody waited", none(10), 0, 0, 0},
 		{"one", ms(7, 7), 7, 7, 7},
 		{"1 to 100 ms", ms(1, 100), 50, 99, 100},
+		{"1 to 160 ms", ms(1, 160), 80, 159, 160}, // 99 % are 158.4
 		{"1 to 200 ms", ms(1, 200), 100, 198, 200},
 		{"one of two", append(ms(4, 4), 0), 0, 4, 4},
 		{"one of a hundred", append(ms(4, 4), none(99)...), 0, 0, 4},
