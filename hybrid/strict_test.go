@@ -104,8 +104,9 @@ func TestTheTimerBurnsAnExpiredLease(t *testing.T) {
 		// The deadline is 15/16 of T (400 ms) after the sending.
 		m.Advance(374 * time.Millisecond)
 		synctest.Wait()
-		if burnt := l.Stats().Burnt; burnt != 0 || !l.TryAllow("k") {
-			t.Errorf("%d burnt before the deadline", burnt)
+		// Most may be on its way back by now, or be given up on it, but not all.
+		if !l.TryAllow("k") {
+			t.Errorf("nothing is left before the deadline: %+v", l.Stats())
 		}
 		m.Advance(2 * time.Millisecond)
 		synctest.Wait()
