@@ -79,11 +79,11 @@ func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 	// Given Poisson arrivals in one process who wait in line for a bucket of one token, which is an M/D/1 queue, first in
 	// first out: the next is served 1/R after the one before, or at once where nobody was for so long,
 	const rate, runs = 10, 8
-	for _, load := range []float64{0.3, 0.6, 0.8} {
+	for _, load := range []float64{0.3, 0.6, 0.8}[:3/min(slowdown, 3)] {
 		sum, squares := 0.0, 0.0
 		for seed := range uint64(runs) {
 			w := simulate(t, Scenario{
-				Duration: time.Hour, Seed: seed + 1, Limits: []lease.Limit{lease.PerSecond(rate).WithBurst(1)},
+				Duration: time.Hour, Seed: seed + 100, Limits: []lease.Limit{lease.PerSecond(rate).WithBurst(1)},
 				Workload: Workload{Verb: VerbWait, Load: load, Deadline: time.Hour},
 				Network:  Network{RoundTrip: Constantly(2 * time.Microsecond)}, Redis: Redis{ServiceTime: Constantly(time.Microsecond)},
 			})
@@ -91,8 +91,8 @@ func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 			sum += mean
 			squares += mean * mean
 		}
-		// then the mean wait is Pollaczek's and Khinchine's, within four standard errors of eight hours and the 0.1 ms that
-		// a call may come late.
+		// then the mean wait is Pollaczek's and Khinchine's, within four standard errors and the 0.1 ms by which a call may
+		// come late.
 		mean := sum / runs
 		want := load / (2 * rate * (1 - load))
 		slack := 4*math.Sqrt((squares/runs-mean*mean)/(runs-1)) + 1e-4

@@ -11,7 +11,11 @@ import (
 
 // It is a package of its own because scenfile imports sim.
 func TestParallelDoesNotChangeTheReportOfAnExample(t *testing.T) {
-	for _, e := range scenfile.Examples() {
+	examples := scenfile.Examples()
+	if sim.Slowdown > 1 {
+		examples = examples[3:4] // the race detector sees in one what it sees in all
+	}
+	for _, e := range examples {
 		s, err := scenfile.Load("example:" + e.Name)
 		if err != nil {
 			t.Fatal(err)

@@ -122,3 +122,21 @@ func TestManyKeysOnManyShardsTakeMemoryOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatRestsIsForgottenInTime(t *testing.T) {
+	// Given a long run in which each of many keys is used once in a while,
+	w := simulate(t, Scenario{
+		Duration: 2000 * time.Second / slowdown, Limits: []lease.Limit{lease.PerSecond(100)}, Keys: Keys{Count: 50_000}, Workload: Workload{Rate: 50},
+	})
+	p := w.processes[0]
+	live := 0
+	for _, m := range p.resting {
+		if p.local() < m.until {
+			live++
+		}
+	}
+	// then most of what is remembered is still worth it.
+	if live < 20 || len(p.resting) > 2*live+64 {
+		t.Errorf("of %d keys that are remembered %d matter", len(p.resting), live)
+	}
+}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
 // What a review of the engine found. Each of these failed.
@@ -292,75 +291,5 @@ func TestTokensInLostAnswersAreBurnt(t *testing.T) {
 	want := w.books.granted - w.entries[0].executed.granted
 	if got := figure(w, "burnt"); got < 1000 || got != float64(want) {
 		t.Errorf("%v tokens are burnt, want %d", got, want)
-	}
-}
-
-func TestWhatRestsIsForgottenInTime(t *testing.T) {
-	// Given a long run in which each of many keys is used once in a while,
-	w := simulate(t, Scenario{
-		Duration: 2000 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Keys: Keys{Count: 50_000}, Workload: Workload{Rate: 50},
-	})
-	p := w.processes[0]
-	live := 0
-	for _, m := range p.resting {
-		if p.local() < m.until {
-			live++
-		}
-	}
-	// then most of what is remembered is still worth it.
-	if live < 20 || len(p.resting) > 2*live+64 {
-		t.Errorf("of %d keys that are remembered %d matter", len(p.resting), live)
-	}
-}
-
-func TestEachRequestIsAnsweredOnce(t *testing.T) {
-	seed := seedFor(t)
-	for i := range uint64(100 / slowdown) {
-		// Given a random scenario, and a central bucket that has room for everything,
-		w := newRun(t, newChaos(seed+i).Scenario)
-		boundless, err := rival.NewCentral([]lease.Limit{lease.PerSecond(1e9).WithBurst(1e12)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for k := range w.central {
-			w.central[k] = boundless
-		}
-		for len(w.queue.heap) > 0 && w.queue.heap[0].at < int64(w.s.Duration) {
-			if w.queue.heap[0].at < w.now {
-				t.Fatalf("seed %d: after %d comes an event at %d", seed+i, w.now, w.queue.heap[0].at)
-			}
-			w.advance()
-		}
-		// then every token that was asked for is admitted, or rejected although it was there, or its request still waits.
-		waiting := int64(0)
-		for _, e := range w.entries {
-			if e.alive {
-				for x := e.queue.head; x != nil; x = x.next {
-					waiting += x.request.n
-				}
-			}
-		}
-		if w.offered != w.centralAdmitted || w.offered != w.tally.admitted+w.tally.falseRejects+waiting || w.tally.swapped != 0 {
-			t.Fatalf("seed %d: %d tokens are asked for, %d admitted, %d rejected, and %d waited for\n%+v", seed+i, w.offered, w.tally.admitted, w.tally.falseRejects, waiting, w.s)
-		}
-	}
-}
-
-func TestTinyRuns(t *testing.T) {
-	for _, kind := range WorkloadKinds {
-		for _, warmup := range []time.Duration{0, time.Millisecond - 1} {
-			// Given the shortest run that there can be,
-			s := Scenario{
-				Duration: time.Millisecond, Warmup: warmup, Reps: 1, Limits: []lease.Limit{lease.PerSecond(1e5)}, Groups: []Group{{Count: 3}},
-				Workload: Workload{Kind: kind, Trace: regularly(100*time.Microsecond, time.Second)}, Rivals: rival.Names(),
-				Redis: Redis{Faults: []RedisFault{
-					{Kind: FaultFailover, At: time.Millisecond, For: time.Hour, Lost: time.Hour}, {Kind: FaultOutage, At: 500 * time.Microsecond, For: 1},
-				}},
-			}
-			// then its report is of numbers.
-			if text := asJSON(t, reported(t, s, 1)); len(text) < 1000 {
-				t.Errorf("%s: %s", kind, text)
-			}
-		}
 	}
 }

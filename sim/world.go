@@ -126,33 +126,6 @@ func (w *world) advance() {
 	}
 }
 
-// sweep drops the events that nobody waits for any more, such as the ends of waits that have ended. Otherwise there would
-// be as many as a lease or a deadline has requests.
-func (w *world) sweep() {
-	w.queue.drop(w.obsolete)
-	w.sweepAt = 2*len(w.queue.heap) + 1024
-}
-
-func (w *world) obsolete(e event) bool {
-	switch e.kind {
-	case evArrival:
-		return w.processes[e.who].arrival != e.seq
-	case evPoll:
-		return !w.entries[e.who].alive || w.entries[e.who].pollSeq != e.seq
-	case evSpend:
-		return !w.entries[e.who].alive || w.entries[e.who].spendSeq != e.seq
-	case evWaitEnd:
-		return w.waiters[e.who].endSeq != e.seq
-	case evOverdue:
-		return w.batches[e.who].overdueSeq != e.seq
-	case evGone:
-		return w.batches[e.who].goneSeq != e.seq
-	case evUser:
-		return w.users[e.who].next != e.seq
-	}
-	return false
-}
-
 // arrival takes one request off a process's stream, and asks it.
 func (w *world) arrival(e event) {
 	p := w.processes[e.who]
