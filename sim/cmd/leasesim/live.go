@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/rand"
 	"fmt"
 	"io"
 	"os"
@@ -78,7 +77,7 @@ Exit status: 0 the bound holds, 3 it was exceeded, 2 bad usage, 130 interrupted,
 	f.DurationVar(&o.Target, "target", 0, "how long one lease should last (0: 100ms, less for a small burst)")
 	f.DurationVar(&o.TTL, "ttl", 0, "how long a lease is valid without renewal (0: 4 targets, at least 200ms)")
 	f.BoolVar(&o.Strict, "strict", false, "read the clock for every decision (Policy.StrictExpiry)")
-	f.StringVar(&o.Key, "key", "leasesim-"+strings.ToLower(rand.Text()), "the limiter's key; a new one by default")
+	f.StringVar(&o.Key, "key", live.NewKey(), "the limiter's key; a new one by default")
 	f.Lookup("key").DefValue = "" // the help says it in words
 	f.DurationVar(&o.KillAfter, "kill-after", 0, "kill -9 one process after this time (0: none)")
 	f.DurationVar(&o.StopAfter, "stop-after", 0, "stop one process after this time, for twice the TTL (0: none)")

@@ -46,20 +46,12 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
-	r, err := Open(ctx, o.Redis)
+	redis, err := connect(ctx, o.Redis)
 	if err != nil {
 		return Report{}, err
 	}
-	defer r.Close()
-	return r.Run(ctx, o, progress)
-}
-
-// Run is the function Run on this Redis, whatever o.Redis says.
-func (r *Redis) Run(ctx context.Context, o Options, progress func(string)) (Report, error) {
-	o.Redis = r.Addr
-	if err := o.Validate(); err != nil {
-		return Report{}, err
-	}
+	defer redis.stop()
+	o.Redis = redis.addr
 	dir, err := os.MkdirTemp("", "leasesim-")
 	if err != nil {
 		return Report{}, fmt.Errorf("leasesim: %w", err)
@@ -104,7 +96,7 @@ func (r *Redis) Run(ctx context.Context, o Options, progress func(string)) (Repo
 	if err := o.align(ctx); err != nil {
 		return Report{}, err
 	}
-	before := r.served(ctx)
+	before := redis.served(ctx)
 	for i, p := range fleet {
 		if _, err := io.WriteString(p.in, "start\n"); err != nil {
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
@@ -114,9 +106,9 @@ func (r *Redis) Run(ctx context.Context, o Options, progress func(string)) (Repo
 	if err != nil {
 		return Report{}, err
 	}
-	report, err := o.summarise(r.Name, files, fates)
+	report, err := o.summarise(redis.name, files, fates)
 	report.RoundTripNs = quantiles(trips.Latency())
-	report.ServiceTimeNs = int64(r.served(ctx).since(before))
+	report.ServiceTimeNs = int64(redis.served(ctx).since(before))
 	return report, err
 }
 

@@ -17,8 +17,9 @@ const (
 	period = 500 * time.Millisecond
 	// backlogMax is how much of the load that a stopped process missed it makes up for.
 	backlogMax = 50 * time.Millisecond
-	// askersMax is how many requests of a process may wait at one time; a few kB each.
-	askersMax = 20_000
+	// askersMax is how many requests of a process may wait at one time, as a server has a limit for; others are asked when
+	// one is answered. Without it, a burst that finds the processor busy keeps it busy with those who wait.
+	askersMax = 1000
 )
 
 // offer runs the load for the whole duration, until its last request is answered.
@@ -92,7 +93,7 @@ func (c *child) crowd(wg *sync.WaitGroup, n int64) {
 	left.Store(n)
 	var asker func()
 	asker = func() {
-		if c.askers.Add(1) <= askersMax && left.Load() > 1 {
+		if c.askers.Add(1) < askersMax && left.Load() > 1 {
 			wg.Go(asker)
 		}
 		defer c.askers.Add(-1)

@@ -10,15 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis is the server that a fleet shares. It may be used from any goroutine until Close.
-type Redis struct {
-	Name  string // for people
-	Addr  string // host:port
-	close func()
+// server is the Redis that a fleet shares.
+type server struct {
+	name string // for people
+	addr string // host:port
+	stop func()
 }
 
-// Open checks the Redis at addr, or starts an embedded one where addr is empty. The caller closes it.
-func Open(ctx context.Context, addr string) (*Redis, error) {
+// connect checks the Redis at addr, or starts an embedded one where addr is empty. The caller stops it.
+func connect(ctx context.Context, addr string) (*server, error) {
 	redis.SetLogger(silent{}) // the error says it once
 	if addr == "" {
 		m := miniredis.NewMiniRedis()
@@ -26,7 +26,7 @@ func Open(ctx context.Context, addr string) (*Redis, error) {
 		if err := m.Start(); err != nil {
 			return nil, fmt.Errorf("leasesim: embedded Redis: %w", err)
 		}
-		return &Redis{Name: "embedded (miniredis)", Addr: m.Addr(), close: m.Close}, nil
+		return &server{name: "embedded (miniredis)", addr: m.Addr(), stop: m.Close}, nil
 	}
 	rdb := client(addr)
 	defer rdb.Close()
@@ -36,11 +36,8 @@ func Open(ctx context.Context, addr string) (*Redis, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leasesim: Redis at %s does not answer: %w", addr, err)
 	}
-	return &Redis{Name: addr + " (" + info["Server"]["redis_version"] + ")", Addr: addr, close: func() {}}, nil
+	return &server{name: addr + " (" + info["Server"]["redis_version"] + ")", addr: addr, stop: func() {}}, nil
 }
-
-// Close ends an embedded Redis.
-func (r *Redis) Close() { r.close() }
 
 // served is what a server has done for EVALSHA, the command of lease calls.
 type served struct {
@@ -48,9 +45,9 @@ type served struct {
 	time  time.Duration
 }
 
-// served asks the server. The answer is zero where it does not say, as the embedded one.
-func (r *Redis) served(ctx context.Context) (s served) {
-	rdb := client(r.Addr)
+// served asks. The answer is zero where the server does not say, as the embedded one.
+func (v *server) served(ctx context.Context) (s served) {
+	rdb := client(v.addr)
 	defer rdb.Close()
 	info, err := rdb.InfoMap(ctx, "commandstats").Result()
 	if err != nil {

@@ -1,0 +1,147 @@
+package live
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+// fleet is four processes at twice the limit, with a Target of 50 ms and an entitlement of 510,000.
+var fleet = Options{Processes: 4, Rate: 50_000, Burst: 10_000, Offered: 2, Shape: ShapeSteady, Duration: 10 * time.Second, Key: "k"}
+
+// simulated is a report of two replications.
+func simulated() sim.Report {
+	var r sim.Report
+	r.Offered = sim.Figure{Mean: 1_000_000, Values: []float64{1_000_000, 1_000_000}}
+	r.Admitted = sim.Figure{Mean: 505_000, Values: []float64{504_000, 506_000}}
+	r.RoundTripsPerS = sim.Figure{Mean: 148, Values: []float64{152, 144}}
+	r.Jain = sim.Figure{Mean: 0.9985, Values: []float64{0.999, 0.998}}
+	r.BoundExceededBy = sim.Figure{Values: []float64{0, 0}}
+	return r
+}
+
+// real is what would agree best.
+func real() Report {
+	return Report{Offered: 1_000_000, Admitted: 505_000, AdmittedOfEntitlement: 505_000. / 510_000, RoundTrips: 1480, Jain: 0.9985}
+}
+
+// rowOf is one row of a comparison.
+func rowOf(t *testing.T, rows []Row, name string) Row {
+	t.Helper()
+	for _, r := range rows {
+		if r.Name == name {
+			return r
+		}
+	}
+	t.Fatalf("there is no %s", name)
+	return Row{}
+}
+
+func near(got, want float64) bool { return math.Abs(got-want) <= 1e-9*math.Abs(want) }
+
+func TestEachRowHasItsOwnTolerance(t *testing.T) {
+	rows := Compare(fleet, simulated(), real())
+	for _, want := range []Row{
+		{Name: Offered, Simulated: 1_000_000, Least: 1_000_000, Most: 1_000_000, Real: 1_000_000,
+			Low: 990_000 - 8, High: 1_010_000 + 8, Tolerance: "1 %"}, // 8 workers, each with a request that may have been due
+		{Name: Admitted, Simulated: 505_000, Least: 504_000, Most: 506_000, Real: 505_000,
+			Low: 498_960 - 8, High: 511_060 + 8, Tolerance: "1 %"},
+		{Name: AdmittedPart, Simulated: 505. / 510, Least: 504. / 510, Most: 506. / 510, Real: 505. / 510,
+			Low: (498_960. - 8) / 510_000, High: (511_060. + 8) / 510_000, Tolerance: "1 %"},
+		// A millisecond late in 25 is a part of 1/26; two calls in 10 s are 0.2 a second.
+		{Name: Calls, Simulated: 37, Least: 36, Most: 38, Real: 37,
+			Low: 36*(0.95-1./26) - 0.2, High: 38*1.05 + 0.2, Tolerance: "-8.8 %, +5 %"},
+		{Name: Jain, Simulated: 0.9985, Least: 0.998, Most: 0.999, Real: 0.9985, Low: 0.993, High: 1, Tolerance: "0.005"},
+		{Name: Exceeded, Tolerance: "none"},
+	} {
+		got := rowOf(t, rows, want.Name)
+		if !near(got.Simulated, want.Simulated) || !near(got.Least, want.Least) || !near(got.Most, want.Most) || !near(got.Real, want.Real) ||
+			!near(got.Low, want.Low) || !near(got.High, want.High) || got.Tolerance != want.Tolerance || !got.Agrees {
+			t.Errorf("%+v\nwant %+v", got, want)
+		}
+	}
+	if len(rows) != 6 {
+		t.Errorf("%d rows", len(rows))
+	}
+}
+
+func TestARowAgreesUpToItsBoundsAndNotBeyond(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		agrees bool
+		set    func(*Report)
+	}{
+		{Offered, true, func(r *Report) { r.Offered = 989_992 }},
+		{Offered, false, func(r *Report) { r.Offered = 989_991 }},
+		{Offered, true, func(r *Report) { r.Offered = 1_010_008 }},
+		{Offered, false, func(r *Report) { r.Offered = 1_010_009 }},
+		{Admitted, true, func(r *Report) { r.Admitted = 498_952 }},
+		{Admitted, false, func(r *Report) { r.Admitted = 498_951 }},
+		{Admitted, true, func(r *Report) { r.Admitted = 511_068 }},
+		{Admitted, false, func(r *Report) { r.Admitted = 511_069 }},
+		{AdmittedPart, false, func(r *Report) { r.AdmittedOfEntitlement = 0.97 }},
+		{AdmittedPart, false, func(r *Report) { r.AdmittedOfEntitlement = 1.01 }},
+		{Calls, true, func(r *Report) { r.RoundTrips = 1305 }},
+		{Calls, false, func(r *Report) { r.RoundTrips = 1304 }},
+		{Calls, true, func(r *Report) { r.RoundTrips = 1604 }},
+		{Calls, false, func(r *Report) { r.RoundTrips = 1605 }},
+		{Jain, true, func(r *Report) { r.Jain = 0.9931 }},
+		{Jain, false, func(r *Report) { r.Jain = 0.9929 }},
+		{Jain, true, func(r *Report) { r.Jain = 1 }},
+		{Jain, false, func(r *Report) { r.Jain = math.NaN() }},
+		{Exceeded, true, func(r *Report) { r.BoundExceededBy = 0 }},
+		{Exceeded, false, func(r *Report) { r.BoundExceededBy = 1 }},
+	} {
+		r := real()
+		c.set(&r)
+		rows := Compare(fleet, simulated(), r)
+		for _, row := range rows {
+			if want := c.agrees || row.Name != c.name; row.Agrees != want {
+				t.Errorf("%s, where %s should agree: %v: %+v", row.Name, c.name, c.agrees, row)
+			}
+		}
+	}
+}
+
+func TestFairerThanEverySimulationIsADisagreementToo(t *testing.T) {
+	s := simulated()
+	s.Jain = sim.Figure{Mean: 0.9, Values: []float64{0.89, 0.91}}
+	if got := rowOf(t, Compare(fleet, s, real()), Jain); got.Agrees || !near(got.High, 0.915) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestTheToleranceOfCallsFollowsTheLoad(t *testing.T) {
+	// With a lease of 10 ms a late timer is worth more;
+	short := fleet
+	short.Burst = 2_000
+	if got := rowOf(t, Compare(short, simulated(), real()), Calls); got.Tolerance != "-22 %, +5 %" || !near(got.Low, 36*(0.95-1./6)-0.2) {
+		t.Errorf("%+v", got)
+	}
+	// and 20 bursts in 10 s may have a call more or less each, two a second.
+	bursts := fleet
+	bursts.Shape, bursts.Within = ShapeBursts, 50*time.Millisecond
+	if got := rowOf(t, Compare(bursts, simulated(), real()), Calls); got.Tolerance != "-8.8 %, +5 %, ±1 a burst" ||
+		!near(got.Low, 36*(0.95-1./26)-2.2) || !near(got.High, 38*1.05+2.2) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAReportWithoutReplicationsIsComparedByItsMeans(t *testing.T) {
+	s := simulated()
+	s.Admitted.Values = nil
+	if got := rowOf(t, Compare(fleet, s, real()), Admitted); got.Least != 505_000 || got.Most != 505_000 || !got.Agrees {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestTheHelpSaysWhatIsTolerated(t *testing.T) {
+	for _, want := range []string{"offered             1 %", "admitted            1 %", "lease calls/s       5 %", "1ms", "Jain's index        0.005, a standard deviation of 7.1 %"} {
+		if !strings.Contains(ToleranceHelp(), want) {
+			t.Errorf("no %q in\n%s", want, ToleranceHelp())
+		}
+	}
+}

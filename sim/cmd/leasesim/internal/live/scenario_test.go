@@ -1,0 +1,236 @@
+package live
+
+import (
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+)
+
+func TestAScenarioIsTheSameFleet(t *testing.T) {
+	for _, c := range []struct {
+		sets string
+		want Options
+	}{
+		{"", Options{Processes: 4, Rate: 20_000, Burst: 5_000, Offered: 2, Shape: ShapeSteady, Duration: 5 * time.Second}},
+		{"groups[0].count=9; limits=[100/s]; workload.load=0.5; duration=1s",
+			Options{Processes: 9, Rate: 100, Burst: 100, Offered: 0.5, Shape: ShapeSteady, Duration: time.Second}},
+		{"workload.load=0; workload.rate=5000/s", Options{Processes: 4, Rate: 20_000, Burst: 5_000, Offered: 0.25, Shape: ShapeSteady, Duration: 5 * time.Second}},
+		{"workload.kind=sync; workload.within=50ms", Options{Processes: 4, Rate: 20_000, Burst: 5_000, Offered: 2, Shape: ShapeBursts, Within: 50 * time.Millisecond, Duration: 5 * time.Second}},
+		{"policy={fallback: deny, target: 20ms, ttl: 300ms, overcommit: 7, strict_expiry: true, weight: 1}",
+			Options{Processes: 4, Rate: 20_000, Burst: 5_000, Overcommit: 7, Offered: 2, Shape: ShapeSteady, Duration: 5 * time.Second,
+				Target: 20 * time.Millisecond, TTL: 300 * time.Millisecond, Strict: true}},
+		// What counts for neither, or is measured, may be anything.
+		{"name=x; seed=7; reps=3; rivals=[gcra]; groups[0].name=y; groups[0].share=8; network.round_trip=7ms; redis.service_time=1ms; workload.alpha=3; workload.every=1s",
+			Options{Processes: 4, Rate: 20_000, Burst: 5_000, Offered: 2, Shape: ShapeSteady, Duration: 5 * time.Second}},
+	} {
+		s := scenario(t, c.sets)
+		got, err := FromScenario(s)
+		if err != nil || !strings.HasPrefix(got.Key, "leasesim-") {
+			t.Errorf("%s: key %q, %v", c.sets, got.Key, err)
+		}
+		got.Key = ""
+		if got != c.want {
+			t.Errorf("%s:\n%+v, want\n%+v", c.sets, got, c.want)
+		}
+	}
+}
+
+// scenario is the shipped one with some fields set.
+func scenario(t *testing.T, sets string) sim.Scenario {
+	t.Helper()
+	s, err := scenfile.Load("example:real-processes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for set := range strings.SplitSeq(sets, "; ") {
+		if set == "" {
+			continue
+		}
+		if err := scenfile.Set(&s, set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestAFleetIsItsScenarioAndBack(t *testing.T) {
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	for range 300 {
+		// Given any fleet that can be simulated,
+		o := Options{
+			Processes: 1 + rnd.IntN(256), Rate: 1 + rnd.Int64N(1_000_000), Burst: 1 + rnd.Int64N(1_000_000), Overcommit: rnd.Int64N(3),
+			Offered: 0.01 + 10*rnd.Float64(), Shape: ShapeSteady, Duration: time.Duration(1+rnd.IntN(20)) * period, Strict: rnd.IntN(2) == 0,
+		}
+		if rnd.IntN(2) == 0 {
+			o.Target = time.Duration(1+rnd.IntN(100)) * time.Millisecond
+			o.TTL = 2*o.Target + time.Duration(rnd.IntN(1000))*time.Millisecond
+		}
+		if rnd.IntN(2) == 0 {
+			o.Shape, o.Within = ShapeBursts, withinMin+time.Duration(rnd.Int64N(int64(period/2-withinMin)))
+		}
+		s := o.Scenario()
+		if err := s.Validate(); err != nil {
+			t.Fatalf("seed %d: %+v: %v", seed, o, err)
+		}
+		// when it goes through a scenario file,
+		text, err := scenfile.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err = scenfile.Parse("s.yaml", text); err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, text)
+		}
+		// then it is the same again.
+		got, err := FromScenario(s)
+		got.Key = ""
+		if err != nil || got != o {
+			t.Fatalf("seed %d:\n%+v, want\n%+v\n%v", seed, got, o, err)
+		}
+	}
+}
+
+// refused are settings that live cannot run, and what is said of them. There is one for every field that counts.
+var refused = []struct{ set, want string }{
+	{"warmup=1s", "warmup is 1s, must be 0s"},
+	{"limits=[100/s, 1000/m]", "limits is [100/s 1000/m], must be one limit per second"},
+	{"limits=[6000/m burst 10]", "must be one limit per second"},
+	{"policy.min_batch=5", "policy.min_batch is 5, must be 0"},
+	{"policy.max_batch=5", "policy.max_batch is 5, must be 0"},
+	{"policy.weight=2", "policy.weight is 2, must be 0"},
+	{"policy.cold_start=allow", "policy.cold_start is allow, must be deny"},
+	{"policy.fallback=allow_all", "policy.fallback is allow_all, must be deny"},
+	{"policy.start_empty=true", "policy.start_empty is true, must be false"},
+	{"call_timeout=50ms", "call_timeout is 50ms, must be 100ms"},
+	{"keys.count=2", "keys.count is 2, must be 1"},
+	{"keys.zipf=1", "keys.zipf is 1, must be 0"},
+	{"clock.offset=1s", "clock.offset is 1s, must be 0s"},
+	{"clock.drift=50ppm", "clock.drift is 50ppm, must be 0ppm"},
+	{"groups=[{name: a}, {name: b}]", "groups is a list of 2, must be one group"},
+	{"groups[0].count=257", "--processes is 257, must be 1 to 256"},
+	{"groups[0].weight=3", "groups[0].weight is 3, must be 1"},
+	{"groups[0].skew=0.5", "groups[0].skew is 0.5, must be 0"},
+	{"groups[0].clock={offset: 1s}", "groups[0].clock is there, must be left out"},
+	{"groups[0].workload={kind: constant, rate: 5/s}", "groups[0].workload is there, must be left out"},
+	{"groups[0].pauses={every: 1s, for: 1s}", "groups[0].pauses.every is 1s, must be 0s"},
+	{"groups[0].restarts={every: 1s, for: 1s}", "groups[0].restarts.for is 1s, must be 0s"},
+	{"groups[0].scale=[{at: 1s, count: 5}]", "groups[0].scale is [{at: 1s, count: 5}], must be []"},
+	{"workload.kind=poisson", "workload.kind is poisson, must be constant (--shape steady) or sync (--shape bursts)"},
+	{"workload.kind=adversary", "workload.kind is adversary, must be"},
+	{"workload.verb=wait", "workload.verb is wait, must be allow"},
+	{"workload.cost=2", "workload.cost is 2, must be 1"},
+	{"workload={kind: sync, every: 1s, within: 20ms}", "workload.every is 1s, must be 500ms"},
+	{"workload={kind: sync}", "workload.within is 0s, must be at least 10ms"},
+	{"workload={kind: sync, within: 300ms}", "--within is 300ms, must be 0 to 250ms"},
+	{"network.loss=1%", "network.loss is 1%, must be 0%"},
+	{"network.lost_replies=1%", "network.lost_replies is 1%, must be 0%"},
+	{"network.duplicates=1%", "network.duplicates is 1%, must be 0%"},
+	{"network.partitions=[{at: 1s, for: 1s}]", "network.partitions is [{at: 1s, for: 1s}], must be []"},
+	{"redis.shards=3", "redis.shards is 3, must be 1"},
+	{"redis.client_time=true", "redis.client_time is true, must be false"},
+	{"redis.faults=[{kind: outage, at: 1s, for: 1s}]", "must be []"},
+	{"duration=50ms", "--duration is 50ms, must be 100ms to 1h"},
+}
+
+func TestWhatLiveCannotDoIsNamed(t *testing.T) {
+	for _, c := range refused {
+		_, err := FromScenario(scenario(t, c.set))
+		if !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.set, err, c.want)
+		}
+		// One setting is one error; but a stop has two fields, and a policy's weight is every group's.
+		if n := strings.Count(err.Error(), "\n") + 1; n > 1 && !strings.Contains(c.set, "every: 1s, for") && c.set != "policy.weight=2" {
+			t.Errorf("%s: %d errors: %v", c.set, n, err)
+		}
+	}
+	if _, err := FromScenario(scenario(t, "workload={kind: sync, within: 20ms}; duration=700ms")); err == nil || !strings.Contains(err.Error(), "duration is 700ms, must be a multiple") {
+		t.Error(err)
+	}
+	// All of them are said at once.
+	_, err := FromScenario(scenario(t, "warmup=1s; keys.count=2; workload.kind=pareto"))
+	if err == nil || strings.Count(err.Error(), "live cannot run this scenario") != 3 {
+		t.Error(err)
+	}
+}
+
+func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
+	known := map[string]bool{}
+	for _, path := range []string{
+		"name", "description", "seed", "reps", "rivals", "rivals[]", "network.round_trip", "redis.service_time", // not looked at
+		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit", "policy.strict_expiry", // run
+		"groups", "groups[].count", "groups[].name", "groups[].share", "workload.kind", "workload.rate", "workload.load", "workload.within",
+		// of other kinds and verbs
+		"workload.deadline", "workload.on", "workload.off", "workload.alpha", "workload.burst", "workload.period", "workload.swing",
+		"workload.at", "workload.for", "workload.factor", "workload.clients", "workload.think", "workload.retries", "workload.backoff",
+		"workload.repeated", "workload.file", "workload.trace_sum",
+	} {
+		known[path] = true
+	}
+	for _, c := range refused {
+		path, value, _ := strings.Cut(c.set, "=")
+		path = strings.ReplaceAll(path, "[0]", "[]")
+		known[path] = true
+		if strings.HasPrefix(value, "{") || strings.HasPrefix(value, "[{") { // a section or a list is refused as a whole
+			for _, p := range scenfile.Paths() {
+				if strings.HasPrefix(p, path+".") && path != "workload" || strings.HasPrefix(p, path+"[]") && path != "groups" {
+					known[p] = true
+				}
+			}
+		}
+	}
+	known["workload.every"] = true
+	for _, path := range scenfile.Paths() {
+		if !known[path] {
+			t.Errorf("nobody has said what live does with %s", path)
+		}
+	}
+}
+
+func TestWhatWasMeasuredIsSimulated(t *testing.T) {
+	s := fleet.Scenario()
+	lognormal := func(median, p99 time.Duration) sim.DurationDist {
+		return sim.DurationDist{Dist: sim.Dist{Kind: sim.DistLognormal, P: float64(median), Q: float64(p99)}}
+	}
+	for _, c := range []struct {
+		what              string
+		p50, p99, service time.Duration
+		trip              sim.DurationDist
+		simulated         time.Duration
+	}{
+		{"a real Redis", 500 * time.Microsecond, 2 * time.Millisecond, 100 * time.Microsecond, lognormal(400*time.Microsecond, 1900*time.Microsecond), 100 * time.Microsecond},
+		{"one that does not say", 515 * time.Microsecond, 2015 * time.Microsecond, 0, lognormal(500*time.Microsecond, 2*time.Millisecond), 15 * time.Microsecond},
+		{"one that counts more than there is", 50 * time.Microsecond, 60 * time.Microsecond, 100 * time.Microsecond, lognormal(time.Microsecond, time.Microsecond), 100 * time.Microsecond},
+		{"a fleet that made no call", 0, 0, 0, lognormal(time.Microsecond, time.Microsecond), 15 * time.Microsecond},
+	} {
+		got := Simulated(s, Report{RoundTripNs: Quantiles{int64(c.p50), int64(c.p99)}, ServiceTimeNs: int64(c.service)})
+		if got.Network.RoundTrip != c.trip || got.Redis.ServiceTime != sim.Constantly(c.simulated) {
+			t.Errorf("%s: %v, %v", c.what, got.Network.RoundTrip, got.Redis.ServiceTime)
+		}
+		if err := got.Validate(); err != nil {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		got.Network.RoundTrip, got.Redis.ServiceTime = s.Network.RoundTrip, s.Redis.ServiceTime
+		if !reflect.DeepEqual(got, s) {
+			t.Errorf("%s: something else has changed: %+v", c.what, got)
+		}
+	}
+}
+
+func TestTheScenarioHasThePolicyOfTheProcesses(t *testing.T) {
+	o := fleet
+	o.Strict, o.Overcommit = true, 3
+	s := o.Scenario()
+	if s.Policy != o.config().Policy || s.Policy.Fallback != lease.FallbackDeny {
+		t.Errorf("%+v", s.Policy)
+	}
+}

@@ -1,0 +1,161 @@
+package live
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/stamps"
+)
+
+// held is a store that answers no call before it is told to.
+type held struct {
+	lease.Store
+	answers chan struct{}
+}
+
+func (h held) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	select {
+	case <-h.answers:
+		h.Store.Exchange(ctx, calls, done)
+	case <-ctx.Done():
+		for _, c := range calls {
+			c.Err = lease.ErrUnavailable
+		}
+		done(calls)
+	}
+}
+
+// inAChild runs f on fake time, in a process of a fleet whose Redis answers once answer is called.
+func inAChild(t *testing.T, o Options, f func(t *testing.T, c *child, answer func())) {
+	t.Helper()
+	file, err := stamps.Create(filepath.Join(t.TempDir(), "stamps"), o.capacity())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	stamper, err := stamps.NewStamper() // outside: it compares clocks
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan struct{})
+		l, err := hybrid.New(held{lease.NewMemoryStore(clock.System()), answers}, o.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, &child{orders: orders{Options: o}, file: file, stamper: stamper, limiter: l, key: l.Key("k")}, sync.OnceFunc(func() { close(answers) }))
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute) // its timers end
+	})
+}
+
+func TestWhoWaitsKeepsNobodyElseFromAsking(t *testing.T) {
+	for _, c := range []struct{ users, waiting int64 }{{0, 0}, {1, 1}, {2, 2}, {300, 300}, {askersMax + 700, askersMax}} {
+		inAChild(t, fleet, func(t *testing.T, p *child, answer func()) {
+			// Given users who come at once while nothing is held and Redis does not answer,
+			var wg sync.WaitGroup
+			p.crowd(&wg, c.users)
+			synctest.Wait()
+			// then all of them wait, or as many as may;
+			if got := p.askers.Load(); got != c.waiting || p.file.Offered() != 0 {
+				t.Errorf("of %d users %d wait, want %d; %d are answered", c.users, got, c.waiting, p.file.Offered())
+			}
+			// and when it answers, each has asked once.
+			answer()
+			wg.Wait()
+			if got := p.file.Offered(); got != c.users || p.askers.Load() != 0 {
+				t.Errorf("%d users have asked %d times; %d are left", c.users, got, p.askers.Load())
+			}
+		})
+	}
+}
+
+func TestALoadIsOfferedWhole(t *testing.T) {
+	// Given loads that end, or bursts that do, between two of the moments at which a process wakes, and requests that are
+	// too few for one in each burst,
+	steady, bursts, slow, drops := fleet, fleet, fleet, fleet
+	bursts.Shape, bursts.Within = ShapeBursts, 50*time.Millisecond+step/2
+	slow.Rate = 10
+	drops.Rate, drops.Shape, drops.Within = 10, ShapeBursts, 20*time.Millisecond
+	for name, o := range map[string]Options{"steady": steady, "bursts": bursts, "slow": slow, "drops": drops} {
+		o.Duration = 3 * time.Second
+		if o.Shape == ShapeSteady {
+			o.Duration += step / 2
+		}
+		inAChild(t, o, func(t *testing.T, p *child, answer func()) {
+			answer()
+			if err := o.align(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			p.offer()
+			// then a process asks for its part, but for a request of each worker that may have been due.
+			want := int64(o.Offered * float64(o.Rate) * o.Duration.Seconds() / float64(o.Processes))
+			if got := p.file.Offered(); got < want-workers || got > want+workers {
+				t.Errorf("%s: %d requests in %v, want %d", name, got, time.Since(began), want)
+			}
+		})
+	}
+}
+
+func TestAFleetWithBurstsStartsShortlyBeforeOne(t *testing.T) {
+	for _, shape := range Shapes {
+		for _, at := range []time.Duration{0, 1, period - period/8 - 1, period - period/8, period - period/8 + 1, period - 1} {
+			synctest.Test(t, func(t *testing.T) {
+				// Given any moment between two bursts,
+				time.Sleep(at)
+				o := fleet
+				o.Shape = shape
+				began := time.Now()
+				if err := o.align(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				// then it starts an eighth of a period before the next that it can see whole, and without bursts at once.
+				waited := time.Since(began)
+				left := time.Until(time.Now().Truncate(period).Add(period))
+				if shape != ShapeBursts && waited != 0 || shape == ShapeBursts && (left != period/8 || waited >= period) {
+					t.Errorf("%s: %v after a burst it waited for %v, until %v before one", shape, at, waited, left)
+				}
+			})
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := (Options{Shape: ShapeBursts}).align(ctx); err == nil {
+		t.Error("it waits although it was interrupted")
+	}
+}
+
+func TestABurstIsSpreadOverItsTime(t *testing.T) {
+	o := fleet
+	o.Shape, o.Within, o.Duration = ShapeBursts, 100*time.Millisecond, period
+	inAChild(t, o, func(t *testing.T, p *child, answer func()) {
+		answer()
+		// Given the only burst of a half second, 12,500 requests of one process, at a multiple of the period,
+		burst := time.Now().Truncate(period).Add(period)
+		time.Sleep(time.Until(burst.Add(-time.Millisecond)))
+		done := make(chan struct{})
+		go func() { p.offer(); close(done) }()
+		for _, at := range []struct {
+			after time.Duration
+			want  int64
+		}{{-time.Microsecond, 0}, {25*time.Millisecond + time.Microsecond, 3125}, {75*time.Millisecond + time.Microsecond, 9375}, {101 * time.Millisecond, 12_500}} {
+			time.Sleep(time.Until(burst.Add(at.after)))
+			synctest.Wait()
+			// then as much of it has been asked as time has passed.
+			if got := p.file.Offered(); got < at.want-workers || got > at.want+workers {
+				t.Errorf("%d requests %v after the burst's beginning, want %d", got, at.after, at.want)
+			}
+		}
+		<-done
+	})
+}
