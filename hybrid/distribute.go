@@ -25,10 +25,10 @@ func (e *entry) distribute(now clock.Instant, got lease.Accepted, seq int64) {
 		}
 		if w.patient {
 			left -= own
-			e.queue.give(w, own)
+			e.queue.give(w, own, got.Drawn)
 			n := min(reserved, w.lacks())
 			reserved -= n
-			e.queue.givePooled(w, n, got.Epoch)
+			e.queue.givePooled(w, n, got.Epoch, got.Drawn)
 			if e.gather(w); w.lacks() > 0 {
 				break
 			}
@@ -38,7 +38,7 @@ func (e *entry) distribute(now clock.Instant, got lease.Accepted, seq int64) {
 				reserved -= rest
 			}
 			left -= own
-			e.queue.give(w, own)
+			e.queue.give(w, own, got.Drawn)
 			e.settle(w, outcome{ok: true, source: SourceStore})
 		}
 		w = next
@@ -46,12 +46,12 @@ func (e *entry) distribute(now clock.Instant, got lease.Accepted, seq int64) {
 	for w := e.queue.head; w != nil && left > 0; w = w.next {
 		if w.asked == seq {
 			n := min(left, w.lacks())
-			e.queue.give(w, n)
+			e.queue.give(w, n, got.Drawn)
 			left -= n
 		}
 	}
-	e.undraw(left)
-	e.putBack(reserved, got.Epoch)
+	e.undraw(left, got.Drawn)
+	e.putBack(reserved, got.Epoch, got.Drawn)
 }
 
 // fill serves the queue from the pool, where tokens have come back to it.
@@ -81,7 +81,7 @@ func (e *entry) gather(w *waiter) {
 			if w.got == 0 {
 				w.until = e.keepUntil(e.l.cfg.Clock.Now())
 			}
-			e.queue.givePooled(w, n, epoch)
+			e.queue.givePooled(w, n, epoch, e.holder.Drawn())
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (e *entry) takeQueued(n int64) bool {
 func (e *entry) takeIn(n int64) (lease.Epoch, bool) {
 	epoch, ok := e.holder.Pool.TakeQueued(n)
 	if ok && e.l.cfg.Policy.StrictExpiry && e.holder.Deadline() <= e.l.cfg.Clock.Now() {
-		e.holder.PutBack(n, epoch) // to be burnt by Expire: no report comes between
+		e.holder.PutBack(n, epoch, e.holder.Drawn()) // to be burnt by Expire: no report comes between
 		e.holder.Expire(e.l.cfg.Clock.Now())
 		return 0, false
 	}
@@ -107,19 +107,19 @@ func (e *entry) takeIn(n int64) (lease.Epoch, bool) {
 }
 
 // undraw gives back n tokens that were drawn for requests that are not admitted.
-func (e *entry) undraw(n int64) {
-	e.holder.Unused(n)
+func (e *entry) undraw(n int64, drawn lease.Drawn) {
+	e.holder.Unused(n, drawn)
 	e.holder.Served(-n)
 }
 
 // putBack is undraw for tokens that came through the pool in an epoch. One whose time has passed meanwhile may not be
 // seen in the pool again, not even for a moment.
-func (e *entry) putBack(n int64, epoch lease.Epoch) {
+func (e *entry) putBack(n int64, epoch lease.Epoch, drawn lease.Drawn) {
 	if e.l.cfg.Clock.Now() >= e.holder.Deadline() {
-		e.undraw(n)
+		e.undraw(n, drawn)
 		return
 	}
-	e.holder.PutBack(n, epoch)
+	e.holder.PutBack(n, epoch, drawn)
 	e.holder.Served(-n)
 }
 
@@ -131,7 +131,7 @@ func (e *entry) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * 
 func (e *entry) forfeit(w *waiter) {
 	e.holder.Forfeit(w.got)
 	e.holder.Served(-w.got)
-	e.queue.give(w, -w.got)
+	e.queue.give(w, -w.got, w.drawn)
 	w.pooled = 0
 }
 
@@ -143,8 +143,8 @@ func (e *entry) settle(w *waiter, out outcome) {
 	}
 	e.queue.remove(w)
 	if unused {
-		e.undraw(w.got - w.pooled)
-		e.putBack(w.pooled, w.epoch)
+		e.undraw(w.got-w.pooled, w.drawn)
+		e.putBack(w.pooled, w.epoch, w.drawn)
 	}
 	w.told = true
 	w.ready <- out

@@ -12,6 +12,7 @@ type waiter struct {
 	n        int64         // asked for
 	got      int64         // has so far
 	until    clock.Instant // got is lost from then on: nothing has been heard of the bucket for too long
+	drawn    lease.Drawn   // of the oldest of them
 	pooled   int64         // of got: taken from the pool in epoch, where it may go back to
 	epoch    lease.Epoch
 	asked    int64 // seq of the call that counts it as waiting; 0 for none yet
@@ -66,19 +67,22 @@ func (q *queue) remove(w *waiter) {
 	w.prev, w.next = nil, nil
 }
 
-// give hands w n tokens.
-func (q *queue) give(w *waiter, n int64) {
+// give hands w n tokens that left the bucket at drawn.
+func (q *queue) give(w *waiter, n int64, drawn lease.Drawn) {
+	if w.got == 0 {
+		w.drawn = drawn
+	}
 	w.got += n
 	q.count(w, -n, 0)
 }
 
 // givePooled hands w n tokens that were taken from the pool in epoch e.
-func (q *queue) givePooled(w *waiter, n int64, e lease.Epoch) {
+func (q *queue) givePooled(w *waiter, n int64, e lease.Epoch, drawn lease.Drawn) {
 	if w.epoch != e {
 		w.pooled, w.epoch = 0, e
 	}
 	w.pooled += n
-	q.give(w, n)
+	q.give(w, n, drawn)
 }
 
 func (q *queue) count(w *waiter, tokens int64, waiters int) {

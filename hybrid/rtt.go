@@ -17,10 +17,10 @@ type rtt struct {
 	latency lease.Latency
 }
 
-func (r *rtt) add(d time.Duration) {
+func (r *rtt) add(now clock.Instant, d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.latency.Add(d)
+	r.latency.Add(now, d)
 }
 
 func (r *rtt) quantile() time.Duration {

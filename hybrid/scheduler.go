@@ -281,7 +281,7 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 	for _, c := range group {
 		if c.Err == nil && !reached {
 			// A failure says nothing about how long a round trip takes.
-			l.nodes.of(c.Node).add(now.Sub(sent))
+			l.nodes.of(c.Node).add(now, now.Sub(sent))
 			reached = true
 		}
 		e := c.Owner.(*entry)

@@ -5,7 +5,7 @@ import "time"
 // Bucket is the reference central bucket of one key: design.md section 4, step by step, in integers.
 //
 // MemoryStore and the simulator serve from it, and the Lua scripts are tested to agree with it to the last
-// bit. Times are the server's, in microseconds since 1970, and come in as arguments. The zero value is a
+// bit. Times come in as arguments: the server's, in microseconds since 1970. The zero value is a
 // bucket that does not exist yet. It may not be shared between goroutines without a lock.
 //
 // Why (1) holds: with o the true unspent holdings, o <= O (the ledger), because a holding only shrinks
@@ -29,14 +29,23 @@ type Bucket struct {
 }
 
 // bucketState is everything that a call changes; it is a value, so that a refused call leaves no trace.
+//
+// All times in it but clock are the bucket's own, which begins with the server's time at the bucket's creation and from
+// then on passes as that does, without its steps back.
 type bucketState struct {
 	exists  bool
-	now     int64 // t: the time up to which levels are settled
+	clock   int64 // t: the server's time at the last call
+	now     int64 // the same by the bucket's own time: levels and ledger are settled up to here
+	created int64
 	epoch   int64 // which incarnation of the bucket this is
 	counter int64 // calls executed
-	created int64
-	frozen  int64 // no refill before this time
-	ttl     int64 // T, microseconds
+	frozen  int64 // no refill before this time; 0 where no state was ever known to be lost
+	setAt   int64 // when levels were last set or refunded to: what was drawn before is worth nothing now
+	keep    int64 // the bucket must be remembered until then, which never moves earlier
+
+	ttl        int64 // T, microseconds
+	proposed   int64 // the longest T proposed since proposedAt, see bucket_ttl.go
+	proposedAt int64
 
 	level [LimitsMax]int64 // b_k, units
 	rest  [LimitsMax]int64 // microseconds already waited towards the next tick, below scale.tick
@@ -55,6 +64,7 @@ type record struct {
 	weight  int64
 	granted int64 // the stored grant, answered again to a retry
 	void    bool
+	since   int64 // the counter of the call that made the record, as a void one
 	debit   debit
 }
 
@@ -72,11 +82,19 @@ const (
 	variantNoSeqCheck
 	variantVoidAsKnown
 	variantRenewAboveBurst
+	variantUnusedAtFaceValue
+	variantRefundLeavesDraws
+	variantVoidRecordCounts
+	variantLimitsByPosition
+	variantNewLimitFullAfterLoss
+	variantTTLJumps
+	variantLossForgetsAge
+	variantExpiryShrinks
 )
 
-// Call executes one lease call at server time now. The answer is written to g, which the caller owns.
+// Call executes one lease call when the server's clock says clock. The answer is written to g, which the caller owns.
 // An error that wraps ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves the bucket as it was.
-func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
+func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
@@ -87,8 +105,8 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 	}
 	saved, savedConfig, savedScales := b.state, b.config, b.scales
 
-	from := b.settle(now) // steps 1 to 3
-	b.follow(now, r)      // the changes of step 2
+	from := b.settle(clock) // steps 1 to 3
+	b.follow(clock, r)      // the changes of step 2
 	s := &b.state
 	s.counter++
 
@@ -106,13 +124,16 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 			return ErrStale
 		}
 		if r.Seq == rec.seq {
+			b.remember()
 			b.reply(r, rec, g)
 			return nil
 		}
 	}
 
-	// Step 5.
-	known := live && r.Remaining+r.Returned <= rec.held && b.fits(s.ring.ledger()+r.Remaining-rec.held)
+	// Step 5. A record that a void call made counts for calls of a holder that has heard of it only: what an earlier
+	// call brings back may have been credited under the record before.
+	known := live && (r.Epoch == s.epoch && r.Counter >= rec.since || b.variant == variantVoidRecordCounts) &&
+		r.Remaining+r.Returned <= rec.held && b.fits(s.ring.ledger()+r.Remaining-rec.held)
 	remaining := r.Remaining
 	switch {
 	case known:
@@ -171,7 +192,11 @@ func (b *Bucket) Call(now int64, r *Request, g *Grant) error {
 
 	rec.seq, rec.epoch, rec.place = r.Seq, s.epoch, to
 	rec.held, rec.weight, rec.granted, rec.void = held, r.Weight, granted, !known
+	if !known {
+		rec.since = s.counter
+	}
 	b.executed++
+	b.remember()
 	b.reply(r, rec, g)
 	return nil
 }
@@ -197,16 +222,38 @@ func (b *Bucket) credit(r *Request, known bool) {
 		if known {
 			// What comes back fills the level no further than a refill would: after a limit was lowered the
 			// ledger may still be above B + E.
-			room := max(0, min(sc.burst, sc.burst+b.config.Overcommit-ledger)) * sc.unit
-			returned := min(r.Returned, sc.burst) * sc.unit
+			room := b.room(k, ledger)
+			returned := min(r.Returned, sc.burst)*sc.unit + b.worth(k, r)
 			back := returned + min(r.Refund, sc.burst)*sc.unit
 			without := max(s.level[k], min(s.level[k]+returned, room))
 			s.level[k] = max(s.level[k], min(s.level[k]+back, room))
-			b.refunded[k] = s.level[k] - without
+			if b.refunded[k] = s.level[k] - without; b.refunded[k] > 0 && b.variant != variantRefundLeavesDraws {
+				s.setAt = s.now // it has filled what earlier draws had left
+			}
 			b.brim(k, room-s.level[k])
 		}
 		s.level[k] = max(0, s.level[k]-min(r.Debt, sc.burst)*sc.unit)
 	}
+}
+
+// worth is how much of r.Unused level k is still short of because of their draw, in units. Without it the level would
+// have been higher by all of them then, and each unit refilled since may be one that would have found it full. So what
+// is credited never lifts it above the level of a bucket that was not asked. The holder's own word for the age would
+// not do, as its report may be late; and before setAt the draw makes no difference to the level any more.
+func (b *Bucket) worth(k int, r *Request) int64 {
+	sc := &b.scales[k]
+	units := min(r.Unused, sc.burst) * sc.unit
+	if b.variant == variantUnusedAtFaceValue {
+		return units
+	}
+	if r.Drawn <= b.state.setAt || r.Drawn > b.state.now {
+		return 0
+	}
+	ticks := (b.state.now - r.Drawn + sc.tick - 1) / sc.tick
+	if ticks >= (units+sc.step-1)/sc.step {
+		return 0
+	}
+	return units - ticks*sc.step
 }
 
 // draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others is what
@@ -225,6 +272,7 @@ func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
 		g = 0
 	}
 	rec.debit.spend(g)
+	rec.debit.last = s.now
 	for k := range b.config.Limits {
 		s.level[k] -= g * b.scales[k].unit
 	}
@@ -269,8 +317,10 @@ func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 		Counter:      s.counter,
 		ActiveWeight: active,
 		Contended:    s.now < s.fair.contendedUntil,
-		Expiry:       duration(b.expiry()),
-		ServerTime:   s.now,
+		Expiry:       duration(s.keep - s.now),
+		LeaseMax:     duration(b.leaseMax()),
+		Running:      rec.debit.last,
+		ServerTime:   s.clock,
 		Ledger:       s.ring.ledger(),
 	}
 	g.Config.TTL = duration(s.ttl)
@@ -306,9 +356,10 @@ func (b *Bucket) waitAt(k int, n int64) int64 {
 	return (missing+sc.step-1)/sc.step*sc.tick - s.rest[k] + max(0, s.frozen-s.now)
 }
 
-// expiry is how long the bucket must be remembered, in microseconds: a forgotten bucket looks like a full one.
-// It outlives every lease by a T, those too that were granted under a longer one.
-func (b *Bucket) expiry() int64 {
+// remember sets how long the bucket must be remembered: a forgotten bucket looks like a full one. It outlives every
+// lease by a T, those too that were granted under a longer one, and a configuration that has replaced another by
+// as long as that one's limits take to fill: else somebody who still has it would start a full bucket with it.
+func (b *Bucket) remember() {
 	s := &b.state
 	longest := int64(0)
 	for k := range b.config.Limits {
@@ -318,7 +369,10 @@ func (b *Bucket) expiry() int64 {
 	if b.config.StartEmpty || b.config.Version.Revision > 0 {
 		longest = max(longest, micros(30*24*time.Hour))
 	}
-	return longest
+	if b.variant == variantExpiryShrinks {
+		s.keep = 0
+	}
+	s.keep = max(s.keep, s.now+longest)
 }
 
 func micros(d time.Duration) int64    { return int64(d / time.Microsecond) }

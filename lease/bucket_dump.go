@@ -5,19 +5,24 @@ import "maps"
 // BucketDump is everything a Bucket remembers, for tests that compare it with a bucket kept elsewhere.
 // Levels are in units (see Scale), times and durations in microseconds, tokens and weights per slot of the ring.
 type BucketDump struct {
-	Exists  bool
-	Config  Config // its TTL is the one in force
-	Now     int64
-	Epoch   int64
-	Counter int64
-	Created int64
-	Frozen  int64
+	Exists     bool
+	Config     Config // its TTL is the one in force
+	Clock      int64
+	Now        int64
+	Created    int64
+	Epoch      int64
+	Counter    int64
+	Frozen     int64
+	SetAt      int64
+	Keep       int64
+	Proposed   int64
+	ProposedAt int64
 
 	Level [LimitsMax]int64
 	Rest  [LimitsMax]int64
 
-	Width, Gen, MovedAt, Landing int64
-	Held, Weight                 [ringSlices]int64
+	Width, Gen, MovedAt int64
+	Held, Weight        [ringSlices]int64
 
 	Share          float64
 	Updated        int64
@@ -28,10 +33,10 @@ type BucketDump struct {
 
 // RecordDump is what a Bucket remembers of one holder.
 type RecordDump struct {
-	Seq, Gen, Slice, Ends, Held, Weight, Granted int64
-	Void                                         bool
-	Allowance                                    float64
-	Last                                         int64
+	Seq, Gen, Slice, Ends, Held, Weight, Granted, Since int64
+	Void                                                bool
+	Allowance                                           float64
+	Last                                                int64
 }
 
 // Dump copies everything that b remembers. It is for tests.
@@ -41,9 +46,10 @@ func (b *Bucket) Dump() BucketDump {
 		return BucketDump{}
 	}
 	d := BucketDump{
-		Exists: true, Config: b.config, Now: s.now, Epoch: s.epoch, Counter: s.counter, Created: s.created, Frozen: s.frozen,
+		Exists: true, Config: b.config, Clock: s.clock, Now: s.now, Created: s.created, Epoch: s.epoch, Counter: s.counter,
+		Frozen: s.frozen, SetAt: s.setAt, Keep: s.keep, Proposed: s.proposed, ProposedAt: s.proposedAt,
 		Level: s.level, Rest: s.rest,
-		Width: s.ring.width, Gen: s.ring.gen, MovedAt: s.ring.movedAt, Landing: s.ring.landing,
+		Width: s.ring.width, Gen: s.ring.gen, MovedAt: s.ring.movedAt,
 		Held: s.ring.held, Weight: s.ring.weight,
 		Share: s.fair.share, Updated: s.fair.updated, ContendedUntil: s.fair.contendedUntil,
 		Records: make(map[string]RecordDump),
@@ -58,7 +64,7 @@ func (b *Bucket) Dump() BucketDump {
 		}
 		d.Records[holder] = RecordDump{
 			Seq: r.seq, Gen: r.place.gen, Slice: r.place.slice, Ends: r.place.ends, Held: r.held, Weight: r.weight,
-			Granted: r.granted, Void: r.void, Allowance: r.debit.allowance, Last: r.debit.last,
+			Granted: r.granted, Since: r.since, Void: r.void, Allowance: r.debit.allowance, Last: r.debit.last,
 		}
 	}
 	return d

@@ -1,15 +1,16 @@
 package lease
 
-// settle is steps 1 to 3: it brings the levels and the ledger to time now and returns the time they stood at.
-func (b *Bucket) settle(now int64) (from int64) {
+// settle is steps 1 to 3: it brings the levels and the ledger to the server's time clock and returns the bucket's time
+// at which they stood. The bucket's own time passes as the server's does, but does not step back with it: then it
+// stands still. So nothing is refilled twice, and whatever had some time left has as much left afterwards.
+func (b *Bucket) settle(clock int64) (from int64) {
 	s := &b.state
 	if !s.exists {
-		return now
-	}
-	if now < s.now {
-		b.stepBack(now)
+		return clock
 	}
 	from = s.now
+	now := from + max(0, clock-s.clock)
+	s.clock = clock
 	at := from
 	// Where holdings ran out, refill up to that moment with the ledger that still holds them; refilling
 	// after forgetting would credit time during which the ledger was full.
@@ -29,22 +30,6 @@ func (b *Bucket) settle(now int64) (from int64) {
 	return from
 }
 
-// stepBack is step 1 for a clock that went back: what remained of every interval remains of it in the new
-// time, nothing is refilled, and every holding may now last as long as the whole ring.
-func (b *Bucket) stepBack(now int64) {
-	s := &b.state
-	back := s.now - now
-	s.ring.move(s.now, now, s.ring.width)
-	if s.frozen > s.now {
-		s.frozen -= back
-	} else {
-		s.frozen = 0
-	}
-	s.created -= back
-	s.fair.contendedUntil -= back
-	s.now = now
-}
-
 // refill is step 2 for the interval (from, to], during which the ledger does not change.
 func (b *Bucket) refill(from, to int64) {
 	s := &b.state
@@ -55,7 +40,7 @@ func (b *Bucket) refill(from, to int64) {
 	ledger := s.ring.ledger()
 	for k := range b.config.Limits {
 		sc := &b.scales[k]
-		room := max(0, min(sc.burst, sc.burst+b.config.Overcommit-ledger))*sc.unit - s.level[k]
+		room := b.room(k, ledger) - s.level[k]
 		if room <= 0 {
 			s.rest[k] = 0
 			continue
@@ -74,6 +59,12 @@ func (b *Bucket) refill(from, to int64) {
 	}
 }
 
+// room is how far level k may fill while so many tokens are held: B, or B + E - O where that is less.
+func (b *Bucket) room(k int, ledger int64) int64 {
+	sc := &b.scales[k]
+	return max(0, min(sc.burst, sc.burst+b.config.Overcommit-ledger)) * sc.unit
+}
+
 // brim deals with a level that is room units below the most it may be. Between two ticks the level of one
 // central bucket goes on rising, and stops at the brim: a remainder that already reaches it must not be
 // credited again after the next draw.
@@ -90,10 +81,8 @@ func (b *Bucket) clip() {
 	if b.variant == variantNoClip {
 		return
 	}
-	s := &b.state
-	ledger := s.ring.ledger()
+	ledger := b.state.ring.ledger()
 	for k := range b.config.Limits {
-		sc := &b.scales[k]
-		s.level[k] = min(s.level[k], max(0, min(sc.burst, sc.burst+b.config.Overcommit-ledger))*sc.unit)
+		b.state.level[k] = min(b.state.level[k], b.room(k, ledger))
 	}
 }

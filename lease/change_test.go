@@ -48,7 +48,7 @@ func TestNothingFillsWhileALossIsWaitedOut(t *testing.T) {
 	c := Policy{}.ConfigFor([]Limit{limit}, 0, 0)
 	var b Bucket
 	var g Grant
-	r := Request{Holder: "a", Seq: 9, Config: c, Weight: 1, Epoch: 5, Counter: 7, HeardTTL: c.TTL, Want: 100, Need: 1}
+	r := Request{Holder: "a", Seq: 9, Config: c, Weight: 1, Epoch: 5, Counter: 7, LeaseMax: c.TTL, HeardAt: 1_000_000, Want: 100, Need: 1}
 	now := int64(1_000_000)
 	if err := b.Call(now, &r, &g); err != nil || g.Granted != 0 {
 		t.Fatal(g.Granted, err)

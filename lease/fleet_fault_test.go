@@ -3,17 +3,17 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 )
 
 // misfortune is what befalls processes, the store and its configuration. n is a process taken at random.
 func (f *fleet) misfortune(n *node) {
-	switch f.rnd.IntN(12) {
+	switch f.rnd.IntN(17) {
 	case 0:
 		if f.faults.Restart {
 			f.log("process %d is killed and starts again", n.index)
-			fresh := &node{index: n.index, ppm: n.ppm}
-			fresh.init(f.name(), 0)
-			f.nodes[n.index] = fresh
+			f.nodes[n.index] = f.process(n.index, n.ppm, f.name())
 		}
 	case 1, 2:
 		if f.faults.Evict {
@@ -25,7 +25,7 @@ func (f *fleet) misfortune(n *node) {
 			f.configure()
 		}
 	case 5:
-		if f.faults.Flush && f.informed(n) {
+		if f.faults.Flush && f.knows(n) {
 			f.log("the bucket is lost; process %d knows", n.index)
 			f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
 			f.first(n)
@@ -44,33 +44,149 @@ func (f *fleet) misfortune(n *node) {
 		if f.faults.BlindFlush && f.slack == 0 && f.bucket.state.exists {
 			f.log("the bucket is lost, and a process that does not know calls first")
 			f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
-			fresh := &node{index: n.index}
-			fresh.init(f.name(), 0)
-			f.nodes[n.index] = fresh
+			f.nodes[n.index] = f.process(n.index, n.ppm, f.name())
 			f.slack = f.capacity()
-			f.quietUntil = f.now + 3*micros(f.config.TTL)
-			f.first(fresh)
+			f.quietUntil = f.bounds.leasesEnd
+			f.first(f.nodes[n.index])
 		}
 	case 10:
 		if f.faults.StepForward && f.slack == 0 && f.bucket.state.exists {
 			f.log("the server's clock steps forward")
 			f.offset += f.rnd.Int64N(1_000_000)
 			f.slack = 2 * f.capacity() // one refill and all holdings
-			f.quietUntil = f.now + 2*micros(f.config.TTL)
+			f.quietUntil = f.bounds.leasesEnd
+		}
+	case 11, 12:
+		if f.faults.Again && len(n.sent) > 0 {
+			f.pass(micros(f.config.TTL) * (2 + f.rnd.Int64N(3)) / 2)
+			for _, r := range n.sent[f.rnd.IntN(len(n.sent)):] {
+				f.log("seq %d of process %d arrives again", r.Seq, n.index)
+				f.execute(packet{node: n, request: r})
+			}
+		}
+	case 13:
+		if f.faults.Absurd {
+			f.absurd()
+		}
+	case 14:
+		if f.faults.BlindFailover {
+			f.blindFailover()
+		}
+	case 15:
+		switch {
+		case f.faults.Flush && f.faults.SetTTL && f.knows(n):
+			f.loseLongLeases(n)
+		case f.faults.Flush && f.faults.Versions && f.knows(n) && !n.newer:
+			f.loseNewerLimits(n)
+		}
+	case 16:
+		if f.faults.Versions && f.bucket.state.exists {
+			f.log("nobody calls until the bucket expires, and process %d starts again with the older version", n.index)
+			f.pass(max(0, f.expires-f.server()))
+			f.nodes[n.index] = f.process(n.index, n.ppm, f.name())
+			f.nodes[n.index].newer = false
+			f.first(f.nodes[n.index])
 		}
 	}
 }
 
+// loseLongLeases has T grow when n has just heard of it, others lease, and the bucket be lost then; n knows that it was,
+// and asks for everything once the leases that it knows of have ended.
+func (f *fleet) loseLongLeases(n *node) {
+	f.config.TTL *= time.Duration(2 + f.rnd.IntN(10))
+	f.log("processes propose T %v", f.config.TTL)
+	for range 2 {
+		for _, other := range f.nodes {
+			if other != n || f.rnd.IntN(4) == 0 {
+				r := *other.Open(f.clock(other), f.nextSeq(), Ask{Config: f.proposes(other), Want: f.rnd.Int64N(10), Weight: 1})
+				f.execute(packet{node: other, request: &r})
+			}
+		}
+		for i := 0; i < len(f.net); i++ {
+			if p := f.net[i]; p.grant != nil {
+				f.net = slices.Delete(f.net, i, i+1)
+				f.receive(p)
+				i--
+			}
+		}
+		f.pass(f.rnd.Int64N(f.bucket.leaseMax()))
+	}
+	if !f.knows(n) {
+		return
+	}
+	f.log("the bucket is lost; process %d knows", n.index)
+	f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
+	f.first(n)
+	f.pass(max(0, f.bucket.state.frozen-f.bucket.state.now) + f.rnd.Int64N(micros(f.config.Limits[0].TimeToFull())+1))
+	f.asksForEverything(n)
+	for _, other := range f.nodes {
+		f.drain(other)
+	}
+}
+
+// loseNewerLimits has a process with the newer version use up its limits and the bucket be lost then; n, which has
+// the older version, knows that it was, and the newer version comes again.
+func (f *fleet) loseNewerLimits(n *node) {
+	newer := f.process(n.index, n.ppm, f.name())
+	newer.newer = true
+	f.asksForEverything(newer)
+	f.log("the bucket is lost; process %d knows, and has the older version", n.index)
+	f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
+	f.first(n)
+	f.pass(max(0, f.bucket.state.frozen-f.bucket.state.now) + f.rnd.Int64N(1000))
+	f.asksForEverything(newer)
+}
+
+// asksForEverything has n call for more requests that wait than there can be tokens.
+func (f *fleet) asksForEverything(n *node) {
+	r := *n.Open(f.clock(n), f.nextSeq(), Ask{Config: f.proposes(n), Want: 20, Waiting: 20, Weight: 1})
+	f.execute(packet{node: n, request: &r})
+}
+
+// absurd is a call of somebody who claims to have heard what nobody can have. It takes nothing and must change nothing for
+// anybody else.
+func (f *fleet) absurd() {
+	r := Request{Holder: "absurd", Seq: f.nextSeq(), Config: f.config, Weight: 1, Epoch: WaitingMax - f.rnd.Int64N(2), Counter: WaitingMax - f.rnd.Int64N(2)}
+	if s := &f.bucket.state; s.exists && f.rnd.IntN(2) == 0 {
+		r.Epoch = s.epoch
+	}
+	f.log("somebody claims epoch %d/%d", r.Epoch, r.Counter)
+	before := *f.bucket.Clone()
+	f.execute(packet{node: &node{gone: map[int64]int64{}}, request: &r})
+	f.net = slices.DeleteFunc(f.net, func(p packet) bool { return p.request == &r })
+	if s := &f.bucket.state; s.created == before.state.created && (s.epoch != before.state.epoch || s.frozen > before.state.frozen) {
+		f.lost = fmt.Errorf("an absurd claim was believed: %+v", *s)
+	}
+}
+
+// blindFailover promotes a lagging replica, which may lack grants and renewals, and nobody knows of it who comes first.
+func (f *fleet) blindFailover() {
+	switch {
+	case f.copied == nil || f.rnd.IntN(2) == 0:
+		f.copied = f.bucket.Clone()
+	case f.slack == 0 && f.copied.state.exists && f.copied.state.created == f.bucket.state.created:
+		f.log("a replica at counter %d is promoted at %d", f.copied.state.counter, f.bucket.state.counter)
+		f.bucket, f.copied = f.copied, nil
+		// What was drawn since, once more; a holding that was renewed since is forgotten at its old end.
+		f.slack = f.capacity()
+		f.quietUntil = f.now + 1_000_000_000
+	}
+}
+
+// knows says whether n can prove that the bucket was lost, if it was.
+func (f *fleet) knows(n *node) bool {
+	return f.bucket.state.exists && n.heard.epoch == f.bucket.state.epoch && f.clock(n) < n.heard.until
+}
+
 // informed says whether n knows the latest epoch and everything that was executed.
 func (f *fleet) informed(n *node) bool {
-	return f.bucket.state.exists && n.epoch == f.bucket.state.epoch && n.counter == f.bucket.state.counter &&
-		f.clock(n) < n.epochUntil
+	return f.knows(n) && n.heard.counter == f.bucket.state.counter
 }
 
 // first makes n the first to call after the bucket changed.
 func (f *fleet) first(n *node) {
-	f.quietUntil = max(f.quietUntil, f.now+2*micros(f.config.TTL))
-	r := *n.Open(f.clock(n), f.nextSeq(), f.ask())
+	f.quietUntil = max(f.quietUntil, f.bounds.leasesEnd)
+	r := *f.opens(n)
 	f.execute(packet{node: n, request: &r})
 }
 
@@ -91,12 +207,7 @@ func (f *fleet) failover(n *node) {
 func (f *fleet) configure() {
 	c := f.config
 	if f.faults.SetLimits {
-		c.Limits = append([]Limit(nil), c.Limits...)
-		for k := range c.Limits {
-			if f.rnd.IntN(2) == 0 {
-				c.Limits[k] = f.randomLimit()
-			}
-		}
+		c.Limits = f.otherLimits(c.Limits)
 		c.Overcommit = max(0, f.rnd.Int64N(6)-2)
 	}
 	if f.faults.SetTTL {
@@ -109,18 +220,38 @@ func (f *fleet) configure() {
 		return
 	}
 	f.log("SetLimits %v, E %d, T %v", c.Limits, c.Overcommit, c.TTL)
-	st, err := f.bucket.Configure(f.server(), OpSet, c)
-	f.expires = f.server() + f.bucket.expiry()
-	if err != nil {
+	if f.bucket.state.exists && f.server() >= f.expires {
+		f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
+	}
+	if _, err := f.bucket.Configure(f.server(), OpSet, c); err != nil {
 		f.lost = err
 		return
 	}
+	f.expires = f.server() + f.bucket.state.keep - f.bucket.state.now
 	f.config = c
 	f.config.Version = Version{} // the stored one has a higher revision and wins
-	for k, m := range f.meters {
-		m.advance(f.now)
-		m.set(st.Config.Limits[k], st.Config.Overcommit)
+	f.bounds.follow(f.now, f.bucket)
+}
+
+// otherLimits are limits with some changed, put in front, taken away or in another order.
+func (f *fleet) otherLimits(limits []Limit) []Limit {
+	limits = slices.Clone(limits)
+	for k := range limits {
+		if f.rnd.IntN(3) == 0 {
+			limits[k] = f.randomLimit()
+		}
 	}
+	if f.rnd.IntN(3) == 0 && len(limits) < LimitsMax {
+		limits = slices.Insert(limits, f.rnd.IntN(len(limits)+1), f.randomLimit())
+	}
+	if f.rnd.IntN(3) == 0 && len(limits) > 1 {
+		at := f.rnd.IntN(len(limits))
+		limits = slices.Delete(limits, at, at+1)
+	}
+	if f.rnd.IntN(3) == 0 {
+		f.rnd.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
+	}
+	return limits
 }
 
 // check is what must hold after every step.
@@ -141,9 +272,9 @@ func (f *fleet) check() error {
 	if err := f.checkBucket(live); err != nil {
 		return err
 	}
-	for k, m := range f.meters {
+	for _, m := range f.bounds.inForce {
 		if m.excess() > f.slack*meterUnit {
-			return fmt.Errorf("(1) is broken for limit %d: %v, slack %d", k, m, f.slack)
+			return fmt.Errorf("(1) is broken: %v, slack %d", m, f.slack)
 		}
 	}
 	return nil
@@ -185,13 +316,8 @@ func (f *fleet) checkBucket(live int64) error {
 		if s.level[k] < 0 || s.level[k] > sc.burst*sc.unit || s.rest[k] < 0 || s.rest[k] >= max(sc.tick, 1) {
 			return fmt.Errorf("level %d is %d units, rest %d, burst %d", k, s.level[k], s.rest[k], sc.burst*sc.unit)
 		}
-		if room := max(0, sc.burst+b.config.Overcommit-ledger) * sc.unit; s.level[k] > room {
+		if room := b.room(k, ledger); s.level[k] > room {
 			return fmt.Errorf("level %d is %d units, B + E - O only %d", k, s.level[k], room)
-		}
-	}
-	if known {
-		for _, m := range f.meters {
-			m.settled(ledger)
 		}
 	}
 	return nil

@@ -7,8 +7,11 @@ import (
 
 func (f *fleet) send(n *node, r *Request) {
 	content := *r
-	f.log("process %d sends seq %d: remaining %d, returned %d, refund %d, debt %d, want %d (need %d, waiting %d), epoch %d/%d",
-		n.index, r.Seq, r.Remaining, r.Returned, r.Refund, r.Debt, r.Want, r.Need, r.Waiting, r.Epoch, r.Counter)
+	f.log("process %d sends seq %d: remaining %d, returned %d, unused %d, refund %d, debt %d, want %d (need %d, waiting %d), epoch %d/%d",
+		n.index, r.Seq, r.Remaining, r.Returned, r.Unused, r.Refund, r.Debt, r.Want, r.Need, r.Waiting, r.Epoch, r.Counter)
+	if n.sent = append(n.sent, &content); len(n.sent) > 6 {
+		n.sent = n.sent[1:]
+	}
 	f.travel(packet{node: n, request: &content})
 }
 
@@ -64,18 +67,13 @@ func (f *fleet) execute(p packet) {
 	err := f.bucket.Call(f.server(), r, &g)
 	f.log("bucket, seq %d of process %d: granted %d (waited %d), void %v, first %v, %v; level %v, ledger %d",
 		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.state.level, f.bucket.state.ring.ledger())
-	if err == nil && first {
-		for k, m := range f.meters {
-			if k < len(f.bucket.config.Limits) {
-				m.admit(f.now, 0)
-				units, perToken := f.bucket.Refunded(k)
-				m.x = max(0, m.x-units*(meterUnit/perToken))
-				m.admit(f.now, g.Waited)
-			}
-		}
-	}
 	if err == nil {
 		f.expires = f.server() + micros(g.Expiry)
+		f.bounds.follow(f.now, f.bucket)
+	}
+	if err == nil && first {
+		f.bounds.credit(f.now, r, f.bucket)
+		f.bounds.admit(f.now, max(0, g.Waited-p.node.gone[r.Seq]))
 	}
 	if err != nil && !errors.Is(err, ErrStale) {
 		f.lost = err
@@ -95,7 +93,12 @@ func (f *fleet) receive(p packet) {
 	}
 	got, ok := n.Accept(f.clock(n), p.grant, 0)
 	if ok {
-		n.spent += got.Waited
+		gone := min(got.Waited, n.gone[p.grant.Seq])
+		if n.parked == 0 {
+			n.drawn = got.Drawn
+		}
+		n.parked += gone
+		n.spent += got.Waited - gone
 		f.log("process %d accepts seq %d: %+v", n.index, p.grant.Seq, got)
 	}
 }

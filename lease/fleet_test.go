@@ -3,6 +3,7 @@ package lease
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -16,16 +17,17 @@ type fleet struct {
 	rnd    *rand.Rand
 	logf   func(string, ...any)
 	faults faults
-	now    int64 // real microseconds
-	offset int64 // of the server's clock
-	config Config
+	now    int64  // real microseconds
+	offset int64  // of the server's clock
+	config Config // that processes propose
+	newer  Config // that those propose who have the newer version
 
 	bucket  *Bucket
 	expires int64   // when the store forgets the bucket, by the server's clock
 	copied  *Bucket // what a lagging replica knows
 	nodes   []*node
 	net     []packet
-	meters  []*meter
+	bounds  bounds
 
 	seq, names     int64
 	calm           int   // how rare misfortunes are
@@ -40,9 +42,15 @@ type node struct {
 	Holding
 	index      int
 	ppm        int64 // drift
+	newer      bool  // has the newer version
 	spent      int64 // admitted and not refunded
-	taken      int64 // taken, might still be put back
+	taken      int64 // taken, not admitted, to be put back
 	takenEpoch Epoch
+	takenDrawn Drawn
+	gone       map[int64]int64 // by seq: of the requests that waited, those that give up
+	parked     int64           // drawn for requests that have given up
+	drawn      Drawn           // of the oldest of parked
+	sent       []*Request      // the latest
 }
 
 // packet is a request or a reply on its way.
@@ -56,6 +64,7 @@ type packet struct {
 
 func newFleet(rnd *rand.Rand, logf func(string, ...any)) *fleet {
 	f := &fleet{rnd: rnd, logf: logf, now: fleetStart, faults: randomFaults(rnd), bucket: new(Bucket), calm: 1 + rnd.IntN(8)}
+	f.bounds.refunded = make(map[refund]bool)
 	f.bucket.unfair = rnd.IntN(3) == 0
 	limits := 1 + max(0, rnd.IntN(5)-2)
 	for range limits {
@@ -65,25 +74,39 @@ func newFleet(rnd *rand.Rand, logf func(string, ...any)) *fleet {
 	f.config.TTL = f.randomTTL()
 	f.config.Target = time.Microsecond
 	f.config.StartEmpty = rnd.IntN(8) == 0
-	for _, l := range f.config.Limits {
-		f.meters = append(f.meters, newMeter(l, f.config.Overcommit, f.now))
+	f.newer = f.config
+	f.newer.Version.Deploy = 1
+	if f.newer.Limits = f.otherLimits(f.config.Limits); rnd.IntN(2) == 0 && len(f.config.Limits) < LimitsMax {
+		f.newer.Limits = append(slices.Clone(f.config.Limits), Limit{Tokens: 1, Per: time.Millisecond, Burst: 1 + rnd.Int64N(4)})
 	}
-	for i := range 1 + rnd.IntN(4) {
-		n := &node{index: i}
+	for range 1 + rnd.IntN(4) {
+		ppm := int64(0)
 		if f.faults.Drift {
-			n.ppm = rnd.Int64N(125_001) - 62_500
+			ppm = rnd.Int64N(125_001) - 62_500
 		}
-		n.init(f.name(), 0)
-		f.nodes = append(f.nodes, n)
+		f.nodes = append(f.nodes, f.process(len(f.nodes), ppm, f.name()))
 	}
 	if f.faults.SharedID {
-		n := &node{index: len(f.nodes)}
-		n.init(f.nodes[0].id, 0)
-		f.nodes = append(f.nodes, n)
+		f.nodes = append(f.nodes, f.process(len(f.nodes), 0, f.nodes[0].id))
 		f.slack = f.capacity()
 	}
 	f.log("limits %v, E %d, T %v, %d processes, faults: %v", f.config.Limits, f.config.Overcommit, f.config.TTL, len(f.nodes), f.faults)
 	return f
+}
+
+// process is one that has just started.
+func (f *fleet) process(index int, ppm int64, id string) *node {
+	n := &node{index: index, ppm: ppm, gone: make(map[int64]int64), newer: f.faults.Versions && f.rnd.IntN(2) == 0}
+	n.init(id, 0)
+	return n
+}
+
+// proposes is the configuration that n proposes.
+func (f *fleet) proposes(n *node) Config {
+	if n.newer {
+		return f.newer
+	}
+	return f.config
 }
 
 func (f *fleet) log(format string, args ...any) {
@@ -114,7 +137,8 @@ func (f *fleet) capacity() int64 {
 
 // clock is n's reading: its own origin, and a rate that may be off by 1/16.
 func (f *fleet) clock(n *node) clock.Instant {
-	return clock.Instant(1e15 + (f.now-fleetStart)*(1_000_000+n.ppm)/1000)
+	passed := f.now - fleetStart
+	return clock.Instant(1e15 + passed*1000 + passed*n.ppm/1000)
 }
 
 func (f *fleet) server() int64 { return f.now + f.offset }
@@ -150,22 +174,20 @@ func (f *fleet) step() {
 	}
 }
 
-// pass lets time pass, and has every process do at its deadline what its timer would.
-func (f *fleet) pass(us int64) {
-	f.now += us
-	for _, m := range f.meters {
-		m.advance(f.now)
-	}
-}
+func (f *fleet) pass(us int64) { f.now += us }
 
 func (f *fleet) take(n *node, tokens int64) {
 	n.Expire(f.clock(n))
 	n.variant = f.holdingVariant
-	e := n.Pool.Epoch()
-	if n.Pool.TakeN(tokens).Ok() {
+	e, drawn := n.Pool.Epoch(), n.Drawn()
+	switch {
+	case !n.Pool.TakeN(tokens).Ok():
+	case f.faults.PutBack && n.taken == 0 && f.rnd.IntN(3) == 0:
+		f.log("process %d takes %d for a request that will give up", n.index, tokens)
+		n.taken, n.takenEpoch, n.takenDrawn = tokens, e, drawn
+	default:
 		f.log("process %d spends %d", n.index, tokens)
 		f.admit(n, tokens)
-		n.taken, n.takenEpoch = tokens, e
 	}
 }
 
@@ -186,24 +208,31 @@ func (f *fleet) drain(n *node) {
 
 func (f *fleet) admit(n *node, tokens int64) {
 	n.spent += tokens
-	for _, m := range f.meters {
-		m.admit(f.now, tokens)
-	}
+	f.bounds.admit(f.now, tokens)
 }
 
 func (f *fleet) open(n *node) {
 	if n.IsOpen() && f.clock(n).Sub(n.firstSent) < f.config.TTL/2 && !(f.faults.GiveUp && f.rnd.IntN(4) == 0) {
 		return
 	}
-	ask := f.ask()
 	n.variant = f.holdingVariant
-	f.send(n, n.Open(f.clock(n), f.nextSeq(), ask))
+	f.send(n, f.opens(n))
+}
+
+// opens has n build its next call, and decides which of those who wait for it will have gone when the reply comes.
+func (f *fleet) opens(n *node) *Request {
+	ask := f.ask(n)
+	seq := f.nextSeq()
+	if f.faults.GiveUpWaiting && f.rnd.IntN(2) == 0 {
+		n.gone[seq] = f.rnd.Int64N(ask.Waiting + 1)
+	}
+	return n.Open(f.clock(n), seq, ask)
 }
 
 func (f *fleet) nextSeq() int64 { f.seq++; return f.seq }
 
-func (f *fleet) ask() Ask {
-	a := Ask{Config: f.config, Want: f.rnd.Int64N(10), Weight: 1 + f.rnd.Int64N(2)}
+func (f *fleet) ask(n *node) Ask {
+	a := Ask{Config: f.proposes(n), Want: f.rnd.Int64N(10), Weight: 1 + f.rnd.Int64N(2)}
 	if a.Want > 0 {
 		a.Need = min(a.Want, max(0, f.rnd.Int64N(6)-4))
 		a.Waiting = max(0, f.rnd.Int64N(2*a.Want)-a.Want)
@@ -227,19 +256,15 @@ func (f *fleet) resend(n *node) {
 // user is what the callers of the limiter do beside taking.
 func (f *fleet) user(n *node) {
 	switch {
-	case f.faults.PutBack && n.taken > 0:
+	case n.taken > 0:
 		f.log("process %d puts back %d", n.index, n.taken)
-		back, refunds := n.taken, n.refund
 		n.Expire(f.clock(n))
-		n.PutBack(back, n.takenEpoch)
-		n.spent -= back
+		n.PutBack(n.taken, n.takenEpoch, n.takenDrawn)
 		n.taken = 0
-		if n.refund == refunds { // it went to the pool: it was never spent
-			for _, m := range f.meters {
-				m.admitted -= back
-				m.x = max(0, m.x-back*meterUnit)
-			}
-		}
+	case n.parked > 0:
+		f.log("process %d gives up %d, drawn at %d", n.index, n.parked, n.drawn.running-fleetStart)
+		n.Unused(n.parked, n.drawn)
+		n.parked = 0
 	case f.faults.Refund && n.spent > 0:
 		back := 1 + f.rnd.Int64N(n.spent)
 		n.spent -= back

@@ -17,8 +17,10 @@ import (
 type Holder struct {
 	Holding
 
-	policy *Policy // not its own
-	config Config  // what it proposes
+	policy *Policy       // not its own
+	config Config        // in force, with the TTL that it proposes
+	ttl    time.Duration // T in force
+	least  time.Duration // TTL to propose on a fast network
 	rtt    time.Duration
 
 	proposed int64 // the version that it proposed at first
@@ -89,7 +91,8 @@ func (h *Holder) Start(now clock.Instant, c HolderConfig, policy *Policy, propos
 	h.random = c.Seed
 	h.demand.at = now
 	h.rtt = time.Millisecond
-	h.breaker.longest = h.config.TTL
+	h.ttl, h.least = h.config.TTL, h.config.TTL
+	h.breaker.longest = h.ttl
 }
 
 // Input is what a Holder cannot know by itself.
@@ -240,7 +243,7 @@ func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, b
 	if g.Short && g.Delay > 0 {
 		// Limits that are changed or reset elsewhere are to be followed within T, and a holder that the bucket still
 		// knows may give back what was drawn for a request that has gone.
-		longest := h.config.TTL / 4 * 3
+		longest := h.ttl / 4 * 3
 		delay := min(g.Delay, longest)
 		if h.active > h.policy.weight() {
 			delay = min(delay+h.jitter(delay/10), longest) // whoever is alone meets nobody, and comes back in time
@@ -306,8 +309,8 @@ func (h *Holder) Close() {
 	h.closed = true
 	h.GiveUp()
 	h.burn()
-	h.account.Burnt += h.unused
-	h.refund, h.unused = 0, 0
+	h.burnUnused()
+	h.refund = 0
 }
 
 // observe feeds the demand estimate. A request that the pool refused and that was served later is one attempt.
@@ -317,16 +320,16 @@ func (h *Holder) observe(now clock.Instant) {
 
 // follow adopts the configuration in force, so that it survives the loss of the bucket.
 func (h *Holder) follow(c Config) {
-	ttl := max(c.TTL, h.config.TTL)
+	h.ttl = c.TTL
+	h.breaker.longest = h.ttl
 	if c.Version.After(h.config.Version) {
-		ttl = c.TTL
+		h.least = max(c.TTL, 2*c.Target)
 	}
 	if !c.Equal(h.config) {
 		h.conflict = h.conflict || c.Version == h.config.Version
+		c.TTL = max(h.least, 2*c.Target)
 		h.config = c
 	}
-	h.config.TTL = ttl
-	h.breaker.longest = ttl
 }
 
 // jitter is a time in [0, span].

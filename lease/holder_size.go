@@ -142,11 +142,12 @@ func (h *Holder) stale(held int64) bool {
 // renewBefore is how long before the deadline a holding in use is renewed.
 func (h *Holder) renewBefore() time.Duration { return h.config.Target/2 + 2*h.rtt }
 
-// stretch makes the T that the holder proposes long enough for the network: a lease of which more than a
+// stretch makes the T that the holder proposes long enough for the network as it is now: a lease of which more than a
 // quarter passes on the way starves its holder. Doubling keeps the number of changes small.
 func (h *Holder) stretch() {
-	for h.config.TTL < 4*h.rtt && h.config.TTL <= ttlMax/2 {
-		h.config.TTL *= 2
+	ttl := max(h.least, 2*h.config.Target)
+	for ttl < 4*h.rtt && ttl <= ttlMax/2 {
+		ttl *= 2
 	}
-	h.breaker.longest = h.config.TTL
+	h.config.TTL = ttl
 }

@@ -23,7 +23,7 @@ func (h *Holder) Others() int64 { return h.others }
 func (h *Holder) Alone() bool { return h.replied && h.active <= h.policy.weight() }
 
 // TTL is the T in force.
-func (h *Holder) TTL() time.Duration { return h.config.TTL }
+func (h *Holder) TTL() time.Duration { return h.ttl }
 
 // Limits are the limits in force. The slice may not be changed.
 func (h *Holder) Limits() []Limit { return h.config.Limits }
@@ -84,7 +84,7 @@ func (h *Holder) Lifetime() time.Duration {
 	for _, l := range h.config.Limits {
 		longest = max(longest, l.TimeToFull())
 	}
-	return longest + h.config.TTL
+	return longest + h.ttl
 }
 
 // Denied is the tokens of requests that were refused and not served later, so far.

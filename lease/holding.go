@@ -8,7 +8,7 @@ import (
 
 // Account is where a holder's tokens went. At every report Granted = Admitted + Returned + Burnt + Held
 // (Conserved). A refunded token stays counted as admitted, and in Refunded too; one that was drawn for a request
-// which then was not admitted (Unused) is held until a report has brought it back.
+// which then was not admitted (Unused) is held until a report has brought it back, whatever the bucket still gives for it.
 type Account struct {
 	Granted  int64 // accepted from the bucket
 	Admitted int64 // spent by takes, or given to requests that waited
@@ -44,7 +44,12 @@ type Accepted struct {
 	Pooled   int64 // tokens added to the pool
 	Reserved int64 // tokens withheld from the pool for who asked for them; they count as taken in Epoch
 	Epoch    Epoch
+	Drawn    Drawn // of all of them
 }
+
+// Drawn says when tokens left the bucket, in the bucket's own time. What comes back unused is worth what has not been
+// refilled since. It is comparable within one epoch of the bucket. The zero value is worth nothing.
+type Drawn struct{ epoch, running int64 }
 
 // Holding is the holder's half of the protocol (design.md section 4, "The client"): one open call at a time,
 // replies accepted once and for the open call only, and a deadline from the FIRST sending of the accepted
@@ -59,22 +64,36 @@ type Holding struct {
 	firstSent clock.Instant
 	deadline  clock.Instant // of the whole holding; at or past it nothing of it is spent or returned
 
-	epoch      int64
-	counter    int64
-	epochUntil clock.Instant // forget the epoch here
-	heardTTL   time.Duration
+	heard heard
 
-	refund int64 // admitted, and did not happen
-	unused int64 // drawn for a request that was not admitted; travels as refund too
-	debt   int64
-	// carried is the part of the open call's Refund that was unused.
-	carried int64
+	refund      int64 // admitted, and did not happen
+	unused      int64 // drawn, since the running time unusedSince, for requests that were not admitted
+	unusedSince int64
+	debt        int64
 
 	base     int64 // tokens in the pool when it was last counted
 	lateSeen int64
 	account  Account
 
 	variant holdingVariant // one rule switched off for a test
+}
+
+// heard is what the last reply said of the bucket, for the day on which the bucket has lost its state. The zero value is
+// nothing.
+type heard struct {
+	epoch    int64
+	counter  int64
+	running  int64
+	leaseMax time.Duration
+	at       int64         // the server's time
+	from     clock.Instant // the reply was made then or later
+	until    clock.Instant // from then on it is forgotten: the bucket may have expired
+}
+
+// age is how long ago the reply was made, at most. A 1/15 more covers a clock that is slow by a 1/16, as leaseSpan does.
+func (h *heard) age(now clock.Instant) time.Duration {
+	d := max(0, now.Sub(h.from))
+	return d + d/15
 }
 
 // holdingVariant is a rule of the client switched off; every one must be caught by a test.
@@ -102,8 +121,8 @@ func (h *Holding) init(id string, stripes int) {
 func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 	h.GiveUp()
 	h.Expire(now)
-	if now >= h.epochUntil {
-		h.epoch, h.counter = 0, 0
+	if now >= h.heard.until {
+		h.heard = heard{}
 	}
 	giveBack := ask.Return
 	if giveBack == nil {
@@ -112,14 +131,11 @@ func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 	// A refund counts only where the bucket still knows the holder. After a pause it does not, so the first call
 	// goes without, and the next one carries it. (Sending it again after a void reply would not do: an earlier
 	// sending of the same call may have been credited.)
-	refund := int64(0)
-	// Tokens that nobody used have ended with the lease that they came with.
+	refund, unused := int64(0), int64(0)
 	if now >= h.deadline {
-		h.account.Burnt += h.unused
-		h.unused = 0
+		h.burnUnused() // it has ended with the lease that it came with
 	} else {
-		refund = min(h.refund+h.unused, WaitingMax)
-		h.carried = h.unused
+		refund, unused = min(h.refund, WaitingMax), h.unused
 		h.refund, h.unused = 0, 0
 	}
 	held, returned := h.Pool.report(giveBack)
@@ -127,9 +143,15 @@ func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 	h.base = held - returned
 	h.open = Request{
 		Holder: h.id, Seq: seq, Config: ask.Config,
-		Remaining: held - returned, Returned: returned, Refund: refund, Debt: min(h.debt, WaitingMax),
+		Remaining: held - returned, Returned: returned, Unused: unused, Refund: refund, Debt: min(h.debt, WaitingMax),
 		Want: ask.Want, Need: ask.Need, Waiting: ask.Waiting, Weight: ask.Weight,
-		Epoch: h.epoch, Counter: h.counter, HeardTTL: h.heardTTL,
+	}
+	if unused > 0 {
+		h.open.Drawn = h.unusedSince
+	}
+	if e := &h.heard; e.epoch > 0 {
+		h.open.Epoch, h.open.Counter = e.epoch, e.counter
+		h.open.LeaseMax, h.open.HeardAt, h.open.HeardAge = e.leaseMax, e.at, e.age(now)
 	}
 	h.isOpen = true
 	h.firstSent = now
@@ -152,16 +174,19 @@ func (h *Holding) Resend(now clock.Instant) *Request {
 // A debt is reported again: reporting it twice only admits less.
 func (h *Holding) GiveUp() {
 	if h.isOpen {
-		h.account.Burnt += h.open.Returned + h.carried
-		h.carried = 0
+		h.account.Burnt += h.open.Returned + h.open.Unused
 		h.isOpen = false
 	}
 }
 
 // Accept takes in a reply. It reports false, and changes nothing, for any reply but the first one to the
-// open call. Up to reserve tokens of what would go to the pool are withheld from it for requests that wait and
+// open call, and for one that no bucket gives. Whatever a Store may say, no more is accepted than was asked for. Up to
+// reserve tokens of what would go to the pool are withheld from it for requests that wait and
 // were not counted by the call: otherwise a Take could overtake them in between.
 func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, bool) {
+	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
+		return Accepted{}, false
+	}
 	if !h.isOpen || g.Seq != h.open.Seq {
 		if h.variant != variantAcceptPrevious || g.Seq != h.open.Seq-1 {
 			return Accepted{}, false
@@ -170,21 +195,22 @@ func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, 
 		h.isOpen = false
 		h.debt -= h.open.Debt
 		if g.Void {
-			h.account.Burnt += h.open.Returned + h.carried
+			h.account.Burnt += h.open.Returned + h.open.Unused
 		} else {
-			h.account.Returned += h.open.Returned + h.carried
-			h.account.Refunded += h.open.Refund - h.carried
+			h.account.Returned += h.open.Returned + h.open.Unused
+			h.account.Refunded += h.open.Refund
 		}
-		h.carried = 0
 	}
 	h.Expire(now)
 	if g.Void {
 		h.burn()
 	}
 	h.setDeadline(h.firstSent.Add(leaseSpan(g.Config.TTL)))
-	pooled := g.Granted - g.Waited
-	h.account.Granted += g.Granted
-	h.account.Admitted += g.Waited
+	granted := min(g.Granted, h.open.Want)
+	waited := min(g.Waited, h.open.Waiting, granted)
+	pooled := granted - waited
+	h.account.Granted += granted
+	h.account.Admitted += waited
 	reserved := min(max(reserve, 0), pooled)
 	if now >= h.deadline { // the grant itself has come too late
 		h.account.Burnt += pooled
@@ -195,14 +221,20 @@ func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, 
 	h.base += pooled - reserved
 	h.Expire(now)
 
-	if g.Epoch != h.epoch {
-		h.counter = 0
+	if g.Epoch != h.heard.epoch {
+		h.burnUnused()
+		h.heard.counter = 0
 	}
-	h.epoch, h.counter = g.Epoch, max(h.counter, g.Counter)
-	h.epochUntil = h.firstSent.Add(g.Expiry - g.Config.TTL)
-	h.heardTTL = g.Config.TTL
-	return Accepted{Waited: g.Waited, Pooled: pooled - reserved, Reserved: reserved, Epoch: h.Pool.Epoch()}, true
+	h.heard = heard{
+		epoch: g.Epoch, counter: max(h.heard.counter, g.Counter), running: g.Running, leaseMax: g.LeaseMax,
+		at: g.ServerTime, from: h.firstSent, until: h.firstSent.Add(g.Expiry - g.Config.TTL),
+	}
+	return Accepted{Waited: waited, Pooled: pooled - reserved, Reserved: reserved, Epoch: h.Pool.Epoch(), Drawn: h.Drawn()}, true
 }
+
+// Drawn is the stamp of tokens that are taken from the pool now: they have counted as held by this process until the last
+// reply at least.
+func (h *Holding) Drawn() Drawn { return Drawn{h.heard.epoch, h.heard.running} }
 
 // Expire burns a holding whose deadline has come and reports whether it did.
 func (h *Holding) Expire(now clock.Instant) bool {
@@ -219,8 +251,8 @@ func (h *Holding) Deadline() clock.Instant { return h.deadline }
 func (h *Holding) IsOpen() bool { return h.isOpen }
 
 // PutBack gives back n tokens that were taken in epoch e and not used: to the pool where no report has been
-// built since, otherwise with the next call.
-func (h *Holding) PutBack(n int64, e Epoch) {
+// built since, otherwise with the next call. drawn is of the oldest of them.
+func (h *Holding) PutBack(n int64, e Epoch, drawn Drawn) {
 	if n <= 0 {
 		return
 	}
@@ -231,7 +263,7 @@ func (h *Holding) PutBack(n int64, e Epoch) {
 		h.base += n
 		return
 	}
-	h.Unused(n)
+	h.Unused(n, drawn)
 }
 
 // Forfeit burns n tokens that were drawn for a request which was not admitted before their lease ended.
@@ -241,12 +273,28 @@ func (h *Holding) Forfeit(n int64) {
 	h.account.Burnt += n
 }
 
-// Unused gives back, with the next call, n tokens that were drawn for a request which was not admitted. Unlike a
-// refund they never count as admitted.
-func (h *Holding) Unused(n int64) {
+// Unused gives back, with the next call, n tokens that were drawn for a request which was not admitted, at drawn the
+// earliest. Unlike refunded ones they never count as admitted. Those of an earlier epoch of the bucket are burnt: it
+// has been set anew since, or it is another one.
+func (h *Holding) Unused(n int64, drawn Drawn) {
+	if n <= 0 {
+		return
+	}
 	h.recount()
 	h.account.Admitted -= n
-	h.unused += n
+	if drawn.epoch == 0 || drawn.epoch != h.heard.epoch || h.unused+n > WaitingMax {
+		h.account.Burnt += n
+		return
+	}
+	if h.unused == 0 {
+		h.unusedSince = drawn.running
+	}
+	h.unused, h.unusedSince = h.unused+n, min(h.unusedSince, drawn.running)
+}
+
+func (h *Holding) burnUnused() {
+	h.account.Burnt += h.unused
+	h.unused = 0
 }
 
 // Refund reports n admitted tokens as not having happened, with the next call.
@@ -269,7 +317,7 @@ func (h *Holding) Account() Account {
 	a := h.account
 	a.Held = h.base + h.unused
 	if h.isOpen {
-		a.Held += h.open.Returned + h.carried
+		a.Held += h.open.Returned + h.open.Unused
 	}
 	return a
 }
@@ -280,7 +328,8 @@ func (h *Holding) Rename(id string) {
 	h.GiveUp()
 	h.burn()
 	h.id = id
-	h.epoch, h.counter = 0, 0
+	h.burnUnused()
+	h.heard = heard{}
 	h.setDeadline(0) // the new id is not known yet: no refund may travel with its first call
 }
 

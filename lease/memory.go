@@ -65,7 +65,7 @@ func (m *MemoryStore) configure(key string, op Op, c Config) (State, error) {
 	b := sh.bucket(key, now)
 	st, err := b.Configure(now, op, c)
 	if st.Changed {
-		b.expires = now + b.expiry()
+		b.expires = now + b.state.keep - b.state.now
 	}
 	sh.keep(key, b, now)
 	return st, err

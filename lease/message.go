@@ -100,16 +100,23 @@ type Request struct {
 
 	Remaining int64 // still held when the request was built
 	Returned  int64 // given back; no longer in the pool
-	Refund    int64 // admitted earlier, did not happen
-	Debt      int64 // admitted without tokens while the store was unreachable
-	Want      int64
-	Need      int64 // a grant below Need is useless and becomes 0; at most Want
-	Waiting   int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
-	Weight    int64 // share of a contended rate, 1 or more
+	// Unused counts tokens that were drawn for requests which then were not admitted, and are held no longer. They
+	// are worth what the bucket has not refilled in their place since Drawn, the Grant.Running of the oldest of them.
+	Unused  int64
+	Drawn   int64
+	Refund  int64 // admitted earlier, did not happen: a new permit at the moment of its credit
+	Debt    int64 // admitted without tokens while the store was unreachable
+	Want    int64
+	Need    int64 // a grant below Need is useless and becomes 0; at most Want
+	Waiting int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
+	Weight  int64 // share of a contended rate, 1 or more
 
-	Epoch    int64         // last heard; 0 for none
-	Counter  int64         // last heard
-	HeardTTL time.Duration // TTL last heard; 0 for none
+	// What the last reply said, which proves to a bucket that has lost its state that it has; all 0 for none.
+	Epoch    int64
+	Counter  int64
+	LeaseMax time.Duration
+	HeardAt  int64         // Grant.ServerTime
+	HeardAge time.Duration // how long ago that was, at most, by the holder's clock
 }
 
 // Validate refuses what could mint tokens or break the bucket's arithmetic; the script checks the same again.
@@ -122,22 +129,23 @@ func (r *Request) Validate() error {
 		value int64
 		least int64
 	}{
-		{"Seq", r.Seq, 1}, {"Remaining", r.Remaining, 0}, {"Returned", r.Returned, 0}, {"Refund", r.Refund, 0},
-		{"Debt", r.Debt, 0}, {"Want", r.Want, 0}, {"Need", r.Need, 0}, {"Waiting", r.Waiting, 0}, {"Weight", r.Weight, 1},
-		{"Epoch", r.Epoch, 0}, {"Counter", r.Counter, 0}, {"HeardTTL", int64(r.HeardTTL), 0},
+		{"Seq", r.Seq, 1}, {"Remaining", r.Remaining, 0}, {"Returned", r.Returned, 0}, {"Unused", r.Unused, 0},
+		{"Drawn", r.Drawn, 0}, {"Refund", r.Refund, 0}, {"Debt", r.Debt, 0}, {"Want", r.Want, 0}, {"Need", r.Need, 0},
+		{"Waiting", r.Waiting, 0}, {"Weight", r.Weight, 1}, {"Epoch", r.Epoch, 0}, {"Counter", r.Counter, 0},
+		{"LeaseMax", micros(r.LeaseMax), 0}, {"HeardAt", r.HeardAt, 0}, {"HeardAge", micros(r.HeardAge), 0},
 	} {
 		if f.value < f.least || f.value > WaitingMax {
 			return fmt.Errorf("%w: %s is %d, must be %d to 2^52-1", ErrInvalidRequest, f.name, f.value, f.least)
 		}
+	}
+	if r.LeaseMax > leaseMaxMost {
+		return fmt.Errorf("%w: LeaseMax is %v, must be at most %v", ErrInvalidRequest, r.LeaseMax, leaseMaxMost)
 	}
 	if r.Need > r.Want {
 		return fmt.Errorf("%w: Need is %d, must be at most Want (%d)", ErrInvalidRequest, r.Need, r.Want)
 	}
 	if r.Weight > weightMax {
 		return fmt.Errorf("%w: Weight is %d, must be at most %d", ErrInvalidRequest, r.Weight, int64(weightMax))
-	}
-	if r.HeardTTL > ttlMax {
-		return fmt.Errorf("%w: HeardTTL is %v, must be at most %v", ErrInvalidRequest, r.HeardTTL, ttlMax)
 	}
 	return nil
 }
@@ -161,7 +169,11 @@ type Grant struct {
 	ActiveWeight int64            // sum of the weights of holders renewed within TTL, this one included
 	Contended    bool             // somebody asked for more than the level while others held tokens
 	Expiry       time.Duration    // how long the bucket is remembered without a call
-	ServerTime   int64            // microseconds since 1970 on the server, for logs only
+	LeaseMax     time.Duration    // no lease of this bucket that exists now lasts longer
+	// Running is when the call was executed, by the bucket's own time: the server's in microseconds, without its steps
+	// back. A call that is answered again was executed the first time.
+	Running    int64
+	ServerTime int64 // microseconds since 1970 on the server
 }
 
 // State is what Inspect and the other operations of Store.Configure report.

@@ -17,8 +17,8 @@ const codecFar = 60
 // codec turns worlds into bytes and back. Two worlds that nothing can tell apart have the same bytes: every time
 // is relative to now, seqs and epochs are ranks, messages are sorted, and so are the holders, which are alike.
 type codec struct {
-	phase   int64 // slices of all widths begin together every phase microseconds
-	scales  [LimitsMax]scale
+	phase   int64               // slices of all widths begin together every phase microseconds
+	scales  [2][LimitsMax]scale // of w.configs
 	records map[string]*record
 	store   [len(modelIDs)]record
 
@@ -36,7 +36,11 @@ func (c *codec) init(w *world) {
 		second := widthFor(w.ttl2)
 		c.phase *= second / int64(gcd(uint64(c.phase), uint64(second)))
 	}
-	c.scales[0], _ = newScale(w.limit, w.e)
+	for i, config := range w.configs {
+		for k, l := range config.Limits {
+			c.scales[i][k], _ = newScale(l, w.e)
+		}
+	}
 	c.records = make(map[string]*record)
 }
 
@@ -50,7 +54,7 @@ func (w *world) encode(enc []byte) (out []byte, order [3]int) {
 	c.epochs = append(c.epochs[:0], s.epoch)
 	for i := range w.model.holders {
 		h := &w.holders[i]
-		c.epochs = append(c.epochs, h.epoch)
+		c.epochs = append(c.epochs, h.heard.epoch)
 		if h.isOpen {
 			c.epochs = append(c.epochs, h.open.Epoch)
 		}
@@ -61,12 +65,25 @@ func (w *world) encode(enc []byte) (out []byte, order [3]int) {
 	c.epochs = append(c.epochs, 0)
 	c.epochs = sortedSet(c.epochs)[1:]
 
-	enc = append(enc, byte(w.now%c.phase), flags(s.exists, w.lost), byte(w.x))
+	enc = append(enc, byte(w.now%c.phase), flags(s.exists, w.lost, w.was[0], w.was[1]), byte(w.x))
 	if s.exists {
-		landing := max(0, s.ring.landing-s.ring.base)
-		enc = append(enc, near(w.now-s.now), byte(s.level[0]), near(s.frozen-w.now), w.ttlCode(s.ttl), byte(s.ring.width), byte(landing), rank(c.epochs, s.epoch))
-		if w.flush {
+		// After two moves more a record of before the last one is not live anyway.
+		moved := near(w.now - s.ring.movedAt)
+		enc = append(enc, near(w.now-s.clock), byte(s.level[0]), byte(s.level[1]), near(s.frozen-w.now), w.ttlCode(s.ttl), byte(s.ring.width), moved, rank(c.epochs, s.epoch))
+		if w.forgets() {
 			enc = append(enc, near(w.now-s.created))
+		}
+		if w.gone {
+			enc = append(enc, near(w.now-s.setAt))
+		}
+		if w.ttl2 != 0 {
+			enc = append(enc, w.ttlCode(s.proposed), near(w.now-s.proposedAt))
+		}
+		if w.alternative != nil {
+			enc = append(enc, byte(len(w.bucket.config.Limits)), flags(w.bucket.config.Limits[0].same(w.limit)))
+		}
+		if w.versions {
+			enc = append(enc, byte(max(0, s.keep-w.now)))
 		}
 		for i := range int64(ringSlices) {
 			at := (s.ring.base + i) % ringSlices
@@ -77,7 +94,9 @@ func (w *world) encode(enc []byte) (out []byte, order [3]int) {
 		c.blocks[i] = w.encodeHolder(c.blocks[i][:0], i)
 		order[i] = i
 	}
-	slices.SortStableFunc(order[:w.model.holders], func(a, b int) int { return bytes.Compare(c.blocks[a], c.blocks[b]) })
+	if !w.versions { // else they are not alike
+		slices.SortStableFunc(order[:w.model.holders], func(a, b int) int { return bytes.Compare(c.blocks[a], c.blocks[b]) })
+	}
 	for _, i := range order[:w.model.holders] {
 		enc = append(enc, c.blocks[i]...)
 	}
@@ -108,14 +127,28 @@ func (w *world) encodeHolder(enc []byte, i int) []byte {
 
 	left := (int64(h.deadline) - w.now*1000 + 999) / 1000
 	// Without tokens the deadline still says whether a refund may travel.
-	if h.Pool.Held() == 0 && h.Holding.refund == 0 && h.refundable == 0 && h.variant != variantRefundIntoPool {
+	if h.Pool.Held() == 0 && h.Holding.refund == 0 && h.refundable == 0 && h.unused == 0 && h.variant != variantRefundIntoPool {
 		left = 0
 	}
-	enc = append(enc, flags(h.isOpen, known, keepSeq), byte(h.Pool.Held()), byte(h.Holding.refund), byte(h.refundable),
-		near(left), rank(c.epochs, h.epoch), w.ttlCode(micros(h.heardTTL)))
+	since := int64(0) // what a counter must reach to show that the holder heard of its record; no matter without one
+	if known {
+		since = rec.since
+	}
+	heardOf := func(counter int64) bool { return known && counter >= since }
+	enc = append(enc, flags(h.isOpen, known, keepSeq, heardOf(h.heard.counter), h.openGone, h.openCredited), byte(h.Pool.Held()),
+		byte(h.Holding.refund), byte(h.refundable), near(left), rank(c.epochs, h.heard.epoch))
+	if w.forgets() && h.heard.epoch != 0 {
+		enc = append(enc, near(micros(h.heard.leaseMax)), near(w.now-h.heard.at), near(w.now-int64(h.heard.from)/1000))
+	}
+	if w.gone {
+		enc = append(enc, byte(h.unused), near(w.now-h.unusedSince))
+	}
+	if w.versions {
+		enc = append(enc, byte(max(0, int64(h.heard.until)/1000-w.now)))
+	}
 	if keepSeq {
 		enc = append(enc, near(w.now-int64(h.firstSent)/1000))
-		enc = w.encodeRequest(enc, &h.open)
+		enc = w.encodeRequest(enc, &h.open, heardOf)
 	}
 	if known {
 		moved := rec.place.gen != w.bucket.state.ring.gen
@@ -128,10 +161,19 @@ func (w *world) encodeHolder(enc []byte, i int) []byte {
 	c.parts = c.parts[:0]
 	for k := range h.messages {
 		m := &h.messages[k]
-		part := w.encodeRequest([]byte{flags(m.reply)}, &m.request)
+		part := w.encodeRequest([]byte{flags(m.reply, m.gone, m.credited)}, &m.request, heardOf)
 		if m.reply {
 			g := &m.grant
-			part = append(part, byte(g.Granted), byte(g.Waited), flags(g.Void), rank(c.epochs, g.Epoch), w.ttlCode(micros(g.Config.TTL)))
+			part = append(part, byte(g.Granted), byte(g.Waited), flags(g.Void, heardOf(g.Counter)), rank(c.epochs, g.Epoch), w.ttlCode(micros(g.Config.TTL)))
+			if w.gone {
+				part = append(part, near(w.now-g.Running))
+			}
+			if w.forgets() {
+				part = append(part, near(micros(g.LeaseMax)), near(w.now-g.ServerTime))
+			}
+			if w.versions {
+				part = append(part, byte(min(micros(g.Expiry), 250)))
+			}
 		}
 		c.parts = append(c.parts, part)
 	}
@@ -143,9 +185,16 @@ func (w *world) encodeHolder(enc []byte, i int) []byte {
 	return enc
 }
 
-func (w *world) encodeRequest(enc []byte, r *Request) []byte {
-	return append(enc, rank(w.codec.seqs, r.Seq), byte(r.Remaining), byte(r.Returned), byte(r.Refund), byte(r.Want), byte(r.Waiting),
-		rank(w.codec.epochs, r.Epoch), w.ttlCode(micros(r.HeardTTL)))
+func (w *world) encodeRequest(enc []byte, r *Request, heardOf func(int64) bool) []byte {
+	enc = append(enc, rank(w.codec.seqs, r.Seq), byte(r.Remaining), byte(r.Returned), byte(r.Refund), byte(r.Want), byte(r.Waiting),
+		rank(w.codec.epochs, r.Epoch), flags(heardOf(r.Counter)))
+	if w.gone {
+		enc = append(enc, byte(r.Unused), near(w.now-r.Drawn))
+	}
+	if w.forgets() && r.Epoch != 0 {
+		enc = append(enc, near(micros(r.LeaseMax)), near(w.now-r.HeardAt), near(micros(r.HeardAge)))
+	}
+	return enc
 }
 
 func (c *codec) next() int64 {
@@ -161,6 +210,7 @@ func (w *world) decode(enc []byte) {
 	w.now = codecNow + c.next()
 	is := c.next()
 	w.lost = is&2 != 0
+	w.was = [2]bool{is&4 != 0, is&8 != 0}
 	w.x = c.next()
 	clear(c.records)
 	w.bucket = Bucket{unfair: true, variant: w.model.bucket, records: c.records}
@@ -174,23 +224,43 @@ func (w *world) decode(enc []byte) {
 
 func (w *world) decodeBucket() {
 	c := &w.codec
-	w.bucket.config, w.bucket.scales = w.config, c.scales
+	w.bucket.config, w.bucket.scales = w.configs[0], c.scales[0]
 	s := &w.bucket.state
 	s.exists = true
-	s.now = w.now - c.next()
-	s.level[0] = c.next()
+	s.clock = w.now - c.next()
+	s.now = s.clock
+	s.level[0], s.level[1] = c.next(), c.next()
 	if left := c.next(); left > 0 {
 		s.frozen = w.now + left
 	}
 	s.ttl = w.ttlOf(byte(c.next()))
+	s.proposed, s.proposedAt = s.ttl, s.now
 	s.ring.width = c.next()
 	s.ring.base = s.now / s.ring.width
 	s.ring.gen = 5
-	s.ring.landing = s.ring.base + c.next()
+	s.ring.movedAt = w.now - c.next()
 	s.epoch = c.next()
+	s.counter = 10
 	s.fair = newFair(s.now, 1)
-	if w.flush {
+	s.created = w.now - codecFar
+	if w.forgets() {
 		s.created = w.now - c.next()
+	}
+	if w.gone {
+		s.setAt = w.now - c.next()
+	}
+	if w.ttl2 != 0 {
+		s.proposed = w.ttlOf(byte(c.next()))
+		s.proposedAt = w.now - c.next()
+	}
+	if w.alternative != nil {
+		n, base := c.next(), c.next()
+		if int(n) != len(w.configs[0].Limits) || base == 0 {
+			w.bucket.config, w.bucket.scales = w.configs[1], c.scales[1]
+		}
+	}
+	if w.versions {
+		s.keep = w.now + c.next()
 	}
 	for i := range int64(ringSlices) {
 		at := (s.ring.base + i) % ringSlices
@@ -207,43 +277,66 @@ func (w *world) decodeHolder(i int) {
 	h.Pool.word.Store(countBias + uint64(held))
 	h.Pool.settle()
 	h.isOpen = is&1 != 0
+	h.openGone, h.openCredited = is&16 != 0, is&32 != 0
 	h.Holding.refund = c.next()
 	h.refundable = c.next()
 	h.deadline = w.instant() + clock.Instant(c.next()*1000)
-	h.epoch = c.next()
-	h.counter = 0
-	h.epochUntil = 1<<63 - 1
-	h.heardTTL = duration(w.ttlOf(byte(c.next())))
+	h.heard = heard{epoch: c.next(), counter: is & 8, until: 1<<63 - 1}
+	if w.forgets() && h.heard.epoch != 0 {
+		h.heard.leaseMax = duration(c.next())
+		h.heard.at = w.now - c.next()
+		h.heard.from = clock.Instant((w.now - c.next()) * 1000)
+	}
+	h.unused, h.unusedSince = 0, 0
+	if w.gone {
+		h.unused, h.unusedSince = c.next(), w.now-c.next()
+	}
+	if w.versions {
+		h.heard.until = clock.Instant((w.now + c.next()) * 1000)
+	}
 	h.open = Request{}
 	if is&4 != 0 {
 		h.firstSent = clock.Instant((w.now - c.next()) * 1000)
 		h.open = w.decodeRequest(i)
 	}
 	h.base = held
-	h.account = Account{Granted: held}
+	h.account = Account{Granted: held + h.unused}
 	if h.isOpen {
-		h.account.Granted += h.open.Returned
+		h.account.Granted += h.open.Returned + h.open.Unused
 	}
 	if is&2 != 0 {
 		ring := &w.bucket.state.ring
 		r := &c.store[i]
-		*r = record{seq: c.next(), epoch: w.bucket.state.epoch, weight: 1}
+		*r = record{seq: c.next(), epoch: w.bucket.state.epoch, weight: 1, since: 8}
 		bits, slice := c.next(), c.next()
 		r.void = bits&1 != 0
 		r.place = place{gen: ring.gen, slice: ring.base + slice, ends: (ring.base + slice + 1) * ring.width}
 		if bits&2 != 0 {
-			r.place = place{gen: ring.gen - 1, ends: 1}
+			r.place = place{gen: ring.gen - 1, ends: 1 << 60}
 		}
 		r.held, r.granted = c.next(), c.next()
 		c.records[modelIDs[i]] = r
 	}
 	h.messages = h.messages[:0]
 	for n := c.next(); n > 0; n-- {
-		reply := c.next() != 0
-		m := modelMessage{reply: reply, request: w.decodeRequest(i)}
-		if reply {
-			m.grant = Grant{Seq: m.request.Seq, Granted: c.next(), Waited: c.next(), Void: c.next() != 0, Epoch: c.next(), Config: w.config}
+		bits := c.next()
+		m := modelMessage{reply: bits&1 != 0, gone: bits&2 != 0, credited: bits&4 != 0, request: w.decodeRequest(i)}
+		if m.reply {
+			m.grant = Grant{Seq: m.request.Seq, Granted: c.next(), Waited: c.next(), Config: m.request.Config}
+			bits := c.next()
+			m.grant.Void, m.grant.Counter = bits&1 != 0, bits&2*4
+			m.grant.Epoch = c.next()
 			m.grant.Config.TTL = duration(w.ttlOf(byte(c.next())))
+			if w.gone {
+				m.grant.Running = w.now - c.next()
+			}
+			if w.forgets() {
+				m.grant.LeaseMax = duration(c.next())
+				m.grant.ServerTime = w.now - c.next()
+			}
+			if w.versions {
+				m.grant.Expiry = duration(c.next())
+			}
 		}
 		h.messages = append(h.messages, m)
 	}
@@ -251,10 +344,18 @@ func (w *world) decodeHolder(i int) {
 
 func (w *world) decodeRequest(i int) Request {
 	c := &w.codec
-	r := Request{Holder: modelIDs[i], Config: w.config, Weight: 1}
+	r := Request{Holder: modelIDs[i], Config: w.proposes(i), Weight: 1}
 	r.Seq, r.Remaining, r.Returned, r.Refund = c.next(), c.next(), c.next(), c.next()
 	r.Want, r.Waiting, r.Epoch = c.next(), c.next(), c.next()
-	r.HeardTTL = duration(w.ttlOf(byte(c.next())))
+	r.Counter = c.next() * 8
+	if w.gone {
+		r.Unused, r.Drawn = c.next(), w.now-c.next()
+	}
+	if w.forgets() && r.Epoch != 0 {
+		r.LeaseMax = duration(c.next())
+		r.HeardAt = w.now - c.next()
+		r.HeardAge = duration(c.next())
+	}
 	return r
 }
 
@@ -269,3 +370,6 @@ func (c *codec) nextSeq(h *modelHolder) int64 {
 	}
 	return n + 1
 }
+
+// forgets reports whether a bucket may be gone, so that what its holders heard of it matters.
+func (w *world) forgets() bool { return w.flush || w.versions }

@@ -30,8 +30,15 @@ type model struct {
 	retry    bool
 	giveUp   bool // open a call while another one is open
 	twice    bool // messages may arrive twice, at any distance
+	gone     bool // requests that wait may have gone when they are served
 	evict    bool // the bucket may lose a holder's record
 	flush    bool // the bucket may be lost; a process that knows it calls first
+	// alternative limits are set instead of limit, and the other way round; limit stays the last of them. Where there are
+	// versions, all holders but the first propose them instead, and the bucket is forgotten when its time has come.
+	alternative []Limit
+	versions    bool
+	once        bool    // the bucket is lost, and T is set, no more than once
+	before      []event // what has happened already
 
 	bucket  variant
 	holding holdingVariant
@@ -59,6 +66,16 @@ var models = []model{
 	{name: "one holder, everything", holders: 1, limit: perMicro(1, 3, 1), e: 1, ttl: 7, tick: 2, want: 2, inflight: 1,
 		waiting: true, back: true, refund: true, retry: true, giveUp: true, twice: true, evict: true, flush: true},
 	{name: "one holder, complete", holders: 1, limit: perMicro(1, 3, 1), ttl: 7, tick: 3, want: 1, inflight: 1, back: true},
+	{name: "requests that give up", holders: 2, limit: perMicro(1, 2, 2), ttl: 7, tick: 2, want: 2,
+		inflight: 2, waiting: true, gone: true, giveUp: true, evict: true},
+	{name: "refunds delivered again, later", holders: 2, limit: perMicro(1, 7, 2), ttl: 7, tick: 4, want: 1,
+		inflight: 2, waiting: true, refund: true, giveUp: true, twice: true},
+	{name: "limits change", holders: 2, limit: perMicro(1, 7, 1), ttl: 7, tick: 2, want: 1,
+		inflight: 1, waiting: true, alternative: []Limit{perMicro(1, 1, 1), perMicro(1, 7, 1)}},
+	{name: "T changes and the bucket is lost", holders: 2, limit: perMicro(1, 3, 1), ttl: 7, ttl2: 21, tick: 3, want: 1,
+		inflight: 1, waiting: true, flush: true},
+	{name: "an older version is slower to fill", holders: 2, limit: perMicro(1, 42, 1), ttl: 7, tick: 7, want: 1,
+		inflight: 1, waiting: true, alternative: []Limit{perMicro(1, 1, 1)}, versions: true},
 	{name: "two holders, no faults but loss", holders: 2, limit: perMicro(1, 3, 1), ttl: 7, tick: 2, want: 1, inflight: 1},
 }
 

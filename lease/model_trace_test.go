@@ -20,7 +20,7 @@ func (w *world) describe(e event, names []string) string {
 	case eventTick:
 		return duration(max(w.tick, 1)).String() + " passes"
 	case eventOpen:
-		return name + [...]string{" asks for tokens", " asks for a request that waits", " gives back", " gives one back and asks"}[e.arg]
+		return name + [...]string{" asks for tokens", " asks for a request that waits", " gives back", " gives one back and asks", " asks for a request that will have gone"}[e.arg]
 	case eventResend:
 		return name + " sends its call again"
 	case eventTake:
@@ -33,6 +33,10 @@ func (w *world) describe(e event, names []string) string {
 		return "arrives, and may again: " + what()
 	case eventLose:
 		return "is lost: " + what()
+	case eventSetLimits:
+		return "other limits are set"
+	case eventRestart:
+		return name + " restarts"
 	case eventEvict:
 		return name + "'s record is evicted"
 	case eventFlush:

@@ -9,14 +9,15 @@ import (
 // world is one state of a model: the real Bucket, the real Holdings, the messages between them, and the meter.
 type world struct {
 	model
-	config  Config
-	unit    int64 // of the bucket's levels, and of x
+	configs [2]Config // in force at first, and instead
+	unit    int64     // of the bucket's levels, and of x
 	step    int64
 	now     int64
 	bucket  Bucket
 	lost    bool // the bucket was lost and nobody has called since
 	holders [3]modelHolder
-	x       int64 // the meter, see meter
+	x       int64   // the meter, see meter
+	was     [2]bool // lost, and its T set, already
 
 	codec codec
 }
@@ -25,20 +26,30 @@ type modelHolder struct {
 	Holding
 	refundable int64 // 1: it has admitted a token that may still be refunded
 	messages   []modelMessage
+	// Of the open call: the request that waits for it will have gone; its refund was credited.
+	openGone, openCredited bool
 }
 
 // modelMessage is a request, or the reply to one, on its way.
 type modelMessage struct {
-	reply   bool
-	request Request
-	grant   Grant
+	reply          bool
+	gone, credited bool // as the call's
+	request        Request
+	grant          Grant
 }
 
 var modelIDs = [...]string{"A", "B", "C"}
 
 func newWorld(m model) *world {
 	w := &world{model: m, now: codecNow}
-	w.config = Config{Limits: []Limit{m.limit}, Overcommit: m.e, TTL: duration(m.ttl), Target: 1000}
+	w.configs[0] = Config{Limits: []Limit{m.limit}, Overcommit: m.e, TTL: duration(m.ttl), Target: 1000}
+	w.configs[1] = w.configs[0]
+	if m.alternative != nil {
+		w.configs[1].Limits = m.alternative
+	}
+	if m.versions {
+		w.configs[1].Version.Deploy = 1
+	}
 	sc, err := newScale(m.limit, m.e)
 	if err != nil || sc.tick != 1 {
 		panic(fmt.Sprint(m.limit, sc, err))
@@ -52,6 +63,9 @@ func newWorld(m model) *world {
 		h.variant = m.holding
 	}
 	w.codec.init(w)
+	for _, e := range m.before {
+		w.apply(e)
+	}
 	return w
 }
 
@@ -78,6 +92,8 @@ const (
 	eventEvict
 	eventFlush
 	eventSetTTL
+	eventSetLimits
+	eventRestart
 )
 
 // Kinds of ask.
@@ -86,6 +102,7 @@ const (
 	askWaiting
 	askBack
 	askBackAndTokens
+	askGone
 )
 
 // events lists what can happen now.
@@ -100,6 +117,9 @@ func (w *world) events(to []event) []event {
 			to = append(to, event{eventOpen, at, askTokens})
 			if w.waiting {
 				to = append(to, event{eventOpen, at, askWaiting})
+			}
+			if w.gone {
+				to = append(to, event{eventOpen, at, askGone})
 			}
 			if w.back && live {
 				to = append(to, event{eventOpen, at, askBack}, event{eventOpen, at, askBackAndTokens})
@@ -129,11 +149,19 @@ func (w *world) events(to []event) []event {
 			to = append(to, event{eventEvict, at, 0})
 		}
 	}
-	if w.flush && w.bucket.state.exists {
+	if w.flush && w.bucket.state.exists && !(w.once && w.was[0]) {
 		to = append(to, event{kind: eventFlush})
 	}
-	if w.ttl2 != 0 && w.bucket.state.exists {
+	if w.ttl2 != 0 && w.bucket.state.exists && !(w.once && w.was[1]) {
 		to = append(to, event{kind: eventSetTTL})
+	}
+	if w.alternative != nil && !w.versions && w.bucket.state.exists {
+		to = append(to, event{kind: eventSetLimits})
+	}
+	for i := range w.model.holders {
+		if h := &w.holders[i]; w.versions && len(h.messages) == 0 && h.heard.epoch != 0 && h.Pool.Held() == 0 {
+			to = append(to, event{eventRestart, uint8(i), 0})
+		}
 	}
 	return to
 }
@@ -151,16 +179,19 @@ func (w *world) apply(e event) (violation string) {
 		w.now += max(w.tick, 1)
 		w.x = max(0, w.x-w.step*max(w.tick, 1))
 	case eventOpen:
-		r := h.Open(w.instant(), w.codec.nextSeq(h), w.ask(e.arg))
-		h.messages = append(h.messages, modelMessage{request: *r})
+		r := h.Open(w.instant(), w.codec.nextSeq(h), w.ask(e))
+		h.openGone, h.openCredited = e.arg == askGone, false
+		h.messages = append(h.messages, modelMessage{request: *r, gone: h.openGone})
 	case eventResend:
 		if r := h.Resend(w.instant()); r != nil {
-			h.messages = append(h.messages, modelMessage{request: *r})
+			h.messages = append(h.messages, modelMessage{request: *r, gone: h.openGone, credited: h.openCredited})
 		}
 	case eventTake:
 		h.Expire(w.instant())
 		if h.Pool.Take().Ok() {
-			w.x += w.unit
+			if w.counts() {
+				w.x += w.unit
+			}
 			h.refundable = 1
 		}
 	case eventRefund:
@@ -178,21 +209,41 @@ func (w *world) apply(e event) (violation string) {
 		delete(w.bucket.records, h.id)
 	case eventFlush:
 		w.bucket = Bucket{unfair: true, variant: w.bucket.variant}
-		w.lost = true
+		w.lost, w.was[0] = true, w.once
 	case eventSetTTL:
-		c := w.config
+		c := w.bucket.config
 		c.TTL = duration(w.model.ttl + w.ttl2 - w.bucket.state.ttl)
+		w.was[1] = w.once
 		if _, err := w.bucket.Configure(w.now, OpSet, c); err != nil {
 			return err.Error()
 		}
+	case eventSetLimits:
+		c := w.configs[0]
+		if len(w.bucket.config.Limits) == len(c.Limits) {
+			c = w.configs[1]
+		}
+		if _, err := w.bucket.Configure(w.now, OpSet, c); err != nil {
+			return err.Error()
+		}
+		w.bucket.config.Version = Version{Revision: 1}
+	case eventRestart:
+		h.heard = heard{}
 	}
 	return w.violation()
 }
 
-func (w *world) ask(kind uint8) Ask {
-	a := Ask{Config: w.config, Want: w.want, Weight: 1}
-	switch kind {
-	case askWaiting:
+// proposes is the configuration that holder i proposes.
+func (w *world) proposes(i int) Config {
+	if w.versions && i > 0 {
+		return w.configs[1]
+	}
+	return w.configs[0]
+}
+
+func (w *world) ask(e event) Ask {
+	a := Ask{Config: w.proposes(int(e.holder)), Want: w.want, Weight: 1}
+	switch e.arg {
+	case askWaiting, askGone:
 		a.Waiting = 1
 	case askBack:
 		a.Want = 0
@@ -206,13 +257,22 @@ func (w *world) ask(kind uint8) Ask {
 func (w *world) deliver(h *modelHolder, m modelMessage) {
 	if m.reply {
 		got, ok := h.Accept(w.instant(), &m.grant, 0)
-		if ok && got.Waited > 0 {
+		switch {
+		case ok && m.gone:
+			h.Unused(got.Waited, got.Drawn)
+		case ok && got.Waited > 0:
 			h.refundable = 1
 		}
-		h.epochUntil = 1<<63 - 1 // the bucket is remembered until it is lost
+		if !w.versions {
+			h.heard.until = 1<<63 - 1 // the bucket is remembered until it is lost
+		}
 		return
 	}
 	w.lost = false
+	if s := &w.bucket.state; w.versions && s.exists && w.now >= s.keep {
+		clear(w.bucket.records)
+		w.bucket = Bucket{unfair: true, variant: w.bucket.variant, records: w.bucket.records}
+	}
 	// Executing spends from the allowance, answering from the record does not: that tells them apart.
 	const untouched = -5
 	rec := w.bucket.records[h.id]
@@ -223,12 +283,36 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 	if err := w.bucket.Call(w.now, &m.request, &m.grant); err != nil {
 		return
 	}
-	if rec = w.bucket.records[h.id]; rec.debit.allowance != untouched {
-		w.x = max(0, w.x-level)
-		w.x += m.grant.Waited * w.unit
+	if rec = w.bucket.records[h.id]; rec.debit.allowance != untouched && w.counts() {
+		if !m.credited {
+			w.x = max(0, w.x-level)
+		}
+		if !m.gone {
+			w.x += m.grant.Waited * w.unit
+		}
+	}
+	if level > 0 {
+		w.credited(h, m.request.Seq)
+		m.credited = true
 	}
 	m.reply = true
 	h.messages = append(h.messages, m)
+}
+
+// credited notes that the refund of call seq was credited: however often the call is executed, it was refunded once.
+func (w *world) credited(h *modelHolder, seq int64) {
+	h.openCredited = h.openCredited || h.open.Seq == seq
+	for i := range h.messages {
+		if m := &h.messages[i]; m.request.Seq == seq {
+			m.credited = true
+		}
+	}
+}
+
+// counts reports whether the limit that the meter watches is in force: it is the last of its configuration.
+func (w *world) counts() bool {
+	limits := w.bucket.config.Limits
+	return len(limits) > 0 && limits[len(limits)-1].same(w.limit)
 }
 
 // refunded is how much of a refund the bucket would credit now.
@@ -243,7 +327,8 @@ func (w *world) refunded(r *Request) int64 {
 	if with.Call(w.now, &a, &g) != nil || without.Call(w.now, &b, &g) != nil {
 		return 0
 	}
-	return with.state.level[0] - without.state.level[0]
+	last := len(w.bucket.config.Limits) - 1
+	return with.state.level[max(0, last)] - without.state.level[max(0, last)]
 }
 
 // violation says which promise is broken now.
@@ -264,12 +349,12 @@ func (w *world) violation() string {
 	}
 	// What follows is why (1) holds, not what it says; a variant is to be caught by what it admits.
 	s := &w.bucket.state
-	if w.model.bucket != asDesigned || w.holding != holdingAsDesigned || !s.exists || s.frozen > w.now {
+	if w.model.bucket != asDesigned || w.holding != holdingAsDesigned || !s.exists || s.frozen > w.now || !w.counts() {
 		return ""
 	}
 	saved := *s
 	w.bucket.settle(w.now)
-	ledger, level := s.ring.ledger(), s.level[0]
+	ledger, level := s.ring.ledger(), s.level[len(w.bucket.config.Limits)-1]
 	*s = saved
 	if live > ledger {
 		return fmt.Sprintf("holders have %d tokens, the ledger knows of %d", live, ledger)

@@ -6,13 +6,12 @@ const ringSlices = 8
 // ring is the ledger: the tokens that processes hold, summed by the time at which they run out. Time is cut
 // into slices of width microseconds; slice s covers [s*width, (s+1)*width) and is forgotten whole when it
 // ends, so a holding is forgotten at most one slice late (which is safe) and a call costs the same however
-// many holders there are. Slice s lives in held[s mod 8].
+// many holders there are. Slice s lives in held[s mod 8]. All times are the bucket's own (bucketState.now).
 type ring struct {
 	width   int64 // ceil(T/7), or wider while older entries need it
 	base    int64 // the slice that now falls in; all lower ones are forgotten
 	gen     int64 // how often the live slices were moved into the last one
-	movedAt int64 // when that was, in the time that ended then
-	landing int64 // the slice that they moved into
+	movedAt int64 // when that was
 	held    [ringSlices]int64
 	weight  [ringSlices]int64 // weights of the holders whose entry is in the slice
 }
@@ -69,7 +68,7 @@ func (r *ring) locate(p place, now int64) (place, bool) {
 	switch {
 	case p.gen == r.gen:
 	case p.gen == r.gen-1 && p.ends > r.movedAt:
-		p = place{gen: r.gen, slice: r.landing, ends: (r.landing + 1) * r.width}
+		p = place{gen: r.gen, slice: r.landing(), ends: (r.landing() + 1) * r.width}
 	default:
 		return place{}, false
 	}
@@ -87,14 +86,15 @@ func (r *ring) expire() {
 func (r *ring) ends() int64 { return (r.base + 1) * r.width }
 
 // move starts a new numbering with slices of the given width at time now and puts everything that is live
-// into its last slice. old is the present time in the numbering that ends, which differs from now only
-// when the server's clock stepped back.
-func (r *ring) move(old, now, width int64) {
+// into its last slice.
+func (r *ring) move(now, width int64) {
 	tokens, weight := r.ledger(), r.weightSum()
-	base := now / width
-	*r = ring{width: width, base: base, gen: r.gen + 1, movedAt: old, landing: base + ringSlices - 1}
-	r.add(r.landing, tokens, weight)
+	*r = ring{width: width, base: now / width, gen: r.gen + 1, movedAt: now}
+	r.add(r.landing(), tokens, weight)
 }
+
+// landing is the slice that the last move put everything into.
+func (r *ring) landing() int64 { return r.movedAt/r.width + ringSlices - 1 }
 
 // lastEnds is when the last slice with an entry ends; 0 where there is none.
 func (r *ring) lastEnds() int64 {
@@ -117,6 +117,6 @@ func (r *ring) fit(now, ttl int64, grew bool, v variant) {
 		width = r.width
 	}
 	if width != r.width || grew {
-		r.move(now, now, width)
+		r.move(now, width)
 	}
 }

@@ -71,10 +71,15 @@ type faults struct {
 	Drift                       bool
 	Retry, GiveUp, GiveBack     bool
 	Refund, PutBack, Debt       bool
+	GiveUpWaiting               bool // requests that are granted tokens and have gone
+	Again                       bool // calls delivered a second time, in order, after T
 	Restart, Evict              bool
-	SetLimits, SetTTL, StepBack bool // the larger capacity holds until the old leases have ended
-	Flush, Failover             bool // exact where the best-informed caller comes first
-	BlindFlush                  bool // at most B + E more
+	Absurd                      bool // a caller claims counters that cannot be
+	SetLimits, SetTTL, StepBack bool
+	Versions                    bool // some processes have a newer configuration, and fresh ones the old
+	Flush                       bool // exact where a caller that knew the bucket comes first
+	Failover                    bool // exact where the best-informed caller comes first
+	BlindFlush, BlindFailover   bool // at most B + E more
 	StepForward                 bool // one refill and the present holdings more
 	SharedID                    bool // at most one holding more
 }
@@ -84,24 +89,29 @@ func randomFaults(rnd *rand.Rand) faults {
 	f := faults{
 		Lossy: coin(), Slow: coin(), Twice: coin(), Drift: coin(), Retry: coin(), GiveUp: coin(), GiveBack: coin(),
 		Refund: coin(), PutBack: coin(), Debt: rnd.IntN(4) == 0, Restart: rnd.IntN(4) == 0, Evict: rnd.IntN(3) == 0,
+		GiveUpWaiting: coin(), Again: rnd.IntN(3) == 0, Absurd: rnd.IntN(4) == 0,
 	}
-	switch rnd.IntN(10) {
+	switch rnd.IntN(12) {
 	case 0, 1:
 		f.SetLimits, f.SetTTL = coin(), coin()
 	case 2:
 		f.SetTTL = true
 	case 3:
-		f.Flush = true
+		f.Flush, f.SetLimits, f.SetTTL = true, coin(), coin()
 	case 4:
-		f.Failover = true
+		f.Failover, f.SetTTL = true, coin()
 	case 5:
 		f.StepBack = true
 	case 6:
 		f.BlindFlush = true
 	case 7:
-		f.StepForward = true
+		f.BlindFailover = true
 	case 8:
+		f.StepForward = true
+	case 9:
 		f.SharedID = true
+	case 10:
+		f.Versions, f.Restart, f.Flush, f.SetTTL = true, true, coin(), coin()
 	}
 	return f
 }

@@ -21,6 +21,14 @@ var mutations = []mutation{
 	{"no clip", variantNoClip, 0},
 	{"a retry draws again", variantNoSeqCheck, 0},
 	{"void taken as known", variantVoidAsKnown, 0},
+	{"what was not used is credited in full", variantUnusedAtFaceValue, 0},
+	{"a refund leaves draws what they were worth", variantRefundLeavesDraws, 0},
+	{"a void call's record counts at once", variantVoidRecordCounts, 0},
+	{"limits inherited by position", variantLimitsByPosition, 0},
+	{"a new limit starts full after a loss", variantNewLimitFullAfterLoss, 0},
+	{"T grows at once", variantTTLJumps, 0},
+	{"a loss forgets its age", variantLossForgetsAge, 0},
+	{"an expiry moves earlier", variantExpiryShrinks, 0},
 }
 
 // TestRandomSchedulesCatchMutations measures how sharp the random schedules are: the number of seeds that pass

@@ -56,7 +56,8 @@ func (f *fleet) call(b *testing.B) {
 		f.short++
 	}
 	r.Seq++
-	r.Remaining, r.Epoch, r.Counter, r.HeardTTL = g.Granted/3, g.Epoch, g.Counter, g.Config.TTL
+	r.Remaining, r.Epoch, r.Counter = g.Granted/3, g.Epoch, g.Counter
+	r.LeaseMax, r.HeardAt, r.HeardAge = g.LeaseMax, g.ServerTime, time.Millisecond
 }
 
 // evalshaTime is what INFO commandstats has counted since the last reset: calls of EVALSHA, and the microseconds that they took.

@@ -3,16 +3,18 @@
 -- They are one chunk, and the bucket's state is in its locals, because Redis runs the whole chunk for every call:
 -- a function costs its creation, a table its fields, and text its formatting, each time.
 --
--- KEYS[1]  the bucket, a string: 32 numbers, the configuration, and level and rest of each limit but the first
---          birth epoch counter created now frozen ttl width gen moved landing updated contended share, level and rest of the
---          first limit, the tokens held in each of the 8 slots of the ring, the weights there
+-- KEYS[1]  the bucket, a string: 35 numbers, the configuration, and level and rest of each limit but the first
+--          birth epoch counter clock now frozen setAt keep ttl proposed proposedAt width gen moved updated contended share,
+--          level and rest of the first limit, the tokens held in each of the 8 slots of the ring, the weights there.
+--          clock is the server's time at the last call; all other times are the bucket's own: the server's at its birth, and
+--          from then on the sum of the server's steps forward
 -- KEYS[2]  the record of a holder: see lease.lua
 -- ARGV[1]  the configuration that the caller proposes, '' for none: 5 numbers, and 7 for each of 1 to 4 limits
 --          deploy revision overcommit empty target_ns, then tokens per_ns burst capacity unit step tick
 --          tokens, per_ns and burst may exceed 2^53, are whole numbers of 8 bytes, and nothing here reads them;
 --          capacity counts tokens, unit is units in a token, step is units added in one tick, tick is in microseconds
 -- ARGV[2]  '' to use the server's clock, otherwise the time in microseconds (unsafe: see Config.ClientTime)
--- ARGV[3]  the request, 13 numbers: see lease.lua. configure.lua needs only the ttl of it.
+-- ARGV[3]  the request, 17 numbers: see lease.lua. configure.lua needs only the ttl of it.
 -- ARGV[4]  the operation of configure.lua; nil for lease.lua
 --
 -- Units: levels in units of their limit; rest, ttl, width and all times in microseconds; held and weights in tokens and
@@ -22,7 +24,7 @@
 -- are whole and below 2^53 (share, and a record's allowance, are not), and no product of two whole numbers passes
 -- 2^53. Where one must become text it goes through %.0f: tostring and '..' keep 14 digits.
 --
--- The rules are those of lease.Bucket (bucket.go, bucket_settle.go, bucket_change.go, ring.go, fair.go), which
+-- The rules are those of lease.Bucket (bucket.go, bucket_settle.go, bucket_change.go, bucket_ttl.go, ring.go, fair.go), which
 -- says why each of them is as it is. Both are tested to agree to the last bit.
 
 if redis.replicate_commands then redis.replicate_commands() end -- Redis 3.2 to 4: replicate effects, for TIME
@@ -163,18 +165,10 @@ local function wait(l, n, frozen)
   return (ticks - ticks % 1) * l.tick - l.rest + frozen
 end
 
--- move starts a new numbering of slices at time now and puts everything that is live into its last one. old is the present
--- time in the numbering that ends. The results are those of the ring's fields.
-local function move(old, now, width, gen, tokens, weight)
-  local base = math.floor(now / width)
-  local held, weights = {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
-  held[(base + 7) % 8 + 1], weights[(base + 7) % 8 + 1] = tokens, weight
-  return width, base, gen + 1, old, base + 7, held, weights
-end
-
--- expiry is how long the bucket must be remembered, in microseconds: a forgotten bucket looks like a full one. It
--- outlives every lease by a T, those too that were granted under a longer one; frozen is how long nothing refills.
-local function expiry(c, now, ttl, frozen, base, width, held, weights)
+-- remember is until when the bucket must be remembered: a forgotten bucket looks like a full one. It outlives every lease
+-- by a T, those too that were granted under a longer one; frost is how long nothing refills. The second result is how long
+-- the longest lease may last that is out, at least a T.
+local function remember(c, keep, now, ttl, frost, base, width, held, weights)
   local longest = 0
   for k = 1, c.n do
     if c[k].full > longest then longest = c[k].full end
@@ -182,7 +176,9 @@ local function expiry(c, now, ttl, frozen, base, width, held, weights)
   local s = base + 7 -- the last slice with an entry
   while s >= base and held[s % 8 + 1] == 0 and weights[s % 8 + 1] == 0 do s = s - 1 end
   local left = (s + 1) * width - now
-  longest = longest + ttl + (s >= base and left > ttl and left or ttl) + frozen
-  if (c.empty or c.revision > 0) and longest < 2592000000000 then return 2592000000000 end -- a month
-  return longest
+  if s < base or left < ttl then left = ttl end
+  longest = longest + ttl + left + frost
+  if (c.empty or c.revision > 0) and longest < 2592000000000 then longest = 2592000000000 end -- a month
+  longest = now + longest
+  return longest > keep and longest or keep, left
 end

@@ -4,8 +4,8 @@
 -- ARGV[4]  the operation: inspect, set, set-if-absent or reset
 --
 -- Reply: a flat array.
---   {'ok', exists, changed, ledger, activeWeight, epoch, counter, now, ttl, configuration, level, ..., next, ...}
---     flags 0 or 1, ledger and levels in whole tokens, now and ttl in microseconds; next is the microseconds until a level
+--   {'ok', exists, changed, ledger, activeWeight, epoch, counter, clock, ttl, configuration, level, ..., next, ...}
+--     flags 0 or 1, ledger and levels in whole tokens, clock and ttl in microseconds; next is the microseconds until a level
 --     has one whole token more, 0 for a full one; a bucket that does not exist answers {'ok', 0, 0}
 --   {'invalid', why}, {'damaged', key, why}: nothing was written
 --
@@ -14,11 +14,11 @@
 
 if not op then return {'invalid', 'no operation'} end
 local frost = max(0, frozen - now)
-local answer = {'ok', 1, changed and 1 or 0, ledger, active, epoch, counter, now, ttl, c.text}
+local answer = {'ok', 1, changed and 1 or 0, ledger, active, epoch, counter, clock, ttl, c.text}
 for k = 1, c.n do
   local whole = floor(c[k].level / c[k].unit)
   answer[10 + k], answer[10 + c.n + k] = whole, wait(c[k], whole + 1, frost)
 end
 if not changed then return answer end
 local record, recordLife
-local life = expiry(c, now, ttl, frost, base, width, held, weights)
+keep = remember(c, keep, now, ttl, frost, base, width, held, weights)

@@ -69,7 +69,7 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 	field := func(i int, to float64) func(string) string {
 		return func(text string) string { return setNumber(text, i, to) }
 	}
-	const share, level, held, weight, config, end = 13, 14, 16, 24, stateNumbers, stateNumbers + 12 // where they begin
+	const share, level, held, weight, config, end = 16, 17, 19, 27, stateNumbers, stateNumbers + 12 // where they begin
 	var cases []damage
 	for i := range end {
 		if i > config+4 && i < config+8 {
@@ -83,37 +83,46 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 		}
 	}
 	for i := range end {
-		if i == 3 || i == 12 || i > config+4 && i < config+8 {
-			continue // a clock that went back may leave created and contended below 0
+		if i > config+4 && i < config+8 {
+			continue
 		}
 		cases = append(cases, damage{fmt.Sprintf("number %d is negative", i), state(field(i, -1))})
 	}
 	for name, change := range map[string]func(string) string{
-		"level above the burst": field(level, 1_000_001),
-		"rest too large":        field(level+1, 1),
-		"two levels":            func(s string) string { return s + s[8*level:8*held] },
-		"one byte more":         func(s string) string { return s + "\x00" },
-		"one byte less":         func(s string) string { return s[:len(s)-1] },
-		"ledger huge":           field(held+1, 1<<52),
-		"weights huge":          field(weight+1, 1<<52),
-		"ledger without holder": func(s string) string { return s[:8*held] + strings.Repeat("\x00", 8*16) + s[8*config:] },
-		"cut in half":           func(s string) string { return s[:len(s)/2] },
-		"empty":                 func(string) string { return "" },
-		"text":                  func(string) string { return "x" },
-		"text as long":          func(s string) string { return strings.Repeat("x", len(s)) },
-		"zeros as long":         func(s string) string { return strings.Repeat("\x00", len(s)) },
-		"share zero":            field(share, 0),
-		"ttl zero":              field(6, 0),
-		"width zero":            field(7, 0),
-		"frozen for a day":      field(5, 4e15),
-		"now beyond 2^52":       field(4, 1<<52),
-		"empty flag is 2":       field(config+3, 2),
-		"target zero":           field(config+4, 0),
-		"capacity zero":         field(config+8, 0),
-		"unit too large":        field(config+9, 99_999_999_999_999),
-		"step zero":             field(config+10, 0),
-		"tick is 7":             field(config+11, 7),
-		"configuration missing": func(s string) string { return s[:8*config] },
+		"level above the burst":   field(level, 1_000_001),
+		"rest too large":          field(level+1, 1),
+		"two levels":              func(s string) string { return s + s[8*level:8*held] },
+		"one byte more":           func(s string) string { return s + "\x00" },
+		"one byte less":           func(s string) string { return s[:len(s)-1] },
+		"ledger huge":             field(held+1, 1<<52),
+		"weights huge":            field(weight+1, 1<<52),
+		"ledger without holder":   func(s string) string { return s[:8*held] + strings.Repeat("\x00", 8*16) + s[8*config:] },
+		"cut in half":             func(s string) string { return s[:len(s)/2] },
+		"empty":                   func(string) string { return "" },
+		"text":                    func(string) string { return "x" },
+		"text as long":            func(s string) string { return strings.Repeat("x", len(s)) },
+		"zeros as long":           func(s string) string { return strings.Repeat("\x00", len(s)) },
+		"share zero":              field(share, 0),
+		"ttl zero":                field(8, 0),
+		"ttl of an hour and a µs": field(8, 3_600_000_001),
+		"proposed ttl zero":       field(9, 0),
+		"width zero":              field(11, 0),
+		"born after now":          field(0, 1<<52-1),
+		"set after now":           field(6, 1<<52-1),
+		"proposed after now":      field(10, 1<<52-1),
+		"moved after now":         field(13, 1<<52-1),
+		"updated after now":       field(14, 1<<52-1),
+		"epoch beyond 2^52":       field(1, 1<<52),
+		"counter beyond 2^52":     field(2, 1<<52),
+		"frozen for a day":        field(5, 4e15),
+		"now beyond 2^52":         field(4, 1<<52),
+		"empty flag is 2":         field(config+3, 2),
+		"target zero":             field(config+4, 0),
+		"capacity zero":           field(config+8, 0),
+		"unit too large":          field(config+9, 99_999_999_999_999),
+		"step zero":               field(config+10, 0),
+		"tick is 7":               field(config+11, 7),
+		"configuration missing":   func(s string) string { return s[:8*config] },
 		"five limits": func(s string) string {
 			return s + strings.Repeat(s[8*(config+5):], 4) + strings.Repeat(s[8*level:8*held], 4)
 		},
@@ -176,6 +185,7 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 // TestBadArgumentsWriteNothing goes past the checks in Go, as another client would.
 func TestBadArgumentsWriteNothing(t *testing.T) {
 	r := request(2)
+	r.Epoch, r.Unused = 1, 1 // so that what comes with these is looked at
 	good, config := string(appendRequest(nil, &r)), textOf(t, r.Config)
 	limit := config[configSize(0):]
 	numbers := func(i int, to float64) string { return setNumber(good, i, to) }
@@ -199,18 +209,18 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		{changed(target, 999), "", good}, {changed(target, 3_600_000_001_000), "", good}, {changed(empty, 2), "", good},
 		{changed(deploy, 1<<52), "", good}, {changed(step, 0), "", good},
 		{config, "", ""}, {config, "", good + good[:8]}, {config, "", good + "\n"}, {config, "", good[:len(good)-8]}, {config, "", good[1:]},
-		{config, "", numbers(7, 11)}, // need above want
+		{config, "", numbers(8, 11)}, // need above want
 		{config, "", numbers(1, 0)},  // seq
-		{config, "", numbers(9, 0)},  // weight
-		{config, "", numbers(9, 2_000_000)},
+		{config, "", numbers(10, 0)}, // weight
+		{config, "", numbers(10, 2_000_000)},
 		{config, "", numbers(0, 199_999)}, // ttl below twice the target
 		{config, "", numbers(0, 3_600_000_001)},
-		{config, "", numbers(12, 3_600_000_001)},
+		{config, "", numbers(14, 7_200_000_001)}, // the longest lease
 		{config, "nan", good}, {config, "-1", good}, {config, "4503599627370496", good}, {config, "1.5", good}, {config, "1e3", good},
 		{config, "0x5", good}, {config, " 5", good}, {config, "99999999999999999999", good},
 	}
 	for _, bad := range append(slices.Clone(notWhole), -1, 1<<52) {
-		for i := range 13 {
+		for i := range requestSize / 8 {
 			cases = append(cases, arguments{config, "", numbers(i, bad)})
 		}
 		for i := range 12 {
@@ -250,7 +260,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 				if err == nil {
 					_, err = decodeState(v)
 				}
-				if !errors.Is(err, lease.ErrInvalidRequest) || contents(t, s) != before {
+				if !errors.Is(err, lease.ErrInvalidConfig) || contents(t, s) != before {
 					t.Errorf("%v: %v", args, err)
 				}
 			}

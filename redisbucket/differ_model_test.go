@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -14,11 +15,11 @@ type actor struct {
 	seq     int64
 	held    int64 // unspent tokens of the last grant, by its own count
 	weight  int64
-	config  int // which of trio.configs it proposes
-	epoch   int64
-	counter int64
-	heard   time.Duration
-	last    lease.Request // the last one sent, for retries
+	config  int             // which of trio.configs it proposes
+	drawn   [3]int64        // Grant.Running of the last replies
+	heard   lease.Grant     // the last reply
+	heardBy int64           // when it came
+	sent    []lease.Request // the last few, for retries and for copies that the network delivers late
 }
 
 // populate makes the holders and the configurations they propose.
@@ -58,10 +59,10 @@ func (x *trio) step() {
 			x.count["failover"]++
 			x.restore()
 		}
-	case p < 965:
+	case p < 972:
 		x.propose(h)
-	case p < 970:
-		h.held, h.epoch, h.counter, h.heard = 0, 0, 0, 0 // a process that starts again under its name
+	case p < 977:
+		h.held, h.heard = 0, lease.Grant{} // a process that starts again under its name
 	default:
 		x.count["configured"]++
 		ops := []lease.Op{lease.OpInspect, lease.OpInspect, lease.OpSet, lease.OpSetIfAbsent, lease.OpReset}
@@ -91,9 +92,11 @@ func (x *trio) pass() {
 	case p < 85:
 		x.now += x.rng.Int64N(ttl/4 + 1)
 	case p < 90 && d.Exists:
-		x.now = max(x.now, (d.Now/d.Width+x.rng.Int64N(9))*d.Width-1+x.rng.Int64N(3)) // about the end of a slice
-	case p < 94:
+		x.now = max(x.now, d.Clock-d.Now+(d.Now/d.Width+x.rng.Int64N(9))*d.Width-1+x.rng.Int64N(3)) // about the end of a slice
+	case p < 93:
 		x.now += x.rng.Int64N(3 * ttl)
+	case p < 94:
+		x.now += 2_900_000 + x.rng.Int64N(200_000) // about as long as T takes to shrink
 	case p < 96:
 		x.now += x.rng.Int64N(40 * 24 * 3600 * 1e6) // a month
 	case p < 98:
@@ -133,10 +136,17 @@ func (x *trio) renew(h *actor) {
 	h.seq += 1 + rng.Int64N(2)
 	r := lease.Request{
 		Holder: h.name, Seq: h.seq, Config: c, Remaining: remaining, Returned: returned, Weight: h.weight,
-		Want: 1 + upTo(rng, max(1, top/4)), Epoch: h.epoch, Counter: h.counter, HeardTTL: h.heard,
+		Want: 1 + upTo(rng, max(1, top/4)), Epoch: h.heard.Epoch, Counter: h.heard.Counter,
+	}
+	if h.heard.Epoch > 0 {
+		r.LeaseMax, r.HeardAt = h.heard.LeaseMax, h.heard.ServerTime
+		r.HeardAge = time.Duration(max(0, x.now-h.heardBy)) * time.Microsecond
 	}
 	if rng.IntN(5) == 0 {
 		r.Refund = upTo(rng, spent)
+	}
+	if rng.IntN(4) == 0 { // requests gave up
+		r.Unused, r.Drawn = upTo(rng, spent), h.drawn[rng.IntN(len(h.drawn))]
 	}
 	if rng.IntN(20) == 0 {
 		r.Debt = upTo(rng, top/8+1)
@@ -153,7 +163,7 @@ func (x *trio) renew(h *actor) {
 
 // odd makes few requests strange: lies, extremes, other proposals of T.
 func (x *trio) odd(h *actor, r *lease.Request) {
-	switch x.rng.IntN(60) {
+	switch x.rng.IntN(120) {
 	case 0:
 		r.Remaining += 1 + upTo(x.rng, 5) // more than was ever given
 	case 1:
@@ -172,7 +182,28 @@ func (x *trio) odd(h *actor, r *lease.Request) {
 		if r.Epoch > 0 {
 			r.Epoch += x.rng.Int64N(3) - 1
 		}
-	case 8, 9, 10:
+	case 12:
+		r.Epoch = x.edge(x.now + day) // more than a server can have said, or just not
+	case 13:
+		d := x.bucket.Dump()
+		r.Counter = x.edge(d.Now - d.Created + day)
+	case 14:
+		r.Epoch, r.Counter = upTo(x.rng, lease.WaitingMax), upTo(x.rng, lease.WaitingMax)
+	case 15:
+		r.LeaseMax = time.Duration(x.edge(7200e6)) * time.Microsecond
+		if r.Epoch > 0 {
+			r.Epoch += x.rng.Int64N(3) - 1
+		}
+	case 16:
+		r.HeardAt, r.HeardAge = max(0, x.now-x.rng.Int64N(20e6)+x.rng.Int64N(1e6)), time.Duration(x.rng.Int64N(2e10)).Truncate(time.Microsecond)
+		r.Counter += 1 + x.rng.Int64N(3)
+	case 17, 18:
+		r.Unused = x.edge(lease.WaitingMax)
+	case 19, 20, 21:
+		d := x.bucket.Dump()
+		r.Unused = 1 + upTo(x.rng, 1000)
+		r.Drawn = max(0, []int64{d.SetAt, d.Now, x.now, d.Now - x.rng.Int64N(1e6)}[x.rng.IntN(4)]+x.rng.Int64N(3)-1)
+	case 8, 9, 10, 22, 23, 24:
 		// The network got slower: a longer T, or the old one again.
 		r.Config.TTL = min(time.Hour, 2*r.Config.Target+time.Duration(x.rng.Int64N(int64(3*r.Config.TTL)))).Truncate(time.Microsecond)
 	case 11:
@@ -182,7 +213,9 @@ func (x *trio) odd(h *actor, r *lease.Request) {
 
 func (x *trio) send(h *actor, r lease.Request) {
 	x.t.Helper()
-	h.last = r
+	if n := len(h.sent); n == 0 || h.sent[n-1].Seq != r.Seq {
+		h.sent = append(h.sent[max(0, n-3):], r)
+	}
 	g, err := x.call(r)
 	x.count["call"]++
 	switch {
@@ -204,30 +237,31 @@ func (x *trio) send(h *actor, r lease.Request) {
 		x.count["short"]++
 	}
 	h.held += g.Granted - g.Waited
-	h.epoch, h.counter, h.heard = g.Epoch, g.Counter, g.Config.TTL
+	h.heard, h.heardBy = g, x.now
+	h.drawn = [3]int64{h.drawn[1], h.drawn[2], g.Running}
 }
 
 // retry sends the last request once more; what it adds up to is the holder's business, so it is only compared.
 func (x *trio) retry(h *actor) {
 	x.t.Helper()
-	if h.last.Seq == 0 {
+	if len(h.sent) == 0 {
 		return
 	}
 	x.fresh()
 	x.count["retry"]++
 	held := h.held
-	x.send(h, h.last)
+	x.send(h, h.sent[len(h.sent)-1])
 	h.held = held
 }
 
+// stale delivers a copy of an earlier call of h, whose reply nobody waits for.
 func (x *trio) stale(h *actor) {
 	x.t.Helper()
-	if h.last.Seq < 2 {
+	if len(h.sent) < 2 {
 		return
 	}
 	x.fresh()
-	r := h.last
-	r.Seq -= 1
+	r := h.sent[x.rng.IntN(len(h.sent)-1)]
 	if !x.clientTime {
 		// A refusal carries no time. Whether it is one must not depend on the microsecond.
 		a, b := x.bucket.Clone(), x.bucket.Clone()
@@ -237,9 +271,7 @@ func (x *trio) stale(h *actor) {
 		}
 	}
 	x.count["stale"]++
-	if _, err := x.call(r); err == nil {
-		h.last, h.seq = r, r.Seq
-	}
+	_, _ = x.call(r) // it compares by itself
 }
 
 // propose gives h another configuration: with a higher version, or at times one that differs at the same version.
@@ -248,11 +280,21 @@ func (x *trio) propose(h *actor) {
 	if x.rng.IntN(4) != 0 {
 		x.version.Deploy++
 		c.Version = x.version
-		if x.rng.IntN(2) == 0 { // T alone, up or down
-			old := x.configs[h.config]
-			old.TTL = max(2*old.Target, time.Duration(x.rng.Int64N(int64(2*old.TTL))).Truncate(time.Microsecond))
-			old.Version = c.Version
+		if x.rng.IntN(16) == 0 {
+			c.Version.Revision = lease.WaitingMax // the last: no limits can be set at run time any more
+		}
+		old := x.configs[h.config]
+		old.Version = c.Version
+		switch x.rng.IntN(3) {
+		case 0: // T alone, up or down
+			old.TTL = min(time.Hour, max(2*old.Target, time.Duration(x.rng.Int64N(int64(2*old.TTL))).Truncate(time.Microsecond)))
 			c = old
+		case 1: // the same limits in another order, fewer of them, one more, one changed
+			old.Limits = x.rearrange(old.Limits)
+			if old.Validate() == nil {
+				c = old
+				x.count["rearranged"]++
+			}
 		}
 	}
 	x.configs = append(x.configs, c)
@@ -287,6 +329,27 @@ func (x *trio) config() lease.Config {
 	}
 }
 
+// rearrange is limits after what people do to them.
+func (x *trio) rearrange(limits []lease.Limit) []lease.Limit {
+	rng := x.rng
+	out := slices.Clone(limits)
+	rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	i := rng.IntN(len(out))
+	switch rng.IntN(6) {
+	case 0:
+		out = slices.Delete(out, i, i+1)
+	case 1, 2:
+		out = slices.Insert(out, i, limit(rng))
+	case 3:
+		out[i].Burst = 1 + upTo(rng, 2*out[i].Capacity())
+	case 4:
+		out[i].Tokens = 1 + upTo(rng, 2*out[i].Tokens)
+	case 5:
+		out = slices.Insert(out, i, out[i]) // twice the same
+	}
+	return out
+}
+
 func limit(rng *rand.Rand) lease.Limit {
 	switch rng.IntN(12) {
 	case 0:
@@ -308,6 +371,20 @@ func limit(rng *rand.Rand) lease.Limit {
 	default:
 		return lease.PerSecond(1 + rng.Int64N(100_000)).WithBurst(1 + rng.Int64N(10_000))
 	}
+}
+
+// day is the claimSlack of lease.Bucket.
+const day = 24 * 3600 * 1_000_000
+
+// edge is a number just about n, below it, or as large as a request's can be.
+func (x *trio) edge(n int64) int64 {
+	switch x.rng.IntN(4) {
+	case 0:
+		return lease.WaitingMax
+	case 1:
+		return upTo(x.rng, n)
+	}
+	return max(0, min(lease.WaitingMax, n+x.rng.Int64N(3)-1))
 }
 
 // upTo is 0 to n, small numbers as likely as large ones.

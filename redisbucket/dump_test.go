@@ -42,24 +42,24 @@ func stored(t testing.TB, rdb redis.UniversalClient, s *Store, key string, holde
 }
 
 // stateNumbers and recordNumbers are how many numbers begin a bucket and make up a record; see common.lua and lease.lua.
-const stateNumbers, recordNumbers = 32, 12
+const stateNumbers, recordNumbers = 35, 13
 
 func dumpState(t testing.TB, text string) lease.BucketDump {
 	t.Helper()
 	limits := (len(text)/8 - stateNumbers - 5 + 2) / 9
 	config := text[8*stateNumbers:][:configSize(limits)]
 	f := floats(t, text[:8*stateNumbers], stateNumbers)
-	n := ints(t, append(f[:13:13], f[14:]...))
+	n := ints(t, append(f[:16:16], f[17:]...))
 	d := lease.BucketDump{
-		Exists: true, Epoch: n[1], Counter: n[2], Created: n[3], Now: n[4], Frozen: n[5],
-		Width: n[7], Gen: n[8], MovedAt: n[9], Landing: n[10], Updated: n[11], ContendedUntil: n[12],
-		Share: f[13], Records: make(map[string]lease.RecordDump),
+		Exists: true, Created: n[0], Epoch: n[1], Counter: n[2], Clock: n[3], Now: n[4], Frozen: n[5], SetAt: n[6], Keep: n[7],
+		Proposed: n[9], ProposedAt: n[10], Width: n[11], Gen: n[12], MovedAt: n[13], Updated: n[14], ContendedUntil: n[15],
+		Share: f[16], Records: make(map[string]lease.RecordDump),
 	}
-	d.Level[0], d.Rest[0] = n[13], n[14]
-	copy(d.Held[:], n[15:23])
-	copy(d.Weight[:], n[23:])
+	d.Level[0], d.Rest[0] = n[16], n[17]
+	copy(d.Held[:], n[18:26])
+	copy(d.Weight[:], n[26:])
 	var err error
-	if d.Config, err = parseConfig(config, time.Duration(n[6])*time.Microsecond); err != nil {
+	if d.Config, err = parseConfig(config, time.Duration(n[8])*time.Microsecond); err != nil {
 		t.Fatal(err)
 	}
 	levels := ints(t, floats(t, text[8*stateNumbers+len(config):], 2*(limits-1)))
@@ -73,10 +73,10 @@ func dumpState(t testing.TB, text string) lease.BucketDump {
 func dumpRecord(t testing.TB, text string) lease.RecordDump {
 	t.Helper()
 	f := floats(t, text, recordNumbers)
-	n := ints(t, f[:11])
+	n := ints(t, f[:12])
 	return lease.RecordDump{
-		Seq: n[2], Gen: n[3], Slice: n[4], Ends: n[5], Held: n[6], Weight: n[7], Granted: n[8], Void: n[9] == 1, Last: n[10],
-		Allowance: f[11],
+		Seq: n[2], Gen: n[3], Slice: n[4], Ends: n[5], Held: n[6], Weight: n[7], Granted: n[8], Void: n[9] == 1, Since: n[10], Last: n[11],
+		Allowance: f[12],
 	}
 }
 

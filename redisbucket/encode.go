@@ -13,10 +13,10 @@ import (
 // configSize is the length of the configuration of so many limits.
 func configSize(limits int) int { return 8 * (5 + 7*limits) }
 
-const requestSize = 8 * 13
+const requestSize = 8 * 17
 
-// appendConfig writes c as the scripts read and store it (common.lua); its TTL travels separately, because a
-// longer one is taken at once. c must be valid.
+// appendConfig writes c as the scripts read and store it (common.lua); its TTL travels separately, because it
+// is a proposal whatever the version. c must be valid.
 func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	dst = appendDoubles(dst, c.Version.Deploy, c.Version.Revision, c.Overcommit, bit(c.StartEmpty), int64(c.Target))
 	for _, l := range c.Limits {
@@ -34,8 +34,8 @@ func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 
 // appendRequest writes the numbers of r in the order of lease.lua's ARGV[3].
 func appendRequest(dst []byte, r *lease.Request) []byte {
-	return appendDoubles(dst, micros(r.Config.TTL), r.Seq, r.Remaining, r.Returned, r.Refund, r.Debt, r.Want, r.Need,
-		r.Waiting, r.Weight, r.Epoch, r.Counter, micros(r.HeardTTL))
+	return appendDoubles(dst, micros(r.Config.TTL), r.Seq, r.Remaining, r.Returned, r.Refund, r.Unused, r.Debt, r.Want, r.Need,
+		r.Waiting, r.Weight, r.Epoch, r.Counter, r.Drawn, micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge))
 }
 
 // appendDoubles writes values, which are below 2^53, as Lua has its numbers.
@@ -57,7 +57,8 @@ func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
 var errConfigText = errors.New("configuration text is damaged")
 
-// parseConfig reads what appendConfig wrote; ttl comes beside it. The result is valid.
+// parseConfig reads what appendConfig wrote; ttl comes beside it. The result is valid, but that a T in force may be
+// shorter than its Target asks for until it has grown.
 func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 	limits := (len(text) - configSize(0)) / (configSize(1) - configSize(0))
 	if limits < 1 || limits > lease.LimitsMax || len(text) != configSize(limits) {
@@ -72,7 +73,7 @@ func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 	double := func() int64 { return int64(math.Float64frombits(word())) }
 	c := lease.Config{
 		Version:    lease.Version{Deploy: double(), Revision: double()},
-		Overcommit: double(), StartEmpty: double() == 1, Target: time.Duration(double()), TTL: ttl,
+		Overcommit: double(), StartEmpty: double() == 1, Target: time.Duration(double()), TTL: ttlMax,
 	}
 	for range limits {
 		c.Limits = append(c.Limits, lease.Limit{Tokens: int64(word()), Per: time.Duration(word()), Burst: int64(word())})
@@ -85,5 +86,6 @@ func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 	if again, err := appendConfig(nil, &c); err != nil || string(again) != text {
 		return lease.Config{}, fmt.Errorf("%w: %q", errConfigText, text)
 	}
+	c.TTL = ttl
 	return c, nil
 }

@@ -33,8 +33,9 @@ func soundGrant(t *testing.T, r *lease.Request, g lease.Grant) {
 	switch {
 	case g.Seq != r.Seq, g.Granted < 0, g.Granted > r.Want, g.Granted > 0 && g.Granted < r.Need,
 		g.Waited != min(g.Granted, r.Waiting), g.Short != (g.Granted < r.Want),
-		g.Delay < 0, g.RetryAfter < 0, g.Expiry <= 0, g.Epoch < 1, g.Epoch > most, g.Counter < 0, g.Counter > most,
-		g.Ledger < 0, g.Ledger > most, g.ActiveWeight < 1, g.ActiveWeight > most, g.ServerTime < 0, g.Config.TTL <= 0:
+		g.Delay < 0, g.RetryAfter < 0, g.Expiry <= 0, g.Epoch < 1, g.Epoch > lease.WaitingMax, g.Counter < 0, g.Counter > lease.WaitingMax,
+		g.Ledger < 0, g.Ledger > most, g.ActiveWeight < 1, g.ActiveWeight > most, g.ServerTime < 0, g.ServerTime > lease.WaitingMax,
+		g.Config.TTL <= 0, g.Config.TTL > time.Hour, g.LeaseMax < g.Config.TTL, g.LeaseMax > 2*time.Hour, g.Running < 0, g.Running > lease.WaitingMax:
 		t.Fatalf("taken: %+v", g)
 	}
 	soundLevels(t, g.Config, g.Levels)
@@ -44,6 +45,7 @@ func soundLevels(t *testing.T, c lease.Config, levels [lease.LimitsMax]int64) {
 	t.Helper()
 	whole := c
 	whole.Target = c.Target.Truncate(time.Microsecond)
+	whole.TTL = max(c.TTL, 2*whole.Target) // a T in force may be shorter until it has grown
 	if err := whole.Validate(); err != nil {
 		t.Fatalf("a configuration was taken that cannot be used: %v", err)
 	}
@@ -122,9 +124,9 @@ func FuzzReply(f *testing.F) {
 	// The first byte says where the good reply is changed (255: not at all, and the data is the whole reply), the
 	// second how often; each change is a position and a value.
 	f.Add([]byte{255})
-	f.Add([]byte{255, 15, 16, 12, 0, 1, 7, 1, 5})
+	f.Add([]byte{255, 15, 18, 12, 0, 1, 7, 1, 5})
 	f.Add([]byte{255, 15, 2, 12, 3, 6, 3, 'k', 'e', 'y'})
-	for i := range byte(16) {
+	for i := range byte(18) {
 		f.Add([]byte{1, i, 0})
 		f.Add([]byte{1, i, 1, 11, 0, 5, 3})
 		f.Add([]byte{1, i, 11, 0})
@@ -133,7 +135,7 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte{2, 2, 1, 11, 0, 1, 1, 7, 0})
 	other := request(1).Config
 	other.Limits[0], other.Version.Revision = lease.PerSecond(200), 1
-	f.Add(append([]byte{1, 14, 6, byte(configSize(1))}, textOf(f, other)...))
+	f.Add(append([]byte{1, 16, 6, byte(configSize(1))}, textOf(f, other)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		changes := byte(255)
 		if len(data) > 0 {
@@ -186,7 +188,7 @@ func FuzzReply(f *testing.F) {
 func typed(t *testing.T, err error) {
 	t.Helper()
 	known := false
-	for _, sentinel := range []error{ErrReply, lease.ErrStale, lease.ErrInvalidRequest, errDamaged} {
+	for _, sentinel := range []error{ErrReply, lease.ErrStale, lease.ErrInvalidRequest, lease.ErrInvalidConfig, errDamaged} {
 		known = known || errors.Is(err, sentinel)
 	}
 	wrapped := wrap("the key", err)

@@ -23,7 +23,7 @@ var announces = regexp.MustCompile(`[*$%~>|!=][+]?[0-9]{7}`)
 //
 //	go test ./redisbucket -run '^$' -fuzz FuzzWire
 func FuzzWire(f *testing.F) {
-	good := []byte("*16\r\n$2\r\nok\r\n:7\r\n:5\r\n:0\r\n:1000\r\n:0\r\n:11\r\n:3\r\n:2\r\n:1\r\n:1800000\r\n:1700000000000000\r\n:60\r\n:400000\r\n$0\r\n\r\n:40\r\n")
+	good := []byte("*18\r\n$2\r\nok\r\n:7\r\n:5\r\n:0\r\n:1000\r\n:0\r\n:11\r\n:3\r\n:2\r\n:1\r\n:1800000\r\n:457000\r\n:1700000000000000\r\n:1700000000000000\r\n:60\r\n:400000\r\n$0\r\n\r\n:40\r\n")
 	f.Add(good)
 	for _, s := range []string{"", "\r\n", "+OK\r\n", "-ERR x\r\n", "-NOSCRIPT x\r\n", "-MOVED 1 127.0.0.1:1\r\n", ":5\r\n", "$-1\r\n", "$5\r\nab", "*-1\r\n", "*2\r\n$2\r\nok\r\n",
 		"*99999\r\n", "$99999\r\n", "_\r\n", ",nan\r\n", "(123456789012345678901234567890\r\n", "%1\r\n+a\r\n:1\r\n", "~1\r\n+ok\r\n", "#t\r\n", ">2\r\n+a\r\n+b\r\n",

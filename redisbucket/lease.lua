@@ -1,15 +1,16 @@
 -- lease.lua: one lease call for one key. common.lua and open.lua come before it, close.lua after.
 --
 -- KEYS, ARGV and units: common.lua.
--- KEYS[2]  the record of this holder, a string in the same slot, 12 numbers:
---          birth epoch seq gen slice ends held weight granted void last allowance
--- ARGV[3]  the request, 13 numbers:
---          ttl seq remaining returned refund debt want need waiting weight epoch counter heard
---          ttl (proposed) and heard (last heard, 0 for none) in microseconds, counts in tokens
+-- KEYS[2]  the record of this holder, a string in the same slot, 13 numbers:
+--          birth epoch seq gen slice ends held weight granted void since last allowance
+-- ARGV[3]  the request, 17 numbers:
+--          ttl seq remaining returned refund unused debt want need waiting weight epoch counter drawn leaseMax heardAt heardAge
+--          ttl (proposed) and times in microseconds, counts in tokens; epoch to heardAt, but for drawn, are what the last
+--          reply said, 0 for none
 --
 -- Reply: a flat array.
---   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry, now, ledger, ttl,
---     configuration, level, ...}  configuration is '' where it is the caller's; durations and now in
+--   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry, leaseMax, running,
+--     clock, ledger, ttl, configuration, level, ...}  configuration is '' where it is the caller's; durations and times in
 --     microseconds, levels in whole tokens, flags 0 or 1
 --   {'stale'}             seq is below one already executed; nothing was written
 --   {'invalid', why}      an argument is out of range; nothing was written
@@ -28,17 +29,19 @@ counter = counter + 1
 
 -- The record, if it is of this bucket and epoch and its slice is still in the ring. One move of the ring is followed.
 local live, at, slot = false, -1, nil
-local storedSeq, oldHeld, oldWeight, granted, void, last, allowance
+local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
 local record, recordLife = redis.pcall('GET', keys[2]), nil
 if record then
   if record.err then return string.find(record.err, 'WRONGTYPE') and {'damaged', keys[2], record.err} or record end
-  if #record ~= 96 then return {'damaged', keys[2], 'the length is not that of a record'} end
+  if #record ~= 104 then return {'damaged', keys[2], 'the length is not that of a record'} end
   local ofBirth, ofEpoch, ofGen, ends
-  ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, granted, void, last, allowance = decode('<dddddddddddd', record)
+  ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, granted, void, since, last, allowance =
+    decode('<ddddddddddddd', record)
   if not (ofBirth % 1 + ofEpoch % 1 + storedSeq % 1 + ofGen % 1 + at % 1 + ends % 1 + oldHeld % 1 + oldWeight % 1 + granted % 1
-      + last % 1 == 0) or void ~= 0 and void ~= 1
-      or min(ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, granted, last) < 0
-      or max(ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, granted, last) >= 2^53
+      + since % 1 + last % 1 == 0) or void ~= 0 and void ~= 1
+      or ofBirth < 0 or ofEpoch < 0 or storedSeq < 0 or ofGen < 0 or at < 0 or ends < 0 or oldHeld < 0 or oldWeight < 0
+      or granted < 0 or since < 0 or last < 0 or ofBirth >= 2^53 or ofEpoch >= 2^53 or storedSeq >= 2^53 or ofGen >= 2^53
+      or at >= 2^53 or ends >= 2^53 or oldHeld >= 2^53 or oldWeight >= 2^53 or granted >= 2^53 or since >= 2^53 or last >= 2^53
       or not (allowance >= -2^52 and allowance < 2^53) then
     return {'damaged', keys[2], 'a number of the record is out of range'}
   end
@@ -46,7 +49,7 @@ if record then
     if ofGen == gen then
       live = at >= base
     elseif ofGen == gen - 1 and ends > moved then
-      at = landing
+      at = floor(moved / width) + 7
       live = at >= base
     end
   end
@@ -63,8 +66,8 @@ if live and seq < storedSeq then return {'stale'} end
 if live and seq == storedSeq then
   record = nil
 else
-  -- Step 5.
-  local known = live and remaining + returned <= oldHeld
+  -- Step 5. A record that a void call made counts for calls of a holder that has heard of it only.
+  local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld
   if known then -- after a limit was lowered leases are not renewed before the ledger fits it
     local reported = ledger + remaining - oldHeld
     for k = 1, c.n do known = known and reported <= c[k].most end
@@ -72,7 +75,7 @@ else
   if known then
     held[slot], ledger = held[slot] + (remaining - oldHeld), ledger + (remaining - oldHeld)
   else
-    remaining = 0
+    remaining, since = 0, counter
   end
   if live then
     weights[slot], active = weights[slot] - oldWeight, active - oldWeight
@@ -82,13 +85,26 @@ else
 
   -- Step 6. While a loss is waited out the ledger may know less than the truth, so there is no room to credit.
   if known and now >= frozen then
+    local brought = returned + refund + unused
     for k = 1, c.n do
       local l = c[k]
-      local room = capacity(l, ledger) -- as for a refill: after a limit was lowered the ledger may still be above B + E
-      local back = l.level + (min(returned, l.burst) + min(refund, l.burst)) * l.unit
-      if back > room then back = room end
-      if back > l.level then l.level = back end
-      brim(l, room - l.level)
+      if brought > 0 or l.rest > 0 then
+        local room = capacity(l, ledger) -- as for a refill: after a limit was lowered the ledger may still be above B + E
+        local back = l.level + min(returned, l.burst) * l.unit
+        if unused > 0 and drawn > setAt and drawn <= now then -- worth what has not been refilled in its place
+          local units = min(unused, l.burst) * l.unit
+          local ticks = floor((now - drawn + l.tick - 1) / l.tick)
+          if ticks < floor((units + l.step - 1) / l.step) then back = back + units - ticks * l.step end
+        end
+        if back > room then back = room end
+        if back > l.level then l.level = back end
+        if refund > 0 then -- it fills what earlier draws have left
+          back = l.level + min(refund, l.burst) * l.unit
+          if back > room then back = room end
+          if back > l.level then l.level, setAt = back, now end
+        end
+        brim(l, room - l.level)
+      end
     end
   end
   local level = 2^53 -- of the tightest limit, in tokens, as a double; see fair.go
@@ -117,7 +133,7 @@ else
   if most < granted then granted = most end
   if want > available and ledger - remaining > 0 then contended = now + 2 * target end
   if granted < need then granted = 0 end
-  allowance = max(-2^52, allowance - granted)
+  allowance, last = max(-2^52, allowance - granted), now
   for k = 1, c.n do
     local l = c[k]
     l.level = l.level - granted * l.unit
@@ -132,7 +148,7 @@ else
   ledger, active = ledger + kept, active + weight
   void = known and 0 or 1
   local ends = (to + 1) * width
-  record = encode('<dddddddddddd', birth, epoch, seq, gen, to, ends, remaining + kept, weight, granted, void, now, allowance)
+  record = encode('<ddddddddddddd', birth, epoch, seq, gen, to, ends, remaining + kept, weight, granted, void, since, last, allowance)
   recordLife = ends - now + 2 * width
 end
 
@@ -162,7 +178,8 @@ if granted < want or granted < 1 then
     delay = ceil(min(delay, 2^52))
   end
 end
-local life = expiry(c, now, ttl, frost, base, width, held, weights)
-local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, active, now < contended and 1 or 0,
-  life, now, ledger, ttl, c.text == mine.text and '' or c.text, floor(c[1].level / c[1].unit)}
-for k = 2, c.n do answer[15 + k] = floor(c[k].level / c[k].unit) end
+local longest
+keep, longest = remember(c, keep, now, ttl, frost, base, width, held, weights)
+local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, active, now < contended and 1 or 0, keep - now,
+  longest > proposed and longest or proposed, last, clock, ledger, ttl, c.text == mine.text and '' or c.text, floor(c[1].level / c[1].unit)}
+for k = 2, c.n do answer[17 + k] = floor(c[k].level / c[k].unit) end

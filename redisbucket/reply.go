@@ -13,8 +13,12 @@ import (
 // unknown, so it also wraps lease.ErrUnavailable.
 var ErrReply = errors.New("unexpected reply")
 
-// wholeMax is the largest number of a reply: doubles are exact up to there, and so many microseconds are a Duration.
-const wholeMax = 1 << 53
+const (
+	// wholeMax is the largest number of a reply: doubles are exact up to there, and so many microseconds are a Duration.
+	wholeMax = 1 << 53
+	// ttlMax is the longest T, and leaseMax more than the longest lease that can come of it: one slice of the ring more.
+	ttlMax, leaseMax = time.Hour, 2 * time.Hour
+)
 
 // answer reads a flat array front to back. The first thing that is not as expected ends it.
 type answer struct {
@@ -69,6 +73,9 @@ func (a *answer) flag(name string) bool { return a.number(name, 1) == 1 }
 func (a *answer) config(proposed *lease.Config) lease.Config {
 	ttl := a.duration("ttl")
 	text := a.text("configuration")
+	if ttl < time.Microsecond || ttl > ttlMax {
+		a.fail("ttl is %v, must be 1µs to %v", ttl, ttlMax)
+	}
 	if a.err != nil {
 		return lease.Config{}
 	}
@@ -100,8 +107,8 @@ func (a *answer) levels(c *lease.Config, figures int) (levels [lease.LimitsMax]i
 	return levels
 }
 
-// open checks the first item: it is an error unless the script says "ok".
-func open(v any) (*answer, error) {
+// open checks the first item: it is an error unless the script says "ok", and invalid where it refused what it was given.
+func open(v any, invalid error) (*answer, error) {
 	items, ok := v.([]any)
 	if !ok {
 		return nil, fmt.Errorf("%w: %T, must be an array", ErrReply, v)
@@ -113,7 +120,7 @@ func open(v any) (*answer, error) {
 	case "stale":
 		return nil, lease.ErrStale
 	case "invalid":
-		return nil, fmt.Errorf("%w: %s", lease.ErrInvalidRequest, a.text("reason"))
+		return nil, fmt.Errorf("%w: %s", invalid, a.text("reason"))
 	case "damaged":
 		return nil, fmt.Errorf("%w: %q: %s", errDamaged, a.text("key"), a.text("reason"))
 	default:
@@ -125,7 +132,7 @@ func open(v any) (*answer, error) {
 // decodeGrant reads the reply of lease.lua to r. Everything is checked against what r allows, so that nothing a
 // broken peer sends can mint tokens.
 func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
-	a, err := open(v)
+	a, err := open(v, lease.ErrInvalidRequest)
 	if err != nil {
 		return lease.Grant{}, err
 	}
@@ -135,13 +142,15 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 		Void:       a.flag("void"),
 		Delay:      a.duration("delay"),
 		RetryAfter: a.duration("retry after"),
-		Epoch:      a.number("epoch", wholeMax),
-		Counter:    a.number("counter", wholeMax),
+		Epoch:      a.number("epoch", lease.WaitingMax), // the next call carries it, and so the counter and the times
+		Counter:    a.number("counter", lease.WaitingMax),
 	}
 	g.ActiveWeight = a.number("active weight", wholeMax)
 	g.Contended = a.flag("contended")
 	g.Expiry = a.duration("expiry")
-	g.ServerTime = a.number("server time", wholeMax)
+	g.LeaseMax = a.duration("longest lease")
+	g.Running = a.number("running time", lease.WaitingMax)
+	g.ServerTime = a.number("server time", lease.WaitingMax)
 	g.Ledger = a.number("ledger", wholeMax)
 	g.Config = a.config(&r.Config)
 	g.Levels = a.levels(&g.Config, 1)
@@ -155,8 +164,8 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 		a.fail("granted is %d, must be 0 or at least %d", g.Granted, r.Need)
 	case g.Epoch == 0 || g.Expiry == 0:
 		a.fail("epoch %d, expiry %v: must be above 0", g.Epoch, g.Expiry)
-	case g.Config.TTL < 2*g.Config.Target || g.Config.TTL > time.Hour:
-		a.fail("ttl is %v, must be 2*Target (%v) to 1h", g.Config.TTL, 2*g.Config.Target)
+	case g.LeaseMax < g.Config.TTL || g.LeaseMax > leaseMax:
+		a.fail("longest lease is %v, must be the ttl (%v) to %v", g.LeaseMax, g.Config.TTL, leaseMax)
 	case g.ActiveWeight == 0:
 		a.fail("active weight is 0")
 	}
@@ -168,7 +177,7 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 
 // decodeState reads the reply of configure.lua.
 func decodeState(v any) (lease.State, error) {
-	a, err := open(v)
+	a, err := open(v, lease.ErrInvalidConfig)
 	if err != nil {
 		return lease.State{}, err
 	}

@@ -13,7 +13,7 @@ import (
 
 func grantReply() []any {
 	return []any{"ok", int64(7), int64(5), int64(0), int64(1000), int64(0), int64(11), int64(3), int64(2), int64(1), int64(1_800_000),
-		int64(1_700_000_000_000_000), int64(60), int64(400_000), "", int64(40)}
+		int64(457_000), int64(1_700_000_000_000_001), int64(1_700_000_000_000_000), int64(60), int64(400_000), "", int64(40)}
 }
 
 func TestGrantIsRead(t *testing.T) {
@@ -22,7 +22,8 @@ func TestGrantIsRead(t *testing.T) {
 	g, err := decodeGrant(grantReply(), &r)
 	want := lease.Grant{
 		Seq: 7, Granted: 5, Waited: 2, Short: true, Delay: time.Millisecond, Config: r.Config, Epoch: 11, Counter: 3,
-		Levels: [lease.LimitsMax]int64{40}, ActiveWeight: 2, Contended: true, Expiry: 1800 * time.Millisecond, ServerTime: 1_700_000_000_000_000, Ledger: 60,
+		Levels: [lease.LimitsMax]int64{40}, ActiveWeight: 2, Contended: true, Expiry: 1800 * time.Millisecond,
+		LeaseMax: 457 * time.Millisecond, Running: 1_700_000_000_000_001, ServerTime: 1_700_000_000_000_000, Ledger: 60,
 	}
 	if err != nil || fmt.Sprint(g) != fmt.Sprint(want) {
 		t.Errorf("%+v, %v\nwant %+v", g, err, want)
@@ -47,14 +48,16 @@ func TestForeignRepliesAreErrors(t *testing.T) {
 			replies = append(replies, bad)
 		}
 	}
-	for i, v := range map[int]int64{1: 6, 2: 11, 3: 2, 6: 0, 9: 2, 8: 0, 10: 0, 13: 0, 15: 101} {
+	for i, v := range map[int]int64{1: 6, 2: 11, 3: 2, 6: 0, 9: 2, 8: 0, 10: 0, 11: 399_999, 12: 1 << 52, 13: 1 << 52, 15: 0, 17: 101} {
 		bad := slices.Clone(good)
 		bad[i] = v
 		replies = append(replies, bad)
 	}
-	short := slices.Clone(good)
-	short[2] = int64(3) // below Need
-	replies = append(replies, short)
+	short, long, leases := slices.Clone(good), slices.Clone(good), slices.Clone(good)
+	short[2] = int64(3)                                   // below Need
+	long[11], long[15] = int64(4e9), int64(3_600_000_001) // a T above an hour
+	leases[11] = int64(7_200_000_001)
+	replies = append(replies, short, long, leases)
 	for _, v := range replies {
 		g, err := decodeGrant(v, &r)
 		if !errors.Is(err, ErrReply) || fmt.Sprint(g) != fmt.Sprint(lease.Grant{}) {

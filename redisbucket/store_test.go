@@ -122,3 +122,26 @@ func TestKeysExpire(t *testing.T) {
 		}
 	})
 }
+
+// Given a bucket with the last revision that there is, when limits are set, then that is an invalid configuration and
+// nothing has changed.
+func TestTheLastRevisionCannotBeReplaced(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store) {
+		r := request(1)
+		r.Config.Version.Revision = lease.WaitingMax
+		if _, err := exchange(s, "k", r); err != nil {
+			t.Fatal(err)
+		}
+		s.rdb.Persist(context.Background(), s.bucketKey("k"))
+		before := contents(t, s)
+		for _, op := range []lease.Op{lease.OpSet, lease.OpSetIfAbsent} {
+			st, err := s.Configure(context.Background(), "k", op, request(1).Config)
+			if op == lease.OpSet && !errors.Is(err, lease.ErrInvalidConfig) || op == lease.OpSetIfAbsent && (err != nil || st.Changed) {
+				t.Errorf("%v: %+v, %v", op, st, err)
+			}
+			if after := contents(t, s); after != before {
+				t.Errorf("%v wrote:\n%s\n%s", op, before, after)
+			}
+		}
+	})
+}

@@ -160,7 +160,7 @@ func (w *world) answered(b *batch) {
 		return
 	}
 	if !b.refused {
-		b.p.links[b.shard].latency.Add(b.p.local().Sub(b.sent))
+		b.p.links[b.shard].latency.Add(b.p.local(), b.p.local().Sub(b.sent))
 	}
 	for i := range b.calls {
 		c := &b.calls[i]

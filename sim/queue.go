@@ -13,6 +13,7 @@ type waiter struct {
 	request  request
 	got      int64         // has so far
 	until    clock.Instant // got is lost from then on
+	drawn    lease.Drawn   // of the oldest of them
 	pooled   int64         // of got: taken from the pool in epoch
 	epoch    lease.Epoch
 	asked    int64 // the call that counts it as waiting
@@ -68,17 +69,20 @@ func (q *queue) count(w *waiter, tokens int64, waiters int) {
 	}
 }
 
-func (q *queue) give(w *waiter, n int64) {
+func (q *queue) give(w *waiter, n int64, drawn lease.Drawn) {
+	if w.got == 0 {
+		w.drawn = drawn
+	}
 	w.got += n
 	q.count(w, -n, 0)
 }
 
-func (q *queue) givePooled(w *waiter, n int64, e lease.Epoch) {
+func (q *queue) givePooled(w *waiter, n int64, e lease.Epoch, drawn lease.Drawn) {
 	if w.epoch != e {
 		w.pooled, w.epoch = 0, e
 	}
 	w.pooled += n
-	q.give(w, n)
+	q.give(w, n, drawn)
 }
 
 // need is the fewest tokens that serve anybody.
@@ -117,8 +121,8 @@ func (e *entry) settle(w *waiter, ok, store bool) {
 	e.queue.remove(w)
 	tokens := int64(0)
 	if unused {
-		e.undraw(w.got - w.pooled)
-		e.putBack(w.pooled, w.epoch)
+		e.undraw(w.got-w.pooled, w.drawn)
+		e.putBack(w.pooled, w.epoch, w.drawn)
 	} else {
 		tokens = w.got
 	}
@@ -128,24 +132,24 @@ func (e *entry) settle(w *waiter, ok, store bool) {
 }
 
 // undraw gives back, with the next call, n tokens that were drawn for requests that are not admitted.
-func (e *entry) undraw(n int64) {
-	e.holder.Unused(n)
+func (e *entry) undraw(n int64, drawn lease.Drawn) {
+	e.holder.Unused(n, drawn)
 	e.holder.Served(-n)
 }
 
 // putBack is undraw for tokens that came through the pool.
-func (e *entry) putBack(n int64, epoch lease.Epoch) {
+func (e *entry) putBack(n int64, epoch lease.Epoch, drawn lease.Drawn) {
 	if n == 0 {
 		return
 	}
 	if e.p.local() >= e.holder.Deadline() {
-		e.undraw(n)
+		e.undraw(n, drawn)
 		return
 	}
 	if e.holder.Pool.Epoch() == epoch {
 		e.w.audit.credit(e.w.now, e.key, n)
 	}
-	e.holder.PutBack(n, epoch)
+	e.holder.PutBack(n, epoch, drawn)
 	e.holder.Served(-n)
 }
 
@@ -153,7 +157,7 @@ func (e *entry) putBack(n int64, epoch lease.Epoch) {
 func (e *entry) forfeit(w *waiter) {
 	e.holder.Forfeit(w.got)
 	e.holder.Served(-w.got)
-	e.queue.give(w, -w.got)
+	e.queue.give(w, -w.got, w.drawn)
 	w.pooled = 0
 }
 
@@ -171,7 +175,7 @@ func (e *entry) gather(w *waiter) {
 		if w.got == 0 {
 			w.until = e.keepUntil()
 		}
-		e.queue.givePooled(w, n, epoch)
+		e.queue.givePooled(w, n, epoch, e.holder.Drawn())
 	}
 }
 
@@ -193,10 +197,10 @@ func (e *entry) distribute(now clock.Instant, got lease.Accepted, seq int64) {
 		}
 		if w.patient {
 			left -= own
-			e.queue.give(w, own)
+			e.queue.give(w, own, got.Drawn)
 			n := min(reserved, w.lacks())
 			reserved -= n
-			e.queue.givePooled(w, n, got.Epoch)
+			e.queue.givePooled(w, n, got.Epoch, got.Drawn)
 			if e.gather(w); w.lacks() > 0 {
 				break
 			}
@@ -206,8 +210,8 @@ func (e *entry) distribute(now clock.Instant, got lease.Accepted, seq int64) {
 				reserved -= rest
 			}
 			left -= own
-			e.queue.give(w, own)
-			e.queue.give(w, rest)
+			e.queue.give(w, own, got.Drawn)
+			e.queue.give(w, rest, got.Drawn)
 			e.settle(w, true, true)
 		}
 		w = next
@@ -215,12 +219,12 @@ func (e *entry) distribute(now clock.Instant, got lease.Accepted, seq int64) {
 	for w := e.queue.head; w != nil && left > 0; w = w.next {
 		if w.asked == seq {
 			n := min(left, w.lacks())
-			e.queue.give(w, n)
+			e.queue.give(w, n, got.Drawn)
 			left -= n
 		}
 	}
-	e.undraw(left)
-	e.putBack(reserved, got.Epoch)
+	e.undraw(left, got.Drawn)
+	e.putBack(reserved, got.Epoch, got.Drawn)
 }
 
 // covers takes rest tokens from the pool unless what was reserved has as many.
@@ -242,7 +246,7 @@ func (e *entry) fill() {
 			}
 			e.settle(w, true, true)
 		} else if lacks := w.lacks(); e.covers(lacks, 0) {
-			e.queue.give(w, lacks)
+			e.queue.give(w, lacks, e.holder.Drawn())
 			e.settle(w, true, true)
 		}
 		w = next
