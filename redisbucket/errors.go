@@ -60,10 +60,17 @@ func classify(err error) outcome {
 	if o, ok := codes[code]; ok {
 		return o
 	}
-	if code != "ERR" {
+	// What a command inside a script answered reaches us as "ERR ..." or, where Redis 6 gives it to redis.pcall, as
+	// "@user_script: 12: ...".
+	if code != "ERR" && code != "@user_script:" {
 		return unknown
 	}
-	// Redis before 7 wraps what a command inside a script answered: "ERR Error running script ... -OOM ...".
+	for _, words := range notPermitted {
+		if strings.Contains(text, words) {
+			return hopeless
+		}
+	}
+	// Redis before 7 wraps the answer's own code: "ERR Error running script ... -OOM ...".
 	for word := range strings.FieldsSeq(text) {
 		if o, ok := codes[strings.TrimPrefix(word, "-")]; ok && (word[0] == '-' || o == forbidden) {
 			return o
@@ -74,11 +81,13 @@ func classify(err error) outcome {
 		return refused
 	case strings.HasPrefix(text, "ERR unknown command"):
 		return forbidden
-	case strings.Contains(text, "can't run this command"), strings.Contains(text, "can't access at least one"):
-		return hopeless // the user's permissions end inside the script
 	}
 	return unknown
 }
+
+// notPermitted is how servers say that the user's permissions end inside the script, which may have written by then:
+// Redis 6 and 7.0, and Redis 7.2 and Valkey.
+var notPermitted = []string{"The user executing the script", "ACL failure in script"}
 
 // errNotSent is wrapped by errors of calls that ended before anything was sent.
 var errNotSent = errors.New("not sent")

@@ -138,31 +138,34 @@ func TestServerErrorsAreTyped(t *testing.T) {
 			}
 		}
 	}
+	deny := func(command string) func(*testing.T, *redis.Client) {
+		return func(t *testing.T, admin *redis.Client) {
+			if err := admin.Do(ctx, "ACL", "SETUSER", "default", "-"+command).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	for _, c := range []struct {
-		name string
-		args []string
-		do   func(*testing.T, *redis.Client)
-		is   []error
-		not  []error
+		name  string
+		since int // the version of Redis that refuses
+		args  []string
+		do    func(*testing.T, *redis.Client)
+		is    []error
+		not   []error
 	}{
-		{name: "READONLY", args: []string{"--replicaof", "127.0.0.1", "1"}, is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
-		{name: "MASTERDOWN", args: []string{"--replicaof", "127.0.0.1", "1", "--replica-serve-stale-data", "no"}, is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
+		{name: "READONLY", args: []string{"--slaveof", "127.0.0.1", "1"}, is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
+		{name: "MASTERDOWN", args: []string{"--slaveof", "127.0.0.1", "1", "--slave-serve-stale-data", "no"}, is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
 		{name: "OOM", do: config("maxmemory", "1"), is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
-		{name: "NOREPLICAS", do: config("min-replicas-to-write", "1"), is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
+		{name: "NOREPLICAS", since: 6, do: config("min-replicas-to-write", "1"), is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
 		{name: "CLUSTERDOWN", args: []string{"--cluster-enabled", "yes"}, is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
 		{name: "NOAUTH", args: []string{"--requirepass", "secret"}, is: []error{lease.ErrPermanent, lease.ErrRefused}},
-		{name: "NOPERM", do: func(t *testing.T, admin *redis.Client) {
-			if err := admin.Do(ctx, "ACL", "SETUSER", "default", "-evalsha").Err(); err != nil {
-				t.Fatal(err)
-			}
-		}, is: []error{lease.ErrPermanent, lease.ErrRefused}},
-		{name: "NOPERM inside the script", do: func(t *testing.T, admin *redis.Client) {
-			if err := admin.Do(ctx, "ACL", "SETUSER", "default", "-set").Err(); err != nil {
-				t.Fatal(err)
-			}
-		}, is: []error{lease.ErrPermanent}},
+		{name: "NOPERM", since: 6, do: deny("evalsha"), is: []error{lease.ErrPermanent, lease.ErrRefused}},
+		{name: "NOPERM inside the script, set", since: 6, do: deny("set"), is: []error{lease.ErrPermanent}},
+		{name: "NOPERM inside the script, get", since: 6, do: deny("get"), is: []error{lease.ErrPermanent}},
+		{name: "NOPERM inside the script, time", since: 6, do: deny("time"), is: []error{lease.ErrPermanent}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			redistest.RequireVersion(t, c.since, 0, "this refusal of a script")
 			server := redistest.Start(t, c.args...)
 			s := newStore(t, server.Addr)
 			if c.do != nil {
@@ -192,7 +195,7 @@ func TestServerErrorsAreTyped(t *testing.T) {
 	})
 }
 
-func TestErrorsOfOlderServersAreClassified(t *testing.T) {
+func TestErrorsOfAllServersAreClassified(t *testing.T) {
 	for text, want := range map[string]outcome{
 		"ERR Error running script (call to f_abc): @user_script:12: @user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.": refused,
 		"ERR Error running script (call to f_abc): @user_script:12: @user_script: 12: -READONLY You can't write against a read only replica.":   refused,
@@ -202,6 +205,11 @@ func TestErrorsOfOlderServersAreClassified(t *testing.T) {
 		"MISCONF Redis is configured to save RDB snapshots": refused, "CROSSSLOT Keys in request don't hash to the same slot": forbidden,
 		"ERR something else": unknown, "ERR user_script:1: attempt to compare nil with number script: abc": unknown,
 		"ERR unknown command 'evalsha'": forbidden,
+		"@user_script: 42: The user executing the script can't run this command or subcommand":                                                                                                hopeless,
+		"ERR Error running script (call to f_abc): @user_script:19: @user_script: 19: The user executing the script can't access at least one of the keys mentioned in the command arguments": hopeless,
+		"ERR The user executing the script is lacking the permissions for the command":                                                                                                        hopeless,
+		"ERR ACL failure in script: User yuzhi has no permissions to run the 'get' command":                                                                                                   hopeless,
+		"@user_script: 42: something else": unknown,
 	} {
 		if got := classify(serverError(text)); got != want {
 			t.Errorf("%q is %d, want %d", text, got, want)

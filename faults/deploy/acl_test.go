@@ -82,6 +82,10 @@ func TestTheLeastPrivilegesSufficeAndEachIsNeeded(t *testing.T) {
 		if works(t, server, admin) {
 			t.Errorf("%s is not needed", rule)
 		}
+		// and the error says that somebody must act.
+		if err := direct(store, "unused"); !errors.Is(err, lease.ErrPermanent) {
+			t.Errorf("without %s: %v", rule, err)
+		}
 	}
 	// Nor does it need the default user, who may be switched off.
 	setUser(t, admin, rules)

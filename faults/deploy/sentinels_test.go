@@ -66,7 +66,7 @@ func startSentinel(t *testing.T, master int) string {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("redis-server", file, "--sentinel")
+		cmd := exec.Command(redistest.Binary(), file, "--sentinel")
 		var out strings.Builder
 		cmd.Stdout, cmd.Stderr = &out, &out
 		if err := cmd.Start(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,7 +37,7 @@ type Server struct {
 
 // Start runs redis-server with args behind "--port N --bind 127.0.0.1 --save ” --appendonly no --dir <temporary>"
 // and returns once it answers PING (or answers it with an error, as a server that asks for a password does).
-// It is killed in t.Cleanup. Without redis-server in PATH the test is skipped, and with REQUIRE_REDIS=1 in the
+// It is killed in t.Cleanup. Without a server (see Binary) the test is skipped, and with REQUIRE_REDIS=1 in the
 // environment it fails instead.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
@@ -57,24 +58,52 @@ func Start(t testing.TB, args ...string) *Server {
 	return nil
 }
 
-// Available reports whether redis-server is in PATH, for tests that do less without it. With REQUIRE_REDIS=1 it is
-// always true, so that nothing is left out silently.
+// Binary is the server that tests start: what REDIS_SERVER in the environment names, which may be any version of Redis
+// or Valkey, else redis-server in PATH.
+func Binary() string {
+	if b := os.Getenv("REDIS_SERVER"); b != "" {
+		return b
+	}
+	return "redis-server"
+}
+
+// Available reports whether there is a server, for tests that do less without it. With REQUIRE_REDIS=1 it is always
+// true, so that nothing is left out silently.
 func Available() bool {
-	_, err := exec.LookPath("redis-server")
+	_, err := exec.LookPath(Binary())
 	return err == nil || os.Getenv("REQUIRE_REDIS") == "1"
 }
 
-// Require skips t without redis-server, or fails it where REQUIRE_REDIS=1.
+// Require skips t without a server, or fails it where REQUIRE_REDIS=1.
 func Require(t testing.TB) {
 	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err == nil {
+	if _, err := exec.LookPath(Binary()); err == nil {
 		return
 	}
-	const hint = "redistest: redis-server is not in PATH (apt-get install redis-server, or brew install redis)"
+	hint := "redistest: no " + Binary() + " (apt-get install redis-server, or brew install redis)"
 	if os.Getenv("REQUIRE_REDIS") == "1" {
 		t.Fatal(hint)
 	}
 	t.Skip(hint)
+}
+
+// serverVersion is what "redis-server --version" prints, of Redis and of Valkey.
+var serverVersion = regexp.MustCompile(`v=(\d+)\.(\d+)\.`)
+
+// RequireVersion skips t where the server is older than major.minor, and says that this is what missing needs.
+func RequireVersion(t testing.TB, major, minor int, missing string) {
+	t.Helper()
+	Require(t)
+	out, err := exec.Command(Binary(), "--version").Output()
+	m := serverVersion.FindStringSubmatch(string(out))
+	if err != nil || m == nil {
+		t.Fatalf("redistest: %s --version says %q, %v", Binary(), out, err)
+	}
+	have, _ := strconv.Atoi(m[1])
+	minorHave, _ := strconv.Atoi(m[2])
+	if have < major || have == major && minorHave < minor {
+		t.Skipf("n/a: %s came with %d.%d, this is %d.%d", missing, major, minor, have, minorHave)
+	}
 }
 
 var errPortTaken = errors.New("redistest: port was taken")
@@ -116,7 +145,7 @@ func (s *Server) RestartLoading(t testing.TB, args ...string) {
 // run starts the process and returns when it answers, with LOADING only where loading says that this will do.
 func (s *Server) run(loading bool) error {
 	all := append([]string{"--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.Dir}, s.args...)
-	s.cmd, s.output, s.exited = exec.Command("redis-server", all...), new(strings.Builder), make(chan struct{})
+	s.cmd, s.output, s.exited = exec.Command(Binary(), all...), new(strings.Builder), make(chan struct{})
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	if err := s.cmd.Start(); err != nil {
 		close(s.exited)
