@@ -120,6 +120,33 @@ func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
 	return slices.Clone(st.Config.Limits), nil
 }
 
+// Ping opens a connection to every node of the store and brings it what calls need, so that the first requests do not wait
+// for that: a handshake takes several round trips, on a slow link more than CallTimeout. A service that must not deny its
+// first requests calls it before it takes traffic. It draws nothing and writes nothing; a store that needs no
+// connection has nothing to do.
+//
+// It ends with ctx, or as soon as it is known why there is no connection: errors wrap ErrUnavailable (and
+// lease.ErrPermanent where somebody must act: a certificate, a password, a permission), the context's error or ErrClosed.
+func (l *Limiter) Ping(ctx context.Context) error {
+	switch {
+	case l.state.Load() != stateOpen:
+		return ErrClosed
+	case ctx.Err() != nil:
+		return ended("ping", ctx)
+	}
+	p, ok := l.store.(lease.Pinger)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.ctx, func() { cancel(ErrClosed) })()
+	if err := p.Ping(ctx); err != nil {
+		return fmt.Errorf("hybrid: ping: %w: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
 // configure is one operation on the bucket. It has a deadline of its own, so that a store that hangs cannot hold
 // its caller for ever.
 func (l *Limiter) configure(ctx context.Context, what, key string, op lease.Op, limits ...Limit) (lease.State, error) {

@@ -147,6 +147,24 @@ func ExampleLimiter_WaitN() {
 	// true
 }
 
+// A service warms its connections before it takes traffic; over Redis that saves its first requests several round trips.
+func ExampleLimiter_Ping() {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(100)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := l.Ping(ctx); errors.Is(err, lease.ErrPermanent) {
+		log.Fatal(err) // a wrong password, certificate or permission
+	} else if err != nil {
+		log.Print(err) // the limiter works all the same, by Policy.Fallback until the store is there
+	}
+	fmt.Println(l.Allow("user 17"))
+	// Output: true
+}
+
 // Peek reports without taking anything.
 func ExampleLimiter_Peek() {
 	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(100)}})

@@ -28,6 +28,10 @@ const roundMax = 4096
 // tokens and for knowing how slow the network is.
 const lateFactor = 10
 
+// connectFactor times CallTimeout is how long a call may take for which a connection is opened first: names, TCP, TLS and
+// the handshake are four to eight round trips before its own.
+const connectFactor = 5
+
 // scheduler is the Limiter's one goroutine: it knows when each entry is due, asks those that are, and sends
 // what they ask for in batches.
 type scheduler struct {
@@ -260,17 +264,23 @@ func (s *scheduler) send(b *batch) {
 		ctx, cancel := context.WithCancel(l.ctx)
 		defer cancel()
 		defer l.cfg.Clock.AfterFunc(last, cancel).Stop()
-		defer l.cfg.Clock.AfterFunc(deadline, func() {
-			now := l.cfg.Clock.Now()
-			for _, c := range b.calls {
-				c.Owner.(*entry).overdue(c, now)
-			}
-		}).Stop()
+		defer l.cfg.Clock.AfterFunc(deadline, func() { l.overdue(b.calls, false) }).Stop()
+		defer l.cfg.Clock.AfterFunc(max(deadline, connectFactor*l.cfg.CallTimeout), func() { l.overdue(b.calls, true) }).Stop()
 		l.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
 			landed()
 			l.answered(group, sent)
 		})
 	}()
+}
+
+// overdue ends the wait for calls; unless it ends for all, those are spared for which a connection is still being opened.
+func (l *Limiter) overdue(calls []*lease.Call, all bool) {
+	now := l.cfg.Clock.Now()
+	for _, c := range calls {
+		if why := c.Unsent(); why == nil || all {
+			c.Owner.(*entry).overdue(c, now, why)
+		}
+	}
 }
 
 // answered takes in the calls that one node has answered, or that have failed there.
@@ -281,7 +291,7 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 	for _, c := range group {
 		if c.Err == nil && !reached {
 			// A failure says nothing about how long a round trip takes.
-			l.nodes.of(c.Node).add(now, now.Sub(sent))
+			l.nodes.of(c.Node).add(now, max(0, now.Sub(sent)-c.Before))
 			reached = true
 		}
 		e := c.Owner.(*entry)

@@ -58,15 +58,20 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 	return 0
 }
 
-// overdue ends the wait for c, so that nobody has to wait for a store that hangs.
-func (e *entry) overdue(c *lease.Call, now clock.Instant) {
+// overdue ends the wait for c, so that nobody has to wait for a store that hangs; unsent says why c has not even been
+// sent, where that is known.
+func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.gone || e.closed || e.flight != c {
 		return
 	}
 	e.flight = nil
-	e.failed(now, errOverdue)
+	err := errOverdue
+	if unsent != nil {
+		err = fmt.Errorf("%w: %w", errOverdue, unsent)
+	}
+	e.failed(now, err)
 	e.kick(e.leaver != nil)
 }
 

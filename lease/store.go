@@ -3,6 +3,8 @@ package lease
 import (
 	"context"
 	"errors"
+	"sync/atomic"
+	"time"
 )
 
 // ErrUnavailable is wrapped by a Store's errors that say that the bucket could not be reached or answered
@@ -26,8 +28,31 @@ type Call struct {
 	Err     error
 	// Node is set by the Store: which of its nodes served the call, numbered from 0. Latency is kept per node.
 	Node int
+	// Before is set by the Store: how much of the time from Exchange to done was no round trip, such as opening a
+	// connection. Latency does without it, or a slow handshake would make a network look slow for ever.
+	Before time.Duration
 	// Owner is the caller's, to find what the call belongs to; a Store leaves it alone.
 	Owner any
+
+	unsent atomic.Pointer[error]
+}
+
+// SetUnsent is the Store's: the call has not been sent yet, and why; nil once it has.
+func (c *Call) SetUnsent(why error) {
+	if why == nil {
+		c.unsent.Store(nil)
+		return
+	}
+	c.unsent.Store(&why)
+}
+
+// Unsent says why a call that is under way has not been sent yet: a connection is being opened, or could not be. It is
+// nil where it was sent, or where the Store does not know. Unlike the fields it may be asked at any time.
+func (c *Call) Unsent() error {
+	if why := c.unsent.Load(); why != nil {
+		return *why
+	}
+	return nil
 }
 
 // Store is where buckets live: redisbucket.Store for a fleet, MemoryStore for one process and for tests.
@@ -39,6 +64,12 @@ type Store interface {
 	Exchange(ctx context.Context, calls []*Call, done func([]*Call))
 	// Configure inspects, sets, sets if absent, or resets one bucket.
 	Configure(ctx context.Context, key string, op Op, c Config) (State, error)
+}
+
+// Pinger is what a Store is too where the first call takes longer than later ones.
+type Pinger interface {
+	// Ping opens the connections that calls need and brings the server what they need, or says why it cannot.
+	Ping(ctx context.Context) error
 }
 
 // Exchange implements Store; it never fails, and answers all calls as one group.

@@ -42,7 +42,7 @@ func (s *Store) configure(ctx context.Context, key string, op lease.Op, c *lease
 	if err != nil {
 		return lease.State{}, err
 	}
-	cmds, err := s.run(ctx, n, s.configureScript, [][]any{args})
+	cmds, _, err := s.run(ctx, n, s.configureScript, nil, [][]any{args})
 	if err != nil {
 		return lease.State{}, err
 	}

@@ -38,7 +38,7 @@ var codes = map[string]outcome{
 
 // classify sorts err, which is not nil.
 func classify(err error) outcome {
-	var dial *net.OpError
+	var op *net.OpError
 	var certificate *tls.CertificateVerificationError
 	var host x509.HostnameError
 	var authority x509.UnknownAuthorityError
@@ -47,7 +47,9 @@ func classify(err error) outcome {
 		return forbidden
 	case errors.As(err, &certificate), errors.As(err, &host), errors.As(err, &authority):
 		return forbidden
-	case errors.As(err, &dial) && dial.Op == "dial", errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
+	case errors.As(err, &op) && op.Op == "remote error": // a TLS alert: the server wants a certificate, or another version
+		return hopeless
+	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
 		errors.Is(err, redis.ErrClosed), errors.Is(err, errNotSent):
 		return refused
 	}
@@ -100,15 +102,20 @@ func wrap(key string, err error) error {
 	if errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrInvalidRequest) || errors.Is(err, lease.ErrInvalidConfig) {
 		return fmt.Errorf("redisbucket: key %s: %w", quote(key), err)
 	}
+	return fmt.Errorf("redisbucket: key %s: %w", quote(key), named(err))
+}
+
+// named gives err, which a server, a client or the network met, the names that lease knows it by.
+func named(err error) error {
 	switch classify(err) {
 	case refused:
-		return fmt.Errorf("redisbucket: key %s: %w: %w: %w", quote(key), lease.ErrUnavailable, lease.ErrRefused, err)
+		return fmt.Errorf("%w: %w: %w", lease.ErrUnavailable, lease.ErrRefused, err)
 	case forbidden:
-		return fmt.Errorf("redisbucket: key %s: %w: %w: %w: %w", quote(key), lease.ErrUnavailable, lease.ErrRefused, lease.ErrPermanent, err)
+		return fmt.Errorf("%w: %w: %w: %w", lease.ErrUnavailable, lease.ErrRefused, lease.ErrPermanent, err)
 	case hopeless:
-		return fmt.Errorf("redisbucket: key %s: %w: %w: %w", quote(key), lease.ErrUnavailable, lease.ErrPermanent, err)
+		return fmt.Errorf("%w: %w: %w", lease.ErrUnavailable, lease.ErrPermanent, err)
 	}
-	return fmt.Errorf("redisbucket: key %s: %w: %w", quote(key), lease.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
 }
 
 // quote shows a key in an error: any bytes, and never more than a line.

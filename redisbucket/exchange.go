@@ -2,8 +2,11 @@ package redisbucket
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -41,9 +44,10 @@ func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 
 // group is the calls of one Exchange that one node serves.
 type group struct {
-	node  *node
-	calls []*lease.Call
-	args  [][]any
+	node   *node
+	calls  []*lease.Call
+	args   [][]any
+	before time.Duration // until it was known which node it is, where a connection had to be opened for that
 }
 
 // prepare checks every call and builds the arguments of its script; invalid ones already have their error.
@@ -51,7 +55,8 @@ func (s *Store) prepare(calls []*lease.Call) (ready []*lease.Call, args [][]any,
 	ready, args = make([]*lease.Call, 0, len(calls)), make([][]any, 0, len(calls))
 	now := s.now()
 	for _, c := range calls {
-		c.Grant, c.Err = lease.Grant{}, nil
+		c.Grant, c.Err, c.Before = lease.Grant{}, nil, 0
+		c.SetUnsent(nil)
 		a, err := s.leaseArgs(c.Key, &c.Request, now)
 		if err != nil {
 			c.Err = wrap(c.Key, err)
@@ -87,19 +92,18 @@ func (s *Store) group(ctx context.Context, calls []*lease.Call, args [][]any) ([
 		return []*group{{node: s.node(""), calls: calls, args: args}}, nil
 	}
 	type result struct {
-		addrs []string
-		err   error
+		masters []*redis.Client
+		err     error
 	}
 	found := make(chan result, 1)
+	w := s.watcher.enter(nil, calls) // its dials are no round trip either
+	defer s.watcher.leave(w)
 	go func() {
-		r := result{addrs: make([]string, len(args))}
+		r := result{masters: make([]*redis.Client, len(args))}
 		for i := range args {
-			master, err := cluster.MasterForKey(ctx, args[i][1].(string))
-			if err != nil {
-				r.err = err
+			if r.masters[i], r.err = cluster.MasterForKey(ctx, args[i][1].(string)); r.err != nil {
 				break
 			}
-			r.addrs[i] = master.Options().Addr
 		}
 		found <- r
 	}()
@@ -107,7 +111,12 @@ func (s *Store) group(ctx context.Context, calls []*lease.Call, args [][]any) ([
 	select {
 	case r = <-found:
 	case <-ctx.Done():
-		return nil, ended(ctx, false)
+		select {
+		case err := <-w.failed:
+			return nil, &notSentError{err}
+		default:
+			return nil, ended(ctx, false)
+		}
 	}
 	if r.err != nil {
 		s.reload()
@@ -116,10 +125,15 @@ func (s *Store) group(ctx context.Context, calls []*lease.Call, args [][]any) ([
 	var groups []*group
 	byAddr := make(map[string]*group)
 	for i, c := range calls {
-		g := byAddr[r.addrs[i]]
+		addr := r.masters[i].Options().Addr
+		g := byAddr[addr]
 		if g == nil {
-			g = &group{node: s.node(r.addrs[i])}
-			byAddr[r.addrs[i]] = g
+			g = &group{node: s.node(addr)}
+			if w.connecting.Load() {
+				g.before = time.Since(w.begun)
+			}
+			s.watcher.watch(g.node, r.masters[i])
+			byAddr[addr] = g
 			groups = append(groups, g)
 		}
 		g.calls, g.args = append(g.calls, c), append(g.args, args[i])
@@ -132,12 +146,13 @@ func (s *Store) exchange(ctx context.Context, g *group) {
 	for _, c := range g.calls {
 		c.Node = g.node.number
 	}
-	cmds, err := s.run(ctx, g.node, s.leaseScript, g.args)
+	cmds, before, err := s.run(ctx, g.node, s.leaseScript, g.calls, g.args)
 	if err != nil {
 		fail(g.calls, err)
 		return
 	}
 	for i, c := range g.calls {
+		c.Before = g.before + before
 		v, err := cmds[i].Result()
 		if err == nil {
 			c.Grant, err = decodeGrant(v, &c.Request)
@@ -146,21 +161,34 @@ func (s *Store) exchange(ctx context.Context, g *group) {
 	}
 }
 
-// run executes sc once for each of args on n, as one pipeline, and returns when that is finished or ctx ends. In the
-// latter case the commands belong to the goroutine that still waits for the client, which ends with the client's
-// own timeouts and gives its place at the node back only then.
-func (s *Store) run(ctx context.Context, n *node, sc *script, args [][]any) ([]command, error) {
+// run executes sc once for each of args on n, as one pipeline, and returns when that is finished, ctx ends, or a
+// connection cannot be opened. What is not yet written then never will be. Otherwise the commands belong to the goroutine
+// that still waits for the client, which ends with the client's own timeouts and gives its place at the node back only
+// then. before is how much of the time was no round trip.
+func (s *Store) run(ctx context.Context, n *node, sc *script, calls []*lease.Call, args [][]any) (cmds []command, before time.Duration, err error) {
+	return s.runOn(ctx, s.rdb, n, sc, calls, args)
+}
+
+// runOn is run through a client of the caller's choice.
+func (s *Store) runOn(ctx context.Context, rdb redis.UniversalClient, n *node, sc *script, calls []*lease.Call, args [][]any) (cmds []command, before time.Duration, err error) {
 	if err := n.slots.Acquire(ctx, 1); err != nil {
-		return nil, ended(ctx, false)
+		return nil, 0, ended(ctx, false)
 	}
 	if ctx.Err() != nil {
 		n.slots.Release(1)
-		return nil, ended(ctx, false)
+		return nil, 0, ended(ctx, false)
 	}
+	w := s.watcher.enter(n, calls)
+	for _, a := range args {
+		at := a[0].(int) + 3 // the request comes after the keys, the configuration and the time
+		a[at] = &payload{w, a[at].([]byte)}
+	}
+	sendCtx, cancel := context.WithCancel(ctx)
 	finished := make(chan []command, 1)
 	go func() {
 		defer n.slots.Release(1)
-		cmds := guarded(ctx, sc, s.rdb, args)
+		defer cancel()
+		cmds := guarded(sendCtx, sc, rdb, args)
 		for _, c := range cmds {
 			if err := c.Err(); err != nil && classify(err) <= refused {
 				s.reload()
@@ -169,12 +197,22 @@ func (s *Store) run(ctx context.Context, n *node, sc *script, args [][]any) ([]c
 		}
 		finished <- cmds
 	}()
-	select {
-	case cmds := <-finished:
-		return cmds, nil
-	case <-ctx.Done():
-		s.reload()
-		return nil, ended(ctx, true)
+	defer s.watcher.leave(w)
+	for failed := w.failed; ; {
+		select {
+		case cmds := <-finished:
+			return cmds, w.before(len(args)), nil
+		case err := <-failed:
+			if w.withdraw() {
+				cancel()
+				s.reload()
+				return nil, 0, &notSentError{err}
+			}
+			failed = nil // it went over another connection
+		case <-ctx.Done():
+			s.reload()
+			return nil, 0, ended(ctx, !w.withdraw())
+		}
 	}
 }
 
@@ -215,3 +253,78 @@ type notSentError struct{ err error }
 
 func (e *notSentError) Error() string   { return e.err.Error() }
 func (e *notSentError) Unwrap() []error { return []error{errNotSent, e.err} }
+
+// Ping implements lease.Pinger: it opens a connection to every node that serves buckets and brings it the scripts, so that
+// the first calls take no longer than later ones. It writes nothing, and needs no permission that calls do not need.
+func (s *Store) Ping(ctx context.Context) error {
+	var err error
+	switch rdb := s.rdb.(type) {
+	case *redis.ClusterClient:
+		err = s.pingAll(ctx, rdb.ForEachMaster)
+	case *redis.Ring:
+		err = s.pingAll(ctx, rdb.ForEachShard)
+	default:
+		bucket := s.bucketKey("") // a proxy may want a key to see where a script goes
+		err = s.ping(ctx, rdb, s.node(""), 2, bucket, recordKey(bucket, ""))
+	}
+	if err != nil {
+		return fmt.Errorf("redisbucket: ping: %w", named(err))
+	}
+	return nil
+}
+
+// pingAll pings what each goes through, until ctx ends.
+func (s *Store) pingAll(ctx context.Context, each func(context.Context, func(context.Context, *redis.Client) error) error) error {
+	w := s.watcher.enter(nil, nil)
+	defer s.watcher.leave(w)
+	result := make(chan error, 1)
+	go func() {
+		result <- each(ctx, func(ctx context.Context, c *redis.Client) error {
+			n := s.node("")
+			if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
+				n = s.node(c.Options().Addr)
+				s.watcher.watch(n, c)
+			}
+			return s.ping(ctx, c, n, 0)
+		})
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		select {
+		case err := <-w.failed:
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		default:
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// ping runs each script with a request that it refuses before it looks at a key: alone and, since go-redis keeps other
+// connections for pipelines, as a pipeline too.
+func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, keys ...any) error {
+	for _, call := range []struct {
+		sc    *script
+		times int
+	}{{s.leaseScript, 1}, {s.configureScript, 1}, {s.leaseScript, 2}} {
+		var args [][]any
+		for range call.times {
+			args = append(args, append(slices.Clone(keys), "", "", []byte{}))
+		}
+		cmds, _, err := s.runOn(ctx, rdb, n, call.sc, nil, args)
+		if err != nil {
+			return err
+		}
+		for _, c := range cmds {
+			v, err := c.Result()
+			if err != nil {
+				return err
+			}
+			if _, err = decodeGrant(v, &lease.Request{}); !errors.Is(err, lease.ErrInvalidRequest) {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -84,6 +84,9 @@ func TestTheContextBoundsACallToAHungServer(t *testing.T) {
 	// given a server that has stopped answering, and a client that would wait for 5 s
 	server := redistest.Start(t)
 	s := newStore(t, server.Addr)
+	if err := s.Ping(t.Context()); err != nil { // so that there is a connection
+		t.Fatal(err)
+	}
 	calls := []*lease.Call{{Key: "a", Request: request(1)}, {Key: "b", Request: request(1)}}
 	if err := server.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)

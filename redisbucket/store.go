@@ -13,6 +13,7 @@
 package redisbucket
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -57,20 +58,32 @@ type Store struct {
 	leaseScript     *script
 	configureScript *script
 
-	mu    sync.Mutex
-	nodes map[string]*node
+	watcher watcher
+	mu      sync.Mutex
+	nodes   map[string]*node
 }
 
 // node is one Redis server of the client, as far as this Store must tell them apart.
 type node struct {
 	number int
 	slots  *semaphore.Weighted
+
+	// Guarded by watcher.mu.
+	client  *redis.Client // whose dials are watched
+	opening int           // connections that nothing has gone over yet
 }
 
-var _ lease.Store = (*Store)(nil)
+var (
+	_ lease.Store  = (*Store)(nil)
+	_ lease.Pinger = (*Store)(nil)
+)
 
 // New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. All violations of cfg come back as
 // one error that wraps ErrInvalidConfig.
+//
+// It adds a hook to rdb that watches how connections are opened and changes nothing: so a port that refuses or a
+// certificate that does not fit is reported as such and at once, and what a handshake takes is not taken for the
+// network's delay. Hooks stay as long as the client, so make one Store for a client and keep it.
 func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	var errs []error
 	if rdb == nil {
@@ -92,6 +105,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 		now:             func() string { return "" },
 		leaseScript:     newScript(leaseSource),
 		configureScript: newScript(configureSource),
+		watcher:         watcher{sendings: make(map[*sending]bool)},
 		nodes:           make(map[string]*node),
 	}
 	if s.prefix == "" {
@@ -103,7 +117,22 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	if cfg.ClientTime {
 		s.now = func() string { return fmt.Sprint(time.Now().UnixMicro()) }
 	}
+	s.watchAll()
 	return s, nil
+}
+
+// watchAll has the dials of all clients below rdb watched, of those to come too.
+func (s *Store) watchAll() {
+	switch rdb := s.rdb.(type) {
+	case *redis.Client:
+		s.watcher.watch(s.node(""), rdb)
+	case *redis.ClusterClient: // the nodes that it has already are watched as they are met
+		rdb.OnNewNode(func(c *redis.Client) { s.watcher.watch(s.node(c.Options().Addr), c) })
+	case *redis.Ring: // whose shards are one node to this Store
+		watch := func(c *redis.Client) { c.AddHook(hook{&s.watcher, s.node("")}) }
+		rdb.OnNewNode(watch)
+		_ = rdb.ForEachShard(context.Background(), func(_ context.Context, c *redis.Client) error { watch(c); return nil })
+	}
 }
 
 // node returns the node at addr, numbering a new one.

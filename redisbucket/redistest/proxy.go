@@ -10,7 +10,7 @@ import (
 )
 
 // Fate is what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to the reply. The zero Fate passes
-// both on. What is no script call (HELLO, PING, ...) always passes, but for BlackHole.
+// both on. What is no script call (HELLO, PING, ...) always passes, but for BlackHole and Far.
 type Fate struct {
 	// DropRequest: the call never reaches the server, and its connection is closed.
 	DropRequest bool
@@ -18,6 +18,8 @@ type Fate struct {
 	LoseReply bool
 	// Delay is the least time from the call's arrival at the proxy until the client gets the reply.
 	Delay time.Duration
+	// Far is how long every round trip over this link takes at least, and each step of a connection's handshake is one.
+	Far time.Duration
 	// Hold, if not nil, keeps the reply back until it is closed.
 	Hold <-chan struct{}
 	// Rewrite, if not nil, is given the whole RESP value and says what the client gets instead.
@@ -170,6 +172,7 @@ func (p *Proxy) requests(client, server net.Conn, asked chan<- passed) bool {
 			p.calls.Add(1)
 			q.fate = fate
 		}
+		q.fate.Far = fate.Far
 		if mute = mute || fate.BlackHole; mute {
 			continue
 		}
@@ -215,9 +218,9 @@ func (p *Proxy) wait(q passed) bool {
 			return false
 		}
 	}
-	if q.fate.Delay > 0 {
+	if least := max(q.fate.Delay, q.fate.Far); least > 0 {
 		select {
-		case <-time.After(time.Until(q.at.Add(q.fate.Delay))): // the delay of the network, not a wait for anything
+		case <-time.After(time.Until(q.at.Add(least))): // the delay of the network, not a wait for anything
 		case <-p.done:
 			return false
 		}
