@@ -15,22 +15,32 @@ var escaper = strings.NewReplacer("%", "%25", "}", "%7D")
 
 const (
 	tagEmpty  = "%e"  // the empty key: an empty tag would not be a tag to Redis
-	tagHashed = "%h:" // a key above keyMax, as the SHA-256 of its bytes
+	tagHashed = "%h:" // a key that is too long as it is, as the SHA-256 of its bytes
 )
 
+const hashedLen = len(tagHashed) + 2*sha256.Size
+
 // tag is the hash tag of one user key. Different keys have different tags (but for a SHA-256 collision), a tag
-// is never empty and holds no '}': so everything of one bucket is in one slot, for any bytes.
+// is never empty and holds no '}': so everything of one bucket is in one slot, for any bytes. Nor is it longer than 1.1
+// times the key, or than a hash: a key full of braces is hashed too, or its escape would cost three times the memory.
 func tag(key string) string {
 	switch {
 	case key == "":
 		return tagEmpty
 	case len(key) > keyMax:
-		sum := sha256.Sum256([]byte(key))
-		return tagHashed + hex.EncodeToString(sum[:])
+		return hashed(key)
 	case strings.ContainsAny(key, "%}"):
-		return escaper.Replace(key)
+		if escaped := escaper.Replace(key); len(escaped) <= max(len(key)+len(key)/10, hashedLen) {
+			return escaped
+		}
+		return hashed(key)
 	}
 	return key
+}
+
+func hashed(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return tagHashed + hex.EncodeToString(sum[:])
 }
 
 // bucketKey is the Redis key of the bucket of key. The prefix holds no brace, so the first '{' opens the tag.

@@ -16,7 +16,8 @@ import (
 var oddKeys = []string{
 	"", "{", "}", "{}", "}{", "{}{}", "}}", "a", "a}", "{a}", "a{b}c", "}a", "%", "%25", "%7D", "%e", "%h:", "%%", "%7d", "}%",
 	"\x00", "a\x00b", "\r\n", "\xff\xfe", "a:b", "a}:h", ":", "user:{1}", "日本", " ", strings.Repeat("x", keyMax),
-	strings.Repeat("x", keyMax+1), strings.Repeat("x", keyMax) + "}", strings.Repeat("}", 10_000), "%h:" + strings.Repeat("0", 64),
+	strings.Repeat("x", keyMax+1), strings.Repeat("x", keyMax) + "}", strings.Repeat("}", 10_000), strings.Repeat("}", keyMax), strings.Repeat("}", 22), strings.Repeat("}", 23),
+	strings.Repeat("x", 90) + "}}}}}", strings.Repeat("x", 90) + "%%%%%%", "%h:" + strings.Repeat("0", 64),
 }
 
 // crc16 and slot are the cluster specification's, written down once more.
@@ -79,8 +80,8 @@ func TestKeysOfOneBucketShareASlotAndBucketsNeverMeet(t *testing.T) {
 				t.Fatalf("key %q: %q and %q are in different slots", key, bucket, record)
 			}
 		}
-		if len(bucket) > 3*keyMax+len("yuzhi:{}") {
-			t.Fatalf("a key of %d bytes makes a Redis key of %d", len(key), len(bucket))
+		if most := max(hashedLen, len(key)*11/10) + len("yuzhi:{}"); len(bucket) > most {
+			t.Fatalf("a key of %d bytes makes a Redis key of %d, at most %d", len(key), len(bucket), most)
 		}
 	}
 }
