@@ -229,3 +229,25 @@ func TestTheReasonIsNamedInOneLine(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestARingIsRefusedUnlessAskedFor(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Start(t).Addr, "b": redistest.Start(t).Addr}})
+	defer ring.Close()
+	// Nobody gets a ring by accident: the error says what it costs, beside all other violations.
+	if _, err := New(ring, Config{InFlight: -1}); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), "a full burst") || !strings.Contains(err.Error(), "InFlight") {
+		t.Errorf("%v", err)
+	}
+	// Whoever asks for it is served, and told of its dials as with any client.
+	s, err := New(ring, Config{AllowRing: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []string{"a", "b", "c", "d"} {
+		if _, err := exchange(s, k, request(1)); err != nil {
+			t.Error(err)
+		}
+	}
+}

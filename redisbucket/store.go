@@ -1,5 +1,5 @@
-// Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single server, Sentinel,
-// a cluster or a ring.
+// Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single server, Sentinel or a
+// cluster, and for a ring where limits need not hold (Config.AllowRing).
 //
 // A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one for each holder. One
 // Lua script executes a lease call, another inspects and configures; lease.Bucket is their reference, and they agree
@@ -45,6 +45,10 @@ type Config struct {
 	// every bucket by d at once, and clocks that disagree make time jump with every call. Off by default; for
 	// servers that refuse TIME inside scripts only, with clocks that are kept together.
 	ClientTime bool
+	// AllowRing accepts a redis.Ring. Each client of a ring decides for itself which servers are up, so clients that disagree
+	// keep two buckets for one key, and one that changes its mind begins a fresh one with its full burst: 4,096 tokens too
+	// many within 9 s were seen. Off by default; for limits that need not hold.
+	AllowRing bool
 }
 
 // Store is a lease.Store whose buckets live in Redis. It may be shared between goroutines. It has no goroutines
@@ -88,6 +92,9 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	var errs []error
 	if rdb == nil {
 		errs = append(errs, fmt.Errorf("%w: client is nil", ErrInvalidConfig))
+	}
+	if _, ring := rdb.(*redis.Ring); ring && !cfg.AllowRing {
+		errs = append(errs, fmt.Errorf("%w: client is a redis.Ring, whose clients may disagree about which servers are up: then a key has two buckets, each with a full burst; AllowRing accepts that", ErrInvalidConfig))
 	}
 	if strings.ContainsAny(cfg.Prefix, "{}") {
 		errs = append(errs, fmt.Errorf("%w: Prefix is %q, must be without braces", ErrInvalidConfig, cfg.Prefix))
