@@ -158,19 +158,35 @@ func TestAMovedSlotIsFollowed(t *testing.T) {
 	must(nodes[from], "CLUSTER", "SETSLOT", slot(key), "MIGRATING", ids[to])
 	r := request(1)
 	r.Holder = "new"
-	// then the call is refused, and may be made again
-	if _, err := exchange(s, "k", r); !errors.Is(err, lease.ErrRefused) || errors.Is(err, lease.ErrPermanent) {
-		t.Errorf("while the slot migrates: %v", err)
+	// then its call waits as long as its caller does,
+	brief, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	given := &lease.Call{Key: "k", Request: r}
+	s.Exchange(brief, []*lease.Call{given}, func([]*lease.Call) {})
+	if !errors.Is(given.Err, lease.ErrUnavailable) || errors.Is(given.Err, lease.ErrPermanent) {
+		t.Errorf("while the slot migrates: %v", given.Err)
 	}
+	// and says meanwhile that it has not been executed; one that travels with it and has a record is served at once.
+	r.Seq = 2
+	known := request(2)
+	held := []*lease.Call{{Key: "k", Request: r}, {Key: "k", Request: known}}
+	served, finished := make(chan []*lease.Call, 2), make(chan bool)
+	go func() {
+		s.Exchange(ctx, held, func(g []*lease.Call) { served <- g })
+		close(finished)
+	}()
+	if first := <-served; len(first) != 1 || first[0] != held[1] || first[0].Err != nil {
+		t.Fatalf("%+v", first[0])
+	}
+	eventually(t, "that the call is refused", func() bool { return redis.HasErrorPrefix(held[0].Unsent(), "TRYAGAIN") })
 	// and when the slot has moved
 	must(nodes[from], "MIGRATE", "127.0.0.1", servers[to].Port, "", 0, 5000, "KEYS", key, recordKey(key, "h"))
 	for _, n := range []int{to, from} {
 		must(nodes[n], "CLUSTER", "SETSLOT", slot(key), "NODE", ids[to])
 	}
-	// then the call follows it, and the state came along
-	r.Seq = 2
-	g, err := exchange(s, "k", r)
-	if err != nil || g.Counter != 2 {
-		t.Errorf("after the move: %+v, %v", g, err)
+	// then the call follows it by itself, the state came along, and each was executed once
+	<-finished
+	if held[0].Err != nil || held[0].Grant.Counter != 3 {
+		t.Errorf("after the move: %+v, %v", held[0].Grant, held[0].Err)
 	}
 }

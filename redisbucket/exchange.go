@@ -35,10 +35,9 @@ func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	}
 	var wg sync.WaitGroup
 	for _, g := range groups[1:] {
-		wg.Go(func() { s.exchange(ctx, g); done(g.calls) })
+		wg.Go(func() { s.exchange(ctx, g, done) })
 	}
-	s.exchange(ctx, groups[0])
-	done(groups[0].calls)
+	s.exchange(ctx, groups[0], done)
 	wg.Wait()
 }
 
@@ -141,23 +140,54 @@ func (s *Store) group(ctx context.Context, calls []*lease.Call, args [][]any) ([
 	return groups, nil
 }
 
-// exchange fills Grant or Err of every call of g.
-func (s *Store) exchange(ctx context.Context, g *group) {
+// tryAgain is the pause before calls are sent again whose slot is on its way to another node.
+const tryAgain = 5 * time.Millisecond
+
+// exchange fills Grant or Err of every call of g, and is done with them. A call for a slot that is being moved is refused,
+// on both nodes, while only some of its keys are on either: the record of a new holder is on none. It is sent again,
+// with the same content, until its keys are together again or ctx ends; the others do not wait for it.
+func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Node = g.node.number
 	}
-	cmds, before, err := s.run(ctx, g.node, s.leaseScript, g.calls, g.args)
-	if err != nil {
-		fail(g.calls, err)
-		return
-	}
-	for i, c := range g.calls {
-		c.Before = g.before + before
-		v, err := cmds[i].Result()
-		if err == nil {
-			c.Grant, err = decodeGrant(v, &c.Request)
+	for waiting := g.calls; ; waiting = nil { // later they wait for the slot, whatever a connection does
+		cmds, before, err := s.run(ctx, g.node, s.leaseScript, waiting, g.args)
+		if err != nil {
+			fail(g.calls, err)
+			done(g.calls)
+			return
 		}
-		c.Err = wrap(c.Key, err)
+		again := &group{node: g.node}
+		var answered []*lease.Call
+		for i, c := range g.calls {
+			v, err := cmds[i].Result()
+			if redis.HasErrorPrefix(err, "TRYAGAIN") {
+				c.Err = wrap(c.Key, err)
+				c.SetUnsent(c.Err)
+				again.calls, again.args = append(again.calls, c), append(again.args, g.args[i])
+				continue
+			}
+			if c.Before = g.before + before; err == nil {
+				c.Grant, err = decodeGrant(v, &c.Request)
+			}
+			c.Err = wrap(c.Key, err)
+			answered = append(answered, c)
+		}
+		if len(answered) > 0 {
+			done(answered)
+		}
+		if len(again.calls) == 0 {
+			return
+		}
+		begun := time.Now()
+		select {
+		case <-time.After(tryAgain):
+		case <-ctx.Done():
+			done(again.calls)
+			return
+		}
+		again.before = g.before + before + time.Since(begun)
+		g = again
 	}
 }
 
@@ -181,6 +211,9 @@ func (s *Store) runOn(ctx context.Context, rdb redis.UniversalClient, n *node, s
 	w := s.watcher.enter(n, calls)
 	for _, a := range args {
 		at := a[0].(int) + 3 // the request comes after the keys, the configuration and the time
+		if sentBefore, ok := a[at].(*payload); ok {
+			a[at] = sentBefore.data
+		}
 		a[at] = &payload{w, a[at].([]byte)}
 	}
 	sendCtx, cancel := context.WithCancel(ctx)

@@ -1,8 +1,12 @@
 package deploy
 
 import (
+	"context"
+	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/faults/rig"
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -95,4 +99,51 @@ func TestRow20AShardWithoutAReplicaTakesDownItsOwnKeysOrAll(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
+	t.Parallel()
+	// Given a process that uses a key, and one that has never heard of it,
+	s := startShards(t, false)
+	var log lines
+	cfg := calmly
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	f, cluster := s.fleet(t, 2, cfg)
+	name := s.keyOn(t, cluster, 0)
+	bucket := "yuzhi:{" + name + "}"
+	f.LoadOn(0, name, calm)
+	rig.Eventually(t, "leases", func() bool { return f.Seen(name, 0, f.Now()).Admitted > 100 })
+	from, to := s.admins[0], s.admins[1]
+	slot := must(t, from, "CLUSTER", "KEYSLOT", bucket)
+	// when the slot of the key is moved by hand, and the newcomer begins in the middle of it,
+	must(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", must(t, from, "CLUSTER", "MYID"))
+	must(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", must(t, to, "CLUSTER", "MYID"))
+	newcomer := f.LoadOn(1, name, calm)
+	rig.Eventually(t, "the newcomer's call", func() bool { return f.Limiters[1].Stats().Calls > 0 })
+	for range 10 { // and what becomes of it: others are refused too, longer than it takes to be told so
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if err := directly(ctx, storeOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.masters[0].Addr}})), name); err == nil {
+			t.Error("the slot is not on its way")
+		}
+		cancel()
+	}
+	id := must(t, to, "CLUSTER", "MYID")
+	for left := 2; left > 0; { // more may come while some go
+		keys := must(t, from, "CLUSTER", "GETKEYSINSLOT", slot, 10).([]any)
+		args := []any{"MIGRATE", "127.0.0.1", s.masters[1].Port, "", 0, 5000, "KEYS"}
+		if left = len(keys); left > 0 {
+			must(t, from, append(args, keys...)...)
+		}
+	}
+	for _, admin := range []*redis.Client{to, from, s.admins[2]} {
+		must(t, admin, "CLUSTER", "SETSLOT", slot, "NODE", id)
+	}
+	// then both are served there, and nobody has said a word about it.
+	moved := f.Now()
+	rig.Eventually(t, "service of both", func() bool { return f.Seen(name, moved, f.Now()).Admitted > 500 })
+	newcomer.Stop()
+	if out := log.String(); out != "" || f.Stats().Errors > 0 {
+		t.Errorf("%d errors\n%s", f.Stats().Errors, out)
+	}
+	f.CheckBound(name, busy, 0)
 }

@@ -52,10 +52,12 @@ func storeOn(t *testing.T, rdb redis.UniversalClient) *redisbucket.Store {
 }
 
 // direct is the lease call that a store makes for one token, without a limiter around it.
-func direct(s lease.Store, name string) error {
+func direct(s lease.Store, name string) error { return directly(context.Background(), s, name) }
+
+func directly(ctx context.Context, s lease.Store, name string) error {
 	c := &lease.Call{Key: name, Request: lease.Request{Holder: "operator", Seq: 1, Want: 1, Weight: 1,
 		Config: patient().Policy.ConfigFor(patient().Limits, 0, 0)}}
-	s.Exchange(context.Background(), []*lease.Call{c}, func([]*lease.Call) {})
+	s.Exchange(ctx, []*lease.Call{c}, func([]*lease.Call) {})
 	return c.Err
 }
 
