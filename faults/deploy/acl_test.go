@@ -23,6 +23,7 @@ const user = "on >secret ~yuzhi:* +evalsha +eval +time +get +set"
 
 func setUser(t *testing.T, admin *redis.Client, rules []string) {
 	t.Helper()
+	redistest.RequireVersion(t, 6, 0, "ACL")
 	args := []any{"ACL", "SETUSER", "yuzhi", "reset"}
 	for _, r := range rules {
 		args = append(args, r)
@@ -200,7 +201,9 @@ func TestAClusterNeedsOnePermissionMore(t *testing.T) {
 	// Given a cluster, and the user of a single server,
 	server := redistest.Start(t, "--cluster-enabled", "yes")
 	admin := client(t, server.Addr)
-	must(t, admin, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	if err := admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
 	rig.Eventually(t, "the cluster is up", func() bool {
 		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
 	})

@@ -35,7 +35,9 @@ func startShards(t *testing.T, replicas bool, args ...string) *shards {
 	for i := range slots {
 		server, admin := start()
 		s.masters, s.admins = append(s.masters, server), append(s.admins, admin)
-		must(t, admin, "CLUSTER", "ADDSLOTSRANGE", slots[i][0], slots[i][1])
+		if err := admin.ClusterAddSlotsRange(ctx, slots[i][0], slots[i][1]).Err(); err != nil {
+			t.Fatal(err)
+		}
 		must(t, admin, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 		if i > 0 {
 			must(t, admin, "CLUSTER", "MEET", "127.0.0.1", s.masters[0].Port)

@@ -30,7 +30,7 @@ func startSentinels(t *testing.T, args ...string) *sentinels {
 	args = append(args, "--repl-diskless-sync-delay", "0")
 	s := &sentinels{master: redistest.Start(t, args...), replica: redistest.Start(t, args...)}
 	replica := client(t, s.replica.Addr)
-	must(t, replica, "REPLICAOF", "127.0.0.1", s.master.Port)
+	must(t, replica, "SLAVEOF", "127.0.0.1", s.master.Port)
 	rig.Eventually(t, "a replica in sync", func() bool { // before a Sentinel looks, which it does every 10 s only
 		return strings.Contains(replica.Info(ctx, "replication").Val(), "master_link_status:up")
 	})
@@ -42,7 +42,9 @@ func startSentinels(t *testing.T, args ...string) *sentinels {
 		t.Cleanup(func() { sentinel.Close() })
 		rig.Eventually(t, "a Sentinel that knows the others and a replica in sync", func() bool {
 			others, _ := sentinel.Sentinels(ctx, masterName).Result()
-			replicas, _ := sentinel.Replicas(ctx, masterName).Result()
+			slaves := redis.NewMapStringStringSliceCmd(ctx, "sentinel", "slaves", masterName) // "replicas" since Redis 5 only
+			_ = sentinel.Process(ctx, slaves)
+			replicas := slaves.Val()
 			return len(others) == 2 && len(replicas) == 1 && replicas[0]["master-link-status"] == "ok" && replicas[0]["flags"] == "slave"
 		})
 	}
