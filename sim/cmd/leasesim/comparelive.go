@@ -24,7 +24,7 @@ type realFleet struct {
 
 func (r *realFleet) add(c *cobra.Command) {
 	c.Flags().BoolVar(&r.live, "live", false, "set the simulation beside real processes that share a Redis, instead of other algorithms")
-	c.Flags().StringVar(&r.redis, "redis", "", "with --live: host:port of a real Redis; without it an embedded one is started")
+	c.Flags().StringVar(&r.redis, "redis", "", "with --live: host:port or URL of a real Redis; without it an embedded one is started")
 }
 
 // validate checks the flags that do not go together, and chooses the scenario.

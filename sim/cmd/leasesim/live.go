@@ -28,12 +28,19 @@ Each admission is stamped before and after the call with a clock that all proces
 survives a killed process. A window counts only what certainly lies inside it, over all pairs of stamps, so
 there is no tolerance and no false alarm. Without --redis an embedded Redis is started.
 
+--redis is host:port, or a URL with user, password and database, as go-redis reads it: rediss:// for TLS, redis+cluster://
+for a cluster (further nodes as ?addr=host:port&addr=...), redis+sentinel:// for the Sentinels of ?master_name=...; with
+TLS rediss+cluster:// and rediss+sentinel://. The user needs what the README lists.
+
 A process that is stopped for longer than its lease's TTL (--stop-after) may spend what it held when it goes
 on, unless --strict has it read the clock for every decision.
 
 Exit status: 0 the bound holds, 3 it was exceeded, 2 bad usage, 130 interrupted, 1 anything else.`,
 		Example: `  leasesim live
   leasesim live --redis localhost:6379 --rate 50000 --burst 10000 --duration 10s
+  leasesim live --redis 'rediss://yuzhi:secret@redis.internal:6380/2'
+  leasesim live --redis 'redis+cluster://10.0.0.1:6379?addr=10.0.0.2:6379'
+  leasesim live --redis 'redis+sentinel://:secret@10.0.0.1:26379?addr=10.0.0.2:26379&master_name=buckets'
   leasesim live --shape adversary --processes 8 --out json
   leasesim live --kill-after 2s --stop-after 1s --strict`,
 		Args: cobra.NoArgs,
@@ -65,7 +72,7 @@ Exit status: 0 the bound holds, 3 it was exceeded, 2 bad usage, 130 interrupted,
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.Redis, "redis", "", "host:port of a real Redis; without it an embedded one is started")
+	f.StringVar(&o.Redis, "redis", "", "host:port or URL of a real Redis; without it an embedded one is started")
 	f.IntVar(&o.Processes, "processes", 4, "number of processes")
 	f.Int64Var(&o.Rate, "rate", 20000, "tokens per second")
 	f.Int64Var(&o.Burst, "burst", 5000, "tokens that the full bucket holds")

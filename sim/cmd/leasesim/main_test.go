@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
@@ -95,6 +98,22 @@ func TestTheFleetKeepsTheBoundOnARealRedis(t *testing.T) {
 	for _, shape := range live.Shapes {
 		checkFleet(t, "--redis "+addr+" --processes 3 --rate 5000 --burst 1000 --overcommit 100 --duration 1s --shape "+shape)
 	}
+}
+
+func TestTheFleetKeepsTheBoundOnACluster(t *testing.T) {
+	server := redistest.Start(t, "--cluster-enabled", "yes", "--requirepass", "secret")
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Password: "secret"})
+	defer admin.Close()
+	if err := admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok"); {
+		if time.Now().After(deadline) {
+			t.Fatal("the cluster is not up after 20 s")
+		}
+		time.Sleep(10 * time.Millisecond) // the pace of polling
+	}
+	checkFleet(t, "--redis redis+cluster://:secret@"+server.Addr+" --processes 3 --rate 5000 --burst 1000 --duration 1s")
 }
 
 func TestAKilledAndAStoppedProcessKeepTheBound(t *testing.T) {

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
@@ -73,13 +71,16 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	if c.stamper, err = stamps.NewStamper(); err != nil {
 		return err
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: c.Options.Redis})
-	defer rdb.Close()
-	if err := rdb.Ping(context.Background()).Err(); err != nil {
+	rdb, err := newClient(c.Options.Redis)
+	if err != nil {
 		return err
 	}
+	defer rdb.Close()
 	store, err := redisbucket.New(rdb, redisbucket.Config{})
 	if err != nil {
+		return err
+	}
+	if err := store.Ping(context.Background()); err != nil {
 		return err
 	}
 	cfg := c.Options.config()

@@ -31,7 +31,7 @@ var Shapes = []string{ShapeSteady, ShapeBursts, ShapeAdversary}
 
 // Options say what to run. Every field is what the flag of the same name says.
 type Options struct {
-	Redis      string // host:port; empty: an embedded one
+	Redis      string // host:port or a URL, see newClient; empty: an embedded one
 	Processes  int
 	Rate       int64 // tokens per second
 	Burst      int64
@@ -81,6 +81,13 @@ func (o Options) Validate() error {
 	}
 	if o.StopAfter < 0 || o.StopAfter >= o.Duration && o.StopAfter > 0 {
 		bad("--stop-after is %v, must be 0 (never) or less than --duration (%v)", o.StopAfter, o.Duration)
+	}
+	if o.Redis != "" {
+		if rdb, err := newClient(o.Redis); err != nil {
+			bad("--redis: %w", err)
+		} else {
+			rdb.Close()
+		}
 	}
 	if o.Key == "" {
 		bad("--key is empty")

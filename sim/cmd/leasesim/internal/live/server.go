@@ -4,16 +4,19 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 // server is the Redis that a fleet shares.
 type server struct {
 	name string // for people
-	addr string // host:port
+	addr string // host:port, or a URL
 	stop func()
 }
 
@@ -28,15 +31,29 @@ func connect(ctx context.Context, addr string) (*server, error) {
 		}
 		return &server{name: "embedded (miniredis)", addr: m.Addr(), stop: m.Close}, nil
 	}
-	rdb := client(addr)
+	rdb, err := newClient(addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: --redis: %w", ErrUsage, err)
+	}
 	defer rdb.Close()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	info, err := rdb.InfoMap(ctx, "server").Result()
+	store, err := redisbucket.New(rdb, redisbucket.Config{})
 	if err != nil {
-		return nil, fmt.Errorf("leasesim: Redis at %s does not answer: %w", addr, err)
+		return nil, err
 	}
-	return &server{name: addr + " (" + info["Server"]["redis_version"] + ")", addr: addr, stop: func() {}}, nil
+	if err := store.Ping(ctx); err != nil {
+		return nil, fmt.Errorf("leasesim: Redis at %s does not answer: %w", shown(addr), err)
+	}
+	name := shown(addr)
+	if info, err := rdb.InfoMap(ctx, "server").Result(); err == nil { // not every user may ask
+		if version := info["Server"]["valkey_version"]; version != "" {
+			name += " (Valkey " + version + ")"
+		} else {
+			name += " (" + info["Server"]["redis_version"] + ")"
+		}
+	}
+	return &server{name: name, addr: addr, stop: func() {}}, nil
 }
 
 // served is what a server has done for EVALSHA, the command of lease calls.
@@ -45,10 +62,30 @@ type served struct {
 	time  time.Duration
 }
 
-// served asks. The answer is zero where the server does not say, as the embedded one.
-func (v *server) served(ctx context.Context) (s served) {
-	rdb := client(v.addr)
+// served asks every master. The answer is zero where the server does not say, as the embedded one.
+func (v *server) served(ctx context.Context) (all served) {
+	rdb, err := newClient(v.addr)
+	if err != nil {
+		return all
+	}
 	defer rdb.Close()
+	cluster, ok := rdb.(*redis.ClusterClient)
+	if !ok {
+		return servedBy(ctx, rdb)
+	}
+	var mu sync.Mutex
+	_ = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		one := servedBy(ctx, c)
+		mu.Lock()
+		defer mu.Unlock()
+		all.calls += one.calls
+		all.time += one.time
+		return nil
+	})
+	return all
+}
+
+func servedBy(ctx context.Context, rdb redis.UniversalClient) (s served) {
 	info, err := rdb.InfoMap(ctx, "commandstats").Result()
 	if err != nil {
 		return s
@@ -69,10 +106,6 @@ func (s served) since(before served) time.Duration {
 		return 0
 	}
 	return (s.time - before.time) / time.Duration(s.calls-before.calls)
-}
-
-func client(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialTimeout: 3 * time.Second, ContextTimeoutEnabled: true})
 }
 
 // silent drops go-redis's own log lines.

@@ -13,9 +13,13 @@ func TestOnlyLeaseCallsAreTakenForTheServersTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.stop()
-	rdb := client(s.addr)
+	rdb, err := newClient(s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer rdb.Close()
 	// Given a server that has executed a script by its source three times, then it has served no lease call;
+	first := s.served(t.Context()) // what it took to see whether it answers
 	const spin = "for i = 1, 100000 do end"
 	for range 3 {
 		if err := rdb.Eval(t.Context(), spin, nil).Err(); err != nil && err.Error() != "redis: nil" {
@@ -23,7 +27,7 @@ func TestOnlyLeaseCallsAreTakenForTheServersTime(t *testing.T) {
 		}
 	}
 	before := s.served(t.Context())
-	if before != (served{}) {
+	if before != first {
 		t.Errorf("%+v", before)
 	}
 	// and when it executes one by its digest five times, five, of some length.
@@ -37,7 +41,7 @@ func TestOnlyLeaseCallsAreTakenForTheServersTime(t *testing.T) {
 		}
 	}
 	after := s.served(t.Context())
-	if after.calls != 5 || after.time <= 0 || after.since(before) != after.time/5 {
+	if after.calls != before.calls+5 || after.time <= before.time || after.since(before) != (after.time-before.time)/5 {
 		t.Errorf("%+v", after)
 	}
 	// Where nothing has happened since, there is no mean.
