@@ -98,6 +98,76 @@ func TestTheLeastPrivilegesSufficeAndEachIsNeeded(t *testing.T) {
 	}
 }
 
+func TestANameAndADatabaseNeedOnePermissionEach(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := client(t, server.Addr)
+	named := func(o *redis.Options) { asUser(o); o.ClientName = "payments" }
+	numbered := func(o *redis.Options) { asUser(o); o.DB = 3 }
+	both := func(o *redis.Options) { named(o); numbered(o) }
+	for _, c := range []struct {
+		name  string
+		as    func(*redis.Options)
+		rules string
+		ok    bool
+	}{
+		// Given a client that asks for a name or for a database, when the user may not, then it is refused for good;
+		{"a name, not allowed", named, "", false},
+		{"a name, only databases allowed", named, "+select", false},
+		{"a database, not allowed", numbered, "", false},
+		{"a database, only names allowed", numbered, "+client|setname", false},
+		// and when it may, it is served.
+		{"a name", named, "+client|setname", true},
+		{"a database", numbered, "+select", true},
+		{"both", both, "+client|setname +select", true},
+	} {
+		setUser(t, admin, strings.Fields(user+" "+c.rules))
+		o := &redis.Options{Addr: server.Addr}
+		c.as(o)
+		err := direct(storeOn(t, redis.NewClient(o)), "k")
+		if c.ok && err != nil || !c.ok && !errors.Is(err, lease.ErrPermanent) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// TestScriptsLoadedByAnOperatorNeedNoEval: then a stolen password runs these two scripts on these keys, and nothing else.
+func TestScriptsLoadedByAnOperatorNeedNoEval(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := client(t, server.Addr)
+	setUser(t, admin, strings.Fields(strings.Replace(user, "+eval ", "", 1)))
+	o := &redis.Options{Addr: server.Addr}
+	asUser(o)
+	rdb := redis.NewClient(o)
+	store := storeOn(t, rdb)
+	// Given a user without EVAL, and a server that does not know the scripts, then the error names what is missing;
+	if err := direct(store, "k"); !errors.Is(err, lease.ErrPermanent) || !strings.Contains(err.Error(), "eval") {
+		t.Errorf("%v", err)
+	}
+	// and when an operator has loaded them,
+	for _, source := range redisbucket.Scripts() {
+		must(t, admin, "SCRIPT", "LOAD", source)
+	}
+	// then everything works,
+	if err := store.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := direct(store, "k"); err != nil {
+		t.Error(err)
+	}
+	if st, err := store.Inspect(t.Context(), "k"); err != nil || !st.Exists {
+		t.Errorf("%+v, %v", st, err)
+	}
+	// and the user brings no script of its own.
+	if err := rdb.Eval(t.Context(), "return 1", nil).Err(); err == nil {
+		t.Error("EVAL was executed")
+	}
+	if err := rdb.ScriptLoad(t.Context(), "return 1").Err(); err == nil {
+		t.Error("SCRIPT LOAD was executed")
+	}
+}
+
 // limiterOf is one limiter of its own.
 func limiterOf(t *testing.T, server *redistest.Server, as func(*redis.Options), change func(*hybrid.Config)) *hybrid.Limiter {
 	t.Helper()

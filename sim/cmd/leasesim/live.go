@@ -28,9 +28,9 @@ Each admission is stamped before and after the call with a clock that all proces
 survives a killed process. A window counts only what certainly lies inside it, over all pairs of stamps, so
 there is no tolerance and no false alarm. Without --redis an embedded Redis is started.
 
---redis is host:port, or a URL with user, password and database, as go-redis reads it: rediss:// for TLS, redis+cluster://
-for a cluster (further nodes as ?addr=host:port&addr=...), redis+sentinel:// for the Sentinels of ?master_name=...; with
-TLS rediss+cluster:// and rediss+sentinel://. The user needs what the README lists.
+--redis is host:port, or a URL with user, password and database, as go-redis reads it: rediss:// for TLS,
+redis+cluster:// for a cluster (further nodes as ?addr=host:port&addr=...), redis+sentinel:// for the Sentinels
+of ?master_name=...; with TLS rediss+cluster:// and rediss+sentinel://. The user needs what the README lists.
 
 A process that is stopped for longer than its lease's TTL (--stop-after) may spend what it held when it goes
 on, unless --strict has it read the clock for every decision.

@@ -98,7 +98,7 @@ live found the bound exceeded, or compare --live a disagreement; 4 plan found no
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.AddCommand(p.initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(), p.replayCommand(), liveCommand())
+	root.AddCommand(p.initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(), p.replayCommand(), liveCommand(), scriptsCommand())
 	// No line of the help is wider than a report's.
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 120"))
 	return root

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 )
@@ -40,6 +41,9 @@ func liveJSON(t *testing.T, line string) (status int, r live.Report) {
 func TestBadUsageIsStatus2AndSaysWhy(t *testing.T) {
 	for line, want := range map[string]string{
 		"live --processes 0":                      "--processes is 0, must be 1 to 256",
+		"live --redis redis+sentinel://h:1":       "--redis: a Sentinel is asked for a master by its name",
+		"scripts":                                 "one name of",
+		"scripts other":                           "one name of",
 		"live --rate -5":                          "--rate is -5, must be 1",
 		"live --rate ten":                         "invalid argument \"ten\"",
 		"live --burst 0":                          "--burst is 0, must be at least 1",
@@ -69,6 +73,14 @@ func TestBadUsageIsStatus2AndSaysWhy(t *testing.T) {
 func TestARedisThatIsNotThereIsStatus1(t *testing.T) {
 	if status, _, stderr := leasesim(t, "live --redis 127.0.0.1:1"); status != 1 || !strings.Contains(stderr, "127.0.0.1:1 does not answer") {
 		t.Errorf("status %d, %q", status, stderr)
+	}
+}
+
+func TestScriptsArePrintedByteForByte(t *testing.T) {
+	for name, source := range redisbucket.Scripts() {
+		if status, stdout, stderr := leasesim(t, "scripts "+name); status != 0 || stdout != source || stderr != "" {
+			t.Errorf("%s: status %d, %d bytes, %s", name, status, len(stdout), stderr)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -104,8 +105,8 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	defer cancel()
 	err = c.limiter.Shutdown(ctx)
 	stopCounting()
-	if ctx.Err() != nil {
-		return nil // Redis was slow to take the rest back; it expires there
+	if ctx.Err() != nil || errors.Is(err, hybrid.ErrUnavailable) {
+		return nil // Redis, or a busy machine, was slow to take the rest back; it expires there
 	}
 	return err
 }
