@@ -34,7 +34,8 @@ type Config struct {
 	CallTimeout time.Duration
 	// KeysMax bounds the table of keys; at the bound the longest idle ones leave. 0 means 1,048,576.
 	KeysMax int
-	// Clock is for tests; nil means the system's.
+	// Clock is for tests; nil means the system's. With a clock.Manual nothing has to run between an Advance and the next
+	// request, but what the Limiter does by itself while the clock moves takes as long as that.
 	Clock clock.Clock
 	// InstanceID is a label for this process in the store; random bits are appended. It may be empty.
 	InstanceID string

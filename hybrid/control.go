@@ -244,6 +244,6 @@ func (l *Limiter) follow(key string, st lease.State, err error) {
 	e.holder.Refresh()
 	e.capacity.Store(st.Config.Capacity())
 	e.heardAt = 0
-	e.setGate(gateOpen)
+	e.openGate()
 	e.kick(true)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/yuzhi-go/yuzhi/clock"
 )
 
 // request is one question to the Limiter that the hot path could not answer.
@@ -24,6 +26,8 @@ type decision struct {
 	source Source
 	err    error
 	entry  *entry
+	// A denial was decided at time at, and asking again before until is in vain.
+	at, until clock.Instant
 }
 
 func (d decision) result(n int64) Result {
@@ -31,12 +35,22 @@ func (d decision) result(n int64) Result {
 	if d.entry == nil {
 		return r
 	}
-	now := d.entry.l.cfg.Clock.Now()
+	now := d.at
+	if d.ok {
+		now = d.entry.l.cfg.Clock.Now()
+	}
 	v := d.entry.view.Load()
 	if v == nil { // nothing has been heard yet
 		v = &view{limits: d.entry.proposed, at: now, made: now}
 	}
-	return v.result(d.ok, n, d.entry.holder.Pool.Held(), now, d.source)
+	r = v.result(d.ok, n, d.entry.holder.Pool.Held(), now, d.source)
+	if !d.ok && d.source == SourceFallback {
+		r.RetryAfter = 0 // what was last heard of the bucket decides nothing now
+	}
+	if !d.ok {
+		r.RetryAfter = max(r.RetryAfter, d.until.Sub(d.at), 1)
+	}
+	return r
 }
 
 // decide is what every verb comes to when the pool did not serve it.
@@ -101,12 +115,33 @@ func (l *Limiter) invalid(r request, err error) decision {
 
 // decide answers r, whose tokens the pool did not have. gone says that the entry has left the table.
 func (e *entry) decide(r request) (d decision, gone bool) {
-	// The commonest denial: known to be empty. It costs no lock and no clock.
-	if r.n == 1 && !r.patient && e.gate.Load() == gateDenied {
-		return decision{}, false
+	// The commonest denial: known to be empty. It costs no lock.
+	if shut := clock.Instant(e.gate.Load()); shut != 0 && r.n == 1 && !r.patient {
+		if now := e.l.cfg.Clock.Now(); now < shut {
+			return decision{at: now, until: shut}, false
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if d, gone = e.decideLocked(r); !d.ok {
+		d.at = e.l.cfg.Clock.Now()
+		d.until = e.retryAt(d, r.n)
+	}
+	return d, gone
+}
+
+// retryAt is when it is worth while to ask again for n tokens that d has denied.
+func (e *entry) retryAt(d decision, n int64) clock.Instant {
+	if d.source != SourceFallback {
+		return e.holder.DeniedUntil()
+	}
+	if at, ok := e.holder.FallbackAt(d.at, n); ok {
+		return at
+	}
+	return d.at.Add(e.l.cfg.CallTimeout) // by then a call that finds the store well again has its answer
+}
+
+func (e *entry) decideLocked(r request) (d decision, gone bool) {
 	if e.gone {
 		return decision{}, true
 	}
@@ -123,8 +158,13 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		} else if e.queue.patients == 0 {
 			e.holder.Hasten(r.n)
 		}
-		if e.holder.DeniedUntil() < before && e.flight == nil {
-			e.kick(false)
+		if e.holder.DeniedUntil() < before {
+			if e.gate.Load() != 0 {
+				e.judgeGate(now)
+			}
+			if e.flight == nil {
+				e.kick(false)
+			}
 		}
 	}
 	e.holder.Expire(now) // a process that was stopped comes here before its timers run
@@ -141,14 +181,14 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		ok := (e.queue.patients == 0 || !e.holder.Replied()) && e.admitWithout(now, r.n)
 		return decision{ok: ok, source: SourceFallback}, false
 	case now < e.holder.DeniedUntil() && e.queue.patients == 0 && e.holder.Spares(r.n):
-		e.holder.Retry() // it was a larger request that the bucket did not have enough for
+		e.endDelay() // it was a larger request that the bucket did not have enough for
 		if e.flight == nil {
 			e.kick(false) // wanted may have been told before
 		}
 	case now < e.holder.DeniedUntil():
 		e.refused = max(e.refused, r.n) // asked for when the delay ends
-		if r.n == 1 && !e.holder.Spares(1) {
-			e.setGate(gateDenied) // what was left when the reply came has been spent
+		if r.n == 1 {
+			e.judgeGate(now) // what was left when the reply came may have been spent
 		}
 		return decision{}, false
 	}

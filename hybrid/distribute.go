@@ -190,7 +190,7 @@ func (e *entry) turnAway(now clock.Instant, seq int64) {
 // askAgain ends the delay of a larger request that has left, where the bucket is known to have enough for the next.
 func (e *entry) askAgain(now clock.Instant) {
 	if w := e.queue.head; w != nil && now < e.holder.DeniedUntil() && e.holder.Spares(w.lacks()) {
-		e.holder.Retry()
+		e.endDelay()
 		e.kick(true)
 	}
 }

@@ -9,12 +9,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// What an entry's gate says without the lock.
-const (
-	gateOpen   int32 = iota
-	gateDenied       // the bucket is known to be empty for now
-)
-
 // entry is one key of the table: the lease protocol's Holder behind a lock, and who waits for it.
 type entry struct {
 	l    *Limiter
@@ -23,7 +17,9 @@ type entry struct {
 	proposed []Limit // by this process
 
 	holder lease.Holder // its Pool is used without the lock
-	gate   atomic.Int32
+	// gate is when the bucket may have tokens again, where it is known to be empty; 0 where it is not. Requests for one
+	// token are denied before, without the lock.
+	gate   atomic.Int64
 	kicked atomic.Bool // is on the scheduler's ready list
 	lowHit atomic.Bool // a Take reported low
 	view   atomic.Pointer[view]
@@ -41,6 +37,7 @@ type entry struct {
 	closed  bool
 	leaver  *leaver     // while Shutdown waits for this entry
 	flight  *lease.Call // under way; nil once it is answered or overdue
+	opener  clock.Timer // opens the gate; nil before it was shut for the first time
 	counted uint64      // the last Stats that looked at this entry
 
 	// The scheduler's own.
@@ -76,10 +73,48 @@ func (e *entry) take(n int64, strict bool) bool {
 	return t.Ok()
 }
 
-// setGate opens or closes the way to a lease call for requests for one token.
-func (e *entry) setGate(g int32) {
-	if e.gate.Swap(g) != g && e.l.cfg.Events.Denied == nil { // whoever listens is told of every denial
-		e.holder.Pool.Deny(g == gateDenied)
+// judgeGate shuts the gate where the bucket is known to be empty at now, and opens it otherwise. It is called after
+// everything that changes what is known. The caller holds the lock.
+func (e *entry) judgeGate(now clock.Instant) {
+	until := e.holder.DeniedUntil()
+	if now >= until || e.holder.Spares(1) {
+		e.openGate()
+		return
+	}
+	if e.opener == nil {
+		e.opener = e.l.cfg.Clock.AfterFunc(until.Sub(now), e.gateDue)
+	} else {
+		e.opener.Reset(until.Sub(now))
+	}
+	if e.gate.Swap(int64(until)) == 0 && e.l.cfg.Events.Denied == nil { // whoever listens is told of every denial
+		e.holder.Pool.Deny(true)
+	}
+}
+
+// openGate lets requests for one token ask again. The caller holds the lock.
+func (e *entry) openGate() {
+	if e.gate.Swap(0) == 0 {
+		return
+	}
+	e.opener.Stop()
+	if e.l.cfg.Events.Denied == nil {
+		e.holder.Pool.Deny(false)
+	}
+}
+
+// endDelay ends the delay after a shortfall. The caller holds the lock.
+func (e *entry) endDelay() {
+	e.holder.Retry()
+	e.openGate()
+}
+
+// gateDue opens the gate in time for those who do not read the clock, which is Allow alone. It is a timer of the entry's
+// own because the scheduler may be busy when the time has come, and is never as far when clock.Manual's Advance returns.
+func (e *entry) gateDue() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.gate.Load() != 0 {
+		e.judgeGate(e.l.cfg.Clock.Now())
 	}
 }
 
@@ -127,9 +162,6 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	}
 	if e.lowHit.Swap(false) {
 		e.holder.Low()
-	}
-	if now >= e.holder.DeniedUntil() {
-		e.setGate(gateOpen)
 	}
 	if e.leaver != nil && e.holder.Idle() {
 		e.finishLocked(ErrClosed)
@@ -202,7 +234,7 @@ func (e *entry) finishLocked(err error) {
 		return
 	}
 	e.closed = true
-	e.setGate(gateOpen) // every request is to find out
+	e.openGate() // every request is to find out
 	e.settleAll(outcome{err: err})
 	e.holder.Close()
 	if e.leaver != nil {

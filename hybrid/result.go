@@ -42,7 +42,8 @@ type Result struct {
 	Limit Limit
 	// Remaining is what this process holds plus what the bucket had at the last reply, at most Burst.
 	Remaining int64
-	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK.
+	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a denial. Asking
+	// sooner is in vain. Without the store it is when the local share has them, or else a CallTimeout.
 	RetryAfter time.Duration
 	// ResetAfter is the time until the bucket is full, if nobody draws.
 	ResetAfter time.Duration
@@ -58,7 +59,6 @@ type view struct {
 	others int64                          // tokens that other processes held
 	at     clock.Instant                  // of the reply
 	made   clock.Instant                  // the bucket executed the call then or later
-	denied clock.Instant                  // until then requests are denied without a call
 	// shortOf tokens cannot be there before shortUntil; 0 where nothing was short. It knows the fractions of tokens.
 	shortOf    int64
 	shortUntil clock.Instant
@@ -104,7 +104,7 @@ func (v *view) result(ok bool, n, held int64, now clock.Instant, src Source) Res
 		}
 	}
 	if !ok {
-		r.RetryAfter = max(0, longest, v.denied.Sub(now))
+		r.RetryAfter = max(longest, 1)
 	}
 	return r
 }

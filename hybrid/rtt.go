@@ -40,6 +40,7 @@ type node struct {
 	rtt
 	slots    *semaphore.Weighted
 	underWay atomic.Int32 // batches
+	pressed  atomic.Bool  // somebody waits for a call that is held back
 
 	// The scheduler's own.
 	lastSent clock.Instant

@@ -41,6 +41,7 @@ type scheduler struct {
 
 	mu          sync.Mutex
 	first, last *entry // the ready list, by readyNext. (A slice took milliseconds to grow under the lock.)
+	hurried     bool   // calls that are held back go now, where they may
 
 	// The goroutine's own.
 	due     dueHeap
@@ -67,6 +68,14 @@ func (s *scheduler) add(e *entry, urgent bool) {
 		}
 		s.last = e
 	}
+	s.mu.Unlock()
+	s.wake()
+}
+
+// hurry has calls looked at that are held back.
+func (s *scheduler) hurry() {
+	s.mu.Lock()
+	s.hurried = true
 	s.mu.Unlock()
 	s.wake()
 }
@@ -145,6 +154,10 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 				batches = s.call(e, batches, now)
 			} else {
 				s.schedule(e, n.lastSent.Add(gather))
+				if e.pressing {
+					n.pressed.Store(true)
+					s.land(n, 0) // it may have landed while this was decided
+				}
 			}
 		}
 	}
@@ -161,10 +174,19 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 	return batches
 }
 
+// land counts batches to n that have come back. When there is none under way any more, calls that somebody waits for and
+// that were held back go: a clock.Manual may stand still for ever.
+func (s *scheduler) land(n *node, batches int32) {
+	if n.underWay.Add(-batches) == 0 && n.pressed.Swap(false) {
+		s.hurry()
+	}
+}
+
 // takeReady moves the ready list to asked, in its order, and says whether somebody waits.
 func (s *scheduler) takeReady() (urgent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	urgent, s.hurried = s.hurried, false
 	for n := 0; s.first != nil && n < roundMax; n++ {
 		e := s.first
 		s.first = e.readyNext
@@ -259,7 +281,7 @@ func (s *scheduler) send(b *batch) {
 	go func() {
 		defer b.node.slots.Release(1)
 		// Before anybody is told, or who asks again at once would be held back.
-		landed := sync.OnceFunc(func() { b.node.underWay.Add(-1) })
+		landed := sync.OnceFunc(func() { l.scheduler.land(b.node, 1) })
 		defer landed()
 		ctx, cancel := context.WithCancel(l.ctx)
 		defer cancel()

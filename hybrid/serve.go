@@ -77,18 +77,14 @@ func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
 
 // publish makes what the reply says visible to the lock-free readers.
 func (e *entry) publish(now clock.Instant, g *lease.Grant) {
-	v := &view{limits: e.holder.Limits(), levels: g.Levels, others: e.holder.Others(), at: now, made: e.holder.Executed(), denied: e.holder.DeniedUntil()}
+	v := &view{limits: e.holder.Limits(), levels: g.Levels, others: e.holder.Others(), at: now, made: e.holder.Executed()}
 	v.shortOf, v.shortUntil = e.holder.Shortage()
 	e.view.Store(v)
 	if !e.holder.Outdated() {
 		e.capacity.Store(e.holder.Capacity())
 		e.heardAt = now
 	}
-	if now < e.holder.DeniedUntil() && !e.holder.Spares(1) {
-		e.setGate(gateDenied)
-	} else {
-		e.setGate(gateOpen)
-	}
+	e.judgeGate(now)
 }
 
 // failed takes in a call without a grant: whoever waits gets what Policy.Fallback gives.

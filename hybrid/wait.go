@@ -73,7 +73,7 @@ func (e *entry) wait(r request, now clock.Instant) decision {
 	}
 	e.queue.push(w)
 	if now < e.holder.DeniedUntil() && e.holder.Spares(e.queue.patient) {
-		e.holder.Retry() // it was a larger request that the bucket did not have enough for
+		e.endDelay() // it was a larger request that the bucket did not have enough for
 	}
 	if e.queue.patients == 1 {
 		e.gather(w) // what is left in the pool, which is less than all
