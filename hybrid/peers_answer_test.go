@@ -146,3 +146,54 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 		}
 	})
 }
+
+// redis_rate and throttled: ResetAfter is when everything is there again that remains or will: what this process holds
+// counts as it does in Remaining, and so does the part of a token that has flowed.
+func TestPeerResetAfterIsWhenRemainingIsTheBurst(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, p *place) {
+		// Given a full bucket of 60 that gets one a second,
+		limit := hybrid.PerMinute(60)
+		l := p.limiter(t, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{MinBatch: 23}})
+		take := func(n int64) (r hybrid.Result) {
+			for range n {
+				var err error
+				if r, err = l.Take(t.Context(), "k", 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return r
+		}
+		peek := func() hybrid.Result {
+			r, err := l.Peek(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		// when 13 are taken, of a lease of 23,
+		r := take(13)
+		// then 13 seconds are missing, whoever has the rest.
+		if r.Remaining != 47 || r.ResetAfter != 13*time.Second {
+			t.Errorf("Take: %+v, want 47 left and full in 13 s; %+v", r, l.Stats())
+		}
+		if r := peek(); r.Remaining != 47 || r.ResetAfter != 13*time.Second {
+			t.Errorf("Peek: %+v, want 47 left and full in 13 s", r)
+		}
+		// And when 300 ms have passed and all is taken,
+		time.Sleep(300 * time.Millisecond)
+		for r = take(1); r.OK; r = take(1) {
+		}
+		// then 300 ms of the next token are there.
+		if r.RetryAfter != 700*time.Millisecond || r.ResetAfter != 59_700*time.Millisecond {
+			t.Errorf("Take: %+v, want the next token in 0.7 s, and all in 59.7 s", r)
+		}
+		if r := peek(); r.RetryAfter != 700*time.Millisecond || r.ResetAfter != 59_700*time.Millisecond {
+			t.Errorf("Peek: %+v, want the next token in 0.7 s, and all in 59.7 s", r)
+		}
+		// And when an admitted one is the first to hear of a bucket that is not at a whole token, it is the same.
+		time.Sleep(2*time.Second + 400*time.Millisecond) // 2.7 tokens
+		if r = take(1); !r.OK || r.Remaining != 1 || r.ResetAfter != 58_300*time.Millisecond {
+			t.Errorf("Take: %+v, want 1 left and full in 58.3 s", r)
+		}
+	})
+}

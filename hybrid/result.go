@@ -45,7 +45,7 @@ type Result struct {
 	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a denial. Asking
 	// sooner is in vain. Without the store it is when the local share has them, or else a CallTimeout.
 	RetryAfter time.Duration
-	// ResetAfter is the time until the bucket is full, if nobody draws.
+	// ResetAfter is the time until Remaining is Burst, if nobody draws.
 	ResetAfter time.Duration
 	// Source says what the decision rests on.
 	Source Source
@@ -55,7 +55,7 @@ type Result struct {
 type view struct {
 	limits []Limit
 	levels [lease.LimitsMax]int64         // whole tokens
-	next   [lease.LimitsMax]time.Duration // until a level has one token more; 0 where that is not known
+	next   [lease.LimitsMax]time.Duration // until a level has one token more; 0 where it is full, or not known
 	others int64                          // tokens that other processes held
 	at     clock.Instant                  // of the reply
 	made   clock.Instant                  // the bucket executed the call then or later
@@ -100,7 +100,7 @@ func (v *view) result(ok bool, n, held int64, now clock.Instant, src Source) Res
 		if binding {
 			least, longest = float64(left)/float64(capacity), wait
 			r.Limit, r.Remaining = l, left
-			r.ResetAfter = max(0, v.until(k, capacity)-since)
+			r.ResetAfter = max(0, v.until(k, capacity-held)-since)
 		}
 	}
 	if !ok {

@@ -77,7 +77,7 @@ func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
 
 // publish makes what the reply says visible to the lock-free readers.
 func (e *entry) publish(now clock.Instant, g *lease.Grant) {
-	v := &view{limits: e.holder.Limits(), levels: g.Levels, others: e.holder.Others(), at: now, made: e.holder.Executed()}
+	v := &view{limits: e.holder.Limits(), levels: g.Levels, next: g.Next, others: e.holder.Others(), at: now, made: e.holder.Executed()}
 	v.shortOf, v.shortUntil = e.holder.Shortage()
 	e.view.Store(v)
 	if !e.holder.Outdated() {

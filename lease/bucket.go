@@ -325,7 +325,7 @@ func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 	}
 	g.Config.TTL = duration(s.ttl)
 	for k := range b.config.Limits {
-		g.Levels[k] = s.level[k] / b.scales[k].unit
+		g.Levels[k], g.Next[k] = b.level(k)
 	}
 	if rec.granted < max(1, r.Need) {
 		g.RetryAfter = duration(b.wait(max(1, r.Need)))
@@ -354,6 +354,12 @@ func (b *Bucket) waitAt(k int, n int64) int64 {
 		return 0
 	}
 	return (missing+sc.step-1)/sc.step*sc.tick - s.rest[k] + max(0, s.frozen-s.now)
+}
+
+// level is the whole tokens of level k, and the time until it has one more, if nobody draws; 0 where it is full.
+func (b *Bucket) level(k int) (int64, time.Duration) {
+	n := b.state.level[k] / b.scales[k].unit
+	return n, duration(b.waitAt(k, n+1))
 }
 
 // remember sets how long the bucket must be remembered: a forgotten bucket looks like a full one. It outlives every

@@ -247,8 +247,7 @@ func (b *Bucket) inspect() State {
 	}
 	st.Config.TTL = duration(s.ttl)
 	for k := range b.config.Limits {
-		st.Levels[k] = s.level[k] / b.scales[k].unit
-		st.Next[k] = duration(b.waitAt(k, st.Levels[k]+1))
+		st.Levels[k], st.Next[k] = b.level(k)
 	}
 	return st
 }

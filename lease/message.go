@@ -164,12 +164,13 @@ type Grant struct {
 	Config       Config        // in force
 	Epoch        int64
 	Counter      int64
-	Levels       [LimitsMax]int64 // whole tokens left in the bucket, per limit
-	Ledger       int64            // tokens held by processes, this one included, as the bucket heard last
-	ActiveWeight int64            // sum of the weights of holders renewed within TTL, this one included
-	Contended    bool             // somebody asked for more than the level while others held tokens
-	Expiry       time.Duration    // how long the bucket is remembered without a call
-	LeaseMax     time.Duration    // no lease of this bucket that exists now lasts longer
+	Levels       [LimitsMax]int64         // whole tokens left in the bucket, per limit
+	Next         [LimitsMax]time.Duration // until a level has one whole token more, if nobody draws; 0 for a full one
+	Ledger       int64                    // tokens held by processes, this one included, as the bucket heard last
+	ActiveWeight int64                    // sum of the weights of holders renewed within TTL, this one included
+	Contended    bool                     // somebody asked for more than the level while others held tokens
+	Expiry       time.Duration            // how long the bucket is remembered without a call
+	LeaseMax     time.Duration            // no lease of this bucket that exists now lasts longer
 	// Running is when the call was executed, by the bucket's own time: the server's in microseconds, without its steps
 	// back. A call that is answered again was executed the first time.
 	Running    int64

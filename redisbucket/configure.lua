@@ -4,9 +4,9 @@
 -- ARGV[4]  the operation: inspect, set, set-if-absent or reset
 --
 -- Reply: a flat array.
---   {'ok', exists, changed, ledger, activeWeight, epoch, counter, clock, ttl, configuration, level, ..., next, ...}
---     flags 0 or 1, ledger and levels in whole tokens, clock and ttl in microseconds; next is the microseconds until a level
---     has one whole token more, 0 for a full one; a bucket that does not exist answers {'ok', 0, 0}
+--   {'ok', exists, changed, ledger, activeWeight, epoch, counter, clock, ttl, configuration, level, next, ...}
+--     flags 0 or 1, ledger in whole tokens, clock and ttl in microseconds, level and next as in lease.lua; a bucket that
+--     does not exist answers {'ok', 0, 0}
 --   {'invalid', why}, {'damaged', key, why}: nothing was written
 --
 -- Steps (design.md section 4): 1 to 3, the operation and the clip are open.lua's, as for a lease call. An operation that
@@ -17,7 +17,7 @@ local frost = max(0, frozen - now)
 local answer = {'ok', 1, changed and 1 or 0, ledger, active, epoch, counter, clock, ttl, c.text}
 for k = 1, c.n do
   local whole = floor(c[k].level / c[k].unit)
-  answer[10 + k], answer[10 + c.n + k] = whole, wait(c[k], whole + 1, frost)
+  answer[9 + 2 * k], answer[10 + 2 * k] = whole, wait(c[k], whole + 1, frost)
 end
 if not changed then return answer end
 local record, recordLife

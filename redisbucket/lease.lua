@@ -10,8 +10,9 @@
 --
 -- Reply: a flat array.
 --   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry, leaseMax, running,
---     clock, ledger, ttl, configuration, level, ...}  configuration is '' where it is the caller's; durations and times in
---     microseconds, levels in whole tokens, flags 0 or 1
+--     clock, ledger, ttl, configuration, level, next, ...}  configuration is '' where it is the caller's; durations and
+--     times in microseconds, flags 0 or 1; level (whole tokens) and next (until it has one more; 0 for a full one) for
+--     each limit
 --   {'stale'}             seq is below one already executed; nothing was written
 --   {'invalid', why}      an argument is out of range; nothing was written
 --   {'damaged', key, why} what is stored cannot be trusted; nothing was written
@@ -181,5 +182,8 @@ end
 local longest
 keep, longest = remember(c, keep, now, ttl, frost, base, width, held, weights)
 local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, active, now < contended and 1 or 0, keep - now,
-  longest > proposed and longest or proposed, last, clock, ledger, ttl, c.text == mine.text and '' or c.text, floor(c[1].level / c[1].unit)}
-for k = 2, c.n do answer[17 + k] = floor(c[k].level / c[k].unit) end
+  longest > proposed and longest or proposed, last, clock, ledger, ttl, c.text == mine.text and '' or c.text}
+for k = 1, c.n do
+  local whole = floor(c[k].level / c[k].unit)
+  answer[16 + 2 * k], answer[17 + 2 * k] = whole, wait(c[k], whole + 1, frost)
+end

@@ -91,20 +91,19 @@ func (a *answer) config(proposed *lease.Config) lease.Config {
 	return c
 }
 
-// levels is one level for each limit, none above its capacity. They are the first of the so many figures for each limit
-// that end the reply.
-func (a *answer) levels(c *lease.Config, figures int) (levels [lease.LimitsMax]int64) {
+// levels end the reply: of each limit the level, none above its capacity, and when it has a token more.
+func (a *answer) levels(c *lease.Config) (levels [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration) {
 	if a.err != nil {
-		return levels
+		return levels, next
 	}
-	if n := len(a.items) - a.at; n != figures*len(c.Limits) || len(c.Limits) > lease.LimitsMax {
-		a.fail("%d items at the end for %d limits, must be %d for each", n, len(c.Limits), figures)
-		return levels
+	if n := len(a.items) - a.at; n != 2*len(c.Limits) || len(c.Limits) > lease.LimitsMax {
+		a.fail("%d items at the end for %d limits, must be 2 for each", n, len(c.Limits))
+		return levels, next
 	}
 	for k, l := range c.Limits {
-		levels[k] = a.number("level", l.Capacity())
+		levels[k], next[k] = a.number("level", l.Capacity()), a.duration("next")
 	}
-	return levels
+	return levels, next
 }
 
 // open checks the first item: it is an error unless the script says "ok", and invalid where it refused what it was given.
@@ -153,7 +152,7 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 	g.ServerTime = a.number("server time", lease.WaitingMax)
 	g.Ledger = a.number("ledger", wholeMax)
 	g.Config = a.config(&r.Config)
-	g.Levels = a.levels(&g.Config, 1)
+	g.Levels, g.Next = a.levels(&g.Config)
 	g.Waited = min(g.Granted, r.Waiting)
 	g.Short = g.Granted < r.Want
 	switch {
@@ -191,12 +190,7 @@ func decodeState(v any) (lease.State, error) {
 	st.Counter = a.number("counter", wholeMax)
 	st.ServerTime = a.number("server time", wholeMax)
 	st.Config = a.config(nil)
-	st.Levels = a.levels(&st.Config, 2)
-	for k := range st.Config.Limits {
-		if a.err == nil {
-			st.Next[k] = a.duration("next")
-		}
-	}
+	st.Levels, st.Next = a.levels(&st.Config)
 	if a.err != nil {
 		return lease.State{}, a.err
 	}

@@ -13,7 +13,7 @@ import (
 
 func grantReply() []any {
 	return []any{"ok", int64(7), int64(5), int64(0), int64(1000), int64(0), int64(11), int64(3), int64(2), int64(1), int64(1_800_000),
-		int64(457_000), int64(1_700_000_000_000_001), int64(1_700_000_000_000_000), int64(60), int64(400_000), "", int64(40)}
+		int64(457_000), int64(1_700_000_000_000_001), int64(1_700_000_000_000_000), int64(60), int64(400_000), "", int64(40), int64(7000)}
 }
 
 func TestGrantIsRead(t *testing.T) {
@@ -22,7 +22,8 @@ func TestGrantIsRead(t *testing.T) {
 	g, err := decodeGrant(grantReply(), &r)
 	want := lease.Grant{
 		Seq: 7, Granted: 5, Waited: 2, Short: true, Delay: time.Millisecond, Config: r.Config, Epoch: 11, Counter: 3,
-		Levels: [lease.LimitsMax]int64{40}, ActiveWeight: 2, Contended: true, Expiry: 1800 * time.Millisecond,
+		Levels: [lease.LimitsMax]int64{40}, Next: [lease.LimitsMax]time.Duration{7 * time.Millisecond},
+		ActiveWeight: 2, Contended: true, Expiry: 1800 * time.Millisecond,
 		LeaseMax: 457 * time.Millisecond, Running: 1_700_000_000_000_001, ServerTime: 1_700_000_000_000_000, Ledger: 60,
 	}
 	if err != nil || fmt.Sprint(g) != fmt.Sprint(want) {
