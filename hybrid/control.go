@@ -76,10 +76,16 @@ func (e *entry) refund(n int64) {
 	e.kick(false)
 }
 
-// Reset makes key's bucket what a new one would be: full, or empty with Policy.StartEmpty. The limits stay, and what
-// processes hold stays theirs. This process sees it at once, the others within a TTL. A bucket that does not exist
-// is not created. Errors are those of Peek.
+// Reset makes key's bucket what a new one would be: full, or empty with Policy.StartEmpty. The limits stay. This process
+// gives back what it holds first, so that a whole burst can be had if it is the only one. What other processes hold stays
+// theirs, and room is kept for what they held at their last report, spent or not: of the burst, as much is missing. This
+// process sees the reset at once, the others within a TTL. A bucket that does not exist is not created. Errors are those
+// of Peek.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
+	if e := l.known(key); e != nil {
+		e.beginReset(ctx)
+		defer e.endReset()
+	}
 	st, err := l.configure(ctx, "reset", key, lease.OpReset)
 	l.follow(key, st, err)
 	return err
@@ -181,6 +187,46 @@ func (l *Limiter) configure(ctx context.Context, what, key string, op lease.Op, 
 		return lease.State{}, fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
 	}
 	return lease.State{}, fmt.Errorf("hybrid: %s: %w: %w", what, ErrUnavailable, err)
+}
+
+// beginReset reports what was spent, and gives back what is held, with a call that is made now. It returns when that call
+// has been answered or has failed, or ctx has ended.
+func (e *entry) beginReset(ctx context.Context) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.resets++
+	need := e.l.seq.Load() + 1 // a call that is under way may have been built too early
+	e.giveAll = need
+	for !e.gone && !e.closed && !e.holder.Degraded() && e.ended < need && ctx.Err() == nil {
+		if e.endings == nil {
+			e.endings = make(chan struct{})
+		}
+		ended := e.endings
+		if e.flight == nil {
+			e.kick(true)
+		}
+		e.mu.Unlock()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+		e.mu.Lock()
+	}
+}
+
+func (e *entry) endReset() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.resets--
+	e.kick(e.queue.head != nil)
+}
+
+// tellEnded wakes who waits for the end of a call. The caller holds the lock.
+func (e *entry) tellEnded() {
+	if e.endings != nil {
+		close(e.endings)
+		e.endings = nil
+	}
 }
 
 // configFor is the configuration that sets limits. Its TTL is none below what this process has used for the key so

@@ -159,7 +159,7 @@ func (e *entry) settleAll(out outcome) {
 // turnAway ends, after a reply, the waits that are in vain: where the limit has become smaller than the request, of
 // Allow where the bucket is known to be empty for now, of Wait where the deadline cannot be met.
 func (e *entry) turnAway(now clock.Instant, seq int64) {
-	if e.holder.Outdated() {
+	if e.holder.Outdated() || e.resets > 0 {
 		return // the next reply tells
 	}
 	ahead := int64(0)

@@ -35,10 +35,14 @@ type entry struct {
 	gone    bool          // left the table, or its key went to rest
 	missed  int64         // by the pool, when it went
 	closed  bool
-	leaver  *leaver     // while Shutdown waits for this entry
-	flight  *lease.Call // under way; nil once it is answered or overdue
-	opener  clock.Timer // opens the gate; nil before it was shut for the first time
-	counted uint64      // the last Stats that looked at this entry
+	leaver  *leaver       // while Shutdown waits for this entry
+	flight  *lease.Call   // under way; nil once it is answered or overdue
+	opener  clock.Timer   // opens the gate; nil before it was shut for the first time
+	resets  int           // under way: who waits is not turned away meanwhile
+	giveAll int64         // while a reset is under way, calls give everything back until one from this seq on has ended
+	ended   int64         // seq of the last call that was answered or has failed
+	endings chan struct{} // closed when a call ends, or the entry; nil where nobody waits for that
+	counted uint64        // the last Stats that looked at this entry
 
 	// The scheduler's own.
 	due      clock.Instant
@@ -148,7 +152,7 @@ func (e *entry) input() lease.Input {
 		Waiting: max(0, e.queue.lacking-e.holder.Pool.Held()),
 		Refused: e.refused,
 		RTT:     e.l.nodes.of(int(e.node.Load())).quantile(),
-		Closing: e.leaver != nil,
+		Closing: e.leaver != nil || e.resets > 0 && e.ended < e.giveAll,
 	}
 }
 
@@ -234,6 +238,7 @@ func (e *entry) finishLocked(err error) {
 		return
 	}
 	e.closed = true
+	e.tellEnded()
 	e.openGate() // every request is to find out
 	e.settleAll(outcome{err: err})
 	e.holder.Close()

@@ -208,6 +208,7 @@ func (e *entry) rest(now clock.Instant) bool {
 // goneLocked ends the entry.
 func (e *entry) goneLocked() {
 	e.gone = true
+	e.tellEnded()
 	e.openGate() // a Key that still points here must find out
 	e.holder.Close()
 	e.missed = e.holder.Pool.Missed()

@@ -1,12 +1,16 @@
 package hybrid_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // Redisson: trySetRate answers false to everybody but the first, and the rate stays the first one's.
@@ -181,6 +185,79 @@ func TestPeerChangingAMissingLimiterCreatesNothing(t *testing.T) {
 		}
 		if st := l.Stats(); st.Keys != 1 || slices.Contains(p.asked(), "k") {
 			t.Errorf("%+v, calls for %v", st, p.asked())
+		}
+	})
+}
+
+// Redisson and Bucket4j: after a reset the whole burst can be had, whatever was spent before, and however lately.
+func TestPeerAResetFillsTheBucket(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		for _, c := range []struct{ burst, spent int64 }{{10, 10}, {100, 50}, {100, 100}, {10, 0}, {1, 1}, {1000, 999}} {
+			// Given a bucket of which one process has spent something,
+			limit, key := hybrid.PerHour(1).WithBurst(c.burst), fmt.Sprint(c)
+			l := p.limiter(t, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{MinBatch: 16}})
+			for i := range c.spent {
+				if !l.Allow(key) {
+					t.Fatalf("%v: request %d was denied", c, i)
+				}
+			}
+			for range 2 {
+				// when it resets the bucket at once,
+				if err := l.Reset(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+				// then exactly the burst can be had.
+				if n := drain(l, key); n != c.burst {
+					t.Errorf("%v: %d were admitted after a reset", c, n)
+				}
+			}
+			if s := l.Stats(); s.Leased != s.Admitted+s.Returned+s.Burnt+s.Held || s.Burnt > 0 {
+				t.Errorf("%v: %+v", c, s)
+			}
+		}
+	})
+}
+
+// What others hold bounds what a reset can fill.
+func TestAResetLeavesToOthersWhatTheyHold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, p *place) {
+		// Given another process that holds 4 of 10, having spent 1 of 5,
+		cfg := hybrid.Config{Limits: limits(hourly), Policy: hybrid.Policy{MinBatch: 5}}
+		other, l := p.limiter(t, cfg), p.limiter(t, cfg)
+		if !other.Allow("k") || other.Stats().Held != 4 {
+			t.Fatalf("%+v", other.Stats())
+		}
+		// when a process resets the bucket,
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		// then it can have what the other's lease leaves, and the other what it holds.
+		if n := drain(l, "k"); n > 5 {
+			t.Errorf("%d of 10 were admitted beside a lease of 5", n)
+		}
+		if n := drain(other, "k"); n < 4 {
+			t.Errorf("%d of the 4 held", n)
+		}
+	})
+}
+
+// A reset of a bucket whose store is away ends like every other operation.
+func TestAResetDoesNotHangWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(hourly)})
+		l.Allow("k")
+		for _, v := range []verdict{{err: lease.ErrUnavailable}, {lost: true}, {until: make(chan struct{})}} {
+			s.every(v)
+			s.mu.Lock()
+			s.control = lease.ErrUnavailable
+			s.mu.Unlock()
+			var err error
+			if d := took(func() { err = l.Reset(t.Context(), "k") }); !errors.Is(err, hybrid.ErrUnavailable) || d > time.Second {
+				t.Errorf("%+v: %v after %v", v, err, d)
+			}
+			s.every(verdict{})
+			time.Sleep(time.Minute)
 		}
 	})
 }

@@ -22,6 +22,8 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 	if e.gone || e.closed {
 		return 0
 	}
+	e.ended = max(e.ended, c.Request.Seq)
+	e.tellEnded()
 	current := c == e.flight
 	if current {
 		e.flight = nil
@@ -67,6 +69,8 @@ func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
 		return
 	}
 	e.flight = nil
+	e.ended = max(e.ended, c.Request.Seq)
+	e.tellEnded()
 	err := errOverdue
 	if unsent != nil {
 		err = fmt.Errorf("%w: %w", errOverdue, unsent)

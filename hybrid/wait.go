@@ -97,7 +97,7 @@ func (e *entry) wait(r request, now clock.Instant) decision {
 // what is known is older than a T: then the next reply tells.
 func (e *entry) inVain(now clock.Instant, ahead int64, deadline clock.Instant) error {
 	v := e.view.Load()
-	if v == nil || deadline == lease.Never || e.holder.Degraded() || e.holder.Outdated() || now >= v.at.Add(e.holder.TTL()) {
+	if v == nil || deadline == lease.Never || e.holder.Degraded() || e.holder.Outdated() || e.resets > 0 || now >= v.at.Add(e.holder.TTL()) {
 		return nil
 	}
 	ahead -= e.holder.Pool.Held() + e.holder.Pending()
