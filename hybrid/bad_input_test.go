@@ -13,6 +13,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 // Every bad limit and policy is refused by New, by SetLimits and on the first use of a key, with its value and its
@@ -52,6 +53,13 @@ func TestBadLimitsAndPoliciesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 				_, err = l.Take(t.Context(), "k", 1)
 				check("Take", err)
 				check("Wait", l.Wait(t.Context(), "k"))
+				_, err = l.Peek(t.Context(), "k")
+				check("Peek", err)
+				_, err = l.LimitsOf(t.Context(), "k")
+				check("LimitsOf", err)
+				if err := l.SetLimits(t.Context(), "other", hybrid.PerSecond(1)); err != nil {
+					t.Errorf("good limits were refused for LimitsFor's: %v", err)
+				}
 				if l.Allow("k") {
 					t.Error("Allow is true")
 				}
@@ -75,6 +83,81 @@ func TestBadLimitsAndPoliciesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 			t.Errorf("%q is missing in: %v", part, err)
 		}
 	}
+}
+
+// New says everything that is wrong, at once.
+func TestNewNamesEveryViolation(t *testing.T) {
+	second := func(tokens int64) hybrid.Limit { return hybrid.Limit{Tokens: tokens, Per: time.Second} }
+	bad := hybrid.Config{
+		Limits: limits(second(1), second(-2), second(3), second(4), second(-5)), Policy: hybrid.Policy{Weight: -6}, KeysMax: -7, Version: -8,
+	}
+	for name, store := range map[string]lease.Store{
+		"none": nil, "a nil Redis store": (*redisbucket.Store)(nil), "a nil memory": (*lease.MemoryStore)(nil),
+	} {
+		_, err := hybrid.New(store, bad)
+		for _, part := range []string{
+			"store is nil", "5 limits, must be 1 to 4", "Tokens is -2", "Tokens is -5", "Weight is -6", "KeysMax is -7", "Version is -8",
+		} {
+			if !errors.Is(err, hybrid.ErrInvalidConfig) || !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q is missing in: %v", name, part, err)
+			}
+		}
+		if _, err := hybrid.New(store, hybrid.Config{Limits: limits(second(1))}); !errors.Is(err, hybrid.ErrInvalidConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A key that has no limits is a mistake of the configuration, and no outage.
+func TestAKeyWithoutLimitsIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return nil }})
+		_, take := l.Take(t.Context(), "k", 1)
+		_, peek := l.Peek(t.Context(), "k")
+		_, of := l.LimitsOf(t.Context(), "k")
+		for verb, err := range map[string]error{"Take": take, "Wait": l.Wait(t.Context(), "k"), "Peek": peek, "LimitsOf": of} {
+			if !errors.Is(err, hybrid.ErrInvalidConfig) || errors.Is(err, hybrid.ErrUnavailable) || !strings.Contains(err.Error(), "LimitsFor") {
+				t.Errorf("%s: %v", verb, err)
+			}
+		}
+		if _, calls := s.counts(); calls != 0 || l.Allow("k") || l.Stats().Keys != 0 {
+			t.Errorf("%d calls, %+v", calls, l.Stats())
+		}
+	})
+}
+
+// No tokens cost nothing and create nothing, and the answer says what is known of the key, by either way to ask.
+func TestTakingNothingSaysWhatIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := hybrid.PerHour(10)
+		s := newFaulty()
+		l := start(t, s, hybrid.Config{Limits: limits(limit)})
+		ask := func(want hybrid.Result) {
+			t.Helper()
+			k := l.Key("k")
+			for verb, take := range map[string]func() (hybrid.Result, error){
+				"Limiter": func() (hybrid.Result, error) { return l.Take(t.Context(), "k", 0) },
+				"Key":     func() (hybrid.Result, error) { return k.Take(t.Context(), 0) },
+			} {
+				if r, err := take(); err != nil || r != want {
+					t.Errorf("%s.Take: %+v, %v, want %+v", verb, r, err, want)
+				}
+			}
+		}
+		// Of a key that nobody has used nothing is known, and nothing is made;
+		ask(hybrid.Result{OK: true})
+		if _, calls := s.counts(); calls != 0 || l.Stats().Keys != 0 {
+			t.Errorf("%d calls, %+v", calls, l.Stats())
+		}
+		// of one in use, how much is left.
+		l.AllowN("k", 4)
+		before, _ := s.counts()
+		ask(hybrid.Result{OK: true, Limit: limit, Remaining: 6, ResetAfter: 24 * time.Minute})
+		if after, _ := s.counts(); after != before {
+			t.Error("it made a call")
+		}
+	})
 }
 
 // Any bytes but none at all are a key, a key is a key of its own whatever it looks like, and a log stays one line.

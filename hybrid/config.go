@@ -65,15 +65,13 @@ func (c Config) Validate() error {
 	if len(c.Limits) == 0 && c.LimitsFor == nil {
 		bad("Limits is empty and LimitsFor is nil, one must be set")
 	}
-	if err := c.Policy.Validate(); err != nil {
+	policy := c.Policy
+	if err := policy.Validate(); err != nil {
 		bad("Policy: %w", err)
-		for i, l := range c.Limits {
-			if err := l.Validate(); err != nil {
-				bad("limit %d: %w", i, err)
-			}
-		}
-	} else if len(c.Limits) > 0 {
-		if err := c.Policy.ConfigFor(c.Limits, 0, max(c.CallTimeout, 0)).Validate(); err != nil {
+		policy = Policy{} // the limits are judged all the same
+	}
+	if len(c.Limits) > 0 {
+		if err := policy.ConfigFor(c.Limits, 0, min(max(c.CallTimeout, 0), callTimeoutMax)).Validate(); err != nil {
 			bad("%w", err)
 		}
 	}
@@ -103,14 +101,4 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-// limitsFor are the limits of one key.
-func (c Config) limitsFor(key string) []Limit {
-	if c.LimitsFor != nil {
-		if l := c.LimitsFor(key); l != nil {
-			return l
-		}
-	}
-	return c.Limits
 }

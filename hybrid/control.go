@@ -12,7 +12,7 @@ import (
 // Peek reports on key without taking anything: it asks the store once, costs no tokens, and creates nothing there or
 // here. OK says whether one token is to be had now; Remaining counts what this process holds and what the bucket has.
 // Errors wrap ErrUnavailable (where the store does not answer within ten CallTimeouts, if ctx allows as much), the
-// context's error, ErrClosed or ErrInvalidKey.
+// context's error, ErrClosed or ErrInvalidKey, or ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	st, err := l.configure(ctx, "peek", key, lease.OpInspect)
 	if err != nil {
@@ -21,7 +21,11 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	now := l.cfg.Clock.Now()
 	v := view{limits: st.Config.Limits, levels: st.Levels, next: st.Next, at: now}
 	if !st.Exists {
-		v.limits = l.cfg.limitsFor(key)
+		c, err := l.proposal(key)
+		if err != nil {
+			return Result{}, fmt.Errorf("hybrid: peek: %w", err)
+		}
+		v.limits = c.Limits
 		for k, limit := range v.limits {
 			if !l.cfg.Policy.StartEmpty {
 				v.levels[k] = limit.Capacity()
@@ -121,7 +125,11 @@ func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
 	case err != nil:
 		return nil, err
 	case !st.Exists:
-		return slices.Clone(l.cfg.limitsFor(key)), nil
+		c, err := l.proposal(key)
+		if err != nil {
+			return nil, fmt.Errorf("hybrid: limits: %w", err)
+		}
+		return slices.Clone(c.Limits), nil
 	}
 	return slices.Clone(st.Config.Limits), nil
 }
@@ -234,8 +242,8 @@ func (e *entry) tellEnded() {
 // hold.
 func (l *Limiter) configFor(key string, limits []Limit) lease.Config {
 	c := l.cfg.Policy.ConfigFor(limits, l.cfg.Version, l.cfg.CallTimeout)
-	if before := l.cfg.limitsFor(key); len(before) > 0 {
-		c.TTL = max(c.TTL, l.cfg.Policy.ConfigFor(before, 0, l.cfg.CallTimeout).TTL)
+	if before, err := l.proposal(key); err == nil {
+		c.TTL = max(c.TTL, before.TTL)
 	}
 	if e := l.known(key); e != nil {
 		e.mu.Lock()

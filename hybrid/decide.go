@@ -63,7 +63,7 @@ func (l *Limiter) decide(r request) decision {
 	case r.n < 0:
 		return l.invalid(r, fmt.Errorf("%w: n is %d, must be at least 0", ErrInvalidN, r.n))
 	case r.n == 0:
-		return decision{ok: true, entry: r.tried}
+		return decision{ok: true, entry: l.keys.inUse(r.name)}
 	}
 	counted := false // as missed, by an entry that has gone since
 	for e := r.tried; ; e = nil {

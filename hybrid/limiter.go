@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -55,10 +56,11 @@ const (
 // New returns a Limiter that leases from store. It does no I/O, so it works while the store is down. Errors
 // wrap ErrInvalidConfig and name every violation. Close it when done.
 func New(store lease.Store, cfg Config) (*Limiter, error) {
-	if store == nil {
-		return nil, fmt.Errorf("%w: store is nil", ErrInvalidConfig)
+	err := cfg.Validate()
+	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		err = errors.Join(fmt.Errorf("%w: store is nil", ErrInvalidConfig), err)
 	}
-	if err := cfg.Validate(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
@@ -162,8 +164,10 @@ func (l *Limiter) TryAllow(key string) bool {
 	return l.decide(request{name: key, n: 1, tried: e}).ok
 }
 
-// Take is AllowN with a context and a Result. A denial is a Result with OK false and no error. Errors wrap
-// ErrClosed, ErrInvalidKey, ErrInvalidN, ErrExceedsBurst, or the context's error when it ends first.
+// Take is AllowN with a context and a Result. A denial is a Result with OK false and no error. An n of 0 is OK, costs
+// nothing and creates nothing; of a key that is in use here the Result says what is known. Errors wrap ErrClosed,
+// ErrInvalidKey, ErrInvalidN, ErrExceedsBurst, ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used, or
+// the context's error when it ends first.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error) {
 	return l.Key(key).Take(ctx, n)
 }

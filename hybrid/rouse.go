@@ -78,11 +78,14 @@ func (e *entry) enter() {
 
 // proposal is the configuration that this process proposes for a key.
 func (l *Limiter) proposal(name string) (lease.Config, error) {
-	if l.cfg.LimitsFor == nil {
-		return l.defaults, nil
+	var limits []Limit
+	if l.cfg.LimitsFor != nil {
+		limits = l.cfg.LimitsFor(name)
 	}
-	limits := l.cfg.LimitsFor(name)
-	if limits == nil {
+	switch {
+	case limits == nil && len(l.cfg.Limits) == 0:
+		return lease.Config{}, fmt.Errorf("%w: LimitsFor has none for this key, and Limits is empty", ErrInvalidConfig)
+	case limits == nil:
 		return l.defaults, nil
 	}
 	c := l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -90,7 +91,7 @@ var (
 // network's delay. Hooks stay as long as the client, so make one Store for a client and keep it.
 func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	var errs []error
-	if rdb == nil {
+	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		errs = append(errs, fmt.Errorf("%w: client is nil", ErrInvalidConfig))
 	}
 	if _, ring := rdb.(*redis.Ring); ring && !cfg.AllowRing {

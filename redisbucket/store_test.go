@@ -14,13 +14,15 @@ import (
 )
 
 func TestNewReportsEveryViolation(t *testing.T) {
-	_, err := New(nil, Config{Prefix: "a{b", InFlight: -1})
-	if !errors.Is(err, ErrInvalidConfig) {
-		t.Fatal(err)
-	}
-	for _, what := range []string{"client is nil", `"a{b"`, "-1"} {
-		if !strings.Contains(err.Error(), what) {
-			t.Errorf("%q is not in %v", what, err)
+	for _, rdb := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
+		_, err := New(rdb, Config{Prefix: "a{b", InFlight: -1})
+		if !errors.Is(err, ErrInvalidConfig) {
+			t.Fatal(err)
+		}
+		for _, what := range []string{"client is nil", `"a{b"`, "-1"} {
+			if !strings.Contains(err.Error(), what) {
+				t.Errorf("%T: %q is not in %v", rdb, what, err)
+			}
 		}
 	}
 }
