@@ -52,7 +52,8 @@ type Events struct {
 	BeforeReport func(key string)
 	// Granted runs after a lease call brought n tokens, on the goroutine of the call. It may not block.
 	Granted func(key string, n int64)
-	// Denied runs for every denied request, on its goroutine, with the n it asked for. It may not block.
+	// Denied runs for every denied request, on its goroutine, with the n it asked for, which is never negative: a request
+	// for fewer than no tokens is an error of the caller's and no denial. It may not block.
 	Denied func(key string, n int64)
 }
 

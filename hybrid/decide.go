@@ -70,7 +70,7 @@ func (l *Limiter) decide(r request) decision {
 		if e == nil {
 			var err error
 			if e, err = l.entry(r.name); err != nil {
-				return l.invalid(r, err)
+				return l.refuse(r, err)
 			}
 			if r.key != nil {
 				r.key.e.Store(e)
@@ -102,12 +102,22 @@ func (l *Limiter) decide(r request) decision {
 	}
 }
 
+// invalid answers a request that cannot be decided on.
 func (l *Limiter) invalid(r request, err error) decision {
-	l.counters.invalid.Add(1)
 	if r.tried != nil && r.n > 0 && errors.Is(err, ErrClosed) {
 		r.tried.uncount(r.n)
 	}
-	if l.cfg.Events.Denied != nil {
+	return l.refuse(r, err)
+}
+
+// refuse answers a request with an error; no entry counts it.
+func (l *Limiter) refuse(r request, err error) decision {
+	if errors.Is(err, ErrUnavailable) {
+		l.counters.crowded.Add(r.n)
+	} else {
+		l.counters.invalid.Add(1)
+	}
+	if r.n >= 0 && l.cfg.Events.Denied != nil {
 		l.cfg.Events.Denied(r.name, r.n)
 	}
 	return decision{err: err}

@@ -42,6 +42,7 @@ type entry struct {
 	giveAll int64         // while a reset is under way, calls give everything back until one from this seq on has ended
 	ended   int64         // seq of the last call that was answered or has failed
 	endings chan struct{} // closed when a call ends, or the entry; nil where nobody waits for that
+	outage  *outage       // that this key is part of; nil while calls succeed
 	counted uint64        // the last Stats that looked at this entry
 
 	// The scheduler's own.
@@ -239,6 +240,7 @@ func (e *entry) finishLocked(err error) {
 	}
 	e.closed = true
 	e.tellEnded()
+	e.failsNoMore(0, false)
 	e.openGate() // every request is to find out
 	e.settleAll(outcome{err: err})
 	e.holder.Close()

@@ -209,6 +209,7 @@ func (e *entry) rest(now clock.Instant) bool {
 func (e *entry) goneLocked() {
 	e.gone = true
 	e.tellEnded()
+	e.failsNoMore(0, false)
 	e.openGate() // a Key that still points here must find out
 	e.holder.Close()
 	e.missed = e.holder.Pool.Missed()

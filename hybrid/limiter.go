@@ -40,6 +40,7 @@ type Limiter struct {
 	cancel    context.CancelFunc
 
 	warned, warnedSlow sync.Once
+	voids, others      notice // leases that a bucket did not know; other limits under the same version
 
 	mu     sync.Mutex // guards closing
 	state  atomic.Int32

@@ -1,6 +1,7 @@
 package hybrid
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -49,8 +50,9 @@ var (
 	ErrClosed = errors.New("hybrid: limiter closed")
 	// ErrExceedsBurst: n is above the burst, so no wait would ever help.
 	ErrExceedsBurst = errors.New("hybrid: n exceeds burst")
-	// ErrWouldExceedDeadline: the tokens cannot be there before the context's deadline.
-	ErrWouldExceedDeadline = errors.New("hybrid: would exceed context deadline")
+	// ErrWouldExceedDeadline: the tokens cannot be there before the context's deadline. It wraps context.DeadlineExceeded,
+	// which is what waiting would have come to.
+	ErrWouldExceedDeadline error = wouldExceedDeadline{}
 	// ErrUnavailable: the store did not answer, or the table of keys is full of keys in use.
 	ErrUnavailable = errors.New("hybrid: store unavailable")
 	// ErrInvalidKey: the key is empty.
@@ -60,5 +62,10 @@ var (
 	// ErrInvalidConfig: New was given something that it cannot use; each violation is in the text.
 	ErrInvalidConfig = errors.New("hybrid: invalid configuration")
 )
+
+type wouldExceedDeadline struct{}
+
+func (wouldExceedDeadline) Error() string { return "hybrid: would exceed context deadline" }
+func (wouldExceedDeadline) Unwrap() error { return context.DeadlineExceeded }
 
 var errEmptyKey = fmt.Errorf("%w: the key is empty", ErrInvalidKey)

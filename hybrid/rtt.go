@@ -42,6 +42,8 @@ type node struct {
 	underWay atomic.Int32 // batches
 	pressed  atomic.Bool  // somebody waits for a call that is held back
 
+	away, permanent outage
+
 	// The scheduler's own.
 	lastSent clock.Instant
 	goes     bool // a batch, in this round

@@ -35,13 +35,19 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 		before, conflict := e.holder.Account().Burnt, e.holder.Conflict()
 		if got, ok := e.holder.Accept(now, g, e.queue.patient); ok {
 			e.flight = nil // of a retry, should this be the late reply to the first sending
+			e.failsNoMore(now, true)
 			if burnt := e.holder.Account().Burnt - before; g.Void && burnt > 0 {
-				e.l.cfg.Logger.Warn("hybrid: the bucket did not know this process's lease, which is burnt", "key", e.slot.name, "tokens", burnt)
+				if keys, ok := e.l.voids.due(now); ok {
+					e.l.cfg.Logger.Warn("hybrid: a bucket did not know this process's lease, which is burnt",
+						"keys", keys, "key", brief(e.slot.name), "tokens", burnt)
+				}
 			}
 			if e.holder.Conflict() && !conflict {
 				e.l.counters.conflicts.Add(1)
-				e.l.cfg.Logger.Warn("hybrid: another process uses the same version with other limits; the stored ones hold",
-					"key", e.slot.name, "limits", e.holder.Limits(), "version", g.Config.Version.Deploy)
+				if keys, ok := e.l.others.due(now); ok {
+					e.l.cfg.Logger.Warn("hybrid: another process uses the same version with other limits; the stored ones hold",
+						"keys", keys, "key", brief(e.slot.name), "limits", e.holder.Limits(), "version", g.Config.Version.Deploy)
+				}
 			}
 			e.publish(now, g)
 			e.distribute(now, got, g.Seq)
@@ -93,12 +99,9 @@ func (e *entry) publish(now clock.Instant, g *lease.Grant) {
 
 // failed takes in a call without a grant: whoever waits gets what Policy.Fallback gives.
 func (e *entry) failed(now clock.Instant, err error) {
-	first := !e.holder.Degraded()
 	e.holder.Fail(now, err)
 	e.l.counters.errors.Add(1)
-	if first {
-		e.l.cfg.Logger.Warn("hybrid: lease call failed", "key", e.slot.name, "error", err)
-	}
+	e.failing(now, err)
 	if errors.Is(err, lease.ErrStale) {
 		e.rename()
 		if !e.holder.Degraded() && e.leaver == nil {

@@ -15,6 +15,7 @@ type Stats struct {
 	Leased     int64 // granted by the store
 	Admitted   int64 // by tokens and by fallback; refunded ones included
 	Denied     int64
+	Crowded    int64 // of Denied: all of Config.KeysMax keys were in use
 	Returned   int64 // given back unused
 	Burnt      int64 // lost to expiry, a bucket that did not know the lease, or a call given up
 	Held       int64 // in this process now
@@ -24,11 +25,11 @@ type Stats struct {
 	RoundTrips int64 // exchanges with the store, whatever number of calls they carried
 	Errors     int64 // calls that brought no grant
 	Conflicts  int64 // keys whose bucket has other limits under the version that this process has
-	Invalid    int64 // requests refused for their arguments, or after Close
+	Invalid    int64 // requests refused for their arguments, for what LimitsFor returned, or after Close
 }
 
 type counters struct {
-	calls, roundTrips, errors, invalid, fallback, conflicts atomic.Int64
+	calls, roundTrips, errors, invalid, crowded, fallback, conflicts atomic.Int64
 
 	pass    sync.Mutex // one Stats at a time
 	mu      sync.Mutex
@@ -85,13 +86,14 @@ func (l *Limiter) sum() (t tally, inUse int) {
 // Stats sums up all keys; it looks at every one that is in use, so call it once a second and not once a request.
 func (l *Limiter) Stats() Stats {
 	sum, inUse := l.sum()
-	fallback := l.counters.fallback.Load()
+	fallback, crowded := l.counters.fallback.Load(), l.counters.crowded.Load()
 	return Stats{
 		Keys:       int(l.keys.size.Load()),
 		InUse:      inUse,
 		Leased:     sum.Granted,
 		Admitted:   sum.Admitted + fallback,
-		Denied:     sum.denied,
+		Denied:     sum.denied + crowded,
+		Crowded:    crowded,
 		Returned:   sum.Returned,
 		Burnt:      sum.Burnt,
 		Held:       sum.Held,

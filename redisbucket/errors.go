@@ -120,7 +120,7 @@ func named(err error) error {
 
 // quote shows a key in an error: any bytes, and never more than a line.
 func quote(key string) string {
-	const most = 128
+	const most = 64
 	if len(key) > most {
 		return fmt.Sprintf("%q... (%d bytes)", key[:most], len(key))
 	}
