@@ -32,7 +32,8 @@ type Config struct {
 	Policy lease.Policy
 	// CallTimeout is the longest that a method without a context waits. 0 means 100 ms.
 	CallTimeout time.Duration
-	// KeysMax bounds the table of keys; at the bound the longest idle ones leave. 0 means 1,048,576.
+	// KeysMax bounds the table of keys; at the bound the longest idle ones leave. 0 means 1,048,576. It bounds the memory
+	// too, as a key longer than 1 KiB (lease.KeyMax) is kept, here and in the store, as its SHA-256.
 	KeysMax int
 	// Clock is for tests; nil means the system's. With a clock.Manual nothing has to run between an Advance and the next
 	// request, but what the Limiter does by itself while the clock moves takes as long as that.
@@ -45,7 +46,8 @@ type Config struct {
 	Events Events
 }
 
-// Events are hooks. A nil one costs nothing.
+// Events are hooks. A nil one costs nothing. Where no request is at hand, a key longer than lease.KeyMax comes as
+// lease.ShortKey of it.
 type Events struct {
 	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine: it delays the
 	// renewals of all keys and should take microseconds. It may use the Limiter's Try methods.

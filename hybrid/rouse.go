@@ -13,7 +13,7 @@ func (l *Limiter) entry(name string) (*entry, error) {
 		s := l.keys.load(name)
 		if s == nil { // or it moves: then add finds it
 			s = l.keys.newSlot(name)
-			e, err := l.newEntry(s)
+			e, err := l.newEntry(s, name)
 			if err != nil {
 				return nil, err
 			}
@@ -28,7 +28,7 @@ func (l *Limiter) entry(name string) (*entry, error) {
 			}
 			s = have
 		}
-		if e, err := l.rouse(s); e != nil || err != nil {
+		if e, err := l.rouse(s, name); e != nil || err != nil {
 			return e, err
 		}
 	}
@@ -37,14 +37,14 @@ func (l *Limiter) entry(name string) (*entry, error) {
 // known is entry for a key that the table has; nil for any other.
 func (l *Limiter) known(name string) *entry {
 	if s := l.keys.find(name); s != nil {
-		e, _ := l.rouse(s)
+		e, _ := l.rouse(s, name)
 		return e
 	}
 	return nil
 }
 
-// rouse returns the entry of s, a new one where the key is at rest; nil where s has left the table.
-func (l *Limiter) rouse(s *slot) (*entry, error) {
+// rouse returns the entry of s, which is name's, a new one where the key is at rest; nil where s has left the table.
+func (l *Limiter) rouse(s *slot, name string) (*entry, error) {
 	if e := s.entry.Load(); e != nil {
 		return e, nil
 	}
@@ -53,7 +53,7 @@ func (l *Limiter) rouse(s *slot) (*entry, error) {
 		l.keys.remove(s)
 		return nil, nil
 	}
-	e, err := l.newEntry(s)
+	e, err := l.newEntry(s, name)
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +96,11 @@ func (l *Limiter) proposal(name string) (lease.Config, error) {
 	return c, nil
 }
 
-// newEntry makes an entry for s.
-func (l *Limiter) newEntry(s *slot) (*entry, error) {
+// newEntry makes an entry for s, whose key is name, at full length.
+func (l *Limiter) newEntry(s *slot, name string) (*entry, error) {
 	e := &entry{l: l, slot: s, index: -1}
 	e.node.Store(nodeUnknown)
-	c, err := l.proposal(s.name)
+	c, err := l.proposal(name)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ type slot struct {
 	entry atomic.Pointer[entry]
 	chain atomic.Pointer[slot] // the next of the same bucket of the table
 	hash  uint64
-	name  string
+	name  string           // lease.ShortKey of the key
 	text  [nameInline]byte // of a short name
 
 	// The rest is guarded by the idle list's lock.
@@ -64,6 +64,7 @@ func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>56] }
 
 // load is the slot of a key; nil where it has none, or where the table is changing.
 func (t *table) load(name string) *slot {
+	name = lease.ShortKey(name)
 	hash := maphash.String(t.seed, name)
 	return t.shard(hash).load(hash, name)
 }
@@ -83,6 +84,7 @@ func (sh *shard) load(hash uint64, name string) *slot {
 
 // find is load that also finds what moves.
 func (t *table) find(name string) *slot {
+	name = lease.ShortKey(name)
 	hash := maphash.String(t.seed, name)
 	sh := t.shard(hash)
 	if s := sh.load(hash, name); s != nil {
@@ -111,6 +113,7 @@ func (t *table) inUse(name string) *entry {
 
 // newSlot makes a slot, which add puts into the table. The name is a copy: the caller's may be part of something large.
 func (t *table) newSlot(name string) *slot {
+	name = lease.ShortKey(name)
 	s := &slot{hash: maphash.String(t.seed, name)}
 	if len(name) <= nameInline {
 		copy(s.text[:], name)

@@ -46,18 +46,20 @@ func (m *MemoryStore) now() int64 { return max(int64(m.clock.Now())/1000, 1) }
 
 // exchange executes one call.
 func (m *MemoryStore) exchange(call *Call) {
-	sh := m.shard(call.Key)
+	key := ShortKey(call.Key)
+	sh := m.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := m.now()
-	b := sh.bucket(call.Key, now)
+	b := sh.bucket(key, now)
 	if call.Err = b.Call(now, &call.Request, &call.Grant); call.Err == nil {
 		b.expires = now + micros(call.Grant.Expiry)
 	}
-	sh.keep(call.Key, b, now)
+	sh.keep(key, b, now)
 }
 
 func (m *MemoryStore) configure(key string, op Op, c Config) (State, error) {
+	key = ShortKey(key)
 	sh := m.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

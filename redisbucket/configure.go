@@ -16,7 +16,7 @@ func (s *Store) Configure(ctx context.Context, key string, op lease.Op, c lease.
 
 // Inspect reports the bucket of key and changes nothing; a bucket that does not exist is not created.
 func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
-	return s.Configure(ctx, key, lease.OpInspect, lease.Config{})
+	return s.Configure(ctx, lease.ShortKey(key), lease.OpInspect, lease.Config{})
 }
 
 func (s *Store) configure(ctx context.Context, key string, op lease.Op, c *lease.Config) (lease.State, error) {

@@ -1,24 +1,17 @@
 package redisbucket
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"strings"
-)
 
-// keyMax is the longest user key, in bytes, that is stored as it is; longer ones are hashed.
-const keyMax = 1024
+	"github.com/yuzhi-go/yuzhi/lease"
+)
 
 // escaper keeps '}' out of a tag, where it would end the tag early. An escape is '%' and two hex digits, and no
-// other '%' survives, so '%' and a letter below can mark tags that no user key spells.
+// other '%' survives, so '%' and a letter can mark tags that no user key spells: tagEmpty, and lease.KeyHashed.
 var escaper = strings.NewReplacer("%", "%25", "}", "%7D")
 
-const (
-	tagEmpty  = "%e"  // the empty key: an empty tag would not be a tag to Redis
-	tagHashed = "%h:" // a key that is too long as it is, as the SHA-256 of its bytes
-)
-
-const hashedLen = len(tagHashed) + 2*sha256.Size
+// tagEmpty is the tag of the empty key: an empty one would not be a tag to Redis.
+const tagEmpty = "%e"
 
 // tag is the hash tag of one user key. Different keys have different tags (but for a SHA-256 collision), a tag
 // is never empty and holds no '}': so everything of one bucket is in one slot, for any bytes. Nor is it longer than 1.1
@@ -27,20 +20,17 @@ func tag(key string) string {
 	switch {
 	case key == "":
 		return tagEmpty
-	case len(key) > keyMax:
-		return hashed(key)
+	case len(key) > lease.KeyMax:
+		return lease.HashKey(key)
+	case lease.IsKeyHash(key):
+		return key // what hybrid calls a long key
 	case strings.ContainsAny(key, "%}"):
-		if escaped := escaper.Replace(key); len(escaped) <= max(len(key)+len(key)/10, hashedLen) {
+		if escaped := escaper.Replace(key); len(escaped) <= max(len(key)+len(key)/10, lease.KeyHashLen) {
 			return escaped
 		}
-		return hashed(key)
+		return lease.HashKey(key)
 	}
 	return key
-}
-
-func hashed(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return tagHashed + hex.EncodeToString(sum[:])
 }
 
 // bucketKey is the Redis key of the bucket of key. The prefix holds no brace, so the first '{' opens the tag.

@@ -9,14 +9,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 )
 
 // oddKeys are user keys that a careless layout mixes up.
 var oddKeys = []string{
 	"", "{", "}", "{}", "}{", "{}{}", "}}", "a", "a}", "{a}", "a{b}c", "}a", "%", "%25", "%7D", "%e", "%h:", "%%", "%7d", "}%",
-	"\x00", "a\x00b", "\r\n", "\xff\xfe", "a:b", "a}:h", ":", "user:{1}", "日本", " ", strings.Repeat("x", keyMax),
-	strings.Repeat("x", keyMax+1), strings.Repeat("x", keyMax) + "}", strings.Repeat("}", 10_000), strings.Repeat("}", keyMax), strings.Repeat("}", 22), strings.Repeat("}", 23),
+	"\x00", "a\x00b", "\r\n", "\xff\xfe", "a:b", "a}:h", ":", "user:{1}", "日本", " ", strings.Repeat("x", lease.KeyMax),
+	strings.Repeat("x", lease.KeyMax+1), strings.Repeat("x", lease.KeyMax) + "}", strings.Repeat("}", 10_000), strings.Repeat("}", lease.KeyMax), strings.Repeat("}", 22), strings.Repeat("}", 23),
 	strings.Repeat("x", 90) + "}}}}}", strings.Repeat("x", 90) + "%%%%%%", "%h:" + strings.Repeat("0", 64),
 }
 
@@ -80,7 +81,7 @@ func TestKeysOfOneBucketShareASlotAndBucketsNeverMeet(t *testing.T) {
 				t.Fatalf("key %q: %q and %q are in different slots", key, bucket, record)
 			}
 		}
-		if most := max(hashedLen, len(key)*11/10) + len("yuzhi:{}"); len(bucket) > most {
+		if most := max(lease.KeyHashLen, len(key)*11/10) + len("yuzhi:{}"); len(bucket) > most {
 			t.Fatalf("a key of %d bytes makes a Redis key of %d, at most %d", len(key), len(bucket), most)
 		}
 	}
@@ -113,6 +114,19 @@ func TestServerComputesTheSameSlots(t *testing.T) {
 			if err != nil || got != slot(bucket) {
 				t.Fatalf("user key %q: the server puts %q in slot %d (%v), want %d", key, k, got, err, slot(bucket))
 			}
+		}
+	}
+}
+
+// hybrid calls under the short form of a long key, and people inspect by the key itself.
+func TestALongKeyAndItsShortFormAreOneBucket(t *testing.T) {
+	s := &Store{prefix: defaultPrefix}
+	for _, key := range oddKeys {
+		if lease.IsKeyHash(key) {
+			continue // a Store takes it for a short form; to hybrid, and to Inspect, it is another key's name
+		}
+		if s.bucketKey(lease.ShortKey(key)) != s.bucketKey(key) {
+			t.Errorf("%.80q: %q and %q", key, s.bucketKey(lease.ShortKey(key)), s.bucketKey(key))
 		}
 	}
 }

@@ -1,0 +1,38 @@
+package lease
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// KeyMax is the longest key, in bytes, that is kept as it is; see ShortKey.
+const KeyMax = 1024
+
+// KeyHashed begins what HashKey makes of a key, and KeyHashLen is how long that is.
+const (
+	KeyHashed  = "%h:"
+	KeyHashLen = len(KeyHashed) + 2*sha256.Size
+)
+
+// ShortKey is the name under which a limiter keeps a key and calls for it: the key itself, or its hash where it is longer
+// than KeyMax, so that a flood of long keys takes no more room than any other. A key that looks like a hash is hashed
+// too, or it could be chosen to share the bucket of a long one.
+func ShortKey(key string) string {
+	if len(key) <= KeyMax && !IsKeyHash(key) {
+		return key
+	}
+	return HashKey(key)
+}
+
+// HashKey is the SHA-256 of key, in a form that IsKeyHash knows.
+func HashKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return KeyHashed + hex.EncodeToString(sum[:])
+}
+
+// IsKeyHash reports whether key has the form of HashKey's results.
+func IsKeyHash(key string) bool {
+	return len(key) == KeyHashLen && strings.HasPrefix(key, KeyHashed) &&
+		strings.Trim(key[len(KeyHashed):], "0123456789abcdef") == ""
+}
