@@ -24,26 +24,49 @@ func (w *world) granted(c *call) {
 	switch {
 	case !c.entry.alive || c.request.Seq < x.seq || c.request.Seq == x.seq && x.accepted:
 		w.books.undelivered += c.grant.Granted // a later call has closed it, or it was answered already
+		return
 	case c.request.Seq == x.seq:
 		x.granted += c.grant.Granted // by a bucket that had forgotten the first time
 	default:
 		w.books.undelivered += x.granted
-		*x = executed{seq: c.request.Seq, granted: c.grant.Granted}
+		w.audit.closeAll(c.entry.key, x.drawn, false)
+		*x = executed{seq: c.request.Seq, granted: c.grant.Granted, drawn: x.drawn[:0]}
+	}
+	x.drawn = append(x.drawn, w.audit.open(w.now, c.entry.key, c.grant.Waited))
+	c.time = len(x.drawn)
+	c.entry.abandon()
+}
+
+// abandon notes that a call whose answer the holder does not wait for any more admits nobody.
+func (e *entry) abandon() {
+	if x := &e.executed; len(x.drawn) > 0 && (x.seq != e.asked || !e.holder.IsOpen()) {
+		e.w.audit.closeAll(e.key, x.drawn, false)
+		x.drawn = x.drawn[:0]
 	}
 }
 
-// accepted books a grant that has reached its holder. It must be one that was made, and be accepted once.
-func (w *world) accepted(e *entry, g *lease.Grant) {
-	x := &e.executed
-	if x.seq != g.Seq || x.accepted || g.Granted > x.granted {
-		w.books.complain("process %d, key %d accepted %d tokens in answer to call %d, having been granted %+v", e.p.index, e.key, g.Granted, g.Seq, *x)
+// accepted books a grant that has reached its holder, and returns what was drawn for requests that wait. It must be one
+// that was made, and be accepted once.
+func (w *world) accepted(c *call) (handed drawn) {
+	e, g, x := c.entry, &c.grant, &c.entry.executed
+	if c.time == 0 {
+		c.time = len(x.drawn) // a stored answer is that of the last execution
+	}
+	if x.seq != g.Seq || x.accepted || g.Granted > x.granted || c.time == 0 || x.drawn[c.time-1].n != g.Waited {
+		w.books.complain("process %d, key %d accepted %d tokens, %d for requests that wait, in answer to call %d, having been granted %+v", e.p.index, e.key, g.Granted, g.Waited, g.Seq, *x)
+		return w.audit.open(w.now, e.key, g.Waited)
 	}
 	w.books.undelivered += x.granted - g.Granted
-	x.granted, x.accepted = 0, true
+	handed = x.drawn[c.time-1]
+	x.drawn[c.time-1].n = 0
+	w.audit.closeAll(e.key, x.drawn, false)
+	x.granted, x.accepted, x.drawn = 0, true, x.drawn[:0]
+	return handed
 }
 
 // close takes in the account of a holder that has ended.
 func (b *books) close(e *entry) {
+	e.w.audit.closeAll(e.key, e.executed.drawn, false)
 	a := e.holder.Account()
 	b.check(e, a)
 	b.closed = b.closed.Plus(a)

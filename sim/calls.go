@@ -103,6 +103,7 @@ func (e *entry) poll() (call bool, next clock.Instant) {
 		return false, lease.Never
 	}
 	call, next = e.holder.Poll(now, e.input())
+	e.abandon()
 	if e.queue.patients > 0 && e.holder.Degraded() {
 		next = min(next, e.serveWithout(now))
 	}
@@ -138,6 +139,7 @@ func (e *entry) call(l *link) {
 		in.Need = max(1, e.queue.need(e.holder.Gather())-e.holder.Pool.Held())
 	}
 	r := e.holder.Build(e.p.local(), e.p.seq, in)
+	e.asked = r.Seq
 	if r.Seq == e.p.seq {
 		for w := e.queue.head; w != nil; w = w.next {
 			w.asked = r.Seq
@@ -162,9 +164,9 @@ func (e *entry) receive(c *call) {
 	if c.err == nil {
 		if got, ok := e.holder.Accept(now, &c.grant, e.queue.patient); ok {
 			e.flight = 0
-			e.w.accepted(e, &c.grant)
+			drawn := e.w.accepted(c)
 			e.publish(now, &c.grant)
-			e.distribute(now, got, c.grant.Seq)
+			e.distribute(now, got, drawn, c.grant.Seq)
 			e.turnAway(now, c.grant.Seq)
 			if e.p.adversary {
 				e.spendSeq = e.w.at(max(e.p.trueTime(e.holder.Deadline())-1, e.w.now), evSpend, e.id)

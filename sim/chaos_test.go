@@ -94,6 +94,9 @@ func (c *chaos) run() (*world, int64, error) {
 		return nil, 0, err
 	}
 	err = w.run(context.Background(), nil)
+	if got := w.audit.admitted; err == nil && got != w.tally.admitted+w.undecided {
+		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and %d may yet be", got, w.tally.admitted, w.undecided)
+	}
 	return w, w.audit.exceeded(), err
 }
 

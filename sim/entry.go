@@ -27,6 +27,7 @@ type entry struct {
 	refused  int64 // the largest n refused without queueing since the last call
 	view     view
 	flight   int64 // number of the call under way; 0 for none
+	asked    int64 // seq of the last call
 
 	pollSeq  uint64        // the event that asks it next; 0 for none
 	pollAt   int64         // when that is
@@ -48,7 +49,8 @@ type memory struct {
 // executed is the last call that a bucket has executed and what it granted, for the books.
 type executed struct {
 	seq, granted int64
-	accepted     bool // by the holder; then granted is 0
+	accepted     bool    // by the holder; then granted is 0, and drawn empty
+	drawn        []drawn // for requests that wait: once for each time that the call was executed
 }
 
 // view is what the last reply said.
@@ -137,7 +139,7 @@ func (e *entry) decide(r request) {
 		e.wait(r, now)
 		return
 	}
-	if _, ok := e.takeQueued(r.n); ok {
+	if e.takeQueued(r.n) {
 		e.w.answer(r, true, r.n)
 		return
 	}
@@ -173,11 +175,9 @@ func (e *entry) decide(r request) {
 
 // wait serves a request that waits in line, or queues it.
 func (e *entry) wait(r request, now clock.Instant) {
-	if e.queue.patients == 0 {
-		if _, ok := e.takeQueued(r.n); ok {
-			e.w.answer(r, true, r.n)
-			return
-		}
+	if e.queue.patients == 0 && e.takeQueued(r.n) {
+		e.w.answer(r, true, r.n)
+		return
 	}
 	if e.holder.Degraded() {
 		e.wanted(r.n)
@@ -251,12 +251,20 @@ func (e *entry) setGate(closed bool) {
 	}
 }
 
-// takeQueued takes n tokens or none from the pool for a request that was counted as missed.
-func (e *entry) takeQueued(n int64) (lease.Epoch, bool) {
+// takeQueued takes n tokens or none from the pool for a request that was counted as missed and is admitted with them.
+func (e *entry) takeQueued(n int64) bool {
+	_, ok := e.takeFor(n)
+	if ok {
+		e.w.audit.admit(e.w.now, e.key, n)
+	}
+	return ok
+}
+
+// takeFor is takeQueued for a request that may wait on.
+func (e *entry) takeFor(n int64) (lease.Epoch, bool) {
 	epoch, ok := e.holder.Pool.TakeQueued(n)
 	if ok {
 		e.holder.Served(n)
-		e.w.audit.admit(e.w.now, e.key, n)
 	}
 	return epoch, ok
 }

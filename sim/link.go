@@ -23,6 +23,7 @@ type call struct {
 	entry   *entry
 	request lease.Request
 	grant   lease.Grant
+	time    int // it was executed as the first, second, ... of its seq; 0 where the bucket gave its stored answer
 	err     error
 }
 

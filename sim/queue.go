@@ -12,6 +12,7 @@ type waiter struct {
 	e        *entry
 	request  request
 	got      int64         // has so far
+	audited  []drawn       // the same, as the auditor knows them
 	until    clock.Instant // got is lost from then on
 	drawn    lease.Drawn   // of the oldest of them
 	pooled   int64         // of got: taken from the pool in epoch
@@ -119,6 +120,7 @@ func (e *entry) settle(w *waiter, ok, store bool) {
 		e.forfeit(w)
 	}
 	e.queue.remove(w)
+	e.w.audit.closeAll(e.key, w.audited, !unused)
 	tokens := int64(0)
 	if unused {
 		e.undraw(w.got-w.pooled, w.drawn)
@@ -146,9 +148,6 @@ func (e *entry) putBack(n int64, epoch lease.Epoch, drawn lease.Drawn) {
 		e.undraw(n, drawn)
 		return
 	}
-	if e.holder.Pool.Epoch() == epoch {
-		e.w.audit.credit(e.w.now, e.key, n)
-	}
 	e.holder.PutBack(n, epoch, drawn)
 	e.holder.Served(-n)
 }
@@ -158,7 +157,27 @@ func (e *entry) forfeit(w *waiter) {
 	e.holder.Forfeit(w.got)
 	e.holder.Served(-w.got)
 	e.queue.give(w, -w.got, w.drawn)
-	w.pooled = 0
+	e.w.audit.closeAll(e.key, w.audited, false)
+	w.audited, w.pooled = w.audited[:0], 0
+}
+
+func (w *waiter) take(d drawn) {
+	if d.n > 0 {
+		w.audited = append(w.audited, d)
+	}
+}
+
+// give hands w n tokens of what a grant brought for requests that wait.
+func (e *entry) give(w *waiter, n int64, of *drawn, since lease.Drawn) {
+	w.take(drawn{of.draw, n})
+	of.n -= n
+	e.queue.give(w, n, since)
+}
+
+// givePooled hands w n tokens that were taken from the pool, or withheld from it, in epoch.
+func (e *entry) givePooled(w *waiter, n int64, epoch lease.Epoch, since lease.Drawn) {
+	w.take(e.w.audit.open(e.w.now, e.key, n))
+	e.queue.givePooled(w, n, epoch, since)
 }
 
 // gather gives a patient request what the pool has.
@@ -168,23 +187,22 @@ func (e *entry) gather(w *waiter) {
 		if n == 0 {
 			return
 		}
-		epoch, ok := e.takeQueued(n)
+		epoch, ok := e.takeFor(n)
 		if !ok {
 			return
 		}
 		if w.got == 0 {
 			w.until = e.keepUntil()
 		}
-		e.queue.givePooled(w, n, epoch, e.holder.Drawn())
+		e.givePooled(w, n, epoch, e.holder.Drawn())
 	}
 }
 
 func (e *entry) keepUntil() clock.Instant { return e.p.local().Add(2 * e.holder.TTL()) }
 
-// distribute hands out what a reply brought.
-func (e *entry) distribute(now clock.Instant, got lease.Accepted, seq int64) {
+// distribute hands out what a reply brought; waited is what of it was drawn for requests that wait.
+func (e *entry) distribute(now clock.Instant, got lease.Accepted, waited drawn, seq int64) {
 	left, reserved := got.Waited, got.Reserved
-	e.w.audit.admit(e.w.now, e.key, got.Reserved) // withheld from the pool: taken
 	for w := e.queue.head; w != nil; {
 		next := w.next
 		if now >= w.until {
@@ -197,10 +215,10 @@ func (e *entry) distribute(now clock.Instant, got lease.Accepted, seq int64) {
 		}
 		if w.patient {
 			left -= own
-			e.queue.give(w, own, got.Drawn)
+			e.give(w, own, &waited, got.Drawn)
 			n := min(reserved, w.lacks())
 			reserved -= n
-			e.queue.givePooled(w, n, got.Epoch, got.Drawn)
+			e.givePooled(w, n, got.Epoch, got.Drawn)
 			if e.gather(w); w.lacks() > 0 {
 				break
 			}
@@ -210,8 +228,8 @@ func (e *entry) distribute(now clock.Instant, got lease.Accepted, seq int64) {
 				reserved -= rest
 			}
 			left -= own
-			e.queue.give(w, own, got.Drawn)
-			e.queue.give(w, rest, got.Drawn)
+			e.give(w, own, &waited, got.Drawn)
+			e.givePooled(w, rest, got.Epoch, got.Drawn)
 			e.settle(w, true, true)
 		}
 		w = next
@@ -219,10 +237,11 @@ func (e *entry) distribute(now clock.Instant, got lease.Accepted, seq int64) {
 	for w := e.queue.head; w != nil && left > 0; w = w.next {
 		if w.asked == seq {
 			n := min(left, w.lacks())
-			e.queue.give(w, n, got.Drawn)
+			e.give(w, n, &waited, got.Drawn)
 			left -= n
 		}
 	}
+	e.w.audit.close(e.key, waited, false)
 	e.undraw(left, got.Drawn)
 	e.putBack(reserved, got.Epoch, got.Drawn)
 }
@@ -232,7 +251,7 @@ func (e *entry) covers(rest, reserved int64) bool {
 	if rest <= reserved {
 		return true
 	}
-	_, ok := e.takeQueued(rest)
+	_, ok := e.takeFor(rest)
 	return ok
 }
 
@@ -246,7 +265,7 @@ func (e *entry) fill() {
 			}
 			e.settle(w, true, true)
 		} else if lacks := w.lacks(); e.covers(lacks, 0) {
-			e.queue.give(w, lacks, e.holder.Drawn())
+			e.givePooled(w, lacks, e.holder.Pool.Epoch(), e.holder.Drawn())
 			e.settle(w, true, true)
 		}
 		w = next

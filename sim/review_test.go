@@ -128,17 +128,15 @@ func TestParallelBelowOneIsTheDefault(t *testing.T) {
 
 func TestTheBooksDoNotBalance(t *testing.T) {
 	limits := []lease.Limit{lease.PerSecond(100)}
-	grant := func(seq, n int64) *call {
-		return &call{request: lease.Request{Seq: seq}, grant: lease.Grant{Seq: seq, Granted: n}}
+	grant := func(e *entry, seq, n int64) *call {
+		return &call{entry: e, request: lease.Request{Seq: seq}, grant: lease.Grant{Seq: seq, Granted: n}}
 	}
 	for what, wrong := range map[string]func(*world, *entry){
-		"a grant that no bucket made": func(w *world, e *entry) { w.accepted(e, &grant(1<<40, 3).grant) },
-		"a grant twice":               func(w *world, e *entry) { w.accepted(e, &grant(e.executed.seq, 0).grant) },
+		"a grant that no bucket made": func(w *world, e *entry) { w.accepted(grant(e, 1<<40, 3)) },
+		"a grant twice":               func(w *world, e *entry) { w.accepted(grant(e, e.executed.seq, 0)) },
 		"more than was granted": func(w *world, e *entry) {
-			c := grant(1<<40, 3)
-			c.entry = e
-			w.granted(c)
-			w.accepted(e, &grant(1<<40, 4).grant)
+			w.granted(grant(e, 1<<40, 3))
+			w.accepted(grant(e, 1<<40, 4))
 			w.books.granted -= 4
 		},
 	} {

@@ -120,11 +120,6 @@ func (w *world) execute(s *shard, b *batch, c *call) {
 	if k.Executed() == before {
 		return // the stored answer again
 	}
-	for i := range w.s.Limits {
-		units, perToken := k.Refunded(i)
-		w.audit.refund(w.now, key, i, units, perToken)
-	}
-	w.audit.admit(w.now, key, c.grant.Waited)
 	w.granted(c)
 }
 

@@ -54,9 +54,10 @@ type world struct {
 
 	requests int64 // ever
 	counts
-	books  books
-	series recorder
-	waits  *hdrhistogram.Histogram // microseconds; those who did not wait are not in it
+	undecided int64 // tokens of requests that still wait at the end, or on their way to them: the auditor counts them
+	books     books
+	series    recorder
+	waits     *hdrhistogram.Histogram // microseconds; those who did not wait are not in it
 }
 
 // counts is what is counted since the warm-up.
@@ -108,6 +109,7 @@ func (w *world) run(ctx context.Context, progress func(float64)) error {
 		}
 	}
 	w.now = end
+	w.undecided = w.audit.end()
 	return w.balance()
 }
 
@@ -290,7 +292,7 @@ func (w *world) newWaiter() *waiter {
 }
 
 func (w *world) freeWaiter(x *waiter) {
-	*x = waiter{id: x.id}
+	*x = waiter{id: x.id, audited: x.audited[:0]}
 	w.freeWaiters = append(w.freeWaiters, x.id)
 }
 

@@ -84,26 +84,6 @@ func (m *Meter) drain(at int64, by uint128) {
 	m.runFrom, m.runSum = at, 0
 }
 
-// Credit records that units/perToken tokens which were admitted before count as not admitted from this moment on, as a
-// refund that the bucket has taken back. The quotient is rounded down to the Meter's own unit, 1/d tokens. It panics as Admit does.
-func (m *Meter) Credit(at, units, perToken int64) {
-	if units < 0 || perToken < 1 || m.rate.nanos == 0 || m.started && at < m.last {
-		m.misused(at, units)
-	}
-	if units == 0 || !m.started {
-		return
-	}
-	hi, lo := bits.Mul64(m.rate.tokens, uint64(at)-uint64(m.last))
-	m.drain(at, uint128{hi, lo})
-	m.last = at
-	hi, lo = bits.Mul64(uint64(units), m.rate.nanos)
-	var by uint128
-	by.hi, hi = hi/uint64(perToken), hi%uint64(perToken)
-	by.lo, _ = bits.Div64(hi, lo, uint64(perToken))
-	m.drain(at, by)
-	m.runSum = max(0, m.runSum-units/perToken)
-}
-
 // misused is out of line to keep Admit small.
 func (m *Meter) misused(at, n int64) {
 	switch {
