@@ -93,6 +93,7 @@ func (c *chaos) run() (*world, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	c.upgrade(w)
 	err = w.run(context.Background(), nil)
 	if got := w.audit.admitted; err == nil && got != w.tally.admitted+w.undecided {
 		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and %d may yet be", got, w.tally.admitted, w.undecided)
@@ -117,6 +118,9 @@ func (c *chaos) limit() {
 		l := lease.PerSecond(rate)
 		if c.maybe(4) {
 			l = lease.Limit{Tokens: rate, Per: time.Duration(1+c.rnd.IntN(3000)) * time.Millisecond}
+		}
+		if c.maybe(4) { // so slow that what went wrong once is not made up for
+			l = lease.PerHour(rate)
 		}
 		burst := 1 + c.rnd.Int64N([]int64{2, 10, 100, rate + 1, 3*rate + 1}[c.rnd.IntN(5)])
 		c.Limits = append(c.Limits, l.WithBurst(burst))
@@ -154,13 +158,24 @@ func (c *chaos) workload() Workload {
 		Load: []float64{0.3, 0.9, 1.1, 2, 5}[c.rnd.IntN(5)],
 	}
 	if c.maybe(3) {
+		w.Load, w.Rate = 0, Rate(1+c.rnd.IntN(300))
+	}
+	if c.maybe(3) {
 		smallest := c.Limits[0].Capacity()
 		for _, l := range c.Limits {
 			smallest = min(smallest, l.Capacity())
 		}
-		w.Cost = Cost{1, 1 + c.rnd.Int64N(min(smallest, 8))}
+		if c.maybe(2) { // requests that gather for a while
+			w.Cost = Cost{smallest - c.rnd.Int64N(smallest), smallest}
+		} else {
+			w.Cost = Cost{1, 1 + c.rnd.Int64N(min(smallest, 8))}
+		}
 	}
 	w.Deadline = c.between(10*time.Millisecond, 3*time.Second)
+	if c.maybe(3) {
+		c.faults++
+		w.Patience = c.span(time.Millisecond, time.Second)
+	}
 	w.Retries = c.rnd.IntN(4)
 	return w
 }
@@ -201,6 +216,25 @@ func (c *chaos) fleet() {
 			}
 		}
 		c.Groups = append(c.Groups, g)
+	}
+}
+
+// upgrade has processes that start again run another version of the program, with a T of its own and the limits in another
+// order.
+func (c *chaos) upgrade(w *world) {
+	if !c.maybe(3) {
+		return
+	}
+	c.faults++
+	rnd := rand.New(rand.NewPCG(c.Seed, 43))
+	w.upgrade = func(p *process) {
+		to := &p.config
+		to.Version.Deploy = rnd.Int64N(8)
+		to.Limits = slices.Clone(to.Limits)
+		rnd.Shuffle(len(to.Limits), func(i, j int) { to.Limits[i], to.Limits[j] = to.Limits[j], to.Limits[i] })
+		if rnd.IntN(2) == 0 {
+			to.TTL = max(2*to.Target, to.TTL/time.Duration(1+rnd.IntN(3))*time.Duration(1+rnd.IntN(3))).Truncate(time.Microsecond)
+		}
 	}
 }
 
@@ -246,6 +280,15 @@ func (c *chaos) network() {
 			c.faults++
 			*r = Ratio(c.rnd.Float64() * 0.3)
 		}
+	}
+	if n.Duplicates > 0 && c.maybe(2) {
+		n.Duplicates = Ratio(c.rnd.Float64())
+		n.DuplicatesAfter = c.between(10*time.Millisecond, 3*time.Second)
+	}
+	if c.maybe(4) { // answers that come when nobody waits for them any more
+		c.faults++
+		trip := float64(n.RoundTrip.Mean())
+		c.CallTimeout = min(max(time.Duration(trip*(0.5+c.rnd.Float64())), time.Millisecond), time.Second).Truncate(time.Microsecond)
 	}
 	for c.maybe(3) {
 		c.faults++

@@ -167,7 +167,7 @@ func (e *entry) decide(r request) {
 		e.w.answer(r, false, 0)
 		return
 	}
-	e.enqueue(r, false, e.w.s.CallTimeout)
+	e.enqueue(r, false, e.w.s.CallTimeout, e.w.s.CallTimeout)
 	if e.flight == 0 {
 		e.kick(true)
 	}
@@ -195,7 +195,11 @@ func (e *entry) wait(r request, now clock.Instant) {
 		e.w.answer(r, false, 0)
 		return
 	}
-	e.enqueue(r, true, limit)
+	patience := limit
+	if d := &e.w.workloadOf(r).Patience; d.P > 0 {
+		patience = min(limit, time.Duration(d.sample(&e.p.stream)))
+	}
+	e.enqueue(r, true, limit, patience)
 	if now < e.holder.DeniedUntil() && e.holder.Spares(e.queue.patient) {
 		e.holder.Retry()
 	}

@@ -135,6 +135,7 @@ func (w *world) recruit(g *group, rank int, clocks Clock) {
 	p.offset, p.drift = clocks.draw(&r)
 	p.policy = w.s.Policy
 	p.policy.Weight = g.Weight
+	p.config = w.config
 	w.processes = append(w.processes, p)
 	g.members = append(g.members, p)
 }

@@ -133,7 +133,12 @@ func (w *world) flush(b *batch) {
 		c := w.newBatch()
 		id, calls := c.id, append(c.calls, b.calls...)
 		*c = batch{id: id, p: b.p, life: b.life, shard: b.shard, calls: calls, landed: true, copied: true}
-		w.event(c, w.now+w.oneWay(), evRequest)
+		at := w.now + w.oneWay()
+		if net.DuplicatesAfter > 0 {
+			at = max(at+int64(net.DuplicatesAfter), b.p.copiedAt)
+			b.p.copiedAt = at
+		}
+		w.event(c, at, evRequest)
 	}
 }
 

@@ -34,11 +34,13 @@ type process struct {
 	resting   map[int32]memory
 	forgetAt  int    // look for what may be forgotten when so many rest
 	links     []link // of each shard, and of keys whose shard has not answered yet
+	copiedAt  int64  // when the last second copy of its requests arrives, where they keep their order
 	seq       int64  // of its lease calls
 	renames   int
 	calls     int64
 	policy    lease.Policy
-	rate      float64 // requests per second that it offers
+	config    lease.Config // that it proposes
+	rate      float64      // requests per second that it offers
 	requests  arrivals
 	arrivalAt int64         // when the next request was meant to come
 	arrival   uint64        // the event that brings it
@@ -120,6 +122,9 @@ func (p *process) start() {
 	p.life++
 	p.running, p.leaving = true, false
 	p.pausedUntil = 0
+	if w.upgrade != nil {
+		w.upgrade(p)
+	}
 	p.name()
 	p.entries, p.resting, p.single = make(map[int32]*entry), make(map[int32]memory), nil
 	p.links = make([]link, len(w.shards)+1)
@@ -179,7 +184,7 @@ func (p *process) entry(key int32) *entry {
 	w := p.w
 	e := w.newEntry()
 	e.p, e.key, e.shard = p, key, key%int32(len(w.shards))
-	e.holder.Start(p.local(), lease.HolderConfig{ID: strconv.Itoa(int(p.index)) + "." + strconv.Itoa(p.renames), Seed: p.holders.Uint64()}, &p.policy, w.config)
+	e.holder.Start(p.local(), lease.HolderConfig{ID: strconv.Itoa(int(p.index)) + "." + strconv.Itoa(p.renames), Seed: p.holders.Uint64()}, &p.policy, p.config)
 	if m, ok := p.resting[key]; ok {
 		delete(p.resting, key)
 		if p.local() < m.until {

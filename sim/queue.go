@@ -104,12 +104,12 @@ func (q *queue) need(gather int64) int64 {
 	return max(1, least)
 }
 
-// enqueue has r wait for up to limit.
-func (e *entry) enqueue(r request, patient bool, limit time.Duration) {
+// enqueue has r wait for up to limit, as far as the limiter knows. It is cancelled when its patience has run out.
+func (e *entry) enqueue(r request, patient bool, limit, patience time.Duration) {
 	w := e.w.newWaiter()
 	w.e, w.request, w.patient = e, r, patient
 	w.deadline = e.p.local().Add(limit)
-	w.endSeq = e.w.at(e.p.after(limit), evWaitEnd, w.id)
+	w.endSeq = e.w.at(e.p.after(patience), evWaitEnd, w.id)
 	e.queue.push(w)
 }
 

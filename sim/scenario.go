@@ -121,6 +121,7 @@ type Workload struct {
 	Cost Cost // tokens per request; the zero value means 1
 
 	Deadline time.Duration // wait: of each request; 0 means 1 s
+	Patience DurationDist  `json:",omitzero"` // wait: then it is cancelled, of which the limiter knows nothing before; 0 for never
 
 	On, Off  time.Duration // onoff: mean lengths; 0 mean 100 ms and 900 ms. Rate is the mean over both.
 	Alpha    float64       // pareto: shape, above 1; 0 means 1.5
@@ -161,7 +162,10 @@ type Network struct {
 	Loss        Ratio // of requests, on the way there
 	LostReplies Ratio // on the way back: the call was executed
 	Duplicates  Ratio // of requests that arrive twice
-	Partitions  []Partition
+	// DuplicatesAfter is how much later the second ones arrive than the first, in the same order; 0 means about as soon,
+	// in any.
+	DuplicatesAfter time.Duration `json:",omitzero"`
+	Partitions      []Partition
 }
 
 // Partition cuts processes off: requests and replies are lost.

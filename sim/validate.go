@@ -150,6 +150,7 @@ func (s Scenario) validateNetwork(c *checker) {
 	inRange(c, "network.loss", n.Loss, 0, 1)
 	inRange(c, "network.lost_replies", n.LostReplies, 0, 1)
 	inRange(c, "network.duplicates", n.Duplicates, 0, 1)
+	inRange(c, "network.duplicates_after", n.DuplicatesAfter, 0, durationMax)
 	for i, p := range n.Partitions {
 		path := elem("network.partitions", i)
 		inRange(c, path+".at", p.At, 0, s.Duration).Of = "duration"

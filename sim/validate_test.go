@@ -153,6 +153,8 @@ func TestValidateNamesFieldValueAndBound(t *testing.T) {
 		"network.loss: is 101%, must be 0% to 100%":              func(s *Scenario) { s.Network.Loss = 1.01 },
 		"network.lost_replies: is NaN%, must be":                 func(s *Scenario) { s.Network.LostReplies = Ratio(nan) },
 		"network.duplicates: is -1%, must be":                    func(s *Scenario) { s.Network.Duplicates = -0.01 },
+		"network.duplicates_after: is -1ns, must be 0s to":       func(s *Scenario) { s.Network.DuplicatesAfter = -1 },
+		"workload.patience: is -1s, must not be negative":        func(s *Scenario) { s.Workload.Patience = Constantly(-time.Second) },
 		"network.partitions[0].at: is 40s, must be 0s to 30s":    func(s *Scenario) { s.Network.Partitions[0].At = 40 * time.Second },
 		"network.partitions[0].for: is 0s, must be 1ns to":       func(s *Scenario) { s.Network.Partitions[0].For = 0 },
 		"network.partitions[0].part: is 200%, must be":           func(s *Scenario) { s.Network.Partitions[0].Part = 2 },

@@ -37,6 +37,7 @@ func (s Scenario) validateWorkload(c *checker, path string, w Workload) {
 		c.bad(path+".cost", "is %s, must be at most the smallest burst (%d): more is never admitted", asText(w.Cost), burst).Of = "limits"
 	}
 	inRange(c, path+".deadline", w.Deadline, 1, waitMax)
+	c.length(path+".patience", w.Patience)
 	inRange(c, path+".on", w.On, meanMin, durationMax)
 	inRange(c, path+".off", w.Off, meanMin, durationMax)
 	if !(w.Alpha > 1 && w.Alpha <= alphaMax) {

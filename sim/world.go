@@ -25,8 +25,9 @@ type world struct {
 
 	now     int64
 	queue   eventQueue
-	sweepAt int         // sweep when there are so many events
-	watch   func(*call) // sees every call that a bucket answers, for tests
+	sweepAt int            // sweep when there are so many events
+	watch   func(*call)    // sees every call that a bucket answers, for tests
+	upgrade func(*process) // changes what a process runs that starts, for tests
 
 	groups    []*group
 	processes []*process

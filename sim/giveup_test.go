@@ -1,0 +1,76 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// TestWhatIsDrawnInVainBuysNothing: tokens that were drawn for a request which then gave up are worth only what has not been
+// refilled in their place since. Credited in full they exceed the bound by what is said here, with no fault of any server.
+func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
+	// A request for the whole burst, of a caller who cancels it after 2.5 seconds and asks again.
+	impatient := Workload{
+		Kind: Closed, Clients: 1, Verb: VerbWait, Cost: Cost{1000, 1000}, Deadline: time.Minute,
+		Patience: Constantly(2500 * time.Millisecond), Think: Constantly(time.Millisecond),
+	}
+	for _, c := range []struct {
+		what string
+		seed uint64
+		Group
+		trip DurationDist
+	}{
+		{"one process, answers after 1 to 212 ms, of which it waits for 100: 77 tokens", 25, Group{
+			Count: 1, Workload: &Workload{Kind: Closed, Clients: 15, Cost: Cost{34, 62}, Think: Constantly(62 * time.Millisecond)},
+		}, DurationDist{Dist{DistUniform, 1e6, 212e6}}},
+		{"six processes that wait for the burst: 1,830", 1, Group{Count: 6, Workload: &impatient}, Constantly(time.Millisecond)},
+		{"22 of them: 1,839", 1, Group{Count: 22, Workload: &impatient}, Constantly(time.Millisecond)},
+	} {
+		// Given a limit of 1,000 tokens a second and a burst of as many, and requests that give up,
+		w := newRun(t, Scenario{
+			Duration: 30 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
+			Seed: c.seed, Groups: []Group{c.Group}, Network: Network{RoundTrip: c.trip},
+		})
+		unused := int64(0)
+		w.watch = func(c *call) { unused += c.request.Unused }
+		if err := w.run(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		// then thousands of tokens come back, and the bound holds.
+		if x := w.audit.exceeded(); x != 0 || unused < 3000 {
+			t.Errorf("%s: (1) is exceeded by %d, with %d tokens that came back", c.what, x, unused)
+		}
+	}
+}
+
+// TestTheAuditFollowsDrawsToTheirEnd: a token counts at the moment at which it was drawn for a request that waited, if that
+// was admitted, and not at all otherwise.
+func TestTheAuditFollowsDrawsToTheirEnd(t *testing.T) {
+	// Given an auditor of 10 tokens a second and a burst of 5,
+	const second = int64(time.Second)
+	a := newAuditor([]lease.Limit{lease.PerSecond(10).WithBurst(5)}, 0, 1)
+	expect := func(when string, admitted, exceeded int64) {
+		t.Helper()
+		if a.admitted != admitted || a.exceeded() != exceeded {
+			t.Errorf("%s: %d admitted, exceeded by %d, want %d and %d", when, a.admitted, a.exceeded(), admitted, exceeded)
+		}
+	}
+	// when five tokens are drawn for two requests, and five are taken from a pool at once,
+	d := a.open(second, 0, 5)
+	a.admit(second, 0, 5)
+	expect("with an open draw", 0, 0)
+	// then nothing is exceeded if the first request gives up,
+	a.close(0, drawn{d.draw, 4}, false)
+	a.admit(second+second/10, 0, 1)
+	expect("with one token open", 0, 0)
+	// and a late admission of the other counts at the moment of the draw.
+	a.close(0, drawn{d.draw, 1}, true)
+	expect("when all is known", 7, 1)
+	// What is open at the end counts.
+	a.open(2*second, 0, 6)
+	if open := a.end(); open != 6 {
+		t.Errorf("%d are open", open)
+	}
+	expect("at the end", 13, 1)
+}
