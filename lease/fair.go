@@ -149,19 +149,24 @@ func (f *fair) least(v fairView) float64 {
 }
 
 // delay is the microseconds until the next call of a holder that got less than it wanted: until it has
-// earned m tokens and the bucket has refilled them (refill microseconds), at least half a Target, because
+// earned what m tokens take and the bucket has refilled them (refill microseconds), at least half a Target, because
 // an overloaded fleet would otherwise call without pause, and, while others hold tokens that they may give
-// back, no later than it takes to notice.
+// back, no later than it takes to notice. Where there is no more than a token in a Target, two calls for each are few
+// enough, and half a Target too long.
 func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold bool) int64 {
 	wait := refill
 	if !alone {
-		wait = max(wait, (m-f.owed(v, &d))/float64(v.weight*f.share))
+		// A grant is rounded up, so that m tokens are granted as soon as more than ceil(m) - 1 are earned.
+		lacking := float64(math.Ceil(m)-1) - f.owed(v, &d)
+		wait = max(wait, math.Floor(lacking/float64(v.weight*f.share))+1)
 	}
-	wait = max(wait, v.target/2)
+	if float64(v.rate*v.target) > 1 {
+		wait = max(wait, v.target/2)
+	}
 	if othersHold {
 		wait = min(wait, max(float64(2*v.target), min(refill, v.ttl)))
 	}
-	return int64(math.Ceil(min(wait, maxUnits)))
+	return int64(math.Ceil(max(1, min(wait, maxUnits))))
 }
 
 // refillTime is the microseconds until every level has reached m tokens, as a double.

@@ -47,8 +47,9 @@ type Holder struct {
 
 	others    int64 // tokens that other processes hold, as last heard
 	contended bool
-	brimful   bool  // at the last reply, level + ledger left no room for the refill of one Target
 	leased    int64 // held after the last reply
+	// From staleAt on the bucket is not refilled unless it hears what was spent since the last reply.
+	staleAt clock.Instant
 
 	breaker  breaker
 	fallback *Bucket
@@ -157,11 +158,17 @@ func (h *Holder) Poll(now clock.Instant, in Input) (call bool, next clock.Instan
 		next = min(next, h.giveBackAt)
 	}
 	if held > 0 && h.replied {
-		if now >= h.giveBackAt {
-			if h.excess(held) > 0 || h.stale(held) {
+		atGiveBack := now >= h.giveBackAt
+		if atGiveBack {
+			if h.excess(held) > 0 {
 				return true, now
 			}
 			h.giveBackAt = now.Add(h.config.Target)
+		}
+		if now < h.staleAt && h.isLarge(h.leased) {
+			next = min(next, h.staleAt)
+		} else if h.isLarge(h.leased-held) && (atGiveBack || h.demand.rate()*h.config.Target.Seconds() > h.perTarget()) {
+			return true, now // sooner than once in a Target only where the bucket is going to be empty
 		}
 		renewAt := h.deadline.Add(-h.renewBefore())
 		if h.demand.seen != h.seenAtReply {
@@ -234,10 +241,11 @@ func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, b
 	}
 	h.contended = g.Contended
 	h.leased = h.Pool.Held()
-	h.brimful = false
+	h.staleAt = Never
 	for k, l := range g.Config.Limits {
 		room := float64(l.Capacity() + g.Config.Overcommit - g.Levels[k] - g.Ledger)
-		h.brimful = h.brimful || room < l.Rate()*h.config.Target.Seconds()
+		full := time.Duration(min(room/l.Rate(), h.config.TTL.Seconds()) * 1e9)
+		h.staleAt = min(h.staleAt, h.firstSent.Add(max(full, h.config.Target/2)))
 	}
 	h.deniedUntil = 0
 	if g.Short && g.Delay > 0 {
@@ -246,9 +254,12 @@ func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, b
 		longest := h.ttl / 4 * 3
 		delay := min(g.Delay, longest)
 		if h.active > h.policy.weight() {
-			delay = min(delay+h.jitter(delay/10), longest) // whoever is alone meets nobody, and comes back in time
+			// Whoever is alone meets nobody. A tenth of a long delay would leave the next token of a small burst lying about.
+			delay = min(delay+h.jitter(min(delay, h.config.Target/2)/10), longest)
 		}
-		h.deniedUntil = now.Add(delay)
+		// The next call takes as long to the bucket as this one did, so it may be sent so much later than this one was, and
+		// not later than the reply came: of a small burst a round trip of refill would be lost with each token.
+		h.deniedUntil = max(now+1, h.firstSent.Add(delay))
 	}
 	h.outdated = h.overtaken
 	if h.overtaken {
@@ -288,10 +299,10 @@ func (h *Holder) Hasten(n int64) {
 	if !h.Alone() || h.deniedUntil == 0 || h.shortOf == 0 || n-h.Pool.Held() >= h.shortOf {
 		return
 	}
-	at := h.giveBackAt.Add(-h.config.Target / 2)
+	at := h.firstSent.Add(h.config.Target / 2)
 	for _, l := range h.config.Limits {
 		missing := float64(max(0, n-h.Pool.Held()-h.level))
-		at = max(at, h.giveBackAt.Add(time.Duration(missing/l.Rate()*1e9)-h.config.Target))
+		at = max(at, h.firstSent.Add(time.Duration(missing/l.Rate()*1e9)))
 	}
 	h.deniedUntil = min(h.deniedUntil, at)
 }

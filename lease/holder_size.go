@@ -90,10 +90,11 @@ func (h *Holder) perTarget() float64 {
 // watermark is what is spent during one round trip, with three standard deviations of room.
 func (h *Holder) watermark() float64 { return h.demand.expected(h.rtt) + 1 }
 
-// slow says that leasing ahead would only strand tokens: the key sees fewer than two requests in a lease, or
-// the burst is so small that most of it would be on its way all the time.
+// slow says that leasing ahead would only strand tokens: the key sees fewer than two requests in a lease; the burst is so
+// small that most of it would be on its way all the time; or a lease would be a single token, which saves no call, and
+// once it is spent keeps the bucket from refilling until the next one.
 func (h *Holder) slow() bool {
-	return h.cramped() || h.replied && h.demand.rate()*(h.config.Target+h.rtt).Seconds() < 2
+	return h.cramped() || h.ceiling() < 2 || h.replied && h.demand.rate()*(h.config.Target+h.rtt).Seconds() < 2
 }
 
 // cramped is slow for the burst's sake.
@@ -131,12 +132,11 @@ func (h *Holder) excess(held int64) int64 {
 	return 0
 }
 
-// stale says that the bucket counts a good part of its burst as held here that was spent long since, and that
-// this keeps it from refilling: then spending is worth a report, once in a Target. Without it a fleet that starts on
-// a full bucket loses the refill of its whole first lease: 4 processes at 50,000/s and a burst of 10,000
-// admitted 98.5 % of one bucket in ten seconds, with it 99.1 %.
-func (h *Holder) stale(held int64) bool {
-	return h.brimful && (h.leased-held)*16 >= h.Capacity()+h.config.Overcommit
+// isLarge reports whether n tokens are a good part of the burst, or what the bucket makes in a Target: if so many were spent,
+// and the bucket is not refilled because it counts them as held, that is worth a report. Without it a fleet that starts
+// on a full bucket loses the refill of its whole first lease.
+func (h *Holder) isLarge(n int64) bool {
+	return float64(n) >= min(float64(h.Capacity()+h.config.Overcommit)/16, h.perTarget())
 }
 
 // renewBefore is how long before the deadline a holding in use is renewed.

@@ -98,7 +98,7 @@ func TestContendedHolderGivesBackBeyondTheNextTarget(t *testing.T) {
 	l := PerSecond(1000)
 	d := newDriver(t, l)
 	h := d.holder(Policy{MinBatch: 200}, l, steady(500))
-	d.run(time.Second)
+	d.run(1010 * time.Millisecond)
 	h.giveBackAt = d.now.Add(time.Hour)
 	held := h.Pool.Held()
 	// when others are short and a Target has passed

@@ -172,11 +172,11 @@ if granted < want or granted < 1 then
     delay = refilled
     if active ~= weight then
       local owed = min(2^52, max(1, need, 2 * (gain * target))) * (1 - share / c.speed)
-      delay = max(delay, (m - max(allowance, -max(1, owed))) / gain)
+      delay = max(delay, floor((ceil(m) - 1 - max(allowance, -max(1, owed))) / gain) + 1)
     end
-    delay = max(delay, target / 2)
+    if c.speed * target > 1 then delay = max(delay, target / 2) end
     if ledger > 0 then delay = min(delay, max(2 * target, min(refilled, ttl))) end
-    delay = ceil(min(delay, 2^52))
+    delay = ceil(max(1, min(delay, 2^52)))
   end
 end
 local longest

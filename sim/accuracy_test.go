@@ -96,6 +96,34 @@ func TestDefaultsReachTheirGoals(t *testing.T) {
 	}
 }
 
+// TestAFewProcessesOnASmallBurst: one process, or a few, that ask for twice the limit are admitted 98 % of one bucket, whatever
+// the burst: a token that waits in a full bucket keeps the next one from flowing in.
+func TestAFewProcessesOnASmallBurst(t *testing.T) {
+	for _, kind := range []string{Poisson, Constant} {
+		for _, n := range []int{1, 2, 4} {
+			for _, rate := range []int64{10, 100, 1000} {
+				for _, burst := range []int64{1, 2, 3, 4, 5, 10, 20, 100} {
+					s := accuracy{rate: rate, burst: burst, n: n, workload: Workload{Kind: kind, Load: 2}}.scenario()
+					s.Reps = 3
+					if burst*1000 <= rate { // what fits into a round trip of 1 ms is over before anybody hears of it
+						s.Network.RoundTrip = Constantly(250 * time.Microsecond)
+					}
+					r, err := Run(t.Context(), s)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if r.BoundExceededBy.Worst > 0 {
+						t.Errorf("%s, %d processes, %v: (1) is exceeded by %v", kind, n, s.Limits[0], r.BoundExceededBy.Worst)
+					}
+					if v := r.AdmittedVsCentral; v.Mean < 0.98 {
+						t.Errorf("%s, %d processes, %v: admitted %.4f of one central bucket, want 0.98; worst seed %d", kind, n, s.Limits[0], v.Mean, v.WorstSeed)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestOvercommitBuysAccuracy: what the overcommit is for. Beside bursts smaller than what the processes hold it must not cost
 // admissions, which it did while it made leases longer by itself.
 func TestOvercommitBuysAccuracy(t *testing.T) {

@@ -114,6 +114,10 @@ func (e *entry) take(n int64) bool {
 
 // decide answers a request whose tokens the pool did not have.
 func (e *entry) decide(r request) {
+	now := e.p.local()
+	if now >= e.holder.DeniedUntil() {
+		e.setGate(false) // the clock decides, and not whose event of this moment comes first
+	}
 	if r.n == 1 && e.w.verbOf(r) != VerbWait && e.gate {
 		e.w.answer(r, false, 0)
 		return
@@ -122,7 +126,6 @@ func (e *entry) decide(r request) {
 		e.w.answer(r, false, 0)
 		return
 	}
-	now := e.p.local()
 	verb := e.w.verbOf(r)
 	if before := e.holder.DeniedUntil(); now < before && !e.holder.Outdated() {
 		if verb == VerbWait {
