@@ -46,7 +46,7 @@ func (b *Bucket) install(clock int64, c Config) {
 	b.rescale()
 	b.state.fair = newFair(clock, b.rate())
 	b.fill()
-	b.state.setAt-- // what is drawn at this very moment was drawn after
+	b.state.setAt = max(0, clock-1) // what is drawn at this very moment was drawn after
 }
 
 // fill gives every level what a new bucket would have; while a loss is waited out, nothing.

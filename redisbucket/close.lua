@@ -1,7 +1,8 @@
 -- close.lua: what a call leaves. Every check comes before the first write, because a script that fails half way keeps what
 -- it wrote: nothing that open.lua would refuse is ever stored.
 --
--- It takes, from the files before it: everything that open.lua lists; answer, the reply; record, the text of the holder's record, or nil to leave it; and recordLife.
+-- It takes, from the files before it: everything that open.lua lists; answer, the reply; record, the text of the holder's
+-- record, or nil to leave it; and recordLife.
 -- The bucket goes first: if the server refuses the record half way, tokens are lost and none is drawn twice.
 
 local h1, h2, h3, h4, h5, h6, h7, h8 = held[1], held[2], held[3], held[4], held[5], held[6], held[7], held[8]

@@ -152,7 +152,7 @@ if not exists then
   c, ttl, proposed, proposedAt = mine, asked, asked, now
   -- Its birth tells the records of a bucket from those that an earlier bucket of this key left behind; the epoch cannot,
   -- because a failover may move it back to an earlier bucket's.
-  birth, epoch, counter, frozen, setAt, keep, updated, contended, share = now, max(now, 1), 0, 0, now - 1, 0, now, 0, c.speed
+  birth, epoch, counter, frozen, setAt, keep, updated, contended, share = now, max(now, 1), 0, 0, max(0, now - 1), 0, now, 0, c.speed
   width, gen, moved, ledger, active = floor((ttl + 6) / 7), 0, 0, 0, 0
   base, held, weights = floor(now / width), {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
   for k = 1, c.n do c[k].level = c.empty and 0 or c[k].burst * c[k].unit end
