@@ -27,13 +27,19 @@ func (b *Bucket) propose(ttl int64, newer bool) {
 	switch {
 	case b.variant == variantTTLJumps && (newer || ttl > s.ttl), newer && ttl <= s.ttl:
 		s.ttl, s.proposed, s.proposedAt = ttl, ttl, s.now
-	case newer || ttl > max(s.ttl, s.proposed):
+	case newer || ttl > s.ttl && s.proposed <= s.ttl:
 		s.proposed, s.proposedAt = ttl, s.now
-	case s.proposed > s.ttl && s.now-s.proposedAt >= s.proposed-s.ttl,
-		s.proposed <= s.ttl && s.now-s.proposedAt >= micros(ttlCalm):
-		s.ttl, s.proposed, s.proposedAt = max(s.proposed, ttl), ttl, s.now
 	default:
+		// One that rises while the one before it waits goes on waiting with it: else T would never grow with a network that
+		// gets slower and slower.
 		s.proposed = max(s.proposed, ttl)
+		wait := micros(ttlCalm)
+		if s.proposed > s.ttl {
+			wait = s.proposed - s.ttl
+		}
+		if s.now-s.proposedAt >= wait {
+			s.ttl, s.proposed, s.proposedAt = s.proposed, ttl, s.now
+		}
 	}
 	s.ring.fit(s.now, s.ttl, s.ttl > before, b.variant)
 }

@@ -221,6 +221,25 @@ func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
 	}
 }
 
+// Given a network that gets slower with every call, so that each call proposes a longer T, then T follows, and no faster
+// than time passes.
+func TestTFollowsANetworkThatGetsSlowerAndSlower(t *testing.T) {
+	b := new(Bucket)
+	c := Config{Limits: []Limit{PerSecond(100).WithBurst(10)}, TTL: 400 * time.Millisecond, Target: 100 * time.Millisecond}
+	start := int64(1_700_000_000_000_000)
+	for i := range int64(100) {
+		passed := time.Duration(i) * 10 * time.Millisecond
+		c.TTL = 400*time.Millisecond + time.Duration(i)*5*time.Millisecond
+		var g Grant
+		if err := b.Call(start+micros(passed), &Request{Holder: "a", Seq: i + 1, Config: c, Weight: 1}, &g); err != nil {
+			t.Fatal(err)
+		}
+		if g.Config.TTL > 400*time.Millisecond+passed || g.Config.TTL < c.TTL-10*time.Millisecond {
+			t.Fatalf("after %v %v is proposed and %v in force", passed, c.TTL, g.Config.TTL)
+		}
+	}
+}
+
 func TestTFollowsTheNetworkDown(t *testing.T) {
 	// given a bucket whose T a slow network has made long
 	s := newScene(t, PerSecond(1000), 400*time.Millisecond)

@@ -230,12 +230,13 @@ if mine then
   if asked > 10000000 and asked > ttl then asked = max(ttl, 10000000) end
   if newer and asked <= ttl then
     ttl, proposed, proposedAt = asked, asked, now
-  elseif newer or asked > ttl and asked > proposed then
+  elseif newer or asked > ttl and proposed <= ttl then
     proposed, proposedAt = asked, now
-  elseif proposed > ttl and now - proposedAt >= proposed - ttl or proposed <= ttl and now - proposedAt >= 3000000 then
-    ttl, proposed, proposedAt = max(proposed, asked), asked, now
-  elseif asked > proposed then
-    proposed = asked
+  else
+    if asked > proposed then proposed = asked end
+    if now - proposedAt >= (proposed > ttl and proposed - ttl or 3000000) then
+      ttl, proposed, proposedAt = proposed, asked, now
+    end
   end
 
   -- The ring adapts to a changed ttl; the expiry of an entry never moves earlier.
