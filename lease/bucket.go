@@ -217,6 +217,7 @@ func (b *Bucket) credit(r *Request, known bool) {
 	s := &b.state
 	ledger := s.ring.ledger()
 	b.refunded = [LimitsMax]int64{}
+	filled := false
 	for k := range b.config.Limits {
 		sc := &b.scales[k]
 		if known {
@@ -227,12 +228,14 @@ func (b *Bucket) credit(r *Request, known bool) {
 			back := returned + min(r.Refund, sc.burst)*sc.unit
 			without := max(s.level[k], min(s.level[k]+returned, room))
 			s.level[k] = max(s.level[k], min(s.level[k]+back, room))
-			if b.refunded[k] = s.level[k] - without; b.refunded[k] > 0 && b.variant != variantRefundLeavesDraws {
-				s.setAt = s.now // it has filled what earlier draws had left
-			}
+			b.refunded[k] = s.level[k] - without
+			filled = filled || b.refunded[k] > 0
 			b.brim(k, room-s.level[k])
 		}
 		s.level[k] = max(0, s.level[k]-min(r.Debt, sc.burst)*sc.unit)
+	}
+	if filled && b.variant != variantRefundLeavesDraws {
+		s.setAt = s.now // a refund has filled what earlier draws had left
 	}
 }
 

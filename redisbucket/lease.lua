@@ -86,7 +86,7 @@ else
 
   -- Step 6. While a loss is waited out the ledger may know less than the truth, so there is no room to credit.
   if known and now >= frozen then
-    local brought = returned + refund + unused
+    local brought, filled = returned + refund + unused, setAt
     for k = 1, c.n do
       local l = c[k]
       if brought > 0 or l.rest > 0 then
@@ -102,11 +102,12 @@ else
         if refund > 0 then -- it fills what earlier draws have left
           back = l.level + min(refund, l.burst) * l.unit
           if back > room then back = room end
-          if back > l.level then l.level, setAt = back, now end
+          if back > l.level then l.level, filled = back, now end
         end
         brim(l, room - l.level)
       end
     end
+    setAt = filled
   end
   local level = 2^53 -- of the tightest limit, in tokens, as a double; see fair.go
   for k = 1, c.n do

@@ -154,7 +154,7 @@ var mutations = []struct {
 		s.drain("C")
 	}},
 	{"unused tokens credited although a refund has filled their place", []edit{
-		{"if back > l.level then l.level, setAt = back, now end", "if back > l.level then l.level = back end"},
+		{"if back > l.level then l.level, filled = back, now end", "if back > l.level then l.level = back end"},
 	}, func(s *stage) {
 		// given C, whose 10 requests were admitted, and A, who drew what was refilled since for requests that gave up
 		s.admit(s.call("C", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)

@@ -105,6 +105,7 @@ else
     end
     l.level, l.rest = level, rest
   end
+  if clock < before and before - clock <= 1000000 then clock = before end -- it will soon be where it was
   now = clock > before and was + (clock - before) or was
 
   -- Steps 2 and 3.
