@@ -57,7 +57,10 @@ func TestRow02DownAtStartColdStartDecides(t *testing.T) {
 			}
 			// and when the server comes, the fleet reaches its rate
 			server.Restart(t)
-			t.Logf("%d/s %v after the server", limit.Tokens, f.AwaitRecovery(limit.Tokens))
+			took := f.AwaitRecovery(limit.Tokens)
+			if t.Logf("%d/s %v after the server", limit.Tokens, took); took > recovers {
+				t.Errorf("recovered after %v, want %v", took, recovers)
+			}
 			load.Stop()
 			f.CheckNobodyWaited("k", 0, f.Now(), nobodyWaits)
 			if !c.want {

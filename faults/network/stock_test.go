@@ -37,7 +37,7 @@ func (s stock) check(t *testing.T) {
 	seen := s.Seen("k", 0, s.Now())
 	want := stocked - seen.Admitted
 	level := s.State("k").Levels[0]
-	for patient := s.Now() + nobodyWaits; level != want && s.Now() < patient; level = s.State("k").Levels[0] {
+	for patient := s.Now() + time.Minute; level != want && s.Now() < patient; level = s.State("k").Levels[0] {
 		time.Sleep(time.Millisecond) // the pace of polling: a last refund may be on its way
 	}
 	s.CheckConserved()
