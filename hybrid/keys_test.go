@@ -202,7 +202,9 @@ func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		// Given a table full of keys that hold tokens,
-		l := start(t, lease.NewMemoryStore(nil), hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), KeysMax: 3})
+		l := start(t, lease.NewMemoryStore(nil), hybrid.Config{
+			Limits: limits(hybrid.PerSecond(1000)), Policy: hybrid.Policy{MinBatch: 2}, KeysMax: 3,
+		})
 		for i := range 3 {
 			if !l.Allow(fmt.Sprint(i)) {
 				t.Fatal("denied")

@@ -37,7 +37,8 @@ func (s Source) String() string {
 // Result is one decision. It is a value.
 //
 // Above the limit denials come in stretches: a process that the bucket could not serve asks it again after half a Target
-// or when the next token is due, whichever is later, and denies until then, although a few tokens may have flowed.
+// or when the next token is due, whichever is later, and denies until then, although the bucket, and so Peek, may have a
+// few tokens again.
 type Result struct {
 	// OK: the request is admitted.
 	OK bool

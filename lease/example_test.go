@@ -14,7 +14,9 @@ import (
 // One process's side and the bucket's, and nothing in between: what a shell such as hybrid does with a network.
 func ExampleHolder() {
 	now := clock.Instant(time.Hour)
-	h, err := lease.NewHolder(now, lease.HolderConfig{ID: "a", Limits: []lease.Limit{lease.PerSecond(1000)}})
+	h, err := lease.NewHolder(now, lease.HolderConfig{
+		ID: "a", Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{MinBatch: 2},
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -68,9 +68,10 @@ func (b *Bucket) fairView(r *Request) fairView {
 	return v
 }
 
-// setPoint is the level that the sharing steers to: what all holders together draw in one Target.
+// setPoint is the level that the sharing steers to: what all holders together draw in half a Target, the pause between two
+// calls of one that wants more. What stands there nobody is admitted with.
 func (v fairView) setPoint() float64 {
-	return min(v.burst/2, max(1, float64(v.rate*v.target)))
+	return min(v.burst/2, max(1, float64(v.rate*v.target)/2))
 }
 
 // open is a new holder's allowance: what its share gives it in one Target, so that it need not wait.
@@ -81,7 +82,7 @@ func (f *fair) open(v fairView) debit {
 // advance moves the share and d up to now.
 func (f *fair) advance(v fairView, d *debit) {
 	point := v.setPoint()
-	pull := max(-1, min(1, (v.level-point)/point))
+	pull := max(-1, min(1, (v.level-point)/float64(2*point)))
 	// Below a token in a Target the level cannot follow a Target's correction: while all wait for the next token the share
 	// would sink to the bottom of its range, and stay there for seconds after a rise of the rate.
 	period := max(v.target, point/v.rate)
@@ -94,20 +95,21 @@ func (f *fair) advance(v fairView, d *debit) {
 	gain := float64(v.weight * f.share)
 	// The level is the integral of what is not drawn, and the share that of the level's error: by itself that swings for ever
 	// (of 4 processes at 10,000/s one got 1.6 times its share, another 0.8). What is earned therefore follows the error too.
-	// With an eighth the damping is enough, and nobody's call depends on the moment at which it comes: with a half, of
+	// With a twelfth the damping is enough, and nobody's call depends on the moment at which it comes: with a half, of
 	// weights 1, 2 and 5 the first got 86 % of its share, with this 97 %.
-	lean := float64(pull / 8)
+	lean := float64(pull / 12)
 	earning := min(float64(v.weight*v.rate), float64(gain*((1+lean)/(1-lean))))
 	earned := float64(earning * min(float64(max(v.now-d.last, 0)), v.ttl))
 	d.allowance = min(f.owed(v, d)+earned, f.most(v))
 	d.last = v.now
 }
 
-// most is the most that is saved up. It forgets what an idle holder would have gathered; a need above it must still be
+// most is the most that is saved up: four Targets' share, so that who asks for about as much as his share gets it although he
+// asks now for more and now for less. It forgets what an idle holder would have gathered; a need above it must still be
 // reachable. Nobody is granted more than maxUnits at once, and beyond 2^53 the script would take what it stored itself
 // for damaged.
 func (f *fair) most(v fairView) float64 {
-	return min(maxUnits, max(1, v.need, float64(2*float64(float64(v.weight*f.share)*v.target))))
+	return min(maxUnits, max(1, v.need, float64(4*float64(float64(v.weight*f.share)*v.target))))
 }
 
 // owed is d's allowance, of which whoever drew more than it while there was plenty owes no more than he is contended with.
@@ -123,11 +125,11 @@ func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	if alone {
 		return maxUnits
 	}
-	// Half of what lies above the set point is free: it would otherwise wait for nobody. The set point is kept for others
-	// only as far as there are any who want it: of bursts of one process at a time 97.2 % are admitted, with all of it
-	// kept 95.8 %.
-	reserve := float64(v.setPoint() * f.scarcity(v))
-	most := max(math.Ceil(d.allowance), math.Floor((v.level-reserve)/2))
+	// What lies above the set point is free: all of it while nobody is kept from anything, and half where many share; it
+	// would otherwise wait for nobody. The set point is kept for others only as far as there are any who want it.
+	scarcity := f.scarcity(v)
+	spare := v.level - float64(v.setPoint()*scarcity)
+	most := max(math.Ceil(d.allowance), math.Floor(float64(spare*(1-scarcity/2))))
 	return int64(max(0, min(most, maxUnits)))
 }
 

@@ -59,7 +59,7 @@ func (h *Holder) Gather() int64 {
 	}
 	n := int64(maxUnits)
 	for _, l := range h.config.Limits {
-		point := min(float64(l.Capacity())/2, max(1, l.Rate()*h.config.Target.Seconds()))
+		point := min(float64(l.Capacity())/2, max(1, l.Rate()*h.config.Target.Seconds()/2))
 		n = min(n, int64(point/2))
 	}
 	return max(1, n)

@@ -121,17 +121,17 @@ else
   local available = floor(level)
   granted = want < available and want or available
   local alone, target, speed, burst = active == 0, c.target, c.speed, c.least
-  local point = min(burst / 2, max(1, speed * target))
+  local point = min(burst / 2, max(1, speed * target / 2))
   local period = max(target, point / speed)
-  local pull = max(-1, min(1, (level - point) / point))
-  local lean, half = pull / 8, min(max(now - updated, 0), period) / period * pull / 2
+  local pull = max(-1, min(1, (level - point) / (2 * point)))
+  local lean, half = pull / 12, min(max(now - updated, 0), period) / period * pull / 2
   share = max(speed / 100000, min(speed, share * ((1 + half) / (1 - half))))
   updated = now
   local gain = weight * share
-  local scarcity, cap = 1 - share / speed, min(2^52, max(1, need, 2 * (gain * target)))
+  local scarcity, cap = 1 - share / speed, min(2^52, max(1, need, 4 * (gain * target)))
   local earned = min(weight * speed, gain * ((1 + lean) / (1 - lean))) * min(max(now - last, 0), ttl)
   allowance = min(max(allowance, -max(1, cap * scarcity)) + earned, cap)
-  local most = alone and 2^52 or max(0, min(max(ceil(allowance), floor((level - point * scarcity) / 2)), 2^52))
+  local most = alone and 2^52 or max(0, min(max(ceil(allowance), floor((level - point * scarcity) * (1 - scarcity / 2))), 2^52))
   if most < granted then granted = most end
   if want > available and ledger - remaining > 0 then contended = now + 2 * target end
   if granted < need then granted = 0 end
@@ -172,7 +172,7 @@ if granted < want or granted < 1 then
     if refilled > 0 then refilled = refilled + frost end
     delay = refilled
     if active ~= weight then
-      local owed = min(2^52, max(1, need, 2 * (gain * target))) * (1 - share / c.speed)
+      local owed = min(2^52, max(1, need, 4 * (gain * target))) * (1 - share / c.speed)
       delay = max(delay, floor((ceil(m) - 1 - max(allowance, -max(1, owed))) / gain) + 1)
     end
     if c.speed * target > 1 then delay = max(delay, target / 2) end

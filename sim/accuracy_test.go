@@ -20,36 +20,35 @@ type accuracy struct {
 	n        int
 	skew     float64
 	workload Workload
-	// goal is design.md section 9's for admitted_vs_central, floor what is asserted: less where the goal is not reached.
-	goal, floor float64
-	fair        bool // Jain and the worst share are asserted too
-	worst       float64
+	goal     float64 // for admitted_vs_central
+	fair     bool    // Jain's index is 0.999 at least, and the worst share 0.95, too
 }
 
 // The scenarios that decided how much a call asks for (lease/holder_size.go) and how the rate is shared (lease/fair.go).
 var accuracies = []accuracy{
-	{name: "Poisson", rate: 1_000, burst: 200, n: 4, workload: Workload{Load: 0.9}, goal: 0.995, floor: 0.995},
-	{name: "Poisson", rate: 1_000, burst: 200, n: 4, skew: 1, workload: Workload{Load: 2}, goal: 0.995, floor: 0.995, fair: true, worst: 0.95},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 4, skew: 1, workload: Workload{Load: 2}, goal: 0.995, floor: 0.995, fair: true, worst: 0.95},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 50, skew: 1, workload: Workload{Load: 0.9}, goal: 0.995, floor: 0.995},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 50, skew: 1, workload: Workload{Load: 2}, goal: 0.995, floor: 0.995, fair: true, worst: 0.95},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, workload: Workload{Load: 0.9}, goal: 0.995, floor: 0.995},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, workload: Workload{Load: 2}, goal: 0.995, floor: 0.995, fair: true, worst: 0.90},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, skew: 1, workload: Workload{Load: 0.9}, goal: 0.995, floor: 0.995},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, skew: 1, workload: Workload{Load: 2}, goal: 0.995, floor: 0.995, fair: true, worst: 0.92},
-	{name: "Poisson", rate: 50_000, burst: 10_000, n: 20, skew: 1, workload: Workload{Load: 2}, goal: 0.995, floor: 0.995, fair: true, worst: 0.95},
-	{name: "on/off", rate: 1_000, burst: 1_000, n: 4, workload: Workload{Kind: OnOff, Load: 0.9}, goal: 0.98, floor: 0.95},
-	{name: "on/off", rate: 10_000, burst: 10_000, n: 50, workload: Workload{Kind: OnOff, Load: 0.9}, goal: 0.98, floor: 0.98},
-	{name: "on/off", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: OnOff, Load: 2}, goal: 0.98, floor: 0.98},
-	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 50, workload: Workload{Kind: Sync, Load: 0.9}, goal: 0.98, floor: 0.98},
-	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: Sync, Load: 0.9}, goal: 0.98, floor: 0.98},
-	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: Sync, Load: 2}, goal: 0.98, floor: 0.98},
-	{name: "all within 50 ms", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: Sync, Load: 2, Within: 50 * time.Millisecond}, goal: 0.98, floor: 0.98},
-	{name: "small burst", rate: 10, burst: 1, n: 20, workload: Workload{Load: 2}, goal: 0.98, floor: 0.96},
-	{name: "small burst", rate: 100, burst: 1, n: 100, workload: Workload{Load: 2}, goal: 0.98, floor: 0.98},
-	{name: "small burst", rate: 100, burst: 5, n: 50, workload: Workload{Load: 2}, goal: 0.98, floor: 0.98},
-	{name: "small burst", rate: 1_000, burst: 10, n: 20, workload: Workload{Load: 2}, goal: 0.98, floor: 0.98},
-	{name: "small burst", rate: 1_000, burst: 10, n: 500, workload: Workload{Load: 2}, goal: 0.98, floor: 0.98},
+	{name: "Poisson", rate: 1_000, burst: 200, n: 4, workload: Workload{Load: 0.9}, goal: 0.995},
+	{name: "Poisson", rate: 1_000, burst: 200, n: 4, skew: 1, workload: Workload{Load: 2}, goal: 0.995, fair: true},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 4, skew: 1, workload: Workload{Load: 2}, goal: 0.995, fair: true},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 50, skew: 1, workload: Workload{Load: 0.9}, goal: 0.995},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 50, skew: 1, workload: Workload{Load: 2}, goal: 0.995, fair: true},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, workload: Workload{Load: 0.9}, goal: 0.995},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, workload: Workload{Load: 2}, goal: 0.995, fair: true},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, skew: 1, workload: Workload{Load: 0.9}, goal: 0.995},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, skew: 1, workload: Workload{Load: 2}, goal: 0.995, fair: true},
+	{name: "Poisson", rate: 50_000, burst: 10_000, n: 20, skew: 1, workload: Workload{Load: 2}, goal: 0.995, fair: true},
+	{name: "on/off", rate: 1_000, burst: 1_000, n: 4, workload: Workload{Kind: OnOff, Load: 0.9}, goal: 0.98},
+	{name: "on/off", rate: 10_000, burst: 10_000, n: 50, workload: Workload{Kind: OnOff, Load: 0.9}, goal: 0.98},
+	{name: "on/off", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: OnOff, Load: 2}, goal: 0.98},
+	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 50, workload: Workload{Kind: Sync, Load: 0.9}, goal: 0.98},
+	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: Sync, Load: 0.9}, goal: 0.98},
+	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: Sync, Load: 2}, goal: 0.98},
+	{name: "all at one instant, exactly the burst", rate: 10_000, burst: 5_000, n: 40, workload: Workload{Kind: Sync, Load: 1}, goal: 0.98},
+	{name: "all within 50 ms", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: Sync, Load: 2, Within: 50 * time.Millisecond}, goal: 0.98},
+	{name: "small burst", rate: 10, burst: 1, n: 20, workload: Workload{Load: 2}, goal: 0.98},
+	{name: "small burst", rate: 100, burst: 1, n: 100, workload: Workload{Load: 2}, goal: 0.98},
+	{name: "small burst", rate: 100, burst: 5, n: 50, workload: Workload{Load: 2}, goal: 0.98},
+	{name: "small burst", rate: 1_000, burst: 10, n: 20, workload: Workload{Load: 2}, goal: 0.98},
+	{name: "small burst", rate: 1_000, burst: 10, n: 500, workload: Workload{Load: 2}, goal: 0.98},
 }
 
 func (a accuracy) scenario() Scenario {
@@ -83,11 +82,11 @@ func TestDefaultsReachTheirGoals(t *testing.T) {
 		if r.BoundExceededBy.Worst > 0 {
 			t.Errorf("%+v: (1) is exceeded by %v, seed %d", a, r.BoundExceededBy.Worst, r.BoundExceededBy.WorstSeed)
 		}
-		if v.Mean < a.floor {
-			t.Errorf("%+v: admitted %.4f of one central bucket, want %v; worst seed %d", a, v.Mean, a.floor, v.WorstSeed)
+		if v.Mean < a.goal {
+			t.Errorf("%+v: admitted %.4f of one central bucket, want %v; worst seed %d", a, v.Mean, a.goal, v.WorstSeed)
 		}
-		if a.fair && (r.Jain.Mean < 0.9985 || r.WorstShare.Mean < a.worst) { // the goal is 0.999, which one row just reaches
-			t.Errorf("%+v: Jain %.4f, want 0.9985; worst share %.3f, want %v", a, r.Jain.Mean, r.WorstShare.Mean, a.worst)
+		if a.fair && (r.Jain.Mean < 0.999 || r.WorstShare.Mean < 0.95) {
+			t.Errorf("%+v: Jain %.4f, want 0.999; worst share %.3f, want 0.95", a, r.Jain.Mean, r.WorstShare.Mean)
 		}
 		target := s.Policy.TargetFor(s.Limits)
 		if most := 2 * float64(a.n) / target.Seconds(); r.CallsPerS.Mean > most {
@@ -146,7 +145,7 @@ func TestOvercommitBuysAccuracy(t *testing.T) {
 			admitted[i] = r.AdmittedVsCentral
 		}
 		t.Logf("%d/s burst %d, %d processes, load %v: %.4f without, %.4f with as much overcommit", c.rate, c.burst, c.n, c.load, admitted[0].Mean, admitted[1].Mean)
-		if admitted[1].Mean < admitted[0].Mean-0.003 {
+		if admitted[1].Mean < admitted[0].Mean {
 			t.Errorf("%+v: an overcommit lowered what is admitted from %.4f to %.4f", c, admitted[0].Mean, admitted[1].Mean)
 		}
 	}
@@ -155,14 +154,11 @@ func TestOvercommitBuysAccuracy(t *testing.T) {
 // TestABurstIsNotPaidForWithSilence: a process that drew most of the burst at once, from a bucket that nobody else needed, is not
 // kept from what has flowed in since, however far above its share that was.
 func TestABurstIsNotPaidForWithSilence(t *testing.T) {
-	for _, c := range []struct {
-		first int
-		floor float64 // just below what is measured; with the delay that counted the whole debt 0.73 and 0.61
-	}{{3000, 0.99}, {6000, 0.87}, {8000, 0.71}} {
+	for _, first := range []int{3000, 6000, 8000} { // with a delay that counted the whole debt 0.73 of 6,000, and 0.61 of 8,000
 		trace := &Trace{}
 		for burst := range 8 {
 			at := time.Duration(1+2*burst) * time.Second
-			for range c.first {
+			for range first {
 				trace.Requests = append(trace.Requests, TraceRequest{At: at, Cost: 1})
 			}
 			for i := range 3000 {
@@ -176,9 +172,9 @@ func TestABurstIsNotPaidForWithSilence(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%d at once, 3,000 more 60 ms later: admitted %.3f of one central bucket", c.first, r.AdmittedVsCentral.Mean)
-		if r.AdmittedVsCentral.Mean < c.floor {
-			t.Errorf("%d at once, 3,000 more 60 ms later: admitted %.3f of one central bucket, want %v", c.first, r.AdmittedVsCentral.Mean, c.floor)
+		t.Logf("%d at once, 3,000 more 60 ms later: admitted %.3f of one central bucket", first, r.AdmittedVsCentral.Mean)
+		if r.AdmittedVsCentral.Mean < 0.98 {
+			t.Errorf("%d at once, 3,000 more 60 ms later: admitted %.3f of one central bucket, want 0.98", first, r.AdmittedVsCentral.Mean)
 		}
 	}
 }
