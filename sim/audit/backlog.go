@@ -1,10 +1,12 @@
 package audit
 
-// A Backlog brings admissions to a Meter in the order of their moments, where some of them turn out only later to have
-// been admissions: tokens drawn for a request that waits count from the moment of the draw if the request is admitted, and
-// not at all if it gives up. What was admitted meanwhile waits behind them.
+// A Backlog brings admissions to a Meter in the order of their moments, where some of them turn out
+// only later to have been admissions: tokens drawn for a request that waits count from the moment
+// of the draw if the request is admitted, and not at all if it gives up. What was admitted
+// meanwhile waits behind them.
 //
-// The zero value is empty. Its memory is that of the admissions behind the oldest draw that is open. One goroutine at a time.
+// The zero value is empty. Its memory is that of the admissions behind the oldest draw that is
+// open. One goroutine at a time.
 type Backlog struct {
 	line []moment
 	head int
@@ -42,7 +44,8 @@ func (b *Backlog) last(at int64) *moment {
 	return &b.line[len(b.line)-1]
 }
 
-// Close says of n open tokens of d whether they were admitted. It panics where so many are not open.
+// Close says of n open tokens of d whether they were admitted. It panics where so many are not
+// open.
 func (b *Backlog) Close(d Draw, n int64, admitted bool) {
 	i := int64(d) - b.gone - 1
 	if n < 0 || i < 0 || i >= int64(len(b.line)-b.head) || b.line[b.head+int(i)].open < n {
@@ -55,7 +58,8 @@ func (b *Backlog) Close(d Draw, n int64, admitted bool) {
 	}
 }
 
-// Next takes the first moment off the line; false while something of it is open, or where there is none.
+// Next takes the first moment off the line; false while something of it is open, or where there is
+// none.
 func (b *Backlog) Next() (at, n int64, ok bool) {
 	if b.Empty() || b.line[b.head].open > 0 {
 		return 0, 0, false
