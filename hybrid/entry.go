@@ -146,15 +146,22 @@ func (e *entry) wanted(n int64) {
 	}
 }
 
-// input is what the Holder cannot know. What waits lacks no more than what the pool does not have. The caller
-// holds the lock.
+// input is what the Holder cannot know. What waits lacks no more than what the pool does not have. Where a round trip
+// takes longer than CallTimeout, those who wait for no more than one call will have gone when it is answered: they count as
+// refused, so that what is drawn goes to the pool, for whoever asks then, and not to them in vain. The caller holds the lock.
 func (e *entry) input() lease.Input {
-	return lease.Input{
-		Waiting: max(0, e.queue.lacking-e.holder.Pool.Held()),
-		Refused: e.refused,
+	in := lease.Input{
 		RTT:     e.l.nodes.of(int(e.node.Load())).quantile(),
+		Refused: e.refused,
 		Closing: e.leaver != nil || e.resets > 0 && e.ended < e.giveAll,
 	}
+	lacking := e.queue.lacking
+	if in.RTT >= e.l.cfg.CallTimeout {
+		lacking = e.queue.patient
+		in.Refused += e.queue.lacking - lacking
+	}
+	in.Waiting = max(0, lacking-e.holder.Pool.Held())
+	return in
 }
 
 // poll asks the Holder whether a call is due.

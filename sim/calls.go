@@ -39,12 +39,14 @@ func (e *entry) schedule(next clock.Instant) {
 
 // input is what the Holder cannot know.
 func (e *entry) input() lease.Input {
-	return lease.Input{
-		Waiting: max(0, e.queue.lacking-e.holder.Pool.Held()),
-		Refused: e.refused,
-		RTT:     e.link().latency.Quantile(),
-		Closing: e.leaving,
+	in := lease.Input{RTT: e.link().latency.Quantile(), Refused: e.refused, Closing: e.leaving}
+	lacking := e.queue.lacking
+	if in.RTT >= e.w.s.CallTimeout {
+		lacking = e.queue.patient
+		in.Refused += e.queue.lacking - lacking
 	}
+	in.Waiting = max(0, lacking-e.holder.Pool.Held())
+	return in
 }
 
 func (e *entry) link() *link {

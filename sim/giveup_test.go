@@ -7,8 +7,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// TestWhatIsDrawnInVainBuysNothing: tokens that were drawn for a request which then gave up are worth only what has not been
-// refilled in their place since. Credited in full they exceed the bound by what is said here, with no fault of any server.
+// TestWhatIsDrawnInVainBuysNothing: tokens that were drawn for a request which then gave up are
+// worth only what has not been refilled in their place since. Credited in full they exceed the
+// bound by what is said here, with no fault of any server.
 func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
 	// A request for the whole burst, of a caller who cancels it after 2.5 seconds and asks again.
 	impatient := Workload{
@@ -21,9 +22,12 @@ func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
 		Group
 		trip DurationDist
 	}{
-		{"one process, answers after 1 to 212 ms, of which it waits for 100: 77 tokens", 25, Group{
-			Count: 1, Workload: &Workload{Kind: Closed, Clients: 15, Cost: Cost{34, 62}, Think: Constantly(62 * time.Millisecond)},
-		}, DurationDist{Dist{DistUniform, 1e6, 212e6}}},
+		{"four processes, answers after 106 ms, of which their callers wait for 100: 929 tokens", 11, Group{
+			Count: 4, Workload: &Workload{
+				Kind: Closed, Clients: 15, Verb: VerbWait, Cost: Cost{100, 500}, Deadline: time.Minute,
+				Patience: Constantly(100 * time.Millisecond), Think: Constantly(10 * time.Millisecond),
+			},
+		}, Constantly(106 * time.Millisecond)},
 		{"six processes that wait for the burst: 1,830", 1, Group{Count: 6, Workload: &impatient}, Constantly(time.Millisecond)},
 		{"22 of them: 1,839", 1, Group{Count: 22, Workload: &impatient}, Constantly(time.Millisecond)},
 	} {
@@ -44,8 +48,30 @@ func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
 	}
 }
 
-// TestTheAuditFollowsDrawsToTheirEnd: a token counts at the moment at which it was drawn for a request that waited, if that
-// was admitted, and not at all otherwise.
+// TestWhoIsGoneBeforeTheAnswerIsNotDrawnFor: over a network that is slower than CallTimeout, what
+// is drawn goes to those who ask when the answer comes.
+func TestWhoIsGoneBeforeTheAnswerIsNotDrawnFor(t *testing.T) {
+	// Given answers that come after 106 ms, of which a request waits for 100,
+	for _, c := range []struct {
+		processes int
+		Workload
+	}{
+		{1, Workload{Load: 3}},
+		{4, Workload{Kind: Closed, Clients: 15, Cost: Cost{34, 62}, Think: Constantly(62 * time.Millisecond)}},
+	} {
+		w := simulate(t, Scenario{
+			Duration: 30 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
+			Groups: []Group{{Count: c.processes, Workload: &c.Workload}}, Network: Network{RoundTrip: Constantly(106 * time.Millisecond)},
+		})
+		// then they are as many as one central bucket admits, almost.
+		if got, want := w.tally.admitted, w.centralAdmitted; got < want*95/100 {
+			t.Errorf("%s: %d are admitted, one central bucket admits %d", c.Kind, got, want)
+		}
+	}
+}
+
+// TestTheAuditFollowsDrawsToTheirEnd: a token counts at the moment at which it was drawn for a
+// request that waited, if that was admitted, and not at all otherwise.
 func TestTheAuditFollowsDrawsToTheirEnd(t *testing.T) {
 	// Given an auditor of 10 tokens a second and a burst of 5,
 	const second = int64(time.Second)
