@@ -47,7 +47,12 @@ func TestRow18SentinelReplacesAKilledMasterAndTheLimiterFollows(t *testing.T) {
 			elected := f.Now()
 			// and follow to the new one.
 			took := f.AwaitRecovery(busy.Tokens)
-			back := elected + took
+			st, err := storeOn(t, client(t, s.replica.Addr)).Inspect(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			took.CheckInTime(st.Config.TTL) // of the election
+			back := elected + took.After
 			load.Stop()
 			during := f.Seen(key, killed, back)
 			t.Logf("a new master %v after the kill, the rate again %v after it; meanwhile %d admitted, %d denied; %d admitted by fallback; slowest decision %v",

@@ -47,37 +47,62 @@ func (f *Fleet) CheckNobodyWaited(key string, from, to, most time.Duration) {
 	}
 }
 
-// AwaitRecovery is oracle G: it returns when the fleet, which must be under load of more than rate on one key, has
-// admitted 95 % of rate for a whole second by leases alone, and says how long after the call of AwaitRecovery that second
-// began. It fails the test where there is no such second.
-func (f *Fleet) AwaitRecovery(rate int64) time.Duration {
+// AwaitRecovery is oracle G: it returns when the fleet, which must be under load of more than rate on one key, has admitted
+// 95 % of rate for a whole second by leases alone, and says how long after the call of AwaitRecovery that second began. It
+// fails the test where there is no such second.
+func (f *Fleet) AwaitRecovery(rate int64) Recovery {
 	f.t.Helper()
 	return AwaitRecovery(f.t, rate, f)[0]
 }
 
+// Recovery is how long a fleet took to be back at its rate.
+type Recovery struct {
+	t     testing.TB
+	After time.Duration // until the second at the rate began
+	still time.Duration // of it, for how long this machine did not let the test look
+}
+
+// CheckInTime fails the test unless the second at the rate began within 2T of the recovery. Time in which this machine
+// stood still does not count.
+func (r Recovery) CheckInTime(ttl time.Duration) {
+	r.t.Helper()
+	if most := 2 * ttl; r.After-r.still > most {
+		r.t.Errorf("the rate was back %v after the recovery, %v of which the machine stood still: the goal is 2T, %v", r.After, r.still, most)
+	}
+}
+
 // AwaitRecovery is Fleet.AwaitRecovery for several fleets at once.
-func AwaitRecovery(t testing.TB, rate int64, fleets ...*Fleet) []time.Duration {
+func AwaitRecovery(t testing.TB, rate int64, fleets ...*Fleet) []Recovery {
 	t.Helper()
-	took := make([]time.Duration, len(fleets))
+	took := make([]Recovery, len(fleets))
 	watches := make([]watch, len(fleets))
 	left := len(fleets)
 	began := time.Now()
 	for i, f := range fleets {
 		watches[i].take(f)
 	}
+	var still time.Duration
+	looked := began
 	Eventually(t, fmt.Sprintf("a second with 95 %% of %d/s, for %d of %d fleets", rate, left, len(fleets)), func() bool {
+		if gap := time.Since(looked); gap > stall {
+			still += gap
+		}
+		looked = time.Now()
 		for i, f := range fleets {
 			w := &watches[i]
 			if !w.done && w.reached(f, 0.95*float64(rate)) {
 				w.done = true
 				left--
-				took[i] = w.samples[0].at.Sub(began)
+				took[i] = Recovery{t: t, After: w.samples[0].at.Sub(began), still: still}
 			}
 		}
 		return left == 0
 	})
 	return took
 }
+
+// stall is how late a look may come before the machine counts as having stood still.
+const stall = 20 * time.Millisecond
 
 // watch is what a fleet has admitted by leases, during the latest second or a little more.
 type watch struct {

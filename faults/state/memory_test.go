@@ -80,8 +80,9 @@ func TestRow15OutOfMemoryUnderLoadDeniesAndRecovers(t *testing.T) {
 	set(t, rdb, "maxmemory", "0")
 	// then the rate comes back,
 	took := f.AwaitRecovery(busy.Tokens)
+	took.CheckInTime(f.State(key).Config.TTL)
 	load.Stop()
-	t.Logf("the second at the rate began %v after there was memory", took)
+	t.Logf("the second at the rate began %v after there was memory", took.After)
 	// it is the same bucket, which nothing has damaged, and the promise held.
 	if after := rawOf(t, rdb, key); after.epoch != before.epoch {
 		t.Errorf("before %+v, after %+v", before, after)

@@ -79,6 +79,7 @@ func TestRow13ARestartFromTheAppendOnlyFileUnderLoadContinues(t *testing.T) {
 			server.Kill()
 			server.Restart(t)
 			took := f.AwaitRecovery(busy.Tokens)
+			took.CheckInTime(f.State(key).Config.TTL)
 			load.Stop()
 			// then it is the same bucket,
 			after := rawOf(t, rdb, key)
@@ -89,7 +90,7 @@ func TestRow13ARestartFromTheAppendOnlyFileUnderLoadContinues(t *testing.T) {
 			if after.epoch != before.epoch && (name == "always" || after.frozen == 0) {
 				t.Errorf("before %+v, after %+v", before, after)
 			}
-			t.Logf("the second at the rate began %v after the server answered again; writes lost: %v", took, after.epoch != before.epoch)
+			t.Logf("the second at the rate began %v after the server answered again; writes lost: %v", took.After, after.epoch != before.epoch)
 			// the promise held all the time.
 			f.CheckBound(key, busy, 0)
 		})
