@@ -3,7 +3,8 @@
 //
 // A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one for each holder. One
 // Lua script executes a lease call, another inspects and configures; lease.Bucket is their reference, and they agree
-// with it to the last bit. Redis 3.2 or later is needed; the tests have run on 7.0.
+// with it to the last bit. Redis 3.2 or later, or Valkey, is needed; docs/operations.md lists the versions that the tests
+// have run on.
 //
 // # Which method do I want
 //
@@ -43,8 +44,10 @@ type Config struct {
 	// InFlight is how many pipelines may be under way to one Redis node; more wait. 0 means 64.
 	InFlight int
 	// ClientTime sends the caller's clock as the server's time. Unsafe: a caller whose clock is ahead by d refills
-	// every bucket by d at once, and clocks that disagree make time jump with every call. Off by default; for
-	// servers that refuse TIME inside scripts only, with clocks that are kept together.
+	// every bucket by d at once, and each call whose clock is behind the last one's turns time back, which voids
+	// leases: processes whose clocks differ by more than the time between two calls of a key lose most of its tokens
+	// (docs/operations.md has figures). Good for one process, or several on one machine, over a server that
+	// refuses TIME inside scripts. Off by default.
 	ClientTime bool
 	// AllowRing accepts a redis.Ring. Each client of a ring decides for itself which servers are up, so clients that disagree
 	// keep two buckets for one key, and one that changes its mind begins a fresh one with its full burst: 4,096 tokens too

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -166,6 +167,26 @@ func TestScriptsLoadedByAnOperatorNeedNoEval(t *testing.T) {
 	if err := rdb.ScriptLoad(t.Context(), "return 1").Err(); err == nil {
 		t.Error("SCRIPT LOAD was executed")
 	}
+}
+
+// TestWhatEvalAllowsWhoeverStealsThePassword is why there is a way without it.
+func TestWhatEvalAllowsWhoeverStealsThePassword(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--lua-time-limit", "10")
+	admin := client(t, server.Addr)
+	setUser(t, admin, strings.Fields(user))
+	o := &redis.Options{Addr: server.Addr, MaxRetries: -1}
+	asUser(o)
+	thief := redis.NewClient(o)
+	defer thief.Close()
+	// When a script has written and loops,
+	go thief.Eval(context.Background(), "redis.call('SET', KEYS[1], 'x') while true do end", []string{"yuzhi:{k}"})
+	// then no operator can end it but with the whole server.
+	rig.Eventually(t, "a script that cannot be killed", func() bool {
+		return redis.HasErrorPrefix(admin.ScriptKill(t.Context()).Err(), "UNKILLABLE")
+	})
+	_ = admin.ShutdownNoSave(t.Context()).Err()
+	rig.Eventually(t, "the end of the server", func() bool { return admin.Ping(t.Context()).Err() != nil })
 }
 
 // limiterOf is one limiter of its own.

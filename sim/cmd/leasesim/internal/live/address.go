@@ -42,7 +42,7 @@ func newClient(address string) (redis.UniversalClient, error) {
 	case "sentinel":
 		var o *redis.FailoverOptions
 		if o, err = redis.ParseFailoverURL(plain + "://" + rest); err == nil && o.MasterName == "" {
-			err = errors.New("a Sentinel is asked for a master by its name: ?master_name=...")
+			err = errors.New("a Sentinel is asked for a master by its name, as ?master_name=NAME")
 		}
 		if err == nil {
 			o.DialTimeout, o.ContextTimeoutEnabled = silentFor, true
