@@ -38,7 +38,7 @@ func (h *Holder) Outdated() bool { return h.outdated }
 func (h *Holder) Pending() int64 {
 	n := h.refund + h.unused
 	if h.isOpen {
-		n += h.open.Refund + h.open.Returned
+		n += h.open.Refund + h.open.Returned + h.open.Unused
 	}
 	return n
 }
