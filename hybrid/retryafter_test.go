@@ -25,7 +25,7 @@ func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
 		for _, processes := range fleets {
 			t.Run(fmt.Sprintf("%v by %d", limit, processes), func(t *testing.T) {
 				inVirtualTime(t, func(t *testing.T, p *place) {
-					const span = 10 * time.Second
+					const span = 30 * time.Second // what stands in the bucket and in leases at the end is then less than 1 %
 					admitted, denied := make(chan int64, processes), make(chan int64, processes)
 					for range processes {
 						l := p.process(t, limit)
