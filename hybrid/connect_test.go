@@ -142,7 +142,8 @@ func TestAConnectionThatNeverComesIsAnOutageThatSaysWhy(t *testing.T) {
 		if l.Allow("k") || time.Since(asked) != 0 {
 			t.Errorf("admitted, or after %v", time.Since(asked))
 		}
-		// and the log says why.
+		// and the log says why, when it has counted who is concerned.
+		time.Sleep(time.Second)
 		synctest.Wait()
 		if !strings.Contains(out.String(), errDialling.Error()) {
 			t.Error(out)

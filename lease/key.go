@@ -19,7 +19,15 @@ const (
 // than KeyMax, so that a flood of long keys takes no more room than any other. A key that looks like a hash is hashed
 // too, or it could be chosen to share the bucket of a long one.
 func ShortKey(key string) string {
-	if len(key) <= KeyMax && !IsKeyHash(key) {
+	if IsKeyHash(key) {
+		return HashKey(key)
+	}
+	return StoredKey(key)
+}
+
+// StoredKey is the name under which a Store keeps the bucket of a key that it is called with, which may be a short form.
+func StoredKey(key string) string {
+	if len(key) <= KeyMax {
 		return key
 	}
 	return HashKey(key)

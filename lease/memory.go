@@ -46,7 +46,7 @@ func (m *MemoryStore) now() int64 { return max(int64(m.clock.Now())/1000, 1) }
 
 // exchange executes one call.
 func (m *MemoryStore) exchange(call *Call) {
-	key := ShortKey(call.Key)
+	key := StoredKey(call.Key)
 	sh := m.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -59,7 +59,7 @@ func (m *MemoryStore) exchange(call *Call) {
 }
 
 func (m *MemoryStore) configure(key string, op Op, c Config) (State, error) {
-	key = ShortKey(key)
+	key = StoredKey(key)
 	sh := m.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
