@@ -129,7 +129,7 @@ func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	// would otherwise wait for nobody. The set point is kept for others only as far as there are any who want it.
 	scarcity := f.scarcity(v)
 	spare := v.level - float64(v.setPoint()*scarcity)
-	most := max(math.Ceil(d.allowance), math.Floor(float64(spare*(1-scarcity/2))))
+	most := max(math.Ceil(d.allowance), math.Floor(float64(spare*(1-float64(scarcity/2)))))
 	return int64(max(0, min(most, maxUnits)))
 }
 
