@@ -193,7 +193,7 @@ func TestPercentilesOfEveryDistribution(t *testing.T) {
 // The closed forms are of the leases that are simulated: where they claim most, a busy fleet with room, they hold.
 func TestTheSimulationAgreesWithTheClosedForms(t *testing.T) {
 	s := sim.Scenario{
-		Duration: 3 * time.Second, Warmup: time.Second, Reps: 2,
+		Duration: 6 * time.Second, Warmup: 3 * time.Second, Reps: 2,
 		Limits: []lease.Limit{lease.PerSecond(20000).WithBurst(8000)},
 		Groups: []sim.Group{{Count: 20}},
 	}.Defaults()
