@@ -147,7 +147,7 @@ func TestRow26WhyThereIsNoConnectionIsSaid(t *testing.T) {
 				t.Errorf("admitted: %v", admitted)
 			}
 			if c.says != "" {
-				rig.Eventually(t, "a line of the log", func() bool { return strings.Contains(log.String(), "failed") })
+				rig.Eventually(t, "a line of the log", func() bool { return log.String() != "" })
 				if !strings.Contains(log.String(), c.says) || strings.Contains(log.String(), "no answer in time") {
 					t.Error(log.String())
 				}
@@ -168,7 +168,7 @@ func TestAClusterThatRefusesSaysSo(t *testing.T) {
 	if l.Allow("k") {
 		t.Error("admitted")
 	}
-	rig.Eventually(t, "a line of the log", func() bool { return strings.Contains(log.String(), "failed") })
+	rig.Eventually(t, "a line of the log", func() bool { return log.String() != "" })
 	if !strings.Contains(log.String(), "connection refused") {
 		t.Error(log.String())
 	}
