@@ -103,11 +103,11 @@ func rawOf(t *testing.T, rdb *redis.Client, name string) raw {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(text) < 8*7 {
+	if len(text) < 8*9 {
 		t.Fatalf("%q is not a bucket", text)
 	}
 	number := func(i int) int64 { return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i:])))) }
-	return raw{exists: true, epoch: number(1), created: number(3), frozen: number(5), ttl: number(6)}
+	return raw{exists: true, created: number(0), epoch: number(1), frozen: number(5), ttl: number(8)}
 }
 
 // contents is every key of the database and its value, without the time that it has left.

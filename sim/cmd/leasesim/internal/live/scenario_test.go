@@ -135,6 +135,7 @@ var refused = []struct{ set, want string }{
 	{"network.loss=1%", "network.loss is 1%, must be 0%"},
 	{"network.lost_replies=1%", "network.lost_replies is 1%, must be 0%"},
 	{"network.duplicates=1%", "network.duplicates is 1%, must be 0%"},
+	{"network.duplicates_after=1s", "network.duplicates_after is 1s, must be 0s"},
 	{"network.partitions=[{at: 1s, for: 1s}]", "network.partitions is [{at: 1s, for: 1s}], must be []"},
 	{"redis.shards=3", "redis.shards is 3, must be 1"},
 	{"redis.client_time=true", "redis.client_time is true, must be false"},
@@ -170,7 +171,7 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit", "policy.strict_expiry", // run
 		"groups", "groups[].count", "groups[].name", "groups[].share", "workload.kind", "workload.rate", "workload.load", "workload.within",
 		// of other kinds and verbs
-		"workload.deadline", "workload.on", "workload.off", "workload.alpha", "workload.burst", "workload.period", "workload.swing",
+		"workload.deadline", "workload.patience", "workload.on", "workload.off", "workload.alpha", "workload.burst", "workload.period", "workload.swing",
 		"workload.at", "workload.for", "workload.factor", "workload.clients", "workload.think", "workload.retries", "workload.backoff",
 		"workload.repeated", "workload.file", "workload.trace_sum",
 	} {
