@@ -62,11 +62,14 @@ type Recovery struct {
 	still time.Duration // of it, for how long this machine did not let the test look
 }
 
+// busy is what a machine that runs other tests beside this one may add to a time that a test measures.
+const busy = time.Second
+
 // CheckInTime fails the test unless the second at the rate began within 2T of the recovery. Time in which this machine
-// stood still does not count.
+// stood still does not count, nor what a busy one adds.
 func (r Recovery) CheckInTime(ttl time.Duration) {
 	r.t.Helper()
-	if most := 2 * ttl; r.After-r.still > most {
+	if most := 2 * ttl; r.After-r.still > most+busy {
 		r.t.Errorf("the rate was back %v after the recovery, %v of which the machine stood still: the goal is 2T, %v", r.After, r.still, most)
 	}
 }
