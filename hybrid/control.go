@@ -48,8 +48,8 @@ func (k *Key) Peek(ctx context.Context) (Result, error) { return k.l.Peek(ctx, k
 
 // Refund says that n tokens of key that this process was admitted were not used after all. It does not wait: they
 // travel with the key's next lease call, which it brings about within a Target, and count when the bucket credits
-// them, up to its burst; a refund on the way to a store that fails is lost. Refund more than was taken and the limit is
-// not kept.
+// them, up to its burst: as a new permit at that moment. A refund on the way to a store that fails is lost. Refund more
+// than was taken and the limit is not kept.
 //
 // Nothing happens, and nothing is created, for a key that is not in this process's table: one that it never used, or so
 // long ago that its bucket was full since, or that had to make room for others (Config.KeysMax). Nor after Close, for
@@ -98,8 +98,12 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // SetLimits stores limits for key in place of those that are in force, for the whole fleet: this process follows at
 // once, the others with their next lease call, at most a TTL later. They keep what was used: a burst that grows
 // leaves the level, one that shrinks leaves max(0, new burst - used). (To drop what was used, Reset afterwards.) What was
-// leased under the old limits counts as used and ends within a TTL; until then the larger of the two bounds holds, and
-// where more is leased than the new burst allows nothing is granted.
+// leased under the old limits counts as used and ends within a TTL; where more is leased than the new burst allows nothing
+// is granted until then. The old bound holds in windows that begin before the change, the new one in those that begin
+// after those leases have ended, and in between the larger of the new one and what was leased.
+//
+// Equal limits go on wherever they stand now, then those of equal Per in their order, then the rest; one that is left over
+// is new and starts full.
 //
 // Limits that were set win over Config.Limits until a process comes with a higher Config.Version, and are remembered
 // for 30 days after the last use. Errors are those of Peek, or wrap ErrInvalidConfig and name every violation.

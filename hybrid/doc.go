@@ -2,7 +2,9 @@
 // leases batches of tokens from one token bucket and spends them locally.
 //
 // However many processes share a bucket, together they admit no more in ANY window than one central bucket
-// would: burst + overcommit + rate x window.
+// would: burst + overcommit + rate x window, and what was refunded in it. That holds while the store answers, and
+// through any outage under FallbackDeny; under FallbackLocalShare, the default, they admit at most rate x window and
+// one local burst each beyond it while the store is away.
 //
 // # Which method do I want
 //

@@ -43,11 +43,10 @@ type Config struct {
 	Prefix string
 	// InFlight is how many pipelines may be under way to one Redis node; more wait. 0 means 64.
 	InFlight int
-	// ClientTime sends the caller's clock as the server's time. Unsafe: a caller whose clock is ahead by d refills
-	// every bucket by d at once, and each call whose clock is behind the last one's turns time back, which voids
-	// leases: processes whose clocks differ by more than the time between two calls of a key lose most of its tokens
-	// (docs/operations.md has figures). Good for one process, or several on one machine, over a server that
-	// refuses TIME inside scripts. Off by default.
+	// ClientTime sends the caller's clock as the server's time, for servers that refuse TIME inside scripts. The bucket
+	// goes by the clock that is furthest ahead, and one that comes in ahead of all others by d refills every bucket by d
+	// at once. Clocks must agree to a second: of two that are further apart, each call of the faster one refills all of
+	// the difference. Off by default.
 	ClientTime bool
 	// AllowRing accepts a redis.Ring. Each client of a ring decides for itself which servers are up, so clients that disagree
 	// keep two buckets for one key, and one that changes its mind begins a fresh one with its full burst: 4,096 tokens too
