@@ -123,6 +123,30 @@ func TestAFewProcessesOnASmallBurst(t *testing.T) {
 	}
 }
 
+// TestSteadyProcessesThatWaitGetTheirShares: 20 processes that each ask at even intervals, on a burst of 3. With Allow the
+// same ones come first to each token for ever, as at one central bucket. Whoever waits up to the time between two of its
+// requests gets his share, whatever the phases; they are other ones in every replication.
+func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
+	for _, load := range []float64{1.2, 1.5, 2, 4} {
+		s := accuracy{rate: 100, burst: 3, n: 20, workload: Workload{Kind: Constant, Verb: VerbWait, Deadline: 100 * time.Millisecond, Load: load}}.scenario()
+		r, err := Run(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, v := r.WorstShare, r.AdmittedVsCentral
+		t.Logf("load %v: worst share %.3f, in the worst replication %.3f; admitted %.4f of one central bucket", load, w.Mean, w.Worst, v.Mean)
+		if r.BoundExceededBy.Worst > 0 {
+			t.Errorf("load %v: (1) is exceeded by %v", load, r.BoundExceededBy.Worst)
+		}
+		if w.Worst < 0.8 {
+			t.Errorf("load %v: somebody got %.3f of his share, want 0.8; seed %d", load, w.Worst, w.WorstSeed)
+		}
+		if v.Mean < 0.98 {
+			t.Errorf("load %v: admitted %.4f of one central bucket, want 0.98; worst seed %d", load, v.Mean, v.WorstSeed)
+		}
+	}
+}
+
 // TestOvercommitBuysAccuracy: what the overcommit is for. Beside bursts smaller than what the processes hold it must not cost
 // admissions, which it did while it made leases longer by itself.
 func TestOvercommitBuysAccuracy(t *testing.T) {
