@@ -127,7 +127,8 @@ func TestAKeyWithoutLimitsIsNamed(t *testing.T) {
 	})
 }
 
-// No tokens cost nothing and create nothing, and the answer says what is known of the key, by either way to ask.
+// No tokens cost nothing and create nothing, and the answer says what is known of the key, by
+// either way to ask.
 func TestTakingNothingSaysWhatIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := hybrid.PerHour(10)
@@ -214,8 +215,8 @@ func TestAFloodOfKeysDeniesNoKeyInUse(t *testing.T) {
 	})
 }
 
-// A listener is told of what was denied, and a negative n is no denial; a table that is full is one, and no fault of the
-// request's.
+// A listener is told of what was denied, and a negative n is no denial; a table that is full is
+// one, and no fault of the request's.
 func TestWhatIsCountedAsWhat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []int64

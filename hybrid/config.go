@@ -32,11 +32,13 @@ type Config struct {
 	Policy lease.Policy
 	// CallTimeout is the longest that a method without a context waits. 0 means 100 ms.
 	CallTimeout time.Duration
-	// KeysMax bounds the table of keys; at the bound the longest idle ones leave. 0 means 1,048,576. It bounds the memory
-	// too, as a key longer than 1 KiB (lease.KeyMax) is kept, here and in the store, as its SHA-256.
+	// KeysMax bounds the table of keys; at the bound the longest idle ones leave. 0 means
+	// 1,048,576. It bounds the memory too, as a key longer than 1 KiB (lease.KeyMax) is kept, here
+	// and in the store, as its SHA-256.
 	KeysMax int
-	// Clock is for tests; nil means the system's. With a clock.Manual nothing has to run between an Advance and the next
-	// request, but what the Limiter does by itself while the clock moves takes as long as that.
+	// Clock is for tests; nil means the system's. With a clock.Manual nothing has to run between an
+	// Advance and the next request, but what the Limiter does by itself while the clock moves takes
+	// as long as that.
 	Clock clock.Clock
 	// InstanceID is a label for this process in the store; random bits are appended. It may be empty.
 	InstanceID string
@@ -46,16 +48,17 @@ type Config struct {
 	Events Events
 }
 
-// Events are hooks. A nil one costs nothing. Where no request is at hand, a key longer than lease.KeyMax comes as
-// lease.ShortKey of it.
+// Events are hooks. A nil one costs nothing. Where no request is at hand, a key longer than
+// lease.KeyMax comes as lease.ShortKey of it.
 type Events struct {
 	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine: it delays the
 	// renewals of all keys and should take microseconds. It may use the Limiter's Try methods.
 	BeforeReport func(key string)
 	// Granted runs after a lease call brought n tokens, on the goroutine of the call. It may not block.
 	Granted func(key string, n int64)
-	// Denied runs for every denied request, on its goroutine, with the n it asked for, which is never negative: a request
-	// for fewer than no tokens is an error of the caller's and no denial. It may not block.
+	// Denied runs for every denied request, on its goroutine, with the n it asked for, which is
+	// never negative: a request for fewer than no tokens is an error of the caller's and no denial.
+	// It may not block.
 	Denied func(key string, n int64)
 }
 

@@ -95,7 +95,8 @@ func TestAHandshakeLongerThanCallTimeoutIsNoOutageAndNoRoundTrip(t *testing.T) {
 		l, out := limiterOn(t, d)
 		// when a process starts,
 		denied := ask(l)
-		// then only the requests that came before there was a connection are denied: each after CallTimeout, so 4 at most;
+		// then only the requests that came before there was a connection are denied: each after
+		// CallTimeout, so 4 at most;
 		if denied > 4 {
 			t.Errorf("%d of 6000 denied", denied)
 		}
@@ -103,7 +104,8 @@ func TestAHandshakeLongerThanCallTimeoutIsNoOutageAndNoRoundTrip(t *testing.T) {
 		if s := l.Stats(); s.Errors != 0 || out.Len() > 0 {
 			t.Errorf("%d errors\n%s", s.Errors, out)
 		}
-		// and the handshake is not taken for the network's delay, which would make leases last longer.
+		// and the handshake is not taken for the network's delay, which would make leases last
+		// longer.
 		st, err := d.MemoryStore.Configure(t.Context(), "k", lease.OpInspect, lease.Config{})
 		if err != nil || st.Config.TTL != 400*time.Millisecond {
 			t.Errorf("leases last %v, %v", st.Config.TTL, err)

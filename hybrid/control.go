@@ -9,10 +9,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Peek reports on key without taking anything: it asks the store once, costs no tokens, and creates nothing there or
-// here. OK says whether one token is to be had now; Remaining counts what this process holds and what the bucket has.
-// Errors wrap ErrUnavailable (where the store does not answer within ten CallTimeouts, if ctx allows as much), the
-// context's error, ErrClosed or ErrInvalidKey, or ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used.
+// Peek reports on key without taking anything: it asks the store once, costs no tokens, and creates
+// nothing there or here. OK says whether one token is to be had now; Remaining counts what this
+// process holds and what the bucket has. Errors wrap ErrUnavailable (where the store does not
+// answer within ten CallTimeouts, if ctx allows as much), the context's error, ErrClosed or
+// ErrInvalidKey, or ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	st, err := l.configure(ctx, "peek", key, lease.OpInspect)
 	if err != nil {
@@ -46,14 +47,15 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 // Peek reports without taking anything; see Limiter.Peek.
 func (k *Key) Peek(ctx context.Context) (Result, error) { return k.l.Peek(ctx, k.name) }
 
-// Refund says that n tokens of key that this process was admitted were not used after all. It does not wait: they
-// travel with the key's next lease call, which it brings about within a Target, and count when the bucket credits
-// them, up to its burst: as a new permit at that moment. A refund on the way to a store that fails is lost. Refund more
-// than was taken and the limit is not kept.
+// Refund says that n tokens of key that this process was admitted were not used after all. It does
+// not wait: they travel with the key's next lease call, which it brings about within a Target, and
+// count when the bucket credits them, up to its burst: as a new permit at that moment. A refund on
+// the way to a store that fails is lost. Refund more than was taken and the limit is not kept.
 //
-// Nothing happens, and nothing is created, for a key that is not in this process's table: one that it never used, or so
-// long ago that its bucket was full since, or that had to make room for others (Config.KeysMax). Nor after Close, for
-// an empty key, or for n of 0 or less (counted in Stats as invalid).
+// Nothing happens, and nothing is created, for a key that is not in this process's table: one that
+// it never used, or so long ago that its bucket was full since, or that had to make room for others
+// (Config.KeysMax). Nor after Close, for an empty key, or for n of 0 or less (counted in Stats as
+// invalid).
 func (l *Limiter) Refund(key string, n int64) {
 	if n < 0 || key == "" || l.state.Load() != stateOpen {
 		l.counters.invalid.Add(1)
@@ -80,11 +82,12 @@ func (e *entry) refund(n int64) {
 	e.kick(false)
 }
 
-// Reset makes key's bucket what a new one would be: full, or empty with Policy.StartEmpty. The limits stay. This process
-// gives back what it holds first, so that a whole burst can be had if it is the only one. What other processes hold stays
-// theirs, and room is kept for what they held at their last report, spent or not: of the burst, as much is missing. This
-// process sees the reset at once, the others within a TTL. A bucket that does not exist is not created. Errors are those
-// of Peek.
+// Reset makes key's bucket what a new one would be: full, or empty with Policy.StartEmpty. The
+// limits stay. This process gives back what it holds first, so that a whole burst can be had if it
+// is the only one. What other processes hold stays theirs, and room is kept for what they held at
+// their last report, spent or not: of the burst, as much is missing. This process sees the reset at
+// once, the others within a TTL. A bucket that does not exist is not created. Errors are those of
+// Peek.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if e := l.known(key); e != nil {
 		e.beginReset(ctx)
@@ -95,18 +98,21 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return err
 }
 
-// SetLimits stores limits for key in place of those that are in force, for the whole fleet: this process follows at
-// once, the others with their next lease call, at most a TTL later. They keep what was used: a burst that grows
-// leaves the level, one that shrinks leaves max(0, new burst - used). (To drop what was used, Reset afterwards.) What was
-// leased under the old limits counts as used and ends within a TTL; where more is leased than the new burst allows nothing
-// is granted until then. The old bound holds in windows that begin before the change, the new one in those that begin
-// after those leases have ended, and in between the larger of the new one and what was leased.
+// SetLimits stores limits for key in place of those that are in force, for the whole fleet: this
+// process follows at once, the others with their next lease call, at most a TTL later. They keep
+// what was used: a burst that grows leaves the level, one that shrinks leaves max(0, new burst -
+// used). (To drop what was used, Reset afterwards.) What was leased under the old limits counts as
+// used and ends within a TTL; where more is leased than the new burst allows nothing is granted
+// until then. The old bound holds in windows that begin before the change, the new one in those
+// that begin after those leases have ended, and in between the larger of the new one and what was
+// leased.
 //
-// Equal limits go on wherever they stand now, then those of equal Per in their order, then the rest; one that is left over
-// is new and starts full.
+// Equal limits go on wherever they stand now, then those of equal Per in their order, then the
+// rest; one that is left over is new and starts full.
 //
-// Limits that were set win over Config.Limits until a process comes with a higher Config.Version, and are remembered
-// for 30 days after the last use. Errors are those of Peek, or wrap ErrInvalidConfig and name every violation.
+// Limits that were set win over Config.Limits until a process comes with a higher Config.Version,
+// and are remembered for 30 days after the last use. Errors are those of Peek, or wrap
+// ErrInvalidConfig and name every violation.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
 	st, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
 	l.follow(key, st, err)
@@ -138,13 +144,14 @@ func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
 	return slices.Clone(st.Config.Limits), nil
 }
 
-// Ping opens a connection to every node of the store and brings it what calls need, so that the first requests do not wait
-// for that: a handshake takes several round trips, on a slow link more than CallTimeout. A service that must not deny its
-// first requests calls it before it takes traffic. It draws nothing and writes nothing; a store that needs no
-// connection has nothing to do.
+// Ping opens a connection to every node of the store and brings it what calls need, so that the
+// first requests do not wait for that: a handshake takes several round trips, on a slow link more
+// than CallTimeout. A service that must not deny its first requests calls it before it takes
+// traffic. It draws nothing and writes nothing; a store that needs no connection has nothing to do.
 //
-// It ends with ctx, or as soon as it is known why there is no connection: errors wrap ErrUnavailable (and
-// lease.ErrPermanent where somebody must act: a certificate, a password, a permission), the context's error or ErrClosed.
+// It ends with ctx, or as soon as it is known why there is no connection: errors wrap
+// ErrUnavailable (and lease.ErrPermanent where somebody must act: a certificate, a password, a
+// permission), the context's error or ErrClosed.
 func (l *Limiter) Ping(ctx context.Context) error {
 	switch {
 	case l.state.Load() != stateOpen:
@@ -201,8 +208,8 @@ func (l *Limiter) configure(ctx context.Context, what, key string, op lease.Op, 
 	return lease.State{}, fmt.Errorf("hybrid: %s: %w: %w", what, ErrUnavailable, err)
 }
 
-// beginReset reports what was spent, and gives back what is held, with a call that is made now. It returns when that call
-// has been answered or has failed, or ctx has ended.
+// beginReset reports what was spent, and gives back what is held, with a call that is made now. It
+// returns when that call has been answered or has failed, or ctx has ended.
 func (e *entry) beginReset(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

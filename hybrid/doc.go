@@ -1,10 +1,11 @@
-// Package hybrid limits a rate across processes without asking a server for every request: each process
-// leases batches of tokens from one token bucket and spends them locally.
+// Package hybrid limits a rate across processes without asking a server for every request: each
+// process leases batches of tokens from one token bucket and spends them locally.
 //
-// However many processes share a bucket, together they admit no more in ANY window than one central bucket
-// would: burst + overcommit + rate x window, and what was refunded in it. That holds while the store answers, and
-// through any outage under FallbackDeny; under FallbackLocalShare, the default, they admit at most rate x window and
-// one local burst each beyond it while the store is away.
+// However many processes share a bucket, together they admit no more in ANY window than one central
+// bucket would: burst + overcommit + rate x window, and what was refunded in it. That holds while
+// the store answers, and through any outage under FallbackDeny; under FallbackLocalShare, the
+// default, they admit at most rate x window and one local burst each beyond it while the store is
+// away.
 //
 // # Which method do I want
 //
@@ -31,5 +32,6 @@
 //
 // There is no Reserve: a process cannot promise tokens that the bucket has not leased to it.
 //
-// A denial is a result and not an error. Errors are sentinels of this package, matched with errors.Is.
+// A denial is a result and not an error. Errors are sentinels of this package, matched with
+// errors.Is.
 package hybrid

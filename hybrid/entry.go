@@ -17,8 +17,8 @@ type entry struct {
 	proposed []Limit // by this process
 
 	holder lease.Holder // its Pool is used without the lock
-	// gate is when the bucket may have tokens again, where it is known to be empty; 0 where it is not. Requests for one
-	// token are denied before, without the lock.
+	// gate is when the bucket may have tokens again, where it is known to be empty; 0 where it is
+	// not. Requests for one token are denied before, without the lock.
 	gate   atomic.Int64
 	kicked atomic.Bool // is on the scheduler's ready list
 	lowHit atomic.Bool // a Take reported low
@@ -78,8 +78,8 @@ func (e *entry) take(n int64, strict bool) bool {
 	return t.Ok()
 }
 
-// judgeGate shuts the gate where the bucket is known to be empty at now, and opens it otherwise. It is called after
-// everything that changes what is known. The caller holds the lock.
+// judgeGate shuts the gate where the bucket is known to be empty at now, and opens it otherwise. It
+// is called after everything that changes what is known. The caller holds the lock.
 func (e *entry) judgeGate(now clock.Instant) {
 	until := e.holder.DeniedUntil()
 	if now >= until || e.holder.Spares(1) {
@@ -113,8 +113,9 @@ func (e *entry) endDelay() {
 	e.openGate()
 }
 
-// gateDue opens the gate in time for those who do not read the clock, which is Allow alone. It is a timer of the entry's
-// own because the scheduler may be busy when the time has come, and is never as far when clock.Manual's Advance returns.
+// gateDue opens the gate in time for those who do not read the clock, which is Allow alone. It is a
+// timer of the entry's own because the scheduler may be busy when the time has come, and is never
+// as far when clock.Manual's Advance returns.
 func (e *entry) gateDue() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -146,9 +147,10 @@ func (e *entry) wanted(n int64) {
 	}
 }
 
-// input is what the Holder cannot know. What waits lacks no more than what the pool does not have. Where a round trip
-// takes longer than CallTimeout, those who wait for no more than one call will have gone when it is answered: they count as
-// refused, so that what is drawn goes to the pool, for whoever asks then, and not to them in vain. The caller holds the lock.
+// input is what the Holder cannot know. What waits lacks no more than what the pool does not have.
+// Where a round trip takes longer than CallTimeout, those who wait for no more than one call will
+// have gone when it is answered: they count as refused, so that what is drawn goes to the pool, for
+// whoever asks then, and not to them in vain. The caller holds the lock.
 func (e *entry) input() lease.Input {
 	in := lease.Input{
 		RTT:     e.l.nodes.of(int(e.node.Load())).quantile(),

@@ -147,7 +147,8 @@ func ExampleLimiter_WaitN() {
 	// true
 }
 
-// A service warms its connections before it takes traffic; over Redis that saves its first requests several round trips.
+// A service warms its connections before it takes traffic; over Redis that saves its first requests
+// several round trips.
 func ExampleLimiter_Ping() {
 	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(100)}})
 	if err != nil {

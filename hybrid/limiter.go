@@ -165,10 +165,11 @@ func (l *Limiter) TryAllow(key string) bool {
 	return l.decide(request{name: key, n: 1, tried: e}).ok
 }
 
-// Take is AllowN with a context and a Result. A denial is a Result with OK false and no error. An n of 0 is OK, costs
-// nothing and creates nothing; of a key that is in use here the Result says what is known. Errors wrap ErrClosed,
-// ErrInvalidKey, ErrInvalidN, ErrExceedsBurst, ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used, or
-// the context's error when it ends first.
+// Take is AllowN with a context and a Result. A denial is a Result with OK false and no error. An n
+// of 0 is OK, costs nothing and creates nothing; of a key that is in use here the Result says what
+// is known. Errors wrap ErrClosed, ErrInvalidKey, ErrInvalidN, ErrExceedsBurst, ErrInvalidConfig
+// where Config.LimitsFor gives limits that cannot be used, or the context's error when it ends
+// first.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error) {
 	return l.Key(key).Take(ctx, n)
 }

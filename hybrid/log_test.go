@@ -45,7 +45,8 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 	})
 }
 
-// An outage is one line when it begins and one when it ends, however many keys there are and however long they are.
+// An outage is one line when it begins and one when it ends, however many keys there are and
+// however long they are.
 func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Given 5,000 keys in use, with names of 300 bytes,

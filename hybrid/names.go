@@ -50,8 +50,8 @@ var (
 	ErrClosed = errors.New("hybrid: limiter closed")
 	// ErrExceedsBurst: n is above the burst, so no wait would ever help.
 	ErrExceedsBurst = errors.New("hybrid: n exceeds burst")
-	// ErrWouldExceedDeadline: the tokens cannot be there before the context's deadline. It wraps context.DeadlineExceeded,
-	// which is what waiting would have come to.
+	// ErrWouldExceedDeadline: the tokens cannot be there before the context's deadline. It wraps
+	// context.DeadlineExceeded, which is what waiting would have come to.
 	ErrWouldExceedDeadline error = wouldExceedDeadline{}
 	// ErrUnavailable: the store did not answer, or the table of keys is full of keys in use.
 	ErrUnavailable = errors.New("hybrid: store unavailable")

@@ -11,12 +11,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// quietFor is how long the log says nothing new about what it has said: a network that loses a call now and then is not
-// worth two lines for each.
+// quietFor is how long the log says nothing new about what it has said: a network that loses a call
+// now and then is not worth two lines for each.
 const quietFor = 10 * time.Second
 
-// outage counts the keys of one node whose calls fail for one kind of reason, so that the log says once when that begins
-// and once when it ends, with how many keys, however many there are. It says so again where ten times as many fail.
+// outage counts the keys of one node whose calls fail for one kind of reason, so that the log says
+// once when that begins and once when it ends, with how many keys, however many there are. It says
+// so again where ten times as many fail.
 type outage struct {
 	mu     sync.Mutex
 	keys   int64 // that fail now
@@ -28,8 +29,8 @@ type outage struct {
 	err    error
 }
 
-// begin counts a key whose calls fail from now on. The line about an outage comes a CallTimeout after its begin, when it
-// is known how many keys it concerns.
+// begin counts a key whose calls fail from now on. The line about an outage comes a CallTimeout
+// after its begin, when it is known how many keys it concerns.
 func (o *outage) begin(l *Limiter, now clock.Instant, key string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,7 +74,8 @@ func (o *outage) end(l *Limiter, now clock.Instant, succeeded bool) {
 	}
 }
 
-// outage is the one that a failure with err is part of: what somebody must mend hides nothing that is just away.
+// outage is the one that a failure with err is part of: what somebody must mend hides nothing that
+// is just away.
 func (n *node) outage(err error) *outage {
 	if errors.Is(err, lease.ErrPermanent) {
 		return &n.permanent
@@ -97,8 +99,8 @@ func (e *entry) failsNoMore(now clock.Instant, succeeded bool) {
 	}
 }
 
-// notice is something that happens to one key and may happen to thousands at once: the log says it once in a while, with
-// how many there were.
+// notice is something that happens to one key and may happen to thousands at once: the log says it
+// once in a while, with how many there were.
 type notice struct {
 	mu   sync.Mutex
 	at   clock.Instant // of the last line

@@ -147,8 +147,9 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 	})
 }
 
-// redis_rate and throttled: ResetAfter is when everything is there again that remains or will: what this process holds
-// counts as it does in Remaining, and so does the part of a token that has flowed.
+// redis_rate and throttled: ResetAfter is when everything is there again that remains or will: what
+// this process holds counts as it does in Remaining, and so does the part of a token that has
+// flowed.
 func TestPeerResetAfterIsWhenRemainingIsTheBurst(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, p *place) {
 		// Given a full bucket of 60 that gets one a second,
@@ -190,7 +191,8 @@ func TestPeerResetAfterIsWhenRemainingIsTheBurst(t *testing.T) {
 		if r := peek(); r.RetryAfter != 700*time.Millisecond || r.ResetAfter != 59_700*time.Millisecond {
 			t.Errorf("Peek: %+v, want the next token in 0.7 s, and all in 59.7 s", r)
 		}
-		// And when an admitted one is the first to hear of a bucket that is not at a whole token, it is the same.
+		// And when an admitted one is the first to hear of a bucket that is not at a whole token,
+		// it is the same.
 		time.Sleep(2*time.Second + 400*time.Millisecond) // 2.7 tokens
 		if r = take(1); !r.OK || r.Remaining != 1 || r.ResetAfter != 58_300*time.Millisecond {
 			t.Errorf("Take: %+v, want 1 left and full in 58.3 s", r)

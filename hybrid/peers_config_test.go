@@ -189,7 +189,8 @@ func TestPeerChangingAMissingLimiterCreatesNothing(t *testing.T) {
 	})
 }
 
-// Redisson and Bucket4j: after a reset the whole burst can be had, whatever was spent before, and however lately.
+// Redisson and Bucket4j: after a reset the whole burst can be had, whatever was spent before, and
+// however lately.
 func TestPeerAResetFillsTheBucket(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		for _, c := range []struct{ burst, spent int64 }{{10, 10}, {100, 50}, {100, 100}, {10, 0}, {1, 1}, {1000, 999}} {

@@ -36,9 +36,9 @@ func (s Source) String() string {
 
 // Result is one decision. It is a value.
 //
-// Above the limit denials come in stretches: a process that the bucket could not serve asks it again after half a Target
-// or when the next token is due, whichever is later, and denies until then, although the bucket, and so Peek, may have a
-// few tokens again.
+// Above the limit denials come in stretches: a process that the bucket could not serve asks it
+// again after half a Target or when the next token is due, whichever is later, and denies until
+// then, although the bucket, and so Peek, may have a few tokens again.
 type Result struct {
 	// OK: the request is admitted.
 	OK bool
@@ -46,8 +46,9 @@ type Result struct {
 	Limit Limit
 	// Remaining is what this process holds plus what the bucket had at the last reply, at most Burst.
 	Remaining int64
-	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a denial. Asking
-	// sooner is in vain. Without the store it is when the local share has them, or else a CallTimeout.
+	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a
+	// denial. Asking sooner is in vain. Without the store it is when the local share has them, or
+	// else a CallTimeout.
 	RetryAfter time.Duration
 	// ResetAfter is the time until Remaining is Burst, if nobody draws.
 	ResetAfter time.Duration

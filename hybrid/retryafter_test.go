@@ -13,8 +13,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Whoever is denied and sleeps for RetryAfter gets the rate, and asks no oftener than there are tokens: every denial
-// says when to come back, and who comes back then is not denied for the same reason. (x/time/rate's Reserve, redis_rate.)
+// Whoever is denied and sleeps for RetryAfter gets the rate, and asks no oftener than there are
+// tokens: every denial says when to come back, and who comes back then is not denied for the same
+// reason. (x/time/rate's Reserve, redis_rate.)
 func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
 	for limit, fleets := range map[hybrid.Limit][]int{
 		hybrid.PerSecond(100):                {1, 3},
@@ -98,8 +99,9 @@ func TestAManualClockJustWorks(t *testing.T) {
 					}
 					// when the time has passed in which it fills up,
 					manual.Advance(time.Hour)
-					// then there are tokens, at once. (Not always all: a call that the limiter makes while the clock moves
-					// takes as long as that, and the lease that it brings has ended.)
+					// then there are tokens, at once. (Not always all: a call that the limiter
+					// makes while the clock moves takes as long as that, and the lease that it
+					// brings has ended.)
 					if !asks(l, k) {
 						t.Fatalf("run %d: denied: %+v", i, l.Stats())
 					}
@@ -110,7 +112,8 @@ func TestAManualClockJustWorks(t *testing.T) {
 	}
 }
 
-// Where the store is away and the fallback gives nothing, a client that sleeps RetryAfter does not spin either.
+// Where the store is away and the fallback gives nothing, a client that sleeps RetryAfter does not
+// spin either.
 func TestWhoSleepsRetryAfterInAnOutageDoesNotSpin(t *testing.T) {
 	for _, mode := range []hybrid.Fallback{hybrid.FallbackDeny, hybrid.FallbackLocalShare} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
@@ -146,7 +149,8 @@ func TestWhoSleepsRetryAfterInAnOutageDoesNotSpin(t *testing.T) {
 	}
 }
 
-// Calls that are held back for others to go along go when those before them are back: time may stand still.
+// Calls that are held back for others to go along go when those before them are back: time may
+// stand still.
 func TestNobodyHangsWhileAManualClockStands(t *testing.T) {
 	for i := range 30 {
 		// Given a clock that nobody moves,

@@ -43,7 +43,8 @@ func (l *Limiter) known(name string) *entry {
 	return nil
 }
 
-// rouse returns the entry of s, which is name's, a new one where the key is at rest; nil where s has left the table.
+// rouse returns the entry of s, which is name's, a new one where the key is at rest; nil where s
+// has left the table.
 func (l *Limiter) rouse(s *slot, name string) (*entry, error) {
 	if e := s.entry.Load(); e != nil {
 		return e, nil

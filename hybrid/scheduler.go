@@ -28,8 +28,8 @@ const roundMax = 4096
 // tokens and for knowing how slow the network is.
 const lateFactor = 10
 
-// connectFactor times CallTimeout is how long a call may take for which a connection is opened first: names, TCP, TLS and
-// the handshake are four to eight round trips before its own.
+// connectFactor times CallTimeout is how long a call may take for which a connection is opened
+// first: names, TCP, TLS and the handshake are four to eight round trips before its own.
 const connectFactor = 5
 
 // scheduler is the Limiter's one goroutine: it knows when each entry is due, asks those that are, and sends
@@ -174,8 +174,8 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 	return batches
 }
 
-// land counts batches to n that have come back. When there is none under way any more, calls that somebody waits for and
-// that were held back go: a clock.Manual may stand still for ever.
+// land counts batches to n that have come back. When there is none under way any more, calls that
+// somebody waits for and that were held back go: a clock.Manual may stand still for ever.
 func (s *scheduler) land(n *node, batches int32) {
 	if n.underWay.Add(-batches) == 0 && n.pressed.Swap(false) {
 		s.hurry()
@@ -295,7 +295,8 @@ func (s *scheduler) send(b *batch) {
 	}()
 }
 
-// overdue ends the wait for calls; unless it ends for all, those are spared for which a connection is still being opened.
+// overdue ends the wait for calls; unless it ends for all, those are spared for which a connection
+// is still being opened.
 func (l *Limiter) overdue(calls []*lease.Call, all bool) {
 	now := l.cfg.Clock.Now()
 	for _, c := range calls {

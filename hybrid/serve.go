@@ -66,8 +66,8 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 	return 0
 }
 
-// overdue ends the wait for c, so that nobody has to wait for a store that hangs; unsent says why c has not even been
-// sent, where that is known.
+// overdue ends the wait for c, so that nobody has to wait for a store that hangs; unsent says why c
+// has not even been sent, where that is known.
 func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

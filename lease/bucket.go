@@ -28,10 +28,11 @@ type Bucket struct {
 	variant variant
 }
 
-// bucketState is everything that a call changes; it is a value, so that a refused call leaves no trace.
+// bucketState is everything that a call changes; it is a value, so that a refused call leaves no
+// trace.
 //
-// All times in it but clock are the bucket's own, which begins with the server's time at the bucket's creation and from
-// then on passes as that does, without its steps back.
+// All times in it but clock are the bucket's own, which begins with the server's time at the
+// bucket's creation and from then on passes as that does, without its steps back.
 type bucketState struct {
 	exists  bool
 	clock   int64 // t: the server's time at the last call
@@ -92,8 +93,9 @@ const (
 	variantExpiryShrinks
 )
 
-// Call executes one lease call when the server's clock says clock. The answer is written to g, which the caller owns.
-// An error that wraps ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves the bucket as it was.
+// Call executes one lease call when the server's clock says clock. The answer is written to g,
+// which the caller owns. An error that wraps ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves
+// the bucket as it was.
 func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	if err := r.Validate(); err != nil {
 		return err
@@ -130,8 +132,8 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 		}
 	}
 
-	// Step 5. A record that a void call made counts for calls of a holder that has heard of it only: what an earlier
-	// call brings back may have been credited under the record before.
+	// Step 5. A record that a void call made counts for calls of a holder that has heard of it
+	// only: what an earlier call brings back may have been credited under the record before.
 	known := live && (r.Epoch == s.epoch && r.Counter >= rec.since || b.variant == variantVoidRecordCounts) &&
 		r.Remaining+r.Returned <= rec.held && b.fits(s.ring.ledger()+r.Remaining-rec.held)
 	remaining := r.Remaining
@@ -239,10 +241,11 @@ func (b *Bucket) credit(r *Request, known bool) {
 	}
 }
 
-// worth is how much of r.Unused level k is still short of because of their draw, in units. Without it the level would
-// have been higher by all of them then, and each unit refilled since may be one that would have found it full. So what
-// is credited never lifts it above the level of a bucket that was not asked. The holder's own word for the age would
-// not do, as its report may be late; and before setAt the draw makes no difference to the level any more.
+// worth is how much of r.Unused level k is still short of because of their draw, in units. Without
+// it the level would have been higher by all of them then, and each unit refilled since may be one
+// that would have found it full. So what is credited never lifts it above the level of a bucket
+// that was not asked. The holder's own word for the age would not do, as its report may be late;
+// and before setAt the draw makes no difference to the level any more.
 func (b *Bucket) worth(k int, r *Request) int64 {
 	sc := &b.scales[k]
 	units := min(r.Unused, sc.burst) * sc.unit
@@ -359,15 +362,17 @@ func (b *Bucket) waitAt(k int, n int64) int64 {
 	return (missing+sc.step-1)/sc.step*sc.tick - s.rest[k] + max(0, s.frozen-s.now)
 }
 
-// level is the whole tokens of level k, and the time until it has one more, if nobody draws; 0 where it is full.
+// level is the whole tokens of level k, and the time until it has one more, if nobody draws; 0
+// where it is full.
 func (b *Bucket) level(k int) (int64, time.Duration) {
 	n := b.state.level[k] / b.scales[k].unit
 	return n, duration(b.waitAt(k, n+1))
 }
 
-// remember sets how long the bucket must be remembered: a forgotten bucket looks like a full one. It outlives every
-// lease by a T, those too that were granted under a longer one, and a configuration that has replaced another by
-// as long as that one's limits take to fill: else somebody who still has it would start a full bucket with it.
+// remember sets how long the bucket must be remembered: a forgotten bucket looks like a full one.
+// It outlives every lease by a T, those too that were granted under a longer one, and a
+// configuration that has replaced another by as long as that one's limits take to fill: else
+// somebody who still has it would start a full bucket with it.
 func (b *Bucket) remember() {
 	s := &b.state
 	longest := int64(0)

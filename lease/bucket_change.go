@@ -22,12 +22,14 @@ func (b *Bucket) create(clock int64, r *Request) {
 	}
 }
 
-// claimSlack is how far the server's clock may have stepped back since it gave out an epoch or counted a call.
+// claimSlack is how far the server's clock may have stepped back since it gave out an epoch or
+// counted a call.
 const claimSlack = 24 * time.Hour
 
-// possible reports whether r can have heard the epoch and the counter that it claims: an epoch is the server's time
-// when it began, and no server executes more than one call of a bucket in a microsecond. Else one buggy caller could
-// raise the bucket's own beyond what the others will ever reach. A claim that is not possible proves nothing.
+// possible reports whether r can have heard the epoch and the counter that it claims: an epoch is
+// the server's time when it began, and no server executes more than one call of a bucket in a
+// microsecond. Else one buggy caller could raise the bucket's own beyond what the others will ever
+// reach. A claim that is not possible proves nothing.
 func (b *Bucket) possible(r *Request) bool {
 	s := &b.state
 	return r.Epoch <= s.clock+micros(claimSlack) &&
@@ -61,8 +63,9 @@ func (b *Bucket) fill() {
 	s.setAt = s.now
 }
 
-// fresh is the level of a limit that was not there before, which starts full; but not after a loss, for as long as it
-// takes to fill: it may be one that was lost with the bucket, and brought back by those who have the newer version.
+// fresh is the level of a limit that was not there before, which starts full; but not after a loss,
+// for as long as it takes to fill: it may be one that was lost with the bucket, and brought back by
+// those who have the newer version.
 func (b *Bucket) fresh(k int) int64 {
 	s := &b.state
 	waited := s.frozen
@@ -82,8 +85,8 @@ func (b *Bucket) rescale() {
 	}
 }
 
-// freeze empties every level and lets none refill before until: when every holding that this bucket knows nothing of
-// has run out.
+// freeze empties every level and lets none refill before until: when every holding that this bucket
+// knows nothing of has run out.
 func (b *Bucket) freeze(until int64) {
 	s := &b.state
 	s.level = [LimitsMax]int64{}
@@ -105,13 +108,14 @@ func (b *Bucket) recover(r *Request) {
 		b.freeze(s.now + b.lasting(r, 0))
 		s.epoch, s.counter = r.Epoch+1, r.Counter
 	case r.Epoch < s.epoch && s.now < until:
-		// A bucket was lost, and this one was started by somebody who did not know. What was granted before was
-		// granted before it was created.
+		// A bucket was lost, and this one was started by somebody who did not know. What was
+		// granted before was granted before it was created.
 		b.freeze(until)
 	}
 }
 
-// adopt takes over the caller's configuration where its version is higher, and takes in the T that it proposes.
+// adopt takes over the caller's configuration where its version is higher, and takes in the T that
+// it proposes.
 func (b *Bucket) adopt(c Config) {
 	newer := c.Version.After(b.config.Version)
 	if newer {
@@ -144,10 +148,11 @@ func (b *Bucket) reshape(c Config) {
 	s.setAt = s.now
 }
 
-// inherit says for each of the new limits which of the old ones it goes on with; -1 for none, which makes it new. One
-// that has not changed goes on with itself, wherever it stands now; of the others first those of equal Per belong
-// together, in their order, then those that are left. By position alone, a limit put in front would hand every other
-// one's level to its neighbour and start the last one full.
+// inherit says for each of the new limits which of the old ones it goes on with; -1 for none, which
+// makes it new. One that has not changed goes on with itself, wherever it stands now; of the others
+// first those of equal Per belong together, in their order, then those that are left. By position
+// alone, a limit put in front would hand every other one's level to its neighbour and start the
+// last one full.
 func (b *Bucket) inherit(old, limits []Limit) []int {
 	from := make([]int, len(limits))
 	taken := [LimitsMax]bool{}
@@ -186,8 +191,9 @@ func convert(level int64, from, to scale) int64 {
 	return level/from.unit*to.unit + mulDiv(level%from.unit, to.unit, from.unit)
 }
 
-// Configure executes one operation other than a lease call when the server's clock says clock. c is used by OpSet and
-// OpSetIfAbsent only. An error that wraps ErrInvalidConfig leaves the bucket as it was.
+// Configure executes one operation other than a lease call when the server's clock says clock. c is
+// used by OpSet and OpSetIfAbsent only. An error that wraps ErrInvalidConfig leaves the bucket as
+// it was.
 func (b *Bucket) Configure(clock int64, op Op, c Config) (State, error) {
 	saved, changed := *b, false
 	b.settle(clock)

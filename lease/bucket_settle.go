@@ -2,14 +2,16 @@ package lease
 
 import "time"
 
-// clockSwing is how far the server's clock may go back and yet be taken for one that will soon be where it was.
+// clockSwing is how far the server's clock may go back and yet be taken for one that will soon be
+// where it was.
 const clockSwing = time.Second
 
-// settle is steps 1 to 3: it brings the levels and the ledger to the server's time clock and returns the bucket's time
-// at which they stood. The bucket's own time passes as the server's does, but does not step back with it: then it
-// stands still. So nothing is refilled twice, and whatever had some time left has as much left afterwards. After a
-// small step it stands still until the clock is where it was: clocks that disagree, as those of callers with
-// redisbucket's ClientTime do, would else make every other call a step forward.
+// settle is steps 1 to 3: it brings the levels and the ledger to the server's time clock and
+// returns the bucket's time at which they stood. The bucket's own time passes as the server's does,
+// but does not step back with it: then it stands still. So nothing is refilled twice, and whatever
+// had some time left has as much left afterwards. After a small step it stands still until the
+// clock is where it was: clocks that disagree, as those of callers with redisbucket's ClientTime
+// do, would else make every other call a step forward.
 func (b *Bucket) settle(clock int64) (from int64) {
 	s := &b.state
 	if !s.exists {
@@ -69,7 +71,8 @@ func (b *Bucket) refill(from, to int64) {
 	}
 }
 
-// room is how far level k may fill while so many tokens are held: B, or B + E - O where that is less.
+// room is how far level k may fill while so many tokens are held: B, or B + E - O where that is
+// less.
 func (b *Bucket) room(k int, ledger int64) int64 {
 	sc := &b.scales[k]
 	return max(0, min(sc.burst, sc.burst+b.config.Overcommit-ledger)) * sc.unit

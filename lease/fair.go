@@ -68,8 +68,9 @@ func (b *Bucket) fairView(r *Request) fairView {
 	return v
 }
 
-// setPoint is the level that the sharing steers to: what all holders together draw in half a Target, the pause between two
-// calls of one that wants more. What stands there nobody is admitted with.
+// setPoint is the level that the sharing steers to: what all holders together draw in half a
+// Target, the pause between two calls of one that wants more. What stands there nobody is admitted
+// with.
 func (v fairView) setPoint() float64 {
 	return min(v.burst/2, max(1, float64(v.rate*v.target)/2))
 }
@@ -93,10 +94,11 @@ func (f *fair) advance(v fairView, d *debit) {
 	f.updated = v.now
 
 	gain := float64(v.weight * f.share)
-	// The level is the integral of what is not drawn, and the share that of the level's error: by itself that swings for ever
-	// (of 4 processes at 10,000/s one got 1.6 times its share, another 0.8). What is earned therefore follows the error too.
-	// With a twelfth the damping is enough, and nobody's call depends on the moment at which it comes: with a half, of
-	// weights 1, 2 and 5 the first got 86 % of its share, with this 97 %.
+	// The level is the integral of what is not drawn, and the share that of the level's error: by
+	// itself that swings for ever (of 4 processes at 10,000/s one got 1.6 times its share, another
+	// 0.8). What is earned therefore follows the error too. With a twelfth the damping is enough,
+	// and nobody's call depends on the moment at which it comes: with a half, of weights 1, 2 and 5
+	// the first got 86 % of its share, with this 97 %.
 	lean := float64(pull / 12)
 	earning := min(float64(v.weight*v.rate), float64(gain*((1+lean)/(1-lean))))
 	earned := float64(earning * min(float64(max(v.now-d.last, 0)), v.ttl))
@@ -104,10 +106,10 @@ func (f *fair) advance(v fairView, d *debit) {
 	d.last = v.now
 }
 
-// most is the most that is saved up: four Targets' share, so that who asks for about as much as his share gets it although he
-// asks now for more and now for less. It forgets what an idle holder would have gathered; a need above it must still be
-// reachable. Nobody is granted more than maxUnits at once, and beyond 2^53 the script would take what it stored itself
-// for damaged.
+// most is the most that is saved up: four Targets' share, so that who asks for about as much as his
+// share gets it although he asks now for more and now for less. It forgets what an idle holder
+// would have gathered; a need above it must still be reachable. Nobody is granted more than
+// maxUnits at once, and beyond 2^53 the script would take what it stored itself for damaged.
 func (f *fair) most(v fairView) float64 {
 	return min(maxUnits, max(1, v.need, float64(4*float64(float64(v.weight*f.share)*v.target))))
 }
@@ -125,8 +127,9 @@ func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	if alone {
 		return maxUnits
 	}
-	// What lies above the set point is free: all of it while nobody is kept from anything, and half where many share; it
-	// would otherwise wait for nobody. The set point is kept for others only as far as there are any who want it.
+	// What lies above the set point is free: all of it while nobody is kept from anything, and half
+	// where many share; it would otherwise wait for nobody. The set point is kept for others only
+	// as far as there are any who want it.
 	scarcity := f.scarcity(v)
 	spare := v.level - float64(v.setPoint()*scarcity)
 	most := max(math.Ceil(d.allowance), math.Floor(float64(spare*(1-float64(scarcity/2)))))
@@ -150,15 +153,16 @@ func (f *fair) least(v fairView) float64 {
 	return max(1, v.need, min(share, v.burst/2))
 }
 
-// delay is the microseconds until the next call of a holder that got less than it wanted: until it has
-// earned what m tokens take and the bucket has refilled them (refill microseconds), at least half a Target, because
-// an overloaded fleet would otherwise call without pause, and, while others hold tokens that they may give
-// back, no later than it takes to notice. Where there is no more than a token in a Target, two calls for each are few
-// enough, and half a Target too long.
+// delay is the microseconds until the next call of a holder that got less than it wanted: until it
+// has earned what m tokens take and the bucket has refilled them (refill microseconds), at least
+// half a Target, because an overloaded fleet would otherwise call without pause, and, while others
+// hold tokens that they may give back, no later than it takes to notice. Where there is no more
+// than a token in a Target, two calls for each are few enough, and half a Target too long.
 func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold bool) int64 {
 	wait := refill
 	if !alone {
-		// A grant is rounded up, so that m tokens are granted as soon as more than ceil(m) - 1 are earned.
+		// A grant is rounded up, so that m tokens are granted as soon as more than ceil(m) - 1 are
+		// earned.
 		lacking := float64(math.Ceil(m)-1) - f.owed(v, &d)
 		wait = max(wait, math.Floor(lacking/float64(v.weight*f.share))+1)
 	}

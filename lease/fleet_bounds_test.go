@@ -2,8 +2,8 @@ package lease
 
 import "slices"
 
-// bounds is what (1) says of a fleet while its limits change: which meters count, and from when on. It follows what
-// the bucket has in force, and finds out by rules of its own which limit is which.
+// bounds is what (1) says of a fleet while its limits change: which meters count, and from when on.
+// It follows what the bucket has in force, and finds out by rules of its own which limit is which.
 type bounds struct {
 	inForce  []*meter
 	replaced []*meter // limits that were in force once, and may be again
@@ -43,10 +43,10 @@ func (b *bounds) credit(now int64, r *Request, bucket *Bucket) {
 
 // follow looks at the bucket after a call.
 //
-// Where a live bucket changes its limits, one that goes on has the old bound in windows that begin before, and the new one
-// in those that begin after the leases of before have ended; in between the larger of the new one and what was
-// leased. One that is new begins then. Where a bucket was lost or has expired, each of its limits goes on as if it
-// had been in force all the time.
+// Where a live bucket changes its limits, one that goes on has the old bound in windows that begin
+// before, and the new one in those that begin after the leases of before have ended; in between the
+// larger of the new one and what was leased. One that is new begins then. Where a bucket was lost
+// or has expired, each of its limits goes on as if it had been in force all the time.
 func (b *bounds) follow(now int64, bucket *Bucket) {
 	s, c := &bucket.state, &bucket.config
 	anew := s.created != b.created || s.epoch != b.epoch
@@ -117,8 +117,8 @@ func (b *bounds) recall(now int64, l Limit, leased int64, inUse []*meter) *meter
 	return nil
 }
 
-// goesOn says which of the old limits each new one goes on with: the equal ones first, then in order those of equal Per,
-// then in order the rest; -1 for a new one.
+// goesOn says which of the old limits each new one goes on with: the equal ones first, then in
+// order those of equal Per, then in order the rest; -1 for a new one.
 func goesOn(old, limits []Limit) []int {
 	from := []int{-1, -1, -1, -1}[:len(limits)]
 	free := []int{0, 1, 2, 3}[:len(old)]

@@ -90,8 +90,8 @@ func (f *fleet) misfortune(n *node) {
 	}
 }
 
-// loseLongLeases has T grow when n has just heard of it, others lease, and the bucket be lost then; n knows that it was,
-// and asks for everything once the leases that it knows of have ended.
+// loseLongLeases has T grow when n has just heard of it, others lease, and the bucket be lost then;
+// n knows that it was, and asks for everything once the leases that it knows of have ended.
 func (f *fleet) loseLongLeases(n *node) {
 	f.config.TTL *= time.Duration(2 + f.rnd.IntN(10))
 	f.log("processes propose T %v", f.config.TTL)
@@ -124,8 +124,8 @@ func (f *fleet) loseLongLeases(n *node) {
 	}
 }
 
-// loseNewerLimits has a process with the newer version use up its limits and the bucket be lost then; n, which has
-// the older version, knows that it was, and the newer version comes again.
+// loseNewerLimits has a process with the newer version use up its limits and the bucket be lost
+// then; n, which has the older version, knows that it was, and the newer version comes again.
 func (f *fleet) loseNewerLimits(n *node) {
 	newer := f.process(n.index, n.ppm, f.name())
 	newer.newer = true
@@ -143,8 +143,8 @@ func (f *fleet) asksForEverything(n *node) {
 	f.execute(packet{node: n, request: &r})
 }
 
-// absurd is a call of somebody who claims to have heard what nobody can have. It takes nothing and must change nothing for
-// anybody else.
+// absurd is a call of somebody who claims to have heard what nobody can have. It takes nothing and
+// must change nothing for anybody else.
 func (f *fleet) absurd() {
 	r := Request{Holder: "absurd", Seq: f.nextSeq(), Config: f.config, Weight: 1, Epoch: WaitingMax - f.rnd.Int64N(2), Counter: WaitingMax - f.rnd.Int64N(2)}
 	if s := &f.bucket.state; s.exists && f.rnd.IntN(2) == 0 {
@@ -159,7 +159,8 @@ func (f *fleet) absurd() {
 	}
 }
 
-// blindFailover promotes a lagging replica, which may lack grants and renewals, and nobody knows of it who comes first.
+// blindFailover promotes a lagging replica, which may lack grants and renewals, and nobody knows of
+// it who comes first.
 func (f *fleet) blindFailover() {
 	switch {
 	case f.copied == nil || f.rnd.IntN(2) == 0:
@@ -167,7 +168,8 @@ func (f *fleet) blindFailover() {
 	case f.slack == 0 && f.copied.state.exists && f.copied.state.created == f.bucket.state.created:
 		f.log("a replica at counter %d is promoted at %d", f.copied.state.counter, f.bucket.state.counter)
 		f.bucket, f.copied = f.copied, nil
-		// What was drawn since, once more; a holding that was renewed since is forgotten at its old end.
+		// What was drawn since, once more; a holding that was renewed since is forgotten at its old
+		// end.
 		f.slack = f.capacity()
 		f.quietUntil = f.now + 1_000_000_000
 	}

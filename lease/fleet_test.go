@@ -219,7 +219,8 @@ func (f *fleet) open(n *node) {
 	f.send(n, f.opens(n))
 }
 
-// opens has n build its next call, and decides which of those who wait for it will have gone when the reply comes.
+// opens has n build its next call, and decides which of those who wait for it will have gone when
+// the reply comes.
 func (f *fleet) opens(n *node) *Request {
 	ask := f.ask(n)
 	seq := f.nextSeq()

@@ -48,7 +48,8 @@ type Holder struct {
 	others    int64 // tokens that other processes hold, as last heard
 	contended bool
 	leased    int64 // held after the last reply
-	// From staleAt on the bucket is not refilled unless it hears what was spent since the last reply.
+	// From staleAt on the bucket is not refilled unless it hears what was spent since the last
+	// reply.
 	staleAt clock.Instant
 
 	breaker  breaker
@@ -254,11 +255,13 @@ func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, b
 		longest := h.ttl / 4 * 3
 		delay := min(g.Delay, longest)
 		if h.active > h.policy.weight() {
-			// Whoever is alone meets nobody. A tenth of a long delay would leave the next token of a small burst lying about.
+			// Whoever is alone meets nobody. A tenth of a long delay would leave the next token of
+			// a small burst lying about.
 			delay = min(delay+h.jitter(min(delay, h.config.Target/2)/10), longest)
 		}
-		// The next call takes as long to the bucket as this one did, so it may be sent so much later than this one was, and
-		// not later than the reply came: of a small burst a round trip of refill would be lost with each token.
+		// The next call takes as long to the bucket as this one did, so it may be sent so much
+		// later than this one was, and not later than the reply came: of a small burst a round trip
+		// of refill would be lost with each token.
 		h.deniedUntil = max(now+1, h.firstSent.Add(delay))
 	}
 	h.outdated = h.overtaken

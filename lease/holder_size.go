@@ -26,11 +26,12 @@ func (h *Holder) size(held int64, in Input) (want, need, waiting int64) {
 	return want, need, min(in.Waiting, want)
 }
 
-// ahead is the part of want that nobody waits for yet. Where somebody does wait, the need has just begun or has grown, and
-// an estimate from a few milliseconds is a guess: then it is no more than those who wait, or what the slow estimate
-// says. More come while each call is on its way, and each call asks for them, so that a few lead from one request to
-// thousands. What is asked for beyond that is lacking where others ask in the same instant: with half as many again, of 40
-// processes that asked for exactly the burst the last 13 got nothing.
+// ahead is the part of want that nobody waits for yet. Where somebody does wait, the need has just
+// begun or has grown, and an estimate from a few milliseconds is a guess: then it is no more than
+// those who wait, or what the slow estimate says. More come while each call is on its way, and each
+// call asks for them, so that a few lead from one request to thousands. What is asked for beyond
+// that is lacking where others ask in the same instant: with half as many again, of 40 processes
+// that asked for exactly the burst the last 13 got nothing.
 func (h *Holder) ahead(held, waiting int64) int64 {
 	most := h.ceiling()
 	n := float64(most)
@@ -84,9 +85,10 @@ func (h *Holder) perTarget() float64 {
 // watermark is what is spent during one round trip, with three standard deviations of room.
 func (h *Holder) watermark() float64 { return h.demand.expected(h.rtt) + 1 }
 
-// slow says that leasing ahead would only strand tokens: the key sees fewer than two requests in a lease; the burst is so
-// small that most of it would be on its way all the time; or a lease would be a single token, which saves no call, and
-// once it is spent keeps the bucket from refilling until the next one.
+// slow says that leasing ahead would only strand tokens: the key sees fewer than two requests in a
+// lease; the burst is so small that most of it would be on its way all the time; or a lease would
+// be a single token, which saves no call, and once it is spent keeps the bucket from refilling
+// until the next one.
 func (h *Holder) slow() bool {
 	return h.cramped() || h.ceiling() < 2 || h.replied && h.demand.rate()*(h.config.Target+h.rtt).Seconds() < 2
 }
@@ -126,9 +128,10 @@ func (h *Holder) excess(held int64) int64 {
 	return 0
 }
 
-// isLarge reports whether n tokens are a good part of the burst, or what the bucket makes in a Target: if so many were spent,
-// and the bucket is not refilled because it counts them as held, that is worth a report. Without it a fleet that starts
-// on a full bucket loses the refill of its whole first lease.
+// isLarge reports whether n tokens are a good part of the burst, or what the bucket makes in a
+// Target: if so many were spent, and the bucket is not refilled because it counts them as held,
+// that is worth a report. Without it a fleet that starts on a full bucket loses the refill of its
+// whole first lease.
 func (h *Holder) isLarge(n int64) bool {
 	return float64(n) >= min(float64(h.Capacity()+h.config.Overcommit)/16, h.perTarget())
 }
@@ -136,8 +139,9 @@ func (h *Holder) isLarge(n int64) bool {
 // renewBefore is how long before the deadline a holding in use is renewed.
 func (h *Holder) renewBefore() time.Duration { return h.config.Target/2 + 2*h.rtt }
 
-// stretch makes the T that the holder proposes long enough for the network as it is now: a lease of which more than a
-// quarter passes on the way starves its holder. Doubling keeps the number of changes small.
+// stretch makes the T that the holder proposes long enough for the network as it is now: a lease of
+// which more than a quarter passes on the way starves its holder. Doubling keeps the number of
+// changes small.
 func (h *Holder) stretch() {
 	ttl := max(h.least, 2*h.config.Target)
 	for ttl < 4*h.rtt && ttl <= ttlMax/2 {

@@ -6,9 +6,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Account is where a holder's tokens went. At every report Granted = Admitted + Returned + Burnt + Held
-// (Conserved). A refunded token stays counted as admitted, and in Refunded too; one that was drawn for a request
-// which then was not admitted (Unused) is held until a report has brought it back, whatever the bucket still gives for it.
+// Account is where a holder's tokens went. At every report Granted = Admitted + Returned + Burnt +
+// Held (Conserved). A refunded token stays counted as admitted, and in Refunded too; one that was
+// drawn for a request which then was not admitted (Unused) is held until a report has brought it
+// back, whatever the bucket still gives for it.
 type Account struct {
 	Granted  int64 // accepted from the bucket
 	Admitted int64 // spent by takes, or given to requests that waited
@@ -47,8 +48,9 @@ type Accepted struct {
 	Drawn    Drawn // of all of them
 }
 
-// Drawn says when tokens left the bucket, in the bucket's own time. What comes back unused is worth what has not been
-// refilled since. It is comparable within one epoch of the bucket. The zero value is worth nothing.
+// Drawn says when tokens left the bucket, in the bucket's own time. What comes back unused is worth
+// what has not been refilled since. It is comparable within one epoch of the bucket. The zero value
+// is worth nothing.
 type Drawn struct{ epoch, running int64 }
 
 // Holding is the holder's half of the protocol (design.md section 4, "The client"): one open call at a time,
@@ -78,8 +80,8 @@ type Holding struct {
 	variant holdingVariant // one rule switched off for a test
 }
 
-// heard is what the last reply said of the bucket, for the day on which the bucket has lost its state. The zero value is
-// nothing.
+// heard is what the last reply said of the bucket, for the day on which the bucket has lost its
+// state. The zero value is nothing.
 type heard struct {
 	epoch    int64
 	counter  int64
@@ -90,7 +92,8 @@ type heard struct {
 	until    clock.Instant // from then on it is forgotten: the bucket may have expired
 }
 
-// age is how long ago the reply was made, at most. A 1/15 more covers a clock that is slow by a 1/16, as leaseSpan does.
+// age is how long ago the reply was made, at most. A 1/15 more covers a clock that is slow by a
+// 1/16, as leaseSpan does.
 func (h *heard) age(now clock.Instant) time.Duration {
 	d := max(0, now.Sub(h.from))
 	return d + d/15
@@ -179,10 +182,11 @@ func (h *Holding) GiveUp() {
 	}
 }
 
-// Accept takes in a reply. It reports false, and changes nothing, for any reply but the first one to the
-// open call, and for one that no bucket gives. Whatever a Store may say, no more is accepted than was asked for. Up to
-// reserve tokens of what would go to the pool are withheld from it for requests that wait and
-// were not counted by the call: otherwise a Take could overtake them in between.
+// Accept takes in a reply. It reports false, and changes nothing, for any reply but the first one
+// to the open call, and for one that no bucket gives. Whatever a Store may say, no more is accepted
+// than was asked for. Up to reserve tokens of what would go to the pool are withheld from it for
+// requests that wait and were not counted by the call: otherwise a Take could overtake them in
+// between.
 func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, bool) {
 	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
 		return Accepted{}, false
@@ -232,8 +236,8 @@ func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, 
 	return Accepted{Waited: waited, Pooled: pooled - reserved, Reserved: reserved, Epoch: h.Pool.Epoch(), Drawn: h.Drawn()}, true
 }
 
-// Drawn is the stamp of tokens that are taken from the pool now: they have counted as held by this process until the last
-// reply at least.
+// Drawn is the stamp of tokens that are taken from the pool now: they have counted as held by this
+// process until the last reply at least.
 func (h *Holding) Drawn() Drawn { return Drawn{h.heard.epoch, h.heard.running} }
 
 // Expire burns a holding whose deadline has come and reports whether it did.
@@ -273,9 +277,9 @@ func (h *Holding) Forfeit(n int64) {
 	h.account.Burnt += n
 }
 
-// Unused gives back, with the next call, n tokens that were drawn for a request which was not admitted, at drawn the
-// earliest. Unlike refunded ones they never count as admitted. Those of an earlier epoch of the bucket are burnt: it
-// has been set anew since, or it is another one.
+// Unused gives back, with the next call, n tokens that were drawn for a request which was not
+// admitted, at drawn the earliest. Unlike refunded ones they never count as admitted. Those of an
+// earlier epoch of the bucket are burnt: it has been set anew since, or it is another one.
 func (h *Holding) Unused(n int64, drawn Drawn) {
 	if n <= 0 {
 		return

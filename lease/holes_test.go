@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// The schedules that once broke promise (1), each told step by step. Random schedules and the model checker have the
-// same moves; TestRandomSchedulesCatchMutations and TestModelCatchesEveryMissingRule switch each rule off.
+// The schedules that once broke promise (1), each told step by step. Random schedules and the model
+// checker have the same moves; TestRandomSchedulesCatchMutations and
+// TestModelCatchesEveryMissingRule switch each rule off.
 
 func TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince(t *testing.T) {
 	for _, late := range []time.Duration{0, 106 * time.Millisecond, 2500 * time.Millisecond} {
-		// given 1000 tokens a second and a burst of 1000, all drawn for requests that give up before the reply comes
+		// given 1000 tokens a second and a burst of 1000, all drawn for requests that give up
+		// before the reply comes
 		s := newScene(t, PerSecond(1000), 4*time.Second)
 		a, b := s.holder("a"), s.holder("b")
 		s.calls(a, Ask{})
@@ -65,7 +67,8 @@ func TestRefundFillsWhatADrawHadLeft(t *testing.T) {
 	r := s.opens(a, Ask{Want: 5, Waiting: 5})
 	g := s.executes(r)
 	got, _ := a.Accept(s.instant(), &g, 0)
-	// when those others are refunded, admitted again, and refunded again, and only then the first come back
+	// when those others are refunded, admitted again, and refunded again, and only then the first
+	// come back
 	for range 2 {
 		b.Refund(5)
 		s.refunds(5)
@@ -80,7 +83,8 @@ func TestRefundFillsWhatADrawHadLeft(t *testing.T) {
 }
 
 func TestRefundIsCreditedOnceHoweverOftenItArrives(t *testing.T) {
-	// given two limiters at 10 in 1000 s, the first of which was admitted 5, refunded, and was silent for a T
+	// given two limiters at 10 in 1000 s, the first of which was admitted 5, refunded, and was
+	// silent for a T
 	s := newScene(t, slow(10), 100*time.Millisecond)
 	a, b := s.holder("a"), s.holder("b")
 	first := s.opens(a, Ask{Want: 5, Waiting: 5})
@@ -144,7 +148,8 @@ func TestLimitThatComesBackAfterALossIsNotFull(t *testing.T) {
 	s.calls(b, Ask{})
 	s.calls(a, Ask{Want: 100, Waiting: 100})
 	s.bucket = Bucket{unfair: true}
-	// when a process with the older version starts the next one, knowing of the loss, and the newer version comes after it
+	// when a process with the older version starts the next one, knowing of the loss, and the newer
+	// version comes after it
 	s.calls(b, Ask{Config: old})
 	s.now += 1_060_000
 	g := s.calls(a, Ask{Want: 100, Waiting: 100})
@@ -185,14 +190,16 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 			if b.Pool.Held() != 10 || b.Deadline().Sub(s.instant()) < 500*time.Millisecond {
 				t.Fatalf("b holds %d for %v", b.Pool.Held(), b.Deadline().Sub(s.instant()))
 			}
-			// when the bucket is lost, a knows of it, and asks for everything when b's lease is about to end
+			// when the bucket is lost, a knows of it, and asks for everything when b's lease is
+			// about to end
 			s.now += 10_000
 			s.bucket = Bucket{unfair: true}
 			s.calls(a, Ask{})
 			s.now = int64(b.Deadline())/1000 - 1
 			s.calls(a, Ask{Want: 10, Waiting: 10})
 			s.spends(b)
-			// then all of it together stays within the burst, and the wait ends soon after the lease
+			// then all of it together stays within the burst, and the wait ends soon after the
+			// lease
 			s.audits()
 			if left := s.bucket.Dump().Frozen - s.now; left < 0 || left > 800_000 {
 				t.Errorf("at the end of the lease nothing is refilled for %d µs more", left)
@@ -202,7 +209,8 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 }
 
 func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
-	// given a bucket that somebody heard of a day ago, was lost, and was started again by somebody else
+	// given a bucket that somebody heard of a day ago, was lost, and was started again by somebody
+	// else
 	s := newScene(t, PerSecond(1000), 400*time.Millisecond)
 	s.config.Version.Revision = 1 // remembered for a month
 	a, b := s.holder("a"), s.holder("b")
@@ -221,8 +229,8 @@ func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
 	}
 }
 
-// Given a network that gets slower with every call, so that each call proposes a longer T, then T follows, and no faster
-// than time passes.
+// Given a network that gets slower with every call, so that each call proposes a longer T, then T
+// follows, and no faster than time passes.
 func TestTFollowsANetworkThatGetsSlowerAndSlower(t *testing.T) {
 	b := new(Bucket)
 	c := Config{Limits: []Limit{PerSecond(100).WithBurst(10)}, TTL: 400 * time.Millisecond, Target: 100 * time.Millisecond}
@@ -266,14 +274,15 @@ func TestTFollowsTheNetworkDown(t *testing.T) {
 }
 
 func TestVersionOutlivesItsBucket(t *testing.T) {
-	// given 100 in 1000 s, used up, and a newer version with 1000 a second, which takes a second to fill
+	// given 100 in 1000 s, used up, and a newer version with 1000 a second, which takes a second to
+	// fill
 	s := newScene(t, slow(100), 100*time.Millisecond)
 	old, newer := s.config, s.config
 	newer.Limits, newer.Version.Deploy = []Limit{PerSecond(1000)}, 1
 	total, expires := int64(0), int64(0)
 	for round := range 10 {
-		// when, again and again, a fresh process of the old version comes, and one of the newer, and then nobody for so
-		// long that the bucket may expire
+		// when, again and again, a fresh process of the old version comes, and one of the newer,
+		// and then nobody for so long that the bucket may expire
 		if s.now >= expires {
 			s.bucket = Bucket{unfair: true}
 		}
@@ -348,7 +357,8 @@ func TestHolderAcceptsNoMoreThanItAskedFor(t *testing.T) {
 		{"a negative number of those who wait", func(g *Grant) { g.Waited = -5 }, false},
 		{"no T", func(g *Grant) { g.Config.TTL = 0 }, false},
 	} {
-		// given a call for 5 tokens, 2 of them for requests that wait, and a store that answers nonsense
+		// given a call for 5 tokens, 2 of them for requests that wait, and a store that answers
+		// nonsense
 		h := s.holder(c.name)
 		g := s.executes(s.opens(h, Ask{Want: 5, Waiting: 2}))
 		c.lie(&g)

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// latencySamples are enough for a 99th percentile that is the second largest; latencyFew are enough to call one of
-	// them a stall.
+	// latencySamples are enough for a 99th percentile that is the second largest; latencyFew are
+	// enough to call one of them a stall.
 	latencySamples, latencyFew = 128, 16
 	// latencySpan is how long a sample counts: the network as it was before says nothing about now.
 	latencySpan = 3 * time.Second
 )
 
-// Latency estimates the 99th percentile of the round trips of the last seconds to one node of a store: what Input.RTT
-// wants. Where there were few, the latest few count, however old. The zero value knows none. It may not be shared
-// between goroutines without a lock.
+// Latency estimates the 99th percentile of the round trips of the last seconds to one node of a
+// store: what Input.RTT wants. Where there were few, the latest few count, however old. The zero
+// value knows none. It may not be shared between goroutines without a lock.
 type Latency struct {
 	samples [latencySamples]struct {
 		took time.Duration
@@ -33,7 +33,8 @@ func (l *Latency) Add(now clock.Instant, d time.Duration) {
 	s := &l.samples[l.n%latencySamples]
 	s.took, s.at = d, now
 	l.n++
-	// Sorting every eighth time, or once in a while, costs nothing beside a round trip; a rise is taken over at once.
+	// Sorting every eighth time, or once in a while, costs nothing beside a round trip; a rise is
+	// taken over at once.
 	if l.n%8 != 1 && d <= l.p99 && now.Sub(l.sorted) < latencySpan/8 {
 		return
 	}

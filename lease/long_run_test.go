@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// x/time/rate's TestLongRunningQPS asks the same: 99.9 % of what the limit gives. Missing is what stands in the bucket between two
-// calls, and once, at the start, the refill of up to a Target while the bucket counted what was spent as held. So the
-// time is long enough for a Target's refill to be a thousandth.
+// x/time/rate's TestLongRunningQPS asks the same: 99.9 % of what the limit gives. Missing is what
+// stands in the bucket between two calls, and once, at the start, the refill of up to a Target
+// while the bucket counted what was spent as held. So the time is long enough for a Target's refill
+// to be a thousandth.
 func TestLongRunAdmitsWhatTheLimitGives(t *testing.T) {
 	for _, l := range []Limit{
 		PerSecond(10), PerSecond(30).WithBurst(100), PerSecond(100).WithBurst(5), PerSecond(100).WithBurst(50),
@@ -18,7 +19,8 @@ func TestLongRunAdmitsWhatTheLimitGives(t *testing.T) {
 			if load < 2 || l.Tokens < 100 {
 				span = 5 * time.Minute
 			}
-			// given one process that asks at an even pace, as often as the limit allows or more often
+			// given one process that asks at an even pace, as often as the limit allows or more
+			// often
 			d := newDriver(t, l)
 			h := d.holder(Policy{}, l, steady(load*l.Rate()))
 			// when it has gone on for a while

@@ -100,8 +100,9 @@ type Request struct {
 
 	Remaining int64 // still held when the request was built
 	Returned  int64 // given back; no longer in the pool
-	// Unused counts tokens that were drawn for requests which then were not admitted, and are held no longer. They
-	// are worth what the bucket has not refilled in their place since Drawn, the Grant.Running of the oldest of them.
+	// Unused counts tokens that were drawn for requests which then were not admitted, and are held
+	// no longer. They are worth what the bucket has not refilled in their place since Drawn, the
+	// Grant.Running of the oldest of them.
 	Unused  int64
 	Drawn   int64
 	Refund  int64 // admitted earlier, did not happen: a new permit at the moment of its credit
@@ -111,7 +112,8 @@ type Request struct {
 	Waiting int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
 	Weight  int64 // share of a contended rate, 1 or more
 
-	// What the last reply said, which proves to a bucket that has lost its state that it has; all 0 for none.
+	// What the last reply said, which proves to a bucket that has lost its state that it has; all 0
+	// for none.
 	Epoch    int64
 	Counter  int64
 	LeaseMax time.Duration
@@ -171,8 +173,9 @@ type Grant struct {
 	Contended    bool                     // somebody asked for more than the level while others held tokens
 	Expiry       time.Duration            // how long the bucket is remembered without a call
 	LeaseMax     time.Duration            // no lease of this bucket that exists now lasts longer
-	// Running is when the call was executed, by the bucket's own time: the server's in microseconds, without its steps
-	// back. A call that is answered again was executed the first time.
+	// Running is when the call was executed, by the bucket's own time: the server's in
+	// microseconds, without its steps back. A call that is answered again was executed the first
+	// time.
 	Running    int64
 	ServerTime int64 // microseconds since 1970 on the server
 }

@@ -9,14 +9,16 @@ import (
 // meterUnit is one token in a meter: fine enough for every rate that the tests use to be whole per microsecond.
 const meterUnit = 1_000_000_000
 
-// meter audits promise (1) of one limit over ALL windows at once, in integers. With A what was admitted and C(t) what
-// a window that begins at t may admit beyond R*w, the largest excess over every window that ends now is
+// meter audits promise (1) of one limit over ALL windows at once, in integers. With A what was
+// admitted and C(t) what a window that begins at t may admit beyond R*w, the largest excess over
+// every window that ends now is
 //
 //	y = max(y - R*dt, -C(now)) + admitted            (Lindley 1952)
 //
-// and the promise says that y never exceeds 0. C is B + E, but for a while after the limits were changed: until the
-// leases of before have ended, windows that begin in that time may admit what was leased at the change where that
-// is more. A credited refund is admitted, negatively. A request that gave up was never admitted.
+// and the promise says that y never exceeds 0. C is B + E, but for a while after the limits were
+// changed: until the leases of before have ended, windows that begin in that time may admit what
+// was leased at the change where that is more. A credited refund is admitted, negatively. A request
+// that gave up was never admitted.
 type meter struct {
 	limit    Limit
 	drain    int64 // units per microsecond
@@ -49,7 +51,8 @@ func (m *meter) set(l Limit, overcommit int64) {
 	}
 }
 
-// change makes the limit another one from now on. Leases of before, of so many tokens at most, end by until.
+// change makes the limit another one from now on. Leases of before, of so many tokens at most, end
+// by until.
 func (m *meter) change(now int64, l Limit, overcommit, leased, until int64) {
 	m.advance(now)
 	m.set(l, overcommit)

@@ -33,8 +33,9 @@ type model struct {
 	gone     bool // requests that wait may have gone when they are served
 	evict    bool // the bucket may lose a holder's record
 	flush    bool // the bucket may be lost; a process that knows it calls first
-	// alternative limits are set instead of limit, and the other way round; limit stays the last of them. Where there are
-	// versions, all holders but the first propose them instead, and the bucket is forgotten when its time has come.
+	// alternative limits are set instead of limit, and the other way round; limit stays the last of
+	// them. Where there are versions, all holders but the first propose them instead, and the
+	// bucket is forgotten when its time has come.
 	alternative []Limit
 	versions    bool
 	once        bool    // the bucket is lost, and T is set, no more than once

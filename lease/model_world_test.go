@@ -299,7 +299,8 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 	h.messages = append(h.messages, m)
 }
 
-// credited notes that the refund of call seq was credited: however often the call is executed, it was refunded once.
+// credited notes that the refund of call seq was credited: however often the call is executed, it
+// was refunded once.
 func (w *world) credited(h *modelHolder, seq int64) {
 	h.openCredited = h.openCredited || h.open.Seq == seq
 	for i := range h.messages {
@@ -309,7 +310,8 @@ func (w *world) credited(h *modelHolder, seq int64) {
 	}
 }
 
-// counts reports whether the limit that the meter watches is in force: it is the last of its configuration.
+// counts reports whether the limit that the meter watches is in force: it is the last of its
+// configuration.
 func (w *world) counts() bool {
 	limits := w.bucket.config.Limits
 	return len(limits) > 0 && limits[len(limits)-1].same(w.limit)

@@ -9,8 +9,8 @@ import (
 const (
 	// ttlMax keeps a wrong unit from locking tokens away for weeks.
 	ttlMax = time.Hour
-	// leaseMaxMost is above any Grant.LeaseMax: ttlMax and one slice of the ring. Else a buggy caller that reports a loss
-	// could have its bucket wait for years.
+	// leaseMaxMost is above any Grant.LeaseMax: ttlMax and one slice of the ring. Else a buggy
+	// caller that reports a loss could have its bucket wait for years.
 	leaseMaxMost = 2 * ttlMax
 	// weightMax keeps the sum of a million holders' weights exact.
 	weightMax = 1 << 20

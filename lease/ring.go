@@ -3,10 +3,11 @@ package lease
 // ringSlices is the number of slices of a ring: the one that now falls in, and seven that together last T.
 const ringSlices = 8
 
-// ring is the ledger: the tokens that processes hold, summed by the time at which they run out. Time is cut
-// into slices of width microseconds; slice s covers [s*width, (s+1)*width) and is forgotten whole when it
-// ends, so a holding is forgotten at most one slice late (which is safe) and a call costs the same however
-// many holders there are. Slice s lives in held[s mod 8]. All times are the bucket's own (bucketState.now).
+// ring is the ledger: the tokens that processes hold, summed by the time at which they run out.
+// Time is cut into slices of width microseconds; slice s covers [s*width, (s+1)*width) and is
+// forgotten whole when it ends, so a holding is forgotten at most one slice late (which is safe)
+// and a call costs the same however many holders there are. Slice s lives in held[s mod 8]. All
+// times are the bucket's own (bucketState.now).
 type ring struct {
 	width   int64 // ceil(T/7), or wider while older entries need it
 	base    int64 // the slice that now falls in; all lower ones are forgotten

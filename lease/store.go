@@ -28,8 +28,9 @@ type Call struct {
 	Err     error
 	// Node is set by the Store: which of its nodes served the call, numbered from 0. Latency is kept per node.
 	Node int
-	// Before is set by the Store: how much of the time from Exchange to done was no round trip, such as opening a
-	// connection. Latency does without it, or a slow handshake would make a network look slow for ever.
+	// Before is set by the Store: how much of the time from Exchange to done was no round trip,
+	// such as opening a connection. Latency does without it, or a slow handshake would make a
+	// network look slow for ever.
 	Before time.Duration
 	// Owner is the caller's, to find what the call belongs to; a Store leaves it alone.
 	Owner any
@@ -46,8 +47,9 @@ func (c *Call) SetUnsent(why error) {
 	c.unsent.Store(&why)
 }
 
-// Unsent says why a call that is under way has not been sent yet: a connection is being opened, or could not be. It is
-// nil where it was sent, or where the Store does not know. Unlike the fields it may be asked at any time.
+// Unsent says why a call that is under way has not been sent yet: a connection is being opened, or
+// could not be. It is nil where it was sent, or where the Store does not know. Unlike the fields it
+// may be asked at any time.
 func (c *Call) Unsent() error {
 	if why := c.unsent.Load(); why != nil {
 		return *why
@@ -68,7 +70,8 @@ type Store interface {
 
 // Pinger is what a Store is too where the first call takes longer than later ones.
 type Pinger interface {
-	// Ping opens the connections that calls need and brings the server what they need, or says why it cannot.
+	// Ping opens the connections that calls need and brings the server what they need, or says why
+	// it cannot.
 	Ping(ctx context.Context) error
 }
 

@@ -166,7 +166,8 @@ func TestAMovedSlotIsFollowed(t *testing.T) {
 	if !errors.Is(given.Err, lease.ErrUnavailable) || errors.Is(given.Err, lease.ErrPermanent) {
 		t.Errorf("while the slot migrates: %v", given.Err)
 	}
-	// and says meanwhile that it has not been executed; one that travels with it and has a record is served at once.
+	// and says meanwhile that it has not been executed; one that travels with it and has a record
+	// is served at once.
 	r.Seq = 2
 	known := request(2)
 	held := []*lease.Call{{Key: "k", Request: r}, {Key: "k", Request: known}}

@@ -23,9 +23,10 @@ const (
 	withdrawn
 )
 
-// sending is one pipeline from its handing over to the client until its replies. It tells three things that the client
-// does not: whether anything was written yet, when, and why not. One argument of each of its commands is a payload, which
-// the client asks for the bytes as it writes them.
+// sending is one pipeline from its handing over to the client until its replies. It tells three
+// things that the client does not: whether anything was written yet, when, and why not. One
+// argument of each of its commands is a payload, which the client asks for the bytes as it writes
+// them.
 type sending struct {
 	node    *node         // nil: any, while a cluster is asked who serves what
 	calls   []*lease.Call // which are told why they wait
@@ -41,8 +42,9 @@ type sending struct {
 // withdraw takes the pipeline back; false where some of it has been written.
 func (w *sending) withdraw() bool { return w.state.CompareAndSwap(waiting, withdrawn) }
 
-// before is how long it took until the last of so many commands was written, where that was no part of a round trip: a
-// connection was opened, or commands were sent more than once. Waiting for a free connection is part of it.
+// before is how long it took until the last of so many commands was written, where that was no part
+// of a round trip: a connection was opened, or commands were sent more than once. Waiting for a
+// free connection is part of it.
 func (w *sending) before(commands int) time.Duration {
 	if w.connecting.Load() || w.writes.Load() > int64(commands) {
 		return time.Duration(w.written.Load())
@@ -56,8 +58,8 @@ type payload struct {
 	data []byte
 }
 
-// MarshalBinary is what the client calls as it writes the argument. An error ends the connection, on which nothing has
-// been sent yet.
+// MarshalBinary is what the client calls as it writes the argument. An error ends the connection,
+// on which nothing has been sent yet.
 func (p *payload) MarshalBinary() ([]byte, error) {
 	if !p.w.state.CompareAndSwap(waiting, sent) && p.w.state.Load() == withdrawn {
 		return nil, errNotSent
@@ -71,8 +73,9 @@ func (p *payload) MarshalBinary() ([]byte, error) {
 	return p.data, nil
 }
 
-// watcher sees how the client opens connections, as a hook that changes nothing about it. go-redis tries a dial five
-// times before it says why it fails, which takes longer than a lease call may; the first failure is enough to know.
+// watcher sees how the client opens connections, as a hook that changes nothing about it. go-redis
+// tries a dial five times before it says why it fails, which takes longer than a lease call may;
+// the first failure is enough to know.
 type watcher struct {
 	mu       sync.Mutex
 	sendings map[*sending]bool
@@ -163,7 +166,8 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 	return next
 }
 
-// watch has n's dials seen, if they are not yet: through client, which go-redis may replace by another in a cluster.
+// watch has n's dials seen, if they are not yet: through client, which go-redis may replace by
+// another in a cluster.
 func (d *watcher) watch(n *node, client *redis.Client) {
 	d.mu.Lock()
 	known := n.client == client

@@ -50,7 +50,8 @@ func TestAHandshakeIsNoRoundTrip(t *testing.T) {
 	}
 	// When the first call opens a connection and brings the script,
 	all, c := trip(1)
-	// then what it says took no round trip is at least HELLO and the first sending of the script, and one round trip is left.
+	// then what it says took no round trip is at least HELLO and the first sending of the script,
+	// and one round trip is left.
 	if c.Before < 2*farOff || all-c.Before < farOff {
 		t.Errorf("%v, of which before the last sending %v", all, c.Before)
 	}
@@ -115,7 +116,8 @@ func refusing(dials *atomic.Int64, err error) func(context.Context, string, stri
 	}
 }
 
-// TestWhatRefusesIsNamedAtTheFirstDial: the client would try four times more before it said so, an hour apart.
+// TestWhatRefusesIsNamedAtTheFirstDial: the client would try four times more before it said so, an
+// hour apart.
 func TestWhatRefusesIsNamedAtTheFirstDial(t *testing.T) {
 	var dials atomic.Int64
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetryTimeout: time.Hour, Dialer: refusing(&dials, syscall.ECONNREFUSED)})
@@ -140,7 +142,8 @@ func TestWhatRefusesIsNamedAtTheFirstDial(t *testing.T) {
 	}
 }
 
-// TestACallThatWaitsForItsConnectionSaysSo, so that its caller can tell a slow handshake from a slow server.
+// TestACallThatWaitsForItsConnectionSaysSo, so that its caller can tell a slow handshake from a
+// slow server.
 func TestACallThatWaitsForItsConnectionSaysSo(t *testing.T) {
 	dialing, open := make(chan bool), make(chan bool)
 	addr := redistest.Start(t).Addr
@@ -197,7 +200,8 @@ func TestACallThatIsGivenUpBeforeItIsSentNeverIs(t *testing.T) {
 	if !errors.Is(c.Err, lease.ErrRefused) || !errors.Is(c.Err, context.Canceled) {
 		t.Errorf("%v", c.Err)
 	}
-	// and when the connection is there at last, the call does not go out over it: only the next one does.
+	// and when the connection is there at last, the call does not go out over it: only the next one
+	// does.
 	goOn <- true
 	finished = make(chan bool)
 	next := &lease.Call{Key: "k", Request: request(2)}

@@ -15,8 +15,8 @@ func configSize(limits int) int { return 8 * (5 + 7*limits) }
 
 const requestSize = 8 * 17
 
-// appendConfig writes c as the scripts read and store it (common.lua); its TTL travels separately, because it
-// is a proposal whatever the version. c must be valid.
+// appendConfig writes c as the scripts read and store it (common.lua); its TTL travels separately,
+// because it is a proposal whatever the version. c must be valid.
 func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	dst = appendDoubles(dst, c.Version.Deploy, c.Version.Revision, c.Overcommit, bit(c.StartEmpty), int64(c.Target))
 	for _, l := range c.Limits {
@@ -57,8 +57,8 @@ func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
 var errConfigText = errors.New("configuration text is damaged")
 
-// parseConfig reads what appendConfig wrote; ttl comes beside it. The result is valid, but that a T in force may be
-// shorter than its Target asks for until it has grown.
+// parseConfig reads what appendConfig wrote; ttl comes beside it. The result is valid, but that a T
+// in force may be shorter than its Target asks for until it has grown.
 func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 	limits := (len(text) - configSize(0)) / (configSize(1) - configSize(0))
 	if limits < 1 || limits > lease.LimitsMax || len(text) != configSize(limits) {

@@ -62,8 +62,8 @@ func classify(err error) outcome {
 	if o, ok := codes[code]; ok {
 		return o
 	}
-	// What a command inside a script answered reaches us as "ERR ..." or, where Redis 6 gives it to redis.pcall, as
-	// "@user_script: 12: ...".
+	// What a command inside a script answered reaches us as "ERR ..." or, where Redis 6 gives it to
+	// redis.pcall, as "@user_script: 12: ...".
 	if code != "ERR" && code != "@user_script:" {
 		return unknown
 	}
@@ -87,8 +87,8 @@ func classify(err error) outcome {
 	return unknown
 }
 
-// notPermitted is how servers say that the user's permissions end inside the script, which may have written by then:
-// Redis 6 and 7.0, and Redis 7.2 and Valkey.
+// notPermitted is how servers say that the user's permissions end inside the script, which may have
+// written by then: Redis 6 and 7.0, and Redis 7.2 and Valkey.
 var notPermitted = []string{"The user executing the script", "ACL failure in script"}
 
 // errNotSent is wrapped by errors of calls that ended before anything was sent.

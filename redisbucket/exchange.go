@@ -143,9 +143,10 @@ func (s *Store) group(ctx context.Context, calls []*lease.Call, args [][]any) ([
 // tryAgain is the pause before calls are sent again whose slot is on its way to another node.
 const tryAgain = 5 * time.Millisecond
 
-// exchange fills Grant or Err of every call of g, and is done with them. A call for a slot that is being moved is refused,
-// on both nodes, while only some of its keys are on either: the record of a new holder is on none. It is sent again,
-// with the same content, until its keys are together again or ctx ends; the others do not wait for it.
+// exchange fills Grant or Err of every call of g, and is done with them. A call for a slot that is
+// being moved is refused, on both nodes, while only some of its keys are on either: the record of a
+// new holder is on none. It is sent again, with the same content, until its keys are together again
+// or ctx ends; the others do not wait for it.
 func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Node = g.node.number
@@ -191,10 +192,11 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 	}
 }
 
-// run executes sc once for each of args on n, as one pipeline, and returns when that is finished, ctx ends, or a
-// connection cannot be opened. What is not yet written then never will be. Otherwise the commands belong to the goroutine
-// that still waits for the client, which ends with the client's own timeouts and gives its place at the node back only
-// then. before is how much of the time was no round trip.
+// run executes sc once for each of args on n, as one pipeline, and returns when that is finished,
+// ctx ends, or a connection cannot be opened. What is not yet written then never will be. Otherwise
+// the commands belong to the goroutine that still waits for the client, which ends with the
+// client's own timeouts and gives its place at the node back only then. before is how much of the
+// time was no round trip.
 func (s *Store) run(ctx context.Context, n *node, sc *script, calls []*lease.Call, args [][]any) (cmds []command, before time.Duration, err error) {
 	return s.runOn(ctx, s.rdb, n, sc, calls, args)
 }
@@ -287,8 +289,9 @@ type notSentError struct{ err error }
 func (e *notSentError) Error() string   { return e.err.Error() }
 func (e *notSentError) Unwrap() []error { return []error{errNotSent, e.err} }
 
-// Ping implements lease.Pinger: it opens a connection to every node that serves buckets and brings it the scripts, so that
-// the first calls take no longer than later ones. It writes nothing, and needs no permission that calls do not need.
+// Ping implements lease.Pinger: it opens a connection to every node that serves buckets and brings
+// it the scripts, so that the first calls take no longer than later ones. It writes nothing, and
+// needs no permission that calls do not need.
 func (s *Store) Ping(ctx context.Context) error {
 	var err error
 	switch rdb := s.rdb.(type) {
@@ -334,8 +337,8 @@ func (s *Store) pingAll(ctx context.Context, each func(context.Context, func(con
 	}
 }
 
-// ping runs each script with a request that it refuses before it looks at a key: alone and, since go-redis keeps other
-// connections for pipelines, as a pipeline too.
+// ping runs each script with a request that it refuses before it looks at a key: alone and, since
+// go-redis keeps other connections for pipelines, as a pipeline too.
 func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, keys ...any) error {
 	for _, call := range []struct {
 		sc    *script

@@ -16,11 +16,11 @@ import (
 )
 
 // FuzzStored: whatever bytes stand where a bucket or a record should be, a call either calls it
-// damaged and leaves it alone, or takes it, answers with a sound grant, and stores what the next call takes
-// as well. The scripts never fail half way.
+// damaged and leaves it alone, or takes it, answers with a sound grant, and stores what the next
+// call takes as well. The scripts never fail half way.
 //
-// (Numbers near the end of what is read may grow beyond it, as no call of this library can bring about: there, the next
-// call may call the bucket damaged. It writes nothing then.)
+// (Numbers near the end of what is read may grow beyond it, as no call of this library can bring
+// about: there, the next call may call the bucket damaged. It writes nothing then.)
 //
 //	go test ./redisbucket -run '^$' -fuzz FuzzStored
 func FuzzStored(f *testing.F) {

@@ -16,10 +16,10 @@ import (
 // edit replaces one piece of the script of lease.lua; it must occur exactly once.
 type edit struct{ old, new string }
 
-// mutations are rules of the protocol that the script is made to forget. Each comes with a schedule under which honest
-// processes, who spend only what they hold and only before their deadline, then admit more than B + E + R*w; with
-// the rule in place the same schedule stays within. Only what really was admitted counts, at the time of its grant or of
-// the Take that spent it.
+// mutations are rules of the protocol that the script is made to forget. Each comes with a schedule
+// under which honest processes, who spend only what they hold and only before their deadline, then
+// admit more than B + E + R*w; with the rule in place the same schedule stays within. Only what
+// really was admitted counts, at the time of its grant or of the Take that spent it.
 var mutations = []struct {
 	name  string
 	edits []edit
@@ -156,7 +156,8 @@ var mutations = []struct {
 	{"unused tokens credited although a refund has filled their place", []edit{
 		{"if back > l.level then l.level, filled = back, now end", "if back > l.level then l.level = back end"},
 	}, func(s *stage) {
-		// given C, whose 10 requests were admitted, and A, who drew what was refilled since for requests that gave up
+		// given C, whose 10 requests were admitted, and A, who drew what was refilled since for
+		// requests that gave up
 		s.admit(s.call("C", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
 		s.call("A", lease.Request{Seq: 1})
 		s.now += 100_000
@@ -174,14 +175,16 @@ var mutations = []struct {
 	{"the record of a void call counts for a holder that has not heard of it", []edit{
 		{"known = live and seen == epoch and counted >= since and ", "known = live and "},
 	}, func(s *stage) {
-		// given A, whose 10 requests of this hour were admitted and then did not happen, and B, who was admitted instead
+		// given A, whose 10 requests of this hour were admitted and then did not happen, and B, who
+		// was admitted instead
 		s.config.Limits = []lease.Limit{lease.PerHour(10)}
 		s.audit = s.config.Limits[0]
 		s.admit(s.call("A", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
 		s.call("A", lease.Request{Seq: 2, Refund: 10})
 		s.admit(-10)
 		s.drain("B")
-		// when the network delivers both calls of A once more, in order, after the bucket has forgotten A
+		// when the network delivers both calls of A once more, in order, after the bucket has
+		// forgotten A
 		s.now += 1_000_000
 		s.deliverAgain("A", 1)
 		s.deliverAgain("A", 2)
@@ -208,7 +211,8 @@ var mutations = []struct {
 	{"a new limit is full after a loss", []edit{
 		{"frozen > 0 and now < frozen + l.full and 0", "now < frozen and 0"},
 	}, func(s *stage) {
-		// given P, who has heard of the bucket, and A, whose later version brings 100 an hour and uses it up
+		// given P, who has heard of the bucket, and A, whose later version brings 100 an hour and
+		// uses it up
 		s.audit = lease.PerHour(100)
 		old, both := []lease.Limit{lease.PerSecond(1000)}, []lease.Limit{lease.PerSecond(1000), s.audit}
 		s.config.Limits = old
@@ -227,7 +231,8 @@ var mutations = []struct {
 	{"a longer T is in force at once", []edit{
 		{"    proposed, proposedAt = asked, now\n", "    ttl, proposed, proposedAt = asked, asked, now\n"},
 	}, func(s *stage) {
-		// given P, who has heard how long leases may last, and A, who then proposes 10 s and takes the whole bucket
+		// given P, who has heard how long leases may last, and A, who then proposes 10 s and takes
+		// the whole bucket
 		s.call("P", lease.Request{Seq: 1})
 		s.now += 1000
 		s.config.TTL = 10 * time.Second
@@ -245,7 +250,8 @@ var mutations = []struct {
 	{"a loss is waited out as if what was heard were still true", []edit{
 		{"local lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))", "local lasting = leaseMax"},
 	}, func(s *stage) {
-		// given P, who has heard how long leases may last of a bucket that is remembered for long, and then heard no more
+		// given P, who has heard how long leases may last of a bucket that is remembered for long,
+		// and then heard no more
 		s.config.Version.Revision = 1
 		s.call("P", lease.Request{Seq: 1})
 		// when A's network gets slow, so that T grows to 5 s, and A takes the whole bucket
@@ -266,12 +272,14 @@ var mutations = []struct {
 	{"a bucket is forgotten as early as its present limits allow", []edit{
 		{"return longest > keep and longest or keep, left", "return longest, left"},
 	}, func(s *stage) {
-		// given a limit of 100 an hour that is used up; bound (1) of both limits together is that of 1 a second, burst 101
+		// given a limit of 100 an hour that is used up; bound (1) of both limits together is that
+		// of 1 a second, burst 101
 		hour, second := lease.PerHour(100), lease.PerSecond(1)
 		s.audit = second.WithBurst(101)
 		s.config.Limits = []lease.Limit{hour}
 		s.admit(s.call("A", lease.Request{Seq: 1, Want: 100, Waiting: 100}).Waited)
-		// when a version replaces it by one that fills in a second, and nobody calls until that may have expired
+		// when a version replaces it by one that fills in a second, and nobody calls until that may
+		// have expired
 		s.config.Limits, s.config.Version.Deploy = []lease.Limit{second}, 1
 		s.admit(s.call("B", lease.Request{Seq: 1, Want: 1, Waiting: 1}).Waited)
 		s.now += 3_000_000
@@ -321,10 +329,11 @@ func mutate(t *testing.T, edits []edit) *script {
 	return scriptOf(source)
 }
 
-// stage plays one schedule against one bucket, of 100 tokens a second and burst 10 unless the schedule says otherwise, at
-// times that it chooses, and audits bound (1) over all windows at once: the largest excess of what was admitted over R*w,
-// in every window that ends now, is x = max(0, x - R*dt) + admitted. A token is as many units as Per has
-// microseconds, so that the rate is Tokens units a microsecond.
+// stage plays one schedule against one bucket, of 100 tokens a second and burst 10 unless the
+// schedule says otherwise, at times that it chooses, and audits bound (1) over all windows at once:
+// the largest excess of what was admitted over R*w, in every window that ends now, is x = max(0, x
+// - R*dt) + admitted. A token is as many units as Per has microseconds, so that the rate is Tokens
+// units a microsecond.
 type stage struct {
 	t      *testing.T
 	store  *Store

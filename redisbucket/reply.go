@@ -14,9 +14,11 @@ import (
 var ErrReply = errors.New("unexpected reply")
 
 const (
-	// wholeMax is the largest number of a reply: doubles are exact up to there, and so many microseconds are a Duration.
+	// wholeMax is the largest number of a reply: doubles are exact up to there, and so many
+	// microseconds are a Duration.
 	wholeMax = 1 << 53
-	// ttlMax is the longest T, and leaseMax more than the longest lease that can come of it: one slice of the ring more.
+	// ttlMax is the longest T, and leaseMax more than the longest lease that can come of it: one
+	// slice of the ring more.
 	ttlMax, leaseMax = time.Hour, 2 * time.Hour
 )
 
@@ -91,7 +93,8 @@ func (a *answer) config(proposed *lease.Config) lease.Config {
 	return c
 }
 
-// levels end the reply: of each limit the level, none above its capacity, and when it has a token more.
+// levels end the reply: of each limit the level, none above its capacity, and when it has a token
+// more.
 func (a *answer) levels(c *lease.Config) (levels [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration) {
 	if a.err != nil {
 		return levels, next
@@ -106,7 +109,8 @@ func (a *answer) levels(c *lease.Config) (levels [lease.LimitsMax]int64, next [l
 	return levels, next
 }
 
-// open checks the first item: it is an error unless the script says "ok", and invalid where it refused what it was given.
+// open checks the first item: it is an error unless the script says "ok", and invalid where it
+// refused what it was given.
 func open(v any, invalid error) (*answer, error) {
 	items, ok := v.([]any)
 	if !ok {

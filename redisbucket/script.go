@@ -33,8 +33,9 @@ func newScript(body string) *script {
 	return scriptOf(commonSource + "\n" + openSource + "\n" + body + "\n" + closeSource)
 }
 
-// Scripts are the sources of the scripts that a Store runs, by name. A server on which an operator has loaded them
-// (SCRIPT LOAD, again after every restart, on every master and replica) needs to allow EVALSHA only, not EVAL.
+// Scripts are the sources of the scripts that a Store runs, by name. A server on which an operator
+// has loaded them (SCRIPT LOAD, again after every restart, on every master and replica) needs to
+// allow EVALSHA only, not EVAL.
 func Scripts() map[string]string {
 	return map[string]string{"lease": newScript(leaseSource).source, "configure": newScript(configureSource).source}
 }

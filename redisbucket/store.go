@@ -1,16 +1,17 @@
-// Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single server, Sentinel or a
-// cluster, and for a ring where limits need not hold (Config.AllowRing).
+// Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single
+// server, Sentinel or a cluster, and for a ring where limits need not hold (Config.AllowRing).
 //
-// A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one for each holder. One
-// Lua script executes a lease call, another inspects and configures; lease.Bucket is their reference, and they agree
-// with it to the last bit. Redis 3.2 or later, or Valkey, is needed; docs/operations.md lists the versions that the tests
-// have run on.
+// A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one
+// for each holder. One Lua script executes a lease call, another inspects and configures;
+// lease.Bucket is their reference, and they agree with it to the last bit. Redis 3.2 or later, or
+// Valkey, is needed; docs/operations.md lists the versions that the tests have run on.
 //
 // # Which method do I want
 //
-// New, and its result goes to hybrid.New, which calls Exchange and Configure. Inspect is for people and tools that
-// look at a bucket. The client stays yours: its timeouts, its TLS and its users apply, but its retries do not (a lease call
-// that is sent twice would draw twice, so a call is sent once and its retry is hybrid's business).
+// New, and its result goes to hybrid.New, which calls Exchange and Configure. Inspect is for people
+// and tools that look at a bucket. The client stays yours: its timeouts, its TLS and its users
+// apply, but its retries do not (a lease call that is sent twice would draw twice, so a call is
+// sent once and its retry is hybrid's business).
 package redisbucket
 
 import (
@@ -43,14 +44,15 @@ type Config struct {
 	Prefix string
 	// InFlight is how many pipelines may be under way to one Redis node; more wait. 0 means 64.
 	InFlight int
-	// ClientTime sends the caller's clock as the server's time, for servers that refuse TIME inside scripts. The bucket
-	// goes by the clock that is furthest ahead, and one that comes in ahead of all others by d refills every bucket by d
-	// at once. Clocks must agree to a second: of two that are further apart, each call of the faster one refills all of
-	// the difference. Off by default.
+	// ClientTime sends the caller's clock as the server's time, for servers that refuse TIME inside
+	// scripts. The bucket goes by the clock that is furthest ahead, and one that comes in ahead of
+	// all others by d refills every bucket by d at once. Clocks must agree to a second: of two that
+	// are further apart, each call of the faster one refills all of the difference. Off by default.
 	ClientTime bool
-	// AllowRing accepts a redis.Ring. Each client of a ring decides for itself which servers are up, so clients that disagree
-	// keep two buckets for one key, and one that changes its mind begins a fresh one with its full burst: 4,096 tokens too
-	// many within 9 s were seen. Off by default; for limits that need not hold.
+	// AllowRing accepts a redis.Ring. Each client of a ring decides for itself which servers are
+	// up, so clients that disagree keep two buckets for one key, and one that changes its mind
+	// begins a fresh one with its full burst: 4,096 tokens too many within 9 s were seen. Off by
+	// default; for limits that need not hold.
 	AllowRing bool
 }
 
@@ -85,12 +87,13 @@ var (
 	_ lease.Pinger = (*Store)(nil)
 )
 
-// New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. All violations of cfg come back as
-// one error that wraps ErrInvalidConfig.
+// New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. All
+// violations of cfg come back as one error that wraps ErrInvalidConfig.
 //
-// It adds a hook to rdb that watches how connections are opened and changes nothing: so a port that refuses or a
-// certificate that does not fit is reported as such and at once, and what a handshake takes is not taken for the
-// network's delay. Hooks stay as long as the client, so make one Store for a client and keep it.
+// It adds a hook to rdb that watches how connections are opened and changes nothing: so a port that
+// refuses or a certificate that does not fit is reported as such and at once, and what a handshake
+// takes is not taken for the network's delay. Hooks stay as long as the client, so make one Store
+// for a client and keep it.
 func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	var errs []error
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {

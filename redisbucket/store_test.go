@@ -125,8 +125,8 @@ func TestKeysExpire(t *testing.T) {
 	})
 }
 
-// Given a bucket with the last revision that there is, when limits are set, then that is an invalid configuration and
-// nothing has changed.
+// Given a bucket with the last revision that there is, when limits are set, then that is an invalid
+// configuration and nothing has changed.
 func TestTheLastRevisionCannotBeReplaced(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store) {
 		r := request(1)

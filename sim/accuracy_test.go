@@ -95,8 +95,9 @@ func TestDefaultsReachTheirGoals(t *testing.T) {
 	}
 }
 
-// TestAFewProcessesOnASmallBurst: one process, or a few, that ask for twice the limit are admitted 98 % of one bucket, whatever
-// the burst: a token that waits in a full bucket keeps the next one from flowing in.
+// TestAFewProcessesOnASmallBurst: one process, or a few, that ask for twice the limit are admitted
+// 98 % of one bucket, whatever the burst: a token that waits in a full bucket keeps the next one
+// from flowing in.
 func TestAFewProcessesOnASmallBurst(t *testing.T) {
 	for _, kind := range []string{Poisson, Constant} {
 		for _, n := range []int{1, 2, 4} {
@@ -123,9 +124,10 @@ func TestAFewProcessesOnASmallBurst(t *testing.T) {
 	}
 }
 
-// TestSteadyProcessesThatWaitGetTheirShares: 20 processes that each ask at even intervals, on a burst of 3. With Allow the
-// same ones come first to each token for ever, as at one central bucket. Whoever waits up to the time between two of its
-// requests gets his share, whatever the phases; they are other ones in every replication.
+// TestSteadyProcessesThatWaitGetTheirShares: 20 processes that each ask at even intervals, on a
+// burst of 3. With Allow the same ones come first to each token for ever, as at one central bucket.
+// Whoever waits up to the time between two of its requests gets his share, whatever the phases;
+// they are other ones in every replication.
 func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
 	for _, load := range []float64{1.2, 1.5, 2, 4} {
 		s := accuracy{rate: 100, burst: 3, n: 20, workload: Workload{Kind: Constant, Verb: VerbWait, Deadline: 100 * time.Millisecond, Load: load}}.scenario()

@@ -45,8 +45,8 @@ func (e *entry) abandon() {
 	}
 }
 
-// accepted books a grant that has reached its holder, and returns what was drawn for requests that wait. It must be one
-// that was made, and be accepted once.
+// accepted books a grant that has reached its holder, and returns what was drawn for requests that
+// wait. It must be one that was made, and be accepted once.
 func (w *world) accepted(c *call) (handed drawn) {
 	e, g, x := c.entry, &c.grant, &c.entry.executed
 	if c.time == 0 {

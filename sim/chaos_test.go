@@ -219,8 +219,8 @@ func (c *chaos) fleet() {
 	}
 }
 
-// upgrade has processes that start again run another version of the program, with a T of its own and the limits in another
-// order.
+// upgrade has processes that start again run another version of the program, with a T of its own
+// and the limits in another order.
 func (c *chaos) upgrade(w *world) {
 	if !c.maybe(3) {
 		return

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// TestClientTimeWithClocksThatDisagree: with Redis.ClientTime a bucket goes by the clocks of its callers. Up to a second
-// between them it follows the one that is furthest ahead, so nothing is lost; and the first call of that one refills what
-// would have flowed in meanwhile, once.
+// TestClientTimeWithClocksThatDisagree: with Redis.ClientTime a bucket goes by the clocks of its
+// callers. Up to a second between them it follows the one that is furthest ahead, so nothing is
+// lost; and the first call of that one refills what would have flowed in meanwhile, once.
 func TestClientTimeWithClocksThatDisagree(t *testing.T) {
 	for _, apart := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, 900 * time.Millisecond} {
-		// given four processes whose clocks are up to so much apart, at twice 10,000/s with a burst of 2,000
+		// given four processes whose clocks are up to so much apart, at twice 10,000/s with a burst
+		// of 2,000
 		s := accuracy{rate: 10_000, burst: 2000, n: 4, workload: Workload{Load: 2}}.scenario()
 		s.Redis.ClientTime = true
 		s.Clock.Offset = DurationDist{Dist{DistUniform, -float64(apart) / 2, float64(apart) / 2}}

@@ -258,7 +258,8 @@ func (e *entry) setGate(closed bool) {
 	}
 }
 
-// takeQueued takes n tokens or none from the pool for a request that was counted as missed and is admitted with them.
+// takeQueued takes n tokens or none from the pool for a request that was counted as missed and is
+// admitted with them.
 func (e *entry) takeQueued(n int64) bool {
 	_, ok := e.takeFor(n)
 	if ok {

@@ -104,7 +104,8 @@ func (q *queue) need(gather int64) int64 {
 	return max(1, least)
 }
 
-// enqueue has r wait for up to limit, as far as the limiter knows. It is cancelled when its patience has run out.
+// enqueue has r wait for up to limit, as far as the limiter knows. It is cancelled when its
+// patience has run out.
 func (e *entry) enqueue(r request, patient bool, limit, patience time.Duration) {
 	w := e.w.newWaiter()
 	w.e, w.request, w.patient = e, r, patient

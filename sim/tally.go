@@ -5,9 +5,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// auditor holds every admission of one algorithm against promise (1), for each key and limit, over all windows. A token
-// counts at the moment at which it left a pool, or at which the bucket granted it to a request that waited; one of a request
-// that was not admitted in the end does not count.
+// auditor holds every admission of one algorithm against promise (1), for each key and limit, over
+// all windows. A token counts at the moment at which it left a pool, or at which the bucket granted
+// it to a request that waited; one of a request that was not admitted in the end does not count.
 type auditor struct {
 	limits     []lease.Limit
 	overcommit int64
@@ -91,7 +91,8 @@ func (a *auditor) count(at int64, key int32, n int64) {
 	}
 }
 
-// end counts what is still open as admitted, for whoever waits may yet be told so. It returns how many tokens that is.
+// end counts what is still open as admitted, for whoever waits may yet be told so. It returns how
+// many tokens that is.
 func (a *auditor) end() (open int64) {
 	for key, b := range a.backlogs {
 		if b != nil {

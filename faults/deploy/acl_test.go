@@ -112,7 +112,8 @@ func TestANameAndADatabaseNeedOnePermissionEach(t *testing.T) {
 		rules string
 		ok    bool
 	}{
-		// Given a client that asks for a name or for a database, when the user may not, then it is refused for good;
+		// Given a client that asks for a name or for a database, when the user may not, then it is
+		// refused for good;
 		{"a name, not allowed", named, "", false},
 		{"a name, only databases allowed", named, "+select", false},
 		{"a database, not allowed", numbered, "", false},
@@ -132,7 +133,8 @@ func TestANameAndADatabaseNeedOnePermissionEach(t *testing.T) {
 	}
 }
 
-// TestScriptsLoadedByAnOperatorNeedNoEval: then a stolen password runs these two scripts on these keys, and nothing else.
+// TestScriptsLoadedByAnOperatorNeedNoEval: then a stolen password runs these two scripts on these
+// keys, and nothing else.
 func TestScriptsLoadedByAnOperatorNeedNoEval(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -142,7 +144,8 @@ func TestScriptsLoadedByAnOperatorNeedNoEval(t *testing.T) {
 	asUser(o)
 	rdb := redis.NewClient(o)
 	store := storeOn(t, rdb)
-	// Given a user without EVAL, and a server that does not know the scripts, then the error names what is missing;
+	// Given a user without EVAL, and a server that does not know the scripts, then the error names
+	// what is missing;
 	if err := direct(store, "k"); !errors.Is(err, lease.ErrPermanent) || !strings.Contains(err.Error(), "eval") {
 		t.Errorf("%v", err)
 	}

@@ -28,8 +28,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 )
 
-// behindTLS puts TLS before a server, under the name buckets.internal, as a proxy of a cloud does. It returns where to
-// connect, and the authority that whoever connects must trust.
+// behindTLS puts TLS before a server, under the name buckets.internal, as a proxy of a cloud does.
+// It returns where to connect, and the authority that whoever connects must trust.
 func behindTLS(t *testing.T, server *redistest.Server, change func(*tls.Config)) (addr string, authority *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -97,7 +97,8 @@ func (l *lines) String() string {
 	return l.out.String()
 }
 
-// TestRow26WhyThereIsNoConnectionIsSaid: by Ping, by the store's error, and in the log, with the client's default dials.
+// TestRow26WhyThereIsNoConnectionIsSaid: by Ping, by the store's error, and in the log, with the
+// client's default dials.
 func TestRow26WhyThereIsNoConnectionIsSaid(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -9,7 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 )
 
-// TestRow07AHandshakeOverASlowLinkIsNoOutage: on this link a handshake takes longer than CallTimeout, a call does not.
+// TestRow07AHandshakeOverASlowLinkIsNoOutage: on this link a handshake takes longer than
+// CallTimeout, a call does not.
 func TestRow07AHandshakeOverASlowLinkIsNoOutage(t *testing.T) {
 	t.Parallel()
 	for name, warm := range map[string]bool{"warmed by Ping": true, "cold": false} {
@@ -32,7 +33,8 @@ func TestRow07AHandshakeOverASlowLinkIsNoOutage(t *testing.T) {
 			}
 			// when requests come until one is served,
 			rig.Eventually(t, "service", func() bool { return l.Allow("k") })
-			// then no call has failed meanwhile, for the connection that it had to wait for or for any other reason,
+			// then no call has failed meanwhile, for the connection that it had to wait for or for
+			// any other reason,
 			if s := l.Stats(); s.Errors > 0 {
 				t.Errorf("%+v", s)
 			}

@@ -17,8 +17,8 @@ const (
 	perEach = 500 // requests per second and process: three times the limit, all told
 	// callTimeout leaves a busy machine time to answer.
 	callTimeout = 250 * time.Millisecond
-	// busy is what a machine that is busy with other tests may keep anything waiting for, here where time is real. In
-	// virtual time hybrid's tests ask for the promised durations exactly.
+	// busy is what a machine that is busy with other tests may keep anything waiting for, here
+	// where time is real. In virtual time hybrid's tests ask for the promised durations exactly.
 	busy = time.Second
 	// nobodyWaits for longer than CallTimeout.
 	nobodyWaits = callTimeout + busy

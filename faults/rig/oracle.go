@@ -47,9 +47,9 @@ func (f *Fleet) CheckNobodyWaited(key string, from, to, most time.Duration) {
 	}
 }
 
-// AwaitRecovery is oracle G: it returns when the fleet, which must be under load of more than rate on one key, has admitted
-// 95 % of rate for a whole second by leases alone, and says how long after the call of AwaitRecovery that second began. It
-// fails the test where there is no such second.
+// AwaitRecovery is oracle G: it returns when the fleet, which must be under load of more than rate
+// on one key, has admitted 95 % of rate for a whole second by leases alone, and says how long after
+// the call of AwaitRecovery that second began. It fails the test where there is no such second.
 func (f *Fleet) AwaitRecovery(rate int64) Recovery {
 	f.t.Helper()
 	return AwaitRecovery(f.t, rate, f)[0]
@@ -62,11 +62,12 @@ type Recovery struct {
 	still time.Duration // of it, for how long this machine did not let the test look
 }
 
-// busy is what a machine that runs other tests beside this one may add to a time that a test measures.
+// busy is what a machine that runs other tests beside this one may add to a time that a test
+// measures.
 const busy = time.Second
 
-// CheckInTime fails the test unless the second at the rate began within 2T of the recovery. Time in which this machine
-// stood still does not count, nor what a busy one adds.
+// CheckInTime fails the test unless the second at the rate began within 2T of the recovery. Time in
+// which this machine stood still does not count, nor what a busy one adds.
 func (r Recovery) CheckInTime(ttl time.Duration) {
 	r.t.Helper()
 	if most := 2 * ttl; r.After-r.still > most+busy {

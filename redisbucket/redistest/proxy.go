@@ -18,7 +18,8 @@ type Fate struct {
 	LoseReply bool
 	// Delay is the least time from the call's arrival at the proxy until the client gets the reply.
 	Delay time.Duration
-	// Far is how long every round trip over this link takes at least, and each step of a connection's handshake is one.
+	// Far is how long every round trip over this link takes at least, and each step of a
+	// connection's handshake is one.
 	Far time.Duration
 	// Hold, if not nil, keeps the reply back until it is closed.
 	Hold <-chan struct{}

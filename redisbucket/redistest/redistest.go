@@ -35,10 +35,10 @@ type Server struct {
 	output *strings.Builder // read after exited only
 }
 
-// Start runs redis-server with args behind "--port N --bind 127.0.0.1 --save ” --appendonly no --dir <temporary>"
-// and returns once it answers PING (or answers it with an error, as a server that asks for a password does).
-// It is killed in t.Cleanup. Without a server (see Binary) the test is skipped, and with REQUIRE_REDIS=1 in the
-// environment it fails instead.
+// Start runs redis-server with args behind "--port N --bind 127.0.0.1 --save ” --appendonly no
+// --dir <temporary>" and returns once it answers PING (or answers it with an error, as a server
+// that asks for a password does). It is killed in t.Cleanup. Without a server (see Binary) the test
+// is skipped, and with REQUIRE_REDIS=1 in the environment it fails instead.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	Require(t)
@@ -58,8 +58,8 @@ func Start(t testing.TB, args ...string) *Server {
 	return nil
 }
 
-// Binary is the server that tests start: what REDIS_SERVER in the environment names, which may be any version of Redis
-// or Valkey, else redis-server in PATH.
+// Binary is the server that tests start: what REDIS_SERVER in the environment names, which may be
+// any version of Redis or Valkey, else redis-server in PATH.
 func Binary() string {
 	if b := os.Getenv("REDIS_SERVER"); b != "" {
 		return b
@@ -67,8 +67,8 @@ func Binary() string {
 	return "redis-server"
 }
 
-// Available reports whether there is a server, for tests that do less without it. With REQUIRE_REDIS=1 it is always
-// true, so that nothing is left out silently.
+// Available reports whether there is a server, for tests that do less without it. With
+// REQUIRE_REDIS=1 it is always true, so that nothing is left out silently.
 func Available() bool {
 	_, err := exec.LookPath(Binary())
 	return err == nil || os.Getenv("REQUIRE_REDIS") == "1"
@@ -90,7 +90,8 @@ func Require(t testing.TB) {
 // serverVersion is what "redis-server --version" prints, of Redis and of Valkey.
 var serverVersion = regexp.MustCompile(`v=(\d+)\.(\d+)\.`)
 
-// RequireVersion skips t where the server is older than major.minor, and says that this is what missing needs.
+// RequireVersion skips t where the server is older than major.minor, and says that this is what
+// missing needs.
 func RequireVersion(t testing.TB, major, minor int, missing string) {
 	t.Helper()
 	Require(t)

@@ -13,9 +13,10 @@ import (
 // silentFor is how long one try to reach a server may take.
 const silentFor = 3 * time.Second
 
-// newClient is a client for what --redis says: host:port of one server, or a URL as go-redis parses it, whose scheme tells
-// one server (redis, rediss, unix) from a cluster and from Sentinel (+cluster, +sentinel; rediss for TLS). Errors do not
-// repeat the address, which may hold a password.
+// newClient is a client for what --redis says: host:port of one server, or a URL as go-redis parses
+// it, whose scheme tells one server (redis, rediss, unix) from a cluster and from Sentinel
+// (+cluster, +sentinel; rediss for TLS). Errors do not repeat the address, which may hold a
+// password.
 func newClient(address string) (redis.UniversalClient, error) {
 	if !strings.Contains(address, "://") {
 		if !strings.Contains(address, ":") {

@@ -50,7 +50,8 @@ func TestAddressesAreOfOneServerAClusterOrSentinels(t *testing.T) {
 			t.Errorf("%s: the error says the password: %s", address, got)
 		}
 	}
-	// A bad address is bad usage, found before anything is started, and nothing that is shown holds a password.
+	// A bad address is bad usage, found before anything is started, and nothing that is shown holds
+	// a password.
 	if err := (Options{Redis: "redis+sentinel://h:1"}).Validate(); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "--redis: ") {
 		t.Error(err)
 	}
