@@ -62,7 +62,7 @@ func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
 			Groups: []Group{{Count: 20, Restarts: Stops{Every: 200 * time.Millisecond, For: Constantly(time.Millisecond)}}},
 		}},
 		{"keys that come and go", Scenario{
-			Limits: []lease.Limit{lease.PerSecond(10)}, Keys: Keys{Count: 300}, Redis: Redis{Shards: 4}, Groups: []Group{{Count: 5}}, Workload: Workload{Rate: 2000},
+			Limits: []lease.Limit{lease.PerSecond(10)}, Keys: Keys{Count: 300}, Redis: Redis{Shards: 4}, Groups: []Group{{Count: 5}}, Workload: Workload{Rate: 10_000},
 		}},
 		{"rivals", Scenario{
 			Limits: []lease.Limit{lease.PerSecond(8000).WithBurst(800)}, Groups: []Group{{Count: 5}},
