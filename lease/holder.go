@@ -123,8 +123,9 @@ func (h *Holder) Poll(now clock.Instant, in Input) (call bool, next clock.Instan
 		return false, Never
 	}
 	h.observe(now)
-	// What was refused and did not stay is a reason to lease ahead, which a slow key does not.
-	wanted := in.Waiting > 0 || in.Refused > 0 || h.low || held == 0 && h.Pool.Missed() > h.missedAt && !h.slow()
+	// What was refused and did not stay is a reason to lease ahead, which a slow key does not. Before the first reply
+	// whoever was refused is about to be counted in Input: a call made before would not ask for them.
+	wanted := in.Waiting > 0 || in.Refused > 0 || h.low || h.replied && held == 0 && h.Pool.Missed() > h.missedAt && !h.slow()
 	next = Never
 	if held > 0 {
 		next = h.deadline
