@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
-	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 )
 
 // What the benchmarks on a real server measure is a rate or a percentile over time, so they run for a time of their

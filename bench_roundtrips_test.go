@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
 )
 
 // pace calls ask(0), ask(1), ... at so many a second for d, a few at a time as a timer allows, and returns how many it

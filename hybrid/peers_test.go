@@ -13,9 +13,9 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
-	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 )
 
 // The tests in peers_*_test.go are behaviours that the test suites of other rate limiters fix and that users

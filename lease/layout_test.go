@@ -65,7 +65,8 @@ var arrows = []struct {
 	{"lease", []string{"clock"}},
 	{"redisbucket", []string{"clock", "lease"}},
 	{"hybrid", []string{"clock", "lease", "hybrid"}},
-	{"faults", []string{"clock", "lease", "hybrid", "redisbucket", "sim/audit", "faults"}},
+	{"internal/redistest", nil},
+	{"internal/faults", []string{"clock", "lease", "hybrid", "redisbucket", "sim/audit", "internal"}},
 	{"sim/cmd", []string{"clock", "lease", "hybrid", "redisbucket", "sim"}},
 	{"sim", []string{"clock", "lease", "sim"}},
 }
@@ -76,7 +77,7 @@ var foreign = map[string][]string{
 	"lease":             nil,
 	"redisbucket":       {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
 	"hybrid":            {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
-	"faults":            {"github.com/redis/go-redis/v9"},
+	"internal/faults":   {"github.com/redis/go-redis/v9"},
 	"hybrid/hybridotel": {"go.opentelemetry.io/otel"},
 }
 
@@ -146,7 +147,7 @@ func TestTheWorkbenchIsLinkedBelowSimOnly(t *testing.T) {
 			case i < 0:
 			case under(p.folder(), "sim"):
 				used[workbench[i]] = true
-			case under(p.folder(), "redisbucket/redistest"): // what tests of others are made with
+			case under(p.folder(), "internal/redistest"): // what tests of others are made with
 			default:
 				t.Errorf("%s links %s", p.folder(), dep)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 )
 
 // fleet is ten holders of one bucket who renew in turn, as processes do: each has spent two thirds of what it was granted,

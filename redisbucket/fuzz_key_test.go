@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
 )
 
 // FuzzBucketKey: whatever bytes users put into their keys, different keys never share anything in Redis, and

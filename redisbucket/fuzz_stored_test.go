@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 )
 
 // FuzzStored: whatever bytes stand where a bucket or a record should be, a call either calls it

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
-	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 )
 

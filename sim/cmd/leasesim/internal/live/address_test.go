@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
 )
 
 func TestAddressesAreOfOneServerAClusterOrSentinels(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/redisbucket/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
 )
 
 func TestOnlyLeaseCallsAreTakenForTheServersTime(t *testing.T) {
