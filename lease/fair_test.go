@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // maxMin is the fair division of rate: nobody gets more than it demands, and what is left goes to the others by weight.
@@ -33,17 +35,6 @@ func maxMin(rate float64, demand, weight []float64) []float64 {
 	return share
 }
 
-// jain is Jain's index of what everybody got relative to its share: 1 is perfectly fair.
-func jain(got, share []float64) float64 {
-	sum, squares := 0.0, 0.0
-	for i := range got {
-		x := got[i] / share[i]
-		sum += x
-		squares += x * x
-	}
-	return sum * sum / (float64(len(got)) * squares)
-}
-
 func TestOverloadIsSharedByWeight(t *testing.T) {
 	for _, weights := range [][]float64{{1, 1, 1, 1, 1, 1, 1, 1}, {1, 2, 1, 2, 1, 2, 1, 4}} {
 		// given twice the demand that the limit admits, most of it from a few processes
@@ -62,13 +53,14 @@ func TestOverloadIsSharedByWeight(t *testing.T) {
 		d.run(40 * time.Second)
 		// then everybody gets its max-min share, and little is lost
 		share := maxMin(1000, demands, weights)
-		var got []float64
+		var got, relative []float64
 		total := 0.0
 		for i, n := range d.nodes {
 			got = append(got, float64(n.admitted-before[i])/40)
+			relative = append(relative, got[i]/share[i])
 			total += got[i]
 		}
-		if j := jain(got, share); j < 0.99 {
+		if j := testkit.Jain(relative); j < 0.99 {
 			t.Errorf("weights %v: Jain's index %.4f\n got %.1f\nfair %.1f", weights, j, got, share)
 		}
 		if total < 970 {

@@ -67,6 +67,7 @@ var arrows = []struct {
 	{"hybrid", []string{"clock", "lease", "hybrid"}},
 	{"internal/redistest", nil},
 	{"internal/faults", []string{"clock", "lease", "hybrid", "redisbucket", "sim/audit", "internal"}},
+	{"internal/testkit", []string{"clock"}},
 	{"sim/cmd", []string{"clock", "lease", "hybrid", "redisbucket", "sim"}},
 	{"sim", []string{"clock", "lease", "sim"}},
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 var flagStates = flag.Int("lease.states", 0, "how many states every instance of the model checker may explore (default: a few hundred thousand in total)")
@@ -84,7 +86,7 @@ var models = []model{
 // ledger below the truth.
 func TestModel(t *testing.T) {
 	budget := 100_000
-	if raceEnabled || testing.Short() {
+	if testkit.RaceEnabled || testing.Short() {
 		budget = 6_000
 	}
 	if *flagStates > 0 {

@@ -1,6 +1,10 @@
 package lease
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
 
 // brokenModels are small instances, each with one rule switched off and just the events that show why the rule is there.
 // Two rules need longer stories than a small instance reaches: scenario_variants_test.go tells them.
@@ -41,7 +45,7 @@ var brokenModels = []model{
 
 // TestModelCatchesEveryMissingRule: every rule of design.md section 4 is needed, and the checker sees it.
 func TestModelCatchesEveryMissingRule(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("one goroutine, and ten times slower under the race detector")
 	}
 	for _, m := range brokenModels {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func newPool(n int64) *Pool {
@@ -157,7 +158,7 @@ func TestPoolConserves(t *testing.T) {
 // found the pool empty did at the same moment.
 func TestEmptyMarkNeverStays(t *testing.T) {
 	rounds := 3000
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		rounds = 500
 	}
 	for range rounds {

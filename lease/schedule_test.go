@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 var (
@@ -26,7 +28,7 @@ func TestRandomSchedules(t *testing.T) {
 	seeds := *flagSeeds
 	if seeds == 0 {
 		seeds = 5000
-		if raceEnabled || testing.Short() {
+		if testkit.RaceEnabled || testing.Short() {
 			seeds = 500
 		}
 	}

@@ -1,6 +1,10 @@
 package lease
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
 
 // mutation is one rule of the protocol switched off. Every one must be caught.
 type mutation struct {
@@ -34,7 +38,7 @@ var mutations = []mutation{
 // TestRandomSchedulesCatchMutations measures how sharp the random schedules are: the number of seeds that pass
 // before one shows the missing rule.
 func TestRandomSchedulesCatchMutations(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("one goroutine, and ten times slower under the race detector")
 	}
 	for _, m := range mutations {

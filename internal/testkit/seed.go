@@ -1,0 +1,85 @@
+package testkit
+
+import (
+	"iter"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// variable is the environment variable that makes random tests repeat one seed.
+const variable = "YUZHI_SEED"
+
+// Seed returns the seed of a random test: a new one, or that of YUZHI_SEED. If t fails, it logs the
+// command that repeats the test with this seed.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	seed, given := givenSeed(t)
+	if !given {
+		seed = rand.Uint64()
+	}
+	t.Cleanup(func() { logReplay(t, seed) })
+	return seed
+}
+
+// Rand returns a source of randomness whose seed is that of Seed.
+func Rand(t testing.TB) *rand.Rand {
+	t.Helper()
+	return rand.New(rand.NewPCG(Seed(t), 0))
+}
+
+// Seeds yields n new seeds, or the one of YUZHI_SEED alone. It stops once t has failed, and logs the
+// command that repeats the test with the seed at which it did.
+func Seeds(t testing.TB, n int) iter.Seq[uint64] {
+	seed, given := givenSeed(t)
+	return func(yield func(uint64) bool) {
+		defer func() { logReplay(t, seed) }() // also where the loop's body ends the test
+		for range n {
+			if !given {
+				seed = rand.Uint64()
+			}
+			if !yield(seed) || given || t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+func givenSeed(t testing.TB) (seed uint64, given bool) {
+	text := os.Getenv(variable)
+	if text == "" {
+		return 0, false
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s=%s: %v", variable, text, err)
+	}
+	return seed, true
+}
+
+// logReplay logs, where t has failed, the command that runs the same test with the same seed.
+func logReplay(t testing.TB, seed uint64) {
+	if !t.Failed() {
+		return
+	}
+	test, _, _ := strings.Cut(t.Name(), "/")
+	t.Logf("replay: %s=%d go test ./%s -run '^%s$'", variable, seed, folder(), test)
+}
+
+// folder is the folder of the package under test in its module: a test runs in its package's folder.
+func folder() string {
+	here, err := os.Getwd()
+	if err != nil {
+		return "..."
+	}
+	for root := here; root != filepath.Dir(root); root = filepath.Dir(root) {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			path, _ := filepath.Rel(root, here)
+			return filepath.ToSlash(path)
+		}
+	}
+	return "..."
+}

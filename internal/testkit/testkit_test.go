@@ -1,0 +1,85 @@
+package testkit
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// recorder is a test that fails without failing this one.
+type recorder struct {
+	testing.TB
+	failed bool
+	logged string
+}
+
+func (r *recorder) Failed() bool                 { return r.failed }
+func (r *recorder) Logf(format string, a ...any) { r.logged += fmt.Sprintf(format, a...) }
+func (r *recorder) Fatalf(format string, a ...any) {
+	r.failed = true
+	r.Logf(format, a...)
+	panic(r) // ends what called it, as Goexit would
+}
+
+func TestEventuallyWaitsForWhatComesAndFailsWithWhatDoesNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := time.Now()
+		Eventually(t, "half a minute passes", func() bool { return time.Since(from) >= 30*time.Second })
+
+		r := &recorder{TB: t}
+		defer func() {
+			if recover(); !r.failed || !strings.Contains(r.logged, "not within a minute: the moon falls") {
+				t.Errorf("what never comes: failed %v, %q", r.failed, r.logged)
+			}
+		}()
+		Eventually(r, "the moon falls", func() bool { return false })
+	})
+}
+
+func TestAFailureSaysHowToRepeatIt(t *testing.T) {
+	t.Setenv(variable, "")
+	r := &recorder{TB: t}
+	var last uint64
+	seen := map[uint64]bool{}
+
+	for last = range Seeds(r, 5) {
+		seen[last] = true
+		r.failed = len(seen) == 3
+	}
+
+	if len(seen) != 3 {
+		t.Errorf("%d seeds were tried, the third fails", len(seen))
+	}
+	want := fmt.Sprintf("replay: YUZHI_SEED=%d go test ./internal/testkit -run '^%s$'", last, t.Name())
+	if r.logged != want {
+		t.Errorf("it says %q, want %q", r.logged, want)
+	}
+	t.Setenv(variable, fmt.Sprint(last))
+	again := 0
+	for seed := range Seeds(t, 5) {
+		if again++; seed != last || Seed(t) != last {
+			t.Errorf("the seed is %d, want %d", seed, last)
+		}
+	}
+	if again != 1 {
+		t.Errorf("one seed was given and %d were tried", again)
+	}
+}
+
+func TestJain(t *testing.T) {
+	for _, c := range []struct {
+		shares []float64
+		want   float64
+	}{
+		{[]float64{3, 3, 3}, 1},
+		{[]float64{1, 0, 0, 0}, 0.25},
+		{[]float64{1, 2}, 0.9},
+	} {
+		if got := Jain(c.shares); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("Jain(%v) = %v, want %v", c.shares, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package testkit
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+)
+
+const (
+	// patience is how long Eventually polls. It is far beyond what anything takes on a busy machine,
+	// so that its end means "never" and not "slowly".
+	patience = time.Minute
+	// pace is the time between two polls. No test depends on it.
+	pace = 2 * time.Millisecond
+)
+
+// Eventually polls until holds returns true. After a minute it ends the test, with what did not come
+// true and every goroutine's stack. Inside a synctest bubble that minute is one of virtual time.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	notYet := errors.New("not within a minute: " + what)
+	EventuallyNil(t, func() error {
+		if holds() {
+			return nil
+		}
+		return notYet
+	})
+}
+
+// EventuallyNil is Eventually for a condition that can say what is still wrong: it polls until check
+// returns nil, and ends the test with its last error.
+func EventuallyNil(t testing.TB, check func() error) {
+	t.Helper()
+	for from := time.Now(); ; time.Sleep(pace) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Since(from) > patience {
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("%v\n%s", err, stacks[:runtime.Stack(stacks, true)])
+		}
+	}
+}
