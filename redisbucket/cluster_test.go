@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -34,7 +35,7 @@ func startCluster(t *testing.T) ([2]*redistest.Server, *redis.ClusterClient) {
 		t.Fatal(err)
 	}
 	for i := range nodes {
-		eventually(t, "the cluster is up", func() bool {
+		testkit.Eventually(t, "the cluster is up", func() bool {
 			info := nodes[i].ClusterInfo(ctx).Val()
 			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_ok:16384")
 		})
@@ -42,16 +43,6 @@ func startCluster(t *testing.T) ([2]*redistest.Server, *redis.ClusterClient) {
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr}})
 	t.Cleanup(func() { c.Close() })
 	return servers, c
-}
-
-// eventually polls what another process does by itself.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
 }
 
 func TestAClusterIsServedNodeByNode(t *testing.T) {
@@ -179,7 +170,7 @@ func TestAMovedSlotIsFollowed(t *testing.T) {
 	if first := <-served; len(first) != 1 || first[0] != held[1] || first[0].Err != nil {
 		t.Fatalf("%+v", first[0])
 	}
-	eventually(t, "that the call is refused", func() bool { return redis.HasErrorPrefix(held[0].Unsent(), "TRYAGAIN") })
+	testkit.Eventually(t, "that the call is refused", func() bool { return redis.HasErrorPrefix(held[0].Unsent(), "TRYAGAIN") })
 	// and when the slot has moved
 	must(nodes[from], "MIGRATE", "127.0.0.1", servers[to].Port, "", 0, 5000, "KEYS", key, recordKey(key, "h"))
 	for _, n := range []int{to, from} {

@@ -12,12 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // The race detector makes a scenario ten times as long, and there is one goroutine to each.
 var (
-	chaosScenarios = flag.Int("sim.scenarios", 400/slowdown, "how many random scenarios TestChaos runs")
+	chaosScenarios = flag.Int("sim.scenarios", 400/testkit.Slowdown, "how many random scenarios TestChaos runs")
 	chaosSeed      = flag.Uint64("sim.seed", 0, "the seed of the first random scenario; 0 draws one")
 )
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
@@ -237,7 +238,7 @@ func TestWhoIsKilledBurnsWhatHeHolds(t *testing.T) {
 
 func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	seed := seedFor(t)
-	for i := range uint64(100 / slowdown) {
+	for i := range uint64(100 / testkit.Slowdown) {
 		// Given a random scenario, and a central bucket that has room for everything,
 		w := newRun(t, newChaos(seed+i).Scenario)
 		boundless, err := rival.NewCentral([]lease.Limit{lease.PerSecond(1e9).WithBurst(1e12)})

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -79,7 +80,7 @@ func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 	// Given Poisson arrivals in one process who wait in line for a bucket of one token, which is an M/D/1 queue, first in
 	// first out: the next is served 1/R after the one before, or at once where nobody was for so long,
 	const rate, runs = 10, 8
-	for _, load := range []float64{0.3, 0.6, 0.8}[:3/min(slowdown, 3)] {
+	for _, load := range []float64{0.3, 0.6, 0.8}[:3/min(testkit.Slowdown, 3)] {
 		sum, squares := 0.0, 0.0
 		for seed := range uint64(runs) {
 			w := simulate(t, Scenario{

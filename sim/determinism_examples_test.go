@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/scenfile"
 )
@@ -12,7 +13,7 @@ import (
 // It is a package of its own because scenfile imports sim.
 func TestParallelDoesNotChangeTheReportOfAnExample(t *testing.T) {
 	examples := scenfile.Examples()
-	if sim.Slowdown > 1 {
+	if testkit.Slowdown > 1 {
 		examples = examples[3:4] // the race detector sees in one what it sees in all
 	}
 	for _, e := range examples {

@@ -8,12 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
-
-// Slowdown is for the tests of package sim_test.
-const Slowdown = slowdown
 
 // asJSON is a report as others get it, without what depends on the machine.
 func asJSON(t *testing.T, r Report) []byte {
@@ -39,7 +37,7 @@ func reported(t *testing.T, s Scenario, parallel int) Report {
 // randomScenarios are some of TestChaos's, with rivals.
 func randomScenarios(t *testing.T, n int) (all []Scenario) {
 	seed := seedFor(t)
-	for i := range max(n/slowdown, 2) {
+	for i := range max(n/testkit.Slowdown, 2) {
 		s := newChaos(seed + uint64(i)).Scenario
 		s.Rivals = []string{"central", "gcra_client", "local_batches", "settle_afterwards:30ms"}
 		all = append(all, s)

@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-var hugeRequests = flag.Int64("sim.requests", 2_000_000/slowdown, "how many requests TestAThousandProcesses simulates; 100000000 is the promise, and takes a minute")
+var hugeRequests = flag.Int64("sim.requests", 2_000_000/testkit.Slowdown, "how many requests TestAThousandProcesses simulates; 100000000 is the promise, and takes a minute")
 
 // heap is the bytes that are in use.
 func heap() int64 {
@@ -70,7 +71,7 @@ func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
 		}},
 	} {
 		// Given a scenario that goes on and on,
-		c.Duration = 200 * time.Second / slowdown
+		c.Duration = 200 * time.Second / testkit.Slowdown
 		// when there have been ten times as many requests, then it needs as much memory as before.
 		early, late := grown(t, c.Scenario)
 		t.Logf("%s: %d kB in use, then %d kB", c.what, early/1000, late/1000)
@@ -126,7 +127,7 @@ func TestManyKeysOnManyShardsTakeMemoryOnce(t *testing.T) {
 func TestWhatRestsIsForgottenInTime(t *testing.T) {
 	// Given a long run in which each of many keys is used once in a while,
 	w := simulate(t, Scenario{
-		Duration: 2000 * time.Second / slowdown, Limits: []lease.Limit{lease.PerSecond(100)}, Keys: Keys{Count: 50_000}, Workload: Workload{Rate: 50},
+		Duration: 2000 * time.Second / testkit.Slowdown, Limits: []lease.Limit{lease.PerSecond(100)}, Keys: Keys{Count: 50_000}, Workload: Workload{Rate: 50},
 	})
 	p := w.processes[0]
 	live := 0

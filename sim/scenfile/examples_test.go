@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
@@ -56,7 +57,7 @@ func TestExamplesKeepThePromise(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if raceEnabled || testing.Short() { // a tenth as fast, and the engine has tests of its own
+			if testkit.RaceEnabled || testing.Short() { // a tenth as fast, and the engine has tests of its own
 				s.Reps = 1
 			}
 			report, err := sim.Run(t.Context(), s)

@@ -8,6 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // phase is a name for the decisions of a while, under which the rig keeps them apart.
@@ -65,7 +66,7 @@ func TestRow33LimitsChangedWithLeasesOut(t *testing.T) {
 			}})
 			p := &phase{name: "old"}
 			load(t, f, p, "k")
-			rig.Eventually(t, "leases everywhere", func() bool {
+			testkit.Eventually(t, "leases everywhere", func() bool {
 				for _, l := range f.Limiters {
 					if l.Stats().Leased == 0 {
 						return false
@@ -79,10 +80,10 @@ func TestRow33LimitsChangedWithLeasesOut(t *testing.T) {
 			}
 			ttl := f.State("k").Config.TTL
 			from := f.Now()
-			rig.Eventually(t, "the end of the old leases", func() bool { return f.Now() > from+ttl })
+			testkit.Eventually(t, "the end of the old leases", func() bool { return f.Now() > from+ttl })
 			p.set("new")
 			admitted := f.Stats().Admitted
-			rig.Eventually(t, "some admissions under the new limit", func() bool { return f.Stats().Admitted > admitted+50 })
+			testkit.Eventually(t, "some admissions under the new limit", func() bool { return f.Stats().Admitted > admitted+50 })
 			p.set("end")
 			// then each bound holds in its time.
 			f.CheckBound("old", larger(c.from, c.to), 0)
@@ -117,22 +118,22 @@ func TestRow34RollingDeployWithTwoConfigurations(t *testing.T) {
 	old := fleet(1, before)
 	p := &phase{name: "mixed"}
 	load(t, old, p, "k")
-	rig.Eventually(t, "admissions", func() bool { return old.Stats().Admitted > 600 })
+	testkit.Eventually(t, "admissions", func() bool { return old.Stats().Admitted > 600 })
 	// when the first process of the new version calls, and both go on,
 	next := fleet(2, after)
 	both := &phase{name: "mixed"}
 	load(t, next, both, "k")
-	rig.Eventually(t, "the new version at the bucket", func() bool { return old.State("k").Config.Version.Deploy == 2 })
+	testkit.Eventually(t, "the new version at the bucket", func() bool { return old.State("k").Config.Version.Deploy == 2 })
 	ttl := old.State("k").Config.TTL
 	from := old.Now()
-	rig.Eventually(t, "the end of the old leases", func() bool { return old.Now() > from+ttl })
+	testkit.Eventually(t, "the end of the old leases", func() bool { return old.Now() > from+ttl })
 	p.set("new")
 	both.set("new")
 	admitted, too := old.Stats().Admitted, next.Stats().Admitted
-	rig.Eventually(t, "admissions under the new limits", func() bool {
+	testkit.Eventually(t, "admissions under the new limits", func() bool {
 		return old.Stats().Admitted > admitted+20 && next.Stats().Admitted > too+20
 	})
-	rig.Eventually(t, "the new limits at every process", func() bool {
+	testkit.Eventually(t, "the new limits at every process", func() bool {
 		for _, f := range []*rig.Fleet{old, next} {
 			for _, l := range f.Limiters {
 				if r, err := l.Take(t.Context(), "k", 1); err != nil || r.Limit != after {
@@ -144,7 +145,7 @@ func TestRow34RollingDeployWithTwoConfigurations(t *testing.T) {
 	})
 	// and an old process starts once more,
 	again := fleet(1, before)
-	rig.Eventually(t, "an answer for it", func() bool {
+	testkit.Eventually(t, "an answer for it", func() bool {
 		r, err := again.Limiters[0].Take(t.Context(), "k", 1)
 		return err == nil && r.Limit == after
 	})

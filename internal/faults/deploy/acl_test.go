@@ -13,6 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
@@ -185,11 +186,11 @@ func TestWhatEvalAllowsWhoeverStealsThePassword(t *testing.T) {
 	// When a script has written and loops,
 	go thief.Eval(context.Background(), "redis.call('SET', KEYS[1], 'x') while true do end", []string{"yuzhi:{k}"})
 	// then no operator can end it but with the whole server.
-	rig.Eventually(t, "a script that cannot be killed", func() bool {
+	testkit.Eventually(t, "a script that cannot be killed", func() bool {
 		return redis.HasErrorPrefix(admin.ScriptKill(t.Context()).Err(), "UNKILLABLE")
 	})
 	_ = admin.ShutdownNoSave(t.Context()).Err()
-	rig.Eventually(t, "the end of the server", func() bool { return admin.Ping(t.Context()).Err() != nil })
+	testkit.Eventually(t, "the end of the server", func() bool { return admin.Ping(t.Context()).Err() != nil })
 }
 
 // limiterOf is one limiter of its own.
@@ -276,7 +277,7 @@ func TestRow26RefusedUsersAreTypedAndCauseNoStorm(t *testing.T) {
 			f := rig.NewFleet(t, rig.Options{Size: 1, Addr: server.Addr, Client: c.as,
 				Config: hybrid.Config{Limits: []hybrid.Limit{busy}, Policy: denying}})
 			f.Load(key, 10_000)
-			rig.Eventually(t, "requests", func() bool { return f.Seen(key, 0, f.Now()).Denied >= 5000 })
+			testkit.Eventually(t, "requests", func() bool { return f.Seen(key, 0, f.Now()).Denied >= 5000 })
 			s, took := f.Stats(), f.Now()
 			// then each is denied at once, and the server hears of few of them.
 			if s.Admitted != 0 {
@@ -298,7 +299,7 @@ func TestAClusterNeedsOnePermissionMore(t *testing.T) {
 	if err := admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
 		t.Fatal(err)
 	}
-	rig.Eventually(t, "the cluster is up", func() bool {
+	testkit.Eventually(t, "the cluster is up", func() bool {
 		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
 	})
 	call := func(rules string) error {

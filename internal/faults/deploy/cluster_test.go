@@ -10,6 +10,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // calm is what the tests of clusters ask of each key: half of what its limit gives, so that whatever is denied is the
@@ -32,21 +33,21 @@ func TestRow19AFailoverInAClusterDegradesItsSlotsOnly(t *testing.T) {
 	serves := func(name string) func() bool {
 		return func() bool {
 			from := f.Now()
-			rig.Eventually(t, "requests", func() bool { s := f.Seen(name, from, f.Now()); return s.Admitted+s.Denied >= 100 })
+			testkit.Eventually(t, "requests", func() bool { s := f.Seen(name, from, f.Now()); return s.Admitted+s.Denied >= 100 })
 			return f.Seen(name, from, f.Now()).Denied == 0
 		}
 	}
 	for _, name := range names {
-		rig.Eventually(t, "service", serves(name))
+		testkit.Eventually(t, "service", serves(name))
 	}
 	// when one master is killed,
 	killed := f.Now()
 	s.masters[0].Kill()
-	rig.Eventually(t, "that its key is denied", func() bool { return f.Seen(names[0], killed, f.Now()).Denied > 0 })
+	testkit.Eventually(t, "that its key is denied", func() bool { return f.Seen(names[0], killed, f.Now()).Denied > 0 })
 	// then its replica takes over, and its key is served again,
 	failed(t, s.admins[1], s.masters[0])
 	noticed := f.Now()
-	rig.Eventually(t, "service by the replica", serves(names[0]))
+	testkit.Eventually(t, "service by the replica", serves(names[0]))
 	back := f.Now()
 	t.Logf("%s: failed %v after the kill, served again %v after it: %s", names[0], noticed-killed, back-killed, between(f, names[0], killed, back))
 	// the other keys were served all the time,
@@ -74,7 +75,7 @@ func TestRow20AShardWithoutAReplicaTakesDownItsOwnKeysOrAll(t *testing.T) {
 			lost, kept := s.keyOn(t, cluster, 0), s.keyOn(t, cluster, 1)
 			f.Load(lost, calm/2)
 			f.Load(kept, calm/2)
-			rig.Eventually(t, "leases", func() bool { return f.Seen(lost, 0, f.Now()).Admitted > 100 && f.Seen(kept, 0, f.Now()).Admitted > 100 })
+			testkit.Eventually(t, "leases", func() bool { return f.Seen(lost, 0, f.Now()).Admitted > 100 && f.Seen(kept, 0, f.Now()).Admitted > 100 })
 			// when a master is killed and the others have noticed,
 			killed := f.Now()
 			s.masters[0].Kill()
@@ -83,11 +84,11 @@ func TestRow20AShardWithoutAReplicaTakesDownItsOwnKeysOrAll(t *testing.T) {
 			// then its keys are denied for good, and the others' where the cluster insists on all slots.
 			recent := func(name string) rig.Seen {
 				from := f.Now()
-				rig.Eventually(t, "requests", func() bool { s := f.Seen(name, from, f.Now()); return s.Admitted+s.Denied >= 200 })
+				testkit.Eventually(t, "requests", func() bool { s := f.Seen(name, from, f.Now()); return s.Admitted+s.Denied >= 200 })
 				return f.Seen(name, from, f.Now())
 			}
-			rig.Eventually(t, "that its key is denied", func() bool { return recent(lost).Admitted == 0 })
-			rig.Eventually(t, "the state of the other", func() bool {
+			testkit.Eventually(t, "that its key is denied", func() bool { return recent(lost).Admitted == 0 })
+			testkit.Eventually(t, "the state of the other", func() bool {
 				seen := recent(kept)
 				return others && seen.Denied == 0 || !others && seen.Admitted == 0
 			})
@@ -112,14 +113,14 @@ func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
 	name := s.keyOn(t, cluster, 0)
 	bucket := "yuzhi:{" + name + "}"
 	f.LoadOn(0, name, calm)
-	rig.Eventually(t, "leases", func() bool { return f.Seen(name, 0, f.Now()).Admitted > 100 })
+	testkit.Eventually(t, "leases", func() bool { return f.Seen(name, 0, f.Now()).Admitted > 100 })
 	from, to := s.admins[0], s.admins[1]
 	slot := must(t, from, "CLUSTER", "KEYSLOT", bucket)
 	// when the slot of the key is moved by hand, and the newcomer begins in the middle of it,
 	must(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", must(t, from, "CLUSTER", "MYID"))
 	must(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", must(t, to, "CLUSTER", "MYID"))
 	newcomer := f.LoadOn(1, name, calm)
-	rig.Eventually(t, "the newcomer's call", func() bool { return f.Limiters[1].Stats().Calls > 0 })
+	testkit.Eventually(t, "the newcomer's call", func() bool { return f.Limiters[1].Stats().Calls > 0 })
 	for range 10 { // and what becomes of it: others are refused too, longer than it takes to be told so
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		if err := directly(ctx, storeOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.masters[0].Addr}})), name); err == nil {
@@ -140,7 +141,7 @@ func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
 	}
 	// then both are served there, and nobody has said a word about it.
 	moved := f.Now()
-	rig.Eventually(t, "service of both", func() bool { return f.Seen(name, moved, f.Now()).Admitted > 500 })
+	testkit.Eventually(t, "service of both", func() bool { return f.Seen(name, moved, f.Now()).Admitted > 500 })
 	newcomer.Stop()
 	if out := log.String(); out != "" || f.Stats().Errors > 0 {
 		t.Errorf("%d errors\n%s", f.Stats().Errors, out)

@@ -23,8 +23,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -148,7 +148,7 @@ func TestRow26WhyThereIsNoConnectionIsSaid(t *testing.T) {
 				t.Errorf("admitted: %v", admitted)
 			}
 			if c.says != "" {
-				rig.Eventually(t, "a line of the log", func() bool { return log.String() != "" })
+				testkit.Eventually(t, "a line of the log", func() bool { return log.String() != "" })
 				if !strings.Contains(log.String(), c.says) || strings.Contains(log.String(), "no answer in time") {
 					t.Error(log.String())
 				}
@@ -169,7 +169,7 @@ func TestAClusterThatRefusesSaysSo(t *testing.T) {
 	if l.Allow("k") {
 		t.Error("admitted")
 	}
-	rig.Eventually(t, "a line of the log", func() bool { return log.String() != "" })
+	testkit.Eventually(t, "a line of the log", func() bool { return log.String() != "" })
 	if !strings.Contains(log.String(), "connection refused") {
 		t.Error(log.String())
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
@@ -64,7 +65,7 @@ func directly(ctx context.Context, s lease.Store, name string) error {
 // settled is the bucket once nothing of it is leased any more.
 func settled(t *testing.T, s *redisbucket.Store) (st lease.State) {
 	t.Helper()
-	rig.Eventually(t, "nothing leased", func() bool {
+	testkit.Eventually(t, "nothing leased", func() bool {
 		var err error
 		if st, err = s.Inspect(context.Background(), key); err != nil {
 			t.Fatal(err)
@@ -79,7 +80,7 @@ func settled(t *testing.T, s *redisbucket.Store) (st lease.State) {
 func takeAll(t *testing.T, f *rig.Fleet, i int, n int64) {
 	t.Helper()
 	had := int64(0)
-	rig.Eventually(t, "all tokens", func() bool {
+	testkit.Eventually(t, "all tokens", func() bool {
 		had += drain(f, i, key)
 		st := f.State(key)
 		return st.Exists && st.Levels[0] == 0 && st.Ledger == 0 && had+f.Limiters[i].Stats().Burnt >= n
@@ -109,7 +110,7 @@ func spend(t *testing.T, f *rig.Fleet, i int, n int64) {
 	}
 	// Nothing held may mean that a call is about to bring more: nothing may be held, under way or begun in many looks.
 	calls, looks := int64(-1), 0
-	rig.Eventually(t, "all given back", func() bool {
+	testkit.Eventually(t, "all given back", func() bool {
 		s := l.Stats()
 		if looks++; s.Held != 0 || s.Calls != s.RoundTrips || s.Calls != calls {
 			calls, looks = s.Calls, 0

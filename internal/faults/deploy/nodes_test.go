@@ -12,6 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -55,7 +56,7 @@ func startShards(t *testing.T, replicas bool, args ...string) *shards {
 	all := append(append([]*redis.Client{s.admins[0]}, others...), followers...)
 	for _, admin := range all {
 		looks := 0
-		rig.Eventually(t, "the cluster is up", func() bool {
+		testkit.Eventually(t, "the cluster is up", func() bool {
 			if looks++; looks%200 == 0 { // a handshake that takes a busy machine longer than the node timeout is given up
 				for _, other := range all[1:] {
 					_ = other.ClusterMeet(ctx, "127.0.0.1", fmt.Sprint(s.masters[0].Port)).Err()
@@ -68,10 +69,10 @@ func startShards(t *testing.T, replicas bool, args ...string) *shards {
 	}
 	for i, admin := range followers {
 		id := must(t, s.admins[i], "CLUSTER", "MYID").(string)
-		rig.Eventually(t, "a replica that knows its master", func() bool { return admin.ClusterReplicate(ctx, id).Err() == nil })
+		testkit.Eventually(t, "a replica that knows its master", func() bool { return admin.ClusterReplicate(ctx, id).Err() == nil })
 	}
 	for _, admin := range followers {
-		rig.Eventually(t, "a replica in sync", func() bool {
+		testkit.Eventually(t, "a replica in sync", func() bool {
 			return strings.Contains(admin.Info(ctx, "replication").Val(), "master_link_status:up")
 		})
 	}
@@ -110,7 +111,7 @@ func (s *shards) keyOn(t *testing.T, cluster *redis.ClusterClient, i int) string
 // failed says when the cluster, as admin's node sees it, has given up the dead node.
 func failed(t *testing.T, admin *redis.Client, dead *redistest.Server) {
 	t.Helper()
-	rig.Eventually(t, "the others notice", func() bool {
+	testkit.Eventually(t, "the others notice", func() bool {
 		for line := range strings.SplitSeq(admin.ClusterNodes(context.Background()).Val(), "\n") {
 			f := strings.Fields(line)
 			if len(f) > 2 && strings.HasPrefix(f[1], dead.Addr+"@") && strings.Contains(","+f[2]+",", ",fail,") {

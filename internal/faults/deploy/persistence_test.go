@@ -9,13 +9,14 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // written returns when no write to the append-only file is postponed: with everysec Redis hands it to the system before
 // it answers, but for at most 2 s while a sync of the disk is under way. (Row 13, internal/faults/state, is about that.)
 func written(t *testing.T, rdb *redis.Client) {
 	t.Helper()
-	rig.Eventually(t, "everything in the file", func() bool {
+	testkit.Eventually(t, "everything in the file", func() bool {
 		info := rdb.Info(context.Background(), "persistence").Val()
 		return strings.Contains(info, "aof_enabled:0\r\n") || strings.Contains(info, "aof_buffer_length:0\r\n")
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter: 100 tokens an hour; 40 are spent, the replica loses touch, 30
@@ -32,7 +33,7 @@ func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
 			master, replica := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
 			toReplica := client(t, replica.Addr)
 			must(t, toReplica, "REPLICAOF", "127.0.0.1", master.Port)
-			rig.Eventually(t, "the replica is in sync", func() bool {
+			testkit.Eventually(t, "the replica is in sync", func() bool {
 				return strings.Contains(toReplica.Info(ctx, "replication").Val(), "master_link_status:up")
 			})
 			var addr atomic.Value // where the service is, as DNS or a Sentinel would tell
@@ -47,7 +48,7 @@ func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
 			spend(t, f, 1, 20)
 			ofMaster := storeOn(t, client(t, master.Addr))
 			has := settled(t, ofMaster)
-			rig.Eventually(t, "the replica has seen that", func() bool { st := f.State(key); return st.Levels == has.Levels && st.Counter == has.Counter })
+			testkit.Eventually(t, "the replica has seen that", func() bool { st := f.State(key); return st.Levels == has.Levels && st.Counter == has.Counter })
 			must(t, toReplica, "REPLICAOF", "NO", "ONE")
 			spend(t, f, 0, 30)
 			left := settled(t, ofMaster)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -42,8 +43,8 @@ func TestRow18SentinelReplacesAKilledMasterAndTheLimiterFollows(t *testing.T) {
 			killed := f.Now()
 			s.master.Kill()
 			// then the processes go on by what Policy.Fallback says, and nobody waits,
-			rig.Eventually(t, "calls that fail", func() bool { return f.Stats().Errors >= 3 })
-			rig.Eventually(t, "a new master", func() bool { return s.current(t, first) == s.replica.Addr })
+			testkit.Eventually(t, "calls that fail", func() bool { return f.Stats().Errors >= 3 })
+			testkit.Eventually(t, "a new master", func() bool { return s.current(t, first) == s.replica.Addr })
 			elected := f.Now()
 			// and follow to the new one.
 			took := f.AwaitRecovery(busy.Tokens)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 const masterName = "buckets"
@@ -31,7 +31,7 @@ func startSentinels(t *testing.T, args ...string) *sentinels {
 	s := &sentinels{master: redistest.Start(t, args...), replica: redistest.Start(t, args...)}
 	replica := client(t, s.replica.Addr)
 	must(t, replica, "SLAVEOF", "127.0.0.1", s.master.Port)
-	rig.Eventually(t, "a replica in sync", func() bool { // before a Sentinel looks, which it does every 10 s only
+	testkit.Eventually(t, "a replica in sync", func() bool { // before a Sentinel looks, which it does every 10 s only
 		return strings.Contains(replica.Info(ctx, "replication").Val(), "master_link_status:up")
 	})
 	for range 3 {
@@ -40,7 +40,7 @@ func startSentinels(t *testing.T, args ...string) *sentinels {
 	for _, addr := range s.addrs {
 		sentinel := redis.NewSentinelClient(&redis.Options{Addr: addr})
 		t.Cleanup(func() { sentinel.Close() })
-		rig.Eventually(t, "a Sentinel that knows the others and a replica in sync", func() bool {
+		testkit.Eventually(t, "a Sentinel that knows the others and a replica in sync", func() bool {
 			others, _ := sentinel.Sentinels(ctx, masterName).Result()
 			slaves := redis.NewMapStringStringSliceCmd(ctx, "sentinel", "slaves", masterName) // "replicas" since Redis 5 only
 			_ = sentinel.Process(ctx, slaves)
@@ -79,7 +79,7 @@ func startSentinel(t *testing.T, master int) string {
 		t.Cleanup(func() { _ = cmd.Process.Kill(); <-exited })
 		rdb := client(t, addr.String())
 		taken := false
-		rig.Eventually(t, "a Sentinel", func() bool {
+		testkit.Eventually(t, "a Sentinel", func() bool {
 			select {
 			case <-exited:
 				taken = strings.Contains(out.String(), "Failed listening on port") // somebody was faster

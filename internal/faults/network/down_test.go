@@ -6,6 +6,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestRow01RedisDownSpendsTheHoldingThenTheFallback(t *testing.T) {
@@ -46,7 +47,7 @@ func TestRow02DownAtStartColdStartDecides(t *testing.T) {
 			}
 			// then nobody waits for the client, whatever number of requests comes
 			load := f.Load("k", perEach)
-			rig.Eventually(t, "1000 requests", func() bool {
+			testkit.Eventually(t, "1000 requests", func() bool {
 				s := f.Seen("k", 0, f.Now())
 				return s.Admitted+s.Denied > 1000
 			})

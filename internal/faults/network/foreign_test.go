@@ -10,6 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
@@ -51,7 +52,7 @@ func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T
 		f.failing(t)
 		// then the error has a type, (a call that was left hanging before may end in between, with another one)
 		var err error
-		rig.Eventually(t, name+": an error of its own kind", func() bool {
+		testkit.Eventually(t, name+": an error of its own kind", func() bool {
 			_, _, err = f.ears.sum()
 			return errors.Is(err, c.is)
 		})
@@ -83,7 +84,7 @@ func TestRow09AnotherProgramOnThatPortIsAnOutage(t *testing.T) {
 	}})
 	// when it is asked
 	load := f.Load("k", perEach)
-	rig.Eventually(t, "1000 requests, and an error", func() bool {
+	testkit.Eventually(t, "1000 requests, and an error", func() bool {
 		_, failed, _ := heard.sum()
 		return f.Seen("k", 0, f.Now()).Denied >= 1000 && failed > 0
 	})

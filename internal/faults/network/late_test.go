@@ -8,6 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestRow06ADuplicateReplyIsDropped(t *testing.T) {
@@ -62,7 +63,7 @@ func TestRow06RepliesThatComeTooLateAdmitNothing(t *testing.T) {
 		// when all replies are held back until every limiter has sent several calls, and then come at once
 		release := proxy.Hold()
 		before := proxy.Calls()
-		rig.Eventually(t, "calls without answer", func() bool { return proxy.Calls() >= before+3*size })
+		testkit.Eventually(t, "calls without answer", func() bool { return proxy.Calls() >= before+3*size })
 		release()
 		proxy.Pass()
 		f.AwaitRecovery(limit.Tokens)
@@ -90,7 +91,7 @@ func TestRow07ASlowServerIsBetterThanNone(t *testing.T) {
 	// then sooner or later, when it knows how slow the network is, half of them are admitted for a second, and more in
 	// most (how many in virtual time, where a machine's own slowness does not count: TestRow07PrefetchingHidesASlowNetwork)
 	var then rig.Seen
-	rig.Eventually(t, "a second with half of the requests admitted", func() bool {
+	testkit.Eventually(t, "a second with half of the requests admitted", func() bool {
 		proxy.Set(redistest.Fate{Delay: 50*time.Millisecond + rand.N(450*time.Millisecond)})
 		now := f.Now()
 		then = f.Seen("k", max(0, now-time.Second), now)

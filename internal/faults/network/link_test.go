@@ -7,6 +7,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // TestRow07AHandshakeOverASlowLinkIsNoOutage: on this link a handshake takes longer than
@@ -32,7 +33,7 @@ func TestRow07AHandshakeOverASlowLinkIsNoOutage(t *testing.T) {
 				conns = proxy.Accepted()
 			}
 			// when requests come until one is served,
-			rig.Eventually(t, "service", func() bool { return l.Allow("k") })
+			testkit.Eventually(t, "service", func() bool { return l.Allow("k") })
 			// then no call has failed meanwhile, for the connection that it had to wait for or for
 			// any other reason,
 			if s := l.Stats(); s.Errors > 0 {

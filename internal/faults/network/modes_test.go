@@ -9,6 +9,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -73,7 +74,7 @@ func newModes(t *testing.T, addr, direct string, client func(*redis.Options)) mo
 func (all modes) eventually(t *testing.T, what string, cond func(*mode) bool) {
 	t.Helper()
 	left := slices.Clone(all)
-	rig.Eventually(t, what, func() bool {
+	testkit.Eventually(t, what, func() bool {
 		left = slices.DeleteFunc(left, cond)
 		return len(left) == 0
 	})

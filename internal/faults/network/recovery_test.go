@@ -8,6 +8,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -18,6 +19,9 @@ const (
 	target = 100 * time.Millisecond
 	ttl    = 4 * target
 )
+
+// away is how long the store is away: less under the race detector, which makes virtual time slow.
+var away = testkit.PlainOrRace(10*time.Second, 3*time.Second)
 
 var crowded = hybrid.PerSecond(3000)
 
@@ -104,7 +108,7 @@ func checkRate(t *testing.T, soon, late int64) {
 func checkDebt(t *testing.T, f *rig.Fleet, w *wire, fallback hybrid.Fallback, without int64) {
 	t.Helper()
 	// and what was admitted without the store is within the mode's own bound,
-	offered := int64(asking * crowd * away / time.Second)
+	offered := int64(asking * crowd * (away / time.Second))
 	bound := int64(0)
 	switch fallback {
 	case hybrid.FallbackLocalShare: // to each its share of the rate, and of the burst

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -59,7 +59,7 @@ func TestRow22TooFewReplicasAreAnOutage(t *testing.T) {
 func TestRow22AServerThatCannotSaveIsAnOutage(t *testing.T) {
 	// A directory where the dump should be: no save succeeds, whoever runs the test.
 	save := func(t *testing.T, ctl *redis.Client, want string) {
-		rig.Eventually(t, "a save that ends with "+want, func() bool {
+		testkit.Eventually(t, "a save that ends with "+want, func() bool {
 			ctl.BgSave(t.Context()) // an error where one is under way
 			return strings.Contains(ctl.Info(t.Context(), "persistence").Val(), "rdb_last_bgsave_status:"+want)
 		})
@@ -81,7 +81,7 @@ func TestRow22ALoadingServerIsAnOutage(t *testing.T) {
 			fill := "for i = 1, 1000 do redis.call('SET', 'filler' .. i, string.rep('x', 100)) end return 1"
 			must(t, ctl.Eval(t.Context(), fill, nil).Err())
 			must(t, ctl.BgRewriteAOF(t.Context()).Err())
-			rig.Eventually(t, "a rewritten file", func() bool {
+			testkit.Eventually(t, "a rewritten file", func() bool {
 				info := ctl.Info(t.Context(), "persistence").Val()
 				return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
 			})

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -24,7 +24,7 @@ func TestRow23ForgottenScriptsAreSentAgainAndRunOnce(t *testing.T) {
 	for range 50 {
 		before := f.Stats().Calls
 		must(t, ctl.ScriptFlush(t.Context()).Err())
-		rig.Eventually(t, "another call", func() bool { return f.Stats().Calls > before })
+		testkit.Eventually(t, "another call", func() bool { return f.Stats().Calls > before })
 	}
 	load.Stop()
 	// then every token is accounted for, no call failed, and each was executed exactly once
@@ -50,7 +50,7 @@ func TestRow24ABusyServerIsAnOutage(t *testing.T) {
 			defer close(done)
 			killed = endless.Eval(t.Context(), "while true do end", nil).Err()
 		}()
-		rig.Eventually(t, "a busy server", func() bool { return redis.HasErrorPrefix(ctl.Ping(t.Context()).Err(), "BUSY") })
+		testkit.Eventually(t, "a busy server", func() bool { return redis.HasErrorPrefix(ctl.Ping(t.Context()).Err(), "BUSY") })
 	}, cure: func() {
 		must(t, ctl.ScriptKill(t.Context()).Err())
 		<-done

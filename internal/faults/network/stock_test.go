@@ -6,6 +6,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // stock is a fleet on a bucket that starts with half a million tokens and gets no more within a test: so every token
@@ -33,7 +34,7 @@ func newStock(t *testing.T, addr, direct string, n int, cfg hybrid.Config) stock
 // meanwhile, and refunded.)
 func (s stock) check(t *testing.T) {
 	t.Helper()
-	rig.Eventually(t, "everything given back", func() bool { return s.Stats().Held == 0 })
+	testkit.Eventually(t, "everything given back", func() bool { return s.Stats().Held == 0 })
 	seen := s.Seen("k", 0, s.Now())
 	want := stocked - seen.Admitted
 	level := s.State("k").Levels[0]
@@ -75,7 +76,7 @@ func (s stock) more(t *testing.T, what string, n int64, count func(sent, failed 
 	for i, e := range *s.ears {
 		enough[i] = counted(e) + n
 	}
-	rig.Eventually(t, what, func() bool {
+	testkit.Eventually(t, what, func() bool {
 		for i, e := range *s.ears {
 			if counted(e) < enough[i] {
 				return false

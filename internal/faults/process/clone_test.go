@@ -13,6 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
@@ -90,11 +91,11 @@ func TestClonesWithOneIDPartAndExceedTheBoundByOneHolding(t *testing.T) {
 	// when all of them ask for more than there is,
 	load := f.Load("k", 700)
 	// then one of the clones is renamed,
-	rig.Eventually(t, "a clone with an id of its own", func() bool { return twins[0].renamed() || twins[1].renamed() })
+	testkit.Eventually(t, "a clone with an id of its own", func() bool { return twins[0].renamed() || twins[1].renamed() })
 	// and they go on;
 	for i, l := range f.Limiters {
 		had := l.Stats().Admitted
-		rig.Eventually(t, fmt.Sprintf("admissions by limiter %d", i), func() bool { return l.Stats().Admitted >= had+200 })
+		testkit.Eventually(t, fmt.Sprintf("admissions by limiter %d", i), func() bool { return l.Stats().Admitted >= had+200 })
 	}
 	load.Stop()
 	// no window exceeds the bound by more than a holding,
@@ -108,7 +109,7 @@ func TestClonesWithOneIDPartAndExceedTheBoundByOneHolding(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	rig.Eventually(t, "an empty ledger", func() bool { return f.State("k").Ledger == 0 })
+	testkit.Eventually(t, "an empty ledger", func() bool { return f.State("k").Ledger == 0 })
 }
 
 // The same in virtual time, for many loads, with an adversary in every other pair who spends all that it holds just

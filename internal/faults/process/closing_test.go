@@ -13,6 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -69,7 +70,7 @@ func (c *closing) leasing() (release func(), answer <-chan bool, granted lease.S
 	c.t.Cleanup(release)
 	answers := make(chan bool, 1)
 	go func() { answers <- c.l.Allow("k") }()
-	rig.Eventually(c.t, "a lease in Redis", func() bool {
+	testkit.Eventually(c.t, "a lease in Redis", func() bool {
 		granted = c.fleet.State("k")
 		return granted.Exists && granted.Levels[0] < closingBurst
 	})
@@ -79,7 +80,7 @@ func (c *closing) leasing() (release func(), answer <-chan bool, granted lease.S
 // closed waits until the limiter refuses everything.
 func (c *closing) closed() {
 	c.t.Helper()
-	rig.Eventually(c.t, "a closed limiter", func() bool {
+	testkit.Eventually(c.t, "a closed limiter", func() bool {
 		_, err := c.l.Take(context.Background(), "k", 1)
 		return errors.Is(err, hybrid.ErrClosed)
 	})
@@ -88,7 +89,7 @@ func (c *closing) closed() {
 // nothingIsLeft is oracle C and goleak: no goroutine of ours is left, nothing is held, and nothing was lost or forged.
 func (c *closing) nothingIsLeft() hybrid.Stats {
 	c.t.Helper()
-	rig.Eventually(c.t, "the end of all goroutines", func() bool { return len(running()) == 0 })
+	testkit.Eventually(c.t, "the end of all goroutines", func() bool { return len(running()) == 0 })
 	c.fleet.CheckConserved()
 	s := c.l.Stats()
 	if s.Held != 0 || c.l.Allow("k") || c.l.Stats().Admitted != s.Admitted {
@@ -101,7 +102,7 @@ func (c *closing) nothingIsLeft() hybrid.Stats {
 func (c *closing) balance(want int64) {
 	c.t.Helper()
 	var s lease.State
-	rig.Eventually(c.t, "an empty ledger", func() bool {
+	testkit.Eventually(c.t, "an empty ledger", func() bool {
 		s = c.fleet.State("k")
 		return s.Ledger == 0
 	})
@@ -224,7 +225,7 @@ func TestWhatIsGivenBackIsCreditedOnceThoughCloseCutsShutdownShort(t *testing.T)
 	release := c.proxy.Hold()
 	done := make(chan error, 1)
 	go func() { done <- c.l.Shutdown(context.Background()) }()
-	rig.Eventually(t, "the return in Redis", func() bool { return c.fleet.Balance("k") == closingBurst-3 && c.fleet.State("k").Ledger == 0 })
+	testkit.Eventually(t, "the return in Redis", func() bool { return c.fleet.Balance("k") == closingBurst-3 && c.fleet.State("k").Ledger == 0 })
 	c.l.Close()
 	if err := <-done; err != nil && !errors.Is(err, hybrid.ErrUnavailable) {
 		t.Errorf("Shutdown: %v", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
@@ -79,7 +80,7 @@ func (f *family) launch(n int, o orders) []*process {
 func (f *family) admits(rec *record, n int64) {
 	f.t.Helper()
 	want := sum(rec.file.Spans()) + n
-	eventually(f.t, func() error {
+	testkit.EventuallyNil(f.t, func() error {
 		have := sum(rec.file.Spans())
 		return unless(have >= want, "only %d admitted, want %d", have, want)
 	})
@@ -90,7 +91,7 @@ func (f *family) admits(rec *record, n int64) {
 func (f *family) outlastLeases() {
 	f.t.Helper()
 	began := f.inspect().ServerTime
-	eventually(f.t, func() error {
+	testkit.EventuallyNil(f.t, func() error {
 		s := f.inspect()
 		past, most := time.Duration(s.ServerTime-began)*time.Microsecond, s.Config.TTL*9/7
 		return unless(past > most, "%v past of %v", past, most)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // killedHolding is a process that was killed while it held tokens: what they were, and how it was configured.
@@ -35,7 +36,7 @@ func TestTheLeaseOfAKilledProcessIsForgottenAfterT(t *testing.T) {
 	f := newFamily(t, server.Addr)
 	ttl := o.ttl().Microseconds()
 	full := false
-	eventually(t, func() error {
+	testkit.EventuallyNil(t, func() error {
 		s := f.inspect()
 		if !s.Exists {
 			return nil // forgotten as a whole: it was full
@@ -72,7 +73,7 @@ func TestNobodySpendsTheLeaseOfAKilledProcess(t *testing.T) {
 		s := f.inspect()
 		return !s.Exists || s.ServerTime >= h.GrantedAt+d.Microseconds()
 	}
-	eventually(t, func() error { return unless(past(o.ttl()*2/3), "the server's clock stands still") })
+	testkit.EventuallyNil(t, func() error { return unless(past(o.ttl()*2/3), "the server's clock stands still") })
 	early := 0 // admissions that certainly came before the end of the lease
 	for !past(o.ttl()) {
 		early = len(rec.file.Spans())
@@ -114,7 +115,7 @@ func TestTheBalanceAfterAKillIsExact(t *testing.T) {
 		}
 	}
 	// and the bucket has forgotten it,
-	eventually(t, func() error {
+	testkit.EventuallyNil(t, func() error {
 		s := f.inspect()
 		return unless(s.Ledger == 0, "%d leased", s.Ledger)
 	})
@@ -151,7 +152,7 @@ func TestAFleetKeepsTheBoundWhileProcessesAreKilled(t *testing.T) {
 	if w.ExceededBy > 0 {
 		t.Errorf("%+v", w)
 	}
-	eventually(t, func() error {
+	testkit.EventuallyNil(t, func() error {
 		s := f.inspect()
 		return unless(s.Ledger == 0, "%d still leased", s.Ledger)
 	})

@@ -142,21 +142,6 @@ func (p *process) resume() {
 	}
 }
 
-// eventually polls until holds says nil, and fails the test with what it says last.
-func eventually(t *testing.T, holds func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
-		err := holds()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Millisecond) // the pace of polling, not a wait for anything
-	}
-}
-
 // unless is an error with that text where ok is false.
 func unless(ok bool, format string, args ...any) error {
 	if ok {

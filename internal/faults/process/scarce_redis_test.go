@@ -12,6 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // The same on Redis, where time is what it is: nobody starves, and the bound holds.
@@ -35,7 +36,7 @@ func TestABurstSmallerThanTheFleetStarvesNobodyOnRedis(t *testing.T) {
 			}
 		})
 	}
-	rig.Eventually(t, fmt.Sprintf("%d tokens", processes*each), func() bool { return f.Stats().Admitted >= processes*each })
+	testkit.Eventually(t, fmt.Sprintf("%d tokens", processes*each), func() bool { return f.Stats().Admitted >= processes*each })
 	stopped.Store(true)
 	wg.Wait()
 	took := f.Now()
@@ -47,7 +48,7 @@ func TestABurstSmallerThanTheFleetStarvesNobodyOnRedis(t *testing.T) {
 		sum += shares[i]
 	}
 	worst := slices.Min(shares) / sum * processes
-	t.Logf("%.0f admitted in %v, %.2f of the rate; Jain %.4f, the worst has %.2f of its share; %d calls", sum, took, sum/limit.Rate()/took.Seconds(), jain(shares), worst, f.Stats().Calls)
+	t.Logf("%.0f admitted in %v, %.2f of the rate; Jain %.4f, the worst has %.2f of its share; %d calls", sum, took, sum/limit.Rate()/took.Seconds(), testkit.Jain(shares), worst, f.Stats().Calls)
 	if worst < 0.4 {
 		t.Errorf("shares of %v", shares)
 	}

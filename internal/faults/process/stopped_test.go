@@ -8,6 +8,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // A process that was stopped until the bucket forgot its lease, and whose tokens others have spent meanwhile, spends
@@ -31,7 +32,7 @@ func TestAStoppedProcessSpendsItsLeaseLateWithoutStrictExpiryOnly(t *testing.T) 
 			stopped.stop()
 			stopped.tell("spend") // when it goes on
 			other := newFamily(t, server.Addr)
-			eventually(t, func() error {
+			testkit.EventuallyNil(t, func() error {
 				s := other.inspect()
 				return unless(!s.Exists || s.Ledger == 0 && s.Levels[0] == o.Limit.Capacity(), "the bucket: %+v", s)
 			})

@@ -9,25 +9,3 @@
 //
 // Everything reads time from the time package alone, so a fleet on another store runs inside testing/synctest too.
 package rig
-
-import (
-	"runtime"
-	"testing"
-	"time"
-)
-
-// patience is how long Eventually polls: far beyond what anything here takes on a busy machine, so that its end
-// means "never" and not "slowly".
-const patience = 60 * time.Second
-
-// Eventually polls cond until it is true, and fails t where that takes a minute.
-func Eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for start := time.Now(); !cond(); {
-		if time.Since(start) > patience {
-			stacks := make([]byte, 1<<20)
-			t.Fatalf("never came: %s\n%s", what, stacks[:runtime.Stack(stacks, true)])
-		}
-		time.Sleep(2 * time.Millisecond) // the pace of polling
-	}
-}

@@ -132,7 +132,7 @@ func (f *Fleet) Stats() hybrid.Stats {
 // State is what the bucket of key in Redis says, asked past any proxy.
 func (f *Fleet) State(key string) lease.State {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	st, err := f.direct.Inspect(ctx, key)
 	if err != nil {

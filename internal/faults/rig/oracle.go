@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // CheckBound is oracle W: in no window was more admitted of key than burst + overcommit + rate x window.
@@ -87,7 +88,7 @@ func AwaitRecovery(t testing.TB, rate int64, fleets ...*Fleet) []Recovery {
 	}
 	var still time.Duration
 	looked := began
-	Eventually(t, fmt.Sprintf("a second with 95 %% of %d/s, for %d of %d fleets", rate, left, len(fleets)), func() bool {
+	testkit.Eventually(t, fmt.Sprintf("a second with 95 %% of %d/s, for %d of %d fleets", rate, left, len(fleets)), func() bool {
 		if gap := time.Since(looked); gap > stall {
 			still += gap
 		}
@@ -139,7 +140,7 @@ func (w *watch) reached(f *Fleet, rate float64) bool {
 // Warm returns when every limiter has a lease on a key that is under load.
 func (f *Fleet) Warm() {
 	f.t.Helper()
-	Eventually(f.t, "a lease for everybody", func() bool {
+	testkit.Eventually(f.t, "a lease for everybody", func() bool {
 		return !slices.ContainsFunc(f.Limiters, func(l *hybrid.Limiter) bool { return l.Stats().Leased == 0 })
 	})
 }

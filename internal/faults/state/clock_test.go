@@ -6,6 +6,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestRow28AServerClockAnHourBackNeitherStallsNorMints(t *testing.T) {
@@ -44,7 +45,7 @@ func TestRow28ALevelStaysWhenTheClockGoesBack(t *testing.T) {
 			t.Fatal("denied")
 		}
 	}
-	rig.Eventually(t, "nothing leased", func() bool { return f.Stats().Held == 0 && f.State(key).Ledger == 0 })
+	testkit.Eventually(t, "nothing leased", func() bool { return f.Stats().Held == 0 && f.State(key).Ledger == 0 })
 	left := f.State(key).Levels[0]
 	if left+f.Stats().Burnt != 60 {
 		t.Fatalf("%d left: %+v", left, f.Stats())

@@ -14,6 +14,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -82,7 +83,7 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 			t.Fatal("denied")
 		}
 	}
-	rig.Eventually(t, "nothing that is held", func() bool { return l.Stats().Held == 0 })
+	testkit.Eventually(t, "nothing that is held", func() bool { return l.Stats().Held == 0 })
 	for name, d := range names {
 		// when somebody else writes into it,
 		if err := d.do(rdb, bucketOf(name)); err != nil {
@@ -94,7 +95,7 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 		// then whoever asks is denied, and told that no store answered for it,
 		var r hybrid.Result
 		var err error
-		rig.Eventually(t, "a verdict", func() bool {
+		testkit.Eventually(t, "a verdict", func() bool {
 			r, err = l.Take(ctx, name, 1)
 			return err != nil || r.OK || r.Source == hybrid.SourceFallback
 		})
@@ -115,7 +116,7 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 	if now := contents(t, rdb); now != stored {
 		t.Errorf("before:\n%s\nafter:\n%s", stored, now)
 	}
-	rig.Eventually(t, "the log to name one of the damaged keys", func() bool {
+	testkit.Eventually(t, "the log to name one of the damaged keys", func() bool {
 		return strings.Contains(log.String(), "key=damaged-") && strings.Contains(log.String(), "stored state is damaged")
 	})
 	if s := l.Stats(); s.Admitted != admitted {
@@ -126,7 +127,7 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 		if err := rdb.Del(ctx, bucketOf(name)).Err(); err != nil {
 			t.Fatal(err)
 		}
-		rig.Eventually(t, "a verdict of the store on "+d.name, func() bool {
+		testkit.Eventually(t, "a verdict of the store on "+d.name, func() bool {
 			r, err := l.Take(ctx, name, 1)
 			return err == nil && r.Source != hybrid.SourceFallback
 		})
@@ -148,10 +149,10 @@ func TestRow25ADamagedBucketIsNotAskedInALoop(t *testing.T) {
 	if err := errors.Join(rdb.Del(ctx, bucketOf(key)).Err(), rdb.Set(ctx, bucketOf(key), "x", 0).Err()); err != nil {
 		t.Fatal(err)
 	}
-	rig.Eventually(t, "a failed call", func() bool { return l.Stats().Errors > 0 })
+	testkit.Eventually(t, "a failed call", func() bool { return l.Stats().Errors > 0 })
 	// when it goes on asking thousands of times,
 	from, calls := f.Now(), l.Stats().Calls
-	rig.Eventually(t, "5000 requests", func() bool { s := f.Seen(key, from, f.Now()); return s.Admitted+s.Denied >= 5000 })
+	testkit.Eventually(t, "5000 requests", func() bool { s := f.Seen(key, from, f.Now()); return s.Admitted+s.Denied >= 5000 })
 	took := f.Now() - from
 	// then Redis hears of a few of them: a probe every half T (200 ms) on average, and sooner at first.
 	made := l.Stats().Calls - calls

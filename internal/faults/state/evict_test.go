@@ -13,6 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // squeeze lets the server keep only a little more than it has now and evict what policy says.
@@ -127,7 +128,7 @@ func TestRow14EvictionUnderLoadKeepsThePromise(t *testing.T) {
 				}
 			})
 			losses, last := 0, rawOf(t, rdb, key)
-			rig.Eventually(t, "five lost buckets", func() bool {
+			testkit.Eventually(t, "five lost buckets", func() bool {
 				if now := rawOf(t, rdb, key); now.exists && now.epoch != last.epoch {
 					losses, last = losses+1, now
 				}

@@ -8,6 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // leastTTL is the T of these processes: 4 times the Target. It grows where the machine is slow.
@@ -43,7 +44,7 @@ func forgetUnderLoad(t *testing.T, forget func(*testing.T, *redistest.Server)) {
 		forget(t, server)
 		// then the bucket that takes the lost one's place is a later one, and refills nothing for a T,
 		var after raw
-		rig.Eventually(t, "a new bucket", func() bool {
+		testkit.Eventually(t, "a new bucket", func() bool {
 			after = rawOf(t, rdb, key)
 			return after.exists
 		})

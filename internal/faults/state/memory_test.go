@@ -8,6 +8,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
@@ -28,7 +29,7 @@ func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 	}
 	// when the server has no memory left,
 	set(t, rdb, "maxmemory", "1")
-	rig.Eventually(t, "an answer without the store", func() bool {
+	testkit.Eventually(t, "an answer without the store", func() bool {
 		r, err := l.Take(ctx, key, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +39,7 @@ func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 	spent := l.Stats().Admitted
 	stored := contents(t, rdb)
 	failed := l.Stats().Errors
-	rig.Eventually(t, "more calls that fail", func() bool {
+	testkit.Eventually(t, "more calls that fail", func() bool {
 		if l.Allow(key) || l.Allow("another") {
 			t.Fatal("admitted without the store")
 		}
@@ -48,13 +49,13 @@ func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 	if now := contents(t, rdb); now != stored {
 		t.Errorf("before:\n%s\nafter:\n%s", stored, now)
 	}
-	rig.Eventually(t, "the log to say what is wrong, with which key", func() bool {
+	testkit.Eventually(t, "the log to say what is wrong, with which key", func() bool {
 		text := log.String()
 		return strings.Contains(text, "OOM") && (strings.Contains(text, "key="+key) || strings.Contains(text, "key=another"))
 	})
 	// and when there is memory again, everything is where it was.
 	set(t, rdb, "maxmemory", "0")
-	rig.Eventually(t, "a token", func() bool { return f.Ask(key, func() bool { return l.Allow(key) }) })
+	testkit.Eventually(t, "a token", func() bool { return f.Ask(key, func() bool { return l.Allow(key) }) })
 	if err := l.Shutdown(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -73,9 +74,9 @@ func TestRow15OutOfMemoryUnderLoadDeniesAndRecovers(t *testing.T) {
 	before := rawOf(t, rdb, key)
 	// when memory runs out for a while,
 	set(t, rdb, "maxmemory", "1")
-	rig.Eventually(t, "everybody is denied", func() bool {
+	testkit.Eventually(t, "everybody is denied", func() bool {
 		from := f.Now()
-		rig.Eventually(t, "requests", func() bool { s := f.Seen(key, from, f.Now()); return s.Admitted+s.Denied > 200 })
+		testkit.Eventually(t, "requests", func() bool { s := f.Seen(key, from, f.Now()); return s.Admitted+s.Denied > 200 })
 		return f.Seen(key, from, f.Now()).Admitted == 0
 	})
 	set(t, rdb, "maxmemory", "0")

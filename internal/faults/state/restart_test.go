@@ -10,6 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // With "everysec" Redis hands every write to the system before it answers, so that a killed server loses nothing; only
@@ -22,7 +23,7 @@ var (
 // written returns when nothing is postponed.
 func written(t *testing.T, rdb *redis.Client) {
 	t.Helper()
-	rig.Eventually(t, "everything in the file", func() bool {
+	testkit.Eventually(t, "everything in the file", func() bool {
 		return strings.Contains(rdb.Info(context.Background(), "persistence").Val(), "aof_buffer_length:0\r\n")
 	})
 }

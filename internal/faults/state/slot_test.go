@@ -10,6 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
@@ -27,7 +28,7 @@ func TestRow21AnyBytesAsAKeyAreServedByACluster(t *testing.T) {
 	if err := admin.ClusterAddSlotsRange(ctx, 0, 16383).Err(); err != nil {
 		t.Fatal(err)
 	}
-	rig.Eventually(t, "a cluster of one", func() bool { return strings.Contains(admin.ClusterInfo(ctx).Val(), "cluster_state:ok") })
+	testkit.Eventually(t, "a cluster of one", func() bool { return strings.Contains(admin.ClusterInfo(ctx).Val(), "cluster_state:ok") })
 	err := admin.Eval(ctx, "return 1", []string{"yuzhi:k", "yuzhi:k:holder"}).Err()
 	if !redis.HasErrorPrefix(err, "CROSSSLOT") {
 		t.Fatalf("it does not: %v", err)

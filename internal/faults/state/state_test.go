@@ -17,6 +17,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/faults/rig"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
@@ -45,7 +46,7 @@ func saturated(t *testing.T, o rig.Options) (*rig.Fleet, *rig.Load) {
 	f := rig.NewFleet(t, o)
 	load := f.Load(key, 6*int(busy.Tokens)/o.Size)
 	f.Warm()
-	rig.Eventually(t, "the burst is used up", func() bool { return f.State(key).Levels[0] < busy.Burst/10 })
+	testkit.Eventually(t, "the burst is used up", func() bool { return f.State(key).Levels[0] < busy.Burst/10 })
 	return f, load
 }
 
@@ -62,7 +63,7 @@ func drain(f *rig.Fleet, i int, name string) (admitted int64) {
 func takeAll(t *testing.T, f *rig.Fleet, i int, name string, n int64) {
 	t.Helper()
 	had := int64(0)
-	rig.Eventually(t, fmt.Sprintf("%d tokens of %s", n, name), func() bool {
+	testkit.Eventually(t, fmt.Sprintf("%d tokens of %s", n, name), func() bool {
 		had += drain(f, i, name)
 		return had+f.Limiters[i].Stats().Burnt >= n
 	})

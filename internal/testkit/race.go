@@ -1,0 +1,9 @@
+package testkit
+
+// PlainOrRace returns plain, or race where the race detector watches.
+func PlainOrRace[T any](plain, race T) T {
+	if RaceEnabled {
+		return race
+	}
+	return plain
+}

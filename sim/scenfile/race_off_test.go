@@ -1,5 +1,0 @@
-//go:build !race
-
-package scenfile
-
-const raceEnabled = false
