@@ -34,7 +34,7 @@ Exit status: as of run, and 3 too where --live finds that simulation and reality
   leasesim compare --rivals central,fixed_window,local_batches:50
   leasesim compare --set clock.offset=10s --out html -o compare.html
   leasesim compare --live --redis localhost:6379 --set workload.load=0.5
-  leasesim compare --threshold 'admitted_vs_central >= rival.gcra.admitted_vs_central - 0.5%'`,
+  leasesim compare --threshold 'admitted_vs_central >= 99%' --threshold 'rival.central.jain > 0.9'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := real.validate(&f); err != nil {

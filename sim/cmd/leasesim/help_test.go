@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim/rival"
-	"github.com/yuzhi-go/yuzhi/sim/threshold"
+	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 func TestEveryCommandExplainsItselfWithExamplesThatParse(t *testing.T) {
@@ -70,7 +70,7 @@ func splitWords(line string) (words []string) {
 
 func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 	_, _, help, _ := pretend(t, report(), nil, "compare", "--help")
-	for _, name := range append(threshold.Names(), rival.Names()...) {
+	for _, name := range append(search.FigureNames(), rival.Names()...) {
 		base := strings.TrimSuffix(name, "_client")
 		if !strings.Contains(help, "  "+name+" ") && !strings.Contains(help, "  "+base+" ") || base != name && !regexp.MustCompile(`  `+base+` +\* `).MatchString(help) {
 			t.Errorf("the help does not name %s", name)

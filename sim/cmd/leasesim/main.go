@@ -19,7 +19,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 	"github.com/yuzhi-go/yuzhi/sim/scenfile"
-	"github.com/yuzhi-go/yuzhi/sim/threshold"
+	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 // Exit statuses, as the README lists them.
@@ -54,7 +54,7 @@ var statuses = []struct {
 	{errInfeasible, exitInfeasible},
 	{errExceeded, exitExceeded},
 	{errDisagree, exitExceeded},
-	{threshold.ErrFailed, exitExceeded},
+	{search.ErrNotMet, exitExceeded},
 }
 
 func main() {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,7 +13,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/render"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 	"github.com/yuzhi-go/yuzhi/sim/scenfile"
-	"github.com/yuzhi-go/yuzhi/sim/threshold"
+	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 func (p *program) runCommand() *cobra.Command {
@@ -78,18 +79,15 @@ func (p *program) report(c *cobra.Command, f *shared, s sim.Scenario, show func(
 // thresholdHelp is what the help of every command with --threshold says about it.
 func thresholdHelp() string {
 	var b strings.Builder
-	b.WriteString(`A --threshold compares figures, by their JSON keys, with numbers: 'false_reject_ratio < 0.5%'. It holds if it holds
-for the whole confidence interval; with .mean, .low, .high or .worst it is about that one number. There are < <= > >=
-== !=, && and ||, + - * / and parentheses, and rival.NAME.KEY for another algorithm's figure (with *). The keys:
+	b.WriteString(`A --threshold is FIGURE OP NUMBER, as in 'false_reject_ratio < 0.5%'. It holds if it holds for the whole confidence
+interval of the figure; with .mean, .low, .high or .worst after its name it is about that one number. OP is one of
+< <= > >= == !=. Several --threshold must all hold. The figures, those with * also of a rival as rival.NAME.FIGURE:
 
 `)
-	ofRivals := threshold.RivalNames()
-	for _, name := range threshold.Names() {
+	for _, name := range search.FigureNames() {
 		star := " "
-		for _, other := range ofRivals {
-			if other == name {
-				star = "*"
-			}
+		if slices.Contains(search.RivalFigureNames(), name) {
+			star = "*"
 		}
 		fmt.Fprintf(&b, "  %-20s%s %s\n", name, star, render.About(name))
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/render"
 	"github.com/yuzhi-go/yuzhi/sim/scenfile"
-	"github.com/yuzhi-go/yuzhi/sim/threshold"
+	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 // defaultFile is the scenario of a command line without -f.
@@ -41,7 +41,7 @@ type shared struct {
 	thresholds []string
 
 	changed func(flag string) bool
-	rules   []*threshold.Rule
+	rules   []search.Threshold
 }
 
 // add adds the flags to c.
@@ -56,7 +56,7 @@ func (f *shared) add(c *cobra.Command) {
 	flags.DurationVar(&f.duration, "duration", 0, "simulated time of one replication (default: the scenario's, or 30s)")
 	flags.StringVar(&f.out, "out", render.FormatTable, strings.Join(render.Formats, ", "))
 	flags.StringVarP(&f.output, "output", "o", "", "write the report to this file, whole or not at all, instead of standard output")
-	flags.StringArrayVar(&f.thresholds, "threshold", nil, "fail with status 3 unless this holds, as in 'bound_exceeded_by.worst == 0'; repeatable")
+	flags.StringArrayVar(&f.thresholds, "threshold", nil, "fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0'; repeatable")
 	f.changed = flags.Changed
 }
 
@@ -98,10 +98,8 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 		}
 	}
 	for _, rule := range f.rules {
-		for _, name := range rule.Rivals() {
-			if !slices.Contains(s.Rivals, name) {
-				return s, fmt.Errorf("%w: --threshold '%s': the rival %s does not run; name it in the scenario's rivals, or in compare --rivals", errUsage, rule, name)
-			}
+		if rule.Rival != "" && !slices.Contains(s.Rivals, rule.Rival) {
+			return s, fmt.Errorf("%w: --threshold '%s': the rival %s does not run; name it in the scenario's rivals, or in compare --rivals", errUsage, rule, rule.Rival)
 		}
 	}
 	return s, s.Validate()
@@ -133,9 +131,9 @@ func (f *shared) validate() error {
 	}
 	f.rules = nil
 	for _, text := range f.thresholds {
-		rule, err := threshold.Parse(text)
+		rule, err := search.ParseThreshold(text)
 		if err != nil {
-			wrong("--threshold '%s': %w", text, err)
+			wrong("--threshold: %w", err)
 			continue
 		}
 		f.rules = append(f.rules, rule)
@@ -196,7 +194,7 @@ func (f *shared) judge(r sim.Report) error {
 func (f *shared) judged(r sim.Report) []render.Rule {
 	shown := make([]render.Rule, len(f.rules))
 	for i, rule := range f.rules {
-		shown[i] = render.Rule{Text: rule.String(), Failure: strings.Join(rule.Failures(&r), "; ")}
+		shown[i] = render.Rule{Text: rule.String(), Failure: rule.Failure(&r)}
 	}
 	return shown
 }

@@ -116,7 +116,7 @@ func TestAThresholdMustHoldAtEveryPoint(t *testing.T) {
 		t.Errorf("status %d, %s", status, stderr)
 	}
 	_, _, status, stdout, stderr := surface(t.Context(), figures, append(args, "--threshold", "false_reject_ratio <= 0.3%")...)
-	if status != exitExceeded || !strings.Contains(stderr, "at policy.target=50ms: threshold: does not hold") || strings.Contains(stderr, "at policy.target=10ms") || stdout == "" {
+	if status != exitExceeded || !strings.Contains(stderr, "at policy.target=50ms: search: threshold does not hold") || strings.Contains(stderr, "at policy.target=10ms") || stdout == "" {
 		t.Errorf("status %d, %s", status, stderr)
 	}
 }

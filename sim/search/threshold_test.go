@@ -1,0 +1,156 @@
+package search
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+// measured is a report in which figures have these intervals.
+func measured() *sim.Report {
+	r := &sim.Report{}
+	r.Admitted = sim.Figure{Mean: 990, Low: 980, High: 1000, Worst: 970}
+	r.CentralAdmitted = sim.Figure{Mean: 1000, Low: 1000, High: 1000, Worst: 1000}
+	r.FalseRejectRatio = sim.Figure{Mean: 0.004, Low: 0.002, High: 0.006, Worst: 0.009}
+	r.Rivals = []sim.RivalReport{
+		{Name: "central", Admitted: sim.Figure{Mean: 900, Low: 890, High: 910, Worst: 880}},
+		{Name: "settle_afterwards:2.5ms", Jain: sim.Figure{Mean: 1, Low: 1, High: 1, Worst: 1}},
+	}
+	return r
+}
+
+// An empty failure means that the threshold holds.
+func TestAThresholdHoldsOnlyIfItHoldsForTheWholeInterval(t *testing.T) {
+	for text, failure := range map[string]string{
+		"bound_exceeded_by == 0":                        "",
+		"bound_exceeded_by.worst==0":                    "",
+		" false_reject_ratio < 0.7% ":                   "",
+		"false_reject_ratio < 0.5%":                     "false_reject_ratio is in [0.002, 0.006]", // its mean is, its upper end is not
+		"false_reject_ratio.mean < 0.5%":                "",
+		"false_reject_ratio.low >= 0.2%":                "",
+		"false_reject_ratio.high <= 6e-3":               "",
+		"false_reject_ratio.worst <= .006":              "false_reject_ratio.worst is 0.009",
+		"false_reject_ratio <= 0.6%":                    "",
+		"false_reject_ratio < 0.6%":                     "false_reject_ratio is in [0.002, 0.006]",
+		"admitted > 980":                                "admitted is in [980, 1000]", // its lower end is 980
+		"admitted >= 980":                               "",
+		"admitted > -1":                                 "",
+		"admitted == 990":                               "admitted is in [980, 1000]",
+		"admitted.mean == 990":                          "",
+		"central_admitted == 1e3":                       "",
+		"central_admitted != 1000":                      "central_admitted is 1000",
+		"admitted != 1001":                              "",
+		"admitted != 979":                               "",
+		"admitted != 1000":                              "admitted is in [980, 1000]",
+		"rival.central.admitted < 911":                  "",
+		"rival.central.admitted.worst == 880":           "",
+		"rival.central.admitted > 900":                  "rival.central.admitted is in [890, 910]",
+		"rival.settle_afterwards:2.5ms.jain == 1":       "",
+		"rival.settle_afterwards:2.5ms.jain.worst == 1": "",
+		"rival.settle_afterwards:5ms.jain == 1":         "rival.settle_afterwards:5ms.jain is unknown",
+		"rival.fixed_window.admitted >= 0":              "rival.fixed_window.admitted is unknown", // it did not run
+	} {
+		threshold, err := ParseThreshold(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		err = threshold.Check(measured())
+		if failure == "" && err != nil || failure != "" && (!errors.Is(err, ErrNotMet) || !strings.HasSuffix(err.Error(), text+": "+failure)) {
+			t.Errorf("%s: %v, want the failure %q", text, err, failure)
+		}
+	}
+}
+
+func TestAThresholdThatCannotBeReadSaysWhatItMustBe(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                  "must be FIGURE OP NUMBER",
+		"calls_per_s":                       "must be FIGURE OP NUMBER",
+		"calls_per_s <":                     "must be FIGURE OP NUMBER",
+		"calls_per_s = 5":                   "must be FIGURE OP NUMBER",
+		"calls_per_s ≤ 5":                   "must be FIGURE OP NUMBER",
+		"0 < jain < 1":                      "must be FIGURE OP NUMBER",
+		"jain > 1 && burnt == 0":            "must be FIGURE OP NUMBER",
+		"admitted >= 0.9*central_admitted":  "is not a number",
+		"calls_per_s < 5ms":                 `"5ms" is not a number`,
+		"jain > 1e999":                      `"1e999" is not a number`,
+		"jain > nan":                        `"nan" is not a number`,
+		"jain > inf%":                       `"inf%" is not a number`,
+		"calls < 5":                         `"calls" is not a figure. The figures are offered, admitted,`,
+		"jain.median > 1":                   `"jain.median" is not a figure`,
+		"jain.mean.mean > 1":                `"jain.mean" is not a figure`,
+		"jain. > 1":                         `"jain." is not a figure`,
+		"rival.central > 1":                 "a rival's figure is rival.NAME.FIGURE",
+		"rival..jain > 1":                   "a rival's figure is rival.NAME.FIGURE",
+		"rival.central.calls_per_s.low > 1": `"calls_per_s" is not a figure. The figures are admitted,`,
+	} {
+		if _, err := ParseThreshold(text); !errors.Is(err, ErrThreshold) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func TestEveryFigureCanBeNamed(t *testing.T) {
+	names := FigureNames()
+	for _, name := range RivalFigureNames() {
+		names = append(names, "rival.central."+name)
+	}
+	for _, name := range names {
+		for _, part := range append([]string{""}, figureParts...) {
+			if _, err := ParseThreshold(strings.TrimSuffix(name+"."+part, ".") + " >= 0"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// FuzzThreshold checks for any text that it is read or refused, never anything else; and for any threshold that one
+// which holds for intervals holds for every value in them.
+//
+//	go test -run '^$' -fuzz FuzzThreshold ./sim/search
+func FuzzThreshold(f *testing.F) {
+	for _, text := range []string{
+		"bound_exceeded_by.worst == 0", "false_reject_ratio < 0.5%", "jain > .5", "jain != 1", "jain >= -1", "burnt <= 1e-1",
+		"rival.central.admitted.mean == 1", "1 < 2", "jain.", "rival..x", "1e", "%",
+	} {
+		for seed := range uint64(20) {
+			f.Add(text, seed)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string, seed uint64) {
+		threshold, err := ParseThreshold(text)
+		if err != nil {
+			if !errors.Is(err, ErrThreshold) {
+				t.Fatalf("%q: %v", text, err)
+			}
+			return
+		}
+		random := rand.New(rand.NewPCG(seed, 0))
+		report := sim.Report{Rivals: []sim.RivalReport{{Name: "central"}}}
+		all := append(report.Figures.All(), report.Rivals[0].All()...)
+		for _, f := range all {
+			f.Mean, f.Worst = random.Float64(), random.Float64()
+			f.Low = float64(random.IntN(4)-2) / 2
+			f.High = f.Low + random.Float64()*float64(random.IntN(2))
+		}
+		if err := threshold.Check(&report); err != nil {
+			if !errors.Is(err, ErrNotMet) {
+				t.Fatalf("%q: %v", text, err)
+			}
+			return
+		}
+		if threshold.Part != "" {
+			return // about one number; .low and .high are no longer what they were for a part of the interval
+		}
+		for _, f := range all {
+			at := min(f.Low+random.Float64()*(f.High-f.Low), f.High)
+			f.Low, f.High = at, at
+		}
+		if err := threshold.Check(&report); err != nil {
+			t.Fatalf("%q holds for intervals, but not for values in them: %v", text, err)
+		}
+	})
+}
