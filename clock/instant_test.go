@@ -3,30 +3,14 @@ package clock_test
 import (
 	"math"
 	"math/big"
-	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 const year = 365 * 24 * time.Hour
-
-// newRand returns a random source and prints its seed, which YUZHI_SEED sets.
-func newRand(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := rand.Uint64()
-	if s := os.Getenv("YUZHI_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatalf("YUZHI_SEED=%s: %v", s, err)
-		}
-	}
-	t.Logf("to repeat: YUZHI_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
 
 func TestInstantAddAndSubAreInverse(t *testing.T) {
 	given := clock.Instant(1000)
@@ -62,7 +46,7 @@ func TestInstantBeforeAndAfterAreStrict(t *testing.T) {
 // the ends of the scale.
 func TestInstantArithmeticStopsAtTheEnds(t *testing.T) {
 	edges := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64}
-	r := newRand(t)
+	r := testkit.Rand(t)
 	for range 50 {
 		edges = append(edges, int64(r.Uint64()))
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // journal notes what fired and when, in time since the journal was opened.
@@ -228,7 +229,7 @@ func TestManualStopsAtTheEndOfTheScale(t *testing.T) {
 // The heap against the plainest thing that could work: a list that is searched
 // for the least (due, registration) whenever something should fire.
 func TestManualAgreesWithAListOnRandomWork(t *testing.T) {
-	r := newRand(t)
+	r := testkit.Rand(t)
 	type entry struct {
 		due, seq int64
 		pending  bool

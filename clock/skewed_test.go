@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // reads checks how far c has come since start.
@@ -229,7 +230,7 @@ func TestSkewedHoldsACentury(t *testing.T) {
 // time times rate, rounded down once; and a timer is due at the first instant
 // of the base at which the reading has come as far as it asked for.
 func TestSkewedIsExactOnRandomWork(t *testing.T) {
-	r := newRand(t)
+	r := testkit.Rand(t)
 	million := big.NewInt(1_000_000)
 	randomPPM := func() int64 {
 		if r.IntN(2) == 0 {

@@ -4,13 +4,12 @@ import (
 	"encoding"
 	"errors"
 	"math"
-	"math/rand/v2"
-	"os"
 	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // textual is a quantity that can be read, and compared.
@@ -131,15 +130,7 @@ func TestQuantitiesSayWhatIsWrong(t *testing.T) {
 }
 
 func TestATextTellsAQuantityFromItsNeighbours(t *testing.T) {
-	seed := rand.Uint64()
-	if s := os.Getenv("SIM_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("replay: SIM_SEED=%d go test ./sim -run %s", seed, t.Name())
-	rng := rand.New(rand.NewPCG(seed, 1))
+	rng := testkit.Rand(t)
 	same := func(into textual, want any) {
 		t.Helper()
 		text := asText(want)

@@ -5,10 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	rounds := 2000
 	if testing.Short() {
 		rounds = 300

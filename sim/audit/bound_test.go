@@ -6,13 +6,15 @@ import (
 	"math/bits"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // Random pairs rarely meet the edges, so these numbers are drawn as often as random ones.
 var edges = []uint64{0, 1, 2, 3, 1 << 31, 1 << 32, 1e9, math.MaxInt64 / 2, math.MaxInt64 - 1, math.MaxInt64}
 
 func TestRateArithmeticIsThatOfUnboundedIntegers(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	number := func() uint64 {
 		if rng.IntN(2) == 0 {
 			return edges[rng.IntN(len(edges))]

@@ -1,32 +1,12 @@
 package audit
 
 import (
-	"flag"
 	"fmt"
 	"math"
 	"math/big"
 	"math/rand/v2"
-	"testing"
 	"time"
 )
-
-var seedFlag = flag.Uint64("audit.seed", 0, "seed for the random tests; 0 draws one")
-
-// seeded returns a source of randomness, and makes a failure print how to repeat it.
-func seeded(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := *seedFlag
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("replay: go test ./sim/audit -run '^%s$' -audit.seed=%d", t.Name(), seed)
-		}
-	})
-	t.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 1))
-}
 
 // bruteExcess is the definition, word by word, in unbounded integers: over all pairs (s, e) of moments that
 // occur, the most that count(s, e) exceeds the bound by, in tokens rounded up, at least 0.

@@ -6,10 +6,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestMeterAgreesWithTheDefinitionAndWithWorst(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	rounds := 700
 	if testing.Short() {
 		rounds = 100
@@ -34,7 +36,7 @@ func TestMeterAgreesWithTheDefinitionAndWithWorst(t *testing.T) {
 }
 
 func TestMeterPeakIsTheCeilingThatWouldHaveSufficed(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	for range 2000 {
 		spans, b := worlds[1].instants(rng)
 		peakOf := func(ceiling int64) (peak, over int64) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 const ms = int64(time.Millisecond)
@@ -91,7 +93,7 @@ func TestWorstJudgesByHand(t *testing.T) {
 }
 
 func TestWorstAgreesWithTheDefinition(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	rounds := 700
 	if testing.Short() {
 		rounds = 100
@@ -119,7 +121,7 @@ func TestWorstAgreesWithTheDefinition(t *testing.T) {
 }
 
 func TestWorstDoesNotDependOnTheOrderOfTheRecord(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	for range 300 {
 		spans, b := worlds[2].draw(rng)
 		want := worst(t, b, spans...).ExceededBy
@@ -133,7 +135,7 @@ func TestWorstDoesNotDependOnTheOrderOfTheRecord(t *testing.T) {
 }
 
 func TestOneExtraAdmissionInAMillionIsFound(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	// Given a record that is full to the brim: 5 at the start, then one every 100 ms, so that every
 	// window is exactly at its bound.
 	size := 1_000_000

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
@@ -38,9 +39,7 @@ func TestItFindsWhatBisectionWouldMiss(t *testing.T) {
 }
 
 func TestNoScreenedPolicyIsBetterThanTheChosenOne(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d; to replay, put it into rand.NewPCG below", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := testkit.Rand(t)
 	for range 60 {
 		// Given a surface without rhyme or reason, but the same for the same policy,
 		salt := r.Uint64()

@@ -1,11 +1,11 @@
 package planner
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -57,9 +57,7 @@ func TestTheBurstCapsTheTargetsAndASmallOneStartsAtAMillisecond(t *testing.T) {
 }
 
 func TestWhatIsTriedIsAllowedAndValidAndDifferent(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d; to replay, put it into rand.NewPCG below", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := testkit.Rand(t)
 	for range 100 {
 		// Given any limit, and any overcommit and burst allowed,
 		s := fleet()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -82,7 +83,7 @@ func edgy(rng *rand.Rand, limits []lease.Limit, m *model) (gap, n int64) {
 // TestCentralAndGCRAAgreeWithTheDefinition runs the three of them over the same requests. That GCRA decides as the bucket
 // does is a theorem (see gcra); that both are exact is not.
 func TestCentralAndGCRAAgreeWithTheDefinition(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	var admitted, refused int
 	for range 1500 {
 		limits := make([]lease.Limit, 1+rng.IntN(maxLimits))

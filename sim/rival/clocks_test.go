@@ -5,11 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 func TestWithRightClocksTheCallersTimeIsAsGoodAsTheStores(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	for _, name := range Names() {
 		if !strings.HasSuffix(name, "_client") {
 			continue
@@ -31,7 +32,7 @@ func TestWithRightClocksTheCallersTimeIsAsGoodAsTheStores(t *testing.T) {
 }
 
 func TestClocksThatAreWrongAlikeAreAsGoodAsRightOnes(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	for _, name := range Names() {
 		if !strings.HasSuffix(name, "_client") {
 			continue

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -170,7 +171,7 @@ var someLimits = [][]lease.Limit{
 }
 
 func TestARefusedRequestTakesNothing(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	for _, name := range append(Names(), "settle_afterwards:50us") {
 		for _, limits := range someLimits {
 			f := fleetOf(3, limits...)
@@ -197,7 +198,7 @@ func TestARefusedRequestTakesNothing(t *testing.T) {
 }
 
 func TestTheSameRequestsGetTheSameAnswersAndKeysAreApart(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	for _, name := range Names() {
 		for _, limits := range someLimits {
 			f := fleetOf(4, limits...)

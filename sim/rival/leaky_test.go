@@ -1,9 +1,13 @@
 package rival
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
 
 func TestAQueueDecidesAsGCRAForSingleTokens(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	for _, limits := range someLimits {
 		for range 20 {
 			f := fleetOf(3, limits...)

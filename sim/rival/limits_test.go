@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // TestAnyValidLimitWorksOrIsRefusedWithAReason looks for overflow at the edges of what lease accepts.
 func TestAnyValidLimitWorksOrIsRefusedWithAReason(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	refused := map[string]int{}
 	rounds := 400
 	for range rounds {

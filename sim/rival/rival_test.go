@@ -2,8 +2,6 @@ package rival
 
 import (
 	"errors"
-	"flag"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -11,24 +9,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 )
-
-var seedFlag = flag.Uint64("rival.seed", 0, "seed of the random tests; 0 draws one")
-
-// seeded returns a source of randomness, and makes a failure print how to repeat it.
-func seeded(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := *seedFlag
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			test, _, _ := strings.Cut(t.Name(), "/")
-			t.Logf("replay: go test ./sim/rival -run '^%s$' -rival.seed=%d", test, seed)
-		}
-	})
-	return rand.New(rand.NewPCG(seed, 1))
-}
 
 const (
 	ms     = int64(1000) // microseconds

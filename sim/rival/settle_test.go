@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -161,7 +162,7 @@ func (d *diligent) Decide(now int64, p, _ int, n int64) bool {
 func (d *diligent) RoundTrips() int64 { return d.trips }
 
 func TestSettlingLateAndInOrderIsAsGoodAsAtEveryMoment(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	limits := [][]lease.Limit{
 		{{Tokens: 3, Per: 40 * time.Microsecond, Burst: 6}},
 		{{Tokens: 1, Per: 7 * time.Microsecond, Burst: 4}, {Tokens: 20, Per: 300 * time.Microsecond}},

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -181,7 +182,7 @@ func cellOf(l lease.Limit, count, at int64) (int64, *big.Rat) {
 }
 
 func TestWindowsAgreeWithTheirDefinitions(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	limits := []lease.Limit{
 		tenPerSecond,
 		lease.PerSecond(3).WithBurst(4),
@@ -222,7 +223,7 @@ func TestWindowsAgreeWithTheirDefinitions(t *testing.T) {
 // TestSlidingWindowsKeepTheBound: with the quota Burst per Burst/R, what the log admits in w is at most
 // Burst*(1 + floor(w*R/Burst)), and what a cell forgets while it leaves the window is less than what has flowed in.
 func TestSlidingWindowsKeepTheBound(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	for _, name := range []string{"sliding_log", "sliding_cells", "sliding_cells:1", "sliding_cells:3", "leaky"} {
 		for range 200 {
 			limit := lease.PerSecond(1 + rng.Int64N(500)).WithBurst(1 + rng.Int64N(100))

@@ -4,13 +4,12 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"os"
 	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
@@ -79,15 +78,7 @@ func decoded(text []byte) (s sim.Scenario, err error) {
 }
 
 func TestMarshalLosesNothing(t *testing.T) {
-	seed := rand.Uint64()
-	if s := os.Getenv("SCENFILE_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("replay: SCENFILE_SEED=%d go test ./sim/scenfile -run %s", seed, t.Name())
-	rng := rand.New(rand.NewPCG(seed, 1))
+	rng := testkit.Rand(t)
 	for range 1000 {
 		// Given any scenario, valid or not, of values that have a text
 		var want sim.Scenario

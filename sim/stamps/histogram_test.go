@@ -1,31 +1,14 @@
 package stamps
 
 import (
-	"flag"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
-
-var seedFlag = flag.Uint64("stamps.seed", 0, "seed for the random tests; 0 draws one")
-
-// seeded returns a source of randomness, and makes a failure print how to repeat it.
-func seeded(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := *seedFlag
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("replay: go test ./sim/stamps -run '^%s$' -stamps.seed=%d", t.Name(), seed)
-		}
-	})
-	t.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 1))
-}
 
 func (h *Histogram) observe(d time.Duration) { h.counts[bucketOf(d)]++ }
 
@@ -33,7 +16,7 @@ func (h *Histogram) observe(d time.Duration) { h.counts[bucketOf(d)]++ }
 func spread(rng *rand.Rand) time.Duration { return time.Duration(rng.Int64() >> rng.IntN(63)) }
 
 func TestEveryDurationLiesNearTheMiddleOfItsBucket(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	values := []time.Duration{0, 1, 63, 64, 65, 127, 128, math.MaxInt64 - 1, math.MaxInt64}
 	for range 100_000 {
 		values = append(values, spread(rng))
@@ -58,7 +41,7 @@ func TestBucketsAscend(t *testing.T) {
 }
 
 func TestQuantilesOfMergedHistograms(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	for range 200 {
 		// Given durations spread over several histograms, as over several processes
 		parts := make([]Histogram, 1+rng.IntN(4))

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // The test binary runs itself as a child process; these variables say that it is one, and on which file.
@@ -161,7 +163,7 @@ func TestTwoProcessesAgreeOnTheTime(t *testing.T) {
 }
 
 func TestAKilledProcessLeavesWholeRecordsAndLosesNone(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	kills := 25
 	if testing.Short() {
 		kills = 5

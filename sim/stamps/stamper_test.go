@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func newStamper(t testing.TB) *Stamper {
@@ -81,7 +83,7 @@ func (c *twoClocks) exact() (int64, error) {
 }
 
 func TestCalibrationNeverMissesTheDistance(t *testing.T) {
-	rng := seeded(t)
+	rng := testkit.Rand(t)
 	for range 500 {
 		distance := rng.Int64N(1e15) - 5e14
 		c := &twoClocks{rng: rng, distance: func(int64) int64 { return distance }}
@@ -95,7 +97,7 @@ func TestCalibrationNeverMissesTheDistance(t *testing.T) {
 }
 
 func TestCalibrationNarrowsDown(t *testing.T) {
-	c := &twoClocks{rng: seeded(t), distance: func(int64) int64 { return 42 }}
+	c := &twoClocks{rng: testkit.Rand(t), distance: func(int64) int64 { return 42 }}
 	once, _, _ := calibrate(c.cheap, c.exact, 1)
 	low, high, err := calibrate(c.cheap, c.exact, calibrations)
 	if err != nil || high-low > 100 || low < once-600 {
@@ -104,7 +106,7 @@ func TestCalibrationNarrowsDown(t *testing.T) {
 }
 
 func TestCalibrationNoticesClocksThatDriftApart(t *testing.T) {
-	c := &twoClocks{rng: seeded(t), distance: func(now int64) int64 { return now / 10 }}
+	c := &twoClocks{rng: testkit.Rand(t), distance: func(now int64) int64 { return now / 10 }}
 	if low, high, err := calibrate(c.cheap, c.exact, calibrations); err == nil {
 		t.Errorf("a clock that gains 10 %% is accepted, in [%d, %d]", low, high)
 	}

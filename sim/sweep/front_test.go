@@ -3,11 +3,11 @@ package sweep
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
@@ -32,9 +32,7 @@ func bruteFront(rows [][]float64) []bool {
 }
 
 func TestFrontAgreesWithBruteForce(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d; to replay, put it into rand.NewPCG below", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := testkit.Rand(t)
 	for range 2000 {
 		rows := make([][]float64, r.IntN(40))
 		columns, values := 1+r.IntN(4), 1+r.IntN(12) // few values make many ties

@@ -8,11 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
@@ -171,15 +171,7 @@ func random(rng *rand.Rand) sim.Trace {
 }
 
 func TestReadReadsWhatWriteWrites(t *testing.T) {
-	seed := rand.Uint64()
-	if s := os.Getenv("TRACE_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("replay: TRACE_SEED=%d go test ./sim/trace -run %s", seed, t.Name())
-	rng := rand.New(rand.NewPCG(seed, 1))
+	rng := testkit.Rand(t)
 	for range 500 {
 		want := random(rng)
 		var text bytes.Buffer
