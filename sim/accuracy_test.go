@@ -2,7 +2,7 @@
 
 // These simulations are deterministic and have one goroutine each: the race detector would find nothing in ten times the time.
 
-package sim
+package sim_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 // accuracy is a row of the tuning table: what the defaults of lease.Policy give, on one limit, from a cold start.
@@ -19,42 +20,42 @@ type accuracy struct {
 	burst    int64
 	n        int
 	skew     float64
-	workload Workload
+	workload sim.Workload
 	goal     float64 // for admitted_vs_central
 	fair     bool    // Jain's index is 0.999 at least, and the worst share 0.95, too
 }
 
 // The scenarios that decided how much a call asks for (lease/holder_size.go) and how the rate is shared (lease/fair.go).
 var accuracies = []accuracy{
-	{name: "Poisson", rate: 1_000, burst: 200, n: 4, workload: Workload{Load: 0.9}, goal: 0.995},
-	{name: "Poisson", rate: 1_000, burst: 200, n: 4, skew: 1, workload: Workload{Load: 2}, goal: 0.995, fair: true},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 4, skew: 1, workload: Workload{Load: 2}, goal: 0.995, fair: true},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 50, skew: 1, workload: Workload{Load: 0.9}, goal: 0.995},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 50, skew: 1, workload: Workload{Load: 2}, goal: 0.995, fair: true},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, workload: Workload{Load: 0.9}, goal: 0.995},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, workload: Workload{Load: 2}, goal: 0.995, fair: true},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, skew: 1, workload: Workload{Load: 0.9}, goal: 0.995},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, skew: 1, workload: Workload{Load: 2}, goal: 0.995, fair: true},
-	{name: "Poisson", rate: 50_000, burst: 10_000, n: 20, skew: 1, workload: Workload{Load: 2}, goal: 0.995, fair: true},
-	{name: "on/off", rate: 1_000, burst: 1_000, n: 4, workload: Workload{Kind: OnOff, Load: 0.9}, goal: 0.98},
-	{name: "on/off", rate: 10_000, burst: 10_000, n: 50, workload: Workload{Kind: OnOff, Load: 0.9}, goal: 0.98},
-	{name: "on/off", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: OnOff, Load: 2}, goal: 0.98},
-	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 50, workload: Workload{Kind: Sync, Load: 0.9}, goal: 0.98},
-	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: Sync, Load: 0.9}, goal: 0.98},
-	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: Sync, Load: 2}, goal: 0.98},
-	{name: "all at one instant, exactly the burst", rate: 10_000, burst: 5_000, n: 40, workload: Workload{Kind: Sync, Load: 1}, goal: 0.98},
-	{name: "all within 50 ms", rate: 10_000, burst: 10_000, n: 200, workload: Workload{Kind: Sync, Load: 2, Within: 50 * time.Millisecond}, goal: 0.98},
-	{name: "small burst", rate: 10, burst: 1, n: 20, workload: Workload{Load: 2}, goal: 0.98},
-	{name: "small burst", rate: 100, burst: 1, n: 100, workload: Workload{Load: 2}, goal: 0.98},
-	{name: "small burst", rate: 100, burst: 5, n: 50, workload: Workload{Load: 2}, goal: 0.98},
-	{name: "small burst", rate: 1_000, burst: 10, n: 20, workload: Workload{Load: 2}, goal: 0.98},
-	{name: "small burst", rate: 1_000, burst: 10, n: 500, workload: Workload{Load: 2}, goal: 0.98},
+	{name: "Poisson", rate: 1_000, burst: 200, n: 4, workload: sim.Workload{Load: 0.9}, goal: 0.995},
+	{name: "Poisson", rate: 1_000, burst: 200, n: 4, skew: 1, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 4, skew: 1, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 50, skew: 1, workload: sim.Workload{Load: 0.9}, goal: 0.995},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 50, skew: 1, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, workload: sim.Workload{Load: 0.9}, goal: 0.995},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, skew: 1, workload: sim.Workload{Load: 0.9}, goal: 0.995},
+	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, skew: 1, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
+	{name: "Poisson", rate: 50_000, burst: 10_000, n: 20, skew: 1, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
+	{name: "on/off", rate: 1_000, burst: 1_000, n: 4, workload: sim.Workload{Kind: sim.OnOff, Load: 0.9}, goal: 0.98},
+	{name: "on/off", rate: 10_000, burst: 10_000, n: 50, workload: sim.Workload{Kind: sim.OnOff, Load: 0.9}, goal: 0.98},
+	{name: "on/off", rate: 10_000, burst: 10_000, n: 200, workload: sim.Workload{Kind: sim.OnOff, Load: 2}, goal: 0.98},
+	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 50, workload: sim.Workload{Kind: sim.Sync, Load: 0.9}, goal: 0.98},
+	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 200, workload: sim.Workload{Kind: sim.Sync, Load: 0.9}, goal: 0.98},
+	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 200, workload: sim.Workload{Kind: sim.Sync, Load: 2}, goal: 0.98},
+	{name: "all at one instant, exactly the burst", rate: 10_000, burst: 5_000, n: 40, workload: sim.Workload{Kind: sim.Sync, Load: 1}, goal: 0.98},
+	{name: "all within 50 ms", rate: 10_000, burst: 10_000, n: 200, workload: sim.Workload{Kind: sim.Sync, Load: 2, Within: 50 * time.Millisecond}, goal: 0.98},
+	{name: "small burst", rate: 10, burst: 1, n: 20, workload: sim.Workload{Load: 2}, goal: 0.98},
+	{name: "small burst", rate: 100, burst: 1, n: 100, workload: sim.Workload{Load: 2}, goal: 0.98},
+	{name: "small burst", rate: 100, burst: 5, n: 50, workload: sim.Workload{Load: 2}, goal: 0.98},
+	{name: "small burst", rate: 1_000, burst: 10, n: 20, workload: sim.Workload{Load: 2}, goal: 0.98},
+	{name: "small burst", rate: 1_000, burst: 10, n: 500, workload: sim.Workload{Load: 2}, goal: 0.98},
 }
 
-func (a accuracy) scenario() Scenario {
-	return Scenario{
+func (a accuracy) scenario() sim.Scenario {
+	return sim.Scenario{
 		Duration: 30 * time.Second, Reps: 10, Limits: []lease.Limit{lease.PerSecond(a.rate).WithBurst(a.burst)},
-		Policy: lease.Policy{Fallback: lease.FallbackDeny}, Groups: []Group{{Count: a.n, Skew: a.skew}}, Workload: a.workload,
+		Policy: lease.Policy{Fallback: lease.FallbackDeny}, Groups: []sim.Group{{Count: a.n, Skew: a.skew}}, Workload: a.workload,
 	}
 }
 
@@ -64,7 +65,7 @@ func TestDefaultsReachTheirGoals(t *testing.T) {
 	t.Log("| --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, a := range accuracies {
 		s := a.scenario()
-		r, err := Run(t.Context(), s)
+		r, err := sim.Run(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,16 +100,16 @@ func TestDefaultsReachTheirGoals(t *testing.T) {
 // 98 % of one bucket, whatever the burst: a token that waits in a full bucket keeps the next one
 // from flowing in.
 func TestAFewProcessesOnASmallBurst(t *testing.T) {
-	for _, kind := range []string{Poisson, Constant} {
+	for _, kind := range []string{sim.Poisson, sim.Constant} {
 		for _, n := range []int{1, 2, 4} {
 			for _, rate := range []int64{10, 100, 1000} {
 				for _, burst := range []int64{1, 2, 3, 4, 5, 10, 20, 100} {
-					s := accuracy{rate: rate, burst: burst, n: n, workload: Workload{Kind: kind, Load: 2}}.scenario()
+					s := accuracy{rate: rate, burst: burst, n: n, workload: sim.Workload{Kind: kind, Load: 2}}.scenario()
 					s.Reps = 3
 					if burst*1000 <= rate { // what fits into a round trip of 1 ms is over before anybody hears of it
-						s.Network.RoundTrip = Constantly(250 * time.Microsecond)
+						s.Network.RoundTrip = sim.Constantly(250 * time.Microsecond)
 					}
-					r, err := Run(t.Context(), s)
+					r, err := sim.Run(t.Context(), s)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -130,8 +131,8 @@ func TestAFewProcessesOnASmallBurst(t *testing.T) {
 // they are other ones in every replication.
 func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
 	for _, load := range []float64{1.2, 1.5, 2, 4} {
-		s := accuracy{rate: 100, burst: 3, n: 20, workload: Workload{Kind: Constant, Verb: VerbWait, Deadline: 100 * time.Millisecond, Load: load}}.scenario()
-		r, err := Run(t.Context(), s)
+		s := accuracy{rate: 100, burst: 3, n: 20, workload: sim.Workload{Kind: sim.Constant, Verb: sim.VerbWait, Deadline: 100 * time.Millisecond, Load: load}}.scenario()
+		r, err := sim.Run(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,11 +158,11 @@ func TestOvercommitBuysAccuracy(t *testing.T) {
 		n           int
 		load        float64
 	}{{1000, 10, 20, 0.9}, {1000, 10, 20, 2}, {1000, 100, 20, 0.9}, {100, 5, 50, 0.9}, {10_000, 2000, 200, 0.9}} {
-		admitted := [2]Figure{}
+		admitted := [2]sim.Figure{}
 		for i, e := range []int64{0, c.burst} {
-			s := accuracy{rate: c.rate, burst: c.burst, n: c.n, workload: Workload{Load: c.load}}.scenario()
+			s := accuracy{rate: c.rate, burst: c.burst, n: c.n, workload: sim.Workload{Load: c.load}}.scenario()
 			s.Policy.Overcommit = e
-			r, err := Run(t.Context(), s)
+			r, err := sim.Run(t.Context(), s)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,19 +182,19 @@ func TestOvercommitBuysAccuracy(t *testing.T) {
 // kept from what has flowed in since, however far above its share that was.
 func TestABurstIsNotPaidForWithSilence(t *testing.T) {
 	for _, first := range []int{3000, 6000, 8000} { // with a delay that counted the whole debt 0.73 of 6,000, and 0.61 of 8,000
-		trace := &Trace{}
+		trace := &sim.Trace{}
 		for burst := range 8 {
 			at := time.Duration(1+2*burst) * time.Second
 			for range first {
-				trace.Requests = append(trace.Requests, TraceRequest{At: at, Cost: 1})
+				trace.Requests = append(trace.Requests, sim.TraceRequest{At: at, Cost: 1})
 			}
 			for i := range 3000 {
-				trace.Requests = append(trace.Requests, TraceRequest{At: at + 60*time.Millisecond + time.Duration(i)*100*time.Microsecond, Cost: 1})
+				trace.Requests = append(trace.Requests, sim.TraceRequest{At: at + 60*time.Millisecond + time.Duration(i)*100*time.Microsecond, Cost: 1})
 			}
 		}
-		r, err := Run(t.Context(), Scenario{
+		r, err := sim.Run(t.Context(), sim.Scenario{
 			Duration: 17 * time.Second, Reps: 2, Limits: []lease.Limit{lease.PerSecond(10_000)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
-			Groups: []Group{{Count: 1, Workload: &Workload{Kind: Replay, Trace: trace}}, {Count: 3, Workload: &Workload{Rate: 300}}},
+			Groups: []sim.Group{{Count: 1, Workload: &sim.Workload{Kind: sim.Replay, Trace: trace}}, {Count: 3, Workload: &sim.Workload{Rate: 300}}},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 // BenchmarkFleet is the target of design.md section 9: 200 processes, the auditor on, rivals off, on one core.
@@ -15,12 +16,12 @@ func BenchmarkFleet(b *testing.B) {
 		load float64
 	}{{"load0.9", 0.9}, {"load2", 2}} {
 		b.Run(load.name, func(b *testing.B) {
-			s := Scenario{Duration: 10 * time.Second, Reps: 1, Limits: []lease.Limit{lease.PerSecond(100_000).WithBurst(40_000)},
-				Groups: []Group{{Count: 200}}, Workload: Workload{Load: load.load}}
+			s := sim.Scenario{Duration: 10 * time.Second, Reps: 1, Limits: []lease.Limit{lease.PerSecond(100_000).WithBurst(40_000)},
+				Groups: []sim.Group{{Count: 200}}, Workload: sim.Workload{Load: load.load}}
 			s.Policy.Fallback = lease.FallbackDeny
 			requests := int64(0)
 			for b.Loop() {
-				r, err := Runner{Parallel: 1}.Run(context.Background(), s)
+				r, err := sim.Runner{Parallel: 1}.Run(context.Background(), s)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -1,8 +1,9 @@
 //go:build !race
 
-package sim
+package sim_test
 
 import (
+	"github.com/yuzhi-go/yuzhi/sim"
 	"testing"
 	"time"
 )
@@ -14,11 +15,11 @@ func TestClientTimeWithClocksThatDisagree(t *testing.T) {
 	for _, apart := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, 900 * time.Millisecond} {
 		// given four processes whose clocks are up to so much apart, at twice 10,000/s with a burst
 		// of 2,000
-		s := accuracy{rate: 10_000, burst: 2000, n: 4, workload: Workload{Load: 2}}.scenario()
+		s := accuracy{rate: 10_000, burst: 2000, n: 4, workload: sim.Workload{Load: 2}}.scenario()
 		s.Redis.ClientTime = true
-		s.Clock.Offset = DurationDist{Dist{DistUniform, -float64(apart) / 2, float64(apart) / 2}}
+		s.Clock.Offset = sim.DurationDist{Dist: sim.Dist{Kind: sim.DistUniform, P: -float64(apart) / 2, Q: float64(apart) / 2}}
 		// when they run
-		r, err := Run(t.Context(), s)
+		r, err := sim.Run(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,8 @@
-package sim
+package sim_test
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,15 +22,20 @@ var foreignToReports = []string{
 // deciding lists the packages whose arithmetic decides what a simulation shows.
 func deciding(t *testing.T) []string {
 	packages := []string{"../clock", "../lease", "."}
-	folders, err := os.ReadDir(".")
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || path == "." {
+			return err
+		}
+		if slices.Contains(foreignToReports, path) {
+			return fs.SkipDir
+		}
+		if files, _ := filepath.Glob(filepath.Join(path, "*.go")); len(files) > 0 {
+			packages = append(packages, "./"+filepath.ToSlash(path))
+		}
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, f := range folders {
-		files, _ := filepath.Glob(filepath.Join(f.Name(), "*.go"))
-		if len(files) > 0 && !slices.Contains(foreignToReports, f.Name()) {
-			packages = append(packages, "./"+f.Name())
-		}
 	}
 	return packages
 }

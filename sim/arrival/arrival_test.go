@@ -1,0 +1,220 @@
+package arrival
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/random"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+const (
+	arrivalsRate = 50.0
+	arrivalsSpan = 10_000 * time.Second // half a million requests
+)
+
+// stream is a source with a random stream of its own.
+func newSource(kind string, seed uint64) Source {
+	w := scenario.Workload{Kind: kind}.Defaults(arrivalsSpan)
+	r := random.New(seed, 11)
+	return Source{W: &w, Rate: arrivalsRate, Of: 1, Duration: int64(arrivalsSpan), Stream: &r, Common: 1}
+}
+
+// moments is all requests of a run.
+func moments(s Source) (all []int64) {
+	a := New(s)
+	for now := a.Next(s.Start); now < s.Duration; now = a.Next(now) {
+		all = append(all, now)
+	}
+	return all
+}
+
+// kinds are the streams with all they need for short tests, the variance of their count over its mean in the long run,
+// and how many times the rate they have.
+func kinds() map[string]struct {
+	set        func(*scenario.Workload)
+	dispersion float64
+	factor     float64
+} {
+	type kind = struct {
+		set        func(*scenario.Workload)
+		dispersion float64
+		factor     float64
+	}
+	return map[string]kind{
+		scenario.Constant: {func(*scenario.Workload) {}, 0, 1},
+		scenario.Poisson:  {func(*scenario.Workload) {}, 1, 1},
+		// 1 + 2 L a/(a+b)^2 with the rate L while on, and a and b the rates at which on and off end.
+		scenario.OnOff: {func(*scenario.Workload) {}, 1 + 2*10*arrivalsRate*10/math.Pow(10+1/0.9, 2), 1},
+		// E N^2/E N, with N of shape 9 and mean 3, so that all moments that matter exist; the fraction's part is at most 1/4.
+		scenario.Pareto:  {func(w *scenario.Workload) { w.Alpha, w.Burst = 9, 3 }, (math.Pow(3*8/9., 2)*9/7 + 0.25) / 3, 1},
+		scenario.Diurnal: {func(w *scenario.Workload) { w.Period = 100 * time.Second }, 1, 1},
+		scenario.Flash:   {func(w *scenario.Workload) { w.At, w.For, w.Factor = 5000*time.Second, 1000*time.Second, 10 }, 1, 1.9},
+		scenario.Sync:    {func(w *scenario.Workload) { w.Within = 100 * time.Millisecond }, 0, 1},
+	}
+}
+
+func TestEveryStreamHasItsMeanRate(t *testing.T) {
+	for name, kind := range kinds() {
+		s := newSource(name, 1)
+		kind.set(s.W)
+		all := moments(s)
+		want := arrivalsRate * arrivalsSpan.Seconds() * kind.factor
+		sigma := math.Sqrt(want * kind.dispersion)
+		if got := float64(len(all)); math.Abs(got-want) > 6*sigma+1 {
+			t.Errorf("%s: %v requests, want %v within %.0f", name, got, want, 6*sigma+1)
+		}
+		if !slices.IsSorted(all) {
+			t.Errorf("%s: requests go back in time", name)
+		}
+	}
+}
+
+// A process that starts late, or again, gets what it would have got from then on.
+func TestEveryStreamHasItsMeanRateFromALaterStart(t *testing.T) {
+	const from = 5600 * time.Second // in the flash, and at the same point of the day as the end
+	for name, kind := range kinds() {
+		s := newSource(name, 2)
+		kind.set(s.W)
+		s.Start = int64(from)
+		all := moments(s)
+		if all[0] < s.Start {
+			t.Errorf("%s: the first request comes at %v, before the start", name, time.Duration(all[0]))
+		}
+		want := arrivalsRate * (arrivalsSpan - from).Seconds()
+		if name == scenario.Flash {
+			want += 9 * 400 * arrivalsRate
+		}
+		sigma := math.Sqrt(want * kind.dispersion)
+		if got := float64(len(all)); math.Abs(got-want) > 6*sigma+1 {
+			t.Errorf("%s: %v requests, want %v within %.0f", name, got, want, 6*sigma+1)
+		}
+	}
+}
+
+// Starts that follow each other closely, as in a fleet that is scaled up and down, must not change the mean:
+// a stream that begins with a whole interval, or always on, would.
+func TestManyStartsKeepTheMeanRate(t *testing.T) {
+	const span = 15 * time.Millisecond // below the mean time between two requests
+	for _, name := range []string{scenario.Constant, scenario.Poisson, scenario.OnOff, scenario.Pareto} {
+		s := newSource(name, 3)
+		kinds()[name].set(s.W)
+		var sum, squares float64
+		const n = 100_000
+		for i := range int64(n) {
+			s.Start = i * int64(span)
+			s.Duration = s.Start + int64(span)
+			c := float64(len(moments(s)))
+			sum, squares = sum+c, squares+c*c
+		}
+		mean := sum / n
+		sigma := math.Sqrt((squares/n - mean*mean) / n)
+		if want := arrivalsRate * span.Seconds(); math.Abs(mean-want) > 6*sigma {
+			t.Errorf("%s: %.4f requests after a start, want %.4f within %.4f", name, mean, want, 6*sigma)
+		}
+	}
+}
+
+// counts is the requests in each of the windows of one length.
+func countsIn(all []int64, window time.Duration) []float64 {
+	counts := make([]float64, arrivalsSpan/window)
+	for _, at := range all {
+		counts[at/int64(window)]++
+	}
+	return counts
+}
+
+// dispersion is the variance of counts over their mean, and its standard error, from ten parts of the run.
+func dispersion(counts []float64) (index, stderr float64) {
+	var parts []float64
+	for part := range slices.Chunk(counts, len(counts)/10) {
+		var sum, squares float64
+		for _, c := range part {
+			sum, squares = sum+c, squares+c*c
+		}
+		mean := sum / float64(len(part))
+		parts = append(parts, (squares/float64(len(part))-mean*mean)/mean)
+	}
+	var sum, squares float64
+	for _, p := range parts {
+		sum, squares = sum+p, squares+p*p
+	}
+	n := float64(len(parts))
+	return sum / n, math.Sqrt((squares/n - sum*sum/n/n) / (n - 1))
+}
+
+func TestEveryStreamIsAsUnevenAsItShouldBe(t *testing.T) {
+	const window = time.Second
+	for name, want := range map[string]float64{
+		scenario.Constant: 0,
+		scenario.Poisson:  1,
+		// As in kinds, over a window w: the second part times 1 - (1-e^-cw)/cw with c = a+b.
+		scenario.OnOff:  1 + 2*10*arrivalsRate*10/math.Pow(100/9., 2)*(1-(1-math.Exp(-100/9.))/(100/9.)),
+		scenario.Pareto: kinds()[scenario.Pareto].dispersion,
+		scenario.Sync:   0,
+	} {
+		s := newSource(name, 4)
+		kinds()[name].set(s.W)
+		got, stderr := dispersion(countsIn(moments(s), window))
+		if math.Abs(got-want) > 6*stderr+0.01 {
+			t.Errorf("%s: the index of dispersion over %v is %.3f, want %.3f within %.3f", name, window, got, want, 6*stderr)
+		}
+	}
+}
+
+func TestASeedGivesOneStream(t *testing.T) {
+	for name := range kinds() {
+		first, again, other := moments(newSource(name, 5)), moments(newSource(name, 5)), moments(newSource(name, 6))
+		if !slices.Equal(first, again) {
+			t.Errorf("%s: the same seed gave other requests", name)
+		}
+		if name != scenario.Sync && slices.Equal(first, other) {
+			t.Errorf("%s: another stream gave the same requests", name)
+		}
+	}
+}
+
+func TestNextIsNeverBeforeNow(t *testing.T) {
+	for name := range kinds() {
+		now := int64(time.Hour)
+		if got := New(newSource(name, 7)).Next(now); got < now {
+			t.Errorf("%s: asked at %v, the next request is at %v", name, time.Duration(now), time.Duration(got))
+		}
+	}
+}
+
+func TestNoRateIsNoRequests(t *testing.T) {
+	for name := range kinds() {
+		for _, rate := range []float64{0, 1e-300, 5e-324} {
+			s := newSource(name, 8)
+			s.Rate = rate
+			if got := New(s).Next(0); got != Never {
+				t.Errorf("%s: a rate of %g/s has a request at %v", name, rate, time.Duration(got))
+			}
+		}
+	}
+}
+
+func TestConstantIsEven(t *testing.T) {
+	s := newSource(scenario.Constant, 9)
+	s.Rate = 3
+	all := moments(s)
+	for i := range len(all) - 1 {
+		if gap := all[i+1] - all[i]; gap < 333_333_333 || gap > 333_333_334 {
+			t.Fatalf("request %d comes %d ns after the one before, want a third of a second", i+1, gap)
+		}
+	}
+	if gap := time.Duration(s.Duration - all[len(all)-1]); gap > time.Second/3 {
+		t.Errorf("the last request comes %v before the end", gap)
+	}
+}
+
+func BenchmarkPoisson(b *testing.B) {
+	s := newSource(scenario.Poisson, 1)
+	a, now := New(s), int64(0)
+	for b.Loop() {
+		now = a.Next(now)
+	}
+}

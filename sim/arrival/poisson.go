@@ -1,0 +1,115 @@
+package arrival
+
+import (
+	"math"
+
+	"github.com/yuzhi-go/yuzhi/sim/random"
+)
+
+// poisson is Poisson: independent requests.
+type poisson struct {
+	stream *random.Stream
+	gap    float64 // mean, ns
+	at     float64 // with its fraction, or a rate near 1/ns would be wrong
+}
+
+func (a *poisson) Next(now int64) int64 {
+	a.at += float64(a.gap * a.stream.Exp())
+	return moment(a.at, now)
+}
+
+// onOff is OnOff: an interrupted Poisson process. What is left of an exponential time is as long as a whole one, so
+// that it can be drawn anew wherever the rate changes, and at the start.
+type onOff struct {
+	stream  *random.Stream
+	gap     float64 // while on
+	on, off float64 // mean lengths
+	at      float64
+	until   float64 // when on ends; at lies in it
+	end     float64
+}
+
+func newOnOff(s Source) *onOff {
+	on, off := float64(s.W.On), float64(s.W.Off)
+	part := on / (on + off)
+	a := &onOff{stream: s.Stream, gap: float64(s.gap() * part), on: on, off: off, at: float64(s.Start), end: float64(s.Duration)}
+	if !a.stream.Bernoulli(part) {
+		a.at += float64(off * a.stream.Exp())
+	}
+	a.until = a.at + float64(on*a.stream.Exp())
+	return a
+}
+
+func (a *onOff) Next(now int64) int64 {
+	for a.at < a.end {
+		if at := a.at + float64(a.gap*a.stream.Exp()); at < a.until {
+			a.at = at
+			return moment(at, now)
+		}
+		a.at = a.until + float64(a.off*a.stream.Exp())
+		a.until = a.at + float64(a.on*a.stream.Exp())
+	}
+	return Never
+}
+
+// diurnal is Diurnal: rate*(1 + Swing*sin) over Period, which begins at its mean and rises, by thinning a Poisson process
+// of the highest rate (Lewis and Shedler, 1979).
+type diurnal struct {
+	stream        *random.Stream
+	gap           float64 // at the highest rate
+	swing, period float64
+	at, end       float64
+}
+
+func newDiurnal(s Source) *diurnal {
+	swing := float64(s.W.Swing)
+	return &diurnal{
+		stream: s.Stream, gap: s.gap() / (1 + swing), swing: swing, period: float64(s.W.Period),
+		at: float64(s.Start), end: float64(s.Duration),
+	}
+}
+
+func (a *diurnal) Next(now int64) int64 {
+	for a.at < a.end {
+		a.at += float64(a.gap * a.stream.Exp())
+		height := float64(a.stream.Float64() * (1 + a.swing))
+		// Most are below the lowest rate and need no sine.
+		if height < 1-a.swing || height < 1+float64(a.swing*random.Sin(a.at/a.period)) {
+			return moment(a.at, now)
+		}
+	}
+	return Never
+}
+
+// flash is Flash: Poisson of the stated rate, and of Factor times as much from At for For.
+type flash struct {
+	stream     *random.Stream
+	gap, crowd float64 // without and with the crowd
+	from, to   float64
+	at         float64
+}
+
+func newFlash(s Source) *flash {
+	return &flash{
+		stream: s.Stream, gap: s.gap(), crowd: s.gap() / s.W.Factor,
+		from: float64(s.W.At), to: float64(s.W.At + s.W.For), at: float64(s.Start),
+	}
+}
+
+func (a *flash) Next(now int64) int64 {
+	for {
+		gap, until := a.gap, math.Inf(1)
+		switch {
+		case a.at < a.from:
+			until = a.from
+		case a.at < a.to:
+			gap, until = a.crowd, a.to
+		}
+		at := a.at + float64(gap*a.stream.Exp())
+		if at < until || until > Never {
+			a.at = at
+			return moment(at, now)
+		}
+		a.at = until
+	}
+}

@@ -1,0 +1,66 @@
+package arrival
+
+import (
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+	"sort"
+	"time"
+)
+
+// recording is a trace, ready to be replayed by a fleet. It does not change: all replications share it.
+type Recording struct {
+	requests []scenario.TraceRequest
+	parts    [][]uint32 // of each process, its requests' numbers
+	period   int64      // ns from one beginning of the trace to the next; 0 if it is played once
+}
+
+// newRecording divides a trace among processes; the trace's own processes are taken modulo their number. Repeated, it begins
+// again after its last request and the mean time between two, so that the rate stays what it was. A trace with all its
+// requests at 0 cannot be repeated, and is played once.
+func NewRecording(t *scenario.Trace, processes int, repeated bool) *Recording {
+	n := len(t.Requests)
+	r := &Recording{requests: t.Requests, parts: make([][]uint32, processes)}
+	for i, q := range t.Requests {
+		p := q.Process % processes
+		r.parts[p] = append(r.parts[p], uint32(i))
+	}
+	if repeated && n > 0 {
+		first, last := t.Requests[0].At, t.Requests[n-1].At
+		r.period = int64(last + (last-first)/time.Duration(max(n-1, 1)))
+	}
+	return r
+}
+
+// replayer is the requests of one process of a recording.
+type Replayer struct {
+	*Recording
+	part  []uint32
+	place int   // of the next in part
+	begun int64 // when the trace began this time
+
+	// Of the request whose moment next returned last; the key is the trace's own number.
+	Key  int
+	Cost int64
+}
+
+// newReplayer plays what a process gets from start on.
+func NewReplayer(r *Recording, process int, start int64) *Replayer {
+	p := &Replayer{Recording: r, part: r.parts[process]}
+	if r.period > 0 {
+		p.begun = start / r.period * r.period
+	}
+	p.place = sort.Search(len(p.part), func(i int) bool { return p.begun+int64(r.requests[p.part[i]].At) >= start })
+	return p
+}
+
+func (p *Replayer) Next(now int64) int64 {
+	if p.place == len(p.part) {
+		if p.period == 0 || p.place == 0 {
+			return Never
+		}
+		p.place, p.begun = 0, p.begun+p.period
+	}
+	q := &p.requests[p.part[p.place]]
+	p.place++
+	p.Key, p.Cost = q.Key, q.Cost
+	return max(now, p.begun+int64(q.At))
+}

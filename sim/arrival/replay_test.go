@@ -1,0 +1,74 @@
+package arrival
+
+import (
+	"fmt"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+	"slices"
+	"testing"
+	"time"
+)
+
+// played is what a process gets until the end: "moment key cost", the moment in milliseconds.
+func played(r *Recording, process int, start, end time.Duration) (all []string) {
+	p := NewReplayer(r, process, int64(start))
+	for now := p.Next(int64(start)); now < int64(end); now = p.Next(now) {
+		all = append(all, fmt.Sprintf("%d %d %d", now/int64(time.Millisecond), p.Key, p.Cost))
+	}
+	return all
+}
+
+func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func TestATraceIsReplayed(t *testing.T) {
+	// Given requests of processes 0 to 4, a millisecond or more apart, on a fleet of two,
+	trace := &scenario.Trace{Requests: []scenario.TraceRequest{
+		{At: milliseconds(10), Process: 0, Key: 7, Cost: 1},
+		{At: milliseconds(10), Process: 3, Key: 8, Cost: 2},
+		{At: milliseconds(20), Process: 4, Key: 9, Cost: 3},
+		{At: milliseconds(30), Process: 1, Key: 7, Cost: 4},
+		{At: milliseconds(50), Process: 2, Key: 5, Cost: 5},
+	}}
+	for _, c := range []struct {
+		what     string
+		repeated bool
+		process  int
+		from, to int
+		want     []string
+	}{
+		{"even processes", false, 0, 0, 1000, []string{"10 7 1", "20 9 3", "50 5 5"}},
+		{"odd processes", false, 1, 0, 1000, []string{"10 8 2", "30 7 4"}},
+		{"a later start", false, 0, 11, 1000, []string{"20 9 3", "50 5 5"}},
+		{"a start at a request", false, 0, 20, 1000, []string{"20 9 3", "50 5 5"}},
+		{"a start after the end", false, 0, 51, 1000, nil},
+		// The trace lasts 50 ms and the mean gap of 10 ms: the second time begins at 60 ms.
+		{"again", true, 1, 0, 140, []string{"10 8 2", "30 7 4", "70 8 2", "90 7 4", "130 8 2"}},
+		{"again from the second time on", true, 1, 75, 140, []string{"90 7 4", "130 8 2"}},
+		{"again from the end of the first time on", true, 0, 55, 140, []string{"70 7 1", "80 9 3", "110 5 5", "130 7 1"}},
+	} {
+		// when it is replayed,
+		r := NewRecording(trace, 2, c.repeated)
+		got := played(r, c.process, milliseconds(c.from), milliseconds(c.to))
+		// then each gets its own.
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+	}
+}
+
+func TestReplaysThatEnd(t *testing.T) {
+	atOnce := &scenario.Trace{Requests: []scenario.TraceRequest{{At: 0, Process: 0, Key: 1, Cost: 1}, {At: 0, Process: 0, Key: 2, Cost: 1}}}
+	if got := played(NewRecording(atOnce, 1, true), 0, 0, time.Hour); !slices.Equal(got, []string{"0 1 1", "0 2 1"}) {
+		t.Errorf("a trace without a length is played as %q, want once", got)
+	}
+	if got := played(NewRecording(&scenario.Trace{}, 1, true), 0, 0, time.Hour); got != nil {
+		t.Errorf("an empty trace has %q", got)
+	}
+	// A process of which the trace knows nothing.
+	if got := played(NewRecording(&scenario.Trace{Requests: []scenario.TraceRequest{{At: time.Second, Process: 0, Key: 1, Cost: 1}}}, 2, true), 1, 0, time.Hour); got != nil {
+		t.Errorf("process 1 gets %q, want nothing", got)
+	}
+	// One request: its own moment is the length of the trace.
+	if got := played(NewRecording(&scenario.Trace{Requests: []scenario.TraceRequest{{At: milliseconds(5), Process: 0, Key: 1, Cost: 1}}}, 1, true), 0, 0, milliseconds(16)); len(got) != 3 {
+		t.Errorf("one request every 5 ms gives %q in 15 ms, want three", got)
+	}
+}

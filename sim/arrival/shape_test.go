@@ -1,0 +1,212 @@
+package arrival
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/random"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+// checkCount demands a Poisson variable of the given mean.
+func checkCount(t *testing.T, what string, got int, want float64) {
+	t.Helper()
+	if math.Abs(float64(got)-want) > 6*math.Sqrt(want) {
+		t.Errorf("%s: %d requests, want %.0f within %.0f", what, got, want, 6*math.Sqrt(want))
+	}
+}
+
+func TestDiurnalFollowsTheSine(t *testing.T) {
+	s := newSource(scenario.Diurnal, 21)
+	s.W.Period, s.W.Swing = 100*time.Second, 0.7
+	var hours [8]int
+	for _, at := range moments(s) {
+		hours[at%int64(s.W.Period)*8/int64(s.W.Period)]++
+	}
+	for i, got := range hours {
+		// The integral of 1 + 0.7 sin over an eighth of a turn.
+		a, b := float64(i)/8, float64(i+1)/8
+		part := b - a + 0.7*(math.Cos(2*math.Pi*a)-math.Cos(2*math.Pi*b))/(2*math.Pi)
+		checkCount(t, fmt.Sprintf("eighth %d of the day", i), got, part*arrivalsRate*arrivalsSpan.Seconds())
+	}
+}
+
+func TestFlashMultipliesTheRateForAWhile(t *testing.T) {
+	s := newSource(scenario.Flash, 22)
+	s.W.At, s.W.For, s.W.Factor = 2000*time.Second, 500*time.Second, 8
+	var before, during, after int
+	for _, at := range moments(s) {
+		switch {
+		case at < int64(s.W.At):
+			before++
+		case at < int64(s.W.At+s.W.For):
+			during++
+		default:
+			after++
+		}
+	}
+	checkCount(t, "before", before, 2000*arrivalsRate)
+	checkCount(t, "in the flash", during, 500*arrivalsRate*8)
+	checkCount(t, "after", after, 7500*arrivalsRate)
+
+	// A flash that is shorter than the time between two requests comes all the same, and goes.
+	before, during, after = 0, 0, 0
+	for seed := range uint64(2000) {
+		s := newSource(scenario.Flash, seed)
+		s.Rate, s.Duration = 1, int64(time.Second)
+		s.W.At, s.W.For, s.W.Factor = 500*time.Millisecond, 50*time.Millisecond, 100
+		for _, at := range moments(s) {
+			switch {
+			case at < int64(s.W.At):
+				before++
+			case at < int64(s.W.At+s.W.For):
+				during++
+			default:
+				after++
+			}
+		}
+	}
+	checkCount(t, "before 2000 short flashes", before, 1000)
+	checkCount(t, "in 2000 short flashes", during, 10_000)
+	checkCount(t, "after 2000 short flashes", after, 900)
+}
+
+func TestOnOffIsOffMostOfTheTime(t *testing.T) {
+	s := newSource(scenario.OnOff, 23)
+	s.Rate = 1000 // 10,000/s while on: a gap of 10 ms is a pause
+	s.Duration = int64(1000 * time.Second)
+	all := moments(s)
+	pauses, quiet := 0, int64(0)
+	for i := range len(all) - 1 {
+		if gap := all[i+1] - all[i]; gap > int64(10*time.Millisecond) {
+			pauses++
+			quiet += gap
+		}
+	}
+	// One cycle a second, of which 900 ms are off; pauses below 10 ms, one of 90, are not seen.
+	checkCount(t, "pauses", pauses, 1000*math.Exp(-1./90))
+	if part := float64(quiet) / float64(s.Duration); math.Abs(part-0.9) > 6*0.9/math.Sqrt(1000) {
+		t.Errorf("it is off for %.3f of the time, want 0.9", part)
+	}
+}
+
+func TestParetoBurstsHaveAHeavyTail(t *testing.T) {
+	s := newSource(scenario.Pareto, 24) // shape 1.5, mean 20
+	sizes := map[int64]int{}
+	for _, at := range moments(s) {
+		sizes[at]++
+	}
+	n := len(sizes)
+	checkCount(t, "bursts", n, arrivalsRate*arrivalsSpan.Seconds()/20)
+	least := 20 * (1.5 - 1) / 1.5
+	for _, size := range []float64{10, 100, 1000} {
+		hits := 0
+		for _, got := range sizes {
+			if got >= int(size) {
+				hits++
+			}
+		}
+		// At least size after rounding by chance is: X above size-u, averaged over u in [0, 1).
+		p := math.Pow(least, 1.5) * (2/math.Sqrt(size-1) - 2/math.Sqrt(size))
+		checkShare(t, fmt.Sprintf("bursts of %v or more", size), hits, n, p)
+	}
+}
+
+func TestSyncIsTheSameMomentForAll(t *testing.T) {
+	const processes, each = 30, 0.3 // requests of a process in a volley
+	volleys := map[int64][]int64{}
+	for i := range processes {
+		s := newSource(scenario.Sync, uint64(i))
+		s.W.Every, s.W.Within = 250*time.Millisecond, 0
+		s.Index, s.Of, s.Rate = i, processes, each*4
+		s.Duration = int64(100 * time.Second)
+		own := moments(s)
+		if len(own) < 119 || len(own) > 121 {
+			t.Errorf("process %d has %d requests in 400 volleys, want 120", i, len(own))
+		}
+		for _, at := range own {
+			volleys[at] = append(volleys[at], at)
+		}
+	}
+	if len(volleys) != 400 {
+		t.Errorf("there are %d volleys, want one at every multiple of 250 ms", len(volleys))
+	}
+	for at, all := range volleys {
+		if at%int64(250*time.Millisecond) != 0 {
+			t.Fatalf("a request comes at %v, want a multiple of 250ms", time.Duration(at))
+		}
+		if n := len(all); n < 8 || n > 10 {
+			t.Errorf("the volley at %v has %d requests, want 9, or one more or less", time.Duration(at), n)
+		}
+	}
+}
+
+func TestSyncSpreadsAVolleyEvenly(t *testing.T) {
+	s := newSource(scenario.Sync, 25)
+	s.Rate, s.Duration = 8, int64(time.Second)
+	s.W.Within = 100 * time.Millisecond
+	var want []int64
+	for _, at := range []int64{0, 25, 50, 75, 500, 525, 550, 575} {
+		want = append(want, at*int64(time.Millisecond))
+	}
+	if got := moments(s); !slices.Equal(got, want) {
+		t.Errorf("the requests come at %v, want %v", got, want)
+	}
+	// In the middle of a volley, at the very moment of one, and in the pause.
+	for start, first := range map[int64]int{30: 2, 50: 2, 76: 4, 500: 4, 576: 8} {
+		s.Start = start * int64(time.Millisecond)
+		if got := moments(s); !slices.Equal(got, want[first:]) {
+			t.Errorf("from %d ms on the requests come at %v, want %v", start, got, want[first:])
+		}
+	}
+}
+
+func TestSharesFollowZipf(t *testing.T) {
+	for _, c := range []struct {
+		n    int
+		s    float64
+		want []float64 // the first ones
+	}{
+		{0, 1, nil},
+		{1, 2, []float64{1}},
+		{4, 0, []float64{0.25, 0.25, 0.25, 0.25}},
+		{3, 1, []float64{6. / 11, 3. / 11, 2. / 11}},
+		{3, 2, []float64{36. / 49, 9. / 49, 4. / 49}},
+		{1000, 0.5, nil},
+	} {
+		got, sum := Shares(c.n, c.s), 0.0
+		for i, share := range got {
+			sum += share
+			if i < len(c.want) && math.Abs(share-c.want[i]) > 1e-15 {
+				t.Errorf("share %d of %d with skew %g is %v, want %v", i, c.n, c.s, share, c.want[i])
+			}
+		}
+		if len(got) != c.n || c.n > 0 && math.Abs(sum-1) > 1e-12 {
+			t.Errorf("%d shares with skew %g sum to %v, want %d and 1", len(got), c.s, sum, c.n)
+		}
+	}
+}
+
+func TestKeysAreAsPopularAsZipfSays(t *testing.T) {
+	const n = 200_000
+	weights, r := KeyWeights(scenario.Keys{Count: 5, Zipf: 1}), random.New(26)
+	var counts [5]int
+	for range n {
+		counts[weights.Draw(&r)]++
+	}
+	for k, hits := range counts {
+		checkShare(t, fmt.Sprintf("key %d", k), hits, n, 1/float64(k+1)/(137./60))
+	}
+}
+
+// checkShare demands that n draws hit with probability p, as far as chance lets them.
+func checkShare(t *testing.T, what string, hits, n int, p float64) {
+	t.Helper()
+	sigma := math.Sqrt(float64(n) * p * (1 - p))
+	if math.Abs(float64(hits)-float64(n)*p) > 6*sigma {
+		t.Errorf("%s: %d of %d, want %.1f within %.1f", what, hits, n, float64(n)*p, 6*sigma)
+	}
+}

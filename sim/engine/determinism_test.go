@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/random"
+	"github.com/yuzhi-go/yuzhi/sim/report"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+// asJSON is a report as others get it, without what depends on the machine.
+func asJSON(t *testing.T, r report.Report) []byte {
+	t.Helper()
+	r.Machine = report.Machine{}
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// reported is what a Runner says about s.
+func reported(t *testing.T, s scenario.Scenario, parallel int) report.Report {
+	t.Helper()
+	r, err := Runner{Parallel: parallel}.Run(t.Context(), s)
+	if err != nil {
+		t.Fatalf("%v\n%+v", err, s)
+	}
+	return r
+}
+
+// randomScenarios are some of TestChaos's, with rivals.
+func randomScenarios(t *testing.T, n int) (all []scenario.Scenario) {
+	seed := seedFor(t)
+	for i := range max(n/testkit.Slowdown, 2) {
+		s := newChaos(seed + uint64(i)).Scenario
+		s.Rivals = []string{"central", "gcra_client", "local_batches", "settle_afterwards:30ms"}
+		all = append(all, s)
+	}
+	return all
+}
+
+func TestParallelDoesNotChangeTheReport(t *testing.T) {
+	for _, s := range randomScenarios(t, 20) {
+		s.Reps = 4
+		want := asJSON(t, reported(t, s, 1))
+		for _, parallel := range []int{2, 8} {
+			if got := asJSON(t, reported(t, s, parallel)); !bytes.Equal(got, want) {
+				t.Errorf("parallel %d: the report is\n%s\nwant\n%s\n%+v", parallel, got, want, s)
+			}
+		}
+	}
+}
+
+func TestTheWorstSeedGivesTheWorstValueAgain(t *testing.T) {
+	for _, s := range randomScenarios(t, 5) {
+		s.Reps = 4
+		r := reported(t, s, 2)
+		alone := map[uint64]report.Report{}
+		again := func(seed uint64) *report.Report {
+			if _, ok := alone[seed]; !ok {
+				one := s
+				one.Seed, one.Reps = seed, 1
+				alone[seed] = reported(t, one, 1)
+			}
+			one := alone[seed]
+			return &one
+		}
+		for i, f := range r.All() {
+			if got := again(f.WorstSeed).All()[i]; got.Mean != f.Worst {
+				t.Errorf("%s: seed %d gave %v and alone gives %v\n%+v", f.Name, f.WorstSeed, f.Worst, got.Mean, s)
+			}
+		}
+		for k := range r.Rivals {
+			for i, f := range r.Rivals[k].All() {
+				if got := again(f.WorstSeed).Rivals[k].All()[i]; got.Mean != f.Worst {
+					t.Errorf("%s, %s: seed %d gave %v and alone gives %v\n%+v", r.Rivals[k].Name, f.Name, f.WorstSeed, f.Worst, got.Mean, s)
+				}
+			}
+		}
+	}
+}
+
+func TestARivalMoreChangesNothingElse(t *testing.T) {
+	for _, s := range randomScenarios(t, 5) {
+		// Given a report with some rivals,
+		s.Reps = 2
+		more := reported(t, s, 2)
+		for _, rivals := range [][]string{nil, {"local_batches"}} {
+			// when there are fewer,
+			s.Rivals = rivals
+			fewer := reported(t, s, 2)
+			// then all else is the same, and so is each of them.
+			for i, r := range fewer.Rivals {
+				k := slices.IndexFunc(more.Rivals, func(o report.RivalReport) bool { return o.Name == r.Name })
+				if fmt.Sprint(more.Rivals[k]) != fmt.Sprint(fewer.Rivals[i]) {
+					t.Errorf("%s: %+v, among others %+v", r.Name, fewer.Rivals[i], more.Rivals[k])
+				}
+			}
+			other := more
+			other.Rivals, other.ScenarioHash = fewer.Rivals, fewer.ScenarioHash
+			if got, want := asJSON(t, fewer), asJSON(t, other); !bytes.Equal(got, want) {
+				t.Errorf("with rivals %v:\n%s\nwith all\n%s", rivals, got, want)
+			}
+		}
+	}
+}
+
+func TestMoreReplicationsChangeNothingOfTheFirst(t *testing.T) {
+	for _, s := range randomScenarios(t, 5) {
+		s.Reps = 2
+		two := reported(t, s, 1)
+		s.Reps = 5
+		five := reported(t, s, 2)
+		for i, f := range five.All() {
+			if want := two.All()[i].Values; !slices.Equal(f.Values[:2], want) {
+				t.Errorf("%s: %v in the first two of five, %v in two", f.Name, f.Values, want)
+			}
+		}
+		if fmt.Sprint(two.Series, two.Members) != fmt.Sprint(five.Series, five.Members) {
+			t.Errorf("the first replication is not the same:\n%+v\n%+v", two.Members, five.Members)
+		}
+	}
+}
+
+// nature is all that is random about one process, but for its holders' jitter.
+func nature(p *process) string {
+	var moments []int64
+	for now := p.arrivalAt; len(moments) < 200; now = p.requests.Next(now) {
+		moments = append(moments, now)
+	}
+	keys := []any{}
+	for range 50 {
+		key, n := p.draw()
+		keys = append(keys, key, n)
+	}
+	return fmt.Sprint(p.offset, p.drift, moments, keys, p.pauses, p.restarts)
+}
+
+func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
+	for _, kind := range []string{scenario.Constant, scenario.Poisson, scenario.OnOff, scenario.Pareto, scenario.Diurnal, scenario.Flash, scenario.Sync} {
+		// Given two groups with loads of their own,
+		fleet := func(first int, more ...scenario.Group) (second []string) {
+			load := func() *scenario.Workload {
+				return &scenario.Workload{Kind: kind, Rate: 907, Cost: scenario.Cost{Min: 1, Max: 9}}
+			}
+			s := scenario.Scenario{
+				Limits: []lease.Limit{lease.PerSecond(1000)}, Keys: scenario.Keys{Count: 5, Zipf: 1},
+				Clock: scenario.Clock{Offset: scenario.Constantly(time.Second), Drift: scenario.DriftDist{Dist: scenario.Dist{P: 50}}},
+				Groups: append([]scenario.Group{
+					{Name: "a", Count: first, Workload: load()},
+					{Name: "b", Count: 3, Workload: load(), Pauses: scenario.Stops{Every: time.Second}, Restarts: scenario.Stops{Every: time.Second}},
+				}, more...),
+			}
+			for _, p := range newRun(t, s).groups[1].members {
+				second = append(second, nature(p))
+			}
+			return second
+		}
+		before := fleet(2)
+		// when there is another, or more processes in the first,
+		for what, after := range map[string][]string{
+			"a third group":  fleet(2, scenario.Group{Name: "c", Count: 7, Workload: &scenario.Workload{Kind: kind, Rate: 100}}),
+			"a larger first": fleet(9),
+		} {
+			// then the second's requests come as before, and what happens to it.
+			if !slices.Equal(before, after) {
+				t.Errorf("%s, %s: the processes were\n%s\nand are\n%s", kind, what, before, after)
+			}
+		}
+	}
+}
+
+func TestAPolicyDoesNotChangeWhatHappens(t *testing.T) {
+	// Given a fleet with many keys, and processes that are stopped and killed,
+	fates := func(target time.Duration) (all []random.Stream, running []float64) {
+		w := simulate(t, scenario.Scenario{
+			Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Policy: lease.Policy{Target: target}, Keys: scenario.Keys{Count: 20},
+			Groups: []scenario.Group{{
+				Count: 10, Pauses: scenario.Stops{Every: 500 * time.Millisecond, For: scenario.Constantly(100 * time.Millisecond)},
+				Restarts: scenario.Stops{Every: time.Second, For: scenario.Constantly(50 * time.Millisecond)},
+			}},
+		})
+		for _, p := range w.processes {
+			all = append(all, p.pauses, p.restarts)
+		}
+		return all, w.series.Running
+	}
+	// when its leases are longer,
+	a, up := fates(10 * time.Millisecond)
+	b, still := fates(time.Second)
+	// then the same happens at the same moments.
+	if !slices.Equal(a, b) || !slices.Equal(up, still) {
+		t.Errorf("with other leases the processes run\n%v\nand not\n%v", up, still)
+	}
+}

@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"flag"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+var hugeRequests = flag.Int64("sim.requests", 2_000_000/testkit.Slowdown, "how many requests TestAThousandProcesses simulates; 100000000 is the promise, and takes a minute")
+
+// heap is the bytes that are in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// grown runs s and returns the heap in use after a tenth of its time, when there have been a tenth of the requests, and at
+// its end.
+func grown(t *testing.T, s scenario.Scenario) (early, late int64) {
+	t.Helper()
+	w := newRun(t, s)
+	for len(w.queue.heap) > 0 && w.queue.heap[0].at < int64(s.Duration) {
+		w.advance()
+		if early == 0 && w.now >= int64(s.Duration/10) {
+			early = heap()
+		}
+	}
+	late = heap()
+	if err := w.balance(); err != nil {
+		t.Fatal(err)
+	}
+	return early, late
+}
+
+func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
+	deny := lease.Policy{Fallback: lease.FallbackDeny}
+	for _, c := range []struct {
+		what string
+		scenario.Scenario
+	}{
+		{"overload", scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(10_000)}, Policy: deny, Groups: []scenario.Group{{Count: 20}}, Workload: scenario.Workload{Load: 2}}},
+		{"waits with far deadlines", scenario.Scenario{
+			Limits: []lease.Limit{lease.PerSecond(4000).WithBurst(20)}, Policy: deny, Workload: scenario.Workload{Verb: scenario.VerbWait, Deadline: time.Hour, Load: 0.95},
+		}},
+		{"long leases", scenario.Scenario{
+			Limits: []lease.Limit{lease.PerSecond(10_000)}, Policy: lease.Policy{TTL: time.Hour, Target: 10 * time.Millisecond}, Groups: []scenario.Group{{Count: 20}},
+			Workload: scenario.Workload{Load: 0.5},
+		}},
+		{"a patient network", scenario.Scenario{
+			Limits: []lease.Limit{lease.PerSecond(2000)}, Policy: lease.Policy{Target: 10 * time.Millisecond}, CallTimeout: time.Minute, Groups: []scenario.Group{{Count: 20}},
+		}},
+		{"restarts", scenario.Scenario{
+			Limits: []lease.Limit{lease.PerSecond(2000)}, Groups: []scenario.Group{{Count: 20, Restarts: scenario.Stops{Every: 200 * time.Millisecond, For: scenario.Constantly(time.Millisecond)}}},
+		}},
+		{"closed loops", scenario.Scenario{
+			Limits: []lease.Limit{lease.PerSecond(1000)}, Workload: scenario.Workload{Kind: scenario.Closed, Think: scenario.Constantly(10 * time.Second)},
+			Groups: []scenario.Group{{Count: 20, Restarts: scenario.Stops{Every: 200 * time.Millisecond, For: scenario.Constantly(time.Millisecond)}}},
+		}},
+		{"keys that come and go", scenario.Scenario{
+			Limits: []lease.Limit{lease.PerSecond(10)}, Keys: scenario.Keys{Count: 300}, Redis: scenario.Redis{Shards: 4}, Groups: []scenario.Group{{Count: 5}}, Workload: scenario.Workload{Rate: 10_000},
+		}},
+		{"rivals", scenario.Scenario{
+			Limits: []lease.Limit{lease.PerSecond(8000).WithBurst(800)}, Groups: []scenario.Group{{Count: 5}},
+			Rivals: []string{"central", "gcra", "fixed_window", "sliding_log", "sliding_cells", "leaky", "static_split", "local_batches", "settle_afterwards"},
+		}},
+	} {
+		// Given a scenario that goes on and on,
+		c.Duration = 200 * time.Second / testkit.Slowdown
+		// when there have been ten times as many requests, then it needs as much memory as before.
+		early, late := grown(t, c.Scenario)
+		t.Logf("%s: %d kB in use, then %d kB", c.what, early/1000, late/1000)
+		if late > early+early/4+200_000 {
+			t.Errorf("%s: %d bytes are in use, and after ten times as many requests %d", c.what, early, late)
+		}
+	}
+}
+
+func TestAThousandProcesses(t *testing.T) {
+	// Given a fleet of a thousand at nine tenths of 200,000 requests a second, for as many requests as were asked for,
+	const rate = 200_000
+	s := scenario.Scenario{
+		Duration: time.Duration(float64(*hugeRequests) / (0.9 * rate) * 1e9), Reps: 1, Limits: []lease.Limit{lease.PerSecond(rate).WithBurst(rate / 2)},
+		Policy: lease.Policy{Fallback: lease.FallbackDeny}, Groups: []scenario.Group{{Count: 1000, Skew: 0.3}}, Workload: scenario.Workload{Load: 0.9},
+	}
+	most := int64(0)
+	before := heap()
+	r, err := Runner{Progress: func(float64) { most = max(most, heap()-before) }}.Run(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d requests, %.0f/s on this machine, at most %d kB in use; %.4f of one central bucket, %.0f calls/s",
+		r.Machine.Requests, r.Machine.RequestsPerS, most/1000, r.AdmittedVsCentral.Mean, r.CallsPerS.Mean)
+	// then the bound holds, and no process takes more than 20 kB.
+	if r.Processes != 1000 || r.BoundExceededBy.Worst != 0 || r.AdmittedVsCentral.Mean < 0.9 {
+		t.Errorf("%d processes admit %v of one central bucket and exceed the bound by %v", r.Processes, r.AdmittedVsCentral.Mean, r.BoundExceededBy.Worst)
+	}
+	if most > 20_000_000 {
+		t.Errorf("%d bytes are in use", most)
+	}
+}
+
+func TestManyKeysOnManyShardsTakeMemoryOnce(t *testing.T) {
+	w := newRun(t, scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(1)}, Keys: scenario.Keys{Count: 1000}, Redis: scenario.Redis{Shards: 7}})
+	places := 0
+	for _, s := range w.shards {
+		places += len(s.buckets)
+	}
+	if places > 1007 {
+		t.Errorf("there are %d places for 1000 buckets", places)
+	}
+	// Each key has one of its own.
+	for key := range int32(1000) {
+		if p := w.place(key); *p != nil {
+			t.Fatalf("key %d shares a place with key %d", key, (*p).expires)
+		} else {
+			*p = &bucket{expires: int64(key)}
+		}
+	}
+}
+
+func TestWhatRestsIsForgottenInTime(t *testing.T) {
+	// Given a long run in which each of many keys is used once in a while,
+	w := simulate(t, scenario.Scenario{
+		Duration: 2000 * time.Second / testkit.Slowdown, Limits: []lease.Limit{lease.PerSecond(100)}, Keys: scenario.Keys{Count: 50_000}, Workload: scenario.Workload{Rate: 50},
+	})
+	p := w.processes[0]
+	live := 0
+	for _, m := range p.resting {
+		if p.local() < m.until {
+			live++
+		}
+	}
+	// then most of what is remembered is still worth it.
+	if live < 20 || len(p.resting) > 2*live+64 {
+		t.Errorf("of %d keys that are remembered %d matter", len(p.resting), live)
+	}
+}

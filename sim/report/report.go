@@ -1,0 +1,112 @@
+package report
+
+import "time"
+
+// SchemaVersion is that of Report's JSON; it rises when a key changes its meaning or goes.
+const SchemaVersion = 1
+
+// Report is what a run showed. Its JSON keys are part of the command's interface. Everything but Machine is the same on
+// every machine for the same scenario and seed.
+type Report struct {
+	SchemaVersion int     `json:"schema_version"`
+	Scenario      string  `json:"scenario"`
+	ScenarioHash  string  `json:"scenario_hash"`
+	Seed          uint64  `json:"seed"`
+	Reps          int     `json:"reps"`       // that ended
+	RepsAsked     int     `json:"reps_asked"` // the same unless the run was interrupted
+	DurationS     float64 `json:"duration_s"`
+	WarmupS       float64 `json:"warmup_s"`
+	Confidence    float64 `json:"confidence"` // of the intervals: 0.95
+	Processes     int     `json:"processes"`  // the most that ran at one time
+	Figures
+	Rivals []RivalReport `json:"rivals,omitempty"`
+	// Series is how the first replication went, in equal steps.
+	Series Series `json:"series"`
+	// Members is each process's part in the first replication.
+	Members []Member `json:"members"`
+	Machine Machine  `json:"machine"`
+}
+
+// Figures are what most readers want. Each is over the replications. Warmup is not counted, but in BoundExceededBy.
+type Figures struct {
+	Offered         Figure `json:"offered"`          // tokens asked for
+	Admitted        Figure `json:"admitted"`         // tokens
+	CentralAdmitted Figure `json:"central_admitted"` // tokens that one central bucket would have admitted of the same requests
+	// AdmittedVsCentral is their quotient; 1 where the central bucket admitted nothing.
+	AdmittedVsCentral Figure `json:"admitted_vs_central"`
+	// BoundExceededBy is by how many tokens the worst of all windows exceeds promise (1), of any limit and key; 0 if it holds.
+	BoundExceededBy Figure `json:"bound_exceeded_by"`
+	// FalseRejectRatio is the tokens of requests that were denied although one central bucket would have admitted them, less
+	// those in whose place another request had been admitted before that the central bucket would have denied, over
+	// CentralAdmitted. SwappedRatio is the latter part.
+	FalseRejectRatio Figure `json:"false_reject_ratio"`
+	SwappedRatio     Figure `json:"swapped_ratio"`
+	CallsPerS        Figure `json:"calls_per_s"`       // lease calls of the whole fleet
+	RoundTripsPerS   Figure `json:"round_trips_per_s"` // pipelines
+	RedisCPU         Figure `json:"redis_cpu"`         // part of one core that the busiest shard is busy
+	Jain             Figure `json:"jain"`              // Jain's index of admitted/max-min share over the processes
+	WorstShare       Figure `json:"worst_share"`       // the least admitted/max-min share
+	Stranded         Figure `json:"stranded"`          // tokens in the pools, mean over time
+	Burnt            Figure `json:"burnt"`             // tokens that were leased and lost
+	Degraded         Figure `json:"degraded"`          // tokens admitted by Policy.Fallback or ColdStart
+	WaitMsP50        Figure `json:"wait_ms_p50"`       // of admitted requests: from asking to the answer
+	WaitMsP99        Figure `json:"wait_ms_p99"`
+	WaitMsMax        Figure `json:"wait_ms_max"`
+}
+
+// Figure is one quantity over the replications.
+type Figure struct {
+	Mean      float64 `json:"mean"`
+	Low       float64 `json:"low"` // confidence interval of the mean (Student's t); equal to Mean for one replication
+	High      float64 `json:"high"`
+	Worst     float64 `json:"worst"` // of all replications, in the direction in which the figure is bad
+	WorstSeed uint64  `json:"worst_seed"`
+	// Values are those of the replications, in order; paired differences are taken from them.
+	Values []float64 `json:"-"`
+}
+
+// RivalReport is what another algorithm did with the same requests.
+type RivalReport struct {
+	Name              string `json:"name"`
+	Admitted          Figure `json:"admitted"`
+	AdmittedVsCentral Figure `json:"admitted_vs_central"`
+	BoundExceededBy   Figure `json:"bound_exceeded_by"`
+	FalseRejectRatio  Figure `json:"false_reject_ratio"`
+	SwappedRatio      Figure `json:"swapped_ratio"`
+	RoundTripsPerS    Figure `json:"round_trips_per_s"`
+	Jain              Figure `json:"jain"`
+	WorstShare        Figure `json:"worst_share"`
+}
+
+// Series is one point per step. The counts are of the step before the point.
+type Series struct {
+	StepS      float64   `json:"step_s"`
+	Offered    []float64 `json:"offered_per_s"`
+	Admitted   []float64 `json:"admitted_per_s"`
+	Central    []float64 `json:"central_per_s"`
+	RoundTrips []float64 `json:"round_trips_per_s"`
+	Level      []float64 `json:"level"`  // tokens in the most popular key's bucket
+	Ledger     []float64 `json:"ledger"` // tokens leased from it
+	Held       []float64 `json:"held"`   // tokens in all pools
+	Running    []float64 `json:"running"`
+}
+
+// Member is one process's part of a replication.
+type Member struct {
+	Group    string `json:"group"`
+	Offered  int64  `json:"offered"`
+	Admitted int64  `json:"admitted"`
+	// Share is the process's max-min share of what was admitted.
+	Share float64 `json:"share"`
+	Calls int64   `json:"calls"`
+}
+
+// Machine is what depends on the speed of the machine that ran the simulation.
+type Machine struct {
+	Elapsed      time.Duration `json:"elapsed_ns"`
+	Requests     int64         `json:"requests"`       // simulated, of all replications
+	RequestsPerS float64       `json:"requests_per_s"` // simulated, per second of this machine
+	Parallel     int           `json:"parallel"`
+	GoVersion    string        `json:"go_version"`
+	Platform     string        `json:"platform"`
+}

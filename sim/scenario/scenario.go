@@ -1,0 +1,234 @@
+package scenario
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Scenario is one question to the simulator: a fleet, its load, its network and its Redis, and what goes wrong with
+// them. It is data: the same Scenario with the same Seed gives the same Report, to the bit, on any machine.
+//
+// In a YAML file (package scenfile) every field has its Go name in snake case: Workload.Rate is workload.rate.
+// A zero field means its default, as Defaults says; Validate reports every violation.
+type Scenario struct {
+	Name        string
+	Description string
+
+	Duration time.Duration // simulated; 0 means 30 s
+	Warmup   time.Duration // figures count from here on; the audit and the conservation check see everything
+	Seed     uint64        // below 2^53, so that every JSON reader keeps it; 0 means 1
+	Reps     int           // replications, each with random streams of its own; 0 means 10
+
+	Limits      []lease.Limit // of every key; 1 to 4
+	Policy      lease.Policy
+	CallTimeout time.Duration // 0 means 100 ms
+
+	Keys     Keys
+	Clock    Clock // of the processes; a group may have its own
+	Groups   []Group
+	Workload Workload // shared by the groups that have none of their own
+	Network  Network
+	Redis    Redis
+
+	// Rivals are the other algorithms that see the same arrivals, by their names in package rival. None by default.
+	Rivals []string
+}
+
+// Keys says how many keys there are and how popular each is: the k-th has a part of the load proportional to 1/k^Zipf.
+type Keys struct {
+	Count int     // 0 means 1
+	Zipf  float64 // 0 means all alike
+}
+
+// Clock says how wrong the clocks of processes are: each draws its own. Leases do not depend on the offset, which
+// is there for the rivals, and for Redis.ClientTime.
+type Clock struct {
+	Offset DurationDist // a plain duration d means uniform in [-d, d]
+	Drift  DriftDist    // a plain d ppm likewise
+}
+
+// Group is some processes that are alike.
+type Group struct {
+	Name  string
+	Count int // processes at the start; 0 means 1
+	// Weight is Policy.Weight of its processes; 0 means Policy's.
+	Weight int64
+	// Share is the group's part of Workload.Rate, relative to the other groups'; 0 means Count.
+	Share float64
+	// Skew divides the group's load unevenly: its k-th process has a part proportional to 1/k^Skew.
+	Skew     float64
+	Clock    *Clock
+	Workload *Workload // its own, with its own rate; then Share means nothing
+
+	Pauses   Stops  // stopped and resumed: long collections, SIGSTOP, a virtual machine that is moved
+	Restarts Stops  // killed, and started anew under another instance id
+	Scale    []Step // autoscaling, in order of time
+}
+
+// Stops happen to each process by itself, at random.
+type Stops struct {
+	Every time.Duration // mean time between two; 0 for never
+	For   DurationDist
+}
+
+// Step sets the number of running processes of a group. Those that leave give back first (Shutdown) unless Kill.
+type Step struct {
+	At    time.Duration
+	Count int
+	Kill  bool
+}
+
+// The kinds of workload.
+const (
+	Constant  = "constant"  // evenly, each process at a phase of its own
+	Poisson   = "poisson"   // independent requests
+	OnOff     = "onoff"     // MMPP: Poisson while on, nothing while off, both of exponential length
+	Pareto    = "pareto"    // bursts of Pareto(Alpha) many requests, at Poisson moments
+	Diurnal   = "diurnal"   // Poisson, the rate a sine over Period
+	Flash     = "flash"     // Poisson, times Factor from At for For
+	Sync      = "sync"      // all processes at the same moments, once in Every
+	Adversary = "adversary" // asks for as much as it can and spends all of it just before each report, or the lease's end
+	Closed    = "closed"    // Clients that think, ask, and come again when they are denied
+	Replay    = "replay"    // a recorded trace
+)
+
+// WorkloadKinds are the valid values of Workload.Kind.
+var WorkloadKinds = []string{Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Adversary, Closed, Replay}
+
+// The verbs of hybrid that a request may use.
+const (
+	VerbAllow = "allow" // waits for one lease call where nothing is held
+	VerbTry   = "try"   // never waits
+	VerbWait  = "wait"  // waits in line, until Deadline
+)
+
+// Verbs are the valid values of Workload.Verb.
+var Verbs = []string{VerbAllow, VerbTry, VerbWait}
+
+// Workload says when requests come. Fields that its Kind does not name mean nothing.
+type Workload struct {
+	Kind string // "" means poisson
+	Verb string // "" means allow
+	// Rate is requests per second of all processes together, in the mean. Load says the same as a multiple of what the
+	// tightest limit gives all keys' requests; one of them is 0. Both 0 mean Load 0.9.
+	Rate Rate
+	Load float64
+	Cost Cost // tokens per request; the zero value means 1
+
+	Deadline time.Duration // wait: of each request; 0 means 1 s
+	Patience DurationDist  `json:",omitzero"` // wait: then it is cancelled, of which the limiter knows nothing before; 0 for never
+
+	On, Off  time.Duration // onoff: mean lengths; 0 mean 100 ms and 900 ms. Rate is the mean over both.
+	Alpha    float64       // pareto: shape, above 1; 0 means 1.5
+	Burst    float64       // pareto: mean requests in a burst; 0 means 20
+	Period   time.Duration // diurnal; 0 means Duration
+	Swing    Ratio         // diurnal: how far the rate goes up and down around the mean; 0 means 80 %
+	At, For  time.Duration // flash; 0 mean Duration/3 and Duration/6
+	Factor   float64       // flash; 0 means 10
+	Every    time.Duration // sync; 0 means 500 ms
+	Within   time.Duration // sync: the burst is spread over this long; 0 means at one instant
+	Clients  int           // closed: of each process; 0 means 10
+	Think    DurationDist  // closed: between an answer and the next request; 0 means exp(100ms)
+	Retries  int           // closed: how often a denied request is asked again
+	Backoff  time.Duration // closed: before the first retry, doubled each time, with full jitter; 0 means 10 ms
+	Repeated bool          // replay: start again at the end of the trace
+	File     string        // replay: a CSV file, see package trace
+	Trace    *Trace        `json:"-"` // replay: what File holds
+	TraceSum string        // replay: a digest of Trace, which makes it part of Hash
+}
+
+// Trace is a recorded sequence of requests, in order of time.
+type Trace struct {
+	Requests []TraceRequest
+}
+
+// TraceRequest is one line of a trace. Process and Key are numbered from 0 and taken modulo what there is.
+type TraceRequest struct {
+	At      time.Duration
+	Process int
+	Key     int
+	Cost    int64
+}
+
+// Network is what lies between the processes and Redis.
+type Network struct {
+	// RoundTrip is there and back without Redis's own time; each way draws half of it by itself. 0 means 1 ms.
+	RoundTrip   DurationDist
+	Loss        Ratio // of requests, on the way there
+	LostReplies Ratio // on the way back: the call was executed
+	Duplicates  Ratio // of requests that arrive twice
+	// DuplicatesAfter is how much later the second ones arrive than the first, in the same order; 0
+	// means about as soon, in any.
+	DuplicatesAfter time.Duration `json:",omitzero"`
+	Partitions      []Partition
+}
+
+// Partition cuts processes off: requests and replies are lost.
+type Partition struct {
+	At, For time.Duration
+	Group   string // "" means all groups
+	Part    Ratio  // of its processes, the first ones; 0 means all
+}
+
+// Redis is the store.
+type Redis struct {
+	ServiceTime DurationDist // of one lease call; 0 means 15 us, as measured
+	Shards      int          // 0 means 1; keys are spread over them
+	// ClientTime has the bucket count time by the caller's clock, as libraries do that send it along: it shows
+	// what skew does.
+	ClientTime bool
+	Faults     []RedisFault
+}
+
+// The kinds of Redis faults.
+const (
+	FaultOutage       = "outage"        // connections are refused
+	FaultHang         = "hang"          // no answer; what is asked is never executed
+	FaultSlow         = "slow"          // every call takes By longer
+	FaultRestartEmpty = "restart_empty" // refused during For, then everything is forgotten
+	FaultFailover     = "failover"      // refused during For, then a replica serves that lacks the last Lost
+	FaultClockStep    = "clock_step"    // the server's clock jumps by By
+)
+
+// FaultKinds are the valid values of RedisFault.Kind.
+var FaultKinds = []string{FaultOutage, FaultHang, FaultSlow, FaultRestartEmpty, FaultFailover, FaultClockStep}
+
+// RedisFault is something that happens to Redis.
+type RedisFault struct {
+	Kind  string
+	At    time.Duration
+	For   time.Duration
+	By    time.Duration // slow, clock_step
+	Lost  time.Duration // failover: the replica's lag
+	Shard int           // numbered from 1; 0 means all
+}
+
+// Hash identifies the scenario without its seed: equal scenarios have equal hashes, on any machine.
+func (s Scenario) Hash() string {
+	s = s.Defaults()
+	s.Seed = 0
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("sim: a scenario is plain data: %v", err)) // NaN, which Validate refuses
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// rateOf is the requests per second of all processes that w is for.
+func (s *Scenario) RateOf(w *Workload) float64 {
+	if w.Rate > 0 {
+		return float64(w.Rate)
+	}
+	least := s.Limits[0].Rate()
+	for _, l := range s.Limits {
+		least = min(least, l.Rate())
+	}
+	cost := float64(w.Cost.Min+w.Cost.Max) / 2
+	return w.Load * least * float64(s.Keys.Count) / cost
+}

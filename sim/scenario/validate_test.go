@@ -1,0 +1,246 @@
+package scenario
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// valid is a scenario that uses most of what there is.
+func valid() Scenario {
+	return Scenario{
+		Limits: []lease.Limit{lease.PerSecond(1000), lease.PerMinute(6000).WithBurst(300)},
+		Groups: []Group{
+			{Name: "web", Count: 20, Scale: []Step{{At: time.Second, Count: 40}, {At: time.Second, Count: 0}}},
+			{Count: 5, Clock: &Clock{}, Workload: &Workload{Kind: Closed}},
+		},
+		Network: Network{Partitions: []Partition{{At: time.Second, For: time.Second, Group: "group-1"}}},
+		Redis: Redis{Shards: 2, Faults: []RedisFault{
+			{Kind: FaultFailover, At: time.Second}, {Kind: FaultSlow, For: 1, By: 1, Shard: 2}, {Kind: FaultClockStep, By: -time.Hour},
+		}},
+	}
+}
+
+func TestWhatIsValidIsValidWithItsDefaultsToo(t *testing.T) {
+	least := Scenario{Limits: []lease.Limit{lease.PerSecond(1)}}
+	clocks := valid()
+	clocks.Clock = Clock{Offset: duration(DistNormal, -1e9, 1e10), Drift: drift(DistUniform, -999_999, 999_999)}
+	steps := valid()
+	steps.Groups[0].Scale[1].Count = processesMax - 5
+	for _, s := range []Scenario{least, valid(), clocks, steps} {
+		if err := s.Validate(); err != nil {
+			t.Errorf("%v", err)
+		}
+		if err := s.Defaults().Validate(); err != nil {
+			t.Errorf("with its defaults: %v", err)
+		}
+	}
+}
+
+func TestGroupsWithoutANameAreCalledByTheirPlace(t *testing.T) {
+	s := valid().Defaults()
+	if s.Groups[0].Name != "web" || s.Groups[1].Name != "group-1" {
+		t.Errorf("the groups are %q and %q", s.Groups[0].Name, s.Groups[1].Name)
+	}
+	if s := (Scenario{}).Defaults(); len(s.Groups) != 1 || s.Groups[0].Name != "all" {
+		t.Errorf("the group of no groups is %+v", s.Groups)
+	}
+}
+
+func replay(requests ...TraceRequest) Workload {
+	return Workload{Kind: Replay, File: "t.csv", Trace: &Trace{requests}}
+}
+
+func TestValidateNamesFieldValueAndBound(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for want, change := range map[string]func(*Scenario){
+		"duration: is -5s, must be 1ms to 720h0m0s":                    func(s *Scenario) { s.Duration = -5 * time.Second },
+		"duration: is 1000h0m0s, must be 1ms to 720h0m0s":              func(s *Scenario) { s.Duration = 1000 * time.Hour },
+		"warmup: is 30s, must be 0s to 29.999999999s":                  func(s *Scenario) { s.Warmup = 30 * time.Second },
+		"warmup: is -1ns, must be 0s to":                               func(s *Scenario) { s.Warmup = -1 },
+		"seed: is 9007199254740992, must be 1 to 9007199254740991":     func(s *Scenario) { s.Seed = 1 << 53 },
+		"reps: is 10001, must be 1 to 10000":                           func(s *Scenario) { s.Reps = 10_001 },
+		"call_timeout: is 2m0s, must be 1µs to 1m0s":                   func(s *Scenario) { s.CallTimeout = 2 * time.Minute },
+		"keys.count: is 1000001, must be 1 to 1000000":                 func(s *Scenario) { s.Keys.Count = 1_000_001 },
+		"keys.zipf: is NaN, must be 0 to 10":                           func(s *Scenario) { s.Keys.Zipf = nan },
+		"limits: there are 0, must be 1 to 4":                          func(s *Scenario) { s.Limits = nil },
+		"limits: there are 5, must be 1 to 4":                          func(s *Scenario) { s.Limits = make5(s.Limits[0]) },
+		"limits[1]: Tokens is 0, must be at least 1":                   func(s *Scenario) { s.Limits[1].Tokens = 0 },
+		"policy.target: Target is 1ns, must be 0 (default) or at":      func(s *Scenario) { s.Policy.Target = 1 },
+		"policy.ttl: TTL is 2h0m0s, must be 0 to":                      func(s *Scenario) { s.Policy.TTL = 2 * time.Hour },
+		"policy.min_batch: MinBatch is -1, must be at":                 func(s *Scenario) { s.Policy.MinBatch = -1 },
+		"policy.min_batch: MinBatch is 3, must be at most MaxBatch (2": func(s *Scenario) { s.Policy.MinBatch, s.Policy.MaxBatch = 3, 2 },
+		"policy.overcommit: Overcommit is -1, must be":                 func(s *Scenario) { s.Policy.Overcommit = -1 },
+		"policy.cold_start: ColdStart is 7, must be":                   func(s *Scenario) { s.Policy.ColdStart = 7 },
+		"policy.fallback: Fallback is 7, must be":                      func(s *Scenario) { s.Policy.Fallback = 7 },
+		"limits[0]: 1000/s cannot be held exactly: Burst + Overcommit": func(s *Scenario) { s.Policy.Overcommit = 1<<52 - 1; s.Limits = s.Limits[:1] },
+		"clock.offset: is -1s, but a plain offset d means uniform":     func(s *Scenario) { s.Clock.Offset = Constantly(-time.Second) },
+		"clock.offset: is uniform(0s,1000000h0m0s), must be strictly":  func(s *Scenario) { s.Clock.Offset = duration(DistUniform, 0, 3.6e18) },
+		"clock.offset: has the parameters NaN and 0, must be finite":   func(s *Scenario) { s.Clock.Offset = duration("", nan, 0) },
+		"clock.drift: has the parameters 0 and +Inf, must be finite":   func(s *Scenario) { s.Clock.Drift = drift(DistNormal, 0, inf) },
+		"clock.drift: is 1e+06ppm, must be strictly within +-1000000":  func(s *Scenario) { s.Clock.Drift = drift("", 1e6, 0) },
+		"clock.drift: is uniform(-1e+06ppm,0ppm), must be strictly":    func(s *Scenario) { s.Clock.Drift = drift(DistUniform, -1e6, 0) },
+		"clock.drift: is -5ppm, but a plain drift d means uniform in":  func(s *Scenario) { s.Clock.Drift = drift("", -5, 0) },
+		"groups[1].clock.drift: is 2e+06ppm, must be":                  func(s *Scenario) { s.Groups[1].Clock.Drift.P = 2e6 },
+
+		`groups[1].name: is "web", which is the name of groups[0] too`: func(s *Scenario) { s.Groups[1].Name = "web"; s.Network.Partitions = nil },
+		"groups[0].count: is -1, must be 1 to 100000":                  func(s *Scenario) { s.Groups[0].Count = -1 },
+		"groups: have 100001 processes at the most, must be at most":   func(s *Scenario) { s.Groups[0].Count = 99_996 },
+		"groups: have 100002 processes at the most, must be":           func(s *Scenario) { s.Groups[0].Scale[1].Count = 99_997 },
+		"groups[0].weight: Weight is -1, must be 0 to":                 func(s *Scenario) { s.Groups[0].Weight = -1 },
+		"groups[0].share: is -1, must be 0 to 1000000000000":           func(s *Scenario) { s.Groups[0].Share = -1 },
+		"groups[0].share: is +Inf, must be":                            func(s *Scenario) { s.Groups[0].Share = inf },
+		"groups[0].skew: is 11, must be 0 to 10":                       func(s *Scenario) { s.Groups[0].Skew = 11 },
+		"groups[0].pauses.every: is 1ns, must be 1ms to":               func(s *Scenario) { s.Groups[0].Pauses.Every = 1 },
+		"groups[1].pauses.for: is -3s, must not be negative":           func(s *Scenario) { s.Groups[1].Pauses.For = Constantly(-3 * time.Second) },
+		"groups[0].restarts.for: is normal(-1ns,1ns), must not":        func(s *Scenario) { s.Groups[0].Restarts.For = duration(DistNormal, -1, 1) },
+		"groups[0].scale[1].at: is 500ms, must not be before":          func(s *Scenario) { s.Groups[0].Scale[1].At = time.Second / 2 },
+		"groups[0].scale[1].at: is 31s, must be 0s to 30s":             func(s *Scenario) { s.Groups[0].Scale[1].At = 31 * time.Second },
+		"groups[0].scale[0].count: is -1, must be 0 to":                func(s *Scenario) { s.Groups[0].Scale[0].Count = -1 },
+		"groups[1].workload.load: is -1, must be 0 to":                 func(s *Scenario) { s.Groups[1].Workload.Load = -1 },
+
+		`workload.kind: is "possion", must be one of constant, poisson`: func(s *Scenario) { s.Workload.Kind = "possion" },
+		`workload.verb: is "ask", must be one of allow, try, wait`:      func(s *Scenario) { s.Workload.Verb = "ask" },
+		"workload.rate: is -1/s, must be 0/s to 1e+09/s":                func(s *Scenario) { s.Workload.Rate = -1 },
+		"workload.rate: is NaN/s, must be":                              func(s *Scenario) { s.Workload.Rate = Rate(nan) },
+		"workload.load: is +Inf, must be 0 to 1000000":                  func(s *Scenario) { s.Workload.Load = inf },
+		"workload.load: is 2 and rate is 5/s, but both say":             func(s *Scenario) { s.Workload.Load, s.Workload.Rate = 2, 5 },
+		"workload.cost: is uniform(3,2), must be 1 or more":             func(s *Scenario) { s.Workload.Cost = Cost{3, 2} },
+		"workload.cost: is uniform(0,2), must be 1 or more":             func(s *Scenario) { s.Workload.Cost = Cost{0, 2} },
+		"workload.cost: is 301, must be at most the smallest burst (30": func(s *Scenario) { s.Workload.Cost = Cost{301, 301} },
+		"workload.deadline: is -1s, must be 1ns to 1h0m0s":              func(s *Scenario) { s.Workload.Deadline = -time.Second },
+		"workload.on: is 1ns, must be 1µs to":                           func(s *Scenario) { s.Workload.On = 1 },
+		"workload.off: is -1ns, must be 1µs to":                         func(s *Scenario) { s.Workload.Off = -1 },
+		"workload.alpha: is 1, must be above 1":                         func(s *Scenario) { s.Workload.Alpha = 1 },
+		"workload.alpha: is NaN, must be above 1":                       func(s *Scenario) { s.Workload.Alpha = nan },
+		"workload.burst: is 0.5, must be 1 to":                          func(s *Scenario) { s.Workload.Burst = 0.5 },
+		"workload.period: is 1µs, must be 1ms to":                       func(s *Scenario) { s.Workload.Period = time.Microsecond },
+		"workload.swing: is 150%, must be 0% to 100%":                   func(s *Scenario) { s.Workload.Swing = 1.5 },
+		"workload.at: is -1s, must be 0s to":                            func(s *Scenario) { s.Workload.At = -time.Second },
+		"workload.at: is 31s, must be 0s to 30s":                        func(s *Scenario) { s.Workload.Kind, s.Workload.At = Flash, 31*time.Second },
+		"workload.for: is -1s, must be 0s to":                           func(s *Scenario) { s.Workload.For = -time.Second },
+		"workload.factor: is -1, must be 0 to 1000000":                  func(s *Scenario) { s.Workload.Factor = -1 },
+		"workload.every: is -1ns, must be 1µs to":                       func(s *Scenario) { s.Workload.Every = -1 },
+		"workload.within: is -1ns, must be 0s to":                       func(s *Scenario) { s.Workload.Within = -1 },
+		"workload.within: is 1s, must be 0s to 500ms":                   func(s *Scenario) { s.Workload.Kind, s.Workload.Within = Sync, time.Second },
+		"workload.clients: is 10001, must be 1 to 10000":                func(s *Scenario) { s.Workload.Clients = 10_001 },
+		"workload.think: is -1s, must not be negative":                  func(s *Scenario) { s.Workload.Think = Constantly(-time.Second) },
+		"workload.think: is uniform(0s,0s), must take 1µs or more":      func(s *Scenario) { s.Workload.Kind, s.Workload.Think = Closed, duration(DistUniform, 0, 0) },
+		"workload.think: is exp(1000h0m0s), must be strictly within":    func(s *Scenario) { s.Workload.Think = duration(DistExp, 3.6e15, 0) },
+		"workload.think: is gauss(1ns,2ns), but there is no":            func(s *Scenario) { s.Workload.Think = duration("gauss", 1, 2) },
+		"workload.retries: is 21, must be 0 to 20":                      func(s *Scenario) { s.Workload.Retries = 21 },
+		"workload.backoff: is -1ns, must be 0s to 1h0m0s":               func(s *Scenario) { s.Workload.Backoff = -1 },
+
+		`workload.file: is "t.csv": there is no trace with requests`:    func(s *Scenario) { s.Workload = replay() },
+		"workload.file: request 1 of the trace comes at 1s, before":     func(s *Scenario) { s.Workload = replay(TraceRequest{2e9, 0, 0, 1}, TraceRequest{1e9, 0, 0, 1}) },
+		"workload.file: request 0 of the trace comes at -1ns, before":   func(s *Scenario) { s.Workload = replay(TraceRequest{-1, 0, 0, 1}) },
+		"workload.file: request 0 of the trace has process -1 and key":  func(s *Scenario) { s.Workload = replay(TraceRequest{0, -1, 0, 1}) },
+		"workload.file: request 0 of the trace has process 0 and key -": func(s *Scenario) { s.Workload = replay(TraceRequest{0, 0, -1, 1}) },
+		"workload.file: request 0 of the trace costs 0 tokens, must":    func(s *Scenario) { s.Workload = replay(TraceRequest{0, 0, 0, 0}) },
+		"workload.file: request 0 of the trace costs 301 tokens, must":  func(s *Scenario) { s.Workload = replay(TraceRequest{0, 0, 0, 301}) },
+		"workload.file: the first request of the trace comes at 30s":    func(s *Scenario) { s.Workload = replay(TraceRequest{30e9, 0, 0, 1}) },
+		"workload.file: the trace lasts 0s, must last 1µs or more to": func(s *Scenario) {
+			s.Workload = replay(TraceRequest{0, 0, 0, 1})
+			s.Workload.Repeated = true
+		},
+
+		"network.round_trip: is -1ms, must not be negative":      func(s *Scenario) { s.Network.RoundTrip = Constantly(-time.Millisecond) },
+		`network.round_trip: "uniform(2ns,1ns)" must rise`:       func(s *Scenario) { s.Network.RoundTrip = duration(DistUniform, 2, 1) },
+		"network.loss: is 101%, must be 0% to 100%":              func(s *Scenario) { s.Network.Loss = 1.01 },
+		"network.lost_replies: is NaN%, must be":                 func(s *Scenario) { s.Network.LostReplies = Ratio(nan) },
+		"network.duplicates: is -1%, must be":                    func(s *Scenario) { s.Network.Duplicates = -0.01 },
+		"network.duplicates_after: is -1ns, must be 0s to":       func(s *Scenario) { s.Network.DuplicatesAfter = -1 },
+		"workload.patience: is -1s, must not be negative":        func(s *Scenario) { s.Workload.Patience = Constantly(-time.Second) },
+		"network.partitions[0].at: is 40s, must be 0s to 30s":    func(s *Scenario) { s.Network.Partitions[0].At = 40 * time.Second },
+		"network.partitions[0].for: is 0s, must be 1ns to":       func(s *Scenario) { s.Network.Partitions[0].For = 0 },
+		"network.partitions[0].part: is 200%, must be":           func(s *Scenario) { s.Network.Partitions[0].Part = 2 },
+		`network.partitions[0].group: is "db", must be the name`: func(s *Scenario) { s.Network.Partitions[0].Group = "db" },
+
+		"redis.service_time: is -1ns, must not be negative":         func(s *Scenario) { s.Redis.ServiceTime = Constantly(-1) },
+		"redis.shards: is 16385, must be 1 to 16384":                func(s *Scenario) { s.Redis.Shards = 16_385 },
+		`redis.faults[0].kind: is "fire", must be one of outage`:    func(s *Scenario) { s.Redis.Faults[0].Kind = "fire" },
+		"redis.faults[0].at: is 40s, must be 0s to 30s":             func(s *Scenario) { s.Redis.Faults[0].At = 40 * time.Second },
+		"redis.faults[0].for: is -1ns, must be 0s to":               func(s *Scenario) { s.Redis.Faults[0].For = -1 },
+		"redis.faults[1].for: is 0s, must be 1ns to":                func(s *Scenario) { s.Redis.Faults[1].For = 0 },
+		"redis.faults[1].by: is 0s, must be 1ns to":                 func(s *Scenario) { s.Redis.Faults[1].By = 0 },
+		"redis.faults[2].by: is 0s, must be how far the clock":      func(s *Scenario) { s.Redis.Faults[2].By = 0 },
+		"redis.faults[2].by: is 1000000h0m0s, must be -876000h0m0s": func(s *Scenario) { s.Redis.Faults[2].By = 1_000_000 * time.Hour },
+		"redis.faults[0].lost: is -1ns, must be 0s to":              func(s *Scenario) { s.Redis.Faults[0].Lost = -1 },
+		"redis.faults[1].shard: is 3, must be 0 to 2":               func(s *Scenario) { s.Redis.Faults[1].Shard = 3 },
+	} {
+		s := valid()
+		change(&s)
+		err := s.Validate()
+		if !errors.Is(err, ErrInvalidScenario) || !strings.HasPrefix(err.Error(), "sim: invalid scenario: "+want) {
+			t.Errorf("%v\nshould be an ErrInvalidScenario that begins with\n%s", err, want)
+			continue
+		}
+		if n := len(err.(interface{ Unwrap() []error }).Unwrap()); n != 1 {
+			t.Errorf("one violation is reported as %d:\n%v", n, err)
+		}
+		v, _ := errors.AsType[*Violation](err)
+		if path, _, _ := strings.Cut(want, ": "); v.Path != path {
+			t.Errorf("%v has the path %q, want %q", err, v.Path, path)
+		}
+	}
+}
+
+func make5(l lease.Limit) []lease.Limit { return []lease.Limit{l, l, l, l, l} }
+
+func TestValidateReportsAllAtOnceAndNothingThatFollows(t *testing.T) {
+	// Given three violations, and three bounds that are unknown because of them
+	s := valid()
+	s.Duration = -1                            // so nothing can be said about the times below
+	s.Warmup = time.Hour                       //
+	s.Redis.Faults[0].At = time.Hour           //
+	s.Limits[1].Tokens = -1                    // nor about what costs too much
+	s.Workload.Cost = Cost{1, 1_000_000}       //
+	s.Workload.Load, s.Workload.Rate = -1, 1e6 // and both are set, but one is wrong by itself
+	want := "sim: invalid scenario: duration: is -1ns, must be 1ms to 720h0m0s\n" +
+		"sim: invalid scenario: limits[1]: Tokens is -1, must be at least 1\n" +
+		"sim: invalid scenario: workload.load: is -1, must be 0 to 1000000\n" +
+		"sim: invalid scenario: workload.load: is -1 and rate is 1e+06/s, but both say how many requests there are; one of them must be 0"
+	if err := s.Validate(); err == nil || err.Error() != want {
+		t.Errorf("%v\nwant\n%s", err, want)
+	}
+}
+
+func TestEveryFieldOfAPolicyHasAPath(t *testing.T) {
+	s := valid()
+	s.Policy = lease.Policy{Target: -1, TTL: -1, MinBatch: -1, MaxBatch: -1, Overcommit: -1, Weight: -1, ColdStart: -1, Fallback: -1}
+	s.Groups, s.Network.Partitions = nil, nil
+	for _, err := range s.Validate().(interface{ Unwrap() []error }).Unwrap() {
+		v, ok := errors.AsType[*Violation](err)
+		if !ok || !strings.HasPrefix(v.Path, "policy.") || FieldName(strings.Fields(v.Message)[0]) != strings.TrimPrefix(v.Path, "policy.") {
+			t.Errorf("%v is not about a field of the policy", err)
+		}
+	}
+}
+
+func TestAViolationFollowsFromItsFieldAndItsBound(t *testing.T) {
+	v := &Violation{Path: "groups[1].pauses.for", Of: "limits"}
+	for path, want := range map[string]bool{
+		"groups[1].pauses.for": true, "groups[1].pauses": true, "groups[1]": true, "groups": true, "": true,
+		"limits": true, "limits[0]": true, "groups[1].pauses.for.more": true,
+		"groups[1].pauses.forever": false, "groups[1].pauses.fo": false, "groups[10]": false, "limit": false, "duration": false,
+	} {
+		if v.FollowsFrom(path) != want {
+			t.Errorf("from %q: %v, want %v", path, !want, want)
+		}
+	}
+	if (&Violation{Path: "a"}).FollowsFrom("b") {
+		t.Error("a constant bound follows from everything")
+	}
+}
+
+func TestFieldNamesAreInSnakeCase(t *testing.T) {
+	for name, want := range map[string]string{"TTL": "ttl", "RoundTrip": "round_trip", "On": "on", "CallTimeout": "call_timeout", "TraceSum": "trace_sum", "ClientTime": "client_time", "": ""} {
+		if got := FieldName(name); got != want {
+			t.Errorf("%s is called %s, want %s", name, got, want)
+		}
+	}
+}

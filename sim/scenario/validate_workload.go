@@ -1,0 +1,161 @@
+package scenario
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of a Workload.
+const (
+	rateMax    = 1e9 // requests/s; more come at one nanosecond
+	loadMax    = 1e6
+	meanMin    = time.Microsecond // of what repeats itself, so that simulated time goes on
+	waitMax    = time.Hour
+	clientsMax = 10_000
+	retriesMax = 20 // doubled so often, waitMax still is a time.Duration
+	alphaMax   = 100
+	burstMax   = 1e6
+	factorMax  = 1e6
+)
+
+// validateWorkload checks every field by itself, whatever the kind is, for they all are part of the scenario's hash;
+// and what a kind needs, for that kind.
+func (s Scenario) validateWorkload(c *checker, path string, w Workload) {
+	c.oneOf(path+".kind", w.Kind, WorkloadKinds)
+	c.oneOf(path+".verb", w.Verb, Verbs)
+	inRange(c, path+".rate", w.Rate, 0, rateMax)
+	inRange(c, path+".load", w.Load, 0, loadMax)
+	if w.Rate != 0 && w.Load != 0 {
+		c.bad(path+".load", "is %v and rate is %s, but both say how many requests there are; one of them must be 0", w.Load, asText(w.Rate)).Of = path + ".rate"
+	}
+	burst := s.smallestBurst()
+	if w.Cost.Min < 1 || w.Cost.Max < w.Cost.Min {
+		c.bad(path+".cost", "is %s, must be 1 or more, and rise", asText(w.Cost))
+	} else if w.Cost.Max > burst {
+		c.bad(path+".cost", "is %s, must be at most the smallest burst (%d): more is never admitted", asText(w.Cost), burst).Of = "limits"
+	}
+	inRange(c, path+".deadline", w.Deadline, 1, waitMax)
+	c.length(path+".patience", w.Patience)
+	inRange(c, path+".on", w.On, meanMin, DurationMax)
+	inRange(c, path+".off", w.Off, meanMin, DurationMax)
+	if !(w.Alpha > 1 && w.Alpha <= alphaMax) {
+		c.bad(path+".alpha", "is %v, must be above 1, or bursts have no mean, and at most %v", w.Alpha, alphaMax)
+	}
+	inRange(c, path+".burst", w.Burst, 1, burstMax)
+	inRange(c, path+".period", w.Period, durationMin, DurationMax)
+	inRange(c, path+".swing", w.Swing, 0, 1)
+	inRange(c, path+".at", w.At, 0, DurationMax)
+	inRange(c, path+".for", w.For, 0, DurationMax)
+	inRange(c, path+".factor", w.Factor, 0, factorMax)
+	inRange(c, path+".every", w.Every, meanMin, DurationMax)
+	inRange(c, path+".within", w.Within, 0, DurationMax)
+	inRange(c, path+".clients", w.Clients, 1, clientsMax)
+	c.length(path+".think", w.Think)
+	inRange(c, path+".retries", w.Retries, 0, retriesMax)
+	inRange(c, path+".backoff", w.Backoff, 0, waitMax)
+
+	switch w.Kind {
+	case Flash:
+		inRange(c, path+".at", w.At, 0, s.Duration).Of = "duration"
+	case Sync:
+		inRange(c, path+".within", w.Within, 0, w.Every).Of = path + ".every"
+	case Closed:
+		// A client that is answered at once and never thinks would ask for ever at one instant.
+		if !(typical(w.Think.Dist) >= float64(meanMin)) {
+			c.bad(path+".think", "is %s, must take %v or more in the mean", asText(w.Think), meanMin)
+		}
+	case Replay:
+		s.validateTrace(c, path, w)
+	}
+}
+
+func (s Scenario) validateTrace(c *checker, path string, w Workload) {
+	path += ".file"
+	if w.Trace == nil || len(w.Trace.Requests) == 0 {
+		c.bad(path, "is %q: there is no trace with requests to replay", w.File)
+		return
+	}
+	requests := w.Trace.Requests
+	burst := s.smallestBurst()
+	var last time.Duration
+	for i, r := range requests {
+		switch {
+		case r.At < last:
+			c.bad(path, "request %d of the trace comes at %v, before the one before it (%v)", i, r.At, last)
+		case r.Process < 0 || r.Key < 0:
+			c.bad(path, "request %d of the trace has process %d and key %d, must be 0 or more", i, r.Process, r.Key)
+		case r.Cost < 1:
+			c.bad(path, "request %d of the trace costs %d tokens, must be 1 or more", i, r.Cost)
+		case r.Cost > burst:
+			c.bad(path, "request %d of the trace costs %d tokens, must be at most the smallest burst (%d): more is never admitted", i, r.Cost, burst).Of = "limits"
+		default:
+			last = r.At
+			continue
+		}
+		return // one is enough: a trace is right or wrong as a whole
+	}
+	if first := requests[0].At; first >= s.Duration {
+		c.bad(path, "the first request of the trace comes at %v, must be before the end of the run (%v)", first, s.Duration).Of = "duration"
+	}
+	if w.Repeated && last < meanMin {
+		c.bad(path, "the trace lasts %v, must last %v or more to be repeated", last, meanMin)
+	}
+}
+
+// smallestBurst is the largest cost that can ever be admitted, as far as the limits are valid.
+func (s Scenario) smallestBurst() int64 {
+	n := int64(math.MaxInt64)
+	for _, l := range s.Limits {
+		if b := l.Capacity(); b > 0 {
+			n = min(n, b)
+		}
+	}
+	return n
+}
+
+// sound demands a distribution that can be drawn from. The text is d's.
+func (c *checker) sound(path string, d Dist, text string) bool {
+	kinds := []DistKind{DistConstant, DistUniform, DistNormal, DistExp, DistLognormal, DistPareto}
+	if !slices.Contains(kinds, d.Kind) {
+		c.bad(path, "is %s, but there is no distribution %q", text, d.Kind)
+		return false
+	}
+	if math.IsNaN(d.P-d.P) || math.IsNaN(d.Q-d.Q) { // so is Inf-Inf
+		c.bad(path, "has the parameters %v and %v, must be finite", d.P, d.Q)
+		return false
+	}
+	if err := d.validate(text); err != nil {
+		c.bad(path, "%s", strings.TrimPrefix(err.Error(), ErrQuantity.Error()+": "))
+		return false
+	}
+	return true
+}
+
+// inside demands that no parameter of d reaches bound. A draw may; who draws it cuts it off there.
+func (c *checker) inside(path string, d Dist, bound float64, text string, boundText any) {
+	if math.Abs(d.P) >= bound || math.Abs(d.Q) >= bound {
+		c.bad(path, "is %s, must be strictly within +-%v", text, boundText)
+	}
+}
+
+// length demands a distribution of lengths of time: none of its parameters is negative.
+func (c *checker) length(path string, d DurationDist) {
+	if !c.sound(path, d.Dist, asText(d)) {
+		return
+	}
+	if d.P < 0 { // Q is not below it, or is a shape
+		c.bad(path, "is %s, must not be negative", asText(d))
+		return
+	}
+	c.inside(path, d.Dist, float64(DurationMax)+1, asText(d), DurationMax)
+}
+
+// typical is about how large what d draws is.
+func typical(d Dist) float64 {
+	if d.Kind == DistUniform {
+		return d.Q
+	}
+	return d.P
+}

@@ -1,0 +1,107 @@
+// Package sim simulates a fleet of limiters.
+package sim
+
+import (
+	"context"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/engine"
+	"github.com/yuzhi-go/yuzhi/sim/report"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+// Run simulates s with a Runner's defaults. The error wraps ErrInvalidScenario, ErrInterrupted or ErrNotConserved.
+func Run(ctx context.Context, s Scenario) (Report, error) { return engine.Runner{}.Run(ctx, s) }
+
+// Runner runs scenarios; its zero value is a good default.
+type Runner = engine.Runner
+
+// What is asked: see package scenario.
+type (
+	Scenario     = scenario.Scenario
+	Keys         = scenario.Keys
+	Clock        = scenario.Clock
+	Group        = scenario.Group
+	Stops        = scenario.Stops
+	Step         = scenario.Step
+	Workload     = scenario.Workload
+	Trace        = scenario.Trace
+	TraceRequest = scenario.TraceRequest
+	Network      = scenario.Network
+	Partition    = scenario.Partition
+	Redis        = scenario.Redis
+	RedisFault   = scenario.RedisFault
+	Violation    = scenario.Violation
+
+	Rate         = scenario.Rate
+	Ratio        = scenario.Ratio
+	Cost         = scenario.Cost
+	Dist         = scenario.Dist
+	DistKind     = scenario.DistKind
+	DurationDist = scenario.DurationDist
+	DriftDist    = scenario.DriftDist
+)
+
+// What is answered: see package report.
+type (
+	Report      = report.Report
+	Figures     = report.Figures
+	Figure      = report.Figure
+	Named       = report.Named
+	RivalReport = report.RivalReport
+	Series      = report.Series
+	Member      = report.Member
+	Machine     = report.Machine
+)
+
+// The kinds of workload, the verbs of requests, the distributions and the faults of Redis.
+const (
+	Constant  = scenario.Constant
+	Poisson   = scenario.Poisson
+	OnOff     = scenario.OnOff
+	Pareto    = scenario.Pareto
+	Diurnal   = scenario.Diurnal
+	Flash     = scenario.Flash
+	Sync      = scenario.Sync
+	Adversary = scenario.Adversary
+	Closed    = scenario.Closed
+	Replay    = scenario.Replay
+
+	VerbAllow = scenario.VerbAllow
+	VerbTry   = scenario.VerbTry
+	VerbWait  = scenario.VerbWait
+
+	DistConstant  = scenario.DistConstant
+	DistUniform   = scenario.DistUniform
+	DistNormal    = scenario.DistNormal
+	DistExp       = scenario.DistExp
+	DistLognormal = scenario.DistLognormal
+	DistPareto    = scenario.DistPareto
+
+	FaultOutage       = scenario.FaultOutage
+	FaultHang         = scenario.FaultHang
+	FaultSlow         = scenario.FaultSlow
+	FaultRestartEmpty = scenario.FaultRestartEmpty
+	FaultFailover     = scenario.FaultFailover
+	FaultClockStep    = scenario.FaultClockStep
+)
+
+// SchemaVersion is that of Report's JSON.
+const SchemaVersion = report.SchemaVersion
+
+// The errors that a caller may look for with errors.Is.
+var (
+	ErrInvalidScenario = scenario.ErrInvalidScenario
+	ErrQuantity        = scenario.ErrQuantity
+	ErrInterrupted     = engine.ErrInterrupted
+	ErrNotConserved    = engine.ErrNotConserved
+)
+
+// Constantly is the distribution of one value.
+func Constantly(d time.Duration) DurationDist { return scenario.Constantly(d) }
+
+// FieldName is what a field is called in scenario files: its Go name in snake case.
+func FieldName(goName string) string { return scenario.FieldName(goName) }
+
+// MoreIsBetter reports whether the figure with a JSON key is good where it is large.
+func MoreIsBetter(name string) bool { return report.MoreIsBetter(name) }
