@@ -1,0 +1,473 @@
+package yuzhi_test
+
+import (
+	"context"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
+)
+
+// span is how long a benchmark on a real server measures. Such a benchmark is about a rate or a
+// percentile over time, so it takes a time of its own and not b.N decisions; a quarter in a smoke run.
+func span(full time.Duration) time.Duration {
+	if smoke() {
+		return full / 4
+	}
+	return full
+}
+
+// dial is a client of the server that gives each of so many callers a connection of its own.
+func dial(b *testing.B, addr string, callers int) *redis.Client {
+	b.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: callers})
+	b.Cleanup(func() { rdb.Close() })
+	return rdb
+}
+
+// storeOn is a store on the server at addr.
+func storeOn(b *testing.B, addr string) lease.Store {
+	b.Helper()
+	store, err := redisbucket.New(dial(b, addr, 0), redisbucket.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return store
+}
+
+var scripts = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`)
+
+// scriptCalls is how many scripts clients have had the server run. The commands inside a script do not
+// count: INFO commandstats has them under their own names.
+func scriptCalls(b *testing.B, rdb *redis.Client) int64 {
+	b.Helper()
+	info, err := rdb.Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	sum := int64(0)
+	for _, match := range scripts.FindAllStringSubmatch(info, -1) {
+		n, err := strconv.ParseInt(match[1], 10, 64)
+		if err != nil {
+			b.Fatal(match, err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+// contender is one limiter, and what it has done so far.
+type contender struct {
+	name       string
+	goroutines int
+	allow      func() bool
+	stride     int           // decisions between two looks at whether the turn is over
+	settle     time.Duration // what it still has to say to the server after a turn takes so long
+
+	admitted int64
+	commands int64
+	spent    time.Duration
+}
+
+// turn lets all goroutines of c decide for d.
+func (c *contender) turn(b *testing.B, rdb *redis.Client, d time.Duration) {
+	b.Helper()
+	before := scriptCalls(b, rdb)
+	var over atomic.Bool
+	var admitted, denied atomic.Int64
+	var wg sync.WaitGroup
+	from := time.Now()
+	defer time.AfterFunc(d, func() { over.Store(true) }).Stop()
+	for range c.goroutines {
+		wg.Go(func() {
+			n := int64(0)
+			defer func() { admitted.Add(n) }()
+			for !over.Load() {
+				for range c.stride {
+					if !c.allow() {
+						denied.Add(1)
+						return
+					}
+					n++
+				}
+			}
+		})
+	}
+	wg.Wait()
+	c.spent += time.Since(from)
+	c.admitted += admitted.Load()
+	if n := denied.Load(); n > 0 {
+		b.Fatalf("%s: %d goroutines were denied, though the limit is never reached", c.name, n)
+	}
+	time.Sleep(c.settle)
+	c.commands += scriptCalls(b, rdb) - before
+}
+
+func (c *contender) perSecond() float64 { return float64(c.admitted) / c.spent.Seconds() }
+
+// perRequest is the token bucket that every request calls, as short as it can be: the least that a
+// limiter without leases costs.
+var perRequest = redis.NewScript(`
+local rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local bucket = redis.call('HMGET', KEYS[1], 'level', 'at')
+local level = tonumber(bucket[1]) or burst
+level = math.min(burst, level + (now - (tonumber(bucket[2]) or now)) * rate / 1000000)
+if level < 1 then return 0 end
+redis.call('HSET', KEYS[1], 'level', level - 1, 'at', now)
+redis.call('PEXPIRE', KEYS[1], math.ceil(burst / rate * 1000) + 1000)
+return 1`)
+
+// Three limiters on one server, in turns, everything admitted. The ratio is decisions per second to
+// those of redis_rate. 64 goroutines with a connection each saturate both peers; ours runs one on each
+// core. commands/1000 are the EVALSHA and EVAL that clients sent for 1,000 admissions.
+func BenchmarkAgainstPeers(b *testing.B) {
+	const (
+		goroutines = 64
+		turns      = 3
+		perSecond  = 1_000_000 // more than a server can run scripts, coarse enough for the peers' floats
+		target     = 100 * time.Millisecond
+	)
+	addr := redistest.Start(b).Addr
+	ctx := context.Background()
+	rdb := dial(b, addr, goroutines)
+	key := newLimiter(b, storeOn(b, addr), hybrid.Config{
+		Limits: []hybrid.Limit{hybrid.PerSecond(10_000_000_000)},
+		// The bucket alone admits, and a machine that stalls does not turn a wait into a denial.
+		Policy:      hybrid.Policy{Target: target, TTL: 4 * target, Fallback: hybrid.FallbackDeny},
+		CallTimeout: 10 * time.Second,
+	}).Key("ours")
+	rater, limit := redis_rate.NewLimiter(rdb), redis_rate.PerSecond(perSecond)
+	contenders := []*contender{
+		{name: "yuzhi", goroutines: runtime.GOMAXPROCS(0), allow: key.Allow, stride: 1000, settle: 3 * target},
+		{name: "redis_rate", goroutines: goroutines, stride: 1, allow: func() bool {
+			r, err := rater.Allow(ctx, "rate", limit)
+			return err == nil && r.Allowed == 1
+		}},
+		{name: "per-request", goroutines: goroutines, stride: 1, allow: func() bool {
+			n, err := perRequest.Run(ctx, rdb, []string{"bucket"}, perSecond, perSecond).Int()
+			return err == nil && n == 1
+		}},
+	}
+	for _, c := range contenders {
+		c.allow() // connects, and loads the script
+	}
+	b.ResetTimer()
+	for range turns {
+		for _, c := range contenders {
+			c.turn(b, rdb, span(time.Second/2))
+		}
+	}
+	b.StopTimer()
+	for _, c := range contenders {
+		b.ReportMetric(c.perSecond(), c.name+"-decisions/s")
+		b.ReportMetric(float64(c.commands)/float64(c.admitted)*1000, c.name+"-commands/1000")
+	}
+	b.ReportMetric(contenders[0].perSecond()/contenders[1].perSecond(), "ratio")
+	b.ReportMetric(contenders[0].perSecond()/contenders[2].perSecond(), "ratio-to-per-request")
+	b.ReportMetric(0, "ns/op")
+}
+
+// latencies are samples, kept whole: a few hundred thousand are a few megabytes.
+type latencies []time.Duration
+
+// report sorts l and reports its percentiles under name, in microseconds.
+func (l latencies) report(b *testing.B, name string, percentiles map[string]float64) {
+	b.Helper()
+	slices.Sort(l)
+	for label, p := range percentiles {
+		b.ReportMetric(l.quantile(p), name+"-"+label+"-us")
+	}
+}
+
+// quantile is the p-th quantile of sorted samples, in microseconds.
+func (l latencies) quantile(p float64) float64 {
+	if len(l) == 0 {
+		return 0
+	}
+	return float64(l[min(len(l)-1, int(p*float64(len(l))))]) / float64(time.Microsecond)
+}
+
+// One goroutine asks 100,000 times a second for a key of 50,000/s, which so renews all the time, on a
+// Redis beside it and behind a network that takes 200 ms. The reference is x/time/rate at the same
+// limit, asked in the same loop right after. The ratio is that of the two p99.99.
+func BenchmarkTryAllowLatency(b *testing.B) {
+	b.Run("near", func(b *testing.B) { tryAllowLatency(b, redistest.Start(b).Addr) })
+	b.Run("200ms", func(b *testing.B) {
+		proxy := redistest.NewProxy(b, redistest.Start(b).Addr)
+		proxy.Set(redistest.Fate{Delay: 200 * time.Millisecond})
+		tryAllowLatency(b, proxy.Addr)
+	})
+}
+
+func tryAllowLatency(b *testing.B, addr string) {
+	const (
+		perSecond = 50_000
+		overload  = 2
+		gap       = time.Second / (overload * perSecond)
+		// burst is above 4 x rate x round trip, also where the first call takes two because the server
+		// does not know the script. With less, every request would want a call of its own.
+		burst = 100_000
+		// warmUp is what it takes to spend the burst: from then on the overload is one.
+		warmUp = time.Second * burst / ((overload - 1) * perSecond)
+	)
+	l := newLimiter(b, storeOn(b, addr), hybrid.Config{
+		Limits:      []hybrid.Limit{hybrid.PerSecond(perSecond).WithBurst(burst)},
+		Policy:      hybrid.Policy{Target: 100 * time.Millisecond},
+		CallTimeout: 500 * time.Millisecond,
+	})
+	key := l.Key("k")
+	reference := rate.NewLimiter(perSecond, burst)
+	long := span(4 * time.Second)
+	own, other := make(latencies, 0, long/gap), make(latencies, 0, long/gap)
+	var before hybrid.Stats
+	for from, asked := time.Now(), time.Duration(0); len(own) < cap(own); asked++ {
+		for time.Since(from) < asked*gap {
+			runtime.Gosched() // a sleep would be coarser than the gap
+		}
+		if asked == warmUp/gap {
+			before = l.Stats()
+		}
+		start := time.Now()
+		key.TryAllow()
+		middle := time.Now()
+		reference.Allow()
+		end := time.Now()
+		if asked >= warmUp/gap {
+			own, other = append(own, middle.Sub(start)), append(other, end.Sub(middle))
+		}
+	}
+	after := l.Stats()
+	percentiles := map[string]float64{"p50": 0.5, "p99": 0.99, "p99.99": 0.9999, "max": 1}
+	own.report(b, "own", percentiles)
+	other.report(b, "reference", percentiles)
+	b.ReportMetric(own.quantile(0.9999)/other.quantile(0.9999), "ratio")
+	b.ReportMetric(float64(after.Calls-before.Calls)/long.Seconds(), "calls/s")
+	b.ReportMetric(float64(after.Admitted-before.Admitted)/float64(len(own)), "admitted/request")
+	b.ReportMetric(0, "ns/op")
+}
+
+// arrivals is a Store that notes when tokens last arrived.
+type arrivals struct {
+	lease.Store
+	last atomic.Pointer[time.Time]
+}
+
+// Exchange implements lease.Store.
+func (a *arrivals) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	a.Store.Exchange(ctx, calls, func(group []*lease.Call) {
+		if slices.ContainsFunc(group, func(c *lease.Call) bool { return c.Grant.Granted > 0 }) {
+			now := time.Now()
+			a.last.Store(&now)
+		}
+		done(group)
+	})
+}
+
+// 64 goroutines wait again and again for a key that grants 1,000 tokens a second, some 50 at a time. The
+// latency is from the reply's return by the Store to that of Wait; a wait that found a token there does
+// not count. The reference wakes as many goroutines as often through a channel, in turns with ours.
+func BenchmarkWaitLatency(b *testing.B) {
+	const (
+		waiters   = 64
+		perSecond = 1000
+		turns     = 4
+	)
+	noting := &arrivals{Store: storeOn(b, redistest.Start(b).Addr)}
+	key := newLimiter(b, noting, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(perSecond)}, CallTimeout: time.Second}).Key("k")
+	for key.Allow() { // the burst
+	}
+	var own, other latencies
+	for range turns {
+		own = append(own, wakeByTokens(b, key, noting, waiters, span(time.Second))...)
+		other = append(other, wakeByChannels(waiters, perSecond, span(time.Second))...)
+	}
+	if len(own) == 0 {
+		b.Fatal("nobody waited")
+	}
+	percentiles := map[string]float64{"p50": 0.5, "p99": 0.99, "max": 1}
+	own.report(b, "own", percentiles)
+	other.report(b, "reference", percentiles)
+	b.ReportMetric(own.quantile(0.99)/other.quantile(0.99), "ratio")
+	b.ReportMetric(float64(len(own)), "waits")
+	b.ReportMetric(0, "ns/op")
+}
+
+// crowd runs so many goroutines, of which each collects latencies.
+func crowd(waiters int, collect func() latencies) func() latencies {
+	each := make([]latencies, waiters)
+	var wg sync.WaitGroup
+	for i := range each {
+		wg.Go(func() { each[i] = collect() })
+	}
+	return func() latencies {
+		wg.Wait()
+		return slices.Concat(each...)
+	}
+}
+
+func wakeByTokens(b *testing.B, key *hybrid.Key, noting *arrivals, waiters int, d time.Duration) latencies {
+	b.Helper()
+	over := time.Now().Add(d)
+	return crowd(waiters, func() (all latencies) {
+		for start := time.Now(); start.Before(over); start = time.Now() {
+			if err := key.Wait(context.Background()); err != nil {
+				b.Error(err)
+				break
+			}
+			woke := time.Now()
+			if last := noting.last.Load(); last != nil && last.After(start) {
+				all = append(all, woke.Sub(*last))
+			}
+		}
+		return all
+	})()
+}
+
+// wakeByChannels is the reference: what the Go scheduler needs for the same crowd.
+func wakeByChannels(waiters, perSecond int, d time.Duration) latencies {
+	const batch = 50
+	wake := make(chan time.Time, waiters)
+	woken := crowd(waiters, func() (all latencies) {
+		for sent := range wake {
+			all = append(all, time.Since(sent))
+		}
+		return all
+	})
+	for tokens := 0; tokens < int(d.Seconds()*float64(perSecond)); tokens += batch {
+		time.Sleep(batch * time.Second / time.Duration(perSecond))
+		now := time.Now()
+		for range batch {
+			wake <- now
+		}
+	}
+	close(wake)
+	return woken()
+}
+
+// pace calls ask(0), ask(1), ... at so many a second for d, a few at a time as a timer allows, and
+// returns how many it came to: fewer than it should on a machine that is too slow.
+func pace(perSecond float64, d time.Duration, ask func(i int)) (asked int) {
+	const tick = 200 * time.Microsecond
+	for from := time.Now(); ; time.Sleep(tick) {
+		spent := time.Since(from)
+		if spent >= d {
+			return asked
+		}
+		for due := int(perSecond * spent.Seconds()); asked < due; asked++ {
+			ask(asked)
+		}
+	}
+}
+
+// window is what a Limiter did in a while.
+type window struct{ roundTrips, calls, admitted, asked, seconds float64 }
+
+// watch is what l does while it is asked at a pace.
+func watch(l *hybrid.Limiter, perSecond float64, d time.Duration, ask func(i int)) window {
+	before, from := l.Stats(), time.Now()
+	asked := pace(perSecond, d, ask)
+	after := l.Stats()
+	return window{
+		roundTrips: float64(after.RoundTrips - before.RoundTrips),
+		calls:      float64(after.Calls - before.Calls),
+		admitted:   float64(after.Admitted - before.Admitted),
+		asked:      float64(asked),
+		seconds:    time.Since(from).Seconds(),
+	}
+}
+
+// One key is asked 100,000 times a second, which is its limit, with the least burst for which the Target
+// is not reduced. The reference is the goal of 5,000 admissions a round trip.
+func BenchmarkRoundTripsOfOneKey(b *testing.B) {
+	const (
+		perSecond = 100_000
+		burst     = 40_000
+		goal      = 5_000
+	)
+	l := newLimiter(b, storeOn(b, redistest.Start(b).Addr), hybrid.Config{
+		Limits: []hybrid.Limit{hybrid.PerSecond(perSecond).WithBurst(burst)},
+		Policy: hybrid.Policy{Target: 100 * time.Millisecond},
+	})
+	key := l.Key("k")
+	ask := func(int) { key.Allow() }
+	pace(perSecond, span(time.Second), ask) // the demand becomes known
+	w := watch(l, perSecond, span(2*time.Second), ask)
+	perRoundTrip := w.admitted / max(1, w.roundTrips)
+	b.ReportMetric(perRoundTrip, "admitted/roundtrip")
+	b.ReportMetric(perRoundTrip/goal, "ratio")
+	b.ReportMetric(w.roundTrips/w.seconds, "roundtrips/s")
+	b.ReportMetric(w.asked/w.seconds, "requests/s")
+	b.ReportMetric(w.admitted/w.asked, "admitted/request")
+	b.ReportMetric(0, "ns/op")
+}
+
+// Many keys are asked 100 times a second each, which is their limit, one after the other. The reference
+// is a tenth of the keys: the ratio says how many times the pipelines are that ten times the keys cost.
+// requests/s says whether the machine kept the pace.
+func BenchmarkRoundTripsOfManyKeys(b *testing.B) {
+	const keys = 10_000
+	addr := redistest.Start(b).Addr
+	few := manyKeys(b, addr, keys/10)
+	many := manyKeys(b, addr, keys)
+	b.ReportMetric(many.roundTrips/many.seconds, "pipelines/s")
+	b.ReportMetric(few.roundTrips/few.seconds, "reference-pipelines/s")
+	b.ReportMetric(many.roundTrips/many.seconds/(few.roundTrips/few.seconds), "ratio")
+	b.ReportMetric(many.calls/many.seconds, "calls/s")
+	b.ReportMetric(many.admitted/max(1, many.calls), "admitted/call")
+	b.ReportMetric(many.asked/many.seconds, "requests/s")
+	b.ReportMetric(many.admitted/many.asked, "admitted/request")
+	b.ReportMetric(0, "ns/op")
+}
+
+func manyKeys(b *testing.B, addr string, n int) window {
+	b.Helper()
+	const (
+		perSecond = 100
+		target    = time.Second
+	)
+	l := newLimiter(b, storeOn(b, addr), hybrid.Config{
+		Limits: []hybrid.Limit{hybrid.PerSecond(perSecond).WithBurst(4 * perSecond)},
+		Policy: hybrid.Policy{Target: target},
+		// A thousand scripts are one pipeline, and on a busy machine several are ahead of it.
+		CallTimeout: time.Second,
+	})
+	keys := make([]*hybrid.Key, n)
+	for i := range keys {
+		keys[i] = l.Key(strconv.Itoa(n) + "/" + strconv.Itoa(i))
+	}
+	// One goroutine asks for all keys, so it may not wait for any of them. The keys come into use one after
+	// the other: this is about the steady state, not about 10,000 first calls at one moment.
+	const (
+		warmUp = 2 * target
+		apart  = 7919 // neighbours come into use that far apart: a prime, so each key once
+	)
+	total := float64(n * perSecond)
+	ask := func(i int) { keys[i%n].TryAllow() }
+	pace(total, warmUp, func(i int) {
+		if k := i % n; k*apart%n <= i/int(perSecond*warmUp.Seconds()) {
+			ask(i)
+		}
+	})
+	pace(total, target, ask)
+	w := watch(l, total, span(3*time.Second), ask)
+	// What is held goes back, so that the next Limiter does not share the server with this one's calls.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*target)
+	defer cancel()
+	_ = l.Shutdown(ctx) // what does not go back in time expires
+	return w
+}
