@@ -48,6 +48,7 @@ type (
 	Figures     = report.Figures
 	Figure      = report.Figure
 	Named       = report.Named
+	Difference  = report.Difference
 	RivalReport = report.RivalReport
 	Series      = report.Series
 	Member      = report.Member

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/sweep"
 )
 
 // The phases that run at full length on the fresh seeds; phaseAdvice is the third.
@@ -173,11 +172,11 @@ func margins(targets []Target, f *sim.Figures) []Margin {
 }
 
 // differences are a minus b, which ran alike.
-func differences(a, b *trial) map[string]sweep.Difference {
-	all := make(map[string]sweep.Difference)
+func differences(a, b *trial) map[string]sim.Difference {
+	all := make(map[string]sim.Difference)
 	of := b.report.Figures.All()
 	for i, named := range a.report.Figures.All() {
-		all[named.Name] = sweep.Paired(*named.Figure, *of[i].Figure, b.report.Confidence)
+		all[named.Name] = named.Minus(*of[i].Figure, b.report.Confidence)
 	}
 	return all
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/student"
 	"github.com/yuzhi-go/yuzhi/sim/sweep"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // fleet is a scenario whose burst allows any target: 2 s at a quarter of the burst.
@@ -75,7 +75,7 @@ func (w *world) run(_ context.Context, s sim.Scenario) (sim.Report, error) {
 			for _, v := range f.Values {
 				squares += (v - f.Mean) * (v - f.Mean)
 			}
-			half = student.Quantile(0.95, s.Reps-1) * math.Sqrt(squares/float64(s.Reps-1)/float64(s.Reps))
+			half = distuv.StudentsT{Sigma: 1, Nu: float64(s.Reps - 1)}.Quantile(0.975) * math.Sqrt(squares/float64(s.Reps-1)/float64(s.Reps))
 		}
 		f.Low, f.High, f.Worst = f.Mean-half, f.Mean+half, f.Mean
 		return f

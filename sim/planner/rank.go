@@ -3,8 +3,6 @@ package planner
 import (
 	"cmp"
 	"slices"
-
-	"github.com/yuzhi-go/yuzhi/sim/sweep"
 )
 
 // alike is how near the calls of two policies are when a user would not care: then the simpler one is chosen.
@@ -35,7 +33,7 @@ func dearer(t, other *trial) bool {
 	if other == nil || t == other || t.calls() <= other.calls()*(1+alike) {
 		return false
 	}
-	return sweep.Paired(t.report.CallsPerS, other.report.CallsPerS, t.report.Confidence).Low > 0
+	return t.report.CallsPerS.Minus(other.report.CallsPerS, t.report.Confidence).Low > 0
 }
 
 // simplestFirst sorts trials by calls, but those that make as many as the cheapest by how simple they are: the least

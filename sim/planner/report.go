@@ -2,7 +2,6 @@ package planner
 
 import (
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/sweep"
 )
 
 // SchemaVersion is that of Plan's JSON; it rises when a key changes its meaning or goes.
@@ -66,8 +65,8 @@ type Candidate struct {
 	Meets        bool     `json:"meets"` // every target, at the pessimistic end
 	Margins      []Margin `json:"margins"`
 	// Differences from the chosen policy on the same seeds, by the figure's JSON key; nil where seeds or lengths differ.
-	Differences map[string]sweep.Difference `json:"differences,omitempty"`
-	Figures     sim.Figures                 `json:"figures"`
+	Differences map[string]sim.Difference `json:"differences,omitempty"`
+	Figures     sim.Figures               `json:"figures"`
 }
 
 // Margin is how far a candidate is inside a target.

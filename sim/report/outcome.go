@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
-	"github.com/yuzhi-go/yuzhi/sim/student"
 )
 
 // outcome is what one replication showed.
@@ -47,7 +46,7 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	}
 	quantile := 0.0
 	if len(outcomes) > 1 {
-		quantile = student.Quantile(confidence, len(outcomes)-1)
+		quantile = studentsT(confidence, len(outcomes)-1)
 	}
 	seeds := make([]uint64, len(outcomes))
 	for i, o := range outcomes {

@@ -6,5 +6,5 @@
 // difference of two replications with the same seed varies far less than either. The intervals of the differences
 // are those of paired samples.
 //
-// Front, Paired and Each are here for package planner too.
+// Front and Each are here for package planner too.
 package sweep

@@ -45,7 +45,7 @@ type Point struct {
 	Front   bool         `json:"front"`
 	Figures *sim.Figures `json:"figures,omitempty"` // nil if it did not run
 	// Differences from the base, by the figure's JSON key; nil if one of the two has no figures.
-	Differences map[string]Difference `json:"differences,omitempty"`
+	Differences map[string]sim.Difference `json:"differences,omitempty"`
 }
 
 // Label names a point by its values: "policy.target=10ms clock.offset=0".
@@ -84,10 +84,10 @@ func (r *Report) compare() {
 		if p.Figures == nil || base.Figures == nil {
 			continue
 		}
-		p.Differences = make(map[string]Difference)
+		p.Differences = make(map[string]sim.Difference)
 		of := base.Figures.All()
 		for k, named := range p.Figures.All() {
-			p.Differences[named.Name] = Paired(*named.Figure, *of[k].Figure, r.Confidence)
+			p.Differences[named.Name] = named.Minus(*of[k].Figure, r.Confidence)
 		}
 	}
 	for i, on := range Front(rows) {

@@ -114,7 +114,7 @@ func TestDifferencesArePairedSoThatCommonLuckCancels(t *testing.T) {
 	if math.Abs(d.Mean-0.01) > 1e-12 || !d.Certain() || d.High-d.Low > 1e-12 {
 		t.Errorf("%+v", d)
 	}
-	if d := r.Points[0].Differences["calls_per_s"]; d != (Difference{}) || d.Certain() {
+	if d := r.Points[0].Differences["calls_per_s"]; d != (sim.Difference{}) || d.Certain() {
 		t.Errorf("the base differs from itself by %+v", d)
 	}
 }
@@ -123,18 +123,18 @@ func TestPairedIsTheIntervalOfTheMeanDifference(t *testing.T) {
 	a := sim.Figure{Mean: 9, Values: []float64{5, 7, 9}}
 	b := sim.Figure{Mean: 5, Values: []float64{4, 5, 6, 99}}
 	// differences 1, 2, 3: mean 2, deviation 1; t(95 %, 2) is 4.302653
-	d := Paired(a, b, 0.95)
+	d := a.Minus(b, 0.95)
 	if half := 4.302653 / math.Sqrt(3); d.Mean != 2 || math.Abs(d.High-2-half) > 1e-6 || math.Abs(2-d.Low-half) > 1e-6 || d.Certain() {
 		t.Errorf("%+v", d)
 	}
-	if d := Paired(a, b, 0.5); !d.Certain() {
+	if d := a.Minus(b, 0.5); !d.Certain() {
 		t.Errorf("half confident: %+v", d)
 	}
 	one := sim.Figure{Mean: 3, Values: []float64{3}}
-	if d := Paired(one, b, 0.95); d != (Difference{-1, -1, -1}) {
+	if d := one.Minus(b, 0.95); d != (sim.Difference{Mean: -1, Low: -1, High: -1}) {
 		t.Errorf("one pair: %+v", d)
 	}
-	if d := Paired(sim.Figure{Mean: 3}, b, 0.95); d != (Difference{-2, -2, -2}) {
+	if d := (sim.Figure{Mean: 3}).Minus(b, 0.95); d != (sim.Difference{Mean: -2, Low: -2, High: -2}) {
 		t.Errorf("no values: %+v", d)
 	}
 }

@@ -64,15 +64,15 @@ func TestADifferenceThatMayBeLuckIsInParentheses(t *testing.T) {
 	r := Report{Points: make([]Point, 2)}
 	p := &r.Points[1]
 	for _, c := range []struct {
-		d    Difference
+		d    sim.Difference
 		want string
 	}{
-		{Difference{Mean: 2, Low: 1, High: 3}, "+2.0 ± 1.0"},
-		{Difference{Mean: -2, Low: -3, High: -1}, "-2.0 ± 1.0"},
-		{Difference{Mean: 2, Low: -1, High: 5}, "(+2.0 ± 3.0)"},
-		{Difference{}, "0"},
+		{sim.Difference{Mean: 2, Low: 1, High: 3}, "+2.0 ± 1.0"},
+		{sim.Difference{Mean: -2, Low: -3, High: -1}, "-2.0 ± 1.0"},
+		{sim.Difference{Mean: 2, Low: -1, High: 5}, "(+2.0 ± 3.0)"},
+		{sim.Difference{}, "0"},
 	} {
-		p.Differences = map[string]Difference{"calls_per_s": c.d}
+		p.Differences = map[string]sim.Difference{"calls_per_s": c.d}
 		if got := r.difference(p, "calls_per_s"); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.d, got, c.want)
 		}
@@ -97,7 +97,7 @@ func TestTheJSONHasItsKeys(t *testing.T) {
 			Front       bool
 			Invalid     string
 			Figures     map[string]struct{ Mean, Low, High float64 }
-			Differences map[string]Difference
+			Differences map[string]sim.Difference
 		}
 		Finished, Invalid int
 	}
