@@ -127,7 +127,7 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 	// Given a request every half millisecond and a bucket that makes a token in one, the first of them at 0,
 	for _, end := range []time.Duration{time.Second, 1234500 * time.Microsecond, 3 * time.Second} {
 		w := simulate(t, scenario.Scenario{
-			Duration: end, Limits: []lease.Limit{lease.PerSecond(1000).WithBurst(100)}, Rivals: []string{"central", "gcra"},
+			Duration: end, Limits: []lease.Limit{lease.PerSecond(1000).WithBurst(100)}, Rivals: []string{"central"},
 			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(500*time.Microsecond, end)},
 		})
 		// then what it has admitted by the last one is the burst and a token for each whole millisecond.

@@ -41,7 +41,7 @@ func randomScenarios(t *testing.T, n int) (all []scenario.Scenario) {
 	seed := seedFor(t)
 	for i := range max(n/testkit.Slowdown, 2) {
 		s := newChaos(seed + uint64(i)).Scenario
-		s.Rivals = []string{"central", "gcra_client", "local_batches", "settle_afterwards:30ms"}
+		s.Rivals = []string{"central", "central_client", "local_batches", "settle_afterwards:30ms"}
 		all = append(all, s)
 	}
 	return all

@@ -29,7 +29,7 @@ func goldens() map[string]scenario.Scenario {
 			Limits: limits(lease.PerSecond(2000).WithBurst(400)), Policy: deny,
 			Groups: []scenario.Group{{Name: "a", Count: 3, Weight: 2}, {Name: "b", Count: 5, Share: 10}}, Workload: scenario.Workload{Load: 3, Cost: scenario.Cost{Min: 1, Max: 4}},
 			Network: scenario.Network{RoundTrip: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistLognormal, P: 5e5, Q: 3e6}}},
-			Rivals:  []string{"central", "central_client", "fixed_window", "sliding_log", "sliding_cells", "leaky", "static_split", "local_batches", "settle_afterwards"},
+			Rivals:  []string{"central", "central_client", "fixed_window", "sliding_log", "sliding_cells", "static_split", "local_batches", "settle_afterwards"},
 			Clock:   scenario.Clock{Offset: scenario.Constantly(50 * time.Millisecond), Drift: scenario.DriftDist{Dist: scenario.Dist{P: 100}}},
 		},
 		"small burst": {Limits: limits(lease.PerSecond(100).WithBurst(3)), Groups: []scenario.Group{{Count: 30}}, Workload: scenario.Workload{Kind: scenario.Constant, Load: 2}},

@@ -169,12 +169,10 @@ func (w *world) invite() error {
 		p.number = i
 		weights[i] = p.group.Weight
 	}
-	trip := w.s.Network.RoundTrip.Mean()
 	for _, name := range w.s.Rivals {
 		a, err := rival.New(name, rival.Fleet{
 			Processes: starting, Weights: weights, Limits: w.s.Limits, Keys: w.s.Keys.Count,
-			Local:     func(p int, now int64) int64 { return fleet[p].wallAt(now*1000) - serverStart },
-			RoundTrip: int64(trip / 1000),
+			Local: func(p int, now int64) int64 { return fleet[p].wallAt(now*1000) - serverStart },
 		})
 		if err != nil {
 			return fmt.Errorf("%w: rivals: %w", scenario.ErrInvalidScenario, err)

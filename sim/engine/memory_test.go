@@ -68,7 +68,7 @@ func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
 		}},
 		{"rivals", scenario.Scenario{
 			Limits: []lease.Limit{lease.PerSecond(8000).WithBurst(800)}, Groups: []scenario.Group{{Count: 5}},
-			Rivals: []string{"central", "gcra", "fixed_window", "sliding_log", "sliding_cells", "leaky", "static_split", "local_batches", "settle_afterwards"},
+			Rivals: []string{"central", "fixed_window", "sliding_log", "sliding_cells", "static_split", "local_batches", "settle_afterwards"},
 		}},
 	} {
 		// Given a scenario that goes on and on,

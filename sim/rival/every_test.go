@@ -229,7 +229,7 @@ func TestTheSameRequestsGetTheSameAnswersAndKeysAreApart(t *testing.T) {
 }
 
 func TestWhatAsksTheStoreMakesOneRoundTripPerRequest(t *testing.T) {
-	for _, name := range Names()[:12] {
+	for _, name := range Names()[:8] {
 		a := start(t, name, fleetOf(1, tenPerSecond))
 		burst(a, 0, 0)
 		if a.RoundTrips() != 1000 {

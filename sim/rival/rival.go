@@ -14,7 +14,8 @@ var (
 	ErrUnknown = errors.New("rival: unknown algorithm")
 	// ErrArgument is wrapped by New's error for what follows the colon of a name.
 	ErrArgument = errors.New("rival: invalid argument")
-	// ErrFleet is wrapped by every complaint about a Fleet, and about limits that an algorithm cannot hold exactly.
+	// ErrFleet is wrapped by every violation of a Fleet, and by New's error for a limit that the
+	// algorithm cannot hold exactly.
 	ErrFleet = errors.New("rival: invalid fleet")
 )
 
@@ -26,21 +27,20 @@ const (
 	maxWeight    = 1 << 32
 )
 
-// Fleet is what an algorithm knows of the fleet it limits.
+// Fleet is what an algorithm knows of the fleet that it limits.
 type Fleet struct {
-	// Processes is how many run at the start, at least 1: what static_split divides by, and local_batches' default batch.
-	// Later ones may have any higher number.
+	// Processes is how many run at the start, at least 1. static_split divides by it, and so does the
+	// default batch of local_batches. Processes that join later may have any higher number.
 	Processes int
-	// Weights are the processes' weights, each at least 1; nil and missing ones are 1. Only static_split divides by them.
+	// Weights are the processes' weights, each at least 1; missing ones are 1. Only static_split
+	// divides by them.
 	Weights []int64
 	Limits  []lease.Limit // of every key, 1 to 4; all must have room
 	Keys    int           // at least 1; they are numbered from 0
-	// Local is process p's clock at true time now, both in microseconds since the start, for the algorithms that go by
-	// the caller's time; it may be negative and may step. nil means that every clock is right.
+	// Local is process p's clock at the true time now, both in microseconds since the start. It may be
+	// negative and may step. Only the algorithms by the caller's time ask it; nil means that every
+	// clock is right.
 	Local func(p int, now int64) int64
-	// RoundTrip is the mean time of a call to the store in microseconds. It changes no decision; it is what an algorithm
-	// that asks the store adds to a request's wait.
-	RoundTrip int64
 }
 
 // validate reports every violation, each with its value and its bound.
@@ -69,7 +69,8 @@ func (f Fleet) validate() error {
 func validLimits(limits []lease.Limit) error {
 	var errs []error
 	if len(limits) < 1 || len(limits) > maxLimits {
-		errs = append(errs, fmt.Errorf("%w: there are %d Limits, must be 1 to %d", ErrFleet, len(limits), maxLimits))
+		errs = append(errs, fmt.Errorf("%w: there are %d Limits, must be 1 to %d",
+			ErrFleet, len(limits), maxLimits))
 	}
 	for i, l := range limits {
 		if err := l.Validate(); err != nil {
@@ -81,51 +82,49 @@ func validLimits(limits []lease.Limit) error {
 
 // Algorithm decides requests in order of time. One goroutine at a time.
 type Algorithm interface {
-	// Decide says whether a request of process p, numbered from 0, for n tokens of a key is admitted at true time now, in
-	// microseconds, at least 0 and never falling. A refusal takes nothing. n of 0 is admitted, a negative n is not, and
-	// neither reaches the store. It panics for a key that the Fleet does not have.
+	// Decide says whether a request of process p, numbered from 0, for n tokens of a key is admitted
+	// at the true time now, in microseconds, at least 0 and never falling. A refusal takes nothing. n
+	// of 0 is admitted, a negative n is not, and neither reaches the store. It panics for a key that
+	// the Fleet does not have.
 	Decide(now int64, p, key int, n int64) bool
-	// RoundTrips is how many round trips to the store it has made until the time of the last Decide.
+	// RoundTrips is how many round trips to the store were made until the time of the last Decide.
 	RoundTrips() int64
 }
 
-// entry is one algorithm. build gets the text after the name's colon, "" for none.
+// clock is the time that a decision goes by: process p's at the true time now.
+type clock func(p int, now int64) int64
+
+// entry is one algorithm under one name.
 type entry struct {
 	name, text string
-	argument   string // what it is called, "" for an algorithm that takes none
-	build      func(f Fleet, argument string) (Algorithm, error)
+	argument   string // what the help calls it, "" for an algorithm that takes none
+	client     bool   // whether it goes by the caller's time
+	build      func(f Fleet, argument string, local clock) (Algorithm, error)
 }
 
-// entries are all algorithms in the order of a table: the ideal, what asks the store for every request, what does not.
+// entries are all algorithms in the order of a table: the ideal, what asks the store for every
+// request, and what does not.
 var entries = slices.Concat(
-	both("central", "one exact token bucket, one call per request", "", newCentral),
-	both("gcra", "GCRA: one stored time; decides as central does where clocks are right", "", newGCRA),
+	both("central", "one exact token bucket, one call per request; GCRA decides the same", "", newCentral),
 	both("fixed_window", "a counter per window of Burst/R, its quota Burst", "", newFixedWindow),
 	both("sliding_log", "the admissions of the last Burst/R, at most Burst", "", newSlidingLog),
-	both("sliding_cells", "a window of Burst/R that slides over 10 (CELLS) counters, the oldest one weighted", "CELLS", newSlidingCells),
-	both("leaky", "a queue of Burst places that drains at R", "", newLeaky),
+	both("sliding_cells", "a window of Burst/R that slides over 10 (CELLS) counters, the oldest one weighted",
+		"CELLS", newSlidingCells),
 	[]entry{
-		{"static_split", "a token bucket of R/N and Burst/N in each process, by weight; no calls", "", newStaticSplit},
-		{"local_batches", "batches of 100 ms of R/N (TOKENS) from a central bucket, spent locally; no ledger, no expiry", "TOKENS", newLocalBatches},
-		{"settle_afterwards", "each process admits by its own view of the bucket and settles every 100 ms (PERIOD)", "PERIOD", newSettleAfterwards},
+		{name: "static_split", build: newStaticSplit,
+			text: "a token bucket of R/N and Burst/N in each process, by weight; no calls"},
+		{name: "local_batches", build: newLocalBatches, argument: "TOKENS",
+			text: "batches of 100 ms of R/N (TOKENS) from a central bucket, spent locally; no ledger, no expiry"},
+		{name: "settle_afterwards", build: newSettleAfterwards, argument: "PERIOD",
+			text: "each process admits by its own view of the bucket and settles every 100 ms (PERIOD)"},
 	},
 )
 
-// clock is the time that a decision goes by.
-type clock func(p int, now int64) int64
-
-func storeTime(_ int, now int64) int64 { return now }
-
 // both are the entries of an algorithm by the store's time and by the caller's.
-func both(name, text, argument string, build func(f Fleet, argument string, local clock) (Algorithm, error)) []entry {
+func both(name, text, argument string, build func(Fleet, string, clock) (Algorithm, error)) []entry {
 	return []entry{
-		{name, text + "; by the store's time", argument, func(f Fleet, arg string) (Algorithm, error) { return build(f, arg, storeTime) }},
-		{name + "_client", text + "; by the caller's time", argument, func(f Fleet, arg string) (Algorithm, error) {
-			if f.Local == nil {
-				return build(f, arg, storeTime)
-			}
-			return build(f, arg, f.Local)
-		}},
+		{name, text + "; by the store's time", argument, false, build},
+		{name + "_client", text + "; by the caller's time", argument, true, build},
 	}
 }
 
@@ -146,9 +145,10 @@ func find(text string) (e entry, argument string, err error) {
 	return e, argument, err
 }
 
-// New returns the algorithm of that name for f, with every key untouched. Some names take an argument, as in
-// "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error wraps ErrUnknown, and lists the names, where
-// there is no such algorithm, ErrFleet with every violation of f, or ErrArgument.
+// New returns the algorithm of that name for f, with every key untouched. Some names take an
+// argument, as in "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error
+// wraps ErrUnknown, and lists the names, where there is no such algorithm; ErrArgument; or ErrFleet
+// with every violation of f.
 func New(name string, f Fleet) (Algorithm, error) {
 	e, argument, err := find(name)
 	if err != nil {
@@ -157,7 +157,11 @@ func New(name string, f Fleet) (Algorithm, error) {
 	if err := f.validate(); err != nil {
 		return nil, err
 	}
-	a, err := e.build(f, argument)
+	local := f.Local
+	if !e.client || local == nil {
+		local = func(_ int, now int64) int64 { return now }
+	}
+	a, err := e.build(f, argument, local)
 	if err != nil {
 		return nil, err
 	}
@@ -173,13 +177,14 @@ func Names() []string {
 	return names
 }
 
-// Describe is one line about the algorithm of that name, with or without an argument; "" if there is none.
+// Describe is one line about the algorithm of that name, with or without an argument; "" if there is
+// none.
 func Describe(name string) string {
 	e, _, _ := find(name)
 	return e.text
 }
 
-// guarded answers what asks for nothing, so that no algorithm meets it.
+// guarded answers requests for nothing, so that no algorithm meets one.
 type guarded struct{ Algorithm }
 
 func (g *guarded) Decide(now int64, p, key int, n int64) bool {
@@ -189,7 +194,7 @@ func (g *guarded) Decide(now int64, p, key int, n int64) bool {
 	return g.Algorithm.Decide(now, p, key, n)
 }
 
-// calls counts the round trips of an algorithm that makes one per request.
+// calls counts the round trips of an algorithm that makes one per call.
 type calls struct{ made int64 }
 
 func (c *calls) RoundTrips() int64 { return c.made }

@@ -70,8 +70,8 @@ func (w *worstExcess) tokens() int64 {
 
 func TestNamesAreFoundDescribedAndInOrder(t *testing.T) {
 	want := []string{
-		"central", "central_client", "gcra", "gcra_client", "fixed_window", "fixed_window_client", "sliding_log", "sliding_log_client",
-		"sliding_cells", "sliding_cells_client", "leaky", "leaky_client", "static_split", "local_batches", "settle_afterwards",
+		"central", "central_client", "fixed_window", "fixed_window_client", "sliding_log", "sliding_log_client",
+		"sliding_cells", "sliding_cells_client", "static_split", "local_batches", "settle_afterwards",
 	}
 	if got := Names(); !slices.Equal(got, want) {
 		t.Errorf("Names() is %v\nwant %v", got, want)
@@ -100,8 +100,8 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		says        []string
 	}{
 		{"no such name", "magic", f, ErrUnknown, append(Names(), `"magic"`)},
-		{"a name in capitals", "GCRA", f, ErrUnknown, []string{`"GCRA"`}},
-		{"an argument too many", "gcra:5", f, ErrArgument, []string{"gcra takes none"}},
+		{"a name in capitals", "CENTRAL", f, ErrUnknown, []string{`"CENTRAL"`}},
+		{"an argument too many", "central:5", f, ErrArgument, []string{"central takes none"}},
 		{"a colon without an argument", "local_batches:", f, ErrArgument, []string{"TOKENS is missing"}},
 		{"no batch", "local_batches:0", f, ErrArgument, []string{`"0"`, "1 or more"}},
 		{"a batch that is no number", "local_batches:ten", f, ErrArgument, []string{`"ten"`}},

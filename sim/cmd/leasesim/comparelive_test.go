@@ -28,7 +28,7 @@ limits: [2000/s burst 500]
 policy: {fallback: deny}
 groups: [{count: 3}]
 workload: {kind: constant, load: 2}
-rivals: [gcra]
+rivals: [fixed_window]
 `
 
 // rowNames are the figures that are compared, in their order.
@@ -133,7 +133,7 @@ func TestADisagreementIsStatus3AndNamesTheFigures(t *testing.T) {
 func TestWhatCannotBeComparedIsStatus2AndRunsNothing(t *testing.T) {
 	for line, want := range map[string]string{
 		"compare --redis localhost:1":                               "--redis is for compare --live",
-		"compare --live --rivals gcra":                              "--rivals are not run by --live",
+		"compare --live --rivals fixed_window":                      "--rivals are not run by --live",
 		"compare --live --out html":                                 "--out is html, must be table, json or csv with --live",
 		"compare --live --out xml":                                  "--out is \"xml\"",
 		"compare --live -f example:steady-fleet":                    "live cannot run this scenario: workload.kind is poisson, must be constant",

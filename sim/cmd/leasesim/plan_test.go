@@ -21,7 +21,7 @@ reps: 3
 limits: [100/s burst 900]
 policy: {fallback: deny}
 groups: [{name: web, count: 3}]
-rivals: [gcra]
+rivals: [fixed_window]
 `
 
 func planned(t *testing.T, stdout string) (p planner.Plan) {
@@ -134,7 +134,7 @@ func TestAWrongPlanIsStatus2AndRunsNothing(t *testing.T) {
 		{[]string{"--budget", "0"}, "--budget is 0, must be at least 1"},
 		{[]string{"--stress-must-hold=weather"}, `--stress-must-hold: planner: unknown stress: "weather", must be all or some of skew, outage, processes`},
 		{[]string{"--set", "policy.target=9h"}, "policy"},
-		{[]string{"--threshold", "rival.gcra.jain > 0"}, "the rival gcra does not run"},
+		{[]string{"--threshold", "rival.fixed_window.jain > 0"}, "the rival fixed_window does not run"},
 	} {
 		ran, _, status, stdout, stderr := surface(t.Context(), figures, append([]string{"plan"}, c.args...)...)
 		if status != exitUsage || !strings.Contains(stderr, c.want) || stdout != "" || len(ran) != 0 {

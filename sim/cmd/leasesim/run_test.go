@@ -111,7 +111,7 @@ func TestAWrongCommandLineOrScenarioIsStatus2AndRunsNothing(t *testing.T) {
 		{[]string{"run", "--out", "xml"}, "--out is \"xml\", must be one of table, json, csv, html"},
 		{[]string{"run", "--reps", "0", "--out", "xml"}, "leasesim: --out is \"xml\""},
 		{[]string{"run", "--threshold", "jain > high"}, "leasesim: --threshold: search: invalid threshold \"jain > high\": \"high\" is not a number"},
-		{[]string{"run", "--threshold", "rival.gcra.jain > 1"}, "the rival gcra does not run"},
+		{[]string{"run", "--threshold", "rival.fixed_window.jain > 1"}, "the rival fixed_window does not run"},
 		{[]string{"run", "-f", "nowhere.yaml"}, "leasesim: there is no file nowhere.yaml"},
 		{[]string{"run", "-f", "example:nothing"}, "there is no example \"nothing\""},
 		{[]string{"run", "-f", unit}, unit + ":9:9: warmup: "},
@@ -122,7 +122,7 @@ func TestAWrongCommandLineOrScenarioIsStatus2AndRunsNothing(t *testing.T) {
 		{[]string{"run", "--set", "policy.target=9h"}, "policy"},
 		{[]string{"compare", "--rivals", "central,tortoise"}, "--rivals: rival: unknown algorithm \"tortoise\""},
 		{[]string{"compare", "--rivals", "central:7"}, "--rivals: "},
-		{[]string{"compare", "--rivals", "central", "--threshold", "rival.gcra.jain > 0"}, "the rival gcra does not run"},
+		{[]string{"compare", "--rivals", "central", "--threshold", "rival.fixed_window.jain > 0"}, "the rival fixed_window does not run"},
 		{[]string{"replay"}, "leasesim: replay needs a --trace"},
 		{[]string{"replay", "--trace", "nowhere.csv"}, "leasesim: --trace: trace: stat nowhere.csv"},
 		{[]string{"replay", "--trace", unit}, unit + ":2:1: "},
@@ -250,9 +250,9 @@ func TestCompareRunsAllRivalsThatCan(t *testing.T) {
 	if !strings.Contains(stdout, render.Own) || !strings.Contains(stdout, "excess") {
 		t.Error(stdout)
 	}
-	a, status, _, stderr = pretend(t, report(), nil, "compare", "--rivals", "local_batches:50,gcra", "--threshold", "rival.gcra.jain >= 0")
+	a, status, _, stderr = pretend(t, report(), nil, "compare", "--rivals", "local_batches:50,fixed_window", "--threshold", "rival.fixed_window.jain >= 0")
 	// The pretended report is without rivals, so that no threshold on one holds.
-	if want := []string{"local_batches:50", "gcra"}; status != exitExceeded || !slices.Equal(a.scenario.Rivals, want) {
+	if want := []string{"local_batches:50", "fixed_window"}; status != exitExceeded || !slices.Equal(a.scenario.Rivals, want) {
 		t.Errorf("status %d, %s: %v, want %v", status, stderr, a.scenario.Rivals, want)
 	}
 	if _, status, stdout, _ = pretend(t, report(), nil, "compare", "--out", "csv"); status != 0 || !strings.HasPrefix(stdout, "algorithm,") {
@@ -318,14 +318,14 @@ func TestCompareTakesTheScenariosOwnRivals(t *testing.T) {
 	// Given a scenario that names one rival, then that is compared,
 	file := scenarioFile(t, room)
 	ran, _, _, stderr := pretend(t, report(), nil, "compare", "-f", file)
-	if len(ran.scenario.Rivals) != 1 || ran.scenario.Rivals[0] != "gcra" {
+	if len(ran.scenario.Rivals) != 1 || ran.scenario.Rivals[0] != "fixed_window" {
 		t.Errorf("%q, %s", ran.scenario.Rivals, stderr)
 	}
 	// unless the command line names others, each once.
-	if ran, _, _, _ := pretend(t, report(), nil, "compare", "-f", file, "--rivals", "leaky"); len(ran.scenario.Rivals) != 1 || ran.scenario.Rivals[0] != "leaky" {
+	if ran, _, _, _ := pretend(t, report(), nil, "compare", "-f", file, "--rivals", "sliding_log"); len(ran.scenario.Rivals) != 1 || ran.scenario.Rivals[0] != "sliding_log" {
 		t.Errorf("%q", ran.scenario.Rivals)
 	}
-	if _, status, _, stderr := pretend(t, report(), nil, "compare", "--rivals", "leaky,leaky"); status != exitUsage || !strings.Contains(stderr, "leaky is there twice") {
+	if _, status, _, stderr := pretend(t, report(), nil, "compare", "--rivals", "sliding_log,sliding_log"); status != exitUsage || !strings.Contains(stderr, "sliding_log is there twice") {
 		t.Errorf("status %d, %s", status, stderr)
 	}
 }

@@ -46,7 +46,7 @@ func figures(s sim.Scenario) (f sim.Figures, err error) {
 }
 
 func TestASweepRunsEveryPointWithTheFlagsOfAll(t *testing.T) {
-	file := scenarioFile(t, small+"rivals: [gcra]\n")
+	file := scenarioFile(t, small+"rivals: [fixed_window]\n")
 	ran, runners, status, stdout, stderr := surface(t.Context(), figures, "sweep", "-f", file, "--set", "policy.ttl=1s", "--seed", "9", "--parallel", "2",
 		"--vary", "policy.target=10ms,100ms,600ms", "--vary", "groups.web.count=1,2")
 	if status != 0 || stderr != "" || len(ran) != 4 {
@@ -97,7 +97,7 @@ func TestAWrongSweepIsStatus2AndRunsNothing(t *testing.T) {
 		{[]string{"--vary", "policy.target=1ms..1s:log:200", "--vary", "groups[0].count=1..100:lin:100"}, "200 x 100 is 20000 points, must be at most 10000"},
 		{[]string{"--vary", "policy.target=1ms", "--objectives", "speed"}, `--objectives: sweep: invalid objective "speed"`},
 		{[]string{"--vary", "policy.target=1ms", "--base", "last"}, `--base is "last", must be first or given`},
-		{[]string{"--vary", "policy.target=1ms", "--threshold", "rival.gcra.jain > 0"}, "the rival gcra does not run"},
+		{[]string{"--vary", "policy.target=1ms", "--threshold", "rival.fixed_window.jain > 0"}, "the rival fixed_window does not run"},
 		{[]string{"surplus"}, "unknown command"},
 	} {
 		ran, _, status, stdout, stderr := surface(t.Context(), figures, append([]string{"sweep"}, c.args...)...)

@@ -27,7 +27,7 @@ func TestAScenarioIsTheSameFleet(t *testing.T) {
 			Options{Processes: 4, Rate: 20_000, Burst: 5_000, Overcommit: 7, Offered: 2, Shape: ShapeSteady, Duration: 5 * time.Second,
 				Target: 20 * time.Millisecond, TTL: 300 * time.Millisecond, Strict: true}},
 		// What counts for neither, or is measured, may be anything.
-		{"name=x; seed=7; reps=3; rivals=[gcra]; groups[0].name=y; groups[0].share=8; network.round_trip=7ms; redis.service_time=1ms; workload.alpha=3; workload.every=1s",
+		{"name=x; seed=7; reps=3; rivals=[fixed_window]; groups[0].name=y; groups[0].share=8; network.round_trip=7ms; redis.service_time=1ms; workload.alpha=3; workload.every=1s",
 			Options{Processes: 4, Rate: 20_000, Burst: 5_000, Offered: 2, Shape: ShapeSteady, Duration: 5 * time.Second}},
 	} {
 		s := scenario(t, c.sets)
