@@ -233,7 +233,7 @@ func took(f func()) time.Duration {
 	return time.Since(from)
 }
 
-// meter checks (1) of the design over every window: it drains at the rate and may never hold more than the burst.
+// meter checks promise (1) over every window: it drains at the rate and may never hold more than the burst.
 type meter struct {
 	mu    sync.Mutex
 	limit hybrid.Limit

@@ -2,7 +2,7 @@ package lease
 
 import "time"
 
-// Bucket is the reference central bucket of one key: design.md section 4, step by step, in integers.
+// Bucket is the reference central bucket of one key: docs/protocol.md section 4, step by step.
 //
 // MemoryStore and the simulator serve from it, and the Lua scripts are tested to agree with it to the last
 // bit. Times come in as arguments: the server's, in microseconds since 1970. The zero value is a

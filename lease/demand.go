@@ -37,7 +37,7 @@ func weigh(dt, halfLife float64) float64 {
 	return dt / (dt + float64(halfLife*math.Log2E))
 }
 
-// rate is d of design.md section 5.
+// rate is d of docs/protocol.md section 8.
 func (d *demand) rate() float64 { return max(d.fast, d.slow) }
 
 // expected is the number of attempts within span that a Poisson process of the present rate exceeds about

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// size is how much to ask for (design.md section 5): what the next Target needs at the observed demand and
+// size is how much to ask for (docs/protocol.md section 8): what the next Target needs at the observed demand and
 // what will be spent while the following prefetch is on its way, less what is held, and never less than
 // what already waits.
 func (h *Holder) size(held int64, in Input) (want, need, waiting int64) {

@@ -53,7 +53,7 @@ type Accepted struct {
 // is worth nothing.
 type Drawn struct{ epoch, running int64 }
 
-// Holding is the holder's half of the protocol (design.md section 4, "The client"): one open call at a time,
+// Holding is the holder's half of the protocol (docs/protocol.md section 5): one open call at a time,
 // replies accepted once and for the open call only, and a deadline from the FIRST sending of the accepted
 // call. It decides nothing about how much to ask for; Holder does. It owns the Pool; everything but the
 // Pool's takes is serialised by its user's lock.

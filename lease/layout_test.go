@@ -56,7 +56,7 @@ func under(path, folder string) bool { return path == folder || strings.HasPrefi
 
 func isStandard(path string) bool { return !strings.Contains(strings.Split(path, "/")[0], ".") }
 
-// arrows are design.md section 3: which folders of this module each folder may import directly.
+// arrows say which folders of this module each folder may import directly.
 var arrows = []struct {
 	folder string
 	may    []string

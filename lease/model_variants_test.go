@@ -43,7 +43,7 @@ var brokenModels = []model{
 		holders: 1, limit: perMicro(1, 3, 2), ttl: 7, tick: 3, want: 1, inflight: 2, waiting: true, twice: true, lossless: true},
 }
 
-// TestModelCatchesEveryMissingRule: every rule of design.md section 4 is needed, and the checker sees it.
+// TestModelCatchesEveryMissingRule: every rule of docs/protocol.md section 11 is needed, and the checker sees it.
 func TestModelCatchesEveryMissingRule(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("one goroutine, and ten times slower under the race detector")

@@ -75,7 +75,7 @@ func evalshaTime(b *testing.B, rdb *redis.Client) (calls, usec float64) {
 
 // BenchmarkScriptServerTime compares what one lease call costs the server with what one admitted call of redis_rate
 // costs it, as the same server counts both in turns of 500 calls; of the turns it takes the median, so that others who
-// keep the machine busy for a moment do not show. The target is a ratio of at most 3.5 (design.md section 9); one
+// keep the machine busy for a moment do not show. The target is a ratio of at most 3.5 (docs/figures.md); one
 // lease call stands for about a hundred decisions, one call of redis_rate for one.
 //
 //	go test ./redisbucket -run '^$' -bench ScriptServerTime -benchtime 40000x -count 5

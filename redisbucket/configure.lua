@@ -9,7 +9,7 @@
 --     does not exist answers {'ok', 0, 0}
 --   {'invalid', why}, {'damaged', key, why}: nothing was written
 --
--- Steps (design.md section 4): 1 to 3, the operation and the clip are open.lua's, as for a lease call. An operation that
+-- Steps (docs/protocol.md section 4): 1 to 3, the operation and the clip are open.lua's, as for a lease call. An operation that
 -- changes nothing writes nothing.
 
 if not op then return {'invalid', 'no operation'} end

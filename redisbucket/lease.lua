@@ -17,7 +17,7 @@
 --   {'invalid', why}      an argument is out of range; nothing was written
 --   {'damaged', key, why} what is stored cannot be trusted; nothing was written
 --
--- Steps (design.md section 4; the order is what makes the bound exact): 1 to 3 are open.lua's.
+-- Steps (docs/protocol.md section 4; the order is what makes the bound exact): 1 to 3 are open.lua's.
 --   4  a seq that was executed answers the stored grant again; a lower one is refused
 --   5  the report: known or void
 --   6  returned, refund, debt

@@ -1,5 +1,5 @@
 -- open.lua: what every call finds. It ends with the bucket settled at the time now, changed as the caller may change it,
--- and clipped: steps 1 to 3 of design.md section 4. Nothing has been written then. KEYS, ARGV and units: common.lua.
+-- and clipped: steps 1 to 3 of docs/protocol.md section 4. Nothing has been written then. KEYS, ARGV and units: common.lua.
 --
 -- Local variables that it leaves for lease.lua, configure.lua and close.lua:
 --   exists           whether the bucket was there

@@ -1,5 +1,5 @@
 // Package state is tests only: what becomes of the promise when the state in Redis is lost, evicted, damaged, or aged by
-// a clock that jumps. Real limiters run on real servers, and each test is named after its row in the table of faults:
+// a clock that jumps. Real limiters run on real servers, and each test is named after its row in docs/faults.md:
 //
 //   - 12: FLUSHALL, and a restart of a server that keeps everything in memory;
 //   - 13: kill -9 and a restart from the append-only file;
