@@ -1,16 +1,18 @@
--- configure.lua: inspect, set, set if absent, or reset one bucket. common.lua and open.lua come before it, close.lua after.
+-- configure.lua: inspect, set, set if absent, or reset one bucket (docs/protocol.md section 6.15).
+-- common.lua and open.lua come before it, close.lua after. An operation that changes nothing writes
+-- nothing.
 --
--- KEYS, ARGV and units: common.lua. KEYS[1] is the bucket; there is no KEYS[2].
--- ARGV[4]  the operation: inspect, set, set-if-absent or reset
+-- KEYS, ARGV and units: common.lua. There is no KEYS[2], and ARGV[4] is inspect, set, set-if-absent
+-- or reset.
 --
--- Reply: a flat array.
---   {'ok', exists, changed, ledger, activeWeight, epoch, counter, clock, ttl, configuration, level, next, ...}
---     flags 0 or 1, ledger in whole tokens, clock and ttl in microseconds, level and next as in lease.lua; a bucket that
---     does not exist answers {'ok', 0, 0}
+-- Reply, a flat array:
+--   {'ok', exists, changed, ledger, activeWeight, epoch, counter, clock, ttl, configuration,
+--     level, next, ...}   flags are 0 or 1; the ledger is in whole tokens, clock and ttl are in
+--                         microseconds; level and next for each limit, as in lease.lua
+--   {'ok', 0, 0}          there is no bucket
 --   {'invalid', why}, {'damaged', key, why}: nothing was written
 --
--- Steps (docs/protocol.md section 4): 1 to 3, the operation and the clip are open.lua's, as for a lease call. An operation that
--- changes nothing writes nothing.
+-- Steps: 1 to 3, the operation and the clip are those of open.lua.
 
 if not op then return {'invalid', 'no operation'} end
 local frost = max(0, frozen - now)

@@ -1,26 +1,29 @@
--- lease.lua: one lease call for one key. common.lua and open.lua come before it, close.lua after.
+-- lease.lua: one lease call for one key (docs/protocol.md section 4). common.lua and open.lua come
+-- before it, close.lua after.
 --
 -- KEYS, ARGV and units: common.lua.
--- KEYS[2]  the record of this holder, a string in the same slot, 13 numbers:
---          birth epoch seq gen slice ends held weight granted void since last allowance
+-- KEYS[2]  the record of this holder, a string in the slot of the bucket, 13 numbers:
+--            birth epoch seq gen slice ends held weight granted void since last allowance
 -- ARGV[3]  the request, 17 numbers:
---          ttl seq remaining returned refund unused debt want need waiting weight epoch counter drawn leaseMax heardAt heardAge
---          ttl (proposed) and times in microseconds, counts in tokens; epoch to heardAt, but for drawn, are what the last
---          reply said, 0 for none
+--            ttl seq remaining returned refund unused debt want need waiting weight
+--            epoch counter drawn leaseMax heardAt heardAge
+--          ttl is a proposal. Durations and times are in microseconds, counts in tokens. epoch,
+--          counter, leaseMax and heardAt (the server's time) are what the last reply said, 0 for none
 --
--- Reply: a flat array.
---   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry, leaseMax, running,
---     clock, ledger, ttl, configuration, level, next, ...}  configuration is '' where it is the caller's; durations and
---     times in microseconds, flags 0 or 1; level (whole tokens) and next (until it has one more; 0 for a full one) for
---     each limit
+-- Reply, a flat array:
+--   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry,
+--     leaseMax, running, clock, ledger, ttl, configuration, level, next, ...}
+--                         configuration is '' where it is the caller's; durations and times are in
+--                         microseconds; flags are 0 or 1; level (in whole tokens) and next (the time
+--                         until there is one token more, 0 for a full limit) for each limit
 --   {'stale'}             seq is below one already executed; nothing was written
 --   {'invalid', why}      an argument is out of range; nothing was written
 --   {'damaged', key, why} what is stored cannot be trusted; nothing was written
 --
--- Steps (docs/protocol.md section 4; the order is what makes the bound exact): 1 to 3 are open.lua's.
+-- Steps, in the order that makes the bound exact; 1 to 3 are those of open.lua:
 --   4  a seq that was executed answers the stored grant again; a lower one is refused
 --   5  the report: known or void
---   6  returned, refund, debt
+--   6  what comes back: returned, unused, refund, debt
 --   7  the grant
 
 if seq < 1 then return {'invalid', 'seq is below 1'} end
@@ -28,21 +31,25 @@ if need > want then return {'invalid', 'need is above want'} end
 if weight < 1 or weight > 1048576 then return {'invalid', 'weight is out of range'} end
 counter = counter + 1
 
--- The record, if it is of this bucket and epoch and its slice is still in the ring. One move of the ring is followed.
+-- The record is live if it is of this bucket and epoch and its slice is still in the ring. It follows
+-- one move of the ring (section 6.8).
 local live, at, slot = false, -1, nil
 local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
 local record, recordLife = redis.pcall('GET', keys[2]), nil
 if record then
-  if record.err then return string.find(record.err, 'WRONGTYPE') and {'damaged', keys[2], record.err} or record end
+  if record.err then
+    return string.find(record.err, 'WRONGTYPE') and {'damaged', keys[2], record.err} or record
+  end
   if #record ~= 104 then return {'damaged', keys[2], 'the length is not that of a record'} end
   local ofBirth, ofEpoch, ofGen, ends
-  ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, granted, void, since, last, allowance =
-    decode('<ddddddddddddd', record)
-  if not (ofBirth % 1 + ofEpoch % 1 + storedSeq % 1 + ofGen % 1 + at % 1 + ends % 1 + oldHeld % 1 + oldWeight % 1 + granted % 1
-      + since % 1 + last % 1 == 0) or void ~= 0 and void ~= 1
-      or ofBirth < 0 or ofEpoch < 0 or storedSeq < 0 or ofGen < 0 or at < 0 or ends < 0 or oldHeld < 0 or oldWeight < 0
-      or granted < 0 or since < 0 or last < 0 or ofBirth >= 2^53 or ofEpoch >= 2^53 or storedSeq >= 2^53 or ofGen >= 2^53
-      or at >= 2^53 or ends >= 2^53 or oldHeld >= 2^53 or oldWeight >= 2^53 or granted >= 2^53 or since >= 2^53 or last >= 2^53
+  ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, granted, void, since, last,
+    allowance = decode('<ddddddddddddd', record)
+  if not (ofBirth % 1 + ofEpoch % 1 + storedSeq % 1 + ofGen % 1 + at % 1 + ends % 1 + oldHeld % 1
+        + oldWeight % 1 + granted % 1 + since % 1 + last % 1 == 0) or void ~= 0 and void ~= 1
+      or ofBirth < 0 or ofEpoch < 0 or storedSeq < 0 or ofGen < 0 or at < 0 or ends < 0 or oldHeld < 0
+      or oldWeight < 0 or granted < 0 or since < 0 or last < 0 or ofBirth >= 2^53 or ofEpoch >= 2^53
+      or storedSeq >= 2^53 or ofGen >= 2^53 or at >= 2^53 or ends >= 2^53 or oldHeld >= 2^53
+      or oldWeight >= 2^53 or granted >= 2^53 or since >= 2^53 or last >= 2^53
       or not (allowance >= -2^52 and allowance < 2^53) then
     return {'damaged', keys[2], 'a number of the record is out of range'}
   end
@@ -67,14 +74,15 @@ if live and seq < storedSeq then return {'stale'} end
 if live and seq == storedSeq then
   record = nil
 else
-  -- Step 5. A record that a void call made counts for calls of a holder that has heard of it only.
+  -- Step 5. A record that a void call wrote counts only for a holder that has heard of it.
   local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld
-  if known then -- after a limit was lowered leases are not renewed before the ledger fits it
+  if known then -- leases of a lowered limit are not renewed while the ledger is too large for it
     local reported = ledger + remaining - oldHeld
     for k = 1, c.n do known = known and reported <= c[k].most end
   end
   if known then
-    held[slot], ledger = held[slot] + (remaining - oldHeld), ledger + (remaining - oldHeld)
+    local change = remaining - oldHeld
+    held[slot], ledger = held[slot] + change, ledger + change
   else
     remaining, since = 0, counter
   end
@@ -84,22 +92,22 @@ else
     at, last, allowance = -1, now, weight * share * c.target
   end
 
-  -- Step 6. While a loss is waited out the ledger may know less than the truth, so there is no room to credit.
+  -- Step 6. While a loss is waited out, the ledger may be below the truth: there is no room to credit.
   if known and now >= frozen then
     local brought, filled = returned + refund + unused, setAt
     for k = 1, c.n do
       local l = c[k]
       if brought > 0 or l.rest > 0 then
-        local room = capacity(l, ledger) -- as for a refill: after a limit was lowered the ledger may still be above B + E
+        local room = capacity(l, ledger)
         local back = l.level + min(returned, l.burst) * l.unit
-        if unused > 0 and drawn > setAt and drawn <= now then -- worth what has not been refilled in its place
+        if unused > 0 and drawn > setAt and drawn <= now then -- worth what was not refilled since
           local units = min(unused, l.burst) * l.unit
           local ticks = floor((now - drawn + l.tick - 1) / l.tick)
           if ticks < floor((units + l.step - 1) / l.step) then back = back + units - ticks * l.step end
         end
         if back > room then back = room end
         if back > l.level then l.level = back end
-        if refund > 0 then -- it fills what earlier draws have left
+        if refund > 0 then -- it fills the place of earlier draws, which are worth nothing then
           back = l.level + min(refund, l.burst) * l.unit
           if back > room then back = room end
           if back > l.level then l.level, filled = back, now end
@@ -109,7 +117,7 @@ else
     end
     setAt = filled
   end
-  local level = 2^53 -- of the tightest limit, in tokens, as a double; see fair.go
+  local level = 2^53 -- of the tightest limit, in tokens
   for k = 1, c.n do
     local l = c[k]
     if debt > 0 then l.level = max(0, l.level - min(debt, l.burst) * l.unit) end
@@ -117,7 +125,7 @@ else
     if tokens < level then level = tokens end
   end
 
-  -- Step 7: what every level has, within the fair allowance.
+  -- Step 7: what every level has, within the fair allowance (section 7).
   local available = floor(level)
   granted = want < available and want or available
   local alone, target, speed, burst = active == 0, c.target, c.speed, c.least
@@ -131,7 +139,8 @@ else
   local scarcity, cap = 1 - share / speed, min(2^52, max(1, need, 4 * (gain * target)))
   local earned = min(weight * speed, gain * ((1 + lean) / (1 - lean))) * min(max(now - last, 0), ttl)
   allowance = min(max(allowance, -max(1, cap * scarcity)) + earned, cap)
-  local most = alone and 2^52 or max(0, min(max(ceil(allowance), floor((level - point * scarcity) * (1 - scarcity / 2))), 2^52))
+  local free = floor((level - point * scarcity) * (1 - scarcity / 2))
+  local most = alone and 2^52 or max(0, min(max(ceil(allowance), free), 2^52))
   if most < granted then granted = most end
   if want > available and ledger - remaining > 0 then contended = now + 2 * target end
   if granted < need then granted = 0 end
@@ -141,7 +150,8 @@ else
     l.level = l.level - granted * l.unit
   end
 
-  -- The whole holding moves to its new slice, never to an earlier one. What waited is admitted now and not held.
+  -- The whole holding moves to its new slice, never to an earlier one. What requests waited for is
+  -- admitted now and not held.
   local kept = granted - (waiting < granted and waiting or granted)
   local to = max(min(floor((now + ttl) / width), base + 7), at)
   if known then held[slot] = held[slot] - remaining end
@@ -150,18 +160,19 @@ else
   ledger, active = ledger + kept, active + weight
   void = known and 0 or 1
   local ends = (to + 1) * width
-  record = encode('<ddddddddddddd', birth, epoch, seq, gen, to, ends, remaining + kept, weight, granted, void, since, last, allowance)
+  record = encode('<ddddddddddddd', birth, epoch, seq, gen, to, ends, remaining + kept, weight, granted,
+    void, since, last, allowance)
   recordLife = ends - now + 2 * width
 end
 
--- The reply is from the stored grant and the present state.
+-- The reply: the stored grant and the present state.
 local frost, retry, delay = max(0, frozen - now), 0, 0
 if granted < want or granted < 1 then
   local least = max(1, need)
-  if granted < least then -- until every level has reached the need, if nobody draws
+  if granted < least then
     for k = 1, c.n do retry = max(retry, wait(c[k], least, frost)) end
   end
-  if granted < want then -- until m tokens are earned and refilled, see fair.delay
+  if granted < want then -- section 7.7
     local gain, target = weight * share, c.target
     local m = max(1, need, min(gain * target / 2, c.least / 2))
     local refilled = 0
@@ -182,8 +193,9 @@ if granted < want or granted < 1 then
 end
 local longest
 keep, longest = remember(c, keep, now, ttl, frost, base, width, held, weights)
-local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, active, now < contended and 1 or 0, keep - now,
-  longest > proposed and longest or proposed, last, clock, ledger, ttl, c.text == mine.text and '' or c.text}
+local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, active,
+  now < contended and 1 or 0, keep - now, longest > proposed and longest or proposed, last, clock,
+  ledger, ttl, c.text == mine.text and '' or c.text}
 for k = 1, c.n do
   local whole = floor(c[k].level / c[k].unit)
   answer[16 + 2 * k], answer[17 + 2 * k] = whole, wait(c[k], whole + 1, frost)

@@ -85,7 +85,7 @@ var mutations = []struct {
 	{"void calls treated as known", []edit{
 		{"local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld\n  if known then",
 			"local known = true\n  if live then"},
-		{"  if known then\n    held[slot], ledger =", "  if known and not live then\n    ledger, since = ledger + remaining, counter\n  elseif known then\n    held[slot], ledger ="},
+		{"  if known then\n    local change =", "  if known and not live then\n    ledger, since = ledger + remaining, counter\n  elseif known then\n    local change ="},
 		{"if known then held[slot] = held[slot] - remaining end", "if live then held[slot] = held[slot] - remaining end"},
 	}, func(s *stage) {
 		// given A, whose give-back hangs in the network until the bucket has forgotten A

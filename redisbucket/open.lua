@@ -1,20 +1,22 @@
--- open.lua: what every call finds. It ends with the bucket settled at the time now, changed as the caller may change it,
--- and clipped: steps 1 to 3 of docs/protocol.md section 4. Nothing has been written then. KEYS, ARGV and units: common.lua.
---
--- Local variables that it leaves for lease.lua, configure.lua and close.lua:
---   exists           whether the bucket was there
---   c                the configuration in force, whose limits c[1] to c[c.n] hold the levels; nil: no bucket, none wanted
---   changed          whether configure.lua changes anything
---   clock now birth epoch counter frozen setAt keep updated contended share
---   ttl proposed proposedAt             the T in force, the longest proposed since proposedAt
---   width base gen moved held weights   the ring; base is the slice that now falls in
---   ledger active    the sums of held and of weight
---   and the request
+-- open.lua: what every call finds. It settles the bucket at the present time and makes the changes
+-- that the caller may make: docs/protocol.md section 4, steps 1 and 2, with steps 3 in between, and
+-- section 6. It writes nothing. KEYS, ARGV and units: common.lua.
 --
 -- Steps:
---   1  the time, once; the bucket's own stands still while the server's clock goes back
---   2  refill with the OLD ledger, piecewise where holdings ran out; then lost state, configuration and the clip
---   3  forget holdings whose time has passed
+--   1  the time, read once
+--   2  refill with the OLD ledger, in pieces that end where slices end; then lost state, the
+--      configuration, and the clip
+--   3  forget the slices that have ended
+--
+-- It ends the call with {'invalid', why} or {'damaged', key, why}, or leaves in local variables:
+--   exists           whether the bucket was there
+--   c                the configuration in force; its limits c[1] to c[c.n] hold the levels
+--   changed          whether configure.lua changes anything
+--   clock now birth epoch counter frozen setAt keep updated contended share
+--   ttl proposed proposedAt             the T in force, and the longest proposed since proposedAt
+--   width base gen moved held weights   the ring; base is the slice in which now lies
+--   ledger active    the sums of held and of weights
+--   the request
 
 local call, keys, argv = redis.call, KEYS, ARGV
 local op = argv[4]
@@ -26,23 +28,29 @@ if argv[1] ~= '' then
   if not mine then return {'invalid', why} end
 end
 if #argv[3] ~= 136 then return {'invalid', 'the request is not 17 numbers'} end
--- The last four are read, and checked, only where they matter: drawn with unused, the others after a loss.
+-- The last four numbers are read and checked only where they matter: drawn with unused, the others
+-- after a loss.
 local asked, seq, remaining, returned, refund, unused, debt, want, need, waiting, weight, seen, counted =
   decode('<ddddddddddddd', argv[3])
-if not (asked % 1 + seq % 1 + remaining % 1 + returned % 1 + refund % 1 + unused % 1 + debt % 1 + want % 1 + need % 1
-    + waiting % 1 + weight % 1 + seen % 1 + counted % 1 == 0)
-    or asked < 0 or seq < 0 or remaining < 0 or returned < 0 or refund < 0 or unused < 0 or debt < 0 or want < 0 or need < 0
-    or waiting < 0 or weight < 0 or seen < 0 or counted < 0 or asked >= 2^52 or seq >= 2^52 or remaining >= 2^52
-    or returned >= 2^52 or refund >= 2^52 or unused >= 2^52 or debt >= 2^52 or want >= 2^52 or need >= 2^52
-    or waiting >= 2^52 or weight >= 2^52 or seen >= 2^52 or counted >= 2^52 then
+if not (asked % 1 + seq % 1 + remaining % 1 + returned % 1 + refund % 1 + unused % 1 + debt % 1 + want % 1
+      + need % 1 + waiting % 1 + weight % 1 + seen % 1 + counted % 1 == 0)
+    or asked < 0 or seq < 0 or remaining < 0 or returned < 0 or refund < 0 or unused < 0 or debt < 0
+    or want < 0 or need < 0 or waiting < 0 or weight < 0 or seen < 0 or counted < 0
+    or asked >= 2^52 or seq >= 2^52 or remaining >= 2^52 or returned >= 2^52 or refund >= 2^52
+    or unused >= 2^52 or debt >= 2^52 or want >= 2^52 or need >= 2^52 or waiting >= 2^52
+    or weight >= 2^52 or seen >= 2^52 or counted >= 2^52 then
   return {'invalid', 'a number of the request is not whole or not below 2^52'}
 end
 local drawn = 0
 if unused > 0 then
   drawn = decode('<d', argv[3], 105)
-  if not (drawn % 1 == 0 and drawn >= 0 and drawn < 2^52) then return {'invalid', 'the time of a draw is out of range'} end
+  if not (drawn % 1 == 0 and drawn >= 0 and drawn < 2^52) then
+    return {'invalid', 'the time of a draw is out of range'}
+  end
 end
-if mine and (asked < 2 * mine.target or asked > 3600000000) then return {'invalid', 'the ttl is out of range'} end
+if mine and (asked < 2 * mine.target or asked > 3600000000) then
+  return {'invalid', 'the ttl is out of range'}
+end
 
 -- Step 1.
 local clock
@@ -56,16 +64,21 @@ end
 
 -- What is stored.
 local c, exists, changed, now = nil, true, false, clock
-local birth, epoch, counter, frozen, setAt, keep, ttl, proposed, proposedAt, width, gen, moved, updated, contended, share
+local birth, epoch, counter, frozen, setAt, keep, ttl, proposed, proposedAt
+local width, gen, moved, updated, contended, share
 local held, weights, base, ledger, active
 local text = redis.pcall('GET', keys[1])
 if not text then
   exists = false
 elseif text.err then
-  return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text -- an error as it is: a missing permission
+  -- Any other error is the caller's, for instance a missing permission.
+  return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text
 else
-  local n = (#text - 304) / 72 -- 35 numbers and 5 of the configuration, and 9 for each limit; but the first needs 2 fewer
-  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then return {'damaged', keys[1], 'the length is not that of a bucket'} end
+  -- 35 numbers, 5 of the configuration, 7 of it for each limit, and 2 for each limit but the first.
+  local n = (#text - 304) / 72
+  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
+    return {'damaged', keys[1], 'the length is not that of a bucket'}
+  end
   local stored = string.sub(text, 281, 320 + 56 * n)
   c = mine
   if not mine or stored ~= mine.text then
@@ -73,39 +86,46 @@ else
     if not c then return {'damaged', keys[1], why} end
   end
   local before, was, level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
-  birth, epoch, counter, before, was, frozen, setAt, keep, ttl, proposed, proposedAt, width, gen, moved, updated, contended, share,
-    level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 = decode('<ddddddddddddddddddddddddddddddddddd', text)
-  if not (birth % 1 + epoch % 1 + counter % 1 + before % 1 + was % 1 + frozen % 1 + setAt % 1 + keep % 1 + ttl % 1 + proposed % 1
-      + proposedAt % 1 + width % 1 + gen % 1 + moved % 1 + updated % 1 + contended % 1 == 0)
-      or birth < 0 or epoch < 0 or counter < 0 or before < 0 or frozen < 0 or setAt < 0 or keep < 0 or proposedAt < 0 or gen < 0
-      or moved < 0 or updated < 0 or contended < 0 or epoch >= 2^52 or counter >= 2^52 or before >= 2^52 or keep >= 2^53
-      or gen >= 2^53 or contended >= 2^53 then
+  birth, epoch, counter, before, was, frozen, setAt, keep, ttl, proposed, proposedAt, width, gen, moved,
+    updated, contended, share, level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
+    decode('<ddddddddddddddddddddddddddddddddddd', text)
+  if not (birth % 1 + epoch % 1 + counter % 1 + before % 1 + was % 1 + frozen % 1 + setAt % 1 + keep % 1
+        + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1 + gen % 1 + moved % 1 + updated % 1
+        + contended % 1 == 0)
+      or birth < 0 or epoch < 0 or counter < 0 or before < 0 or frozen < 0 or setAt < 0 or keep < 0
+      or proposedAt < 0 or gen < 0 or moved < 0 or updated < 0 or contended < 0 or epoch >= 2^52
+      or counter >= 2^52 or before >= 2^52 or keep >= 2^53 or gen >= 2^53 or contended >= 2^53 then
     return {'damaged', keys[1], 'a number of the state is out of range'}
   end
-  if was >= 2^52 or birth > was or setAt > was or proposedAt > was or moved > was or updated > was or frozen > was + 7200000000 then
+  if was >= 2^52 or birth > was or setAt > was or proposedAt > was or moved > was or updated > was
+      or frozen > was + 7200000000 then
     return {'damaged', keys[1], 'a time is out of range'}
   end
-  if ttl < 2 or ttl > 3600000000 or proposed < 2 or proposed > 3600000000 or width < 1 or width > 3600000000 then
+  if ttl < 2 or ttl > 3600000000 or proposed < 2 or proposed > 3600000000 or width < 1
+      or width > 3600000000 then
     return {'damaged', keys[1], 'a duration is out of range'}
   end
   if not (share > 0 and share < 2^53) then return {'damaged', keys[1], 'the share is out of range'} end
   ledger, active = h1 + h2 + h3 + h4 + h5 + h6 + h7 + h8, w1 + w2 + w3 + w4 + w5 + w6 + w7 + w8
   if not (h1 % 1 + h2 % 1 + h3 % 1 + h4 % 1 + h5 % 1 + h6 % 1 + h7 % 1 + h8 % 1
-      + w1 % 1 + w2 % 1 + w3 % 1 + w4 % 1 + w5 % 1 + w6 % 1 + w7 % 1 + w8 % 1 == 0)
-      or h1 < 0 or h2 < 0 or h3 < 0 or h4 < 0 or h5 < 0 or h6 < 0 or h7 < 0 or h8 < 0 or w1 < 0 or w2 < 0 or w3 < 0 or w4 < 0
-      or w5 < 0 or w6 < 0 or w7 < 0 or w8 < 0 or ledger >= 2^52 or active >= 2^52 then
+        + w1 % 1 + w2 % 1 + w3 % 1 + w4 % 1 + w5 % 1 + w6 % 1 + w7 % 1 + w8 % 1 == 0)
+      or h1 < 0 or h2 < 0 or h3 < 0 or h4 < 0 or h5 < 0 or h6 < 0 or h7 < 0 or h8 < 0
+      or w1 < 0 or w2 < 0 or w3 < 0 or w4 < 0 or w5 < 0 or w6 < 0 or w7 < 0 or w8 < 0
+      or ledger >= 2^52 or active >= 2^52 then
     return {'damaged', keys[1], 'the ledger is out of range'}
   end
   held, weights = {h1, h2, h3, h4, h5, h6, h7, h8}, {w1, w2, w3, w4, w5, w6, w7, w8}
   for k = 1, n do
     local l = c[k]
     if k > 1 then level, rest = decode('<dd', text, 289 + 56 * n + 16 * k) end
-    if not (level % 1 + rest % 1 == 0) or level < 0 or level > l.burst * l.unit or rest < 0 or rest >= l.tick then
+    if not (level % 1 + rest % 1 == 0) or level < 0 or level > l.burst * l.unit or rest < 0
+        or rest >= l.tick then
       return {'damaged', keys[1], 'a level is out of range'}
     end
     l.level, l.rest = level, rest
   end
-  if clock < before and before - clock <= 1000000 then clock = before end -- it will soon be where it was
+  -- After a step back of at most a second the time stands still until the clock is where it was.
+  if clock < before and before - clock <= 1000000 then clock = before end
   now = clock > before and was + (clock - before) or was
 
   -- Steps 2 and 3.
@@ -113,7 +133,7 @@ else
   local last, ends = base + 8, (base + 1) * width
   while ends <= now and base < last do
     local slot = base % 8 + 1
-    if held[slot] ~= 0 then -- refill with the old ledger up to the moment at which this slice ran out
+    if held[slot] ~= 0 then
       refill(c, max(was, frozen), ends, ledger)
       was = ends
     end
@@ -126,7 +146,7 @@ else
   refill(c, was > frozen and was or frozen, now, ledger)
 end
 
--- What configure.lua is asked for.
+-- The operation of configure.lua (section 6.15).
 if op then
   if op == 'set' or op == 'set-if-absent' then
     if not mine then return {'invalid', 'there is no configuration to set'} end
@@ -147,34 +167,36 @@ elseif not mine then
   return {'invalid', 'there is no configuration'}
 end
 
--- What the caller changes.
+-- A new bucket. Its birth tells its records from those that an earlier bucket of this key left
+-- behind. The epoch cannot: a failover may move it back to that of the earlier bucket.
 if not exists then
   if not mine then return {'ok', 0, 0} end
   c, ttl, proposed, proposedAt = mine, asked, asked, now
-  -- Its birth tells the records of a bucket from those that an earlier bucket of this key left behind; the epoch cannot,
-  -- because a failover may move it back to an earlier bucket's.
-  birth, epoch, counter, frozen, setAt, keep, updated, contended, share = now, max(now, 1), 0, 0, max(0, now - 1), 0, now, 0, c.speed
+  birth, epoch, counter, frozen, setAt, keep = now, max(now, 1), 0, 0, max(0, now - 1), 0
+  updated, contended, share = now, 0, c.speed
   width, gen, moved, ledger, active = floor((ttl + 6) / 7), 0, 0, 0, 0
   base, held, weights = floor(now / width), {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
   for k = 1, c.n do c[k].level = c.empty and 0 or c[k].burst * c[k].unit end
 end
+
+-- A proof of loss (sections 6.2 to 6.6). A claim to more than can have been heard proves nothing.
 if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
   local leaseMax, heardAt, heardAge = decode('<ddd', argv[3], 113)
   if not (leaseMax % 1 + heardAt % 1 + heardAge % 1 == 0) or min(leaseMax, heardAt, heardAge) < 0
       or max(heardAt, heardAge) >= 2^52 or leaseMax > 7200000000 then
     return {'invalid', 'what was heard is out of range'}
   end
-  -- A claim to more than can have been heard proves nothing.
   if seen <= clock + 86400000000 and (seen < epoch or counted <= now - birth + 86400000000) then
-    -- How long leases could last that were granted before the loss, which was so long ago at least.
+    -- The loss was at least ago microseconds ago, and leases that were granted before it last at
+    -- most lasting microseconds.
     local ago = exists and seen < epoch and now - birth or 0
     local lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))
     local lost
     if not exists then
       epoch, lost = max(epoch, seen + 1), now + lasting
-    elseif seen >= epoch then -- a failover lost writes: what the records say was overtaken, so none of them counts
+    elseif seen >= epoch then -- writes were lost: the new epoch makes every record unknown
       epoch, counter, lost = seen + 1, counted, now + lasting
-    elseif now < birth + lasting then -- a bucket was lost, and somebody who did not know made this one
+    elseif now < birth + lasting then -- this bucket was made by a caller that did not know of the lost one
       lost = birth + lasting
     end
     if lost then
@@ -183,17 +205,21 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
     end
   end
 end
+
+-- The caller's configuration, or a reset. clip says whether a level may now be above its room.
 local clip = op == 'reset'
 if mine then
-  local newer, old = mine.deploy > c.deploy or mine.deploy == c.deploy and mine.revision > c.revision, ttl
+  local old = ttl
+  local newer = mine.deploy > c.deploy or mine.deploy == c.deploy and mine.revision > c.revision
   if newer then
     keep = remember(c, keep, now, ttl, max(0, frozen - now), base, width, held, weights)
     share = share * (mine.speed / c.speed)
-    for k = 1, mine.n do -- a limit that is new starts full, but after a loss not before it would have filled
+    for k = 1, mine.n do -- as if every limit were new (section 6.12)
       local l = mine[k]
       l.level = frozen > 0 and now < frozen + l.full and 0 or l.burst * l.unit
     end
-    -- The others go on with one of the old: those that are equal, then those of equal per_ns, then the rest in order.
+    -- Which limit is which (section 6.10): limits that did not change, then those of equal per_ns,
+    -- then the rest in order.
     local sub, taken, given = string.sub, {}, {}
     for pass = 1, 3 do
       for k = 1, mine.n do
@@ -201,13 +227,15 @@ if mine then
           local from, to = c[i], mine[k]
           if not given[k] and not taken[i] and (pass == 3
               or pass == 2 and sub(c.text, 56 * i - 7, 56 * i) == sub(mine.text, 56 * k - 7, 56 * k)
-              or pass == 1 and sub(c.text, 56 * i - 15, 56 * i) == sub(mine.text, 56 * k - 15, 56 * k) and from.burst == to.burst) then
+              or pass == 1 and sub(c.text, 56 * i - 15, 56 * i) == sub(mine.text, 56 * k - 15, 56 * k)
+                and from.burst == to.burst) then
             given[k], taken[i] = true, true
-            -- A raised burst keeps the level, a lowered one what was used.
+            -- A raised burst keeps the level, a lowered one keeps what was used.
             local level = from.level
             if from.burst > to.burst then level = max(0, level - (from.burst - to.burst) * from.unit) end
             local whole = floor(level / from.unit)
-            -- part is floor(left*to.unit/from.unit), bit by bit, so that no product passes 2^53.
+            -- part is floor(left * to.unit / from.unit), computed bit by bit so that no product
+            -- passes 2^53.
             local left, part, over, y, bit = level - whole * from.unit, 0, 0, to.unit, 2^51
             while bit >= 1 do
               part, over = 2 * part, 2 * over
@@ -219,7 +247,9 @@ if mine then
               bit = bit / 2
             end
             to.level = whole * to.unit + part
-            if pass == 1 and from.unit == to.unit and from.step == to.step and from.tick == to.tick then to.rest = from.rest end
+            if pass == 1 and from.unit == to.unit and from.step == to.step and from.tick == to.tick then
+              to.rest = from.rest
+            end
           end
         end
       end
@@ -227,7 +257,7 @@ if mine then
     c, setAt, clip = mine, now, true
   end
 
-  -- The rule of T: see bucket_ttl.go.
+  -- T follows what callers propose (section 6.7).
   if asked > 10000000 and asked > ttl then asked = max(ttl, 10000000) end
   if newer and asked <= ttl then
     ttl, proposed, proposedAt = asked, asked, now
@@ -240,17 +270,17 @@ if mine then
     end
   end
 
-  -- The ring adapts to a changed ttl; the expiry of an entry never moves earlier.
+  -- The ring follows T (section 6.8). The expiry of an entry never moves earlier.
   local fit = floor((ttl + 6) / 7)
   if fit ~= width or ttl > old then
     if fit < width then
-      local ends = 0 -- of the last slice with an entry
+      local ends = 0 -- when the last slice with an entry ends
       for s = base, base + 7 do
         if held[s % 8 + 1] ~= 0 or weights[s % 8 + 1] ~= 0 then ends = (s + 1) * width end
       end
       if (floor(now / fit) + 8) * fit < ends then fit = width end
     end
-    if fit ~= width or ttl > old then -- a new numbering, with everything that is live in its last slice
+    if fit ~= width or ttl > old then -- number the slices anew: every live entry goes into the last
       width, base, gen, moved = fit, floor(now / fit), gen + 1, now
       held, weights = {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
       held[(base + 7) % 8 + 1], weights[(base + 7) % 8 + 1] = ledger, active
@@ -263,7 +293,7 @@ elseif clip and exists then
   end
   setAt = now
 end
-if clip then -- without a change of the limits or a reset no level can be above what the ledger leaves
+if clip then
   for k = 1, c.n do
     local l = c[k]
     l.level = min(l.level, capacity(l, ledger))
