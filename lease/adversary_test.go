@@ -14,6 +14,7 @@ import (
 type adversary struct {
 	now     int64 // microseconds, of the server and of everybody else
 	bucket  Bucket
+	unfair  bool // see shareNothing
 	holders []*Holding
 	config  Config
 	meter   *meter
@@ -49,6 +50,9 @@ func (a *adversary) report(t *testing.T, h *Holding, want, waiting int64, rtt ti
 	a.seq++
 	r := h.Open(a.instant(), a.seq, Ask{Config: a.config, Want: want, Waiting: waiting, Weight: 1})
 	a.now += micros(rtt) / 2
+	if a.unfair {
+		shareNothing(&a.bucket)
+	}
 	var g Grant
 	if err := a.bucket.Call(a.now, r, &g); err != nil {
 		t.Fatal(err)
@@ -169,7 +173,7 @@ func playTactic(t *testing.T, name string, n int, c Config, busy bool, near int6
 		for _, unfair := range []bool{true, false} {
 			// given a fleet and a bucket that is full
 			a := newAdversary(n, c)
-			a.bucket.unfair = unfair
+			a.unfair = unfair
 			rnd := rand.New(rand.NewPCG(1, 2))
 			start := a.now
 			// when it plays the tactic again and again

@@ -21,11 +21,6 @@ type Bucket struct {
 
 	executed int64            // see Executed
 	refunded [LimitsMax]int64 // see Refunded
-
-	// fairness off: the model checker leaves the doubles out of its state. Nothing else sets it.
-	unfair bool
-	// variant switches one rule off, so that a test can show that the rule is needed. Nothing else sets it.
-	variant variant
 }
 
 // bucketState is everything that a call changes; it is a value, so that a refused call leaves no
@@ -69,30 +64,6 @@ type record struct {
 	debit   debit
 }
 
-// variant is a rule of the protocol switched off or altered; every one must be caught by a test.
-type variant int
-
-const (
-	asDesigned variant = iota
-	variantCreditUnknown
-	variantAbsentMeansEmpty
-	variantShrinkMovesExpiry
-	variantRefillAfterForget
-	variantRefillAfterReport
-	variantNoClip
-	variantNoSeqCheck
-	variantVoidAsKnown
-	variantRenewAboveBurst
-	variantUnusedAtFaceValue
-	variantRefundLeavesDraws
-	variantVoidRecordCounts
-	variantLimitsByPosition
-	variantNewLimitFullAfterLoss
-	variantTTLJumps
-	variantLossForgetsAge
-	variantExpiryShrinks
-)
-
 // Call executes one lease call when the server's clock says clock. The answer is written to g,
 // which the caller owns. An error that wraps ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves
 // the bucket as it was.
@@ -107,8 +78,8 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	}
 	saved, savedConfig, savedScales := b.state, b.config, b.scales
 
-	from := b.settle(clock) // steps 1 to 3
-	b.follow(clock, r)      // the changes of step 2
+	b.settle(clock)    // steps 1 to 3
+	b.follow(clock, r) // the changes of step 2
 	s := &b.state
 	s.counter++
 
@@ -120,7 +91,7 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	}
 
 	// Step 4.
-	if live && b.variant != variantNoSeqCheck {
+	if live {
 		if r.Seq < rec.seq {
 			b.state, b.config, b.scales = saved, savedConfig, savedScales
 			return ErrStale
@@ -134,22 +105,12 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 
 	// Step 5. A record that a void call made counts for calls of a holder that has heard of it
 	// only: what an earlier call brings back may have been credited under the record before.
-	known := live && (r.Epoch == s.epoch && r.Counter >= rec.since || b.variant == variantVoidRecordCounts) &&
+	known := live && r.Epoch == s.epoch && r.Counter >= rec.since &&
 		r.Remaining+r.Returned <= rec.held && b.fits(s.ring.ledger()+r.Remaining-rec.held)
-	remaining := r.Remaining
-	switch {
-	case known:
-		s.ring.add(at.slice, r.Remaining-rec.held, 0)
-	case b.variant == variantVoidAsKnown && live:
-		s.ring.add(at.slice, -rec.held, 0)
-		s.ring.add(at.slice, r.Remaining, 0)
-		known = true
-	case b.variant == variantAbsentMeansEmpty && !live:
-		at = s.ring.place(s.now, s.ttl)
-		s.ring.add(at.slice, r.Remaining, 0)
-		known = true
-	default:
-		remaining = 0
+	remaining := int64(0)
+	if known {
+		remaining = r.Remaining
+		s.ring.add(at.slice, remaining-rec.held, 0)
 	}
 	held := remaining
 	if rec == nil {
@@ -170,13 +131,9 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 			at = place{slice: -1}
 		}
 	}
-	if b.variant == variantRefillAfterReport {
-		b.refill(from, s.now)
-	}
-
 	// Step 6.
 	// While a loss is waited out the ledger may know less than the truth, so there is no room to credit.
-	b.credit(r, known && s.now >= s.frozen || b.variant == variantCreditUnknown)
+	b.credit(r, known && s.now >= s.frozen)
 
 	// Step 7. The whole holding moves to its new slice, never to an earlier one.
 	granted := b.draw(r, rec, s.ring.ledger()-remaining, s.ring.weightSum() == 0)
@@ -236,7 +193,7 @@ func (b *Bucket) credit(r *Request, known bool) {
 		}
 		s.level[k] = max(0, s.level[k]-min(r.Debt, sc.burst)*sc.unit)
 	}
-	if filled && b.variant != variantRefundLeavesDraws {
+	if filled {
 		s.setAt = s.now // a refund has filled what earlier draws had left
 	}
 }
@@ -249,9 +206,6 @@ func (b *Bucket) credit(r *Request, known bool) {
 func (b *Bucket) worth(k int, r *Request) int64 {
 	sc := &b.scales[k]
 	units := min(r.Unused, sc.burst) * sc.unit
-	if b.variant == variantUnusedAtFaceValue {
-		return units
-	}
 	if r.Drawn <= b.state.setAt || r.Drawn > b.state.now {
 		return 0
 	}
@@ -267,13 +221,10 @@ func (b *Bucket) worth(k int, r *Request) int64 {
 func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
 	s := &b.state
 	available := b.available()
-	g := min(r.Want, available)
-	if !b.unfair {
-		v := b.fairView(r)
-		s.fair.advance(v, &rec.debit)
-		g = min(g, s.fair.allow(v, &rec.debit, alone))
-		s.fair.contend(v, r.Want > available && others > 0)
-	}
+	v := b.fairView(r)
+	s.fair.advance(v, &rec.debit)
+	g := min(r.Want, available, s.fair.allow(v, &rec.debit, alone))
+	s.fair.contend(v, r.Want > available && others > 0)
 	if g < r.Need {
 		g = 0
 	}
@@ -288,9 +239,6 @@ func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
 // fits reports whether the ledger is within every burst + overcommit. After a limit was lowered it may not be: then no
 // lease is renewed, so that those of the old limit end within T, and until then their holders are told to burn them.
 func (b *Bucket) fits(ledger int64) bool {
-	if b.variant == variantRenewAboveBurst {
-		return true
-	}
 	for k := range b.config.Limits {
 		if ledger > b.scales[k].burst+b.config.Overcommit {
 			return false
@@ -336,7 +284,7 @@ func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 	if rec.granted < max(1, r.Need) {
 		g.RetryAfter = duration(b.wait(max(1, r.Need)))
 	}
-	if g.Short && !b.unfair {
+	if g.Short {
 		v := b.fairView(r)
 		m := s.fair.least(v)
 		g.Delay = duration(s.fair.delay(v, rec.debit, m, b.refillTime(m), active == r.Weight, s.ring.ledger() > 0))
@@ -382,9 +330,6 @@ func (b *Bucket) remember() {
 	longest += s.ttl + max(s.ttl, s.ring.lastEnds()-s.now) + max(0, s.frozen-s.now)
 	if b.config.StartEmpty || b.config.Version.Revision > 0 {
 		longest = max(longest, micros(30*24*time.Hour))
-	}
-	if b.variant == variantExpiryShrinks {
-		s.keep = 0
 	}
 	s.keep = max(s.keep, s.now+longest)
 }

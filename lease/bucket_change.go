@@ -68,11 +68,7 @@ func (b *Bucket) fill() {
 // those who have the newer version.
 func (b *Bucket) fresh(k int) int64 {
 	s := &b.state
-	waited := s.frozen
-	if b.variant != variantNewLimitFullAfterLoss {
-		waited += micros(b.scales[k].timeToFull())
-	}
-	if s.frozen > 0 && s.now < waited {
+	if s.frozen > 0 && s.now < s.frozen+micros(b.scales[k].timeToFull()) {
 		return 0
 	}
 	return b.scales[k].burst * b.scales[k].unit
@@ -135,7 +131,7 @@ func (b *Bucket) reshape(c Config) {
 	// Each holder's part of the rate is the same part of the new one; else a rate that rises is reached only after seconds.
 	s.fair.share = float64(s.fair.share * float64(b.rate()/rate))
 	s.level, s.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
-	for k, from := range b.inherit(old.Limits, c.Limits) {
+	for k, from := range inherit(old.Limits, c.Limits) {
 		switch {
 		case from < 0:
 			s.level[k] = b.fresh(k)
@@ -153,7 +149,7 @@ func (b *Bucket) reshape(c Config) {
 // first those of equal Per belong together, in their order, then those that are left. By position
 // alone, a limit put in front would hand every other one's level to its neighbour and start the
 // last one full.
-func (b *Bucket) inherit(old, limits []Limit) []int {
+func inherit(old, limits []Limit) []int {
 	from := make([]int, len(limits))
 	taken := [LimitsMax]bool{}
 	for k := range from {
@@ -166,9 +162,6 @@ func (b *Bucket) inherit(old, limits []Limit) []int {
 	} {
 		for k, l := range limits {
 			for i, o := range old {
-				if b.variant == variantLimitsByPosition && i != k {
-					continue
-				}
 				if from[k] < 0 && !taken[i] && alike(o, l) {
 					from[k], taken[i] = i, true
 				}

@@ -6,40 +6,35 @@ import "time"
 // where it was.
 const clockSwing = time.Second
 
-// settle is steps 1 to 3: it brings the levels and the ledger to the server's time clock and
-// returns the bucket's time at which they stood. The bucket's own time passes as the server's does,
+// settle is steps 1 to 3: it brings the levels and the ledger to the server's time clock. The bucket's own time passes as the server's does,
 // but does not step back with it: then it stands still. So nothing is refilled twice, and whatever
 // had some time left has as much left afterwards. After a small step it stands still until the
 // clock is where it was: clocks that disagree, as those of callers with redisbucket's ClientTime
 // do, would else make every other call a step forward.
-func (b *Bucket) settle(clock int64) (from int64) {
+func (b *Bucket) settle(clock int64) {
 	s := &b.state
 	if !s.exists {
-		return clock
+		return
 	}
 	if clock < s.clock && s.clock-clock <= micros(clockSwing) {
 		clock = s.clock
 	}
-	from = s.now
+	from := s.now
 	now := from + max(0, clock-s.clock)
 	s.clock = clock
 	at := from
 	// Where holdings ran out, refill up to that moment with the ledger that still holds them; refilling
 	// after forgetting would credit time during which the ledger was full.
 	for ends := s.ring.ends(); ends <= now && s.ring.base < from/s.ring.width+ringSlices; ends = s.ring.ends() {
-		if b.variant != variantRefillAfterForget && b.variant != variantRefillAfterReport &&
-			s.ring.held[s.ring.base%ringSlices] != 0 {
+		if s.ring.held[s.ring.base%ringSlices] != 0 {
 			b.refill(at, ends)
 			at = ends
 		}
 		s.ring.expire()
 	}
 	s.ring.base = now / s.ring.width
-	if b.variant != variantRefillAfterReport {
-		b.refill(at, now)
-	}
+	b.refill(at, now)
 	s.now = now
-	return from
 }
 
 // refill is step 2 for the interval (from, to], during which the ledger does not change.
@@ -91,9 +86,6 @@ func (b *Bucket) brim(k int, room int64) {
 
 // clip ends step 2: a level never reaches above what the ledger leaves of B + E.
 func (b *Bucket) clip() {
-	if b.variant == variantNoClip {
-		return
-	}
 	ledger := b.state.ring.ledger()
 	for k := range b.config.Limits {
 		b.state.level[k] = min(b.state.level[k], b.room(k, ledger))

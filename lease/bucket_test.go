@@ -61,7 +61,7 @@ func TestRefillIsExact(t *testing.T) {
 		}
 		rnd := rand.New(rand.NewPCG(1, uint64(l.Tokens)))
 		now := int64(1_000_000_000_000_000)
-		b, model := Bucket{unfair: true}, newBigBucket(l, now)
+		b, model := Bucket{}, newBigBucket(l, now)
 		c := Config{Limits: []Limit{l}, TTL: time.Second, Target: time.Millisecond}
 		for i := range int64(3000) {
 			now += randomPause(rnd, sc)
@@ -129,7 +129,7 @@ func TestRingForgetsNothingEarly(t *testing.T) {
 				r.expire()
 			}
 			next := 1 + rnd.Int64N(100)
-			r.fit(now, next, next > ttl, asDesigned)
+			r.fit(now, next, next > ttl)
 			ttl, longest = next, max(longest, next)
 			r.add(r.place(now, ttl).slice, 1, 1)
 			until = max(until, now+ttl)

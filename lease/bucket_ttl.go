@@ -24,11 +24,9 @@ const (
 func (b *Bucket) propose(ttl int64, newer bool) {
 	s := &b.state
 	before := s.ttl
-	if b.variant != variantTTLJumps {
-		ttl = min(ttl, max(s.ttl, micros(ttlLiveMax)))
-	}
+	ttl = min(ttl, max(s.ttl, micros(ttlLiveMax)))
 	switch {
-	case b.variant == variantTTLJumps && (newer || ttl > s.ttl), newer && ttl <= s.ttl:
+	case newer && ttl <= s.ttl:
 		s.ttl, s.proposed, s.proposedAt = ttl, ttl, s.now
 	case newer || ttl > s.ttl && s.proposed <= s.ttl:
 		s.proposed, s.proposedAt = ttl, s.now
@@ -44,7 +42,7 @@ func (b *Bucket) propose(ttl int64, newer bool) {
 			s.ttl, s.proposed, s.proposedAt = s.proposed, ttl, s.now
 		}
 	}
-	s.ring.fit(s.now, s.ttl, s.ttl > before, b.variant)
+	s.ring.fit(s.now, s.ttl, s.ttl > before)
 }
 
 // leaseMax is how long the longest lease may last that exists now, the one of this call included.
@@ -59,9 +57,6 @@ func (b *Bucket) leaseMax() int64 {
 // have stepped back, and the caller's ended when r was sent.
 func (b *Bucket) lasting(r *Request, ago int64) int64 {
 	most := micros(r.LeaseMax)
-	if b.variant == variantLossForgetsAge {
-		return most
-	}
 	age := max(b.state.clock-r.HeardAt, micros(r.HeardAge))
 	return min(most+max(0, age-ago), max(most, micros(ttlLiveMax)))
 }

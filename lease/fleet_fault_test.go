@@ -27,7 +27,7 @@ func (f *fleet) misfortune(n *node) {
 	case 5:
 		if f.faults.Flush && f.knows(n) {
 			f.log("the bucket is lost; process %d knows", n.index)
-			f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
+			f.bucket = new(Bucket)
 			f.first(n)
 		}
 	case 6, 7:
@@ -43,7 +43,7 @@ func (f *fleet) misfortune(n *node) {
 	case 9:
 		if f.faults.BlindFlush && f.slack == 0 && f.bucket.state.exists {
 			f.log("the bucket is lost, and a process that does not know calls first")
-			f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
+			f.bucket = new(Bucket)
 			f.nodes[n.index] = f.process(n.index, n.ppm, f.name())
 			f.slack = f.capacity()
 			f.quietUntil = f.bounds.leasesEnd
@@ -81,11 +81,7 @@ func (f *fleet) misfortune(n *node) {
 		}
 	case 16:
 		if f.faults.Versions && f.bucket.state.exists {
-			f.log("nobody calls until the bucket expires, and process %d starts again with the older version", n.index)
-			f.pass(max(0, f.expires-f.server()))
-			f.nodes[n.index] = f.process(n.index, n.ppm, f.name())
-			f.nodes[n.index].newer = false
-			f.first(f.nodes[n.index])
+			f.expireNewerLimits(n)
 		}
 	}
 }
@@ -115,7 +111,7 @@ func (f *fleet) loseLongLeases(n *node) {
 		return
 	}
 	f.log("the bucket is lost; process %d knows", n.index)
-	f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
+	f.bucket = new(Bucket)
 	f.first(n)
 	f.pass(max(0, f.bucket.state.frozen-f.bucket.state.now) + f.rnd.Int64N(micros(f.config.Limits[0].TimeToFull())+1))
 	f.asksForEverything(n)
@@ -131,10 +127,27 @@ func (f *fleet) loseNewerLimits(n *node) {
 	newer.newer = true
 	f.asksForEverything(newer)
 	f.log("the bucket is lost; process %d knows, and has the older version", n.index)
-	f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
+	f.bucket = new(Bucket)
 	f.first(n)
-	f.pass(max(0, f.bucket.state.frozen-f.bucket.state.now) + f.rnd.Int64N(1000))
+	// Once that bucket has expired too, nobody knows of the newer limits: they start full.
+	until := max(0, f.bucket.state.frozen-f.bucket.state.now) + f.rnd.Int64N(1000)
+	f.pass(min(until, max(0, f.expires-f.server()-1)))
 	f.asksForEverything(newer)
+}
+
+// expireNewerLimits has a process with the older version use up its limits, if they are in force, and
+// one with the newer version replace them. Then nobody calls until the bucket expires, and n starts
+// again with the older version.
+func (f *fleet) expireNewerLimits(n *node) {
+	older, newer := f.process(n.index, n.ppm, f.name()), f.process(n.index, n.ppm, f.name())
+	older.newer, newer.newer = false, true
+	f.asksForEverything(older)
+	f.asksForEverything(newer)
+	f.log("nobody calls until the bucket expires, and process %d starts again with the older version", n.index)
+	f.pass(max(0, f.expires-f.server()))
+	f.nodes[n.index] = f.process(n.index, n.ppm, f.name())
+	f.nodes[n.index].newer = false
+	f.asksForEverything(f.nodes[n.index])
 }
 
 // asksForEverything has n call for more requests that wait than there can be tokens.
@@ -223,7 +236,7 @@ func (f *fleet) configure() {
 	}
 	f.log("SetLimits %v, E %d, T %v", c.Limits, c.Overcommit, c.TTL)
 	if f.bucket.state.exists && f.server() >= f.expires {
-		f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
+		f.bucket = new(Bucket)
 	}
 	if _, err := f.bucket.Configure(f.server(), OpSet, c); err != nil {
 		f.lost = err

@@ -60,9 +60,12 @@ func (f *fleet) execute(p packet) {
 	r := p.request
 	if f.bucket.state.exists && f.server() >= f.expires {
 		f.log("the bucket expires")
-		f.bucket = &Bucket{unfair: f.bucket.unfair, variant: f.bucket.variant}
+		f.bucket = new(Bucket)
 	}
 	first := f.executes(r)
+	if f.unfair {
+		shareNothing(f.bucket)
+	}
 	var g Grant
 	err := f.bucket.Call(f.server(), r, &g)
 	f.log("bucket, seq %d of process %d: granted %d (waited %d), void %v, first %v, %v; level %v, ledger %d",

@@ -23,18 +23,18 @@ type fleet struct {
 	newer  Config // that those propose who have the newer version
 
 	bucket  *Bucket
+	unfair  bool    // see shareNothing
 	expires int64   // when the store forgets the bucket, by the server's clock
 	copied  *Bucket // what a lagging replica knows
 	nodes   []*node
 	net     []packet
 	bounds  bounds
 
-	seq, names     int64
-	calm           int   // how rare misfortunes are
-	slack          int64 // tokens that the documented excesses of this schedule may add to the bound
-	holdingVariant holdingVariant
-	quietUntil     int64 // before it the ledger knows less than the truth, by a fault for which the promise allows that
-	lost           error
+	seq, names int64
+	calm       int   // how rare misfortunes are
+	slack      int64 // tokens that the documented excesses of this schedule may add to the bound
+	quietUntil int64 // before it the ledger knows less than the truth, by a fault for which the promise allows that
+	lost       error
 }
 
 // node is one process: its half of the protocol and its clock.
@@ -62,10 +62,10 @@ type packet struct {
 	err     error  // of a reply
 }
 
-func newFleet(rnd *rand.Rand, logf func(string, ...any)) *fleet {
-	f := &fleet{rnd: rnd, logf: logf, now: fleetStart, faults: randomFaults(rnd), bucket: new(Bucket), calm: 1 + rnd.IntN(8)}
+func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
+	f := &fleet{rnd: rnd, logf: logf, now: fleetStart, faults: faults, bucket: new(Bucket), calm: 1 + rnd.IntN(8)}
 	f.bounds.refunded = make(map[refund]bool)
-	f.bucket.unfair = rnd.IntN(3) == 0
+	f.unfair = rnd.IntN(3) == 0
 	limits := 1 + max(0, rnd.IntN(5)-2)
 	for range limits {
 		f.config.Limits = append(f.config.Limits, f.randomLimit())
@@ -178,7 +178,6 @@ func (f *fleet) pass(us int64) { f.now += us }
 
 func (f *fleet) take(n *node, tokens int64) {
 	n.Expire(f.clock(n))
-	n.variant = f.holdingVariant
 	e, drawn := n.Pool.Epoch(), n.Drawn()
 	switch {
 	case !n.Pool.TakeN(tokens).Ok():
@@ -215,7 +214,6 @@ func (f *fleet) open(n *node) {
 	if n.IsOpen() && f.clock(n).Sub(n.firstSent) < f.config.TTL/2 && !(f.faults.GiveUp && f.rnd.IntN(4) == 0) {
 		return
 	}
-	n.variant = f.holdingVariant
 	f.send(n, f.opens(n))
 }
 

@@ -76,8 +76,6 @@ type Holding struct {
 	base     int64 // tokens in the pool when it was last counted
 	lateSeen int64
 	account  Account
-
-	variant holdingVariant // one rule switched off for a test
 }
 
 // heard is what the last reply said of the bucket, for the day on which the bucket has lost its
@@ -98,16 +96,6 @@ func (h *heard) age(now clock.Instant) time.Duration {
 	d := max(0, now.Sub(h.from))
 	return d + d/15
 }
-
-// holdingVariant is a rule of the client switched off; every one must be caught by a test.
-type holdingVariant int
-
-const (
-	holdingAsDesigned holdingVariant = iota
-	variantDeadlineFromRetry
-	variantAcceptPrevious
-	variantRefundIntoPool
-)
 
 // leaseSpan is the part of T for which the holder uses a lease; the rest covers the drift of two clocks
 // against each other (1/16 is 62,500 ppm, a hundred times what quartz does).
@@ -167,9 +155,6 @@ func (h *Holding) Resend(now clock.Instant) *Request {
 	if !h.isOpen || now.Sub(h.firstSent) > h.open.Config.TTL/2 {
 		return nil
 	}
-	if h.variant == variantDeadlineFromRetry {
-		h.firstSent = now
-	}
 	return &h.open
 }
 
@@ -192,18 +177,15 @@ func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, 
 		return Accepted{}, false
 	}
 	if !h.isOpen || g.Seq != h.open.Seq {
-		if h.variant != variantAcceptPrevious || g.Seq != h.open.Seq-1 {
-			return Accepted{}, false
-		}
+		return Accepted{}, false
+	}
+	h.isOpen = false
+	h.debt -= h.open.Debt
+	if g.Void {
+		h.account.Burnt += h.open.Returned + h.open.Unused
 	} else {
-		h.isOpen = false
-		h.debt -= h.open.Debt
-		if g.Void {
-			h.account.Burnt += h.open.Returned + h.open.Unused
-		} else {
-			h.account.Returned += h.open.Returned + h.open.Unused
-			h.account.Refunded += h.open.Refund
-		}
+		h.account.Returned += h.open.Returned + h.open.Unused
+		h.account.Refunded += h.open.Refund
 	}
 	h.Expire(now)
 	if g.Void {
@@ -303,12 +285,6 @@ func (h *Holding) burnUnused() {
 
 // Refund reports n admitted tokens as not having happened, with the next call.
 func (h *Holding) Refund(n int64) {
-	if h.variant == variantRefundIntoPool {
-		h.Pool.add(n)
-		h.base += n
-		h.account.Granted += n
-		return
-	}
 	h.refund += n
 }
 

@@ -147,7 +147,7 @@ func TestLimitThatComesBackAfterALossIsNotFull(t *testing.T) {
 	a, b := s.holder("a"), s.holder("b")
 	s.calls(b, Ask{})
 	s.calls(a, Ask{Want: 100, Waiting: 100})
-	s.bucket = Bucket{unfair: true}
+	s.bucket = Bucket{}
 	// when a process with the older version starts the next one, knowing of the loss, and the newer
 	// version comes after it
 	s.calls(b, Ask{Config: old})
@@ -193,7 +193,7 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 			// when the bucket is lost, a knows of it, and asks for everything when b's lease is
 			// about to end
 			s.now += 10_000
-			s.bucket = Bucket{unfair: true}
+			s.bucket = Bucket{}
 			s.calls(a, Ask{})
 			s.now = int64(b.Deadline())/1000 - 1
 			s.calls(a, Ask{Want: 10, Waiting: 10})
@@ -216,7 +216,7 @@ func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
 	a, b := s.holder("a"), s.holder("b")
 	s.calls(a, Ask{})
 	s.now += micros(24 * time.Hour)
-	s.bucket = Bucket{unfair: true}
+	s.bucket = Bucket{}
 	s.calls(b, Ask{})
 	// when that one calls, a while later
 	for _, after := range []int64{400_000, 20_000_000} {
@@ -284,7 +284,7 @@ func TestVersionOutlivesItsBucket(t *testing.T) {
 		// when, again and again, a fresh process of the old version comes, and one of the newer,
 		// and then nobody for so long that the bucket may expire
 		if s.now >= expires {
-			s.bucket = Bucket{unfair: true}
+			s.bucket = Bucket{}
 		}
 		a, b := s.holder("a"+string(rune('0'+round))), s.holder("b"+string(rune('0'+round)))
 		if g := s.calls(a, Ask{Config: old, Want: 100, Waiting: 100}); g.Config.Version == old.Version {

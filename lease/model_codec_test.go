@@ -48,14 +48,14 @@ func (c *codec) init(w *world) {
 func (w *world) encode(enc []byte) (out []byte, order [3]int) {
 	c := &w.codec
 	s := &w.bucket.state
-	if s.exists && w.model.bucket == asDesigned {
+	if s.exists && !w.mutant {
 		w.bucket.settle(w.now) // twice is as good as once: TestSettlingTwiceIsSettlingOnce
 	}
 	c.epochs = append(c.epochs[:0], s.epoch)
 	for i := range w.model.holders {
 		h := &w.holders[i]
 		c.epochs = append(c.epochs, h.heard.epoch)
-		if h.isOpen {
+		if w.keepsOpen(h) {
 			c.epochs = append(c.epochs, h.open.Epoch)
 		}
 		for k := range h.messages {
@@ -112,7 +112,7 @@ func (w *world) encodeHolder(enc []byte, i int) []byte {
 	if rec != nil && rec.epoch == w.bucket.state.epoch {
 		at, known = w.bucket.state.ring.locate(rec.place, w.bucket.state.now)
 	}
-	keepSeq := h.isOpen || h.variant == variantAcceptPrevious
+	keepSeq := w.keepsOpen(h)
 	c.seqs = c.seqs[:0]
 	if keepSeq {
 		c.seqs = append(c.seqs, h.open.Seq)
@@ -127,7 +127,7 @@ func (w *world) encodeHolder(enc []byte, i int) []byte {
 
 	left := (int64(h.deadline) - w.now*1000 + 999) / 1000
 	// Without tokens the deadline still says whether a refund may travel.
-	if h.Pool.Held() == 0 && h.Holding.refund == 0 && h.refundable == 0 && h.unused == 0 && h.variant != variantRefundIntoPool {
+	if h.Pool.Held() == 0 && h.Holding.refund == 0 && h.refundable == 0 && h.unused == 0 && !w.mutant {
 		left = 0
 	}
 	since := int64(0) // what a counter must reach to show that the holder heard of its record; no matter without one
@@ -213,7 +213,7 @@ func (w *world) decode(enc []byte) {
 	w.was = [2]bool{is&4 != 0, is&8 != 0}
 	w.x = c.next()
 	clear(c.records)
-	w.bucket = Bucket{unfair: true, variant: w.model.bucket, records: c.records}
+	w.bucket = Bucket{records: c.records}
 	if is&1 != 0 {
 		w.decodeBucket()
 	}
@@ -373,3 +373,7 @@ func (c *codec) nextSeq(h *modelHolder) int64 {
 
 // forgets reports whether a bucket may be gone, so that what its holders heard of it matters.
 func (w *world) forgets() bool { return w.flush || w.versions }
+
+// keepsOpen reports whether the latest call of h still matters. Without every rule in place it may
+// when it is closed.
+func (w *world) keepsOpen(h *modelHolder) bool { return h.isOpen || w.mutant }

@@ -55,12 +55,9 @@ func newWorld(m model) *world {
 		panic(fmt.Sprint(m.limit, sc, err))
 	}
 	w.unit, w.step = sc.unit, sc.step
-	w.bucket.unfair = true
-	w.bucket.variant = m.bucket
 	for i := range w.holders {
 		h := &w.holders[i]
 		h.init(modelIDs[i], 0)
-		h.variant = m.holding
 	}
 	w.codec.init(w)
 	for _, e := range m.before {
@@ -208,7 +205,7 @@ func (w *world) apply(e event) (violation string) {
 	case eventEvict:
 		delete(w.bucket.records, h.id)
 	case eventFlush:
-		w.bucket = Bucket{unfair: true, variant: w.bucket.variant}
+		w.bucket = Bucket{}
 		w.lost, w.was[0] = true, w.once
 	case eventSetTTL:
 		c := w.bucket.config
@@ -271,7 +268,7 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 	w.lost = false
 	if s := &w.bucket.state; w.versions && s.exists && w.now >= s.keep {
 		clear(w.bucket.records)
-		w.bucket = Bucket{unfair: true, variant: w.bucket.variant, records: w.bucket.records}
+		w.bucket = Bucket{records: w.bucket.records}
 	}
 	// Executing spends from the allowance, answering from the record does not: that tells them apart.
 	const untouched = -5
@@ -279,6 +276,7 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 	if rec != nil {
 		rec.debit.allowance = untouched
 	}
+	shareNothing(&w.bucket)
 	level := w.refunded(&m.request)
 	if err := w.bucket.Call(w.now, &m.request, &m.grant); err != nil {
 		return
@@ -349,9 +347,9 @@ func (w *world) violation() string {
 			live += h.Pool.Held()
 		}
 	}
-	// What follows is why (1) holds, not what it says; a variant is to be caught by what it admits.
+	// What follows is why (1) holds, not what it says; a mutant is to be caught by what it admits.
 	s := &w.bucket.state
-	if w.model.bucket != asDesigned || w.holding != holdingAsDesigned || !s.exists || s.frozen > w.now || !w.counts() {
+	if w.mutant || !s.exists || s.frozen > w.now || !w.counts() {
 		return ""
 	}
 	saved := *s

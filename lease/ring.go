@@ -112,9 +112,9 @@ func (r *ring) lastEnds() int64 {
 // retry is told the longer T with the stored grant. It needs wider slices at once, unless they are wide
 // still, and the last of them lasts at least as long as any present entry. A shorter T keeps the wide slices until
 // none of the present entries ends after the new last slice: an entry's expiry never moves earlier.
-func (r *ring) fit(now, ttl int64, grew bool, v variant) {
+func (r *ring) fit(now, ttl int64, grew bool) {
 	width := widthFor(ttl)
-	if width < r.width && v != variantShrinkMovesExpiry && (now/width+ringSlices)*width < r.lastEnds() {
+	if width < r.width && (now/width+ringSlices)*width < r.lastEnds() {
 		width = r.width
 	}
 	if width != r.width || grew {

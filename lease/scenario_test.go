@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -21,7 +22,6 @@ type scene struct {
 func newScene(t *testing.T, l Limit, ttl time.Duration) *scene {
 	s := &scene{t: t, now: 1_000_100, config: Config{Limits: []Limit{l}, TTL: ttl, Target: time.Microsecond}}
 	s.meter = newMeter(l, 0, s.now)
-	s.bucket.unfair = true
 	return s
 }
 
@@ -46,6 +46,7 @@ func (s *scene) opens(h *Holding, a Ask) Request {
 // executes has the bucket handle r.
 func (s *scene) executes(r Request) Grant {
 	s.t.Helper()
+	shareNothing(&s.bucket)
 	var g Grant
 	if err := s.bucket.Call(s.now, &r, &g); err != nil {
 		s.t.Fatalf("seq %d: %v", r.Seq, err)
@@ -88,6 +89,12 @@ func (s *scene) spends(h *Holding) (n int64) {
 }
 
 func everything(held int64) int64 { return held }
+
+// shareNothing makes the fair share of the next call the whole rate, so that nobody is kept from what
+// there is: for tests whose subject is what there is.
+func shareNothing(b *Bucket) {
+	b.state.fair = fair{share: math.Inf(1), updated: 1 << 62}
+}
 
 func TestRetryAfterTheTTLGrewBackKeepsNothingThatTheBucketForgot(t *testing.T) {
 	// given a ring with wide slices, which holds an entry, and then a shorter T
@@ -181,7 +188,6 @@ func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 		t.Fatalf("%v: %+v, %v", l, sc, err)
 	}
 	s := &scene{t: t, now: 1_000_100, config: Config{Limits: []Limit{l}, TTL: 100 * time.Millisecond, Target: time.Microsecond}}
-	s.bucket.unfair = true
 	s.meter = newMeter(PerSecond(1), l.Burst, s.now) // not what this looks at
 	a := s.holder("a")
 	// when some is drawn and half a tick has passed
@@ -200,4 +206,50 @@ func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 	if most := l.Burst - 1000 + 500; g.Levels[0] > most {
 		t.Errorf("the level is %d, one central bucket has %d at most", g.Levels[0], most)
 	}
+}
+
+// TestClipIsNeeded: without the clip a lower Overcommit leaves a full level beside full holdings, for as long as they
+// are renewed.
+func TestClipIsNeeded(t *testing.T) {
+	s := newScene(t, Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 70*time.Microsecond)
+	// given E = 2, and a holder with as much as B while the level is full
+	s.config.Overcommit = 2
+	a, b := s.holder("a"), s.holder("b")
+	s.calls(a, Ask{Want: 2})
+	s.now += 10
+	s.calls(a, Ask{})
+	// when E becomes 0, the holder renews, and everything that the old limit admitted has drained
+	s.config.Overcommit = 0
+	if _, err := s.bucket.Configure(s.now, OpSet, s.config); err != nil {
+		s.t.Fatal(err)
+	}
+	for range 10 {
+		s.now += 20
+		s.calls(a, Ask{})
+	}
+	s.meter.advance(s.now)
+	// then the level and the holding are not there at once
+	s.calls(b, Ask{Want: 2, Waiting: 2})
+	s.spends(a)
+	s.audits()
+}
+
+// TestVoidReportMayNotReturn: a record that knows of less than the holder reports is from another life of it.
+// What it gives back has run out already, and the time since was refilled.
+func TestVoidReportMayNotReturn(t *testing.T) {
+	s := newScene(t, Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 70*time.Microsecond)
+	// given a holder with everything, which sends two calls shortly before its deadline; both are slow
+	a, b := s.holder("a"), s.holder("b")
+	s.calls(a, Ask{Want: 2})
+	s.now += 60
+	asks := s.opens(a, Ask{})
+	gives := s.opens(a, Ask{Return: everything})
+	// when its entry has run out, somebody draws what was refilled, and then the calls arrive
+	s.now += 60
+	s.calls(b, Ask{Want: 2, Waiting: 2})
+	s.executes(asks)
+	s.executes(gives)
+	// then what was given back is not there a second time
+	s.calls(b, Ask{Want: 2, Waiting: 2})
+	s.audits()
 }

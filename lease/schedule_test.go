@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -12,25 +13,31 @@ import (
 )
 
 var (
-	flagSeed  = flag.Uint64("lease.seed", 0, "replay the one random schedule with this seed, and print its events")
-	flagSeeds = flag.Uint64("lease.seeds", 0, "how many random schedules to run (default 5000)")
+	flagSeed   = flag.Uint64("lease.seed", 0, "replay the one random schedule with this seed, and print its events")
+	flagSeeds  = flag.Uint64("lease.seeds", 0, "how many random schedules to run (default 5000)")
+	flagFirst  = flag.Uint64("lease.first", 0, "the seed of the first of them (default: half from 1 on, half new ones)")
+	flagFaults = flag.String("lease.faults", "", "faults that every random schedule has, such as 'Refund Flush'")
 )
 
 // TestRandomSchedules runs fleets over one bucket through everything that a network, a store and its
 // operators do to them (see fleet_test.go), and audits every window of every limit after every step.
 func TestRandomSchedules(t *testing.T) {
 	if *flagSeed != 0 {
-		if err := playSeed(*flagSeed, t.Logf); err != nil {
+		if err := playSeed(*flagSeed, *flagFaults, t.Logf); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	seeds := *flagSeeds
 	if seeds == 0 {
-		seeds = 5000
-		if testkit.RaceEnabled || testing.Short() {
+		seeds = testkit.PlainOrRace[uint64](5000, 500)
+		if testing.Short() {
 			seeds = 500
 		}
+	}
+	if *flagFirst != 0 {
+		playSeeds(t, *flagFirst, seeds)
+		return
 	}
 	// Half of them are the same on every run, so that a change is judged by what the last one passed; half are new.
 	playSeeds(t, 1, seeds/2)
@@ -40,24 +47,19 @@ func TestRandomSchedules(t *testing.T) {
 func playSeeds(t *testing.T, first, seeds uint64) {
 	t.Helper()
 	for seed := first; seed < first+seeds; seed++ {
-		if err := playSeed(seed, nil); err != nil {
+		if err := playSeed(seed, *flagFaults, nil); err != nil {
 			var tail []string
-			_ = playSeed(seed, func(format string, args ...any) { tail = append(tail, fmt.Sprintf(format, args...)) })
-			t.Fatalf("seed %d: %v\nreplay: go test ./lease -v -run 'TestRandomSchedules$' -lease.seed=%d\nlast events:\n%s",
-				seed, err, seed, strings.Join(tail[max(0, len(tail)-60):], "\n"))
+			_ = playSeed(seed, *flagFaults, func(format string, args ...any) { tail = append(tail, fmt.Sprintf(format, args...)) })
+			t.Fatalf("seed %d: %v\nreplay: go test ./lease -v -run 'TestRandomSchedules$' -lease.seed=%d -lease.faults='%s'\nlast events:\n%s",
+				seed, err, seed, *flagFaults, strings.Join(tail[max(0, len(tail)-60):], "\n"))
 		}
 	}
 	t.Logf("seeds %d to %d; replay one with go test ./lease -v -run 'TestRandomSchedules$' -lease.seed=N", first, first+seeds-1)
 }
 
-func playSeed(seed uint64, logf func(string, ...any)) error {
-	return playVariant(seed, asDesigned, holdingAsDesigned, logf)
-}
-
-func playVariant(seed uint64, v variant, hv holdingVariant, logf func(string, ...any)) error {
+func playSeed(seed uint64, always string, logf func(string, ...any)) error {
 	rnd := rand.New(rand.NewPCG(seed, 0x79757a6869))
-	f := newFleet(rnd, logf)
-	f.bucket.variant, f.holdingVariant = v, hv
+	f := newFleet(rnd, randomFaults(rnd).with(always), logf)
 	for range 1500 {
 		f.step()
 		if err := f.check(); err != nil {
@@ -114,6 +116,14 @@ func randomFaults(rnd *rand.Rand) faults {
 		f.SharedID = true
 	case 10:
 		f.Versions, f.Restart, f.Flush, f.SetTTL = true, true, coin(), coin()
+	}
+	return f
+}
+
+// with is f and the named faults.
+func (f faults) with(names string) faults {
+	for _, name := range strings.Fields(names) {
+		reflect.ValueOf(&f).Elem().FieldByName(name).SetBool(true)
 	}
 	return f
 }

@@ -1,0 +1,218 @@
+package lease
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// mutation is one rule of the protocol taken out of the source, by edits of its text. Each must be
+// caught: by the random schedules, by the model checker where a small instance shows it, and by the
+// tests that tell a story about it.
+type mutation struct {
+	name    string
+	edits   []edit
+	faults  string // which the random schedules then always have, where the rule matters rarely
+	model   *model // nil: it takes a longer story than a small instance can tell
+	stories string // tests that fail, as a regular expression; "": none is needed
+}
+
+// edit replaces one piece of a source file of this package; it must occur there exactly once.
+type edit struct{ file, old, new string }
+
+// mutations come with just the events of a model that show why the rule is there.
+var mutations = []mutation{
+	{name: "returned credited without a known record",
+		edits: []edit{{"bucket.go", "b.credit(r, known && s.now >= s.frozen)", "b.credit(r, true)"}},
+		model: &model{holders: 1, limit: perMicro(1, 70, 1), ttl: 7, want: 1, inflight: 2,
+			waiting: true, back: true, giveUp: true, evict: true, twice: true, lossless: true}},
+	{name: "absence taken for nothing held",
+		edits: []edit{{"bucket.go", "	if known {\n		remaining = r.Remaining\n", `	if !live {
+		known, remaining, at = true, r.Remaining, s.ring.place(s.now, s.ttl)
+		s.ring.add(at.slice, remaining, 0)
+	} else if known {
+		remaining = r.Remaining
+`}},
+		model: &model{holders: 1, limit: perMicro(1, 70, 1), ttl: 7, want: 1, inflight: 2,
+			waiting: true, back: true, giveUp: true, evict: true, twice: true, lossless: true}},
+	{name: "deadline counted from a retry",
+		edits: []edit{{"holding.go", "		return nil\n	}\n	return &h.open\n", "		return nil\n	}\n	h.firstSent = now\n	return &h.open\n"}},
+		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl: 7, tick: 3, want: 1, inflight: 2,
+			waiting: true, retry: true, lossless: true}},
+	{name: "expiry moved earlier when T shrinks",
+		edits: []edit{{"ring.go", "width < r.width && (now/width+ringSlices)*width < r.lastEnds()", "false"}},
+		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl: 7, ttl2: 14, tick: 9, want: 1, inflight: 1,
+			waiting: true, lossless: true}},
+	{name: "a reply to the previous seq accepted",
+		edits: []edit{{"holding.go", "if !h.isOpen || g.Seq != h.open.Seq {", "if g.Seq != h.open.Seq && g.Seq != h.open.Seq-1 {"}},
+		model: &model{holders: 1, limit: perMicro(1, 1, 1), ttl: 7, tick: 4, want: 1, inflight: 2,
+			waiting: true, giveUp: true, lossless: true}},
+	{name: "refill after forgetting",
+		edits: []edit{{"bucket_settle.go", "if s.ring.held[s.ring.base%ringSlices] != 0 {", "if false {"}},
+		model: &model{holders: 1, limit: perMicro(1, 7, 1), ttl: 7, tick: 2, want: 1, inflight: 1, waiting: true}},
+	{name: "refill after the report",
+		edits: []edit{
+			{"bucket_settle.go", "if s.ring.held[s.ring.base%ringSlices] != 0 {", "if false {"},
+			{"bucket_settle.go", "	b.refill(at, now)\n", ""},
+			{"bucket.go", "	b.settle(clock)    // ", "	was := b.state.now\n	b.settle(clock)    // "},
+			{"bucket.go", "	// Step 6.\n", "	b.refill(max(was, s.created), s.now)\n	// Step 6.\n"},
+		},
+		model: &model{holders: 1, limit: perMicro(1, 1, 2), ttl: 7, want: 2, inflight: 1}},
+	{name: "refund into the local pool after a report",
+		edits: []edit{{"holding.go", "	h.refund += n\n", "	h.Pool.add(n)\n	h.base += n\n	h.account.Granted += n\n"}},
+		model: &model{holders: 1, limit: perMicro(1, 2, 1), ttl: 7, want: 1, inflight: 1, refund: true}},
+	{name: "no clip",
+		edits:   []edit{{"bucket_settle.go", "min(b.state.level[k], b.room(k, ledger))", "max(b.state.level[k], ledger*0)"}},
+		stories: "TestClipIsNeeded"},
+	{name: "a retry draws again",
+		edits: []edit{{"bucket.go", "	if live {\n		if r.Seq < rec.seq {", "	if false {\n		if r.Seq < rec.seq {"}},
+		model: &model{holders: 1, limit: perMicro(1, 3, 2), ttl: 7, tick: 3, want: 1, inflight: 2,
+			waiting: true, twice: true, lossless: true}},
+	{name: "void taken as known",
+		edits: []edit{{"bucket.go", "		s.ring.add(at.slice, remaining-rec.held, 0)\n	}\n",
+			"		s.ring.add(at.slice, remaining-rec.held, 0)\n	} else if live {\n		known, remaining = true, r.Remaining\n" +
+				"		s.ring.add(at.slice, remaining-rec.held, 0)\n	}\n"}},
+		stories: "TestVoidReportMayNotReturn"},
+	{name: "a lease is renewed although the ledger is above B + E",
+		edits:   []edit{{"bucket.go", "if ledger > b.scales[k].burst+b.config.Overcommit {", "if ledger < int64(-k) {"}},
+		stories: "TestLeasesOfALoweredLimitEndWithinT"},
+	{name: "what was not used is credited in full",
+		edits: []edit{{"bucket.go", "	if r.Drawn <= b.state.setAt || ", "	if true {\n		return units\n	}\n	if r.Drawn <= b.state.setAt || "}},
+		model: &model{holders: 2, limit: perMicro(1, 2, 1), ttl: 7, tick: 2, want: 1, inflight: 1,
+			waiting: true, gone: true, lossless: true},
+		stories: "TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince"},
+	{name: "a refund leaves draws what they were worth",
+		edits:   []edit{{"bucket.go", "	if filled {\n", "	if false && filled {\n"}},
+		faults:  "Refund GiveUpWaiting",
+		stories: "TestRefundFillsWhatADrawHadLeft"},
+	{name: "a void call's record counts at once",
+		edits: []edit{{"bucket.go", "live && r.Epoch == s.epoch && r.Counter >= rec.since &&", "live &&"}},
+		model: &model{holders: 1, limit: perMicro(1, 58, 2), ttl: 7, tick: 9, want: 1, inflight: 3,
+			waiting: true, refund: true, twice: true, lossless: true},
+		stories: "TestRefundIsCreditedOnceHoweverOftenItArrives"},
+	{name: "limits inherited by position",
+		edits: []edit{{"bucket_change.go", "if from[k] < 0 && !taken[i]", "if i == k && from[k] < 0 && !taken[i]"}},
+		model: &model{holders: 1, limit: perMicro(1, 58, 1), ttl: 7, want: 1, inflight: 1, waiting: true, lossless: true,
+			alternative: []Limit{perMicro(1, 1, 1), perMicro(1, 58, 1)}},
+		faults:  "SetLimits",
+		stories: "TestLimitThatDoesNotChangeKeepsItsLevel"},
+	{name: "a new limit starts full after a loss",
+		edits:   []edit{{"bucket_change.go", "s.now < s.frozen+micros(b.scales[k].timeToFull())", "s.now < s.frozen"}},
+		stories: "TestLimitThatComesBackAfterALossIsNotFull"},
+	{name: "T grows at once",
+		edits: []edit{
+			{"bucket_ttl.go", "	ttl = min(ttl, max(s.ttl, micros(ttlLiveMax)))\n", ""},
+			{"bucket_ttl.go", "	case newer && ttl <= s.ttl:", "	case newer || ttl > s.ttl:"},
+		},
+		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl: 7, ttl2: 42, tick: 8, want: 1, inflight: 1,
+			waiting: true, lossless: true, flush: true, once: true,
+			// One holder has heard of the bucket, while T was short.
+			before: []event{{eventOpen, 0, askWaiting}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0}, {kind: eventTick}, {kind: eventSetTTL}}},
+		faults: "Flush SetTTL"},
+	{name: "a loss forgets its age",
+		edits:   []edit{{"bucket_ttl.go", "	return min(most+max(0, age-ago), max(most, micros(ttlLiveMax)))", "	return most + 0*(age-ago)"}},
+		faults:  "Flush SetTTL",
+		stories: "TestLossIsWaitedOutAsLongAsTheLongestLease"},
+	{name: "an expiry moves earlier",
+		edits: []edit{{"bucket.go", "	s.keep = max(s.keep, s.now+longest)", "	s.keep = s.now + longest"}},
+		model: &model{holders: 2, limit: perMicro(1, 58, 1), ttl: 7, tick: 7, want: 1, inflight: 1, waiting: true, lossless: true,
+			alternative: []Limit{perMicro(1, 1, 1)}, versions: true},
+		faults:  "Versions",
+		stories: "TestVersionOutlivesItsBucket"},
+}
+
+// TestEveryRuleIsNeeded builds the tests with one rule taken out of the source, runs them, and
+// expects them to fail. How many random schedules it takes says how sharp they are.
+func TestEveryRuleIsNeeded(t *testing.T) {
+	if testkit.RaceEnabled || testing.Short() || *flagMutant != "" {
+		t.Skip("one goroutine, and ten times slower under the race detector")
+	}
+	for _, m := range mutations {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			built := build(t, m.edits)
+			out := built.fails(t, "TestRandomSchedules", "-lease.first=1", "-lease.seeds=20000", "-lease.faults="+m.faults)
+			seed := uint64(0)
+			if found := regexp.MustCompile(`seed (\d+): (.*)`).FindStringSubmatch(out); found != nil {
+				seed, _ = strconv.ParseUint(found[1], 10, 64)
+				t.Logf("caught by seed %d: %s", seed, found[2])
+			}
+			if err := playSeed(seed, m.faults, nil); seed == 0 || err != nil {
+				t.Errorf("seed %d shows nothing, as designed it says: %v\n%s", seed, err, out)
+			}
+			if m.model != nil {
+				out := built.fails(t, "TestModel", "-lease.mutant="+m.name)
+				t.Log(regexp.MustCompile(`\d+ states, broken.*`).FindString(out))
+			}
+			if m.stories != "" {
+				built.fails(t, m.stories)
+			}
+		})
+	}
+}
+
+// mutant is the path of a test binary of this package.
+type mutant string
+
+// build compiles the tests of this package with the edits made to its source. An edit that does not
+// fit exactly once, or does not compile, would test nothing: then t fails.
+func build(t *testing.T, edits []edit) mutant {
+	t.Helper()
+	dir := t.TempDir()
+	edited := map[string]string{}
+	for _, e := range edits {
+		text, ok := edited[e.file]
+		if !ok {
+			source, err := os.ReadFile(e.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(source)
+		}
+		if n := strings.Count(text, e.old); n != 1 {
+			t.Fatalf("%q occurs %d times in %s, must be once", e.old, n, e.file)
+		}
+		edited[e.file] = strings.Replace(text, e.old, e.new, 1)
+	}
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	for file, text := range edited {
+		original, err := filepath.Abs(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		overlay.Replace[original] = filepath.Join(dir, file)
+		if err := os.WriteFile(overlay.Replace[original], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, _ := json.Marshal(overlay)
+	listPath, out := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
+	if err := os.WriteFile(listPath, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := exec.Command("go", "test", "-c", "-overlay="+listPath, "-o="+out, ".").CombinedOutput(); err != nil {
+		t.Fatalf("the edited source does not compile: %v\n%s", err, text)
+	}
+	return mutant(out)
+}
+
+// fails runs one test of the binary and expects that this test, and nothing else, fails: a panic or a
+// test that is not there catches no rule. It returns what the test has printed.
+func (m mutant) fails(t *testing.T, test string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(string(m), append(args, "-test.run=^("+test+")$")...).CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || !regexp.MustCompile(`(?m)^--- FAIL: (`+test+`) `).Match(out) || bytes.Contains(out, []byte("panic:")) {
+		t.Fatalf("%s did not notice: %v\n%s", test, err, out)
+	}
+	return string(out)
+}
