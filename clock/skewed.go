@@ -12,36 +12,31 @@ import (
 // million is how many parts DriftPPM counts in.
 const million = 1_000_000
 
-// Skew says how a clock is wrong. The zero Skew is a clock that is right. It is
-// a plain value.
+// Skew says how a clock is wrong. The zero Skew is a clock that is right. It is a plain value.
 type Skew struct {
-	// Offset is added to every reading; negative makes the clock late. Zero
-	// means none. An offset does not change how long anything lasts.
+	// Offset is added to every reading; negative makes the clock late. It does not change how long
+	// anything lasts.
 	Offset time.Duration
 
-	// DriftPPM is how many microseconds the clock gains in each second of its
-	// base; negative makes it slow. Zero means none; a quartz crystal is within
-	// 100 either way. It must lie strictly between -1,000,000 (a clock that
-	// stands still) and 1,000,000 (one that runs at double speed).
+	// DriftPPM is how many microseconds the clock gains in each second of its base; negative makes it
+	// slow. A quartz crystal is within 100 either way. It must lie strictly between -1,000,000 (a clock
+	// that stands still) and 1,000,000 (one that runs at double speed).
 	DriftPPM int64
 }
 
-// Skewed is a clock that is wrong in a known way: it sees another clock, its
-// base, through an offset and a drift that can change at run time.
+// Skewed is a clock that is wrong in a known way: it sees another clock, its base, through an offset and
+// a drift that can change at run time.
 //
-// It is two things, as a real machine's clock is. An oscillator ticks at the
-// rate that the drift says; it alone decides when timers fire. A display shows
-// the ticks so far plus the offset plus all steps; it alone is what Now reads.
-// So an offset or a step moves readings and never a timer, while a change of
+// It is two things, as a real machine's clock is. An oscillator ticks at the rate that the drift says; it
+// alone decides when timers fire. A display shows the ticks so far plus the offset plus all steps; it
+// alone is what Now reads. So an offset or a step moves readings and never a timer, while a change of
 // drift moves both, from then on.
 //
-// Everything is computed in integers, and exactly: after any number of changes,
-// the ticks so far are the exact sum rounded down once to a nanosecond.
-// Readings more than 292 years off stop at the end of the scale; a reading that
-// would be zero or less is 1.
+// Everything is computed in integers, and exactly: after any number of changes, the ticks so far are the
+// exact sum rounded down once to a nanosecond. Readings more than 292 years off stop at the end of the
+// scale; a reading that would be zero or less is 1.
 //
-// Any number of goroutines may share a Skewed. Make one with NewSkewed; the
-// zero Skewed has no base and is not usable.
+// Any number of goroutines may share a Skewed. Make one with NewSkewed; the zero Skewed is not usable.
 type Skewed struct {
 	base  Clock
 	start Instant // the base's reading when this clock was made
@@ -50,30 +45,21 @@ type Skewed struct {
 	skew  Skew
 	shift time.Duration // offset and steps: reading = start + ticks + shift
 	at    Instant       // the base's reading when ticks was last brought up to date
-	ticks time.Duration // what the oscillator has counted by then
+	ticks Instant       // what the oscillator has counted by then
 	part  int64         // and the part of the next tick, in millionths: [0, million)
-
-	pending map[*skewedTimer]struct{}
-	seq     uint64 // timers made so far: gives pending an order
+	queue queue         // due at a count of ticks
 }
 
-// NewSkewed returns a clock that differs from base by s: it shows base plus
-// s.Offset now and drifts away from there. With the zero Skew it equals base
-// until Set or Step is called. It panics if s.DriftPPM is out of range.
+// NewSkewed returns a clock that differs from base by s: it shows base plus s.Offset now and drifts away
+// from there. With the zero Skew it equals base until Set or Step is called. It panics if s.DriftPPM is
+// out of range.
 //
-// base must not be nil and should not itself be stepped: it stands for true
-// time. A base that goes back is taken to have stood still.
+// base must not be nil and should not itself be stepped: it stands for true time. A base that goes back
+// is taken to have stood still.
 func NewSkewed(base Clock, s Skew) *Skewed {
 	s.check()
 	now := base.Now()
-	return &Skewed{
-		base:    base,
-		start:   now,
-		skew:    s,
-		shift:   s.Offset,
-		at:      now,
-		pending: make(map[*skewedTimer]struct{}),
-	}
+	return &Skewed{base: base, start: now, skew: s, shift: s.Offset, at: now}
 }
 
 func (s Skew) check() {
@@ -82,19 +68,17 @@ func (s Skew) check() {
 	}
 }
 
-// Now returns what the wrong clock shows. It goes back only where Step or Set
-// takes it back.
+// Now returns what the wrong clock shows. It goes back only where Step or Set takes it back.
 func (c *Skewed) Now() Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tick()
-	return max(1, c.start.Add(c.ticks).Add(c.shift))
+	c.tickLocked()
+	return max(1, c.start.Add(time.Duration(c.ticks)).Add(c.shift))
 }
 
-// Step sets the clock by hand: every reading from now on is d later, or earlier
-// if d is negative. Pending timers do not move: they are durations, and as many
-// ticks are left of them as before. That is what a machine's timers do when an
-// operator or NTP sets its clock.
+// Step sets the clock by hand: every reading from now on is d later, or earlier if d is negative. Pending
+// timers do not move: they are durations, and as many ticks are left of them as before. That is what a
+// machine's timers do when an operator or NTP sets its clock.
 func (c *Skewed) Step(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,79 +87,69 @@ func (c *Skewed) Step(d time.Duration) {
 
 // Set replaces the skew from now on. It panics if s.DriftPPM is out of range.
 //
-// Drift: what has been gained or lost so far stays, and only what follows runs
-// at the new rate, so a change of drift alone never makes the reading jump.
-// Pending timers follow the new rate for what is left of them.
+// Drift: what has been gained or lost so far stays, and only what follows runs at the new rate, so a
+// change of drift alone never makes the reading jump. Pending timers follow the new rate for what is left
+// of them.
 //
-// Offset: the new one takes the old one's place, so the reading jumps by the
-// difference, at once, and pending timers do not move. Past steps stay. To
-// change the drift alone, pass the same Offset again.
+// Offset: the new one takes the old one's place, so the reading jumps by the difference, at once, and
+// pending timers do not move. Past steps stay. To change the drift alone, pass the same Offset again.
 func (c *Skewed) Set(s Skew) {
 	s.check()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tick()
+	c.tickLocked()
 	c.shift = saturate(c.shift, Instant(s.Offset).Sub(Instant(c.skew.Offset)))
 	rateChanged := s.DriftPPM != c.skew.DriftPPM
 	c.skew = s
 	if !rateChanged {
 		return
 	}
-	// A map has no order, but timers that are due together should go on firing
-	// in a fixed one.
-	timers := make([]*skewedTimer, 0, len(c.pending))
-	for t := range c.pending {
-		timers = append(timers, t)
-	}
-	slices.SortFunc(timers, func(a, b *skewedTimer) int { return cmp.Compare(a.seq, b.seq) })
-	for _, t := range timers {
-		t.timer.Reset(c.baseTime(t.due - c.ticks))
+	// Timers that are due together go on firing in the order in which they were set.
+	bySeq := func(a, b *call) int { return cmp.Compare(a.seq, b.seq) }
+	for _, next := range slices.SortedFunc(slices.Values(c.queue.calls), bySeq) {
+		next.onBase.Reset(c.baseTimeLocked(next.due))
 	}
 }
 
-// AfterFunc calls f after d by this clock's own oscillator: on a clock that
-// gains, sooner by its base. f runs where base runs its callbacks, without any
-// lock of this clock held.
+// AfterFunc calls f after d by this clock's own oscillator: on a clock that gains, sooner by its base. f
+// runs where base runs its callbacks. It panics if f is nil.
 func (c *Skewed) AfterFunc(d time.Duration, f func()) Timer {
-	if f == nil {
-		panic("clock: AfterFunc of a nil function")
-	}
-	t := &skewedTimer{clock: c, f: f}
+	t := &skewedTimer{clock: c, call: newCall(f)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t.timer = c.base.AfterFunc(t.schedule(d), t.fire)
+	t.onBase = c.base.AfterFunc(t.scheduleLocked(d), t.fire)
 	return t
 }
 
-// tick brings the count of ticks up to date. The lock is held.
-func (c *Skewed) tick() {
+// tickLocked brings the count of ticks up to date.
+func (c *Skewed) tickLocked() {
 	now := c.base.Now()
 	e := now.Sub(c.at)
 	c.at = now
 	if e <= 0 {
 		return
 	}
-	// The gain is e*ppm/million. Splitting e keeps both products small: the
-	// first is at most e, the second at most million*million.
+	// The gain is e*ppm/million. Splitting e keeps both products small: the first is at most e, the second
+	// at most million*million.
 	gain := int64(e/million) * c.skew.DriftPPM
 	rest := int64(e%million)*c.skew.DriftPPM + c.part
 	whole := floorDiv(rest, million)
 	gain += whole
 	c.part = rest - whole*million
-	c.ticks = saturate(c.ticks, saturate(e, time.Duration(gain)))
+	c.ticks = c.ticks.Add(saturate(e, time.Duration(gain)))
 }
 
-// baseTime returns the shortest time of the base in which the oscillator, at
-// its present rate, makes that many more ticks. The lock is held and tick has
-// been called.
-func (c *Skewed) baseTime(ticks time.Duration) time.Duration {
+// baseTimeLocked returns the shortest time of the base in which the oscillator, at its present rate,
+// comes to due. tickLocked has been called.
+func (c *Skewed) baseTimeLocked(due Instant) time.Duration {
+	ticks := int64(due.Sub(c.ticks))
 	if ticks <= 0 {
 		return 0
 	}
-	// In millionths of a tick: part + x*rate >= ticks*million, for the least x.
-	// With ticks = q*rate + r this is q*million and a rest that cannot overflow.
+	// In millionths of a tick: part + x*rate >= ticks*million, for the least x. With ticks = q*rate + r
+	// this is q*million and a rest that cannot overflow.
 	rate := million + c.skew.DriftPPM
-	q, r := int64(ticks)/rate, int64(ticks)%rate
+	q, r := ticks/rate, ticks%rate
 	if q > math.MaxInt64/million {
 		return math.MaxInt64
 	}
@@ -184,16 +158,67 @@ func (c *Skewed) baseTime(ticks time.Duration) time.Duration {
 }
 
 // saturate adds two durations and stops at the longest or shortest there is.
-func saturate(a, b time.Duration) time.Duration {
-	return time.Duration(Instant(a).Add(b))
-}
+func saturate(a, b time.Duration) time.Duration { return time.Duration(Instant(a).Add(b)) }
 
-// floorDiv divides and rounds down, also below zero where Go's / rounds up. b
-// is above zero.
+// floorDiv divides and rounds down, also below zero where Go's / rounds up. b is above zero.
 func floorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {
 		q--
 	}
 	return q
+}
+
+// skewedTimer is a call that is due at a count of its clock's ticks, whatever the rate at which these
+// come. A timer of the base stands for it and is moved when the rate changes.
+type skewedTimer struct {
+	clock *Skewed
+	call
+}
+
+// scheduleLocked makes t due d from now and returns how long that is by the base.
+func (t *skewedTimer) scheduleLocked(d time.Duration) time.Duration {
+	t.clock.tickLocked()
+	t.clock.queue.add(&t.call, t.clock.ticks.Add(max(d, 0)))
+	return t.clock.baseTimeLocked(t.due)
+}
+
+// Stop implements Timer.
+func (t *skewedTimer) Stop() bool {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	t.onBase.Stop()
+	return t.clock.queue.remove(&t.call)
+}
+
+// Reset implements Timer.
+func (t *skewedTimer) Reset(d time.Duration) bool {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	was := t.clock.queue.remove(&t.call)
+	t.onBase.Reset(t.scheduleLocked(d))
+	return was
+}
+
+// fire is what the base calls. By the time it has the lock, the timer may have been stopped, or put off
+// by a Reset or a lower rate. So the base's call is only a reason to look: the count of ticks decides.
+func (t *skewedTimer) fire() {
+	if t.takeIfDue() {
+		t.f()
+	}
+}
+
+func (t *skewedTimer) takeIfDue() bool {
+	c := t.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.index == notPending {
+		return false
+	}
+	c.tickLocked()
+	if c.ticks < t.due {
+		t.onBase.Reset(c.baseTimeLocked(t.due))
+		return false
+	}
+	return c.queue.remove(&t.call)
 }
