@@ -88,6 +88,20 @@ func TestCitationsAreChecked(t *testing.T) {
 	}
 }
 
+// TestProtocolNamesEveryMutation: section 11 has each rule that a test takes out of package lease.
+func TestProtocolNamesEveryMutation(t *testing.T) {
+	protocol := read(t, "docs/protocol.md")
+	mutations := regexp.MustCompile(`(?m)^\t\{name: "(.*)",$`).FindAllStringSubmatch(read(t, "lease/mutation_test.go"), -1)
+	if len(mutations) == 0 {
+		t.Error("lease/mutation_test.go has no mutation, or names them otherwise")
+	}
+	for _, m := range mutations {
+		if !strings.Contains(protocol, "| "+m[1]+" |") {
+			t.Errorf("docs/protocol.md section 11 has no row for %q", m[1])
+		}
+	}
+}
+
 func readRepository(t *testing.T) repository {
 	t.Helper()
 	r := repository{

@@ -7,8 +7,7 @@ import (
 )
 
 // The schedules that once broke promise (1), each told step by step. Random schedules and the model
-// checker have the same moves; TestRandomSchedulesCatchMutations and
-// TestModelCatchesEveryMissingRule switch each rule off.
+// checker have the same moves; TestEveryRuleIsNeeded switches each rule off.
 
 func TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince(t *testing.T) {
 	for _, late := range []time.Duration{0, 106 * time.Millisecond, 2500 * time.Millisecond} {
