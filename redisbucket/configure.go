@@ -7,42 +7,43 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Configure implements lease.Store: it inspects, sets, sets if absent, or resets the bucket of key. c is used by
-// lease.OpSet and lease.OpSetIfAbsent only. Like a lease call it is never repeated on its own, and ends with ctx.
+// Configure implements lease.Store: it inspects, sets, sets if absent, or resets the bucket of key. Only
+// lease.OpSet and lease.OpSetIfAbsent use c. Like a lease call it is never repeated on its own, and ends
+// with ctx.
 func (s *Store) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
 	st, err := s.configure(ctx, key, op, &c)
 	return st, wrap(key, err)
 }
 
-// Inspect reports the bucket of key and changes nothing; a bucket that does not exist is not created.
+// Inspect reports the bucket of key and changes nothing. It does not create one.
 func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
 	return s.Configure(ctx, lease.ShortKey(key), lease.OpInspect, lease.Config{})
 }
 
 func (s *Store) configure(ctx context.Context, key string, op lease.Op, c *lease.Config) (lease.State, error) {
-	bucket := s.bucketKey(key)
 	var proposal []byte
-	var r lease.Request // the ttl alone
+	var r lease.Request // of which the script reads the ttl
 	switch op {
 	case lease.OpInspect, lease.OpReset:
 	case lease.OpSet, lease.OpSetIfAbsent:
 		if err := c.Validate(); err != nil {
 			return lease.State{}, err
 		}
-		text, err := appendConfig(nil, c)
-		if err != nil {
+		var err error
+		if proposal, err = appendConfig(nil, c); err != nil {
 			return lease.State{}, err
 		}
-		proposal, r.Config.TTL = text, c.TTL
+		r.Config.TTL = c.TTL
 	default:
 		return lease.State{}, fmt.Errorf("%w: %v is not an operation", lease.ErrInvalidConfig, op)
 	}
-	args := []any{1, bucket, proposal, s.now(), appendRequest(nil, &r), op.String()}
-	n, err := s.nodeOf(ctx, args)
+	one := &group{}
+	one.add(&lease.Call{Key: key}, []any{1, s.bucketKey(key), proposal, s.now(), appendRequest(nil, &r), op.String()})
+	groups, err := s.byNode(ctx, one)
 	if err != nil {
 		return lease.State{}, err
 	}
-	cmds, _, err := s.run(ctx, n, s.configureScript, nil, [][]any{args})
+	cmds, _, err := s.run(ctx, s.rdb, groups[0].node, s.configureScript, nil, one.args)
 	if err != nil {
 		return lease.State{}, err
 	}
@@ -51,13 +52,4 @@ func (s *Store) configure(ctx context.Context, key string, op lease.Op, c *lease
 		return lease.State{}, err
 	}
 	return decodeState(v)
-}
-
-// nodeOf is the node that serves the bucket named in args.
-func (s *Store) nodeOf(ctx context.Context, args []any) (*node, error) {
-	groups, err := s.group(ctx, []*lease.Call{{}}, [][]any{args})
-	if err != nil {
-		return nil, err
-	}
-	return groups[0].node, nil
 }

@@ -216,8 +216,8 @@ func TestACallThatIsGivenUpBeforeItIsSentNeverIs(t *testing.T) {
 		t.Errorf("%+v, %v", next.Grant, next.Err)
 	}
 	// What has been written cannot be taken back.
-	w := &sending{begun: time.Now()}
-	if _, err := (&payload{w, nil}).MarshalBinary(); err != nil || w.withdraw() {
+	p := &pipeline{begun: time.Now()}
+	if _, err := (&payload{p, nil}).MarshalBinary(); err != nil || p.withdraw() {
 		t.Errorf("%v; withdrawn", err)
 	}
 }

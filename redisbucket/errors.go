@@ -1,7 +1,6 @@
 package redisbucket
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -14,26 +13,49 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// errDamaged is the scripts' answer where what is stored cannot be trusted.
+// errDamaged is what the scripts answer where they cannot trust what is stored.
 var errDamaged = errors.New("stored state is damaged")
 
-// outcome is what an error says about the call: whether it may have been executed and whether a retry may help.
+// errNotSent is wrapped by the errors of calls that ended before anything of them was sent.
+var errNotSent = errors.New("not sent")
+
+// notSentError is err, met before anything was sent.
+type notSentError struct{ err error }
+
+func (e *notSentError) Error() string   { return e.err.Error() }
+func (e *notSentError) Unwrap() []error { return []error{errNotSent, e.err} }
+
+// outcome is what an error says about a call: may it have been executed, and may a retry help?
 type outcome int
 
 const (
-	unknown   outcome = iota // the call may have been executed
+	unknown   outcome = iota // it may have been executed
 	refused                  // it certainly was not; a retry may help
 	forbidden                // it was not, and no retry helps before somebody acts
-	hopeless                 // no retry helps, but part of it may have been executed
+	hopeless                 // part of it may have been executed, and no retry helps
 )
 
-// codes are the error codes of a server. Each of these is given before a script's first write, whose commands a
-// server refuses or accepts as a whole.
+// codes are the error codes that servers give before a script's first write. A server refuses or accepts
+// all writes of a script as a whole.
 var codes = map[string]outcome{
 	"READONLY": refused, "LOADING": refused, "MASTERDOWN": refused, "CLUSTERDOWN": refused, "OOM": refused,
-	"NOREPLICAS": refused, "MISCONF": refused, "BUSY": refused, "TRYAGAIN": refused, "MOVED": refused, "ASK": refused,
-	"NOSCRIPT": refused,
-	"NOPERM":   forbidden, "NOAUTH": forbidden, "WRONGPASS": forbidden, "WRONGTYPE": forbidden, "CROSSSLOT": forbidden,
+	"NOREPLICAS": refused, "MISCONF": refused, "BUSY": refused, "TRYAGAIN": refused, "MOVED": refused,
+	"ASK": refused, "NOSCRIPT": refused,
+	"NOPERM": forbidden, "NOAUTH": forbidden, "WRONGPASS": forbidden, "WRONGTYPE": forbidden,
+	"CROSSSLOT": forbidden,
+}
+
+// wordings are what servers say under the code ERR alone. The permissions of a user may end inside a
+// script, which may have written by then: Redis 6 and 7.0 say so in the first form, Redis 7.2 and Valkey
+// in the second.
+var wordings = []struct {
+	words string
+	outcome
+}{
+	{"The user executing the script", hopeless},
+	{"ACL failure in script", hopeless},
+	{"ERR max number of clients", refused},
+	{"ERR unknown command", forbidden},
 }
 
 // classify sorts err, which is not nil.
@@ -42,34 +64,37 @@ func classify(err error) outcome {
 	var certificate *tls.CertificateVerificationError
 	var host x509.HostnameError
 	var authority x509.UnknownAuthorityError
+	var answer redis.Error
 	switch {
 	case errors.Is(err, errDamaged):
 		return forbidden
 	case errors.As(err, &certificate), errors.As(err, &host), errors.As(err, &authority):
 		return forbidden
-	case errors.As(err, &op) && op.Op == "remote error": // a TLS alert: the server wants a certificate, or another version
-		return hopeless
-	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
-		errors.Is(err, redis.ErrClosed), errors.Is(err, errNotSent):
+	case errors.As(err, &op) && op.Op == "remote error":
+		return hopeless // a TLS alert: the server wants a certificate, or another version
+	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, errNotSent), errors.Is(err, redis.ErrClosed),
+		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return refused
+	case errors.As(err, &answer) && !errors.Is(err, redis.Nil):
+		return classifyAnswer(answer.Error())
 	}
-	var answered redis.Error
-	if !errors.As(err, &answered) || errors.Is(err, redis.Nil) {
-		return unknown
-	}
-	text := answered.Error()
+	return unknown
+}
+
+// classifyAnswer sorts an error that the server answered.
+func classifyAnswer(text string) outcome {
 	code, _, _ := strings.Cut(text, " ")
 	if o, ok := codes[code]; ok {
 		return o
 	}
-	// What a command inside a script answered reaches us as "ERR ..." or, where Redis 6 gives it to
+	// The answer to a command inside a script reaches us as "ERR ..." or, where Redis 6 gives it to
 	// redis.pcall, as "@user_script: 12: ...".
 	if code != "ERR" && code != "@user_script:" {
 		return unknown
 	}
-	for _, words := range notPermitted {
-		if strings.Contains(text, words) {
-			return hopeless
+	for _, w := range wordings {
+		if strings.Contains(text, w.words) {
+			return w.outcome
 		}
 	}
 	// Redis before 7 wraps the answer's own code: "ERR Error running script ... -OOM ...".
@@ -78,34 +103,23 @@ func classify(err error) outcome {
 			return o
 		}
 	}
-	switch {
-	case strings.HasPrefix(text, "ERR max number of clients"):
-		return refused
-	case strings.HasPrefix(text, "ERR unknown command"):
-		return forbidden
-	}
 	return unknown
 }
 
-// notPermitted is how servers say that the user's permissions end inside the script, which may have
-// written by then: Redis 6 and 7.0, and Redis 7.2 and Valkey.
-var notPermitted = []string{"The user executing the script", "ACL failure in script"}
-
-// errNotSent is wrapped by errors of calls that ended before anything was sent.
-var errNotSent = errors.New("not sent")
-
 // wrap gives err, met on a call for the user's key, the names that lease knows it by.
 func wrap(key string, err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, lease.ErrStale), errors.Is(err, lease.ErrInvalidRequest),
+		errors.Is(err, lease.ErrInvalidConfig):
+	default:
+		err = named(err)
 	}
-	if errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrInvalidRequest) || errors.Is(err, lease.ErrInvalidConfig) {
-		return fmt.Errorf("redisbucket: key %s: %w", quote(key), err)
-	}
-	return fmt.Errorf("redisbucket: key %s: %w", quote(key), named(err))
+	return fmt.Errorf("redisbucket: key %s: %w", quote(key), err)
 }
 
-// named gives err, which a server, a client or the network met, the names that lease knows it by.
+// named gives err, which a server, the client or the network met, the names that lease knows it by.
 func named(err error) error {
 	switch classify(err) {
 	case refused:
@@ -125,12 +139,4 @@ func quote(key string) string {
 		return fmt.Sprintf("%q... (%d bytes)", key[:most], len(key))
 	}
 	return fmt.Sprintf("%q", key)
-}
-
-// ended says that ctx ended before the answer came; sent tells whether the call may be on its way.
-func ended(ctx context.Context, sent bool) error {
-	if sent {
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
 }

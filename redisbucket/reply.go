@@ -8,24 +8,23 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// ErrReply is wrapped by every error that says that the server answered with something that is not a reply of
-// these scripts: a proxy, another program on that port, or a truncated answer. Whether the call was executed is
-// unknown, so it also wraps lease.ErrUnavailable.
+// ErrReply is wrapped by every error that says that the answer was not a reply of these scripts. It came
+// from a proxy or another program, or it was cut off. Whether the call was executed is unknown, so the
+// error also wraps lease.ErrUnavailable.
 var ErrReply = errors.New("unexpected reply")
 
 const (
-	// wholeMax is the largest number of a reply: doubles are exact up to there, and so many
-	// microseconds are a Duration.
+	// wholeMax is the largest number of a reply. Doubles are exact up to there, and so many microseconds
+	// fit into a Duration.
 	wholeMax = 1 << 53
-	// ttlMax is the longest T, and leaseMax more than the longest lease that can come of it: one
-	// slice of the ring more.
+	// ttlMax is the longest T. A lease may last one slice of the ring longer, which leaseMax allows.
 	ttlMax, leaseMax = time.Hour, 2 * time.Hour
 )
 
-// answer reads a flat array front to back. The first thing that is not as expected ends it.
+// answer reads a flat array front to back. It keeps the first error, and is worth nothing after it.
 type answer struct {
 	items []any
-	at    int
+	at    int // the next item
 	err   error
 }
 
@@ -35,33 +34,28 @@ func (a *answer) fail(format string, args ...any) {
 	}
 }
 
-// text is the next item, which must be a string.
-func (a *answer) text(name string) string {
+// next returns the next item, which must be a T.
+func next[T any](a *answer, name string) (item T) {
 	if a.at >= len(a.items) {
 		a.fail("%d items, no %s", len(a.items), name)
-		return ""
+		return item
 	}
-	s, ok := a.items[a.at].(string)
+	item, ok := a.items[a.at].(T)
 	if !ok {
-		a.fail("%s is %T, must be text", name, a.items[a.at])
+		a.fail("%s is %T, must be %T", name, a.items[a.at], item)
 	}
 	a.at++
-	return s
+	return item
 }
+
+func (a *answer) text(name string) string { return next[string](a, name) }
 
 // number is the next item, which must be a whole number from 0 to most.
 func (a *answer) number(name string, most int64) int64 {
-	if a.at >= len(a.items) {
-		a.fail("%d items, no %s", len(a.items), name)
-		return 0
-	}
-	n, ok := a.items[a.at].(int64)
-	if !ok {
-		a.fail("%s is %T, must be a number", name, a.items[a.at])
-	} else if n < 0 || n > most {
+	n := next[int64](a, name)
+	if n < 0 || n > most {
 		a.fail("%s is %d, must be 0 to %d", name, n, most)
 	}
-	a.at++
 	return n
 }
 
@@ -71,7 +65,7 @@ func (a *answer) duration(name string) time.Duration {
 
 func (a *answer) flag(name string) bool { return a.number(name, 1) == 1 }
 
-// config is the configuration in force; an empty text stands for proposed, where the script may answer so.
+// config is the configuration in force. An empty text stands for proposed, if that is not nil.
 func (a *answer) config(proposed *lease.Config) lease.Config {
 	ttl := a.duration("ttl")
 	text := a.text("configuration")
@@ -93,8 +87,7 @@ func (a *answer) config(proposed *lease.Config) lease.Config {
 	return c
 }
 
-// levels end the reply: of each limit the level, none above its capacity, and when it has a token
-// more.
+// levels are the end of the reply: for each limit its level, and the time until it has a token more.
 func (a *answer) levels(c *lease.Config) (levels [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration) {
 	if a.err != nil {
 		return levels, next
@@ -109,8 +102,8 @@ func (a *answer) levels(c *lease.Config) (levels [lease.LimitsMax]int64, next [l
 	return levels, next
 }
 
-// open checks the first item: it is an error unless the script says "ok", and invalid where it
-// refused what it was given.
+// open checks the first item, and returns an error unless it is "ok". invalid is the error for a script
+// that refused what it was given.
 func open(v any, invalid error) (*answer, error) {
 	items, ok := v.([]any)
 	if !ok {
@@ -132,8 +125,8 @@ func open(v any, invalid error) (*answer, error) {
 	}
 }
 
-// decodeGrant reads the reply of lease.lua to r. Everything is checked against what r allows, so that nothing a
-// broken peer sends can mint tokens.
+// decodeGrant reads the reply of lease.lua to r. It checks everything against what r allows, so that
+// nothing a broken peer sends can mint tokens.
 func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 	a, err := open(v, lease.ErrInvalidRequest)
 	if err != nil {
@@ -145,17 +138,18 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 		Void:       a.flag("void"),
 		Delay:      a.duration("delay"),
 		RetryAfter: a.duration("retry after"),
-		Epoch:      a.number("epoch", lease.WaitingMax), // the next call carries it, and so the counter and the times
-		Counter:    a.number("counter", lease.WaitingMax),
+		// The next call carries these, and the times, so they must be numbers that a request may have.
+		Epoch:        a.number("epoch", lease.WaitingMax),
+		Counter:      a.number("counter", lease.WaitingMax),
+		ActiveWeight: a.number("active weight", wholeMax),
+		Contended:    a.flag("contended"),
+		Expiry:       a.duration("expiry"),
+		LeaseMax:     a.duration("longest lease"),
+		Running:      a.number("running time", lease.WaitingMax),
+		ServerTime:   a.number("server time", lease.WaitingMax),
+		Ledger:       a.number("ledger", wholeMax),
+		Config:       a.config(&r.Config),
 	}
-	g.ActiveWeight = a.number("active weight", wholeMax)
-	g.Contended = a.flag("contended")
-	g.Expiry = a.duration("expiry")
-	g.LeaseMax = a.duration("longest lease")
-	g.Running = a.number("running time", lease.WaitingMax)
-	g.ServerTime = a.number("server time", lease.WaitingMax)
-	g.Ledger = a.number("ledger", wholeMax)
-	g.Config = a.config(&r.Config)
 	g.Levels, g.Next = a.levels(&g.Config)
 	g.Waited = min(g.Granted, r.Waiting)
 	g.Short = g.Granted < r.Want
@@ -188,10 +182,8 @@ func decodeState(v any) (lease.State, error) {
 	if a.err == nil && !st.Exists && !st.Changed && len(a.items) == a.at {
 		return st, nil
 	}
-	st.Ledger = a.number("ledger", wholeMax)
-	st.ActiveWeight = a.number("active weight", wholeMax)
-	st.Epoch = a.number("epoch", wholeMax)
-	st.Counter = a.number("counter", wholeMax)
+	st.Ledger, st.ActiveWeight = a.number("ledger", wholeMax), a.number("active weight", wholeMax)
+	st.Epoch, st.Counter = a.number("epoch", wholeMax), a.number("counter", wholeMax)
 	st.ServerTime = a.number("server time", wholeMax)
 	st.Config = a.config(nil)
 	st.Levels, st.Next = a.levels(&st.Config)

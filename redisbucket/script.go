@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -28,16 +29,9 @@ type script struct {
 	sha    string
 }
 
-// newScript puts what the scripts share around body.
+// newScript puts around body what the scripts share.
 func newScript(body string) *script {
 	return scriptOf(commonSource + "\n" + openSource + "\n" + body + "\n" + closeSource)
-}
-
-// Scripts are the sources of the scripts that a Store runs, by name. A server on which an operator
-// has loaded them (SCRIPT LOAD, again after every restart, on every master and replica) needs to
-// allow EVALSHA only, not EVAL.
-func Scripts() map[string]string {
-	return map[string]string{"lease": newScript(leaseSource).source, "configure": newScript(configureSource).source}
 }
 
 func scriptOf(source string) *script {
@@ -45,8 +39,15 @@ func scriptOf(source string) *script {
 	return &script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
-// command is a script call that go-redis never sends twice on its own: its default retries would draw the same
-// lease up to four times, and the cluster client retries even where MaxRetries is -1.
+// Scripts returns the sources of the scripts that a Store runs, by name. On a server where an operator
+// has loaded them, a user needs no permission for EVAL, only for EVALSHA. Loading is SCRIPT LOAD, on
+// every master and replica, and again after every restart.
+func Scripts() map[string]string {
+	return map[string]string{"lease": newScript(leaseSource).source, "configure": newScript(configureSource).source}
+}
+
+// command is a script call that go-redis never repeats by itself. Its default retries would draw the
+// same lease up to four times, and its cluster client retries even where MaxRetries is -1.
 type command struct {
 	*redis.Cmd
 }
@@ -54,43 +55,46 @@ type command struct {
 // NoRetry is what go-redis asks before it repeats a command or a pipeline.
 func (command) NoRetry() bool { return true }
 
-// bySHA and bySource are the two ways to call s; args are everything after the script.
-func (s *script) bySHA(ctx context.Context, args []any) command {
-	return s.command(ctx, "evalsha", s.sha, args)
-}
-
-func (s *script) bySource(ctx context.Context, args []any) command {
-	return s.command(ctx, "eval", s.source, args)
-}
-
-func (s *script) command(ctx context.Context, verb, what string, args []any) command {
-	all := make([]any, 0, len(args)+2)
-	return command{redis.NewCmd(ctx, append(append(all, verb, what), args...)...)}
-}
-
-// run sends one call of s for each of argLists as one pipeline and returns one command for each. Where the server
-// does not know the script (NOSCRIPT: it was restarted, flushed, or is new), it has executed nothing, and
-// exactly those calls are sent once more, with the same arguments: the first with the source, which the server keeps
-// for the others (a thousand copies of it would be 30 MB). Where the others went to another server, all take it along.
-func (s *script) run(ctx context.Context, rdb redis.UniversalClient, argLists [][]any) []command {
-	cmds := make([]command, len(argLists))
-	for i, args := range argLists {
-		cmds[i] = s.bySHA(ctx, args)
+// call is the command that runs s with args, named by its hash or brought along.
+func (s *script) call(ctx context.Context, bringSource bool, args []any) command {
+	words := make([]any, 0, len(args)+2)
+	if bringSource {
+		words = append(words, "eval", s.source)
+	} else {
+		words = append(words, "evalsha", s.sha)
 	}
+	return command{redis.NewCmd(ctx, append(words, args...)...)}
+}
+
+// run calls s once for each of argLists in one round trip, and returns a command for each. A server that
+// was restarted, flushed, or is new does not know the script (NOSCRIPT) and has executed nothing. Exactly
+// those calls are sent once more with the same arguments, the first with the source, which the server
+// keeps for the others: a thousand copies of it would be 30 MB. Where the others went to another server,
+// each takes the source along.
+func (s *script) run(ctx context.Context, rdb redis.UniversalClient, argLists [][]any) (cmds []command) {
+	cmds = make([]command, len(argLists))
+	for i, args := range argLists {
+		cmds[i] = s.call(ctx, false, args)
+	}
+	// go-redis panics on a reply that announces more elements than a slice can have. This goroutine is
+	// ours, so nobody else can recover.
+	defer func() {
+		if p := recover(); p != nil {
+			for i, args := range argLists {
+				cmds[i] = s.call(ctx, false, args)
+				cmds[i].SetErr(fmt.Errorf("%w: the client panicked: %v", ErrReply, p))
+			}
+		}
+	}()
 	send(ctx, rdb, cmds)
 	for _, everyone := range []bool{false, true} {
 		var again []command
 		var at []int
-		for i := range cmds {
-			if !redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-				continue
+		for i, c := range cmds {
+			if redis.HasErrorPrefix(c.Err(), "NOSCRIPT") {
+				again = append(again, s.call(ctx, everyone || len(again) == 0, argLists[i]))
+				at = append(at, i)
 			}
-			if everyone || len(again) == 0 {
-				again = append(again, s.bySource(ctx, argLists[i]))
-			} else {
-				again = append(again, s.bySHA(ctx, argLists[i]))
-			}
-			at = append(at, i)
 		}
 		if len(again) == 0 {
 			break
@@ -103,7 +107,7 @@ func (s *script) run(ctx context.Context, rdb redis.UniversalClient, argLists []
 	return cmds
 }
 
-// send executes cmds in one round trip; every command holds its own error afterwards.
+// send executes cmds in one round trip. Afterwards every command holds its own error.
 func send(ctx context.Context, rdb redis.UniversalClient, cmds []command) {
 	if len(cmds) == 1 {
 		_ = rdb.Process(ctx, cmds[0])

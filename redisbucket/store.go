@@ -1,20 +1,20 @@
 // Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single
 // server, Sentinel or a cluster, and for a ring where limits need not hold (Config.AllowRing).
 //
-// A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one
-// for each holder. One Lua script executes a lease call, another inspects and configures;
-// lease.Bucket is their reference, and they agree with it to the last bit. Redis 3.2 or later, or
-// Valkey, is needed; docs/operations.md lists the versions that the tests have run on.
+// A bucket is one Redis string of binary numbers. Beside it, in the same slot, is a smaller string for
+// each holder. One Lua script executes a lease call, another inspects and configures. lease.Bucket is
+// their reference, and they agree with it to the last bit. Redis 3.2 or later is needed, or Valkey;
+// docs/operations.md lists the versions that the tests have run on.
 //
 // # Which method do I want
 //
-// New, and its result goes to hybrid.New, which calls Exchange and Configure. Inspect is for people
-// and tools that look at a bucket. The client stays yours: its timeouts, its TLS and its users
-// apply, but its retries do not (a lease call that is sent twice would draw twice, so a call is
-// sent once and its retry is hybrid's business).
+// New. Its result goes to hybrid.New, which calls Exchange and Configure. Inspect is for people and
+// tools that look at a bucket. The client stays yours: its timeouts, its TLS and its users apply. Its
+// retries do not: a lease call that is sent twice could draw twice, so hybrid retries in its own way.
 package redisbucket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,38 +31,39 @@ import (
 
 const (
 	defaultPrefix = "yuzhi:"
-	// defaultInFlight leaves most of a default go-redis pool of a large machine busy and a small one queueing.
+	// defaultInFlight keeps most of go-redis's default pool busy on a large machine; on a small one
+	// pipelines queue for a connection.
 	defaultInFlight = 64
 )
 
 // ErrInvalidConfig is wrapped by every error that says why a Config cannot be used.
 var ErrInvalidConfig = errors.New("redisbucket: invalid configuration")
 
-// Config tunes a Store. The zero value works. A deadline is not among it: the context of a call bounds the call.
+// Config tunes a Store. The zero value works. It has no deadline: the context of a call bounds the call.
 type Config struct {
-	// Prefix starts every Redis key. Empty means "yuzhi:". It may not contain '{' or '}', which would move the hash tag.
+	// Prefix starts every Redis key. Empty means "yuzhi:". It may not contain '{' or '}', which would
+	// move the hash tag.
 	Prefix string
 	// InFlight is how many pipelines may be under way to one Redis node; more wait. 0 means 64.
 	InFlight int
 	// ClientTime sends the caller's clock as the server's time, for servers that refuse TIME inside
-	// scripts. The bucket goes by the clock that is furthest ahead, and one that comes in ahead of
-	// all others by d refills every bucket by d at once. Clocks must agree to a second: of two that
-	// are further apart, each call of the faster one refills all of the difference. Off by default.
+	// scripts. The bucket follows the clock that is furthest ahead: one that is ahead of all others by d
+	// refills every bucket by d, once. Clocks must agree to a second. If two are further apart, each
+	// call of the faster one refills the whole difference again. Off by default.
 	ClientTime bool
-	// AllowRing accepts a redis.Ring. Each client of a ring decides for itself which servers are
-	// up, so clients that disagree keep two buckets for one key, and one that changes its mind
-	// begins a fresh one with its full burst: 4,096 tokens too many within 9 s were seen. Off by
-	// default; for limits that need not hold.
+	// AllowRing accepts a redis.Ring, for limits that need not hold. Each client of a ring decides for
+	// itself which servers are up. Clients that disagree keep two buckets for one key, and one that
+	// changes its mind starts a new bucket with its full burst. Off by default.
 	AllowRing bool
 }
 
-// Store is a lease.Store whose buckets live in Redis. It may be shared between goroutines. It has no goroutines
-// of its own between calls, and the Redis client stays the caller's: nothing is closed.
+// Store is a lease.Store whose buckets live in Redis. Goroutines may share it. It has no goroutines of
+// its own between calls. The Redis client stays the caller's: a Store closes nothing.
 type Store struct {
 	rdb      redis.UniversalClient
 	prefix   string
 	inFlight int64
-	now      func() string // the time argument of the scripts: empty for the server's clock
+	now      func() string // the time argument of the scripts, empty for the server's clock
 
 	leaseScript     *script
 	configureScript *script
@@ -79,7 +80,7 @@ type node struct {
 
 	// Guarded by watcher.mu.
 	client  *redis.Client // whose dials are watched
-	opening int           // connections that nothing has gone over yet
+	opening int           // connections over which nothing has gone yet
 }
 
 var (
@@ -87,12 +88,12 @@ var (
 	_ lease.Pinger = (*Store)(nil)
 )
 
-// New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. All
-// violations of cfg come back as one error that wraps ErrInvalidConfig.
+// New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. All violations of
+// cfg come back as one error that wraps ErrInvalidConfig.
 //
-// It adds a hook to rdb that watches how connections are opened and changes nothing: so a port that
-// refuses or a certificate that does not fit is reported as such and at once, and what a handshake
-// takes is not taken for the network's delay. Hooks stay as long as the client, so make one Store
+// It adds a hook to rdb that watches how connections are opened and changes nothing. So a port that
+// refuses and a certificate that does not fit are reported as such and at once, and the time of a
+// handshake does not count as the network's delay. A hook stays as long as the client, so make one Store
 // for a client and keep it.
 func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	var errs []error
@@ -100,32 +101,28 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 		errs = append(errs, fmt.Errorf("%w: client is nil", ErrInvalidConfig))
 	}
 	if _, ring := rdb.(*redis.Ring); ring && !cfg.AllowRing {
-		errs = append(errs, fmt.Errorf("%w: client is a redis.Ring, whose clients may disagree about which servers are up: then a key has two buckets, each with a full burst; AllowRing accepts that", ErrInvalidConfig))
+		errs = append(errs, fmt.Errorf("%w: client is a redis.Ring, whose clients may disagree about which servers are up: "+
+			"then a key has two buckets, each with a full burst; AllowRing accepts that", ErrInvalidConfig))
 	}
 	if strings.ContainsAny(cfg.Prefix, "{}") {
 		errs = append(errs, fmt.Errorf("%w: Prefix is %q, must be without braces", ErrInvalidConfig, cfg.Prefix))
 	}
 	if cfg.InFlight < 0 {
-		errs = append(errs, fmt.Errorf("%w: InFlight is %d, must be at least 0 (0 means %d)", ErrInvalidConfig, cfg.InFlight, defaultInFlight))
+		errs = append(errs, fmt.Errorf("%w: InFlight is %d, must be at least 0 (0 means %d)",
+			ErrInvalidConfig, cfg.InFlight, defaultInFlight))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
 	s := &Store{
 		rdb:             rdb,
-		prefix:          cfg.Prefix,
-		inFlight:        int64(cfg.InFlight),
+		prefix:          cmp.Or(cfg.Prefix, defaultPrefix),
+		inFlight:        int64(cmp.Or(cfg.InFlight, defaultInFlight)),
 		now:             func() string { return "" },
 		leaseScript:     newScript(leaseSource),
 		configureScript: newScript(configureSource),
-		watcher:         watcher{sendings: make(map[*sending]bool)},
+		watcher:         watcher{pipelines: make(map[*pipeline]bool)},
 		nodes:           make(map[string]*node),
-	}
-	if s.prefix == "" {
-		s.prefix = defaultPrefix
-	}
-	if s.inFlight == 0 {
-		s.inFlight = defaultInFlight
 	}
 	if cfg.ClientTime {
 		s.now = func() string { return fmt.Sprint(time.Now().UnixMicro()) }
@@ -134,14 +131,14 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// watchAll has the dials of all clients below rdb watched, of those to come too.
+// watchAll has the dials of all clients below rdb watched, also of those to come.
 func (s *Store) watchAll() {
 	switch rdb := s.rdb.(type) {
 	case *redis.Client:
 		s.watcher.watch(s.node(""), rdb)
-	case *redis.ClusterClient: // the nodes that it has already are watched as they are met
+	case *redis.ClusterClient: // nodes that it knows already are watched as calls reach them
 		rdb.OnNewNode(func(c *redis.Client) { s.watcher.watch(s.node(c.Options().Addr), c) })
-	case *redis.Ring: // whose shards are one node to this Store
+	case *redis.Ring: // its shards are one node to this Store
 		watch := func(c *redis.Client) { c.AddHook(hook{&s.watcher, s.node("")}) }
 		rdb.OnNewNode(watch)
 		_ = rdb.ForEachShard(context.Background(), func(_ context.Context, c *redis.Client) error { watch(c); return nil })
