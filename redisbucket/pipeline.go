@@ -11,10 +11,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// run executes sc once for each of args on n through rdb, as one pipeline. While it waits for a
-// connection, calls say so. It returns when the replies
-// are there, when ctx ends, or when no connection can be opened: then what was not written by that time
-// never will be. before is the part of the time that was no round trip.
+// run executes sc once for each of args on n through rdb, as one pipeline. While they wait for a
+// connection, calls say so. run returns when the replies are there, when ctx ends, or when no connection
+// can be opened: then what was not written by that time never will be. before is the part of the time
+// that was no round trip.
 //
 // When run returns early, the commands belong to its goroutine, which still waits for the client. That
 // ends with the client's own timeouts and only then frees its place at the node.
