@@ -1,16 +1,3 @@
-// Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single
-// server, Sentinel or a cluster, and for a ring where limits need not hold (Config.AllowRing).
-//
-// A bucket is one Redis string of binary numbers. Beside it, in the same slot, is a smaller string for
-// each holder. One Lua script executes a lease call, another inspects and configures. lease.Bucket is
-// their reference, and they agree with it to the last bit. Redis 3.2 or later is needed, or Valkey;
-// docs/operations.md lists the versions that the tests have run on.
-//
-// # Which method do I want
-//
-// New. Its result goes to hybrid.New, which calls Exchange and Configure. Inspect is for people and
-// tools that look at a bucket. The client stays yours: its timeouts, its TLS and its users apply. Its
-// retries do not: a lease call that is sent twice could draw twice, so hybrid retries in its own way.
 package redisbucket
 
 import (
