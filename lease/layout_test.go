@@ -67,8 +67,9 @@ var arrows = []struct {
 	{"hybrid", []string{"clock", "lease", "hybrid"}},
 	{"internal/redistest", nil},
 	{"internal/faults", []string{"clock", "lease", "hybrid", "redisbucket", "sim/audit", "internal"}},
+	{"internal/stamps", []string{"sim/audit"}},
 	{"internal/testkit", []string{"clock"}},
-	{"sim/cmd", []string{"clock", "lease", "hybrid", "redisbucket", "sim"}},
+	{"sim/cmd", []string{"clock", "lease", "hybrid", "redisbucket", "sim", "internal/stamps"}},
 	{"sim", []string{"clock", "lease", "sim"}},
 }
 
@@ -79,6 +80,7 @@ var foreign = map[string][]string{
 	"redisbucket":       {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
 	"hybrid":            {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
 	"internal/faults":   {"github.com/redis/go-redis/v9"},
+	"internal/stamps":   {"golang.org/x/sys"},
 	"hybrid/hybridotel": {"go.opentelemetry.io/otel"},
 }
 

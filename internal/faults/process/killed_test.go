@@ -76,12 +76,12 @@ func TestNobodySpendsTheLeaseOfAKilledProcess(t *testing.T) {
 	testkit.EventuallyNil(t, func() error { return unless(past(o.ttl()*2/3), "the server's clock stands still") })
 	early := 0 // admissions that certainly came before the end of the lease
 	for !past(o.ttl()) {
-		early = len(rec.file.Spans())
+		early = len(rec.file.AppendSpans(nil))
 		rec.ask(func() bool { return a.Allow("k") })
 		rec.ask(func() bool { return b.Allow("k") })
 	}
 	// then until T has passed they have what it did not hold and no more,
-	spans := rec.file.Spans()
+	spans := rec.file.AppendSpans(nil)
 	if w := worstOf(t, spans[:early], o.Limit, o.Limit.Capacity()-h.Held); w.ExceededBy > 0 {
 		t.Errorf("tokens of a lease of %d were spent again before its end: %+v", h.Held, w)
 	}
@@ -148,7 +148,7 @@ func TestAFleetKeepsTheBoundWhileProcessesAreKilled(t *testing.T) {
 	f.finish(ps)
 	// no window exceeds the bound, and the leases of the dead are forgotten.
 	w := rec.worst(t, limit)
-	t.Logf("admitted %d, nearest to the bound: %d of %.0f", sum(rec.file.Spans()), w.Admitted, w.Bound)
+	t.Logf("admitted %d, nearest to the bound: %d of %.0f", sum(rec.file.AppendSpans(nil)), w.Admitted, w.Bound)
 	if w.ExceededBy > 0 {
 		t.Errorf("%+v", w)
 	}

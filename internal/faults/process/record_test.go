@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
-	"github.com/yuzhi-go/yuzhi/sim/stamps"
 )
 
 // recordSize is room for the admissions of any of the tests; the file is sparse.
@@ -19,9 +19,8 @@ const recordSize = 1 << 20
 
 // record is where admissions of all processes of a test are stamped.
 type record struct {
-	file    *stamps.File
-	stamper *stamps.Stamper
-	path    string
+	file *stamps.File
+	path string
 }
 
 // newRecord makes one that lasts as long as the test.
@@ -33,30 +32,21 @@ func newRecord(t *testing.T) *record {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	s, err := stamps.NewStamper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &record{f, s, path}
+	return &record{f, path}
 }
 
 // openRecord is a child's.
 func openRecord(path string) (*record, error) {
 	f, err := stamps.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	s, err := stamps.NewStamper()
-	return &record{f, s, path}, err
+	return &record{f, path}, err
 }
 
 // ask makes one request for one token, and records when it was admitted.
 func (r *record) ask(verb func() bool) bool {
-	before := r.stamper.Before()
+	before := stamps.Now()
 	ok := verb()
-	after := r.stamper.After()
 	if ok {
-		_ = r.file.Append(before, after, 1) // the file itself tells worst that it was too small
+		r.file.Append(before, stamps.Now()+1) // the file itself tells worst that it was too small
 	}
 	return ok
 }
@@ -67,7 +57,7 @@ func (r *record) worst(t *testing.T, l hybrid.Limit) audit.Window {
 	if n := r.file.Overflowed(); n > 0 {
 		t.Fatalf("%d admissions found no room in the record", n)
 	}
-	return worstOf(t, r.file.Spans(), l, l.Capacity())
+	return worstOf(t, r.file.AppendSpans(nil), l, l.Capacity())
 }
 
 // worstOf is audit.Worst for a burst of its own.

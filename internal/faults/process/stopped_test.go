@@ -95,7 +95,7 @@ func TestAFleetKeepsTheBoundWhileOneOfItIsStopped(t *testing.T) {
 				allowed = reports[0].MostHeld
 			}
 			t.Logf("admitted %d; the worst window exceeds the bound by %d, the stopped process held %d at most and burnt %d; T is %v",
-				sum(rec.file.Spans()), w.ExceededBy, reports[0].MostHeld, reports[0].Stats.Burnt, f.inspect().Config.TTL)
+				sum(rec.file.AppendSpans(nil)), w.ExceededBy, reports[0].MostHeld, reports[0].Stats.Burnt, f.inspect().Config.TTL)
 			if w.ExceededBy > allowed {
 				t.Errorf("exceeded by more than %d: %+v", allowed, w)
 			}

@@ -8,34 +8,37 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
-	"github.com/yuzhi-go/yuzhi/sim/stamps"
 )
 
 // childVariable carries a child's orders; a process that finds it set is a child.
 const childVariable = "LEASESIM_LIVE_CHILD"
+
+// What a child says when it can begin, and what it is told then.
+const (
+	readyLine = "ready\n"
+	startLine = "start\n"
+)
 
 // orders are what the parent tells one child.
 type orders struct {
 	Options Options
 	Index   int
 	Path    string // of its stamps file
-	Trips   string // of the one whose histogram is of round trips
 }
 
 // child is one process of the fleet.
 type child struct {
 	orders
 	file    *stamps.File
-	trips   *stamps.File
-	stamper *stamps.Stamper
+	took    latencies
 	limiter *hybrid.Limiter
 	key     *hybrid.Key
 
@@ -56,7 +59,8 @@ func Child() {
 	os.Exit(0)
 }
 
-// runChild says "ready" when it could start, starts when told to, and ends by itself.
+// runChild says that it is ready when it could start, begins when told to, and ends by itself with its
+// latencies as the last word.
 func runChild(text string, in io.Reader, out io.Writer) error {
 	c := new(child)
 	if err := json.Unmarshal([]byte(text), &c.orders); err != nil {
@@ -64,12 +68,6 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	}
 	var err error
 	if c.file, err = stamps.Open(c.Path); err != nil {
-		return err
-	}
-	if c.trips, err = stamps.Open(c.Trips); err != nil {
-		return err
-	}
-	if c.stamper, err = stamps.NewStamper(); err != nil {
 		return err
 	}
 	rdb, err := newClient(c.Options.Redis)
@@ -88,14 +86,14 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	if c.Options.Shape == ShapeAdversary {
 		cfg.Events.BeforeReport = func(string) { c.drain() }
 	}
-	if c.limiter, err = hybrid.New(timed{store, c.trips.Observe}, cfg); err != nil {
+	if c.limiter, err = hybrid.New(timed{store, c.took.RoundTrips.observe}, cfg); err != nil {
 		return err
 	}
 	defer c.limiter.Close()
 	c.key = c.limiter.Key(c.Options.Key)
 
-	fmt.Fprintln(out, "ready")
-	if line, err := bufio.NewReader(in).ReadString('\n'); err != nil || strings.TrimSpace(line) != "start" {
+	fmt.Fprint(out, readyLine)
+	if line, err := bufio.NewReader(in).ReadString('\n'); err != nil || line != startLine {
 		return fmt.Errorf("told %q instead of start: %w", line, err)
 	}
 	c.forge()
@@ -106,9 +104,9 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	err = c.limiter.Shutdown(ctx)
 	stopCounting()
 	if ctx.Err() != nil || errors.Is(err, hybrid.ErrUnavailable) {
-		return nil // Redis, or a busy machine, was slow to take the rest back; it expires there
+		err = nil // Redis, or a busy machine, was slow to take the rest back; it expires there
 	}
-	return err
+	return errors.Join(err, json.NewEncoder(out).Encode(&c.took))
 }
 
 // timed tells how long round trips take, as the process sees it.
@@ -130,15 +128,15 @@ func (t timed) Exchange(ctx context.Context, calls []*lease.Call, done func([]*l
 
 // ask makes one request and records it. An admission counts only after it is in the file.
 func (c *child) ask(verb func() bool) bool {
-	before := c.stamper.Before()
+	before := stamps.Now()
+	began := time.Now()
 	ok := verb()
-	after := c.stamper.After()
+	took := time.Since(began)
 	if ok {
-		// The file says itself when it was too small.
-		_ = c.file.Append(before, after, 1)
+		c.file.Append(before, stamps.Now()+1) // the file says itself when it was too small
 	}
-	c.file.AddOffered(1)
-	c.file.Observe(max(0, time.Duration(after-before)-c.stamper.Slack()))
+	c.file.Offered().Add(1)
+	c.took.Decisions.observe(took)
 	return ok
 }
 
@@ -153,9 +151,9 @@ func (c *child) forge() {
 	if c.Index != 0 {
 		return
 	}
-	at := c.stamper.After()
+	at := stamps.Now()
 	for range c.Options.Forge {
-		_ = c.file.Append(at, at, 1)
+		c.file.Append(at, at)
 	}
 }
 
@@ -164,7 +162,7 @@ func (c *child) countRoundTrips() (stop func()) {
 	var counted int64
 	update := func() {
 		now := c.limiter.Stats().RoundTrips
-		c.file.AddRoundTrips(now - counted)
+		c.file.RoundTrips().Add(now - counted)
 		counted = now
 	}
 	done := make(chan struct{})

@@ -1,14 +1,8 @@
-// Package live runs a fleet of real processes against one Redis and audits every admission of every one.
-//
-// The parent (Run) re-executes its own binary once per process; a child (Child) imports hybrid like any
-// service, offers load, and stamps each admission before and after the call into a file shared with the
-// parent, which a kill does not take back. The parent then looks for the worst of all windows.
 package live
 
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -49,7 +43,7 @@ type Options struct {
 	Forge      int64         // admissions that the first process invents at one instant, to try the audit
 }
 
-// recordsMax is how many admissions a run may expect: 24 bytes each, twice over, in a sparse file.
+// recordsMax is how many admissions a run may expect: 16 bytes each, twice over, in a sparse file.
 const recordsMax = 100_000_000
 
 // ErrUsage is wrapped by Validate's error.
@@ -58,56 +52,39 @@ var ErrUsage = errors.New("leasesim: bad usage")
 // Validate reports every violation, with value and bound.
 func (o Options) Validate() error {
 	var errs []error
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrUsage}, args...)...))
+	demand := func(holds bool, format string, args ...any) {
+		if !holds {
+			errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrUsage}, args...)...))
+		}
 	}
-	if o.Processes < 1 || o.Processes > 256 {
-		bad("--processes is %d, must be 1 to 256", o.Processes)
-	}
-	if !slices.Contains(Shapes, o.Shape) {
-		bad("--shape is %q, must be one of %q", o.Shape, Shapes)
-	}
-	if math.IsNaN(o.Offered) || o.Offered < 0 || o.Offered > 1000 {
-		bad("--offered is %v, must be 0 to 1000", o.Offered)
-	}
-	if o.Within < 0 || o.Within > period/2 || o.Within > 0 && o.Shape != ShapeBursts {
-		bad("--within is %v, must be 0 to %v, and 0 but for --shape %s", o.Within, period/2, ShapeBursts)
-	}
-	if o.Duration < 100*time.Millisecond || o.Duration > time.Hour {
-		bad("--duration is %v, must be 100ms to 1h", o.Duration)
-	}
-	if o.KillAfter < 0 || o.KillAfter >= o.Duration && o.KillAfter > 0 {
-		bad("--kill-after is %v, must be 0 (never) or less than --duration (%v)", o.KillAfter, o.Duration)
-	}
-	if o.StopAfter < 0 || o.StopAfter >= o.Duration && o.StopAfter > 0 {
-		bad("--stop-after is %v, must be 0 (never) or less than --duration (%v)", o.StopAfter, o.Duration)
-	}
+	demand(o.Processes >= 1 && o.Processes <= 256, "--processes is %d, must be 1 to 256", o.Processes)
+	demand(slices.Contains(Shapes, o.Shape), "--shape is %q, must be one of %q", o.Shape, Shapes)
+	demand(o.Offered >= 0 && o.Offered <= 1000, "--offered is %v, must be 0 to 1000", o.Offered)
+	demand(o.Within == 0 || o.Within > 0 && o.Within <= period/2 && o.Shape == ShapeBursts,
+		"--within is %v, must be 0 to %v, and 0 but for --shape %s", o.Within, period/2, ShapeBursts)
+	demand(o.Duration >= 100*time.Millisecond && o.Duration <= time.Hour,
+		"--duration is %v, must be 100ms to 1h", o.Duration)
+	demand(o.KillAfter == 0 || o.KillAfter > 0 && o.KillAfter < o.Duration,
+		"--kill-after is %v, must be 0 (never) or less than --duration (%v)", o.KillAfter, o.Duration)
+	demand(o.StopAfter == 0 || o.StopAfter > 0 && o.StopAfter < o.Duration,
+		"--stop-after is %v, must be 0 (never) or less than --duration (%v)", o.StopAfter, o.Duration)
 	if o.Redis != "" {
-		if rdb, err := newClient(o.Redis); err != nil {
-			bad("--redis: %w", err)
-		} else {
+		rdb, err := newClient(o.Redis)
+		demand(err == nil, "--redis: %w", err)
+		if err == nil {
 			rdb.Close()
 		}
 	}
-	if o.Key == "" {
-		bad("--key is empty")
-	}
-	if o.Rate < 1 || o.Rate > 100_000_000 {
-		bad("--rate is %d, must be 1 to 100000000 (tokens per second)", o.Rate)
-	}
-	if o.Burst < 1 {
-		bad("--burst is %d, must be at least 1", o.Burst)
-	}
-	if o.Forge < 0 || o.Forge > recordsMax {
-		bad("--forge is %d, must be 0 to %d", o.Forge, recordsMax)
-	}
-	if n := o.entitlement(); n > recordsMax {
-		bad("burst + overcommit + rate x duration is %.0f, must be at most %d, as every admission is recorded", n, recordsMax)
-	}
+	demand(o.Key != "", "--key is empty")
+	demand(o.Rate >= 1 && o.Rate <= recordsMax, "--rate is %d, must be 1 to %d (tokens per second)", o.Rate, recordsMax)
+	demand(o.Burst >= 1, "--burst is %d, must be at least 1", o.Burst)
+	demand(o.Forge >= 0 && o.Forge <= recordsMax, "--forge is %d, must be 0 to %d", o.Forge, recordsMax)
+	demand(o.entitlement() <= recordsMax,
+		"burst + overcommit + rate x duration is %.0f, must be at most %d, as every admission is recorded",
+		o.entitlement(), recordsMax)
 	if len(errs) == 0 {
-		if err := o.config().Validate(); err != nil {
-			bad("%w", err)
-		}
+		err := o.config().Validate()
+		demand(err == nil, "%w", err)
 	}
 	return errors.Join(errs...)
 }
@@ -144,12 +121,13 @@ func (o Options) bound() audit.Bound {
 }
 
 // entitlement is the most that the bucket can give while the load lasts.
-func (o Options) entitlement() float64 {
-	return float64(o.Burst+o.Overcommit) + float64(o.Rate)*o.Duration.Seconds()
+func (o Options) entitlement() float64 { return o.entitlementFor(o.Duration) }
+
+func (o Options) entitlementFor(d time.Duration) float64 {
+	return float64(o.Burst+o.Overcommit) + float64(o.Rate)*d.Seconds()
 }
 
 // capacity is how many admissions one process may record: twice what the whole fleet may admit.
 func (o Options) capacity() int {
-	seconds := (o.Duration + 2*time.Second).Seconds()
-	return int(2*(float64(o.Burst+o.Overcommit)+float64(o.Rate)*seconds)) + int(o.Forge) + 1024
+	return int(2*o.entitlementFor(o.Duration+2*time.Second)) + int(o.Forge) + 1024
 }

@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim/audit"
-	"github.com/yuzhi-go/yuzhi/sim/stamps"
+	"github.com/yuzhi-go/yuzhi/sim/report"
 )
 
 // Report is what a run showed. Its JSON keys are part of the command's interface.
@@ -43,16 +44,6 @@ type Window struct {
 	Bound      float64 `json:"bound"`
 }
 
-// Quantiles of the time that something took, as the caller saw it.
-type Quantiles struct {
-	P50 int64 `json:"p50"`
-	P99 int64 `json:"p99"`
-}
-
-func quantiles(h *stamps.Histogram) Quantiles {
-	return Quantiles{P50: int64(h.Quantile(0.5)), P99: int64(h.Quantile(0.99))}
-}
-
 // Process is one process's part. Jain's index is over those that ran all the time.
 type Process struct {
 	Admitted   int64  `json:"admitted"`
@@ -62,31 +53,32 @@ type Process struct {
 }
 
 // summarise audits the files of all processes.
-func (o Options) summarise(redis string, files []*stamps.File, fates map[int]string) (Report, error) {
+func (o Options) summarise(redis string, fleet []*process) (Report, error) {
 	r := Report{
 		Redis: redis, Shape: o.Shape, Rate: o.Rate, Burst: o.Burst, Overcommit: o.Overcommit,
 		DurationMs: o.Duration.Milliseconds(), TargetMs: ms(o.target()), TTLMs: ms(o.ttl()),
 	}
 	var spans []audit.Span
-	var latency stamps.Histogram
-	var shares []float64
-	for i, f := range files {
-		before := len(spans)
-		spans = f.AppendSpans(spans)
-		if n := f.Overflowed(); n > 0 {
+	var took latencies
+	var offered, admitted []int64 // of those that ran all the time
+	for i, p := range fleet {
+		if n := p.file.Overflowed(); n > 0 {
 			return r, fmt.Errorf("leasesim: process %d had no room to record %d admissions; nothing can be concluded", i, n)
 		}
-		p := Process{Offered: f.Offered(), RoundTrips: f.RoundTrips(), Fate: fates[i]}
-		for _, s := range spans[before:] {
-			p.Admitted += s.N
+		before := len(spans)
+		spans = p.file.AppendSpans(spans)
+		one := Process{
+			Admitted: int64(len(spans) - before), Offered: p.file.Offered().Load(),
+			RoundTrips: p.file.RoundTrips().Load(), Fate: p.fate,
 		}
-		r.Processes = append(r.Processes, p)
-		r.Admitted += p.Admitted
-		r.Offered += p.Offered
-		r.RoundTrips += p.RoundTrips
-		latency.Merge(f.Latency())
-		if p.Fate == "" {
-			shares = append(shares, float64(p.Admitted))
+		r.Processes = append(r.Processes, one)
+		r.Admitted += one.Admitted
+		r.Offered += one.Offered
+		r.RoundTrips += one.RoundTrips
+		took.Decisions.merge(&p.took.Decisions)
+		took.RoundTrips.merge(&p.took.RoundTrips)
+		if p.fate == "" {
+			offered, admitted = append(offered, one.Offered), append(admitted, one.Admitted)
 		}
 	}
 	w, err := audit.Worst(spans, o.bound())
@@ -101,22 +93,10 @@ func (o Options) summarise(redis string, files []*stamps.File, fates map[int]str
 	r.WorstWindow = Window{FromMs: float64(w.From-first) / 1e6, DurationMs: float64(w.To-w.From) / 1e6, Admitted: w.Admitted, Bound: w.Bound}
 	r.AdmittedPerRoundTrip = float64(r.Admitted) / float64(max(r.RoundTrips, 1))
 	r.AdmittedOfEntitlement = float64(r.Admitted) / o.entitlement()
-	r.DecisionNs = quantiles(&latency)
-	r.Jain = jain(shares)
+	r.DecisionNs, r.RoundTripNs = took.Decisions.quantiles(), took.RoundTrips.quantiles()
+	weights := slices.Repeat([]int64{1}, len(admitted))
+	r.Jain = report.FairnessOf(offered, admitted, weights).Jain
 	return r, nil
-}
-
-// jain is Jain's fairness index (Jain, Chiu, Hawe 1984): 1 for equal shares, 1/n where one has everything.
-func jain(shares []float64) float64 {
-	sum, squares := 0.0, 0.0
-	for _, x := range shares {
-		sum += x
-		squares += x * x
-	}
-	if squares == 0 {
-		return 1
-	}
-	return sum * sum / (float64(len(shares)) * squares)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

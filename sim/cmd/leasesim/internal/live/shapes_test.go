@@ -10,8 +10,8 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim/stamps"
 )
 
 // held is a store that answers no call before it is told to.
@@ -40,17 +40,13 @@ func inAChild(t *testing.T, o Options, f func(t *testing.T, c *child, answer fun
 		t.Fatal(err)
 	}
 	defer file.Close()
-	stamper, err := stamps.NewStamper() // outside: it compares clocks
-	if err != nil {
-		t.Fatal(err)
-	}
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
 		l, err := hybrid.New(held{lease.NewMemoryStore(clock.System()), answers}, o.config())
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(t, &child{orders: orders{Options: o}, file: file, stamper: stamper, limiter: l, key: l.Key("k")}, sync.OnceFunc(func() { close(answers) }))
+		f(t, &child{orders: orders{Options: o}, file: file, limiter: l, key: l.Key("k")}, sync.OnceFunc(func() { close(answers) }))
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
@@ -66,13 +62,13 @@ func TestWhoWaitsKeepsNobodyElseFromAsking(t *testing.T) {
 			p.crowd(&wg, c.users)
 			synctest.Wait()
 			// then all of them wait, or as many as may;
-			if got := p.askers.Load(); got != c.waiting || p.file.Offered() != 0 {
-				t.Errorf("of %d users %d wait, want %d; %d are answered", c.users, got, c.waiting, p.file.Offered())
+			if got := p.askers.Load(); got != c.waiting || p.file.Offered().Load() != 0 {
+				t.Errorf("of %d users %d wait, want %d; %d are answered", c.users, got, c.waiting, p.file.Offered().Load())
 			}
 			// and when it answers, each has asked once.
 			answer()
 			wg.Wait()
-			if got := p.file.Offered(); got != c.users || p.askers.Load() != 0 {
+			if got := p.file.Offered().Load(); got != c.users || p.askers.Load() != 0 {
 				t.Errorf("%d users have asked %d times; %d are left", c.users, got, p.askers.Load())
 			}
 		})
@@ -100,7 +96,7 @@ func TestALoadIsOfferedWhole(t *testing.T) {
 			p.offer()
 			// then a process asks for its part, but for a request of each worker that may have been due.
 			want := int64(o.Offered * float64(o.Rate) * o.Duration.Seconds() / float64(o.Processes))
-			if got := p.file.Offered(); got < want-workers || got > want+workers {
+			if got := p.file.Offered().Load(); got < want-workers || got > want+workers {
 				t.Errorf("%s: %d requests in %v, want %d", name, got, time.Since(began), want)
 			}
 		})
@@ -152,7 +148,7 @@ func TestABurstIsSpreadOverItsTime(t *testing.T) {
 			time.Sleep(time.Until(burst.Add(at.after)))
 			synctest.Wait()
 			// then as much of it has been asked as time has passed.
-			if got := p.file.Offered(); got < at.want-workers || got > at.want+workers {
+			if got := p.file.Offered().Load(); got < at.want-workers || got > at.want+workers {
 				t.Errorf("%d requests %v after the burst's beginning, want %d", got, at.after, at.want)
 			}
 		}

@@ -1,0 +1,185 @@
+// Package stamps lets processes leave behind what they admitted, and when, even if they are killed.
+//
+// A parent Creates a [File] for each child, the child Opens it, and each admission is a [File.Append]
+// of two moments that certainly enclose it, taken from [Now]. The file is mapped into memory and
+// shared: an Append is a few stores and no system call, and what was stored is in the kernel's page
+// cache, from which SIGKILL takes nothing back. The parent reads the file at any time, even while the
+// child writes, and audits it.
+//
+// It needs mmap and CLOCK_MONOTONIC, and so a Unix. Its users are the command and the tests against
+// faults.
+package stamps
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/yuzhi-go/yuzhi/sim/audit"
+)
+
+// Now reads CLOCK_MONOTONIC, which all processes of one machine (and one time namespace) share, in
+// whole nanoseconds, rounded down. So a Now before an admission is a moment that is not later than it,
+// and a Now after it, plus one, a moment that is not earlier. It is a system call on most systems:
+// whoever measures how long something takes uses the time package.
+func Now() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic(fmt.Errorf("stamps: CLOCK_MONOTONIC: %w", err))
+	}
+	return ts.Nano()
+}
+
+// A File is a fixed number of slots for admissions and two counters, in memory shared by every process
+// that has it open. All methods but Close may be called by any number of goroutines and processes at
+// once. The zero File is of no use.
+type File struct {
+	mem   []byte
+	head  *header
+	slots []record
+}
+
+// header lies at the start of the file. Counters that different goroutines change stand on cache lines
+// of their own; 128 bytes serve the processors that fetch lines in pairs.
+type header struct {
+	reserved   atomic.Int64 // slots asked for; beyond the file's capacity, the number refused
+	_          [120]byte
+	offered    atomic.Int64
+	_          [120]byte
+	roundTrips atomic.Int64
+	_          [120]byte
+}
+
+// record is one slot. A slot is published by a store of after, which is never 0 in a record; until
+// then it reads as empty. before is written once, before that store, and read only after it.
+type record struct {
+	before int64
+	after  atomic.Int64
+}
+
+const (
+	recordSize = int(unsafe.Sizeof(record{}))
+	// The slots start on a page of any of the usual sizes (4, 16 KiB).
+	headerSize = 16 << 10
+)
+
+// Create makes the file at path with room for capacity admissions, which must be positive, and maps
+// it. The path must not exist yet. The file is sparse: it occupies what has been written, at most 16
+// bytes per admission. It must stay on a file system with room for that, because a store that finds
+// none kills the process with SIGBUS. Removing it is the caller's task, and is allowed while it is
+// mapped.
+func Create(path string, capacity int) (*File, error) {
+	if most := (math.MaxInt - headerSize) / recordSize; capacity < 1 || capacity > most {
+		return nil, fmt.Errorf("stamps: capacity is %d, must be 1 to %d", capacity, most)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("stamps: %w", err)
+	}
+	defer f.Close() // the mapping outlives the descriptor
+	err = f.Truncate(int64(headerSize + capacity*recordSize))
+	if err == nil {
+		var file *File
+		if file, err = mapped(f, capacity); err == nil {
+			return file, nil
+		}
+	}
+	return nil, fmt.Errorf("stamps: %w", errors.Join(err, os.Remove(path)))
+}
+
+// Open maps a file that Create made, in this or another process. It shares everything with the others.
+func Open(path string) (*File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("stamps: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("stamps: %w", err)
+	}
+	if info.Size() < int64(headerSize+recordSize) { // to touch what is not there would kill with SIGBUS
+		return nil, fmt.Errorf("stamps: %s has only %d bytes", path, info.Size())
+	}
+	file, err := mapped(f, (int(info.Size())-headerSize)/recordSize)
+	if err != nil {
+		return nil, fmt.Errorf("stamps: %w", err)
+	}
+	return file, nil
+}
+
+func mapped(f *os.File, capacity int) (*File, error) {
+	size := headerSize + capacity*recordSize
+	mem, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", f.Name(), err)
+	}
+	return &File{
+		mem:   mem,
+		head:  (*header)(unsafe.Pointer(&mem[0])),
+		slots: unsafe.Slice((*record)(unsafe.Pointer(&mem[headerSize])), capacity),
+	}, nil
+}
+
+// Close unmaps the file; what was written stays in it for others. No other call may be under way, and
+// none may follow except Close, which then does nothing. A process that ends need not call it.
+func (f *File) Close() error {
+	if f.mem == nil {
+		return nil
+	}
+	mem := f.mem
+	*f = File{} // a call after Close meets nil rather than an address that may hold something else by now
+	if err := unix.Munmap(mem); err != nil {
+		return fmt.Errorf("stamps: unmap: %w", err)
+	}
+	return nil
+}
+
+// Append records that one token was admitted at some moment in [before, after], of which after is
+// positive. It allocates nothing and blocks only where a first touch of a page makes the kernel fetch
+// it. Where no slot is left it only counts: see Overflowed.
+//
+// A process killed inside Append leaves its slot empty, never half written. A process killed between
+// an admission and the end of its Append thus leaves one admission per goroutine untold, at most.
+func (f *File) Append(before, after int64) {
+	if slot := f.reserve(); slot != nil {
+		slot.before = before
+		slot.after.Store(after)
+	}
+}
+
+// reserve takes the next slot, or nil if there is none. Going past the end is itself the lasting mark
+// of an overflow: a flag set in a second step could be lost to a SIGKILL between the two.
+func (f *File) reserve() *record {
+	i := f.head.reserved.Add(1) - 1
+	if i >= int64(len(f.slots)) {
+		return nil
+	}
+	return &f.slots[i]
+}
+
+// AppendSpans appends to dst every admission published so far, in the order in which slots were taken.
+func (f *File) AppendSpans(dst []audit.Span) []audit.Span {
+	taken := f.slots[:min(f.head.reserved.Load(), int64(len(f.slots)))]
+	for i := range taken {
+		if after := taken[i].after.Load(); after != 0 {
+			dst = append(dst, audit.Span{Before: taken[i].before, After: after, N: 1})
+		}
+	}
+	return dst
+}
+
+// Overflowed returns how many Appends found no slot, in any process. Unless it is 0 the record has
+// holes, and an audit that finds no excess has proved nothing.
+func (f *File) Overflowed() int64 { return max(0, f.head.reserved.Load()-int64(len(f.slots))) }
+
+// Offered counts the requests of all processes, admitted or not.
+func (f *File) Offered() *atomic.Int64 { return &f.head.offered }
+
+// RoundTrips counts the round trips of all processes to the store.
+func (f *File) RoundTrips() *atomic.Int64 { return &f.head.roundTrips }

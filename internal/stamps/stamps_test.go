@@ -1,0 +1,208 @@
+package stamps
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/sim/audit"
+)
+
+func created(t *testing.T, capacity int) (*File, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "stamps")
+	f, err := Create(path, capacity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f, path
+}
+
+func opened(t *testing.T, path string) *File {
+	t.Helper()
+	f, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+func TestWhatOneSideWritesTheOtherReads(t *testing.T) {
+	parent, path := created(t, 10)
+	child := opened(t, path)
+	for i := range int64(3) {
+		child.Append(10*i, 10*i+5)
+	}
+	child.Offered().Add(7)
+	parent.Offered().Add(1)
+	child.RoundTrips().Add(2)
+	want := []audit.Span{{Before: 0, After: 5, N: 1}, {Before: 10, After: 15, N: 1}, {Before: 20, After: 25, N: 1}}
+	if got := parent.AppendSpans(nil); !slices.Equal(got, want) {
+		t.Errorf("spans %v, want %v", got, want)
+	}
+	if got := parent.AppendSpans(want[:1:1]); len(got) != 4 || got[0] != want[0] || got[3] != want[2] {
+		t.Errorf("appended to one span: %v", got)
+	}
+	if offered, trips := parent.Offered().Load(), parent.RoundTrips().Load(); offered != 8 || trips != 2 {
+		t.Errorf("offered %d, round trips %d", offered, trips)
+	}
+	if parent.Overflowed() != 0 {
+		t.Errorf("overflowed %d", parent.Overflowed())
+	}
+}
+
+func TestManyGoroutinesShareAFileWithoutLosingOne(t *testing.T) {
+	const each = 50_000
+	parent, path := created(t, writers*each)
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			f := opened(t, path) // a mapping of its own, as a process would have
+			for i := range each {
+				id := int64(w*each + i)
+				f.Append(id, sealOf(id))
+				f.Offered().Add(1)
+			}
+		})
+	}
+	// A reader at their heels sees every slot the moment it is published, and never half of it.
+	for i := range parent.slots {
+		s := &parent.slots[i]
+		for s.after.Load() == 0 {
+			runtime.Gosched()
+		}
+		if s.after.Load() != sealOf(s.before) {
+			t.Errorf("half a record: %d, %d", s.before, s.after.Load())
+			break
+		}
+	}
+	wg.Wait()
+	// Afterwards everything is there, once.
+	seen := map[int64]bool{}
+	for _, s := range parent.AppendSpans(nil) {
+		seen[s.Before] = true
+	}
+	if len(seen) != writers*each || parent.Offered().Load() != writers*each {
+		t.Errorf("%d distinct records, %d offered; want %d", len(seen), parent.Offered().Load(), writers*each)
+	}
+}
+
+// sealOf ties the fields of a record together, so that a mixture of two records shows.
+func sealOf(before int64) int64 {
+	h := uint64(before) * 0x9e3779b97f4a7c15
+	return int64((h^h>>29)>>1) | 1
+}
+
+func TestAFullFileSaysSoForGood(t *testing.T) {
+	parent, path := created(t, 2)
+	child := opened(t, path)
+	for i := range int64(5) {
+		child.Append(i, i+1)
+	}
+	if kept := len(parent.AppendSpans(nil)); parent.Overflowed() != 3 || kept != 2 {
+		t.Errorf("overflowed %d, kept %d; want 3, 2", parent.Overflowed(), kept)
+	}
+	if late := opened(t, path); late.Overflowed() != 3 {
+		t.Errorf("reopened: overflowed %d, want 3", late.Overflowed())
+	}
+}
+
+func TestASlotThatWasTakenButNeverPublishedIsSkipped(t *testing.T) {
+	f, _ := created(t, 10)
+	f.Append(1, 2)
+	// Given one writer that died after taking a slot, and one that died halfway through writing it
+	f.reserve()
+	f.reserve().before = 5
+	f.Append(7, 8)
+	want := []audit.Span{{Before: 1, After: 2, N: 1}, {Before: 7, After: 8, N: 1}}
+	if got := f.AppendSpans(nil); !slices.Equal(got, want) {
+		t.Errorf("spans %v, want %v", got, want)
+	}
+}
+
+func TestAppendAllocatesNothing(t *testing.T) {
+	f, _ := created(t, 1000)
+	if n := testing.AllocsPerRun(100, func() { f.Append(Now(), Now()+1) }); n != 0 {
+		t.Errorf("Append allocates %v times", n)
+	}
+}
+
+func TestCreateNeverTouchesAFileThatExists(t *testing.T) {
+	f, path := created(t, 2)
+	f.Append(1, 2)
+	if _, err := Create(path, 2); !errors.Is(err, os.ErrExist) {
+		t.Errorf("error %v, want ErrExist", err)
+	}
+	if len(f.AppendSpans(nil)) != 1 {
+		t.Error("the file was emptied under its owner")
+	}
+	for _, capacity := range []int{0, -1, int(^uint(0) >> 1)} {
+		fresh := path + ".fresh"
+		if _, err := Create(fresh, capacity); err == nil {
+			t.Errorf("a capacity of %d is accepted", capacity)
+		}
+		if _, err := os.Stat(fresh); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a refused capacity of %d leaves a file: %v", capacity, err)
+		}
+	}
+}
+
+func TestOpenRefusesAFileWithoutSlots(t *testing.T) {
+	for _, size := range []int{0, headerSize, headerSize + recordSize - 1} {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(path); err == nil {
+			t.Errorf("a file of %d bytes is opened", size)
+		}
+	}
+	if _, err := Open(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: error %v, want ErrNotExist", err)
+	}
+}
+
+func TestCloseTwiceIsHarmless(t *testing.T) {
+	f, path := created(t, 2)
+	f.Append(1, 2)
+	if err := errors.Join(f.Close(), f.Close()); err != nil {
+		t.Error(err)
+	}
+	if again := opened(t, path); len(again.AppendSpans(nil)) != 1 {
+		t.Error("what was written is gone")
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	f, err := Create(filepath.Join(b.TempDir(), "stamps"), 1<<20)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	for b.Loop() {
+		f.Append(1, 2)
+		if f.Overflowed() > 0 {
+			f.head.reserved.Store(0)
+		}
+	}
+}
+
+func BenchmarkNow(b *testing.B) {
+	for b.Loop() {
+		Now()
+	}
+}

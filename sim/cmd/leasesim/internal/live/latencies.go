@@ -1,0 +1,76 @@
+package live
+
+import (
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// latencies are what a process tells its parent at the end. One that was killed tells nothing.
+type latencies struct{ Decisions, RoundTrips durations }
+
+// durations counts how long something took, within 1 %, up to a minute. The zero value is empty. Any
+// number of goroutines may observe, also while it is marshalled; all else needs it alone.
+type durations struct {
+	mu     sync.Mutex
+	counts *hdrhistogram.Histogram // nil: none
+}
+
+const longest = time.Minute
+
+func newCounts() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(longest), 2) }
+
+func (d *durations) observe(took time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.counts == nil {
+		d.counts = newCounts()
+	}
+	_ = d.counts.RecordValue(int64(min(max(took, 0), longest))) // so it is in the histogram's range
+}
+
+func (d *durations) merge(other *durations) {
+	switch {
+	case other.counts == nil:
+	case d.counts == nil:
+		d.counts = other.counts.Clone()
+	default:
+		d.counts.Merge(other.counts)
+	}
+}
+
+// Quantiles of the time that something took, as the caller saw it; 0 where there was nothing.
+type Quantiles struct {
+	P50 int64 `json:"p50"`
+	P99 int64 `json:"p99"`
+}
+
+func (d *durations) quantiles() Quantiles {
+	if d.counts == nil {
+		return Quantiles{}
+	}
+	return Quantiles{P50: d.counts.ValueAtQuantile(50), P99: d.counts.ValueAtQuantile(99)}
+}
+
+// MarshalJSON implements json.Marshaler.
+func (d *durations) MarshalJSON() ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	counts := d.counts
+	if counts == nil {
+		counts = newCounts()
+	}
+	return json.Marshal(counts.Export())
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *durations) UnmarshalJSON(text []byte) error {
+	var counts hdrhistogram.Snapshot
+	err := json.Unmarshal(text, &counts)
+	if err == nil {
+		d.counts = hdrhistogram.Import(&counts)
+	}
+	return err
+}
