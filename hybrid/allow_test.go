@@ -13,9 +13,7 @@ import (
 func newLimiter(t *testing.T, cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	l, err := hybrid.New(lease.NewMemoryStore(nil), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -33,11 +31,8 @@ func TestATightLoopAdmitsExactlyTheBurst(t *testing.T) {
 			}
 			// then exactly the burst is admitted.
 			for range 10 {
-				if l.Allow("k") {
-					t.Fatalf("burst %d: one more was admitted", burst)
-				}
+				must(t, !l.Allow("k"), "burst %d: one more was admitted", burst)
 			}
-			t.Logf("burst %d: %d calls", burst, l.Stats().Calls)
 		})
 	}
 }
@@ -57,12 +52,8 @@ func TestSteadyOverloadIsAdmittedAtTheRate(t *testing.T) {
 		})
 		wg.Wait()
 		s := l.Stats()
-		t.Logf("admitted %d of 11000, %+v", admitted, s)
-		if admitted > 11000 || admitted < 10850 {
-			t.Errorf("admitted %d in 10 s at 1000/s with burst 1000", admitted)
-		}
-		if s.Calls > 200 {
-			t.Errorf("%d calls in 10 s, want at most 2/tau a second", s.Calls)
-		}
+		check(t, admitted <= 11000 && admitted >= 10850,
+			"admitted %d in 10 s at 1000/s with burst 1000", admitted)
+		check(t, s.Calls <= 200, "%d calls in 10 s, want at most 2/tau a second", s.Calls)
 	})
 }

@@ -40,37 +40,32 @@ func TestBadLimitsAndPoliciesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newFaulty()
-			check := func(where string, err error) {
+			refused := func(where string, err error) {
 				t.Helper()
-				if !errors.Is(err, hybrid.ErrInvalidConfig) || !strings.Contains(err.Error(), c.says) {
-					t.Errorf("%s: %v, want ErrInvalidConfig with %q", where, err, c.says)
-				}
+				check(t, errors.Is(err, hybrid.ErrInvalidConfig) && strings.Contains(err.Error(), c.says),
+					"%s: %v, want ErrInvalidConfig with %q", where, err, c.says)
 			}
 			if len(c.limits) > 0 {
 				_, err := hybrid.New(s, hybrid.Config{Limits: c.limits})
-				check("New", err)
+				refused("New", err)
 				l := start(t, s, hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return c.limits }})
 				_, err = l.Take(t.Context(), "k", 1)
-				check("Take", err)
-				check("Wait", l.Wait(t.Context(), "k"))
+				refused("Take", err)
+				refused("Wait", l.Wait(t.Context(), "k"))
 				_, err = l.Peek(t.Context(), "k")
-				check("Peek", err)
+				refused("Peek", err)
 				_, err = l.LimitsOf(t.Context(), "k")
-				check("LimitsOf", err)
-				if err := l.SetLimits(t.Context(), "other", hybrid.PerSecond(1)); err != nil {
-					t.Errorf("good limits were refused for LimitsFor's: %v", err)
-				}
-				if l.Allow("k") {
-					t.Error("Allow is true")
-				}
+				refused("LimitsOf", err)
+				err = l.SetLimits(t.Context(), "other", hybrid.PerSecond(1))
+				check(t, err == nil, "good limits were refused for LimitsFor's: %v", err)
+				check(t, !l.Allow("k"), "Allow is true")
 			}
 			l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1))})
-			check("SetLimits", l.SetLimits(t.Context(), "k", c.limits...))
+			refused("SetLimits", l.SetLimits(t.Context(), "k", c.limits...))
 			_, err := l.TrySetLimits(t.Context(), "k", c.limits...)
-			check("TrySetLimits", err)
-			if _, calls := s.counts(); calls != 0 || s.state(t, "k").Exists {
-				t.Error("something was written")
-			}
+			refused("TrySetLimits", err)
+			_, calls := s.counts()
+			check(t, calls == 0 && !s.state(t, "k").Exists, "something was written")
 		})
 	}
 	_, err := hybrid.New(newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(1)), Policy: hybrid.Policy{
@@ -79,9 +74,8 @@ func TestBadLimitsAndPoliciesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 	for _, part := range []string{
 		"TTL is 1s, must be at least 2*Target (2s)", "MinBatch is 3, must be at most MaxBatch (2)", "Overcommit is -1", "Weight is -1", "ColdStart is 7", "Fallback is -1",
 	} {
-		if !errors.Is(err, lease.ErrInvalidPolicy) || !strings.Contains(err.Error(), part) {
-			t.Errorf("%q is missing in: %v", part, err)
-		}
+		check(t, errors.Is(err, lease.ErrInvalidPolicy) && strings.Contains(err.Error(), part),
+			"%q is missing in: %v", part, err)
 	}
 }
 
@@ -98,41 +92,36 @@ func TestNewNamesEveryViolation(t *testing.T) {
 		for _, part := range []string{
 			"store is nil", "5 limits, must be 1 to 4", "Tokens is -2", "Tokens is -5", "Weight is -6", "KeysMax is -7", "Version is -8",
 		} {
-			if !errors.Is(err, hybrid.ErrInvalidConfig) || !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: %q is missing in: %v", name, part, err)
-			}
+			check(t, errors.Is(err, hybrid.ErrInvalidConfig) && strings.Contains(err.Error(), part),
+				"%s: %q is missing in: %v", name, part, err)
 		}
-		if _, err := hybrid.New(store, hybrid.Config{Limits: limits(second(1))}); !errors.Is(err, hybrid.ErrInvalidConfig) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err = hybrid.New(store, hybrid.Config{Limits: limits(second(1))})
+		check(t, errors.Is(err, hybrid.ErrInvalidConfig), "%s: %v", name, err)
 	}
 }
 
 // A key that has no limits is a mistake of the configuration, and no outage.
 func TestAKeyWithoutLimitsIsNamed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return nil }})
 		_, take := l.Take(t.Context(), "k", 1)
 		_, peek := l.Peek(t.Context(), "k")
 		_, of := l.LimitsOf(t.Context(), "k")
 		for verb, err := range map[string]error{"Take": take, "Wait": l.Wait(t.Context(), "k"), "Peek": peek, "LimitsOf": of} {
-			if !errors.Is(err, hybrid.ErrInvalidConfig) || errors.Is(err, hybrid.ErrUnavailable) || !strings.Contains(err.Error(), "LimitsFor") {
-				t.Errorf("%s: %v", verb, err)
-			}
+			check(t, errors.Is(err, hybrid.ErrInvalidConfig) && !errors.Is(err, hybrid.ErrUnavailable) && strings.Contains(err.Error(), "LimitsFor"),
+				"%s: %v", verb, err)
 		}
-		if _, calls := s.counts(); calls != 0 || l.Allow("k") || l.Stats().Keys != 0 {
-			t.Errorf("%d calls, %+v", calls, l.Stats())
-		}
+		_, calls := s.counts()
+		check(t, calls == 0 && !l.Allow("k") && l.Stats().Keys == 0,
+			"%d calls, %+v", calls, l.Stats())
 	})
 }
 
 // No tokens cost nothing and create nothing, and the answer says what is known of the key, by
 // either way to ask.
 func TestTakingNothingSaysWhatIsKnown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		limit := hybrid.PerHour(10)
-		s := newFaulty()
 		l := start(t, s, hybrid.Config{Limits: limits(limit)})
 		ask := func(want hybrid.Result) {
 			t.Helper()
@@ -141,39 +130,34 @@ func TestTakingNothingSaysWhatIsKnown(t *testing.T) {
 				"Limiter": func() (hybrid.Result, error) { return l.Take(t.Context(), "k", 0) },
 				"Key":     func() (hybrid.Result, error) { return k.Take(t.Context(), 0) },
 			} {
-				if r, err := take(); err != nil || r != want {
-					t.Errorf("%s.Take: %+v, %v, want %+v", verb, r, err, want)
-				}
+				r, err := take()
+				check(t, err == nil && r == want, "%s.Take: %+v, %v, want %+v", verb, r, err, want)
 			}
 		}
 		// Of a key that nobody has used nothing is known, and nothing is made;
 		ask(hybrid.Result{OK: true})
-		if _, calls := s.counts(); calls != 0 || l.Stats().Keys != 0 {
-			t.Errorf("%d calls, %+v", calls, l.Stats())
-		}
+		_, calls := s.counts()
+		check(t, calls == 0 && l.Stats().Keys == 0, "%d calls, %+v", calls, l.Stats())
 		// of one in use, how much is left.
 		l.AllowN("k", 4)
 		before, _ := s.counts()
 		ask(hybrid.Result{OK: true, Limit: limit, Remaining: 6, ResetAfter: 24 * time.Minute})
-		if after, _ := s.counts(); after != before {
-			t.Error("it made a call")
-		}
+		after, _ := s.counts()
+		check(t, after == before, "it made a call")
 	})
 }
 
 // Any bytes but none at all are a key, a key is a key of its own whatever it looks like, and a log stays one line.
 func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		keys := []string{"\x00", "a\r\nERROR forged", "\xff\xfe", "{", "}", "{}", "{a}b", "{a}c", "%7D", " ", strings.Repeat("x", 10_000), strings.Repeat("x", 10_001)}
 		var logged bytes.Buffer
-		s := newFaulty()
 		l := start(t, s, hybrid.Config{
 			Limits: limits(hybrid.PerHour(2)), Logger: slog.New(slog.NewTextHandler(&logged, nil)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny},
 		})
 		for _, key := range keys {
-			if !l.Allow(key) || !l.Key(key).Allow() || l.Allow(key) {
-				t.Errorf("%.20q does not have a burst of its own", key)
-			}
+			check(t, l.Allow(key) && l.Key(key).Allow() && !l.Allow(key),
+				"%.20q does not have a burst of its own", key)
 		}
 		time.Sleep(2 * ttl)
 		s.every(verdict{err: lease.ErrUnavailable})
@@ -182,20 +166,18 @@ func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for line := range strings.Lines(logged.String()) {
-			if !strings.HasPrefix(line, "time=") || strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\x00\r\n") || !utf8.ValidString(line) {
-				t.Errorf("a key broke out of the log: %q", line)
-			}
+			check(t, strings.HasPrefix(line, "time=") && !strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\x00\r\n") && utf8.ValidString(line),
+				"a key broke out of the log: %q", line)
 		}
-		if !strings.Contains(logged.String(), "key=") {
-			t.Errorf("no key is in the log: %s", logged.String())
-		}
+		check(t, strings.Contains(logged.String(), "key="),
+			"no key is in the log: %s", logged.String())
 	})
 }
 
 // A flood of new keys finds no memory and does not deny the keys that are in use.
 func TestAFloodOfKeysDeniesNoKeyInUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := start(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), KeysMax: 100})
+	bubble(t, func(t *testing.T, s *faultyStore) {
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), KeysMax: 100})
 		denied := 0
 		for i := range 10_000 {
 			for k := range 5 {
@@ -204,14 +186,11 @@ func TestAFloodOfKeysDeniesNoKeyInUse(t *testing.T) {
 				}
 			}
 			l.TryAllow(fmt.Sprint("flood ", i))
-			if got := l.Stats().Keys; got > 100 {
-				t.Fatalf("%d keys in a table of 100", got)
-			}
+			got := l.Stats().Keys
+			must(t, got <= 100, "%d keys in a table of 100", got)
 			time.Sleep(10 * time.Millisecond)
 		}
-		if denied > 0 {
-			t.Errorf("%d of 50000 requests within the limit were denied", denied)
-		}
+		check(t, denied == 0, "%d of 50000 requests within the limit were denied", denied)
 	})
 }
 
@@ -223,22 +202,17 @@ func TestWhatIsCountedAsWhat(t *testing.T) {
 		l := start(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerHour(10)), KeysMax: 2, Events: hybrid.Events{
 			Denied: func(_ string, n int64) { told = append(told, n) },
 		}, Policy: hybrid.Policy{MinBatch: 5}})
-		if l.AllowN("k", -3) {
-			t.Error("-3 were admitted")
-		}
-		if _, err := l.Take(t.Context(), "k", -4); !errors.Is(err, hybrid.ErrInvalidN) {
-			t.Error(err)
-		}
-		if s := l.Stats(); len(told) > 0 || s.Invalid != 2 || s.Denied != 0 {
-			t.Errorf("told of %d, %+v", told, s)
-		}
+		check(t, !l.AllowN("k", -3), "-3 were admitted")
+		_, err := l.Take(t.Context(), "k", -4)
+		check(t, errors.Is(err, hybrid.ErrInvalidN), "%v", err)
+		s := l.Stats()
+		check(t, len(told) == 0 && s.Invalid == 2 && s.Denied == 0, "told of %d, %+v", told, s)
 		l.Allow("k")
 		l.Allow("k2")
-		if _, err := l.Take(t.Context(), "k3", 4); !errors.Is(err, hybrid.ErrUnavailable) {
-			t.Error(err)
-		}
-		if s := l.Stats(); s.Invalid != 2 || s.Denied != 4 || s.Crowded != 4 || len(told) != 1 || told[0] != 4 {
-			t.Errorf("told of %d, %+v", told, s)
-		}
+		_, err = l.Take(t.Context(), "k3", 4)
+		check(t, errors.Is(err, hybrid.ErrUnavailable), "%v", err)
+		s = l.Stats()
+		check(t, s.Invalid == 2 && s.Denied == 4 && s.Crowded == 4 && len(told) == 1 && told[0] == 4,
+			"told of %d, %+v", told, s)
 	})
 }

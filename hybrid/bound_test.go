@@ -77,9 +77,7 @@ func boundRun(t *testing.T, limit hybrid.Limit, ld load, overcommit int64) {
 	wg.Wait()
 	time.Sleep(3 * time.Second) // the adversaries spend what is left
 	bound.check(t)
-	if drained.Load() == 0 {
-		t.Error("the adversary never spent anything")
-	}
+	check(t, drained.Load() != 0, "the adversary never spent anything")
 	var sum hybrid.Stats
 	for _, l := range ls {
 		st := l.Stats()
@@ -88,9 +86,8 @@ func boundRun(t *testing.T, limit hybrid.Limit, ld load, overcommit int64) {
 		sum.Calls += st.Calls
 		sum.Burnt += st.Burnt
 	}
-	if sum.Admitted != bound.sum {
-		t.Errorf("Stats say %d admitted, the callers %d", sum.Admitted, bound.sum)
-	}
+	check(t, sum.Admitted == bound.sum,
+		"Stats say %d admitted, the callers %d", sum.Admitted, bound.sum)
 	least := int64(limit.Rate() * 5 * 0.5)
 	if ld.off > 0 {
 		least /= 4
@@ -98,57 +95,49 @@ func boundRun(t *testing.T, limit hybrid.Limit, ld load, overcommit int64) {
 	if limit.Capacity() < 5 { // fewer tokens than processes that hold some
 		least /= 3
 	}
-	if bound.sum < least {
-		t.Errorf("only %d admitted in 5 s", bound.sum)
-	}
-	t.Logf("admitted %d, burnt %d, %.1f calls a second and process", sum.Admitted, sum.Burnt, float64(sum.Calls)/5/processes)
+	check(t, bound.sum >= least, "only %d admitted in 5 s", bound.sum)
 }
 
 // The bound and the account survive a network that loses, delays, duplicates and refuses.
 func TestTheBoundHoldsThroughABadNetwork(t *testing.T) {
 	for seed := range uint64(6) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				limit := hybrid.PerSecond(500).WithBurst(100)
-				s := newFaulty()
-				r := rand.New(rand.NewPCG(seed, 3))
-				s.setJudge(func(*lease.Call) verdict {
-					switch r.IntN(10) {
-					case 0:
-						return verdict{lost: true}
-					case 1:
-						return verdict{err: lease.ErrUnavailable}
-					case 2:
-						return verdict{twice: true}
-					case 3:
-						return verdict{delay: time.Duration(r.Int64N(int64(20 * time.Millisecond)))}
-					}
-					return verdict{delay: time.Millisecond}
-				})
-				bound := newMeter(limit)
-				var wg sync.WaitGroup
-				for i := range 4 {
-					l := start(t, s, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
-					wg.Go(func() {
-						r := rand.New(rand.NewPCG(seed, 10+uint64(i)))
-						for range 2000 {
-							// Only TryAllow's tokens are spent at the moment that it returns.
-							if l.TryAllow("k") {
-								bound.admit(1)
-							}
-							time.Sleep(time.Duration(r.ExpFloat64() * float64(5*time.Millisecond)))
-						}
-						if i%2 == 0 {
-							l.Shutdown(context.Background())
-						}
-					})
+		bubbleOf(t, fmt.Sprint(seed), func(t *testing.T, s *faultyStore) {
+			limit := hybrid.PerSecond(500).WithBurst(100)
+			r := rand.New(rand.NewPCG(seed, 3))
+			s.setJudge(func(*lease.Call) verdict {
+				switch r.IntN(10) {
+				case 0:
+					return verdict{lost: true}
+				case 1:
+					return verdict{err: lease.ErrUnavailable}
+				case 2:
+					return verdict{twice: true}
+				case 3:
+					return verdict{delay: time.Duration(r.Int64N(int64(20 * time.Millisecond)))}
 				}
-				wg.Wait()
-				bound.check(t)
-				if bound.sum < 1000 {
-					t.Errorf("only %d admitted in about 10 s", bound.sum)
-				}
+				return verdict{delay: time.Millisecond}
 			})
+			bound := newMeter(limit)
+			var wg sync.WaitGroup
+			for i := range 4 {
+				l := start(t, s, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+				wg.Go(func() {
+					r := rand.New(rand.NewPCG(seed, 10+uint64(i)))
+					for range 2000 {
+						// Only TryAllow's tokens are spent at the moment that it returns.
+						if l.TryAllow("k") {
+							bound.admit(1)
+						}
+						time.Sleep(time.Duration(r.ExpFloat64() * float64(5*time.Millisecond)))
+					}
+					if i%2 == 0 {
+						l.Shutdown(context.Background())
+					}
+				})
+			}
+			wg.Wait()
+			bound.check(t)
+			check(t, bound.sum >= 1000, "only %d admitted in about 10 s", bound.sum)
 		})
 	}
 }

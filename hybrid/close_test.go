@@ -17,8 +17,7 @@ import (
 // Close tells everybody who waits, at once, though the store hangs; a reply that comes later is never spent. The
 // bubble ends only if no goroutine is left.
 func TestCloseWakesWaiters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		hold := make(chan struct{})
 		s.every(verdict{until: hold, deaf: true})
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100))})
@@ -37,14 +36,10 @@ func TestCloseWakesWaiters(t *testing.T) {
 		synctest.Wait()
 		// when the limiter is closed, twice,
 		if d := took(func() {
-			if err := errors.Join(l.Close(), l.Close()); err != nil {
-				t.Error(err)
-			}
+			noErr(t, errors.Join(l.Close(), l.Close()))
 			// then all of them are told in the same moment,
 			for range 10 {
-				if err := <-errs; !errors.Is(err, hybrid.ErrClosed) {
-					t.Errorf("%v", err)
-				}
+				isErr(t, <-errs, hybrid.ErrClosed)
 			}
 		}); d != 0 {
 			t.Errorf("it took %v", d)
@@ -53,74 +48,58 @@ func TestCloseWakesWaiters(t *testing.T) {
 		close(hold)
 		synctest.Wait()
 		st := l.Stats()
-		if l.Allow("k") || l.AllowN("k", 2) || l.TryAllow("k") || k.Allow() || k.TryAllow() || l.Allow("new") {
-			t.Error("a closed limiter admits")
-		}
-		if _, err := l.Take(context.Background(), "k", 1); !errors.Is(err, hybrid.ErrClosed) {
-			t.Errorf("%v", err)
-		}
-		if after := l.Stats(); after.Leased != 0 || after.Held != 0 || after.Denied != st.Denied || after.Invalid != st.Invalid+7 {
-			t.Errorf("%+v, before %+v", after, st)
-		}
+		check(t, !l.Allow("k") && !l.AllowN("k", 2) && !l.TryAllow("k") && !k.Allow() && !k.TryAllow() && !l.Allow("new"),
+			"a closed limiter admits")
+		_, err := l.Take(context.Background(), "k", 1)
+		check(t, errors.Is(err, hybrid.ErrClosed), "%v", err)
+		after := l.Stats()
+		check(t, after.Leased == 0 && after.Held == 0 && after.Denied == st.Denied && after.Invalid == st.Invalid+7,
+			"%+v, before %+v", after, st)
 	})
 }
 
 // Close leaves what is held to expire at the store, without I/O.
 func TestCloseMakesNoCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := warm(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
 		_, before := s.counts()
 		l.Close()
 		time.Sleep(time.Minute)
-		if _, after := s.counts(); after != before {
-			t.Errorf("%d calls after Close", after-before)
-		}
-		if st := l.Stats(); st.Held != 0 || st.Burnt == 0 {
-			t.Errorf("%+v", st)
-		}
-		if err := l.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown after Close: %v", err)
-		}
+		_, after := s.counts()
+		check(t, after == before, "%d calls after Close", after-before)
+		st := l.Stats()
+		check(t, st.Held == 0 && st.Burnt != 0, "%+v", st)
+		err := l.Shutdown(t.Context())
+		check(t, err == nil, "Shutdown after Close: %v", err)
 	})
 }
 
 // Shutdown brings everything that is held back to the buckets, calls under way included.
 func TestShutdownGivesEverythingBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		s.every(verdict{delay: 5 * time.Millisecond})
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(1000)), Policy: hybrid.Policy{MinBatch: 50}})
 		// Given twenty keys of which each has spent three tokens and holds many, and one whose first call is under way,
 		for i := range 20 {
-			if !l.AllowN(fmt.Sprint(i), 3) {
-				t.Fatal("denied")
-			}
+			must(t, l.AllowN(fmt.Sprint(i), 3), "denied")
 		}
-		if l.Stats().Held == 0 {
-			t.Fatal("nothing is held")
-		}
+		must(t, l.Stats().Held != 0, "nothing is held")
 		l.TryAllow("late")
 		synctest.Wait()
 		// when the limiter shuts down,
-		if err := l.Shutdown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, l.Shutdown(t.Context()))
 		// then every bucket has all that was not spent.
 		for i := range 20 {
-			if b := s.state(t, fmt.Sprint(i)); b.Levels[0] != 997 || b.Ledger != 0 {
-				t.Errorf("key %d: the bucket has %d and %d leased", i, b.Levels[0], b.Ledger)
-			}
+			b := s.state(t, fmt.Sprint(i))
+			check(t, b.Levels[0] == 997 && b.Ledger == 0,
+				"key %d: the bucket has %d and %d leased", i, b.Levels[0], b.Ledger)
 		}
-		if b := s.state(t, "late"); b.Ledger != 0 || b.Levels[0] != 1000 {
-			t.Errorf("late: the bucket has %d and %d leased", b.Levels[0], b.Ledger)
-		}
-		if st := l.Stats(); st.Held != 0 || st.Burnt != 0 || st.Admitted != 60 {
-			t.Errorf("%+v", st)
-		}
-		if l.Allow("0") {
-			t.Error("admitted after Shutdown")
-		}
+		b := s.state(t, "late")
+		check(t, b.Ledger == 0 && b.Levels[0] == 1000,
+			"late: the bucket has %d and %d leased", b.Levels[0], b.Ledger)
+		st := l.Stats()
+		check(t, st.Held == 0 && st.Burnt == 0 && st.Admitted == 60, "%+v", st)
+		check(t, !l.Allow("0"), "admitted after Shutdown")
 	})
 }
 
@@ -134,36 +113,32 @@ func TestShutdownReportsWhatItCouldNotGiveBack(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var err error
-		if d := took(func() { err = l.Shutdown(ctx) }); d != time.Second || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v after %v", err, d)
-		}
+		d := took(func() { err = l.Shutdown(ctx) })
+		check(t, d == time.Second && errors.Is(err, context.DeadlineExceeded),
+			"%v after %v", err, d)
 		close(hang)
 
 		s = newFaulty()
 		l = warm(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
 		s.every(verdict{err: lease.ErrUnavailable})
-		if d := took(func() { err = l.Shutdown(t.Context()) }); d != 0 || !errors.Is(err, hybrid.ErrUnavailable) {
-			t.Errorf("%v after %v", err, d)
-		}
-		if st := l.Stats(); st.Held != 0 || st.Burnt == 0 {
-			t.Errorf("%+v", st)
-		}
+		d = took(func() { err = l.Shutdown(t.Context()) })
+		check(t, d == 0 && errors.Is(err, hybrid.ErrUnavailable), "%v after %v", err, d)
+		st := l.Stats()
+		check(t, st.Held == 0 && st.Burnt != 0, "%+v", st)
 	})
 }
 
 // A second Shutdown waits for the first instead of cutting it short; Close cuts both short.
 func TestShutdownTwice(t *testing.T) {
 	for _, closing := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newFaulty()
+		bubble(t, func(t *testing.T, s *faultyStore) {
 			l := warm(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
 			s.every(verdict{delay: 10 * time.Millisecond})
 			var wg sync.WaitGroup
 			for range 2 {
 				wg.Go(func() {
-					if err := l.Shutdown(context.Background()); err != nil && !closing {
-						t.Error(err)
-					}
+					err := l.Shutdown(context.Background())
+					check(t, err == nil || closing, "%v", err)
 				})
 			}
 			synctest.Wait()
@@ -171,13 +146,12 @@ func TestShutdownTwice(t *testing.T) {
 				l.Close()
 			}
 			d := took(wg.Wait)
-			if want := 10 * time.Millisecond; !closing && d < want || closing && d != 0 {
-				t.Errorf("closing %v: it took %v", closing, d)
-			}
+			want := 10 * time.Millisecond
+			check(t, (closing || d >= want) && (!closing || d == 0),
+				"closing %v: it took %v", closing, d)
 			time.Sleep(20 * time.Millisecond)
-			if b := s.state(t, "k"); !closing && b.Ledger != 0 {
-				t.Errorf("%d still leased", b.Ledger)
-			}
+			b := s.state(t, "k")
+			check(t, closing || b.Ledger == 0, "%d still leased", b.Ledger)
 		})
 	}
 }
@@ -189,9 +163,7 @@ func TestCloseIsNotAnsweredByTheFallback(t *testing.T) {
 		s := newFaulty()
 		l, err := hybrid.New(s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), CallTimeout: time.Minute,
 			Policy: hybrid.Policy{Fallback: hybrid.FallbackAllowAll, ColdStart: hybrid.ColdStartAllow}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		// Given requests for many keys that wait for one call,
 		hold := make(chan struct{})
 		s.every(verdict{late: hold})
@@ -210,9 +182,7 @@ func TestCloseIsNotAnsweredByTheFallback(t *testing.T) {
 		l.Close()
 		// then each of them is told so.
 		for range keys {
-			if err := <-answers; !errors.Is(err, hybrid.ErrClosed) {
-				t.Fatalf("%v", err)
-			}
+			isErr(t, <-answers, hybrid.ErrClosed)
 		}
 		close(hold)
 	}

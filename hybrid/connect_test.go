@@ -97,19 +97,15 @@ func TestAHandshakeLongerThanCallTimeoutIsNoOutageAndNoRoundTrip(t *testing.T) {
 		denied := ask(l)
 		// then only the requests that came before there was a connection are denied: each after
 		// CallTimeout, so 4 at most;
-		if denied > 4 {
-			t.Errorf("%d of 6000 denied", denied)
-		}
+		check(t, denied <= 4, "%d of 6000 denied", denied)
 		// nothing has failed,
-		if s := l.Stats(); s.Errors != 0 || out.Len() > 0 {
-			t.Errorf("%d errors\n%s", s.Errors, out)
-		}
+		s := l.Stats()
+		check(t, s.Errors == 0 && out.Len() == 0, "%d errors\n%s", s.Errors, out)
 		// and the handshake is not taken for the network's delay, which would make leases last
 		// longer.
 		st, err := d.MemoryStore.Configure(t.Context(), "k", lease.OpInspect, lease.Config{})
-		if err != nil || st.Config.TTL != 400*time.Millisecond {
-			t.Errorf("leases last %v, %v", st.Config.TTL, err)
-		}
+		check(t, err == nil && st.Config.TTL == 400*time.Millisecond,
+			"leases last %v, %v", st.Config.TTL, err)
 	})
 }
 
@@ -117,12 +113,9 @@ func TestAfterAPingTheFirstRequestIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &distant{trip: 50 * time.Millisecond, handshake: 300 * time.Millisecond}
 		l, _ := limiterOn(t, d)
-		if err := l.Ping(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if denied := ask(l); denied != 0 {
-			t.Errorf("%d of 6000 denied", denied)
-		}
+		noErr(t, l.Ping(t.Context()))
+		denied := ask(l)
+		check(t, denied == 0, "%d of 6000 denied", denied)
 	})
 }
 
@@ -141,47 +134,36 @@ func TestAConnectionThatNeverComesIsAnOutageThatSaysWhy(t *testing.T) {
 		// and none does any more once five CallTimeouts have passed;
 		time.Sleep(time.Until(begun.Add(501 * time.Millisecond)))
 		asked := time.Now()
-		if l.Allow("k") || time.Since(asked) != 0 {
-			t.Errorf("admitted, or after %v", time.Since(asked))
-		}
+		check(t, !l.Allow("k") && time.Since(asked) == 0,
+			"admitted, or after %v", time.Since(asked))
 		// and the log says why, when it has counted who is concerned.
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if !strings.Contains(out.String(), errDialling.Error()) {
-			t.Error(out)
-		}
+		check(t, strings.Contains(out.String(), errDialling.Error()), "%v", out)
 	})
 }
 
 func TestPingSaysWhyThereIsNoConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		d := &distant{pingErr: lease.ErrPermanent}
 		l, _ := limiterOn(t, d)
-		if err := l.Ping(t.Context()); !errors.Is(err, hybrid.ErrUnavailable) || !errors.Is(err, lease.ErrPermanent) {
-			t.Errorf("%v", err)
-		}
+		err := l.Ping(t.Context())
+		check(t, errors.Is(err, hybrid.ErrUnavailable) && errors.Is(err, lease.ErrPermanent),
+			"%v", err)
 		// It ends with its context,
 		d.pingErr, d.handshake = nil, time.Hour
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begun := time.Now()
-		if err := l.Ping(ctx); !errors.Is(err, hybrid.ErrUnavailable) || time.Since(begun) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(begun))
-		}
-		if err := l.Ping(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
-		}
+		err = l.Ping(ctx)
+		check(t, errors.Is(err, hybrid.ErrUnavailable) && time.Since(begun) == time.Second,
+			"%v after %v", err, time.Since(begun))
+		isErr(t, l.Ping(ctx), context.DeadlineExceeded)
 		// and with the Limiter.
 		time.AfterFunc(time.Second, func() { l.Close() })
-		if err := l.Ping(t.Context()); !errors.Is(err, hybrid.ErrUnavailable) {
-			t.Errorf("%v", err)
-		}
-		if err := l.Ping(t.Context()); !errors.Is(err, hybrid.ErrClosed) {
-			t.Errorf("%v", err)
-		}
+		isErr(t, l.Ping(t.Context()), hybrid.ErrUnavailable)
+		isErr(t, l.Ping(t.Context()), hybrid.ErrClosed)
 		// A store without connections has nothing to warm.
-		if err := start(t, lease.NewMemoryStore(nil), hybrid.Config{Limits: limits(hybrid.PerSecond(1))}).Ping(t.Context()); err != nil {
-			t.Errorf("%v", err)
-		}
+		noErr(t, start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1))}).Ping(t.Context()))
 	})
 }

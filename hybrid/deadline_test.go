@@ -23,43 +23,33 @@ func waitFor(t *testing.T, l *hybrid.Limiter, d time.Duration, n int64) (time.Du
 
 // The bucket counts fractions of a token: one that is there in a second is not a minute away.
 func TestADeadlineIsJudgedByFractionsOfATokenToo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		drained(t, s, hybrid.Config{Limits: limits(hybrid.PerMinute(1))})
 		time.Sleep(59 * time.Second)
 		cold := start(t, s, hybrid.Config{Limits: limits(hybrid.PerMinute(1))})
 		d, err := waitFor(t, cold, 30*time.Second, 1)
-		if err != nil {
-			t.Errorf("the token is there in 1 s, the deadline in 30 s: %v after %v", err, d)
-		}
+		check(t, err == nil, "the token is there in 1 s, the deadline in 30 s: %v after %v", err, d)
 	})
 }
 
 // So on a key that this process has just drawn from.
 func TestADeadlineOfAWarmKeyIsJudgedByFractionsToo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
 		time.Sleep(190 * time.Millisecond)
 		l.Allow("k")
 		d, err := waitFor(t, l, 70*time.Millisecond, 1)
-		if err != nil {
-			t.Errorf("the token is there in 10 ms: %v after %v", err, d)
-		}
+		check(t, err == nil, "the token is there in 10 ms: %v after %v", err, d)
 	})
 }
 
 // What this process has changed makes what it heard before worthless.
 func TestADeadlineIsNotJudgedByWhatAResetHasChanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		if d, err := waitFor(t, l, 10*time.Second, 1); err != nil {
-			t.Errorf("bucket full: %v after %v", err, d)
-		}
+		noErr(t, l.Reset(t.Context(), "k"))
+		d, err := waitFor(t, l, 10*time.Second, 1)
+		check(t, err == nil, "bucket full: %v after %v", err, d)
 	})
 }
 
@@ -72,51 +62,40 @@ func TestADeadlineIsNotJudgedByOldNews(t *testing.T) {
 		},
 		"refund": func(l *hybrid.Limiter) error { l.Refund("k", 5); return nil },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newFaulty()
-				cfg := hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))}
-				other := start(t, s, cfg)
-				other.AllowN("k", 9)
-				l := drained(t, s, cfg)
-				time.Sleep(time.Minute)
-				if err := change(other); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(10 * time.Minute)
-				if _, err := waitFor(t, l, 10*time.Second, 1); err != nil {
-					t.Errorf("bucket level %d: %v", s.state(t, "k").Levels[0], err)
-				}
-			})
+		bubbleOf(t, name, func(t *testing.T, s *faultyStore) {
+			cfg := hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))}
+			other := start(t, s, cfg)
+			other.AllowN("k", 9)
+			l := drained(t, s, cfg)
+			time.Sleep(time.Minute)
+			noErr(t, change(other))
+			time.Sleep(10 * time.Minute)
+			if _, err := waitFor(t, l, 10*time.Second, 1); err != nil {
+				t.Errorf("bucket level %d: %v", s.state(t, "k").Levels[0], err)
+			}
 		})
 	}
 }
 
 // What is on its way back to the bucket may be there in time.
 func TestADeadlineCountsARefundOnItsWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
 		l.Refund("k", 5)
-		if d, err := waitFor(t, l, 10*time.Second, 1); err != nil {
-			t.Errorf("5 refunded: %v after %v", err, d)
-		}
+		d, err := waitFor(t, l, 10*time.Second, 1)
+		check(t, err == nil, "5 refunded: %v after %v", err, d)
 	})
 }
 
 // The delay after a large request was refused is not that of a small one.
 func TestALargeRequestThatWasRefusedDoesNotTurnAwayASmallWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
 		l.AllowN("k", 5)
 		time.Sleep(time.Second)
-		if l.AllowN("k", 10) {
-			t.Fatal()
-		}
-		if d, err := waitFor(t, l, 300*time.Millisecond, 1); err != nil {
-			t.Errorf("5 in the bucket: %v after %v", err, d)
-		}
+		must(t, !l.AllowN("k", 10), "not so")
+		d, err := waitFor(t, l, 300*time.Millisecond, 1)
+		check(t, err == nil, "5 in the bucket: %v after %v", err, d)
 		if !l.Allow("k") {
 			t.Errorf("Allow denied, bucket: %+v", s.state(t, "k"))
 		}
@@ -125,8 +104,7 @@ func TestALargeRequestThatWasRefusedDoesNotTurnAwayASmallWait(t *testing.T) {
 
 // Who is turned away leaves what it had gathered to the next, who is judged by it.
 func TestWhoIsTurnedAwayLeavesItsTokensToTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		cfg := hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10)), Policy: hybrid.Policy{MinBatch: 5}}
 		first := start(t, s, cfg)
 		first.AllowN("k", 5)
@@ -143,9 +121,8 @@ func TestWhoIsTurnedAwayLeavesItsTokensToTheNext(t *testing.T) {
 		synctest.Wait()
 		wg.Go(func() {
 			d, err := waitFor(t, l, 10*time.Second, 1)
-			if err != nil {
-				t.Errorf("Wait(1) with tokens in the pool: %v after %v; %+v", err, d, l.Stats())
-			}
+			check(t, err == nil,
+				"Wait(1) with tokens in the pool: %v after %v; %+v", err, d, l.Stats())
 		})
 		wg.Wait()
 	})
@@ -153,8 +130,7 @@ func TestWhoIsTurnedAwayLeavesItsTokensToTheNext(t *testing.T) {
 
 // A reply that was made before a reset, and comes after it, is no judgement.
 func TestAReplyThatWasOvertakenTurnsNobodyAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		cfg := hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))}
 		drained(t, s, cfg)
 		l := start(t, s, cfg)
@@ -162,42 +138,35 @@ func TestAReplyThatWasOvertakenTurnsNobodyAway(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			d, err := waitFor(t, l, 10*time.Second, 1)
-			if err != nil {
-				t.Errorf("Reset before the reply: %v after %v", err, d)
-			}
+			check(t, err == nil, "Reset before the reply: %v after %v", err, d)
 		})
 		synctest.Wait()
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, l.Reset(t.Context(), "k"))
 		wg.Wait()
 	})
 }
 
 // A deadline beyond what a clock can count is none.
 func TestADeadlineMayBeFar(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
 		time.Sleep(time.Second)
 		for l.Allow("k") {
 		}
-		if d, err := waitFor(t, l, math.MaxInt64, 1); err != nil {
-			t.Errorf("deadline in 292 years: %v after %v", err, d)
-		}
+		d, err := waitFor(t, l, math.MaxInt64, 1)
+		check(t, err == nil, "deadline in 292 years: %v after %v", err, d)
 		ctx, cancel := context.WithDeadline(t.Context(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
 		defer cancel()
-		if err := l.Wait(ctx, "k"); err != nil {
-			t.Errorf("deadline in 9999: %v", err)
-		}
+		err = l.Wait(ctx, "k")
+		check(t, err == nil, "deadline in 9999: %v", err)
 	})
 }
 
 // Four waiters of 85 years each are in front: the sum is more than a time.Duration holds.
 func TestAWaitBehindCenturiesFailsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
-		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(750_000))})
+	bubble(t, func(t *testing.T, s *faultyStore) {
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(750_000))})
+		must(t, l.AllowN("k", 750_000), "denied")
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range 4 {
@@ -205,9 +174,8 @@ func TestAWaitBehindCenturiesFailsAtOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		d, err := waitFor(t, l, time.Hour, 1)
-		if !errors.Is(err, hybrid.ErrWouldExceedDeadline) || !errors.Is(err, context.DeadlineExceeded) || d > 0 {
-			t.Errorf("%v after %v", err, d)
-		}
+		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && errors.Is(err, context.DeadlineExceeded) && d == 0,
+			"%v after %v", err, d)
 		cancel()
 		wg.Wait()
 	})

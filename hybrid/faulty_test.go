@@ -3,15 +3,16 @@ package hybrid_test
 import (
 	"context"
 	"errors"
-	"flag"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
 // verdict is what happens to one call on its way.
@@ -177,50 +178,41 @@ func (s *faultyStore) Configure(ctx context.Context, key string, op lease.Op, c 
 func (s *faultyStore) state(t *testing.T, key string) lease.State {
 	t.Helper()
 	st, err := s.Configure(context.Background(), key, lease.OpInspect, lease.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return st
+}
+
+// bubble runs body in virtual time, with a store of its own behind a network without faults.
+func bubble(t *testing.T, body func(t *testing.T, s *faultyStore)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { body(t, newFaulty()) })
+}
+
+// bubbleOf is bubble as a subtest.
+func bubbleOf(t *testing.T, name string, body func(t *testing.T, s *faultyStore)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { bubble(t, body) })
 }
 
 // start is a Limiter that is closed with the test.
 func start(t *testing.T, s lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	l, err := hybrid.New(s, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(func() {
 		s := l.Stats()
-		if s.Leased != s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held {
-			t.Errorf("tokens were lost or forged: %+v", s)
-		}
+		check(t, s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held,
+			"tokens were lost or forged: %+v", s)
 		l.Close()
 	})
 	return l
 }
 
-var seedFlag = flag.Uint64("hybrid.seed", 0, "replay one seed of a random test; 0 draws new ones")
-
-// seeds runs f in a bubble of its own with so many random seeds, and says how to replay one that fails.
+// seeds runs f in a bubble of its own for each of so many random seeds.
 func seeds(t *testing.T, runs int, f func(t *testing.T, seed uint64)) {
 	t.Helper()
-	for range runs {
-		seed := *seedFlag
-		if seed == 0 {
-			seed = rand.Uint64()
-		}
-		func() {
-			defer func() { // a bubble that fails ends the test at once
-				if t.Failed() {
-					t.Logf("replay: go test ./hybrid -run '^%s$' -hybrid.seed=%d", t.Name(), seed)
-				}
-			}()
-			synctest.Test(t, func(t *testing.T) { f(t, seed) })
-		}()
-		if *seedFlag != 0 {
-			return
-		}
+	for seed := range testkit.Seeds(t, runs) {
+		synctest.Test(t, func(t *testing.T) { f(t, seed) })
 	}
 }
 
@@ -233,34 +225,28 @@ func took(f func()) time.Duration {
 	return time.Since(from)
 }
 
-// meter checks promise (1) over every window: it drains at the rate and may never hold more than the burst.
+// meter audits that admissions keep the promise over every window. Goroutines may share it.
 type meter struct {
 	mu    sync.Mutex
-	limit hybrid.Limit
-	at    time.Time
-	level int64 // tokens * Per
-	peak  int64
+	exact *audit.Meter
 	sum   int64
 }
 
-func newMeter(l hybrid.Limit) *meter { return &meter{limit: l, at: time.Now()} }
+func newMeter(l hybrid.Limit) *meter {
+	return &meter{exact: audit.NewMeter(audit.Bound{Tokens: l.Tokens, Per: l.Per, Burst: l.Capacity()})}
+}
 
+// admit records n tokens that were admitted now.
 func (m *meter) admit(n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
-	m.level = max(0, m.level-int64(now.Sub(m.at))*m.limit.Tokens) + n*int64(m.limit.Per)
-	m.at = now
+	m.exact.Admit(int64(clock.System().Now()), n)
 	m.sum += n
-	m.peak = max(m.peak, m.level)
 }
 
 func (m *meter) check(t *testing.T) {
 	t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if bound := m.limit.Capacity() * int64(m.limit.Per); m.peak > bound {
-		t.Errorf("a window admitted %.3f tokens more than rate x window, the burst is %d",
-			float64(m.peak)/float64(m.limit.Per), m.limit.Capacity())
-	}
+	check(t, m.exact.ExceededBy() == 0, "the promise is broken: %+v", m.exact.Worst())
 }

@@ -11,9 +11,8 @@ import (
 
 // A call that hangs does not keep the lease alive that it was to renew.
 func TestALeaseEndsWhileItsRenewalHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		// Given a process that holds tokens for 400 ms and waits up to a second for a call,
-		s := newFaulty()
 		l := start(t, s, hybrid.Config{
 			Limits:      limits(hybrid.PerSecond(10000)),
 			Policy:      hybrid.Policy{TTL: 400 * time.Millisecond, Fallback: hybrid.FallbackDeny},
@@ -34,18 +33,13 @@ func TestALeaseEndsWhileItsRenewalHangs(t *testing.T) {
 			k.TryAllow()
 			time.Sleep(time.Millisecond)
 		}
-		if l.Stats().Held == 0 {
-			t.Fatal("nothing is held beside the call")
-		}
+		must(t, l.Stats().Held != 0, "nothing is held beside the call")
 		time.Sleep(400 * time.Millisecond)
 		// then what it held is gone when the lease ends, although the call is still awaited.
 		synctest.Wait()
-		if st := l.Stats(); st.Held != 0 || st.Errors != 0 {
-			t.Errorf("%+v", st)
-		}
-		if k.TryAllow() {
-			t.Error("a token of the lease that ended was spent")
-		}
+		st := l.Stats()
+		check(t, st.Held == 0 && st.Errors == 0, "%+v", st)
+		check(t, !k.TryAllow(), "a token of the lease that ended was spent")
 	})
 }
 
@@ -61,18 +55,14 @@ func TestAKeyRejoinsAfterEvictionInTheDeniedState(t *testing.T) {
 		},
 	}
 	for name, verb := range verbs {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *faultyStore) {
 			// Given a table of one key, which is denied for ten seconds,
-			l := start(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.Every(10 * time.Second)), KeysMax: 1})
+			l := start(t, s, hybrid.Config{Limits: limits(hybrid.Every(10 * time.Second)), KeysMax: 1})
 			k := l.Key("a")
-			if !k.Allow() || k.Allow() {
-				t.Fatal("the burst is 1")
-			}
+			must(t, k.Allow() && !k.Allow(), "the burst is 1")
 			synctest.Wait()
 			// when another key takes its place, and the ten seconds have passed,
-			if !l.Allow("b") {
-				t.Fatal("b found no room")
-			}
+			must(t, l.Allow("b"), "b found no room")
 			time.Sleep(20 * time.Second)
 			// then the handle is served again.
 			ok := verb(k)

@@ -15,8 +15,7 @@ import (
 
 // What cannot be asked is answered with an error by Take, with false by the others, and counted.
 func TestInvalidRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10), hybrid.PerHour(5))})
 		for _, c := range []struct {
 			key  string
@@ -30,55 +29,43 @@ func TestInvalidRequests(t *testing.T) {
 			{"k", math.MaxInt64, hybrid.ErrExceedsBurst},
 		} {
 			before := l.Stats().Invalid
-			if l.AllowN(c.key, c.n) || l.Key(c.key).AllowN(c.n) {
-				t.Errorf("%q, %d was admitted", c.key, c.n)
-			}
+			check(t, !l.AllowN(c.key, c.n) && !l.Key(c.key).AllowN(c.n),
+				"%q, %d was admitted", c.key, c.n)
 			r, err := l.Take(t.Context(), c.key, c.n)
-			if !errors.Is(err, c.want) || r.OK {
-				t.Errorf("%q, %d: %+v, %v, want %v", c.key, c.n, r, err, c.want)
-			}
-			if got := l.Stats().Invalid - before; got != 3 {
-				t.Errorf("%q, %d: counted %d times", c.key, c.n, got)
-			}
+			check(t, errors.Is(err, c.want) && !r.OK,
+				"%q, %d: %+v, %v, want %v", c.key, c.n, r, err, c.want)
+			got := l.Stats().Invalid - before
+			check(t, got == 3, "%q, %d: counted %d times", c.key, c.n, got)
 		}
-		if l.Allow("") || l.TryAllow("") || l.Key("").Allow() || l.Key("").TryAllow() {
-			t.Error("an empty key was admitted")
-		}
+		check(t, !l.Allow("") && !l.TryAllow("") && !l.Key("").Allow() && !l.Key("").TryAllow(),
+			"an empty key was admitted")
 		// n = 0 is true and costs nothing, not even an entry.
 		keys := l.Stats().Keys
-		if !l.AllowN("zero", 0) || !l.Key("zero").AllowN(0) || l.Stats().Keys != keys {
-			t.Error("0 tokens were denied, or made an entry")
-		}
+		check(t, l.AllowN("zero", 0) && l.Key("zero").AllowN(0) && l.Stats().Keys == keys,
+			"0 tokens were denied, or made an entry")
 		// Nothing of all this was taken, called for, or taken for demand.
 		time.Sleep(time.Second)
-		if _, calls := s.counts(); calls != 0 {
-			t.Errorf("%d calls", calls)
-		}
-		if st := l.Stats(); st.Denied != 0 || st.Admitted != 0 {
-			t.Errorf("%+v", st)
-		}
-		if !l.AllowN("k", 5) || l.Allow("k") {
-			t.Error("the burst is not what it was")
-		}
+		_, calls := s.counts()
+		check(t, calls == 0, "%d calls", calls)
+		st := l.Stats()
+		check(t, st.Denied == 0 && st.Admitted == 0, "%+v", st)
+		check(t, l.AllowN("k", 5) && !l.Allow("k"), "the burst is not what it was")
 	})
 }
 
 // A request above the burst does not look like demand on a key that is in use.
 func TestAnOversizedRequestIsNotDemand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
 		for range 1000 {
 			l.Allow("k")
 			l.AllowN("k", math.MaxInt64)
 			time.Sleep(10 * time.Millisecond)
-			if r := s.last(); r.Want > 120 {
-				t.Fatalf("100 requests a second asked for %d tokens", r.Want)
-			}
+			r := s.last()
+			must(t, r.Want <= 120, "100 requests a second asked for %d tokens", r.Want)
 		}
-		if st := l.Stats(); st.Denied != 0 || st.Invalid != 1000 {
-			t.Errorf("%+v", st)
-		}
+		st := l.Stats()
+		check(t, st.Denied == 0 && st.Invalid == 1000, "%+v", st)
 	})
 }
 
@@ -90,42 +77,34 @@ func TestNewReportsEveryViolation(t *testing.T) {
 		CallTimeout: -5,
 		KeysMax:     -6,
 	})
-	if !errors.Is(err, hybrid.ErrInvalidConfig) || !errors.Is(err, lease.ErrInvalidPolicy) || !errors.Is(err, lease.ErrInvalidLimit) {
-		t.Fatalf("%v", err)
-	}
+	must(t, errors.Is(err, hybrid.ErrInvalidConfig) && errors.Is(err, lease.ErrInvalidPolicy) && errors.Is(err, lease.ErrInvalidLimit),
+		"%v", err)
 	for _, part := range []string{"Tokens is -1", "Version is -2", "Weight is -3", "MinBatch is -4", "CallTimeout is -5ns", "KeysMax is -6"} {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q is missing in: %v", part, err)
-		}
+		check(t, strings.Contains(err.Error(), part), "%q is missing in: %v", part, err)
 	}
-	if _, err := hybrid.New(nil, hybrid.Config{Limits: limits(hybrid.PerSecond(1))}); !errors.Is(err, hybrid.ErrInvalidConfig) {
-		t.Errorf("nil store: %v", err)
-	}
-	if _, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{}); !errors.Is(err, hybrid.ErrInvalidConfig) {
-		t.Errorf("no limits: %v", err)
-	}
-	if _, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: make([]hybrid.Limit, 5)}); !errors.Is(err, hybrid.ErrInvalidConfig) {
-		t.Errorf("five limits: %v", err)
-	}
+	_, err = hybrid.New(nil, hybrid.Config{Limits: limits(hybrid.PerSecond(1))})
+	check(t, errors.Is(err, hybrid.ErrInvalidConfig), "nil store: %v", err)
+	_, err = hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{})
+	check(t, errors.Is(err, hybrid.ErrInvalidConfig), "no limits: %v", err)
+	_, err = hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: make([]hybrid.Limit, 5)})
+	check(t, errors.Is(err, hybrid.ErrInvalidConfig), "five limits: %v", err)
 }
 
 // The limits belong to the Limiter from New on, and bad ones of a single key are that key's error.
 func TestLimitsAreTheLimitersOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		mine := limits(hybrid.PerHour(2))
-		l := start(t, lease.NewMemoryStore(nil), hybrid.Config{Limits: mine, LimitsFor: func(key string) []hybrid.Limit {
+		l := start(t, s, hybrid.Config{Limits: mine, LimitsFor: func(key string) []hybrid.Limit {
 			if key == "bad" {
 				return limits(hybrid.PerSecond(0))
 			}
 			return nil
 		}})
 		mine[0] = hybrid.PerHour(100)
-		if !l.AllowN("k", 2) || l.Allow("k") {
-			t.Error("the limit followed the caller's slice")
-		}
-		if _, err := l.Take(t.Context(), "bad", 1); !errors.Is(err, lease.ErrInvalidLimit) || !errors.Is(err, hybrid.ErrInvalidConfig) {
-			t.Errorf("%v", err)
-		}
+		check(t, l.AllowN("k", 2) && !l.Allow("k"), "the limit followed the caller's slice")
+		_, err := l.Take(t.Context(), "bad", 1)
+		check(t, errors.Is(err, lease.ErrInvalidLimit) && errors.Is(err, hybrid.ErrInvalidConfig),
+			"%v", err)
 	})
 }
 
@@ -140,37 +119,30 @@ func TestIdleKeysLeaveTheTable(t *testing.T) {
 		k.Allow()
 		denied := l.Stats().Denied
 		time.Sleep(1200 * time.Millisecond) // time to full is 1 s, T is 400 ms
-		if got := l.Stats().Keys; got != 1 {
-			t.Errorf("%d keys after 1.2 s", got)
-		}
+		got := l.Stats().Keys
+		check(t, got == 1, "%d keys after 1.2 s", got)
 		time.Sleep(2 * time.Second)
 		st := l.Stats()
-		if st.Keys != 0 || st.Admitted != 10 || st.Denied != denied {
-			t.Errorf("%+v: want no key left, and its account kept", st)
-		}
+		check(t, st.Keys == 0 && st.Admitted == 10 && st.Denied == denied,
+			"%+v: want no key left, and its account kept", st)
 		for range 10 {
 			if !k.Allow() {
 				t.Fatalf("a Key is denied after its entry was evicted: %+v", l.Stats())
 			}
 		}
-		if k.Allow() {
-			t.Error("too much after the eviction")
-		}
+		check(t, !k.Allow(), "too much after the eviction")
 	})
 }
 
 // At KeysMax the longest idle key makes room, one whose bucket is known to be empty included; keys in use stay,
 // and a new key is refused while all are.
 func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(60).WithBurst(1)), KeysMax: 3,
 			Policy: hybrid.Policy{TTL: time.Minute}})
 		// Given a full table: a and b are idle, a for longer; both are denied for a minute,
 		for _, key := range []string{"a", "b", "c"} {
-			if !l.Allow(key) || l.Allow(key) {
-				t.Fatal("the burst is 1")
-			}
+			must(t, l.Allow(key) && !l.Allow(key), "the burst is 1")
 			time.Sleep(time.Second)
 		}
 		calls := func(key string) (n int) {
@@ -184,52 +156,38 @@ func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
 			return n
 		}
 		// when a fourth comes,
-		if !l.Allow("d") {
-			t.Fatal("a new key found no room")
-		}
-		if got := l.Stats().Keys; got != 3 {
-			t.Errorf("%d keys, want 3", got)
-		}
+		must(t, l.Allow("d"), "a new key found no room")
+		got := l.Stats().Keys
+		check(t, got == 3, "%d keys, want 3", got)
 		// then a is gone, and asks the bucket again, while b is still known to be empty.
 		before := calls("b")
-		if l.Allow("b") || calls("b") != before {
-			t.Error("b was evicted before a")
-		}
+		check(t, !l.Allow("b") && calls("b") == before, "b was evicted before a")
 		before = calls("a")
-		if l.Allow("a") || calls("a") == before {
-			t.Error("a was not evicted, or its bucket forgot")
-		}
+		check(t, !l.Allow("a") && calls("a") != before, "a was not evicted, or its bucket forgot")
 	})
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		// Given a table full of keys that hold tokens,
-		l := start(t, lease.NewMemoryStore(nil), hybrid.Config{
+		l := start(t, s, hybrid.Config{
 			Limits: limits(hybrid.PerSecond(1000)), Policy: hybrid.Policy{MinBatch: 2}, KeysMax: 3,
 		})
 		for i := range 3 {
-			if !l.Allow(fmt.Sprint(i)) {
-				t.Fatal("denied")
-			}
+			must(t, l.Allow(fmt.Sprint(i)), "denied")
 		}
-		if _, err := l.Take(t.Context(), "new", 1); !errors.Is(err, hybrid.ErrUnavailable) {
-			t.Errorf("%v", err)
-		}
+		_, err := l.Take(t.Context(), "new", 1)
+		check(t, errors.Is(err, hybrid.ErrUnavailable), "%v", err)
 		for i := range 3 {
-			if !l.Allow(fmt.Sprint(i)) {
-				t.Error("a key in use was denied because the table is full")
-			}
+			check(t, l.Allow(fmt.Sprint(i)), "a key in use was denied because the table is full")
 		}
 		// When they have given back, there is room.
 		time.Sleep(time.Second)
-		if !l.Allow("new") {
-			t.Error("denied")
-		}
+		check(t, l.Allow("new"), "denied")
 	})
 }
 
 // Many more keys than fit: none is denied, and the counts of those that left stay.
 func TestATableOfManyShortLivedKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := start(t, lease.NewMemoryStore(nil), hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(2)), KeysMax: 50})
+	bubble(t, func(t *testing.T, s *faultyStore) {
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(2)), KeysMax: 50})
 		last := int64(0)
 		for i := range 2000 {
 			if !l.AllowN(fmt.Sprint(i), 2) {
@@ -242,9 +200,7 @@ func TestATableOfManyShortLivedKeys(t *testing.T) {
 				last = st.Admitted
 			}
 		}
-		if last != 4000 {
-			t.Errorf("admitted %d", last)
-		}
+		check(t, last == 4000, "admitted %d", last)
 	})
 }
 
@@ -254,25 +210,19 @@ func TestAKeyThatNeverLeasedLeavesTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := start(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(10)), KeysMax: 4})
 		for i := range 20 {
-			if l.AllowN(fmt.Sprint(i), 11) {
-				t.Error("more than the burst was admitted")
-			}
+			check(t, !l.AllowN(fmt.Sprint(i), 11), "more than the burst was admitted")
 			synctest.Wait()
 		}
-		if !l.Allow("another") {
-			t.Errorf("no room for another key: %+v", l.Stats())
-		}
+		check(t, l.Allow("another"), "no room for another key: %+v", l.Stats())
 		time.Sleep(time.Minute)
-		if s := l.Stats(); s.Keys != 0 {
-			t.Errorf("after a minute: %+v", s)
-		}
+		s := l.Stats()
+		check(t, s.Keys == 0, "after a minute: %+v", s)
 	})
 }
 
 // A process that asks for more than the burst only, and lost its store, finds out when the burst has grown.
 func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		cfg := hybrid.Config{Limits: limits(hybrid.PerHour(10)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}}
 		setter, l := start(t, s, cfg), start(t, s, cfg)
 		l.Allow("k")
@@ -282,9 +232,7 @@ func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.setJudge(nil)
 		// when the burst becomes a hundred,
-		if err := setter.SetLimits(t.Context(), "k", hybrid.PerSecond(100)); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, setter.SetLimits(t.Context(), "k", hybrid.PerSecond(100)))
 		// then they are served soon.
 		for range 20 {
 			if l.AllowN("k", 50) {

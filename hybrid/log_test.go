@@ -16,15 +16,12 @@ import (
 
 // What an operator should know is logged, and once.
 func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		// Given a network that is slow beside a small burst, and a process that was deployed with other limits
 		// under the same version,
-		s := newFaulty()
 		s.every(verdict{delay: 20 * time.Millisecond})
 		first := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000).WithBurst(500))})
-		if !first.Allow("k") {
-			t.Fatal("denied")
-		}
+		must(t, first.Allow("k"), "denied")
 		var out bytes.Buffer
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000).WithBurst(10)), Logger: slog.New(slog.NewTextHandler(&out, nil))})
 		// when it is used,
@@ -39,18 +36,16 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 				t.Errorf("%q is there %d times in\n%s", want, n, out.String())
 			}
 		}
-		if st := l.Stats(); st.Conflicts != 1 {
-			t.Errorf("%+v", st)
-		}
+		st := l.Stats()
+		check(t, st.Conflicts == 1, "%+v", st)
 	})
 }
 
 // An outage is one line when it begins and one when it ends, however many keys there are and
 // however long they are.
 func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		// Given 5,000 keys in use, with names of 300 bytes,
-		s := newFaulty()
 		var out bytes.Buffer
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Logger: slog.New(slog.NewTextHandler(&out, nil))})
 		ask := func(from, to int) {
@@ -65,9 +60,7 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 			return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 		}
 		ask(0, 5000)
-		if out.Len() > 0 {
-			t.Fatalf("%s", out.String())
-		}
+		must(t, out.Len() <= 0, "%s", out.String())
 		// when the store is away for more than a second,
 		s.every(verdict{err: fmt.Errorf("%w: nobody there", lease.ErrUnavailable)})
 		for range 3 {
@@ -75,17 +68,14 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 		}
 		// then the log says so once, for how many, and why;
 		began := lines()
-		if len(began) > 2 || !strings.Contains(began[0], "lease calls fail") || !strings.Contains(began[0], "nobody there") {
-			t.Errorf("%d lines: %.2000s", len(began), began)
-		}
+		check(t, len(began) <= 2 && strings.Contains(began[0], "lease calls fail") && strings.Contains(began[0], "nobody there"),
+			"%d lines: %.2000s", len(began), began)
 		var keys int
 		if _, err := fmt.Sscanf(began[0][strings.Index(began[0], "keys="):], "keys=%d", &keys); err != nil || keys < 4000 {
 			t.Errorf("%d keys, %v: %s", keys, err, began[0])
 		}
 		for _, line := range began {
-			if len(line) > 500 {
-				t.Errorf("a line of %d bytes: %.600s", len(line), line)
-			}
+			check(t, len(line) <= 500, "a line of %d bytes: %.600s", len(line), line)
 		}
 		// and once when it is over, and how long it took.
 		s.every(verdict{})
@@ -93,9 +83,8 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 			ask(0, 5000)
 		}
 		ended := lines()
-		if len(ended) != 1 || !strings.Contains(ended[0], "lease calls succeed again") || !strings.Contains(ended[0], "keys=5000") || !strings.Contains(ended[0], "after=") {
-			t.Errorf("%d lines: %.2000s", len(ended), ended)
-		}
+		check(t, len(ended) == 1 && strings.Contains(ended[0], "lease calls succeed again") && strings.Contains(ended[0], "keys=5000") && strings.Contains(ended[0], "after="),
+			"%d lines: %.2000s", len(ended), ended)
 		// And when a call is lost now and then, it is not worth a line for each.
 		n := 0
 		s.setJudge(func(*lease.Call) (v verdict) {
@@ -107,9 +96,9 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 		for range 60 {
 			ask(0, 100)
 		}
-		if some := lines(); len(some) > 20 {
-			t.Errorf("%d lines in half a minute of lost calls: %.2000s", len(some), some)
-		}
+		some := lines()
+		check(t, len(some) <= 20,
+			"%d lines in half a minute of lost calls: %.2000s", len(some), some)
 		// And when every bucket is lost, that is one thing and not 5,000.
 		s.every(verdict{})
 		ask(0, 5000)
@@ -118,16 +107,14 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 		for range 2 {
 			ask(0, 5000)
 		}
-		if lost := lines(); len(lost) > 2 {
-			t.Errorf("%d lines: %.2000s", len(lost), lost)
-		}
+		lost := lines()
+		check(t, len(lost) <= 2, "%d lines: %.2000s", len(lost), lost)
 	})
 }
 
 // What somebody must mend is told beside what is just away.
 func TestAPermanentFailureIsToldBesideAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		var out bytes.Buffer
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Logger: slog.New(slog.NewTextHandler(&out, nil))})
 		s.setJudge(func(c *lease.Call) verdict {
@@ -140,16 +127,14 @@ func TestAPermanentFailureIsToldBesideAnOutage(t *testing.T) {
 		l.Allow("k")
 		time.Sleep(ttl)
 		synctest.Wait()
-		if n := strings.Count(out.String(), "lease calls fail"); n != 2 {
-			t.Errorf("%d lines:\n%s", n, out.String())
-		}
+		n := strings.Count(out.String(), "lease calls fail")
+		check(t, n == 2, "%d lines:\n%s", n, out.String())
 	})
 }
 
 // An outage that begins soon after another is logged too, if it lasts.
 func TestAnOutageSoonAfterAnotherIsLogged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		var out bytes.Buffer
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Logger: slog.New(slog.NewTextHandler(&out, nil))})
 		for _, span := range []time.Duration{time.Second, time.Minute} {

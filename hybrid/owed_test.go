@@ -1,10 +1,8 @@
 package hybrid_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -13,8 +11,7 @@ import (
 
 // A refund that a failed call did not take is brought as soon as the store is back, and does not keep the key for ever.
 func TestARefundSurvivesAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
 		l.AllowN("k", 8)
 		time.Sleep(time.Minute)
@@ -23,20 +20,18 @@ func TestARefundSurvivesAnOutage(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		s.setJudge(nil)
 		time.Sleep(time.Hour)
-		if st := s.state(t, "k"); st.Levels[0]+st.Ledger != 8 {
-			t.Errorf("an hour after the store came back: %d left, want 2 + 1 + 5; %+v", st.Levels[0], l.Stats())
-		}
+		st := s.state(t, "k")
+		check(t, st.Levels[0]+st.Ledger == 8,
+			"an hour after the store came back: %d left, want 2 + 1 + 5; %+v", st.Levels[0], l.Stats())
 		time.Sleep(100 * 24 * time.Hour)
-		if k := l.Stats().Keys; k != 0 {
-			t.Errorf("%d keys in the table after 100 idle days", k)
-		}
+		k := l.Stats().Keys
+		check(t, k == 0, "%d keys in the table after 100 idle days", k)
 	})
 }
 
 // A table of keys that have something to give back is not full once the store is back.
 func TestPendingRefundsDoNotFillTheTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10)), KeysMax: 3})
 		for _, k := range []string{"a", "b", "c"} {
 			l.AllowN(k, 5)
@@ -49,16 +44,14 @@ func TestPendingRefundsDoNotFillTheTable(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		s.setJudge(nil)
 		time.Sleep(100 * 24 * time.Hour)
-		if r, err := l.Take(t.Context(), "d", 1); err != nil {
-			t.Errorf("%+v %v %+v", r, err, l.Stats())
-		}
+		r, err := l.Take(t.Context(), "d", 1)
+		check(t, err == nil, "%+v %v %+v", r, err, l.Stats())
 	})
 }
 
 // A refund does not travel with the first call under a new id, which the bucket does not know.
 func TestARefundSurvivesANewID(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
 		l.AllowN("k", 8)
 		s.setJudge(func(c *lease.Call) verdict { return verdict{err: lease.ErrStale} })
@@ -66,17 +59,15 @@ func TestARefundSurvivesANewID(t *testing.T) {
 		s.setJudge(nil)
 		l.Refund("k", 5)
 		time.Sleep(5 * time.Second)
-		if st := l.Stats(); st.Refunded != 5 {
-			t.Errorf("%+v", st)
-		}
+		st := l.Stats()
+		check(t, st.Refunded == 5, "%+v", st)
 	})
 }
 
 // What a wait had gathered when the store went away is lost with its lease, and not given back minutes later to a bucket
 // that has refilled since.
 func TestTokensOfAFailedWaitEndWithTheirLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		limit := hybrid.PerSecond(1).WithBurst(100)
 		cfg := hybrid.Config{Limits: limits(limit), InstanceID: "a", Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 50}}
 		a := start(t, s, cfg)
@@ -94,9 +85,7 @@ func TestTokensOfAFailedWaitEndWithTheirLease(t *testing.T) {
 			return verdict{}
 		})
 		// A waits for more than it holds, gathers 49, and is told that it has nothing.
-		if err := a.WaitN(t.Context(), "k", 100); !errors.Is(err, hybrid.ErrUnavailable) {
-			t.Error(err)
-		}
+		isErr(t, a.WaitN(t.Context(), "k", 100), hybrid.ErrUnavailable)
 		time.Sleep(2 * time.Minute) // its lease is forgotten, the bucket full again
 		for c.Allow("k") {
 			m.admit(1)

@@ -22,22 +22,17 @@ func TestPeerRetryAfterIsTheEarliestTime(t *testing.T) {
 			// when some are asked for,
 			r, err := l.Take(t.Context(), key, n)
 			since := time.Since(from)
-			if err != nil || r.OK {
-				t.Fatalf("%+v, %v", r, err)
-			}
+			must(t, err == nil && !r.OK, "%+v, %v", r, err)
 			// then RetryAfter is when they have flowed, and nothing longer:
 			flow := time.Duration(n) * 100 * time.Second
-			if r.RetryAfter > flow || r.RetryAfter < flow-since || p.virtual && r.RetryAfter != flow {
-				t.Errorf("%d tokens: RetryAfter is %v, they flow in %v, of which %v at most have passed", n, r.RetryAfter, flow, since)
-			}
+			check(t, r.RetryAfter <= flow && r.RetryAfter >= flow-since && (!p.virtual || r.RetryAfter == flow),
+				"%d tokens: RetryAfter is %v, they flow in %v, of which %v at most have passed", n, r.RetryAfter, flow, since)
 			if !p.virtual {
 				continue
 			}
 			// before it they are not there, and after it they are.
 			time.Sleep(r.RetryAfter - time.Millisecond)
-			if l.AllowN(early, n) {
-				t.Errorf("%d tokens were there before RetryAfter", n)
-			}
+			check(t, !l.AllowN(early, n), "%d tokens were there before RetryAfter", n)
 			time.Sleep(time.Millisecond)
 			if !l.AllowN(key, n) {
 				t.Errorf("%d tokens were not there after RetryAfter: %+v", n, p.state(t, key))
@@ -53,12 +48,12 @@ func TestPeerRetryAfterCountsThePartOfATokenThatIsThere(t *testing.T) {
 		drain(l, "k")
 		for want := 50 * time.Minute; want > 0; want -= 10 * time.Minute {
 			time.Sleep(10 * time.Minute)
-			if r, err := l.Take(t.Context(), "k", 1); err != nil || r.OK || r.RetryAfter > want {
-				t.Errorf("Take: %+v, %v, want RetryAfter %v", r, err, want)
-			}
-			if r, err := l.Peek(t.Context(), "k"); err != nil || r.OK || r.RetryAfter > want || r.ResetAfter > 9*time.Hour+want {
-				t.Errorf("Peek: %+v, %v, want RetryAfter %v", r, err, want)
-			}
+			r, err := l.Take(t.Context(), "k", 1)
+			check(t, err == nil && !r.OK && r.RetryAfter <= want,
+				"Take: %+v, %v, want RetryAfter %v", r, err, want)
+			r, err = l.Peek(t.Context(), "k")
+			check(t, err == nil && !r.OK && r.RetryAfter <= want && r.ResetAfter <= 9*time.Hour+want,
+				"Peek: %+v, %v, want RetryAfter %v", r, err, want)
 		}
 	})
 }
@@ -68,16 +63,13 @@ func TestPeerADenialNamesItsLimit(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, p *place) {
 		// Given a bucket that two processes share,
 		other, l := p.process(t, hourly), p.process(t, hourly)
-		if !other.Allow("k") {
-			t.Fatal("denied")
-		}
+		must(t, other.Allow("k"), "denied")
 		// when one of them has had its share, and is denied what is left,
 		drain(l, "k")
 		time.Sleep(time.Millisecond)
 		// then the answer says by which limit.
-		if r, err := l.Take(t.Context(), "k", 1); err != nil || r.OK || r.Limit != hourly {
-			t.Errorf("%+v, %v", r, err)
-		}
+		r, err := l.Take(t.Context(), "k", 1)
+		check(t, err == nil && !r.OK && r.Limit == hourly, "%+v, %v", r, err)
 	})
 }
 
@@ -89,9 +81,7 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 		narrow, wide := hybrid.PerHour(10), hybrid.PerHour(3600).WithBurst(1000)
 		cfg := hybrid.Config{Limits: limits(hourly), Policy: hybrid.Policy{TTL: 200 * time.Millisecond}}
 		setter, user, reader := p.limiter(t, cfg), p.limiter(t, cfg), p.limiter(t, cfg)
-		if err := setter.SetLimits(t.Context(), "k", wide); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, setter.SetLimits(t.Context(), "k", wide))
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -101,9 +91,7 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 					return
 				case <-time.After(time.Millisecond): // the pace of the changes
 				}
-				if err := setter.SetLimits(t.Context(), "k", [...]hybrid.Limit{narrow, wide}[i%2]); err != nil {
-					t.Error(err)
-				}
+				noErr(t, setter.SetLimits(t.Context(), "k", [...]hybrid.Limit{narrow, wide}[i%2]))
 			}
 		})
 		halt := sync.OnceFunc(func() { close(stop); wg.Wait() })
@@ -112,24 +100,19 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 		// when somebody asks and looks,
 		for i := 0; i < 200 || len(taken) < 2 || len(seen) < 2; i++ {
 			r, err := user.Take(t.Context(), "k", 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, err)
 			// then an answer never mixes the two;
 			taken[r.Limit] = true
-			if r.Limit != narrow && r.Limit != wide || r.Remaining < 0 || r.Remaining > r.Limit.Capacity() ||
-				r.ResetAfter > r.Limit.TimeToFull() || r.OK && r.RetryAfter != 0 {
-				t.Fatalf("Take: %+v", r)
-			}
+			must(t, (r.Limit == narrow || r.Limit == wide) && r.Remaining >= 0 && r.Remaining <= r.Limit.Capacity() && r.ResetAfter <= r.Limit.TimeToFull() && (!r.OK || r.RetryAfter == 0),
+				"Take: %+v", r)
 			if r, err = reader.Peek(t.Context(), "k"); err != nil {
 				t.Fatal(err)
 			}
 			// of who holds nothing, what remains and what is missing make the burst, to a token.
 			period := r.Limit.Per / time.Duration(r.Limit.Tokens)
 			missing := time.Duration(r.Limit.Capacity() - r.Remaining)
-			if r.Limit != narrow && r.Limit != wide || r.ResetAfter > missing*period || r.ResetAfter < (missing-1)*period {
-				t.Fatalf("Peek: %+v", r)
-			}
+			must(t, (r.Limit == narrow || r.Limit == wide) && r.ResetAfter <= missing*period && r.ResetAfter >= (missing-1)*period,
+				"Peek: %+v", r)
 			seen[r.Limit] = true
 			time.Sleep(time.Millisecond) // the pace of the asking
 		}
@@ -137,13 +120,13 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 		// And each costs one exchange with the store: a look one of its kind, a Take that is denied one call.
 		drain(user, "other")
 		before := p.controls.Load()
-		if _, err := reader.Peek(t.Context(), "other"); err != nil || p.controls.Load() != before+1 {
-			t.Errorf("Peek took %d exchanges, %v", p.controls.Load()-before, err)
-		}
+		_, err := reader.Peek(t.Context(), "other")
+		check(t, err == nil && p.controls.Load() == before+1,
+			"Peek took %d exchanges, %v", p.controls.Load()-before, err)
 		calls := reader.Stats().Calls
-		if r, err := reader.Take(t.Context(), "other", 1); err != nil || r.OK || reader.Stats().Calls != calls+1 || p.controls.Load() != before+1 {
-			t.Errorf("Take: %+v, %v after %d calls", r, err, reader.Stats().Calls-calls)
-		}
+		r, err := reader.Take(t.Context(), "other", 1)
+		check(t, err == nil && !r.OK && reader.Stats().Calls == calls+1 && p.controls.Load() == before+1,
+			"Take: %+v, %v after %d calls", r, err, reader.Stats().Calls-calls)
 	})
 }
 
@@ -166,17 +149,14 @@ func TestPeerResetAfterIsWhenRemainingIsTheBurst(t *testing.T) {
 		}
 		peek := func() hybrid.Result {
 			r, err := l.Peek(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, err)
 			return r
 		}
 		// when 13 are taken, of a lease of 23,
 		r := take(13)
 		// then 13 seconds are missing, whoever has the rest.
-		if r.Remaining != 47 || r.ResetAfter != 13*time.Second {
-			t.Errorf("Take: %+v, want 47 left and full in 13 s; %+v", r, l.Stats())
-		}
+		check(t, r.Remaining == 47 && r.ResetAfter == 13*time.Second,
+			"Take: %+v, want 47 left and full in 13 s; %+v", r, l.Stats())
 		if r := peek(); r.Remaining != 47 || r.ResetAfter != 13*time.Second {
 			t.Errorf("Peek: %+v, want 47 left and full in 13 s", r)
 		}
@@ -185,9 +165,8 @@ func TestPeerResetAfterIsWhenRemainingIsTheBurst(t *testing.T) {
 		for r = take(1); r.OK; r = take(1) {
 		}
 		// then 300 ms of the next token are there.
-		if r.RetryAfter != 700*time.Millisecond || r.ResetAfter != 59_700*time.Millisecond {
-			t.Errorf("Take: %+v, want the next token in 0.7 s, and all in 59.7 s", r)
-		}
+		check(t, r.RetryAfter == 700*time.Millisecond && r.ResetAfter == 59_700*time.Millisecond,
+			"Take: %+v, want the next token in 0.7 s, and all in 59.7 s", r)
 		if r := peek(); r.RetryAfter != 700*time.Millisecond || r.ResetAfter != 59_700*time.Millisecond {
 			t.Errorf("Peek: %+v, want the next token in 0.7 s, and all in 59.7 s", r)
 		}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -19,23 +18,18 @@ func TestPeerFirstConfigurationWins(t *testing.T) {
 		// Given a process that has come with a burst of 5,
 		small, large := hybrid.PerHour(1).WithBurst(5), hybrid.PerHour(2).WithBurst(9)
 		first := p.process(t, small)
-		if !first.Allow("k") {
-			t.Fatal("denied")
-		}
+		must(t, first.Allow("k"), "denied")
 		// when another comes with more,
 		second := p.process(t, large)
-		if !second.Allow("k") {
-			t.Fatal("denied")
-		}
+		must(t, second.Allow("k"), "denied")
 		// then the first one's limit is both's.
 		for name, l := range map[string]*hybrid.Limiter{"first": first, "second": second} {
-			if got, err := l.LimitsOf(t.Context(), "k"); err != nil || !slices.Equal(got, limits(small)) {
-				t.Errorf("%s: %v, %v, want %v", name, got, err, small)
-			}
+			got, err := l.LimitsOf(t.Context(), "k")
+			check(t, err == nil && slices.Equal(got, limits(small)),
+				"%s: %v, %v, want %v", name, got, err, small)
 		}
-		if n := p.left(t, "k", large); n != 3 {
-			t.Errorf("%d left of 5 after 2", n)
-		}
+		n := p.left(t, "k", large)
+		check(t, n == 3, "%d left of 5 after 2", n)
 	})
 }
 
@@ -62,13 +56,12 @@ func TestPeerOneOfManyFirstConfigurationsWins(t *testing.T) {
 		wg.Wait()
 		// then one has done so, and all agree on it.
 		winner := slices.Index(won[:], true)
-		if winner < 0 || slices.Contains(won[winner+1:], true) {
-			t.Fatalf("who has set the limits: %v", won)
-		}
+		must(t, winner >= 0 && !slices.Contains(won[winner+1:], true),
+			"who has set the limits: %v", won)
 		for i, l := range ls {
-			if got, err := l.LimitsOf(t.Context(), "k"); err != nil || got[0].Burst != int64(100+winner) {
-				t.Errorf("process %d: %v, %v, want the limits of process %d", i, got, err, winner)
-			}
+			got, err := l.LimitsOf(t.Context(), "k")
+			check(t, err == nil && got[0].Burst == int64(100+winner),
+				"process %d: %v, %v, want the limits of process %d", i, got, err, winner)
 		}
 	})
 }
@@ -83,17 +76,14 @@ func TestPeerSetReplaces(t *testing.T) {
 			limits(hybrid.PerHour(1).WithBurst(30)),
 		} {
 			// When limits are set,
-			if err := setter.SetLimits(t.Context(), "k", want...); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, setter.SetLimits(t.Context(), "k", want...))
 			// then they are everybody's, and an attempt to set other ones first comes too late.
 			if ok, err := other.TrySetLimits(t.Context(), "k", hybrid.PerHour(99)); ok || err != nil {
 				t.Errorf("TrySetLimits after SetLimits: %v, %v", ok, err)
 			}
 			for _, l := range []*hybrid.Limiter{setter, other} {
-				if got, err := l.LimitsOf(t.Context(), "k"); err != nil || !slices.Equal(got, want) {
-					t.Errorf("%v, %v, want %v", got, err, want)
-				}
+				got, err := l.LimitsOf(t.Context(), "k")
+				check(t, err == nil && slices.Equal(got, want), "%v, %v, want %v", got, err, want)
 			}
 		}
 	})
@@ -110,23 +100,17 @@ func TestPeerChangingTheRateKeepsOrDropsWhatWasUsed(t *testing.T) {
 			key := fmt.Sprint(c.burst, c.drop)
 			// Given a bucket of 10 of which 6 are used,
 			l := p.process(t, hourly)
-			if !l.AllowN(key, 6) || p.settled(t, key) != 4 {
-				t.Fatal("not 4 of 10 left")
-			}
+			must(t, l.AllowN(key, 6) && p.settled(t, key) == 4, "not 4 of 10 left")
 			// when the burst is changed,
 			next := hybrid.PerHour(2).WithBurst(c.burst)
-			if err := l.SetLimits(t.Context(), key, next); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, l.SetLimits(t.Context(), key, next))
 			if c.drop {
-				if err := l.Reset(t.Context(), key); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, l.Reset(t.Context(), key))
 			}
 			// then what was used is kept or dropped, as asked.
-			if n := drain(l, key); n != c.left {
-				t.Errorf("burst 10 to %d, drop %v: %d left, want %d", c.burst, c.drop, n, c.left)
-			}
+			n := drain(l, key)
+			check(t, n == c.left,
+				"burst 10 to %d, drop %v: %d left, want %d", c.burst, c.drop, n, c.left)
 		}
 	})
 }
@@ -139,22 +123,16 @@ func TestPeerALowerRateLeavesNewMinusUsed(t *testing.T) {
 			key := fmt.Sprint(used)
 			// Given a bucket of 10 of which some are used,
 			l := p.process(t, hourly)
-			if !l.AllowN(key, used) {
-				t.Fatal("denied")
-			}
+			must(t, l.AllowN(key, used), "denied")
 			p.settled(t, key)
 			// when the limit is cut to 5,
-			if err := l.SetLimits(t.Context(), key, hybrid.PerHour(1).WithBurst(burst)); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, l.SetLimits(t.Context(), key, hybrid.PerHour(1).WithBurst(burst)))
 			// then 5 less those are left, for this process and for all.
 			want := max(0, burst-used)
-			if n := drain(l, key); n != want {
-				t.Errorf("%d used: %d left of %d, want %d", used, n, burst, want)
-			}
-			if n := p.left(t, key, hourly); n != 0 {
-				t.Errorf("%d used: another process finds %d more", used, n)
-			}
+			n := drain(l, key)
+			check(t, n == want, "%d used: %d left of %d, want %d", used, n, burst, want)
+			n = p.left(t, key, hourly)
+			check(t, n == 0, "%d used: another process finds %d more", used, n)
 		}
 	})
 }
@@ -164,28 +142,20 @@ func TestPeerChangingAMissingLimiterCreatesNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		l := p.process(t, hourly)
 		// When a limiter that nobody has used is reset, refunded and looked at,
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Error(err)
-		}
+		noErr(t, l.Reset(t.Context(), "k"))
 		l.Refund("k", 5)
 		l.Key("k").Refund(5)
-		if r, err := l.Peek(t.Context(), "k"); err != nil || r.Remaining != 10 {
-			t.Errorf("%+v, %v", r, err)
-		}
-		if got, err := l.LimitsOf(t.Context(), "k"); err != nil || got[0] != hourly {
-			t.Errorf("%v, %v", got, err)
-		}
+		r, err := l.Peek(t.Context(), "k")
+		check(t, err == nil && r.Remaining == 10, "%+v, %v", r, err)
+		got, err := l.LimitsOf(t.Context(), "k")
+		check(t, err == nil && got[0] == hourly, "%v, %v", got, err)
 		// and what might still be on its way has had its turn,
-		if !l.Allow("other") {
-			t.Fatal("denied")
-		}
+		must(t, l.Allow("other"), "denied")
 		// then there is nothing of it, there or here.
-		if p.remembers(t, "k") {
-			t.Errorf("the store has %v", p.redisKeys(t))
-		}
-		if st := l.Stats(); st.Keys != 1 || slices.Contains(p.asked(), "k") {
-			t.Errorf("%+v, calls for %v", st, p.asked())
-		}
+		check(t, !p.remembers(t, "k"), "the store has %v", p.redisKeys(t))
+		st := l.Stats()
+		check(t, st.Keys == 1 && !slices.Contains(p.asked(), "k"),
+			"%+v, calls for %v", st, p.asked())
 	})
 }
 
@@ -198,23 +168,18 @@ func TestPeerAResetFillsTheBucket(t *testing.T) {
 			limit, key := hybrid.PerHour(1).WithBurst(c.burst), fmt.Sprint(c)
 			l := p.limiter(t, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{MinBatch: 16}})
 			for i := range c.spent {
-				if !l.Allow(key) {
-					t.Fatalf("%v: request %d was denied", c, i)
-				}
+				must(t, l.Allow(key), "%v: request %d was denied", c, i)
 			}
 			for range 2 {
 				// when it resets the bucket at once,
-				if err := l.Reset(t.Context(), key); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, l.Reset(t.Context(), key))
 				// then exactly the burst can be had.
-				if n := drain(l, key); n != c.burst {
-					t.Errorf("%v: %d were admitted after a reset", c, n)
-				}
+				n := drain(l, key)
+				check(t, n == c.burst, "%v: %d were admitted after a reset", c, n)
 			}
-			if s := l.Stats(); s.Leased != s.Admitted+s.Returned+s.Burnt+s.Held || s.Burnt > 0 {
-				t.Errorf("%v: %+v", c, s)
-			}
+			s := l.Stats()
+			check(t, s.Leased == s.Admitted+s.Returned+s.Burnt+s.Held && s.Burnt == 0,
+				"%v: %+v", c, s)
 		}
 	})
 }
@@ -225,27 +190,20 @@ func TestAResetLeavesToOthersWhatTheyHold(t *testing.T) {
 		// Given another process that holds 4 of 10, having spent 1 of 5,
 		cfg := hybrid.Config{Limits: limits(hourly), Policy: hybrid.Policy{MinBatch: 5}}
 		other, l := p.limiter(t, cfg), p.limiter(t, cfg)
-		if !other.Allow("k") || other.Stats().Held != 4 {
-			t.Fatalf("%+v", other.Stats())
-		}
+		must(t, other.Allow("k") && other.Stats().Held == 4, "%+v", other.Stats())
 		// when a process resets the bucket,
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, l.Reset(t.Context(), "k"))
 		// then it can have what the other's lease leaves, and the other what it holds.
-		if n := drain(l, "k"); n != 6 {
-			t.Errorf("%d of 10 were admitted beside a lease of 4", n)
-		}
-		if n := drain(other, "k"); n < 4 {
-			t.Errorf("%d of the 4 held", n)
-		}
+		n := drain(l, "k")
+		check(t, n == 6, "%d of 10 were admitted beside a lease of 4", n)
+		n = drain(other, "k")
+		check(t, n >= 4, "%d of the 4 held", n)
 	})
 }
 
 // A reset of a bucket whose store is away ends like every other operation.
 func TestAResetDoesNotHangWhileTheStoreIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hourly)})
 		l.Allow("k")
 		for _, v := range []verdict{{err: lease.ErrUnavailable}, {lost: true}, {until: make(chan struct{})}} {
@@ -254,9 +212,9 @@ func TestAResetDoesNotHangWhileTheStoreIsAway(t *testing.T) {
 			s.control = lease.ErrUnavailable
 			s.mu.Unlock()
 			var err error
-			if d := took(func() { err = l.Reset(t.Context(), "k") }); !errors.Is(err, hybrid.ErrUnavailable) || d > time.Second {
-				t.Errorf("%+v: %v after %v", v, err, d)
-			}
+			d := took(func() { err = l.Reset(t.Context(), "k") })
+			check(t, errors.Is(err, hybrid.ErrUnavailable) && d <= time.Second,
+				"%+v: %v after %v", v, err, d)
 			s.every(verdict{})
 			time.Sleep(time.Minute)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // expireIn lets d pass for the expiry of everything stored. Redis's own clock does not run faster for a test, so there
@@ -21,9 +22,7 @@ func (p *place) expireIn(t *testing.T, d time.Duration) {
 		if err == nil && left > 0 {
 			err = p.rdb.PExpire(t.Context(), key, left-d).Err() // deletes what has no time left
 		}
-		if err != nil || left == -1 {
-			t.Fatalf("%s lives %v, %v", key, left, err)
-		}
+		must(t, err == nil && left != -1, "%s lives %v, %v", key, left, err)
 	}
 }
 
@@ -34,21 +33,16 @@ func TestPeerUseRenewsAnIdleKeysExpiry(t *testing.T) {
 		l := p.limiter(t, hybrid.Config{Limits: limits(hybrid.PerMinute(1).WithBurst(2)), Policy: hybrid.Policy{TTL: 10 * time.Second}})
 		keys := []string{"used", "looked at", "left alone"}
 		for _, key := range keys {
-			if !l.Allow(key) {
-				t.Fatal("denied")
-			}
+			must(t, l.Allow(key), "denied")
 		}
 		// when one of them is used again before it expires, one is looked at, and one is left alone,
 		p.expireIn(t, 100*time.Second)
 		for _, key := range keys {
-			if !p.remembers(t, key) {
-				t.Fatalf("%q was forgotten before its time", key)
-			}
+			must(t, p.remembers(t, key), "%q was forgotten before its time", key)
 		}
 		l.Allow("used")
-		if _, err := l.Peek(t.Context(), "looked at"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := l.Peek(t.Context(), "looked at")
+		must(t, err == nil, "%v", err)
 		p.settled(t, "used")
 		p.expireIn(t, 100*time.Second)
 		// then the first is remembered, and only the first: looking is no use.
@@ -73,44 +67,28 @@ func TestPeerAnExpiredKeyLeavesNothingBehind(t *testing.T) {
 			}
 			l.AllowN("refunded", 5)
 			l.Refund("refunded", 5)
-			if err := l.WaitN(t.Context(), "waited for", 3); err != nil {
-				t.Fatal(err)
-			}
-			if err := l.Reset(t.Context(), "asked"); err != nil {
-				t.Fatal(err)
-			}
-			if err := l.SetLimits(t.Context(), "set", limit); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, l.WaitN(t.Context(), "waited for", 3))
+			noErr(t, l.Reset(t.Context(), "asked"))
+			noErr(t, l.SetLimits(t.Context(), "set", limit))
 			l.Allow("set")
-			if err := l.Shutdown(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, l.Shutdown(t.Context()))
 		}
 		// when they are left alone until they expire - a month where limits were set at run time, minutes otherwise -
 		p.expireIn(t, 10*time.Minute)
 		for _, key := range p.redisKeys(t) {
-			if !strings.Contains(key, "{set}") {
-				t.Errorf("after ten minutes there is %s", key)
-			}
+			check(t, strings.Contains(key, "{set}"), "after ten minutes there is %s", key)
 		}
-		if !p.remembers(t, "set") {
-			t.Error("limits that were set are forgotten after ten minutes")
-		}
+		check(t, p.remembers(t, "set"), "limits that were set are forgotten after ten minutes")
 		p.expireIn(t, 31*24*time.Hour)
 		// then there is nothing,
 		for _, key := range []string{"asked", "refunded", "waited for", "set"} {
-			if p.remembers(t, key) {
-				t.Errorf("%q is remembered", key)
-			}
+			check(t, !p.remembers(t, key), "%q is remembered", key)
 		}
-		if keys := p.redisKeys(t); len(keys) > 0 {
-			t.Errorf("Redis has %v", keys)
-		}
+		keys := p.redisKeys(t)
+		check(t, len(keys) == 0, "Redis has %v", keys)
 		// and who comes finds what a first comer finds.
-		if l := p.process(t, limit); !l.AllowN("asked", 500) {
-			t.Errorf("a forgotten bucket is not full: %+v", l.Stats())
-		}
+		l := p.process(t, limit)
+		check(t, l.AllowN("asked", 500), "a forgotten bucket is not full: %+v", l.Stats())
 	})
 }
 
@@ -120,10 +98,8 @@ func TestPeerAnExpiredKeyLeavesNothingBehindByItself(t *testing.T) {
 	// Given a bucket that is full again in a millisecond, and leases of ten,
 	short := hybrid.Policy{Target: time.Millisecond, TTL: 10 * time.Millisecond}
 	l := p.limiter(t, hybrid.Config{Limits: limits(hybrid.PerSecond(1000).WithBurst(1)), Policy: short})
-	eventually(t, "a token", func() bool { return l.Allow("k") })
-	if err := l.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, "a token", func() bool { return l.Allow("k") })
+	noErr(t, l.Shutdown(t.Context()))
 	// when nobody comes any more, then nothing is left.
-	eventually(t, "an empty Redis", func() bool { return len(p.redisKeys(t)) == 0 })
+	testkit.Eventually(t, "an empty Redis", func() bool { return len(p.redisKeys(t)) == 0 })
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -36,9 +37,7 @@ func (p *place) heal(t *testing.T, key string) {
 
 func (p *place) del(t *testing.T, keys ...string) {
 	t.Helper()
-	if err := p.rdb.Del(t.Context(), keys...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, p.rdb.Del(t.Context(), keys...).Err())
 }
 
 var denying = hybrid.Policy{Fallback: hybrid.FallbackDeny}
@@ -56,42 +55,30 @@ func TestPeerAFailedBatchDoesNotBlockTheNext(t *testing.T) {
 		}
 		// then the others have their tokens;
 		for _, key := range keys {
-			if key != "bad" && !l.Allow(key) {
-				t.Errorf("%q was denied because another key failed", key)
-			}
+			check(t, key == "bad" || l.Allow(key), "%q was denied because another key failed", key)
 		}
-		if l.Allow("bad") {
-			t.Error("a key that fails was admitted")
-		}
+		check(t, !l.Allow("bad"), "a key that fails was admitted")
 		p.mu.Lock()
 		largest := 0
 		for _, n := range p.sizes {
 			largest = max(largest, n)
 		}
 		p.mu.Unlock()
-		if p.virtual && largest < 2 {
-			t.Error("no calls travelled together")
-		}
+		check(t, !p.virtual || largest >= 2, "no calls travelled together")
 		// when it is well again, it has its own,
 		p.heal(t, "bad")
-		d := took(func() { eventually(t, "a token after the failure", func() bool { return l.Allow("bad") }) })
-		if p.virtual && d > ttl {
-			t.Errorf("admitted %v after the failure was over", d)
-		}
+		d := took(func() { testkit.Eventually(t, "a token after the failure", func() bool { return l.Allow("bad") }) })
+		check(t, !p.virtual || d <= ttl, "admitted %v after the failure was over", d)
 		// and when many batches have failed, the next is sent all the same.
 		p.every(verdict{err: lease.ErrUnavailable})
 		const failures = 600 // more than may be under way at once
 		for i := range failures {
-			if l.Allow(fmt.Sprint("lost ", i)) {
-				t.Error("admitted without the store")
-			}
+			check(t, !l.Allow(fmt.Sprint("lost ", i)), "admitted without the store")
 		}
 		p.setJudge(nil)
-		if !l.Allow("next") {
-			t.Error("a key was denied because earlier batches had failed")
-		}
+		check(t, l.Allow("next"), "a key was denied because earlier batches had failed")
 		for i := range 5 {
-			eventually(t, "a token after the failure", func() bool { return l.Allow(fmt.Sprint("lost ", i)) })
+			testkit.Eventually(t, "a token after the failure", func() bool { return l.Allow(fmt.Sprint("lost ", i)) })
 		}
 	})
 }
@@ -108,27 +95,24 @@ func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 		for range 20 {
 			wg.Go(func() {
 				// when it fails, then it fails for each of them,
-				if err := l.Wait(t.Context(), "k"); !errors.Is(err, hybrid.ErrUnavailable) {
-					t.Errorf("Wait: %v", err)
-				}
+				err := l.Wait(t.Context(), "k")
+				check(t, errors.Is(err, hybrid.ErrUnavailable), "Wait: %v", err)
 			})
 			wg.Go(func() {
-				if r, err := l.Take(t.Context(), "k", 1); err != nil || r.OK || r.Source != hybrid.SourceFallback {
-					t.Errorf("Take: %+v, %v", r, err)
-				}
+				r, err := l.Take(t.Context(), "k", 1)
+				check(t, err == nil && !r.OK && r.Source == hybrid.SourceFallback,
+					"Take: %+v, %v", r, err)
 			})
 		}
 		wg.Wait()
 		// at once, and without a call for each.
-		if d := time.Since(from); p.virtual && d != 0 {
-			t.Errorf("the last was told after %v", d)
-		}
-		if st := l.Stats(); st.Calls > 5 || st.Admitted != 0 || p.virtual && st.Calls != 1 {
-			t.Errorf("%+v", st)
-		}
+		d := time.Since(from)
+		check(t, !p.virtual || d == 0, "the last was told after %v", d)
+		st := l.Stats()
+		check(t, st.Calls <= 5 && st.Admitted == 0 && (!p.virtual || st.Calls == 1), "%+v", st)
 		// Nobody is in the way of those who come when it is well again.
 		p.heal(t, "k")
-		eventually(t, "a token", func() bool { return l.Allow("k") })
+		testkit.Eventually(t, "a token", func() bool { return l.Allow("k") })
 	})
 }
 
@@ -178,21 +162,19 @@ func TestPeerABucketDeletedUnderneathRecovers(t *testing.T) {
 						t.Fatalf("%s was lost: not admitted again; %+v", name, l.Stats())
 					}
 				}
-				if d := time.Since(lost); p.virtual && d > 2*lifetime+100*time.Millisecond {
-					t.Errorf("%s was lost: 10 at 200/s took %v", name, d)
-				}
+				d := time.Since(lost)
+				check(t, !p.virtual || d <= 2*lifetime+100*time.Millisecond,
+					"%s was lost: 10 at 200/s took %v", name, d)
 			}
 			// and never more than one bucket has.
 			elapsed := time.Since(from)
-			if most := limit.Capacity() + int64(elapsed)*limit.Tokens/int64(limit.Per); admitted > most {
-				t.Errorf("%s was lost: %d admitted in %v, one bucket has %d", name, admitted, elapsed, most)
-			}
+			most := limit.Capacity() + int64(elapsed)*limit.Tokens/int64(limit.Per)
+			check(t, admitted <= most,
+				"%s was lost: %d admitted in %v, one bucket has %d", name, admitted, elapsed, most)
 			if p.virtual {
 				bound.check(t)
 			}
-			if err := l.Shutdown(t.Context()); err != nil {
-				t.Error(err)
-			}
+			noErr(t, l.Shutdown(t.Context()))
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // x/time/rate, TestSimultaneousRequests: of many requests at once exactly the burst is admitted; here too where they
@@ -36,13 +37,10 @@ func TestPeerExactlyBurstOutOfSimultaneousRequests(t *testing.T) {
 			wg.Wait()
 			// then the burst is admitted, or what is missing of it lies with one of them, and comes back.
 			now := admitted.Load()
-			if now > 25 || processes == 1 && now != 25 {
-				t.Errorf("%d processes: %d admitted of a burst of 25", processes, now)
-			}
+			check(t, now <= 25 && (processes != 1 || now == 25),
+				"%d processes: %d admitted of a burst of 25", processes, now)
 			for _, l := range ls {
-				if err := l.Shutdown(t.Context()); err != nil {
-					t.Error(err)
-				}
+				noErr(t, l.Shutdown(t.Context()))
 			}
 			if left := p.left(t, key, limit); now+left != 25 {
 				t.Errorf("%d processes: %d admitted and %d left of a burst of 25", processes, now, left)
@@ -87,15 +85,15 @@ func TestPeerLongRunAdmitsTheRate(t *testing.T) {
 			time.Sleep(warm)
 			before := admitted.Load()
 			time.Sleep(run)
-			eventually(t, "a token", func() bool { return admitted.Load() > before })
+			testkit.Eventually(t, "a token", func() bool { return admitted.Load() > before })
 			n := admitted.Load() - before
 			close(stop)
 			wg.Wait()
 			elapsed := time.Since(from)
 			// then never more was admitted than the bucket had,
-			if most := limit.Capacity() + int64(elapsed)*limit.Tokens/int64(limit.Per); admitted.Load() > most {
-				t.Errorf("%d processes: %d admitted in %v, one bucket has %d", processes, admitted.Load(), elapsed, most)
-			}
+			most := limit.Capacity() + int64(elapsed)*limit.Tokens/int64(limit.Per)
+			check(t, admitted.Load() <= most,
+				"%d processes: %d admitted in %v, one bucket has %d", processes, admitted.Load(), elapsed, most)
 			if !p.virtual {
 				continue // when a request was admitted and how many were asked is not known to the millisecond
 			}
@@ -106,9 +104,8 @@ func TestPeerLongRunAdmitsTheRate(t *testing.T) {
 			if processes > 1 { // a token may lie with one while another is asked
 				least = ideal * 995 / 1000
 			}
-			if n < least {
-				t.Errorf("%d processes: %d of %d admitted in %v, want %d at least", processes, n, ideal, run, least)
-			}
+			check(t, n >= least,
+				"%d processes: %d of %d admitted in %v, want %d at least", processes, n, ideal, run, least)
 		}
 	})
 }
@@ -148,9 +145,7 @@ func TestPeerFractionalRefillIsNeverLostNorCreditedTwice(t *testing.T) {
 			if flowed := int64(time.Since(from)) * l.Tokens / int64(l.Per); admitted[key]+left != flowed {
 				t.Errorf("%v: %d admitted and %d left, but %d have flowed in %v", l, admitted[key], left, flowed, time.Since(from))
 			}
-			if admitted[key] == 0 {
-				t.Errorf("%v: nothing was admitted", l)
-			}
+			check(t, admitted[key] != 0, "%v: nothing was admitted", l)
 		}
 	})
 }
@@ -162,33 +157,26 @@ func TestPeerAClockThatJumpsBackMintsNothing(t *testing.T) {
 		// Given a bucket with 4 tokens of 10, and an empty one, that get one in six minutes,
 		limit := hybrid.PerHour(10)
 		l := p.process(t, limit)
-		if !l.AllowN("four", 6) || !l.AllowN("none", 10) {
-			t.Fatal("denied")
-		}
+		must(t, l.AllowN("four", 6) && l.AllowN("none", 10), "denied")
 		p.settled(t, "four")
 		p.settled(t, "none")
 		for _, back := range []time.Duration{time.Microsecond, time.Second, time.Hour, 24 * time.Hour, 365 * 24 * time.Hour} {
 			// when the server's clock goes back,
 			p.clock.Step(-back)
 			// then neither has more nor less, whoever asks,
-			if p.process(t, limit).Allow("none") || l.Allow("none") {
-				t.Errorf("%v back: a token out of nothing", back)
-			}
-			if st := p.state(t, "four"); st.Levels[0] != 4 {
-				t.Errorf("%v back: %+v", back, st)
-			}
+			check(t, !p.process(t, limit).Allow("none") && !l.Allow("none"),
+				"%v back: a token out of nothing", back)
+			st := p.state(t, "four")
+			check(t, st.Levels[0] == 4, "%v back: %+v", back, st)
 		}
 		if l.AllowN("four", 5) || !p.process(t, limit).AllowN("four", 1) {
 			t.Errorf("not the 4 that were there: %+v", p.state(t, "four"))
 		}
 		// and after a whole period, counted from there, there is one token, and no more.
 		time.Sleep(6*time.Minute - time.Millisecond)
-		if p.process(t, limit).Allow("none") {
-			t.Error("a token before its time")
-		}
+		check(t, !p.process(t, limit).Allow("none"), "a token before its time")
 		time.Sleep(time.Millisecond)
-		if n := p.left(t, "none", limit); n != 1 {
-			t.Errorf("%d tokens after the time of one", n)
-		}
+		n := p.left(t, "none", limit)
+		check(t, n == 1, "%d tokens after the time of one", n)
 	})
 }

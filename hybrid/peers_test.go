@@ -14,6 +14,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
@@ -84,9 +85,7 @@ func onARedis(t *testing.T, addr string, virtual bool) *place {
 		p.rdb.AddHook(&bubbled{t: t, clock: p.clock, raw: client(), expires: make(map[string]time.Time)})
 	}
 	store, err := redisbucket.New(p.rdb, redisbucket.Config{ClientTime: virtual})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	p.faultyStore = &faultyStore{inner: store}
 	return p
 }
@@ -146,7 +145,7 @@ func drain(l *hybrid.Limiter, key string) (n int64) {
 // not yet have reported: that is not in the bucket either.)
 func (p *place) settled(t *testing.T, key string) (left int64) {
 	t.Helper()
-	eventually(t, "everything given back", func() bool {
+	testkit.Eventually(t, "everything given back", func() bool {
 		_, before := p.counts()
 		held := p.flying.Load()
 		for _, l := range p.all {
@@ -157,16 +156,6 @@ func (p *place) settled(t *testing.T, key string) (left int64) {
 		return held == 0 && before == after
 	})
 	return left
-}
-
-// eventually polls until cond holds.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for from := time.Now(); !cond(); time.Sleep(time.Millisecond) { // the pace of polling, not a wait for anything
-		if time.Since(from) > time.Minute {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
 }
 
 // remembers reports whether anything at all is stored for key.
@@ -187,9 +176,7 @@ func (p *place) redisKeys(t *testing.T) []string {
 		return nil
 	}
 	keys, err := p.rdb.Keys(t.Context(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return keys
 }
 

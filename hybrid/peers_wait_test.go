@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // Redisson: tryAcquire(1, 1, SECONDS) is false after a second at most. Here nobody can tell in advance that the wait
@@ -17,9 +18,8 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 		const patience = 100 * time.Millisecond
 		onTime := func(verb string, took time.Duration) {
 			t.Helper()
-			if took < patience || p.virtual && took != patience {
-				t.Errorf("%s ended after %v, want %v", verb, took, patience)
-			}
+			check(t, took >= patience && (!p.virtual || took == patience),
+				"%s ended after %v, want %v", verb, took, patience)
 		}
 		// Given a store whose replies are held back,
 		release := make(chan struct{})
@@ -31,37 +31,30 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				// then they end with it, and have failed;
-				if err := ask(ctx); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("%s: %v", verb, err)
-				}
+				err := ask(ctx)
+				check(t, errors.Is(err, context.DeadlineExceeded), "%s: %v", verb, err)
 			}))
 		}
 		bounded("WaitN", func(ctx context.Context) error { return l.WaitN(ctx, "k", 3) })
 		bounded("Take", func(ctx context.Context) error {
 			r, err := l.Take(ctx, "k", 2)
-			if r.OK {
-				t.Error("Take: admitted")
-			}
+			check(t, !r.OK, "Take: admitted")
 			return err
 		})
 		// Allow, which has no context, ends with CallTimeout, and is false.
 		impatient := p.limiter(t, hybrid.Config{Limits: limits(hourly), CallTimeout: patience, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
 		d := took(func() {
-			if impatient.Allow("other") {
-				t.Error("Allow: admitted")
-			}
+			check(t, !impatient.Allow("other"), "Allow: admitted")
 		})
 		// (The call is given up a little before, so that Policy.Fallback can answer.)
-		if d < patience*15/16 || p.virtual && d > patience {
-			t.Errorf("Allow ended after %v, want %v", d, patience)
-		}
+		check(t, d >= patience*15/16 && (!p.virtual || d <= patience),
+			"Allow ended after %v, want %v", d, patience)
 		// And when the replies come after all, what they bring for those who have gone goes back.
 		p.setJudge(nil)
 		close(release)
-		eventually(t, "all 10 in the bucket", func() bool { return p.state(t, "k").Levels[0] == 10 })
-		if st := l.Stats(); st.Admitted != 0 {
-			t.Errorf("%+v", st)
-		}
+		testkit.Eventually(t, "all 10 in the bucket", func() bool { return p.state(t, "k").Levels[0] == 10 })
+		st := l.Stats()
+		check(t, st.Admitted == 0, "%+v", st)
 	})
 }
 
@@ -77,20 +70,18 @@ func TestPeerWaitingFailsEarly(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 59*time.Minute)
 				d := took(func() {
 					// then that is known to be in vain,
-					if err := waiter.WaitN(ctx, "k", n); !errors.Is(err, hybrid.ErrWouldExceedDeadline) {
-						t.Errorf("%s, %d: %v", name, n, err)
-					}
+					err := waiter.WaitN(ctx, "k", n)
+					check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline),
+						"%s, %d: %v", name, n, err)
 				})
 				// without waiting for any of it, be it because the store has just said so.
-				if ctx.Err() != nil || p.virtual && d != 0 {
-					t.Errorf("%s, %d: told after %v", name, n, d)
-				}
+				check(t, ctx.Err() == nil && (!p.virtual || d == 0),
+					"%s, %d: told after %v", name, n, d)
 				cancel()
 			}
 		}
-		if st := l.Stats(); st.Admitted != 10 {
-			t.Errorf("%+v", st)
-		}
+		st := l.Stats()
+		check(t, st.Admitted == 10, "%+v", st)
 	})
 }
 
@@ -99,30 +90,25 @@ func TestPeerCancellingReturnsWhatWasReserved(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		// Given 6 tokens of 10 and another process, beside which a large wait gathers what there is bit by bit,
 		other, l := p.process(t, hourly), p.process(t, hourly)
-		if !other.AllowN("k", 4) || p.settled(t, "k") != 6 {
-			t.Fatal("not 6 of 10 left")
-		}
+		must(t, other.AllowN("k", 4) && p.settled(t, "k") == 6, "not 6 of 10 left")
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for _, n := range []int64{10, 1} {
 			wg.Go(func() {
-				if err := l.WaitN(ctx, "k", n); !errors.Is(err, context.Canceled) {
-					t.Errorf("%d: %v", n, err)
-				}
+				err := l.WaitN(ctx, "k", n)
+				check(t, errors.Is(err, context.Canceled), "%d: %v", n, err)
 			})
-			eventually(t, "the large wait first", func() bool { return n == 1 || p.state(t, "k").Levels[0] < 6 })
+			testkit.Eventually(t, "the large wait first", func() bool { return n == 1 || p.state(t, "k").Levels[0] < 6 })
 		}
 		// when it is cancelled, half gathered, and a small one behind it too,
 		cancel()
 		wg.Wait()
 		// then everything is back, and nothing was admitted.
-		eventually(t, "6 in the bucket", func() bool { return p.state(t, "k").Levels[0] == 6 })
-		if n := p.left(t, "k", hourly); n != 6 {
-			t.Errorf("%d left", n)
-		}
-		if st := l.Stats(); st.Admitted != 0 {
-			t.Errorf("%+v", st)
-		}
+		testkit.Eventually(t, "6 in the bucket", func() bool { return p.state(t, "k").Levels[0] == 6 })
+		n := p.left(t, "k", hourly)
+		check(t, n == 6, "%d left", n)
+		st := l.Stats()
+		check(t, st.Admitted == 0, "%+v", st)
 	})
 }
 
@@ -151,17 +137,15 @@ func wake(t *testing.T, p *place, key string, processes, waits int) {
 		calls := l.Stats().Calls
 		for range waits {
 			wg.Go(func() {
-				if err := l.Wait(t.Context(), key); err != nil {
-					t.Errorf("1: %v", err)
-				}
+				err := l.Wait(t.Context(), key)
+				check(t, err == nil, "1: %v", err)
 			})
 			wg.Go(func() {
-				if err := l.WaitN(t.Context(), key, 10); !errors.Is(err, hybrid.ErrExceedsBurst) {
-					t.Errorf("10: %v", err)
-				}
+				err := l.WaitN(t.Context(), key, 10)
+				check(t, errors.Is(err, hybrid.ErrExceedsBurst), "10: %v", err)
 			})
 		}
-		eventually(t, "a call for those who wait", func() bool { return l.Stats().Calls > calls })
+		testkit.Eventually(t, "a call for those who wait", func() bool { return l.Stats().Calls > calls })
 	}
 	if p.virtual {
 		time.Sleep(10 * time.Second) // all wait, for long
@@ -172,13 +156,10 @@ func wake(t *testing.T, p *place, key string, processes, waits int) {
 	}
 	// when the limit becomes a fast one, with a burst that is too small for the large ones,
 	d := took(func() {
-		if err := setter.SetLimits(t.Context(), key, hybrid.PerSecond(1000).WithBurst(9)); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, setter.SetLimits(t.Context(), key, hybrid.PerSecond(1000).WithBurst(9)))
 		// then everybody is served or told: here at once, elsewhere within a T.
 		wg.Wait()
 	})
-	if p.virtual && d > within {
-		t.Errorf("%d processes, %d waits each: the last was woken after %v", processes, waits, d)
-	}
+	check(t, !p.virtual || d <= within,
+		"%d processes, %d waits each: the last was woken after %v", processes, waits, d)
 }

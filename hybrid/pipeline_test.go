@@ -13,8 +13,7 @@ import (
 
 // Calls that are due together travel in one Exchange.
 func TestCallsDueTogetherTravelTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
 		// Given a hundred keys that were all used at one time,
 		for i := range 100 {
@@ -26,20 +25,15 @@ func TestCallsDueTogetherTravelTogether(t *testing.T) {
 		time.Sleep(time.Second)
 		// then they do it in a few batches.
 		after, callsAfter := s.counts()
-		t.Logf("%d calls in %d batches to start, %d in %d to give back", callsBefore, before, callsAfter-callsBefore, after-before)
-		if callsAfter-callsBefore < 100 || after-before > 12 {
-			t.Errorf("%d calls in %d batches", callsAfter-callsBefore, after-before)
-		}
-		if before > 3 {
-			t.Errorf("%d batches to start", before)
-		}
+		check(t, callsAfter-callsBefore >= 100 && after-before <= 12,
+			"%d calls in %d batches", callsAfter-callsBefore, after-before)
+		check(t, before <= 3, "%d batches to start", before)
 	})
 }
 
 // However many keys are busy, background renewals make at most a thousand batches a second.
 func TestBatchesPerSecondAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		s.every(verdict{delay: time.Millisecond})
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
 		// Given a thousand keys, each used every 5 ms, at different times,
@@ -61,20 +55,15 @@ func TestBatchesPerSecondAreBounded(t *testing.T) {
 		after, callsAfter := s.counts()
 		wg.Wait()
 		// then their calls are gathered.
-		t.Logf("%d calls in %d batches in a second", callsAfter-callsBefore, after-before)
-		if after-before > 1000 {
-			t.Errorf("%d batches in a second", after-before)
-		}
-		if calls := callsAfter - callsBefore; calls > 20*1000 {
-			t.Errorf("%d calls in a second for 1000 keys", calls)
-		}
+		check(t, after-before <= 1000, "%d batches in a second", after-before)
+		calls := callsAfter - callsBefore
+		check(t, calls <= 20*1000, "%d calls in a second for 1000 keys", calls)
 	})
 }
 
 // So are the calls that a timer makes due, though no two are due at one moment.
 func TestTimedCallsAreGathered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Policy: hybrid.Policy{MinBatch: 50}})
 		// Given a thousand keys that were used one after the other, 50 us apart,
 		for i := range 1000 {
@@ -86,62 +75,50 @@ func TestTimedCallsAreGathered(t *testing.T) {
 		time.Sleep(90 * time.Millisecond)
 		// then the calls of a millisecond travel together.
 		after, callsAfter := s.counts()
-		t.Logf("%d calls in %d batches", callsAfter-callsBefore, after-before)
-		if callsAfter-callsBefore < 500 || after-before > 90 {
-			t.Errorf("%d calls in %d batches in 90 ms", callsAfter-callsBefore, after-before)
-		}
+		check(t, callsAfter-callsBefore >= 500 && after-before <= 90,
+			"%d calls in %d batches in 90 ms", callsAfter-callsBefore, after-before)
 	})
 }
 
 // A crowd of keys is split, so that nobody waits for the last of a hundred thousand.
 func TestABatchIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(10))})
 		for i := range 2500 {
 			l.TryAllow(fmt.Sprint(i))
 		}
-		if err := l.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		noErr(t, l.Shutdown(t.Context()))
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, n := range s.sizes {
-			if n > 1000 {
-				t.Errorf("a batch of %d calls", n)
-			}
+			check(t, n <= 1000, "a batch of %d calls", n)
 		}
 	})
 }
 
 // Somebody who waits does not wait to be gathered, and what was held back goes along.
 func TestAWaitingRequestSendsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
 		l.TryAllow("a")
 		synctest.Wait()
 		// Given a call that is held back because a batch has just gone,
 		l.TryAllow("b")
 		synctest.Wait()
-		if _, calls := s.counts(); calls != 1 {
-			t.Fatalf("%d calls", calls)
-		}
+		_, calls := s.counts()
+		must(t, calls == 1, "%d calls", calls)
 		// when somebody waits for a third key,
-		if d := took(func() { l.Allow("c") }); d != 0 {
-			t.Errorf("waited %v for a store that answers at once", d)
-		}
+		d := took(func() { l.Allow("c") })
+		check(t, d == 0, "waited %v for a store that answers at once", d)
 		// then both travel together, now.
-		if batches, calls := s.counts(); batches != 2 || calls != 3 {
-			t.Errorf("%d calls in %d batches", calls, batches)
-		}
+		batches, calls := s.counts()
+		check(t, batches == 2 && calls == 3, "%d calls in %d batches", calls, batches)
 	})
 }
 
 // A node that hangs delays its own keys only, though all keys come from one Limiter.
 func TestASlowNodeDelaysItsOwnKeysOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		hang := make(chan struct{})
 		defer close(hang)
 		s.setJudge(func(c *lease.Call) verdict {
@@ -157,9 +134,7 @@ func TestASlowNodeDelaysItsOwnKeysOnly(t *testing.T) {
 			wg.Go(func() { l.Allow(fmt.Sprint("slow", i)) })
 			// then the others' are answered all the same.
 			if d := took(func() {
-				if !l.Allow(fmt.Sprint("fast", i)) {
-					t.Error("a key of the node that works was denied")
-				}
+				check(t, l.Allow(fmt.Sprint("fast", i)), "a key of the node that works was denied")
 			}); d > 3*time.Millisecond {
 				t.Fatalf("a key of the node that works waited %v", d)
 			}

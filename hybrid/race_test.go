@@ -44,9 +44,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			CallTimeout: 5 * time.Millisecond,
 			KeysMax:     12,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		var admitted, asked atomic.Int64
 		var mu sync.Mutex
 		record := make(map[string][]audit.Span)
@@ -96,9 +94,9 @@ func TestEverythingAtOnce(t *testing.T) {
 		}
 		wg.Go(func() {
 			for time.Now().Before(stop) {
-				if s := l.Stats(); s.Leased != s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held {
-					t.Errorf("on the way: %+v", s)
-				}
+				s := l.Stats()
+				check(t, s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held,
+					"on the way: %+v", s)
 				time.Sleep(time.Millisecond)
 			}
 		})
@@ -113,21 +111,16 @@ func TestEverythingAtOnce(t *testing.T) {
 		wg.Wait()
 		l.Close()
 		st := l.Stats()
-		if st.Leased != st.Admitted-st.Fallback+st.Returned+st.Burnt+st.Held || st.Held != 0 {
-			t.Errorf("tokens lost or forged: %+v", st)
-		}
+		check(t, st.Leased == st.Admitted-st.Fallback+st.Returned+st.Burnt+st.Held && st.Held == 0,
+			"tokens lost or forged: %+v", st)
 		// What was drawn for requests that had gone does not count as admitted.
-		if st.Admitted != admitted.Load() {
-			t.Errorf("Stats says %d admitted, the callers %d", st.Admitted, admitted.Load())
-		}
+		check(t, st.Admitted == admitted.Load(),
+			"Stats says %d admitted, the callers %d", st.Admitted, admitted.Load())
 		for key, spans := range record {
 			for _, limit := range both {
 				w, err := audit.Worst(spans, audit.Bound{Tokens: limit.Tokens, Per: limit.Per, Burst: limit.Capacity()})
-				if err != nil || w.ExceededBy > 0 {
-					t.Errorf("key %s, %v: %+v, %v", key, limit, w, err)
-				}
+				check(t, err == nil && w.ExceededBy == 0, "key %s, %v: %+v, %v", key, limit, w, err)
 			}
 		}
-		t.Logf("%d tokens asked for, %+v", asked.Load(), st)
 	}
 }

@@ -20,15 +20,11 @@ func onRedis(t *testing.T, addr string, cfg hybrid.Config) (*hybrid.Limiter, *re
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	store, err := redisbucket.New(rdb, redisbucket.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	// A machine that stalls must not turn a wait for a lease into a denial.
 	cfg.CallTimeout = 30 * time.Second
 	l, err := hybrid.New(store, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(func() {
 		l.Close()
 		rdb.Close()
@@ -49,11 +45,8 @@ func TestATightLoopAdmitsExactlyTheBurstOnRedis(t *testing.T) {
 		}
 		// then exactly the burst is admitted.
 		for range 10 {
-			if l.Allow(key) {
-				t.Fatalf("burst %d: one more was admitted", burst)
-			}
+			must(t, !l.Allow(key), "burst %d: one more was admitted", burst)
 		}
-		t.Logf("burst %d: %d round trips", burst, l.Stats().RoundTrips)
 	}
 }
 
@@ -61,22 +54,16 @@ func TestShutdownGivesEverythingBackToRedis(t *testing.T) {
 	// Given a process that has leased more than it spent,
 	l, store := onRedis(t, redistest.Start(t).Addr, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(1000)}})
 	for range 10 {
-		if !l.Allow("k") {
-			t.Fatal("denied")
-		}
+		must(t, l.Allow("k"), "denied")
 	}
 	// when it shuts down,
-	if err := l.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, l.Shutdown(t.Context()))
 	// then the bucket has everything but what was admitted.
 	st, err := store.Inspect(context.Background(), "k")
-	if err != nil || st.Ledger != 0 || st.Levels[0] != 990 {
-		t.Errorf("level %d, ledger %d, want 990 and 0; %v", st.Levels[0], st.Ledger, err)
-	}
-	if s := l.Stats(); s.Leased != s.Admitted+s.Returned || s.Admitted != 10 {
-		t.Errorf("%+v", s)
-	}
+	check(t, err == nil && st.Ledger == 0 && st.Levels[0] == 990,
+		"level %d, ledger %d, want 990 and 0; %v", st.Levels[0], st.Ledger, err)
+	s := l.Stats()
+	check(t, s.Leased == s.Admitted+s.Returned && s.Admitted == 10, "%+v", s)
 }
 
 func TestNewAndAllowDoNotHangWhileRedisIsDown(t *testing.T) {
@@ -87,19 +74,14 @@ func TestNewAndAllowDoNotHangWhileRedisIsDown(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
 	store, err := redisbucket.New(rdb, redisbucket.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	for cold, want := range map[hybrid.ColdStart]bool{hybrid.ColdStartDeny: false, hybrid.ColdStartAllow: true} {
 		// when a Limiter is made and asked,
 		l, err := hybrid.New(store, hybrid.Config{Limits: []lease.Limit{hybrid.PerSecond(10)}, Policy: hybrid.Policy{ColdStart: cold}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		// then ColdStart decides.
-		if got := l.Allow("k"); got != want {
-			t.Errorf("ColdStart %v: Allow is %v", cold, got)
-		}
+		got := l.Allow("k")
+		check(t, got == want, "ColdStart %v: Allow is %v", cold, got)
 		l.Close()
 	}
 }
@@ -118,9 +100,7 @@ func TestNothingIsLeftRunningAfterCloseOnRedis(t *testing.T) {
 		if left == 0 {
 			return
 		}
-		if time.Since(start) > 30*time.Second {
-			t.Fatalf("still running:\n%s", stacks)
-		}
+		must(t, time.Since(start) <= 30*time.Second, "still running:\n%s", stacks)
 		runtime.Gosched()
 	}
 }

@@ -21,75 +21,62 @@ func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 		{hybrid.PerSecond(10000), 125 * time.Microsecond},
 		{hybrid.PerMinute(60000).WithBurst(2000), 5 * time.Millisecond},
 	} {
-		t.Run(c.limit.String()+" every "+c.gap.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				// Given a store a millisecond away, and a key that has been in use for a second,
-				s := newFaulty()
-				s.every(verdict{delay: time.Millisecond})
-				l := start(t, s, hybrid.Config{Limits: limits(c.limit)})
-				k := l.Key("k")
-				ask := func(d time.Duration) (denied, waited int) {
-					next := time.Now() // requests come when they come, however long the last one took
-					for end := next.Add(d); next.Before(end); next = next.Add(c.gap) {
-						time.Sleep(time.Until(next))
-						ok := false
-						if took(func() { ok = k.Allow() }) > 0 {
-							waited++
-						}
-						if !ok {
-							denied++
-						}
+		bubbleOf(t, c.limit.String()+" every "+c.gap.String(), func(t *testing.T, s *faultyStore) {
+			// Given a store a millisecond away, and a key that has been in use for a second,
+			s.every(verdict{delay: time.Millisecond})
+			l := start(t, s, hybrid.Config{Limits: limits(c.limit)})
+			k := l.Key("k")
+			ask := func(d time.Duration) (denied, waited int) {
+				next := time.Now() // requests come when they come, however long the last one took
+				for end := next.Add(d); next.Before(end); next = next.Add(c.gap) {
+					time.Sleep(time.Until(next))
+					ok := false
+					if took(func() { ok = k.Allow() }) > 0 {
+						waited++
 					}
-					return denied, waited
+					if !ok {
+						denied++
+					}
 				}
-				ask(time.Second)
-				_, before := s.counts()
-				// when it is used for ten more,
-				denied, waited := ask(10 * time.Second)
-				_, after := s.counts()
-				// then the calls stay in the background, and few.
-				if denied > 0 || waited > 0 {
-					t.Errorf("%d denied, %d waited", denied, waited)
-				}
-				calls := float64(after-before) / 10
-				t.Logf("%.1f calls a second", calls)
-				if calls > 20 || calls < 2 {
-					t.Errorf("%.1f calls a second, want about 10 and at most 20", calls)
-				}
-			})
+				return denied, waited
+			}
+			ask(time.Second)
+			_, before := s.counts()
+			// when it is used for ten more,
+			denied, waited := ask(10 * time.Second)
+			_, after := s.counts()
+			// then the calls stay in the background, and few.
+			check(t, denied <= 0 && waited == 0, "%d denied, %d waited", denied, waited)
+			calls := float64(after-before) / 10
+			check(t, calls <= 20 && calls >= 2,
+				"%.1f calls a second, want about 10 and at most 20", calls)
 		})
 	}
 }
 
 // A process that stops asking gives everything back within a few Targets, and is silent from then on.
 func TestAnIdleKeyGivesBackAndIsSilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		// Given a key in steady use,
-		s := newFaulty()
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
 		for range 1000 {
 			l.Allow("k")
 			time.Sleep(2 * time.Millisecond)
 		}
-		if l.Stats().Held == 0 {
-			t.Fatal("it holds nothing while in use")
-		}
+		must(t, l.Stats().Held != 0, "it holds nothing while in use")
 		// when nobody asks any more,
 		time.Sleep(time.Second)
 		// then all that it held is back, and the bucket knows it,
 		st := l.Stats()
-		if st.Held != 0 || st.Returned == 0 || st.Burnt != 0 {
-			t.Errorf("%+v", st)
-		}
-		if b := s.state(t, "k"); b.Ledger != 0 || b.Levels[0] != 1000 {
-			t.Errorf("the bucket has %d, %d leased", b.Levels[0], b.Ledger)
-		}
+		check(t, st.Held == 0 && st.Returned != 0 && st.Burnt == 0, "%+v", st)
+		b := s.state(t, "k")
+		check(t, b.Ledger == 0 && b.Levels[0] == 1000,
+			"the bucket has %d, %d leased", b.Levels[0], b.Ledger)
 		// and there is not one more call.
 		_, before := s.counts()
 		time.Sleep(time.Hour)
-		if _, after := s.counts(); after != before {
-			t.Errorf("%d calls in an idle hour", after-before)
-		}
+		_, after := s.counts()
+		check(t, after == before, "%d calls in an idle hour", after-before)
 	})
 }
 
@@ -97,8 +84,7 @@ func TestAnIdleKeyGivesBackAndIsSilent(t *testing.T) {
 // should somebody have changed the limits; then the first request is admitted.
 func TestTheDenialCacheEndsOnTime(t *testing.T) {
 	for _, limit := range []hybrid.Limit{hybrid.PerSecond(2), hybrid.PerMinute(6).WithBurst(3), hybrid.Every(10 * time.Second)} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newFaulty()
+		bubble(t, func(t *testing.T, s *faultyStore) {
 			l := start(t, s, hybrid.Config{Limits: limits(limit)})
 			// Given an emptied bucket that will have a token in one period,
 			for l.Allow("k") {
@@ -116,37 +102,33 @@ func TestTheDenialCacheEndsOnTime(t *testing.T) {
 				time.Sleep(period / 100)
 			}
 			// then one is admitted when the period is over: nobody else is there, so there is no jitter.
-			if d := time.Since(from); d < period || d > period*101/100 {
-				t.Errorf("%v: admitted after %v, want %v", limit, d, period)
-			}
-			if got := l.Stats().Denied; got != int64(denied)+1 {
-				t.Errorf("%v: Stats says %d denied, were %d", limit, got, denied+1)
-			}
+			d := time.Since(from)
+			check(t, d >= period && d <= period*101/100,
+				"%v: admitted after %v, want %v", limit, d, period)
+			got := l.Stats().Denied
+			check(t, got == int64(denied)+1,
+				"%v: Stats says %d denied, were %d", limit, got, denied+1)
 		})
 	}
 }
 
 // A key with hardly any demand leases exactly what waits, so that nothing lies stranded.
 func TestASlowKeyLeasesWhatWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100).WithBurst(1000))})
 		l.Allow("k") // the first call asks for at most a Target's worth
 		time.Sleep(time.Second)
 		for _, n := range []int64{1, 1, 3, 1, 7} {
 			// Given a request now and then,
 			time.Sleep(time.Second)
-			if !l.AllowN("k", n) {
-				t.Fatal("denied")
-			}
+			must(t, l.AllowN("k", n), "denied")
 			// then each draws its own tokens and no more.
-			if r := s.last(); r.Want != n || r.Waiting != n {
-				t.Errorf("for %d tokens it asked for %d, of which %d wait", n, r.Want, r.Waiting)
-			}
+			r := s.last()
+			check(t, r.Want == n && r.Waiting == n,
+				"for %d tokens it asked for %d, of which %d wait", n, r.Want, r.Waiting)
 		}
-		if st := l.Stats(); st.Held != 0 {
-			t.Errorf("held %d", st.Held)
-		}
+		st := l.Stats()
+		check(t, st.Held == 0, "held %d", st.Held)
 	})
 }
 
@@ -169,13 +151,9 @@ func TestAllLimitsMustHaveRoom(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if admitted != 25 {
-			t.Errorf("%d admitted in 100 s, want 25", admitted)
-		}
+		check(t, admitted == 25, "%d admitted in 100 s, want 25", admitted)
 		for i := range 100 {
-			if !l.Allow("vip") {
-				t.Fatalf("request %d of a key with limits of its own was denied", i+1)
-			}
+			must(t, l.Allow("vip"), "request %d of a key with limits of its own was denied", i+1)
 		}
 	})
 }

@@ -15,28 +15,22 @@ import (
 func rested(t *testing.T, s *faultyStore, cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	l := start(t, s, cfg)
-	if !l.Allow("k") {
-		t.Fatal("denied")
-	}
+	must(t, l.Allow("k"), "denied")
 	time.Sleep(2 * time.Second)
-	if st := l.Stats(); st.Keys != 1 || st.InUse != 0 || st.Admitted != 1 {
-		t.Fatalf("the key should be at rest: %+v", st)
-	}
+	st := l.Stats()
+	must(t, st.Keys == 1 && st.InUse == 0 && st.Admitted == 1, "the key should be at rest: %+v", st)
 	return l
 }
 
 // A key at rest remembers its bucket: it notices the loss, and whoever lost it starts empty.
 func TestAKeyAtRestNoticesThatItsBucketWasLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		limit := hybrid.PerHour(100)
 		bound := newMeter(limit)
 		l := rested(t, s, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
 		other := start(t, s, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
 		for range 99 {
-			if !other.Allow("k") {
-				t.Fatal("denied")
-			}
+			must(t, other.Allow("k"), "denied")
 		}
 		bound.admit(100)
 		// When the bucket is lost, and the key that rests is used again,
@@ -53,45 +47,38 @@ func TestAKeyAtRestNoticesThatItsBucketWasLost(t *testing.T) {
 
 // Limits that were set at run time come back with the key, though the store has lost them.
 func TestAKeyAtRestRemembersLimitsThatWereSet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(100))})
 		want := hybrid.PerHour(7)
-		if err := l.SetLimits(t.Context(), "k", want); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, l.SetLimits(t.Context(), "k", want))
 		l.Allow("k")
 		time.Sleep(2 * time.Second)
-		if st := l.Stats(); st.InUse != 0 {
-			t.Fatalf("%+v", st)
-		}
+		st := l.Stats()
+		must(t, st.InUse == 0, "%+v", st)
 		s.replace(lease.NewMemoryStore(nil))
 		l.Allow("k")
 		synctest.Wait()
-		if got, err := l.LimitsOf(t.Context(), "k"); err != nil || len(got) != 1 || got[0] != want {
-			t.Errorf("%v, %v", got, err)
-		}
+		got, err := l.LimitsOf(t.Context(), "k")
+		check(t, err == nil && len(got) == 1 && got[0] == want, "%v, %v", got, err)
 	})
 }
 
 // A refund wakes a key at rest, and reaches the bucket.
 func TestARefundReachesTheBucketOfAKeyAtRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := rested(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(100))})
 		before := s.state(t, "k").Levels[0]
 		l.Refund("k", 1)
 		time.Sleep(2 * time.Second)
-		if st := s.state(t, "k"); st.Levels[0]+st.Ledger < before+1 {
-			t.Errorf("the bucket had %d and has %d", before, st.Levels[0])
-		}
+		st := s.state(t, "k")
+		check(t, st.Levels[0]+st.Ledger >= before+1,
+			"the bucket had %d and has %d", before, st.Levels[0])
 	})
 }
 
 // In an outage a key that rested is not a cold one: it gets its local share.
 func TestAKeyAtRestKnowsItsShareInAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := rested(t, s, hybrid.Config{Limits: limits(hybrid.PerMinute(10))})
 		s.every(verdict{err: lease.ErrUnavailable})
 		admitted := 0
@@ -100,9 +87,7 @@ func TestAKeyAtRestKnowsItsShareInAnOutage(t *testing.T) {
 				admitted++
 			}
 		}
-		if admitted != 10 {
-			t.Errorf("%d admitted at once, the local burst is 10", admitted)
-		}
+		check(t, admitted == 10, "%d admitted at once, the local burst is 10", admitted)
 		// A key with a local bucket does not rest: it would forget what it has spent of it, and have another local burst in the
 		// next outage.
 		s.setJudge(nil)
@@ -114,42 +99,33 @@ func TestAKeyAtRestKnowsItsShareInAnOutage(t *testing.T) {
 				admitted++
 			}
 		}
-		if admitted > 11 {
-			t.Errorf("%d admitted in two outages of a few seconds, the local burst is 10 and a token flows in 6 s", admitted)
-		}
+		check(t, admitted <= 11,
+			"%d admitted in two outages of a few seconds, the local burst is 10 and a token flows in 6 s", admitted)
 	})
 }
 
 // Keys of any name and length are told apart, at rest and in use, and a Key follows its own through both.
 func TestManyKeysComeAndRestAndComeBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(3))})
 		name := func(i int) string { return fmt.Sprint(strings.Repeat("x", i%40), i) }
 		const n = 3000
 		keys := make([]*hybrid.Key, n)
 		for i := range n {
 			keys[i] = l.Key(name(i))
-			if !l.Allow(name(i)) {
-				t.Fatalf("%d: denied", i)
-			}
+			must(t, l.Allow(name(i)), "%d: denied", i)
 		}
 		time.Sleep(5 * time.Second)
-		if st := l.Stats(); st.Keys != n || st.InUse != 0 {
-			t.Fatalf("%+v", st)
-		}
+		st := l.Stats()
+		must(t, st.Keys == n && st.InUse == 0, "%+v", st)
 		for i, k := range keys {
-			if !k.Allow() || !l.Allow(name(i)) || k.Allow() {
-				t.Fatalf("%d: not three admitted in all", i)
-			}
+			must(t, k.Allow() && l.Allow(name(i)) && !k.Allow(), "%d: not three admitted in all", i)
 		}
-		if st := l.Stats(); st.Keys != n || st.Admitted != 3*n {
-			t.Errorf("%+v", st)
-		}
+		st = l.Stats()
+		check(t, st.Keys == n && st.Admitted == 3*n, "%+v", st)
 		// After the time to fill all of them leave.
 		time.Sleep(2 * time.Hour)
-		if st := l.Stats(); st.Keys != 0 || st.Admitted != 3*n {
-			t.Errorf("%+v", st)
-		}
+		st = l.Stats()
+		check(t, st.Keys == 0 && st.Admitted == 3*n, "%+v", st)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -55,14 +54,9 @@ func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
 						ok, no = ok+<-admitted, no+<-denied
 					}
 					most := limit.Capacity() + limit.Tokens*int64(span/time.Second)
-					t.Logf("%d of %d admitted, %d denials", ok, most, no)
-					if ok < most*99/100 {
-						t.Errorf("%d of %d were admitted", ok, most)
-					}
+					check(t, ok >= most*99/100, "%d of %d were admitted", ok, most)
 					// At worst all of them come for each token.
-					if no > int64(processes)*most {
-						t.Errorf("%d denials", no)
-					}
+					check(t, no <= int64(processes)*most, "%d denials", no)
 				})
 			})
 		}
@@ -86,16 +80,12 @@ func TestAManualClockJustWorks(t *testing.T) {
 					// Given a bucket that has just been emptied,
 					manual := clock.NewManual(0)
 					l, err := hybrid.New(lease.NewMemoryStore(manual), hybrid.Config{Limits: limits(hybrid.PerHour(10)), Clock: manual, Events: events})
-					if err != nil {
-						t.Fatal(err)
-					}
+					noErr(t, err)
 					k := l.Key("k")
 					for k.Allow() {
 					}
 					for range 5 {
-						if k.Allow() || l.Allow("k") {
-							t.Fatal("more than the burst")
-						}
+						must(t, !k.Allow() && !l.Allow("k"), "more than the burst")
 					}
 					// when the time has passed in which it fills up,
 					manual.Advance(time.Hour)
@@ -116,35 +106,27 @@ func TestAManualClockJustWorks(t *testing.T) {
 // spin either.
 func TestWhoSleepsRetryAfterInAnOutageDoesNotSpin(t *testing.T) {
 	for _, mode := range []hybrid.Fallback{hybrid.FallbackDeny, hybrid.FallbackLocalShare} {
-		t.Run(fmt.Sprint(mode), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newFaulty()
-				limit := hybrid.PerSecond(100)
-				l := start(t, s, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{Fallback: mode}})
-				l.Allow("k")
-				s.every(verdict{err: lease.ErrUnavailable})
-				time.Sleep(time.Second)
-				ok, no := 0, 0
-				for from := time.Now(); time.Since(from) < 10*time.Second; {
-					r, err := l.Take(t.Context(), "k", 1)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if r.OK {
-						ok++
-						continue
-					}
-					no++
-					time.Sleep(r.RetryAfter)
+		bubbleOf(t, fmt.Sprint(mode), func(t *testing.T, s *faultyStore) {
+			limit := hybrid.PerSecond(100)
+			l := start(t, s, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{Fallback: mode}})
+			l.Allow("k")
+			s.every(verdict{err: lease.ErrUnavailable})
+			time.Sleep(time.Second)
+			ok, no := 0, 0
+			for from := time.Now(); time.Since(from) < 10*time.Second; {
+				r, err := l.Take(t.Context(), "k", 1)
+				noErr(t, err)
+				if r.OK {
+					ok++
+					continue
 				}
-				t.Logf("%d admitted, %d denials", ok, no)
-				if no > 1100 || no == 0 {
-					t.Errorf("%d denials", no)
-				}
-				if want := int64(1100); mode == hybrid.FallbackLocalShare && int64(ok) < want*99/100 {
-					t.Errorf("%d of %d admitted by the local share", ok, want)
-				}
-			})
+				no++
+				time.Sleep(r.RetryAfter)
+			}
+			check(t, no <= 1100 && no != 0, "%d denials", no)
+			want := int64(1100)
+			check(t, mode != hybrid.FallbackLocalShare || int64(ok) >= want*99/100,
+				"%d of %d admitted by the local share", ok, want)
 		})
 	}
 }
@@ -156,9 +138,7 @@ func TestNobodyHangsWhileAManualClockStands(t *testing.T) {
 		// Given a clock that nobody moves,
 		manual := clock.NewManual(0)
 		l, err := hybrid.New(lease.NewMemoryStore(manual), hybrid.Config{Limits: limits(hybrid.PerHour(100)), Clock: manual})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		// when many ask for many keys at once,
 		var admitted atomic.Int64
 		var wg sync.WaitGroup

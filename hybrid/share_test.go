@@ -47,18 +47,16 @@ func TestWeightsShareAContendedRate(t *testing.T) {
 		got := overload(ls, 1000, 20*time.Second, allow)
 		for i, w := range weights {
 			want := 100 * w * 20
-			if share := float64(got[i]) / float64(want); share < 0.95 || share > 1.05 {
-				t.Errorf("weight %d of 8 was admitted %d in 20 s, want about %d", w, got[i], want)
-			}
+			share := float64(got[i]) / float64(want)
+			check(t, share >= 0.95 && share <= 1.05,
+				"weight %d of 8 was admitted %d in 20 s, want about %d", w, got[i], want)
 		}
-		t.Logf("weights %v: admitted %v", weights, got)
 	})
 }
 
 // Several limits are drawn from in one call: bursts are held by one of them, the long run by the other.
 func TestSeveralLimitsInOneCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		second, minute := hybrid.PerSecond(10), hybrid.PerMinute(300)
 		l := start(t, s, hybrid.Config{Limits: limits(second, minute)})
 		bySecond, byMinute := newMeter(second), newMeter(minute)
@@ -66,9 +64,7 @@ func TestSeveralLimitsInOneCall(t *testing.T) {
 		binding := map[hybrid.Limit]int{}
 		for range 10 * 60 * 20 { // ten minutes at 20/s
 			r, err := l.Take(t.Context(), "k", 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, err)
 			if r.OK {
 				bySecond.admit(1)
 				byMinute.admit(1)
@@ -81,16 +77,13 @@ func TestSeveralLimitsInOneCall(t *testing.T) {
 		bySecond.check(t)
 		byMinute.check(t)
 		// 300 at once, and 5 a second from then on.
-		if admitted < 3290 || admitted > 3300 {
-			t.Errorf("%d admitted in ten minutes, want 300 + 3000", admitted)
-		}
-		if binding[second] == 0 || binding[minute] == 0 {
-			t.Errorf("the binding limits of the denials: %v", binding)
-		}
-		if _, calls := s.counts(); int64(calls) != l.Stats().Calls {
-			t.Errorf("%d calls arrived, %d were made", calls, l.Stats().Calls)
-		}
-		t.Logf("%d admitted, %d calls, denials by limit %v", admitted, l.Stats().Calls, binding)
+		check(t, admitted >= 3290 && admitted <= 3300,
+			"%d admitted in ten minutes, want 300 + 3000", admitted)
+		check(t, binding[second] != 0 && binding[minute] != 0,
+			"the binding limits of the denials: %v", binding)
+		_, calls := s.counts()
+		check(t, int64(calls) == l.Stats().Calls,
+			"%d calls arrived, %d were made", calls, l.Stats().Calls)
 	})
 }
 
@@ -106,16 +99,12 @@ func TestEveryDenialOfASharedRateNamesItsLimit(t *testing.T) {
 		var denied atomic.Int64
 		overload(ls, 500, 5*time.Second, func(l *hybrid.Limiter) bool {
 			r, err := l.Take(t.Context(), "k", 1)
-			if err != nil || r.Limit != limit {
-				t.Errorf("%+v, %v", r, err)
-			}
+			check(t, err == nil && r.Limit == limit, "%+v, %v", r, err)
 			if !r.OK {
 				denied.Add(1)
 			}
 			return r.OK
 		})
-		if denied.Load() == 0 {
-			t.Error("nothing was denied, so nothing was tested")
-		}
+		check(t, denied.Load() != 0, "nothing was denied, so nothing was tested")
 	})
 }

@@ -14,35 +14,28 @@ import (
 
 // Allow behind a wait for more than there is costs no call of its own.
 func TestAllowBehindALargeWaitMakesNoCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10).WithBurst(100))})
 		l.AllowN("k", 50)
 		time.Sleep(500 * time.Millisecond)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if err := l.WaitN(t.Context(), "k", 100); err != nil {
-				t.Error(err)
-			}
+			noErr(t, l.WaitN(t.Context(), "k", 100))
 		})
 		time.Sleep(500 * time.Millisecond)
 		_, before := s.counts()
 		for range 2000 {
-			if l.Allow("k") {
-				t.Fatal("Allow overtook a wait")
-			}
+			must(t, !l.Allow("k"), "Allow overtook a wait")
 			time.Sleep(time.Millisecond)
 		}
-		if _, after := s.counts(); after-before > 10 {
-			t.Errorf("%d lease calls in 2 s", after-before)
-		}
+		_, after := s.counts()
+		check(t, after-before <= 10, "%d lease calls in 2 s", after-before)
 		wg.Wait()
 	})
 }
 
 func TestASmallRequestDuringTheCallOfALargeOneIsAdmitted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10).WithBurst(100))})
 		l.AllowN("k", 50)
 		time.Sleep(500 * time.Millisecond)
@@ -59,8 +52,8 @@ func TestASmallRequestDuringTheCallOfALargeOneIsAdmitted(t *testing.T) {
 
 // A large request that is denied again and again does not keep TryAllow from a call of its own.
 func TestTryAllowAfterALargeDenial(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := start(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(100)), Policy: hybrid.Policy{TTL: time.Minute}})
+	bubble(t, func(t *testing.T, s *faultyStore) {
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(100)), Policy: hybrid.Policy{TTL: time.Minute}})
 		l.AllowN("k", 50)
 		time.Sleep(10 * time.Second)
 		for range 2 {
@@ -82,47 +75,42 @@ func TestTheDelayOfALargeRequestIsNotThatOfASmallOne(t *testing.T) {
 	short := func(t *testing.T) *hybrid.Limiter {
 		l := drained(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(100))})
 		time.Sleep(100 * time.Millisecond)
-		if l.AllowN("k", 100) {
-			t.Fatal("100 of 10")
-		}
+		must(t, !l.AllowN("k", 100), "100 of 10")
 		return l
 	}
 	synctest.Test(t, func(t *testing.T) {
-		if d, err := waitFor(t, short(t), 250*time.Millisecond, 20); err != nil || d > 110*time.Millisecond {
-			t.Errorf("20 tokens are there in 100 ms: %v after %v", err, d)
-		}
+		d, err := waitFor(t, short(t), 250*time.Millisecond, 20)
+		check(t, err == nil && d <= 110*time.Millisecond,
+			"20 tokens are there in 100 ms: %v after %v", err, d)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		l := short(t)
 		time.Sleep(150 * time.Millisecond)
-		if r, err := l.Take(t.Context(), "k", 20); err != nil || !r.OK {
-			t.Errorf("the bucket has 25: %+v, %v", r, err)
-		}
+		r, err := l.Take(t.Context(), "k", 20)
+		check(t, err == nil && r.OK, "the bucket has 25: %+v, %v", r, err)
 	})
-	synctest.Test(t, func(t *testing.T) {
-		l := drained(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(10).WithBurst(1000)), Policy: hybrid.Policy{TTL: time.Minute}})
+	bubble(t, func(t *testing.T, s *faultyStore) {
+		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10).WithBurst(1000)), Policy: hybrid.Policy{TTL: time.Minute}})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = l.WaitN(ctx, "k", 1000) })
 		time.Sleep(time.Second)
 		cancel()
 		wg.Wait()
-		if d := took(func() { _ = l.WaitN(t.Context(), "k", 20) }); d > 2*time.Second {
-			t.Errorf("20 tokens of 10/s behind a wait that was cancelled took %v", d)
-		}
+		d := took(func() { _ = l.WaitN(t.Context(), "k", 20) })
+		check(t, d <= 2*time.Second,
+			"20 tokens of 10/s behind a wait that was cancelled took %v", d)
 	})
 }
 
 // The process that lowers a burst gives back what it holds instead of letting it run out: it goes on at once.
 func TestWhoLowersABurstGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := start(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Policy: hybrid.Policy{TTL: time.Minute}})
+	bubble(t, func(t *testing.T, s *faultyStore) {
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Policy: hybrid.Policy{TTL: time.Minute}})
 		for range 10 {
 			l.Allow("k")
 		}
-		if err := l.SetLimits(t.Context(), "k", hybrid.PerSecond(1000).WithBurst(50)); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(1000).WithBurst(50)))
 		synctest.Wait()
 		if d := took(func() {
 			for !l.Allow("k") {
@@ -131,8 +119,7 @@ func TestWhoLowersABurstGoesOn(t *testing.T) {
 		}); d > 50*time.Millisecond {
 			t.Errorf("nothing for %v", d)
 		}
-		if st := l.Stats(); st.Burnt != 0 {
-			t.Errorf("%+v", st)
-		}
+		st := l.Stats()
+		check(t, st.Burnt == 0, "%+v", st)
 	})
 }

@@ -13,17 +13,14 @@ import (
 
 // A process whose twin, restored from the same snapshot, calls under the same id goes on under another one.
 func TestATwinLeadsToANewID(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		limit := hybrid.PerSecond(1000)
 		l := warm(t, s, hybrid.Config{Limits: limits(limit), InstanceID: "pod-7", Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
 		// Given a twin that is ahead by a thousand calls,
 		old := s.last()
 		twin := lease.Call{Key: "k", Request: lease.Request{Holder: old.Holder, Seq: old.Seq + 1<<40, Config: old.Config, Weight: 1}}
 		s.inner.Exchange(t.Context(), []*lease.Call{&twin}, func([]*lease.Call) {})
-		if twin.Err != nil {
-			t.Fatal(twin.Err)
-		}
+		must(t, twin.Err == nil, "%v", twin.Err)
 		bound := newMeter(limit)
 		// when this process goes on,
 		admitted := 0
@@ -36,19 +33,14 @@ func TestATwinLeadsToANewID(t *testing.T) {
 		}
 		// then it has a new id, and works.
 		id := s.last().Holder
-		if id == old.Holder || id[:5] != "pod-7" {
-			t.Errorf("the id was %q and is %q", old.Holder, id)
-		}
-		if admitted < 800 {
-			t.Errorf("%d of 1000 admitted", admitted)
-		}
+		check(t, id != old.Holder && id[:5] == "pod-7", "the id was %q and is %q", old.Holder, id)
+		check(t, admitted >= 800, "%d of 1000 admitted", admitted)
 		bound.check(t)
 		// It keeps that id when the key has left and comes back, for the twin is still there.
 		time.Sleep(time.Minute)
 		l.Allow("k")
-		if got := s.last().Holder; got != id {
-			t.Errorf("the id was %q and is %q", id, got)
-		}
+		got := s.last().Holder
+		check(t, got == id, "the id was %q and is %q", id, got)
 	})
 }
 
@@ -58,9 +50,7 @@ func TestAForeignReplyIsAFailure(t *testing.T) {
 		s := &foreign{Store: lease.NewMemoryStore(nil)}
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
 		s.on.Store(true)
-		if l.Allow("k") {
-			t.Error("a foreign grant was spent")
-		}
+		check(t, !l.Allow("k"), "a foreign grant was spent")
 		synctest.Wait()
 		s.on.Store(false)
 		// The first one may find the breaker open and send the probe, another is served after it.
@@ -92,8 +82,7 @@ func (f *foreign) Exchange(ctx context.Context, calls []*lease.Call, done func([
 
 // That another process uses the id is no reason to tell those who wait that the store is away.
 func TestAWaitGoesOnUnderANewID(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
 		l.Allow("k")
 		n := 0
@@ -104,8 +93,6 @@ func TestAWaitGoesOnUnderANewID(t *testing.T) {
 			}
 			return verdict{}
 		})
-		if err := l.Wait(t.Context(), "k"); err != nil {
-			t.Errorf("%v", err)
-		}
+		noErr(t, l.Wait(t.Context(), "k"))
 	})
 }

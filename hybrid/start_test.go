@@ -22,9 +22,7 @@ func TestAFleetThatStartsOnAFullBucketLosesLittle(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(50000).WithBurst(10000)}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, err)
 			defer l.Close()
 			// when each offers half the rate for ten seconds,
 			wg.Go(func() {
@@ -40,8 +38,8 @@ func TestAFleetThatStartsOnAFullBucketLosesLittle(t *testing.T) {
 		}
 		wg.Wait()
 		// then they are admitted what one bucket gives, but for the last lease.
-		if share := float64(admitted.Load()) / (10000 + 50000*10); share < 0.9875 || share > 1 {
-			t.Errorf("admitted %d of 510000, %.2f %%", admitted.Load(), 100*share)
-		}
+		share := float64(admitted.Load()) / (10000 + 50000*10)
+		check(t, share >= 0.9875 && share <= 1,
+			"admitted %d of 510000, %.2f %%", admitted.Load(), 100*share)
 	})
 }

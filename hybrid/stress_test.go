@@ -94,9 +94,7 @@ func (s *stress) run() {
 	s.store.setJudge(nil)
 	time.Sleep(10 * time.Second)
 	for _, key := range keys {
-		if err := s.live[0].SetLimits(s.t.Context(), key, hybrid.PerSecond(1000)); err != nil {
-			s.t.Error(err)
-		}
+		noErr(s.t, s.live[0].SetLimits(s.t.Context(), key, hybrid.PerSecond(1000)))
 		for _, l := range s.live {
 			err := l.WaitN(s.t.Context(), key, 5)
 			again := func() bool { return errors.Is(err, hybrid.ErrUnavailable) || errors.Is(err, hybrid.ErrExceedsBurst) }
@@ -185,7 +183,6 @@ func (s *stress) restart(ctx context.Context, who int, atOnce bool) {
 
 func (s *stress) conserved(l *hybrid.Limiter) {
 	st := l.Stats()
-	if st.Leased != st.Admitted-st.Fallback+st.Returned+st.Burnt+st.Held || st.Held < 0 || st.Returned < 0 || st.Burnt < 0 || st.Denied < 0 {
-		s.t.Errorf("tokens were lost or forged: %+v", st)
-	}
+	check(s.t, st.Leased == st.Admitted-st.Fallback+st.Returned+st.Burnt+st.Held && st.Held >= 0 && st.Returned >= 0 && st.Burnt >= 0 && st.Denied >= 0,
+		"tokens were lost or forged: %+v", st)
 }

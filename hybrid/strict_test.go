@@ -36,15 +36,12 @@ func (c *jumpingClock) jump(d time.Duration) {
 func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 	for _, strict := range []bool{true, false} {
 		for _, verb := range []string{"TryAllow", "AllowN", "Key.TryAllow"} {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *faultyStore) {
 				// Given a process that holds tokens,
-				s := newFaulty()
 				c := &jumpingClock{Clock: clock.System()}
 				l, err := hybrid.New(s, hybrid.Config{
 					Limits: limits(hybrid.PerSecond(1000)), Clock: c, Policy: hybrid.Policy{StrictExpiry: strict, Fallback: hybrid.FallbackDeny}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, err)
 				defer l.Close()
 				k := l.Key("k")
 				for range 500 {
@@ -52,9 +49,7 @@ func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 					time.Sleep(2 * time.Millisecond)
 				}
 				held := l.Stats().Held
-				if held < 20 {
-					t.Fatalf("it holds %d", held)
-				}
+				must(t, held >= 20, "it holds %d", held)
 				// when it stops for longer than the lease lasts, the store being away afterwards,
 				s.every(verdict{err: lease.ErrUnavailable})
 				c.jump(time.Minute)
@@ -68,16 +63,13 @@ func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 					}
 				}
 				// then nothing of it is spent.
-				if strict && spent != 0 {
-					t.Errorf("%s: %d tokens spent after their deadline", verb, spent)
-				}
-				if spent > held {
-					t.Errorf("%s: %d tokens spent of %d", verb, spent, held)
-				}
+				check(t, !strict || spent == 0,
+					"%s: %d tokens spent after their deadline", verb, spent)
+				check(t, spent <= held, "%s: %d tokens spent of %d", verb, spent, held)
 				synctest.Wait()
-				if st := l.Stats(); st.Leased != st.Admitted+st.Returned+st.Burnt+st.Held || strict && st.Burnt < held {
-					t.Errorf("%s: %+v", verb, st)
-				}
+				st := l.Stats()
+				check(t, st.Leased == st.Admitted+st.Returned+st.Burnt+st.Held && (!strict || st.Burnt >= held),
+					"%s: %+v", verb, st)
 			})
 		}
 	}
@@ -89,40 +81,28 @@ func TestTheTimerBurnsAnExpiredLease(t *testing.T) {
 		m := clock.NewManual(0)
 		s := &faultyStore{inner: lease.NewMemoryStore(m)}
 		l, err := hybrid.New(s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Clock: m, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 100}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		defer l.Close()
-		if !l.Allow("k") {
-			t.Fatal("denied")
-		}
+		must(t, l.Allow("k"), "denied")
 		held := l.Stats().Held
-		if held == 0 {
-			t.Fatal("nothing is held")
-		}
+		must(t, held != 0, "nothing is held")
 		s.every(verdict{err: lease.ErrUnavailable})
 		// The deadline is 15/16 of T (400 ms) after the sending.
 		m.Advance(374 * time.Millisecond)
 		synctest.Wait()
 		// Most may be on its way back by now, or be given up on it, but not all.
-		if !l.TryAllow("k") {
-			t.Errorf("nothing is left before the deadline: %+v", l.Stats())
-		}
+		check(t, l.TryAllow("k"), "nothing is left before the deadline: %+v", l.Stats())
 		m.Advance(2 * time.Millisecond)
 		synctest.Wait()
-		if st := l.Stats(); st.Burnt == 0 {
-			t.Errorf("after the deadline: %+v", st)
-		}
-		if l.TryAllow("k") {
-			t.Error("an expired token was spent")
-		}
+		st := l.Stats()
+		check(t, st.Burnt != 0, "after the deadline: %+v", st)
+		check(t, !l.TryAllow("k"), "an expired token was spent")
 		// What was on its way back is burnt when that is given up.
 		for range 100 {
 			m.Advance(10 * time.Millisecond)
 			synctest.Wait()
 		}
-		if st := l.Stats(); st.Held != 0 || st.Burnt != 98 {
-			t.Errorf("at last: %+v", st)
-		}
+		st = l.Stats()
+		check(t, st.Held == 0 && st.Burnt == 98, "at last: %+v", st)
 	})
 }

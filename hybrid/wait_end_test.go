@@ -54,9 +54,7 @@ func cancelAtRandom(t *testing.T, seed uint64) {
 			} else {
 				err := l.WaitN(ctx, "k", n)
 				ok = err == nil
-				if err != nil && !errors.Is(err, context.Canceled) {
-					t.Error(err)
-				}
+				check(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -73,37 +71,29 @@ func cancelAtRandom(t *testing.T, seed uint64) {
 	for _, l := range ls {
 		sum += l.Stats().Admitted
 	}
-	if st.Levels[0]+st.Ledger+admitted != limit.Burst || sum != admitted {
-		t.Errorf("seed %d: %d admitted (Stats: %d), the bucket has %d, processes hold %d; the burst is %d\n%+v\n%+v",
-			seed, admitted, sum, st.Levels[0], st.Ledger, limit.Burst, ls[0].Stats(), ls[1].Stats())
-	}
+	check(t, st.Levels[0]+st.Ledger+admitted == limit.Burst && sum == admitted,
+		"seed %d: %d admitted (Stats: %d), the bucket has %d, processes hold %d; the burst is %d\n%+v\n%+v", seed, admitted, sum, st.Levels[0], st.Ledger, limit.Burst, ls[0].Stats(), ls[1].Stats())
 }
 
 // A cancelled wait in front frees those behind it at once, with what it had gathered.
 func TestACancelledWaitLetsTheNextGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
 		l.AllowN("k", 5)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if err := l.WaitN(ctx, "k", 10); !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
+			isErr(t, l.WaitN(ctx, "k", 10), context.Canceled)
 		})
 		time.Sleep(time.Second)
 		wg.Go(func() {
-			if err := l.WaitN(t.Context(), "k", 3); err != nil {
-				t.Error(err)
-			}
+			noErr(t, l.WaitN(t.Context(), "k", 3))
 		})
 		time.Sleep(time.Second)
 		cancel()
 		// The next call comes within a TTL.
-		if d := took(wg.Wait); d > 400*time.Millisecond {
-			t.Errorf("the next waited %v", d)
-		}
+		d := took(wg.Wait)
+		check(t, d <= 400*time.Millisecond, "the next waited %v", d)
 	})
 }
 
@@ -113,30 +103,21 @@ func TestClosingEndsEveryWait(t *testing.T) {
 		"close":    (*hybrid.Limiter).Close,
 		"shutdown": func(l *hybrid.Limiter) error { return l.Shutdown(context.Background()) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newFaulty()
-				l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
-				l.AllowN("k", 4)
-				var wg sync.WaitGroup
-				for range 100 {
-					wg.Go(func() {
-						if err := l.WaitN(t.Context(), "k", 10); !errors.Is(err, hybrid.ErrClosed) {
-							t.Error(err)
-						}
-					})
-				}
-				time.Sleep(time.Second)
-				if err := end(l); err != nil {
-					t.Error(err)
-				}
-				if d := took(wg.Wait); d != 0 {
-					t.Errorf("the last woke after %v", d)
-				}
-				if st := l.Stats(); st.Admitted != 4 {
-					t.Errorf("%+v", st)
-				}
-			})
+		bubbleOf(t, name, func(t *testing.T, s *faultyStore) {
+			l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+			l.AllowN("k", 4)
+			var wg sync.WaitGroup
+			for range 100 {
+				wg.Go(func() {
+					isErr(t, l.WaitN(t.Context(), "k", 10), hybrid.ErrClosed)
+				})
+			}
+			time.Sleep(time.Second)
+			noErr(t, end(l))
+			d := took(wg.Wait)
+			check(t, d == 0, "the last woke after %v", d)
+			st := l.Stats()
+			check(t, st.Admitted == 4, "%+v", st)
 		})
 	}
 }
@@ -144,8 +125,7 @@ func TestClosingEndsEveryWait(t *testing.T) {
 // Limits that another process changes reach those who wait within a TTL, both ways.
 func TestAChangeOfLimitsWakesEveryWait(t *testing.T) {
 	for _, own := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newFaulty()
+		bubble(t, func(t *testing.T, s *faultyStore) {
 			cfg := hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))}
 			l := drained(t, s, cfg)
 			setter, within := l, time.Duration(0)
@@ -156,9 +136,7 @@ func TestAChangeOfLimitsWakesEveryWait(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 5 {
 				wg.Go(func() {
-					if err := l.Wait(t.Context(), "k"); err != nil {
-						t.Error(err)
-					}
+					noErr(t, l.Wait(t.Context(), "k"))
 				})
 			}
 			synctest.Wait()
@@ -166,17 +144,12 @@ func TestAChangeOfLimitsWakesEveryWait(t *testing.T) {
 			go func() { large <- l.WaitN(t.Context(), "k", 10) }()
 			time.Sleep(10 * time.Second)
 			// when the limit becomes a fast one with a small burst,
-			if err := setter.SetLimits(t.Context(), "k", hybrid.PerSecond(1000).WithBurst(5)); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, setter.SetLimits(t.Context(), "k", hybrid.PerSecond(1000).WithBurst(5)))
 			// then the small waits have their tokens at once, and the large one is told that it never will.
-			if d := took(wg.Wait); d > within+30*time.Millisecond {
-				t.Errorf("own %v: the waits took %v more", own, d)
-			}
+			d := took(wg.Wait)
+			check(t, d <= within+30*time.Millisecond, "own %v: the waits took %v more", own, d)
 			if d := took(func() {
-				if err := <-large; !errors.Is(err, hybrid.ErrExceedsBurst) {
-					t.Error(err)
-				}
+				isErr(t, <-large, hybrid.ErrExceedsBurst)
 			}); d > 0 {
 				t.Errorf("own %v: the large wait took %v more", own, d)
 			}
@@ -200,45 +173,39 @@ func TestWaitingWhileTheStoreIsAway(t *testing.T) {
 		{"cold, deny", hybrid.Policy{}, true, 30, hybrid.ErrUnavailable, 0, 200 * time.Millisecond},
 		{"cold, allow", hybrid.Policy{ColdStart: hybrid.ColdStartAllow}, true, 30, nil, 0, 200 * time.Millisecond},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newFaulty()
-				l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10)), Policy: c.policy})
-				if !c.cold {
-					for l.Allow("k") {
-					}
+		bubbleOf(t, c.name, func(t *testing.T, s *faultyStore) {
+			l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10)), Policy: c.policy})
+			if !c.cold {
+				for l.Allow("k") {
 				}
-				s.every(verdict{lost: true})
-				var wg sync.WaitGroup
-				o := newOrder(c.waits)
-				for i := range c.waits {
-					wg.Go(func() {
-						if err := l.Wait(t.Context(), "k"); !errors.Is(err, c.want) {
-							t.Error(err)
-						}
-						o.add(i)
-					})
-					synctest.Wait()
-				}
-				if d := took(wg.Wait); d < c.from || d > c.to {
-					t.Errorf("the last was told after %v, want %v to %v", d, c.from, c.to)
-				}
-				if c.want == nil {
-					o.check(t)
-				}
-				// More than the local share ever holds is not waited for.
-				if err := l.WaitN(t.Context(), "k", 10); c.policy.Fallback == hybrid.FallbackDeny && !errors.Is(err, hybrid.ErrUnavailable) {
-					t.Error(err)
-				}
-			})
+			}
+			s.every(verdict{lost: true})
+			var wg sync.WaitGroup
+			o := newOrder(c.waits)
+			for i := range c.waits {
+				wg.Go(func() {
+					isErr(t, l.Wait(t.Context(), "k"), c.want)
+					o.add(i)
+				})
+				synctest.Wait()
+			}
+			d := took(wg.Wait)
+			check(t, d >= c.from && d <= c.to,
+				"the last was told after %v, want %v to %v", d, c.from, c.to)
+			if c.want == nil {
+				o.check(t)
+			}
+			// More than the local share ever holds is not waited for.
+			err := l.WaitN(t.Context(), "k", 10)
+			check(t, c.policy.Fallback != hybrid.FallbackDeny || errors.Is(err, hybrid.ErrUnavailable),
+				"%v", err)
 		})
 	}
 }
 
 // A wait that the fallback serves in the end leaves what it had gathered to the next wait, before Allow.
 func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100)), Policy: hybrid.Policy{MinBatch: 5}})
 		l.AllowN("k", 1)
 		s.every(verdict{err: lease.ErrUnavailable})
@@ -271,24 +238,18 @@ func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
 
 // A process that only waits finds out that the store is back: a wait that is refused asks for a probe.
 func TestAProcessThatOnlyWaitsRecovers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
-		if err := l.WaitN(t.Context(), "k", 10); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, l.WaitN(t.Context(), "k", 10))
 		s.every(verdict{err: lease.ErrUnavailable})
-		if err := l.Wait(t.Context(), "k"); !errors.Is(err, hybrid.ErrUnavailable) {
-			t.Error(err)
-		}
+		isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrUnavailable)
 		time.Sleep(time.Hour)
 		s.setJudge(nil)
 		from := time.Now()
 		for l.Wait(t.Context(), "k") != nil {
 			time.Sleep(10 * time.Millisecond)
 		}
-		if d := time.Since(from); d > 2*ttl {
-			t.Errorf("the first token came %v after the store", d)
-		}
+		d := time.Since(from)
+		check(t, d <= 2*ttl, "the first token came %v after the store", d)
 	})
 }

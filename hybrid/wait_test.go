@@ -39,9 +39,7 @@ func (o *order) len() int {
 
 func (o *order) check(t *testing.T) {
 	t.Helper()
-	if !slices.IsSorted(o.when) {
-		t.Errorf("not first in, first out: served at %v", o.when)
-	}
+	check(t, slices.IsSorted(o.when), "not first in, first out: served at %v", o.when)
 }
 
 // drained is a limiter whose bucket "k" is empty.
@@ -55,8 +53,8 @@ func drained(t *testing.T, s lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 
 // Who came first is served first, whatever its n, and Allow does not overtake.
 func TestWaitersAreServedInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := drained(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+	bubble(t, func(t *testing.T, s *faultyStore) {
+		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
 		// Given waiters of different sizes that came one after the other,
 		sizes := []int64{5, 1, 10, 1, 3}
 		o := newOrder(len(sizes))
@@ -65,9 +63,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 		for i, n := range sizes {
 			total += n
 			wg.Go(func() {
-				if err := l.WaitN(t.Context(), "k", n); err != nil {
-					t.Error(err)
-				}
+				noErr(t, l.WaitN(t.Context(), "k", n))
 				o.add(i)
 			})
 			synctest.Wait()
@@ -85,12 +81,10 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 		wg.Wait()
 		// then the waiters are served in their order, at the pace of the tokens, and the others get none.
 		o.check(t)
-		if d := o.when[len(o.when)-1]; d < 2*time.Second || d > 2100*time.Millisecond {
-			t.Errorf("%d tokens at 10/s took %v", total, d)
-		}
-		if stolen > 1 {
-			t.Errorf("Allow was given %d tokens while others waited", stolen)
-		}
+		d := o.when[len(o.when)-1]
+		check(t, d >= 2*time.Second && d <= 2100*time.Millisecond,
+			"%d tokens at 10/s took %v", total, d)
+		check(t, stolen <= 1, "Allow was given %d tokens while others waited", stolen)
 	})
 }
 
@@ -107,8 +101,7 @@ func TestWaitingIsPacedByTokens(t *testing.T) {
 		{hybrid.PerSecond(1000), 5000, 51 * time.Millisecond},
 		{hybrid.PerMinute(1), 3, time.Millisecond},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newFaulty()
+		bubble(t, func(t *testing.T, s *faultyStore) {
 			l := drained(t, s, hybrid.Config{Limits: limits(c.limit)})
 			from := time.Now()
 			_, before := s.counts()
@@ -117,9 +110,7 @@ func TestWaitingIsPacedByTokens(t *testing.T) {
 			var latest time.Duration
 			for i := range c.waiters {
 				wg.Go(func() {
-					if err := l.Wait(t.Context(), "k"); err != nil {
-						t.Error(err)
-					}
+					noErr(t, l.Wait(t.Context(), "k"))
 					d := time.Since(from)
 					due := time.Duration(i+1) * c.limit.Per / time.Duration(c.limit.Tokens)
 					mu.Lock()
@@ -131,67 +122,59 @@ func TestWaitingIsPacedByTokens(t *testing.T) {
 			wg.Wait()
 			_, after := s.counts()
 			span := time.Since(from)
-			t.Logf("%v: %d waiters in %v, at most %v after their tokens; %d calls", c.limit, c.waiters, span, latest, after-before)
-			if latest > c.slack {
-				t.Errorf("%v: a waiter was served %v after its token, want %v at most", c.limit, latest, c.slack)
-			}
+			check(t, latest <= c.slack,
+				"%v: a waiter was served %v after its token, want %v at most", c.limit, latest, c.slack)
 			// One call each half Target, or for each token where those are rarer, and one each three quarters of a TTL.
-			if most := min(int(span/(c.slack))+2, c.waiters+int(span/(300*time.Millisecond))+2); after-before > most {
-				t.Errorf("%v: %d calls in %v, want %d at most", c.limit, after-before, span, most)
-			}
+			most := min(int(span/(c.slack))+2, c.waiters+int(span/(300*time.Millisecond))+2)
+			check(t, after-before <= most,
+				"%v: %d calls in %v, want %d at most", c.limit, after-before, span, most)
 		})
 	}
 }
 
-// A large n is gathered over several grants while others draw as well.
+// A large n is gathered over several grants while another process draws as much as it can: half of the
+// time it has all after the two seconds that its half of the rate takes. (The rest depends on whose calls
+// come first. One wait in ten takes more than 2.5 s, one in a thousand 8 s.)
 func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
-		limit := hybrid.PerSecond(100)
-		cfg := hybrid.Config{Limits: limits(limit)}
-		// Given another process that takes whatever it can,
-		other := start(t, s, cfg)
-		stop := make(chan struct{})
-		var wg sync.WaitGroup
-		var taken atomic.Int64
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				case <-time.After(2 * time.Millisecond):
+	const runs = 31
+	waits := make([]time.Duration, 0, runs)
+	for range runs {
+		bubble(t, func(t *testing.T, s *faultyStore) {
+			cfg := hybrid.Config{Limits: limits(hybrid.PerSecond(100))}
+			// Given another process that takes whatever it can,
+			other := start(t, s, cfg)
+			var taken atomic.Int64
+			over, stop := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for ; over.Err() == nil; time.Sleep(2 * time.Millisecond) {
 					if other.Allow("k") {
 						taken.Add(1)
 					}
 				}
-			}
+			})
+			time.Sleep(5 * time.Second)
+			taken.Store(0)
+			// when one waits for the whole burst,
+			l := start(t, s, cfg)
+			d := took(func() { noErr(t, l.WaitN(t.Context(), "k", 100)) })
+			stop()
+			wg.Wait()
+			// then it has it, and the other was not starved.
+			share := float64(taken.Load()) / d.Seconds()
+			check(t, share >= 30, "the other process got %.0f/s beside it", share)
+			check(t, d < 15*time.Second, "waited %v for 100 tokens at half of 100/s", d)
+			waits = append(waits, d)
 		})
-		time.Sleep(5 * time.Second)
-		l := start(t, s, cfg)
-		taken.Store(0)
-		// when one waits for the whole burst,
-		d := took(func() {
-			if err := l.WaitN(t.Context(), "k", 100); err != nil {
-				t.Error(err)
-			}
-		})
-		close(stop)
-		wg.Wait()
-		// then it has it after about two seconds, which is its half of the rate, and the other was not starved.
-		t.Logf("100 of 100 after %v beside %d of the other's", d, taken.Load())
-		if d > 2500*time.Millisecond {
-			t.Errorf("waited %v for 100 tokens at half of 100/s", d)
-		}
-		if share := float64(taken.Load()) / d.Seconds(); share < 30 {
-			t.Errorf("the other process got %.0f/s beside it", share)
-		}
-	})
+	}
+	slices.Sort(waits)
+	check(t, waits[runs/2] < 2100*time.Millisecond, "100 tokens at half of 100/s take %v", waits)
 }
 
 // The deadline is judged at once, by what the bucket said.
 func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := drained(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+	bubble(t, func(t *testing.T, s *faultyStore) {
+		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
 		within := func(d time.Duration, n int64) (time.Duration, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
@@ -200,40 +183,34 @@ func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 			return spent, err
 		}
 		// 5 tokens take half a second.
-		if d, err := within(499*time.Millisecond, 5); !errors.Is(err, hybrid.ErrWouldExceedDeadline) || d != 0 {
-			t.Errorf("%v after %v", err, d)
-		}
-		if d, err := within(501*time.Millisecond, 5); err != nil || d != 500*time.Millisecond {
-			t.Errorf("%v after %v", err, d)
-		}
+		d, err := within(499*time.Millisecond, 5)
+		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && d == 0, "%v after %v", err, d)
+		d, err = within(501*time.Millisecond, 5)
+		check(t, err == nil && d == 500*time.Millisecond, "%v after %v", err, d)
 		// Behind somebody who waits for 5, one token comes after 6.
 		var wg sync.WaitGroup
 		wg.Go(func() { within(time.Second, 5) })
 		synctest.Wait()
-		if d, err := within(550*time.Millisecond, 1); !errors.Is(err, hybrid.ErrWouldExceedDeadline) || d != 0 {
-			t.Errorf("behind another: %v after %v", err, d)
-		}
+		d, err = within(550*time.Millisecond, 1)
+		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && d == 0,
+			"behind another: %v after %v", err, d)
 		wg.Wait()
 		// What failed has cost nothing.
-		if got := l.Stats().Admitted; got != 20 {
-			t.Errorf("%d admitted, want the burst and two waits of 5", got)
-		}
+		got := l.Stats().Admitted
+		check(t, got == 20, "%d admitted, want the burst and two waits of 5", got)
 	})
 }
 
 // On a key that has never been asked about, the first reply tells.
 func TestAColdWaitLearnsThatItIsTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty()
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		drained(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1))})
 		time.Sleep(500 * time.Millisecond)
 		cold := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1))})
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		if d := took(func() {
-			if err := cold.Wait(ctx, "k"); !errors.Is(err, hybrid.ErrWouldExceedDeadline) {
-				t.Error(err)
-			}
+			isErr(t, cold.Wait(ctx, "k"), hybrid.ErrWouldExceedDeadline)
 		}); d != 0 {
 			t.Errorf("it took %v", d)
 		}
@@ -242,8 +219,8 @@ func TestAColdWaitLearnsThatItIsTooLate(t *testing.T) {
 
 // What is invalid fails without waiting, and a context that has ended before takes nothing.
 func TestInvalidWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := start(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+	bubble(t, func(t *testing.T, s *faultyStore) {
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, c := range []struct {
@@ -259,16 +236,12 @@ func TestInvalidWaits(t *testing.T) {
 			{t.Context(), "k", 0, nil},
 			{t.Context(), "k", 10, nil},
 		} {
-			if err := l.WaitN(c.ctx, c.key, c.n); !errors.Is(err, c.want) {
-				t.Errorf("WaitN(%q, %d): %v, want %v", c.key, c.n, err, c.want)
-			}
-			if err := l.Key(c.key).WaitN(c.ctx, 0); c.n == 0 && err != nil {
-				t.Error(err)
-			}
+			err := l.WaitN(c.ctx, c.key, c.n)
+			check(t, errors.Is(err, c.want), "WaitN(%q, %d): %v, want %v", c.key, c.n, err, c.want)
+			err = l.Key(c.key).WaitN(c.ctx, 0)
+			check(t, c.n != 0 || err == nil, "%v", err)
 		}
 		l.Close()
-		if err := l.Wait(t.Context(), "k"); !errors.Is(err, hybrid.ErrClosed) {
-			t.Error(err)
-		}
+		isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrClosed)
 	})
 }

@@ -27,57 +27,47 @@ func TestACrowdOfWaiters(t *testing.T) {
 		// All in a second.
 		{hybrid.PerSecond(10_000), 10_000, 20 + 10},
 	} {
-		t.Run(c.limit.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				// Given a crowd that waits for an empty bucket,
-				s := newFaulty()
-				s.every(verdict{delay: time.Millisecond})
-				l := drained(t, s, hybrid.Config{Limits: limits(c.limit)})
-				key := l.Key("k")
-				_, before := s.counts()
-				idle := runtime.NumGoroutine()
-				var left atomic.Int64
-				left.Store(int64(c.crowd))
-				o := newOrder(c.crowd)
-				var wg sync.WaitGroup
-				for i := range c.crowd {
-					wg.Go(func() {
-						if err := key.Wait(t.Context()); err != nil {
-							t.Error(err)
-						}
-						o.add(i)
-						left.Add(-1)
-					})
-					synctest.Wait() // it waits, behind those before it
-				}
-				waiting := runtime.NumGoroutine()
-				// when the tokens come, (looked at while everybody sleeps: in between the count is no more than a guess)
-				most := 0
-				for left.Load() > 0 {
-					time.Sleep(100 * time.Millisecond)
-					synctest.Wait()
-					most = max(most, runtime.NumGoroutine())
-				}
-				wg.Wait()
-				// then they are served in order,
-				for i := 1; i < c.crowd; i++ {
-					if o.when[i] < o.when[i-1] {
-						t.Fatalf("waiter %d was served at %v, and the one before it at %v", i, o.when[i], o.when[i-1])
-					}
-				}
-				// each by the goroutine that waits,
-				const few = 20
-				t.Logf("%d goroutines before, %d while all waited, %d at most", idle, waiting, most)
-				if n := max(waiting, most) - idle; n > c.crowd+few {
-					t.Errorf("%d goroutines for %d waiters", n, c.crowd)
-				}
-				// for a few calls.
-				_, after := s.counts()
-				t.Logf("%d calls, served in %v", after-before, o.when[c.crowd-1])
-				if after-before > c.calls {
-					t.Errorf("%d calls, want %d at most", after-before, c.calls)
-				}
-			})
+		bubbleOf(t, c.limit.String(), func(t *testing.T, s *faultyStore) {
+			// Given a crowd that waits for an empty bucket,
+			s.every(verdict{delay: time.Millisecond})
+			l := drained(t, s, hybrid.Config{Limits: limits(c.limit)})
+			key := l.Key("k")
+			_, before := s.counts()
+			idle := runtime.NumGoroutine()
+			var left atomic.Int64
+			left.Store(int64(c.crowd))
+			o := newOrder(c.crowd)
+			var wg sync.WaitGroup
+			for i := range c.crowd {
+				wg.Go(func() {
+					noErr(t, key.Wait(t.Context()))
+					o.add(i)
+					left.Add(-1)
+				})
+				synctest.Wait() // it waits, behind those before it
+			}
+			waiting := runtime.NumGoroutine()
+			// when the tokens come, (looked at while everybody sleeps: in between the count is no more than a guess)
+			most := 0
+			for left.Load() > 0 {
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
+				most = max(most, runtime.NumGoroutine())
+			}
+			wg.Wait()
+			// then they are served in order,
+			for i := 1; i < c.crowd; i++ {
+				must(t, o.when[i] >= o.when[i-1],
+					"waiter %d was served at %v, and the one before it at %v", i, o.when[i], o.when[i-1])
+			}
+			// each by the goroutine that waits,
+			const few = 20
+			n := max(waiting, most) - idle
+			check(t, n <= c.crowd+few, "%d goroutines for %d waiters", n, c.crowd)
+			// for a few calls.
+			_, after := s.counts()
+			check(t, after-before <= c.calls,
+				"%d calls, want %d at most", after-before, c.calls)
 		})
 	}
 }
