@@ -82,3 +82,9 @@ func (a *evenly) Next(now int64) int64 {
 	a.n++
 	return moment(at, now)
 }
+
+// Every is a request in every so many nanoseconds, on and on.
+type Every int64
+
+// Next implements Stream.
+func (e Every) Next(now int64) int64 { return now + int64(e) }

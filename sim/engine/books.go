@@ -3,123 +3,128 @@ package engine
 import (
 	"fmt"
 
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/report"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// books follow every token from the bucket that granted it to where it ended. They must balance at the end of every run:
-// what buckets granted was accepted by a holder or never reached one; what a holder accepted was admitted, returned, burnt
-// or is held; what holders admitted went to requests.
+// books record what is asked and decided. They hold every admission against the promise, compare the
+// fleet with one central bucket and with its rivals, and follow every token to where it ends.
 type books struct {
-	granted     int64 // by all buckets
-	undelivered int64 // of it: in answers that nobody accepted, and that nobody can accept any more
-	closed      lease.Account
-	toRequests  int64 // tokens that requests were admitted with
-	unbalanced  error // the first thing that is wrong
+	time    *agenda
+	central []rival.Central // of each key
+	audit   auditor
+	tally   report.Tally
+	waits   report.Waits
+	rivals  []*contender
+	numbers []int // of each process, its number as rivals know it
+
+	requests int64 // ever
+	// What follows is counted since the warm-up.
+	offered, centralAdmitted int64 // tokens
+	offeredBy                []int64
+	degraded                 int64 // tokens that were admitted without the store
+
+	conservation
 }
 
-// granted books what a bucket granted in a call that it executed.
-func (w *world) granted(c *call) {
-	w.books.granted += c.grant.Granted
-	x := &c.entry.executed
-	switch {
-	case !c.entry.alive || c.request.Seq < x.seq || c.request.Seq == x.seq && x.accepted:
-		w.books.undelivered += c.grant.Granted // a later call has closed it, or it was answered already
-		return
-	case c.request.Seq == x.seq:
-		x.granted += c.grant.Granted // by a bucket that had forgotten the first time
-	default:
-		w.books.undelivered += x.granted
-		w.audit.closeAll(c.entry.key, x.drawn, false)
-		*x = executed{seq: c.request.Seq, granted: c.grant.Granted, drawn: x.drawn[:0]}
+// contender is a rival with its books.
+type contender struct {
+	rival.Algorithm
+	audit     auditor
+	tally     report.Tally
+	tripsWarm int64 // round trips in the warm-up
+}
+
+// newBooks opens the books of a fleet. The rivals number those processes first that run at the start.
+func newBooks(time *agenda, s *scenario.Scenario, f *fleet) (books, error) {
+	keys, processes := s.Keys.Count, len(f.processes)
+	b := books{
+		time: time, audit: newAuditor(s.Limits, s.Policy.Overcommit, keys), tally: report.NewTally(processes, keys),
+		waits: report.NewWaits(s.Duration), numbers: make([]int, processes), offeredBy: make([]int64, processes),
 	}
-	x.drawn = append(x.drawn, w.audit.open(w.now, c.entry.key, c.grant.Waited))
-	c.time = len(x.drawn)
-	c.entry.abandon()
-}
-
-// abandon notes that a call whose answer the holder does not wait for any more admits nobody.
-func (e *entry) abandon() {
-	if x := &e.executed; len(x.drawn) > 0 && (x.seq != e.asked || !e.holder.IsOpen()) {
-		e.w.audit.closeAll(e.key, x.drawn, false)
-		x.drawn = x.drawn[:0]
+	var order []*process
+	for _, g := range f.groups {
+		order = append(order, g.members[:g.Count]...)
 	}
-}
-
-// accepted books a grant that has reached its holder, and returns what was drawn for requests that
-// wait. It must be one that was made, and be accepted once.
-func (w *world) accepted(c *call) (handed drawn) {
-	e, g, x := c.entry, &c.grant, &c.entry.executed
-	if c.time == 0 {
-		c.time = len(x.drawn) // a stored answer is that of the last execution
+	starting := len(order)
+	for _, g := range f.groups {
+		order = append(order, g.members[g.Count:]...)
 	}
-	if x.seq != g.Seq || x.accepted || g.Granted > x.granted || c.time == 0 || x.drawn[c.time-1].n != g.Waited {
-		w.books.complain("process %d, key %d accepted %d tokens, %d for requests that wait, in answer to call %d, having been granted %+v", e.p.index, e.key, g.Granted, g.Waited, g.Seq, *x)
-		return w.audit.open(w.now, e.key, g.Waited)
+	weights := make([]int64, processes)
+	for i, p := range order {
+		b.numbers[p.index] = i
+		weights[i] = p.group.Weight
 	}
-	w.books.undelivered += x.granted - g.Granted
-	handed = x.drawn[c.time-1]
-	x.drawn[c.time-1].n = 0
-	w.audit.closeAll(e.key, x.drawn, false)
-	x.granted, x.accepted, x.drawn = 0, true, x.drawn[:0]
-	return handed
-}
-
-// close takes in the account of a holder that has ended.
-func (b *books) close(e *entry) {
-	e.w.audit.closeAll(e.key, e.executed.drawn, false)
-	a := e.holder.Account()
-	b.check(e, a)
-	b.closed = b.closed.Plus(a)
-	b.undelivered += e.executed.granted
-}
-
-func (b *books) check(e *entry, a lease.Account) {
-	if !a.Conserved() {
-		b.complain("process %d, key %d: %+v", e.p.index, e.key, a)
-	}
-}
-
-// complain notes what is wrong; the first such note is the run's error.
-func (b *books) complain(format string, args ...any) {
-	if b.unbalanced == nil {
-		b.unbalanced = fmt.Errorf("%w: "+format, append([]any{ErrNotConserved}, args...)...)
-	}
-}
-
-// balance says what does not balance.
-func (w *world) balance() error {
-	b := w.books
-	total, waiting := b.closed, int64(0)
-	for _, e := range w.entries {
-		if !e.alive {
-			continue
+	for _, name := range s.Rivals {
+		a, err := rival.New(name, rival.Fleet{
+			Processes: starting, Weights: weights, Limits: s.Limits, Keys: keys,
+			Local: func(p int, now int64) int64 { return order[p].wall(now*1000) - serverStart },
+		})
+		if err != nil {
+			return books{}, fmt.Errorf("%w: rivals: %w", scenario.ErrInvalidScenario, err)
 		}
-		a := e.holder.Account()
-		b.check(e, a)
-		total = total.Plus(a)
-		b.undelivered += e.executed.granted
-		for x := e.queue.head; x != nil; x = x.next {
-			waiting += x.got
-		}
+		b.rivals = append(b.rivals, &contender{Algorithm: a, audit: newAuditor(s.Limits, 0, keys), tally: report.NewTally(processes, keys)})
 	}
-	switch {
-	case b.unbalanced != nil:
-		return b.unbalanced
-	case b.granted != total.Granted+b.undelivered:
-		return fmt.Errorf("%w: buckets granted %d, holders accepted %d, %d never arrived", ErrNotConserved, b.granted, total.Granted, b.undelivered)
-	case total.Admitted != b.toRequests+waiting:
-		return fmt.Errorf("%w: holders admitted %d, requests got %d and hold %d while they wait", ErrNotConserved, total.Admitted, b.toRequests, waiting)
+	central, err := rival.NewCentral(s.Limits)
+	if err != nil {
+		return books{}, err
 	}
-	return nil
+	b.central = make([]rival.Central, keys)
+	for i := range b.central {
+		b.central[i] = central
+	}
+	return b, nil
 }
 
-// burnt is the tokens that were leased and lost so far: by their holders, and on the way to them.
-func (w *world) burnt() int64 {
-	n := w.books.closed.Burnt + w.books.undelivered
-	for _, e := range w.entries {
-		if e.alive {
-			n += e.holder.Account().Burnt
-		}
+// asked books a request, which one central bucket and all rivals decide at once.
+func (b *books) asked(r *request) {
+	us := b.time.now / 1000
+	r.central = b.central[r.key].Take(us, r.n)
+	b.requests++
+	b.offered += r.n
+	if r.central {
+		b.centralAdmitted += r.n
 	}
-	return n
+	if r.key == 0 {
+		b.offeredBy[r.p.index] += r.n
+	}
+	for _, c := range b.rivals {
+		ok := c.Decide(us, b.numbers[r.p.index], int(r.key), r.n)
+		if ok {
+			c.audit.admit(b.time.now, r.key, r.n)
+		}
+		c.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
+	}
+}
+
+// answered books what became of a request. tokens is how many of the bucket's it was admitted with, as
+// opposed to those of Policy.Fallback.
+func (b *books) answered(r *request, ok bool, tokens int64) {
+	b.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
+	if ok {
+		b.toRequests += tokens
+		b.waits.Add(b.time.now - r.at)
+	}
+}
+
+// admitted books n tokens that leave a pool for a request at this moment.
+func (b *books) admitted(key int32, n int64) { b.audit.admit(b.time.now, key, n) }
+
+// admittedWithout books n tokens that are admitted without the store.
+func (b *books) admittedWithout(key int32, n int64) {
+	b.degraded += n
+	b.admitted(key, n)
+}
+
+// warm ends the warm-up.
+func (b *books) warm() {
+	b.offered, b.centralAdmitted, b.degraded = 0, 0, 0
+	clear(b.offeredBy)
+	b.tally.Reset()
+	b.waits.Reset()
+	for _, c := range b.rivals {
+		c.tally.Reset()
+		c.tripsWarm = c.RoundTrips()
+	}
 }

@@ -2,25 +2,17 @@ package engine
 
 import (
 	"errors"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// What hybrid's scheduler does too: see there for the reasons.
-const (
-	gather     = time.Millisecond
-	batchSize  = 1000
-	lateFactor = 10
-)
-
 // kick has e asked at once, after everything else of this instant.
 func (e *entry) kick(urgent bool) {
 	e.pressing = e.pressing || urgent
-	if e.pollSeq == 0 || e.pollAt != e.w.now {
-		e.pollAt = e.w.now
-		e.pollSeq = e.w.at(e.w.now, evPoll, e.id)
+	if e.pollSeq == 0 || e.pollAt != e.fleet.time.now {
+		e.pollAt = e.fleet.time.now
+		e.pollSeq = e.fleet.time.at(e.fleet.time.now, evPoll, e.id)
 	}
 }
 
@@ -30,30 +22,23 @@ func (e *entry) schedule(next clock.Instant) {
 		e.pollSeq = 0
 		return
 	}
-	at := e.p.trueTime(next)
+	at := e.p.when(e.fleet.time.now, next)
 	if e.pollSeq == 0 || e.pollAt != at {
 		e.pollAt = at
-		e.pollSeq = e.w.at(at, evPoll, e.id)
+		e.pollSeq = e.fleet.time.at(at, evPoll, e.id)
 	}
 }
 
 // input is what the Holder cannot know.
 func (e *entry) input() lease.Input {
-	in := lease.Input{RTT: e.link().latency.Quantile(), Refused: e.refused, Closing: e.leaving}
+	in := lease.Input{RTT: e.fleet.network.linkOf(e).latency.Quantile(), Refused: e.refused, Closing: e.leaving}
 	lacking := e.queue.lacking
-	if in.RTT >= e.w.s.CallTimeout {
+	if in.RTT >= e.fleet.s.CallTimeout {
 		lacking = e.queue.patient
 		in.Refused += e.queue.lacking - lacking
 	}
 	in.Waiting = max(0, lacking-e.holder.Pool.Held())
 	return in
-}
-
-func (e *entry) link() *link {
-	if e.known {
-		return &e.p.links[e.shard]
-	}
-	return &e.p.links[len(e.p.links)-1]
 }
 
 // ask polls e, and sends its call if it is time.
@@ -68,21 +53,21 @@ func (e *entry) ask() {
 		e.schedule(next)
 		return
 	}
-	l := e.link()
-	now := e.p.local()
-	if len(l.open) == 0 && now < l.lastSent.Add(gather) && !(e.pressing && l.underWay == 0) {
+	l := e.fleet.network.linkOf(e)
+	now := e.now()
+	if len(l.open) == 0 && now < l.lastSent.Add(batchPause) && !(e.pressing && l.underWay == 0) {
 		l.held = append(l.held, e.id)
-		e.schedule(l.lastSent.Add(gather))
+		e.schedule(l.lastSent.Add(batchPause))
 		return
 	}
-	e.call(l)
+	e.call()
 	held := l.held
 	l.held = l.held[:0]
 	for _, id := range held { // what was held back goes along
-		if h := e.w.entries[id]; h.alive && h.flight == 0 && h != e && h.p == e.p && h.link() == l {
+		if h := e.fleet.entries[id]; h.alive && h.flight == 0 && h != e && h.p == e.p && e.fleet.network.linkOf(h) == l {
 			if call, next := h.poll(); !h.alive {
 			} else if call {
-				h.call(l)
+				h.call()
 			} else {
 				h.schedule(next)
 			}
@@ -92,7 +77,7 @@ func (e *entry) ask() {
 
 // poll asks the Holder whether a call is due.
 func (e *entry) poll() (call bool, next clock.Instant) {
-	now := e.p.local()
+	now := e.now()
 	if e.lowHit {
 		e.lowHit = false
 		e.holder.Low()
@@ -105,7 +90,7 @@ func (e *entry) poll() (call bool, next clock.Instant) {
 		return false, lease.Never
 	}
 	call, next = e.holder.Poll(now, e.input())
-	e.abandon()
+	e.fleet.books.abandon(e)
 	if e.queue.patients > 0 && e.holder.Degraded() {
 		next = min(next, e.serveWithout(now))
 	}
@@ -129,18 +114,37 @@ func (e *entry) poll() (call bool, next clock.Instant) {
 	return false, min(next, e.restAt)
 }
 
+// polled is the event of its next poll.
+func (e *entry) polled(ev event) {
+	switch {
+	case !e.alive || e.pollSeq != ev.seq:
+	case e.p.pausedUntil > 0:
+		e.pollAt = e.p.resumed()
+		e.pollSeq = e.fleet.time.at(e.pollAt, evPoll, e.id)
+	default:
+		e.ask()
+	}
+}
+
+// spend is the event of an adversary whose lease is about to end.
+func (e *entry) spend(ev event) {
+	if e.alive && e.spendSeq == ev.seq && e.p.pausedUntil == 0 && e.now() < e.holder.Deadline() {
+		e.fleet.askers.drain(e)
+	}
+}
+
 // call builds e's call into the batch that l sends at the end of this instant.
-func (e *entry) call(l *link) {
+func (e *entry) call() {
 	e.pressing = false
-	if e.p.adversary {
-		e.w.drain(e)
+	if e.isAdversary() {
+		e.fleet.askers.drain(e)
 	}
 	e.p.seq++
 	in := e.input()
 	if e.queue.head != nil {
 		in.Need = max(1, e.queue.need(e.holder.Gather())-e.holder.Pool.Held())
 	}
-	r := e.holder.Build(e.p.local(), e.p.seq, in)
+	r := e.holder.Build(e.now(), e.p.seq, in)
 	e.asked = r.Seq
 	if r.Seq == e.p.seq {
 		for w := e.queue.head; w != nil; w = w.next {
@@ -148,16 +152,14 @@ func (e *entry) call(l *link) {
 		}
 		e.refused = 0
 	}
-	e.p.calls++
-	e.w.calls++
-	e.flight = e.w.addCall(l, e, r)
+	e.flight = e.fleet.network.add(e, r)
 	_, next := e.poll() // while the call is under way the lease may end
 	e.schedule(next)
 }
 
 // receive takes in what the store answered to one call.
 func (e *entry) receive(c *call) {
-	now := e.p.local()
+	now := e.now()
 	current := c.number == e.flight
 	if current {
 		e.flight = 0
@@ -166,12 +168,12 @@ func (e *entry) receive(c *call) {
 	if c.err == nil {
 		if got, ok := e.holder.Accept(now, &c.grant, e.queue.patient); ok {
 			e.flight = 0
-			drawn := e.w.accepted(c)
+			drawn := e.fleet.books.accepted(c)
 			e.publish(now, &c.grant)
 			e.distribute(now, got, drawn, c.grant.Seq)
 			e.turnAway(now, c.grant.Seq)
-			if e.p.adversary {
-				e.spendSeq = e.w.at(max(e.p.trueTime(e.holder.Deadline())-1, e.w.now), evSpend, e.id)
+			if e.isAdversary() {
+				e.spendSeq = e.fleet.time.at(max(e.p.when(e.fleet.time.now, e.holder.Deadline())-1, e.fleet.time.now), evSpend, e.id)
 			}
 			e.kick(e.leaving || e.queue.head != nil)
 			return
@@ -200,7 +202,7 @@ func (e *entry) publish(now clock.Instant, g *lease.Grant) {
 func (e *entry) failed(now clock.Instant, err error) {
 	e.holder.Fail(now, err)
 	if errors.Is(err, lease.ErrStale) {
-		e.holder.Rename(e.p.name())
+		e.holder.Rename(e.p.rename())
 		if !e.holder.Degraded() && !e.leaving {
 			return
 		}
@@ -217,7 +219,7 @@ func (e *entry) overdue(number int64) {
 		return
 	}
 	e.flight = 0
-	e.failed(e.p.local(), lease.ErrUnavailable)
+	e.failed(e.now(), lease.ErrUnavailable)
 	if e.alive {
 		e.kick(e.leaving)
 	}
@@ -227,10 +229,19 @@ func (e *entry) overdue(number int64) {
 func (e *entry) rest() bool {
 	m, ok := e.holder.Rest()
 	if ok {
-		e.p.atRest(e.key, memory{of: m, until: e.leaveAt, known: e.known})
+		e.p.rest(e.key, memory{of: m, until: e.leaveAt, known: e.known}, e.now())
 		e.finish()
 	}
 	return ok
+}
+
+// leave has e give back, and end when that has been heard; whoever waits is turned away.
+func (e *entry) leave() {
+	for e.queue.head != nil {
+		e.settle(e.queue.head, false, true)
+	}
+	e.leaving = true
+	e.kick(true)
 }
 
 // finish ends e: what it holds is burnt, and whoever waits is turned away.
@@ -243,5 +254,5 @@ func (e *entry) finish() {
 	}
 	e.setGate(false)
 	e.holder.Close()
-	e.w.retire(e)
+	e.fleet.retire(e)
 }

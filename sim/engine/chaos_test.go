@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -45,7 +44,7 @@ func TestChaos(t *testing.T) {
 					t.Errorf("seed %d: %v\n%s", seed, err, c)
 					continue
 				}
-				requests.Add(w.requests)
+				requests.Add(w.books.requests)
 				faults.Add(int64(c.faults))
 				if c.slack > 0 {
 					excepted.Add(1)
@@ -87,21 +86,21 @@ func newChaos(seed uint64) *chaos {
 
 func (c *chaos) String() string { return fmt.Sprintf("%+v", c.Scenario) }
 
-func (c *chaos) run() (*world, int64, error) {
+func (c *chaos) run() (*replication, int64, error) {
 	s := c.Defaults()
 	if err := s.Validate(); err != nil {
 		return nil, 0, err
 	}
-	w, err := newWorld(&s, s.Seed)
+	w, err := newReplication(&s, s.Seed)
 	if err != nil {
 		return nil, 0, err
 	}
-	c.upgrade(w)
-	err = w.run(context.Background(), nil)
-	if got := w.audit.admitted; err == nil && got != w.tally.Admitted+w.undecided {
-		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and %d may yet be", got, w.tally.Admitted, w.undecided)
+	c.drive(w)
+	err = w.finish()
+	if got := w.books.audit.admitted; err == nil && got != w.books.tally.Admitted+w.undecided {
+		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and %d may yet be", got, w.books.tally.Admitted, w.undecided)
 	}
-	return w, w.audit.exceeded(), err
+	return w, w.books.audit.exceeded(), err
 }
 
 func (c *chaos) maybe(one int) bool { return c.rnd.IntN(one) == 0 }
@@ -222,21 +221,36 @@ func (c *chaos) fleet() {
 	}
 }
 
-// upgrade has processes that start again run another version of the program, with a T of its own
-// and the limits in another order.
-func (c *chaos) upgrade(w *world) {
-	if !c.maybe(3) {
-		return
+// drive runs w to its end. In some scenarios, processes that start again run another version of the
+// program, with a T of its own and the limits in another order.
+func (c *chaos) drive(w *replication) {
+	upgrades := c.maybe(3)
+	if upgrades {
+		c.faults++
 	}
-	c.faults++
 	rnd := rand.New(rand.NewPCG(c.Seed, 43))
-	w.upgrade = func(p *process) {
-		to := &p.config
-		to.Version.Deploy = rnd.Int64N(8)
-		to.Limits = slices.Clone(to.Limits)
-		rnd.Shuffle(len(to.Limits), func(i, j int) { to.Limits[i], to.Limits[j] = to.Limits[j], to.Limits[i] })
-		if rnd.IntN(2) == 0 {
-			to.TTL = max(2*to.Target, to.TTL/time.Duration(1+rnd.IntN(3))*time.Duration(1+rnd.IntN(3))).Truncate(time.Microsecond)
+	lives := make([]int32, len(w.fleet.processes))
+	for i, p := range w.fleet.processes {
+		lives[i] = p.life
+	}
+	for w.goesOn() {
+		kind := w.time.heap[0].kind
+		w.step()
+		if !upgrades || kind != evStart && kind != evScale {
+			continue
+		}
+		for i, p := range w.fleet.processes {
+			if p.life == lives[i] {
+				continue
+			}
+			lives[i] = p.life
+			to := &p.config
+			to.Version.Deploy = rnd.Int64N(8)
+			to.Limits = slices.Clone(to.Limits)
+			rnd.Shuffle(len(to.Limits), func(i, j int) { to.Limits[i], to.Limits[j] = to.Limits[j], to.Limits[i] })
+			if rnd.IntN(2) == 0 {
+				to.TTL = max(2*to.Target, to.TTL/time.Duration(1+rnd.IntN(3))*time.Duration(1+rnd.IntN(3))).Truncate(time.Microsecond)
+			}
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
@@ -15,13 +14,13 @@ import (
 // Closed forms: runs whose outcome is known before.
 
 // newRun is a replication of s that has not begun; its seed is that of s.
-func newRun(t *testing.T, s scenario.Scenario) *world {
+func newRun(t *testing.T, s scenario.Scenario) *replication {
 	t.Helper()
 	if err := s.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	s = s.Defaults()
-	w, err := newWorld(&s, s.Seed)
+	w, err := newReplication(&s, s.Seed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +28,7 @@ func newRun(t *testing.T, s scenario.Scenario) *world {
 }
 
 // simulate runs one replication of s to its end.
-func simulate(t *testing.T, s scenario.Scenario) *world {
+func simulate(t *testing.T, s scenario.Scenario) *replication {
 	t.Helper()
 	w := newRun(t, s)
 	if err := w.run(t.Context(), nil); err != nil {
@@ -38,12 +37,21 @@ func simulate(t *testing.T, s scenario.Scenario) *world {
 	return w
 }
 
+// watch has see told of every call that a bucket answers.
+func watch(w *replication, see func(*call)) {
+	book := w.redis.answered
+	w.redis.answered = func(c *call, stored bool) {
+		see(c)
+		book(c, stored)
+	}
+}
+
 // figure is one of the figures of a replication, by its key.
-func figure(w *world, name string) float64 {
-	var f report.Figures
-	for i, n := range f.All() {
+func figure(w *replication, name string) float64 {
+	o := w.outcome()
+	for _, n := range o.Figures.All() {
 		if n.Name == name {
-			return w.outcome().Figures[i]
+			return n.Mean
 		}
 	}
 	panic("there is no figure " + name)
@@ -66,8 +74,8 @@ func TestWhatTheLimitHasRoomForIsAdmitted(t *testing.T) {
 	}
 	w := simulate(t, s)
 	// then all of them are admitted, and nothing is lost or rejected,
-	if w.offered < 9999 || w.offered > 10_000 || w.tally.Admitted != w.offered || w.centralAdmitted != w.offered {
-		t.Errorf("%d offered, %d admitted, %d by one central bucket; want 10,000 of each", w.offered, w.tally.Admitted, w.centralAdmitted)
+	if w.books.offered < 9999 || w.books.offered > 10_000 || w.books.tally.Admitted != w.books.offered || w.books.centralAdmitted != w.books.offered {
+		t.Errorf("%d offered, %d admitted, %d by one central bucket; want 10,000 of each", w.books.offered, w.books.tally.Admitted, w.books.centralAdmitted)
 	}
 	for _, name := range []string{"burnt", "bound_exceeded_by", "false_reject_ratio", "swapped_ratio", "degraded"} {
 		if x := figure(w, name); x != 0 {
@@ -102,7 +110,7 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 		// what had been spent of the first leases was not reported before a Target was over.
 		most := c.burst + 10*c.rate
 		stock := 3 * max(1, int64(math.Ceil(limit.Rate()*(s.Policy.TargetFor(s.Limits)+2*time.Millisecond).Seconds())))
-		if got := w.tally.Admitted; got > most || got < most-stock {
+		if got := w.books.tally.Admitted; got > most || got < most-stock {
 			t.Errorf("%v, %d processes: %d admitted, want %d to %d", limit, c.n, got, most-stock, most)
 		}
 		if x := figure(w, "bound_exceeded_by"); x != 0 {
@@ -118,8 +126,8 @@ func TestABurstOfOneIsEnoughForWhoComesInTime(t *testing.T) {
 		Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(102*time.Millisecond, 20*time.Second)},
 	})
 	// then each is admitted, and each takes a call.
-	if w.requests != 197 || w.tally.Admitted != w.requests || w.calls != w.requests {
-		t.Errorf("%d of %d are admitted, with %d calls", w.tally.Admitted, w.requests, w.calls)
+	if w.books.requests != 197 || w.books.tally.Admitted != w.books.requests || w.network.calls() != w.books.requests {
+		t.Errorf("%d of %d are admitted, with %d calls", w.books.tally.Admitted, w.books.requests, w.network.calls())
 	}
 }
 
@@ -133,10 +141,10 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 		// then what it has admitted by the last one is the burst and a token for each whole millisecond.
 		last := end - 500*time.Microsecond
 		want := 100 + int64(last/time.Millisecond)
-		if w.centralAdmitted != want || w.rivals[0].tally.Admitted != want {
-			t.Errorf("%v: %d are admitted, %d by the rival of that name, want %d", end, w.centralAdmitted, w.rivals[0].tally.Admitted, want)
+		if w.books.centralAdmitted != want || w.books.rivals[0].tally.Admitted != want {
+			t.Errorf("%v: %d are admitted, %d by the rival of that name, want %d", end, w.books.centralAdmitted, w.books.rivals[0].tally.Admitted, want)
 		}
-		if x := w.rivals[0].tally; x.FalseRejects != 0 || x.Swapped != 0 {
+		if x := w.books.rivals[0].tally; x.FalseRejects != 0 || x.Swapped != 0 {
 			t.Errorf("%v: the rival central rejects %d falsely and swaps %d", end, x.FalseRejects, x.Swapped)
 		}
 	}
@@ -183,7 +191,7 @@ func TestTheLocalShareIsByWeight(t *testing.T) {
 		Network: scenario.Network{Partitions: []scenario.Partition{{At: time.Second, For: time.Hour}}},
 	})
 	for i, want := range []int64{2000, 2000, 2000, 4000} {
-		if got := w.tally.ByProcess[i]; got < want-1 || got > want+1 {
+		if got := w.books.tally.ByProcess[i]; got < want-1 || got > want+1 {
 			t.Errorf("process %d admits %d, want %d", i, got, want)
 		}
 	}
@@ -197,10 +205,10 @@ func TestRedisIsBusyForTheServiceTimeOfEachCall(t *testing.T) {
 			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(time.Millisecond, time.Second)}, Redis: scenario.Redis{ServiceTime: scenario.Constantly(service)},
 		})
 		// then Redis is busy for the service time of each, exactly.
-		if w.shards[0].busy != w.calls*int64(service) || w.calls < 10 {
-			t.Errorf("%d calls of %v keep it busy for %v", w.calls, service, time.Duration(w.shards[0].busy))
+		if w.redis.shards[0].busy != w.network.calls()*int64(service) || w.network.calls() < 10 {
+			t.Errorf("%d calls of %v keep it busy for %v", w.network.calls(), service, time.Duration(w.redis.shards[0].busy))
 		}
-		if cpu, want := figure(w, "redis_cpu"), float64(w.calls)*service.Seconds()/3; math.Abs(cpu-want) > 1e-15 {
+		if cpu, want := figure(w, "redis_cpu"), float64(w.network.calls())*service.Seconds()/3; math.Abs(cpu-want) > 1e-15 {
 			t.Errorf("redis_cpu is %v, want %v", cpu, want)
 		}
 	}
@@ -215,24 +223,24 @@ func TestWhoIsKilledBurnsWhatHeHolds(t *testing.T) {
 			Groups: []scenario.Group{{Count: 20, Scale: []scenario.Step{{At: end, Kill: kill}}}}, Workload: scenario.Workload{Load: 0.8},
 		})
 		held, burnt := int64(0), int64(0)
-		for len(w.queue.heap) > 0 {
-			if next := w.queue.heap[0].at; w.now < int64(end) && next >= int64(end) {
-				for _, e := range w.entries {
+		for len(w.time.heap) > 0 {
+			if next := w.time.heap[0].at; w.time.now < int64(end) && next >= int64(end) {
+				for _, e := range w.fleet.entries {
 					held += e.holder.Account().Held + e.executed.granted // what is on the way is lost too
 				}
-				burnt = w.burnt()
+				burnt = w.books.burnt(w.fleet.entries)
 			}
-			w.advance()
+			w.step()
 		}
 		// then what the processes held is burnt, or given back.
 		want := int64(0)
 		if kill {
 			want = held
 		}
-		if got := w.burnt() - burnt; got != want || held < 100 {
+		if got := w.books.burnt(w.fleet.entries) - burnt; got != want || held < 100 {
 			t.Errorf("killed %v: %d are burnt, want %d; they held %d", kill, got, want, held)
 		}
-		if err := w.balance(); err != nil {
+		if err := w.books.balance(w.fleet.entries); err != nil {
 			t.Error(err)
 		}
 	}
@@ -247,26 +255,26 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for k := range w.central {
-			w.central[k] = boundless
+		for k := range w.books.central {
+			w.books.central[k] = boundless
 		}
-		for len(w.queue.heap) > 0 && w.queue.heap[0].at < int64(w.s.Duration) {
-			if w.queue.heap[0].at < w.now {
-				t.Fatalf("seed %d: after %d comes an event at %d", seed+i, w.now, w.queue.heap[0].at)
+		for w.goesOn() {
+			if w.time.heap[0].at < w.time.now {
+				t.Fatalf("seed %d: after %d comes an event at %d", seed+i, w.time.now, w.time.heap[0].at)
 			}
-			w.advance()
+			w.step()
 		}
 		// then every token that was asked for is admitted, or rejected although it was there, or its request still waits.
 		waiting := int64(0)
-		for _, e := range w.entries {
+		for _, e := range w.fleet.entries {
 			if e.alive {
 				for x := e.queue.head; x != nil; x = x.next {
 					waiting += x.request.n
 				}
 			}
 		}
-		if w.offered != w.centralAdmitted || w.offered != w.tally.Admitted+w.tally.FalseRejects+waiting || w.tally.Swapped != 0 {
-			t.Fatalf("seed %d: %d tokens are asked for, %d admitted, %d rejected, and %d waited for\n%+v", seed+i, w.offered, w.tally.Admitted, w.tally.FalseRejects, waiting, w.s)
+		if w.books.offered != w.books.centralAdmitted || w.books.offered != w.books.tally.Admitted+w.books.tally.FalseRejects+waiting || w.books.tally.Swapped != 0 {
+			t.Fatalf("seed %d: %d tokens are asked for, %d admitted, %d rejected, and %d waited for\n%+v", seed+i, w.books.offered, w.books.tally.Admitted, w.books.tally.FalseRejects, waiting, w.s)
 		}
 	}
 }

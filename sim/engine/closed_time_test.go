@@ -24,7 +24,7 @@ func TestTheFirstRequestWaitsForARoundTripAndTheService(t *testing.T) {
 		}
 		w := simulate(t, s)
 		want := float64(c.trip+c.service) / 1e6
-		if got := figure(w, "wait_ms_max"); math.Abs(got-want) > want/1000 || w.tally.Admitted != 1 { // the histogram has three digits
+		if got := figure(w, "wait_ms_max"); math.Abs(got-want) > want/1000 || w.books.tally.Admitted != 1 { // the histogram has three digits
 			t.Errorf("round trip %v, service %v: the wait is %v ms, want %v", c.trip, c.service, got, want)
 		}
 	}
@@ -38,10 +38,10 @@ func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 			Workload: scenario.Workload{Kind: scenario.Constant, Load: 0.5}, Network: scenario.Network{RoundTrip: scenario.Constantly(10 * time.Microsecond)},
 			Groups: []scenario.Group{{Clock: &scenario.Clock{Drift: scenario.DriftDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: ppm, Q: ppm}}}}},
 		})
-		if w.tally.Admitted != w.offered {
-			t.Errorf("drift %v: %d of %d admitted", ppm, w.tally.Admitted, w.offered)
+		if w.books.tally.Admitted != w.books.offered {
+			t.Errorf("drift %v: %d of %d admitted", ppm, w.books.tally.Admitted, w.books.offered)
 		}
-		return float64(w.calls)
+		return float64(w.network.calls())
 	}
 	right := calls(0)
 	for _, ppm := range []float64{-40_000, 50_000, 100_000, 300_000} {
@@ -65,14 +65,14 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 			Network:  scenario.Network{Partitions: []scenario.Partition{{At: 2 * time.Millisecond, For: time.Hour}}},
 		})
 		leased := false
-		for w.burnt() == 0 && len(w.queue.heap) > 0 {
-			w.advance()
-			leased = leased || w.entries[0].holder.Pool.Held() > 20
+		for w.books.burnt(w.fleet.entries) == 0 && len(w.time.heap) > 0 {
+			w.step()
+			leased = leased || w.fleet.entries[0].holder.Pool.Held() > 20
 		}
 		// then it ends when its clock shows 15/16 of the TTL.
 		speed := 1 + ppm/1e6
-		if want := 375e6 / speed; !leased || math.Abs(float64(w.now)-want) > 1+1/speed { // a nanosecond of either clock
-			t.Errorf("drift %v ppm: leased %v, it ends at %v, want %v", ppm, leased, time.Duration(w.now), time.Duration(want))
+		if want := 375e6 / speed; !leased || math.Abs(float64(w.time.now)-want) > 1+1/speed { // a nanosecond of either clock
+			t.Errorf("drift %v ppm: leased %v, it ends at %v, want %v", ppm, leased, time.Duration(w.time.now), time.Duration(want))
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 				Workload: scenario.Workload{Verb: scenario.VerbWait, Load: load, Deadline: time.Hour},
 				Network:  scenario.Network{RoundTrip: scenario.Constantly(2 * time.Microsecond)}, Redis: scenario.Redis{ServiceTime: scenario.Constantly(time.Microsecond)},
 			})
-			mean := w.waits.Mean() / 1e6 * float64(w.waited) / float64(w.served)
+			mean := w.books.waits.Mean().Seconds()
 			sum += mean
 			squares += mean * mean
 		}

@@ -131,14 +131,15 @@ func TestMoreReplicationsChangeNothingOfTheFirst(t *testing.T) {
 }
 
 // nature is all that is random about one process, but for its holders' jitter.
-func nature(p *process) string {
+func nature(w *replication, p *process) string {
+	src := &w.demand.sources[p.index]
 	var moments []int64
-	for now := p.arrivalAt; len(moments) < 200; now = p.requests.Next(now) {
+	for now := src.at; len(moments) < 200; now = src.stream.Next(now) {
 		moments = append(moments, now)
 	}
 	keys := []any{}
 	for range 50 {
-		key, n := p.draw()
+		key, n := w.demand.draw(p)
 		keys = append(keys, key, n)
 	}
 	return fmt.Sprint(p.offset, p.drift, moments, keys, p.pauses, p.restarts)
@@ -159,8 +160,9 @@ func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
 					{Name: "b", Count: 3, Workload: load(), Pauses: scenario.Stops{Every: time.Second}, Restarts: scenario.Stops{Every: time.Second}},
 				}, more...),
 			}
-			for _, p := range newRun(t, s).groups[1].members {
-				second = append(second, nature(p))
+			w := newRun(t, s)
+			for _, p := range w.fleet.groups[1].members {
+				second = append(second, nature(w, p))
 			}
 			return second
 		}
@@ -188,10 +190,10 @@ func TestAPolicyDoesNotChangeWhatHappens(t *testing.T) {
 				Restarts: scenario.Stops{Every: time.Second, For: scenario.Constantly(50 * time.Millisecond)},
 			}},
 		})
-		for _, p := range w.processes {
+		for _, p := range w.fleet.processes {
 			all = append(all, p.pauses, p.restarts)
 		}
-		return all, w.series.Running
+		return all, w.recorder.Series.Running
 	}
 	// when its leases are longer,
 	a, up := fates(10 * time.Millisecond)

@@ -5,14 +5,13 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim/arrival"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // entry is one key in one process: lease's Holder, who waits for it, and when it is asked next. What it decides is what
 // hybrid decides, step by step; TestOneProcessIsGrantedWhatHybridIs holds the two against each other.
 type entry struct {
-	w      *world
+	fleet  *fleet
 	p      *process
 	key    int32
 	id     int32
@@ -48,13 +47,6 @@ type memory struct {
 	known bool
 }
 
-// executed is the last call that a bucket has executed and what it granted, for the books.
-type executed struct {
-	seq, granted int64
-	accepted     bool    // by the holder; then granted is 0, and drawn empty
-	drawn        []drawn // for requests that wait: once for each time that the call was executed
-}
-
 // view is what the last reply said.
 type view struct {
 	heard      bool
@@ -70,7 +62,7 @@ type view struct {
 func (v *view) earliest(n int64) clock.Instant {
 	at := v.made
 	n -= v.others
-	rest := time.Duration(arrival.Never)
+	rest := time.Duration(never)
 	for k, l := range v.limits {
 		at = max(at, v.made.Add(timeFor(l, n-v.levels[k]-1)))
 		rest = min(rest, timeFor(l, n-v.shortOf))
@@ -87,10 +79,23 @@ func timeFor(l lease.Limit, n int64) time.Duration {
 		return 0
 	}
 	d := float64(n) / float64(l.Tokens) * float64(l.Per)
-	if d >= arrival.Never {
-		return arrival.Never
+	if d >= never {
+		return never
 	}
 	return time.Duration(d)
+}
+
+// now is the process's monotonic clock.
+func (e *entry) now() clock.Instant { return e.p.local(e.fleet.time.now) }
+
+func (e *entry) isAdversary() bool { return e.p.group.load.Kind == scenario.Adversary }
+
+// verb is how its requests ask.
+func (e *entry) verb() string {
+	if e.isAdversary() {
+		return scenario.VerbTry
+	}
+	return e.p.group.load.Verb
 }
 
 // take is the hot path.
@@ -98,8 +103,8 @@ func (e *entry) take(n int64) bool {
 	if n > 1 && n > e.holder.Capacity() {
 		return false
 	}
-	if e.w.strict {
-		e.holder.Expire(e.p.local())
+	if e.p.policy.StrictExpiry {
+		e.holder.Expire(e.now())
 	}
 	var t lease.Taken
 	if n == 1 {
@@ -116,19 +121,19 @@ func (e *entry) take(n int64) bool {
 
 // decide answers a request whose tokens the pool did not have.
 func (e *entry) decide(r request) {
-	now := e.p.local()
+	now := e.now()
 	if now >= e.holder.DeniedUntil() {
 		e.setGate(false) // the clock decides, and not whose event of this moment comes first
 	}
-	if r.n == 1 && e.w.verbOf(r) != scenario.VerbWait && e.gate {
-		e.w.answer(r, false, 0)
+	if r.n == 1 && e.verb() != scenario.VerbWait && e.gate {
+		e.fleet.answer(&r, false, 0)
 		return
 	}
 	if r.n > e.holder.Capacity() {
-		e.w.answer(r, false, 0)
+		e.fleet.answer(&r, false, 0)
 		return
 	}
-	verb := e.w.verbOf(r)
+	verb := e.verb()
 	if before := e.holder.DeniedUntil(); now < before && !e.holder.Outdated() {
 		if verb == scenario.VerbWait {
 			e.holder.Hasten(e.queue.patient + r.n)
@@ -145,14 +150,14 @@ func (e *entry) decide(r request) {
 		return
 	}
 	if e.takeQueued(r.n) {
-		e.w.answer(r, true, r.n)
+		e.fleet.answer(&r, true, r.n)
 		return
 	}
 	switch {
 	case e.holder.Degraded(), verb == scenario.VerbTry && !e.holder.Replied():
 		e.wanted(r.n)
 		ok := (e.queue.patients == 0 || !e.holder.Replied()) && e.admitWithout(now, r.n)
-		e.w.answer(r, ok, 0)
+		e.fleet.answer(&r, ok, 0)
 		return
 	case now < e.holder.DeniedUntil() && e.queue.patients == 0 && e.holder.Spares(r.n):
 		e.holder.Retry()
@@ -164,15 +169,15 @@ func (e *entry) decide(r request) {
 		if r.n == 1 && !e.holder.Spares(1) {
 			e.setGate(true)
 		}
-		e.w.answer(r, false, 0)
+		e.fleet.answer(&r, false, 0)
 		return
 	}
 	if verb == scenario.VerbTry {
 		e.wanted(r.n)
-		e.w.answer(r, false, 0)
+		e.fleet.answer(&r, false, 0)
 		return
 	}
-	e.enqueue(r, false, e.w.s.CallTimeout, e.w.s.CallTimeout)
+	e.enqueue(r, false, e.fleet.s.CallTimeout, e.fleet.s.CallTimeout)
 	if e.flight == 0 {
 		e.kick(true)
 	}
@@ -181,27 +186,27 @@ func (e *entry) decide(r request) {
 // wait serves a request that waits in line, or queues it.
 func (e *entry) wait(r request, now clock.Instant) {
 	if e.queue.patients == 0 && e.takeQueued(r.n) {
-		e.w.answer(r, true, r.n)
+		e.fleet.answer(&r, true, r.n)
 		return
 	}
 	if e.holder.Degraded() {
 		e.wanted(r.n)
 		if e.queue.patients == 0 && e.admitWithout(now, r.n) {
-			e.w.answer(r, true, 0)
+			e.fleet.answer(&r, true, 0)
 			return
 		}
 		if _, ok := e.holder.FallbackAt(now, r.n); !ok {
-			e.w.answer(r, false, 0)
+			e.fleet.answer(&r, false, 0)
 			return
 		}
 	}
-	limit := e.w.workloadOf(r).Deadline
+	limit := e.p.group.load.Deadline
 	if e.inVain(now, e.queue.patient+r.n, now.Add(limit)) {
-		e.w.answer(r, false, 0)
+		e.fleet.answer(&r, false, 0)
 		return
 	}
 	patience := limit
-	if d := &e.w.workloadOf(r).Patience; d.P > 0 {
+	if d := &e.p.group.load.Patience; d.P > 0 {
 		patience = min(limit, time.Duration(d.Sample(&e.p.stream)))
 	}
 	e.enqueue(r, true, limit, patience)
@@ -248,8 +253,7 @@ func (e *entry) admitWithout(now clock.Instant, n int64) bool {
 		return false
 	}
 	e.holder.Served(n)
-	e.w.degraded += n
-	e.w.audit.admit(e.w.now, e.key, n)
+	e.fleet.books.admittedWithout(e.key, n)
 	return true
 }
 
@@ -265,7 +269,7 @@ func (e *entry) setGate(closed bool) {
 func (e *entry) takeQueued(n int64) bool {
 	_, ok := e.takeFor(n)
 	if ok {
-		e.w.audit.admit(e.w.now, e.key, n)
+		e.fleet.books.admitted(e.key, n)
 	}
 	return ok
 }

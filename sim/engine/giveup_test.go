@@ -38,12 +38,12 @@ func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
 			Seed: c.seed, Groups: []scenario.Group{c.Group}, Network: scenario.Network{RoundTrip: c.trip},
 		})
 		unused := int64(0)
-		w.watch = func(c *call) { unused += c.request.Unused }
+		watch(w, func(c *call) { unused += c.request.Unused })
 		if err := w.run(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		// then thousands of tokens come back, and the bound holds.
-		if x := w.audit.exceeded(); x != 0 || unused < 3000 {
+		if x := w.books.audit.exceeded(); x != 0 || unused < 3000 {
 			t.Errorf("%s: (1) is exceeded by %d, with %d tokens that came back", c.what, x, unused)
 		}
 	}
@@ -65,7 +65,7 @@ func TestWhoIsGoneBeforeTheAnswerIsNotDrawnFor(t *testing.T) {
 			Groups: []scenario.Group{{Count: c.processes, Workload: &c.Workload}}, Network: scenario.Network{RoundTrip: scenario.Constantly(106 * time.Millisecond)},
 		})
 		// then they are as many as one central bucket admits, almost.
-		if got, want := w.tally.Admitted, w.centralAdmitted; got < want*95/100 {
+		if got, want := w.books.tally.Admitted, w.books.centralAdmitted; got < want*95/100 {
 			t.Errorf("%s: %d are admitted, one central bucket admits %d", c.Kind, got, want)
 		}
 	}

@@ -26,14 +26,14 @@ func heap() int64 {
 func grown(t *testing.T, s scenario.Scenario) (early, late int64) {
 	t.Helper()
 	w := newRun(t, s)
-	for len(w.queue.heap) > 0 && w.queue.heap[0].at < int64(s.Duration) {
-		w.advance()
-		if early == 0 && w.now >= int64(s.Duration/10) {
+	for w.goesOn() {
+		w.step()
+		if early == 0 && w.time.now >= int64(s.Duration/10) {
 			early = heap()
 		}
 	}
 	late = heap()
-	if err := w.balance(); err != nil {
+	if err := w.books.balance(w.fleet.entries); err != nil {
 		t.Fatal(err)
 	}
 	return early, late
@@ -109,7 +109,7 @@ func TestAThousandProcesses(t *testing.T) {
 func TestManyKeysOnManyShardsTakeMemoryOnce(t *testing.T) {
 	w := newRun(t, scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(1)}, Keys: scenario.Keys{Count: 1000}, Redis: scenario.Redis{Shards: 7}})
 	places := 0
-	for _, s := range w.shards {
+	for _, s := range w.redis.shards {
 		places += len(s.buckets)
 	}
 	if places > 1007 {
@@ -117,7 +117,7 @@ func TestManyKeysOnManyShardsTakeMemoryOnce(t *testing.T) {
 	}
 	// Each key has one of its own.
 	for key := range int32(1000) {
-		if p := w.place(key); *p != nil {
+		if p := w.redis.place(key); *p != nil {
 			t.Fatalf("key %d shares a place with key %d", key, (*p).expires)
 		} else {
 			*p = &bucket{expires: int64(key)}
@@ -130,10 +130,10 @@ func TestWhatRestsIsForgottenInTime(t *testing.T) {
 	w := simulate(t, scenario.Scenario{
 		Duration: 2000 * time.Second / testkit.Slowdown, Limits: []lease.Limit{lease.PerSecond(100)}, Keys: scenario.Keys{Count: 50_000}, Workload: scenario.Workload{Rate: 50},
 	})
-	p := w.processes[0]
+	p := w.fleet.processes[0]
 	live := 0
 	for _, m := range p.resting {
-		if p.local() < m.until {
+		if p.local(w.time.now) < m.until {
 			live++
 		}
 	}

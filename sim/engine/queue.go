@@ -107,21 +107,21 @@ func (q *queue) need(gather int64) int64 {
 // enqueue has r wait for up to limit, as far as the limiter knows. It is cancelled when its
 // patience has run out.
 func (e *entry) enqueue(r request, patient bool, limit, patience time.Duration) {
-	w := e.w.newWaiter()
+	w := e.fleet.newWaiter()
 	w.e, w.request, w.patient = e, r, patient
-	w.deadline = e.p.local().Add(limit)
-	w.endSeq = e.w.at(e.p.after(patience), evWaitEnd, w.id)
+	w.deadline = e.now().Add(limit)
+	w.endSeq = e.fleet.time.at(e.p.after(e.fleet.time.now, patience), evWaitEnd, w.id)
 	e.queue.push(w)
 }
 
 // settle takes w off the queue and answers it. store says that its tokens came from the bucket.
 func (e *entry) settle(w *waiter, ok, store bool) {
 	unused := !ok || !store
-	if unused && e.p.local() >= w.until {
+	if unused && e.now() >= w.until {
 		e.forfeit(w)
 	}
 	e.queue.remove(w)
-	e.w.audit.closeAll(e.key, w.audited, !unused)
+	e.fleet.books.audit.closeAll(e.key, w.audited, !unused)
 	tokens := int64(0)
 	if unused {
 		e.undraw(w.got-w.pooled, w.drawn)
@@ -130,8 +130,8 @@ func (e *entry) settle(w *waiter, ok, store bool) {
 		tokens = w.got
 	}
 	r := w.request
-	e.w.freeWaiter(w)
-	e.w.answer(r, ok, tokens)
+	e.fleet.freeWaiter(w)
+	e.fleet.answer(&r, ok, tokens)
 }
 
 // undraw gives back, with the next call, n tokens that were drawn for requests that are not admitted.
@@ -145,7 +145,7 @@ func (e *entry) putBack(n int64, epoch lease.Epoch, drawn lease.Drawn) {
 	if n == 0 {
 		return
 	}
-	if e.p.local() >= e.holder.Deadline() {
+	if e.now() >= e.holder.Deadline() {
 		e.undraw(n, drawn)
 		return
 	}
@@ -158,7 +158,7 @@ func (e *entry) forfeit(w *waiter) {
 	e.holder.Forfeit(w.got)
 	e.holder.Served(-w.got)
 	e.queue.give(w, -w.got, w.drawn)
-	e.w.audit.closeAll(e.key, w.audited, false)
+	e.fleet.books.audit.closeAll(e.key, w.audited, false)
 	w.audited, w.pooled = w.audited[:0], 0
 }
 
@@ -177,7 +177,7 @@ func (e *entry) give(w *waiter, n int64, of *drawn, since lease.Drawn) {
 
 // givePooled hands w n tokens that were taken from the pool, or withheld from it, in epoch.
 func (e *entry) givePooled(w *waiter, n int64, epoch lease.Epoch, since lease.Drawn) {
-	w.take(e.w.audit.open(e.w.now, e.key, n))
+	w.take(e.fleet.books.audit.open(e.fleet.time.now, e.key, n))
 	e.queue.givePooled(w, n, epoch, since)
 }
 
@@ -199,7 +199,7 @@ func (e *entry) gather(w *waiter) {
 	}
 }
 
-func (e *entry) keepUntil() clock.Instant { return e.p.local().Add(2 * e.holder.TTL()) }
+func (e *entry) keepUntil() clock.Instant { return e.now().Add(2 * e.holder.TTL()) }
 
 // distribute hands out what a reply brought; waited is what of it was drawn for requests that wait.
 func (e *entry) distribute(now clock.Instant, got lease.Accepted, waited drawn, seq int64) {
@@ -242,7 +242,7 @@ func (e *entry) distribute(now clock.Instant, got lease.Accepted, waited drawn, 
 			left -= n
 		}
 	}
-	e.w.audit.close(e.key, waited, false)
+	e.fleet.books.audit.close(e.key, waited, false)
 	e.undraw(left, got.Drawn)
 	e.putBack(reserved, got.Epoch, got.Drawn)
 }
@@ -327,16 +327,27 @@ func (e *entry) serveWithout(now clock.Instant) (next clock.Instant) {
 		} else if at, ok := e.holder.FallbackAt(now, w.request.n); !ok {
 			e.settle(w, false, false)
 		} else if !blocked {
-			blocked, next = true, max(at, now.Add(gather))
+			blocked, next = true, max(at, now.Add(batchPause))
 		}
 		w = following
 	}
 	return next
 }
 
+// ended is the event of the end of w's wait.
+func (w *waiter) ended(ev event) {
+	switch {
+	case w.endSeq != ev.seq:
+	case w.e.p.pausedUntil > 0:
+		w.endSeq = w.e.fleet.time.at(w.e.p.resumed(), evWaitEnd, w.id)
+	default:
+		w.e.waitEnded(w)
+	}
+}
+
 // waitEnded ends w's wait after CallTimeout or at its deadline.
 func (e *entry) waitEnded(w *waiter) {
-	now := e.p.local()
+	now := e.now()
 	if w.patient {
 		e.settle(w, false, true)
 		e.fill()

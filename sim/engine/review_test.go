@@ -9,7 +9,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim/arrival"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
@@ -23,8 +22,8 @@ func TestUsersOfARestartedProcessBeginAnew(t *testing.T) {
 		Workload: scenario.Workload{Kind: scenario.Closed, Clients: 10, Think: scenario.Constantly(time.Second)},
 	})
 	// when they ask at 1.6 s, 2.6 s and so on, then each has asked 9 times.
-	if w.requests != 90 {
-		t.Errorf("ten users have asked %d times, want 90", w.requests)
+	if w.books.requests != 90 {
+		t.Errorf("ten users have asked %d times, want 90", w.books.requests)
 	}
 }
 
@@ -40,7 +39,7 @@ func TestEachOfTwoFailoversLosesWhatItSays(t *testing.T) {
 		}},
 	})
 	// then the bucket is the old one, as it was at 3.5 s.
-	created := time.Duration(w.bucketOf(0).Dump().Created-serverStart) * time.Microsecond
+	created := time.Duration((*w.redis.place(0)).Dump().Created-serverStart) * time.Microsecond
 	if created > time.Second {
 		t.Errorf("the bucket was made at %v, so both replicas were lost", created)
 	}
@@ -58,7 +57,7 @@ func TestASlowSecondIsOverWhenItIsOver(t *testing.T) {
 	}
 	w := newRun(t, s)
 	var executed []time.Duration
-	w.watch = func(*call) { executed = append(executed, time.Duration(w.now)) }
+	watch(w, func(*call) { executed = append(executed, time.Duration(w.time.now)) })
 	if err := w.run(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -133,23 +132,23 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 	grant := func(e *entry, seq, n int64) *call {
 		return &call{entry: e, request: lease.Request{Seq: seq}, grant: lease.Grant{Seq: seq, Granted: n}}
 	}
-	for what, wrong := range map[string]func(*world, *entry){
-		"a grant that no bucket made": func(w *world, e *entry) { w.accepted(grant(e, 1<<40, 3)) },
-		"a grant twice":               func(w *world, e *entry) { w.accepted(grant(e, e.executed.seq, 0)) },
-		"more than was granted": func(w *world, e *entry) {
-			w.granted(grant(e, 1<<40, 3))
-			w.accepted(grant(e, 1<<40, 4))
+	for what, wrong := range map[string]func(*replication, *entry){
+		"a grant that no bucket made": func(w *replication, e *entry) { w.books.accepted(grant(e, 1<<40, 3)) },
+		"a grant twice":               func(w *replication, e *entry) { w.books.accepted(grant(e, e.executed.seq, 0)) },
+		"more than was granted": func(w *replication, e *entry) {
+			w.books.executed(grant(e, 1<<40, 3), false)
+			w.books.accepted(grant(e, 1<<40, 4))
 			w.books.granted -= 4
 		},
 	} {
 		// Given a run that is well, and an entry whose last call was answered,
 		w := simulate(t, scenario.Scenario{Duration: time.Second, Limits: limits})
-		if err := w.balance(); err != nil {
+		if err := w.books.balance(w.fleet.entries); err != nil {
 			t.Fatal(err)
 		}
 		// when it accepts what it must not, then the books say so, even if the sums are right.
-		wrong(w, w.entries[0])
-		if err := w.balance(); !errors.Is(err, ErrNotConserved) {
+		wrong(w, w.fleet.entries[0])
+		if err := w.books.balance(w.fleet.entries); !errors.Is(err, ErrNotConserved) {
 			t.Errorf("%s is accepted, and the books say %v", what, err)
 		}
 	}
@@ -162,7 +161,7 @@ func TestABucketByTheCallersTimeIsKeptByTheServers(t *testing.T) {
 		Groups: []scenario.Group{{Name: "right"}, {Name: "ahead", Clock: &scenario.Clock{Offset: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: 3600e9, Q: 3600e9}}}}},
 	})
 	made := map[int64]bool{}
-	w.watch = func(c *call) { made[c.grant.Epoch] = true }
+	watch(w, func(c *call) { made[c.grant.Epoch] = true })
 	if err := w.run(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +181,7 @@ func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
 			Duration: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Redis: r,
 			Clock: scenario.Clock{Offset: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: -float64(long), Q: -float64(long)}}},
 		})
-		if w.tally.Admitted == 0 {
+		if w.books.tally.Admitted == 0 {
 			t.Errorf("%+v: nothing is admitted", r)
 		}
 	}
@@ -190,10 +189,10 @@ func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
 
 func TestTrueTimeIsTheFirstMomentAtWhichAClockShowsATime(t *testing.T) {
 	for _, drift := range []int64{0, 1, 50, 60_000, 333_333, 999_999, -1, -50, -60_000, -333_333, -999_990, -999_999} {
-		p := &process{w: &world{}, drift: drift}
+		p := clocks{drift: drift}
 		for _, ticks := range []int64{1, 2, 3, 999, 1000, 12_345, 999_999, 1_000_000, 1_000_001, 123_456_789, int64(time.Hour), int64(24 * time.Hour)} {
-			got := p.trueTime(clock.Instant(localStart + ticks))
-			if got == arrival.Never && p.ticks(arrival.Never) < ticks {
+			got := p.when(0, clock.Instant(localStart+ticks))
+			if got == never && p.ticks(never) < ticks {
 				continue // time ends before
 			}
 			if p.ticks(got) < ticks || p.ticks(got-1) >= ticks {
@@ -201,7 +200,7 @@ func TestTrueTimeIsTheFirstMomentAtWhichAClockShowsATime(t *testing.T) {
 			}
 		}
 		// What is further than time goes never comes; on a clock that hardly moves, that is soon.
-		if got := p.trueTime(lease.Never); got < int64(scenario.DurationMax) {
+		if got := p.when(0, lease.Never); got < int64(scenario.DurationMax) {
 			t.Fatalf("drift %d: the end of time comes at %v", drift, time.Duration(got))
 		}
 	}
@@ -214,13 +213,13 @@ func TestAnAdversaryWithAFastClockSpendsBeforeTheEnd(t *testing.T) {
 		Groups: []scenario.Group{{Count: 100, Clock: &scenario.Clock{Drift: scenario.DriftDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: 300_000, Q: 300_000}}}}}, Workload: scenario.Workload{Kind: scenario.Adversary},
 	})
 	spending := 0
-	for _, e := range w.queue.heap {
-		if x := w.entries[max(e.who, 0)%int32(len(w.entries))]; e.kind == evSpend && !w.obsolete(e) {
+	for _, e := range w.time.heap {
+		if x := w.fleet.entries[max(e.who, 0)%int32(len(w.fleet.entries))]; e.kind == evSpend && !w.obsolete(e) {
 			// then the moment at which they spend what is left is the last before the lease ends.
-			w.now = e.at
-			before := x.p.local()
-			w.now++
-			if spending++; before >= x.holder.Deadline() || x.p.local() < x.holder.Deadline() {
+			w.time.now = e.at
+			before := x.p.local(w.time.now)
+			w.time.now++
+			if spending++; before >= x.holder.Deadline() || x.p.local(w.time.now) < x.holder.Deadline() {
 				t.Errorf("process %d spends at %d, its lease ends at %d", x.p.index, before, x.holder.Deadline())
 			}
 		}
@@ -241,7 +240,7 @@ func TestRivalsAreToldHowManyProcessesRunAtTheStart(t *testing.T) {
 		Rivals: []string{"static_split"},
 	})
 	// then a static split is one by what runs at the start, which uses the limit up: a quarter and three quarters.
-	if got := w.rivals[0].tally.Admitted; got < 10_000 || got > 10_200 {
+	if got := w.books.rivals[0].tally.Admitted; got < 10_000 || got > 10_200 {
 		t.Errorf("a static split admits %d of 10,100", got)
 	}
 }
@@ -258,9 +257,9 @@ func TestGroupsShareOneTrace(t *testing.T) {
 	// when it is replayed,
 	w := simulate(t, s)
 	// then each request comes once, to its own process.
-	for i, p := range w.processes {
-		if p.offered != int64(i+1) {
-			t.Errorf("process %d is asked for %d tokens, want %d", i, p.offered, i+1)
+	for i := range w.fleet.processes {
+		if n := w.books.offeredBy[i]; n != int64(i+1) {
+			t.Errorf("process %d is asked for %d tokens, want %d", i, n, i+1)
 		}
 	}
 }
@@ -276,8 +275,8 @@ func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
 	}
 	w := simulate(t, s)
 	// then it calls each shard once.
-	if w.calls != 100 || w.roundTrips != 2 {
-		t.Errorf("%d calls take %d round trips, want 100 and 2", w.calls, w.roundTrips)
+	if w.network.calls() != 100 || w.network.trips != 2 {
+		t.Errorf("%d calls take %d round trips, want 100 and 2", w.network.calls(), w.network.trips)
 	}
 }
 
@@ -288,7 +287,7 @@ func TestTokensInLostAnswersAreBurnt(t *testing.T) {
 		Network: scenario.Network{LostReplies: 1},
 	})
 	// then all that was granted is lost, but for what the last call was granted, which is asked again.
-	want := w.books.granted - w.entries[0].executed.granted
+	want := w.books.granted - w.fleet.entries[0].executed.granted
 	if got := figure(w, "burnt"); got < 1000 || got != float64(want) {
 		t.Errorf("%v tokens are burnt, want %d", got, want)
 	}

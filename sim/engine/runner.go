@@ -97,7 +97,7 @@ func replicateOnce(ctx context.Context, s *scenario.Scenario, seed uint64, tell 
 			panic(fmt.Sprintf("sim: scenario %q with seed %d and one replication: %v", s.Name, seed, p))
 		}
 	}()
-	w, err := newWorld(s, seed)
+	w, err := newReplication(s, seed)
 	if err != nil {
 		return nil, err
 	}

@@ -217,14 +217,14 @@ func (c truth) simulate(t *testing.T, moments []time.Duration) (o outcomes) {
 	if err := s.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	w, err := newWorld(&s, 1)
+	w, err := newReplication(&s, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.watch = func(c *call) { o.executed(time.Duration(w.now), &c.request, &c.grant) }
+	watch(w, func(c *call) { o.executed(time.Duration(w.time.now), &c.request, &c.grant) })
 	if err := w.run(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	o.admitted = w.tally.Admitted
+	o.admitted = w.books.tally.Admitted
 	return o
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// outcome is what one replication showed.
+// Outcome is what one replication showed.
 type Outcome struct {
 	Seed     uint64
 	Requests int64
-	Most     int // processes that ran at one time
-	Figures  []float64
-	Rivals   [][]float64
+	Most     int           // processes that ran at one time
+	Figures  Figures       // each has its value as Mean
+	Rivals   []RivalReport // likewise
 	Series   Series
 	Members  []Member
 }
 
-// part is a/b, or of where b is 0.
+// Part is a/b, or of where b is 0.
 func Part(a, b int64, of float64) float64 {
 	if b == 0 {
 		return of
@@ -27,15 +27,7 @@ func Part(a, b int64, of float64) float64 {
 	return float64(a) / float64(b)
 }
 
-func Means(all []Named) []float64 {
-	xs := make([]float64, len(all))
-	for i, f := range all {
-		xs[i] = f.Mean
-	}
-	return xs
-}
-
-// summary sums the replications of s up. confidence is that of the intervals.
+// Of sums the replications of s up. confidence is that of the intervals.
 func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	report := Report{
 		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed, Reps: len(outcomes), RepsAsked: s.Reps,
@@ -54,17 +46,17 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 		report.Processes = max(report.Processes, o.Most)
 		report.Machine.Requests += o.Requests
 	}
-	summarise(report.Figures.All(), func(rep, i int) float64 { return outcomes[rep].Figures[i] }, seeds, quantile)
+	summarise(report.Figures.All(), func(rep int) []Named { return outcomes[rep].Figures.All() }, seeds, quantile)
 	for k, name := range s.Rivals {
 		rival := RivalReport{Name: name}
-		summarise(rival.All(), func(rep, i int) float64 { return outcomes[rep].Rivals[k][i] }, seeds, quantile)
+		summarise(rival.All(), func(rep int) []Named { return outcomes[rep].Rivals[k].All() }, seeds, quantile)
 		report.Rivals = append(report.Rivals, rival)
 	}
 	report.Series, report.Members = outcomes[0].Series, outcomes[0].Members
 	return report
 }
 
-// finish says how fast it went.
+// Finish says how fast it went.
 func (m *Machine) Finish(elapsed time.Duration, parallel int) {
 	m.Elapsed, m.Parallel = elapsed, parallel
 	m.RequestsPerS = float64(m.Requests) / max(elapsed.Seconds(), 1e-9)
@@ -72,13 +64,15 @@ func (m *Machine) Finish(elapsed time.Duration, parallel int) {
 }
 
 // summarise fills each figure from its values in the replications.
-func summarise(all []Named, values func(rep, i int) float64, seeds []uint64, quantile float64) {
-	for i, f := range all {
-		xs := make([]float64, len(seeds))
-		for rep := range seeds {
-			xs[rep] = values(rep, i)
+func summarise(all []Named, replication func(rep int) []Named, seeds []uint64, quantile float64) {
+	values := make([][]float64, len(all))
+	for rep := range seeds {
+		for i, f := range replication(rep) {
+			values[i] = append(values[i], f.Mean)
 		}
-		*f.Figure = figureOf(xs, seeds, quantile, MoreIsBetter(f.Name))
+	}
+	for i, f := range all {
+		*f.Figure = figureOf(values[i], seeds, quantile, MoreIsBetter(f.Name))
 	}
 }
 

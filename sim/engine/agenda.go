@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/yuzhi-go/yuzhi/sim/arrival"
+)
+
+// never is the time of what does not happen.
+const never = arrival.Never
+
+// agenda is the simulated time and what is going to happen: a heap of events with four children to a
+// node, which is flatter, and kinder to the cache, than two.
+type agenda struct {
+	now     int64 // nanoseconds since the start
+	heap    []event
+	made    uint64 // events so far
+	sweepAt int    // sweep when there are so many
+}
+
+// event is something that happens at a time. Events of one time happen in the order in which they were
+// made, but those at its end after all others, so that a run is the same on every machine. An event
+// holds no pointer: the heap is the engine's busiest memory.
+type event struct {
+	at   int64
+	seq  uint64 // the order of making, from 1, and atEnd
+	kind eventKind
+	who  int32 // what it is about, by the kind
+}
+
+func (e event) before(o event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+
+// eventKind says what an event is and what its who numbers.
+type eventKind uint8
+
+const (
+	evArrival    eventKind = iota // a request of process who
+	evPoll                        // entry who may have a call due
+	evFlush                       // batch who is sent, at the end of the instant
+	evRequest                     // batch who reaches Redis
+	evServed                      // batch who has been executed
+	evReply                       // batch who is answered
+	evOverdue                     // batch who has taken too long
+	evGone                        // nobody listens for batch who any more
+	evWaitEnd                     // waiter who has waited long enough
+	evSpend                       // adversary's entry who, whose lease is about to end
+	evUser                        // the next step of closed-loop user who
+	evPause                       // process who stops
+	evResume                      // process who goes on
+	evKill                        // process who is killed
+	evStart                       // process who starts
+	evScale                       // step who of the schedule
+	evRedisBegin                  // fault who of Redis begins
+	evRedisEnd                    // and ends
+	evSnapshot                    // what the replica of fault who has
+	evSample                      // a point of the series
+	evWarm                        // the warm-up ends
+)
+
+// atEnd has an event happen at the end of its instant.
+const atEnd = 1 << 63
+
+// at makes an event and returns its number.
+func (a *agenda) at(at int64, kind eventKind, who int32) uint64 {
+	a.made++
+	e := event{at, a.made, kind, who}
+	if kind == evFlush {
+		e.seq |= atEnd
+	}
+	a.heap = append(a.heap, event{})
+	a.up(len(a.heap)-1, e)
+	return e.seq
+}
+
+func (a *agenda) up(i int, e event) {
+	for i > 0 {
+		parent := (i - 1) / 4
+		if !e.before(a.heap[parent]) {
+			break
+		}
+		a.heap[i] = a.heap[parent]
+		i = parent
+	}
+	a.heap[i] = e
+}
+
+// replace puts another event in place of the first one and returns its number: the commonest step, an
+// arrival that begets the next.
+func (a *agenda) replace(at int64, kind eventKind, who int32) uint64 {
+	a.made++
+	a.down(0, event{at, a.made, kind, who})
+	return a.made
+}
+
+// pop removes the first event.
+func (a *agenda) pop() {
+	last := len(a.heap) - 1
+	e := a.heap[last]
+	a.heap = a.heap[:last]
+	if last > 0 {
+		a.down(0, e)
+	}
+}
+
+// sweep drops the events that nobody waits for any more, such as the ends of waits that have ended, if
+// there may be many of them. The order of those that stay does not depend on how they lie in the heap.
+func (a *agenda) sweep(obsolete func(event) bool) {
+	if len(a.heap) < a.sweepAt {
+		return
+	}
+	a.heap = slices.DeleteFunc(a.heap, obsolete)
+	a.sweepAt = 2*len(a.heap) + 1024
+	for i := (len(a.heap) - 2) / 4; i >= 0 && len(a.heap) > 1; i-- {
+		a.down(i, a.heap[i])
+	}
+}
+
+// down puts e at i and lets it sink.
+func (a *agenda) down(i int, e event) {
+	h := a.heap
+	n := len(h)
+	for {
+		first := 4*i + 1
+		if first >= n {
+			break
+		}
+		least := first
+		for c := first + 1; c < min(first+4, n); c++ {
+			if h[c].before(h[least]) {
+				least = c
+			}
+		}
+		if !h[least].before(e) {
+			break
+		}
+		h[i] = h[least]
+		i = least
+	}
+	h[i] = e
+}

@@ -1,0 +1,289 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/random"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+// fleet is the processes, in groups, and what happens to them: starts, ends, stops and autoscaling.
+type fleet struct {
+	time    *agenda
+	s       *scenario.Scenario
+	network *network
+	books   *books
+	askers  askers
+
+	groups    []*group
+	processes []*process
+	steps     []step
+	running   int
+	most      int // that ran at one time
+
+	entries      []*entry
+	spareEntries []int32
+	waiters      []*waiter
+	spareWaiters []int32
+}
+
+// askers are who makes the requests that the fleet decides.
+type askers interface {
+	// told is the answer to the request that a user waits for.
+	told(user int32, ok bool)
+	// drain makes requests until e holds nothing.
+	drain(e *entry)
+}
+
+// group is some processes that are alike.
+type group struct {
+	scenario.Group
+	place   int // in Scenario.Groups
+	load    *scenario.Workload
+	members []*process
+	count   int // that are meant to run
+}
+
+// step is one step of a group's autoscaling.
+type step struct {
+	group *group
+	scenario.Step
+}
+
+// assemble makes the groups and their processes, all of them down.
+func (f *fleet) assemble(seed uint64) {
+	config := f.s.Policy.ConfigFor(f.s.Limits, 1, f.s.CallTimeout)
+	for i := range f.s.Groups {
+		g := &group{Group: f.s.Groups[i], place: i, load: &f.s.Workload, count: f.s.Groups[i].Count}
+		if g.Workload != nil {
+			g.load = g.Workload
+		}
+		f.groups = append(f.groups, g)
+		most := g.Count
+		for _, next := range g.Scale {
+			most = max(most, next.Count)
+			f.steps = append(f.steps, step{g, next})
+		}
+		clock := f.s.Clock
+		if g.Clock != nil {
+			clock = *g.Clock
+		}
+		for rank := range most {
+			p := &process{index: int32(len(f.processes)), group: g, rank: rank, policy: f.s.Policy, config: config}
+			own := func(kind uint64) random.Stream { return random.New(seed, kind, uint64(i), uint64(rank)) }
+			p.stream, p.pauses, p.restarts, p.holders = own(streamProcess), own(streamPauses), own(streamRestarts), own(streamHolders)
+			r := own(streamClock)
+			p.offset, p.drift = clock.Draw(&r)
+			p.policy.Weight = g.Weight
+			f.processes = append(f.processes, p)
+			g.members = append(g.members, p)
+		}
+	}
+}
+
+// start has p run, knowing nothing.
+func (f *fleet) start(p *process) {
+	if p.state == running {
+		return
+	}
+	if p.state == leaving {
+		f.end(p)
+	}
+	p.life++
+	p.state, p.pausedUntil = running, 0
+	p.rename()
+	p.entries, p.resting, p.single = make(map[int32]*entry), make(map[int32]memory), nil
+	f.network.join(p, f.s.Redis.Shards)
+	f.running++
+	f.most = max(f.most, f.running)
+}
+
+// kill ends p: what it holds is gone.
+func (f *fleet) kill(p *process) {
+	if p.state != running {
+		return
+	}
+	p.state = down
+	f.running--
+	f.end(p)
+}
+
+// end closes what p has open.
+func (f *fleet) end(p *process) {
+	for _, e := range f.entriesOf(p) {
+		e.finish()
+	}
+}
+
+// leave has p give back, and end when everything has gone.
+func (f *fleet) leave(p *process) {
+	if p.state != running {
+		return
+	}
+	p.state = leaving
+	f.running--
+	for _, e := range f.entriesOf(p) {
+		e.leave()
+	}
+}
+
+// pause stops p for a while, unless it is stopped already; its requests wait.
+func (f *fleet) pause(p *process) {
+	if p.state != running || p.pausedUntil > 0 {
+		f.plan(p, evPause)
+		return
+	}
+	p.pausedUntil = f.time.now + max(1, p.group.Pauses.For.Sample(&p.pauses))
+	f.time.at(p.pausedUntil, evResume, p.index)
+}
+
+// resume ends p's pause, unless it is another one: p may have been killed and stopped again meanwhile.
+func (f *fleet) resume(p *process) {
+	if p.pausedUntil == f.time.now {
+		p.pausedUntil = 0
+	}
+	f.plan(p, evPause)
+}
+
+// fail kills p and has it come back.
+func (f *fleet) fail(p *process) {
+	if p.state != running {
+		f.plan(p, evKill)
+		return
+	}
+	f.kill(p)
+	f.time.at(f.time.now+p.group.Restarts.For.Sample(&p.restarts), evStart, p.index)
+}
+
+// plan makes the event of the next of p's misfortunes of one kind.
+func (f *fleet) plan(p *process, kind eventKind) {
+	every, stream := p.group.Pauses.Every, &p.pauses
+	if kind == evKill {
+		every, stream = p.group.Restarts.Every, &p.restarts
+	}
+	if every > 0 {
+		f.time.at(f.time.now+int64(stream.Exp()*float64(every)), kind, p.index)
+	}
+}
+
+// scale starts and ends processes of a group.
+func (f *fleet) scale(s *step) {
+	s.group.count = s.Count
+	for i, p := range s.group.members {
+		switch {
+		case i < s.Count:
+			f.start(p)
+		case s.Kill:
+			f.kill(p)
+		default:
+			f.leave(p)
+		}
+	}
+}
+
+// decide answers a request, now or later.
+func (f *fleet) decide(r request) {
+	e := r.p.single
+	if e == nil {
+		e = f.entry(r.p, r.key)
+	}
+	if e.take(r.n) {
+		f.books.admitted(r.key, r.n)
+		f.answer(&r, true, r.n)
+		return
+	}
+	e.decide(r)
+}
+
+// answer tells a request what became of it; see books.answered.
+func (f *fleet) answer(r *request, ok bool, tokens int64) {
+	f.books.answered(r, ok, tokens)
+	if r.user >= 0 {
+		f.askers.told(r.user, ok)
+	}
+}
+
+// entry is p's entry of a key, made or woken now where there is none.
+func (f *fleet) entry(p *process, key int32) *entry {
+	if e := p.entries[key]; e != nil {
+		return e
+	}
+	e := f.newEntry()
+	e.p, e.key, e.shard = p, key, key%int32(f.s.Redis.Shards)
+	now := e.now()
+	e.holder.Start(now, lease.HolderConfig{ID: p.id(), Seed: p.holders.Uint64()}, &p.policy, p.config)
+	if m, ok := p.resting[key]; ok {
+		delete(p.resting, key)
+		if now < m.until {
+			e.holder.Recall(m.of)
+			e.known = m.known
+		}
+	}
+	p.entries[key] = e
+	if f.s.Keys.Count == 1 {
+		p.single = e
+	}
+	e.kick(false)
+	return e
+}
+
+func (f *fleet) newEntry() *entry {
+	e := &entry{fleet: f, alive: true}
+	if n := len(f.spareEntries); n > 0 {
+		e.id = f.spareEntries[n-1]
+		f.spareEntries = f.spareEntries[:n-1]
+		f.entries[e.id] = e
+		return e
+	}
+	e.id = int32(len(f.entries))
+	f.entries = append(f.entries, e)
+	return e
+}
+
+// retire takes an entry that has ended off the books.
+func (f *fleet) retire(e *entry) {
+	f.books.close(e)
+	e.alive = false
+	delete(e.p.entries, e.key)
+	if e.p.single == e {
+		e.p.single = nil
+	}
+	f.spareEntries = append(f.spareEntries, e.id)
+}
+
+// entriesOf lists p's entries in the order of their numbers: a map has none.
+func (f *fleet) entriesOf(p *process) []*entry {
+	all := make([]*entry, 0, len(p.entries))
+	for _, e := range p.entries {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b *entry) int { return int(a.id - b.id) })
+	return all
+}
+
+// held is the tokens in all pools.
+func (f *fleet) held() (total int64) {
+	for _, e := range f.entries {
+		if e.alive {
+			total += e.holder.Pool.Held()
+		}
+	}
+	return total
+}
+
+func (f *fleet) newWaiter() *waiter {
+	if n := len(f.spareWaiters); n > 0 {
+		id := f.spareWaiters[n-1]
+		f.spareWaiters = f.spareWaiters[:n-1]
+		return f.waiters[id]
+	}
+	x := &waiter{id: int32(len(f.waiters))}
+	f.waiters = append(f.waiters, x)
+	return x
+}
+
+func (f *fleet) freeWaiter(x *waiter) {
+	*x = waiter{id: x.id, audited: x.audited[:0]}
+	f.spareWaiters = append(f.spareWaiters, x.id)
+}

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/random"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+// serverStart is the server's time at the beginning, in microseconds: far from 0, so that it can step back.
+const serverStart = 1_700_000_000_000_000
+
+// redis is the store: shards that execute one batch after the other.
+type redis struct {
+	time     *agenda
+	s        *scenario.Redis
+	stream   random.Stream
+	network  *network
+	shards   []*shard
+	replicas map[*scenario.RedisFault][][]*bucket // what the replica of each shard has that a failover promotes
+	// answered is told of every call that a bucket has answered; stored says that it was the answer to
+	// an earlier copy of the call, so that nothing happened.
+	answered func(c *call, stored bool)
+}
+
+// shard is one server: a queue, and the buckets of its keys.
+type shard struct {
+	offset  int64    // microseconds that its clock is ahead
+	line    []*batch // in the order of their arrival; the first is being executed
+	free    int64    // when the first will have been executed
+	busy    int64    // nanoseconds spent on calls since the warm-up; of the first of line, all it will take
+	refuses int      // faults that have it refuse connections
+	hangs   int
+	slow    int64 // nanoseconds that each call takes longer
+	life    int32 // how often it stopped: what was in line then is never answered
+	buckets []*bucket
+}
+
+// bucket is one key's central state, until it expires.
+type bucket struct {
+	lease.Bucket
+	expires int64 // microseconds of the server's time
+}
+
+func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *network) redis {
+	r := redis{time: time, s: &s.Redis, stream: stream, network: n, replicas: make(map[*scenario.RedisFault][][]*bucket)}
+	for range s.Redis.Shards {
+		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count/s.Redis.Shards+1)})
+	}
+	return r
+}
+
+// now is a shard's clock. It may be set back, but not to before 1970.
+func (r *redis) now(s *shard) int64 { return max(1, serverStart+r.time.now/1000+s.offset) }
+
+// place is where a key's bucket is kept; nil is kept where there is none.
+func (r *redis) place(key int32) **bucket {
+	n := int32(len(r.shards))
+	return &r.shards[key%n].buckets[key/n]
+}
+
+// left is how long s will be busy with what it has begun.
+func (r *redis) left(s *shard) int64 { return max(0, s.free-r.time.now) }
+
+// arrive queues a batch.
+func (r *redis) arrive(b *batch) {
+	s := r.shards[b.shard]
+	switch {
+	case s.hangs > 0:
+		return
+	case s.refuses > 0:
+		b.refused = true
+		for i := range b.calls {
+			b.calls[i].err = lease.ErrUnavailable
+		}
+		r.network.reply(b)
+		return
+	}
+	b.server = s.life
+	b.pending++ // until it has been served
+	s.line = append(s.line, b)
+	if len(s.line) == 1 {
+		r.attend(s)
+	}
+}
+
+// attend begins to execute the first batch in line.
+func (r *redis) attend(s *shard) {
+	b := s.line[0]
+	cost := int64(0)
+	for range b.calls {
+		cost += r.s.ServiceTime.Sample(&r.stream) + s.slow
+	}
+	s.busy += cost
+	s.free = r.time.now + cost
+	r.network.stage(b, s.free, evServed)
+}
+
+// serve executes a batch.
+func (r *redis) serve(b *batch) {
+	s := r.shards[b.shard]
+	if b.server != s.life {
+		return // it died with the server
+	}
+	for i := range b.calls {
+		r.execute(s, &b.calls[i])
+	}
+	r.network.reply(b)
+	r.network.done(b)
+	if len(s.line) == 1 {
+		s.line = s.line[:0]
+		return
+	}
+	s.line = s.line[1:]
+	r.attend(s)
+}
+
+// execute has the bucket answer one call.
+func (r *redis) execute(s *shard, c *call) {
+	place, now := r.place(c.entry.key), r.now(s)
+	k := *place
+	if k == nil || now >= k.expires {
+		k = &bucket{}
+	}
+	before := k.Executed()
+	counted := now // the time that the bucket goes by; Redis forgets it by its own
+	if r.s.ClientTime {
+		counted = max(1, c.entry.p.wall(r.time.now))
+	}
+	if c.err = k.Call(counted, &c.request, &c.grant); c.err != nil {
+		return
+	}
+	*place = k
+	k.expires = now + int64(c.grant.Expiry/time.Microsecond)
+	r.answered(c, k.Executed() == before)
+}
+
+// cpu is the nanoseconds that the busiest shard has worked since the warm-up.
+func (r *redis) cpu() int64 {
+	most := int64(0)
+	for _, s := range r.shards {
+		most = max(most, s.busy-r.left(s))
+	}
+	return most
+}
+
+// warm ends the warm-up.
+func (r *redis) warm() {
+	for _, s := range r.shards {
+		s.busy = r.left(s)
+	}
+}
