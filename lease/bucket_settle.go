@@ -2,15 +2,14 @@ package lease
 
 import "time"
 
-// clockSwing is how far the server's clock may go back and yet be taken for one that will soon be
-// where it was.
+// Steps 1 to 3 of docs/protocol.md section 4: time, refill, and forgetting what has run out.
+
+// clockSwing is the longest step back of the server's clock after which the running time waits for it.
+// Clocks that disagree a little, as those of callers do where they are used instead of the server's,
+// would otherwise make every other call a step forward.
 const clockSwing = time.Second
 
-// settle is steps 1 to 3: it brings the levels and the ledger to the server's time clock. The bucket's own time passes as the server's does,
-// but does not step back with it: then it stands still. So nothing is refilled twice, and whatever
-// had some time left has as much left afterwards. After a small step it stands still until the
-// clock is where it was: clocks that disagree, as those of callers with redisbucket's ClientTime
-// do, would else make every other call a step forward.
+// settle brings the levels and the ledger to the server's time clock.
 func (b *Bucket) settle(clock int64) {
 	s := &b.state
 	if !s.exists {
@@ -19,13 +18,13 @@ func (b *Bucket) settle(clock int64) {
 	if clock < s.clock && s.clock-clock <= micros(clockSwing) {
 		clock = s.clock
 	}
-	from := s.now
-	now := from + max(0, clock-s.clock)
+	at := s.now
+	now := at + max(0, clock-s.clock)
 	s.clock = clock
-	at := from
-	// Where holdings ran out, refill up to that moment with the ledger that still holds them; refilling
+	// Where holdings ran out, refill up to that moment with the ledger that still holds them. Refilling
 	// after forgetting would credit time during which the ledger was full.
-	for ends := s.ring.ends(); ends <= now && s.ring.base < from/s.ring.width+ringSlices; ends = s.ring.ends() {
+	last := at/s.ring.width + ringSlices
+	for ends := s.ring.ends(); ends <= now && s.ring.base < last; ends = s.ring.ends() {
 		if s.ring.held[s.ring.base%ringSlices] != 0 {
 			b.refill(at, ends)
 			at = ends
@@ -52,39 +51,38 @@ func (b *Bucket) refill(from, to int64) {
 			s.rest[k] = 0
 			continue
 		}
-		// The product is formed only when it is below room + step < 2^53.
+		// The product is formed only where it is below room + step, which is below 2^53.
 		elapsed := to - from + s.rest[k]
-		ticks := elapsed / sc.tick
-		if ticks >= (room+sc.step-1)/sc.step {
+		ticks := elapsed / sc.Tick
+		if ticks >= (room+sc.Step-1)/sc.Step {
 			s.level[k] += room
 			s.rest[k] = 0
 			continue
 		}
-		s.level[k] += ticks * sc.step
-		s.rest[k] = elapsed % sc.tick
-		b.brim(k, room-ticks*sc.step)
+		s.level[k] += ticks * sc.Step
+		s.rest[k] = elapsed % sc.Tick
+		b.brim(k, room-ticks*sc.Step)
 	}
 }
 
-// room is how far level k may fill while so many tokens are held: B, or B + E - O where that is
-// less.
+// room is how far level k may fill while ledger tokens are held: B, or B + E - O where that is less.
 func (b *Bucket) room(k int, ledger int64) int64 {
 	sc := &b.scales[k]
-	return max(0, min(sc.burst, sc.burst+b.config.Overcommit-ledger)) * sc.unit
+	return max(0, min(sc.Capacity, sc.Capacity+b.config.Overcommit-ledger)) * sc.Unit
 }
 
-// brim deals with a level that is room units below the most it may be. Between two ticks the level of one
-// central bucket goes on rising, and stops at the brim: a remainder that already reaches it must not be
-// credited again after the next draw.
+// brim drops the rest of level k where it is full; room is how many units it is short of that. Between
+// two coarse ticks the level of one central bucket goes on rising and stops at the brim. A rest that
+// already reaches the brim counts now, or it would be credited again after the next draw.
 func (b *Bucket) brim(k int, room int64) {
 	s, sc := &b.state, &b.scales[k]
-	if room <= 0 || room < sc.step && room*sc.tick <= sc.step*s.rest[k] { // a negative room may not be multiplied
+	if room <= 0 || room < sc.Step && room*sc.Tick <= sc.Step*s.rest[k] { // a negative room may not be multiplied
 		s.level[k] += max(room, 0)
 		s.rest[k] = 0
 	}
 }
 
-// clip ends step 2: a level never reaches above what the ledger leaves of B + E.
+// clip ends step 2: no level is above its room.
 func (b *Bucket) clip() {
 	ledger := b.state.ring.ledger()
 	for k := range b.config.Limits {

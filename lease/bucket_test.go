@@ -74,13 +74,13 @@ func TestRefillIsExact(t *testing.T) {
 			}
 			model.draw(g.Granted)
 			// The level with its rest of a tick is the rational one.
-			units := new(big.Rat).SetFrac64(b.state.level[0], sc.unit)
+			units := new(big.Rat).SetFrac64(b.state.level[0], sc.Unit)
 			rest := new(big.Rat).Mul(model.rate, new(big.Rat).SetInt64(b.state.rest[0]))
 			if got := units.Add(units, rest); got.Cmp(model.level) != 0 {
-				t.Fatalf("%v (tick %d µs) after %d calls: %v, exactly %v", l, sc.tick, i+1, got.FloatString(9), model.level.FloatString(9))
+				t.Fatalf("%v (tick %d µs) after %d calls: %v, exactly %v", l, sc.Tick, i+1, got.FloatString(9), model.level.FloatString(9))
 			}
 			// Whole tokens are granted as soon as their tick has come.
-			least := new(big.Rat).Mul(model.rate, new(big.Rat).SetInt64(sc.tick))
+			least := new(big.Rat).Mul(model.rate, new(big.Rat).SetInt64(sc.Tick))
 			if least.Add(least, new(big.Rat).SetInt64(1+want)); g.Granted < want && least.Cmp(model.level) < 0 {
 				t.Fatalf("%v: granted %d of %d, but %v were left", l, g.Granted, want, model.level.FloatString(3))
 			}
@@ -89,12 +89,12 @@ func TestRefillIsExact(t *testing.T) {
 }
 
 // randomPause is mostly short, sometimes about a tick, sometimes long enough to fill up.
-func randomPause(rnd *rand.Rand, sc scale) int64 {
+func randomPause(rnd *rand.Rand, sc Scale) int64 {
 	switch rnd.IntN(4) {
 	case 0:
 		return rnd.Int64N(3)
 	case 1:
-		return rnd.Int64N(3*sc.tick + 1)
+		return rnd.Int64N(3*sc.Tick + 1)
 	case 2:
 		return rnd.Int64N(micros(sc.timeToFull())/8 + 2)
 	}

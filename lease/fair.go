@@ -2,12 +2,13 @@ package lease
 
 import "math"
 
-// fair is the state of weighted max-min sharing: a fair rate per unit of weight, which falls while the
-// level is below its set point and rises while it is above, so that it settles where the holders that want
-// more than their share get exactly it. It cannot break (1): it only ever lowers a grant.
+// fair is the state of weighted max-min sharing, docs/protocol.md section 7: a fair rate per unit of
+// weight. It falls while the level is below its set point and rises while it is above, so that it comes
+// to rest where the holders that want more than their share get exactly that share. It only ever lowers
+// a grant, so it cannot break the promise.
 //
-// It counts in doubles, with + - * / floor ceil min max alone and every product rounded by a conversion,
-// so that Lua, which does the same, agrees to the last bit on every machine.
+// It counts in doubles, with + - * / floor ceil min max alone and every product rounded by a
+// conversion, so that Lua, which does the same, agrees to the last bit on every machine.
 type fair struct {
 	share          float64 // tokens per microsecond and unit of weight
 	updated        int64
@@ -16,11 +17,11 @@ type fair struct {
 
 // debit is one holder's side: how much of its share it has not drawn yet.
 type debit struct {
-	allowance float64 // tokens; negative for who drew more
-	last      int64
+	allowance float64 // tokens; negative where it drew more
+	last      int64   // when it last drew
 }
 
-// fairView is what the sharing looks at, as doubles.
+// fairView is what the sharing looks at, as doubles: the tightest of the limits, and the request.
 type fairView struct {
 	now    int64
 	level  float64 // tokens, with their fraction
@@ -37,6 +38,7 @@ const shareRange = 1e5
 
 func newFair(now int64, rate float64) fair { return fair{share: rate, updated: now} }
 
+// rate is the lowest rate of the limits, in tokens per microsecond.
 func (b *Bucket) rate() float64 {
 	r := b.scales[0].rate()
 	for k := 1; k < len(b.config.Limits); k++ {
@@ -45,7 +47,6 @@ func (b *Bucket) rate() float64 {
 	return r
 }
 
-// fairView describes the tightest of the limits.
 func (b *Bucket) fairView(r *Request) fairView {
 	v := fairView{
 		now:    b.state.now,
@@ -57,20 +58,20 @@ func (b *Bucket) fairView(r *Request) fairView {
 	}
 	for k := range b.config.Limits {
 		sc := &b.scales[k]
-		level := float64(b.state.level[k]) / float64(sc.unit)
+		level := float64(b.state.level[k]) / float64(sc.Unit)
 		if k == 0 || level < v.level {
 			v.level = level
 		}
-		if k == 0 || float64(sc.burst) < v.burst {
-			v.burst = float64(sc.burst)
+		if k == 0 || float64(sc.Capacity) < v.burst {
+			v.burst = float64(sc.Capacity)
 		}
 	}
 	return v
 }
 
-// setPoint is the level that the sharing steers to: what all holders together draw in half a
-// Target, the pause between two calls of one that wants more. What stands there nobody is admitted
-// with.
+// setPoint is the level that the sharing steers to: what all holders together draw in half a Target,
+// the pause between two calls of one that wants more. What stands in the level admits nobody, so it
+// should be no more than that.
 func (v fairView) setPoint() float64 {
 	return min(v.burst/2, max(1, float64(v.rate*v.target)/2))
 }
@@ -84,8 +85,9 @@ func (f *fair) open(v fairView) debit {
 func (f *fair) advance(v fairView, d *debit) {
 	point := v.setPoint()
 	pull := max(-1, min(1, (v.level-point)/float64(2*point)))
-	// Below a token in a Target the level cannot follow a Target's correction: while all wait for the next token the share
-	// would sink to the bottom of its range, and stay there for seconds after a rise of the rate.
+	// The level cannot answer a correction faster than a token arrives. Where that is slower than a
+	// Target, the share would otherwise sink to the bottom of its range while all wait for the next
+	// token, and stay there for seconds after the rate rises.
 	period := max(v.target, point/v.rate)
 	x := float64(min(float64(max(v.now-f.updated, 0)), period) / period * pull)
 	half := float64(x / 2)
@@ -93,12 +95,10 @@ func (f *fair) advance(v fairView, d *debit) {
 	f.share = max(v.rate/shareRange, min(v.rate, f.share))
 	f.updated = v.now
 
+	// The level is the integral of what is not drawn, and the share is the integral of the level's
+	// error: by itself such a loop swings for ever. So what a holder earns leans towards the error too.
+	// A twelfth damps the swing enough; more would make a grant depend on the moment of the call.
 	gain := float64(v.weight * f.share)
-	// The level is the integral of what is not drawn, and the share that of the level's error: by
-	// itself that swings for ever (of 4 processes at 10,000/s one got 1.6 times its share, another
-	// 0.8). What is earned therefore follows the error too. With a twelfth the damping is enough,
-	// and nobody's call depends on the moment at which it comes: with a half, of weights 1, 2 and 5
-	// the first got 86 % of its share, with this 97 %.
 	lean := float64(pull / 12)
 	earning := min(float64(v.weight*v.rate), float64(gain*((1+lean)/(1-lean))))
 	earned := float64(earning * min(float64(max(v.now-d.last, 0)), v.ttl))
@@ -106,38 +106,38 @@ func (f *fair) advance(v fairView, d *debit) {
 	d.last = v.now
 }
 
-// most is the most that is saved up: four Targets' share, so that who asks for about as much as his
-// share gets it although he asks now for more and now for less. It forgets what an idle holder
-// would have gathered; a need above it must still be reachable. Nobody is granted more than
-// maxUnits at once, and beyond 2^53 the script would take what it stored itself for damaged.
+// most is the largest allowance that a holder saves up: four Targets' share. So a holder that asks for
+// about its share gets it, though it asks now for more and now for less, and one that was idle does not
+// come back with a claim on everything. A need above that must still be reachable. The allowance stays
+// a number that the script takes for undamaged.
 func (f *fair) most(v fairView) float64 {
 	return min(maxUnits, max(1, v.need, float64(4*float64(float64(v.weight*f.share)*v.target))))
 }
 
-// owed is d's allowance, of which whoever drew more than it while there was plenty owes no more than he is contended with.
+// owed returns the allowance with its debt bounded. A holder that overdrew while tokens were plentiful
+// should not starve later, so its debt counts only in proportion to scarcity.
 func (f *fair) owed(v fairView, d *debit) float64 {
 	return max(d.allowance, -max(1, float64(f.most(v)*f.scarcity(v))))
 }
 
-// scarcity is 0 while the share is the whole rate, so that nobody is kept from anything, and near 1 where many divide it.
+// scarcity is 0 while the share is the whole rate, so that nobody is kept from anything, and near 1
+// where many divide it.
 func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.rate) }
 
-// allow is the most that may be granted. A holder that is alone shares with nobody.
+// allow is the most that may be granted. A holder that is alone shares with nobody. What the level has
+// above the set point is free to all: half of it where many share, all of it where nobody is kept from
+// anything. The set point itself is kept for others only as far as there are others who want it.
 func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	if alone {
 		return maxUnits
 	}
-	// What lies above the set point is free: all of it while nobody is kept from anything, and half
-	// where many share; it would otherwise wait for nobody. The set point is kept for others only
-	// as far as there are any who want it.
 	scarcity := f.scarcity(v)
 	spare := v.level - float64(v.setPoint()*scarcity)
 	most := max(math.Ceil(d.allowance), math.Floor(float64(spare*(1-float64(scarcity/2)))))
 	return int64(max(0, min(most, maxUnits)))
 }
 
-// spend takes a grant off the allowance. How much of a debt stays is seen when the next call comes; with a floor of -1
-// the worst of 200 processes at twice the limit got 91 % of its share, with this 94 %.
+// spend takes a grant off the allowance. How much of a debt stays is decided at the next call, by owed.
 func (d *debit) spend(g int64) { d.allowance = max(-maxUnits, d.allowance-float64(g)) }
 
 // contend remembers for two Targets that somebody asked for more than there was while others held tokens.
@@ -147,22 +147,21 @@ func (f *fair) contend(v fairView, short bool) {
 	}
 }
 
-// least is the number of tokens that the next call after a shortfall waits for.
+// least is the number of tokens that the next call after a short grant waits for.
 func (f *fair) least(v fairView) float64 {
 	share := float64(float64(float64(v.weight*f.share)*v.target) / 2)
 	return max(1, v.need, min(share, v.burst/2))
 }
 
-// delay is the microseconds until the next call of a holder that got less than it wanted: until it
-// has earned what m tokens take and the bucket has refilled them (refill microseconds), at least
-// half a Target, because an overloaded fleet would otherwise call without pause, and, while others
-// hold tokens that they may give back, no later than it takes to notice. Where there is no more
-// than a token in a Target, two calls for each are few enough, and half a Target too long.
+// delay is the microseconds until the next call of a holder that got less than it wanted is worth it:
+// until the bucket has refilled m tokens (which takes refill microseconds) and the holder has earned
+// them. It is at least half a Target, or an overloaded fleet would call without pause; but not where
+// there is no more than a token in a Target, since two calls for each token are few enough. While
+// others hold tokens, which they may give back, it is no longer than it takes to notice that.
 func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold bool) int64 {
 	wait := refill
 	if !alone {
-		// A grant is rounded up, so that m tokens are granted as soon as more than ceil(m) - 1 are
-		// earned.
+		// A grant is rounded up: m tokens are granted as soon as more than ceil(m) - 1 are earned.
 		lacking := float64(math.Ceil(m)-1) - f.owed(v, &d)
 		wait = max(wait, math.Floor(lacking/float64(v.weight*f.share))+1)
 	}
@@ -181,8 +180,8 @@ func (b *Bucket) refillTime(m float64) float64 {
 	longest := 0.0
 	for k := range b.config.Limits {
 		sc := &b.scales[k]
-		missing := float64(min(m, float64(sc.burst))*float64(sc.unit)) - float64(s.level[k])
-		longest = max(longest, float64(missing/float64(sc.step)*float64(sc.tick)))
+		missing := float64(min(m, float64(sc.Capacity))*float64(sc.Unit)) - float64(s.level[k])
+		longest = max(longest, float64(missing/float64(sc.Step)*float64(sc.Tick)))
 	}
 	if longest > 0 && s.frozen > s.now {
 		longest += float64(s.frozen - s.now)

@@ -328,8 +328,8 @@ func (f *fleet) checkBucket(live int64) error {
 	}
 	for k := range b.config.Limits {
 		sc := b.scales[k]
-		if s.level[k] < 0 || s.level[k] > sc.burst*sc.unit || s.rest[k] < 0 || s.rest[k] >= max(sc.tick, 1) {
-			return fmt.Errorf("level %d is %d units, rest %d, burst %d", k, s.level[k], s.rest[k], sc.burst*sc.unit)
+		if s.level[k] < 0 || s.level[k] > sc.Capacity*sc.Unit || s.rest[k] < 0 || s.rest[k] >= max(sc.Tick, 1) {
+			return fmt.Errorf("level %d is %d units, rest %d, burst %d", k, s.level[k], s.rest[k], sc.Capacity*sc.Unit)
 		}
 		if room := b.room(k, ledger); s.level[k] > room {
 			return fmt.Errorf("level %d is %d units, B + E - O only %d", k, s.level[k], room)

@@ -86,7 +86,7 @@ func TestExtremesAreExact(t *testing.T) {
 			continue
 		}
 		// step/unit tokens a tick is Tokens/Per: step * Per = Tokens * tick * unit, in arbitrary precision.
-		if !equalProducts([]int64{sc.step, int64(l.Per)}, []int64{l.Tokens, sc.tick * 1000, sc.unit}) {
+		if !equalProducts([]int64{sc.Step, int64(l.Per)}, []int64{l.Tokens, sc.Tick * 1000, sc.Unit}) {
 			t.Errorf("%v: %+v is not exact", l, sc)
 		}
 	}

@@ -41,36 +41,43 @@ func NewMemoryStore(c clock.Clock) *MemoryStore {
 	return m
 }
 
-// now is the server time in microseconds, from an origin of the clock's own: only differences count.
-func (m *MemoryStore) now() int64 { return max(int64(m.clock.Now())/1000, 1) }
-
 // exchange executes one call.
 func (m *MemoryStore) exchange(call *Call) {
-	key := StoredKey(call.Key)
-	sh := m.shard(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	now := m.now()
-	b := sh.bucket(key, now)
-	if call.Err = b.Call(now, &call.Request, &call.Grant); call.Err == nil {
-		b.expires = now + micros(call.Grant.Expiry)
-	}
-	sh.keep(key, b, now)
+	m.with(call.Key, func(b *Bucket, now int64) (written bool) {
+		call.Err = b.Call(now, &call.Request, &call.Grant)
+		return call.Err == nil
+	})
 }
 
-func (m *MemoryStore) configure(key string, op Op, c Config) (State, error) {
+func (m *MemoryStore) configure(key string, op Op, c Config) (st State, err error) {
+	m.with(key, func(b *Bucket, now int64) (written bool) {
+		st, err = b.Configure(now, op, c)
+		return st.Changed
+	})
+	return st, err
+}
+
+// with has do use the live bucket of key, or one that does not exist yet, at the server time now:
+// microseconds from an origin of the clock's own, as only differences count.
+func (m *MemoryStore) with(key string, do func(b *Bucket, now int64) (written bool)) {
 	key = StoredKey(key)
 	sh := m.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := m.now()
-	b := sh.bucket(key, now)
-	st, err := b.Configure(now, op, c)
-	if st.Changed {
+	now := max(int64(m.clock.Now())/1000, 1)
+	b := sh.buckets[key]
+	if b == nil || now >= b.expires {
+		b = new(memoryBucket)
+	}
+	if do(&b.Bucket, now) {
 		b.expires = now + b.state.keep - b.state.now
 	}
-	sh.keep(key, b, now)
-	return st, err
+	if !b.state.exists {
+		delete(sh.buckets, key)
+		return
+	}
+	sh.buckets[key] = b
+	sh.sweep(now)
 }
 
 func (m *MemoryStore) shard(key string) *memoryShard {
@@ -81,26 +88,14 @@ func (m *MemoryStore) shard(key string) *memoryShard {
 	return &m.shards[h%memoryShards]
 }
 
-// bucket returns the live bucket of key, or one that does not exist yet.
-func (sh *memoryShard) bucket(key string, now int64) *memoryBucket {
-	if b := sh.buckets[key]; b != nil && now < b.expires {
-		return b
-	}
-	return &memoryBucket{}
-}
-
-func (sh *memoryShard) keep(key string, b *memoryBucket, now int64) {
-	if !b.state.exists {
-		delete(sh.buckets, key)
-		return
-	}
-	sh.buckets[key] = b
+// sweep drops expired buckets when they may have become half of all.
+func (sh *memoryShard) sweep(now int64) {
 	if len(sh.buckets) < sh.sweepAt {
 		return
 	}
-	for k, b := range sh.buckets {
+	for key, b := range sh.buckets {
 		if now >= b.expires {
-			delete(sh.buckets, k)
+			delete(sh.buckets, key)
 		}
 	}
 	sh.sweepAt = 2*len(sh.buckets) + 1024

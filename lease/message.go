@@ -3,96 +3,23 @@ package lease
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
-
-// LimitsMax is how many limits one key may have: a call costs the bucket a few operations for each.
-const LimitsMax = 4
 
 // WaitingMax bounds every token count of a Request; it is where whole numbers stop being exact in Lua.
 const WaitingMax = maxUnits - 1
 
 var (
-	// ErrInvalidConfig is wrapped by every error that says why a Config cannot be used.
-	ErrInvalidConfig = errors.New("lease: invalid configuration")
-	// ErrInvalidRequest is wrapped by every error that says why a Request is refused; the bucket is unchanged.
+	// ErrInvalidRequest is wrapped by every error that says why a Request is refused; the bucket is
+	// unchanged.
 	ErrInvalidRequest = errors.New("lease: invalid request")
-	// ErrStale answers a Request whose Seq is below one that the bucket has already executed for this holder.
+	// ErrStale answers a Request whose Seq is below one that the bucket has already executed for this
+	// holder.
 	ErrStale = errors.New("lease: request is older than one already executed")
 )
 
-// Version orders configurations: the one with the higher Deploy wins, then the one with the higher Revision.
-// Deploy comes with the program (hybrid.Config.Version); Revision counts changes made at run time.
-type Version struct {
-	Deploy   int64
-	Revision int64
-}
-
-// After reports whether v wins over o.
-func (v Version) After(o Version) bool {
-	return v.Deploy > o.Deploy || v.Deploy == o.Deploy && v.Revision > o.Revision
-}
-
-// Config is what a bucket stores beside its levels, so that all holders of a key use the same.
-type Config struct {
-	Limits     []Limit // 1 to LimitsMax; all must have room
-	Overcommit int64   // tokens that level + ledger may reach above every Burst
-	TTL        time.Duration
-	Target     time.Duration
-	StartEmpty bool
-	Version    Version
-}
-
-// Validate reports every violation, with value and bound, as one error that wraps ErrInvalidConfig.
-func (c Config) Validate() error {
-	var errs []error
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidConfig}, args...)...))
-	}
-	if len(c.Limits) < 1 || len(c.Limits) > LimitsMax {
-		bad("%d limits, must be 1 to %d", len(c.Limits), LimitsMax)
-	}
-	for i, l := range c.Limits {
-		if err := l.validateWith(c.Overcommit); err != nil {
-			bad("limit %d: %w", i, err)
-		}
-	}
-	if c.Target < time.Microsecond || c.Target > ttlMax {
-		bad("Target is %v, must be 1µs to %v", c.Target, ttlMax)
-	}
-	if c.TTL < 2*c.Target || c.TTL > ttlMax {
-		bad("TTL is %v, must be 2*Target (%v) to %v", c.TTL, 2*c.Target, ttlMax)
-	}
-	if c.Target%time.Microsecond != 0 || c.TTL%time.Microsecond != 0 {
-		bad("Target is %v and TTL is %v, both must be whole microseconds, the resolution of the server's clock", c.Target, c.TTL)
-	}
-	if c.Version.Deploy < 0 || c.Version.Deploy >= maxUnits {
-		bad("Version is %d, must be 0 to 2^52-1", c.Version.Deploy)
-	}
-	if c.Version.Revision < 0 || c.Version.Revision >= maxUnits {
-		bad("revision is %d, must be 0 to 2^52-1", c.Version.Revision)
-	}
-	return errors.Join(errs...)
-}
-
-// Capacity is the largest n that can ever be granted: the smallest burst.
-func (c Config) Capacity() int64 {
-	n := int64(maxUnits)
-	for _, l := range c.Limits {
-		n = min(n, l.Capacity())
-	}
-	return n
-}
-
-// Equal reports whether c and o agree on everything but the TTL, which grows by itself.
-func (c Config) Equal(o Config) bool {
-	return slices.Equal(c.Limits, o.Limits) && c.Overcommit == o.Overcommit && c.Target == o.Target &&
-		c.StartEmpty == o.StartEmpty && c.Version == o.Version
-}
-
-// Request is one lease call for one key: what the holder reports and what it asks for.
-// All counts are tokens. A Request is built by Holding and not changed afterwards: a retry carries the same content.
+// Request is one lease call for one key: what the holder reports and what it asks for. All counts are
+// tokens. A Request is built by Holding and not changed afterwards: a retry carries the same content.
 type Request struct {
 	Holder string // the instance id
 	Seq    int64  // rising; sending one closes all lower ones
@@ -100,20 +27,17 @@ type Request struct {
 
 	Remaining int64 // still held when the request was built
 	Returned  int64 // given back; no longer in the pool
-	// Unused counts tokens that were drawn for requests which then were not admitted, and are held
-	// no longer. They are worth what the bucket has not refilled in their place since Drawn, the
-	// Grant.Running of the oldest of them.
-	Unused  int64
-	Drawn   int64
-	Refund  int64 // admitted earlier, did not happen: a new permit at the moment of its credit
-	Debt    int64 // admitted without tokens while the store was unreachable
-	Want    int64
-	Need    int64 // a grant below Need is useless and becomes 0; at most Want
-	Waiting int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
-	Weight  int64 // share of a contended rate, 1 or more
+	Unused    int64 // drawn for requests which then were not admitted; no longer held
+	Drawn     int64 // Grant.Running of the oldest draw of Unused
+	Refund    int64 // admitted earlier, did not happen: a new permit at the moment of its credit
+	Debt      int64 // admitted without tokens while the store was unreachable
+	Want      int64
+	Need      int64 // a grant below Need is useless and becomes 0; at most Want
+	Waiting   int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
+	Weight    int64 // share of a contended rate, 1 or more
 
-	// What the last reply said, which proves to a bucket that has lost its state that it has; all 0
-	// for none.
+	// What the last reply said, which proves to a bucket that has lost its state that it has; all 0 for
+	// none.
 	Epoch    int64
 	Counter  int64
 	LeaseMax time.Duration
@@ -121,7 +45,8 @@ type Request struct {
 	HeardAge time.Duration // how long ago that was, at most, by the holder's clock
 }
 
-// Validate refuses what could mint tokens or break the bucket's arithmetic; the script checks the same again.
+// Validate refuses what could mint tokens or break the bucket's arithmetic; the script checks the same
+// again.
 func (r *Request) Validate() error {
 	if r.Holder == "" {
 		return fmt.Errorf("%w: Holder is empty", ErrInvalidRequest)
@@ -130,24 +55,20 @@ func (r *Request) Validate() error {
 		name  string
 		value int64
 		least int64
+		most  int64
 	}{
-		{"Seq", r.Seq, 1}, {"Remaining", r.Remaining, 0}, {"Returned", r.Returned, 0}, {"Unused", r.Unused, 0},
-		{"Drawn", r.Drawn, 0}, {"Refund", r.Refund, 0}, {"Debt", r.Debt, 0}, {"Want", r.Want, 0}, {"Need", r.Need, 0},
-		{"Waiting", r.Waiting, 0}, {"Weight", r.Weight, 1}, {"Epoch", r.Epoch, 0}, {"Counter", r.Counter, 0},
-		{"LeaseMax", micros(r.LeaseMax), 0}, {"HeardAt", r.HeardAt, 0}, {"HeardAge", micros(r.HeardAge), 0},
+		{"Seq", r.Seq, 1, WaitingMax}, {"Remaining", r.Remaining, 0, WaitingMax},
+		{"Returned", r.Returned, 0, WaitingMax}, {"Unused", r.Unused, 0, WaitingMax},
+		{"Drawn", r.Drawn, 0, WaitingMax}, {"Refund", r.Refund, 0, WaitingMax},
+		{"Debt", r.Debt, 0, WaitingMax}, {"Want", r.Want, 0, WaitingMax}, {"Need", r.Need, 0, r.Want},
+		{"Waiting", r.Waiting, 0, WaitingMax}, {"Weight", r.Weight, 1, weightMax},
+		{"Epoch", r.Epoch, 0, WaitingMax}, {"Counter", r.Counter, 0, WaitingMax},
+		{"LeaseMax", micros(r.LeaseMax), 0, micros(leaseMaxMost)}, {"HeardAt", r.HeardAt, 0, WaitingMax},
+		{"HeardAge", micros(r.HeardAge), 0, WaitingMax},
 	} {
-		if f.value < f.least || f.value > WaitingMax {
-			return fmt.Errorf("%w: %s is %d, must be %d to 2^52-1", ErrInvalidRequest, f.name, f.value, f.least)
+		if f.value < f.least || f.value > f.most {
+			return fmt.Errorf("%w: %s is %d, must be %d to %d", ErrInvalidRequest, f.name, f.value, f.least, f.most)
 		}
-	}
-	if r.LeaseMax > leaseMaxMost {
-		return fmt.Errorf("%w: LeaseMax is %v, must be at most %v", ErrInvalidRequest, r.LeaseMax, leaseMaxMost)
-	}
-	if r.Need > r.Want {
-		return fmt.Errorf("%w: Need is %d, must be at most Want (%d)", ErrInvalidRequest, r.Need, r.Want)
-	}
-	if r.Weight > weightMax {
-		return fmt.Errorf("%w: Weight is %d, must be at most %d", ErrInvalidRequest, r.Weight, int64(weightMax))
 	}
 	return nil
 }
@@ -157,27 +78,27 @@ type Grant struct {
 	Seq     int64
 	Granted int64 // tokens drawn, those for waiting requests included
 	Waited  int64 // the part of Granted that went to waiting requests
-	// Void says that the bucket does not know what the holder reported: everything held before this grant is burnt.
+	// Void says that the bucket does not know what the holder reported: everything held before this
+	// grant is burnt.
 	Void bool
 	// Short says that less than Want was granted; then Delay is when the next call may bring more.
-	Short        bool
-	Delay        time.Duration
-	RetryAfter   time.Duration // the earliest time at which Need tokens (at least 1) can exist; 0 when they do
-	Config       Config        // in force
-	Epoch        int64
-	Counter      int64
-	Levels       [LimitsMax]int64         // whole tokens left in the bucket, per limit
-	Next         [LimitsMax]time.Duration // until a level has one whole token more, if nobody draws; 0 for a full one
-	Ledger       int64                    // tokens held by processes, this one included, as the bucket heard last
-	ActiveWeight int64                    // sum of the weights of holders renewed within TTL, this one included
-	Contended    bool                     // somebody asked for more than the level while others held tokens
-	Expiry       time.Duration            // how long the bucket is remembered without a call
-	LeaseMax     time.Duration            // no lease of this bucket that exists now lasts longer
-	// Running is when the call was executed, by the bucket's own time: the server's in
-	// microseconds, without its steps back. A call that is answered again was executed the first
-	// time.
-	Running    int64
-	ServerTime int64 // microseconds since 1970 on the server
+	Short      bool
+	Delay      time.Duration
+	RetryAfter time.Duration // the earliest time at which Need tokens (at least 1) can exist; 0 when they do
+	Config     Config        // in force
+	Epoch      int64
+	Counter    int64
+	// Levels are the whole tokens left in the bucket, per limit. Next is the time until a level has one
+	// more, if nobody draws; 0 for a full one.
+	Levels       [LimitsMax]int64
+	Next         [LimitsMax]time.Duration
+	Ledger       int64         // tokens held by processes, this one included, as the bucket heard last
+	ActiveWeight int64         // sum of the weights of holders renewed within TTL, this one included
+	Contended    bool          // somebody asked for more than the level while others held tokens
+	Expiry       time.Duration // how long the bucket is remembered without a call
+	LeaseMax     time.Duration // no lease of this bucket that exists now lasts longer
+	Running      int64         // the bucket's running time at the draw; a retry is told that of the first execution
+	ServerTime   int64         // microseconds since 1970 on the server
 }
 
 // State is what Inspect and the other operations of Store.Configure report.
@@ -185,13 +106,13 @@ type State struct {
 	Exists       bool
 	Changed      bool // this operation changed something
 	Config       Config
-	Levels       [LimitsMax]int64         // whole tokens
-	Next         [LimitsMax]time.Duration // until a level has one whole token more, if nobody draws; 0 for a full one
-	Ledger       int64                    // tokens held by processes, as last heard
+	Levels       [LimitsMax]int64 // and Next, Ledger, ...: as in a Grant
+	Next         [LimitsMax]time.Duration
+	Ledger       int64
 	ActiveWeight int64
 	Epoch        int64
 	Counter      int64
-	ServerTime   int64 // microseconds since 1970
+	ServerTime   int64
 }
 
 // Op is what Store.Configure does.
@@ -202,23 +123,19 @@ const (
 	OpInspect Op = iota
 	// OpSet stores Config.Limits with the next revision; every holder follows with its next reply.
 	OpSet
-	// OpSetIfAbsent is OpSet where no limits were set at run time (revision 0), otherwise it changes nothing.
+	// OpSetIfAbsent is OpSet where no limits were set at run time (revision 0), otherwise it changes
+	// nothing.
 	OpSetIfAbsent
-	// OpReset makes the level what a new bucket's would be and keeps the configuration; what is leased stays leased.
+	// OpReset makes the level what a new bucket's would be and keeps the configuration; what is leased
+	// stays leased.
 	OpReset
 )
 
-// String names the operation as the README does.
+// String names the operation as the documentation does.
 func (op Op) String() string {
-	switch op {
-	case OpInspect:
-		return "inspect"
-	case OpSet:
-		return "set"
-	case OpSetIfAbsent:
-		return "set-if-absent"
-	case OpReset:
-		return "reset"
+	names := [...]string{"inspect", "set", "set-if-absent", "reset"}
+	if op < 0 || int(op) >= len(names) {
+		return fmt.Sprintf("Op(%d)", int(op))
 	}
-	return fmt.Sprintf("Op(%d)", int(op))
+	return names[op]
 }

@@ -61,7 +61,7 @@ func TestSettlingTwiceIsSettlingOnce(t *testing.T) {
 		ttl := 1 + rnd.Int64N(50)
 		l := perMicro(1+rnd.Int64N(3), 1+rnd.Int64N(5), 1+rnd.Int64N(20))
 		b.install(1000, Config{Limits: []Limit{l}, Overcommit: rnd.Int64N(3), TTL: duration(ttl)})
-		b.state.level[0] = rnd.Int64N(b.scales[0].burst*b.scales[0].unit + 1)
+		b.state.level[0] = rnd.Int64N(b.scales[0].Capacity*b.scales[0].Unit + 1)
 		for s := range int64(ringSlices) {
 			b.state.ring.add(b.state.ring.base+s, rnd.Int64N(4), 1)
 		}

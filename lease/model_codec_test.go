@@ -18,7 +18,7 @@ const codecFar = 60
 // is relative to now, seqs and epochs are ranks, messages are sorted, and so are the holders, which are alike.
 type codec struct {
 	phase   int64               // slices of all widths begin together every phase microseconds
-	scales  [2][LimitsMax]scale // of w.configs
+	scales  [2][LimitsMax]Scale // of w.configs
 	records map[string]*record
 	store   [len(modelIDs)]record
 

@@ -51,10 +51,10 @@ func newWorld(m model) *world {
 		w.configs[1].Version.Deploy = 1
 	}
 	sc, err := newScale(m.limit, m.e)
-	if err != nil || sc.tick != 1 {
+	if err != nil || sc.Tick != 1 {
 		panic(fmt.Sprint(m.limit, sc, err))
 	}
-	w.unit, w.step = sc.unit, sc.step
+	w.unit, w.step = sc.Unit, sc.Step
 	for i := range w.holders {
 		h := &w.holders[i]
 		h.init(modelIDs[i], 0)

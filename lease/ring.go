@@ -3,11 +3,13 @@ package lease
 // ringSlices is the number of slices of a ring: the one that now falls in, and seven that together last T.
 const ringSlices = 8
 
-// ring is the ledger: the tokens that processes hold, summed by the time at which they run out.
-// Time is cut into slices of width microseconds; slice s covers [s*width, (s+1)*width) and is
-// forgotten whole when it ends, so a holding is forgotten at most one slice late (which is safe)
-// and a call costs the same however many holders there are. Slice s lives in held[s mod 8]. All
-// times are the bucket's own (bucketState.now).
+// ring is the ledger: the tokens that processes hold, summed by the time at which they run out
+// (docs/protocol.md sections 3.4 and 6.8).
+//
+// Time is cut into slices of width microseconds. Slice s covers [s*width, (s+1)*width) and is forgotten
+// whole when it ends, so a holding is forgotten at most one slice late, which is safe, and a call costs
+// the same however many holders there are. Slice s is in held[s mod 8]. All times are the bucket's
+// running time.
 type ring struct {
 	width   int64 // ceil(T/7), or wider while older entries need it
 	base    int64 // the slice that now falls in; all lower ones are forgotten
@@ -32,21 +34,17 @@ func newRing(now, ttl int64) ring {
 }
 
 // ledger is O, the sum of all holdings.
-func (r *ring) ledger() int64 {
-	sum := int64(0)
-	for _, n := range r.held {
-		sum += n
-	}
-	return sum
-}
+func (r *ring) ledger() int64 { return sum(r.held) }
 
 // weightSum is the sum of the weights of all holders whose entry is live.
-func (r *ring) weightSum() int64 {
-	sum := int64(0)
-	for _, n := range r.weight {
-		sum += n
+func (r *ring) weightSum() int64 { return sum(r.weight) }
+
+func sum(slices [ringSlices]int64) int64 {
+	total := int64(0)
+	for _, n := range slices {
+		total += n
 	}
-	return sum
+	return total
 }
 
 // add changes the tokens and the weight in slice s, which must be live.
@@ -61,10 +59,10 @@ func (r *ring) place(now, ttl int64) place {
 	return place{gen: r.gen, slice: s, ends: (s + 1) * r.width}
 }
 
-// locate finds where p's entry is now, and whether it is still in the ring. One move is followed; an entry
-// that was moved twice without being renewed in between counts as gone, so its holder burns what it has
-// and the entry stays until it ends: following every move would need unbounded state, and ignoring them
-// would void every holder whenever T grows.
+// locate finds where p's entry is now, and whether it is still in the ring. It follows one move.
+// Following every move would need unbounded state, and following none would make every holder's call
+// void whenever T grows. An entry that was moved twice without a renewal counts as gone: its holder
+// burns what it has, and the entry stays until its slice ends.
 func (r *ring) locate(p place, now int64) (place, bool) {
 	switch {
 	case p.gen == r.gen:
@@ -86,17 +84,6 @@ func (r *ring) expire() {
 // ends is when slice base ends.
 func (r *ring) ends() int64 { return (r.base + 1) * r.width }
 
-// move starts a new numbering with slices of the given width at time now and puts everything that is live
-// into its last slice.
-func (r *ring) move(now, width int64) {
-	tokens, weight := r.ledger(), r.weightSum()
-	*r = ring{width: width, base: now / width, gen: r.gen + 1, movedAt: now}
-	r.add(r.landing(), tokens, weight)
-}
-
-// landing is the slice that the last move put everything into.
-func (r *ring) landing() int64 { return r.movedAt/r.width + ringSlices - 1 }
-
 // lastEnds is when the last slice with an entry ends; 0 where there is none.
 func (r *ring) lastEnds() int64 {
 	last := int64(0)
@@ -108,10 +95,11 @@ func (r *ring) lastEnds() int64 {
 	return last
 }
 
-// fit adapts the ring to a changed T. A longer T moves every live entry to where it lasts that long, for a
-// retry is told the longer T with the stored grant. It needs wider slices at once, unless they are wide
-// still, and the last of them lasts at least as long as any present entry. A shorter T keeps the wide slices until
-// none of the present entries ends after the new last slice: an entry's expiry never moves earlier.
+// fit adapts the ring to a changed T.
+//
+// A T that grew moves every live entry to where it lasts that long, since a retry is told the longer T
+// with the stored grant. A shorter T keeps the wide slices until no present entry ends after the new
+// last slice: an entry's expiry never moves earlier.
 func (r *ring) fit(now, ttl int64, grew bool) {
 	width := widthFor(ttl)
 	if width < r.width && (now/width+ringSlices)*width < r.lastEnds() {
@@ -121,3 +109,14 @@ func (r *ring) fit(now, ttl int64, grew bool) {
 		r.move(now, width)
 	}
 }
+
+// move starts a new numbering with slices of the given width at time now, and puts everything that is
+// live into its last slice.
+func (r *ring) move(now, width int64) {
+	tokens, weight := r.ledger(), r.weightSum()
+	*r = ring{width: width, base: now / width, gen: r.gen + 1, movedAt: now}
+	r.add(r.landing(), tokens, weight)
+}
+
+// landing is the slice that the last move put everything into.
+func (r *ring) landing() int64 { return r.movedAt/r.width + ringSlices - 1 }

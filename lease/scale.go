@@ -19,22 +19,32 @@ const maxTimeToFull = 100 * 365 * 24 * time.Hour
 // whole burst stays below maxUnits is taken.
 var ticks = [...]int64{1, 1_000, 1_000_000}
 
-// scale is a limit in the bucket's own integers: a token is unit units, and every tick adds step units, so
-// that no refill is ever rounded. With a rate of Tokens/Per, step/unit = Tokens*tick/Per in lowest terms.
-type scale struct {
-	burst int64 // tokens
-	unit  int64 // units in one token
-	step  int64 // units added in one tick
-	tick  int64 // microseconds
+// Scale is a Limit in the whole numbers that every bucket counts in, so that no refill is ever rounded
+// (docs/protocol.md section 3.2): a token is Unit units, and every tick adds Step units. Step/Unit is
+// Tokens*Tick/Per in lowest terms. Stores outside this package put it on the wire.
+type Scale struct {
+	Capacity int64 // tokens
+	Unit     int64 // units in one token
+	Step     int64 // units added in one tick
+	Tick     int64 // microseconds
+}
+
+// Scale is l in whole numbers for a bucket with the given overcommit in tokens. It fails where Validate
+// does, and for the same reason; the error wraps ErrInvalidLimit.
+func (l Limit) Scale(overcommit int64) (Scale, error) {
+	if err := l.validateWith(overcommit); err != nil {
+		return Scale{}, err
+	}
+	return newScale(l, overcommit)
 }
 
 var errNotExact = errors.New("cannot be held exactly")
 
 // newScale finds the finest tick in which (Burst + overcommit) tokens, and one tick's refill, stay below maxUnits.
-func newScale(l Limit, overcommit int64) (scale, error) {
+func newScale(l Limit, overcommit int64) (Scale, error) {
 	cap, carry := bits.Add64(uint64(l.Capacity()), uint64(overcommit), 0)
 	if carry != 0 || cap >= maxUnits {
-		return scale{}, fmt.Errorf("%w: Burst + Overcommit is %d + %d tokens, must be below 2^52", errNotExact, l.Capacity(), overcommit)
+		return Scale{}, fmt.Errorf("%w: Burst + Overcommit is %d + %d tokens, must be below 2^52", errNotExact, l.Capacity(), overcommit)
 	}
 	for _, tick := range ticks {
 		hi, lo := bits.Mul64(uint64(l.Tokens), uint64(tick)*1000)
@@ -56,19 +66,19 @@ func newScale(l Limit, overcommit int64) (scale, error) {
 				continue
 			}
 		}
-		s := scale{burst: l.Capacity(), unit: int64(unit), step: int64(step), tick: tick}
+		s := Scale{Capacity: l.Capacity(), Unit: int64(unit), Step: int64(step), Tick: tick}
 		if s.timeToFull() > maxTimeToFull || s.timeToFull() < 0 {
-			return scale{}, fmt.Errorf("takes longer than 100 years (%d h) to fill", int64(maxTimeToFull/time.Hour))
+			return Scale{}, fmt.Errorf("takes longer than 100 years (%d h) to fill", int64(maxTimeToFull/time.Hour))
 		}
 		return s, nil
 	}
-	return scale{}, fmt.Errorf("%w: Burst*Per/gcd(Tokens, Per) must stay below 2^52 in seconds", errNotExact)
+	return Scale{}, fmt.Errorf("%w: Burst*Per/gcd(Tokens, Per) must stay below 2^52 in seconds", errNotExact)
 }
 
 // timeToFull is the time from empty to full, rounded up to a tick; -1 where it exceeds an int64.
-func (s scale) timeToFull() time.Duration {
-	n := (s.burst*s.unit + s.step - 1) / s.step
-	hi, us := bits.Mul64(uint64(n), uint64(s.tick))
+func (s Scale) timeToFull() time.Duration {
+	n := (s.Capacity*s.Unit + s.Step - 1) / s.Step
+	hi, us := bits.Mul64(uint64(n), uint64(s.Tick))
 	if hi != 0 || us > uint64(maxTimeToFull/time.Microsecond) {
 		return -1
 	}
@@ -76,8 +86,8 @@ func (s scale) timeToFull() time.Duration {
 }
 
 // rate is tokens per microsecond, as a double; Lua computes the same quotient in the same order.
-func (s scale) rate() float64 {
-	return float64(s.step) / float64(s.unit) / float64(s.tick)
+func (s Scale) rate() float64 {
+	return float64(s.Step) / float64(s.Unit) / float64(s.Tick)
 }
 
 // gcd(0, b) is b: a rate of whole tokens per tick has unit 1.

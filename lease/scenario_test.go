@@ -184,7 +184,7 @@ func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 	// given a limit so fine that its level grows in ticks of a millisecond: many tokens a tick
 	l := Limit{Tokens: 1_000_000_007, Per: 1_000_033 * time.Millisecond, Burst: 5_000_000}
 	sc, err := newScale(l, 0)
-	if err != nil || sc.tick != 1000 {
+	if err != nil || sc.Tick != 1000 {
 		t.Fatalf("%v: %+v, %v", l, sc, err)
 	}
 	s := &scene{t: t, now: 1_000_100, config: Config{Limits: []Limit{l}, TTL: 100 * time.Millisecond, Target: time.Microsecond}}

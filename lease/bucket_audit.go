@@ -1,0 +1,105 @@
+package lease
+
+import "maps"
+
+// What a simulator, an audit and the tests of other packages need to see of a Bucket. Stores do not.
+
+// Executed is how many calls b has executed; those that it answered from a record, or refused, do not
+// count. An audit needs it to count a repeated grant once.
+func (b *Bucket) Executed() int64 { return b.executed }
+
+// Refunded is how much the refund of the call executed last raised level k, in units of which perToken
+// make a token. An audit takes that off again, as the promise is net of refunds.
+func (b *Bucket) Refunded(k int) (units, perToken int64) { return b.refunded[k], b.scales[k].Unit }
+
+// Level is the whole tokens that every limit had when b was last settled; 0 for a bucket that does not
+// exist.
+func (b *Bucket) Level() int64 {
+	if !b.state.exists {
+		return 0
+	}
+	return b.available()
+}
+
+// Ledger is the tokens that processes hold, as b last heard.
+func (b *Bucket) Ledger() int64 { return b.state.ring.ledger() }
+
+// Clone is a copy of b that shares nothing with it: what a replica had when it stopped listening.
+func (b *Bucket) Clone() *Bucket {
+	c := *b
+	c.records = maps.Clone(b.records)
+	for holder, r := range c.records {
+		copied := *r
+		c.records[holder] = &copied
+	}
+	return &c
+}
+
+// DropRecord forgets one holder's record, as a server that evicts keys may.
+func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }
+
+// BucketDump is everything a Bucket remembers, to be compared with a bucket that is kept elsewhere.
+// Levels are in units (see Scale), times and durations in microseconds, tokens and weights per slot of
+// the ring.
+type BucketDump struct {
+	Exists     bool
+	Config     Config // its TTL is the one in force
+	Clock      int64
+	Now        int64
+	Created    int64
+	Epoch      int64
+	Counter    int64
+	Frozen     int64
+	SetAt      int64
+	Keep       int64
+	Proposed   int64
+	ProposedAt int64
+
+	Level [LimitsMax]int64
+	Rest  [LimitsMax]int64
+
+	Width, Gen, MovedAt int64
+	Held, Weight        [ringSlices]int64
+
+	Share          float64
+	Updated        int64
+	ContendedUntil int64
+
+	Records map[string]RecordDump // of this epoch and still in the ring; the others are as good as absent
+}
+
+// RecordDump is what a Bucket remembers of one holder.
+type RecordDump struct {
+	Seq, Gen, Slice, Ends, Held, Weight, Granted, Since int64
+	Void                                                bool
+	Allowance                                           float64
+	Last                                                int64
+}
+
+// Dump copies everything that b remembers.
+func (b *Bucket) Dump() BucketDump {
+	s := &b.state
+	if !s.exists {
+		return BucketDump{}
+	}
+	d := BucketDump{
+		Exists: true, Config: b.config, Clock: s.clock, Now: s.now, Created: s.created,
+		Epoch: s.epoch, Counter: s.counter, Frozen: s.frozen, SetAt: s.setAt, Keep: s.keep,
+		Proposed: s.proposed, ProposedAt: s.proposedAt, Level: s.level, Rest: s.rest,
+		Width: s.ring.width, Gen: s.ring.gen, MovedAt: s.ring.movedAt, Held: s.ring.held, Weight: s.ring.weight,
+		Share: s.fair.share, Updated: s.fair.updated, ContendedUntil: s.fair.contendedUntil,
+		Records: make(map[string]RecordDump),
+	}
+	d.Config.TTL = duration(s.ttl)
+	for holder, r := range b.records {
+		if _, live := s.ring.locate(r.place, s.now); !live || r.epoch != s.epoch {
+			continue
+		}
+		d.Records[holder] = RecordDump{
+			Seq: r.seq, Gen: r.place.gen, Slice: r.place.slice, Ends: r.place.ends, Held: r.held,
+			Weight: r.weight, Granted: r.granted, Since: r.since, Void: r.void,
+			Allowance: r.debit.allowance, Last: r.debit.last,
+		}
+	}
+	return d
+}

@@ -1,0 +1,138 @@
+package lease
+
+import "time"
+
+// Steps 6 and 7 of docs/protocol.md section 4: what comes back, what is granted, and the reply.
+
+// credit is step 6. What comes back counts only for a known call; debt counts for every one. It fills
+// a level no further than a refill would, as the ledger may still be above B + E after a limit was
+// lowered.
+func (b *Bucket) credit(r *Request, known bool) {
+	s := &b.state
+	ledger := s.ring.ledger()
+	b.refunded = [LimitsMax]int64{}
+	filled := false
+	for k := range b.config.Limits {
+		sc := &b.scales[k]
+		if known {
+			room := b.room(k, ledger)
+			returned := min(r.Returned, sc.Capacity)*sc.Unit + b.worth(k, r)
+			back := returned + min(r.Refund, sc.Capacity)*sc.Unit
+			without := max(s.level[k], min(s.level[k]+returned, room))
+			s.level[k] = max(s.level[k], min(s.level[k]+back, room))
+			b.refunded[k] = s.level[k] - without
+			filled = filled || b.refunded[k] > 0
+			b.brim(k, room-s.level[k])
+		}
+		s.level[k] = max(0, s.level[k]-min(r.Debt, sc.Capacity)*sc.Unit)
+	}
+	if filled {
+		s.setAt = s.now // a refund has filled what earlier draws had left
+	}
+}
+
+// worth is how much of r.Unused may be credited to level k, in units: what the limit has not refilled
+// since the draw. Section 10 says why that never lifts the level above that of a bucket which was not
+// asked. Before setAt the draw no longer makes a difference to the level, so it is worth nothing.
+func (b *Bucket) worth(k int, r *Request) int64 {
+	sc := &b.scales[k]
+	units := min(r.Unused, sc.Capacity) * sc.Unit
+	if r.Drawn <= b.state.setAt || r.Drawn > b.state.now {
+		return 0
+	}
+	ticks := (b.state.now - r.Drawn + sc.Tick - 1) / sc.Tick
+	if ticks >= (units+sc.Step-1)/sc.Step {
+		return 0
+	}
+	return units - ticks*sc.Step
+}
+
+// draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others is
+// what other holders hold; alone says that none was active within T.
+func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
+	s := &b.state
+	available := b.available()
+	v := b.fairView(r)
+	s.fair.advance(v, &rec.debit)
+	g := min(r.Want, available, s.fair.allow(v, &rec.debit, alone))
+	s.fair.contend(v, r.Want > available && others > 0)
+	if g < r.Need {
+		g = 0
+	}
+	rec.debit.spend(g)
+	rec.debit.last = s.now
+	for k := range b.config.Limits {
+		s.level[k] -= g * b.scales[k].Unit
+	}
+	return g
+}
+
+// available is the whole tokens that every limit has.
+func (b *Bucket) available() int64 {
+	n := int64(maxUnits)
+	for k := range b.config.Limits {
+		n = min(n, b.state.level[k]/b.scales[k].Unit)
+	}
+	return n
+}
+
+// reply fills g from the record's stored grant and the present state.
+func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
+	s := &b.state
+	active := s.ring.weightSum()
+	*g = Grant{
+		Seq:          rec.seq,
+		Granted:      rec.granted,
+		Waited:       min(rec.granted, r.Waiting),
+		Void:         rec.void,
+		Short:        rec.granted < r.Want,
+		Config:       b.config,
+		Epoch:        s.epoch,
+		Counter:      s.counter,
+		ActiveWeight: active,
+		Contended:    s.now < s.fair.contendedUntil,
+		Expiry:       duration(s.keep - s.now),
+		LeaseMax:     duration(b.leaseMax()),
+		Running:      rec.debit.last,
+		ServerTime:   s.clock,
+		Ledger:       s.ring.ledger(),
+	}
+	g.Config.TTL = duration(s.ttl)
+	for k := range b.config.Limits {
+		g.Levels[k], g.Next[k] = b.level(k)
+	}
+	if least := max(1, r.Need); rec.granted < least {
+		g.RetryAfter = duration(b.wait(least))
+	}
+	if g.Short {
+		v := b.fairView(r)
+		m := s.fair.least(v)
+		g.Delay = duration(s.fair.delay(v, rec.debit, m, b.refillTime(m), active == r.Weight, s.ring.ledger() > 0))
+	}
+}
+
+// wait is the microseconds until every level has reached n tokens, or its burst, if nobody draws.
+func (b *Bucket) wait(n int64) int64 {
+	longest := int64(0)
+	for k := range b.config.Limits {
+		longest = max(longest, b.waitAt(k, n))
+	}
+	return longest
+}
+
+// waitAt is wait for level k alone.
+func (b *Bucket) waitAt(k int, n int64) int64 {
+	s, sc := &b.state, &b.scales[k]
+	missing := min(n, sc.Capacity)*sc.Unit - s.level[k]
+	if missing <= 0 {
+		return 0
+	}
+	return (missing+sc.Step-1)/sc.Step*sc.Tick - s.rest[k] + max(0, s.frozen-s.now)
+}
+
+// level is the whole tokens of level k, and the time until it has one more if nobody draws; 0 where it
+// is full.
+func (b *Bucket) level(k int) (tokens int64, next time.Duration) {
+	n := b.state.level[k] / b.scales[k].Unit
+	return n, duration(b.waitAt(k, n+1))
+}
