@@ -7,10 +7,9 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// It is a package of its own because scenfile imports sim.
 func TestParallelDoesNotChangeTheReportOfAnExample(t *testing.T) {
 	examples := scenfile.Examples()
 	if testkit.Slowdown > 1 {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
 // Code is Go source that declares the configuration of s, with its imports and a comment that says where it comes from:

@@ -12,7 +12,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
 // codeCases are scenarios whose code has all that code can have.

@@ -13,7 +13,7 @@ import (
 // Scenario is one question to the simulator: a fleet, its load, its network and its Redis, and what goes wrong with
 // them. It is data: the same Scenario with the same Seed gives the same Report, to the bit, on any machine.
 //
-// In a YAML file (package scenfile) every field has its Go name in snake case: Workload.Rate is workload.rate.
+// In a YAML file (package file) every field has its Go name in snake case: Workload.Rate is workload.rate.
 // A zero field means its default, as Defaults says; Validate reports every violation.
 type Scenario struct {
 	Name        string

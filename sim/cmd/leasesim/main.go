@@ -18,7 +18,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
-	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 

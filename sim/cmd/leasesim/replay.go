@@ -10,7 +10,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/render"
-	"github.com/yuzhi-go/yuzhi/sim/trace"
+	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
 )
 
 func (p *program) replayCommand() *cobra.Command {

@@ -10,7 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 	"github.com/yuzhi-go/yuzhi/sim/render"
-	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
 // command is a command line, word by word, for a shell.

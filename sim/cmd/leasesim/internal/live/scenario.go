@@ -9,7 +9,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/scenfile"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
 // withinMin is the shortest burst that processes can be relied upon to ask for on time, whose timers have a grain of a

@@ -24,7 +24,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // ErrInvalid is wrapped by every error that says why a text is not a trace.
@@ -49,7 +49,7 @@ func (e *Error) Unwrap() error { return ErrInvalid }
 const timestamp = 365 * 24 * time.Hour
 
 // Digest identifies what a trace says, whatever the text looked like: the first 16 hexadecimal digits of a SHA-256.
-func Digest(t *sim.Trace) string {
+func Digest(t *scenario.Trace) string {
 	h := sha256.New()
 	line := make([]byte, 0, 32)
 	for _, r := range t.Requests {

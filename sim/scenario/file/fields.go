@@ -1,4 +1,4 @@
-package scenfile
+package file
 
 import (
 	"encoding"
@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // field is a field of a struct that a file may set.
@@ -26,19 +26,19 @@ var words = map[reflect.Type][]string{
 
 // wanted says what a scalar type looks like in a file.
 var wanted = map[reflect.Type]string{
-	reflect.TypeFor[time.Duration]():    "a duration with a unit, like 100ms",
-	reflect.TypeFor[sim.Rate]():         "a rate, like 1200/s",
-	reflect.TypeFor[sim.Ratio]():        "a ratio in percent, like 0.5%",
-	reflect.TypeFor[sim.Cost]():         "a cost in tokens, like 3 or uniform(1,5)",
-	reflect.TypeFor[sim.DurationDist](): "a duration or a distribution of durations, like 5ms or exp(5ms)",
-	reflect.TypeFor[sim.DriftDist]():    "a drift or a distribution of drifts, like 50ppm or normal(0ppm,50ppm)",
-	reflect.TypeFor[lease.Limit]():      "a limit, like 1000/s burst 200",
-	reflect.TypeFor[string]():           "a text",
-	reflect.TypeFor[bool]():             "true or false",
-	reflect.TypeFor[int]():              "a whole number",
-	reflect.TypeFor[int64]():            "a whole number",
-	reflect.TypeFor[uint64]():           "a whole number",
-	reflect.TypeFor[float64]():          "a number",
+	reflect.TypeFor[time.Duration]():         "a duration with a unit, like 100ms",
+	reflect.TypeFor[scenario.Rate]():         "a rate, like 1200/s",
+	reflect.TypeFor[scenario.Ratio]():        "a ratio in percent, like 0.5%",
+	reflect.TypeFor[scenario.Cost]():         "a cost in tokens, like 3 or uniform(1,5)",
+	reflect.TypeFor[scenario.DurationDist](): "a duration or a distribution of durations, like 5ms or exp(5ms)",
+	reflect.TypeFor[scenario.DriftDist]():    "a drift or a distribution of drifts, like 50ppm or normal(0ppm,50ppm)",
+	reflect.TypeFor[lease.Limit]():           "a limit, like 1000/s burst 200",
+	reflect.TypeFor[string]():                "a text",
+	reflect.TypeFor[bool]():                  "true or false",
+	reflect.TypeFor[int]():                   "a whole number",
+	reflect.TypeFor[int64]():                 "a whole number",
+	reflect.TypeFor[uint64]():                "a whole number",
+	reflect.TypeFor[float64]():               "a number",
 }
 
 // want says what a type looks like in a file.
@@ -68,7 +68,7 @@ func isScalar(t reflect.Type) bool {
 func fieldsOf(t reflect.Type) (fields []field) {
 	for i := range t.NumField() {
 		if f := t.Field(i); f.Tag.Get("json") != "-" {
-			fields = append(fields, field{sim.FieldName(f.Name), i})
+			fields = append(fields, field{scenario.FieldName(f.Name), i})
 		}
 	}
 	return fields
@@ -91,9 +91,9 @@ func fieldOf(t reflect.Type, name string) (field, bool) {
 	return field{}, false
 }
 
-// Paths are all paths that Set takes, in the order of sim.Scenario, with [] for the place in a list: policy.target,
+// Paths are all paths that Set takes, in the order of scenario.Scenario, with [] for the place in a list: policy.target,
 // limits, limits[], groups, groups[].count. A section as a whole, such as redis, may be set too, but is not listed.
-func Paths() []string { return pathsOf("", reflect.TypeFor[sim.Scenario]()) }
+func Paths() []string { return pathsOf("", reflect.TypeFor[scenario.Scenario]()) }
 
 func pathsOf(path string, t reflect.Type) (paths []string) {
 	switch {
@@ -120,7 +120,7 @@ func join(path, name string) string {
 
 // meant is what the writer of an unknown name may have meant, or "".
 func meant(name string, known []string) string {
-	name = strings.ReplaceAll(sim.FieldName(name), "-", "_")
+	name = strings.ReplaceAll(scenario.FieldName(name), "-", "_")
 	best, least := "", max(1, len(name)/3)+1
 	for _, k := range known {
 		if d := distance(name, k); d < least {

@@ -1,4 +1,4 @@
-package scenfile
+package file
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // Set changes one field: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or groups[web].count, for
@@ -19,13 +19,13 @@ import (
 // The trace of a workload.file is read at once, relative to the working folder. The result is not validated, because
 // several assignments may be needed to make it valid. After an error s is as it was; what s pointed to before is never
 // changed, so that copies of a Scenario are independent.
-func Set(s *sim.Scenario, assignment string) error {
+func Set(s *scenario.Scenario, assignment string) error {
 	path, text, ok := strings.Cut(assignment, "=")
 	path = strings.TrimSpace(path)
 	if !ok {
 		return &Error{Path: path, Message: "has no value; an assignment is like policy.target=50ms"}
 	}
-	next := cloned(reflect.ValueOf(*s)).Interface().(sim.Scenario)
+	next := cloned(reflect.ValueOf(*s)).Interface().(scenario.Scenario)
 	at, err := walk(&next, path, true)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func firstOf(s string) string { return s[:min(1, len(s))] }
 
 // Get is the value at a path, as Set takes it: a field's text, or a section or list in YAML's flow style. A field that
 // was not set is its zero value; s.Defaults() has the values that count.
-func Get(s sim.Scenario, path string) (string, error) {
+func Get(s scenario.Scenario, path string) (string, error) {
 	at, err := walk(&s, path, false)
 	if err != nil {
 		return "", err
@@ -91,11 +91,11 @@ type location struct {
 	path     string // with numbers instead of groups' names
 	name     string // the last part of path
 	value    reflect.Value
-	workload *sim.Workload // that value is a field of; nil for none
+	workload *scenario.Workload // that value is a field of; nil for none
 }
 
 // walk follows a path. With create, it makes what is missing on the way: a group's clock or workload, the one group.
-func walk(s *sim.Scenario, path string, create bool) (location, error) {
+func walk(s *scenario.Scenario, path string, create bool) (location, error) {
 	at := location{value: reflect.ValueOf(s).Elem()}
 	for rest := path; rest != "" || at.path == ""; {
 		var part string
@@ -151,7 +151,7 @@ func (at *location) step(part string, inBrackets, create bool) error {
 	if !ok {
 		return &Error{Path: join(at.path, clip(part)), Message: "unknown field" + didYouMean(at.guess(v.Type(), part))}
 	}
-	at.workload, _ = v.Addr().Interface().(*sim.Workload)
+	at.workload, _ = v.Addr().Interface().(*scenario.Workload)
 	at.path, at.name, at.value = join(at.path, part), part, v.Field(f.index)
 	return nil
 }
@@ -173,10 +173,10 @@ func (at *location) guess(t reflect.Type, part string) string {
 
 // element goes to an element of a list, by its number or by its name.
 func (at *location) element(v reflect.Value, part string, inBrackets, create bool) error {
-	groups, isGroups := v.Addr().Interface().(*[]sim.Group)
+	groups, isGroups := v.Addr().Interface().(*[]scenario.Group)
 	if isGroups && create && len(*groups) == 0 {
-		*groups = sim.Scenario{}.Defaults().Groups[:1:1]
-		(*groups)[0] = sim.Group{Name: (*groups)[0].Name}
+		*groups = scenario.Scenario{}.Defaults().Groups[:1:1]
+		(*groups)[0] = scenario.Group{Name: (*groups)[0].Name}
 	}
 	i := -1
 	if n, err := strconv.Atoi(part); err == nil && inBrackets {
@@ -206,7 +206,7 @@ func cloned(v reflect.Value) reflect.Value {
 	copied := reflect.New(v.Type()).Elem()
 	copied.Set(v)
 	switch {
-	case v.Type() == reflect.TypeFor[*sim.Trace](), isScalar(v.Type()):
+	case v.Type() == reflect.TypeFor[*scenario.Trace](), isScalar(v.Type()):
 	case v.Kind() == reflect.Pointer && !v.IsNil():
 		copied.Set(reflect.New(v.Type().Elem()))
 		copied.Elem().Set(cloned(v.Elem()))

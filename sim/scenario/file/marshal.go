@@ -1,4 +1,4 @@
-package scenfile
+package file
 
 import (
 	"fmt"
@@ -7,14 +7,14 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Marshal writes a scenario as YAML: the fields that are not zero, in the order of sim.Scenario. Parse reads it back as an
+// Marshal writes a scenario as YAML: the fields that are not zero, in the order of scenario.Scenario. Parse reads it back as an
 // equal Scenario if s is valid and its traces are in the files that it names. A trace without a file cannot be written,
 // nor can a text that is not UTF-8; the error wraps ErrInvalid.
-func Marshal(s sim.Scenario) ([]byte, error) {
-	workloads := []*sim.Workload{&s.Workload}
+func Marshal(s scenario.Scenario) ([]byte, error) {
+	workloads := []*scenario.Workload{&s.Workload}
 	for _, g := range s.Groups {
 		workloads = append(workloads, g.Workload)
 	}
@@ -33,7 +33,7 @@ func Marshal(s sim.Scenario) ([]byte, error) {
 func dump(n *yaml.Node) ([]byte, error) {
 	text, err := yaml.Dump(n, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
 	if err != nil {
-		return nil, fmt.Errorf("scenfile: %w", err)
+		return nil, fmt.Errorf("file: %w", err)
 	}
 	return text, nil
 }
@@ -83,7 +83,7 @@ func encodeScalar(v reflect.Value) (*yaml.Node, error) {
 		return nil, fmt.Errorf("%w: %q is not UTF-8", ErrInvalid, text)
 	}
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
-	if _, isCost := v.Interface().(sim.Cost); v.Kind() != reflect.String && (isCost || onlyNumber.MatchString(text) || v.Kind() == reflect.Bool || v.Kind() == reflect.Float64) {
+	if _, isCost := v.Interface().(scenario.Cost); v.Kind() != reflect.String && (isCost || onlyNumber.MatchString(text) || v.Kind() == reflect.Bool || v.Kind() == reflect.Float64) {
 		n.Tag = "" // plain, whatever it looks like
 	}
 	return n, nil

@@ -1,4 +1,4 @@
-package scenfile
+package file
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // valuesMax bounds what one file may say: aliases of aliases can say very much in few bytes.
@@ -259,13 +259,13 @@ func (d *decoder) position(path string) position {
 }
 
 // validate adds what sim finds wrong, but for what follows from an error that is already known.
-func (d *decoder) validate(s sim.Scenario) {
+func (d *decoder) validate(s scenario.Scenario) {
 	joined, ok := s.Validate().(interface{ Unwrap() []error })
 	if !ok {
 		return
 	}
 	for _, err := range joined.Unwrap() {
-		v, ok := errors.AsType[*sim.Violation](err)
+		v, ok := errors.AsType[*scenario.Violation](err)
 		if !ok {
 			d.add("", position{}, err.Error(), err)
 		} else if !d.follows(v) {
@@ -275,6 +275,6 @@ func (d *decoder) validate(s sim.Scenario) {
 }
 
 // follows reports whether v is of, or from, what could not be read.
-func (d *decoder) follows(v *sim.Violation) bool {
+func (d *decoder) follows(v *scenario.Violation) bool {
 	return slices.ContainsFunc(d.unknown, v.FollowsFrom)
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // digits of a time column's unit below which there is the nanosecond.
@@ -31,11 +31,11 @@ type reader struct {
 	csv  *csv.Reader
 	columns
 	keys, processes names
-	requests        []sim.TraceRequest
+	requests        []scenario.TraceRequest
 }
 
 // ReadFile reads the trace in a regular file.
-func ReadFile(path string) (*sim.Trace, error) {
+func ReadFile(path string) (*scenario.Trace, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
@@ -52,7 +52,7 @@ func ReadFile(path string) (*sim.Trace, error) {
 }
 
 // Read reads a trace. The name of the file is for the error, which is an *Error but where from itself failed.
-func Read(name string, from io.Reader) (*sim.Trace, error) {
+func Read(name string, from io.Reader) (*scenario.Trace, error) {
 	buffered := bufio.NewReaderSize(from, 1<<16)
 	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" {
 		if _, err := buffered.Discard(3); err != nil { // spreadsheets write a byte order mark
@@ -87,7 +87,7 @@ func Read(name string, from io.Reader) (*sim.Trace, error) {
 		return nil, &Error{name, 2, 1, "there are no requests"}
 	}
 	r.renumber()
-	return &sim.Trace{Requests: r.requests}, nil
+	return &scenario.Trace{Requests: r.requests}, nil
 }
 
 // failed is an error of encoding/csv as one of this package.
@@ -130,7 +130,7 @@ func (r *reader) line(fields []string) error {
 	if err != nil {
 		return r.bad(r.time, "time %q %v", fields[r.time], err)
 	}
-	q := sim.TraceRequest{At: ns, Cost: 1}
+	q := scenario.TraceRequest{At: ns, Cost: 1}
 	if n := len(r.requests); n > 0 && q.At < r.requests[n-1].At {
 		return r.bad(r.time, "time %q is before that of the line before; sort the lines", fields[r.time])
 	}

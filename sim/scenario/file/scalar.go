@@ -1,4 +1,4 @@
-package scenfile
+package file
 
 import (
 	"encoding"
@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 var (
@@ -112,7 +112,7 @@ func unprefixed(err error) error {
 		return nil
 	}
 	text := err.Error()
-	for _, sentinel := range []error{sim.ErrQuantity, lease.ErrInvalidLimit} {
+	for _, sentinel := range []error{scenario.ErrQuantity, lease.ErrInvalidLimit} {
 		text = strings.ReplaceAll(text, sentinel.Error()+": ", "")
 	}
 	return errors.New(strings.ReplaceAll(text, "\n", "; "))

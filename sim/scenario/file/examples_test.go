@@ -1,4 +1,4 @@
-package scenfile
+package file
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 func TestExamplesAreSmallAndSaid(t *testing.T) {
@@ -35,7 +36,7 @@ func TestExamplesAreSmallAndSaid(t *testing.T) {
 }
 
 // expected is about how many requests s simulates in all replications.
-func expected(s sim.Scenario) float64 {
+func expected(s scenario.Scenario) float64 {
 	s = s.Defaults()
 	w := s.Workload
 	rate := float64(w.Rate)
@@ -43,7 +44,7 @@ func expected(s sim.Scenario) float64 {
 		rate = w.Load * s.Limits[0].Rate() * float64(s.Keys.Count)
 	}
 	seconds := s.Duration.Seconds()
-	if w.Kind == sim.Flash {
+	if w.Kind == scenario.Flash {
 		seconds += (w.Factor - 1) * w.For.Seconds()
 	}
 	return rate * seconds * float64(s.Reps)
@@ -76,9 +77,9 @@ func TestExamplesKeepThePromise(t *testing.T) {
 
 // promised reports whether bound (1) has to hold: not while something else than leases admits, nor when the server's
 // clock jumps ahead, which is more tokens by the server's own account.
-func promised(s sim.Scenario) bool {
+func promised(s scenario.Scenario) bool {
 	for _, f := range s.Redis.Faults {
-		if f.Kind == sim.FaultClockStep && f.By > 0 {
+		if f.Kind == scenario.FaultClockStep && f.By > 0 {
 			return false
 		}
 	}
@@ -100,7 +101,7 @@ func uncommented() []byte { return commented.ReplaceAll(Template(), []byte("$1$2
 func TestTemplateHasEveryField(t *testing.T) {
 	// Given the template as leasesim init writes it, and the same with all fields
 	d := newDecoder("template.yaml")
-	var s sim.Scenario
+	var s scenario.Scenario
 	d.value("", d.document(uncommented()), reflect.ValueOf(&s).Elem())
 	if err := d.err(); err != nil {
 		t.Fatal(err)

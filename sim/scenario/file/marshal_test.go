@@ -1,4 +1,4 @@
-package scenfile
+package file
 
 import (
 	"errors"
@@ -11,16 +11,16 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 func TestMarshalWritesWhatIsSet(t *testing.T) {
 	s := fleet()
 	s.Description = "no. 5: 50% off\n"
 	s.Policy = lease.Policy{Target: 50 * time.Millisecond, Fallback: lease.FallbackDeny, StartEmpty: true}
-	s.Groups[0].Clock = &sim.Clock{}
-	s.Workload = sim.Workload{Load: 1.5, Cost: sim.Cost{Min: 2, Max: 2}, Swing: 0.125}
-	s.Network.RoundTrip = sim.DurationDist{Dist: sim.Dist{Kind: sim.DistUniform, Q: 1e6}}
+	s.Groups[0].Clock = &scenario.Clock{}
+	s.Workload = scenario.Workload{Load: 1.5, Cost: scenario.Cost{Min: 2, Max: 2}, Swing: 0.125}
+	s.Network.RoundTrip = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform, Q: 1e6}}
 	s.Rivals = []string{} // as good as none
 	text, err := Marshal(s)
 	want := `description: |
@@ -57,8 +57,8 @@ redis:
 }
 
 func TestMarshalRefusesWhatAFileCannotSay(t *testing.T) {
-	for what, s := range map[string]sim.Scenario{
-		"there is a trace without a file": {Groups: []sim.Group{{Workload: &sim.Workload{Trace: &sim.Trace{}}}}},
+	for what, s := range map[string]scenario.Scenario{
+		"there is a trace without a file": {Groups: []scenario.Group{{Workload: &scenario.Workload{Trace: &scenario.Trace{}}}}},
 		`"\xff" is not UTF-8`:             {Name: "\xff"},
 		"9 is no value of lease.Fallback": {Policy: lease.Policy{Fallback: 9}},
 	} {
@@ -69,7 +69,7 @@ func TestMarshalRefusesWhatAFileCannotSay(t *testing.T) {
 }
 
 // decoded reads a text without asking whether the scenario is valid.
-func decoded(text []byte) (s sim.Scenario, err error) {
+func decoded(text []byte) (s scenario.Scenario, err error) {
 	d := newDecoder("s.yaml")
 	if root := d.document(text); root != nil {
 		d.value("", root, reflect.ValueOf(&s).Elem())
@@ -81,7 +81,7 @@ func TestMarshalLosesNothing(t *testing.T) {
 	rng := testkit.Rand(t)
 	for range 1000 {
 		// Given any scenario, valid or not, of values that have a text
-		var want sim.Scenario
+		var want scenario.Scenario
 		randomize(rng, reflect.ValueOf(&want).Elem())
 		// When it is written and read
 		text, err := Marshal(want)
@@ -103,18 +103,18 @@ func randomize(rng *rand.Rand, v reflect.Value) {
 	}
 	length := func() float64 { return float64(rng.Int64N(1 << (1 + rng.IntN(52)))) }
 	switch x := v.Addr().Interface().(type) {
-	case **sim.Trace:
+	case **scenario.Trace:
 		return
-	case *sim.Rate:
-		*x = sim.Rate(rng.ExpFloat64() * math.Pow(10, float64(rng.IntN(20)-10)))
-	case *sim.Ratio:
-		*x = sim.Ratio(rng.Float64() * math.Pow(10, -float64(rng.IntN(20))))
-	case *sim.Cost:
+	case *scenario.Rate:
+		*x = scenario.Rate(rng.ExpFloat64() * math.Pow(10, float64(rng.IntN(20)-10)))
+	case *scenario.Ratio:
+		*x = scenario.Ratio(rng.Float64() * math.Pow(10, -float64(rng.IntN(20))))
+	case *scenario.Cost:
 		x.Min = 1 + rng.Int64N(1000)
 		x.Max = x.Min + rng.Int64N(2)*rng.Int64N(1000)
-	case *sim.DurationDist:
+	case *scenario.DurationDist:
 		x.Dist = randomDist(rng, length)
-	case *sim.DriftDist:
+	case *scenario.DriftDist:
 		x.Dist = randomDist(rng, rng.ExpFloat64)
 	case *lease.Limit:
 		*x = lease.Limit{Tokens: 1 + rng.Int64N(1000), Per: time.Duration(1 + rng.Int64N(1e6)*1000), Burst: rng.Int64N(3) * 500}
@@ -174,21 +174,21 @@ func randomParts(rng *rand.Rand, v reflect.Value) {
 	}
 }
 
-func randomDist(rng *rand.Rand, draw func() float64) sim.Dist {
+func randomDist(rng *rand.Rand, draw func() float64) scenario.Dist {
 	p, q := draw(), draw()
 	switch rng.IntN(6) {
 	case 0:
-		return sim.Dist{P: -p}
+		return scenario.Dist{P: -p}
 	case 1:
-		return sim.Dist{Kind: sim.DistUniform, P: -p, Q: q}
+		return scenario.Dist{Kind: scenario.DistUniform, P: -p, Q: q}
 	case 2:
-		return sim.Dist{Kind: sim.DistNormal, P: -p, Q: q}
+		return scenario.Dist{Kind: scenario.DistNormal, P: -p, Q: q}
 	case 3:
-		return sim.Dist{Kind: sim.DistExp, P: p}
+		return scenario.Dist{Kind: scenario.DistExp, P: p}
 	case 4:
-		return sim.Dist{Kind: sim.DistLognormal, P: p + 1, Q: p + 1 + q}
+		return scenario.Dist{Kind: scenario.DistLognormal, P: p + 1, Q: p + 1 + q}
 	}
-	return sim.Dist{Kind: sim.DistPareto, P: p + 1, Q: 1.5 + rng.ExpFloat64()}
+	return scenario.Dist{Kind: scenario.DistPareto, P: p + 1, Q: 1.5 + rng.ExpFloat64()}
 }
 
 // FuzzParse: whatever a file says, it is read, or refused with places; and what is read is written and read alike.

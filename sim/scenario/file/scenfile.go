@@ -1,4 +1,4 @@
-// Package scenfile reads and writes scenarios as YAML files.
+// Package file reads and writes scenarios as YAML files.
 //
 // Reading is strict: an unknown or repeated field, a missing unit, a wrong type or a value out of bounds is an error
 // that names file, line, column and field, and all errors of a file are reported at once. A field is called as in
@@ -9,7 +9,7 @@
 // Get and Paths work on paths.
 //
 // All functions may be called from any goroutine, as long as no other works on the same Scenario.
-package scenfile
+package file
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // examplePrefix marks the name of a built-in example where a file's name is expected.
@@ -29,40 +29,40 @@ const examplePrefix = "example:"
 const textMax = 1 << 20
 
 // Load reads the scenario in a file, or the built-in example NAME for "example:NAME".
-func Load(path string) (sim.Scenario, error) {
+func Load(path string) (scenario.Scenario, error) {
 	if name, ok := strings.CutPrefix(path, examplePrefix); ok {
 		for _, e := range Examples() {
 			if e.Name == name {
 				return Parse(path, e.Text)
 			}
 		}
-		return sim.Scenario{}, fmt.Errorf("%w: there is no example %q; there are %s", ErrInvalid, name, strings.Join(exampleNames(), ", "))
+		return scenario.Scenario{}, fmt.Errorf("%w: there is no example %q; there are %s", ErrInvalid, name, strings.Join(exampleNames(), ", "))
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return sim.Scenario{}, fmt.Errorf("scenfile: %w", err)
+		return scenario.Scenario{}, fmt.Errorf("file: %w", err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, textMax+1))
 	if err != nil {
-		return sim.Scenario{}, fmt.Errorf("scenfile: %w", err)
+		return scenario.Scenario{}, fmt.Errorf("file: %w", err)
 	}
 	return Parse(path, text)
 }
 
 // Parse reads a scenario. The name of its file is for errors, and the traces that the scenario replays are looked for in
 // that file's folder. The result is valid (Scenario.Validate), but has no defaults filled in. The error joins *Error
-// values in the order of their lines; each wraps ErrInvalid, and sim.ErrInvalidScenario where Validate objects.
-func Parse(name string, text []byte) (sim.Scenario, error) {
+// values in the order of their lines; each wraps ErrInvalid, and scenario.ErrInvalidScenario where Validate objects.
+func Parse(name string, text []byte) (scenario.Scenario, error) {
 	d := newDecoder(name)
-	var s sim.Scenario
+	var s scenario.Scenario
 	if root := d.document(text); root != nil {
 		d.value("", root, reflect.ValueOf(&s).Elem())
 		loadTraces(&s, d.beside, func(path, message string) { d.bad(path, d.position(path), "%s", message) })
 		d.validate(s)
 	}
 	if err := d.err(); err != nil {
-		return sim.Scenario{}, err
+		return scenario.Scenario{}, err
 	}
 	return s, nil
 }

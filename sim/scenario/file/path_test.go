@@ -1,4 +1,4 @@
-package scenfile
+package file
 
 import (
 	"errors"
@@ -9,43 +9,49 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-func fleet() sim.Scenario {
-	return sim.Scenario{
+func fleet() scenario.Scenario {
+	return scenario.Scenario{
 		Limits: []lease.Limit{lease.PerSecond(100)},
-		Groups: []sim.Group{{Name: "web", Count: 20}, {Name: "a.b", Count: 5, Workload: &sim.Workload{Kind: sim.Poisson}}},
-		Redis:  sim.Redis{Faults: []sim.RedisFault{{Kind: sim.FaultHang, At: 1, For: 1}}},
+		Groups: []scenario.Group{{Name: "web", Count: 20}, {Name: "a.b", Count: 5, Workload: &scenario.Workload{Kind: scenario.Poisson}}},
+		Redis:  scenario.Redis{Faults: []scenario.RedisFault{{Kind: scenario.FaultHang, At: 1, For: 1}}},
 	}
 }
 
 func TestSetChangesOneField(t *testing.T) {
-	for assignment, change := range map[string]func(*sim.Scenario){
-		"policy.target=50ms":               func(s *sim.Scenario) { s.Policy.Target = 50 * time.Millisecond },
-		" policy.ttl = 2s # seconds":       func(s *sim.Scenario) { s.Policy.TTL = 2 * time.Second },
-		"policy.fallback=allow_all":        func(s *sim.Scenario) { s.Policy.Fallback = lease.FallbackAllowAll },
-		"groups[0].count=300":              func(s *sim.Scenario) { s.Groups[0].Count = 300 },
-		"groups.web.count=300":             func(s *sim.Scenario) { s.Groups[0].Count = 300 },
-		"groups[a.b].count=300":            func(s *sim.Scenario) { s.Groups[1].Count = 300 },
-		"groups.web.clock.offset=100ms":    func(s *sim.Scenario) { s.Groups[0].Clock = &sim.Clock{Offset: sim.Constantly(100 * time.Millisecond)} },
-		"groups.web.clock={}":              func(s *sim.Scenario) { s.Groups[0].Clock = &sim.Clock{} },
-		"groups[1].workload=null":          func(s *sim.Scenario) { s.Groups[1].Workload = nil },
-		"groups[1].workload.kind=closed":   func(s *sim.Scenario) { s.Groups[1].Workload = &sim.Workload{Kind: sim.Closed} },
-		"groups[1].workload={load: 2}":     func(s *sim.Scenario) { s.Groups[1].Workload = &sim.Workload{Load: 2} },
-		"groups=[{}]":                      func(s *sim.Scenario) { s.Groups = []sim.Group{{}} },
-		"redis.faults=[]":                  func(s *sim.Scenario) { s.Redis.Faults = nil },
-		"redis.faults[0].for=3ns":          func(s *sim.Scenario) { s.Redis.Faults[0].For = 3 },
-		"redis={shards: 3}":                func(s *sim.Scenario) { s.Redis = sim.Redis{Shards: 3} },
-		"limits=[5/s, 7/m burst 3]":        func(s *sim.Scenario) { s.Limits = []lease.Limit{lease.PerSecond(5), lease.PerMinute(7).WithBurst(3)} },
-		"limits[0]=5/s burst 9":            func(s *sim.Scenario) { s.Limits = []lease.Limit{lease.PerSecond(5).WithBurst(9)} },
-		"network.round_trip=uniform(0,1s)": func(s *sim.Scenario) { s.Network.RoundTrip.Kind, s.Network.RoundTrip.Q = sim.DistUniform, 1e9 },
-		"network.loss=5%":                  func(s *sim.Scenario) { s.Network.Loss = 0.05 },
-		"workload.cost=3":                  func(s *sim.Scenario) { s.Workload.Cost = sim.Cost{Min: 3, Max: 3} },
-		"name=a: b # c":                    func(s *sim.Scenario) { s.Name = "a: b # c" },
-		"name=":                            func(s *sim.Scenario) { s.Name = "" },
-		`name='it''s' # quoted`:            func(s *sim.Scenario) { s.Name = "it's" },
-		"rivals=[gcra/server, split]":      func(s *sim.Scenario) { s.Rivals = []string{"gcra/server", "split"} },
+	for assignment, change := range map[string]func(*scenario.Scenario){
+		"policy.target=50ms":         func(s *scenario.Scenario) { s.Policy.Target = 50 * time.Millisecond },
+		" policy.ttl = 2s # seconds": func(s *scenario.Scenario) { s.Policy.TTL = 2 * time.Second },
+		"policy.fallback=allow_all":  func(s *scenario.Scenario) { s.Policy.Fallback = lease.FallbackAllowAll },
+		"groups[0].count=300":        func(s *scenario.Scenario) { s.Groups[0].Count = 300 },
+		"groups.web.count=300":       func(s *scenario.Scenario) { s.Groups[0].Count = 300 },
+		"groups[a.b].count=300":      func(s *scenario.Scenario) { s.Groups[1].Count = 300 },
+		"groups.web.clock.offset=100ms": func(s *scenario.Scenario) {
+			s.Groups[0].Clock = &scenario.Clock{Offset: scenario.Constantly(100 * time.Millisecond)}
+		},
+		"groups.web.clock={}":            func(s *scenario.Scenario) { s.Groups[0].Clock = &scenario.Clock{} },
+		"groups[1].workload=null":        func(s *scenario.Scenario) { s.Groups[1].Workload = nil },
+		"groups[1].workload.kind=closed": func(s *scenario.Scenario) { s.Groups[1].Workload = &scenario.Workload{Kind: scenario.Closed} },
+		"groups[1].workload={load: 2}":   func(s *scenario.Scenario) { s.Groups[1].Workload = &scenario.Workload{Load: 2} },
+		"groups=[{}]":                    func(s *scenario.Scenario) { s.Groups = []scenario.Group{{}} },
+		"redis.faults=[]":                func(s *scenario.Scenario) { s.Redis.Faults = nil },
+		"redis.faults[0].for=3ns":        func(s *scenario.Scenario) { s.Redis.Faults[0].For = 3 },
+		"redis={shards: 3}":              func(s *scenario.Scenario) { s.Redis = scenario.Redis{Shards: 3} },
+		"limits=[5/s, 7/m burst 3]": func(s *scenario.Scenario) {
+			s.Limits = []lease.Limit{lease.PerSecond(5), lease.PerMinute(7).WithBurst(3)}
+		},
+		"limits[0]=5/s burst 9": func(s *scenario.Scenario) { s.Limits = []lease.Limit{lease.PerSecond(5).WithBurst(9)} },
+		"network.round_trip=uniform(0,1s)": func(s *scenario.Scenario) {
+			s.Network.RoundTrip.Kind, s.Network.RoundTrip.Q = scenario.DistUniform, 1e9
+		},
+		"network.loss=5%":             func(s *scenario.Scenario) { s.Network.Loss = 0.05 },
+		"workload.cost=3":             func(s *scenario.Scenario) { s.Workload.Cost = scenario.Cost{Min: 3, Max: 3} },
+		"name=a: b # c":               func(s *scenario.Scenario) { s.Name = "a: b # c" },
+		"name=":                       func(s *scenario.Scenario) { s.Name = "" },
+		`name='it''s' # quoted`:       func(s *scenario.Scenario) { s.Name = "it's" },
+		"rivals=[gcra/server, split]": func(s *scenario.Scenario) { s.Rivals = []string{"gcra/server", "split"} },
 	} {
 		got, want := fleet(), fleet()
 		got.Name, want.Name = "before", "before"
@@ -58,11 +64,11 @@ func TestSetChangesOneField(t *testing.T) {
 
 func TestSetKnowsTheGroupThatDefaultsGives(t *testing.T) {
 	for _, path := range []string{"groups[0].count", "groups.all.count"} {
-		s := sim.Scenario{Limits: []lease.Limit{lease.PerSecond(100)}}
+		s := scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(100)}}
 		if err := Set(&s, path+"=7"); err != nil {
 			t.Fatal(err)
 		}
-		want := sim.Scenario{Limits: s.Limits}.Defaults()
+		want := scenario.Scenario{Limits: s.Limits}.Defaults()
 		want.Groups[0].Count, want.Groups[0].Share = 7, 7
 		if got := s.Defaults(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", path, got, want)
@@ -113,7 +119,7 @@ func TestSetSaysWhatIsWrongAndChangesNothing(t *testing.T) {
 func TestSetLeavesCopiesAlone(t *testing.T) {
 	// Given a scenario and its copy, which share lists and pointers
 	s := fleet()
-	s.Workload.Trace = &sim.Trace{}
+	s.Workload.Trace = &scenario.Trace{}
 	same := s
 	// When everything that is shared is set in one of them
 	for _, assignment := range []string{"limits[0]=5/s", "groups[0].count=9", "groups[1].workload.kind=sync", "redis.faults[0].at=9s"} {
@@ -190,7 +196,7 @@ func TestGetSaysWhatSetTakes(t *testing.T) {
 
 func TestGetByHand(t *testing.T) {
 	s := fleet()
-	s.Network.RoundTrip = sim.Constantly(time.Millisecond)
+	s.Network.RoundTrip = scenario.Constantly(time.Millisecond)
 	for path, want := range map[string]string{
 		"policy.target":             "0s",
 		"policy.fallback":           "local_share",

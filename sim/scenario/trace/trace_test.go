@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-func read(t *testing.T, text string) []sim.TraceRequest {
+func read(t *testing.T, text string) []scenario.TraceRequest {
 	t.Helper()
 	got, err := Read("t.csv", strings.NewReader(text))
 	if err != nil {
@@ -27,7 +27,7 @@ func read(t *testing.T, text string) []sim.TraceRequest {
 
 func TestReadTakesColumnsInAnyOrder(t *testing.T) {
 	const ms = time.Millisecond
-	for text, want := range map[string][]sim.TraceRequest{
+	for text, want := range map[string][]scenario.TraceRequest{
 		"time_s\n0\n0.0015\n2\n":                       {{At: 0, Cost: 1}, {At: 1500 * time.Microsecond, Cost: 1}, {At: 2 * time.Second, Cost: 1}},
 		"key,time_ms,tokens,process\nb,1,3,7\na,1,1,2": {{At: ms, Process: 7, Key: 0, Cost: 3}, {At: ms, Process: 2, Key: 1, Cost: 1}},
 		"\ufefftime_us\r\n1000\r\n2e3\r\n":             {{At: ms, Cost: 1}, {At: 2 * ms, Cost: 1}},
@@ -158,14 +158,14 @@ func (f *failing) Read(p []byte) (int, error) {
 }
 
 // random is a trace whose keys are numbered by first appearance.
-func random(rng *rand.Rand) sim.Trace {
-	var t sim.Trace
+func random(rng *rand.Rand) scenario.Trace {
+	var t scenario.Trace
 	at, keys := time.Duration(0), 0
 	for range 1 + rng.IntN(50) {
 		at += time.Duration(rng.Int64N(1 << rng.IntN(36)))
 		key := rng.IntN(keys + 1)
 		keys = max(keys, key+1)
-		t.Requests = append(t.Requests, sim.TraceRequest{At: at, Process: rng.IntN(1 << 31), Key: key, Cost: 1 + rng.Int64N(1<<rng.IntN(62))})
+		t.Requests = append(t.Requests, scenario.TraceRequest{At: at, Process: rng.IntN(1 << 31), Key: key, Cost: 1 + rng.Int64N(1<<rng.IntN(62))})
 	}
 	return t
 }
@@ -192,19 +192,19 @@ func TestReadReadsWhatWriteWrites(t *testing.T) {
 }
 
 func TestDigestTellsTracesApart(t *testing.T) {
-	base := sim.TraceRequest{At: 1, Process: 2, Key: 3, Cost: 4}
-	seen := map[string]sim.Trace{}
-	for _, change := range []func(*sim.TraceRequest){
-		func(*sim.TraceRequest) {},
-		func(r *sim.TraceRequest) { r.At++ },
-		func(r *sim.TraceRequest) { r.Process++ },
-		func(r *sim.TraceRequest) { r.Key++ },
-		func(r *sim.TraceRequest) { r.Cost++ },
-		func(r *sim.TraceRequest) { *r = sim.TraceRequest{At: 2, Process: 1, Key: 3, Cost: 4} },
+	base := scenario.TraceRequest{At: 1, Process: 2, Key: 3, Cost: 4}
+	seen := map[string]scenario.Trace{}
+	for _, change := range []func(*scenario.TraceRequest){
+		func(*scenario.TraceRequest) {},
+		func(r *scenario.TraceRequest) { r.At++ },
+		func(r *scenario.TraceRequest) { r.Process++ },
+		func(r *scenario.TraceRequest) { r.Key++ },
+		func(r *scenario.TraceRequest) { r.Cost++ },
+		func(r *scenario.TraceRequest) { *r = scenario.TraceRequest{At: 2, Process: 1, Key: 3, Cost: 4} },
 	} {
 		one := base
 		change(&one)
-		for _, trace := range []sim.Trace{{Requests: []sim.TraceRequest{one}}, {Requests: []sim.TraceRequest{base, one}}} {
+		for _, trace := range []scenario.Trace{{Requests: []scenario.TraceRequest{one}}, {Requests: []scenario.TraceRequest{base, one}}} {
 			sum := Digest(&trace)
 			if other, ok := seen[sum]; ok {
 				t.Errorf("%v and %v have the digest %s", trace, other, sum)
@@ -216,7 +216,7 @@ func TestDigestTellsTracesApart(t *testing.T) {
 		}
 	}
 	// The digest is in reports, so it is the same on every machine and in every release.
-	if got := Digest(&sim.Trace{Requests: []sim.TraceRequest{base}}); got != "73e200e2b048c86d" {
+	if got := Digest(&scenario.Trace{Requests: []scenario.TraceRequest{base}}); got != "73e200e2b048c86d" {
 		t.Errorf("the digest of a known trace has become %s", got)
 	}
 }

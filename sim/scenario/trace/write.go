@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // Write writes t as CSV with all columns. Read reads it back as an equal trace if its keys are numbered in the order of
 // their first appearance, as those of every trace are that Read returned; other keys are numbered anew.
-func Write(w io.Writer, t sim.Trace) error {
+func Write(w io.Writer, t scenario.Trace) error {
 	b := bufio.NewWriterSize(w, 1<<16)
 	line := append(make([]byte, 0, 80), "time_s,process,key,tokens\n"...)
 	for _, r := range t.Requests {

@@ -1,16 +1,16 @@
-package scenfile
+package file
 
 import (
 	"fmt"
 
-	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/trace"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
 )
 
 // loadTraces reads the traces that workloads of s name and that are not there yet. A digest in the scenario says which
 // trace was meant; another one is an error.
-func loadTraces(s *sim.Scenario, find func(file string) string, bad func(path, message string)) {
-	load := func(path string, w *sim.Workload) {
+func loadTraces(s *scenario.Scenario, find func(file string) string, bad func(path, message string)) {
+	load := func(path string, w *scenario.Workload) {
 		if w == nil || w.File == "" || w.Trace != nil {
 			return
 		}

@@ -1,4 +1,4 @@
-package scenfile
+package file
 
 import (
 	"cmp"
@@ -9,7 +9,7 @@ import (
 )
 
 // ErrInvalid is wrapped by every error about what a scenario file, an assignment or a path says.
-var ErrInvalid = errors.New("scenfile: invalid scenario")
+var ErrInvalid = errors.New("file: invalid scenario")
 
 // Error is one thing that is wrong, and where.
 type Error struct {

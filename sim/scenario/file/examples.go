@@ -1,4 +1,4 @@
-package scenfile
+package file
 
 import (
 	"embed"
@@ -27,11 +27,11 @@ func Examples() (all []Example) {
 		file := "examples/" + name + ".yaml"
 		text, err := exampleFiles.ReadFile(file)
 		if err != nil {
-			panic(fmt.Sprintf("scenfile: an example is missing: %v", err))
+			panic(fmt.Sprintf("file: an example is missing: %v", err))
 		}
 		s, err := Parse(file, text)
 		if err != nil {
-			panic(fmt.Sprintf("scenfile: an example is wrong: %v", err))
+			panic(fmt.Sprintf("file: an example is wrong: %v", err))
 		}
 		all = append(all, Example{name, s.Description, text})
 	}

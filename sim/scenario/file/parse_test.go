@@ -1,4 +1,4 @@
-package scenfile
+package file
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/trace"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
 )
 
 func TestParseReadsEveryType(t *testing.T) {
@@ -50,23 +50,23 @@ rivals: []
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := sim.Scenario{
+	want := scenario.Scenario{
 		Name: "2024", Description: "two\nlines\n", Duration: 90 * time.Second, Seed: 1<<53 - 1,
 		Limits: []lease.Limit{lease.PerSecond(100), lease.PerMinute(5000).WithBurst(200)},
 		Policy: lease.Policy{TTL: 250 * time.Millisecond, MaxBatch: 20, Weight: 3, ColdStart: lease.ColdStartAllow, Fallback: lease.FallbackDeny, StartEmpty: true},
-		Keys:   sim.Keys{Count: 7, Zipf: 1},
-		Clock: sim.Clock{
-			Offset: sim.DurationDist{Dist: sim.Dist{Kind: sim.DistUniform, P: -1e9, Q: 1e10}},
-			Drift:  sim.DriftDist{Dist: sim.Dist{P: 50}},
+		Keys:   scenario.Keys{Count: 7, Zipf: 1},
+		Clock: scenario.Clock{
+			Offset: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: -1e9, Q: 1e10}},
+			Drift:  scenario.DriftDist{Dist: scenario.Dist{P: 50}},
 		},
-		Groups: []sim.Group{{Name: "a", Count: 2, Skew: 0.5}, {
-			Name: "b", Clock: &sim.Clock{},
-			Workload: &sim.Workload{Kind: sim.Closed, Think: sim.DurationDist{Dist: sim.Dist{Kind: sim.DistExp, P: 5e6}}},
-			Pauses:   sim.Stops{Every: time.Minute, For: sim.DurationDist{Dist: sim.Dist{Kind: sim.DistLognormal, P: 1e6, Q: 2e6}}},
-			Scale:    []sim.Step{{At: time.Second, Kill: true}},
+		Groups: []scenario.Group{{Name: "a", Count: 2, Skew: 0.5}, {
+			Name: "b", Clock: &scenario.Clock{},
+			Workload: &scenario.Workload{Kind: scenario.Closed, Think: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistExp, P: 5e6}}},
+			Pauses:   scenario.Stops{Every: time.Minute, For: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistLognormal, P: 1e6, Q: 2e6}}},
+			Scale:    []scenario.Step{{At: time.Second, Kill: true}},
 		}},
-		Workload: sim.Workload{Rate: 1.5, Cost: sim.Cost{Min: 1, Max: 5}, Swing: 0.125},
-		Network:  sim.Network{RoundTrip: sim.DurationDist{Dist: sim.Dist{Kind: sim.DistPareto, P: 1e6, Q: 1.5}}},
+		Workload: scenario.Workload{Rate: 1.5, Cost: scenario.Cost{Min: 1, Max: 5}, Swing: 0.125},
+		Network:  scenario.Network{RoundTrip: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistPareto, P: 1e6, Q: 1.5}}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("read\n%+v\nwant\n%+v", got, want)
@@ -202,13 +202,13 @@ duration: soon
 			t.Fatalf("the errors are\n%v\nwant\n%v", err, strings.Join(want, "\n"))
 		}
 	}
-	if !errors.Is(err, sim.ErrInvalidScenario) || !errors.Is(err, ErrInvalid) {
+	if !errors.Is(err, scenario.ErrInvalidScenario) || !errors.Is(err, ErrInvalid) {
 		t.Errorf("the error is neither of a file nor of a scenario: %v", err)
 	}
 	if e, ok := errors.AsType[*Error](err); !ok || e.File != "dir/s.yaml" || e.Line != 4 || e.Column != 5 || e.Path != "limits[1]" {
 		t.Errorf("the first error is %+v", e)
 	}
-	if v, ok := errors.AsType[*sim.Violation](err); !ok || v.Path != "workload.kind" {
+	if v, ok := errors.AsType[*scenario.Violation](err); !ok || v.Path != "workload.kind" {
 		t.Errorf("the first violation is %+v", v)
 	}
 }
@@ -258,8 +258,8 @@ func TestATraceIsFoundBesideItsScenario(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []sim.TraceRequest{{At: time.Second / 2, Cost: 1}, {At: time.Second, Key: 1, Cost: 1}}
-	for _, w := range []*sim.Workload{&s.Workload, s.Groups[0].Workload} {
+	want := []scenario.TraceRequest{{At: time.Second / 2, Cost: 1}, {At: time.Second, Key: 1, Cost: 1}}
+	for _, w := range []*scenario.Workload{&s.Workload, s.Groups[0].Workload} {
 		if w.Trace == nil || !reflect.DeepEqual(w.Trace.Requests, want) || w.TraceSum != trace.Digest(w.Trace) {
 			t.Errorf("the trace is %+v, %q", w.Trace, w.TraceSum)
 		}
@@ -308,21 +308,21 @@ func TestLoadPassesOnWhatTheSystemSays(t *testing.T) {
 
 func TestEveryViolationNamesAFieldOfAFile(t *testing.T) {
 	// Given a scenario in which as much as possible is wrong
-	wrong := &sim.Workload{
-		Kind: sim.Replay, Verb: "x", Rate: -1, Load: -1, Cost: sim.Cost{Min: -1}, Deadline: -1, On: -1, Off: -1, Alpha: -1, Burst: -1, Period: -1,
-		Swing: -1, At: -1, For: -1, Factor: -1, Every: -1, Within: -1, Clients: -1, Think: sim.Constantly(-1), Retries: -1, Backoff: -1,
+	wrong := &scenario.Workload{
+		Kind: scenario.Replay, Verb: "x", Rate: -1, Load: -1, Cost: scenario.Cost{Min: -1}, Deadline: -1, On: -1, Off: -1, Alpha: -1, Burst: -1, Period: -1,
+		Swing: -1, At: -1, For: -1, Factor: -1, Every: -1, Within: -1, Clients: -1, Think: scenario.Constantly(-1), Retries: -1, Backoff: -1,
 	}
-	stops := sim.Stops{Every: -1, For: sim.Constantly(-1)}
-	clock := sim.Clock{Offset: sim.Constantly(-1), Drift: sim.DriftDist{Dist: sim.Dist{P: -1}}}
-	err := sim.Scenario{
-		Duration: -1, Warmup: -1, Seed: 1 << 60, Reps: -1, CallTimeout: -1, Limits: make([]lease.Limit, 5), Keys: sim.Keys{Count: -1, Zipf: -1}, Clock: clock,
+	stops := scenario.Stops{Every: -1, For: scenario.Constantly(-1)}
+	clock := scenario.Clock{Offset: scenario.Constantly(-1), Drift: scenario.DriftDist{Dist: scenario.Dist{P: -1}}}
+	err := scenario.Scenario{
+		Duration: -1, Warmup: -1, Seed: 1 << 60, Reps: -1, CallTimeout: -1, Limits: make([]lease.Limit, 5), Keys: scenario.Keys{Count: -1, Zipf: -1}, Clock: clock,
 		Policy: lease.Policy{Target: -1, TTL: -1, MinBatch: -1, MaxBatch: -1, Overcommit: -1, Weight: -1, ColdStart: -1, Fallback: -1},
-		Groups: []sim.Group{{Name: "a", Count: 200_000}, {
-			Name: "a", Count: -1, Weight: -1, Share: -1, Skew: -1, Clock: &clock, Workload: wrong, Pauses: stops, Restarts: stops, Scale: []sim.Step{{At: -1, Count: -1}},
+		Groups: []scenario.Group{{Name: "a", Count: 200_000}, {
+			Name: "a", Count: -1, Weight: -1, Share: -1, Skew: -1, Clock: &clock, Workload: wrong, Pauses: stops, Restarts: stops, Scale: []scenario.Step{{At: -1, Count: -1}},
 		}},
 		Workload: *wrong,
-		Network:  sim.Network{RoundTrip: sim.Constantly(-1), Loss: -1, LostReplies: -1, Duplicates: -1, Partitions: []sim.Partition{{At: -1, Part: -1, Group: "b"}}},
-		Redis:    sim.Redis{ServiceTime: sim.Constantly(-1), Shards: -1, Faults: []sim.RedisFault{{At: -1, For: -1, Lost: -1, Shard: -1}, {Kind: sim.FaultSlow}}},
+		Network:  scenario.Network{RoundTrip: scenario.Constantly(-1), Loss: -1, LostReplies: -1, Duplicates: -1, Partitions: []scenario.Partition{{At: -1, Part: -1, Group: "b"}}},
+		Redis:    scenario.Redis{ServiceTime: scenario.Constantly(-1), Shards: -1, Faults: []scenario.RedisFault{{At: -1, For: -1, Lost: -1, Shard: -1}, {Kind: scenario.FaultSlow}}},
 	}.Validate()
 	// Then each path is one that a file may have, so that its line is found.
 	known, seen := map[string]bool{}, 0
@@ -331,7 +331,7 @@ func TestEveryViolationNamesAFieldOfAFile(t *testing.T) {
 	}
 	number := regexp.MustCompile(`\[[0-9]+\]`)
 	for _, err := range err.(interface{ Unwrap() []error }).Unwrap() {
-		v, ok := errors.AsType[*sim.Violation](err)
+		v, ok := errors.AsType[*scenario.Violation](err)
 		if !ok || !known[number.ReplaceAllString(v.Path, "[]")] {
 			t.Errorf("%v is not about a field of a file", err)
 		}
