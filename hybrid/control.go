@@ -19,29 +19,27 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	now := l.cfg.Clock.Now()
-	v := view{limits: st.Config.Limits, levels: st.Levels, next: st.Next, at: now}
 	if !st.Exists {
 		c, err := l.proposal(key)
 		if err != nil {
 			return Result{}, fmt.Errorf("hybrid: peek: %w", err)
 		}
-		v.limits = c.Limits
-		for k, limit := range v.limits {
+		st.Config.Limits = c.Limits
+		for k, limit := range c.Limits {
 			if !l.cfg.Policy.StartEmpty {
-				v.levels[k] = limit.Capacity()
+				st.Levels[k] = limit.Capacity()
 			}
 		}
 	}
 	held := int64(0)
 	if e := l.keys.inUse(key); e != nil {
-		held = e.holder.Pool.Held()
+		held = e.client.Pool.Held()
 	}
-	least := held + v.levels[0]
-	for k := range v.limits {
-		least = min(least, held+v.levels[k])
+	least := held + st.Levels[0]
+	for k := range st.Config.Limits {
+		least = min(least, held+st.Levels[k])
 	}
-	return v.result(least > 0, 1, held, now, SourceStore), nil
+	return resultOf(least > 0, SourceStore, st.Outlook(1, held, least > 0)), nil
 }
 
 // Peek reports without taking anything; see Limiter.Peek.
@@ -75,11 +73,11 @@ func (k *Key) Refund(n int64) { k.l.Refund(k.name, n) }
 func (e *entry) refund(n int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.gone || e.closed {
+	if e.client.Closed() {
 		return
 	}
-	e.holder.Refund(min(n, e.capacity.Load()))
-	e.kick(false)
+	e.client.Refund(min(n, e.client.Capacity()))
+	e.wake(false)
 }
 
 // Reset makes key's bucket what a new one would be: full, or empty with Policy.StartEmpty. The
@@ -213,16 +211,15 @@ func (l *Limiter) configure(ctx context.Context, what, key string, op lease.Op, 
 func (e *entry) beginReset(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.resets++
-	need := e.l.seq.Load() + 1 // a call that is under way may have been built too early
-	e.giveAll = need
-	for !e.gone && !e.closed && !e.holder.Degraded() && e.ended < need && ctx.Err() == nil {
+	first := e.l.seq.Load() + 1 // a call that is under way may have been built too early
+	e.client.BeginReset(first)
+	for !e.client.Closed() && !e.client.Degraded() && !e.client.HasEnded(first) && ctx.Err() == nil {
 		if e.endings == nil {
 			e.endings = make(chan struct{})
 		}
 		ended := e.endings
 		if e.flight == nil {
-			e.kick(true)
+			e.wake(true)
 		}
 		e.mu.Unlock()
 		select {
@@ -236,16 +233,8 @@ func (e *entry) beginReset(ctx context.Context) {
 func (e *entry) endReset() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.resets--
-	e.kick(e.queue.head != nil)
-}
-
-// tellEnded wakes who waits for the end of a call. The caller holds the lock.
-func (e *entry) tellEnded() {
-	if e.endings != nil {
-		close(e.endings)
-		e.endings = nil
-	}
+	e.client.EndReset()
+	e.wake(e.client.HasWaiters())
 }
 
 // configFor is the configuration that sets limits. Its TTL is none below what this process has used for the key so
@@ -259,7 +248,7 @@ func (l *Limiter) configFor(key string, limits []Limit) lease.Config {
 	if e := l.known(key); e != nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		c.TTL = max(c.TTL, e.holder.TTL())
+		c.TTL = max(c.TTL, e.client.TTL())
 	}
 	return c
 }
@@ -269,12 +258,12 @@ func (l *Limiter) configFor(key string, limits []Limit) lease.Config {
 func (l *Limiter) hasGrown(e *entry, r request) bool {
 	e.mu.Lock()
 	now := l.cfg.Clock.Now()
-	recent := e.heardAt != 0 && now < e.heardAt.Add(e.holder.TTL())
-	if e.holder.Degraded() {
-		e.wanted(min(r.n, e.capacity.Load())) // nobody waits for a probe; its reply tells the next one
+	recent := e.heardAt != 0 && now < e.heardAt.Add(e.client.TTL())
+	if e.client.Degraded() {
+		e.client.Refuse(min(r.n, e.client.Capacity())) // nobody waits for a probe; its reply tells the next one
 		recent = true
 	}
-	if recent || e.gone || e.closed {
+	if recent || e.client.Closed() {
 		e.mu.Unlock()
 		return false
 	}
@@ -291,7 +280,7 @@ func (l *Limiter) hasGrown(e *entry, r request) bool {
 	if err != nil || !st.Exists {
 		return false
 	}
-	e.capacity.Store(st.Config.Capacity())
+	e.client.KnowCapacity(st.Config.Capacity())
 	return r.n <= st.Config.Capacity()
 }
 
@@ -303,12 +292,10 @@ func (l *Limiter) follow(key string, st lease.State, err error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.gone || e.closed {
+	if e.client.Closed() {
 		return
 	}
-	e.holder.Refresh()
-	e.capacity.Store(st.Config.Capacity())
+	e.client.BucketChanged(st.Config.Capacity())
 	e.heardAt = 0
-	e.openGate()
-	e.kick(true)
+	e.wake(true)
 }

@@ -182,22 +182,22 @@ func (l *Limiter) drop(s *slot, e *entry) bool {
 func (e *entry) evict() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.unused() {
+	if e.gone || !e.client.Forgettable() {
 		return false
 	}
 	e.goneLocked()
 	e.l.keys.idle.leave(e.slot)
 	e.slot.entry.Store(nil) // whoever keeps the name, which is in the slot, does not keep the entry
 	e.l.keys.remove(e.slot)
-	e.kick(false) // the scheduler forgets it too
+	e.wake(false) // the scheduler forgets it too
 	return true
 }
 
-// rest lets an entry go whose key has not been used for a while, but for what its slot remembers; false where something
-// would be lost. The caller holds the lock.
-func (e *entry) rest(now clock.Instant) bool {
-	lifetime := e.holder.Lifetime()
-	m, ok := e.holder.Rest()
+// restLocked lets an entry go whose key has not been used for a while, but for what its slot remembers; false where
+// something would be lost.
+func (e *entry) restLocked(now clock.Instant) bool {
+	lifetime := e.client.Lifetime()
+	m, ok := e.client.Rest()
 	if ok {
 		e.goneLocked()
 		e.l.keys.idle.rest(e.slot, m, now, lifetime)
@@ -205,16 +205,11 @@ func (e *entry) rest(now clock.Instant) bool {
 	return ok
 }
 
-// goneLocked ends the entry.
+// goneLocked ends the entry. A Key that still points to it finds out with its next request.
 func (e *entry) goneLocked() {
 	e.gone = true
-	e.tellEnded()
-	e.failsNoMore(0, false)
-	e.openGate() // a Key that still points here must find out
-	e.holder.Close()
-	e.missed = e.holder.Pool.Missed()
+	e.client.Close()
+	e.endedLocked()
+	e.missed = e.client.Pool.Missed()
 	e.l.counters.retire(e)
-	if e.leaver != nil {
-		e.leaver.done() // it had nothing to give back
-	}
 }

@@ -22,7 +22,7 @@ func (k *Key) Name() string { return k.name }
 // Allow takes one token; see Limiter.Allow.
 func (k *Key) Allow() bool {
 	if e := k.e.Load(); e != nil && !k.strict {
-		p := &e.holder.Pool
+		p := &e.client.Pool
 		left, mark := p.Begin()
 		if left >= mark {
 			return true
@@ -57,7 +57,7 @@ func (k *Key) ended(e *entry, t lease.Taken) bool {
 	case lease.Denied:
 		return false
 	}
-	return k.l.decide(request{name: k.name, key: k, n: 1, tried: e, wait: true}).ok
+	return k.l.decide(request{name: k.name, key: k, n: 1, tried: e, patience: lease.OneCall}).ok
 }
 
 // AllowN takes n tokens or none; see Limiter.AllowN.
@@ -66,7 +66,7 @@ func (k *Key) AllowN(n int64) bool {
 	if e != nil && n > 0 && e.take(n, k.strict) {
 		return true
 	}
-	return k.l.decide(request{name: k.name, key: k, n: n, tried: e, wait: true}).ok
+	return k.l.decide(request{name: k.name, key: k, n: n, tried: e, patience: lease.OneCall}).ok
 }
 
 // TryAllow is Allow that never waits; see Limiter.TryAllow.
@@ -86,7 +86,7 @@ func (k *Key) Take(ctx context.Context, n int64) (Result, error) {
 	e := k.e.Load()
 	d := decision{ok: true, entry: e}
 	if e == nil || n <= 0 || !e.take(n, k.strict) {
-		d = k.l.decide(request{name: k.name, key: k, n: n, tried: e, wait: true, ctx: ctx})
+		d = k.l.decide(request{name: k.name, key: k, n: n, tried: e, patience: lease.OneCall, ctx: ctx})
 	}
 	if d.err != nil {
 		return Result{}, d.err

@@ -132,7 +132,7 @@ func (l *Limiter) Allow(key string) bool {
 	if e == nil || l.cfg.Policy.StrictExpiry {
 		return l.AllowN(key, 1)
 	}
-	switch e.holder.Pool.Take() {
+	switch e.client.Pool.Take() {
 	case lease.Took:
 		return true
 	case lease.TookLow:
@@ -141,7 +141,7 @@ func (l *Limiter) Allow(key string) bool {
 	case lease.Denied:
 		return false
 	}
-	return l.decide(request{name: key, n: 1, tried: e, wait: true}).ok
+	return l.decide(request{name: key, n: 1, tried: e, patience: lease.OneCall}).ok
 }
 
 // AllowN takes n tokens of key or none. AllowN(key, 0) is true and costs nothing; a negative n, or one above
@@ -151,7 +151,7 @@ func (l *Limiter) AllowN(key string, n int64) bool {
 	if e != nil && n > 0 && e.take(n, l.cfg.Policy.StrictExpiry) {
 		return true
 	}
-	return l.decide(request{name: key, n: n, tried: e, wait: true}).ok
+	return l.decide(request{name: key, n: n, tried: e, patience: lease.OneCall}).ok
 }
 
 // TryAllow is Allow that never waits. Where this process holds nothing it is false (before the first reply:
@@ -198,7 +198,7 @@ func (l *Limiter) Close() error {
 	leaver := l.leaver
 	l.mu.Unlock()
 	// Before the calls under way are cancelled: their failures would be answered by Policy.Fallback.
-	l.keys.each(func(e *entry) { e.close(ErrClosed) })
+	l.keys.each(func(e *entry) { e.close() })
 	l.cancel()
 	l.scheduler.wake()
 	if leaver != nil {

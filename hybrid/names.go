@@ -21,6 +21,19 @@ type ColdStart = lease.ColdStart
 // Fallback is lease.Fallback.
 type Fallback = lease.Fallback
 
+// Source is lease.Source: what a decision rests on.
+type Source = lease.Source
+
+// The constants of Source.
+const (
+	// SourceLocal: tokens that this process held, or what it last heard of the bucket.
+	SourceLocal = lease.SourceLocal
+	// SourceStore: the answer of a lease call made for this request.
+	SourceStore = lease.SourceStore
+	// SourceFallback: Policy.Fallback or Policy.ColdStart, because the store did not answer.
+	SourceFallback = lease.SourceFallback
+)
+
 // The constants of Policy, so that most programs import this package alone.
 const (
 	ColdStartDeny      = lease.ColdStartDeny

@@ -83,16 +83,16 @@ func (n *node) outage(err error) *outage {
 	return &n.away
 }
 
-// failing keeps count of e among those that fail. The caller holds the lock.
-func (e *entry) failing(now clock.Instant, err error) {
-	if e.outage == nil && e.holder.Degraded() {
+// failingLocked keeps count of e among those that fail.
+func (e *entry) failingLocked(now clock.Instant, err error) {
+	if e.outage == nil && e.client.Degraded() {
 		e.outage = e.l.nodes.of(int(e.node.Load())).outage(err)
 		e.outage.begin(e.l, now, e.slot.name, err)
 	}
 }
 
-// fails no more: its call has succeeded, or the entry ends. The caller holds the lock.
-func (e *entry) failsNoMore(now clock.Instant, succeeded bool) {
+// failsNoMoreLocked is for an entry whose call has succeeded, or that ends.
+func (e *entry) failsNoMoreLocked(now clock.Instant, succeeded bool) {
 	if e.outage != nil {
 		e.outage.end(e.l, now, succeeded)
 		e.outage = nil

@@ -1,38 +1,11 @@
 package hybrid
 
 import (
-	"fmt"
-	"math"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
-
-// Source says what a decision rests on.
-type Source int
-
-const (
-	// SourceLocal: tokens that this process held, or what it last heard of the bucket.
-	SourceLocal Source = iota
-	// SourceStore: the answer of a lease call made for this request.
-	SourceStore
-	// SourceFallback: Policy.Fallback or Policy.ColdStart, because the store did not answer.
-	SourceFallback
-)
-
-// String is "local", "store" or "fallback".
-func (s Source) String() string {
-	switch s {
-	case SourceLocal:
-		return "local"
-	case SourceStore:
-		return "store"
-	case SourceFallback:
-		return "fallback"
-	}
-	return fmt.Sprintf("Source(%d)", int(s))
-}
 
 // Result is one decision. It is a value.
 //
@@ -56,81 +29,43 @@ type Result struct {
 	Source Source
 }
 
-// view is what the last reply said about the bucket; it never changes once published.
-type view struct {
-	limits []Limit
-	levels [lease.LimitsMax]int64         // whole tokens
-	next   [lease.LimitsMax]time.Duration // until a level has one token more; 0 where it is full, or not known
-	others int64                          // tokens that other processes held
-	at     clock.Instant                  // of the reply
-	made   clock.Instant                  // the bucket executed the call then or later
-	// shortOf tokens cannot be there before shortUntil; 0 where nothing was short. It knows the fractions of tokens.
-	shortOf    int64
-	shortUntil clock.Instant
-}
-
-// earliest is a time before which n tokens cannot be there, even if the others gave back all that they held.
-func (v *view) earliest(n int64) clock.Instant {
-	at := v.made
-	n -= v.others
-	rest := time.Duration(math.MaxInt64) // of what is needed beyond shortOf, by the fastest of the limits
-	for k, l := range v.limits {
-		at = max(at, v.made.Add(timeFor(l, n-v.levels[k]-1))) // a level may be almost a token higher
-		rest = min(rest, timeFor(l, n-v.shortOf))
-	}
-	if v.shortOf > 0 && n >= v.shortOf {
-		at = max(at, v.shortUntil.Add(rest))
-	}
-	return at
-}
-
-// result describes a decision on n tokens at time now with held tokens in this process.
-func (v *view) result(ok bool, n, held int64, now clock.Instant, src Source) Result {
-	r := Result{OK: ok, Source: src}
-	since := now.Sub(v.at)
-	least := 2.0
-	longest := time.Duration(math.MinInt64)
-	for k, l := range v.limits {
-		capacity := l.Capacity()
-		left := min(capacity, v.levels[k]+held)
-		wait := v.until(k, n-held) - since
-		if v.shortOf > 0 && len(v.limits) == 1 && n-held >= v.shortOf {
-			// Whoever comes back is not to come too early, so as if the bucket had executed the call when it replied.
-			wait = v.shortUntil.Sub(v.made) + timeFor(l, n-held-v.shortOf) - since
-		}
-		binding := float64(left)/float64(capacity) < least
-		if !ok {
-			binding = wait > longest
-		}
-		if binding {
-			least, longest = float64(left)/float64(capacity), wait
-			r.Limit, r.Remaining = l, left
-			r.ResetAfter = max(0, v.until(k, capacity-held)-since)
-		}
-	}
+// resultOf is a decision with what the process can tell about the key.
+func resultOf(ok bool, source Source, o lease.Outlook) Result {
+	r := Result{OK: ok, Limit: o.Limit, Remaining: o.Remaining, ResetAfter: o.ResetAfter, Source: source}
 	if !ok {
-		r.RetryAfter = max(longest, 1)
+		r.RetryAfter = o.RetryAfter
 	}
 	return r
 }
 
-// until is how long after the reply level k has n tokens, if nobody draws.
-func (v *view) until(k int, n int64) time.Duration {
-	missing := n - v.levels[k]
-	if missing > 0 && v.next[k] > 0 {
-		return v.next[k] + timeFor(v.limits[k], missing-1)
+// result is the answer to Take.
+func (d decision) result(n int64) Result {
+	if d.entry == nil {
+		return Result{OK: d.ok, Source: d.source}
 	}
-	return timeFor(v.limits[k], missing)
+	now := d.at
+	if d.ok {
+		now = d.entry.Now()
+	}
+	r := resultOf(d.ok, d.source, d.entry.outlook(now, n, d.ok))
+	if d.ok {
+		return r
+	}
+	if d.source == SourceFallback {
+		r.RetryAfter = 0 // what was last heard of the bucket decides nothing now
+	}
+	r.RetryAfter = max(r.RetryAfter, d.until.Sub(d.at), 1)
+	return r
 }
 
-// timeFor is how long l takes to make n tokens, at most 292 years.
-func timeFor(l Limit, n int64) time.Duration {
-	if n <= 0 {
-		return 0
+// outlook is what e can tell about a request for n tokens, without the lock once there has been a reply.
+func (e *entry) outlook(now clock.Instant, n int64, admitted bool) lease.Outlook {
+	held := e.client.Pool.Held()
+	if h := e.heard.Load(); h != nil {
+		return h.Outlook(now, n, held, admitted)
 	}
-	d := float64(n) / float64(l.Tokens) * float64(l.Per)
-	if d >= math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return time.Duration(d)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st := lease.State{Config: lease.Config{Limits: e.client.Limits()}}
+	return st.Outlook(n, held, admitted)
 }

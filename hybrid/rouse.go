@@ -58,8 +58,7 @@ func (l *Limiter) rouse(s *slot, name string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.holder.Recall(memory)
-	e.capacity.Store(e.holder.Capacity())
+	e.client.Recall(memory)
 	e.node.Store(node)
 	have := l.keys.idle.rouse(s, e)
 	if have == e {
@@ -71,10 +70,10 @@ func (l *Limiter) rouse(s *slot, name string) (*entry, error) {
 // enter tells the rest of the Limiter of a new entry.
 func (e *entry) enter() {
 	if e.l.state.Load() != stateOpen {
-		e.close(ErrClosed) // Close or Shutdown may have missed it
+		e.close() // Close or Shutdown may have missed it
 		return
 	}
-	e.kick(false) // a request that needs no call must not leave it in the table for ever
+	e.wake(false) // a request that needs no call must not leave it in the table for ever
 }
 
 // proposal is the configuration that this process proposes for a key.
@@ -105,12 +104,18 @@ func (l *Limiter) newEntry(s *slot, name string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.proposed = c.Limits
-	e.holder.Start(l.cfg.Clock.Now(), lease.HolderConfig{
-		ID:      *l.id.Load(),
-		Seed:    l.seed.Add(0x9e3779b97f4a7c15),
-		Stripes: l.stripes,
-	}, &l.cfg.Policy, c)
-	e.capacity.Store(e.holder.Capacity())
+	e.client.Start(l.cfg.Clock.Now(), e, lease.ClientConfig{
+		ID:          *l.id.Load(),
+		Policy:      &l.cfg.Policy,
+		Proposed:    c,
+		CallTimeout: l.cfg.CallTimeout,
+		Seed:        l.seed.Add(0x9e3779b97f4a7c15),
+		Stripes:     l.stripes,
+		DecidesAll:  l.cfg.Events.Denied != nil, // whoever listens is told of every denial
+	})
 	return e, nil
+}
+
+func errTableFull(n int) error {
+	return fmt.Errorf("%w: all of KeysMax (%d) keys are in use", ErrUnavailable, n)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// gather is how long calls to a node are held back to travel together: at most a thousand pipelines a second, however
+// batchWindow is how long calls to a node are held back to travel together: at most a thousand pipelines a second, however
 // many keys there are. The watermark is for a round trip of hundredths of a Target, so a millisecond does not empty a
 // pool. Calls that somebody waits for go at once where nothing is under way to the node, so one batch a round trip comes
 // on top.
-const gather = time.Millisecond
+const batchWindow = time.Millisecond
 
 // batchSize bounds one pipeline: a thousand scripts keep a node busy for a few hundredths of a second, and whoever
 // waits for one of them waits for all.
@@ -114,7 +114,7 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 	urgent := s.takeReady()
 	until := now
 	if urgent {
-		until = now.Add(gather) // what was held back may go along
+		until = now.Add(batchWindow) // what was held back may go along
 	}
 	for n := 0; len(s.due) > 0 && s.due[0].due <= until && n < roundMax; n++ {
 		s.asked = append(s.asked, heap.Pop(&s.due).(*entry))
@@ -127,7 +127,7 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 			e.calling = true // it may be on the list twice
 			s.calling = append(s.calling, e)
 			n := s.l.nodes.of(int(e.node.Load()))
-			if !n.goes && (now >= n.lastSent.Add(gather) || e.pressing && n.underWay.Load() == 0) {
+			if !n.goes && (now >= n.lastSent.Add(batchWindow) || e.pressing && n.underWay.Load() == 0) {
 				n.goes = true
 				s.going = append(s.going, n)
 			}
@@ -153,7 +153,7 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 				e.pressing = false
 				batches = s.call(e, batches, now)
 			} else {
-				s.schedule(e, n.lastSent.Add(gather))
+				s.schedule(e, n.lastSent.Add(batchWindow))
 				if e.pressing {
 					n.pressed.Store(true)
 					s.land(n, 0) // it may have landed while this was decided
@@ -215,7 +215,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 	}
 	if b == nil {
 		if !n.slots.TryAcquire(1) {
-			s.schedule(e, now.Add(gather)) // as many batches as may be are under way
+			s.schedule(e, now.Add(batchWindow)) // as many batches as may be are under way
 			return batches
 		}
 		b = &batch{node: n}

@@ -45,7 +45,7 @@ type tally struct {
 }
 
 func (t tally) plus(e *entry, missed int64) tally {
-	return tally{t.Account.Plus(e.holder.Account()), t.denied + e.holder.DeniedOf(missed)}
+	return tally{t.Account.Plus(e.client.Account()), t.denied + e.client.DeniedOf(missed)}
 }
 
 // retire keeps the account of an entry that leaves the table. The caller holds its lock.
@@ -75,7 +75,7 @@ func (l *Limiter) sum() (t tally, inUse int) {
 		if !e.gone && e.counted != number {
 			e.counted = number
 			inUse++
-			t = t.plus(e, e.holder.Pool.Missed())
+			t = t.plus(e, e.client.Pool.Missed())
 		}
 	})
 	c.mu.Lock()

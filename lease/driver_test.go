@@ -110,7 +110,7 @@ func (d *driver) request(n *driven) {
 	n.Expire(d.now)
 	t := n.Pool.Take()
 	if t == TookLow {
-		n.Low()
+		n.low = true
 	}
 	switch {
 	case t.Ok():
@@ -128,7 +128,8 @@ func (d *driver) input(n *driven) Input {
 
 // ask polls, and sends the call that is due.
 func (d *driver) ask(n *driven) {
-	call, next := n.Poll(d.now, d.input(n))
+	n.Advance(d.now, d.input(n))
+	call, next := n.Due(d.now, d.input(n))
 	n.poll = next
 	if !call {
 		return
@@ -170,7 +171,7 @@ func (d *driver) replied(n *driven) {
 		if _, ok := n.Pool.TakeQueued(1); !ok {
 			break
 		}
-		n.Served(1)
+		n.servedLater++
 		d.admit(n, 1)
 		if joined > 0 {
 			joined--

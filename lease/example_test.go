@@ -23,7 +23,8 @@ func ExampleHolder() {
 	var bucket lease.Bucket
 	ok := h.Pool.Take().Ok() // nothing is leased yet, so somebody waits
 	in := lease.Input{Waiting: 1, Need: 1}
-	if due, _ := h.Poll(now, in); due && !ok {
+	h.Advance(now, in)
+	if due, _ := h.Due(now, in); due && !ok {
 		r := h.Build(now, 1, in)
 		var g lease.Grant
 		if err := bucket.Call(int64(now)/1000, r, &g); err != nil {

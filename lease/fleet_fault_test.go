@@ -190,7 +190,7 @@ func (f *fleet) blindFailover() {
 
 // knows says whether n can prove that the bucket was lost, if it was.
 func (f *fleet) knows(n *node) bool {
-	return f.bucket.state.exists && n.heard.epoch == f.bucket.state.epoch && f.clock(n) < n.heard.until
+	return f.bucket.state.exists && n.heard.epoch == f.bucket.state.epoch && f.clock(n) < n.heard.forgetAt
 }
 
 // informed says whether n knows the latest epoch and everything that was executed.

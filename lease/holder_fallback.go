@@ -21,7 +21,7 @@ func (h *Holder) TakeFallback(now clock.Instant, n int64) bool {
 	}
 	ok := false
 	switch {
-	case !h.replied:
+	case !h.heard.replied:
 		ok = h.policy.ColdStart == ColdStartAllow
 	case !h.Degraded():
 	case h.policy.Fallback == FallbackAllowAll:
@@ -31,6 +31,7 @@ func (h *Holder) TakeFallback(now clock.Instant, n int64) bool {
 	}
 	if ok {
 		h.Owe(n)
+		h.servedLater += n
 	}
 	return ok
 }
@@ -39,7 +40,7 @@ func (h *Holder) TakeFallback(now clock.Instant, n int64) bool {
 // that may wait; false where waiting does not help: another fallback, a start without any reply, or more than the
 // share ever holds.
 func (h *Holder) FallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
-	if h.fallback == nil || !h.replied || !h.Degraded() || h.policy.Fallback != FallbackLocalShare {
+	if h.fallback == nil || !h.heard.replied || !h.Degraded() || h.policy.Fallback != FallbackLocalShare {
 		return Never, false
 	}
 	for _, l := range h.fallback.config.Limits {
@@ -77,7 +78,7 @@ func (h *Holder) share() Config {
 	c := h.config
 	c.Overcommit = 0
 	c.StartEmpty = false
-	weight, active := h.policy.weight(), max(h.active, h.policy.weight())
+	weight, active := h.policy.weight(), max(h.heard.active, h.policy.weight())
 	c.Limits = make([]Limit, len(h.config.Limits))
 	for k, l := range h.config.Limits {
 		c.Limits[k] = scaled(l, weight, active)

@@ -1,11 +1,16 @@
 package lease
 
-import "time"
+import (
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
 
 // Memory is what is left of a Holder that has not been used for a while: what it must know of its bucket to notice that
 // the bucket was lost, and what it would otherwise learn again. The zero value knows nothing.
 type Memory struct {
-	heard    heard
+	lineage  lineage
+	executed clock.Instant // of the last reply
 	ttl      time.Duration
 	active   int64
 	config   *Config // in force, where it is not what the holder proposes
@@ -16,16 +21,16 @@ type Memory struct {
 // Rest is what h remembers if it is let go now; false where more would be lost than an estimate: tokens, debts, an open
 // call, an outage, or a local bucket that serves in one.
 func (h *Holder) Rest() (Memory, bool) {
-	if !h.Idle() || h.Degraded() || h.fallback != nil || h.outdated {
+	if !h.Idle() || h.Degraded() || h.fallback != nil || h.Outdated() {
 		return Memory{}, false
 	}
 	m := Memory{
-		heard: h.heard, ttl: h.ttl,
-		active: h.active, replied: h.replied, conflict: h.conflict,
+		lineage: h.heard.lineage, executed: h.heard.executed, ttl: h.ttl,
+		active: h.heard.active, replied: h.heard.replied, conflict: h.conflict,
 	}
 	if h.config.Version.Revision > 0 || h.config.Version.Deploy != h.proposed || h.conflict {
 		c := h.config
-		c.TTL = h.least
+		c.TTL = h.ttlLeast
 		m.config = &c
 	}
 	return m, true
@@ -33,11 +38,15 @@ func (h *Holder) Rest() (Memory, bool) {
 
 // Recall is for a Holder that was just started: it goes on where the one that Rest was asked of ended.
 func (h *Holder) Recall(m Memory) {
-	h.heard, h.ttl = m.heard, m.ttl
-	h.active, h.replied, h.conflict = m.active, m.replied, m.conflict
+	h.heard.lineage, h.heard.executed, h.ttl = m.lineage, m.executed, m.ttl
+	h.heard.active, h.heard.replied, h.conflict = m.active, m.replied, m.conflict
 	if m.config != nil {
-		h.config, h.least = *m.config, m.config.TTL
+		h.config, h.ttlLeast = *m.config, m.config.TTL
 	}
 	h.breaker.longest = h.ttl
-	h.level = h.config.Capacity() // it has had a T or more to fill up
+	h.heard.limits = h.config.Limits
+	for k, l := range h.config.Limits {
+		h.heard.levels[k] = l.Capacity() // it has had a T or more to fill up
+	}
+	h.learned()
 }

@@ -3,16 +3,18 @@ package lease
 import (
 	"math"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// size is how much to ask for (docs/protocol.md section 8): what the next Target needs at the observed demand and
+// size is how much to ask for (docs/protocol.md, section 8): what the next Target needs at the observed demand and
 // what will be spent while the following prefetch is on its way, less what is held, and never less than
 // what already waits.
 func (h *Holder) size(held int64, in Input) (want, need, waiting int64) {
 	asked := in.Waiting + in.Refused
 	if in.Refused > 0 && h.cramped() {
 		// Nobody waits and nothing is leased ahead: those who were refused come again, and are as many as they were.
-		asked = max(asked, min(h.Pool.Missed()-h.missedAt, h.ceiling()))
+		asked = max(asked, min(h.Pool.Missed()-h.missedAtAsk, h.ceiling()))
 	}
 	want = asked
 	if !h.slow() {
@@ -35,14 +37,14 @@ func (h *Holder) size(held int64, in Input) (want, need, waiting int64) {
 func (h *Holder) ahead(held, waiting int64) int64 {
 	most := h.ceiling()
 	n := float64(most)
-	if h.replied {
+	if h.heard.replied {
 		n = h.demand.expected(h.config.Target+h.rtt) + h.watermark() - float64(held)
 	} else {
 		n = min(n, h.perTarget())
 	}
 	if waiting > 0 {
 		steady := spread(float64(h.demand.slow*(h.config.Target+h.rtt).Seconds())) + h.watermark() - float64(held)
-		n = min(n, max(steady, float64(max(waiting, h.Pool.Missed()-h.missedAt))))
+		n = min(n, max(steady, float64(max(waiting, h.Pool.Missed()-h.missedAtAsk))))
 	}
 	least := max(h.policy.MinBatch, 1)
 	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)
@@ -56,14 +58,14 @@ func (h *Holder) ceiling() int64 {
 	most := int64(poolMax)
 	for _, l := range h.config.Limits {
 		divisor := int64(4)
-		if h.active <= h.policy.weight() {
+		if h.heard.active <= h.policy.weight() {
 			divisor = 2
 		}
 		// The overcommit lets refill go on beside leases; larger ones only for a Target that asks for them.
 		longer := min((l.Capacity()+h.config.Overcommit)/divisor, int64(l.Rate()*h.config.Target.Seconds()))
 		part := max(l.Capacity()/divisor, longer)
-		if h.replied && h.level < l.Capacity()/2 {
-			part = min(part, max(h.level/divisor, int64(math.Ceil(l.Rate()*h.config.Target.Seconds()))))
+		if h.heard.replied && h.heard.level() < l.Capacity()/2 {
+			part = min(part, max(h.heard.level()/divisor, int64(math.Ceil(l.Rate()*h.config.Target.Seconds()))))
 		}
 		most = min(most, max(part, 1))
 	}
@@ -90,7 +92,7 @@ func (h *Holder) watermark() float64 { return h.demand.expected(h.rtt) + 1 }
 // be a single token, which saves no call, and once it is spent keeps the bucket from refilling
 // until the next one.
 func (h *Holder) slow() bool {
-	return h.cramped() || h.ceiling() < 2 || h.replied && h.demand.rate()*(h.config.Target+h.rtt).Seconds() < 2
+	return h.cramped() || h.ceiling() < 2 || h.heard.replied && h.demand.rate()*(h.config.Target+h.rtt).Seconds() < 2
 }
 
 // cramped is slow for the burst's sake.
@@ -122,10 +124,22 @@ func (h *Holder) excess(held int64) int64 {
 	// And what is spent while the next call is on its way: with a round trip of 150 ms, without it, 84 of 10,000 requests
 	// at half the rate were denied.
 	keep := int64(math.Ceil(h.demand.expected(h.config.Target+h.rtt) + h.watermark()))
-	if h.contended || held > 2*keep {
+	if h.heard.contended || held > 2*keep {
 		return max(0, held-keep)
 	}
 	return 0
+}
+
+// fullAt is when the bucket is full, if it is told nothing: from then on it loses the refill of what was spent since. No
+// earlier than half a Target after the call was sent.
+func (h *Holder) fullAt(g *Grant) clock.Instant {
+	at := Never
+	for k, l := range g.Config.Limits {
+		room := float64(l.Capacity() + g.Config.Overcommit - g.Levels[k] - g.Ledger)
+		full := time.Duration(min(room/l.Rate(), h.config.TTL.Seconds()) * 1e9)
+		at = min(at, h.firstSent.Add(max(full, h.config.Target/2)))
+	}
+	return at
 }
 
 // isLarge reports whether n tokens are a good part of the burst, or what the bucket makes in a
@@ -133,7 +147,7 @@ func (h *Holder) excess(held int64) int64 {
 // that is worth a report. Without it a fleet that starts on a full bucket loses the refill of its
 // whole first lease.
 func (h *Holder) isLarge(n int64) bool {
-	return float64(n) >= min(float64(h.Capacity()+h.config.Overcommit)/16, h.perTarget())
+	return float64(n) >= min(float64(h.config.Capacity()+h.config.Overcommit)/16, h.perTarget())
 }
 
 // renewBefore is how long before the deadline a holding in use is renewed.
@@ -143,7 +157,7 @@ func (h *Holder) renewBefore() time.Duration { return h.config.Target/2 + 2*h.rt
 // which more than a quarter passes on the way starves its holder. Doubling keeps the number of
 // changes small.
 func (h *Holder) stretch() {
-	ttl := max(h.least, 2*h.config.Target)
+	ttl := max(h.ttlLeast, 2*h.config.Target)
 	for ttl < 4*h.rtt && ttl <= ttlMax/2 {
 		ttl *= 2
 	}

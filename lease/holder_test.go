@@ -69,7 +69,7 @@ func TestLocallyDeniedRequestsMakeNoCalls(t *testing.T) {
 	// and none before the delay of the reply before it has ended
 	d.ask(h)
 	if until := h.DeniedUntil(); until > d.now {
-		if call, next := h.Poll(d.now, Input{Waiting: 5, Need: 1}); call || next > until {
+		if call, next := h.Due(d.now, Input{Waiting: 5, Need: 1}); call || next > until {
 			t.Errorf("a call within the delay: %v, next look %v after its end", call, next.Sub(until))
 		}
 	} else {
@@ -98,11 +98,11 @@ func TestContendedHolderGivesBackBeyondTheNextTarget(t *testing.T) {
 	d := newDriver(t, l)
 	h := d.holder(Policy{MinBatch: 200}, l, steady(500))
 	d.run(1010 * time.Millisecond)
-	h.giveBackAt = d.now.Add(time.Hour)
+	h.reviewAt = d.now.Add(time.Hour)
 	held := h.Pool.Held()
 	// when others are short and a Target has passed
 	for _, contended := range []bool{false, true} {
-		h.contended = contended
+		h.heard.contended = contended
 		keep := h.demand.expected(h.config.Target)
 		got := h.excess(int64(keep * 3 / 2))
 		// then it gives back what the next Target does not need, and only then

@@ -78,25 +78,6 @@ type Holding struct {
 	account  Account
 }
 
-// heard is what the last reply said of the bucket, for the day on which the bucket has lost its
-// state. The zero value is nothing.
-type heard struct {
-	epoch    int64
-	counter  int64
-	running  int64
-	leaseMax time.Duration
-	at       int64         // the server's time
-	from     clock.Instant // the reply was made then or later
-	until    clock.Instant // from then on it is forgotten: the bucket may have expired
-}
-
-// age is how long ago the reply was made, at most. A 1/15 more covers a clock that is slow by a
-// 1/16, as leaseSpan does.
-func (h *heard) age(now clock.Instant) time.Duration {
-	d := max(0, now.Sub(h.from))
-	return d + d/15
-}
-
 // leaseSpan is the part of T for which the holder uses a lease; the rest covers the drift of two clocks
 // against each other (1/16 is 62,500 ppm, a hundred times what quartz does).
 func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }
@@ -112,8 +93,8 @@ func (h *Holding) init(id string, stripes int) {
 func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 	h.GiveUp()
 	h.Expire(now)
-	if now >= h.heard.until {
-		h.heard = heard{}
+	if now >= h.heard.forgetAt {
+		h.heard.forget()
 	}
 	giveBack := ask.Return
 	if giveBack == nil {
@@ -142,7 +123,7 @@ func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 	}
 	if e := &h.heard; e.epoch > 0 {
 		h.open.Epoch, h.open.Counter = e.epoch, e.counter
-		h.open.LeaseMax, h.open.HeardAt, h.open.HeardAge = e.leaseMax, e.at, e.age(now)
+		h.open.LeaseMax, h.open.HeardAt, h.open.HeardAge = e.leaseMax, e.serverTime, e.age(now)
 	}
 	h.isOpen = true
 	h.firstSent = now
@@ -209,12 +190,8 @@ func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, 
 
 	if g.Epoch != h.heard.epoch {
 		h.burnUnused()
-		h.heard.counter = 0
 	}
-	h.heard = heard{
-		epoch: g.Epoch, counter: max(h.heard.counter, g.Counter), running: g.Running, leaseMax: g.LeaseMax,
-		at: g.ServerTime, from: h.firstSent, until: h.firstSent.Add(g.Expiry - g.Config.TTL),
-	}
+	h.heard.hear(now, h.firstSent, &h.open, g)
 	return Accepted{Waited: waited, Pooled: pooled - reserved, Reserved: reserved, Epoch: h.Pool.Epoch(), Drawn: h.Drawn()}, true
 }
 
@@ -309,7 +286,7 @@ func (h *Holding) Rename(id string) {
 	h.burn()
 	h.id = id
 	h.burnUnused()
-	h.heard = heard{}
+	h.heard.forget()
 	h.setDeadline(0) // the new id is not known yet: no refund may travel with its first call
 }
 

@@ -138,13 +138,13 @@ func (w *world) encodeHolder(enc []byte, i int) []byte {
 	enc = append(enc, flags(h.isOpen, known, keepSeq, heardOf(h.heard.counter), h.openGone, h.openCredited), byte(h.Pool.Held()),
 		byte(h.Holding.refund), byte(h.refundable), near(left), rank(c.epochs, h.heard.epoch))
 	if w.forgets() && h.heard.epoch != 0 {
-		enc = append(enc, near(micros(h.heard.leaseMax)), near(w.now-h.heard.at), near(w.now-int64(h.heard.from)/1000))
+		enc = append(enc, near(micros(h.heard.leaseMax)), near(w.now-h.heard.serverTime), near(w.now-int64(h.heard.executed)/1000))
 	}
 	if w.gone {
 		enc = append(enc, byte(h.unused), near(w.now-h.unusedSince))
 	}
 	if w.versions {
-		enc = append(enc, byte(max(0, int64(h.heard.until)/1000-w.now)))
+		enc = append(enc, byte(max(0, int64(h.heard.forgetAt)/1000-w.now)))
 	}
 	if keepSeq {
 		enc = append(enc, near(w.now-int64(h.firstSent)/1000))
@@ -281,18 +281,18 @@ func (w *world) decodeHolder(i int) {
 	h.Holding.refund = c.next()
 	h.refundable = c.next()
 	h.deadline = w.instant() + clock.Instant(c.next()*1000)
-	h.heard = heard{epoch: c.next(), counter: is & 8, until: 1<<63 - 1}
+	h.heard = heard{lineage: lineage{epoch: c.next(), counter: is & 8, forgetAt: 1<<63 - 1}}
 	if w.forgets() && h.heard.epoch != 0 {
 		h.heard.leaseMax = duration(c.next())
-		h.heard.at = w.now - c.next()
-		h.heard.from = clock.Instant((w.now - c.next()) * 1000)
+		h.heard.serverTime = w.now - c.next()
+		h.heard.executed = clock.Instant((w.now - c.next()) * 1000)
 	}
 	h.unused, h.unusedSince = 0, 0
 	if w.gone {
 		h.unused, h.unusedSince = c.next(), w.now-c.next()
 	}
 	if w.versions {
-		h.heard.until = clock.Instant((w.now + c.next()) * 1000)
+		h.heard.forgetAt = clock.Instant((w.now + c.next()) * 1000)
 	}
 	h.open = Request{}
 	if is&4 != 0 {

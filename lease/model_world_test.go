@@ -261,7 +261,7 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 			h.refundable = 1
 		}
 		if !w.versions {
-			h.heard.until = 1<<63 - 1 // the bucket is remembered until it is lost
+			h.heard.forgetAt = 1<<63 - 1 // the bucket is remembered until it is lost
 		}
 		return
 	}

@@ -67,6 +67,8 @@ type Pool struct {
 	late atomic.Int64
 	// deadline is the Instant from which TakeStrict refuses what the pool holds.
 	deadline atomic.Int64
+	// capacity is the largest n that can ever be granted. A take of more is no demand, so it is not counted.
+	capacity atomic.Int64
 
 	// mu guards everything below, and every change of the mark and of what the stripes hold but their takes.
 	mu         sync.Mutex
@@ -79,6 +81,7 @@ type Pool struct {
 // init makes p usable; stripesMax is the number of Ps, or 0 for a pool that does without stripes.
 func (p *Pool) init(stripesMax int) {
 	p.stripesMax = stripesMax
+	p.capacity.Store(math.MaxInt64)
 	p.word.Store(countBias)
 	p.mark.Store(MarkEmpty)
 }
@@ -149,8 +152,12 @@ func (p *Pool) End(left, mark int64) Taken {
 }
 
 // TakeN takes n tokens or none. It differs from Take in using a compare-and-swap, so that a large n never
-// takes what it cannot use. n must be at least 1.
+// takes what it cannot use, and in that more than can ever be granted is refused without being counted as missed. n must
+// be at least 1.
 func (p *Pool) TakeN(n int64) Taken {
+	if !p.counts(n) {
+		return Refused
+	}
 	mark := p.mark.Load()
 	switch {
 	case mark == MarkEmpty:
@@ -174,6 +181,9 @@ func (p *Pool) TakeN(n int64) Taken {
 	}
 	return p.taken(left)
 }
+
+// counts reports whether a refused take of n tokens counts as missed.
+func (p *Pool) counts(n int64) bool { return n == 1 || n <= p.capacity.Load() }
 
 // TakeStrict is TakeN for Policy.StrictExpiry: it reads now after taking, and what was taken past the
 // deadline is burnt. The deadline is read before taking: a process that was stopped in between then compares

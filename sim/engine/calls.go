@@ -1,20 +1,9 @@
 package engine
 
 import (
-	"errors"
-
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
-
-// kick has e asked at once, after everything else of this instant.
-func (e *entry) kick(urgent bool) {
-	e.pressing = e.pressing || urgent
-	if e.pollSeq == 0 || e.pollAt != e.fleet.time.now {
-		e.pollAt = e.fleet.time.now
-		e.pollSeq = e.fleet.time.at(e.fleet.time.now, evPoll, e.id)
-	}
-}
 
 // schedule sets when e is asked next.
 func (e *entry) schedule(next clock.Instant) {
@@ -27,18 +16,6 @@ func (e *entry) schedule(next clock.Instant) {
 		e.pollAt = at
 		e.pollSeq = e.fleet.time.at(at, evPoll, e.id)
 	}
-}
-
-// input is what the Holder cannot know.
-func (e *entry) input() lease.Input {
-	in := lease.Input{RTT: e.fleet.network.linkOf(e).latency.Quantile(), Refused: e.refused, Closing: e.leaving}
-	lacking := e.queue.lacking
-	if in.RTT >= e.fleet.s.CallTimeout {
-		lacking = e.queue.patient
-		in.Refused += e.queue.lacking - lacking
-	}
-	in.Waiting = max(0, lacking-e.holder.Pool.Held())
-	return in
 }
 
 // ask polls e, and sends its call if it is time.
@@ -75,43 +52,27 @@ func (e *entry) ask() {
 	}
 }
 
-// poll asks the Holder whether a call is due.
+// poll asks the client whether a call is due, and when to ask again.
 func (e *entry) poll() (call bool, next clock.Instant) {
 	now := e.now()
-	if e.lowHit {
-		e.lowHit = false
-		e.holder.Low()
-	}
-	if now >= e.holder.DeniedUntil() {
-		e.setGate(false)
-	}
-	if e.leaving && e.holder.Idle() {
+	due := e.client.Tick(now, e.fleet.network.linkOf(e).latency.Quantile())
+	e.fleet.books.abandon(e)
+	switch {
+	case e.client.Closed():
 		e.finish()
 		return false, lease.Never
-	}
-	call, next = e.holder.Poll(now, e.input())
-	e.fleet.books.abandon(e)
-	if e.queue.patients > 0 && e.holder.Degraded() {
-		next = min(next, e.serveWithout(now))
-	}
-	if call || e.queue.head != nil || !e.holder.Idle() {
-		e.restAt = 0
-		return call, next
-	}
-	if seen := e.holder.Attempts(); e.restAt == 0 || seen != e.restSeen {
-		e.restAt, e.restSeen = now.Add(e.holder.TTL()), seen
-		e.leaveAt = now.Add(e.holder.Lifetime())
-	} else if now >= e.restAt && next == lease.Never && e.rest() {
+	case due.Use == lease.InUse:
+		return due.Call, due.At
+	case due.Use == lease.UseEnded:
+		e.leaveAt = now.Add(e.client.Lifetime())
+	case due.Use == lease.Restable && e.rest():
 		return false, lease.Never
 	}
 	if now >= e.leaveAt {
 		e.finish()
 		return false, lease.Never
 	}
-	if now >= e.restAt {
-		return false, min(next, e.leaveAt)
-	}
-	return false, min(next, e.restAt)
+	return false, min(due.At, e.leaveAt)
 }
 
 // polled is the event of its next poll.
@@ -128,7 +89,7 @@ func (e *entry) polled(ev event) {
 
 // spend is the event of an adversary whose lease is about to end.
 func (e *entry) spend(ev event) {
-	if e.alive && e.spendSeq == ev.seq && e.p.pausedUntil == 0 && e.now() < e.holder.Deadline() {
+	if e.alive && e.spendSeq == ev.seq && e.p.pausedUntil == 0 && e.now() < e.client.Deadline() {
 		e.fleet.askers.drain(e)
 	}
 }
@@ -140,18 +101,8 @@ func (e *entry) call() {
 		e.fleet.askers.drain(e)
 	}
 	e.p.seq++
-	in := e.input()
-	if e.queue.head != nil {
-		in.Need = max(1, e.queue.need(e.holder.Gather())-e.holder.Pool.Held())
-	}
-	r := e.holder.Build(e.now(), e.p.seq, in)
+	r := e.client.Build(e.now(), e.p.seq, e.fleet.network.linkOf(e).latency.Quantile())
 	e.asked = r.Seq
-	if r.Seq == e.p.seq {
-		for w := e.queue.head; w != nil; w = w.next {
-			w.asked = r.Seq
-		}
-		e.refused = 0
-	}
 	e.flight = e.fleet.network.add(e, r)
 	_, next := e.poll() // while the call is under way the lease may end
 	e.schedule(next)
@@ -165,50 +116,34 @@ func (e *entry) receive(c *call) {
 		e.flight = 0
 	}
 	e.known = true
-	if c.err == nil {
-		if got, ok := e.holder.Accept(now, &c.grant, e.queue.patient); ok {
-			e.flight = 0
-			drawn := e.fleet.books.accepted(c)
-			e.publish(now, &c.grant)
-			e.distribute(now, got, drawn, c.grant.Seq)
-			e.turnAway(now, c.grant.Seq)
-			if e.isAdversary() {
-				e.spendSeq = e.fleet.time.at(max(e.p.when(e.fleet.time.now, e.holder.Deadline())-1, e.fleet.time.now), evSpend, e.id)
-			}
-			e.kick(e.leaving || e.queue.head != nil)
-			return
+	err := c.err
+	if err == nil {
+		err = lease.ErrUnavailable // a reply to another call
+		if got, ok := e.client.Accept(now, &c.grant); ok {
+			e.flight, current = 0, false
+			e.serve(now, got, c)
 		}
 	}
 	if current {
-		err := c.err
-		if err == nil {
-			err = lease.ErrUnavailable // a reply to another call
-		}
-		e.failed(now, err)
+		e.fail(now, err)
 	}
-	e.kick(e.leaving || e.queue.head != nil)
+	e.Wake(e.client.HasWaiters() || e.client.State(now) == lease.StateLeaving)
 }
 
-// publish notes what the reply says.
-func (e *entry) publish(now clock.Instant, g *lease.Grant) {
-	v := &e.view
-	v.heard, v.limits, v.levels, v.others = true, e.holder.Limits(), g.Levels, e.holder.Others()
-	v.at, v.made = now, e.holder.Executed()
-	v.shortOf, v.shortUntil = e.holder.Shortage()
-	e.setGate(now < e.holder.DeniedUntil() && !e.holder.Spares(1))
+// serve hands out what an accepted reply brought.
+func (e *entry) serve(now clock.Instant, got lease.Accepted, c *call) {
+	e.handed = e.fleet.books.accepted(c)
+	e.client.Serve(now, got)
+	e.fleet.books.audit.close(e.key, e.handed, false) // what was drawn for requests that have gone
+	if e.isAdversary() {
+		e.spendSeq = e.fleet.time.at(max(e.p.when(e.fleet.time.now, e.client.Deadline())-1, e.fleet.time.now), evSpend, e.id)
+	}
 }
 
-// failed takes in a call without a grant.
-func (e *entry) failed(now clock.Instant, err error) {
-	e.holder.Fail(now, err)
-	if errors.Is(err, lease.ErrStale) {
-		e.holder.Rename(e.p.rename())
-		if !e.holder.Degraded() && !e.leaving {
-			return
-		}
-	}
-	e.serveWithout(now)
-	if e.leaving {
+// fail takes in a call without a grant.
+func (e *entry) fail(now clock.Instant, err error) {
+	e.client.Fail(now, err)
+	if e.client.Closed() {
 		e.finish()
 	}
 }
@@ -219,15 +154,16 @@ func (e *entry) overdue(number int64) {
 		return
 	}
 	e.flight = 0
-	e.failed(e.now(), lease.ErrUnavailable)
+	now := e.now()
+	e.fail(now, lease.ErrUnavailable)
 	if e.alive {
-		e.kick(e.leaving)
+		e.Wake(e.client.State(now) == lease.StateLeaving)
 	}
 }
 
 // rest lets e go, but for what it must know of its bucket.
 func (e *entry) rest() bool {
-	m, ok := e.holder.Rest()
+	m, ok := e.client.Rest()
 	if ok {
 		e.p.rest(e.key, memory{of: m, until: e.leaveAt, known: e.known}, e.now())
 		e.finish()
@@ -235,24 +171,10 @@ func (e *entry) rest() bool {
 	return ok
 }
 
-// leave has e give back, and end when that has been heard; whoever waits is turned away.
-func (e *entry) leave() {
-	for e.queue.head != nil {
-		e.settle(e.queue.head, false, true)
-	}
-	e.leaving = true
-	e.kick(true)
-}
-
 // finish ends e: what it holds is burnt, and whoever waits is turned away.
 func (e *entry) finish() {
-	if !e.alive {
-		return
+	if e.alive {
+		e.client.Close()
+		e.fleet.retire(e)
 	}
-	for e.queue.head != nil {
-		e.settle(e.queue.head, false, true)
-	}
-	e.setGate(false)
-	e.holder.Close()
-	e.fleet.retire(e)
 }

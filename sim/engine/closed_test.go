@@ -226,7 +226,7 @@ func TestWhoIsKilledBurnsWhatHeHolds(t *testing.T) {
 		for len(w.time.heap) > 0 {
 			if next := w.time.heap[0].at; w.time.now < int64(end) && next >= int64(end) {
 				for _, e := range w.fleet.entries {
-					held += e.holder.Account().Held + e.executed.granted // what is on the way is lost too
+					held += e.client.Account().Held + e.executed.granted // what is on the way is lost too
 				}
 				burnt = w.books.burnt(w.fleet.entries)
 			}
@@ -268,9 +268,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 		waiting := int64(0)
 		for _, e := range w.fleet.entries {
 			if e.alive {
-				for x := e.queue.head; x != nil; x = x.next {
-					waiting += x.request.n
-				}
+				e.client.Waiters(func(x *lease.Waiter) { waiting += x.N })
 			}
 		}
 		if w.books.offered != w.books.centralAdmitted || w.books.offered != w.books.tally.Admitted+w.books.tally.FalseRejects+waiting || w.books.tally.Swapped != 0 {

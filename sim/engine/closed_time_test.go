@@ -67,7 +67,7 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 		leased := false
 		for w.books.burnt(w.fleet.entries) == 0 && len(w.time.heap) > 0 {
 			w.step()
-			leased = leased || w.fleet.entries[0].holder.Pool.Held() > 20
+			leased = leased || w.fleet.entries[0].client.Pool.Held() > 20
 		}
 		// then it ends when its clock shows 15/16 of the TTL.
 		speed := 1 + ppm/1e6

@@ -55,7 +55,7 @@ func (b *books) executed(c *call, stored bool) {
 
 // abandon books that a call whose answer the holder does not wait for any more admits nobody.
 func (b *books) abandon(e *entry) {
-	if x := &e.executed; len(x.drawn) > 0 && (x.seq != e.asked || !e.holder.IsOpen()) {
+	if x := &e.executed; len(x.drawn) > 0 && (x.seq != e.asked || !e.client.IsOpen()) {
 		b.audit.closeAll(e.key, x.drawn, false)
 		x.drawn = x.drawn[:0]
 	}
@@ -83,7 +83,7 @@ func (b *books) accepted(c *call) (handed drawn) {
 // close takes in the account of a holder that has ended.
 func (b *books) close(e *entry) {
 	b.audit.closeAll(e.key, e.executed.drawn, false)
-	a := e.holder.Account()
+	a := e.client.Account()
 	b.check(e, a)
 	b.ended = b.ended.Plus(a)
 	b.undelivered += e.executed.granted
@@ -109,13 +109,11 @@ func (b *books) balance(entries []*entry) error {
 		if !e.alive {
 			continue
 		}
-		a := e.holder.Account()
+		a := e.client.Account()
 		b.check(e, a)
 		total = total.Plus(a)
 		undelivered += e.executed.granted
-		for x := e.queue.head; x != nil; x = x.next {
-			waiting += x.got
-		}
+		e.client.Waiters(func(x *lease.Waiter) { waiting += x.Got() })
 	}
 	switch {
 	case b.unbalanced != nil:
@@ -133,7 +131,7 @@ func (b *books) burnt(entries []*entry) int64 {
 	n := b.ended.Burnt + b.undelivered
 	for _, e := range entries {
 		if e.alive {
-			n += e.holder.Account().Burnt
+			n += e.client.Account().Burnt
 		}
 	}
 	return n

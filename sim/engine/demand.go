@@ -188,7 +188,7 @@ func (d *demand) ask(p *process, key int32, n int64, user int32) {
 // drain spends everything that e holds, just before it reports or the lease ends: the worst that a
 // process can do to the bound.
 func (d *demand) drain(e *entry) {
-	for e.holder.Pool.Held() > 0 {
+	for e.client.Pool.Held() > 0 {
 		d.ask(e.p, e.key, 1, -1)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// entry is one key in one process: lease's Holder, who waits for it, and when it is asked next. What it decides is what
-// hybrid decides, step by step; TestOneProcessIsGrantedWhatHybridIs holds the two against each other.
+// entry is one key in one process: a lease.Client, and when it is asked next. TestOneProcessIsGrantedWhatHybridIs holds
+// what it does against hybrid.
 type entry struct {
 	fleet  *fleet
 	p      *process
@@ -18,26 +18,19 @@ type entry struct {
 	shard  int32
 	alive  bool
 	known  bool // a node has answered for it
-	holder lease.Holder
+	client lease.Client
 
-	gate     bool // closed: the bucket is known to be empty for now
-	lowHit   bool
-	pressing bool // somebody waits for its next call
-	leaving  bool // the process shuts down
-	queue    queue
-	refused  int64 // the largest n refused without queueing since the last call
-	view     view
+	pressing bool  // somebody waits for its next call
 	flight   int64 // number of the call under way; 0 for none
 	asked    int64 // seq of the last call
 
 	pollSeq  uint64        // the event that asks it next; 0 for none
 	pollAt   int64         // when that is
 	spendSeq uint64        // an adversary's: the event in which it spends what is left of the lease
-	restSeen int64         // attempts when restAt was set
-	restAt   clock.Instant // when it goes to rest if it stays unused; 0 while it is in use
 	leaveAt  clock.Instant // when it is forgotten
 
 	executed executed // the last of its calls that the bucket has executed
+	handed   drawn    // what the present reply brought for waiting requests, until they have it
 }
 
 // memory is what is left of an entry at rest.
@@ -45,44 +38,6 @@ type memory struct {
 	of    lease.Memory
 	until clock.Instant // then it is forgotten
 	known bool
-}
-
-// view is what the last reply said.
-type view struct {
-	heard      bool
-	limits     []lease.Limit
-	levels     [lease.LimitsMax]int64
-	others     int64
-	at, made   clock.Instant
-	shortOf    int64
-	shortUntil clock.Instant
-}
-
-// earliest is a time before which n tokens cannot be there, even if the others gave back all that they held.
-func (v *view) earliest(n int64) clock.Instant {
-	at := v.made
-	n -= v.others
-	rest := time.Duration(never)
-	for k, l := range v.limits {
-		at = max(at, v.made.Add(timeFor(l, n-v.levels[k]-1)))
-		rest = min(rest, timeFor(l, n-v.shortOf))
-	}
-	if v.shortOf > 0 && n >= v.shortOf {
-		at = max(at, v.shortUntil.Add(rest))
-	}
-	return at
-}
-
-// timeFor is how long l takes to make n tokens.
-func timeFor(l lease.Limit, n int64) time.Duration {
-	if n <= 0 {
-		return 0
-	}
-	d := float64(n) / float64(l.Tokens) * float64(l.Per)
-	if d >= never {
-		return never
-	}
-	return time.Duration(d)
 }
 
 // now is the process's monotonic clock.
@@ -100,185 +55,129 @@ func (e *entry) verb() string {
 
 // take is the hot path.
 func (e *entry) take(n int64) bool {
-	if n > 1 && n > e.holder.Capacity() {
-		return false
-	}
 	if e.p.policy.StrictExpiry {
-		e.holder.Expire(e.now())
+		e.client.Expire(e.now())
 	}
 	var t lease.Taken
 	if n == 1 {
-		t = e.holder.Pool.Take()
+		t = e.client.Pool.Take()
 	} else {
-		t = e.holder.Pool.TakeN(n)
+		t = e.client.Pool.TakeN(n)
 	}
 	if t == lease.TookLow {
-		e.lowHit = true
-		e.kick(false)
+		e.client.Low()
+		e.Wake(false)
 	}
 	return t.Ok()
 }
 
-// decide answers a request whose tokens the pool did not have.
+// decide answers a request whose tokens the pool did not have, or has it wait.
 func (e *entry) decide(r request) {
 	now := e.now()
-	if now >= e.holder.DeniedUntil() {
-		e.setGate(false) // the clock decides, and not whose event of this moment comes first
+	patience, limit := lease.OneCall, e.fleet.s.CallTimeout
+	switch e.verb() {
+	case scenario.VerbTry:
+		patience = lease.NoWait
+	case scenario.VerbWait:
+		patience, limit = lease.InLine, e.p.group.load.Deadline
 	}
-	if r.n == 1 && e.verb() != scenario.VerbWait && e.gate {
-		e.fleet.answer(&r, false, 0)
+	d := e.client.Decide(now, r.n, patience, now.Add(limit))
+	if d.Verdict == lease.VerdictWait {
+		e.enqueue(r, now, patience, limit)
 		return
 	}
-	if r.n > e.holder.Capacity() {
-		e.fleet.answer(&r, false, 0)
-		return
+	tokens := int64(0)
+	if d.OK() && d.Source == lease.SourceFallback {
+		e.fleet.books.admittedWithout(e.key, r.n)
+	} else if d.OK() {
+		e.fleet.books.admitted(e.key, r.n)
+		tokens = r.n
 	}
-	verb := e.verb()
-	if before := e.holder.DeniedUntil(); now < before && !e.holder.Outdated() {
-		if verb == scenario.VerbWait {
-			e.holder.Hasten(e.queue.patient + r.n)
-		} else if e.queue.patients == 0 {
-			e.holder.Hasten(r.n)
-		}
-		if e.holder.DeniedUntil() < before && e.flight == 0 {
-			e.kick(false)
-		}
+	e.fleet.answer(&r, d.OK(), tokens)
+}
+
+// enqueue has r wait, up to limit as far as the client knows. A user may lose patience before.
+func (e *entry) enqueue(r request, now clock.Instant, patience lease.Patience, limit time.Duration) {
+	w := e.fleet.newWaiter()
+	w.e, w.request = e, r
+	w.Waiter = lease.Waiter{N: r.n, Patience: patience, Deadline: now.Add(limit), Owner: w}
+	if d := &e.p.group.load.Patience; patience == lease.InLine && d.P > 0 {
+		limit = min(limit, time.Duration(d.Sample(&e.p.stream)))
 	}
-	e.holder.Expire(now)
-	if verb == scenario.VerbWait {
-		e.wait(r, now)
-		return
-	}
-	if e.takeQueued(r.n) {
-		e.fleet.answer(&r, true, r.n)
-		return
-	}
+	w.endSeq = e.fleet.time.at(e.p.after(e.fleet.time.now, limit), evWaitEnd, w.id)
+	e.client.Enqueue(now, &w.Waiter)
+}
+
+// waiter is a request that waits for tokens.
+type waiter struct {
+	lease.Waiter
+	e       *entry
+	request request
+	audited []drawn // what it has so far, as the auditor knows it
+	endSeq  uint64  // the event that ends its wait
+	id      int32
+}
+
+// ended is the event of the end of w's wait.
+func (w *waiter) ended(ev event) {
 	switch {
-	case e.holder.Degraded(), verb == scenario.VerbTry && !e.holder.Replied():
-		e.wanted(r.n)
-		ok := (e.queue.patients == 0 || !e.holder.Replied()) && e.admitWithout(now, r.n)
-		e.fleet.answer(&r, ok, 0)
-		return
-	case now < e.holder.DeniedUntil() && e.queue.patients == 0 && e.holder.Spares(r.n):
-		e.holder.Retry()
-		if e.flight == 0 {
-			e.kick(false)
-		}
-	case now < e.holder.DeniedUntil():
-		e.refused = max(e.refused, r.n)
-		if r.n == 1 && !e.holder.Spares(1) {
-			e.setGate(true)
-		}
-		e.fleet.answer(&r, false, 0)
-		return
-	}
-	if verb == scenario.VerbTry {
-		e.wanted(r.n)
-		e.fleet.answer(&r, false, 0)
-		return
-	}
-	e.enqueue(r, false, e.fleet.s.CallTimeout, e.fleet.s.CallTimeout)
-	if e.flight == 0 {
-		e.kick(true)
+	case w.endSeq != ev.seq:
+	case w.e.p.pausedUntil > 0:
+		w.endSeq = w.e.fleet.time.at(w.e.p.resumed(), evWaitEnd, w.id)
+	case w.Patience == lease.InLine:
+		w.e.client.Cancel(w.e.now(), &w.Waiter)
+	default:
+		w.e.client.TimeOut(w.e.now(), &w.Waiter)
 	}
 }
 
-// wait serves a request that waits in line, or queues it.
-func (e *entry) wait(r request, now clock.Instant) {
-	if e.queue.patients == 0 && e.takeQueued(r.n) {
-		e.fleet.answer(&r, true, r.n)
-		return
+// The methods that make an entry a lease.Host.
+
+// Now implements lease.Host.
+func (e *entry) Now() clock.Instant { return e.now() }
+
+// Wake implements lease.Host: e is asked at once, after everything else of this instant.
+func (e *entry) Wake(urgent bool) {
+	e.pressing = e.pressing || urgent
+	if e.pollSeq == 0 || e.pollAt != e.fleet.time.now {
+		e.pollAt = e.fleet.time.now
+		e.pollSeq = e.fleet.time.at(e.fleet.time.now, evPoll, e.id)
 	}
-	if e.holder.Degraded() {
-		e.wanted(r.n)
-		if e.queue.patients == 0 && e.admitWithout(now, r.n) {
-			e.fleet.answer(&r, true, 0)
-			return
-		}
-		if _, ok := e.holder.FallbackAt(now, r.n); !ok {
-			e.fleet.answer(&r, false, 0)
-			return
-		}
-	}
-	limit := e.p.group.load.Deadline
-	if e.inVain(now, e.queue.patient+r.n, now.Add(limit)) {
-		e.fleet.answer(&r, false, 0)
+}
+
+// Shut implements lease.Host: every request reads the clock here, so nothing has to happen at that time.
+func (e *entry) Shut(clock.Instant) {}
+
+// Handed implements lease.Host.
+func (e *entry) Handed(w *lease.Waiter, n int64, from lease.Origin) {
+	x := w.Owner.(*waiter)
+	if from == lease.FromGrant {
+		x.audited = append(x.audited, drawn{e.handed.draw, n})
+		e.handed.n -= n
 		return
 	}
-	patience := limit
-	if d := &e.p.group.load.Patience; d.P > 0 {
-		patience = min(limit, time.Duration(d.Sample(&e.p.stream)))
-	}
-	e.enqueue(r, true, limit, patience)
-	if now < e.holder.DeniedUntil() && e.holder.Spares(e.queue.patient) {
-		e.holder.Retry()
-	}
-	if e.queue.patients == 1 {
-		e.gather(e.queue.head)
-	}
-	if e.flight == 0 {
-		e.kick(now >= e.holder.DeniedUntil())
-	}
+	x.audited = append(x.audited, e.fleet.books.audit.open(e.fleet.time.now, e.key, n))
 }
 
-// inVain reports whether a request certainly cannot have its tokens by its deadline.
-func (e *entry) inVain(now clock.Instant, ahead int64, deadline clock.Instant) bool {
-	v := &e.view
-	if !v.heard || e.holder.Degraded() || e.holder.Outdated() || now >= v.at.Add(e.holder.TTL()) {
-		return false
-	}
-	if ahead -= e.holder.Pool.Held() + e.holder.Pending(); ahead <= 0 {
-		return false
-	}
-	at := max(now, v.earliest(ahead))
-	if e.flight == 0 && !e.holder.Spares(ahead) {
-		at = max(at, e.holder.DeniedUntil())
-	}
-	return at > deadline
+// Forfeited implements lease.Host.
+func (e *entry) Forfeited(w *lease.Waiter) {
+	x := w.Owner.(*waiter)
+	e.fleet.books.audit.closeAll(e.key, x.audited, false)
+	x.audited = x.audited[:0]
 }
 
-// wanted notes a request that was refused without waiting, and starts a call for it: the first since the last call
-// does so for all.
-func (e *entry) wanted(n int64) {
-	first := e.refused == 0
-	e.refused = max(e.refused, n)
-	if first && e.flight == 0 {
-		e.kick(false)
+// Settled implements lease.Host.
+func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
+	x := w.Owner.(*waiter)
+	fallback := d.OK() && d.Source == lease.SourceFallback
+	e.fleet.books.audit.closeAll(e.key, x.audited, d.OK() && !fallback)
+	if fallback {
+		e.fleet.books.admittedWithout(e.key, w.N)
 	}
+	r, tokens := x.request, w.Got()
+	e.fleet.freeWaiter(x)
+	e.fleet.answer(&r, d.OK(), tokens)
 }
 
-// admitWithout decides on n tokens without the store.
-func (e *entry) admitWithout(now clock.Instant, n int64) bool {
-	if !e.holder.TakeFallback(now, n) {
-		return false
-	}
-	e.holder.Served(n)
-	e.fleet.books.admittedWithout(e.key, n)
-	return true
-}
-
-func (e *entry) setGate(closed bool) {
-	if e.gate != closed {
-		e.gate = closed
-		e.holder.Pool.Deny(closed)
-	}
-}
-
-// takeQueued takes n tokens or none from the pool for a request that was counted as missed and is
-// admitted with them.
-func (e *entry) takeQueued(n int64) bool {
-	_, ok := e.takeFor(n)
-	if ok {
-		e.fleet.books.admitted(e.key, n)
-	}
-	return ok
-}
-
-// takeFor is takeQueued for a request that may wait on.
-func (e *entry) takeFor(n int64) (lease.Epoch, bool) {
-	epoch, ok := e.holder.Pool.TakeQueued(n)
-	if ok {
-		e.holder.Served(n)
-	}
-	return epoch, ok
-}
+// NewID implements lease.Host.
+func (e *entry) NewID() string { return e.p.rename() }

@@ -124,7 +124,7 @@ func (f *fleet) leave(p *process) {
 	p.state = leaving
 	f.running--
 	for _, e := range f.entriesOf(p) {
-		e.leave()
+		e.client.Leave()
 	}
 }
 
@@ -212,11 +212,13 @@ func (f *fleet) entry(p *process, key int32) *entry {
 	e := f.newEntry()
 	e.p, e.key, e.shard = p, key, key%int32(f.s.Redis.Shards)
 	now := e.now()
-	e.holder.Start(now, lease.HolderConfig{ID: p.id(), Seed: p.holders.Uint64()}, &p.policy, p.config)
+	e.client.Start(now, e, lease.ClientConfig{
+		ID: p.id(), Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: p.config, CallTimeout: f.s.CallTimeout,
+	})
 	if m, ok := p.resting[key]; ok {
 		delete(p.resting, key)
 		if now < m.until {
-			e.holder.Recall(m.of)
+			e.client.Recall(m.of)
 			e.known = m.known
 		}
 	}
@@ -224,7 +226,7 @@ func (f *fleet) entry(p *process, key int32) *entry {
 	if f.s.Keys.Count == 1 {
 		p.single = e
 	}
-	e.kick(false)
+	e.Wake(false)
 	return e
 }
 
@@ -266,7 +268,7 @@ func (f *fleet) entriesOf(p *process) []*entry {
 func (f *fleet) held() (total int64) {
 	for _, e := range f.entries {
 		if e.alive {
-			total += e.holder.Pool.Held()
+			total += e.client.Pool.Held()
 		}
 	}
 	return total

@@ -219,8 +219,8 @@ func TestAnAdversaryWithAFastClockSpendsBeforeTheEnd(t *testing.T) {
 			w.time.now = e.at
 			before := x.p.local(w.time.now)
 			w.time.now++
-			if spending++; before >= x.holder.Deadline() || x.p.local(w.time.now) < x.holder.Deadline() {
-				t.Errorf("process %d spends at %d, its lease ends at %d", x.p.index, before, x.holder.Deadline())
+			if spending++; before >= x.client.Deadline() || x.p.local(w.time.now) < x.client.Deadline() {
+				t.Errorf("process %d spends at %d, its lease ends at %d", x.p.index, before, x.client.Deadline())
 			}
 		}
 	}

@@ -1,0 +1,260 @@
+package lease
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// Client is one process's side of one key: the Holder, which knows when to call the bucket and how much to ask for, and
+// the requests that wait for its tokens. docs/protocol.md, section 9, has its rules. Like the Holder it is a pure state
+// machine: it has no goroutine and does no I/O, and what time it is its user says.
+//
+// Requests are served from Pool, without the Client. One that the pool refuses goes to Decide, and if it has to wait, to
+// Enqueue. Tick says when a call is due, Build makes it, Accept and Serve take in its reply, Fail its failure. The package
+// comment shows the loop. Everything but Pool, Low and IsShut belongs under one lock of the user's.
+//
+// The zero value is not usable; see Start.
+type Client struct {
+	Holder
+
+	host        Host
+	callTimeout time.Duration
+	decidesAll  bool
+
+	shutUntil atomic.Int64 // requests for one token are denied before that Instant; 0 where they are not
+	tookLow   atomic.Bool  // a Take has reported low since the last Tick
+	queue     queue
+	refused   int64 // the largest n refused without queueing since the last call
+	leaving   bool
+
+	resets     int   // of the bucket that are under way: who waits is not turned away meanwhile
+	returnFrom int64 // while there are, everything goes back with each call, until one from this seq on has ended
+	ended      int64 // seq of the last call that has ended
+
+	usedSeen int64         // attempts when restAt was set
+	restAt   clock.Instant // when the key may go to rest, if it stays unused; 0 while it is in use
+}
+
+// ClientConfig is what a Client starts with. The Policy and the proposed Config were validated before.
+type ClientConfig struct {
+	ID          string  // the instance id; differs between processes
+	Policy      *Policy // may be shared
+	Proposed    Config  // see Policy.ConfigFor
+	CallTimeout time.Duration
+	Seed        uint64 // of the jitter
+	Stripes     int    // see HolderConfig.Stripes
+	// DecidesAll has every refused request come to Decide. Otherwise the pool says Denied by itself while the bucket is
+	// known to be empty, which is much faster.
+	DecidesAll bool
+}
+
+// Host is what uses a Client. Its methods are called while the Client is, so they may not call it.
+type Host interface {
+	// Now reads the clock. A Client is told the time, but some decisions cannot rest on what it was a moment ago:
+	// whether a token may still be spent (Policy.StrictExpiry), or put back into the pool.
+	Now() clock.Instant
+	// Wake asks for a Tick soon; urgent says that a request waits for it.
+	Wake(urgent bool)
+	// Shut says that requests for one token are denied until then, and Reopen is to be called at that time; 0 takes
+	// that back.
+	Shut(until clock.Instant)
+	// Handed says that the waiting request w has been given n tokens.
+	Handed(w *Waiter, n int64, from Origin)
+	// Forfeited says that what w has been given so far is lost.
+	Forfeited(w *Waiter)
+	// Settled ends w's wait. w is the user's again.
+	Settled(w *Waiter, d Decision)
+	// NewID returns another instance id, because somebody else calls under the present one.
+	NewID() string
+}
+
+// Origin says where the tokens come from that a waiting request is given.
+type Origin int8
+
+const (
+	FromGrant Origin = iota // drawn for waiting requests: admitted when the bucket granted them
+	FromPool                // leased to this process, and spent now
+)
+
+// Start makes c a cold client.
+func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
+	c.host, c.callTimeout, c.decidesAll = host, cfg.CallTimeout, cfg.DecidesAll
+	c.start(now, HolderConfig{ID: cfg.ID, Seed: cfg.Seed, Stripes: cfg.Stripes}, cfg.Policy, cfg.Proposed)
+}
+
+// Low notes that a Take has reported low; the user calls Tick soon. For any number of goroutines.
+func (c *Client) Low() { c.tookLow.Store(true) }
+
+// Due is what Tick found.
+type Due struct {
+	Call bool          // build a call
+	At   clock.Instant // call Tick again, at the latest
+	Use  Use
+}
+
+// Use is how far a key has come on the way to rest.
+type Use int8
+
+const (
+	InUse    Use = iota
+	UseEnded     // just now: nothing is held or owed, and nobody waits
+	Unused       // for a while
+	Restable     // for a TTL, and nothing is due: Rest may succeed
+)
+
+// Tick lets time pass up to now and says what is due. rtt is the 99th percentile of the round trips to the key's node,
+// 0 where it is not known. A client that was leaving may be closed afterwards.
+func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
+	if c.tookLow.Load() {
+		c.tookLow.Store(false)
+		c.low = true
+	}
+	if c.leaving && c.Idle() {
+		c.Close()
+	}
+	if c.closed {
+		return Due{At: Never, Use: Unused}
+	}
+	in := c.input(rtt)
+	c.Advance(now, in)
+	var d Due
+	d.Call, d.At = c.Due(now, in)
+	if c.queue.inLine > 0 && c.Degraded() {
+		d.At = min(d.At, c.serveWithout(now))
+	}
+	c.use(now, &d)
+	return d
+}
+
+// use follows how long the key has not been used.
+func (c *Client) use(now clock.Instant, d *Due) {
+	if d.Call || !c.Forgettable() {
+		c.restAt = 0
+		return
+	}
+	d.Use = Unused
+	if seen := c.Attempts(); c.restAt == 0 || seen != c.usedSeen {
+		c.restAt, c.usedSeen = now.Add(c.TTL()), seen
+		d.Use = UseEnded
+	} else if now >= c.restAt && d.At == Never {
+		d.Use = Restable
+	}
+	if now < c.restAt {
+		d.At = min(d.At, c.restAt)
+	}
+}
+
+// Forgettable reports whether nothing would be lost by forgetting c now but that the bucket is known to be empty, which
+// the next request would ask again.
+func (c *Client) Forgettable() bool { return !c.closed && c.queue.head == nil && c.Idle() }
+
+// input is what the Holder cannot know. What waits lacks no more than what the pool does not have. Where a round trip
+// takes longer than CallTimeout, those who wait for no more than one call will have gone when it is answered: they
+// count as refused, so that what is drawn goes to the pool, for whoever asks then, and not to them in vain.
+func (c *Client) input(rtt time.Duration) Input {
+	in := Input{RTT: rtt, Refused: c.refused, Closing: c.leaving || c.resets > 0 && !c.HasEnded(c.returnFrom)}
+	lacking := c.queue.lacking
+	if rtt >= c.callTimeout {
+		lacking = c.queue.lackingInLine
+		in.Refused += c.queue.lacking - lacking
+	}
+	in.Waiting = max(0, lacking-c.Pool.Held())
+	return in
+}
+
+// Build opens the call that Tick found due; see Holder.Build.
+func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request {
+	in := c.input(rtt)
+	if c.queue.head != nil {
+		in.Need = max(1, c.queue.need(c.portion())-c.Pool.Held())
+	}
+	r := c.Holder.Build(now, seq, in)
+	if r.Seq == seq {
+		c.queue.join(seq)
+		c.refused = 0
+	}
+	return r
+}
+
+// Accept takes in the reply to the call under way, or a late one to it after Fail; ok is false for any other, which
+// changes nothing. Serve is to follow.
+func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
+	if got, ok = c.Holder.Accept(now, g, c.queue.lackingInLine); ok {
+		c.ended = max(c.ended, g.Seq)
+		c.judgeDenial(now)
+	}
+	return got, ok
+}
+
+// Serve hands out what an accepted reply brought, and ends the waits that are in vain by what it says.
+func (c *Client) Serve(now clock.Instant, got Accepted) {
+	c.distribute(now, got)
+	c.turnAway(now)
+}
+
+// Fail says that the call under way brought no grant. Whoever waits gets what Policy.Fallback gives. A client that was
+// leaving is closed: what it holds expires at the bucket.
+func (c *Client) Fail(now clock.Instant, err error) {
+	c.ended = max(c.ended, c.open.Seq)
+	c.Holder.Fail(now, err)
+	if errors.Is(err, ErrStale) {
+		c.Rename(c.host.NewID())
+		if !c.Degraded() && !c.leaving {
+			return // whoever waits is served under the new id
+		}
+	}
+	c.serveWithout(now)
+	if c.leaving {
+		c.Close()
+	}
+}
+
+// BeginReset has calls give everything back, until one with a seq from this one on has ended or EndReset is called: so
+// a reset of the bucket finds all that can be had.
+func (c *Client) BeginReset(seq int64) {
+	c.resets++
+	c.returnFrom = seq
+}
+
+// EndReset ends what BeginReset began.
+func (c *Client) EndReset() { c.resets-- }
+
+// HasEnded reports whether a call with a seq from this one on has been answered or has failed.
+func (c *Client) HasEnded(seq int64) bool { return c.ended >= seq }
+
+// BucketChanged is Holder.BucketChanged. Every request finds out by itself then.
+func (c *Client) BucketChanged(capacity int64) {
+	c.Holder.BucketChanged(capacity)
+	c.reopen()
+}
+
+// Leave begins to give everything back. Whoever waits is told VerdictClosed. Tick or Fail closes the client in the end.
+func (c *Client) Leave() {
+	c.leaving = true
+	c.settleAll(Decision{Verdict: VerdictClosed})
+	c.host.Wake(true)
+}
+
+// Close ends the client at once. Whoever waits is told VerdictClosed; what is held is burnt here, and expires at the
+// bucket.
+func (c *Client) Close() {
+	if c.closed {
+		return
+	}
+	c.reopen()
+	c.settleAll(Decision{Verdict: VerdictClosed})
+	c.Holder.Close()
+}
+
+// HasWaiters reports whether any request waits.
+func (c *Client) HasWaiters() bool { return c.queue.head != nil }
+
+// Waiters calls f for every request that waits, in the order in which they came.
+func (c *Client) Waiters(f func(*Waiter)) {
+	for w := c.queue.head; w != nil; w = w.next {
+		f(w)
+	}
+}

@@ -1,0 +1,262 @@
+package lease
+
+import (
+	"fmt"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// Patience is how long a request is willing to wait.
+type Patience int8
+
+const (
+	// NoWait takes what is here.
+	NoWait Patience = iota
+	// OneCall waits for one lease call, at most CallTimeout, and holds none of the pool's tokens meanwhile: a request
+	// that is denied in the end has cost the others nothing.
+	OneCall
+	// InLine collects tokens until it has them all, and nobody who came later is served before.
+	InLine
+)
+
+// Verdict is what becomes of a request.
+type Verdict int8
+
+const (
+	VerdictWait         Verdict = iota // not known yet: Enqueue it
+	VerdictAdmit                       // it has its tokens
+	VerdictDeny                        // the tokens are not there
+	VerdictExceedsBurst                // they never will be
+	VerdictTooLate                     // they cannot be there by its deadline
+	VerdictUnavailable                 // the store is away and Policy.Fallback gives nothing
+	VerdictCancelled                   // Cancel was called
+	VerdictClosed                      // Leave or Close was
+)
+
+// Source says what a decision rests on.
+type Source int
+
+const (
+	// SourceLocal: tokens that this process held, or what it last heard of the bucket.
+	SourceLocal Source = iota
+	// SourceStore: the answer of a lease call made for this request.
+	SourceStore
+	// SourceFallback: Policy.Fallback or Policy.ColdStart, because the store did not answer.
+	SourceFallback
+)
+
+// String is "local", "store" or "fallback".
+func (s Source) String() string {
+	switch s {
+	case SourceLocal:
+		return "local"
+	case SourceStore:
+		return "store"
+	case SourceFallback:
+		return "fallback"
+	}
+	return fmt.Sprintf("Source(%d)", int(s))
+}
+
+// Decision is the answer to a request.
+type Decision struct {
+	Verdict    Verdict
+	Source     Source
+	EarliestAt clock.Instant // of VerdictTooLate: the tokens cannot be there before
+}
+
+// OK reports whether the request is admitted.
+func (d Decision) OK() bool { return d.Verdict == VerdictAdmit }
+
+// IsShut reports whether requests for one token that do not wait in line are denied at now, because the bucket is known
+// to be empty. It is the commonest denial, so it needs no lock.
+func (c *Client) IsShut(now clock.Instant) bool { return now < c.ShutUntil() }
+
+// ShutUntil is when IsShut ends; 0 where requests are not denied in advance. It needs no lock.
+func (c *Client) ShutUntil() clock.Instant { return clock.Instant(c.shutUntil.Load()) }
+
+// Decide answers a request for n tokens that the pool has refused and counted. deadline is that of one InLine, Never
+// for none. VerdictWait is followed by Enqueue.
+func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.Instant) Decision {
+	switch {
+	case n == 1 && p != InLine && c.IsShut(now):
+		return Decision{Verdict: VerdictDeny}
+	case c.State(now) >= StateLeaving:
+		return Decision{Verdict: VerdictClosed}
+	case n > c.Capacity():
+		return Decision{Verdict: VerdictExceedsBurst}
+	}
+	c.hasten(now, n, p)
+	c.Expire(now) // a process that was stopped comes here before its timers run
+	if p == InLine {
+		return c.decideInLine(now, n, deadline)
+	}
+	if _, ok := c.takeFor(n); ok {
+		return Decision{Verdict: VerdictAdmit}
+	}
+	switch s := c.State(now); {
+	case s == StateDegraded, s == StateCold && p == NoWait:
+		c.Refuse(n)
+		// Those who wait for the local share go before.
+		if (c.queue.inLine == 0 || !c.Replied()) && c.TakeFallback(now, n) {
+			return Decision{Verdict: VerdictAdmit, Source: SourceFallback}
+		}
+		return Decision{Verdict: VerdictDeny, Source: SourceFallback}
+	case s == StateDenied && c.queue.inLine == 0 && c.Spares(n):
+		c.endDelay() // it was a larger request that the bucket did not have enough for
+		if !c.calling {
+			c.host.Wake(false) // Refuse may have asked for a call before
+		}
+	case s == StateDenied:
+		c.refused = max(c.refused, n) // asked for when the delay ends
+		if n == 1 {
+			c.judgeDenial(now) // what was left when the reply came may have been spent
+		}
+		return Decision{Verdict: VerdictDeny}
+	}
+	if p == NoWait {
+		c.Refuse(n)
+		return Decision{Verdict: VerdictDeny}
+	}
+	return Decision{}
+}
+
+// decideInLine is Decide for a request that waits in line.
+func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant) Decision {
+	if c.queue.inLine == 0 {
+		if _, ok := c.takeFor(n); ok {
+			return Decision{Verdict: VerdictAdmit}
+		}
+	}
+	if c.Degraded() {
+		c.Refuse(n) // somebody wants a probe
+		if c.queue.inLine == 0 && c.TakeFallback(now, n) {
+			return Decision{Verdict: VerdictAdmit, Source: SourceFallback}
+		}
+		if _, ok := c.FallbackAt(now, n); !ok {
+			return Decision{Verdict: VerdictUnavailable}
+		}
+	}
+	if at := c.earliest(now, c.queue.lackingInLine+n); at > deadline {
+		return Decision{Verdict: VerdictTooLate, EarliestAt: at}
+	}
+	return Decision{}
+}
+
+// Enqueue has w wait, which Decide has just told to. It is settled by Host.Settled, in time; the user says when its
+// time is over, with TimeOut or Cancel.
+func (c *Client) Enqueue(now clock.Instant, w *Waiter) {
+	c.queue.push(w)
+	urgent := true
+	if w.inLine() {
+		if now < c.deniedUntil && c.Spares(c.queue.lackingInLine) {
+			c.endDelay() // it was a larger request that the bucket did not have enough for
+		}
+		if c.queue.inLine == 1 {
+			c.collect(w) // what is left in the pool, which is less than all
+		}
+		urgent = now >= c.deniedUntil
+	}
+	if !c.calling {
+		c.host.Wake(urgent)
+	}
+}
+
+// hasten shortens the delay after a shortfall, where a request is smaller than the one that fell short.
+func (c *Client) hasten(now clock.Instant, n int64, p Patience) {
+	before := c.deniedUntil
+	if now >= before || c.Outdated() {
+		return
+	}
+	if p == InLine {
+		c.shortenDelay(c.queue.lackingInLine + n)
+	} else if c.queue.inLine == 0 {
+		c.shortenDelay(n)
+	}
+	if c.deniedUntil >= before {
+		return
+	}
+	if c.shutUntil.Load() != 0 {
+		c.judgeDenial(now)
+	}
+	if !c.calling {
+		c.host.Wake(false)
+	}
+}
+
+// Refuse notes a request for n tokens that was refused without waiting, and has a call made for it where none is under
+// way: the first since the last call does so for all.
+func (c *Client) Refuse(n int64) {
+	first := c.refused == 0
+	c.refused = max(c.refused, n)
+	if first && !c.calling {
+		c.host.Wake(false)
+	}
+}
+
+// judgeDenial has requests for one token denied in advance where the bucket is known to be empty at now, and no longer
+// where it is not. It is called after everything that changes what is known.
+func (c *Client) judgeDenial(now clock.Instant) {
+	if now >= c.deniedUntil || c.Spares(1) {
+		c.reopen()
+		return
+	}
+	if c.shutUntil.Swap(int64(c.deniedUntil)) == 0 && !c.decidesAll {
+		c.Pool.Deny(true)
+	}
+	c.host.Shut(c.deniedUntil)
+}
+
+// Reopen is called at the time that Host.Shut named.
+func (c *Client) Reopen(now clock.Instant) {
+	if c.shutUntil.Load() != 0 {
+		c.judgeDenial(now)
+	}
+}
+
+// reopen lets requests for one token ask again.
+func (c *Client) reopen() {
+	if c.shutUntil.Swap(0) == 0 {
+		return
+	}
+	if !c.decidesAll {
+		c.Pool.Deny(false)
+	}
+	c.host.Shut(0)
+}
+
+// endDelay ends the delay after a shortfall.
+func (c *Client) endDelay() {
+	c.Holder.endDelay()
+	c.reopen()
+}
+
+// RetryAt is when it is worth while to ask again for n tokens that were denied at now.
+func (c *Client) RetryAt(now clock.Instant, n int64, source Source) clock.Instant {
+	if source != SourceFallback {
+		return c.deniedUntil
+	}
+	if at, ok := c.FallbackAt(now, n); ok {
+		return at
+	}
+	return now.Add(c.callTimeout) // by then a call that finds the store well again has its answer
+}
+
+// earliest is a time before which a request in line certainly cannot have its tokens, not even if other processes gave
+// back all that they held at the last reply; 0 where no such time is known, or what is known is older than a T, so
+// that the next reply tells. ahead is what the request and those before it lack.
+func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
+	h := &c.heard
+	if h.at == 0 || c.Degraded() || c.Outdated() || c.resets > 0 || now >= h.at.Add(c.TTL()) {
+		return 0
+	}
+	ahead -= c.Pool.Held() + c.Pending()
+	if ahead <= 0 {
+		return 0
+	}
+	at := max(now, h.earliest(ahead))
+	if !c.calling && !c.Spares(ahead) {
+		at = max(at, c.deniedUntil) // no call brings any before
+	}
+	return at
+}

@@ -1,0 +1,161 @@
+package lease
+
+import (
+	"math"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// heard is what the last reply said of the bucket. The zero value is nothing.
+type heard struct {
+	lineage
+	Heard
+}
+
+// Heard is the part of the last reply that tells when a key has tokens again. It is a value: a copy may be read by
+// anybody, whatever its Client does meanwhile.
+type Heard struct {
+	replied   bool // any reply ever, also one before the key was at rest
+	contended bool // another holder could not be served, because of what others hold
+	limits    []Limit
+	levels    [LimitsMax]int64         // whole tokens
+	next      [LimitsMax]time.Duration // until a level has one token more; 0 where it is full
+	at        clock.Instant            // of the reply; 0 where none has come since the key came into use
+	executed  clock.Instant            // the bucket executed the call then or later
+	others    int64                    // tokens that other processes held: they may yet come back
+	active    int64                    // sum of the weights of all holders
+	// The bucket had fewer than shortOf tokens, which were needed, and cannot have them before shortUntil; 0 where it had
+	// them. This is more exact than levels and next, because the bucket counts fractions of tokens.
+	shortOf    int64
+	shortUntil clock.Instant
+}
+
+// lineage is what a holder must know of its bucket to prove one day that the bucket has lost its state: docs/protocol.md,
+// section 6.
+type lineage struct {
+	epoch      int64 // 0: nothing is known
+	counter    int64
+	running    int64
+	leaseMax   time.Duration
+	serverTime int64
+	forgetAt   clock.Instant // the bucket may have expired by then
+}
+
+// forget drops what the bucket can no longer be held to.
+func (l *lineage) forget() { l.epoch, l.counter = 0, 0 }
+
+// age is how long ago the bucket executed the call, at most. A 1/15 more covers a clock that is slow by a 1/16, as
+// leaseSpan does.
+func (h *heard) age(now clock.Instant) time.Duration {
+	d := max(0, now.Sub(h.executed))
+	return d + d/15
+}
+
+// hear takes in the reply g to the call open, which was first sent at sent.
+func (h *heard) hear(now, sent clock.Instant, open *Request, g *Grant) {
+	counter := g.Counter
+	if g.Epoch == h.epoch {
+		counter = max(h.counter, counter)
+	}
+	h.lineage = lineage{
+		epoch: g.Epoch, counter: counter, running: g.Running, leaseMax: g.LeaseMax,
+		serverTime: g.ServerTime, forgetAt: sent.Add(g.Expiry - g.Config.TTL),
+	}
+	h.at, h.executed = now, sent
+	h.replied, h.contended, h.active = true, g.Contended, g.ActiveWeight
+	h.levels, h.next = g.Levels, g.Next
+	h.others = max(0, g.Ledger-open.Remaining-(g.Granted-g.Waited))
+	h.shortOf, h.shortUntil = 0, 0
+	if g.RetryAfter > 0 {
+		h.shortOf, h.shortUntil = max(1, open.Need), sent.Add(g.RetryAfter)
+	}
+}
+
+// level is the least level of all limits.
+func (h *Heard) level() int64 {
+	least := h.levels[0]
+	for k := range h.limits {
+		least = min(least, h.levels[k])
+	}
+	return least
+}
+
+// earliest is a time before which n tokens cannot be there, even if the others gave back all that they held.
+func (h *Heard) earliest(n int64) clock.Instant {
+	at := h.executed
+	n -= h.others
+	further := time.Duration(math.MaxInt64) // for what is needed beyond shortOf, by the fastest of the limits
+	for k, l := range h.limits {
+		at = max(at, h.executed.Add(timeFor(l, n-h.levels[k]-1))) // a level may be almost a token higher
+		further = min(further, timeFor(l, n-h.shortOf))
+	}
+	if h.shortOf > 0 && n >= h.shortOf {
+		at = max(at, h.shortUntil.Add(further))
+	}
+	return at
+}
+
+// Outlook is what a process can tell about a key beside whether a request is admitted.
+type Outlook struct {
+	Limit      Limit         // the one with the least left of its burst; for a denial, the one with the longest wait
+	Remaining  int64         // what the process holds and what the bucket has of that limit, at most its burst
+	RetryAfter time.Duration // until the tokens can exist, at least 1 ns
+	ResetAfter time.Duration // until Remaining is the burst, if nobody draws
+}
+
+// Outlook judges a request for n tokens that was admitted or denied at time now, when the process held so many.
+func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook {
+	var o Outlook
+	since := now.Sub(h.at)
+	least := 2.0 // above the part that is left of any burst
+	longest := time.Duration(math.MinInt64)
+	for k, l := range h.limits {
+		capacity := l.Capacity()
+		left := min(capacity, h.levels[k]+held)
+		wait := h.until(k, n-held) - since
+		if h.shortOf > 0 && len(h.limits) == 1 && n-held >= h.shortOf {
+			// Whoever comes back is not to come too early, so as if the bucket had executed the call when it replied.
+			wait = h.shortUntil.Sub(h.executed) + timeFor(l, n-held-h.shortOf) - since
+		}
+		part := float64(left) / float64(capacity)
+		binding := part < least
+		if !admitted {
+			binding = wait > longest
+		}
+		if binding {
+			least, longest = part, wait
+			o.Limit, o.Remaining = l, left
+			o.ResetAfter = max(0, h.until(k, capacity-held)-since)
+		}
+	}
+	o.RetryAfter = max(longest, 1)
+	return o
+}
+
+// until is how long after the reply level k has n tokens, if nobody draws.
+func (h *Heard) until(k int, n int64) time.Duration {
+	missing := n - h.levels[k]
+	if missing > 0 && h.next[k] > 0 {
+		return h.next[k] + timeFor(h.limits[k], missing-1)
+	}
+	return timeFor(h.limits[k], missing)
+}
+
+// Outlook is what this state means for a request for n tokens, now, of a process that holds so many.
+func (s *State) Outlook(n, held int64, admitted bool) Outlook {
+	h := Heard{limits: s.Config.Limits, levels: s.Levels, next: s.Next}
+	return h.Outlook(0, n, held, admitted)
+}
+
+// timeFor is how long l takes to make n tokens, at most 292 years.
+func timeFor(l Limit, n int64) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	d := float64(n) / float64(l.Tokens) * float64(l.Per)
+	if d >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(d)
+}

@@ -1,0 +1,142 @@
+package lease
+
+import (
+	"errors"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// Build opens the call that Due found due: a retry of the open one while that is worth sending, otherwise a new one
+// under seq, which must be above all earlier ones. The request is valid until the next Build.
+func (h *Holder) Build(now clock.Instant, seq int64, in Input) *Request {
+	h.calling = true
+	if in.RTT > 0 {
+		h.rtt = in.RTT
+		h.stretch()
+	}
+	if r := h.Resend(now); r != nil {
+		return r
+	}
+	h.Expire(now)
+	h.observe(now)
+	ask := Ask{Config: h.config, Weight: h.policy.weight()}
+	if in.Closing {
+		ask.Return = returnAll
+	} else {
+		ask.Want, ask.Need, ask.Waiting = h.size(h.Pool.Held(), in)
+		wanted := in.Waiting > 0 || in.Refused > 0 || h.low
+		if !wanted && h.heard.replied && now >= h.reviewAt && h.excess(h.Pool.Held()) > 0 {
+			ask.Return = h.excess
+			ask.Want, ask.Need = 0, 0
+		}
+	}
+	if h.Outdated() { // a lease that does not fit lowered limits would be void, and fill the ledger for a T
+		ask.Return = returnAll
+	}
+	h.low = false
+	h.missedAtAsk = h.Pool.Missed()
+	return h.Open(now, seq, ask)
+}
+
+// returnAll is Ask.Return of who gives back all that it holds.
+func returnAll(held int64) int64 { return held }
+
+// Accept takes in the reply to the open call; see Holding.Accept.
+func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, bool) {
+	got, ok := h.Holding.Accept(now, g, reserve)
+	if !ok {
+		return got, false
+	}
+	h.calling = false
+	h.stales = 0
+	h.breaker.succeed()
+	h.servedLater += got.Waited + got.Reserved
+	h.observe(now)
+	h.seenAtReply = h.demand.seen
+	h.leased = h.Pool.Held()
+	h.follow(g.Config)
+	h.staleAt = h.fullAt(g)
+	h.deniedUntil = h.delay(now, g)
+	h.reviewAt = now.Add(h.config.Target)
+	if h.change == overtaken {
+		h.change, h.deniedUntil = outdated, 0
+	} else {
+		h.change = unchanged
+		h.learned()
+	}
+	h.arm()
+	return got, true
+}
+
+// Fail reports that the call under way brought no grant. The open call stays open, so that a retry can carry the same
+// seq and a late reply can still be accepted.
+func (h *Holder) Fail(now clock.Instant, err error) {
+	h.calling = false
+	if errors.Is(err, ErrStale) {
+		// The store is well, and its user goes on under another id (Rename); only a second time is it a failure.
+		h.GiveUp()
+		if h.stales++; h.stales == 1 {
+			return
+		}
+	}
+	h.breaker.fail(now, h.config.Target, h.next())
+}
+
+// follow adopts the configuration in force, so that it survives the loss of the bucket.
+func (h *Holder) follow(c Config) {
+	h.ttl = c.TTL
+	h.breaker.longest = h.ttl
+	if c.Version.After(h.config.Version) {
+		h.ttlLeast = max(c.TTL, 2*c.Target)
+	}
+	if !c.Equal(h.config) {
+		h.conflict = h.conflict || c.Version == h.config.Version
+		c.TTL = max(h.ttlLeast, 2*c.Target)
+		h.config = c
+	}
+	h.heard.limits = h.config.Limits
+}
+
+// learned tells the pool how much a request may ask for at all.
+func (h *Holder) learned() { h.KnowCapacity(h.config.Capacity()) }
+
+// observe feeds the demand estimate. A request that the pool refused and that was served later is one attempt.
+func (h *Holder) observe(now clock.Instant) {
+	h.demand.observe(now, h.Attempts()-h.servedLater, h.config.Target)
+}
+
+// takeWaiting takes n tokens or none from the pool for a request that was counted as missed when it began to wait.
+func (h *Holder) takeWaiting(n int64) (Epoch, bool) {
+	e, ok := h.Pool.TakeQueued(n)
+	if ok {
+		h.servedLater += n
+	}
+	return e, ok
+}
+
+// PutBack is Holding.PutBack for tokens of a request that was counted as missed.
+func (h *Holder) PutBack(n int64, e Epoch, drawn Drawn) {
+	h.Holding.PutBack(n, e, drawn)
+	h.servedLater -= n
+}
+
+// Unused is Holding.Unused for tokens of a request that was counted as missed.
+func (h *Holder) Unused(n int64, drawn Drawn) {
+	h.Holding.Unused(n, drawn)
+	h.servedLater -= n
+}
+
+// Forfeit is Holding.Forfeit for tokens of a request that was counted as missed.
+func (h *Holder) Forfeit(n int64) {
+	h.Holding.Forfeit(n)
+	h.servedLater -= n
+}
+
+// next is splitmix64 (Steele, Lea, Flood 2014).
+func (h *Holder) next() uint64 {
+	h.random += 0x9e3779b97f4a7c15
+	z := h.random
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
