@@ -151,7 +151,7 @@ func TestPeerFractionalRefillIsNeverLostNorCreditedTwice(t *testing.T) {
 }
 
 // x/time/rate, TestLimiterJumpBackwards: a clock that goes back gives nothing and takes nothing, and from then on time
-// counts from there. (On Redis's own clock: internal/faults/state.)
+// counts from there. (On Redis's own clock: internal/faults.)
 func TestPeerAClockThatJumpsBackMintsNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, p *place) {
 		// Given a bucket with 4 tokens of 10, and an empty one, that get one in six minutes,

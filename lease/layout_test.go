@@ -66,7 +66,6 @@ var arrows = []struct {
 	{"redisbucket", []string{"clock", "lease"}},
 	{"hybrid", []string{"clock", "lease", "hybrid"}},
 	{"internal/redistest", nil},
-	{"internal/faults", []string{"clock", "lease", "hybrid", "redisbucket", "sim/audit", "internal"}},
 	{"internal/stamps", []string{"sim/audit"}},
 	{"internal/testkit", []string{"clock"}},
 	{"sim/cmd", []string{"clock", "lease", "hybrid", "redisbucket", "sim", "internal/stamps"}},
@@ -79,7 +78,6 @@ var foreign = map[string][]string{
 	"lease":             nil,
 	"redisbucket":       {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
 	"hybrid":            {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
-	"internal/faults":   {"github.com/redis/go-redis/v9"},
 	"internal/stamps":   {"golang.org/x/sys"},
 	"hybrid/hybridotel": {"go.opentelemetry.io/otel"},
 }
