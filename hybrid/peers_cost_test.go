@@ -3,6 +3,7 @@ package hybrid_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,4 +120,99 @@ func TestPeerRefundIsCappedAtBurst(t *testing.T) {
 		n = p.left(t, "k", hourly)
 		check(t, n == 10, "%d were taken after a refund of 5000, the burst is 10", n)
 	})
+}
+
+// expireIn lets d pass for the expiry of everything stored. Redis's own clock does not run faster for a test, so there
+// every key's time to live is cut; one that would live for ever is an error.
+func (p *place) expireIn(t *testing.T, d time.Duration) {
+	t.Helper()
+	if p.virtual {
+		time.Sleep(d)
+		return
+	}
+	for _, key := range p.redisKeys(t) {
+		left, err := p.rdb.PTTL(t.Context(), key).Result()
+		if err == nil && left > 0 {
+			err = p.rdb.PExpire(t.Context(), key, left-d).Err() // deletes what has no time left
+		}
+		must(t, err == nil && left != -1, "%s lives %v, %v", key, left, err)
+	}
+}
+
+// Redisson, testKeepAliveTime: using a limiter renews its time to live; Bucket4j: as long as a full refill takes.
+func TestPeerUseRenewsAnIdleKeysExpiry(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		// Given three keys in use, whose buckets are remembered for two minutes and not for four,
+		l := p.limiter(t, hybrid.Config{Limits: limits(hybrid.PerMinute(1).WithBurst(2)), Policy: hybrid.Policy{TTL: 10 * time.Second}})
+		keys := []string{"used", "looked at", "left alone"}
+		for _, key := range keys {
+			must(t, l.Allow(key), "denied")
+		}
+		// when one of them is used again before it expires, one is looked at, and one is left alone,
+		p.expireIn(t, 100*time.Second)
+		for _, key := range keys {
+			must(t, p.remembers(t, key), "%q was forgotten before its time", key)
+		}
+		l.Allow("used")
+		_, err := l.Peek(t.Context(), "looked at")
+		must(t, err == nil, "%v", err)
+		p.settled(t, "used")
+		p.expireIn(t, 100*time.Second)
+		// then the first is remembered, and only the first: looking is no use.
+		for i, key := range keys {
+			if got, want := p.remembers(t, key), i == 0; got != want {
+				t.Errorf("%q is remembered: %v, want %v; Redis has %v", key, got, want, p.redisKeys(t))
+			}
+		}
+	})
+}
+
+// Redisson, testExpire and testExpire2: when a limiter has expired, no key of it is left. (It once left some for ever,
+// redisson#4007.)
+func TestPeerAnExpiredKeyLeavesNothingBehind(t *testing.T) {
+	everywhere(t, func(t *testing.T, p *place) {
+		// Given keys that three processes have used in all ways: leased ahead, denied, refunded, waited for, set, reset,
+		limit := hybrid.PerMinute(6000).WithBurst(500)
+		for range 3 {
+			l := p.process(t, limit)
+			for range 300 {
+				l.Allow("asked")
+			}
+			l.AllowN("refunded", 5)
+			l.Refund("refunded", 5)
+			noErr(t, l.WaitN(t.Context(), "waited for", 3))
+			noErr(t, l.Reset(t.Context(), "asked"))
+			noErr(t, l.SetLimits(t.Context(), "set", limit))
+			l.Allow("set")
+			noErr(t, l.Shutdown(t.Context()))
+		}
+		// when they are left alone until they expire - a month where limits were set at run time, minutes otherwise -
+		p.expireIn(t, 10*time.Minute)
+		for _, key := range p.redisKeys(t) {
+			check(t, strings.Contains(key, "{set}"), "after ten minutes there is %s", key)
+		}
+		check(t, p.remembers(t, "set"), "limits that were set are forgotten after ten minutes")
+		p.expireIn(t, 31*24*time.Hour)
+		// then there is nothing,
+		for _, key := range []string{"asked", "refunded", "waited for", "set"} {
+			check(t, !p.remembers(t, key), "%q is remembered", key)
+		}
+		keys := p.redisKeys(t)
+		check(t, len(keys) == 0, "Redis has %v", keys)
+		// and who comes finds what a first comer finds.
+		l := p.process(t, limit)
+		check(t, l.AllowN("asked", 500), "a forgotten bucket is not full: %+v", l.Stats())
+	})
+}
+
+// The same without help: Redis forgets the whole of it by itself.
+func TestPeerAnExpiredKeyLeavesNothingBehindByItself(t *testing.T) {
+	p := onRedisTime(t)
+	// Given a bucket that is full again in a millisecond, and leases of ten,
+	short := hybrid.Policy{Target: time.Millisecond, TTL: 10 * time.Millisecond}
+	l := p.limiter(t, hybrid.Config{Limits: limits(hybrid.PerSecond(1000).WithBurst(1)), Policy: short})
+	testkit.Eventually(t, "a token", func() bool { return l.Allow("k") })
+	noErr(t, l.Shutdown(t.Context()))
+	// when nobody comes any more, then nothing is left.
+	testkit.Eventually(t, "an empty Redis", func() bool { return len(p.redisKeys(t)) == 0 })
 }

@@ -176,8 +176,7 @@ func TestWaitingWhileTheStoreIsAway(t *testing.T) {
 		bubbleOf(t, c.name, func(t *testing.T, s *faultyStore) {
 			l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10)), Policy: c.policy})
 			if !c.cold {
-				for l.Allow("k") {
-				}
+				drain(l, "k")
 			}
 			s.every(verdict{lost: true})
 			var wg sync.WaitGroup

@@ -15,6 +15,38 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
+// check fails the test, which goes on, unless ok.
+func check(t *testing.T, ok bool, format string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Errorf(format, args...)
+	}
+}
+
+// must ends the test unless ok.
+func must(t *testing.T, ok bool, format string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Fatalf(format, args...)
+	}
+}
+
+// noErr fails the test if err is not nil.
+func noErr(t *testing.T, err error) {
+	if err != nil {
+		t.Helper()
+		t.Error(err)
+	}
+}
+
+// isErr fails the test unless err wraps want, or is nil where want is.
+func isErr(t *testing.T, err, want error) {
+	if !errors.Is(err, want) {
+		t.Helper()
+		t.Errorf("the error is %v, want %v", err, want)
+	}
+}
+
 // verdict is what happens to one call on its way.
 type verdict struct {
 	err   error         // it is not executed, and fails with this
@@ -217,6 +249,14 @@ func seeds(t *testing.T, runs int, f func(t *testing.T, seed uint64)) {
 }
 
 func limits(l ...hybrid.Limit) []hybrid.Limit { return l }
+
+// drain takes tokens one by one until there are none, and counts them.
+func drain(l *hybrid.Limiter, key string) (n int64) {
+	for l.Allow(key) {
+		n++
+	}
+	return n
+}
 
 // took is how long f took, by the bubble's clock.
 func took(f func()) time.Duration {
