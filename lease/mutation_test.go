@@ -42,7 +42,7 @@ var mutations = []mutation{
 		s.ring.add(at.slice, remaining, 0)
 	} else if known {
 		remaining = r.Remaining
-`}},
+`}, {"bucket.go", "		at = place{slice: -1}\n", "		if !known {\n			at = place{slice: -1}\n		}\n"}},
 		model: &model{holders: 1, limit: perMicro(1, 70, 1), ttl: 7, want: 1, inflight: 2,
 			waiting: true, back: true, giveUp: true, evict: true, twice: true, lossless: true}},
 	{name: "deadline counted from a retry",
