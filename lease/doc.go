@@ -1,19 +1,84 @@
-// Package lease is the protocol by which processes lease tokens from one token bucket, free of I/O, of goroutines
-// and of any clock: time comes in as an argument and randomness as a seed, so that a simulator runs the very code
-// that production runs.
+// Package lease is the protocol by which many processes share one token bucket: each leases tokens from
+// it in batches, and spends them without asking. docs/protocol.md is its specification, and this comment
+// says which file holds which part of it.
+//
+// The package has no goroutine, does no I/O and reads no clock: time comes in as an argument and randomness
+// as a seed. So a simulator runs the very code that production runs, and a test decides when time passes.
 //
 // # Which type do I want
 //
 // Most programs want package hybrid, and of this one Limit and Policy, which hybrid names too, and perhaps
-// MemoryStore, which takes the place of Redis in tests and in services of one process. For tools and for other shells:
+// MemoryStore, which takes the place of Redis in tests and in services of one process. For tools and for
+// other shells:
 //
-//   - Limit says how much, with PerSecond, PerMinute, PerHour, Every and ParseLimit to make one; Policy how to lease.
-//   - Store is where buckets live. redisbucket.Store keeps them in Redis. Exchange executes lease calls and
-//     Configure everything else (Op).
-//   - Holder is one process's side of one bucket: when to call, how much to ask for, when to deny. Its Pool is what
-//     requests take from, its Holding the half of the protocol that must be exact.
+//   - Limit says how much, with PerSecond, PerMinute, PerHour, Every and ParseLimit to make one; Policy says
+//     how to lease.
+//   - Store is where buckets live. redisbucket.Store keeps them in Redis.
+//   - Client is one process's side of one key: it serves requests, and says when to call and what to send.
 //   - Bucket is the other side: the reference that the Lua scripts of redisbucket agree with to the last bit.
 //
-// What keeps the bound is written at Bucket, what keeps the tokens counted at Holding and Account, and what makes a
-// take cheap at Pool.
+// # The loop around a Client
+//
+// A Client is a state machine. Its user gives it time, calls it under one lock, and carries its messages.
+// On the way of a request:
+//
+//	if c.Pool.TakeN(n).Ok() { // any goroutine, without the lock; on TookLow also c.Low(), and a Tick soon
+//		return true
+//	}
+//	lock()
+//	switch d := c.Decide(now(), n, lease.OneCall, lease.Never); d.Verdict {
+//	case lease.VerdictWait:
+//		c.Enqueue(now(), w) // Host.Settled tells the end; after CallTimeout the user calls c.TimeOut
+//	default:
+//		answer(d)
+//	}
+//
+// And for each key, whenever Host.Wake asks for it and at the time that the last Tick named:
+//
+//	lock()
+//	due := c.Tick(now(), rtt)
+//	if due.Call {
+//		send(c.Build(now(), nextSeq(), rtt)) // one call under way; a copy of the Request goes out
+//	}
+//	tickAgainAt(due.At)
+//
+// And for each answer, or when there has been none for too long:
+//
+//	lock()
+//	if got, ok := c.Accept(now(), &grant); ok {
+//		c.Serve(now(), got)
+//	} else if err != nil {
+//		c.Fail(now(), err)
+//	}
+//
+// Package hybrid is this loop for millions of keys; ExampleClient is it for one.
+//
+// # Which file holds what
+//
+// The process's side:
+//
+//   - client.go, client_decide.go, client_queue.go, client_serve.go, client_state.go: who is served when
+//     (section 9 of the specification).
+//   - holder.go: when to call; holder_call.go: a call from Build to Accept; holder_delay.go: the delay
+//     after a shortfall; holder_size.go: how much to ask for; holder_fallback.go: deciding without the
+//     store; holder_rest.go: what is left of a key that is not used; holder_state.go: what can be asked of
+//     a Holder; heard.go: what the last reply said (section 8).
+//   - demand.go, latency.go, breaker.go: the estimates of section 8, and its probes.
+//   - holding.go: the half of the protocol that must be exact (section 5).
+//   - pool.go, pool_owner.go, pool_stripes.go: the tokens that takes spend; pin_runtime.go and
+//     pin_portable.go: which of the stripes is mine.
+//
+// The bucket's side:
+//
+//   - bucket.go: the state, and one call; bucket_settle.go: steps 1 to 3; bucket_grant.go: steps 6 and 7
+//     (sections 3 and 4).
+//   - bucket_loss.go: lost state; bucket_ttl.go: T; bucket_limits.go: limits that change;
+//     bucket_configure.go: operations other than calls (section 6).
+//   - ring.go: the ledger (section 3); fair.go: the fair share (section 7); scale.go: exact arithmetic.
+//   - bucket_audit.go: what tests and audits look at; memory.go: MemoryStore.
+//
+// Both sides:
+//
+//   - message.go: Request and Grant; config.go: Config and Version; store.go: Store.
+//   - limit.go, limit_parse.go: Limit; policy.go: Policy; key.go: keys that are too long to keep.
 package lease

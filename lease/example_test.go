@@ -68,3 +68,47 @@ func ExamplePolicy_Validate() {
 	// lease: invalid policy: TTL is 1s, must be at least 2*Target (2s)
 	// lease: invalid policy: MinBatch is 5, must be at most MaxBatch (4)
 }
+
+// ExampleClient is the loop around a Client for one key, beside the bucket and with nothing in between.
+func ExampleClient() {
+	now := clock.Instant(time.Hour)
+	policy := lease.Policy{MinBatch: 2}
+	var bucket lease.Bucket
+	var c lease.Client
+	c.Start(now, &printer{}, lease.ClientConfig{
+		ID: "a", Policy: &policy, Proposed: policy.ConfigFor([]lease.Limit{lease.PerSecond(1000)}, 0, 0),
+		CallTimeout: lease.DefaultCallTimeout,
+	})
+	// A request finds nothing leased, and waits.
+	if !c.Pool.Take().Ok() && c.Decide(now, 1, lease.OneCall, lease.Never).Verdict == lease.VerdictWait {
+		c.Enqueue(now, &lease.Waiter{N: 1, Patience: lease.OneCall})
+	}
+	// So a call is due, and its reply serves the request.
+	if c.Tick(now, 0).Call {
+		r := c.Build(now, 1, 0)
+		var g lease.Grant
+		if err := bucket.Call(int64(now)/1000, r, &g); err != nil {
+			c.Fail(now, err)
+		} else if got, ok := c.Accept(now, &g); ok {
+			c.Serve(now, got)
+		}
+	}
+	// The next one is served from what is leased.
+	fmt.Println(c.Pool.Take().Ok(), c.Account().Conserved())
+	// Output:
+	// the request that waits is admitted: true
+	// true true
+}
+
+// printer is a lease.Host that says what became of requests, and needs nothing else.
+type printer struct{}
+
+func (*printer) Now() clock.Instant                        { return clock.Instant(time.Hour) }
+func (*printer) Wake(bool)                                 {}
+func (*printer) Shut(clock.Instant)                        {}
+func (*printer) Handed(*lease.Waiter, int64, lease.Origin) {}
+func (*printer) Forfeited(*lease.Waiter)                   {}
+func (*printer) NewID() string                             { return "b" }
+func (*printer) Settled(w *lease.Waiter, d lease.Decision) {
+	fmt.Println("the request that waits is admitted:", d.OK())
+}
