@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -14,24 +16,22 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// digits of a time column's unit below which there is the nanosecond.
-var timeColumns = map[string]int{"time_s": 9, "time_ms": 6, "time_us": 3, "time_ns": 0}
+// timeColumns are nanoseconds per unit of each.
+var timeColumns = map[string]int64{"time_s": 1e9, "time_ms": 1e6, "time_us": 1e3, "time_ns": 1}
 
 const columnNames = "time_s (or time_ms, time_us, time_ns), process, key and tokens"
 
-// columns are the places of the columns in a line; -1 for one that is not there.
-type columns struct {
-	time, process, key, tokens int
-	digits                     int // of the time
-}
+// timestamp is the least first time that cannot be meant to count from the start of a run.
+const timestamp = 365 * 24 * time.Hour
 
 // reader is one text on its way to a trace.
 type reader struct {
-	file string
-	csv  *csv.Reader
-	columns
-	keys, processes names
-	requests        []scenario.TraceRequest
+	file                       string
+	csv                        *csv.Reader
+	time, process, key, tokens int   // the columns' places in a line; -1 for one that is not there
+	unit                       int64 // of the time, in nanoseconds
+	keys, processes            names
+	requests                   []scenario.TraceRequest
 }
 
 // ReadFile reads the trace in a regular file.
@@ -51,13 +51,12 @@ func ReadFile(path string) (*scenario.Trace, error) {
 	return Read(path, f)
 }
 
-// Read reads a trace. The name of the file is for the error, which is an *Error but where from itself failed.
+// Read reads a trace. The name of the file is for the error, which is an *Error but where from itself
+// failed.
 func Read(name string, from io.Reader) (*scenario.Trace, error) {
 	buffered := bufio.NewReaderSize(from, 1<<16)
-	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" {
-		if _, err := buffered.Discard(3); err != nil { // spreadsheets write a byte order mark
-			return nil, err
-		}
+	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" { // as spreadsheets write
+		_, _ = buffered.Discard(len(mark))
 	}
 	r := &reader{file: name, csv: csv.NewReader(buffered)}
 	r.csv.ReuseRecord = true
@@ -65,37 +64,29 @@ func Read(name string, from io.Reader) (*scenario.Trace, error) {
 	if err == io.EOF {
 		return nil, &Error{name, 1, 1, "the file is empty; its first line must name the columns: " + columnNames}
 	}
-	if err != nil {
-		return nil, r.failed(err)
+	if err == nil {
+		err = r.header(header)
 	}
-	if err := r.header(header); err != nil {
+	for err == nil {
+		var line []string
+		if line, err = r.csv.Read(); err == nil {
+			err = r.line(line)
+		}
+	}
+	if e, ok := errors.AsType[*csv.ParseError](err); ok {
+		return nil, &Error{name, e.Line, e.Column, e.Err.Error()}
+	}
+	if _, ok := errors.AsType[*Error](err); ok {
 		return nil, err
 	}
-	for {
-		line, err := r.csv.Read()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, r.failed(err)
-		}
-		if err := r.line(line); err != nil {
-			return nil, err
-		}
+	if err != io.EOF {
+		return nil, fmt.Errorf("trace: %s: %w", name, err)
 	}
 	if len(r.requests) == 0 {
 		return nil, &Error{name, 2, 1, "there are no requests"}
 	}
 	r.renumber()
 	return &scenario.Trace{Requests: r.requests}, nil
-}
-
-// failed is an error of encoding/csv as one of this package.
-func (r *reader) failed(err error) error {
-	if e, ok := errors.AsType[*csv.ParseError](err); ok {
-		return &Error{r.file, e.Line, e.Column, e.Err.Error()}
-	}
-	return fmt.Errorf("trace: %s: %w", r.file, err)
 }
 
 // bad is an error in the field of the line that was read last.
@@ -105,11 +96,11 @@ func (r *reader) bad(field int, format string, args ...any) error {
 }
 
 func (r *reader) header(names []string) error {
-	r.columns = columns{-1, -1, -1, -1, 0}
+	r.time, r.process, r.key, r.tokens = -1, -1, -1, -1
 	for i, name := range names {
 		place := map[string]*int{"process": &r.process, "key": &r.key, "tokens": &r.tokens}[name]
-		if digits, ok := timeColumns[name]; ok {
-			place, r.digits = &r.time, digits
+		if unit := timeColumns[name]; unit > 0 {
+			place, r.unit = &r.time, unit
 		}
 		if place == nil {
 			return r.bad(i, "unknown column %q; there are %s", name, columnNames)
@@ -126,11 +117,11 @@ func (r *reader) header(names []string) error {
 }
 
 func (r *reader) line(fields []string) error {
-	ns, err := nanoseconds(fields[r.time], r.digits)
+	at, err := nanoseconds(fields[r.time], r.unit)
 	if err != nil {
 		return r.bad(r.time, "time %q %v", fields[r.time], err)
 	}
-	q := scenario.TraceRequest{At: ns, Cost: 1}
+	q := scenario.TraceRequest{At: at, Cost: 1}
 	if n := len(r.requests); n > 0 && q.At < r.requests[n-1].At {
 		return r.bad(r.time, "time %q is before that of the line before; sort the lines", fields[r.time])
 	}
@@ -150,7 +141,8 @@ func (r *reader) line(fields []string) error {
 	return nil
 }
 
-// renumber makes processes' numbers those that the text has, if it has numbers only, and timestamps times.
+// renumber makes processes' numbers those that the text has, if it has numbers only, and timestamps
+// times.
 func (r *reader) renumber() {
 	numbers, ok := r.processes.numbers()
 	start := time.Duration(0)
@@ -179,7 +171,7 @@ func (n *names) number(s string) int {
 			n.known = map[string]int{}
 		}
 		i = len(n.list)
-		s = strings.Clone(s) // which is a part of its line, and would keep all of that
+		s = strings.Clone(s) // it is a part of its line, and would keep all of that
 		n.known[s] = i
 		n.list = append(n.list, s)
 	}
@@ -198,42 +190,23 @@ func (n *names) numbers() (numbers []int, ok bool) {
 	return numbers, true
 }
 
-var errNumber = errors.New("is not a decimal number")
+// decimal is a number whose exponent does not ask for a great many digits.
+var decimal = regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?$`)
 
-// nanoseconds reads a decimal number of a unit of 10^digits ns. A double would not do: 1700000000.123456789 has more
+// nanoseconds reads a decimal number of a unit. A double would not do: 1700000000.123456789 has more
 // digits than it holds.
-func nanoseconds(s string, digits int) (time.Duration, error) {
-	number, power, found := strings.Cut(strings.ToLower(strings.TrimPrefix(s, "+")), "e")
-	if found {
-		n, err := strconv.ParseInt(power, 10, 16)
-		if err != nil {
-			return 0, errNumber
-		}
-		digits += int(n)
+func nanoseconds(s string, unit int64) (time.Duration, error) {
+	if !decimal.MatchString(s) {
+		return 0, errors.New("is not a decimal number")
 	}
-	negative := strings.HasPrefix(number, "-")
-	whole, part, _ := strings.Cut(strings.TrimPrefix(number, "-"), ".")
-	all := whole + part
-	if all == "" || strings.Trim(all, "0123456789") != "" {
-		return 0, errNumber
-	}
-	point := len(whole) + digits
-	switch {
-	case point <= 0:
-		all = "0"
-	case point <= len(all):
-		all = all[:point]
-	default:
-		if strings.Trim(all, "0") != "" {
-			all += strings.Repeat("0", point-len(all))
-		}
-	}
-	if negative && strings.Trim(whole+part, "0") != "" {
+	x, _ := new(big.Rat).SetString(s)
+	if x.Sign() < 0 {
 		return 0, errors.New("is negative")
 	}
-	ns, err := strconv.ParseInt(all, 10, 64)
-	if err != nil {
+	x.Mul(x, big.NewRat(unit, 1))
+	ns := new(big.Int).Quo(x.Num(), x.Denom())
+	if !ns.IsInt64() {
 		return 0, errors.New("is too large: a time is at most 292 years")
 	}
-	return time.Duration(ns), nil
+	return time.Duration(ns.Int64()), nil
 }

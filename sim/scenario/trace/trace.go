@@ -1,19 +1,19 @@
-// Package trace reads and writes recorded sequences of requests as CSV, for the simulator to replay.
+// Package trace reads recorded sequences of requests from CSV files, for the simulator to replay.
 //
 // The first line names the columns, in any order:
 //
-//	time_s    when the request came; or time_ms, time_us or time_ns. A decimal number; what is finer than a
-//	          nanosecond is cut off. Lines are in order of time. Required
+//	time_s    when the request came; or time_ms, time_us or time_ns. A decimal number; what is finer
+//	          than a nanosecond is cut off. Lines are in order of time. Required
 //	process   which process it came to. Optional; without it all come to the first
 //	key       which key it was for. Optional; without it all are for the first
 //	tokens    how many it took, 1 or more. Optional; without it 1
 //
-// Times count from the start of the run. But where the first is a year or more, they are timestamps, and the first
-// request comes at 0.
+// Times count from the start of the run. But where the first is a year or more, they are timestamps, and
+// the first request comes at 0.
 //
-// Keys are any strings. They are numbered from 0 in the order of their first appearance: the simulator has to know which
-// are the same and not what they are called. Processes are numbered in the same way, unless all of them are
-// whole numbers below 2^31; then those are the numbers.
+// Keys are any strings. They are numbered from 0 in the order of their first appearance: the simulator
+// has to know which are the same and not what they are called. Processes are numbered in the same way,
+// unless all of them are whole numbers below 2^31; then those are the numbers.
 package trace
 
 import (
@@ -22,7 +22,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
@@ -45,10 +44,8 @@ func (e *Error) Error() string {
 // Unwrap is ErrInvalid.
 func (e *Error) Unwrap() error { return ErrInvalid }
 
-// timestamp is the least first time that cannot be meant to count from the start of a run.
-const timestamp = 365 * 24 * time.Hour
-
-// Digest identifies what a trace says, whatever the text looked like: the first 16 hexadecimal digits of a SHA-256.
+// Digest identifies what a trace says, whatever the text looked like: the first 16 hexadecimal digits of
+// a SHA-256.
 func Digest(t *scenario.Trace) string {
 	h := sha256.New()
 	line := make([]byte, 0, 32)
