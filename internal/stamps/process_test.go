@@ -14,7 +14,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// The test binary runs itself as a child process; these variables say that it is one, and on which file.
+// The test binary runs itself as a child process; these variables say that it is one, and on which
+// file.
 const (
 	roleVar = "YUZHI_STAMPS_ROLE"
 	fileVar = "YUZHI_STAMPS_FILE"
@@ -178,8 +179,8 @@ func TestAKilledProcessLeavesWholeRecordsAndLosesNone(t *testing.T) {
 				t.Fatalf("the child ended by %v, not by the kill", victim.ProcessState)
 			}
 
-			// Then every record is whole, none is lost that was appended, and at most the one that each
-			// goroutine was at is missing. A process that comes later finds the same.
+			// Then every record is whole, none is lost that was appended, and at most the one that
+			// each goroutine was at is missing. A process that comes later finds the same.
 			for _, reader := range []*File{f, opened(t, path)} {
 				spans := reader.AppendSpans(nil)
 				for _, s := range spans {

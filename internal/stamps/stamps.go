@@ -1,10 +1,10 @@
 // Package stamps lets processes leave behind what they admitted, and when, even if they are killed.
 //
-// A parent Creates a [File] for each child, the child Opens it, and each admission is a [File.Append]
-// of two moments that certainly enclose it, taken from [Now]. The file is mapped into memory and
-// shared: an Append is a few stores and no system call, and what was stored is in the kernel's page
-// cache, from which SIGKILL takes nothing back. The parent reads the file at any time, even while the
-// child writes, and audits it.
+// A parent Creates a [File] for each child, the child Opens it, and each admission is a
+// [File.Append] of two moments that certainly enclose it, taken from [Now]. The file is mapped into
+// memory and shared: an Append is a few stores and no system call, and what was stored is in the
+// kernel's page cache, from which SIGKILL takes nothing back. The parent reads the file at any
+// time, even while the child writes, and audits it.
 //
 // It needs mmap and CLOCK_MONOTONIC, and so a Unix. Its users are the command and the tests against
 // faults.
@@ -24,9 +24,9 @@ import (
 )
 
 // Now reads CLOCK_MONOTONIC, which all processes of one machine (and one time namespace) share, in
-// whole nanoseconds, rounded down. So a Now before an admission is a moment that is not later than it,
-// and a Now after it, plus one, a moment that is not earlier. It is a system call on most systems:
-// whoever measures how long something takes uses the time package.
+// whole nanoseconds, rounded down. So a Now before an admission is a moment that is not later than
+// it, and a Now after it, plus one, a moment that is not earlier. It is a system call on most
+// systems: whoever measures how long something takes uses the time package.
 func Now() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -35,17 +35,17 @@ func Now() int64 {
 	return ts.Nano()
 }
 
-// A File is a fixed number of slots for admissions and two counters, in memory shared by every process
-// that has it open. All methods but Close may be called by any number of goroutines and processes at
-// once. The zero File is of no use.
+// A File is a fixed number of slots for admissions and two counters, in memory shared by every
+// process that has it open. All methods but Close may be called by any number of goroutines and
+// processes at once. The zero File is of no use.
 type File struct {
 	mem   []byte
 	head  *header
 	slots []record
 }
 
-// header lies at the start of the file. Counters that different goroutines change stand on cache lines
-// of their own; 128 bytes serve the processors that fetch lines in pairs.
+// header lies at the start of the file. Counters that different goroutines change stand on cache
+// lines of their own; 128 bytes serve the processors that fetch lines in pairs.
 type header struct {
 	reserved   atomic.Int64 // slots asked for; beyond the file's capacity, the number refused
 	_          [120]byte
@@ -69,10 +69,10 @@ const (
 )
 
 // Create makes the file at path with room for capacity admissions, which must be positive, and maps
-// it. The path must not exist yet. The file is sparse: it occupies what has been written, at most 16
-// bytes per admission. It must stay on a file system with room for that, because a store that finds
-// none kills the process with SIGBUS. Removing it is the caller's task, and is allowed while it is
-// mapped.
+// it. The path must not exist yet. The file is sparse: it occupies what has been written, at most
+// 16 bytes per admission. It must stay on a file system with room for that, because a store that
+// finds none kills the process with SIGBUS. Removing it is the caller's task, and is allowed while
+// it is mapped.
 func Create(path string, capacity int) (*File, error) {
 	if most := (math.MaxInt - headerSize) / recordSize; capacity < 1 || capacity > most {
 		return nil, fmt.Errorf("stamps: capacity is %d, must be 1 to %d", capacity, most)
@@ -92,7 +92,8 @@ func Create(path string, capacity int) (*File, error) {
 	return nil, fmt.Errorf("stamps: %w", errors.Join(err, os.Remove(path)))
 }
 
-// Open maps a file that Create made, in this or another process. It shares everything with the others.
+// Open maps a file that Create made, in this or another process. It shares everything with the
+// others.
 func Open(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -126,8 +127,8 @@ func mapped(f *os.File, capacity int) (*File, error) {
 	}, nil
 }
 
-// Close unmaps the file; what was written stays in it for others. No other call may be under way, and
-// none may follow except Close, which then does nothing. A process that ends need not call it.
+// Close unmaps the file; what was written stays in it for others. No other call may be under way,
+// and none may follow except Close, which then does nothing. A process that ends need not call it.
 func (f *File) Close() error {
 	if f.mem == nil {
 		return nil
@@ -141,11 +142,12 @@ func (f *File) Close() error {
 }
 
 // Append records that one token was admitted at some moment in [before, after], of which after is
-// positive. It allocates nothing and blocks only where a first touch of a page makes the kernel fetch
-// it. Where no slot is left it only counts: see Overflowed.
+// positive. It allocates nothing and blocks only where a first touch of a page makes the kernel
+// fetch it. Where no slot is left it only counts: see Overflowed.
 //
-// A process killed inside Append leaves its slot empty, never half written. A process killed between
-// an admission and the end of its Append thus leaves one admission per goroutine untold, at most.
+// A process killed inside Append leaves its slot empty, never half written. A process killed
+// between an admission and the end of its Append thus leaves one admission per goroutine untold, at
+// most.
 func (f *File) Append(before, after int64) {
 	if slot := f.reserve(); slot != nil {
 		slot.before = before
@@ -153,8 +155,8 @@ func (f *File) Append(before, after int64) {
 	}
 }
 
-// reserve takes the next slot, or nil if there is none. Going past the end is itself the lasting mark
-// of an overflow: a flag set in a second step could be lost to a SIGKILL between the two.
+// reserve takes the next slot, or nil if there is none. Going past the end is itself the lasting
+// mark of an overflow: a flag set in a second step could be lost to a SIGKILL between the two.
 func (f *File) reserve() *record {
 	i := f.head.reserved.Add(1) - 1
 	if i >= int64(len(f.slots)) {
@@ -163,7 +165,8 @@ func (f *File) reserve() *record {
 	return &f.slots[i]
 }
 
-// AppendSpans appends to dst every admission published so far, in the order in which slots were taken.
+// AppendSpans appends to dst every admission published so far, in the order in which slots were
+// taken.
 func (f *File) AppendSpans(dst []audit.Span) []audit.Span {
 	taken := f.slots[:min(f.head.reserved.Load(), int64(len(f.slots)))]
 	for i := range taken {

@@ -2,13 +2,15 @@ package random
 
 import "math"
 
-// ln 2 in two parts: the first has 21 zero bits at its end, so that its product with an exponent is exact.
+// ln 2 in two parts: the first has 21 zero bits at its end, so that its product with an exponent is
+// exact.
 const (
 	ln2High = 0x1.62e42feep-1
 	ln2Low  = math.Ln2 - ln2High
 )
 
-// Log is the natural logarithm, within 1 ulp. It is -Inf for 0, NaN for negative x, and x for +Inf and NaN.
+// Log is the natural logarithm, within 1 ulp. It is -Inf for 0, NaN for negative x, and x for +Inf
+// and NaN.
 func Log(x float64) float64 {
 	switch {
 	case x == 0:
@@ -25,8 +27,9 @@ func Log(x float64) float64 {
 		e--
 	}
 	f, k := m-1, float64(e)
-	// ln(1+f) = 2 artanh(s) with s = f/(2+f) = 2(s + s^3/3 + s^5/5 + ...); |s| < 0.172. Because 2s = f - sf, that is
-	// f - f^2/2 + s(f^2/2 + r), with r the terms from s^2 on: all but f is small, and so are its roundings.
+	// ln(1+f) = 2 artanh(s) with s = f/(2+f) = 2(s + s^3/3 + s^5/5 + ...); |s| < 0.172. Because 2s
+	// = f - sf, that is f - f^2/2 + s(f^2/2 + r), with r the terms from s^2 on: all but f is small,
+	// and so are its roundings.
 	s := f / (2 + f)
 	z := float64(s * s)
 	r := float64(z*(2./21)) + 2./19
@@ -43,7 +46,8 @@ func Log(x float64) float64 {
 	return float64(k*ln2High) - ((half - low) - f)
 }
 
-// Exp is e^x, within about 1 ulp where the result is normal. It is 0 below about -745, +Inf above about 709, and NaN for NaN.
+// Exp is e^x, within about 1 ulp where the result is normal. It is 0 below about -745, +Inf above
+// about 709, and NaN for NaN.
 func Exp(x float64) float64 {
 	switch {
 	case x != x:
@@ -58,8 +62,8 @@ func Exp(x float64) float64 {
 	high := x - float64(k*ln2High)
 	low := float64(k * ln2Low)
 	r := high - low
-	// e^r = 1 + 2r/(q - r) = 1 + r + r(r - p)/(2 - (r - p)), with q = r coth(r/2) = 2 + p and, from the numbers of
-	// Bernoulli, p = r^2/6 - r^4/360 + ...
+	// e^r = 1 + 2r/(q - r) = 1 + r + r(r - p)/(2 - (r - p)), with q = r coth(r/2) = 2 + p and, from
+	// the numbers of Bernoulli, p = r^2/6 - r^4/360 + ...
 	z := float64(r * r)
 	p := float64(z*(1./37362124800)) - 691./653837184000
 	p = float64(z*p) + 1./23950080
@@ -72,8 +76,8 @@ func Exp(x float64) float64 {
 	return math.Ldexp(y, int(k))
 }
 
-// Pow is x^y for x >= 0. Its relative error is below (2 + |y ln x|) 2^-52: about 1e-14 for results within e^-40 to e^40.
-// A power of 0 is 0, 1 or +Inf by the sign of y; x below 0 gives NaN.
+// Pow is x^y for x >= 0. Its relative error is below (2 + |y ln x|) 2^-52: about 1e-14 for results
+// within e^-40 to e^40. A power of 0 is 0, 1 or +Inf by the sign of y; x below 0 gives NaN.
 func Pow(x, y float64) float64 {
 	if y == 0 {
 		return 1
@@ -81,8 +85,8 @@ func Pow(x, y float64) float64 {
 	return Exp(float64(y * Log(x)))
 }
 
-// Sin is the sine of an angle in turns, sin(2 pi turns), within 2 ulp, also after a great many turns;
-// it is exactly 0, 1 or -1 at the quarters. It is NaN for NaN and infinities.
+// Sin is the sine of an angle in turns, sin(2 pi turns), within 2 ulp, also after a great many
+// turns; it is exactly 0, 1 or -1 at the quarters. It is NaN for NaN and infinities.
 func Sin(turns float64) float64 {
 	t := turns - math.Floor(turns) // exact, but for tiny negative angles
 	quarter := math.Floor(float64(t*4) + 0.5)

@@ -2,9 +2,10 @@ package random
 
 import "math"
 
-// Exp is exponential with mean 1, by the ziggurat of Marsaglia and Tsang (2000) with 256 layers. 97.8 % of the draws cost
-// one number, one product and one comparison, 3 to 4 ns where -Log(1-r.Float64()) takes 15 (BenchmarkExp, BenchmarkExpByLog):
-// every simulated request draws one.
+// Exp is exponential with mean 1, by the ziggurat of Marsaglia and Tsang (2000) with 256 layers.
+// 97.8 % of the draws cost one number, one product and one comparison, 3 to 4 ns where
+// -Log(1-r.Float64()) takes 15 (BenchmarkExp, BenchmarkExpByLog): every simulated request draws
+// one.
 func (r *Stream) Exp() float64 {
 	n := r.Uint64()
 	// The lowest 8 bits choose the layer, the highest 53 the place in it.
@@ -33,7 +34,8 @@ func (r *Stream) rim(n uint64) float64 {
 	}
 }
 
-// layer is a horizontal strip under e^-x; all have the same area, if what is beyond tail counts as part of the lowest.
+// layer is a horizontal strip under e^-x; all have the same area, if what is beyond tail counts as
+// part of the lowest.
 type layer struct {
 	inside uint64  // places below it are under the curve, whatever the height
 	scale  float64 // the strip's width per place; 2^53 places are its width
@@ -60,13 +62,13 @@ var layers = func() (all [256]layer) {
 	return all
 }()
 
-// Normal is normal with mean 0 and standard deviation 1: the height of a random point of a circle whose radius
-// is that of a two-dimensional normal distribution (Box and Muller, 1958).
+// Normal is normal with mean 0 and standard deviation 1: the height of a random point of a circle
+// whose radius is that of a two-dimensional normal distribution (Box and Muller, 1958).
 func (r *Stream) Normal() float64 {
 	radius := math.Sqrt(2 * r.Exp())
 	return float64(radius * Sin(r.Float64()))
 }
 
-// Pareto is at least 1 and above x with probability x^-shape. The mean is shape/(shape-1), and infinite for a shape up
-// to 1. The shape must be positive.
+// Pareto is at least 1 and above x with probability x^-shape. The mean is shape/(shape-1), and
+// infinite for a shape up to 1. The shape must be positive.
 func (r *Stream) Pareto(shape float64) float64 { return Exp(r.Exp() / shape) }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// checkUniform bins numbers that must be uniform in [0, 1) and compares Pearson's statistic with its mean and
-// standard deviation.
+// checkUniform bins numbers that must be uniform in [0, 1) and compares Pearson's statistic with
+// its mean and standard deviation.
 func checkUniform(t *testing.T, what string, bins, draws int, draw func() float64) {
 	t.Helper()
 	counts := make([]float64, bins)
@@ -27,14 +27,16 @@ func checkUniform(t *testing.T, what string, bins, draws int, draw func() float6
 	}
 }
 
-// A variable's own distribution function of it is uniform: every error of a shape shows as an uneven bin.
+// A variable's own distribution function of it is uniform: every error of a shape shows as an
+// uneven bin.
 func TestShapes(t *testing.T) {
 	const bins, draws = 1000, 1_000_000
 	r := New(3)
 	checkUniform(t, "Float64", bins, draws, r.Float64)
 	checkUniform(t, "Normal", bins, draws, func() float64 { return math.Erfc(r.Normal()/-math.Sqrt2) / 2 })
 	checkUniform(t, "Pareto", bins, draws, func() float64 { return 1 - math.Pow(r.Pareto(1.5), -1.5) })
-	// What the ziggurat does at the rims of its layers concerns 2 % of the draws; to see it takes many.
+	// What the ziggurat does at the rims of its layers concerns 2 % of the draws; to see it takes
+	// many.
 	checkUniform(t, "Exp", bins, 16*draws, func() float64 { return -math.Expm1(-r.Exp()) })
 }
 

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// These values are a promise: a scenario and a seed that somebody wrote down give the same report in the next version, on
-// any machine. A change of them is a change of the report's schema, and belongs into the release notes.
+// These values are a promise: a scenario and a seed that somebody wrote down give the same report
+// in the next version, on any machine. A change of them is a change of the report's schema, and
+// belongs into the release notes.
 func TestStreamsStayAsTheyAre(t *testing.T) {
 	same := func(name string, got, want any) {
 		t.Helper()
@@ -32,7 +33,8 @@ func TestStreamsStayAsTheyAre(t *testing.T) {
 	same("replication 7 of seed 12345", SeedOf(12345, 7), uint64(0x1894eb1da4c99a))
 }
 
-// A machine that rounds anything else in 10^5 draws of everything, or in the functions below them, fails here.
+// A machine that rounds anything else in 10^5 draws of everything, or in the functions below them,
+// fails here.
 func TestEveryMachineDrawsTheSameBits(t *testing.T) {
 	const draws = 100_000
 	sum := sha256.New()

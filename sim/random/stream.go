@@ -1,15 +1,16 @@
-// Package random is the simulator's randomness: streams of random numbers that are the same, to the bit, on every
-// machine.
+// Package random is the simulator's randomness: streams of random numbers that are the same, to the
+// bit, on every machine.
 //
-// A stream belongs to a seed and to one entity of the simulated world ("the network of process 7"), and depends on
-// nothing else: another entity more, or a draw more by another entity, changes no other stream. So two runs that differ
-// in one setting meet the same requests, and their difference is that of the setting.
+// A stream belongs to a seed and to one entity of the simulated world ("the network of process 7"),
+// and depends on nothing else: another entity more, or a draw more by another entity, changes no
+// other stream. So two runs that differ in one setting meet the same requests, and their difference
+// is that of the setting.
 //
-// The functions Log, Exp, Pow and Sin of package math are not used: they are written in assembly on some
-// architectures, and round differently there. And a compiler may fuse a product with a sum, which rounds once where
-// two operations round twice. Here every product that is added to something is rounded explicitly, as in
-// float64(x*y) + z, which forbids the fusion. Of math come only operations that are exact, or rounded correctly
-// everywhere, such as Sqrt.
+// The functions Log, Exp, Pow and Sin of package math are not used: they are written in assembly on
+// some architectures, and round differently there. And a compiler may fuse a product with a sum,
+// which rounds once where two operations round twice. Here every product that is added to something
+// is rounded explicitly, as in float64(x*y) + z, which forbids the fusion. Of math come only
+// operations that are exact, or rounded correctly everywhere, such as Sqrt.
 package random
 
 import (
@@ -17,11 +18,13 @@ import (
 	"math/bits"
 )
 
-// SeedMax is the largest seed that SeedOf returns: what every JSON reader keeps, even one that knows doubles alone.
+// SeedMax is the largest seed that SeedOf returns: what every JSON reader keeps, even one that
+// knows doubles alone.
 const SeedMax = 1<<53 - 1
 
-// SeedOf is the seed of a replication: seed itself for replication 0, otherwise one in [1, SeedMax] that is unrelated to
-// those of other seeds and replications. Running once with SeedOf(s, r) repeats replication r of seed s.
+// SeedOf is the seed of a replication: seed itself for replication 0, otherwise one in [1, SeedMax]
+// that is unrelated to those of other seeds and replications. Running once with SeedOf(s, r)
+// repeats replication r of seed s.
 func SeedOf(seed uint64, replication int) uint64 {
 	if replication == 0 {
 		return seed
@@ -29,21 +32,22 @@ func SeedOf(seed uint64, replication int) uint64 {
 	return 1 + absorb(absorb(mix(seed), saltReplication), uint64(replication))%SeedMax
 }
 
-// Stream is a source of random numbers: xoshiro256++ of Blackman and Vigna (2019), of period 2^256-1. It is a plain
-// value: a copy goes on as the original would have. The zero Stream gives nothing but zeros; New makes a good one.
-// It may be used by one goroutine at a time.
+// Stream is a source of random numbers: xoshiro256++ of Blackman and Vigna (2019), of period
+// 2^256-1. It is a plain value: a copy goes on as the original would have. The zero Stream gives
+// nothing but zeros; New makes a good one. It may be used by one goroutine at a time.
 type Stream struct{ a, b, c, d uint64 }
 
-// New is the stream of an entity, which is named by any number of words, for example (kind, group, process).
-// Entities with other words, another number of words or another seed have streams of their own: the words are hashed
-// to 64 bits, and two of n entities share a stream by accident with probability n^2/2^65.
+// New is the stream of an entity, which is named by any number of words, for example (kind, group,
+// process). Entities with other words, another number of words or another seed have streams of
+// their own: the words are hashed to 64 bits, and two of n entities share a stream by accident with
+// probability n^2/2^65.
 func New(seed uint64, entity ...uint64) Stream {
 	h := absorb(mix(seed), saltEntity+uint64(len(entity)))
 	for _, word := range entity {
 		h = absorb(h, word)
 	}
-	// The four words are what SplitMix64 gives from h, as the authors of xoshiro advise. They differ, so that not
-	// all are zero.
+	// The four words are what SplitMix64 gives from h, as the authors of xoshiro advise. They
+	// differ, so that not all are zero.
 	var words [4]uint64
 	for i := range words {
 		h += gamma
@@ -59,7 +63,8 @@ const (
 	saltEntity      = 0x656e746974790000 // "entity", and room for a number
 )
 
-// absorb takes a word into a hash. With the same hash, different words never collide: it is a bijection of the word.
+// absorb takes a word into a hash. With the same hash, different words never collide: it is a
+// bijection of the word.
 func absorb(h, word uint64) uint64 { return mix(h ^ mix(word+gamma)) }
 
 // mix is the finaliser of SplitMix64 (variant 13 of Stafford), a bijection.
@@ -97,6 +102,6 @@ func (r *Stream) Int64N(n int64) int64 {
 // IntN is Int64N for an int.
 func (r *Stream) IntN(n int) int { return int(r.Int64N(int64(n))) }
 
-// Bernoulli is true with probability p: never for p at or below 0, always for 1 and more. It draws one number
-// whatever p is, so that the stream goes on the same way.
+// Bernoulli is true with probability p: never for p at or below 0, always for 1 and more. It draws
+// one number whatever p is, so that the stream goes on the same way.
 func (r *Stream) Bernoulli(p float64) bool { return r.Float64() < p }

@@ -43,8 +43,8 @@ func TestEveryEntityHasAStreamOfItsOwn(t *testing.T) {
 	}
 }
 
-// Streams of entities that are numbered one after the other must not resemble each other: not number by number,
-// nor shifted by one, which is what a poor seeding shows first.
+// Streams of entities that are numbered one after the other must not resemble each other: not
+// number by number, nor shifted by one, which is what a poor seeding shows first.
 func TestStreamsOfNeighboursAreUncorrelated(t *testing.T) {
 	const n = 100_000
 	draws := func(seed uint64, entity ...uint64) []float64 {
@@ -103,7 +103,8 @@ func TestSeedOfAReplication(t *testing.T) {
 func TestIntegersAreUnbiased(t *testing.T) {
 	r := New(1)
 	const draws = 300_000
-	// 2^64 numbers over 3*2^61 values: three for two of three neighbours, two for the third, if none is refused.
+	// 2^64 numbers over 3*2^61 values: three for two of three neighbours, two for the third, if
+	// none is refused.
 	for _, n := range []int64{3, 10, 3 << 61, math.MaxInt64} {
 		cells := min(n, 3)
 		counts := make([]float64, cells)

@@ -6,9 +6,10 @@ import (
 	"math/bits"
 )
 
-// Weights draws one of n things with given probabilities, in the same time whatever n is: the alias method of Walker (1977),
-// its table built as Vose (1991) did. It does not change, so that any number of goroutines may share it. The zero
-// Weights has nothing to draw; NewWeights makes a good one.
+// Weights draws one of n things with given probabilities, in the same time whatever n is: the alias
+// method of Walker (1977), its table built as Vose (1991) did. It does not change, so that any
+// number of goroutines may share it. The zero Weights has nothing to draw; NewWeights makes a good
+// one.
 type Weights struct{ columns []column }
 
 // column i of the table is split between i and another.
@@ -17,8 +18,9 @@ type column struct {
 	other uint32
 }
 
-// NewWeights makes the table for probabilities proportional to weights. They need not sum to 1. It panics unless there
-// are 1 to 2^32-1 of them, all finite and not negative, with a finite sum above 0.
+// NewWeights makes the table for probabilities proportional to weights. They need not sum to 1. It
+// panics unless there are 1 to 2^32-1 of them, all finite and not negative, with a finite sum above
+// 0.
 func NewWeights(weights []float64) *Weights {
 	n := len(weights)
 	if n == 0 || uint64(n) > math.MaxUint32 {
@@ -35,7 +37,8 @@ func NewWeights(weights []float64) *Weights {
 		panic(fmt.Sprintf("random: the weights sum to %g, must be positive and finite", sum))
 	}
 
-	// Columns hold 1/n each. One that is not filled by its own thing is topped up by one that has too much.
+	// Columns hold 1/n each. One that is not filled by its own thing is topped up by one that has
+	// too much.
 	left := make([]float64, n)
 	var poor, rich []uint32
 	for i, w := range weights {
@@ -67,8 +70,8 @@ func NewWeights(weights []float64) *Weights {
 // Len is the number of things.
 func (w *Weights) Len() int { return len(w.columns) }
 
-// Draw is the number, from 0, of one of them. It takes one number of the stream; each probability is within about
-// n/2^52 of its weight's part, in the worst case; a weight of 0 is never drawn.
+// Draw is the number, from 0, of one of them. It takes one number of the stream; each probability
+// is within about n/2^52 of its weight's part, in the worst case; a weight of 0 is never drawn.
 func (w *Weights) Draw(r *Stream) int {
 	i, place := bits.Mul64(r.Uint64(), uint64(len(w.columns)))
 	c := &w.columns[i]

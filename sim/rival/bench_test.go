@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// BenchmarkCentralTake is what every simulated request costs. The load is 1.3 times the limit, so that one of four is
-// refused in no regular order.
+// BenchmarkCentralTake is what every simulated request costs. The load is 1.3 times the limit, so
+// that one of four is refused in no regular order.
 func BenchmarkCentralTake(b *testing.B) {
 	for _, count := range []int{1, 2, 4} {
 		b.Run(fmt.Sprintf("limits=%d", count), func(b *testing.B) {

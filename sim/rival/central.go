@@ -7,27 +7,28 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Central is one exact token bucket per limit, from all of which a request takes: the ideal that the
-// promise is about. It starts full, and holds every refill exactly, so that it never drifts.
+// Central is one exact token bucket per limit, from all of which a request takes: the ideal that
+// the promise is about. It starts full, and holds every refill exactly, so that it never drifts.
 //
-// A Central is a value, and a copy is a bucket of its own: a caller with many keys makes one Central
-// and copies it. The zero Central is no bucket, and Take panics on it. One goroutine at a time.
+// A Central is a value, and a copy is a bucket of its own: a caller with many keys makes one
+// Central and copies it. The zero Central is no bucket, and Take panics on it. One goroutine at a
+// time.
 type Central struct {
 	rates []rate
 	debt  debt
 }
 
-// NewCentral returns a full bucket for 1 to 4 limits that lease accepts. The error says every reason
-// why it cannot.
+// NewCentral returns a full bucket for 1 to 4 limits that lease accepts. The error says every
+// reason why it cannot.
 func NewCentral(limits []lease.Limit) (Central, error) {
 	rates, err := ratesOf(limits)
 	return Central{rates: rates}, err
 }
 
-// Take takes n tokens at a time in microseconds if every limit has room for all of them, and reports
-// whether it did. A refusal takes nothing. n of 0 is always admitted, and a negative n or one above
-// the burst never. A time before an earlier one, or before 0, counts as that one, so that a clock
-// that was set back creates no token.
+// Take takes n tokens at a time in microseconds if every limit has room for all of them, and
+// reports whether it did. A refusal takes nothing. n of 0 is always admitted, and a negative n or
+// one above the burst never. A time before an earlier one, or before 0, counts as that one, so that
+// a clock that was set back creates no token.
 func (c *Central) Take(now, n int64) bool {
 	if len(c.rates) == 1 {
 		return c.takeOfOne(now, n)
@@ -43,8 +44,8 @@ func (c *Central) Take(now, n int64) bool {
 	return true
 }
 
-// takeOfOne is Take for one limit. Every simulated request passes here, and the loops over the limits
-// would take twice as long.
+// takeOfOne is Take for one limit. Every simulated request passes here, and the loops over the
+// limits would take twice as long.
 func (c *Central) takeOfOne(now, n int64) bool {
 	r, d := &c.rates[0], &c.debt
 	used := d.used[0]

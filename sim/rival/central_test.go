@@ -64,8 +64,8 @@ func newCentralOf(t testing.TB, limits ...lease.Limit) *Central {
 	return &c
 }
 
-// edgy draws the next request of a bucket so that many decisions hang on the last unit: requests for all that there
-// is or one more, at the moment when it is there or a microsecond before.
+// edgy draws the next request of a bucket so that many decisions hang on the last unit: requests
+// for all that there is or one more, at the moment when it is there or a microsecond before.
 func edgy(rng *rand.Rand, limits []lease.Limit, m *model) (gap, n int64) {
 	l := limits[rng.IntN(len(limits))]
 	level, _ := new(big.Float).SetRat(m.levels[0]).Int64()
@@ -153,7 +153,8 @@ func TestCentralLosesNoFractionOfARefill(t *testing.T) {
 			admitted++
 		}
 	}
-	// Then three seconds are worth three times the rate, and the burst. The last microsecond is not over.
+	// Then three seconds are worth three times the rate, and the burst. The last microsecond is not
+	// over.
 	if want := limit.Burst + 3*limit.Tokens - 1; admitted != want {
 		t.Errorf("%d were admitted in 3 s, want %d", admitted, want)
 	}

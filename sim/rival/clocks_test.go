@@ -37,7 +37,8 @@ func TestClocksThatAreWrongAlikeAreAsGoodAsRightOnes(t *testing.T) {
 		if !strings.HasSuffix(name, "_client") {
 			continue
 		}
-		// Given clocks that are off by a whole number of windows, so that these begin at the same moments
+		// Given clocks that are off by a whole number of windows, so that these begin at the same
+		// moments
 		for _, offset := range []int64{-100 * second, -500 * ms, 777 * second} {
 			f := fleetOf(3, tenPerSecond)
 			all := draw(rng, f, 1000, 3)
@@ -123,7 +124,8 @@ func TestCentralClientAdmitsAheadWhatAFastClockBrings(t *testing.T) {
 	if first, second := burst(a, 0, 0), burst(a, 0, 1); first != 5 || second != 3 {
 		t.Errorf("%d and %d were admitted at once, want 5 and 3", first, second)
 	}
-	// The bucket's time never goes back: it brings the first one nothing until its own clock is there.
+	// The bucket's time never goes back: it brings the first one nothing until its own clock is
+	// there.
 	if got := burst(a, 300*ms, 0); got != 0 {
 		t.Errorf("%d were admitted for time that had been counted", got)
 	}
@@ -142,7 +144,8 @@ func TestAKeyThatAFastClockLeftBehindExpires(t *testing.T) {
 		// Given a bucket that fills in 500 ms, and was last used by a clock an hour ahead
 		a := start(t, "central_client", ahead(3600*second, limits...))
 		burst(a, 0, 1)
-		// When nobody has come for the time that it takes to fill, then it is forgotten, whatever it says.
+		// When nobody has come for the time that it takes to fill, then it is forgotten, whatever
+		// it says.
 		if got := burst(a, 500*ms-1, 0); got != 0 {
 			t.Errorf("%v: %d were admitted before the key had expired", limits, got)
 		}

@@ -4,10 +4,10 @@
 // # One limit for all
 //
 // A limit is a rate R = Tokens/Per and a Burst, and every algorithm gets the same one: it admits
-// Burst at once after a rest, and R in the long run. An algorithm that knows only a quota per window
-// takes Burst as the quota and Burst/R, the time in which a bucket fills, as the window. Tokens per
-// Per would be another limit: 100/s with a burst of 1000 would lose its burst, and 1000/s with a
-// burst of 10 would admit 1000 at once. With this choice the sliding windows keep
+// Burst at once after a rest, and R in the long run. An algorithm that knows only a quota per
+// window takes Burst as the quota and Burst/R, the time in which a bucket fills, as the window.
+// Tokens per Per would be another limit: 100/s with a burst of 1000 would lose its burst, and
+// 1000/s with a burst of 10 would admit 1000 at once. With this choice the sliding windows keep
 //
 //	admitted(t, t+w] <= Burst + R*w
 //

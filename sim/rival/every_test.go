@@ -105,7 +105,8 @@ func TestNothingIsTakenUnlessEveryLimitHasRoom(t *testing.T) {
 					t.Fatalf("%s: 4 of 3 tokens were admitted", name)
 				}
 			}
-			// Then the 1 is still there, and the other limit has not paid for what the first refused.
+			// Then the 1 is still there, and the other limit has not paid for what the first
+			// refused.
 			if !a.Decide(0, 0, 0, 1) || a.Decide(0, 0, 0, 1) {
 				t.Errorf("%s, %v: the last token was taken by a refused request, or there was one more", name, limits)
 			}
@@ -133,7 +134,8 @@ type request struct {
 	n      int64
 }
 
-// draw makes a load of about the limit's rate, in bursts and pauses, of processes and keys at random.
+// draw makes a load of about the limit's rate, in bursts and pauses, of processes and keys at
+// random.
 func draw(rng *rand.Rand, f Fleet, count int, most int64) []request {
 	between := float64(f.Limits[0].Per) / 1000 / float64(f.Limits[0].Tokens) * float64(1+most) / 2 / float64(f.Keys)
 	all := make([]request, count)
@@ -213,7 +215,8 @@ func TestTheSameRequestsGetTheSameAnswersAndKeysAreApart(t *testing.T) {
 			if a.RoundTrips() != b.RoundTrips() {
 				t.Errorf("%s: %d round trips, then %d", name, a.RoundTrips(), b.RoundTrips())
 			}
-			// When only one key is asked for, then its requests are decided as among those of the others.
+			// When only one key is asked for, then its requests are decided as among those of the
+			// others.
 			var one []request
 			var want []bool
 			for i, r := range all {

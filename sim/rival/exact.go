@@ -96,8 +96,8 @@ func partsOf(limits []lease.Limit, share, of int64) (rates []rate, err error) {
 	return rates, nil
 }
 
-// debt is what was taken from a token bucket and has not flowed back: the level is the burst less the
-// debt. So the zero debt is a full bucket, whatever the limits are.
+// debt is what was taken from a token bucket and has not flowed back: the level is the burst less
+// the debt. So the zero debt is a full bucket, whatever the limits are.
 type debt struct {
 	used [maxLimits]uint128 // units of each rate
 	at   int64              // microseconds: when used was right

@@ -12,7 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// TestAnyValidLimitWorksOrIsRefusedWithAReason looks for overflow at the edges of what lease accepts.
+// TestAnyValidLimitWorksOrIsRefusedWithAReason looks for overflow at the edges of what lease
+// accepts.
 func TestAnyValidLimitWorksOrIsRefusedWithAReason(t *testing.T) {
 	rng := testkit.Rand(t)
 	refused := map[string]int{}

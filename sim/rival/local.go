@@ -9,8 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// pairs holds what processes keep of keys. Only pairs that have met take memory: most processes of a
-// large fleet never see most keys.
+// pairs holds what processes keep of keys. Only pairs that have met take memory: most processes of
+// a large fleet never see most keys.
 type pairs[T any] map[pair]*T
 
 type pair struct{ p, key int }
@@ -25,10 +25,10 @@ func (ps pairs[T]) of(p, key int) *T {
 	return x
 }
 
-// staticSplit gives each process a token bucket of its own: its weight's part of R and of Burst, but
-// a burst of at least one token. It asks nobody. The parts are exact and add up to the limit for the
-// processes of the start, unless a burst had to be raised to 1. A process that comes later has a part
-// of the same size, which nobody gives up.
+// staticSplit gives each process a token bucket of its own: its weight's part of R and of Burst,
+// but a burst of at least one token. It asks nobody. The parts are exact and add up to the limit
+// for the processes of the start, unless a burst had to be raised to 1. A process that comes later
+// has a part of the same size, which nobody gives up.
 type staticSplit struct {
 	calls
 	rates   [][]rate // of each process that has a weight
@@ -76,11 +76,11 @@ func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
 
 // localBatches is leasing without a ledger: a process that runs out draws a batch from the central
 // bucket and spends it whenever it likes. Nobody remembers what is out there, so the bucket refills
-// behind it: N processes that each hold all but one token of a batch admit Burst + N*(batch-1) at one
-// moment.
+// behind it: N processes that each hold all but one token of a batch admit Burst + N*(batch-1) at
+// one moment.
 //
-// Where the bucket has less than a batch it gives what it has, if that is enough for the request. If
-// not, nothing is drawn, and the next request asks again.
+// Where the bucket has less than a batch it gives what it has, if that is enough for the request.
+// If not, nothing is drawn, and the next request asks again.
 type localBatches struct {
 	calls
 	batch   int64

@@ -40,14 +40,16 @@ func TestAStaticSplitWastesWhatSkewedDemandCannotUse(t *testing.T) {
 			admitted++
 		}
 	}
-	// Then it gets a tenth of the limit: 10 at once and 10/s, the last of them due when the time is over.
+	// Then it gets a tenth of the limit: 10 at once and 10/s, the last of them due when the time is
+	// over.
 	if admitted != 10+10*100-1 {
 		t.Errorf("%d of 10,000 tokens were admitted, want a tenth", admitted)
 	}
 }
 
 func TestPartsOfALimitAreExactAndAddUp(t *testing.T) {
-	// Given a limit that no three processes can share in whole tokens, each asking in every millisecond
+	// Given a limit that no three processes can share in whole tokens, each asking in every
+	// millisecond
 	limit := lease.Limit{Tokens: 100, Per: 7 * time.Second, Burst: 20}
 	a := start(t, "static_split", fleetOf(3, limit))
 	var admitted [3]int64
@@ -88,7 +90,8 @@ func TestLocalBatchesExceedTheBoundByAllButOneOfEveryBatch(t *testing.T) {
 		const processes = 8
 		limit := lease.PerSecond(100).WithBurst(500)
 		a := start(t, fmt.Sprintf("local_batches:%d", batch), fleetOf(processes, limit))
-		// Given that every process has used one token of a batch, and the bucket is full again a day later
+		// Given that every process has used one token of a batch, and the bucket is full again a
+		// day later
 		for p := range processes {
 			if !a.Decide(0, p, 0, 1) {
 				t.Fatal("the first request was refused")

@@ -29,17 +29,17 @@ const (
 
 // Fleet is what an algorithm knows of the fleet that it limits.
 type Fleet struct {
-	// Processes is how many run at the start, at least 1. static_split divides by it, and so does the
-	// default batch of local_batches. Processes that join later may have any higher number.
+	// Processes is how many run at the start, at least 1. static_split divides by it, and so does
+	// the default batch of local_batches. Processes that join later may have any higher number.
 	Processes int
 	// Weights are the processes' weights, each at least 1; missing ones are 1. Only static_split
 	// divides by them.
 	Weights []int64
 	Limits  []lease.Limit // of every key, 1 to 4; all must have room
 	Keys    int           // at least 1; they are numbered from 0
-	// Local is process p's clock at the true time now, both in microseconds since the start. It may be
-	// negative and may step. Only the algorithms by the caller's time ask it; nil means that every
-	// clock is right.
+	// Local is process p's clock at the true time now, both in microseconds since the start. It may
+	// be negative and may step. Only the algorithms by the caller's time ask it; nil means that
+	// every clock is right.
 	Local func(p int, now int64) int64
 }
 
@@ -82,10 +82,10 @@ func validLimits(limits []lease.Limit) error {
 
 // Algorithm decides requests in order of time. One goroutine at a time.
 type Algorithm interface {
-	// Decide says whether a request of process p, numbered from 0, for n tokens of a key is admitted
-	// at the true time now, in microseconds, at least 0 and never falling. A refusal takes nothing. n
-	// of 0 is admitted, a negative n is not, and neither reaches the store. It panics for a key that
-	// the Fleet does not have.
+	// Decide says whether a request of process p, numbered from 0, for n tokens of a key is
+	// admitted at the true time now, in microseconds, at least 0 and never falling. A refusal takes
+	// nothing. n of 0 is admitted, a negative n is not, and neither reaches the store. It panics
+	// for a key that the Fleet does not have.
 	Decide(now int64, p, key int, n int64) bool
 	// RoundTrips is how many round trips to the store were made until the time of the last Decide.
 	RoundTrips() int64
@@ -177,8 +177,8 @@ func Names() []string {
 	return names
 }
 
-// Describe is one line about the algorithm of that name, with or without an argument; "" if there is
-// none.
+// Describe is one line about the algorithm of that name, with or without an argument; "" if there
+// is none.
 func Describe(name string) string {
 	e, _, _ := find(name)
 	return e.text

@@ -49,8 +49,9 @@ func burst(a Algorithm, now int64, p int) (n int64) {
 	return n
 }
 
-// worstExcess is by how many tokens, rounded up, the worst window of (at, n) exceeds Burst + R*w. It is the level of a
-// bucket that leaks at R; the unit is a token in 10^6, so that a limit per second needs no fraction.
+// worstExcess is by how many tokens, rounded up, the worst window of (at, n) exceeds Burst + R*w.
+// It is the level of a bucket that leaks at R; the unit is a token in 10^6, so that a limit per
+// second needs no fraction.
 type worstExcess struct {
 	limit       lease.Limit
 	level, peak int64

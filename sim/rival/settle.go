@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// settleAfterwards has every process admit by its own view of the bucket. Once in a period, each at a
-// moment of its own (p*period/N), it sends what it has admitted since and takes the global state. The
-// bucket takes whatever is sent, so its level may fall below 0, and then nobody admits until the rate
-// has paid for it. Between two settlements a process sees the refill and its own admissions and
-// nothing of the others': what the bucket holds is admitted up to N times. Where R*period comes near
-// Burst, the bucket stands full while its refill is being spent elsewhere, and is charged for it
-// later: less than R is admitted in the long run.
+// settleAfterwards has every process admit by its own view of the bucket. Once in a period, each at
+// a moment of its own (p*period/N), it sends what it has admitted since and takes the global state.
+// The bucket takes whatever is sent, so its level may fall below 0, and then nobody admits until
+// the rate has paid for it. Between two settlements a process sees the refill and its own
+// admissions and nothing of the others': what the bucket holds is admitted up to N times. Where
+// R*period comes near Burst, the bucket stands full while its refill is being spent elsewhere, and
+// is charged for it later: less than R is admitted in the long run.
 //
 // A process settles all its keys in one round trip, from its first request on, whether it has
 // something to send or not. A key that is new to it looks full until then.
@@ -30,8 +30,8 @@ const (
 	maxPeriod     = 24 * time.Hour
 )
 
-// store is the global state of one key. Settlements are made when the next request for the key comes,
-// in order of time and then of processes: nobody could see them earlier.
+// store is the global state of one key. Settlements are made when the next request for the key
+// comes, in order of time and then of processes: nobody could see them earlier.
 type store struct {
 	debt debt
 	all  ordered[settlement] // of those who had something to send: the last two periods', and the due

@@ -26,7 +26,8 @@ func TestSettlingAfterwardsAdmitsWhatArrivesInAPeriodNTimes(t *testing.T) {
 	if want := int64((processes - 1) * each); w.tokens() != want {
 		t.Errorf("the bound is exceeded by %d, want %d", w.tokens(), want)
 	}
-	// Then the bucket is at -350, as everybody knows a period later, and nobody is admitted until 351 have flowed in.
+	// Then the bucket is at -350, as everybody knows a period later, and nobody is admitted until
+	// 351 have flowed in.
 	due := 100*second + (processes-1)*each*10*ms + 10*ms
 	for now := 100*second + 100*ms; now < due; now += ms {
 		for p := range processes {
@@ -103,16 +104,16 @@ func TestEveryProcessSettlesOnceInAPeriodForAllItsKeys(t *testing.T) {
 			a.Decide(0, p, key, 1)
 		}
 	}
-	// Then 10 s hold 200 settlements of each, whether it does anything or not; a process settles first at its phase, which
-	// is not 0 but for process 0, that has just begun.
+	// Then 10 s hold 200 settlements of each, whether it does anything or not; a process settles
+	// first at its phase, which is not 0 but for process 0, that has just begun.
 	a.Decide(10*second, 0, 0, 1)
 	if got := a.RoundTrips(); got != 20*200 {
 		t.Errorf("%d round trips, want 4000", got)
 	}
 }
 
-// diligent is the definition of settling afterwards, for one key: every process settles at every moment of its own, one
-// by one, whether it matters or not.
+// diligent is the definition of settling afterwards, for one key: every process settles at every
+// moment of its own, one by one, whether it matters or not.
 type diligent struct {
 	period  int64
 	phases  []int64
@@ -169,7 +170,8 @@ func TestSettlingLateAndInOrderIsAsGoodAsAtEveryMoment(t *testing.T) {
 	}
 	var admitted, refused int
 	for range 60 {
-		// Given some processes of the start and some later ones, many of which settle at the same moments
+		// Given some processes of the start and some later ones, many of which settle at the same
+		// moments
 		f := fleetOf(1+rng.IntN(7), limits[rng.IntN(len(limits))]...)
 		later := rng.IntN(4)
 		period := 1 + rng.Int64N(90)

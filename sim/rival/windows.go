@@ -20,7 +20,8 @@ type windows[R rule[K], K any] struct {
 }
 
 type rule[K any] interface {
-	// hasRoom says whether n more fit at the caller's time local, and drops what has expired by now.
+	// hasRoom says whether n more fit at the caller's time local, and drops what has expired by
+	// now.
 	hasRoom(kept *K, now, local, n int64) bool
 	// add notes an admission of n.
 	add(kept *K, now, local, n int64)
@@ -77,11 +78,12 @@ func (o *ordered[T]) insert(x T, after func(a, b T) bool) {
 	o.all = slices.Insert(o.all, i, x)
 }
 
-// logRule is the sorted set of a usual script: what is older than the window by the caller's clock is
-// removed, the rest is counted, and the request is added at the caller's time.
+// logRule is the sorted set of a usual script: what is older than the window by the caller's clock
+// is removed, the rest is counted, and the request is added at the caller's time.
 type logRule rate
 
-// admissions are those that nobody has seen leave the window, at most as many as a burst has tokens.
+// admissions are those that nobody has seen leave the window, at most as many as a burst has
+// tokens.
 type admissions struct {
 	sum   int64
 	until int64 // true time: one window after the last admission the key is forgotten

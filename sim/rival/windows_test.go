@@ -83,8 +83,8 @@ func TestSlidingCellsByHand(t *testing.T) {
 	}
 }
 
-// naive is the definition of a window algorithm, for one key and limit: what counts of the past when a request comes, and
-// how the store notes one.
+// naive is the definition of a window algorithm, for one key and limit: what counts of the past
+// when a request comes, and how the store notes one.
 type naive interface {
 	counts(now, local int64) *big.Rat
 	note(now, local, n int64)
@@ -193,7 +193,8 @@ func TestWindowsAgreeWithTheirDefinitions(t *testing.T) {
 	for _, name := range []string{"fixed_window_client", "sliding_log_client", "sliding_cells_client", "sliding_cells_client:3", "sliding_cells_client:1"} {
 		for _, limit := range limits {
 			for range 10 {
-				// Given clocks that are apart by anything from nothing to some windows, and all of them wrong
+				// Given clocks that are apart by anything from nothing to some windows, and all of
+				// them wrong
 				f := fleetOf(1+rng.IntN(4), limit)
 				window := limit.TimeToFull().Microseconds()
 				spread := 1 + rng.Int64N([]int64{1, window, 4 * window}[rng.IntN(3)])
@@ -220,8 +221,9 @@ func TestWindowsAgreeWithTheirDefinitions(t *testing.T) {
 	}
 }
 
-// TestSlidingWindowsKeepTheBound: with the quota Burst per Burst/R, what the log admits in w is at most
-// Burst*(1 + floor(w*R/Burst)), and what a cell forgets while it leaves the window is less than what has flowed in.
+// TestSlidingWindowsKeepTheBound: with the quota Burst per Burst/R, what the log admits in w is at
+// most Burst*(1 + floor(w*R/Burst)), and what a cell forgets while it leaves the window is less
+// than what has flowed in.
 func TestSlidingWindowsKeepTheBound(t *testing.T) {
 	rng := testkit.Rand(t)
 	for _, name := range []string{"sliding_log", "sliding_cells", "sliding_cells:1", "sliding_cells:3"} {

@@ -7,8 +7,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Defaults is s with every zero field that has a default filled in. A group without a name is called by its place in
-// Groups: group-0, group-1 and so on.
+// Defaults is s with every zero field that has a default filled in. A group without a name is
+// called by its place in Groups: group-0, group-1 and so on.
 func (s Scenario) Defaults() Scenario {
 	fill(&s.Duration, 30*time.Second)
 	fill(&s.Seed, 1)

@@ -26,8 +26,8 @@ func (d Dist) Draw(r *random.Stream) float64 {
 	return d.P
 }
 
-// sigma is the standard deviation of a lognormal variable's logarithm: P is its median, e^mu, and Q its 99th
-// percentile, e^(mu + sigma z) with z that of the normal distribution.
+// sigma is the standard deviation of a lognormal variable's logarithm: P is its median, e^mu, and Q
+// its 99th percentile, e^(mu + sigma z) with z that of the normal distribution.
 func (d Dist) sigma() float64 { return random.Log(d.Q/d.P) / normal99 }
 
 // Mean is the expectation.
@@ -43,22 +43,22 @@ func (d Dist) Mean() float64 {
 	return d.P
 }
 
-// sample is one duration in nanoseconds, cut off at 0 and at durationMax, the longest run. So the mean of a normal
-// distribution that reaches below 0 is above Mean.
+// sample is one duration in nanoseconds, cut off at 0 and at durationMax, the longest run. So the
+// mean of a normal distribution that reaches below 0 is above Mean.
 func (d DurationDist) Sample(r *random.Stream) int64 {
 	return whole(d.Draw(r), 0, int64(DurationMax))
 }
 
-// draw is the error of one process's clock: offset in nanoseconds, drift in parts per million. What is drawn is
-// cut off at the bounds of Validate.
+// draw is the error of one process's clock: offset in nanoseconds, drift in parts per million. What
+// is drawn is cut off at the bounds of Validate.
 func (c Clock) Draw(r *random.Stream) (offset, driftPPM int64) {
 	offset = whole(c.Offset.around().Draw(r), -int64(offsetMax), int64(offsetMax))
 	driftPPM = whole(c.Drift.around().Draw(r), 1-int64(driftMax), int64(driftMax)-1)
 	return offset, driftPPM
 }
 
-// around is what a distribution means for a clock: a constant is the bound of a uniform one. It draws even where
-// the bound is 0, so that the offset, when it changes, does not change the drift.
+// around is what a distribution means for a clock: a constant is the bound of a uniform one. It
+// draws even where the bound is 0, so that the offset, when it changes, does not change the drift.
 func (d Dist) around() Dist {
 	if d.Kind == DistConstant {
 		return Dist{Kind: DistUniform, P: -d.P, Q: d.P}

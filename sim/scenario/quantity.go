@@ -18,7 +18,8 @@ type Rate float64
 // Ratio is a part of one. Its text is in percent: "0.5%".
 type Ratio float64
 
-// Cost is how many tokens a request takes: uniform in [Min, Max]. Its text is "3" or "uniform(1,5)".
+// Cost is how many tokens a request takes: uniform in [Min, Max]. Its text is "3" or
+// "uniform(1,5)".
 type Cost struct{ Min, Max int64 }
 
 // DistKind names a distribution.
@@ -43,11 +44,13 @@ type Dist struct {
 // IsZero reports whether nothing was said.
 func (d Dist) IsZero() bool { return d == Dist{} }
 
-// DurationDist is a distribution of durations, in nanoseconds. Its text: "5ms", "uniform(1ms,2ms)", "normal(0s,10ms)",
-// "exp(1ms)", "lognormal(500us,2ms)" (median and 99th percentile), "pareto(1ms,1.5)" (minimum and shape).
+// DurationDist is a distribution of durations, in nanoseconds. Its text: "5ms", "uniform(1ms,2ms)",
+// "normal(0s,10ms)", "exp(1ms)", "lognormal(500us,2ms)" (median and 99th percentile),
+// "pareto(1ms,1.5)" (minimum and shape).
 type DurationDist struct{ Dist }
 
-// DriftDist is a distribution of clock drifts, in parts per million. Its text: "50ppm", "uniform(-50ppm,50ppm)", ...
+// DriftDist is a distribution of clock drifts, in parts per million. Its text: "50ppm",
+// "uniform(-50ppm,50ppm)", ...
 type DriftDist struct{ Dist }
 
 // distMax keeps a parameter away from where the nearest double is no longer a time.Duration.
@@ -72,8 +75,8 @@ func number(s string) (float64, error) {
 	return x, nil
 }
 
-// shifted is the decimal number s times 10^places. It is rounded once only, so that the text of every Ratio reads
-// back as the same Ratio; a division by 100 would round twice.
+// shifted is the decimal number s times 10^places. It is rounded once only, so that the text of
+// every Ratio reads back as the same Ratio; a division by 100 would round twice.
 func shifted(s string, places int) (float64, error) {
 	digits, power, found := strings.Cut(strings.ToLower(s), "e")
 	n := 0
@@ -131,7 +134,8 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText implements encoding.TextMarshaler. The text has every digit that tells r from its neighbours.
+// MarshalText implements encoding.TextMarshaler. The text has every digit that tells r from its
+// neighbours.
 func (r Ratio) MarshalText() ([]byte, error) {
 	text := strconv.FormatFloat(float64(r), 'e', -1, 64)
 	digits, power, ok := strings.Cut(text, "e")

@@ -10,11 +10,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Scenario is one question to the simulator: a fleet, its load, its network and its Redis, and what goes wrong with
-// them. It is data: the same Scenario with the same Seed gives the same Report, to the bit, on any machine.
+// Scenario is one question to the simulator: a fleet, its load, its network and its Redis, and what
+// goes wrong with them. It is data: the same Scenario with the same Seed gives the same Report, to
+// the bit, on any machine.
 //
-// In a YAML file (package file) every field has its Go name in snake case: Workload.Rate is workload.rate.
-// A zero field means its default, as Defaults says; Validate reports every violation.
+// In a YAML file (package file) every field has its Go name in snake case: Workload.Rate is
+// workload.rate. A zero field means its default, as Defaults says; Validate reports every
+// violation.
 type Scenario struct {
 	Name        string
 	Description string
@@ -35,18 +37,20 @@ type Scenario struct {
 	Network  Network
 	Redis    Redis
 
-	// Rivals are the other algorithms that see the same arrivals, by their names in package rival. None by default.
+	// Rivals are the other algorithms that see the same arrivals, by their names in package rival.
+	// None by default.
 	Rivals []string
 }
 
-// Keys says how many keys there are and how popular each is: the k-th has a part of the load proportional to 1/k^Zipf.
+// Keys says how many keys there are and how popular each is: the k-th has a part of the load
+// proportional to 1/k^Zipf.
 type Keys struct {
 	Count int     // 0 means 1
 	Zipf  float64 // 0 means all alike
 }
 
-// Clock says how wrong the clocks of processes are: each draws its own. Leases do not depend on the offset, which
-// is there for the rivals, and for Redis.ClientTime.
+// Clock says how wrong the clocks of processes are: each draws its own. Leases do not depend on the
+// offset, which is there for the rivals, and for Redis.ClientTime.
 type Clock struct {
 	Offset DurationDist // a plain duration d means uniform in [-d, d]
 	Drift  DriftDist    // a plain d ppm likewise
@@ -76,7 +80,8 @@ type Stops struct {
 	For   DurationDist
 }
 
-// Step sets the number of running processes of a group. Those that leave give back first (Shutdown) unless Kill.
+// Step sets the number of running processes of a group. Those that leave give back first (Shutdown)
+// unless Kill.
 type Step struct {
 	At    time.Duration
 	Count int
@@ -114,8 +119,9 @@ var Verbs = []string{VerbAllow, VerbTry, VerbWait}
 type Workload struct {
 	Kind string // "" means poisson
 	Verb string // "" means allow
-	// Rate is requests per second of all processes together, in the mean. Load says the same as a multiple of what the
-	// tightest limit gives all keys' requests; one of them is 0. Both 0 mean Load 0.9.
+	// Rate is requests per second of all processes together, in the mean. Load says the same as a
+	// multiple of what the tightest limit gives all keys' requests; one of them is 0. Both 0 mean
+	// Load 0.9.
 	Rate Rate
 	Load float64
 	Cost Cost // tokens per request; the zero value means 1
@@ -147,7 +153,8 @@ type Trace struct {
 	Requests []TraceRequest
 }
 
-// TraceRequest is one line of a trace. Process and Key are numbered from 0 and taken modulo what there is.
+// TraceRequest is one line of a trace. Process and Key are numbered from 0 and taken modulo what
+// there is.
 type TraceRequest struct {
 	At      time.Duration
 	Process int
@@ -157,7 +164,8 @@ type TraceRequest struct {
 
 // Network is what lies between the processes and Redis.
 type Network struct {
-	// RoundTrip is there and back without Redis's own time; each way draws half of it by itself. 0 means 1 ms.
+	// RoundTrip is there and back without Redis's own time; each way draws half of it by itself. 0
+	// means 1 ms.
 	RoundTrip   DurationDist
 	Loss        Ratio // of requests, on the way there
 	LostReplies Ratio // on the way back: the call was executed
@@ -179,8 +187,8 @@ type Partition struct {
 type Redis struct {
 	ServiceTime DurationDist // of one lease call; 0 means 15 us, as measured
 	Shards      int          // 0 means 1; keys are spread over them
-	// ClientTime has the bucket count time by the caller's clock, as libraries do that send it along: it shows
-	// what skew does.
+	// ClientTime has the bucket count time by the caller's clock, as libraries do that send it
+	// along: it shows what skew does.
 	ClientTime bool
 	Faults     []RedisFault
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// What a Scenario may ask for. The bounds keep a slip of the pen from a run that never ends or does not fit memory.
+// What a Scenario may ask for. The bounds keep a slip of the pen from a run that never ends or does
+// not fit memory.
 const (
 	durationMin  = time.Millisecond
 	DurationMax  = 30 * 24 * time.Hour
@@ -27,8 +28,9 @@ const (
 	driftMax     = 1e6 // ppm; a clock that stands still, or runs twice as fast
 )
 
-// Validate reports every violation of s, after Defaults, with its path, value and bound, as one error that joins
-// *Violation values and so wraps ErrInvalidScenario. The names of Rivals are package rival's to check.
+// Validate reports every violation of s, after Defaults, with its path, value and bound, as one
+// error that joins *Violation values and so wraps ErrInvalidScenario. The names of Rivals are
+// package rival's to check.
 func (s Scenario) Validate() error {
 	c := &checker{}
 	if s.Duration != 0 {

@@ -20,8 +20,8 @@ const (
 	factorMax  = 1e6
 )
 
-// validateWorkload checks every field by itself, whatever the kind is, for they all are part of the scenario's hash;
-// and what a kind needs, for that kind.
+// validateWorkload checks every field by itself, whatever the kind is, for they all are part of the
+// scenario's hash; and what a kind needs, for that kind.
 func (s Scenario) validateWorkload(c *checker, path string, w Workload) {
 	c.oneOf(path+".kind", w.Kind, WorkloadKinds)
 	c.oneOf(path+".verb", w.Verb, Verbs)

@@ -13,10 +13,11 @@ import (
 // ErrInvalidScenario is wrapped by every error that says why a Scenario cannot be run.
 var ErrInvalidScenario = errors.New("sim: invalid scenario")
 
-// Violation is one rule that a Scenario breaks. Validate joins them; each is found again through Unwrap() []error.
+// Violation is one rule that a Scenario breaks. Validate joins them; each is found again through
+// Unwrap() []error.
 type Violation struct {
-	// Path names the field as a scenario file does: groups[1].pauses.for. It is of the nearest field that can be
-	// written in a file; "limits" where there are none.
+	// Path names the field as a scenario file does: groups[1].pauses.for. It is of the nearest
+	// field that can be written in a file; "limits" where there are none.
 	Path string
 	// Message has the value and the bound.
 	Message string
@@ -32,8 +33,8 @@ func (v *Violation) Error() string {
 // Unwrap is ErrInvalidScenario.
 func (v *Violation) Unwrap() error { return ErrInvalidScenario }
 
-// FollowsFrom reports whether nothing can be said about v's field while something is wrong at path: path is Path or Of, or
-// a section around one of them, or a part of it.
+// FollowsFrom reports whether nothing can be said about v's field while something is wrong at path:
+// path is Path or Of, or a section around one of them, or a part of it.
 func (v *Violation) FollowsFrom(path string) bool {
 	return related(v.Path, path) || v.Of != "" && related(v.Of, path)
 }
@@ -47,8 +48,8 @@ func related(a, b string) bool {
 	return ok && (a == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// FieldName is what a field is called in scenario files and in paths: its Go name in snake case. TTL is ttl, RoundTrip
-// is round_trip.
+// FieldName is what a field is called in scenario files and in paths: its Go name in snake case.
+// TTL is ttl, RoundTrip is round_trip.
 func FieldName(goName string) string {
 	var b strings.Builder
 	lower := false // whether the letter before was a small one
@@ -89,7 +90,8 @@ func (c *checker) err() error {
 	return errors.Join(errs...)
 }
 
-// inRange demands low <= value <= high, which NaN is not. It reports the violation, if any, for its Of.
+// inRange demands low <= value <= high, which NaN is not. It reports the violation, if any, for its
+// Of.
 func inRange[T cmp.Ordered](c *checker, path string, value, low, high T) *Violation {
 	if value >= low && value <= high {
 		return &Violation{}

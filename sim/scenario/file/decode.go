@@ -85,8 +85,8 @@ func (d *decoder) document(text []byte) *yaml.Node {
 	return root.Content[0]
 }
 
-// unprintable finds the first byte that YAML does not take as text. The YAML package refuses it too, but does not say
-// where it is.
+// unprintable finds the first byte that YAML does not take as text. The YAML package refuses it
+// too, but does not say where it is.
 func unprintable(text []byte) (p position, found bool) {
 	p = position{1, 1}
 	for len(text) > 0 {

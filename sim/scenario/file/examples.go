@@ -40,6 +40,7 @@ func Examples() (all []Example) {
 
 func exampleNames() []string { return slices.Clone(exampleOrder) }
 
-// Template is a commented scenario with every field: those that most users set are there, and every other one is
-// commented out with its default value, its unit and its meaning. A line of it that begins with # and then no space is a field.
+// Template is a commented scenario with every field: those that most users set are there, and every
+// other one is commented out with its default value, its unit and its meaning. A line of it that
+// begins with # and then no space is a field.
 func Template() []byte { return slices.Clone(template) }

@@ -75,8 +75,8 @@ func TestExamplesKeepThePromise(t *testing.T) {
 	}
 }
 
-// promised reports whether bound (1) has to hold: not while something else than leases admits, nor when the server's
-// clock jumps ahead, which is more tokens by the server's own account.
+// promised reports whether bound (1) has to hold: not while something else than leases admits, nor
+// when the server's clock jumps ahead, which is more tokens by the server's own account.
 func promised(s scenario.Scenario) bool {
 	for _, f := range s.Redis.Faults {
 		if f.Kind == scenario.FaultClockStep && f.By > 0 {
@@ -136,7 +136,8 @@ func TestTemplateHasEveryField(t *testing.T) {
 	}
 }
 
-// explainedElsewhere are fields whose comment stands above them, or with the field of the same name further up.
+// explainedElsewhere are fields whose comment stands above them, or with the field of the same name
+// further up.
 var explainedElsewhere = map[string]bool{
 	"name": true, "limits": true, "policy": true, "groups": true, "network": true, "redis": true,
 	"at": true, "for": true, "offset": true, "drift": true, "kind": true, "rate": true,

@@ -91,8 +91,9 @@ func fieldOf(t reflect.Type, name string) (field, bool) {
 	return field{}, false
 }
 
-// Paths are all paths that Set takes, in the order of scenario.Scenario, with [] for the place in a list: policy.target,
-// limits, limits[], groups, groups[].count. A section as a whole, such as redis, may be set too, but is not listed.
+// Paths are all paths that Set takes, in the order of scenario.Scenario, with [] for the place in a
+// list: policy.target, limits, limits[], groups, groups[].count. A section as a whole, such as
+// redis, may be set too, but is not listed.
 func Paths() []string { return pathsOf("", reflect.TypeFor[scenario.Scenario]()) }
 
 func pathsOf(path string, t reflect.Type) (paths []string) {
@@ -138,8 +139,8 @@ func didYouMean(guess string) string {
 	return "; did you mean " + guess + "?"
 }
 
-// distance is the number of bytes to insert, delete or replace to make b of a (Levenshtein), or to swap with the
-// next (Damerau; swapping is what fingers do).
+// distance is the number of bytes to insert, delete or replace to make b of a (Levenshtein), or to
+// swap with the next (Damerau; swapping is what fingers do).
 func distance(a, b string) int {
 	var before []int
 	row := make([]int, len(b)+1)

@@ -10,9 +10,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Marshal writes a scenario as YAML: the fields that are not zero, in the order of scenario.Scenario. Parse reads it back as an
-// equal Scenario if s is valid and its traces are in the files that it names. A trace without a file cannot be written,
-// nor can a text that is not UTF-8; the error wraps ErrInvalid.
+// Marshal writes a scenario as YAML: the fields that are not zero, in the order of
+// scenario.Scenario. Parse reads it back as an equal Scenario if s is valid and its traces are in
+// the files that it names. A trace without a file cannot be written, nor can a text that is not
+// UTF-8; the error wraps ErrInvalid.
 func Marshal(s scenario.Scenario) ([]byte, error) {
 	workloads := []*scenario.Workload{&s.Workload}
 	for _, g := range s.Groups {

@@ -191,7 +191,8 @@ func randomDist(rng *rand.Rand, draw func() float64) scenario.Dist {
 	return scenario.Dist{Kind: scenario.DistPareto, P: p + 1, Q: 1.5 + rng.ExpFloat64()}
 }
 
-// FuzzParse: whatever a file says, it is read, or refused with places; and what is read is written and read alike.
+// FuzzParse: whatever a file says, it is read, or refused with places; and what is read is written
+// and read alike.
 func FuzzParse(f *testing.F) {
 	f.Add(string(Template()))
 	f.Add(string(uncommented()))

@@ -184,7 +184,8 @@ groups:
 redis: {shards: 2, faults: [{kind: outage, at: 1s, for: 1s, shard: 3}]}
 duration: soon
 `))
-	// Given a duration that could not be read, that warmup is too long for the default one says nothing.
+	// Given a duration that could not be read, that warmup is too long for the default one says
+	// nothing.
 	want := []string{
 		`dir/s.yaml:4:5: limits[1]: "5": no "/"`,
 		`dir/s.yaml:5:7: reps: is "0.5"`,
@@ -264,7 +265,8 @@ func TestATraceIsFoundBesideItsScenario(t *testing.T) {
 			t.Errorf("the trace is %+v, %q", w.Trace, w.TraceSum)
 		}
 	}
-	// When it is written and read at the same place, the digest is right; of another trace it would not be.
+	// When it is written and read at the same place, the digest is right; of another trace it would
+	// not be.
 	text, err := Marshal(s)
 	if err != nil {
 		t.Fatal(err)

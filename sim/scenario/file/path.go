@@ -11,14 +11,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Set changes one field: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or groups[web].count, for
-// names with dots), "redis.faults=[]", "workload={kind: constant, rate: 5/s}". The value is what a file would have after
-// the colon; a section or a list is replaced as a whole. Where the scenario has no groups, groups[0] and groups.all are
-// the one that Defaults gives it. A group's clock or workload that is not there begins with all fields zero, as in a file.
+// Set changes one field: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or
+// groups[web].count, for names with dots), "redis.faults=[]", "workload={kind: constant, rate:
+// 5/s}". The value is what a file would have after the colon; a section or a list is replaced as a
+// whole. Where the scenario has no groups, groups[0] and groups.all are the one that Defaults gives
+// it. A group's clock or workload that is not there begins with all fields zero, as in a file.
 //
-// The trace of a workload.file is read at once, relative to the working folder. The result is not validated, because
-// several assignments may be needed to make it valid. After an error s is as it was; what s pointed to before is never
-// changed, so that copies of a Scenario are independent.
+// The trace of a workload.file is read at once, relative to the working folder. The result is not
+// validated, because several assignments may be needed to make it valid. After an error s is as it
+// was; what s pointed to before is never changed, so that copies of a Scenario are independent.
 func Set(s *scenario.Scenario, assignment string) error {
 	path, text, ok := strings.Cut(assignment, "=")
 	path = strings.TrimSpace(path)
@@ -60,8 +61,8 @@ func Set(s *scenario.Scenario, assignment string) error {
 
 func firstOf(s string) string { return s[:min(1, len(s))] }
 
-// Get is the value at a path, as Set takes it: a field's text, or a section or list in YAML's flow style. A field that
-// was not set is its zero value; s.Defaults() has the values that count.
+// Get is the value at a path, as Set takes it: a field's text, or a section or list in YAML's flow
+// style. A field that was not set is its zero value; s.Defaults() has the values that count.
 func Get(s scenario.Scenario, path string) (string, error) {
 	at, err := walk(&s, path, false)
 	if err != nil {
@@ -94,7 +95,8 @@ type location struct {
 	workload *scenario.Workload // that value is a field of; nil for none
 }
 
-// walk follows a path. With create, it makes what is missing on the way: a group's clock or workload, the one group.
+// walk follows a path. With create, it makes what is missing on the way: a group's clock or
+// workload, the one group.
 func walk(s *scenario.Scenario, path string, create bool) (location, error) {
 	at := location{value: reflect.ValueOf(s).Elem()}
 	for rest := path; rest != "" || at.path == ""; {

@@ -106,7 +106,8 @@ func duration(text string) (time.Duration, error) {
 	return 0, fmt.Errorf("is %q, must be a duration like 100ms, 2s or 1h30m, of at most 292 years", clip(text))
 }
 
-// unprefixed is an error about a text without the names of packages, which a reader of a file does not know.
+// unprefixed is an error about a text without the names of packages, which a reader of a file does
+// not know.
 func unprefixed(err error) error {
 	if err == nil {
 		return nil

@@ -1,12 +1,13 @@
 // Package file reads and writes scenarios as YAML files.
 //
-// Reading is strict: an unknown or repeated field, a missing unit, a wrong type or a value out of bounds is an error
-// that names file, line, column and field, and all errors of a file are reported at once. A field is called as in
-// package sim, in snake case; a field that is not there has its default. Quantities have units: 100ms, 1200/s, 0.5%,
-// 50ppm, "1000/s burst 200"; only 0 may stand alone as a duration. Template is an example with every field.
+// Reading is strict: an unknown or repeated field, a missing unit, a wrong type or a value out of
+// bounds is an error that names file, line, column and field, and all errors of a file are reported
+// at once. A field is called as in package sim, in snake case; a field that is not there has its
+// default. Quantities have units: 100ms, 1200/s, 0.5%, 50ppm, "1000/s burst 200"; only 0 may stand
+// alone as a duration. Template is an example with every field.
 //
-// A path names a field within a scenario: policy.target, groups[0].count, or groups.web.count by the group's name. Set,
-// Get and Paths work on paths.
+// A path names a field within a scenario: policy.target, groups[0].count, or groups.web.count by
+// the group's name. Set, Get and Paths work on paths.
 //
 // All functions may be called from any goroutine, as long as no other works on the same Scenario.
 package file
@@ -50,9 +51,10 @@ func Load(path string) (scenario.Scenario, error) {
 	return Parse(path, text)
 }
 
-// Parse reads a scenario. The name of its file is for errors, and the traces that the scenario replays are looked for in
-// that file's folder. The result is valid (Scenario.Validate), but has no defaults filled in. The error joins *Error
-// values in the order of their lines; each wraps ErrInvalid, and scenario.ErrInvalidScenario where Validate objects.
+// Parse reads a scenario. The name of its file is for errors, and the traces that the scenario
+// replays are looked for in that file's folder. The result is valid (Scenario.Validate), but has no
+// defaults filled in. The error joins *Error values in the order of their lines; each wraps
+// ErrInvalid, and scenario.ErrInvalidScenario where Validate objects.
 func Parse(name string, text []byte) (scenario.Scenario, error) {
 	d := newDecoder(name)
 	var s scenario.Scenario

@@ -7,8 +7,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
 )
 
-// loadTraces reads the traces that workloads of s name and that are not there yet. A digest in the scenario says which
-// trace was meant; another one is an error.
+// loadTraces reads the traces that workloads of s name and that are not there yet. A digest in the
+// scenario says which trace was meant; another one is an error.
 func loadTraces(s *scenario.Scenario, find func(file string) string, bad func(path, message string)) {
 	load := func(path string, w *scenario.Workload) {
 		if w == nil || w.File == "" || w.Trace != nil {

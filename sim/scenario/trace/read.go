@@ -51,8 +51,8 @@ func ReadFile(path string) (*scenario.Trace, error) {
 	return Read(path, f)
 }
 
-// Read reads a trace. The name of the file is for the error, which is an *Error but where from itself
-// failed.
+// Read reads a trace. The name of the file is for the error, which is an *Error but where from
+// itself failed.
 func Read(name string, from io.Reader) (*scenario.Trace, error) {
 	buffered := bufio.NewReaderSize(from, 1<<16)
 	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" { // as spreadsheets write
@@ -193,8 +193,8 @@ func (n *names) numbers() (numbers []int, ok bool) {
 // decimal is a number whose exponent does not ask for a great many digits.
 var decimal = regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?$`)
 
-// nanoseconds reads a decimal number of a unit. A double would not do: 1700000000.123456789 has more
-// digits than it holds.
+// nanoseconds reads a decimal number of a unit. A double would not do: 1700000000.123456789 has
+// more digits than it holds.
 func nanoseconds(s string, unit int64) (time.Duration, error) {
 	if !decimal.MatchString(s) {
 		return 0, errors.New("is not a decimal number")

@@ -8,12 +8,12 @@
 //	key       which key it was for. Optional; without it all are for the first
 //	tokens    how many it took, 1 or more. Optional; without it 1
 //
-// Times count from the start of the run. But where the first is a year or more, they are timestamps, and
-// the first request comes at 0.
+// Times count from the start of the run. But where the first is a year or more, they are
+// timestamps, and the first request comes at 0.
 //
-// Keys are any strings. They are numbered from 0 in the order of their first appearance: the simulator
-// has to know which are the same and not what they are called. Processes are numbered in the same way,
-// unless all of them are whole numbers below 2^31; then those are the numbers.
+// Keys are any strings. They are numbered from 0 in the order of their first appearance: the
+// simulator has to know which are the same and not what they are called. Processes are numbered in
+// the same way, unless all of them are whole numbers below 2^31; then those are the numbers.
 package trace
 
 import (
@@ -44,8 +44,8 @@ func (e *Error) Error() string {
 // Unwrap is ErrInvalid.
 func (e *Error) Unwrap() error { return ErrInvalid }
 
-// Digest identifies what a trace says, whatever the text looked like: the first 16 hexadecimal digits of
-// a SHA-256.
+// Digest identifies what a trace says, whatever the text looked like: the first 16 hexadecimal
+// digits of a SHA-256.
 func Digest(t *scenario.Trace) string {
 	h := sha256.New()
 	line := make([]byte, 0, 32)

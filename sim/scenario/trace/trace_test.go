@@ -226,7 +226,8 @@ func TestDigestTellsTracesApart(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever the text is, it is read or refused with a place; and what is read is written and read alike.
+// FuzzRead: whatever the text is, it is read or refused with a place; and what is read is written
+// and read alike.
 func FuzzRead(f *testing.F) {
 	f.Add("time_s\n0\n1.5\n")
 	f.Add("key,time_ms,tokens,process\nb,1,3,web-7\na,1e3,1,2\n")

@@ -9,25 +9,29 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// How far a real fleet may be from the simulated ones. What a seed decides is in the range of the replications, so each
-// tolerance is only for what the simulator does not know: what else the machine does, and how precise its timers are.
+// How far a real fleet may be from the simulated ones. What a seed decides is in the range of the
+// replications, so each tolerance is only for what the simulator does not know: what else the
+// machine does, and how precise its timers are.
 const (
-	// offeredWithin: a process asks for what is due when it gets the processor, and drops what is more than 50 ms late.
-	// A real fleet that offered less was starved, and nothing else can be compared.
+	// offeredWithin: a process asks for what is due when it gets the processor, and drops what is
+	// more than 50 ms late. A real fleet that offered less was starved, and nothing else can be
+	// compared.
 	offeredWithin = 0.01
-	// admittedWithin: a process that runs late leaves its tokens longer, and the bucket full. On two cores of which others
-	// used half it was 0.04 % of a steady load.
+	// admittedWithin: a process that runs late leaves its tokens longer, and the bucket full. On
+	// two cores of which others used half it was 0.04 % of a steady load.
 	admittedWithin = 0.01
-	// callsWithin: a process that runs late spends its tokens in lumps, which run out earlier or later than foreseen. On the
-	// same machine calls were 1 % more to 3 % less.
+	// callsWithin: a process that runs late spends its tokens in lumps, which run out earlier or
+	// later than foreseen. On the same machine calls were 1 % more to 3 % less.
 	callsWithin = 0.05
-	// timerGrain is how late the timer of an idle Go program on Linux may be. The simulator's timers are exact. A call that a
-	// timer makes comes that much later, and so do all that follow: 10 % fewer calls where they are 5 ms apart.
+	// timerGrain is how late the timer of an idle Go program on Linux may be. The simulator's
+	// timers are exact. A call that a timer makes comes that much later, and so do all that follow:
+	// 10 % fewer calls where they are 5 ms apart.
 	timerGrain = time.Millisecond
-	// callsMore is for each process: the call that gives back at the end, and one at the edge of the run.
+	// callsMore is for each process: the call that gives back at the end, and one at the edge of
+	// the run.
 	callsMore = 2
-	// callsPerBurst is for each process and burst: each call of a beginning asks for half as much again as the one before,
-	// so that a delay of one round trip is a call less.
+	// callsPerBurst is for each process and burst: each call of a beginning asks for half as much
+	// again as the one before, so that a delay of one round trip is a call less.
 	callsPerBurst = 1
 	// jainWithin: 0.005 is a standard deviation of 7 % between the processes' admissions.
 	jainWithin = 0.005
@@ -56,8 +60,8 @@ type Row struct {
 	Agrees    bool    `json:"agrees"`
 }
 
-// Compare sets a real run of o beside the simulation of the same scenario. A real figure agrees where it lies in the range
-// of the replications, widened by the tolerance.
+// Compare sets a real run of o beside the simulation of the same scenario. A real figure agrees
+// where it lies in the range of the replications, widened by the tolerance.
 func Compare(o Options, simulated sim.Report, real Report) []Row {
 	seconds, processes, entitled := o.Duration.Seconds(), float64(o.Processes), o.entitlement()
 	requests := processes * workers // the last one of each worker may have been due or not
@@ -78,7 +82,8 @@ func Compare(o Options, simulated sim.Report, real Report) []Row {
 	return rows
 }
 
-// row compares one figure, in units of unit. It may be less and more by these parts and by some in either direction.
+// row compares one figure, in units of unit. It may be less and more by these parts and by some in
+// either direction.
 func row(name string, f sim.Figure, unit, real float64, tolerance string, less, more, some float64) Row {
 	values := f.Values
 	if len(values) == 0 { // as in a report that was read from a file

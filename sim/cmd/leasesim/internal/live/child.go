@@ -45,8 +45,8 @@ type child struct {
 	askers atomic.Int64 // goroutines that ask
 }
 
-// Child runs the process as one of the fleet if it was started as one, and then exits; otherwise it returns
-// at once. Call it first thing in main, and in the TestMain of a test that calls Run.
+// Child runs the process as one of the fleet if it was started as one, and then exits; otherwise it
+// returns at once. Call it first thing in main, and in the TestMain of a test that calls Run.
 func Child() {
 	text := os.Getenv(childVariable)
 	if text == "" {
@@ -59,8 +59,8 @@ func Child() {
 	os.Exit(0)
 }
 
-// runChild says that it is ready when it could start, begins when told to, and ends by itself with its
-// latencies as the last word.
+// runChild says that it is ready when it could start, begins when told to, and ends by itself with
+// its latencies as the last word.
 func runChild(text string, in io.Reader, out io.Writer) error {
 	c := new(child)
 	if err := json.Unmarshal([]byte(text), &c.orders); err != nil {

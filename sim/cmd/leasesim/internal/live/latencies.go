@@ -11,8 +11,8 @@ import (
 // latencies are what a process tells its parent at the end. One that was killed tells nothing.
 type latencies struct{ Decisions, RoundTrips durations }
 
-// durations counts how long something took, within 1 %, up to a minute. The zero value is empty. Any
-// number of goroutines may observe, also while it is marshalled; all else needs it alone.
+// durations counts how long something took, within 1 %, up to a minute. The zero value is empty.
+// Any number of goroutines may observe, also while it is marshalled; all else needs it alone.
 type durations struct {
 	mu     sync.Mutex
 	counts *hdrhistogram.Histogram // nil: none

@@ -9,7 +9,8 @@ import (
 )
 
 func TestWhatEveryProcessTookIsMerged(t *testing.T) {
-	// Given two processes, whose goroutines observe 1 to 1000 us and 1001 to 2000 us, and one that tells nothing,
+	// Given two processes, whose goroutines observe 1 to 1000 us and 1001 to 2000 us, and one that
+	// tells nothing,
 	var all durations
 	for process := range 3 {
 		var own durations

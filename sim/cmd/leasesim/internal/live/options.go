@@ -16,7 +16,8 @@ const (
 	ShapeSteady = "steady"
 	// ShapeBursts offers the same number in bursts, of all processes at the same moments.
 	ShapeBursts = "bursts"
-	// ShapeAdversary asks for as much as it can, keeps it, and spends all of it just before each report.
+	// ShapeAdversary asks for as much as it can, keeps it, and spends all of it just before each
+	// report.
 	ShapeAdversary = "adversary"
 )
 

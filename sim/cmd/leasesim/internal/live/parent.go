@@ -17,7 +17,8 @@ const (
 	grace = 15 * time.Second
 )
 
-// Run starts the fleet, waits for it, and audits it. progress gets a line now and then; nil for none.
+// Run starts the fleet, waits for it, and audits it. progress gets a line now and then; nil for
+// none.
 func Run(ctx context.Context, o Options, progress func(string)) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
@@ -70,8 +71,8 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	return report, err
 }
 
-// align waits, where there are bursts, until shortly before one, so that every process sees the same
-// ones whole.
+// align waits, where there are bursts, until shortly before one, so that every process sees the
+// same ones whole.
 func (o Options) align(ctx context.Context) error {
 	if o.Shape != ShapeBursts {
 		return nil

@@ -36,7 +36,8 @@ type Report struct {
 	AdmittedOfEntitlement float64   `json:"admitted_of_entitlement"` // admitted / (burst + overcommit + rate*duration)
 }
 
-// Window is the worst of all windows: the one that came nearest to the bound, or went farthest beyond it.
+// Window is the worst of all windows: the one that came nearest to the bound, or went farthest
+// beyond it.
 type Window struct {
 	FromMs     float64 `json:"from_ms"` // since the first admission
 	DurationMs float64 `json:"duration_ms"`

@@ -12,15 +12,17 @@ import (
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// withinMin is the shortest burst that processes can be relied upon to ask for on time, whose timers have a grain of a
-// millisecond, and which share a few processors.
+// withinMin is the shortest burst that processes can be relied upon to ask for on time, whose
+// timers have a grain of a millisecond, and which share a few processors.
 const withinMin = 10 * time.Millisecond
 
 // NewKey is a key that nobody else uses.
 func NewKey() string { return "leasesim-" + strings.ToLower(rand.Text()) }
 
-// Scenario is what the processes of o are to the simulator, but for the network and the server: see Simulated. There is none for ShapeAdversary: what an adversary is leased hangs on which of two requests of one instant
-// comes first, so that two simulations that differ in nothing else gave it 3 % and 98 % of the limit.
+// Scenario is what the processes of o are to the simulator, but for the network and the server: see
+// Simulated. There is none for ShapeAdversary: what an adversary is leased hangs on which of two
+// requests of one instant comes first, so that two simulations that differ in nothing else gave it
+// 3 % and 98 % of the limit.
 func (o Options) Scenario() sim.Scenario {
 	w := sim.Workload{Kind: sim.Constant, Load: o.Offered}
 	if o.Shape == ShapeBursts {
@@ -32,10 +34,10 @@ func (o Options) Scenario() sim.Scenario {
 	}
 }
 
-// FromScenario is the fleet that a scenario describes, with a key of its own, and without a Redis. Whatever the
-// scenario has that live does not do, is an error, and each names a field; they wrap ErrUsage. Not looked at are what
-// gives a scenario its name and the simulator its precision, the rivals, and what is measured: network.round_trip and
-// redis.service_time.
+// FromScenario is the fleet that a scenario describes, with a key of its own, and without a Redis.
+// Whatever the scenario has that live does not do, is an error, and each names a field; they wrap
+// ErrUsage. Not looked at are what gives a scenario its name and the simulator its precision, the
+// rivals, and what is measured: network.round_trip and redis.service_time.
 func FromScenario(s sim.Scenario) (Options, error) {
 	s = s.Defaults()
 	var errs []error
@@ -78,13 +80,15 @@ func FromScenario(s sim.Scenario) (Options, error) {
 	return o, errors.Join(errs...)
 }
 
-// serviceAssumed is what a lease call takes a real Redis (README, Figures), for one that does not say.
+// serviceAssumed is what a lease call takes a real Redis (README, Figures), for one that does not
+// say.
 const serviceAssumed = 15 * time.Microsecond
 
-// Simulated is s with the round trips and the service time of a real run, which are no results of the simulator but are
-// put into it. They are taken from the run itself and not from one before: a round trip to an idle machine is 0.2 ms, to
-// one that is busy with a burst of all processes 2 ms. In the simulator each way draws half of a round trip by itself, so
-// that the whole varies a little less than what was measured.
+// Simulated is s with the round trips and the service time of a real run, which are no results of
+// the simulator but are put into it. They are taken from the run itself and not from one before: a
+// round trip to an idle machine is 0.2 ms, to one that is busy with a burst of all processes 2 ms.
+// In the simulator each way draws half of a round trip by itself, so that the whole varies a little
+// less than what was measured.
 func Simulated(s sim.Scenario, real Report) sim.Scenario {
 	service := time.Duration(real.ServiceTimeNs)
 	if service == 0 {
@@ -100,7 +104,8 @@ func Simulated(s sim.Scenario, real Report) sim.Scenario {
 // difference is a field of a scenario that is not what live has.
 type difference struct{ path, is, must string }
 
-// differences compares field by field, so that a field that is new in the simulator is not passed over in silence.
+// differences compares field by field, so that a field that is new in the simulator is not passed
+// over in silence.
 func (o Options) differences(s sim.Scenario) (all []difference) {
 	own := o.Scenario()
 	own.Name, own.Description, own.Seed, own.Reps, own.Rivals = s.Name, s.Description, s.Seed, s.Reps, s.Rivals
@@ -134,7 +139,8 @@ func (o Options) differences(s sim.Scenario) (all []difference) {
 	return all
 }
 
-// workload is w with what counts for its kind as the processes do it. The kind itself has been judged.
+// workload is w with what counts for its kind as the processes do it. The kind itself has been
+// judged.
 func (o Options) workload(w sim.Workload) sim.Workload {
 	w.Cost, w.Verb = sim.Cost{}, ""
 	if o.Shape == ShapeBursts {

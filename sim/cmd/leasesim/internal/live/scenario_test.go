@@ -100,7 +100,8 @@ func TestAFleetIsItsScenarioAndBack(t *testing.T) {
 	}
 }
 
-// refused are settings that live cannot run, and what is said of them. There is one for every field that counts.
+// refused are settings that live cannot run, and what is said of them. There is one for every field
+// that counts.
 var refused = []struct{ set, want string }{
 	{"warmup=1s", "warmup is 1s, must be 0s"},
 	{"limits=[100/s, 1000/m]", "limits is [100/s 1000/m], must be one limit per second"},
@@ -149,7 +150,8 @@ func TestWhatLiveCannotDoIsNamed(t *testing.T) {
 		if !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.set, err, c.want)
 		}
-		// One setting is one error; but a stop has two fields, and a policy's weight is every group's.
+		// One setting is one error; but a stop has two fields, and a policy's weight is every
+		// group's.
 		if n := strings.Count(err.Error(), "\n") + 1; n > 1 && !strings.Contains(c.set, "every: 1s, for") && c.set != "policy.weight=2" {
 			t.Errorf("%s: %d errors: %v", c.set, n, err)
 		}

@@ -18,7 +18,8 @@ func TestOnlyLeaseCallsAreTakenForTheServersTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rdb.Close()
-	// Given a server that has executed a script by its source three times, then it has served no lease call;
+	// Given a server that has executed a script by its source three times, then it has served no
+	// lease call;
 	first := s.served(t.Context()) // what it took to see whether it answers
 	const spin = "for i = 1, 100000 do end"
 	for range 3 {

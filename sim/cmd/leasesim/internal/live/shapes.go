@@ -17,8 +17,9 @@ const (
 	period = 500 * time.Millisecond
 	// backlogMax is how much of the load that a stopped process missed it makes up for.
 	backlogMax = 50 * time.Millisecond
-	// askersMax is how many requests of a process may wait at one time, as a server has a limit for; others are asked when
-	// one is answered. Without it, a burst that finds the processor busy keeps it busy with those who wait.
+	// askersMax is how many requests of a process may wait at one time, as a server has a limit
+	// for; others are asked when one is answered. Without it, a burst that finds the processor busy
+	// keeps it busy with those who wait.
 	askersMax = 1000
 )
 
@@ -36,8 +37,8 @@ func (c *child) offer() {
 			case ShapeAdversary:
 				c.adversary(end)
 			default:
-				// The processes have phases of their own and the workers share one, so that slow loads do not come from
-				// all at once.
+				// The processes have phases of their own and the workers share one, so that slow
+				// loads do not come from all at once.
 				own := phase + float64(i)/workers
 				c.pace(&wg, rate, own-math.Floor(own), end)
 			}
@@ -46,8 +47,8 @@ func (c *child) offer() {
 	wg.Wait()
 }
 
-// pace asks rate times a second until end, evenly but for the timer's grain. due is what part of a request is due
-// already, and what is left of it at the end is returned.
+// pace asks rate times a second until end, evenly but for the timer's grain. due is what part of a
+// request is due already, and what is left of it at the end is returned.
 func (c *child) pace(wg *sync.WaitGroup, rate, due float64, end time.Time) float64 {
 	for last := time.Now(); last.Before(end); {
 		time.Sleep(step)
@@ -63,8 +64,8 @@ func (c *child) pace(wg *sync.WaitGroup, rate, due float64, end time.Time) float
 	return due
 }
 
-// bursts asks for a whole period's load at once, or within Options.Within, at the moments that are multiples of the
-// period on the wall clock and so the same in every process.
+// bursts asks for a whole period's load at once, or within Options.Within, at the moments that are
+// multiples of the period on the wall clock and so the same in every process.
 func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 	due := 0.0
 	for {
@@ -83,8 +84,9 @@ func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 	}
 }
 
-// crowd has n users ask at once. One who has to wait for a lease call keeps nobody else from asking: another goroutine
-// goes on, which the runtime runs when this one waits, or when a processor has nothing else to do.
+// crowd has n users ask at once. One who has to wait for a lease call keeps nobody else from
+// asking: another goroutine goes on, which the runtime runs when this one waits, or when a
+// processor has nothing else to do.
 func (c *child) crowd(wg *sync.WaitGroup, n int64) {
 	if n < 1 {
 		return

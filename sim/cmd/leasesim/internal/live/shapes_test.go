@@ -76,8 +76,8 @@ func TestWhoWaitsKeepsNobodyElseFromAsking(t *testing.T) {
 }
 
 func TestALoadIsOfferedWhole(t *testing.T) {
-	// Given loads that end, or bursts that do, between two of the moments at which a process wakes, and requests that are
-	// too few for one in each burst,
+	// Given loads that end, or bursts that do, between two of the moments at which a process wakes,
+	// and requests that are too few for one in each burst,
 	steady, bursts, slow, drops := fleet, fleet, fleet, fleet
 	bursts.Shape, bursts.Within = ShapeBursts, 50*time.Millisecond+step/2
 	slow.Rate = 10
@@ -94,7 +94,8 @@ func TestALoadIsOfferedWhole(t *testing.T) {
 			}
 			began := time.Now()
 			p.offer()
-			// then a process asks for its part, but for a request of each worker that may have been due.
+			// then a process asks for its part, but for a request of each worker that may have been
+			// due.
 			want := int64(o.Offered * float64(o.Rate) * o.Duration.Seconds() / float64(o.Processes))
 			if got := p.file.Offered().Load(); got < want-workers || got > want+workers {
 				t.Errorf("%s: %d requests in %v, want %d", name, got, time.Since(began), want)
@@ -115,7 +116,8 @@ func TestAFleetWithBurstsStartsShortlyBeforeOne(t *testing.T) {
 				if err := o.align(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				// then it starts an eighth of a period before the next that it can see whole, and without bursts at once.
+				// then it starts an eighth of a period before the next that it can see whole, and
+				// without bursts at once.
 				waited := time.Since(began)
 				left := time.Until(time.Now().Truncate(period).Add(period))
 				if shape != ShapeBursts && waited != 0 || shape == ShapeBursts && (left != period/8 || waited >= period) {
@@ -136,7 +138,8 @@ func TestABurstIsSpreadOverItsTime(t *testing.T) {
 	o.Shape, o.Within, o.Duration = ShapeBursts, 100*time.Millisecond, period
 	inAChild(t, o, func(t *testing.T, p *child, answer func()) {
 		answer()
-		// Given the only burst of a half second, 12,500 requests of one process, at a multiple of the period,
+		// Given the only burst of a half second, 12,500 requests of one process, at a multiple of
+		// the period,
 		burst := time.Now().Truncate(period).Add(period)
 		time.Sleep(time.Until(burst.Add(-time.Millisecond)))
 		done := make(chan struct{})
