@@ -22,3 +22,23 @@ func TestQuantilesAreThoseOfThePublishedTables(t *testing.T) {
 		}
 	}
 }
+
+func TestMinusIsTheIntervalOfTheMeanDifference(t *testing.T) {
+	a := Figure{Mean: 9, Values: []float64{5, 7, 9}}
+	b := Figure{Mean: 5, Values: []float64{4, 5, 6, 99}}
+	// differences 1, 2, 3: mean 2, deviation 1; t(95 %, 2) is 4.302653
+	d := a.Minus(b, 0.95)
+	if half := 4.302653 / math.Sqrt(3); d.Mean != 2 || math.Abs(d.High-2-half) > 1e-6 || math.Abs(2-d.Low-half) > 1e-6 || d.Certain() {
+		t.Errorf("%+v", d)
+	}
+	if d := a.Minus(b, 0.5); !d.Certain() {
+		t.Errorf("half confident: %+v", d)
+	}
+	one := Figure{Mean: 3, Values: []float64{3}}
+	if d := one.Minus(b, 0.95); d != (Difference{Mean: -1, Low: -1, High: -1}) {
+		t.Errorf("one pair: %+v", d)
+	}
+	if d := (Figure{Mean: 3}).Minus(b, 0.95); d != (Difference{Mean: -2, Low: -2, High: -2}) {
+		t.Errorf("no values: %+v", d)
+	}
+}

@@ -142,16 +142,3 @@ func (t Threshold) Check(report *sim.Report) error {
 	}
 	return nil
 }
-
-// FigureNames are the JSON keys of a report's figures, in their order.
-func FigureNames() []string { return namesOf((&sim.Figures{}).All()) }
-
-// RivalFigureNames are the JSON keys of a rival's figures, in their order.
-func RivalFigureNames() []string { return namesOf((&sim.RivalReport{}).All()) }
-
-func namesOf(figures []sim.Named) (names []string) {
-	for _, f := range figures {
-		names = append(names, f.Name)
-	}
-	return names
-}

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/render"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 func (p *program) compareCommand() *cobra.Command {
@@ -27,7 +27,7 @@ it shows what algorithms cost that go by the clock of the process that calls.
 The algorithms, some of which take an argument after a colon (in capitals):
 
 ` + rivalHelp() + `
-` + render.Wrap(liveHelp()) + `
+` + view.Wrap(liveHelp()) + `
 ` + thresholdHelp() + `
 Exit status: as of run, and 3 too where --live finds that simulation and reality disagree.`,
 		Example: `  leasesim compare -f fleet.yaml
@@ -71,7 +71,7 @@ Exit status: as of run, and 3 too where --live finds that simulation and reality
 			if err != nil {
 				return err
 			}
-			return p.report(c, &f, s, render.Comparison)
+			return p.report(c, &f, s, view.Comparison)
 		},
 	}
 	f.add(c)

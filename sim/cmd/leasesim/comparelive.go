@@ -10,7 +10,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
-	"github.com/yuzhi-go/yuzhi/sim/render"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // liveFile is the scenario of compare --live without -f: what live does without flags.
@@ -34,7 +34,7 @@ func (r *realFleet) validate(f *shared) error {
 		return fmt.Errorf("%w: --redis is for compare --live", errUsage)
 	case r.live && f.changed("rivals"):
 		return fmt.Errorf("%w: --rivals are not run by --live", errUsage)
-	case r.live && f.out == render.FormatHTML:
+	case r.live && f.out == view.FormatHTML:
 		return fmt.Errorf("%w: --out is html, must be table, json or csv with --live", errUsage)
 	case r.live && !f.changed("file"):
 		f.file = liveFile
@@ -123,5 +123,5 @@ func (p *program) compareLive(c *cobra.Command, f *shared, fleet realFleet) erro
 // fleetText says in a line what is run.
 func fleetText(o live.Options) string {
 	return fmt.Sprintf("%d processes share %d/s burst %d; load %s at %s × the limit, %v",
-		o.Processes, o.Rate, o.Burst, o.Shape, render.Number(o.Offered), o.Duration)
+		o.Processes, o.Rate, o.Burst, o.Shape, view.Number(o.Offered), o.Duration)
 }

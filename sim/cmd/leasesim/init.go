@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/yuzhi-go/yuzhi/sim/render"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 func (p *program) initCommand() *cobra.Command {
@@ -83,11 +83,12 @@ func scenarioText(example string) ([]byte, error) {
 }
 
 func listExamples(w io.Writer) error {
-	t := render.Table{Columns: []render.Column{render.Left("example"), render.Left("what it is")}}
+	t := view.Table{Columns: []string{"example", "what it is"}}
 	for _, e := range scenfile.Examples() {
 		t.Add(e.Name, e.Description)
 	}
-	return t.Write(w)
+	_, err := io.WriteString(w, t.String())
+	return err
 }
 
 // createFile writes a file that was not there before, whole or not at all.

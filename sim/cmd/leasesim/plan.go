@@ -11,8 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/planner"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // planFlags are what plan has beside the shared flags.
@@ -44,12 +45,11 @@ part of the load, whatever the policy: away for 400ms of 4s, 10 % of what counts
 have that much more room in the outage.
 
 Of policies within 1 % of the fewest calls it takes the scenario's own if that is one of them; else the one with the
-least overcommit, the smallest burst and the shortest TTL, in this order. What it advises, of a target to move or of
-more overcommit or burst, it has run on the fresh seeds too.
+least overcommit, the smallest burst and the shortest TTL, in this order.
 
-It prints the chosen policy with its margins, beside closed-form estimates and the scenario's own policy; the target
-that binds and what moving it would buy; the trade-offs next best; and the Go code of the configuration. Where no
-policy meets the targets it prints the closest miss and what would make it feasible.
+It prints the chosen policy with its margins, beside the scenario's own policy; what it does under stress; the
+trade-offs next best, which show what other targets would cost; and the Go code of the configuration. Where no policy
+meets the targets it prints the closest miss.
 
 The effort is bounded in simulated requests, so that the same question has the same answer on any machine.
 A --threshold is about the chosen policy, on the fresh seeds.
@@ -88,31 +88,31 @@ Exit status: 0 a policy was found; 2 the command line or the scenario is wrong; 
 	flags.Var(&o.confidence, "confidence", "of the intervals")
 	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "policy.overcommit may be up to so many tokens, which weakens the bound by as many (default: the scenario's)")
 	flags.Int64Var(&o.burstMax, "burst-max", 0, "bursts may grow up to so many tokens (default: they stay)")
-	flags.StringVar(&o.mustHold, "stress-must-hold", "", "the targets must hold under stress too: all, or some of "+strings.Join(planner.Stresses, ", "))
+	flags.StringVar(&o.mustHold, "stress-must-hold", "", "the targets must hold under stress too: all, or some of "+strings.Join(search.Stresses, ", "))
 	flags.Lookup("stress-must-hold").NoOptDefVal = "all"
-	flags.Int64Var(&o.budget, "budget", planner.DefaultBudget, "about how many simulated requests the search may take")
+	flags.Int64Var(&o.budget, "budget", search.DefaultBudget, "about how many simulated requests the search may take")
 	return c
 }
 
 // question is what the flags ask, but for the scenario.
-func (o *planFlags) question(c *cobra.Command) (q planner.Question, err error) {
+func (o *planFlags) question(c *cobra.Command) (q search.Question, err error) {
 	var errs []error
 	wrong := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...))
 	}
 	changed := c.Flags().Changed
-	target := func(flag string, t planner.Target) {
+	target := func(flag string, t search.Target) {
 		if changed(flag) {
 			q.Targets = append(q.Targets, t)
 		}
 	}
-	target("false-rejects", planner.AtMost("false_reject_ratio", o.falseRejects.value))
-	target("admitted", planner.AtLeast("admitted_vs_central", o.admitted.value))
-	target("redis-calls", planner.AtMost("calls_per_s", o.redisCalls))
-	target("redis-cpu", planner.AtMost("redis_cpu", o.redisCPU.value))
-	target("wait-p99", planner.AtMost("wait_ms_p99", o.waitP99.Seconds()*1000))
-	target("jain", planner.AtLeast("jain", o.jain.value))
-	target("worst-share", planner.AtLeast("worst_share", o.worstShare.value))
+	target("false-rejects", search.AtMost("false_reject_ratio", o.falseRejects.value))
+	target("admitted", search.AtLeast("admitted_vs_central", o.admitted.value))
+	target("redis-calls", search.AtMost("calls_per_s", o.redisCalls))
+	target("redis-cpu", search.AtMost("redis_cpu", o.redisCPU.value))
+	target("wait-p99", search.AtMost("wait_ms_p99", o.waitP99.Seconds()*1000))
+	target("jain", search.AtLeast("jain", o.jain.value))
+	target("worst-share", search.AtLeast("worst_share", o.worstShare.value))
 	if changed("redis-calls") && !(o.redisCalls > 0) {
 		wrong("--redis-calls is %v, must be above 0", o.redisCalls)
 	}
@@ -133,7 +133,7 @@ func (o *planFlags) question(c *cobra.Command) (q planner.Question, err error) {
 	}
 	q.OvercommitMax, q.BurstMax = o.overcommitMax, o.burstMax
 	if o.mustHold != "" {
-		if q.MustHold, err = planner.ParseStresses(o.mustHold); err != nil {
+		if q.MustHold, err = search.ParseStresses(o.mustHold); err != nil {
 			wrong("--stress-must-hold: %w", err)
 		}
 	}
@@ -141,21 +141,20 @@ func (o *planFlags) question(c *cobra.Command) (q planner.Question, err error) {
 }
 
 // plan answers the question and shows the answer.
-func (p *program) plan(c *cobra.Command, f *shared, o *planFlags, q planner.Question) error {
+func (p *program) plan(c *cobra.Command, f *shared, o *planFlags, q search.Question) error {
 	text, err := scenfile.Marshal(q.Scenario)
 	if err != nil {
 		return err
 	}
 	runner := sim.Runner{Confidence: o.confidence.value}
 	show, stop := phases(c.ErrOrStderr())
-	plan, err := planner.Planner{Run: p.single(runner), Parallel: f.parallel, Budget: o.budget, Progress: show}.Plan(c.Context(), q)
+	plan, err := search.Planner{Run: p.single(runner), Parallel: f.parallel, Budget: o.budget, Progress: show}.Plan(c.Context(), q)
 	stop()
-	infeasible, interrupted := errors.Is(err, planner.ErrInfeasible), errors.Is(err, sim.ErrInterrupted)
+	infeasible, interrupted := errors.Is(err, search.ErrInfeasible), errors.Is(err, sim.ErrInterrupted)
 	if err != nil && !infeasible && !(interrupted && len(plan.TradeOffs) > 0) {
 		return err
 	}
-	view := planner.View{Plan: plan, Text: string(text), Command: p.commandLine(plan.Seed)}
-	if err := f.write(c, func(out io.Writer) error { return view.Write(out, f.out) }); err != nil {
+	if err := f.show(c, view.Plan(plan, string(text), p.commandLine(plan.Seed))); err != nil {
 		return err
 	}
 	switch {

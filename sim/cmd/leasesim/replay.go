@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/render"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 func (p *program) replayCommand() *cobra.Command {
@@ -62,7 +62,7 @@ Exit status: as of run.`,
 			if err != nil {
 				return err
 			}
-			return p.report(c, &f, s, render.Run)
+			return p.report(c, &f, s, view.Run)
 		},
 	}
 	f.add(c)

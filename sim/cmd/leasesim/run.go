@@ -3,17 +3,16 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/render"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 func (p *program) runCommand() *cobra.Command {
@@ -43,7 +42,7 @@ after a report of the replications done so far; 1 anything else.`,
 			if err != nil {
 				return err
 			}
-			return p.report(c, &f, s, render.Run)
+			return p.report(c, &f, s, view.Run)
 		},
 	}
 	f.add(c)
@@ -51,7 +50,7 @@ after a report of the replications done so far; 1 anything else.`,
 }
 
 // report simulates s and shows what came of it.
-func (p *program) report(c *cobra.Command, f *shared, s sim.Scenario, show func(io.Writer, string, render.Result) error) error {
+func (p *program) report(c *cobra.Command, f *shared, s sim.Scenario, show func(view.Result) view.Document) error {
 	text, err := scenfile.Marshal(s)
 	if err != nil {
 		return err
@@ -63,11 +62,11 @@ func (p *program) report(c *cobra.Command, f *shared, s sim.Scenario, show func(
 	if err != nil && !(interrupted && r.Reps > 0) {
 		return err
 	}
-	result := render.Result{
+	result := view.Result{
 		Scenario: s, Text: string(text), Report: r, Command: p.commandLine(r.Seed),
-		Rules: f.judged(r), Describe: rival.Describe,
+		Thresholds: f.rules, Describe: rival.Describe,
 	}
-	if err := f.write(c, func(w io.Writer) error { return show(w, f.out, result) }); err != nil {
+	if err := f.show(c, show(result)); err != nil {
 		return err
 	}
 	if interrupted {
@@ -89,8 +88,8 @@ interval of the figure; with .mean, .low, .high or .worst after its name it is a
 		if slices.Contains(search.RivalFigureNames(), name) {
 			star = "*"
 		}
-		fmt.Fprintf(&b, "  %-20s%s %s\n", name, star, render.About(name))
+		fmt.Fprintf(&b, "  %-20s%s %s\n", name, star, view.About(name))
 	}
-	b.WriteString("\n" + render.Wrap(render.Bases) + "\n")
+	b.WriteString("\n" + view.Wrap(view.Bases) + "\n")
 	return b.String()
 }

@@ -15,9 +15,9 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/render"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // asked is what a command asked of the simulator.
@@ -208,7 +208,7 @@ func TestAFailedRunIsStatus1AndShowsNothing(t *testing.T) {
 }
 
 func TestEveryFormatSaysTheSeed(t *testing.T) {
-	for format, want := range map[string]string{"table": "seed 11)", "json": `"seed": 11,`, "html": "<dt>seed</dt><dd>11</dd>"} {
+	for format, want := range map[string]string{"table": "seed 11,", "json": `"seed": 11,`, "html": "<dt>seed</dt><dd>11</dd>"} {
 		if _, status, stdout, _ := pretend(t, report(), nil, "run", "--out", format); status != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("%s: status %d, there is no %q", format, status, want)
 		}
@@ -247,7 +247,7 @@ func TestCompareRunsAllRivalsThatCan(t *testing.T) {
 	if status != 0 || !slices.Contains(a.scenario.Rivals, "central") || !slices.Contains(a.scenario.Rivals, "settle_afterwards") || len(a.scenario.Rivals) < 10 {
 		t.Errorf("status %d, %s: %v", status, stderr, a.scenario.Rivals)
 	}
-	if !strings.Contains(stdout, render.Own) || !strings.Contains(stdout, "excess") {
+	if !strings.Contains(stdout, view.Own) || !strings.Contains(stdout, "excess") {
 		t.Error(stdout)
 	}
 	a, status, _, stderr = pretend(t, report(), nil, "compare", "--rivals", "local_batches:50,fixed_window", "--threshold", "rival.fixed_window.jain >= 0")

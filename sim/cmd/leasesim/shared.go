@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/render"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // defaultFile is the scenario of a command line without -f.
@@ -54,7 +54,7 @@ func (f *shared) add(c *cobra.Command) {
 	flags.IntVar(&f.reps, "reps", 0, "replications (default: the scenario's, or 10)")
 	flags.IntVar(&f.parallel, "parallel", 0, "replications at one time; never changes a figure (default: one per core)")
 	flags.DurationVar(&f.duration, "duration", 0, "simulated time of one replication (default: the scenario's, or 30s)")
-	flags.StringVar(&f.out, "out", render.FormatTable, strings.Join(render.Formats, ", "))
+	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", "))
 	flags.StringVarP(&f.output, "output", "o", "", "write the report to this file, whole or not at all, instead of standard output")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil, "fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0'; repeatable")
 	f.changed = flags.Changed
@@ -123,8 +123,8 @@ func (f *shared) validate() error {
 	if f.changed("duration") && f.duration <= 0 {
 		wrong("--duration is %v, must be above 0", f.duration)
 	}
-	if !slices.Contains(render.Formats, f.out) {
-		wrong("--out is %q, must be one of %s", f.out, strings.Join(render.Formats, ", "))
+	if !slices.Contains(view.Formats, f.out) {
+		wrong("--out is %q, must be one of %s", f.out, strings.Join(view.Formats, ", "))
 	}
 	if err := writable(f.output); err != nil {
 		wrong("--output: %w", err)
@@ -178,6 +178,11 @@ func (f *shared) write(c *cobra.Command, print func(w io.Writer) error) error {
 	return writeFile(f.output, print)
 }
 
+// show writes a document as --out and --output say.
+func (f *shared) show(c *cobra.Command, d view.Document) error {
+	return f.write(c, func(w io.Writer) error { return d.Write(w, f.out) })
+}
+
 // judge is nil if r meets every --threshold; else its error says which it fails and by how much, and ends the command
 // with status 3. Of a report without rivals, as of one point of a sweep, only Figures is needed.
 func (f *shared) judge(r sim.Report) error {
@@ -188,13 +193,4 @@ func (f *shared) judge(r sim.Report) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// judged are the thresholds as a report shows them.
-func (f *shared) judged(r sim.Report) []render.Rule {
-	shown := make([]render.Rule, len(f.rules))
-	for i, rule := range f.rules {
-		shown[i] = render.Rule{Text: rule.String(), Failure: rule.Failure(&r)}
-	}
-	return shown
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
-	"github.com/yuzhi-go/yuzhi/sim/render"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // command is a command line, word by word, for a shell.
@@ -95,24 +95,24 @@ func simulatedBy(f *shared, s sim.Scenario) (command, error) {
 // write writes the comparison in a format of render's.
 func (b *sideBySide) write(w io.Writer, format string) error {
 	switch format {
-	case render.FormatJSON:
-		return render.WriteJSON(w, b)
-	case render.FormatCSV:
+	case view.FormatJSON:
+		return view.WriteJSON(w, b)
+	case view.FormatCSV:
 		return b.csv(w)
 	}
 	return b.table(w)
 }
 
 func (b *sideBySide) csv(w io.Writer) error {
-	var rows [][]string
+	rows := [][]string{{"figure", "simulated", "simulated_least", "simulated_most", "real", "low", "high", "tolerance", "agrees"}}
 	for _, r := range b.Rows {
 		row := []string{r.Name}
 		for _, x := range []float64{r.Simulated, r.Least, r.Most, r.Real, r.Low, r.High} {
-			row = append(row, render.Raw(x))
+			row = append(row, view.Raw(x))
 		}
 		rows = append(rows, append(row, r.Tolerance, fmt.Sprint(r.Agrees)))
 	}
-	return render.WriteCSV(w, []string{"figure", "simulated", "simulated_least", "simulated_most", "real", "low", "high", "tolerance", "agrees"}, rows)
+	return view.WriteCSV(w, rows)
 }
 
 // rowWords are the names of rows for people, where they differ.
@@ -130,20 +130,17 @@ func (b *sideBySide) table(w io.Writer) error {
 		service = fmt.Sprintf("%v of it in the server", time.Duration(r.ServiceTimeNs))
 	}
 	var text strings.Builder
-	fmt.Fprintln(&text, render.Wrap(fmt.Sprintf("%s\nRedis: %s; a round trip took %v, one in a hundred %v or more, %s", b.Fleet, b.Redis,
+	fmt.Fprintln(&text, view.Wrap(fmt.Sprintf("%s\nRedis: %s; a round trip took %v, one in a hundred %v or more, %s", b.Fleet, b.Redis,
 		time.Duration(r.RoundTripNs.P50), time.Duration(r.RoundTripNs.P99), service)))
 	fmt.Fprintf(&text, "\nReal:\n  %s\nSimulated:\n  %s\n\n", b.RealBy.lines(), b.SimBy.lines())
-	t := render.Table{Columns: []render.Column{
-		render.Left("figure"), render.Right("simulated"), render.Right("real"), render.Right("agrees from"), render.Right("to"),
-		render.Left("tolerance"), render.Left("agrees"),
-	}}
+	t := view.Table{Columns: []string{"figure", ">simulated", ">real", ">agrees from", ">to", "tolerance", "agrees"}}
 	for _, r := range b.Rows {
-		name, number := r.Name, render.Number
+		name, number := r.Name, view.Number
 		if words := rowWords[name]; words != "" {
 			name = words
 		}
 		if r.Name == live.AdmittedPart {
-			number = render.Percent
+			number = view.Percent
 		}
 		agrees := "yes"
 		if !r.Agrees {
@@ -151,10 +148,7 @@ func (b *sideBySide) table(w io.Writer) error {
 		}
 		t.Add(name, number(r.Simulated), number(r.Real), number(r.Low), number(r.High), r.Tolerance, agrees)
 	}
-	if err := t.Write(&text); err != nil {
-		return err
-	}
-	fmt.Fprintf(&text, "\n%s\n", render.Wrap(b.verdict()))
+	fmt.Fprintf(&text, "%s\n%s\n", t.String(), view.Wrap(b.verdict()))
 	_, err := io.WriteString(w, text.String())
 	return err
 }

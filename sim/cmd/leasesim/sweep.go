@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
-	"github.com/yuzhi-go/yuzhi/sim/sweep"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // What --base compares with.
@@ -57,10 +57,10 @@ after a report of the points that have finished; 1 anything else.`,
 			if err != nil {
 				return err
 			}
-			w := sweep.Sweep{Set: scenfile.Set, Parallel: f.parallel}
-			var axes []sweep.Axis
+			w := search.Sweep{Set: scenfile.Set, Parallel: f.parallel}
+			var axes []search.Axis
 			for _, text := range vary {
-				a, err := sweep.ParseAxis(text)
+				a, err := search.ParseAxis(text)
 				if err != nil {
 					return fmt.Errorf("%w: --vary: %w", errUsage, err)
 				}
@@ -70,7 +70,7 @@ after a report of the points that have finished; 1 anything else.`,
 				axes = append(axes, a)
 			}
 			if objectives != "" {
-				if w.Objectives, err = sweep.ParseObjectives(objectives); err != nil {
+				if w.Objectives, err = search.ParseObjectives(objectives); err != nil {
 					return fmt.Errorf("%w: --objectives: %w", errUsage, err)
 				}
 			}
@@ -89,7 +89,7 @@ after a report of the points that have finished; 1 anything else.`,
 }
 
 // sweep runs the grid and shows it.
-func (p *program) sweep(c *cobra.Command, f *shared, w sweep.Sweep, s sim.Scenario, axes []sweep.Axis) error {
+func (p *program) sweep(c *cobra.Command, f *shared, w search.Sweep, s sim.Scenario, axes []search.Axis) error {
 	text, err := scenfile.Marshal(s)
 	if err != nil {
 		return err
@@ -103,13 +103,12 @@ func (p *program) sweep(c *cobra.Command, f *shared, w sweep.Sweep, s sim.Scenar
 	stop()
 	interrupted := errors.Is(err, sim.ErrInterrupted)
 	switch {
-	case errors.Is(err, sweep.ErrAxis), errors.Is(err, sweep.ErrGrid):
+	case errors.Is(err, search.ErrAxis), errors.Is(err, search.ErrGrid):
 		return fmt.Errorf("%w: --vary: %w", errUsage, err)
 	case err != nil && !(interrupted && r.Finished > 0):
 		return err
 	}
-	view := sweep.View{Report: r, Text: string(text), Command: p.commandLine(r.Seed)}
-	if err := f.write(c, func(out io.Writer) error { return view.Write(out, f.out) }); err != nil {
+	if err := f.show(c, view.Sweep(r, string(text), p.commandLine(r.Seed))); err != nil {
 		return err
 	}
 	if interrupted {
@@ -130,7 +129,7 @@ func (p *program) sweep(c *cobra.Command, f *shared, w sweep.Sweep, s sim.Scenar
 }
 
 // single runs one replication after the other: where many simulations run side by side, each has a core of its own.
-func (p *program) single(r sim.Runner) sweep.Run {
+func (p *program) single(r sim.Runner) search.Run {
 	r.Parallel, r.Progress = 1, nil
 	return func(ctx context.Context, s sim.Scenario) (sim.Report, error) { return p.simulate(r, ctx, s) }
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/sweep"
+	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 // surface executes a command line with a simulator that makes up its figures from the scenario.
@@ -57,7 +57,7 @@ func TestASweepRunsEveryPointWithTheFlagsOfAll(t *testing.T) {
 			t.Errorf("%+v by %+v", s, runners[i])
 		}
 	}
-	for _, want := range []string{"small  (hash ", "seed 9)", "base", "600ms", "invalid: policy.ttl: TTL is 1s, must be at least 2*Target (1.2s)", "The bound holds at every point that ran."} {
+	for _, want := range []string{"small: a sweep\nhash ", "seed 9,", "base", "600ms", "invalid: policy.ttl: TTL is 1s, must be at least 2*Target (1.2s)", "The bound holds at every point that ran."} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
@@ -75,11 +75,11 @@ func TestASweepVariesWhatDefaultsFollowFrom(t *testing.T) {
 func TestASweepHasABaseAndObjectives(t *testing.T) {
 	_, _, status, stdout, stderr := surface(t.Context(), figures, "sweep", "--set", "policy.target=30ms", "--vary", "policy.target=10ms,50ms", "--base", "given",
 		"--objectives", "calls_per_s:max", "--out", "json")
-	var r sweep.Report
+	var r search.SweepReport
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil || status != 0 {
 		t.Fatalf("status %d, %s: %v", status, stderr, err)
 	}
-	if r.Own == nil || r.Base != sweep.OwnBase || !r.Points[0].Front || r.Points[1].Front || r.Points[0].Differences["calls_per_s"].Mean < 66 {
+	if r.Own == nil || r.Base != search.OwnBase || !r.Points[0].Front || r.Points[1].Front || r.Points[0].Differences["calls_per_s"].Mean < 66 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -89,13 +89,13 @@ func TestAWrongSweepIsStatus2AndRunsNothing(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "leasesim: --vary: sweep: invalid grid: nothing varies"},
-		{[]string{"--vary", "policy.target"}, `--vary: sweep: invalid axis "policy.target", column 14: there is no '='`},
-		{[]string{"--vary", "policy.target=1ms..2ms"}, "column 23: a range ends in :log:8"},
-		{[]string{"--vary", "policy.target=1ms,2"}, `--vary: sweep: invalid axis "policy.target=1ms,2", column 19: `},
-		{[]string{"--vary", "policy.tarjet=1ms"}, "column 15: policy.tarjet: "},
-		{[]string{"--vary", "policy.target=1ms..1s:log:200", "--vary", "groups[0].count=1..100:lin:100"}, "200 x 100 is 20000 points, must be at most 10000"},
-		{[]string{"--vary", "policy.target=1ms", "--objectives", "speed"}, `--objectives: sweep: invalid objective "speed"`},
+		{nil, "leasesim: --vary: search: invalid grid: nothing varies"},
+		{[]string{"--vary", "policy.target"}, `--vary: search: invalid axis "policy.target": must be PATH=VALUES`},
+		{[]string{"--vary", "policy.target=1ms..2ms"}, "the range 1ms..2ms must end in :log:8"},
+		{[]string{"--vary", "policy.target=1ms,2"}, `--vary: search: invalid axis policy.target=2: `},
+		{[]string{"--vary", "policy.tarjet=1ms"}, "invalid axis policy.tarjet=1ms: policy.tarjet: "},
+		{[]string{"--vary", "policy.target=1ms..1s:log:200", "--vary", "groups[0].count=1..100:lin:100"}, "200 x 100 points are too many, must be at most 10000"},
+		{[]string{"--vary", "policy.target=1ms", "--objectives", "speed"}, `--objectives: search: invalid objective "speed"`},
 		{[]string{"--vary", "policy.target=1ms", "--base", "last"}, `--base is "last", must be first or given`},
 		{[]string{"--vary", "policy.target=1ms", "--threshold", "rival.fixed_window.jain > 0"}, "the rival fixed_window does not run"},
 		{[]string{"surplus"}, "unknown command"},
@@ -146,7 +146,7 @@ func TestARealSweepIsTheSameWhateverParallelIs(t *testing.T) {
 	var reports []string
 	for _, parallel := range []string{"1", "2"} {
 		status, stdout, stderr := leasesim(t, "sweep -f example:small-burst --duration 1s --reps 2 --vary workload.load=0.5,1.5 --vary clock.offset=0,1s --out json --parallel "+parallel)
-		var r sweep.Report
+		var r search.SweepReport
 		if err := json.Unmarshal([]byte(stdout), &r); err != nil || status != 0 {
 			t.Fatalf("status %d, %s: %v", status, stderr, err)
 		}

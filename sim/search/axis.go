@@ -1,0 +1,174 @@
+package search
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/random"
+)
+
+// ErrAxis is wrapped by every error about an axis's text or values.
+var ErrAxis = errors.New("search: invalid axis")
+
+// PointsMax bounds a grid, and the number of values of one axis.
+const PointsMax = 10_000
+
+// Axis is one parameter that varies: its path, as Set takes it, and its values as texts.
+type Axis struct {
+	Path   string   `json:"path"`
+	Values []string `json:"values"`
+}
+
+// ParseAxis reads "path=value,value,...". A value is a text that Set takes, with commas inside
+// parentheses ("normal(0s,10ms)"), or a range: "10ms..1s:log:8" is 8 values from 10ms to 1s that
+// rise by the same factor, "1..9:lin:5" is 5 that rise by the same difference. A range is of
+// durations, or of numbers with the same unit at both ends ("1%..10%", "-50ppm..50ppm"). Between its
+// ends, values are rounded to the two first digits of the step, and to whole numbers where both
+// ends are whole and have no unit. Equal values count once.
+func ParseAxis(text string) (Axis, error) {
+	wrong := func(format string, args ...any) (Axis, error) {
+		return Axis{}, fmt.Errorf("%w %q: "+format, append([]any{ErrAxis, text}, args...)...)
+	}
+	path, list, ok := strings.Cut(text, "=")
+	if !ok || path == "" || strings.TrimSpace(path) != path {
+		return wrong("must be PATH=VALUES, as in policy.target=10ms..1s:log:8")
+	}
+	a := Axis{Path: path}
+	for _, part := range splitOutsideParentheses(list) {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			return wrong("a value is missing")
+		}
+		if !strings.Contains(part, "..") {
+			if slices.Contains(a.Values, part) {
+				return wrong("%s is there twice", part)
+			}
+			a.Values = append(a.Values, part)
+			continue
+		}
+		values, err := rangeValues(part)
+		if err != nil {
+			return wrong("%v", err)
+		}
+		for _, v := range values {
+			if !slices.Contains(a.Values, v) {
+				a.Values = append(a.Values, v)
+			}
+		}
+	}
+	if len(a.Values) > PointsMax {
+		return wrong("%d values, must be at most %d", len(a.Values), PointsMax)
+	}
+	return a, nil
+}
+
+// splitOutsideParentheses splits at commas that are not inside parentheses.
+func splitOutsideParentheses(s string) (parts []string) {
+	depth, from := 0, 0
+	for i, c := range s {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == ',' && depth <= 0:
+			parts = append(parts, s[from:i])
+			from = i + 1
+		}
+	}
+	return append(parts, s[from:])
+}
+
+var rangeSyntax = regexp.MustCompile(`^(.*?)\.\.(.*):(lin|log):(\d+)$`)
+
+// rangeValues are the values of a range like "10ms..1s:log:8". Its ends stay as they were written.
+func rangeValues(text string) ([]string, error) {
+	match := rangeSyntax.FindStringSubmatch(text)
+	if match == nil {
+		return nil, fmt.Errorf("the range %s must end in :log:8 (equal factors) or :lin:8 (equal steps)", text)
+	}
+	low, lowUnit, lowErr := parseNumber(match[1])
+	high, highUnit, highErr := parseNumber(match[2])
+	n, countErr := strconv.Atoi(match[4])
+	log := match[3] == "log"
+	if low == 0 && highUnit == "ns" {
+		lowUnit = "ns" // a duration of 0 needs no unit
+	}
+	switch {
+	case lowErr != nil || highErr != nil:
+		return nil, fmt.Errorf("the ends of %s must be numbers or durations", text)
+	case lowUnit != highUnit:
+		return nil, fmt.Errorf("the ends of %s have different units", text)
+	case high <= low:
+		return nil, fmt.Errorf("%s is not above %s", match[2], match[1])
+	case log && low <= 0:
+		return nil, fmt.Errorf("%s is not above 0, as equal factors need", match[1])
+	case countErr != nil || n < 2 || n > PointsMax:
+		return nil, fmt.Errorf("%s values, must be 2 to %d", match[4], PointsMax)
+	}
+	whole := lowUnit == "" && !strings.ContainsAny(match[1]+match[2], ".eE")
+	texts, before := []string{match[1]}, low
+	for i := 1; i < n-1; i++ {
+		part := float64(i) / float64(n-1)
+		x := low + float64((high-low)*part)
+		if log {
+			x = float64(low * random.Pow(high/low, part))
+		}
+		texts = append(texts, roundedText(x, x-before, lowUnit, whole))
+		before = x
+	}
+	return slices.Compact(append(texts, match[2])), nil
+}
+
+// roundedText writes x with the two first digits of the step to it, which tell values apart as well
+// as all digits do.
+func roundedText(x, step float64, unit string, whole bool) string {
+	decimals := 1 - int(math.Floor(math.Log10(step)))
+	if unit == "ns" {
+		return time.Duration(x).Round(time.Duration(math.Pow10(max(-decimals, 0)))).String()
+	}
+	if decimals <= 0 || whole {
+		return strconv.FormatFloat(math.Round(x), 'f', -1, 64) + unit
+	}
+	text := strconv.FormatFloat(x, 'f', decimals, 64)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + unit
+}
+
+// parseNumber splits a number from its unit. Of a duration it is the number of nanoseconds.
+func parseNumber(text string) (x float64, unit string, err error) {
+	end := len(text) - len(strings.TrimLeft(text, "+-0123456789."))
+	unit = text[end:]
+	if d, err := time.ParseDuration(text); err == nil && unit != "" {
+		return float64(d), "ns", nil
+	}
+	x, err = strconv.ParseFloat(text[:end], 64)
+	if err == nil && (math.IsInf(x, 0) || strings.ContainsAny(unit, "(), ")) {
+		err = strconv.ErrSyntax
+	}
+	return x, unit, err
+}
+
+// Numbers are the values as rising numbers of one unit, durations in milliseconds. They are not ok
+// where the values are words, have different units, or do not rise.
+func (a Axis) Numbers() (xs []float64, unit string, ok bool) {
+	for i, text := range a.Values {
+		x, u, err := parseNumber(text)
+		if u == "ns" {
+			x, u = x/1e6, "ms"
+		}
+		if x != 0 && unit == "" && i <= 1 {
+			unit = u
+		}
+		if err != nil || x != 0 && u != unit || i > 0 && x <= xs[i-1] {
+			return nil, "", false
+		}
+		xs = append(xs, x)
+	}
+	return xs, unit, true
+}

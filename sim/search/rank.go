@@ -1,0 +1,167 @@
+package search
+
+import (
+	"cmp"
+	"slices"
+)
+
+// alike is how near the calls of two policies are when a user would not care: then the simpler one
+// is chosen.
+const alike = 0.01
+
+// grade fills in the margins.
+func (t *trial) grade(targets []Target) {
+	t.means = least(targets, &t.report.Figures, expected)
+	t.surely = least(targets, &t.report.Figures, pessimistic)
+	t.hopes = least(targets, &t.report.Figures, optimistic)
+}
+
+// The classes of trials, the most promising first.
+const (
+	meets    = iota // meets the targets in the mean
+	mayMeet         // misses them in the mean, but may turn out to meet them
+	dear            // meets them, but certainly with more calls than another that surely meets them
+	hopeless        // misses them at the optimistic end too
+	classes
+)
+
+// class orders trials before anything else does. cheapest is the cheapest that surely meets the
+// targets, or nil.
+func (t *trial) class(cheapest *trial) int {
+	switch {
+	case t.means < 0 && t.hopes >= 0:
+		return mayMeet
+	case t.means < 0:
+		return hopeless
+	case cheapest == nil || t == cheapest || t.calls() <= cheapest.calls()*(1+alike):
+		return meets
+	case t.report.CallsPerS.Minus(cheapest.report.CallsPerS, t.report.Confidence).Low > 0:
+		return dear
+	}
+	return meets
+}
+
+// simplestFirst sorts trials by calls, but those that make as many as the cheapest by how simple
+// they are: the least overcommit, the smallest burst, the shortest TTL, then the largest margin.
+func simplestFirst(trials []*trial) {
+	slices.SortStableFunc(trials, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
+	same := 0
+	for same < len(trials) && trials[same].calls() <= trials[0].calls()*(1+alike) {
+		same++
+	}
+	slices.SortStableFunc(trials[:same], func(a, b *trial) int {
+		return cmp.Or(cmp.Compare(a.overcommit, b.overcommit), cmp.Compare(a.burst, b.burst),
+			cmp.Compare(a.ttl, b.ttl), cmp.Compare(b.surely, a.surely))
+	})
+}
+
+// ranked is trials, the most promising first. Those that meet the targets go by calls, the others by
+// what they lack.
+func ranked(trials []*trial) []*trial {
+	var cheapest *trial
+	for _, t := range trials {
+		if t.surely >= 0 && (cheapest == nil || t.calls() < cheapest.calls()) {
+			cheapest = t
+		}
+	}
+	var byClass [classes][]*trial
+	for _, t := range trials {
+		k := t.class(cheapest)
+		byClass[k] = append(byClass[k], t)
+	}
+	for k, all := range byClass {
+		if k == meets || k == dear {
+			simplestFirst(all)
+		} else {
+			slices.SortStableFunc(all, func(a, b *trial) int { return cmp.Compare(b.means, a.means) })
+		}
+	}
+	return slices.Concat(byClass[:]...)
+}
+
+// keep is the best n of trials, and among them the one with the largest margin: it is left where the
+// cheap ones turn out to have been lucky.
+func keep(trials []*trial, n int) []*trial {
+	all := ranked(trials)
+	if len(all) <= n {
+		return all
+	}
+	best := all[:n:n]
+	if safe := safest(trials); !slices.Contains(best, safe) {
+		best[n-1] = safe
+	}
+	return best
+}
+
+// safest has the largest margin.
+func safest(trials []*trial) *trial {
+	return slices.MaxFunc(trials, func(a, b *trial) int { return cmp.Compare(a.surely, b.surely) })
+}
+
+// candidates is the order in which to confirm: those that surely meet the targets, by calls; then
+// those that meet them in the mean, by their margin; if there are none, the one that misses them
+// least.
+func candidates(trials []*trial) []*trial {
+	var sure, likely []*trial
+	for _, t := range trials {
+		switch {
+		case t.surely >= 0:
+			sure = append(sure, t)
+		case t.means >= 0:
+			likely = append(likely, t)
+		}
+	}
+	if len(sure)+len(likely) == 0 {
+		return []*trial{slices.MaxFunc(trials, func(a, b *trial) int { return cmp.Compare(a.means, b.means) })}
+	}
+	simplestFirst(sure)
+	slices.SortStableFunc(likely, func(a, b *trial) int { return cmp.Compare(b.surely, a.surely) })
+	return append(sure, likely...)
+}
+
+// lastTurn is whom to try when the first finalists have failed: some of the queue, and the one with
+// the largest margin.
+func lastTurn(queue []*trial) []*trial {
+	if len(queue) <= finalists {
+		return queue
+	}
+	safe := safest(queue)
+	others := slices.DeleteFunc(slices.Clone(queue), func(t *trial) bool { return t == safe })
+	return append(spaced(others, finalists-1), safe)
+}
+
+// front is the trials that keep the promise and that no other such one beats in calls and in what
+// the targets ask for, by calls. Of equal ones the first, which is the simplest, stands for all.
+func front(trials []*trial, targets []Target) (best []*trial) {
+	goals := append([]Objective{{Figure: "calls_per_s"}}, TradedFor(targets)...)
+	rows := make([][]float64, len(trials))
+	for i, t := range trials {
+		broken := slices.ContainsFunc(targets, func(x Target) bool {
+			return x.Figure == BoundFigure && x.margin(&t.report.Figures, pessimistic) < 0
+		})
+		row := scores(goals, &t.report.Figures)
+		twin := slices.ContainsFunc(rows[:i], func(r []float64) bool { return slices.Equal(r, row) })
+		if !broken && !twin {
+			rows[i] = row
+		}
+	}
+	for i, on := range paretoFront(rows) {
+		if on {
+			best = append(best, trials[i])
+		}
+	}
+	slices.SortStableFunc(best, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
+	return best
+}
+
+// spaced is n of list at even distances, the first and the last among them.
+func spaced(list []*trial, n int) []*trial {
+	if len(list) <= n {
+		return list
+	}
+	some := make([]*trial, n)
+	for i := range some {
+		some[i] = list[i*(len(list)-1)/(n-1)]
+	}
+	return some
+}

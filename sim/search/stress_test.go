@@ -1,0 +1,180 @@
+package search
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+// harder tells which stress a run is under.
+func harder(s sim.Scenario) string {
+	processes := 0
+	for _, g := range s.Groups {
+		processes += g.Count
+	}
+	switch {
+	case len(s.Redis.Faults) > 0:
+		return StressOutage
+	case !s.Clock.Drift.IsZero():
+		return StressSkew
+	case processes > 20:
+		return StressProcesses
+	}
+	return ""
+}
+
+// fragile is a world in which leases above 50 ms miss the target under one stress.
+func fragile(stress string) *world {
+	return &world{f: func(s sim.Scenario) truth {
+		x := rising(func(float64) float64 { return 0.001 })(s)
+		if harder(s) == stress && s.Policy.Target > 50*time.Millisecond {
+			x.falseRejects = 0.2
+		}
+		return x
+	}}
+}
+
+func TestEveryStressIsTriedOnTheChosenPolicy(t *testing.T) {
+	for _, stress := range Stresses {
+		// Given a world in which long leases break under one stress,
+		p := mustFind(t, fragile(stress), Question{Scenario: fleet()})
+		// then they are chosen all the same, and the report says what fails.
+		if p.Chosen.Policy.Target != "2s" || len(p.Stress) != len(Stresses) {
+			t.Fatalf("%s: %+v", stress, p)
+		}
+		for i, s := range p.Stress {
+			if s.Name != Stresses[i] || s.Meets != (s.Name != stress) || s.Must || s.Description == "" || len(s.Margins) != 2 {
+				t.Errorf("%s: %+v", stress, s)
+			}
+			if high := s.Figures.FalseRejectRatio.High; (high > 0.09) != (s.Name == stress) {
+				t.Errorf("%s: under %s the false rejects are %v", stress, s.Name, high)
+			}
+		}
+	}
+}
+
+func TestTheChoiceDependsOnTheStressesThatMustHold(t *testing.T) {
+	for _, stress := range Stresses {
+		// Given long leases that break under a stress, and only that one target is good beside them,
+		w := fragile(stress)
+		inner := w.f
+		w.f = func(s sim.Scenario) truth {
+			x := inner(s)
+			if ms := s.Policy.Target.Milliseconds(); ms > 50 && ms < 1500 {
+				x.falseRejects = 0.1
+			}
+			return x
+		}
+		// when it must hold, then another is chosen, or the miss names the stress;
+		p, err := ask(t, w, Question{Scenario: fleet(), MustHold: []string{stress}})
+		switch {
+		case err == nil:
+			if i := slices.Index(Stresses, stress); p.Chosen.Policy.Target == "2s" || !p.Stress[i].Must || !p.Stress[i].Meets {
+				t.Errorf("%s: %+v, %+v", stress, p.Chosen.Policy, p.Stress)
+			}
+		case !errors.Is(err, ErrInfeasible) || p.Miss.Stress != stress:
+			t.Errorf("%s: %v, %+v", stress, err, p.Miss)
+		}
+		// when another must hold, then this one does not matter.
+		other := Stresses[(slices.Index(Stresses, stress)+1)%len(Stresses)]
+		if p := mustFind(t, w, Question{Scenario: fleet(), MustHold: []string{other}}); p.Chosen.Policy.Target != "2s" {
+			t.Errorf("%s must hold: %+v", other, p.Chosen.Policy)
+		}
+	}
+}
+
+func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
+	s := fleet()
+	s.Warmup = 2 * time.Second
+	s.Clock = sim.Clock{
+		Offset: sim.DurationDist{Dist: sim.Dist{Kind: sim.DistNormal, P: 1, Q: 2}},
+		Drift:  sim.DriftDist{Dist: sim.Dist{Kind: sim.DistPareto, P: 3, Q: 1.5}},
+	}
+	own := sim.Workload{Kind: sim.Closed, Clients: 10}
+	s.Groups = []sim.Group{
+		{Name: "a", Count: 3, Share: 3, Clock: &sim.Clock{}, Scale: []sim.Step{{At: time.Second, Count: 7}}, Workload: &own},
+		{Name: "b", Count: 1, Share: 1},
+	}
+	s.Redis.Faults = make([]sim.RedisFault, 0, 4) // room that an append would write into
+	before := s
+	before.Groups = slices.Clone(s.Groups)
+
+	skew, outage, more := stressed(s, StressSkew), stressed(s, StressOutage), stressed(s, StressProcesses)
+	if o := skew.Clock.Offset.Dist; o.P != 2 || o.Q != 4 {
+		t.Errorf("offset %+v", o)
+	}
+	if d := skew.Clock.Drift.Dist; d.P != 6 || d.Q != 1.5 {
+		t.Errorf("drift %+v: twice a Pareto value has the same shape", d)
+	}
+	if c := skew.Groups[0].Clock; c.Offset.P != float64(time.Second) || c.Drift.P != 200 {
+		t.Errorf("right clocks are to go wrong: %+v", c)
+	}
+	if f := outage.Redis.Faults; len(f) != 1 || f[0].Kind != sim.FaultOutage || f[0].At != 6*time.Second || f[0].For != 800*time.Millisecond {
+		t.Errorf("outage %+v", f)
+	}
+	if g := more.Groups; g[0].Count != 5 || g[0].Scale[0].Count != 11 || g[1].Count != 2 || g[0].Workload.Clients != 7 || g[0].Share != 3 || g[1].Share != 1 {
+		t.Errorf("groups %+v", g)
+	}
+	for _, other := range []sim.Scenario{skew, outage, more} {
+		if err := other.Validate(); err != nil {
+			t.Error(err)
+		}
+		other.Clock, other.Redis, other.Groups, other.Workload.Clients = s.Clock, s.Redis, s.Groups, s.Workload.Clients
+		if !reflect.DeepEqual(other, s) {
+			t.Errorf("%+v is not %+v", other, s)
+		}
+	}
+	// then the scenario itself is as it was.
+	if !reflect.DeepEqual(s, before) || own.Clients != 10 || s.Groups[0].Scale[0].Count != 7 || len(s.Redis.Faults[:1:1]) != 1 || s.Redis.Faults[:1][0].Kind != "" {
+		t.Errorf("%+v", s)
+	}
+	if got := underStress(s, StressProcesses); got != "7 processes instead of 4" {
+		t.Error(got)
+	}
+}
+
+func TestStressesAreParsed(t *testing.T) {
+	for text, want := range map[string][]string{"all": Stresses, "skew": {StressSkew}, "outage, skew": {StressOutage, StressSkew}} {
+		if got, err := ParseStresses(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "weather", "skew,,outage"} {
+		if _, err := ParseStresses(text); !errors.Is(err, ErrStress) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestAnOutageThatIsDeniedIsForgivenWhatItTakes(t *testing.T) {
+	// Given a tenth of what counts without Redis, and false rejects of just that and half the target,
+	f := func(s sim.Scenario) truth {
+		x := rising(func(float64) float64 { return 0.0025 })(s)
+		if x.admitted = 0.999; harder(s) == StressOutage {
+			x.falseRejects, x.admitted = 0.1025, 0.8975
+		}
+		return x
+	}
+	q := Question{Scenario: fleet(), MustHold: []string{StressOutage}, Targets: []Target{AtMost("false_reject_ratio", 0.005), AtLeast("admitted_vs_central", 0.99)}}
+	// when the policy denies meanwhile, then that is no miss, and the report says by how much the targets were moved;
+	outage := mustFind(t, &world{f: f}, q).Stress[1]
+	if !outage.Meets || outage.Forgiven != 0.1 || outage.Description != "Redis away for 1s, 10 % of what counts" {
+		t.Errorf("%+v", outage)
+	}
+	for i, want := range []float64{0.105, 0.89} {
+		if got := outage.Margins[i].Bound; math.Abs(got-want) > 1e-12 {
+			t.Errorf("the bound of %s is %v, want %v", outage.Margins[i].Figure, got, want)
+		}
+	}
+	// and when it serves meanwhile, then it is a miss.
+	q.Scenario.Policy.Fallback = lease.FallbackLocalShare
+	if m := mustNotFind(t, &world{f: f}, q).Miss; m.Stress != StressOutage {
+		t.Errorf("%+v", m)
+	}
+}

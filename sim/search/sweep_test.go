@@ -1,0 +1,256 @@
+package search
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+var question = sim.Scenario{
+	Name:   "question",
+	Seed:   7,
+	Reps:   5,
+	Limits: []lease.Limit{lease.PerSecond(1000)},
+	Policy: lease.Policy{Target: 50 * time.Millisecond},
+	Groups: []sim.Group{{Name: "all", Count: 4}},
+}
+
+// set knows the few paths of these tests.
+func set(s *sim.Scenario, setting string) (err error) {
+	path, value, _ := strings.Cut(setting, "=")
+	switch path {
+	case "policy.target":
+		s.Policy.Target, err = time.ParseDuration(value)
+	case "policy.ttl":
+		s.Policy.TTL, err = time.ParseDuration(value)
+	case "groups.0.count":
+		s.Groups = slices.Clone(s.Groups)
+		s.Groups[0].Count, err = strconv.Atoi(value)
+	default:
+		err = fmt.Errorf("there is no setting %s", path)
+	}
+	return err
+}
+
+// surface makes up a simulator: the figures are a function of the scenario, plus noise that depends on the seed and the
+// replication alone, as that of common random numbers.
+func surface(f func(s sim.Scenario) (falseRejects, calls float64)) Run {
+	return func(_ context.Context, s sim.Scenario) (sim.Report, error) {
+		r := sim.Report{Confidence: 0.95, Machine: sim.Machine{Requests: 1000}}
+		falseRejects, calls := f(s)
+		noise := rand.New(rand.NewPCG(s.Seed, 0))
+		for range s.Reps {
+			luck := noise.NormFloat64()
+			r.FalseRejectRatio.Values = append(r.FalseRejectRatio.Values, falseRejects+luck)
+			r.CallsPerS.Values = append(r.CallsPerS.Values, calls+luck)
+		}
+		for _, f := range []*sim.Figure{&r.FalseRejectRatio, &r.CallsPerS} {
+			for _, v := range f.Values {
+				f.Mean += v / float64(len(f.Values))
+			}
+		}
+		return r, nil
+	}
+}
+
+// byTarget: false rejects rise with the target, calls fall.
+func byTarget(s sim.Scenario) (falseRejects, calls float64) {
+	return s.Policy.Target.Seconds(), float64(s.Groups[0].Count) / s.Policy.Target.Seconds()
+}
+
+func axes(t *testing.T, texts ...string) (all []Axis) {
+	t.Helper()
+	for _, text := range texts {
+		a, err := ParseAxis(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+func TestASweepVisitsEveryPointOfTheGridInOrder(t *testing.T) {
+	r, err := Sweep{Run: surface(byTarget), Set: set}.Do(t.Context(), question, axes(t, "policy.target=10ms,20ms", "groups.0.count=1..3:lin:3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var labels []string
+	for i := range r.Points {
+		labels = append(labels, r.Label(&r.Points[i]))
+	}
+	want := []string{
+		"policy.target=10ms groups.0.count=1", "policy.target=10ms groups.0.count=2", "policy.target=10ms groups.0.count=3",
+		"policy.target=20ms groups.0.count=1", "policy.target=20ms groups.0.count=2", "policy.target=20ms groups.0.count=3",
+	}
+	if !slices.Equal(labels, want) || r.Finished != 6 || r.Invalid != 0 || r.Base != 0 {
+		t.Errorf("%q, %d finished, base %d", labels, r.Finished, r.Base)
+	}
+	// then the seed and the size of the question are in the report.
+	if r.Seed != 7 || r.Reps != 5 || r.DurationS != 30 || r.ScenarioHash != question.Hash() || r.Machine.Requests != 6000 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestDifferencesArePairedSoThatCommonLuckCancels(t *testing.T) {
+	// Given noise a hundred times the effect, which all points share,
+	r, err := Sweep{Run: surface(byTarget), Set: set}.Do(t.Context(), question, axes(t, "policy.target=10ms,20ms"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// then the difference is exact all the same, and certain.
+	d := r.Points[1].Differences["false_reject_ratio"]
+	if math.Abs(d.Mean-0.01) > 1e-12 || !d.Certain() || d.High-d.Low > 1e-12 {
+		t.Errorf("%+v", d)
+	}
+	if d := r.Points[0].Differences["calls_per_s"]; d != (sim.Difference{}) || d.Certain() {
+		t.Errorf("the base differs from itself by %+v", d)
+	}
+}
+
+func TestTheBaseMayBeTheScenarioItself(t *testing.T) {
+	// Given a grid without the scenario's own 50 ms,
+	r, err := Sweep{Run: surface(byTarget), Set: set, Own: true}.Do(t.Context(), question, axes(t, "policy.target=10ms,20ms"))
+	// then it runs besides, and the points are compared with it;
+	if err != nil || r.Base != OwnBase || r.Own == nil || r.Own.Figures == nil || len(r.Points) != 2 || r.Label(r.Own) != "as given" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if d := r.Points[0].Differences["false_reject_ratio"]; math.Abs(d.Mean+0.04) > 1e-12 {
+		t.Errorf("%+v", d)
+	}
+	// and where the grid has it, that point is the base.
+	r, err = Sweep{Run: surface(byTarget), Set: set, Own: true}.Do(t.Context(), question, axes(t, "policy.target=10ms,50ms"))
+	if err != nil || r.Base != 1 || r.Own != nil || r.BasePoint() != &r.Points[1] {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestAnInvalidPointSaysWhyAndTheOthersRun(t *testing.T) {
+	// Given a TTL that the longer of two targets does not fit into,
+	r, err := Sweep{Run: surface(byTarget), Set: set}.Do(t.Context(), question, axes(t, "policy.target=10ms,80ms", "policy.ttl=100ms"))
+	if err != nil || r.Finished != 1 || r.Invalid != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	p := r.Points[1]
+	if !strings.Contains(p.Invalid, "TTL is 100ms, must be at least 2*Target") || p.Figures != nil || p.Front || p.Differences != nil {
+		t.Errorf("%+v", p)
+	}
+	if !r.Points[0].Front {
+		t.Error("the only point that ran is not on the front")
+	}
+}
+
+func TestTheFrontHoldsThePointsThatNothingBeats(t *testing.T) {
+	// Given calls that fall up to 40 ms and then rise again, while false rejects rise throughout,
+	run := surface(func(s sim.Scenario) (float64, float64) {
+		ms := s.Policy.Target.Seconds() * 1000
+		return ms, (ms - 40) * (ms - 40)
+	})
+	r, err := Sweep{Run: run, Set: set}.Do(t.Context(), question, axes(t, "policy.target=10ms..60ms:lin:6"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, true, true, true, false, false} {
+		if r.Points[i].Front != want {
+			t.Errorf("%s: on the front: %v", r.Label(&r.Points[i]), r.Points[i].Front)
+		}
+	}
+	// and with one objective alone, one point.
+	r, err = Sweep{Run: run, Set: set, Objectives: []Objective{{"calls_per_s", true}}}.Do(t.Context(), question, axes(t, "policy.target=10ms..60ms:lin:6"))
+	for i := range r.Points {
+		if err != nil || r.Points[i].Front != (i == 0) {
+			t.Errorf("most calls: %s: %v, %v", r.Label(&r.Points[i]), r.Points[i].Front, err)
+		}
+	}
+}
+
+func TestParallelDoesNotChangeTheReport(t *testing.T) {
+	var texts []string
+	for _, parallel := range []int{1, 8} {
+		r, err := Sweep{Run: surface(byTarget), Set: set, Parallel: parallel, Own: true}.
+			Do(t.Context(), question, axes(t, "policy.target=1ms..1s:log:20", "groups.0.count=1..9:lin:9"))
+		r.Machine = sim.Machine{}
+		text, jsonErr := json.Marshal(r)
+		if err != nil || jsonErr != nil {
+			t.Fatal(err, jsonErr)
+		}
+		texts = append(texts, string(text))
+	}
+	if texts[0] != texts[1] {
+		t.Errorf("1 at a time:\n%s\n8 at a time:\n%s", texts[0], texts[1])
+	}
+}
+
+func TestAnInterruptedSweepKeepsWhatHasFinished(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var told []string
+	calls := 0
+	run := func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
+		calls++
+		if calls == 3 { // Ctrl-C in the middle of the third point
+			cancel()
+			return sim.Report{}, fmt.Errorf("%w: 2 of 5 replications", sim.ErrInterrupted)
+		}
+		return surface(byTarget)(ctx, s)
+	}
+	r, err := Sweep{Run: run, Set: set, Parallel: 1, Progress: func(done, of int) { told = append(told, fmt.Sprintf("%d/%d", done, of)) }}.
+		Do(ctx, question, axes(t, "policy.target=10ms..60ms:lin:6"))
+	if !errors.Is(err, sim.ErrInterrupted) || !strings.Contains(err.Error(), "2 of 6 points are finished") {
+		t.Error(err)
+	}
+	if r.Finished != 2 || calls != 3 || r.Points[1].Figures == nil || r.Points[2].Figures != nil || !r.Points[0].Front || r.Points[1].Differences == nil {
+		t.Errorf("after %d calls: %+v", calls, r)
+	}
+	if !slices.Equal(told, []string{"1/6", "2/6"}) {
+		t.Errorf("progress %q", told)
+	}
+}
+
+func TestARunThatFailsEndsTheSweepAndNamesThePoint(t *testing.T) {
+	broken := errors.New("a law of nature")
+	run := func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
+		if s.Policy.Target == 20*time.Millisecond {
+			return sim.Report{}, broken
+		}
+		return surface(byTarget)(ctx, s)
+	}
+	_, err := Sweep{Run: run, Set: set, Parallel: 1}.Do(t.Context(), question, axes(t, "policy.target=10ms..60ms:lin:6"))
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "policy.target=20ms") {
+		t.Error(err)
+	}
+}
+
+func TestWhatCannotBeAGridIsToldBeforeAnythingRuns(t *testing.T) {
+	run := func(context.Context, sim.Scenario) (sim.Report, error) {
+		t.Error("something ran")
+		return sim.Report{}, nil
+	}
+	for _, c := range []struct {
+		axes []string
+		want string
+	}{
+		{nil, "nothing varies"},
+		{[]string{"policy.target=1ms,2ms", "policy.target=3ms"}, "policy.target varies twice"},
+		{[]string{"policy.target=1ms..2s:log:101", "groups.0.count=1..100:lin:100"}, "101 x 100 points are too many, must be at most 10000"},
+		{[]string{"policy.target=1ms..2s:log:10000", "groups.0.count=1..10000:lin:10000", "policy.ttl=1s..9s:lin:9"}, "10000 x 10000 x 9 points are too many"},
+		{[]string{"policy.target=1ms,2cm"}, `invalid axis policy.target=2cm: time: unknown unit`},
+		{[]string{"policy.goal=1,2"}, `invalid axis policy.goal=1: there is no setting policy.goal`},
+	} {
+		_, err := Sweep{Run: run, Set: set}.Do(t.Context(), question, axes(t, c.axes...))
+		if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, ErrGrid) && !errors.Is(err, ErrAxis) {
+			t.Errorf("%v: %v, want %q", c.axes, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package view
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+)
+
+var nan, inf = math.NaN(), math.Inf(1)
+
+func drawn(t *testing.T, c Chart) (svg string, p picture) {
+	t.Helper()
+	p, err := c.picture()
+	if err != nil {
+		t.Fatalf("%+v: %v", c, err)
+	}
+	return strings.ToLower(string(p.SVG)), p
+}
+
+// filled counts what is filled with the colour of a series.
+func filled(svg string, n int) int { return strings.Count(svg, `"fill:`+string(css(series[n]))+`"`) }
+
+func stroked(svg string, n int) int { return strings.Count(svg, "stroke:"+string(css(series[n]))) }
+
+func TestLinesHaveTheirColoursAndLeaveOutWhatIsNoNumber(t *testing.T) {
+	xs := []float64{0, 1, 2, 3, 4}
+	svg, p := drawn(t, Lines{Lines: []Line{
+		{Name: "whole", X: xs, Y: []float64{1, 2, 3, 2, 1}, Series: 0, Low: xs, High: xs},
+		{Name: "dotted", X: xs, Y: []float64{1, 2, nan, 2, 1}, Series: 1, Dashed: true, Mark: LineAndDots},
+		{Name: "nothing", X: []float64{0, 1}, Y: []float64{inf, nan}, Series: 2},
+		{Name: "one point is seen", X: []float64{0, 1, 2}, Y: []float64{nan, 5, nan}, Series: 3},
+		{Name: "dots", X: xs, Y: xs, Series: 4, Mark: DotsOnly},
+	}})
+	for n, want := range [][2]int{{1, 0}, {1, 4}, {0, 0}, {0, 1}, {0, 5}} {
+		if stroked(svg, n) != want[0] || filled(svg, n) != want[1] {
+			t.Errorf("series %d: %d strokes and %d dots, want %v", n, stroked(svg, n), filled(svg, n), want)
+		}
+	}
+	if strings.Count(svg, "fill-opacity") != 1 {
+		t.Error("no band")
+	}
+	want := "[{whole line #0072b2} {dotted dashed #d55e00} {nothing line #00926a} {one point is seen line #b8608f} {dots dot #b98500}]"
+	if got := fmt.Sprint(p.Legend); got != want {
+		t.Error(got)
+	}
+}
+
+func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
+	svg, _ := drawn(t, Lines{LogX: true, Names: []string{"10ms", "1s"}, At: []float64{10, 1000}, Lines: []Line{{X: []float64{10, 1000}, Y: []float64{2000, 30000}}}})
+	for _, label := range []string{">10ms<", ">1s<", ">10,000<", ">20,000<"} {
+		if !strings.Contains(svg, label) {
+			t.Errorf("no %s", label)
+		}
+	}
+	for _, c := range []struct {
+		low, high float64
+		want      string
+	}{
+		{0, 30, "0 5 10 15 20 25 30"}, {0, 1, "0 0.2 0.4 0.6 0.8 1"}, {0, 104000, "0 20,000 40,000 60,000 80,000 100,000"},
+		{0.97, 1.003, "0.97 0.975 0.98 0.985 0.99 0.995 1"}, {-3, 3, "-3 -2 -1 0 1 2 3"}, {0, 9, "0 2 4 6 8"}, {5, 5, ""}, {0, inf, ""},
+	} {
+		var labels []string
+		for _, tick := range (numberTicks{}).Ticks(c.low, c.high) {
+			labels = append(labels, tick.Label)
+		}
+		if got := strings.Join(labels, " "); got != c.want {
+			t.Errorf("ticks of [%v, %v] are %q, want %q", c.low, c.high, got, c.want)
+		}
+	}
+	if got := len(namedTicks(counting(100), make([]string, 100))); got > 16 {
+		t.Errorf("%d names are written", got)
+	}
+}
+
+func TestChartsOfNothingAreDrawn(t *testing.T) {
+	never := func(int, int) bool { return false }
+	for _, c := range []Chart{
+		Lines{}, Lines{LogX: true, FromZero: true}, Lines{Names: []string{"a"}, At: []float64{1}}, Lines{Names: []string{}},
+		Lines{FromZero: true, Lines: []Line{{X: []float64{1, 2}, Y: []float64{0, 0}}}},
+		Lines{FromZero: true, Lines: []Line{{X: []float64{1, 1}, Y: []float64{-3, -3}}}},
+		Lines{LogX: true, Lines: []Line{{X: []float64{5}, Y: []float64{7}}}},
+		Bars{Format: Number}, Bars{Format: Number, Bars: []Bar{{Name: "a"}}},
+		Bars{Format: Number, Bars: []Bar{{Name: "a", Value: nan}, {Name: "b", Value: -5}, {Name: "c", Value: inf, Strong: true}}},
+		HeatMap{X: []string{"1"}, Y: []string{"1"}, Z: [][]float64{{nan}}, Format: Number, Marked: never},
+		HeatMap{X: []string{"1"}, Y: []string{"1"}, Z: [][]float64{{5}}, Format: Number, Marked: never},
+		HeatMap{X: []string{"1", "2"}, Y: []string{"1"}, Z: [][]float64{{inf, -5}}, Format: Number, Marked: never},
+	} {
+		if svg, _ := drawn(t, c); !strings.HasPrefix(svg, "<svg ") || strings.Contains(svg, "nan") || strings.Contains(svg, "inf") {
+			t.Errorf("%+v: %s", c, svg)
+		}
+	}
+}
+
+func TestBarsHaveNamesAndValues(t *testing.T) {
+	svg, _ := drawn(t, Bars{Format: Percent, Bars: []Bar{{Name: "first", Value: 0.25}, {Name: "second", Value: 0.5, Strong: true}, {Name: "none", Value: nan}}})
+	for _, want := range []string{">first<", ">25 %<", ">second<", ">50 %<", ">none<", ">– %<"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("no %s in %s", want, svg)
+		}
+	}
+	if strings.Index(svg, ">first<") < strings.Index(svg, ">second<") {
+		t.Error("the axis goes up: the last name comes first")
+	}
+}
+
+func TestAHeatMapShowsValuesMarksAndGaps(t *testing.T) {
+	svg, p := drawn(t, HeatMap{
+		XLabel: "policy.target", YLabel: "clock.offset", X: []string{"10ms", "100ms", "1s"}, Y: []string{"0s", "10s"}, Format: Number,
+		Z: [][]float64{{0, 1.5, 3}, {2, nan, 12}}, Marked: func(x, y int) bool { return x == 2 && y == 0 }, Mark: "on the front",
+	})
+	for _, want := range []string{">policy.target<", ">clock.offset<", ">10ms<", ">10s<", ">1.5<", ">12<", ">–<"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("no %s in %s", want, svg)
+		}
+	}
+	if n := strings.Count(svg, "stroke:"+string(css(ink))); n != 1 {
+		t.Errorf("%d rings", n)
+	}
+	if n := strings.Count(svg, `"fill:`+string(css(faint))+`"`); n != 1 {
+		t.Errorf("%d cells without a value", n)
+	}
+	if p.Low != "0" || p.High != "12" || !strings.HasPrefix(string(p.Gradient), "linear-gradient(to right, #000000, ") || p.Legend[0].Name != "on the front" {
+		t.Errorf("%+v", p)
+	}
+	// Cells too small for a number have none.
+	many := HeatMap{X: make([]string, 100), Y: []string{"1"}, Z: [][]float64{make([]float64, 100)}, Format: Number, Marked: func(int, int) bool { return false }}
+	for i := range many.X {
+		many.X[i], many.Z[0][i] = fmt.Sprint(i), 123456
+	}
+	if svg, _ := drawn(t, many); strings.Contains(svg, "123,456") {
+		t.Error("numbers run over each other")
+	}
+}

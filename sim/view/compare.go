@@ -1,0 +1,95 @@
+package view
+
+import (
+	"fmt"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+// Own is the name of the leases among algorithms.
+const Own = "yuzhi"
+
+// Comparison shows the report of a run with rivals, side by side. JSON is the report itself; CSV has
+// a line per algorithm.
+func Comparison(r Result) Document {
+	d := r.document(nameOf(r.Report.Scenario)+": "+Own+" and its rivals", append(r.rivals(), r.charts()...))
+	head := []string{"algorithm"}
+	for i, a := range algorithms(r.Report) {
+		row := []string{a.Name}
+		for _, f := range a.All() {
+			if i == 0 {
+				head = append(head, f.Name+".mean", f.Name+".low", f.Name+".high", f.Name+".worst")
+			}
+			row = append(row, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst))
+		}
+		d.Rows = append(d.Rows, append(row, fmt.Sprint(r.Report.Reps), fmt.Sprint(r.Report.RepsAsked)))
+	}
+	d.Rows = append([][]string{append(head, "reps", "reps_asked")}, d.Rows...)
+	return d
+}
+
+// algorithms are the leases and their rivals, in that order, with the same figures of each.
+func algorithms(r sim.Report) []sim.RivalReport {
+	own := sim.RivalReport{
+		Name:              Own,
+		Admitted:          r.Admitted,
+		AdmittedVsCentral: r.AdmittedVsCentral,
+		BoundExceededBy:   r.BoundExceededBy,
+		FalseRejectRatio:  r.FalseRejectRatio,
+		SwappedRatio:      r.SwappedRatio,
+		RoundTripsPerS:    r.RoundTripsPerS,
+		Jain:              r.Jain,
+		WorstShare:        r.WorstShare,
+	}
+	return append([]sim.RivalReport{own}, r.Rivals...)
+}
+
+// rivals set the algorithms side by side.
+func (r Result) rivals() []Section {
+	all := algorithms(r.Report)
+	t := Table{Columns: []string{
+		"algorithm", ">admitted", ">of central", ">excess", ">false rejects", ">round trips/s", ">Jain", ">worst share",
+	}}
+	for _, a := range all {
+		t.Add(a.Name, Interval(a.Admitted), Figure("admitted_vs_central", a.AdmittedVsCentral), Number(a.BoundExceededBy.Worst),
+			Figure("false_reject_ratio", a.FalseRejectRatio), Interval(a.RoundTripsPerS), Number(a.Jain.Mean), Percent(a.WorstShare.Mean))
+	}
+	bars := func(title, note string, format func(float64) string, figure func(sim.RivalReport) float64) TitledChart {
+		chart := Bars{Format: format}
+		for _, a := range all {
+			chart.Bars = append(chart.Bars, Bar{Name: a.Name, Value: figure(a), Strong: a.Name == Own})
+		}
+		return TitledChart{title, note, chart}
+	}
+	percent := func(x float64) string { return decimal(x, 0, 4) + " %" }
+	sections := []Section{{
+		Title: "Side by side",
+		Table: &t,
+		Text: []string{"Every algorithm saw the same requests. Excess: tokens above " + boundText +
+			", in the worst of all windows of all replications. " + Bases},
+	}, {
+		Title: "In pictures",
+		Charts: []TitledChart{
+			bars("Worst excess over any window", "Tokens above "+boundText+". No bar: the bound holds.", Number,
+				func(a sim.RivalReport) float64 { return a.BoundExceededBy.Worst }),
+			bars("Admitted, of what one central bucket would have", "More than 100 % is more than the limit lets through.", percent,
+				func(a sim.RivalReport) float64 { return a.AdmittedVsCentral.Mean * 100 }),
+			bars("Falsely rejected", "Rejected though one central bucket would have admitted it, in percent of what that admitted.", percent,
+				func(a sim.RivalReport) float64 { return a.FalseRejectRatio.Mean * 100 }),
+			bars("Round trips to Redis per second", "", Number,
+				func(a sim.RivalReport) float64 { return a.RoundTripsPerS.Mean }),
+			bars("The worst process's share", "In percent of its max-min share.", percent,
+				func(a sim.RivalReport) float64 { return a.WorstShare.Mean * 100 }),
+		},
+	}}
+	if r.Describe != nil {
+		about := Section{Title: "The algorithms"}
+		for _, a := range all[1:] {
+			if text := r.Describe(a.Name); text != "" {
+				about.Facts = append(about.Facts, Fact{a.Name, text})
+			}
+		}
+		sections = append(sections, about)
+	}
+	return sections
+}

@@ -1,0 +1,158 @@
+package view
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+)
+
+// fig is a figure with its interval and its worst value.
+func fig(mean, half, worst float64, seed uint64) sim.Figure {
+	return sim.Figure{Mean: mean, Low: mean - half, High: mean + half, Worst: worst, WorstSeed: seed}
+}
+
+// madeUp is a result that no run gave, of every kind of figure.
+func madeUp() Result {
+	s := sim.Scenario{
+		Name:        "made-up",
+		Description: "Twenty processes that nobody ever ran.",
+		Limits:      []lease.Limit{lease.PerSecond(1000).WithBurst(2000)},
+		Warmup:      2 * time.Second,
+		Groups:      []sim.Group{{Name: "web", Count: 16}, {Name: "batch", Count: 4, Weight: 2, Skew: 0.5}},
+		Policy:      lease.Policy{Fallback: lease.FallbackDeny},
+	}
+	r := sim.Report{
+		SchemaVersion: sim.SchemaVersion, Scenario: s.Name, ScenarioHash: "0123456789abcdef", Seed: 7, Reps: 10, RepsAsked: 10,
+		DurationS: 30, WarmupS: 2, Confidence: 0.95, Processes: 20,
+		Figures: sim.Figures{
+			Offered:           fig(56012.4, 131.7, 55700, 9),
+			Admitted:          fig(28003.2, 12.4, 27968, 4),
+			CentralAdmitted:   fig(28051, 11, 28020, 4),
+			AdmittedVsCentral: fig(0.998296, 0.00021, 0.99781, 4),
+			BoundExceededBy:   fig(0, 0, 0, 7),
+			FalseRejectRatio:  fig(0.001704, 0.00021, 0.00219, 4),
+			SwappedRatio:      fig(0.0104, 0.0007, 0.0121, 12),
+			CallsPerS:         fig(198.25, 1.5, 201.5, 8),
+			RoundTripsPerS:    fig(198.25, 1.5, 201.5, 8),
+			RedisCPU:          fig(0.00297, 0.00002, 0.00302, 8),
+			Jain:              fig(0.99987, 0.00003, 0.99976, 15),
+			WorstShare:        fig(0.9712, 0.0041, 0.9633, 15),
+			Stranded:          fig(99.1, 2.3, 104.9, 11),
+			Burnt:             fig(0, 0, 0, 7),
+			Degraded:          fig(0, 0, 0, 7),
+			WaitMsP50:         fig(0, 0, 0, 7),
+			WaitMsP99:         fig(1.0534, 0.0101, 1.0751, 10),
+			WaitMsMax:         fig(4.2, 0.8, 6.1, 16),
+		},
+		Rivals: []sim.RivalReport{
+			rivalOf("central", fig(28051, 11, 28020, 4), fig(0, 0, 0, 7), 2000),
+			rivalOf("fixed_window", fig(29800, 55, 30100, 4), fig(1893, 21, 1987, 13), 2000),
+			rivalOf("local_batches:50", fig(28320, 40, 28500, 4), fig(412, 9, 440, 3), 28),
+		},
+		Machine: sim.Machine{
+			Elapsed: 1234567890, Requests: 560124, RequestsPerS: 453700.4, Parallel: 2, GoVersion: "go1.26.8", Platform: "linux/amd64",
+		},
+	}
+	r.Series.StepS = 0.25
+	for i := range 120 {
+		x := float64(i)
+		wave := math.Abs(math.Mod(x, 40) - 20)
+		add := func(series *[]float64, y float64) { *series = append(*series, y) }
+		add(&r.Series.Offered, 2000+wave*10)
+		add(&r.Series.Admitted, 1000+max(0, 900-x*60)-wave)
+		add(&r.Series.Central, 1002+max(0, 920-x*60)-wave)
+		add(&r.Series.RoundTrips, 190+wave)
+		add(&r.Series.Level, max(30, 1900-x*130)+wave)
+		add(&r.Series.Ledger, 100-wave)
+		add(&r.Series.Held, 90-wave)
+		add(&r.Series.Running, 20)
+	}
+	for i := range 20 {
+		m := sim.Member{Group: "web", Offered: 2500, Admitted: 1400 - int64(i%5)*6, Share: 1398.5, Calls: 280}
+		if i >= 16 {
+			m = sim.Member{Group: "batch", Offered: 4000, Admitted: 2790 + int64(i)*2, Share: 2797, Calls: 285}
+		}
+		r.Members = append(r.Members, m)
+	}
+	return Result{
+		Scenario: s, Report: r,
+		Text:       "name: made-up\nlimits: [1000/s burst 2000]\n",
+		Command:    "leasesim run -f made-up.yaml --set 'policy.fallback=deny' --seed 7",
+		Thresholds: thresholds("bound_exceeded_by.worst == 0", "false_reject_ratio < 0.1%"),
+		Describe:   func(name string) string { return "what " + name + " does" },
+	}
+}
+
+func rivalOf(name string, admitted, excess sim.Figure, trips float64) sim.RivalReport {
+	return sim.RivalReport{
+		Name: name, Admitted: admitted, AdmittedVsCentral: fig(admitted.Mean/28051, 0.0003, admitted.Worst/28051, 4),
+		BoundExceededBy: excess, FalseRejectRatio: fig(0.004, 0.0003, 0.005, 4), SwappedRatio: fig(0.02, 0.001, 0.03, 4),
+		RoundTripsPerS: fig(trips, trips/100, trips*1.02, 5), Jain: fig(0.98, 0.001, 0.97, 6), WorstShare: fig(0.8, 0.02, 0.7, 6),
+	}
+}
+
+// thresholds parses texts that are right.
+func thresholds(texts ...string) (all []search.Threshold) {
+	for _, text := range texts {
+		t, err := search.ParseThreshold(text)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// swept is a sweep of a made-up simulator: false rejects rise with the target, calls fall.
+func swept(t *testing.T, own bool, texts ...string) search.SweepReport {
+	t.Helper()
+	var axes []search.Axis
+	for _, text := range texts {
+		a, err := search.ParseAxis(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		axes = append(axes, a)
+	}
+	s := madeUp().Scenario
+	s.Policy.Target, s.Seed, s.Reps = 50*time.Millisecond, 7, 5
+	r, err := search.Sweep{Run: byTarget, Set: scenfile.Set, Own: own}.Do(t.Context(), s, axes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// planned is a plan by the same simulator; with calls bounded to 10 a second it finds nothing.
+func planned(t *testing.T, targets ...search.Target) search.Plan {
+	t.Helper()
+	s := madeUp().Scenario
+	s.Policy.Target, s.Seed, s.Reps = 20*time.Millisecond, 7, 5
+	p, err := search.Planner{Run: byTarget}.Plan(t.Context(), search.Question{Scenario: s, Targets: targets})
+	if (err != nil) != (p.Verdict != search.Found) {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// byTarget makes up a report. In an outage, a fifth is falsely rejected.
+func byTarget(_ context.Context, s sim.Scenario) (sim.Report, error) {
+	s = s.Defaults()
+	r := sim.Report{Confidence: 0.95, Seed: s.Seed, Reps: s.Reps, DurationS: s.Duration.Seconds(), Machine: sim.Machine{Requests: 1000}}
+	tau := s.Policy.Target.Seconds()
+	exactly := func(x float64) sim.Figure {
+		return sim.Figure{Mean: x, Low: x, High: x, Worst: x, Values: slices.Repeat([]float64{x}, s.Reps)}
+	}
+	r.CallsPerS, r.AdmittedVsCentral, r.FalseRejectRatio = exactly(20/tau), exactly(1), exactly(tau/25)
+	if len(s.Redis.Faults) > 0 {
+		r.FalseRejectRatio = exactly(0.2)
+	}
+	return r, nil
+}

@@ -1,0 +1,299 @@
+package view
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+)
+
+// Sweep shows a sweep of a scenario, whose file's text and whose command line stand at the end. JSON
+// is the report itself; CSV has a line per point. The page has lines where one parameter varies, and
+// heat maps where two do.
+func Sweep(r search.SweepReport, text, command string) Document {
+	v := sweepView{&r, []string{}}
+	for _, o := range r.Objectives {
+		v.shown = append(v.shown, o.Figure)
+	}
+	for _, name := range []string{"admitted_vs_central", "false_reject_ratio", "calls_per_s"} {
+		if !slices.Contains(v.shown, name) {
+			v.shown = append(v.shown, name)
+		}
+	}
+	table := v.table()
+	sections := append(v.charts(), Section{Title: "All points", Table: &table})
+	axes := make([]string, len(r.Axes))
+	for i, a := range r.Axes {
+		axes[i] = fmt.Sprintf("%s (%d)", a.Path, len(a.Values))
+	}
+	return Document{
+		Title: nameOf(r.Scenario) + ": a sweep",
+		Subtitle: fmt.Sprintf("%s: %s, %s of %s s each, all on the same seeds", strings.Join(axes, " x "),
+			count(len(r.Points), "point"), count(r.Reps, "replication"), Number(r.DurationS)),
+		Facts: []Fact{
+			{"hash", r.ScenarioHash},
+			{"seed", fmt.Sprint(r.Seed)},
+			{"replications", fmt.Sprint(r.Reps)},
+			{"confidence", Percent(r.Confidence)},
+		},
+		Verdicts: v.verdicts(),
+		Sections: append(sections, closing(text, command)...),
+		Machine:  r.Machine,
+		Data:     &r,
+		Rows:     v.rows(),
+	}
+}
+
+type sweepView struct {
+	*search.SweepReport
+	shown []string // the figures in the table: the objectives, and what most readers want beside them
+}
+
+// points are the base, where it is none of the grid, and all points of the grid.
+func (v sweepView) points() (all []*search.Point) {
+	if v.Own != nil {
+		all = append(all, v.Own)
+	}
+	for i := range v.Points {
+		all = append(all, &v.Points[i])
+	}
+	return all
+}
+
+// values are the point's, or words for the base that is none of the grid.
+func (v sweepView) values(p *search.Point) []string {
+	if p == v.Own {
+		return slices.Repeat([]string{"as given"}, len(v.Axes))
+	}
+	return slices.Clone(p.Values)
+}
+
+func (v sweepView) table() Table {
+	t := Table{Columns: []string{""}}
+	for _, a := range v.Axes {
+		t.Columns = append(t.Columns, ">"+a.Path)
+	}
+	for _, name := range v.shown {
+		t.Columns = append(t.Columns, ">"+name)
+	}
+	for _, o := range v.Objectives {
+		t.Columns = append(t.Columns, ">Δ "+o.Figure)
+	}
+	t.Columns = append(t.Columns, "bound")
+	for _, p := range v.points() {
+		mark := ""
+		if p.Front {
+			mark = "*"
+		}
+		if p == v.BasePoint() {
+			mark += " base"
+		}
+		row := append([]string{strings.TrimSpace(mark)}, v.values(p)...)
+		if p.Figures == nil {
+			why := "did not run"
+			if p.Invalid != "" {
+				why = "invalid: " + p.Invalid
+			}
+			row = append(append(row, make([]string, len(v.shown)+len(v.Objectives))...), why)
+			t.Add(row...)
+			continue
+		}
+		for _, name := range v.shown {
+			row = append(row, Figure(name, search.FigureOf(p.Figures, name)))
+		}
+		for _, o := range v.Objectives {
+			row = append(row, v.difference(p, o.Figure))
+		}
+		bound := "holds"
+		if over := p.Figures.BoundExceededBy.Worst; over > 0 {
+			bound = "exceeded by " + Number(over)
+		}
+		t.Add(append(row, bound)...)
+	}
+	return t
+}
+
+// difference writes a point's difference from the base, with its interval; in parentheses where it
+// may be luck.
+func (v sweepView) difference(p *search.Point, figure string) string {
+	d, ok := p.Differences[figure]
+	if !ok || p == v.BasePoint() {
+		return ""
+	}
+	text := Figure(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High})
+	if d.Mean > 0 {
+		text = "+" + text
+	}
+	if !d.Certain() && d.Mean != 0 {
+		text = "(" + text + ")"
+	}
+	return text
+}
+
+// verdicts say in words what the table shows.
+func (v sweepView) verdicts() (all []Verdict) {
+	say := func(mood Mood, format string, args ...any) {
+		all = append(all, Verdict{mood, fmt.Sprintf(format, args...)})
+	}
+	exceeded := 0
+	for _, p := range v.Points {
+		if p.Figures != nil && p.Figures.BoundExceededBy.Worst > 0 {
+			exceeded++
+		}
+	}
+	if exceeded > 0 {
+		say(Bad, "The bound is exceeded at %s.", count(exceeded, "point"))
+	} else if v.Finished > 0 {
+		say(Good, "The bound holds at every point that ran.")
+	}
+	if left := len(v.Points) - v.Finished - v.Invalid; left > 0 {
+		say(Neutral, "Interrupted: %d of %d points did not run.", left, len(v.Points))
+	}
+	if v.Invalid > 0 {
+		say(Neutral, "%d of %d points cannot run; the table says why.", v.Invalid, len(v.Points))
+	}
+	goals := make([]string, len(v.Objectives))
+	for i, o := range v.Objectives {
+		if goals[i] = "a small " + o.Figure; o.Max {
+			goals[i] = "a large " + o.Figure
+		}
+	}
+	say(Neutral, "* No other point is at least as good for %s, and better for one.", strings.Join(goals, " and "))
+	if base := v.BasePoint(); base.Figures == nil {
+		say(Neutral, "There are no differences, because the base (%s) has no figures.", v.Label(base))
+	} else {
+		say(Neutral, "Δ is the difference from the base (%s), paired by replication, with its %s interval; in parentheses "+
+			"where that holds 0.", v.Label(base), Percent(v.Confidence))
+	}
+	return all
+}
+
+// rows has a line per point: the values, what it is, and of each figure the interval and that of its
+// difference.
+func (v sweepView) rows() [][]string {
+	var head []string
+	for _, a := range v.Axes {
+		head = append(head, a.Path)
+	}
+	head = append(head, "scenario_hash", "base", "front", "invalid")
+	for _, name := range search.FigureNames() {
+		for _, part := range []string{"mean", "low", "high", "worst", "diff", "diff_low", "diff_high"} {
+			head = append(head, name+"."+part)
+		}
+	}
+	rows := [][]string{head}
+	for _, p := range v.points() {
+		row := append(v.values(p), p.ScenarioHash, fmt.Sprint(p == v.BasePoint()), fmt.Sprint(p.Front), p.Invalid)
+		if p.Figures != nil {
+			for _, f := range p.Figures.All() {
+				row = append(row, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst))
+				if d, ok := p.Differences[f.Name]; ok {
+					row = append(row, Raw(d.Mean), Raw(d.Low), Raw(d.High))
+				} else {
+					row = append(row, "", "", "")
+				}
+			}
+		}
+		rows = append(rows, append(row, make([]string, len(head)-len(row))...))
+	}
+	return rows
+}
+
+// charts draw each figure over the parameters, where these are one or two, and two objectives
+// against each other.
+func (v sweepView) charts() (sections []Section) {
+	drawn := v.shown
+	if !slices.Contains(drawn, search.BoundFigure) {
+		drawn = append(slices.Clip(drawn), search.BoundFigure)
+	}
+	section := Section{Title: "Over " + v.Axes[0].Path}
+	for _, name := range drawn {
+		scale, format, note := drawnIn(name)
+		var chart Chart
+		switch len(v.Axes) {
+		case 1:
+			chart = v.lines(name, scale)
+		case 2:
+			section.Title = fmt.Sprintf("Over %s and %s", v.Axes[1].Path, v.Axes[0].Path)
+			chart = v.heatMap(name, scale, format)
+		default:
+			continue
+		}
+		section.Charts = append(section.Charts, TitledChart{name, note, chart})
+	}
+	if len(section.Charts) > 0 {
+		sections = append(sections, section)
+	}
+	if len(v.Objectives) == 2 {
+		sections = append(sections, v.tradeOff())
+	}
+	return sections
+}
+
+func (v sweepView) lines(name string, scale float64) Lines {
+	axis := v.Axes[0]
+	xs, unit, ok := axis.Numbers()
+	if !ok {
+		xs = counting(len(axis.Values))
+	}
+	if unit != "" {
+		unit = ", " + unit
+	}
+	line := Line{Name: fmt.Sprintf("mean, with its %s interval", Percent(v.Confidence)), X: xs, Mark: LineAndDots}
+	for _, p := range v.Points {
+		f := sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
+		if p.Figures != nil {
+			f = search.FigureOf(p.Figures, name)
+		}
+		line.Y = append(line.Y, f.Mean*scale)
+		line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
+	}
+	return Lines{
+		XLabel: axis.Path + unit, Lines: []Line{line}, Names: axis.Values, At: xs,
+		LogX: ok && xs[0] > 0 && xs[len(xs)-1]/xs[0] >= 20, FromZero: name != "admitted_vs_central",
+	}
+}
+
+func (v sweepView) heatMap(name string, scale float64, format func(float64) string) HeatMap {
+	down, across := v.Axes[0], v.Axes[1]
+	at := func(x, y int) *search.Point { return &v.Points[y*len(across.Values)+x] }
+	m := HeatMap{
+		XLabel: across.Path, YLabel: down.Path, X: across.Values, Y: down.Values, Format: format,
+		Marked: func(x, y int) bool { return at(x, y).Front },
+		Mark:   "no other point is better in every objective",
+	}
+	for y := range down.Values {
+		row := make([]float64, len(across.Values))
+		for x := range across.Values {
+			if row[x] = math.NaN(); at(x, y).Figures != nil {
+				row[x] = search.FigureOf(at(x, y).Figures, name).Mean * scale
+			}
+		}
+		m.Z = append(m.Z, row)
+	}
+	return m
+}
+
+// tradeOff draws the two objectives against each other.
+func (v sweepView) tradeOff() Section {
+	across, up := v.Objectives[1].Figure, v.Objectives[0].Figure
+	scaleX, _, _ := drawnIn(across)
+	scaleY, _, _ := drawnIn(up)
+	lines := []Line{{Name: "points", Series: Grey, Mark: DotsOnly}, {Name: "none is better in both", Mark: DotsOnly}}
+	for _, p := range v.Points {
+		if p.Figures == nil {
+			continue
+		}
+		line := &lines[0]
+		if p.Front {
+			line = &lines[1]
+		}
+		line.X = append(line.X, search.FigureOf(p.Figures, across).Mean*scaleX)
+		line.Y = append(line.Y, search.FigureOf(p.Figures, up).Mean*scaleY)
+	}
+	chart := Lines{XLabel: across, YLabel: up, Lines: lines}
+	return Section{Title: "The trade-off", Charts: []TitledChart{{up + " against " + across, "", chart}}}
+}

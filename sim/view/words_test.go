@@ -1,0 +1,178 @@
+package view
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+)
+
+func missed(t *testing.T) search.Plan {
+	return planned(t, search.AtMost("false_reject_ratio", 0.005), search.AtMost("calls_per_s", 100), search.AtLeast("admitted_vs_central", 0.9))
+}
+
+func TestTheVerdictSaysWhetherTheBoundHolds(t *testing.T) {
+	for _, c := range []struct {
+		reps  int
+		bound sim.Figure
+		mood  Mood
+		want  string
+	}{
+		{10, sim.Figure{}, Good, "The bound holds: in no window of 10 replications did the fleet admit more than burst + overcommit"},
+		{1, sim.Figure{}, Good, "in no window of 1 replication did"},
+		// The mean may be small; the worst replication counts. Nothing in the scenario allows it.
+		{10, fig(0.1, 0.2, 12, 99), Bad, "admitted 12 tokens more than burst + overcommit + rate × window (seed 99)."},
+	} {
+		r := madeUp()
+		r.Report.Reps, r.Report.RepsAsked, r.Report.BoundExceededBy = c.reps, c.reps, c.bound
+		v := Run(r).Verdicts[0]
+		if v.Mood != c.mood || !strings.Contains(v.Text, c.want) || strings.Contains(v.Text, "allows") {
+			t.Errorf("%+v, want %q", v, c.want)
+		}
+	}
+}
+
+func TestAnExceededBoundComesWithWhatAllowsIt(t *testing.T) {
+	fault := func(f sim.RedisFault) func(*sim.Scenario) {
+		return func(s *sim.Scenario) { s.Redis.Faults = []sim.RedisFault{f} }
+	}
+	for i, c := range []struct {
+		change func(*sim.Scenario)
+		want   string
+	}{
+		{func(s *sim.Scenario) { s.Policy.Fallback = lease.FallbackLocalShare }, "fallback admits without a lease"},
+		{func(s *sim.Scenario) { s.Policy.Fallback = lease.FallbackAllowAll }, "fallback admits without a lease"},
+		{func(s *sim.Scenario) { s.Policy.ColdStart = lease.ColdStartAllow }, "before the first reply"},
+		{func(s *sim.Scenario) { s.Redis.ClientTime = true }, "by the callers' clocks"},
+		{fault(sim.RedisFault{Kind: sim.FaultClockStep, By: time.Second}), "steps forward by 1s"},
+		{fault(sim.RedisFault{Kind: sim.FaultClockStep, By: -time.Second}), ""},
+		{fault(sim.RedisFault{Kind: sim.FaultFailover, Lost: time.Second}), "loses 1s of writes"},
+		{fault(sim.RedisFault{Kind: sim.FaultFailover}), ""},
+		{fault(sim.RedisFault{Kind: sim.FaultRestartEmpty}), "restarts empty"},
+		{func(s *sim.Scenario) {
+			s.Redis.Faults, s.Policy.StartEmpty = []sim.RedisFault{{Kind: sim.FaultRestartEmpty}}, true
+		}, ""},
+		{func(s *sim.Scenario) { s.Groups[0].Pauses.Every = time.Second }, "without strict_expiry"},
+		{func(s *sim.Scenario) { s.Groups[0].Pauses.Every, s.Policy.StrictExpiry = time.Second, true }, ""},
+	} {
+		r := madeUp()
+		r.Report.BoundExceededBy = fig(0, 0, 12, 99)
+		c.change(&r.Scenario)
+		got := Run(r).Verdicts[0].Text
+		if !strings.Contains(got, c.want) || strings.Contains(got, "The scenario allows that: ") != (c.want != "") {
+			t.Errorf("%d: got %q, want %q", i, got, c.want)
+		}
+	}
+}
+
+func TestAnInterruptedRunSaysHowFarItCame(t *testing.T) {
+	r := madeUp()
+	r.Report.Reps = 3
+	for format, want := range map[string]string{
+		FormatCSV: "reps,3,3,3,3,\r\nreps_asked,10,10,10,10,", FormatJSON: `"reps_asked": 10`,
+		FormatTable: "Interrupted after 3 of 10 replications", FormatHTML: "Interrupted after 3 of 10 replications",
+	} {
+		if got := written(t, Run(r), format); !strings.Contains(got, want) {
+			t.Errorf("%s does not say that it was interrupted", format)
+		}
+	}
+	if got := written(t, Run(madeUp()), FormatTable); strings.Contains(got, "nterrupted") {
+		t.Error("a whole run says that it was interrupted")
+	}
+}
+
+func TestTheTableOfASweepHasEveryPointAndWhatItMeans(t *testing.T) {
+	r := swept(t, true, "policy.target=10ms,20ms,80ms", "policy.ttl=100ms")
+	r.Points[1].Figures.BoundExceededBy.Worst = 3
+	text := written(t, Sweep(r, "", ""), FormatTable)
+	says(t, text, "made-up: a sweep\nhash ", "seed 7, ",
+		"policy.target (3) x policy.ttl (1): 3 points, 5 replications of 30 s each, all on the same seeds", "Δ false_reject_ratio",
+		"invalid: policy.ttl: TTL is 100ms, must be at least 2*Target (160ms)", "exceeded by 3", "holds", "as given",
+		"1 of 3 points cannot run", "a small false_reject_ratio and a small calls_per_s", "from the base (as given), paired by replication",
+		"The bound is exceeded at 1 point.")
+	stars := regexp.MustCompile(`(?m)^\*.* (\d+ms) `).FindAllStringSubmatch(text, -1)
+	if len(stars) != 2 || !strings.Contains(stars[0][0], "10ms") || !strings.Contains(stars[1][0], "20ms") {
+		t.Errorf("%q\n%s", stars, text)
+	}
+	// What did not run is said, and that the base lacks figures.
+	r.Points[0].Figures, r.Own.Figures, r.Finished = nil, nil, 1
+	says(t, written(t, Sweep(r, "", ""), FormatTable), "did not run", "Interrupted: 1 of 3 points did not run.",
+		"There are no differences, because the base (as given) has no figures.")
+}
+
+func TestADifferenceThatMayBeLuckIsInParentheses(t *testing.T) {
+	r := search.SweepReport{Points: make([]search.Point, 2)}
+	v := sweepView{SweepReport: &r}
+	for want, d := range map[string]sim.Difference{
+		"+2.0 ± 1.0":   {Mean: 2, Low: 1, High: 3},
+		"-2.0 ± 1.0":   {Mean: -2, Low: -3, High: -1},
+		"(+2.0 ± 3.0)": {Mean: 2, Low: -1, High: 5},
+		"0":            {},
+	} {
+		r.Points[1].Differences = map[string]sim.Difference{"calls_per_s": d}
+		if got := v.difference(&r.Points[1], "calls_per_s"); got != want {
+			t.Errorf("%+v: %q, want %q", d, got, want)
+		}
+	}
+	if got := v.difference(&r.Points[0], "calls_per_s"); got != "" {
+		t.Errorf("the base differs by %q", got)
+	}
+}
+
+func TestTheTableOfAPlanSaysWhatToDo(t *testing.T) {
+	p := planned(t)
+	says(t, written(t, Plan(p, "", ""), FormatTable), "made-up: a plan\nhash ", ", seed 7, ",
+		"false_reject_ratio at most 0.5 %, bound_exceeded_by at most 0", "95 % interval",
+		"Take target 120ms, ttl 480ms, burst 2,000: 166.67 lease calls per second",
+		"The scenario's own policy (target 20ms, ttl 200ms, burst 2,000) meets the targets too.",
+		"Under stress (Redis away for 1s, 3.57 % of what counts) the targets do not hold.",
+		"Confirmed on 5 replications of 30 s with seed", "own policy", "20 % !", "missed", "have that much more room",
+		"TRADE-OFFS", "chosen", "Target:   120 * time.Millisecond", "target: 120ms", "screen", "This machine simulated")
+	// The scenario's own policy is named as such, or as one that fails.
+	p.Given.Meets = false
+	says(t, written(t, Plan(p, "", ""), FormatTable), "does not meet the targets.")
+	p.Given.Policy = p.Chosen.Policy
+	says(t, written(t, Plan(p, "", ""), FormatTable), "That is the scenario's own policy.")
+}
+
+func TestTheTableOfAPlanThatFoundNothingSaysHowNearItCame(t *testing.T) {
+	p := missed(t)
+	text := written(t, Plan(p, "", ""), FormatTable)
+	says(t, text, "No policy that was tried meets the targets.", "The closest is target ", "CLOSEST MISS",
+		"admitted_vs_central at least 90 %", "missed", "--overcommit-max")
+	if strings.Contains(text, "hybrid.Config") {
+		t.Errorf("there is code for what was not found\n%s", text)
+	}
+	p.Miss.RepsNeeded, p.Miss.Stress = 44, search.StressSkew
+	says(t, written(t, Plan(p, "", ""), FormatTable), "About --reps 44 would narrow them enough", "which fails under stress (skew)")
+	// An interrupted plan has its trade-offs.
+	p.Verdict, p.Miss = search.Interrupted, nil
+	says(t, written(t, Plan(p, "", ""), FormatTable), "Interrupted: nothing is confirmed", "TRADE-OFFS")
+}
+
+func TestManyProcessesAreThinnedOut(t *testing.T) {
+	r := madeUp()
+	r.Report.Rivals = nil
+	for len(r.Report.Members) < 4000 {
+		r.Report.Members = append(r.Report.Members, r.Report.Members[0])
+	}
+	chart := Run(r).Sections[1].Charts[0]
+	dots := 0
+	for _, l := range chart.Chart.(Lines).Lines[1:] {
+		dots += len(l.X)
+	}
+	if dots != membersMax || !strings.Contains(chart.Note, "One process of 8 is drawn.") {
+		t.Errorf("%d dots, %s", dots, chart.Note)
+	}
+}
+
+func TestAThingIsCounted(t *testing.T) {
+	if got := fmt.Sprint(count(1, "process"), ", ", count(3, "process"), ", ", count(0, "point")); got != "1 process, 3 processes, 0 points" {
+		t.Error(got)
+	}
+}
