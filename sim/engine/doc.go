@@ -8,7 +8,8 @@
 //   - runner.go: the replications, side by side; replication.go: one of them; agenda.go: its time and events.
 //   - demand.go: who asks, and when.
 //   - fleet.go, process.go: the processes, and how they start, stop, end and scale.
-//   - entry.go, calls.go: one key in one process, around the very code that production runs.
+//   - entry.go, calls.go: one key in one process, around the very code that production runs; and the
+//     adversary, who spends a whole lease just before it ends.
 //   - network.go: lease calls on their way, in batches; what is lost, late or sent twice.
 //   - redis.go: the shards, their queues and their buckets; faults.go: what goes wrong with them.
 //   - books.go: what was asked and decided; auditor.go: whether the promise was kept; conservation.go: where
