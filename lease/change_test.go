@@ -92,11 +92,10 @@ func TestTheBucketOutlivesLeasesOfALongerTTL(t *testing.T) {
 
 func TestAStoreThatFailsNowAndThenGivesOneLocalBurst(t *testing.T) {
 	// given a process alone on 10/s with a burst of 100, whose every second call fails
-	now := clock.Instant(time.Hour)
-	h, err := NewHolder(now, HolderConfig{ID: "a", Limits: []Limit{PerSecond(10).WithBurst(100)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := PerSecond(10).WithBurst(100)
+	d := newDriver(t, limit)
+	now := d.now
+	h := &d.client(Policy{}, limit, nil).Holder
 	var store Bucket
 	admitted, began := int64(0), now
 	for seq := int64(1); now.Sub(began) < 20*time.Second; seq += 2 {

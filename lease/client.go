@@ -45,7 +45,9 @@ type ClientConfig struct {
 	Proposed    Config  // see Policy.ConfigFor
 	CallTimeout time.Duration
 	Seed        uint64 // of the jitter
-	Stripes     int    // see HolderConfig.Stripes
+	// Stripes is the number of Ps (runtime.GOMAXPROCS): where several take at once the Pool serves each from a part of
+	// its own. Which take reports low then depends on the scheduler, so a simulation leaves it 0.
+	Stripes int
 	// DecidesAll has every refused request come to Decide. Otherwise the pool says Denied by itself while the bucket is
 	// known to be empty, which is much faster.
 	DecidesAll bool
@@ -82,7 +84,7 @@ const (
 // Start makes c a cold client.
 func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 	c.host, c.callTimeout, c.decidesAll = host, cfg.CallTimeout, cfg.DecidesAll
-	c.start(now, HolderConfig{ID: cfg.ID, Seed: cfg.Seed, Stripes: cfg.Stripes}, cfg.Policy, cfg.Proposed)
+	c.start(now, cfg)
 }
 
 // Low notes that a Take has reported low; the user calls Tick soon. For any number of goroutines.

@@ -9,8 +9,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// driver runs Holders over one Bucket as a limiter does, in a loop over events: arrivals, timers, replies. A request
-// that finds nothing waits for one call, unless the bucket is known to be empty; then it is denied.
+// driver runs Clients over one Bucket as a limiter does, in a loop over events: arrivals, ticks, replies.
 type driver struct {
 	t      *testing.T
 	now    clock.Instant
@@ -22,19 +21,20 @@ type driver struct {
 	meter  *meter
 }
 
+// driven is one process. It is its Client's Host.
 type driven struct {
-	*Holder
+	Client
+	d   *driver
 	gap func() time.Duration // between arrivals; nil: none
 
-	arrival, poll clock.Instant
+	arrival, tick clock.Instant
 	reply         clock.Instant // Never: none on its way
 	grant         Grant
 	err           error
 
-	waiting, joined  int64 // requests in the queue; of them, those that the call in flight counts
-	admitted, denied int64
-	calls            []clock.Instant
-	last             Request
+	waiting, admitted, denied int64 // requests
+	calls                     []clock.Instant
+	last                      Request
 }
 
 func newDriver(t *testing.T, l Limit) *driver {
@@ -43,12 +43,13 @@ func newDriver(t *testing.T, l Limit) *driver {
 	return d
 }
 
-func (d *driver) holder(p Policy, l Limit, gap func() time.Duration) *driven {
-	h, err := NewHolder(d.now, HolderConfig{ID: fmt.Sprint("h", len(d.nodes)), Limits: []Limit{l}, Policy: p, Seed: uint64(len(d.nodes))})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	n := &driven{Holder: h, gap: gap, arrival: Never, poll: Never, reply: Never}
+// client adds a process whose requests come so far apart.
+func (d *driver) client(p Policy, l Limit, gap func() time.Duration) *driven {
+	n := &driven{d: d, gap: gap, arrival: Never, tick: Never, reply: Never}
+	id := len(d.nodes)
+	n.Start(d.now, n, ClientConfig{
+		ID: fmt.Sprint("h", id), Seed: uint64(id), Policy: &p, Proposed: p.ConfigFor([]Limit{l}, 0, 0), CallTimeout: DefaultCallTimeout,
+	})
 	if gap != nil {
 		n.arrival = d.now.Add(gap())
 	}
@@ -74,7 +75,7 @@ func (d *driver) run(span time.Duration) {
 		var first *driven
 		at := end
 		for _, n := range d.nodes {
-			if next := min(n.arrival, n.poll, n.reply); next < at {
+			if next := min(n.arrival, n.tick, n.reply); next < at {
 				first, at = n, next
 			}
 		}
@@ -84,14 +85,12 @@ func (d *driver) run(span time.Duration) {
 		}
 		switch at {
 		case first.reply:
-			d.replied(first)
+			first.replied()
 		case first.arrival:
 			first.arrival = d.now.Add(first.gap())
-			d.request(first)
-		default:
-			first.poll = Never
+			first.request()
 		}
-		d.ask(first)
+		first.ask()
 		if !first.Account().Conserved() {
 			d.t.Fatalf("tokens lost or forged: %+v", first.Account())
 		}
@@ -101,93 +100,90 @@ func (d *driver) run(span time.Duration) {
 	}
 }
 
-func (d *driver) admit(n *driven, tokens int64) {
-	n.admitted += tokens
-	d.meter.admit(int64(d.now)/1000, tokens)
-}
-
-func (d *driver) request(n *driven) {
-	n.Expire(d.now)
+// request asks for one token, and waits for one call.
+func (n *driven) request() {
+	n.Expire(n.d.now)
 	t := n.Pool.Take()
 	if t == TookLow {
-		n.low = true
+		n.Low()
 	}
-	switch {
-	case t.Ok():
-		d.admit(n, 1)
-	case d.now < n.deniedUntil || n.Degraded():
-		n.denied++
-	default:
+	decision := Decision{Verdict: VerdictAdmit}
+	if !t.Ok() {
+		decision = n.Decide(n.d.now, 1, OneCall, Never)
+	}
+	if decision.Verdict == VerdictWait {
 		n.waiting++
+		n.Enqueue(n.d.now, &Waiter{N: 1, Patience: OneCall})
+		return
+	}
+	n.count(decision)
+}
+
+// count books the answer to a request. What the fallback admits is outside of the promise.
+func (n *driven) count(decision Decision) {
+	if !decision.OK() {
+		n.denied++
+		return
+	}
+	n.admitted++
+	if decision.Source != SourceFallback {
+		n.d.meter.admit(int64(n.d.now)/1000, 1)
 	}
 }
 
-func (d *driver) input(n *driven) Input {
-	return Input{Waiting: n.waiting, Need: min(n.waiting, 1), RTT: d.rtt}
-}
-
-// ask polls, and sends the call that is due.
-func (d *driver) ask(n *driven) {
-	n.Advance(d.now, d.input(n))
-	call, next := n.Due(d.now, d.input(n))
-	n.poll = next
-	if !call {
+// ask ticks, and sends the call that is due.
+func (n *driven) ask() {
+	d := n.d
+	due := n.Tick(d.now, d.rtt)
+	n.tick = due.At
+	if !due.Call {
 		return
 	}
 	d.seq++
-	r := n.Build(d.now, d.seq, d.input(n))
+	r := n.Build(d.now, d.seq, d.rtt)
 	n.last = *r
-	n.joined = n.waiting
 	n.calls = append(n.calls, d.now)
 	n.reply = d.now.Add(d.rtt)
+	n.tick = Never
 	n.err = ErrUnavailable
 	if !d.down {
-		n.err = d.bucket.Call(int64(d.now.Add(d.rtt/2))/1000, r, &n.grant)
-		if n.err != nil {
+		if n.err = d.bucket.Call(int64(d.now.Add(d.rtt/2))/1000, r, &n.grant); n.err != nil {
 			d.t.Fatal(n.err)
 		}
 	}
-	n.poll = Never
 }
 
-func (d *driver) replied(n *driven) {
+func (n *driven) replied() {
 	n.reply = Never
-	joined := n.joined
-	n.joined = 0
-	n.waiting -= joined
 	if n.err != nil {
-		n.Fail(d.now, n.err)
-		n.denied += joined
+		n.Fail(n.d.now, n.err)
 		return
 	}
-	got, ok := n.Accept(d.now, &n.grant, 0)
+	got, ok := n.Accept(n.d.now, &n.grant)
 	if !ok {
-		d.t.Fatal("a reply was not accepted")
+		n.d.t.Fatal("a reply was not accepted")
 	}
-	d.admit(n, got.Waited)
-	joined -= got.Waited
-	// What went to the pool serves the queue first, those who came during the call included.
-	for joined+n.waiting > 0 {
-		if _, ok := n.Pool.TakeQueued(1); !ok {
-			break
-		}
-		n.servedLater++
-		d.admit(n, 1)
-		if joined > 0 {
-			joined--
-		} else {
-			n.waiting--
-		}
-	}
-	n.denied += joined
+	n.Serve(n.d.now, got)
 }
 
 // callsIn is how many calls n made in the last span.
-func (d *driver) callsIn(n *driven, span time.Duration) (count int) {
+func (n *driven) callsIn(span time.Duration) (count int) {
 	for _, at := range n.calls {
-		if d.now.Sub(at) <= span {
+		if n.d.now.Sub(at) <= span {
 			count++
 		}
 	}
 	return count
+}
+
+func (n *driven) Now() clock.Instant            { return n.d.now }
+func (n *driven) Wake(bool)                     { n.tick = n.d.now }
+func (n *driven) Shut(clock.Instant)            {}
+func (n *driven) Handed(*Waiter, int64, Origin) {}
+func (n *driven) Forfeited(*Waiter)             {}
+func (n *driven) NewID() string                 { return "another" }
+
+func (n *driven) Settled(_ *Waiter, decision Decision) {
+	n.waiting--
+	n.count(decision)
 }

@@ -4,41 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
-
-// One process's side and the bucket's, and nothing in between: what a shell such as hybrid does with a network.
-func ExampleHolder() {
-	now := clock.Instant(time.Hour)
-	h, err := lease.NewHolder(now, lease.HolderConfig{
-		ID: "a", Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{MinBatch: 2},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	var bucket lease.Bucket
-	ok := h.Pool.Take().Ok() // nothing is leased yet, so somebody waits
-	in := lease.Input{Waiting: 1, Need: 1}
-	h.Advance(now, in)
-	if due, _ := h.Due(now, in); due && !ok {
-		r := h.Build(now, 1, in)
-		var g lease.Grant
-		if err := bucket.Call(int64(now)/1000, r, &g); err != nil {
-			log.Fatal(err)
-		}
-		got, _ := h.Accept(now, &g, 0)
-		fmt.Println(got.Waited, "for the request that waits,", got.Pooled, "for those to come")
-	}
-	ok = h.Pool.Take().Ok()
-	fmt.Println(ok, h.Account().Conserved())
-	// Output:
-	// 1 for the request that waits, 1 for those to come
-	// true true
-}
 
 // A MemoryStore takes the place of Redis where one process is all there is.
 func ExampleNewMemoryStore() {

@@ -42,7 +42,7 @@ func TestOverloadIsSharedByWeight(t *testing.T) {
 		demands := []float64{20, 50, 100, 150, 280, 300, 500, 600}
 		d := newDriver(t, l)
 		for i, demand := range demands {
-			d.holder(Policy{Weight: int64(weights[i])}, l, random(demand, uint64(i)))
+			d.client(Policy{Weight: int64(weights[i])}, l, random(demand, uint64(i)))
 		}
 		// when it has settled
 		d.run(20 * time.Second)
@@ -72,7 +72,7 @@ func TestOverloadIsSharedByWeight(t *testing.T) {
 func TestLoneHolderGetsEverything(t *testing.T) {
 	l := PerSecond(1000).WithBurst(400)
 	d := newDriver(t, l)
-	h := d.holder(Policy{}, l, random(2000, 1))
+	h := d.client(Policy{}, l, random(2000, 1))
 	d.run(20 * time.Second)
 	if h.admitted < 19_900 {
 		t.Errorf("%d of about 20400", h.admitted)

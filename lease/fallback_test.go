@@ -11,14 +11,14 @@ func TestTheLocalShareIsThereAtTheTimeThatItNames(t *testing.T) {
 	// given a holder that is alone, and a store that is away
 	l := PerSecond(1000)
 	d := newDriver(t, l)
-	h := d.holder(Policy{}, l, nil)
-	d.request(h)
-	d.ask(h)
+	h := d.client(Policy{}, l, nil)
+	h.request()
+	h.ask()
 	d.run(50 * time.Millisecond)
 	d.down = true
 	d.run(2 * time.Second)
-	h.waiting = 1
-	d.ask(h)
+	h.Refuse(1)
+	h.ask()
 	d.run(10 * time.Millisecond)
 	if !h.Degraded() || !h.TakeFallback(d.now, 100) {
 		t.Fatal("the fallback gives nothing")

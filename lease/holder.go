@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"errors"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -55,36 +54,12 @@ const (
 	overtaken        // the same, and a call was under way: its reply may not know either
 )
 
-// HolderConfig is what NewHolder needs.
-type HolderConfig struct {
-	ID          string // the instance id; differs between processes
-	Limits      []Limit
-	Policy      Policy
-	Version     int64
-	CallTimeout time.Duration // 0 means DefaultCallTimeout
-	Seed        uint64        // of the jitter
-	// Stripes is the number of Ps (runtime.GOMAXPROCS): where several take at once the Pool serves each from a part of
-	// its own. Which take reports low then depends on the scheduler, so a simulation leaves it 0.
-	Stripes int
-}
-
-// NewHolder returns a cold holder. An error names every violation.
-func NewHolder(now clock.Instant, c HolderConfig) (*Holder, error) {
-	proposed := c.Policy.ConfigFor(c.Limits, c.Version, c.CallTimeout)
-	if err := errors.Join(c.Policy.Validate(), proposed.Validate()); err != nil {
-		return nil, err
-	}
-	h := new(Holder)
-	h.start(now, c, &c.Policy, proposed)
-	return h, nil
-}
-
-// start is NewHolder for a Holder that is part of something larger; see Client.Start.
-func (h *Holder) start(now clock.Instant, c HolderConfig, policy *Policy, proposed Config) {
-	h.config = proposed
-	h.proposed = proposed.Version.Deploy
+// start makes h a cold holder.
+func (h *Holder) start(now clock.Instant, c ClientConfig) {
+	h.config = c.Proposed
+	h.proposed = c.Proposed.Version.Deploy
 	h.init(c.ID, c.Stripes)
-	h.policy = policy
+	h.policy = c.Policy
 	h.random = c.Seed
 	h.demand.at = now
 	h.rtt = time.Millisecond

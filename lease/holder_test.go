@@ -9,13 +9,13 @@ func TestSteadyDemandMakesAboutOneCallPerTarget(t *testing.T) {
 	// given a limit with room, and a process that uses a tenth of it
 	l := PerSecond(10_000)
 	d := newDriver(t, l)
-	h := d.holder(Policy{}, l, random(1000, 1))
+	h := d.client(Policy{}, l, random(1000, 1))
 	// when it has run for a while
 	d.run(2 * time.Second)
 	denied := h.denied
 	d.run(10 * time.Second)
 	// then it makes about 1/tau calls a second, never above 2/tau, and serves everybody
-	if n := d.callsIn(h, 10*time.Second); n < 70 || n > 200 {
+	if n := h.callsIn(10 * time.Second); n < 70 || n > 200 {
 		t.Errorf("%d calls in ten seconds, 1/tau would be 100", n)
 	}
 	if h.denied != denied {
@@ -33,7 +33,7 @@ func TestSteadyDemandMakesAboutOneCallPerTarget(t *testing.T) {
 func TestIdleHolderGivesBackAndFallsSilent(t *testing.T) {
 	l := PerSecond(10_000)
 	d := newDriver(t, l)
-	h := d.holder(Policy{}, l, random(1000, 2))
+	h := d.client(Policy{}, l, random(1000, 2))
 	d.run(3 * time.Second)
 	if h.Pool.Held() == 0 {
 		t.Fatal("nothing is held while busy")
@@ -57,7 +57,7 @@ func TestLocallyDeniedRequestsMakeNoCalls(t *testing.T) {
 	// given a hundred times the demand that the limit admits
 	l := PerSecond(10).WithBurst(1)
 	d := newDriver(t, l)
-	h := d.holder(Policy{}, l, random(1000, 3))
+	h := d.client(Policy{}, l, random(1000, 3))
 	d.run(20 * time.Second)
 	// then what the limit has is used, and there is at most one call for each token
 	if h.admitted < 195 || h.denied < 15_000 {
@@ -67,7 +67,7 @@ func TestLocallyDeniedRequestsMakeNoCalls(t *testing.T) {
 		t.Errorf("%d calls for %d tokens", len(h.calls), h.admitted)
 	}
 	// and none before the delay of the reply before it has ended
-	d.ask(h)
+	h.ask()
 	if until := h.DeniedUntil(); until > d.now {
 		if call, next := h.Due(d.now, Input{Waiting: 5, Need: 1}); call || next > until {
 			t.Errorf("a call within the delay: %v, next look %v after its end", call, next.Sub(until))
@@ -81,7 +81,7 @@ func TestSlowKeyAsksForExactlyWhatWaits(t *testing.T) {
 	// given one request every two seconds
 	l := PerSecond(100)
 	d := newDriver(t, l)
-	h := d.holder(Policy{}, l, steady(0.5))
+	h := d.client(Policy{}, l, steady(0.5))
 	d.run(7 * time.Second)
 	for range 5 {
 		before := len(h.calls)
@@ -96,7 +96,7 @@ func TestContendedHolderGivesBackBeyondTheNextTarget(t *testing.T) {
 	// given a holder with a large lease and little use for it
 	l := PerSecond(1000)
 	d := newDriver(t, l)
-	h := d.holder(Policy{MinBatch: 200}, l, steady(500))
+	h := d.client(Policy{MinBatch: 200}, l, steady(500))
 	d.run(1010 * time.Millisecond)
 	h.reviewAt = d.now.Add(time.Hour)
 	held := h.Pool.Held()
@@ -116,13 +116,13 @@ func TestLeaseInUseIsRenewedBeforeItsDeadline(t *testing.T) {
 	// given far more tokens than the demand needs, so that no watermark asks for more
 	l := PerSecond(10_000)
 	d := newDriver(t, l)
-	h := d.holder(Policy{MinBatch: 2000}, l, steady(30))
+	h := d.client(Policy{MinBatch: 2000}, l, steady(30))
 	d.run(30 * time.Second)
 	// then nothing of what is in use runs out
 	if a := h.Account(); a.Burnt > 0 {
 		t.Errorf("%+v", a)
 	}
-	if n := d.callsIn(h, 10*time.Second); n > 200 {
+	if n := h.callsIn(10 * time.Second); n > 200 {
 		t.Errorf("%d calls in ten seconds", n)
 	}
 }
@@ -130,12 +130,12 @@ func TestLeaseInUseIsRenewedBeforeItsDeadline(t *testing.T) {
 func TestBreakerSendsOneProbeAtATime(t *testing.T) {
 	l := PerSecond(1000)
 	d := newDriver(t, l)
-	h := d.holder(Policy{Fallback: FallbackDeny}, l, random(500, 4))
+	h := d.client(Policy{Fallback: FallbackDeny}, l, random(500, 4))
 	d.run(2 * time.Second)
 	// when the store is away for ten seconds
 	d.down = true
 	d.run(10 * time.Second)
-	probes := d.callsIn(h, 10*time.Second)
+	probes := h.callsIn(10 * time.Second)
 	// then it is probed, with at most T between two probes on average, and nobody waits
 	if probes < 10 || probes > 200 {
 		t.Errorf("%d probes in ten seconds, T is %v", probes, h.config.TTL)
@@ -167,15 +167,15 @@ func TestFallbackModes(t *testing.T) {
 		// given a process that has the limit to itself
 		l := PerSecond(10)
 		d := newDriver(t, l)
-		h := d.holder(Policy{Fallback: c.mode}, l, nil)
-		d.request(h)
-		d.ask(h)
+		h := d.client(Policy{Fallback: c.mode}, l, nil)
+		h.request()
+		h.ask()
 		d.run(50 * time.Millisecond)
 		// when the store fails and requests go on
 		d.down = true
 		d.run(2 * time.Second)
-		h.waiting = 1
-		d.ask(h)
+		h.Refuse(1)
+		h.ask()
 		d.run(10 * time.Millisecond)
 		if !h.Degraded() {
 			t.Fatal("not degraded after a failed call")
@@ -192,7 +192,7 @@ func TestFallbackModes(t *testing.T) {
 			t.Errorf("mode %d admitted %d, want %d to %d", c.mode, admitted, c.least, c.most)
 		}
 		d.down = false
-		h.poll = d.now
+		h.tick = d.now
 		d.run(5 * time.Second)
 		if h.last.Debt != admitted && admitted > 0 || h.debt != 0 {
 			t.Errorf("mode %d: admitted %d without a grant, reported %d, %d left", c.mode, admitted, h.last.Debt, h.debt)
@@ -203,7 +203,7 @@ func TestFallbackModes(t *testing.T) {
 func TestColdStartDecidesBeforeTheFirstReply(t *testing.T) {
 	for _, mode := range []ColdStart{ColdStartDeny, ColdStartAllow} {
 		d := newDriver(t, PerSecond(10))
-		h := d.holder(Policy{ColdStart: mode}, PerSecond(10), nil)
+		h := d.client(Policy{ColdStart: mode}, PerSecond(10), nil)
 		if got := h.TakeFallback(d.now, 3); got != (mode == ColdStartAllow) {
 			t.Errorf("mode %d: %v", mode, got)
 		}

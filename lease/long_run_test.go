@@ -22,7 +22,7 @@ func TestLongRunAdmitsWhatTheLimitGives(t *testing.T) {
 			// given one process that asks at an even pace, as often as the limit allows or more
 			// often
 			d := newDriver(t, l)
-			h := d.holder(Policy{}, l, steady(load*l.Rate()))
+			h := d.client(Policy{}, l, steady(load*l.Rate()))
 			// when it has gone on for a while
 			d.run(span)
 			// then it was admitted 99.9 % of the burst and the rate, or of what it asked for
@@ -31,7 +31,7 @@ func TestLongRunAdmitsWhatTheLimitGives(t *testing.T) {
 			if float64(h.admitted) < want {
 				t.Errorf("%v, %v times the rate: %d admitted, want %.1f", l, load, h.admitted, want)
 			}
-			if n := d.callsIn(h, 30*time.Second); float64(n) > 2*30/h.config.Target.Seconds() {
+			if n := h.callsIn(30 * time.Second); float64(n) > 2*30/h.config.Target.Seconds() {
 				t.Errorf("%v, %v times the rate: %d calls in 30 s, Target is %v", l, load, n, h.config.Target)
 			}
 		}
