@@ -60,7 +60,7 @@ func TestBadLimitsAndPoliciesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 				check(t, err == nil, "good limits were refused for LimitsFor's: %v", err)
 				check(t, !l.Allow("k"), "Allow is true")
 			}
-			l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1))})
+			l := start(t, s, of(hybrid.PerSecond(1)))
 			refused("SetLimits", l.SetLimits(t.Context(), "k", c.limits...))
 			_, err := l.TrySetLimits(t.Context(), "k", c.limits...)
 			refused("TrySetLimits", err)
@@ -83,21 +83,30 @@ func TestBadLimitsAndPoliciesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 func TestNewNamesEveryViolation(t *testing.T) {
 	second := func(tokens int64) hybrid.Limit { return hybrid.Limit{Tokens: tokens, Per: time.Second} }
 	bad := hybrid.Config{
-		Limits: limits(second(1), second(-2), second(3), second(4), second(-5)), Policy: hybrid.Policy{Weight: -6}, KeysMax: -7, Version: -8,
+		Limits: limits(second(1), second(-2), second(3), second(4), second(-5)), KeysMax: -7, Version: -8, CallTimeout: -9,
+		Policy: hybrid.Policy{Weight: -6, MinBatch: -10},
 	}
-	for name, store := range map[string]lease.Store{
-		"none": nil, "a nil Redis store": (*redisbucket.Store)(nil), "a nil memory": (*lease.MemoryStore)(nil),
-	} {
-		_, err := hybrid.New(store, bad)
-		for _, part := range []string{
-			"store is nil", "5 limits, must be 1 to 4", "Tokens is -2", "Tokens is -5", "Weight is -6", "KeysMax is -7", "Version is -8",
-		} {
-			check(t, errors.Is(err, hybrid.ErrInvalidConfig) && strings.Contains(err.Error(), part),
-				"%s: %q is missing in: %v", name, part, err)
+	says := []string{
+		"5 limits, must be 1 to 4", "Tokens is -2", "Tokens is -5", "Weight is -6", "KeysMax is -7", "Version is -8",
+		"CallTimeout is -9ns", "MinBatch is -10",
+	}
+	refused := func(store lease.Store, cfg hybrid.Config, want error, says ...string) {
+		t.Helper()
+		_, err := hybrid.New(store, cfg)
+		isErr(t, err, want)
+		for _, part := range says {
+			check(t, strings.Contains(err.Error(), part), "%q is missing in: %v", part, err)
 		}
-		_, err = hybrid.New(store, hybrid.Config{Limits: limits(second(1))})
-		check(t, errors.Is(err, hybrid.ErrInvalidConfig), "%s: %v", name, err)
 	}
+	for _, store := range []lease.Store{nil, (*redisbucket.Store)(nil), (*lease.MemoryStore)(nil)} {
+		refused(store, bad, hybrid.ErrInvalidConfig, append(says, "store is nil")...)
+		refused(store, of(second(1)), hybrid.ErrInvalidConfig, "store is nil")
+	}
+	refused(newFaulty(), bad, hybrid.ErrInvalidConfig, says...)
+	refused(newFaulty(), bad, lease.ErrInvalidPolicy)
+	refused(newFaulty(), bad, lease.ErrInvalidLimit)
+	refused(newFaulty(), hybrid.Config{}, hybrid.ErrInvalidConfig)
+	refused(newFaulty(), hybrid.Config{Limits: make([]hybrid.Limit, 5)}, hybrid.ErrInvalidConfig)
 }
 
 // A key that has no limits is a mistake of the configuration, and no outage.
@@ -112,8 +121,7 @@ func TestAKeyWithoutLimitsIsNamed(t *testing.T) {
 				"%s: %v", verb, err)
 		}
 		_, calls := s.counts()
-		check(t, calls == 0 && !l.Allow("k") && l.Stats().Keys == 0,
-			"%d calls, %+v", calls, l.Stats())
+		check(t, calls == 0 && !l.Allow("k") && l.Stats().Keys == 0, "%d calls, %+v", calls, l.Stats())
 	})
 }
 
@@ -122,7 +130,7 @@ func TestAKeyWithoutLimitsIsNamed(t *testing.T) {
 func TestTakingNothingSaysWhatIsKnown(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		limit := hybrid.PerHour(10)
-		l := start(t, s, hybrid.Config{Limits: limits(limit)})
+		l := start(t, s, of(limit))
 		ask := func(want hybrid.Result) {
 			t.Helper()
 			k := l.Key("k")
@@ -153,7 +161,7 @@ func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 		keys := []string{"\x00", "a\r\nERROR forged", "\xff\xfe", "{", "}", "{}", "{a}b", "{a}c", "%7D", " ", strings.Repeat("x", 10_000), strings.Repeat("x", 10_001)}
 		var logged bytes.Buffer
 		l := start(t, s, hybrid.Config{
-			Limits: limits(hybrid.PerHour(2)), Logger: slog.New(slog.NewTextHandler(&logged, nil)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny},
+			Limits: limits(hybrid.PerHour(2)), Logger: slog.New(slog.NewTextHandler(&logged, nil)), Policy: denying,
 		})
 		for _, key := range keys {
 			check(t, l.Allow(key) && l.Key(key).Allow() && !l.Allow(key),
@@ -169,8 +177,7 @@ func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 			check(t, strings.HasPrefix(line, "time=") && !strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\x00\r\n") && utf8.ValidString(line),
 				"a key broke out of the log: %q", line)
 		}
-		check(t, strings.Contains(logged.String(), "key="),
-			"no key is in the log: %s", logged.String())
+		check(t, strings.Contains(logged.String(), "key="), "no key is in the log: %s", logged.String())
 	})
 }
 

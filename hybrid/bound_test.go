@@ -48,7 +48,7 @@ func boundRun(t *testing.T, limit hybrid.Limit, ld load, overcommit int64) {
 	ls := make([]*hybrid.Limiter, processes)
 	var own [processes]atomic.Pointer[hybrid.Limiter]
 	for i := range ls {
-		cfg := hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{Overcommit: overcommit}}
+		cfg := by(hybrid.Policy{Overcommit: overcommit}, limit)
 		cfg.Events.BeforeReport = func(key string) {
 			for l := own[i].Load(); l.TryAllow(key); drained.Add(1) {
 				bound.admit(1)
@@ -88,8 +88,7 @@ func boundRun(t *testing.T, limit hybrid.Limit, ld load, overcommit int64) {
 		sum.Calls += st.Calls
 		sum.Burnt += st.Burnt
 	}
-	check(t, sum.Admitted == bound.sum,
-		"Stats say %d admitted, the callers %d", sum.Admitted, bound.sum)
+	check(t, sum.Admitted == bound.sum, "Stats say %d admitted, the callers %d", sum.Admitted, bound.sum)
 	least := int64(limit.Rate() * 5 * 0.5)
 	if ld.off > 0 {
 		least /= 4
@@ -122,7 +121,7 @@ func TestTheBoundHoldsThroughABadNetwork(t *testing.T) {
 			bound := newMeter(limit)
 			var wg sync.WaitGroup
 			for i := range 4 {
-				l := start(t, s, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+				l := start(t, s, by(denying, limit))
 				wg.Go(func() {
 					r := rand.New(rand.NewPCG(seed, 10+uint64(i)))
 					for range 2000 {

@@ -20,7 +20,7 @@ func TestCloseWakesWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		hold := make(chan struct{})
 		s.every(verdict{until: hold, deaf: true})
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100))})
+		l := start(t, s, of(hybrid.PerSecond(100)))
 		k := l.Key("k")
 		errs := make(chan error, 10)
 		for range 10 {
@@ -61,7 +61,7 @@ func TestCloseWakesWaiters(t *testing.T) {
 // Close leaves what is held to expire at the store, without I/O.
 func TestCloseMakesNoCalls(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := warm(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
+		l := warm(t, s, of(hybrid.PerSecond(1000)))
 		_, before := s.counts()
 		l.Close()
 		time.Sleep(time.Minute)
@@ -76,27 +76,26 @@ func TestCloseMakesNoCalls(t *testing.T) {
 
 // Shutdown brings everything that is held back to the buckets, calls under way included.
 func TestShutdownGivesEverythingBack(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		s.every(verdict{delay: 5 * time.Millisecond})
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(1000)), Policy: hybrid.Policy{MinBatch: 50}})
-		// Given twenty keys of which each has spent three tokens and holds many, and one whose first call is under way,
+	inVirtualTime(t, func(t *testing.T, p *place) {
+		p.every(verdict{delay: 5 * time.Millisecond})
+		l := p.limiter(t, by(hybrid.Policy{MinBatch: 50}, hybrid.PerHour(1).WithBurst(1000)))
+		// Given twenty keys of which each has spent three tokens and holds many, and one whose first call is
+		// under way,
 		for i := range 20 {
 			must(t, l.AllowN(fmt.Sprint(i), 3), "denied")
 		}
-		must(t, l.Stats().Held != 0, "nothing is held")
+		must(t, l.Stats().Held > 0, "nothing is held")
 		l.TryAllow("late")
 		synctest.Wait()
 		// when the limiter shuts down,
 		noErr(t, l.Shutdown(t.Context()))
 		// then every bucket has all that was not spent.
 		for i := range 20 {
-			b := s.state(t, fmt.Sprint(i))
-			check(t, b.Levels[0] == 997 && b.Ledger == 0,
-				"key %d: the bucket has %d and %d leased", i, b.Levels[0], b.Ledger)
+			b := p.state(t, fmt.Sprint(i))
+			check(t, b.Levels[0] == 997 && b.Ledger == 0, "key %d: the bucket has %d and %d leased", i, b.Levels[0], b.Ledger)
 		}
-		b := s.state(t, "late")
-		check(t, b.Ledger == 0 && b.Levels[0] == 1000,
-			"late: the bucket has %d and %d leased", b.Levels[0], b.Ledger)
+		b := p.state(t, "late")
+		check(t, b.Ledger == 0 && b.Levels[0] == 1000, "late: the bucket has %d and %d leased", b.Levels[0], b.Ledger)
 		st := l.Stats()
 		check(t, st.Held == 0 && st.Burnt == 0 && st.Admitted == 60, "%+v", st)
 		check(t, !l.Allow("0"), "admitted after Shutdown")
@@ -114,12 +113,11 @@ func TestShutdownReportsWhatItCouldNotGiveBack(t *testing.T) {
 		defer cancel()
 		var err error
 		d := took(func() { err = l.Shutdown(ctx) })
-		check(t, d == time.Second && errors.Is(err, context.DeadlineExceeded),
-			"%v after %v", err, d)
+		check(t, d == time.Second && errors.Is(err, context.DeadlineExceeded), "%v after %v", err, d)
 		close(hang)
 
 		s = newFaulty()
-		l = warm(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
+		l = warm(t, s, of(hybrid.PerSecond(1000)))
 		s.every(verdict{err: lease.ErrUnavailable})
 		d = took(func() { err = l.Shutdown(t.Context()) })
 		check(t, d == 0 && errors.Is(err, hybrid.ErrUnavailable), "%v after %v", err, d)
@@ -132,7 +130,7 @@ func TestShutdownReportsWhatItCouldNotGiveBack(t *testing.T) {
 func TestShutdownTwice(t *testing.T) {
 	for _, closing := range []bool{false, true} {
 		bubble(t, func(t *testing.T, s *faultyStore) {
-			l := warm(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
+			l := warm(t, s, of(hybrid.PerSecond(1000)))
 			s.every(verdict{delay: 10 * time.Millisecond})
 			var wg sync.WaitGroup
 			for range 2 {
@@ -147,8 +145,7 @@ func TestShutdownTwice(t *testing.T) {
 			}
 			d := took(wg.Wait)
 			want := 10 * time.Millisecond
-			check(t, (closing || d >= want) && (!closing || d == 0),
-				"closing %v: it took %v", closing, d)
+			check(t, (closing || d >= want) && (!closing || d == 0), "closing %v: it took %v", closing, d)
 			time.Sleep(20 * time.Millisecond)
 			b := s.state(t, "k")
 			check(t, closing || b.Ledger == 0, "%d still leased", b.Ledger)

@@ -21,7 +21,7 @@ func TestConcurrentColdStartsShareCalls(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		// Given a store 10 ms away and a key that nobody has used,
 		s.every(verdict{delay: 10 * time.Millisecond})
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
+		l := start(t, s, of(hybrid.PerSecond(1000)))
 		var ok atomic.Int64
 		var wg sync.WaitGroup
 		// when five hundred ask for it at once,
@@ -48,15 +48,14 @@ func TestTryAllowOnAColdKey(t *testing.T) {
 	}{{hybrid.ColdStartDeny, false}, {hybrid.ColdStartAllow, true}} {
 		bubble(t, func(t *testing.T, s *faultyStore) {
 			s.every(verdict{delay: 10 * time.Millisecond})
-			l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(50)), Policy: hybrid.Policy{ColdStart: c.policy}})
+			l := start(t, s, by(hybrid.Policy{ColdStart: c.policy}, hybrid.PerHour(50)))
 			for range 3 {
 				var got bool
 				d := took(func() { got = l.TryAllow("k") })
 				check(t, got == c.want && d == 0, "policy %v: %v after %v", c.policy, got, d)
 			}
 			time.Sleep(11 * time.Millisecond)
-			check(t, l.TryAllow("k"),
-				"policy %v: the call in the background brought nothing", c.policy)
+			check(t, l.TryAllow("k"), "policy %v: the call in the background brought nothing", c.policy)
 			// What was admitted without tokens is repaid: 50 in all, however they were admitted.
 			time.Sleep(time.Second)
 			admitted := int64(1)
@@ -106,7 +105,7 @@ func TestAllowOnAColdKeyWhileTheStoreHangs(t *testing.T) {
 func TestTakeHonoursItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		s.every(verdict{delay: 50 * time.Millisecond})
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+		l := start(t, s, of(hourly))
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		// Given a request of 5 on a cold key,
@@ -136,7 +135,7 @@ func TestTakeHonoursItsContext(t *testing.T) {
 // Result says what the decision rests on and when to come back.
 func TestTakeSaysWhy(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10), hybrid.PerMinute(60))})
+		l := start(t, s, of(hybrid.PerSecond(10), hybrid.PerMinute(60)))
 		r, err := l.Take(t.Context(), "k", 4)
 		check(t, err == nil && r.OK && r.Source == hybrid.SourceStore && r.Remaining == 6 && r.Limit == hybrid.PerSecond(10) && r.RetryAfter == 0,
 			"first: %+v, %v", r, err)
@@ -153,7 +152,7 @@ func TestTakeSaysWhy(t *testing.T) {
 func TestTryAllowOnAColdKeyBesideAWait(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		s.every(verdict{delay: 50 * time.Millisecond})
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10)), Policy: hybrid.Policy{ColdStart: hybrid.ColdStartAllow}})
+		l := start(t, s, by(hybrid.Policy{ColdStart: hybrid.ColdStartAllow}, hybrid.PerSecond(10)))
 		var wg sync.WaitGroup
 		wg.Go(func() { l.Wait(t.Context(), "k") })
 		synctest.Wait()
@@ -222,7 +221,7 @@ func limiterOn(t *testing.T, d *distant) (*hybrid.Limiter, *bytes.Buffer) {
 	d.MemoryStore, d.opening = lease.NewMemoryStore(nil), make(chan bool, 1)
 	var out bytes.Buffer
 	return start(t, d, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Logger: slog.New(slog.NewTextHandler(&out, nil)),
-		Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}}), &out
+		Policy: denying}), &out
 }
 
 // ask is a minute of one request every 10 ms, and how many were denied.
@@ -282,8 +281,7 @@ func TestAConnectionThatNeverComesIsAnOutageThatSaysWhy(t *testing.T) {
 		// and none does any more once five CallTimeouts have passed;
 		time.Sleep(time.Until(begun.Add(501 * time.Millisecond)))
 		asked := time.Now()
-		check(t, !l.Allow("k") && time.Since(asked) == 0,
-			"admitted, or after %v", time.Since(asked))
+		check(t, !l.Allow("k") && time.Since(asked) == 0, "admitted, or after %v", time.Since(asked))
 		// and the log says why, when it has counted who is concerned.
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -296,8 +294,7 @@ func TestPingSaysWhyThereIsNoConnection(t *testing.T) {
 		d := &distant{pingErr: lease.ErrPermanent}
 		l, _ := limiterOn(t, d)
 		err := l.Ping(t.Context())
-		check(t, errors.Is(err, hybrid.ErrUnavailable) && errors.Is(err, lease.ErrPermanent),
-			"%v", err)
+		check(t, errors.Is(err, hybrid.ErrUnavailable) && errors.Is(err, lease.ErrPermanent), "%v", err)
 		// It ends with its context,
 		d.pingErr, d.handshake = nil, time.Hour
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -312,6 +309,6 @@ func TestPingSaysWhyThereIsNoConnection(t *testing.T) {
 		isErr(t, l.Ping(t.Context()), hybrid.ErrUnavailable)
 		isErr(t, l.Ping(t.Context()), hybrid.ErrClosed)
 		// A store without connections has nothing to warm.
-		noErr(t, start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1))}).Ping(t.Context()))
+		noErr(t, start(t, s, of(hybrid.PerSecond(1))).Ping(t.Context()))
 	})
 }

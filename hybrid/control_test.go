@@ -18,14 +18,13 @@ const ttl, afterTTL = 400 * time.Millisecond, 401 * time.Millisecond
 
 func TestPeekCostsAndCreatesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(36).WithBurst(10), hybrid.PerHour(3600).WithBurst(100))})
+		l := start(t, s, of(hybrid.PerHour(36).WithBurst(10), hybrid.PerHour(3600).WithBurst(100)))
 		// A key that nobody has used is full, and stays unknown.
 		r, err := l.Peek(t.Context(), "k")
 		check(t, err == nil && r.OK && r.Remaining == 10 && r.ResetAfter == 0 && r.Source == hybrid.SourceStore && r.Limit == hybrid.PerHour(36).WithBurst(10),
 			"%+v, %v", r, err)
 		st := l.Stats()
-		check(t, !s.state(t, "k").Exists && st.Keys == 0 && st.Calls == 0,
-			"Peek left something: %+v", st)
+		check(t, !s.state(t, "k").Exists && st.Keys == 0 && st.Calls == 0, "Peek left something: %+v", st)
 		// After some use it tells what is left, whoever holds it, and takes nothing.
 		l.AllowN("k", 4)
 		for range 20 {
@@ -46,7 +45,7 @@ func TestPeekCostsAndCreatesNothing(t *testing.T) {
 func TestRefundsComeBackOnce(t *testing.T) {
 	for _, pause := range []time.Duration{0, 50 * time.Millisecond, ttl, 10 * ttl, time.Minute} {
 		bubble(t, func(t *testing.T, s *faultyStore) {
-			l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+			l := start(t, s, of(hourly))
 			// Given 8 of 10 tokens taken, some time ago,
 			must(t, l.AllowN("k", 8), "denied")
 			time.Sleep(pause)
@@ -69,23 +68,9 @@ func TestRefundsComeBackOnce(t *testing.T) {
 	}
 }
 
-func TestARefundOfNothingCreatesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
-		l.Refund("k", 5)
-		l.Refund("k", 0)
-		l.Refund("k", -1)
-		l.Refund("", 1)
-		time.Sleep(time.Second)
-		st := l.Stats()
-		check(t, st.Keys == 0 && st.Calls == 0 && st.Invalid == 2 && !s.state(t, "k").Exists,
-			"%+v", st)
-	})
-}
-
 func TestResetFillsTheBucketForAll(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		cfg := hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))}
+		cfg := of(hourly)
 		l, other := drained(t, s, cfg), start(t, s, cfg)
 		must(t, !other.Allow("k"), "the bucket is not empty")
 		noErr(t, l.Reset(t.Context(), "k"))
@@ -102,7 +87,7 @@ func TestResetFillsTheBucketForAll(t *testing.T) {
 // Every process follows within T, whatever it is doing: denied, spending, idle, or asking for more than the old burst.
 func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		cfg := hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))}
+		cfg := of(hourly)
 		setter, denied, large, idle := start(t, s, cfg), start(t, s, cfg), start(t, s, cfg), start(t, s, cfg)
 		must(t, !idle.Allow("other") || !large.AllowN("k", 11), "more than the burst")
 		for denied.Allow("k") {
@@ -142,52 +127,6 @@ func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
 	})
 }
 
-// A change keeps what was used; with a reset after it, it does not.
-func TestAChangeKeepsWhatWasUsed(t *testing.T) {
-	for _, c := range []struct {
-		name        string
-		used, burst int64
-		reset       bool
-		left        int64
-	}{
-		{"raised", 6, 20, false, 4},
-		{"raised and reset", 6, 20, true, 20},
-		{"lowered", 3, 5, false, 2},
-		{"lowered below what was used", 6, 5, false, 0},
-		{"lowered and reset", 6, 5, true, 5},
-	} {
-		bubble(t, func(t *testing.T, s *faultyStore) {
-			l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
-			l.AllowN("k", c.used)
-			time.Sleep(2 * time.Second)
-			noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerHour(1).WithBurst(c.burst)))
-			if c.reset {
-				noErr(t, l.Reset(t.Context(), "k"))
-			}
-			r, err := l.Peek(t.Context(), "k")
-			check(t, err == nil && r.Remaining == c.left,
-				"%s: %d left, want %d; %v", c.name, r.Remaining, c.left, err)
-		})
-	}
-}
-
-func TestTheFirstToTrySetsTheLimits(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
-		l.Allow("k") // what a process was configured with is not "set"
-		for i, want := range []bool{true, false, false} {
-			ok, err := l.TrySetLimits(t.Context(), "k", hybrid.PerSecond(int64(100+i)))
-			check(t, ok == want && err == nil, "attempt %d: %v, %v", i+1, ok, err)
-		}
-		got, err := l.LimitsOf(t.Context(), "k")
-		check(t, err == nil && got[0] == hybrid.PerSecond(100), "%v, %v", got, err)
-		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(7), hybrid.PerMinute(300)))
-		got, err = l.LimitsOf(t.Context(), "k")
-		check(t, err == nil && slices.Equal(got, limits(hybrid.PerSecond(7), hybrid.PerMinute(300))),
-			"%v, %v", got, err)
-	})
-}
-
 // A deploy with a higher version replaces what was set at run time; one with the same version does not.
 func TestAHigherVersionReplacesWhatWasSet(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
@@ -210,7 +149,7 @@ func TestAHigherVersionReplacesWhatWasSet(t *testing.T) {
 
 func TestControlErrors(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+		l := start(t, s, of(hybrid.PerSecond(10)))
 		every := func(ctx context.Context, key string) []error {
 			_, peek := l.Peek(ctx, key)
 			_, of := l.LimitsOf(ctx, key)
@@ -249,7 +188,7 @@ func TestControlErrors(t *testing.T) {
 // What this process sets it follows at once, with a burst that is larger than any before.
 func TestThisProcessFollowsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+		l := start(t, s, of(hourly))
 		l.Allow("k")
 		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerHour(1).WithBurst(20)))
 		noErr(t, l.Reset(t.Context(), "k"))
@@ -262,7 +201,7 @@ func TestThisProcessFollowsAtOnce(t *testing.T) {
 // A reply to a call that was under way does not bring the old burst back.
 func TestALateReplyDoesNotUndoAChange(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+		l := start(t, s, of(hourly))
 		l.AllowN("k", 10)
 		time.Sleep(2 * time.Second)
 		s.every(verdict{delay: 50 * time.Millisecond})
@@ -281,7 +220,7 @@ func TestALateReplyDoesNotUndoAChange(t *testing.T) {
 // What LimitsOf returns may be written to.
 func TestLimitsOfIsTheCallersOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+		l := start(t, s, of(hybrid.PerSecond(10)))
 		l.Allow("k")
 		got, _ := l.LimitsOf(t.Context(), "k")
 		got[0] = hybrid.PerSecond(1_000_000)

@@ -24,9 +24,9 @@ func waitFor(t *testing.T, l *hybrid.Limiter, d time.Duration, n int64) (time.Du
 // The bucket counts fractions of a token: one that is there in a second is not a minute away.
 func TestADeadlineIsJudgedByFractionsOfATokenToo(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		drained(t, s, hybrid.Config{Limits: limits(hybrid.PerMinute(1))})
+		drained(t, s, of(hybrid.PerMinute(1)))
 		time.Sleep(59 * time.Second)
-		cold := start(t, s, hybrid.Config{Limits: limits(hybrid.PerMinute(1))})
+		cold := start(t, s, of(hybrid.PerMinute(1)))
 		d, err := waitFor(t, cold, 30*time.Second, 1)
 		check(t, err == nil, "the token is there in 1 s, the deadline in 30 s: %v after %v", err, d)
 	})
@@ -35,7 +35,7 @@ func TestADeadlineIsJudgedByFractionsOfATokenToo(t *testing.T) {
 // So on a key that this process has just drawn from.
 func TestADeadlineOfAWarmKeyIsJudgedByFractionsToo(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+		l := drained(t, s, of(hybrid.PerSecond(10)))
 		time.Sleep(190 * time.Millisecond)
 		l.Allow("k")
 		d, err := waitFor(t, l, 70*time.Millisecond, 1)
@@ -46,7 +46,7 @@ func TestADeadlineOfAWarmKeyIsJudgedByFractionsToo(t *testing.T) {
 // What this process has changed makes what it heard before worthless.
 func TestADeadlineIsNotJudgedByWhatAResetHasChanged(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+		l := drained(t, s, of(hourly))
 		noErr(t, l.Reset(t.Context(), "k"))
 		d, err := waitFor(t, l, 10*time.Second, 1)
 		check(t, err == nil, "bucket full: %v after %v", err, d)
@@ -63,7 +63,7 @@ func TestADeadlineIsNotJudgedByOldNews(t *testing.T) {
 		"refund": func(l *hybrid.Limiter) error { l.Refund("k", 5); return nil },
 	} {
 		bubbleOf(t, name, func(t *testing.T, s *faultyStore) {
-			cfg := hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))}
+			cfg := of(hourly)
 			other := start(t, s, cfg)
 			other.AllowN("k", 9)
 			l := drained(t, s, cfg)
@@ -80,7 +80,7 @@ func TestADeadlineIsNotJudgedByOldNews(t *testing.T) {
 // What is on its way back to the bucket may be there in time.
 func TestADeadlineCountsARefundOnItsWay(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+		l := drained(t, s, of(hourly))
 		l.Refund("k", 5)
 		d, err := waitFor(t, l, 10*time.Second, 1)
 		check(t, err == nil, "5 refunded: %v after %v", err, d)
@@ -90,7 +90,7 @@ func TestADeadlineCountsARefundOnItsWay(t *testing.T) {
 // The delay after a large request was refused is not that of a small one.
 func TestALargeRequestThatWasRefusedDoesNotTurnAwayASmallWait(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+		l := start(t, s, of(hourly))
 		l.AllowN("k", 5)
 		time.Sleep(time.Second)
 		must(t, !l.AllowN("k", 10), "not so")
@@ -105,7 +105,7 @@ func TestALargeRequestThatWasRefusedDoesNotTurnAwayASmallWait(t *testing.T) {
 // Who is turned away leaves what it had gathered to the next, who is judged by it.
 func TestWhoIsTurnedAwayLeavesItsTokensToTheNext(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		cfg := hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10)), Policy: hybrid.Policy{MinBatch: 5}}
+		cfg := by(hybrid.Policy{MinBatch: 5}, hourly)
 		first := start(t, s, cfg)
 		first.AllowN("k", 5)
 		first.Shutdown(context.Background())
@@ -115,14 +115,11 @@ func TestWhoIsTurnedAwayLeavesItsTokensToTheNext(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { l.Allow("k") })
 		synctest.Wait()
-		wg.Go(func() {
-			_, _ = waitFor(t, l, 10*time.Second, 10)
-		})
+		wg.Go(func() { _, _ = waitFor(t, l, 10*time.Second, 10) })
 		synctest.Wait()
 		wg.Go(func() {
 			d, err := waitFor(t, l, 10*time.Second, 1)
-			check(t, err == nil,
-				"Wait(1) with tokens in the pool: %v after %v; %+v", err, d, l.Stats())
+			check(t, err == nil, "Wait(1) with tokens in the pool: %v after %v; %+v", err, d, l.Stats())
 		})
 		wg.Wait()
 	})
@@ -131,7 +128,7 @@ func TestWhoIsTurnedAwayLeavesItsTokensToTheNext(t *testing.T) {
 // A reply that was made before a reset, and comes after it, is no judgement.
 func TestAReplyThatWasOvertakenTurnsNobodyAway(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		cfg := hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))}
+		cfg := of(hourly)
 		drained(t, s, cfg)
 		l := start(t, s, cfg)
 		s.every(verdict{delay: 20 * time.Millisecond})
@@ -149,7 +146,7 @@ func TestAReplyThatWasOvertakenTurnsNobodyAway(t *testing.T) {
 // A deadline beyond what a clock can count is none.
 func TestADeadlineMayBeFar(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+		l := drained(t, s, of(hybrid.PerSecond(10)))
 		time.Sleep(time.Second)
 		drain(l, "k")
 		d, err := waitFor(t, l, math.MaxInt64, 1)
@@ -164,7 +161,7 @@ func TestADeadlineMayBeFar(t *testing.T) {
 // Four waiters of 85 years each are in front: the sum is more than a time.Duration holds.
 func TestAWaitBehindCenturiesFailsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(750_000))})
+		l := start(t, s, of(hybrid.PerHour(1).WithBurst(750_000)))
 		must(t, l.AllowN("k", 750_000), "denied")
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +15,7 @@ import (
 // What cannot be asked is answered with an error by Take, with false by the others, and counted.
 func TestInvalidRequests(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10), hybrid.PerHour(5))})
+		l := start(t, s, of(hybrid.PerSecond(10), hybrid.PerHour(5)))
 		for _, c := range []struct {
 			key  string
 			n    int64
@@ -39,8 +38,15 @@ func TestInvalidRequests(t *testing.T) {
 		}
 		check(t, !l.Allow("") && !l.TryAllow("") && !l.Key("").Allow() && !l.Key("").TryAllow(),
 			"an empty key was admitted")
-		// n = 0 is true and costs nothing, not even an entry.
+		// A refund of a key that nobody has used is none.
+		before := l.Stats()
+		l.Refund("", 1)
+		l.Refund("new", -1)
+		l.Refund("new", 0)
+		l.Refund("new", 5)
 		keys := l.Stats().Keys
+		check(t, l.Stats().Invalid == before.Invalid+2 && keys == before.Keys, "%+v, before %+v", l.Stats(), before)
+		// n = 0 is true and costs nothing, not even an entry.
 		check(t, l.AllowN("zero", 0) && l.Key("zero").AllowN(0) && l.Stats().Keys == keys,
 			"0 tokens were denied, or made an entry")
 		// Nothing of all this was taken, called for, or taken for demand.
@@ -56,7 +62,7 @@ func TestInvalidRequests(t *testing.T) {
 // A request above the burst does not look like demand on a key that is in use.
 func TestAnOversizedRequestIsNotDemand(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
+		l := start(t, s, of(hybrid.PerSecond(1000)))
 		for range 1000 {
 			l.Allow("k")
 			l.AllowN("k", math.MaxInt64)
@@ -67,27 +73,6 @@ func TestAnOversizedRequestIsNotDemand(t *testing.T) {
 		st := l.Stats()
 		check(t, st.Denied == 0 && st.Invalid == 1000, "%+v", st)
 	})
-}
-
-func TestNewReportsEveryViolation(t *testing.T) {
-	_, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
-		Limits:      limits(hybrid.PerSecond(-1)),
-		Version:     -2,
-		Policy:      hybrid.Policy{Weight: -3, MinBatch: -4},
-		CallTimeout: -5,
-		KeysMax:     -6,
-	})
-	must(t, errors.Is(err, hybrid.ErrInvalidConfig) && errors.Is(err, lease.ErrInvalidPolicy) && errors.Is(err, lease.ErrInvalidLimit),
-		"%v", err)
-	for _, part := range []string{"Tokens is -1", "Version is -2", "Weight is -3", "MinBatch is -4", "CallTimeout is -5ns", "KeysMax is -6"} {
-		check(t, strings.Contains(err.Error(), part), "%q is missing in: %v", part, err)
-	}
-	_, err = hybrid.New(nil, hybrid.Config{Limits: limits(hybrid.PerSecond(1))})
-	check(t, errors.Is(err, hybrid.ErrInvalidConfig), "nil store: %v", err)
-	_, err = hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{})
-	check(t, errors.Is(err, hybrid.ErrInvalidConfig), "no limits: %v", err)
-	_, err = hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: make([]hybrid.Limit, 5)})
-	check(t, errors.Is(err, hybrid.ErrInvalidConfig), "five limits: %v", err)
 }
 
 // The limits belong to the Limiter from New on, and bad ones of a single key are that key's error.
@@ -111,7 +96,7 @@ func TestLimitsAreTheLimitersOwn(t *testing.T) {
 // An idle key leaves the table once its bucket is full again and all leases have ended; a Key goes on working.
 func TestIdleKeysLeaveTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := start(t, lease.NewMemoryStore(nil), hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+		l := start(t, lease.NewMemoryStore(nil), of(hybrid.PerSecond(10)))
 		k := l.Key("k")
 		for range 10 {
 			k.Allow()
@@ -223,7 +208,7 @@ func TestAKeyThatNeverLeasedLeavesTheTable(t *testing.T) {
 // A process that asks for more than the burst only, and lost its store, finds out when the burst has grown.
 func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		cfg := hybrid.Config{Limits: limits(hybrid.PerHour(10)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}}
+		cfg := by(denying, hybrid.PerHour(10))
 		setter, l := start(t, s, cfg), start(t, s, cfg)
 		l.Allow("k")
 		// Given a call that fails, and nobody who asks for less than eleven,

@@ -20,7 +20,7 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 		// Given a network that is slow beside a small burst, and a process that was deployed with other limits
 		// under the same version,
 		s.every(verdict{delay: 20 * time.Millisecond})
-		first := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000).WithBurst(500))})
+		first := start(t, s, of(hybrid.PerSecond(1000).WithBurst(500)))
 		must(t, first.Allow("k"), "denied")
 		var out bytes.Buffer
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000).WithBurst(10)), Logger: slog.New(slog.NewTextHandler(&out, nil))})
@@ -36,8 +36,7 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 				t.Errorf("%q is there %d times in\n%s", want, n, out.String())
 			}
 		}
-		st := l.Stats()
-		check(t, st.Conflicts == 1, "%+v", st)
+		check(t, l.Stats().Conflicts == 1, "%+v", l.Stats())
 	})
 }
 
@@ -97,8 +96,7 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 			ask(0, 100)
 		}
 		some := lines()
-		check(t, len(some) <= 20,
-			"%d lines in half a minute of lost calls: %.2000s", len(some), some)
+		check(t, len(some) <= 20, "%d lines in half a minute of lost calls: %.2000s", len(some), some)
 		// And when every bucket is lost, that is one thing and not 5,000.
 		s.every(verdict{})
 		ask(0, 5000)

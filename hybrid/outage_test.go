@@ -25,7 +25,7 @@ func warm(t *testing.T, s *faultyStore, cfg hybrid.Config) *hybrid.Limiter {
 // While a call hangs, a warm key serves what it holds without waiting.
 func TestAWarmKeyServesWhileACallHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := warm(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
+		l := warm(t, s, of(hybrid.PerSecond(1000)))
 		// Given a store that hangs from now on, and holds its caller too,
 		hang := make(chan struct{})
 		defer close(hang)
@@ -49,7 +49,7 @@ func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		hang := make(chan struct{})
 		defer close(hang)
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		l := start(t, s, by(denying, hybrid.PerSecond(100)))
 		l.AllowN("k", 100) // all there is
 		time.Sleep(2 * time.Second)
 		s.every(verdict{late: hang, deaf: true})
@@ -87,7 +87,7 @@ func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 // Probes come one at a time and ever less often, at least one every T; a call that succeeds ends the outage.
 func TestProbesBackOff(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := warm(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		l := warm(t, s, by(denying, hybrid.PerSecond(1000)))
 		s.every(verdict{err: lease.ErrUnavailable})
 		_, before := s.counts()
 		for range 10000 {
@@ -119,7 +119,7 @@ func TestProbesBackOff(t *testing.T) {
 // Nobody probes on behalf of a key that nobody uses.
 func TestAnIdleKeyDoesNotProbe(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := warm(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
+		l := warm(t, s, of(hybrid.PerSecond(1000)))
 		s.every(verdict{err: lease.ErrUnavailable})
 		time.Sleep(5 * time.Second)
 		_, before := s.counts()
@@ -143,7 +143,7 @@ func TestFallbacks(t *testing.T) {
 		{"allow all", hybrid.FallbackAllowAll, 20000, 20000},
 	} {
 		bubbleOf(t, c.name, func(t *testing.T, s *faultyStore) {
-			cfg := hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Policy: hybrid.Policy{Fallback: c.fallback}}
+			cfg := by(hybrid.Policy{Fallback: c.fallback}, hybrid.PerSecond(1000))
 			other := start(t, s, cfg)
 			l := start(t, s, cfg)
 			for range 500 { // Given two processes that know of each other,
@@ -182,7 +182,7 @@ func TestFallbacks(t *testing.T) {
 // The requests that wait when a call turns out to hang are told by the fallback, not just denied.
 func TestWaitersOfAHangingCallGetTheFallback(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100)), Policy: hybrid.Policy{Fallback: hybrid.FallbackAllowAll}})
+		l := start(t, s, by(hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, hybrid.PerSecond(100)))
 		drain(l, "k")
 		time.Sleep(time.Second)
 		hang := make(chan struct{})
@@ -201,7 +201,7 @@ func TestWaitersOfAHangingCallGetTheFallback(t *testing.T) {
 // is admitted than the bucket would have.
 func TestDebtIsRepaid(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(100)), Policy: hybrid.Policy{Fallback: hybrid.FallbackAllowAll}})
+		l := start(t, s, by(hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, hybrid.PerHour(1).WithBurst(100)))
 		admitted := int64(0)
 		count := func(ok bool) {
 			if ok {
@@ -225,7 +225,7 @@ func TestDebtIsRepaid(t *testing.T) {
 func TestASlowNetworkDoesNotStarve(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		s.every(verdict{delay: 150 * time.Millisecond})
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		l := start(t, s, by(denying, hybrid.PerSecond(1000)))
 		admitted := 0
 		for range 10000 {
 			if l.TryAllow("k") {
@@ -244,7 +244,7 @@ func TestASlowNetworkDoesNotStarve(t *testing.T) {
 // grow, nor does T with it.
 func TestAHangingStoreTeachesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := warm(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		l := warm(t, s, by(denying, hybrid.PerSecond(1000)))
 		s.every(verdict{lost: true})
 		for range 2000 {
 			l.TryAllow("k")

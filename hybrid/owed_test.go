@@ -15,7 +15,7 @@ import (
 // A refund that a failed call did not take is brought as soon as the store is back, and does not keep the key for ever.
 func TestARefundSurvivesAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+		l := start(t, s, of(hourly))
 		l.AllowN("k", 8)
 		time.Sleep(time.Minute)
 		s.every(verdict{err: lease.ErrUnavailable})
@@ -55,15 +55,14 @@ func TestPendingRefundsDoNotFillTheTable(t *testing.T) {
 // A refund does not travel with the first call under a new id, which the bucket does not know.
 func TestARefundSurvivesANewID(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(10))})
+		l := start(t, s, of(hourly))
 		l.AllowN("k", 8)
 		s.setJudge(func(c *lease.Call) verdict { return verdict{err: lease.ErrStale} })
 		l.AllowN("k", 2)
 		s.setJudge(nil)
 		l.Refund("k", 5)
 		time.Sleep(5 * time.Second)
-		st := l.Stats()
-		check(t, st.Refunded == 5, "%+v", st)
+		check(t, l.Stats().Refunded == 5, "%+v", l.Stats())
 	})
 }
 
@@ -110,7 +109,7 @@ func TestTokensOfAFailedWaitEndWithTheirLease(t *testing.T) {
 func TestATwinLeadsToANewID(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		limit := hybrid.PerSecond(1000)
-		l := warm(t, s, hybrid.Config{Limits: limits(limit), InstanceID: "pod-7", Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		l := warm(t, s, hybrid.Config{Limits: limits(limit), InstanceID: "pod-7", Policy: denying})
 		// Given a twin that is ahead by a thousand calls,
 		old := s.last()
 		twin := lease.Call{Key: "k", Request: lease.Request{Holder: old.Holder, Seq: old.Seq + 1<<40, Config: old.Config, Weight: 1}}
@@ -143,7 +142,7 @@ func TestATwinLeadsToANewID(t *testing.T) {
 func TestAForeignReplyIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &foreign{Store: lease.NewMemoryStore(nil)}
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		l := start(t, s, by(denying, hybrid.PerSecond(100)))
 		s.on.Store(true)
 		check(t, !l.Allow("k"), "a foreign grant was spent")
 		synctest.Wait()
@@ -178,7 +177,7 @@ func (f *foreign) Exchange(ctx context.Context, calls []*lease.Call, done func([
 // That another process uses the id is no reason to tell those who wait that the store is away.
 func TestAWaitGoesOnUnderANewID(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10)), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		l := start(t, s, by(denying, hybrid.PerSecond(10)))
 		l.Allow("k")
 		n := 0
 		s.setJudge(func(c *lease.Call) verdict {

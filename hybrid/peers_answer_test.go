@@ -79,7 +79,7 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		// Given limits that another process changes between two that have nothing in common,
 		narrow, wide := hybrid.PerHour(10), hybrid.PerHour(3600).WithBurst(1000)
-		cfg := hybrid.Config{Limits: limits(hourly), Policy: hybrid.Policy{TTL: 200 * time.Millisecond}}
+		cfg := by(hybrid.Policy{TTL: 200 * time.Millisecond}, hourly)
 		setter, user, reader := p.limiter(t, cfg), p.limiter(t, cfg), p.limiter(t, cfg)
 		noErr(t, setter.SetLimits(t.Context(), "k", wide))
 		stop := make(chan struct{})
@@ -137,7 +137,7 @@ func TestPeerResetAfterIsWhenRemainingIsTheBurst(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, p *place) {
 		// Given a full bucket of 60 that gets one a second,
 		limit := hybrid.PerMinute(60)
-		l := p.limiter(t, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{MinBatch: 23}})
+		l := p.limiter(t, by(hybrid.Policy{MinBatch: 23}, limit))
 		take := func(n int64) (r hybrid.Result) {
 			for range n {
 				var err error

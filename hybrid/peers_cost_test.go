@@ -65,8 +65,7 @@ func TestPeerZeroCostsNothingAndCreatesNothing(t *testing.T) {
 		// of an empty one, then they are had.
 		drain(l, "k")
 		nothing("k")
-		st = l.Stats()
-		check(t, st.Admitted == 10, "%+v", st)
+		check(t, l.Stats().Admitted == 10, "%+v", l.Stats())
 	})
 }
 
@@ -91,8 +90,7 @@ func TestPeerARejectedCallNeverConsumes(t *testing.T) {
 		// then 6 are still there, to the token.
 		n := p.left(t, "k", hourly)
 		check(t, n == 6, "%d left", n)
-		st := l.Stats()
-		check(t, st.Admitted == 4, "%+v", st)
+		check(t, l.Stats().Admitted == 4, "%+v", l.Stats())
 	})
 }
 
@@ -143,7 +141,7 @@ func (p *place) expireIn(t *testing.T, d time.Duration) {
 func TestPeerUseRenewsAnIdleKeysExpiry(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		// Given three keys in use, whose buckets are remembered for two minutes and not for four,
-		l := p.limiter(t, hybrid.Config{Limits: limits(hybrid.PerMinute(1).WithBurst(2)), Policy: hybrid.Policy{TTL: 10 * time.Second}})
+		l := p.limiter(t, by(hybrid.Policy{TTL: 10 * time.Second}, hybrid.PerMinute(1).WithBurst(2)))
 		keys := []string{"used", "looked at", "left alone"}
 		for _, key := range keys {
 			must(t, l.Allow(key), "denied")
@@ -210,7 +208,7 @@ func TestPeerAnExpiredKeyLeavesNothingBehindByItself(t *testing.T) {
 	p := onRedisTime(t)
 	// Given a bucket that is full again in a millisecond, and leases of ten,
 	short := hybrid.Policy{Target: time.Millisecond, TTL: 10 * time.Millisecond}
-	l := p.limiter(t, hybrid.Config{Limits: limits(hybrid.PerSecond(1000).WithBurst(1)), Policy: short})
+	l := p.limiter(t, by(short, hybrid.PerSecond(1000).WithBurst(1)))
 	testkit.Eventually(t, "a token", func() bool { return l.Allow("k") })
 	noErr(t, l.Shutdown(t.Context()))
 	// when nobody comes any more, then nothing is left.

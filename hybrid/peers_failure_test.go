@@ -40,13 +40,11 @@ func (p *place) del(t *testing.T, keys ...string) {
 	noErr(t, p.rdb.Del(t.Context(), keys...).Err())
 }
 
-var denying = hybrid.Policy{Fallback: hybrid.FallbackDeny}
-
 // Bucket4j's batching executors: a batch that fails does not keep the next from being sent; and a call that fails
 // within a batch does not fail the others.
 func TestPeerAFailedBatchDoesNotBlockTheNext(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
-		l := p.limiter(t, hybrid.Config{Limits: limits(hourly), Policy: denying})
+		l := p.limiter(t, by(denying, hourly))
 		keys := []string{"a", "b", "bad", "c", "d", "e"}
 		// Given calls that travel together, one of which fails,
 		p.spoil(t, "bad")
@@ -88,7 +86,7 @@ func TestPeerAFailedBatchDoesNotBlockTheNext(t *testing.T) {
 func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		// Given 20 who wait with Wait, and 20 with Take, for a call that is under way,
-		l := p.limiter(t, hybrid.Config{Limits: limits(hourly), Policy: denying})
+		l := p.limiter(t, by(denying, hourly))
 		p.spoil(t, "k")
 		var wg sync.WaitGroup
 		from := time.Now()
@@ -140,7 +138,7 @@ func TestPeerABucketDeletedUnderneathRecovers(t *testing.T) {
 		policy := hybrid.Policy{Target: 5 * time.Millisecond, TTL: lifetime, Fallback: hybrid.FallbackDeny}
 		for name, lose := range losses {
 			// Given a process that asks for more than the rate,
-			l := p.limiter(t, hybrid.Config{Limits: limits(limit), Policy: policy})
+			l := p.limiter(t, by(policy, limit))
 			from, admitted, bound := time.Now(), int64(0), newMeter(limit)
 			ask := func() {
 				if l.Allow(name) {

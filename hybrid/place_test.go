@@ -24,9 +24,6 @@ import (
 // The tests in peers_*_test.go are behaviours that the test suites of other rate limiters fix and that users
 // will expect here too; each is named after the behaviour and says whose it is. One body runs on every store.
 
-// hourly is a bucket of 10 that gets nothing back while a test runs.
-var hourly = hybrid.PerHour(1).WithBurst(10)
-
 // everywhere runs body three times: on a MemoryStore and on a real Redis in virtual time, where every count and every
 // duration is exact, and on Redis by its own clock, where body may rely on nothing but counts and one-sided bounds.
 func everywhere(t *testing.T, body func(t *testing.T, p *place)) {

@@ -26,7 +26,7 @@ func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 		bubbleOf(t, c.limit.String()+" every "+c.gap.String(), func(t *testing.T, s *faultyStore) {
 			// Given a store a millisecond away, and a key that has been in use for a second,
 			s.every(verdict{delay: time.Millisecond})
-			l := start(t, s, hybrid.Config{Limits: limits(c.limit)})
+			l := start(t, s, of(c.limit))
 			k := l.Key("k")
 			ask := func(d time.Duration) (denied, waited int) {
 				next := time.Now() // requests come when they come, however long the last one took
@@ -60,7 +60,7 @@ func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 func TestAnIdleKeyGivesBackAndIsSilent(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		// Given a key in steady use,
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000))})
+		l := start(t, s, of(hybrid.PerSecond(1000)))
 		for range 1000 {
 			l.Allow("k")
 			time.Sleep(2 * time.Millisecond)
@@ -87,7 +87,7 @@ func TestAnIdleKeyGivesBackAndIsSilent(t *testing.T) {
 func TestTheDenialCacheEndsOnTime(t *testing.T) {
 	for _, limit := range []hybrid.Limit{hybrid.PerSecond(2), hybrid.PerMinute(6).WithBurst(3), hybrid.Every(10 * time.Second)} {
 		bubble(t, func(t *testing.T, s *faultyStore) {
-			l := start(t, s, hybrid.Config{Limits: limits(limit)})
+			l := start(t, s, of(limit))
 			// Given an emptied bucket that will have a token in one period,
 			drain(l, "k")
 			period := limit.Per / time.Duration(limit.Tokens)
@@ -107,8 +107,7 @@ func TestTheDenialCacheEndsOnTime(t *testing.T) {
 			check(t, d >= period && d <= period*101/100,
 				"%v: admitted after %v, want %v", limit, d, period)
 			got := l.Stats().Denied
-			check(t, got == int64(denied)+1,
-				"%v: Stats says %d denied, were %d", limit, got, denied+1)
+			check(t, got == int64(denied)+1, "%v: Stats says %d denied, were %d", limit, got, denied+1)
 		})
 	}
 }
@@ -116,7 +115,7 @@ func TestTheDenialCacheEndsOnTime(t *testing.T) {
 // A key with hardly any demand leases exactly what waits, so that nothing lies stranded.
 func TestASlowKeyLeasesWhatWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(100).WithBurst(1000))})
+		l := start(t, s, of(hybrid.PerSecond(100).WithBurst(1000)))
 		l.Allow("k") // the first call asks for at most a Target's worth
 		time.Sleep(time.Second)
 		for _, n := range []int64{1, 1, 3, 1, 7} {
@@ -169,7 +168,7 @@ func TestAFleetThatStartsOnAFullBucketLosesLittle(t *testing.T) {
 		var admitted atomic.Int64
 		var wg sync.WaitGroup
 		for range 4 {
-			l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(50000).WithBurst(10000)}})
+			l, err := hybrid.New(store, of(hybrid.PerSecond(50000).WithBurst(10000)))
 			noErr(t, err)
 			defer l.Close()
 			// when each offers half the rate for ten seconds,

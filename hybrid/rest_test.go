@@ -28,8 +28,8 @@ func TestAKeyAtRestNoticesThatItsBucketWasLost(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		limit := hybrid.PerHour(100)
 		bound := newMeter(limit)
-		l := rested(t, s, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
-		other := start(t, s, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}})
+		l := rested(t, s, by(denying, limit))
+		other := start(t, s, by(denying, limit))
 		for range 99 {
 			must(t, other.Allow("k"), "denied")
 		}
@@ -49,7 +49,7 @@ func TestAKeyAtRestNoticesThatItsBucketWasLost(t *testing.T) {
 // Limits that were set at run time come back with the key, though the store has lost them.
 func TestAKeyAtRestRemembersLimitsThatWereSet(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(100))})
+		l := start(t, s, of(hybrid.PerHour(100)))
 		want := hybrid.PerHour(7)
 		noErr(t, l.SetLimits(t.Context(), "k", want))
 		l.Allow("k")
@@ -67,20 +67,19 @@ func TestAKeyAtRestRemembersLimitsThatWereSet(t *testing.T) {
 // A refund wakes a key at rest, and reaches the bucket.
 func TestARefundReachesTheBucketOfAKeyAtRest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := rested(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(100))})
+		l := rested(t, s, of(hybrid.PerHour(100)))
 		before := s.state(t, "k").Levels[0]
 		l.Refund("k", 1)
 		time.Sleep(2 * time.Second)
 		st := s.state(t, "k")
-		check(t, st.Levels[0]+st.Ledger >= before+1,
-			"the bucket had %d and has %d", before, st.Levels[0])
+		check(t, st.Levels[0]+st.Ledger >= before+1, "the bucket had %d and has %d", before, st.Levels[0])
 	})
 }
 
 // In an outage a key that rested is not a cold one: it gets its local share.
 func TestAKeyAtRestKnowsItsShareInAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := rested(t, s, hybrid.Config{Limits: limits(hybrid.PerMinute(10))})
+		l := rested(t, s, of(hybrid.PerMinute(10)))
 		s.every(verdict{err: lease.ErrUnavailable})
 		admitted := 0
 		for range 20 {
@@ -108,7 +107,7 @@ func TestAKeyAtRestKnowsItsShareInAnOutage(t *testing.T) {
 // Keys of any name and length are told apart, at rest and in use, and a Key follows its own through both.
 func TestManyKeysComeAndRestAndComeBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(3))})
+		l := start(t, s, of(hybrid.PerHour(3)))
 		name := func(i int) string { return fmt.Sprint(strings.Repeat("x", i%40), i) }
 		const n = 3000
 		keys := make([]*hybrid.Key, n)

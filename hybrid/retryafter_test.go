@@ -108,7 +108,7 @@ func TestWhoSleepsRetryAfterInAnOutageDoesNotSpin(t *testing.T) {
 	for _, mode := range []hybrid.Fallback{hybrid.FallbackDeny, hybrid.FallbackLocalShare} {
 		bubbleOf(t, fmt.Sprint(mode), func(t *testing.T, s *faultyStore) {
 			limit := hybrid.PerSecond(100)
-			l := start(t, s, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{Fallback: mode}})
+			l := start(t, s, by(hybrid.Policy{Fallback: mode}, limit))
 			l.Allow("k")
 			s.every(verdict{err: lease.ErrUnavailable})
 			time.Sleep(time.Second)

@@ -40,7 +40,7 @@ func TestWeightsShareAContendedRate(t *testing.T) {
 		weights := []int64{1, 2, 5}
 		var ls []*hybrid.Limiter
 		for _, w := range weights {
-			ls = append(ls, start(t, store, hybrid.Config{Limits: limits(hybrid.PerSecond(800)), Policy: hybrid.Policy{Weight: w}}))
+			ls = append(ls, start(t, store, by(hybrid.Policy{Weight: w}, hybrid.PerSecond(800))))
 		}
 		allow := func(l *hybrid.Limiter) bool { return l.Allow("k") }
 		overload(ls, 1000, 5*time.Second, allow)
@@ -58,7 +58,7 @@ func TestWeightsShareAContendedRate(t *testing.T) {
 func TestSeveralLimitsInOneCall(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		second, minute := hybrid.PerSecond(10), hybrid.PerMinute(300)
-		l := start(t, s, hybrid.Config{Limits: limits(second, minute)})
+		l := start(t, s, of(second, minute))
 		bySecond, byMinute := newMeter(second), newMeter(minute)
 		admitted := 0
 		binding := map[hybrid.Limit]int{}
@@ -94,7 +94,7 @@ func TestEveryDenialOfASharedRateNamesItsLimit(t *testing.T) {
 		store := lease.NewMemoryStore(nil)
 		var ls []*hybrid.Limiter
 		for range 4 {
-			ls = append(ls, start(t, store, hybrid.Config{Limits: limits(limit), Policy: hybrid.Policy{TTL: 400 * time.Millisecond}}))
+			ls = append(ls, start(t, store, by(hybrid.Policy{TTL: 400 * time.Millisecond}, limit)))
 		}
 		var denied atomic.Int64
 		overload(ls, 500, 5*time.Second, func(l *hybrid.Limiter) bool {

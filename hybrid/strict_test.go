@@ -63,8 +63,7 @@ func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 					}
 				}
 				// then nothing of it is spent.
-				check(t, !strict || spent == 0,
-					"%s: %d tokens spent after their deadline", verb, spent)
+				check(t, !strict || spent == 0, "%s: %d tokens spent after their deadline", verb, spent)
 				check(t, spent <= held, "%s: %d tokens spent of %d", verb, spent, held)
 				synctest.Wait()
 				st := l.Stats()

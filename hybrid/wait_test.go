@@ -54,7 +54,7 @@ func drained(t *testing.T, s lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 // Who came first is served first, whatever its n, and Allow does not overtake.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+		l := drained(t, s, of(hybrid.PerSecond(10)))
 		// Given waiters of different sizes that came one after the other,
 		sizes := []int64{5, 1, 10, 1, 3}
 		o := newOrder(len(sizes))
@@ -82,8 +82,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 		// then the waiters are served in their order, at the pace of the tokens, and the others get none.
 		o.check(t)
 		d := o.when[len(o.when)-1]
-		check(t, d >= 2*time.Second && d <= 2100*time.Millisecond,
-			"%d tokens at 10/s took %v", total, d)
+		check(t, d >= 2*time.Second && d <= 2100*time.Millisecond, "%d tokens at 10/s took %v", total, d)
 		check(t, stolen <= 1, "Allow was given %d tokens while others waited", stolen)
 	})
 }
@@ -102,7 +101,7 @@ func TestWaitingIsPacedByTokens(t *testing.T) {
 		{hybrid.PerMinute(1), 3, time.Millisecond},
 	} {
 		bubble(t, func(t *testing.T, s *faultyStore) {
-			l := drained(t, s, hybrid.Config{Limits: limits(c.limit)})
+			l := drained(t, s, of(c.limit))
 			from := time.Now()
 			_, before := s.counts()
 			var wg sync.WaitGroup
@@ -140,7 +139,7 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 	waits := make([]time.Duration, 0, runs)
 	for range runs {
 		bubble(t, func(t *testing.T, s *faultyStore) {
-			cfg := hybrid.Config{Limits: limits(hybrid.PerSecond(100))}
+			cfg := of(hybrid.PerSecond(100))
 			// Given another process that takes whatever it can,
 			other := start(t, s, cfg)
 			var taken atomic.Int64
@@ -174,7 +173,7 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 // The deadline is judged at once, by what the bucket said.
 func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := drained(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+		l := drained(t, s, of(hybrid.PerSecond(10)))
 		within := func(d time.Duration, n int64) (time.Duration, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
@@ -201,26 +200,10 @@ func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 	})
 }
 
-// On a key that has never been asked about, the first reply tells.
-func TestAColdWaitLearnsThatItIsTooLate(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		drained(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1))})
-		time.Sleep(500 * time.Millisecond)
-		cold := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1))})
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		if d := took(func() {
-			isErr(t, cold.Wait(ctx, "k"), hybrid.ErrWouldExceedDeadline)
-		}); d != 0 {
-			t.Errorf("it took %v", d)
-		}
-	})
-}
-
 // What is invalid fails without waiting, and a context that has ended before takes nothing.
 func TestInvalidWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(10))})
+		l := start(t, s, of(hybrid.PerSecond(10)))
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, c := range []struct {
@@ -265,7 +248,7 @@ func TestACrowdOfWaiters(t *testing.T) {
 		bubbleOf(t, c.limit.String(), func(t *testing.T, s *faultyStore) {
 			// Given a crowd that waits for an empty bucket,
 			s.every(verdict{delay: time.Millisecond})
-			l := drained(t, s, hybrid.Config{Limits: limits(c.limit)})
+			l := drained(t, s, of(c.limit))
 			key := l.Key("k")
 			_, before := s.counts()
 			idle := runtime.NumGoroutine()
@@ -301,8 +284,7 @@ func TestACrowdOfWaiters(t *testing.T) {
 			check(t, n <= c.crowd+few, "%d goroutines for %d waiters", n, c.crowd)
 			// for a few calls.
 			_, after := s.counts()
-			check(t, after-before <= c.calls,
-				"%d calls, want %d at most", after-before, c.calls)
+			check(t, after-before <= c.calls, "%d calls, want %d at most", after-before, c.calls)
 		})
 	}
 }

@@ -230,7 +230,7 @@ func bubbleOf(t *testing.T, name string, body func(t *testing.T, s *faultyStore)
 func start(t *testing.T, s lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	l, err := hybrid.New(s, cfg)
-	noErr(t, err)
+	must(t, err == nil, "%v", err)
 	t.Cleanup(func() {
 		s := l.Stats()
 		check(t, s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held,
@@ -248,7 +248,18 @@ func seeds(t *testing.T, runs int, f func(t *testing.T, seed uint64)) {
 	}
 }
 
+// hourly is a bucket of 10 that gets nothing back while a test runs.
+var hourly = hybrid.PerHour(1).WithBurst(10)
+
+// denying admits nothing while the store is away.
+var denying = hybrid.Policy{Fallback: hybrid.FallbackDeny}
+
 func limits(l ...hybrid.Limit) []hybrid.Limit { return l }
+
+// of is a configuration with these limits, by one with a policy too.
+func of(l ...hybrid.Limit) hybrid.Config { return hybrid.Config{Limits: l} }
+
+func by(p hybrid.Policy, l ...hybrid.Limit) hybrid.Config { return hybrid.Config{Limits: l, Policy: p} }
 
 // drain takes tokens one by one until there are none, and counts them.
 func drain(l *hybrid.Limiter, key string) (n int64) {
@@ -256,6 +267,26 @@ func drain(l *hybrid.Limiter, key string) (n int64) {
 		n++
 	}
 	return n
+}
+
+// admits asks n times, with a pause after each, and counts how often the answer was yes.
+func admits(n int, pause time.Duration, ask func() bool) (yes int) {
+	for range n {
+		if ask() {
+			yes++
+		}
+		time.Sleep(pause)
+	}
+	return yes
+}
+
+// until polls until holds, and returns how long that took.
+func until(pace time.Duration, holds func() bool) time.Duration {
+	from := time.Now()
+	for !holds() {
+		time.Sleep(pace)
+	}
+	return time.Since(from)
 }
 
 // took is how long f took, by the bubble's clock.
@@ -282,6 +313,14 @@ func (m *meter) admit(n int64) {
 	defer m.mu.Unlock()
 	m.exact.Admit(int64(clock.System().Now()), n)
 	m.sum += n
+}
+
+// admitIf records a token if it was admitted, and returns whether it was.
+func (m *meter) admitIf(ok bool) bool {
+	if ok {
+		m.admit(1)
+	}
+	return ok
 }
 
 func (m *meter) check(t *testing.T) {
