@@ -102,6 +102,19 @@ func TestProtocolNamesEveryMutation(t *testing.T) {
 	}
 }
 
+// TestFaultsPageNamesEveryTest: a test that is named after a row stands in that row of docs/faults.md.
+func TestFaultsPageNamesEveryTest(t *testing.T) {
+	rows := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^\| (\d+) \|.*$`).FindAllStringSubmatch(read(t, "docs/faults.md"), -1) {
+		rows[fmt.Sprintf("%02s", m[1])] = m[0]
+	}
+	for _, test := range readRepository(t).tests["internal/faults"] {
+		if m := regexp.MustCompile(`^TestRow(\d\d)`).FindStringSubmatch(test); m != nil && !strings.Contains(rows[m[1]], "`"+test+"`") {
+			t.Errorf("row %s of docs/faults.md does not name %s", m[1], test)
+		}
+	}
+}
+
 func readRepository(t *testing.T) repository {
 	t.Helper()
 	r := repository{
