@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -55,53 +54,43 @@ func (d *decoder) document(text []byte) *yaml.Node {
 		d.bad("", position{}, "the file has more than %d bytes", textMax)
 		return nil
 	}
-	if p, ok := unprintable(text); ok {
-		d.bad("", p, "there is a byte that is not text in UTF-8")
+	if at := unprintable(text); at >= 0 {
+		d.bad("", placeOf(text, at), "there is a byte that is not text in UTF-8")
 		return nil
 	}
-	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithV4Defaults())
-	if err != nil {
+	var all []yaml.Node
+	err := yaml.Load(text, &all, yaml.WithV4Defaults(), yaml.WithAllDocuments())
+	switch {
+	case err != nil:
 		d.syntax(text, err)
 		return nil
-	}
-	var root, second yaml.Node
-	err = loader.Load(&root)
-	if err == io.EOF || err == nil && (len(root.Content) == 0 || isNull(root.Content[0]) && root.Content[0].Value == "") {
+	case len(all) > 1:
+		d.bad("", place(&all[1]), "there is more than one document; a file is one scenario")
+		return nil
+	case len(all) == 0 || len(all[0].Content) == 0 || isNull(all[0].Content[0]) && all[0].Content[0].Value == "":
 		d.bad("", position{}, "is empty")
 		return nil
 	}
-	if err != nil {
-		d.syntax(text, err)
-		return nil
-	}
-	switch err := loader.Load(&second); {
-	case err == nil:
-		d.bad("", place(&second), "there is more than one document; a file is one scenario")
-		return nil
-	case err != io.EOF:
-		d.syntax(text, err)
-		return nil
-	}
-	return root.Content[0]
+	return all[0].Content[0]
 }
 
-// unprintable finds the first byte that YAML does not take as text. The YAML package refuses it
-// too, but does not say where it is.
-func unprintable(text []byte) (p position, found bool) {
-	p = position{1, 1}
-	for len(text) > 0 {
-		r, n := utf8.DecodeRune(text)
-		switch {
-		case r == utf8.RuneError && n == 1, r < ' ' && r != '\t' && r != '\n' && r != '\r', r >= 0x7f && r < 0xa0 && r != 0x85:
-			return p, true
-		case r == '\n':
-			p = position{p.line + 1, 1}
-		default:
-			p.column++
+// unprintable is where the first byte is that YAML does not take as text, or -1. The YAML package
+// refuses it too, but does not say where it is.
+func unprintable(text []byte) int {
+	for i, r := range string(text) {
+		_, n := utf8.DecodeRune(text[i:])
+		if r == utf8.RuneError && n == 1 || r < ' ' && !strings.ContainsRune("\t\n\r", r) || r >= 0x7f && r < 0xa0 && r != 0x85 {
+			return i
 		}
-		text = text[n:]
 	}
-	return position{}, false
+	return -1
+}
+
+// placeOf is the position of a byte of text.
+func placeOf(text []byte, at int) position {
+	before := text[:at]
+	line := before[bytes.LastIndexByte(before, '\n')+1:]
+	return position{bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(line) + 1}
 }
 
 // syntax reports an error of the YAML package about text.
@@ -115,9 +104,9 @@ func (d *decoder) syntax(text []byte, err error) {
 	if e.ContextMsg != "" {
 		message += " (" + e.ContextMsg + ")"
 	}
-	p := position{e.Mark.Line, e.Mark.Column}
-	if lines := bytes.Split(text, []byte("\n")); p.line > len(lines) { // what is missing at the end
-		p = position{len(lines), utf8.RuneCount(lines[len(lines)-1]) + 1}
+	p, end := position{e.Mark.Line, e.Mark.Column}, placeOf(text, len(text))
+	if p.line > end.line {
+		p = end // what is missing at the end
 	}
 	d.bad("", p, "%s", message)
 }

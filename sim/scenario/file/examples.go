@@ -38,8 +38,6 @@ func Examples() (all []Example) {
 	return all
 }
 
-func exampleNames() []string { return slices.Clone(exampleOrder) }
-
 // Template is a commented scenario with every field: those that most users set are there, and every
 // other one is commented out with its default value, its unit and its meaning. A line of it that
 // begins with # and then no space is a field.

@@ -1,8 +1,11 @@
 package file
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,25 +35,24 @@ func Set(s *scenario.Scenario, assignment string) error {
 		return err
 	}
 	d := newDecoder("")
-	if at.value.Kind() == reflect.String && !strings.ContainsAny(firstOf(strings.TrimSpace(text)), `"'`) {
+	text = strings.TrimSpace(text)
+	if at.value.Kind() == reflect.String && !strings.HasPrefix(text, `"`) && !strings.HasPrefix(text, "'") {
 		at.value.SetString(text)
 	} else if node := d.document([]byte(text)); node != nil {
 		at.value.SetZero()
 		d.value(at.path, node, at.value)
 	}
 	if w := at.workload; w != nil {
-		switch at.name {
-		case "file":
-			w.Trace, w.TraceSum = nil, ""
-		case "trace_sum":
+		switch at.value.Addr().Interface() {
+		case &w.File:
+			w.Trace, w.TraceSum = nil, "" // so that it is read again
+		case &w.TraceSum:
 			w.Trace = nil
 		}
 	}
-	loadTraces(&next, func(file string) string { return file }, func(path, message string) { d.bad(path, position{}, "%s", message) })
+	d.loadTraces(&next)
 	for _, e := range d.errs {
-		if e.Path == "" {
-			e.Path = at.path
-		}
+		e.Path = cmp.Or(e.Path, at.path)
 	}
 	if err := d.err(); err != nil {
 		return err
@@ -58,8 +60,6 @@ func Set(s *scenario.Scenario, assignment string) error {
 	*s = next
 	return nil
 }
-
-func firstOf(s string) string { return s[:min(1, len(s))] }
 
 // Get is the value at a path, as Set takes it: a field's text, or a section or list in YAML's flow
 // style. A field that was not set is its zero value; s.Defaults() has the values that count.
@@ -90,39 +90,30 @@ func Get(s scenario.Scenario, path string) (string, error) {
 // location is where a path leads in a scenario.
 type location struct {
 	path     string // with numbers instead of groups' names
-	name     string // the last part of path
 	value    reflect.Value
 	workload *scenario.Workload // that value is a field of; nil for none
 }
 
-// walk follows a path. With create, it makes what is missing on the way: a group's clock or
-// workload, the one group.
+// wrong is an error about what is at the location.
+func (at *location) wrong(format string, args ...any) error {
+	return &Error{Path: at.path, Message: fmt.Sprintf(format, args...)}
+}
+
+var (
+	wellFormed = regexp.MustCompile(`^[^].[]*(\.[^].[]+|\[[^][]*\])*$`)
+	pathPart   = regexp.MustCompile(`\[[^]]*\]|[^].[]+`)
+)
+
+// walk follows a path. With create, it makes what is missing on the way: a group's clock or workload,
+// the one group.
 func walk(s *scenario.Scenario, path string, create bool) (location, error) {
 	at := location{value: reflect.ValueOf(s).Elem()}
-	for rest := path; rest != "" || at.path == ""; {
-		var part string
-		inBrackets := strings.HasPrefix(rest, "[")
-		if inBrackets {
-			var ok bool
-			if part, rest, ok = strings.Cut(rest[1:], "]"); !ok {
-				return at, &Error{Path: path, Message: "has no ] after ["}
-			}
-			if rest != "" && rest[0] != '.' && rest[0] != '[' {
-				return at, &Error{Path: path, Message: fmt.Sprintf("has %q after ]; a path is like groups[0].count", rest[:1])}
-			}
-		} else {
-			end := strings.IndexAny(rest, ".[")
-			if end < 0 {
-				end = len(rest)
-			}
-			part, rest = rest[:end], rest[end:]
-		}
-		if after, ok := strings.CutPrefix(rest, "."); ok {
-			if rest = after; rest == "" {
-				return at, &Error{Path: path, Message: "ends with a dot"}
-			}
-		}
-		if err := at.step(part, inBrackets, create); err != nil {
+	if path == "" || !wellFormed.MatchString(path) {
+		return at, &Error{Path: path, Message: "is not a path like policy.target or groups[0].count"}
+	}
+	for _, part := range pathPart.FindAllString(path, -1) {
+		inner, inBrackets := strings.CutPrefix(part, "[")
+		if err := at.step(strings.TrimSuffix(inner, "]"), inBrackets, create); err != nil {
 			return at, err
 		}
 	}
@@ -133,28 +124,29 @@ func walk(s *scenario.Scenario, path string, create bool) (location, error) {
 func (at *location) step(part string, inBrackets, create bool) error {
 	v := at.value
 	if v.Kind() == reflect.Pointer {
+		if v.IsNil() && !create {
+			return at.wrong("is not set")
+		}
 		if v.IsNil() {
-			if !create {
-				return &Error{Path: at.path, Message: "is not set"}
-			}
 			v.Set(reflect.New(v.Type().Elem()))
 		}
 		v = v.Elem()
 	}
 	switch {
 	case isScalar(v.Type()):
-		return &Error{Path: at.path, Message: fmt.Sprintf("is %s and has no part %q", want(v.Type()), clip(part))}
+		return at.wrong("is %s and has no part %q", want(v.Type()), clip(part))
 	case v.Kind() == reflect.Slice:
 		return at.element(v, part, inBrackets, create)
 	case inBrackets:
-		return &Error{Path: at.path, Message: fmt.Sprintf("is not a list, so [%s] is not in it", clip(part))}
+		return at.wrong("is not a list, so [%s] is not in it", clip(part))
 	}
 	f, ok := fieldOf(v.Type(), part)
 	if !ok {
-		return &Error{Path: join(at.path, clip(part)), Message: "unknown field" + didYouMean(at.guess(v.Type(), part))}
+		guess := didYouMean(at.guess(v.Type(), part))
+		return &Error{Path: join(at.path, clip(part)), Message: "unknown field" + guess}
 	}
 	at.workload, _ = v.Addr().Interface().(*scenario.Workload)
-	at.path, at.name, at.value = join(at.path, part), part, v.Field(f.index)
+	at.path, at.value = join(at.path, part), v.Field(f.index)
 	return nil
 }
 
@@ -173,33 +165,31 @@ func (at *location) guess(t reflect.Type, part string) string {
 	return ""
 }
 
-// element goes to an element of a list, by its number or by its name.
+// element goes to an element of a list, by its number, or to a group by its name.
 func (at *location) element(v reflect.Value, part string, inBrackets, create bool) error {
 	groups, isGroups := v.Addr().Interface().(*[]scenario.Group)
 	if isGroups && create && len(*groups) == 0 {
-		*groups = scenario.Scenario{}.Defaults().Groups[:1:1]
-		(*groups)[0] = scenario.Group{Name: (*groups)[0].Name}
+		*groups = []scenario.Group{{Name: scenario.Scenario{}.Defaults().Groups[0].Name}}
 	}
-	i := -1
-	if n, err := strconv.Atoi(part); err == nil && inBrackets {
-		i = n
-	} else if isGroups {
+	i, err := strconv.Atoi(part)
+	switch {
+	case err == nil && inBrackets:
+	case isGroups:
 		var names []string
-		for j, g := range *groups {
-			if names = append(names, g.Name); g.Name == part {
-				i = j
-			}
+		for _, g := range *groups {
+			names = append(names, g.Name)
 		}
-		if i < 0 {
-			return &Error{Path: at.path, Message: fmt.Sprintf("have no group %q; there are %s", clip(part), clip(strings.Join(names, ", ")))}
+		if i = slices.Index(names, part); i < 0 {
+			return at.wrong("have no group %q; there are %s", clip(part), clip(strings.Join(names, ", ")))
 		}
-	} else {
-		return &Error{Path: at.path, Message: fmt.Sprintf("is a list; an element of it is %s[0], not %q", at.path, clip(part))}
+	default:
+		return at.wrong("is a list; an element of it is %s[0], not %q", at.path, clip(part))
 	}
+	at.path = fmt.Sprintf("%s[%d]", at.path, i)
 	if i < 0 || i >= v.Len() {
-		return &Error{Path: fmt.Sprintf("%s[%d]", at.path, i), Message: fmt.Sprintf("is not there: the list has %d elements, from [0] on", v.Len())}
+		return at.wrong("is not there: the list has %d elements, from [0] on", v.Len())
 	}
-	at.workload, at.path, at.name, at.value = nil, fmt.Sprintf("%s[%d]", at.path, i), "", v.Index(i)
+	at.workload, at.value = nil, v.Index(i)
 	return nil
 }
 

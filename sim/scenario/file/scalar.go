@@ -36,71 +36,54 @@ func setScalar(v reflect.Value, text string, plain bool) error {
 		v.SetZero()
 		return unprefixed(u.UnmarshalText([]byte(text)))
 	}
-	if t == reflect.TypeFor[time.Duration]() {
-		d, err := duration(text)
-		v.SetInt(int64(d))
-		return err
-	}
+	var err error
+	read := plain // whether text is what t wants, but for its size
 	switch t.Kind() {
 	case reflect.String:
 		v.SetString(text)
 		return nil
 	case reflect.Bool:
 		v.SetBool(text == "true")
-		if plain && (text == "true" || text == "false") {
-			return nil
-		}
+		read = read && (text == "true" || text == "false")
 	case reflect.Float64:
-		if plain && realNumber.MatchString(text) {
-			x, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				return fmt.Errorf("is %q, which is too large a number", clip(text))
-			}
-			v.SetFloat(x)
-			if x == 0 {
-				v.SetZero() // -0
-			}
-			return nil
-		}
+		var x float64
+		x, err = strconv.ParseFloat(text, 64)
+		v.SetFloat(x + 0) // not -0
+		read = read && realNumber.MatchString(text)
+	case reflect.Uint64:
+		var n uint64
+		n, err = strconv.ParseUint(text, 10, t.Bits())
+		v.SetUint(n)
+		read = read && wholeNumber.MatchString(text)
 	default:
-		if plain && wholeNumber.MatchString(text) {
-			return setWhole(v, text)
+		if t == reflect.TypeFor[time.Duration]() {
+			d, err := duration(text)
+			v.SetInt(int64(d))
+			return err
 		}
+		var n int64
+		n, err = strconv.ParseInt(text, 10, t.Bits())
+		v.SetInt(n)
+		read = read && wholeNumber.MatchString(text)
 	}
-	if !plain {
+	switch {
+	case read && errors.Is(err, strconv.ErrRange):
+		return fmt.Errorf("is %q, which is too large a number", clip(text))
+	case read && err == nil:
+		return nil
+	case !plain:
 		return fmt.Errorf("is the text %q, must be %s", clip(text), want(t))
 	}
 	return fmt.Errorf("is %q, must be %s", clip(text), want(t))
 }
 
-func setWhole(v reflect.Value, text string) error {
-	bits := v.Type().Bits()
-	if v.CanUint() {
-		if strings.HasPrefix(text, "-") {
-			return fmt.Errorf("is %s, must not be negative", clip(text))
-		}
-		n, err := strconv.ParseUint(text, 10, bits)
-		if err != nil {
-			return fmt.Errorf("is %s, which is too large a number", clip(text))
-		}
-		v.SetUint(n)
-		return nil
-	}
-	n, err := strconv.ParseInt(text, 10, bits)
-	if err != nil {
-		return fmt.Errorf("is %s, which is too large a number", clip(text))
-	}
-	v.SetInt(n)
-	return nil
-}
-
 // duration reads a duration with a unit; 0 alone has no need of one.
 func duration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
-	if err == nil {
+	switch {
+	case err == nil:
 		return d, nil
-	}
-	if onlyNumber.MatchString(text) {
+	case onlyNumber.MatchString(text):
 		return 0, fmt.Errorf("is %q, which has no unit: a duration is like 100ms, 2s or 1h30m", clip(text))
 	}
 	return 0, fmt.Errorf("is %q, must be a duration like 100ms, 2s or 1h30m, of at most 292 years", clip(text))

@@ -37,7 +37,7 @@ var wanted = map[reflect.Type]string{
 	reflect.TypeFor[bool]():                  "true or false",
 	reflect.TypeFor[int]():                   "a whole number",
 	reflect.TypeFor[int64]():                 "a whole number",
-	reflect.TypeFor[uint64]():                "a whole number",
+	reflect.TypeFor[uint64]():                "a whole number, 0 or more",
 	reflect.TypeFor[float64]():               "a number",
 }
 
@@ -139,28 +139,23 @@ func didYouMean(guess string) string {
 	return "; did you mean " + guess + "?"
 }
 
-// distance is the number of bytes to insert, delete or replace to make b of a (Levenshtein), or to
-// swap with the next (Damerau; swapping is what fingers do).
+// distance is the number of bytes to insert, delete or replace to make b of a (Levenshtein).
 func distance(a, b string) int {
-	var before []int
-	row := make([]int, len(b)+1)
+	row := make([]int, len(b)+1) // from what of a is before i to each beginning of b
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		next := make([]int, len(b)+1)
-		next[0] = i + 1
+		diagonal := row[0]
+		row[0] = i + 1
 		for j := range len(b) {
-			change := row[j]
+			change := diagonal
 			if a[i] != b[j] {
 				change++
 			}
-			next[j+1] = min(row[j+1]+1, next[j]+1, change)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				next[j+1] = min(next[j+1], before[j-1]+1)
-			}
+			diagonal = row[j+1]
+			row[j+1] = min(diagonal+1, row[j]+1, change)
 		}
-		before, row = row, next
 	}
 	return row[len(b)]
 }
