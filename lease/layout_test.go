@@ -69,6 +69,13 @@ var arrows = []struct {
 	{"internal/stamps", []string{"sim/audit"}},
 	{"internal/testkit", []string{"clock"}},
 	{"sim/cmd", []string{"clock", "lease", "hybrid", "redisbucket", "sim", "internal/stamps"}},
+	{"sim/random", nil},
+	{"sim/audit", nil},
+	{"sim/rival", []string{"lease"}},
+	{"sim/scenario", []string{"lease", "sim/scenario", "sim/random"}},
+	{"sim/arrival", []string{"sim/scenario", "sim/random"}},
+	{"sim/report", []string{"sim/scenario"}},
+	{"sim/engine", []string{"clock", "lease", "sim/scenario", "sim/arrival", "sim/audit", "sim/report", "sim/rival", "sim/random"}},
 	{"sim", []string{"clock", "lease", "sim"}},
 }
 
