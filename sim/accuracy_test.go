@@ -1,6 +1,7 @@
 //go:build !race
 
-// These simulations are deterministic and have one goroutine each: the race detector would find nothing in ten times the time.
+// These simulations are deterministic and have one goroutine each: the race detector would find
+// nothing in ten times the time.
 
 package sim_test
 
@@ -13,7 +14,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// accuracy is a row of the tuning table: what the defaults of lease.Policy give, on one limit, from a cold start.
+// accuracy is a row of the tuning table: what the defaults of lease.Policy give, on one limit, from
+// a cold start.
 type accuracy struct {
 	name     string
 	rate     int64
@@ -25,7 +27,8 @@ type accuracy struct {
 	fair     bool    // Jain's index is 0.999 at least, and the worst share 0.95, too
 }
 
-// The scenarios that decided how much a call asks for (lease/holder_size.go) and how the rate is shared (lease/fair.go).
+// The scenarios that decided how much a call asks for (lease/holder_size.go) and how the rate is
+// shared (lease/fair.go).
 var accuracies = []accuracy{
 	{name: "Poisson", rate: 1_000, burst: 200, n: 4, workload: sim.Workload{Load: 0.9}, goal: 0.995},
 	{name: "Poisson", rate: 1_000, burst: 200, n: 4, skew: 1, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
@@ -150,8 +153,8 @@ func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
 	}
 }
 
-// TestOvercommitBuysAccuracy: what the overcommit is for. Beside bursts smaller than what the processes hold it must not cost
-// admissions, which it did while it made leases longer by itself.
+// TestOvercommitBuysAccuracy: what the overcommit is for. Beside bursts smaller than what the
+// processes hold it must not cost admissions, which it did while it made leases longer by itself.
 func TestOvercommitBuysAccuracy(t *testing.T) {
 	for _, c := range []struct {
 		rate, burst int64
@@ -178,8 +181,9 @@ func TestOvercommitBuysAccuracy(t *testing.T) {
 	}
 }
 
-// TestABurstIsNotPaidForWithSilence: a process that drew most of the burst at once, from a bucket that nobody else needed, is not
-// kept from what has flowed in since, however far above its share that was.
+// TestABurstIsNotPaidForWithSilence: a process that drew most of the burst at once, from a bucket
+// that nobody else needed, is not kept from what has flowed in since, however far above its share
+// that was.
 func TestABurstIsNotPaidForWithSilence(t *testing.T) {
 	for _, first := range []int{3000, 6000, 8000} { // with a delay that counted the whole debt 0.73 of 6,000, and 0.61 of 8,000
 		trace := &sim.Trace{}

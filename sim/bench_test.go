@@ -9,7 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// BenchmarkFleet has a target of 4,000,000 requests a second: 200 processes, the auditor on, rivals off, on one core.
+// BenchmarkFleet has a target of 4,000,000 requests a second: 200 processes, the auditor on, rivals
+// off, on one core.
 func BenchmarkFleet(b *testing.B) {
 	for _, load := range []struct {
 		name string

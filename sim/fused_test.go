@@ -40,9 +40,10 @@ func deciding(t *testing.T) []string {
 	return packages
 }
 
-// A processor that multiplies and adds in one instruction rounds once where others round twice, and the compiler uses it
-// for x*y + z wherever there is one. A report that is the same on every machine allows none: float64(x*y) + z forbids
-// it. A product that is handed to a function, or returned, needs the same, because calls are inlined.
+// A processor that multiplies and adds in one instruction rounds once where others round twice, and
+// the compiler uses it for x*y + z wherever there is one. A report that is the same on every
+// machine allows none: float64(x*y) + z forbids it. A product that is handed to a function, or
+// returned, needs the same, because calls are inlined.
 func TestNoProductIsFusedWithASum(t *testing.T) {
 	packages := deciding(t)
 	build := exec.Command("go", append([]string{"build", "-gcflags=-S"}, packages...)...)

@@ -1,9 +1,9 @@
-// Package sim simulates a fleet of limiters on a virtual clock: its processes, load, network and Redis,
-// and what goes wrong with them. It runs the code of package lease that production runs, and audits
-// every admission.
+// Package sim simulates a fleet of limiters on a virtual clock: its processes, load, network and
+// Redis, and what goes wrong with them. It runs the code of package lease that production runs, and
+// audits every admission.
 //
-// Most callers want Run: it takes a Scenario and returns a Report. This package only gives names to what
-// its rooms hold. The data goes through them in this order:
+// Most callers want Run: it takes a Scenario and returns a Report. This package only gives names to
+// what its rooms hold. The data goes through them in this order:
 //
 //	scenario    what is asked: fleet, load, network, Redis, faults; and its validation
 //	arrival     when the requests of each process come
@@ -12,11 +12,12 @@
 //	report      what was found: figures with intervals over the replications
 //	search      one question to many simulations: sweeps, plans, thresholds
 //
-// Beside them stand rival (other algorithms on the same requests), random (streams of numbers that are the
-// same on every machine), and cmd/leasesim (the command). docs/simulator.md says how to use that.
+// Beside them stand rival (other algorithms on the same requests), random (streams of numbers that
+// are the same on every machine), and cmd/leasesim (the command). docs/simulator.md says how to use
+// that.
 //
-// Everything is exact and repeatable: a scenario and a seed give the same Report to the last bit on any
-// machine. Nothing here reads a wall clock, but for the part of the Report called Machine.
+// Everything is exact and repeatable: a scenario and a seed give the same Report to the last bit on
+// any machine. Nothing here reads a wall clock, but for the part of the Report called Machine.
 package sim
 
 import (
@@ -28,7 +29,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Run simulates s with a Runner's defaults. The error wraps ErrInvalidScenario, ErrInterrupted or ErrNotConserved.
+// Run simulates s with a Runner's defaults. The error wraps ErrInvalidScenario, ErrInterrupted or
+// ErrNotConserved.
 func Run(ctx context.Context, s Scenario) (Report, error) { return engine.Runner{}.Run(ctx, s) }
 
 // Runner runs scenarios; its zero value is a good default.

@@ -19,7 +19,7 @@ const (
 func newSource(kind string, seed uint64) Source {
 	w := scenario.Workload{Kind: kind}.Defaults(arrivalsSpan)
 	r := random.New(seed, 11)
-	return Source{W: &w, Rate: arrivalsRate, Of: 1, Duration: int64(arrivalsSpan), Stream: &r, Common: 1}
+	return Source{Workload: &w, Rate: arrivalsRate, Of: 1, Duration: int64(arrivalsSpan), Stream: &r, Common: 1}
 }
 
 // moments is all requests of a run.
@@ -31,8 +31,8 @@ func moments(s Source) (all []int64) {
 	return all
 }
 
-// kinds are the streams with all they need for short tests, the variance of their count over its mean in the long run,
-// and how many times the rate they have.
+// kinds are the streams with all they need for short tests, the variance of their count over its
+// mean in the long run, and how many times the rate they have.
 func kinds() map[string]struct {
 	set        func(*scenario.Workload)
 	dispersion float64
@@ -46,9 +46,11 @@ func kinds() map[string]struct {
 	return map[string]kind{
 		scenario.Constant: {func(*scenario.Workload) {}, 0, 1},
 		scenario.Poisson:  {func(*scenario.Workload) {}, 1, 1},
-		// 1 + 2 L a/(a+b)^2 with the rate L while on, and a and b the rates at which on and off end.
+		// 1 + 2 L a/(a+b)^2 with the rate L while on, and a and b the rates at which on and off
+		// end.
 		scenario.OnOff: {func(*scenario.Workload) {}, 1 + 2*10*arrivalsRate*10/math.Pow(10+1/0.9, 2), 1},
-		// E N^2/E N, with N of shape 9 and mean 3, so that all moments that matter exist; the fraction's part is at most 1/4.
+		// E N^2/E N, with N of shape 9 and mean 3, so that all moments that matter exist; the
+		// fraction's part is at most 1/4.
 		scenario.Pareto:  {func(w *scenario.Workload) { w.Alpha, w.Burst = 9, 3 }, (math.Pow(3*8/9., 2)*9/7 + 0.25) / 3, 1},
 		scenario.Diurnal: {func(w *scenario.Workload) { w.Period = 100 * time.Second }, 1, 1},
 		scenario.Flash:   {func(w *scenario.Workload) { w.At, w.For, w.Factor = 5000*time.Second, 1000*time.Second, 10 }, 1, 1.9},
@@ -59,7 +61,7 @@ func kinds() map[string]struct {
 func TestEveryStreamHasItsMeanRate(t *testing.T) {
 	for name, kind := range kinds() {
 		s := newSource(name, 1)
-		kind.set(s.W)
+		kind.set(s.Workload)
 		all := moments(s)
 		want := arrivalsRate * arrivalsSpan.Seconds() * kind.factor
 		sigma := math.Sqrt(want * kind.dispersion)
@@ -77,7 +79,7 @@ func TestEveryStreamHasItsMeanRateFromALaterStart(t *testing.T) {
 	const from = 5600 * time.Second // in the flash, and at the same point of the day as the end
 	for name, kind := range kinds() {
 		s := newSource(name, 2)
-		kind.set(s.W)
+		kind.set(s.Workload)
 		s.Start = int64(from)
 		all := moments(s)
 		if all[0] < s.Start {
@@ -94,13 +96,13 @@ func TestEveryStreamHasItsMeanRateFromALaterStart(t *testing.T) {
 	}
 }
 
-// Starts that follow each other closely, as in a fleet that is scaled up and down, must not change the mean:
-// a stream that begins with a whole interval, or always on, would.
+// Starts that follow each other closely, as in a fleet that is scaled up and down, must not change
+// the mean: a stream that begins with a whole interval, or always on, would.
 func TestManyStartsKeepTheMeanRate(t *testing.T) {
 	const span = 15 * time.Millisecond // below the mean time between two requests
 	for _, name := range []string{scenario.Constant, scenario.Poisson, scenario.OnOff, scenario.Pareto} {
 		s := newSource(name, 3)
-		kinds()[name].set(s.W)
+		kinds()[name].set(s.Workload)
 		var sum, squares float64
 		const n = 100_000
 		for i := range int64(n) {
@@ -126,7 +128,8 @@ func countsIn(all []int64, window time.Duration) []float64 {
 	return counts
 }
 
-// dispersion is the variance of counts over their mean, and its standard error, from ten parts of the run.
+// dispersion is the variance of counts over their mean, and its standard error, from ten parts of
+// the run.
 func dispersion(counts []float64) (index, stderr float64) {
 	var parts []float64
 	for part := range slices.Chunk(counts, len(counts)/10) {
@@ -156,7 +159,7 @@ func TestEveryStreamIsAsUnevenAsItShouldBe(t *testing.T) {
 		scenario.Sync:   0,
 	} {
 		s := newSource(name, 4)
-		kinds()[name].set(s.W)
+		kinds()[name].set(s.Workload)
 		got, stderr := dispersion(countsIn(moments(s), window))
 		if math.Abs(got-want) > 6*stderr+0.01 {
 			t.Errorf("%s: the index of dispersion over %v is %.3f, want %.3f within %.3f", name, window, got, want, 6*stderr)

@@ -7,9 +7,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
-// bursts is Pareto: at Poisson moments as many requests at one instant as a Pareto variable of shape Alpha and mean
-// Burst says. It is rounded up with the probability of its fraction, otherwise down, which leaves the mean as it is.
-// Of a Burst below Alpha/(Alpha-1) some have no request, and are not seen.
+// bursts is scenario.Pareto: bursts come at Poisson moments. The requests of one come at one
+// instant, and their number is a Pareto variable of shape Alpha and mean Burst. It is rounded up
+// with the probability of its fraction, and down otherwise, which keeps the mean. Where Burst is
+// below Alpha/(Alpha-1), some bursts have no request.
 type bursts struct {
 	stream       *random.Stream
 	gap          float64 // between bursts
@@ -20,12 +21,13 @@ type bursts struct {
 
 func newBursts(s Source) *bursts {
 	return &bursts{
-		stream: s.Stream, gap: float64(s.gap() * s.W.Burst), alpha: s.W.Alpha,
-		least: float64(s.W.Burst * (s.W.Alpha - 1) / s.W.Alpha), // so that Burst is the mean
+		stream: s.Stream, gap: float64(s.gap() * s.Workload.Burst), alpha: s.Workload.Alpha,
+		least: float64(s.Workload.Burst * (s.Workload.Alpha - 1) / s.Workload.Alpha), // so that Burst is the mean
 		at:    float64(s.Start), end: float64(s.Duration),
 	}
 }
 
+// Next implements Stream.
 func (a *bursts) Next(now int64) int64 {
 	for a.left == 0 {
 		if a.at >= a.end {
@@ -39,12 +41,12 @@ func (a *bursts) Next(now int64) int64 {
 	return moment(a.at, now)
 }
 
-// streamVolleys names the random stream of what the volleys of all processes have in common. The engine's own streams
-// have small numbers.
+// streamVolleys names the random stream of what the volleys of all processes have in common. The
+// streams of the engine have small numbers.
 const streamVolleys uint64 = 1 << 32
 
-// volleys is Sync: at every multiple of every, 0 included, all processes send their requests of that time, spread evenly
-// over within, from its beginning.
+// volleys is scenario.Sync: at every multiple of Every, 0 included, all processes send the requests
+// of that time. They are spread evenly over Within, from its beginning on.
 type volleys struct {
 	every, within int64
 	size          float64 // mean requests in a volley
@@ -56,10 +58,11 @@ type volleys struct {
 }
 
 func newVolleys(s Source) *volleys {
-	a := &volleys{every: int64(s.W.Every), within: int64(s.W.Within), end: s.Duration}
-	a.size = float64(s.Rate * float64(s.W.Every) / 1e9)
-	// A process with half a request in a volley sends one in every other. The processes begin with different fractions,
-	// evenly spread, so that the whole fleet's volleys are alike.
+	a := &volleys{every: int64(s.Workload.Every), within: int64(s.Workload.Within), end: s.Duration}
+	a.size = float64(s.Rate * float64(s.Workload.Every) / 1e9)
+	// A process with half a request in a volley sends one in every other volley. The processes
+	// begin with different fractions, evenly spread, so that the volleys of the whole fleet are
+	// alike.
 	common := random.New(s.Common, streamVolleys)
 	a.carry = float64(s.Index)/float64(s.Of) + common.Float64()
 	a.begin(s.Start / a.every)
@@ -67,18 +70,19 @@ func newVolleys(s Source) *volleys {
 	return a
 }
 
-// begin makes the n-th volley the present one.
+// begin goes to the n-th volley.
 func (a *volleys) begin(n int64) {
 	before := math.Floor(float64(float64(n)*a.size) + a.carry)
 	after := math.Floor(float64(float64(n+1)*a.size) + a.carry)
 	a.n, a.sent, a.many = n, 0, int64(after-before)
 }
 
-// moment is that of the i-th request of the volley.
+// moment is when the i-th request of the volley comes.
 func (a *volleys) moment(i int64) int64 {
 	return a.n*a.every + int64(float64(a.within)*(float64(i)/float64(a.many)))
 }
 
+// Next implements Stream.
 func (a *volleys) Next(now int64) int64 {
 	for a.sent == a.many {
 		if (a.n+1)*a.every >= a.end {

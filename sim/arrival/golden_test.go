@@ -12,8 +12,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// The requests of a seed are a promise, as package random's streams are: these are the first 10,000 of each kind, and
-// 10,000 draws of each distribution. A machine that rounds anything otherwise fails here.
+// The requests of a seed are a promise, as package random's streams are: these are the first 10,000
+// of each kind, and 10,000 draws of each distribution. A machine that rounds anything otherwise
+// fails here.
 func TestEveryMachineHasTheSameRequests(t *testing.T) {
 	const n = 10_000
 	sum := sha256.New()

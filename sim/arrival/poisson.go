@@ -6,20 +6,21 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
-// poisson is Poisson: independent requests.
+// poisson is scenario.Poisson: independent requests.
 type poisson struct {
 	stream *random.Stream
 	gap    float64 // mean, ns
 	at     float64 // with its fraction, or a rate near 1/ns would be wrong
 }
 
+// Next implements Stream.
 func (a *poisson) Next(now int64) int64 {
 	a.at += float64(a.gap * a.stream.Exp())
 	return moment(a.at, now)
 }
 
-// onOff is OnOff: an interrupted Poisson process. What is left of an exponential time is as long as a whole one, so
-// that it can be drawn anew wherever the rate changes, and at the start.
+// onOff is scenario.OnOff: a Poisson process that is interrupted. The rest of an exponential time
+// is distributed like a whole one, so it is drawn anew wherever the rate changes, and at the start.
 type onOff struct {
 	stream  *random.Stream
 	gap     float64 // while on
@@ -30,7 +31,7 @@ type onOff struct {
 }
 
 func newOnOff(s Source) *onOff {
-	on, off := float64(s.W.On), float64(s.W.Off)
+	on, off := float64(s.Workload.On), float64(s.Workload.Off)
 	part := on / (on + off)
 	a := &onOff{stream: s.Stream, gap: float64(s.gap() * part), on: on, off: off, at: float64(s.Start), end: float64(s.Duration)}
 	if !a.stream.Bernoulli(part) {
@@ -40,6 +41,7 @@ func newOnOff(s Source) *onOff {
 	return a
 }
 
+// Next implements Stream.
 func (a *onOff) Next(now int64) int64 {
 	for a.at < a.end {
 		if at := a.at + float64(a.gap*a.stream.Exp()); at < a.until {
@@ -52,8 +54,9 @@ func (a *onOff) Next(now int64) int64 {
 	return Never
 }
 
-// diurnal is Diurnal: rate*(1 + Swing*sin) over Period, which begins at its mean and rises, by thinning a Poisson process
-// of the highest rate (Lewis and Shedler, 1979).
+// diurnal is scenario.Diurnal: the rate is its mean times 1 + Swing*sin, where the sine has length
+// Period and begins at 0. Requests of the highest rate are drawn, of which some are dropped (Lewis
+// and Shedler, 1979).
 type diurnal struct {
 	stream        *random.Stream
 	gap           float64 // at the highest rate
@@ -62,13 +65,14 @@ type diurnal struct {
 }
 
 func newDiurnal(s Source) *diurnal {
-	swing := float64(s.W.Swing)
+	swing := float64(s.Workload.Swing)
 	return &diurnal{
-		stream: s.Stream, gap: s.gap() / (1 + swing), swing: swing, period: float64(s.W.Period),
+		stream: s.Stream, gap: s.gap() / (1 + swing), swing: swing, period: float64(s.Workload.Period),
 		at: float64(s.Start), end: float64(s.Duration),
 	}
 }
 
+// Next implements Stream.
 func (a *diurnal) Next(now int64) int64 {
 	for a.at < a.end {
 		a.at += float64(a.gap * a.stream.Exp())
@@ -81,7 +85,8 @@ func (a *diurnal) Next(now int64) int64 {
 	return Never
 }
 
-// flash is Flash: Poisson of the stated rate, and of Factor times as much from At for For.
+// flash is scenario.Flash: Poisson at the stated rate, and at Factor times that rate from At for
+// For.
 type flash struct {
 	stream     *random.Stream
 	gap, crowd float64 // without and with the crowd
@@ -91,11 +96,12 @@ type flash struct {
 
 func newFlash(s Source) *flash {
 	return &flash{
-		stream: s.Stream, gap: s.gap(), crowd: s.gap() / s.W.Factor,
-		from: float64(s.W.At), to: float64(s.W.At + s.W.For), at: float64(s.Start),
+		stream: s.Stream, gap: s.gap(), crowd: s.gap() / s.Workload.Factor,
+		from: float64(s.Workload.At), to: float64(s.Workload.At + s.Workload.For), at: float64(s.Start),
 	}
 }
 
+// Next implements Stream.
 func (a *flash) Next(now int64) int64 {
 	for {
 		gap, until := a.gap, math.Inf(1)

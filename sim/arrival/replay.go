@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// recording is a trace, ready to be replayed by a fleet. It does not change: all replications share it.
+// Recording is a trace, divided among the processes that replay it. It does not change.
 type Recording struct {
 	requests []scenario.TraceRequest
 	parts    [][]uint32 // of each process, its requests' numbers
 	period   int64      // ns from one beginning of the trace to the next; 0 if it is played once
 }
 
-// newRecording divides a trace among processes; the trace's own processes are taken modulo their number. Repeated, it begins
-// again after its last request and the mean time between two, so that the rate stays what it was. A trace with all its
-// requests at 0 cannot be repeated, and is played once.
+// NewRecording divides a trace among processes. The trace's own processes are taken modulo their
+// number. A repeated trace begins again after its last request and the mean time between two, so
+// that the rate stays the same. One with all its requests at 0 is played once.
 func NewRecording(t *scenario.Trace, processes int, repeated bool) *Recording {
 	n := len(t.Requests)
 	r := &Recording{requests: t.Requests, parts: make([][]uint32, processes)}
@@ -30,19 +30,19 @@ func NewRecording(t *scenario.Trace, processes int, repeated bool) *Recording {
 	return r
 }
 
-// replayer is the requests of one process of a recording.
+// Replayer is the Stream of one process of a Recording.
 type Replayer struct {
 	*Recording
 	part  []uint32
 	place int   // of the next in part
 	begun int64 // when the trace began this time
 
-	// Of the request whose moment next returned last; the key is the trace's own number.
+	// What the request asks for whose moment Next returned last. Key is the trace's own number.
 	Key  int
 	Cost int64
 }
 
-// newReplayer plays what a process gets from start on.
+// NewReplayer plays what a process gets from start on.
 func NewReplayer(r *Recording, process int, start int64) *Replayer {
 	p := &Replayer{Recording: r, part: r.parts[process]}
 	if r.period > 0 {
@@ -52,6 +52,7 @@ func NewReplayer(r *Recording, process int, start int64) *Replayer {
 	return p
 }
 
+// Next implements Stream.
 func (p *Replayer) Next(now int64) int64 {
 	if p.place == len(p.part) {
 		if p.period == 0 || p.place == 0 {

@@ -21,10 +21,10 @@ func checkCount(t *testing.T, what string, got int, want float64) {
 
 func TestDiurnalFollowsTheSine(t *testing.T) {
 	s := newSource(scenario.Diurnal, 21)
-	s.W.Period, s.W.Swing = 100*time.Second, 0.7
+	s.Workload.Period, s.Workload.Swing = 100*time.Second, 0.7
 	var hours [8]int
 	for _, at := range moments(s) {
-		hours[at%int64(s.W.Period)*8/int64(s.W.Period)]++
+		hours[at%int64(s.Workload.Period)*8/int64(s.Workload.Period)]++
 	}
 	for i, got := range hours {
 		// The integral of 1 + 0.7 sin over an eighth of a turn.
@@ -36,13 +36,13 @@ func TestDiurnalFollowsTheSine(t *testing.T) {
 
 func TestFlashMultipliesTheRateForAWhile(t *testing.T) {
 	s := newSource(scenario.Flash, 22)
-	s.W.At, s.W.For, s.W.Factor = 2000*time.Second, 500*time.Second, 8
+	s.Workload.At, s.Workload.For, s.Workload.Factor = 2000*time.Second, 500*time.Second, 8
 	var before, during, after int
 	for _, at := range moments(s) {
 		switch {
-		case at < int64(s.W.At):
+		case at < int64(s.Workload.At):
 			before++
-		case at < int64(s.W.At+s.W.For):
+		case at < int64(s.Workload.At+s.Workload.For):
 			during++
 		default:
 			after++
@@ -57,12 +57,12 @@ func TestFlashMultipliesTheRateForAWhile(t *testing.T) {
 	for seed := range uint64(2000) {
 		s := newSource(scenario.Flash, seed)
 		s.Rate, s.Duration = 1, int64(time.Second)
-		s.W.At, s.W.For, s.W.Factor = 500*time.Millisecond, 50*time.Millisecond, 100
+		s.Workload.At, s.Workload.For, s.Workload.Factor = 500*time.Millisecond, 50*time.Millisecond, 100
 		for _, at := range moments(s) {
 			switch {
-			case at < int64(s.W.At):
+			case at < int64(s.Workload.At):
 				before++
-			case at < int64(s.W.At+s.W.For):
+			case at < int64(s.Workload.At+s.Workload.For):
 				during++
 			default:
 				after++
@@ -120,7 +120,7 @@ func TestSyncIsTheSameMomentForAll(t *testing.T) {
 	volleys := map[int64][]int64{}
 	for i := range processes {
 		s := newSource(scenario.Sync, uint64(i))
-		s.W.Every, s.W.Within = 250*time.Millisecond, 0
+		s.Workload.Every, s.Workload.Within = 250*time.Millisecond, 0
 		s.Index, s.Of, s.Rate = i, processes, each*4
 		s.Duration = int64(100 * time.Second)
 		own := moments(s)
@@ -147,7 +147,7 @@ func TestSyncIsTheSameMomentForAll(t *testing.T) {
 func TestSyncSpreadsAVolleyEvenly(t *testing.T) {
 	s := newSource(scenario.Sync, 25)
 	s.Rate, s.Duration = 8, int64(time.Second)
-	s.W.Within = 100 * time.Millisecond
+	s.Workload.Within = 100 * time.Millisecond
 	var want []int64
 	for _, at := range []int64{0, 25, 50, 75, 500, 525, 550, 575} {
 		want = append(want, at*int64(time.Millisecond))

@@ -5,7 +5,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// zipfShares is n parts of one, the k-th proportional to 1/k^s.
+// Shares divides 1 into n parts, the k-th proportional to 1/k^s.
 func Shares(n int, s float64) []float64 {
 	shares := make([]float64, n)
 	sum := 0.0
@@ -19,5 +19,5 @@ func Shares(n int, s float64) []float64 {
 	return shares
 }
 
-// keyWeights is how popular each key is.
+// KeyWeights is how popular each key is.
 func KeyWeights(k scenario.Keys) *random.Weights { return random.NewWeights(Shares(k.Count, k.Zipf)) }

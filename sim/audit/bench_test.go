@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkWorst judges the record of 8 processes, one run after the other as the stamp files deliver it.
+// BenchmarkWorst judges the record of 8 processes, one run after the other as the stamp files
+// deliver it.
 func BenchmarkWorst(b *testing.B) {
 	for _, size := range []int{100_000, 5_000_000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

@@ -2,11 +2,11 @@
 //
 //	admitted(t, t+w] <= Burst + Overcommit + Tokens/Per * w        for every t and w            (1)
 //
-// [Worst] takes a finished record whose times are known only to an interval, in any order, and finds the
-// window that comes nearest to the bound or lies farthest beyond it (worst.go, tree.go). [Meter] takes exact
-// times one by one and costs a few nanoseconds each (meter.go). [Backlog] puts them in order where some of
-// the tokens turn out later to have admitted nobody (backlog.go). All judge in integers without rounding, so
-// an excess of a single token is found and none is invented.
+// [Worst] takes a finished record whose times are known only to an interval, in any order, and
+// finds the window that comes nearest to the bound or lies farthest beyond it (worst.go, tree.go).
+// [Meter] takes exact times one by one and costs a few nanoseconds each (meter.go). [Backlog] puts
+// them in order where some of the tokens turn out later to have admitted nobody (backlog.go). All
+// judge in integers without rounding, so an excess of a single token is found and none is invented.
 package audit
 
 import (
@@ -26,8 +26,8 @@ var (
 
 // A Bound is the right-hand side of (1).
 //
-// Every field is taken literally. In particular a Burst of 0 allows no burst; a caller whose limits read 0
-// as "same as Tokens" resolves that first. The zero Bound is invalid, because its Per is 0.
+// Every field is taken literally. In particular a Burst of 0 allows no burst; a caller whose limits
+// read 0 as "same as Tokens" resolves that first. The zero Bound is invalid, because its Per is 0.
 type Bound struct {
 	Tokens     int64         // tokens that flow in per Per; 0 or more
 	Per        time.Duration // positive
@@ -35,8 +35,8 @@ type Bound struct {
 	Overcommit int64         // tokens on top of Burst; 0 or more, and the sum at most MaxInt64
 }
 
-// Validate returns nil, or every violation at once, each with its value and its limit. The error wraps
-// ErrBound.
+// Validate returns nil, or every violation at once, each with its value and its limit. The error
+// wraps ErrBound.
 func (b Bound) Validate() error {
 	var faults []error
 	complain := func(format string, args ...any) {
@@ -79,7 +79,8 @@ func (b Bound) rate() rate {
 	return rate{t / x, n / x}
 }
 
-// wholeTokens is floor(rate * w), clamped to MaxInt64. The clamp loses nothing: no count exceeds it.
+// wholeTokens is floor(rate * w), clamped to MaxInt64. The clamp loses nothing: no count exceeds
+// it.
 func (r rate) wholeTokens(w uint64) int64 {
 	hi, lo := bits.Mul64(r.tokens, w)
 	if hi >= r.nanos {
@@ -89,8 +90,9 @@ func (r rate) wholeTokens(w uint64) int64 {
 	return int64(min(q, math.MaxInt64))
 }
 
-// covers reports whether `tokens` are worth at least what flows in during `nanos`: tokens >= rate*nanos.
-// Either argument may be negative, which is how two windows are compared: by their difference.
+// covers reports whether `tokens` are worth at least what flows in during `nanos`: tokens >=
+// rate*nanos. Either argument may be negative, which is how two windows are compared: by their
+// difference.
 func (r rate) covers(tokens, nanos int64) bool {
 	switch {
 	case tokens >= 0 && nanos <= 0:
@@ -116,10 +118,12 @@ func magnitude(x int64) uint64 { return -uint64(x) }
 
 // judge measures one window against the bound; admitted is what certainly happened in [from, to].
 func (b Bound) judge(r rate, from, to, admitted int64) Window {
-	// Two's complement makes the length right even where it does not fit an int64, as a Meter allows.
+	// Two's complement makes the length right even where it does not fit an int64, as a Meter
+	// allows.
 	length := uint64(to) - uint64(from)
 	flow := r.wholeTokens(length)
-	// The excess rounds up because flow rounds down. The subtraction is ordered so that it cannot wrap.
+	// The excess rounds up because flow rounds down. The subtraction is ordered so that it cannot
+	// wrap.
 	var over int64
 	if rest := admitted - b.ceiling(); rest > flow {
 		over = rest - flow

@@ -6,17 +6,17 @@ import (
 	"math/bits"
 )
 
-// A Meter audits admissions as they happen, when each moment is known exactly: in a simulator, or behind
-// one lock. It keeps a leaky bucket
+// A Meter audits admissions as they happen, when each moment is known exactly: in a simulator, or
+// behind one lock. It keeps a leaky bucket
 //
 //	X = max(0, X - R*dt) + n
 //
-// and the highest X it has seen. X after an admission is the largest count - R*(e-s) over all windows that
-// end there (unrolling the recursion gives a sum from the last moment it was empty), so the promise (1)
-// holds for every window if and only if X never exceeds Burst + Overcommit.
+// and the highest X it has seen. X after an admission is the largest count - R*(e-s) over all
+// windows that end there (unrolling the recursion gives a sum from the last moment it was empty),
+// so the promise (1) holds for every window if and only if X never exceeds Burst + Overcommit.
 //
-// X is an exact 128-bit integer in units of 1/d tokens, d being the nanoseconds of the rate in lowest
-// terms. No call allocates or divides, except those that read a result.
+// X is an exact 128-bit integer in units of 1/d tokens, d being the nanoseconds of the rate in
+// lowest terms. No call allocates or divides, except those that read a result.
 //
 // Make one with NewMeter; Admit panics on the zero Meter. One goroutine at a time.
 type Meter struct {
@@ -44,8 +44,9 @@ func NewMeter(b Bound) *Meter {
 	return &Meter{bound: b, rate: b.rate()}
 }
 
-// Admit records that n tokens were admitted at a moment in nanoseconds, on any one clock. It panics if n
-// is negative or at lies before an earlier call's: an audit of a record in disorder would mean nothing.
+// Admit records that n tokens were admitted at a moment in nanoseconds, on any one clock. It panics
+// if n is negative or at lies before an earlier call's: an audit of a record in disorder would mean
+// nothing.
 func (m *Meter) Admit(at, n int64) {
 	if n < 0 || m.rate.nanos == 0 || m.started && at < m.last {
 		m.misused(at, n)
@@ -53,14 +54,14 @@ func (m *Meter) Admit(at, n int64) {
 	if n == 0 {
 		return
 	}
-	// Two's complement makes the difference right for any two times in order. Before the first admission
-	// the level is zero and time has no effect.
+	// Two's complement makes the difference right for any two times in order. Before the first
+	// admission the level is zero and time has no effect.
 	hi, lo := bits.Mul64(m.rate.tokens, uint64(at)-uint64(m.last))
 	m.drain(at, uint128{hi, lo})
 	m.started, m.last = true, at
 
-	// A carry out of 128 bits goes unused: one admission adds less than 2^126, so a level that is about to
-	// wrap has been a peak beyond the clamp of Peak already.
+	// A carry out of 128 bits goes unused: one admission adds less than 2^126, so a level that is
+	// about to wrap has been a peak beyond the clamp of Peak already.
 	hi, lo = bits.Mul64(uint64(n), m.rate.nanos)
 	var carry uint64
 	m.level.lo, carry = bits.Add64(m.level.lo, lo, 0)
@@ -96,8 +97,8 @@ func (m *Meter) misused(at, n int64) {
 	}
 }
 
-// Peak returns the highest level so far in tokens, rounded up: the smallest Burst + Overcommit that would
-// have sufficed. It is 0 before the first admission and clamped to MaxInt64.
+// Peak returns the highest level so far in tokens, rounded up: the smallest Burst + Overcommit that
+// would have sufficed. It is 0 before the first admission and clamped to MaxInt64.
 func (m *Meter) Peak() int64 {
 	if m.peak.hi >= m.rate.nanos {
 		if m.rate.nanos == 0 {
@@ -115,12 +116,12 @@ func (m *Meter) Peak() int64 {
 	return int64(whole)
 }
 
-// ExceededBy returns by how many tokens, rounded up, the worst window so far exceeds the bound; 0 while the
-// promise holds.
+// ExceededBy returns by how many tokens, rounded up, the worst window so far exceeds the bound; 0
+// while the promise holds.
 func (m *Meter) ExceededBy() int64 { return max(0, m.Peak()-m.bound.ceiling()) }
 
-// Worst returns the worst window so far, as the function Worst would for the same admissions. Where several
-// windows are equally bad the two may name different ones.
+// Worst returns the worst window so far, as the function Worst would for the same admissions. Where
+// several windows are equally bad the two may name different ones.
 func (m *Meter) Worst() Window {
 	if !m.started {
 		return Window{}

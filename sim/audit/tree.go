@@ -2,22 +2,24 @@ package audit
 
 import "math/bits"
 
-// tree answers, for a moving end of the window, which start gathers the most tokens net of what flowed in.
+// tree answers, for a moving end of the window, which start gathers the most tokens net of what
+// flowed in.
 //
-// It is a segment tree over the spans in order of Before. Where the textbook node holds the best value of
-// sum(N at positions >= p) + R*Before[p], this one holds the two parts of that value, so that nothing is
-// ever scaled: two candidates are compared by the difference of their counts against the difference of
-// their starts, one exact 128-bit comparison (rate.covers), and the winning start is known for free.
+// It is a segment tree over the spans in order of Before. Where the textbook node holds the best
+// value of sum(N at positions >= p) + R*Before[p], this one holds the two parts of that value, so
+// that nothing is ever scaled: two candidates are compared by the difference of their counts
+// against the difference of their starts, one exact 128-bit comparison (rate.covers), and the
+// winning start is known for free.
 //
-// Only counted spans are candidates. A start at a span that is not counted gathers what the next counted
-// start gathers and begins earlier, so it is never better.
+// Only counted spans are candidates. A start at a span that is not counted gathers what the next
+// counted start gathers and begins earlier, so it is never better.
 //
-// Spans with equal Before stand in arbitrary order, and a start at that moment must gather all of them.
-// It does: the first counted one of the group gathers the whole group, and the others gather less from the
-// same start, so they lose to it.
+// Spans with equal Before stand in arbitrary order, and a start at that moment must gather all of
+// them. It does: the first counted one of the group gathers the whole group, and the others gather
+// less from the same start, so they lose to it.
 //
-// A leaf covers a block of spans rather than one. That makes the tree a sixteenth of the size, and a span
-// in a block needs no mark of its own: it is counted exactly if its After lies in the past.
+// A leaf covers a block of spans rather than one. That makes the tree a sixteenth of the size, and
+// a span in a block needs no mark of its own: it is counted exactly if its After lies in the past.
 type tree struct {
 	rate   rate
 	starts []Span // by Before

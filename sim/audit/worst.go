@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// A Span is one admission of N tokens that happened at some unknown moment in [Before, After]. Times are
-// nanoseconds on any one clock, and may be negative.
+// A Span is one admission of N tokens that happened at some unknown moment in [Before, After].
+// Times are nanoseconds on any one clock, and may be negative.
 type Span struct {
 	Before, After int64
 	N             int64
@@ -26,18 +26,18 @@ type Window struct {
 //
 //	count(s, e) - R*(e-s) - (Burst + Overcommit),      count(s, e) = sum of N with Before >= s and After <= e
 //
-// over all s <= e. It counts only what certainly lies inside, so an excess is proof: no choice of moments
-// within the spans keeps the promise. The reverse does not hold: what straddles the edge of a window is not
-// counted in it, so wide spans hide an excess.
+// over all s <= e. It counts only what certainly lies inside, so an excess is proof: no choice of
+// moments within the spans keeps the promise. The reverse does not hold: what straddles the edge of
+// a window is not counted in it, so wide spans hide an excess.
 //
-// A closed window is as strict as the half-open one of (1): an admission at s lies in (s-d, e] for every
-// d > 0, and letting d go to 0 gives the bound for [s, e].
+// A closed window is as strict as the half-open one of (1): an admission at s lies in (s-d, e] for
+// every d > 0, and letting d go to 0 gives the bound for [s, e].
 //
-// Of equally bad windows it returns the first to end, and of those the longest. It returns the zero Window
-// if nothing was admitted. It fails, with an error that wraps ErrBound or ErrSpan, on an invalid bound, on
-// a span with After < Before or N < 0, and when the sum of N or the time covered does not fit an int64;
-// within those limits every verdict is exact. It costs O(n log n) time and about 40 bytes per span in
-// addition to the argument, which it does not modify.
+// Of equally bad windows it returns the first to end, and of those the longest. It returns the zero
+// Window if nothing was admitted. It fails, with an error that wraps ErrBound or ErrSpan, on an
+// invalid bound, on a span with After < Before or N < 0, and when the sum of N or the time covered
+// does not fit an int64; within those limits every verdict is exact. It costs O(n log n) time and
+// about 40 bytes per span in addition to the argument, which it does not modify.
 func Worst(spans []Span, l Bound) (Window, error) {
 	if err := l.Validate(); err != nil {
 		return Window{}, err
@@ -53,11 +53,11 @@ func Worst(spans []Span, l Bound) (Window, error) {
 	}
 	slices.SortFunc(ends, func(a, b int) int { return cmp.Compare(starts[a].After, starts[b].After) })
 
-	// Some best window ends at the After of a span inside it: moving e down to the last such After keeps
-	// the count and shortens the window. In the same way it starts at the Before of a span inside it:
-	// moving s up to the first such Before keeps the count too. So the sweep takes e through the Afters,
-	// and the tree chooses s among the spans counted so far. A window that holds no span is never over
-	// the bound and never asked about.
+	// Some best window ends at the After of a span inside it: moving e down to the last such After
+	// keeps the count and shortens the window. In the same way it starts at the Before of a span
+	// inside it: moving s up to the first such Before keeps the count too. So the sweep takes e
+	// through the Afters, and the tree chooses s among the spans counted so far. A window that
+	// holds no span is never over the bound and never asked about.
 	r := l.rate()
 	t := newTree(starts, r)
 	var worst Window

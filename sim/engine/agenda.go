@@ -9,8 +9,8 @@ import (
 // never is the time of what does not happen.
 const never = arrival.Never
 
-// agenda is the simulated time and what is going to happen: a heap of events with four children to a
-// node, which is flatter, and kinder to the cache, than two.
+// agenda is the simulated time and what is going to happen: a heap of events with four children to
+// a node, which is flatter, and kinder to the cache, than two.
 type agenda struct {
 	now     int64 // nanoseconds since the start
 	heap    []event
@@ -18,9 +18,9 @@ type agenda struct {
 	sweepAt int    // sweep when there are so many
 }
 
-// event is something that happens at a time. Events of one time happen in the order in which they were
-// made, but those at its end after all others, so that a run is the same on every machine. An event
-// holds no pointer: the heap is the engine's busiest memory.
+// event is something that happens at a time. Events of one time happen in the order in which they
+// were made, but those at its end after all others, so that a run is the same on every machine. An
+// event holds no pointer: the heap is the engine's busiest memory.
 type event struct {
 	at   int64
 	seq  uint64 // the order of making, from 1, and atEnd
@@ -84,8 +84,8 @@ func (a *agenda) up(i int, e event) {
 	a.heap[i] = e
 }
 
-// replace puts another event in place of the first one and returns its number: the commonest step, an
-// arrival that begets the next.
+// replace puts another event in place of the first one and returns its number: the commonest step,
+// an arrival that begets the next.
 func (a *agenda) replace(at int64, kind eventKind, who int32) uint64 {
 	a.made++
 	a.down(0, event{at, a.made, kind, who})
@@ -102,8 +102,9 @@ func (a *agenda) pop() {
 	}
 }
 
-// sweep drops the events that nobody waits for any more, such as the ends of waits that have ended, if
-// there may be many of them. The order of those that stay does not depend on how they lie in the heap.
+// sweep drops the events that nobody waits for any more, such as the ends of waits that have ended,
+// if there may be many of them. The order of those that stay does not depend on how they lie in the
+// heap.
 func (a *agenda) sweep(obsolete func(event) bool) {
 	if len(a.heap) < a.sweepAt {
 		return

@@ -38,7 +38,8 @@ func (a *auditor) meter(key int32, i int) *audit.Meter {
 	return a.meters[at]
 }
 
-// instant is the time to audit by: a bucket counts in microseconds, so two admissions within one are simultaneous to it.
+// instant is the time to audit by: a bucket counts in microseconds, so two admissions within one
+// are simultaneous to it.
 func instant(now int64) int64 { return now / 1000 * 1000 }
 
 // admit books n tokens that were admitted now.

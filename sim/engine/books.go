@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// books record what is asked and decided. They hold every admission against the promise, compare the
-// fleet with one central bucket and with its rivals, and follow every token to where it ends.
+// books record what is asked and decided. They hold every admission against the promise, compare
+// the fleet with one central bucket and with its rivals, and follow every token to where it ends.
 type books struct {
 	time    *agenda
 	central []rival.Central // of each key
@@ -36,7 +36,8 @@ type contender struct {
 	tripsWarm int64 // round trips in the warm-up
 }
 
-// newBooks opens the books of a fleet. The rivals number those processes first that run at the start.
+// newBooks opens the books of a fleet. The rivals number those processes first that run at the
+// start.
 func newBooks(time *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 	keys, processes := s.Keys.Count, len(f.processes)
 	b := books{
@@ -98,8 +99,8 @@ func (b *books) asked(r *request) {
 	}
 }
 
-// answered books what became of a request. tokens is how many of the bucket's it was admitted with, as
-// opposed to those of Policy.Fallback.
+// answered books what became of a request. tokens is how many of the bucket's it was admitted with,
+// as opposed to those of Policy.Fallback.
 func (b *books) answered(r *request, ok bool, tokens int64) {
 	b.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
 	if ok {

@@ -22,10 +22,10 @@ var (
 	chaosSeed      = flag.Uint64("sim.seed", 0, "the seed of the first random scenario; 0 draws one")
 )
 
-// TestChaos: whatever happens to processes, network and Redis, promise (1) holds over every window, and
-// no token is lost or forged, with FallbackDeny. What the promise excepts (docs/protocol.md section 1:
-// a lost bucket that the first caller never knew, a server's clock that jumps ahead) is allowed exactly
-// what is documented, and only where it happened.
+// TestChaos: whatever happens to processes, network and Redis, promise (1) holds over every window,
+// and no token is lost or forged, with FallbackDeny. What the promise excepts (docs/protocol.md
+// section 1: a lost bucket that the first caller never knew, a server's clock that jumps ahead) is
+// allowed exactly what is documented, and only where it happened.
 func TestChaos(t *testing.T) {
 	seed := *chaosSeed
 	if seed == 0 {
@@ -353,7 +353,8 @@ func (c *chaos) capacity() int64 {
 	return most
 }
 
-// seedFor is the seed of a random test: that of -sim.seed, or a new one. It prints how to repeat the test with it.
+// seedFor is the seed of a random test: that of -sim.seed, or a new one. It prints how to repeat
+// the test with it.
 func seedFor(t *testing.T) uint64 {
 	seed := *chaosSeed
 	if seed == 0 {

@@ -104,10 +104,11 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 			Groups: []scenario.Group{{Count: c.n}}, Workload: scenario.Workload{Kind: scenario.Constant, Load: 3},
 		}
 		w := simulate(t, s)
-		// then the burst and ten seconds of the rate are admitted, but for three stocks: what is in the bucket, which the
-		// sharing keeps at R*Target (half the burst, if that is less, and a token at least); what is in the pools, which
-		// is meant for a Target and a round trip; and what did not flow in while the bucket was full on paper, because
-		// what had been spent of the first leases was not reported before a Target was over.
+		// then the burst and ten seconds of the rate are admitted, but for three stocks: what is in
+		// the bucket, which the sharing keeps at R*Target (half the burst, if that is less, and a
+		// token at least); what is in the pools, which is meant for a Target and a round trip; and
+		// what did not flow in while the bucket was full on paper, because what had been spent of
+		// the first leases was not reported before a Target was over.
 		most := c.burst + 10*c.rate
 		stock := 3 * max(1, int64(math.Ceil(limit.Rate()*(s.Policy.TargetFor(s.Limits)+2*time.Millisecond).Seconds())))
 		if got := w.books.tally.Admitted; got > most || got < most-stock {
@@ -132,13 +133,15 @@ func TestABurstOfOneIsEnoughForWhoComesInTime(t *testing.T) {
 }
 
 func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
-	// Given a request every half millisecond and a bucket that makes a token in one, the first of them at 0,
+	// Given a request every half millisecond and a bucket that makes a token in one, the first of
+	// them at 0,
 	for _, end := range []time.Duration{time.Second, 1234500 * time.Microsecond, 3 * time.Second} {
 		w := simulate(t, scenario.Scenario{
 			Duration: end, Limits: []lease.Limit{lease.PerSecond(1000).WithBurst(100)}, Rivals: []string{"central"},
 			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(500*time.Microsecond, end)},
 		})
-		// then what it has admitted by the last one is the burst and a token for each whole millisecond.
+		// then what it has admitted by the last one is the burst and a token for each whole
+		// millisecond.
 		last := end - 500*time.Microsecond
 		want := 100 + int64(last/time.Millisecond)
 		if w.books.centralAdmitted != want || w.books.rivals[0].tally.Admitted != want {
@@ -158,8 +161,8 @@ func TestWithoutANetworkTheFallbackDecides(t *testing.T) {
 		never     bool // the network never worked
 		low, high float64
 	}{
-		// From five seconds on, when the local bursts have been used up, for ten: R is 1000/s, and the load is three times
-		// that. A local bucket gives whole tokens.
+		// From five seconds on, when the local bursts have been used up, for ten: R is 1000/s, and
+		// the load is three times that. A local bucket gives whole tokens.
 		{"deny", lease.Policy{Fallback: lease.FallbackDeny}, false, 0, 0},
 		{"local share", lease.Policy{Fallback: lease.FallbackLocalShare}, false, 10_000 - fleet, 10_000 + fleet},
 		{"allow all", lease.Policy{Fallback: lease.FallbackAllowAll}, false, 30_000 - fleet, 30_000 + fleet},
@@ -264,7 +267,8 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 			}
 			w.step()
 		}
-		// then every token that was asked for is admitted, or rejected although it was there, or its request still waits.
+		// then every token that was asked for is admitted, or rejected although it was there, or
+		// its request still waits.
 		waiting := int64(0)
 		for _, e := range w.fleet.entries {
 			if e.alive {

@@ -45,8 +45,9 @@ func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 	}
 	right := calls(0)
 	for _, ppm := range []float64{-40_000, 50_000, 100_000, 300_000} {
-		// then a lease lasts for a Target of its own time, and is renewed as many times more often: but for a twentieth,
-		// because the round trip does not depend on its clock, and for a call at either end.
+		// then a lease lasts for a Target of its own time, and is renewed as many times more often:
+		// but for a twentieth, because the round trip does not depend on its clock, and for a call
+		// at either end.
 		drift := ppm / 1e6
 		if got, want := calls(ppm)/right, 1+drift; math.Abs(got-want) > math.Abs(drift)/20+2/right {
 			t.Errorf("drift %v ppm: %v times as many calls, want %v", ppm, got, want)
@@ -56,8 +57,8 @@ func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 
 func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 	for _, ppm := range []float64{0, 1, 1_000, 50_000, 999_999, -1, -1_000, -50_000, -900_000} {
-		// Given a lease of 25 tokens, asked for at 0, of which as many are spent as keeps the holder from giving the rest
-		// back, and nothing that is heard after it,
+		// Given a lease of 25 tokens, asked for at 0, of which as many are spent as keeps the
+		// holder from giving the rest back, and nothing that is heard after it,
 		w := newRun(t, scenario.Scenario{
 			Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{MinBatch: 25, TTL: 400 * time.Millisecond},
 			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(time.Duration(20e6/(1+ppm/1e6)), 10*time.Second)},
@@ -78,8 +79,9 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 }
 
 func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
-	// Given Poisson arrivals in one process who wait in line for a bucket of one token, which is an M/D/1 queue, first in
-	// first out: the next is served 1/R after the one before, or at once where nobody was for so long,
+	// Given Poisson arrivals in one process who wait in line for a bucket of one token, which is an
+	// M/D/1 queue, first in first out: the next is served 1/R after the one before, or at once
+	// where nobody was for so long,
 	const rate, runs = 10, 8
 	for _, load := range []float64{0.3, 0.6, 0.8}[:3/min(testkit.Slowdown, 3)] {
 		sum, squares := 0.0, 0.0
@@ -93,8 +95,8 @@ func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 			sum += mean
 			squares += mean * mean
 		}
-		// then the mean wait is Pollaczek's and Khinchine's, within four standard errors and the 0.1 ms by which a call may
-		// come late.
+		// then the mean wait is Pollaczek's and Khinchine's, within four standard errors and the
+		// 0.1 ms by which a call may come late.
 		mean := sum / runs
 		want := load / (2 * rate * (1 - load))
 		slack := 4*math.Sqrt((squares/runs-mean*mean)/(runs-1)) + 1e-4

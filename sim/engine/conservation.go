@@ -11,9 +11,9 @@ import (
 // program or in lease.
 var ErrNotConserved = errors.New("sim: tokens lost or forged")
 
-// conservation follows every token from the bucket that granted it to where it ended. At the end of a
-// run, what buckets granted was accepted by a holder or never reached one; what a holder accepted was
-// admitted, returned, burnt or is held; and what holders admitted went to requests.
+// conservation follows every token from the bucket that granted it to where it ended. At the end of
+// a run, what buckets granted was accepted by a holder or never reached one; what a holder accepted
+// was admitted, returned, burnt or is held; and what holders admitted went to requests.
 type conservation struct {
 	granted     int64 // by all buckets
 	undelivered int64 // of it: in answers that nobody accepted, and that nobody can accept any more

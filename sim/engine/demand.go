@@ -33,7 +33,8 @@ type source struct {
 	usersOf int32   // the life in which they began
 }
 
-// tracePart is a group's part of a trace, which all groups that share a workload divide between them.
+// tracePart is a group's part of a trace, which all groups that share a workload divide between
+// them.
 type tracePart struct {
 	*arrival.Recording
 	first int // the trace's number of the group's first process
@@ -125,7 +126,7 @@ func (d *demand) begin(p *process) {
 			return
 		}
 		src.stream = arrival.New(arrival.Source{
-			W: g.load, Rate: src.rate, Index: p.rank, Of: len(g.members), Start: d.time.now, Duration: int64(d.s.Duration),
+			Workload: g.load, Rate: src.rate, Index: p.rank, Of: len(g.members), Start: d.time.now, Duration: int64(d.s.Duration),
 			Stream: &src.moments, Common: random.SeedOf(d.seed, g.place),
 		})
 	}
@@ -139,7 +140,8 @@ func (d *demand) stale(e event) bool {
 	return d.sources[e.who].event != e.seq || d.fleet.processes[e.who].state != running
 }
 
-// arrive makes the request whose arrival is the agenda's first event, and puts the next arrival there.
+// arrive makes the request whose arrival is the agenda's first event, and puts the next arrival
+// there.
 func (d *demand) arrive() {
 	e := d.time.heap[0]
 	p, src := d.fleet.processes[e.who], &d.sources[e.who]

@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// entry is one key in one process: a lease.Client, and when it is asked next. TestOneProcessIsGrantedWhatHybridIs holds
-// what it does against hybrid.
+// entry is one key in one process: a lease.Client, and when it is asked next.
+// TestOneProcessIsGrantedWhatHybridIs holds what it does against hybrid.
 type entry struct {
 	fleet  *fleet
 	p      *process
@@ -145,7 +145,8 @@ func (e *entry) Wake(urgent bool) {
 	}
 }
 
-// Shut implements lease.Host: every request reads the clock here, so nothing has to happen at that time.
+// Shut implements lease.Host: every request reads the clock here, so nothing has to happen at that
+// time.
 func (e *entry) Shut(clock.Instant) {}
 
 // Handed implements lease.Host.

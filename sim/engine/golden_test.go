@@ -70,8 +70,9 @@ func goldens() map[string]scenario.Scenario {
 	}
 }
 
-// TestGolden: the report of a scenario is a promise, to the last bit, on every machine: GOARCH=386 go test ./sim/engine -run Golden
-// has to pass too. Whoever changes what lease, the engine or a rival does, and means it, writes the new reports with
+// TestGolden: the report of a scenario is a promise, to the last bit, on every machine: GOARCH=386
+// go test ./sim/engine -run Golden has to pass too. Whoever changes what lease, the engine or a
+// rival does, and means it, writes the new reports with
 //
 //	go test ./sim/engine -run '^TestGolden$' -update
 //

@@ -21,8 +21,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// grown runs s and returns the heap in use after a tenth of its time, when there have been a tenth of the requests, and at
-// its end.
+// grown runs s and returns the heap in use after a tenth of its time, when there have been a tenth
+// of the requests, and at its end.
 func grown(t *testing.T, s scenario.Scenario) (early, late int64) {
 	t.Helper()
 	w := newRun(t, s)
@@ -83,7 +83,8 @@ func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
 }
 
 func TestAThousandProcesses(t *testing.T) {
-	// Given a fleet of a thousand at nine tenths of 200,000 requests a second, for as many requests as were asked for,
+	// Given a fleet of a thousand at nine tenths of 200,000 requests a second, for as many requests
+	// as were asked for,
 	const rate = 200_000
 	s := scenario.Scenario{
 		Duration: time.Duration(float64(*hugeRequests) / (0.9 * rate) * 1e9), Reps: 1, Limits: []lease.Limit{lease.PerSecond(rate).WithBurst(rate / 2)},

@@ -56,7 +56,8 @@ type call struct {
 	err     error
 }
 
-// batch is calls that travel together: one round trip. Its slot is used again when it is nowhere any more.
+// batch is calls that travel together: one round trip. Its slot is used again when it is nowhere
+// any more.
 type batch struct {
 	id         int32
 	p          *process
@@ -211,8 +212,8 @@ func (n *network) reply(b *batch) {
 	n.stage(b, n.time.now+n.oneWay(), evReply)
 }
 
-// answered is the calls of a batch that has come back, for the process that waits for them; none where
-// nobody does any more.
+// answered is the calls of a batch that has come back, for the process that waits for them; none
+// where nobody does any more.
 func (n *network) answered(b *batch) []call {
 	if n.cut(b.p) || b.landed {
 		return nil

@@ -55,11 +55,12 @@ func (p *process) rename() string {
 	return p.id()
 }
 
-// resumed is when a paused process's timers and sockets are served: after the requests that came first. A
-// process that goes on after a stop does serve some before its timers run.
+// resumed is when a paused process's timers and sockets are served: after the requests that came
+// first. A process that goes on after a stop does serve some before its timers run.
 func (p *process) resumed() int64 { return p.pausedUntil + 1000 }
 
-// rest remembers what an entry that is let go must know, until its time has passed, as hybrid's table does.
+// rest remembers what an entry that is let go must know, until its time has passed, as hybrid's
+// table does.
 func (p *process) rest(key int32, m memory, now clock.Instant) {
 	p.resting[key] = m
 	if len(p.resting) < p.forgetAt {
@@ -76,8 +77,8 @@ func (p *process) rest(key int32, m memory, now clock.Instant) {
 // localStart is what every process's monotonic clock shows at the beginning.
 const localStart = int64(time.Hour)
 
-// clocks are a process's monotonic clock, which may be too fast or too slow, and its wall clock, which
-// goes with it and may be set wrong.
+// clocks are a process's monotonic clock, which may be too fast or too slow, and its wall clock,
+// which goes with it and may be set wrong.
 type clocks struct{ offset, drift int64 } // nanoseconds, parts per million
 
 // ticks is what the oscillator has counted at true time now.

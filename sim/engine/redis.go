@@ -8,7 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// serverStart is the server's time at the beginning, in microseconds: far from 0, so that it can step back.
+// serverStart is the server's time at the beginning, in microseconds: far from 0, so that it can
+// step back.
 const serverStart = 1_700_000_000_000_000
 
 // redis is the store: shards that execute one batch after the other.
@@ -19,8 +20,8 @@ type redis struct {
 	network  *network
 	shards   []*shard
 	replicas map[*scenario.RedisFault][][]*bucket // what the replica of each shard has that a failover promotes
-	// answered is told of every call that a bucket has answered; stored says that it was the answer to
-	// an earlier copy of the call, so that nothing happened.
+	// answered is told of every call that a bucket has answered; stored says that it was the answer
+	// to an earlier copy of the call, so that nothing happened.
 	answered func(c *call, stored bool)
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// The entities that have a random stream of their own; see random.New. A process is named by its group's
-// place and its rank there, so that one process or group more changes nothing for the others.
+// The entities that have a random stream of their own; see random.New. A process is named by its
+// group's place and its rank there, so that one process or group more changes nothing for the
+// others.
 const (
 	streamProcess uint64 = iota + 1
 	streamArrivals
@@ -22,8 +23,8 @@ const (
 	streamHolders
 )
 
-// replication is one run of a scenario: its parts, and how they meet. Each part has its own data and
-// makes events; handle brings each event to the parts that it concerns. One goroutine runs it.
+// replication is one run of a scenario: its parts, and how they meet. Each part has its own data
+// and makes events; handle brings each event to the parts that it concerns. One goroutine runs it.
 type replication struct {
 	s        *scenario.Scenario
 	seed     uint64
@@ -90,7 +91,8 @@ func (r *replication) foresee() {
 	r.time.at(r.recorder.Step, evSample, 0)
 }
 
-// interruptedEvery is how many events pass between two looks at the context and two reports of progress.
+// interruptedEvery is how many events pass between two looks at the context and two reports of
+// progress.
 const interruptedEvery = 1 << 16
 
 // run simulates until the end. progress is told the part of the time that has passed.

@@ -15,7 +15,8 @@ import (
 // What a review of the engine found. Each of these failed.
 
 func TestUsersOfARestartedProcessBeginAnew(t *testing.T) {
-	// Given ten users who think for a second, and a process that is killed after half of one and comes back soon,
+	// Given ten users who think for a second, and a process that is killed after half of one and
+	// comes back soon,
 	w := simulate(t, scenario.Scenario{
 		Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
 		Groups:   []scenario.Group{{Scale: []scenario.Step{{At: 500 * time.Millisecond, Kill: true}, {At: 600 * time.Millisecond, Count: 1}}}},
@@ -28,8 +29,8 @@ func TestUsersOfARestartedProcessBeginAnew(t *testing.T) {
 }
 
 func TestEachOfTwoFailoversLosesWhatItSays(t *testing.T) {
-	// Given a bucket that is used from the beginning, and a second failover during the first, with a replica that is
-	// further behind,
+	// Given a bucket that is used from the beginning, and a second failover during the first, with
+	// a replica that is further behind,
 	w := simulate(t, scenario.Scenario{
 		Duration: 8 * time.Second, Limits: []lease.Limit{lease.PerMinute(6000)},
 		Policy: lease.Policy{Fallback: lease.FallbackDeny},
@@ -61,7 +62,8 @@ func TestASlowSecondIsOverWhenItIsOver(t *testing.T) {
 	if err := w.run(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	// then the first takes a second, and the others, which are served after it, no longer than usual.
+	// then the first takes a second, and the others, which are served after it, no longer than
+	// usual.
 	if len(executed) < 10 || executed[9] > 2010*time.Millisecond {
 		t.Errorf("calls were executed at %v, want ten soon after 2 s", executed)
 	}
@@ -155,7 +157,8 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 }
 
 func TestABucketByTheCallersTimeIsKeptByTheServers(t *testing.T) {
-	// Given a bucket that goes by the time that callers send along, and one of two processes an hour ahead,
+	// Given a bucket that goes by the time that callers send along, and one of two processes an
+	// hour ahead,
 	w := newRun(t, scenario.Scenario{
 		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Redis: scenario.Redis{ClientTime: true},
 		Groups: []scenario.Group{{Name: "right"}, {Name: "ahead", Clock: &scenario.Clock{Offset: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: 3600e9, Q: 3600e9}}}}},
@@ -239,7 +242,8 @@ func TestRivalsAreToldHowManyProcessesRunAtTheStart(t *testing.T) {
 		},
 		Rivals: []string{"static_split"},
 	})
-	// then a static split is one by what runs at the start, which uses the limit up: a quarter and three quarters.
+	// then a static split is one by what runs at the start, which uses the limit up: a quarter and
+	// three quarters.
 	if got := w.books.rivals[0].tally.Admitted; got < 10_000 || got > 10_200 {
 		t.Errorf("a static split admits %d of 10,100", got)
 	}
@@ -265,7 +269,8 @@ func TestGroupsShareOneTrace(t *testing.T) {
 }
 
 func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
-	// Given a process that asks for a hundred new keys, which are on two shards in turn, at one instant,
+	// Given a process that asks for a hundred new keys, which are on two shards in turn, at one
+	// instant,
 	s := scenario.Scenario{
 		Duration: 20 * time.Millisecond, Limits: []lease.Limit{lease.PerHour(10)}, Keys: scenario.Keys{Count: 100}, Redis: scenario.Redis{Shards: 2},
 		Workload: scenario.Workload{Kind: scenario.Replay, Trace: &scenario.Trace{}},
@@ -286,7 +291,8 @@ func TestTokensInLostAnswersAreBurnt(t *testing.T) {
 		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
 		Network: scenario.Network{LostReplies: 1},
 	})
-	// then all that was granted is lost, but for what the last call was granted, which is asked again.
+	// then all that was granted is lost, but for what the last call was granted, which is asked
+	// again.
 	want := w.books.granted - w.fleet.entries[0].executed.granted
 	if got := figure(w, "burnt"); got < 1000 || got != float64(want) {
 		t.Errorf("%v tokens are burnt, want %d", got, want)

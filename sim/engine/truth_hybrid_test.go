@@ -42,8 +42,9 @@ var truths = []truth{
 		hangs: [2]time.Duration{2 * time.Second, 4 * time.Second}, span: 8 * time.Second},
 }
 
-// TestOneProcessIsGrantedWhatHybridIs: the same requests at the same moments, in the simulator and in a hybrid limiter on
-// fake time, make the same lease calls at the same moments and bring the same grants.
+// TestOneProcessIsGrantedWhatHybridIs: the same requests at the same moments, in the simulator and
+// in a hybrid limiter on fake time, make the same lease calls at the same moments and bring the
+// same grants.
 func TestOneProcessIsGrantedWhatHybridIs(t *testing.T) {
 	for _, c := range truths {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,8 +59,8 @@ func TestOneProcessIsGrantedWhatHybridIs(t *testing.T) {
 						t.Fatalf("seed %d, call %d of %d:\nhybrid     %s\nsimulated  %s\nbefore:    %s", seed, i, len(real.calls), want, got, at(real.calls, i-1))
 					}
 				}
-				// The first probe after an outage comes at a random moment within a TTL, and the one before may just have begun:
-				// what that is worth.
+				// The first probe after an outage comes at a random moment within a TTL, and the
+				// one before may just have begun: what that is worth.
 				slack := int64(0)
 				if c.hangs[1] > 0 {
 					slack = int64(c.rate * (c.policy.ConfigFor(c.limits, 1, 0).TTL + lease.DefaultCallTimeout).Seconds())
@@ -99,7 +100,8 @@ func (o *outcomes) executed(now time.Duration, r *lease.Request, g *lease.Grant)
 	o.last = r.Seq
 }
 
-// moments are Poisson, but never two in one microsecond, where the order of goroutines would decide.
+// moments are Poisson, but never two in one microsecond, where the order of goroutines would
+// decide.
 func (c truth) moments(seed uint64) (at []time.Duration) {
 	rnd := rand.New(rand.NewPCG(seed, 5))
 	for now := time.Duration(0); ; {
@@ -111,7 +113,8 @@ func (c truth) moments(seed uint64) (at []time.Duration) {
 	}
 }
 
-// until is how long every call is compared. Where the store fails, each limiter probes at random moments of its own.
+// until is how long every call is compared. Where the store fails, each limiter probes at random
+// moments of its own.
 func (c truth) until() time.Duration {
 	if c.hangs[1] > 0 {
 		return c.hangs[0]

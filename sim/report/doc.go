@@ -1,8 +1,9 @@
-// Package report is the answer of a simulation: figures over its replications, each with its mean, its
-// interval and its worst seed.
+// Package report is the answer of a simulation: figures over its replications, each with its mean,
+// its interval and its worst seed.
 //
-// The engine hands over one Outcome for each replication, and Of makes a Report of them. The JSON keys of a
-// Report are part of the command's interface. Nothing here simulates, and nothing here writes text.
+// The engine hands over one Outcome for each replication, and Of makes a Report of them. The JSON
+// keys of a Report are part of the command's interface. Nothing here simulates, and nothing here
+// writes text.
 //
 // Files: report.go the types, outcome.go from outcomes to figures, interval.go means and intervals,
 // fairness.go shares, tally.go one decision beside that of a central bucket, figures.go names.

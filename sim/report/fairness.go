@@ -2,14 +2,14 @@ package report
 
 import "slices"
 
-// fairness compares what each process was admitted with its max-min share: the water level at which everybody who asked
-// for less than his weighted part gets all of it and the others divide the rest by weight.
+// Fairness compares what each process was admitted with its max-min share. Who asks for less than
+// its part by weight has that as its share; the others divide the rest by weight.
 type fairness struct {
 	Shares      []float64
 	Jain, Worst float64
 }
 
-// fairnessOf judges the processes that asked for anything. The shares add up to what was admitted.
+// FairnessOf judges the processes that asked for anything. The shares add up to what was admitted.
 func FairnessOf(offered, admitted []int64, weights []int64) fairness {
 	f := fairness{Shares: maxMin(offered, weights, sum(admitted)), Jain: 1, Worst: 1}
 	total, squares, n := 0.0, 0.0, 0
@@ -29,7 +29,7 @@ func FairnessOf(offered, admitted []int64, weights []int64) fairness {
 	return f
 }
 
-// maxMin divides total by weight, nobody getting more than he asked for.
+// maxMin divides total by weight. Nobody gets more than it asked for.
 func maxMin(asked, weights []int64, total int64) []float64 {
 	shares := make([]float64, len(asked))
 	order := make([]int, 0, len(asked))
@@ -40,7 +40,8 @@ func maxMin(asked, weights []int64, total int64) []float64 {
 			weight += weights[i]
 		}
 	}
-	// Those who asked for least for their weight are served first; ties by index, so that the order is everybody's.
+	// Who asked for least for its weight comes first. Ties go by index, so that the order is the
+	// same on every machine.
 	slices.SortFunc(order, func(a, b int) int {
 		x, y := float64(asked[a])/float64(weights[a]), float64(asked[b])/float64(weights[b])
 		switch {

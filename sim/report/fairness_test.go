@@ -10,7 +10,8 @@ import (
 
 var givenSeed = flag.Uint64("sim.seed", 0, "the seed of a random test; 0 draws one")
 
-// drawnSeed is the seed of a random test: that of -sim.seed, or a new one. It prints how to repeat the test with it.
+// drawnSeed is the seed of a random test: that of -sim.seed, or a new one. It prints how to repeat
+// the test with it.
 func drawnSeed(t *testing.T) uint64 {
 	seed := *givenSeed
 	if seed == 0 {
@@ -20,8 +21,9 @@ func drawnSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// poured is max-min fairness by its definition: water rises in all vessels alike, each as wide as its weight and as high as
-// was asked for, until the total is poured out. The level is found by halving.
+// poured is max-min fairness by its definition: water rises in all vessels alike, each as wide as
+// its weight and as high as was asked for, until the total is poured out. The level is found by
+// halving.
 func poured(asked, weights []int64, total int64) []float64 {
 	at := func(level float64) (shares []float64, sum float64) {
 		for i := range asked {

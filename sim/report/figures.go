@@ -11,8 +11,8 @@ type Named struct {
 	*Figure
 }
 
-// MoreIsBetter reports whether the figure with a JSON key is good where it is large; the others are good where they are
-// small.
+// MoreIsBetter reports whether the figure with this JSON key is good where it is large. The others
+// are good where they are small.
 func MoreIsBetter(name string) bool {
 	switch name {
 	case "offered", "admitted", "central_admitted", "admitted_vs_central", "jain", "worst_share":
@@ -21,7 +21,8 @@ func MoreIsBetter(name string) bool {
 	return false
 }
 
-// All lists the figures in the order of their declaration, with their JSON keys. They are f's own, not copies.
+// All lists the figures in the order of their declaration, with their JSON keys. They are pointers
+// into f.
 func (f *Figures) All() []Named { return figuresOf(f) }
 
 // All lists the figures as Figures.All does.

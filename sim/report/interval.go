@@ -6,8 +6,9 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Difference is how far a figure is from that of another scenario, in the mean over replications with the same seeds,
-// with the confidence interval of that mean (Student's t). One pair has no interval: Low and High are the mean then.
+// Difference is how far a figure is from that of another scenario: the mean over replications with
+// the same seeds, and its confidence interval (Student's t). Of one pair, Low and High are the
+// mean.
 type Difference struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low"`
@@ -17,8 +18,9 @@ type Difference struct {
 // Certain reports whether the interval leaves zero out: the difference is more than luck.
 func (d Difference) Certain() bool { return d.Low > 0 || d.High < 0 }
 
-// Minus is f less g, replication by replication, as far as both have some. Two replications with the same seed differ
-// far less than their figures do, so that its interval is much narrower than those of f and g.
+// Minus is f less g, replication by replication, as far as both have some. Two replications with
+// the same seed are alike, so the interval of their difference is much narrower than those of f and
+// g.
 func (f Figure) Minus(g Figure, confidence float64) Difference {
 	n := min(len(f.Values), len(g.Values))
 	if n == 0 {
@@ -44,9 +46,10 @@ func (f Figure) Minus(g Figure, confidence float64) Difference {
 	return Difference{mean, mean - half, mean + half}
 }
 
-// studentsT is the t that a t-distributed quantity with the given degrees of freedom (at least 1) stays within, on both
-// sides of zero, with probability confidence (0 to 1). It is rounded to a millionth: gonum computes with math.Log, whose
-// last bit differs between machines, and a report must not.
+// studentsT is the t within which, on both sides of zero, a t-distributed quantity lies with
+// probability confidence (0 to 1). freedom is its degrees of freedom, 1 or more. The result is
+// rounded to a millionth, because gonum computes with math.Log, whose last bit differs between
+// machines.
 func studentsT(confidence float64, freedom int) float64 {
 	t := distuv.StudentsT{Sigma: 1, Nu: float64(freedom)}.Quantile((1 + confidence) / 2)
 	return math.Round(t*1e6) / 1e6

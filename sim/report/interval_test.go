@@ -6,7 +6,8 @@ import (
 )
 
 func TestQuantilesAreThoseOfThePublishedTables(t *testing.T) {
-	// NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2; and, for 0.999 of one degree, the Cauchy distribution.
+	// NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2; and, for 0.999 of one degree, the
+	// Cauchy distribution.
 	for _, c := range []struct {
 		confidence float64
 		freedom    int

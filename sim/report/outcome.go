@@ -56,7 +56,7 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	return report
 }
 
-// Finish says how fast it went.
+// Finish fills in how fast it went.
 func (m *Machine) Finish(elapsed time.Duration, parallel int) {
 	m.Elapsed, m.Parallel = elapsed, parallel
 	m.RequestsPerS = float64(m.Requests) / max(elapsed.Seconds(), 1e-9)
@@ -76,7 +76,8 @@ func summarise(all []Named, replication func(rep int) []Named, seeds []uint64, q
 	}
 }
 
-// figureOf is the mean of xs with its interval: Student's t with len(xs)-1 degrees of freedom, whose quantile is given.
+// figureOf is the mean of xs with its interval. quantile is Student's t with len(xs)-1 degrees of
+// freedom; low says that the worst value is the lowest.
 func figureOf(xs []float64, seeds []uint64, quantile float64, low bool) Figure {
 	n := float64(len(xs))
 	total := 0.0

@@ -5,8 +5,8 @@ import "time"
 // SchemaVersion is that of Report's JSON; it rises when a key changes its meaning or goes.
 const SchemaVersion = 1
 
-// Report is what a run showed. Its JSON keys are part of the command's interface. Everything but Machine is the same on
-// every machine for the same scenario and seed.
+// Report is what a run showed. Its JSON keys are part of the command's interface. For one scenario
+// and seed, everything but Machine is the same on every machine.
 type Report struct {
 	SchemaVersion int     `json:"schema_version"`
 	Scenario      string  `json:"scenario"`
@@ -27,18 +27,20 @@ type Report struct {
 	Machine Machine  `json:"machine"`
 }
 
-// Figures are what most readers want. Each is over the replications. Warmup is not counted, but in BoundExceededBy.
+// Figures are what most readers want. Each is over the replications. The warm-up counts in
+// BoundExceededBy only.
 type Figures struct {
 	Offered         Figure `json:"offered"`          // tokens asked for
 	Admitted        Figure `json:"admitted"`         // tokens
-	CentralAdmitted Figure `json:"central_admitted"` // tokens that one central bucket would have admitted of the same requests
+	CentralAdmitted Figure `json:"central_admitted"` // tokens that one central bucket would have admitted
 	// AdmittedVsCentral is their quotient; 1 where the central bucket admitted nothing.
 	AdmittedVsCentral Figure `json:"admitted_vs_central"`
-	// BoundExceededBy is by how many tokens the worst of all windows exceeds promise (1), of any limit and key; 0 if it holds.
+	// BoundExceededBy is by how many tokens promise (1) is exceeded in the worst window of any
+	// limit and key; 0 if it holds.
 	BoundExceededBy Figure `json:"bound_exceeded_by"`
-	// FalseRejectRatio is the tokens of requests that were denied although one central bucket would have admitted them, less
-	// those in whose place another request had been admitted before that the central bucket would have denied, over
-	// CentralAdmitted. SwappedRatio is the latter part.
+	// A request that is denied although one central bucket would have admitted it is a false
+	// reject, unless another one was admitted in its place before, which the central bucket would
+	// have denied: then the two are swapped. Both ratios are in tokens, over CentralAdmitted.
 	FalseRejectRatio Figure `json:"false_reject_ratio"`
 	SwappedRatio     Figure `json:"swapped_ratio"`
 	CallsPerS        Figure `json:"calls_per_s"`       // lease calls of the whole fleet
@@ -57,7 +59,7 @@ type Figures struct {
 // Figure is one quantity over the replications.
 type Figure struct {
 	Mean      float64 `json:"mean"`
-	Low       float64 `json:"low"` // confidence interval of the mean (Student's t); equal to Mean for one replication
+	Low       float64 `json:"low"` // confidence interval of the mean (Student's t); Mean where there is one value
 	High      float64 `json:"high"`
 	Worst     float64 `json:"worst"` // of all replications, in the direction in which the figure is bad
 	WorstSeed uint64  `json:"worst_seed"`

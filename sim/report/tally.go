@@ -1,26 +1,32 @@
 package report
 
-// tally counts what one algorithm decided, since the warm-up.
+// Tally counts the tokens that one algorithm decided on since the warm-up. See Figures for what
+// false rejects are, and swapped requests.
 type Tally struct {
-	Admitted  int64   // tokens
-	ByProcess []int64 // tokens of the most popular key
-	// credit is, of each key, the tokens of requests that were admitted and that the central bucket denied, less those that
-	// a denied one has been set off against.
-	credit                []int64
-	Swapped, FalseRejects int64
+	Admitted     int64
+	ByProcess    []int64 // of Admitted: those of the most popular key
+	Swapped      int64
+	FalseRejects int64
+
+	// credit is, of each key, what was admitted although the central bucket denied it, as far as it
+	// has not been swapped yet.
+	credit []int64
 }
 
+// NewTally has counted nothing.
 func NewTally(processes, keys int) Tally {
 	return Tally{ByProcess: make([]int64, processes), credit: make([]int64, keys)}
 }
 
+// Reset forgets everything, at the end of the warm-up.
 func (t *Tally) Reset() {
 	clear(t.ByProcess)
 	clear(t.credit)
 	*t = Tally{ByProcess: t.ByProcess, credit: t.credit}
 }
 
-// decided books what was decided on n tokens of a key: central is what one central bucket would have answered.
+// Decided books a decision on n tokens of a key; central is what one central bucket would have
+// said.
 func (t *Tally) Decided(process, key int32, n int64, central, ok bool) {
 	switch {
 	case ok:

@@ -48,7 +48,8 @@ func (w *Waits) Quantile(percent int64) float64 {
 	if rank <= 0 {
 		return 0
 	}
-	// The histogram computes the rank from a percentage, with a product and a sum that some processors
-	// round otherwise. A percentage in the middle of the rank gives the same rank everywhere.
+	// The histogram computes the rank from a percentage, with a product and a sum that some
+	// processors round otherwise. A percentage in the middle of the rank gives the same rank
+	// everywhere.
 	return float64(w.histogram.ValueAtQuantile(100*(float64(rank)-0.25)/float64(w.waited))) / 1000
 }

@@ -38,6 +38,7 @@ func (s Scenario) Defaults() Scenario {
 	return s
 }
 
+// Defaults is w with every zero field that has a default filled in, for a run of this length.
 func (w Workload) Defaults(duration time.Duration) Workload {
 	fill(&w.Kind, Poisson)
 	fill(&w.Verb, VerbAllow)

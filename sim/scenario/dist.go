@@ -9,7 +9,7 @@ import (
 // normal99 is the 99th percentile of the normal distribution with mean 0 and standard deviation 1.
 const normal99 = 2.3263478740408408
 
-// draw is one value. d must be valid; a constant takes nothing from r.
+// Draw is one value. d must be valid; a constant takes nothing from r.
 func (d Dist) Draw(r *random.Stream) float64 {
 	switch d.Kind {
 	case DistUniform:
@@ -43,13 +43,13 @@ func (d Dist) Mean() float64 {
 	return d.P
 }
 
-// sample is one duration in nanoseconds, cut off at 0 and at durationMax, the longest run. So the
+// Sample is one duration in nanoseconds, cut off at 0 and at durationMax, the longest run. So the
 // mean of a normal distribution that reaches below 0 is above Mean.
 func (d DurationDist) Sample(r *random.Stream) int64 {
 	return whole(d.Draw(r), 0, int64(DurationMax))
 }
 
-// draw is the error of one process's clock: offset in nanoseconds, drift in parts per million. What
+// Draw is the error of one process's clock: offset in nanoseconds, drift in parts per million. What
 // is drawn is cut off at the bounds of Validate.
 func (c Clock) Draw(r *random.Stream) (offset, driftPPM int64) {
 	offset = whole(c.Offset.around().Draw(r), -int64(offsetMax), int64(offsetMax))

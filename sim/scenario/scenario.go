@@ -228,7 +228,7 @@ func (s Scenario) Hash() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// rateOf is the requests per second of all processes that w is for.
+// RateOf is the requests per second of all processes that w is for.
 func (s *Scenario) RateOf(w *Workload) float64 {
 	if w.Rate > 0 {
 		return float64(w.Rate)
