@@ -5,12 +5,14 @@
 // Most callers want Run: it takes a Scenario and returns a Report. This package only gives names to
 // what its rooms hold. The data goes through them in this order:
 //
-//	scenario    what is asked: fleet, load, network, Redis, faults; and its validation
+//	scenario    what is asked: fleet, load, network, Redis, faults (scenario/file reads it as YAML,
+//	            scenario/trace reads recorded requests)
 //	arrival     when the requests of each process come
 //	engine      the simulated world: processes, network, Redis, and the books of every token
 //	audit       whether the promise was kept, over all windows
 //	report      what was found: figures with intervals over the replications
 //	search      one question to many simulations: sweeps, plans, thresholds
+//	view        all of that shown to a person or a program: tables, charts, pages
 //
 // Beside them stand rival (other algorithms on the same requests), random (streams of numbers that
 // are the same on every machine), and cmd/leasesim (the command). docs/simulator.md says how to use
