@@ -9,8 +9,8 @@
 // A path names a field within a scenario: policy.target, groups[0].count, or groups.web.count by the
 // group's name. Set, Get and Paths work on paths.
 //
-// Files: file.go Load and Parse; decode.go, fields.go and scalar.go how a field is read; marshal.go
-// how it is written; path.go paths; examples.go and traces.go what comes with a scenario; error.go.
+// Files: file.go Load and Parse; decode.go, field.go and scalar.go how a field is read; encode.go
+// how it is written; path.go paths; examples.go the examples; error.go where it went wrong.
 //
 // All functions may be called from any goroutine, as long as no other works on the same Scenario.
 package file
