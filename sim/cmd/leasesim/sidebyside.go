@@ -9,7 +9,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
-	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
@@ -78,12 +77,15 @@ func simulatedBy(f *shared, s sim.Scenario) (command, error) {
 	for _, set := range f.sets {
 		c = append(c, "--set", quoted(set))
 	}
-	for _, path := range []string{"network.round_trip", "redis.service_time"} {
-		value, err := scenfile.Get(s, path)
+	for _, measured := range []struct {
+		path  string
+		value sim.DurationDist
+	}{{"network.round_trip", s.Network.RoundTrip}, {"redis.service_time", s.Redis.ServiceTime}} {
+		text, err := measured.value.MarshalText()
 		if err != nil {
 			return nil, err
 		}
-		c = append(c, "--set", quoted(path+"="+value))
+		c = append(c, "--set", quoted(measured.path+"="+string(text)))
 	}
 	if f.changed("duration") {
 		c = append(c, "--duration", s.Duration.String())

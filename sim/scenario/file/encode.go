@@ -3,6 +3,8 @@ package file
 import (
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -37,6 +39,24 @@ func dump(n *yaml.Node) ([]byte, error) {
 		return nil, fmt.Errorf("file: %w", err)
 	}
 	return text, nil
+}
+
+// inOneLine is v as a file has it, in YAML's flow style; for people, as what no file can say is an error
+// in place of it.
+func inOneLine(v reflect.Value) string {
+	if isScalar(v.Type()) {
+		return scalarText(v)
+	}
+	node, err := encode(v)
+	var text []byte
+	if err == nil {
+		node.Style = yaml.FlowStyle
+		text, err = dump(node)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSuffix(string(text), "\n")
 }
 
 // encode is v as YAML.
@@ -76,16 +96,22 @@ func encode(v reflect.Value) (*yaml.Node, error) {
 }
 
 func encodeScalar(v reflect.Value) (*yaml.Node, error) {
-	text, err := scalarText(v)
-	if err != nil {
-		return nil, err
+	text := scalarText(v)
+	if list, ok := words[v.Type()]; ok && !slices.Contains(list, text) {
+		return nil, fmt.Errorf("%w: %s is no value of %v", ErrInvalid, text, v.Type())
 	}
 	if !utf8.ValidString(text) {
 		return nil, fmt.Errorf("%w: %q is not UTF-8", ErrInvalid, text)
 	}
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
-	if _, isCost := v.Interface().(scenario.Cost); v.Kind() != reflect.String && (isCost || onlyNumber.MatchString(text) || v.Kind() == reflect.Bool || v.Kind() == reflect.Float64) {
+	switch _, isCost := v.Interface().(scenario.Cost); v.Kind() {
+	case reflect.String:
+	case reflect.Bool, reflect.Float64:
 		n.Tag = "" // plain, whatever it looks like
+	default:
+		if isCost || onlyNumber.MatchString(text) {
+			n.Tag = ""
+		}
 	}
 	return n, nil
 }

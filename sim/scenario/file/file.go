@@ -7,7 +7,7 @@
 // duration. Template is an example with every field.
 //
 // A path names a field within a scenario: policy.target, groups[0].count, or groups.web.count by the
-// group's name. Set, Get and Paths work on paths.
+// group's name: see Set and Paths.
 //
 // Files: file.go Load and Parse; decode.go, field.go and scalar.go how a field is read; encode.go
 // how it is written; path.go paths; examples.go the examples; error.go where it went wrong.

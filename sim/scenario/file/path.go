@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
@@ -30,7 +28,7 @@ func Set(s *scenario.Scenario, assignment string) error {
 		return &Error{Path: path, Message: "has no value; an assignment is like policy.target=50ms"}
 	}
 	next := cloned(reflect.ValueOf(*s)).Interface().(scenario.Scenario)
-	at, err := walk(&next, path, true)
+	at, err := walk(&next, path)
 	if err != nil {
 		return err
 	}
@@ -61,32 +59,6 @@ func Set(s *scenario.Scenario, assignment string) error {
 	return nil
 }
 
-// Get is the value at a path, as Set takes it: a field's text, or a section or list in YAML's flow
-// style. A field that was not set is its zero value; s.Defaults() has the values that count.
-func Get(s scenario.Scenario, path string) (string, error) {
-	at, err := walk(&s, path, false)
-	if err != nil {
-		return "", err
-	}
-	v := at.value
-	if isScalar(v.Type()) && v.Kind() != reflect.String {
-		return scalarText(v)
-	}
-	node, err := encode(v)
-	if err != nil {
-		return "", err
-	}
-	node.Style = yaml.FlowStyle
-	if v.Kind() == reflect.String {
-		node.Style = 0
-		if strings.ContainsAny(v.String(), "\n\r\u0085\u2028\u2029") {
-			node.Style = yaml.DoubleQuotedStyle // one line
-		}
-	}
-	text, err := dump(node)
-	return strings.TrimSuffix(string(text), "\n"), err
-}
-
 // location is where a path leads in a scenario.
 type location struct {
 	path     string // with numbers instead of groups' names
@@ -104,16 +76,16 @@ var (
 	pathPart   = regexp.MustCompile(`\[[^]]*\]|[^].[]+`)
 )
 
-// walk follows a path. With create, it makes what is missing on the way: a group's clock or workload,
-// the one group.
-func walk(s *scenario.Scenario, path string, create bool) (location, error) {
+// walk follows a path, and makes what is missing on the way: a group's clock or workload, the one
+// group.
+func walk(s *scenario.Scenario, path string) (location, error) {
 	at := location{value: reflect.ValueOf(s).Elem()}
 	if path == "" || !wellFormed.MatchString(path) {
 		return at, &Error{Path: path, Message: "is not a path like policy.target or groups[0].count"}
 	}
 	for _, part := range pathPart.FindAllString(path, -1) {
 		inner, inBrackets := strings.CutPrefix(part, "[")
-		if err := at.step(strings.TrimSuffix(inner, "]"), inBrackets, create); err != nil {
+		if err := at.step(strings.TrimSuffix(inner, "]"), inBrackets); err != nil {
 			return at, err
 		}
 	}
@@ -121,12 +93,9 @@ func walk(s *scenario.Scenario, path string, create bool) (location, error) {
 }
 
 // step goes down by one part of a path.
-func (at *location) step(part string, inBrackets, create bool) error {
+func (at *location) step(part string, inBrackets bool) error {
 	v := at.value
 	if v.Kind() == reflect.Pointer {
-		if v.IsNil() && !create {
-			return at.wrong("is not set")
-		}
 		if v.IsNil() {
 			v.Set(reflect.New(v.Type().Elem()))
 		}
@@ -136,7 +105,7 @@ func (at *location) step(part string, inBrackets, create bool) error {
 	case isScalar(v.Type()):
 		return at.wrong("is %s and has no part %q", want(v.Type()), clip(part))
 	case v.Kind() == reflect.Slice:
-		return at.element(v, part, inBrackets, create)
+		return at.element(v, part, inBrackets)
 	case inBrackets:
 		return at.wrong("is not a list, so [%s] is not in it", clip(part))
 	}
@@ -166,9 +135,9 @@ func (at *location) guess(t reflect.Type, part string) string {
 }
 
 // element goes to an element of a list, by its number, or to a group by its name.
-func (at *location) element(v reflect.Value, part string, inBrackets, create bool) error {
+func (at *location) element(v reflect.Value, part string, inBrackets bool) error {
 	groups, isGroups := v.Addr().Interface().(*[]scenario.Group)
-	if isGroups && create && len(*groups) == 0 {
+	if isGroups && len(*groups) == 0 {
 		*groups = []scenario.Group{{Name: scenario.Scenario{}.Defaults().Groups[0].Name}}
 	}
 	i, err := strconv.Atoi(part)

@@ -170,60 +170,66 @@ func TestSetReadsTheTraceOfAFile(t *testing.T) {
 	}
 }
 
-func TestGetSaysWhatSetTakes(t *testing.T) {
-	s, err := Parse("template.yaml", uncommented())
+func TestEveryFieldIsADifference(t *testing.T) {
+	first, err := Parse("template.yaml", uncommented())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = s.Defaults()
-	s.Rivals = []string{"a, b", ""}
-	s.Description = " \"two\nlines\" of: text # with everything\t"
+	first = first.Defaults()
+	first.Rivals = []string{"a"}
+	if all := Differences(first, first); len(all) > 0 {
+		t.Fatalf("a scenario differs from itself: %+v", all)
+	}
 	for _, path := range Paths() {
 		path = strings.ReplaceAll(path, "[]", "[0]")
-		text, err := Get(s, path)
+		if strings.HasSuffix(path, ".file") || strings.HasSuffix(path, "trace_sum") { // whose trace is looked for
+			continue
+		}
+		// Given two scenarios of which one has a field, or a list, zero,
+		second := cloned(reflect.ValueOf(first)).Interface().(scenario.Scenario)
+		at, err := walk(&second, path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(text, "\n") {
-			t.Errorf("%s has more than one line: %s", path, text)
+		if at.value.IsZero() {
+			continue
 		}
-		again := s
-		if err := Set(&again, path+"="+text); err != nil || !reflect.DeepEqual(again, s) {
-			t.Errorf("%s=%s: %v\n%+v, want\n%+v", path, text, err, again, s)
+		at.value.SetZero()
+		// then that is the difference, and set as it is shown it is none.
+		all := Differences(first, second)
+		if len(all) != 1 || all[0].Path != path || all[0].First == all[0].Second {
+			t.Errorf("%s: %+v", path, all)
+			continue
+		}
+		if err := Set(&second, path+"="+all[0].First); err != nil || !reflect.DeepEqual(first, second) {
+			t.Errorf("%s=%s: %v\n%+v, want\n%+v", path, all[0].First, err, second, first)
 		}
 	}
 }
 
-func TestGetByHand(t *testing.T) {
-	s := fleet()
-	s.Network.RoundTrip = scenario.Constantly(time.Millisecond)
-	for path, want := range map[string]string{
-		"policy.target":             "0s",
-		"policy.fallback":           "local_share",
-		"groups.web.count":          "20",
-		"groups[a.b].workload.kind": "poisson",
-		"groups[0].clock":           "null",
-		"groups[1].workload":        "{kind: poisson}",
-		"limits":                    "[100/s]",
-		"redis.faults":              "[{kind: hang, at: 1ns, for: 1ns}]",
-		"network.round_trip":        "1ms",
-		"network.loss":              "0%",
-		"rivals":                    "[]",
-		"redis.client_time":         "false",
-		"workload.load":             "0",
-		"name":                      "''",
+func TestDifferencesByHand(t *testing.T) {
+	for set, want := range map[string]Difference{
+		"policy.target=5ms":                 {"policy.target", "0s", "5ms"},
+		"policy.fallback=deny":              {"policy.fallback", "local_share", "deny"},
+		"groups.web.count=3":                {"groups[0].count", "20", "3"},
+		"groups[a.b].workload.kind=sync":    {"groups[1].workload.kind", "poisson", "sync"},
+		"groups[a.b].workload=null":         {"groups[1].workload", "there", "left out"},
+		"groups[0].clock={offset: 1s}":      {"groups[0].clock", "left out", "there"},
+		"limits[0]=5/s burst 9":             {"limits[0]", "100/s", "5/s burst 9"},
+		"limits=[5/s, 9/m]":                 {"limits", "[100/s]", "[5/s, 9/m]"},
+		"redis.faults=[]":                   {"redis.faults", "[{kind: hang, at: 1ns, for: 1ns}]", "[]"},
+		"network.round_trip=uniform(0,1ms)": {"network.round_trip", "0s", "uniform(0s,1ms)"},
+		"network.loss=5%":                   {"network.loss", "0%", "5%"},
+		"redis.client_time=true":            {"redis.client_time", "false", "true"},
+		"workload.load=2":                   {"workload.load", "0", "2"},
+		"name=a: b":                         {"name", "", "a: b"},
 	} {
-		if got, err := Get(s, path); err != nil || got != want {
-			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
+		second := fleet()
+		if err := Set(&second, set); err != nil {
+			t.Fatal(err)
 		}
-	}
-	for path, want := range map[string]string{
-		"groups[0].clock.offset": "groups[0].clock: is not set",
-		"groups[9]":              "groups[9]: is not there",
-		"workload.trace":         "workload.trace: unknown field",
-	} {
-		if _, err := Get(s, path); !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s: %v; want an ErrInvalid that begins with %s", path, err, want)
+		if got := Differences(fleet(), second); len(got) != 1 || got[0] != want {
+			t.Errorf("%s: %q, want %q", set, got, want)
 		}
 	}
 }

@@ -102,14 +102,11 @@ func unprefixed(err error) error {
 	return errors.New(strings.ReplaceAll(text, "\n", "; "))
 }
 
-// scalarText is the text that setScalar reads as v.
-func scalarText(v reflect.Value) (string, error) {
-	t := v.Type()
-	if list, ok := words[t]; ok {
-		if i := v.Int(); i >= 0 && i < int64(len(list)) {
-			return list[i], nil
-		}
-		return "", fmt.Errorf("%w: %d is no value of %v", ErrInvalid, v.Int(), t)
+// scalarText is the text that setScalar reads as v. A value that is none of its type's words is its
+// number.
+func scalarText(v reflect.Value) string {
+	if list, ok := words[v.Type()]; ok && v.Int() >= 0 && v.Int() < int64(len(list)) {
+		return list[v.Int()]
 	}
 	switch x := v.Interface().(type) {
 	case lease.Limit:
@@ -117,14 +114,17 @@ func scalarText(v reflect.Value) (string, error) {
 		if x.Burst != 0 && x.Burst == x.Tokens { // which String leaves out
 			text += " burst " + strconv.FormatInt(x.Burst, 10)
 		}
-		return text, nil
+		return text
 	case encoding.TextMarshaler:
 		text, err := x.MarshalText()
-		return string(text), err
-	case time.Duration:
-		return x.String(), nil
+		if err != nil {
+			return err.Error() // no type of a Scenario's does
+		}
+		return string(text)
 	case float64:
-		return strconv.FormatFloat(x, 'g', -1, 64), nil
+		return strconv.FormatFloat(x, 'g', -1, 64)
+	case lease.Fallback, lease.ColdStart:
+		return strconv.FormatInt(v.Int(), 10)
 	}
-	return fmt.Sprint(v.Interface()), nil
+	return fmt.Sprint(v.Interface())
 }

@@ -72,7 +72,7 @@ func FromScenario(s sim.Scenario) (Options, error) {
 		o.Shape = ShapeSteady
 	}
 	for _, d := range o.differences(s) {
-		bad(d.path, "is %s, must be %s", d.is, d.must)
+		bad(d.Path, "is %s, must be %s", d.First, d.Second)
 	}
 	if len(errs) == 0 {
 		errs = append(errs, o.Validate())
@@ -101,46 +101,28 @@ func Simulated(s sim.Scenario, real Report) sim.Scenario {
 	return s
 }
 
-// difference is a field of a scenario that is not what live has.
-type difference struct{ path, is, must string }
-
-// differences compares field by field, so that a field that is new in the simulator is not passed
-// over in silence.
-func (o Options) differences(s sim.Scenario) (all []difference) {
+// differences are the fields of s that are not as live has them. Every field is compared, so that one
+// that is new in the simulator is not passed over in silence.
+func (o Options) differences(s sim.Scenario) []scenfile.Difference {
 	own := o.Scenario()
 	own.Name, own.Description, own.Seed, own.Reps, own.Rivals = s.Name, s.Description, s.Seed, s.Reps, s.Rivals
+	own.Limits = s.Limits // FromScenario has looked at them
 	own.Network.RoundTrip, own.Redis.ServiceTime = s.Network.RoundTrip, s.Redis.ServiceTime
-	own.Groups[0].Name, own.Groups[0].Share = s.Groups[0].Name, s.Groups[0].Share // one group has all, whatever its share
+	own.Groups[0].Name, own.Groups[0].Share = s.Groups[0].Name, s.Groups[0].Share // it has all, whatever its share
 	own.Workload = o.workload(s.Workload)
 	if s.Policy.Weight == 1 {
 		own.Policy.Weight = 1 // as 0
 	}
-	own = own.Defaults()
-	if n := len(s.Groups); n > 1 {
-		all = append(all, difference{"groups", fmt.Sprintf("a list of %d", n), "one group"})
-	}
-	section := "" // that live does not have, and has been named
-	for _, path := range scenfile.Paths() {
-		path = strings.ReplaceAll(path, "groups[].", "groups[0].")
-		if path == "limits" || path == "groups" || strings.Contains(path, "[]") || section != "" && strings.HasPrefix(path, section) {
-			continue // said already, or part of a list that is compared as a whole
-		}
-		is, errIs := scenfile.Get(s, path)
-		must, errMust := scenfile.Get(own, path)
-		switch {
-		case errIs != nil: // nor has live such a section
-		case errMust != nil:
-			section = path[:strings.LastIndexByte(path, '.')+1]
-			all = append(all, difference{strings.TrimSuffix(section, "."), "there", "left out"})
-		case is != must:
-			all = append(all, difference{path, is, must})
+	all := scenfile.Differences(s, own.Defaults())
+	for i := range all {
+		if all[i].Path == "groups" {
+			all[i].First, all[i].Second = fmt.Sprintf("a list of %d", len(s.Groups)), "one group"
 		}
 	}
 	return all
 }
 
-// workload is w with what counts for its kind as the processes do it. The kind itself has been
-// judged.
+// workload is w with what counts for its kind as the processes do it. The kind itself has been judged.
 func (o Options) workload(w sim.Workload) sim.Workload {
 	w.Cost, w.Verb = sim.Cost{}, ""
 	if o.Shape == ShapeBursts {
