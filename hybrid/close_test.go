@@ -51,7 +51,7 @@ func TestCloseWakesWaiters(t *testing.T) {
 		check(t, !l.Allow("k") && !l.AllowN("k", 2) && !l.TryAllow("k") && !k.Allow() && !k.TryAllow() && !l.Allow("new"),
 			"a closed limiter admits")
 		_, err := l.Take(context.Background(), "k", 1)
-		check(t, errors.Is(err, hybrid.ErrClosed), "%v", err)
+		isErr(t, err, hybrid.ErrClosed)
 		after := l.Stats()
 		check(t, after.Leased == 0 && after.Held == 0 && after.Denied == st.Denied && after.Invalid == st.Invalid+7,
 			"%+v, before %+v", after, st)
@@ -91,11 +91,9 @@ func TestShutdownGivesEverythingBack(t *testing.T) {
 		noErr(t, l.Shutdown(t.Context()))
 		// then every bucket has all that was not spent.
 		for i := range 20 {
-			b := p.state(t, fmt.Sprint(i))
-			check(t, b.Levels[0] == 997 && b.Ledger == 0, "key %d: the bucket has %d and %d leased", i, b.Levels[0], b.Ledger)
+			p.has(t, fmt.Sprint(i), 997, 0)
 		}
-		b := p.state(t, "late")
-		check(t, b.Ledger == 0 && b.Levels[0] == 1000, "late: the bucket has %d and %d leased", b.Levels[0], b.Ledger)
+		p.has(t, "late", 1000, 0)
 		st := l.Stats()
 		check(t, st.Held == 0 && st.Burnt == 0 && st.Admitted == 60, "%+v", st)
 		check(t, !l.Allow("0"), "admitted after Shutdown")

@@ -25,14 +25,16 @@ func TestConcurrentColdStartsShareCalls(t *testing.T) {
 		var ok atomic.Int64
 		var wg sync.WaitGroup
 		// when five hundred ask for it at once,
-		for range 500 {
-			wg.Go(func() {
-				if l.Allow("k") {
-					ok.Add(1)
-				}
-			})
-		}
-		d := took(wg.Wait)
+		d := took(func() {
+			for range 500 {
+				wg.Go(func() {
+					if l.Allow("k") {
+						ok.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+		})
 		// then all are admitted, in two round trips at most.
 		_, calls := s.counts()
 		check(t, calls <= 2 && d <= 25*time.Millisecond, "%d calls, %v", calls, d)
@@ -94,9 +96,7 @@ func TestAllowOnAColdKeyWhileTheStoreHangs(t *testing.T) {
 			if c.want {
 				want--
 			}
-			b := s.state(t, "k")
-			check(t, b.Levels[0] == want && b.Ledger == 0,
-				"policy %v: the bucket has %d and %d leased, want %d and 0", c.policy, b.Levels[0], b.Ledger, want)
+			s.has(t, "k", want, 0)
 		})
 	}
 }
@@ -118,12 +118,10 @@ func TestTakeHonoursItsContext(t *testing.T) {
 			"%+v, %v after %v", r, err, d)
 		// and soon all ten tokens are there again, without anybody asking.
 		time.Sleep(time.Second)
-		b := s.state(t, "k")
-		check(t, b.Levels[0] == 10 && b.Ledger == 0,
-			"the bucket has %d and %d leased; %+v", b.Levels[0], b.Ledger, l.Stats())
+		s.has(t, "k", 10, 0)
 		// An ended context never takes anything.
 		_, err = l.Take(ctx, "k", 1)
-		check(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
+		isErr(t, err, context.DeadlineExceeded)
 		cause, cancelCause := context.WithCancelCause(t.Context())
 		cancelCause(hybrid.ErrInvalidN)
 		_, err = l.Take(cause, "k", 1)
@@ -215,8 +213,8 @@ func (d *distant) Ping(ctx context.Context) error {
 	return err
 }
 
-// limiterOn is a limiter on d, and what it logs.
-func limiterOn(t *testing.T, d *distant) (*hybrid.Limiter, *bytes.Buffer) {
+// loggedOn is a limiter on d, and what it logs.
+func loggedOn(t *testing.T, d *distant) (*hybrid.Limiter, *bytes.Buffer) {
 	t.Helper()
 	d.MemoryStore, d.opening = lease.NewMemoryStore(nil), make(chan bool, 1)
 	var out bytes.Buffer
@@ -239,7 +237,7 @@ func TestAHandshakeLongerThanCallTimeoutIsNoOutageAndNoRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Given a link of 50 ms, whose handshake takes 300,
 		d := &distant{trip: 50 * time.Millisecond, handshake: 300 * time.Millisecond}
-		l, out := limiterOn(t, d)
+		l, out := loggedOn(t, d)
 		// when a process starts,
 		denied := ask(l)
 		// then only the requests that came before there was a connection are denied: each after
@@ -259,7 +257,7 @@ func TestAHandshakeLongerThanCallTimeoutIsNoOutageAndNoRoundTrip(t *testing.T) {
 func TestAfterAPingTheFirstRequestIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &distant{trip: 50 * time.Millisecond, handshake: 300 * time.Millisecond}
-		l, _ := limiterOn(t, d)
+		l, _ := loggedOn(t, d)
 		noErr(t, l.Ping(t.Context()))
 		denied := ask(l)
 		check(t, denied == 0, "%d of 6000 denied", denied)
@@ -269,7 +267,7 @@ func TestAfterAPingTheFirstRequestIsServed(t *testing.T) {
 func TestAConnectionThatNeverComesIsAnOutageThatSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Given a port that swallows everything,
-		l, out := limiterOn(t, &distant{handshake: time.Hour})
+		l, out := loggedOn(t, &distant{handshake: time.Hour})
 		begun := time.Now()
 		// when requests come, then each of the first waits at most CallTimeout,
 		for range 6 {
@@ -292,15 +290,14 @@ func TestAConnectionThatNeverComesIsAnOutageThatSaysWhy(t *testing.T) {
 func TestPingSaysWhyThereIsNoConnection(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		d := &distant{pingErr: lease.ErrPermanent}
-		l, _ := limiterOn(t, d)
-		err := l.Ping(t.Context())
-		check(t, errors.Is(err, hybrid.ErrUnavailable) && errors.Is(err, lease.ErrPermanent), "%v", err)
+		l, _ := loggedOn(t, d)
+		isErr(t, l.Ping(t.Context()), hybrid.ErrUnavailable, lease.ErrPermanent)
 		// It ends with its context,
 		d.pingErr, d.handshake = nil, time.Hour
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begun := time.Now()
-		err = l.Ping(ctx)
+		err := l.Ping(ctx)
 		check(t, errors.Is(err, hybrid.ErrUnavailable) && time.Since(begun) == time.Second,
 			"%v after %v", err, time.Since(begun))
 		isErr(t, l.Ping(ctx), context.DeadlineExceeded)

@@ -21,85 +21,83 @@ func waitFor(t *testing.T, l *hybrid.Limiter, d time.Duration, n int64) (time.Du
 	return spent, err
 }
 
-// The bucket counts fractions of a token: one that is there in a second is not a minute away.
-func TestADeadlineIsJudgedByFractionsOfATokenToo(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		drained(t, s, of(hybrid.PerMinute(1)))
-		time.Sleep(59 * time.Second)
-		cold := start(t, s, of(hybrid.PerMinute(1)))
-		d, err := waitFor(t, cold, 30*time.Second, 1)
-		check(t, err == nil, "the token is there in 1 s, the deadline in 30 s: %v after %v", err, d)
-	})
-}
-
-// So on a key that this process has just drawn from.
-func TestADeadlineOfAWarmKeyIsJudgedByFractionsToo(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := drained(t, s, of(hybrid.PerSecond(10)))
-		time.Sleep(190 * time.Millisecond)
-		l.Allow("k")
-		d, err := waitFor(t, l, 70*time.Millisecond, 1)
-		check(t, err == nil, "the token is there in 10 ms: %v after %v", err, d)
-	})
-}
-
-// What this process has changed makes what it heard before worthless.
-func TestADeadlineIsNotJudgedByWhatAResetHasChanged(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := drained(t, s, of(hourly))
-		noErr(t, l.Reset(t.Context(), "k"))
-		d, err := waitFor(t, l, 10*time.Second, 1)
-		check(t, err == nil, "bucket full: %v after %v", err, d)
-	})
-}
-
-// What another process has changed is known after a T, also to one that only waits, and never long enough for a call.
-func TestADeadlineIsNotJudgedByOldNews(t *testing.T) {
-	for name, change := range map[string]func(l *hybrid.Limiter) error{
-		"reset": func(l *hybrid.Limiter) error { return l.Reset(context.Background(), "k") },
-		"set": func(l *hybrid.Limiter) error {
-			return l.SetLimits(context.Background(), "k", hybrid.PerSecond(1000))
-		},
-		"refund": func(l *hybrid.Limiter) error { l.Refund("k", 5); return nil },
+// A wait whose tokens can be there in time is not turned away, whatever this process heard before.
+func TestADeadlineThatCanBeMetIsMet(t *testing.T) {
+	perHour := of(hourly)
+	// changed is a process that found the bucket empty, and that has not heard of what another one did since.
+	changed := func(t *testing.T, s *faultyStore, change func(*hybrid.Limiter)) *hybrid.Limiter {
+		other := start(t, s, perHour)
+		other.AllowN("k", 9)
+		l := drained(t, s, perHour)
+		time.Sleep(time.Minute)
+		change(other)
+		time.Sleep(10 * time.Minute)
+		return l
+	}
+	for name, c := range map[string]struct {
+		given    func(t *testing.T, s *faultyStore) *hybrid.Limiter
+		deadline time.Duration
+		then     func(t *testing.T, l *hybrid.Limiter)
+	}{
+		"a cold key, whose token is there in a second: the bucket counts fractions": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
+			drained(t, s, of(hybrid.PerMinute(1)))
+			time.Sleep(59 * time.Second)
+			return start(t, s, of(hybrid.PerMinute(1)))
+		}, 30 * time.Second, nil},
+		"a key that was just drawn from, whose token is there in 10 ms": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
+			l := drained(t, s, of(hybrid.PerSecond(10)))
+			time.Sleep(190 * time.Millisecond)
+			l.Allow("k")
+			return l
+		}, 70 * time.Millisecond, nil},
+		"this process has reset the bucket": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
+			l := drained(t, s, perHour)
+			noErr(t, l.Reset(t.Context(), "k"))
+			return l
+		}, 10 * time.Second, nil},
+		"another process has reset it": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
+			return changed(t, s, func(l *hybrid.Limiter) { noErr(t, l.Reset(t.Context(), "k")) })
+		}, 10 * time.Second, nil},
+		"another process has raised the limit": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
+			return changed(t, s, func(l *hybrid.Limiter) { noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(1000))) })
+		}, 10 * time.Second, nil},
+		"another process has refunded": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
+			return changed(t, s, func(l *hybrid.Limiter) { l.Refund("k", 5) })
+		}, 10 * time.Second, nil},
+		"a refund of its own is on its way": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
+			l := drained(t, s, perHour)
+			l.Refund("k", 5)
+			return l
+		}, 10 * time.Second, nil},
+		"a large request was refused, 5 are there": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
+			l := start(t, s, perHour)
+			l.AllowN("k", 5)
+			time.Sleep(time.Second)
+			must(t, !l.AllowN("k", 10), "10 of 5")
+			return l
+		}, 300 * time.Millisecond, func(t *testing.T, l *hybrid.Limiter) {
+			check(t, l.Allow("k"), "Allow was denied: %+v", l.Stats())
+		}},
+		"the deadline is beyond what a clock can count": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
+			l := drained(t, s, of(hybrid.PerSecond(10)))
+			time.Sleep(time.Second)
+			drain(l, "k")
+			return l
+		}, math.MaxInt64, func(t *testing.T, l *hybrid.Limiter) {
+			ctx, cancel := context.WithDeadline(t.Context(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
+			defer cancel()
+			noErr(t, l.Wait(ctx, "k"))
+		}},
 	} {
 		bubbleOf(t, name, func(t *testing.T, s *faultyStore) {
-			cfg := of(hourly)
-			other := start(t, s, cfg)
-			other.AllowN("k", 9)
-			l := drained(t, s, cfg)
-			time.Sleep(time.Minute)
-			noErr(t, change(other))
-			time.Sleep(10 * time.Minute)
-			if _, err := waitFor(t, l, 10*time.Second, 1); err != nil {
-				t.Errorf("bucket level %d: %v", s.state(t, "k").Levels[0], err)
+			l := c.given(t, s)
+			d, err := waitFor(t, l, c.deadline, 1)
+			check(t, err == nil, "%v after %v; the bucket has %d", err, d, s.state(t, "k").Levels[0])
+			if c.then != nil {
+				c.then(t, l)
 			}
 		})
 	}
-}
-
-// What is on its way back to the bucket may be there in time.
-func TestADeadlineCountsARefundOnItsWay(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := drained(t, s, of(hourly))
-		l.Refund("k", 5)
-		d, err := waitFor(t, l, 10*time.Second, 1)
-		check(t, err == nil, "5 refunded: %v after %v", err, d)
-	})
-}
-
-// The delay after a large request was refused is not that of a small one.
-func TestALargeRequestThatWasRefusedDoesNotTurnAwayASmallWait(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, of(hourly))
-		l.AllowN("k", 5)
-		time.Sleep(time.Second)
-		must(t, !l.AllowN("k", 10), "not so")
-		d, err := waitFor(t, l, 300*time.Millisecond, 1)
-		check(t, err == nil, "5 in the bucket: %v after %v", err, d)
-		if !l.Allow("k") {
-			t.Errorf("Allow denied, bucket: %+v", s.state(t, "k"))
-		}
-	})
 }
 
 // Who is turned away leaves what it had gathered to the next, who is judged by it.
@@ -117,10 +115,8 @@ func TestWhoIsTurnedAwayLeavesItsTokensToTheNext(t *testing.T) {
 		synctest.Wait()
 		wg.Go(func() { _, _ = waitFor(t, l, 10*time.Second, 10) })
 		synctest.Wait()
-		wg.Go(func() {
-			d, err := waitFor(t, l, 10*time.Second, 1)
-			check(t, err == nil, "Wait(1) with tokens in the pool: %v after %v; %+v", err, d, l.Stats())
-		})
+		d, err := waitFor(t, l, 10*time.Second, 1)
+		check(t, err == nil, "Wait(1) with tokens in the pool: %v after %v; %+v", err, d, l.Stats())
 		wg.Wait()
 	})
 }
@@ -128,9 +124,8 @@ func TestWhoIsTurnedAwayLeavesItsTokensToTheNext(t *testing.T) {
 // A reply that was made before a reset, and comes after it, is no judgement.
 func TestAReplyThatWasOvertakenTurnsNobodyAway(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		cfg := of(hourly)
-		drained(t, s, cfg)
-		l := start(t, s, cfg)
+		drained(t, s, of(hourly))
+		l := start(t, s, of(hourly))
 		s.every(verdict{delay: 20 * time.Millisecond})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -140,21 +135,6 @@ func TestAReplyThatWasOvertakenTurnsNobodyAway(t *testing.T) {
 		synctest.Wait()
 		noErr(t, l.Reset(t.Context(), "k"))
 		wg.Wait()
-	})
-}
-
-// A deadline beyond what a clock can count is none.
-func TestADeadlineMayBeFar(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := drained(t, s, of(hybrid.PerSecond(10)))
-		time.Sleep(time.Second)
-		drain(l, "k")
-		d, err := waitFor(t, l, math.MaxInt64, 1)
-		check(t, err == nil, "deadline in 292 years: %v after %v", err, d)
-		ctx, cancel := context.WithDeadline(t.Context(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
-		defer cancel()
-		err = l.Wait(ctx, "k")
-		check(t, err == nil, "deadline in 9999: %v", err)
 	})
 }
 
@@ -170,8 +150,7 @@ func TestAWaitBehindCenturiesFailsAtOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		d, err := waitFor(t, l, time.Hour, 1)
-		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && errors.Is(err, context.DeadlineExceeded) && d == 0,
-			"%v after %v", err, d)
+		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && errors.Is(err, context.DeadlineExceeded) && d == 0, "%v after %v", err, d)
 		cancel()
 		wg.Wait()
 	})

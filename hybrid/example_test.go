@@ -11,6 +11,19 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
+// limiter and limiterOn are the set-up of the examples below: ExampleNew shows it in full.
+func limiter(limits ...hybrid.Limit) *hybrid.Limiter {
+	return limiterOn(lease.NewMemoryStore(nil), hybrid.Config{Limits: limits})
+}
+
+func limiterOn(store lease.Store, cfg hybrid.Config) *hybrid.Limiter {
+	l, err := hybrid.New(store, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return l
+}
+
 // Every process of a fleet makes one Limiter over the same store; a fleet has redisbucket.Store, one process can
 // do with a MemoryStore.
 func ExampleNew() {
@@ -31,12 +44,7 @@ func ExampleNew() {
 }
 
 func ExampleLimiter_Allow() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
-		Limits: []hybrid.Limit{hybrid.PerHour(10).WithBurst(3)},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerHour(10).WithBurst(3))
 	defer l.Close()
 	for range 4 {
 		fmt.Println(l.Allow("user 17"))
@@ -49,12 +57,7 @@ func ExampleLimiter_Allow() {
 }
 
 func ExampleLimiter_Take() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
-		Limits: []hybrid.Limit{hybrid.PerHour(60).WithBurst(5)},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerHour(60).WithBurst(5))
 	defer l.Close()
 	ctx := context.Background()
 
@@ -74,12 +77,7 @@ func ExampleLimiter_Take() {
 
 // A Key saves the look-up by name where the same key is used again and again.
 func ExampleLimiter_Key() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
-		Limits: []hybrid.Limit{hybrid.PerHour(10).WithBurst(2)},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerHour(10).WithBurst(2))
 	defer l.Close()
 	uploads := l.Key("uploads")
 	fmt.Println(uploads.Name(), uploads.Allow(), uploads.AllowN(1), uploads.TryAllow())
@@ -88,10 +86,7 @@ func ExampleLimiter_Key() {
 
 // TryAllow never waits: the first time it finds nothing leased and starts a lease call, a little later there is.
 func ExampleLimiter_TryAllow() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(1000)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerSecond(1000))
 	defer l.Close()
 	fmt.Println(l.TryAllow("search"))
 	for !l.TryAllow("search") {
@@ -104,10 +99,7 @@ func ExampleLimiter_TryAllow() {
 
 // AllowN takes n tokens or none: a large request that is denied costs the small ones nothing.
 func ExampleLimiter_AllowN() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(10)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerHour(10))
 	defer l.Close()
 	fmt.Println(l.AllowN("bytes", 8), l.AllowN("bytes", 3), l.AllowN("bytes", 2), l.AllowN("bytes", 0))
 	// Output: true false true true
@@ -115,10 +107,7 @@ func ExampleLimiter_AllowN() {
 
 // Wait is for work that should be done later rather than not at all.
 func ExampleLimiter_Wait() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(50).WithBurst(1)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerSecond(50).WithBurst(1))
 	defer l.Close()
 	start := time.Now()
 	for range 4 {
@@ -132,15 +121,12 @@ func ExampleLimiter_Wait() {
 
 // A wait that cannot end before its context's deadline fails at once and takes nothing.
 func ExampleLimiter_WaitN() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerMinute(60)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerMinute(60))
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	fmt.Println(l.WaitN(ctx, "rows", 60))
-	err = l.WaitN(ctx, "rows", 30) // half a minute away
+	err := l.WaitN(ctx, "rows", 30) // half a minute away
 	fmt.Println(errors.Is(err, hybrid.ErrWouldExceedDeadline))
 	// Output:
 	// <nil>
@@ -150,10 +136,7 @@ func ExampleLimiter_WaitN() {
 // A service warms its connections before it takes traffic; over Redis that saves its first requests
 // several round trips.
 func ExampleLimiter_Ping() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(100)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerHour(100))
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -168,10 +151,7 @@ func ExampleLimiter_Ping() {
 
 // Peek reports without taking anything.
 func ExampleLimiter_Peek() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(100)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerHour(100))
 	defer l.Close()
 	l.AllowN("user 17", 30)
 	r, err := l.Peek(context.Background(), "user 17")
@@ -181,10 +161,7 @@ func ExampleLimiter_Peek() {
 
 // What was admitted and then did not happen goes back with the next report.
 func ExampleLimiter_Refund() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(10)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerHour(10))
 	defer l.Close()
 	l.AllowN("exports", 10)
 	l.Refund("exports", 4)
@@ -197,10 +174,7 @@ func ExampleLimiter_Refund() {
 
 // Reset gives a user the whole burst again.
 func ExampleLimiter_Reset() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(2)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerHour(2))
 	defer l.Close()
 	fmt.Println(l.AllowN("user 17", 2), l.Allow("user 17"))
 	if err := l.Reset(context.Background(), "user 17"); err != nil {
@@ -216,15 +190,8 @@ func ExampleLimiter_Reset() {
 func ExampleLimiter_SetLimits() {
 	store := lease.NewMemoryStore(nil) // of a fleet: redisbucket.New
 	cfg := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(10)}}
-	l, err := hybrid.New(store, cfg)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l, other := limiterOn(store, cfg), limiterOn(store, cfg)
 	defer l.Close()
-	other, err := hybrid.New(store, cfg)
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer other.Close()
 	ctx := context.Background()
 	other.AllowN("tenant", 6)
@@ -238,10 +205,7 @@ func ExampleLimiter_SetLimits() {
 
 // Only the first process of a fleet sets what is not set yet.
 func ExampleLimiter_TrySetLimits() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(10)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerHour(10))
 	defer l.Close()
 	ctx := context.Background()
 	fmt.Println(l.TrySetLimits(ctx, "tenant", hybrid.PerHour(50)))
@@ -253,7 +217,7 @@ func ExampleLimiter_TrySetLimits() {
 
 // LimitsOf is what is in force, wherever it came from.
 func ExampleLimiter_LimitsOf() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
+	l := limiterOn(lease.NewMemoryStore(nil), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerSecond(10)},
 		LimitsFor: func(key string) []hybrid.Limit {
 			if key == "internal" {
@@ -262,9 +226,6 @@ func ExampleLimiter_LimitsOf() {
 			return nil // those of Limits
 		},
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer l.Close()
 	ctx := context.Background()
 	fmt.Println(l.LimitsOf(ctx, "internal"))
@@ -276,10 +237,7 @@ func ExampleLimiter_LimitsOf() {
 
 // Every token that was ever leased is somewhere.
 func ExampleLimiter_Stats() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(100)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerHour(100))
 	defer l.Close()
 	for range 101 {
 		l.Allow("k")
@@ -292,10 +250,7 @@ func ExampleLimiter_Stats() {
 // Shutdown gives back what this process holds; Close leaves it to expire.
 func ExampleLimiter_Shutdown() {
 	store := lease.NewMemoryStore(nil)
-	l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(100)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiterOn(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(100)}})
 	l.Allow("k")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -311,10 +266,7 @@ func ExampleLimiter_Shutdown() {
 
 // After Close every request is denied, and those who wait are told so.
 func ExampleLimiter_Close() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(1)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerHour(1))
 	l.Allow("k")
 	waiting := make(chan error)
 	go func() { waiting <- l.Wait(context.Background(), "k") }()
@@ -325,10 +277,7 @@ func ExampleLimiter_Close() {
 
 // A Key has the same verbs.
 func ExampleKey() {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(10)}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := limiter(hybrid.PerHour(10))
 	defer l.Close()
 	ctx := context.Background()
 	k := l.Key("uploads")

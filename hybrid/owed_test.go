@@ -147,14 +147,9 @@ func TestAForeignReplyIsAFailure(t *testing.T) {
 		check(t, !l.Allow("k"), "a foreign grant was spent")
 		synctest.Wait()
 		s.on.Store(false)
-		// The first one may find the breaker open and send the probe, another is served after it.
-		for range 3 {
-			time.Sleep(time.Second)
-			if l.Allow("k") {
-				return
-			}
-		}
-		t.Errorf("the key is stuck: %+v", l.Stats())
+		// The breaker is open: a probe goes out within a T.
+		d := until(time.Millisecond, func() bool { return l.Allow("k") })
+		check(t, d <= ttl, "the key was stuck for %v: %+v", d, l.Stats())
 	})
 }
 

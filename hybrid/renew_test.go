@@ -71,9 +71,7 @@ func TestAnIdleKeyGivesBackAndIsSilent(t *testing.T) {
 		// then all that it held is back, and the bucket knows it,
 		st := l.Stats()
 		check(t, st.Held == 0 && st.Returned != 0 && st.Burnt == 0, "%+v", st)
-		b := s.state(t, "k")
-		check(t, b.Ledger == 0 && b.Levels[0] == 1000,
-			"the bucket has %d, %d leased", b.Levels[0], b.Ledger)
+		s.has(t, "k", 1000, 0)
 		// and there is not one more call.
 		_, before := s.counts()
 		time.Sleep(time.Hour)

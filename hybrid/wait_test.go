@@ -69,15 +69,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 			synctest.Wait()
 		}
 		// when others ask all the time without waiting,
-		stolen := int64(0)
-		wg.Go(func() {
-			for o.len() < len(sizes) {
-				if l.Allow("k") {
-					stolen++
-				}
-				time.Sleep(time.Millisecond)
-			}
-		})
+		stolen := admits(2200, time.Millisecond, func() bool { return o.len() < len(sizes) && l.Allow("k") })
 		wg.Wait()
 		// then the waiters are served in their order, at the pace of the tokens, and the others get none.
 		o.check(t)
@@ -174,25 +166,17 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := drained(t, s, of(hybrid.PerSecond(10)))
-		within := func(d time.Duration, n int64) (time.Duration, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), d)
-			defer cancel()
-			var err error
-			spent := took(func() { err = l.WaitN(ctx, "k", n) })
-			return spent, err
-		}
 		// 5 tokens take half a second.
-		d, err := within(499*time.Millisecond, 5)
+		d, err := waitFor(t, l, 499*time.Millisecond, 5)
 		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && d == 0, "%v after %v", err, d)
-		d, err = within(501*time.Millisecond, 5)
+		d, err = waitFor(t, l, 501*time.Millisecond, 5)
 		check(t, err == nil && d == 500*time.Millisecond, "%v after %v", err, d)
 		// Behind somebody who waits for 5, one token comes after 6.
 		var wg sync.WaitGroup
-		wg.Go(func() { within(time.Second, 5) })
+		wg.Go(func() { waitFor(t, l, time.Second, 5) })
 		synctest.Wait()
-		d, err = within(550*time.Millisecond, 1)
-		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && d == 0,
-			"behind another: %v after %v", err, d)
+		d, err = waitFor(t, l, 550*time.Millisecond, 1)
+		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && d == 0, "behind another: %v after %v", err, d)
 		wg.Wait()
 		// What failed has cost nothing.
 		got := l.Stats().Admitted

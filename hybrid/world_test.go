@@ -39,11 +39,11 @@ func noErr(t *testing.T, err error) {
 	}
 }
 
-// isErr fails the test unless err wraps want, or is nil where want is.
-func isErr(t *testing.T, err, want error) {
-	if !errors.Is(err, want) {
-		t.Helper()
-		t.Errorf("the error is %v, want %v", err, want)
+// isErr fails the test unless err wraps all that is wanted, or is nil where that is nil.
+func isErr(t *testing.T, err error, want ...error) {
+	t.Helper()
+	for _, w := range want {
+		check(t, errors.Is(err, w), "the error is %v, want %v", err, w)
 	}
 }
 
@@ -212,6 +212,14 @@ func (s *faultyStore) state(t *testing.T, key string) lease.State {
 	st, err := s.Configure(context.Background(), key, lease.OpInspect, lease.Config{})
 	noErr(t, err)
 	return st
+}
+
+// has checks how many tokens are in the bucket, and how many it counts as leased.
+func (s *faultyStore) has(t *testing.T, key string, level, ledger int64) {
+	t.Helper()
+	st := s.state(t, key)
+	check(t, st.Levels[0] == level && st.Ledger == ledger,
+		"the bucket of %q has %d, %d leased, want %d and %d", key, st.Levels[0], st.Ledger, level, ledger)
 }
 
 // bubble runs body in virtual time, with a store of its own behind a network without faults.
