@@ -10,15 +10,15 @@ type Waiter struct {
 	Deadline clock.Instant // of one InLine; Never for none
 	Owner    any           // the user's own
 
-	got     int64         // tokens that it has so far
-	until   clock.Instant // got is lost from then on: nothing has been heard of the bucket for too long
-	drawn   Drawn         // of the oldest of them
-	pooled  int64         // of got: taken from the pool in epoch, where it may go back to
-	epoch   Epoch
-	asked   int64 // seq of the call that counts it as waiting; 0 for none yet
-	waiting bool
-	prev    *Waiter
-	next    *Waiter
+	got      int64         // tokens that it has so far
+	until    clock.Instant // got is lost from then on: nothing has been heard of the bucket for too long
+	drawn    Drawn         // of the oldest of them
+	pooled   int64         // of got: taken from the pool within interval, where it may go back to
+	interval Interval
+	asked    int64 // seq of the call that counts it as waiting; 0 for none yet
+	waiting  bool
+	prev     *Waiter
+	next     *Waiter
 }
 
 // Got is how many tokens w has: none after it was settled without them.
@@ -81,10 +81,10 @@ func (q *queue) give(w *Waiter, n int64, drawn Drawn) {
 	q.count(w, -n, 0)
 }
 
-// givePooled hands w n tokens that were taken from the pool in epoch e.
-func (q *queue) givePooled(w *Waiter, n int64, e Epoch, drawn Drawn) {
-	if w.epoch != e {
-		w.pooled, w.epoch = 0, e
+// givePooled hands w n tokens that were taken from the pool in a report interval.
+func (q *queue) givePooled(w *Waiter, n int64, in Interval, drawn Drawn) {
+	if w.interval != in {
+		w.pooled, w.interval = 0, in
 	}
 	w.pooled += n
 	q.give(w, n, drawn)

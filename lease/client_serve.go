@@ -28,7 +28,7 @@ func (c *Client) distribute(now clock.Instant, got Accepted) {
 			c.give(w, own, got.Drawn)
 			n := min(reserved, w.lacks())
 			reserved -= n
-			c.givePooled(w, n, got.Epoch, got.Drawn)
+			c.givePooled(w, n, got.Interval, got.Drawn)
 			if c.collect(w); w.lacks() > 0 {
 				break
 			}
@@ -39,7 +39,7 @@ func (c *Client) distribute(now clock.Instant, got Accepted) {
 			}
 			drawn -= own
 			c.give(w, own, got.Drawn)
-			c.givePooled(w, missing, got.Epoch, got.Drawn)
+			c.givePooled(w, missing, got.Interval, got.Drawn)
 			c.settle(w, Decision{Verdict: VerdictAdmit, Source: SourceStore})
 		}
 		w = next
@@ -52,7 +52,7 @@ func (c *Client) distribute(now clock.Instant, got Accepted) {
 		}
 	}
 	c.Unused(drawn, got.Drawn)
-	c.returnToPool(reserved, got.Epoch, got.Drawn)
+	c.returnToPool(reserved, got.Interval, got.Drawn)
 }
 
 // serveFromPool serves the queue where tokens have come back to the pool.
@@ -65,7 +65,7 @@ func (c *Client) serveFromPool() {
 			}
 			c.settle(w, Decision{Verdict: VerdictAdmit})
 		} else if missing := w.lacks(); c.canTake(missing) {
-			c.givePooled(w, missing, c.Pool.Epoch(), c.Drawn())
+			c.givePooled(w, missing, c.Pool.Interval(), c.Drawn())
 			c.settle(w, Decision{Verdict: VerdictAdmit})
 		}
 		w = next
@@ -79,25 +79,25 @@ func (c *Client) collect(w *Waiter) {
 		if n == 0 {
 			return
 		}
-		if epoch, ok := c.takeFor(n); ok {
+		if interval, ok := c.takeFor(n); ok {
 			if w.got == 0 {
 				w.until = c.keepUntil(c.host.Now())
 			}
-			c.givePooled(w, n, epoch, c.Drawn())
+			c.givePooled(w, n, interval, c.Drawn())
 		}
 	}
 }
 
 // takeFor takes n tokens or none from the pool for a request that was counted as missed, and says in which report
 // interval.
-func (c *Client) takeFor(n int64) (Epoch, bool) {
-	epoch, ok := c.takeWaiting(n)
+func (c *Client) takeFor(n int64) (Interval, bool) {
+	interval, ok := c.takeWaiting(n)
 	if ok && c.policy.StrictExpiry && c.deadline <= c.host.Now() {
-		c.PutBack(n, epoch, c.Drawn()) // to be burnt by Expire: no report comes between
+		c.PutBack(n, interval, c.Drawn()) // to be burnt by Expire: no report comes between
 		c.Expire(c.host.Now())
 		return 0, false
 	}
-	return epoch, ok
+	return interval, ok
 }
 
 func (c *Client) canTake(n int64) bool {
@@ -113,17 +113,17 @@ func (c *Client) give(w *Waiter, n int64, drawn Drawn) {
 	}
 }
 
-// givePooled hands w n tokens that were taken from the pool, or withheld from it, in epoch.
-func (c *Client) givePooled(w *Waiter, n int64, epoch Epoch, drawn Drawn) {
-	c.queue.givePooled(w, n, epoch, drawn)
+// givePooled hands w n tokens that were taken from the pool, or withheld from it, within interval.
+func (c *Client) givePooled(w *Waiter, n int64, interval Interval, drawn Drawn) {
+	c.queue.givePooled(w, n, interval, drawn)
 	if n > 0 {
 		c.host.Handed(w, n, FromPool)
 	}
 }
 
-// returnToPool gives back n tokens that came through the pool in epoch and were not used. Those whose time has passed
+// returnToPool gives back n tokens that came through the pool within interval and were not used. Those whose time has passed
 // meanwhile may not be seen in the pool again, not even for a moment.
-func (c *Client) returnToPool(n int64, epoch Epoch, drawn Drawn) {
+func (c *Client) returnToPool(n int64, interval Interval, drawn Drawn) {
 	if n == 0 {
 		return
 	}
@@ -131,7 +131,7 @@ func (c *Client) returnToPool(n int64, epoch Epoch, drawn Drawn) {
 		c.Unused(n, drawn)
 		return
 	}
-	c.PutBack(n, epoch, drawn)
+	c.PutBack(n, interval, drawn)
 }
 
 // keepUntil is how long a waiting request keeps what it has collected, counted from the last reply: there is one in
@@ -158,7 +158,7 @@ func (c *Client) settle(w *Waiter, d Decision) {
 	c.queue.remove(w)
 	if !needed {
 		c.Unused(w.got-w.pooled, w.drawn)
-		c.returnToPool(w.pooled, w.epoch, w.drawn)
+		c.returnToPool(w.pooled, w.interval, w.drawn)
 		w.got, w.pooled = 0, 0
 	}
 	c.host.Settled(w, d)

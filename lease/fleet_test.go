@@ -45,7 +45,7 @@ type node struct {
 	newer      bool  // has the newer version
 	spent      int64 // admitted and not refunded
 	taken      int64 // taken, not admitted, to be put back
-	takenEpoch Epoch
+	takenIn    Interval
 	takenDrawn Drawn
 	gone       map[int64]int64 // by seq: of the requests that waited, those that give up
 	parked     int64           // drawn for requests that have given up
@@ -178,12 +178,12 @@ func (f *fleet) pass(us int64) { f.now += us }
 
 func (f *fleet) take(n *node, tokens int64) {
 	n.Expire(f.clock(n))
-	e, drawn := n.Pool.Epoch(), n.Drawn()
+	e, drawn := n.Pool.Interval(), n.Drawn()
 	switch {
 	case !n.Pool.TakeN(tokens).Ok():
 	case f.faults.PutBack && n.taken == 0 && f.rnd.IntN(3) == 0:
 		f.log("process %d takes %d for a request that will give up", n.index, tokens)
-		n.taken, n.takenEpoch, n.takenDrawn = tokens, e, drawn
+		n.taken, n.takenIn, n.takenDrawn = tokens, e, drawn
 	default:
 		f.log("process %d spends %d", n.index, tokens)
 		f.admit(n, tokens)
@@ -258,7 +258,7 @@ func (f *fleet) user(n *node) {
 	case n.taken > 0:
 		f.log("process %d puts back %d", n.index, n.taken)
 		n.Expire(f.clock(n))
-		n.PutBack(n.taken, n.takenEpoch, n.takenDrawn)
+		n.PutBack(n.taken, n.takenIn, n.takenDrawn)
 		n.taken = 0
 	case n.parked > 0:
 		f.log("process %d gives up %d, drawn at %d", n.index, n.parked, n.drawn.running-fleetStart)

@@ -106,17 +106,17 @@ func (h *Holder) observe(now clock.Instant) {
 }
 
 // takeWaiting takes n tokens or none from the pool for a request that was counted as missed when it began to wait.
-func (h *Holder) takeWaiting(n int64) (Epoch, bool) {
-	e, ok := h.Pool.TakeQueued(n)
+func (h *Holder) takeWaiting(n int64) (Interval, bool) {
+	in, ok := h.Pool.TakeQueued(n)
 	if ok {
 		h.servedLater += n
 	}
-	return e, ok
+	return in, ok
 }
 
 // PutBack is Holding.PutBack for tokens of a request that was counted as missed.
-func (h *Holder) PutBack(n int64, e Epoch, drawn Drawn) {
-	h.Holding.PutBack(n, e, drawn)
+func (h *Holder) PutBack(n int64, in Interval, drawn Drawn) {
+	h.Holding.PutBack(n, in, drawn)
 	h.servedLater -= n
 }
 

@@ -43,8 +43,8 @@ type Ask struct {
 type Accepted struct {
 	Waited   int64 // tokens for the requests that Ask.Waiting counted, and for them only
 	Pooled   int64 // tokens added to the pool
-	Reserved int64 // tokens withheld from the pool for who asked for them; they count as taken in Epoch
-	Epoch    Epoch
+	Reserved int64 // tokens withheld from the pool for who asked for them; they count as taken in Interval
+	Interval Interval
 	Drawn    Drawn // of all of them
 }
 
@@ -192,7 +192,7 @@ func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, 
 		h.burnUnused()
 	}
 	h.heard.hear(now, h.firstSent, &h.open, g)
-	return Accepted{Waited: waited, Pooled: pooled - reserved, Reserved: reserved, Epoch: h.Pool.Epoch(), Drawn: h.Drawn()}, true
+	return Accepted{Waited: waited, Pooled: pooled - reserved, Reserved: reserved, Interval: h.Pool.Interval(), Drawn: h.Drawn()}, true
 }
 
 // Drawn is the stamp of tokens that are taken from the pool now: they have counted as held by this
@@ -213,15 +213,15 @@ func (h *Holding) Deadline() clock.Instant { return h.deadline }
 // IsOpen reports whether a call is under way or waits for its retry.
 func (h *Holding) IsOpen() bool { return h.isOpen }
 
-// PutBack gives back n tokens that were taken in epoch e and not used: to the pool where no report has been
+// PutBack gives back n tokens that were taken in one report interval and not used: to the pool where no report has been
 // built since, otherwise with the next call. drawn is of the oldest of them.
-func (h *Holding) PutBack(n int64, e Epoch, drawn Drawn) {
+func (h *Holding) PutBack(n int64, in Interval, drawn Drawn) {
 	if n <= 0 {
 		return
 	}
 	// Tokens reserved from a grant were booked as admitted at once, those from the pool are at the next count.
 	h.recount()
-	if h.Pool.put(n, e) {
+	if h.Pool.put(n, in) {
 		h.account.Admitted -= n
 		h.base += n
 		return
@@ -307,7 +307,7 @@ func (h *Holding) counted(held int64) {
 	h.base = held
 }
 
-// recount is counted without a new epoch.
+// recount is counted without a new report interval.
 func (h *Holding) recount() { h.counted(h.Pool.Held()) }
 
 func (h *Holding) setDeadline(at clock.Instant) {

@@ -8,14 +8,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// The word of a Pool: an epoch in the upper 24 bits and, in the lower 40, the count of tokens plus bias. The
+// The word of a Pool: a report interval in the upper 24 bits and, in the lower 40, the count of tokens plus bias. The
 // count may go below 0 by as many failed takes as were under way at once; the bias keeps them from
-// borrowing from the epoch.
+// borrowing from the interval.
 const (
-	countBits = 40
-	countBias = 1 << (countBits - 1)
-	countMask = 1<<countBits - 1
-	epochOne  = 1 << countBits
+	countBits   = 40
+	countBias   = 1 << (countBits - 1)
+	countMask   = 1<<countBits - 1
+	intervalOne = 1 << countBits
 )
 
 // What the mark says. Up to markMost it is a count: a take that leaves fewer tokens has something to do beside (a
@@ -88,10 +88,10 @@ func (p *Pool) init(stripesMax int) {
 
 func count(word uint64) int64 { return int64(word&countMask) - countBias }
 
-// Epoch is the report interval that a token was taken in; a token may be put back only within the same one.
-type Epoch uint32
+// Interval is the report interval that a token was taken in; a token may be put back only within the same one.
+type Interval uint32
 
-func epochOf(word uint64) Epoch { return Epoch(word >> countBits) }
+func intervalOf(word uint64) Interval { return Interval(word >> countBits) }
 
 // Taken is what became of a take.
 type Taken int8
@@ -204,18 +204,18 @@ func (p *Pool) TakeStrict(n int64, c clock.Clock) Taken {
 	return t
 }
 
-// TakeQueued takes n tokens or none for a request that was counted as missed when it began to wait. e is the
+// TakeQueued takes n tokens or none for a request that was counted as missed when it began to wait. in is the
 // interval in which Holding.PutBack can return them to the pool.
-func (p *Pool) TakeQueued(n int64) (e Epoch, ok bool) {
+func (p *Pool) TakeQueued(n int64) (in Interval, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Everything that changes the epoch has the lock.
+	// Everything that changes the interval has the lock.
 	if _, ok = p.takeWord(n); !ok {
 		p.harvest()
 		_, ok = p.takeWord(n)
 	}
 	p.settle()
-	return p.Epoch(), ok
+	return p.Interval(), ok
 }
 
 // takeWord takes n tokens or none from the word and counts nothing. left is what remains there.

@@ -67,15 +67,15 @@ func (p *Pool) Missed() int64 {
 	return n
 }
 
-// Epoch is the present report interval.
-func (p *Pool) Epoch() Epoch { return epochOf(p.word.Load()) }
+// Interval is the present report interval.
+func (p *Pool) Interval() Interval { return intervalOf(p.word.Load()) }
 
-// put gives back n tokens that were taken in epoch e; false if a report has been built since: they were
+// put gives back n tokens that were taken in an interval; false if a report has been built since: they were
 // reported as spent, so now they are refunds.
-func (p *Pool) put(n int64, e Epoch) bool {
+func (p *Pool) put(n int64, in Interval) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.Epoch() != e {
+	if p.Interval() != in {
 		return false
 	}
 	p.addWord(n)
@@ -83,7 +83,7 @@ func (p *Pool) put(n int64, e Epoch) bool {
 	return true
 }
 
-// report starts a new epoch and removes the part of the tokens that giveBack, given the count, says. It
+// report starts a new report interval and removes the part of the tokens that giveBack, given the count, says. It
 // returns the count before and what was removed.
 func (p *Pool) report(giveBack func(held int64) int64) (held, returned int64) {
 	p.mu.Lock()
@@ -93,14 +93,14 @@ func (p *Pool) report(giveBack func(held int64) int64) (held, returned int64) {
 		w := p.word.Load()
 		held = max(0, count(w))
 		returned = giveBack(held)
-		if p.word.CompareAndSwap(w, w+epochOne-uint64(count(w))+uint64(held-returned)) {
+		if p.word.CompareAndSwap(w, w+intervalOne-uint64(count(w))+uint64(held-returned)) {
 			p.settle()
 			return held, returned
 		}
 	}
 }
 
-// drain empties the pool, starts a new epoch, and returns what it held.
+// drain empties the pool, starts a new report interval, and returns what it held.
 func (p *Pool) drain() int64 {
 	held, _ := p.report(func(held int64) int64 { return held })
 	return held

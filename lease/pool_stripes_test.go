@@ -122,7 +122,7 @@ func TestStripedPoolConserves(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(uint64(g), 1))
 			for !stop.Load() {
 				n := int64(1)
-				e := p.Epoch() // before the take: a later one could forge
+				e := p.Interval() // before the take: a later one could forge
 				var got Taken
 				if rnd.IntN(8) != 0 {
 					got = p.Take()

@@ -64,7 +64,7 @@ func TestTakeAllocatesNothing(t *testing.T) {
 
 func TestPutBackIsRefusedAfterAReport(t *testing.T) {
 	p := newPool(5)
-	e := p.Epoch()
+	e := p.Interval()
 	p.TakeN(3)
 	if !p.put(1, e) || p.Held() != 3 {
 		t.Errorf("within the interval: held %d", p.Held())
@@ -103,7 +103,7 @@ func TestPoolConserves(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(uint64(g), 1))
 			for !stop.Load() {
 				n := int64(1)
-				e := p.Epoch() // before the take: a later one could forge
+				e := p.Interval() // before the take: a later one could forge
 				var ok bool
 				if rnd.IntN(2) == 0 {
 					ok = p.Take().Ok()
