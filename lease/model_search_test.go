@@ -4,100 +4,97 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 )
 
-// explore searches breadth first until budget states are known, so that the first violation found has the
-// shortest trace. States are kept as encodings while they wait, and as 64-bit hashes afterwards.
-func (m model) explore(budget int) result {
-	w := newWorld(m)
-	seen := newHashSet()
-	var parents []uint32
-	var causes []event
-	var layer, next []byte // encodings, each after its length and number
-	put := func(buf, enc []byte, number int) []byte {
-		buf = binary.LittleEndian.AppendUint16(buf, uint16(len(enc)))
-		buf = binary.LittleEndian.AppendUint32(buf, uint32(number))
-		return append(buf, enc...)
+// tree is what has been explored: the states in the order in which they were found, each as the event
+// that led to it from its parent.
+type tree struct {
+	model
+	parents []uint32
+	causes  []event
+	// The worlds on the way to the state that was looked at last, by depth, and their numbers. States
+	// are looked at in the order in which they were found, so the next one shares most of its way.
+	worlds  []*world
+	numbers []int
+}
+
+// world is the state of the given number and depth. It is valid until the next call.
+func (x *tree) world(number, depth int) *world {
+	if depth == len(x.worlds) {
+		x.worlds, x.numbers = append(x.worlds, new(world)), append(x.numbers, -1)
 	}
-	start, _ := w.encode(nil)
-	seen.add(hash(start))
-	parents, causes = append(parents, 0), append(causes, event{})
-	layer = put(layer, start, 0)
+	if x.numbers[depth] != number {
+		x.numbers[depth] = number
+		if depth == 0 {
+			x.worlds[0] = newWorld(x.model)
+		} else {
+			x.world(int(x.parents[number]), depth-1).copyTo(x.worlds[depth])
+			x.worlds[depth].apply(x.causes[number])
+		}
+	}
+	return x.worlds[depth]
+}
+
+// explore searches breadth first until budget states are known, so that the first violation found has
+// the shortest trace. All that is kept of a state is a 64-bit hash of its description, and its place in
+// the tree.
+func (m model) explore(budget int) result {
+	x := &tree{model: m, parents: []uint32{0}, causes: []event{{}}}
+	var d describer
 	var events []event
-	var enc []byte
-	r := result{}
-	for depth := 1; len(layer) > 0 && (m.depth == 0 || depth <= m.depth); depth++ {
-		next = next[:0]
-		for rest := layer; len(rest) > 0; {
-			size := int(binary.LittleEndian.Uint16(rest))
-			number := int(binary.LittleEndian.Uint32(rest[2:]))
-			state := rest[6 : 6+size]
-			rest = rest[6+size:]
-			w.decode(state)
+	var text []byte
+	after, seen := new(world), newHashSet()
+	seen.add(hash(d.describe(nil, x.world(0, 0))))
+	for depth, first := 0, 0; ; depth++ {
+		end := len(x.parents) // of the states of this depth
+		if first == end {
+			return result{states: end, depth: depth - 1, complete: true}
+		}
+		if m.depth != 0 && depth == m.depth {
+			return result{states: end, depth: depth}
+		}
+		for number := first; number < end; number++ {
+			w := x.world(number, depth)
 			events = w.events(events[:0])
-			for i, e := range events {
-				if i > 0 {
-					w.decode(state)
-				}
-				violation := w.apply(e)
+			for _, e := range events {
+				w.copyTo(after)
+				violation := after.apply(e)
 				if violation == "" {
-					enc, _ = w.encode(enc[:0])
-					if !seen.add(hash(enc)) {
+					text = d.describe(text[:0], after)
+					if !seen.add(hash(text)) {
 						continue
 					}
 				}
-				parents, causes = append(parents, uint32(number)), append(causes, e)
+				x.parents, x.causes = append(x.parents, uint32(number)), append(x.causes, e)
 				if violation != "" {
-					r.states = len(parents)
-					r.violation = violation
-					r.trace, r.length = m.replay(parents, causes)
-					return r
+					trace := x.trace()
+					return result{states: len(x.parents), violation: violation, trace: strings.Join(trace, "\n"), length: len(trace)}
 				}
-				next = put(next, enc, len(parents)-1)
 			}
-			if len(parents) >= budget {
-				r.states, r.depth = len(parents), depth-1
-				return r
+			if len(x.parents) >= budget {
+				return result{states: len(x.parents), depth: depth}
 			}
 		}
-		r.depth = depth
-		layer, next = next, layer
+		first = end
 	}
-	r.states, r.complete = len(parents), m.depth == 0
-	if r.complete {
-		r.depth-- // the last layer was empty
-	}
-	return r
 }
 
-// replay walks from the start to the last state and tells what happened, holders under the names they began with.
-func (m model) replay(parents []uint32, causes []event) (string, int) {
+// trace tells what happened on the way to the last state.
+func (x *tree) trace() (lines []string) {
 	var way []event
-	for i := uint32(len(parents) - 1); i != 0; i = parents[i] {
-		way = append([]event{causes[i]}, way...)
+	for i := uint32(len(x.parents) - 1); i != 0; i = x.parents[i] {
+		way = append(way, x.causes[i])
 	}
-	w := newWorld(m)
-	start, _ := w.encode(nil)
-	w.decode(start)
-	names := []string{"A", "B", "C"}
-	var lines []string
+	slices.Reverse(way)
+	w := newWorld(x.model)
 	for i, e := range way {
-		line := w.describe(e, names)
-		violation := w.apply(e)
-		lines = append(lines, fmt.Sprintf("%3d  %-62s %s", i+1, line, w.sketch(names)))
-		if violation != "" {
-			break
-		}
-		enc, order := w.encode(nil)
-		w.decode(enc)
-		permuted := append([]string(nil), names...)
-		for to, from := range order {
-			permuted[to] = names[from]
-		}
-		names = permuted
+		line := w.tell(e)
+		w.apply(e)
+		lines = append(lines, fmt.Sprintf("%3d  %-62s %s", i+1, line, w.sketch()))
 	}
-	return strings.Join(lines, "\n"), len(way)
+	return lines
 }
 
 // hashSet is a set of 64-bit hashes, eight bytes a slot, so that tens of millions of states fit into memory.

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// describe says in words what e is, before it happens.
-func (w *world) describe(e event, names []string) string {
-	name := names[e.holder]
+// tell says in words what e is, before it happens.
+func (w *world) tell(e event) string {
+	name := modelIDs[e.holder]
 	h := &w.holders[e.holder]
 	what := func() string {
 		m := h.messages[e.arg]
@@ -47,13 +47,13 @@ func (w *world) describe(e event, names []string) string {
 }
 
 // sketch is the state after an event, in one line.
-func (w *world) sketch(names []string) string {
+func (w *world) sketch() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "level %d/%d ledger %d X %d |", w.bucket.state.level[0], w.unit, w.bucket.state.ring.ledger(), w.x)
-	for i := range w.model.holders {
+	for i := range w.holders {
 		h := &w.holders[i]
 		left := max(0, h.deadline.Sub(w.instant()))
-		fmt.Fprintf(&b, " %s has %d for %v", names[i], h.Pool.Held(), left)
+		fmt.Fprintf(&b, " %s has %d for %v", modelIDs[i], h.Pool.Held(), left)
 	}
 	return b.String()
 }

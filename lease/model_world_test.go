@@ -2,30 +2,39 @@ package lease
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// world is one state of a model: the real Bucket, the real Holdings, the messages between them, and the meter.
-type world struct {
+// modelStart is the present of every world at first: slices of all widths begin there.
+const modelStart = 5040 * 200_000
+
+// instance is what is the same in all worlds of a model.
+type instance struct {
 	model
 	configs [2]Config // in force at first, and instead
-	unit    int64     // of the bucket's levels, and of x
+	unit    int64     // of the bucket's levels, and of world.x
 	step    int64
+	phase   int64 // slices of all widths begin together every phase microseconds
+}
+
+// world is one state of a model: the real Bucket, the real Holdings, the messages between them, and the meter.
+type world struct {
+	*instance
 	now     int64
 	bucket  Bucket
 	lost    bool // the bucket was lost and nobody has called since
-	holders [3]modelHolder
-	x       int64   // the meter, see meter
+	holders []modelHolder
+	x       int64   // the meter: what the worst window that ends now holds beyond R*w, in units
 	was     [2]bool // lost, and its T set, already
-
-	codec codec
 }
 
 type modelHolder struct {
 	Holding
-	refundable int64 // 1: it has admitted a token that may still be refunded
-	messages   []modelMessage
+	refundable int64           // 1: it has admitted a token that may still be refunded
+	messages   []*modelMessage // which are not changed
 	// Of the open call: the request that waits for it will have gone; its refund was credited.
 	openGone, openCredited bool
 }
@@ -41,30 +50,58 @@ type modelMessage struct {
 var modelIDs = [...]string{"A", "B", "C"}
 
 func newWorld(m model) *world {
-	w := &world{model: m, now: codecNow}
-	w.configs[0] = Config{Limits: []Limit{m.limit}, Overcommit: m.e, TTL: duration(m.ttl), Target: 1000}
-	w.configs[1] = w.configs[0]
-	if m.alternative != nil {
-		w.configs[1].Limits = m.alternative
-	}
-	if m.versions {
-		w.configs[1].Version.Deploy = 1
-	}
 	sc, err := newScale(m.limit, m.e)
 	if err != nil || sc.Tick != 1 {
 		panic(fmt.Sprint(m.limit, sc, err))
 	}
-	w.unit, w.step = sc.Unit, sc.Step
-	for i := range w.holders {
-		h := &w.holders[i]
-		h.init(modelIDs[i], 0)
+	in := &instance{model: m, unit: sc.Unit, step: sc.Step, phase: widthFor(m.ttl)}
+	if m.ttl2 != 0 {
+		second := widthFor(m.ttl2)
+		in.phase *= second / int64(gcd(uint64(in.phase), uint64(second)))
 	}
-	w.codec.init(w)
+	in.configs[0] = Config{Limits: []Limit{m.limit}, Overcommit: m.e, TTL: duration(m.ttl), Target: 1000}
+	in.configs[1] = in.configs[0]
+	if m.alternative != nil {
+		in.configs[1].Limits = m.alternative
+	}
+	if m.versions {
+		in.configs[1].Version.Deploy = 1
+	}
+	w := &world{instance: in, now: modelStart, holders: make([]modelHolder, m.holders)}
+	for i := range w.holders {
+		w.holders[i].init(modelIDs[i], 0)
+	}
 	for _, e := range m.before {
 		w.apply(e)
 	}
 	return w
 }
+
+// copyTo makes to a copy of w that shares nothing with it but messages.
+func (w *world) copyTo(to *world) {
+	records, holders := to.bucket.records, to.holders
+	if holders == nil {
+		holders = make([]modelHolder, len(w.holders))
+	}
+	if records == nil {
+		records = make(map[string]*record)
+	}
+	assign(to, w)
+	to.bucket.records, to.holders = records, holders
+	clear(records)
+	for id, rec := range w.bucket.records {
+		copied := *rec
+		records[id] = &copied
+	}
+	for i := range holders {
+		messages := holders[i].messages[:0]
+		assign(&holders[i], &w.holders[i])
+		holders[i].messages = append(messages, w.holders[i].messages...)
+	}
+}
+
+// assign is *to = *from for types that are not copied otherwise: nobody else uses them meanwhile.
+func assign[T any](to, from *T) { reflect.ValueOf(to).Elem().Set(reflect.ValueOf(from).Elem()) }
 
 func (w *world) instant() clock.Instant { return clock.Instant(w.now * 1000) }
 
@@ -105,7 +142,7 @@ const (
 // events lists what can happen now.
 func (w *world) events(to []event) []event {
 	to = append(to, event{kind: eventTick})
-	for i := range w.model.holders {
+	for i := range w.holders {
 		h := &w.holders[i]
 		at := uint8(i)
 		room := len(h.messages) < w.inflight
@@ -132,7 +169,7 @@ func (w *world) events(to []event) []event {
 			to = append(to, event{eventRefund, at, 0})
 		}
 		for k := range h.messages {
-			if w.deliverable(&h.messages[k]) {
+			if w.deliverable(h.messages[k]) {
 				to = append(to, event{eventDeliver, at, uint8(k)})
 				if w.twice && room {
 					to = append(to, event{eventDeliverTwice, at, uint8(k)})
@@ -155,7 +192,7 @@ func (w *world) events(to []event) []event {
 	if w.alternative != nil && !w.versions && w.bucket.state.exists {
 		to = append(to, event{kind: eventSetLimits})
 	}
-	for i := range w.model.holders {
+	for i := range w.holders {
 		if h := &w.holders[i]; w.versions && len(h.messages) == 0 && h.heard.epoch != 0 && h.Pool.Held() == 0 {
 			to = append(to, event{eventRestart, uint8(i), 0})
 		}
@@ -176,12 +213,12 @@ func (w *world) apply(e event) (violation string) {
 		w.now += max(w.tick, 1)
 		w.x = max(0, w.x-w.step*max(w.tick, 1))
 	case eventOpen:
-		r := h.Open(w.instant(), w.codec.nextSeq(h), w.ask(e))
+		r := h.Open(w.instant(), w.nextSeq(h), w.ask(e))
 		h.openGone, h.openCredited = e.arg == askGone, false
-		h.messages = append(h.messages, modelMessage{request: *r, gone: h.openGone})
+		h.messages = append(h.messages, &modelMessage{request: *r, gone: h.openGone})
 	case eventResend:
 		if r := h.Resend(w.instant()); r != nil {
-			h.messages = append(h.messages, modelMessage{request: *r, gone: h.openGone, credited: h.openCredited})
+			h.messages = append(h.messages, &modelMessage{request: *r, gone: h.openGone, credited: h.openCredited})
 		}
 	case eventTake:
 		h.Expire(w.instant())
@@ -197,10 +234,10 @@ func (w *world) apply(e event) (violation string) {
 	case eventDeliver, eventDeliverTwice, eventLose:
 		m := h.messages[e.arg]
 		if e.kind != eventDeliverTwice {
-			h.messages = append(h.messages[:e.arg:e.arg], h.messages[e.arg+1:]...)
+			h.messages = slices.Delete(h.messages, int(e.arg), int(e.arg)+1)
 		}
 		if e.kind != eventLose {
-			w.deliver(h, m)
+			w.deliver(h, *m)
 		}
 	case eventEvict:
 		delete(w.bucket.records, h.id)
@@ -270,40 +307,37 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 		clear(w.bucket.records)
 		w.bucket = Bucket{records: w.bucket.records}
 	}
-	// Executing spends from the allowance, answering from the record does not: that tells them apart.
-	const untouched = -5
-	rec := w.bucket.records[h.id]
-	if rec != nil {
-		rec.debit.allowance = untouched
-	}
 	shareNothing(&w.bucket)
-	level := w.refunded(&m.request)
+	executed := w.bucket.executed
 	if err := w.bucket.Call(w.now, &m.request, &m.grant); err != nil {
 		return
 	}
-	if rec = w.bucket.records[h.id]; rec.debit.allowance != untouched && w.counts() {
-		if !m.credited {
-			w.x = max(0, w.x-level)
+	if w.bucket.executed != executed {
+		refunded, _ := w.bucket.Refunded(len(w.bucket.config.Limits) - 1)
+		if w.counts() && !m.credited {
+			w.x = max(0, w.x-refunded)
 		}
-		if !m.gone {
+		if w.counts() && !m.gone {
 			w.x += m.grant.Waited * w.unit
 		}
-	}
-	if level > 0 {
-		w.credited(h, m.request.Seq)
-		m.credited = true
+		if refunded > 0 {
+			w.credited(h, m.request.Seq)
+			m.credited = true
+		}
 	}
 	m.reply = true
-	h.messages = append(h.messages, m)
+	h.messages = append(h.messages, &m)
 }
 
 // credited notes that the refund of call seq was credited: however often the call is executed, it
 // was refunded once.
 func (w *world) credited(h *modelHolder, seq int64) {
 	h.openCredited = h.openCredited || h.open.Seq == seq
-	for i := range h.messages {
-		if m := &h.messages[i]; m.request.Seq == seq {
-			m.credited = true
+	for i, m := range h.messages {
+		if m.request.Seq == seq {
+			credited := *m
+			credited.credited = true
+			h.messages[i] = &credited
 		}
 	}
 }
@@ -315,22 +349,6 @@ func (w *world) counts() bool {
 	return len(limits) > 0 && limits[len(limits)-1].same(w.limit)
 }
 
-// refunded is how much of a refund the bucket would credit now.
-func (w *world) refunded(r *Request) int64 {
-	if r.Refund == 0 {
-		return 0
-	}
-	with, without := w.bucket.Clone(), w.bucket.Clone()
-	a, b := *r, *r
-	a.Want, a.Waiting, b.Want, b.Waiting, b.Refund = 0, 0, 0, 0, 0
-	var g Grant
-	if with.Call(w.now, &a, &g) != nil || without.Call(w.now, &b, &g) != nil {
-		return 0
-	}
-	last := len(w.bucket.config.Limits) - 1
-	return with.state.level[max(0, last)] - without.state.level[max(0, last)]
-}
-
 // violation says which promise is broken now.
 func (w *world) violation() string {
 	total := (w.limit.Capacity() + w.e) * w.unit
@@ -338,7 +356,7 @@ func (w *world) violation() string {
 		return fmt.Sprintf("(1) is broken: the worst window admitted R*w + %d/%d tokens, B + E is %d/%d", w.x, w.unit, total, w.unit)
 	}
 	live := int64(0)
-	for i := range w.model.holders {
+	for i := range w.holders {
 		h := &w.holders[i]
 		if !h.Account().Conserved() {
 			return fmt.Sprintf("%s lost or forged tokens: %+v", modelIDs[i], h.Account())
@@ -366,4 +384,16 @@ func (w *world) violation() string {
 		return fmt.Sprintf("admitted %d + level %d + held %d exceed B + E = %d (all /%d)", w.x, level, live*w.unit, total, w.unit)
 	}
 	return ""
+}
+
+// nextSeq is above every seq of h that anybody may still hear of.
+func (w *world) nextSeq(h *modelHolder) int64 {
+	n := h.open.Seq
+	for _, m := range h.messages {
+		n = max(n, m.request.Seq)
+	}
+	if r := w.bucket.records[h.id]; r != nil {
+		n = max(n, r.seq)
+	}
+	return n + 1
 }

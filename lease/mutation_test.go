@@ -30,12 +30,16 @@ type mutation struct {
 // edit replaces one piece of a source file of this package; it must occur there exactly once.
 type edit struct{ file, old, new string }
 
+// leased is how a holder comes to hold tokens.
+var leased = []event{{eventOpen, 0, askTokens}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0}}
+
 // mutations come with just the events of a model that show why the rule is there.
 var mutations = []mutation{
 	{name: "returned credited without a known record",
 		edits: []edit{{"bucket.go", "b.credit(r, known && s.now >= s.frozen)", "b.credit(r, true)"}},
 		model: &model{holders: 1, limit: perMicro(1, 70, 1), ttl: 7, want: 1, inflight: 2,
-			waiting: true, back: true, giveUp: true, evict: true, twice: true, lossless: true}},
+			waiting: true, back: true, giveUp: true, evict: true, twice: true, lossless: true,
+			before: leased}},
 	{name: "absence taken for nothing held",
 		edits: []edit{{"bucket.go", "	if known {\n		remaining = r.Remaining\n", `	if !live {
 		known, remaining, at = true, r.Remaining, s.ring.place(s.now, s.ttl)
@@ -44,7 +48,8 @@ var mutations = []mutation{
 		remaining = r.Remaining
 `}, {"bucket.go", "		at = place{slice: -1}\n", "		if !known {\n			at = place{slice: -1}\n		}\n"}},
 		model: &model{holders: 1, limit: perMicro(1, 70, 1), ttl: 7, want: 1, inflight: 2,
-			waiting: true, back: true, giveUp: true, evict: true, twice: true, lossless: true}},
+			waiting: true, back: true, giveUp: true, evict: true, twice: true, lossless: true,
+			before: leased}},
 	{name: "deadline counted from a retry",
 		edits: []edit{{"holding.go", "		return nil\n	}\n	return &h.open\n", "		return nil\n	}\n	h.firstSent = now\n	return &h.open\n"}},
 		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl: 7, tick: 3, want: 1, inflight: 2,
@@ -117,8 +122,9 @@ var mutations = []mutation{
 		},
 		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl: 7, ttl2: 42, tick: 8, want: 1, inflight: 1,
 			waiting: true, lossless: true, flush: true, once: true,
-			// One holder has heard of the bucket, while T was short.
-			before: []event{{eventOpen, 0, askWaiting}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0}, {kind: eventTick}, {kind: eventSetTTL}}},
+			// One holder has heard of the bucket while T was short, another has leased since.
+			before: []event{{eventOpen, 0, askWaiting}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0}, {kind: eventTick},
+				{kind: eventSetTTL}, {eventOpen, 1, askTokens}, {eventDeliver, 1, 0}, {eventDeliver, 1, 0}}},
 		faults: "Flush SetTTL"},
 	{name: "a loss forgets its age",
 		edits:   []edit{{"bucket_ttl.go", "	return min(heard+max(0, age-ago), max(heard, micros(ttlLiveMax)))", "	return heard + 0*(age-ago)"}},

@@ -1,0 +1,208 @@
+package lease
+
+import (
+	"bytes"
+	"slices"
+)
+
+// far is where times stop to differ: everything has run out, everything is full.
+const far = 60
+
+// near is a span of time, as far as it matters.
+func near(us int64) int64 { return min(max(us, 0), far) }
+
+// describer writes worlds down. Two worlds that nothing can tell apart have the same description: every
+// time is relative to now, seqs and epochs are ranks, messages are sorted, and so are the holders, which
+// are alike.
+type describer struct {
+	epochs, seqs []int64 // those that occur
+	blocks       [len(modelIDs)][]byte
+	parts        [][]byte
+}
+
+func put(to []byte, values ...int64) []byte {
+	for _, v := range values {
+		to = append(to, byte(v))
+	}
+	return to
+}
+
+func flags(bits ...bool) (n int64) {
+	for i, on := range bits {
+		if on {
+			n |= 1 << i
+		}
+	}
+	return n
+}
+
+// rank is the place of n among those that occur, from 1 on.
+func rank(of []int64, n int64) int64 {
+	i, found := slices.BinarySearch(of, n)
+	if !found {
+		return 0
+	}
+	return int64(i) + 1
+}
+
+func sortedSet(s []int64) []int64 {
+	slices.Sort(s)
+	return slices.Compact(s)
+}
+
+// describe appends the description of w.
+func (d *describer) describe(to []byte, w *world) []byte {
+	s := &w.bucket.state
+	if s.exists && !w.mutant {
+		w.bucket.settle(w.now) // twice is as good as once: TestSettlingTwiceIsSettlingOnce
+	}
+	d.epochs = append(d.epochs[:0], 0, s.epoch)
+	for i := range w.holders {
+		h := &w.holders[i]
+		d.epochs = append(d.epochs, h.heard.epoch)
+		if w.keepsOpen(h) {
+			d.epochs = append(d.epochs, h.open.Epoch)
+		}
+		for _, m := range h.messages {
+			d.epochs = append(d.epochs, m.request.Epoch, m.grant.Epoch)
+		}
+	}
+	d.epochs = sortedSet(d.epochs)[1:]
+
+	to = put(to, w.now%w.phase, flags(s.exists, w.lost, w.was[0], w.was[1]), w.x)
+	if s.exists {
+		to = d.bucket(to, w)
+	}
+	blocks := d.blocks[:len(w.holders)]
+	for i := range w.holders {
+		blocks[i] = d.holder(blocks[i][:0], w, i)
+	}
+	if !w.versions { // else they are not alike
+		slices.SortFunc(blocks, bytes.Compare)
+	}
+	return append(to, bytes.Join(blocks, nil)...)
+}
+
+func (d *describer) bucket(to []byte, w *world) []byte {
+	s := &w.bucket.state
+	// After two moves more a record of before the last one is not live anyway.
+	to = put(to, near(w.now-s.clock), s.level[0], s.level[1], near(s.frozen-w.now), s.ttl, s.ring.width,
+		near(w.now-s.ring.movedAt), rank(d.epochs, s.epoch))
+	if w.forgets() {
+		to = put(to, near(w.now-s.created))
+	}
+	if w.gone {
+		to = put(to, near(w.now-s.setAt))
+	}
+	if w.ttl2 != 0 {
+		to = put(to, s.proposed, near(w.now-s.proposedAt))
+	}
+	if w.alternative != nil {
+		to = put(to, int64(len(w.bucket.config.Limits)), flags(w.bucket.config.Limits[0].same(w.limit)),
+			near(w.now-s.frozen)) // a new limit starts empty after a loss
+	}
+	if w.versions {
+		to = put(to, max(0, s.keep-w.now))
+	}
+	for i := range int64(ringSlices) {
+		at := (s.ring.base + i) % ringSlices
+		to = put(to, s.ring.held[at], s.ring.weight[at])
+	}
+	return to
+}
+
+func (d *describer) holder(to []byte, w *world, i int) []byte {
+	h, s := &w.holders[i], &w.bucket.state
+	rec := w.bucket.records[modelIDs[i]]
+	var at place
+	known := false
+	if rec != nil && rec.epoch == s.epoch {
+		at, known = s.ring.locate(rec.place, s.now)
+	}
+	d.seqs = d.seqs[:0]
+	if w.keepsOpen(h) {
+		d.seqs = append(d.seqs, h.open.Seq)
+	}
+	if known {
+		d.seqs = append(d.seqs, rec.seq)
+	}
+	for _, m := range h.messages {
+		d.seqs = append(d.seqs, m.request.Seq)
+	}
+	d.seqs = sortedSet(d.seqs)
+
+	left := (int64(h.deadline) - w.now*1000 + 999) / 1000
+	// Without tokens the deadline still says whether a refund may travel.
+	if h.Pool.Held() == 0 && h.Holding.refund == 0 && h.refundable == 0 && h.unused == 0 && !w.mutant {
+		left = 0
+	}
+	// A counter matters only as far as it shows that its holder has heard of the record.
+	heardOf := func(counter int64) bool { return known && counter >= rec.since }
+	to = put(to, flags(h.isOpen, known, heardOf(h.heard.counter), h.openGone, h.openCredited), h.Pool.Held(),
+		h.Holding.refund, h.refundable, near(left), rank(d.epochs, h.heard.epoch))
+	if w.forgets() && h.heard.epoch != 0 {
+		to = put(to, near(micros(h.heard.leaseMax)), near(w.now-h.heard.serverTime), near(w.now-int64(h.heard.executed)/1000))
+	}
+	if w.gone {
+		to = put(to, h.unused, near(w.now-h.unusedSince))
+	}
+	if w.versions {
+		to = put(to, max(0, int64(h.heard.forgetAt)/1000-w.now))
+	}
+	if w.keepsOpen(h) {
+		to = d.request(put(to, near(w.now-int64(h.firstSent)/1000)), w, &h.open, heardOf)
+	}
+	if known {
+		moved := rec.place.gen != s.ring.gen
+		slice := at.slice - s.ring.base
+		if moved {
+			slice = 0 // it is at the landing
+		}
+		to = put(to, rank(d.seqs, rec.seq), flags(rec.void, moved), slice, rec.held, rec.granted)
+	}
+	d.parts = d.parts[:0]
+	for _, m := range h.messages {
+		d.parts = append(d.parts, d.message(w, m, heardOf))
+	}
+	slices.SortFunc(d.parts, bytes.Compare)
+	to = put(to, int64(len(d.parts)))
+	return append(to, bytes.Join(d.parts, nil)...)
+}
+
+func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool) []byte {
+	to := d.request(put(nil, flags(m.reply, m.gone, m.credited)), w, &m.request, heardOf)
+	if !m.reply {
+		return to
+	}
+	g := &m.grant
+	to = put(to, g.Granted, g.Waited, flags(g.Void, heardOf(g.Counter)), rank(d.epochs, g.Epoch), micros(g.Config.TTL))
+	if w.gone {
+		to = put(to, near(w.now-g.Running))
+	}
+	if w.forgets() {
+		to = put(to, near(micros(g.LeaseMax)), near(w.now-g.ServerTime))
+	}
+	if w.versions {
+		to = put(to, min(micros(g.Expiry), 250))
+	}
+	return to
+}
+
+func (d *describer) request(to []byte, w *world, r *Request, heardOf func(int64) bool) []byte {
+	to = put(to, rank(d.seqs, r.Seq), r.Remaining, r.Returned, r.Refund, r.Want, r.Waiting, rank(d.epochs, r.Epoch),
+		flags(heardOf(r.Counter)))
+	if w.gone {
+		to = put(to, r.Unused, near(w.now-r.Drawn))
+	}
+	if w.forgets() && r.Epoch != 0 {
+		to = put(to, near(micros(r.LeaseMax)), near(w.now-r.HeardAt), near(micros(r.HeardAge)))
+	}
+	return to
+}
+
+// forgets reports whether a bucket may be gone, so that what its holders heard of it matters.
+func (w *world) forgets() bool { return w.flush || w.versions }
+
+// keepsOpen reports whether the latest call of h still matters. Without every rule in place it may
+// when it is closed.
+func (w *world) keepsOpen(h *modelHolder) bool { return h.isOpen || w.mutant }
