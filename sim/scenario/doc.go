@@ -7,5 +7,5 @@
 //
 // Files: scenario.go the types, defaults.go what a zero means, validate.go and validate_workload.go
 // the bounds, violation.go how one is told, quantity.go and dist.go the quantities with their
-// units.
+// units, draw.go what a distribution gives.
 package scenario

@@ -1,12 +1,12 @@
 package scenario
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // ErrQuantity is wrapped by every error about a quantity's text.
@@ -22,43 +22,6 @@ type Ratio float64
 // "uniform(1,5)".
 type Cost struct{ Min, Max int64 }
 
-// DistKind names a distribution.
-type DistKind string
-
-// The distributions.
-const (
-	DistConstant  DistKind = ""          // P
-	DistUniform   DistKind = "uniform"   // from P to Q
-	DistNormal    DistKind = "normal"    // mean P, standard deviation Q
-	DistExp       DistKind = "exp"       // mean P
-	DistLognormal DistKind = "lognormal" // median P, 99th percentile Q
-	DistPareto    DistKind = "pareto"    // minimum P, shape Q
-)
-
-// Dist is a distribution with its two parameters. Their unit is that of the type around it.
-type Dist struct {
-	Kind DistKind
-	P, Q float64
-}
-
-// IsZero reports whether nothing was said.
-func (d Dist) IsZero() bool { return d == Dist{} }
-
-// DurationDist is a distribution of durations, in nanoseconds. Its text: "5ms", "uniform(1ms,2ms)",
-// "normal(0s,10ms)", "exp(1ms)", "lognormal(500us,2ms)" (median and 99th percentile),
-// "pareto(1ms,1.5)" (minimum and shape).
-type DurationDist struct{ Dist }
-
-// DriftDist is a distribution of clock drifts, in parts per million. Its text: "50ppm",
-// "uniform(-50ppm,50ppm)", ...
-type DriftDist struct{ Dist }
-
-// distMax keeps a parameter away from where the nearest double is no longer a time.Duration.
-const distMax = 250 * 365 * 24 * time.Hour
-
-// Constantly is the distribution of one value.
-func Constantly(d time.Duration) DurationDist { return DurationDist{Dist{P: float64(d)}} }
-
 func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrQuantity}, args...)...)
 }
@@ -73,20 +36,6 @@ func number(s string) (float64, error) {
 		return 0, nil // and not -0, which is equal but has another text and so another hash
 	}
 	return x, nil
-}
-
-// shifted is the decimal number s times 10^places. It is rounded once only, so that the text of
-// every Ratio reads back as the same Ratio; a division by 100 would round twice.
-func shifted(s string, places int) (float64, error) {
-	digits, power, found := strings.Cut(strings.ToLower(s), "e")
-	n := 0
-	if found {
-		var err error
-		if n, err = strconv.Atoi(power); err != nil {
-			return 0, bad("%q is not a number", s)
-		}
-	}
-	return number(digits + "e" + strconv.Itoa(n+places))
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -127,39 +76,29 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 	if x < 0 || x > 100 {
 		return bad("%q must be 0%% to 100%%", s)
 	}
-	if x, err = shifted(count, -2); err != nil {
-		return err
+	// The texts of MarshalText have no exponent. They are rounded once, as a division would not be, so
+	// that each reads back as the same Ratio.
+	if shifted, err := number(count + "e-2"); err == nil {
+		*r = Ratio(shifted)
+	} else {
+		*r = Ratio(x / 100)
 	}
-	*r = Ratio(x)
 	return nil
 }
 
 // MarshalText implements encoding.TextMarshaler. The text has every digit that tells r from its
 // neighbours.
 func (r Ratio) MarshalText() ([]byte, error) {
-	text := strconv.FormatFloat(float64(r), 'e', -1, 64)
-	digits, power, ok := strings.Cut(text, "e")
-	if !ok || r == 0 { // not a finite number, which Validate refuses, or 0
-		return []byte(strconv.FormatFloat(math.Abs(float64(r)), 'g', -1, 64) + "%"), nil
+	text := strconv.FormatFloat(float64(r), 'f', -1, 64)
+	whole, part, _ := strings.Cut(text, ".")
+	if !strings.ContainsAny(text, "0123456789") { // not a number, or infinite, which Validate refuses
+		return []byte(text + "%"), nil
 	}
-	sign := ""
-	if digits[0] == '-' {
-		sign, digits = "-", digits[1:]
-	}
-	digits = strings.Replace(digits, ".", "", 1)
-	n, err := strconv.Atoi(power)
-	if err != nil {
-		return nil, err
-	}
-	switch point := n + 3; { // digits before the decimal point
-	case point <= 0:
-		digits = "0." + strings.Repeat("0", -point) + digits
-	case point >= len(digits):
-		digits += strings.Repeat("0", point-len(digits))
-	default:
-		digits = digits[:point] + "." + digits[point:]
-	}
-	return []byte(sign + digits + "%"), nil
+	sign := whole[:len(whole)-len(strings.TrimPrefix(whole, "-"))]
+	part += "00"
+	whole = strings.TrimLeft(whole[len(sign):]+part[:2], "0")
+	text = strings.TrimRight(cmp.Or(whole, "0")+"."+part[2:], "0")
+	return []byte(sign + strings.TrimSuffix(text, ".") + "%"), nil
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -192,109 +131,4 @@ func (c Cost) MarshalText() ([]byte, error) {
 		return strconv.AppendInt(nil, c.Min, 10), nil
 	}
 	return fmt.Appendf(nil, "uniform(%d,%d)", c.Min, c.Max), nil
-}
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (d *DurationDist) UnmarshalText(text []byte) error {
-	got, err := parseDist(string(text), "5ms", func(s string) (float64, error) {
-		v, err := time.ParseDuration(s)
-		if err != nil {
-			return 0, bad("%q is not a duration with a unit, like 5ms", s)
-		}
-		if v.Abs() > distMax {
-			return 0, bad("%q must be at most %v", s, distMax)
-		}
-		return float64(v), nil
-	})
-	if err == nil {
-		d.Dist = got
-	}
-	return err
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (d DurationDist) MarshalText() ([]byte, error) {
-	return d.text(func(x float64) string { return time.Duration(x).String() }), nil
-}
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (d *DriftDist) UnmarshalText(text []byte) error {
-	got, err := parseDist(string(text), "50ppm", func(s string) (float64, error) {
-		count, ok := strings.CutSuffix(s, "ppm")
-		if !ok {
-			return 0, bad("%q has no unit: a drift is like 50ppm", s)
-		}
-		return number(count)
-	})
-	if err == nil {
-		d.Dist = got
-	}
-	return err
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (d DriftDist) MarshalText() ([]byte, error) {
-	return d.text(func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) + "ppm" }), nil
-}
-
-// parseDist reads a distribution whose parameters unit reads.
-func parseDist(s, example string, unit func(string) (float64, error)) (d Dist, err error) {
-	name, inner, ok := strings.Cut(s, "(")
-	if !ok {
-		d.P, err = unit(s)
-		return d, err
-	}
-	inner, ok = strings.CutSuffix(inner, ")")
-	params := strings.Split(inner, ",")
-	d.Kind = DistKind(strings.TrimSpace(name))
-	want := 2
-	switch d.Kind {
-	case DistUniform, DistNormal, DistLognormal, DistPareto:
-	case DistExp:
-		want = 1
-	default:
-		return Dist{}, bad("%q: there is no distribution %q; there are uniform, normal, exp, lognormal and pareto", s, d.Kind)
-	}
-	if !ok || len(params) != want {
-		return Dist{}, bad("%q is not a distribution: it is like %s, uniform(a,b), normal(mean,sd), exp(mean), lognormal(median,p99) or pareto(min,shape)", s, example)
-	}
-	if d.P, err = unit(strings.TrimSpace(params[0])); err != nil {
-		return Dist{}, err
-	}
-	switch d.Kind {
-	case DistUniform, DistNormal, DistLognormal:
-		d.Q, err = unit(strings.TrimSpace(params[1]))
-	case DistPareto:
-		d.Q, err = number(strings.TrimSpace(params[1]))
-	}
-	if err != nil {
-		return Dist{}, err
-	}
-	return d, d.validate(s)
-}
-
-func (d Dist) validate(s string) error {
-	switch {
-	case d.Kind == DistUniform && d.Q < d.P:
-		return bad("%q must rise", s)
-	case d.Kind == DistNormal && d.Q < 0, d.Kind == DistExp && d.P < 0:
-		return bad("%q must not be negative", s)
-	case d.Kind == DistLognormal && (d.P <= 0 || d.Q < d.P):
-		return bad("%q must have a positive median and a 99th percentile above it", s)
-	case d.Kind == DistPareto && (d.P <= 0 || d.Q <= 1):
-		return bad("%q must have a positive minimum and a shape above 1, or it has no mean", s)
-	}
-	return nil
-}
-
-func (d Dist) text(unit func(float64) string) []byte {
-	switch d.Kind {
-	case DistConstant:
-		return []byte(unit(d.P))
-	case DistExp:
-		return []byte("exp(" + unit(d.P) + ")")
-	case DistPareto:
-		return []byte("pareto(" + unit(d.P) + "," + strconv.FormatFloat(d.Q, 'g', -1, 64) + ")")
-	}
-	return []byte(string(d.Kind) + "(" + unit(d.P) + "," + unit(d.Q) + ")")
 }

@@ -99,7 +99,6 @@ func TestQuantitiesSayWhatIsWrong(t *testing.T) {
 		}},
 		{&anyRatio{}, map[string]string{
 			"": "no unit", "0.5": "no unit", "%": "not a number", "-0.1%": "must be 0% to 100%", "100.1%": "must be 0% to 100%",
-			"NaN%": "not a number", "1e-99999999999999999999%": "not a number",
 		}},
 		{&anyCost{}, map[string]string{
 			"": "not a cost", "1.5": "not a cost", "0": "must be 1 or more", "-1": "must be 1 or more", "uniform(5,1)": "must be 1 or more, and rise",

@@ -85,17 +85,8 @@ func (s Scenario) validateLimits(c *checker) {
 }
 
 func (k Clock) validate(c *checker, path string) {
-	// A plain value means both directions, so a negative one would not mean what it says.
-	if d := k.Offset; d.Kind == DistConstant && d.P < 0 {
-		c.bad(path+".offset", "is %s, but a plain offset d means uniform in [-d, d]; for one value write uniform(%[1]s,%[1]s)", asText(d))
-	} else if c.sound(path+".offset", d.Dist, asText(d)) {
-		c.inside(path+".offset", d.Dist, float64(offsetMax), asText(d), offsetMax)
-	}
-	if d := k.Drift; d.Kind == DistConstant && d.P < 0 {
-		c.bad(path+".drift", "is %s, but a plain drift d means uniform in [-d, d]; for one value write uniform(%[1]s,%[1]s)", asText(d))
-	} else if c.sound(path+".drift", d.Dist, asText(d)) {
-		c.inside(path+".drift", d.Dist, driftMax, asText(d), "1000000ppm")
-	}
+	c.around(path+".offset", k.Offset.Dist, asText(k.Offset), float64(offsetMax), offsetMax)
+	c.around(path+".drift", k.Drift.Dist, asText(k.Drift), driftMax, "1000000ppm")
 }
 
 func (s Scenario) validateGroups(c *checker) {

@@ -117,8 +117,7 @@ func (s Scenario) smallestBurst() int64 {
 
 // sound demands a distribution that can be drawn from. The text is d's.
 func (c *checker) sound(path string, d Dist, text string) bool {
-	kinds := []DistKind{DistConstant, DistUniform, DistNormal, DistExp, DistLognormal, DistPareto}
-	if !slices.Contains(kinds, d.Kind) {
+	if !slices.Contains(distKinds, d.Kind) {
 		c.bad(path, "is %s, but there is no distribution %q", text, d.Kind)
 		return false
 	}
@@ -137,6 +136,17 @@ func (c *checker) sound(path string, d Dist, text string) bool {
 func (c *checker) inside(path string, d Dist, bound float64, text string, boundText any) {
 	if math.Abs(d.P) >= bound || math.Abs(d.Q) >= bound {
 		c.bad(path, "is %s, must be strictly within +-%v", text, boundText)
+	}
+}
+
+// around demands the error of a clock. A plain value means both directions, so a negative one would not
+// mean what it says.
+func (c *checker) around(path string, d Dist, text string, bound float64, boundText any) {
+	if d.Kind == DistConstant && d.P < 0 {
+		_, field, _ := strings.Cut(path[strings.LastIndex(path, "clock."):], ".")
+		c.bad(path, "is %s, but a plain %s d means uniform in [-d, d]; for one value write uniform(%[1]s,%[1]s)", text, field)
+	} else if c.sound(path, d, text) {
+		c.inside(path, d, bound, text, boundText)
 	}
 }
 
