@@ -3,9 +3,10 @@
 package sim_test
 
 import (
-	"github.com/yuzhi-go/yuzhi/sim"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 // TestClientTimeWithClocksThatDisagree: with Redis.ClientTime a bucket goes by the clocks of its

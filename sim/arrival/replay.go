@@ -1,9 +1,10 @@
 package arrival
 
 import (
-	"github.com/yuzhi-go/yuzhi/sim/scenario"
 	"sort"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // Recording is a trace, divided among the processes that replay it. It does not change.

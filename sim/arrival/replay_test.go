@@ -2,10 +2,11 @@ package arrival
 
 import (
 	"fmt"
-	"github.com/yuzhi-go/yuzhi/sim/scenario"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // played is what a process gets until the end: "moment key cost", the moment in milliseconds.
@@ -56,19 +57,23 @@ func TestATraceIsReplayed(t *testing.T) {
 }
 
 func TestReplaysThatEnd(t *testing.T) {
-	atOnce := &scenario.Trace{Requests: []scenario.TraceRequest{{At: 0, Process: 0, Key: 1, Cost: 1}, {At: 0, Process: 0, Key: 2, Cost: 1}}}
-	if got := played(NewRecording(atOnce, 1, true), 0, 0, time.Hour); !slices.Equal(got, []string{"0 1 1", "0 2 1"}) {
-		t.Errorf("a trace without a length is played as %q, want once", got)
-	}
-	if got := played(NewRecording(&scenario.Trace{}, 1, true), 0, 0, time.Hour); got != nil {
-		t.Errorf("an empty trace has %q", got)
-	}
-	// A process of which the trace knows nothing.
-	if got := played(NewRecording(&scenario.Trace{Requests: []scenario.TraceRequest{{At: time.Second, Process: 0, Key: 1, Cost: 1}}}, 2, true), 1, 0, time.Hour); got != nil {
-		t.Errorf("process 1 gets %q, want nothing", got)
-	}
-	// One request: its own moment is the length of the trace.
-	if got := played(NewRecording(&scenario.Trace{Requests: []scenario.TraceRequest{{At: milliseconds(5), Process: 0, Key: 1, Cost: 1}}}, 1, true), 0, 0, milliseconds(16)); len(got) != 3 {
-		t.Errorf("one request every 5 ms gives %q in 15 ms, want three", got)
+	for _, c := range []struct {
+		what      string
+		requests  []scenario.TraceRequest
+		processes int
+		process   int
+		until     time.Duration
+		want      []string
+	}{
+		{"a trace without a length is played once", []scenario.TraceRequest{{Key: 1, Cost: 1}, {Key: 2, Cost: 1}}, 1, 0, time.Hour, []string{"0 1 1", "0 2 1"}},
+		{"an empty trace", nil, 1, 0, time.Hour, nil},
+		{"a process of which the trace knows nothing", []scenario.TraceRequest{{At: time.Second, Key: 1, Cost: 1}}, 2, 1, time.Hour, nil},
+		{"one request: its own moment is the length of the trace", []scenario.TraceRequest{{At: milliseconds(5), Key: 1, Cost: 1}}, 1, 0, milliseconds(16),
+			[]string{"5 1 1", "10 1 1", "15 1 1"}},
+	} {
+		got := played(NewRecording(&scenario.Trace{Requests: c.requests}, c.processes, true), c.process, 0, c.until)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: played as %q, want %q", c.what, got, c.want)
+		}
 	}
 }

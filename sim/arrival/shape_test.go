@@ -35,43 +35,38 @@ func TestDiurnalFollowsTheSine(t *testing.T) {
 }
 
 func TestFlashMultipliesTheRateForAWhile(t *testing.T) {
-	s := newSource(scenario.Flash, 22)
-	s.Workload.At, s.Workload.For, s.Workload.Factor = 2000*time.Second, 500*time.Second, 8
-	var before, during, after int
-	for _, at := range moments(s) {
-		switch {
-		case at < int64(s.Workload.At):
-			before++
-		case at < int64(s.Workload.At+s.Workload.For):
-			during++
-		default:
-			after++
-		}
-	}
-	checkCount(t, "before", before, 2000*arrivalsRate)
-	checkCount(t, "in the flash", during, 500*arrivalsRate*8)
-	checkCount(t, "after", after, 7500*arrivalsRate)
-
 	// A flash that is shorter than the time between two requests comes all the same, and goes.
-	before, during, after = 0, 0, 0
-	for seed := range uint64(2000) {
-		s := newSource(scenario.Flash, seed)
-		s.Rate, s.Duration = 1, int64(time.Second)
-		s.Workload.At, s.Workload.For, s.Workload.Factor = 500*time.Millisecond, 50*time.Millisecond, 100
-		for _, at := range moments(s) {
-			switch {
-			case at < int64(s.Workload.At):
-				before++
-			case at < int64(s.Workload.At+s.Workload.For):
-				during++
-			default:
-				after++
+	for _, c := range []struct {
+		flashes       int
+		rate, factor  float64
+		at, length    time.Duration
+		span          time.Duration
+		before, after float64
+		during        float64
+	}{
+		{1, arrivalsRate, 8, 2000 * time.Second, 500 * time.Second, arrivalsSpan, 2000 * arrivalsRate, 7500 * arrivalsRate, 500 * arrivalsRate * 8},
+		{2000, 1, 100, 500 * time.Millisecond, 50 * time.Millisecond, time.Second, 1000, 900, 10_000},
+	} {
+		var before, during, after int
+		for seed := range c.flashes {
+			s := newSource(scenario.Flash, uint64(seed))
+			s.Rate, s.Duration = c.rate, int64(c.span)
+			s.Workload.At, s.Workload.For, s.Workload.Factor = c.at, c.length, c.factor
+			for _, at := range moments(s) {
+				switch {
+				case at < int64(c.at):
+					before++
+				case at < int64(c.at+c.length):
+					during++
+				default:
+					after++
+				}
 			}
 		}
+		checkCount(t, fmt.Sprintf("before flashes of %v", c.length), before, c.before)
+		checkCount(t, fmt.Sprintf("in flashes of %v", c.length), during, c.during)
+		checkCount(t, fmt.Sprintf("after flashes of %v", c.length), after, c.after)
 	}
-	checkCount(t, "before 2000 short flashes", before, 1000)
-	checkCount(t, "in 2000 short flashes", during, 10_000)
-	checkCount(t, "after 2000 short flashes", after, 900)
 }
 
 func TestOnOffIsOffMostOfTheTime(t *testing.T) {
