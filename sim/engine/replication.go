@@ -101,7 +101,7 @@ func (r *replication) run(ctx context.Context, progress func(float64)) error {
 		r.step()
 		if n%interruptedEvery == 0 {
 			if ctx.Err() != nil {
-				return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
+				return interrupted(ctx)
 			}
 			if progress != nil {
 				progress(float64(r.time.now) / float64(r.s.Duration))
@@ -120,7 +120,10 @@ func (r *replication) goesOn() bool {
 func (r *replication) finish() error {
 	r.time.now = int64(r.s.Duration)
 	r.undecided = r.books.audit.end()
-	return r.books.balance(r.fleet.entries)
+	if err := r.books.balance(r.fleet.entries); err != nil {
+		return fmt.Errorf("seed %d: %w", r.seed, err)
+	}
+	return nil
 }
 
 // step goes to the next event.

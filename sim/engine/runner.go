@@ -8,18 +8,20 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// ErrInterrupted is wrapped by the error of a run that its context ended; the Report is of the
+// ErrInterrupted is wrapped by the error of a run that its context ended. The Report is of the
 // replications that had ended by then.
 var ErrInterrupted = errors.New("sim: interrupted")
 
 // Runner runs scenarios. The zero value is a good default. It may be shared between goroutines.
 type Runner struct {
-	Parallel   int     // replications at one time; 0 or less means GOMAXPROCS. It does not change the Report
+	Parallel   int     // replications at one time; below 1 means GOMAXPROCS; the Report is the same
 	Confidence float64 // of the intervals; 0 means 0.95
 	// Progress is told now and then which part of all replications is done, from 0 to 1; nil for
 	// nobody. It may be called from any goroutine, one at a time.
@@ -45,67 +47,57 @@ func (r Runner) Run(ctx context.Context, s scenario.Scenario) (report.Report, er
 	return sum, err
 }
 
-// replicate runs the replications, some at a time, and returns those that ended, in their order.
-func (r Runner) replicate(whole context.Context, s *scenario.Scenario) ([]report.Outcome, error) {
-	ctx, stop := context.WithCancelCause(whole)
-	defer stop(nil)
+// replicate runs the replications, some at a time, and returns those that ended, in their order. The
+// error is the first that there was.
+func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []report.Outcome, err error) {
 	all := make([]*report.Outcome, s.Reps)
 	meter := progress{tell: r.Progress, done: make([]float64, s.Reps)}
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(r.Parallel, s.Reps) {
-		wg.Go(func() {
-			for rep := range next {
-				o, err := replicateOnce(ctx, s, random.SeedOf(s.Seed, rep), func(part float64) { meter.report(rep, part) })
-				if err != nil {
-					stop(err)
-					continue
-				}
-				all[rep] = o
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(r.Parallel)
+	for rep := range s.Reps {
+		group.Go(func() error {
+			o, err := replicateOnce(ctx, s, random.SeedOf(s.Seed, rep), func(part float64) { meter.report(rep, part) })
+			if err == nil {
+				all[rep] = &o
 				meter.report(rep, 1)
 			}
+			return err
 		})
 	}
-	for rep := range s.Reps {
-		select {
-		case next <- rep:
-		case <-ctx.Done():
-		}
-	}
-	close(next)
-	wg.Wait()
-	var ended []report.Outcome
+	err = group.Wait()
 	for _, o := range all {
 		if o != nil {
 			ended = append(ended, *o)
 		}
 	}
-	if len(ended) == s.Reps {
-		return ended, nil
+	if err != nil {
+		err = fmt.Errorf("%w; %d of %d replications had ended", err, len(ended), s.Reps)
 	}
-	err := context.Cause(ctx)
-	if whole.Err() != nil && err == context.Cause(whole) { // and not what went wrong in a replication
-		err = fmt.Errorf("%w: %w", ErrInterrupted, err)
-	}
-	return ended, fmt.Errorf("%w; %d of %d replications had ended", err, len(ended), s.Reps)
+	return ended, err
 }
 
 // replicateOnce runs one replication. A panic of the code under test says which one it was.
-func replicateOnce(ctx context.Context, s *scenario.Scenario, seed uint64, tell func(float64)) (*report.Outcome, error) {
+func replicateOnce(ctx context.Context, s *scenario.Scenario, seed uint64, tell func(float64)) (o report.Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			panic(fmt.Sprintf("sim: scenario %q with seed %d and one replication: %v", s.Name, seed, p))
 		}
 	}()
-	w, err := newReplication(s, seed)
+	if ctx.Err() != nil {
+		return o, interrupted(ctx)
+	}
+	r, err := newReplication(s, seed)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
-	if err := w.run(ctx, tell); err != nil {
-		return nil, fmt.Errorf("seed %d: %w", seed, err)
+	if err := r.run(ctx, tell); err != nil {
+		return o, err
 	}
-	o := w.outcome()
-	return &o, nil
+	return r.outcome(), nil
+}
+
+func interrupted(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
 }
 
 // progress sums up how far all replications are.
