@@ -33,7 +33,10 @@ type onOff struct {
 func newOnOff(s Source) *onOff {
 	on, off := float64(s.Workload.On), float64(s.Workload.Off)
 	part := on / (on + off)
-	a := &onOff{stream: s.Stream, gap: float64(s.gap() * part), on: on, off: off, at: float64(s.Start), end: float64(s.Duration)}
+	a := &onOff{
+		stream: s.Stream, gap: float64(s.gap() * part), on: on, off: off,
+		at: float64(s.Start), end: float64(s.Duration),
+	}
 	if !a.stream.Bernoulli(part) {
 		a.at += float64(off * a.stream.Exp())
 	}

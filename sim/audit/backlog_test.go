@@ -19,12 +19,12 @@ func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 		// Given admissions, some of which are draws that wait for their fate,
 		spans, bound := worlds[1].instants(rng)
 		type waiting struct {
-			draw Draw
+			draw draw
 			span int
 			n    int64
 		}
 		var (
-			b       Backlog
+			b       backlog
 			m       = NewMeter(bound)
 			open    []waiting
 			counted = slices.Clone(spans)
@@ -79,12 +79,12 @@ func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 }
 
 func TestBacklogRefusesMisuse(t *testing.T) {
-	for given, do := range map[string]func(*Backlog, Draw){
-		"more than was drawn":     func(b *Backlog, d Draw) { b.Close(d, 4, true) },
-		"less than nothing":       func(b *Backlog, d Draw) { b.Close(d, -1, true) },
-		"a draw that has passed":  func(b *Backlog, d Draw) { b.Close(d, 3, true); b.Next(); b.Close(d, 0, true) },
-		"a draw that never was":   func(b *Backlog, d Draw) { b.Close(d+1, 1, true) },
-		"the draw that is no one": func(b *Backlog, d Draw) { b.Close(0, 1, true) },
+	for given, do := range map[string]func(*backlog, draw){
+		"more than was drawn":     func(b *backlog, d draw) { b.Close(d, 4, true) },
+		"less than nothing":       func(b *backlog, d draw) { b.Close(d, -1, true) },
+		"a draw that has passed":  func(b *backlog, d draw) { b.Close(d, 3, true); b.Next(); b.Close(d, 0, true) },
+		"a draw that never was":   func(b *backlog, d draw) { b.Close(d+1, 1, true) },
+		"the draw that is no one": func(b *backlog, d draw) { b.Close(0, 1, true) },
 	} {
 		t.Run(given, func(t *testing.T) {
 			defer func() {
@@ -92,14 +92,14 @@ func TestBacklogRefusesMisuse(t *testing.T) {
 					t.Errorf("panic %q", said)
 				}
 			}()
-			var b Backlog
+			var b backlog
 			do(&b, b.Open(1, 3))
 		})
 	}
 }
 
 func TestBacklogReusesItsMemory(t *testing.T) {
-	var b Backlog
+	var b backlog
 	at := int64(0)
 	cycle := func() { // one draw is always open
 		d := b.Open(at, 2)

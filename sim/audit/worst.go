@@ -24,7 +24,8 @@ type Window struct {
 
 // Worst returns the window that maximises
 //
-//	count(s, e) - R*(e-s) - (Burst + Overcommit),      count(s, e) = sum of N with Before >= s and After <= e
+//	count(s, e) - R*(e-s) - (Burst + Overcommit)
+//	count(s, e) = sum of N with Before >= s and After <= e
 //
 // over all s <= e. It counts only what certainly lies inside, so an excess is proof: no choice of
 // moments within the spans keeps the promise. The reverse does not hold: what straddles the edge of

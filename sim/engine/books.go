@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 
+	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -13,7 +14,7 @@ import (
 type books struct {
 	time    *agenda
 	central []rival.Central // of each key
-	audit   auditor
+	audit   audit.Auditor
 	tally   report.Tally
 	waits   report.Waits
 	rivals  []*contender
@@ -31,7 +32,7 @@ type books struct {
 // contender is a rival with its books.
 type contender struct {
 	rival.Algorithm
-	audit     auditor
+	audit     audit.Auditor
 	tally     report.Tally
 	tripsWarm int64 // round trips in the warm-up
 }
@@ -41,8 +42,9 @@ type contender struct {
 func newBooks(time *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 	keys, processes := s.Keys.Count, len(f.processes)
 	b := books{
-		time: time, audit: newAuditor(s.Limits, s.Policy.Overcommit, keys), tally: report.NewTally(processes, keys),
-		waits: report.NewWaits(s.Duration), numbers: make([]int, processes), offeredBy: make([]int64, processes),
+		time: time, audit: newAuditor(s, s.Policy.Overcommit), tally: report.NewTally(processes, keys),
+		waits:   report.NewWaits(s.Duration),
+		numbers: make([]int, processes), offeredBy: make([]int64, processes),
 	}
 	var order []*process
 	for _, g := range f.groups {
@@ -65,7 +67,9 @@ func newBooks(time *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 		if err != nil {
 			return books{}, fmt.Errorf("%w: rivals: %w", scenario.ErrInvalidScenario, err)
 		}
-		b.rivals = append(b.rivals, &contender{Algorithm: a, audit: newAuditor(s.Limits, 0, keys), tally: report.NewTally(processes, keys)})
+		b.rivals = append(b.rivals, &contender{
+			Algorithm: a, audit: newAuditor(s, 0), tally: report.NewTally(processes, keys),
+		})
 	}
 	central, err := rival.NewCentral(s.Limits)
 	if err != nil {
@@ -76,6 +80,17 @@ func newBooks(time *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 		b.central[i] = central
 	}
 	return b, nil
+}
+
+// newAuditor audits promise (1) for every key of s.
+func newAuditor(s *scenario.Scenario, overcommit int64) audit.Auditor {
+	var bounds []audit.Bound
+	for _, l := range s.Limits {
+		bounds = append(bounds, audit.Bound{
+			Tokens: l.Tokens, Per: l.Per, Burst: l.Capacity(), Overcommit: overcommit,
+		})
+	}
+	return audit.NewAuditor(bounds, s.Keys.Count)
 }
 
 // asked books a request, which one central bucket and all rivals decide at once.
@@ -93,7 +108,7 @@ func (b *books) asked(r *request) {
 	for _, c := range b.rivals {
 		ok := c.Decide(us, b.numbers[r.p.index], int(r.key), r.n)
 		if ok {
-			c.audit.admit(b.time.now, r.key, r.n)
+			c.audit.Admit(b.time.now, r.key, r.n)
 		}
 		c.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
 	}
@@ -110,7 +125,7 @@ func (b *books) answered(r *request, ok bool, tokens int64) {
 }
 
 // admitted books n tokens that leave a pool for a request at this moment.
-func (b *books) admitted(key int32, n int64) { b.audit.admit(b.time.now, key, n) }
+func (b *books) admitted(key int32, n int64) { b.audit.Admit(b.time.now, key, n) }
 
 // admittedWithout books n tokens that are admitted without the store.
 func (b *books) admittedWithout(key int32, n int64) {

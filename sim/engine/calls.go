@@ -41,13 +41,15 @@ func (e *entry) ask() {
 	held := l.held
 	l.held = l.held[:0]
 	for _, id := range held { // what was held back goes along
-		if h := e.fleet.entries[id]; h.alive && h.flight == 0 && h != e && h.p == e.p && e.fleet.network.linkOf(h) == l {
-			if call, next := h.poll(); !h.alive {
-			} else if call {
-				h.call()
-			} else {
-				h.schedule(next)
-			}
+		h := e.fleet.entries[id]
+		if !h.alive || h.flight != 0 || h == e || h.p != e.p || e.fleet.network.linkOf(h) != l {
+			continue
+		}
+		if call, next := h.poll(); !h.alive {
+		} else if call {
+			h.call()
+		} else {
+			h.schedule(next)
 		}
 	}
 }
@@ -134,9 +136,10 @@ func (e *entry) receive(c *call) {
 func (e *entry) serve(now clock.Instant, got lease.Accepted, c *call) {
 	e.handed = e.fleet.books.accepted(c)
 	e.client.Serve(now, got)
-	e.fleet.books.audit.close(e.key, e.handed, false) // what was drawn for requests that have gone
+	e.fleet.books.audit.Close(e.key, false, e.handed) // what was drawn for requests that have gone
 	if e.isAdversary() {
-		e.spendSeq = e.fleet.time.at(max(e.p.when(e.fleet.time.now, e.client.Deadline())-1, e.fleet.time.now), evSpend, e.id)
+		now := e.fleet.time.now
+		e.spendSeq = e.fleet.time.at(max(now, e.p.when(now, e.client.Deadline())-1), evSpend, e.id)
 	}
 }
 

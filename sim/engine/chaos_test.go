@@ -97,10 +97,10 @@ func (c *chaos) run() (*replication, int64, error) {
 	}
 	c.drive(w)
 	err = w.finish()
-	if got := w.books.audit.admitted; err == nil && got != w.books.tally.Admitted+w.undecided {
+	if got := w.books.audit.Admitted(); err == nil && got != w.books.tally.Admitted+w.undecided {
 		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and %d may yet be", got, w.books.tally.Admitted, w.undecided)
 	}
-	return w, w.books.audit.exceeded(), err
+	return w, w.books.audit.ExceededBy(), err
 }
 
 func (c *chaos) maybe(one int) bool { return c.rnd.IntN(one) == 0 }

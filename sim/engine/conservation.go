@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
 // ErrNotConserved is wrapped by the error of a run whose books do not balance: a mistake in this
@@ -26,8 +27,8 @@ type conservation struct {
 // executed is the last of an entry's calls that a bucket has executed, and what it granted.
 type executed struct {
 	seq, granted int64
-	accepted     bool    // by the holder; then granted is 0, and drawn empty
-	drawn        []drawn // for requests that wait: once for each time that the call was executed
+	accepted     bool          // by the holder; then granted is 0, and drawn empty
+	drawn        []audit.Drawn // for requests that wait: once for each time that the call was executed
 }
 
 // executed books what a bucket granted in a call; nothing where it gave its stored answer again.
@@ -45,10 +46,10 @@ func (b *books) executed(c *call, stored bool) {
 		x.granted += c.grant.Granted // by a bucket that had forgotten the first time
 	default:
 		b.undelivered += x.granted
-		b.audit.closeAll(c.entry.key, x.drawn, false)
+		b.audit.Close(c.entry.key, false, x.drawn...)
 		*x = executed{seq: c.request.Seq, granted: c.grant.Granted, drawn: x.drawn[:0]}
 	}
-	x.drawn = append(x.drawn, b.audit.open(b.time.now, c.entry.key, c.grant.Waited))
+	x.drawn = append(x.drawn, b.audit.Open(b.time.now, c.entry.key, c.grant.Waited))
 	c.time = len(x.drawn)
 	b.abandon(c.entry)
 }
@@ -56,33 +57,35 @@ func (b *books) executed(c *call, stored bool) {
 // abandon books that a call whose answer the holder does not wait for any more admits nobody.
 func (b *books) abandon(e *entry) {
 	if x := &e.executed; len(x.drawn) > 0 && (x.seq != e.asked || !e.client.IsOpen()) {
-		b.audit.closeAll(e.key, x.drawn, false)
+		b.audit.Close(e.key, false, x.drawn...)
 		x.drawn = x.drawn[:0]
 	}
 }
 
 // accepted books a grant that has reached its holder, and returns what was drawn for requests that
 // wait. It must be one that was made, and be accepted once.
-func (b *books) accepted(c *call) (handed drawn) {
+func (b *books) accepted(c *call) (handed audit.Drawn) {
 	e, g, x := c.entry, &c.grant, &c.entry.executed
 	if c.time == 0 {
 		c.time = len(x.drawn) // a stored answer is that of the last execution
 	}
-	if x.seq != g.Seq || x.accepted || g.Granted > x.granted || c.time == 0 || x.drawn[c.time-1].n != g.Waited {
-		b.complain("process %d, key %d accepted %d tokens, %d for requests that wait, in answer to call %d, having been granted %+v", e.p.index, e.key, g.Granted, g.Waited, g.Seq, *x)
-		return b.audit.open(b.time.now, e.key, g.Waited)
+	made := x.seq == g.Seq && !x.accepted && g.Granted <= x.granted
+	if !made || c.time == 0 || x.drawn[c.time-1].N != g.Waited {
+		b.complain("process %d, key %d accepted %d tokens, %d for requests that wait, in answer to call %d, having been granted %+v",
+			e.p.index, e.key, g.Granted, g.Waited, g.Seq, *x)
+		return b.audit.Open(b.time.now, e.key, g.Waited)
 	}
 	b.undelivered += x.granted - g.Granted
 	handed = x.drawn[c.time-1]
-	x.drawn[c.time-1].n = 0
-	b.audit.closeAll(e.key, x.drawn, false)
+	x.drawn[c.time-1].N = 0
+	b.audit.Close(e.key, false, x.drawn...)
 	x.granted, x.accepted, x.drawn = 0, true, x.drawn[:0]
 	return handed
 }
 
 // close takes in the account of a holder that has ended.
 func (b *books) close(e *entry) {
-	b.audit.closeAll(e.key, e.executed.drawn, false)
+	b.audit.Close(e.key, false, e.executed.drawn...)
 	a := e.client.Account()
 	b.check(e, a)
 	b.ended = b.ended.Plus(a)
@@ -119,9 +122,11 @@ func (b *books) balance(entries []*entry) error {
 	case b.unbalanced != nil:
 		return b.unbalanced
 	case b.granted != total.Granted+undelivered:
-		return fmt.Errorf("%w: buckets granted %d, holders accepted %d, %d never arrived", ErrNotConserved, b.granted, total.Granted, undelivered)
+		return fmt.Errorf("%w: buckets granted %d, holders accepted %d, %d never arrived",
+			ErrNotConserved, b.granted, total.Granted, undelivered)
 	case total.Admitted != b.toRequests+waiting:
-		return fmt.Errorf("%w: holders admitted %d, requests got %d and hold %d while they wait", ErrNotConserved, total.Admitted, b.toRequests, waiting)
+		return fmt.Errorf("%w: holders admitted %d, requests got %d and hold %d while they wait",
+			ErrNotConserved, total.Admitted, b.toRequests, waiting)
 	}
 	return nil
 }

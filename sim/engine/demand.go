@@ -126,7 +126,8 @@ func (d *demand) begin(p *process) {
 			return
 		}
 		src.stream = arrival.New(arrival.Source{
-			Workload: g.load, Rate: src.rate, Index: p.rank, Of: len(g.members), Start: d.time.now, Duration: int64(d.s.Duration),
+			Workload: g.load, Rate: src.rate, Index: p.rank, Of: len(g.members),
+			Start: d.time.now, Duration: int64(d.s.Duration),
 			Stream: &src.moments, Common: random.SeedOf(d.seed, g.place),
 		})
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
@@ -29,8 +30,8 @@ type entry struct {
 	spendSeq uint64        // an adversary's: the event in which it spends what is left of the lease
 	leaveAt  clock.Instant // when it is forgotten
 
-	executed executed // the last of its calls that the bucket has executed
-	handed   drawn    // what the present reply brought for waiting requests, until they have it
+	executed executed    // the last of its calls that the bucket has executed
+	handed   audit.Drawn // what the present reply brought for waiting requests, until they have it
 }
 
 // memory is what is left of an entry at rest.
@@ -113,8 +114,8 @@ type waiter struct {
 	lease.Waiter
 	e       *entry
 	request request
-	audited []drawn // what it has so far, as the auditor knows it
-	endSeq  uint64  // the event that ends its wait
+	audited []audit.Drawn // what it has so far, as the auditor knows it
+	endSeq  uint64        // the event that ends its wait
 	id      int32
 }
 
@@ -153,17 +154,17 @@ func (e *entry) Shut(clock.Instant) {}
 func (e *entry) Handed(w *lease.Waiter, n int64, from lease.Origin) {
 	x := w.Owner.(*waiter)
 	if from == lease.FromGrant {
-		x.audited = append(x.audited, drawn{e.handed.draw, n})
-		e.handed.n -= n
+		x.audited = append(x.audited, e.handed.Part(n))
+		e.handed.N -= n
 		return
 	}
-	x.audited = append(x.audited, e.fleet.books.audit.open(e.fleet.time.now, e.key, n))
+	x.audited = append(x.audited, e.fleet.books.audit.Open(e.fleet.time.now, e.key, n))
 }
 
 // Forfeited implements lease.Host.
 func (e *entry) Forfeited(w *lease.Waiter) {
 	x := w.Owner.(*waiter)
-	e.fleet.books.audit.closeAll(e.key, x.audited, false)
+	e.fleet.books.audit.Close(e.key, false, x.audited...)
 	x.audited = x.audited[:0]
 }
 
@@ -171,7 +172,7 @@ func (e *entry) Forfeited(w *lease.Waiter) {
 func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	x := w.Owner.(*waiter)
 	fallback := d.OK() && d.Source == lease.SourceFallback
-	e.fleet.books.audit.closeAll(e.key, x.audited, d.OK() && !fallback)
+	e.fleet.books.audit.Close(e.key, d.OK() && !fallback, x.audited...)
 	if fallback {
 		e.fleet.books.admittedWithout(e.key, w.N)
 	}

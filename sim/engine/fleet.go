@@ -72,7 +72,8 @@ func (f *fleet) assemble(seed uint64) {
 		for rank := range most {
 			p := &process{index: int32(len(f.processes)), group: g, rank: rank, policy: f.s.Policy, config: config}
 			own := func(kind uint64) random.Stream { return random.New(seed, kind, uint64(i), uint64(rank)) }
-			p.stream, p.pauses, p.restarts, p.holders = own(streamProcess), own(streamPauses), own(streamRestarts), own(streamHolders)
+			p.stream, p.holders = own(streamProcess), own(streamHolders)
+			p.pauses, p.restarts = own(streamPauses), own(streamRestarts)
 			r := own(streamClock)
 			p.offset, p.drift = clock.Draw(&r)
 			p.policy.Weight = g.Weight

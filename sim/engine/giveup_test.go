@@ -43,7 +43,7 @@ func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		// then thousands of tokens come back, and the bound holds.
-		if x := w.books.audit.exceeded(); x != 0 || unused < 3000 {
+		if x := w.books.audit.ExceededBy(); x != 0 || unused < 3000 {
 			t.Errorf("%s: (1) is exceeded by %d, with %d tokens that came back", c.what, x, unused)
 		}
 	}
@@ -69,35 +69,4 @@ func TestWhoIsGoneBeforeTheAnswerIsNotDrawnFor(t *testing.T) {
 			t.Errorf("%s: %d are admitted, one central bucket admits %d", c.Kind, got, want)
 		}
 	}
-}
-
-// TestTheAuditFollowsDrawsToTheirEnd: a token counts at the moment at which it was drawn for a
-// request that waited, if that was admitted, and not at all otherwise.
-func TestTheAuditFollowsDrawsToTheirEnd(t *testing.T) {
-	// Given an auditor of 10 tokens a second and a burst of 5,
-	const second = int64(time.Second)
-	a := newAuditor([]lease.Limit{lease.PerSecond(10).WithBurst(5)}, 0, 1)
-	expect := func(when string, admitted, exceeded int64) {
-		t.Helper()
-		if a.admitted != admitted || a.exceeded() != exceeded {
-			t.Errorf("%s: %d admitted, exceeded by %d, want %d and %d", when, a.admitted, a.exceeded(), admitted, exceeded)
-		}
-	}
-	// when five tokens are drawn for two requests, and five are taken from a pool at once,
-	d := a.open(second, 0, 5)
-	a.admit(second, 0, 5)
-	expect("with an open draw", 0, 0)
-	// then nothing is exceeded if the first request gives up,
-	a.close(0, drawn{d.draw, 4}, false)
-	a.admit(second+second/10, 0, 1)
-	expect("with one token open", 0, 0)
-	// and a late admission of the other counts at the moment of the draw.
-	a.close(0, drawn{d.draw, 1}, true)
-	expect("when all is known", 7, 1)
-	// What is open at the end counts.
-	a.open(2*second, 0, 6)
-	if open := a.end(); open != 6 {
-		t.Errorf("%d are open", open)
-	}
-	expect("at the end", 13, 1)
 }

@@ -52,7 +52,7 @@ type call struct {
 	entry   *entry
 	request lease.Request
 	grant   lease.Grant
-	time    int // it was executed as the first, second, ... of its seq; 0 where the bucket gave its stored answer
+	time    int // it was executed for the first, second, ... time; 0 where the answer was a stored one
 	err     error
 }
 
@@ -163,7 +163,8 @@ func (n *network) flush(b *batch) {
 	l.underWay++
 	n.trips++
 	last := lateFactor * n.timeout
-	b.overdueSeq = n.time.at(b.p.after(now, min(max(n.timeout-n.timeout/16, 2*l.latency.Quantile()), last)), evOverdue, b.id)
+	overdue := min(max(n.timeout-n.timeout/16, 2*l.latency.Quantile()), last)
+	b.overdueSeq = n.time.at(b.p.after(now, overdue), evOverdue, b.id)
 	b.goneSeq = n.time.at(b.p.after(now, last), evGone, b.id)
 
 	lost := n.chance(n.s.Loss)
@@ -174,7 +175,8 @@ func (n *network) flush(b *batch) {
 	n.stage(b, now+n.oneWay(), evRequest)
 	if twice {
 		c := n.newBatch()
-		*c = batch{id: c.id, p: b.p, life: b.life, shard: b.shard, calls: append(c.calls, b.calls...), landed: true, copied: true}
+		calls := append(c.calls, b.calls...)
+		*c = batch{id: c.id, p: b.p, life: b.life, shard: b.shard, calls: calls, landed: true, copied: true}
 		at := now + n.oneWay()
 		if n.s.DuplicatesAfter > 0 {
 			at = max(at+int64(n.s.DuplicatesAfter), port.copiedAt)
@@ -194,7 +196,8 @@ func (n *network) oneWay() int64 { return n.s.RoundTrip.Sample(&n.stream) / 2 }
 func (n *network) cut(p *process) bool {
 	for i := range n.s.Partitions {
 		x := &n.s.Partitions[i]
-		if n.time.now < int64(x.At) || n.time.now >= int64(x.At+x.For) || x.Group != "" && x.Group != p.group.Name {
+		now := n.time.now >= int64(x.At) && n.time.now < int64(x.At+x.For)
+		if !now || x.Group != "" && x.Group != p.group.Name {
 			continue
 		}
 		if x.Part == 0 || float64(p.rank) < float64(x.Part)*float64(len(p.group.members)) {

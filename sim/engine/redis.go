@@ -14,12 +14,13 @@ const serverStart = 1_700_000_000_000_000
 
 // redis is the store: shards that execute one batch after the other.
 type redis struct {
-	time     *agenda
-	s        *scenario.Redis
-	stream   random.Stream
-	network  *network
-	shards   []*shard
-	replicas map[*scenario.RedisFault][][]*bucket // what the replica of each shard has that a failover promotes
+	time    *agenda
+	s       *scenario.Redis
+	stream  random.Stream
+	network *network
+	shards  []*shard
+	// replicas are what a failover promotes: the buckets of each shard's replica.
+	replicas map[*scenario.RedisFault][][]*bucket
 	// answered is told of every call that a bucket has answered; stored says that it was the answer
 	// to an earlier copy of the call, so that nothing happened.
 	answered func(c *call, stored bool)
@@ -45,7 +46,8 @@ type bucket struct {
 }
 
 func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *network) redis {
-	r := redis{time: time, s: &s.Redis, stream: stream, network: n, replicas: make(map[*scenario.RedisFault][][]*bucket)}
+	r := redis{time: time, s: &s.Redis, stream: stream, network: n}
+	r.replicas = make(map[*scenario.RedisFault][][]*bucket)
 	for range s.Redis.Shards {
 		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count/s.Redis.Shards+1)})
 	}

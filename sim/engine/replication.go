@@ -36,13 +36,16 @@ type replication struct {
 	books    books
 	recorder report.Recorder
 
-	undecided int64 // tokens of requests that still wait at the end, or on their way to them: the auditor counts them
+	// undecided is the tokens of requests that still wait at the end, or on their way to them. The
+	// auditor counts them.
+	undecided int64
 }
 
 // newReplication sets one up. s has its defaults and is valid.
 func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 	r := &replication{s: s, seed: seed, recorder: report.NewRecorder(s.Duration)}
-	r.network = network{time: &r.time, s: &s.Network, timeout: s.CallTimeout, stream: random.New(seed, streamNetwork)}
+	r.network = network{time: &r.time, s: &s.Network, timeout: s.CallTimeout}
+	r.network.stream = random.New(seed, streamNetwork)
 	r.redis = newRedis(&r.time, s, random.New(seed, streamRedis), &r.network)
 	r.redis.answered = r.books.executed
 	r.fleet = fleet{time: &r.time, s: s, network: &r.network, books: &r.books, askers: &r.demand}
@@ -60,7 +63,7 @@ func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 		}
 	}
 	r.foresee()
-	for _, g := range r.fleet.groups { // after foresee: what the scenario has happen at an instant comes before its requests
+	for _, g := range r.fleet.groups { // after foresee: faults come before the requests of their instant
 		r.demand.divide(g)
 	}
 	return r, nil
@@ -119,7 +122,7 @@ func (r *replication) goesOn() bool {
 // finish closes the books.
 func (r *replication) finish() error {
 	r.time.now = int64(r.s.Duration)
-	r.undecided = r.books.audit.end()
+	r.undecided = r.books.audit.End()
 	if err := r.books.balance(r.fleet.entries); err != nil {
 		return fmt.Errorf("seed %d: %w", r.seed, err)
 	}
@@ -242,7 +245,10 @@ func (r *replication) obsolete(e event) bool {
 }
 
 func (r *replication) counts() report.Counts {
-	return report.Counts{Offered: r.books.offered, Admitted: r.books.tally.Admitted, Central: r.books.centralAdmitted, RoundTrips: r.network.trips}
+	return report.Counts{
+		Offered: r.books.offered, Admitted: r.books.tally.Admitted,
+		Central: r.books.centralAdmitted, RoundTrips: r.network.trips,
+	}
 }
 
 // warm ends the warm-up: counting starts anew.
@@ -281,7 +287,7 @@ func (r *replication) outcome() report.Outcome {
 	set(&f.Admitted, float64(b.tally.Admitted))
 	set(&f.CentralAdmitted, float64(b.centralAdmitted))
 	set(&f.AdmittedVsCentral, report.Part(b.tally.Admitted, b.centralAdmitted, 1))
-	set(&f.BoundExceededBy, float64(b.audit.exceeded()))
+	set(&f.BoundExceededBy, float64(b.audit.ExceededBy()))
 	set(&f.FalseRejectRatio, report.Part(b.tally.FalseRejects, b.centralAdmitted, 0))
 	set(&f.SwappedRatio, report.Part(b.tally.Swapped, b.centralAdmitted, 0))
 	set(&f.CallsPerS, float64(r.network.calls())/seconds)
@@ -300,7 +306,7 @@ func (r *replication) outcome() report.Outcome {
 		x := report.RivalReport{}
 		set(&x.Admitted, float64(c.tally.Admitted))
 		set(&x.AdmittedVsCentral, report.Part(c.tally.Admitted, b.centralAdmitted, 1))
-		set(&x.BoundExceededBy, float64(c.audit.exceeded()))
+		set(&x.BoundExceededBy, float64(c.audit.ExceededBy()))
 		set(&x.FalseRejectRatio, report.Part(c.tally.FalseRejects, b.centralAdmitted, 0))
 		set(&x.SwappedRatio, report.Part(c.tally.Swapped, b.centralAdmitted, 0))
 		set(&x.RoundTripsPerS, float64(c.RoundTrips()-c.tripsWarm)/seconds)
@@ -310,7 +316,8 @@ func (r *replication) outcome() report.Outcome {
 	}
 	for i, p := range r.fleet.processes {
 		o.Members = append(o.Members, report.Member{
-			Group: p.group.Name, Offered: b.offeredBy[i], Admitted: b.tally.ByProcess[i], Share: fair.Shares[i], Calls: r.network.ports[i].calls,
+			Group: p.group.Name, Offered: b.offeredBy[i], Admitted: b.tally.ByProcess[i],
+			Share: fair.Shares[i], Calls: r.network.ports[i].calls,
 		})
 	}
 	return o

@@ -56,10 +56,11 @@ func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []re
 	group.SetLimit(r.Parallel)
 	for rep := range s.Reps {
 		group.Go(func() error {
-			o, err := replicateOnce(ctx, s, random.SeedOf(s.Seed, rep), func(part float64) { meter.report(rep, part) })
+			tell := func(part float64) { meter.report(rep, part) }
+			o, err := replicateOnce(ctx, s, random.SeedOf(s.Seed, rep), tell)
 			if err == nil {
 				all[rep] = &o
-				meter.report(rep, 1)
+				tell(1)
 			}
 			return err
 		})
@@ -77,21 +78,21 @@ func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []re
 }
 
 // replicateOnce runs one replication. A panic of the code under test says which one it was.
-func replicateOnce(ctx context.Context, s *scenario.Scenario, seed uint64, tell func(float64)) (o report.Outcome, err error) {
+func replicateOnce(ctx context.Context, s *scenario.Scenario, seed uint64, tell func(float64)) (report.Outcome, error) {
 	defer func() {
 		if p := recover(); p != nil {
 			panic(fmt.Sprintf("sim: scenario %q with seed %d and one replication: %v", s.Name, seed, p))
 		}
 	}()
 	if ctx.Err() != nil {
-		return o, interrupted(ctx)
+		return report.Outcome{}, interrupted(ctx)
 	}
 	r, err := newReplication(s, seed)
 	if err != nil {
-		return o, err
+		return report.Outcome{}, err
 	}
 	if err := r.run(ctx, tell); err != nil {
-		return o, err
+		return report.Outcome{}, err
 	}
 	return r.outcome(), nil
 }

@@ -30,7 +30,8 @@ func Part(a, b int64, of float64) float64 {
 // Of sums the replications of s up. confidence is that of the intervals.
 func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	report := Report{
-		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed, Reps: len(outcomes), RepsAsked: s.Reps,
+		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed,
+		Reps: len(outcomes), RepsAsked: s.Reps,
 		DurationS: s.Duration.Seconds(), WarmupS: s.Warmup.Seconds(), Confidence: confidence,
 	}
 	if len(outcomes) == 0 {
