@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -26,23 +25,26 @@ type load struct {
 // However many processes share a bucket, and however they ask, no window admits more than one central bucket
 // would, though an adversary in each of them spends all that it holds just before every report.
 func TestTheBoundHoldsOverAllWindows(t *testing.T) {
-	for _, limit := range []hybrid.Limit{hybrid.PerSecond(1000), hybrid.PerSecond(200).WithBurst(20), hybrid.PerSecond(50).WithBurst(2)} {
+	for limit, least := range map[hybrid.Limit]int64{ // admitted at least, adversaries included
+		hybrid.PerSecond(1000):              8730, // 97 % of what one bucket has in the eight seconds
+		hybrid.PerSecond(200).WithBurst(20): 1100,
+		hybrid.PerSecond(50).WithBurst(2):   60, // fewer tokens than processes that hold some
+	} {
 		for _, ld := range []load{
 			{"steady", time.Second, 0, 3 * time.Millisecond},
 			{"on and off", 300 * time.Millisecond, 700 * time.Millisecond, time.Millisecond},
 		} {
 			for _, overcommit := range []int64{0, 5} {
-				t.Run(fmt.Sprintf("%v %s E %d", limit, ld.name, overcommit), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { boundRun(t, limit, ld, overcommit) })
+				bubbleOf(t, fmt.Sprintf("%v %s E %d", limit, ld.name, overcommit), func(t *testing.T, s *faultyStore) {
+					boundRun(t, s, limit, ld, overcommit, least)
 				})
 			}
 		}
 	}
 }
 
-func boundRun(t *testing.T, limit hybrid.Limit, ld load, overcommit int64) {
+func boundRun(t *testing.T, s *faultyStore, limit hybrid.Limit, ld load, overcommit, least int64) {
 	const processes = 5
-	s := newFaulty()
 	bound := newMeter(limit.WithBurst(limit.Capacity() + overcommit))
 	var drained atomic.Int64
 	ls := make([]*hybrid.Limiter, processes)
@@ -67,8 +69,8 @@ func boundRun(t *testing.T, limit hybrid.Limit, ld load, overcommit int64) {
 						if n := 1 + r.Int64N(2); l.AllowN("k", n) {
 							bound.admit(n)
 						}
-					} else if l.TryAllow("k") {
-						bound.admit(1)
+					} else {
+						bound.admitIf(l.TryAllow("k"))
 					}
 					time.Sleep(time.Duration(r.ExpFloat64() * float64(ld.gap)))
 				}
@@ -80,23 +82,12 @@ func boundRun(t *testing.T, limit hybrid.Limit, ld load, overcommit int64) {
 	time.Sleep(3 * time.Second) // the adversaries spend what is left
 	bound.check(t)
 	check(t, drained.Load() != 0, "the adversary never spent anything")
-	var sum hybrid.Stats
+	admitted := int64(0)
 	for _, l := range ls {
-		st := l.Stats()
-		sum.Admitted += st.Admitted
-		sum.Leased += st.Leased
-		sum.Calls += st.Calls
-		sum.Burnt += st.Burnt
+		admitted += l.Stats().Admitted
 	}
-	check(t, sum.Admitted == bound.sum, "Stats say %d admitted, the callers %d", sum.Admitted, bound.sum)
-	least := int64(limit.Rate() * 5 * 0.5)
-	if ld.off > 0 {
-		least /= 4
-	}
-	if limit.Capacity() < 5 { // fewer tokens than processes that hold some
-		least /= 3
-	}
-	check(t, bound.sum >= least, "only %d admitted in 5 s", bound.sum)
+	check(t, admitted == bound.sum, "Stats say %d admitted, the callers %d", admitted, bound.sum)
+	check(t, bound.sum >= least, "only %d admitted, want %d", bound.sum, least)
 }
 
 // The bound and the account survive a network that loses, delays, duplicates and refuses.
@@ -126,9 +117,7 @@ func TestTheBoundHoldsThroughABadNetwork(t *testing.T) {
 					r := rand.New(rand.NewPCG(seed, 10+uint64(i)))
 					for range 2000 {
 						// Only TryAllow's tokens are spent at the moment that it returns.
-						if l.TryAllow("k") {
-							bound.admit(1)
-						}
+						bound.admitIf(l.TryAllow("k"))
 						time.Sleep(time.Duration(r.ExpFloat64() * float64(5*time.Millisecond)))
 					}
 					if i%2 == 0 {
@@ -154,7 +143,6 @@ func TestEverythingAtOnce(t *testing.T) {
 		shutdown, policy := i%2 == 0, policies[i/2]
 		policy.Target, policy.Fallback = 5*time.Millisecond, hybrid.FallbackDeny
 		s := newFaulty()
-		s.inner = lease.NewMemoryStore(clock.System())
 		var n atomic.Int64
 		s.setJudge(func(*lease.Call) verdict {
 			switch n.Add(1) % 50 {
@@ -166,14 +154,8 @@ func TestEverythingAtOnce(t *testing.T) {
 			return verdict{delay: time.Duration(rand.IntN(500)) * time.Microsecond}
 		})
 		both := limits(hybrid.PerSecond(20000).WithBurst(500), hybrid.PerMinute(600_000).WithBurst(3000))
-		l, err := hybrid.New(s, hybrid.Config{
-			Limits:      both,
-			Policy:      policy,
-			CallTimeout: 5 * time.Millisecond,
-			KeysMax:     12,
-		})
-		noErr(t, err)
-		var admitted, asked atomic.Int64
+		l := start(t, s, hybrid.Config{Limits: both, Policy: policy, CallTimeout: 5 * time.Millisecond, KeysMax: 12})
+		var admitted atomic.Int64
 		var mu sync.Mutex
 		record := make(map[string][]audit.Span)
 		var wg sync.WaitGroup
@@ -212,7 +194,6 @@ func TestEverythingAtOnce(t *testing.T) {
 					default:
 						key, ok = own.Name(), own.Allow()
 					}
-					asked.Add(tokens)
 					if ok {
 						admitted.Add(tokens)
 						mine[key] = append(mine[key], audit.Span{Before: int64(from), After: int64(clock.System().Now()), N: tokens})
@@ -222,9 +203,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		}
 		wg.Go(func() {
 			for time.Now().Before(stop) {
-				s := l.Stats()
-				check(t, s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held,
-					"on the way: %+v", s)
+				conserved(t, l)
 				time.Sleep(time.Millisecond)
 			}
 		})
@@ -238,9 +217,8 @@ func TestEverythingAtOnce(t *testing.T) {
 		})
 		wg.Wait()
 		l.Close()
-		st := l.Stats()
-		check(t, st.Leased == st.Admitted-st.Fallback+st.Returned+st.Burnt+st.Held && st.Held == 0,
-			"tokens lost or forged: %+v", st)
+		st := conserved(t, l)
+		check(t, st.Held == 0, "%+v", st)
 		// What was drawn for requests that had gone does not count as admitted.
 		check(t, st.Admitted == admitted.Load(),
 			"Stats says %d admitted, the callers %d", st.Admitted, admitted.Load())

@@ -55,9 +55,8 @@ func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 		s.every(verdict{late: hang, deaf: true})
 		for l.TryAllow("k") {
 		}
-		if d := took(func() { l.TryAllow("k") }); d != 0 {
-			t.Errorf("TryAllow waited %v", d)
-		}
+		d := took(func() { l.TryAllow("k") })
+		check(t, d == 0, "TryAllow waited %v", d)
 		// Given callers that come all the time,
 		var wg sync.WaitGroup
 		begin := time.Now()
@@ -99,19 +98,7 @@ func TestProbesBackOff(t *testing.T) {
 		n := after - before
 		check(t, n >= 25 && n <= 100, "%d probes in 10 s", n)
 		s.every(verdict{})
-		admitted := 0
-		for range 400 {
-			if l.TryAllow("k") {
-				admitted++
-			}
-			time.Sleep(time.Millisecond)
-		}
-		for range 1000 {
-			if l.TryAllow("k") {
-				admitted++
-			}
-			time.Sleep(time.Millisecond)
-		}
+		admitted := admits(1400, time.Millisecond, func() bool { return l.TryAllow("k") })
 		check(t, admitted >= 1000, "%d admitted in the 1.4 s after the outage", admitted)
 	})
 }
@@ -202,17 +189,9 @@ func TestWaitersOfAHangingCallGetTheFallback(t *testing.T) {
 func TestDebtIsRepaid(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, by(hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, hybrid.PerHour(1).WithBurst(100)))
-		admitted := int64(0)
-		count := func(ok bool) {
-			if ok {
-				admitted++
-			}
-		}
-		count(l.Allow("k"))
+		must(t, l.Allow("k"), "denied")
 		s.every(verdict{err: lease.ErrUnavailable})
-		for range 30 {
-			count(l.Allow("k"))
-		}
+		admitted := 1 + int64(admits(30, 0, func() bool { return l.Allow("k") }))
 		s.every(verdict{})
 		time.Sleep(5 * time.Second)
 		b := s.state(t, "k")
@@ -226,13 +205,7 @@ func TestASlowNetworkDoesNotStarve(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		s.every(verdict{delay: 150 * time.Millisecond})
 		l := start(t, s, by(denying, hybrid.PerSecond(1000)))
-		admitted := 0
-		for range 10000 {
-			if l.TryAllow("k") {
-				admitted++
-			}
-			time.Sleep(2 * time.Millisecond)
-		}
+		admitted := admits(10000, 2*time.Millisecond, func() bool { return l.TryAllow("k") })
 		st := l.Stats()
 		check(t, admitted >= 9000,
 			"%d of 10000 requests at half of the limit were admitted: %+v", admitted, st)

@@ -117,14 +117,7 @@ func TestATwinLeadsToANewID(t *testing.T) {
 		must(t, twin.Err == nil, "%v", twin.Err)
 		bound := newMeter(limit)
 		// when this process goes on,
-		admitted := 0
-		for range 1000 {
-			if l.TryAllow("k") {
-				bound.admit(1)
-				admitted++
-			}
-			time.Sleep(2 * time.Millisecond)
-		}
+		admitted := admits(1000, 2*time.Millisecond, func() bool { return bound.admitIf(l.TryAllow("k")) })
 		// then it has a new id, and works.
 		id := s.last().Holder
 		check(t, id != old.Holder && id[:5] == "pod-7", "the id was %q and is %q", old.Holder, id)

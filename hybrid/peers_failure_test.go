@@ -141,9 +141,8 @@ func TestPeerABucketDeletedUnderneathRecovers(t *testing.T) {
 			l := p.limiter(t, by(policy, limit))
 			from, admitted, bound := time.Now(), int64(0), newMeter(limit)
 			ask := func() {
-				if l.Allow(name) {
+				if bound.admitIf(l.Allow(name)) {
 					admitted++
-					bound.admit(1)
 				}
 				time.Sleep(time.Millisecond) // the pace of the asking
 			}

@@ -110,7 +110,7 @@ func (s *stress) run() {
 	}
 	for _, l := range s.all {
 		l.Close()
-		s.conserved(l)
+		conserved(s.t, l)
 	}
 }
 
@@ -159,7 +159,7 @@ func (s *stress) act(key string, who int) func() {
 		case verb == 18 && times < 4:
 			s.restart(ctx, who, byDeadline)
 		}
-		s.conserved(l)
+		conserved(s.t, l)
 	}
 }
 
@@ -179,10 +179,4 @@ func (s *stress) restart(ctx context.Context, who int, atOnce bool) {
 	} else {
 		_ = old.Shutdown(ctx)
 	}
-}
-
-func (s *stress) conserved(l *hybrid.Limiter) {
-	st := l.Stats()
-	check(s.t, st.Leased == st.Admitted-st.Fallback+st.Returned+st.Burnt+st.Held && st.Held >= 0 && st.Returned >= 0 && st.Burnt >= 0 && st.Denied >= 0,
-		"tokens were lost or forged: %+v", st)
 }
