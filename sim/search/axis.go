@@ -153,22 +153,3 @@ func parseNumber(text string) (x float64, unit string, err error) {
 	}
 	return x, unit, err
 }
-
-// Numbers are the values as rising numbers of one unit, durations in milliseconds. They are not ok
-// where the values are words, have different units, or do not rise.
-func (a Axis) Numbers() (xs []float64, unit string, ok bool) {
-	for i, text := range a.Values {
-		x, u, err := parseNumber(text)
-		if u == "ns" {
-			x, u = x/1e6, "ms"
-		}
-		if x != 0 && unit == "" && i <= 1 {
-			unit = u
-		}
-		if err != nil || x != 0 && u != unit || i > 0 && x <= xs[i-1] {
-			return nil, "", false
-		}
-		xs = append(xs, x)
-	}
-	return xs, unit, true
-}

@@ -81,30 +81,3 @@ func TestAnAxisThatCannotBeReadSaysWhy(t *testing.T) {
 		}
 	}
 }
-
-func TestAnAxisIsDrawnByItsNumbers(t *testing.T) {
-	for text, want := range map[string]struct {
-		xs   []float64
-		unit string
-	}{
-		"policy.target=10ms,1s":            {[]float64{10, 1000}, "ms"},
-		"clock.offset=0,10ms":              {[]float64{0, 10}, "ms"},
-		"groups.0.count=1,5":               {[]float64{1, 5}, ""},
-		"network.loss=1%,5%":               {[]float64{1, 5}, "%"},
-		"policy.overcommit=0,5":            {[]float64{0, 5}, ""},
-		"clock.offset=-5s,0,5s":            {[]float64{-5000, 0, 5000}, "ms"},
-		"workload.kind=poisson,sync":       {},
-		"policy.target=1s,10ms":            {},
-		"workload.rate=90/m,100/s":         {},
-		"clock.offset=10ms,normal(0s,1ms)": {},
-	} {
-		a, err := ParseAxis(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		xs, unit, ok := a.Numbers()
-		if !slices.Equal(xs, want.xs) || unit != want.unit || ok != (want.xs != nil) {
-			t.Errorf("%s: %v %q %v", text, xs, unit, ok)
-		}
-	}
-}

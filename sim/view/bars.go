@@ -61,7 +61,7 @@ func (b Bars) picture() (picture, error) {
 	}
 	text.Offset = vg.Point{X: 5, Y: 2}
 	p.Add(text)
-	p.Y.Tick.Marker, p.Y.Tick.Length, p.Y.Padding = namedTicks(counting(n), names), 0, 12
+	p.Y.Tick.Marker, p.Y.Tick.Length, p.Y.Padding = namedTicks(names), 0, 12
 	p.Y.Tick.Label = textStyle(ink, draw.XRight, draw.YCenter)
 	p.Y.Min, p.Y.Max = -0.6, float64(n)-0.4
 	p.X.Min = min(p.X.Min, 0)

@@ -16,20 +16,17 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Chart is a picture of numbers that a page can show: Lines, Bars or HeatMap. Equal charts give
+// Chart is a picture of numbers that a page can show: Lines or Bars. Equal charts give
 // equal pictures.
 type Chart interface{ picture() (picture, error) }
 
 // picture is a chart as a page shows it.
 type picture struct {
-	SVG      template.HTML
-	Legend   []legend
-	Low      string // the ends of the colours of a heat map
-	High     string
-	Gradient template.CSS // between them
+	SVG    template.HTML
+	Legend []legend
 }
 
-// legend says what one colour and shape means: line, dashed, dot or ring.
+// legend says what one colour and shape means: line, dashed or dot.
 type legend struct {
 	Name, Shape string
 	Color       template.CSS
@@ -93,13 +90,11 @@ func (numberTicks) Ticks(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// namedTicks are names at places; where there are many, only some are written.
-func namedTicks(at []float64, names []string) plot.ConstantTicks {
+// namedTicks are names at 0, 1, 2, ...; where there are many, only some are written.
+func namedTicks(names []string) (ticks plot.ConstantTicks) {
 	const most = 16
-	every := (len(names) + most - 1) / most
-	var ticks plot.ConstantTicks
-	for i := 0; i < len(names); i += max(every, 1) {
-		ticks = append(ticks, plot.Tick{Value: at[i], Label: names[i]})
+	for i := 0; i < len(names); i += 1 + (len(names)-1)/most {
+		ticks = append(ticks, plot.Tick{Value: float64(i), Label: names[i]})
 	}
 	return ticks
 }
@@ -129,12 +124,9 @@ func svgOf(p *plot.Plot, height float64) (template.HTML, error) {
 type Lines struct {
 	XLabel, YLabel string
 	Lines          []Line
-	// Names, if any, are written at the places At instead of numbers.
-	Names    []string
-	At       []float64
-	LogX     bool // all x are above 0
-	FromZero bool // the vertical axis starts at 0
-	Height   float64
+	Names          []string // of x = 0, 1, 2, ...; nil where x is a number
+	FromZero       bool     // the vertical axis starts at 0
+	Height         float64
 }
 
 // Line is one line of Lines. A point that is not finite is left out.
@@ -163,7 +155,7 @@ const (
 func (l Lines) picture() (picture, error) {
 	p := newPlot(l.XLabel, l.YLabel)
 	grid := plotter.NewGrid()
-	grid.Horizontal.Color, grid.Vertical.Width = faint, 0
+	grid.Horizontal.Color, grid.Horizontal.Width, grid.Vertical.Width = faint, 0.75, 0
 	p.Add(grid)
 	var pic picture
 	drawn := false
@@ -222,17 +214,11 @@ func (l Lines) picture() (picture, error) {
 		}
 		pic.Legend = append(pic.Legend, legend{line.Name, shape, css(shade)})
 	}
-	switch {
-	case !drawn:
+	if !drawn {
 		p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1, 0, 1
-	case l.LogX:
-		p.X.Scale = plot.LogScale{}
-		if p.X.Min == p.X.Max { // gonum would make room by going down to 0
-			p.X.Min, p.X.Max = p.X.Min/2, p.X.Max*2
-		}
 	}
 	if l.Names != nil {
-		p.X.Tick.Marker = namedTicks(l.At, l.Names)
+		p.X.Tick.Marker = namedTicks(l.Names)
 	}
 	if l.FromZero {
 		p.Y.Min = min(p.Y.Min, 0)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 // Own is the name of the leases among algorithms.
@@ -13,18 +14,12 @@ const Own = "yuzhi"
 // a line per algorithm.
 func Comparison(r Result) Document {
 	d := r.document(nameOf(r.Report.Scenario)+": "+Own+" and its rivals", append(r.rivals(), r.charts()...))
-	head := []string{"algorithm"}
-	for i, a := range algorithms(r.Report) {
-		row := []string{a.Name}
-		for _, f := range a.All() {
-			if i == 0 {
-				head = append(head, f.Name+".mean", f.Name+".low", f.Name+".high", f.Name+".worst")
-			}
-			row = append(row, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst))
-		}
+	head := append([]string{"algorithm"}, rawHead(search.RivalFigureNames())...)
+	d.Rows = [][]string{append(head, "reps", "reps_asked")}
+	for _, a := range algorithms(r.Report) {
+		row := append([]string{a.Name}, rawFigures(a.All())...)
 		d.Rows = append(d.Rows, append(row, fmt.Sprint(r.Report.Reps), fmt.Sprint(r.Report.RepsAsked)))
 	}
-	d.Rows = append([][]string{append(head, "reps", "reps_asked")}, d.Rows...)
 	return d
 }
 

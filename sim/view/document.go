@@ -187,8 +187,24 @@ func WriteCSV(w io.Writer, rows [][]string) error {
 	return c.WriteAll(rows)
 }
 
-// closing is the end of every page: the scenario that was run, and how to do it again.
-func closing(scenario, command string) []Section {
+// rawHead are the columns of rawFigures.
+func rawHead(names []string) (head []string) {
+	for _, name := range names {
+		head = append(head, name+".mean", name+".low", name+".high", name+".worst")
+	}
+	return head
+}
+
+// rawFigures are figures for programs, four cells each.
+func rawFigures(figures []sim.Named) (row []string) {
+	for _, f := range figures {
+		row = append(row, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst))
+	}
+	return row
+}
+
+// Closing is the end of every page: the scenario that was run, and how to do it again.
+func Closing(scenario, command string) []Section {
 	return []Section{
 		{Title: "Scenario file", Code: scenario, PageOnly: true},
 		{

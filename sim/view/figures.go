@@ -63,11 +63,10 @@ func Figure(key string, f sim.Figure) string {
 }
 
 // drawnIn is how a chart shows a figure: parts are drawn in percent. note says so in a sentence.
-func drawnIn(key string) (scale float64, format func(float64) string, note string) {
-	scale, format, note = 1, Number, About(key)
+func drawnIn(key string) (scale float64, note string) {
+	scale, note = 1, About(key)
 	if about[key].unit == part {
 		scale, note = 100, note+", in percent"
-		format = func(x float64) string { return Number(x) + " %" }
 	}
-	return scale, format, strings.ToUpper(note[:1]) + note[1:] + "."
+	return scale, strings.ToUpper(note[:1]) + note[1:] + "."
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
@@ -29,7 +30,7 @@ func Plan(p search.Plan, text, command string) Document {
 			{"confidence", Percent(p.Confidence)},
 		},
 		Verdicts: v.verdicts(),
-		Sections: append(v.sections(), closing(text, command)...),
+		Sections: append(v.sections(), Closing(text, command)...),
 		Machine:  p.Machine,
 		Data:     &p,
 		Rows:     v.rows(),
@@ -99,7 +100,15 @@ func (v planView) verdicts() (all []Verdict) {
 // sections are the tables and the code, in the order in which a reader wants them.
 func (v planView) sections() (all []Section) {
 	if len(v.TradeOffs) > 1 {
-		all = append(all, v.chart())
+		goals := [2]string{"calls_per_s", search.TradedFor(v.Targets)[0].Figure}
+		var points, chosen []*sim.Figures
+		for i := range v.TradeOffs {
+			points = append(points, &v.TradeOffs[i].Figures)
+		}
+		if v.Chosen != nil {
+			chosen = append(chosen, &v.Chosen.Figures)
+		}
+		all = append(all, tradeOff(goals, "no other policy is better in both", points, "chosen", chosen))
 	}
 	table := func(title string, t Table, text ...string) {
 		all = append(all, Section{Title: title, Table: &t, Text: text})
@@ -217,43 +226,17 @@ func (v planView) tradeOffTable() Table {
 	return t
 }
 
-// chart draws the trade-offs: calls against the first figure that a target bounds.
-func (v planView) chart() Section {
-	goal := search.TradedFor(v.Targets)[0]
-	scale, _, note := drawnIn(goal.Figure)
-	lines := []Line{{Name: "no other policy is better in both", Mark: LineAndDots}}
-	add := func(line *Line, c *search.Candidate) {
-		line.X = append(line.X, c.Figures.CallsPerS.Mean)
-		line.Y = append(line.Y, search.FigureOf(&c.Figures, goal.Figure).Mean*scale)
-	}
-	for i := range v.TradeOffs {
-		add(&lines[0], &v.TradeOffs[i])
-	}
-	if v.Chosen != nil {
-		lines = append(lines, Line{Name: "chosen", Series: 1, Mark: DotsOnly})
-		add(&lines[1], v.Chosen)
-	}
-	chart := Lines{XLabel: "lease calls per second", YLabel: goal.Figure, Lines: lines, FromZero: !goal.Max}
-	return Section{Title: "What calls buy", Charts: []TitledChart{{goal.Figure + " against calls", note, chart}}}
-}
-
 // rows has a line per policy.
 func (v planView) rows() [][]string {
 	head := []string{"what", "target", "ttl", "overcommit", "burst", "seed", "reps", "duration_s", "meets"}
-	for _, name := range search.FigureNames() {
-		head = append(head, name+".mean", name+".low", name+".high", name+".worst")
-	}
-	rows := [][]string{head}
+	rows := [][]string{append(head, rawHead(search.FigureNames())...)}
 	add := func(what string, c *search.Candidate) {
 		if c == nil {
 			return
 		}
 		row := []string{what, c.Policy.Target, c.Policy.TTL, fmt.Sprint(c.Policy.Overcommit), fmt.Sprint(c.Policy.Burst),
 			fmt.Sprint(c.Seed), fmt.Sprint(c.Reps), Raw(c.DurationS), fmt.Sprint(c.Meets)}
-		for _, f := range c.Figures.All() {
-			row = append(row, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst))
-		}
-		rows = append(rows, row)
+		rows = append(rows, append(row, rawFigures(c.Figures.All())...))
 	}
 	add("chosen", v.Chosen)
 	add("given", v.Given)

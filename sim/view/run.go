@@ -71,7 +71,7 @@ func (r Result) document(title string, sections []Section) Document {
 			{"ttl", policy.TTL.String()},
 		},
 		Verdicts: r.verdicts(s),
-		Sections: append(sections, closing(r.Text, r.Command)...),
+		Sections: append(sections, Closing(r.Text, r.Command)...),
 		Machine:  rep.Machine,
 		Data:     rep,
 	}

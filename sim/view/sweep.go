@@ -11,8 +11,7 @@ import (
 )
 
 // Sweep shows a sweep of a scenario, whose file's text and whose command line stand at the end. JSON
-// is the report itself; CSV has a line per point. The page has lines where one parameter varies, and
-// heat maps where two do.
+// is the report itself; CSV has a line per point. The page has lines for one or two parameters.
 func Sweep(r search.SweepReport, text, command string) Document {
 	v := sweepView{&r, []string{}}
 	for _, o := range r.Objectives {
@@ -40,7 +39,7 @@ func Sweep(r search.SweepReport, text, command string) Document {
 			{"confidence", Percent(r.Confidence)},
 		},
 		Verdicts: v.verdicts(),
-		Sections: append(sections, closing(text, command)...),
+		Sections: append(sections, Closing(text, command)...),
 		Machine:  r.Machine,
 		Data:     &r,
 		Rows:     v.rows(),
@@ -179,22 +178,20 @@ func (v sweepView) rows() [][]string {
 		head = append(head, a.Path)
 	}
 	head = append(head, "scenario_hash", "base", "front", "invalid")
+	head = append(head, rawHead(search.FigureNames())...)
 	for _, name := range search.FigureNames() {
-		for _, part := range []string{"mean", "low", "high", "worst", "diff", "diff_low", "diff_high"} {
-			head = append(head, name+"."+part)
-		}
+		head = append(head, name+".diff", name+".diff_low", name+".diff_high")
 	}
 	rows := [][]string{head}
 	for _, p := range v.points() {
 		row := append(v.values(p), p.ScenarioHash, fmt.Sprint(p == v.BasePoint()), fmt.Sprint(p.Front), p.Invalid)
 		if p.Figures != nil {
-			for _, f := range p.Figures.All() {
-				row = append(row, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst))
-				if d, ok := p.Differences[f.Name]; ok {
-					row = append(row, Raw(d.Mean), Raw(d.Low), Raw(d.High))
-				} else {
-					row = append(row, "", "", "")
-				}
+			row = append(row, rawFigures(p.Figures.All())...)
+		}
+		if p.Differences != nil {
+			for _, name := range search.FigureNames() {
+				d := p.Differences[name]
+				row = append(row, Raw(d.Mean), Raw(d.Low), Raw(d.High))
 			}
 		}
 		rows = append(rows, append(row, make([]string, len(head)-len(row))...))
@@ -202,48 +199,52 @@ func (v sweepView) rows() [][]string {
 	return rows
 }
 
-// charts draw each figure over the parameters, where these are one or two, and two objectives
-// against each other.
+// charts draw each figure over the values of one parameter, with a line for each value of a second
+// one; and two objectives against each other.
 func (v sweepView) charts() (sections []Section) {
-	drawn := v.shown
-	if !slices.Contains(drawn, search.BoundFigure) {
-		drawn = append(slices.Clip(drawn), search.BoundFigure)
-	}
-	section := Section{Title: "Over " + v.Axes[0].Path}
-	for _, name := range drawn {
-		scale, format, note := drawnIn(name)
-		var chart Chart
-		switch len(v.Axes) {
-		case 1:
-			chart = v.lines(name, scale)
-		case 2:
-			section.Title = fmt.Sprintf("Over %s and %s", v.Axes[1].Path, v.Axes[0].Path)
-			chart = v.heatMap(name, scale, format)
-		default:
-			continue
+	if len(v.Axes) <= 2 {
+		across := v.Axes[len(v.Axes)-1]
+		s := Section{Title: "Over " + across.Path}
+		drawn := v.shown
+		if !slices.Contains(drawn, search.BoundFigure) {
+			drawn = append(slices.Clip(drawn), search.BoundFigure)
 		}
-		section.Charts = append(section.Charts, TitledChart{name, note, chart})
-	}
-	if len(section.Charts) > 0 {
-		sections = append(sections, section)
+		for _, name := range drawn {
+			scale, note := drawnIn(name)
+			chart := Lines{XLabel: across.Path, Names: across.Values, FromZero: name != "admitted_vs_central"}
+			for from := 0; from < len(v.Points); from += len(across.Values) {
+				line := v.line(v.Points[from:from+len(across.Values)], name, scale)
+				line.Series = len(chart.Lines)
+				if len(v.Axes) == 2 {
+					line.Name = v.Axes[0].Path + " " + v.Points[from].Values[0]
+				}
+				chart.Lines = append(chart.Lines, line)
+			}
+			s.Charts = append(s.Charts, TitledChart{name, note, chart})
+		}
+		sections = append(sections, s)
 	}
 	if len(v.Objectives) == 2 {
-		sections = append(sections, v.tradeOff())
+		goals := [2]string{v.Objectives[1].Figure, v.Objectives[0].Figure}
+		var points, front []*sim.Figures
+		for _, p := range v.Points {
+			switch {
+			case p.Figures == nil:
+			case p.Front:
+				front = append(front, p.Figures)
+			default:
+				points = append(points, p.Figures)
+			}
+		}
+		sections = append(sections, tradeOff(goals, "points", points, "none is better in both", front))
 	}
 	return sections
 }
 
-func (v sweepView) lines(name string, scale float64) Lines {
-	axis := v.Axes[0]
-	xs, unit, ok := axis.Numbers()
-	if !ok {
-		xs = counting(len(axis.Values))
-	}
-	if unit != "" {
-		unit = ", " + unit
-	}
-	line := Line{Name: fmt.Sprintf("mean, with its %s interval", Percent(v.Confidence)), X: xs, Mark: LineAndDots}
-	for _, p := range v.Points {
+// line is a figure at points, with its interval. A point that did not run is left out.
+func (v sweepView) line(points []search.Point, name string, scale float64) Line {
+	line := Line{Name: fmt.Sprintf("mean, with its %s interval", Percent(v.Confidence)), X: counting(len(points)), Mark: LineAndDots}
+	for _, p := range points {
 		f := sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
 		if p.Figures != nil {
 			f = search.FigureOf(p.Figures, name)
@@ -251,49 +252,21 @@ func (v sweepView) lines(name string, scale float64) Lines {
 		line.Y = append(line.Y, f.Mean*scale)
 		line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
 	}
-	return Lines{
-		XLabel: axis.Path + unit, Lines: []Line{line}, Names: axis.Values, At: xs,
-		LogX: ok && xs[0] > 0 && xs[len(xs)-1]/xs[0] >= 20, FromZero: name != "admitted_vs_central",
-	}
+	return line
 }
 
-func (v sweepView) heatMap(name string, scale float64, format func(float64) string) HeatMap {
-	down, across := v.Axes[0], v.Axes[1]
-	at := func(x, y int) *search.Point { return &v.Points[y*len(across.Values)+x] }
-	m := HeatMap{
-		XLabel: across.Path, YLabel: down.Path, X: across.Values, Y: down.Values, Format: format,
-		Marked: func(x, y int) bool { return at(x, y).Front },
-		Mark:   "no other point is better in every objective",
-	}
-	for y := range down.Values {
-		row := make([]float64, len(across.Values))
-		for x := range across.Values {
-			if row[x] = math.NaN(); at(x, y).Figures != nil {
-				row[x] = search.FigureOf(at(x, y).Figures, name).Mean * scale
-			}
+// tradeOff draws two figures against each other, of many and of some that stand out.
+func tradeOff(goals [2]string, many string, points []*sim.Figures, some string, marked []*sim.Figures) Section {
+	scaleX, _ := drawnIn(goals[0])
+	scaleY, note := drawnIn(goals[1])
+	line := func(name string, series int, all []*sim.Figures) Line {
+		l := Line{Name: name, Series: series, Mark: DotsOnly}
+		for _, f := range all {
+			l.X = append(l.X, search.FigureOf(f, goals[0]).Mean*scaleX)
+			l.Y = append(l.Y, search.FigureOf(f, goals[1]).Mean*scaleY)
 		}
-		m.Z = append(m.Z, row)
+		return l
 	}
-	return m
-}
-
-// tradeOff draws the two objectives against each other.
-func (v sweepView) tradeOff() Section {
-	across, up := v.Objectives[1].Figure, v.Objectives[0].Figure
-	scaleX, _, _ := drawnIn(across)
-	scaleY, _, _ := drawnIn(up)
-	lines := []Line{{Name: "points", Series: Grey, Mark: DotsOnly}, {Name: "none is better in both", Mark: DotsOnly}}
-	for _, p := range v.Points {
-		if p.Figures == nil {
-			continue
-		}
-		line := &lines[0]
-		if p.Front {
-			line = &lines[1]
-		}
-		line.X = append(line.X, search.FigureOf(p.Figures, across).Mean*scaleX)
-		line.Y = append(line.Y, search.FigureOf(p.Figures, up).Mean*scaleY)
-	}
-	chart := Lines{XLabel: across, YLabel: up, Lines: lines}
-	return Section{Title: "The trade-off", Charts: []TitledChart{{up + " against " + across, "", chart}}}
+	chart := Lines{XLabel: goals[0], YLabel: goals[1], Lines: []Line{line(many, Grey, points), line(some, 0, marked)}}
+	return Section{Title: "The trade-off", Charts: []TitledChart{{goals[1] + " against " + goals[0], note, chart}}}
 }

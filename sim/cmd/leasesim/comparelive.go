@@ -1,10 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -34,8 +35,6 @@ func (r *realFleet) validate(f *shared) error {
 		return fmt.Errorf("%w: --redis is for compare --live", errUsage)
 	case r.live && f.changed("rivals"):
 		return fmt.Errorf("%w: --rivals are not run by --live", errUsage)
-	case r.live && f.out == view.FormatHTML:
-		return fmt.Errorf("%w: --out is html, must be table, json or csv with --live", errUsage)
 	case r.live && !f.changed("file"):
 		f.file = liveFile
 	}
@@ -59,8 +58,6 @@ type sideBySide struct {
 	Rows      []live.Row  `json:"rows"`
 	Fleet     string      `json:"fleet"`
 	Redis     string      `json:"redis"`
-	RealBy    command     `json:"real_by"`
-	SimBy     command     `json:"simulated_by"`
 	Real      live.Report `json:"real"`
 	Simulated sim.Report  `json:"simulated"`
 }
@@ -68,21 +65,20 @@ type sideBySide struct {
 // compareLive runs a scenario with real processes and in the simulator.
 func (p *program) compareLive(c *cobra.Command, f *shared, fleet realFleet) error {
 	var o live.Options
-	s, err := f.load(func(s *sim.Scenario) (err error) {
+	s, err := f.load(withoutRivals, func(s *sim.Scenario) (err error) {
 		if err := s.Validate(); err != nil {
 			return err
 		}
-		s.Rivals = nil
 		o, err = live.FromScenario(*s)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	var shown sideBySide
-	progress, clear := progressLine(c.ErrOrStderr())
+	var b sideBySide
+	status, clear := statusLine(c.ErrOrStderr())
 	o.Redis = fleet.redis
-	shown.Real, err = live.Run(c.Context(), o, progress)
+	b.Real, err = live.Run(c.Context(), o, status)
 	clear()
 	if c.Context().Err() != nil {
 		return fmt.Errorf("leasesim: nothing is compared: %w", sim.ErrInterrupted)
@@ -90,38 +86,78 @@ func (p *program) compareLive(c *cobra.Command, f *shared, fleet realFleet) erro
 	if err != nil {
 		return err
 	}
-	s = live.Simulated(s, shown.Real)
-
-	runner, stop := f.runner(c, c.Name())
-	shown.Simulated, err = p.simulate(runner, c.Context(), s)
-	stop()
-	if err != nil {
+	if b.Simulated, err = f.simulate(p, c, live.Simulated(s, b.Real)); err != nil {
 		return fmt.Errorf("leasesim: nothing is compared: %w", err)
 	}
-	shown.Rows = live.Compare(o, shown.Simulated, shown.Real)
+	b.Rows = live.Compare(o, b.Simulated, b.Real)
 	var disagree []string
-	for _, row := range shown.Rows {
+	for _, row := range b.Rows {
 		if !row.Agrees {
 			disagree = append(disagree, row.Name)
 		}
 	}
-	shown.Agrees = len(disagree) == 0
-	shown.Redis, shown.Fleet = shown.Real.Redis, fleetText(o)
-	shown.RealBy = realBy(o)
-	if shown.SimBy, err = simulatedBy(f, s); err != nil {
+	b.Agrees = len(disagree) == 0
+	b.Redis = b.Real.Redis
+	b.Fleet = fmt.Sprintf("%d processes share %d/s burst %d; load %s at %s × the limit, %v",
+		o.Processes, o.Rate, o.Burst, o.Shape, view.Number(o.Offered), o.Duration)
+	if err := f.show(c, b.document(f.text, p.commandLine(b.Simulated.Seed))); err != nil {
 		return err
 	}
-	if err := f.write(c, func(w io.Writer) error { return shown.write(w, f.out) }); err != nil {
-		return err
-	}
-	if !shown.Agrees {
+	if !b.Agrees {
 		err = fmt.Errorf("%w: %s", errDisagree, strings.Join(disagree, ", "))
 	}
-	return errors.Join(err, f.judge(shown.Simulated))
+	return errors.Join(err, f.judge(b.Simulated))
 }
 
-// fleetText says in a line what is run.
-func fleetText(o live.Options) string {
-	return fmt.Sprintf("%d processes share %d/s burst %d; load %s at %s × the limit, %v",
-		o.Processes, o.Rate, o.Burst, o.Shape, view.Number(o.Offered), o.Duration)
+// rowWords are the names of rows for people, where they differ.
+var rowWords = map[string]string{
+	live.AdmittedPart: "of burst + rate × duration",
+	live.Calls:        "lease calls/s of a process",
+	live.Jain:         "Jain's index",
+	live.Exceeded:     "bound exceeded by",
+}
+
+// document shows the two side by side.
+func (b *sideBySide) document(scenario, command string) view.Document {
+	t := view.Table{Columns: []string{"figure", ">simulated", ">real", ">agrees from", ">to", "tolerance", "agrees"}}
+	rows := [][]string{{"figure", "simulated", "simulated_least", "simulated_most", "real", "low", "high", "tolerance", "agrees"}}
+	verdict := view.Verdict{Mood: view.Good, Text: "The simulation and the real fleet agree."}
+	if !b.Agrees {
+		verdict = view.Verdict{Mood: view.Bad, Text: "The simulation and the real fleet DISAGREE."}
+	}
+	for _, r := range b.Rows {
+		name, number, agrees := cmp.Or(rowWords[r.Name], r.Name), view.Number, "yes"
+		if r.Name == live.AdmittedPart {
+			number = view.Percent
+		}
+		if !r.Agrees {
+			agrees = "NO"
+		}
+		if r.Name == live.Offered && r.Real < r.Low {
+			verdict.Text += " The real processes asked less than they should, as they did not get the processor in time: " +
+				"run it again on an idle machine, or with less load."
+		}
+		t.Add(name, number(r.Simulated), number(r.Real), number(r.Low), number(r.High), r.Tolerance, agrees)
+		row := []string{r.Name}
+		for _, x := range []float64{r.Simulated, r.Least, r.Most, r.Real, r.Low, r.High} {
+			row = append(row, view.Raw(x))
+		}
+		rows = append(rows, append(row, r.Tolerance, fmt.Sprint(r.Agrees)))
+	}
+	service := "the server does not say how much of it is its own"
+	if ns := b.Real.ServiceTimeNs; ns > 0 {
+		service = fmt.Sprintf("%v of it in the server", time.Duration(ns))
+	}
+	trip := b.Real.RoundTripNs
+	return view.Document{
+		Title: "Simulation and reality",
+		Subtitle: fmt.Sprintf("%s\nRedis: %s; a round trip took %v, one in a hundred %v or more, %s", b.Fleet, b.Redis,
+			time.Duration(trip.P50), time.Duration(trip.P99), service),
+		Facts:    []view.Fact{{Name: "hash", Value: b.Simulated.ScenarioHash}, {Name: "seed", Value: fmt.Sprint(b.Simulated.Seed)}},
+		Verdicts: []view.Verdict{verdict},
+		Sections: append([]view.Section{{Title: "Figures", Table: &t}}, view.Closing(scenario, command)...),
+		Machine:  b.Simulated.Machine,
+		Data:     b,
+		Rows:     rows,
+	}
 }

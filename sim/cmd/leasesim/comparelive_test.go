@@ -98,7 +98,7 @@ func TestBurstsAreComparedOnARealRedis(t *testing.T) {
 func TestEveryFormatHasEveryRow(t *testing.T) {
 	file := scenarioFile(t, few)
 	_, table, _ := leasesim(t, "compare --live -f "+file)
-	for _, want := range []string{"3 processes share 2000/s burst 500", "embedded", "leasesim live --processes 3", "leasesim run -f ", "tolerance",
+	for _, want := range []string{"3 processes share 2000/s burst 500", "embedded", "tolerance",
 		"offered ", "admitted ", "of burst + rate × duration ", "lease calls/s of a process ", "Jain's index ", "bound exceeded by "} {
 		if !strings.Contains(table, want) {
 			t.Errorf("no %q in\n%s", want, table)
@@ -134,7 +134,6 @@ func TestWhatCannotBeComparedIsStatus2AndRunsNothing(t *testing.T) {
 	for line, want := range map[string]string{
 		"compare --redis localhost:1":                               "--redis is for compare --live",
 		"compare --live --rivals fixed_window":                      "--rivals are not run by --live",
-		"compare --live --out html":                                 "--out is html, must be table, json or csv with --live",
 		"compare --live --out xml":                                  "--out is \"xml\"",
 		"compare --live -f example:steady-fleet":                    "live cannot run this scenario: workload.kind is poisson, must be constant",
 		"compare --live --set network.loss=1%":                      "network.loss is 1%, must be 0%",
@@ -181,66 +180,6 @@ func TestAThresholdIsOfTheSimulation(t *testing.T) {
 	}
 }
 
-func TestTheCommandsOfAComparisonRunTheSameAgain(t *testing.T) {
-	o := live.Options{
-		Redis: "localhost:6379", Processes: 7, Rate: 123, Burst: 45, Overcommit: 6, Offered: 0.1 + 0.2, Shape: live.ShapeBursts, Within: 20 * time.Millisecond,
-		Duration: 1500 * time.Millisecond, Target: 30 * time.Millisecond, TTL: 400 * time.Millisecond, Strict: true,
-	}
-	// Given all that a fleet can be, then the command line says it,
-	words := splitWords(strings.Join(realBy(o), " "))
-	c, rest, err := (&program{}).root().Find(words[1:])
-	if err == nil {
-		err = c.ParseFlags(rest)
-	}
-	if err != nil || c.Name() != "live" {
-		t.Fatalf("%q: %v", words, err)
-	}
-	for flag, want := range map[string]any{
-		"redis": o.Redis, "processes": o.Processes, "rate": o.Rate, "burst": o.Burst, "overcommit": o.Overcommit, "offered": o.Offered,
-		"shape": o.Shape, "within": o.Within, "duration": o.Duration, "target": o.Target, "ttl": o.TTL, "strict": o.Strict,
-	} {
-		if f := c.Flags().Lookup(flag); f.Value.String() != fmt.Sprint(want) {
-			t.Errorf("--%s is %s, want %v", flag, f.Value, want)
-		}
-	}
-	// and without what is not set.
-	if got := strings.Join(realBy(live.Options{Processes: 1, Rate: 2, Burst: 3, Offered: 4, Shape: live.ShapeSteady, Duration: time.Second}), " "); got !=
-		"leasesim live --processes 1 --rate 2 --burst 3 --offered 4 --shape steady --duration 1s" {
-		t.Error(got)
-	}
-
-	// Given a simulation with flags and what was measured,
-	file := scenarioFile(t, few)
-	args := []string{"compare", "--live", "-f", file, "--set", "policy.target=20ms", "--set", "limits=[3000/s burst 100]", "--duration", "200ms", "--reps", "3", "--seed", "8"}
-	a, _, stdout, _ := pretend(t, report(), nil, append(args, "--out", "json")...)
-	var b sideBySide
-	if err := json.Unmarshal([]byte(stdout), &b); err != nil {
-		t.Fatal(err)
-	}
-	// then its command line simulates the same, but with the scenario's rivals, which change none of its figures.
-	words = splitWords(strings.Join(b.SimBy, " "))
-	again, status, _, stderr := pretend(t, report(), nil, words[1:]...)
-	again.scenario.Rivals = nil
-	if status != 0 || again.scenario.Hash() != a.scenario.Hash() || again.scenario.Seed != 8 || again.scenario.Reps != 3 {
-		t.Errorf("status %d, %s: %q gives\n%+v, want\n%+v", status, stderr, words, again.scenario, a.scenario)
-	}
-}
-
-func TestALongCommandIsBrokenWhereAShellGoesOn(t *testing.T) {
-	c := command{"leasesim", "run"}
-	for i := range 40 {
-		c = append(c, "--set", fmt.Sprintf("'a%d=b c'", i))
-	}
-	for line := range strings.SplitSeq(c.lines(), "\n") {
-		if utf8.RuneCountInString(line) > 118 {
-			t.Errorf("%d characters: %s", utf8.RuneCountInString(line), line)
-		}
-	}
-	if back := strings.ReplaceAll(c.lines(), " \\\n    ", " "); back != strings.Join(c, " ") {
-		t.Errorf("%q is not %q", back, c)
-	}
-}
-
 func TestTheVerdictSaysWhenTheMachineWasTooBusy(t *testing.T) {
 	late := live.Row{Name: live.Offered, Real: 1, Low: 2}
 	for _, c := range []struct {
@@ -252,17 +191,14 @@ func TestTheVerdictSaysWhenTheMachineWasTooBusy(t *testing.T) {
 		{sideBySide{Rows: []live.Row{{Name: live.Jain}}}, "DISAGREE", false},
 		{sideBySide{Rows: []live.Row{late}}, "DISAGREE", true},
 	} {
-		if got := c.b.verdict(); !strings.Contains(got, c.want) || strings.Contains(got, "idle machine") != c.busy {
+		if got := c.b.document("", "").Verdicts[0].Text; !strings.Contains(got, c.want) || strings.Contains(got, "idle machine") != c.busy {
 			t.Errorf("%+v: %s", c.b, got)
 		}
 	}
 }
 
-func TestTheTableFitsATerminal(t *testing.T) {
-	b := sideBySide{
-		Fleet: fleetText(live.Options{Processes: 256, Rate: 100_000_000, Burst: 100_000_000, Shape: live.ShapeBursts, Offered: 1000, Duration: time.Hour}),
-		Redis: strings.Repeat("h", 60) + ":6379 (7.0.15)",
-	}
+func TestTheTableOfAComparisonFitsATerminal(t *testing.T) {
+	b := sideBySide{Fleet: strings.Repeat("256 processes ", 20), Redis: strings.Repeat("h", 60) + ":6379 (7.0.15)"}
 	b.Real.RoundTripNs = live.Quantiles{P50: 123_456_789, P99: 9_123_456_789}
 	b.Real.ServiceTimeNs = 123_456
 	for _, name := range rowNames {
@@ -273,7 +209,7 @@ func TestTheTableFitsATerminal(t *testing.T) {
 		b.Rows = append(b.Rows, live.Row{Name: name, Simulated: x, Real: x, Low: x, High: x, Tolerance: "-8.8 %, +5 %, ±1 a burst"})
 	}
 	var text bytes.Buffer
-	if err := b.write(&text, "table"); err != nil {
+	if err := b.document("", "").Write(&text, "table"); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.SplitSeq(text.String(), "\n") {

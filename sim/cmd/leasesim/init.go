@@ -47,14 +47,7 @@ are, and --list names them.`,
 				_, err = c.OutOrStdout().Write(text)
 				return err
 			}
-			print := func(w io.Writer) error {
-				_, err := w.Write(text)
-				return err
-			}
-			if force {
-				return writeFile(args[0], print)
-			}
-			return createFile(args[0], print)
+			return writeNew(args[0], text, force)
 		},
 	}
 	flags := c.Flags()
@@ -91,17 +84,19 @@ func listExamples(w io.Writer) error {
 	return err
 }
 
-// createFile writes a file that was not there before, whole or not at all.
-func createFile(path string, print func(io.Writer) error) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+// writeNew writes a file that is not there yet, or with force any file.
+func writeNew(path string, text []byte, force bool) error {
+	flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	if !force {
+		flags |= os.O_EXCL
+	}
+	f, err := os.OpenFile(path, flags, 0o666)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("leasesim: %s is there already; --force overwrites it", path)
 	}
 	if err != nil {
 		return fmt.Errorf("leasesim: %w", err)
 	}
-	if err := errors.Join(print(f), f.Close()); err != nil {
-		return fmt.Errorf("leasesim: nothing was written: %w", errors.Join(err, os.Remove(path)))
-	}
-	return nil
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
 }

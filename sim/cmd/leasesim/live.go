@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -48,7 +46,7 @@ Exit status: 0 the bound holds, 3 it was exceeded, 2 bad usage, 130 interrupted,
 			if out != "table" && out != "json" {
 				return fmt.Errorf("%w: --out is %q, must be table or json", live.ErrUsage, out)
 			}
-			progress, clear := progressLine(c.ErrOrStderr())
+			progress, clear := statusLine(c.ErrOrStderr())
 			report, err := live.Run(c.Context(), o, progress)
 			clear()
 			if err != nil && c.Context().Err() != nil {
@@ -92,16 +90,4 @@ Exit status: 0 the bound holds, 3 it was exceeded, 2 bad usage, 130 interrupted,
 	f.Int64Var(&o.Forge, "forge", 0, "invent this many admissions at one instant, to see the audit find them")
 	_ = f.MarkHidden("forge")
 	return c
-}
-
-// progressLine rewrites one line on a terminal; elsewhere it says nothing.
-func progressLine(w io.Writer) (progress func(string), clear func()) {
-	f, ok := w.(*os.File)
-	if !ok {
-		return nil, func() {}
-	}
-	if st, err := f.Stat(); err != nil || st.Mode()&os.ModeCharDevice == 0 {
-		return nil, func() {}
-	}
-	return func(s string) { fmt.Fprintf(f, "\r\033[K%s", s) }, func() { fmt.Fprint(f, "\r\033[K") }
 }

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"crypto/rand"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -13,76 +14,82 @@ import (
 	"golang.org/x/term"
 )
 
-// writeFile writes a file whole or not at all: print writes beside it, under a name of its own, and only what is
-// complete and on the disk takes the place of what was there. A device or a pipe is written to as it is.
-func writeFile(path string, print func(io.Writer) error) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("leasesim: nothing was written to %s: %w", path, err)
-		}
-	}()
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
+// writeFile writes what print makes. It is made whole before the file is touched, so that what
+// cannot be made leaves the file as it was.
+func writeFile(path string, print func(io.Writer) error) error {
+	var b bytes.Buffer
+	err := print(&b)
+	if err == nil {
+		err = os.WriteFile(path, b.Bytes(), 0o666)
 	}
-	old, err := os.Stat(path)
-	replaces := err == nil
-	if replaces && !old.Mode().IsRegular() {
-		return writeDevice(path, print)
-	}
-	// Unlike os.CreateTemp, which is for its user alone, this has the mode of any new file.
-	f, err := os.OpenFile(filepath.Join(filepath.Dir(path), ".leasesim-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
-		return err
+		return fmt.Errorf("leasesim: nothing was written to %s: %w", path, err)
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if replaces {
-		if err := f.Chmod(old.Mode().Perm()); err != nil {
-			return err
-		}
-	}
-	if err := print(f); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return nil
 }
 
-// writeDevice writes to what cannot be replaced, as /dev/stderr.
-func writeDevice(path string, print func(io.Writer) error) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
+// checkWritable says, before anything runs, why a report cannot be written to path. What only
+// writing shows is not an error here.
+func checkWritable(path string) error {
+	if path == "" {
+		return nil
 	}
-	return errors.Join(print(f), f.Close())
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return fmt.Errorf("%s is a directory", path)
+	}
+	folder := filepath.Dir(path)
+	if st, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsDir() {
+		return fmt.Errorf("there is no directory %s", folder)
+	}
+	return nil
 }
 
-// progressBar shows on a terminal which part of something is done. Elsewhere it shows nothing, and progress is nil.
-// The caller calls clear, once, before it prints.
-func progressBar(w io.Writer, what string) (progress func(done float64), clear func()) {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+// terminal is w where it is one, else nil.
+func terminal(w io.Writer) *os.File {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
+}
+
+// phases shows on a terminal, phase by phase, which part of something is done. Elsewhere it shows
+// nothing, and show is nil. The caller calls clear before it prints anything else.
+func phases(w io.Writer) (show func(phase string, done float64), clear func()) {
+	f := terminal(w)
+	if f == nil {
 		return nil, func() {}
 	}
 	const steps = 1000
-	bar := progressbar.NewOptions(steps,
-		progressbar.OptionSetWriter(f),
-		progressbar.OptionSetDescription(what),
-		progressbar.OptionSetWidth(32),
-		progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionSetPredictTime(true),
-		progressbar.OptionClearOnFinish(),
-	)
-	// A bar that cannot be drawn is no reason to stop what it is about.
-	progress = func(done float64) { _ = bar.Set(int(done * steps)) }
-	return progress, func() { _ = bar.Clear() }
+	var bar *progressbar.ProgressBar
+	current := ""
+	clear = func() {
+		if bar != nil {
+			_ = bar.Clear() // a bar that cannot be drawn is no reason to stop what it is about
+		}
+	}
+	show = func(phase string, done float64) {
+		if bar == nil || phase != current {
+			clear()
+			current = phase
+			bar = progressbar.NewOptions(steps,
+				progressbar.OptionSetWriter(f),
+				progressbar.OptionSetDescription(phase),
+				progressbar.OptionSetWidth(32),
+				progressbar.OptionThrottle(100*time.Millisecond),
+				progressbar.OptionSetPredictTime(true),
+				progressbar.OptionClearOnFinish(),
+			)
+		}
+		_ = bar.Set(int(done * steps))
+	}
+	return show, clear
+}
+
+// statusLine rewrites one line on a terminal; elsewhere it says nothing, and show is nil.
+func statusLine(w io.Writer) (show func(string), clear func()) {
+	f := terminal(w)
+	if f == nil {
+		return nil, func() {}
+	}
+	return func(s string) { fmt.Fprintf(f, "\r\033[K%s", s) }, func() { fmt.Fprint(f, "\r\033[K") }
 }

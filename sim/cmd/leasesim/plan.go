@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -11,19 +10,32 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim"
-	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // planFlags are what plan has beside the shared flags.
 type planFlags struct {
-	falseRejects, admitted, redisCPU, jain, worstShare partFlag
-	redisCalls                                         float64
-	waitP99                                            time.Duration
-	confidence                                         partFlag
-	overcommitMax, burstMax, budget                    int64
-	mustHold                                           string
+	parts                           []partFlag // one for each of partTargets
+	redisCalls                      float64
+	waitP99                         time.Duration
+	confidence                      partFlag
+	overcommitMax, burstMax, budget int64
+	mustHold                        string
+}
+
+// partTargets are the targets that are parts of one, with their flags.
+var partTargets = []struct {
+	flag, figure string
+	floor        bool
+	help         string
+}{
+	{"false-rejects", "false_reject_ratio", false,
+		"at most this part is rejected that one central bucket would have admitted (default 0.5% if there is no other target)"},
+	{"admitted", "admitted_vs_central", true, "at least this part of what one central bucket would have is admitted, as 99%"},
+	{"redis-cpu", "redis_cpu", false, "at most this part of a core is busy, of the busiest shard, as 5%"},
+	{"jain", "jain", true, "Jain's index of fairness is at least this, as 0.99"},
+	{"worst-share", "worst_share", true, "the worst process gets at least this part of its fair share, as 95%"},
 }
 
 func (p *program) planCommand() *cobra.Command {
@@ -66,10 +78,7 @@ Exit status: 0 a policy was found; 2 the command line or the scenario is wrong; 
 			if err != nil {
 				return err
 			}
-			if q.Scenario, err = f.load(func(s *sim.Scenario) error {
-				s.Rivals = nil // a plan is about the leases
-				return nil
-			}); err != nil {
+			if q.Scenario, err = f.load(withoutRivals); err != nil {
 				return err
 			}
 			return p.plan(c, &f, &o, q)
@@ -77,13 +86,12 @@ Exit status: 0 a policy was found; 2 the command line or the scenario is wrong; 
 	}
 	f.add(c)
 	flags := c.Flags()
-	flags.Var(&o.falseRejects, "false-rejects", "at most this part is rejected that one central bucket would have admitted (default 0.5% if there is no other target)")
-	flags.Var(&o.admitted, "admitted", "at least this part of what one central bucket would have is admitted, as 99%")
+	o.parts = make([]partFlag, len(partTargets))
+	for i, t := range partTargets {
+		flags.Var(&o.parts[i], t.flag, t.help)
+	}
 	flags.Float64Var(&o.redisCalls, "redis-calls", 0, "at most so many lease calls per second of the whole fleet")
-	flags.Var(&o.redisCPU, "redis-cpu", "at most this part of a core is busy, of the busiest shard, as 5%")
 	flags.DurationVar(&o.waitP99, "wait-p99", 0, "99 % of the admitted wait at most so long")
-	flags.Var(&o.jain, "jain", "Jain's index of fairness is at least this, as 0.99")
-	flags.Var(&o.worstShare, "worst-share", "the worst process gets at least this part of its fair share, as 95%")
 	o.confidence = partFlag{value: 0.95, text: "95%"}
 	flags.Var(&o.confidence, "confidence", "of the intervals")
 	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "policy.overcommit may be up to so many tokens, which weakens the bound by as many (default: the scenario's)")
@@ -96,65 +104,45 @@ Exit status: 0 a policy was found; 2 the command line or the scenario is wrong; 
 
 // question is what the flags ask, but for the scenario.
 func (o *planFlags) question(c *cobra.Command) (q search.Question, err error) {
-	var errs []error
-	wrong := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...))
-	}
 	changed := c.Flags().Changed
-	target := func(flag string, t search.Target) {
-		if changed(flag) {
-			q.Targets = append(q.Targets, t)
+	for i, t := range partTargets {
+		if changed(t.flag) {
+			q.Targets = append(q.Targets, search.Target{Figure: t.figure, Floor: t.floor, Bound: o.parts[i].value})
 		}
 	}
-	target("false-rejects", search.AtMost("false_reject_ratio", o.falseRejects.value))
-	target("admitted", search.AtLeast("admitted_vs_central", o.admitted.value))
-	target("redis-calls", search.AtMost("calls_per_s", o.redisCalls))
-	target("redis-cpu", search.AtMost("redis_cpu", o.redisCPU.value))
-	target("wait-p99", search.AtMost("wait_ms_p99", o.waitP99.Seconds()*1000))
-	target("jain", search.AtLeast("jain", o.jain.value))
-	target("worst-share", search.AtLeast("worst_share", o.worstShare.value))
-	if changed("redis-calls") && !(o.redisCalls > 0) {
-		wrong("--redis-calls is %v, must be above 0", o.redisCalls)
+	if changed("redis-calls") {
+		q.Targets = append(q.Targets, search.AtMost("calls_per_s", o.redisCalls))
 	}
-	if changed("wait-p99") && o.waitP99 < 0 {
-		wrong("--wait-p99 is %v, must be at least 0", o.waitP99)
+	if changed("wait-p99") {
+		q.Targets = append(q.Targets, search.AtMost("wait_ms_p99", o.waitP99.Seconds()*1000))
 	}
-	if x := o.confidence.value; !(x >= 0.5 && x <= 0.9999) {
-		wrong("--confidence is %s, must be 50%% to 99.99%%", o.confidence.text)
-	}
-	if o.overcommitMax < 0 {
-		wrong("--overcommit-max is %d, must be at least 0", o.overcommitMax)
-	}
-	if o.burstMax < 0 {
-		wrong("--burst-max is %d, must be at least 0", o.burstMax)
-	}
-	if o.budget < 1 {
-		wrong("--budget is %d, must be at least 1", o.budget)
-	}
+	var all faults
+	all.addf(changed("redis-calls") && !(o.redisCalls > 0), "--redis-calls is %v, must be above 0", o.redisCalls)
+	all.addf(o.waitP99 < 0, "--wait-p99 is %v, must be at least 0", o.waitP99)
+	x := o.confidence.value
+	all.addf(!(x >= 0.5 && x <= 0.9999), "--confidence is %s, must be 50%% to 99.99%%", o.confidence.text)
+	all.addf(o.overcommitMax < 0, "--overcommit-max is %d, must be at least 0", o.overcommitMax)
+	all.addf(o.burstMax < 0, "--burst-max is %d, must be at least 0", o.burstMax)
+	all.addf(o.budget < 1, "--budget is %d, must be at least 1", o.budget)
 	q.OvercommitMax, q.BurstMax = o.overcommitMax, o.burstMax
 	if o.mustHold != "" {
-		if q.MustHold, err = search.ParseStresses(o.mustHold); err != nil {
-			wrong("--stress-must-hold: %w", err)
-		}
+		q.MustHold, err = search.ParseStresses(o.mustHold)
+		all.addf(err != nil, "--stress-must-hold: %w", err)
 	}
-	return q, errors.Join(errs...)
+	return q, errors.Join(all...)
 }
 
 // plan answers the question and shows the answer.
 func (p *program) plan(c *cobra.Command, f *shared, o *planFlags, q search.Question) error {
-	text, err := scenfile.Marshal(q.Scenario)
-	if err != nil {
-		return err
-	}
-	runner := sim.Runner{Confidence: o.confidence.value}
-	show, stop := phases(c.ErrOrStderr())
-	plan, err := search.Planner{Run: p.single(runner), Parallel: f.parallel, Budget: o.budget, Progress: show}.Plan(c.Context(), q)
-	stop()
+	show, clear := phases(c.ErrOrStderr())
+	planner := search.Planner{Run: p.single(o.confidence.value), Parallel: f.parallel, Budget: o.budget, Progress: counted(show)}
+	plan, err := planner.Plan(c.Context(), q)
+	clear()
 	infeasible, interrupted := errors.Is(err, search.ErrInfeasible), errors.Is(err, sim.ErrInterrupted)
 	if err != nil && !infeasible && !(interrupted && len(plan.TradeOffs) > 0) {
 		return err
 	}
-	if err := f.show(c, view.Plan(plan, string(text), p.commandLine(plan.Seed))); err != nil {
+	if err := f.show(c, view.Plan(plan, f.text, p.commandLine(plan.Seed))); err != nil {
 		return err
 	}
 	switch {
@@ -164,23 +152,6 @@ func (p *program) plan(c *cobra.Command, f *shared, o *planFlags, q search.Quest
 		return fmt.Errorf("%w (%w)", errInfeasible, err)
 	}
 	return f.judge(sim.Report{Figures: plan.Chosen.Figures})
-}
-
-// phases shows a progress bar for each phase of a plan; on what is no terminal show is nil.
-func phases(w io.Writer) (show func(phase string, done, of int), stop func()) {
-	current := "probe"
-	tell, clear := progressBar(w, current)
-	if tell == nil {
-		return nil, clear
-	}
-	return func(phase string, done, of int) {
-		if phase != current {
-			clear()
-			current = phase
-			tell, clear = progressBar(w, phase)
-		}
-		tell(float64(done) / float64(of))
-	}, func() { clear() }
 }
 
 // partFlag is a part of one, in percent ("0.5%") or as a number from 0 to 1.

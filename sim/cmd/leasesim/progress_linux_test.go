@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a terminal, and what is shown on it.
-func terminal(t *testing.T) (screen, tty *os.File) {
+// pseudoTerminal is a terminal, and what is shown on it.
+func pseudoTerminal(t *testing.T) (screen, tty *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -32,24 +32,27 @@ func terminal(t *testing.T) (screen, tty *os.File) {
 	return screen, tty
 }
 
-func TestATerminalShowsProgressAndIsCleared(t *testing.T) {
-	screen, tty := terminal(t)
-	// Given a bar on a terminal,
-	progress, clear := progressBar(tty, "run")
-	if progress == nil {
-		t.Fatal("a terminal shows no progress")
+func TestATerminalShowsThePhasesAndIsCleared(t *testing.T) {
+	screen, tty := pseudoTerminal(t)
+	// Given two phases on a terminal,
+	show, clear := phases(tty)
+	if show == nil {
+		t.Fatal("a terminal shows nothing")
 	}
-	// when half is done and the bar is cleared,
-	progress(0.5)
+	// when they are half and a quarter done, and the bar is cleared,
+	show("probe", 0.5)
+	show("screen", 0.25)
 	clear()
 	tty.Close()
 	shown, err := io.ReadAll(screen)
 	if err != nil && len(shown) == 0 { // Linux says EIO where the other end is closed
 		t.Fatal(err)
 	}
-	// then it was there, and the line ends empty.
-	if !bytes.Contains(shown, []byte("run  50%")) {
-		t.Errorf("shown was %q", shown)
+	// then each had its bar, and the line ends empty.
+	for _, want := range []string{"probe  50%", "screen  25%"} {
+		if !bytes.Contains(shown, []byte(want)) {
+			t.Errorf("no %q in %q", want, shown)
+		}
 	}
 	rest := shown[bytes.LastIndexByte(bytes.TrimRight(shown, "\r"), '\r')+1:]
 	if len(bytes.Trim(rest, " \r")) > 0 {

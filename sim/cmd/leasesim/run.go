@@ -3,15 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
-	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
-	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
@@ -51,19 +47,13 @@ after a report of the replications done so far; 1 anything else.`,
 
 // report simulates s and shows what came of it.
 func (p *program) report(c *cobra.Command, f *shared, s sim.Scenario, show func(view.Result) view.Document) error {
-	text, err := scenfile.Marshal(s)
-	if err != nil {
-		return err
-	}
-	runner, stop := f.runner(c, c.Name())
-	r, err := p.simulate(runner, c.Context(), s)
-	stop()
+	r, err := f.simulate(p, c, s)
 	interrupted := errors.Is(err, sim.ErrInterrupted)
 	if err != nil && !(interrupted && r.Reps > 0) {
 		return err
 	}
 	result := view.Result{
-		Scenario: s, Text: string(text), Report: r, Command: p.commandLine(r.Seed),
+		Scenario: s, Text: f.text, Report: r, Command: p.commandLine(r.Seed),
 		Thresholds: f.rules, Describe: rival.Describe,
 	}
 	if err := f.show(c, show(result)); err != nil {
@@ -73,23 +63,4 @@ func (p *program) report(c *cobra.Command, f *shared, s sim.Scenario, show func(
 		return fmt.Errorf("leasesim: the report is of the replications that had ended: %w", err)
 	}
 	return f.judge(r)
-}
-
-// thresholdHelp is what the help of every command with --threshold says about it.
-func thresholdHelp() string {
-	var b strings.Builder
-	b.WriteString(`A --threshold is FIGURE OP NUMBER, as in 'false_reject_ratio < 0.5%'. It holds if it holds for the whole confidence
-interval of the figure; with .mean, .low, .high or .worst after its name it is about that one number. OP is one of
-< <= > >= == !=. Several --threshold must all hold. The figures, those with * also of a rival as rival.NAME.FIGURE:
-
-`)
-	for _, name := range search.FigureNames() {
-		star := " "
-		if slices.Contains(search.RivalFigureNames(), name) {
-			star = "*"
-		}
-		fmt.Fprintf(&b, "  %-20s%s %s\n", name, star, view.About(name))
-	}
-	b.WriteString("\n" + view.Wrap(view.Bases) + "\n")
-	return b.String()
 }

@@ -1,12 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -22,13 +21,9 @@ import (
 // defaultFile is the scenario of a command line without -f.
 const defaultFile = "example:steady-fleet"
 
-// shared holds the flags of every command that simulates. A command calls, in this order:
-//
-//	add      when it is built
-//	load     for the scenario; everything that is wrong with the flags is said here, before anything runs
-//	runner   for the runner and its progress bar; stop the bar before anything else is printed
-//	write    for its report, which goes to standard output or, whole or not at all, to --output
-//	judge    for --threshold, once per report
+// shared holds the flags of every command that simulates. A command calls add when it is built; then
+// load, which says everything that is wrong with the flags before anything runs; then show, and
+// judge once per report.
 type shared struct {
 	file       string
 	sets       []string
@@ -41,7 +36,8 @@ type shared struct {
 	thresholds []string
 
 	changed func(flag string) bool
-	rules   []search.Threshold
+	rules   []search.Threshold // the parsed thresholds
+	text    string             // of the scenario's file, with what flags changed
 }
 
 // add adds the flags to c.
@@ -55,14 +51,14 @@ func (f *shared) add(c *cobra.Command) {
 	flags.IntVar(&f.parallel, "parallel", 0, "replications at one time; never changes a figure (default: one per core)")
 	flags.DurationVar(&f.duration, "duration", 0, "simulated time of one replication (default: the scenario's, or 30s)")
 	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", "))
-	flags.StringVarP(&f.output, "output", "o", "", "write the report to this file, whole or not at all, instead of standard output")
+	flags.StringVarP(&f.output, "output", "o", "", "write the report to this file instead of standard output")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil, "fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0'; repeatable")
 	f.changed = flags.Changed
 }
 
-// load is the scenario that -f, --set, --seed, --reps and --duration describe together, changed by adjust, in that order.
-// It is valid, and no default is filled in. The errors say what is wrong with the command line or with the file, and
-// end the command with status 2.
+// load is the scenario that -f, --set, --seed, --reps and --duration describe together, changed by
+// adjust, in that order. It is valid, and no default is filled in. The errors say what is wrong with
+// the command line or with the file, and end the command with status 2.
 func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error) {
 	var s sim.Scenario
 	if err := f.validate(); err != nil {
@@ -99,98 +95,114 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	}
 	for _, rule := range f.rules {
 		if rule.Rival != "" && !slices.Contains(s.Rivals, rule.Rival) {
-			return s, fmt.Errorf("%w: --threshold '%s': the rival %s does not run; name it in the scenario's rivals, or in compare --rivals", errUsage, rule, rule.Rival)
+			return s, fmt.Errorf("%w: --threshold '%s': the rival %s does not run; name it in the scenario's rivals, or in compare --rivals",
+				errUsage, rule, rule.Rival)
 		}
 	}
-	return s, s.Validate()
+	if err := s.Validate(); err != nil {
+		return s, err
+	}
+	text, err := scenfile.Marshal(s)
+	f.text = string(text)
+	return s, err
+}
+
+// withoutRivals is an adjustment of load for commands that are about the leases alone.
+func withoutRivals(s *sim.Scenario) error {
+	s.Rivals = nil
+	return nil
+}
+
+// faults collects what is wrong with a command line.
+type faults []error
+
+func (f *faults) addf(wrong bool, format string, args ...any) {
+	if wrong {
+		*f = append(*f, fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...))
+	}
 }
 
 // validate checks the flags and parses the thresholds.
 func (f *shared) validate() error {
-	var errs []error
-	wrong := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...))
-	}
-	if f.changed("seed") && (f.seed == 0 || f.seed >= 1<<53) {
-		wrong("--seed is %d, must be 1 to 2^53-1", f.seed)
-	}
-	if f.changed("reps") && f.reps < 1 {
-		wrong("--reps is %d, must be at least 1", f.reps)
-	}
-	if f.parallel < 0 {
-		wrong("--parallel is %d, must be 0 (one per core) or more", f.parallel)
-	}
-	if f.changed("duration") && f.duration <= 0 {
-		wrong("--duration is %v, must be above 0", f.duration)
-	}
-	if !slices.Contains(view.Formats, f.out) {
-		wrong("--out is %q, must be one of %s", f.out, strings.Join(view.Formats, ", "))
-	}
-	if err := writable(f.output); err != nil {
-		wrong("--output: %w", err)
-	}
+	var all faults
+	all.addf(f.changed("seed") && (f.seed == 0 || f.seed >= 1<<53), "--seed is %d, must be 1 to 2^53-1", f.seed)
+	all.addf(f.changed("reps") && f.reps < 1, "--reps is %d, must be at least 1", f.reps)
+	all.addf(f.parallel < 0, "--parallel is %d, must be 0 (one per core) or more", f.parallel)
+	all.addf(f.changed("duration") && f.duration <= 0, "--duration is %v, must be above 0", f.duration)
+	all.addf(!slices.Contains(view.Formats, f.out), "--out is %q, must be one of %s", f.out, strings.Join(view.Formats, ", "))
+	err := checkWritable(f.output)
+	all.addf(err != nil, "--output: %w", err)
 	f.rules = nil
 	for _, text := range f.thresholds {
 		rule, err := search.ParseThreshold(text)
-		if err != nil {
-			wrong("--threshold: %w", err)
-			continue
-		}
+		all.addf(err != nil, "--threshold: %w", err)
 		f.rules = append(f.rules, rule)
 	}
-	return errors.Join(errs...)
+	return errors.Join(all...)
 }
 
-// writable says, before anything runs, why a report cannot be written to path. What only writing shows is not an error
-// here.
-func writable(path string) error {
-	if path == "" {
+// simulate runs s, with a progress bar on a terminal.
+func (f *shared) simulate(p *program, c *cobra.Command, s sim.Scenario) (sim.Report, error) {
+	runner := sim.Runner{Parallel: f.parallel}
+	show, clear := phases(c.ErrOrStderr())
+	defer clear()
+	if show != nil {
+		runner.Progress = func(done float64) { show(c.Name(), done) }
+	}
+	return p.simulate(runner, c.Context(), s)
+}
+
+// single simulates one replication after the other: where many simulations run side by side, each
+// has a core of its own.
+func (p *program) single(confidence float64) search.Run {
+	runner := sim.Runner{Parallel: 1, Confidence: confidence}
+	return func(ctx context.Context, s sim.Scenario) (sim.Report, error) { return p.simulate(runner, ctx, s) }
+}
+
+// counted is show for steps that are counted; nil where show is.
+func counted(show func(phase string, done float64)) func(phase string, done, of int) {
+	if show == nil {
 		return nil
 	}
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return fmt.Errorf("%s is a directory", path)
-	}
-	folder := filepath.Dir(path)
-	switch st, err := os.Stat(folder); {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no directory %s", folder)
-	case err == nil && !st.IsDir():
-		return fmt.Errorf("%s is not a directory", folder)
-	}
-	return nil
-}
-
-// runner is a runner with --parallel, and a progress bar on a terminal. The caller calls stop before it prints.
-func (f *shared) runner(c *cobra.Command, what string) (r sim.Runner, stop func()) {
-	r.Parallel = f.parallel
-	r.Progress, stop = progressBar(c.ErrOrStderr(), what)
-	return r, stop
-}
-
-// write has print write a report in the format f.out, to c's standard output or to --output.
-func (f *shared) write(c *cobra.Command, print func(w io.Writer) error) error {
-	if f.output == "" {
-		if err := print(c.OutOrStdout()); err != nil {
-			return fmt.Errorf("leasesim: %w", err)
-		}
-		return nil
-	}
-	return writeFile(f.output, print)
+	return func(phase string, done, of int) { show(phase, float64(done)/float64(of)) }
 }
 
 // show writes a document as --out and --output say.
 func (f *shared) show(c *cobra.Command, d view.Document) error {
-	return f.write(c, func(w io.Writer) error { return d.Write(w, f.out) })
+	if f.output != "" {
+		return writeFile(f.output, func(w io.Writer) error { return d.Write(w, f.out) })
+	}
+	if err := d.Write(c.OutOrStdout(), f.out); err != nil {
+		return fmt.Errorf("leasesim: %w", err)
+	}
+	return nil
 }
 
-// judge is nil if r meets every --threshold; else its error says which it fails and by how much, and ends the command
-// with status 3. Of a report without rivals, as of one point of a sweep, only Figures is needed.
+// judge is nil if r meets every --threshold; else its error says which it fails, and ends the
+// command with status 3. Of a report without rivals, as of one point of a sweep, only Figures is
+// needed.
 func (f *shared) judge(r sim.Report) error {
 	var errs []error
 	for _, rule := range f.rules {
-		if err := rule.Check(&r); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, rule.Check(&r))
 	}
 	return errors.Join(errs...)
+}
+
+// thresholdHelp is what the help of a command with --threshold says about it.
+func thresholdHelp() string {
+	var b strings.Builder
+	b.WriteString(`A --threshold is FIGURE OP NUMBER, as in 'false_reject_ratio < 0.5%'. It holds if it holds for the whole confidence
+interval of the figure; with .mean, .low, .high or .worst after its name it is about that one number. OP is one of
+< <= > >= == !=. Several --threshold must all hold. The figures, those with * also of a rival as rival.NAME.FIGURE:
+
+`)
+	for _, name := range search.FigureNames() {
+		star := " "
+		if slices.Contains(search.RivalFigureNames(), name) {
+			star = "*"
+		}
+		fmt.Fprintf(&b, "  %-20s%s %s\n", name, star, view.About(name))
+	}
+	return b.String() + "\n" + view.Wrap(view.Bases) + "\n"
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,16 +13,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// What --base compares with.
-const (
-	baseFirst = "first"
-	baseGiven = "given"
-)
+// sweepFlags are what sweep has beside the shared flags.
+type sweepFlags struct {
+	vary             []string
+	objectives, base string
+}
 
 func (p *program) sweepCommand() *cobra.Command {
 	var f shared
-	var vary []string
-	var objectives, base string
+	var o sweepFlags
 	c := &cobra.Command{
 		Use:   "sweep --vary PATH=VALUES",
 		Short: "Simulate a fleet at every point of a grid of parameters",
@@ -37,8 +35,7 @@ points differ by their parameters and not by their luck. A --vary names a field 
 
 Each point is compared with a base: the difference of every figure, paired by replication, with its interval. The points
 that no other point beats in all objectives at once are marked: the Pareto front. A point at which the scenario is not
-valid (a TTL below two targets) says so. The page of --out html has lines where one parameter varies, and heat maps
-where two do.
+valid (a TTL below two targets) says so. The page of --out html has lines, for one or two parameters.
 
 A --threshold must hold at every point that ran.
 
@@ -50,57 +47,57 @@ after a report of the points that have finished; 1 anything else.`,
   leasesim sweep -f fleet.yaml --vary policy.overcommit=0,100,1000 --objectives admitted_vs_central:max,calls_per_s:min`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := f.load(func(s *sim.Scenario) error {
-				s.Rivals = nil // a point is about the leases
-				return nil
-			})
+			s, err := f.load(withoutRivals)
 			if err != nil {
 				return err
 			}
-			w := search.Sweep{Set: scenfile.Set, Parallel: f.parallel}
-			var axes []search.Axis
-			for _, text := range vary {
-				a, err := search.ParseAxis(text)
-				if err != nil {
-					return fmt.Errorf("%w: --vary: %w", errUsage, err)
-				}
-				if slices.Contains([]string{"seed", "reps", "parallel"}, a.Path) {
-					return fmt.Errorf("%w: --vary %s: all points have the same seeds and replications; use --%s", errUsage, a.Path, a.Path)
-				}
-				axes = append(axes, a)
-			}
-			if objectives != "" {
-				if w.Objectives, err = search.ParseObjectives(objectives); err != nil {
-					return fmt.Errorf("%w: --objectives: %w", errUsage, err)
-				}
-			}
-			if w.Own = base == baseGiven; !w.Own && base != baseFirst {
-				return fmt.Errorf("%w: --base is %q, must be %s or %s", errUsage, base, baseFirst, baseGiven)
+			w := search.Sweep{Run: p.single(0), Set: scenfile.Set, Parallel: f.parallel}
+			axes, err := o.parse(&w)
+			if err != nil {
+				return err
 			}
 			return p.sweep(c, &f, w, s, axes)
 		},
 	}
 	f.add(c)
 	flags := c.Flags()
-	flags.StringArrayVar(&vary, "vary", nil, "a field and its values, as in policy.target=10ms..1s:log:8; repeatable")
-	flags.StringVar(&objectives, "objectives", "", "what points are good for, as in admitted_vs_central:max,calls_per_s:min (default false_reject_ratio:min,calls_per_s:min)")
-	flags.StringVar(&base, "base", baseFirst, "what points are compared with: the first value of each --vary (first), or the scenario's own values (given)")
+	flags.StringArrayVar(&o.vary, "vary", nil, "a field and its values, as in policy.target=10ms..1s:log:8; repeatable")
+	flags.StringVar(&o.objectives, "objectives", "", "what points are good for, as in admitted_vs_central:max,calls_per_s:min (default false_reject_ratio:min,calls_per_s:min)")
+	flags.StringVar(&o.base, "base", "first", "what points are compared with: the first value of each --vary (first), or the scenario's own values (given)")
 	return c
+}
+
+// parse sets what the flags ask of a sweep, and returns its axes.
+func (o *sweepFlags) parse(w *search.Sweep) (axes []search.Axis, err error) {
+	for _, text := range o.vary {
+		a, err := search.ParseAxis(text)
+		if err != nil {
+			return nil, fmt.Errorf("%w: --vary: %w", errUsage, err)
+		}
+		if slices.Contains([]string{"seed", "reps", "parallel"}, a.Path) {
+			return nil, fmt.Errorf("%w: --vary %s: all points have the same seeds and replications; use --%s", errUsage, a.Path, a.Path)
+		}
+		axes = append(axes, a)
+	}
+	if o.objectives != "" {
+		if w.Objectives, err = search.ParseObjectives(o.objectives); err != nil {
+			return nil, fmt.Errorf("%w: --objectives: %w", errUsage, err)
+		}
+	}
+	if w.Own = o.base == "given"; !w.Own && o.base != "first" {
+		return nil, fmt.Errorf("%w: --base is %q, must be first or given", errUsage, o.base)
+	}
+	return axes, nil
 }
 
 // sweep runs the grid and shows it.
 func (p *program) sweep(c *cobra.Command, f *shared, w search.Sweep, s sim.Scenario, axes []search.Axis) error {
-	text, err := scenfile.Marshal(s)
-	if err != nil {
-		return err
+	show, clear := phases(c.ErrOrStderr())
+	if tell := counted(show); tell != nil {
+		w.Progress = func(done, of int) { tell(c.Name(), done, of) }
 	}
-	runner, stop := f.runner(c, c.Name())
-	if tell := runner.Progress; tell != nil {
-		w.Progress = func(done, of int) { tell(float64(done) / float64(of)) }
-	}
-	w.Run = p.single(runner)
 	r, err := w.Do(c.Context(), s, axes)
-	stop()
+	clear()
 	interrupted := errors.Is(err, sim.ErrInterrupted)
 	switch {
 	case errors.Is(err, search.ErrAxis), errors.Is(err, search.ErrGrid):
@@ -108,7 +105,7 @@ func (p *program) sweep(c *cobra.Command, f *shared, w search.Sweep, s sim.Scena
 	case err != nil && !(interrupted && r.Finished > 0):
 		return err
 	}
-	if err := f.show(c, view.Sweep(r, string(text), p.commandLine(r.Seed))); err != nil {
+	if err := f.show(c, view.Sweep(r, f.text, p.commandLine(r.Seed))); err != nil {
 		return err
 	}
 	if interrupted {
@@ -126,10 +123,4 @@ func (p *program) sweep(c *cobra.Command, f *shared, w search.Sweep, s sim.Scena
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// single runs one replication after the other: where many simulations run side by side, each has a core of its own.
-func (p *program) single(r sim.Runner) search.Run {
-	r.Parallel, r.Progress = 1, nil
-	return func(ctx context.Context, s sim.Scenario) (sim.Report, error) { return p.simulate(r, ctx, s) }
 }
