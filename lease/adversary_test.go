@@ -5,77 +5,27 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
-
-	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// adversary is a fleet that follows the protocol to the letter and spends as unevenly as it may: every holder
-// drains its whole holding just before it reports. Random load never does this.
+// adversary is a fleet that follows the protocol to the letter and spends as unevenly as it may: every
+// holder drains its whole holding just before it reports. Random load never does this.
 type adversary struct {
-	now     int64 // microseconds, of the server and of everybody else
-	bucket  Bucket
-	unfair  bool // see shareNothing
+	*scene
 	holders []*Holding
-	config  Config
-	meter   *meter
-	seq     int64
+	rnd     *rand.Rand
 }
 
-func newAdversary(n int, c Config) *adversary {
-	a := &adversary{now: 1_000_000_000, config: c}
-	for i := range n {
-		h := new(Holding)
-		h.init(fmt.Sprint("h", i), 0)
-		a.holders = append(a.holders, h)
-	}
-	a.meter = newMeter(c.Limits[0], c.Overcommit, a.now)
-	return a
+// asksForAll is a call for more than there can be; waiting of it are for requests that wait.
+func (a *adversary) asksForAll(h *Holding, waiting int64) {
+	a.calls(h, Ask{Want: 1 << 30, Waiting: waiting})
 }
 
-func (a *adversary) instant() clock.Instant { return clock.Instant(a.now * 1000) }
-
-// drain spends everything that h may still spend.
-func (a *adversary) drain(h *Holding) {
-	h.Expire(a.instant())
-	for {
-		if !h.Pool.Take().Ok() {
-			return
-		}
-		a.meter.admit(a.now, 1)
-	}
-}
-
-// report makes one whole round trip that takes rtt, with the bucket halfway.
-func (a *adversary) report(t *testing.T, h *Holding, want, waiting int64, rtt time.Duration) {
-	a.seq++
-	r := h.Open(a.instant(), a.seq, Ask{Config: a.config, Want: want, Waiting: waiting, Weight: 1})
-	a.now += micros(rtt) / 2
-	if a.unfair {
-		shareNothing(&a.bucket)
-	}
-	var g Grant
-	if err := a.bucket.Call(a.now, r, &g); err != nil {
-		t.Fatal(err)
-	}
-	a.meter.admit(a.now, g.Waited)
-	a.now += micros(rtt) / 2
-	if _, ok := h.Accept(a.instant(), &g, 0); !ok {
-		t.Fatal("the reply to the open call was not accepted")
-	}
-	if !h.Account().Conserved() {
-		t.Fatalf("tokens lost or forged: %+v", h.Account())
-	}
-}
-
-// pause lets some time pass, but not so much that a central bucket would run over.
-func (a *adversary) pause(rnd *rand.Rand) {
-	a.now += rnd.Int64N(min(micros(a.config.TTL), micros(a.config.Limits[0].TimeToFull()))/4) + 1
-}
-
-func (a *adversary) check(t *testing.T) {
-	t.Helper()
-	if a.meter.excess() > 0 {
-		t.Fatalf("at %d µs (1) is broken: %v", a.now, a.meter)
+// drainAll has every holder spend all it has, before and after it asks for more.
+func (a *adversary) drainAll() {
+	for _, h := range a.holders {
+		a.spends(h)
+		a.asksForAll(h, 0)
+		a.spends(h)
 	}
 }
 
@@ -86,66 +36,51 @@ var tactics = []struct {
 	busy bool
 	// near is how many tokens the worst window must have held at least, where B is larger: the audit is not of an empty log.
 	near int64
-	run  func(t *testing.T, a *adversary, rnd *rand.Rand)
+	run  func(a *adversary, ttl int64)
 }{
-	{"drain, report, drain at once", false, 1000, func(t *testing.T, a *adversary, rnd *rand.Rand) {
-		a.pause(rnd)
+	{"drain, report, drain at once", false, 1000, func(a *adversary, ttl int64) {
+		a.pause()
+		a.drainAll()
+	}},
+	{"requests that wait take all", true, 1000, func(a *adversary, ttl int64) {
+		a.pause()
 		for _, h := range a.holders {
-			a.drain(h)
-			a.report(t, h, 1<<30, 0, 0)
-			a.drain(h)
-			a.check(t)
+			a.asksForAll(h, 1<<30)
 		}
 	}},
-	{"requests that wait take all", true, 1000, func(t *testing.T, a *adversary, rnd *rand.Rand) {
-		a.pause(rnd)
+	{"hoard, then all drain together and ask again", false, 1000, func(a *adversary, ttl int64) {
 		for _, h := range a.holders {
-			a.report(t, h, 1<<30, 1<<30, 0)
-			a.check(t)
+			a.asksForAll(h, 0)
 		}
+		a.now += ttl*15/16 - 2
+		for _, h := range a.holders {
+			a.spends(h)
+		}
+		a.drainAll()
 	}},
-	{"hoard, then all drain together and ask again", false, 1000, func(t *testing.T, a *adversary, rnd *rand.Rand) {
-		for _, h := range a.holders {
-			a.report(t, h, 1<<30, 0, 0)
-		}
-		a.now += micros(a.config.TTL)*15/16 - 2
-		for _, h := range a.holders {
-			a.drain(h)
-		}
-		a.check(t)
-		for _, h := range a.holders {
-			a.report(t, h, 1<<30, 0, 0)
-			a.drain(h)
-			a.check(t)
-		}
-	}},
-	{"renew a full holding for long, then drain", false, 5, func(t *testing.T, a *adversary, rnd *rand.Rand) {
+	{"renew a full holding for long, then drain", false, 5, func(a *adversary, ttl int64) {
 		for range 5 {
 			for _, h := range a.holders {
-				a.report(t, h, rnd.Int64N(3), 0, 0)
+				a.calls(h, Ask{Want: a.rnd.Int64N(3)})
 			}
-			a.now += micros(a.config.TTL) / 2
-			a.check(t)
+			a.now += ttl / 2
 		}
-		for _, h := range a.holders {
-			a.drain(h)
-			a.report(t, h, 1<<30, 0, 0)
-			a.drain(h)
-			a.check(t)
-		}
+		a.drainAll()
 	}},
-	{"let leases run out around their end", false, 0, func(t *testing.T, a *adversary, rnd *rand.Rand) {
+	{"let leases run out around their end", false, 0, func(a *adversary, ttl int64) {
 		for i, h := range a.holders {
-			a.report(t, h, rnd.Int64N(20), int64(i%2), time.Duration(rnd.Int64N(20))*time.Microsecond)
+			a.roundTrip = a.rnd.Int64N(20)
+			a.calls(h, Ask{Want: a.rnd.Int64N(20), Waiting: int64(i % 2)})
 		}
-		a.now += micros(a.config.TTL) + rnd.Int64N(micros(a.config.TTL)/3) - micros(a.config.TTL)/6
-		for _, h := range a.holders {
-			a.drain(h)
-			a.report(t, h, 1<<30, 0, 0)
-			a.drain(h)
-			a.check(t)
-		}
+		a.roundTrip = 0
+		a.now += ttl + a.rnd.Int64N(ttl/3) - ttl/6
+		a.drainAll()
 	}},
+}
+
+// pause lets some time pass, but not so much that a central bucket would run over.
+func (a *adversary) pause() {
+	a.now += a.rnd.Int64N(min(micros(a.config.TTL), micros(a.config.Limits[0].TimeToFull()))/4) + 1
 }
 
 func TestAdversaryNeverExceedsOneCentralBucket(t *testing.T) {
@@ -158,37 +93,34 @@ func TestAdversaryNeverExceedsOneCentralBucket(t *testing.T) {
 			for _, e := range []int64{0, 3} {
 				for _, ttl := range []time.Duration{10 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second} {
 					for _, n := range []int{1, 3, 20} {
-						c := Config{Limits: []Limit{l}, Overcommit: e, TTL: ttl, Target: ttl / 4}
-						name := fmt.Sprintf("%s/%v E=%d T=%v N=%d", tactic.name, l, e, ttl, n)
-						playTactic(t, name, n, c, tactic.busy, tactic.near, tactic.run)
+						t.Run(fmt.Sprintf("%s/%v E=%d T=%v N=%d", tactic.name, l, e, ttl, n), func(t *testing.T) {
+							for _, fair := range []bool{false, true} {
+								// given a fleet and a bucket that is full
+								a := &adversary{scene: newScene(t, l, ttl), rnd: rand.New(rand.NewPCG(1, 2))}
+								a.fair, a.config.Overcommit, a.config.Target = fair, e, ttl/4
+								a.meter = newMeter(l, e, a.now)
+								for i := range n {
+									a.holders = append(a.holders, a.holder(fmt.Sprint("h", i)))
+								}
+								start := a.now
+								// when it plays the tactic again and again
+								for round := 0; round < 2000 && a.meter.admitted < 4000 && a.bucket.state.counter < 3000; round++ {
+									tactic.run(a, micros(ttl))
+								}
+								a.audits()
+								// then, beside the bound, what was possible was used: the audit is not of an empty log
+								possible := float64(l.Capacity()) + l.Rate()*float64(a.now-start)/1e6
+								if tactic.busy && !fair && float64(a.meter.admitted) < 0.9*possible-2 {
+									t.Errorf("admitted %d of %.1f", a.meter.admitted, possible)
+								}
+								if a.meter.peak < min(l.Capacity()*meterUnit*8/10, tactic.near*meterUnit) {
+									t.Errorf("the worst window held %d millionths of a token, B + E = %d", a.meter.peak/1000, a.meter.capacity)
+								}
+							}
+						})
 					}
 				}
 			}
 		}
 	}
-}
-
-func playTactic(t *testing.T, name string, n int, c Config, busy bool, near int64, run func(*testing.T, *adversary, *rand.Rand)) {
-	t.Run(name, func(t *testing.T) {
-		for _, unfair := range []bool{true, false} {
-			// given a fleet and a bucket that is full
-			a := newAdversary(n, c)
-			a.unfair = unfair
-			rnd := rand.New(rand.NewPCG(1, 2))
-			start := a.now
-			// when it plays the tactic again and again
-			for round := 0; round < 2000 && a.meter.admitted < 4000 && a.bucket.state.counter < 3000; round++ {
-				run(t, a, rnd)
-			}
-			// then, beside the bound, what was possible was used: the audit is not of an empty log
-			l := c.Limits[0]
-			possible := float64(l.Capacity()) + l.Rate()*float64(a.now-start)/1e6
-			if busy && unfair && float64(a.meter.admitted) < 0.9*possible-2 {
-				t.Errorf("admitted %d of %.1f", a.meter.admitted, possible)
-			}
-			if a.meter.peak < min(l.Capacity()*meterUnit*8/10, near*meterUnit) {
-				t.Errorf("the worst window held %d millionths of a token, B + E = %d", a.meter.peak/1000, a.meter.capacity)
-			}
-		}
-	})
 }

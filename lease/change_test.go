@@ -18,16 +18,14 @@ func TestLeasesOfALoweredLimitEndWithinT(t *testing.T) {
 	// when the burst is lowered to 2, and both go on renewing what they hold
 	low := s.config
 	low.Limits = []Limit{PerSecond(1).WithBurst(2)}
-	if _, err := s.bucket.Configure(s.now, OpSet, low); err != nil {
-		t.Fatal(err)
-	}
+	s.sets(low)
 	for range 5 {
 		s.now += 40
 		s.calls(a, Ask{})
 		s.calls(b, Ask{})
 	}
 	// then T later nothing of it is left to spend: the burst was used when it was lowered
-	spent := s.spends(a) + s.spends(b) + s.calls(a, Ask{Want: 10, Waiting: 10}).Waited
+	spent := s.spends(a) + s.spends(b) + s.draws(a, 10)
 	if spent != 0 {
 		t.Errorf("%d tokens are spent after the change", spent)
 	}

@@ -20,12 +20,12 @@ func TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince(t *testing.T) {
 		r := s.opens(a, Ask{Want: 1000, Waiting: 1000})
 		g := s.executes(r)
 		s.now += micros(late)
-		got, _ := a.Accept(s.instant(), &g, 0)
+		got := s.accepts(a, g)
 		a.Unused(got.Waited, got.Drawn)
 		// when another process takes what has been refilled, and they come back
-		refilled := s.calls(b, Ask{Want: 1000, Waiting: 1000}).Waited
+		refilled := s.draws(b, 1000)
 		s.calls(a, Ask{})
-		rest := s.calls(b, Ask{Want: 1000, Waiting: 1000}).Waited
+		rest := s.draws(b, 1000)
 		// then they are worth as much as is missing to the burst, and no more
 		if refilled+rest != 1000 {
 			t.Errorf("%v late: %d were refilled and %d came back", late, refilled, rest)
@@ -43,14 +43,14 @@ func TestRetriedGrantIsDrawnWhenItWasFirstExecuted(t *testing.T) {
 	r := s.opens(a, Ask{Want: 1000, Waiting: 1000})
 	s.executes(r)
 	s.now += 100_000
-	s.calls(b, Ask{Want: 100, Waiting: 100})
+	s.draws(b, 100)
 	// when the retry is answered, and the tokens come back
 	g := s.executes(*a.Resend(s.instant()))
-	got, _ := a.Accept(s.instant(), &g, 0)
+	got := s.accepts(a, g)
 	a.Unused(got.Waited, got.Drawn)
 	s.calls(a, Ask{})
 	// then their age counts from the draw, not from the answer
-	if g := s.calls(b, Ask{Want: 1000, Waiting: 1000}); g.Waited != 900 {
+	if n := s.draws(b, 1000); n != 900 {
 		t.Errorf("%d came back, want 900", g.Waited)
 	}
 	s.audits()
@@ -61,23 +61,22 @@ func TestRefundFillsWhatADrawHadLeft(t *testing.T) {
 	s := newScene(t, slow(10), time.Second)
 	a, b := s.holder("a"), s.holder("b")
 	s.calls(a, Ask{})
-	s.calls(b, Ask{Want: 5, Waiting: 5})
+	s.draws(b, 5)
 	s.now++
 	r := s.opens(a, Ask{Want: 5, Waiting: 5})
-	g := s.executes(r)
-	got, _ := a.Accept(s.instant(), &g, 0)
+	got := s.accepts(a, s.executes(r))
 	// when those others are refunded, admitted again, and refunded again, and only then the first
 	// come back
 	for range 2 {
 		b.Refund(5)
 		s.refunds(5)
-		s.calls(b, Ask{Want: 5, Waiting: 5})
+		s.draws(b, 5)
 	}
 	a.Unused(got.Waited, got.Drawn)
 	s.calls(a, Ask{})
 	// then they are there no more: the refunds have filled their place
-	if g := s.calls(b, Ask{Want: 10, Waiting: 10}); g.Waited != 0 {
-		t.Errorf("%d came back", g.Waited)
+	if n := s.draws(b, 10); n != 0 {
+		t.Errorf("%d came back", n)
 	}
 }
 
@@ -94,14 +93,14 @@ func TestRefundIsCreditedOnceHoweverOftenItArrives(t *testing.T) {
 	second := s.opens(a, Ask{})
 	s.accepts(a, s.executes(second))
 	s.refunds(5)
-	s.calls(b, Ask{Want: 5, Waiting: 5})
+	s.draws(b, 5)
 	s.now += 300_000
 	// when the network delivers its calls a second time, in order
 	s.executes(first)
 	s.executes(second)
 	// then nothing of them is credited
-	if g := s.calls(b, Ask{Want: 10, Waiting: 10}); g.Waited != 0 {
-		t.Errorf("%d were credited again", g.Waited)
+	if n := s.draws(b, 10); n != 0 {
+		t.Errorf("%d were credited again", n)
 	}
 	s.audits()
 }
@@ -126,7 +125,7 @@ func TestLimitThatDoesNotChangeKeepsItsLevel(t *testing.T) {
 				// when others come, go and change places
 				s.config.Limits, s.config.Version.Deploy = limits, int64(version)
 				for range 3 {
-					total += s.calls(a, Ask{Want: 100, Waiting: 100}).Waited
+					total += s.draws(a, 100)
 					s.now += 100_000
 				}
 			}
@@ -145,7 +144,7 @@ func TestLimitThatComesBackAfterALossIsNotFull(t *testing.T) {
 	s.config.Limits, s.config.Version.Deploy = []Limit{PerSecond(1000), slow(100)}, 1
 	a, b := s.holder("a"), s.holder("b")
 	s.calls(b, Ask{})
-	s.calls(a, Ask{Want: 100, Waiting: 100})
+	s.draws(a, 100)
 	s.bucket = Bucket{}
 	// when a process with the older version starts the next one, knowing of the loss, and the newer
 	// version comes after it
@@ -195,7 +194,7 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 			s.bucket = Bucket{}
 			s.calls(a, Ask{})
 			s.now = int64(b.Deadline())/1000 - 1
-			s.calls(a, Ask{Want: 10, Waiting: 10})
+			s.draws(a, 10)
 			s.spends(b)
 			// then all of it together stays within the burst, and the wait ends soon after the
 			// lease
@@ -223,8 +222,8 @@ func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
 		s.calls(a, Ask{})
 	}
 	// then nothing is waited out, as no lease of the lost bucket can last that long
-	if g := s.calls(b, Ask{Want: 100, Waiting: 100}); g.Waited != 100 {
-		t.Errorf("granted %d of 100", g.Waited)
+	if n := s.draws(b, 100); n != 100 {
+		t.Errorf("granted %d of 100", n)
 	}
 }
 
@@ -372,14 +371,3 @@ func TestHolderAcceptsNoMoreThanItAskedFor(t *testing.T) {
 
 // slow is n tokens in 1000 seconds, which the meter counts exactly.
 func slow(n int64) Limit { return Limit{Tokens: n, Per: 1000 * time.Second} }
-
-// refunds tells the meter that n admitted tokens were credited now.
-func (s *scene) refunds(n int64) { s.meter.refund(s.now, n) }
-
-// audits fails where (1) was broken.
-func (s *scene) audits() {
-	s.t.Helper()
-	if s.meter.peak > s.meter.capacity*meterUnit {
-		s.t.Errorf("(1) is broken: the worst window held %d millionths of a token, B + E is %d", s.meter.peak/1000, s.meter.capacity)
-	}
-}

@@ -1,100 +1,11 @@
 package lease
 
 import (
-	"math"
 	"testing"
 	"time"
-
-	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// scene is one bucket and some holders on one clock, for stories that are told step by step. Every message is
-// carried by hand.
-type scene struct {
-	t      *testing.T
-	now    int64 // microseconds
-	bucket Bucket
-	config Config
-	meter  *meter
-	seq    int64
-}
-
-func newScene(t *testing.T, l Limit, ttl time.Duration) *scene {
-	s := &scene{t: t, now: 1_000_100, config: Config{Limits: []Limit{l}, TTL: ttl, Target: time.Microsecond}}
-	s.meter = newMeter(l, 0, s.now)
-	return s
-}
-
-func (s *scene) instant() clock.Instant { return clock.Instant(s.now * 1000) }
-
-func (s *scene) holder(id string) *Holding {
-	h := new(Holding)
-	h.init(id, 0)
-	return h
-}
-
-// opens has h build its next call.
-func (s *scene) opens(h *Holding, a Ask) Request {
-	s.seq++
-	a.Weight = 1
-	if a.Config.Limits == nil {
-		a.Config = s.config
-	}
-	return *h.Open(s.instant(), s.seq, a)
-}
-
-// executes has the bucket handle r.
-func (s *scene) executes(r Request) Grant {
-	s.t.Helper()
-	shareNothing(&s.bucket)
-	var g Grant
-	if err := s.bucket.Call(s.now, &r, &g); err != nil {
-		s.t.Fatalf("seq %d: %v", r.Seq, err)
-	}
-	return g
-}
-
-// calls is one whole round trip in no time.
-func (s *scene) calls(h *Holding, a Ask) Grant {
-	s.t.Helper()
-	r := s.opens(h, a)
-	g := s.executes(r)
-	s.accepts(h, g)
-	s.meter.admit(s.now, g.Waited)
-	return g
-}
-
-func (s *scene) accepts(h *Holding, g Grant) {
-	s.t.Helper()
-	if _, ok := h.Accept(s.instant(), &g, 0); !ok {
-		s.t.Fatalf("the reply to seq %d was not accepted", g.Seq)
-	}
-}
-
-// spends has h spend everything that it still may, and audits it.
-func (s *scene) spends(h *Holding) (n int64) {
-	s.t.Helper()
-	h.Expire(s.instant())
-	for {
-		if !h.Pool.Take().Ok() {
-			break
-		}
-		s.meter.admit(s.now, 1)
-		n++
-	}
-	if s.meter.excess() > 0 {
-		s.t.Errorf("at %d µs (1) is broken: %v", s.now, s.meter)
-	}
-	return n
-}
-
 func everything(held int64) int64 { return held }
-
-// shareNothing makes the fair share of the next call the whole rate, so that nobody is kept from what
-// there is: for tests whose subject is what there is.
-func shareNothing(b *Bucket) {
-	b.state.fair = fair{share: math.Inf(1), updated: 1 << 62}
-}
 
 func TestRetryAfterTheTTLGrewBackKeepsNothingThatTheBucketForgot(t *testing.T) {
 	// given a ring with wide slices, which holds an entry, and then a shorter T
@@ -103,9 +14,7 @@ func TestRetryAfterTheTTLGrewBackKeepsNothingThatTheBucketForgot(t *testing.T) {
 	s.calls(b, Ask{})
 	short := s.config
 	short.TTL = 70 * time.Microsecond
-	if _, err := s.bucket.Configure(s.now, OpSet, short); err != nil {
-		t.Fatal(err)
-	}
+	s.sets(short)
 	s.config.TTL = short.TTL
 	// when a draws under the shorter T, the reply is lost, T grows back, and a retries
 	r := s.opens(a, Ask{Want: 2})
@@ -122,7 +31,7 @@ func TestRetryAfterTheTTLGrewBackKeepsNothingThatTheBucketForgot(t *testing.T) {
 	// then what a may still spend, however late, is what the bucket still knows of
 	for range 50 {
 		s.now += 10
-		s.calls(b, Ask{Want: 2, Waiting: 2})
+		s.draws(b, 2)
 	}
 	s.spends(a)
 }
@@ -131,7 +40,7 @@ func TestRefundIsNotCreditedWhileLostHoldingsMayLive(t *testing.T) {
 	// given a replica that has not heard of a's grant
 	s := newScene(t, Limit{Tokens: 1, Per: time.Second, Burst: 10}, 100*time.Millisecond)
 	a, b := s.holder("a"), s.holder("b")
-	s.calls(b, Ask{Want: 5, Waiting: 5})
+	s.draws(b, 5)
 	s.now += 10_000_000
 	s.calls(b, Ask{})
 	replica := s.bucket.Clone()
@@ -191,7 +100,7 @@ func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 	s.meter = newMeter(PerSecond(1), l.Burst, s.now) // not what this looks at
 	a := s.holder("a")
 	// when some is drawn and half a tick has passed
-	s.calls(a, Ask{Want: 100_000, Waiting: 100_000})
+	s.draws(a, 100_000)
 	s.now += 500
 	// and a refund brings the level to the brim, and some is drawn again
 	a.Refund(100_000)
@@ -220,16 +129,14 @@ func TestClipIsNeeded(t *testing.T) {
 	s.calls(a, Ask{})
 	// when E becomes 0, the holder renews, and everything that the old limit admitted has drained
 	s.config.Overcommit = 0
-	if _, err := s.bucket.Configure(s.now, OpSet, s.config); err != nil {
-		s.t.Fatal(err)
-	}
+	s.sets(s.config)
 	for range 10 {
 		s.now += 20
 		s.calls(a, Ask{})
 	}
 	s.meter.advance(s.now)
 	// then the level and the holding are not there at once
-	s.calls(b, Ask{Want: 2, Waiting: 2})
+	s.draws(b, 2)
 	s.spends(a)
 	s.audits()
 }
@@ -246,10 +153,10 @@ func TestVoidReportMayNotReturn(t *testing.T) {
 	gives := s.opens(a, Ask{Return: everything})
 	// when its entry has run out, somebody draws what was refilled, and then the calls arrive
 	s.now += 60
-	s.calls(b, Ask{Want: 2, Waiting: 2})
+	s.draws(b, 2)
 	s.executes(asks)
 	s.executes(gives)
 	// then what was given back is not there a second time
-	s.calls(b, Ask{Want: 2, Waiting: 2})
+	s.draws(b, 2)
 	s.audits()
 }

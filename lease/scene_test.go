@@ -1,0 +1,126 @@
+package lease
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// scene is one bucket and some holders on one clock, for stories that are told step by step. Every
+// message is carried by hand, and every admission is audited.
+type scene struct {
+	t         *testing.T
+	now       int64 // microseconds
+	roundTrip int64 // of calls
+	bucket    Bucket
+	fair      bool // otherwise see shareNothing
+	config    Config
+	meter     *meter
+	seq       int64
+}
+
+func newScene(t *testing.T, l Limit, ttl time.Duration) *scene {
+	s := &scene{t: t, now: 1_000_100, config: Config{Limits: []Limit{l}, TTL: ttl, Target: time.Microsecond}}
+	s.meter = newMeter(l, 0, s.now)
+	return s
+}
+
+func (s *scene) instant() clock.Instant { return clock.Instant(s.now * 1000) }
+
+func (s *scene) holder(id string) *Holding {
+	h := new(Holding)
+	h.init(id, 0)
+	return h
+}
+
+// opens has h build its next call.
+func (s *scene) opens(h *Holding, a Ask) Request {
+	s.seq++
+	a.Weight = 1
+	if a.Config.Limits == nil {
+		a.Config = s.config
+	}
+	return *h.Open(s.instant(), s.seq, a)
+}
+
+// executes has the bucket handle r.
+func (s *scene) executes(r Request) Grant {
+	s.t.Helper()
+	if !s.fair {
+		shareNothing(&s.bucket)
+	}
+	var g Grant
+	if err := s.bucket.Call(s.now, &r, &g); err != nil {
+		s.t.Fatalf("seq %d: %v", r.Seq, err)
+	}
+	return g
+}
+
+// shareNothing makes the fair share of the next call the whole rate, so that nobody is kept from what
+// there is: for tests whose subject is what there is.
+func shareNothing(b *Bucket) {
+	b.state.fair = fair{share: math.Inf(1), updated: 1 << 62}
+}
+
+func (s *scene) accepts(h *Holding, g Grant) Accepted {
+	s.t.Helper()
+	got, ok := h.Accept(s.instant(), &g, 0)
+	if !ok {
+		s.t.Fatalf("the reply to seq %d was not accepted", g.Seq)
+	}
+	if !h.Account().Conserved() {
+		s.t.Fatalf("tokens lost or forged: %+v", h.Account())
+	}
+	return got
+}
+
+// calls is one whole round trip, with the bucket halfway.
+func (s *scene) calls(h *Holding, a Ask) Grant {
+	s.t.Helper()
+	r := s.opens(h, a)
+	s.now += s.roundTrip / 2
+	g := s.executes(r)
+	s.meter.admit(s.now, g.Waited)
+	s.now += s.roundTrip / 2
+	s.accepts(h, g)
+	return g
+}
+
+// draws has h call for n tokens for requests that wait.
+func (s *scene) draws(h *Holding, n int64) (waited int64) {
+	s.t.Helper()
+	return s.calls(h, Ask{Want: n, Waiting: n}).Waited
+}
+
+// sets has an operator replace the configuration.
+func (s *scene) sets(c Config) {
+	s.t.Helper()
+	if _, err := s.bucket.Configure(s.now, OpSet, c); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// spends has h spend everything that it still may, and audits it.
+func (s *scene) spends(h *Holding) (n int64) {
+	s.t.Helper()
+	h.Expire(s.instant())
+	for h.Pool.Take().Ok() {
+		s.meter.admit(s.now, 1)
+		n++
+	}
+	s.audits()
+	return n
+}
+
+// refunds tells the meter that n admitted tokens were credited now.
+func (s *scene) refunds(n int64) { s.meter.refund(s.now, n) }
+
+// audits fails where (1) was broken.
+func (s *scene) audits() {
+	s.t.Helper()
+	if s.meter.excess() > 0 || s.meter.peak > s.meter.capacity*meterUnit {
+		s.t.Errorf("at %d µs (1) is broken: the worst window held %d millionths of a token, %v", s.now, s.meter.peak/1000, s.meter)
+	}
+}
