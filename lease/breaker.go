@@ -6,9 +6,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// breaker spaces the calls of one holder after failures: exponential back-off with full jitter, so that a
-// fleet that lost its store at one moment does not come back at one moment. At most longest (T) lies between
-// two probes: a fleet is to be back at its rate two T after the store is.
+// breaker spaces the calls of one holder after failures. It backs off exponentially with full
+// jitter, so that a fleet that lost its store at one moment does not come back at one moment.
+// Between two probes there is at most longest, which is T, so a fleet is back at its rate two T
+// after the store is.
 type breaker struct {
 	failures int
 	at       clock.Instant
@@ -26,5 +27,5 @@ func (b *breaker) fail(now clock.Instant, base time.Duration, random uint64) {
 
 func (b *breaker) succeed() { b.failures = 0 }
 
-// until is when the next probe may go out; open is false while calls succeed.
+// until is when the next probe may go out. open is false while calls succeed.
 func (b *breaker) until() (at clock.Instant, open bool) { return b.at, b.failures > 0 }

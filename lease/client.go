@@ -8,13 +8,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Client is one process's side of one key: the Holder, which knows when to call the bucket and how much to ask for, and
-// the requests that wait for its tokens. docs/protocol.md, section 9, has its rules. Like the Holder it is a pure state
-// machine: it has no goroutine and does no I/O, and what time it is its user says.
+// Client is one process's side of one key: the Holder, which knows when to call the bucket and how
+// much to ask for, and the requests that wait for its tokens. docs/protocol.md, section 9, has its
+// rules. Like the Holder it is a pure state machine: it has no goroutine and does no I/O, and what
+// time it is its user says.
 //
-// Requests are served from Pool, without the Client. One that the pool refuses goes to Decide, and if it has to wait, to
-// Enqueue. Tick says when a call is due, Build makes it, Accept and Serve take in its reply, Fail its failure. The package
-// comment shows the loop. Everything but Pool, Low and IsShut belongs under one lock of the user's.
+// Requests are served from Pool, without the Client. One that the pool refuses goes to Decide, and
+// if it has to wait, to Enqueue. Tick says when a call is due, Build makes it, Accept and Serve
+// take in its reply, Fail its failure. The package comment shows the loop. Everything but Pool, Low
+// and IsShut belongs under one lock of the user's.
 //
 // The zero value is not usable; see Start.
 type Client struct {
@@ -38,30 +40,33 @@ type Client struct {
 	restAt   clock.Instant // when the key may go to rest, if it stays unused; 0 while it is in use
 }
 
-// ClientConfig is what a Client starts with. The Policy and the proposed Config were validated before.
+// ClientConfig is what a Client starts with. The Policy and the proposed Config were validated
+// before.
 type ClientConfig struct {
 	ID          string  // the instance id; differs between processes
 	Policy      *Policy // may be shared
 	Proposed    Config  // see Policy.ConfigFor
 	CallTimeout time.Duration
 	Seed        uint64 // of the jitter
-	// Stripes is the number of Ps (runtime.GOMAXPROCS): where several take at once the Pool serves each from a part of
-	// its own. Which take reports low then depends on the scheduler, so a simulation leaves it 0.
+	// Stripes is the number of Ps (runtime.GOMAXPROCS): where several take at once the Pool serves
+	// each from a part of its own. Which take reports low then depends on the scheduler, so a
+	// simulation leaves it 0.
 	Stripes int
-	// DecidesAll has every refused request come to Decide. Otherwise the pool says Denied by itself while the bucket is
-	// known to be empty, which is much faster.
+	// DecidesAll has every refused request come to Decide. Otherwise the pool says Denied by itself
+	// while the bucket is known to be empty, which is much faster.
 	DecidesAll bool
 }
 
 // Host is what uses a Client. Its methods are called while the Client is, so they may not call it.
 type Host interface {
-	// Now reads the clock. A Client is told the time, but some decisions cannot rest on what it was a moment ago:
-	// whether a token may still be spent (Policy.StrictExpiry), or put back into the pool.
+	// Now reads the clock. A Client is told the time, but some decisions cannot rest on what it was
+	// a moment ago: whether a token may still be spent (Policy.StrictExpiry), or put back into the
+	// pool.
 	Now() clock.Instant
 	// Wake asks for a Tick soon; urgent says that a request waits for it.
 	Wake(urgent bool)
-	// Shut says that requests for one token are denied until then, and Reopen is to be called at that time; 0 takes
-	// that back.
+	// Shut says that requests for one token are denied until then, and Reopen is to be called at
+	// that time; 0 takes that back.
 	Shut(until clock.Instant)
 	// Handed says that the waiting request w has been given n tokens.
 	Handed(w *Waiter, n int64, from Origin)
@@ -107,8 +112,8 @@ const (
 	Restable     // for a TTL, and nothing is due: Rest may succeed
 )
 
-// Tick lets time pass up to now and says what is due. rtt is the 99th percentile of the round trips to the key's node,
-// 0 where it is not known. A client that was leaving may be closed afterwards.
+// Tick lets time pass up to now and says what is due. rtt is the 99th percentile of the round trips
+// to the key's node, 0 where it is not known. A client that was leaving may be closed afterwards.
 func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 	if c.tookLow.Load() {
 		c.tookLow.Store(false)
@@ -138,7 +143,7 @@ func (c *Client) use(now clock.Instant, d *Due) {
 		return
 	}
 	d.Use = Unused
-	if seen := c.Attempts(); c.restAt == 0 || seen != c.usedSeen {
+	if seen := c.attempts(); c.restAt == 0 || seen != c.usedSeen {
 		c.restAt, c.usedSeen = now.Add(c.TTL()), seen
 		d.Use = UseEnded
 	} else if now >= c.restAt && d.At == Never {
@@ -149,13 +154,14 @@ func (c *Client) use(now clock.Instant, d *Due) {
 	}
 }
 
-// Forgettable reports whether nothing would be lost by forgetting c now but that the bucket is known to be empty, which
-// the next request would ask again.
+// Forgettable reports whether nothing would be lost by forgetting c now but that the bucket is
+// known to be empty, which the next request would ask again.
 func (c *Client) Forgettable() bool { return !c.closed && c.queue.head == nil && c.Idle() }
 
-// input is what the Holder cannot know. What waits lacks no more than what the pool does not have. Where a round trip
-// takes longer than CallTimeout, those who wait for no more than one call will have gone when it is answered: they
-// count as refused, so that what is drawn goes to the pool, for whoever asks then, and not to them in vain.
+// input is what the Holder cannot know. What waits lacks no more than what the pool does not have.
+// Where a round trip takes longer than CallTimeout, those who wait for no more than one call will
+// have gone when it is answered: they count as refused, so that what is drawn goes to the pool, for
+// whoever asks then, and not to them in vain.
 func (c *Client) input(rtt time.Duration) Input {
 	in := Input{RTT: rtt, Refused: c.refused, Closing: c.leaving || c.resets > 0 && !c.HasEnded(c.returnFrom)}
 	lacking := c.queue.lacking
@@ -181,8 +187,8 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 	return r
 }
 
-// Accept takes in the reply to the call under way, or a late one to it after Fail; ok is false for any other, which
-// changes nothing. Serve is to follow.
+// Accept takes in the reply to the call under way, or a late one to it after Fail; ok is false for
+// any other, which changes nothing. Serve is to follow.
 func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
 	if got, ok = c.Holder.Accept(now, g, c.queue.lackingInLine); ok {
 		c.ended = max(c.ended, g.Seq)
@@ -191,14 +197,15 @@ func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
 	return got, ok
 }
 
-// Serve hands out what an accepted reply brought, and ends the waits that are in vain by what it says.
+// Serve hands out what an accepted reply brought, and ends the waits that are in vain by what it
+// says.
 func (c *Client) Serve(now clock.Instant, got Accepted) {
 	c.distribute(now, got)
 	c.turnAway(now)
 }
 
-// Fail says that the call under way brought no grant. Whoever waits gets what Policy.Fallback gives. A client that was
-// leaving is closed: what it holds expires at the bucket.
+// Fail says that the call under way brought no grant. Whoever waits gets what Policy.Fallback
+// gives. A client that was leaving is closed: what it holds expires at the bucket.
 func (c *Client) Fail(now clock.Instant, err error) {
 	c.ended = max(c.ended, c.open.Seq)
 	c.Holder.Fail(now, err)
@@ -214,8 +221,8 @@ func (c *Client) Fail(now clock.Instant, err error) {
 	}
 }
 
-// BeginReset has calls give everything back, until one with a seq from this one on has ended or EndReset is called: so
-// a reset of the bucket finds all that can be had.
+// BeginReset has calls give everything back, until one with a seq from this one on has ended or
+// EndReset is called: so a reset of the bucket finds all that can be had.
 func (c *Client) BeginReset(seq int64) {
 	c.resets++
 	c.returnFrom = seq
@@ -233,15 +240,16 @@ func (c *Client) BucketChanged(capacity int64) {
 	c.reopen()
 }
 
-// Leave begins to give everything back. Whoever waits is told VerdictClosed. Tick or Fail closes the client in the end.
+// Leave begins to give everything back. Whoever waits is told VerdictClosed. Tick or Fail closes
+// the client in the end.
 func (c *Client) Leave() {
 	c.leaving = true
 	c.settleAll(Decision{Verdict: VerdictClosed})
 	c.host.Wake(true)
 }
 
-// Close ends the client at once. Whoever waits is told VerdictClosed; what is held is burnt here, and expires at the
-// bucket.
+// Close ends the client at once. Whoever waits is told VerdictClosed; what is held is burnt here,
+// and expires at the bucket.
 func (c *Client) Close() {
 	if c.closed {
 		return

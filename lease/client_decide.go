@@ -12,8 +12,8 @@ type Patience int8
 const (
 	// NoWait takes what is here.
 	NoWait Patience = iota
-	// OneCall waits for one lease call, at most CallTimeout, and holds none of the pool's tokens meanwhile: a request
-	// that is denied in the end has cost the others nothing.
+	// OneCall waits for one lease call, at most CallTimeout, and holds none of the pool's tokens
+	// meanwhile: a request that is denied in the end has cost the others nothing.
 	OneCall
 	// InLine collects tokens until it has them all, and nobody who came later is served before.
 	InLine
@@ -68,15 +68,15 @@ type Decision struct {
 // OK reports whether the request is admitted.
 func (d Decision) OK() bool { return d.Verdict == VerdictAdmit }
 
-// IsShut reports whether requests for one token that do not wait in line are denied at now, because the bucket is known
-// to be empty. It is the commonest denial, so it needs no lock.
+// IsShut reports whether requests for one token that do not wait in line are denied at now, because
+// the bucket is known to be empty. It is the commonest denial, so it needs no lock.
 func (c *Client) IsShut(now clock.Instant) bool { return now < c.ShutUntil() }
 
 // ShutUntil is when IsShut ends; 0 where requests are not denied in advance. It needs no lock.
 func (c *Client) ShutUntil() clock.Instant { return clock.Instant(c.shutUntil.Load()) }
 
-// Decide answers a request for n tokens that the pool has refused and counted. deadline is that of one InLine, Never
-// for none. VerdictWait is followed by Enqueue.
+// Decide answers a request for n tokens that the pool has refused and counted. deadline is that of
+// one InLine, Never for none. VerdictWait is followed by Enqueue.
 func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.Instant) Decision {
 	switch {
 	case n == 1 && p != InLine && c.IsShut(now):
@@ -98,11 +98,11 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 	case s == StateDegraded, s == StateCold && p == NoWait:
 		c.Refuse(n)
 		// Those who wait for the local share go before.
-		if (c.queue.inLine == 0 || !c.Replied()) && c.TakeFallback(now, n) {
+		if (c.queue.inLine == 0 || !c.heard.replied) && c.TakeFallback(now, n) {
 			return Decision{Verdict: VerdictAdmit, Source: SourceFallback}
 		}
 		return Decision{Verdict: VerdictDeny, Source: SourceFallback}
-	case s == StateDenied && c.queue.inLine == 0 && c.Spares(n):
+	case s == StateDenied && c.queue.inLine == 0 && c.spares(n):
 		c.endDelay() // it was a larger request that the bucket did not have enough for
 		if !c.calling {
 			c.host.Wake(false) // Refuse may have asked for a call before
@@ -143,13 +143,13 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 	return Decision{}
 }
 
-// Enqueue has w wait, which Decide has just told to. It is settled by Host.Settled, in time; the user says when its
-// time is over, with TimeOut or Cancel.
+// Enqueue has w wait, which Decide has just told to. It is settled by Host.Settled, in time; the
+// user says when its time is over, with TimeOut or Cancel.
 func (c *Client) Enqueue(now clock.Instant, w *Waiter) {
 	c.queue.push(w)
 	urgent := true
 	if w.inLine() {
-		if now < c.deniedUntil && c.Spares(c.queue.lackingInLine) {
+		if now < c.deniedUntil && c.spares(c.queue.lackingInLine) {
 			c.endDelay() // it was a larger request that the bucket did not have enough for
 		}
 		if c.queue.inLine == 1 {
@@ -162,7 +162,8 @@ func (c *Client) Enqueue(now clock.Instant, w *Waiter) {
 	}
 }
 
-// hasten shortens the delay after a shortfall, where a request is smaller than the one that fell short.
+// hasten shortens the delay after a shortfall, where a request is smaller than the one that fell
+// short.
 func (c *Client) hasten(now clock.Instant, n int64, p Patience) {
 	before := c.deniedUntil
 	if now >= before || c.Outdated() {
@@ -184,8 +185,8 @@ func (c *Client) hasten(now clock.Instant, n int64, p Patience) {
 	}
 }
 
-// Refuse notes a request for n tokens that was refused without waiting, and has a call made for it where none is under
-// way: the first since the last call does so for all.
+// Refuse notes a request for n tokens that was refused without waiting, and has a call made for it
+// where none is under way: the first since the last call does so for all.
 func (c *Client) Refuse(n int64) {
 	first := c.refused == 0
 	c.refused = max(c.refused, n)
@@ -194,10 +195,10 @@ func (c *Client) Refuse(n int64) {
 	}
 }
 
-// judgeDenial has requests for one token denied in advance where the bucket is known to be empty at now, and no longer
-// where it is not. It is called after everything that changes what is known.
+// judgeDenial has requests for one token denied in advance where the bucket is known to be empty at
+// now, and no longer where it is not. It is called after everything that changes what is known.
 func (c *Client) judgeDenial(now clock.Instant) {
-	if now >= c.deniedUntil || c.Spares(1) {
+	if now >= c.deniedUntil || c.spares(1) {
 		c.reopen()
 		return
 	}
@@ -242,20 +243,21 @@ func (c *Client) RetryAt(now clock.Instant, n int64, source Source) clock.Instan
 	return now.Add(c.callTimeout) // by then a call that finds the store well again has its answer
 }
 
-// earliest is a time before which a request in line certainly cannot have its tokens, not even if other processes gave
-// back all that they held at the last reply; 0 where no such time is known, or what is known is older than a T, so
-// that the next reply tells. ahead is what the request and those before it lack.
+// earliest is a time before which a request in line certainly cannot have its tokens, not even if
+// other processes gave back all that they held at the last reply; 0 where no such time is known, or
+// what is known is older than a T, so that the next reply tells. ahead is what the request and
+// those before it lack.
 func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 	h := &c.heard
 	if h.at == 0 || c.Degraded() || c.Outdated() || c.resets > 0 || now >= h.at.Add(c.TTL()) {
 		return 0
 	}
-	ahead -= c.Pool.Held() + c.Pending()
+	ahead -= c.Pool.Held() + c.pending()
 	if ahead <= 0 {
 		return 0
 	}
 	at := max(now, h.earliest(ahead))
-	if !c.calling && !c.Spares(ahead) {
+	if !c.calling && !c.spares(ahead) {
 		at = max(at, c.deniedUntil) // no call brings any before
 	}
 	return at

@@ -2,8 +2,8 @@ package lease
 
 import "github.com/yuzhi-go/yuzhi/clock"
 
-// Waiter is one request that waits for tokens. Its user makes it, or uses it again after it was settled: the fields that
-// the user sets are those in upper case.
+// Waiter is one request that waits for tokens. Its user makes it, or uses it again after it was
+// settled: the fields that the user sets are those in upper case.
 type Waiter struct {
 	N        int64
 	Patience Patience      // OneCall or InLine
@@ -97,8 +97,8 @@ func (q *queue) join(seq int64) {
 	}
 }
 
-// need is the fewest tokens that serve anybody: with fewer, a grant is useless. A request in line collects, at least so
-// many at a time as portion.
+// need is the fewest tokens that serve anybody: with fewer, a grant is useless. A request in line
+// collects, at least so many at a time as portion.
 func (q *queue) need(portion int64) int64 {
 	least := int64(0)
 	for w := q.head; w != nil; w = w.next {

@@ -6,10 +6,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// distribute hands out what a reply brought, first in first out: the tokens drawn for waiting requests to those that the
-// call counted, and only to them, what was reserved to those in line, the pool's to all. A request that waits for one
-// call only and cannot have all of its tokens stands in nobody's way; one in line takes what there is and is waited
-// for. A token whose request has gone travels back.
+// distribute hands out what a reply brought, first in first out: the tokens drawn for waiting
+// requests to those that the call counted, and only to them, what was reserved to those in line,
+// the pool's to all. A request that waits for one call only and cannot have all of its tokens
+// stands in nobody's way; one in line takes what there is and is waited for. A token whose request
+// has gone travels back.
 func (c *Client) distribute(now clock.Instant, got Accepted) {
 	drawn, reserved := got.Waited, got.Reserved
 	seq := c.open.Seq // of the call that was answered
@@ -88,8 +89,8 @@ func (c *Client) collect(w *Waiter) {
 	}
 }
 
-// takeFor takes n tokens or none from the pool for a request that was counted as missed, and says in which report
-// interval.
+// takeFor takes n tokens or none from the pool for a request that was counted as missed, and says
+// in which report interval.
 func (c *Client) takeFor(n int64) (Interval, bool) {
 	interval, ok := c.takeWaiting(n)
 	if ok && c.policy.StrictExpiry && c.deadline <= c.host.Now() {
@@ -113,7 +114,7 @@ func (c *Client) give(w *Waiter, n int64, drawn Drawn) {
 	}
 }
 
-// givePooled hands w n tokens that were taken from the pool, or withheld from it, within interval.
+// givePooled hands w n tokens that were taken from the pool, or withheld from it, in interval.
 func (c *Client) givePooled(w *Waiter, n int64, interval Interval, drawn Drawn) {
 	c.queue.givePooled(w, n, interval, drawn)
 	if n > 0 {
@@ -121,8 +122,8 @@ func (c *Client) givePooled(w *Waiter, n int64, interval Interval, drawn Drawn) 
 	}
 }
 
-// returnToPool gives back n tokens that came through the pool within interval and were not used. Those whose time has passed
-// meanwhile may not be seen in the pool again, not even for a moment.
+// returnToPool gives back n tokens that came through the pool in interval and were not used. Those
+// whose time has passed meanwhile may not be seen in the pool again, not even for a moment.
 func (c *Client) returnToPool(n int64, interval Interval, drawn Drawn) {
 	if n == 0 {
 		return
@@ -134,8 +135,9 @@ func (c *Client) returnToPool(n int64, interval Interval, drawn Drawn) {
 	c.PutBack(n, interval, drawn)
 }
 
-// keepUntil is how long a waiting request keeps what it has collected, counted from the last reply: there is one in
-// every T, and who waits through an outage starts again after it, for the bucket has forgotten what it leased.
+// keepUntil is how long a waiting request keeps what it has collected, counted from the last reply:
+// there is one in every T, and who waits through an outage starts again after it, for the bucket
+// has forgotten what it leased.
 func (c *Client) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * c.TTL()) }
 
 // forfeit burns what w has collected, because nothing was heard of the bucket for too long.
@@ -170,9 +172,9 @@ func (c *Client) settleAll(d Decision) {
 	}
 }
 
-// turnAway ends, after a reply, the waits that are in vain: where the limit has become smaller than the request, of those
-// that wait for one call where the bucket is known to be empty for now, of those in line where the deadline cannot
-// be met.
+// turnAway ends, after a reply, the waits that are in vain: where the limit has become smaller than
+// the request, of those that wait for one call where the bucket is known to be empty for now, of
+// those in line where the deadline cannot be met.
 func (c *Client) turnAway(now clock.Instant) {
 	if c.Outdated() || c.resets > 0 {
 		return // the next reply tells
@@ -185,7 +187,7 @@ func (c *Client) turnAway(now clock.Instant) {
 		switch {
 		case w.N > capacity:
 			c.settle(w, Decision{Verdict: VerdictExceedsBurst})
-		case !w.inLine() && w.asked != seq && c.queue.inLine == 0 && c.Spares(w.N):
+		case !w.inLine() && w.asked != seq && c.queue.inLine == 0 && c.spares(w.N):
 			// It came during a call for a larger one; askAgain.
 		case !w.inLine() && now < c.deniedUntil:
 			c.settle(w, Decision{Verdict: VerdictDeny, Source: SourceStore})
@@ -203,9 +205,10 @@ func (c *Client) turnAway(now clock.Instant) {
 	c.askAgain(now)
 }
 
-// askAgain ends the delay of a larger request that has left, where the bucket is known to have enough for the next.
+// askAgain ends the delay of a larger request that has left, where the bucket is known to have
+// enough for the next.
 func (c *Client) askAgain(now clock.Instant) {
-	if w := c.queue.head; w != nil && now < c.deniedUntil && c.Spares(w.lacks()) {
+	if w := c.queue.head; w != nil && now < c.deniedUntil && c.spares(w.lacks()) {
 		c.endDelay()
 		c.host.Wake(true)
 	}
@@ -214,8 +217,8 @@ func (c *Client) askAgain(now clock.Instant) {
 // fallbackPause is the least time between two looks at the local share for those who wait for it.
 const fallbackPause = time.Millisecond
 
-// serveWithout decides for those who wait without the store, first in first out, and says when to look again for those
-// who may wait for the local share.
+// serveWithout decides for those who wait without the store, first in first out, and says when to
+// look again for those who may wait for the local share.
 func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 	again = Never
 	blocked := false // by one in line that the local share has too little for
@@ -241,8 +244,8 @@ func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 	return again
 }
 
-// TimeOut ends the wait of a request that waits for one call, after CallTimeout, unless it has ended. Whether it is
-// admitted is up to Policy.Fallback.
+// TimeOut ends the wait of a request that waits for one call, after CallTimeout, unless it has
+// ended. Whether it is admitted is up to Policy.Fallback.
 func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
 	if !w.waiting {
 		return

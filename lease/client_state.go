@@ -6,7 +6,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// ClientState says where a Client stands. The later ones go before the earlier ones where several apply.
+// ClientState says where a Client stands. The later ones go before the earlier ones where several
+// apply.
 type ClientState int8
 
 const (
@@ -38,7 +39,7 @@ func (c *Client) State(now clock.Instant) ClientState {
 		return StateLeaving
 	case c.Degraded():
 		return StateDegraded
-	case !c.Replied():
+	case !c.heard.replied:
 		return StateCold
 	case now < c.deniedUntil:
 		return StateDenied

@@ -7,8 +7,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// demand estimates attempts per second, denied ones included, as the larger of a fast and a slow
-// exponentially weighted mean: the fast one (half-life Target/2) follows a rise at once, the slow one
+// demand estimates attempts per second, denied ones included. It is the larger of two exponentially
+// weighted means: the fast one (half-life Target/2) follows a rise at once, and the slow one
 // (4*Target) keeps a pause between two bursts from looking like the end.
 type demand struct {
 	fast, slow float64 // attempts per second
@@ -16,8 +16,8 @@ type demand struct {
 	at         clock.Instant
 }
 
-// observe takes in the total number of attempts up to now. Samples with no time in between are merged with
-// the next: a rate over zero seconds is not a number.
+// observe takes in the total number of attempts up to now. A sample with no time since the last one
+// is merged with the next, because a rate over zero seconds is not a number.
 func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration) {
 	dt := now.Sub(d.at).Seconds()
 	if dt <= 0 {
@@ -30,9 +30,10 @@ func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration
 	d.at = now
 }
 
-// weigh is the weight of a sample over dt seconds. It is dt/(dt + halfLife/ln 2) and not 1 - 2^(-dt/halfLife): the
-// two agree for short samples, and a quotient is the same on every machine, which the simulator needs.
-// So is a rounded product, where a fused one would depend on the processor: hence float64(x*y), here and below.
+// weigh is the weight of a sample over dt seconds: dt/(dt + halfLife/ln 2). For short samples that
+// is about 1 - 2^(-dt/halfLife), but it is the same on every machine to the last bit, which the
+// simulator needs. For the same reason products are rounded by float64(x*y), here and below: some
+// processors would otherwise fuse them with the sum that follows.
 func weigh(dt, halfLife float64) float64 {
 	return dt / (dt + float64(halfLife*math.Log2E))
 }
@@ -40,8 +41,8 @@ func weigh(dt, halfLife float64) float64 {
 // rate is d of docs/protocol.md section 8.
 func (d *demand) rate() float64 { return max(d.fast, d.slow) }
 
-// expected is the number of attempts within span that a Poisson process of the present rate exceeds about
-// once in a thousand times: mean + 3 standard deviations.
+// expected is a number of attempts within span that a Poisson process of the present rate exceeds
+// about once in a thousand times: its mean and three standard deviations.
 func (d *demand) expected(span time.Duration) float64 {
 	return spread(float64(d.rate() * span.Seconds()))
 }

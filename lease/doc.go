@@ -1,15 +1,16 @@
-// Package lease is the protocol by which many processes share one token bucket: each leases tokens from
-// it in batches, and spends them without asking. docs/protocol.md is its specification, and this comment
-// says which file holds which part of it.
+// Package lease is the protocol by which many processes share one token bucket: each leases tokens
+// from it in batches, and spends them without asking. docs/protocol.md is its specification, and
+// this comment says which file holds which part of it.
 //
-// The package has no goroutine, does no I/O and reads no clock: time comes in as an argument and randomness
-// as a seed. So a simulator runs the very code that production runs, and a test decides when time passes.
+// The package has no goroutine, does no I/O and reads no clock: time comes in as an argument and
+// randomness as a seed. So a simulator runs the very code that production runs, and a test decides
+// when time passes.
 //
 // # Which type do I want
 //
-// Most programs want package hybrid, and of this one Limit and Policy, which hybrid names too, and perhaps
-// MemoryStore, which takes the place of Redis in tests and in services of one process. For tools and for
-// other shells:
+// Most programs want package hybrid, and of this one Limit and Policy, which hybrid names too, and
+// perhaps MemoryStore, which takes the place of Redis in tests and in services of one process. For
+// tools and for other shells:
 //
 //   - Limit says how much, with PerSecond, PerMinute, PerHour, Every and ParseLimit to make one; Policy says
 //     how to lease.
@@ -19,8 +20,8 @@
 //
 // # The loop around a Client
 //
-// A Client is a state machine. Its user gives it time, calls it under one lock, and carries its messages.
-// On the way of a request:
+// A Client is a state machine. Its user gives it time, calls it under one lock, and carries its
+// messages. On the way of a request:
 //
 //	if c.Pool.TakeN(n).Ok() { // any goroutine, without the lock; on TookLow also c.Low(), and a Tick soon
 //		return true
@@ -61,8 +62,7 @@
 //     (section 9 of the specification).
 //   - holder.go: when to call; holder_call.go: a call from Build to Accept; holder_delay.go: the delay
 //     after a shortfall; holder_size.go: how much to ask for; holder_fallback.go: deciding without the
-//     store; holder_rest.go: what is left of a key that is not used; holder_state.go: what can be asked of
-//     a Holder; heard.go: what the last reply said (section 8).
+//     store; holder_rest.go: what is left of a key that is not used; heard.go: what the last reply said (section 8).
 //   - demand.go, latency.go, breaker.go: the estimates of section 8, and its probes.
 //   - holding.go: the half of the protocol that must be exact (section 5).
 //   - pool.go, pool_owner.go, pool_stripes.go: the tokens that takes spend; pin_runtime.go and

@@ -13,8 +13,8 @@ type heard struct {
 	Heard
 }
 
-// Heard is the part of the last reply that tells when a key has tokens again. It is a value: a copy may be read by
-// anybody, whatever its Client does meanwhile.
+// Heard is the part of the last reply that tells when a key has tokens again. It is a value: a copy
+// may be read by anybody, whatever its Client does meanwhile.
 type Heard struct {
 	replied   bool // any reply ever, also one before the key was at rest
 	contended bool // another holder could not be served, because of what others hold
@@ -25,14 +25,15 @@ type Heard struct {
 	executed  clock.Instant            // the bucket executed the call then or later
 	others    int64                    // tokens that other processes held: they may yet come back
 	active    int64                    // sum of the weights of all holders
-	// The bucket had fewer than shortOf tokens, which were needed, and cannot have them before shortUntil; 0 where it had
-	// them. This is more exact than levels and next, because the bucket counts fractions of tokens.
+	// The bucket had fewer than shortOf tokens, which were needed, and cannot have them before
+	// shortUntil; 0 where it had them. This is more exact than levels and next, because the bucket
+	// counts fractions of tokens.
 	shortOf    int64
 	shortUntil clock.Instant
 }
 
-// lineage is what a holder must know of its bucket to prove one day that the bucket has lost its state: docs/protocol.md,
-// section 6.
+// lineage is what a holder must know of its bucket to prove one day that the bucket has lost its
+// state: docs/protocol.md, section 6.
 type lineage struct {
 	epoch      int64 // 0: nothing is known
 	counter    int64
@@ -45,8 +46,8 @@ type lineage struct {
 // forget drops what the bucket can no longer be held to.
 func (l *lineage) forget() { l.epoch, l.counter = 0, 0 }
 
-// age is how long ago the bucket executed the call, at most. A 1/15 more covers a clock that is slow by a 1/16, as
-// leaseSpan does.
+// age is how long ago the bucket executed the call, at most. A 1/15 more covers a clock that is
+// slow by a 1/16, as leaseSpan does.
 func (h *heard) age(now clock.Instant) time.Duration {
 	d := max(0, now.Sub(h.executed))
 	return d + d/15
@@ -81,7 +82,8 @@ func (h *Heard) level() int64 {
 	return least
 }
 
-// earliest is a time before which n tokens cannot be there, even if the others gave back all that they held.
+// earliest is a time before which n tokens cannot be there, even if the others gave back all that
+// they held.
 func (h *Heard) earliest(n int64) clock.Instant {
 	at := h.executed
 	n -= h.others
@@ -104,7 +106,8 @@ type Outlook struct {
 	ResetAfter time.Duration // until Remaining is the burst, if nobody draws
 }
 
-// Outlook judges a request for n tokens that was admitted or denied at time now, when the process held so many.
+// Outlook judges a request for n tokens that was admitted or denied at time now, when the process
+// held so many.
 func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook {
 	var o Outlook
 	since := now.Sub(h.at)
@@ -115,7 +118,8 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 		left := min(capacity, h.levels[k]+held)
 		wait := h.until(k, n-held) - since
 		if h.shortOf > 0 && len(h.limits) == 1 && n-held >= h.shortOf {
-			// Whoever comes back is not to come too early, so as if the bucket had executed the call when it replied.
+			// Whoever comes back is not to come too early, so as if the bucket had executed the
+			// call when it replied.
 			wait = h.shortUntil.Sub(h.executed) + timeFor(l, n-held-h.shortOf) - since
 		}
 		part := float64(left) / float64(capacity)
@@ -142,7 +146,8 @@ func (h *Heard) until(k int, n int64) time.Duration {
 	return timeFor(h.limits[k], missing)
 }
 
-// Outlook is what this state means for a request for n tokens, now, of a process that holds so many.
+// Outlook is what this state means for a request for n tokens, now, of a process that holds so
+// many.
 func (s *State) Outlook(n, held int64, admitted bool) Outlook {
 	h := Heard{limits: s.Config.Limits, levels: s.Levels, next: s.Next}
 	return h.Outlook(0, n, held, admitted)

@@ -6,13 +6,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Holder decides for one key of one process when to call the bucket, how much to ask for, and when to deny without a
-// call: docs/protocol.md, section 8. It is a pure state machine: time and randomness come in as arguments, the same
-// inputs give the same outputs, and it does no I/O. A Client has one, and knows who waits; most users want that.
+// Holder decides for one key of one process when to call the bucket, how much to ask for, and when
+// to deny without a call: docs/protocol.md, section 8. It is a pure state machine: time and
+// randomness come in as arguments, the same inputs give the same outputs, and it does no I/O. A
+// Client has one, and knows who waits; most users want that.
 //
-// Whoever uses a Holder alone serves requests from Pool. It calls Advance and then Due whenever a Take reports low or
-// fails, when requests begin to wait, and at the time that the last Due returned. Where Due says so it opens a call with
-// Build, sends it, and brings the answer to Accept or Fail.
+// Whoever uses a Holder alone serves requests from Pool. It calls Advance and then Due whenever a
+// Take reports low or fails, when requests begin to wait, and at the time that the last Due
+// returned. Where Due says so it opens a call with Build, sends it, and brings the answer to Accept
+// or Fail.
 type Holder struct {
 	Holding
 
@@ -81,8 +83,8 @@ type Input struct {
 // Never is the time at which nothing is due: only an event can bring news.
 const Never = clock.Instant(1<<63 - 1)
 
-// Advance lets time pass up to now: a lease that has ended is burnt, attempts become demand, and a call that got no
-// answer is given up when a retry is not worth sending any more.
+// Advance lets time pass up to now: a lease that has ended is burnt, attempts become demand, and a
+// call that got no answer is given up when a retry is not worth sending any more.
 func (h *Holder) Advance(now clock.Instant, in Input) {
 	if h.closed {
 		return
@@ -106,16 +108,17 @@ func (h *Holder) Advance(now clock.Instant, in Input) {
 	}
 }
 
-// wants reports whether somebody is waiting for tokens, was refused them, or is about to be. What was refused and did not
-// stay is a reason to lease ahead, which a slow key does not. Before the first reply whoever was refused is about to
-// be counted in Input: a call made earlier would not ask for them.
+// wants reports whether somebody is waiting for tokens, was refused them, or is about to be. What
+// was refused and did not stay is a reason to lease ahead, which a slow key does not. Before the
+// first reply whoever was refused is about to be counted in Input: a call made earlier would not
+// ask for them.
 func (h *Holder) wants(in Input, held int64) bool {
 	return in.Waiting > 0 || in.Refused > 0 || h.low ||
 		h.heard.replied && held == 0 && h.Pool.Missed() > h.missedAtAsk && !h.slow()
 }
 
-// Due says whether a call is due at time now, up to which the holder was advanced, and if not, when to look again at the
-// latest.
+// Due says whether a call is due at time now, up to which the holder was advanced, and if not, when
+// to look again at the latest.
 func (h *Holder) Due(now clock.Instant, in Input) (call bool, next clock.Instant) {
 	if h.closed {
 		return false, Never
@@ -133,8 +136,8 @@ func (h *Holder) Due(now clock.Instant, in Input) (call bool, next clock.Instant
 		next = min(next, h.deniedUntil)
 	}
 	if at, degraded := h.breaker.until(); degraded {
-		// One probe at a time, and only where somebody wants tokens, owes some, or waits for a verdict on what was
-		// given back.
+		// One probe at a time, and only where somebody wants tokens, owes some, or waits for a
+		// verdict on what was given back.
 		if !wants && !in.Closing && !h.isOpen && !h.owes() {
 			return false, next
 		}
@@ -159,8 +162,8 @@ func (h *Holder) Due(now clock.Instant, in Input) (call bool, next clock.Instant
 	return false, next
 }
 
-// renewal is the part of Due that is about a lease nobody lacks anything of: whether to give some of it back, to report
-// what was spent, or to have it last longer.
+// renewal is the part of Due that is about a lease nobody lacks anything of: whether to give some
+// of it back, to report what was spent, or to have it last longer.
 func (h *Holder) renewal(now clock.Instant, held int64, next clock.Instant) (bool, clock.Instant) {
 	if h.reviewing && h.excess(held) > 0 {
 		return true, now
@@ -188,3 +191,27 @@ func (h *Holder) Close() {
 	h.burnUnused()
 	h.refund = 0
 }
+
+// alone reports whether no other process was active on the bucket at the last reply.
+func (h *Holder) alone() bool { return h.heard.replied && h.heard.active <= h.policy.weight() }
+
+// TTL is the T in force.
+func (h *Holder) TTL() time.Duration { return h.ttl }
+
+// Limits are the limits in force. The slice may not be changed.
+func (h *Holder) Limits() []Limit { return h.config.Limits }
+
+// Capacity is the largest n that can ever be granted, as far as is known: the smallest burst of the
+// limits in force. For any number of goroutines.
+func (h *Holder) Capacity() int64 { return h.Pool.capacity.Load() }
+
+// KnowCapacity says what Capacity is by now.
+func (h *Holder) KnowCapacity(n int64) { h.Pool.capacity.Store(n) }
+
+// Conflict reports whether the bucket ever answered with another configuration of the same version:
+// then two processes were deployed with different limits, and which of them holds is chance. Raise
+// the version.
+func (h *Holder) Conflict() bool { return h.conflict }
+
+// Heard is what the last reply said.
+func (h *Holder) Heard() Heard { return h.heard.Heard }

@@ -6,8 +6,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Build opens the call that Due found due: a retry of the open one while that is worth sending, otherwise a new one
-// under seq, which must be above all earlier ones. The request is valid until the next Build.
+// Build opens the call that Due found due: a retry of the open one while that is worth sending,
+// otherwise a new one under seq, which must be above all earlier ones. The request is valid until
+// the next Build.
 func (h *Holder) Build(now clock.Instant, seq int64, in Input) *Request {
 	h.calling = true
 	if in.RTT > 0 {
@@ -68,12 +69,13 @@ func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, b
 	return got, true
 }
 
-// Fail reports that the call under way brought no grant. The open call stays open, so that a retry can carry the same
-// seq and a late reply can still be accepted.
+// Fail reports that the call under way brought no grant. The open call stays open, so that a retry
+// can carry the same seq and a late reply can still be accepted.
 func (h *Holder) Fail(now clock.Instant, err error) {
 	h.calling = false
 	if errors.Is(err, ErrStale) {
-		// The store is well, and its user goes on under another id (Rename); only a second time is it a failure.
+		// The store is well, and its user goes on under another id (Rename); only a second time is
+		// it a failure.
 		h.GiveUp()
 		if h.stales++; h.stales == 1 {
 			return
@@ -100,12 +102,14 @@ func (h *Holder) follow(c Config) {
 // learned tells the pool how much a request may ask for at all.
 func (h *Holder) learned() { h.KnowCapacity(h.config.Capacity()) }
 
-// observe feeds the demand estimate. A request that the pool refused and that was served later is one attempt.
+// observe feeds the demand estimate. A request that the pool refused and that was served later is
+// one attempt.
 func (h *Holder) observe(now clock.Instant) {
-	h.demand.observe(now, h.Attempts()-h.servedLater, h.config.Target)
+	h.demand.observe(now, h.attempts()-h.servedLater, h.config.Target)
 }
 
-// takeWaiting takes n tokens or none from the pool for a request that was counted as missed when it began to wait.
+// takeWaiting takes n tokens or none from the pool for a request that was counted as missed when it
+// began to wait.
 func (h *Holder) takeWaiting(n int64) (Interval, bool) {
 	in, ok := h.Pool.TakeQueued(n)
 	if ok {
@@ -131,6 +135,29 @@ func (h *Holder) Forfeit(n int64) {
 	h.Holding.Forfeit(n)
 	h.servedLater -= n
 }
+
+// DeniedOf is the tokens of requests that were refused and not served later, when the Pool had
+// missed so many.
+func (h *Holder) DeniedOf(missed int64) int64 { return missed - h.servedLater }
+
+// Uncount says that n tokens which a refused take has counted as missed were no demand.
+func (h *Holder) Uncount(n int64) { h.servedLater += n }
+
+// attempts is the tokens that were asked for so far. Those of servedLater are in it twice.
+func (h *Holder) attempts() int64 { return h.Account().Admitted + h.Pool.Missed() }
+
+// pending is how many tokens are on their way back to the bucket, or wait for the call that takes
+// them there.
+func (h *Holder) pending() int64 {
+	n := h.refund + h.unused
+	if h.isOpen {
+		n += h.open.Refund + h.open.Returned + h.open.Unused
+	}
+	return n
+}
+
+// owes reports whether the next call has something to bring beside its report.
+func (h *Holder) owes() bool { return h.debt > 0 || h.refund > 0 || h.unused > 0 }
 
 // next is splitmix64 (Steele, Lea, Flood 2014).
 func (h *Holder) next() uint64 {

@@ -7,14 +7,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Degraded reports whether the last call failed: nobody waits for the store then.
+// Degraded reports whether the last call failed. Nobody waits for the store then.
 func (h *Holder) Degraded() bool {
 	_, open := h.breaker.until()
 	return open
 }
 
-// TakeFallback decides on n tokens without the store: by ColdStart where no reply has ever come, by Fallback
-// while degraded. What it admits is reported as debt with the next call that succeeds.
+// TakeFallback decides on a request for n tokens without the store: by Policy.ColdStart while no
+// reply has ever come, by Policy.Fallback while degraded. The next call that succeeds reports what
+// it admitted as debt.
 func (h *Holder) TakeFallback(now clock.Instant, n int64) bool {
 	if h.closed {
 		return false
@@ -36,9 +37,9 @@ func (h *Holder) TakeFallback(now clock.Instant, n int64) bool {
 	return ok
 }
 
-// FallbackAt is when the local share can serve n tokens, for a request that TakeFallback has refused at now and
-// that may wait; false where waiting does not help: another fallback, a start without any reply, or more than the
-// share ever holds.
+// FallbackAt is when the local share can serve n tokens, for a request that TakeFallback refused at
+// now. It is false where waiting does not help: with another fallback, before the first reply, or
+// for more than the share ever holds.
 func (h *Holder) FallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
 	if h.fallback == nil || !h.heard.replied || !h.Degraded() || h.policy.Fallback != FallbackLocalShare {
 		return Never, false
@@ -51,20 +52,21 @@ func (h *Holder) FallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
 	return now.Add(duration(h.fallback.wait(n))), true
 }
 
-// takeShare draws from a bucket of this process's own, at its share of every limit. It is the reference
-// Bucket with one holder, so there is no second token bucket to get wrong.
+// takeShare draws from a bucket of this process's own, which has its share of every limit. That is
+// a Bucket with one holder, so there is no second kind of token bucket to get wrong.
 func (h *Holder) takeShare(now clock.Instant, n int64) bool {
 	if h.fallback == nil {
 		h.fallback = new(Bucket)
 	}
-	// It stays through a recovery: a store that fails now and then must not give a full local burst each time. A
-	// changed share keeps what was used.
+	// It stays after the outage: a store that fails now and then must not give a full local burst
+	// each time. Where the share has changed, what was used stays used.
 	c := h.share()
 	c.Version = h.fallback.config.Version
 	if !slices.Equal(c.Limits, h.fallback.config.Limits) {
 		c.Version.Revision++
 	}
-	// One holder for good: after a Rename it would share with what it was before.
+	// Under a name of its own: as another holder, after a Rename, it would share with its former
+	// self.
 	r := Request{Holder: "local", Seq: h.fallback.state.counter + 1, Config: c, Want: n, Need: n, Waiting: n, Weight: 1}
 	var g Grant
 	if err := h.fallback.Call(int64(now)/1000, &r, &g); err != nil {
@@ -73,7 +75,8 @@ func (h *Holder) takeShare(now clock.Instant, n int64) bool {
 	return g.Waited == n
 }
 
-// share is the configuration in force scaled by weight/active weight, as last heard, each burst at least 1.
+// share is the configuration in force, with each limit scaled by weight/active weight as last
+// heard.
 func (h *Holder) share() Config {
 	c := h.config
 	c.Overcommit = 0
@@ -86,7 +89,8 @@ func (h *Holder) share() Config {
 	return c
 }
 
-// scaled is l times weight/active: exactly where that can be held, otherwise rounded down to whole tokens.
+// scaled is l times weight/active, with a burst of at least 1: exact where a bucket can count that
+// exactly, otherwise rounded down to whole tokens.
 func scaled(l Limit, weight, active int64) Limit {
 	g := int64(gcd(uint64(weight), uint64(active)))
 	weight, active = weight/g, active/g

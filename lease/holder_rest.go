@@ -6,8 +6,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Memory is what is left of a Holder that has not been used for a while: what it must know of its bucket to notice that
-// the bucket was lost, and what it would otherwise learn again. The zero value knows nothing.
+// Memory is what is left of a Client whose key has not been used for a while: what it must know to
+// notice that the bucket was lost, and what it would otherwise have to learn again. It is small,
+// since a process may have a million keys at rest. The zero value knows nothing.
 type Memory struct {
 	lineage  lineage
 	executed clock.Instant // of the last reply
@@ -18,8 +19,8 @@ type Memory struct {
 	conflict bool
 }
 
-// Rest is what h remembers if it is let go now; false where more would be lost than an estimate: tokens, debts, an open
-// call, an outage, or a local bucket that serves in one.
+// Rest is what h remembers if it is let go now. It is false where more than an estimate would be
+// lost: tokens, debts, an open call, an outage, or the local share that serves in one.
 func (h *Holder) Rest() (Memory, bool) {
 	if !h.Idle() || h.Degraded() || h.fallback != nil || h.Outdated() {
 		return Memory{}, false
@@ -36,7 +37,7 @@ func (h *Holder) Rest() (Memory, bool) {
 	return m, true
 }
 
-// Recall is for a Holder that was just started: it goes on where the one that Rest was asked of ended.
+// Recall has h, which has just been started, go on where the one ended that Rest was asked of.
 func (h *Holder) Recall(m Memory) {
 	h.heard.lineage, h.heard.executed, h.ttl = m.lineage, m.executed, m.ttl
 	h.heard.active, h.heard.replied, h.conflict = m.active, m.replied, m.conflict
@@ -49,4 +50,19 @@ func (h *Holder) Recall(m Memory) {
 		h.heard.levels[k] = l.Capacity() // it has had a T or more to fill up
 	}
 	h.learned()
+}
+
+// Idle reports whether nothing would be lost by forgetting this holder now.
+func (h *Holder) Idle() bool {
+	return !h.calling && !h.isOpen && h.Pool.Held() == 0 && !h.owes()
+}
+
+// Lifetime is how long after the last use the bucket is full again and every lease has ended:
+// forgetting the holder then changes nothing.
+func (h *Holder) Lifetime() time.Duration {
+	longest := time.Duration(0)
+	for _, l := range h.config.Limits {
+		longest = max(longest, l.TimeToFull())
+	}
+	return longest + h.ttl
 }

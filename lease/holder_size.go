@@ -7,13 +7,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// size is how much to ask for (docs/protocol.md, section 8): what the next Target needs at the observed demand and
-// what will be spent while the following prefetch is on its way, less what is held, and never less than
-// what already waits.
+// size is how much to ask for (docs/protocol.md, 8.6 to 8.8): what the next Target needs at the
+// observed demand and what will be spent while the following prefetch is on its way, less what is
+// held. It is never less than what already waits.
 func (h *Holder) size(held int64, in Input) (want, need, waiting int64) {
 	asked := in.Waiting + in.Refused
 	if in.Refused > 0 && h.cramped() {
-		// Nobody waits and nothing is leased ahead: those who were refused come again, and are as many as they were.
+		// Nothing is leased ahead and nobody waits, so whoever was refused will ask again, and as
+		// many of them.
 		asked = max(asked, min(h.Pool.Missed()-h.missedAtAsk, h.ceiling()))
 	}
 	want = asked
@@ -28,12 +29,13 @@ func (h *Holder) size(held int64, in Input) (want, need, waiting int64) {
 	return want, need, min(in.Waiting, want)
 }
 
-// ahead is the part of want that nobody waits for yet. Where somebody does wait, the need has just
-// begun or has grown, and an estimate from a few milliseconds is a guess: then it is no more than
-// those who wait, or what the slow estimate says. More come while each call is on its way, and each
-// call asks for them, so that a few lead from one request to thousands. What is asked for beyond
-// that is lacking where others ask in the same instant: with half as many again, of 40 processes
-// that asked for exactly the burst the last 13 got nothing.
+// ahead is how much the next Target needs, whether anybody waits for it yet or not.
+//
+// Where somebody waits, demand has just begun or has just grown, so the fast estimate is a guess
+// from a few milliseconds. Then the answer is what the slow estimate says, or what was missed since
+// the last call if that is more. This starts fast all the same, because each call asks for whoever
+// came while the last one was on its way. Asking for more than that takes tokens from processes
+// that ask at the same moment.
 func (h *Holder) ahead(held, waiting int64) int64 {
 	most := h.ceiling()
 	n := float64(most)
@@ -50,10 +52,10 @@ func (h *Holder) ahead(held, waiting int64) int64 {
 	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)
 }
 
-// ceiling is the most to ask for ahead: a quarter of the burst, so that four holders can each be served, or a half
-// while nobody else is active; once the bucket is below half, where a lease that is longer than it need be is
-// taken from somebody, no more than R*Target or the same part of what is left; and MaxBatch. With R*Target alone
-// a tight loop over a burst of 40,000 at 1/h took 5,410 calls on Redis; this takes 25.
+// ceiling is the most to ask for ahead. It is a quarter of the burst, so that four holders can each
+// be served, or half of it while nobody else is active. Once the bucket is below half, a lease that
+// is longer than it need be is taken from somebody: then it is no more than R*Target, or the same
+// part of what is left. MaxBatch bounds it in any case.
 func (h *Holder) ceiling() int64 {
 	most := int64(poolMax)
 	for _, l := range h.config.Limits {
@@ -61,7 +63,8 @@ func (h *Holder) ceiling() int64 {
 		if h.heard.active <= h.policy.weight() {
 			divisor = 2
 		}
-		// The overcommit lets refill go on beside leases; larger ones only for a Target that asks for them.
+		// With an overcommit the bucket refills beside leases, so a Target that needs longer ones
+		// may have them.
 		longer := min((l.Capacity()+h.config.Overcommit)/divisor, int64(l.Rate()*h.config.Target.Seconds()))
 		part := max(l.Capacity()/divisor, longer)
 		if h.heard.replied && h.heard.level() < l.Capacity()/2 {
@@ -87,15 +90,15 @@ func (h *Holder) perTarget() float64 {
 // watermark is what is spent during one round trip, with three standard deviations of room.
 func (h *Holder) watermark() float64 { return h.demand.expected(h.rtt) + 1 }
 
-// slow says that leasing ahead would only strand tokens: the key sees fewer than two requests in a
-// lease; the burst is so small that most of it would be on its way all the time; or a lease would
-// be a single token, which saves no call, and once it is spent keeps the bucket from refilling
-// until the next one.
+// slow reports whether leasing ahead would only strand tokens: because the key sees fewer than two
+// requests in the time of a lease, because the burst is so small that most of it would always be on
+// its way (cramped), or because a lease would be a single token. That saves no call, and after it
+// is spent the bucket does not refill until the next call says so.
 func (h *Holder) slow() bool {
 	return h.cramped() || h.ceiling() < 2 || h.heard.replied && h.demand.rate()*(h.config.Target+h.rtt).Seconds() < 2
 }
 
-// cramped is slow for the burst's sake.
+// cramped reports whether the burst is smaller than what the limit makes in four round trips.
 func (h *Holder) cramped() bool {
 	for _, l := range h.config.Limits {
 		if float64(l.Capacity()+h.config.Overcommit) < 4*l.Rate()*h.rtt.Seconds() {
@@ -114,15 +117,14 @@ func (h *Holder) arm() {
 	h.Pool.arm(int64(min(h.watermark(), poolMax)))
 }
 
-// excess is what a holding has beyond its use, a Target after the last reply: everything where nobody asked
-// since; what exceeds the next Target's need while others are short; otherwise the same, but only where
-// it is more than the need itself, so that ordinary fluctuation makes no calls.
+// excess is how much of a holding to give back, a Target after the last reply: all of it if nobody
+// asked since; otherwise what the next Target does not need. While nobody else is short, that
+// counts only if it is more than the need itself, so that ordinary fluctuation makes no calls.
 func (h *Holder) excess(held int64) int64 {
 	if h.demand.seen == h.seenAtReply {
 		return held
 	}
-	// And what is spent while the next call is on its way: with a round trip of 150 ms, without it, 84 of 10,000 requests
-	// at half the rate were denied.
+	// The watermark is what is spent while the next call is on its way.
 	keep := int64(math.Ceil(h.demand.expected(h.config.Target+h.rtt) + h.watermark()))
 	if h.heard.contended || held > 2*keep {
 		return max(0, held-keep)
@@ -130,8 +132,9 @@ func (h *Holder) excess(held int64) int64 {
 	return 0
 }
 
-// fullAt is when the bucket is full, if it is told nothing: from then on it loses the refill of what was spent since. No
-// earlier than half a Target after the call was sent.
+// fullAt is when the bucket will be full, if nobody calls. From then on it cannot refill what was
+// spent since, before a report tells it. It is no earlier than half a Target after the call was
+// sent.
 func (h *Holder) fullAt(g *Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
@@ -142,10 +145,9 @@ func (h *Holder) fullAt(g *Grant) clock.Instant {
 	return at
 }
 
-// isLarge reports whether n tokens are a good part of the burst, or what the bucket makes in a
-// Target: if so many were spent, and the bucket is not refilled because it counts them as held,
-// that is worth a report. Without it a fleet that starts on a full bucket loses the refill of its
-// whole first lease.
+// isLarge reports whether n spent tokens are worth a report: a good part of the burst, or what the
+// bucket makes in a Target. Until it is told, the bucket counts them as held and may not refill in
+// their place: a fleet that starts on a full bucket would lose the refill of its whole first lease.
 func (h *Holder) isLarge(n int64) bool {
 	return float64(n) >= min(float64(h.config.Capacity()+h.config.Overcommit)/16, h.perTarget())
 }
@@ -153,9 +155,25 @@ func (h *Holder) isLarge(n int64) bool {
 // renewBefore is how long before the deadline a holding in use is renewed.
 func (h *Holder) renewBefore() time.Duration { return h.config.Target/2 + 2*h.rtt }
 
-// stretch makes the T that the holder proposes long enough for the network as it is now: a lease of
-// which more than a quarter passes on the way starves its holder. Doubling keeps the number of
-// changes small.
+// portion is the fewest tokens to give at once to a request that collects them. A bucket that
+// nobody else draws from can keep them until all are there. One that others draw from hovers around
+// its set point (section 7 of the specification): half of that will be there at some time, and much
+// more will not.
+func (h *Holder) portion() int64 {
+	if h.alone() {
+		return maxUnits
+	}
+	n := int64(maxUnits)
+	for _, l := range h.config.Limits {
+		point := min(float64(l.Capacity())/2, max(1, l.Rate()*h.config.Target.Seconds()/2))
+		n = min(n, int64(point/2))
+	}
+	return max(1, n)
+}
+
+// stretch makes the T that the holder proposes long enough for the network as it is now: a holder
+// whose leases spend more than a quarter of their time on the way starves. T doubles, so that it
+// seldom changes.
 func (h *Holder) stretch() {
 	ttl := max(h.ttlLeast, 2*h.config.Target)
 	for ttl < 4*h.rtt && ttl <= ttlMax/2 {

@@ -6,20 +6,20 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Account is where a holder's tokens went. At every report Granted = Admitted + Returned + Burnt +
-// Held (Conserved). A refunded token stays counted as admitted, and in Refunded too; one that was
-// drawn for a request which then was not admitted (Unused) is held until a report has brought it
-// back, whatever the bucket still gives for it.
+// Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A
+// refunded token stays counted as admitted, and in Refunded too. A token that was drawn for a
+// request which then was not admitted counts as held until a report has brought it back, whatever
+// it is still worth there.
 type Account struct {
 	Granted  int64 // accepted from the bucket
-	Admitted int64 // spent by takes, or given to requests that waited
+	Admitted int64 // taken from the pool, or given to requests that waited
 	Returned int64 // given back in a call that the bucket executed
 	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
 	Held     int64 // in the pool, unused, or on their way back
 	Refunded int64 // of Admitted: reported as not having happened
 }
 
-// Conserved reports whether no token was lost or forged.
+// Conserved reports whether every token is accounted for, once.
 func (a Account) Conserved() bool {
 	return a.Granted == a.Admitted+a.Returned+a.Burnt+a.Held && a.Held >= 0
 }
@@ -30,7 +30,7 @@ func (a Account) Plus(o Account) Account {
 		a.Burnt + o.Burnt, a.Held + o.Held, a.Refunded + o.Refunded}
 }
 
-// Ask is what one call asks for, beside what the Holding reports by itself.
+// Ask is what a call asks for. What it reports, the Holding knows by itself.
 type Ask struct {
 	Config              Config
 	Want, Need, Waiting int64
@@ -43,27 +43,27 @@ type Ask struct {
 type Accepted struct {
 	Waited   int64 // tokens for the requests that Ask.Waiting counted, and for them only
 	Pooled   int64 // tokens added to the pool
-	Reserved int64 // tokens withheld from the pool for who asked for them; they count as taken in Interval
+	Reserved int64 // tokens withheld from the pool for requests in line; they count as taken in Interval
 	Interval Interval
 	Drawn    Drawn // of all of them
 }
 
-// Drawn says when tokens left the bucket, in the bucket's own time. What comes back unused is worth
-// what has not been refilled since. It is comparable within one epoch of the bucket. The zero value
-// is worth nothing.
+// Drawn says when tokens left the bucket, in the bucket's own time (Grant.Running). A token that
+// comes back unused is worth what has not been refilled since then. Two of them can be compared
+// within one epoch of the bucket. With the zero value a token is worth nothing.
 type Drawn struct{ epoch, running int64 }
 
-// Holding is the holder's half of the protocol (docs/protocol.md section 5): one open call at a time,
-// replies accepted once and for the open call only, and a deadline from the FIRST sending of the accepted
-// call. It decides nothing about how much to ask for; Holder does. It owns the Pool; everything but the
-// Pool's takes is serialised by its user's lock.
+// Holding is the holder's half of the protocol (docs/protocol.md section 5): one open call at a
+// time, replies accepted once and for the open call only, and a deadline from the FIRST sending of
+// the accepted call. It decides nothing about how much to ask for; Holder does. It owns the Pool;
+// everything but the Pool's takes is serialised by its user's lock.
 type Holding struct {
 	Pool Pool
 
 	id        string
-	open      Request
-	isOpen    bool
-	firstSent clock.Instant
+	open      Request       // the last call that was built
+	isOpen    bool          // its reply would be accepted
+	firstSent clock.Instant // of open
 	deadline  clock.Instant // of the whole holding; at or past it nothing of it is spent or returned
 
 	heard heard
@@ -71,15 +71,16 @@ type Holding struct {
 	refund      int64 // admitted, and did not happen
 	unused      int64 // drawn, since the running time unusedSince, for requests that were not admitted
 	unusedSince int64
-	debt        int64
+	debt        int64 // admitted without a grant
 
 	base     int64 // tokens in the pool when it was last counted
-	lateSeen int64
+	lateSeen int64 // Pool.late when it was last counted
 	account  Account
 }
 
-// leaseSpan is the part of T for which the holder uses a lease; the rest covers the drift of two clocks
-// against each other (1/16 is 62,500 ppm, a hundred times what quartz does).
+// leaseSpan is for how long the holder uses a lease that the bucket counts for a T. The last 1/16
+// covers the drift of the two clocks against each other: 62,500 ppm, a hundred times what quartz
+// does.
 func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }
 
 // init makes h usable. id identifies the holder to the bucket and must differ between processes.
@@ -88,8 +89,9 @@ func (h *Holding) init(id string, stripes int) {
 	h.Pool.init(stripes)
 }
 
-// Open builds the call with the given seq, which must be above all earlier ones, and closes any other.
-// The result stays valid, and unchanged, until the next Open; it is sent at once.
+// Open builds the call with the given seq, which must be above all earlier ones, and closes the one
+// before. The call is to be sent at once. The result is valid, and does not change, until the next
+// Open.
 func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 	h.GiveUp()
 	h.Expire(now)
@@ -100,12 +102,12 @@ func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 	if giveBack == nil {
 		giveBack = func(int64) int64 { return 0 }
 	}
-	// A refund counts only where the bucket still knows the holder. After a pause it does not, so the first call
-	// goes without, and the next one carries it. (Sending it again after a void reply would not do: an earlier
-	// sending of the same call may have been credited.)
+	// A refund counts only where the bucket still knows the holder. After a pause it does not, so
+	// the first call goes without and the next one carries it. Sending it a second time after a
+	// void reply would be wrong: an earlier sending of the same call may have been credited.
 	refund, unused := int64(0), int64(0)
 	if now >= h.deadline {
-		h.burnUnused() // it has ended with the lease that it came with
+		h.burnUnused() // it ended with its lease
 	} else {
 		refund, unused = min(h.refund, WaitingMax), h.unused
 		h.refund, h.unused = 0, 0
@@ -130,8 +132,8 @@ func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 	return &h.open
 }
 
-// Resend returns the open call for one more sending, or nil where there is none, or where its grant would
-// arrive with less than half of its time left.
+// Resend returns the open call for one more sending. It is nil where there is none, or where a
+// grant would arrive with less than half of its time left.
 func (h *Holding) Resend(now clock.Instant) *Request {
 	if !h.isOpen || now.Sub(h.firstSent) > h.open.Config.TTL/2 {
 		return nil
@@ -139,8 +141,8 @@ func (h *Holding) Resend(now clock.Instant) *Request {
 	return &h.open
 }
 
-// GiveUp closes the open call. What it carried back may or may not have been credited, so it is burnt.
-// A debt is reported again: reporting it twice only admits less.
+// GiveUp closes the open call. Nobody knows whether the bucket has credited what it carried back,
+// so that is burnt. A debt stays, and is reported again: reporting it twice only admits less.
 func (h *Holding) GiveUp() {
 	if h.isOpen {
 		h.account.Burnt += h.open.Returned + h.open.Unused
@@ -148,11 +150,10 @@ func (h *Holding) GiveUp() {
 	}
 }
 
-// Accept takes in a reply. It reports false, and changes nothing, for any reply but the first one
-// to the open call, and for one that no bucket gives. Whatever a Store may say, no more is accepted
-// than was asked for. Up to reserve tokens of what would go to the pool are withheld from it for
-// requests that wait and were not counted by the call: otherwise a Take could overtake them in
-// between.
+// Accept takes in the reply to the open call. For any other reply, for a second one, and for one
+// that no bucket gives it changes nothing and ok is false. Whatever a Store says, no more is
+// accepted than was asked for. Up to reserve tokens of those for the pool are withheld for requests
+// that wait in line: otherwise a Take could overtake them.
 func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, bool) {
 	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
 		return Accepted{}, false
@@ -195,8 +196,8 @@ func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, 
 	return Accepted{Waited: waited, Pooled: pooled - reserved, Reserved: reserved, Interval: h.Pool.Interval(), Drawn: h.Drawn()}, true
 }
 
-// Drawn is the stamp of tokens that are taken from the pool now: they have counted as held by this
-// process until the last reply at least.
+// Drawn is that of tokens that are taken from the pool now. The bucket has counted them as held by
+// this process at the last reply, so they left it then or later.
 func (h *Holding) Drawn() Drawn { return Drawn{h.heard.epoch, h.heard.running} }
 
 // Expire burns a holding whose deadline has come and reports whether it did.
@@ -213,13 +214,14 @@ func (h *Holding) Deadline() clock.Instant { return h.deadline }
 // IsOpen reports whether a call is under way or waits for its retry.
 func (h *Holding) IsOpen() bool { return h.isOpen }
 
-// PutBack gives back n tokens that were taken in one report interval and not used: to the pool where no report has been
-// built since, otherwise with the next call. drawn is of the oldest of them.
+// PutBack gives back n tokens that were taken in the interval in and not used: to the pool if no
+// report has been built since, otherwise with the next call. drawn is that of the oldest of them.
 func (h *Holding) PutBack(n int64, in Interval, drawn Drawn) {
 	if n <= 0 {
 		return
 	}
-	// Tokens reserved from a grant were booked as admitted at once, those from the pool are at the next count.
+	// Tokens reserved from a grant are in Admitted already; those from the pool get there by
+	// counting.
 	h.recount()
 	if h.Pool.put(n, in) {
 		h.account.Admitted -= n
@@ -229,7 +231,7 @@ func (h *Holding) PutBack(n int64, in Interval, drawn Drawn) {
 	h.Unused(n, drawn)
 }
 
-// Forfeit burns n tokens that were drawn for a request which was not admitted before their lease ended.
+// Forfeit burns n tokens that a waiting request had collected and kept for too long.
 func (h *Holding) Forfeit(n int64) {
 	h.recount()
 	h.account.Admitted -= n
@@ -237,8 +239,8 @@ func (h *Holding) Forfeit(n int64) {
 }
 
 // Unused gives back, with the next call, n tokens that were drawn for a request which was not
-// admitted, at drawn the earliest. Unlike refunded ones they never count as admitted. Those of an
-// earlier epoch of the bucket are burnt: it has been set anew since, or it is another one.
+// admitted, the oldest of them at drawn. Unlike a refund they never count as admitted. Those of an
+// earlier epoch are burnt, because the bucket has been set anew since or is another one.
 func (h *Holding) Unused(n int64, drawn Drawn) {
 	if n <= 0 {
 		return
@@ -279,8 +281,8 @@ func (h *Holding) Account() Account {
 	return a
 }
 
-// Rename burns the holding and goes on under another id. It is the answer to ErrStale: somebody else, such as a
-// clone of this machine, calls under the present one.
+// Rename burns the holding and goes on under another id. That is the answer to ErrStale: somebody
+// else, such as a clone of this machine, calls under the present id.
 func (h *Holding) Rename(id string) {
 	h.GiveUp()
 	h.burn()
@@ -298,7 +300,7 @@ func (h *Holding) burn() int64 {
 	return held
 }
 
-// counted books what was taken since the pool was last counted, now that it holds held tokens.
+// counted books what was taken since the pool was last counted. It holds held tokens now.
 func (h *Holding) counted(held int64) {
 	late := h.Pool.late.Load()
 	h.account.Admitted += h.base - held - (late - h.lateSeen)
@@ -307,7 +309,7 @@ func (h *Holding) counted(held int64) {
 	h.base = held
 }
 
-// recount is counted without a new report interval.
+// recount counts the pool.
 func (h *Holding) recount() { h.counted(h.Pool.Held()) }
 
 func (h *Holding) setDeadline(at clock.Instant) {

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// latencySamples are enough for a 99th percentile that is the second largest; latencyFew are
-	// enough to call one of them a stall.
+	// latencySamples are how many are kept: of so many, the 99th percentile is the second largest.
+	// From latencyFew on, one that is larger than all others counts as a stall.
 	latencySamples, latencyFew = 128, 16
 	// latencySpan is how long a sample counts: the network as it was before says nothing about now.
 	latencySpan = 3 * time.Second
 )
 
 // Latency estimates the 99th percentile of the round trips of the last seconds to one node of a
-// store: what Input.RTT wants. Where there were few, the latest few count, however old. The zero
-// value knows none. It may not be shared between goroutines without a lock.
+// store, which Client.Tick and Build want. Where there were few, the latest few count, however old.
+// The zero value knows none. Goroutines that share one need a lock.
 type Latency struct {
 	samples [latencySamples]struct {
 		took time.Duration
@@ -28,13 +28,13 @@ type Latency struct {
 	sorted clock.Instant // when p99 was last taken from the samples
 }
 
-// Add takes in how long one round trip took that ended now. One that failed says nothing.
+// Add takes in that a round trip ended now and took so long. One that failed says nothing.
 func (l *Latency) Add(now clock.Instant, d time.Duration) {
 	s := &l.samples[l.n%latencySamples]
 	s.took, s.at = d, now
 	l.n++
-	// Sorting every eighth time, or once in a while, costs nothing beside a round trip; a rise is
-	// taken over at once.
+	// A rise is taken over at once. Otherwise sorting every eighth time, or after a while, is
+	// enough.
 	if l.n%8 != 1 && d <= l.p99 && now.Sub(l.sorted) < latencySpan/8 {
 		return
 	}
@@ -49,7 +49,7 @@ func (l *Latency) Add(now clock.Instant, d time.Duration) {
 		have = append(have, s.took)
 	}
 	slices.Sort(have)
-	// The second largest, so that one stall changes nothing; but of a few the largest.
+	// The second largest, so that one stall changes nothing. Of a few it is the largest.
 	last := len(have) - 1
 	if len(have) >= latencyFew {
 		last--

@@ -7,7 +7,8 @@ import (
 	_ "unsafe" // for linkname
 )
 
-// runtime.procPin is what sync.Pool uses; the runtime keeps it reachable, because many packages link to it.
+// runtime.procPin is what sync.Pool uses; the runtime keeps it reachable, because many packages
+// link to it.
 //
 //go:linkname procPin runtime.procPin
 func procPin() int
@@ -15,8 +16,9 @@ func procPin() int
 //go:linkname procUnpin runtime.procUnpin
 func procUnpin()
 
-// Pin forbids the scheduler to take the calling goroutine off its P until Unpin, and returns the P's number. Nothing
-// else runs on that P meanwhile. Build with the tag yuzhi_portable to do without the runtime's help.
+// Pin forbids the scheduler to take the calling goroutine off its P until Unpin, and returns the
+// P's number. Nothing else runs on that P meanwhile. Build with the tag yuzhi_portable to do
+// without the runtime's help.
 func Pin() int { return procPin() }
 
 // Unpin ends what Pin began; i is what Pin returned.
@@ -28,8 +30,9 @@ func at(i, n int) int { return i }
 // counter is counted up by whoever is pinned to one P, and read by anybody.
 type counter struct{ n int64 }
 
-// add counts one. It need not be atomic, for nobody else writes; the race detector, which knows nothing of pins, is told
-// not to look. An aligned word is written whole on the machines named above, and a reader sees it some time after.
+// add counts one. It need not be atomic, because nobody else writes, an aligned word is written
+// whole on the machines named above, and a reader may see it some time after. The race detector
+// knows nothing of pins, so it is told not to look.
 //
 //go:norace
 func (c *counter) add() { c.n++ }

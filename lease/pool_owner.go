@@ -1,13 +1,12 @@
 package lease
 
-// This file is the owner's side of a Pool: what a Holding puts in, takes out and reads, and what the mark says after.
+// This file is the owner's side of a Pool: what a Holding puts in, takes out and reads.
 
-// settle sets the mark to what the word holds. Whoever leaves less than the mark said, or fails, comes here after. The
-// caller holds the lock.
-func (p *Pool) settle() {
+// remarkLocked sets the mark by what the word holds.
+func (p *Pool) remarkLocked() {
 	c := count(p.word.Load())
-	if p.stripes != nil && (c < sampleEvery || !p.switches.contended()) { // then the word serves, and Held looks at it alone
-		p.harvest()
+	if p.stripes != nil && (c < sampleEvery || !p.switches.contended()) { // then the word alone serves
+		p.emptyStripesLocked()
 		c = count(p.word.Load())
 	}
 	mark := p.watermark
@@ -16,7 +15,7 @@ func (p *Pool) settle() {
 		mark = MarkDenied
 	case c <= 0:
 		mark = MarkEmpty
-	case p.switches.contended() && c >= sampleEvery && p.striped():
+	case p.switches.contended() && c >= sampleEvery && p.stripeLocked():
 		mark = MarkStriped
 	case p.stripesMax > 0:
 		mark = max(mark, c-sampleEvery)
@@ -26,15 +25,16 @@ func (p *Pool) settle() {
 	}
 }
 
-// Deny says whether the bucket is known to have no more for now, so that takes from an empty pool are Denied.
+// Deny says whether the bucket is known to have no more for now. If so, takes from an empty pool
+// are Denied.
 func (p *Pool) Deny(yes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.denied = yes
 	if yes {
-		p.striped() // to count in
+		p.stripeLocked() // misses are counted there
 	}
-	p.settle()
+	p.remarkLocked()
 }
 
 // Held is the number of tokens in the pool now. For any number of goroutines.
@@ -44,11 +44,11 @@ func (p *Pool) Held() int64 {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.held()
+	return p.heldLocked()
 }
 
-// held is Held for whoever has the lock; while tokens move to a stripe nobody else sees them.
-func (p *Pool) held() int64 {
+// heldLocked is Held with the lock, which tokens that move to a stripe are not seen without.
+func (p *Pool) heldLocked() int64 {
 	n := max(0, count(p.word.Load()))
 	for i := range p.stripes {
 		n += max(0, p.stripes[i].count.Load())
@@ -70,8 +70,8 @@ func (p *Pool) Missed() int64 {
 // Interval is the present report interval.
 func (p *Pool) Interval() Interval { return intervalOf(p.word.Load()) }
 
-// put gives back n tokens that were taken in an interval; false if a report has been built since: they were
-// reported as spent, so now they are refunds.
+// put puts back n tokens that were taken in the interval in. It is false if a report has been built
+// since, which counted them as spent.
 func (p *Pool) put(n int64, in Interval) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,28 +79,28 @@ func (p *Pool) put(n int64, in Interval) bool {
 		return false
 	}
 	p.addWord(n)
-	p.settle()
+	p.remarkLocked()
 	return true
 }
 
-// report starts a new report interval and removes the part of the tokens that giveBack, given the count, says. It
-// returns the count before and what was removed.
+// report starts a new interval, and removes as many tokens as giveBack says when it is told how
+// many there are. It returns that number and how many were removed.
 func (p *Pool) report(giveBack func(held int64) int64) (held, returned int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.harvest()
+	p.emptyStripesLocked()
 	for {
 		w := p.word.Load()
 		held = max(0, count(w))
 		returned = giveBack(held)
 		if p.word.CompareAndSwap(w, w+intervalOne-uint64(count(w))+uint64(held-returned)) {
-			p.settle()
+			p.remarkLocked()
 			return held, returned
 		}
 	}
 }
 
-// drain empties the pool, starts a new report interval, and returns what it held.
+// drain empties the pool, starts a new interval, and returns what it held.
 func (p *Pool) drain() int64 {
 	held, _ := p.report(func(held int64) int64 { return held })
 	return held
@@ -111,7 +111,7 @@ func (p *Pool) add(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.addWord(n)
-	p.settle()
+	p.remarkLocked()
 }
 
 func (p *Pool) addWord(n int64) {
@@ -123,11 +123,12 @@ func (p *Pool) addWord(n int64) {
 	}
 }
 
-// arm sets the watermark: the first take that leaves fewer than n tokens reports low; where stripes serve, those in
-// other stripes than the taker's do not count. The pool must hold at least n tokens, or low is reported by the next take.
+// arm sets the watermark: the first take that leaves fewer than n tokens reports low, which is the
+// next one if there are fewer already. Where stripes serve, the tokens in other stripes are not
+// counted.
 func (p *Pool) arm(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watermark = n
-	p.settle()
+	p.remarkLocked()
 }

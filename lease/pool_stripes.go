@@ -6,22 +6,24 @@ import (
 	"unsafe"
 )
 
-// sampleEvery is how many tokens a pool hands out between two looks at who takes them, and how many it must hold for
-// stripes: at 10 ns a token that is a look in 40 µs, and fewer tokens than that do not make a line hot.
+// sampleEvery is how many tokens a pool hands out between two looks at who takes them: at 10 ns a
+// token, a look in 40 µs. It is also how many a pool must hold for stripes to be worth it.
 const sampleEvery = 4096
 
-// chunk is how many tokens a stripe fetches at once, or more where there are many: a fetch writes the line that every take
-// looks at first.
+// chunk is how many tokens a stripe fetches at once, or more where there are many. Few fetches are
+// better, because each writes the cache line that every take reads.
 const chunk = 1024
 
-// stripe is what one P has of a contended Pool, on a cache line of its own.
+// stripe is one P's part of a contended Pool, on a cache line of its own. The count is atomic
+// although mostly its own P uses it, so that what it holds can be taken back at any time.
 type stripe struct {
-	count  atomic.Int64 // tokens; below 0 by the takes that failed since the last fetch
+	count  atomic.Int64 // tokens, less the takes that have failed since the last fetch
 	missed counter      // tokens of requests that were denied here
 	_      [128 - 8 - unsafe.Sizeof(counter{})]byte
 }
 
-// switches remembers of the last 16 looks which of them met another P than the one before.
+// switches remembers which of the last 16 looks met another P than the look before. From four on,
+// the pool counts as contended, until there are none.
 type switches struct {
 	history uint16
 	last    int32
@@ -35,7 +37,8 @@ func (s *switches) see(i int) {
 		s.history |= 1
 	}
 	s.last = int32(i)
-	// A goroutine moves to another P now and then; two that contend take turns in half of all looks.
+	// A goroutine moves to another P now and then; two that contend take turns in half of all
+	// looks.
 	switch n := bits.OnesCount16(s.history); {
 	case n >= 4:
 		s.on = true
@@ -46,8 +49,8 @@ func (s *switches) see(i int) {
 
 func (s *switches) contended() bool { return s.on }
 
-// note looks at who takes. The caller holds the lock.
-func (p *Pool) note() {
+// look notes which P takes. The caller holds the lock.
+func (p *Pool) look() {
 	if p.stripesMax > 0 {
 		i := Pin()
 		Unpin(i)
@@ -55,8 +58,8 @@ func (p *Pool) note() {
 	}
 }
 
-// striped reports whether there are stripes, and makes them once. The caller holds the lock.
-func (p *Pool) striped() bool {
+// stripeLocked makes the stripes, once, and reports whether there are any.
+func (p *Pool) stripeLocked() bool {
 	if p.stripes == nil && p.stripesMax > 0 {
 		p.stripes = make([]stripe, p.stripesMax)
 	}
@@ -91,10 +94,11 @@ func (p *Pool) takeStriped(n int64) bool {
 	return c >= n && s.count.CompareAndSwap(c, c-n)
 }
 
-// stock moves a chunk from the word, which has left tokens, to the stripe of this P, and returns what the word has then.
-// It does not go below the watermark by more than this P takes. The caller holds the lock.
-func (p *Pool) stock(left int64) int64 {
-	p.note()
+// stockLocked moves a chunk from the word, which has left tokens, to the stripe of this P, and
+// returns what the word has then. Tokens below the watermark stay in the word, where a take reports
+// low.
+func (p *Pool) stockLocked(left int64) int64 {
+	p.look()
 	if p.mark.Load() != MarkStriped {
 		return left
 	}
@@ -122,8 +126,8 @@ func (p *Pool) stock(left int64) int64 {
 	}
 }
 
-// harvest brings what the stripes hold back to the word. The caller holds the lock.
-func (p *Pool) harvest() {
+// emptyStripesLocked brings what the stripes hold back to the word.
+func (p *Pool) emptyStripesLocked() {
 	n := int64(0)
 	for i := range p.stripes {
 		if p.stripes[i].count.Load() != 0 {

@@ -26,7 +26,7 @@ func (p *Pool) contend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.switches.on, p.switches.history = true, 0xffff
-	p.settle()
+	p.remarkLocked()
 }
 
 // Goroutines on two Ps that take from one pool turn the stripes on, one alone does not.
@@ -54,8 +54,8 @@ func TestStripesServeWhereTakersContend(t *testing.T) {
 	for range 3 * chunk {
 		p.Take()
 	}
-	if p.mark.Load() != MarkStriped || p.held() != 1e6-3*chunk || count(p.word.Load()) == p.held() {
-		t.Errorf("mark %d, held %d, of it %d in the word", p.mark.Load(), p.held(), count(p.word.Load()))
+	if p.mark.Load() != MarkStriped || p.heldLocked() != 1e6-3*chunk || count(p.word.Load()) == p.heldLocked() {
+		t.Errorf("mark %d, held %d, of it %d in the word", p.mark.Load(), p.heldLocked(), count(p.word.Load()))
 	}
 }
 
@@ -86,7 +86,7 @@ func TestNothingIsDeniedWhileAStripeHoldsAToken(t *testing.T) {
 // The same for tokens that lie in a stripe whose P has nothing to do.
 func TestAStripeThatNobodyUsesIsHarvested(t *testing.T) {
 	p := newStriped(t, 1e5)
-	p.striped()
+	p.stripeLocked()
 	p.mu.Lock()
 	n := int64(0)
 	for i := range p.stripes { // Given all in the stripes,
@@ -111,7 +111,8 @@ func TestAStripeThatNobodyUsesIsHarvested(t *testing.T) {
 	}
 }
 
-// TestStripedPoolConserves is TestPoolConserves for a pool that hands out from stripes most of the time.
+// TestStripedPoolConserves is TestPoolConserves for a pool that hands out from stripes most of the
+// time.
 func TestStripedPoolConserves(t *testing.T) {
 	p := newStriped(t, 0)
 	var admitted, denied atomic.Int64
@@ -227,7 +228,8 @@ func TestDenialsAreCounted(t *testing.T) {
 	if p.Missed() != 40_000 {
 		t.Errorf("%d of 40,000 counted", p.Missed())
 	}
-	// Once there are tokens again they are taken, and without the bucket's word a take is only Refused.
+	// Once there are tokens again they are taken, and without the bucket's word a take is only
+	// Refused.
 	p.add(1)
 	if p.Take() != Took || p.Take() != Denied {
 		t.Error("one token was added")
@@ -238,7 +240,8 @@ func TestDenialsAreCounted(t *testing.T) {
 	}
 }
 
-// Once one goroutine is alone again the word has all, so that what is held, and with it what was admitted, never jumps.
+// Once one goroutine is alone again the word has all, so that what is held, and with it what was
+// admitted, never jumps.
 func TestLeavingTheStripesBringsTheirTokensBack(t *testing.T) {
 	p := newStriped(t, 1e6)
 	for range 3*chunk + 5 {
@@ -246,8 +249,8 @@ func TestLeavingTheStripesBringsTheirTokensBack(t *testing.T) {
 	}
 	p.mu.Lock()
 	p.switches = switches{}
-	p.settle()
-	held := p.held()
+	p.remarkLocked()
+	held := p.heldLocked()
 	p.mu.Unlock()
 	if p.Held() != held || held != 1e6-3*chunk-5 {
 		t.Errorf("Held is %d, there are %d", p.Held(), held)

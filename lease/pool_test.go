@@ -91,8 +91,8 @@ func TestStrictTakeRefusesWhatHasExpired(t *testing.T) {
 	}
 }
 
-// TestPoolConserves runs everything at once: takers of one and of many, who put some back, while the owner adds,
-// reports, returns and drains. No token is lost and none forged.
+// TestPoolConserves runs everything at once: takers of one and of many, who put some back, while
+// the owner adds, reports, returns and drains. No token is lost and none forged.
 func TestPoolConserves(t *testing.T) {
 	p := newPool(0)
 	var admitted, putLate atomic.Int64
@@ -154,8 +154,8 @@ func TestPoolConserves(t *testing.T) {
 	}
 }
 
-// TestEmptyMarkNeverStays: once tokens were added and everybody is quiet, a take succeeds, whatever the takers that
-// found the pool empty did at the same moment.
+// TestEmptyMarkNeverStays: once tokens were added and everybody is quiet, a take succeeds, whatever
+// the takers that found the pool empty did at the same moment.
 func TestEmptyMarkNeverStays(t *testing.T) {
 	rounds := 3000
 	if testkit.RaceEnabled {
