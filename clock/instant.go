@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Instant is a moment on one clock, in nanoseconds from an arbitrary origin of that clock. It is a type
-// of its own so that the compiler keeps it apart from wall clock times and from durations.
+// Instant is a moment on one clock, in nanoseconds from an arbitrary origin of that clock. It is a
+// type of its own so that the compiler keeps it apart from wall clock times and from durations.
 //
-// The zero Instant means "unset": no clock ever reads it, or less. Instants of different clocks or of
-// different processes have nothing to do with each other. An Instant is a plain value.
+// The zero Instant means "unset": no clock ever reads it, or less. Instants of different clocks or
+// of different processes have nothing to do with each other. An Instant is a plain value.
 type Instant int64
 
-// origin is where a clock starts that has no reason to start elsewhere. It leaves 126 years below and
-// 165 above, so that offsets and durations of a century fit on either side. It is round, so that five
-// seconds after it are recognisable in a test's output.
+// origin is where a clock starts that has no reason to start elsewhere. It leaves 126 years below
+// and 165 above, so that offsets and durations of a century fit on either side. It is round, so
+// that five seconds after it are recognisable in a test's output.
 const origin Instant = 4_000_000_000_000_000_000
 
 // Limits of what an Instant can hold. Arithmetic stops there and does not wrap.
@@ -23,8 +23,8 @@ const (
 	maxInstant Instant = math.MaxInt64
 )
 
-// Add returns the instant d after i, or before i if d is negative. A result that does not fit is the
-// latest or earliest Instant there is: "now plus forever" stays in the future.
+// Add returns the instant d after i, or before i if d is negative. A result that does not fit is
+// the latest or earliest Instant there is: "now plus forever" stays in the future.
 func (i Instant) Add(d time.Duration) Instant {
 	sum := i + Instant(d)
 	if (sum > i) == (d > 0) {
@@ -36,8 +36,8 @@ func (i Instant) Add(d time.Duration) Instant {
 	return minInstant
 }
 
-// Sub returns the time from o to i, negative if i is the earlier one. A result that does not fit is the
-// longest or shortest Duration there is.
+// Sub returns the time from o to i, negative if i is the earlier one. A result that does not fit is
+// the longest or shortest Duration there is.
 func (i Instant) Sub(o Instant) time.Duration {
 	diff := i - o
 	if (diff < 0) == (i < o) {
@@ -61,8 +61,8 @@ type Clock interface {
 	// somebody steps the clock back on purpose (see Skewed).
 	Now() Instant
 
-	// AfterFunc calls f once, d from now by this clock; a d of zero or less means as soon as possible. f
-	// must not be nil.
+	// AfterFunc calls f once, d from now by this clock; a d of zero or less means as soon as possible.
+	// f must not be nil.
 	//
 	// f never runs inside the call to AfterFunc, so the caller may hold a lock that f takes. The clock
 	// decides whether f gets a goroutine of its own (System) or runs on the one that moves the clock
@@ -73,11 +73,11 @@ type Clock interface {
 // Timer is one pending call made by AfterFunc. Its methods mean what those of a time.Timer from
 // time.AfterFunc mean, and goroutines may share it.
 type Timer interface {
-	// Stop cancels the call and reports whether it did. False means that the call was made, has begun, or
-	// was stopped before. Stop does not wait for a call that has begun.
+	// Stop cancels the call and reports whether it did. False means that the call was made, has begun,
+	// or was stopped before. Stop does not wait for a call that has begun.
 	Stop() bool
 
-	// Reset makes the timer call d from now, whether or not it has called or was stopped before; a d of
-	// zero or less means as soon as possible. It reports whether the timer was still pending.
+	// Reset makes the timer call d from now, whether or not it has called or was stopped before; a d
+	// of zero or less means as soon as possible. It reports whether the timer was still pending.
 	Reset(d time.Duration) bool
 }

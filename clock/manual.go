@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// Manual is a clock that moves only when Advance is called. It has no goroutine and no randomness, so
-// what happens on it happens in the same order every time. The zero Manual is ready to use and equal to
-// NewManual(0). Any number of goroutines may share a Manual; it must not be copied after first use.
+// Manual is a clock that moves only when Advance is called. It has no goroutine and no randomness,
+// so what happens on it happens in the same order every time. The zero Manual is ready to use and
+// equal to NewManual(0). Any number of goroutines may share a Manual; it must not be copied after
+// first use.
 type Manual struct {
 	mu    sync.Mutex
 	now   Instant // 0 until first needed: see readLocked
 	queue queue
 }
 
-// NewManual returns a clock that stands at start. With a start of zero or less it starts at 4e18 ns, far
-// enough from both ends of the scale for any offset of a century.
+// NewManual returns a clock that stands at start. With a start of zero or less it starts at 4e18
+// ns, far enough from both ends of the scale for any offset of a century.
 func NewManual(start Instant) *Manual {
 	return &Manual{now: max(start, 0)}
 }
@@ -36,16 +37,16 @@ func (m *Manual) readLocked() Instant {
 	return m.now
 }
 
-// AfterFunc has a later Advance call f. A timer of zero or less is due at once, and still waits for the
-// next Advance (of zero, if need be) or for the Advance that is running. It panics if f is nil.
+// AfterFunc has a later Advance call f. A timer of zero or less is due at once, and still waits for
+// the next Advance (of zero, if need be) or for the Advance that is running. It panics if f is nil.
 func (m *Manual) AfterFunc(d time.Duration, f func()) Timer {
 	t := &manualTimer{clock: m, call: newCall(f)}
 	t.Reset(d)
 	return t
 }
 
-// Next returns the instant at which the earliest pending timer is due, which may be now but is never
-// past, or false if no timer is pending. To run a simulation event by event, Advance by what
+// Next returns the instant at which the earliest pending timer is due, which may be now but is
+// never past, or false if no timer is pending. To run a simulation event by event, Advance by what
 // Next().Sub(Now()) gives.
 func (m *Manual) Next() (Instant, bool) {
 	m.mu.Lock()
@@ -56,17 +57,17 @@ func (m *Manual) Next() (Instant, bool) {
 	return m.queue.calls[0].due, true
 }
 
-// Advance moves the clock by d and calls what falls due on the way, including timers that these calls set
-// themselves. Calls are made one after the other on the caller's goroutine, in order of time and, for the
-// same time, in order of registration (a Reset registers anew). During each of them the clock stands at
-// that call's own due time. A callback may use the clock as it likes, though one that always sets another
-// timer of zero keeps Advance from ever returning.
+// Advance moves the clock by d and calls what falls due on the way, including timers that these
+// calls set themselves. Calls are made one after the other on the caller's goroutine, in order of
+// time and, for the same time, in order of registration (a Reset registers anew). During each of
+// them the clock stands at that call's own due time. A callback may use the clock as it likes,
+// though one that always sets another timer of zero keeps Advance from ever returning.
 //
 // Advance(0) calls what is due now. A negative d panics: this clock never goes back.
 //
-// Two overlapping Advances, of two goroutines or of a callback and its caller, are like two overlapping
-// sleeps: time passes for both at once. So a callback may call Advance(d) to say "this takes d". It delays
-// the end of the Advance that called it only if it runs past that end.
+// Two overlapping Advances, of two goroutines or of a callback and its caller, are like two
+// overlapping sleeps: time passes for both at once. So a callback may call Advance(d) to say "this
+// takes d". It delays the end of the Advance that called it only if it runs past that end.
 func (m *Manual) Advance(d time.Duration) {
 	if d < 0 {
 		panic("clock: Advance by a negative duration: " + d.String())

@@ -21,8 +21,8 @@ func newCall(f func()) call {
 	return call{f: f, index: notPending}
 }
 
-// queue has a clock's pending calls, the next one first. A call knows its place, so that Stop costs no
-// search.
+// queue has a clock's pending calls, the next one first. A call knows its place, so that Stop costs
+// no search.
 type queue struct {
 	calls []*call
 	seq   uint64 // registrations so far

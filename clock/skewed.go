@@ -19,24 +19,25 @@ type Skew struct {
 	Offset time.Duration
 
 	// DriftPPM is how many microseconds the clock gains in each second of its base; negative makes it
-	// slow. A quartz crystal is within 100 either way. It must lie strictly between -1,000,000 (a clock
-	// that stands still) and 1,000,000 (one that runs at double speed).
+	// slow. A quartz crystal is within 100 either way. It must lie strictly between -1,000,000 (a
+	// clock that stands still) and 1,000,000 (one that runs at double speed).
 	DriftPPM int64
 }
 
-// Skewed is a clock that is wrong in a known way: it sees another clock, its base, through an offset and
-// a drift that can change at run time.
+// Skewed is a clock that is wrong in a known way: it sees another clock, its base, through an
+// offset and a drift that can change at run time.
 //
-// It is two things, as a real machine's clock is. An oscillator ticks at the rate that the drift says; it
-// alone decides when timers fire. A display shows the ticks so far plus the offset plus all steps; it
-// alone is what Now reads. So an offset or a step moves readings and never a timer, while a change of
-// drift moves both, from then on.
+// It is two things, as a real machine's clock is. An oscillator ticks at the rate that the drift
+// says; it alone decides when timers fire. A display shows the ticks so far plus the offset plus
+// all steps; it alone is what Now reads. So an offset or a step moves readings and never a timer,
+// while a change of drift moves both, from then on.
 //
-// Everything is computed in integers, and exactly: after any number of changes, the ticks so far are the
-// exact sum rounded down once to a nanosecond. Readings more than 292 years off stop at the end of the
-// scale; a reading that would be zero or less is 1.
+// Everything is computed in integers, and exactly: after any number of changes, the ticks so far
+// are the exact sum rounded down once to a nanosecond. Readings more than 292 years off stop at the
+// end of the scale; a reading that would be zero or less is 1.
 //
-// Any number of goroutines may share a Skewed. Make one with NewSkewed; the zero Skewed is not usable.
+// Any number of goroutines may share a Skewed. Make one with NewSkewed; the zero Skewed is not
+// usable.
 type Skewed struct {
 	base  Clock
 	start Instant // the base's reading when this clock was made
@@ -50,12 +51,12 @@ type Skewed struct {
 	queue queue         // due at a count of ticks
 }
 
-// NewSkewed returns a clock that differs from base by s: it shows base plus s.Offset now and drifts away
-// from there. With the zero Skew it equals base until Set or Step is called. It panics if s.DriftPPM is
-// out of range.
+// NewSkewed returns a clock that differs from base by s: it shows base plus s.Offset now and drifts
+// away from there. With the zero Skew it equals base until Set or Step is called. It panics if
+// s.DriftPPM is out of range.
 //
-// base must not be nil and should not itself be stepped: it stands for true time. A base that goes back
-// is taken to have stood still.
+// base must not be nil and should not itself be stepped: it stands for true time. A base that goes
+// back is taken to have stood still.
 func NewSkewed(base Clock, s Skew) *Skewed {
 	s.check()
 	now := base.Now()
@@ -76,9 +77,9 @@ func (c *Skewed) Now() Instant {
 	return max(1, c.start.Add(time.Duration(c.ticks)).Add(c.shift))
 }
 
-// Step sets the clock by hand: every reading from now on is d later, or earlier if d is negative. Pending
-// timers do not move: they are durations, and as many ticks are left of them as before. That is what a
-// machine's timers do when an operator or NTP sets its clock.
+// Step sets the clock by hand: every reading from now on is d later, or earlier if d is negative.
+// Pending timers do not move: they are durations, and as many ticks are left of them as before.
+// That is what a machine's timers do when an operator or NTP sets its clock.
 func (c *Skewed) Step(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,12 +88,13 @@ func (c *Skewed) Step(d time.Duration) {
 
 // Set replaces the skew from now on. It panics if s.DriftPPM is out of range.
 //
-// Drift: what has been gained or lost so far stays, and only what follows runs at the new rate, so a
-// change of drift alone never makes the reading jump. Pending timers follow the new rate for what is left
-// of them.
+// Drift: what has been gained or lost so far stays, and only what follows runs at the new rate, so
+// a change of drift alone never makes the reading jump. Pending timers follow the new rate for what
+// is left of them.
 //
-// Offset: the new one takes the old one's place, so the reading jumps by the difference, at once, and
-// pending timers do not move. Past steps stay. To change the drift alone, pass the same Offset again.
+// Offset: the new one takes the old one's place, so the reading jumps by the difference, at once,
+// and pending timers do not move. Past steps stay. To change the drift alone, pass the same Offset
+// again.
 func (c *Skewed) Set(s Skew) {
 	s.check()
 	c.mu.Lock()
@@ -111,8 +113,8 @@ func (c *Skewed) Set(s Skew) {
 	}
 }
 
-// AfterFunc calls f after d by this clock's own oscillator: on a clock that gains, sooner by its base. f
-// runs where base runs its callbacks. It panics if f is nil.
+// AfterFunc calls f after d by this clock's own oscillator: on a clock that gains, sooner by its
+// base. f runs where base runs its callbacks. It panics if f is nil.
 func (c *Skewed) AfterFunc(d time.Duration, f func()) Timer {
 	t := &skewedTimer{clock: c, call: newCall(f)}
 	c.mu.Lock()
@@ -129,8 +131,8 @@ func (c *Skewed) tickLocked() {
 	if e <= 0 {
 		return
 	}
-	// The gain is e*ppm/million. Splitting e keeps both products small: the first is at most e, the second
-	// at most million*million.
+	// The gain is e*ppm/million. Splitting e keeps both products small: the first is at most e, the
+	// second at most million*million.
 	gain := int64(e/million) * c.skew.DriftPPM
 	rest := int64(e%million)*c.skew.DriftPPM + c.part
 	whole := floorDiv(rest, million)
@@ -139,15 +141,15 @@ func (c *Skewed) tickLocked() {
 	c.ticks = c.ticks.Add(saturate(e, time.Duration(gain)))
 }
 
-// baseTimeLocked returns the shortest time of the base in which the oscillator, at its present rate,
-// comes to due. tickLocked has been called.
+// baseTimeLocked returns the shortest time of the base in which the oscillator, at its present
+// rate, comes to due. tickLocked has been called.
 func (c *Skewed) baseTimeLocked(due Instant) time.Duration {
 	ticks := int64(due.Sub(c.ticks))
 	if ticks <= 0 {
 		return 0
 	}
-	// In millionths of a tick: part + x*rate >= ticks*million, for the least x. With ticks = q*rate + r
-	// this is q*million and a rest that cannot overflow.
+	// In millionths of a tick: part + x*rate >= ticks*million, for the least x. With ticks = q*rate +
+	// r this is q*million and a rest that cannot overflow.
 	rate := million + c.skew.DriftPPM
 	q, r := ticks/rate, ticks%rate
 	if q > math.MaxInt64/million {
@@ -169,8 +171,8 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// skewedTimer is a call that is due at a count of its clock's ticks, whatever the rate at which these
-// come. A timer of the base stands for it and is moved when the rate changes.
+// skewedTimer is a call that is due at a count of its clock's ticks, whatever the rate at which
+// these come. A timer of the base stands for it and is moved when the rate changes.
 type skewedTimer struct {
 	clock *Skewed
 	call
@@ -200,8 +202,9 @@ func (t *skewedTimer) Reset(d time.Duration) bool {
 	return was
 }
 
-// fire is what the base calls. By the time it has the lock, the timer may have been stopped, or put off
-// by a Reset or a lower rate. So the base's call is only a reason to look: the count of ticks decides.
+// fire is what the base calls. By the time it has the lock, the timer may have been stopped, or put
+// off by a Reset or a lower rate. So the base's call is only a reason to look: the count of ticks
+// decides.
 func (t *skewedTimer) fire() {
 	if t.takeIfDue() {
 		t.f()

@@ -11,41 +11,48 @@
 //
 // To decide on a request:
 //
-//   - Allow, in most places: true or false now. On a warm key it costs about one atomic instruction. It
-//     waits for one lease call (at most Config.CallTimeout) only when this process holds nothing and the
-//     bucket is not known to be empty. AllowN where a request costs more than one token.
-//   - TryAllow where even that wait is too much: it never waits, and starts the call in the background.
+//   - Allow, in most places: true or false now. On a warm key it costs about one atomic
+//     instruction. It waits for one lease call (at most Config.CallTimeout) only when this process
+//     holds nothing and the bucket is not known to be empty. AllowN where a request costs more than
+//     one token.
+//   - TryAllow where even that wait is too much: it never waits, and starts the call in the
+//     background.
 //   - Take where the caller wants a context, or the reasons: how much is left, when to come back.
-//   - Wait and WaitN for work that should be done later rather than not at all. First in first out, before
-//     Allow; they fail at once where the context's deadline cannot be met.
-//   - Key(name) once and its methods after that, where the same key is used again and again: it saves the
-//     look-up by name.
+//   - Wait and WaitN for work that should be done later rather than not at all. First in first out,
+//     before Allow; they fail at once where the context's deadline cannot be met.
+//   - Key(name) once and its methods after that, where the same key is used again and again: it
+//     saves the look-up by name.
 //
 // To look and to change:
 //
-//   - Peek reads and takes nothing. It asks the store, so it is for dashboards and not for every request.
+//   - Peek reads and takes nothing. It asks the store, so it is for dashboards and not for every
+//     request.
 //   - Refund gives back what was admitted and then did not happen.
-//   - SetLimits changes the limits of a key for the whole fleet, which follows within a TTL; TrySetLimits only
-//     where nobody has; LimitsOf reads what is in force; Reset makes the bucket a new one.
+//   - SetLimits changes the limits of a key for the whole fleet, which follows within a TTL;
+//     TrySetLimits only where nobody has; LimitsOf reads what is in force; Reset makes the bucket a
+//     new one.
 //   - Stats says where every token went.
 //   - Shutdown before a process ends gives back what it holds; Close does not, and needs no store.
 //
 // There is no Reserve: a process cannot promise tokens that the bucket has not leased to it.
 //
-// A denial is a result and not an error. Errors are sentinels of this package, matched with errors.Is.
+// A denial is a result and not an error. Errors are sentinels of this package, matched with
+// errors.Is.
 //
 // # Which file holds what
 //
-// What is decided about tokens is decided by lease.Client (docs/protocol.md sections 5, 8 and 9). This
-// package is the shell around it: locks, channels, a table of keys, and calls that travel together.
+// What is decided about tokens is decided by lease.Client (docs/protocol.md sections 5, 8 and 9).
+// This package is the shell around it: locks, channels, a table of keys, and calls that travel
+// together.
 //
-//   - limiter.go: New, the verbs by name, Close and Shutdown; key.go: the verbs of a Key; wait.go: Wait;
-//     result.go: Result; control.go: Peek, Refund, Reset, the limits of a key, Ping.
+//   - limiter.go: New, the verbs by name, Close and Shutdown; key.go: the verbs of a Key; wait.go:
+//     Wait; result.go: Result; control.go: Peek, Refund, Reset, the limits of a key, Ping.
 //   - decide.go: a request that the pool did not serve.
 //   - entry.go: one key, a lease.Client behind a lock; calls.go: answers to its calls.
-//   - scheduler.go: the one goroutine that knows which key is due, and calls that travel together; rtt.go:
-//     what is known of each node of the store.
-//   - table.go: the table of keys; rouse.go: a key that comes into it or back into use; idle.go: keys at
-//     rest, and who leaves when the table is full.
-//   - config.go, names.go, stats.go: Config, the names that are those of lease, Stats; outage.go: the log.
+//   - scheduler.go: the one goroutine that knows which key is due, and calls that travel together;
+//     rtt.go: what is known of each node of the store.
+//   - table.go: the table of keys; rouse.go: a key that comes into it or back into use; idle.go:
+//     keys at rest, and who leaves when the table is full.
+//   - config.go, names.go, stats.go: Config, the names that are those of lease, Stats; outage.go:
+//     the log.
 package hybrid

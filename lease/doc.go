@@ -12,11 +12,13 @@
 // perhaps MemoryStore, which takes the place of Redis in tests and in services of one process. For
 // tools and for other shells:
 //
-//   - Limit says how much, with PerSecond, PerMinute, PerHour, Every and ParseLimit to make one; Policy says
-//     how to lease.
+//   - Limit says how much, with PerSecond, PerMinute, PerHour, Every and ParseLimit to make one;
+//     Policy says how to lease.
 //   - Store is where buckets live. redisbucket.Store keeps them in Redis.
-//   - Client is one process's side of one key: it serves requests, and says when to call and what to send.
-//   - Bucket is the other side: the reference that the Lua scripts of redisbucket agree with to the last bit.
+//   - Client is one process's side of one key: it serves requests, and says when to call and what
+//     to send.
+//   - Bucket is the other side: the reference that the Lua scripts of redisbucket agree with to the
+//     last bit.
 //
 // # The loop around a Client
 //
@@ -58,11 +60,12 @@
 //
 // The process's side:
 //
-//   - client.go, client_decide.go, client_queue.go, client_serve.go, client_state.go: who is served when
-//     (section 9 of the specification).
-//   - holder.go: when to call; holder_call.go: a call from Build to Accept; holder_delay.go: the delay
-//     after a shortfall; holder_size.go: how much to ask for; holder_fallback.go: deciding without the
-//     store; holder_rest.go: what is left of a key that is not used; heard.go: what the last reply said (section 8).
+//   - client.go, client_decide.go, client_queue.go, client_serve.go, client_state.go: who is served
+//     when (section 9 of the specification).
+//   - holder.go: when to call; holder_call.go: a call from Build to Accept; holder_delay.go: the
+//     delay after a shortfall; holder_size.go: how much to ask for; holder_fallback.go: deciding
+//     without the store; holder_rest.go: what is left of a key that is not used; heard.go: what the
+//     last reply said (section 8).
 //   - demand.go, latency.go, breaker.go: the estimates of section 8, and its probes.
 //   - holding.go: the half of the protocol that must be exact (section 5).
 //   - pool.go, pool_owner.go, pool_stripes.go: the tokens that takes spend; pin_runtime.go and
@@ -70,11 +73,12 @@
 //
 // The bucket's side:
 //
-//   - bucket.go: the state, and one call; bucket_settle.go: steps 1 to 3; bucket_grant.go: steps 6 and 7
-//     (sections 3 and 4).
+//   - bucket.go: the state, and one call; bucket_settle.go: steps 1 to 3; bucket_grant.go: steps 6
+//     and 7 (sections 3 and 4).
 //   - bucket_loss.go: lost state; bucket_ttl.go: T; bucket_limits.go: limits that change;
 //     bucket_configure.go: operations other than calls (section 6).
-//   - ring.go: the ledger (section 3); fair.go: the fair share (section 7); scale.go: exact arithmetic.
+//   - ring.go: the ledger (section 3); fair.go: the fair share (section 7); scale.go: exact
+//     arithmetic.
 //   - bucket_audit.go: what tests and audits look at; memory.go: MemoryStore.
 //
 // Both sides:

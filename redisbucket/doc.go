@@ -1,15 +1,15 @@
-// Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single server,
-// Sentinel or a cluster, and for a ring where limits need not hold (Config.AllowRing).
+// Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single
+// server, Sentinel or a cluster, and for a ring where limits need not hold (Config.AllowRing).
 //
-// Most callers need New only, and give its result to hybrid.New, which calls Exchange and Configure.
-// Inspect is for people and tools that look at a bucket. The client stays the caller's: its timeouts, its
-// TLS and its users apply, but its retries do not. A lease call that is sent twice would draw twice, so
-// each is sent once, and its retry is the caller's business.
+// Most callers need New only, and give its result to hybrid.New, which calls Exchange and
+// Configure. Inspect is for people and tools that look at a bucket. The client stays the caller's:
+// its timeouts, its TLS and its users apply, but its retries do not. A lease call that is sent
+// twice would draw twice, so each is sent once, and its retry is the caller's business.
 //
-// A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one for each
-// holder. One Lua script executes a lease call, another inspects and configures. lease.Bucket is their
-// reference, and they agree with it to the last bit. Redis 3.2 or later, or Valkey, is needed;
-// docs/operations.md lists the versions that the tests have run on.
+// A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one
+// for each holder. One Lua script executes a lease call, another inspects and configures.
+// lease.Bucket is their reference, and they agree with it to the last bit. Redis 3.2 or later, or
+// Valkey, is needed; docs/operations.md lists the versions that the tests have run on.
 //
 // The rules are those of docs/protocol.md. In Lua:
 //
@@ -22,11 +22,14 @@
 // And in Go, which decides nothing about tokens:
 //
 //   - store.go: Config and New.
-//   - exchange.go: lease calls, grouped by the node that serves them. configure.go: everything else.
-//   - pipeline.go: one round trip. script.go: how a script is sent, once. ping.go: connections opened ahead.
+//   - exchange.go: lease calls, grouped by the node that serves them. configure.go: everything
+//     else.
+//   - pipeline.go: one round trip. script.go: how a script is sent, once. ping.go: connections
+//     opened ahead.
 //   - watcher.go: calls that still wait for a connection to be opened.
-//   - key.go: Redis keys. encode.go and reply.go: the numbers that go and come. errors.go: what an error says.
+//   - key.go: Redis keys. encode.go and reply.go: the numbers that go and come. errors.go: what an
+//     error says.
 //
-// A Store may be shared between goroutines. Where a call ends before the client does, a goroutine goes on
-// waiting for the client, until the client's own timeouts.
+// A Store may be shared between goroutines. Where a call ends before the client does, a goroutine
+// goes on waiting for the client, until the client's own timeouts.
 package redisbucket

@@ -25,13 +25,13 @@
 // clock, which is right. By the caller's time (names that end in _client) the process sends its own
 // along, and the store does what the usual script does with it:
 //
-//   - central: the bucket's time never goes back. A clock that is d ahead brings R*d once after each
-//     rest, a burst at most. From then on tokens flow in by the fastest clock, and the slower
+//   - central: the bucket's time never goes back. A clock that is d ahead brings R*d once after
+//     each rest, a burst at most. From then on tokens flow in by the fastest clock, and the slower
 //     processes get what it leaves.
 //   - sliding_log: a fast clock removes what the others' windows still hold, on every call, so that
 //     even R is exceeded.
-//   - fixed_window, sliding_cells: each clock counts in its own windows, and clocks a window or more
-//     apart each have a whole quota.
+//   - fixed_window, sliding_cells: each clock counts in its own windows, and clocks a window or
+//     more apart each have a whole quota.
 //
 // A key in the store lives as long as its last writer can need it: Burst/R, and a cell longer for
 // sliding cells. With right clocks this changes nothing. With wrong ones it ends the time for which

@@ -11,6 +11,6 @@
 // Files: threshold.go and figure.go what a report must show, and the names of its figures; axis.go
 // and sweep.go the grid. A plan is asked for in plan.go: target.go what must hold, space.go which
 // policies there are, effort.go how long to try, lab.go many simulations at once, rank.go who is
-// better, confirm.go the winner on fresh seeds, stress.go and under worse conditions, plan_report.go
-// and gocode.go the answer.
+// better, confirm.go the winner on fresh seeds, stress.go and under worse conditions,
+// plan_report.go and gocode.go the answer.
 package search

@@ -1,11 +1,11 @@
 // Package view shows what the other rooms of the simulator found: as aligned text, as JSON, as CSV,
 // or as one self-contained HTML page with charts. Run, Comparison, Sweep and Plan make a Document,
-// and Document.Write writes it. Equal documents give equal bytes. Everything here may be used by any
-// goroutine, as long as nobody changes the values that it was given.
+// and Document.Write writes it. Equal documents give equal bytes. Everything here may be used by
+// any goroutine, as long as nobody changes the values that it was given.
 //
 // Files: run.go, compare.go, sweep.go and plan.go what each document says; document.go how it is
-// written; table.go, chart.go, bars.go, heatmap.go, run_charts.go its parts; number.go and figures.go
-// how numbers and figures are called and written.
+// written; table.go, chart.go, bars.go, heatmap.go, run_charts.go its parts; number.go and
+// figures.go how numbers and figures are called and written.
 package view
 
 import (

@@ -1,13 +1,13 @@
 // Package file reads and writes scenarios as YAML files.
 //
-// Reading is strict: an unknown or repeated field, a missing unit, a wrong type or a value out of bounds
-// is an error that names file, line, column and field, and all errors of a file are reported at once. A
-// field is called as in package scenario, in snake case; a field that is not there has its default.
-// Quantities have units: 100ms, 1200/s, 0.5%, 50ppm, "1000/s burst 200"; only 0 may stand alone as a
-// duration. Template is an example with every field.
+// Reading is strict: an unknown or repeated field, a missing unit, a wrong type or a value out of
+// bounds is an error that names file, line, column and field, and all errors of a file are reported
+// at once. A field is called as in package scenario, in snake case; a field that is not there has
+// its default. Quantities have units: 100ms, 1200/s, 0.5%, 50ppm, "1000/s burst 200"; only 0 may
+// stand alone as a duration. Template is an example with every field.
 //
-// A path names a field within a scenario: policy.target, groups[0].count, or groups.web.count by the
-// group's name: see Set and Paths.
+// A path names a field within a scenario: policy.target, groups[0].count, or groups.web.count by
+// the group's name: see Set and Paths.
 //
 // Files: file.go Load and Parse; decode.go, field.go and scalar.go how a field is read; encode.go
 // how it is written; path.go paths; examples.go the examples; error.go where it went wrong.
@@ -56,10 +56,10 @@ func Load(path string) (scenario.Scenario, error) {
 	return Parse(path, text)
 }
 
-// Parse reads a scenario. The name of its file is for errors, and the traces that the scenario replays
-// are looked for in that file's folder. The result is valid (Scenario.Validate), but has no defaults
-// filled in. The error joins *Error values in the order of their lines; each wraps ErrInvalid, and
-// scenario.ErrInvalidScenario where Validate objects.
+// Parse reads a scenario. The name of its file is for errors, and the traces that the scenario
+// replays are looked for in that file's folder. The result is valid (Scenario.Validate), but has no
+// defaults filled in. The error joins *Error values in the order of their lines; each wraps
+// ErrInvalid, and scenario.ErrInvalidScenario where Validate objects.
 func Parse(name string, text []byte) (scenario.Scenario, error) {
 	d := newDecoder(name)
 	var s scenario.Scenario
