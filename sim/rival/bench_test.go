@@ -24,26 +24,6 @@ func BenchmarkCentralTake(b *testing.B) {
 	}
 }
 
-// BenchmarkDecide is the same load on every algorithm, from 200 processes.
-func BenchmarkDecide(b *testing.B) {
-	for _, name := range Names() {
-		b.Run(name, func(b *testing.B) {
-			f := fleetOf(200, busy(1)...)
-			f.Local = func(p int, now int64) int64 { return now + int64(p-100)*ms }
-			a, err := New(name, f)
-			if err != nil {
-				b.Fatal(err)
-			}
-			var now int64
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				now += gaps[i%len(gaps)]
-				a.Decide(now, i*7919%200, 0, 1)
-			}
-		})
-	}
-}
-
 func busy(count int) (limits []lease.Limit) {
 	for i := range int64(count) {
 		limits = append(limits, lease.Limit{Tokens: 500_003 + i, Per: time.Second, Burst: 50_000})

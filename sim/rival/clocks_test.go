@@ -9,43 +9,33 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-func TestWithRightClocksTheCallersTimeIsAsGoodAsTheStores(t *testing.T) {
+func TestClocksThatAreAlikeAreAsGoodAsTheStores(t *testing.T) {
 	rng := testkit.Rand(t)
 	for _, name := range Names() {
 		if !strings.HasSuffix(name, "_client") {
 			continue
 		}
-		for _, limits := range someLimits {
-			server, client := fleetOf(3, limits...), fleetOf(3, limits...)
-			server.Local = func(int, int64) int64 { panic("the store has its own time") }
-			client.Local = func(_ int, now int64) int64 { return now }
-			all := draw(rng, server, 3000, 3)
-			want := decide(start(t, strings.TrimSuffix(name, "_client"), server), all)
-			if text := difference(all, want, decide(start(t, name, client), all)); text != "" {
-				t.Errorf("%s: by the store's time and by right clocks: %s", name, text)
+		for i, limits := range someLimits {
+			// Given an algorithm by the store's time, which looks at no clock,
+			f := fleetOf(3, limits...)
+			f.Local = func(int, int64) int64 { panic("the store has its own time") }
+			all := draw(rng, f, 3000, 3)
+			want := decide(start(t, strings.TrimSuffix(name, "_client"), f), all)
+			// then by clocks that are right it decides alike, and by those that are off by a whole number of
+			// windows, so that these begin at the same moments.
+			offsets := []int64{0}
+			if i == 0 {
+				offsets = []int64{0, -100 * second, -500 * ms, 777 * second}
 			}
-			if text := difference(all, want, decide(start(t, name, fleetOf(3, limits...)), all)); text != "" {
-				t.Errorf("%s: by the store's time and without clocks: %s", name, text)
+			for _, offset := range offsets {
+				f.Local = func(_ int, now int64) int64 { return now + offset }
+				if text := difference(all, want, decide(start(t, name, f), all)); text != "" {
+					t.Errorf("%s, %v, clocks %+d us off: %s", name, limits, offset, text)
+				}
 			}
-		}
-	}
-}
-
-func TestClocksThatAreWrongAlikeAreAsGoodAsRightOnes(t *testing.T) {
-	rng := testkit.Rand(t)
-	for _, name := range Names() {
-		if !strings.HasSuffix(name, "_client") {
-			continue
-		}
-		// Given clocks that are off by a whole number of windows, so that these begin at the same
-		// moments
-		for _, offset := range []int64{-100 * second, -500 * ms, 777 * second} {
-			f := fleetOf(3, tenPerSecond)
-			all := draw(rng, f, 1000, 3)
-			want := decide(start(t, name, f), all)
-			f.Local = func(_ int, now int64) int64 { return now + offset }
+			f.Local = nil
 			if text := difference(all, want, decide(start(t, name, f), all)); text != "" {
-				t.Errorf("%s: by right clocks, and %+d us off: %s", name, offset, text)
+				t.Errorf("%s, %v, without clocks: %s", name, limits, text)
 			}
 		}
 	}
@@ -67,52 +57,6 @@ func TestClocksApartOpenWindowsOfTheirOwn(t *testing.T) {
 			if fmt.Sprint(got) != "[5 5 5 5]" {
 				t.Errorf("%s, round %d: %v were admitted, want the quota of 5 each", name, round, got)
 			}
-		}
-	}
-}
-
-func TestClocksALittleApart(t *testing.T) {
-	// Given a window of 500 ms with a quota of 5, and a second clock that is 300 ms ahead
-	cases := []struct {
-		name        string
-		first, then int64
-		want        string // at either time what the slow one is admitted, then the fast one
-		because     string
-	}{
-		{"fixed_window_client", 100 * ms, 300 * ms, "[5 0 0 5]", "the fast one is in the next window at 300 ms"},
-		{"fixed_window_client", 250 * ms, 450 * ms, "[5 5 0 0]", "the fast one is in the next window at 250 ms"},
-		{"sliding_log_client", 100 * ms, 300*ms - 1, "[5 0 0 0]", "for the fast one 500 ms are not over"},
-		{"sliding_log_client", 100 * ms, 300 * ms, "[5 0 0 5]", "for the fast one 500 ms are over"},
-		{"sliding_cells_client", 100 * ms, 310 * ms, "[5 0 0 1]", "the fast one has left a fifth of the oldest cell"},
-		{"sliding_cells_client", 100 * ms, 350 * ms, "[5 0 0 5]", "the fast one has left it"},
-		{"central_client", 100 * ms, 300 * ms, "[5 3 0 2]", "300 ms refill 3 for the fast one, and 200 ms more 2"},
-	}
-	for _, c := range cases {
-		a := start(t, c.name, ahead(300*ms, tenPerSecond))
-		var got []int64
-		for _, now := range []int64{c.first, c.then} {
-			got = append(got, burst(a, now, 0), burst(a, now, 1))
-		}
-		if fmt.Sprint(got) != c.want {
-			t.Errorf("%s at %d and %d us: %v were admitted, want %s: %s", c.name, c.first, c.then, got, c.want, c.because)
-		}
-	}
-}
-
-func TestALogForgetsWhatNobodyRenews(t *testing.T) {
-	// Given a key that only a clock an hour ahead has written
-	for _, name := range []string{"sliding_log_client"} {
-		a := start(t, name, ahead(3600*second, tenPerSecond))
-		burst(a, 0, 1)
-		if got := burst(a, 500*ms-1, 0); got != 0 {
-			t.Errorf("%s: %d were admitted before the key had expired", name, got)
-		}
-		if got := burst(a, 500*ms, 0); got != 5 {
-			t.Errorf("%s: %d were admitted when the key had expired, want the burst", name, got)
-		}
-		// Then nothing is left of the time that the other clock wrote.
-		if got := burst(a, 1000*ms, 0); got != 5 {
-			t.Errorf("%s: %d were admitted a window later, want the burst", name, got)
 		}
 	}
 }
@@ -151,6 +95,17 @@ func TestAKeyThatAFastClockLeftBehindExpires(t *testing.T) {
 		}
 		if got := burst(a, 1000*ms-1, 0); got != 5 {
 			t.Errorf("%v: %d were admitted after the key had expired, want the burst", limits, got)
+		}
+	}
+}
+
+func TestALogForgetsWhatNobodyRenews(t *testing.T) {
+	// Given a key that only a clock an hour ahead has written, then a window later nothing is left of it.
+	a := start(t, "sliding_log_client", ahead(3600*second, tenPerSecond))
+	burst(a, 0, 1)
+	for _, step := range []struct{ now, want int64 }{{500*ms - 1, 0}, {500 * ms, 5}, {1000 * ms, 5}} {
+		if got := burst(a, step.now, 0); got != step.want {
+			t.Errorf("%d were admitted at %d us, want %d", got, step.now, step.want)
 		}
 	}
 }

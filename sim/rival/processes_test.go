@@ -31,22 +31,6 @@ func TestAStaticSplitDividesByWeight(t *testing.T) {
 	}
 }
 
-func TestAStaticSplitWastesWhatSkewedDemandCannotUse(t *testing.T) {
-	// Given ten processes, of which one has all the requests
-	a := start(t, "static_split", fleetOf(10, lease.PerSecond(100)))
-	var admitted int64
-	for now := int64(0); now < 100*second; now += ms {
-		if a.Decide(now, 4, 0, 1) {
-			admitted++
-		}
-	}
-	// Then it gets a tenth of the limit: 10 at once and 10/s, the last of them due when the time is
-	// over.
-	if admitted != 10+10*100-1 {
-		t.Errorf("%d of 10,000 tokens were admitted, want a tenth", admitted)
-	}
-}
-
 func TestPartsOfALimitAreExactAndAddUp(t *testing.T) {
 	// Given a limit that no three processes can share in whole tokens, each asking in every
 	// millisecond

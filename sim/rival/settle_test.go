@@ -43,33 +43,6 @@ func TestSettlingAfterwardsAdmitsWhatArrivesInAPeriodNTimes(t *testing.T) {
 	}
 }
 
-func TestAProcessLearnsOfTheOthersWhenItSettles(t *testing.T) {
-	// Given two processes that settle at 0, 100, ... and at 50, 150, ... ms, and a bucket of 5
-	a := start(t, "settle_afterwards", fleetOf(2, lease.PerHour(5)))
-	steps := []struct {
-		when         string
-		now          int64
-		p            int
-		want         bool
-		n, roundTrip int64
-	}{
-		{"the first takes 4", 10 * ms, 0, true, 4, 0},
-		{"the second knows nothing of it", 20 * ms, 1, true, 2, 0},
-		{"it has settled, before the first", 60 * ms, 1, true, 3, 1},
-		{"the first has settled, after the second: the bucket is at -1", 100 * ms, 0, false, 1, 2},
-		{"the second has settled again", 150 * ms, 1, false, 1, 3},
-		{"an hour later, when 5 of those 9 have flowed back, 1 is left", 150*ms + 3600*second, 0, true, 1, 0},
-	}
-	for _, s := range steps {
-		if ok := a.Decide(s.now, s.p, 0, s.n); ok != s.want {
-			t.Errorf("%s: process %d asking for %d at %d us was answered %v", s.when, s.p, s.n, s.now, ok)
-		}
-		if got := a.RoundTrips(); s.roundTrip != 0 && got != s.roundTrip {
-			t.Errorf("%s: %d round trips, want %d", s.when, got, s.roundTrip)
-		}
-	}
-}
-
 func TestSettlingTooSeldomForTheBurstMissesTheRate(t *testing.T) {
 	for _, c := range []struct {
 		period      string

@@ -46,43 +46,6 @@ func TestAFixedWindowOfAFractionKeepsItsBoundaries(t *testing.T) {
 	}
 }
 
-func TestASlidingLogForgetsAnAdmissionWhenItsWindowIsOver(t *testing.T) {
-	// Given 5 in any 500 ms, of which 2 were admitted at 0 and 3 at 200 ms
-	a := start(t, "sliding_log", fleetOf(1, tenPerSecond))
-	a.Decide(0, 0, 0, 2)
-	a.Decide(200*ms, 0, 0, 3)
-	for _, step := range []struct{ now, want int64 }{{500*ms - 1, 0}, {500 * ms, 2}, {700*ms - 1, 0}, {700 * ms, 3}, {1000*ms - 1, 0}, {1000 * ms, 2}} {
-		if got := burst(a, step.now, 0); got != step.want {
-			t.Errorf("at %d us %d were admitted, want %d", step.now, got, step.want)
-		}
-	}
-}
-
-func TestSlidingCellsByHand(t *testing.T) {
-	// Given ten cells of 50 ms with a quota of 5, and 5 admissions in the middle of cell 0
-	a := start(t, "sliding_cells", fleetOf(1, tenPerSecond))
-	if got := burst(a, 25*ms, 0); got != 5 {
-		t.Fatalf("%d were admitted at once", got)
-	}
-	steps := []struct {
-		when      string
-		now, want int64
-	}{
-		{"in cell 9 all count", 499 * ms, 0},
-		{"at the start of cell 10 all still count", 500 * ms, 0},
-		{"a fifth of cell 10 is worth a fifth of them", 510 * ms, 1},
-		{"but not a microsecond before the next fifth", 520*ms - 1, 0},
-		{"the next fifth", 520 * ms, 1},
-		{"and the next two", 540 * ms, 2},
-		{"in cell 11 the first are forgotten, and 4 count", 550 * ms, 1},
-	}
-	for _, s := range steps {
-		if got := burst(a, s.now, 0); got != s.want {
-			t.Errorf("%s: at %d us %d were admitted, want %d", s.when, s.now, got, s.want)
-		}
-	}
-}
-
 // naive is the definition of a window algorithm, for one key and limit: what counts of the past
 // when a request comes, and how the store notes one.
 type naive interface {
