@@ -62,7 +62,7 @@ func (a accuracy) scenario() sim.Scenario {
 	}
 }
 
-// TestDefaultsReachTheirGoals prints, with -v, the table of the README's section on tuning.
+// TestDefaultsReachTheirGoals prints, with -v, the first table of docs/figures.md.
 func TestDefaultsReachTheirGoals(t *testing.T) {
 	t.Log("| load | limit | processes | of one central bucket | goal | lease calls/s | Jain | worst share |")
 	t.Log("| --- | --- | --- | --- | --- | --- | --- | --- |")

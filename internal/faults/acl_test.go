@@ -17,7 +17,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// user is the line of the README, behind "ACL SETUSER yuzhi". EVALSHA runs the scripts and EVAL brings them to a server
+// user is the line of docs/operations.md, behind "ACL SETUSER yuzhi". EVALSHA runs the scripts and EVAL brings them to a server
 // that does not know them; the rest is what they call. go-redis asks for more when it connects (HELLO, CLIENT
 // SETINFO), and does without where that is refused.
 const user = "on >secret ~yuzhi:* +evalsha +eval +time +get +set"
@@ -60,7 +60,7 @@ func TestTheLeastPrivilegesSufficeAndEachIsNeeded(t *testing.T) {
 	server := redistest.Start(t)
 	admin := client(t, server.Addr)
 	rules := strings.Fields(user)
-	// Given the permissions of the README, a limiter works,
+	// Given the permissions of docs/operations.md, a limiter works,
 	setUser(t, admin, rules)
 	if !works(t, server, admin) {
 		t.Fatal("it does not work")

@@ -28,7 +28,7 @@ there is no tolerance and no false alarm. Without --redis an embedded Redis is s
 
 --redis is host:port, or a URL with user, password and database, as go-redis reads it: rediss:// for TLS,
 redis+cluster:// for a cluster (further nodes as ?addr=host:port&addr=...), redis+sentinel:// for the Sentinels
-of ?master_name=...; with TLS rediss+cluster:// and rediss+sentinel://. The user needs what the README lists.
+of ?master_name=...; with TLS rediss+cluster:// and rediss+sentinel://. The user needs what docs/operations.md lists.
 
 A process that is stopped for longer than its lease's TTL (--stop-after) may spend what it held when it goes
 on, unless --strict has it read the clock for every decision.

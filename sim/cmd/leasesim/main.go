@@ -22,7 +22,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Exit statuses, as the README lists them.
+// Exit statuses, as docs/simulator.md lists them.
 const (
 	exitOK          = 0
 	exitFailed      = 1

@@ -80,7 +80,7 @@ func FromScenario(s sim.Scenario) (Options, error) {
 	return o, errors.Join(errs...)
 }
 
-// serviceAssumed is what a lease call takes a real Redis (README, Figures), for one that does not
+// serviceAssumed is what a lease call takes a real Redis (docs/figures.md), for one that does not
 // say.
 const serviceAssumed = 15 * time.Microsecond
 
