@@ -18,8 +18,10 @@ type Bucket struct {
 	records map[string]*record
 	sweepAt int // sweep when there are more records
 
-	executed int64            // see Executed
-	refunded [LimitsMax]int64 // see Refunded
+	executed int64 // see Executed
+	// refunded is by how much the refund of the call executed last raised each level, in units. An audit
+	// takes that off again, as the promise is net of refunds.
+	refunded [LimitsMax]int64
 }
 
 // bucketState is everything that a call changes apart from records and configuration. It is a value,
@@ -70,7 +72,7 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
-	if !b.state.exists || !r.Config.Equal(b.config) || r.Config.TTL != duration(b.state.ttl) {
+	if !b.state.exists || !r.Config.equal(b.config) || r.Config.TTL != duration(b.state.ttl) {
 		if err := r.Config.Validate(); err != nil {
 			return err
 		}

@@ -8,10 +8,6 @@ import "maps"
 // count. An audit needs it to count a repeated grant once.
 func (b *Bucket) Executed() int64 { return b.executed }
 
-// Refunded is how much the refund of the call executed last raised level k, in units of which perToken
-// make a token. An audit takes that off again, as the promise is net of refunds.
-func (b *Bucket) Refunded(k int) (units, perToken int64) { return b.refunded[k], b.scales[k].Unit }
-
 // Level is the whole tokens that every limit had when b was last settled; 0 for a bucket that does not
 // exist.
 func (b *Bucket) Level() int64 {

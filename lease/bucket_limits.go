@@ -5,7 +5,7 @@ package lease
 // adopt takes over the caller's configuration where its version is higher, and takes in the T that it
 // proposes.
 func (b *Bucket) adopt(c Config) {
-	newer := c.Version.After(b.config.Version)
+	newer := c.Version.after(b.config.Version)
 	if newer {
 		b.reshape(c)
 	}

@@ -21,8 +21,8 @@ type Version struct {
 	Revision int64
 }
 
-// After reports whether v wins over o.
-func (v Version) After(o Version) bool {
+// after reports whether v wins over o.
+func (v Version) after(o Version) bool {
 	return v.Deploy > o.Deploy || v.Deploy == o.Deploy && v.Revision > o.Revision
 }
 
@@ -79,8 +79,8 @@ func (c Config) Capacity() int64 {
 	return n
 }
 
-// Equal reports whether c and o agree on everything but the TTL, which grows by itself.
-func (c Config) Equal(o Config) bool {
+// equal reports whether c and o agree on everything but the TTL, which grows by itself.
+func (c Config) equal(o Config) bool {
 	return slices.Equal(c.Limits, o.Limits) && c.Overcommit == o.Overcommit && c.Target == o.Target &&
 		c.StartEmpty == o.StartEmpty && c.Version == o.Version
 }

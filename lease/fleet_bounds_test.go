@@ -35,8 +35,8 @@ func (b *bounds) credit(now int64, r *Request, bucket *Bucket) {
 		return
 	}
 	for k, m := range b.inForce {
-		units, perToken := bucket.Refunded(k)
-		m.add(now, -units*(meterUnit/perToken))
+		units := bucket.refunded[k]
+		m.add(now, -units*(meterUnit/bucket.scales[k].Unit))
 		b.refunded[id] = b.refunded[id] || units > 0
 	}
 }

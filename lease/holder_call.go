@@ -88,10 +88,10 @@ func (h *Holder) Fail(now clock.Instant, err error) {
 func (h *Holder) follow(c Config) {
 	h.ttl = c.TTL
 	h.breaker.longest = h.ttl
-	if c.Version.After(h.config.Version) {
+	if c.Version.after(h.config.Version) {
 		h.ttlLeast = max(c.TTL, 2*c.Target)
 	}
-	if !c.Equal(h.config) {
+	if !c.equal(h.config) {
 		h.conflict = h.conflict || c.Version == h.config.Version
 		c.TTL = max(h.ttlLeast, 2*c.Target)
 		h.config = c

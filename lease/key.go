@@ -9,10 +9,10 @@ import (
 // KeyMax is the longest key, in bytes, that is kept as it is; see ShortKey.
 const KeyMax = 1024
 
-// KeyHashed begins what HashKey makes of a key, and KeyHashLen is how long that is.
 const (
-	KeyHashed  = "%h:"
-	KeyHashLen = len(KeyHashed) + 2*sha256.Size
+	keyHashed = "%h:" // begins what HashKey makes of a key
+	// KeyHashLen is how long that is.
+	KeyHashLen = len(keyHashed) + 2*sha256.Size
 )
 
 // ShortKey is the name under which a limiter keeps a key and calls for it: the key itself, or its hash
@@ -22,12 +22,12 @@ func ShortKey(key string) string {
 	if IsKeyHash(key) {
 		return HashKey(key)
 	}
-	return StoredKey(key)
+	return storedKey(key)
 }
 
-// StoredKey is the name under which a Store keeps the bucket of a key that it is called with, which may
+// storedKey is the name under which a Store keeps the bucket of a key that it is called with, which may
 // be a short form.
-func StoredKey(key string) string {
+func storedKey(key string) string {
 	if len(key) <= KeyMax {
 		return key
 	}
@@ -37,11 +37,11 @@ func StoredKey(key string) string {
 // HashKey is the SHA-256 of key, in a form that IsKeyHash knows.
 func HashKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
-	return KeyHashed + hex.EncodeToString(sum[:])
+	return keyHashed + hex.EncodeToString(sum[:])
 }
 
 // IsKeyHash reports whether key has the form of HashKey's results.
 func IsKeyHash(key string) bool {
-	return len(key) == KeyHashLen && strings.HasPrefix(key, KeyHashed) &&
-		strings.Trim(key[len(KeyHashed):], "0123456789abcdef") == ""
+	return len(key) == KeyHashLen && strings.HasPrefix(key, keyHashed) &&
+		strings.Trim(key[len(keyHashed):], "0123456789abcdef") == ""
 }

@@ -60,7 +60,7 @@ func (m *MemoryStore) configure(key string, op Op, c Config) (st State, err erro
 // with has do use the live bucket of key, or one that does not exist yet, at the server time now:
 // microseconds from an origin of the clock's own, as only differences count.
 func (m *MemoryStore) with(key string, do func(b *Bucket, now int64) (written bool)) {
-	key = StoredKey(key)
+	key = storedKey(key)
 	sh := m.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

@@ -313,7 +313,7 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 		return
 	}
 	if w.bucket.executed != executed {
-		refunded, _ := w.bucket.Refunded(len(w.bucket.config.Limits) - 1)
+		refunded := w.bucket.refunded[len(w.bucket.config.Limits)-1]
 		if w.counts() && !m.credited {
 			w.x = max(0, w.x-refunded)
 		}

@@ -22,9 +22,9 @@ const (
 
 // Defaults of Policy and of the call deadline, each with its reason.
 const (
-	// DefaultTarget: ten lease calls a second and busy process are nothing to Redis, and a tenth of a second
+	// defaultTarget: ten lease calls a second and busy process are nothing to Redis, and a tenth of a second
 	// of the rate is little to strand.
-	DefaultTarget = 100 * time.Millisecond
+	defaultTarget = 100 * time.Millisecond
 	// DefaultCallTimeout is what a request may wait for a lease; a healthy Redis answers in a hundredth of it.
 	DefaultCallTimeout = 100 * time.Millisecond
 	// ttlPerTarget: a lease outlives three missed renewals.
@@ -132,7 +132,7 @@ func (p Policy) Validate() error {
 
 func (p Policy) target() time.Duration {
 	if p.Target == 0 {
-		return DefaultTarget
+		return defaultTarget
 	}
 	return p.Target
 }
