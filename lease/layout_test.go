@@ -65,7 +65,7 @@ var arrows = []struct {
 	{"lease", []string{"clock"}},
 	{"redisbucket", []string{"clock", "lease"}},
 	{"hybrid", []string{"clock", "lease", "hybrid"}},
-	{"internal/redistest", nil},
+	{"internal/redistest", []string{"internal/testkit"}},
 	{"internal/stamps", []string{"sim/audit"}},
 	{"internal/testkit", []string{"clock"}},
 	{"sim/cmd", []string{"clock", "lease", "hybrid", "redisbucket", "sim", "internal/stamps"}},
@@ -81,12 +81,13 @@ var arrows = []struct {
 
 // foreign are the modules that the folders outside sim may import directly.
 var foreign = map[string][]string{
-	"clock":             nil,
-	"lease":             nil,
-	"redisbucket":       {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
-	"hybrid":            {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
-	"internal/stamps":   {"golang.org/x/sys"},
-	"hybrid/hybridotel": {"go.opentelemetry.io/otel"},
+	"clock":              nil,
+	"lease":              nil,
+	"redisbucket":        {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
+	"hybrid":             {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
+	"internal/redistest": {"github.com/alicebob/miniredis/v2"},
+	"internal/stamps":    {"golang.org/x/sys"},
+	"hybrid/hybridotel":  {"go.opentelemetry.io/otel"},
 }
 
 func TestImportsFollowTheArrows(t *testing.T) {

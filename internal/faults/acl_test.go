@@ -293,14 +293,8 @@ func TestRow26RefusedUsersAreTypedAndCauseNoStorm(t *testing.T) {
 func TestAClusterNeedsOnePermissionMore(t *testing.T) {
 	t.Parallel()
 	// Given a cluster, and the user of a single server,
-	server := redistest.Start(t, "--cluster-enabled", "yes")
+	server := redistest.StartCluster(t, 1, false).Masters[0]
 	admin := client(t, server.Addr)
-	if err := admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, "the cluster is up", func() bool {
-		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
-	})
 	call := func(rules string) error {
 		setUser(t, admin, strings.Fields(rules))
 		o := &redis.ClusterOptions{Addrs: []string{server.Addr}, Username: "yuzhi", Password: "secret"}

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -11,7 +10,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"io"
-	"log/slog"
 	"math/big"
 	"net"
 	"strings"
@@ -79,24 +77,6 @@ func behindTLS(t *testing.T, server *redistest.Server, change func(*tls.Config))
 	return l.Addr().String(), authority
 }
 
-// lines is a log that may be read while it is written.
-type lines struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.String()
-}
-
 // TestRow26WhyThereIsNoConnectionIsSaid: by Ping, by the store's error, and in the log, with the
 // client's default dials.
 func TestRow26WhyThereIsNoConnectionIsSaid(t *testing.T) {
@@ -125,8 +105,8 @@ func TestRow26WhyThereIsNoConnectionIsSaid(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			// Given a client of go-redis with its defaults,
 			store := storeOn(t, redis.NewClient(&redis.Options{Addr: c.addr, TLSConfig: c.tls}))
-			var log lines
-			l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{busy}, Policy: denying, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			var log diary
+			l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{busy}, Policy: denying, Logger: log.logger()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,8 +140,8 @@ func TestRow26WhyThereIsNoConnectionIsSaid(t *testing.T) {
 func TestAClusterThatRefusesSaysSo(t *testing.T) {
 	t.Parallel()
 	store := storeOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}))
-	var log lines
-	l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{busy}, Policy: denying, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	var log diary
+	l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{busy}, Policy: denying, Logger: log.logger()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,22 +1,16 @@
 package faults
 
 import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
-
-func TestRow01RedisDownSpendsTheHoldingThenTheFallback(t *testing.T) {
-	t.Parallel()
-	// given a server that writes everything to its file before it answers, so that it forgets nothing when it is killed (one
-	// that does is another row), and fleets under load
-	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "no")
-	all := newModes(t, server.Addr, "", nil)
-	// when it is killed and started again
-	all.suffer(t, outage{inject: server.Kill, cure: func() { server.Restart(t) }})
-}
 
 func TestRow02DownAtStartColdStartDecides(t *testing.T) {
 	t.Parallel()
@@ -30,57 +24,60 @@ func TestRow02DownAtStartColdStartDecides(t *testing.T) {
 			server := redistest.Start(t)
 			server.Kill()
 			// when a fleet is started and asked
-			f := NewFleet(t, Options{Size: size, Addr: server.Addr, Config: hybrid.Config{
-				Limits: []hybrid.Limit{limit}, Policy: hybrid.Policy{ColdStart: c.cold, Fallback: hybrid.FallbackDeny, StrictExpiry: true}, CallTimeout: callTimeout,
-			}})
+			cfg := ordinary(strict)
+			cfg.Policy.ColdStart = c.cold
+			f := NewFleet(t, Options{Size: size, Addr: server.Addr, Config: cfg})
 			if started := f.Now(); started > nobodyWaits {
 				t.Errorf("New took %v", started)
 			}
 			for _, l := range f.Limiters {
-				k := l.Key("k")
+				k := l.Key(key)
 				for verb, allow := range map[string]func() bool{"Allow": k.Allow, "TryAllow": k.TryAllow} {
-					if got := f.Ask("k", allow); got != c.want {
+					if got := f.Ask(key, allow); got != c.want {
 						t.Errorf("%s is %v, want %v", verb, got, c.want)
 					}
 				}
 			}
 			// then nobody waits for the client, whatever number of requests comes
-			load := f.Load("k", perEach)
-			testkit.Eventually(t, "1000 requests", func() bool {
-				s := f.Seen("k", 0, f.Now())
-				return s.Admitted+s.Denied > 1000
-			})
-			seen := f.Seen("k", 0, f.Now())
-			t.Logf("%d admitted, %d denied, slowest %v", seen.Admitted, seen.Denied, seen.Slowest)
+			load := f.Load(key, perEach)
+			seen := f.Next(key, 1000)
+			t.Log(seen)
 			if c.want && seen.Denied > 0 || !c.want && seen.Admitted > 0 {
-				t.Errorf("%+v", seen)
+				t.Error(seen)
 			}
 			// and when the server comes, the fleet reaches its rate
 			server.Restart(t)
-			took := f.AwaitRecovery(limit.Tokens)
+			took := f.CheckRecovers(key, limit.Tokens)
 			t.Logf("%d/s %v after the server", limit.Tokens, took.After)
-			took.CheckInTime(f.State("k").Config.TTL)
 			load.Stop()
-			f.CheckNobodyWaited("k", 0, f.Now(), nobodyWaits)
+			f.CheckNobodyWaited(key, 0, f.Now(), nobodyWaits)
 			if !c.want {
-				f.CheckBound("k", limit, 0)
+				f.CheckBound(key, limit, 0)
 			}
 		})
 	}
 }
 
-func TestRow11NoMoreClientsIsAnOutage(t *testing.T) {
+func TestRow09AnotherProgramOnThatPortIsAnOutage(t *testing.T) {
 	t.Parallel()
-	// given fleets under load
-	server := redistest.Start(t)
-	ctl := admin(t, server.Addr)
-	all := newModes(t, server.Addr, "", nil)
-	// when the server has room for one client alone, and that is ours (it says so before it is asked, and go-redis does
-	// not read that: all that is heard is a broken pipe)
-	all.suffer(t, outage{inject: func() {
-		must(t, ctl.ConfigSet(t.Context(), "maxclients", "1").Err())
-		must(t, ctl.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
-	}, cure: func() {
-		must(t, ctl.ConfigSet(t.Context(), "maxclients", "10000").Err())
-	}})
+	// given an HTTP server where Redis should be
+	stub := httptest.NewServer(http.NotFoundHandler())
+	defer stub.Close()
+	var heard ears
+	f := NewFleet(t, Options{Size: size, Addr: stub.Listener.Addr().String(), Store: heard.put, Config: ordinary(strict)})
+	// when it is asked
+	load := f.Load(key, perEach)
+	testkit.Eventually(t, "1000 requests, and an error", func() bool {
+		_, failed, _ := heard.sum()
+		return f.Seen(key, 0, f.Now()).Denied >= 1000 && failed > 0
+	})
+	load.Stop()
+	// then everybody is denied, nobody waits, and the error has a type
+	if st := f.Stats(); st.Admitted > 0 || st.Leased > 0 {
+		t.Errorf("%+v", st)
+	}
+	f.CheckNobodyWaited(key, 0, f.Now(), nobodyWaits)
+	if _, _, err := heard.sum(); !errors.Is(err, lease.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
 }

@@ -3,69 +3,88 @@
 package faults
 
 import (
-	"context"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/redisbucket"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// family is what a test has on one server: its own view of the bucket of key "k", limiters in its own process, and
-// child processes.
+// stampRecord is where admissions of all processes of a test are stamped, on the clock that they share and
+// in memory that outlives a kill.
+type stampRecord struct {
+	file *stamps.File
+	path string
+}
+
+// openRecord is a child's.
+func openRecord(path string) (*stampRecord, error) {
+	f, err := stamps.Open(path)
+	return &stampRecord{f, path}, err
+}
+
+// stamp makes one request for one token, and records when it was admitted.
+func (r *stampRecord) stamp(verb func() bool) bool {
+	before := stamps.Now()
+	ok := verb()
+	if ok {
+		r.file.Append(before, stamps.Now()+1) // the file itself tells worst that it was too small
+	}
+	return ok
+}
+
+func (r *stampRecord) spans() []audit.Span { return r.file.AppendSpans(nil) }
+
+// worst is the window that exceeds the limit by most, over all that was recorded so far.
+func (r *stampRecord) worst(t *testing.T, l hybrid.Limit) audit.Window {
+	t.Helper()
+	if n := r.file.Overflowed(); n > 0 {
+		t.Fatalf("%d admissions found no room in the record", n)
+	}
+	return worstOf(t, r.spans(), l, l.Capacity())
+}
+
+// family is what a test has on one server: limiters in its own process, child processes, and the record of
+// all of them. Its bucket is that of key.
 type family struct {
-	t     *testing.T
-	store *redisbucket.Store
+	*Fleet
+	*stampRecord
+	t    *testing.T
+	addr string
 }
 
-func newFamily(t *testing.T, addr string) *family {
+func newFamily(t *testing.T) *family {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { rdb.Close() })
-	store, err := redisbucket.New(rdb, redisbucket.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &family{t, store}
+	addr := redistest.Start(t).Addr
+	path := filepath.Join(t.TempDir(), "stamps")
+	const room = 1 << 20 // for the admissions of any of the tests; the file is sparse
+	file, err := stamps.Create(path, room)
+	must(t, err)
+	t.Cleanup(func() { file.Close() })
+	return &family{NewFleet(t, Options{Addr: addr}), &stampRecord{file, path}, t, addr}
 }
 
-// inspect is oracle K: the balance in Redis.
-func (f *family) inspect() lease.State {
+// limiter is one more process of the fleet, in the test's own.
+func (f *family) limiter(o orders) *hybrid.Limiter { return f.Add(o.config(), f.direct) }
+
+// child starts a child process.
+func (f *family) child(o orders, env ...string) *process {
 	f.t.Helper()
-	s, err := f.store.Inspect(context.Background(), "k")
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return s
+	o.Redis, o.Record = f.addr, f.path
+	return launch(f.t, o, env...)
 }
 
-// limiter is one more process of the fleet, in the test's own. It is closed with the test, and its account checked.
-func (f *family) limiter(cfg hybrid.Config) *hybrid.Limiter { return limiterOn(f.t, f.store, cfg) }
-
-func limiterOn(t *testing.T, s lease.Store, cfg hybrid.Config) *hybrid.Limiter {
-	t.Helper()
-	l, err := hybrid.New(s, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		conserved(t, "a limiter", l.Stats())
-		l.Close()
-	})
-	return l
-}
-
-// launch starts n child processes, and lets them go when all are ready.
-func (f *family) launch(n int, o orders) []*process {
+// children starts n child processes under load, and lets them go when all are ready.
+func (f *family) children(n int, o orders) []*process {
 	f.t.Helper()
 	ps := make([]*process, n)
 	for i := range ps {
-		ps[i] = launch(f.t, o)
+		ps[i] = f.child(o)
 	}
 	for _, p := range ps {
 		p.hear("ready", new(any))
@@ -76,35 +95,52 @@ func (f *family) launch(n int, o orders) []*process {
 	return ps
 }
 
-// admits waits until n more tokens have been admitted.
-func (f *family) admits(rec *stampRecord, n int64) {
-	f.t.Helper()
-	want := sum(rec.file.AppendSpans(nil)) + n
-	testkit.EventuallyNil(f.t, func() error {
-		have := sum(rec.file.AppendSpans(nil))
-		return unless(have >= want, "only %d admitted, want %d", have, want)
-	})
+// admitted is how many tokens were admitted so far.
+func (f *family) admitted() (n int64) {
+	for _, s := range f.spans() {
+		n += s.N
+	}
+	return n
 }
 
-// outlastLeases waits until leases that nobody renews from now on have ended: T and two slices of T/7, by the server's
-// clock. T is the one in force, which grows where calls take long.
+// awaitAdmitted waits until n more tokens have been admitted.
+func (f *family) awaitAdmitted(n int64) {
+	f.t.Helper()
+	want := f.admitted() + n
+	testkit.Eventually(f.t, fmt.Sprintf("%d tokens admitted", want), func() bool { return f.admitted() >= want })
+}
+
+// awaitEmptyLedger waits until the bucket counts nothing as leased.
+func (f *family) awaitEmptyLedger() {
+	f.t.Helper()
+	testkit.Eventually(f.t, "an empty ledger", func() bool { return f.State(key).Ledger == 0 })
+}
+
+// outlastLeases waits until leases that nobody renews from now on have ended: T and two slices of T/7, by
+// the server's clock. T is the one in force, which grows where calls take long.
 func (f *family) outlastLeases() {
 	f.t.Helper()
-	began := f.inspect().ServerTime
-	testkit.EventuallyNil(f.t, func() error {
-		s := f.inspect()
-		past, most := time.Duration(s.ServerTime-began)*time.Microsecond, s.Config.TTL*9/7
-		return unless(past > most, "%v past of %v", past, most)
+	began := f.State(key).ServerTime
+	testkit.Eventually(f.t, "the end of all leases", func() bool {
+		s := f.State(key)
+		return time.Duration(s.ServerTime-began)*time.Microsecond > s.Config.TTL*9/7
 	})
 }
 
 // finish shuts processes down and checks their accounts.
-func (f *family) finish(ps []*process) []report {
+func (f *family) finish(ps ...*process) []report {
 	f.t.Helper()
 	rs := make([]report, len(ps))
 	for i, p := range ps {
 		rs[i] = p.finish()
-		conserved(f.t, fmt.Sprintf("process %d", i), rs[i].Stats)
+		conserved(f.t, fmt.Sprint("process ", i), rs[i].Stats)
 	}
 	return rs
+}
+
+// report is what a child says of itself at its end.
+type report struct {
+	Stats    hybrid.Stats
+	MostHeld int64 // the largest holding it ever had
+	Error    string
 }

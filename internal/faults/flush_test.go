@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -13,29 +12,26 @@ import (
 // leastTTL is the T of these processes: 4 times the Target. It grows where the machine is slow.
 const leastTTL = 400 * time.Millisecond
 
-func TestRow12FlushAllStartsEmptyAndWaitsT(t *testing.T) {
+// TestRow12LostStateStartsEmptyAndWaitsT: every process knew the bucket, so whoever comes first proves that
+// it was lost.
+func TestRow12LostStateStartsEmptyAndWaitsT(t *testing.T) {
 	t.Parallel()
-	forgetUnderLoad(t, func(t *testing.T, server *redistest.Server) {
-		if err := client(t, server.Addr).FlushAll(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
-	})
+	for name, forget := range map[string]func(*testing.T, *redistest.Server){
+		"FLUSHALL":            func(t *testing.T, s *redistest.Server) { s.Do(t, "FLUSHALL") },
+		"memory-only restart": func(t *testing.T, s *redistest.Server) { s.Restart(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			forgetUnderLoad(t, forget)
+		})
+	}
 }
 
-func TestRow12MemoryOnlyRestartStartsEmptyAndWaitsT(t *testing.T) {
-	t.Parallel()
-	forgetUnderLoad(t, func(t *testing.T, server *redistest.Server) {
-		server.Kill()
-		server.Restart(t)
-	})
-}
-
-// forgetUnderLoad: every process knew the bucket, so whoever comes first proves that it was lost.
 func forgetUnderLoad(t *testing.T, forget func(*testing.T, *redistest.Server)) {
 	// Given four processes that have used up the burst and go on asking for more than the rate,
 	server := redistest.Start(t)
 	rdb := client(t, server.Addr)
-	f, load := saturated(t, Options{Size: 4, Addr: server.Addr, Config: hybrid.Config{Policy: denying}})
+	f, load := saturated(t, 4, server.Addr)
 	before := rawOf(t, rdb, key)
 	// when Redis forgets everything, twice,
 	for range 2 {
@@ -52,8 +48,7 @@ func forgetUnderLoad(t *testing.T, forget func(*testing.T, *redistest.Server)) {
 		}
 		before = after
 		// the rate comes back,
-		took := f.AwaitRecovery(busy.Tokens)
-		took.CheckInTime(f.State(key).Config.TTL)
+		took := f.CheckRecovers(key, busy.Tokens)
 		t.Logf("lost at %v; a full second at the rate had passed %v after the new bucket was seen", lost, took.After)
 	}
 	load.Stop()
@@ -79,14 +74,12 @@ func TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore(t *testing.T) {
 			// Given a bucket that one process has used up,
 			server := redistest.Start(t)
 			f := NewFleet(t, Options{Size: 3, Addr: server.Addr, Config: patient(hourly, c.policy)})
-			first := drain(f, 0, key)
+			first := f.Drain(0, key)
 			// when it is lost, and one that never heard of it asks first,
-			if err := client(t, server.Addr).FlushAll(context.Background()).Err(); err != nil {
-				t.Fatal(err)
-			}
-			newcomer := drain(f, 1, key)
+			do(t, client(t, server.Addr), "FLUSHALL")
+			newcomer := f.Drain(1, key)
 			// and then one that has, and another newcomer,
-			knower, third := drain(f, 0, key), drain(f, 2, key)
+			knower, third := f.Drain(0, key), f.Drain(2, key)
 			t.Logf("admitted %d, and after the loss %d by a newcomer, %d by the one that knew, %d by another", first, newcomer, knower, third)
 			// then the bucket was spent once more at most, and with StartEmpty not at all.
 			refilled := int64(f.Now() / (hourly.Per / time.Duration(hourly.Tokens)))

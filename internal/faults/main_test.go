@@ -61,7 +61,7 @@ type child struct {
 	orders
 	in     *bufio.Scanner
 	record *stampRecord
-	store  *watched
+	store  *tap
 }
 
 // beChild ends with its orders, or with the parent: then there is nothing more to hear.
@@ -80,7 +80,7 @@ func beChild(text string) error {
 	if err != nil {
 		return err
 	}
-	c.store = &watched{Store: store}
+	c.store = &tap{Store: store}
 	return roles[c.Role](c)
 }
 

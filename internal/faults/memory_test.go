@@ -21,11 +21,7 @@ func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 	cfg.Logger = log.logger()
 	f := NewFleet(t, Options{Size: 1, Addr: server.Addr, Config: cfg})
 	l := f.Limiters[0]
-	for range 10 {
-		if !f.Ask(key, func() bool { return l.Allow(key) }) {
-			t.Fatal("denied")
-		}
-	}
+	f.Spend(0, key, 10)
 	// when the server has no memory left,
 	set(t, rdb, "maxmemory", "1")
 	testkit.Eventually(t, "an answer without the store", func() bool {
@@ -54,7 +50,7 @@ func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 	})
 	// and when there is memory again, everything is where it was.
 	set(t, rdb, "maxmemory", "0")
-	testkit.Eventually(t, "a token", func() bool { return f.Ask(key, func() bool { return l.Allow(key) }) })
+	testkit.Eventually(t, "a token", func() bool { return f.Allow(0, key) })
 	if err := l.Shutdown(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -69,19 +65,16 @@ func TestRow15OutOfMemoryUnderLoadDeniesAndRecovers(t *testing.T) {
 	// Given four processes under load,
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	rdb := client(t, server.Addr)
-	f, load := saturated(t, Options{Size: 4, Addr: server.Addr, Config: hybrid.Config{Policy: denying}})
+	f, load := saturated(t, 4, server.Addr)
 	before := rawOf(t, rdb, key)
 	// when memory runs out for a while,
 	set(t, rdb, "maxmemory", "1")
 	testkit.Eventually(t, "everybody is denied", func() bool {
-		from := f.Now()
-		testkit.Eventually(t, "requests", func() bool { s := f.Seen(key, from, f.Now()); return s.Admitted+s.Denied > 200 })
-		return f.Seen(key, from, f.Now()).Admitted == 0
+		return f.Next(key, 200).Admitted == 0
 	})
 	set(t, rdb, "maxmemory", "0")
 	// then the rate comes back,
-	took := f.AwaitRecovery(busy.Tokens)
-	took.CheckInTime(f.State(key).Config.TTL)
+	took := f.CheckRecovers(key, busy.Tokens)
 	load.Stop()
 	t.Logf("the second at the rate began %v after there was memory", took.After)
 	// it is the same bucket, which nothing has damaged, and the promise held.

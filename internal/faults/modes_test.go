@@ -21,9 +21,13 @@ const (
 	nobodyWaits = callTimeout + slack
 )
 
-// limit is what the fleets share. They are strict about the end of a lease (Policy.StrictExpiry): otherwise a machine so
-// slack that timers come late spends leases that have ended, which the bucket has given to others meanwhile.
+// limit is what the fleets share.
 var limit = hybrid.PerSecond(500)
+
+// ordinary is how the fleets are configured.
+func ordinary(p hybrid.Policy) hybrid.Config {
+	return hybrid.Config{Limits: []hybrid.Limit{limit}, Policy: p, CallTimeout: callTimeout}
+}
 
 // mode is a fleet with one of the fallbacks. All modes suffer one and the same outage, on a key each.
 type mode struct {
@@ -51,17 +55,12 @@ func newModes(t *testing.T, addr, direct string, client func(*redis.Options)) mo
 	for _, m := range all {
 		m.Fleet = NewFleet(t, Options{
 			Size: size, Addr: addr, Direct: direct, Client: client, Store: m.ears.put,
-			Config: hybrid.Config{Limits: []hybrid.Limit{limit}, Policy: hybrid.Policy{Fallback: m.fallback, StrictExpiry: true}, CallTimeout: callTimeout},
+			Config: ordinary(hybrid.Policy{Fallback: m.fallback, StrictExpiry: true}),
 		})
 		m.load = m.Load(m.name, perEach)
 	}
 	all.eventually(t, "everybody knows of everybody", func(m *mode) bool {
-		for _, e := range m.ears {
-			if e.weight() != size {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(m.ears, func(e *ear) bool { active, _ := e.weights(); return active != size })
 	})
 	return all
 }
@@ -117,7 +116,7 @@ func (all modes) suffer(t *testing.T, o outage) {
 	for i, took := range AwaitRecovery(t, limit.Tokens, fleets...) {
 		all[i].load.Stop()
 		t.Logf("%s: %d/s again after %v", all[i].name, limit.Tokens, took.After.Round(time.Millisecond))
-		took.CheckInTime(all[i].State(all[i].name).Config.TTL)
+		took.CheckInTime(t, all[i].State(all[i].name).Config.TTL)
 	}
 	for _, m := range all {
 		m.checkAfter(t)
@@ -184,7 +183,7 @@ func (m *mode) checkOutage(t *testing.T) {
 		// Its own bound: each process its share of rate and burst, by the active weight that it heard last.
 		bound := 0.0
 		for _, e := range m.ears {
-			least := e.leastWeight()
+			_, least := e.weights()
 			bound += (float64(limit.Tokens)*(now-m.began).Seconds() + float64(limit.Capacity())) / float64(least)
 		}
 		t.Logf("LocalShare: bound of the local shares %.0f", bound)

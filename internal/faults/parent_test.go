@@ -5,7 +5,6 @@ package faults
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -15,7 +14,7 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for a condition that must come true. Nothing depends on how long it takes.
+// patience is how long a test waits for a child. Nothing depends on how long it takes.
 const patience = 90 * time.Second
 
 // process is one child as its test sees it.
@@ -140,12 +139,4 @@ func (p *process) resume() {
 	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		p.t.Fatal(err)
 	}
-}
-
-// unless is an error with that text where ok is false.
-func unless(ok bool, format string, args ...any) error {
-	if ok {
-		return nil
-	}
-	return fmt.Errorf(format, args...)
 }

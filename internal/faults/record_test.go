@@ -2,11 +2,13 @@ package faults
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
@@ -44,7 +46,9 @@ func (f *Fleet) each(key string, from time.Duration, see func(decision)) {
 	f.mu.Unlock()
 	for _, r := range records {
 		r.mu.Lock()
-		first, _ := slices.BinarySearchFunc(r.all, from, func(d decision, from time.Duration) int { return cmp.Compare(d.before, from) })
+		first, _ := slices.BinarySearchFunc(r.all, from, func(d decision, from time.Duration) int {
+			return cmp.Compare(d.before, from)
+		})
 		for _, d := range r.all[first:] {
 			see(d)
 		}
@@ -57,6 +61,10 @@ type Seen struct {
 	Admitted, Denied int64
 	Slowest          time.Duration // the longest that a decision took
 	Slow             int64         // decisions that took a millisecond or more
+}
+
+func (s Seen) String() string {
+	return fmt.Sprintf("%d admitted, %d denied, slowest %v", s.Admitted, s.Denied, s.Slowest.Round(time.Microsecond))
 }
 
 // Seen sums up the decisions on key that began in [from, to), by Fleet.Now.
@@ -79,7 +87,18 @@ func (f *Fleet) Seen(key string, from, to time.Duration) Seen {
 	return s
 }
 
-// Audit is the window in which most was admitted of key beyond what limit and overcommit allow, over all windows.
+// Next is what became of the next n requests for key, or some more.
+func (f *Fleet) Next(key string, n int64) (s Seen) {
+	f.t.Helper()
+	from := f.Now()
+	testkit.Eventually(f.t, fmt.Sprintf("%d requests for %s", n, key), func() bool {
+		s = f.Seen(key, from, f.Now())
+		return s.Admitted+s.Denied >= n
+	})
+	return s
+}
+
+// Audit is the window, over all of them, in which most was admitted of key beyond limit and overcommit.
 func (f *Fleet) Audit(key string, limit hybrid.Limit, overcommit int64) audit.Window {
 	f.t.Helper()
 	var spans []audit.Span
@@ -88,9 +107,18 @@ func (f *Fleet) Audit(key string, limit hybrid.Limit, overcommit int64) audit.Wi
 			spans = append(spans, audit.Span{Before: int64(d.before), After: int64(d.after), N: 1})
 		}
 	})
-	w, err := audit.Worst(spans, audit.Bound{Tokens: limit.Tokens, Per: limit.Per, Burst: limit.Capacity(), Overcommit: overcommit})
-	if err != nil {
-		f.t.Fatal(err)
+	return worstOf(f.t, spans, limit, limit.Capacity()+overcommit)
+}
+
+// CheckBound is oracle W: in no window more was admitted of key than the limit and the overcommit allow.
+func (f *Fleet) CheckBound(key string, limit hybrid.Limit, overcommit int64) {
+	f.t.Helper()
+	w := f.Audit(key, limit, overcommit)
+	switch {
+	case w.Admitted == 0:
+		f.t.Errorf("nothing was admitted of %q: the audit says nothing", key)
+	case w.ExceededBy > 0:
+		f.t.Errorf("%d admitted of %q in the %v from %v on, %d more than %v + %d allow",
+			w.Admitted, key, time.Duration(w.To-w.From), time.Duration(w.From), w.ExceededBy, limit, overcommit)
 	}
-	return w
 }

@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -28,13 +27,10 @@ func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			ctx := context.Background()
 			master, replica := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
 			toReplica := client(t, replica.Addr)
 			do(t, toReplica, "REPLICAOF", "127.0.0.1", master.Port)
-			testkit.Eventually(t, "the replica is in sync", func() bool {
-				return strings.Contains(toReplica.Info(ctx, "replication").Val(), "master_link_status:up")
-			})
+			replica.AwaitSync(t)
 			var addr atomic.Value // where the service is, as DNS or a Sentinel would tell
 			addr.Store(master.Addr)
 			f := NewFleet(t, Options{Size: 3, Addr: master.Addr, Direct: replica.Addr, Config: patient(hourly, denying), Client: func(o *redis.Options) {
@@ -43,13 +39,13 @@ func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
 				}
 			}})
 			// Given that
-			spend(t, f, 0, 20)
-			spend(t, f, 1, 20)
+			f.SpendAndSettle(0, 20)
+			f.SpendAndSettle(1, 20)
 			ofMaster := storeOn(t, client(t, master.Addr))
 			has := settled(t, ofMaster)
 			testkit.Eventually(t, "the replica has seen that", func() bool { st := f.State(key); return st.Levels == has.Levels && st.Counter == has.Counter })
 			do(t, toReplica, "REPLICAOF", "NO", "ONE")
-			spend(t, f, 0, 30)
+			f.SpendAndSettle(0, 30)
 			left := settled(t, ofMaster)
 			// when the master dies, and process c.who is the first to find the new one,
 			addr.Store(replica.Addr)
@@ -59,10 +55,10 @@ func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
 			if c.finds {
 				want = has.Levels[0]
 			}
-			takeAll(t, f, c.who, want)
+			f.TakeAll(c.who, want)
 			// And whoever comes later finds nothing, so the loss is paid once at most.
 			for i := range 3 {
-				drain(f, i, key)
+				f.Drain(i, key)
 			}
 			f.CheckBound(key, hourly, max(0, want-left.Levels[0]))
 		})

@@ -1,15 +1,60 @@
 package faults
 
 import (
+	"context"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
+
+const masterName = "buckets"
+
+// sentinels is a master, a replica, and three Sentinels that watch them, each a process of its own.
+type sentinels struct {
+	master, replica *redistest.Server
+	addrs           []string // of the Sentinels
+}
+
+func startSentinels(t *testing.T, args ...string) *sentinels {
+	t.Helper()
+	ctx := context.Background()
+	args = append(args, "--repl-diskless-sync-delay", "0")
+	s := &sentinels{master: redistest.Start(t, args...), replica: redistest.Start(t, args...)}
+	do(t, client(t, s.replica.Addr), "SLAVEOF", "127.0.0.1", s.master.Port)
+	s.replica.AwaitSync(t) // before a Sentinel looks, which it does every 10 s only
+	for range 3 {
+		s.addrs = append(s.addrs, redistest.StartSentinel(t, masterName, s.master).Addr)
+	}
+	for _, addr := range s.addrs {
+		sentinel := redis.NewSentinelClient(&redis.Options{Addr: addr})
+		t.Cleanup(func() { sentinel.Close() })
+		testkit.Eventually(t, "a Sentinel that knows the others and a replica in sync", func() bool {
+			others, _ := sentinel.Sentinels(ctx, masterName).Result()
+			slaves := redis.NewMapStringStringSliceCmd(ctx, "sentinel", "slaves", masterName) // "replicas" since Redis 5 only
+			_ = sentinel.Process(ctx, slaves)
+			replicas := slaves.Val()
+			return len(others) == 2 && len(replicas) == 1 && replicas[0]["master-link-status"] == "ok" && replicas[0]["flags"] == "slave"
+		})
+	}
+	return s
+}
+
+// current is the address of the master as the first Sentinel knows it.
+func (s *sentinels) current(t *testing.T, sentinel *redis.SentinelClient) string {
+	t.Helper()
+	addr, err := sentinel.GetMasterAddrByName(context.Background(), masterName).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort(addr[0], addr[1])
+}
 
 // failoverFleet is limiters whose clients ask the Sentinels where the master is.
 func failoverFleet(t *testing.T, s *sentinels, size int, cfg hybrid.Config) *Fleet {
@@ -48,10 +93,8 @@ func TestRow18SentinelReplacesAKilledMasterAndTheLimiterFollows(t *testing.T) {
 			// and follow to the new one.
 			took := f.AwaitRecovery(busy.Tokens)
 			st, err := storeOn(t, client(t, s.replica.Addr)).Inspect(t.Context(), key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			took.CheckInTime(st.Config.TTL) // of the election
+			must(t, err)
+			took.CheckInTime(t, st.Config.TTL) // of the election
 			back := elected + took.After
 			load.Stop()
 			during := f.Seen(key, killed, back)

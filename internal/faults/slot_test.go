@@ -9,9 +9,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 // awkward are keys that users make of their input. (Random ones: FuzzBucketKey in redisbucket.)
@@ -22,22 +20,12 @@ func TestRow21AnyBytesAsAKeyAreServedByACluster(t *testing.T) {
 	t.Parallel()
 	// Given a server that checks, as every node of a cluster does, that the keys of a script are in one slot,
 	ctx := context.Background()
-	server := redistest.Start(t, "--cluster-enabled", "yes")
-	admin := client(t, server.Addr)
-	if err := admin.ClusterAddSlotsRange(ctx, 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, "a cluster of one", func() bool { return strings.Contains(admin.ClusterInfo(ctx).Val(), "cluster_state:ok") })
-	err := admin.Eval(ctx, "return 1", []string{"yuzhi:k", "yuzhi:k:holder"}).Err()
+	server := redistest.StartCluster(t, 1, false).Masters[0]
+	err := client(t, server.Addr).Eval(ctx, "return 1", []string{"yuzhi:k", "yuzhi:k:holder"}).Err()
 	if !redis.HasErrorPrefix(err, "CROSSSLOT") {
 		t.Fatalf("it does not: %v", err)
 	}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr}})
-	t.Cleanup(func() { cluster.Close() })
-	store, err := redisbucket.New(cluster, redisbucket.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := storeOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr}}))
 	f := NewFleetOn(t, patient(hourly, denying), lease.Store(store), store)
 	for _, name := range awkward {
 		// when two processes use keys of any bytes,

@@ -7,7 +7,69 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
+
+func TestRow07ASlowServerIsBetterThanNone(t *testing.T) {
+	t.Parallel()
+	// given a fleet on a network that takes 50 to 500 ms for a call
+	slow := hybrid.PerSecond(1000).WithBurst(4000)
+	server, proxy := behindProxy(t)
+	proxy.Set(redistest.Fate{Delay: 500 * time.Millisecond})
+	f := NewFleet(t, Options{Size: size, Addr: proxy.Addr, Direct: server.Addr, Config: hybrid.Config{
+		Limits: []hybrid.Limit{slow}, Policy: strict, CallTimeout: callTimeout,
+	}})
+	// when it is asked for half of the rate
+	const each = 167
+	load := f.Load("k", each)
+	// then, when it knows how slow the network is, half of them are admitted for a second. (How many are, in
+	// virtual time, where a machine's own slowness does not count: TestRow07PrefetchingHidesASlowNetwork.)
+	var then Seen
+	testkit.Eventually(t, "a second with half of the requests admitted", func() bool {
+		proxy.Set(redistest.Fate{Delay: 50*time.Millisecond + rand.N(450*time.Millisecond)})
+		now := f.Now()
+		then = f.Seen("k", max(0, now-time.Second), now)
+		return then.Admitted > each*size/2
+	})
+	load.Stop()
+	t.Logf("while it learns: %+v, then: %+v; %+v", f.Seen("k", 0, f.Now()-time.Second), then, f.Stats())
+	f.CheckBound("k", slow, 0)
+	f.CheckConserved()
+	f.CheckNobodyWaited("k", 0, f.Now(), nobodyWaits)
+}
+
+// TestRow07AHandshakeOverASlowLinkIsNoOutage: on this link a handshake takes longer than
+// CallTimeout, a call does not.
+func TestRow07AHandshakeOverASlowLinkIsNoOutage(t *testing.T) {
+	t.Parallel()
+	for name, warm := range map[string]bool{"warmed by Ping": true, "cold": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, proxy := behindProxy(t)
+			proxy.Set(redistest.Fate{Far: 100 * time.Millisecond})
+			f := NewFleet(t, Options{Size: 1, Addr: proxy.Addr, Direct: server.Addr, Config: ordinary(denying)})
+			l := f.Limiters[0]
+			conns := 0
+			if warm {
+				// Given a limiter whose connections are warm,
+				must(t, l.Ping(t.Context()))
+				conns = proxy.Accepted()
+			}
+			// when requests come until one is served,
+			testkit.Eventually(t, "service", func() bool { return l.Allow("k") })
+			// then no call has failed meanwhile, for the connection that it had to wait for or for
+			// any other reason,
+			if s := l.Stats(); s.Errors > 0 {
+				t.Errorf("%+v", s)
+			}
+			// and a warm limiter opened no further connection.
+			if warm && proxy.Accepted() != conns {
+				t.Errorf("%d connections more", proxy.Accepted()-conns)
+			}
+		})
+	}
+}
 
 func TestRow07PrefetchingHidesASlowNetwork(t *testing.T) {
 	for name, trip := range map[string]func() time.Duration{
@@ -22,7 +84,7 @@ func TestRow07PrefetchingHidesASlowNetwork(t *testing.T) {
 				// covers its round trips
 				slow := hybrid.PerSecond(1000).WithBurst(4000)
 				w := newWire(trip)
-				f := NewFleetOn(t, hybrid.Config{Limits: []hybrid.Limit{slow}, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny}}, w, w, w)
+				f := NewFleetOn(t, hybrid.Config{Limits: []hybrid.Limit{slow}, Policy: denying}, w, w, w)
 				load := f.Load("k", 167)
 				// when they have learnt how slow it is
 				time.Sleep(10 * time.Second)

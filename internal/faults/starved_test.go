@@ -7,19 +7,18 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/redistest"
 )
 
-// A process that has one CPU, and has to share it with goroutines that never pause and a garbage collector that never
-// rests, still serves every key, makes no more calls than an undisturbed one, is silent when it is idle, and ends
-// when told to.
-func TestAStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
+// TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin: a process that has one CPU, and shares it with
+// goroutines that never pause and a garbage collector that never rests, still serves every key, makes no
+// more calls than an undisturbed one, is silent when it is idle, and ends when told to.
+func TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
 	t.Parallel()
 	// Given a process with one CPU,
-	server, rec := redistest.Start(t), newRecord(t)
+	f := newFamily(t)
 	limit := hybrid.PerSecond(200).WithBurst(1000)
-	p := launch(t, orders{
-		Role: "starved", Redis: server.Addr, Record: rec.path, Limit: limit, Offered: 2 * limit.Rate(),
+	p := f.child(orders{
+		Role: "starved", Limit: limit, Offered: 2 * limit.Rate(),
 		Policy: hybrid.Policy{TTL: 2 * time.Second, StartEmpty: true, MaxBatch: 40}, CallTimeout: 10 * time.Second,
 	}, "GOMAXPROCS=1")
 	// (a burst far above what a long stall lets pass, from which nothing is served at first: that would even all out)
@@ -28,7 +27,7 @@ func TestAStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
 	p.hear("busy", &busy)
 	var idle starvedIdle
 	p.hear("idle", &idle)
-	r := p.finish()
+	r := f.finish(p)[0]
 	t.Logf("busy: %+v; idle: %+v; %+v", busy, idle, r)
 	// then every key gets its share and none more than its limit,
 	for k, n := range busy.Admitted {
@@ -52,7 +51,6 @@ func TestAStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
 		t.Errorf("idle for %.2f s it made %d calls and used %.3f s of CPU", idle.Seconds, idle.Calls, idle.CPUSeconds)
 	}
 	// and it leaves nothing behind.
-	conserved(t, "the process", r.Stats)
 	if r.Error != "" || r.Stats.Held != 0 {
 		t.Errorf("after Shutdown: %+v", r)
 	}

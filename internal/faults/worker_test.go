@@ -32,7 +32,7 @@ func loadRole(c *child) error {
 	began, offered := time.Now(), 0
 	for pace := time.NewTicker(time.Millisecond); ; {
 		for due := int(time.Since(began).Seconds() * c.Offered); offered < due; offered++ {
-			c.record.ask(k.Allow)
+			c.record.stamp(k.Allow)
 		}
 		select {
 		case err := <-finished:
@@ -78,7 +78,7 @@ func holdRole(c *child) error {
 	k := l.Key("k")
 	for l.Stats().Held == 0 || !schedulerRests() { // a grant that came too late is burnt, and there is another
 		if l.Stats().Held == 0 {
-			c.record.ask(k.Allow)
+			c.record.stamp(k.Allow)
 		}
 		time.Sleep(time.Millisecond) // the pace of polling
 	}
@@ -91,7 +91,7 @@ func holdRole(c *child) error {
 		return err
 	}
 	spent := int64(0)
-	for c.record.ask(k.TryAllow) {
+	for c.record.stamp(k.TryAllow) {
 		spent++
 	}
 	gate.open()

@@ -2,15 +2,19 @@ package redistest
 
 import (
 	"bufio"
+	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/alicebob/miniredis/v2/proto"
 )
 
-// Fate is what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to the reply. The zero Fate passes
-// both on. What is no script call (HELLO, PING, ...) always passes, but for BlackHole and Far.
+// Fate is what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to its reply. The zero
+// Fate passes both on. Other commands (HELLO, PING, ...) always pass, except for BlackHole and Far.
 type Fate struct {
 	// DropRequest: the call never reaches the server, and its connection is closed.
 	DropRequest bool
@@ -18,8 +22,8 @@ type Fate struct {
 	LoseReply bool
 	// Delay is the least time from the call's arrival at the proxy until the client gets the reply.
 	Delay time.Duration
-	// Far is how long every round trip over this link takes at least, and each step of a
-	// connection's handshake is one.
+	// Far is the least time of every round trip over this link. Each step of a connection's handshake is
+	// one.
 	Far time.Duration
 	// Hold, if not nil, keeps the reply back until it is closed.
 	Hold <-chan struct{}
@@ -27,8 +31,8 @@ type Fate struct {
 	Rewrite func(reply []byte) []byte
 	// Close ends the connection after the reply.
 	Close bool
-	// BlackHole: whatever arrives, script call or not, is taken and never answered, and nor is anything that comes
-	// later over the same connection. New connections are accepted.
+	// BlackHole: whatever arrives, script call or not, is taken and never answered, nor is anything that
+	// comes later over the same connection. New connections are accepted.
 	BlackHole bool
 }
 
@@ -43,8 +47,8 @@ func HTTP([]byte) []byte {
 	return []byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 }
 
-// Proxy stands before a Redis server and does to script calls what its Fate says. It may be switched at any time and
-// by any goroutine: a call gets the Fate that is in force when it arrives at the proxy. It ends with the test.
+// Proxy stands before a Redis server and does to script calls what its Fate says. Any goroutine may set
+// another at any time. A call meets the Fate in force when it arrives. The proxy ends with the test.
 type Proxy struct {
 	Addr string // where clients connect: "127.0.0.1:port"
 
@@ -89,12 +93,12 @@ func NewProxy(t testing.TB, to string) *Proxy {
 // Set makes f the fate of every call that arrives from now on.
 func (p *Proxy) Set(f Fate) { p.fate.Store(&f) }
 
-// Pass is Set(Fate{}): the network is well again. Connections that a BlackHole swallowed stay mute, as after a
-// firewall forgot them; see Cut.
+// Pass is Set(Fate{}): the network is well again. Connections that a BlackHole swallowed stay mute, as if
+// a firewall had forgotten them; see Cut.
 func (p *Proxy) Pass() { p.Set(Fate{}) }
 
-// Hold keeps back the replies to all calls that arrive from now on, until release is called (any number of times).
-// It does not end by itself: Set or Pass says what happens to later calls.
+// Hold keeps back the replies to calls that arrive from now on, until release is called, once or more.
+// Set or Pass says what happens to later calls.
 func (p *Proxy) Hold() (release func()) {
 	held := make(chan struct{})
 	p.Set(Fate{Hold: held})
@@ -120,13 +124,13 @@ func (p *Proxy) Accepted() int {
 	return p.accepted
 }
 
-// passed is a request on its way to the server, whose reply is awaited.
+// passed is a request that was passed on and whose reply is awaited.
 type passed struct {
 	fate Fate
 	at   time.Time
 }
 
-// serve is one connection. Replies come in the order of the requests, so a queue says which belongs to which.
+// serve is one connection. Replies come in the order of requests, so a queue says which belongs to which.
 func (p *Proxy) serve(client net.Conn) {
 	p.mu.Lock()
 	p.conns[client] = true
@@ -159,11 +163,12 @@ func (p *Proxy) serve(client net.Conn) {
 	requests.Wait()
 }
 
-// requests passes on what the client sends, and ends with it (true) or where the connection is to be cut.
+// requests passes on what the client sends. It returns true when that ends, and false where the
+// connection is to be cut.
 func (p *Proxy) requests(client, server net.Conn, asked chan<- passed) bool {
 	mute := false
 	for r := bufio.NewReader(client); ; {
-		request, err := readValue(r)
+		request, err := proto.Read(r)
 		if err != nil {
 			return !mute
 		}
@@ -181,7 +186,7 @@ func (p *Proxy) requests(client, server net.Conn, asked chan<- passed) bool {
 			return false
 		}
 		asked <- q
-		if _, err := server.Write(request); err != nil {
+		if _, err := io.WriteString(server, request); err != nil {
 			return false
 		}
 	}
@@ -190,13 +195,14 @@ func (p *Proxy) requests(client, server net.Conn, asked chan<- passed) bool {
 // replies passes back what the server answers.
 func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 	for r := bufio.NewReader(server); ; {
-		reply, err := readValue(r)
+		value, err := proto.Read(r)
 		if err != nil {
 			return
 		}
+		reply := []byte(value)
 		var q passed
 		if reply[0] != '>' { // a push belongs to no request
-			q = <-asked // zero after the last request: a server that refuses a client answers unasked
+			q = <-asked // zero where nobody asked: so answers a server that refuses a client
 		}
 		if q.fate.LoseReply || !p.wait(q) {
 			return
@@ -210,7 +216,7 @@ func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 	}
 }
 
-// wait holds a reply back as its fate says; false where the proxy ends first.
+// wait holds a reply back as its fate says. It returns false where the proxy ends first.
 func (p *Proxy) wait(q passed) bool {
 	if q.fate.Hold != nil {
 		select {
@@ -227,4 +233,10 @@ func (p *Proxy) wait(q passed) bool {
 		}
 	}
 	return true
+}
+
+// isScript returns whether request is EVAL or EVALSHA, as clients send it: an array of strings.
+func isScript(request string) bool {
+	words, _ := proto.ReadStrings(request)
+	return len(words) > 0 && (strings.EqualFold(words[0], "EVALSHA") || strings.EqualFold(words[0], "EVAL"))
 }

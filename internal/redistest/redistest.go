@@ -1,10 +1,8 @@
-// Package redistest starts redis-server processes for tests: on a free loopback port, without persistence unless
-// asked for, ended when the test ends. It needs nothing but the standard library.
+// Package redistest starts redis-server processes for tests, alone, as a cluster or with a Sentinel, and
+// a proxy that makes the network to them fail. All of them end with the test.
 package redistest
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -17,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/alicebob/miniredis/v2/proto"
 )
 
 // startTimeout is how long a server may take to answer PING on a busy machine.
@@ -32,24 +32,40 @@ type Server struct {
 	guard  net.Listener // keeps the port for this server while it is down; see freePort
 	cmd    *exec.Cmd
 	exited chan struct{}
-	output *strings.Builder // read after exited only
+	output *strings.Builder // to be read after exited only
 }
 
-// Start runs redis-server with args behind "--port N --bind 127.0.0.1 --save ” --appendonly no
-// --dir <temporary>" and returns once it answers PING (or answers it with an error, as a server
-// that asks for a password does). It is killed in t.Cleanup. Without a server (see Binary) the test
-// is skipped, and with REQUIRE_REDIS=1 in the environment it fails instead.
+// Start runs redis-server on a free loopback port, without persistence and in a temporary directory,
+// unless args say otherwise. It returns once the server answers PING, be it with an error, as a server
+// that asks for a password does. It is killed with the test. Without a server (see Binary) the test is
+// skipped, and with REQUIRE_REDIS=1 in the environment it fails instead.
 func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	return start(t, func(s *Server) []string {
+		return append([]string{"--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--save", "",
+			"--appendonly", "no", "--dir", s.Dir}, args...)
+	})
+}
+
+// start runs a server with the arguments for its port and directory.
+func start(t testing.TB, args func(*Server) []string) *Server {
 	t.Helper()
 	Require(t)
 	dir := t.TempDir()
-	// Between picking a port and its use another process may take it: then the server exits, and another is picked.
+	// Between its choice and its use another process may take the port: then the server exits.
 	for range 5 {
-		s, err := start(dir, args)
+		port, guard, err := freePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &Server{Port: port, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Dir: dir, guard: guard}
+		s.args = args(s)
+		err = s.run(false)
 		if err == nil {
 			t.Cleanup(s.end)
 			return s
 		}
+		s.end()
 		if !errors.Is(err, errPortTaken) {
 			t.Fatal(err)
 		}
@@ -58,8 +74,8 @@ func Start(t testing.TB, args ...string) *Server {
 	return nil
 }
 
-// Binary is the server that tests start: what REDIS_SERVER in the environment names, which may be
-// any version of Redis or Valkey, else redis-server in PATH.
+// Binary is the server that tests start: what REDIS_SERVER in the environment names, which may be any
+// version of Redis or Valkey, otherwise redis-server in PATH.
 func Binary() string {
 	if b := os.Getenv("REDIS_SERVER"); b != "" {
 		return b
@@ -67,8 +83,8 @@ func Binary() string {
 	return "redis-server"
 }
 
-// Available reports whether there is a server, for tests that do less without it. With
-// REQUIRE_REDIS=1 it is always true, so that nothing is left out silently.
+// Available returns whether there is a server, for tests that do less without it. With REQUIRE_REDIS=1 it
+// is always true, so that nothing is left out silently.
 func Available() bool {
 	_, err := exec.LookPath(Binary())
 	return err == nil || os.Getenv("REQUIRE_REDIS") == "1"
@@ -87,11 +103,10 @@ func Require(t testing.TB) {
 	t.Skip(hint)
 }
 
-// serverVersion is what "redis-server --version" prints, of Redis and of Valkey.
+// serverVersion finds the version in what Redis and Valkey print for --version.
 var serverVersion = regexp.MustCompile(`v=(\d+)\.(\d+)\.`)
 
-// RequireVersion skips t where the server is older than major.minor, and says that this is what
-// missing needs.
+// RequireVersion skips t where the server is older than major.minor, with which missing came.
 func RequireVersion(t testing.TB, major, minor int, missing string) {
 	t.Helper()
 	Require(t)
@@ -109,44 +124,31 @@ func RequireVersion(t testing.TB, major, minor int, missing string) {
 
 var errPortTaken = errors.New("redistest: port was taken")
 
-func start(dir string, args []string) (*Server, error) {
-	port, guard, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{Port: port, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Dir: dir, args: args, guard: guard}
-	if err := s.run(false); err != nil {
-		s.end()
-		return nil, err
-	}
-	return s, nil
-}
-
-// Restart runs a killed server again: same port, same directory, and same arguments, where args come after them. It
-// returns once the server answers. What was not persisted is lost.
+// Restart runs the server again after a kill, with the same port, directory and arguments, to which args
+// are added. It returns once the server serves.
 func (s *Server) Restart(t testing.TB, args ...string) {
 	t.Helper()
-	s.Kill()
-	s.args = append(s.args[:len(s.args):len(s.args)], args...)
-	if err := s.run(false); err != nil {
-		t.Fatal(err)
-	}
+	s.restart(t, false, args)
 }
 
-// RestartLoading is Restart that returns as soon as the server answers at all, be it that it is still loading.
+// RestartLoading is Restart that returns as soon as the server answers, even if it is still loading.
 func (s *Server) RestartLoading(t testing.TB, args ...string) {
+	t.Helper()
+	s.restart(t, true, args)
+}
+
+func (s *Server) restart(t testing.TB, loading bool, args []string) {
 	t.Helper()
 	s.Kill()
 	s.args = append(s.args[:len(s.args):len(s.args)], args...)
-	if err := s.run(true); err != nil {
+	if err := s.run(loading); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// run starts the process and returns when it answers, with LOADING only where loading says that this will do.
+// run starts the process and returns when it answers. loading says that the answer LOADING will do.
 func (s *Server) run(loading bool) error {
-	all := append([]string{"--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.Dir}, s.args...)
-	s.cmd, s.output, s.exited = exec.Command(Binary(), all...), new(strings.Builder), make(chan struct{})
+	s.cmd, s.output, s.exited = exec.Command(Binary(), s.args...), new(strings.Builder), make(chan struct{})
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	if err := s.cmd.Start(); err != nil {
 		close(s.exited)
@@ -167,37 +169,42 @@ func (s *Server) run(loading bool) error {
 	return fmt.Errorf("%w\n%s", err, s.output.String())
 }
 
-// await polls until the server answers.
+// await polls until the server answers PING, with PONG or with an error.
 func (s *Server) await(loading bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	for {
-		if s.ping(loading) {
+	for began := time.Now(); time.Since(began) < startTimeout; {
+		if reply := s.Ask("PING"); reply != "" && (loading || !strings.HasPrefix(reply, "-LOADING")) {
 			return nil
 		}
 		select {
 		case <-s.exited:
 			return errors.New("redistest: redis-server exited")
-		case <-ctx.Done():
-			return fmt.Errorf("redistest: redis-server did not answer within %v", startTimeout)
-		case <-time.After(2 * time.Millisecond): // the pace of polling, not a wait for anything
+		case <-time.After(2 * time.Millisecond): // the pace of polling
 		}
 	}
+	return fmt.Errorf("redistest: redis-server did not answer within %v", startTimeout)
 }
 
-// ping reports whether the server answers PING: with PONG or with an error, which may be LOADING where loading is true.
-func (s *Server) ping(loading bool) bool {
+// Ask sends one command over a connection of its own and returns the reply as it comes, in RESP. It is
+// empty where there is none within a second.
+func (s *Server) Ask(words ...string) string {
 	c, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
-		return false
+		return ""
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Second))
-	if _, err := c.Write([]byte("PING\r\n")); err != nil {
-		return false
+	reply, _ := proto.NewClient(c).Do(words...)
+	return reply
+}
+
+// Do is Ask for a command that must succeed.
+func (s *Server) Do(t testing.TB, words ...string) string {
+	t.Helper()
+	reply := s.Ask(words...)
+	if reply == "" || reply[0] == '-' {
+		t.Fatalf("%v: %q", words, reply)
 	}
-	line, err := bufio.NewReader(c).ReadString('\n')
-	return err == nil && (loading || !strings.HasPrefix(line, "-LOADING"))
+	return reply
 }
 
 // Signal sends sig: SIGSTOP to hang the server, SIGCONT to let it go on.
@@ -217,9 +224,9 @@ func (s *Server) end() {
 	s.guard.Close()
 }
 
-// freePort picks an even port and holds the odd one above it, so that no other test takes the port while its server
-// is down for a while. All lie below the range from which systems take ports for connections, and so does a
-// cluster's bus, which listens 10000 above.
+// freePort picks an even port and holds the odd one above it, so that no other test takes the port while
+// its server is down for a while. All ports lie below the range from which systems take ports for
+// connections, and so does a cluster's bus, which listens 10000 above.
 func freePort() (port int, guard net.Listener, err error) {
 	for range 1000 {
 		port = 12_000 + 2*rand.IntN(5_000)

@@ -8,8 +8,8 @@ import (
 
 func TestAServerAnswersUntilItIsKilled(t *testing.T) {
 	s := Start(t)
-	if !s.ping(false) {
-		t.Error("a started server does not answer")
+	if got := s.Ask("PING"); got != "+PONG\r\n" {
+		t.Errorf("a started server answers %q", got)
 	}
 	s.Kill()
 	if c, err := net.Dial("tcp", s.Addr); err == nil {
@@ -21,23 +21,20 @@ func TestAServerAnswersUntilItIsKilled(t *testing.T) {
 
 func TestAServerThatWillNotStartIsAnError(t *testing.T) {
 	Require(t)
-	if _, err := start(t.TempDir(), []string{"--no-such-option", "1"}); err == nil {
+	if err := (&Server{args: []string{"--no-such-option", "1"}}).run(false); err == nil {
 		t.Error("no error")
 	}
 }
 
 func TestAServerRestartsAtItsAddress(t *testing.T) {
 	s := Start(t)
-	if got := dial(t, s.Addr).ask("SET", "a", "b"); got != "+OK" {
-		t.Fatal(got)
-	}
+	s.Do(t, "SET", "a", "b")
 	s.Kill()
 	s.Restart(t, "--maxclients", "7")
-	w := dial(t, s.Addr)
-	if got := w.ask("EXISTS", "a"); got != ":0" {
-		t.Errorf("a server without persistence remembers: %s", got)
+	if got := s.Do(t, "EXISTS", "a"); got != ":0\r\n" {
+		t.Errorf("a server without persistence remembers: %q", got)
 	}
-	if got := w.ask("CONFIG", "GET", "maxclients"); !strings.HasSuffix(got, "\r\n7") {
+	if got := s.Do(t, "CONFIG", "GET", "maxclients"); !strings.HasSuffix(got, "\r\n7\r\n") {
 		t.Errorf("%q", got)
 	}
 }

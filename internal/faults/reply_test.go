@@ -2,10 +2,9 @@ package faults
 
 import (
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
@@ -20,8 +19,7 @@ func says(reply string) func([]byte) []byte { return func([]byte) []byte { retur
 func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T) {
 	t.Parallel()
 	// given a process whose every token can be counted
-	server := redistest.Start(t)
-	proxy := redistest.NewProxy(t, server.Addr)
+	server, proxy := behindProxy(t)
 	f := newStock(t, proxy.Addr, server.Addr, 1, hybrid.Config{})
 	load := f.Load("k", perEach)
 	f.answered(t, 1)
@@ -72,28 +70,61 @@ func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T
 	f.check(t)
 }
 
-func TestRow09AnotherProgramOnThatPortIsAnOutage(t *testing.T) {
+func TestRow06ADuplicateReplyIsDropped(t *testing.T) {
 	t.Parallel()
-	// given an HTTP server where Redis should be
-	stub := httptest.NewServer(http.NotFoundHandler())
-	defer stub.Close()
-	var heard ears
-	f := NewFleet(t, Options{Size: size, Addr: stub.Listener.Addr().String(), Store: heard.put, Config: hybrid.Config{
-		Limits: []hybrid.Limit{limit}, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, StrictExpiry: true}, CallTimeout: callTimeout,
-	}})
-	// when it is asked
+	// given a fleet whose every token can be counted, on a network that delivers every reply twice
+	server, proxy := behindProxy(t)
+	f := newStock(t, proxy.Addr, server.Addr, size, hybrid.Config{})
+	proxy.Set(redistest.Fate{Rewrite: redistest.Twice})
+	// when it is used
 	load := f.Load("k", perEach)
-	testkit.Eventually(t, "1000 requests, and an error", func() bool {
-		_, failed, _ := heard.sum()
-		return f.Seen("k", 0, f.Now()).Denied >= 1000 && failed > 0
-	})
+	f.answered(t, 10)
 	load.Stop()
-	// then everybody is denied, nobody waits, and the error has a type
-	if st := f.Stats(); st.Admitted > 0 || st.Leased > 0 {
-		t.Errorf("%+v", st)
+	proxy.Pass()
+	// then a reply is good for one call
+	f.check(t)
+}
+
+func TestRow06ALateReplyIsDroppedOnceTheRetryWasAnswered(t *testing.T) {
+	t.Parallel()
+	// given a process whose every token can be counted
+	server, proxy := behindProxy(t)
+	f := newStock(t, proxy.Addr, server.Addr, 1, hybrid.Config{CallTimeout: time.Second})
+	load := f.Load("k", perEach)
+	f.answered(t, 1)
+	// when a call is executed and its reply is held back
+	release := proxy.Hold()
+	defer release()
+	f.more(t, "calls without answer", 1, func(sent, _ int64) int64 { return sent })
+	// until it was sent again, and that was answered
+	proxy.Pass()
+	f.answered(t, 2)
+	release()
+	f.answered(t, 2)
+	load.Stop()
+	// then the late reply changes nothing
+	f.check(t)
+}
+
+func TestRow06RepliesThatComeTooLateAdmitNothing(t *testing.T) {
+	t.Parallel()
+	// given a fleet on an ordinary bucket
+	server, proxy := behindProxy(t)
+	f := NewFleet(t, Options{Size: size, Addr: proxy.Addr, Direct: server.Addr, Config: ordinary(strict)})
+	load := f.Load("k", perEach)
+	f.Warm()
+	for range 2 {
+		// when all replies are held back until every limiter has sent several calls, and then come at once
+		release := proxy.Hold()
+		before := proxy.Calls()
+		testkit.Eventually(t, "calls without answer", func() bool { return proxy.Calls() >= before+3*size })
+		release()
+		proxy.Pass()
+		f.AwaitRecovery(limit.Tokens)
 	}
+	load.Stop()
+	// then what they bring is within the bound
+	f.CheckBound("k", limit, 0)
+	f.CheckConserved()
 	f.CheckNobodyWaited("k", 0, f.Now(), nobodyWaits)
-	if _, _, err := heard.sum(); !errors.Is(err, lease.ErrUnavailable) {
-		t.Errorf("%v", err)
-	}
 }
