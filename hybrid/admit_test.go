@@ -23,6 +23,9 @@ import (
 func TestATightLoopAdmitsExactlyTheBurst(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		for _, burst := range []int64{1, 2, 3, 10, 100, 1000, 40000} {
+			if burst > 1000 && p.virtual && p.rdb != nil {
+				continue // thousands of calls, each a transaction
+			}
 			// Given a full bucket that refills far more slowly than the loop runs,
 			l, key := p.process(t, hybrid.PerHour(1).WithBurst(burst)), fmt.Sprint(burst)
 			// when one goroutine asks again and again, then exactly the burst is admitted.

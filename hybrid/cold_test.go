@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -211,8 +210,7 @@ func loggedOn(t *testing.T, d *distant) (*hybrid.Limiter, *bytes.Buffer) {
 	t.Helper()
 	d.MemoryStore, d.opening = lease.NewMemoryStore(nil), make(chan bool, 1)
 	var out bytes.Buffer
-	return start(t, d, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Logger: slog.New(slog.NewTextHandler(&out, nil)),
-		Policy: denying}), &out
+	return start(t, d, logging(&out, denying, hybrid.PerSecond(1000))), &out
 }
 
 // denials is how many are denied of one request every 10 ms for a minute.

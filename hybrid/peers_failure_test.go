@@ -118,7 +118,7 @@ func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 // here without admitting a token more than if it had not been lost.
 func TestPeerABucketDeletedUnderneathRecovers(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
-		losses := map[string]func(key string){"everything": func(string) { p.memory.lose() }}
+		losses := map[string]func(key string){"everything": func(string) { p.replace(lease.NewMemoryStore(p.clock)) }}
 		if p.rdb != nil {
 			losses = map[string]func(key string){
 				"everything":  func(string) { p.rdb.FlushAll(t.Context()) },

@@ -118,7 +118,7 @@ func TestPeerARateChangeWakesEveryWaiter(t *testing.T) {
 
 // wake has many wait in some processes, for one token and for the whole burst, while one of them changes the limit.
 func wake(t *testing.T, p *place, key string, processes, waits int) {
-	const ttl = time.Second
+	const ttl = 200 * time.Millisecond
 	// Given waits of an hour,
 	var wg sync.WaitGroup
 	var setter *hybrid.Limiter

@@ -48,7 +48,6 @@ type place struct {
 	*faultyStore
 	virtual  bool
 	clock    *clock.Skewed // the server's, to be stepped; nil where that is Redis's own
-	memory   *lossyMemory  // nil on Redis
 	rdb      *redis.Client // nil in memory
 	controls atomic.Int64  // calls of Configure
 	flying   atomic.Int64  // of Exchange, under way
@@ -57,9 +56,7 @@ type place struct {
 
 func inMemory() *place {
 	c := clock.NewSkewed(clock.System(), clock.Skew{})
-	m := &lossyMemory{clock: c}
-	m.lose()
-	return &place{faultyStore: &faultyStore{inner: m}, virtual: true, clock: c, memory: m}
+	return &place{faultyStore: &faultyStore{inner: lease.NewMemoryStore(c)}, virtual: true, clock: c}
 }
 
 // onRedisTime is a Redis that keeps its own time, in the world outside of any bubble.
@@ -169,24 +166,6 @@ func (p *place) redisKeys(t *testing.T) []string {
 	keys, err := p.rdb.Keys(t.Context(), "*").Result()
 	noErr(t, err)
 	return keys
-}
-
-// lossyMemory is a MemoryStore that can lose everything, as Redis does with FLUSHALL.
-type lossyMemory struct {
-	clock clock.Clock
-	now   atomic.Pointer[lease.MemoryStore]
-}
-
-func (m *lossyMemory) lose() { m.now.Store(lease.NewMemoryStore(m.clock)) }
-
-// Exchange implements lease.Store.
-func (m *lossyMemory) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
-	m.now.Load().Exchange(ctx, calls, done)
-}
-
-// Configure implements lease.Store.
-func (m *lossyMemory) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
-	return m.now.Load().Configure(ctx, key, op, c)
 }
 
 // bubbled makes a real Redis live in the virtual time of a bubble, as a hook of the client: every script call is told
