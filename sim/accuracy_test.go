@@ -144,8 +144,8 @@ func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
 		if r.BoundExceededBy.Worst > 0 {
 			t.Errorf("load %v: (1) is exceeded by %v", load, r.BoundExceededBy.Worst)
 		}
-		if w.Worst < 0.8 {
-			t.Errorf("load %v: somebody got %.3f of his share, want 0.8; seed %d", load, w.Worst, w.WorstSeed)
+		if w.Worst < 0.86 {
+			t.Errorf("load %v: somebody got %.3f of its share, want 0.86; seed %d", load, w.Worst, w.WorstSeed)
 		}
 		if v.Mean < 0.98 {
 			t.Errorf("load %v: admitted %.4f of one central bucket, want 0.98; worst seed %d", load, v.Mean, v.WorstSeed)

@@ -13,10 +13,9 @@ import (
 
 // foreignToReports are the folders on whose floating-point arithmetic no simulated figure depends.
 var foreignToReports = []string{
-	"audit",  // judges in integers; doubles are for messages
-	"cmd",    // shows figures
-	"render", // draws pictures
-	"stamps", // is of real processes
+	"audit", // judges in integers; doubles are for messages
+	"cmd",   // shows figures
+	"view",  // draws pictures
 }
 
 // deciding lists the packages whose arithmetic decides what a simulation shows.

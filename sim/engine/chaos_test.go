@@ -16,22 +16,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// The race detector makes a scenario ten times as long, and there is one goroutine to each.
-var (
-	chaosScenarios = flag.Int("sim.scenarios", 400/testkit.Slowdown, "how many random scenarios TestChaos runs")
-	chaosSeed      = flag.Uint64("sim.seed", 0, "the seed of the first random scenario; 0 draws one")
-)
+var chaosScenarios = flag.Int("sim.scenarios", 400/testkit.Slowdown, "how many random scenarios TestChaos runs")
 
 // TestChaos: whatever happens to processes, network and Redis, promise (1) holds over every window,
 // and no token is lost or forged, with FallbackDeny. What the promise excepts (docs/protocol.md
 // section 1: a lost bucket that the first caller never knew, a server's clock that jumps ahead) is
 // allowed exactly what is documented, and only where it happened.
 func TestChaos(t *testing.T) {
-	seed := *chaosSeed
-	if seed == 0 {
-		seed = rand.Uint64N(1 << 52)
-	}
-	t.Logf("seeds %d to %d; one of them: go test ./sim/engine -run '^TestChaos$' -args -sim.scenarios 1 -sim.seed N", seed, seed+uint64(*chaosScenarios)-1)
+	seed := testkit.Seed(t) // of the first; YUZHI_SEED=N and -args -sim.scenarios 1 repeat one of them
 	var next, requests, faults, excepted, exceeded atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -351,15 +343,4 @@ func (c *chaos) capacity() int64 {
 		most = max(most, l.Capacity()+c.Policy.Overcommit)
 	}
 	return most
-}
-
-// seedFor is the seed of a random test: that of -sim.seed, or a new one. It prints how to repeat
-// the test with it.
-func seedFor(t *testing.T) uint64 {
-	seed := *chaosSeed
-	if seed == 0 {
-		seed = rand.Uint64N(1 << 52)
-	}
-	t.Logf("go test ./sim/engine -run '^%s$' -args -sim.seed %d", t.Name(), seed)
-	return seed
 }

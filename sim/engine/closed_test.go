@@ -7,64 +7,10 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim/rival"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // Closed forms: runs whose outcome is known before.
-
-// newRun is a replication of s that has not begun; its seed is that of s.
-func newRun(t *testing.T, s scenario.Scenario) *replication {
-	t.Helper()
-	if err := s.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	s = s.Defaults()
-	w, err := newReplication(&s, s.Seed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-// simulate runs one replication of s to its end.
-func simulate(t *testing.T, s scenario.Scenario) *replication {
-	t.Helper()
-	w := newRun(t, s)
-	if err := w.run(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-// watch has see told of every call that a bucket answers.
-func watch(w *replication, see func(*call)) {
-	book := w.redis.answered
-	w.redis.answered = func(c *call, stored bool) {
-		see(c)
-		book(c, stored)
-	}
-}
-
-// figure is one of the figures of a replication, by its key.
-func figure(w *replication, name string) float64 {
-	o := w.outcome()
-	for _, n := range o.Figures.All() {
-		if n.Name == name {
-			return n.Mean
-		}
-	}
-	panic("there is no figure " + name)
-}
-
-// regularly is a trace of requests for one token, one in every gap from the beginning to the end.
-func regularly(gap, end time.Duration) *scenario.Trace {
-	t := &scenario.Trace{}
-	for at := time.Duration(0); at < end; at += gap {
-		t.Requests = append(t.Requests, scenario.TraceRequest{At: at, Cost: 1})
-	}
-	return t
-}
 
 func TestWhatTheLimitHasRoomForIsAdmitted(t *testing.T) {
 	// Given one process with half as many requests as the limit admits, evenly spread,
@@ -153,149 +99,48 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 	}
 }
 
-func TestWithoutANetworkTheFallbackDecides(t *testing.T) {
-	const fleet = 4
-	for _, c := range []struct {
-		name      string
-		policy    lease.Policy
-		never     bool // the network never worked
-		low, high float64
-	}{
-		// From five seconds on, when the local bursts have been used up, for ten: R is 1000/s, and
-		// the load is three times that. A local bucket gives whole tokens.
-		{"deny", lease.Policy{Fallback: lease.FallbackDeny}, false, 0, 0},
-		{"local share", lease.Policy{Fallback: lease.FallbackLocalShare}, false, 10_000 - fleet, 10_000 + fleet},
-		{"allow all", lease.Policy{Fallback: lease.FallbackAllowAll}, false, 30_000 - fleet, 30_000 + fleet},
-		// Who has never heard of the bucket has no share of it.
-		{"deny, cold", lease.Policy{Fallback: lease.FallbackDeny}, true, 0, 0},
-		{"local share, cold", lease.Policy{Fallback: lease.FallbackLocalShare}, true, 0, 0},
-		{"allow all, cold", lease.Policy{Fallback: lease.FallbackAllowAll}, true, 0, 0},
-		{"cold start allowed", lease.Policy{Fallback: lease.FallbackDeny, ColdStart: lease.ColdStartAllow}, true, 30_000 - fleet, 30_000 + fleet},
-	} {
+func TestTheFirstRequestWaitsForARoundTripAndTheService(t *testing.T) {
+	for _, c := range []struct{ trip, service time.Duration }{{time.Millisecond, 15 * time.Microsecond}, {40 * time.Millisecond, 0}, {10 * time.Microsecond, 100 * time.Microsecond}} {
 		s := scenario.Scenario{
-			Duration: 15 * time.Second, Warmup: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: c.policy,
-			Groups: []scenario.Group{{Name: "a", Count: fleet - 1}, {Name: "b", Weight: 2}}, Workload: scenario.Workload{Kind: scenario.Constant, Load: 3},
-			Network: scenario.Network{Partitions: []scenario.Partition{{At: time.Second, For: time.Hour}}},
+			Duration: time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, CallTimeout: time.Second, Network: scenario.Network{RoundTrip: scenario.Constantly(c.trip)},
+			Redis:    scenario.Redis{ServiceTime: scenario.Constantly(c.service)},
+			Workload: scenario.Workload{Kind: scenario.Replay, Trace: &scenario.Trace{Requests: []scenario.TraceRequest{{At: time.Millisecond, Cost: 1}}}},
 		}
-		if c.never {
-			s.Network = scenario.Network{Loss: 1}
+		if c.service == 0 {
+			s.Redis.ServiceTime = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
 		}
 		w := simulate(t, s)
-		if got := figure(w, "admitted"); got < c.low || got > c.high || got != figure(w, "degraded") {
-			t.Errorf("%s: %v admitted, %v of them without the store, want %v to %v", c.name, got, figure(w, "degraded"), c.low, c.high)
+		want := float64(c.trip+c.service) / 1e6
+		if got := figure(w, "wait_ms_max"); math.Abs(got-want) > want/1000 || w.books.tally.Admitted != 1 { // the histogram has three digits
+			t.Errorf("round trip %v, service %v: the wait is %v ms, want %v", c.trip, c.service, got, want)
 		}
 	}
 }
 
-func TestTheLocalShareIsByWeight(t *testing.T) {
-	w := simulate(t, scenario.Scenario{
-		Duration: 12 * time.Second, Warmup: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
-		Groups: []scenario.Group{{Name: "a", Count: 3}, {Name: "b", Weight: 2}}, Workload: scenario.Workload{Kind: scenario.Constant, Load: 5},
-		Network: scenario.Network{Partitions: []scenario.Partition{{At: time.Second, For: time.Hour}}},
-	})
-	for i, want := range []int64{2000, 2000, 2000, 4000} {
-		if got := w.books.tally.ByProcess[i]; got < want-1 || got > want+1 {
-			t.Errorf("process %d admits %d, want %d", i, got, want)
+func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
+	// Given Poisson arrivals in one process who wait in line for a bucket of one token, which is an
+	// M/D/1 queue, first in first out: the next is served 1/R after the one before, or at once
+	// where nobody was for so long,
+	const rate, runs = 10, 8
+	for _, load := range []float64{0.3, 0.6, 0.8}[:3/min(testkit.Slowdown, 3)] {
+		sum, squares := 0.0, 0.0
+		for seed := range uint64(runs) {
+			w := simulate(t, scenario.Scenario{
+				Duration: time.Hour, Seed: seed + 100, Limits: []lease.Limit{lease.PerSecond(rate).WithBurst(1)},
+				Workload: scenario.Workload{Verb: scenario.VerbWait, Load: load, Deadline: time.Hour},
+				Network:  scenario.Network{RoundTrip: scenario.Constantly(2 * time.Microsecond)}, Redis: scenario.Redis{ServiceTime: scenario.Constantly(time.Microsecond)},
+			})
+			mean := w.books.waits.Mean().Seconds()
+			sum += mean
+			squares += mean * mean
 		}
-	}
-}
-
-func TestRedisIsBusyForTheServiceTimeOfEachCall(t *testing.T) {
-	// Given calls that all come to an end: requests in the first second of three,
-	for _, service := range []time.Duration{time.Microsecond, 15 * time.Microsecond, 2 * time.Millisecond} {
-		w := simulate(t, scenario.Scenario{
-			Duration: 3 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Groups: []scenario.Group{{Count: 3}},
-			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(time.Millisecond, time.Second)}, Redis: scenario.Redis{ServiceTime: scenario.Constantly(service)},
-		})
-		// then Redis is busy for the service time of each, exactly.
-		if w.redis.shards[0].busy != w.network.calls()*int64(service) || w.network.calls() < 10 {
-			t.Errorf("%d calls of %v keep it busy for %v", w.network.calls(), service, time.Duration(w.redis.shards[0].busy))
-		}
-		if cpu, want := figure(w, "redis_cpu"), float64(w.network.calls())*service.Seconds()/3; math.Abs(cpu-want) > 1e-15 {
-			t.Errorf("redis_cpu is %v, want %v", cpu, want)
-		}
-	}
-}
-
-func TestWhoIsKilledBurnsWhatHeHolds(t *testing.T) {
-	for _, kill := range []bool{true, false} {
-		// Given a fleet that is killed, or shuts down, in the middle of its work,
-		end := time.Duration(1234567891)
-		w := newRun(t, scenario.Scenario{
-			Duration: 3 * time.Second, Limits: []lease.Limit{lease.PerSecond(5000)},
-			Groups: []scenario.Group{{Count: 20, Scale: []scenario.Step{{At: end, Kill: kill}}}}, Workload: scenario.Workload{Load: 0.8},
-		})
-		held, burnt := int64(0), int64(0)
-		for len(w.time.heap) > 0 {
-			if next := w.time.heap[0].at; w.time.now < int64(end) && next >= int64(end) {
-				for _, e := range w.fleet.entries {
-					held += e.client.Account().Held + e.executed.granted // what is on the way is lost too
-				}
-				burnt = w.books.burnt(w.fleet.entries)
-			}
-			w.step()
-		}
-		// then what the processes held is burnt, or given back.
-		want := int64(0)
-		if kill {
-			want = held
-		}
-		if got := w.books.burnt(w.fleet.entries) - burnt; got != want || held < 100 {
-			t.Errorf("killed %v: %d are burnt, want %d; they held %d", kill, got, want, held)
-		}
-		if err := w.books.balance(w.fleet.entries); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func TestEachRequestIsAnsweredOnce(t *testing.T) {
-	seed := seedFor(t)
-	for i := range uint64(100 / testkit.Slowdown) {
-		// Given a random scenario, and a central bucket that has room for everything,
-		w := newRun(t, newChaos(seed+i).Scenario)
-		boundless, err := rival.NewCentral([]lease.Limit{lease.PerSecond(1e9).WithBurst(1e12)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for k := range w.books.central {
-			w.books.central[k] = boundless
-		}
-		for w.goesOn() {
-			if w.time.heap[0].at < w.time.now {
-				t.Fatalf("seed %d: after %d comes an event at %d", seed+i, w.time.now, w.time.heap[0].at)
-			}
-			w.step()
-		}
-		// then every token that was asked for is admitted, or rejected although it was there, or
-		// its request still waits.
-		waiting := int64(0)
-		for _, e := range w.fleet.entries {
-			if e.alive {
-				e.client.Waiters(func(x *lease.Waiter) { waiting += x.N })
-			}
-		}
-		if w.books.offered != w.books.centralAdmitted || w.books.offered != w.books.tally.Admitted+w.books.tally.FalseRejects+waiting || w.books.tally.Swapped != 0 {
-			t.Fatalf("seed %d: %d tokens are asked for, %d admitted, %d rejected, and %d waited for\n%+v", seed+i, w.books.offered, w.books.tally.Admitted, w.books.tally.FalseRejects, waiting, w.s)
-		}
-	}
-}
-
-func TestTinyRuns(t *testing.T) {
-	for _, kind := range scenario.WorkloadKinds {
-		for _, warmup := range []time.Duration{0, time.Millisecond - 1} {
-			// Given the shortest run that there can be,
-			s := scenario.Scenario{
-				Duration: time.Millisecond, Warmup: warmup, Reps: 1, Limits: []lease.Limit{lease.PerSecond(1e5)}, Groups: []scenario.Group{{Count: 3}},
-				Workload: scenario.Workload{Kind: kind, Trace: regularly(100*time.Microsecond, time.Second)}, Rivals: rival.Names(),
-				Redis: scenario.Redis{Faults: []scenario.RedisFault{
-					{Kind: scenario.FaultFailover, At: time.Millisecond, For: time.Hour, Lost: time.Hour}, {Kind: scenario.FaultOutage, At: 500 * time.Microsecond, For: 1},
-				}},
-			}
-			// then its report is of numbers.
-			if text := asJSON(t, reported(t, s, 1)); len(text) < 1000 {
-				t.Errorf("%s: %s", kind, text)
-			}
+		// then the mean wait is Pollaczek's and Khinchine's, within four standard errors and the
+		// 0.1 ms by which a call may come late.
+		mean := sum / runs
+		want := load / (2 * rate * (1 - load))
+		slack := 4*math.Sqrt((squares/runs-mean*mean)/(runs-1)) + 1e-4
+		if math.Abs(mean-want) > slack || slack > want/5 {
+			t.Errorf("load %v: the mean wait is %.4f s, want %.4f +- %.4f", load, mean, want, slack)
 		}
 	}
 }

@@ -99,47 +99,10 @@ func TestAThousandProcesses(t *testing.T) {
 	t.Logf("%d requests, %.0f/s on this machine, at most %d kB in use; %.4f of one central bucket, %.0f calls/s",
 		r.Machine.Requests, r.Machine.RequestsPerS, most/1000, r.AdmittedVsCentral.Mean, r.CallsPerS.Mean)
 	// then the bound holds, and no process takes more than 20 kB.
-	if r.Processes != 1000 || r.BoundExceededBy.Worst != 0 || r.AdmittedVsCentral.Mean < 0.9 {
+	if r.Processes != 1000 || r.BoundExceededBy.Worst != 0 || r.AdmittedVsCentral.Mean < 0.995 {
 		t.Errorf("%d processes admit %v of one central bucket and exceed the bound by %v", r.Processes, r.AdmittedVsCentral.Mean, r.BoundExceededBy.Worst)
 	}
 	if most > 20_000_000 {
 		t.Errorf("%d bytes are in use", most)
-	}
-}
-
-func TestManyKeysOnManyShardsTakeMemoryOnce(t *testing.T) {
-	w := newRun(t, scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(1)}, Keys: scenario.Keys{Count: 1000}, Redis: scenario.Redis{Shards: 7}})
-	places := 0
-	for _, s := range w.redis.shards {
-		places += len(s.buckets)
-	}
-	if places > 1007 {
-		t.Errorf("there are %d places for 1000 buckets", places)
-	}
-	// Each key has one of its own.
-	for key := range int32(1000) {
-		if p := w.redis.place(key); *p != nil {
-			t.Fatalf("key %d shares a place with key %d", key, (*p).expires)
-		} else {
-			*p = &bucket{expires: int64(key)}
-		}
-	}
-}
-
-func TestWhatRestsIsForgottenInTime(t *testing.T) {
-	// Given a long run in which each of many keys is used once in a while,
-	w := simulate(t, scenario.Scenario{
-		Duration: 2000 * time.Second / testkit.Slowdown, Limits: []lease.Limit{lease.PerSecond(100)}, Keys: scenario.Keys{Count: 50_000}, Workload: scenario.Workload{Rate: 50},
-	})
-	p := w.fleet.processes[0]
-	live := 0
-	for _, m := range p.resting {
-		if p.local(w.time.now) < m.until {
-			live++
-		}
-	}
-	// then most of what is remembered is still worth it.
-	if live < 20 || len(p.resting) > 2*live+64 {
-		t.Errorf("of %d keys that are remembered %d matter", len(p.resting), live)
 	}
 }

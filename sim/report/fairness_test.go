@@ -1,25 +1,12 @@
 package report
 
 import (
-	"flag"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
-
-var givenSeed = flag.Uint64("sim.seed", 0, "the seed of a random test; 0 draws one")
-
-// drawnSeed is the seed of a random test: that of -sim.seed, or a new one. It prints how to repeat
-// the test with it.
-func drawnSeed(t *testing.T) uint64 {
-	seed := *givenSeed
-	if seed == 0 {
-		seed = rand.Uint64N(1 << 52)
-	}
-	t.Logf("go test ./sim/report -run '^%s$' -args -sim.seed %d", t.Name(), seed)
-	return seed
-}
 
 // poured is max-min fairness by its definition: water rises in all vessels alike, each as wide as
 // its weight and as high as was asked for, until the total is poured out. The level is found by
@@ -47,7 +34,7 @@ func poured(asked, weights []int64, total int64) []float64 {
 }
 
 func TestMaxMinSharesAreThoseOfWaterPouredOut(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(drawnSeed(t), 6))
+	rnd := testkit.Rand(t)
 	for range 3000 {
 		// Given some processes, of which some ask for nothing, and some for the same,
 		n := 1 + rnd.IntN(12)

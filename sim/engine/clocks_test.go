@@ -5,27 +5,42 @@ import (
 	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// Closed forms of what takes time: round trips, leases on clocks that are wrong, and a queue.
+func TestTrueTimeIsTheFirstMomentAtWhichAClockShowsATime(t *testing.T) {
+	for _, drift := range []int64{0, 1, 50, 60_000, 333_333, 999_999, -1, -50, -60_000, -333_333, -999_990, -999_999} {
+		p := clocks{drift: drift}
+		for _, ticks := range []int64{1, 2, 3, 999, 1000, 12_345, 999_999, 1_000_000, 1_000_001, 123_456_789, int64(time.Hour), int64(24 * time.Hour)} {
+			got := p.when(0, clock.Instant(localStart+ticks))
+			if got == never && p.ticks(never) < ticks {
+				continue // time ends before
+			}
+			if p.ticks(got) < ticks || p.ticks(got-1) >= ticks {
+				t.Fatalf("drift %d: %d is shown at %d, which shows %d, and %d before", drift, ticks, got, p.ticks(got), p.ticks(got-1))
+			}
+		}
+		// What is further than time goes never comes; on a clock that hardly moves, that is soon.
+		if got := p.when(0, lease.Never); got < int64(scenario.DurationMax) {
+			t.Fatalf("drift %d: the end of time comes at %v", drift, time.Duration(got))
+		}
+	}
+}
 
-func TestTheFirstRequestWaitsForARoundTripAndTheService(t *testing.T) {
-	for _, c := range []struct{ trip, service time.Duration }{{time.Millisecond, 15 * time.Microsecond}, {40 * time.Millisecond, 0}, {10 * time.Microsecond, 100 * time.Microsecond}} {
-		s := scenario.Scenario{
-			Duration: time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, CallTimeout: time.Second, Network: scenario.Network{RoundTrip: scenario.Constantly(c.trip)},
-			Redis:    scenario.Redis{ServiceTime: scenario.Constantly(c.service)},
-			Workload: scenario.Workload{Kind: scenario.Replay, Trace: &scenario.Trace{Requests: []scenario.TraceRequest{{At: time.Millisecond, Cost: 1}}}},
-		}
-		if c.service == 0 {
-			s.Redis.ServiceTime = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
-		}
-		w := simulate(t, s)
-		want := float64(c.trip+c.service) / 1e6
-		if got := figure(w, "wait_ms_max"); math.Abs(got-want) > want/1000 || w.books.tally.Admitted != 1 { // the histogram has three digits
-			t.Errorf("round trip %v, service %v: the wait is %v ms, want %v", c.trip, c.service, got, want)
+func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
+	long := 60 * 365 * 24 * time.Hour
+	for _, r := range []scenario.Redis{
+		{Faults: []scenario.RedisFault{{Kind: scenario.FaultClockStep, At: time.Second, By: -long}}},
+		{ClientTime: true},
+	} {
+		w := simulate(t, scenario.Scenario{
+			Duration: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Redis: r,
+			Clock: scenario.Clock{Offset: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: -float64(long), Q: -float64(long)}}},
+		})
+		if w.books.tally.Admitted == 0 {
+			t.Errorf("%+v: nothing is admitted", r)
 		}
 	}
 }
@@ -74,34 +89,6 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 		speed := 1 + ppm/1e6
 		if want := 375e6 / speed; !leased || math.Abs(float64(w.time.now)-want) > 1+1/speed { // a nanosecond of either clock
 			t.Errorf("drift %v ppm: leased %v, it ends at %v, want %v", ppm, leased, time.Duration(w.time.now), time.Duration(want))
-		}
-	}
-}
-
-func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
-	// Given Poisson arrivals in one process who wait in line for a bucket of one token, which is an
-	// M/D/1 queue, first in first out: the next is served 1/R after the one before, or at once
-	// where nobody was for so long,
-	const rate, runs = 10, 8
-	for _, load := range []float64{0.3, 0.6, 0.8}[:3/min(testkit.Slowdown, 3)] {
-		sum, squares := 0.0, 0.0
-		for seed := range uint64(runs) {
-			w := simulate(t, scenario.Scenario{
-				Duration: time.Hour, Seed: seed + 100, Limits: []lease.Limit{lease.PerSecond(rate).WithBurst(1)},
-				Workload: scenario.Workload{Verb: scenario.VerbWait, Load: load, Deadline: time.Hour},
-				Network:  scenario.Network{RoundTrip: scenario.Constantly(2 * time.Microsecond)}, Redis: scenario.Redis{ServiceTime: scenario.Constantly(time.Microsecond)},
-			})
-			mean := w.books.waits.Mean().Seconds()
-			sum += mean
-			squares += mean * mean
-		}
-		// then the mean wait is Pollaczek's and Khinchine's, within four standard errors and the
-		// 0.1 ms by which a call may come late.
-		mean := sum / runs
-		want := load / (2 * rate * (1 - load))
-		slack := 4*math.Sqrt((squares/runs-mean*mean)/(runs-1)) + 1e-4
-		if math.Abs(mean-want) > slack || slack > want/5 {
-			t.Errorf("load %v: the mean wait is %.4f s, want %.4f +- %.4f", load, mean, want, slack)
 		}
 	}
 }

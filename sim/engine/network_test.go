@@ -1,0 +1,40 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
+	// Given a process that asks for a hundred new keys, which are on two shards in turn, at one
+	// instant,
+	s := scenario.Scenario{
+		Duration: 20 * time.Millisecond, Limits: []lease.Limit{lease.PerHour(10)}, Keys: scenario.Keys{Count: 100}, Redis: scenario.Redis{Shards: 2},
+		Workload: scenario.Workload{Kind: scenario.Replay, Trace: &scenario.Trace{}},
+	}
+	for k := range 100 {
+		s.Workload.Trace.Requests = append(s.Workload.Trace.Requests, scenario.TraceRequest{Key: k, Cost: 1})
+	}
+	w := simulate(t, s)
+	// then it calls each shard once.
+	if w.network.calls() != 100 || w.network.trips != 2 {
+		t.Errorf("%d calls take %d round trips, want 100 and 2", w.network.calls(), w.network.trips)
+	}
+}
+
+func TestTokensInLostAnswersAreBurnt(t *testing.T) {
+	// Given a network that loses every answer,
+	w := simulate(t, scenario.Scenario{
+		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
+		Network: scenario.Network{LostReplies: 1},
+	})
+	// then all that was granted is lost, but for what the last call was granted, which is asked
+	// again.
+	want := w.books.granted - w.fleet.entries[0].executed.granted
+	if got := figure(w, "burnt"); got < 1000 || got != float64(want) {
+		t.Errorf("%v tokens are burnt, want %d", got, want)
+	}
+}
