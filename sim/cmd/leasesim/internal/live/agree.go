@@ -65,14 +65,17 @@ type Row struct {
 func Compare(o Options, simulated sim.Report, real Report) []Row {
 	seconds, processes, entitled := o.Duration.Seconds(), float64(o.Processes), o.entitlement()
 	requests := processes * workers // the last one of each worker may have been due or not
-	fewer, more, calls := o.callTolerance()
+	offered := tolerance{fewer: offeredWithin, more: offeredWithin, some: requests, text: percent(offeredWithin)}
+	admitted := tolerance{fewer: admittedWithin, more: admittedWithin, some: requests, text: percent(admittedWithin)}
+	part := admitted
+	part.some /= entitled
 	rows := []Row{
-		row(Offered, simulated.Offered, 1, float64(real.Offered), percent(offeredWithin), offeredWithin, offeredWithin, requests),
-		row(Admitted, simulated.Admitted, 1, float64(real.Admitted), percent(admittedWithin), admittedWithin, admittedWithin, requests),
-		row(AdmittedPart, simulated.Admitted, entitled, real.AdmittedOfEntitlement, percent(admittedWithin), admittedWithin, admittedWithin, requests/entitled),
-		row(Calls, simulated.RoundTripsPerS, processes, float64(real.RoundTrips)/processes/seconds, calls, fewer, more, o.callsMore()/seconds),
-		row(Jain, simulated.Jain, 1, real.Jain, fmt.Sprint(jainWithin), 0, 0, jainWithin),
-		row(Exceeded, simulated.BoundExceededBy, 1, float64(real.BoundExceededBy), "none", 0, 0, 0),
+		offered.row(Offered, simulated.Offered, 1, float64(real.Offered)),
+		admitted.row(Admitted, simulated.Admitted, 1, float64(real.Admitted)),
+		part.row(AdmittedPart, simulated.Admitted, entitled, real.AdmittedOfEntitlement),
+		o.calls().row(Calls, simulated.RoundTripsPerS, processes, float64(real.RoundTrips)/processes/seconds),
+		tolerance{some: jainWithin, text: fmt.Sprint(jainWithin)}.row(Jain, simulated.Jain, 1, real.Jain),
+		tolerance{text: "none"}.row(Exceeded, simulated.BoundExceededBy, 1, float64(real.BoundExceededBy)),
 	}
 	for i := range rows {
 		if rows[i].Name == Jain {
@@ -82,37 +85,40 @@ func Compare(o Options, simulated sim.Report, real Report) []Row {
 	return rows
 }
 
-// row compares one figure, in units of unit. It may be less and more by these parts and by some in
-// either direction.
-func row(name string, f sim.Figure, unit, real float64, tolerance string, less, more, some float64) Row {
+// tolerance is how far a real figure may be from the simulated ones: by these parts of them, and by some
+// in either direction.
+type tolerance struct {
+	fewer, more, some float64
+	text              string
+}
+
+// row compares one figure, in units of unit.
+func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
 	values := f.Values
 	if len(values) == 0 { // as in a report that was read from a file
 		values = []float64{f.Mean}
 	}
-	r := Row{Name: name, Simulated: f.Mean / unit, Least: slices.Min(values) / unit, Most: slices.Max(values) / unit, Real: real, Tolerance: tolerance}
-	r.Low, r.High = r.Least*(1-less)-some, r.Most*(1+more)+some
+	r := Row{
+		Name: name, Simulated: f.Mean / unit, Real: real, Tolerance: t.text,
+		Least: slices.Min(values) / unit, Most: slices.Max(values) / unit,
+	}
+	r.Low, r.High = r.Least*(1-t.fewer)-t.some, r.Most*(1+t.more)+t.some
 	r.Agrees = real >= r.Low && real <= r.High
 	return r
 }
 
-// callTolerance is by which parts the calls of a process may be fewer or more, and both in words.
-func (o Options) callTolerance() (fewer, more float64, words string) {
+// calls is the tolerance of the calls of one process per second.
+func (o Options) calls() tolerance {
 	shortest := o.target() / 2 // between two calls of a process: the bucket asks for as much
-	fewer, more = callsWithin+float64(timerGrain)/float64(shortest+timerGrain), callsWithin
-	words = fmt.Sprintf("-%s, +%s", percent(fewer), percent(more))
+	late := float64(timerGrain) / float64(shortest+timerGrain)
+	t := tolerance{fewer: callsWithin + late, more: callsWithin, some: callsMore}
+	t.text = fmt.Sprintf("-%s, +%s", percent(t.fewer), percent(t.more))
 	if o.Shape == ShapeBursts {
-		words += fmt.Sprintf(", ±%d a burst", callsPerBurst)
+		t.some += callsPerBurst * float64(o.Duration/period)
+		t.text += fmt.Sprintf(", ±%d a burst", callsPerBurst)
 	}
-	return fewer, more, words
-}
-
-// callsMore is how many calls of each process may be more or fewer in the whole run.
-func (o Options) callsMore() float64 {
-	n := float64(callsMore)
-	if o.Shape == ShapeBursts {
-		n += float64(callsPerBurst) * float64(o.Duration/period)
-	}
-	return n
+	t.some /= o.Duration.Seconds()
+	return t
 }
 
 func percent(x float64) string { return fmt.Sprintf("%.2g %%", 100*x) }

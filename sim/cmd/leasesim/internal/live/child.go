@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,7 +37,7 @@ type orders struct {
 type child struct {
 	orders
 	file    *stamps.File
-	took    latencies
+	took    *latencies
 	limiter *hybrid.Limiter
 	key     *hybrid.Key
 
@@ -62,7 +61,7 @@ func Child() {
 // runChild says that it is ready when it could start, begins when told to, and ends by itself with
 // its latencies as the last word.
 func runChild(text string, in io.Reader, out io.Writer) error {
-	c := new(child)
+	c := &child{took: newLatencies()}
 	if err := json.Unmarshal([]byte(text), &c.orders); err != nil {
 		return err
 	}
@@ -86,7 +85,7 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	if c.Options.Shape == ShapeAdversary {
 		cfg.Events.BeforeReport = func(string) { c.drain() }
 	}
-	if c.limiter, err = hybrid.New(timed{store, c.took.RoundTrips.observe}, cfg); err != nil {
+	if c.limiter, err = hybrid.New(counting{store, c}, cfg); err != nil {
 		return err
 	}
 	defer c.limiter.Close()
@@ -97,30 +96,30 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("told %q instead of start: %w", line, err)
 	}
 	c.forge()
-	stopCounting := c.countRoundTrips()
 	c.offer()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err = c.limiter.Shutdown(ctx)
-	stopCounting()
 	if ctx.Err() != nil || errors.Is(err, hybrid.ErrUnavailable) {
 		err = nil // Redis, or a busy machine, was slow to take the rest back; it expires there
 	}
-	return errors.Join(err, json.NewEncoder(out).Encode(&c.took))
+	return errors.Join(err, json.NewEncoder(out).Encode(c.took))
 }
 
-// timed tells how long round trips take, as the process sees it.
-type timed struct {
+// counting counts and times the round trips of a child, as it sees them. What it counts is left behind
+// by a child that is killed.
+type counting struct {
 	lease.Store
-	observe func(time.Duration)
+	c *child
 }
 
 // Exchange implements lease.Store.
-func (t timed) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+func (s counting) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	began := time.Now()
-	t.Store.Exchange(ctx, calls, func(group []*lease.Call) {
+	s.Store.Exchange(ctx, calls, func(group []*lease.Call) {
+		s.c.file.RoundTrips().Add(1)
 		if group[0].Err == nil {
-			t.observe(time.Since(began))
+			s.c.took.RoundTrips.observe(time.Since(began))
 		}
 		done(group)
 	})
@@ -154,34 +153,5 @@ func (c *child) forge() {
 	at := stamps.Now()
 	for range c.Options.Forge {
 		c.file.Append(at, at)
-	}
-}
-
-// countRoundTrips keeps the file's count up to date, so that a killed process leaves it too.
-func (c *child) countRoundTrips() (stop func()) {
-	var counted int64
-	update := func() {
-		now := c.limiter.Stats().RoundTrips
-		c.file.RoundTrips().Add(now - counted)
-		counted = now
-	}
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				update()
-			case <-done:
-				update()
-				return
-			}
-		}
-	})
-	return func() {
-		close(done)
-		wg.Wait()
 	}
 }

@@ -8,37 +8,31 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// latencies are what a process tells its parent at the end. One that was killed tells nothing.
-type latencies struct{ Decisions, RoundTrips durations }
+// latencies are what a process tells its parent at the end, as JSON. One that was killed tells nothing.
+type latencies struct{ Decisions, RoundTrips *durations }
 
-// durations counts how long something took, within 1 %, up to a minute. The zero value is empty.
-// Any number of goroutines may observe, also while it is marshalled; all else needs it alone.
+func newLatencies() *latencies { return &latencies{newDurations(), newDurations()} }
+
+func (l *latencies) merge(other *latencies) {
+	l.Decisions.counts.Merge(other.Decisions.counts)
+	l.RoundTrips.counts.Merge(other.RoundTrips.counts)
+}
+
+// durations counts how long something took, within 1 %, up to a minute. Any number of goroutines may
+// observe, also while it is marshalled; all else needs it alone.
 type durations struct {
 	mu     sync.Mutex
-	counts *hdrhistogram.Histogram // nil: none
+	counts *hdrhistogram.Histogram
 }
 
 const longest = time.Minute
 
-func newCounts() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(longest), 2) }
+func newDurations() *durations { return &durations{counts: hdrhistogram.New(1, int64(longest), 2)} }
 
 func (d *durations) observe(took time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.counts == nil {
-		d.counts = newCounts()
-	}
-	_ = d.counts.RecordValue(int64(min(max(took, 0), longest))) // so it is in the histogram's range
-}
-
-func (d *durations) merge(other *durations) {
-	switch {
-	case other.counts == nil:
-	case d.counts == nil:
-		d.counts = other.counts.Clone()
-	default:
-		d.counts.Merge(other.counts)
-	}
+	_ = d.counts.RecordValue(int64(min(max(took, 0), longest))) // which is in the histogram's range
 }
 
 // Quantiles of the time that something took, as the caller saw it; 0 where there was nothing.
@@ -48,9 +42,6 @@ type Quantiles struct {
 }
 
 func (d *durations) quantiles() Quantiles {
-	if d.counts == nil {
-		return Quantiles{}
-	}
 	return Quantiles{P50: d.counts.ValueAtQuantile(50), P99: d.counts.ValueAtQuantile(99)}
 }
 
@@ -58,11 +49,7 @@ func (d *durations) quantiles() Quantiles {
 func (d *durations) MarshalJSON() ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	counts := d.counts
-	if counts == nil {
-		counts = newCounts()
-	}
-	return json.Marshal(counts.Export())
+	return json.Marshal(d.counts.Export())
 }
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -11,32 +11,34 @@ import (
 func TestWhatEveryProcessTookIsMerged(t *testing.T) {
 	// Given two processes, whose goroutines observe 1 to 1000 us and 1001 to 2000 us, and one that
 	// tells nothing,
-	var all durations
+	all := newLatencies()
 	for process := range 3 {
-		var own durations
+		own := newLatencies()
 		var wg sync.WaitGroup
 		for us := range time.Duration(1000) {
 			if process < 2 {
-				wg.Go(func() { own.observe(time.Duration(process)*time.Millisecond + (us+1)*time.Microsecond) })
+				wg.Go(func() { own.Decisions.observe(time.Duration(process)*time.Millisecond + (us+1)*time.Microsecond) })
 			}
 		}
 		wg.Wait()
 		// when each tells it as JSON,
-		text, err := json.Marshal(&own)
+		text, err := json.Marshal(own)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var told durations
-		if err := json.Unmarshal(text, &told); err != nil {
+		told := newLatencies()
+		if err := json.Unmarshal(text, told); err != nil {
 			t.Fatal(err)
 		}
-		all.merge(&told)
+		all.merge(told)
 	}
-	all.merge(new(durations))
 	// then the median and the slowest hundredth are those of all, within 1 %.
-	got := all.quantiles()
+	got := all.Decisions.quantiles()
 	if off := math.Abs(float64(got.P50)/1e6 - 1); off > 0.01 {
 		t.Errorf("the median is %v", time.Duration(got.P50))
+	}
+	if all.RoundTrips.quantiles() != (Quantiles{}) {
+		t.Errorf("there are round trips: %+v", all.RoundTrips.quantiles())
 	}
 	if off := math.Abs(float64(got.P99)/1.98e6 - 1); off > 0.01 {
 		t.Errorf("the 99th percentile is %v", time.Duration(got.P99))
@@ -44,7 +46,7 @@ func TestWhatEveryProcessTookIsMerged(t *testing.T) {
 }
 
 func TestDurationsOutOfRangeCountAsTheNearest(t *testing.T) {
-	var d durations
+	d := newDurations()
 	if d.quantiles() != (Quantiles{}) {
 		t.Errorf("nothing took %+v", d.quantiles())
 	}

@@ -26,12 +26,12 @@ type process struct {
 	fate   string     // what was done to it, "" for nothing
 	ready  chan error // once, when it can begin
 	exited chan error // once, when it has ended, and then closed
-	took   latencies  // what it told at its end: see exited
+	took   *latencies // what it told by then
 }
 
 // start makes the file and the process, which waits for begin. The caller ends it.
 func start(o orders) (p *process, err error) {
-	p = &process{ready: make(chan error, 1), exited: make(chan error, 1)}
+	p = &process{ready: make(chan error, 1), exited: make(chan error, 1), took: newLatencies()}
 	if p.file, err = stamps.Create(o.Path, o.Options.capacity()); err != nil {
 		return nil, err
 	}
@@ -73,7 +73,9 @@ func (p *process) follow(out io.Reader) {
 		err = fmt.Errorf("it said %q", line)
 	}
 	p.ready <- err
-	_ = json.NewDecoder(r).Decode(&p.took) // whoever is killed tells nothing
+	if told := newLatencies(); json.NewDecoder(r).Decode(told) == nil { // whoever is killed tells nothing
+		p.took = told
+	}
 	p.exited <- p.cmd.Wait()
 	close(p.exited)
 }

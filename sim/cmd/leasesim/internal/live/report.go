@@ -60,7 +60,7 @@ func (o Options) summarise(redis string, fleet []*process) (Report, error) {
 		DurationMs: o.Duration.Milliseconds(), TargetMs: ms(o.target()), TTLMs: ms(o.ttl()),
 	}
 	var spans []audit.Span
-	var took latencies
+	took := newLatencies()
 	var offered, admitted []int64 // of those that ran all the time
 	for i, p := range fleet {
 		if n := p.file.Overflowed(); n > 0 {
@@ -76,8 +76,7 @@ func (o Options) summarise(redis string, fleet []*process) (Report, error) {
 		r.Admitted += one.Admitted
 		r.Offered += one.Offered
 		r.RoundTrips += one.RoundTrips
-		took.Decisions.merge(&p.took.Decisions)
-		took.RoundTrips.merge(&p.took.RoundTrips)
+		took.merge(p.took)
 		if p.fate == "" {
 			offered, admitted = append(offered, one.Offered), append(admitted, one.Admitted)
 		}

@@ -46,7 +46,7 @@ func inAChild(t *testing.T, o Options, f func(t *testing.T, c *child, answer fun
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(t, &child{orders: orders{Options: o}, file: file, limiter: l, key: l.Key("k")}, sync.OnceFunc(func() { close(answers) }))
+		f(t, &child{orders: orders{Options: o}, file: file, took: newLatencies(), limiter: l, key: l.Key("k")}, sync.OnceFunc(func() { close(answers) }))
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
