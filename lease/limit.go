@@ -15,7 +15,8 @@ var ErrInvalidLimit = errors.New("lease: invalid limit")
 //
 // Most callers want PerSecond, PerMinute, PerHour or Every, with WithBurst where the burst differs from
 // the number of tokens. The zero value is not a limit: Validate refuses it, so that a forgotten
-// configuration never reads as "unlimited" or as "nothing". A Limit is a value; copies may be used by any goroutine.
+// configuration never reads as "unlimited" or as "nothing". A Limit is a value; copies may be used by
+// any goroutine.
 type Limit struct {
 	// Tokens per Per is the rate; at least 1.
 	Tokens int64
@@ -51,7 +52,8 @@ func (l Limit) Capacity() int64 {
 	return l.Burst
 }
 
-// Rate is the limit's rate in tokens per second, for display and for estimates; the protocol counts in integers.
+// Rate is the limit's rate in tokens per second, for display and for estimates; the protocol counts in
+// integers.
 func (l Limit) Rate() float64 {
 	return float64(l.Tokens) / float64(l.Per) * float64(time.Second)
 }
@@ -67,7 +69,7 @@ func (l Limit) TimeToFull() time.Duration {
 }
 
 // Validate reports every reason why l cannot be used, each with its value and its bound, joined into one
-// error that wraps ErrInvalidLimit; nil means that every level of the bucket is held exactly.
+// error that wraps ErrInvalidLimit. nil means that every level of the bucket is held exactly.
 func (l Limit) Validate() error { return l.validateWith(0) }
 
 // validateWith is Validate for a bucket whose level and ledger together may reach Burst + overcommit.
@@ -135,9 +137,7 @@ func perString(d time.Duration) string {
 // nearest looks for the limit closest to l that can be held: first with the rate rounded to a coarser
 // period, which leaves the burst alone, then with a smaller burst.
 func nearest(l Limit, overcommit int64) (Limit, bool) {
-	if overcommit > l.Capacity() {
-		overcommit = l.Capacity()
-	}
+	overcommit = min(overcommit, l.Capacity())
 	// A rate in whole tokens per second has the smallest unit (at most 10^6 units a token).
 	for _, per := range []time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour} {
 		tokens := math.Round(float64(l.Tokens) * (float64(per) / float64(l.Per)))

@@ -20,15 +20,15 @@ var perUnits = []struct {
 	{"d", 24 * time.Hour},
 }
 
-// ParseLimit reads "TOKENS/PERIOD", optionally followed by "burst N": "100/s", "5000/m burst 200", "1/250ms",
-// "3/30d". PERIOD is one of us, ms, s, m, h, d, a whole number of days such as 30d, or anything that
-// time.ParseDuration takes. The result is validated: a limit that cannot be held is an error that wraps
-// ErrInvalidLimit and names the nearest one that can.
+// ParseLimit reads "TOKENS/PERIOD", optionally followed by "burst N": "100/s", "5000/m burst 200",
+// "1/250ms", "3/30d". PERIOD is one of us, ms, s, m, h, d, a whole number of days such as 30d, or anything
+// that time.ParseDuration takes. The result is validated: a limit that cannot be held is an error that
+// wraps ErrInvalidLimit and names the nearest one that can.
 func ParseLimit(s string) (Limit, error) {
 	l, err := parseLimit(s)
 	if err != nil {
-		return Limit{}, fmt.Errorf("%w: %q: %v (want TOKENS/PERIOD [burst N], such as \"100/s\", \"5000/m burst 200\" or \"1/250ms\")",
-			ErrInvalidLimit, s, err)
+		return Limit{}, fmt.Errorf("%w: %q: %v (want TOKENS/PERIOD [burst N], such as %q, %q or %q)",
+			ErrInvalidLimit, s, err, "100/s", "5000/m burst 200", "1/250ms")
 	}
 	if err := l.Validate(); err != nil {
 		return Limit{}, err

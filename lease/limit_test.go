@@ -23,15 +23,7 @@ func TestParseLimitReadsWhatStringWrites(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("ParseLimit(%q) = %+v, %v; want %+v", text, got, err, want)
 		}
-		again, err := ParseLimit(got.String())
-		if err != nil || again.String() != got.String() || again.Capacity() != got.Capacity() {
-			t.Errorf("%q does not survive String: %q, %v", text, again, err)
-		}
-		raw, _ := got.MarshalText()
-		var l Limit
-		if err := l.UnmarshalText(raw); err != nil || l != again {
-			t.Errorf("%q does not survive MarshalText: %v, %v", text, l, err)
-		}
+		survives(t, got)
 	}
 }
 
@@ -60,16 +52,36 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestValidateNamesEveryViolationAtOnce(t *testing.T) {
-	err := Limit{Tokens: -1, Per: time.Nanosecond, Burst: -2}.validateWith(-3)
-	for _, part := range []string{"Tokens is -1, must be at least 1", "Per is 1ns, must be at least 1µs",
-		"Burst is -2, must be at least 0", "Overcommit is -3, must be at least 0"} {
-		if !errors.Is(err, ErrInvalidLimit) || !strings.Contains(err.Error(), part) {
-			t.Errorf("%v\nlacks %q", err, part)
+func TestEveryViolationIsNamedAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		err, wraps error
+		parts      []string
+	}{
+		{Limit{Tokens: -1, Per: time.Nanosecond, Burst: -2}.validateWith(-3), ErrInvalidLimit, []string{
+			"Tokens is -1, must be at least 1", "Per is 1ns, must be at least 1µs", "Burst is -2, must be at least 0",
+			"Overcommit is -3, must be at least 0",
+		}},
+		// A forgotten configuration would otherwise read as something.
+		{Limit{}.Validate(), ErrInvalidLimit, []string{"Tokens is 0", "Per is 0s"}},
+		{Policy{Target: -1, TTL: -1, MinBatch: -1, MaxBatch: -1, Overcommit: -1, Weight: -1, ColdStart: 9, Fallback: -1}.Validate(),
+			ErrInvalidPolicy, []string{
+				"Target is -1ns, must be 0 to 30m0s", "TTL is -1ns, must be 0 to 1h0m0s", "MinBatch is -1, must be at least 0",
+				"MaxBatch is -1, must be at least 0", "Overcommit is -1, must be 0 to 2^52-1", "Weight is -1, must be 0 to 1048576",
+				"ColdStart is 9", "Fallback is -1",
+			}},
+		{Policy{Target: time.Microsecond, TTL: time.Microsecond, MinBatch: 5, MaxBatch: 4}.Validate(), ErrInvalidPolicy, []string{
+			"Target is 1µs, must be 0 (default) or at least 1ms", "TTL is 1µs, must be at least 2*Target (2µs)",
+			"MinBatch is 5, must be at most MaxBatch (4)",
+		}},
+		{Config{Limits: make([]Limit, 5), TTL: -1, Version: Version{-1, -1}}.Validate(), ErrInvalidConfig, []string{
+			"5 limits, must be 1 to 4", "limit 0: ", "Target is 0s", "TTL is -1ns, must be 2*Target (0s)", "Version is -1", "revision is -1",
+		}},
+	} {
+		for _, part := range c.parts {
+			if !errors.Is(c.err, c.wraps) || !strings.Contains(c.err.Error(), part) {
+				t.Errorf("%v\nlacks %q", c.err, part)
+			}
 		}
-	}
-	if (Limit{}).Validate() == nil {
-		t.Error("the zero Limit is valid; a forgotten configuration would read as something")
 	}
 }
 
@@ -107,26 +119,4 @@ func TestLimitThatCannotBeHeldNamesTheNearest(t *testing.T) {
 			t.Errorf("the nearest limit of %v cannot be held either: %v", l, err)
 		}
 	}
-}
-
-func FuzzParseLimit(f *testing.F) {
-	for _, s := range []string{"100/s", "5000/m burst 200", "1/250ms", "3/30d", "1/s burst 0", "//", "1/1h1m burst 9999999999999"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		l, err := ParseLimit(s)
-		if err != nil {
-			if !errors.Is(err, ErrInvalidLimit) {
-				t.Fatalf("%q: %v does not wrap ErrInvalidLimit", s, err)
-			}
-			return
-		}
-		again, err := ParseLimit(l.String())
-		if err != nil || again.Tokens != l.Tokens || again.Per != l.Per || again.Capacity() != l.Capacity() {
-			t.Fatalf("%q became %+v, written %q, read %+v, %v", s, l, l.String(), again, err)
-		}
-		if l.TimeToFull() <= 0 {
-			t.Fatalf("%q takes %v to fill", s, l.TimeToFull())
-		}
-	})
 }

@@ -9,8 +9,8 @@ import (
 const (
 	// ttlMax keeps a wrong unit from locking tokens away for weeks.
 	ttlMax = time.Hour
-	// leaseMaxMost is above any Grant.LeaseMax: ttlMax and one slice of the ring. Else a buggy
-	// caller that reports a loss could have its bucket wait for years.
+	// leaseMaxMost is above any Grant.LeaseMax, which is at most ttlMax and one slice of the ring. Without
+	// a bound, a buggy caller that reports a loss could have its bucket wait for years.
 	leaseMaxMost = 2 * ttlMax
 	// weightMax keeps the sum of a million holders' weights exact.
 	weightMax = 1 << 20
@@ -22,12 +22,13 @@ const (
 
 // Defaults of Policy and of the call deadline, each with its reason.
 const (
-	// defaultTarget: ten lease calls a second and busy process are nothing to Redis, and a tenth of a second
-	// of the rate is little to strand.
+	// defaultTarget costs ten lease calls a second and busy process, which are nothing to Redis, and
+	// leaves at most a tenth of a second of the rate with a process that stops.
 	defaultTarget = 100 * time.Millisecond
-	// DefaultCallTimeout is what a request may wait for a lease; a healthy Redis answers in a hundredth of it.
+	// DefaultCallTimeout is how long a request may wait for a lease. A healthy Redis answers in a
+	// hundredth of it.
 	DefaultCallTimeout = 100 * time.Millisecond
-	// ttlPerTarget: a lease outlives three missed renewals.
+	// ttlPerTarget lets a lease outlive three missed renewals.
 	ttlPerTarget = 4
 )
 
@@ -38,7 +39,8 @@ var ErrInvalidPolicy = errors.New("lease: invalid policy")
 type ColdStart int
 
 const (
-	// ColdStartDeny denies: nothing is admitted that no bucket has granted. The default, because (1) holds.
+	// ColdStartDeny denies: nothing is admitted that no bucket has granted. It is the default, because
+	// the promise holds with it.
 	ColdStartDeny ColdStart = iota
 	// ColdStartAllow admits and repays as debt with the first call.
 	ColdStartAllow
@@ -48,8 +50,8 @@ const (
 type Fallback int
 
 const (
-	// FallbackLocalShare serves from a local bucket at Rate*Weight/active weight, as last heard. The default,
-	// because an outage of Redis should not become an outage of the service.
+	// FallbackLocalShare serves from a local bucket at Rate*Weight/active weight, as last heard. It is the
+	// default, because an outage of Redis should not become an outage of the service.
 	FallbackLocalShare Fallback = iota
 	// FallbackDeny denies; the bound holds through any outage.
 	FallbackDeny
@@ -60,21 +62,23 @@ const (
 // Policy tunes leasing. The zero value is a good default; a zero field means its default.
 // It is a value: copies may be used by any goroutine.
 type Policy struct {
-	// Target is how long one lease should last at the observed demand; about 1/Target lease calls a second
-	// are made. 0 means 100 ms, reduced to Burst/(4*Rate) where the burst is smaller: longer leases would lock the
-	// whole burst away. A value is reduced to (Burst+Overcommit)/(4*Rate).
+	// Target is how long one lease should last at the observed demand; about 1/Target lease calls a
+	// second are made. 0 means 100 ms, reduced to Burst/(4*Rate) where the burst is smaller: longer leases
+	// would lock the whole burst away. A value is reduced to (Burst+Overcommit)/(4*Rate).
 	Target time.Duration
-	// TTL is how long a holding is valid without renewal; tokens held by a process that dies are lost for
-	// that long. 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout (a renewal and its retry).
+	// TTL is how long a holding is valid without renewal; tokens held by a process that dies are lost
+	// for that long. 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout (a renewal
+	// and its retry).
 	TTL time.Duration
-	// MinBatch is the least number of tokens asked for ahead. 0 means 1: more would strand tokens on keys
-	// that need few.
+	// MinBatch is the least number of tokens asked for ahead. 0 means 1: more would strand tokens on
+	// keys that need few.
 	MinBatch int64
 	// MaxBatch is the most tokens asked for at once. 0 means what the limit can give.
 	MaxBatch int64
-	// Overcommit is E: extra tokens that level and leases together may reach above Burst. 0 keeps the bound
-	// of one central bucket; as much as the burst buys fewer false rejects where the burst is small beside what all
-	// processes hold, and more than that nothing. With a longer Target it buys fewer lease calls.
+	// Overcommit is E: extra tokens that level and leases together may reach above Burst. 0 keeps the
+	// bound of one central bucket. Where the burst is small beside what all processes hold, an
+	// overcommit of as much as the burst buys fewer false rejects, and a larger one nothing more. With a
+	// longer Target it buys fewer lease calls.
 	Overcommit int64
 	// Weight is this process's share under contention, relative to the others'. 0 means 1.
 	Weight int64
@@ -121,7 +125,8 @@ func (p Policy) Validate() error {
 		bad("Weight is %d, must be 0 to %d", p.Weight, int64(weightMax))
 	}
 	if p.ColdStart < ColdStartDeny || p.ColdStart > ColdStartAllow {
-		bad("ColdStart is %d, must be ColdStartDeny (%d) or ColdStartAllow (%d)", p.ColdStart, ColdStartDeny, ColdStartAllow)
+		bad("ColdStart is %d, must be ColdStartDeny (%d) or ColdStartAllow (%d)",
+			p.ColdStart, ColdStartDeny, ColdStartAllow)
 	}
 	if p.Fallback < FallbackLocalShare || p.Fallback > FallbackAllowAll {
 		bad("Fallback is %d, must be FallbackLocalShare (%d), FallbackDeny (%d) or FallbackAllowAll (%d)",
@@ -139,10 +144,10 @@ func (p Policy) target() time.Duration {
 
 func (p Policy) weight() int64 { return max(p.Weight, 1) }
 
-// TargetFor is the lease duration that fits limits: Target, reduced to Burst/(4*Rate) of the tightest limit, so that one
-// process at the full rate takes a quarter of the burst, and at least 1 ms. Only a Target that was asked for makes use of the
-// overcommit: by itself, beside a burst of 10 at 1,000/s, an overcommit of 10 had lengthened leases so that 20 processes
-// were admitted 92.2 % of one central bucket instead of 98.3 %; without that it is 98.6 %.
+// TargetFor is the lease duration that fits limits: Target, reduced to Burst/(4*Rate) of the tightest
+// limit, so that one process at the full rate takes a quarter of the burst, and at least 1 ms. Only a
+// Target that was asked for makes use of the overcommit: longer leases by themselves would cost more
+// false rejects than the overcommit saves.
 func (p Policy) TargetFor(limits []Limit) time.Duration {
 	t := p.target()
 	for _, l := range limits {
@@ -156,7 +161,8 @@ func (p Policy) TargetFor(limits []Limit) time.Duration {
 	return max(t.Truncate(time.Microsecond), targetMin)
 }
 
-// ConfigFor is the configuration that a holder with this policy proposes. callTimeout 0 means DefaultCallTimeout.
+// ConfigFor is the configuration that a holder with this policy proposes. callTimeout 0 means
+// DefaultCallTimeout.
 func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Duration) Config {
 	if callTimeout == 0 {
 		callTimeout = DefaultCallTimeout

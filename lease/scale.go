@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// maxUnits bounds every integer of the protocol: below 2^52 a sum of two of them is still exact in the
-// doubles that Redis's Lua counts with.
+// maxUnits bounds every integer of the protocol: below 2^52 the sum of two is still exact in the doubles
+// that Redis's Lua counts with.
 const maxUnits = 1 << 52
 
 // maxTimeToFull bounds how long a bucket must be remembered: 100 years still fit a Duration, a Redis
 // expiry and maxUnits microseconds.
 const maxTimeToFull = 100 * 365 * 24 * time.Hour
 
-// ticks are the steps in which a level may grow, finest first (microseconds). The finest one in which the
-// whole burst stays below maxUnits is taken.
+// ticks are the steps in which a level may grow, in microseconds, finest first. The finest one in which
+// the whole burst stays below maxUnits is taken.
 var ticks = [...]int64{1, 1_000, 1_000_000}
 
 // Scale is a Limit in the whole numbers that every bucket counts in, so that no refill is ever rounded
@@ -40,11 +40,13 @@ func (l Limit) Scale(overcommit int64) (Scale, error) {
 
 var errNotExact = errors.New("cannot be held exactly")
 
-// newScale finds the finest tick in which (Burst + overcommit) tokens, and one tick's refill, stay below maxUnits.
+// newScale finds the finest tick in which (Burst + overcommit) tokens, and one tick's refill, stay below
+// maxUnits.
 func newScale(l Limit, overcommit int64) (Scale, error) {
 	cap, carry := bits.Add64(uint64(l.Capacity()), uint64(overcommit), 0)
 	if carry != 0 || cap >= maxUnits {
-		return Scale{}, fmt.Errorf("%w: Burst + Overcommit is %d + %d tokens, must be below 2^52", errNotExact, l.Capacity(), overcommit)
+		return Scale{}, fmt.Errorf("%w: Burst + Overcommit is %d + %d tokens, must be below 2^52",
+			errNotExact, l.Capacity(), overcommit)
 	}
 	for _, tick := range ticks {
 		hi, lo := bits.Mul64(uint64(l.Tokens), uint64(tick)*1000)
@@ -59,8 +61,8 @@ func newScale(l Limit, overcommit int64) (Scale, error) {
 		if h != 0 || units >= maxUnits || step >= maxUnits {
 			continue
 		}
-		// A coarse tick leaves a remainder of up to tick microseconds, which is weighed against the room
-		// left by one multiplication (see bucket_settle.go).
+		// A coarse tick leaves a rest of up to tick microseconds, which Bucket.brim weighs against the
+		// room by one multiplication.
 		if tick > 1 {
 			if h, p := bits.Mul64(step, uint64(tick)); h != 0 || p >= maxUnits {
 				continue
@@ -98,8 +100,8 @@ func gcd(a, b uint64) uint64 {
 	return b
 }
 
-// mulDiv is floor(a*b/c) for a < c and b below maxUnits, without a product above 2^53, so that Lua can do
-// the same: it multiplies bit by bit and divides as it goes.
+// mulDiv is floor(a*b/c) for a < c and b below maxUnits. Lua has no product above 2^53, so it multiplies
+// bit by bit and divides as it goes.
 func mulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, _ := bits.Div64(hi, lo, uint64(c))
