@@ -7,14 +7,6 @@ import (
 )
 
 const (
-	// DefaultBudget lets a plan end within a minute on two cores: a core simulates four million
-	// requests a second and more.
-	DefaultBudget = 400_000_000
-	// callCost is how many requests a simulated lease call takes as long as: about 5 us against
-	// 0.15 us.
-	callCost = 30
-	// repsMin tells luck from merit with paired differences; repsScreen is where screening starts.
-	repsMin, repsScreen = 2, 3
 	// finalists are confirmed side by side; confirmRounds bounds how often others get a turn after
 	// them.
 	finalists, confirmRounds = 3, 2
@@ -28,25 +20,27 @@ type effort struct {
 	reps     int
 }
 
-// load is what the scenario offers and how it leases, as a short run of its own policy showed it. So
-// it holds for every kind of workload, closed loops and traces too.
-type load struct {
-	requestsPerS float64
-	calls        float64 // per second, with leases as long as target
-	target       time.Duration
+// efforts are those of the search, from the screening to what the survivors get. Together with the
+// confirmation, a plan simulates as much as some 40 runs of the scenario.
+var efforts = []struct {
+	part float64 // of the scenario's duration
+	reps int     // three tell luck from merit, with paired differences
+}{{0.1, 3}, {0.3, 4}, {1, 5}}
+
+// effortOf is the effort of a round of the search, where the longest lease is so long. A run is no
+// shorter than several leases. A scenario in which things happen is never cut short, and none is
+// simulated longer or more often than it asks for.
+func effortOf(s sim.Scenario, round int, longest time.Duration) effort {
+	e := efforts[min(round, len(efforts)-1)]
+	counted := max(time.Duration(e.part*float64(s.Duration)), 4*longest+time.Second)
+	if !stationary(s) {
+		counted = s.Duration
+	}
+	return effort{min(s.Duration, s.Warmup+counted), min(s.Reps, e.reps)}
 }
 
-func loadOf(t *trial) load {
-	r := &t.report
-	seconds := max(r.DurationS, 1e-9) * float64(max(r.Reps, 1))
-	return load{float64(r.Machine.Requests) / seconds, t.calls(), t.target}
-}
-
-// callsPerS estimates a choice's lease calls: a lease that is half as long is renewed twice as
-// often, but a request needs at most one call.
-func (l load) callsPerS(c choice) float64 {
-	return min(l.requestsPerS, l.calls*l.target.Seconds()/max(c.target.Seconds(), 1e-9))
-}
+// full is what the scenario itself asks for.
+func full(s sim.Scenario) effort { return effort{s.Duration, s.Reps} }
 
 // stationary reports whether a shorter run of s shows the same as a longer one: nothing happens at a
 // time of its own.
@@ -60,35 +54,4 @@ func stationary(s sim.Scenario) bool {
 		}
 	}
 	return steady(s.Workload) && len(s.Network.Partitions) == 0 && len(s.Redis.Faults) == 0
-}
-
-// full is what the scenario itself asks for.
-func full(s sim.Scenario) effort { return effort{s.Duration, s.Reps} }
-
-// probe is the run that finds the load.
-func probe(s sim.Scenario) effort {
-	if !stationary(s) {
-		return effort{s.Duration, 1}
-	}
-	return effort{min(s.Duration, s.Warmup+max(s.Duration/10, time.Second)), 1}
-}
-
-// within divides requests between candidates: how long and how often each may be simulated, when one
-// second of all of them together costs perSecond requests. It is at least repsMin short replications
-// and at most what the scenario asks for. A scenario in which things happen is never cut short.
-func within(s sim.Scenario, longest time.Duration, requests, perSecond float64, reps int) effort {
-	seconds := requests / max(perSecond, 1e-9)
-	e := effort{s.Duration, min(max(reps, repsMin), s.Reps)}
-	if stationary(s) {
-		// A tenth of the run, but several of the longest leases.
-		low := min(s.Duration, s.Warmup+max(s.Duration/10, 4*longest+time.Second))
-		length := min(seconds/float64(e.reps), s.Duration.Seconds())
-		e.duration = max(low, time.Duration(length*10)*(time.Second/10))
-	}
-	most := int(min(seconds/e.duration.Seconds(), 1e6))
-	if e.duration == s.Duration || most < e.reps {
-		e.reps = most
-	}
-	e.reps = min(max(e.reps, repsMin), s.Reps)
-	return e
 }

@@ -28,6 +28,17 @@ type Question struct {
 	MustHold []string
 }
 
+// validate reports everything that is wrong with the question.
+func (q Question) validate() error {
+	errs := []error{validateTargets(q.Targets), q.Scenario.Validate()}
+	for _, name := range q.MustHold {
+		if !slices.Contains(Stresses, name) {
+			errs = append(errs, fmt.Errorf("%w: %q", ErrStress, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Planner finds the lease policy that makes the fewest lease calls and meets all targets. Run is
 // required; every other zero field is a good default.
 //
@@ -39,9 +50,6 @@ type Question struct {
 type Planner struct {
 	Run      Run
 	Parallel int // simulations at one time; 0 means GOMAXPROCS. It changes no figure
-	// Budget is about how many simulated requests the search may take, with its lease calls counted
-	// as several each; 0 means DefaultBudget. The confirmation is set aside first, and never cut.
-	Budget int64
 	// Progress is told what is being done, and how much of it; one call at a time; nil for nobody.
 	Progress func(phase string, done, of int)
 }
@@ -52,15 +60,7 @@ func (p Planner) Plan(ctx context.Context, q Question) (Plan, error) {
 	if len(q.Targets) == 0 {
 		q.Targets = DefaultTargets()
 	}
-	if err := validateTargets(q.Targets); err != nil {
-		return Plan{}, err
-	}
-	for _, name := range q.MustHold {
-		if !slices.Contains(Stresses, name) {
-			return Plan{}, fmt.Errorf("%w: %q", ErrStress, name)
-		}
-	}
-	if err := q.Scenario.Validate(); err != nil {
+	if err := q.validate(); err != nil {
 		return Plan{}, err
 	}
 	a := newAnswer(p, q)
@@ -84,8 +84,6 @@ type answer struct {
 	s       sim.Scenario
 	space   space
 	lab     *lab
-	load    load
-	share   float64 // of the budget, in requests, for each round of the search
 	phase   string
 	plan    Plan
 	// seen are the trials of the latest, longest look at each choice that reached the end of the
@@ -123,12 +121,11 @@ func (t *trial) calls() float64 { return t.report.CallsPerS.Mean }
 // simulate runs scenarios, each with the choice that it was made from, and grades what they show.
 // When ctx ends it returns the trials that have finished, with the error.
 func (a *answer) simulate(ctx context.Context, phase string, choices []choice, scenarios []sim.Scenario) ([]*trial, error) {
-	a.phase = phase
-	p := Phase{Name: phase, Candidates: len(choices)}
-	if len(scenarios) > 0 {
-		p.Reps, p.DurationS = scenarios[0].Reps, scenarios[0].Duration.Seconds()
+	if len(scenarios) == 0 {
+		return nil, nil
 	}
-	a.plan.Phases = append(a.plan.Phases, p)
+	a.phase = phase
+	a.plan.Phases = append(a.plan.Phases, Phase{phase, len(choices), scenarios[0].Reps, scenarios[0].Duration.Seconds()})
 	var progress func(done, of int)
 	if tell := a.planner.Progress; tell != nil {
 		progress = func(done, of int) { tell(phase, done, of) }
@@ -146,11 +143,6 @@ func (a *answer) simulate(ctx context.Context, phase string, choices []choice, s
 	return trials, err
 }
 
-// try simulates choices with an effort, on the search's seed.
-func (a *answer) try(ctx context.Context, phase string, choices []choice, e effort) ([]*trial, error) {
-	return a.simulate(ctx, phase, choices, a.scenarios(choices, e, a.s.Seed))
-}
-
 func (a *answer) scenarios(choices []choice, e effort, seed uint64) []sim.Scenario {
 	all := make([]sim.Scenario, len(choices))
 	for i, c := range choices {
@@ -162,47 +154,37 @@ func (a *answer) scenarios(choices []choice, e effort, seed uint64) []sim.Scenar
 
 // find is the search: screen, halve, refine.
 func (a *answer) find(ctx context.Context) error {
-	given := a.space.given()
-	probed, err := a.try(ctx, "probe", []choice{given}, probe(a.s))
-	if err != nil {
-		return err
-	}
-	a.load = loadOf(probed[0])
-	choices := a.screen()
-	e := a.effort(choices, a.share, repsScreen)
-	trials, err := a.try(ctx, "screen", choices, e)
+	trials, err := a.tryAt(ctx, "screen", a.space.screen(screenMax), 0)
 	a.seen = trials
 	if err != nil {
 		return err
 	}
 	edge := spaced(front(trials, a.targets), survivorsMax)
-	for reps := 2 * repsScreen; len(trials) > survivorsMax; reps *= 2 {
+	round := 0
+	for len(trials) > survivorsMax || round < len(efforts)-1 {
+		round++
 		trials = keep(trials, max(survivorsMax, (len(trials)+1)/2))
-		if e == full(a.s) {
-			continue // they have been seen as long as they will be
-		}
-		e = a.effort(choicesOf(trials), a.share, reps)
-		if trials, err = a.try(ctx, "halve", choicesOf(trials), e); err != nil {
+		if trials, err = a.tryAt(ctx, "halve", choicesOf(trials), round); err != nil {
 			return err
 		}
 	}
 	a.seen = trials
-	for round := range 2 {
+	for step := range 2 {
 		var near []choice
 		for _, t := range trials[:min(finalists, len(trials))] {
-			for _, c := range a.space.around(t.choice, round) {
+			for _, c := range a.space.around(t.choice, step) {
 				if !slices.Contains(near, c) && !a.hasSeen(c) {
 					near = append(near, c)
 				}
 			}
 		}
-		if err := a.look(ctx, "refine", near, e); err != nil {
+		if err := a.look(ctx, "refine", near, round); err != nil {
 			return err
 		}
 		trials = keep(a.seen, survivorsMax)
 	}
 	edge = slices.DeleteFunc(edge, func(t *trial) bool { return a.hasSeen(t.choice) })
-	return a.look(ctx, "trade-offs", choicesOf(edge), e)
+	return a.look(ctx, "trade-offs", choicesOf(edge), round)
 }
 
 func (a *answer) hasSeen(c choice) bool {
@@ -210,63 +192,20 @@ func (a *answer) hasSeen(c choice) bool {
 }
 
 // look tries more choices and adds them to what was seen.
-func (a *answer) look(ctx context.Context, phase string, choices []choice, e effort) error {
-	more, err := a.try(ctx, phase, choices, e)
+func (a *answer) look(ctx context.Context, phase string, choices []choice, round int) error {
+	more, err := a.tryAt(ctx, phase, choices, round)
 	a.seen = append(a.seen, more...)
 	return err
 }
 
-// screen is what to begin with; it sets the share of the budget that each round has.
-func (a *answer) screen() []choice {
-	choices := a.space.screen(screenMax)
-	rounds := 3 // two to refine in, and one for the trade-offs
-	for n := len(choices); ; n = (n + 1) / 2 {
-		rounds++
-		if n <= survivorsMax {
-			break
-		}
-	}
-	a.share = a.searchBudget(choices) / float64(rounds)
-	// Twice the share may go into a good beginning. Where even the least effort takes more, fewer
-	// begin.
-	e := a.effort(choices, 0, repsMin)
-	if cost := a.perSecond(choices) * e.duration.Seconds() * float64(e.reps); cost > 2*a.share {
-		choices = a.space.screen(max(screenMin, int(float64(len(choices))*2*a.share/cost)))
-	}
-	return choices
-}
-
-// searchBudget is what is left when the confirmation has been set aside, and a quarter of all if
-// that is little.
-func (a *answer) searchBudget(choices []choice) float64 {
-	budget := float64(a.planner.Budget)
-	if budget <= 0 {
-		budget = DefaultBudget
-	}
-	runs := float64(finalists*confirmRounds + 1 + len(Stresses))
-	once := a.perSecond(choices[:1]) * a.s.Duration.Seconds() * float64(a.s.Reps)
-	return max(budget-float64(runs*once), float64(budget/4))
-}
-
-// perSecond is what a simulated second of all choices together takes, in requests.
-func (a *answer) perSecond(choices []choice) float64 {
-	sum := 0.0
-	for _, c := range choices {
-		calls := a.load.callsPerS(c)
-		if i := slices.IndexFunc(a.seen, func(t *trial) bool { return t.choice == c }); i >= 0 {
-			calls = a.seen[i].calls()
-		}
-		sum += a.load.requestsPerS + float64(callCost*calls)
-	}
-	return sum
-}
-
-func (a *answer) effort(choices []choice, requests float64, reps int) effort {
+// tryAt simulates choices with the effort of a round, on the search's seed. What has run before with
+// the same effort does not run again.
+func (a *answer) tryAt(ctx context.Context, phase string, choices []choice, round int) ([]*trial, error) {
 	longest := time.Duration(0)
 	for _, c := range choices {
 		longest = max(longest, c.target)
 	}
-	return within(a.s, longest, requests, a.perSecond(choices), reps)
+	return a.simulate(ctx, phase, choices, a.scenarios(choices, effortOf(a.s, round, longest), a.s.Seed))
 }
 
 func choicesOf(trials []*trial) []choice {

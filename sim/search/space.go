@@ -25,10 +25,8 @@ const (
 	// twice.
 	targetsMax   = 12
 	targetFactor = 1.25 // no closer in the screening
-	// screenMax bounds the screening. Larger grids are thinned evenly, and further where a run is
-	// dear, to screenMin.
-	screenMax, screenMin = 60, 12
-	ttlMost              = 32 // times the target
+	screenMax    = 60   // bounds the screening; larger grids are thinned evenly
+	ttlMost      = 32   // times the target
 )
 
 // multiples are the TTLs that are screened, in targets: a lease outlives 3, 7 or 15 missed renewals.

@@ -16,10 +16,6 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Chart is a picture of numbers that a page can show: Lines or Bars. Equal charts give
-// equal pictures.
-type Chart interface{ picture() (picture, error) }
-
 // picture is a chart as a page shows it.
 type picture struct {
 	SVG    template.HTML

@@ -9,7 +9,7 @@ import (
 
 var nan, inf = math.NaN(), math.Inf(1)
 
-func drawn(t *testing.T, c Chart) (svg string, p picture) {
+func drawn(t *testing.T, c Lines) (svg string, p picture) {
 	t.Helper()
 	p, err := c.picture()
 	if err != nil {
@@ -74,28 +74,14 @@ func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
 }
 
 func TestChartsOfNothingAreDrawn(t *testing.T) {
-	for _, c := range []Chart{
+	for _, c := range []Lines{
 		Lines{}, Lines{FromZero: true}, Lines{Names: []string{"a"}}, Lines{Names: []string{}},
 		Lines{FromZero: true, Lines: []Line{{X: []float64{1, 2}, Y: []float64{0, 0}}}},
 		Lines{FromZero: true, Lines: []Line{{X: []float64{1, 1}, Y: []float64{-3, -3}}}},
 		Lines{Lines: []Line{{X: []float64{5}, Y: []float64{7}}}},
-		Bars{Format: Number}, Bars{Format: Number, Bars: []Bar{{Name: "a"}}},
-		Bars{Format: Number, Bars: []Bar{{Name: "a", Value: nan}, {Name: "b", Value: -5}, {Name: "c", Value: inf, Strong: true}}},
 	} {
 		if svg, _ := drawn(t, c); !strings.HasPrefix(svg, "<svg ") || strings.Contains(svg, "nan") || strings.Contains(svg, "inf") {
 			t.Errorf("%+v: %s", c, svg)
 		}
-	}
-}
-
-func TestBarsHaveNamesAndValues(t *testing.T) {
-	svg, _ := drawn(t, Bars{Format: Percent, Bars: []Bar{{Name: "first", Value: 0.25}, {Name: "second", Value: 0.5, Strong: true}, {Name: "none", Value: nan}}})
-	for _, want := range []string{">first<", ">25 %<", ">second<", ">50 %<", ">none<", ">– %<"} {
-		if !strings.Contains(svg, want) {
-			t.Errorf("no %s in %s", want, svg)
-		}
-	}
-	if strings.Index(svg, ">first<") < strings.Index(svg, ">second<") {
-		t.Error("the axis goes up: the last name comes first")
 	}
 }

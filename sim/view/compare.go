@@ -49,33 +49,11 @@ func (r Result) rivals() []Section {
 		t.Add(a.Name, Interval(a.Admitted), Figure("admitted_vs_central", a.AdmittedVsCentral), Number(a.BoundExceededBy.Worst),
 			Figure("false_reject_ratio", a.FalseRejectRatio), Interval(a.RoundTripsPerS), Number(a.Jain.Mean), Percent(a.WorstShare.Mean))
 	}
-	bars := func(title, note string, format func(float64) string, figure func(sim.RivalReport) float64) TitledChart {
-		chart := Bars{Format: format}
-		for _, a := range all {
-			chart.Bars = append(chart.Bars, Bar{Name: a.Name, Value: figure(a), Strong: a.Name == Own})
-		}
-		return TitledChart{title, note, chart}
-	}
-	percent := func(x float64) string { return decimal(x, 0, 4) + " %" }
 	sections := []Section{{
 		Title: "Side by side",
 		Table: &t,
 		Text: []string{"Every algorithm saw the same requests. Excess: tokens above " + boundText +
 			", in the worst of all windows of all replications. " + Bases},
-	}, {
-		Title: "In pictures",
-		Charts: []TitledChart{
-			bars("Worst excess over any window", "Tokens above "+boundText+". No bar: the bound holds.", Number,
-				func(a sim.RivalReport) float64 { return a.BoundExceededBy.Worst }),
-			bars("Admitted, of what one central bucket would have", "More than 100 % is more than the limit lets through.", percent,
-				func(a sim.RivalReport) float64 { return a.AdmittedVsCentral.Mean * 100 }),
-			bars("Falsely rejected", "Rejected though one central bucket would have admitted it, in percent of what that admitted.", percent,
-				func(a sim.RivalReport) float64 { return a.FalseRejectRatio.Mean * 100 }),
-			bars("Round trips to Redis per second", "", Number,
-				func(a sim.RivalReport) float64 { return a.RoundTripsPerS.Mean }),
-			bars("The worst process's share", "In percent of its max-min share.", percent,
-				func(a sim.RivalReport) float64 { return a.WorstShare.Mean * 100 }),
-		},
 	}}
 	if r.Describe != nil {
 		about := Section{Title: "The algorithms"}

@@ -81,7 +81,7 @@ type Section struct {
 // TitledChart is a chart with its title and, below it, what there is to say about it.
 type TitledChart struct {
 	Title, Note string
-	Chart       Chart
+	Chart       Lines
 }
 
 // Write writes the document in one of Formats.
@@ -136,7 +136,7 @@ var pageText string
 var pageStyle template.CSS
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"draw": func(c Chart) (picture, error) { return c.picture() },
+	"draw": Lines.picture,
 }).Parse(pageText))
 
 // page writes the document as one HTML file without a script, and with nothing that a browser would

@@ -16,12 +16,12 @@ import (
 
 // planFlags are what plan has beside the shared flags.
 type planFlags struct {
-	parts                           []partFlag // one for each of partTargets
-	redisCalls                      float64
-	waitP99                         time.Duration
-	confidence                      partFlag
-	overcommitMax, burstMax, budget int64
-	mustHold                        string
+	parts                   []partFlag // one for each of partTargets
+	redisCalls              float64
+	waitP99                 time.Duration
+	confidence              partFlag
+	overcommitMax, burstMax int64
+	mustHold                string
 }
 
 // partTargets are the targets that are parts of one, with their flags.
@@ -63,7 +63,7 @@ It prints the chosen policy with its margins, beside the scenario's own policy; 
 trade-offs next best, which show what other targets would cost; and the Go code of the configuration. Where no policy
 meets the targets it prints the closest miss.
 
-The effort is bounded in simulated requests, so that the same question has the same answer on any machine.
+It takes as long as some 40 runs of the scenario, and gives the same answer on any machine.
 A --threshold is about the chosen policy, on the fresh seeds.
 
 Exit status: 0 a policy was found; 2 the command line or the scenario is wrong; 3 a --threshold does not hold;
@@ -98,7 +98,6 @@ Exit status: 0 a policy was found; 2 the command line or the scenario is wrong; 
 	flags.Int64Var(&o.burstMax, "burst-max", 0, "bursts may grow up to so many tokens (default: they stay)")
 	flags.StringVar(&o.mustHold, "stress-must-hold", "", "the targets must hold under stress too: all, or some of "+strings.Join(search.Stresses, ", "))
 	flags.Lookup("stress-must-hold").NoOptDefVal = "all"
-	flags.Int64Var(&o.budget, "budget", search.DefaultBudget, "about how many simulated requests the search may take")
 	return c
 }
 
@@ -123,7 +122,6 @@ func (o *planFlags) question(c *cobra.Command) (q search.Question, err error) {
 	all.addf(!(x >= 0.5 && x <= 0.9999), "--confidence is %s, must be 50%% to 99.99%%", o.confidence.text)
 	all.addf(o.overcommitMax < 0, "--overcommit-max is %d, must be at least 0", o.overcommitMax)
 	all.addf(o.burstMax < 0, "--burst-max is %d, must be at least 0", o.burstMax)
-	all.addf(o.budget < 1, "--budget is %d, must be at least 1", o.budget)
 	q.OvercommitMax, q.BurstMax = o.overcommitMax, o.burstMax
 	if o.mustHold != "" {
 		q.MustHold, err = search.ParseStresses(o.mustHold)
@@ -135,7 +133,7 @@ func (o *planFlags) question(c *cobra.Command) (q search.Question, err error) {
 // plan answers the question and shows the answer.
 func (p *program) plan(c *cobra.Command, f *shared, o *planFlags, q search.Question) error {
 	show, clear := phases(c.ErrOrStderr())
-	planner := search.Planner{Run: p.single(o.confidence.value), Parallel: f.parallel, Budget: o.budget, Progress: counted(show)}
+	planner := search.Planner{Run: p.single(o.confidence.value), Parallel: f.parallel, Progress: counted(show)}
 	plan, err := planner.Plan(c.Context(), q)
 	clear()
 	infeasible, interrupted := errors.Is(err, search.ErrInfeasible), errors.Is(err, sim.ErrInterrupted)

@@ -135,7 +135,6 @@ func TestAWrongPlanIsStatus2AndRunsNothing(t *testing.T) {
 		{[]string{"--wait-p99", "-1s"}, "--wait-p99 is -1s, must be at least 0"},
 		{[]string{"--confidence", "100%"}, "--confidence is 100%, must be 50% to 99.99%"},
 		{[]string{"--overcommit-max", "-1", "--burst-max", "-1"}, "--burst-max is -1, must be at least 0"},
-		{[]string{"--budget", "0"}, "--budget is 0, must be at least 1"},
 		{[]string{"--stress-must-hold=weather"}, `--stress-must-hold: search: unknown stress: "weather", must be all or some of skew, outage, processes`},
 		{[]string{"--set", "policy.target=9h"}, "policy"},
 		{[]string{"--threshold", "rival.fixed_window.jain > 0"}, "the rival fixed_window does not run"},
@@ -149,7 +148,7 @@ func TestAWrongPlanIsStatus2AndRunsNothing(t *testing.T) {
 
 func TestAnInterruptedPlanShowsWhatItHadSeen(t *testing.T) {
 	file := scenarioFile(t, room)
-	for _, finished := range []int{1, 12} {
+	for _, finished := range []int{0, 12} {
 		ctx, interrupt := context.WithCancel(t.Context())
 		n := 0
 		_, _, status, stdout, stderr := surface(ctx, func(s sim.Scenario) (sim.Figures, error) {
@@ -170,7 +169,7 @@ func TestAnInterruptedPlanShowsWhatItHadSeen(t *testing.T) {
 }
 
 func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testing.T) {
-	const line = "plan -f example:small-burst --duration 500ms --reps 3 --set warmup=0s --false-rejects 2% --budget 100000 --out json --parallel "
+	const line = "plan -f example:small-burst --duration 500ms --reps 3 --set warmup=0s --false-rejects 2% --out json --parallel "
 	var plans []string
 	for _, parallel := range []string{"1", "2"} {
 		status, stdout, stderr := leasesim(t, line+parallel)
