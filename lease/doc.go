@@ -85,4 +85,18 @@
 //
 //   - message.go: Request and Grant; config.go: Config and Version; store.go: Store.
 //   - limit.go, limit_parse.go: Limit; policy.go: Policy; key.go: keys that are too long to keep.
+//
+// # What is exported beside these, and for whom
+//
+//   - Request, Grant, Config, Version, Op, State, Call, Pinger, the limits of their numbers, Scale and
+//     the functions about long keys: what a Store must know (redisbucket).
+//   - Host, Waiter, Decision, Due, Accepted and the constants of a Client: who uses one (hybrid, sim).
+//   - Latency, Memory, Account, Heard, Outlook: what such a user keeps of a node, of a key at rest, of
+//     its tokens, and of the last reply.
+//   - Pool's Begin, End, TakeAt and MissAt, the marks, Pin and Unpin: the parts of Take, which
+//     hybrid.Key.Allow has inline.
+//   - Bucket's Dump, Clone, DropRecord, Executed, Level and Ledger: tests that compare it with a
+//     script, and audits.
+//   - Holder, Holding, Ask, Input, Drawn and Interval are the parts of a Client, each with its rules.
+//     Their methods are Client's too.
 package lease
