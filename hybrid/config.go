@@ -10,23 +10,26 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// keysMaxDefault holds a million keys: two hundred megabytes at rest, a little over a kilobyte for each that is in use, and more than most services see in an hour.
+// keysMaxDefault is a million keys, more than most services see in an hour: 200 MB at rest, and a
+// little over a kilobyte for each that is in use.
 const keysMaxDefault = 1 << 20
 
-// callTimeoutMax keeps a method without a context from blocking a handler for longer than anyone expects.
+// callTimeoutMax keeps a method without a context from blocking for longer than anyone expects.
 const callTimeoutMax = time.Minute
 
-// Config says what a Limiter limits and how. Limits or LimitsFor is required; every other zero field means a
-// good default.
+// Config says what a Limiter limits and how. Limits or LimitsFor is required; every other zero
+// field means a good default.
 type Config struct {
-	// Limits apply to every key; all of them must have room, and one call leases from all. At most 4.
+	// Limits apply to every key; all of them must have room, and one call leases from all. At most
+	// 4.
 	Limits []Limit
-	// LimitsFor, if set, gives the limits of one key; nil means Limits. It is called when a key comes into the table, and
-	// when one that was not used for a TTL or longer is used again, on the goroutine of the request, which is the only one
-	// that it may block. (Where several such requests come at once, each calls it, and one answer is used.)
+	// LimitsFor, if set, gives the limits of one key; nil means Limits. It is called when a key
+	// comes into the table, and when one that was not used for a TTL or longer is used again, on
+	// the goroutine of the request, which is the only one that it may block. (Where several such
+	// requests come at once, each calls it, and one answer is used.)
 	LimitsFor func(key string) []Limit
-	// Version is the deploy half of the configuration's version: across processes the highest one wins, so
-	// raise it when Limits change.
+	// Version is the deploy half of the configuration's version: across processes the highest one
+	// wins, so raise it when Limits change.
 	Version int64
 	// Policy tunes leasing.
 	Policy lease.Policy
@@ -40,7 +43,8 @@ type Config struct {
 	// Advance and the next request, but what the Limiter does by itself while the clock moves takes
 	// as long as that.
 	Clock clock.Clock
-	// InstanceID is a label for this process in the store; random bits are appended. It may be empty.
+	// InstanceID is a label for this process in the store; random bits are appended. It may be
+	// empty.
 	InstanceID string
 	// Logger gets what an operator should know; nil discards. Its handler may not use the Limiter.
 	Logger *slog.Logger
@@ -51,10 +55,12 @@ type Config struct {
 // Events are hooks. A nil one costs nothing. Where no request is at hand, a key longer than
 // lease.KeyMax comes as lease.ShortKey of it.
 type Events struct {
-	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine: it delays the
-	// renewals of all keys and should take microseconds. It may use the Limiter's Try methods.
+	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine: it
+	// delays the renewals of all keys and should take microseconds. It may use the Limiter's Try
+	// methods.
 	BeforeReport func(key string)
-	// Granted runs after a lease call brought n tokens, on the goroutine of the call. It may not block.
+	// Granted runs after a lease call brought n tokens, on the goroutine of the call. It may not
+	// block.
 	Granted func(key string, n int64)
 	// Denied runs for every denied request, on its goroutine, with the n it asked for, which is
 	// never negative: a request for fewer than no tokens is an error of the caller's and no denial.
@@ -62,7 +68,8 @@ type Events struct {
 	Denied func(key string, n int64)
 }
 
-// Validate reports every violation at once, each with its value and its bound, wrapping ErrInvalidConfig.
+// Validate reports every violation at once, each with its value and its bound, wrapping
+// ErrInvalidConfig.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {

@@ -45,10 +45,10 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 // Peek reports without taking anything; see Limiter.Peek.
 func (k *Key) Peek(ctx context.Context) (Result, error) { return k.l.Peek(ctx, k.name) }
 
-// Refund says that n tokens of key that this process was admitted were not used after all. It does
-// not wait: they travel with the key's next lease call, which it brings about within a Target, and
-// count when the bucket credits them, up to its burst: as a new permit at that moment. A refund on
-// the way to a store that fails is lost. Refund more than was taken and the limit is not kept.
+// Refund says that n tokens of key, with which this process admitted something, were not used after
+// all. It does not wait: they travel with the key's next lease call, within a Target. When the
+// bucket credits them, up to its burst, they are a new permit at that moment. A refund on the way
+// to a store that fails is lost. Who refunds more than was taken breaks the limit.
 //
 // Nothing happens, and nothing is created, for a key that is not in this process's table: one that
 // it never used, or so long ago that its bucket was full since, or that had to make room for others
@@ -117,16 +117,16 @@ func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) er
 	return err
 }
 
-// TrySetLimits is SetLimits where no limits were set for key before, by any process; otherwise it changes nothing. It
-// reports whether it has set them.
+// TrySetLimits is SetLimits where no limits were set for key before, by any process; otherwise it
+// changes nothing. It reports whether it has set them.
 func (l *Limiter) TrySetLimits(ctx context.Context, key string, limits ...Limit) (bool, error) {
 	st, err := l.configure(ctx, "set limits", key, lease.OpSetIfAbsent, limits...)
 	l.follow(key, st, err)
 	return st.Changed, err
 }
 
-// LimitsOf asks the store for the limits in force for key; where it has no bucket, they are those of Config. Errors are
-// those of Peek.
+// LimitsOf asks the store for the limits in force for key; where it has no bucket, they are those
+// of Config. Errors are those of Peek.
 func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
 	st, err := l.configure(ctx, "limits", key, lease.OpInspect)
 	switch {
@@ -142,10 +142,10 @@ func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
 	return slices.Clone(st.Config.Limits), nil
 }
 
-// Ping opens a connection to every node of the store and brings it what calls need, so that the
-// first requests do not wait for that: a handshake takes several round trips, on a slow link more
-// than CallTimeout. A service that must not deny its first requests calls it before it takes
-// traffic. It draws nothing and writes nothing; a store that needs no connection has nothing to do.
+// Ping opens a connection to every node of the store and prepares it for calls, which takes several
+// round trips: on a slow link more than CallTimeout. A service that must not deny its first
+// requests calls it before it takes traffic. It draws nothing and writes nothing. With a store that
+// needs no connection it does nothing.
 //
 // It ends with ctx, or as soon as it is known why there is no connection: errors wrap
 // ErrUnavailable (and lease.ErrPermanent where somebody must act: a certificate, a password, a
@@ -170,8 +170,8 @@ func (l *Limiter) Ping(ctx context.Context) error {
 	return nil
 }
 
-// configure is one operation on the bucket. It has a deadline of its own, so that a store that hangs cannot hold
-// its caller for ever.
+// configure executes one operation on the bucket, within a deadline of its own: a store that hangs
+// cannot hold its caller for ever.
 func (l *Limiter) configure(ctx context.Context, what, key string, op lease.Op, limits ...Limit) (lease.State, error) {
 	switch {
 	case l.state.Load() != stateOpen:
@@ -206,8 +206,8 @@ func (l *Limiter) configure(ctx context.Context, what, key string, op lease.Op, 
 	return lease.State{}, fmt.Errorf("hybrid: %s: %w: %w", what, ErrUnavailable, err)
 }
 
-// beginReset reports what was spent, and gives back what is held, with a call that is made now. It
-// returns when that call has been answered or has failed, or ctx has ended.
+// beginReset reports what was spent and gives back what is held, with a call that is made now. It
+// returns when that call has ended, or ctx has.
 func (e *entry) beginReset(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -237,9 +237,9 @@ func (e *entry) endReset() {
 	e.wake(e.client.HasWaiters())
 }
 
-// configFor is the configuration that sets limits. Its TTL is none below what this process has used for the key so
-// far: the others propose that too with their next calls, and a T that shrinks and grows at once costs them what they
-// hold.
+// configFor is the configuration that sets limits for key. Its TTL is not below the one that this
+// process has used so far. Others propose that with their next calls too, and a T that shrinks and
+// then grows costs them what they hold.
 func (l *Limiter) configFor(key string, limits []Limit) lease.Config {
 	c := l.cfg.Policy.ConfigFor(limits, l.cfg.Version, l.cfg.CallTimeout)
 	if before, err := l.proposal(key); err == nil {
@@ -253,14 +253,15 @@ func (l *Limiter) configFor(key string, limits []Limit) lease.Config {
 	return c
 }
 
-// hasGrown asks the store, at most once a T and without writing there, whether a request above the burst known here
-// is within the one in force: nobody else may ask on this process's behalf, where all its requests are as large.
+// hasGrown asks the store, at most once a T, whether a request above the burst that is known here
+// is within the one that is in force by now. Where all of a process's requests are as large, no
+// lease call would tell.
 func (l *Limiter) hasGrown(e *entry, r request) bool {
 	e.mu.Lock()
 	now := l.cfg.Clock.Now()
 	recent := e.heardAt != 0 && now < e.heardAt.Add(e.client.TTL())
 	if e.client.Degraded() {
-		e.client.Refuse(min(r.n, e.client.Capacity())) // nobody waits for a probe; its reply tells the next one
+		e.client.Refuse(min(r.n, e.client.Capacity())) // the reply to a probe tells, but nobody waits for it
 		recent = true
 	}
 	if recent || e.client.Closed() {
@@ -284,7 +285,8 @@ func (l *Limiter) hasGrown(e *entry, r request) bool {
 	return r.n <= st.Config.Capacity()
 }
 
-// follow makes this process see what it has changed without waiting for its next lease call.
+// follow has this process follow what it has changed itself at once, and not with its next lease
+// call.
 func (l *Limiter) follow(key string, st lease.State, err error) {
 	e := l.keys.inUse(key)
 	if e == nil || err != nil || !st.Changed {

@@ -10,23 +10,23 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// request is one question to the Limiter that the hot path could not answer.
+// request is a request that the pool of its key has not served.
 type request struct {
 	name     string
-	key      *Key // whose entry to renew; nil where the caller came by name
+	key      *Key // that it came by, and is to point to the entry; nil where it came by name
 	n        int64
-	tried    *entry // whose pool has refused it already
+	tried    *entry // whose pool has refused it
 	patience lease.Patience
 	ctx      context.Context // nil: CallTimeout alone bounds the wait
 }
 
-// decision is the answer.
+// decision is the answer to a request.
 type decision struct {
 	ok     bool
 	source Source
 	err    error
 	entry  *entry
-	// A denial was decided at time at, and asking again before until is in vain.
+	// A denial was decided at the time at. To ask again before until is in vain.
 	at, until clock.Instant
 }
 
@@ -42,7 +42,7 @@ func (l *Limiter) decide(r request) decision {
 	case r.n == 0:
 		return decision{ok: true, entry: l.keys.inUse(r.name)}
 	}
-	counted := false // as missed, by an entry that has gone since
+	counted := false // as missed, by an entry that has ended since
 	for e := r.tried; ; e = nil {
 		if e == nil {
 			var err error
@@ -79,7 +79,7 @@ func (l *Limiter) decide(r request) decision {
 	}
 }
 
-// invalid answers a request that cannot be decided on.
+// invalid answers a request that nobody may make, or not any more.
 func (l *Limiter) invalid(r request, err error) decision {
 	if r.tried != nil && r.n > 0 && errors.Is(err, ErrClosed) {
 		r.tried.uncount(r.n)
@@ -87,7 +87,7 @@ func (l *Limiter) invalid(r request, err error) decision {
 	return l.refuse(r, err)
 }
 
-// refuse answers a request with an error; no entry counts it.
+// refuse answers a request that no entry counts.
 func (l *Limiter) refuse(r request, err error) decision {
 	if errors.Is(err, ErrUnavailable) {
 		l.counters.crowded.Add(r.n)
@@ -100,7 +100,7 @@ func (l *Limiter) refuse(r request, err error) decision {
 	return decision{err: err}
 }
 
-// decide answers r, whose tokens the pool did not have. gone says that the entry has left the table.
+// decide answers r, whose tokens the pool did not have, unless the entry is gone.
 func (e *entry) decide(r request) (d decision, gone bool) {
 	if r.n == 1 && r.patience != lease.InLine && e.client.ShutUntil() != 0 { // the commonest denial costs no lock
 		if now := e.Now(); e.client.IsShut(now) {
@@ -134,7 +134,7 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	return d, false
 }
 
-// await queues r and waits without the lock, which the caller holds before and after.
+// await has r wait. The caller holds the lock, which is free meanwhile.
 func (e *entry) await(r request, now, deadline clock.Instant) lease.Decision {
 	told := make(chan lease.Decision, 1)
 	w := &lease.Waiter{N: r.n, Patience: r.patience, Deadline: deadline, Owner: told}
@@ -183,7 +183,8 @@ func (e *entry) errorOf(d lease.Decision, r request, deadline, earliest time.Dur
 	return nil
 }
 
-// errAway is what a request that waits is told where the store is away and the fallback does not help.
+// errAway is what a request that waits is told where the store is away and the fallback does not
+// help.
 var errAway = fmt.Errorf("%w: and Policy.Fallback gives nothing", ErrUnavailable)
 
 // ended is the error of what ctx ended: the context's own, and its cause where that says more.
@@ -202,8 +203,9 @@ func (e *entry) countFallback(d lease.Decision, n int64) {
 	}
 }
 
-// counts reports whether a take of n tokens that this entry refused, which has gone, is among what was missed when it
-// went; what its pool counted later nobody sums up.
+// counts reports whether a take of n tokens, which this entry refused and which is tried again
+// because the entry is gone, was counted when the entry went. What its pool counted later is in no
+// sum.
 func (e *entry) counts(n int64) bool {
 	if n > 1 && n > e.client.Capacity() {
 		return false
@@ -217,7 +219,7 @@ func (e *entry) counts(n int64) bool {
 	return true
 }
 
-// uncount takes back that a take of n tokens was counted as missed: the request was no demand.
+// uncount takes back that a take of n tokens was counted as missed.
 func (e *entry) uncount(n int64) {
 	if n > 1 && n > e.client.Capacity() {
 		return // was not counted

@@ -39,6 +39,18 @@
 // A denial is a result and not an error. Errors are sentinels of this package, matched with
 // errors.Is.
 //
+// # The way of a request
+//
+// Nearly all requests end in the first step:
+//
+//  1. Key.Allow takes a token from the pool of its entry, without a lock.
+//  2. If the pool has none, Limiter.decide asks the entry's Client, under the entry's lock. It
+//     admits, denies, or has the request wait: entry.await.
+//  3. The Client then wakes the scheduler, which asks it what is due (entry.poll), builds its call
+//     (entry.build) into a batch, and sends that on a goroutine of its own (scheduler.send).
+//  4. The reply goes to the Client (entry.receive), which serves whoever waits: entry.Settled tells
+//     the request.
+//
 // # Which file holds what
 //
 // What is decided about tokens is decided by lease.Client (docs/protocol.md sections 5, 8 and 9).
@@ -48,11 +60,11 @@
 //   - limiter.go: New, the verbs by name, Close and Shutdown; key.go: the verbs of a Key; wait.go:
 //     Wait; result.go: Result; control.go: Peek, Refund, Reset, the limits of a key, Ping.
 //   - decide.go: a request that the pool did not serve.
-//   - entry.go: one key, a lease.Client behind a lock; calls.go: answers to its calls.
-//   - scheduler.go: the one goroutine that knows which key is due, and calls that travel together;
-//     rtt.go: what is known of each node of the store.
+//   - entry.go: one key, a lease.Client behind a lock.
+//   - scheduler.go: the one goroutine that knows which key is due, and which calls travel together;
+//     calls.go: how they go out and come back; nodes.go: what is known of each node of the store.
 //   - table.go: the table of keys; rouse.go: a key that comes into it or back into use; idle.go:
 //     keys at rest, and who leaves when the table is full.
-//   - config.go, names.go, stats.go: Config, the names that are those of lease, Stats; outage.go:
-//     the log.
+//   - config.go, names.go, stats.go: Config, the names that are those of lease, Stats; log.go: what
+//     the log says.
 package hybrid

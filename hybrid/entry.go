@@ -10,7 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// entry is one key in use: a lease.Client behind a lock, and what the rest of the Limiter keeps of the key.
+// entry is one key in use: a lease.Client behind a lock, and what the rest of the Limiter keeps of
+// the key.
 type entry struct {
 	l    *Limiter
 	slot *slot
@@ -34,9 +35,9 @@ type entry struct {
 
 	// The scheduler's own.
 	due      clock.Instant
-	index    int  // in its heap; -1 for none
-	calling  bool // is among those whose call is being built
-	pressing bool // somebody waits for its next call
+	index    int    // in its heap; -1 for none
+	calledIn uint64 // the last round in which it had a call due
+	pressing bool   // somebody waits for its next call
 
 	// Guarded by the scheduler's lock.
 	readyNext *entry
@@ -75,7 +76,7 @@ func (e *entry) wake(urgent bool) {
 }
 
 // rtt is the 99th percentile of the round trips to e's node.
-func (e *entry) rtt() time.Duration { return e.l.nodes.of(int(e.node.Load())).quantile() }
+func (e *entry) rtt() time.Duration { return e.l.nodes.of(int(e.node.Load())).rtt() }
 
 // poll asks the client whether a call is due, and when to ask again at the latest.
 func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
@@ -161,8 +162,8 @@ func (e *entry) Now() clock.Instant { return e.l.cfg.Clock.Now() }
 // Wake implements lease.Host.
 func (e *entry) Wake(urgent bool) { e.wake(urgent) }
 
-// Shut implements lease.Host with a timer of the entry's own, because the scheduler may be busy when the time has come,
-// and is never as far when clock.Manual's Advance returns.
+// Shut implements lease.Host with a timer of the entry's own, because the scheduler may be busy
+// when the time has come, and is never as far when clock.Manual's Advance returns.
 func (e *entry) Shut(until clock.Instant) {
 	switch {
 	case until == 0:
@@ -174,7 +175,8 @@ func (e *entry) Shut(until clock.Instant) {
 	}
 }
 
-// reopen ends the denial in advance in time for those who do not read the clock, which is Allow alone.
+// reopen ends the denial in advance in time for those who do not read the clock, which is Allow
+// alone.
 func (e *entry) reopen() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -193,7 +195,8 @@ func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	w.Owner.(chan lease.Decision) <- d
 }
 
-// NewID implements lease.Host: another process, such as a clone of this one's machine, calls under the same id.
+// NewID implements lease.Host: another process, such as a clone of this one's machine, calls under
+// the same id.
 func (e *entry) NewID() string {
 	e.renames++
 	id := e.l.instance + "." + strconv.Itoa(e.renames) + "." + strconv.FormatUint(e.l.seed.Add(0x9e3779b97f4a7c15), 36)

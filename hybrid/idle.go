@@ -9,17 +9,18 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// idleList holds the keys that hold nothing and want nothing, at rest or about to be, longest idle first. They leave the
-// table when their bucket is full again and every lease has ended, which differs by key: one list for each power of two
-// of that time, so that whoever waits behind another in its list leaves no later than after twice its time.
-// (A heap of all of them was tried in thought only: with a million keys each step of it is a cache miss.)
+// idleList holds the keys that are idle: they hold nothing and want nothing, and are at rest or
+// soon will be. A key leaves the table when its bucket is full again and every lease has ended. How
+// long that takes differs, so there is a list for each power of two of that time, longest idle
+// first: a key behind another one leaves after twice its time at the latest. That costs no more for
+// a million keys than for one.
 type idleList struct {
 	mu      sync.Mutex
 	classes [64]struct{ first, last *slot }
-	used    uint64 // a bit for each class that is not empty
+	used    uint64 // the bit of each class that is not empty
 }
 
-// push puts s at the end, idle since now, to leave after lifetime.
+// push notes that s is idle since now, and has it leave after lifetime.
 func (l *idleList) push(s *slot, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +44,7 @@ func (l *idleList) link(s *slot, now clock.Instant, lifetime time.Duration) {
 	l.used |= 1 << s.class
 }
 
-// remove takes s off, because it is in use again.
+// remove notes that s is in use again.
 func (l *idleList) remove(s *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,25 +81,26 @@ func (l *idleList) leave(s *slot) {
 	s.gone = true
 }
 
-// rest lets s forget its entry, whose lock the caller holds.
+// rest has s remember m in place of its entry, whose lock the caller holds.
 func (l *idleList) rest(s *slot, m lease.Memory, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.memory, s.node = m, s.entry.Load().node.Load()
 	s.entry.Store(nil)
-	if !s.listed && !s.gone { // it was popped a moment ago, by somebody who will find the entry gone
+	if !s.listed && !s.gone { // pop has just taken it, and drop will find that it has no entry any more
 		l.link(s, now, lifetime)
 	}
 }
 
-// recall is what s, at rest, remembers, and its node; false where it has left the table.
+// recall is what s remembers at rest, and its node; false where it has left the table.
 func (l *idleList) recall(s *slot) (m lease.Memory, node int32, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return s.memory, s.node, !s.gone
 }
 
-// rouse gives s its entry again and returns it, or the one that it has been given meanwhile, or nil if it has left.
+// rouse brings s back into use with the entry e and returns e. It returns another entry where
+// somebody was faster, and nil where s has left the table.
 func (l *idleList) rouse(s *slot, e *entry) *entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,9 +116,9 @@ func (l *idleList) rouse(s *slot, e *entry) *entry {
 	return e
 }
 
-// pop takes off the key that is idle for longest, if its time has come at now; with force, in any case. One at rest
-// has left the table then, one with an entry has to be asked: it may be in use by now, or at rest. next is when the one
-// after it leaves at the latest.
+// pop takes off the key that is idle for longest, if its time has come at now, or in any case with
+// force. A key at rest is gone then. One that has an entry, e, may be in use by now; see drop. next
+// is when to come again at the latest.
 func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +142,7 @@ func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next c
 	return s, e, now
 }
 
-// makeRoom drops the key that is idle for longest; false where every key is in use.
+// makeRoom has the key that is idle for longest leave the table; false where every key is in use.
 func (l *Limiter) makeRoom() bool {
 	for {
 		s, e, _ := l.keys.idle.pop(0, true)
@@ -153,10 +155,10 @@ func (l *Limiter) makeRoom() bool {
 	}
 }
 
-// leavesMax bounds how many keys leave in one go of the scheduler, which has renewals to send.
+// leavesMax bounds how many keys leave in one round of the scheduler, which has calls to send.
 const leavesMax = 1000
 
-// sweep drops the keys whose time has come and returns when to come again.
+// sweep has the keys leave whose time has come, and returns when to come again.
 func (l *Limiter) sweep(now clock.Instant) clock.Instant {
 	for range leavesMax {
 		s, e, next := l.keys.idle.pop(now, false)
@@ -168,8 +170,8 @@ func (l *Limiter) sweep(now clock.Instant) clock.Instant {
 	return now
 }
 
-// drop takes a slot that was popped with e out of the table; false where its key is in use after all, or went to rest
-// meanwhile, and is on its list again.
+// drop takes a slot that was popped, with e, out of the table; false where it stays, because its
+// key is in use or has gone to rest meanwhile.
 func (l *Limiter) drop(s *slot, e *entry) bool {
 	if e != nil {
 		return e.evict()
@@ -178,7 +180,8 @@ func (l *Limiter) drop(s *slot, e *entry) bool {
 	return true
 }
 
-// evict takes an entry that nothing is lost with out of the table. A Key that points to it rejoins later.
+// evict takes an entry and its slot out of the table, if nothing is lost with it. A Key that points
+// to the entry finds another one later.
 func (e *entry) evict() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -187,14 +190,14 @@ func (e *entry) evict() bool {
 	}
 	e.goneLocked()
 	e.l.keys.idle.leave(e.slot)
-	e.slot.entry.Store(nil) // whoever keeps the name, which is in the slot, does not keep the entry
+	e.slot.entry.Store(nil) // a Key may keep the name, which is part of the slot, but not the entry
 	e.l.keys.remove(e.slot)
 	e.wake(false) // the scheduler forgets it too
 	return true
 }
 
-// restLocked lets an entry go whose key has not been used for a while, but for what its slot remembers; false where
-// something would be lost.
+// restLocked ends an entry whose key has not been used for a while, and has its slot remember what
+// the next one must know; false where something would be lost.
 func (e *entry) restLocked(now clock.Instant) bool {
 	lifetime := e.client.Lifetime()
 	m, ok := e.client.Rest()

@@ -7,8 +7,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Key is a handle for one key of a Limiter. It has the Limiter's verbs without the key, saves the look-up by
-// name, and goes on working when the key's entry was evicted. It may be shared between goroutines.
+// Key is a handle for one key of a Limiter. It has the Limiter's methods without the key, and saves
+// the look-up by name. It lives as long as the Limiter, also while the key is out of use.
+// Goroutines may share it.
 type Key struct {
 	l      *Limiter
 	name   string
@@ -41,13 +42,13 @@ func (k *Key) Allow() bool {
 			lease.Unpin(i)
 			return false
 		}
-		return k.ended(e, p.End(left, mark))
+		return k.allowed(e, p.End(left, mark))
 	}
 	return k.AllowN(1)
 }
 
-// ended is what Allow comes to where the pool had more to do than to hand out a token.
-func (k *Key) ended(e *entry, t lease.Taken) bool {
+// allowed is the rest of Allow where the pool had more to do than to hand out a token.
+func (k *Key) allowed(e *entry, t lease.Taken) bool {
 	switch t {
 	case lease.TookLow:
 		e.low()

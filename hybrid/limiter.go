@@ -18,9 +18,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Limiter limits the rates of many keys for one process; the processes of a fleet share buckets through the
-// Store. It has one goroutine, plus one for each batch of calls under way. It may be shared between
-// goroutines. Use New; the zero value does not work.
+// Limiter limits the rates of many keys for one process; the processes of a fleet share buckets
+// through the Store. It has one goroutine, plus one for each batch of calls under way. It may be
+// shared between goroutines. Use New; the zero value does not work.
 type Limiter struct {
 	store lease.Store
 	cfg   Config
@@ -54,8 +54,8 @@ const (
 	stateClosed
 )
 
-// New returns a Limiter that leases from store. It does no I/O, so it works while the store is down. Errors
-// wrap ErrInvalidConfig and name every violation. Close it when done.
+// New returns a Limiter that leases from store. It does no I/O, so it works while the store is
+// down. Errors wrap ErrInvalidConfig and name every violation. Close it when done.
 func New(store lease.Store, cfg Config) (*Limiter, error) {
 	err := cfg.Validate()
 	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -91,7 +91,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
-// warn logs, once, what the limits do to the policy.
+// warn logs, once, that limits make the Target shorter.
 func (l *Limiter) warn(limits []Limit) {
 	want := l.cfg.Policy.TargetFor(nil) // what it is without a limit
 	if len(limits) == 0 || l.cfg.Policy.TargetFor(limits) >= want {
@@ -103,7 +103,8 @@ func (l *Limiter) warn(limits []Limit) {
 	})
 }
 
-// warnSlow logs, once, that the burst of a key is so small beside the network's delay that leasing ahead stops.
+// warnSlow logs, once, that a burst is so small beside the network's delay that nothing is leased
+// ahead.
 func (l *Limiter) warnSlow(limits []Limit, rtt time.Duration) {
 	for _, limit := range limits {
 		have := limit.Capacity() + l.cfg.Policy.Overcommit
@@ -118,15 +119,16 @@ func (l *Limiter) warnSlow(limits []Limit, rtt time.Duration) {
 	}
 }
 
-// Key returns a handle for one key, which saves the look-up by name on every call. It lives as long as the
-// Limiter, may be kept and shared, and costs nothing at the store. An empty name is denied by every method.
+// Key returns a handle for one key, which saves the look-up by name on every call. It lives as long
+// as the Limiter, may be kept and shared, and costs nothing at the store. An empty name is denied
+// by every method.
 func (l *Limiter) Key(name string) *Key {
 	return &Key{l: l, name: name, strict: l.cfg.Policy.StrictExpiry}
 }
 
-// Allow takes one token of key and reports whether there was one. On a warm key it costs about one atomic
-// instruction; it waits for one lease call, at most CallTimeout, where this process holds nothing and the
-// bucket is not known to be empty. False for a closed Limiter and for an empty key.
+// Allow takes one token of key and reports whether there was one. On a warm key it costs about one
+// atomic instruction; it waits for one lease call, at most CallTimeout, where this process holds
+// nothing and the bucket is not known to be empty. False for a closed Limiter and for an empty key.
 func (l *Limiter) Allow(key string) bool {
 	e := l.keys.glance(key)
 	if e == nil || l.cfg.Policy.StrictExpiry {
@@ -144,8 +146,8 @@ func (l *Limiter) Allow(key string) bool {
 	return l.decide(request{name: key, n: 1, tried: e, patience: lease.OneCall}).ok
 }
 
-// AllowN takes n tokens of key or none. AllowN(key, 0) is true and costs nothing; a negative n, or one above
-// the burst, is false. See Allow.
+// AllowN takes n tokens of key or none. AllowN(key, 0) is true and costs nothing; a negative n, or
+// one above the burst, is false. See Allow.
 func (l *Limiter) AllowN(key string, n int64) bool {
 	e := l.keys.glance(key)
 	if e != nil && n > 0 && e.take(n, l.cfg.Policy.StrictExpiry) {
@@ -154,9 +156,10 @@ func (l *Limiter) AllowN(key string, n int64) bool {
 	return l.decide(request{name: key, n: n, tried: e, patience: lease.OneCall}).ok
 }
 
-// TryAllow is Allow that never waits. Where this process holds nothing it is false (before the first reply:
-// what Policy.ColdStart says) and starts a lease call, so that one a little later finds tokens. What nobody takes
-// within a Target goes back, so a key that is asked less often than that wants Allow.
+// TryAllow is Allow that never waits. Where this process holds nothing it is false (before the
+// first reply: what Policy.ColdStart says) and starts a lease call, so that one a little later
+// finds tokens. What nobody takes within a Target goes back, so a key that is asked less often than
+// that wants Allow.
 func (l *Limiter) TryAllow(key string) bool {
 	e := l.keys.glance(key)
 	if e != nil && e.take(1, l.cfg.Policy.StrictExpiry) {
@@ -174,21 +177,22 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error)
 	return l.Key(key).Take(ctx, n)
 }
 
-// seqStepMax bounds a step: 2^52 numbers last for 8 * 10^12 calls.
+// seqStepMax bounds the step between two calls' numbers: 2^52 of them last for 8 * 10^12 calls.
 const seqStepMax = 1 << 10
 
-// nextSeq is the number of the next call. The steps are random, from the kernel's randomness as it is now: a clone of
-// this machine, which has the same instance id and counter, then soon differs, and whichever is behind is told so
-// and takes another id. With steps of 1 two clones in step would be answered the same grants for ever.
+// nextSeq is the number of the next call. The steps are random, by the kernel's randomness of this
+// moment. A clone of this machine has the same instance id and the same number; with random steps
+// the two soon differ, and the one that is behind is told so and takes another id. With steps of 1
+// both might be answered the same grants for ever.
 func (l *Limiter) nextSeq() int64 {
 	var b [2]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return l.seq.Add(1 + int64(binary.LittleEndian.Uint16(b[:])%seqStepMax))
 }
 
-// Close stops serving at once, without I/O: every later request is denied, waiting ones fail with ErrClosed,
-// and what is held is left to expire at the store. The store and its client stay the caller's. Close may be
-// called more than once and returns nil.
+// Close stops serving at once, without I/O: every later request is denied, waiting ones fail with
+// ErrClosed, and what is held is left to expire at the store. The store and its client stay the
+// caller's. Close may be called more than once and returns nil.
 func (l *Limiter) Close() error {
 	l.mu.Lock()
 	if l.state.Swap(stateClosed) == stateClosed {
@@ -197,7 +201,8 @@ func (l *Limiter) Close() error {
 	}
 	leaver := l.leaver
 	l.mu.Unlock()
-	// Before the calls under way are cancelled: their failures would be answered by Policy.Fallback.
+	// Entries close before calls are cancelled, whose failures would otherwise be answered by
+	// Policy.Fallback.
 	l.keys.each(func(e *entry) { e.close() })
 	l.cancel()
 	l.scheduler.wake()
@@ -207,9 +212,9 @@ func (l *Limiter) Close() error {
 	return nil
 }
 
-// Shutdown gives back what this process holds and then closes. It returns when everything is back, with the
-// context's error, or with one that wraps ErrUnavailable where the store did not take it; the Limiter is closed
-// in any case. A second Shutdown waits for the first.
+// Shutdown gives back what this process holds and then closes. It returns when everything is back,
+// with the context's error, or with one that wraps ErrUnavailable where the store did not take it;
+// the Limiter is closed in any case. A second Shutdown waits for the first.
 func (l *Limiter) Shutdown(ctx context.Context) error {
 	l.mu.Lock()
 	lv, first := l.leaver, false
@@ -242,7 +247,7 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	return errors.Join(err, l.Close())
 }
 
-// leaver counts the entries that have not yet given everything back.
+// leaver counts the entries that Shutdown waits for, which have not yet given everything back.
 type leaver struct {
 	left   atomic.Int64
 	failed atomic.Int64
@@ -252,7 +257,7 @@ type leaver struct {
 
 func newLeaver() *leaver {
 	lv := &leaver{empty: make(chan struct{})}
-	lv.left.Store(1) // Shutdown itself, until every entry is counted
+	lv.left.Store(1) // for Shutdown itself, until it has counted every entry
 	return lv
 }
 

@@ -15,9 +15,11 @@ import (
 type Result struct {
 	// OK: the request is admitted.
 	OK bool
-	// Limit is the binding one: the one with the least left of its burst, or, for a denial, the longest wait.
+	// Limit is the binding one: the one with the least left of its burst, or, for a denial, the
+	// longest wait.
 	Limit Limit
-	// Remaining is what this process holds plus what the bucket had at the last reply, at most Burst.
+	// Remaining is what this process holds plus what the bucket had at the last reply, at most
+	// Burst.
 	Remaining int64
 	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a
 	// denial. Asking sooner is in vain. Without the store it is when the local share has them, or
@@ -58,7 +60,8 @@ func (d decision) result(n int64) Result {
 	return r
 }
 
-// outlook is what e can tell about a request for n tokens, without the lock once there has been a reply.
+// outlook is what e can tell about a request for n tokens, without the lock once there has been a
+// reply.
 func (e *entry) outlook(now clock.Instant, n int64, admitted bool) lease.Outlook {
 	held := e.client.Pool.Held()
 	if h := e.heard.Load(); h != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// entry returns the table's entry of a key, made now where there is none.
+// entry is the entry of a key, which is made now if there is none.
 func (l *Limiter) entry(name string) (*entry, error) {
 	for {
 		s := l.keys.load(name)
-		if s == nil { // or it moves: then add finds it
+		if s == nil { // perhaps because its shard changes; then add finds it
 			s = l.keys.newSlot(name)
 			e, err := l.newEntry(s, name)
 			if err != nil {
@@ -43,8 +43,8 @@ func (l *Limiter) known(name string) *entry {
 	return nil
 }
 
-// rouse returns the entry of s, which is name's, a new one where the key is at rest; nil where s
-// has left the table.
+// rouse is the entry of s, the slot of name: a new one where the key is at rest, nil where s has
+// left the table.
 func (l *Limiter) rouse(s *slot, name string) (*entry, error) {
 	if e := s.entry.Load(); e != nil {
 		return e, nil
@@ -67,13 +67,13 @@ func (l *Limiter) rouse(s *slot, name string) (*entry, error) {
 	return have, nil
 }
 
-// enter tells the rest of the Limiter of a new entry.
+// enter makes a new entry known to the rest of the Limiter.
 func (e *entry) enter() {
 	if e.l.state.Load() != stateOpen {
-		e.close() // Close or Shutdown may have missed it
+		e.close() // Close or Shutdown may have come too early to see it
 		return
 	}
-	e.wake(false) // a request that needs no call must not leave it in the table for ever
+	e.wake(false) // so that it goes to rest even if it never needs a call
 }
 
 // proposal is the configuration that this process proposes for a key.
@@ -96,7 +96,7 @@ func (l *Limiter) proposal(name string) (lease.Config, error) {
 	return c, nil
 }
 
-// newEntry makes an entry for s, whose key is name, at full length.
+// newEntry makes an entry for s, the slot of name, which may be shorter there.
 func (l *Limiter) newEntry(s *slot, name string) (*entry, error) {
 	e := &entry{l: l, slot: s, index: -1}
 	e.node.Store(nodeUnknown)

@@ -2,7 +2,6 @@ package hybrid
 
 import (
 	"container/heap"
-	"context"
 	"sync"
 	"time"
 
@@ -10,44 +9,37 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// batchWindow is how long calls to a node are held back to travel together: at most a thousand pipelines a second, however
-// many keys there are. The watermark is for a round trip of hundredths of a Target, so a millisecond does not empty a
-// pool. Calls that somebody waits for go at once where nothing is under way to the node, so one batch a round trip comes
-// on top.
+// batchWindow is how long calls to a node are held back to travel together, so that there are at
+// most a thousand pipelines a second, however many keys there are. A pool does not run empty in a
+// millisecond, because a prefetch begins earlier than it has to. Calls that somebody waits for go
+// at once where nothing is under way to the node.
 const batchWindow = time.Millisecond
 
-// batchSize bounds one pipeline: a thousand scripts keep a node busy for a few hundredths of a second, and whoever
-// waits for one of them waits for all.
+// batchSize bounds one pipeline. A thousand scripts keep a node busy for a few hundredths of a
+// second, and whoever waits for one of them waits for all.
 const batchSize = 1000
 
-// roundMax bounds how many entries are asked in one round for each reason: where a million keys want something at once,
-// one that is low, or that somebody waits for, gets its turn in between, and nobody is kept from the ready list for long.
+// roundMax bounds how many entries are asked in one round because they are ready, and how many
+// because they are due. Where a million keys are due at once, one that somebody waits for gets its
+// turn in between.
 const roundMax = 4096
 
-// lateFactor times CallTimeout is how long an overdue call is still listened to: its late reply is good for its
-// tokens and for knowing how slow the network is.
-const lateFactor = 10
-
-// connectFactor times CallTimeout is how long a call may take for which a connection is opened
-// first: names, TCP, TLS and the handshake are four to eight round trips before its own.
-const connectFactor = 5
-
-// scheduler is the Limiter's one goroutine: it knows when each entry is due, asks those that are, and sends
-// what they ask for in batches.
+// scheduler is the Limiter's one goroutine. It knows when each entry is due, asks those that are
+// due or ready, and sends the calls that they want in batches.
 type scheduler struct {
 	l      *Limiter
 	signal chan struct{}
 	timer  clock.Timer
 
 	mu          sync.Mutex
-	first, last *entry // the ready list, by readyNext. (A slice took milliseconds to grow under the lock.)
-	hurried     bool   // calls that are held back go now, where they may
+	first, last *entry // the ready list, linked by readyNext: a slice takes milliseconds to grow
+	hurried     bool   // look at the calls that are held back: they may go now
 
 	// The goroutine's own.
 	due     dueHeap
-	asked   []*entry // of this round
+	round   uint64   // the number of this one
+	asked   []*entry // in this round
 	calling []*entry // of asked: those with a call due
-	going   []*node  // those to which this round sends
 }
 
 func (s *scheduler) init(l *Limiter) {
@@ -72,7 +64,7 @@ func (s *scheduler) add(e *entry, urgent bool) {
 	s.wake()
 }
 
-// hurry has calls looked at that are held back.
+// hurry has the scheduler look at the calls that are held back.
 func (s *scheduler) hurry() {
 	s.mu.Lock()
 	s.hurried = true
@@ -103,14 +95,15 @@ func (s *scheduler) run() {
 	}
 }
 
-// batch is the calls that travel together.
+// batch is calls that travel together.
 type batch struct {
 	node  *node
 	calls []*lease.Call
 }
 
-// collect asks every entry that is ready or due, and builds the calls.
+// collect is one round: it asks every entry that is ready or due, and builds the calls.
 func (s *scheduler) collect(now clock.Instant) []*batch {
+	s.round++
 	urgent := s.takeReady()
 	until := now
 	if urgent {
@@ -123,13 +116,12 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 		call, next := e.poll(now)
 		if !call {
 			e.pressing = false
-		} else if !e.calling {
-			e.calling = true // it may be on the list twice
+		} else if e.calledIn != s.round { // it may have been both ready and due
+			e.calledIn = s.round
 			s.calling = append(s.calling, e)
 			n := s.l.nodes.of(int(e.node.Load()))
-			if !n.goes && (now >= n.lastSent.Add(batchWindow) || e.pressing && n.underWay.Load() == 0) {
-				n.goes = true
-				s.going = append(s.going, n)
+			if now >= n.lastSent.Add(batchWindow) || e.pressing && n.underWay.Load() == 0 {
+				n.goesIn = s.round
 			}
 		}
 		s.schedule(e, next)
@@ -141,7 +133,8 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 	return batches
 }
 
-// callAll builds the calls of those nodes whose time it is. The others' are held back.
+// callAll builds the calls to those nodes to which this round sends, and holds the others back.
+// Those of keys whose node is not known come last, because they may go with any batch.
 func (s *scheduler) callAll(now clock.Instant) []*batch {
 	var batches []*batch
 	for _, known := range []bool{true, false} {
@@ -149,40 +142,33 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 			if known != (e.node.Load() != nodeUnknown) {
 				continue
 			}
-			if n := s.l.nodes.of(int(e.node.Load())); n.goes || n == s.l.nodes.unknown && len(batches) > 0 {
+			if n := s.l.nodes.of(int(e.node.Load())); n.goesIn == s.round || n == s.l.nodes.unknown && len(batches) > 0 {
 				e.pressing = false
 				batches = s.call(e, batches, now)
 			} else {
 				s.schedule(e, n.lastSent.Add(batchWindow))
 				if e.pressing {
 					n.pressed.Store(true)
-					s.land(n, 0) // it may have landed while this was decided
+					s.land(n, 0) // the last batch may have landed meanwhile
 				}
 			}
 		}
 	}
-	for _, e := range s.calling {
-		e.calling = false
-	}
-	for _, n := range s.going {
-		n.goes = false
-	}
-	s.going = s.going[:0]
 	for _, b := range batches {
 		b.node.lastSent = now
 	}
 	return batches
 }
 
-// land counts batches to n that have come back. When there is none under way any more, calls that
-// somebody waits for and that were held back go: a clock.Manual may stand still for ever.
+// land counts batches to n that have come back. When none is under way any more, calls that were
+// held back and that somebody waits for may go, without waiting for the time to pass.
 func (s *scheduler) land(n *node, batches int32) {
 	if n.underWay.Add(-batches) == 0 && n.pressed.Swap(false) {
 		s.hurry()
 	}
 }
 
-// takeReady moves the ready list to asked, in its order, and says whether somebody waits.
+// takeReady moves the ready list to asked, and reports whether somebody waits.
 func (s *scheduler) takeReady() (urgent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +189,7 @@ func (s *scheduler) takeReady() (urgent bool) {
 	return urgent
 }
 
-// call builds e's call into the batch to its node. A key whose node is not known goes with any batch.
+// call builds e's call into a batch to its node.
 func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
 	n := s.l.nodes.of(int(e.node.Load()))
 	var b *batch
@@ -215,7 +201,7 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 	}
 	if b == nil {
 		if !n.slots.TryAcquire(1) {
-			s.schedule(e, now.Add(batchWindow)) // as many batches as may be are under way
+			s.schedule(e, now.Add(batchWindow)) // too many batches are under way
 			return batches
 		}
 		b = &batch{node: n}
@@ -227,13 +213,13 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 	if c := e.build(s.l.cfg.Clock.Now()); c != nil {
 		b.calls = append(b.calls, c)
 	}
-	// While the call is under way the lease may end.
+	// The lease may end while the call is under way.
 	_, next := e.poll(now)
 	s.schedule(e, next)
 	return batches
 }
 
-// schedule sets when e is asked next, at the latest.
+// schedule has e asked at next, or earlier if it is ready.
 func (s *scheduler) schedule(e *entry, next clock.Instant) {
 	e.due = next
 	switch {
@@ -247,7 +233,7 @@ func (s *scheduler) schedule(e *entry, next clock.Instant) {
 	}
 }
 
-// sleep sets the timer for what is due first, no later than until.
+// sleep sets the timer for the entry that is due first, and for until if that is earlier.
 func (s *scheduler) sleep(until clock.Instant) {
 	now := s.l.cfg.Clock.Now()
 	if len(s.due) > 0 {
@@ -262,66 +248,6 @@ func (s *scheduler) sleep(until clock.Instant) {
 		return
 	}
 	s.timer.Reset(wait)
-}
-
-// send exchanges one batch on a goroutine of its own. The library's own deadline bounds it: then the calls have
-// failed, whatever the store does. They end a little before those who wait for them, so that these are told
-// what Policy.Fallback says.
-func (s *scheduler) send(b *batch) {
-	l := s.l
-	if len(b.calls) == 0 {
-		b.node.slots.Release(1)
-		return
-	}
-	sent := l.cfg.Clock.Now()
-	last := lateFactor * l.cfg.CallTimeout
-	deadline := min(max(l.cfg.CallTimeout-l.cfg.CallTimeout/16, 2*b.node.quantile()), last)
-	l.counters.calls.Add(int64(len(b.calls)))
-	b.node.underWay.Add(1)
-	go func() {
-		defer b.node.slots.Release(1)
-		// Before anybody is told, or who asks again at once would be held back.
-		landed := sync.OnceFunc(func() { l.scheduler.land(b.node, 1) })
-		defer landed()
-		ctx, cancel := context.WithCancel(l.ctx)
-		defer cancel()
-		defer l.cfg.Clock.AfterFunc(last, cancel).Stop()
-		defer l.cfg.Clock.AfterFunc(deadline, func() { l.overdue(b.calls, false) }).Stop()
-		defer l.cfg.Clock.AfterFunc(max(deadline, connectFactor*l.cfg.CallTimeout), func() { l.overdue(b.calls, true) }).Stop()
-		l.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
-			landed()
-			l.answered(group, sent)
-		})
-	}()
-}
-
-// overdue ends the wait for calls; unless it ends for all, those are spared for which a connection
-// is still being opened.
-func (l *Limiter) overdue(calls []*lease.Call, all bool) {
-	now := l.cfg.Clock.Now()
-	for _, c := range calls {
-		if why := c.Unsent(); why == nil || all {
-			c.Owner.(*entry).overdue(c, now, why)
-		}
-	}
-}
-
-// answered takes in the calls that one node has answered, or that have failed there.
-func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
-	now := l.cfg.Clock.Now()
-	l.counters.roundTrips.Add(1)
-	reached := false
-	for _, c := range group {
-		if c.Err == nil && !reached {
-			// A failure says nothing about how long a round trip takes.
-			l.nodes.of(c.Node).add(now, max(0, now.Sub(sent)-c.Before))
-			reached = true
-		}
-		e := c.Owner.(*entry)
-		if n := e.receive(c, now); n > 0 && l.cfg.Events.Granted != nil {
-			l.cfg.Events.Granted(e.slot.name, n)
-		}
-	}
 }
 
 // dueHeap orders entries by when they are due.

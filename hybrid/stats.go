@@ -7,8 +7,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Stats is what a Limiter did so far, in tokens where nothing else is said. Leased = Admitted - Fallback +
-// Returned + Burnt + Held.
+// Stats is what a Limiter did so far, in tokens unless a field says otherwise. Leased = Admitted -
+// Fallback + Returned + Burnt + Held.
 type Stats struct {
 	Keys       int   // in the table now, in use or at rest
 	InUse      int   // of Keys: asked for within a TTL or so, or holding tokens; ten times as large as one at rest
@@ -31,14 +31,14 @@ type Stats struct {
 type counters struct {
 	calls, roundTrips, errors, invalid, crowded, fallback, conflicts atomic.Int64
 
-	pass    sync.Mutex // one Stats at a time
+	one     sync.Mutex // Stats at a time
 	mu      sync.Mutex
 	retired tally  // of entries that left the table
 	number  uint64 // of the latest Stats
 	missed  tally  // of retired: entries that the latest Stats did not see before they left
 }
 
-// tally is what is summed up over entries.
+// tally is a sum over entries.
 type tally struct {
 	lease.Account
 	denied int64
@@ -48,7 +48,7 @@ func (t tally) plus(e *entry, missed int64) tally {
 	return tally{t.Account.Plus(e.client.Account()), t.denied + e.client.DeniedOf(missed)}
 }
 
-// retire keeps the account of an entry that leaves the table. The caller holds its lock.
+// retire keeps the account of an entry that ends, whose lock the caller holds.
 func (c *counters) retire(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,11 +58,12 @@ func (c *counters) retire(e *entry) {
 	}
 }
 
-// sum adds up all entries, those that have left too, each once: its counts never fall from one Stats to the next.
+// sum adds up all entries, also those that have ended, each once: no count is ever lower than it
+// was before.
 func (l *Limiter) sum() (t tally, inUse int) {
 	c := &l.counters
-	c.pass.Lock()
-	defer c.pass.Unlock()
+	c.one.Lock()
+	defer c.one.Unlock()
 	c.mu.Lock()
 	t = c.retired
 	c.missed = tally{}
@@ -83,7 +84,8 @@ func (l *Limiter) sum() (t tally, inUse int) {
 	return tally{t.Account.Plus(c.missed.Account), t.denied + c.missed.denied}, inUse
 }
 
-// Stats sums up all keys; it looks at every one that is in use, so call it once a second and not once a request.
+// Stats sums up all keys. It looks at every key in use, so call it once a second and not once a
+// request.
 func (l *Limiter) Stats() Stats {
 	sum, inUse := l.sum()
 	fallback, crowded := l.counters.fallback.Load(), l.counters.crowded.Load()

@@ -10,14 +10,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// shards is how many parts the table has. One of them doubles at a time, and who inserts then waits for that.
+// shards is how many parts the table has. They grow one at a time, so that no insert waits for
+// long.
 const shards = 256
 
-// nameInline is the longest name that is stored with its slot; a longer one has an allocation of its own.
+// nameInline is the longest name that is stored in its slot. A longer one has an allocation of its
+// own.
 const nameInline = 24
 
-// slot is one key of the table. It stays when the key is at rest, in 160 bytes; the entry, eight times as large, goes.
-// Its first 64 bytes are all that a look-up reads.
+// slot is one key of the table. When a key goes to rest its slot stays and its entry, which is
+// seven times as large, goes. A look-up reads only the first 64 bytes.
 type slot struct {
 	// entry is what a key in use has; nil for one at rest.
 	entry atomic.Pointer[entry]
@@ -37,12 +39,10 @@ type slot struct {
 	gone       bool // has left the table
 }
 
-// table is a Limiter's keys: those in use and those at rest. A look-up takes no lock and touches three lines that are not
-// in a near cache if there are many keys: the bucket's, the slot's, and the entry's.
-//
-// The table was an xsync.Map, and then 64 of them, because one insert in a map that doubles waits until every entry has
-// moved, 156 ms at a million keys. A look-up among a million took 176 ns there: it hashes for the shard and once more for
-// the map, and goes through a node with the key's header and to the key's text before it is at the slot.
+// table is a Limiter's keys, those in use and those at rest. A look-up takes no lock. Among many
+// keys it touches three cache lines that are not near: the hash table's, the slot's and the
+// entry's. A general map touches more, as it does not keep the key's text with its value, and one
+// that doubles as a whole has an insert wait until a million entries have moved.
 type table struct {
 	seed   maphash.Seed
 	size   atomic.Int64
@@ -50,8 +50,9 @@ type table struct {
 	idle   idleList
 }
 
-// shard is a hash table of chained slots. Who changes it has the lock; who looks up does not, and may, while it doubles
-// or a slot leaves, not find what is there: then it asks once more with the lock (find), or finds out when it adds (add).
+// shard is a hash table of chained slots. Changing it takes the lock; a look-up does not. While the
+// shard grows or a slot leaves, a look-up may miss what is there: then find looks again with the
+// lock, and add finds out.
 type shard struct {
 	buckets atomic.Pointer[[]atomic.Pointer[slot]]
 	mu      sync.Mutex
@@ -62,7 +63,7 @@ func (t *table) init() { t.seed = maphash.MakeSeed() }
 
 func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>56] }
 
-// load is the slot of a key; nil where it has none, or where the table is changing.
+// load is the slot of a key. It is nil where the key has none, and perhaps while its shard changes.
 func (t *table) load(name string) *slot {
 	name = lease.ShortKey(name)
 	hash := maphash.String(t.seed, name)
@@ -82,7 +83,7 @@ func (sh *shard) load(hash uint64, name string) *slot {
 	return s
 }
 
-// find is load that also finds what moves.
+// find is load that finds a slot also while its shard changes.
 func (t *table) find(name string) *slot {
 	name = lease.ShortKey(name)
 	hash := maphash.String(t.seed, name)
@@ -95,7 +96,8 @@ func (t *table) find(name string) *slot {
 	return sh.load(hash, name)
 }
 
-// glance is the entry of a key, nil where it has none, is at rest, or is not found in passing: the hot path's look-up.
+// glance is the hot path's look-up of an entry. It is nil for a key that is not in use, and perhaps
+// for one whose shard changes.
 func (t *table) glance(name string) *entry {
 	if s := t.load(name); s != nil {
 		return s.entry.Load()
@@ -103,7 +105,7 @@ func (t *table) glance(name string) *entry {
 	return nil
 }
 
-// inUse is the entry of a key, nil where it has none or is at rest.
+// inUse is the entry of a key; nil where it has no slot or is at rest.
 func (t *table) inUse(name string) *entry {
 	if s := t.find(name); s != nil {
 		return s.entry.Load()
@@ -111,7 +113,8 @@ func (t *table) inUse(name string) *entry {
 	return nil
 }
 
-// newSlot makes a slot, which add puts into the table. The name is a copy: the caller's may be part of something large.
+// newSlot makes a slot for add to put into the table. It copies the name, which may be part of
+// something large.
 func (t *table) newSlot(name string) *slot {
 	name = lease.ShortKey(name)
 	s := &slot{hash: maphash.String(t.seed, name)}
@@ -124,7 +127,7 @@ func (t *table) newSlot(name string) *slot {
 	return s
 }
 
-// add puts s into the table and returns it, or returns the one that its name has already.
+// add puts s into the table and returns it, unless its name has a slot: then it returns that.
 func (t *table) add(s *slot) (have *slot, loaded bool) {
 	sh := t.shard(s.hash)
 	sh.mu.Lock()
@@ -146,7 +149,8 @@ func (sh *shard) link(s *slot) {
 	b.Store(s)
 }
 
-// makeRoom doubles the shard where it has more slots than three quarters of its buckets. The slots stay what they are.
+// makeRoom doubles the shard's hash table when three quarters of it are in use. The slots stay
+// where they are.
 func (sh *shard) makeRoom() {
 	var old []atomic.Pointer[slot]
 	if p := sh.buckets.Load(); p != nil {
@@ -166,7 +170,7 @@ func (sh *shard) makeRoom() {
 	}
 }
 
-// remove takes s, which is gone, out of the table. Whoever meets a slot that is gone may do so too.
+// remove takes s, which is gone, out of the table, unless somebody has done so already.
 func (t *table) remove(s *slot) {
 	sh := t.shard(s.hash)
 	sh.mu.Lock()
@@ -174,7 +178,7 @@ func (t *table) remove(s *slot) {
 	buckets := *sh.buckets.Load()
 	for p := &buckets[s.hash&uint64(len(buckets)-1)]; p.Load() != nil; p = &p.Load().chain {
 		if p.Load() == s {
-			p.Store(s.chain.Load()) // s keeps its own chain, for those that are looking at it
+			p.Store(s.chain.Load()) // s keeps its chain, for look-ups that are at s now
 			sh.size--
 			t.size.Add(-1)
 			return

@@ -11,26 +11,26 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// quietFor is how long the log says nothing new about what it has said: a network that loses a call
-// now and then is not worth two lines for each.
+// quietFor is how long the log does not repeat itself: a network that loses a call now and then is
+// not worth two lines for each.
 const quietFor = 10 * time.Second
 
-// outage counts the keys of one node whose calls fail for one kind of reason, so that the log says
-// once when that begins and once when it ends, with how many keys, however many there are. It says
-// so again where ten times as many fail.
+// outage counts the keys of one node whose calls fail, so that the log has one line when that
+// begins and one when it ends, with the number of keys, and one more whenever ten times as many
+// fail.
 type outage struct {
 	mu     sync.Mutex
 	keys   int64 // that fail now
-	most   int64 // at one time
+	most   int64 // that failed at one time
 	since  clock.Instant
-	told   int64 // keys, in the last line about this outage; 0 before the first
+	told   int64 // keys in the last line about this outage; 0 before the first
 	toldAt clock.Instant
-	key    string // the last that began to fail, and why
+	key    string // the last one that began to fail, and why
 	err    error
 }
 
-// begin counts a key whose calls fail from now on. The line about an outage comes a CallTimeout
-// after its begin, when it is known how many keys it concerns.
+// begin counts a key whose calls fail from now on. The first line comes a CallTimeout after the
+// first key, when it is known how many there are.
 func (o *outage) begin(l *Limiter, now clock.Instant, key string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -46,7 +46,7 @@ func (o *outage) begin(l *Limiter, now clock.Instant, key string, err error) {
 	}
 }
 
-// tell logs an outage that is not over yet; later where one was logged not long ago.
+// tell logs an outage that is not over yet, later if another one was logged not long ago.
 func (o *outage) tell(l *Limiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,7 +65,7 @@ func (o *outage) log(l *Limiter, now clock.Instant) {
 	l.cfg.Logger.Warn("hybrid: lease calls fail", "keys", o.keys, "key", brief(o.key), "error", o.err)
 }
 
-// end is for a key whose calls succeed again, or that has gone.
+// end no longer counts a key: its calls succeed again, or it has gone.
 func (o *outage) end(l *Limiter, now clock.Instant, succeeded bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,8 +74,8 @@ func (o *outage) end(l *Limiter, now clock.Instant, succeeded bool) {
 	}
 }
 
-// outage is the one that a failure with err is part of: what somebody must mend hides nothing that
-// is just away.
+// outage is what a failure with err is part of. What somebody must mend is kept apart from what is
+// just away, so that neither hides the other.
 func (n *node) outage(err error) *outage {
 	if errors.Is(err, lease.ErrPermanent) {
 		return &n.permanent
@@ -83,7 +83,7 @@ func (n *node) outage(err error) *outage {
 	return &n.away
 }
 
-// failingLocked keeps count of e among those that fail.
+// failingLocked counts e among the keys that fail, if its call has failed.
 func (e *entry) failingLocked(now clock.Instant, err error) {
 	if e.outage == nil && e.client.Degraded() {
 		e.outage = e.l.nodes.of(int(e.node.Load())).outage(err)
@@ -91,7 +91,7 @@ func (e *entry) failingLocked(now clock.Instant, err error) {
 	}
 }
 
-// failsNoMoreLocked is for an entry whose call has succeeded, or that ends.
+// failsNoMoreLocked no longer counts e: its call has succeeded, or it ends.
 func (e *entry) failsNoMoreLocked(now clock.Instant, succeeded bool) {
 	if e.outage != nil {
 		e.outage.end(e.l, now, succeeded)
@@ -99,15 +99,15 @@ func (e *entry) failsNoMoreLocked(now clock.Instant, succeeded bool) {
 	}
 }
 
-// notice is something that happens to one key and may happen to thousands at once: the log says it
-// once in a while, with how many there were.
+// notice is a line of the log about one key that thousands may have at once: it comes once in a
+// while, with how many there were.
 type notice struct {
 	mu   sync.Mutex
 	at   clock.Instant // of the last line
-	keys int64         // since then
+	keys int64         // that had it since then
 }
 
-// due reports whether to log it now, for how many keys.
+// due counts one more key, and reports whether to log it now, and for how many.
 func (n *notice) due(now clock.Instant) (keys int64, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,7 +122,7 @@ func (n *notice) due(now clock.Instant) (keys int64, ok bool) {
 // keyShown is how much of a key the log shows, in bytes.
 const keyShown = 64
 
-// brief is key as a log shows it: without control characters, and short.
+// brief is key as the log shows it: short, and without control characters.
 func brief(key string) string {
 	cut := key[:min(len(key), keyShown)]
 	quoted := strconv.Quote(cut)

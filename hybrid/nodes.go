@@ -11,51 +11,49 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// rtt is the latency of lease calls to one node, for any number of goroutines.
-type rtt struct {
-	mu      sync.Mutex
-	latency lease.Latency
-}
-
-func (r *rtt) add(now clock.Instant, d time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.latency.Add(now, d)
-}
-
-func (r *rtt) quantile() time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.latency.Quantile()
-}
-
 // batchesMax bounds the batches under way to one node, and with it the goroutines that wait for it.
 const batchesMax = 256
 
 // nodeUnknown is the node of a key that no node has answered for yet.
 const nodeUnknown = -1
 
-// node is one node of the store: how long its calls take, and how many more may be under way.
+// node is what is known of one node of the store.
 type node struct {
-	rtt
-	slots    *semaphore.Weighted
-	underWay atomic.Int32 // batches
-	pressed  atomic.Bool  // somebody waits for a call that is held back
+	mu      sync.Mutex
+	latency lease.Latency // guarded by mu
+
+	slots    *semaphore.Weighted // one for each batch that may be under way
+	underWay atomic.Int32        // batches
+	pressed  atomic.Bool         // somebody waits for a call that is held back
 
 	away, permanent outage
 
 	// The scheduler's own.
 	lastSent clock.Instant
-	goes     bool // a batch, in this round
+	goesIn   uint64 // the last round that sends a batch to it
 }
 
 func newNode() *node { return &node{slots: semaphore.NewWeighted(batchesMax)} }
 
-// nodes keeps what is known of each node of the store. A slow one delays only its own keys.
+// tripped takes in how long a round trip took that ended now.
+func (n *node) tripped(now clock.Instant, took time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.latency.Add(now, took)
+}
+
+// rtt is the 99th percentile of the round trips; 0 before the first.
+func (n *node) rtt() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.latency.Quantile()
+}
+
+// nodes are the nodes of the store. A slow one delays only its own keys.
 type nodes struct {
 	mu      sync.RWMutex
 	all     []*node
-	unknown *node
+	unknown *node // stands for the node of keys that none has answered for
 }
 
 func (n *nodes) of(node int) *node {
