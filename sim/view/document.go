@@ -4,8 +4,8 @@
 // any goroutine, as long as nobody changes the values that it was given.
 //
 // Files: run.go, compare.go, sweep.go and plan.go what each document says; document.go how it is
-// written; table.go, chart.go, bars.go and run_charts.go its parts; number.go and
-// figures.go how numbers and figures are called and written.
+// written; table.go, chart.go and run_charts.go its parts; number.go and figures.go how numbers and
+// figures are called and written.
 package view
 
 import (
