@@ -20,15 +20,11 @@ import (
 //
 // Make one with NewMeter; Admit panics on the zero Meter. One goroutine at a time.
 type Meter struct {
-	bound Bound
-	rate  rate
-	last  int64 // when level was brought up to date
-	level uint128
-	// The run is the time since the level was last zero. It is the window that level stands for.
-	runFrom, runSum int64
-
+	bound   Bound
+	rate    rate
+	last    int64 // when level was brought up to date
+	level   uint128
 	peak    uint128
-	peakAt  Window // From, To and Admitted of the window that peak stands for
 	started bool
 }
 
@@ -57,7 +53,7 @@ func (m *Meter) Admit(at, n int64) {
 	// Two's complement makes the difference right for any two times in order. Before the first
 	// admission the level is zero and time has no effect.
 	hi, lo := bits.Mul64(m.rate.tokens, uint64(at)-uint64(m.last))
-	m.drain(at, uint128{hi, lo})
+	m.drain(uint128{hi, lo})
 	m.started, m.last = true, at
 
 	// A carry out of 128 bits goes unused: one admission adds less than 2^126, so a level that is
@@ -66,15 +62,13 @@ func (m *Meter) Admit(at, n int64) {
 	var carry uint64
 	m.level.lo, carry = bits.Add64(m.level.lo, lo, 0)
 	m.level.hi, _ = bits.Add64(m.level.hi, hi, carry)
-	m.runSum += min(n, math.MaxInt64-m.runSum)
 	if m.peak.less(m.level) {
 		m.peak = m.level
-		m.peakAt = Window{From: m.runFrom, To: at, Admitted: m.runSum}
 	}
 }
 
-// drain lowers the level; where it reaches zero a new run begins at the moment at.
-func (m *Meter) drain(at int64, by uint128) {
+// drain lowers the level, to zero at least.
+func (m *Meter) drain(by uint128) {
 	if by.less(m.level) {
 		var borrow uint64
 		m.level.lo, borrow = bits.Sub64(m.level.lo, by.lo, 0)
@@ -82,7 +76,6 @@ func (m *Meter) drain(at int64, by uint128) {
 		return
 	}
 	m.level = uint128{}
-	m.runFrom, m.runSum = at, 0
 }
 
 // misused is out of line to keep Admit small.
@@ -119,12 +112,3 @@ func (m *Meter) Peak() int64 {
 // ExceededBy returns by how many tokens, rounded up, the worst window so far exceeds the bound; 0
 // while the promise holds.
 func (m *Meter) ExceededBy() int64 { return max(0, m.Peak()-m.bound.ceiling()) }
-
-// Worst returns the worst window so far, as the function Worst would for the same admissions. Where
-// several windows are equally bad the two may name different ones.
-func (m *Meter) Worst() Window {
-	if !m.started {
-		return Window{}
-	}
-	return m.bound.judge(m.rate, m.peakAt.From, m.peakAt.To, m.peakAt.Admitted)
-}

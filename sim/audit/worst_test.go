@@ -120,20 +120,6 @@ func TestWorstAgreesWithTheDefinition(t *testing.T) {
 	}
 }
 
-func TestWorstDoesNotDependOnTheOrderOfTheRecord(t *testing.T) {
-	rng := testkit.Rand(t)
-	for range 300 {
-		spans, b := worlds[2].draw(rng)
-		want := worst(t, b, spans...).ExceededBy
-
-		rng.Shuffle(len(spans), func(i, j int) { spans[i], spans[j] = spans[j], spans[i] })
-
-		if got := worst(t, b, spans...).ExceededBy; got != want {
-			t.Fatalf("exceeded by %d, shuffled by %d: %+v %+v", want, got, b, spans)
-		}
-	}
-}
-
 func TestOneExtraAdmissionInAMillionIsFound(t *testing.T) {
 	rng := testkit.Rand(t)
 	// Given a record that is full to the brim: 5 at the start, then one every 100 ms, so that every
