@@ -1,6 +1,7 @@
 package clock_test
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"testing"
@@ -14,21 +15,13 @@ const year = 365 * 24 * time.Hour
 
 func TestInstantAddAndSubAreInverse(t *testing.T) {
 	given := clock.Instant(1000)
-
 	later, earlier := given.Add(time.Microsecond), given.Add(-time.Microsecond)
-
-	if later != 2000 || earlier != 0 {
-		t.Errorf("1000 +- 1us = %d and %d, want 2000 and 0", later, earlier)
-	}
-	if d := later.Sub(given); d != time.Microsecond {
-		t.Errorf("later.Sub(given) = %v, want 1us", d)
-	}
-	if d := earlier.Sub(given); d != -time.Microsecond {
-		t.Errorf("earlier.Sub(given) = %v, want -1us", d)
-	}
-	if given.Add(0) != given || given.Sub(given) != 0 {
-		t.Error("adding nothing must change nothing")
-	}
+	equal(t, "1000 + 1us", later, 2000)
+	equal(t, "1000 - 1us", earlier, 0)
+	equal(t, "2000 - 1000", later.Sub(given), time.Microsecond)
+	equal(t, "0 - 1000", earlier.Sub(given), -time.Microsecond)
+	equal(t, "adding nothing", given.Add(0), given)
+	equal(t, "1000 - 1000", given.Sub(given), 0)
 }
 
 func TestInstantBeforeAndAfterAreStrict(t *testing.T) {
@@ -36,9 +29,8 @@ func TestInstantBeforeAndAfterAreStrict(t *testing.T) {
 		a, b          clock.Instant
 		before, after bool
 	}{{1, 2, true, false}, {2, 2, false, false}, {2, 1, false, true}} {
-		if c.a.Before(c.b) != c.before || c.a.After(c.b) != c.after {
-			t.Errorf("%d against %d: before %v, after %v", c.a, c.b, c.a.Before(c.b), c.a.After(c.b))
-		}
+		equal(t, fmt.Sprint(c.a, " before ", c.b), c.a.Before(c.b), c.before)
+		equal(t, fmt.Sprint(c.a, " after ", c.b), c.a.After(c.b), c.after)
 	}
 }
 

@@ -1,11 +1,10 @@
 package clock_test
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,18 +16,14 @@ import (
 // reads checks how far c has come since start.
 func reads(t *testing.T, c clock.Clock, start clock.Instant, want time.Duration) {
 	t.Helper()
-	if got := c.Now().Sub(start); got != want {
-		t.Errorf("the clock has come %v since the start, want %v", got, want)
-	}
+	equal(t, "since the start", c.Now().Sub(start), want)
 }
 
 func TestSkewedWithoutSkewEqualsItsBase(t *testing.T) {
 	m := clock.NewManual(0)
 	c := clock.NewSkewed(m, clock.Skew{})
 	for range 3 {
-		if c.Now() != m.Now() {
-			t.Errorf("reads %d, its base %d", c.Now(), m.Now())
-		}
+		equal(t, "the reading", c.Now(), m.Now())
 		m.Advance(time.Hour + 1)
 	}
 }
@@ -64,9 +59,7 @@ func TestSkewedDriftIsPartsPerMillionOfTheBase(t *testing.T) {
 		s := clock.NewSkewed(m, clock.Skew{DriftPPM: c.ppm})
 		start := s.Now()
 		m.Advance(c.base)
-		if got := s.Now().Sub(start); got != c.want {
-			t.Errorf("drift %d ppm: %v after %v of the base, want %v", c.ppm, got, c.base, c.want)
-		}
+		equal(t, fmt.Sprintf("drift %d ppm, after %v of the base", c.ppm, c.base), s.Now().Sub(start), c.want)
 	}
 }
 
@@ -157,40 +150,12 @@ func TestSkewedPendingTimersFollowTheRate(t *testing.T) {
 	j.expect(t, want...)
 }
 
-func TestSkewedTimerStopAndResetSayWhetherItWasPending(t *testing.T) {
-	m := clock.NewManual(0)
-	c := clock.NewSkewed(m, clock.Skew{DriftPPM: -500_000})
-	j := open(m)
-	a := c.AfterFunc(time.Second, j.noting("a"))
-	if !a.Stop() || a.Stop() {
-		t.Error("the first Stop must say true and the second false")
-	}
-	if a.Reset(time.Second) || !a.Reset(2*time.Second) {
-		t.Error("Reset must say false of a stopped timer and true of a pending one")
-	}
-	m.Advance(time.Minute)
-	j.expect(t, "a@4s")
-	if a.Stop() || a.Reset(0) {
-		t.Error("a timer that has fired is not pending")
-	}
-	j.expect(t)
-	m.Advance(0)
-	j.expect(t, "a@1m0s")
-	if _, left := m.Next(); left {
-		t.Error("a timer was left on the base")
-	}
-}
-
 func TestSkewedNeverReadsZeroOrLess(t *testing.T) {
 	m := clock.NewManual(1000)
 	c := clock.NewSkewed(m, clock.Skew{Offset: -time.Second})
-	if c.Now() != 1 {
-		t.Errorf("a second before instant 1000 reads %d, want 1", c.Now())
-	}
+	equal(t, "a second before instant 1000", c.Now(), 1)
 	m.Advance(time.Second)
-	if c.Now() != 1000 {
-		t.Errorf("and a second later %d, want 1000", c.Now())
-	}
+	equal(t, "a second later", c.Now(), 1000)
 }
 
 func TestSkewedRefusesNonsense(t *testing.T) {
@@ -209,19 +174,15 @@ func TestSkewedHoldsACentury(t *testing.T) {
 		for _, offset := range []time.Duration{-100 * year, 0, 100 * year} {
 			m := clock.NewManual(0)
 			c := clock.NewSkewed(m, clock.Skew{Offset: offset})
-			first := c.Now()
-			if got := first.Sub(m.Now()); got != offset {
-				t.Errorf("offset %v shows as %v", offset, got)
-			}
+			equal(t, "the offset", c.Now().Sub(m.Now()), offset)
 			c.Set(clock.Skew{Offset: offset, DriftPPM: ppm})
 			c.AfterFunc(100*year, func() {})
 			due, _ := m.Next()
 			want := new(big.Int).Mul(big.NewInt(int64(100*year)), big.NewInt(1_000_000))
 			rate := big.NewInt(1_000_000 + ppm)
 			want.Add(want, rate).Sub(want, big.NewInt(1)).Div(want, rate) // rounded up
-			if want.Add(want, big.NewInt(int64(m.Now()))); int64(due) != cutOff(want) {
-				t.Errorf("%d ppm: a timer of 100 years is due at %d, want %d", ppm, due, cutOff(want))
-			}
+			want.Add(want, big.NewInt(int64(m.Now())))
+			equal(t, fmt.Sprintf("%d ppm: a timer of 100 years", ppm), int64(due), cutOff(want))
 		}
 	}
 }
@@ -300,24 +261,17 @@ func TestSkewedTimerDecidesByTicksNotByTheBasesCall(t *testing.T) {
 	timer := c.AfterFunc(time.Second, func() { fired++ })
 
 	base.call() // a second early, like a call that a Reset has overtaken
-	if fired != 0 {
-		t.Fatal("fired before its time")
-	}
+	equal(t, "fired before its time", fired, 0)
 	m.Advance(time.Second)
 	base.call() // and once more
-	if fired != 1 {
-		t.Fatalf("fired %d times, want once", fired)
-	}
+	equal(t, "fired", fired, 1)
 	for _, d := range []time.Duration{0, time.Hour} {
 		timer.Reset(d)
 		timer.Stop()
 		base.call() // a call that had begun when Stop came
-		if fired != 1 {
-			t.Fatal("fired although stopped")
-		}
-		if _, left := m.Next(); left {
-			t.Fatal("a stopped timer was left on the base")
-		}
+		equal(t, "fired, with the timer stopped", fired, 1)
+		_, left := m.Next()
+		equal(t, "a stopped timer was left on the base", left, false)
 	}
 }
 
@@ -372,49 +326,20 @@ func TestSkewedOverTheSystemClockInABubble(t *testing.T) {
 		c.AfterFunc(time.Second, func() { close(fired) })
 		<-fired
 		reads(t, c, own, time.Second)
-		if took := time.Since(base); took != 2*time.Second {
-			t.Errorf("a second at half speed took %v", took)
-		}
+		equal(t, "a second at half speed", time.Since(base), 2*time.Second)
 	})
 }
 
-// Run under -race: every timer fires or is stopped, never both, never twice,
-// while the rate changes under it.
+// The rate changes under the timers.
 func TestSkewedIsSafeForConcurrentUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clock.NewSkewed(clock.System(), clock.Skew{})
-		var fired, stopped, rereset atomic.Int64
-		const workers, each = 8, 200
-		var wg sync.WaitGroup
-		for w := range workers {
-			wg.Go(func() {
-				for i := range each {
-					timer := c.AfterFunc(time.Duration(i%5)*time.Millisecond, func() { fired.Add(1) })
-					switch i % 4 {
-					case 0:
-						if timer.Stop() {
-							stopped.Add(1)
-						}
-					case 1:
-						if !timer.Reset(time.Millisecond) {
-							rereset.Add(1) // it had fired already and fires again
-						}
-					case 2:
-						c.Set(clock.Skew{DriftPPM: int64(w*100 - i)})
-					case 3:
-						c.Step(time.Duration(w - i))
-					}
-					if c.Now() <= 0 {
-						t.Error("a reading of zero or less")
-					}
-				}
-			})
-		}
-		wg.Wait()
+		check := hammer(t, c, func(worker, i int) {
+			c.Set(clock.Skew{DriftPPM: int64(worker*100 - i)})
+			c.Step(time.Duration(worker - i))
+		})
 		<-time.After(time.Second)
 		synctest.Wait()
-		if got, want := fired.Load()+stopped.Load(), workers*each+rereset.Load(); got != want {
-			t.Errorf("%d fired and %d stopped, want %d together", fired.Load(), stopped.Load(), want)
-		}
+		check()
 	})
 }

@@ -29,9 +29,7 @@ func TestSystemClocksOfOneProcessAreComparable(t *testing.T) {
 	if b.Before(a) || c.Before(b) {
 		t.Errorf("two system clocks read %d, %d, %d in turn", a, b, c)
 	}
-	if outside != clock.System() {
-		t.Error("two system clocks are not equal")
-	}
+	equal(t, "two system clocks are equal", outside == clock.System(), true)
 }
 
 func TestSystemTimerFiresOnceNotEarlyAndCanBeStopped(t *testing.T) {
@@ -42,15 +40,9 @@ func TestSystemTimerFiresOnceNotEarlyAndCanBeStopped(t *testing.T) {
 	if at := <-fired; at.Sub(start) < time.Millisecond {
 		t.Errorf("fired after %v, want 1ms or more", at.Sub(start))
 	}
-	if timer.Stop() {
-		t.Error("Stop of a timer that has fired says that it was pending")
-	}
-	if timer.Reset(time.Hour) {
-		t.Error("Reset of a timer that has fired says that it was pending")
-	}
-	if !timer.Stop() {
-		t.Error("Stop of a timer that was set again says that it was not pending")
-	}
+	equal(t, "Stop of a timer that has fired", timer.Stop(), false)
+	equal(t, "Reset of a timer that has fired", timer.Reset(time.Hour), false)
+	equal(t, "Stop of a timer that was set again", timer.Stop(), true)
 }
 
 // A bubble's clock starts in the year 2000, decades before this process did.
@@ -67,9 +59,7 @@ func TestSystemFollowsTheFakeTimeOfABubble(t *testing.T) {
 				t.Fatalf("%s: reads %d", name, start)
 			}
 			c.AfterFunc(100*year, func() { fired <- c.Now() })
-			if took := (<-fired).Sub(start); took != 100*year {
-				t.Errorf("%s: a timer of 100 years took %v", name, took)
-			}
+			equal(t, name+": a timer of 100 years", (<-fired).Sub(start), 100*year)
 		})
 	}
 	if after := outside.Now(); after.Before(before) || after.Sub(before) > time.Hour {
@@ -79,9 +69,7 @@ func TestSystemFollowsTheFakeTimeOfABubble(t *testing.T) {
 
 func TestSystemInABubbleIsComparableHoweverItWasMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if a, b := outside.Now(), clock.System().Now(); a != b {
-			t.Errorf("at one moment the clock made outside reads %d, the one made inside %d", a, b)
-		}
+		equal(t, "the clock made outside, beside one made inside", outside.Now(), clock.System().Now())
 	})
 }
 
