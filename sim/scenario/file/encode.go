@@ -103,15 +103,9 @@ func encodeScalar(v reflect.Value) (*yaml.Node, error) {
 	if !utf8.ValidString(text) {
 		return nil, fmt.Errorf("%w: %q is not UTF-8", ErrInvalid, text)
 	}
-	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
-	switch _, isCost := v.Interface().(scenario.Cost); v.Kind() {
-	case reflect.String:
-	case reflect.Bool, reflect.Float64:
-		n.Tag = "" // plain, whatever it looks like
-	default:
-		if isCost || onlyNumber.MatchString(text) {
-			n.Tag = ""
-		}
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	if v.Kind() == reflect.String {
+		n.Tag = "!!str" // quoted where it would look like something else
 	}
 	return n, nil
 }

@@ -15,11 +15,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-var (
-	wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`) // 010 is 8 to some and 10 to others
-	realNumber  = regexp.MustCompile(`^-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
-	onlyNumber  = regexp.MustCompile(`^[-+]?[0-9.]+$`)
-)
+var onlyNumber = regexp.MustCompile(`^[-+]?[0-9.]+$`)
+
+// forms are what numbers and truth values look like. 010 is none: it is 8 to some and 10 to others.
+var forms = map[reflect.Kind]*regexp.Regexp{
+	reflect.Bool:    regexp.MustCompile(`^(true|false)$`),
+	reflect.Int:     regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`),
+	reflect.Int64:   regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`),
+	reflect.Uint64:  regexp.MustCompile(`^(0|[1-9][0-9]*)$`),
+	reflect.Float64: regexp.MustCompile(`^-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$`),
+}
 
 // setScalar reads text into v. Numbers and truth values must be plain, which a quoted text is not.
 func setScalar(v reflect.Value, text string, plain bool) error {
@@ -32,49 +37,31 @@ func setScalar(v reflect.Value, text string, plain bool) error {
 		v.SetInt(int64(i))
 		return nil
 	}
-	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	switch x := v.Addr().Interface().(type) {
+	case encoding.TextUnmarshaler:
 		v.SetZero()
-		return unprefixed(u.UnmarshalText([]byte(text)))
-	}
-	var err error
-	read := plain // whether text is what t wants, but for its size
-	switch t.Kind() {
-	case reflect.String:
-		v.SetString(text)
+		return unprefixed(x.UnmarshalText([]byte(text)))
+	case *time.Duration:
+		var err error
+		*x, err = duration(text)
+		return err
+	case *string:
+		*x = text
 		return nil
-	case reflect.Bool:
-		v.SetBool(text == "true")
-		read = read && (text == "true" || text == "false")
-	case reflect.Float64:
-		var x float64
-		x, err = strconv.ParseFloat(text, 64)
-		v.SetFloat(x + 0) // not -0
-		read = read && realNumber.MatchString(text)
-	case reflect.Uint64:
-		var n uint64
-		n, err = strconv.ParseUint(text, 10, t.Bits())
-		v.SetUint(n)
-		read = read && wholeNumber.MatchString(text)
-	default:
-		if t == reflect.TypeFor[time.Duration]() {
-			d, err := duration(text)
-			v.SetInt(int64(d))
-			return err
-		}
-		var n int64
-		n, err = strconv.ParseInt(text, 10, t.Bits())
-		v.SetInt(n)
-		read = read && wholeNumber.MatchString(text)
 	}
-	switch {
-	case read && errors.Is(err, strconv.ErrRange):
-		return fmt.Errorf("is %q, which is too large a number", clip(text))
-	case read && err == nil:
-		return nil
-	case !plain:
+	if !plain {
 		return fmt.Errorf("is the text %q, must be %s", clip(text), want(t))
 	}
-	return fmt.Errorf("is %q, must be %s", clip(text), want(t))
+	if !forms[t.Kind()].MatchString(text) {
+		return fmt.Errorf("is %q, must be %s", clip(text), want(t))
+	}
+	if _, err := fmt.Sscan(text, v.Addr().Interface()); err != nil {
+		return fmt.Errorf("is %q, which is too large a number", clip(text))
+	}
+	if v.CanFloat() && v.Float() == 0 {
+		v.SetZero() // not -0
+	}
+	return nil
 }
 
 // duration reads a duration with a unit; 0 alone has no need of one.
