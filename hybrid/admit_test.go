@@ -49,8 +49,8 @@ func TestSteadyOverloadIsAdmittedAtTheRate(t *testing.T) {
 	})
 }
 
-// Bursts of requests in no time at all, with pauses between them that are long enough for the delay after a
-// shortfall to end, are decided one by one as golang.org/x/time/rate decides them.
+// Bursts of requests in no time at all, with pauses between them that are long enough for the delay
+// after a shortfall to end, are decided one by one as golang.org/x/time/rate decides them.
 func TestBurstsAreDecidedAsByTimeRate(t *testing.T) {
 	for _, c := range []struct {
 		limit hybrid.Limit
@@ -99,7 +99,8 @@ func TestBurstsAreDecidedAsByTimeRate(t *testing.T) {
 	}
 }
 
-// Requests of different sizes that wait for one call are served from what it brings, each that fits.
+// Requests of different sizes that wait for one call are served from what it brings, each that
+// fits.
 func TestALargeRequestDoesNotBlockSmallOnes(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		// Given 30 tokens in the bucket, and a key that nobody has asked for yet here,
@@ -147,11 +148,13 @@ func TestNothingIsLeftRunningAfterCloseOnRedis(t *testing.T) {
 	testkit.Eventually(t, "no goroutine of the limiter's", func() bool {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		return !bytes.Contains(stacks, []byte("hybrid.(*scheduler)")) && !bytes.Contains(stacks, []byte("redisbucket.(*Store)"))
+		return !bytes.Contains(stacks, []byte("hybrid.(*scheduler)")) &&
+			!bytes.Contains(stacks, []byte("redisbucket.(*Store)"))
 	})
 }
 
-// Requests of different sizes on one key: what the bucket lacks for a large one says nothing about a small one.
+// Requests of different sizes on one key: what the bucket lacks for a large one says nothing about
+// a small one.
 
 // Allow behind a wait for more than there is costs no call of its own.
 func TestAllowBehindALargeWaitMakesNoCalls(t *testing.T) {
@@ -232,7 +235,8 @@ func TestTheDelayOfALargeRequestIsNotThatOfASmallOne(t *testing.T) {
 	})
 }
 
-// The process that lowers a burst gives back what it holds instead of letting it run out: it goes on at once.
+// The process that lowers a burst gives back what it holds instead of letting it run out: it goes
+// on at once.
 func TestWhoLowersABurstGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, by(hybrid.Policy{TTL: time.Minute}, hybrid.PerSecond(1000)))

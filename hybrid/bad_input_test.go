@@ -16,8 +16,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// Every bad limit and policy is refused by New, by SetLimits and on the first use of a key, with its value and its
-// bound, before anything is written.
+// Every bad limit and policy is refused by New, by SetLimits and on the first use of a key, with
+// its value and its bound, before anything is written.
 func TestBadLimitsAndPoliciesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 	second := func(tokens, burst int64) hybrid.Limit {
 		return hybrid.Limit{Tokens: tokens, Per: time.Second, Burst: burst}
@@ -117,7 +117,8 @@ func TestAKeyWithoutLimitsIsNamed(t *testing.T) {
 		_, peek := l.Peek(t.Context(), "k")
 		_, of := l.LimitsOf(t.Context(), "k")
 		for verb, err := range map[string]error{"Take": take, "Wait": l.Wait(t.Context(), "k"), "Peek": peek, "LimitsOf": of} {
-			check(t, errors.Is(err, hybrid.ErrInvalidConfig) && !errors.Is(err, hybrid.ErrUnavailable) && strings.Contains(err.Error(), "LimitsFor"),
+			check(t, errors.Is(err, hybrid.ErrInvalidConfig) &&
+				!errors.Is(err, hybrid.ErrUnavailable) && strings.Contains(err.Error(), "LimitsFor"),
 				"%s: %v", verb, err)
 		}
 		_, calls := s.counts()
@@ -155,7 +156,8 @@ func TestTakingNothingSaysWhatIsKnown(t *testing.T) {
 	})
 }
 
-// Any bytes but none at all are a key, a key is a key of its own whatever it looks like, and a log stays one line.
+// Any bytes but none at all are a key, a key is a key of its own whatever it looks like, and a log
+// stays one line.
 func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		keys := []string{"\x00", "a\r\nERROR forged", "\xff\xfe", "{", "}", "{}", "{a}b", "{a}c", "%7D", " ", strings.Repeat("x", 10_000), strings.Repeat("x", 10_001)}
@@ -172,7 +174,8 @@ func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for line := range strings.Lines(logged.String()) {
-			check(t, strings.HasPrefix(line, "time=") && !strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\x00\r\n") && utf8.ValidString(line),
+			check(t, strings.HasPrefix(line, "time=") &&
+				!strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\x00\r\n") && utf8.ValidString(line),
 				"a key broke out of the log: %q", line)
 		}
 		check(t, strings.Contains(logged.String(), "key="), "no key is in the log: %s", logged.String())

@@ -9,8 +9,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// BenchmarkTable is the table alone, without scheduler and lease calls: 200,000 keys come, each with its entry, go to
-// rest, and as many others push them out. The reference of the ratios is the goal, 500,000 a second and core.
+// BenchmarkTable is the table alone, without scheduler and lease calls: 200,000 keys come, each
+// with its entry, go to rest, and as many others push them out. The reference of the ratios is the
+// goal, 500,000 a second and core.
 func BenchmarkTable(b *testing.B) {
 	const million, goal = 200_000, 500_000
 	names := make([]string, 2*million)

@@ -22,8 +22,9 @@ type load struct {
 	gap     time.Duration // between two requests
 }
 
-// However many processes share a bucket, and however they ask, no window admits more than one central bucket
-// would, though an adversary in each of them spends all that it holds just before every report.
+// However many processes share a bucket, and however they ask, no window admits more than one
+// central bucket would, though an adversary in each of them spends all that it holds just before
+// every report.
 func TestTheBoundHoldsOverAllWindows(t *testing.T) {
 	for limit, least := range map[hybrid.Limit]int64{ // admitted at least, adversaries included
 		hybrid.PerSecond(1000):              8730, // 97 % of what one bucket has in the eight seconds
@@ -132,8 +133,8 @@ func TestTheBoundHoldsThroughABadNetwork(t *testing.T) {
 	}
 }
 
-// Everything at once, in real time, under the race detector: at the end no token is lost or forged, every
-// request is accounted for, everybody was told, and no window has more than the limits allow.
+// Everything at once, in real time, under the race detector: at the end no token is lost or forged,
+// every request is accounted for, everybody was told, and no window has more than the limits allow.
 func TestEverythingAtOnce(t *testing.T) {
 	policies := []hybrid.Policy{
 		{StrictExpiry: true},

@@ -99,7 +99,8 @@ func TestASlowNodeDelaysItsOwnKeysOnly(t *testing.T) {
 			return verdict{delay: time.Millisecond}
 		})
 		l := start(t, s, of(hybrid.PerSecond(1000)))
-		// Given calls for many keys of a node that hangs, in the same batches as those of the other,
+		// Given calls for many keys of a node that hangs, in the same batches as those of the
+		// other,
 		var wg sync.WaitGroup
 		for i := range 200 {
 			wg.Go(func() { l.Allow(fmt.Sprint("slow", i)) })
@@ -114,7 +115,8 @@ func TestASlowNodeDelaysItsOwnKeysOnly(t *testing.T) {
 	})
 }
 
-// perTick asks n times in each tick for d, by the bubble's clock: request i of a tick is request tick*n+i of all.
+// perTick asks n times in each tick for d, by the bubble's clock: request i of a tick is request
+// tick*n+i of all.
 func perTick(tick time.Duration, n int, d time.Duration, ask func(i int)) {
 	i := 0
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(tick) {
@@ -125,7 +127,8 @@ func perTick(tick time.Duration, n int, d time.Duration, ask func(i int)) {
 	}
 }
 
-// One key of 100,000/s with the least burst that keeps the Target: 5,000 admissions and more for each round trip.
+// One key of 100,000/s with the least burst that keeps the Target: 5,000 admissions and more for
+// each round trip.
 func TestABusyKeyAdmitsThousandsPerRoundTrip(t *testing.T) {
 	const perSecond, burst, goal = 100_000, 40_000, 5_000
 	for _, load := range []float64{0.5, 1} {
@@ -154,8 +157,8 @@ func TestABusyKeyAdmitsThousandsPerRoundTrip(t *testing.T) {
 	}
 }
 
-// However many keys are in use, a thousand pipelines a second carry their calls: ten times the keys make
-// ten times the calls, and the bound stays.
+// However many keys are in use, a thousand pipelines a second carry their calls: ten times the keys
+// make ten times the calls, and the bound stays.
 func TestPipelinesDoNotGrowWithTheNumberOfKeys(t *testing.T) {
 	const bound = 1001 // one a millisecond, and a second has 1,001 edges
 	const apart = 7919 // neighbours come into use that far apart: a prime, so each key once
@@ -167,8 +170,8 @@ func TestPipelinesDoNotGrowWithTheNumberOfKeys(t *testing.T) {
 			continue // three million decisions of one goroutine
 		}
 		bubbleOf(t, fmt.Sprint(c.keys, " ", c.target), func(t *testing.T, s *faultyStore) {
-			// Given a store a millisecond away, and keys that are asked for all the time and came into use one
-			// after the other, so that no two are due together,
+			// Given a store a millisecond away, and keys that are asked for all the time and came
+			// into use one after the other, so that no two are due together,
 			s.every(verdict{delay: time.Millisecond})
 			l := start(t, s, by(hybrid.Policy{Target: c.target}, hybrid.PerSecond(int64(c.perSecond)).WithBurst(4*int64(c.perSecond))))
 			all := make([]*hybrid.Key, c.keys)
@@ -190,7 +193,8 @@ func TestPipelinesDoNotGrowWithTheNumberOfKeys(t *testing.T) {
 			// then all their calls travel in a bounded number of pipelines.
 			after, callsAfter := s.counts()
 			batches, calls := after-before, callsAfter-callsBefore
-			check(t, calls >= c.keys/2, "%d calls for %d keys in use: this is not about renewals", calls, c.keys)
+			check(t, calls >= c.keys/2,
+				"%d calls for %d keys in use: this is not about renewals", calls, c.keys)
 			most := 2 * c.keys * int(time.Second/c.target)
 			check(t, calls <= most, "%d calls for %d keys, want two each Target at most", calls, c.keys)
 			check(t, batches <= bound, "%d pipelines in a second, want %d at most", batches, bound)
@@ -198,8 +202,8 @@ func TestPipelinesDoNotGrowWithTheNumberOfKeys(t *testing.T) {
 	}
 }
 
-// A denied request costs no round trip: what an empty bucket costs is set by the delay that it gave, however often it is
-// asked.
+// A denied request costs no round trip: what an empty bucket costs is set by the delay that it
+// gave, however often it is asked.
 func TestDeniedRequestsCostNoRoundTrips(t *testing.T) {
 	const target = 100 * time.Millisecond
 	for _, c := range []struct {
@@ -238,11 +242,12 @@ func TestDeniedRequestsCostNoRoundTrips(t *testing.T) {
 	}
 }
 
-// Where the burst is small beside the round trip nothing is leased ahead. Requests that do not wait then get what the bucket
-// has all the same: a call asks for as many as were refused, not for one.
+// Where the burst is small beside the round trip nothing is leased ahead. Requests that do not wait
+// then get what the bucket has all the same: a call asks for as many as were refused, not for one.
 func TestTryAllowIsServedThoughTheBurstIsSmallBesideTheRoundTrip(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		// Given 260 ms to the store, in which a limit of 1,000/s makes more than a quarter of its burst,
+		// Given 260 ms to the store, in which a limit of 1,000/s makes more than a quarter of its
+		// burst,
 		s.every(verdict{delay: 260 * time.Millisecond})
 		limit := hybrid.PerSecond(1000)
 		l := start(t, s, hybrid.Config{Limits: limits(limit), CallTimeout: time.Second, Policy: hybrid.Policy{ColdStart: hybrid.ColdStartDeny}})

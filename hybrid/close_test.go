@@ -14,8 +14,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Close tells everybody who waits, at once, though the store hangs; a reply that comes later is never spent. The
-// bubble ends only if no goroutine is left.
+// Close tells everybody who waits, at once, though the store hangs; a reply that comes later is
+// never spent. The bubble ends only if no goroutine is left.
 func TestCloseWakesWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		hold := make(chan struct{})
@@ -48,12 +48,14 @@ func TestCloseWakesWaiters(t *testing.T) {
 		close(hold)
 		synctest.Wait()
 		st := l.Stats()
-		check(t, !l.Allow("k") && !l.AllowN("k", 2) && !l.TryAllow("k") && !k.Allow() && !k.TryAllow() && !l.Allow("new"),
+		check(t, !l.Allow("k") && !l.AllowN("k", 2) && !l.TryAllow("k") && !k.Allow() &&
+			!k.TryAllow() && !l.Allow("new"),
 			"a closed limiter admits")
 		_, err := l.Take(context.Background(), "k", 1)
 		isErr(t, err, hybrid.ErrClosed)
 		after := l.Stats()
-		check(t, after.Leased == 0 && after.Held == 0 && after.Denied == st.Denied && after.Invalid == st.Invalid+7,
+		check(t, after.Leased == 0 && after.Held == 0 && after.Denied == st.Denied &&
+			after.Invalid == st.Invalid+7,
 			"%+v, before %+v", after, st)
 	})
 }
@@ -79,8 +81,8 @@ func TestShutdownGivesEverythingBack(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, p *place) {
 		p.every(verdict{delay: 5 * time.Millisecond})
 		l := p.limiter(t, by(hybrid.Policy{MinBatch: 50}, hybrid.PerHour(1).WithBurst(1000)))
-		// Given twenty keys of which each has spent three tokens and holds many, and one whose first call is
-		// under way,
+		// Given twenty keys of which each has spent three tokens and holds many, and one whose
+		// first call is under way,
 		for i := range 20 {
 			must(t, l.AllowN(fmt.Sprint(i), 3), "denied")
 		}
@@ -100,7 +102,8 @@ func TestShutdownGivesEverythingBack(t *testing.T) {
 	})
 }
 
-// Shutdown gives up with its context, and says so; a store that refuses is an error too, and takes no time.
+// Shutdown gives up with its context, and says so; a store that refuses is an error too, and takes
+// no time.
 func TestShutdownReportsWhatItCouldNotGiveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty()
@@ -151,8 +154,8 @@ func TestShutdownTwice(t *testing.T) {
 	}
 }
 
-// Close cancels the calls under way only after everybody who waits was told: their failures are not answered by the
-// fallback, which would admit.
+// Close cancels the calls under way only after everybody who waits was told: their failures are not
+// answered by the fallback, which would admit.
 func TestCloseIsNotAnsweredByTheFallback(t *testing.T) {
 	for range 100 {
 		s := newFaulty()

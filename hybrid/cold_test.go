@@ -130,10 +130,12 @@ func TestTakeSaysWhy(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, of(hybrid.PerSecond(10), hybrid.PerMinute(60)))
 		r, err := l.Take(t.Context(), "k", 4)
-		check(t, err == nil && r.OK && r.Source == hybrid.SourceStore && r.Remaining == 6 && r.Limit == hybrid.PerSecond(10) && r.RetryAfter == 0,
+		check(t, err == nil && r.OK && r.Source == hybrid.SourceStore && r.Remaining == 6 &&
+			r.Limit == hybrid.PerSecond(10) && r.RetryAfter == 0,
 			"first: %+v, %v", r, err)
 		r, err = l.Take(t.Context(), "k", 8)
-		check(t, err == nil && !r.OK && r.Limit == hybrid.PerSecond(10) && r.RetryAfter >= 200*time.Millisecond && r.RetryAfter <= 250*time.Millisecond,
+		check(t, err == nil && !r.OK && r.Limit == hybrid.PerSecond(10) &&
+			r.RetryAfter >= 200*time.Millisecond && r.RetryAfter <= 250*time.Millisecond,
 			"8 of 6: %+v, %v", r, err)
 	})
 }

@@ -21,7 +21,8 @@ func TestPeekCostsAndCreatesNothing(t *testing.T) {
 		l := start(t, s, of(hybrid.PerHour(36).WithBurst(10), hybrid.PerHour(3600).WithBurst(100)))
 		// A key that nobody has used is full, and stays unknown.
 		r, err := l.Peek(t.Context(), "k")
-		check(t, err == nil && r.OK && r.Remaining == 10 && r.ResetAfter == 0 && r.Source == hybrid.SourceStore && r.Limit == hybrid.PerHour(36).WithBurst(10),
+		check(t, err == nil && r.OK && r.Remaining == 10 && r.ResetAfter == 0 &&
+			r.Source == hybrid.SourceStore && r.Limit == hybrid.PerHour(36).WithBurst(10),
 			"%+v, %v", r, err)
 		st := l.Stats()
 		check(t, !s.state(t, "k").Exists && st.Keys == 0 && st.Calls == 0, "Peek left something: %+v", st)
@@ -54,7 +55,8 @@ func TestRefundsComeBackOnce(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			// then the bucket has them again, and the process nothing that it does not need.
 			st := s.state(t, "k")
-			check(t, st.Levels[0]+st.Ledger == 7, "after %v: level %d, ledger %d, want 7 in all", pause, st.Levels[0], st.Ledger)
+			check(t, st.Levels[0]+st.Ledger == 7,
+				"after %v: level %d, ledger %d, want 7 in all", pause, st.Levels[0], st.Ledger)
 			got := l.Stats().Refunded
 			check(t, got == 5, "after %v: Stats says %d refunded", pause, got)
 			// More than was ever taken does not go above the burst.
@@ -82,7 +84,8 @@ func TestResetFillsTheBucketForAll(t *testing.T) {
 	})
 }
 
-// Every process follows within T, whatever it is doing: denied, spending, idle, or asking for more than the old burst.
+// Every process follows within T, whatever it is doing: denied, spending, idle, or asking for more
+// than the old burst.
 func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		cfg := of(hourly)
@@ -109,7 +112,8 @@ func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
 			got, err := l.LimitsOf(t.Context(), "k")
 			check(t, err == nil && slices.Equal(got, want), "%v, %v", got, err)
 		}
-		// And when it is lowered, nobody is admitted beyond the old bound and, from T on, the new one.
+		// And when it is lowered, nobody is admitted beyond the old bound and, from T on, the new
+		// one.
 		noErr(t, idle.SetLimits(t.Context(), "k", hybrid.PerHour(1).WithBurst(1)))
 		time.Sleep(afterTTL)
 		admitted := int64(0)
@@ -123,7 +127,8 @@ func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
 	})
 }
 
-// A deploy with a higher version replaces what was set at run time; one with the same version does not.
+// A deploy with a higher version replaces what was set at run time; one with the same version does
+// not.
 func TestAHigherVersionReplacesWhatWasSet(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		at := func(version int64) *hybrid.Limiter {

@@ -24,7 +24,8 @@ func waitFor(t *testing.T, l *hybrid.Limiter, d time.Duration, n int64) (time.Du
 // A wait whose tokens can be there in time is not turned away, whatever this process heard before.
 func TestADeadlineThatCanBeMetIsMet(t *testing.T) {
 	perHour := of(hourly)
-	// changed is a process that found the bucket empty, and that has not heard of what another one did since.
+	// changed is a process that found the bucket empty, and that has not heard of what another one
+	// did since.
 	changed := func(t *testing.T, s *faultyStore, change func(*hybrid.Limiter)) *hybrid.Limiter {
 		other := start(t, s, perHour)
 		other.AllowN("k", 9)
@@ -150,7 +151,9 @@ func TestAWaitBehindCenturiesFailsAtOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		d, err := waitFor(t, l, time.Hour, 1)
-		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && errors.Is(err, context.DeadlineExceeded) && d == 0, "%v after %v", err, d)
+		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) &&
+			errors.Is(err, context.DeadlineExceeded) && d == 0,
+			"%v after %v", err, d)
 		cancel()
 		wg.Wait()
 	})

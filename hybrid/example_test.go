@@ -24,8 +24,8 @@ func limiterOn(store lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 	return l
 }
 
-// Every process of a fleet makes one Limiter over the same store; a fleet has redisbucket.Store, one process can
-// do with a MemoryStore.
+// Every process of a fleet makes one Limiter over the same store; a fleet has redisbucket.Store,
+// one process can do with a MemoryStore.
 func ExampleNew() {
 	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
 		Limits: []hybrid.Limit{hybrid.PerSecond(100), hybrid.PerHour(5000)},
@@ -84,7 +84,8 @@ func ExampleLimiter_Key() {
 	// Output: uploads true true false
 }
 
-// TryAllow never waits: the first time it finds nothing leased and starts a lease call, a little later there is.
+// TryAllow never waits: the first time it finds nothing leased and starts a lease call, a little
+// later there is.
 func ExampleLimiter_TryAllow() {
 	l := limiter(hybrid.PerSecond(1000))
 	defer l.Close()

@@ -45,7 +45,8 @@ func TestInvalidRequests(t *testing.T) {
 		l.Refund("new", 0)
 		l.Refund("new", 5)
 		keys := l.Stats().Keys
-		check(t, l.Stats().Invalid == before.Invalid+2 && keys == before.Keys, "%+v, before %+v", l.Stats(), before)
+		check(t, l.Stats().Invalid == before.Invalid+2 && keys == before.Keys,
+			"%+v, before %+v", l.Stats(), before)
 		// n = 0 is true and costs nothing, not even an entry.
 		check(t, l.AllowN("zero", 0) && l.Key("zero").AllowN(0) && l.Stats().Keys == keys,
 			"0 tokens were denied, or made an entry")
@@ -93,7 +94,8 @@ func TestLimitsAreTheLimitersOwn(t *testing.T) {
 	})
 }
 
-// An idle key leaves the table once its bucket is full again and all leases have ended; a Key goes on working.
+// An idle key leaves the table once its bucket is full again and all leases have ended; a Key goes
+// on working.
 func TestIdleKeysLeaveTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := start(t, lease.NewMemoryStore(nil), of(hybrid.PerSecond(10)))
@@ -119,8 +121,8 @@ func TestIdleKeysLeaveTheTable(t *testing.T) {
 	})
 }
 
-// At KeysMax the longest idle key makes room, one whose bucket is known to be empty included; keys in use stay,
-// and a new key is refused while all are.
+// At KeysMax the longest idle key makes room, one whose bucket is known to be empty included; keys
+// in use stay, and a new key is refused while all are.
 func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(60).WithBurst(1)), KeysMax: 3,
@@ -189,8 +191,8 @@ func TestATableOfManyShortLivedKeys(t *testing.T) {
 	})
 }
 
-// A request that no call is made for does not keep its key in the table: otherwise requests above the burst, under names
-// that nobody uses twice, would fill it for good.
+// A request that no call is made for does not keep its key in the table: otherwise requests above
+// the burst, under names that nobody uses twice, would fill it for good.
 func TestAKeyThatNeverLeasedLeavesTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := start(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(10)), KeysMax: 4})
@@ -205,7 +207,8 @@ func TestAKeyThatNeverLeasedLeavesTheTable(t *testing.T) {
 	})
 }
 
-// A process that asks for more than the burst only, and lost its store, finds out when the burst has grown.
+// A process that asks for more than the burst only, and lost its store, finds out when the burst
+// has grown.
 func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		cfg := by(denying, hybrid.PerHour(10))
@@ -218,7 +221,8 @@ func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
 		s.setJudge(nil)
 		// when the burst becomes a hundred,
 		noErr(t, setter.SetLimits(t.Context(), "k", hybrid.PerSecond(100)))
-		// then they are served as soon as a probe says so, which comes within a T, and the tokens are there.
+		// then they are served as soon as a probe says so, which comes within a T, and the tokens
+		// are there.
 		d := until(time.Millisecond, func() bool { return l.AllowN("k", 50) })
 		check(t, d <= ttl+500*time.Millisecond, "served after %v: %+v", d, l.Stats())
 	})

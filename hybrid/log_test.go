@@ -33,8 +33,8 @@ func logs(t *testing.T, out *bytes.Buffer, times int, what ...string) {
 // What an operator should know is logged, and once.
 func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		// Given a network that is slow beside a small burst, and a process that was deployed with other limits
-		// under the same version,
+		// Given a network that is slow beside a small burst, and a process that was deployed with
+		// other limits under the same version,
 		s.every(verdict{delay: 20 * time.Millisecond})
 		first := start(t, s, of(hybrid.PerSecond(1000).WithBurst(500)))
 		must(t, first.Allow("k"), "denied")
@@ -51,8 +51,8 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 	})
 }
 
-// An outage is one line when it begins and one when it ends, however many keys there are and however long
-// they are.
+// An outage is one line when it begins and one when it ends, however many keys there are and
+// however long they are.
 func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		// Given thousands of keys in use, with names of 300 bytes,
@@ -79,7 +79,8 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 		ask(3, crowd)
 		// then the log says so once, for how many, and why;
 		began := lines()
-		must(t, len(began) <= 2 && strings.Contains(began[0], "lease calls fail") && strings.Contains(began[0], "nobody there"),
+		must(t, len(began) <= 2 && strings.Contains(began[0], "lease calls fail") &&
+			strings.Contains(began[0], "nobody there"),
 			"%d lines: %.2000s", len(began), began)
 		var keys int
 		_, err := fmt.Sscanf(began[0][strings.Index(began[0], "keys="):], "keys=%d", &keys)

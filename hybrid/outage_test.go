@@ -44,7 +44,8 @@ func TestAWarmKeyServesWhileACallHangs(t *testing.T) {
 	})
 }
 
-// TryAllow never waits, Allow waits CallTimeout at most, and from the first failure on nobody waits at all.
+// TryAllow never waits, Allow waits CallTimeout at most, and from the first failure on nobody waits
+// at all.
 func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		hang := make(chan struct{})
@@ -75,7 +76,8 @@ func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		// then those of the first CallTimeout wait until it ends, and later ones not at all, for five seconds.
+		// then those of the first CallTimeout wait until it ends, and later ones not at all, for
+		// five seconds.
 		check(t, longest <= 100*time.Millisecond, "somebody waited %v", longest)
 		check(t, last <= 100*time.Millisecond, "somebody who came after %v still waited", last)
 		st := l.Stats()
@@ -83,7 +85,8 @@ func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 	})
 }
 
-// Probes come one at a time and ever less often, at least one every T; a call that succeeds ends the outage.
+// Probes come one at a time and ever less often, at least one every T; a call that succeeds ends
+// the outage.
 func TestProbesBackOff(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := warm(t, s, by(denying, hybrid.PerSecond(1000)))
@@ -184,8 +187,8 @@ func TestWaitersOfAHangingCallGetTheFallback(t *testing.T) {
 	})
 }
 
-// What was admitted without tokens is repaid when the store is back: over the outage and after it no more
-// is admitted than the bucket would have.
+// What was admitted without tokens is repaid when the store is back: over the outage and after it
+// no more is admitted than the bucket would have.
 func TestDebtIsRepaid(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, by(hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, hybrid.PerHour(1).WithBurst(100)))
@@ -213,8 +216,8 @@ func TestASlowNetworkDoesNotStarve(t *testing.T) {
 	})
 }
 
-// However long a store hangs, what is made of it stays within bounds: the time until a call is given up does not
-// grow, nor does T with it.
+// However long a store hangs, what is made of it stays within bounds: the time until a call is
+// given up does not grow, nor does T with it.
 func TestAHangingStoreTeachesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := warm(t, s, by(denying, hybrid.PerSecond(1000)))

@@ -12,7 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// A refund that a failed call did not take is brought as soon as the store is back, and does not keep the key for ever.
+// A refund that a failed call did not take is brought as soon as the store is back, and does not
+// keep the key for ever.
 func TestARefundSurvivesAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, of(hourly))
@@ -66,8 +67,8 @@ func TestARefundSurvivesANewID(t *testing.T) {
 	})
 }
 
-// What a wait had gathered when the store went away is lost with its lease, and not given back minutes later to a bucket
-// that has refilled since.
+// What a wait had gathered when the store went away is lost with its lease, and not given back
+// minutes later to a bucket that has refilled since.
 func TestTokensOfAFailedWaitEndWithTheirLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		limit := hybrid.PerSecond(1).WithBurst(100)
@@ -105,7 +106,8 @@ func TestTokensOfAFailedWaitEndWithTheirLease(t *testing.T) {
 	})
 }
 
-// A process whose twin, restored from the same snapshot, calls under the same id goes on under another one.
+// A process whose twin, restored from the same snapshot, calls under the same id goes on under
+// another one.
 func TestATwinLeadsToANewID(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		limit := hybrid.PerSecond(1000)

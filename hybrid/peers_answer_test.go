@@ -25,7 +25,8 @@ func TestPeerRetryAfterIsTheEarliestTime(t *testing.T) {
 			must(t, err == nil && !r.OK, "%+v, %v", r, err)
 			// then RetryAfter is when they have flowed, and nothing longer:
 			flow := time.Duration(n) * 100 * time.Second
-			check(t, r.RetryAfter <= flow && r.RetryAfter >= flow-since && (!p.virtual || r.RetryAfter == flow),
+			check(t, r.RetryAfter <= flow && r.RetryAfter >= flow-since && (!p.virtual ||
+				r.RetryAfter == flow),
 				"%d tokens: RetryAfter is %v, they flow in %v, of which %v at most have passed", n, r.RetryAfter, flow, since)
 			if !p.virtual {
 				continue
@@ -73,8 +74,8 @@ func TestPeerADenialNamesItsLimit(t *testing.T) {
 	})
 }
 
-// redis_rate and ulule/limiter: limit, remaining, retry-after and reset of one answer belong together, though the limit
-// changes all the time, because they come from one reply.
+// redis_rate and ulule/limiter: limit, remaining, retry-after and reset of one answer belong
+// together, though the limit changes all the time, because they come from one reply.
 func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		// Given limits that another process changes between two that have nothing in common,
@@ -103,7 +104,9 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 			noErr(t, err)
 			// then an answer never mixes the two;
 			taken[r.Limit] = true
-			must(t, (r.Limit == narrow || r.Limit == wide) && r.Remaining >= 0 && r.Remaining <= r.Limit.Capacity() && r.ResetAfter <= r.Limit.TimeToFull() && (!r.OK || r.RetryAfter == 0),
+			must(t, (r.Limit == narrow || r.Limit == wide) && r.Remaining >= 0 &&
+				r.Remaining <= r.Limit.Capacity() && r.ResetAfter <= r.Limit.TimeToFull() && (!r.OK ||
+				r.RetryAfter == 0),
 				"Take: %+v", r)
 			if r, err = reader.Peek(t.Context(), "k"); err != nil {
 				t.Fatal(err)
@@ -111,13 +114,15 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 			// of who holds nothing, what remains and what is missing make the burst, to a token.
 			period := r.Limit.Per / time.Duration(r.Limit.Tokens)
 			missing := time.Duration(r.Limit.Capacity() - r.Remaining)
-			must(t, (r.Limit == narrow || r.Limit == wide) && r.ResetAfter <= missing*period && r.ResetAfter >= (missing-1)*period,
+			must(t, (r.Limit == narrow || r.Limit == wide) && r.ResetAfter <= missing*period &&
+				r.ResetAfter >= (missing-1)*period,
 				"Peek: %+v", r)
 			seen[r.Limit] = true
 			time.Sleep(time.Millisecond) // the pace of the asking
 		}
 		halt()
-		// And each costs one exchange with the store: a look one of its kind, a Take that is denied one call.
+		// And each costs one exchange with the store: a look one of its kind, a Take that is denied
+		// one call.
 		drain(user, "other")
 		before := p.controls.Load()
 		_, err := reader.Peek(t.Context(), "other")

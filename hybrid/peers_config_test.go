@@ -12,7 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Redisson: trySetRate answers false to everybody but the first, and the rate stays the first one's.
+// Redisson: trySetRate answers false to everybody but the first, and the rate stays the first
+// one's.
 func TestPeerFirstConfigurationWins(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		// Given a process that has come with a burst of 5,
@@ -89,8 +90,8 @@ func TestPeerSetReplaces(t *testing.T) {
 	})
 }
 
-// Redisson drops what was used when the rate is set and keeps it where it is told to; in Bucket4j the caller chooses
-// what a new configuration inherits. Here a change keeps it, and Reset drops it.
+// Redisson drops what was used when the rate is set and keeps it where it is told to; in Bucket4j
+// the caller chooses what a new configuration inherits. Here a change keeps it, and Reset drops it.
 func TestPeerChangingTheRateKeepsOrDropsWhatWasUsed(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		for _, c := range []struct {
@@ -116,7 +117,8 @@ func TestPeerChangingTheRateKeepsOrDropsWhatWasUsed(t *testing.T) {
 	})
 }
 
-// Redisson and Bucket4j: after a cut there is what the new limit has beyond what was used, and never less than none.
+// Redisson and Bucket4j: after a cut there is what the new limit has beyond what was used, and
+// never less than none.
 func TestPeerALowerRateLeavesNewMinusUsed(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		const burst = 5
@@ -138,7 +140,8 @@ func TestPeerALowerRateLeavesNewMinusUsed(t *testing.T) {
 	})
 }
 
-// Redisson and Bucket4j: whatever is done to a limiter that does not exist, it does not exist afterwards.
+// Redisson and Bucket4j: whatever is done to a limiter that does not exist, it does not exist
+// afterwards.
 func TestPeerChangingAMissingLimiterCreatesNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		l := p.process(t, hourly)

@@ -18,8 +18,8 @@ func (p *place) asked() []string {
 	return append([]string(nil), p.keys...)
 }
 
-// Redisson: more permits than the rate are an exception and not a wait. x/time/rate: AllowN above the burst fails, and
-// the tokens are still there.
+// Redisson: more permits than the rate are an exception and not a wait. x/time/rate: AllowN above
+// the burst fails, and the tokens are still there.
 func TestPeerAboveBurstIsAnErrorAndTakesNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		l := p.process(t, hourly)
@@ -31,7 +31,8 @@ func TestPeerAboveBurstIsAnErrorAndTakesNothing(t *testing.T) {
 			check(t, errors.Is(err, hybrid.ErrExceedsBurst), "WaitN: %v", err)
 			check(t, !l.AllowN("k", 11), "AllowN: admitted")
 		}
-		// When more than the burst is asked for on a key that nobody knows, then nothing is made of it;
+		// When more than the burst is asked for on a key that nobody knows, then nothing is made of
+		// it;
 		above()
 		check(t, !p.remembers(t, "k"), "the store remembers it")
 		// on a key in use, then everything that is left is there, and it can be taken as one.
@@ -94,7 +95,8 @@ func TestPeerARejectedCallNeverConsumes(t *testing.T) {
 	})
 }
 
-// Redisson's release and Bucket4j's addTokens stop at the capacity. (Redisson once counted a release twice, #7329.)
+// Redisson's release and Bucket4j's addTokens stop at the capacity. (Redisson once counted a
+// release twice, #7329.)
 func TestPeerRefundIsCappedAtBurst(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		// Given an empty bucket,
@@ -120,8 +122,8 @@ func TestPeerRefundIsCappedAtBurst(t *testing.T) {
 	})
 }
 
-// expireIn lets d pass for the expiry of everything stored. Redis's own clock does not run faster for a test, so there
-// every key's time to live is cut; one that would live for ever is an error.
+// expireIn lets d pass for the expiry of everything stored. Redis's own clock does not run faster
+// for a test, so there every key's time to live is cut; one that would live for ever is an error.
 func (p *place) expireIn(t *testing.T, d time.Duration) {
 	t.Helper()
 	if p.virtual {
@@ -137,7 +139,8 @@ func (p *place) expireIn(t *testing.T, d time.Duration) {
 	}
 }
 
-// Redisson, testKeepAliveTime: using a limiter renews its time to live; Bucket4j: as long as a full refill takes.
+// Redisson, testKeepAliveTime: using a limiter renews its time to live; Bucket4j: as long as a full
+// refill takes.
 func TestPeerUseRenewsAnIdleKeysExpiry(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		// Given three keys in use, whose buckets are remembered for two minutes and not for four,
@@ -146,7 +149,8 @@ func TestPeerUseRenewsAnIdleKeysExpiry(t *testing.T) {
 		for _, key := range keys {
 			must(t, l.Allow(key), "denied")
 		}
-		// when one of them is used again before it expires, one is looked at, and one is left alone,
+		// when one of them is used again before it expires, one is looked at, and one is left
+		// alone,
 		p.expireIn(t, 100*time.Second)
 		for _, key := range keys {
 			must(t, p.remembers(t, key), "%q was forgotten before its time", key)
@@ -165,11 +169,12 @@ func TestPeerUseRenewsAnIdleKeysExpiry(t *testing.T) {
 	})
 }
 
-// Redisson, testExpire and testExpire2: when a limiter has expired, no key of it is left. (It once left some for ever,
-// redisson#4007.)
+// Redisson, testExpire and testExpire2: when a limiter has expired, no key of it is left. (It once
+// left some for ever, redisson#4007.)
 func TestPeerAnExpiredKeyLeavesNothingBehind(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
-		// Given keys that three processes have used in all ways: leased ahead, denied, refunded, waited for, set, reset,
+		// Given keys that three processes have used in all ways: leased ahead, denied, refunded,
+		// waited for, set, reset,
 		limit := hybrid.PerMinute(6000).WithBurst(500)
 		for range 3 {
 			l := p.process(t, limit)
@@ -184,7 +189,8 @@ func TestPeerAnExpiredKeyLeavesNothingBehind(t *testing.T) {
 			l.Allow("set")
 			noErr(t, l.Shutdown(t.Context()))
 		}
-		// when they are left alone until they expire - a month where limits were set at run time, minutes otherwise -
+		// when they are left alone until they expire - a month where limits were set at run time,
+		// minutes otherwise -
 		p.expireIn(t, 10*time.Minute)
 		for _, key := range p.redisKeys(t) {
 			check(t, strings.Contains(key, "{set}"), "after ten minutes there is %s", key)

@@ -12,7 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// spoil makes every call for key fail until heal: on Redis by a value of another type in the bucket's place.
+// spoil makes every call for key fail until heal: on Redis by a value of another type in the
+// bucket's place.
 func (p *place) spoil(t *testing.T, key string) {
 	t.Helper()
 	if p.rdb == nil {
@@ -40,8 +41,8 @@ func (p *place) del(t *testing.T, keys ...string) {
 	noErr(t, p.rdb.Del(t.Context(), keys...).Err())
 }
 
-// Bucket4j's batching executors: a batch that fails does not keep the next from being sent; and a call that fails
-// within a batch does not fail the others.
+// Bucket4j's batching executors: a batch that fails does not keep the next from being sent; and a
+// call that fails within a batch does not fail the others.
 func TestPeerAFailedBatchDoesNotBlockTheNext(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		l := p.limiter(t, by(denying, hourly))
@@ -81,8 +82,8 @@ func TestPeerAFailedBatchDoesNotBlockTheNext(t *testing.T) {
 	})
 }
 
-// singleflight (as in vearne/ratelimit) and Bucket4j's batching: one call is made for all who wait, and its error is
-// everybody's.
+// singleflight (as in vearne/ratelimit) and Bucket4j's batching: one call is made for all who wait,
+// and its error is everybody's.
 func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		// Given 20 who wait with Wait, and 20 with Take, for a call that is under way,
@@ -114,8 +115,8 @@ func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 	})
 }
 
-// Bucket4j's RecoveryStrategy and Redisson's testRemove: a bucket that is deleted underneath is made anew and goes on -
-// here without admitting a token more than if it had not been lost.
+// Bucket4j's RecoveryStrategy and Redisson's testRemove: a bucket that is deleted underneath is
+// made anew and goes on - here without admitting a token more than if it had not been lost.
 func TestPeerABucketDeletedUnderneathRecovers(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		losses := map[string]func(key string){"everything": func(string) { p.replace(lease.NewMemoryStore(p.clock)) }}

@@ -11,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// x/time/rate, TestSimultaneousRequests: of many requests at once exactly the burst is admitted; here too where they
-// come to several processes.
+// x/time/rate, TestSimultaneousRequests: of many requests at once exactly the burst is admitted;
+// here too where they come to several processes.
 func TestPeerExactlyBurstOutOfSimultaneousRequests(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		limit := hybrid.PerHour(1).WithBurst(25)
@@ -35,7 +35,8 @@ func TestPeerExactlyBurstOutOfSimultaneousRequests(t *testing.T) {
 				}
 			}
 			wg.Wait()
-			// then the burst is admitted, or what is missing of it lies with one of them, and comes back.
+			// then the burst is admitted, or what is missing of it lies with one of them, and comes
+			// back.
 			now := admitted.Load()
 			check(t, now <= 25 && (processes != 1 || now == 25),
 				"%d processes: %d admitted of a burst of 25", processes, now)
@@ -110,12 +111,12 @@ func TestPeerLongRunAdmitsTheRate(t *testing.T) {
 	})
 }
 
-// x/time/rate (TestLimiter_noTruncationErrors, golang.org/issues/34861) and Bucket4j: the part of a token that has
-// flowed when somebody asks is not lost. vearne/ratelimit credits it twice.
+// x/time/rate (TestLimiter_noTruncationErrors, golang.org/issues/34861) and Bucket4j: the part of a
+// token that has flowed when somebody asks is not lost. vearne/ratelimit credits it twice.
 func TestPeerFractionalRefillIsNeverLostNorCreditedTwice(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, p *place) {
-		// Given empty buckets that a token does not fit into evenly, one of them so large that the store counts
-		// in milliseconds and keeps a remainder,
+		// Given empty buckets that a token does not fit into evenly, one of them so large that the
+		// store counts in milliseconds and keeps a remainder,
 		rnd := rand.New(rand.NewPCG(7, 7))
 		keys := map[string]hybrid.Limit{
 			"seven":     hybrid.PerSecond(7).WithBurst(1000),
@@ -150,8 +151,8 @@ func TestPeerFractionalRefillIsNeverLostNorCreditedTwice(t *testing.T) {
 	})
 }
 
-// x/time/rate, TestLimiterJumpBackwards: a clock that goes back gives nothing and takes nothing, and from then on time
-// counts from there. (On Redis's own clock: internal/faults.)
+// x/time/rate, TestLimiterJumpBackwards: a clock that goes back gives nothing and takes nothing,
+// and from then on time counts from there. (On Redis's own clock: internal/faults.)
 func TestPeerAClockThatJumpsBackMintsNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, p *place) {
 		// Given a bucket with 4 tokens of 10, and an empty one, that get one in six minutes,

@@ -11,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// Redisson: tryAcquire(1, 1, SECONDS) is false after a second at most. Here nobody can tell in advance that the wait
-// is in vain, because the store does not answer.
+// Redisson: tryAcquire(1, 1, SECONDS) is false after a second at most. Here nobody can tell in
+// advance that the wait is in vain, because the store does not answer.
 func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		const patience = 100 * time.Millisecond
@@ -81,10 +81,12 @@ func TestPeerWaitingFailsEarly(t *testing.T) {
 	})
 }
 
-// x/time/rate, TestWaitCancel and TestCancelLast: a wait that is cancelled gives back what was reserved for it.
+// x/time/rate, TestWaitCancel and TestCancelLast: a wait that is cancelled gives back what was
+// reserved for it.
 func TestPeerCancellingReturnsWhatWasReserved(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
-		// Given 6 tokens of 10 and another process, beside which a large wait gathers what there is bit by bit,
+		// Given 6 tokens of 10 and another process, beside which a large wait gathers what there is
+		// bit by bit,
 		other, l := p.process(t, hourly), p.process(t, hourly)
 		must(t, other.AllowN("k", 4) && p.settled(t, "k") == 6, "not 6 of 10 left")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -107,7 +109,8 @@ func TestPeerCancellingReturnsWhatWasReserved(t *testing.T) {
 	})
 }
 
-// CockroachDB's quotapool: UpdateLimit wakes those who wait. (Guava's setRate does not, and says so.)
+// CockroachDB's quotapool: UpdateLimit wakes those who wait. (Guava's setRate does not, and says
+// so.)
 func TestPeerARateChangeWakesEveryWaiter(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *place) {
 		wake(t, p, "own", 1, 10)
@@ -116,7 +119,8 @@ func TestPeerARateChangeWakesEveryWaiter(t *testing.T) {
 	})
 }
 
-// wake has many wait in some processes, for one token and for the whole burst, while one of them changes the limit.
+// wake has many wait in some processes, for one token and for the whole burst, while one of them
+// changes the limit.
 func wake(t *testing.T, p *place, key string, processes, waits int) {
 	const ttl = 200 * time.Millisecond
 	// Given waits of an hour,

@@ -21,18 +21,21 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// The tests in peers_*_test.go are behaviours that the test suites of other rate limiters fix and that users
-// will expect here too; each is named after the behaviour and says whose it is. One body runs on every store.
+// The tests in peers_*_test.go are behaviours that the test suites of other rate limiters fix and
+// that users will expect here too; each is named after the behaviour and says whose it is. One body
+// runs on every store.
 
-// everywhere runs body three times: on a MemoryStore and on a real Redis in virtual time, where every count and every
-// duration is exact, and on Redis by its own clock, where body may rely on nothing but counts and one-sided bounds.
+// everywhere runs body three times: on a MemoryStore and on a real Redis in virtual time, where
+// every count and every duration is exact, and on Redis by its own clock, where body may rely on
+// nothing but counts and one-sided bounds.
 func everywhere(t *testing.T, body func(t *testing.T, p *place)) {
 	inVirtualTime(t, body)
 	t.Run("redis by its own clock", func(t *testing.T) { body(t, onRedisTime(t)) })
 }
 
-// inVirtualTime runs body twice: on a MemoryStore and on a real Redis. A goroutine that waits for the network keeps a
-// bubble's time where it is, so a real server fits into it: it answers in no time at all, and is told what time it is.
+// inVirtualTime runs body twice: on a MemoryStore and on a real Redis. A goroutine that waits for
+// the network keeps a bubble's time where it is, so a real server fits into it: it answers in no
+// time at all, and is told what time it is.
 func inVirtualTime(t *testing.T, body func(t *testing.T, p *place)) {
 	t.Run("memory", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { body(t, inMemory()) })
@@ -43,7 +46,8 @@ func inVirtualTime(t *testing.T, body func(t *testing.T, p *place)) {
 	})
 }
 
-// place is where the buckets of one test are: an empty store behind a network that may be told to fail.
+// place is where the buckets of one test are: an empty store behind a network that may be told to
+// fail.
 type place struct {
 	*faultyStore
 	virtual  bool
@@ -99,8 +103,8 @@ func (p *place) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	p.faultyStore.Exchange(ctx, calls, done)
 }
 
-// limiter is one process. Where time is real, a machine that stalls must turn no wait for a lease into a denial, and
-// let no lease run out that the test counts on.
+// limiter is one process. Where time is real, a machine that stalls must turn no wait for a lease
+// into a denial, and let no lease run out that the test counts on.
 func (p *place) limiter(t *testing.T, cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	if !p.virtual && cfg.CallTimeout == 0 {
@@ -117,8 +121,9 @@ func (p *place) process(t *testing.T, l ...hybrid.Limit) *hybrid.Limiter {
 	return p.limiter(t, hybrid.Config{Limits: l})
 }
 
-// left is what a process that has just started finds in the bucket. In virtual time it takes everything; by Redis's own
-// clock it looks, because a T may have to pass first: until then the other processes' shares are kept for them.
+// left is what a process that has just started finds in the bucket. In virtual time it takes
+// everything; by Redis's own clock it looks, because a T may have to pass first: until then the
+// other processes' shares are kept for them.
 func (p *place) left(t *testing.T, key string, l hybrid.Limit) int64 {
 	t.Helper()
 	n := p.settled(t, key)
@@ -129,8 +134,8 @@ func (p *place) left(t *testing.T, key string, l hybrid.Limit) int64 {
 	return n
 }
 
-// settled waits until no process holds anything, and says what is in the bucket then. (What they have spent, they may
-// not yet have reported: that is not in the bucket either.)
+// settled waits until no process holds anything, and says what is in the bucket then. (What they
+// have spent, they may not yet have reported: that is not in the bucket either.)
 func (p *place) settled(t *testing.T, key string) (left int64) {
 	t.Helper()
 	testkit.Eventually(t, "everything given back", func() bool {
@@ -168,9 +173,9 @@ func (p *place) redisKeys(t *testing.T) []string {
 	return keys
 }
 
-// bubbled makes a real Redis live in the virtual time of a bubble, as a hook of the client: every script call is told
-// what time it is (Config.ClientTime), and the keys that it touches expire by that time and not by the server's own,
-// which may stand still or run while the other does not.
+// bubbled makes a real Redis live in the virtual time of a bubble, as a hook of the client: every
+// script call is told what time it is (Config.ClientTime), and the keys that it touches expire by
+// that time and not by the server's own, which may stand still or run while the other does not.
 type bubbled struct {
 	t     *testing.T
 	clock clock.Clock

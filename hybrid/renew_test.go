@@ -11,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// A key with a steady demand below its limit is renewed before it runs dry: nobody waits and nobody is denied,
-// at about one call per Target.
+// A key with a steady demand below its limit is renewed before it runs dry: nobody waits and nobody
+// is denied, at about one call per Target.
 func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 	for _, c := range []struct {
 		limit hybrid.Limit
@@ -56,7 +56,8 @@ func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 	}
 }
 
-// A process that stops asking gives everything back within a few Targets, and is silent from then on.
+// A process that stops asking gives everything back within a few Targets, and is silent from then
+// on.
 func TestAnIdleKeyGivesBackAndIsSilent(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		// Given a key in steady use,
@@ -80,8 +81,8 @@ func TestAnIdleKeyGivesBackAndIsSilent(t *testing.T) {
 	})
 }
 
-// After a shortfall requests are denied here until the delay that the bucket gave is over, but for one call in a T,
-// should somebody have changed the limits; then the first request is admitted.
+// After a shortfall requests are denied here until the delay that the bucket gave is over, but for
+// one call in a T, should somebody have changed the limits; then the first request is admitted.
 func TestTheDenialCacheEndsOnTime(t *testing.T) {
 	for _, limit := range []hybrid.Limit{hybrid.PerSecond(2), hybrid.PerMinute(6).WithBurst(3), hybrid.Every(10 * time.Second)} {
 		bubble(t, func(t *testing.T, s *faultyStore) {
@@ -100,7 +101,8 @@ func TestTheDenialCacheEndsOnTime(t *testing.T) {
 				}
 				time.Sleep(period / 100)
 			}
-			// then one is admitted when the period is over: nobody else is there, so there is no jitter.
+			// then one is admitted when the period is over: nobody else is there, so there is no
+			// jitter.
 			d := time.Since(from)
 			check(t, d >= period && d <= period*101/100,
 				"%v: admitted after %v, want %v", limit, d, period)
@@ -154,8 +156,9 @@ func TestAllLimitsMustHaveRoom(t *testing.T) {
 	})
 }
 
-// TestAFleetThatStartsOnAFullBucketLosesLittle: the first leases take the whole burst, and while the bucket counts
-// them as held it cannot refill, so holders report what they have spent after one Target.
+// TestAFleetThatStartsOnAFullBucketLosesLittle: the first leases take the whole burst, and while
+// the bucket counts them as held it cannot refill, so holders report what they have spent after one
+// Target.
 func TestAFleetThatStartsOnAFullBucketLosesLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// given four processes on one full bucket,

@@ -83,8 +83,8 @@ func TestAKeyAtRestKnowsItsShareInAnOutage(t *testing.T) {
 		s.every(verdict{err: lease.ErrUnavailable})
 		admitted := drain(l, "k")
 		check(t, admitted == 10, "%d admitted at once, the local burst is 10", admitted)
-		// A key with a local bucket does not rest: it would forget what it has spent of it, and have another local burst in the
-		// next outage.
+		// A key with a local bucket does not rest: it would forget what it has spent of it, and
+		// have another local burst in the next outage.
 		s.setJudge(nil)
 		l.Allow("k") // sends a probe
 		time.Sleep(3 * time.Second)
@@ -95,7 +95,8 @@ func TestAKeyAtRestKnowsItsShareInAnOutage(t *testing.T) {
 	})
 }
 
-// Keys of any name and length are told apart, at rest and in use, and a Key follows its own through both.
+// Keys of any name and length are told apart, at rest and in use, and a Key follows its own through
+// both.
 func TestManyKeysComeAndRestAndComeBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, of(hybrid.PerHour(3)))

@@ -50,7 +50,8 @@ func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
 				}
 				wg.Wait()
 				most := limit.Capacity() + limit.Tokens*int64(span/time.Second)
-				check(t, admitted.Load() >= most*99/100, "%s: %d of %d were admitted", key, admitted.Load(), most)
+				check(t, admitted.Load() >= most*99/100,
+					"%s: %d of %d were admitted", key, admitted.Load(), most)
 				// At worst all of them come for each token.
 				check(t, denied.Load() <= int64(processes)*most, "%s: %d denials", key, denied.Load())
 			}

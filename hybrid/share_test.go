@@ -11,7 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// overload has every limiter asked `rate` times a second for a while; it returns what each was admitted.
+// overload has every limiter asked `rate` times a second for a while; it returns what each was
+// admitted.
 func overload(ls []*hybrid.Limiter, rate int, span time.Duration, wait func(*hybrid.Limiter) bool) []int64 {
 	admitted := make([]atomic.Int64, len(ls))
 	var wg sync.WaitGroup
@@ -54,7 +55,8 @@ func TestWeightsShareAContendedRate(t *testing.T) {
 	})
 }
 
-// Several limits are drawn from in one call: bursts are held by one of them, the long run by the other.
+// Several limits are drawn from in one call: bursts are held by one of them, the long run by the
+// other.
 func TestSeveralLimitsInOneCall(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		second, minute := hybrid.PerSecond(10), hybrid.PerMinute(300)
@@ -87,7 +89,8 @@ func TestSeveralLimitsInOneCall(t *testing.T) {
 	})
 }
 
-// A denial names the binding limit also where the level, as last heard, would do: the fair share denies then, not the bucket.
+// A denial names the binding limit also where the level, as last heard, would do: the fair share
+// denies then, not the bucket.
 func TestEveryDenialOfASharedRateNamesItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := hybrid.PerSecond(100).WithBurst(50)

@@ -12,9 +12,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// TestNothingIsLostOrForgedWhateverHappens has several limiters do everything at random - every verb, changes of limits,
-// restarts - on a network that loses, delays, doubles and refuses, with an outage. Every token stays accounted for, every
-// call returns, and in the end everybody can be served.
+// TestNothingIsLostOrForgedWhateverHappens has several limiters do everything at random - every
+// verb, changes of limits, restarts - on a network that loses, delays, doubles and refuses, with an
+// outage. Every token stays accounted for, every call returns, and in the end everybody can be
+// served.
 func TestNothingIsLostOrForgedWhateverHappens(t *testing.T) {
 	seeds(t, 150, func(t *testing.T, seed uint64) { newStress(t, seed).run() })
 }
@@ -90,14 +91,18 @@ func (s *stress) run() {
 		})
 	}
 	wg.Wait()
-	// When the network is well again and everybody has been idle for a while, each of them is served.
+	// When the network is well again and everybody has been idle for a while, each of them is
+	// served.
 	s.store.setJudge(nil)
 	time.Sleep(10 * time.Second)
 	for _, key := range keys {
 		noErr(s.t, s.live[0].SetLimits(s.t.Context(), key, hybrid.PerSecond(1000)))
 		for _, l := range s.live {
 			err := l.WaitN(s.t.Context(), key, 5)
-			again := func() bool { return errors.Is(err, hybrid.ErrUnavailable) || errors.Is(err, hybrid.ErrExceedsBurst) }
+			again := func() bool {
+				return errors.Is(err, hybrid.ErrUnavailable) ||
+					errors.Is(err, hybrid.ErrExceedsBurst)
+			}
 			for tries := 0; again() && tries < 20; tries++ {
 				time.Sleep(ttl) // it did not know yet, and probes now; new limits are followed within T, which may have grown
 				err = l.WaitN(s.t.Context(), key, 5)
@@ -145,7 +150,8 @@ func (s *stress) act(key string, who int) func() {
 		case verb < 9:
 			_, _ = l.Take(ctx, key, n)
 		case verb < 15:
-			if err := l.WaitN(ctx, key, n); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) &&
+			if err := l.WaitN(ctx, key, n); err != nil && !errors.Is(err, context.Canceled) &&
+				!errors.Is(err, context.DeadlineExceeded) &&
 				!errors.Is(err, hybrid.ErrWouldExceedDeadline) && !errors.Is(err, hybrid.ErrUnavailable) &&
 				!errors.Is(err, hybrid.ErrClosed) && !errors.Is(err, hybrid.ErrExceedsBurst) {
 				s.t.Error(err)

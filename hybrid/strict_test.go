@@ -11,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// jumpingClock is a clock whose readings can be moved ahead of its timers, as those of a process are that was
-// stopped: the first thing it does afterwards comes before its timers have run.
+// jumpingClock is a clock whose readings can be moved ahead of its timers, as those of a process
+// are that was stopped: the first thing it does afterwards comes before its timers have run.
 type jumpingClock struct {
 	clock.Clock
 	mu    sync.Mutex
@@ -31,8 +31,8 @@ func (c *jumpingClock) jump(d time.Duration) {
 	c.ahead += d
 }
 
-// A process that was stopped past its deadline spends nothing of what it held with StrictExpiry, and without
-// it no more than that.
+// A process that was stopped past its deadline spends nothing of what it held with StrictExpiry,
+// and without it no more than that.
 func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 	for _, strict := range []bool{true, false} {
 		for _, verb := range []string{"TryAllow", "AllowN", "Key.TryAllow"} {

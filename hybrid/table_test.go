@@ -10,8 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// A key that goes to rest while somebody who makes room has taken it off the list stays in the table: otherwise one key
-// would have two entries under one id, of which one is nobody's.
+// A key that goes to rest while somebody who makes room has taken it off the list stays in the
+// table: otherwise one key would have two entries under one id, of which one is nobody's.
 func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New(lease.NewMemoryStore(nil), Config{Limits: []Limit{PerHour(100)}, KeysMax: 10})
@@ -86,7 +86,8 @@ func TestLongNamesAreNotKept(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			k.TryAllow()
 			// then each has a bucket of its own, with its own limits, in the store too,
-			if n != i+1 || err != nil || r.Limit != PerHour(int64(i+1)) || k.Name() != long(i) || !st.Exists || st.Levels[0] != 0 {
+			if n != i+1 || err != nil || r.Limit != PerHour(int64(i+1)) || k.Name() != long(i) ||
+				!st.Exists || st.Levels[0] != 0 {
 				t.Errorf("%d: %d admitted, %+v, %v; %+v", i, n, r, err, st)
 			}
 			if len(asked) < 2 || asked[0] != long(i) || asked[len(asked)-1] != long(i) {

@@ -14,9 +14,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Waits that are cancelled at any moment - in the queue, half gathered, while the call is under way, with the reply,
-// or in the moment of success - give back everything: what is missing from the bucket in the end is what was
-// admitted, to the token.
+// Waits that are cancelled at any moment - in the queue, half gathered, while the call is under
+// way, with the reply, or in the moment of success - give back everything: what is missing from the
+// bucket in the end is what was admitted, to the token.
 func TestCancelledWaitsLeakNothing(t *testing.T) {
 	seeds(t, 200, cancelAtRandom)
 }
@@ -93,7 +93,8 @@ func TestACancelledWaitLetsTheNextGo(t *testing.T) {
 	})
 }
 
-// Close and Shutdown end every wait with ErrClosed; what had been gathered for it is not lost count of.
+// Close and Shutdown end every wait with ErrClosed; what had been gathered for it is not lost count
+// of.
 func TestClosingEndsEveryWait(t *testing.T) {
 	for name, end := range map[string]func(*hybrid.Limiter) error{
 		"close":    (*hybrid.Limiter).Close,
@@ -160,7 +161,8 @@ func TestWaitingWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// A wait that the fallback serves in the end leaves what it had gathered to the next wait, before Allow.
+// A wait that the fallback serves in the end leaves what it had gathered to the next wait, before
+// Allow.
 func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, by(hybrid.Policy{MinBatch: 5}, hybrid.PerSecond(100)))
@@ -193,7 +195,8 @@ func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
 	})
 }
 
-// A process that only waits finds out that the store is back: a wait that is refused asks for a probe.
+// A process that only waits finds out that the store is back: a wait that is refused asks for a
+// probe.
 func TestAProcessThatOnlyWaitsRecovers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, by(denying, hybrid.PerSecond(10)))

@@ -15,7 +15,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// order collects when each of a number of requests was served. Those that one reply serves wake in any order.
+// order collects when each of a number of requests was served. Those that one reply serves wake in
+// any order.
 type order struct {
 	mu   sync.Mutex
 	when []time.Duration // 0 for not yet
@@ -71,7 +72,8 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 		// when others ask all the time without waiting,
 		stolen := admits(2200, time.Millisecond, func() bool { return o.len() < len(sizes) && l.Allow("k") })
 		wg.Wait()
-		// then the waiters are served in their order, at the pace of the tokens, and the others get none.
+		// then the waiters are served in their order, at the pace of the tokens, and the others get
+		// none.
 		o.check(t)
 		d := o.when[len(o.when)-1]
 		check(t, d >= 2*time.Second && d <= 2100*time.Millisecond, "%d tokens at 10/s took %v", total, d)
@@ -79,8 +81,8 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	})
 }
 
-// Each waiter is served when its token exists, not when somebody happens to look; and a thousand of them cost no more
-// calls than one.
+// Each waiter is served when its token exists, not when somebody happens to look; and a thousand of
+// them cost no more calls than one.
 func TestWaitingIsPacedByTokens(t *testing.T) {
 	for _, c := range []struct {
 		limit   hybrid.Limit
@@ -115,7 +117,8 @@ func TestWaitingIsPacedByTokens(t *testing.T) {
 			span := time.Since(from)
 			check(t, latest <= c.slack,
 				"%v: a waiter was served %v after its token, want %v at most", c.limit, latest, c.slack)
-			// One call each half Target, or for each token where those are rarer, and one each three quarters of a TTL.
+			// One call each half Target, or for each token where those are rarer, and one each
+			// three quarters of a TTL.
 			most := min(int(span/(c.slack))+2, c.waiters+int(span/(300*time.Millisecond))+2)
 			check(t, after-before <= most,
 				"%v: %d calls in %v, want %d at most", c.limit, after-before, span, most)
@@ -123,9 +126,9 @@ func TestWaitingIsPacedByTokens(t *testing.T) {
 	}
 }
 
-// A large n is gathered over several grants while another process draws as much as it can: half of the
-// time it has all after the two seconds that its half of the rate takes. (The rest depends on whose calls
-// come first. One wait in ten takes more than 2.5 s, one in a thousand 8 s.)
+// A large n is gathered over several grants while another process draws as much as it can: half of
+// the time it has all after the two seconds that its half of the rate takes. (The rest depends on
+// whose calls come first. One wait in ten takes more than 2.5 s, one in a thousand 8 s.)
 func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 	const runs = 31
 	waits := make([]time.Duration, 0, runs)
@@ -176,7 +179,8 @@ func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 		wg.Go(func() { waitFor(t, l, time.Second, 5) })
 		synctest.Wait()
 		d, err = waitFor(t, l, 550*time.Millisecond, 1)
-		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && d == 0, "behind another: %v after %v", err, d)
+		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && d == 0,
+			"behind another: %v after %v", err, d)
 		wg.Wait()
 		// What failed has cost nothing.
 		got := l.Stats().Admitted
@@ -213,16 +217,16 @@ func TestInvalidWaits(t *testing.T) {
 	})
 }
 
-// Ten thousand requests that wait for one key are served in the order in which they came. Each is a goroutine of its
-// caller's and needs no other, and together they make as many calls as one would.
+// Ten thousand requests that wait for one key are served in the order in which they came. Each is a
+// goroutine of its caller's and needs no other, and together they make as many calls as one would.
 func TestACrowdOfWaiters(t *testing.T) {
 	for _, c := range []struct {
 		limit hybrid.Limit
 		crowd int
 		calls int // at most
 	}{
-		// A token at a time: each waiter is served at a moment of its own, so the order is strict; one call for each
-		// token, and no other.
+		// A token at a time: each waiter is served at a moment of its own, so the order is strict;
+		// one call for each token, and no other.
 		{hybrid.PerSecond(10).WithBurst(1), 1_000, 1_000 + 10},
 		// Some fifty at a time: one call each half Target.
 		{hybrid.PerSecond(1_000), 10_000, 200 + 10},
@@ -249,7 +253,8 @@ func TestACrowdOfWaiters(t *testing.T) {
 				synctest.Wait() // it waits, behind those before it
 			}
 			waiting := runtime.NumGoroutine()
-			// when the tokens come, (looked at while everybody sleeps: in between the count is no more than a guess)
+			// when the tokens come, (looked at while everybody sleeps: in between the count is no
+			// more than a guess)
 			most := 0
 			for left.Load() > 0 {
 				time.Sleep(100 * time.Millisecond)

@@ -58,7 +58,8 @@ type verdict struct {
 	deaf  bool          // the store does not notice that the context has ended, as a client without deadlines
 }
 
-// faultyStore is a Store over another with a network that does what judge says. A nil judge delivers.
+// faultyStore is a Store over another with a network that does what judge says. A nil judge
+// delivers.
 type faultyStore struct {
 	inner lease.Store
 
@@ -251,7 +252,8 @@ func conserved(t *testing.T, l *hybrid.Limiter) hybrid.Stats {
 	t.Helper()
 	s := l.Stats()
 	ok := s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held
-	check(t, ok && s.Held >= 0 && s.Returned >= 0 && s.Burnt >= 0 && s.Denied >= 0, "tokens were lost or forged: %+v", s)
+	check(t, ok && s.Held >= 0 && s.Returned >= 0 && s.Burnt >= 0 && s.Denied >= 0,
+		"tokens were lost or forged: %+v", s)
 	return s
 }
 
