@@ -15,8 +15,8 @@ func configSize(limits int) int { return 8 * (5 + 7*limits) }
 
 const requestSize = 8 * 17
 
-// appendConfig writes c as the scripts read and store it, see common.lua. The TTL travels in the request,
-// because it is a proposal whatever the version. c must be valid.
+// appendConfig writes c as the scripts read and store it, see common.lua. The TTL travels in the
+// request, because it is a proposal whatever the version. c must be valid.
 func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	dst = appendDoubles(dst, c.Version.Deploy, c.Version.Revision, c.Overcommit, bit(c.StartEmpty), int64(c.Target))
 	for _, l := range c.Limits {
@@ -58,8 +58,8 @@ func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
 var errConfigText = errors.New("configuration text is damaged")
 
-// parseConfig reads what appendConfig wrote. The result has the given ttl, and is valid except that a T
-// that has not grown yet may be too short for the Target.
+// parseConfig reads what appendConfig wrote. The result has the given ttl, and is valid except that
+// a T that has not grown yet may be too short for the Target.
 func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 	limits := (len(text) - configSize(0)) / (configSize(1) - configSize(0))
 	if limits < 1 || limits > lease.LimitsMax || len(text) != configSize(limits) {

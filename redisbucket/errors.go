@@ -35,8 +35,8 @@ const (
 	hopeless                 // part of it may have been executed, and no retry helps
 )
 
-// codes are the error codes that servers give before a script's first write. A server refuses or accepts
-// all writes of a script as a whole.
+// codes are the error codes that servers give before a script's first write. A server refuses or
+// accepts all writes of a script as a whole.
 var codes = map[string]outcome{
 	"READONLY": refused, "LOADING": refused, "MASTERDOWN": refused, "CLUSTERDOWN": refused, "OOM": refused,
 	"NOREPLICAS": refused, "MISCONF": refused, "BUSY": refused, "TRYAGAIN": refused, "MOVED": refused,
@@ -45,9 +45,9 @@ var codes = map[string]outcome{
 	"CROSSSLOT": forbidden,
 }
 
-// wordings are what servers say under the code ERR alone. The permissions of a user may end inside a
-// script, which may have written by then: Redis 6 and 7.0 say so in the first form, Redis 7.2 and Valkey
-// in the second.
+// wordings are what servers say under the code ERR alone. The permissions of a user may end inside
+// a script, which may have written by then: Redis 6 and 7.0 say so in the first form, Redis 7.2 and
+// Valkey in the second.
 var wordings = []struct {
 	words string
 	outcome

@@ -10,13 +10,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Exchange implements lease.Store with one pipeline, so one round trip, for each Redis node. A slow node
-// delays only its own calls.
+// Exchange implements lease.Store with one pipeline, so one round trip, for each Redis node. A slow
+// node delays only its own calls.
 //
-// The deadline of ctx holds whatever the client's own timeouts are. When ctx ends, unfinished calls come
-// back at once with an error that wraps lease.ErrUnavailable, and what the server answers later is
-// dropped. No call is executed twice: it is sent again only where the server said that it executed
-// nothing, because it does not know the script, or because the slot is on its way to another node.
+// The deadline of ctx holds whatever the client's own timeouts are. When ctx ends, unfinished calls
+// come back at once with an error that wraps lease.ErrUnavailable, and what the server answers
+// later is dropped. No call is executed twice: it is sent again only where the server said that it
+// executed nothing, because it does not know the script, or because the slot is on its way to
+// another node.
 func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	all, invalid := s.prepare(calls)
 	if len(invalid) > 0 {
@@ -117,8 +118,9 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 	return groups, nil
 }
 
-// locate returns the node of each call's bucket. A client that does not know the cluster yet asks for
-// its slots, at most until ctx ends; before is how long that took where a connection was opened.
+// locate returns the node of each call's bucket. A client that does not know the cluster yet asks
+// for its slots, at most until ctx ends; before is how long that took where a connection was
+// opened.
 func (s *Store) locate(
 	ctx context.Context, cluster *redis.ClusterClient, g *group,
 ) (nodes []*node, before time.Duration, err error) {
@@ -162,9 +164,10 @@ const tryAgain = 5 * time.Millisecond
 
 // exchange fills Grant or Err of every call of g, and is done with them.
 //
-// While a slot is being moved and only some of its keys are on either node, both refuse a call for it;
-// so it is with the first call of a new holder, whose record is on neither. Such a call is sent again
-// with the same content until its keys are together or ctx ends. The others do not wait for it.
+// While a slot is being moved and only some of its keys are on either node, both refuse a call for
+// it; so it is with the first call of a new holder, whose record is on neither. Such a call is sent
+// again with the same content until its keys are together or ctx ends. The others do not wait for
+// it.
 func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Node = g.node.number

@@ -12,9 +12,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Ping implements lease.Pinger: it opens a connection to every node that serves buckets and brings it
-// the scripts, so that the first calls take no longer than later ones. It writes nothing, and needs no
-// permission that calls do not need.
+// Ping implements lease.Pinger: it opens a connection to every node that serves buckets and brings
+// it the scripts, so that the first calls take no longer than later ones. It writes nothing, and
+// needs no permission that calls do not need.
 func (s *Store) Ping(ctx context.Context) error {
 	var err error
 	switch rdb := s.rdb.(type) {

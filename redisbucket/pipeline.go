@@ -12,12 +12,12 @@ import (
 )
 
 // run executes sc once for each of args on n through rdb, as one pipeline. While they wait for a
-// connection, calls say so. run returns when the replies are there, when ctx ends, or when no connection
-// can be opened: then what was not written by that time never will be. before is the part of the time
-// that was no round trip.
+// connection, calls say so. run returns when the replies are there, when ctx ends, or when no
+// connection can be opened: then what was not written by that time never will be. before is the
+// part of the time that was no round trip.
 //
-// When run returns early, the commands belong to its goroutine, which still waits for the client. That
-// ends with the client's own timeouts and only then frees its place at the node.
+// When run returns early, the commands belong to its goroutine, which still waits for the client.
+// That ends with the client's own timeouts and only then frees its place at the node.
 func (s *Store) run(
 	ctx context.Context, rdb redis.UniversalClient, n *node, sc *script, calls []*lease.Call, args [][]any,
 ) (cmds []command, before time.Duration, err error) {
@@ -61,9 +61,10 @@ func (s *Store) run(
 	return cmds, p.before(len(args)), nil
 }
 
-// reload has a cluster client look again at who serves what, after a failure that a failover may have
-// caused. By itself the client does so once a minute, and where a command is redirected, which it does
-// not follow for commands that are sent once. It returns at once, and go-redis limits the rate.
+// reload has a cluster client look again at who serves what, after a failure that a failover may
+// have caused. By itself the client does so once a minute, and where a command is redirected, which
+// it does not follow for commands that are sent once. It returns at once, and go-redis limits the
+// rate.
 func (s *Store) reload() {
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
 		cluster.ReloadState(context.Background())
@@ -77,9 +78,10 @@ const (
 	withdrawn              // nothing is written and nothing will be
 )
 
-// pipeline is one sending, from its handing over to the client until its replies. It knows three things
-// that the client does not tell: whether anything has been written, when, and why not. To that end one
-// argument of each command is a payload, which the client asks for its bytes as it writes it.
+// pipeline is one sending, from its handing over to the client until its replies. It knows three
+// things that the client does not tell: whether anything has been written, when, and why not. To
+// that end one argument of each command is a payload, which the client asks for its bytes as it
+// writes it.
 type pipeline struct {
 	node    *node         // nil: any, while a cluster is asked who serves what
 	calls   []*lease.Call // they are told why they wait
@@ -96,8 +98,8 @@ type pipeline struct {
 func (p *pipeline) withdraw() bool { return p.state.CompareAndSwap(waiting, withdrawn) }
 
 // before is how long it took until the last command was written, where that was not part of a round
-// trip: a connection was opened, or some of the commands were sent more than once. Waiting for a free
-// connection is part of the round trip.
+// trip: a connection was opened, or some of the commands were sent more than once. Waiting for a
+// free connection is part of the round trip.
 func (p *pipeline) before(commands int) time.Duration {
 	if p.connecting.Load() || p.writes.Load() > int64(commands) {
 		return time.Duration(p.written.Load())
@@ -122,9 +124,10 @@ func (p *pipeline) clear() {
 	}
 }
 
-// await returns what result brings, or why nothing will come: ctx ended, or a dial failed. A pipeline
-// to one node gives up at the first dial that fails, if it can still be withdrawn. A question to a whole
-// cluster may be answered by another node, so it names that dial only when ctx ends.
+// await returns what result brings, or why nothing will come: ctx ended, or a dial failed. A
+// pipeline to one node gives up at the first dial that fails, if it can still be withdrawn. A
+// question to a whole cluster may be answered by another node, so it names that dial only when ctx
+// ends.
 func await[T any](ctx context.Context, p *pipeline, result <-chan T) (r T, err error) {
 	failed := p.failed
 	if p.node == nil {
@@ -160,8 +163,8 @@ type payload struct {
 	data []byte
 }
 
-// MarshalBinary is what the client calls as it writes the argument. An error ends the connection, over
-// which nothing has been sent yet.
+// MarshalBinary is what the client calls as it writes the argument. An error ends the connection,
+// over which nothing has been sent yet.
 func (a *payload) MarshalBinary() ([]byte, error) {
 	if !a.p.state.CompareAndSwap(waiting, sent) && a.p.state.Load() == withdrawn {
 		return nil, errNotSent

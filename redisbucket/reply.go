@@ -8,14 +8,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// ErrReply is wrapped by every error that says that the answer was not a reply of these scripts. It came
-// from a proxy or another program, or it was cut off. Whether the call was executed is unknown, so the
-// error also wraps lease.ErrUnavailable.
+// ErrReply is wrapped by every error that says that the answer was not a reply of these scripts. It
+// came from a proxy or another program, or it was cut off. Whether the call was executed is
+// unknown, so the error also wraps lease.ErrUnavailable.
 var ErrReply = errors.New("unexpected reply")
 
 const (
-	// wholeMax is the largest number of a reply. Doubles are exact up to there, and so many microseconds
-	// fit into a Duration.
+	// wholeMax is the largest number of a reply. Doubles are exact up to there, and so many
+	// microseconds fit into a Duration.
 	wholeMax = 1 << 53
 	// ttlMax is the longest T. A lease may last one slice of the ring longer, which leaseMax allows.
 	ttlMax, leaseMax = time.Hour, 2 * time.Hour
@@ -87,7 +87,8 @@ func (a *answer) config(proposed *lease.Config) lease.Config {
 	return c
 }
 
-// levels are the end of the reply: for each limit its level, and the time until it has a token more.
+// levels are the end of the reply: for each limit its level, and the time until it has a token
+// more.
 func (a *answer) levels(c *lease.Config) (levels [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration) {
 	if a.err != nil {
 		return levels, next
@@ -102,8 +103,8 @@ func (a *answer) levels(c *lease.Config) (levels [lease.LimitsMax]int64, next [l
 	return levels, next
 }
 
-// open checks the first item, and returns an error unless it is "ok". invalid is the error for a script
-// that refused what it was given.
+// open checks the first item, and returns an error unless it is "ok". invalid is the error for a
+// script that refused what it was given.
 func open(v any, invalid error) (*answer, error) {
 	items, ok := v.([]any)
 	if !ok {
@@ -125,8 +126,8 @@ func open(v any, invalid error) (*answer, error) {
 	}
 }
 
-// decodeGrant reads the reply of lease.lua to r. It checks everything against what r allows, so that
-// nothing a broken peer sends can mint tokens.
+// decodeGrant reads the reply of lease.lua to r. It checks everything against what r allows, so
+// that nothing a broken peer sends can mint tokens.
 func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 	a, err := open(v, lease.ErrInvalidRequest)
 	if err != nil {

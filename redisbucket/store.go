@@ -26,7 +26,8 @@ const (
 // ErrInvalidConfig is wrapped by every error that says why a Config cannot be used.
 var ErrInvalidConfig = errors.New("redisbucket: invalid configuration")
 
-// Config tunes a Store. The zero value works. It has no deadline: the context of a call bounds the call.
+// Config tunes a Store. The zero value works. It has no deadline: the context of a call bounds the
+// call.
 type Config struct {
 	// Prefix starts every Redis key. Empty means "yuzhi:". It may not contain '{' or '}', which would
 	// move the hash tag.
@@ -34,8 +35,8 @@ type Config struct {
 	// InFlight is how many pipelines may be under way to one Redis node; more wait. 0 means 64.
 	InFlight int
 	// ClientTime sends the caller's clock as the server's time, for servers that refuse TIME inside
-	// scripts. The bucket follows the clock that is furthest ahead: one that is ahead of all others by d
-	// refills every bucket by d, once. Clocks must agree to a second. If two are further apart, each
+	// scripts. The bucket follows the clock that is furthest ahead: one that is ahead of all others by
+	// d refills every bucket by d, once. Clocks must agree to a second. If two are further apart, each
 	// call of the faster one refills the whole difference again. Off by default.
 	ClientTime bool
 	// AllowRing accepts a redis.Ring, for limits that need not hold. Each client of a ring decides for
@@ -44,8 +45,8 @@ type Config struct {
 	AllowRing bool
 }
 
-// Store is a lease.Store whose buckets live in Redis. Goroutines may share it. It has no goroutines of
-// its own between calls. The Redis client stays the caller's: a Store closes nothing.
+// Store is a lease.Store whose buckets live in Redis. Goroutines may share it. It has no goroutines
+// of its own between calls. The Redis client stays the caller's: a Store closes nothing.
 type Store struct {
 	rdb      redis.UniversalClient
 	prefix   string
@@ -75,13 +76,13 @@ var (
 	_ lease.Pinger = (*Store)(nil)
 )
 
-// New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. All violations of
-// cfg come back as one error that wraps ErrInvalidConfig.
+// New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. All
+// violations of cfg come back as one error that wraps ErrInvalidConfig.
 //
 // It adds a hook to rdb that watches how connections are opened and changes nothing. So a port that
 // refuses and a certificate that does not fit are reported as such and at once, and the time of a
-// handshake does not count as the network's delay. A hook stays as long as the client, so make one Store
-// for a client and keep it.
+// handshake does not count as the network's delay. A hook stays as long as the client, so make one
+// Store for a client and keep it.
 func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	var errs []error
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {

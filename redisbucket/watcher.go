@@ -15,9 +15,9 @@ import (
 // errConnecting is why a call is not on its way while a connection is being opened for it.
 var errConnecting = errors.New("a connection is being opened")
 
-// watcher sees how the client opens connections, through hooks that change nothing about it. go-redis
-// tries a dial five times before it says why it fails, which takes longer than a lease call may, so a
-// pipeline is told of the first failure.
+// watcher sees how the client opens connections, through hooks that change nothing about it.
+// go-redis tries a dial five times before it says why it fails, which takes longer than a lease
+// call may, so a pipeline is told of the first failure.
 type watcher struct {
 	mu        sync.Mutex
 	pipelines map[*pipeline]bool // those under way
@@ -51,8 +51,8 @@ func (p *pipeline) connect() {
 	p.tell(errConnecting)
 }
 
-// dialing notes that n has delta connections more that are being opened, and calls f with every pipeline
-// that waits for a connection to n.
+// dialing notes that n has delta connections more that are being opened, and calls f with every
+// pipeline that waits for a connection to n.
 func (w *watcher) dialing(n *node, delta int, f func(*pipeline)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,8 +64,8 @@ func (w *watcher) dialing(n *node, delta int, f func(*pipeline)) {
 	}
 }
 
-// watch has the dials of n seen, if they are not yet. They go through client, which go-redis may replace
-// by another in a cluster.
+// watch has the dials of n seen, if they are not yet. They go through client, which go-redis may
+// replace by another in a cluster.
 func (w *watcher) watch(n *node, client *redis.Client) {
 	w.mu.Lock()
 	known := n.client == client

@@ -13,17 +13,19 @@ import (
 	"github.com/alicebob/miniredis/v2/proto"
 )
 
-// Fate is what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to its reply. The zero
-// Fate passes both on. Other commands (HELLO, PING, ...) always pass, except for BlackHole and Far.
+// Fate is what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to its reply. The
+// zero Fate passes both on. Other commands (HELLO, PING, ...) always pass, except for BlackHole and
+// Far.
 type Fate struct {
 	// DropRequest: the call never reaches the server, and its connection is closed.
 	DropRequest bool
-	// LoseReply: the server executes the call; instead of a reply the client sees its connection closed.
+	// LoseReply: the server executes the call; instead of a reply the client sees its connection
+	// closed.
 	LoseReply bool
 	// Delay is the least time from the call's arrival at the proxy until the client gets the reply.
 	Delay time.Duration
-	// Far is the least time of every round trip over this link. Each step of a connection's handshake is
-	// one.
+	// Far is the least time of every round trip over this link. Each step of a connection's handshake
+	// is one.
 	Far time.Duration
 	// Hold, if not nil, keeps the reply back until it is closed.
 	Hold <-chan struct{}
@@ -31,15 +33,16 @@ type Fate struct {
 	Rewrite func(reply []byte) []byte
 	// Close ends the connection after the reply.
 	Close bool
-	// BlackHole: whatever arrives, script call or not, is taken and never answered, nor is anything that
-	// comes later over the same connection. New connections are accepted.
+	// BlackHole: whatever arrives, script call or not, is taken and never answered, nor is anything
+	// that comes later over the same connection. New connections are accepted.
 	BlackHole bool
 }
 
 // Twice is a Fate.Rewrite: the network delivers the reply two times.
 func Twice(reply []byte) []byte { return append(reply[:len(reply):len(reply)], reply...) }
 
-// Half is a Fate.Rewrite: the reply breaks off in the middle. Without Fate.Close the rest never comes.
+// Half is a Fate.Rewrite: the reply breaks off in the middle. Without Fate.Close the rest never
+// comes.
 func Half(reply []byte) []byte { return reply[:len(reply)/2] }
 
 // HTTP is a Fate.Rewrite: another program listens on that port.
@@ -47,8 +50,9 @@ func HTTP([]byte) []byte {
 	return []byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 }
 
-// Proxy stands before a Redis server and does to script calls what its Fate says. Any goroutine may set
-// another at any time. A call meets the Fate in force when it arrives. The proxy ends with the test.
+// Proxy stands before a Redis server and does to script calls what its Fate says. Any goroutine may
+// set another at any time. A call meets the Fate in force when it arrives. The proxy ends with the
+// test.
 type Proxy struct {
 	Addr string // where clients connect: "127.0.0.1:port"
 
@@ -93,12 +97,12 @@ func NewProxy(t testing.TB, to string) *Proxy {
 // Set makes f the fate of every call that arrives from now on.
 func (p *Proxy) Set(f Fate) { p.fate.Store(&f) }
 
-// Pass is Set(Fate{}): the network is well again. Connections that a BlackHole swallowed stay mute, as if
-// a firewall had forgotten them; see Cut.
+// Pass is Set(Fate{}): the network is well again. Connections that a BlackHole swallowed stay mute,
+// as if a firewall had forgotten them; see Cut.
 func (p *Proxy) Pass() { p.Set(Fate{}) }
 
-// Hold keeps back the replies to calls that arrive from now on, until release is called, once or more.
-// Set or Pass says what happens to later calls.
+// Hold keeps back the replies to calls that arrive from now on, until release is called, once or
+// more. Set or Pass says what happens to later calls.
 func (p *Proxy) Hold() (release func()) {
 	held := make(chan struct{})
 	p.Set(Fate{Hold: held})
@@ -130,7 +134,8 @@ type passed struct {
 	at   time.Time
 }
 
-// serve is one connection. Replies come in the order of requests, so a queue says which belongs to which.
+// serve is one connection. Replies come in the order of requests, so a queue says which belongs to
+// which.
 func (p *Proxy) serve(client net.Conn) {
 	p.mu.Lock()
 	p.conns[client] = true

@@ -1,5 +1,5 @@
-// Package redistest starts redis-server processes for tests, alone, as a cluster or with a Sentinel, and
-// a proxy that makes the network to them fail. All of them end with the test.
+// Package redistest starts redis-server processes for tests, alone, as a cluster or with a
+// Sentinel, and a proxy that makes the network to them fail. All of them end with the test.
 package redistest
 
 import (
@@ -35,10 +35,10 @@ type Server struct {
 	output *strings.Builder // to be read after exited only
 }
 
-// Start runs redis-server on a free loopback port, without persistence and in a temporary directory,
-// unless args say otherwise. It returns once the server answers PING, be it with an error, as a server
-// that asks for a password does. It is killed with the test. Without a server (see Binary) the test is
-// skipped, and with REQUIRE_REDIS=1 in the environment it fails instead.
+// Start runs redis-server on a free loopback port, without persistence and in a temporary
+// directory, unless args say otherwise. It returns once the server answers PING, be it with an
+// error, as a server that asks for a password does. It is killed with the test. Without a server
+// (see Binary) the test is skipped, and with REQUIRE_REDIS=1 in the environment it fails instead.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, func(s *Server) []string {
@@ -74,8 +74,8 @@ func start(t testing.TB, args func(*Server) []string) *Server {
 	return nil
 }
 
-// Binary is the server that tests start: what REDIS_SERVER in the environment names, which may be any
-// version of Redis or Valkey, otherwise redis-server in PATH.
+// Binary is the server that tests start: what REDIS_SERVER in the environment names, which may be
+// any version of Redis or Valkey, otherwise redis-server in PATH.
 func Binary() string {
 	if b := os.Getenv("REDIS_SERVER"); b != "" {
 		return b
@@ -83,8 +83,8 @@ func Binary() string {
 	return "redis-server"
 }
 
-// Available returns whether there is a server, for tests that do less without it. With REQUIRE_REDIS=1 it
-// is always true, so that nothing is left out silently.
+// Available returns whether there is a server, for tests that do less without it. With
+// REQUIRE_REDIS=1 it is always true, so that nothing is left out silently.
 func Available() bool {
 	_, err := exec.LookPath(Binary())
 	return err == nil || os.Getenv("REQUIRE_REDIS") == "1"
@@ -124,14 +124,15 @@ func RequireVersion(t testing.TB, major, minor int, missing string) {
 
 var errPortTaken = errors.New("redistest: port was taken")
 
-// Restart runs the server again after a kill, with the same port, directory and arguments, to which args
-// are added. It returns once the server serves.
+// Restart runs the server again after a kill, with the same port, directory and arguments, to which
+// args are added. It returns once the server serves.
 func (s *Server) Restart(t testing.TB, args ...string) {
 	t.Helper()
 	s.restart(t, false, args)
 }
 
-// RestartLoading is Restart that returns as soon as the server answers, even if it is still loading.
+// RestartLoading is Restart that returns as soon as the server answers, even if it is still
+// loading.
 func (s *Server) RestartLoading(t testing.TB, args ...string) {
 	t.Helper()
 	s.restart(t, true, args)
@@ -184,8 +185,8 @@ func (s *Server) await(loading bool) error {
 	return fmt.Errorf("redistest: redis-server did not answer within %v", startTimeout)
 }
 
-// Ask sends one command over a connection of its own and returns the reply as it comes, in RESP. It is
-// empty where there is none within a second.
+// Ask sends one command over a connection of its own and returns the reply as it comes, in RESP. It
+// is empty where there is none within a second.
 func (s *Server) Ask(words ...string) string {
 	c, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
@@ -210,7 +211,8 @@ func (s *Server) Do(t testing.TB, words ...string) string {
 // Signal sends sig: SIGSTOP to hang the server, SIGCONT to let it go on.
 func (s *Server) Signal(sig syscall.Signal) error { return s.cmd.Process.Signal(sig) }
 
-// Kill ends the server as kill -9 does and returns when it is gone. It may be called more than once.
+// Kill ends the server as kill -9 does and returns when it is gone. It may be called more than
+// once.
 func (s *Server) Kill() {
 	if s.cmd.Process != nil {
 		_ = s.cmd.Process.Kill()
@@ -224,9 +226,9 @@ func (s *Server) end() {
 	s.guard.Close()
 }
 
-// freePort picks an even port and holds the odd one above it, so that no other test takes the port while
-// its server is down for a while. All ports lie below the range from which systems take ports for
-// connections, and so does a cluster's bus, which listens 10000 above.
+// freePort picks an even port and holds the odd one above it, so that no other test takes the port
+// while its server is down for a while. All ports lie below the range from which systems take ports
+// for connections, and so does a cluster's bus, which listens 10000 above.
 func freePort() (port int, guard net.Listener, err error) {
 	for range 1000 {
 		port = 12_000 + 2*rand.IntN(5_000)

@@ -31,8 +31,8 @@ func Rand(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(Seed(t), 0))
 }
 
-// Seeds yields n new seeds, or the one of YUZHI_SEED alone. It stops once t has failed, and logs the
-// command that repeats the test with the seed at which it did.
+// Seeds yields n new seeds, or the one of YUZHI_SEED alone. It stops once t has failed, and logs
+// the command that repeats the test with the seed at which it did.
 func Seeds(t testing.TB, n int) iter.Seq[uint64] {
 	seed, given := givenSeed(t)
 	return func(yield func(uint64) bool) {
@@ -69,7 +69,8 @@ func logReplay(t testing.TB, seed uint64) {
 	t.Logf("replay: %s=%d go test ./%s -run '^%s$'", variable, seed, folder(), test)
 }
 
-// folder is the folder of the package under test in its module: a test runs in its package's folder.
+// folder is the folder of the package under test in its module: a test runs in its package's
+// folder.
 func folder() string {
 	here, err := os.Getwd()
 	if err != nil {

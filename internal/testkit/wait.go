@@ -15,8 +15,9 @@ const (
 	pace = 2 * time.Millisecond
 )
 
-// Eventually polls until holds returns true. After a minute it ends the test, with what did not come
-// true and every goroutine's stack. Inside a synctest bubble that minute is one of virtual time.
+// Eventually polls until holds returns true. After a minute it ends the test, with what did not
+// come true and every goroutine's stack. Inside a synctest bubble that minute is one of virtual
+// time.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	notYet := errors.New("not within a minute: " + what)
@@ -28,8 +29,8 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	})
 }
 
-// EventuallyNil is Eventually for a condition that can say what is still wrong: it polls until check
-// returns nil, and ends the test with its last error.
+// EventuallyNil is Eventually for a condition that can say what is still wrong: it polls until
+// check returns nil, and ends the test with its last error.
 func EventuallyNil(t testing.TB, check func() error) {
 	t.Helper()
 	for from := time.Now(); ; time.Sleep(pace) {

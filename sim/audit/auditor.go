@@ -1,8 +1,8 @@
 package audit
 
-// An Auditor holds every admission to the keys of one limiter against the bounds of each key, over all
-// windows. A token counts at the moment at which it left a pool, or at which the bucket granted it to a
-// request that waited. Tokens of a request that was not admitted in the end do not count.
+// An Auditor holds every admission to the keys of one limiter against the bounds of each key, over
+// all windows. A token counts at the moment at which it left a pool, or at which the bucket granted
+// it to a request that waited. Tokens of a request that was not admitted in the end do not count.
 //
 // Times are in nanoseconds, and never decrease. One goroutine at a time.
 type Auditor struct {
@@ -26,8 +26,8 @@ func NewAuditor(bounds []Bound, keys int) Auditor {
 	return Auditor{bounds: bounds, meters: make([]*Meter, keys*len(bounds)), backlogs: make([]*backlog, keys)}
 }
 
-// instant is the time to audit by. A bucket counts in microseconds, so two admissions within one are
-// simultaneous to it.
+// instant is the time to audit by. A bucket counts in microseconds, so two admissions within one
+// are simultaneous to it.
 func instant(now int64) int64 { return now / 1000 * 1000 }
 
 // Admit books n tokens that are admitted now.
@@ -78,8 +78,8 @@ func (a *Auditor) count(at int64, key int32, n int64) {
 	}
 }
 
-// End counts what is still open as admitted, because whoever waits may yet be told so. It returns how
-// many tokens that is.
+// End counts what is still open as admitted, because whoever waits may yet be told so. It returns
+// how many tokens that is.
 func (a *Auditor) End() (open int64) {
 	for key, b := range a.backlogs {
 		if b != nil {

@@ -6,8 +6,8 @@
 // finds the window that comes nearest to the bound or lies farthest beyond it (worst.go, tree.go).
 // [Meter] takes exact times one by one and costs a few nanoseconds each (meter.go). [Auditor] has
 // meters for many keys and bounds (auditor.go), and waits with tokens of which it turns out later
-// whether they were admitted (backlog.go). All judge in integers without rounding, so an excess of a
-// single token is found and none is invented.
+// whether they were admitted (backlog.go). All judge in integers without rounding, so an excess of
+// a single token is found and none is invented.
 package audit
 
 import (

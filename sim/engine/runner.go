@@ -47,8 +47,8 @@ func (r Runner) Run(ctx context.Context, s scenario.Scenario) (report.Report, er
 	return sum, err
 }
 
-// replicate runs the replications, some at a time, and returns those that ended, in their order. The
-// error is the first that there was.
+// replicate runs the replications, some at a time, and returns those that ended, in their order.
+// The error is the first that there was.
 func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []report.Outcome, err error) {
 	all := make([]*report.Outcome, s.Reps)
 	meter := progress{tell: r.Progress, done: make([]float64, s.Reps)}

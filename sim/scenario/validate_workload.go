@@ -139,8 +139,8 @@ func (c *checker) inside(path string, d Dist, bound float64, text string, boundT
 	}
 }
 
-// around demands the error of a clock. A plain value means both directions, so a negative one would not
-// mean what it says.
+// around demands the error of a clock. A plain value means both directions, so a negative one would
+// not mean what it says.
 func (c *checker) around(path string, d Dist, text string, bound float64, boundText any) {
 	if d.Kind == DistConstant && d.P < 0 {
 		_, field, _ := strings.Cut(path[strings.LastIndex(path, "clock."):], ".")

@@ -11,8 +11,9 @@ import (
 // section that only one of them has is "there" and "left out".
 type Difference struct{ Path, First, Second string }
 
-// Differences are all fields in which two scenarios differ, in the order of Paths. A field that was not
-// set is its zero value: compare what Defaults returns. Lists of different lengths are one difference.
+// Differences are all fields in which two scenarios differ, in the order of Paths. A field that was
+// not set is its zero value: compare what Defaults returns. Lists of different lengths are one
+// difference.
 func Differences(first, second scenario.Scenario) []Difference {
 	return differences("", reflect.ValueOf(first), reflect.ValueOf(second))
 }

@@ -41,8 +41,8 @@ func dump(n *yaml.Node) ([]byte, error) {
 	return text, nil
 }
 
-// inOneLine is v as a file has it, in YAML's flow style; for people, as what no file can say is an error
-// in place of it.
+// inOneLine is v as a file has it, in YAML's flow style; for people, as what no file can say is an
+// error in place of it.
 func inOneLine(v reflect.Value) string {
 	if isScalar(v.Type()) {
 		return scalarText(v)
