@@ -46,9 +46,7 @@ func (f *fleet) call(b *testing.B) {
 		r.Want, r.Need = 2_000_000, 2_000_000
 	}
 	g, err := exchange(f.s, "k", *r)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	if g.Void && r.Seq > 1 {
 		b.Fatal("a holder that renews in time was void")
 	}
@@ -82,11 +80,7 @@ func evalshaTime(b *testing.B, rdb *redis.Client) (calls, usec float64) {
 func BenchmarkScriptServerTime(b *testing.B) {
 	ctx := context.Background()
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(b).Addr})
-	defer rdb.Close()
-	s, err := New(rdb, Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := storeOver(b, rdb)
 	own, peer := newFleet(s), redis_rate.NewLimiter(rdb)
 	limit := redis_rate.Limit{Rate: 1_000_000, Burst: 1_000_000, Period: time.Second}
 	rate := func() {
@@ -136,11 +130,7 @@ func BenchmarkMemoryUsage(b *testing.B) {
 		b.Run(fmt.Sprintf("limits=%d", limits), func(b *testing.B) {
 			ctx := context.Background()
 			rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(b).Addr})
-			defer rdb.Close()
-			s, err := New(rdb, Config{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			s := storeOver(b, rdb)
 			f := newFleet(s)
 			for i := range f.requests {
 				c := &f.requests[i].Config
@@ -152,9 +142,7 @@ func BenchmarkMemoryUsage(b *testing.B) {
 			bucket := s.bucketKey("k")
 			for name, key := range map[string]string{"bucket-B": bucket, "record-B": recordKey(bucket, f.requests[0].Holder)} {
 				n, err := rdb.MemoryUsage(ctx, key).Result()
-				if err != nil {
-					b.Fatal(err)
-				}
+				must(b, err)
 				b.ReportMetric(float64(n), name)
 			}
 			b.ReportMetric(0, "ns/op")
@@ -165,8 +153,6 @@ func BenchmarkMemoryUsage(b *testing.B) {
 func mustFloat(t testing.TB, text string) float64 {
 	t.Helper()
 	x, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return x
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
@@ -17,40 +17,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// startCluster is two masters that share the slots, and a client that knows one of them.
-func startCluster(t *testing.T) ([2]*redistest.Server, *redis.ClusterClient) {
+// startCluster is two masters that share the slots, and a store whose client knows one of them.
+func startCluster(t *testing.T) ([]*redistest.Server, *Store) {
 	t.Helper()
-	ctx := context.Background()
-	var servers [2]*redistest.Server
-	var nodes [2]*redis.Client
-	for i, slots := range [2][2]int{{0, 8191}, {8192, 16383}} {
-		servers[i] = redistest.Start(t, "--cluster-enabled", "yes")
-		nodes[i] = redis.NewClient(&redis.Options{Addr: servers[i].Addr})
-		defer nodes[i].Close()
-		if err := nodes[i].ClusterAddSlotsRange(ctx, slots[0], slots[1]).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := nodes[0].ClusterMeet(ctx, "127.0.0.1", fmt.Sprint(servers[1].Port)).Err(); err != nil {
-		t.Fatal(err)
-	}
-	for i := range nodes {
-		testkit.Eventually(t, "the cluster is up", func() bool {
-			info := nodes[i].ClusterInfo(ctx).Val()
-			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_ok:16384")
-		})
-	}
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr}})
-	t.Cleanup(func() { c.Close() })
-	return servers, c
+	masters := redistest.StartCluster(t, 2, false).Masters
+	return masters, storeOver(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{masters[0].Addr}}))
 }
 
 func TestAClusterIsServedNodeByNode(t *testing.T) {
-	servers, cluster := startCluster(t)
-	s, err := New(cluster, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers, s := startCluster(t)
 	batch := func(seq int64) []*lease.Call {
 		var calls []*lease.Call
 		for i := range 40 {
@@ -87,9 +62,7 @@ func TestAClusterIsServedNodeByNode(t *testing.T) {
 	}
 
 	// given that one of them hangs
-	if err := servers[1].Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, servers[1].Signal(syscall.SIGSTOP))
 	defer servers[1].Signal(syscall.SIGCONT)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -117,36 +90,26 @@ func TestAClusterIsServedNodeByNode(t *testing.T) {
 
 func TestAMovedSlotIsFollowed(t *testing.T) {
 	// given a client whose idea of the slots is out of date
-	servers, cluster := startCluster(t)
-	s, err := New(cluster, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers, s := startCluster(t)
 	ctx := context.Background()
 	if _, err := exchange(s, "k", request(1)); err != nil {
 		t.Fatal(err)
 	}
 	key := s.bucketKey("k")
-	var nodes [2]*redis.Client
 	var ids [2]string
 	for i, server := range servers {
-		nodes[i] = redis.NewClient(&redis.Options{Addr: server.Addr})
-		defer nodes[i].Close()
-		ids[i] = nodes[i].Do(ctx, "CLUSTER", "MYID").Val().(string)
+		id, err := proto.ReadString(server.Do(t, "CLUSTER", "MYID"))
+		must(t, err)
+		ids[i] = id
 	}
 	from, to := 0, 1
 	if slot(key) > 8191 {
 		from, to = 1, 0
 	}
-	must := func(c *redis.Client, args ...any) {
-		t.Helper()
-		if err := c.Do(ctx, args...).Err(); err != nil {
-			t.Fatal(args, err)
-		}
-	}
+	number := fmt.Sprint(slot(key))
 	// when the slot is migrating and the record of a new holder does not exist yet
-	must(nodes[to], "CLUSTER", "SETSLOT", slot(key), "IMPORTING", ids[from])
-	must(nodes[from], "CLUSTER", "SETSLOT", slot(key), "MIGRATING", ids[to])
+	servers[to].Do(t, "CLUSTER", "SETSLOT", number, "IMPORTING", ids[from])
+	servers[from].Do(t, "CLUSTER", "SETSLOT", number, "MIGRATING", ids[to])
 	r := request(1)
 	r.Holder = "new"
 	// then its call waits as long as its caller does,
@@ -172,9 +135,9 @@ func TestAMovedSlotIsFollowed(t *testing.T) {
 	}
 	testkit.Eventually(t, "that the call is refused", func() bool { return redis.HasErrorPrefix(held[0].Unsent(), "TRYAGAIN") })
 	// and when the slot has moved
-	must(nodes[from], "MIGRATE", "127.0.0.1", servers[to].Port, "", 0, 5000, "KEYS", key, recordKey(key, "h"))
+	servers[from].Do(t, "MIGRATE", "127.0.0.1", fmt.Sprint(servers[to].Port), "", "0", "5000", "KEYS", key, recordKey(key, "h"))
 	for _, n := range []int{to, from} {
-		must(nodes[n], "CLUSTER", "SETSLOT", slot(key), "NODE", ids[to])
+		servers[n].Do(t, "CLUSTER", "SETSLOT", number, "NODE", ids[to])
 	}
 	// then the call follows it by itself, the state came along, and each was executed once
 	<-finished

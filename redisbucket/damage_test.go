@@ -23,15 +23,31 @@ func onEach(t *testing.T, f func(t *testing.T, s *Store)) {
 	t.Run("redis", func(t *testing.T) { f(t, newStore(t, redistest.Start(t).Addr)) })
 }
 
-func newStore(t *testing.T, addr string) *Store {
+func newStore(t testing.TB, addr string) *Store {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	return storeOver(t, redis.NewClient(&redis.Options{Addr: addr}))
+}
+
+// storeOver is a store over rdb, which is closed with the test.
+func storeOver(t testing.TB, rdb redis.UniversalClient) *Store {
+	t.Helper()
 	t.Cleanup(func() { rdb.Close() })
+	return storeOn(t, rdb)
+}
+
+// storeOn is a store over an rdb that outlives the test.
+func storeOn(t testing.TB, rdb redis.UniversalClient) *Store {
+	t.Helper()
 	s, err := New(rdb, Config{})
+	must(t, err)
+	return s
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
 }
 
 // request is a plausible call of holder "h".
@@ -158,9 +174,7 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 			key := fmt.Sprintf("key }%d", i)
 			bucket := s.bucketKey(key)
 			first, err := exchange(s, key, request(1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c.do(s, bucket, recordKey(bucket, "h"))
 			s.rdb.Persist(ctx, bucket)
 			before := contents(t, s)
@@ -271,11 +285,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 func TestInvalidCallsNeverReachTheServer(t *testing.T) {
 	// given a server that is not there
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	defer rdb.Close()
-	s, err := New(rdb, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := storeOver(t, rdb)
 	for want, change := range map[error]func(*lease.Request){
 		lease.ErrInvalidRequest: func(r *lease.Request) { r.Want = -1 },
 		lease.ErrInvalidConfig:  func(r *lease.Request) { r.Config.Limits = nil },

@@ -29,11 +29,7 @@ func overALink(t *testing.T, change func(*redis.Options)) (*Store, *redistest.Pr
 		change(o)
 	}
 	rdb := redis.NewClient(o)
-	t.Cleanup(func() { rdb.Close() })
-	s, err := New(rdb, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := storeOver(t, rdb)
 	return s, proxy
 }
 
@@ -69,9 +65,7 @@ func TestAHandshakeIsNoRoundTrip(t *testing.T) {
 func TestPingLeavesNothingToTheFirstCall(t *testing.T) {
 	s, proxy := overALink(t, nil)
 	// Given a store that was warmed,
-	if err := s.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Ping(t.Context()))
 	if n := s.rdb.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("Ping wrote %d keys", n)
 	}
@@ -91,14 +85,8 @@ func TestPingLeavesNothingToTheFirstCall(t *testing.T) {
 }
 
 func TestPingReachesEveryMasterOfACluster(t *testing.T) {
-	servers, rdb := startCluster(t)
-	s, err := New(rdb, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	servers, s := startCluster(t)
+	must(t, s.Ping(t.Context()))
 	for _, server := range servers {
 		one := redis.NewClient(&redis.Options{Addr: server.Addr})
 		defer one.Close()
@@ -121,11 +109,7 @@ func refusing(dials *atomic.Int64, err error) func(context.Context, string, stri
 func TestWhatRefusesIsNamedAtTheFirstDial(t *testing.T) {
 	var dials atomic.Int64
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetryTimeout: time.Hour, Dialer: refusing(&dials, syscall.ECONNREFUSED)})
-	defer rdb.Close()
-	s, err := New(rdb, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := storeOver(t, rdb)
 	for what, do := range map[string]func() error{
 		"a call":  func() error { _, err := exchange(s, "k", request(1)); return err },
 		"inspect": func() error { _, err := s.Inspect(t.Context(), "k"); return err },
@@ -152,11 +136,7 @@ func TestACallThatWaitsForItsConnectionSaysSo(t *testing.T) {
 		<-open
 		return net.Dial(network, addr)
 	}})
-	defer rdb.Close()
-	s, err := New(rdb, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := storeOver(t, rdb)
 	c, finished := &lease.Call{Key: "k", Request: request(1)}, make(chan bool)
 	go s.Exchange(t.Context(), []*lease.Call{c}, func([]*lease.Call) { close(finished) })
 	<-dialing
@@ -183,11 +163,7 @@ func TestACallThatIsGivenUpBeforeItIsSentNeverIs(t *testing.T) {
 		<-goOn
 		return nil
 	}})
-	defer rdb.Close()
-	s, err := New(rdb, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := storeOver(t, rdb)
 	c := &lease.Call{Key: "k", Request: request(1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	finished := make(chan bool)
@@ -224,11 +200,7 @@ func TestACallThatIsGivenUpBeforeItIsSentNeverIs(t *testing.T) {
 
 func TestTheReasonIsNamedInOneLine(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	defer rdb.Close()
-	s, err := New(rdb, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := storeOver(t, rdb)
 	if err := s.Ping(t.Context()); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "redisbucket: ping: ") {
 		t.Errorf("%v", err)
 	}
@@ -243,12 +215,8 @@ func TestARingIsRefusedUnlessAskedFor(t *testing.T) {
 	}
 	// Whoever asks for it is served, and told of its dials as with any client.
 	s, err := New(ring, Config{AllowRing: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, s.Ping(t.Context()))
 	for _, k := range []string{"a", "b", "c", "d"} {
 		if _, err := exchange(s, k, request(1)); err != nil {
 			t.Error(err)

@@ -3,7 +3,6 @@ package redisbucket
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -15,13 +14,31 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-var (
-	seedFlag  = flag.Uint64("seed", 0, "seed of the differential tests; 0 means a new one")
-	callsFlag = flag.Int("differ.calls", 20_000, "calls of each differential test")
-)
+// servers are what lease.Bucket is compared with.
+type servers struct {
+	real *redis.Client // nil without redis-server
+	mini *redis.Client
+	fake *miniredis.Miniredis // behind mini
+}
+
+func startServers(t testing.TB) *servers {
+	t.Helper()
+	s := &servers{fake: miniredis.NewMiniRedis()}
+	must(t, s.fake.Start())
+	s.mini = redis.NewClient(&redis.Options{Addr: s.fake.Addr()})
+	t.Cleanup(func() { s.mini.Close(); s.fake.Close() })
+	if !redistest.Available() {
+		t.Log("compared with miniredis only: redis-server is not in PATH (apt-get install redis-server, or brew install redis)")
+		return s
+	}
+	s.real = redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
+	t.Cleanup(func() { s.real.Close() })
+	return s
+}
 
 // trio is one bucket three times: in real Redis, in miniredis, and as lease.Bucket. Every step is done to all of
 // them at one server time, and then all of them must have answered alike and hold the same state.
@@ -55,32 +72,21 @@ type snapshot struct {
 // TestScriptsAgreeWithReference: given random but lifelike calls, when real Redis, miniredis and lease.Bucket execute
 // the same ones at the same times, then replies and state are equal to the last bit.
 func TestScriptsAgreeWithReference(t *testing.T) {
-	addr := ""
-	if redistest.Available() {
-		addr = redistest.Start(t).Addr
-	}
+	const most = 20_000
 	for _, clientTime := range []bool{true, false} {
 		// Time that the test chooses reaches every corner; the server's own passes slowly and needs fewer calls.
-		name, calls, steps, granted := "server-time", *callsFlag/5, 100, 10
+		name, calls, steps, granted := "server-time", most/5, 100, 10
 		if clientTime {
-			name, calls, steps, granted = "client-time", *callsFlag, 400, 5
+			name, calls, steps, granted = "client-time", most, 400, 5
 		}
 		t.Run(name, func(t *testing.T) {
 			if !clientTime {
 				redistest.Require(t)
 			}
-			if addr == "" {
-				t.Log("compared with miniredis only: redis-server is not in PATH (apt-get install redis-server, or brew install redis)")
-			}
-			seed := *seedFlag
-			if seed == 0 {
-				seed = rand.Uint64()
-			}
-			replay := fmt.Sprintf("go test ./redisbucket -run 'TestScriptsAgreeWithReference/%s' -seed %d", name, seed)
-			t.Log("replay with:", replay)
+			servers, seed := startServers(t), testkit.Seed(t)
 			total := make(map[string]int)
 			for round := uint64(0); total["call"] < calls; round++ {
-				x := newTrio(t, addr, rand.New(rand.NewPCG(seed, round)), clientTime, fmt.Sprintf("%s %d}", name, round))
+				x := servers.trio(t, rand.New(rand.NewPCG(seed, round)), clientTime)
 				for range steps {
 					x.step()
 				}
@@ -93,10 +99,11 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				t.Errorf("%d of %d calls were refused before they reached a script", total["error"], total["call"])
 			}
 			// Random calls that are all void would compare little.
-			for what, least := range map[string]int{"known": calls / 2, "granted": calls / granted, "void": calls / 100, "retry": calls / 50,
-				"stale": calls / 200, "short": calls / 50, "configured": calls / 50, "evicted": calls / 200, "lost": calls / 1000,
-				"failover": calls / 4000, "loss": calls / 200, "unused": calls / 200, "rearranged": calls / 1000,
-				"grew": calls / 200, "shrunk": calls / 500, "back": calls / 100} {
+			for what, least := range map[string]int{"known": calls / 2, "granted": calls / granted, "void": calls / 100,
+				"retry": calls / 50, "stale": calls / 200, "short": calls / 50, "configured": calls / 50,
+				"evicted": calls / 200, "lost": calls / 1000, "failover": calls / 4000, "loss": calls / 200,
+				"unused": calls / 200, "rearranged": calls / 1000, "grew": calls / 200, "shrunk": calls / 500,
+				"back": calls / 100} {
 				if !clientTime && (what == "shrunk" || what == "back") {
 					continue // the server's own time passes too slowly, and never goes back
 				}
@@ -108,40 +115,29 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 	}
 }
 
-func newTrio(t *testing.T, addr string, rng *rand.Rand, clientTime bool, key string) *trio {
+// trio is one bucket on these servers and as lease.Bucket, with nothing stored yet, and some holders.
+func (s *servers) trio(t *testing.T, rng *rand.Rand, clientTime bool) *trio {
 	t.Helper()
-	x := &trio{t: t, rng: rng, key: key, clientTime: clientTime, server: miniredis.NewMiniRedis(),
+	x := &trio{t: t, rng: rng, key: "any}", clientTime: clientTime, server: s.fake,
 		births: make(map[int64]bool), count: make(map[string]int)}
-	if err := x.server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	x.mini = x.store(x.server.Addr())
-	if addr != "" {
-		x.real = x.store(addr)
-	}
-	t.Cleanup(func() {
-		for _, s := range x.stores() {
-			s.rdb.Close()
+	store := func(rdb *redis.Client) *Store {
+		must(t, rdb.FlushAll(context.Background()).Err())
+		on := storeOn(t, rdb)
+		if clientTime {
+			on.now = func() string { return strconv.FormatInt(x.now, 10) }
 		}
-		x.server.Close()
-	})
+		return on
+	}
+	x.mini = store(s.mini)
+	if s.real != nil {
+		x.real = store(s.real)
+	}
 	x.now = 1_700_000_000_000_000 + rng.Int64N(1e12)
 	if clientTime && rng.IntN(4) == 0 {
 		x.now = rng.Int64N(1000) // near the start of time
 	}
 	x.populate()
 	return x
-}
-
-func (x *trio) store(addr string) *Store {
-	s, err := New(redis.NewClient(&redis.Options{Addr: addr}), Config{})
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	if x.clientTime {
-		s.now = func() string { return strconv.FormatInt(x.now, 10) }
-	}
-	return s
 }
 
 // stores are those of the three that are not the reference, the authority first.
@@ -233,9 +229,8 @@ func (x *trio) compare() {
 			for _, h := range x.names {
 				pipe.Persist(context.Background(), recordKey(s.bucketKey(x.key), h))
 			}
-			if _, err := pipe.Exec(context.Background()); err != nil {
-				x.t.Fatal(err)
-			}
+			_, err := pipe.Exec(context.Background())
+			must(x.t, err)
 		}
 		if diff := diffDump(want, stored(x.t, s.rdb, s, x.key, x.names)); diff != "" {
 			x.fatalf("%s holds otherwise:\n%s", x.who(s), diff)
@@ -247,9 +242,7 @@ func (x *trio) compare() {
 func (x *trio) evict(holder string) {
 	x.logf("evict %s", holder)
 	for _, s := range x.stores() {
-		if err := s.rdb.Del(context.Background(), recordKey(s.bucketKey(x.key), holder)).Err(); err != nil {
-			x.t.Fatal(err)
-		}
+		must(x.t, s.rdb.Del(context.Background(), recordKey(s.bucketKey(x.key), holder)).Err())
 	}
 	x.bucket.DropRecord(holder)
 }
@@ -258,9 +251,7 @@ func (x *trio) evict(holder string) {
 func (x *trio) lose() {
 	x.logf("lose the bucket")
 	for _, s := range x.stores() {
-		if err := s.rdb.Del(context.Background(), s.bucketKey(x.key)).Err(); err != nil {
-			x.t.Fatal(err)
-		}
+		must(x.t, s.rdb.Del(context.Background(), s.bucketKey(x.key)).Err())
 	}
 	x.bucket = lease.Bucket{}
 	for x.clientTime && x.births[x.now] { // two buckets of one key never begin in the same microsecond
@@ -299,9 +290,8 @@ func (x *trio) restore() {
 				pipe.Set(ctx, recordKey(bucket, h), text, 0)
 			}
 		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			x.t.Fatal(err)
-		}
+		_, err := pipe.Exec(ctx)
+		must(x.t, err)
 	}
 	x.bucket = *x.saved.bucket.Clone()
 }
@@ -345,7 +335,7 @@ func TestAllowancesBeyondWholeNumbersAgree(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			redistest.Require(t)
-			x := newTrio(t, redistest.Start(t).Addr, rand.New(rand.NewPCG(1, 1)), true, name)
+			x := startServers(t).trio(t, rand.New(rand.NewPCG(1, 1)), true)
 			config := lease.Policy{Weight: c.weight}.ConfigFor([]lease.Limit{c.limit}, 0, 100*time.Millisecond)
 			x.names, x.now = []string{"a"}, 1_700_000_000_000_000
 			held := int64(0)

@@ -51,9 +51,7 @@ func TestALostReplyIsOneExecution(t *testing.T) {
 		was := sum()
 		r := request(int64(10*calls + 3))
 		args, err := s.leaseArgs("a", &r, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ordinary := redis.NewCmd(context.Background(), append([]any{"evalsha", s.leaseScript.sha}, args...)...)
 		_ = s.rdb.Process(context.Background(), ordinary)
 		if n := sum() - was; n < 2 {
@@ -88,9 +86,7 @@ func TestTheContextBoundsACallToAHungServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := []*lease.Call{{Key: "a", Request: request(1)}, {Key: "b", Request: request(1)}}
-	if err := server.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Signal(syscall.SIGSTOP))
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
 	// when calls are made
@@ -106,9 +102,7 @@ func TestTheContextBoundsACallToAHungServer(t *testing.T) {
 		}
 	}
 	// and the caller may reuse them while the answer arrives (the race detector watches)
-	if err := server.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Signal(syscall.SIGCONT))
 	for _, c := range calls {
 		c.Request = request(2)
 	}
@@ -136,16 +130,12 @@ func TestServerErrorsAreTyped(t *testing.T) {
 	ctx := context.Background()
 	config := func(name, value string) func(*testing.T, *redis.Client) {
 		return func(t *testing.T, admin *redis.Client) {
-			if err := admin.ConfigSet(ctx, name, value).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, admin.ConfigSet(ctx, name, value).Err())
 		}
 	}
 	deny := func(command string) func(*testing.T, *redis.Client) {
 		return func(t *testing.T, admin *redis.Client) {
-			if err := admin.Do(ctx, "ACL", "SETUSER", "default", "-"+command).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, admin.Do(ctx, "ACL", "SETUSER", "default", "-"+command).Err())
 		}
 	}
 	for _, c := range []struct {

@@ -1,17 +1,11 @@
 package redisbucket
 
 import (
-	"context"
 	"hash/fnv"
 	"math/rand/v2"
-	"strconv"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
-	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -40,52 +34,6 @@ func (c *choices) Uint64() uint64 {
 	return top | n>>16
 }
 
-// servers are what one fuzzing process compares lease.Bucket with; real is nil without redis-server.
-type servers struct {
-	real *redis.Client
-	mini *miniredis.Miniredis
-	to   *redis.Client // mini's
-}
-
-func startServers(f *testing.F) *servers {
-	s := &servers{mini: miniredis.NewMiniRedis()}
-	if err := s.mini.Start(); err != nil {
-		f.Fatal(err)
-	}
-	s.to = redis.NewClient(&redis.Options{Addr: s.mini.Addr()})
-	f.Cleanup(func() { s.to.Close(); s.mini.Close() })
-	if redistest.Available() {
-		s.real = redis.NewClient(&redis.Options{Addr: redistest.Start(f).Addr})
-		f.Cleanup(func() { s.real.Close() })
-	} else {
-		f.Log("compared with miniredis only: redis-server is not in PATH")
-	}
-	return s
-}
-
-// trio is one bucket on these servers and as lease.Bucket, with nothing stored yet.
-func (s *servers) trio(t *testing.T, rng *rand.Rand) *trio {
-	x := &trio{t: t, rng: rng, key: "fuzz}", clientTime: true, server: s.mini, births: make(map[int64]bool), count: make(map[string]int)}
-	store := func(rdb *redis.Client) *Store {
-		if err := rdb.FlushAll(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		store, err := New(rdb, Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		store.now = func() string { return strconv.FormatInt(x.now, 10) }
-		return store
-	}
-	x.mini = store(s.to)
-	if s.real != nil {
-		x.real = store(s.real)
-	}
-	x.now = rng.Int64N(1_800_000_000_000_000)
-	x.populate()
-	return x
-}
-
 // FuzzCall: any sequence of calls, changes, losses and failovers that bytes can spell is answered alike by the scripts
 // on a real server, by the scripts on miniredis, and by lease.Bucket, to the last bit of reply and state. It is
 // TestScriptsAgreeWithReference with a fuzzer at the dice.
@@ -105,7 +53,7 @@ func FuzzCall(f *testing.F) {
 	s := startServers(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dice := newChoices(data)
-		x := s.trio(t, rand.New(dice))
+		x := s.trio(t, rand.New(dice), true)
 		// As many steps as there are bytes for, and a few more; 64 say as much as thousands and keep a fuzzer quick.
 		for i := range 64 {
 			if i > 8 && len(dice.data) < 2 {
@@ -133,7 +81,7 @@ func FuzzCallNumbers(f *testing.F) {
 	s := startServers(f)
 	f.Fuzz(func(t *testing.T, now, later, want, remaining, returned, debt, refund, weight, tokens, burst, overcommit,
 		unused, drawn, ahead, leaseMax int64) {
-		x := s.trio(t, rand.New(newChoices(nil)))
+		x := s.trio(t, rand.New(newChoices(nil)), true)
 		const clockEnd = 1 << 52 // of both: later times are refused by the scripts and never come to the reference
 		if now < 0 || now >= clockEnd || later >= clockEnd || now+later < 0 || now+later >= clockEnd {
 			t.Skip()
@@ -147,9 +95,7 @@ func FuzzCallNumbers(f *testing.F) {
 		}
 		x.names, x.now = []string{"h"}, now
 		g, err := x.call(first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		// what it reports and asks next, for itself and then as a stranger would
 		x.now += later
 		second := first

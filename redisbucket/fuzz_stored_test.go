@@ -56,10 +56,7 @@ func FuzzStored(f *testing.F) {
 	f.Fuzz(func(t *testing.T, state, record string, now, seq uint64) {
 		// given any texts in the places of one bucket
 		ctx := context.Background()
-		s, err := New(rdb, Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := storeOn(t, rdb)
 		s.now = func() string { return strconv.FormatUint(now%(1<<52), 10) }
 		bucket := s.bucketKey("k")
 		pipe := rdb.TxPipeline()
@@ -137,8 +134,6 @@ func textsOf(t *testing.T, rdb *redis.Client, bucket string) texts {
 func textOf(t testing.TB, c lease.Config) string {
 	t.Helper()
 	text, err := appendConfig(nil, &c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }

@@ -41,11 +41,7 @@ func FuzzWire(f *testing.F) {
 			Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1, DialerRetries: 1,
 			Dialer: func(context.Context, string, string) (net.Conn, error) { return &scripted{wire: wire}, nil },
 		})
-		defer rdb.Close()
-		s, err := New(rdb, Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := storeOver(t, rdb)
 		r := fuzzedRequest()
 		g, err := exchange(s, "k", r)
 		if err == nil {

@@ -361,9 +361,7 @@ func newStage(t *testing.T, addr, prefix string, s *script) *stage {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { rdb.Close() })
 	store, err := New(rdb, Config{Prefix: t.Name() + prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	limit := lease.PerSecond(100).WithBurst(10)
 	st := &stage{t: t, store: store, now: 1_700_000_000_000_000, audit: limit, holders: make(map[string]*honest), config: lease.Config{
 		Limits: []lease.Limit{limit}, TTL: 400 * time.Millisecond, Target: 100 * time.Millisecond,
@@ -410,9 +408,7 @@ func (s *stage) deliverAgain(holder string, seq int64) {
 func (s *stage) send(r lease.Request) lease.Grant {
 	s.t.Helper()
 	g, err := exchange(s.store, "k", r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	ctx, bucket := context.Background(), s.store.bucketKey("k")
 	s.store.rdb.Persist(ctx, bucket)
 	s.store.rdb.Persist(ctx, recordKey(bucket, r.Holder))

@@ -81,9 +81,7 @@ func TestConfigTextSurvivesTheWire(t *testing.T) {
 		{Limits: []lease.Limit{lease.PerSecond(1_000_000_000)}, TTL: 2 * time.Microsecond, Target: time.Microsecond},
 	} {
 		text, err := appendConfig(nil, &c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got, err := parseConfig(string(text), c.TTL)
 		if err != nil || fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", c) {
 			t.Errorf("%q: %+v, %v", text, got, err)

@@ -35,13 +35,9 @@ func TestTheClockIsTheServersUnlessAskedOtherwise(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		defer rdb.Close()
 		s, err := New(rdb, Config{ClientTime: clientTime})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		g, err := exchange(s, "k", request(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if in2001 := g.ServerTime == 1_000_000_000_000_000; in2001 == clientTime {
 			t.Errorf("client time %v: server time is %d", clientTime, g.ServerTime)
 		}
@@ -109,9 +105,7 @@ func TestKeysExpire(t *testing.T) {
 			r := request(1)
 			c.change(&r.Config)
 			g, err := exchange(s, "k", r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			// then the bucket outlives what the holder was told: the time to full, 2T, and at most a slice more
 			slice := 58 * time.Millisecond
 			if ttl := s.rdb.PTTL(ctx, bucket).Val(); g.Expiry < c.least || g.Expiry > c.least+slice || ttl < g.Expiry || ttl > g.Expiry+2*time.Second {

@@ -213,9 +213,7 @@ func TestRow26TheUserReachesNothingElse(t *testing.T) {
 	asUser(o)
 	rdb := redis.NewClient(o)
 	store, err := redisbucket.New(rdb, redisbucket.Config{Prefix: "others:"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	storeOn(t, rdb) // closes it
 	// when a store has another prefix, then its calls are refused, for good and by name,
 	err = direct(store, "the key")

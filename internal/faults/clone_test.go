@@ -112,6 +112,7 @@ func cloneRun(t *testing.T, seed uint64) (over int64, renamed bool) {
 	r := rand.New(rand.NewPCG(seed, 31))
 	limit := hybrid.PerSecond(1000).WithBurst(20 + r.Int64N(1000))
 	f := NewFleetOn(t, hybrid.Config{})
+	t.Log("seed", seed)
 	// Given two clones,
 	memory := lease.NewMemoryStore(nil)
 	twins := []*cloned{newCloned(memory), newCloned(memory)}

@@ -53,9 +53,7 @@ func newClosing(t *testing.T, ttl time.Duration) *closing {
 	if !other.Allow("another key") {
 		t.Fatal("denied")
 	}
-	if err := other.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, other.Shutdown(t.Context()))
 	return c
 }
 

@@ -55,9 +55,7 @@ func (s *shards) keyOn(t *testing.T, cluster *redis.ClusterClient, i int) string
 	for n := range 1000 {
 		name := fmt.Sprint("key-", n)
 		node, err := cluster.MasterForKey(context.Background(), bucketOf(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if node.Options().Addr == s.Masters[i].Addr {
 			return name
 		}

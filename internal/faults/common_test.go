@@ -85,7 +85,7 @@ func set(t *testing.T, rdb *redis.Client, parameter, value string) {
 	do(t, rdb, "CONFIG", "SET", parameter, value)
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -97,9 +97,7 @@ func storeOn(t testing.TB, rdb redis.UniversalClient) *redisbucket.Store {
 	t.Helper()
 	t.Cleanup(func() { rdb.Close() })
 	s, err := redisbucket.New(rdb, redisbucket.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 

@@ -31,19 +31,13 @@ import (
 func behindTLS(t *testing.T, server *redistest.Server, change func(*tls.Config)) (addr string, authority *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "yuzhi test"}, DNSNames: []string{"buckets.internal"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	own, err := x509.ParseCertificate(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	authority = x509.NewCertPool()
 	authority.AddCert(own)
 	cfg := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{raw}, PrivateKey: key}}}
@@ -51,9 +45,7 @@ func behindTLS(t *testing.T, server *redistest.Server, change func(*tls.Config))
 		change(cfg)
 	}
 	l, err := tls.Listen("tcp", "127.0.0.1:0", cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -107,9 +99,7 @@ func TestRow26WhyThereIsNoConnectionIsSaid(t *testing.T) {
 			store := storeOn(t, redis.NewClient(&redis.Options{Addr: c.addr, TLSConfig: c.tls}))
 			var log diary
 			l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{busy}, Policy: denying, Logger: log.logger()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer l.Close()
 			// when a connection is to be opened, then whoever asks is told why there is none,
 			for what, err := range map[string]error{"a call": direct(store, "k"), "Ping": l.Ping(context.Background())} {
@@ -142,9 +132,7 @@ func TestAClusterThatRefusesSaysSo(t *testing.T) {
 	store := storeOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}))
 	var log diary
 	l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{busy}, Policy: denying, Logger: log.logger()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	if l.Allow("k") {
 		t.Error("admitted")

@@ -85,9 +85,7 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 	testkit.Eventually(t, "nothing that is held", func() bool { return l.Stats().Held == 0 })
 	for name, d := range names {
 		// when somebody else writes into it,
-		if err := d.do(rdb, bucketOf(name)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.do(rdb, bucketOf(name)))
 	}
 	stored, admitted := contents(t, rdb), l.Stats().Admitted
 	for name, d := range names {
@@ -123,9 +121,7 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 	}
 	// When the operator has deleted the bucket, its key is served again: as a lost one, which starts empty.
 	for name, d := range names {
-		if err := rdb.Del(ctx, bucketOf(name)).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rdb.Del(ctx, bucketOf(name)).Err())
 		testkit.Eventually(t, "a verdict of the store on "+d.name, func() bool {
 			r, err := l.Take(ctx, name, 1)
 			return err == nil && r.Source != hybrid.SourceFallback
@@ -145,9 +141,7 @@ func TestRow25ADamagedBucketIsNotAskedInALoop(t *testing.T) {
 	rdb := client(t, server.Addr)
 	f, _ := saturated(t, 1, server.Addr)
 	l := f.Limiters[0]
-	if err := errors.Join(rdb.Del(ctx, bucketOf(key)).Err(), rdb.Set(ctx, bucketOf(key), "x", 0).Err()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(rdb.Del(ctx, bucketOf(key)).Err(), rdb.Set(ctx, bucketOf(key), "x", 0).Err()))
 	testkit.Eventually(t, "a failed call", func() bool { return l.Stats().Errors > 0 })
 	// when it goes on asking thousands of times,
 	from, calls := f.Now(), l.Stats().Calls

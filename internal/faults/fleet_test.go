@@ -89,9 +89,7 @@ func NewFleetOn(t testing.TB, cfg hybrid.Config, stores ...lease.Store) *Fleet {
 func (f *Fleet) Add(cfg hybrid.Config, s lease.Store) *hybrid.Limiter {
 	f.t.Helper()
 	l, err := hybrid.New(s, cfg)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	f.Limiters = append(f.Limiters, l)
 	return l
 }
@@ -129,9 +127,7 @@ func (f *Fleet) State(key string) lease.State {
 	ctx, cancel := context.WithTimeout(context.Background(), clientTimeout)
 	defer cancel()
 	st, err := f.direct.Inspect(ctx, key)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return st
 }
 

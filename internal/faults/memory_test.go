@@ -26,9 +26,7 @@ func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 	set(t, rdb, "maxmemory", "1")
 	testkit.Eventually(t, "an answer without the store", func() bool {
 		r, err := l.Take(ctx, key, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return !r.OK && r.Source == hybrid.SourceFallback // what is held is still spent, by all means
 	})
 	spent := l.Stats().Admitted
@@ -51,9 +49,7 @@ func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 	// and when there is memory again, everything is where it was.
 	set(t, rdb, "maxmemory", "0")
 	testkit.Eventually(t, "a token", func() bool { return f.Allow(0, key) })
-	if err := l.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Shutdown(ctx))
 	s := l.Stats()
 	if got := f.Balance(key); got+s.Burnt < hourly.Tokens-(spent+1) || got > hourly.Tokens-s.Admitted+1 {
 		t.Errorf("%d left of %d after %d admitted and %d burnt", got, hourly.Tokens, s.Admitted, s.Burnt)

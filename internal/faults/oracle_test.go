@@ -14,9 +14,7 @@ import (
 func worstOf(t testing.TB, spans []audit.Span, l hybrid.Limit, burst int64) audit.Window {
 	t.Helper()
 	w, err := audit.Worst(spans, audit.Bound{Tokens: l.Tokens, Per: l.Per, Burst: burst})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return w
 }
 

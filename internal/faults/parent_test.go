@@ -30,27 +30,17 @@ type process struct {
 func launch(t *testing.T, o orders, env ...string) *process {
 	t.Helper()
 	text, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &process{t: t, cmd: exec.Command(self), lines: make(chan string, 100)}
 	p.cmd.Env = append(append(os.Environ(), ordersVariable+"="+string(text)), env...)
 	p.cmd.Stderr = os.Stderr
 	in, err := p.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, p.cmd.Start())
 	p.in = in
 	go func() {
 		defer close(p.lines)
@@ -117,9 +107,7 @@ func (p *process) finish() report {
 // stop is SIGSTOP; it returns when the kernel says that no thread of the process runs any more.
 func (p *process) stop() {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, p.cmd.Process.Signal(syscall.SIGSTOP))
 	for {
 		var status syscall.WaitStatus
 		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
@@ -136,7 +124,5 @@ func (p *process) stop() {
 // resume is SIGCONT.
 func (p *process) resume() {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, p.cmd.Process.Signal(syscall.SIGCONT))
 }

@@ -50,9 +50,7 @@ func startSentinels(t *testing.T, args ...string) *sentinels {
 func (s *sentinels) current(t *testing.T, sentinel *redis.SentinelClient) string {
 	t.Helper()
 	addr, err := sentinel.GetMasterAddrByName(context.Background(), masterName).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return net.JoinHostPort(addr[0], addr[1])
 }
 

@@ -72,8 +72,6 @@ func (c *wallClock) step(t *testing.T, d time.Duration) {
 func serverTime(t *testing.T, rdb *redis.Client) time.Time {
 	t.Helper()
 	now, err := rdb.Time(context.Background()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return now
 }
