@@ -8,7 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// maxMin is the fair division of rate: nobody gets more than it demands, and what is left goes to the others by weight.
+// maxMin is the fair division of rate: nobody gets more than it demands, and what is left goes to the
+// others by weight.
 func maxMin(rate float64, demand, weight []float64) []float64 {
 	share := make([]float64, len(demand))
 	open := make([]int, len(demand))
@@ -60,10 +61,10 @@ func TestOverloadIsSharedByWeight(t *testing.T) {
 			relative = append(relative, got[i]/share[i])
 			total += got[i]
 		}
-		if j := testkit.Jain(relative); j < 0.99 {
+		if j := testkit.Jain(relative); j < 0.999 || slices.Min(relative) < 0.95 {
 			t.Errorf("weights %v: Jain's index %.4f\n got %.1f\nfair %.1f", weights, j, got, share)
 		}
-		if total < 970 {
+		if total < 995 {
 			t.Errorf("weights %v: %.1f of 1000/s admitted", weights, total)
 		}
 	}
@@ -74,7 +75,7 @@ func TestLoneHolderGetsEverything(t *testing.T) {
 	d := newDriver(t, l)
 	h := d.client(Policy{}, l, random(2000, 1))
 	d.run(20 * time.Second)
-	if h.admitted < 19_900 {
-		t.Errorf("%d of about 20400", h.admitted)
+	if h.admitted < 20_400*995/1000 {
+		t.Errorf("%d of 20,400", h.admitted)
 	}
 }
