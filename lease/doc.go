@@ -86,17 +86,43 @@
 //   - message.go: Request and Grant; config.go: Config and Version; store.go: Store.
 //   - limit.go, limit_parse.go: Limit; policy.go: Policy; key.go: keys that are too long to keep.
 //
-// # What is exported beside these, and for whom
+// # What is exported, and for whom
 //
-//   - Request, Grant, Config, Version, Op, State, Call, Pinger, the limits of their numbers, Scale and
-//     the functions about long keys: what a Store must know (redisbucket).
-//   - Host, Waiter, Decision, Due, Accepted and the constants of a Client: who uses one (hybrid, sim).
-//   - Latency, Memory, Account, Heard, Outlook: what such a user keeps of a node, of a key at rest, of
-//     its tokens, and of the last reply.
-//   - Pool's Begin, End, TakeAt and MissAt, the marks, Pin and Unpin: the parts of Take, which
-//     hybrid.Key.Allow has inline.
-//   - Bucket's Dump, Clone, DropRecord, Executed, Level and Ledger: tests that compare it with a
-//     script, and audits.
-//   - Holder, Holding, Ask, Input, Drawn and Interval are the parts of a Client, each with its rules.
-//     Their methods are Client's too.
+// Users of a limiter, mostly by way of hybrid, which has the same names:
+//
+//	Limit PerSecond PerMinute PerHour Every ParseLimit ErrInvalidLimit
+//	Policy ColdStart ColdStartDeny ColdStartAllow ErrInvalidPolicy DefaultCallTimeout
+//	Fallback FallbackLocalShare FallbackDeny FallbackAllowAll
+//	Source SourceLocal SourceStore SourceFallback
+//	MemoryStore NewMemoryStore
+//
+// Whoever writes a Store, such as redisbucket: the messages, the bounds of their numbers, the errors
+// that a caller tells apart, and how long keys are kept.
+//
+//	Store Pinger Call Request Grant WaitingMax Scale LimitsMax
+//	Config Version State Op OpInspect OpSet OpSetIfAbsent OpReset
+//	ErrUnavailable ErrRefused ErrPermanent ErrStale ErrInvalidConfig ErrInvalidRequest
+//	KeyMax KeyHashLen ShortKey HashKey IsKeyHash
+//
+// Whoever runs Clients, which are hybrid and the simulator: a Client, what it is asked and answers,
+// and what its user keeps of a node, of a key at rest, of its tokens, and of the last reply.
+//
+//	Client ClientConfig ClientState StateCold StateActive StateLow StateDry StateDenied StateDegraded
+//	StateLeaving StateClosed Host Waiter Origin OneCall NoWait InLine Patience Never
+//	Decision Verdict VerdictAdmit VerdictDeny VerdictWait VerdictCancelled VerdictClosed
+//	VerdictExceedsBurst VerdictTooLate VerdictUnavailable
+//	Due Use Unused InUse UseEnded Accepted FromPool FromGrant
+//	Latency Memory Restable Account Heard Outlook
+//
+// The parts of a Client, each with its rules. Their methods are Client's too.
+//
+//	Holder Holding Ask Input Drawn Interval
+//
+// The parts of Take, which hybrid.Key.Allow has inline:
+//
+//	Pool Taken Took TookLow Denied Refused MarkStriped MarkDenied MarkEmpty Pin Unpin
+//
+// Audits, and tests that compare the reference with a script:
+//
+//	Bucket BucketDump RecordDump
 package lease
