@@ -37,7 +37,7 @@ func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
 	} {
 		w := simulate(t, scenario.Scenario{
 			Duration: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Redis: r,
-			Clock: scenario.Clock{Offset: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: -float64(long), Q: -float64(long)}}},
+			Clock: scenario.Clock{Offset: scenario.DurationDist{Dist: uniform(-float64(long), -float64(long))}},
 		})
 		if w.books.tally.Admitted == 0 {
 			t.Errorf("%+v: nothing is admitted", r)
@@ -51,7 +51,7 @@ func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 		w := simulate(t, scenario.Scenario{
 			Duration: 21 * time.Second, Warmup: time.Second, Limits: []lease.Limit{lease.PerSecond(20_000)},
 			Workload: scenario.Workload{Kind: scenario.Constant, Load: 0.5}, Network: scenario.Network{RoundTrip: scenario.Constantly(10 * time.Microsecond)},
-			Groups: []scenario.Group{{Clock: &scenario.Clock{Drift: scenario.DriftDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: ppm, Q: ppm}}}}},
+			Groups: []scenario.Group{{Clock: drifting(ppm)}},
 		})
 		if w.books.tally.Admitted != w.books.offered {
 			t.Errorf("drift %v: %d of %d admitted", ppm, w.books.tally.Admitted, w.books.offered)
@@ -77,7 +77,7 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 		w := newRun(t, scenario.Scenario{
 			Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{MinBatch: 25, TTL: 400 * time.Millisecond},
 			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(time.Duration(20e6/(1+ppm/1e6)), 10*time.Second)},
-			Groups:   []scenario.Group{{Clock: &scenario.Clock{Drift: scenario.DriftDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: ppm, Q: ppm}}}}},
+			Groups:   []scenario.Group{{Clock: drifting(ppm)}},
 			Network:  scenario.Network{Partitions: []scenario.Partition{{At: 2 * time.Millisecond, For: time.Hour}}},
 		})
 		leased := false

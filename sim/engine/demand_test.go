@@ -25,11 +25,11 @@ func TestUsersOfARestartedProcessBeginAnew(t *testing.T) {
 func TestGroupsShareOneTrace(t *testing.T) {
 	// Given a trace of ten requests of ten processes, and two groups of five that share it,
 	s := scenario.Scenario{
-		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Groups: []scenario.Group{{Name: "a", Count: 5}, {Name: "b", Count: 5}},
-		Workload: scenario.Workload{Kind: scenario.Replay, Trace: &scenario.Trace{}},
-	}
-	for p := range 10 {
-		s.Workload.Trace.Requests = append(s.Workload.Trace.Requests, scenario.TraceRequest{At: time.Second, Process: p, Cost: int64(p + 1)})
+		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)},
+		Groups: []scenario.Group{{Name: "a", Count: 5}, {Name: "b", Count: 5}},
+		Workload: replay(10, func(i int) scenario.TraceRequest {
+			return scenario.TraceRequest{At: time.Second, Process: i, Cost: int64(i + 1)}
+		}),
 	}
 	// when it is replayed,
 	w := simulate(t, s)
@@ -45,7 +45,7 @@ func TestAnAdversaryWithAFastClockSpendsBeforeTheEnd(t *testing.T) {
 	// Given adversaries whose clocks skip a nanosecond now and then,
 	w := simulate(t, scenario.Scenario{
 		Duration: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(10_000)},
-		Groups: []scenario.Group{{Count: 100, Clock: &scenario.Clock{Drift: scenario.DriftDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: 300_000, Q: 300_000}}}}}, Workload: scenario.Workload{Kind: scenario.Adversary},
+		Groups: []scenario.Group{{Count: 100, Clock: drifting(300_000)}}, Workload: scenario.Workload{Kind: scenario.Adversary},
 	})
 	spending := 0
 	for _, e := range w.time.heap {

@@ -33,15 +33,11 @@ func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
 		{"22 of them: 1,839", 1, scenario.Group{Count: 22, Workload: &impatient}, scenario.Constantly(time.Millisecond)},
 	} {
 		// Given a limit of 1,000 tokens a second and a burst of as many, and requests that give up,
-		w := newRun(t, scenario.Scenario{
+		unused := int64(0)
+		w := simulate(t, scenario.Scenario{
 			Duration: 30 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
 			Seed: c.seed, Groups: []scenario.Group{c.Group}, Network: scenario.Network{RoundTrip: c.trip},
-		})
-		unused := int64(0)
-		watch(w, func(c *call) { unused += c.request.Unused })
-		if err := w.run(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		}, func(_ *replication, c *call) { unused += c.request.Unused })
 		// then thousands of tokens come back, and the bound holds.
 		if x := w.books.audit.ExceededBy(); x != 0 || unused < 3000 {
 			t.Errorf("%s: (1) is exceeded by %d, with %d tokens that came back", c.what, x, unused)

@@ -23,23 +23,21 @@ func newRun(t *testing.T, s scenario.Scenario) *replication {
 	return w
 }
 
-// simulate runs one replication of s to its end.
-func simulate(t *testing.T, s scenario.Scenario) *replication {
+// simulate runs one replication of s to its end. Each see is told of every call that a bucket answers.
+func simulate(t *testing.T, s scenario.Scenario, see ...func(*replication, *call)) *replication {
 	t.Helper()
 	w := newRun(t, s)
+	book := w.redis.answered
+	w.redis.answered = func(c *call, stored bool) {
+		for _, f := range see {
+			f(w, c)
+		}
+		book(c, stored)
+	}
 	if err := w.run(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	return w
-}
-
-// watch has see told of every call that a bucket answers.
-func watch(w *replication, see func(*call)) {
-	book := w.redis.answered
-	w.redis.answered = func(c *call, stored bool) {
-		see(c)
-		book(c, stored)
-	}
 }
 
 // figure is one of the figures of a replication, by its key.
@@ -81,4 +79,22 @@ func reported(t *testing.T, s scenario.Scenario, parallel int) report.Report {
 		t.Fatalf("%v\n%+v", err, s)
 	}
 	return r
+}
+
+// replay is a workload of n recorded requests.
+func replay(n int, of func(i int) scenario.TraceRequest) scenario.Workload {
+	t := &scenario.Trace{}
+	for i := range n {
+		t.Requests = append(t.Requests, of(i))
+	}
+	return scenario.Workload{Kind: scenario.Replay, Trace: t}
+}
+
+// drifting is a clock that is wrong by so many parts per million.
+func drifting(ppm float64) *scenario.Clock {
+	return &scenario.Clock{Drift: scenario.DriftDist{Dist: uniform(ppm, ppm)}}
+}
+
+func uniform(low, high float64) scenario.Dist {
+	return scenario.Dist{Kind: scenario.DistUniform, P: low, Q: high}
 }

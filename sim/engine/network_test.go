@@ -13,10 +13,7 @@ func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
 	// instant,
 	s := scenario.Scenario{
 		Duration: 20 * time.Millisecond, Limits: []lease.Limit{lease.PerHour(10)}, Keys: scenario.Keys{Count: 100}, Redis: scenario.Redis{Shards: 2},
-		Workload: scenario.Workload{Kind: scenario.Replay, Trace: &scenario.Trace{}},
-	}
-	for k := range 100 {
-		s.Workload.Trace.Requests = append(s.Workload.Trace.Requests, scenario.TraceRequest{Key: k, Cost: 1})
+		Workload: replay(100, func(i int) scenario.TraceRequest { return scenario.TraceRequest{Key: i, Cost: 1} }),
 	}
 	w := simulate(t, s)
 	// then it calls each shard once.

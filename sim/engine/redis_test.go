@@ -31,18 +31,12 @@ func TestASlowSecondIsOverWhenItIsOver(t *testing.T) {
 	// Given ten processes that call at once in a moment in which every call takes a second longer,
 	s := scenario.Scenario{
 		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerHour(1000)}, CallTimeout: 20 * time.Second,
-		Groups: []scenario.Group{{Count: 10}}, Workload: scenario.Workload{Kind: scenario.Replay, Trace: &scenario.Trace{}},
-		Redis: scenario.Redis{Faults: []scenario.RedisFault{{Kind: scenario.FaultSlow, At: 990 * time.Millisecond, For: 20 * time.Millisecond, By: time.Second}}},
+		Groups:   []scenario.Group{{Count: 10}},
+		Workload: replay(10, func(i int) scenario.TraceRequest { return scenario.TraceRequest{At: time.Second, Process: i, Cost: 1} }),
+		Redis:    scenario.Redis{Faults: []scenario.RedisFault{{Kind: scenario.FaultSlow, At: 990 * time.Millisecond, For: 20 * time.Millisecond, By: time.Second}}},
 	}
-	for p := range 10 {
-		s.Workload.Trace.Requests = append(s.Workload.Trace.Requests, scenario.TraceRequest{At: time.Second, Process: p, Cost: 1})
-	}
-	w := newRun(t, s)
 	var executed []time.Duration
-	watch(w, func(*call) { executed = append(executed, time.Duration(w.time.now)) })
-	if err := w.run(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	simulate(t, s, func(w *replication, _ *call) { executed = append(executed, time.Duration(w.time.now)) })
 	// then the first takes a second, and the others, which are served after it, no longer than
 	// usual.
 	if len(executed) < 10 || executed[9] > 2010*time.Millisecond {
@@ -72,8 +66,9 @@ func TestRedisDoesNotWorkWhenItIsDown(t *testing.T) {
 	for _, kind := range []string{scenario.FaultOutage, scenario.FaultHang, scenario.FaultRestartEmpty, scenario.FaultFailover} {
 		// Given a call that takes a second, and reaches Redis half a millisecond after it was made,
 		w := simulate(t, scenario.Scenario{
-			Duration: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(1)}, Workload: scenario.Workload{Kind: scenario.Replay, Trace: &scenario.Trace{Requests: []scenario.TraceRequest{{Cost: 1}}}},
-			Redis: scenario.Redis{ServiceTime: scenario.Constantly(time.Second), Faults: []scenario.RedisFault{{Kind: kind, At: 300 * time.Millisecond, For: time.Hour}}},
+			Duration: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(1)},
+			Workload: replay(1, func(int) scenario.TraceRequest { return scenario.TraceRequest{Cost: 1} }),
+			Redis:    scenario.Redis{ServiceTime: scenario.Constantly(time.Second), Faults: []scenario.RedisFault{{Kind: kind, At: 300 * time.Millisecond, For: time.Hour}}},
 		})
 		// then Redis is busy until it goes down.
 		if got, want := figure(w, "redis_cpu")*2, 0.2995; math.Abs(got-want) > 1e-12 || w.books.granted != 0 {
@@ -85,15 +80,11 @@ func TestRedisDoesNotWorkWhenItIsDown(t *testing.T) {
 func TestABucketByTheCallersTimeIsKeptByTheServers(t *testing.T) {
 	// Given a bucket that goes by the time that callers send along, and one of two processes an
 	// hour ahead,
-	w := newRun(t, scenario.Scenario{
-		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Redis: scenario.Redis{ClientTime: true},
-		Groups: []scenario.Group{{Name: "right"}, {Name: "ahead", Clock: &scenario.Clock{Offset: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: 3600e9, Q: 3600e9}}}}},
-	})
 	made := map[int64]bool{}
-	watch(w, func(c *call) { made[c.grant.Epoch] = true })
-	if err := w.run(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	simulate(t, scenario.Scenario{
+		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Redis: scenario.Redis{ClientTime: true},
+		Groups: []scenario.Group{{Name: "right"}, {Name: "ahead", Clock: &scenario.Clock{Offset: scenario.DurationDist{Dist: uniform(3600e9, 3600e9)}}}},
+	}, func(_ *replication, c *call) { made[c.grant.Epoch] = true })
 	// then Redis, whose clock is right, does not forget the bucket meanwhile.
 	if len(made) != 1 {
 		t.Errorf("there were %d buckets", len(made))

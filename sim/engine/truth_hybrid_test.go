@@ -205,29 +205,15 @@ func (c truth) asks(key *hybrid.Key) bool {
 func (c truth) simulate(t *testing.T, moments []time.Duration) (o outcomes) {
 	o.until = c.until()
 	s := scenario.Scenario{
-		Duration: c.span, Reps: 1, Limits: c.limits, Policy: c.policy,
-		Workload: scenario.Workload{Kind: scenario.Replay, Verb: c.verb, Deadline: c.deadline, Trace: &scenario.Trace{}},
-		Network:  scenario.Network{RoundTrip: scenario.Constantly(c.trip)},
+		Duration: c.span, Limits: c.limits, Policy: c.policy, Network: scenario.Network{RoundTrip: scenario.Constantly(c.trip)},
+		Workload: replay(len(moments), func(i int) scenario.TraceRequest { return scenario.TraceRequest{At: moments[i], Cost: max(c.cost, 1)} }),
+		Redis:    scenario.Redis{ServiceTime: scenario.DurationDist{Dist: uniform(0, 0)}}, // none, which is not the default
 	}
+	s.Workload.Verb, s.Workload.Deadline = c.verb, c.deadline
 	if c.hangs[1] > 0 {
 		s.Redis.Faults = []scenario.RedisFault{{Kind: scenario.FaultHang, At: c.hangs[0], For: c.hangs[1] - c.hangs[0]}}
 	}
-	for _, at := range moments {
-		s.Workload.Trace.Requests = append(s.Workload.Trace.Requests, scenario.TraceRequest{At: at, Cost: max(c.cost, 1)})
-	}
-	s = s.Defaults()
-	s.Redis.ServiceTime = scenario.DurationDist{}
-	if err := s.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	w, err := newReplication(&s, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	watch(w, func(c *call) { o.executed(time.Duration(w.time.now), &c.request, &c.grant) })
-	if err := w.run(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	w := simulate(t, s, func(w *replication, c *call) { o.executed(time.Duration(w.time.now), &c.request, &c.grant) })
 	o.admitted = w.books.tally.Admitted
 	return o
 }
