@@ -115,7 +115,8 @@ func (u unit) parse(s string, into *Dist) error {
 	var d Dist
 	if named {
 		if d.Kind = DistKind(strings.TrimSpace(name)); !slices.Contains(distKinds[1:], d.Kind) {
-			return bad("%q: there is no distribution %q; there are uniform, normal, exp, lognormal and pareto", s, d.Kind)
+			return bad("%q: there is no distribution %q; there are uniform, normal, exp, lognormal and pareto",
+				s, d.Kind)
 		}
 		var ok bool
 		inner, ok = strings.CutSuffix(inner, ")")

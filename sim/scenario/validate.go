@@ -95,7 +95,8 @@ func (s Scenario) validateGroups(c *checker) {
 	for i, g := range s.Groups {
 		path := elem("groups", i)
 		if first, ok := names[g.Name]; ok {
-			c.bad(path+".name", "is %q, which is the name of groups[%d] too", g.Name, first).Of = elem("groups", first) + ".name"
+			v := c.bad(path+".name", "is %q, which is the name of groups[%d] too", g.Name, first)
+			v.Of = elem("groups", first) + ".name"
 		} else {
 			names[g.Name] = i
 		}
@@ -118,7 +119,8 @@ func (s Scenario) validateGroups(c *checker) {
 			path := elem(path+".scale", j)
 			inRange(c, path+".at", step.At, 0, s.Duration).Of = "duration"
 			if step.At < last {
-				c.bad(path+".at", "is %v, must not be before the step before (%v)", step.At, last).Of = elem("groups", i) + ".scale"
+				v := c.bad(path+".at", "is %v, must not be before the step before (%v)", step.At, last)
+				v.Of = elem("groups", i) + ".scale"
 			}
 			inRange(c, path+".count", step.Count, 0, processesMax)
 			most, last = max(most, step.Count), step.At

@@ -28,13 +28,15 @@ func (s Scenario) validateWorkload(c *checker, path string, w Workload) {
 	inRange(c, path+".rate", w.Rate, 0, rateMax)
 	inRange(c, path+".load", w.Load, 0, loadMax)
 	if w.Rate != 0 && w.Load != 0 {
-		c.bad(path+".load", "is %v and rate is %s, but both say how many requests there are; one of them must be 0", w.Load, asText(w.Rate)).Of = path + ".rate"
+		c.bad(path+".load", "is %v and rate is %s, but both say how many requests there are; one of them must be 0",
+			w.Load, asText(w.Rate)).Of = path + ".rate"
 	}
 	burst := s.smallestBurst()
 	if w.Cost.Min < 1 || w.Cost.Max < w.Cost.Min {
 		c.bad(path+".cost", "is %s, must be 1 or more, and rise", asText(w.Cost))
 	} else if w.Cost.Max > burst {
-		c.bad(path+".cost", "is %s, must be at most the smallest burst (%d): more is never admitted", asText(w.Cost), burst).Of = "limits"
+		c.bad(path+".cost", "is %s, must be at most the smallest burst (%d): more is never admitted",
+			asText(w.Cost), burst).Of = "limits"
 	}
 	inRange(c, path+".deadline", w.Deadline, 1, waitMax)
 	c.length(path+".patience", w.Patience)
@@ -89,7 +91,8 @@ func (s Scenario) validateTrace(c *checker, path string, w Workload) {
 		case r.Cost < 1:
 			c.bad(path, "request %d of the trace costs %d tokens, must be 1 or more", i, r.Cost)
 		case r.Cost > burst:
-			c.bad(path, "request %d of the trace costs %d tokens, must be at most the smallest burst (%d): more is never admitted", i, r.Cost, burst).Of = "limits"
+			c.bad(path, "request %d of the trace costs %d tokens, must be at most the smallest burst (%d): "+
+				"more is never admitted", i, r.Cost, burst).Of = "limits"
 		default:
 			last = r.At
 			continue
@@ -97,7 +100,8 @@ func (s Scenario) validateTrace(c *checker, path string, w Workload) {
 		return // one is enough: a trace is right or wrong as a whole
 	}
 	if first := requests[0].At; first >= s.Duration {
-		c.bad(path, "the first request of the trace comes at %v, must be before the end of the run (%v)", first, s.Duration).Of = "duration"
+		c.bad(path, "the first request of the trace comes at %v, must be before the end of the run (%v)",
+			first, s.Duration).Of = "duration"
 	}
 	if w.Repeated && last < meanMin {
 		c.bad(path, "the trace lasts %v, must last %v or more to be repeated", last, meanMin)
@@ -144,7 +148,8 @@ func (c *checker) inside(path string, d Dist, bound float64, text string, boundT
 func (c *checker) around(path string, d Dist, text string, bound float64, boundText any) {
 	if d.Kind == DistConstant && d.P < 0 {
 		_, field, _ := strings.Cut(path[strings.LastIndex(path, "clock."):], ".")
-		c.bad(path, "is %s, but a plain %s d means uniform in [-d, d]; for one value write uniform(%[1]s,%[1]s)", text, field)
+		c.bad(path, "is %s, but a plain %s d means uniform in [-d, d]; for one value write uniform(%[1]s,%[1]s)",
+			text, field)
 	} else if c.sound(path, d, text) {
 		c.inside(path, d, bound, text, boundText)
 	}

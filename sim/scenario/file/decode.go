@@ -22,7 +22,7 @@ type decoder struct {
 	file    string
 	errs    []*Error
 	at      map[string]position // of every path that the file has
-	unknown []string            // paths that could not be read, or that may have been meant by an unknown name
+	unknown []string            // paths that could not be read, or that an unknown name may have meant
 	left    int                 // values that may still come
 }
 
@@ -67,11 +67,16 @@ func (d *decoder) document(text []byte) *yaml.Node {
 	case len(all) > 1:
 		d.bad("", place(&all[1]), "there is more than one document; a file is one scenario")
 		return nil
-	case len(all) == 0 || len(all[0].Content) == 0 || isNull(all[0].Content[0]) && all[0].Content[0].Value == "":
+	case len(all) == 0 || len(all[0].Content) == 0:
 		d.bad("", position{}, "is empty")
 		return nil
 	}
-	return all[0].Content[0]
+	root := all[0].Content[0]
+	if isNull(root) && root.Value == "" {
+		d.bad("", position{}, "is empty")
+		return nil
+	}
+	return root
 }
 
 // unprintable is where the first byte is that YAML does not take as text, or -1. The YAML package
@@ -79,7 +84,8 @@ func (d *decoder) document(text []byte) *yaml.Node {
 func unprintable(text []byte) int {
 	for i, r := range string(text) {
 		_, n := utf8.DecodeRune(text[i:])
-		if r == utf8.RuneError && n == 1 || r < ' ' && !strings.ContainsRune("\t\n\r", r) || r >= 0x7f && r < 0xa0 && r != 0x85 {
+		control := r < ' ' && !strings.ContainsRune("\t\n\r", r) || r >= 0x7f && r < 0xa0 && r != 0x85
+		if control || r == utf8.RuneError && n == 1 {
 			return i
 		}
 	}
@@ -247,7 +253,8 @@ func (d *decoder) position(path string) position {
 	return position{1, 1}
 }
 
-// validate adds what sim finds wrong, but for what follows from an error that is already known.
+// validate adds what Scenario.Validate finds wrong, except where that follows from an error that is
+// reported already.
 func (d *decoder) validate(s scenario.Scenario) {
 	joined, ok := s.Validate().(interface{ Unwrap() []error })
 	if !ok {
@@ -263,7 +270,7 @@ func (d *decoder) validate(s scenario.Scenario) {
 	}
 }
 
-// follows reports whether v is of, or from, what could not be read.
+// follows reports whether v is about a field that could not be read, or has its bound from one.
 func (d *decoder) follows(v *scenario.Violation) bool {
 	return slices.ContainsFunc(d.unknown, v.FollowsFrom)
 }

@@ -13,7 +13,10 @@ var exampleFiles embed.FS
 var template []byte
 
 // exampleOrder is from what most fleets look like to what few do.
-var exampleOrder = []string{"steady-fleet", "flash-sale", "noisy-neighbours", "small-burst", "multi-limit-tenants", "redis-failover", "real-processes"}
+var exampleOrder = []string{
+	"steady-fleet", "flash-sale", "noisy-neighbours", "small-burst", "multi-limit-tenants", "redis-failover",
+	"real-processes",
+}
 
 // Example is a scenario that ships with this package; Load takes its name after "example:".
 type Example struct {

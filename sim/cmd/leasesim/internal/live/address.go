@@ -50,7 +50,8 @@ func newClient(address string) (redis.UniversalClient, error) {
 			rdb = redis.NewFailoverClient(o)
 		}
 	default:
-		err = fmt.Errorf("the scheme is %q, must be redis, rediss, unix, or the first two with +cluster or +sentinel", scheme)
+		err = fmt.Errorf("the scheme is %q, must be redis, rediss, unix, "+
+			"or the first two with +cluster or +sentinel", scheme)
 	}
 	var where *url.Error
 	if errors.As(err, &where) {

@@ -65,8 +65,8 @@ type Row struct {
 func Compare(o Options, simulated sim.Report, real Report) []Row {
 	seconds, processes, entitled := o.Duration.Seconds(), float64(o.Processes), o.entitlement()
 	requests := processes * workers // the last one of each worker may have been due or not
-	offered := tolerance{fewer: offeredWithin, more: offeredWithin, some: requests, text: percent(offeredWithin)}
-	admitted := tolerance{fewer: admittedWithin, more: admittedWithin, some: requests, text: percent(admittedWithin)}
+	offered, admitted := within(offeredWithin), within(admittedWithin)
+	offered.some, admitted.some = requests, requests
 	part := admitted
 	part.some /= entitled
 	rows := []Row{
@@ -91,6 +91,9 @@ type tolerance struct {
 	fewer, more, some float64
 	text              string
 }
+
+// within is a tolerance of a part in either direction.
+func within(part float64) tolerance { return tolerance{fewer: part, more: part, text: percent(part)} }
 
 // row compares one figure, in units of unit.
 func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
@@ -128,11 +131,13 @@ func ToleranceHelp() string {
 	return fmt.Sprintf(`The two agree where the real figures are in the range of the
 simulated replications, widened by what the simulator does not know:
 
-  offered             %s; processes that do not get the processor ask less, and then nothing else can be compared
+  offered             %s; processes that do not get the processor ask less, and then nothing else can be
+                      compared
   admitted            %s; who runs late leaves its tokens longer
-  lease calls/s       %s for the same reason, and fewer by what a timer that is %v late makes of half a target;
-                      in each burst one call more or less, and two at the edges of the run
+  lease calls/s       %s for the same reason, and fewer by what a timer that is %v late makes of half a
+                      target; in each burst one call more or less, and two at the edges of the run
   Jain's index        %v, a standard deviation of %s between the processes
   bound exceeded by   nothing; it is 0 in both
-`, percent(offeredWithin), percent(admittedWithin), percent(callsWithin), timerGrain, jainWithin, percent(math.Sqrt(jainWithin)))
+`, percent(offeredWithin), percent(admittedWithin), percent(callsWithin), timerGrain,
+		jainWithin, percent(math.Sqrt(jainWithin)))
 }

@@ -2,6 +2,7 @@ package live
 
 import (
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 
@@ -39,6 +40,11 @@ func (d *durations) observe(took time.Duration) {
 type Quantiles struct {
 	P50 int64 `json:"p50"`
 	P99 int64 `json:"p99"`
+}
+
+// String is what a table has, in two columns.
+func (q Quantiles) String() string {
+	return fmt.Sprintf("p50 %v\tp99 %v", time.Duration(q.P50), time.Duration(q.P99))
 }
 
 func (d *durations) quantiles() Quantiles {

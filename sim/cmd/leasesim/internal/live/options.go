@@ -77,7 +77,8 @@ func (o Options) Validate() error {
 		}
 	}
 	demand(o.Key != "", "--key is empty")
-	demand(o.Rate >= 1 && o.Rate <= recordsMax, "--rate is %d, must be 1 to %d (tokens per second)", o.Rate, recordsMax)
+	demand(o.Rate >= 1 && o.Rate <= recordsMax,
+		"--rate is %d, must be 1 to %d (tokens per second)", o.Rate, recordsMax)
 	demand(o.Burst >= 1, "--burst is %d, must be at least 1", o.Burst)
 	demand(o.Forge >= 0 && o.Forge <= recordsMax, "--forge is %d, must be 0 to %d", o.Forge, recordsMax)
 	demand(o.entitlement() <= recordsMax,

@@ -23,7 +23,7 @@ type Report struct {
 	AdmittedPerRoundTrip  float64   `json:"admitted_per_round_trip"`
 	DecisionNs            Quantiles `json:"decision_ns"`
 	RoundTripNs           Quantiles `json:"round_trip_ns"`
-	ServiceTimeNs         int64     `json:"service_time_ns,omitempty"` // of a call, as the server counts it; 0 if it does not
+	ServiceTimeNs         int64     `json:"service_time_ns,omitempty"` // of a call, by the server; 0: unknown
 	Jain                  float64   `json:"jain"`
 	Processes             []Process `json:"processes"`
 	Shape                 string    `json:"shape"`
@@ -64,7 +64,8 @@ func (o Options) summarise(redis string, fleet []*process) (Report, error) {
 	var offered, admitted []int64 // of those that ran all the time
 	for i, p := range fleet {
 		if n := p.file.Overflowed(); n > 0 {
-			return r, fmt.Errorf("leasesim: process %d had no room to record %d admissions; nothing can be concluded", i, n)
+			return r, fmt.Errorf("leasesim: process %d had no room to record %d admissions; "+
+				"nothing can be concluded", i, n)
 		}
 		before := len(spans)
 		spans = p.file.AppendSpans(spans)
@@ -90,7 +91,10 @@ func (o Options) summarise(redis string, fleet []*process) (Report, error) {
 		first = min(first, s.Before)
 	}
 	r.BoundExceededBy = w.ExceededBy
-	r.WorstWindow = Window{FromMs: float64(w.From-first) / 1e6, DurationMs: float64(w.To-w.From) / 1e6, Admitted: w.Admitted, Bound: w.Bound}
+	r.WorstWindow = Window{
+		FromMs: float64(w.From-first) / 1e6, DurationMs: float64(w.To-w.From) / 1e6,
+		Admitted: w.Admitted, Bound: w.Bound,
+	}
 	r.AdmittedPerRoundTrip = float64(r.Admitted) / float64(max(r.RoundTrips, 1))
 	r.AdmittedOfEntitlement = float64(r.Admitted) / o.entitlement()
 	r.DecisionNs, r.RoundTripNs = took.Decisions.quantiles(), took.RoundTrips.quantiles()
@@ -116,18 +120,20 @@ func (r Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(t, "lease\ttarget %.4g ms, TTL %.4g ms\n", r.TargetMs, r.TTLMs)
 	fmt.Fprintf(t, "load\t%s, %d processes, %.4g s\n", r.Shape, len(r.Processes), float64(r.DurationMs)/1000)
 	fmt.Fprintf(t, "offered\t%d\n", r.Offered)
-	fmt.Fprintf(t, "admitted\t%d\t%.2f %% of burst + overcommit + rate x duration\n", r.Admitted, 100*r.AdmittedOfEntitlement)
+	fmt.Fprintf(t, "admitted\t%d\t%.2f %% of burst + overcommit + rate x duration\n",
+		r.Admitted, 100*r.AdmittedOfEntitlement)
 	fmt.Fprintf(t, "worst window\t%d admitted in %.3f ms\tat most %.1f may be: %s\n",
 		r.WorstWindow.Admitted, r.WorstWindow.DurationMs, r.WorstWindow.Bound, r.verdict())
 	fmt.Fprintf(t, "round trips\t%d\t%.1f a second and process\n", r.RoundTrips,
 		float64(r.RoundTrips)/float64(len(r.Processes))/(float64(r.DurationMs)/1000))
 	fmt.Fprintf(t, "admitted per round trip\t%.1f\n", r.AdmittedPerRoundTrip)
-	fmt.Fprintf(t, "round trip time\tp50 %v\tp99 %v\n", time.Duration(r.RoundTripNs.P50), time.Duration(r.RoundTripNs.P99))
-	fmt.Fprintf(t, "decision time\tp50 %v\tp99 %v\n", time.Duration(r.DecisionNs.P50), time.Duration(r.DecisionNs.P99))
+	fmt.Fprintf(t, "round trip time\t%v\n", r.RoundTripNs)
+	fmt.Fprintf(t, "decision time\t%v\n", r.DecisionNs)
 	fmt.Fprintf(t, "Jain's index\t%.6f\n", r.Jain)
 	fmt.Fprintf(t, "\nprocess\tadmitted\tshare\toffered\tround trips\n")
 	for i, p := range r.Processes {
-		fmt.Fprintf(t, "%d\t%d\t%.2f %%\t%d\t%d\t%s\n", i, p.Admitted, 100*float64(p.Admitted)/float64(max(r.Admitted, 1)), p.Offered, p.RoundTrips, p.Fate)
+		share := 100 * float64(p.Admitted) / float64(max(r.Admitted, 1))
+		fmt.Fprintf(t, "%d\t%d\t%.2f %%\t%d\t%d\t%s\n", i, p.Admitted, share, p.Offered, p.RoundTrips, p.Fate)
 	}
 	return t.Flush()
 }

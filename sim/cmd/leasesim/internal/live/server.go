@@ -94,7 +94,8 @@ func servedBy(ctx context.Context, rdb redis.UniversalClient) (s served) {
 	var us int64
 	for _, section := range info {
 		// calls=1040,usec=31190,usec_per_call=29.99,...
-		if _, err := fmt.Sscanf(strings.ReplaceAll(section["cmdstat_evalsha"], ",", " "), "calls=%d usec=%d", &s.calls, &us); err == nil {
+		line := strings.ReplaceAll(section["cmdstat_evalsha"], ",", " ")
+		if _, err := fmt.Sscanf(line, "calls=%d usec=%d", &s.calls, &us); err == nil {
 			s.time = time.Duration(us) * time.Microsecond
 		}
 	}

@@ -15,11 +15,11 @@ const (
 	step = time.Millisecond
 	// period is from one burst to the next.
 	period = 500 * time.Millisecond
-	// backlogMax is how much of the load that a stopped process missed it makes up for.
+	// backlogMax bounds how much of the load that it missed a process makes up for after a stop.
 	backlogMax = 50 * time.Millisecond
-	// askersMax is how many requests of a process may wait at one time, as a server has a limit
-	// for; others are asked when one is answered. Without it, a burst that finds the processor busy
-	// keeps it busy with those who wait.
+	// askersMax bounds how many requests of a process wait at one time, as a server would; the others
+	// are made when one is answered. Without a bound, a burst that finds the processor busy would keep
+	// it busy with goroutines that only wait.
 	askersMax = 1000
 )
 
@@ -37,8 +37,8 @@ func (c *child) offer() {
 			case ShapeAdversary:
 				c.adversary(end)
 			default:
-				// The processes have phases of their own and the workers share one, so that slow
-				// loads do not come from all at once.
+				// Each process starts at a random phase, and its workers divide the time between two
+				// requests evenly, so that a slow load does not come from all at once.
 				own := phase + float64(i)/workers
 				c.pace(&wg, rate, own-math.Floor(own), end)
 			}
@@ -47,8 +47,8 @@ func (c *child) offer() {
 	wg.Wait()
 }
 
-// pace asks rate times a second until end, evenly but for the timer's grain. due is what part of a
-// request is due already, and what is left of it at the end is returned.
+// pace asks rate times a second until end, as evenly as the timer allows. due is the fraction of a
+// request that is due at the beginning; pace returns the fraction that is left at the end.
 func (c *child) pace(wg *sync.WaitGroup, rate, due float64, end time.Time) float64 {
 	for last := time.Now(); last.Before(end); {
 		time.Sleep(step)
@@ -64,8 +64,8 @@ func (c *child) pace(wg *sync.WaitGroup, rate, due float64, end time.Time) float
 	return due
 }
 
-// bursts asks for a whole period's load at once, or within Options.Within, at the moments that are
-// multiples of the period on the wall clock and so the same in every process.
+// bursts asks for a whole period's load at once, or within Options.Within. Bursts begin when the wall
+// clock shows a multiple of the period, which is the same moment in every process.
 func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 	due := 0.0
 	for {
@@ -84,9 +84,9 @@ func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 	}
 }
 
-// crowd has n users ask at once. One who has to wait for a lease call keeps nobody else from
-// asking: another goroutine goes on, which the runtime runs when this one waits, or when a
-// processor has nothing else to do.
+// crowd has n users ask at once. A request that waits for a lease call does not keep the others from
+// being made: each goroutine that asks starts the next one first, up to askersMax of them, so that
+// there is one to go on.
 func (c *child) crowd(wg *sync.WaitGroup, n int64) {
 	if n < 1 {
 		return
@@ -106,7 +106,7 @@ func (c *child) crowd(wg *sync.WaitGroup, n int64) {
 	wg.Go(asker)
 }
 
-// adversary asks just often enough that leases are renewed; its Events.BeforeReport spends them.
+// adversary asks just often enough that its lease is renewed; Events.BeforeReport spends what it holds.
 func (c *child) adversary(end time.Time) {
 	for time.Now().Before(end) {
 		time.Sleep(c.Options.target() / 4)
