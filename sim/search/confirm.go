@@ -13,15 +13,9 @@ const tradeOffsMax = 8
 // confirm runs the best of the search at full length on fresh seeds, until one meets the targets
 // there too, and under the stresses that must hold.
 func (a *answer) confirm(ctx context.Context) error {
-	queue := candidates(a.seen)
 	var failed []*trial
 	failedStress := ""
-	for range confirmRounds {
-		turn := queue[:min(finalists, len(queue))]
-		if queue = queue[len(turn):]; len(turn) == 0 {
-			break
-		}
-		queue = lastTurn(queue)
+	for turn := range slices.Chunk(candidates(a.seen), finalists) {
 		choices := append(choicesOf(turn), a.space.given())
 		trials, err := a.simulate(ctx, "confirm", choices, a.scenarios(choices, full(a.s), a.plan.ConfirmSeed))
 		if err != nil {
@@ -89,10 +83,9 @@ func (a *answer) stress(ctx context.Context, c choice) (all []Stress, broken str
 // found writes the answer down.
 func (a *answer) found(t, given *trial, stresses []Stress) {
 	chosen, own := a.candidate(t), a.candidate(given)
-	one := a.space.scenario(t.choice)
 	a.plan.Verdict, a.plan.Chosen, a.plan.Given, a.plan.Stress = Found, &chosen, &own, stresses
 	a.plan.TradeOffs = a.tradeOffs()
-	a.plan.Code, a.plan.YAML = goCode(one, a.plan), yamlCode(one, a.s)
+	a.plan.Code = goCode(a.space.scenario(t.choice))
 }
 
 // infeasible writes the closest miss down.

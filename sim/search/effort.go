@@ -7,9 +7,7 @@ import (
 )
 
 const (
-	// finalists are confirmed side by side; confirmRounds bounds how often others get a turn after
-	// them.
-	finalists, confirmRounds = 3, 2
+	finalists = 3 // are confirmed side by side; where they fail, as many others are
 	// survivorsMax is where halving stops: these are refined.
 	survivorsMax = 5
 )

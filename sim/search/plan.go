@@ -112,7 +112,7 @@ func newAnswer(p Planner, q Question) *answer {
 type trial struct {
 	choice
 	report sim.Report
-	// least margins of all targets: at the mean, at the pessimistic end and at the optimistic one.
+	// The least margins of all targets: at the mean, at the pessimistic end and at the optimistic one.
 	means, surely, hopes float64
 }
 

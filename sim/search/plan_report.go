@@ -34,11 +34,9 @@ type Plan struct {
 	// the search saw them.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
 	Miss      *Miss       `json:"miss,omitempty"` // if infeasible
-	// Code is a Go declaration of the chosen configuration, and YAML the part of a scenario file.
-	Code    string      `json:"code,omitempty"`
-	YAML    string      `json:"yaml,omitempty"`
-	Phases  []Phase     `json:"phases"`
-	Machine sim.Machine `json:"machine"`
+	Code      string      `json:"code,omitempty"` // a Go expression for the chosen configuration
+	Phases    []Phase     `json:"phases"`
+	Machine   sim.Machine `json:"machine"`
 }
 
 // Policy is what a plan chooses, with lengths as texts ("80ms").

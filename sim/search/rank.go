@@ -16,31 +16,6 @@ func (t *trial) grade(targets []Target) {
 	t.hopes = least(targets, &t.report.Figures, optimistic)
 }
 
-// The classes of trials, the most promising first.
-const (
-	meets    = iota // meets the targets in the mean
-	mayMeet         // misses them in the mean, but may turn out to meet them
-	dear            // meets them, but certainly with more calls than another that surely meets them
-	hopeless        // misses them at the optimistic end too
-	classes
-)
-
-// class orders trials before anything else does. cheapest is the cheapest that surely meets the
-// targets, or nil.
-func (t *trial) class(cheapest *trial) int {
-	switch {
-	case t.means < 0 && t.hopes >= 0:
-		return mayMeet
-	case t.means < 0:
-		return hopeless
-	case cheapest == nil || t == cheapest || t.calls() <= cheapest.calls()*(1+alike):
-		return meets
-	case t.report.CallsPerS.Minus(cheapest.report.CallsPerS, t.report.Confidence).Low > 0:
-		return dear
-	}
-	return meets
-}
-
 // simplestFirst sorts trials by calls, but those that make as many as the cheapest by how simple
 // they are: the least overcommit, the smallest burst, the shortest TTL, then the largest margin.
 func simplestFirst(trials []*trial) {
@@ -55,8 +30,9 @@ func simplestFirst(trials []*trial) {
 	})
 }
 
-// ranked is trials, the most promising first. Those that meet the targets go by calls, the others by
-// what they lack.
+// ranked is trials, the most promising first: those that meet the targets in the mean, by calls;
+// those that miss them there but not at the optimistic end, by what they lack; those that meet them,
+// but certainly with more calls than another that surely does; and the others.
 func ranked(trials []*trial) []*trial {
 	var cheapest *trial
 	for _, t := range trials {
@@ -64,19 +40,26 @@ func ranked(trials []*trial) []*trial {
 			cheapest = t
 		}
 	}
-	var byClass [classes][]*trial
+	var meet, may, dear, miss []*trial
 	for _, t := range trials {
-		k := t.class(cheapest)
-		byClass[k] = append(byClass[k], t)
-	}
-	for k, all := range byClass {
-		if k == meets || k == dear {
-			simplestFirst(all)
-		} else {
-			slices.SortStableFunc(all, func(a, b *trial) int { return cmp.Compare(b.means, a.means) })
+		switch {
+		case t.means < 0 && t.hopes >= 0:
+			may = append(may, t)
+		case t.means < 0:
+			miss = append(miss, t)
+		case cheapest != nil && t.calls() > cheapest.calls()*(1+alike) &&
+			t.report.CallsPerS.Minus(cheapest.report.CallsPerS, t.report.Confidence).Low > 0:
+			dear = append(dear, t)
+		default:
+			meet = append(meet, t)
 		}
 	}
-	return slices.Concat(byClass[:]...)
+	simplestFirst(meet)
+	simplestFirst(dear)
+	for _, all := range [][]*trial{may, miss} {
+		slices.SortStableFunc(all, func(a, b *trial) int { return cmp.Compare(b.means, a.means) })
+	}
+	return slices.Concat(meet, may, dear, miss)
 }
 
 // keep is the best n of trials, and among them the one with the largest margin: it is left where the
@@ -98,9 +81,9 @@ func safest(trials []*trial) *trial {
 	return slices.MaxFunc(trials, func(a, b *trial) int { return cmp.Compare(a.surely, b.surely) })
 }
 
-// candidates is the order in which to confirm: those that surely meet the targets, by calls; then
+// candidates are those to confirm, in their order: those that surely meet the targets, by calls; then
 // those that meet them in the mean, by their margin; if there are none, the one that misses them
-// least.
+// least. Of many, the first ones and the one with the largest margin have a turn.
 func candidates(trials []*trial) []*trial {
 	var sure, likely []*trial
 	for _, t := range trials {
@@ -116,18 +99,17 @@ func candidates(trials []*trial) []*trial {
 	}
 	simplestFirst(sure)
 	slices.SortStableFunc(likely, func(a, b *trial) int { return cmp.Compare(b.surely, a.surely) })
-	return append(sure, likely...)
-}
-
-// lastTurn is whom to try when the first finalists have failed: some of the queue, and the one with
-// the largest margin.
-func lastTurn(queue []*trial) []*trial {
-	if len(queue) <= finalists {
-		return queue
+	all := append(sure, likely...)
+	const most = 2 * finalists
+	if len(all) <= most {
+		return all
 	}
-	safe := safest(queue)
-	others := slices.DeleteFunc(slices.Clone(queue), func(t *trial) bool { return t == safe })
-	return append(spaced(others, finalists-1), safe)
+	others := slices.DeleteFunc(all[finalists:], func(t *trial) bool { return t == safest(trials) })
+	first := append(all[:finalists:finalists], spaced(others, most-finalists-1)...)
+	if safe := safest(trials); !slices.Contains(first, safe) {
+		first = append(first, safe)
+	}
+	return first
 }
 
 // front is the trials that keep the promise and that no other such one beats in calls and in what

@@ -78,22 +78,9 @@ func (t Target) value(f *sim.Figures, at end) float64 {
 	case at == expected:
 		return figure.Mean
 	case (at == pessimistic) == t.Floor:
-		return clamped(t.Figure, figure.Low)
-	default:
-		return clamped(t.Figure, figure.High)
+		return figure.Low
 	}
-}
-
-// clamped is x moved into the range that a figure can be in, which an interval of few replications
-// may exceed.
-func clamped(figure string, x float64) float64 {
-	switch figure {
-	case "false_reject_ratio", "swapped_ratio", "redis_cpu", "jain", "worst_share":
-		return min(max(x, 0), 1)
-	case "admitted_vs_central":
-		return max(x, 0)
-	}
-	return x
+	return figure.High
 }
 
 // margin is how far f is inside the target, as a part of what the target tolerates: 0 is on the

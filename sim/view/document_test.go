@@ -107,7 +107,7 @@ func TestTheKeysOfAPlan(t *testing.T) {
 	for _, c := range []struct {
 		plan search.Plan
 		more []string
-	}{{planned(t), []string{"chosen", "code", "given", "stress", "yaml"}}, {missed(t), []string{"miss"}}} {
+	}{{planned(t), []string{"chosen", "code", "given", "stress"}}, {missed(t), []string{"miss"}}} {
 		want := slices.Sorted(slices.Values(append(c.more, always...)))
 		if got := keys(c.plan); !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)

@@ -137,7 +137,7 @@ func (v planView) sections() (all []Section) {
 		table("Trade-offs", v.tradeOffTable(), "Policies that no other one beats in calls and in what the targets ask for, as the search saw them.")
 	}
 	if v.Code != "" {
-		all = append(all, Section{Title: "Go", Code: v.Code}, Section{Title: "Scenario file's policy", Code: v.YAML})
+		all = append(all, Section{Title: "Go", Code: v.Code})
 	}
 	t := Table{Columns: []string{"phase", ">policies", ">replications", ">of"}}
 	for _, x := range v.Phases {

@@ -37,8 +37,6 @@ var (
 	errExceeded = errors.New("leasesim: the bound was exceeded")
 	// errUsage is wrapped by what is wrong with a command line.
 	errUsage = errors.New("leasesim")
-	// errInfeasible: no policy meets what was asked of it.
-	errInfeasible = errors.New("leasesim: no policy meets the targets")
 )
 
 // statuses says which error ends the command with which status; the first that fits counts.
@@ -51,7 +49,7 @@ var statuses = []struct {
 	{scenfile.ErrInvalid, exitUsage},
 	{sim.ErrInvalidScenario, exitUsage},
 	{sim.ErrInterrupted, exitInterrupted},
-	{errInfeasible, exitInfeasible},
+	{search.ErrInfeasible, exitInfeasible},
 	{errExceeded, exitExceeded},
 	{errDisagree, exitExceeded},
 	{search.ErrNotMet, exitExceeded},

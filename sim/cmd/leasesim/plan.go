@@ -143,11 +143,8 @@ func (p *program) plan(c *cobra.Command, f *shared, o *planFlags, q search.Quest
 	if err := f.show(c, view.Plan(plan, f.text, p.commandLine(plan.Seed))); err != nil {
 		return err
 	}
-	switch {
-	case interrupted:
+	if err != nil {
 		return fmt.Errorf("leasesim: %w", err)
-	case infeasible:
-		return fmt.Errorf("%w (%w)", errInfeasible, err)
 	}
 	return f.judge(sim.Report{Figures: plan.Chosen.Figures})
 }

@@ -40,7 +40,7 @@ func TestAPlanIsFoundAndSaidWithCode(t *testing.T) {
 	if status != 0 || stderr != "" {
 		t.Fatalf("status %d, %s\n%s", status, stderr, stdout)
 	}
-	for _, want := range []string{"room: a plan\nhash ", "seed 5,", "false_reject_ratio at most 0.5 %", "Take target ", "hybrid.Config{", "policy:\n  target: ", "HOW IT WAS FOUND"} {
+	for _, want := range []string{"room: a plan\nhash ", "seed 5,", "false_reject_ratio at most 0.5 %", "Take target ", "hybrid.Config{", "HOW IT WAS FOUND"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
@@ -85,7 +85,7 @@ func TestEveryTargetHasItsFlag(t *testing.T) {
 func TestAnInfeasiblePlanIsStatus4AfterItsReport(t *testing.T) {
 	file := scenarioFile(t, room)
 	_, _, status, stdout, stderr := surface(t.Context(), figures, "plan", "-f", file, "--redis-calls", "5", "--false-rejects", "0.5%")
-	if status != exitInfeasible || !strings.Contains(stderr, "leasesim: no policy meets the targets") {
+	if status != exitInfeasible || !strings.Contains(stderr, "no policy meets the targets") {
 		t.Errorf("status %d, %s", status, stderr)
 	}
 	for _, want := range []string{"No policy that was tried meets the targets.", "The closest is target ", "--overcommit-max"} {

@@ -126,10 +126,9 @@ func TestAWrongCommandLineOrScenarioIsStatus2AndRunsNothing(t *testing.T) {
 		{[]string{"replay"}, "leasesim: replay needs a --trace"},
 		{[]string{"replay", "--trace", "nowhere.csv"}, "leasesim: --trace: trace: stat nowhere.csv"},
 		{[]string{"replay", "--trace", unit}, unit + ":2:1: "},
-		{[]string{"init", "--list", "--force"}, "init --list stands alone"},
-		{[]string{"init", "--force"}, "--force is about a FILE"},
+		{[]string{"init", "--list", "--example", "flash-sale"}, "init --list stands alone"},
 		{[]string{"init", "--example", "nothing"}, "--example is \"nothing\", must be one of steady-fleet"},
-		{[]string{"init", "a", "b"}, "accepts at most 1 arg"},
+		{[]string{"init", "a"}, "unknown command"},
 	} {
 		a, status, stdout, stderr := pretend(t, report(), nil, c.args...)
 		if status != exitUsage || !strings.Contains(stderr, c.want) || stdout != "" || a.times != 0 {
@@ -297,7 +296,7 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 		fmt.Errorf("x: %w", scenfile.ErrInvalid):                                        exitUsage,
 		sim.Scenario{Limits: []lease.Limit{{}}}.Validate():                              exitUsage,
 		fmt.Errorf("x: %w", sim.ErrInterrupted):                                         exitInterrupted,
-		errors.Join(fmt.Errorf("x: %w", errInfeasible), errors.New("other")):            exitInfeasible,
+		errors.Join(fmt.Errorf("x: %w", search.ErrInfeasible), errors.New("other")):     exitInfeasible,
 		fmt.Errorf("x: %w", errExceeded):                                                exitExceeded,
 		fmt.Errorf("x: %w", search.ErrNotMet):                                           exitExceeded,
 		errors.Join(sim.ErrInterrupted, fmt.Errorf("by the way: %w", search.ErrNotMet)): exitInterrupted,
