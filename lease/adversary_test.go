@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// adversary is a fleet that follows the protocol to the letter and spends as unevenly as it may: every
-// holder drains its whole holding just before it reports. Random load never does this.
+// adversary is a fleet that follows the protocol to the letter and spends as unevenly as it may:
+// every holder drains its whole holding just before it reports. Random load never does this.
 type adversary struct {
 	*scene
 	holders []*Holding
@@ -34,7 +34,8 @@ var tactics = []struct {
 	name string
 	// busy tactics leave no time unused, so that nearly B + R*t must be admitted.
 	busy bool
-	// near is how many tokens the worst window must have held at least, where B is larger: the audit is not of an empty log.
+	// near is how many tokens the worst window must have held at least, where B is larger: the
+	// audit is not of an empty log.
 	near int64
 	run  func(a *adversary, ttl int64)
 }{
@@ -108,7 +109,8 @@ func TestAdversaryNeverExceedsOneCentralBucket(t *testing.T) {
 									tactic.run(a, micros(ttl))
 								}
 								a.audits()
-								// then, beside the bound, what was possible was used: the audit is not of an empty log
+								// then, beside the bound, what was possible was used: the audit is
+								// not of an empty log
 								possible := float64(l.Capacity()) + l.Rate()*float64(a.now-start)/1e6
 								if tactic.busy && !fair && float64(a.meter.admitted) < 0.9*possible-2 {
 									t.Errorf("admitted %d of %.1f", a.meter.admitted, possible)

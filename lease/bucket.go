@@ -2,12 +2,13 @@ package lease
 
 import "time"
 
-// Bucket is the reference central bucket of one key: docs/protocol.md sections 3, 4 and 6, in integers.
+// Bucket is the reference central bucket of one key: docs/protocol.md sections 3, 4 and 6, in
+// integers.
 //
-// MemoryStore and the simulator serve from it, and the Lua scripts of redisbucket are tested to agree
-// with it to the last bit. Times come in as arguments: the server's clock, in microseconds since 1970.
-// The zero value is a bucket that does not exist yet. It may not be shared between goroutines without
-// a lock.
+// MemoryStore and the simulator serve from it, and the Lua scripts of redisbucket are tested to
+// agree with it to the last bit. Times come in as arguments: the server's clock, in microseconds
+// since 1970. The zero value is a bucket that does not exist yet. It may not be shared between
+// goroutines without a lock.
 //
 // Why the promise holds is section 10: refilling creates tokens at the limit's rate and never above
 // B + E - O, and every other step moves tokens between the level and the ledger or drops them.
@@ -19,16 +20,16 @@ type Bucket struct {
 	sweepAt int // sweep when there are more records
 
 	executed int64 // see Executed
-	// refunded is by how much the refund of the call executed last raised each level, in units. An audit
-	// takes that off again, as the promise is net of refunds.
+	// refunded is by how much the refund of the call executed last raised each level, in units. An
+	// audit takes that off again, as the promise is net of refunds.
 	refunded [LimitsMax]int64
 }
 
-// bucketState is everything that a call changes apart from records and configuration. It is a value,
-// so that a refused call leaves no trace.
+// bucketState is everything that a call changes apart from records and configuration. It is a
+// value, so that a refused call leaves no trace.
 //
-// All times in it but clock are the bucket's own running time. That begins with the server's time at
-// the bucket's creation, and then advances with the server's clock but never steps back with it.
+// All times in it but clock are the bucket's own running time. That begins with the server's time
+// at the bucket's creation, and then advances with the server's clock but never steps back with it.
 type bucketState struct {
 	exists  bool
 	clock   int64 // the server's time at the last call
@@ -51,8 +52,8 @@ type bucketState struct {
 	fair fair
 }
 
-// record is what the bucket remembers of one holder. One whose slice has left the ring is as good as
-// absent, so it does not matter when it is deleted.
+// record is what the bucket remembers of one holder. One whose slice has left the ring is as good
+// as absent, so it does not matter when it is deleted.
 type record struct {
 	seq     int64
 	epoch   int64
@@ -65,9 +66,9 @@ type record struct {
 	debit   debit
 }
 
-// Call executes one lease call when the server's clock says clock. The answer is written to g, which
-// the caller owns. An error that wraps ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves the
-// bucket as it was.
+// Call executes one lease call when the server's clock says clock. The answer is written to g,
+// which the caller owns. An error that wraps ErrInvalidRequest, ErrInvalidConfig or ErrStale leaves
+// the bucket as it was.
 func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	if err := r.Validate(); err != nil {
 		return err
@@ -121,7 +122,8 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 		at = place{slice: -1}
 	}
 
-	// Step 6. While a loss is waited out the ledger may be below the truth: there is no room to credit.
+	// Step 6. While a loss is waited out the ledger may be below the truth: there is no room to
+	// credit.
 	b.credit(r, known && s.now >= s.frozen)
 
 	// Step 7. The whole holding moves to its new slice, never to an earlier one.
@@ -146,16 +148,16 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	return nil
 }
 
-// knows reports whether a live record covers what r reports (step 5). A record that a void call made
-// counts only for a holder that has heard of it: what an earlier call brings back may have been
-// credited under the record before.
+// knows reports whether a live record covers what r reports (step 5). A record that a void call
+// made counts only for a holder that has heard of it: what an earlier call brings back may have
+// been credited under the record before.
 func (b *Bucket) knows(rec *record, r *Request) bool {
 	return r.Epoch == b.state.epoch && r.Counter >= rec.since &&
 		r.Remaining+r.Returned <= rec.held && b.fits(b.state.ring.ledger()+r.Remaining-rec.held)
 }
 
-// fits reports whether a ledger is within B + E of every limit. After a limit was lowered it may not
-// be. Then no lease is renewed, so that those of the old limit end within T.
+// fits reports whether a ledger is within B + E of every limit. After a limit was lowered it may
+// not be. Then no lease is renewed, so that those of the old limit end within T.
 func (b *Bucket) fits(ledger int64) bool {
 	for k := range b.config.Limits {
 		if ledger > b.scales[k].Capacity+b.config.Overcommit {
@@ -165,8 +167,8 @@ func (b *Bucket) fits(ledger int64) bool {
 	return true
 }
 
-// newRecord adds a record for holder. Each restart of a process makes a new one, so those that are as
-// good as absent are swept out when they may have become half of all.
+// newRecord adds a record for holder. Each restart of a process makes a new one, so those that are
+// as good as absent are swept out when they may have become half of all.
 func (b *Bucket) newRecord(holder string) *record {
 	if b.records == nil {
 		b.records = make(map[string]*record)
@@ -185,8 +187,8 @@ func (b *Bucket) newRecord(holder string) *record {
 }
 
 // remember moves keep as late as section 6.14 says. A forgotten bucket looks like a full one, so it
-// outlives every lease by a T, and a configuration that has replaced another by as long as that one's
-// limits take to fill: else a process that still has it would start a full bucket with it.
+// outlives every lease by a T, and a configuration that has replaced another by as long as that
+// one's limits take to fill: else a process that still has it would start a full bucket with it.
 func (b *Bucket) remember() {
 	s := &b.state
 	longest := int64(0)

@@ -2,14 +2,15 @@ package lease
 
 import "maps"
 
-// What a simulator, an audit and the tests of other packages need to see of a Bucket. Stores do not.
+// What a simulator, an audit and the tests of other packages need to see of a Bucket. Stores do
+// not.
 
-// Executed is how many calls b has executed; those that it answered from a record, or refused, do not
-// count. An audit needs it to count a repeated grant once.
+// Executed is how many calls b has executed; those that it answered from a record, or refused, do
+// not count. An audit needs it to count a repeated grant once.
 func (b *Bucket) Executed() int64 { return b.executed }
 
-// Level is the whole tokens that every limit had when b was last settled; 0 for a bucket that does not
-// exist.
+// Level is the whole tokens that every limit had when b was last settled; 0 for a bucket that does
+// not exist.
 func (b *Bucket) Level() int64 {
 	if !b.state.exists {
 		return 0
@@ -35,8 +36,8 @@ func (b *Bucket) Clone() *Bucket {
 func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }
 
 // BucketDump is everything a Bucket remembers, to be compared with a bucket that is kept elsewhere.
-// Levels are in units (see Scale), times and durations in microseconds, tokens and weights per slot of
-// the ring.
+// Levels are in units (see Scale), times and durations in microseconds, tokens and weights per slot
+// of the ring.
 type BucketDump struct {
 	Exists     bool
 	Config     Config // its TTL is the one in force

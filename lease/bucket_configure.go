@@ -2,7 +2,8 @@ package lease
 
 // Configure executes one operation other than a lease call when the server's clock says clock
 // (docs/protocol.md section 6.15). c is used by OpSet and OpSetIfAbsent only. An operation that
-// changes nothing leaves no trace, and neither does one that fails: the error wraps ErrInvalidConfig.
+// changes nothing leaves no trace, and neither does one that fails: the error wraps
+// ErrInvalidConfig.
 func (b *Bucket) Configure(clock int64, op Op, c Config) (State, error) {
 	saved := *b
 	b.settle(clock)

@@ -4,9 +4,9 @@ import "time"
 
 // Steps 6 and 7 of docs/protocol.md section 4: what comes back, what is granted, and the reply.
 
-// credit is step 6. What comes back counts only for a known call; debt counts for every one. It fills
-// a level no further than a refill would, as the ledger may still be above B + E after a limit was
-// lowered.
+// credit is step 6. What comes back counts only for a known call; debt counts for every one. It
+// fills a level no further than a refill would, as the ledger may still be above B + E after a
+// limit was lowered.
 func (b *Bucket) credit(r *Request, known bool) {
 	s := &b.state
 	ledger := s.ring.ledger()
@@ -31,9 +31,10 @@ func (b *Bucket) credit(r *Request, known bool) {
 	}
 }
 
-// worth is how much of r.Unused may be credited to level k, in units: what the limit has not refilled
-// since the draw. Section 10 says why that never lifts the level above that of a bucket which was not
-// asked. Before setAt the draw no longer makes a difference to the level, so it is worth nothing.
+// worth is how much of r.Unused may be credited to level k, in units: what the limit has not
+// refilled since the draw. Section 10 says why that never lifts the level above that of a bucket
+// which was not asked. Before setAt the draw no longer makes a difference to the level, so it is
+// worth nothing.
 func (b *Bucket) worth(k int, r *Request) int64 {
 	sc := &b.scales[k]
 	units := min(r.Unused, sc.Capacity) * sc.Unit
@@ -47,8 +48,8 @@ func (b *Bucket) worth(k int, r *Request) int64 {
 	return units - ticks*sc.Step
 }
 
-// draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others is
-// what other holders hold; alone says that none was active within T.
+// draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others
+// is what other holders hold; alone says that none was active within T.
 func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
 	s := &b.state
 	available := b.available()
@@ -130,8 +131,8 @@ func (b *Bucket) waitAt(k int, n int64) int64 {
 	return (missing+sc.Step-1)/sc.Step*sc.Tick - s.rest[k] + max(0, s.frozen-s.now)
 }
 
-// level is the whole tokens of level k, and the time until it has one more if nobody draws; 0 where it
-// is full.
+// level is the whole tokens of level k, and the time until it has one more if nobody draws; 0 where
+// it is full.
 func (b *Bucket) level(k int) (tokens int64, next time.Duration) {
 	n := b.state.level[k] / b.scales[k].Unit
 	return n, duration(b.waitAt(k, n+1))

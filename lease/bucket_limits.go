@@ -2,8 +2,8 @@ package lease
 
 // How a bucket takes over another configuration: docs/protocol.md sections 6.9 to 6.12.
 
-// adopt takes over the caller's configuration where its version is higher, and takes in the T that it
-// proposes.
+// adopt takes over the caller's configuration where its version is higher, and takes in the T that
+// it proposes.
 func (b *Bucket) adopt(c Config) {
 	newer := c.Version.after(b.config.Version)
 	if newer {
@@ -20,8 +20,8 @@ func (b *Bucket) reshape(c Config) {
 	was, rate := *b, b.rate()
 	b.config = c
 	b.rescale()
-	// Each holder's part of the rate is the same part of the new rate, or a rate that rises would be
-	// reached only after seconds.
+	// Each holder's part of the rate is the same part of the new rate, or a rate that rises would
+	// be reached only after seconds.
 	s.fair.share = float64(s.fair.share * float64(b.rate()/rate))
 	s.level, s.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
 	for k, from := range inherit(was.config.Limits, c.Limits) {
@@ -37,9 +37,9 @@ func (b *Bucket) reshape(c Config) {
 	s.setAt = s.now
 }
 
-// fresh is the level of a limit that was not there before: full. But after a loss it is empty, for as
-// long as the limit takes to fill: it may have been lost with the bucket, and come back with a process
-// that has the newer version.
+// fresh is the level of a limit that was not there before: full. But after a loss it is empty, for
+// as long as the limit takes to fill: it may have been lost with the bucket, and come back with a
+// process that has the newer version.
 func (b *Bucket) fresh(k int) int64 {
 	s := &b.state
 	if s.frozen > 0 && s.now < s.frozen+micros(b.scales[k].timeToFull()) {
@@ -48,10 +48,10 @@ func (b *Bucket) fresh(k int) int64 {
 	return b.scales[k].Capacity * b.scales[k].Unit
 }
 
-// inherit says for each of the new limits which of the old ones it goes on with; -1 for none. A limit
-// that has not changed goes on with itself, wherever it stands now. Of the others, first those of
-// equal Per are paired, in order, then those that are left. By position alone, a limit put in front
-// would hand every other one's level to its neighbour and start the last one full.
+// inherit says for each of the new limits which of the old ones it goes on with; -1 for none. A
+// limit that has not changed goes on with itself, wherever it stands now. Of the others, first
+// those of equal Per are paired, in order, then those that are left. By position alone, a limit put
+// in front would hand every other one's level to its neighbour and start the last one full.
 func inherit(old, limits []Limit) []int {
 	from := make([]int, len(limits))
 	taken := [LimitsMax]bool{}

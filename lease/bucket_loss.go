@@ -2,8 +2,8 @@ package lease
 
 import "time"
 
-// How a bucket begins, and how it finds out that an earlier state was lost: docs/protocol.md sections
-// 6.1 to 6.5.
+// How a bucket begins, and how it finds out that an earlier state was lost: docs/protocol.md
+// sections 6.1 to 6.5.
 
 // follow is the part of step 2 that deals with lost state and changed configuration.
 func (b *Bucket) follow(clock int64, r *Request) {
@@ -16,7 +16,8 @@ func (b *Bucket) follow(clock int64, r *Request) {
 	b.clip()
 }
 
-// create starts a new bucket: full, or empty where the caller asks for that or proves that one was lost.
+// create starts a new bucket: full, or empty where the caller asks for that or proves that one was
+// lost.
 func (b *Bucket) create(clock int64, r *Request) {
 	b.install(clock, r.Config)
 	if r.Epoch > 0 && b.possible(r) {
@@ -73,20 +74,20 @@ func (b *Bucket) recover(r *Request) {
 		b.freeze(s.now + b.lasting(r, 0))
 		s.epoch, s.counter = r.Epoch+1, r.Counter
 	case r.Epoch < s.epoch && s.now < until:
-		// A bucket was lost, and somebody who did not know of it has started this one. What the lost
-		// one granted, it granted before this one was created.
+		// A bucket was lost, and somebody who did not know of it has started this one. What the
+		// lost one granted, it granted before this one was created.
 		b.freeze(until)
 	}
 }
 
-// claimSlack is how far the server's clock may have stepped back since it gave out an epoch or counted
-// a call.
+// claimSlack is how far the server's clock may have stepped back since it gave out an epoch or
+// counted a call.
 const claimSlack = 24 * time.Hour
 
-// possible reports whether r can have heard the epoch and the counter that it claims. An epoch is the
-// server's time when it began, and no server executes more than one call of a bucket in a microsecond.
-// A claim that is not possible proves nothing: one buggy caller could otherwise raise the bucket's
-// epoch and counter beyond what the others will ever reach.
+// possible reports whether r can have heard the epoch and the counter that it claims. An epoch is
+// the server's time when it began, and no server executes more than one call of a bucket in a
+// microsecond. A claim that is not possible proves nothing: one buggy caller could otherwise raise
+// the bucket's epoch and counter beyond what the others will ever reach.
 func (b *Bucket) possible(r *Request) bool {
 	s := &b.state
 	return r.Epoch <= s.clock+micros(claimSlack) &&

@@ -4,9 +4,9 @@ import "time"
 
 // Steps 1 to 3 of docs/protocol.md section 4: time, refill, and forgetting what has run out.
 
-// clockSwing is the longest step back of the server's clock after which the running time waits for it.
-// Clocks that disagree a little, as those of callers do where they are used instead of the server's,
-// would otherwise make every other call a step forward.
+// clockSwing is the longest step back of the server's clock after which the running time waits for
+// it. Clocks that disagree a little, as those of callers do where they are used instead of the
+// server's, would otherwise make every other call a step forward.
 const clockSwing = time.Second
 
 // settle brings the levels and the ledger to the server's time clock.
@@ -21,8 +21,8 @@ func (b *Bucket) settle(clock int64) {
 	at := s.now
 	now := at + max(0, clock-s.clock)
 	s.clock = clock
-	// Where holdings ran out, refill up to that moment with the ledger that still holds them. Refilling
-	// after forgetting would credit time during which the ledger was full.
+	// Where holdings ran out, refill up to that moment with the ledger that still holds them.
+	// Refilling after forgetting would credit time during which the ledger was full.
 	last := at/s.ring.width + ringSlices
 	for ends := s.ring.ends(); ends <= now && s.ring.base < last; ends = s.ring.ends() {
 		if s.ring.held[s.ring.base%ringSlices] != 0 {
@@ -65,15 +65,16 @@ func (b *Bucket) refill(from, to int64) {
 	}
 }
 
-// room is how far level k may fill while ledger tokens are held: B, or B + E - O where that is less.
+// room is how far level k may fill while ledger tokens are held: B, or B + E - O where that is
+// less.
 func (b *Bucket) room(k int, ledger int64) int64 {
 	sc := &b.scales[k]
 	return max(0, min(sc.Capacity, sc.Capacity+b.config.Overcommit-ledger)) * sc.Unit
 }
 
-// brim drops the rest of level k where it is full; room is how many units it is short of that. Between
-// two coarse ticks the level of one central bucket goes on rising and stops at the brim. A rest that
-// already reaches the brim counts now, or it would be credited again after the next draw.
+// brim drops the rest of level k where it is full; room is how many units it is short of that.
+// Between two coarse ticks the level of one central bucket goes on rising and stops at the brim. A
+// rest that already reaches the brim counts now, or it would be credited again after the next draw.
 func (b *Bucket) brim(k int, room int64) {
 	s, sc := &b.state, &b.scales[k]
 	if room <= 0 || room < sc.Step && room*sc.Tick <= sc.Step*s.rest[k] { // a negative room may not be multiplied

@@ -43,8 +43,8 @@ func (b *bigBucket) advance(now int64) {
 
 func (b *bigBucket) draw(n int64) { b.level.Sub(b.level, new(big.Rat).SetInt64(n)) }
 
-// TestRefillIsExact compares every level with rationals: the fraction of a token, and of a tick, is never lost
-// and never credited twice.
+// TestRefillIsExact compares every level with rationals: the fraction of a token, and of a tick, is
+// never lost and never credited twice.
 func TestRefillIsExact(t *testing.T) {
 	limits := []Limit{
 		PerSecond(3), PerSecond(1_000_000_000), {Tokens: 1, Per: 30 * 24 * time.Hour},
@@ -114,8 +114,8 @@ func TestMulDivIsExact(t *testing.T) {
 	}
 }
 
-// TestRingForgetsNothingEarly: whatever T does, an entry is in the ledger until its T has passed, and at most one of
-// the widest slices longer than the longest T.
+// TestRingForgetsNothingEarly: whatever T does, an entry is in the ledger until its T has passed,
+// and at most one of the widest slices longer than the longest T.
 func TestRingForgetsNothingEarly(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
 	for range 20_000 {

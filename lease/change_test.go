@@ -7,8 +7,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// TestLeasesOfALoweredLimitEndWithinT: holders that keep what they have and renew it in time would spend it under the
-// new limit, however long after the change.
+// TestLeasesOfALoweredLimitEndWithinT: holders that keep what they have and renew it in time would
+// spend it under the new limit, however long after the change.
 func TestLeasesOfALoweredLimitEndWithinT(t *testing.T) {
 	// given two holders with half of a burst of 10 each
 	s := newScene(t, PerSecond(1).WithBurst(10), 100*time.Microsecond)

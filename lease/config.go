@@ -14,8 +14,8 @@ const LimitsMax = 4
 var ErrInvalidConfig = errors.New("lease: invalid configuration")
 
 // Version orders configurations: the one with the higher Deploy wins, then the one with the higher
-// Revision. Deploy comes with the program (hybrid.Config.Version); Revision counts changes made at run
-// time.
+// Revision. Deploy comes with the program (hybrid.Config.Version); Revision counts changes made at
+// run time.
 type Version struct {
 	Deploy   int64
 	Revision int64

@@ -2,10 +2,10 @@ package lease
 
 import "math"
 
-// fair is the state of weighted max-min sharing, docs/protocol.md section 7: a fair rate per unit of
-// weight. It falls while the level is below its set point and rises while it is above, so that it comes
-// to rest where the holders that want more than their share get exactly that share. It only ever lowers
-// a grant, so it cannot break the promise.
+// fair is the state of weighted max-min sharing, docs/protocol.md section 7: a fair rate per unit
+// of weight. It falls while the level is below its set point and rises while it is above, so that
+// it comes to rest where the holders that want more than their share get exactly that share. It
+// only ever lowers a grant, so it cannot break the promise.
 //
 // It counts in doubles, with + - * / floor ceil min max alone and every product rounded by a
 // conversion, so that Lua, which does the same, agrees to the last bit on every machine.
@@ -69,14 +69,15 @@ func (b *Bucket) fairView(r *Request) fairView {
 	return v
 }
 
-// setPoint is the level that the sharing steers to: what all holders together draw in half a Target,
-// the pause between two calls of one that wants more. What stands in the level admits nobody, so it
-// should be no more than that.
+// setPoint is the level that the sharing steers to: what all holders together draw in half a
+// Target, the pause between two calls of one that wants more. What stands in the level admits
+// nobody, so it should be no more than that.
 func (v fairView) setPoint() float64 {
 	return min(v.burst/2, max(1, float64(v.rate*v.target)/2))
 }
 
-// open is a new holder's allowance: what its share gives it in one Target, so that it need not wait.
+// open is a new holder's allowance: what its share gives it in one Target, so that it need not
+// wait.
 func (f *fair) open(v fairView) debit {
 	return debit{allowance: float64(float64(v.weight*f.share) * v.target), last: v.now}
 }
@@ -96,8 +97,9 @@ func (f *fair) advance(v fairView, d *debit) {
 	f.updated = v.now
 
 	// The level is the integral of what is not drawn, and the share is the integral of the level's
-	// error: by itself such a loop swings for ever. So what a holder earns leans towards the error too.
-	// A twelfth damps the swing enough; more would make a grant depend on the moment of the call.
+	// error: by itself such a loop swings for ever. So what a holder earns leans towards the error
+	// too. A twelfth damps the swing enough; more would make a grant depend on the moment of the
+	// call.
 	gain := float64(v.weight * f.share)
 	lean := float64(pull / 12)
 	earning := min(float64(v.weight*v.rate), float64(gain*((1+lean)/(1-lean))))
@@ -106,16 +108,16 @@ func (f *fair) advance(v fairView, d *debit) {
 	d.last = v.now
 }
 
-// most is the largest allowance that a holder saves up: four Targets' share. So a holder that asks for
-// about its share gets it, though it asks now for more and now for less, and one that was idle does not
-// come back with a claim on everything. A need above that must still be reachable. The allowance stays
-// a number that the script takes for undamaged.
+// most is the largest allowance that a holder saves up: four Targets' share. So a holder that asks
+// for about its share gets it, though it asks now for more and now for less, and one that was idle
+// does not come back with a claim on everything. A need above that must still be reachable. The
+// allowance stays a number that the script takes for undamaged.
 func (f *fair) most(v fairView) float64 {
 	return min(maxUnits, max(1, v.need, float64(4*float64(float64(v.weight*f.share)*v.target))))
 }
 
-// owed returns the allowance with its debt bounded. A holder that overdrew while tokens were plentiful
-// should not starve later, so its debt counts only in proportion to scarcity.
+// owed returns the allowance with its debt bounded. A holder that overdrew while tokens were
+// plentiful should not starve later, so its debt counts only in proportion to scarcity.
 func (f *fair) owed(v fairView, d *debit) float64 {
 	return max(d.allowance, -max(1, float64(f.most(v)*f.scarcity(v))))
 }
@@ -124,9 +126,10 @@ func (f *fair) owed(v fairView, d *debit) float64 {
 // where many divide it.
 func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.rate) }
 
-// allow is the most that may be granted. A holder that is alone shares with nobody. What the level has
-// above the set point is free to all: half of it where many share, all of it where nobody is kept from
-// anything. The set point itself is kept for others only as far as there are others who want it.
+// allow is the most that may be granted. A holder that is alone shares with nobody. What the level
+// has above the set point is free to all: half of it where many share, all of it where nobody is
+// kept from anything. The set point itself is kept for others only as far as there are others who
+// want it.
 func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	if alone {
 		return maxUnits
@@ -137,10 +140,12 @@ func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	return int64(max(0, min(most, maxUnits)))
 }
 
-// spend takes a grant off the allowance. How much of a debt stays is decided at the next call, by owed.
+// spend takes a grant off the allowance. How much of a debt stays is decided at the next call, by
+// owed.
 func (d *debit) spend(g int64) { d.allowance = max(-maxUnits, d.allowance-float64(g)) }
 
-// contend remembers for two Targets that somebody asked for more than there was while others held tokens.
+// contend remembers for two Targets that somebody asked for more than there was while others held
+// tokens.
 func (f *fair) contend(v fairView, short bool) {
 	if short {
 		f.contendedUntil = v.now + int64(2*v.target)
@@ -153,11 +158,12 @@ func (f *fair) least(v fairView) float64 {
 	return max(1, v.need, min(share, v.burst/2))
 }
 
-// delay is the microseconds until the next call of a holder that got less than it wanted is worth it:
-// until the bucket has refilled m tokens (which takes refill microseconds) and the holder has earned
-// them. It is at least half a Target, or an overloaded fleet would call without pause; but not where
-// there is no more than a token in a Target, since two calls for each token are few enough. While
-// others hold tokens, which they may give back, it is no longer than it takes to notice that.
+// delay is the microseconds until the next call of a holder that got less than it wanted is worth
+// it: until the bucket has refilled m tokens (which takes refill microseconds) and the holder has
+// earned them. It is at least half a Target, or an overloaded fleet would call without pause; but
+// not where there is no more than a token in a Target, since two calls for each token are few
+// enough. While others hold tokens, which they may give back, it is no longer than it takes to
+// notice that.
 func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold bool) int64 {
 	wait := refill
 	if !alone {

@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// maxMin is the fair division of rate: nobody gets more than it demands, and what is left goes to the
-// others by weight.
+// maxMin is the fair division of rate: nobody gets more than it demands, and what is left goes to
+// the others by weight.
 func maxMin(rate float64, demand, weight []float64) []float64 {
 	share := make([]float64, len(demand))
 	open := make([]int, len(demand))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The local share is there when FallbackAt says so, also after the holder has taken another id: whoever asks again at
-// that time would otherwise ask for ever.
+// The local share is there when FallbackAt says so, also after the holder has taken another id:
+// whoever asks again at that time would otherwise ask for ever.
 func TestTheLocalShareIsThereAtTheTimeThatItNames(t *testing.T) {
 	// given a holder that is alone, and a store that is away
 	l := PerSecond(1000)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// misfortune is what befalls processes, the store and its configuration. n is a process taken at random.
+// misfortune is what befalls processes, the store and its configuration. n is a process taken at
+// random.
 func (f *fleet) misfortune(n *node) {
 	switch f.rnd.IntN(17) {
 	case 0:
@@ -135,9 +136,9 @@ func (f *fleet) loseNewerLimits(n *node) {
 	f.asksForEverything(newer)
 }
 
-// expireNewerLimits has a process with the older version use up its limits, if they are in force, and
-// one with the newer version replace them. Then nobody calls until the bucket expires, and n starts
-// again with the older version.
+// expireNewerLimits has a process with the older version use up its limits, if they are in force,
+// and one with the newer version replace them. Then nobody calls until the bucket expires, and n
+// starts again with the older version.
 func (f *fleet) expireNewerLimits(n *node) {
 	older, newer := f.process(n.index, n.ppm, f.name()), f.process(n.index, n.ppm, f.name())
 	older.newer, newer.newer = false, true
@@ -205,7 +206,8 @@ func (f *fleet) first(n *node) {
 	f.execute(packet{node: n, request: &r})
 }
 
-// failover promotes a replica that knows only the copied state; now and then the copy is brought up to date.
+// failover promotes a replica that knows only the copied state; now and then the copy is brought up
+// to date.
 func (f *fleet) failover(n *node) {
 	switch {
 	case f.copied == nil || f.rnd.IntN(2) == 0:

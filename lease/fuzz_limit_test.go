@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// FuzzLimitText is about texts: whatever an operator writes into a configuration is a limit that can be held and
-// that every way of writing it down keeps, or an error that is known by name and leaves nothing behind.
+// FuzzLimitText is about texts: whatever an operator writes into a configuration is a limit that
+// can be held and that every way of writing it down keeps, or an error that is known by name and
+// leaves nothing behind.
 func FuzzLimitText(f *testing.F) {
 	for _, s := range []string{"100/s", "5000/m burst 200", "1/250ms", "3/30d", "7/1h1m1.000001s", "2/us burst 3", " 1/s\tburst\n2 ",
 		"1/s burst 0", "1/-5s", "0x1/s", "1_000/s", "+1/s", "1/s burst +2", "9223372036854775807/s", "1/9223372036854775807ns",
@@ -28,7 +29,8 @@ func FuzzLimitText(f *testing.F) {
 			t.Fatalf("%q: ParseLimit says %v, UnmarshalText %v", s, err, errText)
 		}
 		if err != nil {
-			// a refusal is typed, is one line or one line for each violation, and gives nothing to use by mistake,
+			// a refusal is typed, is one line or one line for each violation, and gives nothing to
+			// use by mistake,
 			if !errors.Is(err, ErrInvalidLimit) || l != (Limit{}) || fromText != kept {
 				t.Fatalf("%q: %v with %+v, and %+v from UnmarshalText", s, err, l, fromText)
 			}
@@ -49,8 +51,9 @@ func FuzzLimitText(f *testing.F) {
 	})
 }
 
-// FuzzLimitNumbers is about limits made by a program: Validate, String and ParseLimit agree on every one of them, and
-// where a limit is refused because it cannot be held, the one that the error names instead can be.
+// FuzzLimitNumbers is about limits made by a program: Validate, String and ParseLimit agree on
+// every one of them, and where a limit is refused because it cannot be held, the one that the error
+// names instead can be.
 func FuzzLimitNumbers(f *testing.F) {
 	f.Add(int64(100), int64(time.Second), int64(0))
 	f.Add(int64(5000), int64(time.Minute), int64(200))
@@ -73,7 +76,8 @@ func FuzzLimitNumbers(f *testing.F) {
 		if l.TimeToFull() != 0 {
 			t.Fatalf("%+v is refused because it cannot be held, and takes %v to fill", l, l.TimeToFull())
 		}
-		// A limit that is refused is refused as text too: what is written into a configuration file is no way around.
+		// A limit that is refused is refused as text too: what is written into a configuration file
+		// is no way around.
 		if got, err := ParseLimit(l.String()); err == nil && got.Validate() != nil {
 			t.Fatalf("%+v is refused, its text %q is taken for %+v", l, l.String(), got)
 		}

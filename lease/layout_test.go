@@ -31,7 +31,8 @@ func (p listed) folder() string {
 	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
 }
 
-// list runs `go list` for the whole module; packages that do not compile at the moment are listed all the same.
+// list runs `go list` for the whole module; packages that do not compile at the moment are listed
+// all the same.
 func list(t *testing.T) []listed {
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,Imports,Deps,GoFiles", "./...")
 	cmd.Dir = ".."
@@ -141,7 +142,8 @@ func TestForeignModulesStayWhereTheyBelong(t *testing.T) {
 	}
 }
 
-// workbench are the modules that the simulator and its command need and that no program which uses the limiter may link.
+// workbench are the modules that the simulator and its command need and that no program which uses
+// the limiter may link.
 var workbench = []string{
 	"github.com/spf13/cobra", "go.yaml.in/yaml/v4", "gonum.org/v1", "github.com/HdrHistogram/hdrhistogram-go",
 	"github.com/schollz/progressbar/v3", "github.com/alicebob/miniredis/v2",
@@ -169,8 +171,8 @@ func TestTheWorkbenchIsLinkedBelowSimOnly(t *testing.T) {
 	}
 }
 
-// TestLeaseIsPure: time comes in as an argument and randomness as a seed, and nothing runs by itself, so that the
-// simulator runs the very code that production runs.
+// TestLeaseIsPure: time comes in as an argument and randomness as a seed, and nothing runs by
+// itself, so that the simulator runs the very code that production runs.
 func TestLeaseIsPure(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) == 0 {

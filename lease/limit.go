@@ -11,12 +11,13 @@ import (
 // ErrInvalidLimit is wrapped by every error that says why a Limit cannot be used.
 var ErrInvalidLimit = errors.New("lease: invalid limit")
 
-// Limit is a token bucket's rate and capacity: Tokens tokens are added every Per, evenly, up to Burst.
+// Limit is a token bucket's rate and capacity: Tokens tokens are added every Per, evenly, up to
+// Burst.
 //
-// Most callers want PerSecond, PerMinute, PerHour or Every, with WithBurst where the burst differs from
-// the number of tokens. The zero value is not a limit: Validate refuses it, so that a forgotten
-// configuration never reads as "unlimited" or as "nothing". A Limit is a value; copies may be used by
-// any goroutine.
+// Most callers want PerSecond, PerMinute, PerHour or Every, with WithBurst where the burst differs
+// from the number of tokens. The zero value is not a limit: Validate refuses it, so that a
+// forgotten configuration never reads as "unlimited" or as "nothing". A Limit is a value; copies
+// may be used by any goroutine.
 type Limit struct {
 	// Tokens per Per is the rate; at least 1.
 	Tokens int64
@@ -52,8 +53,8 @@ func (l Limit) Capacity() int64 {
 	return l.Burst
 }
 
-// Rate is the limit's rate in tokens per second, for display and for estimates; the protocol counts in
-// integers.
+// Rate is the limit's rate in tokens per second, for display and for estimates; the protocol counts
+// in integers.
 func (l Limit) Rate() float64 {
 	return float64(l.Tokens) / float64(l.Per) * float64(time.Second)
 }
@@ -68,11 +69,13 @@ func (l Limit) TimeToFull() time.Duration {
 	return s.timeToFull()
 }
 
-// Validate reports every reason why l cannot be used, each with its value and its bound, joined into one
-// error that wraps ErrInvalidLimit. nil means that every level of the bucket is held exactly.
+// Validate reports every reason why l cannot be used, each with its value and its bound, joined
+// into one error that wraps ErrInvalidLimit. nil means that every level of the bucket is held
+// exactly.
 func (l Limit) Validate() error { return l.validateWith(0) }
 
-// validateWith is Validate for a bucket whose level and ledger together may reach Burst + overcommit.
+// validateWith is Validate for a bucket whose level and ledger together may reach Burst +
+// overcommit.
 func (l Limit) validateWith(overcommit int64) error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -134,8 +137,8 @@ func perString(d time.Duration) string {
 	return d.String()
 }
 
-// nearest looks for the limit closest to l that can be held: first with the rate rounded to a coarser
-// period, which leaves the burst alone, then with a smaller burst.
+// nearest looks for the limit closest to l that can be held: first with the rate rounded to a
+// coarser period, which leaves the burst alone, then with a smaller burst.
 func nearest(l Limit, overcommit int64) (Limit, bool) {
 	overcommit = min(overcommit, l.Capacity())
 	// A rate in whole tokens per second has the smallest unit (at most 10^6 units a token).

@@ -21,9 +21,9 @@ var perUnits = []struct {
 }
 
 // ParseLimit reads "TOKENS/PERIOD", optionally followed by "burst N": "100/s", "5000/m burst 200",
-// "1/250ms", "3/30d". PERIOD is one of us, ms, s, m, h, d, a whole number of days such as 30d, or anything
-// that time.ParseDuration takes. The result is validated: a limit that cannot be held is an error that
-// wraps ErrInvalidLimit and names the nearest one that can.
+// "1/250ms", "3/30d". PERIOD is one of us, ms, s, m, h, d, a whole number of days such as 30d, or
+// anything that time.ParseDuration takes. The result is validated: a limit that cannot be held is
+// an error that wraps ErrInvalidLimit and names the nearest one that can.
 func ParseLimit(s string) (Limit, error) {
 	l, err := parseLimit(s)
 	if err != nil {

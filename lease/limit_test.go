@@ -97,7 +97,8 @@ func TestExtremesAreExact(t *testing.T) {
 			t.Errorf("%v: %v", l, err)
 			continue
 		}
-		// step/unit tokens a tick is Tokens/Per: step * Per = Tokens * tick * unit, in arbitrary precision.
+		// step/unit tokens a tick is Tokens/Per: step * Per = Tokens * tick * unit, in arbitrary
+		// precision.
 		if !equalProducts([]int64{sc.Step, int64(l.Per)}, []int64{l.Tokens, sc.Tick * 1000, sc.Unit}) {
 			t.Errorf("%v: %+v is not exact", l, sc)
 		}

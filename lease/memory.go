@@ -10,8 +10,8 @@ import (
 const memoryShards = 64
 
 // MemoryStore is the reference Bucket as a Store, for one process and without Redis: for tests, for
-// development, and for services that run as one process. Its time is the clock's. An expired bucket is
-// dropped as Redis would drop it. It may be shared between goroutines.
+// development, and for services that run as one process. Its time is the clock's. An expired bucket
+// is dropped as Redis would drop it. It may be shared between goroutines.
 type MemoryStore struct {
 	clock  clock.Clock
 	shards [memoryShards]memoryShard

@@ -105,7 +105,8 @@ func TestMemoryStoreMayBeShared(t *testing.T) {
 	}
 	all.Wait()
 	for key, n := range granted {
-		// Time stands still here, so that a holder may find its own share used while another's is left.
+		// Time stands still here, so that a holder may find its own share used while another's is
+		// left.
 		if n > 10 || n < 5 {
 			t.Errorf("%s granted %d, its burst is 10", key, n)
 		}

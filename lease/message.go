@@ -6,20 +6,22 @@ import (
 	"time"
 )
 
-// WaitingMax bounds every token count of a Request; it is where whole numbers stop being exact in Lua.
+// WaitingMax bounds every token count of a Request; it is where whole numbers stop being exact in
+// Lua.
 const WaitingMax = maxUnits - 1
 
 var (
 	// ErrInvalidRequest is wrapped by every error that says why a Request is refused; the bucket is
 	// unchanged.
 	ErrInvalidRequest = errors.New("lease: invalid request")
-	// ErrStale answers a Request whose Seq is below one that the bucket has already executed for this
-	// holder.
+	// ErrStale answers a Request whose Seq is below one that the bucket has already executed for
+	// this holder.
 	ErrStale = errors.New("lease: request is older than one already executed")
 )
 
-// Request is one lease call for one key: what the holder reports and what it asks for. All counts are
-// tokens. A Request is built by Holding and not changed afterwards: a retry carries the same content.
+// Request is one lease call for one key: what the holder reports and what it asks for. All counts
+// are tokens. A Request is built by Holding and not changed afterwards: a retry carries the same
+// content.
 type Request struct {
 	Holder string // the instance id
 	Seq    int64  // rising; sending one closes all lower ones
@@ -36,8 +38,8 @@ type Request struct {
 	Waiting   int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
 	Weight    int64 // share of a contended rate, 1 or more
 
-	// What the last reply said, which proves to a bucket that has lost its state that it has; all 0 for
-	// none.
+	// What the last reply said, which proves to a bucket that has lost its state that it has; all 0
+	// for none.
 	Epoch    int64
 	Counter  int64
 	LeaseMax time.Duration
@@ -45,8 +47,8 @@ type Request struct {
 	HeardAge time.Duration // how long ago that was, at most, by the holder's clock
 }
 
-// Validate refuses what could mint tokens or break the bucket's arithmetic; the script checks the same
-// again.
+// Validate refuses what could mint tokens or break the bucket's arithmetic; the script checks the
+// same again.
 func (r *Request) Validate() error {
 	if r.Holder == "" {
 		return fmt.Errorf("%w: Holder is empty", ErrInvalidRequest)
@@ -88,8 +90,8 @@ type Grant struct {
 	Config     Config        // in force
 	Epoch      int64
 	Counter    int64
-	// Levels are the whole tokens left in the bucket, per limit. Next is the time until a level has one
-	// more, if nobody draws; 0 for a full one.
+	// Levels are the whole tokens left in the bucket, per limit. Next is the time until a level has
+	// one more, if nobody draws; 0 for a full one.
 	Levels       [LimitsMax]int64
 	Next         [LimitsMax]time.Duration
 	Ledger       int64         // tokens held by processes, this one included, as the bucket heard last
@@ -123,11 +125,11 @@ const (
 	OpInspect Op = iota
 	// OpSet stores Config.Limits with the next revision; every holder follows with its next reply.
 	OpSet
-	// OpSetIfAbsent is OpSet where no limits were set at run time (revision 0), otherwise it changes
-	// nothing.
+	// OpSetIfAbsent is OpSet where no limits were set at run time (revision 0), otherwise it
+	// changes nothing.
 	OpSetIfAbsent
-	// OpReset makes the level what a new bucket's would be and keeps the configuration; what is leased
-	// stays leased.
+	// OpReset makes the level what a new bucket's would be and keeps the configuration; what is
+	// leased stays leased.
 	OpReset
 )
 

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// meterUnit is one token in a meter: fine enough for every rate that the tests use to be whole per microsecond.
+// meterUnit is one token in a meter: fine enough for every rate that the tests use to be whole per
+// microsecond.
 const meterUnit = 1_000_000_000
 
 // meter audits promise (1) of one limit over ALL windows at once, in integers. With A what was

@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// tree is what has been explored: the states in the order in which they were found, each as the event
-// that led to it from its parent.
+// tree is what has been explored: the states in the order in which they were found, each as the
+// event that led to it from its parent.
 type tree struct {
 	model
 	parents []uint32
 	causes  []event
-	// The worlds on the way to the state that was looked at last, by depth, and their numbers. States
-	// are looked at in the order in which they were found, so the next one shares most of its way.
+	// The worlds on the way to the state that was looked at last, by depth, and their numbers.
+	// States are looked at in the order in which they were found, so the next one shares most of
+	// its way.
 	worlds  []*world
 	numbers []int
 }
@@ -37,9 +38,9 @@ func (x *tree) world(number, depth int) *world {
 	return x.worlds[depth]
 }
 
-// explore searches breadth first until budget states are known, so that the first violation found has
-// the shortest trace. All that is kept of a state is a 64-bit hash of its description, and its place in
-// the tree.
+// explore searches breadth first until budget states are known, so that the first violation found
+// has the shortest trace. All that is kept of a state is a 64-bit hash of its description, and its
+// place in the tree.
 func (m model) explore(budget int) result {
 	x := &tree{model: m, parents: []uint32{0}, causes: []event{{}}}
 	var d describer
@@ -97,7 +98,8 @@ func (x *tree) trace() (lines []string) {
 	return lines
 }
 
-// hashSet is a set of 64-bit hashes, eight bytes a slot, so that tens of millions of states fit into memory.
+// hashSet is a set of 64-bit hashes, eight bytes a slot, so that tens of millions of states fit
+// into memory.
 type hashSet struct {
 	slots []uint64
 	n     int

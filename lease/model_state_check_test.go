@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestWhatIsDescribedAlikeGoesOnAlike walks at random through every model and keeps one world of each
-// description. Another world that comes to the same description must be able to do the same, with the
-// same result.
+// TestWhatIsDescribedAlikeGoesOnAlike walks at random through every model and keeps one world of
+// each description. Another world that comes to the same description must be able to do the same,
+// with the same result.
 func TestWhatIsDescribedAlikeGoesOnAlike(t *testing.T) {
 	for _, m := range models {
 		rnd := rand.New(rand.NewPCG(7, 7))
@@ -39,7 +39,8 @@ func TestWhatIsDescribedAlikeGoesOnAlike(t *testing.T) {
 	}
 }
 
-// futures are the descriptions of all that w may become by one event or none, and what is wrong then.
+// futures are the descriptions of all that w may become by one event or none, and what is wrong
+// then.
 func (w *world) futures() []string {
 	var d describer
 	all := []string{string(d.describe(nil, w))}

@@ -11,9 +11,9 @@ const far = 60
 // near is a span of time, as far as it matters.
 func near(us int64) int64 { return min(max(us, 0), far) }
 
-// describer writes worlds down. Two worlds that nothing can tell apart have the same description: every
-// time is relative to now, seqs and epochs are ranks, messages are sorted, and so are the holders, which
-// are alike.
+// describer writes worlds down. Two worlds that nothing can tell apart have the same description:
+// every time is relative to now, seqs and epochs are ranks, messages are sorted, and so are the
+// holders, which are alike.
 type describer struct {
 	epochs, seqs []int64 // those that occur
 	blocks       [len(modelIDs)][]byte

@@ -15,8 +15,9 @@ var (
 	flagMutant = flag.String("lease.mutant", "", "explore the instance of this mutation, with which the test was built")
 )
 
-// model is one small instance: which holders, limits and faults there are. The checker explores every order in which
-// they can happen, over the real Bucket and the real Holding (model_world_test.go).
+// model is one small instance: which holders, limits and faults there are. The checker explores
+// every order in which they can happen, over the real Bucket and the real Holding
+// (model_world_test.go).
 type model struct {
 	name    string
 	holders int
@@ -50,7 +51,8 @@ type model struct {
 	mutant bool // the source lacks a rule: only what the promise says is checked, not why
 }
 
-// perMicro is n tokens in per microseconds, the only rates that show anything within a T of a few ticks.
+// perMicro is n tokens in per microseconds, the only rates that show anything within a T of a few
+// ticks.
 func perMicro(n, per, burst int64) Limit {
 	return Limit{Tokens: n, Per: time.Duration(per) * time.Microsecond, Burst: burst}
 }
@@ -85,8 +87,8 @@ var models = []model{
 	{name: "two holders, no faults but loss", holders: 2, limit: perMicro(1, 3, 1), ttl: 7, tick: 2, want: 1, inflight: 1},
 }
 
-// TestModel explores every instance breadth first: no order of events breaks (1), forges a token, or leaves the
-// ledger below the truth.
+// TestModel explores every instance breadth first: no order of events breaks (1), forges a token,
+// or leaves the ledger below the truth.
 func TestModel(t *testing.T) {
 	budget := 100_000
 	if testkit.RaceEnabled || testing.Short() {

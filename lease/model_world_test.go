@@ -20,7 +20,8 @@ type instance struct {
 	phase   int64 // slices of all widths begin together every phase microseconds
 }
 
-// world is one state of a model: the real Bucket, the real Holdings, the messages between them, and the meter.
+// world is one state of a model: the real Bucket, the real Holdings, the messages between them, and
+// the meter.
 type world struct {
 	*instance
 	now     int64
@@ -200,7 +201,8 @@ func (w *world) events(to []event) []event {
 	return to
 }
 
-// deliverable leaves out what the promise leaves out: after a loss, somebody who does not know of it calls first.
+// deliverable leaves out what the promise leaves out: after a loss, somebody who does not know of
+// it calls first.
 func (w *world) deliverable(m *modelMessage) bool {
 	return m.reply || !w.lost || m.request.Epoch > 0
 }

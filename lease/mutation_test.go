@@ -215,8 +215,8 @@ func build(t *testing.T, edits []edit) mutant {
 	return mutant(out)
 }
 
-// fails runs one test of the binary and expects that this test, and nothing else, fails: a panic or a
-// test that is not there catches no rule. It returns what the test has printed.
+// fails runs one test of the binary and expects that this test, and nothing else, fails: a panic or
+// a test that is not there catches no rule. It returns what the test has printed.
 func (m mutant) fails(t *testing.T, test string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(string(m), append(args, "-test.run=^("+test+")$")...).CombinedOutput()

@@ -9,8 +9,8 @@ import (
 const (
 	// ttlMax keeps a wrong unit from locking tokens away for weeks.
 	ttlMax = time.Hour
-	// leaseMaxMost is above any Grant.LeaseMax, which is at most ttlMax and one slice of the ring. Without
-	// a bound, a buggy caller that reports a loss could have its bucket wait for years.
+	// leaseMaxMost is above any Grant.LeaseMax, which is at most ttlMax and one slice of the ring.
+	// Without a bound, a buggy caller that reports a loss could have its bucket wait for years.
 	leaseMaxMost = 2 * ttlMax
 	// weightMax keeps the sum of a million holders' weights exact.
 	weightMax = 1 << 20
@@ -22,8 +22,8 @@ const (
 
 // Defaults of Policy and of the call deadline, each with its reason.
 const (
-	// defaultTarget costs ten lease calls a second and busy process, which are nothing to Redis, and
-	// leaves at most a tenth of a second of the rate with a process that stops.
+	// defaultTarget costs ten lease calls a second and busy process, which are nothing to Redis,
+	// and leaves at most a tenth of a second of the rate with a process that stops.
 	defaultTarget = 100 * time.Millisecond
 	// DefaultCallTimeout is how long a request may wait for a lease. A healthy Redis answers in a
 	// hundredth of it.
@@ -39,8 +39,8 @@ var ErrInvalidPolicy = errors.New("lease: invalid policy")
 type ColdStart int
 
 const (
-	// ColdStartDeny denies: nothing is admitted that no bucket has granted. It is the default, because
-	// the promise holds with it.
+	// ColdStartDeny denies: nothing is admitted that no bucket has granted. It is the default,
+	// because the promise holds with it.
 	ColdStartDeny ColdStart = iota
 	// ColdStartAllow admits and repays as debt with the first call.
 	ColdStartAllow
@@ -50,8 +50,8 @@ const (
 type Fallback int
 
 const (
-	// FallbackLocalShare serves from a local bucket at Rate*Weight/active weight, as last heard. It is the
-	// default, because an outage of Redis should not become an outage of the service.
+	// FallbackLocalShare serves from a local bucket at Rate*Weight/active weight, as last heard. It
+	// is the default, because an outage of Redis should not become an outage of the service.
 	FallbackLocalShare Fallback = iota
 	// FallbackDeny denies; the bound holds through any outage.
 	FallbackDeny
@@ -63,22 +63,22 @@ const (
 // It is a value: copies may be used by any goroutine.
 type Policy struct {
 	// Target is how long one lease should last at the observed demand; about 1/Target lease calls a
-	// second are made. 0 means 100 ms, reduced to Burst/(4*Rate) where the burst is smaller: longer leases
-	// would lock the whole burst away. A value is reduced to (Burst+Overcommit)/(4*Rate).
+	// second are made. 0 means 100 ms, reduced to Burst/(4*Rate) where the burst is smaller: longer
+	// leases would lock the whole burst away. A value is reduced to (Burst+Overcommit)/(4*Rate).
 	Target time.Duration
-	// TTL is how long a holding is valid without renewal; tokens held by a process that dies are lost
-	// for that long. 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout (a renewal
-	// and its retry).
+	// TTL is how long a holding is valid without renewal; tokens held by a process that dies are
+	// lost for that long. 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout
+	// (a renewal and its retry).
 	TTL time.Duration
-	// MinBatch is the least number of tokens asked for ahead. 0 means 1: more would strand tokens on
-	// keys that need few.
+	// MinBatch is the least number of tokens asked for ahead. 0 means 1: more would strand tokens
+	// on keys that need few.
 	MinBatch int64
 	// MaxBatch is the most tokens asked for at once. 0 means what the limit can give.
 	MaxBatch int64
-	// Overcommit is E: extra tokens that level and leases together may reach above Burst. 0 keeps the
-	// bound of one central bucket. Where the burst is small beside what all processes hold, an
-	// overcommit of as much as the burst buys fewer false rejects, and a larger one nothing more. With a
-	// longer Target it buys fewer lease calls.
+	// Overcommit is E: extra tokens that level and leases together may reach above Burst. 0 keeps
+	// the bound of one central bucket. Where the burst is small beside what all processes hold, an
+	// overcommit of as much as the burst buys fewer false rejects, and a larger one nothing more.
+	// With a longer Target it buys fewer lease calls.
 	Overcommit int64
 	// Weight is this process's share under contention, relative to the others'. 0 means 1.
 	Weight int64
@@ -86,10 +86,12 @@ type Policy struct {
 	ColdStart ColdStart
 	// Fallback is the answer while the store is away. The zero value serves a local share.
 	Fallback Fallback
-	// StartEmpty makes a new bucket start empty and live for 30 days, so that losing it admits nothing.
+	// StartEmpty makes a new bucket start empty and live for 30 days, so that losing it admits
+	// nothing.
 	StartEmpty bool
-	// StrictExpiry reads the monotonic clock on every Take, so that a process that was stopped past its
-	// lease's deadline spends nothing of it. It costs a clock reading (45 to 75 ns) per decision.
+	// StrictExpiry reads the monotonic clock on every Take, so that a process that was stopped past
+	// its lease's deadline spends nothing of it. It costs a clock reading (45 to 75 ns) per
+	// decision.
 	StrictExpiry bool
 }
 
@@ -144,10 +146,10 @@ func (p Policy) target() time.Duration {
 
 func (p Policy) weight() int64 { return max(p.Weight, 1) }
 
-// TargetFor is the lease duration that fits limits: Target, reduced to Burst/(4*Rate) of the tightest
-// limit, so that one process at the full rate takes a quarter of the burst, and at least 1 ms. Only a
-// Target that was asked for makes use of the overcommit: longer leases by themselves would cost more
-// false rejects than the overcommit saves.
+// TargetFor is the lease duration that fits limits: Target, reduced to Burst/(4*Rate) of the
+// tightest limit, so that one process at the full rate takes a quarter of the burst, and at least 1
+// ms. Only a Target that was asked for makes use of the overcommit: longer leases by themselves
+// would cost more false rejects than the overcommit saves.
 func (p Policy) TargetFor(limits []Limit) time.Duration {
 	t := p.target()
 	for _, l := range limits {

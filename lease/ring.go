@@ -1,15 +1,16 @@
 package lease
 
-// ringSlices is the number of slices of a ring: the one that now falls in, and seven that together last T.
+// ringSlices is the number of slices of a ring: the one that now falls in, and seven that together
+// last T.
 const ringSlices = 8
 
 // ring is the ledger: the tokens that processes hold, summed by the time at which they run out
 // (docs/protocol.md sections 3.4 and 6.8).
 //
-// Time is cut into slices of width microseconds. Slice s covers [s*width, (s+1)*width) and is forgotten
-// whole when it ends, so a holding is forgotten at most one slice late, which is safe, and a call costs
-// the same however many holders there are. Slice s is in held[s mod 8]. All times are the bucket's
-// running time.
+// Time is cut into slices of width microseconds. Slice s covers [s*width, (s+1)*width) and is
+// forgotten whole when it ends, so a holding is forgotten at most one slice late, which is safe,
+// and a call costs the same however many holders there are. Slice s is in held[s mod 8]. All times
+// are the bucket's running time.
 type ring struct {
 	width   int64 // ceil(T/7), or wider while older entries need it
 	base    int64 // the slice that now falls in; all lower ones are forgotten
@@ -19,7 +20,8 @@ type ring struct {
 	weight  [ringSlices]int64 // weights of the holders whose entry is in the slice
 }
 
-// place says where one holder's entry is: the slice, in the numbering of gen, and when that slice ends.
+// place says where one holder's entry is: the slice, in the numbering of gen, and when that slice
+// ends.
 type place struct {
 	gen   int64
 	slice int64
@@ -60,9 +62,9 @@ func (r *ring) place(now, ttl int64) place {
 }
 
 // locate finds where p's entry is now, and whether it is still in the ring. It follows one move.
-// Following every move would need unbounded state, and following none would make every holder's call
-// void whenever T grows. An entry that was moved twice without a renewal counts as gone: its holder
-// burns what it has, and the entry stays until its slice ends.
+// Following every move would need unbounded state, and following none would make every holder's
+// call void whenever T grows. An entry that was moved twice without a renewal counts as gone: its
+// holder burns what it has, and the entry stays until its slice ends.
 func (r *ring) locate(p place, now int64) (place, bool) {
 	switch {
 	case p.gen == r.gen:
@@ -97,9 +99,9 @@ func (r *ring) lastEnds() int64 {
 
 // fit adapts the ring to a changed T.
 //
-// A T that grew moves every live entry to where it lasts that long, since a retry is told the longer T
-// with the stored grant. A shorter T keeps the wide slices until no present entry ends after the new
-// last slice: an entry's expiry never moves earlier.
+// A T that grew moves every live entry to where it lasts that long, since a retry is told the
+// longer T with the stored grant. A shorter T keeps the wide slices until no present entry ends
+// after the new last slice: an entry's expiry never moves earlier.
 func (r *ring) fit(now, ttl int64, grew bool) {
 	width := widthFor(ttl)
 	if width < r.width && (now/width+ringSlices)*width < r.lastEnds() {
@@ -110,8 +112,8 @@ func (r *ring) fit(now, ttl int64, grew bool) {
 	}
 }
 
-// move starts a new numbering with slices of the given width at time now, and puts everything that is
-// live into its last slice.
+// move starts a new numbering with slices of the given width at time now, and puts everything that
+// is live into its last slice.
 func (r *ring) move(now, width int64) {
 	tokens, weight := r.ledger(), r.weightSum()
 	*r = ring{width: width, base: now / width, gen: r.gen + 1, movedAt: now}

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// maxUnits bounds every integer of the protocol: below 2^52 the sum of two is still exact in the doubles
-// that Redis's Lua counts with.
+// maxUnits bounds every integer of the protocol: below 2^52 the sum of two is still exact in the
+// doubles that Redis's Lua counts with.
 const maxUnits = 1 << 52
 
-// maxTimeToFull bounds how long a bucket must be remembered: 100 years still fit a Duration, a Redis
-// expiry and maxUnits microseconds.
+// maxTimeToFull bounds how long a bucket must be remembered: 100 years still fit a Duration, a
+// Redis expiry and maxUnits microseconds.
 const maxTimeToFull = 100 * 365 * 24 * time.Hour
 
-// ticks are the steps in which a level may grow, in microseconds, finest first. The finest one in which
-// the whole burst stays below maxUnits is taken.
+// ticks are the steps in which a level may grow, in microseconds, finest first. The finest one in
+// which the whole burst stays below maxUnits is taken.
 var ticks = [...]int64{1, 1_000, 1_000_000}
 
-// Scale is a Limit in the whole numbers that every bucket counts in, so that no refill is ever rounded
-// (docs/protocol.md section 3.2): a token is Unit units, and every tick adds Step units. Step/Unit is
-// Tokens*Tick/Per in lowest terms. Stores outside this package put it on the wire.
+// Scale is a Limit in the whole numbers that every bucket counts in, so that no refill is ever
+// rounded (docs/protocol.md section 3.2): a token is Unit units, and every tick adds Step units.
+// Step/Unit is Tokens*Tick/Per in lowest terms. Stores outside this package put it on the wire.
 type Scale struct {
 	Capacity int64 // tokens
 	Unit     int64 // units in one token
@@ -29,8 +29,8 @@ type Scale struct {
 	Tick     int64 // microseconds
 }
 
-// Scale is l in whole numbers for a bucket with the given overcommit in tokens. It fails where Validate
-// does, and for the same reason; the error wraps ErrInvalidLimit.
+// Scale is l in whole numbers for a bucket with the given overcommit in tokens. It fails where
+// Validate does, and for the same reason; the error wraps ErrInvalidLimit.
 func (l Limit) Scale(overcommit int64) (Scale, error) {
 	if err := l.validateWith(overcommit); err != nil {
 		return Scale{}, err
@@ -40,8 +40,8 @@ func (l Limit) Scale(overcommit int64) (Scale, error) {
 
 var errNotExact = errors.New("cannot be held exactly")
 
-// newScale finds the finest tick in which (Burst + overcommit) tokens, and one tick's refill, stay below
-// maxUnits.
+// newScale finds the finest tick in which (Burst + overcommit) tokens, and one tick's refill, stay
+// below maxUnits.
 func newScale(l Limit, overcommit int64) (Scale, error) {
 	cap, carry := bits.Add64(uint64(l.Capacity()), uint64(overcommit), 0)
 	if carry != 0 || cap >= maxUnits {
@@ -61,8 +61,8 @@ func newScale(l Limit, overcommit int64) (Scale, error) {
 		if h != 0 || units >= maxUnits || step >= maxUnits {
 			continue
 		}
-		// A coarse tick leaves a rest of up to tick microseconds, which Bucket.brim weighs against the
-		// room by one multiplication.
+		// A coarse tick leaves a rest of up to tick microseconds, which Bucket.brim weighs against
+		// the room by one multiplication.
 		if tick > 1 {
 			if h, p := bits.Mul64(step, uint64(tick)); h != 0 || p >= maxUnits {
 				continue
@@ -100,8 +100,8 @@ func gcd(a, b uint64) uint64 {
 	return b
 }
 
-// mulDiv is floor(a*b/c) for a < c and b below maxUnits. Lua has no product above 2^53, so it multiplies
-// bit by bit and divides as it goes.
+// mulDiv is floor(a*b/c) for a < c and b below maxUnits. Lua has no product above 2^53, so it
+// multiplies bit by bit and divides as it goes.
 func mulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, _ := bits.Div64(hi, lo, uint64(c))

@@ -117,8 +117,8 @@ func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 	}
 }
 
-// TestClipIsNeeded: without the clip a lower Overcommit leaves a full level beside full holdings, for as long as they
-// are renewed.
+// TestClipIsNeeded: without the clip a lower Overcommit leaves a full level beside full holdings,
+// for as long as they are renewed.
 func TestClipIsNeeded(t *testing.T) {
 	s := newScene(t, Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 70*time.Microsecond)
 	// given E = 2, and a holder with as much as B while the level is full
@@ -141,11 +141,12 @@ func TestClipIsNeeded(t *testing.T) {
 	s.audits()
 }
 
-// TestVoidReportMayNotReturn: a record that knows of less than the holder reports is from another life of it.
-// What it gives back has run out already, and the time since was refilled.
+// TestVoidReportMayNotReturn: a record that knows of less than the holder reports is from another
+// life of it. What it gives back has run out already, and the time since was refilled.
 func TestVoidReportMayNotReturn(t *testing.T) {
 	s := newScene(t, Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 70*time.Microsecond)
-	// given a holder with everything, which sends two calls shortly before its deadline; both are slow
+	// given a holder with everything, which sends two calls shortly before its deadline; both are
+	// slow
 	a, b := s.holder("a"), s.holder("b")
 	s.calls(a, Ask{Want: 2})
 	s.now += 60

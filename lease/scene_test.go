@@ -58,8 +58,8 @@ func (s *scene) executes(r Request) Grant {
 	return g
 }
 
-// shareNothing makes the fair share of the next call the whole rate, so that nobody is kept from what
-// there is: for tests whose subject is what there is.
+// shareNothing makes the fair share of the next call the whole rate, so that nobody is kept from
+// what there is: for tests whose subject is what there is.
 func shareNothing(b *Bucket) {
 	b.state.fair = fair{share: math.Inf(1), updated: 1 << 62}
 }

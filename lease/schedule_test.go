@@ -19,8 +19,9 @@ var (
 	flagFaults = flag.String("lease.faults", "", "faults that every random schedule has, such as 'Refund Flush'")
 )
 
-// TestRandomSchedules runs fleets over one bucket through everything that a network, a store and its
-// operators do to them (see fleet_test.go), and audits every window of every limit after every step.
+// TestRandomSchedules runs fleets over one bucket through everything that a network, a store and
+// its operators do to them (see fleet_test.go), and audits every window of every limit after every
+// step.
 func TestRandomSchedules(t *testing.T) {
 	if *flagSeed != 0 {
 		if err := playSeed(*flagSeed, *flagFaults, t.Logf); err != nil {
@@ -39,7 +40,8 @@ func TestRandomSchedules(t *testing.T) {
 		playSeeds(t, *flagFirst, seeds)
 		return
 	}
-	// Half of them are the same on every run, so that a change is judged by what the last one passed; half are new.
+	// Half of them are the same on every run, so that a change is judged by what the last one
+	// passed; half are new.
 	playSeeds(t, 1, seeds/2)
 	playSeeds(t, uint64(time.Now().UnixNano())%1e12, seeds-seeds/2)
 }
@@ -69,7 +71,8 @@ func playSeed(seed uint64, always string, logf func(string, ...any)) error {
 	return nil
 }
 
-// faults are what may happen in one schedule. Those after exact change the promise as the comments say.
+// faults are what may happen in one schedule. Those after exact change the promise as the comments
+// say.
 type faults struct {
 	Lossy, Slow, Twice          bool
 	Drift                       bool
