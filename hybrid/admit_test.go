@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,15 +161,14 @@ func TestAllowBehindALargeWaitMakesNoCalls(t *testing.T) {
 		l := start(t, s, of(hybrid.PerSecond(10).WithBurst(100)))
 		l.AllowN("k", 50)
 		time.Sleep(500 * time.Millisecond)
-		var wg sync.WaitGroup
-		wg.Go(func() { noErr(t, l.WaitN(t.Context(), "k", 100)) })
+		wait := background(func() { noErr(t, l.WaitN(t.Context(), "k", 100)) })
 		time.Sleep(500 * time.Millisecond)
 		_, before := s.counts()
 		n := admits(2000, time.Millisecond, func() bool { return l.Allow("k") })
 		check(t, n == 0, "Allow overtook a wait %d times", n)
 		_, after := s.counts()
 		check(t, after-before <= 10, "%d lease calls in 2 s", after-before)
-		wg.Wait()
+		wait()
 	})
 }
 
@@ -180,11 +178,10 @@ func TestASmallRequestDuringTheCallOfALargeOneIsAdmitted(t *testing.T) {
 		l.AllowN("k", 50)
 		time.Sleep(500 * time.Millisecond)
 		s.every(verdict{delay: 10 * time.Millisecond})
-		var wg sync.WaitGroup
-		wg.Go(func() { l.AllowN("k", 100) })
+		wait := background(func() { l.AllowN("k", 100) })
 		time.Sleep(5 * time.Millisecond)
 		check(t, l.Allow("k"), "one token was denied, the bucket has %d", s.state(t, "k").Levels[0])
-		wg.Wait()
+		wait()
 	})
 }
 
@@ -225,11 +222,10 @@ func TestTheDelayOfALargeRequestIsNotThatOfASmallOne(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := drained(t, s, by(hybrid.Policy{TTL: time.Minute}, hybrid.PerSecond(10).WithBurst(1000)))
 		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { _ = l.WaitN(ctx, "k", 1000) })
+		wait := background(func() { _ = l.WaitN(ctx, "k", 1000) })
 		time.Sleep(time.Second)
 		cancel()
-		wg.Wait()
+		wait()
 		d := took(func() { _ = l.WaitN(t.Context(), "k", 20) })
 		check(t, d <= 2*time.Second, "20 tokens of 10/s behind a wait that was cancelled took %v", d)
 	})

@@ -168,7 +168,7 @@ func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 				"%.20q does not have a burst of its own", key)
 		}
 		time.Sleep(2 * ttl)
-		s.every(verdict{err: lease.ErrUnavailable})
+		s.every(away)
 		for _, key := range keys {
 			l.Allow(key)
 		}

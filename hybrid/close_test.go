@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // Close tells everybody who waits, at once, though the store hangs; a reply that comes later is
@@ -119,7 +118,7 @@ func TestShutdownReportsWhatItCouldNotGiveBack(t *testing.T) {
 
 		s = newFaulty()
 		l = warm(t, s, of(hybrid.PerSecond(1000)))
-		s.every(verdict{err: lease.ErrUnavailable})
+		s.every(away)
 		d = took(func() { err = l.Shutdown(t.Context()) })
 		check(t, d == 0 && errors.Is(err, hybrid.ErrUnavailable), "%v after %v", err, d)
 		st := l.Stats()

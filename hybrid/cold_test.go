@@ -145,11 +145,10 @@ func TestTryAllowOnAColdKeyBesideAWait(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		s.every(verdict{delay: 50 * time.Millisecond})
 		l := start(t, s, by(hybrid.Policy{ColdStart: hybrid.ColdStartAllow}, hybrid.PerSecond(10)))
-		var wg sync.WaitGroup
-		wg.Go(func() { l.Wait(t.Context(), "k") })
+		wait := background(func() { l.Wait(t.Context(), "k") })
 		synctest.Wait()
 		check(t, l.TryAllow("k"), "ColdStartAllow, and TryAllow denied before the first reply")
-		wg.Wait()
+		wait()
 	})
 }
 

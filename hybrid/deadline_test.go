@@ -128,14 +128,13 @@ func TestAReplyThatWasOvertakenTurnsNobodyAway(t *testing.T) {
 		drained(t, s, of(hourly))
 		l := start(t, s, of(hourly))
 		s.every(verdict{delay: 20 * time.Millisecond})
-		var wg sync.WaitGroup
-		wg.Go(func() {
+		wait := background(func() {
 			d, err := waitFor(t, l, 10*time.Second, 1)
 			check(t, err == nil, "Reset before the reply: %v after %v", err, d)
 		})
 		synctest.Wait()
 		noErr(t, l.Reset(t.Context(), "k"))
-		wg.Wait()
+		wait()
 	})
 }
 

@@ -215,7 +215,7 @@ func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
 		setter, l := start(t, s, cfg), start(t, s, cfg)
 		l.Allow("k")
 		// Given a call that fails, and nobody who asks for less than eleven,
-		s.every(verdict{err: lease.ErrUnavailable})
+		s.every(away)
 		drain(l, "k")
 		time.Sleep(time.Minute)
 		s.setJudge(nil)

@@ -127,7 +127,7 @@ func TestAPermanentFailureIsToldBesideAnOutage(t *testing.T) {
 			if c.Key == "damaged" {
 				return verdict{err: errors.Join(lease.ErrUnavailable, lease.ErrPermanent)}
 			}
-			return verdict{err: lease.ErrUnavailable}
+			return away
 		})
 		l.Allow("damaged")
 		l.Allow("k")
@@ -143,7 +143,7 @@ func TestAnOutageSoonAfterAnotherIsLogged(t *testing.T) {
 		l := start(t, s, logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
 		ask := func() bool { return l.Allow("k") }
 		for _, span := range []time.Duration{time.Second, time.Minute} {
-			s.every(verdict{err: lease.ErrUnavailable})
+			s.every(away)
 			admits(int(span/ttl)+1, ttl, ask)
 			s.every(verdict{})
 			admits(5, ttl, ask)

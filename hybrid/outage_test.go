@@ -7,17 +7,13 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // warm is a limiter whose key "k" is in steady use and holds tokens.
 func warm(t *testing.T, s *faultyStore, cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	l := start(t, s, cfg)
-	for range 500 {
-		l.Allow("k")
-		time.Sleep(2 * time.Millisecond)
-	}
+	admits(500, 2*time.Millisecond, func() bool { return l.Allow("k") })
 	must(t, l.Stats().Held != 0, "the key holds nothing")
 	return l
 }
@@ -27,9 +23,7 @@ func TestAWarmKeyServesWhileACallHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := warm(t, s, of(hybrid.PerSecond(1000)))
 		// Given a store that hangs from now on, and holds its caller too,
-		hang := make(chan struct{})
-		defer close(hang)
-		s.every(verdict{late: hang, deaf: true})
+		s.hangs(t)
 		held := l.Stats().Held
 		// when all that is held is taken, through the watermark where the prefetch starts,
 		d := took(func() {
@@ -90,12 +84,9 @@ func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 func TestProbesBackOff(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := warm(t, s, by(denying, hybrid.PerSecond(1000)))
-		s.every(verdict{err: lease.ErrUnavailable})
+		s.every(away)
 		_, before := s.counts()
-		for range 10000 {
-			l.TryAllow("k")
-			time.Sleep(time.Millisecond)
-		}
+		admits(10_000, time.Millisecond, func() bool { return l.TryAllow("k") })
 		_, after := s.counts()
 		// T is 400 ms and the jitter is full: 50 probes in 10 s on average.
 		n := after - before
@@ -110,7 +101,7 @@ func TestProbesBackOff(t *testing.T) {
 func TestAnIdleKeyDoesNotProbe(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := warm(t, s, of(hybrid.PerSecond(1000)))
-		s.every(verdict{err: lease.ErrUnavailable})
+		s.every(away)
 		time.Sleep(5 * time.Second)
 		_, before := s.counts()
 		time.Sleep(time.Hour)
@@ -141,23 +132,16 @@ func TestFallbacks(t *testing.T) {
 				other.Allow("k")
 				time.Sleep(2 * time.Millisecond)
 			}
-			hang := make(chan struct{})
-			defer close(hang)
-			s.every(verdict{late: hang, deaf: true}) // and a store that hangs,
-			for l.TryAllow("k") {                    // when what is held is spent
+			s.hangs(t)            // and a store that hangs,
+			for l.TryAllow("k") { // when what is held is spent
 			}
 			time.Sleep(200 * time.Millisecond)
 			fallback := l.Stats().Fallback
-			admitted := int64(0)
-			for range 20000 {
-				ok := false
+			admitted := int64(admits(20_000, 500*time.Microsecond, func() (ok bool) {
 				d := took(func() { ok = l.Allow("k") })
-				must(t, d <= 0, "waited %v", d)
-				if ok {
-					admitted++
-				}
-				time.Sleep(500 * time.Microsecond)
-			}
+				must(t, d == 0, "waited %v", d)
+				return ok
+			}))
 			// then so many are admitted, and all of them are owed.
 			check(t, admitted >= c.least && admitted <= c.most,
 				"%d admitted, want %d to %d", admitted, c.least, c.most)
@@ -175,9 +159,7 @@ func TestWaitersOfAHangingCallGetTheFallback(t *testing.T) {
 		l := start(t, s, by(hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, hybrid.PerSecond(100)))
 		drain(l, "k")
 		time.Sleep(time.Second)
-		hang := make(chan struct{})
-		defer close(hang)
-		s.every(verdict{late: hang, deaf: true})
+		s.hangs(t)
 		for l.TryAllow("k") {
 		}
 		time.Sleep(time.Second)
@@ -193,7 +175,7 @@ func TestDebtIsRepaid(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, by(hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, hybrid.PerHour(1).WithBurst(100)))
 		must(t, l.Allow("k"), "denied")
-		s.every(verdict{err: lease.ErrUnavailable})
+		s.every(away)
 		admitted := 1 + int64(admits(30, 0, func() bool { return l.Allow("k") }))
 		s.every(verdict{})
 		time.Sleep(5 * time.Second)
@@ -210,7 +192,7 @@ func TestASlowNetworkDoesNotStarve(t *testing.T) {
 		l := start(t, s, by(denying, hybrid.PerSecond(1000)))
 		admitted := admits(10000, 2*time.Millisecond, func() bool { return l.TryAllow("k") })
 		st := l.Stats()
-		check(t, admitted >= 9000,
+		check(t, admitted >= 9900,
 			"%d of 10000 requests at half of the limit were admitted: %+v", admitted, st)
 		check(t, st.Errors <= 5, "%d calls were given up", st.Errors)
 	})
@@ -222,18 +204,11 @@ func TestAHangingStoreTeachesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := warm(t, s, by(denying, hybrid.PerSecond(1000)))
 		s.every(verdict{lost: true})
-		for range 2000 {
-			l.TryAllow("k")
-			time.Sleep(30 * time.Millisecond)
-		}
+		admits(2000, 30*time.Millisecond, func() bool { return l.TryAllow("k") })
 		r := s.last()
 		check(t, r.Config.TTL == 400*time.Millisecond, "T has become %v", r.Config.TTL)
 		s.every(verdict{})
-		from := time.Now()
-		for !l.TryAllow("k") {
-			time.Sleep(time.Millisecond)
-		}
-		d := time.Since(from)
-		check(t, d <= 900*time.Millisecond, "the first token came %v after the store", d)
+		d := until(time.Millisecond, func() bool { return l.TryAllow("k") })
+		check(t, d <= 2*ttl, "the first token came %v after the store", d)
 	})
 }

@@ -69,7 +69,7 @@ func TestPeerAFailedBatchDoesNotBlockTheNext(t *testing.T) {
 		d := took(func() { testkit.Eventually(t, "a token after the failure", func() bool { return l.Allow("bad") }) })
 		check(t, !p.virtual || d <= ttl, "admitted %v after the failure was over", d)
 		// and when many batches have failed, the next is sent all the same.
-		p.every(verdict{err: lease.ErrUnavailable})
+		p.every(away)
 		const failures = 600 // more than may be under way at once
 		for i := range failures {
 			check(t, !l.Allow(fmt.Sprint("lost ", i)), "admitted without the store")

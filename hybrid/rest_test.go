@@ -37,9 +37,7 @@ func TestAKeyAtRestNoticesThatItsBucketWasLost(t *testing.T) {
 		// When the bucket is lost, and the key that rests is used again,
 		s.replace(lease.NewMemoryStore(nil))
 		for range 100 {
-			if l.Allow("k") {
-				bound.admit(1)
-			}
+			bound.admitIf(l.Allow("k"))
 		}
 		// then nothing is admitted above the bound.
 		bound.check(t)
@@ -80,7 +78,7 @@ func TestARefundReachesTheBucketOfAKeyAtRest(t *testing.T) {
 func TestAKeyAtRestKnowsItsShareInAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := rested(t, s, of(hybrid.PerMinute(10)))
-		s.every(verdict{err: lease.ErrUnavailable})
+		s.every(away)
 		admitted := drain(l, "k")
 		check(t, admitted == 10, "%d admitted at once, the local burst is 10", admitted)
 		// A key with a local bucket does not rest: it would forget what it has spent of it, and
@@ -88,7 +86,7 @@ func TestAKeyAtRestKnowsItsShareInAnOutage(t *testing.T) {
 		s.setJudge(nil)
 		l.Allow("k") // sends a probe
 		time.Sleep(3 * time.Second)
-		s.every(verdict{err: lease.ErrUnavailable})
+		s.every(away)
 		admitted += drain(l, "k")
 		check(t, admitted <= 11,
 			"%d admitted in two outages of a few seconds, the local burst is 10 and a token flows in 6 s", admitted)

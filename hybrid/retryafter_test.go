@@ -106,7 +106,7 @@ func TestWhoSleepsRetryAfterInAnOutageDoesNotSpin(t *testing.T) {
 			limit := hybrid.PerSecond(100)
 			l := start(t, s, by(hybrid.Policy{Fallback: mode}, limit))
 			l.Allow("k")
-			s.every(verdict{err: lease.ErrUnavailable})
+			s.every(away)
 			time.Sleep(time.Second)
 			ok, no := 0, 0
 			for from := time.Now(); time.Since(from) < 10*time.Second; {

@@ -65,7 +65,7 @@ func badNetwork(rnd *rand.Rand) func(*lease.Call) verdict {
 		}
 		switch rnd.IntN(kinds) {
 		case 0:
-			return verdict{err: lease.ErrUnavailable}
+			return away
 		case 1:
 			return verdict{lost: true}
 		case 2:

@@ -51,7 +51,7 @@ func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 				held := l.Stats().Held
 				must(t, held >= 20, "it holds %d", held)
 				// when it stops for longer than the lease lasts, the store being away afterwards,
-				s.every(verdict{err: lease.ErrUnavailable})
+				s.every(away)
 				c.jump(time.Minute)
 				spent := int64(0)
 				for range held + 50 {
@@ -85,7 +85,7 @@ func TestTheTimerBurnsAnExpiredLease(t *testing.T) {
 		must(t, l.Allow("k"), "denied")
 		held := l.Stats().Held
 		must(t, held != 0, "nothing is held")
-		s.every(verdict{err: lease.ErrUnavailable})
+		s.every(away)
 		// The deadline is 15/16 of T (400 ms) after the sending.
 		m.Advance(374 * time.Millisecond)
 		synctest.Wait()

@@ -167,7 +167,7 @@ func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, by(hybrid.Policy{MinBatch: 5}, hybrid.PerSecond(100)))
 		l.AllowN("k", 1)
-		s.every(verdict{err: lease.ErrUnavailable})
+		s.every(away)
 		l.AllowN("k", 90) // fails: degraded, served by the share
 		for l.AllowN("k", 10) {
 		}
@@ -201,15 +201,11 @@ func TestAProcessThatOnlyWaitsRecovers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, by(denying, hybrid.PerSecond(10)))
 		noErr(t, l.WaitN(t.Context(), "k", 10))
-		s.every(verdict{err: lease.ErrUnavailable})
+		s.every(away)
 		isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrUnavailable)
 		time.Sleep(time.Hour)
 		s.setJudge(nil)
-		from := time.Now()
-		for l.Wait(t.Context(), "k") != nil {
-			time.Sleep(10 * time.Millisecond)
-		}
-		d := time.Since(from)
+		d := until(10*time.Millisecond, func() bool { return l.Wait(t.Context(), "k") == nil })
 		check(t, d <= 2*ttl, "the first token came %v after the store", d)
 	})
 }

@@ -139,8 +139,7 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 			other := start(t, s, cfg)
 			var taken atomic.Int64
 			over, stop := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			wg.Go(func() {
+			wait := background(func() {
 				for ; over.Err() == nil; time.Sleep(2 * time.Millisecond) {
 					if other.Allow("k") {
 						taken.Add(1)
@@ -153,7 +152,7 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 			l := start(t, s, cfg)
 			d := took(func() { noErr(t, l.WaitN(t.Context(), "k", 100)) })
 			stop()
-			wg.Wait()
+			wait()
 			// then it has it, and the other was not starved.
 			share := float64(taken.Load()) / d.Seconds()
 			check(t, share >= 30, "the other process got %.0f/s beside it", share)
@@ -175,13 +174,12 @@ func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 		d, err = waitFor(t, l, 501*time.Millisecond, 5)
 		check(t, err == nil && d == 500*time.Millisecond, "%v after %v", err, d)
 		// Behind somebody who waits for 5, one token comes after 6.
-		var wg sync.WaitGroup
-		wg.Go(func() { waitFor(t, l, time.Second, 5) })
+		wait := background(func() { waitFor(t, l, time.Second, 5) })
 		synctest.Wait()
 		d, err = waitFor(t, l, 550*time.Millisecond, 1)
 		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && d == 0,
 			"behind another: %v after %v", err, d)
-		wg.Wait()
+		wait()
 		// What failed has cost nothing.
 		got := l.Stats().Admitted
 		check(t, got == 20, "%d admitted, want the burst and two waits of 5", got)

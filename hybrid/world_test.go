@@ -83,6 +83,16 @@ func (s *faultyStore) setJudge(judge func(*lease.Call) verdict) {
 // every makes v the fate of every call from now on.
 func (s *faultyStore) every(v verdict) { s.setJudge(func(*lease.Call) verdict { return v }) }
 
+// away is a store that cannot be reached.
+var away = verdict{err: lease.ErrUnavailable}
+
+// hangs holds back every call from now on, until the test ends, and its caller with it.
+func (s *faultyStore) hangs(t *testing.T) {
+	hang := make(chan struct{})
+	t.Cleanup(func() { close(hang) })
+	s.every(verdict{late: hang, deaf: true})
+}
+
 // replace loses every bucket.
 func (s *faultyStore) replace(by lease.Store) {
 	s.mu.Lock()
@@ -304,6 +314,13 @@ func until(pace time.Duration, holds func() bool) time.Duration {
 		time.Sleep(pace)
 	}
 	return time.Since(from)
+}
+
+// background runs f beside the test; wait waits for its end.
+func background(f func()) (wait func()) {
+	var wg sync.WaitGroup
+	wg.Go(f)
+	return wg.Wait
 }
 
 // took is how long f took, by the bubble's clock.
