@@ -102,9 +102,9 @@ func (l *Limiter) refuse(r request, err error) decision {
 
 // decide answers r, whose tokens the pool did not have, unless the entry is gone.
 func (e *entry) decide(r request) (d decision, gone bool) {
-	if r.n == 1 && r.patience != lease.InLine && e.client.ShutUntil() != 0 { // the commonest denial costs no lock
-		if now := e.Now(); e.client.IsShut(now) {
-			return decision{at: now, until: e.client.ShutUntil()}, false
+	if until := e.client.ShutUntil(); until != 0 && r.n == 1 && r.patience != lease.InLine {
+		if now := e.Now(); now < until { // the commonest denial costs no lock
+			return decision{at: now, until: until}, false
 		}
 	}
 	e.mu.Lock()

@@ -57,8 +57,8 @@
 // This package is the shell around it: locks, channels, a table of keys, and calls that travel
 // together.
 //
-//   - limiter.go: New, the verbs by name, Close and Shutdown; key.go: the verbs of a Key; wait.go:
-//     Wait; result.go: Result; control.go: Peek, Refund, Reset, the limits of a key, Ping.
+//   - limiter.go: New, the verbs by name, Close and Shutdown; key.go: the verbs of a Key;
+//     result.go: Result; control.go: Peek, Refund, Reset, the limits of a key, Ping.
 //   - decide.go: a request that the pool did not serve.
 //   - entry.go: one key, a lease.Client behind a lock.
 //   - scheduler.go: the one goroutine that knows which key is due, and which calls travel together;

@@ -16,7 +16,7 @@ type entry struct {
 	l    *Limiter
 	slot *slot
 
-	client lease.Client                // its Pool, Low and IsShut are used without the lock
+	client lease.Client                // its Pool, Low and ShutUntil are used without the lock
 	heard  atomic.Pointer[lease.Heard] // from the last reply; nil before the first
 	node   atomic.Int32                // of the store; nodeUnknown before the first answer
 	woken  atomic.Bool                 // is on the scheduler's ready list

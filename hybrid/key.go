@@ -94,3 +94,18 @@ func (k *Key) Take(ctx context.Context, n int64) (Result, error) {
 	}
 	return d.result(n), nil
 }
+
+// Wait waits for one token; see Limiter.WaitN.
+func (k *Key) Wait(ctx context.Context) error { return k.WaitN(ctx, 1) }
+
+// WaitN waits for n tokens; see Limiter.WaitN.
+func (k *Key) WaitN(ctx context.Context, n int64) error {
+	if ctx.Err() != nil {
+		return ended("wait", ctx)
+	}
+	e := k.e.Load()
+	if e != nil && n > 0 && e.take(n, k.strict) {
+		return nil
+	}
+	return k.l.decide(request{name: k.name, key: k, n: n, tried: e, patience: lease.InLine, ctx: ctx}).err
+}

@@ -7,13 +7,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -91,34 +89,6 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
-// warn logs, once, that limits make the Target shorter.
-func (l *Limiter) warn(limits []Limit) {
-	want := l.cfg.Policy.TargetFor(nil) // what it is without a limit
-	if len(limits) == 0 || l.cfg.Policy.TargetFor(limits) >= want {
-		return
-	}
-	l.warned.Do(func() {
-		l.cfg.Logger.Info("hybrid: Target reduced to what uses a quarter of the burst at the full rate, as a longer lease would lock the burst away",
-			"target", l.cfg.Policy.TargetFor(limits), "asked", want, "limits", limits)
-	})
-}
-
-// warnSlow logs, once, that a burst is so small beside the network's delay that nothing is leased
-// ahead.
-func (l *Limiter) warnSlow(limits []Limit, rtt time.Duration) {
-	for _, limit := range limits {
-		have := limit.Capacity() + l.cfg.Policy.Overcommit
-		need := int64(math.Ceil(4 * limit.Rate() * rtt.Seconds()))
-		if have >= need {
-			continue
-		}
-		l.warnedSlow.Do(func() {
-			l.cfg.Logger.Warn("hybrid: Burst+Overcommit is below 4*Rate*round trip, so every request waits for a call; a larger Overcommit cures it",
-				"limit", limit, "rtt_p99", rtt, "overcommit", need-limit.Capacity())
-		})
-	}
-}
-
 // Key returns a handle for one key, which saves the look-up by name on every call. It lives as long
 // as the Limiter, may be kept and shared, and costs nothing at the store. An empty name is denied
 // by every method.
@@ -175,6 +145,33 @@ func (l *Limiter) TryAllow(key string) bool {
 // first.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error) {
 	return l.Key(key).Take(ctx, n)
+}
+
+// Wait waits for one token of key; see WaitN.
+func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
+
+// WaitN waits until n tokens of key are this request's and returns nil, or returns an error and has
+// taken none. Of one process's waiting requests the first that came is the first that is served,
+// whatever its n, and each of them goes before Allow. n may be up to the burst. It costs no
+// polling: one call asks for all who wait, when the bucket has said that there will be tokens, and
+// again within a TTL, in case the limits were changed.
+//
+// Errors wrap ErrWouldExceedDeadline, at once, where the context's deadline comes before the tokens
+// can; the context's error when it ends first; ErrExceedsBurst, also where the limit is lowered
+// meanwhile; ErrUnavailable where the store is away and Policy.Fallback gives nothing; ErrClosed,
+// ErrInvalidKey, ErrInvalidN. WaitN of 0 costs nothing and returns nil.
+//
+// Where other processes draw too, a large n is gathered over several grants; each token counts
+// against the limit when the bucket grants it, not when WaitN returns.
+func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
+	if ctx.Err() != nil {
+		return ended("wait", ctx)
+	}
+	e := l.keys.glance(key)
+	if e != nil && n > 0 && e.take(n, l.cfg.Policy.StrictExpiry) {
+		return nil
+	}
+	return l.decide(request{name: key, n: n, tried: e, patience: lease.InLine, ctx: ctx}).err
 }
 
 // seqStepMax bounds the step between two calls' numbers: 2^52 of them last for 8 * 10^12 calls.

@@ -3,6 +3,7 @@ package hybrid
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -131,4 +132,32 @@ func brief(key string) string {
 		quoted = fmt.Sprintf("%s... (%d bytes)", quoted, len(key))
 	}
 	return quoted
+}
+
+// warn logs, once, that limits make the Target shorter.
+func (l *Limiter) warn(limits []Limit) {
+	want := l.cfg.Policy.TargetFor(nil) // what it is without a limit
+	if len(limits) == 0 || l.cfg.Policy.TargetFor(limits) >= want {
+		return
+	}
+	l.warned.Do(func() {
+		l.cfg.Logger.Info("hybrid: Target reduced to what uses a quarter of the burst at the full rate, as a longer lease would lock the burst away",
+			"target", l.cfg.Policy.TargetFor(limits), "asked", want, "limits", limits)
+	})
+}
+
+// warnSlow logs, once, that a burst is so small beside the network's delay that nothing is leased
+// ahead.
+func (l *Limiter) warnSlow(limits []Limit, rtt time.Duration) {
+	for _, limit := range limits {
+		have := limit.Capacity() + l.cfg.Policy.Overcommit
+		need := int64(math.Ceil(4 * limit.Rate() * rtt.Seconds()))
+		if have >= need {
+			continue
+		}
+		l.warnedSlow.Do(func() {
+			l.cfg.Logger.Warn("hybrid: Burst+Overcommit is below 4*Rate*round trip, so every request waits for a call; a larger Overcommit cures it",
+				"limit", limit, "rtt_p99", rtt, "overcommit", need-limit.Capacity())
+		})
+	}
 }

@@ -9,14 +9,16 @@ import (
 )
 
 // Client is one process's side of one key: the Holder, which knows when to call the bucket and how
-// much to ask for, and the requests that wait for its tokens. docs/protocol.md, section 9, has its
-// rules. Like the Holder it is a pure state machine: it has no goroutine and does no I/O, and what
-// time it is its user says.
+// much to ask for, and the requests that wait for its tokens. Its rules are section 9 of
+// docs/protocol.md. It is a state machine without goroutines and I/O, and its user tells it the
+// time.
 //
-// Requests are served from Pool, without the Client. One that the pool refuses goes to Decide, and
-// if it has to wait, to Enqueue. Tick says when a call is due, Build makes it, Accept and Serve
-// take in its reply, Fail its failure. The package comment shows the loop. Everything but Pool, Low
-// and IsShut belongs under one lock of the user's.
+// Requests take tokens from Pool. One that the pool refuses goes to Decide, and from there perhaps
+// to Enqueue. Tick says when a call is due and Build makes it. Its reply goes to Accept and then to
+// Serve, its failure to Fail. The package comment shows this loop.
+//
+// Pool's takes, Low, ShutUntil and Capacity are for any number of goroutines. Everything else is
+// serialised by a lock of the user's.
 //
 // The zero value is not usable; see Start.
 type Client struct {
@@ -24,17 +26,16 @@ type Client struct {
 
 	host        Host
 	callTimeout time.Duration
-	decidesAll  bool
+	decidesAll  bool // see ClientConfig
 
 	shutUntil atomic.Int64 // requests for one token are denied before that Instant; 0 where they are not
 	tookLow   atomic.Bool  // a Take has reported low since the last Tick
 	queue     queue
 	refused   int64 // the largest n refused without queueing since the last call
-	leaving   bool
 
 	resets     int   // of the bucket that are under way: who waits is not turned away meanwhile
-	returnFrom int64 // while there are, everything goes back with each call, until one from this seq on has ended
-	ended      int64 // seq of the last call that has ended
+	returnFrom int64 // then calls give everything back, until one with this seq or a later one has ended
+	ended      int64 // the highest seq of a call that has ended
 
 	usedSeen int64         // attempts when restAt was set
 	restAt   clock.Instant // when the key may go to rest, if it stays unused; 0 while it is in use
@@ -119,10 +120,10 @@ func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 		c.tookLow.Store(false)
 		c.low = true
 	}
-	if c.leaving && c.Idle() {
+	if c.stage == leaving && c.Idle() {
 		c.Close()
 	}
-	if c.closed {
+	if c.stage == closed {
 		return Due{At: Never, Use: Unused}
 	}
 	in := c.input(rtt)
@@ -136,7 +137,7 @@ func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 	return d
 }
 
-// use follows how long the key has not been used.
+// use says how far the key has come on the way to rest, and sees to it that a Tick comes in time.
 func (c *Client) use(now clock.Instant, d *Due) {
 	if d.Call || !c.Forgettable() {
 		c.restAt = 0
@@ -154,16 +155,15 @@ func (c *Client) use(now clock.Instant, d *Due) {
 	}
 }
 
-// Forgettable reports whether nothing would be lost by forgetting c now but that the bucket is
-// known to be empty, which the next request would ask again.
-func (c *Client) Forgettable() bool { return !c.closed && c.queue.head == nil && c.Idle() }
+// Forgettable reports whether c may be forgotten: it holds nothing, owes nothing and nobody waits.
+// At most a denial would be lost, which the next request would learn again.
+func (c *Client) Forgettable() bool { return c.stage != closed && c.queue.head == nil && c.Idle() }
 
-// input is what the Holder cannot know. What waits lacks no more than what the pool does not have.
-// Where a round trip takes longer than CallTimeout, those who wait for no more than one call will
-// have gone when it is answered: they count as refused, so that what is drawn goes to the pool, for
-// whoever asks then, and not to them in vain.
+// input is what the Holder cannot know. Where a round trip takes as long as CallTimeout, requests
+// that wait for one call will have gone when it is answered. They count as refused then, so that
+// what is drawn goes to the pool, for whoever asks at that time.
 func (c *Client) input(rtt time.Duration) Input {
-	in := Input{RTT: rtt, Refused: c.refused, Closing: c.leaving || c.resets > 0 && !c.HasEnded(c.returnFrom)}
+	in := Input{RTT: rtt, Refused: c.refused, Closing: c.stage == leaving || c.resets > 0 && !c.HasEnded(c.returnFrom)}
 	lacking := c.queue.lacking
 	if rtt >= c.callTimeout {
 		lacking = c.queue.lackingInLine
@@ -211,18 +211,19 @@ func (c *Client) Fail(now clock.Instant, err error) {
 	c.Holder.Fail(now, err)
 	if errors.Is(err, ErrStale) {
 		c.Rename(c.host.NewID())
-		if !c.Degraded() && !c.leaving {
+		if !c.Degraded() && c.stage != leaving {
 			return // whoever waits is served under the new id
 		}
 	}
 	c.serveWithout(now)
-	if c.leaving {
+	if c.stage == leaving {
 		c.Close()
 	}
 }
 
-// BeginReset has calls give everything back, until one with a seq from this one on has ended or
-// EndReset is called: so a reset of the bucket finds all that can be had.
+// BeginReset has calls give everything back, so that a reset of the bucket finds it there: until a
+// call with this seq or a later one has ended, or EndReset is called. Nobody is turned away
+// meanwhile.
 func (c *Client) BeginReset(seq int64) {
 	c.resets++
 	c.returnFrom = seq
@@ -231,10 +232,10 @@ func (c *Client) BeginReset(seq int64) {
 // EndReset ends what BeginReset began.
 func (c *Client) EndReset() { c.resets-- }
 
-// HasEnded reports whether a call with a seq from this one on has been answered or has failed.
+// HasEnded reports whether a call with this seq or a later one has been answered or has failed.
 func (c *Client) HasEnded(seq int64) bool { return c.ended >= seq }
 
-// BucketChanged is Holder.BucketChanged. Every request finds out by itself then.
+// BucketChanged is Holder.BucketChanged, after which no request is denied in advance.
 func (c *Client) BucketChanged(capacity int64) {
 	c.Holder.BucketChanged(capacity)
 	c.reopen()
@@ -243,7 +244,7 @@ func (c *Client) BucketChanged(capacity int64) {
 // Leave begins to give everything back. Whoever waits is told VerdictClosed. Tick or Fail closes
 // the client in the end.
 func (c *Client) Leave() {
-	c.leaving = true
+	c.stage = leaving
 	c.settleAll(Decision{Verdict: VerdictClosed})
 	c.host.Wake(true)
 }
@@ -251,7 +252,7 @@ func (c *Client) Leave() {
 // Close ends the client at once. Whoever waits is told VerdictClosed; what is held is burnt here,
 // and expires at the bucket.
 func (c *Client) Close() {
-	if c.closed {
+	if c.stage == closed {
 		return
 	}
 	c.reopen()

@@ -12,8 +12,8 @@ type Patience int8
 const (
 	// NoWait takes what is here.
 	NoWait Patience = iota
-	// OneCall waits for one lease call, at most CallTimeout, and holds none of the pool's tokens
-	// meanwhile: a request that is denied in the end has cost the others nothing.
+	// OneCall waits for one lease call, at most CallTimeout. It holds no tokens meanwhile, so if it
+	// is denied in the end it has cost the others nothing.
 	OneCall
 	// InLine collects tokens until it has them all, and nobody who came later is served before.
 	InLine
@@ -68,18 +68,15 @@ type Decision struct {
 // OK reports whether the request is admitted.
 func (d Decision) OK() bool { return d.Verdict == VerdictAdmit }
 
-// IsShut reports whether requests for one token that do not wait in line are denied at now, because
-// the bucket is known to be empty. It is the commonest denial, so it needs no lock.
-func (c *Client) IsShut(now clock.Instant) bool { return now < c.ShutUntil() }
-
-// ShutUntil is when IsShut ends; 0 where requests are not denied in advance. It needs no lock.
+// ShutUntil is until when requests for one token that do not wait in line are denied, because the
+// bucket is known to be empty; 0 where it is not. It is the commonest denial, so it needs no lock.
 func (c *Client) ShutUntil() clock.Instant { return clock.Instant(c.shutUntil.Load()) }
 
 // Decide answers a request for n tokens that the pool has refused and counted. deadline is that of
 // one InLine, Never for none. VerdictWait is followed by Enqueue.
 func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.Instant) Decision {
 	switch {
-	case n == 1 && p != InLine && c.IsShut(now):
+	case n == 1 && p != InLine && now < c.ShutUntil():
 		return Decision{Verdict: VerdictDeny}
 	case c.State(now) >= StateLeaving:
 		return Decision{Verdict: VerdictClosed}
@@ -143,8 +140,8 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 	return Decision{}
 }
 
-// Enqueue has w wait, which Decide has just told to. It is settled by Host.Settled, in time; the
-// user says when its time is over, with TimeOut or Cancel.
+// Enqueue has w wait, for which Decide has just said VerdictWait. Host.Settled tells how that ends.
+// The user says when w has waited for long enough, with TimeOut or Cancel.
 func (c *Client) Enqueue(now clock.Instant, w *Waiter) {
 	c.queue.push(w)
 	urgent := true
@@ -162,7 +159,7 @@ func (c *Client) Enqueue(now clock.Instant, w *Waiter) {
 	}
 }
 
-// hasten shortens the delay after a shortfall, where a request is smaller than the one that fell
+// hasten shortens the delay after a shortfall for a request that is smaller than the one that fell
 // short.
 func (c *Client) hasten(now clock.Instant, n int64, p Patience) {
 	before := c.deniedUntil
@@ -195,8 +192,8 @@ func (c *Client) Refuse(n int64) {
 	}
 }
 
-// judgeDenial has requests for one token denied in advance where the bucket is known to be empty at
-// now, and no longer where it is not. It is called after everything that changes what is known.
+// judgeDenial decides whether requests for one token are denied in advance: while the bucket is
+// known to be empty. It is called after everything that changes what is known.
 func (c *Client) judgeDenial(now clock.Instant) {
 	if now >= c.deniedUntil || c.spares(1) {
 		c.reopen()
@@ -243,10 +240,10 @@ func (c *Client) RetryAt(now clock.Instant, n int64, source Source) clock.Instan
 	return now.Add(c.callTimeout) // by then a call that finds the store well again has its answer
 }
 
-// earliest is a time before which a request in line certainly cannot have its tokens, not even if
-// other processes gave back all that they held at the last reply; 0 where no such time is known, or
-// what is known is older than a T, so that the next reply tells. ahead is what the request and
-// those before it lack.
+// earliest is a time before which a request in line cannot have its tokens, not even if other
+// processes gave back all that they held at the last reply. ahead is what the request and those
+// before it lack. It is 0 where no such time is known, or where what is known is older than a T:
+// the next reply will tell.
 func (c *Client) earliest(now clock.Instant, ahead int64) clock.Instant {
 	h := &c.heard
 	if h.at == 0 || c.Degraded() || c.Outdated() || c.resets > 0 || now >= h.at.Add(c.TTL()) {

@@ -72,22 +72,13 @@ func (q *queue) count(w *Waiter, tokens int64, waiters int) {
 	}
 }
 
-// give hands w n tokens that left the bucket at drawn.
+// give hands w n tokens, the oldest of which left the bucket at drawn.
 func (q *queue) give(w *Waiter, n int64, drawn Drawn) {
 	if w.got == 0 {
 		w.drawn = drawn
 	}
 	w.got += n
 	q.count(w, -n, 0)
-}
-
-// givePooled hands w n tokens that were taken from the pool in a report interval.
-func (q *queue) givePooled(w *Waiter, n int64, in Interval, drawn Drawn) {
-	if w.interval != in {
-		w.pooled, w.interval = 0, in
-	}
-	w.pooled += n
-	q.give(w, n, drawn)
 }
 
 // join notes that the call seq counts all who wait now.

@@ -6,11 +6,11 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// distribute hands out what a reply brought, first in first out: the tokens drawn for waiting
-// requests to those that the call counted, and only to them, what was reserved to those in line,
-// the pool's to all. A request that waits for one call only and cannot have all of its tokens
-// stands in nobody's way; one in line takes what there is and is waited for. A token whose request
-// has gone travels back.
+// distribute hands out what a reply brought, first in first out. Tokens that were drawn for waiting
+// requests go to those that the call counted, and only to them; reserved ones to requests in line;
+// those of the pool to all. A request that waits for one call and cannot have all of its tokens is
+// passed over. One in line takes what there is, and those behind it wait. A token whose request has
+// gone travels back.
 func (c *Client) distribute(now clock.Instant, got Accepted) {
 	drawn, reserved := got.Waited, got.Reserved
 	seq := c.open.Seq // of the call that was answered
@@ -56,7 +56,7 @@ func (c *Client) distribute(now clock.Instant, got Accepted) {
 	c.returnToPool(reserved, got.Interval, got.Drawn)
 }
 
-// serveFromPool serves the queue where tokens have come back to the pool.
+// serveFromPool serves the queue after tokens have come back to the pool.
 func (c *Client) serveFromPool() {
 	for w := c.queue.head; w != nil; {
 		next := w.next
@@ -116,14 +116,18 @@ func (c *Client) give(w *Waiter, n int64, drawn Drawn) {
 
 // givePooled hands w n tokens that were taken from the pool, or withheld from it, in interval.
 func (c *Client) givePooled(w *Waiter, n int64, interval Interval, drawn Drawn) {
-	c.queue.givePooled(w, n, interval, drawn)
+	if w.interval != interval {
+		w.pooled, w.interval = 0, interval // what came before can no longer go back to the pool
+	}
+	w.pooled += n
+	c.queue.give(w, n, drawn)
 	if n > 0 {
 		c.host.Handed(w, n, FromPool)
 	}
 }
 
-// returnToPool gives back n tokens that came through the pool in interval and were not used. Those
-// whose time has passed meanwhile may not be seen in the pool again, not even for a moment.
+// returnToPool gives back n tokens that came through the pool within interval and were not used. If
+// their lease has ended meanwhile they may not be in the pool again, not even for a moment.
 func (c *Client) returnToPool(n int64, interval Interval, drawn Drawn) {
 	if n == 0 {
 		return
@@ -135,9 +139,9 @@ func (c *Client) returnToPool(n int64, interval Interval, drawn Drawn) {
 	c.PutBack(n, interval, drawn)
 }
 
-// keepUntil is how long a waiting request keeps what it has collected, counted from the last reply:
-// there is one in every T, and who waits through an outage starts again after it, for the bucket
-// has forgotten what it leased.
+// keepUntil is how long a waiting request keeps what it has collected, from the last reply on.
+// While the store is well there is a reply in every T. After an outage of two T the bucket has
+// forgotten what it leased, so the request starts again.
 func (c *Client) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * c.TTL()) }
 
 // forfeit burns what w has collected, because nothing was heard of the bucket for too long.
@@ -151,7 +155,7 @@ func (c *Client) forfeit(w *Waiter) {
 	c.host.Forfeited(w)
 }
 
-// settle takes w off the queue and tells it out. What it has and does not need goes back.
+// settle takes w off the queue and tells it d. Tokens that it does not need go back.
 func (c *Client) settle(w *Waiter, d Decision) {
 	needed := d.OK() && d.Source != SourceFallback
 	if !needed && c.host.Now() >= w.until {
@@ -172,9 +176,9 @@ func (c *Client) settleAll(d Decision) {
 	}
 }
 
-// turnAway ends, after a reply, the waits that are in vain: where the limit has become smaller than
-// the request, of those that wait for one call where the bucket is known to be empty for now, of
-// those in line where the deadline cannot be met.
+// turnAway ends, after a reply, the waits that are in vain: of requests above the burst, of those
+// that wait for one call if the bucket is known to be empty for now, and of those in line whose
+// deadline cannot be met.
 func (c *Client) turnAway(now clock.Instant) {
 	if c.Outdated() || c.resets > 0 {
 		return // the next reply tells
@@ -188,7 +192,7 @@ func (c *Client) turnAway(now clock.Instant) {
 		case w.N > capacity:
 			c.settle(w, Decision{Verdict: VerdictExceedsBurst})
 		case !w.inLine() && w.asked != seq && c.queue.inLine == 0 && c.spares(w.N):
-			// It came during a call for a larger one; askAgain.
+			// It came during a call for a larger one. askAgain makes another call.
 		case !w.inLine() && now < c.deniedUntil:
 			c.settle(w, Decision{Verdict: VerdictDeny, Source: SourceStore})
 		case !w.inLine():
@@ -205,8 +209,8 @@ func (c *Client) turnAway(now clock.Instant) {
 	c.askAgain(now)
 }
 
-// askAgain ends the delay of a larger request that has left, where the bucket is known to have
-// enough for the next.
+// askAgain ends the delay after a shortfall if that was for a larger request, which has left, and
+// the bucket is known to have enough for the next one.
 func (c *Client) askAgain(now clock.Instant) {
 	if w := c.queue.head; w != nil && now < c.deniedUntil && c.spares(w.lacks()) {
 		c.endDelay()
@@ -217,15 +221,15 @@ func (c *Client) askAgain(now clock.Instant) {
 // fallbackPause is the least time between two looks at the local share for those who wait for it.
 const fallbackPause = time.Millisecond
 
-// serveWithout decides for those who wait without the store, first in first out, and says when to
-// look again for those who may wait for the local share.
+// serveWithout decides without the store for those who wait, first in first out. Some of those in
+// line may wait for the local share: it says when to look again.
 func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 	again = Never
 	blocked := false // by one in line that the local share has too little for
 	for w := c.queue.head; w != nil; {
 		next := w.next
 		if w.inLine() && !blocked {
-			c.collect(w) // what the one before had collected, if the fallback served it
+			c.collect(w) // what the one before gave back when the fallback served it
 		}
 		if !blocked && w.lacks() == 0 {
 			c.settle(w, Decision{Verdict: VerdictAdmit})
@@ -236,7 +240,7 @@ func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 		} else if at, ok := c.FallbackAt(now, w.N); !ok {
 			c.settle(w, Decision{Verdict: VerdictUnavailable})
 		} else if !blocked {
-			// Not at once: what was refused for any other reason would be asked again and again.
+			// Not at once, or a refusal for any other reason would be repeated without end.
 			blocked, again = true, max(at, now.Add(fallbackPause))
 		}
 		w = next

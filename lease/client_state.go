@@ -33,9 +33,9 @@ func (s ClientState) String() string {
 // State says where c stands at now.
 func (c *Client) State(now clock.Instant) ClientState {
 	switch {
-	case c.closed:
+	case c.stage == closed:
 		return StateClosed
-	case c.leaving:
+	case c.stage == leaving:
 		return StateLeaving
 	case c.Degraded():
 		return StateDegraded
@@ -52,4 +52,4 @@ func (c *Client) State(now clock.Instant) ClientState {
 }
 
 // Closed reports whether c has been closed, or has left.
-func (c *Client) Closed() bool { return c.closed }
+func (c *Client) Closed() bool { return c.stage == closed }

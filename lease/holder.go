@@ -44,8 +44,17 @@ type Holder struct {
 	fallback *Bucket // serves the local share; nil before the first outage
 	random   uint64
 	conflict bool
-	closed   bool
+	stage    stage
 }
+
+// stage is how far a holder has come in its life.
+type stage int8
+
+const (
+	serving stage = iota
+	leaving       // gives everything back
+	closed
+)
 
 // change says whether what was last heard of the bucket is still true of it.
 type change int8
@@ -86,7 +95,7 @@ const Never = clock.Instant(1<<63 - 1)
 // Advance lets time pass up to now: a lease that has ended is burnt, attempts become demand, and a
 // call that got no answer is given up when a retry is not worth sending any more.
 func (h *Holder) Advance(now clock.Instant, in Input) {
-	if h.closed {
+	if h.stage == closed {
 		return
 	}
 	h.Expire(now) // also while a call is under way: one that hangs does not keep a lease alive
@@ -120,7 +129,7 @@ func (h *Holder) wants(in Input, held int64) bool {
 // Due says whether a call is due at time now, up to which the holder was advanced, and if not, when
 // to look again at the latest.
 func (h *Holder) Due(now clock.Instant, in Input) (call bool, next clock.Instant) {
-	if h.closed {
+	if h.stage == closed {
 		return false, Never
 	}
 	held := h.Pool.Held()
@@ -185,7 +194,7 @@ func (h *Holder) renewal(now clock.Instant, held int64, next clock.Instant) (boo
 
 // Close ends the holder: what it holds is burnt, nothing more is accepted.
 func (h *Holder) Close() {
-	h.closed = true
+	h.stage = closed
 	h.GiveUp()
 	h.burn()
 	h.burnUnused()

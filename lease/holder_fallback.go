@@ -17,7 +17,7 @@ func (h *Holder) Degraded() bool {
 // reply has ever come, by Policy.Fallback while degraded. The next call that succeeds reports what
 // it admitted as debt.
 func (h *Holder) TakeFallback(now clock.Instant, n int64) bool {
-	if h.closed {
+	if h.stage == closed {
 		return false
 	}
 	ok := false
