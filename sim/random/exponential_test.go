@@ -84,26 +84,3 @@ func TestMoments(t *testing.T) {
 	moments("normal", r.Normal, 0, 1, 0, 3, 0, 15, 0, 105)
 	moments("pareto of shape 9", func() float64 { return r.Pareto(9) }, 9./8, 9./7, 9./6, 9./5, 9./4, 9./3, 9./2, 9.)
 }
-
-func BenchmarkExp(b *testing.B) {
-	r, sum := New(1), 0.0
-	for b.Loop() {
-		sum += r.Exp()
-	}
-	use(b, sum)
-}
-
-func BenchmarkExpByLog(b *testing.B) {
-	r, sum := New(1), 0.0
-	for b.Loop() {
-		sum -= Log(1 - r.Float64())
-	}
-	use(b, sum)
-}
-
-// use keeps the compiler from dropping what was summed.
-func use(b *testing.B, sum float64) {
-	if math.IsNaN(sum) {
-		b.Fatal(sum)
-	}
-}

@@ -78,18 +78,6 @@ func TestNoAlgorithmAdmitsMoreThanABurstInOneRequest(t *testing.T) {
 	}
 }
 
-func TestRequestsForNothingCostNothing(t *testing.T) {
-	for _, name := range Names() {
-		a := start(t, name, fleetOf(1, tenPerSecond))
-		if !a.Decide(0, 0, 0, 0) || a.Decide(0, 0, 0, -1) || a.Decide(0, 0, 0, math.MinInt64) {
-			t.Errorf("%s: 0 tokens must be admitted and a negative number must not", name)
-		}
-		if a.RoundTrips() != 0 || burst(a, 0, 0) != 5 {
-			t.Errorf("%s: a request for nothing took something, or %d round trips", name, a.RoundTrips())
-		}
-	}
-}
-
 func TestNothingIsTakenUnlessEveryLimitHasRoom(t *testing.T) {
 	tight := lease.Limit{Tokens: 3, Per: time.Hour}
 	for _, name := range Names() {

@@ -53,7 +53,7 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 	full.Div(full, burst.Denom())
 	if unit.BitLen() > 63 || step.BitLen() > 63 || full.BitLen() > 115 {
 		return rate{}, fmt.Errorf("%w: %d/%d of the limit %v cannot be held exactly: "+
-			"a token is %v units and a microsecond adds %v, must be below 2^63", ErrFleet, share, of, l, unit, step)
+			"a token is %v units and a microsecond adds %v, must be below 2^63", ErrLimit, share, of, l, unit, step)
 	}
 	return rate{
 		unit:   unit.Uint64(),

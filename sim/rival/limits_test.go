@@ -25,7 +25,7 @@ func TestAnyValidLimitWorksOrIsRefusedWithAReason(t *testing.T) {
 			f.Local = func(p int, now int64) int64 { return now + int64(p%7-3)*3600*second }
 			a, err := New(name, f)
 			if err != nil {
-				if !errors.Is(err, ErrFleet) {
+				if !errors.Is(err, ErrLimit) {
 					t.Fatalf("%s, %v: %v", name, limit, err)
 				}
 				refused[name]++

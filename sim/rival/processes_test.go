@@ -145,7 +145,7 @@ func TestTheDefaultBatchIsAHundredMillisecondsOfAProcessesPart(t *testing.T) {
 		{[]lease.Limit{{Tokens: 1 << 40, Per: time.Microsecond, Burst: 1}}, 1, 100_000 << 40},
 	}
 	for _, c := range cases {
-		a := start(t, "local_batches", fleetOf(c.processes, c.limits...)).(*guarded).Algorithm.(*localBatches)
+		a := start(t, "local_batches", fleetOf(c.processes, c.limits...)).(*localBatches)
 		if a.batch != c.want {
 			t.Errorf("%v, %d processes: the batch is %d, want %d", c.limits, c.processes, a.batch, c.want)
 		}

@@ -14,20 +14,15 @@ var (
 	ErrUnknown = errors.New("rival: unknown algorithm")
 	// ErrArgument is wrapped by New's error for what follows the colon of a name.
 	ErrArgument = errors.New("rival: invalid argument")
-	// ErrFleet is wrapped by every violation of a Fleet, and by New's error for a limit that the
-	// algorithm cannot hold exactly.
-	ErrFleet = errors.New("rival: invalid fleet")
+	// ErrLimit is wrapped by New's error for limits that are not valid, or that the algorithm cannot hold
+	// exactly.
+	ErrLimit = errors.New("rival: invalid limit")
 )
 
-// Bounds of a Fleet.
-const (
-	maxLimits    = 4
-	maxProcesses = 1 << 20
-	maxKeys      = 1 << 30
-	maxWeight    = 1 << 32
-)
+const maxLimits = 4
 
-// Fleet is what an algorithm knows of the fleet that it limits.
+// Fleet is what an algorithm knows of the fleet that it limits. Its numbers are those of a valid
+// scenario; only the limits are checked here.
 type Fleet struct {
 	// Processes is how many run at the start, at least 1. static_split divides by it, and so does
 	// the default batch of local_batches. Processes that join later may have any higher number.
@@ -43,38 +38,15 @@ type Fleet struct {
 	Local func(p int, now int64) int64
 }
 
-// validate reports every violation, each with its value and its bound.
-func (f Fleet) validate() error {
-	var errs []error
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrFleet}, args...)...))
-	}
-	if f.Processes < 1 || f.Processes > maxProcesses {
-		bad("Processes is %d, must be 1 to %d", f.Processes, maxProcesses)
-	}
-	if f.Keys < 1 || f.Keys > maxKeys {
-		bad("Keys is %d, must be 1 to %d", f.Keys, maxKeys)
-	}
-	if len(f.Weights) > maxProcesses {
-		bad("there are %d Weights, must be at most %d", len(f.Weights), maxProcesses)
-	}
-	for p, w := range f.Weights {
-		if w < 1 || w > maxWeight {
-			bad("Weights[%d] is %d, must be 1 to %d", p, w, int64(maxWeight))
-		}
-	}
-	return errors.Join(append(errs, validLimits(f.Limits))...)
-}
-
 func validLimits(limits []lease.Limit) error {
 	var errs []error
 	if len(limits) < 1 || len(limits) > maxLimits {
 		errs = append(errs, fmt.Errorf("%w: there are %d Limits, must be 1 to %d",
-			ErrFleet, len(limits), maxLimits))
+			ErrLimit, len(limits), maxLimits))
 	}
 	for i, l := range limits {
 		if err := l.Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("%w: Limits[%d]: %w", ErrFleet, i, err))
+			errs = append(errs, fmt.Errorf("%w: Limits[%d]: %w", ErrLimit, i, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -147,25 +119,20 @@ func find(text string) (e entry, argument string, err error) {
 
 // New returns the algorithm of that name for f, with every key untouched. Some names take an
 // argument, as in "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error
-// wraps ErrUnknown, and lists the names, where there is no such algorithm; ErrArgument; or ErrFleet
-// with every violation of f.
+// wraps ErrUnknown, and lists the names, where there is no such algorithm; ErrArgument; or ErrLimit.
 func New(name string, f Fleet) (Algorithm, error) {
 	e, argument, err := find(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.validate(); err != nil {
+	if err := validLimits(f.Limits); err != nil {
 		return nil, err
 	}
 	local := f.Local
 	if !e.client || local == nil {
 		local = func(_ int, now int64) int64 { return now }
 	}
-	a, err := e.build(f, argument, local)
-	if err != nil {
-		return nil, err
-	}
-	return &guarded{a}, nil
+	return e.build(f, argument, local)
 }
 
 // Names are all algorithms without arguments, in the order of a table.
@@ -182,16 +149,6 @@ func Names() []string {
 func Describe(name string) string {
 	e, _, _ := find(name)
 	return e.text
-}
-
-// guarded answers requests for nothing, so that no algorithm meets one.
-type guarded struct{ Algorithm }
-
-func (g *guarded) Decide(now int64, p, key int, n int64) bool {
-	if n < 1 {
-		return n == 0
-	}
-	return g.Algorithm.Decide(now, p, key, n)
 }
 
 // calls counts the round trips of an algorithm that makes one per call.

@@ -90,9 +90,9 @@ func TestNamesAreFoundDescribedAndInOrder(t *testing.T) {
 
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	f := fleetOf(3, tenPerSecond)
-	awful := Fleet{Processes: 0, Keys: -1, Weights: []int64{1, -3}, Limits: []lease.Limit{{}, tenPerSecond, tenPerSecond, tenPerSecond, tenPerSecond}}
+	awful := Fleet{Processes: 1, Keys: 1, Limits: []lease.Limit{{}, tenPerSecond, tenPerSecond, tenPerSecond, tenPerSecond}}
 	crooked := fleetOf(3, lease.Limit{Tokens: 7, Per: 50 * 365 * 24 * time.Hour})
-	crooked.Weights = []int64{1, maxWeight, maxWeight - 5}
+	crooked.Weights = []int64{1, 1 << 32, 1<<32 - 5}
 	coprime := lease.Limit{Tokens: 999_983, Per: 24 * time.Hour, Burst: 4_000_000_007}
 	cases := []struct {
 		given, name string
@@ -112,11 +112,11 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		{"a period of nothing", "settle_afterwards:0s", f, ErrArgument, []string{`"0s"`, "from 1us"}},
 		{"a period that is no whole microsecond", "settle_afterwards:1500ns", f, ErrArgument, []string{`"1500ns"`}},
 		{"a period of a year", "settle_afterwards:8760h", f, ErrArgument, []string{"24h0m0s"}},
-		{"all at once", "central", awful, ErrFleet, []string{"Processes is 0", "Keys is -1", "Weights[1] is -3", "there are 5 Limits", "Limits[0]", "Tokens is 0"}},
-		{"cells below a microsecond", "sliding_cells", fleetOf(1, lease.Limit{Tokens: 1, Per: 9 * time.Microsecond}), ErrFleet, []string{"9/10 us", "at least 1"}},
-		{"a window below a microsecond", "fixed_window", fleetOf(1, lease.Limit{Tokens: 3, Per: time.Microsecond, Burst: 1}), ErrFleet, []string{"1/3 us"}},
-		{"cells that cannot be held", "sliding_cells", fleetOf(1, coprime), ErrFleet, []string{"cannot be held exactly"}},
-		{"parts that cannot be held", "static_split", crooked, ErrFleet, []string{"cannot be held exactly"}},
+		{"all at once", "central", awful, ErrLimit, []string{"there are 5 Limits", "Limits[0]", "Tokens is 0"}},
+		{"cells below a microsecond", "sliding_cells", fleetOf(1, lease.Limit{Tokens: 1, Per: 9 * time.Microsecond}), ErrLimit, []string{"9/10 us", "at least 1"}},
+		{"a window below a microsecond", "fixed_window", fleetOf(1, lease.Limit{Tokens: 3, Per: time.Microsecond, Burst: 1}), ErrLimit, []string{"1/3 us"}},
+		{"cells that cannot be held", "sliding_cells", fleetOf(1, coprime), ErrLimit, []string{"cannot be held exactly"}},
+		{"parts that cannot be held", "static_split", crooked, ErrLimit, []string{"cannot be held exactly"}},
 	}
 	for _, c := range cases {
 		a, err := New(c.name, c.fleet)

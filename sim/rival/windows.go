@@ -98,7 +98,10 @@ func newSlidingLog(f Fleet, _ string, local clock) (Algorithm, error) {
 	for i, r := range rates {
 		rules[i] = logRule(r)
 	}
-	return newWindows[logRule, admissions](f, rules, local), err
+	if err != nil {
+		return nil, err
+	}
+	return newWindows[logRule, admissions](f, rules, local), nil
 }
 
 func (r logRule) hasRoom(a *admissions, now, local, n int64) bool {
@@ -185,7 +188,7 @@ func newCells(f Fleet, count, history int64, local clock) (Algorithm, error) {
 		}
 		if bound != "" {
 			return nil, fmt.Errorf("%w: Burst/R of the limit %v in %d cells is %v us each, %s",
-				ErrFleet, l, count, length, bound)
+				ErrLimit, l, count, length, bound)
 		}
 		rules = append(rules, cellRule{
 			quota:   l.Capacity(),
