@@ -40,8 +40,8 @@ func effortOf(s sim.Scenario, round int, longest time.Duration) effort {
 // full is what the scenario itself asks for.
 func full(s sim.Scenario) effort { return effort{s.Duration, s.Reps} }
 
-// stationary reports whether a shorter run of s shows the same as a longer one: nothing happens at a
-// time of its own.
+// stationary reports whether a shorter run of s shows the same as a longer one: nothing happens at
+// a time of its own.
 func stationary(s sim.Scenario) bool {
 	steady := func(w sim.Workload) bool {
 		return w.Kind != sim.Diurnal && w.Kind != sim.Flash && w.Kind != sim.Replay

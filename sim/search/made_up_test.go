@@ -32,8 +32,8 @@ type truth struct {
 	falseRejects, calls, admitted, exceeded float64
 }
 
-// world makes up a simulator: f is the truth, and every replication adds noise to it that depends on its seed alone, as
-// with common random numbers.
+// world makes up a simulator: f is the truth, and every replication adds noise to it that depends
+// on its seed alone, as with common random numbers.
 type world struct {
 	f     func(s sim.Scenario) truth
 	noise float64 // a standard deviation, as a part of the value

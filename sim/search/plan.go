@@ -43,10 +43,10 @@ func (q Question) validate() error {
 // required; every other zero field is a good default.
 //
 // A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in
-// longer leases, while shorter ones deny during round trips. So nothing here bisects. A plan screens
-// a grid of policies with short runs; keeps the better half, again and again, with longer runs;
-// looks around the survivors; and confirms the winner at full length, on seeds that the search has
-// not seen (a winner of many is lucky on the seeds that it won on), and under Stresses.
+// longer leases, while shorter ones deny during round trips. So nothing here bisects. A plan
+// screens a grid of policies with short runs; keeps the better half, again and again, with longer
+// runs; looks around the survivors; and confirms the winner at full length, on seeds that the
+// search has not seen (a winner of many is lucky on the seeds that it won on), and under Stresses.
 type Planner struct {
 	Run      Run
 	Parallel int // simulations at one time; 0 means GOMAXPROCS. It changes no figure
@@ -54,8 +54,8 @@ type Planner struct {
 	Progress func(phase string, done, of int)
 }
 
-// Plan answers q. When no policy meets the targets, the error wraps ErrInfeasible; when ctx ends, it
-// wraps sim.ErrInterrupted, and the Plan has the trade-offs that the search had seen.
+// Plan answers q. When no policy meets the targets, the error wraps ErrInfeasible; when ctx ends,
+// it wraps sim.ErrInterrupted, and the Plan has the trade-offs that the search had seen.
 func (p Planner) Plan(ctx context.Context, q Question) (Plan, error) {
 	if len(q.Targets) == 0 {
 		q.Targets = DefaultTargets()
@@ -112,7 +112,8 @@ func newAnswer(p Planner, q Question) *answer {
 type trial struct {
 	choice
 	report sim.Report
-	// The least margins of all targets: at the mean, at the pessimistic end and at the optimistic one.
+	// The least margins of all targets: at the mean, at the pessimistic end and at the optimistic
+	// one.
 	means, surely, hopes float64
 }
 
@@ -198,8 +199,8 @@ func (a *answer) look(ctx context.Context, phase string, choices []choice, round
 	return err
 }
 
-// tryAt simulates choices with the effort of a round, on the search's seed. What has run before with
-// the same effort does not run again.
+// tryAt simulates choices with the effort of a round, on the search's seed. What has run before
+// with the same effort does not run again.
 func (a *answer) tryAt(ctx context.Context, phase string, choices []choice, round int) ([]*trial, error) {
 	longest := time.Duration(0)
 	for _, c := range choices {

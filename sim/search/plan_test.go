@@ -13,7 +13,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// rising: calls fall with the target as they do, and false rejects are what f makes of it, in milliseconds.
+// rising: calls fall with the target as they do, and false rejects are what f makes of it, in
+// milliseconds.
 func rising(f func(ms float64) float64) func(sim.Scenario) truth {
 	return func(s sim.Scenario) truth {
 		tau := s.Policy.Target.Seconds()
@@ -22,7 +23,8 @@ func rising(f func(ms float64) float64) func(sim.Scenario) truth {
 }
 
 func TestItFindsWhatBisectionWouldMiss(t *testing.T) {
-	// Given accuracy that is good below 8 ms, bad from there to 60 ms, good again up to 150 ms, and bad beyond,
+	// Given accuracy that is good below 8 ms, bad from there to 60 ms, good again up to 150 ms, and
+	// bad beyond,
 	w := &world{noise: 0.02, f: rising(func(ms float64) float64 {
 		if ms < 8 || ms >= 60 && ms <= 150 {
 			return 0.003
@@ -31,7 +33,8 @@ func TestItFindsWhatBisectionWouldMiss(t *testing.T) {
 	})}
 	// when the fewest calls with 0.5 % are asked for,
 	p := mustFind(t, w, Question{Scenario: fleet()})
-	// then they are found at the end of the second good range, which no bisection from either side reaches.
+	// then they are found at the end of the second good range, which no bisection from either side
+	// reaches.
 	if got := target(t, p.Chosen.Policy); got > 150*time.Millisecond || got < 130*time.Millisecond {
 		t.Errorf("the target is %v, want nearly 150ms; %+v", got, p.Phases)
 	}
@@ -48,7 +51,8 @@ func TestNoScreenedPolicyIsBetterThanTheChosenOne(t *testing.T) {
 		}
 		q := Question{Scenario: fleet(), OvercommitMax: []int64{0, 400}[r.IntN(2)]}
 		p, err := ask(t, &world{f: f}, q)
-		// then nothing of the grid that meets the targets makes fewer calls, but for what nobody would notice.
+		// then nothing of the grid that meets the targets makes fewer calls, but for what nobody
+		// would notice.
 		best := math.Inf(1)
 		x := newSpace(q.Scenario, q.OvercommitMax, 0)
 		for _, c := range x.screen(screenMax) {
@@ -101,7 +105,8 @@ func TestALuckyWinnerDoesNotPassOnFreshSeeds(t *testing.T) {
 }
 
 func TestOfPoliciesThatCallAlikeTheSimplestIsChosen(t *testing.T) {
-	// Given calls that depend on nothing, or on the TTL and the overcommit by less than a hundredth,
+	// Given calls that depend on nothing, or on the TTL and the overcommit by less than a
+	// hundredth,
 	for _, slope := range []float64{0, 1e-4} {
 		w := &world{f: func(s sim.Scenario) truth {
 			calls := 100 - slope*s.Policy.TTL.Seconds() - slope*float64(s.Policy.Overcommit)
@@ -120,7 +125,8 @@ func TestOfPoliciesThatCallAlikeTheSimplestIsChosen(t *testing.T) {
 
 func TestTheScenariosOwnPolicyIsKeptWhereNobodyWouldNotice(t *testing.T) {
 	for above, kept := range map[float64]bool{0: true, 0.009: true, 0.011: false} {
-		// Given calls that are the same everywhere, but a little more with the scenario's own policy,
+		// Given calls that are the same everywhere, but a little more with the scenario's own
+		// policy,
 		own := fleet()
 		own.Policy.Target, own.Policy.TTL = 123*time.Millisecond, 777*time.Millisecond
 		w := &world{f: func(s sim.Scenario) truth {
@@ -197,7 +203,8 @@ func TestTheGivenPolicyIsComparedOnTheSameSeeds(t *testing.T) {
 func TestTheTradeOffsReachBeyondWhatTheSearchPursued(t *testing.T) {
 	// Given 0.5 % at 100 ms, and accuracy that falls with the target throughout,
 	p := mustFind(t, &world{f: rising(func(ms float64) float64 { return ms / 20000 })}, Question{Scenario: fleet()})
-	// then there are policies with far fewer calls than the chosen one, and far better ones, and none that is beaten.
+	// then there are policies with far fewer calls than the chosen one, and far better ones, and
+	// none that is beaten.
 	first, last := p.TradeOffs[0].Figures, p.TradeOffs[len(p.TradeOffs)-1].Figures
 	chosen := p.Chosen.Figures.CallsPerS.Mean
 	if first.CallsPerS.Mean > chosen/5 || last.CallsPerS.Mean < chosen*5 || len(p.TradeOffs) > tradeOffsMax {

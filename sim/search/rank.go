@@ -31,8 +31,8 @@ func simplestFirst(trials []*trial) {
 }
 
 // ranked is trials, the most promising first: those that meet the targets in the mean, by calls;
-// those that miss them there but not at the optimistic end, by what they lack; those that meet them,
-// but certainly with more calls than another that surely does; and the others.
+// those that miss them there but not at the optimistic end, by what they lack; those that meet
+// them, but certainly with more calls than another that surely does; and the others.
 func ranked(trials []*trial) []*trial {
 	var cheapest *trial
 	for _, t := range trials {
@@ -62,8 +62,8 @@ func ranked(trials []*trial) []*trial {
 	return slices.Concat(meet, may, dear, miss)
 }
 
-// keep is the best n of trials, and among them the one with the largest margin: it is left where the
-// cheap ones turn out to have been lucky.
+// keep is the best n of trials, and among them the one with the largest margin: it is left where
+// the cheap ones turn out to have been lucky.
 func keep(trials []*trial, n int) []*trial {
 	all := ranked(trials)
 	if len(all) <= n {
@@ -81,9 +81,9 @@ func safest(trials []*trial) *trial {
 	return slices.MaxFunc(trials, func(a, b *trial) int { return cmp.Compare(a.surely, b.surely) })
 }
 
-// candidates are those to confirm, in their order: those that surely meet the targets, by calls; then
-// those that meet them in the mean, by their margin; if there are none, the one that misses them
-// least. Of many, the first ones and the one with the largest margin have a turn.
+// candidates are those to confirm, in their order: those that surely meet the targets, by calls;
+// then those that meet them in the mean, by their margin; if there are none, the one that misses
+// them least. Of many, the first ones and the one with the largest margin have a turn.
 func candidates(trials []*trial) []*trial {
 	var sure, likely []*trial
 	for _, t := range trials {

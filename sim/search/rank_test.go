@@ -52,8 +52,8 @@ func TestTheOrderOfConfirmation(t *testing.T) {
 	c, d := tried(3, 0.2, 0.1, 1, 150), tried(4, 0.1, -0.2, 1, 50)
 	e, f := tried(5, 0.2, -0.1, 1, 60), tried(6, -0.1, -0.4, 1, 10)
 	a.overcommit = 5
-	// Those that are certain come first, of those that call alike the simpler; then by margin those that are not; and what
-	// misses in the mean has no turn.
+	// Those that are certain come first, of those that call alike the simpler; then by margin those
+	// that are not; and what misses in the mean has no turn.
 	if got := burstsOf(candidates([]*trial{f, e, d, c, b, a})); !slices.Equal(got, []int64{2, 1, 3, 5, 4}) {
 		t.Errorf("%v", got)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
-// choice is a policy, by what a plan may choose. Its lengths are those in force: nothing in it means
-// a default.
+// choice is a policy, by what a plan may choose. Its lengths are those in force: nothing in it
+// means a default.
 type choice struct {
 	target, ttl time.Duration
 	overcommit  int64
@@ -29,7 +29,8 @@ const (
 	ttlMost      = 32   // times the target
 )
 
-// multiples are the TTLs that are screened, in targets: a lease outlives 3, 7 or 15 missed renewals.
+// multiples are the TTLs that are screened, in targets: a lease outlives 3, 7 or 15 missed
+// renewals.
 var multiples = []int{4, 8, 16}
 
 // space is what a plan may choose from.
@@ -130,7 +131,8 @@ func (x space) screen(most int) []choice {
 		}
 	}
 	// Keeping the points whose index sum is a multiple of every leaves a lattice: each combination
-	// of the other choices keeps its part of the targets, and different ones keep different targets.
+	// of the other choices keeps its part of the targets, and different ones keep different
+	// targets.
 	every := (whole + most - 1) / most
 	for i, e := range x.overcommits {
 		for j, b := range x.bursts {

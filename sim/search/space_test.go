@@ -131,7 +131,8 @@ func TestADenseGridIsThinnedEvenly(t *testing.T) {
 	if len(thin) < screenMax/2 || len(thin) > screenMax+1 {
 		t.Errorf("%d policies", len(thin))
 	}
-	// Every overcommit, burst and multiple is still there, and short and long targets with each overcommit.
+	// Every overcommit, burst and multiple is still there, and short and long targets with each
+	// overcommit.
 	for _, e := range x.overcommits {
 		short, long := false, false
 		for _, c := range thin[1:] {

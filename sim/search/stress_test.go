@@ -61,7 +61,8 @@ func TestEveryStressIsTriedOnTheChosenPolicy(t *testing.T) {
 
 func TestTheChoiceDependsOnTheStressesThatMustHold(t *testing.T) {
 	for _, stress := range Stresses {
-		// Given long leases that break under a stress, and only that one target is good beside them,
+		// Given long leases that break under a stress, and only that one target is good beside
+		// them,
 		w := fragile(stress)
 		inner := w.f
 		w.f = func(s sim.Scenario) truth {
@@ -153,7 +154,8 @@ func TestStressesAreParsed(t *testing.T) {
 }
 
 func TestAnOutageThatIsDeniedIsForgivenWhatItTakes(t *testing.T) {
-	// Given a tenth of what counts without Redis, and false rejects of just that and half the target,
+	// Given a tenth of what counts without Redis, and false rejects of just that and half the
+	// target,
 	f := func(s sim.Scenario) truth {
 		x := rising(func(float64) float64 { return 0.0025 })(s)
 		if x.admitted = 0.999; harder(s) == StressOutage {
@@ -162,7 +164,8 @@ func TestAnOutageThatIsDeniedIsForgivenWhatItTakes(t *testing.T) {
 		return x
 	}
 	q := Question{Scenario: fleet(), MustHold: []string{StressOutage}, Targets: []Target{AtMost("false_reject_ratio", 0.005), AtLeast("admitted_vs_central", 0.99)}}
-	// when the policy denies meanwhile, then that is no miss, and the report says by how much the targets were moved;
+	// when the policy denies meanwhile, then that is no miss, and the report says by how much the
+	// targets were moved;
 	outage := mustFind(t, &world{f: f}, q).Stress[1]
 	if !outage.Meets || outage.Forgiven != 0.1 || outage.Description != "Redis away for 1s, 10 % of what counts" {
 		t.Errorf("%+v", outage)

@@ -14,11 +14,7 @@ import (
 var ErrGrid = errors.New("search: invalid grid")
 
 // SweepVersion is that of SweepReport's JSON; it rises when a key changes its meaning or goes.
-const SweepVersion = 1
-
-// OwnBase is SweepReport.Base where the scenario's own values are the base and no point of the grid
-// has all of them.
-const OwnBase = -1
+const SweepVersion = 2
 
 // Set changes one setting of a scenario, "path=value", and nothing that a copy of the scenario
 // shares with it. The scenario file package has one.
@@ -31,9 +27,6 @@ type Sweep struct {
 	Set        Set
 	Parallel   int         // points at one time; 0 means GOMAXPROCS. It changes no figure
 	Objectives []Objective // of the front; nil means DefaultObjectives
-	// Own compares with the scenario's own values; otherwise the first value of every axis is the
-	// base.
-	Own bool
 	// Progress is told how many of the points that run have ended, one call at a time; nil for
 	// nobody.
 	Progress func(done, of int)
@@ -51,10 +44,9 @@ type SweepReport struct {
 	Confidence    float64     `json:"confidence"` // of the intervals; 0 if no point finished
 	Axes          []Axis      `json:"axes"`
 	Objectives    []Objective `json:"objectives"`
-	// Base is the number of the point that the others are compared with, or OwnBase.
-	Base   int     `json:"base"`
-	Own    *Point  `json:"own,omitempty"` // the scenario's own values, with OwnBase
-	Points []Point `json:"points"`        // of the whole grid; the first axis varies slowest
+	// Points are the whole grid; the first axis varies slowest. The first one, with the first value
+	// of every axis, is the base that the others are compared with.
+	Points []Point `json:"points"`
 	// Finished points have figures, Invalid ones cannot have any. With the points that an
 	// interruption left out they add up to all.
 	Finished int         `json:"finished"`
@@ -77,22 +69,11 @@ type Point struct {
 
 // Label names a point by its values: "policy.target=10ms clock.offset=0".
 func (r *SweepReport) Label(p *Point) string {
-	if p == r.Own {
-		return "as given"
-	}
 	parts := make([]string, len(p.Values))
 	for k, v := range p.Values {
 		parts[k] = r.Axes[k].Path + "=" + v
 	}
 	return strings.Join(parts, " ")
-}
-
-// BasePoint is the point that the others are compared with.
-func (r *SweepReport) BasePoint() *Point {
-	if r.Base == OwnBase {
-		return r.Own
-	}
-	return &r.Points[r.Base]
 }
 
 // Do runs s with every combination of the axes' values. A value that Set refuses and a grid that is
@@ -137,13 +118,7 @@ func (w Sweep) Do(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport
 			p.Invalid = whyInvalid(one)
 		}
 	}
-	if w.Own {
-		r.Base = slices.IndexFunc(r.Points, func(p Point) bool { return p.ScenarioHash == r.ScenarioHash })
-		if r.Base == OwnBase {
-			r.Own = &Point{ScenarioHash: r.ScenarioHash, Invalid: whyInvalid(s)}
-		}
-	}
-	err = w.run(ctx, &r, s, scenarios)
+	err = w.run(ctx, &r, scenarios)
 	r.compare()
 	if errors.Is(err, sim.ErrInterrupted) {
 		err = fmt.Errorf("search: %w: %d of %d points are finished",
@@ -152,14 +127,10 @@ func (w Sweep) Do(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport
 	return r, err
 }
 
-// run fills in the figures of the points that are valid. The scenario's own values come first, so
-// that an interrupted sweep has its base.
-func (w Sweep) run(ctx context.Context, r *SweepReport, own sim.Scenario, scenarios []sim.Scenario) error {
+// run fills in the figures of the points that are valid.
+func (w Sweep) run(ctx context.Context, r *SweepReport, scenarios []sim.Scenario) error {
 	var points []*Point
 	var asked []sim.Scenario
-	if r.Own != nil && r.Own.Invalid == "" {
-		points, asked = append(points, r.Own), append(asked, own)
-	}
 	for i := range r.Points {
 		if r.Points[i].Invalid == "" {
 			points, asked = append(points, &r.Points[i]), append(asked, scenarios[i])
@@ -178,7 +149,7 @@ func (w Sweep) run(ctx context.Context, r *SweepReport, own sim.Scenario, scenar
 
 // compare fills in what follows from the figures of several points.
 func (r *SweepReport) compare() {
-	base := r.BasePoint()
+	base := &r.Points[0]
 	rows := make([][]float64, len(r.Points))
 	for i := range r.Points {
 		p := &r.Points[i]

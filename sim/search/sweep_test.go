@@ -43,8 +43,8 @@ func set(s *sim.Scenario, setting string) (err error) {
 	return err
 }
 
-// surface makes up a simulator: the figures are a function of the scenario, plus noise that depends on the seed and the
-// replication alone, as that of common random numbers.
+// surface makes up a simulator: the figures are a function of the scenario, plus noise that depends
+// on the seed and the replication alone, as that of common random numbers.
 func surface(f func(s sim.Scenario) (falseRejects, calls float64)) Run {
 	return func(_ context.Context, s sim.Scenario) (sim.Report, error) {
 		r := sim.Report{Confidence: 0.95, Machine: sim.Machine{Requests: 1000}}
@@ -94,8 +94,8 @@ func TestASweepVisitsEveryPointOfTheGridInOrder(t *testing.T) {
 		"policy.target=10ms groups.0.count=1", "policy.target=10ms groups.0.count=2", "policy.target=10ms groups.0.count=3",
 		"policy.target=20ms groups.0.count=1", "policy.target=20ms groups.0.count=2", "policy.target=20ms groups.0.count=3",
 	}
-	if !slices.Equal(labels, want) || r.Finished != 6 || r.Invalid != 0 || r.Base != 0 {
-		t.Errorf("%q, %d finished, base %d", labels, r.Finished, r.Base)
+	if !slices.Equal(labels, want) || r.Finished != 6 || r.Invalid != 0 {
+		t.Errorf("%q, %d finished", labels, r.Finished)
 	}
 	// then the seed and the size of the question are in the report.
 	if r.Seed != 7 || r.Reps != 5 || r.DurationS != 30 || r.ScenarioHash != question.Hash() || r.Machine.Requests != 6000 {
@@ -116,23 +116,6 @@ func TestDifferencesArePairedSoThatCommonLuckCancels(t *testing.T) {
 	}
 	if d := r.Points[0].Differences["calls_per_s"]; d != (sim.Difference{}) || d.Certain() {
 		t.Errorf("the base differs from itself by %+v", d)
-	}
-}
-
-func TestTheBaseMayBeTheScenarioItself(t *testing.T) {
-	// Given a grid without the scenario's own 50 ms,
-	r, err := Sweep{Run: surface(byTarget), Set: set, Own: true}.Do(t.Context(), question, axes(t, "policy.target=10ms,20ms"))
-	// then it runs besides, and the points are compared with it;
-	if err != nil || r.Base != OwnBase || r.Own == nil || r.Own.Figures == nil || len(r.Points) != 2 || r.Label(r.Own) != "as given" {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	if d := r.Points[0].Differences["false_reject_ratio"]; math.Abs(d.Mean+0.04) > 1e-12 {
-		t.Errorf("%+v", d)
-	}
-	// and where the grid has it, that point is the base.
-	r, err = Sweep{Run: surface(byTarget), Set: set, Own: true}.Do(t.Context(), question, axes(t, "policy.target=10ms,50ms"))
-	if err != nil || r.Base != 1 || r.Own != nil || r.BasePoint() != &r.Points[1] {
-		t.Errorf("%+v, %v", r, err)
 	}
 }
 
@@ -178,7 +161,7 @@ func TestTheFrontHoldsThePointsThatNothingBeats(t *testing.T) {
 func TestParallelDoesNotChangeTheReport(t *testing.T) {
 	var texts []string
 	for _, parallel := range []int{1, 8} {
-		r, err := Sweep{Run: surface(byTarget), Set: set, Parallel: parallel, Own: true}.
+		r, err := Sweep{Run: surface(byTarget), Set: set, Parallel: parallel}.
 			Do(t.Context(), question, axes(t, "policy.target=1ms..1s:log:20", "groups.0.count=1..9:lin:9"))
 		r.Machine = sim.Machine{}
 		text, jsonErr := json.Marshal(r)

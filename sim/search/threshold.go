@@ -25,9 +25,10 @@ var (
 //	false_reject_ratio < 0.5%
 //	rival.central.jain >= 0.99
 //
-// A figure is named by its JSON key. Alone it stands for its whole confidence interval, and the threshold holds only if
-// it holds for every value in it: "false_reject_ratio < 0.5%" asks it of the upper end. With .mean, .low, .high or
-// .worst it is that one number. rival.NAME.FIGURE is a rival's figure. OP is one of < <= > >= == !=.
+// A figure is named by its JSON key. Alone it stands for its whole confidence interval, and the
+// threshold holds only if it holds for every value in it: "false_reject_ratio < 0.5%" asks it of
+// the upper end. With .mean, .low, .high or .worst it is that one number. rival.NAME.FIGURE is a
+// rival's figure. OP is one of < <= > >= == !=.
 type Threshold struct {
 	Rival  string // "" for a figure of the leases themselves
 	Figure string // the JSON key
@@ -43,7 +44,8 @@ var (
 	thresholdSyntax = regexp.MustCompile(`^\s*([^\s<>=!]+)\s*(<=|>=|==|!=|<|>)\s*([^\s<>=!]+)\s*$`)
 )
 
-// ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. Every name but a rival's is checked.
+// ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. Every name but a
+// rival's is checked.
 func ParseThreshold(text string) (Threshold, error) {
 	wrong := func(format string, args ...any) (Threshold, error) {
 		return Threshold{}, fmt.Errorf("%w %q: "+format, append([]any{ErrThreshold, text}, args...)...)
@@ -58,7 +60,8 @@ func ParseThreshold(text string) (Threshold, error) {
 		t.Figure, t.Part = t.Figure[:i], t.Figure[i+1:]
 	}
 	if name, ok := strings.CutPrefix(t.Figure, "rival."); ok {
-		// A rival's name may have dots of its own, as in settle_afterwards:2.5ms; a figure's name has none.
+		// A rival's name may have dots of its own, as in settle_afterwards:2.5ms; a figure's name
+		// has none.
 		i := strings.LastIndexByte(name, '.')
 		if i < 1 {
 			return wrong("a rival's figure is rival.NAME.FIGURE")
@@ -83,8 +86,9 @@ func ParseThreshold(text string) (Threshold, error) {
 // String is the text that was parsed.
 func (t Threshold) String() string { return t.text }
 
-// Failure says what the figure is where it does not meet the threshold; it is empty where it does. A figure that the
-// report lacks, because the rival did not run or because it is not a number, meets no threshold.
+// Failure says what the figure is where it does not meet the threshold; it is empty where it does.
+// A figure that the report lacks, because the rival did not run or because it is not a number,
+// meets no threshold.
 func (t Threshold) Failure(report *sim.Report) string {
 	name, all := t.Figure, report.Figures.All()
 	if t.Rival != "" {
@@ -135,7 +139,8 @@ func (t Threshold) holds(low, high float64) bool {
 	}
 }
 
-// Check is nil if the report meets the threshold. Else its error wraps ErrNotMet and says what the figure is.
+// Check is nil if the report meets the threshold. Else its error wraps ErrNotMet and says what the
+// figure is.
 func (t Threshold) Check(report *sim.Report) error {
 	if failure := t.Failure(report); failure != "" {
 		return fmt.Errorf("%w: %s: %s", ErrNotMet, t, failure)

@@ -107,8 +107,8 @@ func TestEveryFigureCanBeNamed(t *testing.T) {
 	}
 }
 
-// FuzzThreshold checks for any text that it is read or refused, never anything else; and for any threshold that one
-// which holds for intervals holds for every value in them.
+// FuzzThreshold checks for any text that it is read or refused, never anything else; and for any
+// threshold that one which holds for intervals holds for every value in them.
 //
 //	go test -run '^$' -fuzz FuzzThreshold ./sim/search
 func FuzzThreshold(f *testing.F) {

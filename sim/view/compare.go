@@ -10,8 +10,8 @@ import (
 // Own is the name of the leases among algorithms.
 const Own = "yuzhi"
 
-// Comparison shows the report of a run with rivals, side by side. JSON is the report itself; CSV has
-// a line per algorithm.
+// Comparison shows the report of a run with rivals, side by side. JSON is the report itself; CSV
+// has a line per algorithm.
 func Comparison(r Result) Document {
 	d := r.document(nameOf(r.Report.Scenario)+": "+Own+" and its rivals", append(r.rivals(), r.charts()...))
 	head := append([]string{"algorithm"}, rawHead(search.RivalFigureNames())...)

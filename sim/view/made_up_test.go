@@ -111,7 +111,7 @@ func thresholds(texts ...string) (all []search.Threshold) {
 }
 
 // swept is a sweep of a made-up simulator: false rejects rise with the target, calls fall.
-func swept(t *testing.T, own bool, texts ...string) search.SweepReport {
+func swept(t *testing.T, texts ...string) search.SweepReport {
 	t.Helper()
 	var axes []search.Axis
 	for _, text := range texts {
@@ -123,7 +123,7 @@ func swept(t *testing.T, own bool, texts ...string) search.SweepReport {
 	}
 	s := madeUp().Scenario
 	s.Policy.Target, s.Seed, s.Reps = 50*time.Millisecond, 7, 5
-	r, err := search.Sweep{Run: byTarget, Set: scenfile.Set, Own: own}.Do(t.Context(), s, axes)
+	r, err := search.Sweep{Run: byTarget, Set: scenfile.Set}.Do(t.Context(), s, axes)
 	if err != nil {
 		t.Fatal(err)
 	}

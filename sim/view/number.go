@@ -43,8 +43,9 @@ func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 // Percent is a part of one, in percent: 0.9983 is "99.83 %".
 func Percent(x float64) string { return Number(100*x) + " %" }
 
-// Interval is the mean and the half width of a figure's confidence interval, the half width with two
-// significant digits and the mean with as many decimals. Without a width it is Number of the mean.
+// Interval is the mean and the half width of a figure's confidence interval, the half width with
+// two significant digits and the mean with as many decimals. Without a width it is Number of the
+// mean.
 func Interval(f sim.Figure) string { return interval(f, 1) }
 
 func interval(f sim.Figure, scale float64) string {

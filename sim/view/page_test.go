@@ -26,9 +26,9 @@ func pages(t *testing.T) map[string]string {
 	const text, command = "name: made-up\n", "leasesim --seed 7"
 	all := map[string]Document{
 		"run": Run(madeUp()), "compare": Comparison(madeUp()), "hostile run": Run(bad), "hostile compare": Comparison(bad),
-		"one parameter":    Sweep(swept(t, false, "policy.target=10ms..1s:log:5"), text, command),
-		"two parameters":   Sweep(swept(t, false, "policy.target=10ms,20ms", "groups.web.count=1..3:lin:3"), text, command),
-		"three parameters": Sweep(swept(t, false, "policy.target=10ms,80ms", "policy.ttl=100ms", "groups.web.count=1,2"), text, command),
+		"one parameter":    Sweep(swept(t, "policy.target=10ms..1s:log:5"), text, command),
+		"two parameters":   Sweep(swept(t, "policy.target=10ms,20ms", "groups.web.count=1..3:lin:3"), text, command),
+		"three parameters": Sweep(swept(t, "policy.target=10ms,80ms", "policy.ttl=100ms", "groups.web.count=1,2"), text, command),
 		"plan":             Plan(planned(t), text, command), "miss": Plan(missed(t), text, command),
 	}
 	written := map[string]string{}
@@ -77,7 +77,8 @@ func TestAPageHasAllItsSections(t *testing.T) {
 	}
 }
 
-// tags are a page's tags with their attributes, as a browser reads them: text and style are not among them.
+// tags are a page's tags with their attributes, as a browser reads them: text and style are not
+// among them.
 var tags = regexp.MustCompile(`<[a-zA-Z/!][^>]*>`)
 
 func TestAPageLoadsNothing(t *testing.T) {

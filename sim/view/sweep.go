@@ -10,8 +10,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-// Sweep shows a sweep of a scenario, whose file's text and whose command line stand at the end. JSON
-// is the report itself; CSV has a line per point. The page has lines for one or two parameters.
+// Sweep shows a sweep of a scenario, whose file's text and whose command line stand at the end.
+// JSON is the report itself; CSV has a line per point. The page has lines for one or two
+// parameters.
 func Sweep(r search.SweepReport, text, command string) Document {
 	v := sweepView{&r, []string{}}
 	for _, o := range r.Objectives {
@@ -51,25 +52,6 @@ type sweepView struct {
 	shown []string // the figures in the table: the objectives, and what most readers want beside them
 }
 
-// points are the base, where it is none of the grid, and all points of the grid.
-func (v sweepView) points() (all []*search.Point) {
-	if v.Own != nil {
-		all = append(all, v.Own)
-	}
-	for i := range v.Points {
-		all = append(all, &v.Points[i])
-	}
-	return all
-}
-
-// values are the point's, or words for the base that is none of the grid.
-func (v sweepView) values(p *search.Point) []string {
-	if p == v.Own {
-		return slices.Repeat([]string{"as given"}, len(v.Axes))
-	}
-	return slices.Clone(p.Values)
-}
-
 func (v sweepView) table() Table {
 	t := Table{Columns: []string{""}}
 	for _, a := range v.Axes {
@@ -82,15 +64,16 @@ func (v sweepView) table() Table {
 		t.Columns = append(t.Columns, ">Δ "+o.Figure)
 	}
 	t.Columns = append(t.Columns, "bound")
-	for _, p := range v.points() {
+	for i := range v.Points {
+		p := &v.Points[i]
 		mark := ""
 		if p.Front {
 			mark = "*"
 		}
-		if p == v.BasePoint() {
+		if i == 0 {
 			mark += " base"
 		}
-		row := append([]string{strings.TrimSpace(mark)}, v.values(p)...)
+		row := append([]string{strings.TrimSpace(mark)}, p.Values...)
 		if p.Figures == nil {
 			why := "did not run"
 			if p.Invalid != "" {
@@ -119,7 +102,7 @@ func (v sweepView) table() Table {
 // may be luck.
 func (v sweepView) difference(p *search.Point, figure string) string {
 	d, ok := p.Differences[figure]
-	if !ok || p == v.BasePoint() {
+	if !ok || p == &v.Points[0] {
 		return ""
 	}
 	text := Figure(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High})
@@ -161,7 +144,7 @@ func (v sweepView) verdicts() (all []Verdict) {
 		}
 	}
 	say(Neutral, "* No other point is at least as good for %s, and better for one.", strings.Join(goals, " and "))
-	if base := v.BasePoint(); base.Figures == nil {
+	if base := &v.Points[0]; base.Figures == nil {
 		say(Neutral, "There are no differences, because the base (%s) has no figures.", v.Label(base))
 	} else {
 		say(Neutral, "Δ is the difference from the base (%s), paired by replication, with its %s interval; in parentheses "+
@@ -170,8 +153,8 @@ func (v sweepView) verdicts() (all []Verdict) {
 	return all
 }
 
-// rows has a line per point: the values, what it is, and of each figure the interval and that of its
-// difference.
+// rows has a line per point: the values, what it is, and of each figure the interval and that of
+// its difference.
 func (v sweepView) rows() [][]string {
 	var head []string
 	for _, a := range v.Axes {
@@ -183,8 +166,9 @@ func (v sweepView) rows() [][]string {
 		head = append(head, name+".diff", name+".diff_low", name+".diff_high")
 	}
 	rows := [][]string{head}
-	for _, p := range v.points() {
-		row := append(v.values(p), p.ScenarioHash, fmt.Sprint(p == v.BasePoint()), fmt.Sprint(p.Front), p.Invalid)
+	for i := range v.Points {
+		p := &v.Points[i]
+		row := append(slices.Clone(p.Values), p.ScenarioHash, fmt.Sprint(i == 0), fmt.Sprint(p.Front), p.Invalid)
 		if p.Figures != nil {
 			row = append(row, rawFigures(p.Figures.All())...)
 		}

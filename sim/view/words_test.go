@@ -87,22 +87,22 @@ func TestAnInterruptedRunSaysHowFarItCame(t *testing.T) {
 }
 
 func TestTheTableOfASweepHasEveryPointAndWhatItMeans(t *testing.T) {
-	r := swept(t, true, "policy.target=10ms,20ms,80ms", "policy.ttl=100ms")
+	r := swept(t, "policy.target=10ms,20ms,80ms", "policy.ttl=100ms")
 	r.Points[1].Figures.BoundExceededBy.Worst = 3
 	text := written(t, Sweep(r, "", ""), FormatTable)
 	says(t, text, "made-up: a sweep\nhash ", "seed 7, ",
 		"policy.target (3) x policy.ttl (1): 3 points, 5 replications of 30 s each, all on the same seeds", "Δ false_reject_ratio",
-		"invalid: policy.ttl: TTL is 100ms, must be at least 2*Target (160ms)", "exceeded by 3", "holds", "as given",
-		"1 of 3 points cannot run", "a small false_reject_ratio and a small calls_per_s", "from the base (as given), paired by replication",
+		"invalid: policy.ttl: TTL is 100ms, must be at least 2*Target (160ms)", "exceeded by 3", "holds", "base",
+		"1 of 3 points cannot run", "a small false_reject_ratio and a small calls_per_s", "from the base (policy.target=10ms policy.ttl=100ms), paired by replication",
 		"The bound is exceeded at 1 point.")
 	stars := regexp.MustCompile(`(?m)^\*.* (\d+ms) `).FindAllStringSubmatch(text, -1)
 	if len(stars) != 2 || !strings.Contains(stars[0][0], "10ms") || !strings.Contains(stars[1][0], "20ms") {
 		t.Errorf("%q\n%s", stars, text)
 	}
 	// What did not run is said, and that the base lacks figures.
-	r.Points[0].Figures, r.Own.Figures, r.Finished = nil, nil, 1
+	r.Points[0].Figures, r.Finished = nil, 1
 	says(t, written(t, Sweep(r, "", ""), FormatTable), "did not run", "Interrupted: 1 of 3 points did not run.",
-		"There are no differences, because the base (as given) has no figures.")
+		"There are no differences, because the base (policy.target=10ms policy.ttl=100ms) has no figures.")
 }
 
 func TestADifferenceThatMayBeLuckIsInParentheses(t *testing.T) {

@@ -80,8 +80,8 @@ Exit status: as of run, and 3 too where --live finds that simulation and reality
 	return c
 }
 
-// canRun says why an algorithm cannot take part in a scenario. Its state is made for one key only, as more would show
-// nothing else.
+// canRun says why an algorithm cannot take part in a scenario. Its state is made for one key only,
+// as more would show nothing else.
 func canRun(name string, s sim.Scenario) error {
 	s = s.Defaults()
 	processes := 0
@@ -92,7 +92,8 @@ func canRun(name string, s sim.Scenario) error {
 	return err
 }
 
-// rivalHelp is a line per algorithm, where one by the caller's clock shares that of the one by the store's.
+// rivalHelp is a line per algorithm, where one by the caller's clock shares that of the one by the
+// store's.
 func rivalHelp() string {
 	var b strings.Builder
 	all := rival.Names()

@@ -34,8 +34,8 @@ rivals: [fixed_window]
 // rowNames are the figures that are compared, in their order.
 var rowNames = []string{live.Offered, live.Admitted, live.AdmittedPart, live.Calls, live.Jain, live.Exceeded}
 
-// compared runs a command line with --live and returns what it prints as JSON. Whether the two agree is for no test to
-// say, as it depends on what else the machine does.
+// compared runs a command line with --live and returns what it prints as JSON. Whether the two
+// agree is for no test to say, as it depends on what else the machine does.
 func compared(t *testing.T, line string) (status int, b sideBySide) {
 	t.Helper()
 	status, stdout, stderr := leasesim(t, "compare --live --out json "+line)
@@ -87,7 +87,8 @@ func TestBurstsAreComparedOnARealRedis(t *testing.T) {
 	if !strings.HasPrefix(b.Redis, addr+" (") || b.Real.ServiceTimeNs <= 0 || b.Real.Shape != live.ShapeBursts {
 		t.Errorf("%s: %+v", b.Redis, b.Real)
 	}
-	// The one burst of half a second is whole: a process asks 667 times, but for one of each of its two workers.
+	// The one burst of half a second is whole: a process asks 667 times, but for one of each of its
+	// two workers.
 	for i, p := range b.Real.Processes {
 		if p.Offered > 667 {
 			t.Errorf("process %d asked %d times", i, p.Offered)
@@ -123,7 +124,8 @@ func TestADisagreementIsStatus3AndNamesTheFigures(t *testing.T) {
 	if status != exitExceeded || !strings.Contains(stderr, "leasesim: the simulation and the real fleet disagree: offered, admitted,") || !strings.Contains(stdout, "DISAGREE") {
 		t.Errorf("status %d, %s\n%s", status, stderr, stdout)
 	}
-	// and it was asked to simulate the scenario, on the network of the real fleet, without the scenario's rivals.
+	// and it was asked to simulate the scenario, on the network of the real fleet, without the
+	// scenario's rivals.
 	s := a.scenario
 	if s.Name != "few" || s.Network.RoundTrip.Kind != sim.DistLognormal || s.Redis.ServiceTime != sim.Constantly(15*time.Microsecond) || s.Rivals != nil {
 		t.Errorf("%+v", s)

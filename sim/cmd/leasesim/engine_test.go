@@ -68,7 +68,8 @@ func TestTheWorstSeedShowsTheWorstValueAgain(t *testing.T) {
 }
 
 func TestCtrlCEndsARunAfterTheReplicationsThatAreDone(t *testing.T) {
-	// Given a run of three replications, one at a time, that is interrupted as soon as the first is done,
+	// Given a run of three replications, one at a time, that is interrupted as soon as the first is
+	// done,
 	ctx, interrupt := context.WithCancel(t.Context())
 	p := program{
 		args: strings.Fields("run -f example:small-burst --duration 2s --reps 3 --parallel 1"),

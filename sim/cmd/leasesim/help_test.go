@@ -56,7 +56,8 @@ func TestEveryCommandExplainsItselfWithExamplesThatParse(t *testing.T) {
 	}
 }
 
-// splitWords splits a command line as a shell does, where words in single quotes are all that it has.
+// splitWords splits a command line as a shell does, where words in single quotes are all that it
+// has.
 func splitWords(line string) (words []string) {
 	for i, part := range strings.Split(line, "'") {
 		if i%2 == 1 {

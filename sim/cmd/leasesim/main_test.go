@@ -85,7 +85,8 @@ func TestScriptsArePrintedByteForByte(t *testing.T) {
 }
 
 func TestOneForgedAdmissionTooManyIsStatus3(t *testing.T) {
-	// Given a fleet without load, in which one process claims to have admitted exactly the burst at one instant,
+	// Given a fleet without load, in which one process claims to have admitted exactly the burst at
+	// one instant,
 	status, r := liveJSON(t, "--duration 100ms --offered 0 --rate 10 --burst 500 --forge 500")
 	// then the bound holds;
 	if status != 0 || r.BoundExceededBy != 0 || r.Admitted != 500 {

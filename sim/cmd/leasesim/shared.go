@@ -21,9 +21,9 @@ import (
 // defaultFile is the scenario of a command line without -f.
 const defaultFile = "example:steady-fleet"
 
-// shared holds the flags of every command that simulates. A command calls add when it is built; then
-// load, which says everything that is wrong with the flags before anything runs; then show, and
-// judge once per report.
+// shared holds the flags of every command that simulates. A command calls add when it is built;
+// then load, which says everything that is wrong with the flags before anything runs; then show,
+// and judge once per report.
 type shared struct {
 	file       string
 	sets       []string
@@ -57,8 +57,8 @@ func (f *shared) add(c *cobra.Command) {
 }
 
 // load is the scenario that -f, --set, --seed, --reps and --duration describe together, changed by
-// adjust, in that order. It is valid, and no default is filled in. The errors say what is wrong with
-// the command line or with the file, and end the command with status 2.
+// adjust, in that order. It is valid, and no default is filled in. The errors say what is wrong
+// with the command line or with the file, and end the command with status 2.
 func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error) {
 	var s sim.Scenario
 	if err := f.validate(); err != nil {

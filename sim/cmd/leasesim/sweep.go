@@ -15,8 +15,8 @@ import (
 
 // sweepFlags are what sweep has beside the shared flags.
 type sweepFlags struct {
-	vary             []string
-	objectives, base string
+	vary       []string
+	objectives string
 }
 
 func (p *program) sweepCommand() *cobra.Command {
@@ -33,9 +33,10 @@ points differ by their parameters and not by their luck. A --vary names a field 
   groups[0].count=50..250:lin:5     5 from 50 to 250 in equal steps; whole numbers stay whole
   network.loss=0%,0.1%..10%:log:3   both
 
-Each point is compared with a base: the difference of every figure, paired by replication, with its interval. The points
-that no other point beats in all objectives at once are marked: the Pareto front. A point at which the scenario is not
-valid (a TTL below two targets) says so. The page of --out html has lines, for one or two parameters.
+Each point is compared with the first value of each --vary: the difference of every figure, paired by replication, with
+its interval. The points that no other point beats in all objectives at once are marked: the Pareto front. A point at
+which the scenario is not valid (a TTL below two targets) says so. The page of --out html has lines, for one or two
+parameters.
 
 A --threshold must hold at every point that ran.
 
@@ -43,7 +44,7 @@ Exit status: 0 it ran; 2 the command line or the scenario is wrong; 3 a --thresh
 after a report of the points that have finished; 1 anything else.`,
 		Example: `  leasesim sweep --vary policy.target=5ms..50ms:log:6
   leasesim sweep -f fleet.yaml --vary policy.target=10ms..1s:log:8 --vary clock.offset=0,1s,10s --out html -o s.html
-  leasesim sweep -f fleet.yaml --vary 'groups[0].count=50..400:log:4' --base given
+  leasesim sweep -f fleet.yaml --vary 'groups[0].count=50..400:log:4'
   leasesim sweep -f fleet.yaml --vary policy.overcommit=0,100,1000 --objectives admitted_vs_central:max,calls_per_s:min`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -63,7 +64,6 @@ after a report of the points that have finished; 1 anything else.`,
 	flags := c.Flags()
 	flags.StringArrayVar(&o.vary, "vary", nil, "a field and its values, as in policy.target=10ms..1s:log:8; repeatable")
 	flags.StringVar(&o.objectives, "objectives", "", "what points are good for, as in admitted_vs_central:max,calls_per_s:min (default false_reject_ratio:min,calls_per_s:min)")
-	flags.StringVar(&o.base, "base", "first", "what points are compared with: the first value of each --vary (first), or the scenario's own values (given)")
 	return c
 }
 
@@ -83,9 +83,6 @@ func (o *sweepFlags) parse(w *search.Sweep) (axes []search.Axis, err error) {
 		if w.Objectives, err = search.ParseObjectives(o.objectives); err != nil {
 			return nil, fmt.Errorf("%w: --objectives: %w", errUsage, err)
 		}
-	}
-	if w.Own = o.base == "given"; !w.Own && o.base != "first" {
-		return nil, fmt.Errorf("%w: --base is %q, must be first or given", errUsage, o.base)
 	}
 	return axes, nil
 }
