@@ -34,6 +34,15 @@ func setUser(t *testing.T, admin *redis.Client, rules []string) {
 
 func asUser(o *redis.Options) { o.Username, o.Password = "yuzhi", "secret" }
 
+// clientAs is a client whose options as has changed.
+func clientAs(server *redistest.Server, as func(*redis.Options)) *redis.Client {
+	o := &redis.Options{Addr: server.Addr, MaxRetries: -1}
+	if as != nil {
+		as(o)
+	}
+	return redis.NewClient(o)
+}
+
 // works reports whether a new limiter of that user is served: a bucket begins, goes on, and survives that the server
 // forgets the scripts.
 func works(t *testing.T, server *redistest.Server, admin *redis.Client) bool {
@@ -66,9 +75,7 @@ func TestTheLeastPrivilegesSufficeAndEachIsNeeded(t *testing.T) {
 		t.Fatal("it does not work")
 	}
 	// and its limits can be set, inspected and reset;
-	own := &redis.Options{Addr: server.Addr}
-	asUser(own)
-	store := storeOn(t, redis.NewClient(own))
+	store := storeOn(t, clientAs(server, asUser))
 	for _, op := range []lease.Op{lease.OpSet, lease.OpSetIfAbsent, lease.OpInspect, lease.OpReset} {
 		c := patient(hourly, denying).Policy.ConfigFor(patient(hourly, denying).Limits, 0, 0)
 		if st, err := store.Configure(t.Context(), key, op, c); err != nil || !st.Exists {
@@ -94,7 +101,8 @@ func TestTheLeastPrivilegesSufficeAndEachIsNeeded(t *testing.T) {
 	setOff := client(t, server.Addr)
 	do(t, setOff, "ACL", "SETUSER", "default", "off")
 	defer do(t, setOff, "ACL", "SETUSER", "default", "on")
-	if r, err := limiterOf(t, server, asUser, nil).Take(t.Context(), "without default", 1); err != nil || !r.OK || r.Source != hybrid.SourceStore {
+	f := NewFleet(t, Options{Size: 1, Addr: server.Addr, Config: patient(hourly, denying), Client: asUser})
+	if r, err := f.Limiters[0].Take(t.Context(), "without default", 1); err != nil || !r.OK || r.Source != hybrid.SourceStore {
 		t.Errorf("without the default user: %+v, %v", r, err)
 	}
 }
@@ -124,9 +132,7 @@ func TestANameAndADatabaseNeedOnePermissionEach(t *testing.T) {
 		{"both", both, "+client|setname +select", true},
 	} {
 		setUser(t, admin, strings.Fields(user+" "+c.rules))
-		o := &redis.Options{Addr: server.Addr}
-		c.as(o)
-		err := direct(storeOn(t, redis.NewClient(o)), "k")
+		err := direct(storeOn(t, clientAs(server, c.as)), "k")
 		if c.ok && err != nil || !c.ok && !errors.Is(err, lease.ErrPermanent) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -140,9 +146,7 @@ func TestScriptsLoadedByAnOperatorNeedNoEval(t *testing.T) {
 	server := redistest.Start(t)
 	admin := client(t, server.Addr)
 	setUser(t, admin, strings.Fields(strings.Replace(user, "+eval ", "", 1)))
-	o := &redis.Options{Addr: server.Addr}
-	asUser(o)
-	rdb := redis.NewClient(o)
+	rdb := clientAs(server, asUser)
 	store := storeOn(t, rdb)
 	// Given a user without EVAL, and a server that does not know the scripts, then the error names
 	// what is missing;
@@ -178,9 +182,7 @@ func TestWhatEvalAllowsWhoeverStealsThePassword(t *testing.T) {
 	server := redistest.Start(t, "--lua-time-limit", "10")
 	admin := client(t, server.Addr)
 	setUser(t, admin, strings.Fields(user))
-	o := &redis.Options{Addr: server.Addr, MaxRetries: -1}
-	asUser(o)
-	thief := redis.NewClient(o)
+	thief := clientAs(server, asUser)
 	defer thief.Close()
 	// When a script has written and loops,
 	go thief.Eval(context.Background(), "redis.call('SET', KEYS[1], 'x') while true do end", []string{"yuzhi:{k}"})
@@ -192,16 +194,6 @@ func TestWhatEvalAllowsWhoeverStealsThePassword(t *testing.T) {
 	testkit.Eventually(t, "the end of the server", func() bool { return admin.Ping(t.Context()).Err() != nil })
 }
 
-// limiterOf is one limiter of its own.
-func limiterOf(t *testing.T, server *redistest.Server, as func(*redis.Options), change func(*hybrid.Config)) *hybrid.Limiter {
-	t.Helper()
-	cfg := patient(hourly, denying)
-	if change != nil {
-		change(&cfg)
-	}
-	return NewFleet(t, Options{Size: 1, Addr: server.Addr, Config: cfg, Client: as}).Limiters[0]
-}
-
 func TestRow26TheUserReachesNothingElse(t *testing.T) {
 	t.Parallel()
 	// Given that user, and data of others,
@@ -209,9 +201,7 @@ func TestRow26TheUserReachesNothingElse(t *testing.T) {
 	admin := client(t, server.Addr)
 	setUser(t, admin, strings.Fields(user))
 	do(t, admin, "SET", "others", "data")
-	o := &redis.Options{Addr: server.Addr}
-	asUser(o)
-	rdb := redis.NewClient(o)
+	rdb := clientAs(server, asUser)
 	store, err := redisbucket.New(rdb, redisbucket.Config{Prefix: "others:"})
 	must(t, err)
 	storeOn(t, rdb) // closes it
@@ -256,11 +246,7 @@ func TestRow26RefusedUsersAreTypedAndCauseNoStorm(t *testing.T) {
 			admin := client(t, server.Addr)
 			do(t, admin, "PING")
 			c.do(t, admin)
-			o := &redis.Options{Addr: server.Addr}
-			if c.as != nil {
-				c.as(o)
-			}
-			err := direct(storeOn(t, redis.NewClient(o)), "the key")
+			err := direct(storeOn(t, clientAs(server, c.as)), "the key")
 			// then the error is typed, says why, and says that retries are of no use;
 			for _, want := range []error{lease.ErrUnavailable, lease.ErrRefused, lease.ErrPermanent} {
 				if !errors.Is(err, want) {

@@ -36,8 +36,8 @@ const (
 func newClosing(t *testing.T, ttl time.Duration) *closing {
 	t.Helper()
 	testkit.Eventually(t, "the end of what earlier tests started", func() bool { return len(running()) == 0 })
-	server := redistest.Start(t)
-	c := &closing{t: t, proxy: redistest.NewProxy(t, server.Addr)}
+	server, proxy := behindProxy(t)
+	c := &closing{t: t, proxy: proxy}
 	c.fleet = NewFleet(t, Options{
 		Size: 2, Addr: c.proxy.Addr, Direct: server.Addr,
 		Config: hybrid.Config{
@@ -64,21 +64,19 @@ func (c *closing) leasing() (release func(), answer <-chan bool, granted lease.S
 	release = c.proxy.Hold()
 	c.t.Cleanup(release)
 	answers := make(chan bool, 1)
-	go func() { answers <- c.l.Allow("k") }()
+	go func() { answers <- c.l.Allow(key) }()
 	testkit.Eventually(c.t, "a lease in Redis", func() bool {
-		granted = c.fleet.State("k")
+		granted = c.fleet.State(key)
 		return granted.Exists && granted.Levels[0] < closingBurst
 	})
 	return release, answers, granted
 }
 
-// closed waits until the limiter refuses everything.
-func (c *closing) closed() {
-	c.t.Helper()
-	testkit.Eventually(c.t, "a closed limiter", func() bool {
-		_, err := c.l.Take(context.Background(), "k", 1)
-		return errors.Is(err, hybrid.ErrClosed)
-	})
+// shutdown shuts the limiter down and says with which error that ended.
+func (c *closing) shutdown() <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- c.l.Shutdown(context.Background()) }()
+	return done
 }
 
 // nothingIsLeft is oracle C and goleak: no goroutine of ours is left, nothing is held, and nothing was lost or forged.
@@ -87,7 +85,7 @@ func (c *closing) nothingIsLeft() hybrid.Stats {
 	testkit.Eventually(c.t, "the end of all goroutines", func() bool { return len(running()) == 0 })
 	c.fleet.CheckConserved()
 	s := c.l.Stats()
-	if s.Held != 0 || c.l.Allow("k") || c.l.Stats().Admitted != s.Admitted {
+	if s.Held != 0 || c.l.Allow(key) || c.l.Stats().Admitted != s.Admitted {
 		c.t.Errorf("something is held or admitted after the end: %+v", s)
 	}
 	return s
@@ -98,7 +96,7 @@ func (c *closing) balance(want int64) {
 	c.t.Helper()
 	var s lease.State
 	testkit.Eventually(c.t, "an empty ledger", func() bool {
-		s = c.fleet.State("k")
+		s = c.fleet.State(key)
 		return s.Ledger == 0
 	})
 	if s.Levels[0] != want {
@@ -122,55 +120,60 @@ func running() []string {
 	return ours
 }
 
-func TestALateGrantIsNeverSpentAfterClose(t *testing.T) {
-	// Given a request that waits for a lease which Redis has granted,
-	c := newClosing(t, brief)
-	release, answer, granted := c.leasing()
-	// when the limiter is closed before the reply comes,
-	if err := c.l.Close(); err != nil {
-		t.Error(err)
+func TestRow35ALateGrantIsNeverSpent(t *testing.T) {
+	for name, c := range map[string]struct {
+		end     func(*testing.T, *hybrid.Limiter)
+		arrives bool // the reply, in the end; otherwise the client's read timeout ends the call
+	}{
+		"after Close":                   {func(t *testing.T, l *hybrid.Limiter) { must(t, l.Close()) }, true},
+		"that never comes, after Close": {func(t *testing.T, l *hybrid.Limiter) { must(t, l.Close()) }, false},
+		"when Shutdown has given up": {func(t *testing.T, l *hybrid.Limiter) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			if err := l.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("Shutdown: %v", err)
+			}
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Given a request that waits for a lease which Redis has granted,
+			f := newClosing(t, brief)
+			release, answer, granted := f.leasing()
+			// when the limiter ends before the reply comes,
+			c.end(t, f.l)
+			// then the request is denied at once,
+			if <-answer {
+				t.Error("the request was admitted")
+			}
+			// and when the reply comes, nothing of it is spent,
+			if c.arrives {
+				release()
+			}
+			if s := f.nothingIsLeft(); s.Admitted != 0 || s.Leased != 0 {
+				t.Errorf("%+v", s)
+			}
+			// nor given back: it expires at the bucket.
+			f.balance(granted.Levels[0])
+		})
 	}
-	// then the request is denied at once,
-	if <-answer {
-		t.Error("the request was admitted")
-	}
-	// and when the reply comes, nothing of it is spent,
-	release()
-	if s := c.nothingIsLeft(); s.Admitted != 0 || s.Leased != 0 {
-		t.Errorf("%+v", s)
-	}
-	// nor given back: it expires at the bucket.
-	c.balance(granted.Levels[0])
 }
 
-func TestAfterCloseNothingWaitsForAReplyThatNeverComes(t *testing.T) {
-	// Given a lease whose reply never comes,
-	c := newClosing(t, brief)
-	_, answer, granted := c.leasing()
-	// when the limiter is closed,
-	c.l.Close()
-	if <-answer {
-		t.Error("the request was admitted")
-	}
-	// then its goroutines end with the client's read timeout.
-	c.nothingIsLeft()
-	c.balance(granted.Levels[0])
-}
-
-func TestShutdownGivesBackALateGrant(t *testing.T) {
+func TestRow35ShutdownGivesBackALateGrant(t *testing.T) {
 	// Given a request that waits for a lease which Redis has granted,
 	c := newClosing(t, long)
 	release, answer, _ := c.leasing()
 	// when the limiter shuts down, and the reply comes after that has begun,
-	done := make(chan error, 1)
-	go func() { done <- c.l.Shutdown(context.Background()) }()
+	done := c.shutdown()
 	if <-answer {
 		t.Error("the request was admitted")
 	}
-	c.closed()
+	testkit.Eventually(t, "a closed limiter", func() bool {
+		_, err := c.l.Take(t.Context(), key, 1)
+		return errors.Is(err, hybrid.ErrClosed)
+	})
 	c.proxy.Pass()
 	release()
-	// then Shutdown waits for it and gives all of it back, with the token of the request that was not admitted.
+	// then Shutdown waits for it and gives all of it back, with the token of the request that was denied.
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -180,93 +183,51 @@ func TestShutdownGivesBackALateGrant(t *testing.T) {
 	c.balance(closingBurst)
 }
 
-func TestALateGrantIsNeverSpentWhenShutdownHasGivenUp(t *testing.T) {
-	// Given a request that waits for a lease which Redis has granted,
-	c := newClosing(t, brief)
-	release, answer, granted := c.leasing()
-	// when Shutdown has no time to wait for the reply,
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := c.l.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("Shutdown: %v", err)
-	}
-	if <-answer {
-		t.Error("the request was admitted")
-	}
-	// then nothing of the grant is spent when it comes, and it expires at the bucket.
-	release()
-	if s := c.nothingIsLeft(); s.Admitted != 0 || s.Leased != 0 {
-		t.Errorf("%+v", s)
-	}
-	c.balance(granted.Levels[0])
-}
-
-// holding is a limiter that has spent three tokens and holds more.
-func (c *closing) holding() {
-	c.t.Helper()
-	if !c.l.AllowN("k", 3) {
-		c.t.Fatal("denied")
-	}
-	if c.l.Stats().Held == 0 {
-		c.t.Fatal("nothing is held")
-	}
-}
-
-func TestWhatIsGivenBackIsCreditedOnceThoughCloseCutsShutdownShort(t *testing.T) {
-	// Given a limiter that holds tokens,
-	c := newClosing(t, long)
-	c.holding()
-	// when Redis has executed its Shutdown's return, and Close comes before the reply,
-	release := c.proxy.Hold()
-	done := make(chan error, 1)
-	go func() { done <- c.l.Shutdown(context.Background()) }()
-	testkit.Eventually(t, "the return in Redis", func() bool { return c.fleet.Balance("k") == closingBurst-3 && c.fleet.State("k").Ledger == 0 })
-	c.l.Close()
-	if err := <-done; err != nil && !errors.Is(err, hybrid.ErrUnavailable) {
-		t.Errorf("Shutdown: %v", err)
-	}
-	// then the limiter counts it as burnt, for it cannot know,
-	release()
-	if s := c.nothingIsLeft(); s.Admitted != 3 || s.Returned != 0 || s.Burnt != s.Leased-3 {
-		t.Errorf("%+v", s)
-	}
-	// and the bucket has it, once.
-	c.balance(closingBurst - 3)
-}
-
-func TestAShutdownWhoseReplyIsLostSaysSoAndReturnsOnce(t *testing.T) {
-	// Given a limiter that holds tokens,
-	c := newClosing(t, long)
-	c.holding()
-	// when the reply to its Shutdown's return is lost,
-	c.proxy.Set(redistest.Fate{LoseReply: true})
-	err := c.l.Shutdown(context.Background())
-	// then it says that it does not know, and the bucket has it, once.
-	if !errors.Is(err, hybrid.ErrUnavailable) {
-		t.Errorf("Shutdown: %v", err)
-	}
-	if s := c.nothingIsLeft(); s.Admitted != 3 || s.Returned != 0 || s.Burnt != s.Leased-3 {
-		t.Errorf("%+v", s)
-	}
-	c.balance(closingBurst - 3)
-}
-
-func TestAShutdownThatCannotReachRedisLeavesTheLeaseToExpire(t *testing.T) {
-	// Given a limiter that holds tokens,
-	c := newClosing(t, long)
-	c.holding()
-	before := c.fleet.State("k")
-	// when its return never arrives,
-	c.proxy.Set(redistest.Fate{DropRequest: true})
-	err := c.l.Shutdown(context.Background())
-	// then it says so, it spends nothing more, and the bucket counts the lease until it ends.
-	if !errors.Is(err, hybrid.ErrUnavailable) {
-		t.Errorf("Shutdown: %v", err)
-	}
-	if s := c.nothingIsLeft(); s.Admitted != 3 || s.Returned != 0 || s.Burnt != s.Leased-3 {
-		t.Errorf("%+v", s)
-	}
-	if after := c.fleet.State("k"); after.Ledger != before.Ledger || after.Levels != before.Levels {
-		t.Errorf("the bucket: %+v, before %+v", after, before)
+func TestRow35WhatShutdownGivesBackIsCreditedOnceAtMost(t *testing.T) {
+	for name, c := range map[string]struct {
+		fate    redistest.Fate // of the call that gives back
+		close   bool           // Close cuts Shutdown short, once Redis has executed that call
+		arrives bool           // it reaches Redis
+	}{
+		"Close cuts Shutdown short": {close: true, arrives: true},
+		"its reply is lost":         {fate: redistest.Fate{LoseReply: true}, arrives: true},
+		"it never arrives":          {fate: redistest.Fate{DropRequest: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Given a limiter that has spent three tokens and holds more,
+			f := newClosing(t, long)
+			if !f.l.AllowN(key, 3) || f.l.Stats().Held == 0 {
+				t.Fatalf("denied, or nothing is held: %+v", f.l.Stats())
+			}
+			before := f.fleet.State(key)
+			// when something happens to the call that gives them back,
+			release := func() {}
+			f.proxy.Set(c.fate)
+			if c.close {
+				release = f.proxy.Hold()
+			}
+			done := f.shutdown()
+			if c.close {
+				testkit.Eventually(t, "the return in Redis", func() bool {
+					return f.fleet.Balance(key) == closingBurst-3 && f.fleet.State(key).Ledger == 0
+				})
+				must(t, f.l.Close())
+			}
+			// then Shutdown says that it does not know what became of it (unless Close was told so),
+			if err := <-done; !errors.Is(err, hybrid.ErrUnavailable) && !(c.close && err == nil) {
+				t.Errorf("Shutdown: %v", err)
+			}
+			// the limiter counts it as burnt, for it cannot know,
+			release()
+			if s := f.nothingIsLeft(); s.Admitted != 3 || s.Returned != 0 || s.Burnt != s.Leased-3 {
+				t.Errorf("%+v", s)
+			}
+			// and the bucket has it once, or counts the lease until it ends.
+			if c.arrives {
+				f.balance(closingBurst - 3)
+			} else if after := f.fleet.State(key); after.Ledger != before.Ledger || after.Levels != before.Levels {
+				t.Errorf("the bucket: %+v, before %+v", after, before)
+			}
+		})
 	}
 }
