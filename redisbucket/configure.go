@@ -37,8 +37,8 @@ func (s *Store) configure(ctx context.Context, key string, op lease.Op, c *lease
 	default:
 		return lease.State{}, fmt.Errorf("%w: %v is not an operation", lease.ErrInvalidConfig, op)
 	}
-	one := &group{}
-	one.add(&lease.Call{Key: key}, []any{1, s.bucketKey(key), proposal, s.now(), appendRequest(nil, &r), op.String()})
+	one, request := &group{}, appendRequest(nil, &r)
+	one.add(&lease.Call{Key: key}, []any{1, s.bucketKey(key), proposal, s.now(), request, op.String()})
 	groups, err := s.byNode(ctx, one)
 	if err != nil {
 		return lease.State{}, err

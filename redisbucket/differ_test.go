@@ -317,13 +317,6 @@ func (x *trio) fatalf(format string, args ...any) {
 	x.t.Fatalf(format, args...)
 }
 
-// exchange makes one call.
-func exchange(s *Store, key string, r lease.Request) (lease.Grant, error) {
-	c := &lease.Call{Key: key, Request: r}
-	s.Exchange(context.Background(), []*lease.Call{c}, func([]*lease.Call) {})
-	return c.Grant, c.Err
-}
-
 // Configurations whose share of a Target passes 2^53 tokens: the scripts do not take what they stored for damaged.
 func TestAllowancesBeyondWholeNumbersAgree(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -77,7 +77,8 @@ func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 		Overcommit: double(), StartEmpty: double() == 1, Target: time.Duration(double()), TTL: ttlMax,
 	}
 	for range limits {
-		c.Limits = append(c.Limits, lease.Limit{Tokens: int64(word()), Per: time.Duration(word()), Burst: int64(word())})
+		l := lease.Limit{Tokens: int64(word()), Per: time.Duration(word()), Burst: int64(word())}
+		c.Limits = append(c.Limits, l)
 		at += 4 * 8 // the scale follows from the limit
 	}
 	if err := c.Validate(); err != nil {

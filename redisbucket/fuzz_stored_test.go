@@ -129,11 +129,3 @@ func textsOf(t *testing.T, rdb *redis.Client, bucket string) texts {
 	}
 	return texts{state.Val(), record.Val()}
 }
-
-// textOf is c as the scripts store it.
-func textOf(t testing.TB, c lease.Config) string {
-	t.Helper()
-	text, err := appendConfig(nil, &c)
-	must(t, err)
-	return string(text)
-}

@@ -97,27 +97,6 @@ func TestDifferentKeysSpreadOverSlots(t *testing.T) {
 	}
 }
 
-func TestServerComputesTheSameSlots(t *testing.T) {
-	server := redistest.Start(t, "--cluster-enabled", "yes")
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})
-	defer rdb.Close()
-	s := &Store{prefix: defaultPrefix}
-	rng := rand.New(rand.NewPCG(3, 4))
-	keys := append([]string(nil), oddKeys...)
-	for range 500 {
-		keys = append(keys, randomKey(rng))
-	}
-	for _, key := range keys {
-		bucket := s.bucketKey(key)
-		for _, k := range []string{bucket, recordKey(bucket, "h"), recordKey(bucket, "}{")} {
-			got, err := rdb.ClusterKeySlot(context.Background(), k).Result()
-			if err != nil || got != slot(bucket) {
-				t.Fatalf("user key %q: the server puts %q in slot %d (%v), want %d", key, k, got, err, slot(bucket))
-			}
-		}
-	}
-}
-
 // hybrid calls under the short form of a long key, and people inspect by the key itself.
 func TestALongKeyAndItsShortFormAreOneBucket(t *testing.T) {
 	s := &Store{prefix: defaultPrefix}
@@ -129,4 +108,64 @@ func TestALongKeyAndItsShortFormAreOneBucket(t *testing.T) {
 			t.Errorf("%.80q: %q and %q", key, s.bucketKey(lease.ShortKey(key)), s.bucketKey(key))
 		}
 	}
+}
+
+// FuzzBucketKey: whatever bytes users put into their keys, different keys never share anything in Redis, and
+// everything of one key is in one slot, as computed here and as a real server computes it (where there is one).
+//
+//	go test ./redisbucket -run '^$' -fuzz FuzzBucketKey
+func FuzzBucketKey(f *testing.F) {
+	for i, key := range oddKeys {
+		f.Add(key, oddKeys[(i+1)%len(oddKeys)], "h", "}{")
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 250 {
+		f.Add(randomKey(rng), randomKey(rng), randomKey(rng), randomKey(rng))
+	}
+	f.Add("a", "a}", ":h", "")
+	f.Add("a}:h", "a", "h", "h")
+	f.Add("a%7D", "a}", "h", "h")
+	var server *redis.Client // one for each fuzzing process
+	if redistest.Available() {
+		server = redis.NewClient(&redis.Options{Addr: redistest.Start(f, "--cluster-enabled", "yes").Addr})
+		f.Cleanup(func() { server.Close() })
+	} else {
+		f.Log("slots are computed only: redis-server is not in PATH")
+	}
+	s := &Store{prefix: defaultPrefix}
+	f.Fuzz(func(t *testing.T, a, b, holderA, holderB string) {
+		bucketA, bucketB := s.bucketKey(a), s.bucketKey(b)
+		recordA, recordB := recordKey(bucketA, holderA), recordKey(bucketB, holderB)
+		// then two keys share their bucket only if they are one key, and a record never is anybody's bucket,
+		if (bucketA == bucketB) != (a == b) {
+			t.Fatalf("%q has the bucket %q, %q has %q", a, bucketA, b, bucketB)
+		}
+		if (recordA == recordB) != (a == b && holderA == holderB) || recordA == bucketB || recordB == bucketA || recordA == bucketA {
+			t.Fatalf("%q has %q and %q, %q has %q and %q", a, bucketA, recordA, b, bucketB, recordB)
+		}
+		// and bucket and record are in one slot.
+		want := [...]int64{slot(bucketA), slot(bucketA), slot(bucketB), slot(bucketB)}
+		names := [...]string{bucketA, recordA, bucketB, recordB}
+		for i, name := range names {
+			if slot(name) != want[i] {
+				t.Fatalf("%q is in slot %d, its bucket in %d", name, slot(name), want[i])
+			}
+		}
+		if server == nil {
+			return
+		}
+		pipe := server.Pipeline()
+		var answers [len(names)]*redis.IntCmd
+		for i, name := range names {
+			answers[i] = pipe.ClusterKeySlot(context.Background(), name)
+		}
+		if _, err := pipe.Exec(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		for i, name := range names {
+			if got := answers[i].Val(); got != want[i] {
+				t.Fatalf("the server puts %q in slot %d, computed %d", name, got, want[i])
+			}
+		}
+	})
 }

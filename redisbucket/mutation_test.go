@@ -37,7 +37,7 @@ var mutations = []struct {
 		s.admit(10)
 		// when B asks the moment that A's slice has ended
 		s.now += 25_002
-		s.admit(s.call("B", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
+		s.draw("B", 1, 10)
 	}},
 	{"steps 2 and 5 swapped: the refill comes after the report", []edit{
 		{"refill(c, max(was, frozen), ends, ledger)\n", "\n"},
@@ -52,7 +52,7 @@ var mutations = []struct {
 		s.now += 100_000
 		s.admit(10)
 		// when the report asks for as much again
-		s.admit(s.call("A", lease.Request{Seq: 2, Want: 10, Waiting: 10}).Waited)
+		s.draw("A", 2, 10)
 	}},
 	{"the clip dropped", []edit{
 		{"    l.level = min(l.level, capacity(l, ledger))\n", ""},
@@ -69,18 +69,18 @@ var mutations = []struct {
 		}
 		// then A spends and B draws, at one moment
 		s.admit(10)
-		s.admit(s.call("B", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
+		s.draw("B", 1, 10)
 	}},
 	{"the seq check dropped: a retry is executed again", []edit{
 		{"if live and seq == storedSeq then\n", "if false then\n"},
 	}, func(s *stage) {
 		// given A, whose 10 requests were admitted, and 5 of them then did not happen
-		s.admit(s.call("A", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
+		s.draw("A", 1, 10)
 		// when the reply to the refund is lost and A retries
 		s.call("A", lease.Request{Seq: 2, Refund: 5})
 		s.deliverAgain("A", 2)
 		s.admit(-5)
-		s.admit(s.call("A", lease.Request{Seq: 3, Want: 10, Waiting: 10}).Waited)
+		s.draw("A", 3, 10)
 	}},
 	{"void calls treated as known", []edit{
 		{"local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld\n  if known then",
@@ -92,9 +92,9 @@ var mutations = []struct {
 		s.call("A", lease.Request{Seq: 1, Want: 10})
 		s.now += 1_000_000
 		// when it arrives between two draws of B
-		s.admit(s.call("B", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
+		s.draw("B", 1, 10)
 		s.call("A", lease.Request{Seq: 2, Returned: 10})
-		s.admit(s.call("B", lease.Request{Seq: 2, Want: 10, Waiting: 10}).Waited)
+		s.draw("B", 2, 10)
 	}},
 	{"an expiry moved earlier when T shrinks", []edit{
 		{"then fit = width end\n", "then end\n"},
@@ -108,7 +108,7 @@ var mutations = []struct {
 		s.call("B", lease.Request{Seq: 1})
 		// then B draws, and A spends, at one moment before A's deadline
 		s.now += 1_000_000
-		s.admit(s.call("B", lease.Request{Seq: 2, Want: 10, Waiting: 10}).Waited)
+		s.draw("B", 2, 10)
 		s.admit(10)
 	}},
 	{"known although more is reported than was ever given", []edit{
@@ -118,10 +118,10 @@ var mutations = []struct {
 		// twin's copy is not counted as spent (fault 31 lets it cost one holding)
 		s.call("A", lease.Request{Seq: 1, Want: 10})
 		s.call("A", lease.Request{Seq: 2, Returned: 10})
-		s.admit(s.call("B", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
+		s.draw("B", 1, 10)
 		// when the twin gives its copy back under a later seq
 		s.call("A", lease.Request{Seq: 3, Returned: 10})
-		s.admit(s.call("B", lease.Request{Seq: 2, Want: 10, Waiting: 10}).Waited)
+		s.draw("B", 2, 10)
 	}},
 	{"unused tokens credited at face value", []edit{
 		{"if ticks < floor((units + l.step - 1) / l.step) then back = back + units - ticks * l.step end", "back = back + units"},
@@ -158,7 +158,7 @@ var mutations = []struct {
 	}, func(s *stage) {
 		// given C, whose 10 requests were admitted, and A, who drew what was refilled since for
 		// requests that gave up
-		s.admit(s.call("C", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
+		s.draw("C", 1, 10)
 		s.call("A", lease.Request{Seq: 1})
 		s.now += 100_000
 		drawn := s.call("A", lease.Request{Seq: 2, Want: 10, Need: 10, Waiting: 10}).Running
@@ -179,7 +179,7 @@ var mutations = []struct {
 		// was admitted instead
 		s.config.Limits = []lease.Limit{lease.PerHour(10)}
 		s.audit = s.config.Limits[0]
-		s.admit(s.call("A", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
+		s.draw("A", 1, 10)
 		s.call("A", lease.Request{Seq: 2, Refund: 10})
 		s.admit(-10)
 		s.drain("B")
@@ -197,15 +197,15 @@ var mutations = []struct {
 		// given a limit of 100 an hour that is used up
 		s.audit = lease.PerHour(100)
 		s.config.Limits = []lease.Limit{s.audit}
-		s.admit(s.call("A", lease.Request{Seq: 1, Want: 100, Waiting: 100}).Waited)
+		s.draw("A", 1, 100)
 		for seq := int64(2); seq < 6; seq += 2 {
 			// when another limit is put in front of it, and taken away again
 			s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000), s.audit}, seq
 			s.call("A", lease.Request{Seq: seq})
 			s.now += 300_000
-			s.admit(s.call("A", lease.Request{Seq: seq + 1, Want: 100, Waiting: 100}).Waited)
+			s.draw("A", seq+1, 100)
 			s.config.Limits, s.config.Version.Deploy = []lease.Limit{s.audit}, seq+1
-			s.admit(s.call("B", lease.Request{Seq: seq + 1, Want: 100, Waiting: 100}).Waited)
+			s.draw("B", seq+1, 100)
 		}
 	}},
 	{"a new limit is full after a loss", []edit{
@@ -218,7 +218,7 @@ var mutations = []struct {
 		s.config.Limits = old
 		s.call("P", lease.Request{Seq: 1})
 		s.config.Limits, s.config.Version.Deploy = both, 1
-		s.admit(s.call("A", lease.Request{Seq: 1, Want: 100, Waiting: 100}).Waited)
+		s.draw("A", 1, 100)
 		// when the bucket is lost, P starts it again, and the loss is waited out
 		s.lose()
 		s.config.Limits, s.config.Version.Deploy = old, 0
@@ -226,7 +226,7 @@ var mutations = []struct {
 		s.now += 1_000_000
 		// then the later version, brought by a new process, does not bring a full hour along
 		s.config.Limits, s.config.Version.Deploy = both, 1
-		s.admit(s.call("C", lease.Request{Seq: 1, Want: 100, Waiting: 100}).Waited)
+		s.draw("C", 1, 100)
 	}},
 	{"a longer T is in force at once", []edit{
 		{"    proposed, proposedAt = asked, now\n", "    ttl, proposed, proposedAt = asked, asked, now\n"},
@@ -245,7 +245,7 @@ var mutations = []struct {
 		// then A spends before its deadline, if there is still time, and B draws, at one moment
 		s.now += 700_000
 		s.spend("A", 10)
-		s.admit(s.call("B", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
+		s.draw("B", 1, 10)
 	}},
 	{"a loss is waited out as if what was heard were still true", []edit{
 		{"local lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))", "local lasting = leaseMax"},
@@ -267,7 +267,7 @@ var mutations = []struct {
 		// then A spends before its deadline, and B draws, at one moment
 		s.now += 700_000
 		s.spend("A", 10)
-		s.admit(s.call("B", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Waited)
+		s.draw("B", 1, 10)
 	}},
 	{"a bucket is forgotten as early as its present limits allow", []edit{
 		{"return longest > keep and longest or keep, left", "return longest, left"},
@@ -277,16 +277,16 @@ var mutations = []struct {
 		hour, second := lease.PerHour(100), lease.PerSecond(1)
 		s.audit = second.WithBurst(101)
 		s.config.Limits = []lease.Limit{hour}
-		s.admit(s.call("A", lease.Request{Seq: 1, Want: 100, Waiting: 100}).Waited)
+		s.draw("A", 1, 100)
 		// when a version replaces it by one that fills in a second, and nobody calls until that may
 		// have expired
 		s.config.Limits, s.config.Version.Deploy = []lease.Limit{second}, 1
-		s.admit(s.call("B", lease.Request{Seq: 1, Want: 1, Waiting: 1}).Waited)
+		s.draw("B", 1, 1)
 		s.now += 3_000_000
 		s.expire()
 		// then a new process of the earlier version does not start a full hour
 		s.config.Limits, s.config.Version.Deploy = []lease.Limit{hour}, 0
-		s.admit(s.call("C", lease.Request{Seq: 1, Want: 100, Waiting: 100}).Waited)
+		s.draw("C", 1, 100)
 	}},
 }
 
@@ -390,11 +390,17 @@ func (s *stage) call(holder string, r lease.Request) lease.Grant {
 	return g
 }
 
-// drain has a new holder draw, for requests that wait, whatever it is given.
+// draw is a call of a holder for n requests that wait. What it is granted is admitted.
+func (s *stage) draw(holder string, seq, n int64) {
+	s.t.Helper()
+	s.admit(s.call(holder, lease.Request{Seq: seq, Want: n, Waiting: n}).Waited)
+}
+
+// drain has a new holder draw whatever it is given.
 func (s *stage) drain(holder string) {
 	s.t.Helper()
 	for seq := int64(1); seq < 100; seq++ {
-		s.admit(s.call(holder, lease.Request{Seq: seq, Want: 10, Waiting: 10}).Waited)
+		s.draw(holder, seq, 10)
 	}
 }
 

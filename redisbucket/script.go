@@ -43,7 +43,10 @@ func scriptOf(source string) *script {
 // operator has loaded them, a user needs no permission for EVAL, only for EVALSHA. Loading is
 // SCRIPT LOAD, on every master and replica, and again after every restart.
 func Scripts() map[string]string {
-	return map[string]string{"lease": newScript(leaseSource).source, "configure": newScript(configureSource).source}
+	return map[string]string{
+		"lease":     newScript(leaseSource).source,
+		"configure": newScript(configureSource).source,
+	}
 }
 
 // command is a script call that go-redis never repeats by itself. Its default retries would draw

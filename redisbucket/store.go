@@ -89,11 +89,13 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 		errs = append(errs, fmt.Errorf("%w: client is nil", ErrInvalidConfig))
 	}
 	if _, ring := rdb.(*redis.Ring); ring && !cfg.AllowRing {
-		errs = append(errs, fmt.Errorf("%w: client is a redis.Ring, whose clients may disagree about which servers are up: "+
-			"then a key has two buckets, each with a full burst; AllowRing accepts that", ErrInvalidConfig))
+		errs = append(errs, fmt.Errorf("%w: client is a redis.Ring, whose clients may disagree about which "+
+			"servers are up: then a key has two buckets, each with a full burst; AllowRing accepts that",
+			ErrInvalidConfig))
 	}
 	if strings.ContainsAny(cfg.Prefix, "{}") {
-		errs = append(errs, fmt.Errorf("%w: Prefix is %q, must be without braces", ErrInvalidConfig, cfg.Prefix))
+		errs = append(errs, fmt.Errorf("%w: Prefix is %q, must be without braces",
+			ErrInvalidConfig, cfg.Prefix))
 	}
 	if cfg.InFlight < 0 {
 		errs = append(errs, fmt.Errorf("%w: InFlight is %d, must be at least 0 (0 means %d)",
@@ -129,7 +131,10 @@ func (s *Store) watchAll() {
 	case *redis.Ring: // its shards are one node to this Store
 		watch := func(c *redis.Client) { c.AddHook(hook{&s.watcher, s.node("")}) }
 		rdb.OnNewNode(watch)
-		_ = rdb.ForEachShard(context.Background(), func(_ context.Context, c *redis.Client) error { watch(c); return nil })
+		_ = rdb.ForEachShard(context.Background(), func(_ context.Context, c *redis.Client) error {
+			watch(c)
+			return nil
+		})
 	}
 }
 
