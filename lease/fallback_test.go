@@ -37,3 +37,32 @@ func TestTheLocalShareIsThereAtTheTimeThatItNames(t *testing.T) {
 		t.Errorf("more than the burst is there at %v", more)
 	}
 }
+
+func TestAStoreThatFailsNowAndThenGivesOneLocalBurst(t *testing.T) {
+	// given a process alone on 10/s with a burst of 100, whose every second call fails
+	limit := PerSecond(10).WithBurst(100)
+	d := newDriver(t, limit)
+	now := d.now
+	h := &d.client(Policy{}, limit, nil).Holder
+	var store Bucket
+	admitted, began := int64(0), now
+	for seq := int64(1); now.Sub(began) < 20*time.Second; seq += 2 {
+		r := *h.Build(now, seq, Input{})
+		var g Grant
+		if err := store.Call(int64(now)/1000, &r, &g); err != nil {
+			t.Fatal(err)
+		}
+		h.Accept(now, &g, 0)
+		h.Build(now, seq+1, Input{})
+		h.Fail(now, ErrUnavailable)
+		// when it takes all that the fallback gives, each time
+		for h.TakeFallback(now, 1) {
+			admitted++
+		}
+		now = now.Add(100 * time.Millisecond)
+	}
+	// then that is one local burst and the rate, not a burst for every failure
+	if most := int64(100 + 10*20); admitted > most || admitted < most*9/10 {
+		t.Errorf("the fallback admitted %d in 20 s, want about %d", admitted, most)
+	}
+}

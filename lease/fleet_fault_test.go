@@ -13,8 +13,7 @@ func (f *fleet) misfortune(n *node) {
 	switch f.rnd.IntN(17) {
 	case 0:
 		if f.faults.Restart {
-			f.log("process %d is killed and starts again", n.index)
-			f.nodes[n.index] = f.process(n.index, n.ppm, f.name())
+			f.restart(n)
 		}
 	case 1, 2:
 		if f.faults.Evict {
@@ -27,9 +26,7 @@ func (f *fleet) misfortune(n *node) {
 		}
 	case 5:
 		if f.faults.Flush && f.knows(n) {
-			f.log("the bucket is lost; process %d knows", n.index)
-			f.bucket = new(Bucket)
-			f.first(n)
+			f.lose(n)
 		}
 	case 6, 7:
 		if f.faults.Failover {
@@ -43,12 +40,8 @@ func (f *fleet) misfortune(n *node) {
 		}
 	case 9:
 		if f.faults.BlindFlush && f.slack == 0 && f.bucket.state.exists {
-			f.log("the bucket is lost, and a process that does not know calls first")
-			f.bucket = new(Bucket)
-			f.nodes[n.index] = f.process(n.index, n.ppm, f.name())
 			f.slack = f.capacity()
-			f.quietUntil = f.bounds.leasesEnd
-			f.first(f.nodes[n.index])
+			f.lose(f.restart(n))
 		}
 	case 10:
 		if f.faults.StepForward && f.slack == 0 && f.bucket.state.exists {
@@ -95,8 +88,7 @@ func (f *fleet) loseLongLeases(n *node) {
 	for range 2 {
 		for _, other := range f.nodes {
 			if other != n || f.rnd.IntN(4) == 0 {
-				r := *other.Open(f.clock(other), f.nextSeq(), Ask{Config: f.proposes(other), Want: f.rnd.Int64N(10), Weight: 1})
-				f.execute(packet{node: other, request: &r})
+				f.calls(other, Ask{Want: f.rnd.Int64N(10)})
 			}
 		}
 		for i := 0; i < len(f.net); i++ {
@@ -111,9 +103,7 @@ func (f *fleet) loseLongLeases(n *node) {
 	if !f.knows(n) {
 		return
 	}
-	f.log("the bucket is lost; process %d knows", n.index)
-	f.bucket = new(Bucket)
-	f.first(n)
+	f.lose(n)
 	f.pass(max(0, f.bucket.state.frozen-f.bucket.state.now) + f.rnd.Int64N(micros(f.config.Limits[0].TimeToFull())+1))
 	f.asksForEverything(n)
 	for _, other := range f.nodes {
@@ -127,9 +117,7 @@ func (f *fleet) loseNewerLimits(n *node) {
 	newer := f.process(n.index, n.ppm, f.name())
 	newer.newer = true
 	f.asksForEverything(newer)
-	f.log("the bucket is lost; process %d knows, and has the older version", n.index)
-	f.bucket = new(Bucket)
-	f.first(n)
+	f.lose(n)
 	// Once that bucket has expired too, nobody knows of the newer limits: they start full.
 	until := max(0, f.bucket.state.frozen-f.bucket.state.now) + f.rnd.Int64N(1000)
 	f.pass(min(until, max(0, f.expires-f.server()-1)))
@@ -146,14 +134,32 @@ func (f *fleet) expireNewerLimits(n *node) {
 	f.asksForEverything(newer)
 	f.log("nobody calls until the bucket expires, and process %d starts again with the older version", n.index)
 	f.pass(max(0, f.expires-f.server()))
+	n = f.restart(n)
+	n.newer = false
+	f.asksForEverything(n)
+}
+
+// restart kills n and has another process take its place.
+func (f *fleet) restart(n *node) *node {
+	f.log("process %d is killed and starts again", n.index)
 	f.nodes[n.index] = f.process(n.index, n.ppm, f.name())
-	f.nodes[n.index].newer = false
-	f.asksForEverything(f.nodes[n.index])
+	return f.nodes[n.index]
+}
+
+// lose loses the bucket, and first is the first to call then.
+func (f *fleet) lose(first *node) {
+	f.log("the bucket is lost; process %d comes first, which has heard of epoch %d", first.index, first.heard.epoch)
+	f.bucket = new(Bucket)
+	f.first(first)
 }
 
 // asksForEverything has n call for more requests that wait than there can be tokens.
-func (f *fleet) asksForEverything(n *node) {
-	r := *n.Open(f.clock(n), f.nextSeq(), Ask{Config: f.proposes(n), Want: 20, Waiting: 20, Weight: 1})
+func (f *fleet) asksForEverything(n *node) { f.calls(n, Ask{Want: 20, Waiting: 20}) }
+
+// calls has n make a call that arrives at once; its reply may be on its way for longer.
+func (f *fleet) calls(n *node, a Ask) {
+	a.Config, a.Weight = f.proposes(n), 1
+	r := *n.Open(f.clock(n), f.nextSeq(), a)
 	f.execute(packet{node: n, request: &r})
 }
 

@@ -5,45 +5,33 @@ import (
 	"strings"
 )
 
+var eventTexts = [...]string{
+	eventTick: "time passes", eventOpen: "asks ", eventResend: "sends its call again", eventTake: "spends a token",
+	eventRefund: "refunds a token", eventDeliver: "arrives: ", eventDeliverTwice: "arrives, and may again: ",
+	eventLose: "is lost: ", eventEvict: "its record is evicted", eventFlush: "the bucket is lost",
+	eventSetTTL: "T changes", eventSetLimits: "other limits are set", eventRestart: "restarts",
+}
+
+var askTexts = [...]string{
+	askTokens: "for tokens", askWaiting: "for a request that waits", askBack: "for nothing, and gives back",
+	askBackAndTokens: "for tokens, and gives one back", askGone: "for a request that will have gone",
+}
+
 // tell says in words what e is, before it happens.
 func (w *world) tell(e event) string {
-	name := modelIDs[e.holder]
-	h := &w.holders[e.holder]
-	what := func() string {
-		m := h.messages[e.arg]
-		if m.reply {
-			return fmt.Sprintf("the reply to %s's seq %d (granted %d, void %v)", name, m.grant.Seq, m.grant.Granted, m.grant.Void)
-		}
-		return fmt.Sprintf("%s's seq %d (remaining %d, returned %d, refund %d)", name, m.request.Seq, m.request.Remaining, m.request.Returned, m.request.Refund)
-	}
+	h, text := &w.holders[e.holder], modelIDs[e.holder]+" "+eventTexts[e.kind]
 	switch e.kind {
-	case eventTick:
-		return duration(max(w.tick, 1)).String() + " passes"
 	case eventOpen:
-		return name + [...]string{" asks for tokens", " asks for a request that waits", " gives back", " gives one back and asks", " asks for a request that will have gone"}[e.arg]
-	case eventResend:
-		return name + " sends its call again"
-	case eventTake:
-		return name + " spends a token"
-	case eventRefund:
-		return name + " refunds a token"
-	case eventDeliver:
-		return "arrives: " + what()
-	case eventDeliverTwice:
-		return "arrives, and may again: " + what()
-	case eventLose:
-		return "is lost: " + what()
-	case eventSetLimits:
-		return "other limits are set"
-	case eventRestart:
-		return name + " restarts"
-	case eventEvict:
-		return name + "'s record is evicted"
-	case eventFlush:
-		return "the bucket is lost"
-	default:
-		return "T changes"
+		text += askTexts[e.arg]
+	case eventDeliver, eventDeliverTwice, eventLose:
+		m := h.messages[e.arg]
+		text += fmt.Sprintf("seq %d (remaining %d, returned %d, refund %d)",
+			m.request.Seq, m.request.Remaining, m.request.Returned, m.request.Refund)
+		if m.reply {
+			text += fmt.Sprintf(", its reply (granted %d, void %v)", m.grant.Granted, m.grant.Void)
+		}
 	}
+	return text
 }
 
 // sketch is the state after an event, in one line.

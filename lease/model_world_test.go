@@ -133,7 +133,7 @@ const (
 
 // Kinds of ask.
 const (
-	askTokens uint8 = iota
+	askTokens = iota
 	askWaiting
 	askBack
 	askBackAndTokens
@@ -142,69 +142,40 @@ const (
 
 // events lists what can happen now.
 func (w *world) events(to []event) []event {
-	to = append(to, event{kind: eventTick})
+	add := func(possible bool, kind eventKind, holder, arg int) {
+		if possible {
+			to = append(to, event{kind, uint8(holder), uint8(arg)})
+		}
+	}
+	add(true, eventTick, 0, 0)
 	for i := range w.holders {
 		h := &w.holders[i]
-		at := uint8(i)
 		room := len(h.messages) < w.inflight
 		live := w.instant() < h.deadline && h.Pool.Held() > 0
-		if room && (!h.isOpen || w.giveUp) {
-			to = append(to, event{eventOpen, at, askTokens})
-			if w.waiting {
-				to = append(to, event{eventOpen, at, askWaiting})
-			}
-			if w.gone {
-				to = append(to, event{eventOpen, at, askGone})
-			}
-			if w.back && live {
-				to = append(to, event{eventOpen, at, askBack}, event{eventOpen, at, askBackAndTokens})
-			}
+		opens := room && (!h.isOpen || w.giveUp)
+		add(opens, eventOpen, i, askTokens)
+		add(opens && w.waiting, eventOpen, i, askWaiting)
+		add(opens && w.gone, eventOpen, i, askGone)
+		add(opens && w.back && live, eventOpen, i, askBack)
+		add(opens && w.back && live, eventOpen, i, askBackAndTokens)
+		add(room && w.retry && h.isOpen, eventResend, i, 0)
+		add(live, eventTake, i, 0)
+		add(w.refund && h.refundable > 0 && h.Holding.refund == 0, eventRefund, i, 0)
+		for k, m := range h.messages {
+			// After a loss the promise wants somebody to call first who knows of it.
+			arrives := m.reply || !w.lost || m.request.Epoch > 0
+			add(arrives, eventDeliver, i, k)
+			add(arrives && w.twice && room, eventDeliverTwice, i, k)
+			add(!w.lossless, eventLose, i, k)
 		}
-		if room && w.retry && h.isOpen {
-			to = append(to, event{eventResend, at, 0})
-		}
-		if live {
-			to = append(to, event{eventTake, at, 0})
-		}
-		if w.refund && h.refundable > 0 && h.Holding.refund == 0 {
-			to = append(to, event{eventRefund, at, 0})
-		}
-		for k := range h.messages {
-			if w.deliverable(h.messages[k]) {
-				to = append(to, event{eventDeliver, at, uint8(k)})
-				if w.twice && room {
-					to = append(to, event{eventDeliverTwice, at, uint8(k)})
-				}
-			}
-			if !w.lossless {
-				to = append(to, event{eventLose, at, uint8(k)})
-			}
-		}
-		if w.evict && w.bucket.records[modelIDs[i]] != nil {
-			to = append(to, event{eventEvict, at, 0})
-		}
+		add(w.evict && w.bucket.records[modelIDs[i]] != nil, eventEvict, i, 0)
+		add(w.versions && len(h.messages) == 0 && h.heard.epoch != 0 && h.Pool.Held() == 0, eventRestart, i, 0)
 	}
-	if w.flush && w.bucket.state.exists && !(w.once && w.was[0]) {
-		to = append(to, event{kind: eventFlush})
-	}
-	if w.ttl2 != 0 && w.bucket.state.exists && !(w.once && w.was[1]) {
-		to = append(to, event{kind: eventSetTTL})
-	}
-	if w.alternative != nil && !w.versions && w.bucket.state.exists {
-		to = append(to, event{kind: eventSetLimits})
-	}
-	for i := range w.holders {
-		if h := &w.holders[i]; w.versions && len(h.messages) == 0 && h.heard.epoch != 0 && h.Pool.Held() == 0 {
-			to = append(to, event{eventRestart, uint8(i), 0})
-		}
-	}
+	exists := w.bucket.state.exists
+	add(exists && w.flush && !(w.once && w.was[0]), eventFlush, 0, 0)
+	add(exists && w.ttl2 != 0 && !(w.once && w.was[1]), eventSetTTL, 0, 0)
+	add(exists && w.alternative != nil && !w.versions, eventSetLimits, 0, 0)
 	return to
-}
-
-// deliverable leaves out what the promise leaves out: after a loss, somebody who does not know of
-// it calls first.
-func (w *world) deliverable(m *modelMessage) bool {
-	return m.reply || !w.lost || m.request.Epoch > 0
 }
 
 // apply makes e happen and says what is wrong afterwards.
@@ -250,21 +221,25 @@ func (w *world) apply(e event) (violation string) {
 		c := w.bucket.config
 		c.TTL = duration(w.model.ttl + w.ttl2 - w.bucket.state.ttl)
 		w.was[1] = w.once
-		if _, err := w.bucket.Configure(w.now, OpSet, c); err != nil {
-			return err.Error()
-		}
+		return w.set(c)
 	case eventSetLimits:
 		c := w.configs[0]
 		if len(w.bucket.config.Limits) == len(c.Limits) {
 			c = w.configs[1]
 		}
-		if _, err := w.bucket.Configure(w.now, OpSet, c); err != nil {
-			return err.Error()
-		}
-		w.bucket.config.Version = Version{Revision: 1}
+		return w.set(c)
 	case eventRestart:
 		h.heard = heard{}
 	}
+	return w.violation()
+}
+
+// set has an operator set c. It is always the first revision, or worlds would never be the same again.
+func (w *world) set(c Config) (violation string) {
+	if _, err := w.bucket.Configure(w.now, OpSet, c); err != nil {
+		return err.Error()
+	}
+	w.bucket.config.Version = Version{Revision: 1}
 	return w.violation()
 }
 

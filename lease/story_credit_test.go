@@ -1,0 +1,239 @@
+package lease
+
+import (
+	"testing"
+	"time"
+)
+
+// Stories of what comes back to a bucket: step 6 of docs/protocol.md section 4. Each is a schedule that
+// breaks the promise without the rule it is about, or once did.
+
+func TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince(t *testing.T) {
+	for _, late := range []time.Duration{0, 106 * time.Millisecond, 2500 * time.Millisecond} {
+		// given 1000 tokens a second and a burst of 1000, all drawn for requests that give up
+		// before the reply comes
+		s := newScene(t, PerSecond(1000), 4*time.Second)
+		a, b := s.holder("a"), s.holder("b")
+		s.calls(a, Ask{})
+		s.now++
+		r := s.opens(a, Ask{Want: 1000, Waiting: 1000})
+		g := s.executes(r)
+		s.now += micros(late)
+		got := s.accepts(a, g)
+		a.Unused(got.Waited, got.Drawn)
+		// when another process takes what has been refilled, and they come back
+		refilled := s.draws(b, 1000)
+		s.calls(a, Ask{})
+		rest := s.draws(b, 1000)
+		// then they are worth as much as is missing to the burst, and no more
+		if refilled+rest != 1000 {
+			t.Errorf("%v late: %d were refilled and %d came back", late, refilled, rest)
+		}
+		s.audits()
+	}
+}
+
+func TestRetriedGrantIsDrawnWhenItWasFirstExecuted(t *testing.T) {
+	// given a grant for a request that gives up, whose first reply is lost
+	s := newScene(t, PerSecond(1000), time.Second)
+	a, b := s.holder("a"), s.holder("b")
+	s.calls(a, Ask{})
+	s.now++
+	r := s.opens(a, Ask{Want: 1000, Waiting: 1000})
+	s.executes(r)
+	s.now += 100_000
+	s.draws(b, 100)
+	// when the retry is answered, and the tokens come back
+	g := s.executes(*a.Resend(s.instant()))
+	got := s.accepts(a, g)
+	a.Unused(got.Waited, got.Drawn)
+	s.calls(a, Ask{})
+	// then their age counts from the draw, not from the answer
+	if n := s.draws(b, 1000); n != 900 {
+		t.Errorf("%d came back, want 900", g.Waited)
+	}
+	s.audits()
+}
+
+func TestRefundFillsWhatADrawHadLeft(t *testing.T) {
+	// given 5 tokens drawn for requests that give up, and 5 of other requests
+	s := newScene(t, slow(10), time.Second)
+	a, b := s.holder("a"), s.holder("b")
+	s.calls(a, Ask{})
+	s.draws(b, 5)
+	s.now++
+	r := s.opens(a, Ask{Want: 5, Waiting: 5})
+	got := s.accepts(a, s.executes(r))
+	// when those others are refunded, admitted again, and refunded again, and only then the first
+	// come back
+	for range 2 {
+		b.Refund(5)
+		s.refunds(5)
+		s.draws(b, 5)
+	}
+	a.Unused(got.Waited, got.Drawn)
+	s.calls(a, Ask{})
+	// then they are there no more: the refunds have filled their place
+	if n := s.draws(b, 10); n != 0 {
+		t.Errorf("%d came back", n)
+	}
+}
+
+func TestRefundIsCreditedOnceHoweverOftenItArrives(t *testing.T) {
+	// given two limiters at 10 in 1000 s, the first of which was admitted 5, refunded, and was
+	// silent for a T
+	s := newScene(t, slow(10), 100*time.Millisecond)
+	a, b := s.holder("a"), s.holder("b")
+	first := s.opens(a, Ask{Want: 5, Waiting: 5})
+	s.accepts(a, s.executes(first))
+	s.meter.admit(s.now, 5)
+	s.meter.admit(s.now, s.calls(b, Ask{Want: 5}).Granted)
+	a.Refund(5)
+	second := s.opens(a, Ask{})
+	s.accepts(a, s.executes(second))
+	s.refunds(5)
+	s.draws(b, 5)
+	s.now += 300_000
+	// when the network delivers its calls a second time, in order
+	s.executes(first)
+	s.executes(second)
+	// then nothing of them is credited
+	if n := s.draws(b, 10); n != 0 {
+		t.Errorf("%d were credited again", n)
+	}
+	s.audits()
+}
+
+// TestVoidReportMayNotReturn: a record that knows of less than the holder reports is from another
+// life of it. What it gives back has run out already, and the time since was refilled.
+func TestVoidReportMayNotReturn(t *testing.T) {
+	s := newScene(t, Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 70*time.Microsecond)
+	// given a holder with everything, which sends two calls shortly before its deadline; both are
+	// slow
+	a, b := s.holder("a"), s.holder("b")
+	s.calls(a, Ask{Want: 2})
+	s.now += 60
+	asks := s.opens(a, Ask{})
+	gives := s.opens(a, Ask{Return: everything})
+	// when its entry has run out, somebody draws what was refilled, and then the calls arrive
+	s.now += 60
+	s.draws(b, 2)
+	s.executes(asks)
+	s.executes(gives)
+	// then what was given back is not there a second time
+	s.draws(b, 2)
+	s.audits()
+}
+
+func TestReturnIsNotCreditedTwiceAcrossAFailover(t *testing.T) {
+	for _, wait := range []int64{0, 50_000, 99_000, 100_500, 104_000, 114_000} {
+		// given a replica that has not heard that a gave everything back and b drew it
+		s := newScene(t, Limit{Tokens: 1, Per: 1000 * time.Second, Burst: 10}, 100*time.Millisecond)
+		a, b, c := s.holder("a"), s.holder("b"), s.holder("c")
+		s.calls(b, Ask{})
+		s.calls(a, Ask{Want: 10})
+		replica := s.bucket.Clone()
+		r := s.opens(a, Ask{Return: everything})
+		s.executes(r)
+		s.calls(b, Ask{Want: 10})
+		// when it is promoted, b calls first, and a's request arrives once more
+		s.bucket = *replica
+		r2 := s.opens(b, Ask{})
+		s.executes(r2)
+		s.now += wait
+		s.spends(b)
+		if wait > 90_000 {
+			s.meter.admit(s.now, 10) // b spent its holding just before its end
+		}
+		s.executes(r)
+		g := s.calls(c, Ask{Want: 10})
+		// then the tokens that b has are not there a second time
+		if g.Granted > 0 {
+			t.Errorf("after %d µs: granted %d", wait, g.Granted)
+		}
+		s.spends(c)
+	}
+}
+
+func TestRefundIsNotCreditedWhileLostHoldingsMayLive(t *testing.T) {
+	// given a replica that has not heard of a's grant
+	s := newScene(t, Limit{Tokens: 1, Per: time.Second, Burst: 10}, 100*time.Millisecond)
+	a, b := s.holder("a"), s.holder("b")
+	s.draws(b, 5)
+	s.now += 10_000_000
+	s.calls(b, Ask{})
+	replica := s.bucket.Clone()
+	s.calls(a, Ask{Want: 10})
+	s.calls(b, Ask{})
+	// when it is promoted, and b, who knows of the loss, reports a refund
+	s.bucket = *replica
+	s.calls(b, Ask{})
+	b.Refund(5)
+	g := s.calls(b, Ask{Want: 5})
+	// then nothing can be drawn from it while a still holds everything
+	if g.Granted > 0 {
+		t.Errorf("granted %d while the old holdings live", g.Granted)
+	}
+	s.spends(b)
+	s.spends(a)
+}
+
+func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
+	// given a limit so fine that its level grows in ticks of a millisecond: many tokens a tick
+	l := Limit{Tokens: 1_000_000_007, Per: 1_000_033 * time.Millisecond, Burst: 5_000_000}
+	sc, err := newScale(l, 0)
+	if err != nil || sc.Tick != 1000 {
+		t.Fatalf("%v: %+v, %v", l, sc, err)
+	}
+	s := &scene{t: t, now: 1_000_100, config: Config{Limits: []Limit{l}, TTL: 100 * time.Millisecond, Target: time.Microsecond}}
+	s.meter = newMeter(PerSecond(1), l.Burst, s.now) // not what this looks at
+	a := s.holder("a")
+	// when some is drawn and half a tick has passed
+	s.draws(a, 100_000)
+	s.now += 500
+	// and a refund brings the level to the brim, and some is drawn again
+	a.Refund(100_000)
+	g := s.calls(a, Ask{})
+	if g.Levels[0] != l.Burst {
+		t.Fatalf("the level is %d of %d", g.Levels[0], l.Burst)
+	}
+	g = s.calls(a, Ask{Want: 1000, Waiting: 1000})
+	// then the next half tick brings half a tick's tokens
+	s.now += 500
+	g = s.calls(a, Ask{})
+	if most := l.Burst - 1000 + 500; g.Levels[0] > most {
+		t.Errorf("the level is %d, one central bucket has %d at most", g.Levels[0], most)
+	}
+}
+
+func TestHolderAcceptsNoMoreThanItAskedFor(t *testing.T) {
+	s := newScene(t, PerSecond(100), time.Second)
+	for _, c := range []struct {
+		name string
+		lie  func(g *Grant)
+		ok   bool
+	}{
+		{"more than was asked for", func(g *Grant) { g.Granted, g.Waited = 1000, 1000 }, true},
+		{"more for those who wait than was granted", func(g *Grant) { g.Granted, g.Waited = 1, 3 }, true},
+		{"a negative grant", func(g *Grant) { g.Granted = -1 }, false},
+		{"a negative number of those who wait", func(g *Grant) { g.Waited = -5 }, false},
+		{"no T", func(g *Grant) { g.Config.TTL = 0 }, false},
+	} {
+		// given a call for 5 tokens, 2 of them for requests that wait, and a store that answers
+		// nonsense
+		h := s.holder(c.name)
+		g := s.executes(s.opens(h, Ask{Want: 5, Waiting: 2}))
+		c.lie(&g)
+		// when the answer comes
+		got, ok := h.Accept(s.instant(), &g, 0)
+		// then no more is accepted than was asked for, and a number that no bucket gives is refused
+		if ok != c.ok || got.Waited > 2 || got.Waited+got.Pooled > 5 || h.Pool.Held() > 5 || !h.Account().Conserved() {
+			t.Errorf("%s: accepted %v %+v, holds %d, %+v", c.name, ok, got, h.Pool.Held(), h.Account())
+		}
+	}
+}
+
+func everything(held int64) int64 { return held }
+
+// slow is n tokens in 1000 seconds, which the meter counts exactly.
+func slow(n int64) Limit { return Limit{Tokens: n, Per: 1000 * time.Second} }
