@@ -96,8 +96,8 @@
 //	Source SourceLocal SourceStore SourceFallback
 //	MemoryStore NewMemoryStore
 //
-// Whoever writes a Store, such as redisbucket: the messages, the bounds of their numbers, the errors
-// that a caller tells apart, and how long keys are kept.
+// Whoever writes a Store, such as redisbucket: the messages, the bounds of their numbers, the
+// errors that a caller tells apart, and how long keys are kept.
 //
 //	Store Pinger Call Request Grant WaitingMax Scale LimitsMax
 //	Config Version State Op OpInspect OpSet OpSetIfAbsent OpReset

@@ -14,8 +14,8 @@ var (
 	ErrUnknown = errors.New("rival: unknown algorithm")
 	// ErrArgument is wrapped by New's error for what follows the colon of a name.
 	ErrArgument = errors.New("rival: invalid argument")
-	// ErrLimit is wrapped by New's error for limits that are not valid, or that the algorithm cannot hold
-	// exactly.
+	// ErrLimit is wrapped by New's error for limits that are not valid, or that the algorithm cannot
+	// hold exactly.
 	ErrLimit = errors.New("rival: invalid limit")
 )
 
@@ -119,7 +119,8 @@ func find(text string) (e entry, argument string, err error) {
 
 // New returns the algorithm of that name for f, with every key untouched. Some names take an
 // argument, as in "sliding_cells:60", "local_batches:50" and "settle_afterwards:50ms". The error
-// wraps ErrUnknown, and lists the names, where there is no such algorithm; ErrArgument; or ErrLimit.
+// wraps ErrUnknown, and lists the names, where there is no such algorithm; ErrArgument; or
+// ErrLimit.
 func New(name string, f Fleet) (Algorithm, error) {
 	e, argument, err := find(name)
 	if err != nil {

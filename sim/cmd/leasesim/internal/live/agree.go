@@ -85,8 +85,8 @@ func Compare(o Options, simulated sim.Report, real Report) []Row {
 	return rows
 }
 
-// tolerance is how far a real figure may be from the simulated ones: by these parts of them, and by some
-// in either direction.
+// tolerance is how far a real figure may be from the simulated ones: by these parts of them, and by
+// some in either direction.
 type tolerance struct {
 	fewer, more, some float64
 	text              string

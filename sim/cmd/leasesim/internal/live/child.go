@@ -106,8 +106,8 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	return errors.Join(err, json.NewEncoder(out).Encode(c.took))
 }
 
-// counting counts and times the round trips of a child, as it sees them. What it counts is left behind
-// by a child that is killed.
+// counting counts and times the round trips of a child, as it sees them. What it counts is left
+// behind by a child that is killed.
 type counting struct {
 	lease.Store
 	c *child

@@ -9,7 +9,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// latencies are what a process tells its parent at the end, as JSON. One that was killed tells nothing.
+// latencies are what a process tells its parent at the end, as JSON. One that was killed tells
+// nothing.
 type latencies struct{ Decisions, RoundTrips *durations }
 
 func newLatencies() *latencies { return &latencies{newDurations(), newDurations()} }
@@ -19,8 +20,8 @@ func (l *latencies) merge(other *latencies) {
 	l.RoundTrips.counts.Merge(other.RoundTrips.counts)
 }
 
-// durations counts how long something took, within 1 %, up to a minute. Any number of goroutines may
-// observe, also while it is marshalled; all else needs it alone.
+// durations counts how long something took, within 1 %, up to a minute. Any number of goroutines
+// may observe, also while it is marshalled; all else needs it alone.
 type durations struct {
 	mu     sync.Mutex
 	counts *hdrhistogram.Histogram

@@ -12,16 +12,17 @@ import (
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// withinMin is the shortest burst that a scenario may have. Processes cannot be relied upon to ask for
-// a shorter one on time: their timers have a grain of a millisecond, and they share a few processors.
+// withinMin is the shortest burst that a scenario may have. Processes cannot be relied upon to ask
+// for a shorter one on time: their timers have a grain of a millisecond, and they share a few
+// processors.
 const withinMin = 10 * time.Millisecond
 
 // NewKey is a key that nobody else uses.
 func NewKey() string { return "leasesim-" + strings.ToLower(rand.Text()) }
 
-// Scenario describes the fleet to the simulator, except for its network and its server: see Simulated.
-// It does not describe ShapeAdversary. What an adversary is leased depends on which of two simultaneous
-// requests comes first, which no simulation can know.
+// Scenario describes the fleet to the simulator, except for its network and its server: see
+// Simulated. It does not describe ShapeAdversary. What an adversary is leased depends on which of
+// two simultaneous requests comes first, which no simulation can know.
 func (o Options) Scenario() sim.Scenario {
 	w := sim.Workload{Kind: sim.Constant, Load: o.Offered}
 	if o.Shape == ShapeBursts {
@@ -33,10 +34,10 @@ func (o Options) Scenario() sim.Scenario {
 	}
 }
 
-// FromScenario returns the fleet that a scenario describes, with a key of its own and without a Redis.
-// Each field that asks for something that live cannot do is an error that wraps ErrUsage. It ignores
-// the name, the description, the seed, the number of replications and the rivals, and also what a real
-// run measures: network.round_trip and redis.service_time.
+// FromScenario returns the fleet that a scenario describes, with a key of its own and without a
+// Redis. Each field that asks for something that live cannot do is an error that wraps ErrUsage. It
+// ignores the name, the description, the seed, the number of replications and the rivals, and also
+// what a real run measures: network.round_trip and redis.service_time.
 func FromScenario(s sim.Scenario) (Options, error) {
 	s = s.Defaults()
 	var errs []error
@@ -88,10 +89,11 @@ func FromScenario(s sim.Scenario) (Options, error) {
 // server that does not say.
 const serviceAssumed = 15 * time.Microsecond
 
-// Simulated returns s with the round trips and the service time that a real run measured: the simulator
-// needs them as input. They come from the run that is compared, because a machine that is busy with a
-// burst of all processes answers ten times as slowly as an idle one. The simulator draws half a round
-// trip for each way, so that the whole varies a little less than what was measured.
+// Simulated returns s with the round trips and the service time that a real run measured: the
+// simulator needs them as input. They come from the run that is compared, because a machine that is
+// busy with a burst of all processes answers ten times as slowly as an idle one. The simulator
+// draws half a round trip for each way, so that the whole varies a little less than what was
+// measured.
 func Simulated(s sim.Scenario, real Report) sim.Scenario {
 	service := time.Duration(real.ServiceTimeNs)
 	if service == 0 {
@@ -105,8 +107,8 @@ func Simulated(s sim.Scenario, real Report) sim.Scenario {
 	return s
 }
 
-// differences returns the fields of s that ask for something else than what live does. It compares all
-// fields, so that one that is new in the simulator cannot be forgotten here.
+// differences returns the fields of s that ask for something else than what live does. It compares
+// all fields, so that one that is new in the simulator cannot be forgotten here.
 func (o Options) differences(s sim.Scenario) []scenfile.Difference {
 	own := o.Scenario()
 	own.Name, own.Description = s.Name, s.Description

@@ -64,8 +64,8 @@ func (c *child) pace(wg *sync.WaitGroup, rate, due float64, end time.Time) float
 	return due
 }
 
-// bursts asks for a whole period's load at once, or within Options.Within. Bursts begin when the wall
-// clock shows a multiple of the period, which is the same moment in every process.
+// bursts asks for a whole period's load at once, or within Options.Within. Bursts begin when the
+// wall clock shows a multiple of the period, which is the same moment in every process.
 func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 	due := 0.0
 	for {
@@ -84,9 +84,9 @@ func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 	}
 }
 
-// crowd has n users ask at once. A request that waits for a lease call does not keep the others from
-// being made: each goroutine that asks starts the next one first, up to askersMax of them, so that
-// there is one to go on.
+// crowd has n users ask at once. A request that waits for a lease call does not keep the others
+// from being made: each goroutine that asks starts the next one first, up to askersMax of them, so
+// that there is one to go on.
 func (c *child) crowd(wg *sync.WaitGroup, n int64) {
 	if n < 1 {
 		return
@@ -106,7 +106,8 @@ func (c *child) crowd(wg *sync.WaitGroup, n int64) {
 	wg.Go(asker)
 }
 
-// adversary asks just often enough that its lease is renewed; Events.BeforeReport spends what it holds.
+// adversary asks just often enough that its lease is renewed; Events.BeforeReport spends what it
+// holds.
 func (c *child) adversary(end time.Time) {
 	for time.Now().Before(end) {
 		time.Sleep(c.Options.target() / 4)
