@@ -6,7 +6,8 @@
 // Source alone, so one process more changes nothing for the others. Nothing here decides whether a
 // request is admitted.
 //
-// Files: arrival.go the interface and even load, poisson.go random load at rates that may change,
-// bursts.go on/off, heavy-tailed and simultaneous load, replay.go recorded requests, shares.go how
-// load is divided between processes and keys.
+// Files: arrival.go the interface and even load, poisson.go random load at rates that may change
+// (with the time of the day, in a flash, on and off), bursts.go heavy-tailed bursts and
+// simultaneous volleys, replay.go recorded requests, shares.go how load is divided between
+// processes and keys.
 package arrival

@@ -31,12 +31,12 @@ func TestChaos(t *testing.T) {
 			for i := next.Add(1) - 1; i < int64(*chaosScenarios) && !t.Failed(); i = next.Add(1) - 1 {
 				seed := seed + uint64(i)
 				c := newChaos(seed)
-				w, excess, err := c.run()
+				run, excess, err := c.run()
 				if err != nil {
 					t.Errorf("seed %d: %v\n%s", seed, err, c)
 					continue
 				}
-				requests.Add(w.books.requests)
+				requests.Add(run.books.requests)
 				faults.Add(int64(c.faults))
 				if c.slack > 0 {
 					excepted.Add(1)
@@ -83,16 +83,16 @@ func (c *chaos) run() (*replication, int64, error) {
 	if err := s.Validate(); err != nil {
 		return nil, 0, err
 	}
-	w, err := newReplication(&s, s.Seed)
+	run, err := newReplication(&s, s.Seed)
 	if err != nil {
 		return nil, 0, err
 	}
-	c.drive(w)
-	err = w.finish()
-	if got := w.books.audit.Admitted(); err == nil && got != w.books.tally.Admitted+w.undecided {
-		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and %d may yet be", got, w.books.tally.Admitted, w.undecided)
+	c.drive(run)
+	err = run.finish()
+	if got := run.books.audit.Admitted(); err == nil && got != run.books.tally.Admitted+run.undecided {
+		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and %d may yet be", got, run.books.tally.Admitted, run.undecided)
 	}
-	return w, w.books.audit.ExceededBy(), err
+	return run, run.books.audit.ExceededBy(), err
 }
 
 func (c *chaos) maybe(one int) bool { return c.rnd.IntN(one) == 0 }
@@ -213,25 +213,25 @@ func (c *chaos) fleet() {
 	}
 }
 
-// drive runs w to its end. In some scenarios, processes that start again run another version of the
+// drive simulates until the end. In some scenarios, processes that start again run another version of the
 // program, with a T of its own and the limits in another order.
-func (c *chaos) drive(w *replication) {
+func (c *chaos) drive(run *replication) {
 	upgrades := c.maybe(3)
 	if upgrades {
 		c.faults++
 	}
 	rnd := rand.New(rand.NewPCG(c.Seed, 43))
-	lives := make([]int32, len(w.fleet.processes))
-	for i, p := range w.fleet.processes {
+	lives := make([]int32, len(run.fleet.processes))
+	for i, p := range run.fleet.processes {
 		lives[i] = p.life
 	}
-	for w.goesOn() {
-		kind := w.time.heap[0].kind
-		w.step()
+	for run.goesOn() {
+		kind := run.time.heap[0].kind
+		run.step()
 		if !upgrades || kind != evStart && kind != evScale {
 			continue
 		}
-		for i, p := range w.fleet.processes {
+		for i, p := range run.fleet.processes {
 			if p.life == lives[i] {
 				continue
 			}

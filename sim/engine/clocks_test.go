@@ -35,11 +35,11 @@ func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
 		{Faults: []scenario.RedisFault{{Kind: scenario.FaultClockStep, At: time.Second, By: -long}}},
 		{ClientTime: true},
 	} {
-		w := simulate(t, scenario.Scenario{
+		run := simulate(t, scenario.Scenario{
 			Duration: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Redis: r,
 			Clock: scenario.Clock{Offset: scenario.DurationDist{Dist: uniform(-float64(long), -float64(long))}},
 		})
-		if w.books.tally.Admitted == 0 {
+		if run.books.tally.Admitted == 0 {
 			t.Errorf("%+v: nothing is admitted", r)
 		}
 	}
@@ -48,15 +48,15 @@ func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
 func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 	// Given a process whose clock is wrong by so much, and next to no network,
 	calls := func(ppm float64) float64 {
-		w := simulate(t, scenario.Scenario{
+		run := simulate(t, scenario.Scenario{
 			Duration: 21 * time.Second, Warmup: time.Second, Limits: []lease.Limit{lease.PerSecond(20_000)},
 			Workload: scenario.Workload{Kind: scenario.Constant, Load: 0.5}, Network: scenario.Network{RoundTrip: scenario.Constantly(10 * time.Microsecond)},
 			Groups: []scenario.Group{{Clock: drifting(ppm)}},
 		})
-		if w.books.tally.Admitted != w.books.offered {
-			t.Errorf("drift %v: %d of %d admitted", ppm, w.books.tally.Admitted, w.books.offered)
+		if run.books.tally.Admitted != run.books.offered {
+			t.Errorf("drift %v: %d of %d admitted", ppm, run.books.tally.Admitted, run.books.offered)
 		}
-		return float64(w.network.calls())
+		return float64(run.network.calls())
 	}
 	right := calls(0)
 	for _, ppm := range []float64{-40_000, 50_000, 100_000, 300_000} {
@@ -74,21 +74,21 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 	for _, ppm := range []float64{0, 1, 1_000, 50_000, 999_999, -1, -1_000, -50_000, -900_000} {
 		// Given a lease of 25 tokens, asked for at 0, of which as many are spent as keeps the
 		// holder from giving the rest back, and nothing that is heard after it,
-		w := newRun(t, scenario.Scenario{
+		run := newRun(t, scenario.Scenario{
 			Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{MinBatch: 25, TTL: 400 * time.Millisecond},
 			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(time.Duration(20e6/(1+ppm/1e6)), 10*time.Second)},
 			Groups:   []scenario.Group{{Clock: drifting(ppm)}},
 			Network:  scenario.Network{Partitions: []scenario.Partition{{At: 2 * time.Millisecond, For: time.Hour}}},
 		})
 		leased := false
-		for w.books.burnt(w.fleet.entries) == 0 && len(w.time.heap) > 0 {
-			w.step()
-			leased = leased || w.fleet.entries[0].client.Pool.Held() > 20
+		for run.books.burnt(run.fleet.entries) == 0 && len(run.time.heap) > 0 {
+			run.step()
+			leased = leased || run.fleet.entries[0].client.Pool.Held() > 20
 		}
 		// then it ends when its clock shows 15/16 of the TTL.
 		speed := 1 + ppm/1e6
-		if want := 375e6 / speed; !leased || math.Abs(float64(w.time.now)-want) > 1+1/speed { // a nanosecond of either clock
-			t.Errorf("drift %v ppm: leased %v, it ends at %v, want %v", ppm, leased, time.Duration(w.time.now), time.Duration(want))
+		if want := 375e6 / speed; !leased || math.Abs(float64(run.time.now)-want) > 1+1/speed { // a nanosecond of either clock
+			t.Errorf("drift %v ppm: leased %v, it ends at %v, want %v", ppm, leased, time.Duration(run.time.now), time.Duration(want))
 		}
 	}
 }

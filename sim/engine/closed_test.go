@@ -18,23 +18,23 @@ func TestWhatTheLimitHasRoomForIsAdmitted(t *testing.T) {
 		Duration: 20 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
 		Workload: scenario.Workload{Kind: scenario.Constant, Rate: 500},
 	}
-	w := simulate(t, s)
+	run := simulate(t, s)
 	// then all of them are admitted, and nothing is lost or rejected,
-	if w.books.offered < 9999 || w.books.offered > 10_000 || w.books.tally.Admitted != w.books.offered || w.books.centralAdmitted != w.books.offered {
-		t.Errorf("%d offered, %d admitted, %d by one central bucket; want 10,000 of each", w.books.offered, w.books.tally.Admitted, w.books.centralAdmitted)
+	if run.books.offered < 9999 || run.books.offered > 10_000 || run.books.tally.Admitted != run.books.offered || run.books.centralAdmitted != run.books.offered {
+		t.Errorf("%d offered, %d admitted, %d by one central bucket; want 10,000 of each", run.books.offered, run.books.tally.Admitted, run.books.centralAdmitted)
 	}
 	for _, name := range []string{"burnt", "bound_exceeded_by", "false_reject_ratio", "swapped_ratio", "degraded"} {
-		if x := figure(w, name); x != 0 {
+		if x := figure(run, name); x != 0 {
 			t.Errorf("%s is %v", name, x)
 		}
 	}
 	// for about 1/Target calls a second, and at most 2/Target.
 	target := s.Policy.TargetFor(s.Limits).Seconds()
-	if x := figure(w, "calls_per_s"); x < 0.5/target || x > 2/target {
+	if x := figure(run, "calls_per_s"); x < 0.5/target || x > 2/target {
 		t.Errorf("%v calls/s, 1/Target is %v", x, 1/target)
 	}
-	if figure(w, "calls_per_s") != figure(w, "round_trips_per_s") {
-		t.Errorf("%v calls/s take %v round trips/s, of one key", figure(w, "calls_per_s"), figure(w, "round_trips_per_s"))
+	if figure(run, "calls_per_s") != figure(run, "round_trips_per_s") {
+		t.Errorf("%v calls/s take %v round trips/s, of one key", figure(run, "calls_per_s"), figure(run, "round_trips_per_s"))
 	}
 }
 
@@ -49,7 +49,7 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 			Duration: 10 * time.Second, Limits: []lease.Limit{limit}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
 			Groups: []scenario.Group{{Count: c.n}}, Workload: scenario.Workload{Kind: scenario.Constant, Load: 3},
 		}
-		w := simulate(t, s)
+		run := simulate(t, s)
 		// then the burst and ten seconds of the rate are admitted, but for three stocks: what is in
 		// the bucket, which the sharing keeps at R*Target (half the burst, if that is less, and a
 		// token at least); what is in the pools, which is meant for a Target and a round trip; and
@@ -57,10 +57,10 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 		// the first leases was not reported before a Target was over.
 		most := c.burst + 10*c.rate
 		stock := 3 * max(1, int64(math.Ceil(limit.Rate()*(s.Policy.TargetFor(s.Limits)+2*time.Millisecond).Seconds())))
-		if got := w.books.tally.Admitted; got > most || got < most-stock {
+		if got := run.books.tally.Admitted; got > most || got < most-stock {
 			t.Errorf("%v, %d processes: %d admitted, want %d to %d", limit, c.n, got, most-stock, most)
 		}
-		if x := figure(w, "bound_exceeded_by"); x != 0 {
+		if x := figure(run, "bound_exceeded_by"); x != 0 {
 			t.Errorf("%v: the bound is exceeded by %v", limit, x)
 		}
 	}
@@ -68,13 +68,13 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 
 func TestABurstOfOneIsEnoughForWhoComesInTime(t *testing.T) {
 	// Given a bucket that can hold one token, and a request whenever there is one again,
-	w := simulate(t, scenario.Scenario{
+	run := simulate(t, scenario.Scenario{
 		Duration: 20 * time.Second, Limits: []lease.Limit{lease.Every(100 * time.Millisecond)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
 		Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(102*time.Millisecond, 20*time.Second)},
 	})
 	// then each is admitted, and each takes a call.
-	if w.books.requests != 197 || w.books.tally.Admitted != w.books.requests || w.network.calls() != w.books.requests {
-		t.Errorf("%d of %d are admitted, with %d calls", w.books.tally.Admitted, w.books.requests, w.network.calls())
+	if run.books.requests != 197 || run.books.tally.Admitted != run.books.requests || run.network.calls() != run.books.requests {
+		t.Errorf("%d of %d are admitted, with %d calls", run.books.tally.Admitted, run.books.requests, run.network.calls())
 	}
 }
 
@@ -82,7 +82,7 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 	// Given a request every half millisecond and a bucket that makes a token in one, the first of
 	// them at 0,
 	for _, end := range []time.Duration{time.Second, 1234500 * time.Microsecond, 3 * time.Second} {
-		w := simulate(t, scenario.Scenario{
+		run := simulate(t, scenario.Scenario{
 			Duration: end, Limits: []lease.Limit{lease.PerSecond(1000).WithBurst(100)}, Rivals: []string{"central"},
 			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(500*time.Microsecond, end)},
 		})
@@ -90,10 +90,10 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 		// millisecond.
 		last := end - 500*time.Microsecond
 		want := 100 + int64(last/time.Millisecond)
-		if w.books.centralAdmitted != want || w.books.rivals[0].tally.Admitted != want {
-			t.Errorf("%v: %d are admitted, %d by the rival of that name, want %d", end, w.books.centralAdmitted, w.books.rivals[0].tally.Admitted, want)
+		if run.books.centralAdmitted != want || run.books.rivals[0].tally.Admitted != want {
+			t.Errorf("%v: %d are admitted, %d by the rival of that name, want %d", end, run.books.centralAdmitted, run.books.rivals[0].tally.Admitted, want)
 		}
-		if x := w.books.rivals[0].tally; x.FalseRejects != 0 || x.Swapped != 0 {
+		if x := run.books.rivals[0].tally; x.FalseRejects != 0 || x.Swapped != 0 {
 			t.Errorf("%v: the rival central rejects %d falsely and swaps %d", end, x.FalseRejects, x.Swapped)
 		}
 	}
@@ -109,9 +109,9 @@ func TestTheFirstRequestWaitsForARoundTripAndTheService(t *testing.T) {
 		if c.service == 0 {
 			s.Redis.ServiceTime = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
 		}
-		w := simulate(t, s)
+		run := simulate(t, s)
 		want := float64(c.trip+c.service) / 1e6
-		if got := figure(w, "wait_ms_max"); math.Abs(got-want) > want/1000 || w.books.tally.Admitted != 1 { // the histogram has three digits
+		if got := figure(run, "wait_ms_max"); math.Abs(got-want) > want/1000 || run.books.tally.Admitted != 1 { // the histogram has three digits
 			t.Errorf("round trip %v, service %v: the wait is %v ms, want %v", c.trip, c.service, got, want)
 		}
 	}
@@ -125,12 +125,12 @@ func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 	for _, load := range []float64{0.3, 0.6, 0.8}[:3/min(testkit.Slowdown, 3)] {
 		sum, squares := 0.0, 0.0
 		for seed := range uint64(runs) {
-			w := simulate(t, scenario.Scenario{
+			run := simulate(t, scenario.Scenario{
 				Duration: time.Hour, Seed: seed + 100, Limits: []lease.Limit{lease.PerSecond(rate).WithBurst(1)},
 				Workload: scenario.Workload{Verb: scenario.VerbWait, Load: load, Deadline: time.Hour},
 				Network:  scenario.Network{RoundTrip: scenario.Constantly(2 * time.Microsecond)}, Redis: scenario.Redis{ServiceTime: scenario.Constantly(time.Microsecond)},
 			})
-			mean := w.books.waits.Mean().Seconds()
+			mean := run.books.waits.Mean().Seconds()
 			sum += mean
 			squares += mean * mean
 		}

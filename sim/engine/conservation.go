@@ -24,8 +24,8 @@ type conservation struct {
 	unbalanced  error // the first thing that is wrong
 }
 
-// executed is the last of an entry's calls that a bucket has executed, and what it granted.
-type executed struct {
+// execution is the last of an entry's calls that a bucket has executed, and what it granted.
+type execution struct {
 	seq, granted int64
 	accepted     bool          // by the holder; then granted is 0, and drawn empty
 	drawn        []audit.Drawn // for requests that wait: once for each time that the call was executed
@@ -37,7 +37,7 @@ func (b *books) executed(c *call, stored bool) {
 		return
 	}
 	b.granted += c.grant.Granted
-	x := &c.entry.executed
+	x := &c.entry.last
 	switch {
 	case !c.entry.alive || c.request.Seq < x.seq || c.request.Seq == x.seq && x.accepted:
 		b.undelivered += c.grant.Granted // a later call has closed it, or it was answered already
@@ -47,7 +47,7 @@ func (b *books) executed(c *call, stored bool) {
 	default:
 		b.undelivered += x.granted
 		b.audit.Close(c.entry.key, false, x.drawn...)
-		*x = executed{seq: c.request.Seq, granted: c.grant.Granted, drawn: x.drawn[:0]}
+		*x = execution{seq: c.request.Seq, granted: c.grant.Granted, drawn: x.drawn[:0]}
 	}
 	x.drawn = append(x.drawn, b.audit.Open(b.time.now, c.entry.key, c.grant.Waited))
 	c.time = len(x.drawn)
@@ -56,7 +56,7 @@ func (b *books) executed(c *call, stored bool) {
 
 // abandon books that a call whose answer the holder does not wait for any more admits nobody.
 func (b *books) abandon(e *entry) {
-	if x := &e.executed; len(x.drawn) > 0 && (x.seq != e.asked || !e.client.IsOpen()) {
+	if x := &e.last; len(x.drawn) > 0 && (x.seq != e.asked || !e.client.IsOpen()) {
 		b.audit.Close(e.key, false, x.drawn...)
 		x.drawn = x.drawn[:0]
 	}
@@ -65,7 +65,7 @@ func (b *books) abandon(e *entry) {
 // accepted books a grant that has reached its holder, and returns what was drawn for requests that
 // wait. It must be one that was made, and be accepted once.
 func (b *books) accepted(c *call) (handed audit.Drawn) {
-	e, g, x := c.entry, &c.grant, &c.entry.executed
+	e, g, x := c.entry, &c.grant, &c.entry.last
 	if c.time == 0 {
 		c.time = len(x.drawn) // a stored answer is that of the last execution
 	}
@@ -85,11 +85,11 @@ func (b *books) accepted(c *call) (handed audit.Drawn) {
 
 // close takes in the account of a holder that has ended.
 func (b *books) close(e *entry) {
-	b.audit.Close(e.key, false, e.executed.drawn...)
+	b.audit.Close(e.key, false, e.last.drawn...)
 	a := e.client.Account()
 	b.check(e, a)
 	b.ended = b.ended.Plus(a)
-	b.undelivered += e.executed.granted
+	b.undelivered += e.last.granted
 }
 
 func (b *books) check(e *entry, a lease.Account) {
@@ -115,7 +115,7 @@ func (b *books) balance(entries []*entry) error {
 		a := e.client.Account()
 		b.check(e, a)
 		total = total.Plus(a)
-		undelivered += e.executed.granted
+		undelivered += e.last.granted
 		e.client.Waiters(func(x *lease.Waiter) { waiting += x.Got() })
 	}
 	switch {

@@ -11,14 +11,14 @@ import (
 func TestUsersOfARestartedProcessBeginAnew(t *testing.T) {
 	// Given ten users who think for a second, and a process that is killed after half of one and
 	// comes back soon,
-	w := simulate(t, scenario.Scenario{
+	run := simulate(t, scenario.Scenario{
 		Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
 		Groups:   []scenario.Group{{Scale: []scenario.Step{{At: 500 * time.Millisecond, Kill: true}, {At: 600 * time.Millisecond, Count: 1}}}},
 		Workload: scenario.Workload{Kind: scenario.Closed, Clients: 10, Think: scenario.Constantly(time.Second)},
 	})
 	// when they ask at 1.6 s, 2.6 s and so on, then each has asked 9 times.
-	if w.books.requests != 90 {
-		t.Errorf("ten users have asked %d times, want 90", w.books.requests)
+	if run.books.requests != 90 {
+		t.Errorf("ten users have asked %d times, want 90", run.books.requests)
 	}
 }
 
@@ -32,10 +32,10 @@ func TestGroupsShareOneTrace(t *testing.T) {
 		}),
 	}
 	// when it is replayed,
-	w := simulate(t, s)
+	run := simulate(t, s)
 	// then each request comes once, to its own process.
-	for i := range w.fleet.processes {
-		if n := w.books.offeredBy[i]; n != int64(i+1) {
+	for i := range run.fleet.processes {
+		if n := run.books.offeredBy[i]; n != int64(i+1) {
 			t.Errorf("process %d is asked for %d tokens, want %d", i, n, i+1)
 		}
 	}
@@ -43,18 +43,18 @@ func TestGroupsShareOneTrace(t *testing.T) {
 
 func TestAnAdversaryWithAFastClockSpendsBeforeTheEnd(t *testing.T) {
 	// Given adversaries whose clocks skip a nanosecond now and then,
-	w := simulate(t, scenario.Scenario{
+	run := simulate(t, scenario.Scenario{
 		Duration: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(10_000)},
 		Groups: []scenario.Group{{Count: 100, Clock: drifting(300_000)}}, Workload: scenario.Workload{Kind: scenario.Adversary},
 	})
 	spending := 0
-	for _, e := range w.time.heap {
-		if x := w.fleet.entries[max(e.who, 0)%int32(len(w.fleet.entries))]; e.kind == evSpend && !w.obsolete(e) {
+	for _, e := range run.time.heap {
+		if x := run.fleet.entries[max(e.who, 0)%int32(len(run.fleet.entries))]; e.kind == evSpend && !run.obsolete(e) {
 			// then the moment at which they spend what is left is the last before the lease ends.
-			w.time.now = e.at
-			before := x.p.local(w.time.now)
-			w.time.now++
-			if spending++; before >= x.client.Deadline() || x.p.local(w.time.now) < x.client.Deadline() {
+			run.time.now = e.at
+			before := x.p.local(run.time.now)
+			run.time.now++
+			if spending++; before >= x.client.Deadline() || x.p.local(run.time.now) < x.client.Deadline() {
 				t.Errorf("process %d spends at %d, its lease ends at %d", x.p.index, before, x.client.Deadline())
 			}
 		}

@@ -124,15 +124,15 @@ func TestMoreReplicationsChangeNothingOfTheFirst(t *testing.T) {
 }
 
 // nature is all that is random about one process, but for its holders' jitter.
-func nature(w *replication, p *process) string {
-	src := &w.demand.sources[p.index]
+func nature(run *replication, p *process) string {
+	src := &run.demand.sources[p.index]
 	var moments []int64
 	for now := src.at; len(moments) < 200; now = src.stream.Next(now) {
 		moments = append(moments, now)
 	}
 	keys := []any{}
 	for range 50 {
-		key, n := w.demand.draw(p)
+		key, n := run.demand.draw(p)
 		keys = append(keys, key, n)
 	}
 	return fmt.Sprint(p.offset, p.drift, moments, keys, p.pauses, p.restarts)
@@ -153,9 +153,9 @@ func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
 					{Name: "b", Count: 3, Workload: load(), Pauses: scenario.Stops{Every: time.Second}, Restarts: scenario.Stops{Every: time.Second}},
 				}, more...),
 			}
-			w := newRun(t, s)
-			for _, p := range w.fleet.groups[1].members {
-				second = append(second, nature(w, p))
+			run := newRun(t, s)
+			for _, p := range run.fleet.groups[1].members {
+				second = append(second, nature(run, p))
 			}
 			return second
 		}
@@ -176,17 +176,17 @@ func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
 func TestAPolicyDoesNotChangeWhatHappens(t *testing.T) {
 	// Given a fleet with many keys, and processes that are stopped and killed,
 	fates := func(target time.Duration) (all []random.Stream, running []float64) {
-		w := simulate(t, scenario.Scenario{
+		run := simulate(t, scenario.Scenario{
 			Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Policy: lease.Policy{Target: target}, Keys: scenario.Keys{Count: 20},
 			Groups: []scenario.Group{{
 				Count: 10, Pauses: scenario.Stops{Every: 500 * time.Millisecond, For: scenario.Constantly(100 * time.Millisecond)},
 				Restarts: scenario.Stops{Every: time.Second, For: scenario.Constantly(50 * time.Millisecond)},
 			}},
 		})
-		for _, p := range w.fleet.processes {
+		for _, p := range run.fleet.processes {
 			all = append(all, p.pauses, p.restarts)
 		}
-		return all, w.recorder.Series.Running
+		return all, run.recorder.Series.Running
 	}
 	// when its leases are longer,
 	a, up := fates(10 * time.Millisecond)

@@ -30,8 +30,8 @@ type entry struct {
 	spendSeq uint64        // an adversary's: the event in which it spends what is left of the lease
 	leaveAt  clock.Instant // when it is forgotten
 
-	executed executed    // the last of its calls that the bucket has executed
-	handed   audit.Drawn // what the present reply brought for waiting requests, until they have it
+	last   execution   // the last of its calls that the bucket has executed
+	handed audit.Drawn // what the present reply brought for waiting requests, until they have it
 }
 
 // memory is what is left of an entry at rest.

@@ -13,29 +13,29 @@ func TestWhoIsKilledBurnsWhatHeHolds(t *testing.T) {
 	for _, kill := range []bool{true, false} {
 		// Given a fleet that is killed, or shuts down, in the middle of its work,
 		end := time.Duration(1234567891)
-		w := newRun(t, scenario.Scenario{
+		run := newRun(t, scenario.Scenario{
 			Duration: 3 * time.Second, Limits: []lease.Limit{lease.PerSecond(5000)},
 			Groups: []scenario.Group{{Count: 20, Scale: []scenario.Step{{At: end, Kill: kill}}}}, Workload: scenario.Workload{Load: 0.8},
 		})
 		held, burnt := int64(0), int64(0)
-		for len(w.time.heap) > 0 {
-			if next := w.time.heap[0].at; w.time.now < int64(end) && next >= int64(end) {
-				for _, e := range w.fleet.entries {
-					held += e.client.Account().Held + e.executed.granted // what is on the way is lost too
+		for len(run.time.heap) > 0 {
+			if next := run.time.heap[0].at; run.time.now < int64(end) && next >= int64(end) {
+				for _, e := range run.fleet.entries {
+					held += e.client.Account().Held + e.last.granted // what is on the way is lost too
 				}
-				burnt = w.books.burnt(w.fleet.entries)
+				burnt = run.books.burnt(run.fleet.entries)
 			}
-			w.step()
+			run.step()
 		}
 		// then what the processes held is burnt, or given back.
 		want := int64(0)
 		if kill {
 			want = held
 		}
-		if got := w.books.burnt(w.fleet.entries) - burnt; got != want || held < 100 {
+		if got := run.books.burnt(run.fleet.entries) - burnt; got != want || held < 100 {
 			t.Errorf("killed %v: %d are burnt, want %d; they held %d", kill, got, want, held)
 		}
-		if err := w.books.balance(w.fleet.entries); err != nil {
+		if err := run.books.balance(run.fleet.entries); err != nil {
 			t.Error(err)
 		}
 	}
@@ -69,12 +69,12 @@ func TestWithoutANetworkTheFallbackDecides(t *testing.T) {
 		if c.never {
 			s.Network = scenario.Network{Loss: 1}
 		}
-		w := simulate(t, s)
-		if got := figure(w, "admitted"); got < c.low || got > c.high || got != figure(w, "degraded") {
-			t.Errorf("%s: %v admitted, %v of them without the store, want %v to %v", c.name, got, figure(w, "degraded"), c.low, c.high)
+		run := simulate(t, s)
+		if got := figure(run, "admitted"); got < c.low || got > c.high || got != figure(run, "degraded") {
+			t.Errorf("%s: %v admitted, %v of them without the store, want %v to %v", c.name, got, figure(run, "degraded"), c.low, c.high)
 		}
 		for i, want := range c.members { // the local share is by weight
-			if got := w.books.tally.ByProcess[i]; got < want-1 || got > want+1 {
+			if got := run.books.tally.ByProcess[i]; got < want-1 || got > want+1 {
 				t.Errorf("%s: process %d admits %d, want %d", c.name, i, got, want)
 			}
 		}
@@ -83,13 +83,13 @@ func TestWithoutANetworkTheFallbackDecides(t *testing.T) {
 
 func TestWhatRestsIsForgottenInTime(t *testing.T) {
 	// Given a long run in which each of many keys is used once in a while,
-	w := simulate(t, scenario.Scenario{
+	run := simulate(t, scenario.Scenario{
 		Duration: 2000 * time.Second / testkit.Slowdown, Limits: []lease.Limit{lease.PerSecond(100)}, Keys: scenario.Keys{Count: 50_000}, Workload: scenario.Workload{Rate: 50},
 	})
-	p := w.fleet.processes[0]
+	p := run.fleet.processes[0]
 	live := 0
 	for _, m := range p.resting {
-		if p.local(w.time.now) < m.until {
+		if p.local(run.time.now) < m.until {
 			live++
 		}
 	}

@@ -34,12 +34,12 @@ func TestWhatIsDrawnInVainBuysNothing(t *testing.T) {
 	} {
 		// Given a limit of 1,000 tokens a second and a burst of as many, and requests that give up,
 		unused := int64(0)
-		w := simulate(t, scenario.Scenario{
+		run := simulate(t, scenario.Scenario{
 			Duration: 30 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
 			Seed: c.seed, Groups: []scenario.Group{c.Group}, Network: scenario.Network{RoundTrip: c.trip},
 		}, func(_ *replication, c *call) { unused += c.request.Unused })
 		// then thousands of tokens come back, and the bound holds.
-		if x := w.books.audit.ExceededBy(); x != 0 || unused < 3000 {
+		if x := run.books.audit.ExceededBy(); x != 0 || unused < 3000 {
 			t.Errorf("%s: (1) is exceeded by %d, with %d tokens that came back", c.what, x, unused)
 		}
 	}
@@ -56,12 +56,12 @@ func TestWhoIsGoneBeforeTheAnswerIsNotDrawnFor(t *testing.T) {
 		{1, scenario.Workload{Load: 3}},
 		{4, scenario.Workload{Kind: scenario.Closed, Clients: 15, Cost: scenario.Cost{Min: 34, Max: 62}, Think: scenario.Constantly(62 * time.Millisecond)}},
 	} {
-		w := simulate(t, scenario.Scenario{
+		run := simulate(t, scenario.Scenario{
 			Duration: 30 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
 			Groups: []scenario.Group{{Count: c.processes, Workload: &c.Workload}}, Network: scenario.Network{RoundTrip: scenario.Constantly(106 * time.Millisecond)},
 		})
 		// then they are 98 % of what one central bucket admits.
-		if got, want := w.books.tally.Admitted, w.books.centralAdmitted; got < want*98/100 {
+		if got, want := run.books.tally.Admitted, run.books.centralAdmitted; got < want*98/100 {
 			t.Errorf("%s: %d are admitted, one central bucket admits %d", c.Kind, got, want)
 		}
 	}

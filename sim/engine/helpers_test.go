@@ -16,33 +16,33 @@ func newRun(t *testing.T, s scenario.Scenario) *replication {
 		t.Fatal(err)
 	}
 	s = s.Defaults()
-	w, err := newReplication(&s, s.Seed)
+	run, err := newReplication(&s, s.Seed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w
+	return run
 }
 
 // simulate runs one replication of s to its end. Each see is told of every call that a bucket answers.
 func simulate(t *testing.T, s scenario.Scenario, see ...func(*replication, *call)) *replication {
 	t.Helper()
-	w := newRun(t, s)
-	book := w.redis.answered
-	w.redis.answered = func(c *call, stored bool) {
+	run := newRun(t, s)
+	book := run.redis.answered
+	run.redis.answered = func(c *call, stored bool) {
 		for _, f := range see {
-			f(w, c)
+			f(run, c)
 		}
 		book(c, stored)
 	}
-	if err := w.run(t.Context(), nil); err != nil {
+	if err := run.run(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	return w
+	return run
 }
 
 // figure is one of the figures of a replication, by its key.
-func figure(w *replication, name string) float64 {
-	o := w.outcome()
+func figure(run *replication, name string) float64 {
+	o := run.outcome()
 	for _, n := range o.Figures.All() {
 		if n.Name == name {
 			return n.Mean

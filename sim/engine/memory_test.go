@@ -25,15 +25,15 @@ func heap() int64 {
 // of the requests, and at its end.
 func grown(t *testing.T, s scenario.Scenario) (early, late int64) {
 	t.Helper()
-	w := newRun(t, s)
-	for w.goesOn() {
-		w.step()
-		if early == 0 && w.time.now >= int64(s.Duration/10) {
+	run := newRun(t, s)
+	for run.goesOn() {
+		run.step()
+		if early == 0 && run.time.now >= int64(s.Duration/10) {
 			early = heap()
 		}
 	}
 	late = heap()
-	if err := w.books.balance(w.fleet.entries); err != nil {
+	if err := run.books.balance(run.fleet.entries); err != nil {
 		t.Fatal(err)
 	}
 	return early, late

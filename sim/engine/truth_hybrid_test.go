@@ -213,7 +213,7 @@ func (c truth) simulate(t *testing.T, moments []time.Duration) (o outcomes) {
 	if c.hangs[1] > 0 {
 		s.Redis.Faults = []scenario.RedisFault{{Kind: scenario.FaultHang, At: c.hangs[0], For: c.hangs[1] - c.hangs[0]}}
 	}
-	w := simulate(t, s, func(w *replication, c *call) { o.executed(time.Duration(w.time.now), &c.request, &c.grant) })
-	o.admitted = w.books.tally.Admitted
+	run := simulate(t, s, func(run *replication, c *call) { o.executed(time.Duration(run.time.now), &c.request, &c.grant) })
+	o.admitted = run.books.tally.Admitted
 	return o
 }

@@ -5,6 +5,8 @@
 // keys of a Report are part of the command's interface. Nothing here simulates, and nothing here
 // writes text.
 //
-// Files: report.go the types, outcome.go from outcomes to figures, interval.go means and intervals,
-// fairness.go shares, tally.go one decision beside that of a central bucket, figures.go names.
+// Files: report.go the types, figures.go their names, outcome.go from outcomes to figures,
+// interval.go means and intervals; and what the engine counts with: tally.go one decision beside
+// that of a central bucket, waits.go how long requests waited, recorder.go points over time,
+// fairness.go shares.
 package report
