@@ -33,8 +33,8 @@ func Set(s *scenario.Scenario, assignment string) error {
 		return err
 	}
 	d := newDecoder("")
-	text = strings.TrimSpace(text)
-	if at.value.Kind() == reflect.String && !strings.HasPrefix(text, `"`) && !strings.HasPrefix(text, "'") {
+	quoted := strings.HasPrefix(strings.TrimSpace(text), `"`) || strings.HasPrefix(strings.TrimSpace(text), "'")
+	if at.value.Kind() == reflect.String && !quoted {
 		at.value.SetString(text)
 	} else if node := d.document([]byte(text)); node != nil {
 		at.value.SetZero()

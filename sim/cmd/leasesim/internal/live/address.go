@@ -22,7 +22,7 @@ func newClient(address string) (redis.UniversalClient, error) {
 		if !strings.Contains(address, ":") {
 			return nil, fmt.Errorf("%q is neither host:port nor a URL", address)
 		}
-		return redis.NewClient(tuned(&redis.Options{Addr: address})), nil
+		address = "redis://" + address
 	}
 	scheme, rest, _ := strings.Cut(address, "://")
 	plain, kind, _ := strings.Cut(scheme, "+")
@@ -32,7 +32,8 @@ func newClient(address string) (redis.UniversalClient, error) {
 	case "":
 		var o *redis.Options
 		if o, err = redis.ParseURL(address); err == nil {
-			rdb = redis.NewClient(tuned(o))
+			o.DialTimeout, o.ContextTimeoutEnabled = silentFor, true
+			rdb = redis.NewClient(o)
 		}
 	case "cluster":
 		var o *redis.ClusterOptions
@@ -58,11 +59,6 @@ func newClient(address string) (redis.UniversalClient, error) {
 		err = where.Err // without the password
 	}
 	return rdb, err
-}
-
-func tuned(o *redis.Options) *redis.Options {
-	o.DialTimeout, o.ContextTimeoutEnabled = silentFor, true
-	return o
 }
 
 // shown is address for people: without a password.
