@@ -245,8 +245,7 @@ func TestAfterAPingTheFirstRequestIsServed(t *testing.T) {
 		d := &distant{trip: 50 * time.Millisecond, handshake: 300 * time.Millisecond}
 		l, _ := loggedOn(t, d)
 		noErr(t, l.Ping(t.Context()))
-		denied := denials(l)
-		check(t, denied == 0, "%d of 6000 denied", denied)
+		equal(t, denials(l), 0, "of 6000 denied")
 	})
 }
 

@@ -3,7 +3,6 @@ package hybrid_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -37,8 +36,7 @@ func TestPeekCostsAndCreatesNothing(t *testing.T) {
 		r, err = l.Peek(t.Context(), "k")
 		check(t, err == nil && !r.OK && r.RetryAfter == 100*time.Second && r.ResetAfter == 1000*time.Second,
 			"%+v, %v", r, err)
-		got := l.Stats().Admitted
-		check(t, got == 10, "%d admitted", got)
+		equal(t, l.Stats().Admitted, 10, "admitted")
 	})
 }
 
@@ -94,9 +92,7 @@ func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
 		drain(denied, "k")
 		time.Sleep(10 * time.Second)
 		denied.Allow("k")
-		if got, err := setter.LimitsOf(t.Context(), "k"); err != nil || !slices.Equal(got, cfg.Limits) {
-			t.Errorf("%v, %v", got, err)
-		}
+		limitsAre(t, setter, "k", cfg.Limits...)
 		// when the limit is raised to 1000/s with a burst of 1000,
 		want := limits(hybrid.PerSecond(1000))
 		noErr(t, setter.SetLimits(t.Context(), "k", want...))
@@ -108,8 +104,7 @@ func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
 		}
 		check(t, large.AllowN("k", 100), "a request within the new burst is refused by the old one")
 		for _, l := range []*hybrid.Limiter{setter, denied, large, idle} {
-			got, err := l.LimitsOf(t.Context(), "k")
-			check(t, err == nil && slices.Equal(got, want), "%v, %v", got, err)
+			limitsAre(t, l, "k", want...)
 		}
 		// And when it is lowered, nobody is admitted beyond the old bound and, from T on, the new
 		// one.
@@ -140,9 +135,7 @@ func TestAHigherVersionReplacesWhatWasSet(t *testing.T) {
 			want    hybrid.Limit
 		}{{1, hybrid.PerSecond(7)}, {2, hybrid.PerSecond(20)}, {1, hybrid.PerSecond(20)}} {
 			at(c.version).Allow("k")
-			got, err := l.LimitsOf(t.Context(), "k")
-			check(t, err == nil && got[0] == c.want,
-				"after a process of version %d: %v, want %v; %v", c.version, got, c.want, err)
+			limitsAre(t, l, "k", c.want)
 		}
 	})
 }

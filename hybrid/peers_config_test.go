@@ -24,13 +24,10 @@ func TestPeerFirstConfigurationWins(t *testing.T) {
 		second := p.process(t, large)
 		must(t, second.Allow("k"), "denied")
 		// then the first one's limit is both's.
-		for name, l := range map[string]*hybrid.Limiter{"first": first, "second": second} {
-			got, err := l.LimitsOf(t.Context(), "k")
-			check(t, err == nil && slices.Equal(got, limits(small)),
-				"%s: %v, %v, want %v", name, got, err, small)
+		for _, l := range []*hybrid.Limiter{first, second} {
+			limitsAre(t, l, "k", small)
 		}
-		n := p.left(t, "k", large)
-		check(t, n == 3, "%d left of 5 after 2", n)
+		equal(t, p.left(t, "k", large), 3, "left of 5 after 2")
 	})
 }
 
@@ -83,8 +80,7 @@ func TestPeerSetReplaces(t *testing.T) {
 				t.Errorf("TrySetLimits after SetLimits: %v, %v", ok, err)
 			}
 			for _, l := range []*hybrid.Limiter{setter, other} {
-				got, err := l.LimitsOf(t.Context(), "k")
-				check(t, err == nil && slices.Equal(got, want), "%v, %v, want %v", got, err, want)
+				limitsAre(t, l, "k", want...)
 			}
 		}
 	})
@@ -151,8 +147,7 @@ func TestPeerChangingAMissingLimiterCreatesNothing(t *testing.T) {
 		l.Key("k").Refund(5)
 		r, err := l.Peek(t.Context(), "k")
 		check(t, err == nil && r.Remaining == 10, "%+v, %v", r, err)
-		got, err := l.LimitsOf(t.Context(), "k")
-		check(t, err == nil && got[0] == hourly, "%v, %v", got, err)
+		limitsAre(t, l, "k", hourly)
 		// and what might still be on its way has had its turn,
 		must(t, l.Allow("other"), "denied")
 		// then there is nothing of it, there or here.
@@ -196,9 +191,8 @@ func TestAResetLeavesToOthersWhatTheyHold(t *testing.T) {
 		// when a process resets the bucket,
 		noErr(t, l.Reset(t.Context(), "k"))
 		// then it can have what the other's lease leaves, and the other what it holds.
-		n := drain(l, "k")
-		check(t, n == 6, "%d of 10 were admitted beside a lease of 4", n)
-		n = drain(other, "k")
+		equal(t, drain(l, "k"), 6, "of 10 were admitted beside a lease of 4")
+		n := drain(other, "k")
 		check(t, n >= 4, "%d of the 4 held", n)
 	})
 }

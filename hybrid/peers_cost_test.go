@@ -61,8 +61,7 @@ func TestPeerZeroCostsNothingAndCreatesNothing(t *testing.T) {
 		// of a key in use, then it costs none of them;
 		must(t, l.AllowN("k", 4), "denied")
 		nothing("k")
-		left := p.settled(t, "k")
-		check(t, left == 6, "%d of 6 left", left)
+		equal(t, p.settled(t, "k"), 6, "of 6 left")
 		// of an empty one, then they are had.
 		drain(l, "k")
 		nothing("k")
@@ -89,8 +88,7 @@ func TestPeerARejectedCallNeverConsumes(t *testing.T) {
 			isErr(t, l.Wait(ended, "k"), context.Canceled)
 		}
 		// then 6 are still there, to the token.
-		n := p.left(t, "k", hourly)
-		check(t, n == 6, "%d left", n)
+		equal(t, p.left(t, "k", hourly), 6, "left")
 		check(t, l.Stats().Admitted == 4, "%+v", l.Stats())
 	})
 }
@@ -115,10 +113,8 @@ func TestPeerRefundIsCappedAtBurst(t *testing.T) {
 		}
 		testkit.Eventually(t, "a full bucket", func() bool { return p.state(t, "k").Levels[0] >= 10 })
 		// then there is one burst, to look at and to take.
-		n := p.settled(t, "k")
-		check(t, n == 10, "%d in the bucket after a refund of 5000, the burst is 10", n)
-		n = p.left(t, "k", hourly)
-		check(t, n == 10, "%d were taken after a refund of 5000, the burst is 10", n)
+		equal(t, p.settled(t, "k"), 10, "in the bucket after a refund of 5000, the burst is 10")
+		equal(t, p.left(t, "k", hourly), 10, "were taken after a refund of 5000, the burst is 10")
 	})
 }
 

@@ -103,8 +103,7 @@ func TestPeerCancellingReturnsWhatWasReserved(t *testing.T) {
 		wg.Wait()
 		// then everything is back, and nothing was admitted.
 		testkit.Eventually(t, "6 in the bucket", func() bool { return p.state(t, "k").Levels[0] == 6 })
-		n := p.left(t, "k", hourly)
-		check(t, n == 6, "%d left", n)
+		equal(t, p.left(t, "k", hourly), 6, "left")
 		check(t, l.Stats().Admitted == 0, "%+v", l.Stats())
 	})
 }

@@ -4,11 +4,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // A key with a steady demand below its limit is renewed before it runs dry: nobody waits and nobody
@@ -62,10 +60,7 @@ func TestAnIdleKeyGivesBackAndIsSilent(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		// Given a key in steady use,
 		l := start(t, s, of(hybrid.PerSecond(1000)))
-		for range 1000 {
-			l.Allow("k")
-			time.Sleep(2 * time.Millisecond)
-		}
+		admits(1000, 2*time.Millisecond, func() bool { return l.Allow("k") })
 		must(t, l.Stats().Held != 0, "it holds nothing while in use")
 		// when nobody asks any more,
 		time.Sleep(time.Second)
@@ -74,10 +69,7 @@ func TestAnIdleKeyGivesBackAndIsSilent(t *testing.T) {
 		check(t, st.Held == 0 && st.Returned != 0 && st.Burnt == 0, "%+v", st)
 		s.has(t, "k", 1000, 0)
 		// and there is not one more call.
-		_, before := s.counts()
-		time.Sleep(time.Hour)
-		_, after := s.counts()
-		check(t, after == before, "%d calls in an idle hour", after-before)
+		s.silent(t, time.Hour)
 	})
 }
 
@@ -127,15 +119,14 @@ func TestASlowKeyLeasesWhatWaits(t *testing.T) {
 			check(t, r.Want == n && r.Waiting == n,
 				"for %d tokens it asked for %d, of which %d wait", n, r.Want, r.Waiting)
 		}
-		st := l.Stats()
-		check(t, st.Held == 0, "held %d", st.Held)
+		check(t, l.Stats().Held == 0, "%+v", l.Stats())
 	})
 }
 
 // One call leases from all limits of a key; the scarcest decides.
 func TestAllLimitsMustHaveRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := start(t, lease.NewMemoryStore(nil), hybrid.Config{
+	bubble(t, func(t *testing.T, s *faultyStore) {
+		l := start(t, s, hybrid.Config{
 			Limits: limits(hybrid.PerSecond(10), hybrid.PerHour(25)),
 			LimitsFor: func(key string) []hybrid.Limit {
 				if key == "vip" {
@@ -160,16 +151,13 @@ func TestAllLimitsMustHaveRoom(t *testing.T) {
 // the bucket counts them as held it cannot refill, so holders report what they have spent after one
 // Target.
 func TestAFleetThatStartsOnAFullBucketLosesLittle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		// given four processes on one full bucket,
-		store := lease.NewMemoryStore(nil)
-		start := time.Now()
+	bubble(t, func(t *testing.T, s *faultyStore) {
+		// Given four processes on one full bucket,
+		from := time.Now()
 		var admitted atomic.Int64
 		var wg sync.WaitGroup
 		for range 4 {
-			l, err := hybrid.New(store, of(hybrid.PerSecond(50000).WithBurst(10000)))
-			noErr(t, err)
-			defer l.Close()
+			l := start(t, s, of(hybrid.PerSecond(50000).WithBurst(10000)))
 			// when each offers half the rate for ten seconds,
 			wg.Go(func() {
 				for ms := range 10000 {
@@ -178,7 +166,7 @@ func TestAFleetThatStartsOnAFullBucketLosesLittle(t *testing.T) {
 							admitted.Add(1)
 						}
 					}
-					time.Sleep(time.Until(start.Add(time.Duration(ms+1) * time.Millisecond)))
+					time.Sleep(time.Until(from.Add(time.Duration(ms+1) * time.Millisecond)))
 				}
 			})
 		}

@@ -57,8 +57,7 @@ func TestAKeyAtRestRemembersLimitsThatWereSet(t *testing.T) {
 		s.replace(lease.NewMemoryStore(nil))
 		l.Allow("k")
 		synctest.Wait()
-		got, err := l.LimitsOf(t.Context(), "k")
-		check(t, err == nil && len(got) == 1 && got[0] == want, "%v, %v", got, err)
+		limitsAre(t, l, "k", want)
 	})
 }
 

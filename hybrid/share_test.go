@@ -4,50 +4,37 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// overload has every limiter asked `rate` times a second for a while; it returns what each was
-// admitted.
-func overload(ls []*hybrid.Limiter, rate int, span time.Duration, wait func(*hybrid.Limiter) bool) []int64 {
-	admitted := make([]atomic.Int64, len(ls))
+// overload has every limiter asked so many times a second for a while, and returns what each was admitted.
+func overload(ls []*hybrid.Limiter, rate int, span time.Duration, ask func(*hybrid.Limiter) bool) []int {
+	admitted := make([]int, len(ls))
 	var wg sync.WaitGroup
 	for i, l := range ls {
 		wg.Go(func() {
-			for range int(span.Seconds() * float64(rate)) {
-				if wait(l) {
-					admitted[i].Add(1)
-				}
-				time.Sleep(time.Second / time.Duration(rate))
-			}
+			admitted[i] = admits(int(span.Seconds()*float64(rate)), time.Second/time.Duration(rate), func() bool { return ask(l) })
 		})
 	}
 	wg.Wait()
-	got := make([]int64, len(ls))
-	for i := range got {
-		got[i] = admitted[i].Load()
-	}
-	return got
+	return admitted
 }
 
 // Under contention each process gets the rate in proportion to its weight, whoever asks for more.
 func TestWeightsShareAContendedRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := lease.NewMemoryStore(nil)
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		weights := []int64{1, 2, 5}
 		var ls []*hybrid.Limiter
 		for _, w := range weights {
-			ls = append(ls, start(t, store, by(hybrid.Policy{Weight: w}, hybrid.PerSecond(800))))
+			ls = append(ls, start(t, s, by(hybrid.Policy{Weight: w}, hybrid.PerSecond(800))))
 		}
 		allow := func(l *hybrid.Limiter) bool { return l.Allow("k") }
 		overload(ls, 1000, 5*time.Second, allow)
 		got := overload(ls, 1000, 20*time.Second, allow)
 		for i, w := range weights {
-			want := 100 * w * 20
+			want := 100 * int(w) * 20
 			share := float64(got[i]) / float64(want)
 			check(t, share >= 0.95 && share <= 1.05,
 				"weight %d of 8 was admitted %d in 20 s, want about %d", w, got[i], want)
@@ -92,12 +79,11 @@ func TestSeveralLimitsInOneCall(t *testing.T) {
 // A denial names the binding limit also where the level, as last heard, would do: the fair share
 // denies then, not the bucket.
 func TestEveryDenialOfASharedRateNamesItsLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T, s *faultyStore) {
 		limit := hybrid.PerSecond(100).WithBurst(50)
-		store := lease.NewMemoryStore(nil)
 		var ls []*hybrid.Limiter
 		for range 4 {
-			ls = append(ls, start(t, store, by(hybrid.Policy{TTL: 400 * time.Millisecond}, limit)))
+			ls = append(ls, start(t, s, by(hybrid.Policy{TTL: 400 * time.Millisecond}, limit)))
 		}
 		var denied atomic.Int64
 		overload(ls, 500, 5*time.Second, func(l *hybrid.Limiter) bool {

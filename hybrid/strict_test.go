@@ -39,16 +39,9 @@ func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 			bubble(t, func(t *testing.T, s *faultyStore) {
 				// Given a process that holds tokens,
 				c := &jumpingClock{Clock: clock.System()}
-				l, err := hybrid.New(s, hybrid.Config{
-					Limits: limits(hybrid.PerSecond(1000)), Clock: c, Policy: hybrid.Policy{StrictExpiry: strict, Fallback: hybrid.FallbackDeny}})
-				noErr(t, err)
-				defer l.Close()
-				k := l.Key("k")
-				for range 500 {
-					k.Allow()
-					time.Sleep(2 * time.Millisecond)
-				}
-				held := l.Stats().Held
+				policy := hybrid.Policy{StrictExpiry: strict, Fallback: hybrid.FallbackDeny}
+				l := warm(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Clock: c, Policy: policy})
+				k, held := l.Key("k"), l.Stats().Held
 				must(t, held >= 20, "it holds %d", held)
 				// when it stops for longer than the lease lasts, the store being away afterwards,
 				s.every(away)
@@ -67,8 +60,7 @@ func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 				check(t, spent <= held, "%s: %d tokens spent of %d", verb, spent, held)
 				synctest.Wait()
 				st := conserved(t, l)
-				check(t, !strict || st.Burnt >= held,
-					"%s: %+v", verb, st)
+				check(t, !strict || st.Burnt >= held, "%s: %+v", verb, st)
 			})
 		}
 	}
@@ -79,9 +71,8 @@ func TestTheTimerBurnsAnExpiredLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := clock.NewManual(0)
 		s := &faultyStore{inner: lease.NewMemoryStore(m)}
-		l, err := hybrid.New(s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Clock: m, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 100}})
-		noErr(t, err)
-		defer l.Close()
+		policy := hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 100}
+		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Clock: m, Policy: policy})
 		must(t, l.Allow("k"), "denied")
 		held := l.Stats().Held
 		must(t, held != 0, "nothing is held")

@@ -181,8 +181,7 @@ func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 			"behind another: %v after %v", err, d)
 		wait()
 		// What failed has cost nothing.
-		got := l.Stats().Admitted
-		check(t, got == 20, "%d admitted, want the burst and two waits of 5", got)
+		equal(t, l.Stats().Admitted, 20, "admitted, want the burst and two waits of 5")
 	})
 }
 

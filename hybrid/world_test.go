@@ -3,6 +3,7 @@ package hybrid_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,14 @@ func check(t *testing.T, ok bool, format string, args ...any) {
 	if !ok {
 		t.Helper()
 		t.Errorf(format, args...)
+	}
+}
+
+// equal fails the test unless got is want.
+func equal[T comparable](t *testing.T, got, want T, what string) {
+	if got != want {
+		t.Helper()
+		t.Errorf("%v %s, want %v", got, what, want)
 	}
 }
 
@@ -231,6 +240,22 @@ func (s *faultyStore) has(t *testing.T, key string, level, ledger int64) {
 	st := s.state(t, key)
 	check(t, st.Levels[0] == level && st.Ledger == ledger,
 		"the bucket of %q has %d, %d leased, want %d and %d", key, st.Levels[0], st.Ledger, level, ledger)
+}
+
+// silent checks that no call goes out for so long.
+func (s *faultyStore) silent(t *testing.T, d time.Duration) {
+	t.Helper()
+	_, before := s.counts()
+	time.Sleep(d)
+	_, after := s.counts()
+	check(t, after == before, "%d calls in %v", after-before, d)
+}
+
+// limitsAre checks what LimitsOf says.
+func limitsAre(t *testing.T, l *hybrid.Limiter, key string, want ...hybrid.Limit) {
+	t.Helper()
+	got, err := l.LimitsOf(t.Context(), key)
+	check(t, err == nil && slices.Equal(got, want), "the limits of %q are %v, %v, want %v", key, got, err, want)
 }
 
 // bubble runs body in virtual time, with a store of its own behind a network without faults.
