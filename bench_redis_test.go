@@ -22,7 +22,8 @@ import (
 )
 
 // span is how long a benchmark on a real server measures. Such a benchmark is about a rate or a
-// percentile over time, so it takes a time of its own and not b.N decisions; a quarter in a smoke run.
+// percentile over time, so it takes a time of its own and not b.N decisions; a quarter in a smoke
+// run.
 func span(full time.Duration) time.Duration {
 	if smoke() {
 		return full / 4
@@ -50,8 +51,8 @@ func storeOn(b *testing.B, addr string) lease.Store {
 
 var scripts = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`)
 
-// scriptCalls is how many scripts clients have had the server run. The commands inside a script do not
-// count: INFO commandstats has them under their own names.
+// scriptCalls is how many scripts clients have had the server run. The commands inside a script do
+// not count: INFO commandstats has them under their own names.
 func scriptCalls(b *testing.B, rdb *redis.Client) int64 {
 	b.Helper()
 	info, err := rdb.Info(context.Background(), "commandstats").Result()
@@ -133,8 +134,8 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(burst / rate * 1000) + 1000)
 return 1`)
 
 // Three limiters on one server, in turns, everything admitted. The ratio is decisions per second to
-// those of redis_rate. 64 goroutines with a connection each saturate both peers; ours runs one on each
-// core. commands/1000 are the EVALSHA and EVAL that clients sent for 1,000 admissions.
+// those of redis_rate. 64 goroutines with a connection each saturate both peers; ours runs one on
+// each core. commands/1000 are the EVALSHA and EVAL that clients sent for 1,000 admissions.
 func BenchmarkAgainstPeers(b *testing.B) {
 	const (
 		goroutines = 64
@@ -202,9 +203,9 @@ func (l latencies) quantile(p float64) float64 {
 	return float64(l[min(len(l)-1, int(p*float64(len(l))))]) / float64(time.Microsecond)
 }
 
-// One goroutine asks 100,000 times a second for a key of 50,000/s, which so renews all the time, on a
-// Redis beside it and behind a network that takes 200 ms. The reference is x/time/rate at the same
-// limit, asked in the same loop right after. The ratio is that of the two p99.99.
+// One goroutine asks 100,000 times a second for a key of 50,000/s, which so renews all the time, on
+// a Redis beside it and behind a network that takes 200 ms. The reference is x/time/rate at the
+// same limit, asked in the same loop right after. The ratio is that of the two p99.99.
 func BenchmarkTryAllowLatency(b *testing.B) {
 	b.Run("near", func(b *testing.B) { tryAllowLatency(b, redistest.Start(b).Addr) })
 	b.Run("200ms", func(b *testing.B) {
@@ -278,9 +279,10 @@ func (a *arrivals) Exchange(ctx context.Context, calls []*lease.Call, done func(
 	})
 }
 
-// 64 goroutines wait again and again for a key that grants 1,000 tokens a second, some 50 at a time. The
-// latency is from the reply's return by the Store to that of Wait; a wait that found a token there does
-// not count. The reference wakes as many goroutines as often through a channel, in turns with ours.
+// 64 goroutines wait again and again for a key that grants 1,000 tokens a second, some 50 at a
+// time. The latency is from the reply's return by the Store to that of Wait; a wait that found a
+// token there does not count. The reference wakes as many goroutines as often through a channel, in
+// turns with ours.
 func BenchmarkWaitLatency(b *testing.B) {
 	const (
 		waiters   = 64
@@ -391,8 +393,8 @@ func watch(l *hybrid.Limiter, perSecond float64, d time.Duration, ask func(i int
 	}
 }
 
-// One key is asked 100,000 times a second, which is its limit, with the least burst for which the Target
-// is not reduced. The reference is the goal of 5,000 admissions a round trip.
+// One key is asked 100,000 times a second, which is its limit, with the least burst for which the
+// Target is not reduced. The reference is the goal of 5,000 admissions a round trip.
 func BenchmarkRoundTripsOfOneKey(b *testing.B) {
 	const (
 		perSecond = 100_000
@@ -416,9 +418,9 @@ func BenchmarkRoundTripsOfOneKey(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// Many keys are asked 100 times a second each, which is their limit, one after the other. The reference
-// is a tenth of the keys: the ratio says how many times the pipelines are that ten times the keys cost.
-// requests/s says whether the machine kept the pace.
+// Many keys are asked 100 times a second each, which is their limit, one after the other. The
+// reference is a tenth of the keys: the ratio says how many times the pipelines are that ten times
+// the keys cost. requests/s says whether the machine kept the pace.
 func BenchmarkRoundTripsOfManyKeys(b *testing.B) {
 	const keys = 10_000
 	addr := redistest.Start(b).Addr
@@ -450,8 +452,8 @@ func manyKeys(b *testing.B, addr string, n int) window {
 	for i := range keys {
 		keys[i] = l.Key(strconv.Itoa(n) + "/" + strconv.Itoa(i))
 	}
-	// One goroutine asks for all keys, so it may not wait for any of them. The keys come into use one after
-	// the other: this is about the steady state, not about 10,000 first calls at one moment.
+	// One goroutine asks for all keys, so it may not wait for any of them. The keys come into use one
+	// after the other: this is about the steady state, not about 10,000 first calls at one moment.
 	const (
 		warmUp = 2 * target
 		apart  = 7919 // neighbours come into use that far apart: a prime, so each key once
@@ -465,7 +467,8 @@ func manyKeys(b *testing.B, addr string, n int) window {
 	})
 	pace(total, target, ask)
 	w := watch(l, total, span(3*time.Second), ask)
-	// What is held goes back, so that the next Limiter does not share the server with this one's calls.
+	// What is held goes back, so that the next Limiter does not share the server with this one's
+	// calls.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*target)
 	defer cancel()
 	_ = l.Shutdown(ctx) // what does not go back in time expires

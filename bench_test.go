@@ -1,5 +1,6 @@
-// Package yuzhi_test holds the headline benchmarks: what a decision costs beside what it is measured
-// against, in one run, so that a slow machine slows both. The metric "ratio" is ours to the reference.
+// Package yuzhi_test holds the headline benchmarks: what a decision costs beside what it is
+// measured against, in one run, so that a slow machine slows both. The metric "ratio" is ours to
+// the reference.
 //
 //	go test -run '^$' -bench . -count 5 .
 package yuzhi_test
@@ -88,8 +89,8 @@ func everywhere(f func(n int)) func(n int) {
 	}
 }
 
-// measure times f and a reference in turns. Each runs its own loop of n direct calls: through a func
-// value a method costs a second call.
+// measure times f and a reference in turns. Each runs its own loop of n direct calls: through a
+// func value a method costs a second call.
 func measure(b *testing.B, f, reference func(n int)) {
 	b.ReportAllocs()
 	const turns = 16
@@ -171,16 +172,16 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 		"Key.AllowN":        func() bool { return k.AllowN(3) },
 		"Limiter.Allow":     func() bool { return l.Allow("k") },
 	} {
-		// A renewal on the scheduler's goroutine allocates now and then, which over ten thousand decisions
-		// does not come to one allocation each.
+		// A renewal on the scheduler's goroutine allocates now and then, which over ten thousand
+		// decisions does not come to one allocation each.
 		if n := testing.AllocsPerRun(10000, func() { f() }); n != 0 {
 			t.Errorf("%s allocates %v times", name, n)
 		}
 	}
 }
 
-// generous is a Store that grants everything at once and remembers nothing, so that what is measured is
-// the table of keys.
+// generous is a Store that grants everything at once and remembers nothing, so that what is
+// measured is the table of keys.
 type generous struct{ lease.Store }
 
 // Exchange implements lease.Store.
@@ -236,8 +237,8 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkIdleKeyBytes is the heap that a key costs which nobody uses any more: its name (16 bytes),
-// the table, and the scheduler's lists. The reference is the goal.
+// BenchmarkIdleKeyBytes is the heap that a key costs which nobody uses any more: its name (16
+// bytes), the table, and the scheduler's lists. The reference is the goal.
 func BenchmarkIdleKeyBytes(b *testing.B) {
 	const goal = 300
 	million := many()
@@ -257,8 +258,8 @@ func BenchmarkIdleKeyBytes(b *testing.B) {
 	runtime.KeepAlive(names)
 }
 
-// BenchmarkNewKeys makes a million keys in an empty table, and then a million in one that is full, each
-// of which makes the key leave that is idle for longest. A creation is a TryAllow and, on the
+// BenchmarkNewKeys makes a million keys in an empty table, and then a million in one that is full,
+// each of which makes the key leave that is idle for longest. A creation is a TryAllow and, on the
 // scheduler's goroutine, a lease call and its reply. The reference is the goal, a rate on one core.
 func BenchmarkNewKeys(b *testing.B) {
 	const goal = 500_000

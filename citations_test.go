@@ -102,7 +102,8 @@ func TestProtocolNamesEveryMutation(t *testing.T) {
 	}
 }
 
-// TestFaultsPageNamesEveryTest: a test that is named after a row stands in that row of docs/faults.md.
+// TestFaultsPageNamesEveryTest: a test that is named after a row stands in that row of
+// docs/faults.md.
 func TestFaultsPageNamesEveryTest(t *testing.T) {
 	rows := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^\| (\d+) \|.*$`).FindAllStringSubmatch(read(t, "docs/faults.md"), -1) {

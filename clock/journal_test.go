@@ -49,8 +49,8 @@ func (j *journal) expect(t *testing.T, want ...string) {
 	j.lines = nil
 }
 
-// On every clock that a test moves: Stop and Reset say whether the timer was pending, and a timer that
-// has fired or was stopped can be set again.
+// On every clock that a test moves: Stop and Reset say whether the timer was pending, and a timer
+// that has fired or was stopped can be set again.
 func TestStopAndResetSayWhetherTheTimerWasPending(t *testing.T) {
 	m := clock.NewManual(0)
 	for name, c := range map[string]clock.Clock{
@@ -85,9 +85,9 @@ func TestStopAndResetSayWhetherTheTimerWasPending(t *testing.T) {
 	}
 }
 
-// hammer sets, stops and resets timers of c from many goroutines, of which disturb does something else
-// now and then. It returns a function that checks, once all are due, that every timer fired or was
-// stopped, never both and never twice.
+// hammer sets, stops and resets timers of c from many goroutines, of which disturb does something
+// else now and then. It returns a function that checks, once all are due, that every timer fired or
+// was stopped, never both and never twice.
 func hammer(t *testing.T, c clock.Clock, disturb func(worker, i int)) (check func()) {
 	t.Helper()
 	const workers, each = 8, 300

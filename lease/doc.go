@@ -25,7 +25,7 @@
 // A Client is a state machine. Its user gives it time, calls it under one lock, and carries its
 // messages. On the way of a request:
 //
-//	if c.Pool.TakeN(n).Ok() { // any goroutine, without the lock; on TookLow also c.Low(), and a Tick soon
+//	if c.Pool.TakeN(n).Ok() { // any goroutine, without the lock; TookLow asks for c.Low()
 //		return true
 //	}
 //	lock()

@@ -16,9 +16,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// fleet is ten holders of one bucket who renew in turn, as processes do: each has spent two thirds of what it was granted,
-// knows the epoch, and asks for a hundred tokens, of which there are enough. Every eleventh call needs more than there
-// can be, so it falls short and is told when to come again.
+// fleet is ten holders of one bucket who renew in turn, as processes do: each has spent two thirds
+// of what it was granted, knows the epoch, and asks for a hundred tokens, of which there are
+// enough. Every eleventh call needs more than there can be, so it falls short and is told when to
+// come again.
 type fleet struct {
 	s        *Store
 	requests []lease.Request
@@ -58,7 +59,8 @@ func (f *fleet) call(b *testing.B) {
 	r.LeaseMax, r.HeardAt, r.HeardAge = g.LeaseMax, g.ServerTime, time.Millisecond
 }
 
-// evalshaTime is what INFO commandstats has counted since the last reset: calls of EVALSHA, and the microseconds that they took.
+// evalshaTime is what INFO commandstats has counted since the last reset: calls of EVALSHA, and the
+// microseconds that they took.
 func evalshaTime(b *testing.B, rdb *redis.Client) (calls, usec float64) {
 	b.Helper()
 	for line := range strings.SplitSeq(rdb.Info(context.Background(), "commandstats").Val(), "\r\n") {
@@ -71,10 +73,11 @@ func evalshaTime(b *testing.B, rdb *redis.Client) (calls, usec float64) {
 	return 0, 0
 }
 
-// BenchmarkScriptServerTime compares what one lease call costs the server with what one admitted call of redis_rate
-// costs it, as the same server counts both in turns of 500 calls; of the turns it takes the median, so that others who
-// keep the machine busy for a moment do not show. The target is a ratio of at most 3.5 (docs/figures.md); one
-// lease call stands for about a hundred decisions, one call of redis_rate for one.
+// BenchmarkScriptServerTime compares what one lease call costs the server with what one admitted
+// call of redis_rate costs it, as the same server counts both in turns of 500 calls; of the turns
+// it takes the median, so that others who keep the machine busy for a moment do not show. The
+// target is a ratio of at most 3.5 (docs/figures.md); one lease call stands for about a hundred
+// decisions, one call of redis_rate for one.
 //
 //	go test ./redisbucket -run '^$' -bench ScriptServerTime -benchtime 40000x -count 5
 func BenchmarkScriptServerTime(b *testing.B) {
@@ -121,8 +124,9 @@ func BenchmarkScriptServerTime(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // the round trips are another matter
 }
 
-// BenchmarkMemoryUsage reports what Redis keeps for one bucket and for one record of a holder, as MEMORY USAGE says (their
-// keys, of 9 and 28 bytes, included; what the server keeps to expire a key is not).
+// BenchmarkMemoryUsage reports what Redis keeps for one bucket and for one record of a holder, as
+// MEMORY USAGE says (their keys, of 9 and 28 bytes, included; what the server keeps to expire a key
+// is not).
 //
 //	go test ./redisbucket -run '^$' -bench MemoryUsage -benchtime 1x
 func BenchmarkMemoryUsage(b *testing.B) {

@@ -78,7 +78,8 @@ func (x *trio) step() {
 	}
 }
 
-// pass lets time go by, in client-time mode: mostly a little, at times to the edge of a slice, rarely back.
+// pass lets time go by, in client-time mode: mostly a little, at times to the edge of a slice,
+// rarely back.
 func (x *trio) pass() {
 	if !x.clientTime {
 		return
@@ -241,7 +242,8 @@ func (x *trio) send(h *actor, r lease.Request) {
 	h.drawn = [3]int64{h.drawn[1], h.drawn[2], g.Running}
 }
 
-// retry sends the last request once more; what it adds up to is the holder's business, so it is only compared.
+// retry sends the last request once more; what it adds up to is the holder's business, so it is
+// only compared.
 func (x *trio) retry(h *actor) {
 	x.t.Helper()
 	if len(h.sent) == 0 {
@@ -274,7 +276,8 @@ func (x *trio) stale(h *actor) {
 	_, _ = x.call(r) // it compares by itself
 }
 
-// propose gives h another configuration: with a higher version, or at times one that differs at the same version.
+// propose gives h another configuration: with a higher version, or at times one that differs at the
+// same version.
 func (x *trio) propose(h *actor) {
 	c := x.config()
 	if x.rng.IntN(4) != 0 {

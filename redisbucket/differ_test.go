@@ -40,8 +40,9 @@ func startServers(t testing.TB) *servers {
 	return s
 }
 
-// trio is one bucket three times: in real Redis, in miniredis, and as lease.Bucket. Every step is done to all of
-// them at one server time, and then all of them must have answered alike and hold the same state.
+// trio is one bucket three times: in real Redis, in miniredis, and as lease.Bucket. Every step is
+// done to all of them at one server time, and then all of them must have answered alike and hold
+// the same state.
 type trio struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -69,12 +70,14 @@ type snapshot struct {
 	records map[string]string
 }
 
-// TestScriptsAgreeWithReference: given random but lifelike calls, when real Redis, miniredis and lease.Bucket execute
-// the same ones at the same times, then replies and state are equal to the last bit.
+// TestScriptsAgreeWithReference: given random but lifelike calls, when real Redis, miniredis and
+// lease.Bucket execute the same ones at the same times, then replies and state are equal to the
+// last bit.
 func TestScriptsAgreeWithReference(t *testing.T) {
 	const most = 20_000
 	for _, clientTime := range []bool{true, false} {
-		// Time that the test chooses reaches every corner; the server's own passes slowly and needs fewer calls.
+		// Time that the test chooses reaches every corner; the server's own passes slowly and needs fewer
+		// calls.
 		name, calls, steps, granted := "server-time", most/5, 100, 10
 		if clientTime {
 			name, calls, steps, granted = "client-time", most, 400, 5
@@ -115,7 +118,8 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 	}
 }
 
-// trio is one bucket on these servers and as lease.Bucket, with nothing stored yet, and some holders.
+// trio is one bucket on these servers and as lease.Bucket, with nothing stored yet, and some
+// holders.
 func (s *servers) trio(t *testing.T, rng *rand.Rand, clientTime bool) *trio {
 	t.Helper()
 	x := &trio{t: t, rng: rng, key: "any}", clientTime: clientTime, server: s.fake,
@@ -259,7 +263,8 @@ func (x *trio) lose() {
 	}
 }
 
-// save remembers everything; restore goes back to it, as the promotion of a replica that lagged behind does.
+// save remembers everything; restore goes back to it, as the promotion of a replica that lagged
+// behind does.
 func (x *trio) save() {
 	ctx := context.Background()
 	x.logf("save")
@@ -317,7 +322,8 @@ func (x *trio) fatalf(format string, args ...any) {
 	x.t.Fatalf(format, args...)
 }
 
-// Configurations whose share of a Target passes 2^53 tokens: the scripts do not take what they stored for damaged.
+// Configurations whose share of a Target passes 2^53 tokens: the scripts do not take what they
+// stored for damaged.
 func TestAllowancesBeyondWholeNumbersAgree(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit  lease.Limit

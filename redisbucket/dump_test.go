@@ -14,8 +14,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// stored reads what Redis holds of one bucket into the form of lease.Bucket.Dump, so that both can be compared.
-// The records of all given holders are read, live or not.
+// stored reads what Redis holds of one bucket into the form of lease.Bucket.Dump, so that both can
+// be compared. The records of all given holders are read, live or not.
 func stored(t testing.TB, rdb redis.UniversalClient, s *Store, key string, holders []string) lease.BucketDump {
 	t.Helper()
 	ctx := context.Background()
@@ -41,7 +41,8 @@ func stored(t testing.TB, rdb redis.UniversalClient, s *Store, key string, holde
 	return d
 }
 
-// stateNumbers and recordNumbers are how many numbers begin a bucket and make up a record; see common.lua and lease.lua.
+// stateNumbers and recordNumbers are how many numbers begin a bucket and make up a record; see
+// common.lua and lease.lua.
 const stateNumbers, recordNumbers = 35, 13
 
 func dumpState(t testing.TB, text string) lease.BucketDump {
@@ -80,8 +81,8 @@ func dumpRecord(t testing.TB, text string) lease.RecordDump {
 	}
 }
 
-// diffDump says where the stored bucket differs from the reference. A record that the reference does not know is
-// as good as absent.
+// diffDump says where the stored bucket differs from the reference. A record that the reference
+// does not know is as good as absent.
 func diffDump(want, got lease.BucketDump) string {
 	var b strings.Builder
 	for h, r := range want.Records {

@@ -13,7 +13,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// The client is yours: any redis.UniversalClient, for a server, Sentinel or a cluster. The store goes to hybrid.New.
+// The client is yours: any redis.UniversalClient, for a server, Sentinel or a cluster. The store
+// goes to hybrid.New.
 func ExampleNew() {
 	server, err := miniredis.Run() // yours is a real one
 	if err != nil {

@@ -36,7 +36,8 @@ func TestALostReplyIsOneExecution(t *testing.T) {
 		proxy.Set(redistest.Fate{LoseReply: true})
 		// when a call is made
 		s.Exchange(context.Background(), batch, func([]*lease.Call) {})
-		// then it was executed at most once (in a pipeline the proxy may cut off the rest), and the error leaves open whether it was
+		// then it was executed at most once (in a pipeline the proxy may cut off the rest), and the error
+		// leaves open whether it was
 		after, err := direct.Inspect(context.Background(), "a")
 		if err != nil || after.Counter != before.Counter+1 {
 			t.Errorf("%d calls: executed %d times, want once (%v)", calls, after.Counter-before.Counter, err)

@@ -9,9 +9,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// choices is a source of random numbers whose leading bits are given bytes, two for each number, so that a fuzzer which
-// changes a byte changes one decision. When they are used up, numbers follow from their hash: the same bytes
-// are the same calls, always.
+// choices is a source of random numbers whose leading bits are given bytes, two for each number, so
+// that a fuzzer which changes a byte changes one decision. When they are used up, numbers follow
+// from their hash: the same bytes are the same calls, always.
 type choices struct {
 	data []byte
 	rest *rand.PCG
@@ -23,7 +23,8 @@ func newChoices(data []byte) *choices {
 	return &choices{data: data, rest: rand.NewPCG(h.Sum64(), 0)}
 }
 
-// Uint64 implements rand.Source. The low bits are never given: a constant would keep rand.IntN in a loop.
+// Uint64 implements rand.Source. The low bits are never given: a constant would keep rand.IntN in a
+// loop.
 func (c *choices) Uint64() uint64 {
 	n := c.rest.Uint64()
 	if len(c.data) < 2 {
@@ -34,9 +35,9 @@ func (c *choices) Uint64() uint64 {
 	return top | n>>16
 }
 
-// FuzzCall: any sequence of calls, changes, losses and failovers that bytes can spell is answered alike by the scripts
-// on a real server, by the scripts on miniredis, and by lease.Bucket, to the last bit of reply and state. It is
-// TestScriptsAgreeWithReference with a fuzzer at the dice.
+// FuzzCall: any sequence of calls, changes, losses and failovers that bytes can spell is answered
+// alike by the scripts on a real server, by the scripts on miniredis, and by lease.Bucket, to the
+// last bit of reply and state. It is TestScriptsAgreeWithReference with a fuzzer at the dice.
 //
 //	go test ./redisbucket -run '^$' -fuzz FuzzCall
 func FuzzCall(f *testing.F) {
@@ -54,7 +55,8 @@ func FuzzCall(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dice := newChoices(data)
 		x := s.trio(t, rand.New(dice), true)
-		// As many steps as there are bytes for, and a few more; 64 say as much as thousands and keep a fuzzer quick.
+		// As many steps as there are bytes for, and a few more; 64 say as much as thousands and keep a
+		// fuzzer quick.
 		for i := range 64 {
 			if i > 8 && len(dice.data) < 2 {
 				break
@@ -64,8 +66,9 @@ func FuzzCall(f *testing.F) {
 	})
 }
 
-// FuzzCallNumbers goes to the edges that lifelike calls never reach: every number of two requests is the fuzzer's, as is
-// the clock. What Go refuses is refused; what it lets through is answered alike.
+// FuzzCallNumbers goes to the edges that lifelike calls never reach: every number of two requests
+// is the fuzzer's, as is the clock. What Go refuses is refused; what it lets through is answered
+// alike.
 func FuzzCallNumbers(f *testing.F) {
 	const most = lease.WaitingMax
 	add := func(now, later, a, b, c, d, e, g int64) {

@@ -25,8 +25,8 @@ func fuzzedRequest() lease.Request {
 	return r
 }
 
-// soundGrant fails t unless g is what the bucket could have answered to r: a peer that is broken or hostile can make
-// tokens in no other way than through these fields.
+// soundGrant fails t unless g is what the bucket could have answered to r: a peer that is broken or
+// hostile can make tokens in no other way than through these fields.
 func soundGrant(t *testing.T, r *lease.Request, g lease.Grant) {
 	t.Helper()
 	const most = 1 << 53
@@ -116,13 +116,13 @@ func valueFrom(data *[]byte, depth int) any {
 	}
 }
 
-// FuzzReply: of whatever value stands where a reply should be, nothing but a grant that the bucket could have given is
-// taken, and everything else is a typed error without one.
+// FuzzReply: of whatever value stands where a reply should be, nothing but a grant that the bucket
+// could have given is taken, and everything else is a typed error without one.
 //
 //	go test ./redisbucket -run '^$' -fuzz FuzzReply
 func FuzzReply(f *testing.F) {
-	// The first byte says where the good reply is changed (255: not at all, and the data is the whole reply), the
-	// second how often; each change is a position and a value.
+	// The first byte says where the good reply is changed (255: not at all, and the data is the whole
+	// reply), the second how often; each change is a position and a value.
 	f.Add([]byte{255})
 	f.Add([]byte{255, 15, 18, 12, 0, 1, 7, 1, 5})
 	f.Add([]byte{255, 15, 2, 12, 3, 6, 3, 'k', 'e', 'y'})

@@ -18,8 +18,9 @@ import (
 // announces finds lengths of a million and more.
 var announces = regexp.MustCompile(`[*$%~>|!=][+]?[0-9]{7}`)
 
-// FuzzWire goes one layer lower: arbitrary bytes on the connection, read by go-redis, come out of Exchange as a sound
-// grant or an error that says that the store could not be used; nothing panics and nothing hangs.
+// FuzzWire goes one layer lower: arbitrary bytes on the connection, read by go-redis, come out of
+// Exchange as a sound grant or an error that says that the store could not be used; nothing panics
+// and nothing hangs.
 //
 //	go test ./redisbucket -run '^$' -fuzz FuzzWire
 func FuzzWire(f *testing.F) {
@@ -57,8 +58,8 @@ func FuzzWire(f *testing.F) {
 	})
 }
 
-// scripted is a connection whose peer refuses the handshake, as old servers do, and answers the first script call with
-// wire and then nothing more.
+// scripted is a connection whose peer refuses the handshake, as old servers do, and answers the
+// first script call with wire and then nothing more.
 type scripted struct {
 	net.Conn
 	wire   []byte

@@ -110,8 +110,9 @@ func TestALongKeyAndItsShortFormAreOneBucket(t *testing.T) {
 	}
 }
 
-// FuzzBucketKey: whatever bytes users put into their keys, different keys never share anything in Redis, and
-// everything of one key is in one slot, as computed here and as a real server computes it (where there is one).
+// FuzzBucketKey: whatever bytes users put into their keys, different keys never share anything in
+// Redis, and everything of one key is in one slot, as computed here and as a real server computes
+// it (where there is one).
 //
 //	go test ./redisbucket -run '^$' -fuzz FuzzBucketKey
 func FuzzBucketKey(f *testing.F) {
@@ -136,7 +137,8 @@ func FuzzBucketKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b, holderA, holderB string) {
 		bucketA, bucketB := s.bucketKey(a), s.bucketKey(b)
 		recordA, recordB := recordKey(bucketA, holderA), recordKey(bucketB, holderB)
-		// then two keys share their bucket only if they are one key, and a record never is anybody's bucket,
+		// then two keys share their bucket only if they are one key, and a record never is anybody's
+		// bucket,
 		if (bucketA == bucketB) != (a == b) {
 			t.Fatalf("%q has the bucket %q, %q has %q", a, bucketA, b, bucketB)
 		}

@@ -29,7 +29,8 @@ var mutations = []struct {
 		{"refill(c, max(was, frozen), ends, ledger)\n", "\n"},
 		{"      was = ends\n", ""},
 	}, func(s *stage) {
-		// given A, who holds the whole bucket until the very end of a slice, and spends it at its deadline
+		// given A, who holds the whole bucket until the very end of a slice, and spends it at its
+		// deadline
 		width := int64(57143)
 		s.now = (s.now/width+10)*width - 400_000 - 1
 		s.call("A", lease.Request{Seq: 1, Want: 10})
@@ -61,7 +62,8 @@ var mutations = []struct {
 		s.config.Overcommit = 10
 		s.call("A", lease.Request{Seq: 1, Want: 10})
 		s.now += 200_000
-		// when a new version takes the overcommit away, and A renews until all leases of the old one have ended
+		// when a new version takes the overcommit away, and A renews until all leases of the old one have
+		// ended
 		s.config.Overcommit, s.config.Version.Deploy = 0, 1
 		for seq := int64(2); seq < 8; seq++ {
 			s.call("A", lease.Request{Seq: seq, Remaining: 10})
@@ -114,8 +116,8 @@ var mutations = []struct {
 	{"known although more is reported than was ever given", []edit{
 		{"local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld\n", "local known = live\n"},
 	}, func(s *stage) {
-		// given A and its twin of the same name (a forked process): both hold the 10 tokens that A was given, and the
-		// twin's copy is not counted as spent (fault 31 lets it cost one holding)
+		// given A and its twin of the same name (a forked process): both hold the 10 tokens that A was
+		// given, and the twin's copy is not counted as spent (fault 31 lets it cost one holding)
 		s.call("A", lease.Request{Seq: 1, Want: 10})
 		s.call("A", lease.Request{Seq: 2, Returned: 10})
 		s.draw("B", 1, 10)
@@ -290,8 +292,8 @@ var mutations = []struct {
 	}},
 }
 
-// TestEveryRuleOfTheScriptIsNeeded: given the real script on a real server, every schedule stays within bound (1); with one rule
-// edited away, the schedule made for that rule exceeds it.
+// TestEveryRuleOfTheScriptIsNeeded: given the real script on a real server, every schedule stays
+// within bound (1); with one rule edited away, the schedule made for that rule exceeds it.
 func TestEveryRuleOfTheScriptIsNeeded(t *testing.T) {
 	server := redistest.Start(t)
 	for _, m := range mutations {

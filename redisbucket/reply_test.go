@@ -31,7 +31,8 @@ func TestGrantIsRead(t *testing.T) {
 	}
 }
 
-// TestForeignRepliesAreErrors: whatever stands where a reply should be, the answer is a typed error and no grant.
+// TestForeignRepliesAreErrors: whatever stands where a reply should be, the answer is a typed error
+// and no grant.
 func TestForeignRepliesAreErrors(t *testing.T) {
 	r := request(7)
 	r.Need = 4

@@ -77,7 +77,8 @@ func TestAStaleCallIsToldSo(t *testing.T) {
 	})
 }
 
-// TestRatesThatPrintAsBarePowersOfTen: 1e-10 has no point, and one Lua in use then reads no exponent.
+// TestRatesThatPrintAsBarePowersOfTen: 1e-10 has no point, and one Lua in use then reads no
+// exponent.
 func TestRatesThatPrintAsBarePowersOfTen(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store) {
 		for seq := int64(1); seq < 5; seq++ {
@@ -106,7 +107,8 @@ func TestKeysExpire(t *testing.T) {
 			c.change(&r.Config)
 			g, err := exchange(s, "k", r)
 			must(t, err)
-			// then the bucket outlives what the holder was told: the time to full, 2T, and at most a slice more
+			// then the bucket outlives what the holder was told: the time to full, 2T, and at most a slice
+			// more
 			slice := 58 * time.Millisecond
 			if ttl := s.rdb.PTTL(ctx, bucket).Val(); g.Expiry < c.least || g.Expiry > c.least+slice || ttl < g.Expiry || ttl > g.Expiry+2*time.Second {
 				t.Errorf("%s: told %v, kept %v, want %v", name, g.Expiry, ttl, c.least)

@@ -17,9 +17,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// user is the line of docs/operations.md, behind "ACL SETUSER yuzhi". EVALSHA runs the scripts and EVAL brings them to a server
-// that does not know them; the rest is what they call. go-redis asks for more when it connects (HELLO, CLIENT
-// SETINFO), and does without where that is refused.
+// user is the line of docs/operations.md, behind "ACL SETUSER yuzhi". EVALSHA runs the scripts and
+// EVAL brings them to a server that does not know them; the rest is what they call. go-redis asks
+// for more when it connects (HELLO, CLIENT SETINFO), and does without where that is refused.
 const user = "on >secret ~yuzhi:* +evalsha +eval +time +get +set"
 
 func setUser(t *testing.T, admin *redis.Client, rules []string) {
@@ -43,8 +43,8 @@ func clientAs(server *redistest.Server, as func(*redis.Options)) *redis.Client {
 	return redis.NewClient(o)
 }
 
-// works reports whether a new limiter of that user is served: a bucket begins, goes on, and survives that the server
-// forgets the scripts.
+// works reports whether a new limiter of that user is served: a bucket begins, goes on, and
+// survives that the server forgets the scripts.
 func works(t *testing.T, server *redistest.Server, admin *redis.Client) bool {
 	t.Helper()
 	do(t, admin, "FLUSHALL")
@@ -223,7 +223,8 @@ func TestRow26TheUserReachesNothingElse(t *testing.T) {
 	}
 }
 
-// TestRow26RefusedUsersAreTypedAndCauseNoStorm: what no retry cures is asked at the pace of a probe.
+// TestRow26RefusedUsersAreTypedAndCauseNoStorm: what no retry cures is asked at the pace of a
+// probe.
 func TestRow26RefusedUsersAreTypedAndCauseNoStorm(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -57,8 +57,9 @@ func (p *phases) enterWhenOldLeasesEnd(t *testing.T, f *Fleet, name string) {
 	p.enter(name)
 }
 
-// TestRow33LimitsChangedWithLeasesOut: until a T after the change the larger of the two limits holds, from
-// then on the new one, exactly: leases of the old one are not renewed, so they have ended.
+// TestRow33LimitsChangedWithLeasesOut: until a T after the change the larger of the two limits
+// holds, from then on the new one, exactly: leases of the old one are not renewed, so they have
+// ended.
 func TestRow33LimitsChangedWithLeasesOut(t *testing.T) {
 	t.Parallel()
 	large, small := hybrid.PerSecond(1000), hybrid.PerSecond(50).WithBurst(20)
@@ -88,8 +89,8 @@ func TestRow33LimitsChangedWithLeasesOut(t *testing.T) {
 	}
 }
 
-// TestRow34RollingDeployWithTwoConfigurations: the higher version wins at every process that has called
-// since, whichever of them called last, and stays when the old processes restart.
+// TestRow34RollingDeployWithTwoConfigurations: the higher version wins at every process that has
+// called since, whichever of them called last, and stays when the old processes restart.
 func TestRow34RollingDeployWithTwoConfigurations(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr

@@ -17,8 +17,8 @@ func TestRow28AServerClockAnHourBackNeitherStallsNorMints(t *testing.T) {
 		before, clockBefore := rawOf(t, rdb, key), serverTime(t, rdb)
 		// when the server's clock is set back,
 		clock.step(t, -back)
-		// then the bucket counts from the new time: the rate is there again, long before the clock is where
-		// it was, and the bucket is not taken for lost,
+		// then the bucket counts from the new time: the rate is there again, long before the clock is
+		// where it was, and the bucket is not taken for lost,
 		took := f.CheckRecovers(key, busy.Tokens)
 		t.Logf("%v back: the second at the rate began %v after", back, took.After)
 		if after := rawOf(t, rdb, key); after.epoch != before.epoch {
@@ -33,9 +33,11 @@ func TestRow28AServerClockAnHourBackNeitherStallsNorMints(t *testing.T) {
 	f.CheckBound(key, busy, 0)
 }
 
-// TestRow28ALevelStaysWhenTheClockGoesBack counts: a clock that goes back gives nothing and takes nothing.
+// TestRow28ALevelStaysWhenTheClockGoesBack counts: a clock that goes back gives nothing and takes
+// nothing.
 func TestRow28ALevelStaysWhenTheClockGoesBack(t *testing.T) {
-	// Given a bucket of which about 60 are left (the machine may stand still for longer than a lease lasts),
+	// Given a bucket of which about 60 are left (the machine may stand still for longer than a lease
+	// lasts),
 	server, clock := startWithClock(t)
 	f := NewFleet(t, Options{Size: 2, Addr: server.Addr, Config: patient(hourly, denying)})
 	f.Spend(0, key, hourly.Tokens-60)
@@ -68,8 +70,8 @@ func TestRow27AServerClockAnHourAheadIsOneRefillToTheCap(t *testing.T) {
 			f.Drain(1, key)
 			// when the clock jumps ahead,
 			clock.step(t, time.Hour)
-			// then what would have flowed in that time is there once, as far as it fits. (Who was denied asks
-			// again within a T; a process that has just started asks at once.)
+			// then what would have flowed in that time is there once, as far as it fits. (Who was denied
+			// asks again within a T; a process that has just started asks at once.)
 			more := NewFleet(t, Options{Size: 1, Addr: server.Addr, Config: patient(c.limit, denying)})
 			got := more.Drain(0, key)
 			t.Logf("%d admitted after the clock went an hour ahead", got)

@@ -14,8 +14,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// cloned is the store of a process that calls under the id of its clone, as one does that was restored from
-// the same snapshot, until it takes another. The calls of both go on with their own seqs.
+// cloned is the store of a process that calls under the id of its clone, as one does that was
+// restored from the same snapshot, until it takes another. The calls of both go on with their own
+// seqs.
 type cloned struct {
 	*tap
 	born string // the id that the limiter was made with
@@ -45,9 +46,9 @@ func (s *cloned) renamed() bool {
 	return s.own
 }
 
-// TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding: two processes with one instance id find out by
-// their seqs, and one goes on under another id. Until then the bucket counts the holding of one of them
-// only, so at most as much is admitted too much.
+// TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding: two processes with one instance id
+// find out by their seqs, and one goes on under another id. Until then the bucket counts the
+// holding of one of them only, so at most as much is admitted too much.
 func TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding(t *testing.T) {
 	t.Parallel()
 	// Given two clones, and a third process that is none,
@@ -87,8 +88,8 @@ func TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding(t *testing.T) {
 	testkit.Eventually(t, "an empty ledger", func() bool { return f.State(key).Ledger == 0 })
 }
 
-// TestRow31ClonesExceedTheBoundByOneHoldingUnderAnyLoad: the same in virtual time, for many loads, with an
-// adversary in every other pair who spends all that it holds just before every report.
+// TestRow31ClonesExceedTheBoundByOneHoldingUnderAnyLoad: the same in virtual time, for many loads,
+// with an adversary in every other pair who spends all that it holds just before every report.
 func TestRow31ClonesExceedTheBoundByOneHoldingUnderAnyLoad(t *testing.T) {
 	const seeds = 40
 	worst, parted := int64(0), 0

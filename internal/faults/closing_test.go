@@ -16,8 +16,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// closing is a limiter behind a proxy, with a bucket of a thousand tokens that never refills, so that every token can be
-// told.
+// closing is a limiter behind a proxy, with a bucket of a thousand tokens that never refills, so
+// that every token can be told.
 type closing struct {
 	t     *testing.T
 	proxy *redistest.Proxy
@@ -57,8 +57,8 @@ func newClosing(t *testing.T, ttl time.Duration) *closing {
 	return c
 }
 
-// leasing has a request wait for a lease whose reply is held back, and returns once Redis has granted it. answer says
-// whether the request was admitted.
+// leasing has a request wait for a lease whose reply is held back, and returns once Redis has
+// granted it. answer says whether the request was admitted.
 func (c *closing) leasing() (release func(), answer <-chan bool, granted lease.State) {
 	c.t.Helper()
 	release = c.proxy.Hold()
@@ -79,7 +79,8 @@ func (c *closing) shutdown() <-chan error {
 	return done
 }
 
-// nothingIsLeft is oracle C and goleak: no goroutine of ours is left, nothing is held, and nothing was lost or forged.
+// nothingIsLeft is oracle C and goleak: no goroutine of ours is left, nothing is held, and nothing
+// was lost or forged.
 func (c *closing) nothingIsLeft() hybrid.Stats {
 	c.t.Helper()
 	testkit.Eventually(c.t, "the end of all goroutines", func() bool { return len(running()) == 0 })
@@ -173,7 +174,8 @@ func TestRow35ShutdownGivesBackALateGrant(t *testing.T) {
 	})
 	c.proxy.Pass()
 	release()
-	// then Shutdown waits for it and gives all of it back, with the token of the request that was denied.
+	// then Shutdown waits for it and gives all of it back, with the token of the request that was
+	// denied.
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

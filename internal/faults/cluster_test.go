@@ -15,8 +15,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// calm is what the tests of clusters ask of each key: half of what its limit gives, so that whatever is denied is the
-// fault's doing.
+// calm is what the tests of clusters ask of each key: half of what its limit gives, so that
+// whatever is denied is the fault's doing.
 const calm = 500
 
 // calmly does not take a busy machine for a dead node.

@@ -23,29 +23,30 @@ import (
 
 const key = "k"
 
-// busy is the limit of most tests under load. Its burst lasts 2 s at its rate, so every process that calls
-// now and then still knows the bucket when it is lost (a holder forgets a bucket before Redis may).
+// busy is the limit of most tests under load. Its burst lasts 2 s at its rate, so every process
+// that calls now and then still knows the bucket when it is lost (a holder forgets a bucket before
+// Redis may).
 var busy = hybrid.PerSecond(1000).WithBurst(2000)
 
 // hourly refills so slowly that tokens can be counted one by one.
 var hourly = hybrid.PerHour(100)
 
-// denying admits nothing without the store, so that the promise holds through outages too. strict is
-// denying, and spends no lease that has ended, even on a machine so busy that timers come late.
+// denying admits nothing without the store, so that the promise holds through outages too. strict
+// is denying, and spends no lease that has ended, even on a machine so busy that timers come late.
 var (
 	denying = hybrid.Policy{Fallback: hybrid.FallbackDeny}
 	strict  = hybrid.Policy{Fallback: hybrid.FallbackDeny, StrictExpiry: true}
 )
 
-// patient is a configuration for tests that count tokens: a machine that stalls makes it wait, and denies
-// nothing.
+// patient is a configuration for tests that count tokens: a machine that stalls makes it wait, and
+// denies nothing.
 func patient(limit hybrid.Limit, p hybrid.Policy) hybrid.Config {
 	p.TTL = 2 * time.Second // the default would follow CallTimeout
 	return hybrid.Config{Limits: []hybrid.Limit{limit}, Policy: p, CallTimeout: 20 * time.Second}
 }
 
-// saturated is a fleet that denies without the store and is asked for six times its rate, whose burst is
-// used up.
+// saturated is a fleet that denies without the store and is asked for six times its rate, whose
+// burst is used up.
 func saturated(t *testing.T, size int, addr string) (*Fleet, *Load) {
 	t.Helper()
 	f := NewFleet(t, Options{Size: size, Addr: addr, Config: hybrid.Config{Limits: []hybrid.Limit{busy}, Policy: denying}})
@@ -104,7 +105,8 @@ func storeOn(t testing.TB, rdb redis.UniversalClient) *redisbucket.Store {
 // bucketOf is the Redis key of the bucket of a plain name.
 func bucketOf(name string) string { return "yuzhi:{" + name + "}" }
 
-// raw is what common.lua stores of a bucket, as far as Inspect does not tell; times in microseconds.
+// raw is what common.lua stores of a bucket, as far as Inspect does not tell; times in
+// microseconds.
 type raw struct {
 	exists                 bool
 	epoch, created, frozen int64

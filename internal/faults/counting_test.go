@@ -32,13 +32,13 @@ func (f *Fleet) Drain(i int, name string) (admitted int64) {
 	return admitted
 }
 
-// SpendAndSettle is Spend on key that waits until what came along is given back, so that the bucket has
-// what a central one would.
+// SpendAndSettle is Spend on key that waits until what came along is given back, so that the bucket
+// has what a central one would.
 func (f *Fleet) SpendAndSettle(i int, n int64) {
 	f.t.Helper()
 	f.Spend(i, key, n)
-	// Nothing held may mean that a call is about to bring more: for many looks nothing may be held, under
-	// way or begun.
+	// Nothing held may mean that a call is about to bring more: for many looks nothing may be held,
+	// under way or begun.
 	l, calls, looks := f.Limiters[i], int64(-1), 0
 	testkit.Eventually(f.t, "all given back", func() bool {
 		s := l.Stats()
@@ -49,9 +49,9 @@ func (f *Fleet) SpendAndSettle(i int, n int64) {
 	})
 }
 
-// TakeAll drains the bucket of key through limiter i, which is to find n tokens in it and no more. While
-// others count as active it gets only its share at a time. What it lost because the machine stood still
-// for longer than a lease lasts counts as found.
+// TakeAll drains the bucket of key through limiter i, which is to find n tokens in it and no more.
+// While others count as active it gets only its share at a time. What it lost because the machine
+// stood still for longer than a lease lasts counts as found.
 func (f *Fleet) TakeAll(i int, n int64) {
 	f.t.Helper()
 	had := int64(0)

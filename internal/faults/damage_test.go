@@ -119,7 +119,8 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 	if s := l.Stats(); s.Admitted != admitted {
 		t.Errorf("%d admitted from damaged buckets", s.Admitted-admitted)
 	}
-	// When the operator has deleted the bucket, its key is served again: as a lost one, which starts empty.
+	// When the operator has deleted the bucket, its key is served again: as a lost one, which starts
+	// empty.
 	for name, d := range names {
 		must(t, rdb.Del(ctx, bucketOf(name)).Err())
 		testkit.Eventually(t, "a verdict of the store on "+d.name, func() bool {
@@ -132,7 +133,8 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 	}
 }
 
-// TestRow25ADamagedBucketIsNotAskedInALoop: what no retry cures is asked at the pace of a probe, however many want it.
+// TestRow25ADamagedBucketIsNotAskedInALoop: what no retry cures is asked at the pace of a probe,
+// however many want it.
 func TestRow25ADamagedBucketIsNotAskedInALoop(t *testing.T) {
 	t.Parallel()
 	// Given a process under load whose bucket becomes a string,
@@ -147,7 +149,8 @@ func TestRow25ADamagedBucketIsNotAskedInALoop(t *testing.T) {
 	from, calls := f.Now(), l.Stats().Calls
 	f.Next(key, 5000)
 	took := f.Now() - from
-	// then Redis hears of a few of them: a probe every half T (200 ms) on average, and sooner at first.
+	// then Redis hears of a few of them: a probe every half T (200 ms) on average, and sooner at
+	// first.
 	made := l.Stats().Calls - calls
 	if most := 10 + int64(took/(20*1e6)); made > most {
 		t.Errorf("%d calls in %v, at most %d were to be expected", made, took, most)

@@ -30,8 +30,8 @@ func newEar(s lease.Store) *ear {
 	return e
 }
 
-// send notes calls on their way. A call says which grant its limiter accepted last: what the ear hears, the
-// limiter may have dropped.
+// send notes calls on their way. A call says which grant its limiter accepted last: what the ear
+// hears, the limiter may have dropped.
 func (e *ear) send(calls []*lease.Call) {
 	e.calls += int64(len(calls))
 	for _, c := range calls {
@@ -104,7 +104,8 @@ func (e *ears) sum() (sent, failed int64, latest error) {
 	return sent, failed, latest
 }
 
-// admin is a client for reconfiguring a server, with one connection that is open already when it returns.
+// admin is a client for reconfiguring a server, with one connection that is open already when it
+// returns.
 func admin(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, ReadTimeout: time.Minute, DialTimeout: time.Minute})

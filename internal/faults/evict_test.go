@@ -127,9 +127,9 @@ func TestRow14EvictionUnderLoadKeepsThePromise(t *testing.T) {
 	}
 }
 
-// TestOnlyNoEvictionKeepsTheBuckets: every key of ours has an expiry, so the volatile policies take ours
-// first, and those that take any key take ours too. The promise holds under all of them; but an evicted
-// bucket starts empty and waits for a T, which users see as denials.
+// TestOnlyNoEvictionKeepsTheBuckets: every key of ours has an expiry, so the volatile policies take
+// ours first, and those that take any key take ours too. The promise holds under all of them; but
+// an evicted bucket starts empty and waits for a T, which users see as denials.
 func TestOnlyNoEvictionKeepsTheBuckets(t *testing.T) {
 	t.Parallel()
 	for others, expiry := range map[string]time.Duration{"data that stays": 0, "data that expires": 24 * time.Hour} {

@@ -15,8 +15,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// stampRecord is where admissions of all processes of a test are stamped, on the clock that they share and
-// in memory that outlives a kill.
+// stampRecord is where admissions of all processes of a test are stamped, on the clock that they
+// share and in memory that outlives a kill.
 type stampRecord struct {
 	file *stamps.File
 	path string
@@ -49,8 +49,8 @@ func (r *stampRecord) worst(t *testing.T, l hybrid.Limit) audit.Window {
 	return worstOf(t, r.spans(), l, l.Capacity())
 }
 
-// family is what a test has on one server: limiters in its own process, child processes, and the record of
-// all of them. Its bucket is that of key.
+// family is what a test has on one server: limiters in its own process, child processes, and the
+// record of all of them. Its bucket is that of key.
 type family struct {
 	*Fleet
 	*stampRecord
@@ -116,8 +116,8 @@ func (f *family) awaitEmptyLedger() {
 	testkit.Eventually(f.t, "an empty ledger", func() bool { return f.State(key).Ledger == 0 })
 }
 
-// outlastLeases waits until leases that nobody renews from now on have ended: T and two slices of T/7, by
-// the server's clock. T is the one in force, which grows where calls take long.
+// outlastLeases waits until leases that nobody renews from now on have ended: T and two slices of
+// T/7, by the server's clock. T is the one in force, which grows where calls take long.
 func (f *family) outlastLeases() {
 	f.t.Helper()
 	began := f.State(key).ServerTime

@@ -16,8 +16,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// clientTimeout is what go-redis waits for a dial, an answer or a place in its pool. It is far longer than
-// any deadline of the library, so whoever waits for the client instead of that deadline is seen at once.
+// clientTimeout is what go-redis waits for a dial, an answer or a place in its pool. It is far
+// longer than any deadline of the library, so whoever waits for the client instead of that deadline
+// is seen at once.
 const clientTimeout = time.Minute
 
 // The client's own log says that a server is away, which is what these tests are about.
@@ -37,8 +38,9 @@ type Options struct {
 	Store  func(lease.Store) lease.Store // if set, puts a store of the test's own over every limiter's
 }
 
-// Fleet is limiters that share buckets, as processes do, and a record of what they decided. It reads the
-// time from the time package alone, so a fleet on another store runs inside testing/synctest too.
+// Fleet is limiters that share buckets, as processes do, and a record of what they decided. It
+// reads the time from the time package alone, so a fleet on another store runs inside
+// testing/synctest too.
 type Fleet struct {
 	Limiters []*hybrid.Limiter
 
@@ -68,8 +70,8 @@ func NewFleet(t testing.TB, o Options) *Fleet {
 	return f
 }
 
-// NewFleetOn starts one limiter on each store, which may be one and the same. They are closed with the
-// test, after their conservation has been checked.
+// NewFleetOn starts one limiter on each store, which may be one and the same. They are closed with
+// the test, after their conservation has been checked.
 func NewFleetOn(t testing.TB, cfg hybrid.Config, stores ...lease.Store) *Fleet {
 	t.Helper()
 	f := &Fleet{t: t, start: time.Now(), records: make(map[string][]*record)}
@@ -131,7 +133,8 @@ func (f *Fleet) State(key string) lease.State {
 	return st
 }
 
-// Balance is oracle K: the tokens in the bucket of key, of its first limit, and those counted as leased.
+// Balance is oracle K: the tokens in the bucket of key, of its first limit, and those counted as
+// leased.
 func (f *Fleet) Balance(key string) int64 {
 	f.t.Helper()
 	st := f.State(key)
@@ -156,8 +159,8 @@ func (f *Fleet) Shutdown() {
 	}
 }
 
-// close closes all limiters inside a synctest bubble, and lets calls under way come back: time stands still
-// once the test is over.
+// close closes all limiters inside a synctest bubble, and lets calls under way come back: time
+// stands still once the test is over.
 func (f *Fleet) close() {
 	for _, l := range f.Limiters {
 		l.Close()
@@ -172,14 +175,15 @@ type Load struct {
 	wg   sync.WaitGroup
 }
 
-// Stop ends the load and returns when its last request was decided. It may be called more than once.
+// Stop ends the load and returns when its last request was decided. It may be called more than
+// once.
 func (l *Load) Stop() {
 	l.once.Do(func() { close(l.stop) })
 	l.wg.Wait()
 }
 
-// Load calls Allow(key) on every limiter, each rate times a second on a goroutine of its own, until Stop or
-// the end of the test. A machine too slow for that asks less often.
+// Load calls Allow(key) on every limiter, each rate times a second on a goroutine of its own, until
+// Stop or the end of the test. A machine too slow for that asks less often.
 func (f *Fleet) Load(key string, rate int) *Load { return f.LoadOn(f.Limiters, key, rate) }
 
 // LoadOn is Load on some limiters.

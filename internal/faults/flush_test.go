@@ -12,8 +12,8 @@ import (
 // leastTTL is the T of these processes: 4 times the Target. It grows where the machine is slow.
 const leastTTL = 400 * time.Millisecond
 
-// TestRow12LostStateStartsEmptyAndWaitsT: every process knew the bucket, so whoever comes first proves that
-// it was lost.
+// TestRow12LostStateStartsEmptyAndWaitsT: every process knew the bucket, so whoever comes first
+// proves that it was lost.
 func TestRow12LostStateStartsEmptyAndWaitsT(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]func(*testing.T, *redistest.Server){
@@ -56,8 +56,9 @@ func forgetUnderLoad(t *testing.T, forget func(*testing.T, *redistest.Server)) {
 	f.CheckBound(key, busy, 0)
 }
 
-// TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore is the documented other case: nobody who knew the bucket
-// comes before somebody who did not. Then a lost bucket looks like one that never was.
+// TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore is the documented other case: nobody
+// who knew the bucket comes before somebody who did not. Then a lost bucket looks like one that
+// never was.
 func TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

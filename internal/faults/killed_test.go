@@ -10,8 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// killedHolding is a process of f that was killed while it held tokens: what they were, and how it was
-// configured.
+// killedHolding is a process of f that was killed while it held tokens: what they were, and how it
+// was configured.
 func (f *family) killedHolding(l hybrid.Limit, p hybrid.Policy) (holding, orders) {
 	f.t.Helper()
 	o := orders{Role: "hold", Limit: l, Policy: p, CallTimeout: 10 * time.Second}
@@ -25,9 +25,9 @@ func (f *family) killedHolding(l hybrid.Limit, p hybrid.Policy) (holding, orders
 	return h, o
 }
 
-// TestRow30TheLeaseOfAKilledProcessIsForgottenAfterT: the bucket counts it until T has passed since its last
-// grant, by the server's clock, and at most two slices of T/7 longer. Then the tokens come back at the
-// limit's rate.
+// TestRow30TheLeaseOfAKilledProcessIsForgottenAfterT: the bucket counts it until T has passed since
+// its last grant, by the server's clock, and at most two slices of T/7 longer. Then the tokens come
+// back at the limit's rate.
 func TestRow30TheLeaseOfAKilledProcessIsForgottenAfterT(t *testing.T) {
 	t.Parallel()
 	// Given a process that was killed,
@@ -60,8 +60,8 @@ func TestRow30TheLeaseOfAKilledProcessIsForgottenAfterT(t *testing.T) {
 	})
 }
 
-// TestRow30NobodySpendsTheLeaseOfAKilledProcess: until T has passed the others get what it did not hold, and
-// the refill.
+// TestRow30NobodySpendsTheLeaseOfAKilledProcess: until T has passed the others get what it did not
+// hold, and the refill.
 func TestRow30NobodySpendsTheLeaseOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	// Given a process that held half of the burst and was killed,
@@ -93,8 +93,8 @@ func TestRow30NobodySpendsTheLeaseOfAKilledProcess(t *testing.T) {
 	t.Logf("held %d; before its end the others took %d", h.Held, max(0, early-int(h.Admitted)))
 }
 
-// TestRow30TheBalanceAfterAKillIsExact: with next to no refill every token can be told. What the killed
-// process held is lost, once, and everything else is in the bucket or was admitted.
+// TestRow30TheBalanceAfterAKillIsExact: with next to no refill every token can be told. What the
+// killed process held is lost, once, and everything else is in the bucket or was admitted.
 func TestRow30TheBalanceAfterAKillIsExact(t *testing.T) {
 	t.Parallel()
 	// Given a process that was killed while it held some tokens of a bucket that does not refill,
@@ -127,8 +127,8 @@ func (f *family) underLoad(p hybrid.Policy) (hybrid.Limit, orders, []*process) {
 	return limit, o, f.children(inFleet, o)
 }
 
-// TestRow30AFleetKeepsTheBoundWhileProcessesAreKilled: under load, each followed by a new process as a
-// supervisor would start it.
+// TestRow30AFleetKeepsTheBoundWhileProcessesAreKilled: under load, each followed by a new process
+// as a supervisor would start it.
 func TestRow30AFleetKeepsTheBoundWhileProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	const kills = 2

@@ -34,8 +34,8 @@ type orders struct {
 	Offered     float64 // requests a second
 }
 
-// roles are what a child can be. Each starts with a Limiter on the server, says and hears lines, and returns when it
-// is done.
+// roles are what a child can be. Each starts with a Limiter on the server, says and hears lines,
+// and returns when it is done.
 var roles = map[string]func(*child) error{
 	"load":    loadRole,
 	"hold":    holdRole,

@@ -29,7 +29,8 @@ func ordinary(p hybrid.Policy) hybrid.Config {
 	return hybrid.Config{Limits: []hybrid.Limit{limit}, Policy: p, CallTimeout: callTimeout}
 }
 
-// mode is a fleet with one of the fallbacks. All modes suffer one and the same outage, on a key each.
+// mode is a fleet with one of the fallbacks. All modes suffer one and the same outage, on a key
+// each.
 type mode struct {
 	*Fleet
 	name     string
@@ -44,7 +45,8 @@ type mode struct {
 
 type modes []*mode
 
-// newModes starts the fleets on addr, under load, and returns when everybody holds a lease and knows of the others.
+// newModes starts the fleets on addr, under load, and returns when everybody holds a lease and
+// knows of the others.
 func newModes(t *testing.T, addr, direct string, client func(*redis.Options)) modes {
 	t.Helper()
 	all := modes{
@@ -82,8 +84,8 @@ type outage struct {
 	is           error  // and wraps this; nil means lease.ErrUnavailable
 }
 
-// suffer is every row that takes the store away: given fleets under load, it goes and comes back. What each mode promises
-// meanwhile and afterwards is checked, and what users saw is logged.
+// suffer is every row that takes the store away: given fleets under load, it goes and comes back.
+// What each mode promises meanwhile and afterwards is checked, and what users saw is logged.
 func (all modes) suffer(t *testing.T, o outage) {
 	t.Helper()
 	if o.is == nil {
@@ -123,8 +125,9 @@ func (all modes) suffer(t *testing.T, o outage) {
 	}
 }
 
-// decides reports whether the holdings are spent and the mode alone decides: every limiter knows that the store is away and
-// holds nothing, and for a third of a second nothing came but the mode's answer.
+// decides reports whether the holdings are spent and the mode alone decides: every limiter knows
+// that the store is away and holds nothing, and for a third of a second nothing came but the mode's
+// answer.
 func (m *mode) decides() bool {
 	for i, s := range m.each() {
 		if s.Held > 0 || s.Errors == m.before[i].Errors || m.fallback != hybrid.FallbackDeny && s.Fallback == m.before[i].Fallback {
@@ -180,7 +183,8 @@ func (m *mode) checkOutage(t *testing.T) {
 			t.Errorf("AllowAll denied %d, and admitted %d, of which %d are counted", seen.Denied, seen.Admitted, fallback)
 		}
 	case hybrid.FallbackLocalShare:
-		// Its own bound: each process its share of rate and burst, by the active weight that it heard last.
+		// Its own bound: each process its share of rate and burst, by the active weight that it heard
+		// last.
 		bound := 0.0
 		for _, e := range m.ears {
 			_, least := e.weights()
@@ -192,7 +196,8 @@ func (m *mode) checkOutage(t *testing.T) {
 		}
 	}
 	sent, _, _ := m.ears.sum()
-	// They probe some five times a second and process; one call for every tenth request would be a storm.
+	// They probe some five times a second and process; one call for every tenth request would be a
+	// storm.
 	if asked := first.Admitted + first.Denied + seen.Admitted + seen.Denied; sent > asked/10+10*size {
 		t.Errorf("%s: %d calls for %d requests of an outage", m.name, sent, asked)
 	}

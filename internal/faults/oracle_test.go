@@ -18,7 +18,8 @@ func worstOf(t testing.TB, spans []audit.Span, l hybrid.Limit, burst int64) audi
 	return w
 }
 
-// conserved is oracle C: every token that the store granted was admitted, given back, burnt, or is held.
+// conserved is oracle C: every token that the store granted was admitted, given back, burnt, or is
+// held.
 func conserved(t testing.TB, who string, s hybrid.Stats) {
 	t.Helper()
 	if s.Leased != s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held || s.Held < 0 {
@@ -34,8 +35,9 @@ func (f *Fleet) CheckConserved() {
 	}
 }
 
-// CheckNobodyWaited is oracle T: no decision on key that began in [from, to) took longer than most. Give a
-// most that only somebody who waits for the wrong thing reaches: the fleets' clients wait for a minute.
+// CheckNobodyWaited is oracle T: no decision on key that began in [from, to) took longer than most.
+// Give a most that only somebody who waits for the wrong thing reaches: the fleets' clients wait
+// for a minute.
 func (f *Fleet) CheckNobodyWaited(key string, from, to, most time.Duration) {
 	f.t.Helper()
 	s := f.Seen(key, from, to)
@@ -47,8 +49,8 @@ func (f *Fleet) CheckNobodyWaited(key string, from, to, most time.Duration) {
 	}
 }
 
-// slack is what a machine that runs other tests beside this one may add to a time that a test measures.
-// Where the promised durations must be exact, tests run in virtual time.
+// slack is what a machine that runs other tests beside this one may add to a time that a test
+// measures. Where the promised durations must be exact, tests run in virtual time.
 const slack = time.Second
 
 // stall is how late a look may come before the machine counts as having stood still.
@@ -60,8 +62,8 @@ type Recovery struct {
 	still time.Duration // for how long of it this machine did not let the test look
 }
 
-// CheckInTime fails the test unless the second at the rate began within 2T of the recovery. Time in which
-// this machine stood still does not count, nor what a busy one adds.
+// CheckInTime fails the test unless the second at the rate began within 2T of the recovery. Time in
+// which this machine stood still does not count, nor what a busy one adds.
 func (r Recovery) CheckInTime(t testing.TB, ttl time.Duration) {
 	t.Helper()
 	if most := 2 * ttl; r.After-r.still > most+slack {
@@ -70,9 +72,9 @@ func (r Recovery) CheckInTime(t testing.TB, ttl time.Duration) {
 	}
 }
 
-// AwaitRecovery is oracle G: it returns when the fleet, which must be under load of more than rate on one
-// key, has admitted 95 % of rate for a whole second by leases alone. It says how long after the call of
-// AwaitRecovery that second began, and ends the test where there is none.
+// AwaitRecovery is oracle G: it returns when the fleet, which must be under load of more than rate
+// on one key, has admitted 95 % of rate for a whole second by leases alone. It says how long after
+// the call of AwaitRecovery that second began, and ends the test where there is none.
 func (f *Fleet) AwaitRecovery(rate int64) Recovery {
 	f.t.Helper()
 	return AwaitRecovery(f.t, rate, f)[0]

@@ -23,15 +23,16 @@ func hang(t *testing.T, server *redistest.Server) outage {
 	}
 }
 
-// outages are the ways in which a store goes away from all processes at once, and comes back. Each is given
-// a server with args, and the operator's connection to it.
+// outages are the ways in which a store goes away from all processes at once, and comes back. Each
+// is given a server with args, and the operator's connection to it.
 var outages = []struct {
 	name   string
 	args   []string
 	client func(*redis.Options)
 	how    func(t *testing.T, s *redistest.Server, ctl *redis.Client) outage
 }{
-	// The server writes everything to its file before it answers, so it forgets nothing when it is killed.
+	// The server writes everything to its file before it answers, so it forgets nothing when it is
+	// killed.
 	{"Row01 Redis is down", []string{"--appendonly", "yes", "--appendfsync", "no"}, nil,
 		func(t *testing.T, s *redistest.Server, _ *redis.Client) outage {
 			return outage{inject: s.Kill, cure: func() { s.Restart(t) }}
@@ -40,8 +41,8 @@ var outages = []struct {
 	{"Row03 a hung server", nil, nil, func(t *testing.T, s *redistest.Server, _ *redis.Client) outage { return hang(t, s) }},
 	{"Row10 an exhausted pool delays renewals and not requests", nil, func(o *redis.Options) { o.PoolSize = 1 },
 		func(t *testing.T, s *redistest.Server, _ *redis.Client) outage { return hang(t, s) }},
-	// The server has room for one client alone, and that is ours. It says so before it is asked, and go-redis
-	// does not read that: all that is heard is a broken pipe.
+	// The server has room for one client alone, and that is ours. It says so before it is asked, and
+	// go-redis does not read that: all that is heard is a broken pipe.
 	{"Row11 no more clients", nil, nil, func(t *testing.T, _ *redistest.Server, ctl *redis.Client) outage {
 		return outage{inject: func() {
 			set(t, ctl, "maxclients", "1")
@@ -76,7 +77,8 @@ var outages = []struct {
 			save("ok")
 		})
 	}},
-	// A thousand keys in the base of the append-only file, each of which takes ten milliseconds to load.
+	// A thousand keys in the base of the append-only file, each of which takes ten milliseconds to
+	// load.
 	{"Row22 a loading server", []string{"--appendonly", "yes", "--appendfsync", "no", "--loading-process-events-interval-bytes", "1024"}, nil,
 		func(t *testing.T, s *redistest.Server, ctl *redis.Client) outage {
 			return refusal("LOADING", func() {
@@ -127,9 +129,9 @@ func TestAnOutageIsGotThroughByPolicyFallback(t *testing.T) {
 			newModes(t, server.Addr, "", c.client).suffer(t, c.how(t, server, ctl))
 		})
 	}
-	// The network takes everything and answers nothing, and later serves new connections again. (It keeps
-	// every connection that a probe was sent over until the client's read timeout, a minute here: so the pool
-	// is larger than the number of probes.)
+	// The network takes everything and answers nothing, and later serves new connections again. (It
+	// keeps every connection that a probe was sent over until the client's read timeout, a minute
+	// here: so the pool is larger than the number of probes.)
 	t.Run("Row08 a black hole", func(t *testing.T) {
 		t.Parallel()
 		server, proxy := behindProxy(t)

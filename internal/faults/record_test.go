@@ -98,7 +98,8 @@ func (f *Fleet) Next(key string, n int64) (s Seen) {
 	return s
 }
 
-// Audit is the window, over all of them, in which most was admitted of key beyond limit and overcommit.
+// Audit is the window, over all of them, in which most was admitted of key beyond limit and
+// overcommit.
 func (f *Fleet) Audit(key string, limit hybrid.Limit, overcommit int64) audit.Window {
 	f.t.Helper()
 	var spans []audit.Span
@@ -110,7 +111,8 @@ func (f *Fleet) Audit(key string, limit hybrid.Limit, overcommit int64) audit.Wi
 	return worstOf(f.t, spans, limit, limit.Capacity()+overcommit)
 }
 
-// CheckBound is oracle W: in no window more was admitted of key than the limit and the overcommit allow.
+// CheckBound is oracle W: in no window more was admitted of key than the limit and the overcommit
+// allow.
 func (f *Fleet) CheckBound(key string, limit hybrid.Limit, overcommit int64) {
 	f.t.Helper()
 	w := f.Audit(key, limit, overcommit)

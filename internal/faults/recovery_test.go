@@ -88,9 +88,10 @@ func recovery(t *testing.T, fallback hybrid.Fallback, down func(context.Context)
 	checkDebt(t, f, w, fallback, gone.Fallback-before.Fallback)
 }
 
-// checkRate is oracle G on what was admitted by leases in the second from 2T after the recovery on, and per second later
-// on. What a bucket makes right after it ran dry goes first into the reserve that it is fair with, R*tau/2, and into the
-// processes' holdings, up to 2*R*tau, and is admitted later: so the first figure is lower, once.
+// checkRate is oracle G on what was admitted by leases in the second from 2T after the recovery on,
+// and per second later on. What a bucket makes right after it ran dry goes first into the reserve
+// that it is fair with, R*tau/2, and into the processes' holdings, up to 2*R*tau, and is admitted
+// later: so the first figure is lower, once.
 func checkRate(t *testing.T, soon, late int64) {
 	t.Helper()
 	rate := float64(crowded.Tokens)

@@ -12,8 +12,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter: 100 tokens an hour; 40 are spent, the replica loses touch, 30
-// more are spent, the master dies, and the replica, which believes that 60 are left, takes its place.
+// TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter: 100 tokens an hour; 40 are spent, the
+// replica loses touch, 30 more are spent, the master dies, and the replica, which believes that 60
+// are left, takes its place.
 func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -47,7 +47,8 @@ func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T
 		// when the replies are replaced
 		proxy.Set(c.fate)
 		f.failing(t)
-		// then the error has a type, (a call that was left hanging before may end in between, with another one)
+		// then the error has a type, (a call that was left hanging before may end in between, with
+		// another one)
 		var err error
 		testkit.Eventually(t, name+": an error of its own kind", func() bool {
 			_, _, err = f.ears.sum()
@@ -114,7 +115,8 @@ func TestRow06RepliesThatComeTooLateAdmitNothing(t *testing.T) {
 	load := f.Load("k", perEach)
 	f.Warm()
 	for range 2 {
-		// when all replies are held back until every limiter has sent several calls, and then come at once
+		// when all replies are held back until every limiter has sent several calls, and then come at
+		// once
 		release := proxy.Hold()
 		before := proxy.Calls()
 		testkit.Eventually(t, "calls without answer", func() bool { return proxy.Calls() >= before+3*size })

@@ -12,9 +12,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// With "everysec" Redis hands every write to the system before it answers, so that a killed server loses
-// nothing; only while a sync of the disk is under way it may postpone that, by 2 s at most. With "always"
-// it never does.
+// With "everysec" Redis hands every write to the system before it answers, so that a killed server
+// loses nothing; only while a sync of the disk is under way it may postpone that, by 2 s at most.
+// With "always" it never does.
 var (
 	everySecond = []string{"--appendonly", "yes", "--appendfsync", "everysec"}
 	everyWrite  = []string{"--appendonly", "yes", "--appendfsync", "always"}
@@ -29,8 +29,8 @@ func written(t *testing.T, rdb *redis.Client) {
 	})
 }
 
-// TestRow13ARestartFromTheAppendOnlyFileKeepsEveryToken: what was written before kill -9 is there, again and
-// again, though the file is synced to the disk once a second only.
+// TestRow13ARestartFromTheAppendOnlyFileKeepsEveryToken: what was written before kill -9 is there,
+// again and again, though the file is synced to the disk once a second only.
 func TestRow13ARestartFromTheAppendOnlyFileKeepsEveryToken(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, everySecond...)
@@ -98,8 +98,8 @@ func TestRow13ARestartFromTheAppendOnlyFileUnderLoadContinues(t *testing.T) {
 	}
 }
 
-// TestWhatAKilledServerStillKnows: 100 tokens an hour; 40 are spent, a snapshot is taken, 30 more are spent,
-// and then the server is killed and starts again. One central bucket would have 30 left.
+// TestWhatAKilledServerStillKnows: 100 tokens an hour; 40 are spent, a snapshot is taken, 30 more
+// are spent, and then the server is killed and starts again. One central bucket would have 30 left.
 func TestWhatAKilledServerStillKnows(t *testing.T) {
 	t.Parallel()
 	const nothing, whatIsLeft, whatTheSnapshotHas, everything = 0, 1, 2, 3
@@ -111,8 +111,8 @@ func TestWhatAKilledServerStillKnows(t *testing.T) {
 	}{
 		// The file has everything that was answered.
 		{"append-only file, fsync everysec", everySecond, whatIsLeft, whatIsLeft},
-		// The snapshot is older: what was granted since is there again, unless somebody proves that it was.
-		// Then the bucket starts empty.
+		// The snapshot is older: what was granted since is there again, unless somebody proves that it
+		// was. Then the bucket starts empty.
 		{"snapshots only", nil, whatTheSnapshotHas, nothing},
 		// Without either, it is a new bucket, or one that starts empty.
 		{"nothing", nil, everything, nothing},

@@ -11,8 +11,8 @@ import (
 )
 
 func TestAHealthyFleetPassesEveryOracle(t *testing.T) {
-	// given three limiters on one server, asked for three times the limit (strict about the end of a lease: otherwise a
-	// machine so slack that timers come late spends what has ended)
+	// given three limiters on one server, asked for three times the limit (strict about the end of a
+	// lease: otherwise a machine so slack that timers come late spends what has ended)
 	limit := hybrid.PerSecond(1000).WithBurst(500)
 	f := NewFleet(t, Options{Size: 3, Addr: redistest.Start(t).Addr, Config: hybrid.Config{
 		Limits: []hybrid.Limit{limit}, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, StrictExpiry: true},

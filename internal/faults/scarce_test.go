@@ -17,8 +17,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// askTwiceTheShare asks every limiter for twice its share of limit at random, while more says so. It
-// returns what each admitted.
+// askTwiceTheShare asks every limiter for twice its share of limit at random, while more says so.
+// It returns what each admitted.
 func (f *Fleet) askTwiceTheShare(limit hybrid.Limit, more func() bool) (shares []float64) {
 	gap := float64(len(f.Limiters)) / (2 * limit.Rate()) * float64(time.Second)
 	var wg sync.WaitGroup
@@ -38,9 +38,9 @@ func (f *Fleet) askTwiceTheShare(limit hybrid.Limit, more func() bool) (shares [
 	return shares
 }
 
-// TestRow37ABurstSmallerThanTheFleetIsShared: with a burst far smaller than the number of processes there
-// are not enough tokens for everybody to hold one. Leases shrink to what waits, nobody starves, and together
-// the processes admit what one central bucket would.
+// TestRow37ABurstSmallerThanTheFleetIsShared: with a burst far smaller than the number of processes
+// there are not enough tokens for everybody to hold one. Leases shrink to what waits, nobody
+// starves, and together the processes admit what one central bucket would.
 func TestRow37ABurstSmallerThanTheFleetIsShared(t *testing.T) {
 	for _, c := range []struct {
 		processes int
@@ -77,8 +77,8 @@ func TestRow37ABurstSmallerThanTheFleetIsShared(t *testing.T) {
 				if slices.Max(grants[3:]) > 0 || grants[2] > grants[1]/4 {
 					t.Errorf("grants by size: %v", grants)
 				}
-				// and shares differ by no more than chance: who asks when there is a token gets it, so the shares of
-				// n tokens vary by 1/n. (5 standard deviations; Jain's index is 1/(1+variance).)
+				// and shares differ by no more than chance: who asks when there is a token gets it, so the
+				// shares of n tokens vary by 1/n. (5 standard deviations; Jain's index is 1/(1+variance).)
 				if most := 1 - 5*math.Sqrt(1.2/equal); worst < most {
 					t.Errorf("the worst has %.3f of its share, chance explains %.3f", worst, most)
 				}
@@ -112,7 +112,8 @@ func (f *Fleet) centralBucket(l hybrid.Limit) (admitted int) {
 	return admitted
 }
 
-// TestRow37ABurstSmallerThanTheFleetStarvesNobodyOnRedis: the same on Redis, where time is what it is.
+// TestRow37ABurstSmallerThanTheFleetStarvesNobodyOnRedis: the same on Redis, where time is what it
+// is.
 func TestRow37ABurstSmallerThanTheFleetStarvesNobodyOnRedis(t *testing.T) {
 	t.Parallel()
 	// Given sixteen limiters on a burst of two,

@@ -21,8 +21,8 @@ type wallClock struct {
 	offset time.Duration
 }
 
-// startWithClock starts a server under testdata/clockshim.c. Tests that use it are not parallel: it works through the
-// environment, which every process that is started at that time inherits.
+// startWithClock starts a server under testdata/clockshim.c. Tests that use it are not parallel: it
+// works through the environment, which every process that is started at that time inherits.
 func startWithClock(t *testing.T, args ...string) (*redistest.Server, *wallClock) {
 	t.Helper()
 	redistest.Require(t)

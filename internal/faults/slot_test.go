@@ -18,7 +18,8 @@ var awkward = []string{"{", "}", "{}", "}{", "a{b}c{d}", "{a}", "{a}}", "%", "%7
 
 func TestRow21AnyBytesAsAKeyAreServedByACluster(t *testing.T) {
 	t.Parallel()
-	// Given a server that checks, as every node of a cluster does, that the keys of a script are in one slot,
+	// Given a server that checks, as every node of a cluster does, that the keys of a script are in
+	// one slot,
 	ctx := context.Background()
 	server := redistest.StartCluster(t, 1, false).Masters[0]
 	err := client(t, server.Addr).Eval(ctx, "return 1", []string{"yuzhi:k", "yuzhi:k:holder"}).Err()

@@ -23,8 +23,9 @@ func TestRow07ASlowServerIsBetterThanNone(t *testing.T) {
 	// when it is asked for half of the rate
 	const each = 167
 	load := f.Load("k", each)
-	// then, when it knows how slow the network is, half of them are admitted for a second. (How many are, in
-	// virtual time, where a machine's own slowness does not count: TestRow07PrefetchingHidesASlowNetwork.)
+	// then, when it knows how slow the network is, half of them are admitted for a second. (How many
+	// are, in virtual time, where a machine's own slowness does not count:
+	// TestRow07PrefetchingHidesASlowNetwork.)
 	var then Seen
 	testkit.Eventually(t, "a second with half of the requests admitted", func() bool {
 		proxy.Set(redistest.Fate{Delay: 50*time.Millisecond + rand.N(450*time.Millisecond)})
@@ -84,8 +85,8 @@ func TestRow07PrefetchingHidesASlowNetwork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				// given three processes that are asked for half of the rate, over a network that is slow, and a burst that
-				// covers its round trips
+				// given three processes that are asked for half of the rate, over a network that is slow, and a
+				// burst that covers its round trips
 				slow := hybrid.PerSecond(1000).WithBurst(4000)
 				w := newWire(c.trip)
 				f := NewFleetOn(t, hybrid.Config{Limits: []hybrid.Limit{slow}, Policy: denying}, w, w, w)

@@ -17,8 +17,8 @@ import (
 
 const (
 	starvedKeys = 5
-	// enough is how many tokens every key should get; when four times as many were admitted in all, a key that has
-	// fewer is starved.
+	// enough is how many tokens every key should get; when four times as many were admitted in all, a
+	// key that has fewer is starved.
 	enough = 200
 	hogs   = 4
 )
@@ -79,7 +79,8 @@ func starvedRole(c *child) error {
 
 func keyName(k int) string { return fmt.Sprint("key-", k) }
 
-// serveKeys offers every key the same load, each on a goroutine of its own, until enough was admitted of all.
+// serveKeys offers every key the same load, each on a goroutine of its own, until enough was
+// admitted of all.
 func (c *child) serveKeys(l *hybrid.Limiter, busy *starvedBusy) {
 	var admitted [starvedKeys]atomic.Int64
 	done := func() bool {
@@ -123,7 +124,8 @@ func (c *child) serveKeys(l *hybrid.Limiter, busy *starvedBusy) {
 	busy.Seconds = time.Since(began).Seconds()
 }
 
-// startHogs starts goroutines that never pause, and a collector that never rests over a heap that takes it a while.
+// startHogs starts goroutines that never pause, and a collector that never rests over a heap that
+// takes it a while.
 func startHogs() (stop func()) {
 	var stopped atomic.Bool
 	var wg sync.WaitGroup

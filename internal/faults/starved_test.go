@@ -9,9 +9,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin: a process that has one CPU, and shares it with
-// goroutines that never pause and a garbage collector that never rests, still serves every key, makes no
-// more calls than an undisturbed one, is silent when it is idle, and ends when told to.
+// TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin: a process that has one CPU, and shares it
+// with goroutines that never pause and a garbage collector that never rests, still serves every
+// key, makes no more calls than an undisturbed one, is silent when it is idle, and ends when told
+// to.
 func TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
 	t.Parallel()
 	// Given a process with one CPU,
@@ -21,8 +22,9 @@ func TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
 		Role: "starved", Limit: limit, Offered: 2 * limit.Rate(),
 		Policy: hybrid.Policy{TTL: 2 * time.Second, StartEmpty: true, MaxBatch: 40}, CallTimeout: 10 * time.Second,
 	}, "GOMAXPROCS=1")
-	// (a burst far above what a long stall lets pass, from which nothing is served at first: that would even all out)
-	// when its keys are under load, which then ends, and it is told to shut down under load,
+	// (a burst far above what a long stall lets pass, from which nothing is served at first: that
+	// would even all out) when its keys are under load, which then ends, and it is told to shut down
+	// under load,
 	var busy starvedBusy
 	p.hear("busy", &busy)
 	var idle starvedIdle

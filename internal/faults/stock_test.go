@@ -9,10 +9,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// stock is a fleet on a bucket that starts with half a million tokens and gets no more within a test, so
-// that every token can be counted. Its leases last an hour, so a call that failed is always sent again under
-// its seq and never given up: whatever the network does to calls and replies, not one token may be missing
-// in the end.
+// stock is a fleet on a bucket that starts with half a million tokens and gets no more within a
+// test, so that every token can be counted. Its leases last an hour, so a call that failed is
+// always sent again under its seq and never given up: whatever the network does to calls and
+// replies, not one token may be missing in the end.
 type stock struct {
 	*Fleet
 	ears *ears
@@ -29,10 +29,11 @@ func newStock(t *testing.T, addr, direct string, n int, cfg hybrid.Config) stock
 	return s
 }
 
-// check is oracles C and K, for a network that is well again and a fleet that is asked no more: it gives
-// back what it holds, and then the bucket lacks what callers were admitted for, to the token. (Its ledger
-// does not count: a holder that has spent everything makes no report. Nor does Stats.Admitted alone: it
-// contains what was drawn for a caller that had gone meanwhile, and refunded.)
+// check is oracles C and K, for a network that is well again and a fleet that is asked no more: it
+// gives back what it holds, and then the bucket lacks what callers were admitted for, to the token.
+// (Its ledger does not count: a holder that has spent everything makes no report. Nor does
+// Stats.Admitted alone: it contains what was drawn for a caller that had gone meanwhile, and
+// refunded.)
 func (s stock) check(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, "everything given back", func() bool { return s.Stats().Held == 0 })
@@ -94,7 +95,8 @@ func TestRow03WhatAHungServerExecutesLaterIsDrawnForOnce(t *testing.T) {
 	f := newStock(t, server.Addr, "", size, hybrid.Config{})
 	load := f.Load("k", perEach)
 	f.answered(t, 1)
-	// when the server stops until every limiter has sent its call three times over, and then executes all of them
+	// when the server stops until every limiter has sent its call three times over, and then executes
+	// all of them
 	o := hang(t, server)
 	o.inject()
 	f.more(t, "calls to a server that hangs", 3, func(sent, _ int64) int64 { return sent })
@@ -132,8 +134,8 @@ func TestRow23ForgottenScriptsAreSentAgainAndRunOnce(t *testing.T) {
 func lossy(t *testing.T, fate redistest.Fate) {
 	t.Parallel()
 	server, proxy := behindProxy(t)
-	// given a process whose every token can be counted, and a fleet on an ordinary bucket, whose leases end
-	// while a call is sent again and again
+	// given a process whose every token can be counted, and a fleet on an ordinary bucket, whose
+	// leases end while a call is sent again and again
 	f := newStock(t, proxy.Addr, server.Addr, 1, hybrid.Config{})
 	stocks := f.Load("k", perEach)
 	g := NewFleet(t, Options{Size: size, Addr: proxy.Addr, Direct: server.Addr, Config: ordinary(strict)})

@@ -10,9 +10,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// TestRow29AStoppedProcessSpendsItsLeaseLateWithoutStrictExpiryOnly: a process was stopped until the bucket
-// forgot its lease, and others have spent its tokens meanwhile. With StrictExpiry it spends nothing of it,
-// without it at most what it held.
+// TestRow29AStoppedProcessSpendsItsLeaseLateWithoutStrictExpiryOnly: a process was stopped until
+// the bucket forgot its lease, and others have spent its tokens meanwhile. With StrictExpiry it
+// spends nothing of it, without it at most what it held.
 func TestRow29AStoppedProcessSpendsItsLeaseLateWithoutStrictExpiryOnly(t *testing.T) {
 	t.Parallel()
 	for name, strict := range map[string]bool{"strict": true, "not strict": false} {

@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// tap is a store over another one that notes what passes. sent may change calls before they go out, heard
-// sees a group before it is given back; they are called one at a time.
+// tap is a store over another one that notes what passes. sent may change calls before they go out,
+// heard sees a group before it is given back; they are called one at a time.
 type tap struct {
 	lease.Store
 	oneWay time.Duration // how far away the store is
@@ -72,9 +72,9 @@ func (s *tap) lastGrant() lease.Grant {
 	return s.last
 }
 
-// tape records every executed call of some fleets. It is oracle D: the bucket numbers its calls and says at
-// what time it executed each, so the reference bucket must answer the same calls, in that order and at
-// those times, with the same grants.
+// tape records every executed call of some fleets. It is oracle D: the bucket numbers its calls and
+// says at what time it executed each, so the reference bucket must answer the same calls, in that
+// order and at those times, with the same grants.
 type tape struct {
 	mu    sync.Mutex
 	calls []recorded

@@ -9,7 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// wire is the way to a reference bucket, for virtual time: everything on it happens at exact moments.
+// wire is the way to a reference bucket, for virtual time: everything on it happens at exact
+// moments.
 type wire struct {
 	inner *lease.MemoryStore
 	trip  func() time.Duration // a round trip

@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// loadRole is the role of a process that offers a steady load until it is told to finish. What it could not offer in time,
-// because it was stopped or got no CPU, it offers as soon as it can.
+// loadRole is the role of a process that offers a steady load until it is told to finish. What it
+// could not offer in time, because it was stopped or got no CPU, it offers as soon as it can.
 func loadRole(c *child) error {
 	l, err := hybrid.New(c.store, c.config())
 	if err != nil {
@@ -57,15 +57,16 @@ func (c *child) leave(l *hybrid.Limiter) error {
 	return c.say("report", r)
 }
 
-// holding is what a holder says: how much it holds, when the bucket granted it, and what became of other tokens.
+// holding is what a holder says: how much it holds, when the bucket granted it, and what became of
+// other tokens.
 type holding struct {
 	Held, Admitted, Burnt int64
 	GrantedAt             int64 // server time, us
 }
 
-// holdRole is the role of a process that leases tokens, spends one, and keeps the others until it is told to spend. None of
-// its timers run before it has done so: that is how a process finds itself which was stopped, and whose first
-// thread to run again is one that takes tokens.
+// holdRole is the role of a process that leases tokens, spends one, and keeps the others until it
+// is told to spend. None of its timers run before it has done so: that is how a process finds
+// itself which was stopped, and whose first thread to run again is one that takes tokens.
 func holdRole(c *child) error {
 	gate := newGatedClock()
 	cfg := c.config()
@@ -104,7 +105,8 @@ func holdRole(c *child) error {
 	return c.leave(l)
 }
 
-// schedulerRests reports whether the Limiter's scheduler waits to be woken, and nothing of it runs that could do so.
+// schedulerRests reports whether the Limiter's scheduler waits to be woken, and nothing of it runs
+// that could do so.
 func schedulerRests() bool {
 	all := running()
 	return len(all) == 1 && strings.Contains(all[0], "[select") && strings.Contains(all[0], "(*scheduler).run")

@@ -100,7 +100,8 @@ func TestAKeyThatAFastClockLeftBehindExpires(t *testing.T) {
 }
 
 func TestALogForgetsWhatNobodyRenews(t *testing.T) {
-	// Given a key that only a clock an hour ahead has written, then a window later nothing is left of it.
+	// Given a key that only a clock an hour ahead has written, then a window later nothing is left of
+	// it.
 	a := start(t, "sliding_log_client", ahead(3600*second, tenPerSecond))
 	burst(a, 0, 1)
 	for _, step := range []struct{ now, want int64 }{{500*ms - 1, 0}, {500 * ms, 5}, {1000 * ms, 5}} {
