@@ -209,18 +209,6 @@ func TestValidateReportsAllAtOnceAndNothingThatFollows(t *testing.T) {
 	}
 }
 
-func TestEveryFieldOfAPolicyHasAPath(t *testing.T) {
-	s := valid()
-	s.Policy = lease.Policy{Target: -1, TTL: -1, MinBatch: -1, MaxBatch: -1, Overcommit: -1, Weight: -1, ColdStart: -1, Fallback: -1}
-	s.Groups, s.Network.Partitions = nil, nil
-	for _, err := range s.Validate().(interface{ Unwrap() []error }).Unwrap() {
-		v, ok := errors.AsType[*Violation](err)
-		if !ok || !strings.HasPrefix(v.Path, "policy.") || FieldName(strings.Fields(v.Message)[0]) != strings.TrimPrefix(v.Path, "policy.") {
-			t.Errorf("%v is not about a field of the policy", err)
-		}
-	}
-}
-
 func TestAViolationFollowsFromItsFieldAndItsBound(t *testing.T) {
 	v := &Violation{Path: "groups[1].pauses.for", Of: "limits"}
 	for path, want := range map[string]bool{
