@@ -19,13 +19,13 @@ var ErrAxis = errors.New("search: invalid axis")
 // PointsMax bounds a grid, and the number of values of one axis.
 const PointsMax = 10_000
 
-// Axis is one parameter that varies: its path, as Set takes it, and its values as texts.
+// Axis is one parameter that varies: the path of a field, as in --set, and its values as texts.
 type Axis struct {
 	Path   string   `json:"path"`
 	Values []string `json:"values"`
 }
 
-// ParseAxis reads "path=value,value,...". A value is a text that Set takes, with commas inside
+// ParseAxis reads "path=value,value,...". A value is a text that the field takes, with commas inside
 // parentheses ("normal(0s,10ms)"), or a range: "10ms..1s:log:8" is 8 values from 10ms to 1s that
 // rise by the same factor, "1..9:lin:5" is 5 that rise by the same difference. A range is of
 // durations, or of numbers with the same unit at both ends ("1%..10%", "-50ppm..50ppm"). Between

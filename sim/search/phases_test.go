@@ -2,7 +2,6 @@ package search
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -39,23 +38,6 @@ func TestNothingIsSimulatedTwice(t *testing.T) {
 			}
 			seen[name] = true
 		}
-	}
-}
-
-func TestParallelDoesNotChangeThePlan(t *testing.T) {
-	var texts []string
-	for _, parallel := range []int{1, 8} {
-		w := &world{noise: 0.3, f: rising(func(ms float64) float64 { return ms / 30000 })}
-		p, err := Planner{Run: w.run, Parallel: parallel}.Plan(t.Context(), Question{Scenario: fleet(), OvercommitMax: 100})
-		p.Machine = sim.Machine{}
-		text, jsonErr := json.Marshal(p)
-		if err != nil || jsonErr != nil {
-			t.Fatal(err, jsonErr)
-		}
-		texts = append(texts, string(text))
-	}
-	if texts[0] != texts[1] {
-		t.Errorf("1 at a time:\n%s\n8 at a time:\n%s", texts[0], texts[1])
 	}
 }
 

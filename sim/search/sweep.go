@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/sim"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
 // ErrGrid is wrapped by every error about axes that do not make a grid.
@@ -16,15 +17,10 @@ var ErrGrid = errors.New("search: invalid grid")
 // SweepVersion is that of SweepReport's JSON; it rises when a key changes its meaning or goes.
 const SweepVersion = 2
 
-// Set changes one setting of a scenario, "path=value", and nothing that a copy of the scenario
-// shares with it. The scenario file package has one.
-type Set func(s *sim.Scenario, setting string) error
-
-// Sweep runs a scenario at every point of a grid. Run and Set are required; every other zero field
-// is a good default.
+// Sweep runs a scenario at every point of a grid. Run is required; every other zero field is a
+// good default.
 type Sweep struct {
 	Run        Run
-	Set        Set
 	Parallel   int         // points at one time; 0 means GOMAXPROCS. It changes no figure
 	Objectives []Objective // of the front; nil means DefaultObjectives
 	// Progress is told how many of the points that run have ended, one call at a time; nil for
@@ -76,14 +72,14 @@ func (r *SweepReport) Label(p *Point) string {
 	return strings.Join(parts, " ")
 }
 
-// Do runs s with every combination of the axes' values. A value that Set refuses and a grid that is
+// Do runs s with every combination of the axes' values. A value that its field does not take and a grid that is
 // too large are errors before anything runs; a point at which the scenario is not valid is a point
 // that says so. When ctx ends, the points that have finished are kept, and the error wraps
 // sim.ErrInterrupted and says how many they are.
 func (w Sweep) Do(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport, error) {
 	count, err := gridSize(axes)
 	if err == nil {
-		err = checkValues(s, axes, w.Set)
+		err = checkValues(s, axes)
 	}
 	if err != nil {
 		return SweepReport{}, err
@@ -109,7 +105,7 @@ func (w Sweep) Do(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport
 		p.Values = gridPoint(axes, i)
 		one := s
 		for k, v := range p.Values {
-			if err := w.Set(&one, axes[k].Path+"="+v); err != nil && p.Invalid == "" {
+			if err := scenfile.Set(&one, axes[k].Path+"="+v); err != nil && p.Invalid == "" {
 				p.Invalid = err.Error()
 			}
 		}
@@ -216,11 +212,11 @@ func gridPoint(axes []Axis, i int) []string {
 }
 
 // checkValues tries every value by itself, so that a mistyped one is told before anything runs.
-func checkValues(s sim.Scenario, axes []Axis, set Set) error {
+func checkValues(s sim.Scenario, axes []Axis) error {
 	for _, a := range axes {
 		for _, v := range a.Values {
 			one := s
-			if err := set(&one, a.Path+"="+v); err != nil {
+			if err := scenfile.Set(&one, a.Path+"="+v); err != nil {
 				return fmt.Errorf("%w %s=%s: %w", ErrAxis, a.Path, v, err)
 			}
 		}

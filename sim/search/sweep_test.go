@@ -2,13 +2,11 @@ package search
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,23 +22,6 @@ var question = sim.Scenario{
 	Limits: []lease.Limit{lease.PerSecond(1000)},
 	Policy: lease.Policy{Target: 50 * time.Millisecond},
 	Groups: []sim.Group{{Name: "all", Count: 4}},
-}
-
-// set knows the few paths of these tests.
-func set(s *sim.Scenario, setting string) (err error) {
-	path, value, _ := strings.Cut(setting, "=")
-	switch path {
-	case "policy.target":
-		s.Policy.Target, err = time.ParseDuration(value)
-	case "policy.ttl":
-		s.Policy.TTL, err = time.ParseDuration(value)
-	case "groups.0.count":
-		s.Groups = slices.Clone(s.Groups)
-		s.Groups[0].Count, err = strconv.Atoi(value)
-	default:
-		err = fmt.Errorf("there is no setting %s", path)
-	}
-	return err
 }
 
 // surface makes up a simulator: the figures are a function of the scenario, plus noise that depends
@@ -81,18 +62,25 @@ func axes(t *testing.T, texts ...string) (all []Axis) {
 	return all
 }
 
-func TestASweepVisitsEveryPointOfTheGridInOrder(t *testing.T) {
-	r, err := Sweep{Run: surface(byTarget), Set: set}.Do(t.Context(), question, axes(t, "policy.target=10ms,20ms", "groups.0.count=1..3:lin:3"))
+// swept is what a sweep shows that nothing disturbs.
+func swept(t *testing.T, w Sweep, texts ...string) SweepReport {
+	t.Helper()
+	r, err := w.Do(t.Context(), question, axes(t, texts...))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return r
+}
+
+func TestASweepVisitsEveryPointOfTheGridInOrder(t *testing.T) {
+	r := swept(t, Sweep{Run: surface(byTarget)}, "policy.target=10ms,20ms", "groups.all.count=1..3:lin:3")
 	var labels []string
 	for i := range r.Points {
 		labels = append(labels, r.Label(&r.Points[i]))
 	}
 	want := []string{
-		"policy.target=10ms groups.0.count=1", "policy.target=10ms groups.0.count=2", "policy.target=10ms groups.0.count=3",
-		"policy.target=20ms groups.0.count=1", "policy.target=20ms groups.0.count=2", "policy.target=20ms groups.0.count=3",
+		"policy.target=10ms groups.all.count=1", "policy.target=10ms groups.all.count=2", "policy.target=10ms groups.all.count=3",
+		"policy.target=20ms groups.all.count=1", "policy.target=20ms groups.all.count=2", "policy.target=20ms groups.all.count=3",
 	}
 	if !slices.Equal(labels, want) || r.Finished != 6 || r.Invalid != 0 {
 		t.Errorf("%q, %d finished", labels, r.Finished)
@@ -105,10 +93,7 @@ func TestASweepVisitsEveryPointOfTheGridInOrder(t *testing.T) {
 
 func TestDifferencesArePairedSoThatCommonLuckCancels(t *testing.T) {
 	// Given noise a hundred times the effect, which all points share,
-	r, err := Sweep{Run: surface(byTarget), Set: set}.Do(t.Context(), question, axes(t, "policy.target=10ms,20ms"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := swept(t, Sweep{Run: surface(byTarget)}, "policy.target=10ms,20ms")
 	// then the difference is exact all the same, and certain.
 	d := r.Points[1].Differences["false_reject_ratio"]
 	if math.Abs(d.Mean-0.01) > 1e-12 || !d.Certain() || d.High-d.Low > 1e-12 {
@@ -121,12 +106,9 @@ func TestDifferencesArePairedSoThatCommonLuckCancels(t *testing.T) {
 
 func TestAnInvalidPointSaysWhyAndTheOthersRun(t *testing.T) {
 	// Given a TTL that the longer of two targets does not fit into,
-	r, err := Sweep{Run: surface(byTarget), Set: set}.Do(t.Context(), question, axes(t, "policy.target=10ms,80ms", "policy.ttl=100ms"))
-	if err != nil || r.Finished != 1 || r.Invalid != 1 {
-		t.Fatalf("%+v, %v", r, err)
-	}
+	r := swept(t, Sweep{Run: surface(byTarget)}, "policy.target=10ms,80ms", "policy.ttl=100ms")
 	p := r.Points[1]
-	if !strings.Contains(p.Invalid, "TTL is 100ms, must be at least 2*Target") || p.Figures != nil || p.Front || p.Differences != nil {
+	if r.Finished != 1 || r.Invalid != 1 || !strings.Contains(p.Invalid, "TTL is 100ms, must be at least 2*Target") || p.Figures != nil || p.Front || p.Differences != nil {
 		t.Errorf("%+v", p)
 	}
 	if !r.Points[0].Front {
@@ -140,38 +122,18 @@ func TestTheFrontHoldsThePointsThatNothingBeats(t *testing.T) {
 		ms := s.Policy.Target.Seconds() * 1000
 		return ms, (ms - 40) * (ms - 40)
 	})
-	r, err := Sweep{Run: run, Set: set}.Do(t.Context(), question, axes(t, "policy.target=10ms..60ms:lin:6"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := swept(t, Sweep{Run: run}, "policy.target=10ms..60ms:lin:6")
 	for i, want := range []bool{true, true, true, true, false, false} {
 		if r.Points[i].Front != want {
 			t.Errorf("%s: on the front: %v", r.Label(&r.Points[i]), r.Points[i].Front)
 		}
 	}
 	// and with one objective alone, one point.
-	r, err = Sweep{Run: run, Set: set, Objectives: []Objective{{"calls_per_s", true}}}.Do(t.Context(), question, axes(t, "policy.target=10ms..60ms:lin:6"))
+	r = swept(t, Sweep{Run: run, Objectives: []Objective{{"calls_per_s", true}}}, "policy.target=10ms..60ms:lin:6")
 	for i := range r.Points {
-		if err != nil || r.Points[i].Front != (i == 0) {
-			t.Errorf("most calls: %s: %v, %v", r.Label(&r.Points[i]), r.Points[i].Front, err)
+		if r.Points[i].Front != (i == 0) {
+			t.Errorf("most calls: %s: %v", r.Label(&r.Points[i]), r.Points[i].Front)
 		}
-	}
-}
-
-func TestParallelDoesNotChangeTheReport(t *testing.T) {
-	var texts []string
-	for _, parallel := range []int{1, 8} {
-		r, err := Sweep{Run: surface(byTarget), Set: set, Parallel: parallel}.
-			Do(t.Context(), question, axes(t, "policy.target=1ms..1s:log:20", "groups.0.count=1..9:lin:9"))
-		r.Machine = sim.Machine{}
-		text, jsonErr := json.Marshal(r)
-		if err != nil || jsonErr != nil {
-			t.Fatal(err, jsonErr)
-		}
-		texts = append(texts, string(text))
-	}
-	if texts[0] != texts[1] {
-		t.Errorf("1 at a time:\n%s\n8 at a time:\n%s", texts[0], texts[1])
 	}
 }
 
@@ -188,7 +150,7 @@ func TestAnInterruptedSweepKeepsWhatHasFinished(t *testing.T) {
 		}
 		return surface(byTarget)(ctx, s)
 	}
-	r, err := Sweep{Run: run, Set: set, Parallel: 1, Progress: func(done, of int) { told = append(told, fmt.Sprintf("%d/%d", done, of)) }}.
+	r, err := Sweep{Run: run, Parallel: 1, Progress: func(done, of int) { told = append(told, fmt.Sprintf("%d/%d", done, of)) }}.
 		Do(ctx, question, axes(t, "policy.target=10ms..60ms:lin:6"))
 	if !errors.Is(err, sim.ErrInterrupted) || !strings.Contains(err.Error(), "2 of 6 points are finished") {
 		t.Error(err)
@@ -209,7 +171,7 @@ func TestARunThatFailsEndsTheSweepAndNamesThePoint(t *testing.T) {
 		}
 		return surface(byTarget)(ctx, s)
 	}
-	_, err := Sweep{Run: run, Set: set, Parallel: 1}.Do(t.Context(), question, axes(t, "policy.target=10ms..60ms:lin:6"))
+	_, err := Sweep{Run: run, Parallel: 1}.Do(t.Context(), question, axes(t, "policy.target=10ms..60ms:lin:6"))
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "policy.target=20ms") {
 		t.Error(err)
 	}
@@ -226,12 +188,12 @@ func TestWhatCannotBeAGridIsToldBeforeAnythingRuns(t *testing.T) {
 	}{
 		{nil, "nothing varies"},
 		{[]string{"policy.target=1ms,2ms", "policy.target=3ms"}, "policy.target varies twice"},
-		{[]string{"policy.target=1ms..2s:log:101", "groups.0.count=1..100:lin:100"}, "101 x 100 points are too many, must be at most 10000"},
-		{[]string{"policy.target=1ms..2s:log:10000", "groups.0.count=1..10000:lin:10000", "policy.ttl=1s..9s:lin:9"}, "10000 x 10000 x 9 points are too many"},
-		{[]string{"policy.target=1ms,2cm"}, `invalid axis policy.target=2cm: time: unknown unit`},
-		{[]string{"policy.goal=1,2"}, `invalid axis policy.goal=1: there is no setting policy.goal`},
+		{[]string{"policy.target=1ms..2s:log:101", "groups.all.count=1..100:lin:100"}, "101 x 100 points are too many, must be at most 10000"},
+		{[]string{"policy.target=1ms..2s:log:10000", "groups.all.count=1..10000:lin:10000", "policy.ttl=1s..9s:lin:9"}, "10000 x 10000 x 9 points are too many"},
+		{[]string{"policy.target=1ms,2cm"}, `invalid axis policy.target=2cm: `},
+		{[]string{"policy.goal=1,2"}, `invalid axis policy.goal=1: policy.goal: `},
 	} {
-		_, err := Sweep{Run: run, Set: set}.Do(t.Context(), question, axes(t, c.axes...))
+		_, err := Sweep{Run: run}.Do(t.Context(), question, axes(t, c.axes...))
 		if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, ErrGrid) && !errors.Is(err, ErrAxis) {
 			t.Errorf("%v: %v, want %q", c.axes, err, c.want)
 		}

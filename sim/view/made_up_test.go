@@ -9,7 +9,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
-	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
@@ -123,7 +122,7 @@ func swept(t *testing.T, texts ...string) search.SweepReport {
 	}
 	s := madeUp().Scenario
 	s.Policy.Target, s.Seed, s.Reps = 50*time.Millisecond, 7, 5
-	r, err := search.Sweep{Run: byTarget, Set: scenfile.Set}.Do(t.Context(), s, axes)
+	r, err := search.Sweep{Run: byTarget}.Do(t.Context(), s, axes)
 	if err != nil {
 		t.Fatal(err)
 	}

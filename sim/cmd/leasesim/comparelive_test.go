@@ -132,27 +132,6 @@ func TestADisagreementIsStatus3AndNamesTheFigures(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeComparedIsStatus2AndRunsNothing(t *testing.T) {
-	for line, want := range map[string]string{
-		"compare --redis localhost:1":                               "--redis is for compare --live",
-		"compare --live --rivals fixed_window":                      "--rivals are not run by --live",
-		"compare --live --out xml":                                  "--out is \"xml\"",
-		"compare --live -f example:steady-fleet":                    "live cannot run this scenario: workload.kind is poisson, must be constant",
-		"compare --live --set network.loss=1%":                      "network.loss is 1%, must be 0%",
-		"compare --live --set groups[0].count=0.5":                  "groups[0].count",
-		"compare --live --set warmup=9s":                            "warmup: is 9s, must be 0s to 4.999999999s",
-		"compare --live --set workload.kind=sync --duration 1200ms": "duration is 1.2s, must be a multiple of workload.every (500ms)",
-		"compare --live --threshold jain>high":                      "--threshold",
-		"compare --live --duration 10ms --set limits=[20000/s]":     "--duration is 10ms, must be 100ms to 1h",
-		"compare --live --duration 1h --set limits=[100000000/s]":   "as every admission is recorded",
-	} {
-		a, status, stdout, stderr := pretend(t, report(), nil, strings.Fields(line)...)
-		if status != exitUsage || !strings.Contains(stderr, want) || stdout != "" || a.times != 0 {
-			t.Errorf("leasesim %s: status %d, %d simulations, stderr %q, stdout %q; want 2 and %q", line, status, a.times, stderr, stdout, want)
-		}
-	}
-}
-
 func TestARedisThatDoesNotAnswerIsNotCompared(t *testing.T) {
 	a, status, stdout, stderr := pretend(t, report(), nil, "compare", "--live", "--redis", "127.0.0.1:1")
 	if status != exitFailed || !strings.Contains(stderr, "127.0.0.1:1 does not answer") || stdout != "" || a.times != 0 {

@@ -38,38 +38,6 @@ func liveJSON(t *testing.T, line string) (status int, r live.Report) {
 	return status, r
 }
 
-func TestBadUsageIsStatus2AndSaysWhy(t *testing.T) {
-	for line, want := range map[string]string{
-		"live --processes 0":                      "--processes is 0, must be 1 to 256",
-		"live --redis redis+sentinel://h:1":       "--redis: a Sentinel is asked for a master by its name",
-		"scripts":                                 "one name of",
-		"scripts other":                           "one name of",
-		"live --rate -5":                          "--rate is -5, must be 1",
-		"live --rate ten":                         "invalid argument \"ten\"",
-		"live --burst 0":                          "--burst is 0, must be at least 1",
-		"live --overcommit -1":                    "Overcommit is -1, must be",
-		"live --offered NaN":                      "--offered is NaN",
-		"live --shape square":                     "--shape is \"square\", must be one of",
-		"live --duration 5":                       "missing unit",
-		"live --duration 1ms":                     "--duration is 1ms, must be 100ms",
-		"live --target 1s --ttl 1s":               "TTL is 1s, must be at least 2*Target",
-		"live --kill-after 9s":                    "--kill-after is 9s, must be",
-		"live --stop-after 9s":                    "--stop-after is 9s, must be",
-		"live --out xml":                          "--out is \"xml\", must be table or json",
-		"live --frobnicate":                       "unknown flag: --frobnicate",
-		"live --forge -1":                         "--forge is -1, must be 0 to",
-		"live --rate 100000000 --duration 1m":     "must be at most 100000000, as every admission is recorded",
-		"live surplus":                            "unknown command",
-		"simulate":                                "unknown command",
-		"live --processes 0 --rate 0 --offered 0": "--rate is 0",
-	} {
-		status, stdout, stderr := leasesim(t, line)
-		if status != 2 || !strings.Contains(stderr, want) || stdout != "" {
-			t.Errorf("leasesim %s: status %d, stderr %q, stdout %q; want 2 and %q", line, status, stderr, stdout, want)
-		}
-	}
-}
-
 func TestARedisThatIsNotThereIsStatus1(t *testing.T) {
 	if status, _, stderr := leasesim(t, "live --redis 127.0.0.1:1"); status != 1 || !strings.Contains(stderr, "127.0.0.1:1 does not answer") {
 		t.Errorf("status %d, %q", status, stderr)

@@ -122,30 +122,6 @@ func TestAThresholdIsAboutTheChosenPolicy(t *testing.T) {
 	}
 }
 
-func TestAWrongPlanIsStatus2AndRunsNothing(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--false-rejects", "half"}, `"half" is neither a percentage, like 0.5%, nor a number from 0 to 1`},
-		{[]string{"--false-rejects", "101%"}, `"101%" must be 0% to 100%`},
-		{[]string{"--jain", "2"}, `"2" is neither`},
-		{[]string{"--redis-calls", "0"}, "--redis-calls is 0, must be above 0"},
-		{[]string{"--redis-calls", "NaN"}, "--redis-calls is NaN"},
-		{[]string{"--wait-p99", "-1s"}, "--wait-p99 is -1s, must be at least 0"},
-		{[]string{"--confidence", "100%"}, "--confidence is 100%, must be 50% to 99.99%"},
-		{[]string{"--overcommit-max", "-1", "--burst-max", "-1"}, "--burst-max is -1, must be at least 0"},
-		{[]string{"--stress-must-hold=weather"}, `--stress-must-hold: search: unknown stress: "weather", must be all or some of skew, outage, processes`},
-		{[]string{"--set", "policy.target=9h"}, "policy"},
-		{[]string{"--threshold", "rival.fixed_window.jain > 0"}, "the rival fixed_window does not run"},
-	} {
-		ran, _, status, stdout, stderr := surface(t.Context(), figures, append([]string{"plan"}, c.args...)...)
-		if status != exitUsage || !strings.Contains(stderr, c.want) || stdout != "" || len(ran) != 0 {
-			t.Errorf("leasesim plan %q: status %d, %d runs, stdout %q, stderr\n%s\nwant %q", c.args, status, len(ran), stdout, stderr, c.want)
-		}
-	}
-}
-
 func TestAnInterruptedPlanShowsWhatItHadSeen(t *testing.T) {
 	file := scenarioFile(t, room)
 	for _, finished := range []int{0, 12} {

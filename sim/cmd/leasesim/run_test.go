@@ -92,58 +92,6 @@ func TestTheFlagsChangeTheScenario(t *testing.T) {
 	}
 }
 
-func TestAWrongCommandLineOrScenarioIsStatus2AndRunsNothing(t *testing.T) {
-	unit := scenarioFile(t, small+"warmup: 5\n")
-	twice := scenarioFile(t, small+"name: again\n")
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"run", "surplus"}, "unknown command"},
-		{[]string{"run", "--frobnicate"}, "unknown flag: --frobnicate"},
-		{[]string{"run", "--seed", "0"}, "leasesim: --seed is 0, must be 1 to 2^53-1"},
-		{[]string{"run", "--seed", "9007199254740992"}, "--seed is 9007199254740992"},
-		{[]string{"run", "--seed", "-1"}, "invalid argument \"-1\""},
-		{[]string{"run", "--reps", "0"}, "--reps is 0, must be at least 1"},
-		{[]string{"run", "--parallel", "-1"}, "--parallel is -1"},
-		{[]string{"run", "--duration", "0s"}, "--duration is 0s, must be above 0"},
-		{[]string{"run", "--duration", "5"}, "missing unit"},
-		{[]string{"run", "--out", "xml"}, "--out is \"xml\", must be one of table, json, csv, html"},
-		{[]string{"run", "--reps", "0", "--out", "xml"}, "leasesim: --out is \"xml\""},
-		{[]string{"run", "--threshold", "jain > high"}, "leasesim: --threshold: search: invalid threshold \"jain > high\": \"high\" is not a number"},
-		{[]string{"run", "--threshold", "rival.fixed_window.jain > 1"}, "the rival fixed_window does not run"},
-		{[]string{"run", "-f", "nowhere.yaml"}, "leasesim: there is no file nowhere.yaml"},
-		{[]string{"run", "-f", "example:nothing"}, "there is no example \"nothing\""},
-		{[]string{"run", "-f", unit}, unit + ":9:9: warmup: "},
-		{[]string{"run", "-f", twice}, twice + ":9:1: "},
-		{[]string{"run", "-f", unit, "--out", "json"}, ":9:9: "},
-		{[]string{"run", "--set", "policy.tarjet=1s"}, "leasesim: --set policy.tarjet=1s: policy.tarjet: "},
-		{[]string{"run", "--set", "policy.target"}, "--set policy.target: "},
-		{[]string{"run", "--set", "policy.target=9h"}, "policy"},
-		{[]string{"compare", "--rivals", "central,tortoise"}, "--rivals: rival: unknown algorithm \"tortoise\""},
-		{[]string{"compare", "--rivals", "central:7"}, "--rivals: "},
-		{[]string{"compare", "--rivals", "central", "--threshold", "rival.fixed_window.jain > 0"}, "the rival fixed_window does not run"},
-		{[]string{"replay"}, "leasesim: replay needs a --trace"},
-		{[]string{"replay", "--trace", "nowhere.csv"}, "leasesim: --trace: trace: stat nowhere.csv"},
-		{[]string{"replay", "--trace", unit}, unit + ":2:1: "},
-		{[]string{"init", "--list", "--example", "flash-sale"}, "init --list stands alone"},
-		{[]string{"init", "--example", "nothing"}, "--example is \"nothing\", must be one of steady-fleet"},
-		{[]string{"init", "a"}, "unknown command"},
-	} {
-		a, status, stdout, stderr := pretend(t, report(), nil, c.args...)
-		if status != exitUsage || !strings.Contains(stderr, c.want) || stdout != "" || a.times != 0 {
-			t.Errorf("leasesim %q: status %d, ran %d times, stdout %q, stderr\n%s\nwant 2 and %q", c.args, status, a.times, stdout, stderr, c.want)
-		}
-		if strings.Count(stderr, "leasesim: leasesim") > 0 {
-			t.Errorf("leasesim %q stutters: %s", c.args, stderr)
-		}
-	}
-	// A scenario's errors begin with its file, for editors to jump to.
-	if _, _, _, stderr := pretend(t, report(), nil, "run", "-f", unit); !strings.HasPrefix(stderr, unit+":9:9: ") {
-		t.Errorf("%q", stderr)
-	}
-}
-
 func TestAThresholdThatDoesNotHoldIsStatus3AfterTheReport(t *testing.T) {
 	// Given thresholds of which one holds,
 	_, status, stdout, stderr := pretend(t, report(), nil, "run", "--threshold", "false_reject_ratio <= 3%", "--threshold", "bound_exceeded_by.worst == 0")

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/yuzhi-go/yuzhi/sim"
-	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
@@ -52,7 +51,7 @@ after a report of the points that have finished; 1 anything else.`,
 			if err != nil {
 				return err
 			}
-			w := search.Sweep{Run: p.single(0), Set: scenfile.Set, Parallel: f.parallel}
+			w := search.Sweep{Run: p.single(0), Parallel: f.parallel}
 			axes, err := o.parse(&w)
 			if err != nil {
 				return err

@@ -84,31 +84,6 @@ func TestASweepHasObjectives(t *testing.T) {
 	}
 }
 
-func TestAWrongSweepIsStatus2AndRunsNothing(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{nil, "leasesim: --vary: search: invalid grid: nothing varies"},
-		{[]string{"--vary", "policy.target"}, `--vary: search: invalid axis "policy.target": must be PATH=VALUES`},
-		{[]string{"--vary", "policy.target=1ms..2ms"}, "the range 1ms..2ms must end in :log:8"},
-		{[]string{"--vary", "policy.target=1ms,2"}, `--vary: search: invalid axis policy.target=2: `},
-		{[]string{"--vary", "policy.tarjet=1ms"}, "invalid axis policy.tarjet=1ms: policy.tarjet: "},
-		{[]string{"--vary", "policy.target=1ms..1s:log:200", "--vary", "groups[0].count=1..100:lin:100"}, "200 x 100 points are too many, must be at most 10000"},
-		{[]string{"--vary", "policy.target=1ms", "--objectives", "speed"}, `--objectives: search: invalid objective "speed"`},
-		{[]string{"--vary", "policy.target=1ms", "--threshold", "rival.fixed_window.jain > 0"}, "the rival fixed_window does not run"},
-		{[]string{"surplus"}, "unknown command"},
-	} {
-		ran, _, status, stdout, stderr := surface(t.Context(), figures, append([]string{"sweep"}, c.args...)...)
-		if status != exitUsage || !strings.Contains(stderr, c.want) || stdout != "" || len(ran) != 0 {
-			t.Errorf("leasesim sweep %q: status %d, %d runs, stdout %q, stderr\n%s\nwant %q", c.args, status, len(ran), stdout, stderr, c.want)
-		}
-		if strings.Contains(stderr, "leasesim: leasesim") {
-			t.Errorf("leasesim sweep %q stutters: %s", c.args, stderr)
-		}
-	}
-}
-
 func TestAThresholdMustHoldAtEveryPoint(t *testing.T) {
 	args := []string{"sweep", "--vary", "policy.target=10ms,50ms"}
 	if _, _, status, _, stderr := surface(t.Context(), figures, append(args, "--threshold", "false_reject_ratio <= 0.5%")...); status != 0 {
@@ -178,14 +153,5 @@ func TestASweepWithoutAValidPointIsWrongUsage(t *testing.T) {
 	// One that is valid is enough.
 	if _, _, status, _, stderr := surface(t.Context(), figures, "sweep", "-f", file, "--vary", "policy.ttl=1ms,4s"); status != 0 {
 		t.Errorf("status %d, %s", status, stderr)
-	}
-}
-
-func TestWhatAllPointsShareCannotVary(t *testing.T) {
-	for _, path := range []string{"reps", "seed", "parallel"} {
-		ran, _, status, _, stderr := surface(t.Context(), figures, "sweep", "--vary", path+"=1,2")
-		if status != exitUsage || len(ran) != 0 || !strings.Contains(stderr, "use --"+path) {
-			t.Errorf("%s: status %d, %s", path, status, stderr)
-		}
 	}
 }

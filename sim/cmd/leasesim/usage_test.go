@@ -1,0 +1,116 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {
+	files := map[string]string{
+		"@unit":  scenarioFile(t, small+"warmup: 5\n"),
+		"@twice": scenarioFile(t, small+"name: again\n"),
+	}
+	for line, want := range map[string]string{
+		"live --processes 0":                            "--processes is 0, must be 1 to 256",
+		"live --redis redis+sentinel://h:1":             "--redis: a Sentinel is asked for a master by its name",
+		"scripts":                                       "one name of",
+		"scripts other":                                 "one name of",
+		"live --rate -5":                                "--rate is -5, must be 1",
+		"live --rate ten":                               "invalid argument \"ten\"",
+		"live --burst 0":                                "--burst is 0, must be at least 1",
+		"live --overcommit -1":                          "Overcommit is -1, must be",
+		"live --offered NaN":                            "--offered is NaN",
+		"live --shape square":                           "--shape is \"square\", must be one of",
+		"live --duration 5":                             "missing unit",
+		"live --duration 1ms":                           "--duration is 1ms, must be 100ms",
+		"live --target 1s --ttl 1s":                     "TTL is 1s, must be at least 2*Target",
+		"live --kill-after 9s":                          "--kill-after is 9s, must be",
+		"live --stop-after 9s":                          "--stop-after is 9s, must be",
+		"live --out xml":                                "--out is \"xml\", must be table or json",
+		"live --frobnicate":                             "unknown flag: --frobnicate",
+		"live --forge -1":                               "--forge is -1, must be 0 to",
+		"live --rate 100000000 --duration 1m":           "must be at most 100000000, as every admission is recorded",
+		"live surplus":                                  "unknown command",
+		"simulate":                                      "unknown command",
+		"live --processes 0 --rate 0 --offered 0":       "--rate is 0",
+		"run surplus":                                   "unknown command",
+		"run --frobnicate":                              "unknown flag: --frobnicate",
+		"run --seed 0":                                  "leasesim: --seed is 0, must be 1 to 2^53-1",
+		"run --seed 9007199254740992":                   "--seed is 9007199254740992",
+		"run --seed -1":                                 "invalid argument \"-1\"",
+		"run --reps 0":                                  "--reps is 0, must be at least 1",
+		"run --parallel -1":                             "--parallel is -1",
+		"run --duration 0s":                             "--duration is 0s, must be above 0",
+		"run --duration 5":                              "missing unit",
+		"run --out xml":                                 "--out is \"xml\", must be one of table, json, csv, html",
+		"run --reps 0 --out xml":                        "leasesim: --out is \"xml\"",
+		"run --threshold 'jain > high'":                 "leasesim: --threshold: search: invalid threshold \"jain > high\": \"high\" is not a number",
+		"run --threshold 'rival.fixed_window.jain > 1'": "the rival fixed_window does not run",
+		"run -f nowhere.yaml":                           "leasesim: there is no file nowhere.yaml",
+		"run -f example:nothing":                        "there is no example \"nothing\"",
+		"run -f @unit":                                  "@unit:9:9: warmup: ",
+		"run -f @twice":                                 "@twice:9:1: ",
+		"run -f @unit --out json":                       ":9:9: ",
+		"run --set policy.tarjet=1s":                    "leasesim: --set policy.tarjet=1s: policy.tarjet: ",
+		"run --set policy.target":                       "--set policy.target: ",
+		"run --set policy.target=9h":                    "policy",
+		"compare --rivals central,tortoise":             "--rivals: rival: unknown algorithm \"tortoise\"",
+		"compare --rivals central:7":                    "--rivals: ",
+		"compare --rivals central --threshold 'rival.fixed_window.jain > 0'": "the rival fixed_window does not run",
+		"replay":                              "leasesim: replay needs a --trace",
+		"replay --trace nowhere.csv":          "leasesim: --trace: trace: stat nowhere.csv",
+		"replay --trace @unit":                "@unit:2:1: ",
+		"init --list --example flash-sale":    "init --list stands alone",
+		"init --example nothing":              "--example is \"nothing\", must be one of steady-fleet",
+		"init a":                              "unknown command",
+		"sweep":                               "leasesim: --vary: search: invalid grid: nothing varies",
+		"sweep --vary policy.target":          `--vary: search: invalid axis "policy.target": must be PATH=VALUES`,
+		"sweep --vary policy.target=1ms..2ms": "the range 1ms..2ms must end in :log:8",
+		"sweep --vary policy.target=1ms,2":    `--vary: search: invalid axis policy.target=2: `,
+		"sweep --vary policy.tarjet=1ms":      "invalid axis policy.tarjet=1ms: policy.tarjet: ",
+		"sweep --vary policy.target=1ms..1s:log:200 --vary groups[0].count=1..100:lin:100": "200 x 100 points are too many, must be at most 10000",
+		"sweep --vary policy.target=1ms --objectives speed":                                `--objectives: search: invalid objective "speed"`,
+		"sweep --vary policy.target=1ms --threshold 'rival.fixed_window.jain > 0'":         "the rival fixed_window does not run",
+		"sweep --vary reps=1,2":                                     "use --reps",
+		"sweep --vary seed=1,2":                                     "use --seed",
+		"sweep --vary parallel=1,2":                                 "use --parallel",
+		"sweep surplus":                                             "unknown command",
+		"plan --false-rejects half":                                 `"half" is neither a percentage, like 0.5%, nor a number from 0 to 1`,
+		"plan --false-rejects 101%":                                 `"101%" must be 0% to 100%`,
+		"plan --jain 2":                                             `"2" is neither`,
+		"plan --redis-calls 0":                                      "--redis-calls is 0, must be above 0",
+		"plan --redis-calls NaN":                                    "--redis-calls is NaN",
+		"plan --wait-p99 -1s":                                       "--wait-p99 is -1s, must be at least 0",
+		"plan --confidence 100%":                                    "--confidence is 100%, must be 50% to 99.99%",
+		"plan --overcommit-max -1 --burst-max -1":                   "--burst-max is -1, must be at least 0",
+		"plan --stress-must-hold=weather":                           `--stress-must-hold: search: unknown stress: "weather", must be all or some of skew, outage, processes`,
+		"plan --set policy.target=9h":                               "policy",
+		"plan --threshold 'rival.fixed_window.jain > 0'":            "the rival fixed_window does not run",
+		"compare --redis localhost:1":                               "--redis is for compare --live",
+		"compare --live --rivals fixed_window":                      "--rivals are not run by --live",
+		"compare --live --out xml":                                  "--out is \"xml\"",
+		"compare --live -f example:steady-fleet":                    "live cannot run this scenario: workload.kind is poisson, must be constant",
+		"compare --live --set network.loss=1%":                      "network.loss is 1%, must be 0%",
+		"compare --live --set groups[0].count=0.5":                  "groups[0].count",
+		"compare --live --set warmup=9s":                            "warmup: is 9s, must be 0s to 4.999999999s",
+		"compare --live --set workload.kind=sync --duration 1200ms": "duration is 1.2s, must be a multiple of workload.every (500ms)",
+		"compare --live --threshold jain>high":                      "--threshold",
+		"compare --live --duration 10ms --set limits=[20000/s]":     "--duration is 10ms, must be 100ms to 1h",
+		"compare --live --duration 1h --set limits=[100000000/s]":   "as every admission is recorded",
+	} {
+		for name, file := range files {
+			line, want = strings.ReplaceAll(line, name, file), strings.ReplaceAll(want, name, file)
+		}
+		a, status, stdout, stderr := pretend(t, report(), nil, splitWords(line)...)
+		if status != exitUsage || !strings.Contains(stderr, want) || stdout != "" || a.times != 0 {
+			t.Errorf("leasesim %s: status %d, ran %d times, stdout %q, stderr\n%s\nwant 2 and %q", line, status, a.times, stdout, stderr, want)
+		}
+		if strings.Contains(stderr, "leasesim: leasesim") {
+			t.Errorf("leasesim %s stutters: %s", line, stderr)
+		}
+		// A scenario's errors begin with its file, for editors to jump to.
+		if strings.HasPrefix(line, "run ") && strings.HasPrefix(want, files["@unit"]) && !strings.HasPrefix(stderr, want) {
+			t.Errorf("leasesim %s: %q", line, stderr)
+		}
+	}
+}
