@@ -34,8 +34,10 @@ func TestBadLimitsAndPoliciesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 		{"negative per", limits(hybrid.Limit{Tokens: 1, Per: -time.Second}), "Per is -1s"},
 		{"per below a microsecond", limits(hybrid.Limit{Tokens: 1, Per: 999}), "Per is 999ns"},
 		{"negative burst", limits(second(1, -1)), "Burst is -1"},
-		{"not exact", limits(hybrid.Limit{Tokens: 1e9 + 7, Per: 24 * time.Hour, Burst: 1 << 50}), "the nearest limit that can be held is"},
-		{"too many", limits(second(1, 0), second(2, 0), second(3, 0), second(4, 0), second(5, 0)), "5 limits, must be 1 to 4"},
+		{"not exact", limits(hybrid.Limit{Tokens: 1e9 + 7, Per: 24 * time.Hour, Burst: 1 << 50}),
+			"the nearest limit that can be held is"},
+		{"too many", limits(second(1, 0), second(2, 0), second(3, 0), second(4, 0), second(5, 0)),
+			"5 limits, must be 1 to 4"},
 		{"the second of two", limits(second(1, 0), second(-1, 0)), "limit 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -69,10 +71,12 @@ func TestBadLimitsAndPoliciesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 		})
 	}
 	_, err := hybrid.New(newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(1)), Policy: hybrid.Policy{
-		Target: time.Second, TTL: time.Second, MinBatch: 3, MaxBatch: 2, Overcommit: -1, Weight: -1, ColdStart: 7, Fallback: -1,
+		Target: time.Second, TTL: time.Second, MinBatch: 3, MaxBatch: 2,
+		Overcommit: -1, Weight: -1, ColdStart: 7, Fallback: -1,
 	}})
 	for _, part := range []string{
-		"TTL is 1s, must be at least 2*Target (2s)", "MinBatch is 3, must be at most MaxBatch (2)", "Overcommit is -1", "Weight is -1", "ColdStart is 7", "Fallback is -1",
+		"TTL is 1s, must be at least 2*Target (2s)", "MinBatch is 3, must be at most MaxBatch (2)",
+		"Overcommit is -1", "Weight is -1", "ColdStart is 7", "Fallback is -1",
 	} {
 		check(t, errors.Is(err, lease.ErrInvalidPolicy) && strings.Contains(err.Error(), part),
 			"%q is missing in: %v", part, err)
@@ -83,12 +87,13 @@ func TestBadLimitsAndPoliciesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 func TestNewNamesEveryViolation(t *testing.T) {
 	second := func(tokens int64) hybrid.Limit { return hybrid.Limit{Tokens: tokens, Per: time.Second} }
 	bad := hybrid.Config{
-		Limits: limits(second(1), second(-2), second(3), second(4), second(-5)), KeysMax: -7, Version: -8, CallTimeout: -9,
+		Limits:  limits(second(1), second(-2), second(3), second(4), second(-5)),
+		KeysMax: -7, Version: -8, CallTimeout: -9,
 		Policy: hybrid.Policy{Weight: -6, MinBatch: -10},
 	}
 	says := []string{
-		"5 limits, must be 1 to 4", "Tokens is -2", "Tokens is -5", "Weight is -6", "KeysMax is -7", "Version is -8",
-		"CallTimeout is -9ns", "MinBatch is -10",
+		"5 limits, must be 1 to 4", "Tokens is -2", "Tokens is -5", "Weight is -6",
+		"KeysMax is -7", "Version is -8", "CallTimeout is -9ns", "MinBatch is -10",
 	}
 	refused := func(store lease.Store, cfg hybrid.Config, want error, says ...string) {
 		t.Helper()
@@ -116,7 +121,8 @@ func TestAKeyWithoutLimitsIsNamed(t *testing.T) {
 		_, take := l.Take(t.Context(), "k", 1)
 		_, peek := l.Peek(t.Context(), "k")
 		_, of := l.LimitsOf(t.Context(), "k")
-		for verb, err := range map[string]error{"Take": take, "Wait": l.Wait(t.Context(), "k"), "Peek": peek, "LimitsOf": of} {
+		wait := l.Wait(t.Context(), "k")
+		for verb, err := range map[string]error{"Take": take, "Wait": wait, "Peek": peek, "LimitsOf": of} {
 			check(t, errors.Is(err, hybrid.ErrInvalidConfig) &&
 				!errors.Is(err, hybrid.ErrUnavailable) && strings.Contains(err.Error(), "LimitsFor"),
 				"%s: %v", verb, err)
@@ -160,7 +166,8 @@ func TestTakingNothingSaysWhatIsKnown(t *testing.T) {
 // stays one line.
 func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
-		keys := []string{"\x00", "a\r\nERROR forged", "\xff\xfe", "{", "}", "{}", "{a}b", "{a}c", "%7D", " ", strings.Repeat("x", 10_000), strings.Repeat("x", 10_001)}
+		keys := []string{"\x00", "a\r\nERROR forged", "\xff\xfe", "{", "}", "{}", "{a}b", "{a}c", "%7D", " ",
+			strings.Repeat("x", 10_000), strings.Repeat("x", 10_001)}
 		var logged bytes.Buffer
 		l := start(t, s, logging(&logged, denying, hybrid.PerHour(2)))
 		for _, key := range keys {

@@ -173,7 +173,8 @@ func TestPipelinesDoNotGrowWithTheNumberOfKeys(t *testing.T) {
 			// Given a store a millisecond away, and keys that are asked for all the time and came
 			// into use one after the other, so that no two are due together,
 			s.every(verdict{delay: time.Millisecond})
-			l := start(t, s, by(hybrid.Policy{Target: c.target}, hybrid.PerSecond(int64(c.perSecond)).WithBurst(4*int64(c.perSecond))))
+			limit := hybrid.PerSecond(int64(c.perSecond)).WithBurst(4 * int64(c.perSecond))
+			l := start(t, s, by(hybrid.Policy{Target: c.target}, limit))
 			all := make([]*hybrid.Key, c.keys)
 			for i := range all {
 				all[i] = l.Key(fmt.Sprint(i))
@@ -250,7 +251,7 @@ func TestTryAllowIsServedThoughTheBurstIsSmallBesideTheRoundTrip(t *testing.T) {
 		// burst,
 		s.every(verdict{delay: 260 * time.Millisecond})
 		limit := hybrid.PerSecond(1000)
-		l := start(t, s, hybrid.Config{Limits: limits(limit), CallTimeout: time.Second, Policy: hybrid.Policy{ColdStart: hybrid.ColdStartDeny}})
+		l := start(t, s, hybrid.Config{Limits: limits(limit), CallTimeout: time.Second})
 		bound := newMeter(limit)
 		// when twice the limit is asked for, without waiting,
 		ask := func(span time.Duration) (admitted int) {

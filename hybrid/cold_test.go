@@ -79,7 +79,9 @@ func TestAllowOnAColdKeyWhileTheStoreHangs(t *testing.T) {
 			hang := make(chan struct{})
 			s.every(verdict{late: hang})
 			l := start(t, s, hybrid.Config{
-				Limits: limits(hybrid.PerHour(50)), Policy: hybrid.Policy{ColdStart: c.policy}, CallTimeout: 40 * time.Millisecond})
+				Limits: limits(hybrid.PerHour(50)), CallTimeout: 40 * time.Millisecond,
+				Policy: hybrid.Policy{ColdStart: c.policy},
+			})
 			var got bool
 			d := took(func() { got = l.Allow("k") })
 			check(t, got == c.want && d <= 40*time.Millisecond && d >= 30*time.Millisecond,

@@ -35,12 +35,13 @@ func TestADeadlineThatCanBeMetIsMet(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		return l
 	}
+	type given = func(t *testing.T, s *faultyStore) *hybrid.Limiter
 	for name, c := range map[string]struct {
-		given    func(t *testing.T, s *faultyStore) *hybrid.Limiter
+		given    given
 		deadline time.Duration
 		then     func(t *testing.T, l *hybrid.Limiter)
 	}{
-		"a cold key, whose token is there in a second: the bucket counts fractions": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
+		"a cold key, whose token is there in a second": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
 			drained(t, s, of(hybrid.PerMinute(1)))
 			time.Sleep(59 * time.Second)
 			return start(t, s, of(hybrid.PerMinute(1)))
@@ -60,7 +61,9 @@ func TestADeadlineThatCanBeMetIsMet(t *testing.T) {
 			return changed(t, s, func(l *hybrid.Limiter) { noErr(t, l.Reset(t.Context(), "k")) })
 		}, 10 * time.Second, nil},
 		"another process has raised the limit": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
-			return changed(t, s, func(l *hybrid.Limiter) { noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(1000))) })
+			return changed(t, s, func(l *hybrid.Limiter) {
+				noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(1000)))
+			})
 		}, 10 * time.Second, nil},
 		"another process has refunded": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
 			return changed(t, s, func(l *hybrid.Limiter) { l.Refund("k", 5) })

@@ -71,7 +71,8 @@ func TestARefundSurvivesANewID(t *testing.T) {
 func TestTokensOfAFailedWaitEndWithTheirLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		limit := hybrid.PerSecond(1).WithBurst(100)
-		cfg := hybrid.Config{Limits: limits(limit), InstanceID: "a", Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 50}}
+		cfg := by(hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 50}, limit)
+		cfg.InstanceID = "a"
 		a := start(t, s, cfg)
 		cfg.InstanceID = "c"
 		c := start(t, s, cfg)
@@ -107,7 +108,8 @@ func TestATwinLeadsToANewID(t *testing.T) {
 		l := warm(t, s, hybrid.Config{Limits: limits(limit), InstanceID: "pod-7", Policy: denying})
 		// Given a twin that is ahead by a thousand calls,
 		old := s.last()
-		twin := lease.Call{Key: "k", Request: lease.Request{Holder: old.Holder, Seq: old.Seq + 1<<40, Config: old.Config, Weight: 1}}
+		twin := lease.Call{Key: "k"}
+		twin.Request = lease.Request{Holder: old.Holder, Seq: old.Seq + 1<<40, Config: old.Config, Weight: 1}
 		s.inner.Exchange(t.Context(), []*lease.Call{&twin}, func([]*lease.Call) {})
 		must(t, twin.Err == nil, "%v", twin.Err)
 		bound := newMeter(limit)

@@ -143,9 +143,8 @@ func TestPeerFractionalRefillIsNeverLostNorCreditedTwice(t *testing.T) {
 		// then what was admitted and what is there is what has flowed, to the token.
 		for key, l := range keys {
 			left := p.settled(t, key)
-			if flowed := int64(time.Since(from)) * l.Tokens / int64(l.Per); admitted[key]+left != flowed {
-				t.Errorf("%v: %d admitted and %d left, but %d have flowed in %v", l, admitted[key], left, flowed, time.Since(from))
-			}
+			flowed := int64(time.Since(from)) * l.Tokens / int64(l.Per)
+			check(t, admitted[key]+left == flowed, "%v: %d admitted and %d left, but %d have flowed", l, admitted[key], left, flowed)
 			check(t, admitted[key] != 0, "%v: nothing was admitted", l)
 		}
 	})

@@ -75,7 +75,8 @@ func TestAManualClockJustWorks(t *testing.T) {
 				for i := range 100 {
 					// Given a bucket that has just been emptied,
 					manual := clock.NewManual(0)
-					l, err := hybrid.New(lease.NewMemoryStore(manual), hybrid.Config{Limits: limits(hybrid.PerHour(10)), Clock: manual, Events: events})
+					cfg := hybrid.Config{Limits: limits(hybrid.PerHour(10)), Clock: manual, Events: events}
+					l, err := hybrid.New(lease.NewMemoryStore(manual), cfg)
 					noErr(t, err)
 					k := l.Key("k")
 					for k.Allow() {
@@ -133,7 +134,8 @@ func TestNobodyHangsWhileAManualClockStands(t *testing.T) {
 	for i := range 30 {
 		// Given a clock that nobody moves,
 		manual := clock.NewManual(0)
-		l, err := hybrid.New(lease.NewMemoryStore(manual), hybrid.Config{Limits: limits(hybrid.PerHour(100)), Clock: manual})
+		cfg := hybrid.Config{Limits: limits(hybrid.PerHour(100)), Clock: manual}
+		l, err := hybrid.New(lease.NewMemoryStore(manual), cfg)
 		noErr(t, err)
 		// when many ask for many keys at once,
 		var admitted atomic.Int64

@@ -15,7 +15,8 @@ func overload(ls []*hybrid.Limiter, rate int, span time.Duration, ask func(*hybr
 	var wg sync.WaitGroup
 	for i, l := range ls {
 		wg.Go(func() {
-			admitted[i] = admits(int(span.Seconds()*float64(rate)), time.Second/time.Duration(rate), func() bool { return ask(l) })
+			n, gap := int(span.Seconds()*float64(rate)), time.Second/time.Duration(rate)
+			admitted[i] = admits(n, gap, func() bool { return ask(l) })
 		})
 	}
 	wg.Wait()

@@ -83,7 +83,8 @@ func (s *stress) run() {
 	keys := []string{"k", "a", "b"}
 	var wg sync.WaitGroup
 	for range 300 {
-		key, who, at := keys[s.rnd.IntN(3)], s.rnd.IntN(len(s.live)), time.Duration(s.rnd.Int64N(int64(8*time.Second)))
+		key, who := keys[s.rnd.IntN(3)], s.rnd.IntN(len(s.live))
+		at := time.Duration(s.rnd.Int64N(int64(8 * time.Second)))
 		act := s.act(key, who)
 		wg.Go(func() {
 			time.Sleep(at)
@@ -104,7 +105,8 @@ func (s *stress) run() {
 					errors.Is(err, hybrid.ErrExceedsBurst)
 			}
 			for tries := 0; again() && tries < 20; tries++ {
-				time.Sleep(ttl) // it did not know yet, and probes now; new limits are followed within T, which may have grown
+				// It did not know yet, and probes now. New limits are followed within T, which may have grown.
+				time.Sleep(ttl)
 				err = l.WaitN(s.t.Context(), key, 5)
 			}
 			if err != nil {

@@ -41,7 +41,8 @@ func cancelAtRandom(t *testing.T, seed uint64) {
 		if rnd.IntN(2) == 0 {
 			n = 1 + rnd.Int64N(3)
 		}
-		at, after := time.Duration(rnd.Int64N(int64(time.Second))), time.Duration(rnd.Int64N(int64(500*time.Millisecond)))
+		at := time.Duration(rnd.Int64N(int64(time.Second)))
+		after := time.Duration(rnd.Int64N(int64(500 * time.Millisecond)))
 		kind := rnd.IntN(4)
 		wg.Go(func() {
 			time.Sleep(at)
@@ -72,7 +73,8 @@ func cancelAtRandom(t *testing.T, seed uint64) {
 		sum += l.Stats().Admitted
 	}
 	check(t, st.Levels[0]+st.Ledger+admitted == limit.Burst && sum == admitted,
-		"seed %d: %d admitted (Stats: %d), the bucket has %d, processes hold %d; the burst is %d\n%+v\n%+v", seed, admitted, sum, st.Levels[0], st.Ledger, limit.Burst, ls[0].Stats(), ls[1].Stats())
+		"%d admitted (Stats: %d), the bucket has %d, processes hold %d; the burst is %d",
+		admitted, sum, st.Levels[0], st.Ledger, limit.Burst)
 }
 
 // A cancelled wait in front frees those behind it at once, with what it had gathered.
@@ -127,7 +129,8 @@ func TestWaitingWhileTheStoreIsAway(t *testing.T) {
 		from, to time.Duration
 	}{
 		{"deny", denying, false, 30, hybrid.ErrUnavailable, 0, 200 * time.Millisecond},
-		{"local share", hybrid.Policy{}, false, 30, nil, 2000 * time.Millisecond, 2200 * time.Millisecond}, // a call that fails, a burst of 10, then 10/s
+		// a call that fails, a burst of 10, then 10/s
+		{"local share", hybrid.Policy{}, false, 30, nil, 2000 * time.Millisecond, 2200 * time.Millisecond},
 		{"allow all", hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, false, 30, nil, 0, 200 * time.Millisecond},
 		{"cold, deny", hybrid.Policy{}, true, 30, hybrid.ErrUnavailable, 0, 200 * time.Millisecond},
 		{"cold, allow", hybrid.Policy{ColdStart: hybrid.ColdStartAllow}, true, 30, nil, 0, 200 * time.Millisecond},
