@@ -77,20 +77,6 @@ func TestAStaleCallIsToldSo(t *testing.T) {
 	})
 }
 
-// TestRatesThatPrintAsBarePowersOfTen: 1e-10 has no point, and one Lua in use then reads no
-// exponent.
-func TestRatesThatPrintAsBarePowersOfTen(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store) {
-		for seq := int64(1); seq < 5; seq++ {
-			r := request(seq)
-			r.Config.Limits = []lease.Limit{lease.Every(10_000 * time.Second)}
-			if _, err := exchange(s, "k", r); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
-}
-
 func TestKeysExpire(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store) {
 		ctx, bucket := context.Background(), s.bucketKey("k")
