@@ -127,9 +127,9 @@ func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 		return Due{At: Never, Use: Unused}
 	}
 	in := c.input(rtt)
-	c.Advance(now, in)
+	c.advance(now, in)
 	var d Due
-	d.Call, d.At = c.Due(now, in)
+	d.Call, d.At = c.due(now, in)
 	if c.queue.inLine > 0 && c.Degraded() {
 		d.At = min(d.At, c.serveWithout(now))
 	}
@@ -210,7 +210,7 @@ func (c *Client) Fail(now clock.Instant, err error) {
 	c.ended = max(c.ended, c.open.Seq)
 	c.Holder.Fail(now, err)
 	if errors.Is(err, ErrStale) {
-		c.Rename(c.host.NewID())
+		c.rename(c.host.NewID())
 		if !c.Degraded() && c.stage != leaving {
 			return // whoever waits is served under the new id
 		}

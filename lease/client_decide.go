@@ -95,7 +95,7 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 	case s == StateDegraded, s == StateCold && p == NoWait:
 		c.Refuse(n)
 		// Those who wait for the local share go before.
-		if (c.queue.inLine == 0 || !c.heard.replied) && c.TakeFallback(now, n) {
+		if (c.queue.inLine == 0 || !c.heard.replied) && c.takeFallback(now, n) {
 			return Decision{Verdict: VerdictAdmit, Source: SourceFallback}
 		}
 		return Decision{Verdict: VerdictDeny, Source: SourceFallback}
@@ -127,10 +127,10 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 	}
 	if c.Degraded() {
 		c.Refuse(n) // somebody wants a probe
-		if c.queue.inLine == 0 && c.TakeFallback(now, n) {
+		if c.queue.inLine == 0 && c.takeFallback(now, n) {
 			return Decision{Verdict: VerdictAdmit, Source: SourceFallback}
 		}
-		if _, ok := c.FallbackAt(now, n); !ok {
+		if _, ok := c.fallbackAt(now, n); !ok {
 			return Decision{Verdict: VerdictUnavailable}
 		}
 	}
@@ -200,7 +200,7 @@ func (c *Client) judgeDenial(now clock.Instant) {
 		return
 	}
 	if c.shutUntil.Swap(int64(c.deniedUntil)) == 0 && !c.decidesAll {
-		c.Pool.Deny(true)
+		c.Pool.deny(true)
 	}
 	c.host.Shut(c.deniedUntil)
 }
@@ -218,7 +218,7 @@ func (c *Client) reopen() {
 		return
 	}
 	if !c.decidesAll {
-		c.Pool.Deny(false)
+		c.Pool.deny(false)
 	}
 	c.host.Shut(0)
 }
@@ -234,7 +234,7 @@ func (c *Client) RetryAt(now clock.Instant, n int64, source Source) clock.Instan
 	if source != SourceFallback {
 		return c.deniedUntil
 	}
-	if at, ok := c.FallbackAt(now, n); ok {
+	if at, ok := c.fallbackAt(now, n); ok {
 		return at
 	}
 	return now.Add(c.callTimeout) // by then a call that finds the store well again has its answer

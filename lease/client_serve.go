@@ -94,7 +94,7 @@ func (c *Client) collect(w *Waiter) {
 func (c *Client) takeFor(n int64) (Interval, bool) {
 	interval, ok := c.takeWaiting(n)
 	if ok && c.policy.StrictExpiry && c.deadline <= c.host.Now() {
-		c.PutBack(n, interval, c.Drawn()) // to be burnt by Expire: no report comes between
+		c.putBack(n, interval, c.Drawn()) // to be burnt by Expire: no report comes between
 		c.Expire(c.host.Now())
 		return 0, false
 	}
@@ -136,7 +136,7 @@ func (c *Client) returnToPool(n int64, interval Interval, drawn Drawn) {
 		c.Unused(n, drawn)
 		return
 	}
-	c.PutBack(n, interval, drawn)
+	c.putBack(n, interval, drawn)
 }
 
 // keepUntil is how long a waiting request keeps what it has collected, from the last reply on.
@@ -233,11 +233,11 @@ func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 		}
 		if !blocked && w.lacks() == 0 {
 			c.settle(w, Decision{Verdict: VerdictAdmit})
-		} else if !blocked && c.TakeFallback(now, w.N) {
+		} else if !blocked && c.takeFallback(now, w.N) {
 			c.settle(w, Decision{Verdict: VerdictAdmit, Source: SourceFallback})
 		} else if !w.inLine() {
 			c.settle(w, Decision{Verdict: VerdictDeny, Source: SourceFallback})
-		} else if at, ok := c.FallbackAt(now, w.N); !ok {
+		} else if at, ok := c.fallbackAt(now, w.N); !ok {
 			c.settle(w, Decision{Verdict: VerdictUnavailable})
 		} else if !blocked {
 			// Not at once, or a refusal for any other reason would be repeated without end.
@@ -255,7 +255,7 @@ func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
 		return
 	}
 	d := Decision{Verdict: VerdictDeny, Source: SourceFallback}
-	if c.TakeFallback(now, w.N) {
+	if c.takeFallback(now, w.N) {
 		d.Verdict = VerdictAdmit
 	}
 	c.settle(w, d)

@@ -20,20 +20,20 @@ func TestTheLocalShareIsThereAtTheTimeThatItNames(t *testing.T) {
 	h.Refuse(1)
 	h.ask()
 	d.run(10 * time.Millisecond)
-	if !h.Degraded() || !h.TakeFallback(d.now, 100) {
+	if !h.Degraded() || !h.takeFallback(d.now, 100) {
 		t.Fatal("the fallback gives nothing")
 	}
 	// when it goes on under another id and wants nearly all of the share
-	h.Rename("other")
-	for asked := 0; !h.TakeFallback(d.now, 990); asked++ {
-		at, ok := h.FallbackAt(d.now, 990)
+	h.rename("other")
+	for asked := 0; !h.takeFallback(d.now, 990); asked++ {
+		at, ok := h.fallbackAt(d.now, 990)
 		if !ok || at <= d.now || asked > 2 {
 			t.Fatalf("refused, and the time to ask again is %v from now (%v), the %d. time", at.Sub(d.now), ok, asked+1)
 		}
 		d.now = at
 	}
 	// then it has waited for what was missing
-	if more, ok := h.FallbackAt(d.now, 1001); ok {
+	if more, ok := h.fallbackAt(d.now, 1001); ok {
 		t.Errorf("more than the burst is there at %v", more)
 	}
 }
@@ -56,7 +56,7 @@ func TestAStoreThatFailsNowAndThenGivesOneLocalBurst(t *testing.T) {
 		h.Build(now, seq+1, Input{})
 		h.Fail(now, ErrUnavailable)
 		// when it takes all that the fallback gives, each time
-		for h.TakeFallback(now, 1) {
+		for h.takeFallback(now, 1) {
 			admitted++
 		}
 		now = now.Add(100 * time.Millisecond)

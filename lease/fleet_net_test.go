@@ -90,7 +90,7 @@ func (f *fleet) receive(p packet) {
 	if p.err != nil {
 		if n.isOpen && n.open.Seq == p.request.Seq {
 			f.log("process %d learns that somebody else uses its id", n.index)
-			n.Rename(f.name())
+			n.rename(f.name())
 		}
 		return
 	}

@@ -248,7 +248,7 @@ func (f *fleet) resend(n *node) {
 	if !f.faults.Retry {
 		return
 	}
-	if r := n.Resend(f.clock(n)); r != nil {
+	if r := n.resend(f.clock(n)); r != nil {
 		f.send(n, r)
 	}
 }
@@ -259,7 +259,7 @@ func (f *fleet) user(n *node) {
 	case n.taken > 0:
 		f.log("process %d puts back %d", n.index, n.taken)
 		n.Expire(f.clock(n))
-		n.PutBack(n.taken, n.takenIn, n.takenDrawn)
+		n.putBack(n.taken, n.takenIn, n.takenDrawn)
 		n.taken = 0
 	case n.parked > 0:
 		f.log("process %d gives up %d, drawn at %d", n.index, n.parked, n.drawn.running-fleetStart)
@@ -271,6 +271,6 @@ func (f *fleet) user(n *node) {
 		f.log("process %d refunds %d", n.index, back)
 		n.Refund(back)
 	case f.faults.Debt && f.rnd.IntN(4) == 0:
-		n.Owe(f.rnd.Int64N(5))
+		n.owe(f.rnd.Int64N(5))
 	}
 }

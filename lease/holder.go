@@ -6,15 +6,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Holder decides for one key of one process when to call the bucket, how much to ask for, and when
-// to deny without a call: docs/protocol.md, section 8. It is a pure state machine: time and
-// randomness come in as arguments, the same inputs give the same outputs, and it does no I/O. A
-// Client has one, and knows who waits; most users want that.
-//
-// Whoever uses a Holder alone serves requests from Pool. It calls Advance and then Due whenever a
-// Take reports low or fails, when requests begin to wait, and at the time that the last Due
-// returned. Where Due says so it opens a call with Build, sends it, and brings the answer to Accept
-// or Fail.
+// Holder is the part of a Client that decides when to call the bucket, how much to ask for, and when
+// to deny without a call: docs/protocol.md, section 8. It is a state machine: time and randomness
+// come in as arguments, and the same inputs give the same outputs. It does not know who waits; the
+// Client tells it how much they lack.
 type Holder struct {
 	Holding
 
@@ -92,9 +87,9 @@ type Input struct {
 // Never is the time at which nothing is due: only an event can bring news.
 const Never = clock.Instant(1<<63 - 1)
 
-// Advance lets time pass up to now: a lease that has ended is burnt, attempts become demand, and a
+// advance lets time pass up to now: a lease that has ended is burnt, attempts become demand, and a
 // call that got no answer is given up when a retry is not worth sending any more.
-func (h *Holder) Advance(now clock.Instant, in Input) {
+func (h *Holder) advance(now clock.Instant, in Input) {
 	if h.stage == closed {
 		return
 	}
@@ -104,8 +99,8 @@ func (h *Holder) Advance(now clock.Instant, in Input) {
 	}
 	h.observe(now)
 	if h.Degraded() {
-		if h.isOpen && h.Resend(now) == nil {
-			h.GiveUp()
+		if h.isOpen && h.resend(now) == nil {
+			h.giveUp()
 		}
 		return
 	}
@@ -126,9 +121,9 @@ func (h *Holder) wants(in Input, held int64) bool {
 		h.heard.replied && held == 0 && h.Pool.Missed() > h.missedAtAsk && !h.slow()
 }
 
-// Due says whether a call is due at time now, up to which the holder was advanced, and if not, when
+// due says whether a call is due at time now, up to which the holder was advanced, and if not, when
 // to look again at the latest.
-func (h *Holder) Due(now clock.Instant, in Input) (call bool, next clock.Instant) {
+func (h *Holder) due(now clock.Instant, in Input) (call bool, next clock.Instant) {
 	if h.stage == closed {
 		return false, Never
 	}
@@ -195,7 +190,7 @@ func (h *Holder) renewal(now clock.Instant, held int64, next clock.Instant) (boo
 // Close ends the holder: what it holds is burnt, nothing more is accepted.
 func (h *Holder) Close() {
 	h.stage = closed
-	h.GiveUp()
+	h.giveUp()
 	h.burn()
 	h.burnUnused()
 	h.refund = 0

@@ -15,7 +15,7 @@ func (h *Holder) Build(now clock.Instant, seq int64, in Input) *Request {
 		h.rtt = in.RTT
 		h.stretch()
 	}
-	if r := h.Resend(now); r != nil {
+	if r := h.resend(now); r != nil {
 		return r
 	}
 	h.Expire(now)
@@ -76,7 +76,7 @@ func (h *Holder) Fail(now clock.Instant, err error) {
 	if errors.Is(err, ErrStale) {
 		// The store is well, and its user goes on under another id (Rename); only a second time is
 		// it a failure.
-		h.GiveUp()
+		h.giveUp()
 		if h.stales++; h.stales == 1 {
 			return
 		}
@@ -111,16 +111,16 @@ func (h *Holder) observe(now clock.Instant) {
 // takeWaiting takes n tokens or none from the pool for a request that was counted as missed when it
 // began to wait.
 func (h *Holder) takeWaiting(n int64) (Interval, bool) {
-	in, ok := h.Pool.TakeQueued(n)
+	in, ok := h.Pool.takeQueued(n)
 	if ok {
 		h.servedLater += n
 	}
 	return in, ok
 }
 
-// PutBack is Holding.PutBack for tokens of a request that was counted as missed.
-func (h *Holder) PutBack(n int64, in Interval, drawn Drawn) {
-	h.Holding.PutBack(n, in, drawn)
+// putBack is Holding.putBack for tokens of a request that was counted as missed.
+func (h *Holder) putBack(n int64, in Interval, drawn Drawn) {
+	h.Holding.putBack(n, in, drawn)
 	h.servedLater -= n
 }
 

@@ -10,9 +10,6 @@ import (
 // known to have too little: until deniedUntil, which is kept here. docs/protocol.md, sections 7 and
 // 8.
 
-// DeniedUntil is when the delay after a shortfall ends; 0 for none.
-func (h *Holder) DeniedUntil() clock.Instant { return h.deniedUntil }
-
 // spares reports whether the bucket and this process are known to have n tokens all the same: it
 // was a larger request that they did not have enough for. Only of a bucket that nobody else draws
 // from is that known.

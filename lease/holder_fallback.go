@@ -13,10 +13,10 @@ func (h *Holder) Degraded() bool {
 	return open
 }
 
-// TakeFallback decides on a request for n tokens without the store: by Policy.ColdStart while no
+// takeFallback decides on a request for n tokens without the store: by Policy.ColdStart while no
 // reply has ever come, by Policy.Fallback while degraded. The next call that succeeds reports what
 // it admitted as debt.
-func (h *Holder) TakeFallback(now clock.Instant, n int64) bool {
+func (h *Holder) takeFallback(now clock.Instant, n int64) bool {
 	if h.stage == closed {
 		return false
 	}
@@ -31,16 +31,16 @@ func (h *Holder) TakeFallback(now clock.Instant, n int64) bool {
 		ok = h.takeShare(now, n)
 	}
 	if ok {
-		h.Owe(n)
+		h.owe(n)
 		h.servedLater += n
 	}
 	return ok
 }
 
-// FallbackAt is when the local share can serve n tokens, for a request that TakeFallback refused at
+// fallbackAt is when the local share can serve n tokens, for a request that takeFallback refused at
 // now. It is false where waiting does not help: with another fallback, before the first reply, or
 // for more than the share ever holds.
-func (h *Holder) FallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
+func (h *Holder) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
 	if h.fallback == nil || !h.heard.replied || !h.Degraded() || h.policy.Fallback != FallbackLocalShare {
 		return Never, false
 	}

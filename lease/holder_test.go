@@ -68,8 +68,8 @@ func TestLocallyDeniedRequestsMakeNoCalls(t *testing.T) {
 	}
 	// and none before the delay of the reply before it has ended
 	h.ask()
-	if until := h.DeniedUntil(); until > d.now {
-		if call, next := h.Due(d.now, Input{Waiting: 5, Need: 1}); call || next > until {
+	if until := h.deniedUntil; until > d.now {
+		if call, next := h.due(d.now, Input{Waiting: 5, Need: 1}); call || next > until {
 			t.Errorf("a call within the delay: %v, next look %v after its end", call, next.Sub(until))
 		}
 	} else {
@@ -183,7 +183,7 @@ func TestFallbackModes(t *testing.T) {
 		admitted := int64(0)
 		for range 1000 {
 			d.now = d.now.Add(10 * time.Millisecond)
-			if h.TakeFallback(d.now, 1) {
+			if h.takeFallback(d.now, 1) {
 				admitted++
 			}
 		}
@@ -204,7 +204,7 @@ func TestColdStartDecidesBeforeTheFirstReply(t *testing.T) {
 	for _, mode := range []ColdStart{ColdStartDeny, ColdStartAllow} {
 		d := newDriver(t, PerSecond(10))
 		h := d.client(Policy{ColdStart: mode}, PerSecond(10), nil)
-		if got := h.TakeFallback(d.now, 3); got != (mode == ColdStartAllow) {
+		if got := h.takeFallback(d.now, 3); got != (mode == ColdStartAllow) {
 			t.Errorf("mode %d: %v", mode, got)
 		}
 	}

@@ -93,7 +93,7 @@ func (h *Holding) init(id string, stripes int) {
 // before. The call is to be sent at once. The result is valid, and does not change, until the next
 // Open.
 func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
-	h.GiveUp()
+	h.giveUp()
 	h.Expire(now)
 	if now >= h.heard.forgetAt {
 		h.heard.forget()
@@ -132,18 +132,18 @@ func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 	return &h.open
 }
 
-// Resend returns the open call for one more sending. It is nil where there is none, or where a
+// resend returns the open call for one more sending. It is nil where there is none, or where a
 // grant would arrive with less than half of its time left.
-func (h *Holding) Resend(now clock.Instant) *Request {
+func (h *Holding) resend(now clock.Instant) *Request {
 	if !h.isOpen || now.Sub(h.firstSent) > h.open.Config.TTL/2 {
 		return nil
 	}
 	return &h.open
 }
 
-// GiveUp closes the open call. Nobody knows whether the bucket has credited what it carried back,
+// giveUp closes the open call. Nobody knows whether the bucket has credited what it carried back,
 // so that is burnt. A debt stays, and is reported again: reporting it twice only admits less.
-func (h *Holding) GiveUp() {
+func (h *Holding) giveUp() {
 	if h.isOpen {
 		h.account.Burnt += h.open.Returned + h.open.Unused
 		h.isOpen = false
@@ -214,9 +214,9 @@ func (h *Holding) Deadline() clock.Instant { return h.deadline }
 // IsOpen reports whether a call is under way or waits for its retry.
 func (h *Holding) IsOpen() bool { return h.isOpen }
 
-// PutBack gives back n tokens that were taken in the interval in and not used: to the pool if no
+// putBack gives back n tokens that were taken in the interval in and not used: to the pool if no
 // report has been built since, otherwise with the next call. drawn is that of the oldest of them.
-func (h *Holding) PutBack(n int64, in Interval, drawn Drawn) {
+func (h *Holding) putBack(n int64, in Interval, drawn Drawn) {
 	if n <= 0 {
 		return
 	}
@@ -267,8 +267,8 @@ func (h *Holding) Refund(n int64) {
 	h.refund += n
 }
 
-// Owe reports n tokens that were admitted without a grant.
-func (h *Holding) Owe(n int64) { h.debt += n }
+// owe reports n tokens that were admitted without a grant.
+func (h *Holding) owe(n int64) { h.debt += n }
 
 // Account says where the tokens went, up to now.
 func (h *Holding) Account() Account {
@@ -281,10 +281,10 @@ func (h *Holding) Account() Account {
 	return a
 }
 
-// Rename burns the holding and goes on under another id. That is the answer to ErrStale: somebody
+// rename burns the holding and goes on under another id. That is the answer to ErrStale: somebody
 // else, such as a clone of this machine, calls under the present id.
-func (h *Holding) Rename(id string) {
-	h.GiveUp()
+func (h *Holding) rename(id string) {
+	h.giveUp()
 	h.burn()
 	h.id = id
 	h.burnUnused()

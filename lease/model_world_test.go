@@ -190,7 +190,7 @@ func (w *world) apply(e event) (violation string) {
 		h.openGone, h.openCredited = e.arg == askGone, false
 		h.messages = append(h.messages, &modelMessage{request: *r, gone: h.openGone})
 	case eventResend:
-		if r := h.Resend(w.instant()); r != nil {
+		if r := h.resend(w.instant()); r != nil {
 			h.messages = append(h.messages, &modelMessage{request: *r, gone: h.openGone, credited: h.openCredited})
 		}
 	case eventTake:

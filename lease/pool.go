@@ -200,9 +200,9 @@ func (p *Pool) TakeStrict(n int64, c clock.Clock) Taken {
 	return t
 }
 
-// TakeQueued takes n tokens or none for a request that waits, and does not count it as missed once
-// more. Holding.PutBack can return them to the pool in the interval in.
-func (p *Pool) TakeQueued(n int64) (in Interval, ok bool) {
+// takeQueued takes n tokens or none for a request that waits, and does not count it as missed once
+// more. Holding.putBack can return them to the pool in the interval in.
+func (p *Pool) takeQueued(n int64) (in Interval, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// Everything that changes the interval has the lock.

@@ -25,9 +25,9 @@ func (p *Pool) remarkLocked() {
 	}
 }
 
-// Deny says whether the bucket is known to have no more for now. If so, takes from an empty pool
+// deny says whether the bucket is known to have no more for now. If so, takes from an empty pool
 // are Denied.
-func (p *Pool) Deny(yes bool) {
+func (p *Pool) deny(yes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.denied = yes

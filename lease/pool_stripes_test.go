@@ -163,7 +163,7 @@ func TestStripedPoolConserves(t *testing.T) {
 			_, back := p.report(func(held int64) int64 { return held / 3 })
 			returned += back
 		case 4:
-			p.Deny(rnd.IntN(2) == 0)
+			p.deny(rnd.IntN(2) == 0)
 		case 5:
 			burnt += p.drain()
 		}
@@ -213,7 +213,7 @@ func TestAStripedPoolReportsLowOnce(t *testing.T) {
 // Each denial is counted, by whichever P.
 func TestDenialsAreCounted(t *testing.T) {
 	p := newStriped(t, 0)
-	p.Deny(true)
+	p.deny(true)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
@@ -234,7 +234,7 @@ func TestDenialsAreCounted(t *testing.T) {
 	if p.Take() != Took || p.Take() != Denied {
 		t.Error("one token was added")
 	}
-	p.Deny(false)
+	p.deny(false)
 	if p.Take() != Refused {
 		t.Error("denied without the bucket's word")
 	}

@@ -227,7 +227,7 @@ func TestRetryAfterTheTTLGrewBackKeepsNothingThatTheBucketForgot(t *testing.T) {
 	long := s.config
 	long.TTL = 700 * time.Microsecond
 	s.calls(b, Ask{Config: long})
-	again := a.Resend(s.instant())
+	again := a.resend(s.instant())
 	if again == nil {
 		t.Fatal("the call is too old to be sent again")
 	}

@@ -44,7 +44,7 @@ func TestRetriedGrantIsDrawnWhenItWasFirstExecuted(t *testing.T) {
 	s.now += 100_000
 	s.draws(b, 100)
 	// when the retry is answered, and the tokens come back
-	g := s.executes(*a.Resend(s.instant()))
+	g := s.executes(*a.resend(s.instant()))
 	got := s.accepts(a, g)
 	a.Unused(got.Waited, got.Drawn)
 	s.calls(a, Ask{})
