@@ -137,7 +137,7 @@ func (a *answer) tradeOffs() (all []Candidate) {
 
 func (a *answer) candidate(t *trial) Candidate {
 	return Candidate{
-		Policy:       a.policy(t.choice),
+		Policy:       policyOf(t.choice),
 		ScenarioHash: a.space.scenario(t.choice).Hash(),
 		Seed:         t.report.Seed,
 		Reps:         t.report.Reps,
@@ -148,6 +148,6 @@ func (a *answer) candidate(t *trial) Candidate {
 	}
 }
 
-func (a *answer) policy(c choice) Policy {
-	return Policy{c.target.String(), c.ttl.String(), c.overcommit, smallestBurst(a.space.scenario(c).Limits)}
+func policyOf(c choice) Policy {
+	return Policy{c.target.String(), c.ttl.String(), c.overcommit}
 }

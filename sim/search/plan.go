@@ -22,8 +22,6 @@ type Question struct {
 	// OvercommitMax is the most tokens by which the promise may be weakened, Policy.Overcommit.
 	// Less than the scenario's own means that.
 	OvercommitMax int64
-	// BurstMax is how large the limits' bursts may become; less than they are leaves them.
-	BurstMax int64
 	// MustHold are the Stresses under which the targets must hold too. None by default.
 	MustHold []string
 }
@@ -94,7 +92,7 @@ type answer struct {
 func newAnswer(p Planner, q Question) *answer {
 	a := &answer{planner: p, q: q, s: q.Scenario.Defaults(), lab: newLab(p.Run, p.Parallel)}
 	a.targets = withPromise(q.Targets, a.s.Policy)
-	a.space = newSpace(a.s, q.OvercommitMax, q.BurstMax)
+	a.space = newSpace(a.s, q.OvercommitMax)
 	a.plan = Plan{
 		SchemaVersion: PlanVersion,
 		Scenario:      a.s.Name,
@@ -131,7 +129,7 @@ func (a *answer) simulate(ctx context.Context, phase string, choices []choice, s
 	if tell := a.planner.Progress; tell != nil {
 		progress = func(done, of int) { tell(phase, done, of) }
 	}
-	reports, err := a.lab.all(ctx, scenarios, func(i int) string { return fmt.Sprint(a.policy(choices[i])) }, progress)
+	reports, err := a.lab.all(ctx, scenarios, func(i int) string { return fmt.Sprint(policyOf(choices[i])) }, progress)
 	var trials []*trial
 	for i, r := range reports {
 		if r != nil {

@@ -44,7 +44,6 @@ type Policy struct {
 	Target     string `json:"target"`
 	TTL        string `json:"ttl"`
 	Overcommit int64  `json:"overcommit"`
-	Burst      int64  `json:"burst"` // the smallest of the limits'
 }
 
 // Candidate is a policy and how it did.

@@ -54,7 +54,7 @@ func TestNoScreenedPolicyIsBetterThanTheChosenOne(t *testing.T) {
 		// then nothing of the grid that meets the targets makes fewer calls, but for what nobody
 		// would notice.
 		best := math.Inf(1)
-		x := newSpace(q.Scenario, q.OvercommitMax, 0)
+		x := newSpace(q.Scenario, q.OvercommitMax)
 		for _, c := range x.screen(screenMax) {
 			if truth := f(x.scenario(c)); truth.falseRejects <= 0.005 {
 				best = min(best, truth.calls)
@@ -115,9 +115,9 @@ func TestOfPoliciesThatCallAlikeTheSimplestIsChosen(t *testing.T) {
 			}
 			return truth{falseRejects: 0.001, calls: calls, admitted: 1}
 		}}
-		p := mustFind(t, w, Question{Scenario: fleet(), OvercommitMax: 1000, BurstMax: 16000})
-		// then there is no overcommit, no larger burst, and the shortest TTL.
-		if c := p.Chosen.Policy; c.Overcommit != 0 || c.Burst != 8000 || c.TTL != "200ms" {
+		p := mustFind(t, w, Question{Scenario: fleet(), OvercommitMax: 1000})
+		// then there is no overcommit, and the shortest TTL.
+		if c := p.Chosen.Policy; c.Overcommit != 0 || c.TTL != "200ms" {
 			t.Errorf("slope %v: %+v", slope, c)
 		}
 	}
@@ -143,22 +143,18 @@ func TestTheScenariosOwnPolicyIsKeptWhereNobodyWouldNotice(t *testing.T) {
 	}
 }
 
-func TestOvercommitAndBurstAreUsedWhereAllowed(t *testing.T) {
-	// Given false rejects that only overcommit, or only a larger burst, brings down,
+func TestOvercommitIsUsedWhereAllowed(t *testing.T) {
+	// Given false rejects that only overcommit brings down,
 	f := func(s sim.Scenario) truth {
 		x := rising(func(ms float64) float64 { return 0.01 + ms/1e6 })(s)
-		x.falseRejects /= 1 + float64(s.Policy.Overcommit)/100 + float64(s.Limits[0].Capacity()-8000)/1000
+		x.falseRejects /= 1 + float64(s.Policy.Overcommit)/100
 		return x
 	}
-	// when neither is allowed, then there is no answer;
+	// when none is allowed, then there is no answer;
 	mustNotFind(t, &world{f: f}, Question{Scenario: fleet()})
-	// and when one is, it is used, and no further than allowed.
+	// and when some is, it is used, and no further than allowed.
 	p := mustFind(t, &world{f: f}, Question{Scenario: fleet(), OvercommitMax: 400})
-	if c := p.Chosen.Policy; c.Overcommit < 100 || c.Overcommit > 400 || c.Burst != 8000 {
-		t.Errorf("%+v", c)
-	}
-	p = mustFind(t, &world{f: f}, Question{Scenario: fleet(), BurstMax: 12000})
-	if c := p.Chosen.Policy; c.Overcommit != 0 || c.Burst <= 8000 || c.Burst > 12000 {
+	if c := p.Chosen.Policy; c.Overcommit < 100 || c.Overcommit > 400 {
 		t.Errorf("%+v", c)
 	}
 }

@@ -17,7 +17,7 @@ func (t *trial) grade(targets []Target) {
 }
 
 // simplestFirst sorts trials by calls, but those that make as many as the cheapest by how simple
-// they are: the least overcommit, the smallest burst, the shortest TTL, then the largest margin.
+// they are: the least overcommit, the shortest TTL, then the largest margin.
 func simplestFirst(trials []*trial) {
 	slices.SortStableFunc(trials, func(a, b *trial) int { return cmp.Compare(a.calls(), b.calls()) })
 	same := 0
@@ -25,8 +25,7 @@ func simplestFirst(trials []*trial) {
 		same++
 	}
 	slices.SortStableFunc(trials[:same], func(a, b *trial) int {
-		return cmp.Or(cmp.Compare(a.overcommit, b.overcommit), cmp.Compare(a.burst, b.burst),
-			cmp.Compare(a.ttl, b.ttl), cmp.Compare(b.surely, a.surely))
+		return cmp.Or(cmp.Compare(a.overcommit, b.overcommit), cmp.Compare(a.ttl, b.ttl), cmp.Compare(b.surely, a.surely))
 	})
 }
 

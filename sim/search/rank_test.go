@@ -3,13 +3,14 @@ package search
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 // tried is a trial with the given margins and calls per replication.
 func tried(name int64, means, surely, hopes float64, calls ...float64) *trial {
-	t := &trial{choice: choice{burst: name}, means: means, surely: surely, hopes: hopes}
+	t := &trial{choice: choice{ttl: time.Duration(name)}, means: means, surely: surely, hopes: hopes}
 	t.report.Confidence = 0.95
 	t.report.CallsPerS = sim.Figure{Values: calls}
 	for _, c := range calls {
@@ -18,9 +19,9 @@ func tried(name int64, means, surely, hopes float64, calls ...float64) *trial {
 	return t
 }
 
-func burstsOf(trials []*trial) (names []int64) {
+func namesOfAll(trials []*trial) (names []int64) {
 	for _, t := range trials {
-		names = append(names, t.burst)
+		names = append(names, int64(t.ttl))
 	}
 	return names
 }
@@ -36,12 +37,12 @@ func TestThePromisingComeFirst(t *testing.T) {
 		tried(7, 0.1, 0.1, 0.2, 100, 300, 260),  // more calls than 5 in the mean, but perhaps not
 		tried(8, -0.8, -1, -0.7, 400, 400, 400), // cannot, lacks less than 3
 	}
-	if got := burstsOf(ranked(trials)); !slices.Equal(got, []int64{4, 5, 7, 6, 2, 1, 8, 3}) {
+	if got := namesOfAll(ranked(trials)); !slices.Equal(got, []int64{4, 5, 7, 6, 2, 1, 8, 3}) {
 		t.Errorf("%v", got)
 	}
 	// What is kept has the best of these, and the safest.
 	for n, want := range map[int][]int64{3: {4, 5, 7}, 1: {5}, 99: {4, 5, 7, 6, 2, 1, 8, 3}} {
-		if got := burstsOf(keep(trials, n)); !slices.Equal(got, want) {
+		if got := namesOfAll(keep(trials, n)); !slices.Equal(got, want) {
 			t.Errorf("kept %v, want %v", got, want)
 		}
 	}
@@ -54,11 +55,11 @@ func TestTheOrderOfConfirmation(t *testing.T) {
 	a.overcommit = 5
 	// Those that are certain come first, of those that call alike the simpler; then by margin those
 	// that are not; and what misses in the mean has no turn.
-	if got := burstsOf(candidates([]*trial{f, e, d, c, b, a})); !slices.Equal(got, []int64{2, 1, 3, 5, 4}) {
+	if got := namesOfAll(candidates([]*trial{f, e, d, c, b, a})); !slices.Equal(got, []int64{2, 1, 3, 5, 4}) {
 		t.Errorf("%v", got)
 	}
 	// Where nothing else is left, the nearest has it.
-	if got := burstsOf(candidates([]*trial{tried(7, -3, -4, -2, 1), f})); !slices.Equal(got, []int64{6}) {
+	if got := namesOfAll(candidates([]*trial{tried(7, -3, -4, -2, 1), f})); !slices.Equal(got, []int64{6}) {
 		t.Errorf("%v", got)
 	}
 	// Of many, some at even distances and the safest have one.
@@ -66,7 +67,7 @@ func TestTheOrderOfConfirmation(t *testing.T) {
 	for i := range int64(9) {
 		many = append(many, tried(10+i, 1, []float64{0.1, 0.1, 0.1, 0.1, 0.9, 0.1, 0.1, 0.1, 0.1}[i], 1, 100*float64(i+1)))
 	}
-	if got := burstsOf(candidates(many)); !slices.Equal(got, []int64{10, 11, 12, 13, 18, 14}) {
+	if got := namesOfAll(candidates(many)); !slices.Equal(got, []int64{10, 11, 12, 13, 18, 14}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -77,11 +78,11 @@ func TestSpacedKeepsTheEnds(t *testing.T) {
 		list = append(list, tried(i, 0, 0, 0, 1))
 	}
 	for n, want := range map[int][]int64{3: {0, 5, 10}, 2: {0, 10}} {
-		if got := burstsOf(spaced(list, n)); !slices.Equal(got, want) {
+		if got := namesOfAll(spaced(list, n)); !slices.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
-	if got := burstsOf(spaced(list[:2], 3)); !slices.Equal(got, []int64{0, 1}) {
+	if got := namesOfAll(spaced(list[:2], 3)); !slices.Equal(got, []int64{0, 1}) {
 		t.Errorf("%v", got)
 	}
 }

@@ -15,7 +15,6 @@ import (
 type choice struct {
 	target, ttl time.Duration
 	overcommit  int64
-	burst       int64 // of every limit with a smaller one; 0 leaves them
 }
 
 const (
@@ -37,34 +36,16 @@ var multiples = []int{4, 8, 16}
 type space struct {
 	s             sim.Scenario // with its defaults
 	overcommits   []int64      // from none to the most that is allowed
-	bursts        []int64      // 0, and larger ones up to the most that is allowed
 	overcommitMax int64
-	burst         int64 // the smallest of the scenario's limits
 }
 
-func newSpace(s sim.Scenario, overcommitMax, burstMax int64) space {
-	x := space{s: s, overcommitMax: max(overcommitMax, s.Policy.Overcommit), burst: smallestBurst(s.Limits)}
+func newSpace(s sim.Scenario, overcommitMax int64) space {
+	x := space{s: s, overcommitMax: max(overcommitMax, s.Policy.Overcommit)}
 	for _, part := range []int64{0, 1, 2, 4} {
 		x.overcommits = append(x.overcommits, x.overcommitMax/4*part+x.overcommitMax%4*part/4)
 	}
 	x.overcommits = slices.Compact(x.overcommits)
-	x.bursts = []int64{0}
-	if burstMax > x.burst {
-		for i := 1; i <= 2; i++ {
-			b := float64(x.burst) * random.Pow(float64(burstMax)/float64(x.burst), float64(i)/3)
-			x.bursts = append(x.bursts, min(int64(twoDigits(b)), burstMax))
-		}
-		x.bursts = slices.Compact(append(x.bursts, burstMax))
-	}
 	return x
-}
-
-func smallestBurst(limits []lease.Limit) int64 {
-	b := int64(math.MaxInt64)
-	for _, l := range limits {
-		b = min(b, l.Capacity())
-	}
-	return b
 }
 
 // given is the scenario's own policy.
@@ -79,28 +60,19 @@ func (x space) scenario(c choice) sim.Scenario {
 	s := x.s
 	s.Rivals = nil
 	s.Policy.Target, s.Policy.TTL, s.Policy.Overcommit = c.target, c.ttl, c.overcommit
-	s.Limits = slices.Clone(s.Limits)
-	for i, l := range s.Limits {
-		if l.Capacity() < c.burst {
-			s.Limits[i] = l.WithBurst(c.burst)
-		}
-	}
 	return s
 }
 
 // fit is c with lengths that the protocol takes as they are; false if there are none.
 func (x space) fit(c choice, multiple int) (choice, bool) {
-	limits := x.scenario(c).Limits
-	c.target = lease.Policy{Target: max(c.target, time.Millisecond), Overcommit: c.overcommit}.TargetFor(limits)
+	c.target = lease.Policy{Target: max(c.target, time.Millisecond), Overcommit: c.overcommit}.TargetFor(x.s.Limits)
 	c.ttl = max(time.Duration(multiple)*c.target, 2*x.s.CallTimeout).Truncate(time.Microsecond)
 	return c, x.scenario(c).Validate() == nil
 }
 
-// targets are the lengths to screen with an overcommit and a burst: log-spaced up to what the burst
-// allows.
-func (x space) targets(overcommit, burst int64) (all []time.Duration) {
-	limits := x.scenario(choice{burst: burst}).Limits
-	top := lease.Policy{Target: targetHigh, Overcommit: overcommit}.TargetFor(limits)
+// targets are the lengths to screen with an overcommit: log-spaced up to what the burst allows.
+func (x space) targets(overcommit int64) (all []time.Duration) {
+	top := lease.Policy{Target: targetHigh, Overcommit: overcommit}.TargetFor(x.s.Limits)
 	low := targetLow
 	if top < 2*low {
 		low = time.Millisecond
@@ -120,30 +92,24 @@ func (x space) targets(overcommit, burst int64) (all []time.Duration) {
 }
 
 // screen is the given policy and a grid that fills the space. The simplest choice comes first, so
-// that it wins ties: no overcommit, the limits' own burst, the shortest TTL. There are about most,
-// or fewer.
+// that it wins ties: no overcommit, the shortest TTL. There are about most, or fewer.
 func (x space) screen(most int) []choice {
 	all := []choice{x.given()}
 	whole := 0
 	for _, e := range x.overcommits {
-		for _, b := range x.bursts {
-			whole += len(x.targets(e, b)) * len(multiples)
-		}
+		whole += len(x.targets(e)) * len(multiples)
 	}
-	// Keeping the points whose index sum is a multiple of every leaves a lattice: each combination
-	// of the other choices keeps its part of the targets, and different ones keep different
-	// targets.
+	// Keeping the points whose index sum is a multiple of every leaves a lattice: each overcommit and
+	// TTL keeps its part of the targets, and different ones keep different targets.
 	every := (whole + most - 1) / most
 	for i, e := range x.overcommits {
-		for j, b := range x.bursts {
-			for k, m := range multiples {
-				for l, t := range x.targets(e, b) {
-					if (l+2*k+3*i+5*j)%every != 0 {
-						continue
-					}
-					if c, ok := x.fit(choice{target: t, overcommit: e, burst: b}, m); ok && !slices.Contains(all, c) {
-						all = append(all, c)
-					}
+		for k, m := range multiples {
+			for l, t := range x.targets(e) {
+				if (l+2*k+3*i)%every != 0 {
+					continue
+				}
+				if c, ok := x.fit(choice{target: t, overcommit: e}, m); ok && !slices.Contains(all, c) {
+					all = append(all, c)
 				}
 			}
 		}
@@ -162,9 +128,8 @@ func (x space) around(c choice, round int) (all []choice) {
 	if c.ttl > 2*x.s.CallTimeout { // a shorter one is that for the call timeout's sake alone
 		multiple = max(int(c.ttl/c.target), multiple)
 	}
-	burstMost := slices.Max(x.bursts)
 	try := func(n choice, multiple int) {
-		if n.overcommit < 0 || n.overcommit > x.overcommitMax || n.burst != 0 && (n.burst <= x.burst || n.burst > burstMost) {
+		if n.overcommit < 0 || n.overcommit > x.overcommitMax {
 			return
 		}
 		if n, ok := x.fit(n, multiple); ok && n != c {
@@ -181,15 +146,10 @@ func (x space) around(c choice, round int) (all []choice) {
 			try(c, m)
 		}
 	}
-	for _, sign := range []int64{-1, 1} {
-		n := c
-		if step := x.overcommitMax >> (3 + round); step > 0 {
-			n.overcommit += sign * step
-			try(n, multiple)
-		}
-		if n = c; burstMost > 0 {
-			grow := random.Pow(float64(burstMost)/float64(x.burst), float64(sign)/float64(int64(6)<<round))
-			n.burst = int64(twoDigits(float64(max(c.burst, x.burst)) * grow))
+	if step := x.overcommitMax >> (3 + round); step > 0 {
+		for _, overcommit := range []int64{c.overcommit - step, c.overcommit + step} {
+			n := c
+			n.overcommit = overcommit
 			try(n, multiple)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 func TestTheScreeningFillsTheSpace(t *testing.T) {
 	// Given room for any target,
-	all := newSpace(fleet(), 0, 0).screen(screenMax)
+	all := newSpace(fleet(), 0).screen(screenMax)
 	// then it starts with the given policy,
 	if all[0] != (choice{target: 100 * time.Millisecond, ttl: 400 * time.Millisecond}) {
 		t.Errorf("the first is %+v", all[0])
@@ -24,7 +24,7 @@ func TestTheScreeningFillsTheSpace(t *testing.T) {
 			m = 4
 		}
 		byTTL[m] = append(byTTL[m], c.target)
-		if c.overcommit != 0 || c.burst != 0 {
+		if c.overcommit != 0 {
 			t.Errorf("%+v changes what it may not", c)
 		}
 	}
@@ -42,16 +42,16 @@ func TestTheScreeningFillsTheSpace(t *testing.T) {
 func TestTheBurstCapsTheTargetsAndASmallOneStartsAtAMillisecond(t *testing.T) {
 	s := fleet()
 	s.Limits = []lease.Limit{lease.PerSecond(1000).WithBurst(20)} // a quarter of it is 5 ms
-	targets := newSpace(s, 0, 0).targets(0, 0)
+	targets := newSpace(s, 0).targets(0)
 	if targets[0] != time.Millisecond || targets[len(targets)-1] != 5*time.Millisecond || len(targets) < 4 {
 		t.Errorf("%v", targets)
 	}
 	s.Limits[0].Burst = 1
-	if targets := newSpace(s, 0, 0).targets(0, 0); !slices.Equal(targets, []time.Duration{time.Millisecond}) {
+	if targets := newSpace(s, 0).targets(0); !slices.Equal(targets, []time.Duration{time.Millisecond}) {
 		t.Errorf("burst 1: %v", targets)
 	}
 	// An overcommit makes room.
-	if targets := newSpace(s, 79, 0).targets(79, 0); targets[len(targets)-1] != 20*time.Millisecond {
+	if targets := newSpace(s, 79).targets(79); targets[len(targets)-1] != 20*time.Millisecond {
 		t.Errorf("overcommit 79: %v", targets)
 	}
 }
@@ -59,7 +59,7 @@ func TestTheBurstCapsTheTargetsAndASmallOneStartsAtAMillisecond(t *testing.T) {
 func TestWhatIsTriedIsAllowedAndValidAndDifferent(t *testing.T) {
 	r := testkit.Rand(t)
 	for range 100 {
-		// Given any limit, and any overcommit and burst allowed,
+		// Given any limit, and any overcommit allowed,
 		s := fleet()
 		rate := int64(1) << r.IntN(20)
 		s.Limits = []lease.Limit{lease.PerSecond(rate).WithBurst(1 + r.Int64N(4*rate))}
@@ -71,8 +71,8 @@ func TestWhatIsTriedIsAllowedAndValidAndDifferent(t *testing.T) {
 		if s.Validate() != nil {
 			continue
 		}
-		overcommitMax, burstMax := r.Int64N(1000), r.Int64N(8*rate)
-		x := newSpace(s, overcommitMax, burstMax)
+		overcommitMax := r.Int64N(1000)
+		x := newSpace(s, overcommitMax)
 		all := x.screen(screenMax)
 		if len(all) > screenMax*3/2+1 {
 			t.Fatalf("%d policies to screen for %v", len(all), s.Limits)
@@ -92,15 +92,10 @@ func TestWhatIsTriedIsAllowedAndValidAndDifferent(t *testing.T) {
 					t.Fatalf("%v: %+v: %v", s.Limits, n, one.Validate())
 				case config.Target != n.target || config.TTL != n.ttl:
 					t.Fatalf("%v: %+v would be %v and %v", s.Limits, n, config.Target, config.TTL)
-				case n.overcommit > max(overcommitMax, s.Policy.Overcommit) || n.burst > max(burstMax, 0):
-					t.Fatalf("%v: %+v, allowed %d and %d", s.Limits, n, overcommitMax, burstMax)
+				case n.overcommit > max(overcommitMax, s.Policy.Overcommit):
+					t.Fatalf("%v: %+v, allowed %d", s.Limits, n, overcommitMax)
 				case n.ttl < 2*s.CallTimeout && i > 0:
 					t.Fatalf("%+v has no time for a call and its retry (%v)", n, s.CallTimeout)
-				}
-				for k, l := range one.Limits {
-					if l.Capacity() < s.Limits[k].Capacity() {
-						t.Fatalf("%+v takes burst away: %v", n, one.Limits)
-					}
 				}
 			}
 			// and none is tried twice.
@@ -113,7 +108,7 @@ func TestWhatIsTriedIsAllowedAndValidAndDifferent(t *testing.T) {
 
 func TestNeighboursKeepTheTTLThatCallTimeoutsDemand(t *testing.T) {
 	// Given a TTL that is long beside the target for the call timeout's sake alone,
-	near := newSpace(fleet(), 0, 0).around(choice{target: 5 * time.Millisecond, ttl: 200 * time.Millisecond}, 0)
+	near := newSpace(fleet(), 0).around(choice{target: 5 * time.Millisecond, ttl: 200 * time.Millisecond}, 0)
 	// then a longer target does not take 40 times as long.
 	if len(near) != 2 || near[0].target <= 5*time.Millisecond || near[1].target >= 5*time.Millisecond {
 		t.Errorf("%v", near)
@@ -126,12 +121,12 @@ func TestNeighboursKeepTheTTLThatCallTimeoutsDemand(t *testing.T) {
 }
 
 func TestADenseGridIsThinnedEvenly(t *testing.T) {
-	x := newSpace(fleet(), 1000, 16000)
+	x := newSpace(fleet(), 1000)
 	thin := x.screen(screenMax)
 	if len(thin) < screenMax/2 || len(thin) > screenMax+1 {
 		t.Errorf("%d policies", len(thin))
 	}
-	// Every overcommit, burst and multiple is still there, and short and long targets with each
+	// Every overcommit is still there, with short and long targets with each
 	// overcommit.
 	for _, e := range x.overcommits {
 		short, long := false, false
@@ -141,11 +136,6 @@ func TestADenseGridIsThinnedEvenly(t *testing.T) {
 		}
 		if !short || !long {
 			t.Errorf("overcommit %d: %v", e, thin)
-		}
-	}
-	for _, b := range x.bursts {
-		if !slices.ContainsFunc(thin[1:], func(c choice) bool { return c.burst == b }) {
-			t.Errorf("no burst %d", b)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func targetText(t search.Target) string {
 
 // policyText is a policy in a line, without what most do without.
 func policyText(p search.Policy) string {
-	s := fmt.Sprintf("target %s, ttl %s, burst %s", p.Target, p.TTL, Number(float64(p.Burst)))
+	s := fmt.Sprintf("target %s, ttl %s", p.Target, p.TTL)
 	if p.Overcommit > 0 {
 		s += ", overcommit " + Number(float64(p.Overcommit))
 	}
@@ -89,7 +89,7 @@ func (v planView) verdicts() (all []Verdict) {
 		if v.Miss.RepsNeeded > 0 {
 			say(Neutral, "Its means meet the targets: the intervals are too wide. About --reps %d would narrow them enough.", v.Miss.RepsNeeded)
 		} else {
-			say(Neutral, "The trade-offs show what other targets can be met; --overcommit-max and --burst-max allow more policies.")
+			say(Neutral, "The trade-offs show what other targets can be met; --overcommit-max allows more policies.")
 		}
 	case search.Interrupted:
 		say(Neutral, "Interrupted: nothing is confirmed. The trade-offs are what the search had seen.")
@@ -203,14 +203,14 @@ func (v planView) tradeOffTable() Table {
 	}
 	add("false_reject_ratio")
 	add("admitted_vs_central")
-	t := Table{Columns: []string{">target", ">ttl", ">overcommit", ">burst"}}
+	t := Table{Columns: []string{">target", ">ttl", ">overcommit"}}
 	for _, name := range names {
 		t.Columns = append(t.Columns, ">"+name)
 	}
 	t.Columns = append(t.Columns, "")
 	for i := range v.TradeOffs {
 		c := &v.TradeOffs[i]
-		row := []string{c.Policy.Target, c.Policy.TTL, Number(float64(c.Policy.Overcommit)), Number(float64(c.Policy.Burst))}
+		row := []string{c.Policy.Target, c.Policy.TTL, Number(float64(c.Policy.Overcommit))}
 		for _, name := range names {
 			row = append(row, Figure(name, search.FigureOf(&c.Figures, name)))
 		}
@@ -228,13 +228,13 @@ func (v planView) tradeOffTable() Table {
 
 // rows has a line per policy.
 func (v planView) rows() [][]string {
-	head := []string{"what", "target", "ttl", "overcommit", "burst", "seed", "reps", "duration_s", "meets"}
+	head := []string{"what", "target", "ttl", "overcommit", "seed", "reps", "duration_s", "meets"}
 	rows := [][]string{append(head, rawHead(search.FigureNames())...)}
 	add := func(what string, c *search.Candidate) {
 		if c == nil {
 			return
 		}
-		row := []string{what, c.Policy.Target, c.Policy.TTL, fmt.Sprint(c.Policy.Overcommit), fmt.Sprint(c.Policy.Burst),
+		row := []string{what, c.Policy.Target, c.Policy.TTL, fmt.Sprint(c.Policy.Overcommit),
 			fmt.Sprint(c.Seed), fmt.Sprint(c.Reps), Raw(c.DurationS), fmt.Sprint(c.Meets)}
 		rows = append(rows, append(row, rawFigures(c.Figures.All())...))
 	}

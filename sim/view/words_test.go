@@ -128,8 +128,8 @@ func TestTheTableOfAPlanSaysWhatToDo(t *testing.T) {
 	p := planned(t)
 	says(t, written(t, Plan(p, "", ""), FormatTable), "made-up: a plan\nhash ", ", seed 7, ",
 		"false_reject_ratio at most 0.5 %, bound_exceeded_by at most 0", "95 % interval",
-		"Take target 120ms, ttl 480ms, burst 2,000: 166.67 lease calls per second",
-		"The scenario's own policy (target 20ms, ttl 200ms, burst 2,000) meets the targets too.",
+		"Take target 120ms, ttl 480ms: 166.67 lease calls per second",
+		"The scenario's own policy (target 20ms, ttl 200ms) meets the targets too.",
 		"Under stress (Redis away for 1s, 3.57 % of what counts) the targets do not hold.",
 		"Confirmed on 5 replications of 30 s with seed", "own policy", "20 % !", "missed", "have that much more room",
 		"TRADE-OFFS", "chosen", "Target:     120 * time.Millisecond", "screen", "This machine simulated")

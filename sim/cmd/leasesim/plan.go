@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,12 +15,12 @@ import (
 
 // planFlags are what plan has beside the shared flags.
 type planFlags struct {
-	parts                   []partFlag // one for each of partTargets
-	redisCalls              float64
-	waitP99                 time.Duration
-	confidence              partFlag
-	overcommitMax, burstMax int64
-	mustHold                string
+	parts         []sim.Ratio // one for each of partTargets
+	redisCalls    float64
+	waitP99       time.Duration
+	confidence    sim.Ratio
+	overcommitMax int64
+	mustHold      string
 }
 
 // partTargets are the targets that are parts of one, with their flags.
@@ -31,11 +30,11 @@ var partTargets = []struct {
 	help         string
 }{
 	{"false-rejects", "false_reject_ratio", false,
-		"at most this part is rejected that one central bucket would have admitted (default 0.5% if there is no other target)"},
-	{"admitted", "admitted_vs_central", true, "at least this part of what one central bucket would have is admitted, as 99%"},
-	{"redis-cpu", "redis_cpu", false, "at most this part of a core is busy, of the busiest shard, as 5%"},
-	{"jain", "jain", true, "Jain's index of fairness is at least this, as 0.99"},
-	{"worst-share", "worst_share", true, "the worst process gets at least this part of its fair share, as 95%"},
+		"at most this `part` is rejected that one central bucket would have admitted (default 0.5% if there is no other target)"},
+	{"admitted", "admitted_vs_central", true, "at least this `part` of what one central bucket would have is admitted, as 99%"},
+	{"redis-cpu", "redis_cpu", false, "at most this `part` of a core is busy, of the busiest shard, as 5%"},
+	{"jain", "jain", true, "Jain's index of fairness is at least this `part`, as 99%"},
+	{"worst-share", "worst_share", true, "the worst process gets at least this `part` of its fair share, as 95%"},
 }
 
 func (p *program) planCommand() *cobra.Command {
@@ -44,8 +43,8 @@ func (p *program) planCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan",
 		Short: "Find the lease policy that asks Redis the least and meets your targets",
-		Long: `plan searches for the policy (policy.target, policy.ttl, and overcommit and burst as far as allowed) that makes the
-fewest lease calls and meets every target at the pessimistic end of its confidence interval. Without targets that is
+		Long: `plan searches for the policy (policy.target, policy.ttl, and overcommit as far as allowed) that makes the fewest lease
+calls and meets every target at the pessimistic end of its confidence interval. Without targets that is
 --false-rejects 0.5%. Where the scenario's fallback is deny, the bound must hold as well.
 
 It screens a grid, for accuracy is not monotone in the length of a lease; keeps the better half again and again, with
@@ -57,7 +56,7 @@ part of the load, whatever the policy: away for 400ms of 4s, 10 % of what counts
 have that much more room in the outage.
 
 Of policies within 1 % of the fewest calls it takes the scenario's own if that is one of them; else the one with the
-least overcommit, the smallest burst and the shortest TTL, in this order.
+least overcommit, and then the shortest TTL.
 
 It prints the chosen policy with its margins, beside the scenario's own policy; what it does under stress; the
 trade-offs next best, which show what other targets would cost; and the Go code of the configuration. Where no policy
@@ -70,7 +69,7 @@ Exit status: 0 a policy was found; 2 the command line or the scenario is wrong; 
 4 no policy meets the targets; 130 interrupted, after a report of what the search had seen; 1 anything else.`,
 		Example: `  leasesim plan
   leasesim plan -f fleet.yaml --false-rejects 0.5% --redis-calls 500 --confidence 99%
-  leasesim plan -f fleet.yaml --admitted 99% --jain 0.99 --stress-must-hold=skew,processes --out html -o plan.html
+  leasesim plan -f fleet.yaml --admitted 99% --jain 99% --stress-must-hold=skew,processes --out html -o plan.html
   leasesim plan -f example:small-burst --false-rejects 0.1% --overcommit-max 5`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -86,16 +85,15 @@ Exit status: 0 a policy was found; 2 the command line or the scenario is wrong; 
 	}
 	f.add(c)
 	flags := c.Flags()
-	o.parts = make([]partFlag, len(partTargets))
+	o.parts = make([]sim.Ratio, len(partTargets))
 	for i, t := range partTargets {
-		flags.Var(&o.parts[i], t.flag, t.help)
+		flags.TextVar(&o.parts[i], t.flag, sim.Ratio(0), t.help)
+		flags.Lookup(t.flag).DefValue = ""
 	}
 	flags.Float64Var(&o.redisCalls, "redis-calls", 0, "at most so many lease calls per second of the whole fleet")
 	flags.DurationVar(&o.waitP99, "wait-p99", 0, "99 % of the admitted wait at most so long")
-	o.confidence = partFlag{value: 0.95, text: "95%"}
-	flags.Var(&o.confidence, "confidence", "of the intervals")
+	flags.TextVar(&o.confidence, "confidence", sim.Ratio(0.95), "of the intervals, a `part`")
 	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "policy.overcommit may be up to so many tokens, which weakens the bound by as many (default: the scenario's)")
-	flags.Int64Var(&o.burstMax, "burst-max", 0, "bursts may grow up to so many tokens (default: they stay)")
 	flags.StringVar(&o.mustHold, "stress-must-hold", "", "the targets must hold under stress too: all, or some of "+strings.Join(search.Stresses, ", "))
 	flags.Lookup("stress-must-hold").NoOptDefVal = "all"
 	return c
@@ -106,7 +104,7 @@ func (o *planFlags) question(c *cobra.Command) (q search.Question, err error) {
 	changed := c.Flags().Changed
 	for i, t := range partTargets {
 		if changed(t.flag) {
-			q.Targets = append(q.Targets, search.Target{Figure: t.figure, Floor: t.floor, Bound: o.parts[i].value})
+			q.Targets = append(q.Targets, search.Target{Figure: t.figure, Floor: t.floor, Bound: float64(o.parts[i])})
 		}
 	}
 	if changed("redis-calls") {
@@ -118,11 +116,10 @@ func (o *planFlags) question(c *cobra.Command) (q search.Question, err error) {
 	var all faults
 	all.addf(changed("redis-calls") && !(o.redisCalls > 0), "--redis-calls is %v, must be above 0", o.redisCalls)
 	all.addf(o.waitP99 < 0, "--wait-p99 is %v, must be at least 0", o.waitP99)
-	x := o.confidence.value
-	all.addf(!(x >= 0.5 && x <= 0.9999), "--confidence is %s, must be 50%% to 99.99%%", o.confidence.text)
+	x := float64(o.confidence)
+	all.addf(!(x >= 0.5 && x <= 0.9999), "--confidence is %v%%, must be 50%% to 99.99%%", 100*x)
 	all.addf(o.overcommitMax < 0, "--overcommit-max is %d, must be at least 0", o.overcommitMax)
-	all.addf(o.burstMax < 0, "--burst-max is %d, must be at least 0", o.burstMax)
-	q.OvercommitMax, q.BurstMax = o.overcommitMax, o.burstMax
+	q.OvercommitMax = o.overcommitMax
 	if o.mustHold != "" {
 		q.MustHold, err = search.ParseStresses(o.mustHold)
 		all.addf(err != nil, "--stress-must-hold: %w", err)
@@ -133,7 +130,7 @@ func (o *planFlags) question(c *cobra.Command) (q search.Question, err error) {
 // plan answers the question and shows the answer.
 func (p *program) plan(c *cobra.Command, f *shared, o *planFlags, q search.Question) error {
 	show, clear := phases(c.ErrOrStderr())
-	planner := search.Planner{Run: p.single(o.confidence.value), Parallel: f.parallel, Progress: counted(show)}
+	planner := search.Planner{Run: p.single(float64(o.confidence)), Parallel: f.parallel, Progress: counted(show)}
 	plan, err := planner.Plan(c.Context(), q)
 	clear()
 	infeasible, interrupted := errors.Is(err, search.ErrInfeasible), errors.Is(err, sim.ErrInterrupted)
@@ -148,31 +145,3 @@ func (p *program) plan(c *cobra.Command, f *shared, o *planFlags, q search.Quest
 	}
 	return f.judge(sim.Report{Figures: plan.Chosen.Figures})
 }
-
-// partFlag is a part of one, in percent ("0.5%") or as a number from 0 to 1.
-type partFlag struct {
-	value float64
-	text  string
-}
-
-// Set implements pflag.Value.
-func (p *partFlag) Set(text string) error {
-	var r sim.Ratio
-	if !strings.Contains(text, "%") {
-		x, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(x >= 0 && x <= 1) {
-			return fmt.Errorf("%q is neither a percentage, like 0.5%%, nor a number from 0 to 1", text)
-		}
-		r = sim.Ratio(x)
-	} else if err := r.UnmarshalText([]byte(text)); err != nil {
-		return err
-	}
-	*p = partFlag{float64(r), text}
-	return nil
-}
-
-// String implements pflag.Value.
-func (p *partFlag) String() string { return p.text }
-
-// Type implements pflag.Value.
-func (p *partFlag) Type() string { return "part" }
