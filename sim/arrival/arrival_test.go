@@ -186,11 +186,3 @@ func TestConstantIsEven(t *testing.T) {
 		t.Errorf("the last request comes %v before the end", gap)
 	}
 }
-
-func BenchmarkPoisson(b *testing.B) {
-	s := newSource(scenario.Poisson, 1)
-	a, now := New(s), int64(0)
-	for b.Loop() {
-		now = a.Next(now)
-	}
-}
