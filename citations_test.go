@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 )
 
 // repository is what a text may cite: files and folders by their path from the root, tests by the
@@ -84,6 +85,21 @@ func TestCitationsAreChecked(t *testing.T) {
 		complaints := strings.Join(r.check("README.md", text), "; ")
 		if (complaints == "") != (want == "") || !strings.Contains(complaints, want) {
 			t.Errorf("%q: the complaint is %q, want one about %q", text, complaints, want)
+		}
+	}
+}
+
+// TestCommentsAreNarrow: no line of a comment that stands alone is wider than 100 characters.
+func TestCommentsAreNarrow(t *testing.T) {
+	for file := range readRepository(t).files {
+		mark, ok := map[string]string{".go": "//", ".lua": "--"}[path.Ext(file)]
+		if !ok || path.Base(file) == "example_test.go" { // where comments are output
+			continue
+		}
+		for i, line := range strings.Split(read(t, file), "\n") {
+			if width := utf8.RuneCountInString(line); width > 100 && strings.HasPrefix(strings.TrimSpace(line), mark) {
+				t.Errorf("%s:%d is a comment of %d characters", file, i+1, width)
+			}
 		}
 	}
 }

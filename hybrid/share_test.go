@@ -9,7 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// overload has every limiter asked so many times a second for a while, and returns what each was admitted.
+// overload has every limiter asked so many times a second for a while, and returns what each was
+// admitted.
 func overload(ls []*hybrid.Limiter, rate int, span time.Duration, ask func(*hybrid.Limiter) bool) []int {
 	admitted := make([]int, len(ls))
 	var wg sync.WaitGroup

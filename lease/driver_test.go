@@ -9,7 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// driver runs Clients over one Bucket as a limiter does, in a loop over events: arrivals, ticks, replies.
+// driver runs Clients over one Bucket as a limiter does, in a loop over events: arrivals, ticks,
+// replies.
 type driver struct {
 	t      *testing.T
 	now    clock.Instant

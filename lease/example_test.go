@@ -39,7 +39,8 @@ func ExamplePolicy_Validate() {
 	// lease: invalid policy: MinBatch is 5, must be at most MaxBatch (4)
 }
 
-// ExampleClient is the loop around a Client for one key, beside the bucket and with nothing in between.
+// ExampleClient is the loop around a Client for one key, beside the bucket and with nothing in
+// between.
 func ExampleClient() {
 	now := clock.Instant(time.Hour)
 	policy := lease.Policy{MinBatch: 2}

@@ -234,7 +234,8 @@ func (w *world) apply(e event) (violation string) {
 	return w.violation()
 }
 
-// set has an operator set c. It is always the first revision, or worlds would never be the same again.
+// set has an operator set c. It is always the first revision, or worlds would never be the same
+// again.
 func (w *world) set(c Config) (violation string) {
 	if _, err := w.bucket.Configure(w.now, OpSet, c); err != nil {
 		return err.Error()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Stories of what comes back to a bucket: step 6 of docs/protocol.md section 4. Each is a schedule that
-// breaks the promise without the rule it is about, or once did.
+// Stories of what comes back to a bucket: step 6 of docs/protocol.md section 4. Each is a schedule
+// that breaks the promise without the rule it is about, or once did.
 
 func TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince(t *testing.T) {
 	for _, late := range []time.Duration{0, 106 * time.Millisecond, 2500 * time.Millisecond} {

@@ -1,12 +1,12 @@
 -- close.lua: what a call leaves. It checks everything before the first write, because a script that
 -- fails half way keeps what it wrote: nothing is stored that open.lua would refuse.
 --
--- It takes, from the files before it: all that open.lua lists; answer, the reply; record, the text of
--- the holder's record, or nil to leave that as it is; and recordLife, how long to keep it. KEYS and
--- units: common.lua.
+-- It takes, from the files before it: all that open.lua lists; answer, the reply; record, the text
+-- of the holder's record, or nil to leave that as it is; and recordLife, how long to keep it. KEYS
+-- and units: common.lua.
 --
--- The bucket is written first. If the server refuses the record after that, tokens are lost, and none
--- is drawn twice.
+-- The bucket is written first. If the server refuses the record after that, tokens are lost, and
+-- none is drawn twice.
 
 if not (share > 0 and share < 2^53 and keep < 2^53 and gen < 2^53 and contended < 2^53 and epoch < 2^52
     and counter < 2^52 and now < 2^52 and ledger < 2^52 and active < 2^52) then
@@ -19,8 +19,8 @@ local text = encode('<dddddddddddddddddddddddddddddddddddc0', birth, epoch, coun
   w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], c.text)
 for k = 2, c.n do text = text .. encode('<dd', c[k].level, c[k].rest) end
 
--- A key may be forgotten late, never early: it gets a second more. %d is faster than %.0f, but on some
--- machines it is right below 2^31 only.
+-- A key may be forgotten late, never early: it gets a second more. %d is faster than %.0f, but on
+-- some machines it is right below 2^31 only.
 local life = ceil((keep - now) / 1000) + 1000
 call('SET', keys[1], text, 'PX', format(life < 2^31 and '%d' or '%.0f', life))
 if record then

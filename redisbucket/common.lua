@@ -1,15 +1,17 @@
--- common.lua: the layout of what is stored, and the functions that lease.lua and configure.lua share.
+-- common.lua: the layout of what is stored, and the functions that lease.lua and configure.lua
+-- share.
 --
 -- Go joins four files into one script: common.lua (functions), open.lua (what a call finds), then
 -- lease.lua or configure.lua, and close.lua (what a call leaves). They are one chunk, and the
 -- bucket's state is in its local variables, because Redis runs the whole chunk for every call: each
--- function costs its creation, each table its fields, and each number written as text its formatting.
+-- function costs its creation, each table its fields, and each number written as text its
+-- formatting.
 --
 -- KEYS[1]  the bucket, a string: 35 numbers, the configuration, and the level and the rest of each
 --          limit but the first. The 35 numbers:
---            birth epoch counter clock now frozen setAt keep ttl proposed proposedAt width gen moved
---            updated contended share, level and rest of the first limit, the tokens held in each of
---            the 8 slots of the ring, the weights there
+--            birth epoch counter clock now frozen setAt keep ttl proposed proposedAt width gen
+--            moved updated contended share, level and rest of the first limit, the tokens held in
+--            each of the 8 slots of the ring, the weights there
 --          clock is the server's time at the last call. All other times are the bucket's own: the
 --          server's time at the bucket's birth plus all forward steps of the server's clock since
 -- KEYS[2]  lease.lua only: the record of one holder, see there
@@ -28,11 +30,11 @@
 --
 -- A number is a double of 8 bytes, little end first: struct reads and writes that ten times as fast
 -- as text. All numbers are whole and below 2^53, except share and a record's allowance, and so is
--- every product of two whole numbers. A number that must become text goes through %d or %.0f, because
--- tostring and '..' keep 14 digits only.
+-- every product of two whole numbers. A number that must become text goes through %d or %.0f,
+-- because tostring and '..' keep 14 digits only.
 --
--- The rules are those of docs/protocol.md sections 3 to 7. lease.Bucket is the same in Go, and tests
--- compare the two to the last bit.
+-- The rules are those of docs/protocol.md sections 3 to 7. lease.Bucket is the same in Go, and
+-- tests compare the two to the last bit.
 
 -- Redis 3.2 to 4: replicate what the script writes, not the script, which may then read the time.
 if redis.replicate_commands then redis.replicate_commands() end
@@ -40,8 +42,8 @@ if redis.replicate_commands then redis.replicate_commands() end
 local floor, ceil, min, max, format = math.floor, math.ceil, math.min, math.max, string.format
 
 -- encode and decode are struct.pack and struct.unpack for the forms in use: '<', a 'd' for each
--- number, and 'c0' for a text at the end. A server without struct (miniredis) gets the same bytes from
--- Lua, slowly.
+-- number, and 'c0' for a text at the end. A server without struct (miniredis) gets the same bytes
+-- from Lua, slowly.
 local struct = rawget(_G, 'struct')
 local encode, decode
 if struct then
@@ -95,9 +97,9 @@ end
 
 -- parse reads and checks a configuration. Where it is wrong, the result is nil and the reason.
 --
--- Here and in all checks below, x % 1 is 0 for a whole number and for nothing else: it is nan for nan
--- and for an infinity. x - x % 1 is floor(x). Comparisons are written out because a call of min, max
--- or floor costs the server several times as much, and these run for every lease call.
+-- Here and in all checks below, x % 1 is 0 for a whole number and for nothing else: it is nan for
+-- nan and for an infinity. x - x % 1 is floor(x). Comparisons are written out because a call of
+-- min, max or floor costs the server several times as much, and these run for every lease call.
 local function parse(text)
   local n = (#text - 40) / 56
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
@@ -177,8 +179,8 @@ local function refill(c, from, to, held)
   end
 end
 
--- wait is how long limit l takes to reach n tokens, or its burst, if nobody draws; frost is how long
--- nothing refills.
+-- wait is how long limit l takes to reach n tokens, or its burst, if nobody draws; frost is how
+-- long nothing refills.
 local function wait(l, n, frost)
   local missing = (n < l.burst and n or l.burst) * l.unit - l.level
   if missing <= 0 then return 0 end

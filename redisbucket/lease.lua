@@ -8,14 +8,14 @@
 --            ttl seq remaining returned refund unused debt want need waiting weight
 --            epoch counter drawn leaseMax heardAt heardAge
 --          ttl is a proposal. Durations and times are in microseconds, counts in tokens. epoch,
---          counter, leaseMax and heardAt (the server's time) are what the last reply said, 0 for none
+--          counter, leaseMax and heardAt (the server's time) are what the last reply said, or 0
 --
 -- Reply, a flat array:
 --   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry,
 --     leaseMax, running, clock, ledger, ttl, configuration, level, next, ...}
 --                         configuration is '' where it is the caller's; durations and times are in
---                         microseconds; flags are 0 or 1; level (in whole tokens) and next (the time
---                         until there is one token more, 0 for a full limit) for each limit
+--                         microseconds; flags are 0 or 1; level (in whole tokens) and next (the
+--                         time until there is one token more, 0 for a full limit) for each limit
 --   {'stale'}             seq is below one already executed; nothing was written
 --   {'invalid', why}      an argument is out of range; nothing was written
 --   {'damaged', key, why} what is stored cannot be trusted; nothing was written
@@ -31,8 +31,8 @@ if need > want then return {'invalid', 'need is above want'} end
 if weight < 1 or weight > 1048576 then return {'invalid', 'weight is out of range'} end
 counter = counter + 1
 
--- The record is live if it is of this bucket and epoch and its slice is still in the ring. It follows
--- one move of the ring (section 6.8).
+-- The record is live if it is of this bucket and epoch and its slice is still in the ring. It
+-- follows one move of the ring (section 6.8).
 local live, at, slot = false, -1, nil
 local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
 local record, recordLife = redis.pcall('GET', keys[2]), nil
@@ -92,7 +92,8 @@ else
     at, last, allowance = -1, now, weight * share * c.target
   end
 
-  -- Step 6. While a loss is waited out, the ledger may be below the truth: there is no room to credit.
+  -- Step 6. While a loss is waited out, the ledger may be below the truth: there is no room to
+  -- credit.
   if known and now >= frozen then
     local brought, filled = returned + refund + unused, setAt
     for k = 1, c.n do

@@ -213,8 +213,8 @@ func (c *chaos) fleet() {
 	}
 }
 
-// drive simulates until the end. In some scenarios, processes that start again run another version of the
-// program, with a T of its own and the limits in another order.
+// drive simulates until the end. In some scenarios, processes that start again run another version
+// of the program, with a T of its own and the limits in another order.
 func (c *chaos) drive(run *replication) {
 	upgrades := c.maybe(3)
 	if upgrades {

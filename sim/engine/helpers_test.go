@@ -23,7 +23,8 @@ func newRun(t *testing.T, s scenario.Scenario) *replication {
 	return run
 }
 
-// simulate runs one replication of s to its end. Each see is told of every call that a bucket answers.
+// simulate runs one replication of s to its end. Each see is told of every call that a bucket
+// answers.
 func simulate(t *testing.T, s scenario.Scenario, see ...func(*replication, *call)) *replication {
 	t.Helper()
 	run := newRun(t, s)

@@ -21,7 +21,8 @@ type server struct {
 	stop func()
 }
 
-// connect checks the Redis at addr, or starts an embedded one where addr is empty. The caller stops it.
+// connect checks the Redis at addr, or starts an embedded one where addr is empty. The caller stops
+// it.
 func connect(ctx context.Context, addr string) (*server, error) {
 	redis.SetLogger(silent{}) // the error says it once
 	if addr == "" {
