@@ -29,16 +29,15 @@ func (a *adversary) drainAll() {
 	}
 }
 
-// tactics are the ways in which the adversary times its calls.
-var tactics = []struct {
+// tactic is a way in which the adversary times its calls.
+type tactic struct {
 	name string
-	// busy tactics leave no time unused, so that nearly B + R*t must be admitted.
-	busy bool
-	// near is how many tokens the worst window must have held at least, where B is larger: the
-	// audit is not of an empty log.
-	near int64
+	busy bool  // it leaves no time unused, so that nearly B + R*t must be admitted
+	near int64 // tokens that the worst window must have held at least, where B is larger
 	run  func(a *adversary, ttl int64)
-}{
+}
+
+var tactics = []tactic{
 	{"drain, report, drain at once", false, 1000, func(a *adversary, ttl int64) {
 		a.pause()
 		a.drainAll()
@@ -94,7 +93,8 @@ func TestAdversaryNeverExceedsOneCentralBucket(t *testing.T) {
 			for _, e := range []int64{0, 3} {
 				for _, ttl := range []time.Duration{10 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second} {
 					for _, n := range []int{1, 3, 20} {
-						t.Run(fmt.Sprintf("%s/%v E=%d T=%v N=%d", tactic.name, l, e, ttl, n), func(t *testing.T) {
+						name := fmt.Sprintf("%s/%v E=%d T=%v N=%d", tactic.name, l, e, ttl, n)
+						t.Run(name, func(t *testing.T) {
 							for _, fair := range []bool{false, true} {
 								// given a fleet and a bucket that is full
 								a := &adversary{scene: newScene(t, l, ttl), rnd: rand.New(rand.NewPCG(1, 2))}
@@ -103,26 +103,29 @@ func TestAdversaryNeverExceedsOneCentralBucket(t *testing.T) {
 								for i := range n {
 									a.holders = append(a.holders, a.holder(fmt.Sprint("h", i)))
 								}
-								start := a.now
-								// when it plays the tactic again and again
-								for round := 0; round < 2000 && a.meter.admitted < 4000 && a.bucket.state.counter < 3000; round++ {
-									tactic.run(a, micros(ttl))
-								}
-								a.audits()
-								// then, beside the bound, what was possible was used: the audit is
-								// not of an empty log
-								possible := float64(l.Capacity()) + l.Rate()*float64(a.now-start)/1e6
-								if tactic.busy && !fair && float64(a.meter.admitted) < 0.9*possible-2 {
-									t.Errorf("admitted %d of %.1f", a.meter.admitted, possible)
-								}
-								if a.meter.peak < min(l.Capacity()*meterUnit*8/10, tactic.near*meterUnit) {
-									t.Errorf("the worst window held %d millionths of a token, B + E = %d", a.meter.peak/1000, a.meter.capacity)
-								}
+								a.plays(tactic)
 							}
 						})
 					}
 				}
 			}
 		}
+	}
+}
+
+// plays repeats a tactic, and looks beside the bound at whether what was possible was used: the audit
+// is not of an empty log.
+func (a *adversary) plays(tactic tactic) {
+	l, start := a.config.Limits[0], a.now
+	for round := 0; round < 2000 && a.meter.admitted < 4000 && a.bucket.Executed() < 3000; round++ {
+		tactic.run(a, micros(a.config.TTL))
+	}
+	a.audits()
+	possible := float64(l.Capacity()) + l.Rate()*float64(a.now-start)/1e6
+	if tactic.busy && !a.fair && float64(a.meter.admitted) < 0.9*possible-2 {
+		a.t.Errorf("admitted %d of %.1f", a.meter.admitted, possible)
+	}
+	if a.meter.peak < min(l.Capacity()*meterUnit*8/10, tactic.near*meterUnit) {
+		a.t.Errorf("the worst window held %d millionths of a token, B + E = %d", a.meter.peak/1000, a.meter.capacity)
 	}
 }

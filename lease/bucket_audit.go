@@ -39,28 +39,18 @@ func (b *Bucket) DropRecord(holder string) { delete(b.records, holder) }
 // Levels are in units (see Scale), times and durations in microseconds, tokens and weights per slot
 // of the ring.
 type BucketDump struct {
-	Exists     bool
-	Config     Config // its TTL is the one in force
-	Clock      int64
-	Now        int64
-	Created    int64
-	Epoch      int64
-	Counter    int64
-	Frozen     int64
-	SetAt      int64
-	Keep       int64
-	Proposed   int64
-	ProposedAt int64
+	Exists bool
+	Config Config // its TTL is the one in force
 
-	Level [LimitsMax]int64
-	Rest  [LimitsMax]int64
+	Clock, Now, Created, Epoch, Counter, Frozen, SetAt, Keep, Proposed, ProposedAt int64
+
+	Level, Rest [LimitsMax]int64
 
 	Width, Gen, MovedAt int64
 	Held, Weight        [ringSlices]int64
 
-	Share          float64
-	Updated        int64
-	ContendedUntil int64
+	Share                   float64
+	Updated, ContendedUntil int64
 
 	Records map[string]RecordDump // of this epoch and still in the ring; the others are as good as absent
 }

@@ -149,7 +149,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 			t.Parallel()
 			built := build(t, m.edits)
 			if !m.rare {
-				out := built.fails(t, "TestRandomSchedules", "-lease.first=1", "-lease.seeds=10000", "-lease.faults="+m.faults)
+				out := built.fails(t, "TestRandomSchedules",
+					"-lease.fixed", "-lease.seeds=10000", "-lease.faults="+m.faults)
 				seed := uint64(0)
 				if found := regexp.MustCompile(`seed (\d+): (.*)`).FindStringSubmatch(out); found != nil {
 					seed, _ = strconv.ParseUint(found[1], 10, 64)

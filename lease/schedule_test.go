@@ -7,58 +7,48 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 var (
-	flagSeed   = flag.Uint64("lease.seed", 0, "replay the one random schedule with this seed, and print its events")
-	flagSeeds  = flag.Uint64("lease.seeds", 0, "how many random schedules to run (default 5000)")
-	flagFirst  = flag.Uint64("lease.first", 0, "the seed of the first of them (default: half from 1 on, half new ones)")
-	flagFaults = flag.String("lease.faults", "", "faults that every random schedule has, such as 'Refund Flush'")
+	flagSeeds  = flag.Int("lease.seeds", 0, "how many random schedules to run (default 5000)")
+	flagFixed  = flag.Bool("lease.fixed", false, "run only schedules that are the same on every run")
+	flagFaults = flag.String("lease.faults", "", "faults that every schedule has, such as 'Refund Flush'")
 )
 
 // TestRandomSchedules runs fleets over one bucket through everything that a network, a store and
 // its operators do to them (see fleet_test.go), and audits every window of every limit after every
-// step.
+// step. Half of the schedules are new. Half are the same on every run, so that a change is judged by
+// what the last one passed.
 func TestRandomSchedules(t *testing.T) {
-	if *flagSeed != 0 {
-		if err := playSeed(*flagSeed, *flagFaults, t.Logf); err != nil {
-			t.Fatal(err)
+	seeds, play := *flagSeeds, func(seed uint64) {
+		if err := playSeed(seed, *flagFaults, nil); err != nil {
+			var events []string
+			_ = playSeed(seed, *flagFaults, func(format string, args ...any) {
+				events = append(events, fmt.Sprintf(format, args...))
+			})
+			t.Fatalf("seed %d: %v\nlast events:\n%s", seed, err, strings.Join(events[max(0, len(events)-60):], "\n"))
 		}
-		return
 	}
-	seeds := *flagSeeds
 	if seeds == 0 {
-		seeds = testkit.PlainOrRace[uint64](5000, 500)
+		seeds = testkit.PlainOrRace(5000, 500)
 		if testing.Short() {
 			seeds = 500
 		}
 	}
-	if *flagFirst != 0 {
-		playSeeds(t, *flagFirst, seeds)
-		return
-	}
-	// Half of them are the same on every run, so that a change is judged by what the last one
-	// passed; half are new.
-	playSeeds(t, 1, seeds/2)
-	playSeeds(t, uint64(time.Now().UnixNano())%1e12, seeds-seeds/2)
-}
-
-func playSeeds(t *testing.T, first, seeds uint64) {
-	t.Helper()
-	for seed := first; seed < first+seeds; seed++ {
-		if err := playSeed(seed, *flagFaults, nil); err != nil {
-			var tail []string
-			_ = playSeed(seed, *flagFaults, func(format string, args ...any) { tail = append(tail, fmt.Sprintf(format, args...)) })
-			t.Fatalf("seed %d: %v\nreplay: go test ./lease -v -run 'TestRandomSchedules$' -lease.seed=%d -lease.faults='%s'\nlast events:\n%s",
-				seed, err, seed, *flagFaults, strings.Join(tail[max(0, len(tail)-60):], "\n"))
+	if !*flagFixed {
+		seeds /= 2
+		for seed := range testkit.Seeds(t, seeds) {
+			play(seed)
 		}
 	}
-	t.Logf("seeds %d to %d; replay one with go test ./lease -v -run 'TestRandomSchedules$' -lease.seed=N", first, first+seeds-1)
+	for seed := range seeds {
+		play(uint64(seed) + 1)
+	}
 }
 
+// playSeed plays one schedule, with the named faults always, and tells what happens.
 func playSeed(seed uint64, always string, logf func(string, ...any)) error {
 	rnd := rand.New(rand.NewPCG(seed, 0x79757a6869))
 	f := newFleet(rnd, randomFaults(rnd).with(always), logf)
