@@ -301,11 +301,9 @@ func ExampleParseLimit() {
 	for _, text := range []string{"100/s", "5000/m burst 200", "1/250ms", "100"} {
 		fmt.Println(hybrid.ParseLimit(text))
 	}
-	// Output:
-	// 100/s <nil>
-	// 5000/m burst 200 <nil>
-	// 1/250ms <nil>
-	// 0/0s lease: invalid limit: "100": no "/" between tokens and period (want TOKENS/PERIOD [burst N], such as "100/s", "5000/m burst 200" or "1/250ms")
+	// Output: 100/s <nil> 5000/m burst 200 <nil> 1/250ms <nil> 0/0s lease: invalid limit: "100": no
+	// "/" between tokens and period (want TOKENS/PERIOD [burst N], such as "100/s", "5000/m burst 200"
+	// or "1/250ms")
 }
 
 // A burst that is larger or smaller than what comes in a period.

@@ -6,10 +6,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Holder is the part of a Client that decides when to call the bucket, how much to ask for, and when
-// to deny without a call: docs/protocol.md, section 8. It is a state machine: time and randomness
-// come in as arguments, and the same inputs give the same outputs. It does not know who waits; the
-// Client tells it how much they lack.
+// Holder is the part of a Client that decides when to call the bucket, how much to ask for, and
+// when to deny without a call: docs/protocol.md, section 8. It is a state machine: time and
+// randomness come in as arguments, and the same inputs give the same outputs. It does not know who
+// waits; the Client tells it how much they lack.
 type Holder struct {
 	Holding
 

@@ -30,8 +30,8 @@ func fuzzedRequest() lease.Request {
 	return r
 }
 
-// soundGrant fails t unless g is what the bucket could have answered to r: a peer that is broken or hostile can make
-// tokens in no other way than through these fields.
+// soundGrant fails t unless g is what the bucket could have answered to r: a peer that is broken or
+// hostile can make tokens in no other way than through these fields.
 func soundGrant(t *testing.T, r *lease.Request, g lease.Grant) {
 	t.Helper()
 	const most = 1 << 53
@@ -77,9 +77,9 @@ func onTheWire(items []any) []string {
 	return words
 }
 
-// FuzzWire: whatever bytes stand where a reply should be, read by go-redis, nothing but a grant or a state
-// that the bucket could have given is taken, and everything else is a typed error without one. Nothing
-// panics and nothing hangs.
+// FuzzWire: whatever bytes stand where a reply should be, read by go-redis, nothing but a grant or
+// a state that the bucket could have given is taken, and everything else is a typed error without
+// one. Nothing panics and nothing hangs.
 //
 //	go test ./redisbucket -run '^$' -fuzz FuzzWire
 func FuzzWire(f *testing.F) {
@@ -151,8 +151,8 @@ func typed(t *testing.T, err error, with any) {
 	}
 }
 
-// scripted is a connection whose peer refuses the handshake, as old servers do, and answers the first script call with
-// wire and then nothing more.
+// scripted is a connection whose peer refuses the handshake, as old servers do, and answers the
+// first script call with wire and then nothing more.
 type scripted struct {
 	net.Conn
 	wire   []byte

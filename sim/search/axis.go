@@ -25,9 +25,9 @@ type Axis struct {
 	Values []string `json:"values"`
 }
 
-// ParseAxis reads "path=value,value,...". A value is a text that the field takes, with commas inside
-// parentheses ("normal(0s,10ms)"), or a range: "10ms..1s:log:8" is 8 values from 10ms to 1s that
-// rise by the same factor, "1..9:lin:5" is 5 that rise by the same difference. A range is of
+// ParseAxis reads "path=value,value,...". A value is a text that the field takes, with commas
+// inside parentheses ("normal(0s,10ms)"), or a range: "10ms..1s:log:8" is 8 values from 10ms to 1s
+// that rise by the same factor, "1..9:lin:5" is 5 that rise by the same difference. A range is of
 // durations, or of numbers with the same unit at both ends ("1%..10%", "-50ppm..50ppm"). Between
 // its ends, values are rounded to the two first digits of the step, and to whole numbers where both
 // ends are whole and have no unit. Equal values count once.

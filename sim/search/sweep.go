@@ -72,10 +72,10 @@ func (r *SweepReport) Label(p *Point) string {
 	return strings.Join(parts, " ")
 }
 
-// Do runs s with every combination of the axes' values. A value that its field does not take and a grid that is
-// too large are errors before anything runs; a point at which the scenario is not valid is a point
-// that says so. When ctx ends, the points that have finished are kept, and the error wraps
-// sim.ErrInterrupted and says how many they are.
+// Do runs s with every combination of the axes' values. A value that its field does not take and a
+// grid that is too large are errors before anything runs; a point at which the scenario is not
+// valid is a point that says so. When ctx ends, the points that have finished are kept, and the
+// error wraps sim.ErrInterrupted and says how many they are.
 func (w Sweep) Do(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport, error) {
 	count, err := gridSize(axes)
 	if err == nil {
