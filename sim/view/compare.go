@@ -1,26 +1,15 @@
 package view
 
 import (
-	"fmt"
-
 	"github.com/yuzhi-go/yuzhi/sim"
-	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 // Own is the name of the leases among algorithms.
 const Own = "yuzhi"
 
-// Comparison shows the report of a run with rivals, side by side. JSON is the report itself; CSV
-// has a line per algorithm.
+// Comparison shows the report of a run with rivals, side by side. JSON and CSV are those of Run.
 func Comparison(r Result) Document {
-	d := r.document(nameOf(r.Report.Scenario)+": "+Own+" and its rivals", append(r.rivals(), r.charts()...))
-	head := append([]string{"algorithm"}, rawHead(search.RivalFigureNames())...)
-	d.Rows = [][]string{append(head, "reps", "reps_asked")}
-	for _, a := range algorithms(r.Report) {
-		row := append([]string{a.Name}, rawFigures(a.All())...)
-		d.Rows = append(d.Rows, append(row, fmt.Sprint(r.Report.Reps), fmt.Sprint(r.Report.RepsAsked)))
-	}
-	return d
+	return r.document(nameOf(r.Report.Scenario)+": "+Own+" and its rivals", append(r.rivals(), r.charts()...))
 }
 
 // algorithms are the leases and their rivals, in that order, with the same figures of each.

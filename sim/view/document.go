@@ -187,20 +187,15 @@ func WriteCSV(w io.Writer, rows [][]string) error {
 	return c.WriteAll(rows)
 }
 
-// rawHead are the columns of rawFigures.
-func rawHead(names []string) (head []string) {
-	for _, name := range names {
-		head = append(head, name+".mean", name+".low", name+".high", name+".worst")
-	}
-	return head
-}
+// figureHead is the head of figureRows.
+var figureHead = []string{"what", "figure", "mean", "low", "high", "worst", "worst_seed"}
 
-// rawFigures are figures for programs, four cells each.
-func rawFigures(figures []sim.Named) (row []string) {
+// figureRows has a line for programs for each figure of something: an algorithm, a point, a policy.
+func figureRows(what string, figures []sim.Named) (rows [][]string) {
 	for _, f := range figures {
-		row = append(row, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst))
+		rows = append(rows, []string{what, f.Name, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst), fmt.Sprint(f.WorstSeed)})
 	}
-	return row
+	return rows
 }
 
 // Closing is the end of every page: the scenario that was run, and how to do it again.

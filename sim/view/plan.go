@@ -11,7 +11,7 @@ import (
 )
 
 // Plan shows a plan for a scenario, whose file's text and whose command line stand at the end. JSON
-// is the plan itself; CSV has a line per policy.
+// is the plan itself; CSV has a line per figure of each policy.
 func Plan(p search.Plan, text, command string) Document {
 	v := planView{&p}
 	goals := make([]string, len(p.Targets))
@@ -226,17 +226,13 @@ func (v planView) tradeOffTable() Table {
 	return t
 }
 
-// rows has a line per policy.
+// rows has a line per figure of each policy.
 func (v planView) rows() [][]string {
-	head := []string{"what", "target", "ttl", "overcommit", "seed", "reps", "duration_s", "meets"}
-	rows := [][]string{append(head, rawHead(search.FigureNames())...)}
+	rows := [][]string{figureHead}
 	add := func(what string, c *search.Candidate) {
-		if c == nil {
-			return
+		if c != nil {
+			rows = append(rows, figureRows(what+": "+policyText(c.Policy), c.Figures.All())...)
 		}
-		row := []string{what, c.Policy.Target, c.Policy.TTL, fmt.Sprint(c.Policy.Overcommit),
-			fmt.Sprint(c.Seed), fmt.Sprint(c.Reps), Raw(c.DurationS), fmt.Sprint(c.Meets)}
-		rows = append(rows, append(row, rawFigures(c.Figures.All())...))
 	}
 	add("chosen", v.Chosen)
 	add("given", v.Given)
@@ -244,7 +240,7 @@ func (v planView) rows() [][]string {
 		add("closest", &v.Miss.Closest)
 	}
 	for i := range v.TradeOffs {
-		add("trade_off", &v.TradeOffs[i])
+		add("trade-off", &v.TradeOffs[i])
 	}
 	return rows
 }

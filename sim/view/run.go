@@ -22,7 +22,8 @@ type Result struct {
 
 const boundText = "burst + overcommit + rate × window"
 
-// Run shows the report of a run. JSON is the report itself; CSV has a line per figure.
+// Run shows the report of a run. JSON is the report itself; CSV has a line per figure, of the fleet
+// and of each rival.
 func Run(r Result) Document {
 	figures := r.figures()
 	sections := append(r.charts(), Section{
@@ -33,22 +34,7 @@ func Run(r Result) Document {
 	if len(r.Report.Rivals) > 0 {
 		sections = append(sections, r.rivals()...)
 	}
-	d := r.document(nameOf(r.Report.Scenario), sections)
-	d.Rows = [][]string{{"name", "mean", "low", "high", "worst", "worst_seed"}}
-	add := func(prefix string, figures []sim.Named) {
-		for _, f := range figures {
-			d.Rows = append(d.Rows, []string{
-				prefix + f.Name, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst), fmt.Sprint(f.WorstSeed),
-			})
-		}
-	}
-	add("", r.Report.Figures.All())
-	for i := range r.Report.Rivals {
-		add("rival."+r.Report.Rivals[i].Name+".", r.Report.Rivals[i].All())
-	}
-	reps, asked := fmt.Sprint(r.Report.Reps), fmt.Sprint(r.Report.RepsAsked)
-	d.Rows = append(d.Rows, []string{"reps", reps, reps, reps, reps, ""}, []string{"reps_asked", asked, asked, asked, asked, ""})
-	return d
+	return r.document(nameOf(r.Report.Scenario), sections)
 }
 
 // document is what a run and a comparison have in common.
@@ -57,6 +43,10 @@ func (r Result) document(title string, sections []Section) Document {
 	reps := Number(float64(rep.Reps))
 	if r.interrupted() {
 		reps += fmt.Sprintf(" of %d", rep.RepsAsked)
+	}
+	rows := append([][]string{figureHead}, figureRows(Own, rep.Figures.All())...)
+	for i := range rep.Rivals {
+		rows = append(rows, figureRows(rep.Rivals[i].Name, rep.Rivals[i].All())...)
 	}
 	policy := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
 	return Document{
@@ -74,6 +64,7 @@ func (r Result) document(title string, sections []Section) Document {
 		Sections: append(sections, Closing(r.Text, r.Command)...),
 		Machine:  rep.Machine,
 		Data:     rep,
+		Rows:     rows,
 	}
 }
 

@@ -25,6 +25,12 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	}
 	table := v.table()
 	sections := append(v.charts(), Section{Title: "All points", Table: &table})
+	rows := [][]string{figureHead}
+	for i := range r.Points {
+		if p := &r.Points[i]; p.Figures != nil {
+			rows = append(rows, figureRows(r.Label(p), p.Figures.All())...)
+		}
+	}
 	axes := make([]string, len(r.Axes))
 	for i, a := range r.Axes {
 		axes[i] = fmt.Sprintf("%s (%d)", a.Path, len(a.Values))
@@ -43,7 +49,7 @@ func Sweep(r search.SweepReport, text, command string) Document {
 		Sections: append(sections, Closing(text, command)...),
 		Machine:  r.Machine,
 		Data:     &r,
-		Rows:     v.rows(),
+		Rows:     rows,
 	}
 }
 
@@ -151,36 +157,6 @@ func (v sweepView) verdicts() (all []Verdict) {
 			"where that holds 0.", v.Label(base), Percent(v.Confidence))
 	}
 	return all
-}
-
-// rows has a line per point: the values, what it is, and of each figure the interval and that of
-// its difference.
-func (v sweepView) rows() [][]string {
-	var head []string
-	for _, a := range v.Axes {
-		head = append(head, a.Path)
-	}
-	head = append(head, "scenario_hash", "base", "front", "invalid")
-	head = append(head, rawHead(search.FigureNames())...)
-	for _, name := range search.FigureNames() {
-		head = append(head, name+".diff", name+".diff_low", name+".diff_high")
-	}
-	rows := [][]string{head}
-	for i := range v.Points {
-		p := &v.Points[i]
-		row := append(slices.Clone(p.Values), p.ScenarioHash, fmt.Sprint(i == 0), fmt.Sprint(p.Front), p.Invalid)
-		if p.Figures != nil {
-			row = append(row, rawFigures(p.Figures.All())...)
-		}
-		if p.Differences != nil {
-			for _, name := range search.FigureNames() {
-				d := p.Differences[name]
-				row = append(row, Raw(d.Mean), Raw(d.Low), Raw(d.High))
-			}
-		}
-		rows = append(rows, append(row, make([]string, len(head)-len(row))...))
-	}
-	return rows
 }
 
 // charts draw each figure over the values of one parameter, with a line for each value of a second

@@ -202,7 +202,7 @@ func TestCompareRunsAllRivalsThatCan(t *testing.T) {
 	if want := []string{"local_batches:50", "fixed_window"}; status != exitExceeded || !slices.Equal(a.scenario.Rivals, want) {
 		t.Errorf("status %d, %s: %v, want %v", status, stderr, a.scenario.Rivals, want)
 	}
-	if _, status, stdout, _ = pretend(t, report(), nil, "compare", "--out", "csv"); status != 0 || !strings.HasPrefix(stdout, "algorithm,") {
+	if _, status, stdout, _ = pretend(t, report(), nil, "compare", "--out", "csv"); status != 0 || !strings.HasPrefix(stdout, "what,figure,mean,") {
 		t.Errorf("status %d, %s", status, stdout)
 	}
 }
