@@ -41,7 +41,8 @@ func (s *scheduler) send(b *batch) {
 		defer cancel()
 		defer l.cfg.Clock.AfterFunc(last, cancel).Stop()
 		defer l.cfg.Clock.AfterFunc(deadline, func() { l.overdue(b.calls, false) }).Stop()
-		defer l.cfg.Clock.AfterFunc(max(deadline, connectFactor*l.cfg.CallTimeout), func() { l.overdue(b.calls, true) }).Stop()
+		connected := max(deadline, connectFactor*l.cfg.CallTimeout)
+		defer l.cfg.Clock.AfterFunc(connected, func() { l.overdue(b.calls, true) }).Stop()
 		l.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
 			landed()
 			l.answered(group, sent)
@@ -131,8 +132,10 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	if e.client.Conflict() && !conflict {
 		e.l.counters.conflicts.Add(1)
 		if keys, ok := e.l.others.due(now); ok {
-			e.l.cfg.Logger.Warn("hybrid: another process uses the same version with other limits; the stored ones hold",
-				"keys", keys, "key", brief(e.slot.name), "limits", e.client.Limits(), "version", c.Grant.Config.Version.Deploy)
+			e.l.cfg.Logger.Warn(
+				"hybrid: another process uses the same version with other limits; the stored ones hold",
+				"keys", keys, "key", brief(e.slot.name),
+				"limits", e.client.Limits(), "version", c.Grant.Config.Version.Deploy)
 		}
 	}
 	heard := e.client.Heard()

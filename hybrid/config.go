@@ -84,7 +84,8 @@ func (c Config) Validate() error {
 		policy = Policy{} // the limits are judged all the same
 	}
 	if len(c.Limits) > 0 {
-		if err := policy.ConfigFor(c.Limits, 0, min(max(c.CallTimeout, 0), callTimeoutMax)).Validate(); err != nil {
+		timeout := min(max(c.CallTimeout, 0), callTimeoutMax)
+		if err := policy.ConfigFor(c.Limits, 0, timeout).Validate(); err != nil {
 			bad("%w", err)
 		}
 	}

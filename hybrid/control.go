@@ -172,7 +172,9 @@ func (l *Limiter) Ping(ctx context.Context) error {
 
 // configure executes one operation on the bucket, within a deadline of its own: a store that hangs
 // cannot hold its caller for ever.
-func (l *Limiter) configure(ctx context.Context, what, key string, op lease.Op, limits ...Limit) (lease.State, error) {
+func (l *Limiter) configure(
+	ctx context.Context, what, key string, op lease.Op, limits ...Limit,
+) (lease.State, error) {
 	switch {
 	case l.state.Load() != stateOpen:
 		return lease.State{}, ErrClosed

@@ -169,7 +169,8 @@ func (e *entry) errorOf(d lease.Decision, r request, deadline, earliest time.Dur
 	case lease.VerdictExceedsBurst:
 		return fmt.Errorf("%w: n is %d, the burst is %d", ErrExceedsBurst, r.n, e.client.Capacity())
 	case lease.VerdictTooLate:
-		return fmt.Errorf("%w: the tokens can be there in %v, the deadline is in %v", ErrWouldExceedDeadline, earliest, deadline)
+		return fmt.Errorf("%w: the tokens can be there in %v, the deadline is in %v",
+			ErrWouldExceedDeadline, earliest, deadline)
 	case lease.VerdictUnavailable:
 		return errAway
 	case lease.VerdictClosed:

@@ -199,7 +199,7 @@ func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 // the same id.
 func (e *entry) NewID() string {
 	e.renames++
-	id := e.l.instance + "." + strconv.Itoa(e.renames) + "." + strconv.FormatUint(e.l.seed.Add(0x9e3779b97f4a7c15), 36)
+	id := e.l.instance + "." + strconv.Itoa(e.renames) + "." + strconv.FormatUint(e.l.nextSeed(), 36)
 	e.l.id.Store(&id) // the clone calls for other keys too
 	return id
 }

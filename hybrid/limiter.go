@@ -24,7 +24,7 @@ type Limiter struct {
 	cfg   Config
 
 	instance string                 // the label and random bits
-	id       atomic.Pointer[string] // under which new entries call: instance, or another after a clone was met
+	id       atomic.Pointer[string] // of new entries: instance, or another after a clone was met
 	defaults lease.Config           // what this process proposes for a key of which LimitsFor says nothing
 	stripes  int
 	keys     table
@@ -187,6 +187,9 @@ func (l *Limiter) nextSeq() int64 {
 	return l.seq.Add(1 + int64(binary.LittleEndian.Uint16(b[:])%seqStepMax))
 }
 
+// nextSeed is the seed of one entry's jitter.
+func (l *Limiter) nextSeed() uint64 { return l.seed.Add(0x9e3779b97f4a7c15) }
+
 // Close stops serving at once, without I/O: every later request is denied, waiting ones fail with
 // ErrClosed, and what is held is left to expire at the store. The store and its client stay the
 // caller's. Close may be called more than once and returns nil.
@@ -236,7 +239,8 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	select {
 	case <-lv.empty:
 		if n := lv.failed.Load(); n > 0 {
-			err = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, their tokens expire", ErrUnavailable, n)
+			err = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, their tokens expire",
+				ErrUnavailable, n)
 		}
 	case <-ctx.Done():
 		err = ended("shutdown", ctx)

@@ -141,7 +141,8 @@ func (l *Limiter) warn(limits []Limit) {
 		return
 	}
 	l.warned.Do(func() {
-		l.cfg.Logger.Info("hybrid: Target reduced to what uses a quarter of the burst at the full rate, as a longer lease would lock the burst away",
+		l.cfg.Logger.Info("hybrid: Target reduced to what uses a quarter of the burst at the full rate, "+
+			"as a longer lease would lock the burst away",
 			"target", l.cfg.Policy.TargetFor(limits), "asked", want, "limits", limits)
 	})
 }
@@ -156,7 +157,8 @@ func (l *Limiter) warnSlow(limits []Limit, rtt time.Duration) {
 			continue
 		}
 		l.warnedSlow.Do(func() {
-			l.cfg.Logger.Warn("hybrid: Burst+Overcommit is below 4*Rate*round trip, so every request waits for a call; a larger Overcommit cures it",
+			l.cfg.Logger.Warn("hybrid: Burst+Overcommit is below 4*Rate*round trip, "+
+				"so every request waits for a call; a larger Overcommit cures it",
 				"limit", limit, "rtt_p99", rtt, "overcommit", need-limit.Capacity())
 		})
 	}

@@ -84,7 +84,8 @@ func (l *Limiter) proposal(name string) (lease.Config, error) {
 	}
 	switch {
 	case limits == nil && len(l.cfg.Limits) == 0:
-		return lease.Config{}, fmt.Errorf("%w: LimitsFor has none for this key, and Limits is empty", ErrInvalidConfig)
+		return lease.Config{}, fmt.Errorf("%w: LimitsFor has none for this key, and Limits is empty",
+			ErrInvalidConfig)
 	case limits == nil:
 		return l.defaults, nil
 	}
@@ -109,7 +110,7 @@ func (l *Limiter) newEntry(s *slot, name string) (*entry, error) {
 		Policy:      &l.cfg.Policy,
 		Proposed:    c,
 		CallTimeout: l.cfg.CallTimeout,
-		Seed:        l.seed.Add(0x9e3779b97f4a7c15),
+		Seed:        l.nextSeed(),
 		Stripes:     l.stripes,
 		DecidesAll:  l.cfg.Events.Denied != nil, // whoever listens is told of every denial
 	})

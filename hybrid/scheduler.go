@@ -142,7 +142,8 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 			if known != (e.node.Load() != nodeUnknown) {
 				continue
 			}
-			if n := s.l.nodes.of(int(e.node.Load())); n.goesIn == s.round || n == s.l.nodes.unknown && len(batches) > 0 {
+			n := s.l.nodes.of(int(e.node.Load()))
+			if n.goesIn == s.round || !known && len(batches) > 0 {
 				e.pressing = false
 				batches = s.call(e, batches, now)
 			} else {

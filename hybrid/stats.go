@@ -11,7 +11,7 @@ import (
 // Fallback + Returned + Burnt + Held.
 type Stats struct {
 	Keys       int   // in the table now, in use or at rest
-	InUse      int   // of Keys: asked for within a TTL or so, or holding tokens; ten times as large as one at rest
+	InUse      int   // of Keys: asked for within a TTL or so, or holding tokens
 	Leased     int64 // granted by the store
 	Admitted   int64 // by tokens and by fallback; refunded ones included
 	Denied     int64

@@ -163,7 +163,8 @@ func (c *Client) Forgettable() bool { return c.stage != closed && c.queue.head =
 // that wait for one call will have gone when it is answered. They count as refused then, so that
 // what is drawn goes to the pool, for whoever asks at that time.
 func (c *Client) input(rtt time.Duration) Input {
-	in := Input{RTT: rtt, Refused: c.refused, Closing: c.stage == leaving || c.resets > 0 && !c.HasEnded(c.returnFrom)}
+	in := Input{RTT: rtt, Refused: c.refused}
+	in.Closing = c.stage == leaving || c.resets > 0 && !c.HasEnded(c.returnFrom)
 	lacking := c.queue.lacking
 	if rtt >= c.callTimeout {
 		lacking = c.queue.lackingInLine

@@ -14,7 +14,7 @@ const (
 	StateActive   ClientState = iota // holds tokens
 	StateLow                         // holds few: a prefetch is due
 	StateDry                         // holds none: the next request waits for a call
-	StateDenied                      // the bucket is known to have too little: a request is denied without a call
+	StateDenied                      // the bucket is known to have too little, so no call is made
 	StateCold                        // no reply has ever come
 	StateDegraded                    // the last call failed: Policy.Fallback decides
 	StateLeaving                     // gives everything back

@@ -49,7 +49,8 @@ func (d *driver) client(p Policy, l Limit, gap func() time.Duration) *driven {
 	n := &driven{d: d, gap: gap, arrival: Never, tick: Never, reply: Never}
 	id := len(d.nodes)
 	n.Start(d.now, n, ClientConfig{
-		ID: fmt.Sprint("h", id), Seed: uint64(id), Policy: &p, Proposed: p.ConfigFor([]Limit{l}, 0, 0), CallTimeout: DefaultCallTimeout,
+		ID: fmt.Sprint("h", id), Seed: uint64(id),
+		Policy: &p, Proposed: p.ConfigFor([]Limit{l}, 0, 0), CallTimeout: DefaultCallTimeout,
 	})
 	if gap != nil {
 		n.arrival = d.now.Add(gap())

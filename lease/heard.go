@@ -100,8 +100,8 @@ func (h *Heard) earliest(n int64) clock.Instant {
 
 // Outlook is what a process can tell about a key beside whether a request is admitted.
 type Outlook struct {
-	Limit      Limit         // the one with the least left of its burst; for a denial, the one with the longest wait
-	Remaining  int64         // what the process holds and what the bucket has of that limit, at most its burst
+	Limit      Limit         // with the least left of its burst; for a denial, with the longest wait
+	Remaining  int64         // of Limit, what the process holds and the bucket has, at most the burst
 	RetryAfter time.Duration // until the tokens can exist, at least 1 ns
 	ResetAfter time.Duration // until Remaining is the burst, if nobody draws
 }

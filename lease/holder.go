@@ -32,7 +32,7 @@ type Holder struct {
 	reviewAt    clock.Instant // when to look next whether more is held than needed
 	reviewing   bool          // that time has come
 	leased      int64         // held after the last reply
-	staleAt     clock.Instant // the bucket is full by then, and refills no further before it hears what was spent
+	staleAt     clock.Instant // the bucket is full by then, unless it hears what was spent
 	stales      int           // times in a row that a call was ErrStale
 
 	breaker  breaker
@@ -174,8 +174,11 @@ func (h *Holder) renewal(now clock.Instant, held int64, next clock.Instant) (boo
 	}
 	if now < h.staleAt && h.isLarge(h.leased) {
 		next = min(next, h.staleAt)
-	} else if h.isLarge(h.leased-held) && (h.reviewing || h.demand.rate()*h.config.Target.Seconds() > h.perTarget()) {
-		return true, now // sooner than once in a Target only where the bucket is going to be empty
+	} else if h.isLarge(h.leased - held) {
+		overloaded := h.demand.rate()*h.config.Target.Seconds() > h.perTarget()
+		if h.reviewing || overloaded { // a bucket that will be empty is worth more than a call in a Target
+			return true, now
+		}
 	}
 	if h.demand.seen != h.seenAtReply {
 		renewAt := h.deadline.Add(-h.renewBefore())

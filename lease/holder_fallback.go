@@ -67,7 +67,9 @@ func (h *Holder) takeShare(now clock.Instant, n int64) bool {
 	}
 	// Under a name of its own: as another holder, after a Rename, it would share with its former
 	// self.
-	r := Request{Holder: "local", Seq: h.fallback.state.counter + 1, Config: c, Want: n, Need: n, Waiting: n, Weight: 1}
+	r := Request{
+		Holder: "local", Seq: h.fallback.state.counter + 1, Config: c, Want: n, Need: n, Waiting: n, Weight: 1,
+	}
 	var g Grant
 	if err := h.fallback.Call(int64(now)/1000, &r, &g); err != nil {
 		return false
@@ -99,8 +101,9 @@ func scaled(l Limit, weight, active int64) Limit {
 		burst = l.Capacity()
 	}
 	if l.Tokens <= maxUnits/weight && int64(l.Per) <= (1<<62)/active {
-		if s := (Limit{Tokens: l.Tokens * weight, Per: l.Per * time.Duration(active), Burst: burst}); s.Validate() == nil {
-			return s
+		exact := Limit{Tokens: l.Tokens * weight, Per: l.Per * time.Duration(active), Burst: burst}
+		if exact.Validate() == nil {
+			return exact
 		}
 	}
 	return Limit{Tokens: max(1, l.Tokens/active*weight), Per: l.Per, Burst: burst}

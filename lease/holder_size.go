@@ -45,7 +45,8 @@ func (h *Holder) ahead(held, waiting int64) int64 {
 		n = min(n, h.perTarget())
 	}
 	if waiting > 0 {
-		steady := spread(float64(h.demand.slow*(h.config.Target+h.rtt).Seconds())) + h.watermark() - float64(held)
+		span := (h.config.Target + h.rtt).Seconds()
+		steady := spread(float64(h.demand.slow*span)) + h.watermark() - float64(held)
 		n = min(n, max(steady, float64(max(waiting, h.Pool.Missed()-h.missedAtAsk))))
 	}
 	least := max(h.policy.MinBatch, 1)
@@ -68,7 +69,8 @@ func (h *Holder) ceiling() int64 {
 		longer := min((l.Capacity()+h.config.Overcommit)/divisor, int64(l.Rate()*h.config.Target.Seconds()))
 		part := max(l.Capacity()/divisor, longer)
 		if h.heard.replied && h.heard.level() < l.Capacity()/2 {
-			part = min(part, max(h.heard.level()/divisor, int64(math.Ceil(l.Rate()*h.config.Target.Seconds()))))
+			perTarget := int64(math.Ceil(l.Rate() * h.config.Target.Seconds()))
+			part = min(part, max(h.heard.level()/divisor, perTarget))
 		}
 		most = min(most, max(part, 1))
 	}
@@ -95,7 +97,8 @@ func (h *Holder) watermark() float64 { return h.demand.expected(h.rtt) + 1 }
 // its way (cramped), or because a lease would be a single token. That saves no call, and after it
 // is spent the bucket does not refill until the next call says so.
 func (h *Holder) slow() bool {
-	return h.cramped() || h.ceiling() < 2 || h.heard.replied && h.demand.rate()*(h.config.Target+h.rtt).Seconds() < 2
+	return h.cramped() || h.ceiling() < 2 ||
+		h.heard.replied && h.demand.rate()*(h.config.Target+h.rtt).Seconds() < 2
 }
 
 // cramped reports whether the burst is smaller than what the limit makes in four round trips.

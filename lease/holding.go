@@ -117,7 +117,8 @@ func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 	h.base = held - returned
 	h.open = Request{
 		Holder: h.id, Seq: seq, Config: ask.Config,
-		Remaining: held - returned, Returned: returned, Unused: unused, Refund: refund, Debt: min(h.debt, WaitingMax),
+		Remaining: held - returned, Returned: returned,
+		Unused: unused, Refund: refund, Debt: min(h.debt, WaitingMax),
 		Want: ask.Want, Need: ask.Need, Waiting: ask.Waiting, Weight: ask.Weight,
 	}
 	if unused > 0 {
@@ -193,7 +194,9 @@ func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, 
 		h.burnUnused()
 	}
 	h.heard.hear(now, h.firstSent, &h.open, g)
-	return Accepted{Waited: waited, Pooled: pooled - reserved, Reserved: reserved, Interval: h.Pool.Interval(), Drawn: h.Drawn()}, true
+	got := Accepted{Waited: waited, Pooled: pooled - reserved, Reserved: reserved}
+	got.Interval, got.Drawn = h.Pool.Interval(), h.Drawn()
+	return got, true
 }
 
 // Drawn is that of tokens that are taken from the pool now. The bucket has counted them as held by
