@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"slices"
@@ -44,9 +45,10 @@ type Options struct {
 type Fleet struct {
 	Limiters []*hybrid.Limiter
 
-	t      testing.TB
-	start  time.Time          // zero of all stamps
-	direct *redisbucket.Store // behind State; nil for a fleet without Redis
+	t           testing.TB
+	callTimeout time.Duration
+	start       time.Time          // zero of all stamps
+	direct      *redisbucket.Store // behind State; nil for a fleet without Redis
 
 	mu      sync.Mutex
 	records map[string][]*record // by key, one for each goroutine of load
@@ -74,7 +76,10 @@ func NewFleet(t testing.TB, o Options) *Fleet {
 // the test, after their conservation has been checked.
 func NewFleetOn(t testing.TB, cfg hybrid.Config, stores ...lease.Store) *Fleet {
 	t.Helper()
-	f := &Fleet{t: t, start: time.Now(), records: make(map[string][]*record)}
+	f := &Fleet{
+		t: t, callTimeout: cmp.Or(cfg.CallTimeout, lease.DefaultCallTimeout),
+		start: time.Now(), records: make(map[string][]*record),
+	}
 	for _, s := range stores {
 		f.Add(cfg, s)
 	}

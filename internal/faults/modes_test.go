@@ -17,8 +17,6 @@ const (
 	perEach = 500 // requests per second and process: three times the limit, all told
 	// callTimeout leaves a slack machine time to answer.
 	callTimeout = 250 * time.Millisecond
-	// nobodyWaits for longer than CallTimeout.
-	nobodyWaits = callTimeout + slack
 )
 
 // limit is what the fleets share.
@@ -172,7 +170,7 @@ func (m *mode) checkOutage(t *testing.T) {
 		float64(seen.Admitted)/long, float64(seen.Denied)/long, seen.Slow, seen.Admitted+seen.Denied, seen.Slowest.Round(time.Microsecond),
 		fallback, (now - m.began).Round(time.Millisecond))
 	// Nobody waits for the client.
-	m.CheckNobodyWaited(m.name, m.began, now, nobodyWaits)
+	m.CheckNobodyWaited(m.name, m.began, now)
 	switch m.fallback {
 	case hybrid.FallbackDeny:
 		if seen.Admitted > 0 || fallback > 0 {

@@ -35,11 +35,11 @@ func (f *Fleet) CheckConserved() {
 	}
 }
 
-// CheckNobodyWaited is oracle T: no decision on key that began in [from, to) took longer than most.
-// Give a most that only somebody who waits for the wrong thing reaches: the fleets' clients wait
-// for a minute.
-func (f *Fleet) CheckNobodyWaited(key string, from, to, most time.Duration) {
+// CheckNobodyWaited is oracle T: no decision on key that began in [from, to) took longer than
+// CallTimeout. The clients would wait for a minute.
+func (f *Fleet) CheckNobodyWaited(key string, from, to time.Duration) {
 	f.t.Helper()
+	most := f.callTimeout + slack
 	s := f.Seen(key, from, to)
 	if s.Admitted+s.Denied == 0 {
 		f.t.Errorf("nobody asked for %q between %v and %v", key, from, to)
