@@ -23,7 +23,7 @@ func TestStreamsStayAsTheyAre(t *testing.T) {
 	r = New(1, 2, 3)
 	same("the first number of entity (2, 3)", r.Uint64(), uint64(0xee11c8525e0e94e0))
 	same("the next, as a float", r.Float64(), 0.12253325353120448)
-	same("the next, below 1000", r.IntN(1000), 19)
+	same("the next, below 1000", r.Int64N(1000), int64(19))
 	same("the next, exponential", r.Exp(), 0.15554194034635002)
 	same("the next, normal", r.Normal(), 0.29375307011475454)
 	same("the next, Pareto", r.Pareto(1.5), 14.540572507404626)
@@ -53,7 +53,7 @@ func TestEveryMachineDrawsTheSameBits(t *testing.T) {
 	w, r := NewWeights(zipf), New(SeedOf(1, 1), 7, 8, 9)
 	for range draws {
 		put(r.Float64(), r.Exp(), r.Normal(), r.Pareto(1.2), float64(r.Int64N(1e15)), float64(w.Draw(&r)))
-		put(float64(r.Uint64()>>11), float64(r.IntN(10)))
+		put(float64(r.Uint64()>>11), float64(r.Int64N(10)))
 		if r.Bernoulli(0.3) {
 			put(1)
 		}

@@ -99,9 +99,6 @@ func (r *Stream) Int64N(n int64) int64 {
 	return int64(high)
 }
 
-// IntN is Int64N for an int.
-func (r *Stream) IntN(n int) int { return int(r.Int64N(int64(n))) }
-
 // Bernoulli is true with probability p: never for p at or below 0, always for 1 and more. It draws
 // one number whatever p is, so that the stream goes on the same way.
 func (r *Stream) Bernoulli(p float64) bool { return r.Float64() < p }

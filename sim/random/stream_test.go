@@ -125,11 +125,11 @@ func TestIntegersAreUnbiased(t *testing.T) {
 		}
 	}
 	for range 1000 {
-		if v := r.IntN(1); v != 0 {
-			t.Fatalf("IntN(1) is %d", v)
+		if v := r.Int64N(1); v != 0 {
+			t.Fatalf("Int64N(1) is %d", v)
 		}
 	}
-	mustPanic(t, "random: n is 0, must be positive", func() { r.IntN(0) })
+	mustPanic(t, "random: n is 0, must be positive", func() { r.Int64N(0) })
 	mustPanic(t, "random: n is -5, must be positive", func() { r.Int64N(-5) })
 }
 

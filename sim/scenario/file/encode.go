@@ -26,14 +26,18 @@ func Marshal(s scenario.Scenario) ([]byte, error) {
 			return nil, fmt.Errorf("%w: there is a trace without a file", ErrInvalid)
 		}
 	}
-	node, err := encode(reflect.ValueOf(s))
-	if err != nil {
-		return nil, err
-	}
-	return dump(node)
+	return new(encoder).text(reflect.ValueOf(s), 0)
 }
 
-func dump(n *yaml.Node) ([]byte, error) {
+// encoder is a value on its way to YAML.
+type encoder struct{ err error } // the first thing that no file can say
+
+func (e *encoder) text(v reflect.Value, style yaml.Style) ([]byte, error) {
+	n := e.node(v)
+	n.Style = style
+	if e.err != nil {
+		return nil, e.err
+	}
 	text, err := yaml.Dump(n, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
 	if err != nil {
 		return nil, fmt.Errorf("file: %w", err)
@@ -41,71 +45,58 @@ func dump(n *yaml.Node) ([]byte, error) {
 	return text, nil
 }
 
-// inOneLine is v as a file has it, in YAML's flow style; for people, as what no file can say is an
-// error in place of it.
+// inOneLine is v as a file has it, in YAML's flow style. It is for people: an error stands in place of
+// what no file can say.
 func inOneLine(v reflect.Value) string {
 	if isScalar(v.Type()) {
 		return scalarText(v)
 	}
-	node, err := encode(v)
-	var text []byte
-	if err == nil {
-		node.Style = yaml.FlowStyle
-		text, err = dump(node)
-	}
+	text, err := new(encoder).text(v, yaml.FlowStyle)
 	if err != nil {
 		return err.Error()
 	}
 	return strings.TrimSuffix(string(text), "\n")
 }
 
-// encode is v as YAML.
-func encode(v reflect.Value) (*yaml.Node, error) {
+func (e *encoder) node(v reflect.Value) *yaml.Node {
 	switch {
 	case isScalar(v.Type()):
-		return encodeScalar(v)
+		return e.scalar(v)
+	case v.Kind() == reflect.Pointer && v.IsNil():
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
 	case v.Kind() == reflect.Pointer:
-		if v.IsNil() {
-			return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}, nil
-		}
-		return encode(v.Elem())
+		return e.node(v.Elem())
 	case v.Kind() == reflect.Slice:
 		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
 		for i := range v.Len() {
-			item, err := encode(v.Index(i))
-			if err != nil {
-				return nil, err
-			}
-			n.Content = append(n.Content, item)
+			n.Content = append(n.Content, e.node(v.Index(i)))
 		}
-		return n, nil
+		return n
 	}
 	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	for _, f := range fieldsOf(v.Type()) {
 		value := v.Field(f.index)
-		if value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0 {
-			continue
+		if !value.IsZero() && (value.Kind() != reflect.Slice || value.Len() > 0) {
+			key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: f.name}
+			n.Content = append(n.Content, key, e.node(value))
 		}
-		item, err := encode(value)
-		if err != nil {
-			return nil, err
-		}
-		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: f.name}, item)
 	}
-	return n, nil
+	return n
 }
 
-func encodeScalar(v reflect.Value) (*yaml.Node, error) {
+func (e *encoder) scalar(v reflect.Value) *yaml.Node {
 	text := scalarText(v)
-	if list, ok := words[v.Type()]; ok && !slices.Contains(list, text) {
-		return nil, fmt.Errorf("%w: %s is no value of %v", ErrInvalid, text, v.Type())
-	}
-	if !utf8.ValidString(text) {
-		return nil, fmt.Errorf("%w: %q is not UTF-8", ErrInvalid, text)
+	list, named := words[v.Type()]
+	switch {
+	case e.err != nil:
+	case named && !slices.Contains(list, text):
+		e.err = fmt.Errorf("%w: %s is no value of %v", ErrInvalid, text, v.Type())
+	case !utf8.ValidString(text):
+		e.err = fmt.Errorf("%w: %q is not UTF-8", ErrInvalid, text)
 	}
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
 	if v.Kind() == reflect.String {
 		n.Tag = "!!str" // quoted where it would look like something else
 	}
-	return n, nil
+	return n
 }
