@@ -180,6 +180,7 @@ func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 			l.Allow(key)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait() // for the log
 		for line := range strings.Lines(logged.String()) {
 			check(t, strings.HasPrefix(line, "time=") &&
 				!strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\x00\r\n") && utf8.ValidString(line),

@@ -166,8 +166,8 @@ func TestPipelinesDoNotGrowWithTheNumberOfKeys(t *testing.T) {
 		keys, perSecond int
 		target          time.Duration
 	}{{1_000, 100, time.Second}, {10_000, 100, time.Second}, {1_000, 200, 100 * time.Millisecond}} {
-		if testkit.RaceEnabled && c.keys > 1_000 {
-			continue // three million decisions of one goroutine
+		if testkit.RaceEnabled && c.keys*c.perSecond > 100_000 {
+			continue // a million decisions of one goroutine, and more
 		}
 		bubbleOf(t, fmt.Sprint(c.keys, " ", c.target), func(t *testing.T, s *faultyStore) {
 			// Given a store a millisecond away, and keys that are asked for all the time and came
@@ -222,7 +222,7 @@ func TestDeniedRequestsCostNoRoundTrips(t *testing.T) {
 			for key.Allow() {
 			}
 			// when it is asked a million times at one moment,
-			const requests = 1_000_000
+			const requests = 1_000_000 / testkit.Slowdown
 			_, before := s.counts()
 			for range requests / 2 {
 				key.TryAllow()

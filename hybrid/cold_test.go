@@ -232,6 +232,7 @@ func TestAHandshakeLongerThanCallTimeoutIsNoOutageAndNoRoundTrip(t *testing.T) {
 		// CallTimeout, so 4 at most;
 		check(t, denied <= 4, "%d of 6000 denied", denied)
 		// nothing has failed,
+		synctest.Wait()
 		s := l.Stats()
 		check(t, s.Errors == 0 && out.Len() == 0, "%d errors\n%s", s.Errors, out)
 		// and the handshake is not taken for the network's delay, which would make leases last

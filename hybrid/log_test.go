@@ -73,6 +73,7 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 			return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 		}
 		ask(1, crowd)
+		synctest.Wait()
 		must(t, out.Len() == 0, "%s", out.String())
 		// when the store is away for more than a second,
 		s.every(verdict{err: fmt.Errorf("%w: nobody there", lease.ErrUnavailable)})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -98,7 +99,7 @@ func TestManyKeysComeAndRestAndComeBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *faultyStore) {
 		l := start(t, s, of(hybrid.PerHour(3)))
 		name := func(i int) string { return fmt.Sprint(strings.Repeat("x", i%40), i) }
-		const n = 3000
+		const n = 5000 / testkit.Slowdown
 		keys := make([]*hybrid.Key, n)
 		for i := range n {
 			keys[i] = l.Key(name(i))

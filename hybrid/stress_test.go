@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -17,7 +18,7 @@ import (
 // outage. Every token stays accounted for, every call returns, and in the end everybody can be
 // served.
 func TestNothingIsLostOrForgedWhateverHappens(t *testing.T) {
-	seeds(t, 150, func(t *testing.T, seed uint64) { newStress(t, seed).run() })
+	seeds(t, testkit.PlainOrRace(150, 50), func(t *testing.T, seed uint64) { newStress(t, seed).run() })
 }
 
 type stress struct {
