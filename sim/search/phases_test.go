@@ -21,15 +21,7 @@ func TestNothingIsSimulatedTwice(t *testing.T) {
 		w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 })}
 		p := mustFind(t, w, Question{Scenario: own})
 		own.Policy.Target = target(t, p.Chosen.Policy)
-		// then it goes through its phases,
-		var phases []string
-		for _, x := range p.Phases {
-			phases = append(phases, x.Name)
-		}
-		if want := []string{"screen", "halve", "refine", "trade-offs", "confirm", "stress"}; !slices.Equal(slices.Compact(phases), want) {
-			t.Errorf("%q, want %q", phases, want)
-		}
-		// and no scenario runs twice.
+		// then no scenario runs twice.
 		seen := map[string]bool{}
 		for _, s := range w.runs {
 			name := fmt.Sprint(s.Hash(), s.Seed)
@@ -81,8 +73,8 @@ func TestProgressIsToldByPhase(t *testing.T) {
 	if _, err := p.Plan(t.Context(), Question{Scenario: fleet()}); err != nil {
 		t.Fatal(err)
 	}
-	if len(phases) < 4 || phases[0] != "screen" || phases[len(phases)-1] != "stress" {
-		t.Errorf("%q", phases)
+	if want := []string{"screen", "halve", "refine", "trade-offs", "confirm", "stress"}; !slices.Equal(slices.Compact(phases), want) {
+		t.Errorf("%q, want %q", phases, want)
 	}
 }
 

@@ -124,7 +124,6 @@ func (a *answer) simulate(ctx context.Context, phase string, choices []choice, s
 		return nil, nil
 	}
 	a.phase = phase
-	a.plan.Phases = append(a.plan.Phases, Phase{phase, len(choices), scenarios[0].Reps, scenarios[0].Duration.Seconds()})
 	var progress func(done, of int)
 	if tell := a.planner.Progress; tell != nil {
 		progress = func(done, of int) { tell(phase, done, of) }

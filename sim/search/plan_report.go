@@ -35,7 +35,6 @@ type Plan struct {
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
 	Miss      *Miss       `json:"miss,omitempty"` // if infeasible
 	Code      string      `json:"code,omitempty"` // a Go expression for the chosen configuration
-	Phases    []Phase     `json:"phases"`
 	Machine   sim.Machine `json:"machine"`
 }
 
@@ -88,12 +87,4 @@ type Miss struct {
 	// RepsNeeded is about how many replications would show that the mean, which does meet the
 	// targets, does so for certain; 0 if the mean does not.
 	RepsNeeded int `json:"reps_needed,omitempty"`
-}
-
-// Phase is a part of the search.
-type Phase struct {
-	Name       string  `json:"name"`
-	Candidates int     `json:"candidates"`
-	Reps       int     `json:"reps"`
-	DurationS  float64 `json:"duration_s"`
 }

@@ -90,10 +90,15 @@ func (d Document) Write(w io.Writer, format string) error {
 	case FormatTable:
 		_, err := io.WriteString(w, d.text())
 		return err
-	case FormatJSON:
-		return WriteJSON(w, d.Data)
-	case FormatCSV:
-		return WriteCSV(w, d.Rows)
+	case FormatJSON: // without NaN and the infinities, which JSON does not have
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(d.Data)
+	case FormatCSV: // as RFC 4180 has it: lines end with CR LF
+		c := csv.NewWriter(w)
+		c.UseCRLF = true
+		return c.WriteAll(d.Rows)
 	case FormatHTML:
 		return d.page(w)
 	}
@@ -169,22 +174,6 @@ func printable(r rune) rune {
 		return r
 	}
 	return utf8.RuneError
-}
-
-// WriteJSON writes v as indented JSON. Numbers that JSON does not have, NaN and the infinities, are
-// an error.
-func WriteJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
-
-// WriteCSV writes rows, the head first, as RFC 4180 has it: lines end with CR LF.
-func WriteCSV(w io.Writer, rows [][]string) error {
-	c := csv.NewWriter(w)
-	c.UseCRLF = true
-	return c.WriteAll(rows)
 }
 
 // figureHead is the head of figureRows.

@@ -100,7 +100,7 @@ func TestTheKeysOfAPlan(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	always := []string{"confidence", "confirm_seed", "duration_s", "machine", "phases", "reps", "scenario", "scenario_hash",
+	always := []string{"confidence", "confirm_seed", "duration_s", "machine", "reps", "scenario", "scenario_hash",
 		"schema_version", "seed", "targets", "trade_offs", "verdict"}
 	for _, c := range []struct {
 		plan search.Plan

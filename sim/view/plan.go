@@ -139,11 +139,6 @@ func (v planView) sections() (all []Section) {
 	if v.Code != "" {
 		all = append(all, Section{Title: "Go", Code: v.Code})
 	}
-	t := Table{Columns: []string{"phase", ">policies", ">replications", ">of"}}
-	for _, x := range v.Phases {
-		t.Add(x.Name, fmt.Sprint(x.Candidates), fmt.Sprint(x.Reps), Number(x.DurationS)+" s")
-	}
-	table("How it was found", t)
 	return all
 }
 

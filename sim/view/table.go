@@ -1,6 +1,7 @@
 package view
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -21,52 +22,45 @@ type Cell struct {
 	Right bool
 }
 
-// Cells are the head and the rows, without what goes beyond the columns.
-func (t *Table) Cells() (head []Cell, rows [][]Cell) {
-	for _, name := range t.Columns {
+// Cells are the head and then the rows, without what goes beyond the columns.
+func (t *Table) Cells() [][]Cell {
+	cells := make([][]Cell, 1+len(t.Rows))
+	for k, name := range t.Columns {
 		text, right := strings.CutPrefix(name, ">")
-		head = append(head, Cell{text, right})
-	}
-	for _, row := range t.Rows {
-		var cells []Cell
-		for i, text := range row[:min(len(row), len(head))] {
-			cells = append(cells, Cell{text, head[i].Right})
+		cells[0] = append(cells[0], Cell{text, right})
+		for i, row := range t.Rows {
+			if k < len(row) {
+				cells[i+1] = append(cells[i+1], Cell{row[k], right})
+			}
 		}
-		rows = append(rows, cells)
 	}
-	return head, rows
+	return cells
 }
-
-// Head and Body are the two parts of Cells, for templates.
-func (t *Table) Head() []Cell   { head, _ := t.Cells(); return head }
-func (t *Table) Body() [][]Cell { _, rows := t.Cells(); return rows }
 
 // String is the table as aligned text: two spaces between columns, a line under the head, no blanks
 // at the end of lines.
 func (t *Table) String() string {
-	head, rows := t.Cells()
-	widths := make([]int, len(head))
-	for _, row := range append(rows, head) {
+	rows := t.Cells()
+	rule := make([]Cell, len(t.Columns))
+	widths := make([]int, len(t.Columns))
+	for _, row := range rows {
 		for i, c := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(c.Text))
+			rule[i].Text = strings.Repeat("-", widths[i])
 		}
 	}
-	rule := make([]Cell, len(head))
-	for i, width := range widths {
-		rule[i].Text = strings.Repeat("-", width)
-	}
 	var b strings.Builder
-	for _, row := range append([][]Cell{head, rule}, rows...) {
-		var line strings.Builder
+	for _, row := range slices.Insert(rows, 1, rule) {
+		line := ""
 		for i, c := range row {
 			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.Text))
 			if c.Right {
-				line.WriteString(space + c.Text + "  ")
+				line += space + c.Text + "  "
 			} else {
-				line.WriteString(c.Text + space + "  ")
+				line += c.Text + space + "  "
 			}
 		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	return b.String()
 }

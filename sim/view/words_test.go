@@ -132,7 +132,7 @@ func TestTheTableOfAPlanSaysWhatToDo(t *testing.T) {
 		"The scenario's own policy (target 20ms, ttl 200ms) meets the targets too.",
 		"Under stress (Redis away for 1s, 3.57 % of what counts) the targets do not hold.",
 		"Confirmed on 5 replications of 30 s with seed", "own policy", "20 % !", "missed", "have that much more room",
-		"TRADE-OFFS", "chosen", "Target:     120 * time.Millisecond", "screen", "This machine simulated")
+		"TRADE-OFFS", "chosen", "Target:     120 * time.Millisecond", "This machine simulated")
 	// The scenario's own policy is named as such, or as one that fails.
 	p.Given.Meets = false
 	says(t, written(t, Plan(p, "", ""), FormatTable), "does not meet the targets.")

@@ -6,22 +6,13 @@ import (
 	"strings"
 )
 
-// commandLine is what to type to see the same figures again, for a shell: as this program was
-// called, but for where the report goes, and with the seed.
+// commandLine is what to type to see the same figures again, for a shell: as this program was called,
+// with the seed.
 func (p *program) commandLine(seed uint64) string {
 	words := []string{"leasesim"}
 	seeded := false
-	for i := 0; i < len(p.args); i++ {
-		arg := p.args[i]
-		switch {
-		case arg == "-o" || arg == "--output":
-			i++
-			continue
-		case strings.HasPrefix(arg, "--output=") || strings.HasPrefix(arg, "-o"):
-			continue
-		case arg == "--seed" || strings.HasPrefix(arg, "--seed="):
-			seeded = true
-		}
+	for _, arg := range p.args {
+		seeded = seeded || arg == "--seed" || strings.HasPrefix(arg, "--seed=")
 		words = append(words, quoted(arg))
 	}
 	if !seeded {

@@ -174,12 +174,11 @@ func TestThePageSaysHowToRepeatIt(t *testing.T) {
 	}
 }
 
-func TestTheCommandLineToRepeatLeavesOutWhereTheReportGoes(t *testing.T) {
+func TestTheCommandLineToRepeatHasTheSeed(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"run", "leasesim run --seed 3"},
-		{"run --seed 3 -o a --out csv", "leasesim run --seed 3 --out csv"},
-		{"run --seed=3 --output a --reps 2", "leasesim run --seed=3 --reps 2"},
-		{"run --output=a -oa", "leasesim run --seed 3"},
+		{"run --seed 3 --out csv", "leasesim run --seed 3 --out csv"},
+		{"run --seed=3 --reps 2", "leasesim run --seed=3 --reps 2"},
 		{"run --set limits=[1/s]", "leasesim run --set 'limits=[1/s]' --seed 3"},
 	} {
 		p := program{args: strings.Fields(c.args)}
