@@ -113,8 +113,8 @@ func TestAdversaryNeverExceedsOneCentralBucket(t *testing.T) {
 	}
 }
 
-// plays repeats a tactic, and looks beside the bound at whether what was possible was used: the audit
-// is not of an empty log.
+// plays repeats a tactic, and looks beside the bound at whether what was possible was used: the
+// audit is not of an empty log.
 func (a *adversary) plays(tactic tactic) {
 	l, start := a.config.Limits[0], a.now
 	for round := 0; round < 2000 && a.meter.admitted < 4000 && a.bucket.Executed() < 3000; round++ {

@@ -19,8 +19,8 @@ var (
 
 // TestRandomSchedules runs fleets over one bucket through everything that a network, a store and
 // its operators do to them (see fleet_test.go), and audits every window of every limit after every
-// step. Half of the schedules are new. Half are the same on every run, so that a change is judged by
-// what the last one passed.
+// step. Half of the schedules are new. Half are the same on every run, so that a change is judged
+// by what the last one passed.
 func TestRandomSchedules(t *testing.T) {
 	seeds, play := *flagSeeds, func(seed uint64) {
 		if err := playSeed(seed, *flagFaults, nil); err != nil {
