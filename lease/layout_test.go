@@ -84,7 +84,7 @@ var arrows = map[string][]string{
 	"sim/arrival":  {"sim/scenario", "sim/random"},
 	"sim/report":   {"sim/scenario"},
 	"sim/engine":   {"clock", "lease", "sim/scenario", "sim/arrival", "sim/audit", "sim/report", "sim/rival", "sim/random"},
-	"sim/search":   {"lease", "sim", "sim/random"},
+	"sim/search":   {"lease", "sim", "sim/random", "sim/scenario/file"},
 	"sim/view":     {"lease", "sim", "sim/search"},
 
 	"sim/cmd/leasesim": {
