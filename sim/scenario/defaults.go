@@ -39,6 +39,7 @@ func (s Scenario) Defaults() Scenario {
 }
 
 // Defaults is w with every zero field that has a default filled in, for a run of this length.
+// Defaults is w with every zero field that has a default filled in, for a run of that duration.
 func (w Workload) Defaults(duration time.Duration) Workload {
 	fill(&w.Kind, Poisson)
 	fill(&w.Verb, VerbAllow)

@@ -9,7 +9,7 @@ import (
 // normal99 is the 99th percentile of the normal distribution with mean 0 and standard deviation 1.
 const normal99 = 2.3263478740408408
 
-// Draw is one value. d must be valid; a constant takes nothing from r.
+// Draw draws one value. d must be valid; a constant takes nothing from r.
 func (d Dist) Draw(r *random.Stream) float64 {
 	switch d.Kind {
 	case DistUniform:
@@ -30,7 +30,7 @@ func (d Dist) Draw(r *random.Stream) float64 {
 // its 99th percentile, e^(mu + sigma z) with z that of the normal distribution.
 func (d Dist) sigma() float64 { return random.Log(d.Q/d.P) / normal99 }
 
-// Mean is the expectation.
+// Mean returns the expected value.
 func (d Dist) Mean() float64 {
 	switch d.Kind {
 	case DistUniform:
@@ -57,8 +57,9 @@ func (c Clock) Draw(r *random.Stream) (offset, driftPPM int64) {
 	return offset, driftPPM
 }
 
-// around is what a distribution means for a clock: a constant is the bound of a uniform one. It
-// draws even where the bound is 0, so that the offset, when it changes, does not change the drift.
+// around returns what a distribution means for a clock: a constant is the bound of a uniform one. The
+// uniform one takes a number even where the bound is 0, so that a change of the offset does not change
+// the drift, which is drawn next.
 func (d Dist) around() Dist {
 	if d.Kind == DistConstant {
 		return Dist{Kind: DistUniform, P: -d.P, Q: d.P}

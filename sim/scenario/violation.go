@@ -39,7 +39,7 @@ func (v *Violation) FollowsFrom(path string) bool {
 	return related(v.Path, path) || v.Of != "" && related(v.Of, path)
 }
 
-// related reports whether one path is the other, or a section around it.
+// related reports whether one path is the other or a section around it.
 func related(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a
@@ -72,7 +72,8 @@ func (c *checker) bad(path, format string, args ...any) *Violation {
 	return v
 }
 
-// err joins the violations, but for those whose bound is itself wrong.
+// err joins the violations. It leaves out those whose bound is itself wrong: there the writer has to
+// correct the bound first.
 func (c *checker) err() error {
 	wrong := map[string]bool{}
 	for _, v := range c.all {
