@@ -42,10 +42,11 @@ func kinds() map[string]kind {
 	return map[string]kind{
 		scenario.Constant: {asIs, 0},
 		scenario.Poisson:  {asIs, 1},
-		// 1 + 2 L a/(a+b)^2 with the rate L while on, and a and b the rates at which on and off end.
+		// 1 + 2 L a/(a+b)^2 with the rate L while on, and a and b the rates at which on and off
+		// end.
 		scenario.OnOff: {asIs, 1 + 2*10*arrivalsRate*10/math.Pow(10+1/0.9, 2)},
-		// E N^2/E N, with N of shape 9 and mean 3, so that all moments that matter exist; the part of the
-		// fraction is at most 1/4.
+		// E N^2/E N, with N of shape 9 and mean 3, so that all moments that matter exist; the part
+		// of the fraction is at most 1/4.
 		scenario.Pareto:  {func(w *scenario.Workload) { w.Alpha, w.Burst = 9, 3 }, (math.Pow(3*8/9., 2)*9/7 + 0.25) / 3},
 		scenario.Diurnal: {func(w *scenario.Workload) { w.Period = 100 * time.Second }, 1},
 		scenario.Flash:   {func(w *scenario.Workload) { w.At, w.For, w.Factor = 5000*time.Second, 1000*time.Second, 10 }, 1},
