@@ -30,35 +30,38 @@ type accuracy struct {
 // The scenarios that decided how much a call asks for (lease/holder_size.go) and how the rate is
 // shared (lease/fair.go).
 var accuracies = []accuracy{
-	{name: "Poisson", rate: 1_000, burst: 200, n: 4, workload: sim.Workload{Load: 0.9}, goal: 0.995},
-	{name: "Poisson", rate: 1_000, burst: 200, n: 4, skew: 1, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 4, skew: 1, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 50, skew: 1, workload: sim.Workload{Load: 0.9}, goal: 0.995},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 50, skew: 1, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, workload: sim.Workload{Load: 0.9}, goal: 0.995},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, skew: 1, workload: sim.Workload{Load: 0.9}, goal: 0.995},
-	{name: "Poisson", rate: 10_000, burst: 2_000, n: 200, skew: 1, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
-	{name: "Poisson", rate: 50_000, burst: 10_000, n: 20, skew: 1, workload: sim.Workload{Load: 2}, goal: 0.995, fair: true},
-	{name: "on/off", rate: 1_000, burst: 1_000, n: 4, workload: sim.Workload{Kind: sim.OnOff, Load: 0.9}, goal: 0.98},
-	{name: "on/off", rate: 10_000, burst: 10_000, n: 50, workload: sim.Workload{Kind: sim.OnOff, Load: 0.9}, goal: 0.98},
-	{name: "on/off", rate: 10_000, burst: 10_000, n: 200, workload: sim.Workload{Kind: sim.OnOff, Load: 2}, goal: 0.98},
-	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 50, workload: sim.Workload{Kind: sim.Sync, Load: 0.9}, goal: 0.98},
-	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 200, workload: sim.Workload{Kind: sim.Sync, Load: 0.9}, goal: 0.98},
-	{name: "all at one instant", rate: 10_000, burst: 10_000, n: 200, workload: sim.Workload{Kind: sim.Sync, Load: 2}, goal: 0.98},
-	{name: "all at one instant, exactly the burst", rate: 10_000, burst: 5_000, n: 40, workload: sim.Workload{Kind: sim.Sync, Load: 1}, goal: 0.98},
-	{name: "all within 50 ms", rate: 10_000, burst: 10_000, n: 200, workload: sim.Workload{Kind: sim.Sync, Load: 2, Within: 50 * time.Millisecond}, goal: 0.98},
-	{name: "small burst", rate: 10, burst: 1, n: 20, workload: sim.Workload{Load: 2}, goal: 0.98},
-	{name: "small burst", rate: 100, burst: 1, n: 100, workload: sim.Workload{Load: 2}, goal: 0.98},
-	{name: "small burst", rate: 100, burst: 5, n: 50, workload: sim.Workload{Load: 2}, goal: 0.98},
-	{name: "small burst", rate: 1_000, burst: 10, n: 20, workload: sim.Workload{Load: 2}, goal: 0.98},
-	{name: "small burst", rate: 1_000, burst: 10, n: 500, workload: sim.Workload{Load: 2}, goal: 0.98},
+	{"Poisson", 1_000, 200, 4, 0, sim.Workload{Load: 0.9}, 0.995, false},
+	{"Poisson", 1_000, 200, 4, 1, sim.Workload{Load: 2}, 0.995, true},
+	{"Poisson", 10_000, 2_000, 4, 1, sim.Workload{Load: 2}, 0.995, true},
+	{"Poisson", 10_000, 2_000, 50, 1, sim.Workload{Load: 0.9}, 0.995, false},
+	{"Poisson", 10_000, 2_000, 50, 1, sim.Workload{Load: 2}, 0.995, true},
+	{"Poisson", 10_000, 2_000, 200, 0, sim.Workload{Load: 0.9}, 0.995, false},
+	{"Poisson", 10_000, 2_000, 200, 0, sim.Workload{Load: 2}, 0.995, true},
+	{"Poisson", 10_000, 2_000, 200, 1, sim.Workload{Load: 0.9}, 0.995, false},
+	{"Poisson", 10_000, 2_000, 200, 1, sim.Workload{Load: 2}, 0.995, true},
+	{"Poisson", 50_000, 10_000, 20, 1, sim.Workload{Load: 2}, 0.995, true},
+	{"on/off", 1_000, 1_000, 4, 0, sim.Workload{Kind: sim.OnOff, Load: 0.9}, 0.98, false},
+	{"on/off", 10_000, 10_000, 50, 0, sim.Workload{Kind: sim.OnOff, Load: 0.9}, 0.98, false},
+	{"on/off", 10_000, 10_000, 200, 0, sim.Workload{Kind: sim.OnOff, Load: 2}, 0.98, false},
+	{"all at one instant", 10_000, 10_000, 50, 0, sim.Workload{Kind: sim.Sync, Load: 0.9}, 0.98, false},
+	{"all at one instant", 10_000, 10_000, 200, 0, sim.Workload{Kind: sim.Sync, Load: 0.9}, 0.98, false},
+	{"all at one instant", 10_000, 10_000, 200, 0, sim.Workload{Kind: sim.Sync, Load: 2}, 0.98, false},
+	{"all at one instant, exactly the burst", 10_000, 5_000, 40, 0, sim.Workload{Kind: sim.Sync, Load: 1},
+		0.98, false},
+	{"all within 50 ms", 10_000, 10_000, 200, 0,
+		sim.Workload{Kind: sim.Sync, Load: 2, Within: 50 * time.Millisecond}, 0.98, false},
+	{"small burst", 10, 1, 20, 0, sim.Workload{Load: 2}, 0.98, false},
+	{"small burst", 100, 1, 100, 0, sim.Workload{Load: 2}, 0.98, false},
+	{"small burst", 100, 5, 50, 0, sim.Workload{Load: 2}, 0.98, false},
+	{"small burst", 1_000, 10, 20, 0, sim.Workload{Load: 2}, 0.98, false},
+	{"small burst", 1_000, 10, 500, 0, sim.Workload{Load: 2}, 0.98, false},
 }
 
 func (a accuracy) scenario() sim.Scenario {
 	return sim.Scenario{
 		Duration: 30 * time.Second, Reps: 10, Limits: []lease.Limit{lease.PerSecond(a.rate).WithBurst(a.burst)},
-		Policy: lease.Policy{Fallback: lease.FallbackDeny}, Groups: []sim.Group{{Count: a.n, Skew: a.skew}}, Workload: a.workload,
+		Policy: lease.Policy{Fallback: lease.FallbackDeny}, Groups: []sim.Group{{Count: a.n, Skew: a.skew}},
+		Workload: a.workload,
 	}
 }
 
@@ -91,10 +94,12 @@ func TestDefaultsReachTheirGoals(t *testing.T) {
 			fairness = fmt.Sprintf("| %.4f | %.3f", r.Jain.Mean, r.WorstShare.Mean)
 		}
 		v := r.AdmittedVsCentral
-		t.Logf("| %s, %.2g times the limit%s | %v | %d | %.2f ± %.2f %% | %.1f %% | %.0f %s |", a.name, a.workload.Load, skew, s.Limits[0], a.n,
+		t.Logf("| %s, %.2g times the limit%s | %v | %d | %.2f ± %.2f %% | %.1f %% | %.0f %s |", a.name,
+			a.workload.Load, skew, s.Limits[0], a.n,
 			100*v.Mean, 100*(v.High-v.Mean), 100*a.goal, r.CallsPerS.Mean, fairness)
 		if v.Mean < a.goal {
-			t.Errorf("%+v: admitted %.4f of one central bucket, want %v; worst seed %d", a, v.Mean, a.goal, v.WorstSeed)
+			t.Errorf("%+v: admitted %.4f of one central bucket, want %v; worst seed %d", a, v.Mean, a.goal,
+				v.WorstSeed)
 		}
 		if a.fair && (r.Jain.Mean < 0.999 || r.WorstShare.Mean < 0.95) {
 			t.Errorf("%+v: Jain %.4f, want 0.999; worst share %.3f, want 0.95", a, r.Jain.Mean, r.WorstShare.Mean)
@@ -121,7 +126,8 @@ func TestAFewProcessesOnASmallBurst(t *testing.T) {
 					}
 					r := run(t, s)
 					if v := r.AdmittedVsCentral; v.Mean < 0.98 {
-						t.Errorf("%s, %d processes, %v: admitted %.4f of one central bucket, want 0.98; worst seed %d", kind, n, s.Limits[0], v.Mean, v.WorstSeed)
+						t.Errorf("%s, %d processes, %v: admitted %.4f of one central bucket, want 0.98; worst seed %d", kind,
+							n, s.Limits[0], v.Mean, v.WorstSeed)
 					}
 				}
 			}
@@ -135,15 +141,19 @@ func TestAFewProcessesOnASmallBurst(t *testing.T) {
 // they are other ones in every replication.
 func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
 	for _, load := range []float64{1.2, 1.5, 2, 4} {
-		s := accuracy{rate: 100, burst: 3, n: 20, workload: sim.Workload{Kind: sim.Constant, Verb: sim.VerbWait, Deadline: 100 * time.Millisecond, Load: load}}.scenario()
+		s := accuracy{rate: 100, burst: 3, n: 20,
+			workload: sim.Workload{Kind: sim.Constant, Verb: sim.VerbWait, Deadline: 100 * time.Millisecond,
+				Load: load}}.scenario()
 		r := run(t, s)
 		w, v := r.WorstShare, r.AdmittedVsCentral
-		t.Logf("load %v: worst share %.3f, in the worst replication %.3f; admitted %.4f of one central bucket", load, w.Mean, w.Worst, v.Mean)
+		t.Logf("load %v: worst share %.3f, in the worst replication %.3f; admitted %.4f of one central bucket",
+			load, w.Mean, w.Worst, v.Mean)
 		if w.Worst < 0.86 {
 			t.Errorf("load %v: somebody got %.3f of its share, want 0.86; seed %d", load, w.Worst, w.WorstSeed)
 		}
 		if v.Mean < 0.98 {
-			t.Errorf("load %v: admitted %.4f of one central bucket, want 0.98; worst seed %d", load, v.Mean, v.WorstSeed)
+			t.Errorf("load %v: admitted %.4f of one central bucket, want 0.98; worst seed %d", load, v.Mean,
+				v.WorstSeed)
 		}
 	}
 }
@@ -155,7 +165,8 @@ func TestOvercommitBuysAccuracy(t *testing.T) {
 		rate, burst int64
 		n           int
 		load        float64
-	}{{1000, 10, 20, 0.9}, {1000, 10, 20, 2}, {1000, 100, 20, 0.9}, {100, 5, 50, 0.9}, {10_000, 2000, 200, 0.9}} {
+	}{{1000, 10, 20, 0.9}, {1000, 10, 20, 2}, {1000, 100, 20, 0.9}, {100, 5, 50, 0.9},
+		{10_000, 2000, 200, 0.9}} {
 		admitted := [2]sim.Figure{}
 		for i, e := range []int64{0, c.burst} {
 			s := accuracy{rate: c.rate, burst: c.burst, n: c.n, workload: sim.Workload{Load: c.load}}.scenario()
@@ -163,9 +174,11 @@ func TestOvercommitBuysAccuracy(t *testing.T) {
 			r := run(t, s)
 			admitted[i] = r.AdmittedVsCentral
 		}
-		t.Logf("%d/s burst %d, %d processes, load %v: %.4f without, %.4f with as much overcommit", c.rate, c.burst, c.n, c.load, admitted[0].Mean, admitted[1].Mean)
+		t.Logf("%d/s burst %d, %d processes, load %v: %.4f without, %.4f with as much overcommit", c.rate,
+			c.burst, c.n, c.load, admitted[0].Mean, admitted[1].Mean)
 		if admitted[1].Mean < admitted[0].Mean {
-			t.Errorf("%+v: an overcommit lowered what is admitted from %.4f to %.4f", c, admitted[0].Mean, admitted[1].Mean)
+			t.Errorf("%+v: an overcommit lowered what is admitted from %.4f to %.4f", c, admitted[0].Mean,
+				admitted[1].Mean)
 		}
 	}
 }
@@ -182,16 +195,21 @@ func TestABurstIsNotPaidForWithSilence(t *testing.T) {
 				trace.Requests = append(trace.Requests, sim.TraceRequest{At: at, Cost: 1})
 			}
 			for i := range 3000 {
-				trace.Requests = append(trace.Requests, sim.TraceRequest{At: at + 60*time.Millisecond + time.Duration(i)*100*time.Microsecond, Cost: 1})
+				trace.Requests = append(trace.Requests,
+					sim.TraceRequest{At: at + 60*time.Millisecond + time.Duration(i)*100*time.Microsecond, Cost: 1})
 			}
 		}
 		r := run(t, sim.Scenario{
-			Duration: 17 * time.Second, Reps: 2, Limits: []lease.Limit{lease.PerSecond(10_000)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
-			Groups: []sim.Group{{Count: 1, Workload: &sim.Workload{Kind: sim.Replay, Trace: trace}}, {Count: 3, Workload: &sim.Workload{Rate: 300}}},
+			Duration: 17 * time.Second, Reps: 2, Limits: []lease.Limit{lease.PerSecond(10_000)},
+			Policy: lease.Policy{Fallback: lease.FallbackDeny},
+			Groups: []sim.Group{{Count: 1, Workload: &sim.Workload{Kind: sim.Replay, Trace: trace}},
+				{Count: 3, Workload: &sim.Workload{Rate: 300}}},
 		})
-		t.Logf("%d at once, 3,000 more 60 ms later: admitted %.3f of one central bucket", first, r.AdmittedVsCentral.Mean)
+		t.Logf("%d at once, 3,000 more 60 ms later: admitted %.3f of one central bucket", first,
+			r.AdmittedVsCentral.Mean)
 		if r.AdmittedVsCentral.Mean < 0.98 {
-			t.Errorf("%d at once, 3,000 more 60 ms later: admitted %.3f of one central bucket, want 0.98", first, r.AdmittedVsCentral.Mean)
+			t.Errorf("%d at once, 3,000 more 60 ms later: admitted %.3f of one central bucket, want 0.98", first,
+				r.AdmittedVsCentral.Mean)
 		}
 	}
 }
@@ -205,19 +223,22 @@ func TestClientTimeWithClocksThatDisagree(t *testing.T) {
 		// of 2,000
 		s := accuracy{rate: 10_000, burst: 2000, n: 4, workload: sim.Workload{Load: 2}}.scenario()
 		s.Redis.ClientTime = true
-		s.Clock.Offset = sim.DurationDist{Dist: sim.Dist{Kind: sim.DistUniform, P: -float64(apart) / 2, Q: float64(apart) / 2}}
+		s.Clock.Offset = sim.DurationDist{Dist: sim.Dist{Kind: sim.DistUniform, P: -float64(apart) / 2,
+			Q: float64(apart) / 2}}
 		// when they run
 		r, err := sim.Run(t.Context(), s) // exceeds (1), within what is asserted
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%v apart: %.2f %% of one bucket, exceeded by %v", apart, 100*r.AdmittedVsCentral.Mean, r.BoundExceededBy.Worst)
+		t.Logf("%v apart: %.2f %% of one bucket, exceeded by %v", apart, 100*r.AdmittedVsCentral.Mean,
+			r.BoundExceededBy.Worst)
 		// then they are admitted what one bucket admits
 		if r.AdmittedVsCentral.Mean < 0.98 {
 			t.Errorf("%v apart: admitted %.4f of one central bucket", apart, r.AdmittedVsCentral.Mean)
 		}
 		if most := min(2000, 10_000*apart.Seconds()); r.BoundExceededBy.Worst > most+1 {
-			t.Errorf("%v apart: exceeded by %v, at most %v flows in between the clocks", apart, r.BoundExceededBy.Worst, most)
+			t.Errorf("%v apart: exceeded by %v, at most %v flows in between the clocks", apart,
+				r.BoundExceededBy.Worst, most)
 		}
 	}
 }

@@ -17,7 +17,8 @@ func BenchmarkFleet(b *testing.B) {
 		load float64
 	}{{"load0.9", 0.9}, {"load2", 2}} {
 		b.Run(load.name, func(b *testing.B) {
-			s := sim.Scenario{Duration: 10 * time.Second, Reps: 1, Limits: []lease.Limit{lease.PerSecond(100_000).WithBurst(40_000)},
+			s := sim.Scenario{Duration: 10 * time.Second, Reps: 1,
+				Limits: []lease.Limit{lease.PerSecond(100_000).WithBurst(40_000)},
 				Groups: []sim.Group{{Count: 200}}, Workload: sim.Workload{Load: load.load}}
 			s.Policy.Fallback = lease.FallbackDeny
 			requests := int64(0)

@@ -52,7 +52,7 @@ func New(s Source) Stream {
 	case scenario.Sync:
 		return newVolleys(s)
 	}
-	panic(fmt.Sprintf("sim: %q is no stream of requests", s.Workload.Kind)) // Validate and the engine let none through
+	panic(fmt.Sprintf("sim: %q is no stream of requests", s.Workload.Kind)) // the engine lets none through
 }
 
 // gap is the mean time between two requests, in nanoseconds. It is infinite where there are none.

@@ -47,10 +47,14 @@ func kinds() map[string]kind {
 		scenario.OnOff: {asIs, 1 + 2*10*arrivalsRate*10/math.Pow(10+1/0.9, 2)},
 		// E N^2/E N, with N of shape 9 and mean 3, so that all moments that matter exist; the part
 		// of the fraction is at most 1/4.
-		scenario.Pareto:  {func(w *scenario.Workload) { w.Alpha, w.Burst = 9, 3 }, (math.Pow(3*8/9., 2)*9/7 + 0.25) / 3},
+		scenario.Pareto: {func(w *scenario.Workload) { w.Alpha, w.Burst = 9, 3 },
+			(math.Pow(3*8/9., 2)*9/7 + 0.25) / 3},
 		scenario.Diurnal: {func(w *scenario.Workload) { w.Period = 100 * time.Second }, 1},
-		scenario.Flash:   {func(w *scenario.Workload) { w.At, w.For, w.Factor = 5000*time.Second, 1000*time.Second, 10 }, 1},
-		scenario.Sync:    {func(w *scenario.Workload) { w.Within = 100 * time.Millisecond }, 0},
+		scenario.Flash: {func(w *scenario.Workload) {
+			w.At, w.For, w.Factor = 5000*time.Second,
+				1000*time.Second, 10
+		}, 1},
+		scenario.Sync: {func(w *scenario.Workload) { w.Within = 100 * time.Millisecond }, 0},
 	}
 }
 
@@ -144,7 +148,8 @@ func TestEveryStreamIsAsUnevenAsItShouldBe(t *testing.T) {
 		kinds()[name].set(s.Workload)
 		got, stderr := dispersion(countsIn(moments(s), window))
 		if math.Abs(got-want) > 6*stderr+0.01 {
-			t.Errorf("%s: the index of dispersion over %v is %.3f, want %.3f within %.3f", name, window, got, want, 6*stderr)
+			t.Errorf("%s: the index of dispersion over %v is %.3f, want %.3f within %.3f", name, window, got, want,
+				6*stderr)
 		}
 	}
 }

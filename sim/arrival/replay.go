@@ -49,7 +49,9 @@ func NewReplayer(r *Recording, process int, start int64) *Replayer {
 	if r.period > 0 {
 		p.begun = start / r.period * r.period
 	}
-	p.place = sort.Search(len(p.part), func(i int) bool { return p.begun+int64(r.requests[p.part[i]].At) >= start })
+	p.place = sort.Search(len(p.part), func(i int) bool {
+		return p.begun+int64(r.requests[p.part[i]].At) >= start
+	})
 	return p
 }
 

@@ -44,7 +44,8 @@ func TestATraceIsReplayed(t *testing.T) {
 		// The trace lasts 50 ms and the mean gap of 10 ms: the second time begins at 60 ms.
 		{"again", true, 1, 0, 140, []string{"10 8 2", "30 7 4", "70 8 2", "90 7 4", "130 8 2"}},
 		{"again from the second time on", true, 1, 75, 140, []string{"90 7 4", "130 8 2"}},
-		{"again from the end of the first time on", true, 0, 55, 140, []string{"70 7 1", "80 9 3", "110 5 5", "130 7 1"}},
+		{"again from the end of the first time on", true, 0, 55, 140,
+			[]string{"70 7 1", "80 9 3", "110 5 5", "130 7 1"}},
 	} {
 		// when it is replayed,
 		r := NewRecording(trace, 2, c.repeated)
@@ -65,10 +66,14 @@ func TestReplaysThatEnd(t *testing.T) {
 		until     time.Duration
 		want      []string
 	}{
-		{"a trace without a length is played once", []scenario.TraceRequest{{Key: 1, Cost: 1}, {Key: 2, Cost: 1}}, 1, 0, time.Hour, []string{"0 1 1", "0 2 1"}},
+		{"a trace without a length is played once",
+			[]scenario.TraceRequest{{Key: 1, Cost: 1}, {Key: 2, Cost: 1}}, 1, 0, time.Hour,
+			[]string{"0 1 1", "0 2 1"}},
 		{"an empty trace", nil, 1, 0, time.Hour, nil},
-		{"a process of which the trace knows nothing", []scenario.TraceRequest{{At: time.Second, Key: 1, Cost: 1}}, 2, 1, time.Hour, nil},
-		{"one request: its own moment is the length of the trace", []scenario.TraceRequest{{At: milliseconds(5), Key: 1, Cost: 1}}, 1, 0, milliseconds(16),
+		{"a process of which the trace knows nothing",
+			[]scenario.TraceRequest{{At: time.Second, Key: 1, Cost: 1}}, 2, 1, time.Hour, nil},
+		{"one request: its own moment is the length of the trace",
+			[]scenario.TraceRequest{{At: milliseconds(5), Key: 1, Cost: 1}}, 1, 0, milliseconds(16),
 			[]string{"5 1 1", "10 1 1", "15 1 1"}},
 	} {
 		got := played(NewRecording(&scenario.Trace{Requests: c.requests}, c.processes, true), c.process, 0, c.until)

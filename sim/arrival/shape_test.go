@@ -44,7 +44,8 @@ func TestFlashMultipliesTheRateForAWhile(t *testing.T) {
 		before, after float64
 		during        float64
 	}{
-		{1, arrivalsRate, 8, 2000 * time.Second, 500 * time.Second, arrivalsSpan, 2000 * arrivalsRate, 7500 * arrivalsRate, 500 * arrivalsRate * 8},
+		{1, arrivalsRate, 8, 2000 * time.Second, 500 * time.Second, arrivalsSpan, 2000 * arrivalsRate,
+			7500 * arrivalsRate, 500 * arrivalsRate * 8},
 		{2000, 1, 100, 500 * time.Millisecond, 50 * time.Millisecond, time.Second, 1000, 900, 10_000},
 	} {
 		var before, during, after int

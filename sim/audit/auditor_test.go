@@ -11,7 +11,8 @@ func TestTheAuditFollowsDrawsToTheirEnd(t *testing.T) {
 	expect := func(when string, admitted, exceeded int64) {
 		t.Helper()
 		if a.Admitted() != admitted || a.ExceededBy() != exceeded {
-			t.Errorf("%s: %d admitted, exceeded by %d, want %d and %d", when, a.Admitted(), a.ExceededBy(), admitted, exceeded)
+			t.Errorf("%s: %d admitted, exceeded by %d, want %d and %d", when, a.Admitted(), a.ExceededBy(),
+				admitted, exceeded)
 		}
 	}
 	// when five tokens are drawn for two requests, and five are taken from a pool at once,

@@ -90,7 +90,8 @@ var worlds = []world{
 	{"coprime per second", 12, 1e9, 1e6, 9, 1_000_003, 1e9, 20},
 	{"slow", 12, 1e12, 1e9, 3, 5, int64(time.Hour), 6},
 	{"no rate", 8, 6, 3, 3, 0, 4, 12},
-	{"huge numbers", 6, math.MaxInt64, math.MaxInt64, math.MaxInt64 / 6, math.MaxInt64, math.MaxInt64, math.MaxInt64 / 2},
+	{"huge numbers", 6, math.MaxInt64, math.MaxInt64, math.MaxInt64 / 6, math.MaxInt64, math.MaxInt64,
+		math.MaxInt64 / 2},
 	{"huge rate", 6, 9, 3, math.MaxInt64 / 6, math.MaxInt64, 3, math.MaxInt64 / 2},
 	{"huge times", 6, math.MaxInt64, 9, 5, 3, math.MaxInt64, 6},
 }

@@ -26,11 +26,13 @@ func TestMeterAgreesWithTheDefinitionAndWithWorst(t *testing.T) {
 				// The verdict is about all windows so far, so it is compared after every admission.
 				online, offline := m.ExceededBy(), worst(t, b, spans[:i+1]...).ExceededBy
 				if online != offline {
-					t.Fatalf("%s: the meter says exceeded by %d, Worst %d\nbound %+v\nspans %+v", w.name, online, offline, b, spans[:i+1])
+					t.Fatalf("%s: the meter says exceeded by %d, Worst %d\nbound %+v\nspans %+v", w.name, online, offline,
+						b, spans[:i+1])
 				}
 			}
 			if want := bruteExcess(spans, b); want.Cmp(big.NewInt(m.ExceededBy())) != 0 {
-				t.Fatalf("%s: the meter says exceeded by %d, brute force %v\nbound %+v\nspans %+v", w.name, m.ExceededBy(), want, b, spans)
+				t.Fatalf("%s: the meter says exceeded by %d, brute force %v\nbound %+v\nspans %+v", w.name,
+					m.ExceededBy(), want, b, spans)
 			}
 		}
 	}
@@ -131,7 +133,12 @@ func TestMisuseIsRefused(t *testing.T) {
 		}, "Admit(4, 1) after Admit(5"},
 		{"more than was drawn", closes(func(b *backlog, d draw) { b.Close(d, 4, true) }), "not open"},
 		{"less than nothing", closes(func(b *backlog, d draw) { b.Close(d, -1, true) }), "not open"},
-		{"a draw that has passed", closes(func(b *backlog, d draw) { b.Close(d, 3, true); b.Next(); b.Close(d, 0, true) }), "not open"},
+		{"a draw that has passed", closes(func(b *backlog,
+			d draw) {
+			b.Close(d, 3, true)
+			b.Next()
+			b.Close(d, 0, true)
+		}), "not open"},
 		{"a draw that never was", closes(func(b *backlog, d draw) { b.Close(d+1, 1, true) }), "not open"},
 		{"the draw that is no one", closes(func(b *backlog, d draw) { b.Close(0, 1, true) }), "not open"},
 	} {

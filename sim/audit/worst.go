@@ -90,7 +90,8 @@ func admissions(spans []Span) ([]Span, error) {
 		case s.N == 0:
 			continue
 		case s.N > math.MaxInt64-sum:
-			return nil, fmt.Errorf("%w: number %d, %+v, takes the sum of N beyond %d", ErrSpan, i, s, int64(math.MaxInt64))
+			return nil, fmt.Errorf("%w: number %d, %+v, takes the sum of N beyond %d",
+				ErrSpan, i, s, int64(math.MaxInt64))
 		}
 		kept = append(kept, s)
 		sum += s.N
@@ -98,7 +99,8 @@ func admissions(spans []Span) ([]Span, error) {
 	}
 	// The sign of last-first tells a wrapped difference, because last >= first.
 	if len(kept) > 0 && last-first < 0 {
-		return nil, fmt.Errorf("%w: the spans cover [%d, %d], more than %d ns", ErrSpan, first, last, int64(math.MaxInt64))
+		return nil, fmt.Errorf("%w: the spans cover [%d, %d], more than %d ns",
+			ErrSpan, first, last, int64(math.MaxInt64))
 	}
 	return kept, nil
 }

@@ -160,11 +160,15 @@ func TestWorstRefusesWhatItCannotJudgeExactly(t *testing.T) {
 		{"a zero bound", nil, Bound{}, ErrBound, []string{"Per is 0s"}},
 		{"everything wrong at once", nil, Bound{-1, -2, -3, -4}, ErrBound,
 			[]string{"Tokens is -1", "Per is -2ns", "Burst is -3", "Overcommit is -4"}},
-		{"a ceiling beyond int64", nil, Bound{1, 1, most, 1}, ErrBound, []string{"Burst + Overcommit is 9223372036854775807 + 1"}},
-		{"a span that ends before it begins", []Span{{1, 1, 1}, {5, 4, 1}}, ok, ErrSpan, []string{"number 1", "Before:5 After:4"}},
+		{"a ceiling beyond int64", nil, Bound{1, 1, most, 1}, ErrBound,
+			[]string{"Burst + Overcommit is 9223372036854775807 + 1"}},
+		{"a span that ends before it begins", []Span{{1, 1, 1}, {5, 4, 1}}, ok, ErrSpan,
+			[]string{"number 1", "Before:5 After:4"}},
 		{"a negative admission", []Span{{1, 1, -1}}, ok, ErrSpan, []string{"number 0", "N:-1"}},
-		{"more tokens than int64", []Span{{1, 1, most}, {1, 1, 1}}, ok, ErrSpan, []string{"number 1", "the sum of N"}},
-		{"more time than int64", []Span{{-2, -2, 1}, {most, most, 1}}, ok, ErrSpan, []string{"[-2, 9223372036854775807]"}},
+		{"more tokens than int64", []Span{{1, 1, most}, {1, 1, 1}}, ok, ErrSpan,
+			[]string{"number 1", "the sum of N"}},
+		{"more time than int64", []Span{{-2, -2, 1}, {most, most, 1}}, ok, ErrSpan,
+			[]string{"[-2, 9223372036854775807]"}},
 	}
 	for _, c := range cases {
 		t.Run(c.given, func(t *testing.T) {

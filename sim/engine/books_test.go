@@ -18,7 +18,10 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 	}
 	for what, wrong := range map[string]func(*replication, *entry){
 		"a grant that no bucket made": func(run *replication, e *entry) { run.books.accepted(grant(e, 1<<40, 3)) },
-		"a grant twice":               func(run *replication, e *entry) { run.books.accepted(grant(e, e.last.seq, 0)) },
+		"a grant twice": func(run *replication,
+			e *entry) {
+			run.books.accepted(grant(e, e.last.seq, 0))
+		},
 		"more than was granted": func(run *replication, e *entry) {
 			run.books.executed(grant(e, 1<<40, 3), false)
 			run.books.accepted(grant(e, 1<<40, 4))
@@ -43,7 +46,8 @@ func TestRivalsAreToldHowManyProcessesRunAtTheStart(t *testing.T) {
 	run := simulate(t, scenario.Scenario{
 		Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000).WithBurst(100)},
 		Groups: []scenario.Group{
-			{Name: "a", Workload: &scenario.Workload{Kind: scenario.Constant, Rate: 2000}, Scale: []scenario.Step{{At: 9990 * time.Millisecond, Count: 10}}},
+			{Name: "a", Workload: &scenario.Workload{Kind: scenario.Constant, Rate: 2000},
+				Scale: []scenario.Step{{At: 9990 * time.Millisecond, Count: 10}}},
 			{Name: "b", Weight: 3, Workload: &scenario.Workload{Kind: scenario.Constant, Rate: 6000}},
 		},
 		Rivals: []string{"static_split"},
@@ -60,8 +64,10 @@ func TestRatiosAreOfWhatTheCentralBucketAdmits(t *testing.T) {
 	if got := figure(run, "false_reject_ratio") + figure(run, "swapped_ratio"); got != 0 {
 		t.Errorf("of nothing %v is rejected", got)
 	}
-	run.books.centralAdmitted, run.books.tally.FalseRejects, run.books.tally.Swapped, run.books.tally.Admitted = 200, 3, 5, 198
-	if a, b, c := figure(run, "false_reject_ratio"), figure(run, "swapped_ratio"), figure(run, "admitted_vs_central"); a != 0.015 || b != 0.025 || c != 0.99 {
+	run.books.centralAdmitted, run.books.tally.FalseRejects, run.books.tally.Swapped,
+		run.books.tally.Admitted = 200, 3, 5, 198
+	a, b, c := figure(run, "false_reject_ratio"), figure(run, "swapped_ratio"), figure(run, "admitted_vs_central")
+	if a != 0.015 || b != 0.025 || c != 0.99 {
 		t.Errorf("the ratios are %v, %v and %v, want 0.015, 0.025 and 0.99", a, b, c)
 	}
 }
@@ -92,8 +98,11 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 				e.client.Waiters(func(x *lease.Waiter) { waiting += x.N })
 			}
 		}
-		if run.books.offered != run.books.centralAdmitted || run.books.offered != run.books.tally.Admitted+run.books.tally.FalseRejects+waiting || run.books.tally.Swapped != 0 {
-			t.Fatalf("seed %d: %d tokens are asked for, %d admitted, %d rejected, and %d waited for\n%+v", seed+i, run.books.offered, run.books.tally.Admitted, run.books.tally.FalseRejects, waiting, run.s)
+		b := &run.books
+		accounted := b.tally.Admitted + b.tally.FalseRejects + waiting
+		if b.offered != b.centralAdmitted || b.offered != accounted || b.tally.Swapped != 0 {
+			t.Fatalf("seed %d: %d tokens are asked for, %d admitted, %d rejected, and %d waited for\n%+v", seed+i,
+				run.books.offered, run.books.tally.Admitted, run.books.tally.FalseRejects, waiting, run.s)
 		}
 	}
 }

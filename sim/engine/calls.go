@@ -32,9 +32,9 @@ func (e *entry) ask() {
 	}
 	l := e.fleet.network.linkOf(e)
 	now := e.now()
-	if len(l.open) == 0 && now < l.lastSent.Add(batchPause) && !(e.pressing && l.underWay == 0) {
+	if len(l.open) == 0 && now < l.lastSent.Add(batchWindow) && !(e.pressing && l.underWay == 0) {
 		l.held = append(l.held, e.id)
-		e.schedule(l.lastSent.Add(batchPause))
+		e.schedule(l.lastSent.Add(batchWindow))
 		return
 	}
 	e.call()

@@ -16,7 +16,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-var chaosScenarios = flag.Int("sim.scenarios", 400/testkit.Slowdown, "how many random scenarios TestChaos runs")
+var chaosScenarios = flag.Int("sim.scenarios", 400/testkit.Slowdown,
+	"how many random scenarios TestChaos runs")
 
 // TestChaos: whatever happens to processes, network and Redis, promise (1) holds over every window,
 // and no token is lost or forged, with FallbackDeny. What the promise excepts (docs/protocol.md
@@ -90,7 +91,8 @@ func (c *chaos) run() (*replication, int64, error) {
 	c.drive(run)
 	err = run.finish()
 	if got := run.books.audit.Admitted(); err == nil && got != run.books.tally.Admitted+run.undecided {
-		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and %d may yet be", got, run.books.tally.Admitted, run.undecided)
+		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and %d may yet be", got,
+			run.books.tally.Admitted, run.undecided)
 	}
 	return run, run.books.audit.ExceededBy(), err
 }
@@ -182,10 +184,12 @@ func (c *chaos) fleet() {
 	if c.maybe(2) {
 		c.faults++
 		// The deadline of a lease leaves 1/16 for drift.
-		c.Clock = scenario.Clock{Offset: scenario.Constantly(c.between(time.Millisecond, time.Hour)), Drift: scenario.DriftDist{Dist: scenario.Dist{P: float64(c.rnd.IntN(60_000))}}}
+		c.Clock = scenario.Clock{Offset: scenario.Constantly(c.between(time.Millisecond, time.Hour)),
+			Drift: scenario.DriftDist{Dist: scenario.Dist{P: float64(c.rnd.IntN(60_000))}}}
 	}
 	for range 1 + c.rnd.IntN(3) {
-		g := scenario.Group{Count: 1 + c.rnd.IntN(1+c.rnd.IntN(25)), Weight: 1 + c.rnd.Int64N(4), Skew: c.rnd.Float64() * 2}
+		g := scenario.Group{Count: 1 + c.rnd.IntN(1+c.rnd.IntN(25)), Weight: 1 + c.rnd.Int64N(4),
+			Skew: c.rnd.Float64() * 2}
 		if c.maybe(3) {
 			w := c.workload()
 			g.Workload = &w
@@ -193,11 +197,13 @@ func (c *chaos) fleet() {
 		if c.maybe(4) {
 			c.faults++
 			c.Policy.StrictExpiry = true // a process that is stopped past its lease spends it late without
-			g.Pauses = scenario.Stops{Every: c.between(100*time.Millisecond, 10*time.Second), For: c.span(time.Millisecond, 3*time.Second)}
+			g.Pauses = scenario.Stops{Every: c.between(100*time.Millisecond, 10*time.Second),
+				For: c.span(time.Millisecond, 3*time.Second)}
 		}
 		if c.maybe(4) {
 			c.faults++
-			g.Restarts = scenario.Stops{Every: c.between(100*time.Millisecond, 10*time.Second), For: c.span(time.Millisecond, 2*time.Second)}
+			g.Restarts = scenario.Stops{Every: c.between(100*time.Millisecond, 10*time.Second),
+				For: c.span(time.Millisecond, 2*time.Second)}
 		}
 		if c.maybe(4) {
 			c.faults++
@@ -241,7 +247,8 @@ func (c *chaos) drive(run *replication) {
 			to.Limits = slices.Clone(to.Limits)
 			rnd.Shuffle(len(to.Limits), func(i, j int) { to.Limits[i], to.Limits[j] = to.Limits[j], to.Limits[i] })
 			if rnd.IntN(2) == 0 {
-				to.TTL = max(2*to.Target, to.TTL/time.Duration(1+rnd.IntN(3))*time.Duration(1+rnd.IntN(3))).Truncate(time.Microsecond)
+				to.TTL = max(2*to.Target,
+					to.TTL/time.Duration(1+rnd.IntN(3))*time.Duration(1+rnd.IntN(3))).Truncate(time.Microsecond)
 			}
 		}
 	}
@@ -263,7 +270,8 @@ func (c *chaos) shorten() {
 		c.Duration = max(time.Duration(requestsMost/rate*1e9), 300*time.Millisecond)
 	}
 	for i := range c.Groups {
-		c.Groups[i].Scale = slices.DeleteFunc(c.Groups[i].Scale, func(s scenario.Step) bool { return s.At >= c.Duration })
+		c.Groups[i].Scale = slices.DeleteFunc(c.Groups[i].Scale,
+			func(s scenario.Step) bool { return s.At >= c.Duration })
 	}
 }
 
@@ -297,12 +305,15 @@ func (c *chaos) network() {
 	if c.maybe(4) { // answers that come when nobody waits for them any more
 		c.faults++
 		trip := float64(n.RoundTrip.Mean())
-		c.CallTimeout = min(max(time.Duration(trip*(0.5+c.rnd.Float64())), time.Millisecond), time.Second).Truncate(time.Microsecond)
+		c.CallTimeout = min(max(time.Duration(trip*(0.5+c.rnd.Float64())), time.Millisecond),
+			time.Second).Truncate(time.Microsecond)
 	}
 	for c.maybe(3) {
 		c.faults++
 		at := time.Duration(c.rnd.Int64N(int64(c.Duration)))
-		n.Partitions = append(n.Partitions, scenario.Partition{At: at, For: min(c.between(10*time.Millisecond, 3*time.Second), c.Duration-at), Part: scenario.Ratio(c.rnd.Float64())})
+		n.Partitions = append(n.Partitions, scenario.Partition{At: at,
+			For:  min(c.between(10*time.Millisecond, 3*time.Second), c.Duration-at),
+			Part: scenario.Ratio(c.rnd.Float64())})
 	}
 }
 
@@ -312,7 +323,8 @@ func (c *chaos) redis() {
 	r.ServiceTime = c.span(time.Microsecond, time.Millisecond)
 	for c.maybe(2) && len(r.Faults) < 4 {
 		c.faults++
-		f := scenario.RedisFault{Kind: scenario.FaultKinds[c.rnd.IntN(len(scenario.FaultKinds))], At: time.Duration(c.rnd.Int64N(int64(c.Duration)))}
+		f := scenario.RedisFault{Kind: scenario.FaultKinds[c.rnd.IntN(len(scenario.FaultKinds))],
+			At: time.Duration(c.rnd.Int64N(int64(c.Duration)))}
 		f.For = min(c.between(time.Millisecond, 3*time.Second), c.Duration-f.At)
 		f.Shard = c.rnd.IntN(r.Shards + 1)
 		switch f.Kind {

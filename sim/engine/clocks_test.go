@@ -19,7 +19,8 @@ func TestTrueTimeIsTheFirstMomentAtWhichAClockShowsATime(t *testing.T) {
 				continue // time ends before
 			}
 			if p.ticks(got) < ticks || p.ticks(got-1) >= ticks {
-				t.Fatalf("drift %d: %d is shown at %d, which shows %d, and %d before", drift, ticks, got, p.ticks(got), p.ticks(got-1))
+				t.Fatalf("drift %d: %d is shown at %d, which shows %d, and %d before", drift, ticks, got, p.ticks(got),
+					p.ticks(got-1))
 			}
 		}
 		// What is further than time goes never comes; on a clock that hardly moves, that is soon.
@@ -50,8 +51,9 @@ func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 	calls := func(ppm float64) float64 {
 		run := simulate(t, scenario.Scenario{
 			Duration: 21 * time.Second, Warmup: time.Second, Limits: []lease.Limit{lease.PerSecond(20_000)},
-			Workload: scenario.Workload{Kind: scenario.Constant, Load: 0.5}, Network: scenario.Network{RoundTrip: scenario.Constantly(10 * time.Microsecond)},
-			Groups: []scenario.Group{{Clock: drifting(ppm)}},
+			Workload: scenario.Workload{Kind: scenario.Constant, Load: 0.5},
+			Network:  scenario.Network{RoundTrip: scenario.Constantly(10 * time.Microsecond)},
+			Groups:   []scenario.Group{{Clock: drifting(ppm)}},
 		})
 		if run.books.tally.Admitted != run.books.offered {
 			t.Errorf("drift %v: %d of %d admitted", ppm, run.books.tally.Admitted, run.books.offered)
@@ -75,10 +77,12 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 		// Given a lease of 25 tokens, asked for at 0, of which as many are spent as keeps the
 		// holder from giving the rest back, and nothing that is heard after it,
 		run := newRun(t, scenario.Scenario{
-			Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{MinBatch: 25, TTL: 400 * time.Millisecond},
-			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(time.Duration(20e6/(1+ppm/1e6)), 10*time.Second)},
-			Groups:   []scenario.Group{{Clock: drifting(ppm)}},
-			Network:  scenario.Network{Partitions: []scenario.Partition{{At: 2 * time.Millisecond, For: time.Hour}}},
+			Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
+			Policy: lease.Policy{MinBatch: 25, TTL: 400 * time.Millisecond},
+			Workload: scenario.Workload{Kind: scenario.Replay,
+				Trace: regularly(time.Duration(20e6/(1+ppm/1e6)), 10*time.Second)},
+			Groups:  []scenario.Group{{Clock: drifting(ppm)}},
+			Network: scenario.Network{Partitions: []scenario.Partition{{At: 2 * time.Millisecond, For: time.Hour}}},
 		})
 		leased := false
 		for run.books.burnt(run.fleet.entries) == 0 && len(run.time.heap) > 0 {
@@ -88,7 +92,8 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 		// then it ends when its clock shows 15/16 of the TTL.
 		speed := 1 + ppm/1e6
 		if want := 375e6 / speed; !leased || math.Abs(float64(run.time.now)-want) > 1+1/speed { // a nanosecond of either clock
-			t.Errorf("drift %v ppm: leased %v, it ends at %v, want %v", ppm, leased, time.Duration(run.time.now), time.Duration(want))
+			t.Errorf("drift %v ppm: leased %v, it ends at %v, want %v", ppm, leased, time.Duration(run.time.now),
+				time.Duration(want))
 		}
 	}
 }

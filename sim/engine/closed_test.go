@@ -20,8 +20,10 @@ func TestWhatTheLimitHasRoomForIsAdmitted(t *testing.T) {
 	}
 	run := simulate(t, s)
 	// then all of them are admitted, and nothing is lost or rejected,
-	if run.books.offered < 9999 || run.books.offered > 10_000 || run.books.tally.Admitted != run.books.offered || run.books.centralAdmitted != run.books.offered {
-		t.Errorf("%d offered, %d admitted, %d by one central bucket; want 10,000 of each", run.books.offered, run.books.tally.Admitted, run.books.centralAdmitted)
+	b := &run.books
+	if b.offered < 9999 || b.offered > 10_000 || b.tally.Admitted != b.offered || b.centralAdmitted != b.offered {
+		t.Errorf("%d offered, %d admitted, %d by one central bucket; want 10,000 of each", run.books.offered,
+			run.books.tally.Admitted, run.books.centralAdmitted)
 	}
 	for _, name := range []string{"burnt", "bound_exceeded_by", "false_reject_ratio", "swapped_ratio", "degraded"} {
 		if x := figure(run, name); x != 0 {
@@ -34,7 +36,8 @@ func TestWhatTheLimitHasRoomForIsAdmitted(t *testing.T) {
 		t.Errorf("%v calls/s, 1/Target is %v", x, 1/target)
 	}
 	if figure(run, "calls_per_s") != figure(run, "round_trips_per_s") {
-		t.Errorf("%v calls/s take %v round trips/s, of one key", figure(run, "calls_per_s"), figure(run, "round_trips_per_s"))
+		t.Errorf("%v calls/s take %v round trips/s, of one key", figure(run, "calls_per_s"),
+			figure(run, "round_trips_per_s"))
 	}
 }
 
@@ -46,7 +49,8 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 		// Given three times what the limit admits, for ten seconds,
 		limit := lease.PerSecond(c.rate).WithBurst(c.burst)
 		s := scenario.Scenario{
-			Duration: 10 * time.Second, Limits: []lease.Limit{limit}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
+			Duration: 10 * time.Second, Limits: []lease.Limit{limit},
+			Policy: lease.Policy{Fallback: lease.FallbackDeny},
 			Groups: []scenario.Group{{Count: c.n}}, Workload: scenario.Workload{Kind: scenario.Constant, Load: 3},
 		}
 		run := simulate(t, s)
@@ -56,7 +60,8 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 		// what did not flow in while the bucket was full on paper, because what had been spent of
 		// the first leases was not reported before a Target was over.
 		most := c.burst + 10*c.rate
-		stock := 3 * max(1, int64(math.Ceil(limit.Rate()*(s.Policy.TargetFor(s.Limits)+2*time.Millisecond).Seconds())))
+		stock := 3 * max(1,
+			int64(math.Ceil(limit.Rate()*(s.Policy.TargetFor(s.Limits)+2*time.Millisecond).Seconds())))
 		if got := run.books.tally.Admitted; got > most || got < most-stock {
 			t.Errorf("%v, %d processes: %d admitted, want %d to %d", limit, c.n, got, most-stock, most)
 		}
@@ -69,12 +74,15 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 func TestABurstOfOneIsEnoughForWhoComesInTime(t *testing.T) {
 	// Given a bucket that can hold one token, and a request whenever there is one again,
 	run := simulate(t, scenario.Scenario{
-		Duration: 20 * time.Second, Limits: []lease.Limit{lease.Every(100 * time.Millisecond)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
+		Duration: 20 * time.Second, Limits: []lease.Limit{lease.Every(100 * time.Millisecond)},
+		Policy:   lease.Policy{Fallback: lease.FallbackDeny},
 		Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(102*time.Millisecond, 20*time.Second)},
 	})
 	// then each is admitted, and each takes a call.
-	if run.books.requests != 197 || run.books.tally.Admitted != run.books.requests || run.network.calls() != run.books.requests {
-		t.Errorf("%d of %d are admitted, with %d calls", run.books.tally.Admitted, run.books.requests, run.network.calls())
+	n := run.books.requests
+	if n != 197 || run.books.tally.Admitted != n || run.network.calls() != n {
+		t.Errorf("%d of %d are admitted, with %d calls", run.books.tally.Admitted, run.books.requests,
+			run.network.calls())
 	}
 }
 
@@ -91,7 +99,8 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 		last := end - 500*time.Microsecond
 		want := 100 + int64(last/time.Millisecond)
 		if run.books.centralAdmitted != want || run.books.rivals[0].tally.Admitted != want {
-			t.Errorf("%v: %d are admitted, %d by the rival of that name, want %d", end, run.books.centralAdmitted, run.books.rivals[0].tally.Admitted, want)
+			t.Errorf("%v: %d are admitted, %d by the rival of that name, want %d", end, run.books.centralAdmitted,
+				run.books.rivals[0].tally.Admitted, want)
 		}
 		if x := run.books.rivals[0].tally; x.FalseRejects != 0 || x.Swapped != 0 {
 			t.Errorf("%v: the rival central rejects %d falsely and swaps %d", end, x.FalseRejects, x.Swapped)
@@ -100,11 +109,15 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 }
 
 func TestTheFirstRequestWaitsForARoundTripAndTheService(t *testing.T) {
-	for _, c := range []struct{ trip, service time.Duration }{{time.Millisecond, 15 * time.Microsecond}, {40 * time.Millisecond, 0}, {10 * time.Microsecond, 100 * time.Microsecond}} {
+	for _, c := range []struct{ trip, service time.Duration }{
+		{time.Millisecond, 15 * time.Microsecond}, {40 * time.Millisecond, 0}, {10 * time.Microsecond, 100 * time.Microsecond},
+	} {
 		s := scenario.Scenario{
-			Duration: time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, CallTimeout: time.Second, Network: scenario.Network{RoundTrip: scenario.Constantly(c.trip)},
-			Redis:    scenario.Redis{ServiceTime: scenario.Constantly(c.service)},
-			Workload: scenario.Workload{Kind: scenario.Replay, Trace: &scenario.Trace{Requests: []scenario.TraceRequest{{At: time.Millisecond, Cost: 1}}}},
+			Duration: time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, CallTimeout: time.Second,
+			Network: scenario.Network{RoundTrip: scenario.Constantly(c.trip)},
+			Redis:   scenario.Redis{ServiceTime: scenario.Constantly(c.service)},
+			Workload: scenario.Workload{Kind: scenario.Replay,
+				Trace: &scenario.Trace{Requests: []scenario.TraceRequest{{At: time.Millisecond, Cost: 1}}}},
 		}
 		if c.service == 0 {
 			s.Redis.ServiceTime = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
@@ -128,7 +141,8 @@ func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 			run := simulate(t, scenario.Scenario{
 				Duration: time.Hour, Seed: seed + 100, Limits: []lease.Limit{lease.PerSecond(rate).WithBurst(1)},
 				Workload: scenario.Workload{Verb: scenario.VerbWait, Load: load, Deadline: time.Hour},
-				Network:  scenario.Network{RoundTrip: scenario.Constantly(2 * time.Microsecond)}, Redis: scenario.Redis{ServiceTime: scenario.Constantly(time.Microsecond)},
+				Network:  scenario.Network{RoundTrip: scenario.Constantly(2 * time.Microsecond)},
+				Redis:    scenario.Redis{ServiceTime: scenario.Constantly(time.Microsecond)},
 			})
 			mean := run.books.waits.Mean().Seconds()
 			sum += mean

@@ -13,7 +13,8 @@ func TestUsersOfARestartedProcessBeginAnew(t *testing.T) {
 	// comes back soon,
 	run := simulate(t, scenario.Scenario{
 		Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
-		Groups:   []scenario.Group{{Scale: []scenario.Step{{At: 500 * time.Millisecond, Kill: true}, {At: 600 * time.Millisecond, Count: 1}}}},
+		Groups: []scenario.Group{{Scale: []scenario.Step{{At: 500 * time.Millisecond, Kill: true},
+			{At: 600 * time.Millisecond, Count: 1}}}},
 		Workload: scenario.Workload{Kind: scenario.Closed, Clients: 10, Think: scenario.Constantly(time.Second)},
 	})
 	// when they ask at 1.6 s, 2.6 s and so on, then each has asked 9 times.
@@ -45,7 +46,8 @@ func TestAnAdversaryWithAFastClockSpendsBeforeTheEnd(t *testing.T) {
 	// Given adversaries whose clocks skip a nanosecond now and then,
 	run := simulate(t, scenario.Scenario{
 		Duration: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(10_000)},
-		Groups: []scenario.Group{{Count: 100, Clock: drifting(300_000)}}, Workload: scenario.Workload{Kind: scenario.Adversary},
+		Groups:   []scenario.Group{{Count: 100, Clock: drifting(300_000)}},
+		Workload: scenario.Workload{Kind: scenario.Adversary},
 	})
 	spending := 0
 	for _, e := range run.time.heap {

@@ -74,7 +74,8 @@ func TestTheWorstSeedGivesTheWorstValueAgain(t *testing.T) {
 		for k := range r.Rivals {
 			for i, f := range r.Rivals[k].All() {
 				if got := again(f.WorstSeed).Rivals[k].All()[i]; got.Mean != f.Worst {
-					t.Errorf("%s, %s: seed %d gave %v and alone gives %v\n%+v", r.Rivals[k].Name, f.Name, f.WorstSeed, f.Worst, got.Mean, s)
+					t.Errorf("%s, %s: seed %d gave %v and alone gives %v\n%+v", r.Rivals[k].Name, f.Name, f.WorstSeed,
+						f.Worst, got.Mean, s)
 				}
 			}
 		}
@@ -147,10 +148,12 @@ func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
 			}
 			s := scenario.Scenario{
 				Limits: []lease.Limit{lease.PerSecond(1000)}, Keys: scenario.Keys{Count: 5, Zipf: 1},
-				Clock: scenario.Clock{Offset: scenario.Constantly(time.Second), Drift: scenario.DriftDist{Dist: scenario.Dist{P: 50}}},
+				Clock: scenario.Clock{Offset: scenario.Constantly(time.Second),
+					Drift: scenario.DriftDist{Dist: scenario.Dist{P: 50}}},
 				Groups: append([]scenario.Group{
 					{Name: "a", Count: first, Workload: load()},
-					{Name: "b", Count: 3, Workload: load(), Pauses: scenario.Stops{Every: time.Second}, Restarts: scenario.Stops{Every: time.Second}},
+					{Name: "b", Count: 3, Workload: load(), Pauses: scenario.Stops{Every: time.Second},
+						Restarts: scenario.Stops{Every: time.Second}},
 				}, more...),
 			}
 			run := newRun(t, s)
@@ -162,7 +165,8 @@ func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
 		before := fleet(2)
 		// when there is another, or more processes in the first,
 		for what, after := range map[string][]string{
-			"a third group":  fleet(2, scenario.Group{Name: "c", Count: 7, Workload: &scenario.Workload{Kind: kind, Rate: 100}}),
+			"a third group": fleet(2, scenario.Group{Name: "c", Count: 7,
+				Workload: &scenario.Workload{Kind: kind, Rate: 100}}),
 			"a larger first": fleet(9),
 		} {
 			// then the second's requests come as before, and what happens to it.
@@ -177,9 +181,11 @@ func TestAPolicyDoesNotChangeWhatHappens(t *testing.T) {
 	// Given a fleet with many keys, and processes that are stopped and killed,
 	fates := func(target time.Duration) (all []random.Stream, running []float64) {
 		run := simulate(t, scenario.Scenario{
-			Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Policy: lease.Policy{Target: target}, Keys: scenario.Keys{Count: 20},
+			Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)},
+			Policy: lease.Policy{Target: target}, Keys: scenario.Keys{Count: 20},
 			Groups: []scenario.Group{{
-				Count: 10, Pauses: scenario.Stops{Every: 500 * time.Millisecond, For: scenario.Constantly(100 * time.Millisecond)},
+				Count: 10, Pauses: scenario.Stops{Every: 500 * time.Millisecond,
+					For: scenario.Constantly(100 * time.Millisecond)},
 				Restarts: scenario.Stops{Every: time.Second, For: scenario.Constantly(50 * time.Millisecond)},
 			}},
 		})

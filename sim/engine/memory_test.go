@@ -11,7 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-var hugeRequests = flag.Int64("sim.requests", 2_000_000/testkit.Slowdown, "how many requests TestAThousandProcesses simulates; 100000000 is the promise, and takes a minute")
+var hugeRequests = flag.Int64("sim.requests", 2_000_000/testkit.Slowdown,
+	"how many requests TestAThousandProcesses simulates; 100000000 is the promise, and takes a minute")
 
 // heap is the bytes that are in use.
 func heap() int64 {
@@ -45,30 +46,41 @@ func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
 		what string
 		scenario.Scenario
 	}{
-		{"overload", scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(10_000)}, Policy: deny, Groups: []scenario.Group{{Count: 20}}, Workload: scenario.Workload{Load: 2}}},
+		{"overload", scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(10_000)}, Policy: deny,
+			Groups: []scenario.Group{{Count: 20}}, Workload: scenario.Workload{Load: 2}}},
 		{"waits with far deadlines", scenario.Scenario{
-			Limits: []lease.Limit{lease.PerSecond(4000).WithBurst(20)}, Policy: deny, Workload: scenario.Workload{Verb: scenario.VerbWait, Deadline: time.Hour, Load: 0.95},
+			Limits: []lease.Limit{lease.PerSecond(4000).WithBurst(20)}, Policy: deny,
+			Workload: scenario.Workload{Verb: scenario.VerbWait, Deadline: time.Hour, Load: 0.95},
 		}},
 		{"long leases", scenario.Scenario{
-			Limits: []lease.Limit{lease.PerSecond(10_000)}, Policy: lease.Policy{TTL: time.Hour, Target: 10 * time.Millisecond}, Groups: []scenario.Group{{Count: 20}},
+			Limits: []lease.Limit{lease.PerSecond(10_000)},
+			Policy: lease.Policy{TTL: time.Hour, Target: 10 * time.Millisecond}, Groups: []scenario.Group{{Count: 20}},
 			Workload: scenario.Workload{Load: 0.5},
 		}},
 		{"a patient network", scenario.Scenario{
-			Limits: []lease.Limit{lease.PerSecond(2000)}, Policy: lease.Policy{Target: 10 * time.Millisecond}, CallTimeout: time.Minute, Groups: []scenario.Group{{Count: 20}},
+			Limits: []lease.Limit{lease.PerSecond(2000)}, Policy: lease.Policy{Target: 10 * time.Millisecond},
+			CallTimeout: time.Minute, Groups: []scenario.Group{{Count: 20}},
 		}},
 		{"restarts", scenario.Scenario{
-			Limits: []lease.Limit{lease.PerSecond(2000)}, Groups: []scenario.Group{{Count: 20, Restarts: scenario.Stops{Every: 200 * time.Millisecond, For: scenario.Constantly(time.Millisecond)}}},
+			Limits: []lease.Limit{lease.PerSecond(2000)},
+			Groups: []scenario.Group{{Count: 20, Restarts: scenario.Stops{Every: 200 * time.Millisecond,
+				For: scenario.Constantly(time.Millisecond)}}},
 		}},
 		{"closed loops", scenario.Scenario{
-			Limits: []lease.Limit{lease.PerSecond(1000)}, Workload: scenario.Workload{Kind: scenario.Closed, Think: scenario.Constantly(10 * time.Second)},
-			Groups: []scenario.Group{{Count: 20, Restarts: scenario.Stops{Every: 200 * time.Millisecond, For: scenario.Constantly(time.Millisecond)}}},
+			Limits:   []lease.Limit{lease.PerSecond(1000)},
+			Workload: scenario.Workload{Kind: scenario.Closed, Think: scenario.Constantly(10 * time.Second)},
+			Groups: []scenario.Group{{Count: 20, Restarts: scenario.Stops{Every: 200 * time.Millisecond,
+				For: scenario.Constantly(time.Millisecond)}}},
 		}},
 		{"keys that come and go", scenario.Scenario{
-			Limits: []lease.Limit{lease.PerSecond(10)}, Keys: scenario.Keys{Count: 300}, Redis: scenario.Redis{Shards: 4}, Groups: []scenario.Group{{Count: 5}}, Workload: scenario.Workload{Rate: 10_000},
+			Limits: []lease.Limit{lease.PerSecond(10)}, Keys: scenario.Keys{Count: 300},
+			Redis: scenario.Redis{Shards: 4}, Groups: []scenario.Group{{Count: 5}},
+			Workload: scenario.Workload{Rate: 10_000},
 		}},
 		{"rivals", scenario.Scenario{
 			Limits: []lease.Limit{lease.PerSecond(8000).WithBurst(800)}, Groups: []scenario.Group{{Count: 5}},
-			Rivals: []string{"central", "fixed_window", "sliding_log", "sliding_cells", "static_split", "local_batches", "settle_afterwards"},
+			Rivals: []string{"central", "fixed_window", "sliding_log", "sliding_cells", "static_split",
+				"local_batches", "settle_afterwards"},
 		}},
 	} {
 		// Given a scenario that goes on and on,
@@ -87,8 +99,10 @@ func TestAThousandProcesses(t *testing.T) {
 	// as were asked for,
 	const rate = 200_000
 	s := scenario.Scenario{
-		Duration: time.Duration(float64(*hugeRequests) / (0.9 * rate) * 1e9), Reps: 1, Limits: []lease.Limit{lease.PerSecond(rate).WithBurst(rate / 2)},
-		Policy: lease.Policy{Fallback: lease.FallbackDeny}, Groups: []scenario.Group{{Count: 1000, Skew: 0.3}}, Workload: scenario.Workload{Load: 0.9},
+		Duration: time.Duration(float64(*hugeRequests) / (0.9 * rate) * 1e9), Reps: 1,
+		Limits: []lease.Limit{lease.PerSecond(rate).WithBurst(rate / 2)},
+		Policy: lease.Policy{Fallback: lease.FallbackDeny}, Groups: []scenario.Group{{Count: 1000, Skew: 0.3}},
+		Workload: scenario.Workload{Load: 0.9},
 	}
 	most := int64(0)
 	before := heap()
@@ -100,7 +114,8 @@ func TestAThousandProcesses(t *testing.T) {
 		r.Machine.Requests, r.Machine.RequestsPerS, most/1000, r.AdmittedVsCentral.Mean, r.CallsPerS.Mean)
 	// then the bound holds, and no process takes more than 20 kB.
 	if r.Processes != 1000 || r.BoundExceededBy.Worst != 0 || r.AdmittedVsCentral.Mean < 0.995 {
-		t.Errorf("%d processes admit %v of one central bucket and exceed the bound by %v", r.Processes, r.AdmittedVsCentral.Mean, r.BoundExceededBy.Worst)
+		t.Errorf("%d processes admit %v of one central bucket and exceed the bound by %v", r.Processes,
+			r.AdmittedVsCentral.Mean, r.BoundExceededBy.Worst)
 	}
 	if most > 20_000_000 {
 		t.Errorf("%d bytes are in use", most)

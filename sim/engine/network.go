@@ -12,9 +12,9 @@ import (
 
 // What hybrid's scheduler does too: see there for the reasons.
 const (
-	batchPause = time.Millisecond // between two batches of one process to one shard
-	batchSize  = 1000
-	lateFactor = 10 // times CallTimeout until nobody listens for an answer any more
+	batchWindow = time.Millisecond // between two batches of one process to one shard
+	batchSize   = 1000
+	lateFactor  = 10 // times CallTimeout until nobody listens for an answer any more
 )
 
 // network carries calls from processes to Redis and back, in batches, and loses some of them.

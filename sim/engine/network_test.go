@@ -12,7 +12,8 @@ func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
 	// Given a process that asks for a hundred new keys, which are on two shards in turn, at one
 	// instant,
 	s := scenario.Scenario{
-		Duration: 20 * time.Millisecond, Limits: []lease.Limit{lease.PerHour(10)}, Keys: scenario.Keys{Count: 100}, Redis: scenario.Redis{Shards: 2},
+		Duration: 20 * time.Millisecond, Limits: []lease.Limit{lease.PerHour(10)},
+		Keys: scenario.Keys{Count: 100}, Redis: scenario.Redis{Shards: 2},
 		Workload: replay(100, func(i int) scenario.TraceRequest { return scenario.TraceRequest{Key: i, Cost: 1} }),
 	}
 	run := simulate(t, s)
@@ -25,7 +26,8 @@ func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
 func TestTokensInLostAnswersAreBurnt(t *testing.T) {
 	// Given a network that loses every answer,
 	run := simulate(t, scenario.Scenario{
-		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Policy: lease.Policy{Fallback: lease.FallbackDeny},
+		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
+		Policy:  lease.Policy{Fallback: lease.FallbackDeny},
 		Network: scenario.Network{LostReplies: 1},
 	})
 	// then all that was granted is lost, but for what the last call was granted, which is asked

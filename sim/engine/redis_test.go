@@ -31,9 +31,13 @@ func TestASlowSecondIsOverWhenItIsOver(t *testing.T) {
 	// Given ten processes that call at once in a moment in which every call takes a second longer,
 	s := scenario.Scenario{
 		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerHour(1000)}, CallTimeout: 20 * time.Second,
-		Groups:   []scenario.Group{{Count: 10}},
-		Workload: replay(10, func(i int) scenario.TraceRequest { return scenario.TraceRequest{At: time.Second, Process: i, Cost: 1} }),
-		Redis:    scenario.Redis{Faults: []scenario.RedisFault{{Kind: scenario.FaultSlow, At: 990 * time.Millisecond, For: 20 * time.Millisecond, By: time.Second}}},
+		Groups: []scenario.Group{{Count: 10}},
+		Workload: replay(10, func(i int) scenario.TraceRequest {
+			return scenario.TraceRequest{At: time.Second,
+				Process: i, Cost: 1}
+		}),
+		Redis: scenario.Redis{Faults: []scenario.RedisFault{{Kind: scenario.FaultSlow,
+			At: 990 * time.Millisecond, For: 20 * time.Millisecond, By: time.Second}}},
 	}
 	var executed []time.Duration
 	simulate(t, s, func(run *replication, _ *call) { executed = append(executed, time.Duration(run.time.now)) })
@@ -53,7 +57,8 @@ func TestRedisIsNeverBusierThanOneCore(t *testing.T) {
 		run := simulate(t, scenario.Scenario{
 			Duration: 5 * time.Second, Warmup: time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
 			Groups: []scenario.Group{{Count: 50}}, Workload: scenario.Workload{Load: 3},
-			Redis: scenario.Redis{ServiceTime: scenario.Constantly(50 * time.Millisecond), Faults: []scenario.RedisFault{f}},
+			Redis: scenario.Redis{ServiceTime: scenario.Constantly(50 * time.Millisecond),
+				Faults: []scenario.RedisFault{f}},
 		})
 		// then it is busy all the time, and not more than that.
 		if cpu := figure(run, "redis_cpu"); cpu > 1 || cpu < 0.9 {
@@ -68,7 +73,8 @@ func TestRedisDoesNotWorkWhenItIsDown(t *testing.T) {
 		run := simulate(t, scenario.Scenario{
 			Duration: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(1)},
 			Workload: replay(1, func(int) scenario.TraceRequest { return scenario.TraceRequest{Cost: 1} }),
-			Redis:    scenario.Redis{ServiceTime: scenario.Constantly(time.Second), Faults: []scenario.RedisFault{{Kind: kind, At: 300 * time.Millisecond, For: time.Hour}}},
+			Redis: scenario.Redis{ServiceTime: scenario.Constantly(time.Second),
+				Faults: []scenario.RedisFault{{Kind: kind, At: 300 * time.Millisecond, For: time.Hour}}},
 		})
 		// then Redis is busy until it goes down.
 		if got, want := figure(run, "redis_cpu")*2, 0.2995; math.Abs(got-want) > 1e-12 || run.books.granted != 0 {
@@ -82,8 +88,10 @@ func TestABucketByTheCallersTimeIsKeptByTheServers(t *testing.T) {
 	// hour ahead,
 	made := map[int64]bool{}
 	simulate(t, scenario.Scenario{
-		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Redis: scenario.Redis{ClientTime: true},
-		Groups: []scenario.Group{{Name: "right"}, {Name: "ahead", Clock: &scenario.Clock{Offset: scenario.DurationDist{Dist: uniform(3600e9, 3600e9)}}}},
+		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)},
+		Redis: scenario.Redis{ClientTime: true},
+		Groups: []scenario.Group{{Name: "right"},
+			{Name: "ahead", Clock: &scenario.Clock{Offset: scenario.DurationDist{Dist: uniform(3600e9, 3600e9)}}}},
 	}, func(_ *replication, c *call) { made[c.grant.Epoch] = true })
 	// then Redis, whose clock is right, does not forget the bucket meanwhile.
 	if len(made) != 1 {
@@ -95,12 +103,15 @@ func TestRedisIsBusyForTheServiceTimeOfEachCall(t *testing.T) {
 	// Given calls that all come to an end: requests in the first second of three,
 	for _, service := range []time.Duration{time.Microsecond, 15 * time.Microsecond, 2 * time.Millisecond} {
 		run := simulate(t, scenario.Scenario{
-			Duration: 3 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)}, Groups: []scenario.Group{{Count: 3}},
-			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(time.Millisecond, time.Second)}, Redis: scenario.Redis{ServiceTime: scenario.Constantly(service)},
+			Duration: 3 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
+			Groups:   []scenario.Group{{Count: 3}},
+			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(time.Millisecond, time.Second)},
+			Redis:    scenario.Redis{ServiceTime: scenario.Constantly(service)},
 		})
 		// then Redis is busy for the service time of each, exactly.
 		if run.redis.shards[0].busy != run.network.calls()*int64(service) || run.network.calls() < 10 {
-			t.Errorf("%d calls of %v keep it busy for %v", run.network.calls(), service, time.Duration(run.redis.shards[0].busy))
+			t.Errorf("%d calls of %v keep it busy for %v", run.network.calls(), service,
+				time.Duration(run.redis.shards[0].busy))
 		}
 		if cpu, want := figure(run, "redis_cpu"), float64(run.network.calls())*service.Seconds()/3; math.Abs(cpu-want) > 1e-15 {
 			t.Errorf("redis_cpu is %v, want %v", cpu, want)
@@ -109,7 +120,8 @@ func TestRedisIsBusyForTheServiceTimeOfEachCall(t *testing.T) {
 }
 
 func TestManyKeysOnManyShardsTakeMemoryOnce(t *testing.T) {
-	run := newRun(t, scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(1)}, Keys: scenario.Keys{Count: 1000}, Redis: scenario.Redis{Shards: 7}})
+	run := newRun(t, scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(1)},
+		Keys: scenario.Keys{Count: 1000}, Redis: scenario.Redis{Shards: 7}})
 	places := 0
 	for _, s := range run.redis.shards {
 		places += len(s.buckets)

@@ -78,7 +78,9 @@ func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []re
 }
 
 // replicateOnce runs one replication. A panic of the code under test says which one it was.
-func replicateOnce(ctx context.Context, s *scenario.Scenario, seed uint64, tell func(float64)) (report.Outcome, error) {
+func replicateOnce(
+	ctx context.Context, s *scenario.Scenario, seed uint64, tell func(part float64),
+) (report.Outcome, error) {
 	defer func() {
 		if p := recover(); p != nil {
 			panic(fmt.Sprintf("sim: scenario %q with seed %d and one replication: %v", s.Name, seed, p))

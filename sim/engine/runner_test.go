@@ -33,7 +33,8 @@ func TestWhateverEndsTheContextIsAnInterruption(t *testing.T) {
 func TestParallelBelowOneIsTheDefault(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	r, err := Runner{Parallel: -1}.Run(ctx, scenario.Scenario{Duration: time.Second, Reps: 2, Limits: []lease.Limit{lease.PerSecond(10)}})
+	r, err := Runner{Parallel: -1}.Run(ctx, scenario.Scenario{Duration: time.Second, Reps: 2,
+		Limits: []lease.Limit{lease.PerSecond(10)}})
 	if err != nil || r.Reps != 2 {
 		t.Errorf("%d replications ended: %v", r.Reps, err)
 	}
@@ -44,10 +45,13 @@ func TestTinyRuns(t *testing.T) {
 		for _, warmup := range []time.Duration{0, time.Millisecond - 1} {
 			// Given the shortest run that there can be,
 			s := scenario.Scenario{
-				Duration: time.Millisecond, Warmup: warmup, Reps: 1, Limits: []lease.Limit{lease.PerSecond(1e5)}, Groups: []scenario.Group{{Count: 3}},
-				Workload: scenario.Workload{Kind: kind, Trace: regularly(100*time.Microsecond, time.Second)}, Rivals: rival.Names(),
+				Duration: time.Millisecond, Warmup: warmup, Reps: 1, Limits: []lease.Limit{lease.PerSecond(1e5)},
+				Groups:   []scenario.Group{{Count: 3}},
+				Workload: scenario.Workload{Kind: kind, Trace: regularly(100*time.Microsecond, time.Second)},
+				Rivals:   rival.Names(),
 				Redis: scenario.Redis{Faults: []scenario.RedisFault{
-					{Kind: scenario.FaultFailover, At: time.Millisecond, For: time.Hour, Lost: time.Hour}, {Kind: scenario.FaultOutage, At: 500 * time.Microsecond, For: 1},
+					{Kind: scenario.FaultFailover, At: time.Millisecond, For: time.Hour, Lost: time.Hour},
+					{Kind: scenario.FaultOutage, At: 500 * time.Microsecond, For: 1},
 				}},
 			}
 			// then its report is of numbers.

@@ -70,9 +70,10 @@ func TestMaxMinSharesOfKnownCases(t *testing.T) {
 	}{
 		{[]int64{10, 10, 10}, []int64{1, 1, 1}, 15, []float64{5, 5, 5}},
 		{[]int64{2, 10, 10}, []int64{1, 1, 1}, 12, []float64{2, 5, 5}},
-		{[]int64{2, 4, 10}, []int64{1, 1, 1}, 16, []float64{2, 4, 10}},       // enough for all
-		{[]int64{100, 100}, []int64{1, 3}, 40, []float64{10, 30}},            // by weight
-		{[]int64{100, 20}, []int64{1, 3}, 40, []float64{20, 20}},             // who wants less leaves it to the others
+		{[]int64{2, 4, 10}, []int64{1, 1, 1}, 16, []float64{2, 4, 10}}, // enough for all
+		{[]int64{100, 100}, []int64{1, 3}, 40, []float64{10, 30}},      // by weight
+		{[]int64{100, 20}, []int64{1, 3}, 40, []float64{20, 20}},
+		// who wants less leaves it to the others
 		{[]int64{0, 10}, []int64{5, 1}, 8, []float64{0, 8}},                  // who wants nothing gets nothing
 		{[]int64{1, 2, 3, 4}, []int64{1, 1, 1, 1}, 0, []float64{0, 0, 0, 0}}, // there is nothing
 		{nil, nil, 0, []float64{}},
@@ -94,7 +95,8 @@ func TestFairnessOfKnownCases(t *testing.T) {
 		{"one has it all", []int64{9, 9, 9, 9}, []int64{8, 0, 0, 0}, []int64{1, 1, 1, 1}, 0.25, 0},
 		{"a half, one, one and a half", []int64{9, 9, 9}, []int64{1, 2, 3}, []int64{1, 1, 1}, 6. / 7, 0.5},
 		{"as the weights say", []int64{90, 90}, []int64{10, 30}, []int64{1, 3}, 1, 1},
-		{"the same, but not what the weights say", []int64{90, 90}, []int64{20, 20}, []int64{1, 3}, 0.8, 2. / 3}, // 2 and 2/3
+		{"the same, but not what the weights say", []int64{90, 90}, []int64{20, 20}, []int64{1, 3}, 0.8, 2. / 3},
+		// 2 and 2/3
 		{"who asked for little got it", []int64{1, 90}, []int64{1, 50}, []int64{1, 1}, 1, 1},
 		{"who asked for nothing is not judged", []int64{0, 90, 90}, []int64{0, 7, 7}, []int64{1, 1, 1}, 1, 1},
 		{"nobody got anything", []int64{5, 5}, []int64{0, 0}, []int64{1, 1}, 1, 1},

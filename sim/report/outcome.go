@@ -47,7 +47,8 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 		report.Processes = max(report.Processes, o.Most)
 		report.Machine.Requests += o.Requests
 	}
-	summarise(report.Figures.All(), func(rep int) []Named { return outcomes[rep].Figures.All() }, seeds, quantile)
+	own := func(rep int) []Named { return outcomes[rep].Figures.All() }
+	summarise(report.Figures.All(), own, seeds, quantile)
 	for k, name := range s.Rivals {
 		rival := RivalReport{Name: name}
 		summarise(rival.All(), func(rep int) []Named { return outcomes[rep].Rivals[k].All() }, seeds, quantile)

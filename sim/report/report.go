@@ -46,7 +46,7 @@ type Figures struct {
 	CallsPerS        Figure `json:"calls_per_s"`       // lease calls of the whole fleet
 	RoundTripsPerS   Figure `json:"round_trips_per_s"` // pipelines
 	RedisCPU         Figure `json:"redis_cpu"`         // part of one core that the busiest shard is busy
-	Jain             Figure `json:"jain"`              // Jain's index of admitted/max-min share over the processes
+	Jain             Figure `json:"jain"`              // Jain's index of admitted/max-min share
 	WorstShare       Figure `json:"worst_share"`       // the least admitted/max-min share
 	Stranded         Figure `json:"stranded"`          // tokens in the pools, mean over time
 	Burnt            Figure `json:"burnt"`             // tokens that were leased and lost
@@ -59,7 +59,7 @@ type Figures struct {
 // Figure is one quantity over the replications.
 type Figure struct {
 	Mean      float64 `json:"mean"`
-	Low       float64 `json:"low"` // confidence interval of the mean (Student's t); Mean where there is one value
+	Low       float64 `json:"low"` // confidence interval (Student's t); Mean where there is one value
 	High      float64 `json:"high"`
 	Worst     float64 `json:"worst"` // of all replications, in the direction in which the figure is bad
 	WorstSeed uint64  `json:"worst_seed"`

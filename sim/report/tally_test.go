@@ -35,7 +35,8 @@ func TestFalseRejectsAndSwapsOfKnownDecisions(t *testing.T) {
 		}
 		// then the tokens are counted as it says.
 		if got.Admitted != c.admitted || got.FalseRejects != c.rejected || got.Swapped != c.swapped {
-			t.Errorf("%s: %d admitted, %d rejected falsely, %d swapped, want %d, %d and %d", c.what, got.Admitted, got.FalseRejects, got.Swapped, c.admitted, c.rejected, c.swapped)
+			t.Errorf("%s: %d admitted, %d rejected falsely, %d swapped, want %d, %d and %d", c.what, got.Admitted,
+				got.FalseRejects, got.Swapped, c.admitted, c.rejected, c.swapped)
 		}
 		// And after the warm-up nothing of it counts.
 		got.Reset()
