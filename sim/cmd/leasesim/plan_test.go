@@ -33,25 +33,6 @@ func planned(t *testing.T, stdout string) (p search.Plan) {
 	return p
 }
 
-func TestAPlanIsFoundAndSaidWithCode(t *testing.T) {
-	file := scenarioFile(t, room)
-	// Given 0.5 % at 50 ms, without any target,
-	ran, runners, status, stdout, stderr := surface(t.Context(), figures, "plan", "-f", file)
-	if status != 0 || stderr != "" {
-		t.Fatalf("status %d, %s\n%s", status, stderr, stdout)
-	}
-	for _, want := range []string{"room: a plan\nhash ", "seed 5,", "false_reject_ratio at most 0.5 %", "Take target ", "hybrid.Config{"} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("no %q in\n%s", want, stdout)
-		}
-	}
-	for i, s := range ran {
-		if len(s.Rivals) != 0 || runners[i].Parallel != 1 || runners[i].Confidence != 0.95 {
-			t.Fatalf("%+v by %+v", s, runners[i])
-		}
-	}
-}
-
 func TestEveryTargetHasItsFlag(t *testing.T) {
 	file := scenarioFile(t, room)
 	all := func(s sim.Scenario) (f sim.Figures, err error) {
@@ -79,46 +60,6 @@ func TestEveryTargetHasItsFlag(t *testing.T) {
 	}
 	if runners[0].Confidence != 0.99 || p.Chosen.Policy.Overcommit != 0 {
 		t.Errorf("%+v, %+v", runners[0], p.Chosen.Policy)
-	}
-}
-
-func TestAnInfeasiblePlanIsStatus4AfterItsReport(t *testing.T) {
-	file := scenarioFile(t, room)
-	_, _, status, stdout, stderr := surface(t.Context(), figures, "plan", "-f", file, "--redis-calls", "5", "--false-rejects", "0.5%")
-	if status != exitInfeasible || !strings.Contains(stderr, "no policy meets the targets") {
-		t.Errorf("status %d, %s", status, stderr)
-	}
-	for _, want := range []string{"No policy that was tried meets the targets.", "The closest is target ", "--overcommit-max"} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("no %q in\n%s", want, stdout)
-		}
-	}
-}
-
-func TestStressCanBeMadeToCount(t *testing.T) {
-	file := scenarioFile(t, room)
-	fragile := func(s sim.Scenario) (sim.Figures, error) {
-		f, err := figures(s)
-		if len(s.Redis.Faults) > 0 {
-			f.FalseRejectRatio = sim.Figure{Mean: 1, Low: 1, High: 1}
-		}
-		return f, err
-	}
-	for arg, want := range map[string]int{"--stress-must-hold": exitInfeasible, "--stress-must-hold=skew,outage": exitInfeasible, "--stress-must-hold=skew,processes": 0, "--seed=5": 0} {
-		_, _, status, stdout, stderr := surface(t.Context(), fragile, "plan", "-f", file, arg)
-		if status != want || !strings.Contains(stdout, "outage") && want != 0 {
-			t.Errorf("%s: status %d, %s\n%s", arg, status, stderr, stdout)
-		}
-	}
-}
-
-func TestAThresholdIsAboutTheChosenPolicy(t *testing.T) {
-	file := scenarioFile(t, room)
-	if _, _, status, _, stderr := surface(t.Context(), figures, "plan", "-f", file, "--threshold", "calls_per_s < 30"); status != 0 {
-		t.Errorf("status %d, %s", status, stderr)
-	}
-	if _, _, status, stdout, _ := surface(t.Context(), figures, "plan", "-f", file, "--threshold", "calls_per_s < 3"); status != exitExceeded || stdout == "" {
-		t.Errorf("status %d", status)
 	}
 }
 

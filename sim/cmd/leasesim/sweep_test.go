@@ -65,14 +65,6 @@ func TestASweepRunsEveryPointWithTheFlagsOfAll(t *testing.T) {
 	}
 }
 
-func TestASweepVariesWhatDefaultsFollowFrom(t *testing.T) {
-	// Given a weight that groups take from the policy, then varying it changes theirs.
-	ran, _, status, _, stderr := surface(t.Context(), figures, "sweep", "--parallel", "1", "--vary", "policy.weight=1,7")
-	if status != 0 || len(ran) != 2 || ran[1].Defaults().Groups[0].Weight != 7 {
-		t.Errorf("status %d, %s, %+v", status, stderr, ran)
-	}
-}
-
 func TestASweepHasObjectives(t *testing.T) {
 	_, _, status, stdout, stderr := surface(t.Context(), figures, "sweep", "--vary", "policy.target=10ms,50ms", "--objectives", "calls_per_s:max", "--out", "json")
 	var r search.SweepReport
@@ -81,17 +73,6 @@ func TestASweepHasObjectives(t *testing.T) {
 	}
 	if !r.Points[0].Front || r.Points[1].Front || r.Points[1].Differences["calls_per_s"].Mean > -79 {
 		t.Errorf("%+v", r)
-	}
-}
-
-func TestAThresholdMustHoldAtEveryPoint(t *testing.T) {
-	args := []string{"sweep", "--vary", "policy.target=10ms,50ms"}
-	if _, _, status, _, stderr := surface(t.Context(), figures, append(args, "--threshold", "false_reject_ratio <= 0.5%")...); status != 0 {
-		t.Errorf("status %d, %s", status, stderr)
-	}
-	_, _, status, stdout, stderr := surface(t.Context(), figures, append(args, "--threshold", "false_reject_ratio <= 0.3%")...)
-	if status != exitExceeded || !strings.Contains(stderr, "at policy.target=50ms: search: threshold does not hold") || strings.Contains(stderr, "at policy.target=10ms") || stdout == "" {
-		t.Errorf("status %d, %s", status, stderr)
 	}
 }
 
@@ -140,18 +121,5 @@ func TestARealSweepIsTheSameWhateverParallelIs(t *testing.T) {
 	}
 	if reports[0] != reports[1] {
 		t.Errorf("%s\n%s", reports[0], reports[1])
-	}
-}
-
-func TestASweepWithoutAValidPointIsWrongUsage(t *testing.T) {
-	file := scenarioFile(t, room)
-	// Given TTLs below two targets at every point, then the table says why, and so does the status.
-	_, _, status, stdout, stderr := surface(t.Context(), figures, "sweep", "-f", file, "--vary", "policy.ttl=1ms,2ms")
-	if status != exitUsage || !strings.Contains(stderr, "no point is a valid scenario: at policy.ttl=1ms: ") {
-		t.Errorf("status %d, %s\n%s", status, stderr, stdout)
-	}
-	// One that is valid is enough.
-	if _, _, status, _, stderr := surface(t.Context(), figures, "sweep", "-f", file, "--vary", "policy.ttl=1ms,4s"); status != 0 {
-		t.Errorf("status %d, %s", status, stderr)
 	}
 }
