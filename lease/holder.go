@@ -21,7 +21,6 @@ type Holder struct {
 	proposed int64         // the version that this process was deployed with
 
 	demand      demand
-	servedLater int64 // tokens of attempts that were counted as missed and then were no denials
 	seenAtReply int64 // attempts at the last reply
 	missedAtAsk int64 // Pool.Missed when the last call was built: more than that is new demand
 

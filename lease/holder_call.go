@@ -51,7 +51,6 @@ func (h *Holder) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, b
 	h.calling = false
 	h.stales = 0
 	h.breaker.succeed()
-	h.servedLater += got.Waited + got.Reserved
 	h.observe(now)
 	h.seenAtReply = h.demand.seen
 	h.leased = h.Pool.Held()
@@ -106,34 +105,6 @@ func (h *Holder) learned() { h.KnowCapacity(h.config.Capacity()) }
 // one attempt.
 func (h *Holder) observe(now clock.Instant) {
 	h.demand.observe(now, h.attempts()-h.servedLater, h.config.Target)
-}
-
-// takeWaiting takes n tokens or none from the pool for a request that was counted as missed when it
-// began to wait.
-func (h *Holder) takeWaiting(n int64) (Interval, bool) {
-	in, ok := h.Pool.takeQueued(n)
-	if ok {
-		h.servedLater += n
-	}
-	return in, ok
-}
-
-// putBack is Holding.putBack for tokens of a request that was counted as missed.
-func (h *Holder) putBack(n int64, in Interval, drawn Drawn) {
-	h.Holding.putBack(n, in, drawn)
-	h.servedLater -= n
-}
-
-// Unused is Holding.Unused for tokens of a request that was counted as missed.
-func (h *Holder) Unused(n int64, drawn Drawn) {
-	h.Holding.Unused(n, drawn)
-	h.servedLater -= n
-}
-
-// Forfeit is Holding.Forfeit for tokens of a request that was counted as missed.
-func (h *Holder) Forfeit(n int64) {
-	h.Holding.Forfeit(n)
-	h.servedLater -= n
 }
 
 // DeniedOf is the tokens of requests that were refused and not served later, when the Pool had

@@ -73,6 +73,10 @@ type Holding struct {
 	unusedSince int64
 	debt        int64 // admitted without a grant
 
+	// servedLater are tokens of requests that a take had refused, and the pool had counted as missed,
+	// before they were admitted.
+	servedLater int64
+
 	base     int64 // tokens in the pool when it was last counted
 	lateSeen int64 // Pool.late when it was last counted
 	account  Account
@@ -179,13 +183,13 @@ func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, 
 	waited := min(g.Waited, h.open.Waiting, granted)
 	pooled := granted - waited
 	h.account.Granted += granted
-	h.account.Admitted += waited
 	reserved := min(max(reserve, 0), pooled)
 	if now >= h.deadline { // the grant itself has come too late
 		h.account.Burnt += pooled
 		pooled, reserved = 0, 0
 	}
-	h.account.Admitted += reserved
+	h.account.Admitted += waited + reserved
+	h.servedLater += waited + reserved
 	h.Pool.add(pooled - reserved)
 	h.base += pooled - reserved
 	h.Expire(now)
@@ -217,27 +221,40 @@ func (h *Holding) Deadline() clock.Instant { return h.deadline }
 // IsOpen reports whether a call is under way or waits for its retry.
 func (h *Holding) IsOpen() bool { return h.isOpen }
 
+// takeWaiting takes n tokens or none from the pool for a request that waits, which was counted as
+// missed before.
+func (h *Holding) takeWaiting(n int64) (Interval, bool) {
+	in, ok := h.Pool.takeQueued(n)
+	if ok {
+		h.servedLater += n
+	}
+	return in, ok
+}
+
+// notAdmitted takes back that n tokens were admitted, to a request that waits.
+func (h *Holding) notAdmitted(n int64) {
+	h.recount() // those from the pool are in Admitted by that, those from a grant are already
+	h.account.Admitted -= n
+	h.servedLater -= n
+}
+
 // putBack gives back n tokens that were taken in the interval in and not used: to the pool if no
 // report has been built since, otherwise with the next call. drawn is that of the oldest of them.
 func (h *Holding) putBack(n int64, in Interval, drawn Drawn) {
 	if n <= 0 {
 		return
 	}
-	// Tokens reserved from a grant are in Admitted already; those from the pool get there by
-	// counting.
-	h.recount()
+	h.notAdmitted(n)
 	if h.Pool.put(n, in) {
-		h.account.Admitted -= n
 		h.base += n
 		return
 	}
-	h.Unused(n, drawn)
+	h.sendBack(n, drawn)
 }
 
 // Forfeit burns n tokens that a waiting request had collected and kept for too long.
 func (h *Holding) Forfeit(n int64) {
-	h.recount()
-	h.account.Admitted -= n
+	h.notAdmitted(n)
 	h.account.Burnt += n
 }
 
@@ -245,11 +262,13 @@ func (h *Holding) Forfeit(n int64) {
 // admitted, the oldest of them at drawn. Unlike a refund they never count as admitted. Those of an
 // earlier epoch are burnt, because the bucket has been set anew since or is another one.
 func (h *Holding) Unused(n int64, drawn Drawn) {
-	if n <= 0 {
-		return
+	if n > 0 {
+		h.notAdmitted(n)
+		h.sendBack(n, drawn)
 	}
-	h.recount()
-	h.account.Admitted -= n
+}
+
+func (h *Holding) sendBack(n int64, drawn Drawn) {
 	if drawn.epoch == 0 || drawn.epoch != h.heard.epoch || h.unused+n > WaitingMax {
 		h.account.Burnt += n
 		return
