@@ -102,7 +102,7 @@ func TestBadQuestionsAreRefusedBeforeAnythingRuns(t *testing.T) {
 		{Question{Scenario: fleet(), Targets: []Target{AtMost("calls", 1)}}, `there is no figure "calls"`},
 		{Question{Scenario: fleet(), Targets: []Target{AtMost("jain", math.NaN())}}, "the bound of jain is NaN"},
 		{Question{Scenario: fleet(), Targets: []Target{AtMost("jain", 1), AtMost("jain", 2)}}, "jain is bounded twice"},
-		{Question{Scenario: fleet(), MustHold: []string{"weather"}}, `unknown stress: "weather"`},
+		{Question{Scenario: fleet(), MustHold: []string{"weather"}}, `unknown stress "weather", must be one of ["skew" "outage" "processes"]`},
 		{Question{Scenario: invalid}, "limits"},
 	} {
 		if _, err := ask(t, w, c.q); err == nil || !strings.Contains(err.Error(), c.want) {

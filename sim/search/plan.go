@@ -31,7 +31,7 @@ func (q Question) validate() error {
 	errs := []error{validateTargets(q.Targets), q.Scenario.Validate()}
 	for _, name := range q.MustHold {
 		if !slices.Contains(Stresses, name) {
-			errs = append(errs, fmt.Errorf("%w: %q", ErrStress, name))
+			errs = append(errs, fmt.Errorf("%w %q, must be one of %q", ErrStress, name, Stresses))
 		}
 	}
 	return errors.Join(errs...)

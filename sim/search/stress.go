@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -23,20 +22,6 @@ var Stresses = []string{StressSkew, StressOutage, StressProcesses}
 
 // ErrStress is wrapped by the error about a stress that there is not.
 var ErrStress = errors.New("search: unknown stress")
-
-// ParseStresses reads "skew,processes"; "all" are all.
-func ParseStresses(text string) (all []string, err error) {
-	if text == "all" {
-		return Stresses, nil
-	}
-	for name := range strings.SplitSeq(text, ",") {
-		if name = strings.TrimSpace(name); !slices.Contains(Stresses, name) {
-			return nil, fmt.Errorf("%w: %q, must be all or some of %s", ErrStress, name, strings.Join(Stresses, ", "))
-		}
-		all = append(all, name)
-	}
-	return all, nil
-}
 
 const (
 	// Clocks that are right have no error to double; then they are as wrong as two bad quartzes

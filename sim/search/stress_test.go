@@ -140,19 +140,6 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestStressesAreParsed(t *testing.T) {
-	for text, want := range map[string][]string{"all": Stresses, "skew": {StressSkew}, "outage, skew": {StressOutage, StressSkew}} {
-		if got, err := ParseStresses(text); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%q: %v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "weather", "skew,,outage"} {
-		if _, err := ParseStresses(text); !errors.Is(err, ErrStress) {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-}
-
 func TestAnOutageThatIsDeniedIsForgivenWhatItTakes(t *testing.T) {
 	// Given a tenth of what counts without Redis, and false rejects of just that and half the
 	// target,

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +21,7 @@ type planFlags struct {
 	waitP99       time.Duration
 	confidence    sim.Ratio
 	overcommitMax int64
-	mustHold      string
+	mustHold      []string
 }
 
 // partTargets are the targets that are parts of one, with their flags.
@@ -94,7 +95,7 @@ Exit status: 0 a policy was found; 2 the command line or the scenario is wrong; 
 	flags.DurationVar(&o.waitP99, "wait-p99", 0, "99 % of the admitted wait at most so long")
 	flags.TextVar(&o.confidence, "confidence", sim.Ratio(0.95), "of the intervals, a `part`")
 	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "policy.overcommit may be up to so many tokens, which weakens the bound by as many (default: the scenario's)")
-	flags.StringVar(&o.mustHold, "stress-must-hold", "", "the targets must hold under stress too: all, or some of "+strings.Join(search.Stresses, ", "))
+	flags.StringSliceVar(&o.mustHold, "stress-must-hold", nil, "the targets must hold under stress too: all, or some of "+strings.Join(search.Stresses, ", "))
 	flags.Lookup("stress-must-hold").NoOptDefVal = "all"
 	return c
 }
@@ -120,9 +121,11 @@ func (o *planFlags) question(c *cobra.Command) (q search.Question, err error) {
 	all.addf(!(x >= 0.5 && x <= 0.9999), "--confidence is %v%%, must be 50%% to 99.99%%", 100*x)
 	all.addf(o.overcommitMax < 0, "--overcommit-max is %d, must be at least 0", o.overcommitMax)
 	q.OvercommitMax = o.overcommitMax
-	if o.mustHold != "" {
-		q.MustHold, err = search.ParseStresses(o.mustHold)
-		all.addf(err != nil, "--stress-must-hold: %w", err)
+	if q.MustHold = o.mustHold; slices.Contains(o.mustHold, "all") {
+		q.MustHold = search.Stresses
+	}
+	for _, name := range q.MustHold {
+		all.addf(!slices.Contains(search.Stresses, name), "--stress-must-hold: %q must be all or some of %s", name, strings.Join(search.Stresses, ", "))
 	}
 	return q, errors.Join(all...)
 }
