@@ -66,7 +66,8 @@ func evalshaTime(b *testing.B, rdb *redis.Client) (calls, usec float64) {
 	for line := range strings.SplitSeq(rdb.Info(context.Background(), "commandstats").Val(), "\r\n") {
 		if after, ok := strings.CutPrefix(line, "cmdstat_evalsha:"); ok {
 			f := strings.Split(after, ",")
-			return mustFloat(b, strings.TrimPrefix(f[0], "calls=")), mustFloat(b, strings.TrimPrefix(f[1], "usec="))
+			return mustFloat(b, strings.TrimPrefix(f[0], "calls=")), mustFloat(b,
+				strings.TrimPrefix(f[1], "usec="))
 		}
 	}
 	b.Fatal("EVALSHA is not in INFO commandstats")
@@ -144,7 +145,8 @@ func BenchmarkMemoryUsage(b *testing.B) {
 				f.call(b)
 			}
 			bucket := s.bucketKey("k")
-			for name, key := range map[string]string{"bucket-B": bucket, "record-B": recordKey(bucket, f.requests[0].Holder)} {
+			for name, key := range map[string]string{"bucket-B": bucket,
+				"record-B": recordKey(bucket, f.requests[0].Holder)} {
 				n, err := rdb.MemoryUsage(ctx, key).Result()
 				must(b, err)
 				b.ReportMetric(float64(n), name)

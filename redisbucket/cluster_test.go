@@ -133,9 +133,11 @@ func TestAMovedSlotIsFollowed(t *testing.T) {
 	if first := <-served; len(first) != 1 || first[0] != held[1] || first[0].Err != nil {
 		t.Fatalf("%+v", first[0])
 	}
-	testkit.Eventually(t, "that the call is refused", func() bool { return redis.HasErrorPrefix(held[0].Unsent(), "TRYAGAIN") })
+	testkit.Eventually(t, "that the call is refused",
+		func() bool { return redis.HasErrorPrefix(held[0].Unsent(), "TRYAGAIN") })
 	// and when the slot has moved
-	servers[from].Do(t, "MIGRATE", "127.0.0.1", fmt.Sprint(servers[to].Port), "", "0", "5000", "KEYS", key, recordKey(key, "h"))
+	servers[from].Do(t, "MIGRATE", "127.0.0.1", fmt.Sprint(servers[to].Port), "", "0", "5000", "KEYS", key,
+		recordKey(key, "h"))
 	for _, n := range []int{to, from} {
 		servers[n].Do(t, "CLUSTER", "SETSLOT", number, "NODE", ids[to])
 	}

@@ -20,7 +20,9 @@ func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
 	return s.Configure(ctx, lease.ShortKey(key), lease.OpInspect, lease.Config{})
 }
 
-func (s *Store) configure(ctx context.Context, key string, op lease.Op, c *lease.Config) (lease.State, error) {
+func (s *Store) configure(
+	ctx context.Context, key string, op lease.Op, c *lease.Config,
+) (lease.State, error) {
 	var proposal []byte
 	var r lease.Request // of which the script reads the ttl
 	switch op {

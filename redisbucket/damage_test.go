@@ -24,12 +24,15 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 	}
 	ctx := context.Background()
 	state := func(change func(string) string) func(s *Store, bucket, record string) {
-		return func(s *Store, bucket, _ string) { s.rdb.Set(ctx, bucket, change(s.rdb.Get(ctx, bucket).Val()), 0) }
+		return func(s *Store, bucket, _ string) {
+			s.rdb.Set(ctx, bucket, change(s.rdb.Get(ctx, bucket).Val()), 0)
+		}
 	}
 	field := func(i int, to float64) func(string) string {
 		return func(text string) string { return setNumber(text, i, to) }
 	}
-	const share, level, held, weight, config, end = 16, 17, 19, 27, stateNumbers, stateNumbers + 12 // where they begin
+	// where they begin
+	const share, level, held, weight, config, end = 16, 17, 19, 27, stateNumbers, stateNumbers + 12
 	var cases []damage
 	for i := range end {
 		if i > config+4 && i < config+8 {
@@ -49,14 +52,17 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 		cases = append(cases, damage{fmt.Sprintf("number %d is negative", i), state(field(i, -1))})
 	}
 	for name, change := range map[string]func(string) string{
-		"level above the burst":   field(level, 1_000_001),
-		"rest too large":          field(level+1, 1),
-		"two levels":              func(s string) string { return s + s[8*level:8*held] },
-		"one byte more":           func(s string) string { return s + "\x00" },
-		"one byte less":           func(s string) string { return s[:len(s)-1] },
-		"ledger huge":             field(held+1, 1<<52),
-		"weights huge":            field(weight+1, 1<<52),
-		"ledger without holder":   func(s string) string { return s[:8*held] + strings.Repeat("\x00", 8*16) + s[8*config:] },
+		"level above the burst": field(level, 1_000_001),
+		"rest too large":        field(level+1, 1),
+		"two levels":            func(s string) string { return s + s[8*level:8*held] },
+		"one byte more":         func(s string) string { return s + "\x00" },
+		"one byte less":         func(s string) string { return s[:len(s)-1] },
+		"ledger huge":           field(held+1, 1<<52),
+		"weights huge":          field(weight+1, 1<<52),
+		"ledger without holder": func(s string) string {
+			return s[:8*held] + strings.Repeat("\x00",
+				8*16) + s[8*config:]
+		},
 		"cut in half":             func(s string) string { return s[:len(s)/2] },
 		"empty":                   func(string) string { return "" },
 		"text":                    func(string) string { return "x" },
@@ -90,24 +96,37 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 		cases = append(cases, damage{"state: " + name, state(change)})
 	}
 	cases = append(cases,
-		damage{"the bucket is a hash", func(s *Store, bucket, _ string) { s.rdb.Del(ctx, bucket); s.rdb.HSet(ctx, bucket, "f", "x") }},
-		damage{"the bucket is a list", func(s *Store, bucket, _ string) { s.rdb.Del(ctx, bucket); s.rdb.LPush(ctx, bucket, "x") }},
-		damage{"the record is a list", func(s *Store, _, record string) { s.rdb.Del(ctx, record); s.rdb.LPush(ctx, record, "x") }},
+		damage{"the bucket is a hash", func(s *Store, bucket, _ string) {
+			s.rdb.Del(ctx, bucket)
+			s.rdb.HSet(ctx, bucket, "f", "x")
+		}},
+		damage{"the bucket is a list", func(s *Store, bucket, _ string) {
+			s.rdb.Del(ctx, bucket)
+			s.rdb.LPush(ctx, bucket, "x")
+		}},
+		damage{"the record is a list", func(s *Store, _, record string) {
+			s.rdb.Del(ctx, record)
+			s.rdb.LPush(ctx, record, "x")
+		}},
 	)
 	record := func(change func(string) string) func(s *Store, bucket, record string) {
-		return func(s *Store, _, record string) { s.rdb.Set(ctx, record, change(s.rdb.Get(ctx, record).Val()), 0) }
+		return func(s *Store, _, record string) {
+			s.rdb.Set(ctx, record, change(s.rdb.Get(ctx, record).Val()), 0)
+		}
 	}
 	for i := range recordNumbers {
 		for _, bad := range append(slices.Clone(notWhole), -2) {
 			if i == recordNumbers-1 && bad >= -1<<52 && bad < 1<<53 {
 				continue // an allowance
 			}
-			cases = append(cases, damage{fmt.Sprintf("record number %d is %v", i, bad), record(field(i, bad))})
+			cases = append(cases, damage{fmt.Sprintf("record number %d is %v", i, bad),
+				record(field(i, bad))})
 		}
 	}
 	for name, change := range map[string]func(string) string{
 		"empty": func(string) string { return "" }, "text": func(string) string { return "x" },
-		"cut off": func(s string) string { return s[:len(s)-1] }, "longer": func(s string) string { return s + s },
+		"cut off":   func(s string) string { return s[:len(s)-1] },
+		"longer":    func(s string) string { return s + s },
 		"void is 2": field(9, 2),
 	} {
 		cases = append(cases, damage{"record: " + name, record(change)})
@@ -129,7 +148,8 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 			// then it is told which key is damaged, and nothing was written
 			if !errors.Is(err, lease.ErrPermanent) || !errors.Is(err, lease.ErrRefused) || g.Granted != 0 {
 				t.Errorf("%s: %+v, %v", c.name, g, err)
-			} else if !strings.Contains(err.Error(), fmt.Sprintf("%q", key)) || !strings.HasPrefix(err.Error(), "redisbucket: ") {
+			} else if !strings.Contains(err.Error(), fmt.Sprintf("%q", key)) ||
+				!strings.HasPrefix(err.Error(), "redisbucket: ") {
 				t.Errorf("%s: the error does not name the key: %v", c.name, err)
 			}
 			if after := contents(t, s); after != before {
@@ -157,16 +177,19 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	const deploy, overcommit, empty, target, capacity, unit, step, tick = 0, 2, 3, 4, 8, 9, 10, 11
 	type arguments struct{ config, now, request string }
 	cases := []arguments{
-		{"", "", good}, {"x", "", good}, {config[1:], "", good}, {config + "x", "", good}, {config[:configSize(0)], "", good},
+		{"", "", good}, {"x", "", good}, {config[1:], "", good}, {config + "x", "", good},
+		{config[:configSize(0)], "", good},
 		{config + limit + limit + limit + limit, "", good},
 		{changed(capacity, 1<<52, unit, 1), "", good},
 		{changed(capacity, 1<<26, unit, 1<<26), "", good},
 		{changed(overcommit, 1<<52-1, capacity, 1, unit, 1), "", good},
 		{changed(tick, 1_000_001), "", good},
 		{changed(capacity, 4_503_599_627, unit, 1_000_000, tick, 1_000_000), "", good},
-		{changed(target, 999), "", good}, {changed(target, 3_600_000_001_000), "", good}, {changed(empty, 2), "", good},
+		{changed(target, 999), "", good}, {changed(target, 3_600_000_001_000), "", good},
+		{changed(empty, 2), "", good},
 		{changed(deploy, 1<<52), "", good}, {changed(step, 0), "", good},
-		{config, "", ""}, {config, "", good + good[:8]}, {config, "", good + "\n"}, {config, "", good[:len(good)-8]}, {config, "", good[1:]},
+		{config, "", ""}, {config, "", good + good[:8]}, {config, "", good + "\n"},
+		{config, "", good[:len(good)-8]}, {config, "", good[1:]},
 		{config, "", numbers(8, 11)}, // need above want
 		{config, "", numbers(1, 0)},  // seq
 		{config, "", numbers(10, 0)}, // weight
@@ -174,7 +197,8 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		{config, "", numbers(0, 199_999)}, // ttl below twice the target
 		{config, "", numbers(0, 3_600_000_001)},
 		{config, "", numbers(14, 7_200_000_001)}, // the longest lease
-		{config, "nan", good}, {config, "-1", good}, {config, "4503599627370496", good}, {config, "1.5", good}, {config, "1e3", good},
+		{config, "nan", good}, {config, "-1", good}, {config, "4503599627370496", good},
+		{config, "1.5", good}, {config, "1e3", good},
 		{config, "0x5", good}, {config, " 5", good}, {config, "99999999999999999999", good},
 	}
 	for _, bad := range append(slices.Clone(notWhole), -1, 1<<52) {
@@ -199,7 +223,8 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 			}
 			before := contents(t, s)
 			for _, c := range cases {
-				v, err := s.leaseScript.run(context.Background(), s.rdb, [][]any{{2, bucket, recordKey(bucket, "h"), c.config, c.now, c.request}})[0].Result()
+				v, err := s.leaseScript.run(context.Background(), s.rdb,
+					[][]any{{2, bucket, recordKey(bucket, "h"), c.config, c.now, c.request}})[0].Result()
 				if err == nil {
 					r := request(2)
 					_, err = decodeGrant(v, &r)
@@ -211,10 +236,14 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 					t.Fatalf("%q wrote:\n%s\n%s", c, before, after)
 				}
 			}
-			for _, args := range [][]any{{config, "", good, "nonsense"}, {"", "", good, "set"}, {config, "", "", "set"}, {config, "x", good, "set"},
-				{config, "", numbers(0, 0.5), "set"}, {config, "", numbers(0, -1), "set"}, {config, "", numbers(0, 3_600_000_001), "set-if-absent"},
-				{changed(1, 1<<52-1), "", good, ""}, {config, "", good}, {changed(step, 0), "", good, "set"}} {
-				v, err := s.configureScript.run(context.Background(), s.rdb, [][]any{append([]any{1, bucket}, args...)})[0].Result()
+			for _, args := range [][]any{{config, "", good, "nonsense"}, {"", "", good, "set"},
+				{config, "", "", "set"}, {config, "x", good, "set"},
+				{config, "", numbers(0, 0.5), "set"}, {config, "", numbers(0, -1), "set"},
+				{config, "", numbers(0, 3_600_000_001), "set-if-absent"},
+				{changed(1, 1<<52-1), "", good, ""}, {config, "", good},
+				{changed(step, 0), "", good, "set"}} {
+				v, err := s.configureScript.run(context.Background(), s.rdb,
+					[][]any{append([]any{1, bucket}, args...)})[0].Result()
 				if err == nil {
 					_, err = decodeState(v)
 				}

@@ -90,7 +90,8 @@ func TestPingReachesEveryMasterOfACluster(t *testing.T) {
 	for _, server := range servers {
 		one := redis.NewClient(&redis.Options{Addr: server.Addr})
 		defer one.Close()
-		if known := one.ScriptExists(t.Context(), s.leaseScript.sha, s.configureScript.sha).Val(); len(known) != 2 || !known[0] || !known[1] {
+		if known := one.ScriptExists(t.Context(), s.leaseScript.sha,
+			s.configureScript.sha).Val(); len(known) != 2 || !known[0] || !known[1] {
 			t.Errorf("%s knows %v", server.Addr, known)
 		}
 	}
@@ -108,7 +109,8 @@ func refusing(dials *atomic.Int64, err error) func(context.Context, string, stri
 // hour apart.
 func TestWhatRefusesIsNamedAtTheFirstDial(t *testing.T) {
 	var dials atomic.Int64
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetryTimeout: time.Hour, Dialer: refusing(&dials, syscall.ECONNREFUSED)})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetryTimeout: time.Hour,
+		Dialer: refusing(&dials, syscall.ECONNREFUSED)})
 	s := storeOver(t, rdb)
 	for what, do := range map[string]func() error{
 		"a call":  func() error { _, err := exchange(s, "k", request(1)); return err },
@@ -117,7 +119,8 @@ func TestWhatRefusesIsNamedAtTheFirstDial(t *testing.T) {
 	} {
 		before := dials.Load()
 		err := do()
-		if !errors.Is(err, syscall.ECONNREFUSED) || !errors.Is(err, lease.ErrRefused) || errors.Is(err, lease.ErrPermanent) {
+		if !errors.Is(err, syscall.ECONNREFUSED) || !errors.Is(err, lease.ErrRefused) ||
+			errors.Is(err, lease.ErrPermanent) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if n := dials.Load() - before; n != 1 {
@@ -131,7 +134,8 @@ func TestWhatRefusesIsNamedAtTheFirstDial(t *testing.T) {
 func TestACallThatWaitsForItsConnectionSaysSo(t *testing.T) {
 	dialing, open := make(chan bool), make(chan bool)
 	addr := redistest.Start(t).Addr
-	rdb := redis.NewClient(&redis.Options{Addr: addr, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	rdb := redis.NewClient(&redis.Options{Addr: addr, Dialer: func(ctx context.Context, network,
+		addr string) (net.Conn, error) {
 		dialing <- true
 		<-open
 		return net.Dial(network, addr)
@@ -158,11 +162,12 @@ func TestACallThatIsGivenUpBeforeItIsSentNeverIs(t *testing.T) {
 	// Given a call whose connection is in the middle of its handshake,
 	connected, goOn := make(chan bool), make(chan bool)
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr, PoolSize: 1, OnConnect: func(context.Context, *redis.Conn) error {
-		connected <- true
-		<-goOn
-		return nil
-	}})
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr, PoolSize: 1,
+		OnConnect: func(context.Context, *redis.Conn) error {
+			connected <- true
+			<-goOn
+			return nil
+		}})
 	s := storeOver(t, rdb)
 	c := &lease.Call{Key: "k", Request: request(1)}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -201,16 +206,19 @@ func TestACallThatIsGivenUpBeforeItIsSentNeverIs(t *testing.T) {
 func TestTheReasonIsNamedInOneLine(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	s := storeOver(t, rdb)
-	if err := s.Ping(t.Context()); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "redisbucket: ping: ") {
+	if err := s.Ping(t.Context()); err == nil || strings.Contains(err.Error(), "\n") ||
+		!strings.HasPrefix(err.Error(), "redisbucket: ping: ") {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestARingIsRefusedUnlessAskedFor(t *testing.T) {
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Start(t).Addr, "b": redistest.Start(t).Addr}})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Start(t).Addr,
+		"b": redistest.Start(t).Addr}})
 	defer ring.Close()
 	// Nobody gets a ring by accident: the error says what it costs, beside all other violations.
-	if _, err := New(ring, Config{InFlight: -1}); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), "a full burst") || !strings.Contains(err.Error(), "InFlight") {
+	if _, err := New(ring, Config{InFlight: -1}); !errors.Is(err, ErrInvalidConfig) ||
+		!strings.Contains(err.Error(), "a full burst") || !strings.Contains(err.Error(), "InFlight") {
 		t.Errorf("%v", err)
 	}
 	// Whoever asks for it is served, and told of its dials as with any client.

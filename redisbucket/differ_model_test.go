@@ -93,7 +93,8 @@ func (x *trio) pass() {
 	case p < 85:
 		x.now += x.rng.Int64N(ttl/4 + 1)
 	case p < 90 && d.Exists:
-		x.now = max(x.now, d.Clock-d.Now+(d.Now/d.Width+x.rng.Int64N(9))*d.Width-1+x.rng.Int64N(3)) // about the end of a slice
+		// about the end of a slice
+		x.now = max(x.now, d.Clock-d.Now+(d.Now/d.Width+x.rng.Int64N(9))*d.Width-1+x.rng.Int64N(3))
 	case p < 93:
 		x.now += x.rng.Int64N(3 * ttl)
 	case p < 94:
@@ -196,14 +197,16 @@ func (x *trio) odd(h *actor, r *lease.Request) {
 			r.Epoch += x.rng.Int64N(3) - 1
 		}
 	case 16:
-		r.HeardAt, r.HeardAge = max(0, x.now-x.rng.Int64N(20e6)+x.rng.Int64N(1e6)), time.Duration(x.rng.Int64N(2e10)).Truncate(time.Microsecond)
+		r.HeardAt, r.HeardAge = max(0, x.now-x.rng.Int64N(20e6)+x.rng.Int64N(1e6)),
+			time.Duration(x.rng.Int64N(2e10)).Truncate(time.Microsecond)
 		r.Counter += 1 + x.rng.Int64N(3)
 	case 17, 18:
 		r.Unused = x.edge(lease.WaitingMax)
 	case 19, 20, 21:
 		d := x.bucket.Dump()
 		r.Unused = 1 + upTo(x.rng, 1000)
-		r.Drawn = max(0, []int64{d.SetAt, d.Now, x.now, d.Now - x.rng.Int64N(1e6)}[x.rng.IntN(4)]+x.rng.Int64N(3)-1)
+		r.Drawn = max(0, []int64{d.SetAt, d.Now, x.now,
+			d.Now - x.rng.Int64N(1e6)}[x.rng.IntN(4)]+x.rng.Int64N(3)-1)
 	case 8, 9, 10, 22, 23, 24:
 		// The network got slower: a longer T, or the old one again.
 		r.Config.TTL = min(time.Hour, 2*r.Config.Target+time.Duration(x.rng.Int64N(int64(3*r.Config.TTL)))).Truncate(time.Microsecond)
@@ -290,7 +293,8 @@ func (x *trio) propose(h *actor) {
 		old.Version = c.Version
 		switch x.rng.IntN(3) {
 		case 0: // T alone, up or down
-			old.TTL = min(time.Hour, max(2*old.Target, time.Duration(x.rng.Int64N(int64(2*old.TTL))).Truncate(time.Microsecond)))
+			old.TTL = min(time.Hour, max(2*old.Target,
+				time.Duration(x.rng.Int64N(int64(2*old.TTL))).Truncate(time.Microsecond)))
 			c = old
 		case 1: // the same limits in another order, fewer of them, one more, one changed
 			old.Limits = x.rearrange(old.Limits)
@@ -317,7 +321,8 @@ func (x *trio) config() lease.Config {
 			c.Target = time.Duration(1+rng.Int64N(100)) * time.Microsecond
 		}
 		if !x.clientTime {
-			c.Target = time.Duration(1+rng.Int64N(10)) * time.Millisecond // slices must end while the test runs
+			// slices must end while the test runs
+			c.Target = time.Duration(1+rng.Int64N(10)) * time.Millisecond
 		}
 		c.TTL = c.Target * time.Duration(2+rng.Int64N(6))
 		for range 1 + max(0, rng.IntN(8)-4) {
@@ -362,7 +367,8 @@ func limit(rng *rand.Rand) lease.Limit {
 	case 2:
 		return lease.Every(time.Duration(1 + rng.Int64N(1e9)))
 	case 3: // needs a coarse tick
-		return lease.Limit{Tokens: 1 + rng.Int64N(1e6), Per: time.Duration(1 + rng.Int64N(1e12)), Burst: 1 + rng.Int64N(1e9)}
+		return lease.Limit{Tokens: 1 + rng.Int64N(1e6), Per: time.Duration(1 + rng.Int64N(1e12)),
+			Burst: 1 + rng.Int64N(1e9)}
 	case 4:
 		return lease.Limit{Tokens: 999_983, Per: 86_399 * time.Second, Burst: 1 + rng.Int64N(1e11)}
 	case 5:

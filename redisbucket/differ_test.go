@@ -99,10 +99,12 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 			}
 			t.Log(total)
 			if total["error"] > total["call"]/50 {
-				t.Errorf("%d of %d calls were refused before they reached a script", total["error"], total["call"])
+				t.Errorf("%d of %d calls were refused before they reached a script", total["error"],
+					total["call"])
 			}
 			// Random calls that are all void would compare little.
-			for what, least := range map[string]int{"known": calls / 2, "granted": calls / granted, "void": calls / 100,
+			for what, least := range map[string]int{"known": calls / 2, "granted": calls / granted,
+				"void":  calls / 100,
 				"retry": calls / 50, "stale": calls / 200, "short": calls / 50, "configured": calls / 50,
 				"evicted": calls / 200, "lost": calls / 1000, "failover": calls / 4000, "loss": calls / 200,
 				"unused": calls / 200, "rearranged": calls / 1000, "grew": calls / 200, "shrunk": calls / 500,
@@ -173,9 +175,11 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 	after := x.bucket.Dump()
 	x.births[after.Created] = true
 	for what, happened := range map[string]bool{
-		"grew": after.Config.TTL > before.Config.TTL, "shrunk": after.Config.TTL < before.Config.TTL && after.Config.Version == before.Config.Version,
+		"grew": after.Config.TTL > before.Config.TTL, "shrunk": after.Config.TTL < before.Config.TTL &&
+			after.Config.Version == before.Config.Version,
 		"loss": after.Frozen > before.Frozen, "back": after.Clock < before.Clock,
-		"unused": wantErr == nil && !want.Void && r.Unused > 0 && r.Drawn > after.SetAt && r.Drawn <= after.Now && after.Now >= after.Frozen,
+		"unused": wantErr == nil && !want.Void && r.Unused > 0 && r.Drawn > after.SetAt &&
+			r.Drawn <= after.Now && after.Now >= after.Frozen,
 	} {
 		if happened && before.Exists && before.Created == after.Created {
 			x.count[what]++
@@ -335,11 +339,13 @@ func TestAllowancesBeyondWholeNumbersAgree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			redistest.Require(t)
 			x := startServers(t).trio(t, rand.New(rand.NewPCG(1, 1)), true)
-			config := lease.Policy{Weight: c.weight}.ConfigFor([]lease.Limit{c.limit}, 0, 100*time.Millisecond)
+			config := lease.Policy{Weight: c.weight}.ConfigFor([]lease.Limit{c.limit}, 0,
+				100*time.Millisecond)
 			x.names, x.now = []string{"a"}, 1_700_000_000_000_000
 			held := int64(0)
 			for i := int64(1); i < 5; i++ {
-				g, err := x.call(lease.Request{Holder: "a", Seq: i, Config: config, Want: 5, Weight: c.weight, Remaining: held})
+				g, err := x.call(lease.Request{Holder: "a", Seq: i, Config: config, Want: 5, Weight: c.weight,
+					Remaining: held})
 				if err != nil || g.Granted != 5 {
 					t.Errorf("call %d: %+v, %v", i, g, err)
 				}

@@ -16,7 +16,8 @@ import (
 
 // stored reads what Redis holds of one bucket into the form of lease.Bucket.Dump, so that both can
 // be compared. The records of all given holders are read, live or not.
-func stored(t testing.TB, rdb redis.UniversalClient, s *Store, key string, holders []string) lease.BucketDump {
+func stored(t testing.TB, rdb redis.UniversalClient, s *Store, key string,
+	holders []string) lease.BucketDump {
 	t.Helper()
 	ctx := context.Background()
 	bucket := s.bucketKey(key)
@@ -52,9 +53,11 @@ func dumpState(t testing.TB, text string) lease.BucketDump {
 	f := floats(t, text[:8*stateNumbers], stateNumbers)
 	n := ints(t, append(f[:16:16], f[17:]...))
 	d := lease.BucketDump{
-		Exists: true, Created: n[0], Epoch: n[1], Counter: n[2], Clock: n[3], Now: n[4], Frozen: n[5], SetAt: n[6], Keep: n[7],
-		Proposed: n[9], ProposedAt: n[10], Width: n[11], Gen: n[12], MovedAt: n[13], Updated: n[14], ContendedUntil: n[15],
-		Share: f[16], Records: make(map[string]lease.RecordDump),
+		Exists: true, Created: n[0], Epoch: n[1], Counter: n[2], Clock: n[3], Now: n[4], Frozen: n[5],
+		SetAt: n[6], Keep: n[7],
+		Proposed: n[9], ProposedAt: n[10], Width: n[11], Gen: n[12], MovedAt: n[13], Updated: n[14],
+		ContendedUntil: n[15],
+		Share:          f[16], Records: make(map[string]lease.RecordDump),
 	}
 	d.Level[0], d.Rest[0] = n[16], n[17]
 	copy(d.Held[:], n[18:26])
@@ -76,7 +79,8 @@ func dumpRecord(t testing.TB, text string) lease.RecordDump {
 	f := floats(t, text, recordNumbers)
 	n := ints(t, f[:12])
 	return lease.RecordDump{
-		Seq: n[2], Gen: n[3], Slice: n[4], Ends: n[5], Held: n[6], Weight: n[7], Granted: n[8], Void: n[9] == 1, Since: n[10], Last: n[11],
+		Seq: n[2], Gen: n[3], Slice: n[4], Ends: n[5], Held: n[6], Weight: n[7], Granted: n[8],
+		Void: n[9] == 1, Since: n[10], Last: n[11],
 		Allowance: f[12],
 	}
 }

@@ -18,7 +18,8 @@ const requestSize = 8 * 17
 // appendConfig writes c as the scripts read and store it, see common.lua. The TTL travels in the
 // request, because it is a proposal whatever the version. c must be valid.
 func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
-	dst = appendDoubles(dst, c.Version.Deploy, c.Version.Revision, c.Overcommit, bit(c.StartEmpty), int64(c.Target))
+	dst = appendDoubles(dst,
+		c.Version.Deploy, c.Version.Revision, c.Overcommit, bit(c.StartEmpty), int64(c.Target))
 	for _, l := range c.Limits {
 		s, err := l.Scale(c.Overcommit)
 		if err != nil {
@@ -34,9 +35,9 @@ func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 
 // appendRequest writes the numbers of r in the order of lease.lua's ARGV[3].
 func appendRequest(dst []byte, r *lease.Request) []byte {
-	return appendDoubles(dst, micros(r.Config.TTL), r.Seq, r.Remaining, r.Returned, r.Refund, r.Unused, r.Debt,
-		r.Want, r.Need, r.Waiting, r.Weight, r.Epoch, r.Counter, r.Drawn, micros(r.LeaseMax), r.HeardAt,
-		micros(r.HeardAge))
+	return appendDoubles(dst,
+		micros(r.Config.TTL), r.Seq, r.Remaining, r.Returned, r.Refund, r.Unused, r.Debt, r.Want, r.Need,
+		r.Waiting, r.Weight, r.Epoch, r.Counter, r.Drawn, micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge))
 }
 
 // appendDoubles writes values, which are below 2^53, in the form of Lua's numbers.

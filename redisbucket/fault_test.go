@@ -43,7 +43,8 @@ func TestALostReplyIsOneExecution(t *testing.T) {
 			t.Errorf("%d calls: executed %d times, want once (%v)", calls, after.Counter-before.Counter, err)
 		}
 		for _, c := range batch {
-			if !errors.Is(c.Err, lease.ErrUnavailable) || errors.Is(c.Err, lease.ErrRefused) || errors.Is(c.Err, lease.ErrPermanent) {
+			if !errors.Is(c.Err, lease.ErrUnavailable) || errors.Is(c.Err, lease.ErrRefused) ||
+				errors.Is(c.Err, lease.ErrPermanent) {
 				t.Errorf("%d calls: %v, want indeterminate", calls, c.Err)
 			}
 		}
@@ -53,7 +54,8 @@ func TestALostReplyIsOneExecution(t *testing.T) {
 		r := request(int64(10*calls + 3))
 		args, err := s.leaseArgs("a", &r, "")
 		must(t, err)
-		ordinary := redis.NewCmd(context.Background(), append([]any{"evalsha", s.leaseScript.sha}, args...)...)
+		ordinary := redis.NewCmd(context.Background(), append([]any{"evalsha", s.leaseScript.sha},
+			args...)...)
 		_ = s.rdb.Process(context.Background(), ordinary)
 		if n := sum() - was; n < 2 {
 			t.Errorf("an ordinary command was executed %d times: the proxy proves nothing", n)
@@ -98,7 +100,8 @@ func TestTheContextBoundsACallToAHungServer(t *testing.T) {
 		t.Errorf("took %v, %d groups", took, groups)
 	}
 	for _, c := range calls {
-		if !errors.Is(c.Err, lease.ErrUnavailable) || errors.Is(c.Err, lease.ErrRefused) || !errors.Is(c.Err, context.DeadlineExceeded) {
+		if !errors.Is(c.Err, lease.ErrUnavailable) || errors.Is(c.Err, lease.ErrRefused) ||
+			!errors.Is(c.Err, context.DeadlineExceeded) {
 			t.Errorf("%q: %v", c.Key, c.Err)
 		}
 	}
@@ -121,7 +124,8 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 	cancel()
 	c := &lease.Call{Key: "k", Request: request(1)}
 	s.Exchange(ctx, []*lease.Call{c}, func([]*lease.Call) {})
-	if !errors.Is(c.Err, lease.ErrRefused) || !errors.Is(c.Err, lease.ErrUnavailable) || !errors.Is(c.Err, context.Canceled) {
+	if !errors.Is(c.Err, lease.ErrRefused) || !errors.Is(c.Err, lease.ErrUnavailable) ||
+		!errors.Is(c.Err, context.Canceled) {
 		t.Errorf("%v", c.Err)
 	}
 }
@@ -144,19 +148,19 @@ func TestServerErrorsAreTyped(t *testing.T) {
 		since int // the version of Redis that refuses
 		args  []string
 		do    func(*testing.T, *redis.Client)
-		is    []error
-		not   []error
+		// of the error
+		refused, permanent bool
 	}{
-		{name: "READONLY", args: []string{"--slaveof", "127.0.0.1", "1"}, is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
-		{name: "MASTERDOWN", args: []string{"--slaveof", "127.0.0.1", "1", "--slave-serve-stale-data", "no"}, is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
-		{name: "OOM", do: config("maxmemory", "1"), is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
-		{name: "NOREPLICAS", since: 6, do: config("min-replicas-to-write", "1"), is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
-		{name: "CLUSTERDOWN", args: []string{"--cluster-enabled", "yes"}, is: []error{lease.ErrRefused}, not: []error{lease.ErrPermanent}},
-		{name: "NOAUTH", args: []string{"--requirepass", "secret"}, is: []error{lease.ErrPermanent, lease.ErrRefused}},
-		{name: "NOPERM", since: 6, do: deny("evalsha"), is: []error{lease.ErrPermanent, lease.ErrRefused}},
-		{name: "NOPERM inside the script, set", since: 6, do: deny("set"), is: []error{lease.ErrPermanent}},
-		{name: "NOPERM inside the script, get", since: 6, do: deny("get"), is: []error{lease.ErrPermanent}},
-		{name: "NOPERM inside the script, time", since: 6, do: deny("time"), is: []error{lease.ErrPermanent}},
+		{name: "READONLY", args: []string{"--slaveof", "127.0.0.1", "1"}, refused: true},
+		{name: "MASTERDOWN", args: []string{"--slaveof", "127.0.0.1", "1", "--slave-serve-stale-data", "no"}, refused: true},
+		{name: "OOM", do: config("maxmemory", "1"), refused: true},
+		{name: "NOREPLICAS", since: 6, do: config("min-replicas-to-write", "1"), refused: true},
+		{name: "CLUSTERDOWN", args: []string{"--cluster-enabled", "yes"}, refused: true},
+		{name: "NOAUTH", args: []string{"--requirepass", "secret"}, refused: true, permanent: true},
+		{name: "NOPERM", since: 6, do: deny("evalsha"), refused: true, permanent: true},
+		{name: "NOPERM inside the script, set", since: 6, do: deny("set"), permanent: true},
+		{name: "NOPERM inside the script, get", since: 6, do: deny("get"), permanent: true},
+		{name: "NOPERM inside the script, time", since: 6, do: deny("time"), permanent: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			redistest.RequireVersion(t, c.since, 0, "this refusal of a script")
@@ -166,14 +170,12 @@ func TestServerErrorsAreTyped(t *testing.T) {
 				c.do(t, s.rdb.(*redis.Client))
 			}
 			g, err := exchange(s, "the key", request(1))
-			for _, want := range append(c.is, lease.ErrUnavailable) {
-				if !errors.Is(err, want) {
-					t.Errorf("%v, want %v", err, want)
-				}
-			}
-			for _, other := range append(c.not, lease.ErrStale) {
-				if errors.Is(err, other) {
-					t.Errorf("%v is %v", err, other)
+			for is, want := range map[error]bool{
+				lease.ErrUnavailable: true, lease.ErrStale: false,
+				lease.ErrRefused: c.refused, lease.ErrPermanent: c.permanent,
+			} {
+				if errors.Is(err, is) != want {
+					t.Errorf("%v, is %v: want %v", err, is, want)
 				}
 			}
 			if g.Granted != 0 || err == nil || !bytes.Contains([]byte(err.Error()), []byte(`"the key"`)) {
@@ -194,12 +196,16 @@ func TestErrorsOfAllServersAreClassified(t *testing.T) {
 		"ERR Error running script (call to f_abc): @user_script:12: @user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.": refused,
 		"ERR Error running script (call to f_abc): @user_script:12: @user_script: 12: -READONLY You can't write against a read only replica.":   refused,
 		"ERR Error running script (call to f_abc): @user_script:12: WRONGTYPE Operation against a key holding the wrong kind of value":          forbidden,
-		"ERR max number of clients reached": refused, "LOADING Redis is loading the dataset in memory": refused,
-		"BUSY Redis is busy running a script.": refused, "TRYAGAIN Multiple keys request during rehashing of slot": refused,
-		"MISCONF Redis is configured to save RDB snapshots": refused, "CROSSSLOT Keys in request don't hash to the same slot": forbidden,
-		"ERR something else": unknown, "ERR user_script:1: attempt to compare nil with number script: abc": unknown,
-		"ERR unknown command 'evalsha'": forbidden,
-		"@user_script: 42: The user executing the script can't run this command or subcommand":                                                                                                hopeless,
+		"ERR max number of clients reached":                                                    refused,
+		"LOADING Redis is loading the dataset in memory":                                       refused,
+		"BUSY Redis is busy running a script.":                                                 refused,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                              refused,
+		"MISCONF Redis is configured to save RDB snapshots":                                    refused,
+		"CROSSSLOT Keys in request don't hash to the same slot":                                forbidden,
+		"ERR something else":                                                                   unknown,
+		"ERR user_script:1: attempt to compare nil with number script: abc":                    unknown,
+		"ERR unknown command 'evalsha'":                                                        forbidden,
+		"@user_script: 42: The user executing the script can't run this command or subcommand": hopeless,
 		"ERR Error running script (call to f_abc): @user_script:19: @user_script: 19: The user executing the script can't access at least one of the keys mentioned in the command arguments": hopeless,
 		"ERR The user executing the script is lacking the permissions for the command":                                                                                                        hopeless,
 		"ERR ACL failure in script: User yuzhi has no permissions to run the 'get' command":                                                                                                   hopeless,
@@ -210,8 +216,10 @@ func TestErrorsOfAllServersAreClassified(t *testing.T) {
 		}
 	}
 	for err, want := range map[error]outcome{
-		io.EOF: unknown, context.DeadlineExceeded: unknown, redis.Nil: unknown, redis.ErrClosed: refused, redis.ErrPoolTimeout: refused,
-		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}: refused, &net.OpError{Op: "read", Err: syscall.ECONNRESET}: unknown,
+		io.EOF: unknown, context.DeadlineExceeded: unknown, redis.Nil: unknown, redis.ErrClosed: refused,
+		redis.ErrPoolTimeout: refused,
+		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}: refused,
+		&net.OpError{Op: "read", Err: syscall.ECONNRESET}:   unknown,
 	} {
 		if got := classify(err); got != want {
 			t.Errorf("%v is %d, want %d", err, got, want)

@@ -72,20 +72,24 @@ func FuzzCall(f *testing.F) {
 func FuzzCallNumbers(f *testing.F) {
 	const most = lease.WaitingMax
 	add := func(now, later, a, b, c, d, e, g int64) {
-		f.Add(now, later, a, b, c, d, e, g, int64(100), int64(0), int64(0), a, now+later/2, int64(0), int64(400_000))
+		f.Add(now, later, a, b, c, d, e, g, int64(100), int64(0), int64(0), a, now+later/2, int64(0),
+			int64(400_000))
 	}
 	add(1_700_000_000_000_000, 1000, 10, 0, 0, 0, 0, 1)
 	add(0, 0, most, most, most, most, most, 1<<20)
 	add(1<<52-2, 1, 1, 1, 1, 1, 1, 1)
 	add(1<<52-1, -(1 << 51), 10, 10, 10, 0, 5, 7)
 	add(5, 400_001, 3, 2, 1, 50, 5, 3)
-	f.Add(int64(1000), int64(1), int64(1<<40), int64(0), int64(0), int64(0), int64(0), int64(1), int64(1<<41), int64(1<<41), int64(3),
+	f.Add(int64(1000), int64(1), int64(1<<40), int64(0), int64(0), int64(0), int64(0), int64(1), int64(1<<41),
+		int64(1<<41), int64(3),
 		int64(most), int64(1000), int64(1), int64(7_200_000_000))
 	s := startServers(f)
-	f.Fuzz(func(t *testing.T, now, later, want, remaining, returned, debt, refund, weight, tokens, burst, overcommit,
+	f.Fuzz(func(t *testing.T, now, later, want, remaining, returned, debt, refund, weight, tokens, burst,
+		overcommit,
 		unused, drawn, ahead, leaseMax int64) {
 		x := s.trio(t, rand.New(newChoices(nil)), true)
-		const clockEnd = 1 << 52 // of both: later times are refused by the scripts and never come to the reference
+		// of both: later times are refused by the scripts and never come to the reference
+		const clockEnd = 1 << 52
 		if now < 0 || now >= clockEnd || later >= clockEnd || now+later < 0 || now+later >= clockEnd {
 			t.Skip()
 		}
@@ -102,8 +106,10 @@ func FuzzCallNumbers(f *testing.F) {
 		// what it reports and asks next, for itself and then as a stranger would
 		x.now += later
 		second := first
-		second.Seq, second.Remaining, second.Returned, second.Debt, second.Refund = 2, remaining, returned, debt, refund
-		second.Epoch, second.Counter, second.HeardAt, second.Unused, second.Drawn = g.Epoch, g.Counter, g.ServerTime, unused, drawn
+		second.Seq, second.Remaining, second.Returned, second.Debt, second.Refund = 2, remaining, returned,
+			debt, refund
+		second.Epoch, second.Counter, second.HeardAt, second.Unused, second.Drawn = g.Epoch, g.Counter,
+			g.ServerTime, unused, drawn
 		if ahead > 0 && ahead < most {
 			second.Counter += ahead // of what the bucket knows, as after a failover
 		}

@@ -27,7 +27,8 @@ func FuzzStored(f *testing.F) {
 	const now, seq = uint64(1_700_000_000_100_000), uint64(2)
 	const born, last, top = 1_700_000_000_000_000, 1<<52 - 1, 1<<53 - 1
 	config := textOf(f, request(1).Config)
-	fields := [stateNumbers]float64{born, born, 1, born, born, 0, born, born + 2_000_000, 400_000, 400_000, born, 57_143, 0, 0, born, 0,
+	fields := [stateNumbers]float64{born, born, 1, born, born, 0, born, born + 2_000_000, 400_000, 400_000,
+		born, 57_143, 0, 0, born, 0,
 		0.0001, 900_000, 0, 4 + 19: 10, 4 + 27: 1}
 	good := doubles(fields[:]...) + config
 	record := doubles(born, born, 1, 0, 29_749_925_612, born+400_000, 10, 1, 10, 1, 1, born, 0)
@@ -36,10 +37,14 @@ func FuzzStored(f *testing.F) {
 	two.Overcommit, two.StartEmpty = 5, true
 	f.Add(good, record, now, seq)
 	f.Add(good, "", now, uint64(1))
-	f.Add(doubles(1, 1, 1, 5, 9, 0, 3, 20, 2, 2, 4, 1, 0, 0, 1, 0, 1e-10, 1, 0)+doubles(make([]float64, 16)...)+textOf(f, two)+doubles(5, 0), record, now, seq)
-	f.Add(doubles(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0, 1, 0, 0, 0, 0, top, 0, 0)+doubles(make([]float64, 16)...)+config, record, uint64(0), seq)
-	f.Add(doubles(last, last, last, top, last, last+7_200_000_000, last, top, 3_600_000_000, 3_600_000_000, last, 3_600_000_000, top, last, last,
-		top, 1.5e-300, 1_000_000, 0)+doubles(last)+doubles(make([]float64, 15)...)+config, record, uint64(1<<52-1), uint64(1<<52-1))
+	ring := doubles(make([]float64, 16)...) // that is empty
+	f.Add(doubles(1, 1, 1, 5, 9, 0, 3, 20, 2, 2, 4, 1, 0, 0, 1, 0, 1e-10, 1, 0)+ring+textOf(f, two)+doubles(5, 0),
+		record, now, seq)
+	f.Add(doubles(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0, 1, 0, 0, 0, 0, top, 0, 0)+ring+config,
+		record, uint64(0), seq)
+	f.Add(doubles(last, last, last, top, last, last+7_200_000_000, last, top, 3_600_000_000, 3_600_000_000,
+		last, 3_600_000_000, top, last, last, top, 1.5e-300, 1_000_000, 0, last)+ring[8:]+config,
+		record, uint64(last), uint64(last))
 	for _, bad := range []float64{math.NaN(), math.Inf(1), -1, 0.5, 1 << 60} {
 		for _, i := range []int{0, 3, 4, 5, 7, 8, 10, 11, 16, 17, 18, 23} {
 			f.Add(setNumber(good, i, bad), record, now, seq)
@@ -97,7 +102,8 @@ func FuzzStored(f *testing.F) {
 				t.Fatalf("%+v", g)
 			}
 			r.Seq++
-			if _, again := exchange(s, "k", r); err == nil && again != nil && r.Validate() == nil && !before.extreme() {
+			if _, again := exchange(s, "k", r); err == nil && again != nil && r.Validate() == nil &&
+				!before.extreme() {
 				t.Fatalf("taken, and then %v:\n%+v became\n%+v", again, before, after)
 			}
 		}

@@ -19,7 +19,8 @@ import (
 
 // stateReply is a good answer of configure.lua.
 func stateReply(t testing.TB) []any {
-	return []any{"ok", int64(1), int64(0), int64(60), int64(2), int64(11), int64(3), int64(1_700_000_000_000_000), int64(400_000),
+	return []any{"ok", int64(1), int64(0), int64(60), int64(2), int64(11), int64(3),
+		int64(1_700_000_000_000_000), int64(400_000),
 		textOf(t, request(1).Config), int64(40), int64(10_000)}
 }
 
@@ -38,9 +39,12 @@ func soundGrant(t *testing.T, r *lease.Request, g lease.Grant) {
 	switch {
 	case g.Seq != r.Seq, g.Granted < 0, g.Granted > r.Want, g.Granted > 0 && g.Granted < r.Need,
 		g.Waited != min(g.Granted, r.Waiting), g.Short != (g.Granted < r.Want),
-		g.Delay < 0, g.RetryAfter < 0, g.Expiry <= 0, g.Epoch < 1, g.Epoch > lease.WaitingMax, g.Counter < 0, g.Counter > lease.WaitingMax,
-		g.Ledger < 0, g.Ledger > most, g.ActiveWeight < 1, g.ActiveWeight > most, g.ServerTime < 0, g.ServerTime > lease.WaitingMax,
-		g.Config.TTL <= 0, g.Config.TTL > time.Hour, g.LeaseMax < g.Config.TTL, g.LeaseMax > 2*time.Hour, g.Running < 0, g.Running > lease.WaitingMax:
+		g.Delay < 0, g.RetryAfter < 0, g.Expiry <= 0, g.Epoch < 1, g.Epoch > lease.WaitingMax, g.Counter < 0,
+		g.Counter > lease.WaitingMax,
+		g.Ledger < 0, g.Ledger > most, g.ActiveWeight < 1, g.ActiveWeight > most, g.ServerTime < 0,
+		g.ServerTime > lease.WaitingMax,
+		g.Config.TTL <= 0, g.Config.TTL > time.Hour, g.LeaseMax < g.Config.TTL, g.LeaseMax > 2*time.Hour,
+		g.Running < 0, g.Running > lease.WaitingMax:
 		t.Fatalf("taken: %+v", g)
 	}
 	soundLevels(t, g.Config, g.Levels)
@@ -84,9 +88,11 @@ func onTheWire(items []any) []string {
 //	go test ./redisbucket -run '^$' -fuzz FuzzWire
 func FuzzWire(f *testing.F) {
 	for _, s := range []string{
-		"", "\r\n", "+OK\r\n", "-ERR x\r\n", "-NOSCRIPT x\r\n", "-MOVED 1 127.0.0.1:1\r\n", ":5\r\n", "$-1\r\n",
+		"", "\r\n", "+OK\r\n", "-ERR x\r\n", "-NOSCRIPT x\r\n", "-MOVED 1 127.0.0.1:1\r\n", ":5\r\n",
+		"$-1\r\n",
 		"$5\r\nab", "*-1\r\n", "*2\r\n$2\r\nok\r\n", "*99999\r\n", "$99999\r\n", "_\r\n", ",nan\r\n",
-		"(123456789012345678901234567890\r\n", "%1\r\n+a\r\n:1\r\n", "~1\r\n+ok\r\n", "#t\r\n", ">2\r\n+a\r\n+b\r\n",
+		"(123456789012345678901234567890\r\n", "%1\r\n+a\r\n:1\r\n", "~1\r\n+ok\r\n", "#t\r\n",
+		">2\r\n+a\r\n+b\r\n",
 		"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "*2\r\n$7\r\ndamaged\r\n$1\r\nk\r\n",
 		"*1\r\n$5\r\nstale\r\n", "|1\r\n+k\r\n+v\r\n+x\r\n", "*3\r\n$2\r\nok\r\n:0\r\n:0\r\n",
 	} {
@@ -102,8 +108,10 @@ func FuzzWire(f *testing.F) {
 		for i := range good {
 			f.Add([]byte(strings.Join(good[:i], "")))
 			// one item is another one, of every type that go-redis reads
-			for _, bad := range []string{":0\r\n", ":3\r\n", ":11\r\n", ":-5\r\n", ":9007199254740993\r\n", ":9223372036854775807\r\n",
-				"$0\r\n\r\n", "$1\r\n5\r\n", "$-1\r\n", "_\r\n", "*0\r\n", "*1\r\n:5\r\n", ",1.5\r\n", "#t\r\n", "-ERR x\r\n",
+			for _, bad := range []string{":0\r\n", ":3\r\n", ":11\r\n", ":-5\r\n", ":9007199254740993\r\n",
+				":9223372036854775807\r\n",
+				"$0\r\n\r\n", "$1\r\n5\r\n", "$-1\r\n", "_\r\n", "*0\r\n", "*1\r\n:5\r\n", ",1.5\r\n",
+				"#t\r\n", "-ERR x\r\n",
 				"(340282366920938463463374607431768211456\r\n", "%1\r\n+a\r\n:1\r\n"} {
 				f.Add([]byte(strings.Join(good[:i], "") + bad + strings.Join(good[i+1:], "")))
 			}
@@ -115,8 +123,11 @@ func FuzzWire(f *testing.F) {
 		}
 		answered := func() *Store {
 			return storeOver(t, redis.NewClient(&redis.Options{
-				Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1, DialerRetries: 1,
-				Dialer: func(context.Context, string, string) (net.Conn, error) { return &scripted{wire: wire}, nil },
+				Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1,
+				DialerRetries: 1,
+				Dialer: func(context.Context, string, string) (net.Conn, error) {
+					return &scripted{wire: wire}, nil
+				},
 			}))
 		}
 		r := fuzzedRequest()
@@ -140,7 +151,8 @@ func FuzzWire(f *testing.F) {
 func typed(t *testing.T, err error, with any) {
 	t.Helper()
 	known := false
-	for _, sentinel := range []error{lease.ErrUnavailable, lease.ErrStale, lease.ErrInvalidRequest, lease.ErrInvalidConfig} {
+	for _, sentinel := range []error{lease.ErrUnavailable, lease.ErrStale, lease.ErrInvalidRequest,
+		lease.ErrInvalidConfig} {
 		known = known || errors.Is(err, sentinel)
 	}
 	if !known || err.Error() == "" {

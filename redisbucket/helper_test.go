@@ -50,7 +50,8 @@ func must(t testing.TB, err error) {
 // request is a plausible call of holder "h".
 func request(seq int64) lease.Request {
 	return lease.Request{Holder: "h", Seq: seq, Want: 10, Weight: 1, Config: lease.Config{
-		Limits: []lease.Limit{lease.PerSecond(100)}, TTL: 400 * time.Millisecond, Target: 100 * time.Millisecond,
+		Limits: []lease.Limit{lease.PerSecond(100)}, TTL: 400 * time.Millisecond,
+		Target: 100 * time.Millisecond,
 	}}
 }
 
@@ -61,7 +62,8 @@ func contents(t *testing.T, s *Store) string {
 	var b strings.Builder
 	keys := s.rdb.Keys(ctx, "*").Val()
 	for _, k := range keys {
-		fmt.Fprintf(&b, "%q: %s %q %q %v\n", k, s.rdb.Type(ctx, k).Val(), s.rdb.Get(ctx, k).Val(), s.rdb.LRange(ctx, k, 0, -1).Val(),
+		fmt.Fprintf(&b, "%q: %s %q %q %v\n", k, s.rdb.Type(ctx, k).Val(), s.rdb.Get(ctx, k).Val(),
+			s.rdb.LRange(ctx, k, 0, -1).Val(),
 			s.rdb.HGetAll(ctx, k).Val())
 	}
 	return fmt.Sprint(len(keys), b.String())

@@ -15,9 +15,12 @@ import (
 
 // oddKeys are user keys that a careless layout mixes up.
 var oddKeys = []string{
-	"", "{", "}", "{}", "}{", "{}{}", "}}", "a", "a}", "{a}", "a{b}c", "}a", "%", "%25", "%7D", "%e", "%h:", "%%", "%7d", "}%",
-	"\x00", "a\x00b", "\r\n", "\xff\xfe", "a:b", "a}:h", ":", "user:{1}", "日本", " ", strings.Repeat("x", lease.KeyMax),
-	strings.Repeat("x", lease.KeyMax+1), strings.Repeat("x", lease.KeyMax) + "}", strings.Repeat("}", 10_000), strings.Repeat("}", lease.KeyMax), strings.Repeat("}", 22), strings.Repeat("}", 23),
+	"", "{", "}", "{}", "}{", "{}{}", "}}", "a", "a}", "{a}", "a{b}c", "}a", "%", "%25", "%7D", "%e", "%h:",
+	"%%", "%7d", "}%",
+	"\x00", "a\x00b", "\r\n", "\xff\xfe", "a:b", "a}:h", ":", "user:{1}", "日本", " ",
+	strings.Repeat("x", lease.KeyMax),
+	strings.Repeat("x", lease.KeyMax+1), strings.Repeat("x", lease.KeyMax) + "}", strings.Repeat("}", 10_000),
+	strings.Repeat("}", lease.KeyMax), strings.Repeat("}", 22), strings.Repeat("}", 23),
 	strings.Repeat("x", 90) + "}}}}}", strings.Repeat("x", 90) + "%%%%%%", "%h:" + strings.Repeat("0", 64),
 }
 
@@ -142,7 +145,8 @@ func FuzzBucketKey(f *testing.F) {
 		if (bucketA == bucketB) != (a == b) {
 			t.Fatalf("%q has the bucket %q, %q has %q", a, bucketA, b, bucketB)
 		}
-		if (recordA == recordB) != (a == b && holderA == holderB) || recordA == bucketB || recordB == bucketA || recordA == bucketA {
+		if (recordA == recordB) != (a == b && holderA == holderB) || recordA == bucketB ||
+			recordB == bucketA || recordA == bucketA {
 			t.Fatalf("%q has %q and %q, %q has %q and %q", a, bucketA, recordA, b, bucketB, recordB)
 		}
 		// and bucket and record are in one slot.

@@ -45,7 +45,8 @@ var mutations = []struct {
 		{"      was = ends\n", ""},
 		{"  refill(c, was > frozen and was or frozen, now, ledger)\n", ""},
 		{"local before, was, level, rest", "local before, level, rest"},
-		{"local c, exists, changed, now = nil, true, false, clock", "local c, exists, changed, now, was = nil, true, false, clock"},
+		{"local c, exists, changed, now = nil, true, false, clock",
+			"local c, exists, changed, now, was = nil, true, false, clock"},
 		{"  -- Step 6. ", "  if was then refill(c, max(was, frozen), now, ledger) end -- "},
 	}, func(s *stage) {
 		// given A, who holds the whole bucket and spends it all just before it reports
@@ -87,8 +88,10 @@ var mutations = []struct {
 	{"void calls treated as known", []edit{
 		{"local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld\n  if known then",
 			"local known = true\n  if live then"},
-		{"  if known then\n    local change =", "  if known and not live then\n    ledger, since = ledger + remaining, counter\n  elseif known then\n    local change ="},
-		{"if known then held[slot] = held[slot] - remaining end", "if live then held[slot] = held[slot] - remaining end"},
+		{"  if known then\n    local change =",
+			"  if known and not live then\n    ledger, since = ledger + remaining, counter\n  elseif known then\n    local change ="},
+		{"if known then held[slot] = held[slot] - remaining end",
+			"if live then held[slot] = held[slot] - remaining end"},
 	}, func(s *stage) {
 		// given A, whose give-back hangs in the network until the bucket has forgotten A
 		s.call("A", lease.Request{Seq: 1, Want: 10})
@@ -114,7 +117,8 @@ var mutations = []struct {
 		s.admit(10)
 	}},
 	{"known although more is reported than was ever given", []edit{
-		{"local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld\n", "local known = live\n"},
+		{"local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld\n",
+			"local known = live\n"},
 	}, func(s *stage) {
 		// given A and its twin of the same name (a forked process): both hold the 10 tokens that A was
 		// given, and the twin's copy is not counted as spent (fault 31 lets it cost one holding)
@@ -126,7 +130,8 @@ var mutations = []struct {
 		s.draw("B", 2, 10)
 	}},
 	{"unused tokens credited at face value", []edit{
-		{"if ticks < floor((units + l.step - 1) / l.step) then back = back + units - ticks * l.step end", "back = back + units"},
+		{"if ticks < floor((units + l.step - 1) / l.step) then back = back + units - ticks * l.step end",
+			"back = back + units"},
 	}, func(s *stage) {
 		// given A, who drew the whole bucket for requests that gave up
 		s.call("A", lease.Request{Seq: 1})
@@ -156,7 +161,8 @@ var mutations = []struct {
 		s.drain("C")
 	}},
 	{"unused tokens credited although a refund has filled their place", []edit{
-		{"if back > l.level then l.level, filled = back, now end", "if back > l.level then l.level = back end"},
+		{"if back > l.level then l.level, filled = back, now end",
+			"if back > l.level then l.level = back end"},
 	}, func(s *stage) {
 		// given C, whose 10 requests were admitted, and A, who drew what was refilled since for
 		// requests that gave up
@@ -194,7 +200,8 @@ var mutations = []struct {
 		s.drain("C")
 	}},
 	{"limits go over to a new configuration by position", []edit{
-		{"if not given[k] and not taken[i] and (pass == 3", "if i == k and not given[k] and not taken[i] and (pass == 3"},
+		{"if not given[k] and not taken[i] and (pass == 3",
+			"if i == k and not given[k] and not taken[i] and (pass == 3"},
 	}, func(s *stage) {
 		// given a limit of 100 an hour that is used up
 		s.audit = lease.PerHour(100)
@@ -365,9 +372,10 @@ func newStage(t *testing.T, addr, prefix string, s *script) *stage {
 	store, err := New(rdb, Config{Prefix: t.Name() + prefix})
 	must(t, err)
 	limit := lease.PerSecond(100).WithBurst(10)
-	st := &stage{t: t, store: store, now: 1_700_000_000_000_000, audit: limit, holders: make(map[string]*honest), config: lease.Config{
-		Limits: []lease.Limit{limit}, TTL: 400 * time.Millisecond, Target: 100 * time.Millisecond,
-	}}
+	st := &stage{t: t, store: store, now: 1_700_000_000_000_000, audit: limit,
+		holders: make(map[string]*honest), config: lease.Config{
+			Limits: []lease.Limit{limit}, TTL: 400 * time.Millisecond, Target: 100 * time.Millisecond,
+		}}
 	store.leaseScript = s
 	store.now = func() string { return strconv.FormatInt(st.now, 10) }
 	return st

@@ -89,7 +89,9 @@ func (a *answer) config(proposed *lease.Config) lease.Config {
 
 // levels are the end of the reply: for each limit its level, and the time until it has a token
 // more.
-func (a *answer) levels(c *lease.Config) (levels [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration) {
+func (a *answer) levels(
+	c *lease.Config,
+) (levels [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration) {
 	if a.err != nil {
 		return levels, next
 	}

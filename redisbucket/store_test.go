@@ -49,7 +49,8 @@ func TestAnExchangeGroupsEveryCallOnce(t *testing.T) {
 	s := newStore(t, miniredis.RunT(t).Addr())
 	bad := request(1)
 	bad.Need = 20
-	calls := []*lease.Call{{Key: "a", Request: request(1)}, {Key: "b", Request: bad}, {Key: "c", Request: request(1)}}
+	calls := []*lease.Call{{Key: "a", Request: request(1)}, {Key: "b", Request: bad},
+		{Key: "c", Request: request(1)}}
 	seen := make(map[*lease.Call]int)
 	// when it is sent
 	s.Exchange(context.Background(), calls, func(g []*lease.Call) {
@@ -71,7 +72,8 @@ func TestAStaleCallIsToldSo(t *testing.T) {
 		if _, err := exchange(s, "k", request(5)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := exchange(s, "k", request(4)); !errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrUnavailable) {
+		if _, err := exchange(s, "k", request(4)); !errors.Is(err, lease.ErrStale) ||
+			errors.Is(err, lease.ErrUnavailable) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -96,11 +98,13 @@ func TestKeysExpire(t *testing.T) {
 			// then the bucket outlives what the holder was told: the time to full, 2T, and at most a slice
 			// more
 			slice := 58 * time.Millisecond
-			if ttl := s.rdb.PTTL(ctx, bucket).Val(); g.Expiry < c.least || g.Expiry > c.least+slice || ttl < g.Expiry || ttl > g.Expiry+2*time.Second {
+			if ttl := s.rdb.PTTL(ctx, bucket).Val(); g.Expiry < c.least || g.Expiry > c.least+slice ||
+				ttl < g.Expiry || ttl > g.Expiry+2*time.Second {
 				t.Errorf("%s: told %v, kept %v, want %v", name, g.Expiry, ttl, c.least)
 			}
 			// and the record outlives its slice by two
-			if ttl := s.rdb.PTTL(ctx, recordKey(bucket, "h")).Val(); ttl < 400*time.Millisecond+2*57*time.Millisecond || ttl > 3*time.Second {
+			if ttl := s.rdb.PTTL(ctx, recordKey(bucket,
+				"h")).Val(); ttl < 400*time.Millisecond+2*57*time.Millisecond || ttl > 3*time.Second {
 				t.Errorf("%s: the record lives %v", name, ttl)
 			}
 		}
@@ -120,7 +124,8 @@ func TestTheLastRevisionCannotBeReplaced(t *testing.T) {
 		before := contents(t, s)
 		for _, op := range []lease.Op{lease.OpSet, lease.OpSetIfAbsent} {
 			st, err := s.Configure(context.Background(), "k", op, request(1).Config)
-			if op == lease.OpSet && !errors.Is(err, lease.ErrInvalidConfig) || op == lease.OpSetIfAbsent && (err != nil || st.Changed) {
+			if op == lease.OpSet && !errors.Is(err, lease.ErrInvalidConfig) || op == lease.OpSetIfAbsent &&
+				(err != nil || st.Changed) {
 				t.Errorf("%v: %+v, %v", op, st, err)
 			}
 			if after := contents(t, s); after != before {

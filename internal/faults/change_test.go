@@ -63,7 +63,8 @@ func (p *phases) enterWhenOldLeasesEnd(t *testing.T, f *Fleet, name string) {
 func TestRow33LimitsChangedWithLeasesOut(t *testing.T) {
 	t.Parallel()
 	large, small := hybrid.PerSecond(1000), hybrid.PerSecond(50).WithBurst(20)
-	for name, c := range map[string]struct{ from, to hybrid.Limit }{"lowered": {large, small}, "raised": {small, large}} {
+	for name, c := range map[string]struct{ from, to hybrid.Limit }{"lowered": {large, small},
+		"raised": {small, large}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// Given four processes with leases under the old limit,
@@ -77,7 +78,8 @@ func TestRow33LimitsChangedWithLeasesOut(t *testing.T) {
 			must(t, f.Limiters[0].SetLimits(t.Context(), key, c.to))
 			p.enterWhenOldLeasesEnd(t, f, "new")
 			admitted := f.Stats().Admitted
-			testkit.Eventually(t, "some admissions under the new limit", func() bool { return f.Stats().Admitted > admitted+50 })
+			testkit.Eventually(t, "some admissions under the new limit",
+				func() bool { return f.Stats().Admitted > admitted+50 })
 			p.enter("end")
 			// then each bound holds in its time.
 			f.CheckBound("old", large, 0)
@@ -111,7 +113,8 @@ func TestRow34RollingDeployWithTwoConfigurations(t *testing.T) {
 	// when the first process of the new version calls, and both go on,
 	next := fleet(2, after)
 	p.load(t, next)
-	testkit.Eventually(t, "the new version at the bucket", func() bool { return old.State(key).Config.Version.Deploy == 2 })
+	testkit.Eventually(t, "the new version at the bucket",
+		func() bool { return old.State(key).Config.Version.Deploy == 2 })
 	p.enterWhenOldLeasesEnd(t, old, "new")
 	admitted, too := old.Stats().Admitted, next.Stats().Admitted
 	testkit.Eventually(t, "admissions under the new limits", func() bool {

@@ -41,7 +41,10 @@ func TestRow28ALevelStaysWhenTheClockGoesBack(t *testing.T) {
 	server, clock := startWithClock(t)
 	f := NewFleet(t, Options{Size: 2, Addr: server.Addr, Config: patient(hourly, denying)})
 	f.Spend(0, key, hourly.Tokens-60)
-	testkit.Eventually(t, "nothing leased", func() bool { return f.Stats().Held == 0 && f.State(key).Ledger == 0 })
+	testkit.Eventually(t, "nothing leased", func() bool {
+		return f.Stats().Held == 0 &&
+			f.State(key).Ledger == 0
+	})
 	left := f.State(key).Levels[0]
 	if left+f.Stats().Burnt != 60 {
 		t.Fatalf("%d left: %+v", left, f.Stats())
@@ -92,6 +95,7 @@ func TestRow27AServerClockAnHourAheadUnderLoadCostsAtMostOneBurst(t *testing.T) 
 	took := f.AwaitRecovery(busy.Tokens)
 	load.Stop()
 	// then no window has more than one burst, and what was held by then, beyond the promise.
-	t.Logf("the second at the rate began %v after; %d admitted in excess", took.After, f.Audit(key, busy, 0).ExceededBy)
+	t.Logf("the second at the rate began %v after; %d admitted in excess", took.After,
+		f.Audit(key, busy, 0).ExceededBy)
 	f.CheckBound(key, busy, busy.Burst+busy.Burst)
 }

@@ -70,11 +70,15 @@ func TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding(t *testing.T) {
 	// when all of them ask for more than there is,
 	load := f.Load(key, 700)
 	// then one of the clones is renamed,
-	testkit.Eventually(t, "a clone with an id of its own", func() bool { return twins[0].renamed() || twins[1].renamed() })
+	testkit.Eventually(t, "a clone with an id of its own", func() bool {
+		return twins[0].renamed() ||
+			twins[1].renamed()
+	})
 	// and they go on;
 	for i, l := range f.Limiters {
 		had := l.Stats().Admitted
-		testkit.Eventually(t, fmt.Sprintf("admissions by limiter %d", i), func() bool { return l.Stats().Admitted >= had+200 })
+		testkit.Eventually(t, fmt.Sprintf("admissions by limiter %d", i),
+			func() bool { return l.Stats().Admitted >= had+200 })
 	}
 	load.Stop()
 	// no window exceeds the bound by more than a holding,
@@ -102,7 +106,8 @@ func TestRow31ClonesExceedTheBoundByOneHoldingUnderAnyLoad(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d loads: the worst window exceeds the bound by %d, a clone was renamed in %d", seeds, worst, parted)
+	t.Logf("%d loads: the worst window exceeds the bound by %d, a clone was renamed in %d", seeds, worst,
+		parted)
 	if parted != seeds {
 		t.Errorf("the clones parted in %d of %d runs only", parted, seeds)
 	}

@@ -126,8 +126,9 @@ func TestRow35ALateGrantIsNeverSpent(t *testing.T) {
 		end     func(*testing.T, *hybrid.Limiter)
 		arrives bool // the reply, in the end; otherwise the client's read timeout ends the call
 	}{
-		"after Close":                   {func(t *testing.T, l *hybrid.Limiter) { must(t, l.Close()) }, true},
-		"that never comes, after Close": {func(t *testing.T, l *hybrid.Limiter) { must(t, l.Close()) }, false},
+		"after Close": {func(t *testing.T, l *hybrid.Limiter) { must(t, l.Close()) }, true},
+		"that never comes, after Close": {func(t *testing.T, l *hybrid.Limiter) { must(t, l.Close()) },
+			false},
 		"when Shutdown has given up": {func(t *testing.T, l *hybrid.Limiter) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
@@ -227,7 +228,8 @@ func TestRow35WhatShutdownGivesBackIsCreditedOnceAtMost(t *testing.T) {
 			// and the bucket has it once, or counts the lease until it ends.
 			if c.arrives {
 				f.balance(closingBurst - 3)
-			} else if after := f.fleet.State(key); after.Ledger != before.Ledger || after.Levels != before.Levels {
+			} else if after := f.fleet.State(key); after.Ledger != before.Ledger ||
+				after.Levels != before.Levels {
 				t.Errorf("the bucket: %+v, before %+v", after, before)
 			}
 		})

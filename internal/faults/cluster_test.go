@@ -20,7 +20,8 @@ import (
 const calm = 500
 
 // calmly does not take a busy machine for a dead node.
-var calmly = hybrid.Config{Limits: []hybrid.Limit{busy}, CallTimeout: time.Second, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, TTL: time.Second}}
+var calmly = hybrid.Config{Limits: []hybrid.Limit{busy}, CallTimeout: time.Second,
+	Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, TTL: time.Second}}
 
 // shards is a cluster of three masters, each with a replica if it is to have one.
 type shards struct {
@@ -30,7 +31,8 @@ type shards struct {
 
 func startShards(t *testing.T, replicas bool, args ...string) *shards {
 	t.Helper()
-	s := &shards{Cluster: redistest.StartCluster(t, 3, replicas, append(args, "--cluster-node-timeout", "1000")...)}
+	s := &shards{Cluster: redistest.StartCluster(t, 3, replicas, append(args, "--cluster-node-timeout",
+		"1000")...)}
 	for _, m := range s.Masters {
 		s.admins = append(s.admins, client(t, m.Addr))
 	}
@@ -70,7 +72,8 @@ func failed(t *testing.T, admin *redis.Client, dead *redistest.Server) {
 	testkit.Eventually(t, "the others notice", func() bool {
 		for line := range strings.SplitSeq(admin.ClusterNodes(context.Background()).Val(), "\n") {
 			f := strings.Fields(line)
-			if len(f) > 2 && strings.HasPrefix(f[1], dead.Addr+"@") && strings.Contains(","+f[2]+",", ",fail,") {
+			if len(f) > 2 && strings.HasPrefix(f[1], dead.Addr+"@") &&
+				strings.Contains(","+f[2]+",", ",fail,") {
 				return true
 			}
 		}
@@ -97,17 +100,20 @@ func TestRow19AFailoverInAClusterDegradesItsSlotsOnly(t *testing.T) {
 	// when one master is killed,
 	killed := f.Now()
 	s.Masters[0].Kill()
-	testkit.Eventually(t, "that its key is denied", func() bool { return f.Seen(names[0], killed, f.Now()).Denied > 0 })
+	testkit.Eventually(t, "that its key is denied",
+		func() bool { return f.Seen(names[0], killed, f.Now()).Denied > 0 })
 	// then its replica takes over, and its key is served again,
 	failed(t, s.admins[1], s.Masters[0])
 	noticed := f.Now()
 	testkit.Eventually(t, "service by the replica", serves(names[0]))
 	back := f.Now()
-	t.Logf("%s: failed %v after the kill, served again %v after it: %s", names[0], noticed-killed, back-killed, f.Seen(names[0], killed, back))
+	t.Logf("%s: failed %v after the kill, served again %v after it: %s", names[0], noticed-killed,
+		back-killed, f.Seen(names[0], killed, back))
 	// the other keys were served all the time,
 	for _, name := range names[1:] {
 		t.Logf("%s, of another master: %s", name, f.Seen(name, killed, back))
-		if seen := f.Seen(name, killed, back); seen.Denied > seen.Admitted { // not none: a machine that stands still denies some
+		// not none: a machine that stands still denies some
+		if seen := f.Seen(name, killed, back); seen.Denied > seen.Admitted {
 			t.Errorf("%s was denied too: %+v", name, seen)
 		}
 	}
@@ -129,19 +135,24 @@ func TestRow20AShardWithoutAReplicaTakesDownItsOwnKeysOrAll(t *testing.T) {
 			lost, kept := s.keyOn(t, cluster, 0), s.keyOn(t, cluster, 1)
 			f.Load(lost, calm/2)
 			f.Load(kept, calm/2)
-			testkit.Eventually(t, "leases", func() bool { return f.Seen(lost, 0, f.Now()).Admitted > 100 && f.Seen(kept, 0, f.Now()).Admitted > 100 })
+			testkit.Eventually(t, "leases", func() bool {
+				return f.Seen(lost, 0, f.Now()).Admitted > 100 &&
+					f.Seen(kept, 0, f.Now()).Admitted > 100
+			})
 			// when a master is killed and the others have noticed,
 			killed := f.Now()
 			s.Masters[0].Kill()
 			failed(t, s.admins[1], s.Masters[0])
 			failed(t, s.admins[2], s.Masters[0])
 			// then its keys are denied for good, and the others' where the cluster insists on all slots.
-			testkit.Eventually(t, "that its key is denied", func() bool { return f.Next(lost, 200).Admitted == 0 })
+			testkit.Eventually(t, "that its key is denied",
+				func() bool { return f.Next(lost, 200).Admitted == 0 })
 			testkit.Eventually(t, "the state of the other", func() bool {
 				seen := f.Next(kept, 200)
 				return others && seen.Denied == 0 || !others && seen.Admitted == 0
 			})
-			t.Logf("after %v: %s, on the dead master: %s; %s: %s", f.Now()-killed, lost, f.Seen(lost, killed, f.Now()), kept, f.Seen(kept, killed, f.Now()))
+			t.Logf("after %v: %s, on the dead master: %s; %s: %s", f.Now()-killed, lost,
+				f.Seen(lost, killed, f.Now()), kept, f.Seen(kept, killed, f.Now()))
 			// Nobody waited, and the promise held.
 			for _, name := range []string{lost, kept} {
 				f.CheckNobodyWaited(name, killed, f.Now())
@@ -190,7 +201,10 @@ func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
 	}
 	// then both are served there, and nobody has said a word about it.
 	moved := f.Now()
-	testkit.Eventually(t, "service of both", func() bool { return f.Seen(name, moved, f.Now()).Admitted > 500 })
+	testkit.Eventually(t, "service of both", func() bool {
+		return f.Seen(name, moved,
+			f.Now()).Admitted > 500
+	})
 	newcomer.Stop()
 	if out := log.String(); out != "" || f.Stats().Errors > 0 {
 		t.Errorf("%d errors\n%s", f.Stats().Errors, out)

@@ -49,10 +49,12 @@ func patient(limit hybrid.Limit, p hybrid.Policy) hybrid.Config {
 // burst is used up.
 func saturated(t *testing.T, size int, addr string) (*Fleet, *Load) {
 	t.Helper()
-	f := NewFleet(t, Options{Size: size, Addr: addr, Config: hybrid.Config{Limits: []hybrid.Limit{busy}, Policy: denying}})
+	f := NewFleet(t, Options{Size: size, Addr: addr, Config: hybrid.Config{Limits: []hybrid.Limit{busy},
+		Policy: denying}})
 	load := f.Load(key, 6*int(busy.Tokens)/size)
 	f.Warm()
-	testkit.Eventually(t, "the burst is used up", func() bool { return f.State(key).Levels[0] < busy.Burst/10 })
+	testkit.Eventually(t, "the burst is used up",
+		func() bool { return f.State(key).Levels[0] < busy.Burst/10 })
 	return f, load
 }
 
@@ -134,7 +136,8 @@ func contents(t *testing.T, rdb *redis.Client) string {
 	slices.Sort(keys)
 	var b strings.Builder
 	for _, k := range keys {
-		fmt.Fprintf(&b, "%q %s %q %v %v\n", k, rdb.Type(ctx, k).Val(), rdb.Get(ctx, k).Val(), rdb.HGetAll(ctx, k).Val(),
+		fmt.Fprintf(&b, "%q %s %q %v %v\n", k, rdb.Type(ctx, k).Val(), rdb.Get(ctx, k).Val(),
+			rdb.HGetAll(ctx, k).Val(),
 			rdb.LRange(ctx, k, 0, -1).Val())
 	}
 	return b.String()

@@ -36,7 +36,8 @@ func damages() []damage {
 	}
 	number := func(i int, to float64) func(string) string {
 		return func(old string) string {
-			return old[:8*i] + string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(to))) + old[8*i+8:]
+			return old[:8*i] + string(binary.LittleEndian.AppendUint64(nil,
+				math.Float64bits(to))) + old[8*i+8:]
 		}
 	}
 	const counter, level, config = 2, 17, 35 // of the numbers of a bucket, see common.lua
@@ -105,7 +106,8 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 			t.Errorf("%s: Inspect says %v", d.name, err)
 		}
 		// nobody can make it worse by asking for a reset,
-		if _, err := store.Configure(ctx, name, lease.OpReset, lease.Config{}); !errors.Is(err, lease.ErrPermanent) {
+		if _, err := store.Configure(ctx, name, lease.OpReset, lease.Config{}); !errors.Is(err,
+			lease.ErrPermanent) {
 			t.Errorf("%s: a reset says %v", d.name, err)
 		}
 	}
@@ -114,7 +116,8 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 		t.Errorf("before:\n%s\nafter:\n%s", stored, now)
 	}
 	testkit.Eventually(t, "the log to name one of the damaged keys", func() bool {
-		return strings.Contains(log.String(), "key=damaged-") && strings.Contains(log.String(), "stored state is damaged")
+		return strings.Contains(log.String(), "key=damaged-") && strings.Contains(log.String(),
+			"stored state is damaged")
 	})
 	if s := l.Stats(); s.Admitted != admitted {
 		t.Errorf("%d admitted from damaged buckets", s.Admitted-admitted)

@@ -64,7 +64,8 @@ func TestRow09AnotherProgramOnThatPortIsAnOutage(t *testing.T) {
 	stub := httptest.NewServer(http.NotFoundHandler())
 	defer stub.Close()
 	var heard ears
-	f := NewFleet(t, Options{Size: size, Addr: stub.Listener.Addr().String(), Store: heard.put, Config: ordinary(strict)})
+	f := NewFleet(t, Options{Size: size, Addr: stub.Listener.Addr().String(), Store: heard.put,
+		Config: ordinary(strict)})
 	// when it is asked
 	load := f.Load(key, perEach)
 	testkit.Eventually(t, "1000 requests, and an error", func() bool {

@@ -108,7 +108,8 @@ func (e *ears) sum() (sent, failed int64, latest error) {
 // returns.
 func admin(t *testing.T, addr string) *redis.Client {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, ReadTimeout: time.Minute, DialTimeout: time.Minute})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, ReadTimeout: time.Minute,
+		DialTimeout: time.Minute})
 	t.Cleanup(func() { rdb.Close() })
 	must(t, rdb.Ping(t.Context()).Err())
 	return rdb

@@ -91,7 +91,8 @@ func TestRow14EvictionUnderLoadKeepsThePromise(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
 			// Given three processes that ask for more than the rate,
-			server := redistest.Start(t, "--maxmemory-policy", policy, "--maxmemory-samples", "1") // no sane setting is worse
+			// no sane setting is worse
+			server := redistest.Start(t, "--maxmemory-policy", policy, "--maxmemory-samples", "1")
 			rdb := client(t, server.Addr)
 			f, load := saturated(t, 3, server.Addr)
 			// when other data keeps pushing out their bucket and their records,
@@ -122,7 +123,8 @@ func TestRow14EvictionUnderLoadKeepsThePromise(t *testing.T) {
 			f.AwaitRecovery(busy.Tokens)
 			load.Stop()
 			s := f.Stats()
-			t.Logf("%d buckets lost in %v; admitted %d, denied %d, burnt %d", losses, f.Now(), s.Admitted, s.Denied, s.Burnt)
+			t.Logf("%d buckets lost in %v; admitted %d, denied %d, burnt %d", losses, f.Now(), s.Admitted,
+				s.Denied, s.Burnt)
 			// and in no window more was admitted than by one bucket that nobody evicts.
 			f.CheckBound(key, busy, 0)
 		})
@@ -134,7 +136,8 @@ func TestRow14EvictionUnderLoadKeepsThePromise(t *testing.T) {
 // an evicted bucket starts empty and waits for a T, which users see as denials.
 func TestOnlyNoEvictionKeepsTheBuckets(t *testing.T) {
 	t.Parallel()
-	for others, expiry := range map[string]time.Duration{"data that stays": 0, "data that expires": 24 * time.Hour} {
+	for others, expiry := range map[string]time.Duration{"data that stays": 0,
+		"data that expires": 24 * time.Hour} {
 		for policy, keeps := range map[string]bool{
 			"noeviction": true, "allkeys-lru": false, "allkeys-lfu": false, "allkeys-random": false,
 			"volatile-lru": false, "volatile-lfu": false, "volatile-random": false, "volatile-ttl": false,
@@ -176,7 +179,8 @@ func TestOnlyNoEvictionKeepsTheBuckets(t *testing.T) {
 				}
 				// then only noeviction keeps them all: others get an error instead.
 				if got := kept(); (got == len(ours)) != keeps || policy == "noeviction" && refused == 0 {
-					t.Errorf("%d of %d buckets are left, and %d writes of others were refused", got, len(ours), refused)
+					t.Errorf("%d of %d buckets are left, and %d writes of others were refused", got,
+						len(ours), refused)
 				}
 				t.Logf("%d of %d buckets left, %d writes of others refused", kept(), len(ours), refused)
 			})

@@ -107,7 +107,8 @@ func (f *family) admitted() (n int64) {
 func (f *family) awaitAdmitted(n int64) {
 	f.t.Helper()
 	want := f.admitted() + n
-	testkit.Eventually(f.t, fmt.Sprintf("%d tokens admitted", want), func() bool { return f.admitted() >= want })
+	testkit.Eventually(f.t, fmt.Sprintf("%d tokens admitted", want),
+		func() bool { return f.admitted() >= want })
 }
 
 // awaitEmptyLedger waits until the bucket counts nothing as leased.

@@ -49,7 +49,8 @@ func forgetUnderLoad(t *testing.T, forget func(*testing.T, *redistest.Server)) {
 		before = after
 		// the rate comes back,
 		took := f.CheckRecovers(key, busy.Tokens)
-		t.Logf("lost at %v; a full second at the rate had passed %v after the new bucket was seen", lost, took.After)
+		t.Logf("lost at %v; a full second at the rate had passed %v after the new bucket was seen", lost,
+			took.After)
 	}
 	load.Stop()
 	// and in no window was more admitted than by one bucket that nobody ever lost.
@@ -81,7 +82,8 @@ func TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore(t *testing.T) {
 			newcomer := f.Drain(1, key)
 			// and then one that has, and another newcomer,
 			knower, third := f.Drain(0, key), f.Drain(2, key)
-			t.Logf("admitted %d, and after the loss %d by a newcomer, %d by the one that knew, %d by another", first, newcomer, knower, third)
+			t.Logf("admitted %d, and after the loss %d by a newcomer, %d by the one that knew, %d by another",
+				first, newcomer, knower, third)
 			// then the bucket was spent once more at most, and with StartEmpty not at all.
 			refilled := int64(f.Now() / (hourly.Per / time.Duration(hourly.Tokens)))
 			if total := newcomer + knower + third; total > c.extra+refilled {

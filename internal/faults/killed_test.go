@@ -44,7 +44,8 @@ func TestRow30TheLeaseOfAKilledProcessIsForgottenAfterT(t *testing.T) {
 		// then its lease is in the ledger before T,
 		age := s.ServerTime - h.GrantedAt
 		if age < ttl && s.Ledger < h.Held {
-			t.Fatalf("%d us after the grant %d are leased, it held %d and T is %d us", age, s.Ledger, h.Held, ttl)
+			t.Fatalf("%d us after the grant %d are leased, it held %d and T is %d us", age, s.Ledger, h.Held,
+				ttl)
 		}
 		// the bucket never has what is leased,
 		if s.Levels[0] > o.Limit.Capacity()-s.Ledger {
@@ -114,7 +115,8 @@ func TestRow30TheBalanceAfterAKillIsExact(t *testing.T) {
 	s, survivors := f.State(key), f.Stats()
 	want := o.Limit.Capacity() - h.Admitted - survivors.Admitted - h.Held - h.Burnt - survivors.Burnt
 	if s.Levels[0] != want || s.Ledger != 0 {
-		t.Errorf("level %d, want %d, ledger %d; lost %d, survivors %+v", s.Levels[0], want, s.Ledger, h.Held, survivors)
+		t.Errorf("level %d, want %d, ledger %d; lost %d, survivors %+v", s.Levels[0], want, s.Ledger, h.Held,
+			survivors)
 	}
 }
 

@@ -44,7 +44,8 @@ func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 	}
 	testkit.Eventually(t, "the log to say what is wrong, with which key", func() bool {
 		text := log.String()
-		return strings.Contains(text, "OOM") && (strings.Contains(text, "key="+key) || strings.Contains(text, "key=another"))
+		return strings.Contains(text, "OOM") && (strings.Contains(text, "key="+key) ||
+			strings.Contains(text, "key=another"))
 	})
 	// and when there is memory again, everything is where it was.
 	set(t, rdb, "maxmemory", "0")

@@ -60,7 +60,11 @@ func newModes(t *testing.T, addr, direct string, client func(*redis.Options)) mo
 		m.load = m.Load(m.name, perEach)
 	}
 	all.eventually(t, "everybody knows of everybody", func(m *mode) bool {
-		return !slices.ContainsFunc(m.ears, func(e *ear) bool { active, _ := e.weights(); return active != size })
+		return !slices.ContainsFunc(m.ears, func(e *ear) bool {
+			active,
+				_ := e.weights()
+			return active != size
+		})
 	})
 	return all
 }
@@ -102,7 +106,8 @@ func (all modes) suffer(t *testing.T, o outage) {
 	// and stays away for another thousand requests of each fleet, and until everybody has heard why
 	all.eventually(t, "a thousand requests without a store, and an error", func(m *mode) bool {
 		s := m.Seen(m.name, m.settled, m.Now())
-		return s.Admitted+s.Denied >= 1000 && !slices.ContainsFunc(m.ears, func(e *ear) bool { return !e.heardOf(o.is, o.says) })
+		return s.Admitted+s.Denied >= 1000 && !slices.ContainsFunc(m.ears,
+			func(e *ear) bool { return !e.heardOf(o.is, o.says) })
 	})
 	for _, m := range all {
 		m.checkOutage(t)
@@ -128,7 +133,8 @@ func (all modes) suffer(t *testing.T, o outage) {
 // answer.
 func (m *mode) decides() bool {
 	for i, s := range m.each() {
-		if s.Held > 0 || s.Errors == m.before[i].Errors || m.fallback != hybrid.FallbackDeny && s.Fallback == m.before[i].Fallback {
+		if s.Held > 0 || s.Errors == m.before[i].Errors || m.fallback != hybrid.FallbackDeny &&
+			s.Fallback == m.before[i].Fallback {
 			return false
 		}
 	}
@@ -166,8 +172,10 @@ func (m *mode) checkOutage(t *testing.T) {
 	first, seen := m.Seen(m.name, m.began, m.settled), m.Seen(m.name, m.settled, now)
 	long := (now - m.settled).Seconds()
 	t.Logf("%s: until it decides (%v): %d admitted, %d denied, slowest %v; then %.0f/s admitted, %.0f/s denied, %d of %d took 1 ms or more, slowest %v; %d admitted without the store in %v",
-		m.name, (m.settled - m.began).Round(time.Millisecond), first.Admitted, first.Denied, first.Slowest.Round(time.Microsecond),
-		float64(seen.Admitted)/long, float64(seen.Denied)/long, seen.Slow, seen.Admitted+seen.Denied, seen.Slowest.Round(time.Microsecond),
+		m.name, (m.settled - m.began).Round(time.Millisecond), first.Admitted, first.Denied,
+		first.Slowest.Round(time.Microsecond),
+		float64(seen.Admitted)/long, float64(seen.Denied)/long, seen.Slow, seen.Admitted+seen.Denied,
+		seen.Slowest.Round(time.Microsecond),
 		fallback, (now - m.began).Round(time.Millisecond))
 	// Nobody waits for the client.
 	m.CheckNobodyWaited(m.name, m.began, now)
@@ -178,7 +186,8 @@ func (m *mode) checkOutage(t *testing.T) {
 		}
 	case hybrid.FallbackAllowAll:
 		if seen.Denied > 0 || fallback < seen.Admitted {
-			t.Errorf("AllowAll denied %d, and admitted %d, of which %d are counted", seen.Denied, seen.Admitted, fallback)
+			t.Errorf("AllowAll denied %d, and admitted %d, of which %d are counted", seen.Denied,
+				seen.Admitted, fallback)
 		}
 	case hybrid.FallbackLocalShare:
 		// Its own bound: each process its share of rate and burst, by the active weight that it heard
@@ -207,7 +216,8 @@ func (m *mode) checkAfter(t *testing.T) {
 	m.CheckConserved()
 	w := m.Audit(m.name, limit, 0)
 	over, fallback := w.ExceededBy, m.Stats().Fallback
-	t.Logf("%s: the worst window admitted %d more than one bucket, %d were admitted without the store", m.name, over, fallback)
+	t.Logf("%s: the worst window admitted %d more than one bucket, %d were admitted without the store",
+		m.name, over, fallback)
 	switch {
 	case m.fallback == hybrid.FallbackDeny:
 		m.CheckBound(m.name, limit, 0)

@@ -64,7 +64,8 @@ type Seen struct {
 }
 
 func (s Seen) String() string {
-	return fmt.Sprintf("%d admitted, %d denied, slowest %v", s.Admitted, s.Denied, s.Slowest.Round(time.Microsecond))
+	return fmt.Sprintf("%d admitted, %d denied, slowest %v", s.Admitted, s.Denied,
+		s.Slowest.Round(time.Microsecond))
 }
 
 // Seen sums up the decisions on key that began in [from, to), by Fleet.Now.
@@ -121,6 +122,7 @@ func (f *Fleet) CheckBound(key string, limit hybrid.Limit, overcommit int64) {
 		f.t.Errorf("nothing was admitted of %q: the audit says nothing", key)
 	case w.ExceededBy > 0:
 		f.t.Errorf("%d admitted of %q in the %v from %v on, %d more than %v + %d allow",
-			w.Admitted, key, time.Duration(w.To-w.From), time.Duration(w.From), w.ExceededBy, limit, overcommit)
+			w.Admitted, key, time.Duration(w.To-w.From), time.Duration(w.From), w.ExceededBy, limit,
+			overcommit)
 	}
 }

@@ -48,7 +48,8 @@ func recovery(t *testing.T, fallback hybrid.Fallback, down func(context.Context)
 	for i := range stores {
 		stores[i] = w
 	}
-	f := NewFleetOn(t, hybrid.Config{Limits: []hybrid.Limit{crowded}, Policy: hybrid.Policy{Fallback: fallback}}, stores...)
+	f := NewFleetOn(t, hybrid.Config{Limits: []hybrid.Limit{crowded},
+		Policy: hybrid.Policy{Fallback: fallback}}, stores...)
 	load := f.Load("k", asking)
 	time.Sleep(2 * time.Second)
 	// when the store is away for a while
@@ -79,10 +80,12 @@ func recovery(t *testing.T, fallback hybrid.Fallback, down func(context.Context)
 	checkRate(t, then-soon, (last-late)/2)
 	// the holdings were spent first, and once they were, nobody waited: not for a nanosecond,
 	had := before.Held + gone.Leased - before.Leased // what was on its way included
-	if spent := gone.Admitted - gone.Fallback - (before.Admitted - before.Fallback); spent == 0 || spent > had {
+	if spent := gone.Admitted - gone.Fallback - (before.Admitted - before.Fallback); spent == 0 ||
+		spent > had {
 		t.Errorf("%d of %d held tokens were spent", spent, had)
 	}
-	if s := f.Seen("k", downAt+ttl+lease.DefaultCallTimeout, backAt); s.Slowest > 0 || s.Admitted+s.Denied == 0 {
+	if s := f.Seen("k", downAt+ttl+lease.DefaultCallTimeout, backAt); s.Slowest > 0 ||
+		s.Admitted+s.Denied == 0 {
 		t.Errorf("without the store: %+v", s)
 	}
 	checkDebt(t, f, w, fallback, gone.Fallback-before.Fallback)
@@ -95,7 +98,8 @@ func recovery(t *testing.T, fallback hybrid.Fallback, down func(context.Context)
 func checkRate(t *testing.T, soon, late int64) {
 	t.Helper()
 	rate := float64(crowded.Tokens)
-	t.Logf("admitted by leases: %d in the second from 2T on, %d/s from 3 s on, of %d/s", soon, late, crowded.Tokens)
+	t.Logf("admitted by leases: %d in the second from 2T on, %d/s from 3 s on, of %d/s", soon, late,
+		crowded.Tokens)
 	if want := rate - 3*rate*target.Seconds(); float64(soon) < want {
 		t.Errorf("%d admitted by leases in the second from 2T after the recovery on, want %.0f", soon, want)
 	}

@@ -34,17 +34,23 @@ func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
 			replica.AwaitSync(t)
 			var addr atomic.Value // where the service is, as DNS or a Sentinel would tell
 			addr.Store(master.Addr)
-			f := NewFleet(t, Options{Size: 3, Addr: master.Addr, Direct: replica.Addr, Config: patient(hourly, denying), Client: func(o *redis.Options) {
-				o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
-					return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
-				}
-			}})
+			f := NewFleet(t, Options{Size: 3, Addr: master.Addr, Direct: replica.Addr,
+				Config: patient(hourly, denying), Client: func(o *redis.Options) {
+					o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+						return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
+					}
+				}})
 			// Given that
 			f.SpendAndSettle(0, 20)
 			f.SpendAndSettle(1, 20)
 			ofMaster := storeOn(t, client(t, master.Addr))
 			has := settled(t, ofMaster)
-			testkit.Eventually(t, "the replica has seen that", func() bool { st := f.State(key); return st.Levels == has.Levels && st.Counter == has.Counter })
+			testkit.Eventually(t, "the replica has seen that",
+				func() bool {
+					st := f.State(key)
+					return st.Levels == has.Levels &&
+						st.Counter == has.Counter
+				})
 			do(t, toReplica, "REPLICAOF", "NO", "ONE")
 			f.SpendAndSettle(0, 30)
 			left := settled(t, ofMaster)

@@ -13,8 +13,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// says is a Fate.Rewrite: whatever was asked, this is the answer.
-func says(reply string) func([]byte) []byte { return func([]byte) []byte { return []byte(reply) } }
+// says is a network on which, whatever was asked, this is the answer.
+func says(reply string) redistest.Fate {
+	return redistest.Fate{Rewrite: func([]byte) []byte { return []byte(reply) }}
+}
 
 func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T) {
 	t.Parallel()
@@ -23,26 +25,27 @@ func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T
 	f := newStock(t, proxy.Addr, server.Addr, 1, hybrid.Config{})
 	load := f.Load("k", perEach)
 	f.answered(t, 1)
+	half, other := redistest.Fate{Rewrite: redistest.Half}, redistest.Fate{Rewrite: redistest.HTTP}
+	ended := func(f redistest.Fate) redistest.Fate { f.Close = true; return f }
 	for name, c := range map[string]struct {
 		fate redistest.Fate
 		is   error
 	}{
-		"half of it, and the end": {redistest.Fate{Rewrite: redistest.Half, Close: true}, lease.ErrUnavailable},
-		"half of it, and nothing": {redistest.Fate{Rewrite: redistest.Half}, lease.ErrUnavailable},
-		"HTTP, and the end":       {redistest.Fate{Rewrite: redistest.HTTP, Close: true}, lease.ErrUnavailable},
-		"HTTP, and nothing":       {redistest.Fate{Rewrite: redistest.HTTP}, lease.ErrUnavailable},
-		// go-redis panics on it.
-		"more than a slice holds":    {redistest.Fate{Rewrite: says("*9223372036854775807\r\n"), Close: true}, lease.ErrUnavailable},
-		"a status":                   {redistest.Fate{Rewrite: says("+OK\r\n")}, redisbucket.ErrReply},
-		"a number":                   {redistest.Fate{Rewrite: says(":7\r\n")}, redisbucket.ErrReply},
-		"nil":                        {redistest.Fate{Rewrite: says("$-1\r\n")}, lease.ErrUnavailable},
-		"an empty list":              {redistest.Fate{Rewrite: says("*0\r\n")}, redisbucket.ErrReply},
-		"a list of something else":   {redistest.Fate{Rewrite: says("*2\r\n:1\r\n+x\r\n")}, redisbucket.ErrReply},
-		"a list inside of a list":    {redistest.Fate{Rewrite: says("*1\r\n*1\r\n:1\r\n")}, redisbucket.ErrReply},
-		"a map":                      {redistest.Fate{Rewrite: says("%1\r\n+a\r\n:1\r\n")}, redisbucket.ErrReply},
-		"an error that nobody knows": {redistest.Fate{Rewrite: says("-NONSENSE what is this\r\n")}, lease.ErrUnavailable},
-		"bytes that mean nothing":    {redistest.Fate{Rewrite: says("\x00\xff\r\n")}, lease.ErrUnavailable},
-		"a length that is none":      {redistest.Fate{Rewrite: says("*x\r\n")}, lease.ErrUnavailable},
+		"half of it, and the end":    {ended(half), lease.ErrUnavailable},
+		"half of it, and nothing":    {half, lease.ErrUnavailable},
+		"HTTP, and the end":          {ended(other), lease.ErrUnavailable},
+		"HTTP, and nothing":          {other, lease.ErrUnavailable},
+		"more than a slice holds":    {ended(says("*9223372036854775807\r\n")), lease.ErrUnavailable}, // go-redis panics
+		"a status":                   {says("+OK\r\n"), redisbucket.ErrReply},
+		"a number":                   {says(":7\r\n"), redisbucket.ErrReply},
+		"nil":                        {says("$-1\r\n"), lease.ErrUnavailable},
+		"an empty list":              {says("*0\r\n"), redisbucket.ErrReply},
+		"a list of something else":   {says("*2\r\n:1\r\n+x\r\n"), redisbucket.ErrReply},
+		"a list inside of a list":    {says("*1\r\n*1\r\n:1\r\n"), redisbucket.ErrReply},
+		"a map":                      {says("%1\r\n+a\r\n:1\r\n"), redisbucket.ErrReply},
+		"an error that nobody knows": {says("-NONSENSE what is this\r\n"), lease.ErrUnavailable},
+		"bytes that mean nothing":    {says("\x00\xff\r\n"), lease.ErrUnavailable},
+		"a length that is none":      {says("*x\r\n"), lease.ErrUnavailable},
 	} {
 		// when the replies are replaced
 		proxy.Set(c.fate)
@@ -56,7 +59,8 @@ func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T
 		})
 		proxy.Pass()
 		// and does not claim that nothing was executed
-		if !errors.Is(err, lease.ErrUnavailable) || errors.Is(err, lease.ErrRefused) || errors.Is(err, lease.ErrPermanent) {
+		if !errors.Is(err, lease.ErrUnavailable) || errors.Is(err, lease.ErrRefused) ||
+			errors.Is(err, lease.ErrPermanent) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if !strings.Contains(err.Error(), `"k"`) {

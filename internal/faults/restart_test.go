@@ -25,7 +25,8 @@ func written(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	testkit.Eventually(t, "everything in the file", func() bool {
 		info := rdb.Info(context.Background(), "persistence").Val()
-		return strings.Contains(info, "aof_enabled:0\r\n") || strings.Contains(info, "aof_buffer_length:0\r\n")
+		return strings.Contains(info, "aof_enabled:0\r\n") || strings.Contains(info,
+			"aof_buffer_length:0\r\n")
 	})
 }
 
@@ -38,9 +39,11 @@ func TestRow13ARestartFromTheAppendOnlyFileKeepsEveryToken(t *testing.T) {
 	for round := range 8 {
 		// Given two processes that have drawn, spent and given back,
 		f.SpendAndSettle(round%2, 5)
-		before, stored, refilled := f.State(key), contents(t, client(t, server.Addr)), int64(f.Now().Hours()*100)
+		before, stored, refilled := f.State(key), contents(t, client(t, server.Addr)),
+			int64(f.Now().Hours()*100)
 		gone := int64(5*(round+1)) + f.Stats().Burnt
-		if left := before.Levels[0] + gone; left < hourly.Tokens || left > hourly.Tokens+refilled || before.Ledger != 0 {
+		if left := before.Levels[0] + gone; left < hourly.Tokens || left > hourly.Tokens+refilled ||
+			before.Ledger != 0 {
 			t.Fatalf("%d of %d were spent: %+v", gone, hourly.Tokens, before)
 		}
 		written(t, client(t, server.Addr))
@@ -57,7 +60,8 @@ func TestRow13ARestartFromTheAppendOnlyFileKeepsEveryToken(t *testing.T) {
 		if !strings.Contains(now, fmt.Sprintf("%q", bucketOf(key))) {
 			t.Errorf("no bucket:\n%s", now)
 		}
-		if after := f.State(key); after.Levels != before.Levels || after.Epoch != before.Epoch || after.Counter != before.Counter {
+		if after := f.State(key); after.Levels != before.Levels || after.Epoch != before.Epoch ||
+			after.Counter != before.Counter {
 			t.Errorf("before %+v, after %+v", before, after)
 		}
 	}
@@ -91,7 +95,8 @@ func TestRow13ARestartFromTheAppendOnlyFileUnderLoadContinues(t *testing.T) {
 			if lost && (name == "always" || after.frozen == 0) {
 				t.Errorf("before %+v, after %+v", before, after)
 			}
-			t.Logf("the second at the rate began %v after the server answered again; writes lost: %v", took.After, lost)
+			t.Logf("the second at the rate began %v after the server answered again; writes lost: %v",
+				took.After, lost)
 			// the promise held all the time.
 			f.CheckBound(key, busy, 0)
 		})

@@ -15,7 +15,8 @@ func TestAHealthyFleetPassesEveryOracle(t *testing.T) {
 	// lease: otherwise a machine so slack that timers come late spends what has ended)
 	limit := hybrid.PerSecond(1000).WithBurst(500)
 	f := NewFleet(t, Options{Size: 3, Addr: redistest.Start(t).Addr, Config: hybrid.Config{
-		Limits: []hybrid.Limit{limit}, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, StrictExpiry: true},
+		Limits: []hybrid.Limit{limit}, Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny,
+			StrictExpiry: true},
 	}})
 	load := f.Load("k", 1000)
 	f.Warm()

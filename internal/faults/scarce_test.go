@@ -62,11 +62,13 @@ func TestRow37ABurstSmallerThanTheFleetIsShared(t *testing.T) {
 				shares := f.askTwiceTheShare(c.limit, func() bool { return f.Now() < run })
 				f.CheckConserved()
 				f.close()
-				admitted, central, grants := f.Seen(key, 0, f.Now()).Admitted, f.centralBucket(c.limit), store.bySize
+				admitted, central, grants := f.Seen(key, 0, f.Now()).Admitted, f.centralBucket(c.limit),
+					store.bySize
 				equal := float64(admitted) / float64(c.processes)
 				jain, worst := testkit.Jain(shares), slices.Min(shares)/equal
 				t.Logf("%v: admitted %d, a central bucket %d (%.4f); Jain %.5f, the worst has %.3f of its share, the best %.3f; grants by size %v",
-					run, admitted, central, float64(admitted)/float64(central), jain, worst, slices.Max(shares)/equal, grants)
+					run, admitted, central, float64(admitted)/float64(central), jain, worst,
+					slices.Max(shares)/equal, grants)
 				// then the bound holds over all windows,
 				f.CheckBound(key, c.limit, 0)
 				// at least 98 % of what a central bucket admits is admitted,
@@ -129,7 +131,8 @@ func TestRow37ABurstSmallerThanTheFleetStarvesNobodyOnRedis(t *testing.T) {
 	s := f.Stats()
 	worst := slices.Min(shares) / float64(s.Admitted) * processes
 	t.Logf("%d admitted in %v, %.2f of the rate; Jain %.4f, the worst has %.2f of its share; %d calls",
-		s.Admitted, f.Now(), float64(s.Admitted)/limit.Rate()/f.Now().Seconds(), testkit.Jain(shares), worst, s.Calls)
+		s.Admitted, f.Now(), float64(s.Admitted)/limit.Rate()/f.Now().Seconds(), testkit.Jain(shares), worst,
+		s.Calls)
 	if worst < 0.4 {
 		t.Errorf("shares of %v", shares)
 	}

@@ -36,7 +36,8 @@ func startWithClock(t *testing.T, args ...string) (*redistest.Server, *wallClock
 	}
 	dir := t.TempDir()
 	shim := filepath.Join(dir, "clockshim.so")
-	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", "-o", shim, filepath.Join("testdata", "clockshim.c")).CombinedOutput(); err != nil {
+	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", "-o", shim,
+		filepath.Join("testdata", "clockshim.c")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	c := &wallClock{}
@@ -64,9 +65,8 @@ func startWithClock(t *testing.T, args ...string) (*redistest.Server, *wallClock
 func (c *wallClock) step(t *testing.T, d time.Duration) {
 	t.Helper()
 	c.offset += d
-	if _, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(c.offset.Microseconds())), 0); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(c.offset.Microseconds())), 0)
+	must(t, err)
 }
 
 func serverTime(t *testing.T, rdb *redis.Client) time.Time {

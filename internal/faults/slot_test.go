@@ -13,8 +13,10 @@ import (
 )
 
 // awkward are keys that users make of their input. (Random ones: FuzzBucketKey in redisbucket.)
-var awkward = []string{"{", "}", "{}", "}{", "a{b}c{d}", "{a}", "{a}}", "%", "%7D", "%e", "\x00", "a\x00b", "\r\n", "*1\r\n$4\r\nPING\r\n", "\xff\xfe", ":", "a:b",
-	"用户:{1}", " ", strings.Repeat("k", 1024), strings.Repeat("k", 1025), strings.Repeat("}", 10_000), strings.Repeat("{", 10_000)}
+var awkward = []string{"{", "}", "{}", "}{", "a{b}c{d}", "{a}", "{a}}", "%", "%7D", "%e", "\x00", "a\x00b",
+	"\r\n", "*1\r\n$4\r\nPING\r\n", "\xff\xfe", ":", "a:b",
+	"用户:{1}", " ", strings.Repeat("k", 1024), strings.Repeat("k", 1025), strings.Repeat("}", 10_000),
+	strings.Repeat("{", 10_000)}
 
 func TestRow21AnyBytesAsAKeyAreServedByACluster(t *testing.T) {
 	t.Parallel()

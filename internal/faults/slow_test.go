@@ -49,7 +49,8 @@ func TestRow07AHandshakeOverASlowLinkIsNoOutage(t *testing.T) {
 			t.Parallel()
 			server, proxy := behindProxy(t)
 			proxy.Set(redistest.Fate{Far: 100 * time.Millisecond})
-			f := NewFleet(t, Options{Size: 1, Addr: proxy.Addr, Direct: server.Addr, Config: ordinary(denying)})
+			f := NewFleet(t, Options{Size: 1, Addr: proxy.Addr, Direct: server.Addr,
+				Config: ordinary(denying)})
 			l := f.Limiters[0]
 			conns := 0
 			if warm {
@@ -81,7 +82,8 @@ func TestRow07PrefetchingHidesASlowNetwork(t *testing.T) {
 		"150 ms": {always(150 * time.Millisecond), 0},
 		"500 ms": {always(500 * time.Millisecond), 0},
 		// Where round trips differ by 450 ms, some 3 of 200,000 requests wait for the rest of one.
-		"50 to 500 ms": {func() time.Duration { return 50*time.Millisecond + rand.N(450*time.Millisecond) }, 50 * time.Millisecond},
+		"50 to 500 ms": {func() time.Duration { return 50*time.Millisecond + rand.N(450*time.Millisecond) },
+			50 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -100,7 +102,8 @@ func TestRow07PrefetchingHidesASlowNetwork(t *testing.T) {
 				learning, then := f.Seen("k", 0, learnt), f.Seen("k", learnt, f.Now())
 				t.Logf("the first 10 s: %+v; the next 20 s: %+v; at most %d calls/s", learning, then, calls)
 				if then.Denied > 0 || then.Slowest > c.waits {
-					t.Errorf("%d of %d denied, slowest %v", then.Denied, then.Admitted+then.Denied, then.Slowest)
+					t.Errorf("%d of %d denied, slowest %v", then.Denied, then.Admitted+then.Denied,
+						then.Slowest)
 				}
 				load.Stop()
 				time.Sleep(5 * time.Second) // for the last reports

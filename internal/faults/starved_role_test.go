@@ -61,7 +61,8 @@ func starvedRole(c *child) error {
 	}
 	calls, cpu, began := l.Stats().Calls, cpuSeconds(), time.Now()
 	time.Sleep(time.Second) // what is measured is a while of idleness
-	idle := starvedIdle{Calls: l.Stats().Calls - calls, CPUSeconds: cpuSeconds() - cpu, Seconds: time.Since(began).Seconds()}
+	idle := starvedIdle{Calls: l.Stats().Calls - calls, CPUSeconds: cpuSeconds() - cpu,
+		Seconds: time.Since(began).Seconds()}
 	if err := c.say("idle", idle); err != nil {
 		return err
 	}
@@ -104,13 +105,15 @@ func (c *child) serveKeys(l *hybrid.Limiter, busy *starvedBusy) {
 					from := time.Since(began)
 					if k.Allow() {
 						admitted[i].Add(1)
-						spans = append(spans, audit.Span{Before: int64(from), After: int64(time.Since(began)), N: 1})
+						spans = append(spans, audit.Span{Before: int64(from), After: int64(time.Since(began)),
+							N: 1})
 					}
 				}
 				most = max(most, runtime.NumGoroutine())
 				time.Sleep(time.Millisecond) // the pace of the load
 			}
-			w, err := audit.Worst(spans, audit.Bound{Tokens: c.Limit.Tokens, Per: c.Limit.Per, Burst: c.Limit.Capacity()})
+			w, err := audit.Worst(spans, audit.Bound{Tokens: c.Limit.Tokens, Per: c.Limit.Per,
+				Burst: c.Limit.Capacity()})
 			if err != nil {
 				w.ExceededBy = -1
 			}

@@ -20,7 +20,8 @@ func TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
 	limit := hybrid.PerSecond(200).WithBurst(1000)
 	p := f.child(orders{
 		Role: "starved", Limit: limit, Offered: 2 * limit.Rate(),
-		Policy: hybrid.Policy{TTL: 2 * time.Second, StartEmpty: true, MaxBatch: 40}, CallTimeout: 10 * time.Second,
+		Policy:      hybrid.Policy{TTL: 2 * time.Second, StartEmpty: true, MaxBatch: 40},
+		CallTimeout: 10 * time.Second,
 	}, "GOMAXPROCS=1")
 	// (a burst far above what a long stall lets pass, from which nothing is served at first: that
 	// would even all out) when its keys are under load, which then ends, and it is told to shut down
@@ -50,7 +51,8 @@ func TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
 	}
 	// it does nothing where there is nothing to do,
 	if idle.Calls != 0 || idle.CPUSeconds > 0.05*idle.Seconds {
-		t.Errorf("idle for %.2f s it made %d calls and used %.3f s of CPU", idle.Seconds, idle.Calls, idle.CPUSeconds)
+		t.Errorf("idle for %.2f s it made %d calls and used %.3f s of CPU", idle.Seconds, idle.Calls,
+			idle.CPUSeconds)
 	}
 	// and it leaves nothing behind.
 	if r.Error != "" || r.Stats.Held != 0 {

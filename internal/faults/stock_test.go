@@ -46,7 +46,8 @@ func (s stock) check(t *testing.T) {
 	s.CheckConserved()
 	st := s.Stats()
 	sent, failed, _ := s.ears.sum()
-	t.Logf("%d admitted, %d in the bucket; %d of %d calls failed; %+v", seen.Admitted, level, failed, sent, seen)
+	t.Logf("%d admitted, %d in the bucket; %d of %d calls failed; %+v", seen.Admitted, level, failed, sent,
+		seen)
 	if seen.Admitted == 0 || st.Burnt != 0 || st.Fallback != 0 || seen.Admitted != st.Admitted-st.Refunded {
 		t.Errorf("seen %+v, counted %+v", seen, st)
 	}
@@ -97,7 +98,7 @@ func TestRow03WhatAHungServerExecutesLaterIsDrawnForOnce(t *testing.T) {
 	f.answered(t, 1)
 	// when the server stops until every limiter has sent its call three times over, and then executes
 	// all of them
-	o := hang(t, server)
+	o := hang(t, server, nil)
 	o.inject()
 	f.more(t, "calls to a server that hangs", 3, func(sent, _ int64) int64 { return sent })
 	o.cure()

@@ -104,7 +104,8 @@ func (p *tape) replay(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	slices.SortFunc(p.calls, func(a, b recorded) int {
-		return cmp.Or(cmp.Compare(a.grant.Epoch, b.grant.Epoch), cmp.Compare(a.grant.Counter, b.grant.Counter))
+		return cmp.Or(cmp.Compare(a.grant.Epoch, b.grant.Epoch), cmp.Compare(a.grant.Counter,
+			b.grant.Counter))
 	})
 	var b lease.Bucket
 	for i, c := range p.calls {
@@ -112,8 +113,10 @@ func (p *tape) replay(t *testing.T) {
 			t.Fatalf("call %d of the bucket was not recorded, the next is %d", i+1, c.grant.Counter)
 		}
 		var want lease.Grant
-		if err := b.Call(c.grant.ServerTime, &c.request, &want); err != nil || !reflect.DeepEqual(c.grant, want) {
-			t.Fatalf("call %d: %+v\nRedis granted     %+v\nthe reference has %+v, %v", i+1, c.request, c.grant, want, err)
+		if err := b.Call(c.grant.ServerTime, &c.request, &want); err != nil ||
+			!reflect.DeepEqual(c.grant, want) {
+			t.Fatalf("call %d: %+v\nRedis granted     %+v\nthe reference has %+v, %v", i+1, c.request,
+				c.grant, want, err)
 		}
 	}
 	t.Logf("%d calls replayed", len(p.calls))

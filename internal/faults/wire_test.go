@@ -15,11 +15,12 @@ type wire struct {
 	inner *lease.MemoryStore
 	trip  func() time.Duration // a round trip
 
-	mu     sync.Mutex
-	down   func(ctx context.Context) error // what a call ends with while the store is away; nil while it is there
-	calls  []time.Time                     // when each was sent
-	debts  int64                           // reported in calls that were executed
-	repaid int64                           // of debts: what the bucket had, and took
+	mu sync.Mutex
+	// what a call ends with while the store is away; nil while it is there
+	down   func(ctx context.Context) error
+	calls  []time.Time // when each was sent
+	debts  int64       // reported in calls that were executed
+	repaid int64       // of debts: what the bucket had, and took
 }
 
 func newWire(trip func() time.Duration) *wire {
@@ -86,7 +87,8 @@ func (w *wire) repay(calls []*lease.Call) {
 			continue
 		}
 		w.debts += c.Request.Debt
-		if st, err := w.inner.Configure(context.Background(), c.Key, lease.OpInspect, lease.Config{}); err == nil {
+		if st, err := w.inner.Configure(context.Background(), c.Key, lease.OpInspect,
+			lease.Config{}); err == nil {
 			w.repaid += min(c.Request.Debt, st.Levels[0])
 		}
 	}

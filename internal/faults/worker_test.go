@@ -77,14 +77,16 @@ func holdRole(c *child) error {
 	}
 	defer l.Close()
 	k := l.Key("k")
-	for l.Stats().Held == 0 || !schedulerRests() { // a grant that came too late is burnt, and there is another
+	// a grant that came too late is burnt, and there is another
+	for l.Stats().Held == 0 || !schedulerRests() {
 		if l.Stats().Held == 0 {
 			c.record.stamp(k.Allow)
 		}
 		time.Sleep(time.Millisecond) // the pace of polling
 	}
 	st := l.Stats()
-	h := holding{Held: st.Held, Admitted: st.Admitted, Burnt: st.Burnt, GrantedAt: c.store.lastGrant().ServerTime}
+	h := holding{Held: st.Held, Admitted: st.Admitted, Burnt: st.Burnt,
+		GrantedAt: c.store.lastGrant().ServerTime}
 	if err := c.say("holding", h); err != nil {
 		return err
 	}
@@ -109,7 +111,8 @@ func holdRole(c *child) error {
 // that could do so.
 func schedulerRests() bool {
 	all := running()
-	return len(all) == 1 && strings.Contains(all[0], "[select") && strings.Contains(all[0], "(*scheduler).run")
+	return len(all) == 1 && strings.Contains(all[0], "[select") && strings.Contains(all[0],
+		"(*scheduler).run")
 }
 
 // gatedClock is the system's clock, but its timers run only once it is open.

@@ -70,7 +70,8 @@ func TestAProxyDoesToScriptCallsWhatItIsTold(t *testing.T) {
 		{"delay", Fate{Delay: time.Millisecond}, ":1", "+PONG", true},
 		{"reply twice", Fate{Rewrite: Twice}, ":1", ":1", true},
 		{"half a reply", Fate{Rewrite: Half, Close: true}, "", "", true},
-		{"another program", Fate{Rewrite: HTTP, Close: true}, "HTTP/1.1 400 Bad Request", "Content-Length: 0", true},
+		{"another program", Fate{Rewrite: HTTP, Close: true}, "HTTP/1.1 400 Bad Request", "Content-Length: 0",
+			true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			direct, w := dial(t, server.Addr), dial(t, p.Addr)

@@ -58,7 +58,8 @@ func start(t testing.TB, args func(*Server) []string) *Server {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &Server{Port: port, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Dir: dir, guard: guard}
+		s := &Server{Port: port, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Dir: dir,
+			guard: guard}
 		s.args = args(s)
 		err = s.run(false)
 		if err == nil {

@@ -52,7 +52,8 @@ func StartCluster(t testing.TB, masters int, replicas bool, args ...string) *Clu
 				meet()
 			}
 			info := s.Ask("CLUSTER", "INFO")
-			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_ok:16384") &&
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info,
+				"cluster_slots_ok:16384") &&
 				strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", len(all)))
 		})
 	}
