@@ -32,7 +32,7 @@ func (a *adversary) drainAll() {
 // tactic is a way in which the adversary times its calls.
 type tactic struct {
 	name string
-	busy bool  // it leaves no time unused, so that nearly B + R*t must be admitted
+	busy bool  // it leaves no time unused, so that all whole tokens of B + R*t must be admitted
 	near int64 // tokens that the worst window must have held at least, where B is larger
 	run  func(a *adversary, ttl int64)
 }
@@ -117,13 +117,17 @@ func TestAdversaryNeverExceedsOneCentralBucket(t *testing.T) {
 // audit is not of an empty log.
 func (a *adversary) plays(tactic tactic) {
 	l, start := a.config.Limits[0], a.now
+	a.asksForAll(a.holders[0], 1<<30) // no refill of a full bucket is lost
 	for round := 0; round < 2000 && a.meter.admitted < 4000 && a.bucket.Executed() < 3000; round++ {
 		tactic.run(a, micros(a.config.TTL))
 	}
 	a.audits()
 	possible := float64(l.Capacity()) + l.Rate()*float64(a.now-start)/1e6
-	if tactic.busy && !a.fair && float64(a.meter.admitted) < 0.9*possible-2 {
-		a.t.Errorf("admitted %d of %.1f", a.meter.admitted, possible)
+	if l.Capacity() == 1 { // what a pause refills beside a part of a token is lost
+		possible *= 0.91
+	}
+	if tactic.busy && !a.fair && float64(a.meter.admitted) <= possible-1 {
+		a.t.Errorf("admitted %d of %.2f", a.meter.admitted, possible)
 	}
 	if a.meter.peak < min(l.Capacity()*meterUnit*8/10, tactic.near*meterUnit) {
 		a.t.Errorf("the worst window held %d millionths of a token, B + E = %d", a.meter.peak/1000, a.meter.capacity)
