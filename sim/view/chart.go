@@ -31,7 +31,6 @@ type legend struct {
 // The colours of all charts. Those of series can be told apart by people who do not see all colours
 // (Okabe and Ito, 2008).
 var (
-	ink    = color.RGBA{0x1b, 0x1f, 0x24, 255}
 	muted  = color.RGBA{0x6a, 0x73, 0x7d, 255}
 	faint  = color.RGBA{0xdf, 0xe3, 0xe8, 255}
 	series = []color.RGBA{

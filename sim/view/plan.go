@@ -48,7 +48,7 @@ func targetText(t search.Target) string {
 	return fmt.Sprintf("%s %s %s", t.Figure, word, Value(t.Figure, t.Bound))
 }
 
-// policyText is a policy in a line, without what most do without.
+// policyText is a policy in a line; an overcommit is named where there is some.
 func policyText(p search.Policy) string {
 	s := fmt.Sprintf("target %s, ttl %s", p.Target, p.TTL)
 	if p.Overcommit > 0 {

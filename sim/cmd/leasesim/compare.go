@@ -37,7 +37,7 @@ Exit status: as of run, and 3 too where --live finds that simulation and reality
   leasesim compare --threshold 'admitted_vs_central >= 99%' --threshold 'rival.central.jain > 0.9'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := real.validate(&f); err != nil {
+			if err := real.apply(&f); err != nil {
 				return err
 			}
 			if real.live {
@@ -80,8 +80,8 @@ Exit status: as of run, and 3 too where --live finds that simulation and reality
 	return c
 }
 
-// canRun says why an algorithm cannot take part in a scenario. Its state is made for one key only,
-// as more would show nothing else.
+// canRun says why an algorithm cannot take part in a scenario; nil if it can. One key is enough to
+// see that.
 func canRun(name string, s sim.Scenario) error {
 	s = s.Defaults()
 	processes := 0
@@ -92,8 +92,8 @@ func canRun(name string, s sim.Scenario) error {
 	return err
 }
 
-// rivalHelp is a line per algorithm, where one by the caller's clock shares that of the one by the
-// store's.
+// rivalHelp has a line for each algorithm. One that goes by the caller's clock shares the line of the
+// one that goes by the store's.
 func rivalHelp() string {
 	var b strings.Builder
 	all := rival.Names()

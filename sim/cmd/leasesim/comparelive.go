@@ -28,8 +28,8 @@ func (r *realFleet) add(c *cobra.Command) {
 	c.Flags().StringVar(&r.redis, "redis", "", "with --live: host:port or URL of a real Redis; without it an embedded one is started")
 }
 
-// validate checks the flags that do not go together, and chooses the scenario.
-func (r *realFleet) validate(f *shared) error {
+// apply says which flags do not go together, and gives --live a scenario where there is none.
+func (r *realFleet) apply(f *shared) error {
 	switch {
 	case !r.live && f.changed("redis"):
 		return fmt.Errorf("%w: --redis is for compare --live", errUsage)
