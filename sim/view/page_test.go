@@ -70,7 +70,7 @@ func TestAPageHasAllItsSections(t *testing.T) {
 			"Does not hold: false_reject_ratio &lt; 0.1%", "leasesim run -f made-up.yaml", "limits: [1000/s burst 2000]", "100ms", "400ms",
 			"one central bucket", "what fixed_window does",
 		},
-		"one parameter":  {">policy.target<", "mean, with its 95 % interval", "fill-opacity", "name: made-up", "leasesim --seed 7"},
+		"one parameter":  {">policy.target<", "The means, with their 95 % intervals as bands.", "fill-opacity", "name: made-up", "leasesim --seed 7"},
 		"two parameters": {"policy.target 10ms", "policy.target 20ms"},
 	} {
 		says(t, pages(t)[name], wants...)

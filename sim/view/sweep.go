@@ -164,7 +164,8 @@ func (v sweepView) verdicts() (all []Verdict) {
 func (v sweepView) charts() (sections []Section) {
 	if len(v.Axes) <= 2 {
 		across := v.Axes[len(v.Axes)-1]
-		s := Section{Title: "Over " + across.Path}
+		bands := fmt.Sprintf("The means, with their %s intervals as bands.", Percent(v.Confidence))
+		s := Section{Title: "Over " + across.Path, Text: []string{bands}}
 		drawn := v.shown
 		if !slices.Contains(drawn, search.BoundFigure) {
 			drawn = append(slices.Clip(drawn), search.BoundFigure)
@@ -203,7 +204,7 @@ func (v sweepView) charts() (sections []Section) {
 
 // line is a figure at points, with its interval. A point that did not run is left out.
 func (v sweepView) line(points []search.Point, name string, scale float64) Line {
-	line := Line{Name: fmt.Sprintf("mean, with its %s interval", Percent(v.Confidence)), X: counting(len(points)), Mark: LineAndDots}
+	line := Line{Name: "mean", X: counting(len(points)), Mark: LineAndDots}
 	for _, p := range points {
 		f := sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
 		if p.Figures != nil {
