@@ -85,13 +85,15 @@ func (a *adversary) pause() {
 
 func TestAdversaryNeverExceedsOneCentralBucket(t *testing.T) {
 	limits := []Limit{
-		PerSecond(1), PerSecond(10).WithBurst(1), PerSecond(1000).WithBurst(10), PerSecond(100_000).WithBurst(500),
+		PerSecond(1), PerSecond(10).WithBurst(1), PerSecond(1000).WithBurst(10),
+		PerSecond(100_000).WithBurst(500),
 		{Tokens: 3, Per: time.Second, Burst: 7}, {Tokens: 1, Per: 250 * time.Millisecond, Burst: 40},
 	}
+	ttls := []time.Duration{10 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second}
 	for _, tactic := range tactics {
 		for _, l := range limits {
 			for _, e := range []int64{0, 3} {
-				for _, ttl := range []time.Duration{10 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second} {
+				for _, ttl := range ttls {
 					for _, n := range []int{1, 3, 20} {
 						name := fmt.Sprintf("%s/%v E=%d T=%v N=%d", tactic.name, l, e, ttl, n)
 						t.Run(name, func(t *testing.T) {
@@ -130,6 +132,7 @@ func (a *adversary) plays(tactic tactic) {
 		a.t.Errorf("admitted %d of %.2f", a.meter.admitted, possible)
 	}
 	if a.meter.peak < min(l.Capacity()*meterUnit*8/10, tactic.near*meterUnit) {
-		a.t.Errorf("the worst window held %d millionths of a token, B + E = %d", a.meter.peak/1000, a.meter.capacity)
+		a.t.Errorf("the worst window held %d millionths of a token, B + E = %d", a.meter.peak/1000,
+			a.meter.capacity)
 	}
 }

@@ -29,7 +29,7 @@ func newBigBucket(l Limit, now int64) *bigBucket {
 	burst := new(big.Rat).SetInt64(l.Capacity())
 	return &bigBucket{
 		level: new(big.Rat).Set(burst), burst: burst, at: now,
-		rate: new(big.Rat).Quo(new(big.Rat).SetFrac64(l.Tokens, 1), new(big.Rat).SetFrac64(int64(l.Per), 1000)),
+		rate: new(big.Rat).Quo(new(big.Rat).SetInt64(l.Tokens), new(big.Rat).SetFrac64(int64(l.Per), 1000)),
 	}
 }
 
@@ -77,12 +77,15 @@ func TestRefillIsExact(t *testing.T) {
 			units := new(big.Rat).SetFrac64(b.state.level[0], sc.Unit)
 			rest := new(big.Rat).Mul(model.rate, new(big.Rat).SetInt64(b.state.rest[0]))
 			if got := units.Add(units, rest); got.Cmp(model.level) != 0 {
-				t.Fatalf("%v (tick %d µs) after %d calls: %v, exactly %v", l, sc.Tick, i+1, got.FloatString(9), model.level.FloatString(9))
+				t.Fatalf("%v (tick %d µs) after %d calls: %v, exactly %v", l, sc.Tick, i+1,
+					got.FloatString(9), model.level.FloatString(9))
 			}
 			// Whole tokens are granted as soon as their tick has come.
 			least := new(big.Rat).Mul(model.rate, new(big.Rat).SetInt64(sc.Tick))
-			if least.Add(least, new(big.Rat).SetInt64(1+want)); g.Granted < want && least.Cmp(model.level) < 0 {
-				t.Fatalf("%v: granted %d of %d, but %v were left", l, g.Granted, want, model.level.FloatString(3))
+			least.Add(least, new(big.Rat).SetInt64(1+want))
+			if g.Granted < want && least.Cmp(model.level) < 0 {
+				t.Fatalf("%v: granted %d of %d, but %v were left", l, g.Granted, want,
+					model.level.FloatString(3))
 			}
 		}
 	}
@@ -174,7 +177,8 @@ func TestRefusedCallLeavesNoTrace(t *testing.T) {
 	}
 	// then nothing has changed
 	after := s.bucket.Dump()
-	if before.Now != after.Now || before.Counter != after.Counter || before.Level != after.Level || before.Held != after.Held {
+	if before.Now != after.Now || before.Counter != after.Counter || before.Level != after.Level ||
+		before.Held != after.Held {
 		t.Errorf("before %+v\n after %+v", before, after)
 	}
 }

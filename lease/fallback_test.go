@@ -28,7 +28,8 @@ func TestTheLocalShareIsThereAtTheTimeThatItNames(t *testing.T) {
 	for asked := 0; !h.takeFallback(d.now, 990); asked++ {
 		at, ok := h.fallbackAt(d.now, 990)
 		if !ok || at <= d.now || asked > 2 {
-			t.Fatalf("refused, and the time to ask again is %v from now (%v), the %d. time", at.Sub(d.now), ok, asked+1)
+			t.Fatalf("refused, and the time to ask again is %v from now (%v), the %d. time", at.Sub(d.now),
+				ok, asked+1)
 		}
 		d.now = at
 	}

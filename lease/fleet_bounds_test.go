@@ -131,7 +131,10 @@ func goesOn(old, limits []Limit) []int {
 			}
 		}
 	}
-	pair(func(o, l Limit) bool { return o.Tokens == l.Tokens && o.Per == l.Per && o.Capacity() == l.Capacity() })
+	pair(func(o, l Limit) bool {
+		return o.Tokens == l.Tokens && o.Per == l.Per &&
+			o.Capacity() == l.Capacity()
+	})
 	pair(func(o, l Limit) bool { return o.Per == l.Per })
 	pair(func(o, l Limit) bool { return true })
 	return from

@@ -132,7 +132,8 @@ func (f *fleet) expireNewerLimits(n *node) {
 	older.newer, newer.newer = false, true
 	f.asksForEverything(older)
 	f.asksForEverything(newer)
-	f.log("nobody calls until the bucket expires, and process %d starts again with the older version", n.index)
+	f.log("nobody calls until the bucket expires, and process %d starts again with the older version",
+		n.index)
 	f.pass(max(0, f.expires-f.server()))
 	n = f.restart(n)
 	n.newer = false
@@ -148,7 +149,8 @@ func (f *fleet) restart(n *node) *node {
 
 // lose loses the bucket, and first is the first to call then.
 func (f *fleet) lose(first *node) {
-	f.log("the bucket is lost; process %d comes first, which has heard of epoch %d", first.index, first.heard.epoch)
+	f.log("the bucket is lost; process %d comes first, which has heard of epoch %d", first.index,
+		first.heard.epoch)
 	f.bucket = new(Bucket)
 	f.first(first)
 }
@@ -166,7 +168,8 @@ func (f *fleet) calls(n *node, a Ask) {
 // absurd is a call of somebody who claims to have heard what nobody can have. It takes nothing and
 // must change nothing for anybody else.
 func (f *fleet) absurd() {
-	r := Request{Holder: "absurd", Seq: f.nextSeq(), Config: f.config, Weight: 1, Epoch: WaitingMax - f.rnd.Int64N(2), Counter: WaitingMax - f.rnd.Int64N(2)}
+	r := Request{Holder: "absurd", Seq: f.nextSeq(), Config: f.config, Weight: 1,
+		Epoch: WaitingMax - f.rnd.Int64N(2), Counter: WaitingMax - f.rnd.Int64N(2)}
 	if s := &f.bucket.state; s.exists && f.rnd.IntN(2) == 0 {
 		r.Epoch = s.epoch
 	}
@@ -174,7 +177,8 @@ func (f *fleet) absurd() {
 	before := *f.bucket.Clone()
 	f.execute(packet{node: &node{gone: map[int64]int64{}}, request: &r})
 	f.net = slices.DeleteFunc(f.net, func(p packet) bool { return p.request == &r })
-	if s := &f.bucket.state; s.created == before.state.created && (s.epoch != before.state.epoch || s.frozen > before.state.frozen) {
+	s, was := &f.bucket.state, &before.state
+	if s.created == was.created && (s.epoch != was.epoch || s.frozen > was.frozen) {
 		f.lost = fmt.Errorf("an absurd claim was believed: %+v", *s)
 	}
 }
@@ -219,7 +223,8 @@ func (f *fleet) failover(n *node) {
 	case f.copied == nil || f.rnd.IntN(2) == 0:
 		f.copied = f.bucket.Clone()
 	case f.informed(n):
-		f.log("a replica at counter %d is promoted at %d; process %d knows", f.copied.state.counter, f.bucket.state.counter, n.index)
+		f.log("a replica at counter %d is promoted at %d; process %d knows", f.copied.state.counter,
+			f.bucket.state.counter, n.index)
 		f.bucket = f.copied.Clone()
 		f.copied = nil
 		f.first(n)
@@ -285,7 +290,8 @@ func (f *fleet) check() error {
 	live := int64(0)
 	for _, n := range f.nodes {
 		a := n.Account()
-		if !a.Conserved() || a.Admitted < 0 || a.Burnt < 0 || a.Returned < 0 || a.Refunded < 0 || a.Refunded > a.Admitted {
+		if !a.Conserved() || a.Admitted < 0 || a.Burnt < 0 || a.Returned < 0 || a.Refunded < 0 ||
+			a.Refunded > a.Admitted {
 			return fmt.Errorf("process %d lost or forged tokens: %+v", n.index, a)
 		}
 		if f.clock(n) < n.deadline {
@@ -336,8 +342,9 @@ func (f *fleet) checkBucket(live int64) error {
 	}
 	for k := range b.config.Limits {
 		sc := b.scales[k]
-		if s.level[k] < 0 || s.level[k] > sc.Capacity*sc.Unit || s.rest[k] < 0 || s.rest[k] >= max(sc.Tick, 1) {
-			return fmt.Errorf("level %d is %d units, rest %d, burst %d", k, s.level[k], s.rest[k], sc.Capacity*sc.Unit)
+		if s.level[k] < 0 || s.level[k] > sc.Capacity*sc.Unit || s.rest[k] < 0 || s.rest[k] >= sc.Tick {
+			return fmt.Errorf("level %d is %d units, rest %d, burst %d", k, s.level[k], s.rest[k],
+				sc.Capacity*sc.Unit)
 		}
 		if room := b.room(k, ledger); s.level[k] > room {
 			return fmt.Errorf("level %d is %d units, B + E - O only %d", k, s.level[k], room)

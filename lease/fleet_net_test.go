@@ -8,7 +8,8 @@ import (
 func (f *fleet) send(n *node, r *Request) {
 	content := *r
 	f.log("process %d sends seq %d: remaining %d, returned %d, unused %d, refund %d, debt %d, want %d (need %d, waiting %d), epoch %d/%d",
-		n.index, r.Seq, r.Remaining, r.Returned, r.Unused, r.Refund, r.Debt, r.Want, r.Need, r.Waiting, r.Epoch, r.Counter)
+		n.index, r.Seq, r.Remaining, r.Returned, r.Unused, r.Refund, r.Debt, r.Want, r.Need, r.Waiting,
+		r.Epoch, r.Counter)
 	if n.sent = append(n.sent, &content); len(n.sent) > 6 {
 		n.sent = n.sent[1:]
 	}
@@ -69,7 +70,8 @@ func (f *fleet) execute(p packet) {
 	var g Grant
 	err := f.bucket.Call(f.server(), r, &g)
 	f.log("bucket, seq %d of process %d: granted %d (waited %d), void %v, first %v, %v; level %v, ledger %d",
-		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.state.level, f.bucket.state.ring.ledger())
+		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.state.level,
+		f.bucket.state.ring.ledger())
 	if err == nil {
 		f.expires = f.server() + micros(g.Expiry)
 		f.bounds.follow(f.now, f.bucket)

@@ -64,7 +64,8 @@ type packet struct {
 }
 
 func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
-	f := &fleet{rnd: rnd, logf: logf, now: fleetStart, faults: faults, bucket: new(Bucket), calm: 1 + rnd.IntN(8)}
+	f := &fleet{rnd: rnd, logf: logf, now: fleetStart, faults: faults, bucket: new(Bucket),
+		calm: 1 + rnd.IntN(8)}
 	f.bounds.refunded = make(map[refund]bool)
 	f.unfair = rnd.IntN(3) == 0
 	limits := 1 + max(0, rnd.IntN(5)-2)
@@ -78,7 +79,8 @@ func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 	f.newer = f.config
 	f.newer.Version.Deploy = 1
 	if f.newer.Limits = f.otherLimits(f.config.Limits); rnd.IntN(2) == 0 && len(f.config.Limits) < LimitsMax {
-		f.newer.Limits = append(slices.Clone(f.config.Limits), Limit{Tokens: 1, Per: time.Millisecond, Burst: 1 + rnd.Int64N(4)})
+		f.newer.Limits = append(slices.Clone(f.config.Limits), Limit{Tokens: 1, Per: time.Millisecond,
+			Burst: 1 + rnd.Int64N(4)})
 	}
 	for range 1 + rnd.IntN(4) {
 		ppm := int64(0)
@@ -91,13 +93,15 @@ func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 		f.nodes = append(f.nodes, f.process(len(f.nodes), 0, f.nodes[0].id))
 		f.slack = f.capacity()
 	}
-	f.log("limits %v, E %d, T %v, %d processes, faults: %v", f.config.Limits, f.config.Overcommit, f.config.TTL, len(f.nodes), f.faults)
+	f.log("limits %v, E %d, T %v, %d processes, faults: %v", f.config.Limits, f.config.Overcommit,
+		f.config.TTL, len(f.nodes), f.faults)
 	return f
 }
 
 // process is one that has just started.
 func (f *fleet) process(index int, ppm int64, id string) *node {
-	n := &node{index: index, ppm: ppm, gone: make(map[int64]int64), newer: f.faults.Versions && f.rnd.IntN(2) == 0}
+	n := &node{index: index, ppm: ppm, gone: make(map[int64]int64)}
+	n.newer = f.faults.Versions && f.rnd.IntN(2) == 0
 	n.init(id, 0)
 	return n
 }
@@ -212,7 +216,8 @@ func (f *fleet) admit(n *node, tokens int64) {
 }
 
 func (f *fleet) open(n *node) {
-	if n.IsOpen() && f.clock(n).Sub(n.firstSent) < f.config.TTL/2 && !(f.faults.GiveUp && f.rnd.IntN(4) == 0) {
+	busy := n.IsOpen() && f.clock(n).Sub(n.firstSent) < f.config.TTL/2
+	if busy && !(f.faults.GiveUp && f.rnd.IntN(4) == 0) {
 		return
 	}
 	f.send(n, f.opens(n))

@@ -12,9 +12,12 @@ import (
 // can be held and that every way of writing it down keeps, or an error that is known by name and
 // leaves nothing behind.
 func FuzzLimitText(f *testing.F) {
-	for _, s := range []string{"100/s", "5000/m burst 200", "1/250ms", "3/30d", "7/1h1m1.000001s", "2/us burst 3", " 1/s\tburst\n2 ",
-		"1/s burst 0", "1/-5s", "0x1/s", "1_000/s", "+1/s", "1/s burst +2", "9223372036854775807/s", "1/9223372036854775807ns",
-		"1/36500d burst 4503599627370495", "//", "1/1h1m burst 9999999999999", "1/.5s", "1/1ns", "1/µs", "1/\xffs", "1//s", ""} {
+	for _, s := range []string{"100/s", "5000/m burst 200", "1/250ms", "3/30d", "7/1h1m1.000001s",
+		"2/us burst 3", " 1/s\tburst\n2 ",
+		"1/s burst 0", "1/-5s", "0x1/s", "1_000/s", "+1/s", "1/s burst +2", "9223372036854775807/s",
+		"1/9223372036854775807ns",
+		"1/36500d burst 4503599627370495", "//", "1/1h1m burst 9999999999999", "1/.5s", "1/1ns", "1/µs",
+		"1/\xffs", "1//s", ""} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -112,6 +115,7 @@ func survives(t *testing.T, l Limit) {
 		t.Fatalf("%+v, written %q, is read as %+v (%q), %v", l, l.String(), again, again, err)
 	}
 	if l.TimeToFull() <= 0 || again.TimeToFull() != l.TimeToFull() || again.Capacity() != l.Capacity() {
-		t.Fatalf("%+v takes %v to fill to %d, its text %v to %d", l, l.TimeToFull(), l.Capacity(), again.TimeToFull(), again.Capacity())
+		t.Fatalf("%+v takes %v to fill to %d, its text %v to %d", l, l.TimeToFull(), l.Capacity(),
+			again.TimeToFull(), again.Capacity())
 	}
 }

@@ -83,25 +83,30 @@ var arrows = map[string][]string{
 	"sim/scenario": {"lease", "sim/random", "sim/scenario", "sim/scenario/trace"},
 	"sim/arrival":  {"sim/scenario", "sim/random"},
 	"sim/report":   {"sim/scenario"},
-	"sim/engine":   {"clock", "lease", "sim/scenario", "sim/arrival", "sim/audit", "sim/report", "sim/rival", "sim/random"},
-	"sim/search":   {"lease", "sim", "sim/random", "sim/scenario/file"},
-	"sim/view":     {"lease", "sim", "sim/search"},
+	"sim/engine": {"clock", "lease", "sim/scenario", "sim/arrival", "sim/audit", "sim/report",
+		"sim/rival", "sim/random"},
+	"sim/search": {"lease", "sim", "sim/random", "sim/scenario/file"},
+	"sim/view":   {"lease", "sim", "sim/search"},
 
 	"sim/cmd/leasesim": {
-		"redisbucket", "sim", "sim/rival", "sim/scenario/file", "sim/scenario/trace", "sim/search", "sim/view",
+		"redisbucket", "sim", "sim/rival", "sim/scenario/file", "sim/scenario/trace", "sim/search",
+		"sim/view",
 		"sim/cmd/leasesim/internal/live",
 	},
 	"sim/cmd/leasesim/internal": {
-		"hybrid", "lease", "redisbucket", "internal/stamps", "sim", "sim/audit", "sim/report", "sim/scenario/file",
+		"hybrid", "lease", "redisbucket", "internal/stamps", "sim", "sim/audit", "sim/report",
+		"sim/scenario/file",
 	},
 }
 
 // foreign are the modules that the folders outside sim may import directly.
 var foreign = map[string][]string{
-	"clock":              nil,
-	"lease":              nil,
-	"redisbucket":        {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
-	"hybrid":             {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
+	"clock": nil,
+	"lease": nil,
+	"redisbucket": {"github.com/redis/go-redis/v9", "golang.org/x/sync",
+		"github.com/puzpuzpuz/xsync/v4"},
+	"hybrid": {"github.com/redis/go-redis/v9", "golang.org/x/sync",
+		"github.com/puzpuzpuz/xsync/v4"},
 	"internal/redistest": {"github.com/alicebob/miniredis/v2"},
 	"internal/stamps":    {"golang.org/x/sys"},
 	"hybrid/hybridotel":  {"go.opentelemetry.io/otel"},
@@ -131,7 +136,9 @@ func TestHybridAndRedisbucketNeverMeet(t *testing.T) {
 	for _, p := range packages(t) {
 		for _, dep := range p.Deps {
 			inside, ok := strings.CutPrefix(dep, module+"/")
-			if ok && (under(p.folder(), "hybrid") && under(inside, "redisbucket") || under(p.folder(), "redisbucket") && under(inside, "hybrid")) {
+			meets := under(p.folder(), "hybrid") && under(inside, "redisbucket") ||
+				under(p.folder(), "redisbucket") && under(inside, "hybrid")
+			if ok && meets {
 				t.Errorf("%s depends on %s; lease.Store joins them", p.folder(), inside)
 			}
 		}
@@ -154,7 +161,8 @@ func TestForeignModulesStayWhereTheyBelong(t *testing.T) {
 				continue
 			}
 			if !slices.ContainsFunc(foreign[best], func(f string) bool { return under(i, f) }) {
-				t.Errorf("%s imports %s directly; outside sim only %v may be there", p.folder(), i, foreign[best])
+				t.Errorf("%s imports %s directly; outside sim only %v may be there", p.folder(), i,
+					foreign[best])
 			}
 		}
 	}
@@ -196,7 +204,8 @@ func TestLeaseIsPure(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
-	readsTheClock := []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer", "NewTicker"}
+	readsTheClock := []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer",
+		"NewTicker"}
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -209,7 +218,8 @@ func TestLeaseIsPure(t *testing.T) {
 		for _, i := range file.Imports {
 			path, _ := strconv.Unquote(i.Path.Value)
 			switch {
-			case path == "math/rand", path == "math/rand/v2", path == "crypto/rand", path == "os", path == "net", path == "runtime",
+			case path == "math/rand", path == "math/rand/v2", path == "crypto/rand", path == "os",
+				path == "net", path == "runtime",
 				path == "context" && name != "store.go", !isStandard(path) && path != module+"/clock":
 				t.Errorf("%s imports %s", set.Position(i.Pos()), path)
 			}
@@ -219,7 +229,8 @@ func TestLeaseIsPure(t *testing.T) {
 			case *ast.GoStmt:
 				t.Errorf("%s starts a goroutine", set.Position(n.Pos()))
 			case *ast.SelectorExpr:
-				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(readsTheClock, n.Sel.Name) {
+				x, ok := n.X.(*ast.Ident)
+				if ok && x.Name == "time" && slices.Contains(readsTheClock, n.Sel.Name) {
 					t.Errorf("%s uses time.%s", set.Position(n.Pos()), n.Sel.Name)
 				}
 			}

@@ -58,24 +58,32 @@ func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 		parts      []string
 	}{
 		{Limit{Tokens: -1, Per: time.Nanosecond, Burst: -2}.validateWith(-3), ErrInvalidLimit, []string{
-			"Tokens is -1, must be at least 1", "Per is 1ns, must be at least 1µs", "Burst is -2, must be at least 0",
+			"Tokens is -1, must be at least 1", "Per is 1ns, must be at least 1µs",
+			"Burst is -2, must be at least 0",
 			"Overcommit is -3, must be at least 0",
 		}},
 		// A forgotten configuration would otherwise read as something.
 		{Limit{}.Validate(), ErrInvalidLimit, []string{"Tokens is 0", "Per is 0s"}},
-		{Policy{Target: -1, TTL: -1, MinBatch: -1, MaxBatch: -1, Overcommit: -1, Weight: -1, ColdStart: 9, Fallback: -1}.Validate(),
+		{Policy{Target: -1, TTL: -1, MinBatch: -1, MaxBatch: -1, Overcommit: -1, Weight: -1, ColdStart: 9,
+			Fallback: -1}.Validate(),
 			ErrInvalidPolicy, []string{
-				"Target is -1ns, must be 0 to 30m0s", "TTL is -1ns, must be 0 to 1h0m0s", "MinBatch is -1, must be at least 0",
-				"MaxBatch is -1, must be at least 0", "Overcommit is -1, must be 0 to 2^52-1", "Weight is -1, must be 0 to 1048576",
+				"Target is -1ns, must be 0 to 30m0s", "TTL is -1ns, must be 0 to 1h0m0s",
+				"MinBatch is -1, must be at least 0",
+				"MaxBatch is -1, must be at least 0", "Overcommit is -1, must be 0 to 2^52-1",
+				"Weight is -1, must be 0 to 1048576",
 				"ColdStart is 9", "Fallback is -1",
 			}},
-		{Policy{Target: time.Microsecond, TTL: time.Microsecond, MinBatch: 5, MaxBatch: 4}.Validate(), ErrInvalidPolicy, []string{
-			"Target is 1µs, must be 0 (default) or at least 1ms", "TTL is 1µs, must be at least 2*Target (2µs)",
-			"MinBatch is 5, must be at most MaxBatch (4)",
-		}},
-		{Config{Limits: make([]Limit, 5), TTL: -1, Version: Version{-1, -1}}.Validate(), ErrInvalidConfig, []string{
-			"5 limits, must be 1 to 4", "limit 0: ", "Target is 0s", "TTL is -1ns, must be 2*Target (0s)", "Version is -1", "revision is -1",
-		}},
+		{Policy{Target: time.Microsecond, TTL: time.Microsecond, MinBatch: 5, MaxBatch: 4}.Validate(),
+			ErrInvalidPolicy, []string{
+				"Target is 1µs, must be 0 (default) or at least 1ms",
+				"TTL is 1µs, must be at least 2*Target (2µs)",
+				"MinBatch is 5, must be at most MaxBatch (4)",
+			}},
+		{Config{Limits: make([]Limit, 5), TTL: -1, Version: Version{-1, -1}}.Validate(), ErrInvalidConfig,
+			[]string{
+				"5 limits, must be 1 to 4", "limit 0: ", "Target is 0s", "TTL is -1ns, must be 2*Target (0s)",
+				"Version is -1", "revision is -1",
+			}},
 	} {
 		for _, part := range c.parts {
 			if !errors.Is(c.err, c.wraps) || !strings.Contains(c.err.Error(), part) {
@@ -111,7 +119,8 @@ func TestLimitThatCannotBeHeldNamesTheNearest(t *testing.T) {
 		{Tokens: 1, Per: 30*24*time.Hour + 1, Burst: 1 << 40},
 	} {
 		err := l.Validate()
-		if !errors.Is(err, ErrInvalidLimit) || !strings.Contains(err.Error(), "the nearest limit that can be held is ") {
+		if !errors.Is(err, ErrInvalidLimit) ||
+			!strings.Contains(err.Error(), "the nearest limit that can be held is ") {
 			t.Errorf("%v: %v", l, err)
 			continue
 		}

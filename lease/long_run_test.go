@@ -11,7 +11,8 @@ import (
 // to be a thousandth.
 func TestLongRunAdmitsWhatTheLimitGives(t *testing.T) {
 	for _, l := range []Limit{
-		PerSecond(10), PerSecond(30).WithBurst(100), PerSecond(100).WithBurst(5), PerSecond(100).WithBurst(50),
+		PerSecond(10), PerSecond(30).WithBurst(100), PerSecond(100).WithBurst(5),
+		PerSecond(100).WithBurst(50),
 		PerSecond(100), PerSecond(100).WithBurst(1000), PerSecond(1000).WithBurst(100), PerSecond(1000),
 	} {
 		for _, load := range []float64{1, 1.2, 2, 5} {

@@ -63,13 +63,16 @@ func TestMemoryStoreConfigures(t *testing.T) {
 	first := Config{Limits: []Limit{PerSecond(5)}, TTL: time.Second, Target: 100 * time.Millisecond}
 	other := first
 	other.Limits = []Limit{PerSecond(7)}
-	if st, err := m.Configure(ctx, "k", OpSetIfAbsent, first); err != nil || !st.Changed || st.Config.Limits[0] != PerSecond(5) {
+	if st, err := m.Configure(ctx, "k", OpSetIfAbsent, first); err != nil || !st.Changed ||
+		st.Config.Limits[0] != PerSecond(5) {
 		t.Errorf("set if absent on nothing: %+v, %v", st, err)
 	}
-	if st, err := m.Configure(ctx, "k", OpSetIfAbsent, other); err != nil || st.Changed || st.Config.Limits[0] != PerSecond(5) {
+	if st, err := m.Configure(ctx, "k", OpSetIfAbsent, other); err != nil || st.Changed ||
+		st.Config.Limits[0] != PerSecond(5) {
 		t.Errorf("set if absent on something: %+v, %v", st, err)
 	}
-	if st, err := m.Configure(ctx, "k", OpSet, other); err != nil || !st.Changed || st.Config.Limits[0] != PerSecond(7) || st.Levels[0] != 5 {
+	if st, err := m.Configure(ctx, "k", OpSet, other); err != nil || !st.Changed ||
+		st.Config.Limits[0] != PerSecond(7) || st.Levels[0] != 5 {
 		t.Errorf("a raised burst keeps the level: %+v, %v", st, err)
 	}
 	if st, err := m.Configure(ctx, "k", OpReset, Config{}); err != nil || !st.Changed || st.Levels[0] != 7 {

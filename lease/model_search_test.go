@@ -71,7 +71,10 @@ func (m model) explore(budget int) result {
 				x.parents, x.causes = append(x.parents, uint32(number)), append(x.causes, e)
 				if violation != "" {
 					trace := x.trace()
-					return result{states: len(x.parents), violation: violation, trace: strings.Join(trace, "\n"), length: len(trace)}
+					return result{
+						states: len(x.parents), violation: violation,
+						trace: strings.Join(trace, "\n"), length: len(trace),
+					}
 				}
 			}
 			if len(x.parents) >= budget {

@@ -29,7 +29,8 @@ func TestWhatIsDescribedAlikeGoesOnAlike(t *testing.T) {
 				}
 				alike++
 				if a, b := first.futures(), w.futures(); !slices.Equal(a, b) {
-					t.Fatalf("%s: two worlds of one description have different futures:\n%s\n%s", m.name, first.sketch(), w.sketch())
+					t.Fatalf("%s: two worlds of one description have different futures:\n%s\n%s", m.name,
+						first.sketch(), w.sketch())
 				}
 			}
 		}
@@ -75,7 +76,8 @@ func TestSettlingTwiceIsSettlingOnce(t *testing.T) {
 		twice.settle(mid)
 		twice.settle(end)
 		if once.state != twice.state {
-			t.Fatalf("%v from %+v\nat once to %d: %+v\nby way of %d: %+v", l, b.state, end, once.state, mid, twice.state)
+			t.Fatalf("%v from %+v\nat once to %d: %+v\nby way of %d: %+v", l, b.state, end, once.state, mid,
+				twice.state)
 		}
 	}
 }

@@ -141,7 +141,8 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 	to = put(to, flags(h.isOpen, known, heardOf(h.heard.counter), h.openGone, h.openCredited), h.Pool.Held(),
 		h.Holding.refund, h.refundable, near(left), rank(d.epochs, h.heard.epoch))
 	if w.forgets() && h.heard.epoch != 0 {
-		to = put(to, near(micros(h.heard.leaseMax)), near(w.now-h.heard.serverTime), near(w.now-int64(h.heard.executed)/1000))
+		to = put(to, near(micros(h.heard.leaseMax)), near(w.now-h.heard.serverTime),
+			near(w.now-int64(h.heard.executed)/1000))
 	}
 	if w.gone {
 		to = put(to, h.unused, near(w.now-h.unusedSince))
@@ -175,7 +176,8 @@ func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool)
 		return to
 	}
 	g := &m.grant
-	to = put(to, g.Granted, g.Waited, flags(g.Void, heardOf(g.Counter)), rank(d.epochs, g.Epoch), micros(g.Config.TTL))
+	to = put(to, g.Granted, g.Waited, flags(g.Void, heardOf(g.Counter)), rank(d.epochs, g.Epoch),
+		micros(g.Config.TTL))
 	if w.gone {
 		to = put(to, near(w.now-g.Running))
 	}
@@ -189,8 +191,8 @@ func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool)
 }
 
 func (d *describer) request(to []byte, w *world, r *Request, heardOf func(int64) bool) []byte {
-	to = put(to, rank(d.seqs, r.Seq), r.Remaining, r.Returned, r.Refund, r.Want, r.Waiting, rank(d.epochs, r.Epoch),
-		flags(heardOf(r.Counter)))
+	to = put(to, rank(d.seqs, r.Seq), r.Remaining, r.Returned, r.Refund, r.Want, r.Waiting,
+		rank(d.epochs, r.Epoch), flags(heardOf(r.Counter)))
 	if w.gone {
 		to = put(to, r.Unused, near(w.now-r.Drawn))
 	}

@@ -6,7 +6,8 @@ import (
 )
 
 var eventTexts = [...]string{
-	eventTick: "time passes", eventOpen: "asks ", eventResend: "sends its call again", eventTake: "spends a token",
+	eventTick: "time passes", eventOpen: "asks ", eventResend: "sends its call again",
+	eventTake:   "spends a token",
 	eventRefund: "refunds a token", eventDeliver: "arrives: ", eventDeliverTwice: "arrives, and may again: ",
 	eventLose: "is lost: ", eventEvict: "its record is evicted", eventFlush: "the bucket is lost",
 	eventSetTTL: "T changes", eventSetLimits: "other limits are set", eventRestart: "restarts",
@@ -37,7 +38,8 @@ func (w *world) tell(e event) string {
 // sketch is the state after an event, in one line.
 func (w *world) sketch() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "level %d/%d ledger %d X %d |", w.bucket.state.level[0], w.unit, w.bucket.state.ring.ledger(), w.x)
+	fmt.Fprintf(&b, "level %d/%d ledger %d X %d |", w.bucket.state.level[0], w.unit,
+		w.bucket.state.ring.ledger(), w.x)
 	for i := range w.holders {
 		h := &w.holders[i]
 		left := max(0, h.deadline.Sub(w.instant()))

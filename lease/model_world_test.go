@@ -169,7 +169,8 @@ func (w *world) events(to []event) []event {
 			add(!w.lossless, eventLose, i, k)
 		}
 		add(w.evict && w.bucket.records[modelIDs[i]] != nil, eventEvict, i, 0)
-		add(w.versions && len(h.messages) == 0 && h.heard.epoch != 0 && h.Pool.Held() == 0, eventRestart, i, 0)
+		idle := len(h.messages) == 0 && h.heard.epoch != 0 && h.Pool.Held() == 0
+		add(w.versions && idle, eventRestart, i, 0)
 	}
 	exists := w.bucket.state.exists
 	add(exists && w.flush && !(w.once && w.was[0]), eventFlush, 0, 0)
@@ -191,7 +192,8 @@ func (w *world) apply(e event) (violation string) {
 		h.messages = append(h.messages, &modelMessage{request: *r, gone: h.openGone})
 	case eventResend:
 		if r := h.resend(w.instant()); r != nil {
-			h.messages = append(h.messages, &modelMessage{request: *r, gone: h.openGone, credited: h.openCredited})
+			h.messages = append(h.messages, &modelMessage{request: *r, gone: h.openGone,
+				credited: h.openCredited})
 		}
 	case eventTake:
 		h.Expire(w.instant())
@@ -331,7 +333,8 @@ func (w *world) counts() bool {
 func (w *world) violation() string {
 	total := (w.limit.Capacity() + w.e) * w.unit
 	if w.x > total {
-		return fmt.Sprintf("(1) is broken: the worst window admitted R*w + %d/%d tokens, B + E is %d/%d", w.x, w.unit, total, w.unit)
+		return fmt.Sprintf("(1) is broken: the worst window admitted R*w + %d/%d tokens, B + E is %d/%d",
+			w.x, w.unit, total, w.unit)
 	}
 	live := int64(0)
 	for i := range w.holders {
@@ -359,7 +362,8 @@ func (w *world) violation() string {
 		return fmt.Sprintf("the level is %d/%d, the ledger %d", level, w.unit, ledger)
 	}
 	if w.x+level+live*w.unit > total {
-		return fmt.Sprintf("admitted %d + level %d + held %d exceed B + E = %d (all /%d)", w.x, level, live*w.unit, total, w.unit)
+		return fmt.Sprintf("admitted %d + level %d + held %d exceed B + E = %d (all /%d)", w.x, level,
+			live*w.unit, total, w.unit)
 	}
 	return ""
 }

@@ -51,7 +51,8 @@ var mutations = []mutation{
 			waiting: true, back: true, giveUp: true, evict: true, twice: true, lossless: true,
 			before: leased}},
 	{name: "deadline counted from a retry",
-		edits: []edit{{"holding.go", "		return nil\n	}\n	return &h.open\n", "		return nil\n	}\n	h.firstSent = now\n	return &h.open\n"}},
+		edits: []edit{{"holding.go", "		return nil\n	}\n	return &h.open\n",
+			"		return nil\n	}\n	h.firstSent = now\n	return &h.open\n"}},
 		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl: 7, tick: 3, want: 1, inflight: 2,
 			waiting: true, retry: true, lossless: true}},
 	{name: "expiry moved earlier when T shrinks",
@@ -59,12 +60,14 @@ var mutations = []mutation{
 		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl: 7, ttl2: 14, tick: 9, want: 1, inflight: 1,
 			waiting: true, lossless: true}},
 	{name: "a reply to the previous seq accepted",
-		edits: []edit{{"holding.go", "if !h.isOpen || g.Seq != h.open.Seq {", "if g.Seq != h.open.Seq && g.Seq != h.open.Seq-1 {"}},
+		edits: []edit{{"holding.go", "if !h.isOpen || g.Seq != h.open.Seq {",
+			"if g.Seq != h.open.Seq && g.Seq != h.open.Seq-1 {"}},
 		model: &model{holders: 1, limit: perMicro(1, 1, 1), ttl: 7, tick: 4, want: 1, inflight: 2,
 			waiting: true, giveUp: true, lossless: true}},
 	{name: "refill after forgetting",
 		edits: []edit{{"bucket_settle.go", "if s.ring.held[s.ring.base%ringSlices] != 0 {", "if false {"}},
-		model: &model{holders: 1, limit: perMicro(1, 7, 1), ttl: 7, tick: 2, want: 1, inflight: 1, waiting: true}},
+		model: &model{holders: 1, limit: perMicro(1, 7, 1), ttl: 7, tick: 2, want: 1, inflight: 1,
+			waiting: true}},
 	{name: "refill after the report",
 		edits: []edit{
 			{"bucket_settle.go", "if s.ring.held[s.ring.base%ringSlices] != 0 {", "if false {"},
@@ -74,13 +77,16 @@ var mutations = []mutation{
 		},
 		model: &model{holders: 1, limit: perMicro(1, 1, 2), ttl: 7, want: 2, inflight: 1}},
 	{name: "refund into the local pool after a report",
-		edits: []edit{{"holding.go", "	h.refund += n\n", "	h.Pool.add(n)\n	h.base += n\n	h.account.Granted += n\n"}},
+		edits: []edit{{"holding.go", "	h.refund += n\n",
+			"	h.Pool.add(n)\n	h.base += n\n	h.account.Granted += n\n"}},
 		model: &model{holders: 1, limit: perMicro(1, 2, 1), ttl: 7, want: 1, inflight: 1, refund: true}},
 	{name: "no clip",
-		edits:   []edit{{"bucket_settle.go", "min(b.state.level[k], b.room(k, ledger))", "max(b.state.level[k], ledger*0)"}},
+		edits: []edit{{"bucket_settle.go", "min(b.state.level[k], b.room(k, ledger))",
+			"max(b.state.level[k], ledger*0)"}},
 		stories: "TestClipIsNeeded"},
 	{name: "a retry draws again",
-		edits: []edit{{"bucket.go", "	if live {\n		if r.Seq < rec.seq {", "	if false {\n		if r.Seq < rec.seq {"}},
+		edits: []edit{{"bucket.go", "	if live {\n		if r.Seq < rec.seq {",
+			"	if false {\n		if r.Seq < rec.seq {"}},
 		model: &model{holders: 1, limit: perMicro(1, 3, 2), ttl: 7, tick: 3, want: 1, inflight: 2,
 			waiting: true, twice: true, lossless: true}},
 	{name: "void taken as known",
@@ -89,11 +95,13 @@ var mutations = []mutation{
 				"		s.ring.add(at.slice, remaining-rec.held, 0)\n	}\n"}},
 		stories: "TestVoidReportMayNotReturn"},
 	{name: "a lease is renewed although the ledger is above B + E",
-		edits:   []edit{{"bucket.go", "if ledger > b.scales[k].Capacity+b.config.Overcommit {", "if ledger < int64(-k) {"}},
+		edits: []edit{{"bucket.go", "if ledger > b.scales[k].Capacity+b.config.Overcommit {",
+			"if ledger < int64(-k) {"}},
 		rare:    true,
 		stories: "TestLeasesOfALoweredLimitEndWithinT"},
 	{name: "what was not used is credited in full",
-		edits: []edit{{"bucket_grant.go", "	if r.Drawn <= b.state.setAt || ", "	if true {\n		return units\n	}\n	if r.Drawn <= b.state.setAt || "}},
+		edits: []edit{{"bucket_grant.go", "	if r.Drawn <= b.state.setAt || ",
+			"	if true {\n		return units\n	}\n	if r.Drawn <= b.state.setAt || "}},
 		model: &model{holders: 2, limit: perMicro(1, 2, 1), ttl: 7, tick: 2, want: 1, inflight: 1,
 			waiting: true, gone: true, lossless: true},
 		stories: "TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince"},
@@ -107,13 +115,16 @@ var mutations = []mutation{
 			waiting: true, refund: true, twice: true, lossless: true},
 		stories: "TestRefundIsCreditedOnceHoweverOftenItArrives"},
 	{name: "limits inherited by position",
-		edits: []edit{{"bucket_limits.go", "if from[k] < 0 && !taken[i]", "if i == k && from[k] < 0 && !taken[i]"}},
-		model: &model{holders: 1, limit: perMicro(1, 58, 1), ttl: 7, want: 1, inflight: 1, waiting: true, lossless: true,
+		edits: []edit{{"bucket_limits.go", "if from[k] < 0 && !taken[i]",
+			"if i == k && from[k] < 0 && !taken[i]"}},
+		model: &model{holders: 1, limit: perMicro(1, 58, 1), ttl: 7, want: 1, inflight: 1, waiting: true,
+			lossless:    true,
 			alternative: []Limit{perMicro(1, 1, 1), perMicro(1, 58, 1)}},
 		faults:  "SetLimits",
 		stories: "TestLimitThatDoesNotChangeKeepsItsLevel"},
 	{name: "a new limit starts full after a loss",
-		edits:   []edit{{"bucket_limits.go", "s.now < s.frozen+micros(b.scales[k].timeToFull())", "s.now < s.frozen"}},
+		edits: []edit{{"bucket_limits.go", "s.now < s.frozen+micros(b.scales[k].timeToFull())",
+			"s.now < s.frozen"}},
 		stories: "TestLimitThatComesBackAfterALossIsNotFull"},
 	{name: "T grows at once",
 		edits: []edit{
@@ -123,16 +134,20 @@ var mutations = []mutation{
 		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl: 7, ttl2: 42, tick: 8, want: 1, inflight: 1,
 			waiting: true, lossless: true, flush: true, once: true,
 			// One holder has heard of the bucket while T was short, another has leased since.
-			before: []event{{eventOpen, 0, askWaiting}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0}, {kind: eventTick},
+			before: []event{{eventOpen, 0, askWaiting}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0},
+				{kind: eventTick},
 				{kind: eventSetTTL}, {eventOpen, 1, askTokens}, {eventDeliver, 1, 0}, {eventDeliver, 1, 0}}},
 		faults: "Flush SetTTL"},
 	{name: "a loss forgets its age",
-		edits:   []edit{{"bucket_ttl.go", "	return min(heard+max(0, age-ago), max(heard, micros(ttlLiveMax)))", "	return heard + 0*(age-ago)"}},
+		edits: []edit{{"bucket_ttl.go",
+			"	return min(heard+max(0, age-ago), max(heard, micros(ttlLiveMax)))", "	return heard + 0*(age-ago)"}},
 		faults:  "Flush SetTTL",
 		stories: "TestLossIsWaitedOutAsLongAsTheLongestLease"},
 	{name: "an expiry moves earlier",
-		edits: []edit{{"bucket.go", "	s.keep = max(s.keep, s.now+longest)", "	s.keep = s.now + longest"}},
-		model: &model{holders: 2, limit: perMicro(1, 58, 1), ttl: 7, tick: 7, want: 1, inflight: 1, waiting: true, lossless: true,
+		edits: []edit{{"bucket.go", "	s.keep = max(s.keep, s.now+longest)",
+			"	s.keep = s.now + longest"}},
+		model: &model{holders: 2, limit: perMicro(1, 58, 1), ttl: 7, tick: 7, want: 1, inflight: 1,
+			waiting: true, lossless: true,
 			alternative: []Limit{perMicro(1, 1, 1)}, versions: true},
 		faults:  "Versions",
 		stories: "TestVersionOutlivesItsBucket"},
@@ -210,7 +225,8 @@ func build(t *testing.T, edits []edit) mutant {
 	if err := os.WriteFile(listPath, list, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+listPath, "-o="+out, ".").CombinedOutput(); err != nil {
+	compile := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+listPath, "-o="+out, ".")
+	if text, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("the edited source does not compile: %v\n%s", err, text)
 	}
 	return mutant(out)
@@ -222,7 +238,8 @@ func (m mutant) fails(t *testing.T, test string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(string(m), append(args, "-test.run=^("+test+")$")...).CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || !regexp.MustCompile(`(?m)^--- FAIL: (`+test+`) `).Match(out) || bytes.Contains(out, []byte("panic:")) {
+	if !errors.As(err, &exit) || !regexp.MustCompile(`(?m)^--- FAIL: (`+test+`) `).Match(out) ||
+		bytes.Contains(out, []byte("panic:")) {
 		t.Fatalf("%s did not notice: %v\n%s", test, err, out)
 	}
 	return string(out)

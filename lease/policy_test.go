@@ -11,7 +11,8 @@ func TestZeroPolicyIsAGoodDefault(t *testing.T) {
 	}
 	// given a burst that is large beside a Target's worth
 	c := Policy{}.ConfigFor([]Limit{PerSecond(1000)}, 7, 0)
-	if c.Target != 100*time.Millisecond || c.TTL != 400*time.Millisecond || c.Overcommit != 0 || c.StartEmpty {
+	if c.Target != 100*time.Millisecond || c.TTL != 400*time.Millisecond || c.Overcommit != 0 ||
+		c.StartEmpty {
 		t.Errorf("%+v", c)
 	}
 	if c.Version != (Version{Deploy: 7}) {
@@ -34,8 +35,10 @@ func TestTargetShrinksWithTheBurst(t *testing.T) {
 	}{
 		{Policy{}, []Limit{PerSecond(1000)}, 100 * time.Millisecond},
 		{Policy{}, []Limit{PerSecond(1000).WithBurst(40)}, 10 * time.Millisecond},
-		{Policy{Overcommit: 40}, []Limit{PerSecond(1000).WithBurst(40)}, 10 * time.Millisecond}, // by itself it makes none longer
-		{Policy{Target: time.Second, Overcommit: 40}, []Limit{PerSecond(1000).WithBurst(40)}, 20 * time.Millisecond},
+		// By itself an overcommit makes no lease longer.
+		{Policy{Overcommit: 40}, []Limit{PerSecond(1000).WithBurst(40)}, 10 * time.Millisecond},
+		{Policy{Target: time.Second, Overcommit: 40}, []Limit{PerSecond(1000).WithBurst(40)},
+			20 * time.Millisecond},
 		{Policy{}, []Limit{PerSecond(1000), PerSecond(1000).WithBurst(40)}, 10 * time.Millisecond},
 		{Policy{}, []Limit{PerSecond(1_000_000).WithBurst(1)}, time.Millisecond},
 		{Policy{Target: 20 * time.Millisecond}, []Limit{PerHour(1)}, 20 * time.Millisecond},

@@ -67,7 +67,8 @@ func TestLimitThatDoesNotChangeKeepsItsLevel(t *testing.T) {
 		name    string
 		configs [][]Limit
 	}{
-		{"one is put in front and taken away", [][]Limit{{scarce}, {fast, scarce}, {scarce}, {fast, scarce}, {scarce}}},
+		{"one is put in front and taken away", [][]Limit{{scarce}, {fast, scarce}, {scarce}, {fast, scarce},
+			{scarce}}},
 		{"they change places", [][]Limit{{scarce, fast}, {fast, scarce}, {scarce, fast}}},
 		{"another is changed", [][]Limit{{fast, scarce}, {PerSecond(10), scarce}, {scarce, PerSecond(20)}}},
 		{"it is written otherwise", [][]Limit{{scarce}, {fast, scarce.WithBurst(100)}}},
@@ -105,7 +106,8 @@ func TestRevisionsEnd(t *testing.T) {
 	if !errors.Is(err, ErrInvalidConfig) {
 		t.Errorf("%v", err)
 	}
-	if after := s.bucket.Dump(); after.Config.Version != before.Config.Version || after.Counter != before.Counter {
+	if after := s.bucket.Dump(); after.Config.Version != before.Config.Version ||
+		after.Counter != before.Counter {
 		t.Errorf("before %+v\nafter %+v", before, after)
 	}
 }
@@ -144,9 +146,11 @@ func TestTheBucketOutlivesLeasesOfALongerTTL(t *testing.T) {
 	// given a process that leased the whole burst for ten seconds,
 	c := clock.NewManual(0)
 	store := NewMemoryStore(c)
-	config := Config{Limits: []Limit{PerSecond(1000).WithBurst(100)}, Target: time.Millisecond, TTL: 10 * time.Second}
+	config := Config{Limits: []Limit{PerSecond(1000).WithBurst(100)}, Target: time.Millisecond,
+		TTL: 10 * time.Second}
 	call := func(holder string, config Config, want int64) Grant {
-		call := &Call{Key: "k", Request: Request{Holder: holder, Seq: 1, Config: config, Want: want, Weight: 1}}
+		call := &Call{Key: "k", Request: Request{Holder: holder, Seq: 1, Config: config, Want: want,
+			Weight: 1}}
 		store.Exchange(t.Context(), []*Call{call}, func([]*Call) {})
 		if call.Err != nil {
 			t.Fatal(call.Err)
@@ -171,13 +175,15 @@ func TestTheBucketOutlivesLeasesOfALongerTTL(t *testing.T) {
 // follows, and no faster than time passes.
 func TestTFollowsANetworkThatGetsSlowerAndSlower(t *testing.T) {
 	b := new(Bucket)
-	c := Config{Limits: []Limit{PerSecond(100).WithBurst(10)}, TTL: 400 * time.Millisecond, Target: 100 * time.Millisecond}
+	c := Config{Limits: []Limit{PerSecond(100).WithBurst(10)}, TTL: 400 * time.Millisecond,
+		Target: 100 * time.Millisecond}
 	start := int64(1_700_000_000_000_000)
 	for i := range int64(100) {
 		passed := time.Duration(i) * 10 * time.Millisecond
 		c.TTL = 400*time.Millisecond + time.Duration(i)*5*time.Millisecond
 		var g Grant
-		if err := b.Call(start+micros(passed), &Request{Holder: "a", Seq: i + 1, Config: c, Weight: 1}, &g); err != nil {
+		r := Request{Holder: "a", Seq: i + 1, Config: c, Weight: 1}
+		if err := b.Call(start+micros(passed), &r, &g); err != nil {
 			t.Fatal(err)
 		}
 		if g.Config.TTL > 400*time.Millisecond+passed || g.Config.TTL < c.TTL-10*time.Millisecond {

@@ -185,7 +185,8 @@ func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 	if err != nil || sc.Tick != 1000 {
 		t.Fatalf("%v: %+v, %v", l, sc, err)
 	}
-	s := &scene{t: t, now: 1_000_100, config: Config{Limits: []Limit{l}, TTL: 100 * time.Millisecond, Target: time.Microsecond}}
+	s := &scene{t: t, now: 1_000_100, config: Config{Limits: []Limit{l}, TTL: 100 * time.Millisecond,
+		Target: time.Microsecond}}
 	s.meter = newMeter(PerSecond(1), l.Burst, s.now) // not what this looks at
 	a := s.holder("a")
 	// when some is drawn and half a tick has passed
@@ -227,7 +228,8 @@ func TestHolderAcceptsNoMoreThanItAskedFor(t *testing.T) {
 		// when the answer comes
 		got, ok := h.Accept(s.instant(), &g, 0)
 		// then no more is accepted than was asked for, and a number that no bucket gives is refused
-		if ok != c.ok || got.Waited > 2 || got.Waited+got.Pooled > 5 || h.Pool.Held() > 5 || !h.Account().Conserved() {
+		if ok != c.ok || got.Waited > 2 || got.Waited+got.Pooled > 5 || h.Pool.Held() > 5 ||
+			!h.Account().Conserved() {
 			t.Errorf("%s: accepted %v %+v, holds %d, %+v", c.name, ok, got, h.Pool.Held(), h.Account())
 		}
 	}

@@ -84,14 +84,16 @@ func TestClaimThatCannotBeTrueChangesNothing(t *testing.T) {
 		s.calls(a, Ask{})
 		before := s.bucket.Dump()
 		// when somebody claims to have heard what nobody can have heard
-		r := Request{Holder: "x", Seq: 1, Config: s.config, Weight: 1, Epoch: epoch, Counter: WaitingMax, LeaseMax: time.Second}
+		r := Request{Holder: "x", Seq: 1, Config: s.config, Weight: 1, Epoch: epoch, Counter: WaitingMax,
+			LeaseMax: time.Second}
 		if epoch == 0 {
 			r.Epoch = before.Epoch
 		}
 		s.executes(r)
 		// then the bucket is as it was, but for one call more
 		after := s.bucket.Dump()
-		if after.Epoch != before.Epoch || after.Counter != before.Counter+1 || after.Frozen != 0 || after.Level != before.Level {
+		if after.Epoch != before.Epoch || after.Counter != before.Counter+1 || after.Frozen != 0 ||
+			after.Level != before.Level {
 			t.Errorf("epoch %d: before %+v\nafter %+v", epoch, before, after)
 		}
 		if g := s.calls(a, Ask{Want: 1}); g.Void || g.Granted != 1 {
@@ -106,7 +108,8 @@ func TestNothingFillsWhileALossIsWaitedOut(t *testing.T) {
 	c := Policy{}.ConfigFor([]Limit{limit}, 0, 0)
 	var b Bucket
 	var g Grant
-	r := Request{Holder: "a", Seq: 9, Config: c, Weight: 1, Epoch: 5, Counter: 7, LeaseMax: c.TTL, HeardAt: 1_000_000, Want: 100, Need: 1}
+	r := Request{Holder: "a", Seq: 9, Config: c, Weight: 1, Epoch: 5, Counter: 7, LeaseMax: c.TTL,
+		HeardAt: 1_000_000, Want: 100, Need: 1}
 	now := int64(1_000_000)
 	if err := b.Call(now, &r, &g); err != nil || g.Granted != 0 {
 		t.Fatal(g.Granted, err)
