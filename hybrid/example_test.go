@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strings"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -298,12 +299,17 @@ func ExampleKey() {
 
 // Limits are read from configuration files as text.
 func ExampleParseLimit() {
-	for _, text := range []string{"100/s", "5000/m burst 200", "1/250ms", "100"} {
+	for _, text := range []string{"100/s", "5000/m burst 200", "1/250ms"} {
 		fmt.Println(hybrid.ParseLimit(text))
 	}
-	// Output: 100/s <nil> 5000/m burst 200 <nil> 1/250ms <nil> 0/0s lease: invalid limit: "100": no
-	// "/" between tokens and period (want TOKENS/PERIOD [burst N], such as "100/s", "5000/m burst 200"
-	// or "1/250ms")
+	_, err := hybrid.ParseLimit("100")
+	fmt.Println(strings.Replace(err.Error(), ", ", ",\n", 1))
+	// Output:
+	// 100/s <nil>
+	// 5000/m burst 200 <nil>
+	// 1/250ms <nil>
+	// lease: invalid limit: "100": no "/" between tokens and period (want TOKENS/PERIOD [burst N],
+	// such as "100/s", "5000/m burst 200" or "1/250ms")
 }
 
 // A burst that is larger or smaller than what comes in a period.
