@@ -24,7 +24,7 @@ func (s Scenario) Defaults() Scenario {
 		fill(&g.Name, fmt.Sprintf("group-%d", i))
 		fill(&g.Count, 1)
 		fill(&g.Weight, max(s.Policy.Weight, 1))
-		fill(&g.Share, float64(g.Count))
+		fill(&g.Share, float64(max(g.Count, 0)))
 		if g.Workload != nil {
 			w := g.Workload.Defaults(s.Duration)
 			g.Workload = &w

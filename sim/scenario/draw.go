@@ -57,9 +57,9 @@ func (c Clock) Draw(r *random.Stream) (offset, driftPPM int64) {
 	return offset, driftPPM
 }
 
-// around returns what a distribution means for a clock: a constant is the bound of a uniform one. The
-// uniform one takes a number even where the bound is 0, so that a change of the offset does not change
-// the drift, which is drawn next.
+// around returns what a distribution means for a clock: a constant is the bound of a uniform one.
+// The uniform one takes a number even where the bound is 0, so that a change of the offset does not
+// change the drift, which is drawn next.
 func (d Dist) around() Dist {
 	if d.Kind == DistConstant {
 		return Dist{Kind: DistUniform, P: -d.P, Q: d.P}

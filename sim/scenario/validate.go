@@ -1,7 +1,10 @@
 package scenario
 
 import (
+	"encoding"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -9,54 +12,37 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// What a Scenario may ask for. The bounds keep a slip of the pen from a run that never ends or does
-// not fit memory.
+// DurationMax is the longest run, and the longest time that anything in it may take.
+const DurationMax = 30 * 24 * time.Hour
+
 const (
-	durationMin  = time.Millisecond
-	DurationMax  = 30 * 24 * time.Hour
-	seedMax      = 1<<53 - 1
-	repsMax      = 10_000
 	processesMax = 100_000
-	keysMax      = 1_000_000
-	shardsMax    = 16_384 // the slots of a Redis cluster
-	callMin      = time.Microsecond
-	callMax      = time.Minute // as package hybrid has it
-	shareMax     = 1e12
-	skewMax      = 10.0 // 1/k^10 leaves nothing to the second
-	everyMin     = time.Millisecond
+	meanMin      = time.Microsecond // of what repeats itself, so that simulated time goes on
 	offsetMax    = 100 * 365 * 24 * time.Hour
 	driftMax     = 1e6 // ppm; a clock that stands still, or runs twice as fast
+	alphaMax     = 100
 )
 
-// Validate reports every violation of s, after Defaults, with its path, value and bound, as one
-// error that joins *Violation values and so wraps ErrInvalidScenario. The names of Rivals are
+// Validate reports the violations of s, after Defaults, each with its path, value and bound, as one
+// error that joins *Violation values and so wraps ErrInvalidScenario. First come all fields that
+// are wrong by themselves, whatever the kind of workload is, for they all are part of the
+// scenario's hash; where there are none, all that do not fit together. The names of Rivals are
 // package rival's to check.
 func (s Scenario) Validate() error {
 	c := &checker{}
-	if s.Duration != 0 {
-		if v := inRange(c, "duration", s.Duration, durationMin, DurationMax); v.Message != "" {
-			s.Duration = 0 // so that no default is derived from it
-		}
+	if s.Duration != 0 && !inRange(c, "duration", s.Duration, time.Millisecond, DurationMax) {
+		s.Duration = 0 // so that no default is derived from it
 	}
 	s = s.Defaults()
-	inRange(c, "warmup", s.Warmup, 0, s.Duration-1).Of = "duration"
-	inRange(c, "seed", s.Seed, 1, seedMax)
-	inRange(c, "reps", s.Reps, 1, repsMax)
-	inRange(c, "call_timeout", s.CallTimeout, callMin, callMax)
-	inRange(c, "keys.count", s.Keys.Count, 1, keysMax)
-	inRange(c, "keys.zipf", s.Keys.Zipf, 0, skewMax)
 	s.validateLimits(c)
-	s.Clock.validate(c, "clock")
-	s.validateGroups(c)
-	s.validateWorkload(c, "workload", s.Workload)
-	s.validateNetwork(c)
-	s.validateRedis(c)
-	return c.err()
+	c.walk("", reflect.ValueOf(s))
+	if len(c.all) == 0 {
+		s.validateTogether(c)
+	}
+	return errors.Join(c.all...)
 }
 
-// validateLimits checks the limits and the policy, each by itself and then together.
 func (s Scenario) validateLimits(c *checker) {
-	before := len(c.all)
 	if n := len(s.Limits); n < 1 || n > lease.LimitsMax {
 		c.bad("limits", "there are %d, must be 1 to %d", n, lease.LimitsMax)
 	}
@@ -69,9 +55,93 @@ func (s Scenario) validateLimits(c *checker) {
 		field, _, _ := strings.Cut(m, " ") // every message begins with the field's name
 		c.bad("policy."+FieldName(field), "%s", m)
 	}
-	if len(c.all) > before {
+}
+
+// walk checks each field by itself: that it is within the bounds of its tag, and that what is
+// random can be drawn.
+func (c *checker) walk(path string, v reflect.Value) {
+	switch x := v.Interface().(type) {
+	case lease.Policy, []lease.Limit, *Trace:
+		return // they have rules of their own
+	case DurationDist:
+		c.length(path, x)
+		return
+	case Clock:
+		c.around(path+".offset", x.Offset.Dist, asText(x.Offset), float64(offsetMax), offsetMax)
+		c.around(path+".drift", x.Drift.Dist, asText(x.Drift), driftMax, "1000000ppm")
+		return
+	case Group:
+		for _, m := range unjoined(lease.Policy{Weight: x.Weight}.Validate(), lease.ErrInvalidPolicy) {
+			c.bad(path+".weight", "%s", m)
+		}
+	case Workload:
+		c.oneOf(path+".kind", x.Kind, WorkloadKinds)
+		c.oneOf(path+".verb", x.Verb, Verbs)
+		if !(x.Alpha > 1 && x.Alpha <= alphaMax) {
+			c.bad(path+".alpha", "is %v, must be above 1, or bursts have no mean, and at most %v", x.Alpha, alphaMax)
+		}
+		if x.Cost.Min < 1 || x.Cost.Max < x.Cost.Min {
+			c.bad(path+".cost", "is %s, must be 1 or more, and rise", asText(x.Cost))
+		}
+	case RedisFault:
+		c.oneOf(path+".kind", x.Kind, FaultKinds)
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			c.walk(path, v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			c.walk(elem(path, i), v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			field := v.Type().Field(i)
+			name := strings.TrimPrefix(path+"."+FieldName(field.Name), ".")
+			c.within(name, v.Field(i), field.Tag.Get("in"))
+			c.walk(name, v.Field(i))
+		}
+	}
+}
+
+// within checks a value against a tag: LOW..HIGH in the text of the value's type, or "0 or" these.
+func (c *checker) within(path string, v reflect.Value, tag string) {
+	tag, optional := strings.CutPrefix(tag, "0 or ")
+	if tag == "" || optional && v.IsZero() {
 		return
 	}
+	least, most, _ := strings.Cut(tag, "..")
+	low, high := parsed(v.Type(), least), parsed(v.Type(), most)
+	if !(number64(v) >= number64(low) && number64(v) <= number64(high)) { // NaN is not
+		c.bad(path, "is %s, must be %s to %s", asText(v.Interface()), asText(low.Interface()), asText(high.Interface()))
+	}
+}
+
+// number64 is exact for all bounds: they are below 2^53.
+func number64(v reflect.Value) float64 { return v.Convert(reflect.TypeFor[float64]()).Float() }
+
+// parsed reads a bound. A tag that cannot be read is a mistake in this package.
+func parsed(t reflect.Type, text string) reflect.Value {
+	v := reflect.New(t)
+	var err error
+	switch x := v.Interface().(type) {
+	case encoding.TextUnmarshaler:
+		err = x.UnmarshalText([]byte(text))
+	case *time.Duration:
+		*x, err = time.ParseDuration(text)
+	default:
+		_, err = fmt.Sscan(text, x)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("sim: the bound %q of a %v: %v", text, t, err))
+	}
+	return v.Elem()
+}
+
+// validateTogether checks fields against each other, where each is right by itself.
+func (s Scenario) validateTogether(c *checker) {
+	c.together = true
 	config := s.Policy.ConfigFor(s.Limits, 0, max(s.CallTimeout, 0))
 	for _, m := range unjoined(config.Validate(), lease.ErrInvalidConfig) {
 		path := "policy"
@@ -80,13 +150,19 @@ func (s Scenario) validateLimits(c *checker) {
 			path = elem("limits", i)
 			m = m[strings.Index(m, lease.ErrInvalidLimit.Error())+len(lease.ErrInvalidLimit.Error()+": "):]
 		}
-		c.bad(path, "%s", m).Of = "policy"
+		c.bad(path, "%s", m)
 	}
-}
-
-func (k Clock) validate(c *checker, path string) {
-	c.around(path+".offset", k.Offset.Dist, asText(k.Offset), float64(offsetMax), offsetMax)
-	c.around(path+".drift", k.Drift.Dist, asText(k.Drift), driftMax, "1000000ppm")
+	inRange(c, "warmup", s.Warmup, 0, s.Duration-1)
+	s.validateGroups(c)
+	s.validateWorkload(c, "workload", s.Workload)
+	for i, p := range s.Network.Partitions {
+		path := elem("network.partitions", i)
+		inRange(c, path+".at", p.At, 0, s.Duration)
+		if p.Group != "" && !slices.ContainsFunc(s.Groups, func(g Group) bool { return g.Name == p.Group }) {
+			c.bad(path+".group", "is %q, must be the name of a group, or empty for all", p.Group)
+		}
+	}
+	s.validateFaults(c)
 }
 
 func (s Scenario) validateGroups(c *checker) {
@@ -95,75 +171,33 @@ func (s Scenario) validateGroups(c *checker) {
 	for i, g := range s.Groups {
 		path := elem("groups", i)
 		if first, ok := names[g.Name]; ok {
-			v := c.bad(path+".name", "is %q, which is the name of groups[%d] too", g.Name, first)
-			v.Of = elem("groups", first) + ".name"
+			c.bad(path+".name", "is %q, which is the name of groups[%d] too", g.Name, first)
 		} else {
 			names[g.Name] = i
-		}
-		inRange(c, path+".count", g.Count, 1, processesMax)
-		for _, m := range unjoined(lease.Policy{Weight: g.Weight}.Validate(), lease.ErrInvalidPolicy) {
-			c.bad(path+".weight", "%s", m)
-		}
-		inRange(c, path+".share", g.Share, 0, shareMax).Of = path + ".count"
-		inRange(c, path+".skew", g.Skew, 0, skewMax)
-		if g.Clock != nil {
-			g.Clock.validate(c, path+".clock")
 		}
 		if g.Workload != nil {
 			s.validateWorkload(c, path+".workload", *g.Workload)
 		}
-		g.Pauses.validate(c, path+".pauses")
-		g.Restarts.validate(c, path+".restarts")
 		most, last := g.Count, time.Duration(0)
 		for j, step := range g.Scale {
 			path := elem(path+".scale", j)
-			inRange(c, path+".at", step.At, 0, s.Duration).Of = "duration"
+			inRange(c, path+".at", step.At, 0, s.Duration)
 			if step.At < last {
-				v := c.bad(path+".at", "is %v, must not be before the step before (%v)", step.At, last)
-				v.Of = elem("groups", i) + ".scale"
+				c.bad(path+".at", "is %v, must not be before the step before (%v)", step.At, last)
 			}
-			inRange(c, path+".count", step.Count, 0, processesMax)
 			most, last = max(most, step.Count), step.At
 		}
-		processes += min(max(most, 0), processesMax+1)
+		processes += most
 	}
 	if processes > processesMax {
 		c.bad("groups", "have %d processes at the most, must be at most %d", processes, processesMax)
 	}
 }
 
-func (p Stops) validate(c *checker, path string) {
-	if p.Every != 0 {
-		inRange(c, path+".every", p.Every, everyMin, DurationMax)
-	}
-	c.length(path+".for", p.For)
-}
-
-func (s Scenario) validateNetwork(c *checker) {
-	n := s.Network
-	c.length("network.round_trip", n.RoundTrip)
-	inRange(c, "network.loss", n.Loss, 0, 1)
-	inRange(c, "network.lost_replies", n.LostReplies, 0, 1)
-	inRange(c, "network.duplicates", n.Duplicates, 0, 1)
-	inRange(c, "network.duplicates_after", n.DuplicatesAfter, 0, DurationMax)
-	for i, p := range n.Partitions {
-		path := elem("network.partitions", i)
-		inRange(c, path+".at", p.At, 0, s.Duration).Of = "duration"
-		inRange(c, path+".for", p.For, 1, DurationMax)
-		inRange(c, path+".part", p.Part, 0, 1)
-		if p.Group != "" && !slices.ContainsFunc(s.Groups, func(g Group) bool { return g.Name == p.Group }) {
-			c.bad(path+".group", "is %q, must be the name of a group, or empty for all", p.Group).Of = "groups"
-		}
-	}
-}
-
-func (s Scenario) validateRedis(c *checker) {
-	c.length("redis.service_time", s.Redis.ServiceTime)
-	inRange(c, "redis.shards", s.Redis.Shards, 1, shardsMax)
+func (s Scenario) validateFaults(c *checker) {
 	for i, f := range s.Redis.Faults {
 		path := elem("redis.faults", i)
-		c.oneOf(path+".kind", f.Kind, FaultKinds)
-		inRange(c, path+".at", f.At, 0, s.Duration).Of = "duration"
+		inRange(c, path+".at", f.At, 0, s.Duration)
 		low := time.Duration(0)
 		if f.Kind == FaultOutage || f.Kind == FaultHang || f.Kind == FaultSlow {
 			low = 1 // it is nothing without a length
@@ -178,8 +212,7 @@ func (s Scenario) validateRedis(c *checker) {
 			}
 			inRange(c, path+".by", f.By, -offsetMax, offsetMax)
 		}
-		inRange(c, path+".lost", f.Lost, 0, DurationMax)
-		inRange(c, path+".shard", f.Shard, 0, s.Redis.Shards).Of = "redis.shards"
+		inRange(c, path+".shard", f.Shard, 0, s.Redis.Shards)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -21,8 +22,8 @@ type Violation struct {
 	Path string
 	// Message has the value and the bound.
 	Message string
-	// Of is the path of the other field that the bound comes from; "" where it is a constant.
-	Of string
+	// Together says that the bound comes from another field.
+	Together bool
 }
 
 // Error implements error.
@@ -34,18 +35,14 @@ func (v *Violation) Error() string {
 func (v *Violation) Unwrap() error { return ErrInvalidScenario }
 
 // FollowsFrom reports whether nothing can be said about v's field while something is wrong at path:
-// path is Path or Of, or a section around one of them, or a part of it.
+// path is that field, or a section around it, or a part of it.
 func (v *Violation) FollowsFrom(path string) bool {
-	return related(v.Path, path) || v.Of != "" && related(v.Of, path)
-}
-
-// related reports whether one path is the other or a section around it.
-func related(a, b string) bool {
-	if len(a) > len(b) {
-		a, b = b, a
+	long, short := v.Path, path
+	if len(short) > len(long) {
+		long, short = short, long
 	}
-	rest, ok := strings.CutPrefix(b, a)
-	return ok && (a == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
+	rest, ok := strings.CutPrefix(long, short)
+	return ok && (short == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // FieldName is what a field is called in scenario files and in paths: its Go name in snake case.
@@ -64,50 +61,29 @@ func FieldName(goName string) string {
 }
 
 // checker collects violations.
-type checker struct{ all []*Violation }
-
-func (c *checker) bad(path, format string, args ...any) *Violation {
-	v := &Violation{Path: path, Message: fmt.Sprintf(format, args...)}
-	c.all = append(c.all, v)
-	return v
+type checker struct {
+	all      []error
+	together bool // each field is right by itself
 }
 
-// err joins the violations. It leaves out those whose bound is itself wrong: there the writer has to
-// correct the bound first.
-func (c *checker) err() error {
-	wrong := map[string]bool{}
-	for _, v := range c.all {
-		wrong[v.Path] = true
-		if strings.HasSuffix(v.Path, "]") { // a wrong element makes a wrong list
-			wrong[v.Path[:strings.LastIndexByte(v.Path, '[')]] = true
-		}
-	}
-	var errs []error
-	for _, v := range c.all {
-		if !wrong[v.Of] {
-			errs = append(errs, v)
-		}
-	}
-	return errors.Join(errs...)
+func (c *checker) bad(path, format string, args ...any) {
+	c.all = append(c.all, &Violation{path, fmt.Sprintf(format, args...), c.together})
 }
 
-// inRange demands low <= value <= high, which NaN is not. It reports the violation, if any, for its
-// Of.
-func inRange[T cmp.Ordered](c *checker, path string, value, low, high T) *Violation {
-	if value >= low && value <= high {
-		return &Violation{}
+// inRange demands low <= value <= high, and reports whether it is so.
+func inRange[T cmp.Ordered](c *checker, path string, value, low, high T) bool {
+	ok := value >= low && value <= high
+	if !ok {
+		c.bad(path, "is %s, must be %s to %s", asText(value), asText(low), asText(high))
 	}
-	return c.bad(path, "is %s, must be %s to %s", asText(value), asText(low), asText(high))
+	return ok
 }
 
 // oneOf demands one of words.
 func (c *checker) oneOf(path, value string, words []string) {
-	for _, w := range words {
-		if value == w {
-			return
-		}
+	if !slices.Contains(words, value) {
+		c.bad(path, "is %q, must be one of %s", value, strings.Join(words, ", "))
 	}
-	c.bad(path, "is %q, must be one of %s", value, strings.Join(words, ", "))
 }
 
 // asText is a value as a scenario file has it.

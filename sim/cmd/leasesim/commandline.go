@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// commandLine is what to type to see the same figures again, for a shell: as this program was called,
-// with the seed.
+// commandLine is what to type to see the same figures again, for a shell: as this program was
+// called, with the seed.
 func (p *program) commandLine(seed uint64) string {
 	words := []string{"leasesim"}
 	seeded := false

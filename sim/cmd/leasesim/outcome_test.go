@@ -7,8 +7,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// TestSearchesEndWithTheirStatus runs sweeps and plans on a made-up simulator: false rejects are 0.5 %
-// at a target of 50 ms, and everything is rejected where Redis fails.
+// TestSearchesEndWithTheirStatus runs sweeps and plans on a made-up simulator: false rejects are
+// 0.5 % at a target of 50 ms, and everything is rejected where Redis fails.
 func TestSearchesEndWithTheirStatus(t *testing.T) {
 	file := scenarioFile(t, room)
 	fragile := func(s sim.Scenario) (sim.Figures, error) {

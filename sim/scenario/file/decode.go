@@ -270,7 +270,8 @@ func (d *decoder) validate(s scenario.Scenario) {
 	}
 }
 
-// follows reports whether v is about a field that could not be read, or has its bound from one.
+// follows reports whether v is about a field that could not be read, or about several fields while
+// there is one that could not.
 func (d *decoder) follows(v *scenario.Violation) bool {
-	return slices.ContainsFunc(d.unknown, v.FollowsFrom)
+	return v.Together && len(d.unknown) > 0 || slices.ContainsFunc(d.unknown, v.FollowsFrom)
 }

@@ -45,8 +45,8 @@ func (e *encoder) text(v reflect.Value, style yaml.Style) ([]byte, error) {
 	return text, nil
 }
 
-// inOneLine is v as a file has it, in YAML's flow style. It is for people: an error stands in place of
-// what no file can say.
+// inOneLine is v as a file has it, in YAML's flow style. It is for people: an error stands in place
+// of what no file can say.
 func inOneLine(v reflect.Value) string {
 	if isScalar(v.Type()) {
 		return scalarText(v)
