@@ -165,7 +165,7 @@ func random(rng *rand.Rand) scenario.Trace {
 		at += time.Duration(rng.Int64N(1 << rng.IntN(36)))
 		key := rng.IntN(keys + 1)
 		keys = max(keys, key+1)
-		t.Requests = append(t.Requests, scenario.TraceRequest{At: at, Process: rng.IntN(1 << 31), Key: key, Cost: 1 + rng.Int64N(1<<rng.IntN(62))})
+		t.Requests = append(t.Requests, scenario.TraceRequest{At: at, Process: int(rng.Int64N(1 << 31)), Key: key, Cost: 1 + rng.Int64N(1<<rng.IntN(62))})
 	}
 	return t
 }
