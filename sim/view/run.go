@@ -123,8 +123,8 @@ func (r Result) verdicts(s sim.Scenario) (all []Verdict) {
 	return all
 }
 
-// excuses are the settings of a scenario with which a fleet may exceed the bound although its leases
-// work as they should.
+// excuses are the settings of a scenario with which a fleet may exceed the bound although its
+// leases work as they should.
 func excuses(s sim.Scenario) (reasons []string) {
 	excuse := func(allows bool, reason string) {
 		if allows {

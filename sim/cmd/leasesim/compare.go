@@ -92,8 +92,8 @@ func canRun(name string, s sim.Scenario) error {
 	return err
 }
 
-// rivalHelp has a line for each algorithm. One that goes by the caller's clock shares the line of the
-// one that goes by the store's.
+// rivalHelp has a line for each algorithm. One that goes by the caller's clock shares the line of
+// the one that goes by the store's.
 func rivalHelp() string {
 	var b strings.Builder
 	all := rival.Names()
