@@ -32,15 +32,7 @@ func Log(x float64) float64 {
 	// and so are its roundings.
 	s := f / (2 + f)
 	z := float64(s * s)
-	r := float64(z*(2./21)) + 2./19
-	r = float64(z*r) + 2./17
-	r = float64(z*r) + 2./15
-	r = float64(z*r) + 2./13
-	r = float64(z*r) + 2./11
-	r = float64(z*r) + 2./9
-	r = float64(z*r) + 2./7
-	r = float64(z*r) + 2./5
-	r = float64(z * (float64(z*r) + 2./3))
+	r := float64(z * horner(z, 2./21, 2./19, 2./17, 2./15, 2./13, 2./11, 2./9, 2./7, 2./5, 2./3))
 	half := float64(float64(0.5*f) * f)
 	low := float64(s*(half+r)) + float64(k*ln2Low)
 	return float64(k*ln2High) - ((half - low) - f)
@@ -65,12 +57,8 @@ func Exp(x float64) float64 {
 	// e^r = 1 + 2r/(q - r) = 1 + r + r(r - p)/(2 - (r - p)), with q = r coth(r/2) = 2 + p and, from
 	// the numbers of Bernoulli, p = r^2/6 - r^4/360 + ...
 	z := float64(r * r)
-	p := float64(z*(1./37362124800)) - 691./653837184000
-	p = float64(z*p) + 1./23950080
-	p = float64(z*p) - 1./604800
-	p = float64(z*p) + 1./15120
-	p = float64(z*p) - 1./360
-	p = float64(z * (float64(z*p) + 1./6))
+	p := float64(z * horner(z,
+		1./37362124800, -691./653837184000, 1./23950080, -1./604800, 1./15120, -1./360, 1./6))
 	c := r - p
 	y := 1 - ((low - float64(r*c)/(2-c)) - high)
 	return math.Ldexp(y, int(k))
@@ -106,24 +94,22 @@ func Sin(turns float64) float64 {
 // sine and cosine are the power series, for |x| <= pi/4, where the terms left out are below 1e-17.
 func sine(x float64) float64 {
 	z := float64(x * x)
-	p := float64(z*(1./355687428096000)) - 1./1307674368000
-	p = float64(z*p) + 1./6227020800
-	p = float64(z*p) - 1./39916800
-	p = float64(z*p) + 1./362880
-	p = float64(z*p) - 1./5040
-	p = float64(z*p) + 1./120
-	p = float64(z*p) - 1./6
+	p := horner(z, 1./355687428096000, -1./1307674368000, 1./6227020800, -1./39916800,
+		1./362880, -1./5040, 1./120, -1./6)
 	return x + float64(x*float64(z*p))
 }
 
 func cosine(x float64) float64 {
 	z := float64(x * x)
-	p := float64(z*(1./20922789888000)) - 1./87178291200
-	p = float64(z*p) + 1./479001600
-	p = float64(z*p) - 1./3628800
-	p = float64(z*p) + 1./40320
-	p = float64(z*p) - 1./720
-	p = float64(z*p) + 1./24
-	p = float64(z*p) - 1./2
+	p := horner(z, 1./20922789888000, -1./87178291200, 1./479001600, -1./3628800,
+		1./40320, -1./720, 1./24, -1./2)
 	return 1 + float64(z*p)
+}
+
+// horner is the polynomial with these coefficients, that of the highest power first.
+func horner(z float64, coefficients ...float64) (p float64) {
+	for _, c := range coefficients {
+		p = float64(z*p) + c
+	}
+	return p
 }

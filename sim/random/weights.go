@@ -67,9 +67,6 @@ func NewWeights(weights []float64) *Weights {
 	return &Weights{columns}
 }
 
-// Len is the number of things.
-func (w *Weights) Len() int { return len(w.columns) }
-
 // Draw is the number, from 0, of one of them. It takes one number of the stream; each probability
 // is within about n/2^52 of its weight's part, in the worst case; a weight of 0 is never drawn.
 func (w *Weights) Draw(r *Stream) int {
