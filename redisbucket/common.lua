@@ -78,9 +78,9 @@ else
     local parts = {}
     for i = 1, #form - 1 do
       local from = (at or 1) + 8 * (i - 1)
-      local b = {string.byte(text, from, from + 7)}
-      local exponent, fraction = b[8] % 128 * 16 + floor(b[7] / 16), b[7] % 16
-      for k = 6, 1, -1 do fraction = fraction * 256 + b[k] end
+      local b1, b2, b3, b4, b5, b6, b7, b8 = string.byte(text, from, from + 7)
+      local exponent = b8 % 128 * 16 + floor(b7 / 16)
+      local fraction = (((((b7 % 16 * 256 + b6) * 256 + b5) * 256 + b4) * 256 + b3) * 256 + b2) * 256 + b1
       local x
       if exponent == 2047 then
         x = fraction == 0 and math.huge or 0 / 0
@@ -89,7 +89,7 @@ else
       else
         x = ldexp(fraction + 2^52, exponent - 1075)
       end
-      parts[i] = b[8] < 128 and x or -x
+      parts[i] = b8 < 128 and x or -x
     end
     return unpack(parts)
   end
