@@ -197,7 +197,8 @@ func TestEverythingAtOnce(t *testing.T) {
 					}
 					if ok {
 						admitted.Add(tokens)
-						mine[key] = append(mine[key], audit.Span{Before: int64(from), After: int64(clock.System().Now()), N: tokens})
+						before, after := wholeMicroseconds(from), wholeMicroseconds(clock.System().Now())
+						mine[key] = append(mine[key], audit.Span{Before: before, After: after, N: tokens})
 					}
 				}
 			})

@@ -355,6 +355,11 @@ func took(f func()) time.Duration {
 	return time.Since(from)
 }
 
+// wholeMicroseconds is t as a bucket reads it. The promise is about the bucket's clock, which
+// counts whole microseconds. By one that counts nanoseconds a window could be up to 1 us shorter
+// than the one in which the bucket refilled.
+func wholeMicroseconds(t clock.Instant) int64 { return int64(t) / 1000 * 1000 }
+
 // meter audits that admissions keep the promise over every window. Goroutines may share it.
 type meter struct {
 	mu    sync.Mutex
@@ -370,7 +375,7 @@ func newMeter(l hybrid.Limit) *meter {
 func (m *meter) admit(n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.exact.Admit(int64(clock.System().Now()), n)
+	m.exact.Admit(wholeMicroseconds(clock.System().Now()), n)
 	m.sum += n
 }
 
