@@ -31,13 +31,15 @@ type execution struct {
 	drawn        []audit.Drawn // for requests that wait: once for each time that the call was executed
 }
 
-// executed books what a bucket granted in a call; nothing where it gave its stored answer again.
+// executed books what a bucket granted in a call; nothing where it gave its stored answer again,
+// which is that of the last execution so far.
 func (b *books) executed(c *call, stored bool) {
+	x := &c.entry.last
 	if stored {
+		c.time = len(x.drawn)
 		return
 	}
 	b.granted += c.grant.Granted
-	x := &c.entry.last
 	switch {
 	case !c.entry.alive || c.request.Seq < x.seq || c.request.Seq == x.seq && x.accepted:
 		b.undelivered += c.grant.Granted // a later call has closed it, or it was answered already
@@ -66,11 +68,8 @@ func (b *books) abandon(e *entry) {
 // wait. It must be one that was made, and be accepted once.
 func (b *books) accepted(c *call) (handed audit.Drawn) {
 	e, g, x := c.entry, &c.grant, &c.entry.last
-	if c.time == 0 {
-		c.time = len(x.drawn) // a stored answer is that of the last execution
-	}
 	made := x.seq == g.Seq && !x.accepted && g.Granted <= x.granted
-	if !made || c.time == 0 || x.drawn[c.time-1].N != g.Waited {
+	if !made || c.time == 0 || c.time > len(x.drawn) || x.drawn[c.time-1].N != g.Waited {
 		b.complain("process %d, key %d accepted %d tokens, %d for requests that wait, in answer to call %d, having been granted %+v",
 			e.p.index, e.key, g.Granted, g.Waited, g.Seq, *x)
 		return b.audit.Open(b.time.now, e.key, g.Waited)
