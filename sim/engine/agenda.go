@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math/bits"
 	"slices"
 
 	"github.com/yuzhi-go/yuzhi/sim/arrival"
@@ -28,7 +29,15 @@ type event struct {
 	who  int32 // what it is about, by the kind
 }
 
-func (e event) before(o event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+func (e *event) before(o *event) bool { return e.isBefore(o) == 1 }
+
+// isBefore is 1 where e is before o and 0 where it is not: a subtraction of 128 bits, because which
+// event of a heap is first is as good as random, so that a branch would be guessed wrongly.
+func (e *event) isBefore(o *event) int {
+	_, borrow := bits.Sub64(e.seq, o.seq, 0)
+	_, borrow = bits.Sub64(uint64(e.at), uint64(o.at), borrow)
+	return int(borrow)
+}
 
 // eventKind says what an event is and what its who numbers.
 type eventKind uint8
@@ -75,7 +84,7 @@ func (a *agenda) at(at int64, kind eventKind, who int32) uint64 {
 func (a *agenda) up(i int, e event) {
 	for i > 0 {
 		parent := (i - 1) / 4
-		if !e.before(a.heap[parent]) {
+		if !e.before(&a.heap[parent]) {
 			break
 		}
 		a.heap[i] = a.heap[parent]
@@ -119,19 +128,25 @@ func (a *agenda) sweep(obsolete func(event) bool) {
 // down puts e at i and lets it sink.
 func (a *agenda) down(i int, e event) {
 	h := a.heap
-	n := len(h)
 	for {
 		first := 4*i + 1
-		if first >= n {
+		if first >= len(h) {
 			break
 		}
 		least := first
-		for c := first + 1; c < min(first+4, n); c++ {
-			if h[c].before(h[least]) {
-				least = c
+		if first+4 <= len(h) {
+			c := h[first : first+4 : first+4]
+			left := c[1].isBefore(&c[0])
+			right := 2 + c[3].isBefore(&c[2])
+			least += left + (right-left)*c[right&3].isBefore(&c[left&3])
+		} else {
+			for c := first + 1; c < len(h); c++ {
+				if h[c].before(&h[least]) {
+					least = c
+				}
 			}
 		}
-		if !h[least].before(e) {
+		if !h[least].before(&e) {
 			break
 		}
 		h[i] = h[least]
