@@ -121,7 +121,7 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	}
 	told := e.client.Decide(now, r.n, r.patience, deadline)
 	if told.Verdict == lease.VerdictWait {
-		told = e.await(r, now, deadline)
+		told = e.awaitLocked(r, now, deadline)
 	} else {
 		e.countFallback(told, r.n)
 	}
@@ -134,8 +134,8 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	return d, false
 }
 
-// await has r wait. The caller holds the lock, which is free meanwhile.
-func (e *entry) await(r request, now, deadline clock.Instant) lease.Decision {
+// awaitLocked has r wait. The lock is free meanwhile.
+func (e *entry) awaitLocked(r request, now, deadline clock.Instant) lease.Decision {
 	told := make(chan lease.Decision, 1)
 	w := &lease.Waiter{N: r.n, Patience: r.patience, Deadline: deadline, Owner: told}
 	e.client.Enqueue(now, w)

@@ -45,7 +45,7 @@
 //
 //  1. Key.Allow takes a token from the pool of its entry, without a lock.
 //  2. If the pool has none, Limiter.decide asks the entry's Client, under the entry's lock. It
-//     admits, denies, or has the request wait: entry.await.
+//     admits, denies, or has the request wait: entry.awaitLocked.
 //  3. The Client then wakes the scheduler, which asks it what is due (entry.poll), builds its call
 //     (entry.build) into a batch, and sends that on a goroutine of its own (scheduler.send).
 //  4. The reply goes to the Client (entry.receive), which serves whoever waits: entry.Settled tells

@@ -236,7 +236,7 @@ func (p *Pool) taken(left int64) Taken {
 	if p.fellLow(left) {
 		t = TookLow
 	}
-	p.look()
+	p.lookLocked()
 	p.remarkLocked()
 	return t
 }

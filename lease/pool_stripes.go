@@ -49,8 +49,8 @@ func (s *switches) see(i int) {
 
 func (s *switches) contended() bool { return s.on }
 
-// look notes which P takes. The caller holds the lock.
-func (p *Pool) look() {
+// lookLocked notes which P takes.
+func (p *Pool) lookLocked() {
 	if p.stripesMax > 0 {
 		i := Pin()
 		Unpin(i)
@@ -98,7 +98,7 @@ func (p *Pool) takeStriped(n int64) bool {
 // returns what the word has then. Tokens below the watermark stay in the word, where a take reports
 // low.
 func (p *Pool) stockLocked(left int64) int64 {
-	p.look()
+	p.lookLocked()
 	if p.mark.Load() != MarkStriped {
 		return left
 	}
