@@ -255,10 +255,10 @@ func (l *Limiter) configFor(key string, limits []Limit) lease.Config {
 	return c
 }
 
-// hasGrown asks the store, at most once a T, whether a request above the burst that is known here
-// is within the one that is in force by now. Where all of a process's requests are as large, no
-// lease call would tell.
-func (l *Limiter) hasGrown(e *entry, r request) bool {
+// askCapacity asks the store, at most once a T, whether a request above the burst that is known
+// here is within the one that is in force by now. Where all of a process's requests are as large,
+// no lease call would tell.
+func (l *Limiter) askCapacity(e *entry, r request) bool {
 	e.mu.Lock()
 	now := l.cfg.Clock.Now()
 	recent := e.heardAt != 0 && now < e.heardAt.Add(e.client.TTL())

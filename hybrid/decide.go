@@ -62,10 +62,10 @@ func (l *Limiter) decide(r request) decision {
 		}
 		d, gone := e.decide(r)
 		if gone {
-			counted = e.counts(r.n)
+			counted = !e.claimUncounted(r.n)
 			continue
 		}
-		if errors.Is(d.err, ErrExceedsBurst) && l.hasGrown(e, r) {
+		if errors.Is(d.err, ErrExceedsBurst) && l.askCapacity(e, r) {
 			continue
 		}
 		d.entry = e
@@ -204,20 +204,21 @@ func (e *entry) countFallback(d lease.Decision, n int64) {
 	}
 }
 
-// counts reports whether a take of n tokens, which this entry refused and which is tried again
-// because the entry is gone, was counted when the entry went. What its pool counted later is in no
-// sum.
-func (e *entry) counts(n int64) bool {
+// claimUncounted is for a take of n tokens that this entry refused, and that is tried again because
+// the entry is gone. It claims n of those that the pool has counted as missed since the entry
+// went, which are in no sum. It is false where there are not as many: then the take was counted
+// before.
+func (e *entry) claimUncounted(n int64) bool {
 	if n > 1 && n > e.client.Capacity() {
-		return false
+		return true // the pool counts none of that size
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.client.Pool.Missed()-e.missed >= n {
-		e.missed += n // this one it was
-		return false
+	claimed := e.client.Pool.Missed()-e.missed >= n
+	if claimed {
+		e.missed += n
 	}
-	return true
+	return claimed
 }
 
 // uncount takes back that a take of n tokens was counted as missed.

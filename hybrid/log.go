@@ -108,8 +108,8 @@ type notice struct {
 	keys int64         // that had it since then
 }
 
-// due counts one more key, and reports whether to log it now, and for how many.
-func (n *notice) due(now clock.Instant) (keys int64, ok bool) {
+// add counts one more key, and says whether to log it now, and for how many.
+func (n *notice) add(now clock.Instant) (keys int64, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.keys++

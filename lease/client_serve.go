@@ -34,7 +34,7 @@ func (c *Client) distribute(now clock.Instant, got Accepted) {
 				break
 			}
 			c.settle(w, Decision{Verdict: VerdictAdmit, Source: SourceStore})
-		} else if missing := w.lacks() - own; missing <= reserved || c.canTake(missing) {
+		} else if missing := w.lacks() - own; missing <= reserved || c.tryTake(missing) {
 			if missing <= reserved {
 				reserved -= missing
 			}
@@ -65,7 +65,7 @@ func (c *Client) serveFromPool() {
 				return
 			}
 			c.settle(w, Decision{Verdict: VerdictAdmit})
-		} else if missing := w.lacks(); c.canTake(missing) {
+		} else if missing := w.lacks(); c.tryTake(missing) {
 			c.givePooled(w, missing, c.Pool.Interval(), c.Drawn())
 			c.settle(w, Decision{Verdict: VerdictAdmit})
 		}
@@ -101,7 +101,8 @@ func (c *Client) takeFor(n int64) (Interval, bool) {
 	return interval, ok
 }
 
-func (c *Client) canTake(n int64) bool {
+// tryTake is takeFor for one that needs no interval.
+func (c *Client) tryTake(n int64) bool {
 	_, ok := c.takeFor(n)
 	return ok
 }

@@ -233,7 +233,7 @@ func (p *Pool) taken(left int64) Taken {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := Took
-	if p.fellLow(left) {
+	if p.passWatermark(left) {
 		t = TookLow
 	}
 	p.lookLocked()
@@ -241,8 +241,8 @@ func (p *Pool) taken(left int64) Taken {
 	return t
 }
 
-// fellLow reports whether left is below the watermark, and disarms it then.
-func (p *Pool) fellLow(left int64) bool {
+// passWatermark disarms the watermark if left is below it, and reports whether it did.
+func (p *Pool) passWatermark(left int64) bool {
 	low := left < p.watermark
 	if low {
 		p.watermark = 0
@@ -269,7 +269,7 @@ func (p *Pool) takeSlowly(n int64) Taken {
 		}
 		return Refused
 	}
-	if left = p.stockLocked(left); p.fellLow(left) {
+	if left = p.stockLocked(left); p.passWatermark(left) {
 		p.remarkLocked()
 		return TookLow
 	}

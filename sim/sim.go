@@ -123,8 +123,5 @@ var (
 // Constantly is the distribution of one value.
 func Constantly(d time.Duration) DurationDist { return scenario.Constantly(d) }
 
-// FieldName is what a field is called in scenario files: its Go name in snake case.
-func FieldName(goName string) string { return scenario.FieldName(goName) }
-
 // MoreIsBetter reports whether the figure with a JSON key is good where it is large.
 func MoreIsBetter(name string) bool { return report.MoreIsBetter(name) }

@@ -133,8 +133,6 @@ func (d *diligent) Decide(now int64, p, _ int, n int64) bool {
 	return ok
 }
 
-func (d *diligent) RoundTrips() int64 { return d.trips }
-
 func TestSettlingLateAndInOrderIsAsGoodAsAtEveryMoment(t *testing.T) {
 	rng := testkit.Rand(t)
 	limits := [][]lease.Limit{
