@@ -62,22 +62,24 @@ func (l *Limiter) Refund(key string, n int64) {
 	if n == 0 {
 		return
 	}
-	if e := l.known(key); e != nil {
-		e.refund(n)
+	for e := l.known(key); e != nil && !e.refund(n); {
+		e = l.known(key) // that one has gone to rest, or left the table, since it was looked up
 	}
 }
 
 // Refund says that n tokens were not used; see Limiter.Refund.
 func (k *Key) Refund(n int64) { k.l.Refund(k.name, n) }
 
-func (e *entry) refund(n int64) {
+// refund has n tokens travel with the next call; it is false where another entry took e's place.
+func (e *entry) refund(n int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() {
-		return
+		return !e.gone
 	}
 	e.client.Refund(min(n, e.client.Capacity()))
 	e.wake(false)
+	return true
 }
 
 // Reset makes key's bucket what a new one would be: full, or empty with Policy.StartEmpty. The
