@@ -1,3 +1,14 @@
+// Package arrival says when the requests of one simulated process come: evenly, at random, in
+// bursts, by the time of the day, or as they were recorded.
+//
+// New makes a Stream from a Source, which names the process, its part of the load and its random
+// numbers. The engine asks the Stream for one moment after the other. A moment depends on the
+// Source alone, so one process more changes nothing for the others. Nothing here decides whether a
+// request is admitted.
+//
+// Files: arrival.go the interface, even load and how load is divided between processes and keys,
+// poisson.go random load at rates that may change (with the time of the day, in a flash, on and
+// off), bursts.go heavy-tailed bursts and simultaneous volleys, replay.go recorded requests.
 package arrival
 
 import (
@@ -90,3 +101,20 @@ type Every int64
 
 // Next implements Stream.
 func (e Every) Next(now int64) int64 { return now + int64(e) }
+
+// Shares divides 1 into n parts, the k-th proportional to 1/k^s.
+func Shares(n int, s float64) []float64 {
+	shares := make([]float64, n)
+	sum := 0.0
+	for i := range shares {
+		shares[i] = random.Pow(float64(i+1), -s)
+		sum += shares[i]
+	}
+	for i := range shares {
+		shares[i] /= sum
+	}
+	return shares
+}
+
+// KeyWeights is how popular each key is.
+func KeyWeights(k scenario.Keys) *random.Weights { return random.NewWeights(Shares(k.Count, k.Zipf)) }

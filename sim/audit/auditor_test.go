@@ -1,6 +1,12 @@
 package audit
 
-import "testing"
+import (
+	"math/big"
+	"slices"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
 
 // TestTheAuditFollowsDrawsToTheirEnd: a token counts at the moment at which it was drawn for a
 // request that waited, if that was admitted, and not at all otherwise.
@@ -32,4 +38,96 @@ func TestTheAuditFollowsDrawsToTheirEnd(t *testing.T) {
 		t.Errorf("%d are open", open)
 	}
 	expect("at the end", 13, 1)
+}
+
+func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
+	rng := testkit.Rand(t)
+	rounds := 2000
+	if testing.Short() {
+		rounds = 300
+	}
+	for range rounds {
+		// Given admissions, some of which are draws that wait for their fate,
+		spans, bound := worlds[1].instants(rng)
+		type waiting struct {
+			draw draw
+			span int
+			n    int64
+		}
+		var (
+			b       backlog
+			m       = NewMeter(bound)
+			open    []waiting
+			counted = slices.Clone(spans)
+		)
+		pass := func() {
+			for at, n, ok := b.Next(); ok; at, n, ok = b.Next() {
+				m.Admit(at, n)
+			}
+		}
+		// when parts of them turn out, in any order and at any time, to have been admitted or not,
+		settle := func() {
+			i := rng.IntN(len(open))
+			w := &open[i]
+			n, admitted := rng.Int64N(w.n+1), rng.IntN(2) == 0
+			b.Close(w.draw, n, admitted)
+			if w.n -= n; !admitted {
+				counted[w.span].N -= n
+			}
+			if w.n == 0 {
+				open = slices.Delete(open, i, i+1)
+			}
+			pass()
+		}
+		for i, s := range spans {
+			if rng.IntN(2) == 0 {
+				b.Admit(s.Before, s.N)
+			} else if s.N > 0 {
+				open = append(open, waiting{b.Open(s.Before, s.N), i, s.N})
+			}
+			pass()
+			for len(open) > 0 && rng.IntN(3) > 0 {
+				settle()
+			}
+		}
+		// and what is left is taken for admitted,
+		want := int64(0)
+		for _, w := range open {
+			want += w.n
+		}
+		if got := b.AdmitOpen(); got != want {
+			t.Fatalf("%d were open, want %d", got, want)
+		}
+		pass()
+		// then the meter has seen what was admitted, at the moment of each draw.
+		if want := bruteExcess(counted, bound); want.Cmp(big.NewInt(m.ExceededBy())) != 0 {
+			t.Fatalf("exceeded by %d, brute force says %v\nbound %+v\nspans %+v", m.ExceededBy(), want, bound, counted)
+		}
+		if !b.Empty() {
+			t.Fatal("something is left in line")
+		}
+	}
+}
+
+func TestBacklogReusesItsMemory(t *testing.T) {
+	var b backlog
+	at := int64(0)
+	cycle := func() { // one draw is always open
+		d := b.Open(at, 2)
+		for range 10 {
+			at++
+			b.Admit(at, 1)
+		}
+		next := b.Open(at, 1)
+		b.Close(d, 2, false)
+		for _, _, ok := b.Next(); ok; _, _, ok = b.Next() {
+		}
+		b.Close(next, 1, true)
+	}
+	for range 100 {
+		cycle()
+	}
+	if n := testing.AllocsPerRun(1000, cycle); n != 0 {
+		t.Errorf("a draw and ten admissions allocate %v times", n)
+	}
 }

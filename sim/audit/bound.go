@@ -3,10 +3,10 @@
 //	admitted(t, t+w] <= Burst + Overcommit + Tokens/Per * w        for every t and w            (1)
 //
 // [Worst] takes a finished record whose times are known only to an interval, in any order, and
-// finds the window that comes nearest to the bound or lies farthest beyond it (worst.go, tree.go).
+// finds the window that comes nearest to the bound or lies farthest beyond it (worst.go).
 // [Meter] takes exact times one by one and costs a few nanoseconds each (meter.go). [Auditor] has
-// meters for many keys and bounds (auditor.go), and waits with tokens of which it turns out later
-// whether they were admitted (backlog.go). All judge in integers without rounding, so an excess of
+// meters for many keys and bounds, and waits with tokens of which it turns out later whether they
+// were admitted (auditor.go). All judge in integers without rounding, so an excess of
 // a single token is found and none is invented.
 package audit
 
@@ -67,18 +67,10 @@ func (b Bound) Validate() error {
 // ceiling is the part of the bound that does not grow with the window, in tokens.
 func (b Bound) ceiling() int64 { return b.Burst + b.Overcommit }
 
-// rate is Tokens/Per in lowest terms: tokens flow in every nanos. Lowest terms do not matter for
-// exactness, which 128-bit products give for every pair, but they keep those products small.
+// rate is tokens that flow in every nanos.
 type rate struct{ tokens, nanos uint64 }
 
-func (b Bound) rate() rate {
-	t, n := uint64(b.Tokens), uint64(b.Per)
-	x, y := n, t
-	for y != 0 {
-		x, y = y, x%y
-	}
-	return rate{t / x, n / x}
-}
+func (b Bound) rate() rate { return rate{uint64(b.Tokens), uint64(b.Per)} }
 
 // wholeTokens is floor(rate * w), clamped to MaxInt64. The clamp loses nothing: no count exceeds
 // it.

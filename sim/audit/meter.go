@@ -15,8 +15,8 @@ import (
 // windows that end there (unrolling the recursion gives a sum from the last moment it was empty),
 // so the promise (1) holds for every window if and only if X never exceeds Burst + Overcommit.
 //
-// X is an exact 128-bit integer in units of 1/d tokens, d being the nanoseconds of the rate in
-// lowest terms. No call allocates or divides, except those that read a result.
+// X is an exact 128-bit integer in units of 1/Per tokens. No call allocates or divides, except
+// ExceededBy.
 //
 // Make one with NewMeter; Admit panics on the zero Meter. One goroutine at a time.
 type Meter struct {
@@ -57,7 +57,7 @@ func (m *Meter) Admit(at, n int64) {
 	m.started, m.last = true, at
 
 	// A carry out of 128 bits goes unused: one admission adds less than 2^126, so a level that is
-	// about to wrap has been a peak beyond the clamp of Peak already.
+	// about to wrap has been a peak beyond the clamp of peakTokens already.
 	hi, lo = bits.Mul64(uint64(n), m.rate.nanos)
 	var carry uint64
 	m.level.lo, carry = bits.Add64(m.level.lo, lo, 0)
@@ -90,9 +90,9 @@ func (m *Meter) misused(at, n int64) {
 	}
 }
 
-// Peak returns the highest level so far in tokens, rounded up: the smallest Burst + Overcommit that
-// would have sufficed. It is 0 before the first admission and clamped to MaxInt64.
-func (m *Meter) Peak() int64 {
+// peakTokens is the highest level so far, rounded up: the smallest Burst + Overcommit that would
+// have sufficed. It is clamped to MaxInt64.
+func (m *Meter) peakTokens() int64 {
 	if m.peak.hi >= m.rate.nanos {
 		if m.rate.nanos == 0 {
 			return 0
@@ -111,4 +111,4 @@ func (m *Meter) Peak() int64 {
 
 // ExceededBy returns by how many tokens, rounded up, the worst window so far exceeds the bound; 0
 // while the promise holds.
-func (m *Meter) ExceededBy() int64 { return max(0, m.Peak()-m.bound.ceiling()) }
+func (m *Meter) ExceededBy() int64 { return max(0, m.peakTokens()-m.bound.ceiling()) }

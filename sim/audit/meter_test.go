@@ -47,7 +47,7 @@ func TestMeterPeakIsTheCeilingThatWouldHaveSufficed(t *testing.T) {
 			for _, s := range spans {
 				m.Admit(s.Before, s.N)
 			}
-			return m.Peak(), m.ExceededBy()
+			return m.peakTokens(), m.ExceededBy()
 		}
 		peak, _ := peakOf(0)
 
@@ -68,8 +68,8 @@ func TestMeterByHand(t *testing.T) {
 	m := NewMeter(tenPerSecond)
 	expect := func(when string, peak, over int64) {
 		t.Helper()
-		if m.Peak() != peak || m.ExceededBy() != over {
-			t.Errorf("%s: peak %d, exceeded by %d; want %d, %d", when, m.Peak(), m.ExceededBy(), peak, over)
+		if m.peakTokens() != peak || m.ExceededBy() != over {
+			t.Errorf("%s: peak %d, exceeded by %d; want %d, %d", when, m.peakTokens(), m.ExceededBy(), peak, over)
 		}
 	}
 	expect("before anything", 0, 0)
@@ -94,8 +94,8 @@ func TestMeterStandsTheLargestNumbers(t *testing.T) {
 	m := NewMeter(Bound{Tokens: 1, Per: time.Duration(most), Burst: most})
 
 	m.Admit(math.MinInt64, most)
-	if m.Peak() != most || m.ExceededBy() != 0 {
-		t.Errorf("exactly the burst: peak %d, exceeded by %d", m.Peak(), m.ExceededBy())
+	if m.peakTokens() != most || m.ExceededBy() != 0 {
+		t.Errorf("exactly the burst: peak %d, exceeded by %d", m.peakTokens(), m.ExceededBy())
 	}
 	// When more time passes than an int64 holds, then 2 tokens and a fraction have flowed in.
 	m.Admit(most, 2)
@@ -106,8 +106,8 @@ func TestMeterStandsTheLargestNumbers(t *testing.T) {
 	for range 8 {
 		m.Admit(most, most)
 	}
-	if m.Peak() != most {
-		t.Errorf("far beyond: peak %d, want the clamp", m.Peak())
+	if m.peakTokens() != most {
+		t.Errorf("far beyond: peak %d, want the clamp", m.peakTokens())
 	}
 }
 
@@ -158,5 +158,43 @@ func TestMeterAllocatesNothing(t *testing.T) {
 	at := int64(0)
 	if n := testing.AllocsPerRun(100, func() { at += ms; m.Admit(at, 1) }); n != 0 {
 		t.Errorf("Admit allocates %v times", n)
+	}
+}
+
+// Random pairs rarely meet the edges, so these numbers are drawn as often as random ones.
+var edges = []uint64{0, 1, 2, 3, 1 << 31, 1 << 32, 1e9, math.MaxInt64 / 2, math.MaxInt64 - 1, math.MaxInt64}
+
+func TestRateArithmeticIsThatOfUnboundedIntegers(t *testing.T) {
+	rng := testkit.Rand(t)
+	number := func() uint64 {
+		if rng.IntN(2) == 0 {
+			return edges[rng.IntN(len(edges))]
+		}
+		return rng.Uint64() >> (1 + rng.IntN(62))
+	}
+	signed := func() int64 {
+		if rng.IntN(2) == 0 {
+			return int64(number())
+		}
+		return -int64(number())
+	}
+	of := func(x uint64) *big.Int { return new(big.Int).SetUint64(x) }
+	for range 200_000 {
+		b := Bound{Tokens: int64(number()), Per: time.Duration(max(number(), 1))}
+		r := b.rate()
+		tokens, per := big.NewInt(b.Tokens), big.NewInt(int64(b.Per))
+
+		w := number()
+		flow := new(big.Int).Mul(tokens, of(w))
+		flow.Div(flow, per)
+		if flow.IsInt64() && flow.Int64() != r.wholeTokens(w) || !flow.IsInt64() && r.wholeTokens(w) != math.MaxInt64 {
+			t.Fatalf("%+v: in %d ns flow %v, got %d", b, w, flow, r.wholeTokens(w))
+		}
+		x, y := signed(), signed()
+		gain := new(big.Int).Mul(big.NewInt(x), per)
+		cost := new(big.Int).Mul(big.NewInt(y), tokens)
+		if want := gain.Cmp(cost) >= 0; r.covers(x, y) != want {
+			t.Fatalf("%+v: %d tokens cover %d ns: got %v, want %v", b, x, y, !want, want)
+		}
 	}
 }

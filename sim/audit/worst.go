@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -38,7 +39,7 @@ type Window struct {
 // Window if nothing was admitted. It fails, with an error that wraps ErrBound or ErrSpan, on an
 // invalid bound, on a span with After < Before or N < 0, and when the sum of N or the time covered
 // does not fit an int64; within those limits every verdict is exact. It costs O(n log n) time and
-// about 40 bytes per span in addition to the argument, which it does not modify.
+// about 100 bytes per span in addition to the argument, which it does not modify.
 func Worst(spans []Span, l Bound) (Window, error) {
 	if err := l.Validate(); err != nil {
 		return Window{}, err
@@ -60,11 +61,11 @@ func Worst(spans []Span, l Bound) (Window, error) {
 	// through the Afters, and the tree chooses s among the spans counted so far. A window that
 	// holds no span is never over the bound and never asked about.
 	r := l.rate()
-	t := newTree(starts, r)
+	t := newTree(len(starts), r)
 	var worst Window
 	for k, i := range ends {
 		now := starts[i].After
-		t.count(i, now)
+		t.count(i, starts[i])
 		if k+1 < len(ends) && starts[ends[k+1]].After == now {
 			continue // more spans end at this very moment: the window must hold all of them
 		}
@@ -103,4 +104,61 @@ func admissions(spans []Span) ([]Span, error) {
 			ErrSpan, first, last, int64(math.MaxInt64))
 	}
 	return kept, nil
+}
+
+// tree answers, for a moving end of the window, which start gathers the most tokens net of what
+// flowed in.
+//
+// It is a segment tree over the spans in order of Before. Where the textbook node holds the best
+// value of sum(N at positions >= p) + R*Before[p], this one holds the two parts of that value, so
+// that nothing is ever scaled: two candidates are compared by the difference of their counts
+// against the difference of their starts, one exact 128-bit comparison (rate.covers), and the
+// winning start is known for free.
+//
+// Only counted spans are candidates. A start at a span that is not counted gathers what the next
+// counted start gathers and begins earlier, so it is never better. Of spans with equal Before the
+// first counted one gathers them all, and the others lose to it.
+type tree struct {
+	rate   rate
+	nodes  []node // nodes[1] is the root, the children of i are 2i and 2i+1
+	leaves int    // a power of two: the order of combination matters
+}
+
+// node describes the counted spans below it. Its zero value says that there are none.
+type node struct {
+	sum  int64 // of their N
+	tail int64 // of their N from the best start on
+	from int64 // the best start, ns
+}
+
+func newTree(spans int, r rate) *tree {
+	leaves := 1 << bits.Len(uint(spans-1))
+	return &tree{rate: r, nodes: make([]node, 2*leaves), leaves: leaves}
+}
+
+// count takes in s, which is at position i.
+func (t *tree) count(i int, s Span) {
+	at := t.leaves + i
+	t.nodes[at] = node{s.N, s.N, s.Before}
+	for at /= 2; at >= 1; at /= 2 {
+		t.nodes[at] = t.join(t.nodes[2*at], t.nodes[2*at+1])
+	}
+}
+
+// best returns the best start for a window that ends where the last counted span does.
+func (t *tree) best() node { return t.nodes[1] }
+
+// join puts l in front of r. Of two equally good starts it keeps the earlier, longer window.
+func (t *tree) join(l, r node) node {
+	if l.sum == 0 {
+		return r
+	}
+	if r.sum == 0 {
+		return l
+	}
+	n := node{l.sum + r.sum, l.tail + r.sum, l.from}
+	if !t.rate.covers(n.tail-r.tail, r.from-n.from) {
+		n.tail, n.from = r.tail, r.from
+	}
+	return n
 }

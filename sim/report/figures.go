@@ -1,8 +1,15 @@
 package report
 
 import (
+	"math"
 	"reflect"
+	"runtime"
 	"strings"
+	"time"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // Named is a figure with its JSON key.
@@ -38,4 +45,148 @@ func figuresOf(p any) (all []Named) {
 		}
 	}
 	return all
+}
+
+// Difference is how far a figure is from that of another scenario: the mean over replications with
+// the same seeds, and its confidence interval (Student's t). Of one pair, Low and High are the
+// mean.
+type Difference struct {
+	Mean float64 `json:"mean"`
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// Certain reports whether the interval leaves zero out: the difference is more than luck.
+func (d Difference) Certain() bool { return d.Low > 0 || d.High < 0 }
+
+// Minus is f less g, replication by replication, as far as both have some. Two replications with
+// the same seed are alike, so the interval of their difference is much narrower than those of f and
+// g.
+func (f Figure) Minus(g Figure, confidence float64) Difference {
+	n := min(len(f.Values), len(g.Values))
+	if n == 0 {
+		return Difference{f.Mean - g.Mean, f.Mean - g.Mean, f.Mean - g.Mean}
+	}
+	sum := 0.0
+	for i := range n {
+		sum += f.Values[i] - g.Values[i]
+	}
+	mean := sum / float64(n)
+	if n == 1 {
+		return Difference{mean, mean, mean}
+	}
+	squares := 0.0
+	for i := range n {
+		off := f.Values[i] - g.Values[i] - mean
+		squares += float64(off * off)
+	}
+	half := 0.0
+	if squares > 0 { // certain, whatever the confidence
+		half = float64(studentsT(confidence, n-1) * math.Sqrt(squares/float64(n-1)/float64(n)))
+	}
+	return Difference{mean, mean - half, mean + half}
+}
+
+// studentsT is the t within which, on both sides of zero, a t-distributed quantity lies with
+// probability confidence (0 to 1). freedom is its degrees of freedom, 1 or more. The result is
+// rounded to a millionth, because gonum computes with math.Log, whose last bit differs between
+// machines.
+func studentsT(confidence float64, freedom int) float64 {
+	t := distuv.StudentsT{Sigma: 1, Nu: float64(freedom)}.Quantile((1 + confidence) / 2)
+	return math.Round(t*1e6) / 1e6
+}
+
+// Outcome is what one replication showed.
+type Outcome struct {
+	Seed     uint64
+	Requests int64
+	Most     int           // processes that ran at one time
+	Figures  Figures       // each has its value as Mean
+	Rivals   []RivalReport // likewise
+	Series   Series
+	Members  []Member
+}
+
+// Part is a/b, or of where b is 0.
+func Part(a, b int64, of float64) float64 {
+	if b == 0 {
+		return of
+	}
+	return float64(a) / float64(b)
+}
+
+// Of sums the replications of s up. confidence is that of the intervals.
+func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
+	report := Report{
+		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed,
+		Reps: len(outcomes), RepsAsked: s.Reps,
+		DurationS: s.Duration.Seconds(), WarmupS: s.Warmup.Seconds(), Confidence: confidence,
+	}
+	if len(outcomes) == 0 {
+		return report
+	}
+	quantile := 0.0
+	if len(outcomes) > 1 {
+		quantile = studentsT(confidence, len(outcomes)-1)
+	}
+	seeds := make([]uint64, len(outcomes))
+	for i, o := range outcomes {
+		seeds[i] = o.Seed
+		report.Processes = max(report.Processes, o.Most)
+		report.Machine.Requests += o.Requests
+	}
+	own := func(rep int) []Named { return outcomes[rep].Figures.All() }
+	summarise(report.Figures.All(), own, seeds, quantile)
+	for k, name := range s.Rivals {
+		rival := RivalReport{Name: name}
+		summarise(rival.All(), func(rep int) []Named { return outcomes[rep].Rivals[k].All() }, seeds, quantile)
+		report.Rivals = append(report.Rivals, rival)
+	}
+	report.Series, report.Members = outcomes[0].Series, outcomes[0].Members
+	return report
+}
+
+// Finish fills in how fast it went.
+func (m *Machine) Finish(elapsed time.Duration, parallel int) {
+	m.Elapsed, m.Parallel = elapsed, parallel
+	m.RequestsPerS = float64(m.Requests) / max(elapsed.Seconds(), 1e-9)
+	m.GoVersion, m.Platform = runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
+}
+
+// summarise fills each figure from its values in the replications.
+func summarise(all []Named, replication func(rep int) []Named, seeds []uint64, quantile float64) {
+	values := make([][]float64, len(all))
+	for rep := range seeds {
+		for i, f := range replication(rep) {
+			values[i] = append(values[i], f.Mean)
+		}
+	}
+	for i, f := range all {
+		*f.Figure = figureOf(values[i], seeds, quantile, MoreIsBetter(f.Name))
+	}
+}
+
+// figureOf is the mean of xs with its interval. quantile is Student's t with len(xs)-1 degrees of
+// freedom; low says that the worst value is the lowest.
+func figureOf(xs []float64, seeds []uint64, quantile float64, low bool) Figure {
+	n := float64(len(xs))
+	total := 0.0
+	f := Figure{Worst: xs[0], WorstSeed: seeds[0], Values: xs}
+	for i, x := range xs {
+		total += x
+		if low && x < f.Worst || !low && x > f.Worst {
+			f.Worst, f.WorstSeed = x, seeds[i]
+		}
+	}
+	f.Mean = total / n
+	f.Low, f.High = f.Mean, f.Mean
+	if len(xs) > 1 {
+		squares := 0.0
+		for _, x := range xs {
+			squares += float64((x - f.Mean) * (x - f.Mean))
+		}
+		half := float64(quantile * math.Sqrt(squares/(n-1)/n))
+		f.Low, f.High = f.Mean-half, f.Mean+half
+	}
+	return f
 }

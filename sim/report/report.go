@@ -1,3 +1,13 @@
+// Package report is the answer of a simulation: figures over its replications, each with its mean,
+// its interval and its worst seed.
+//
+// The engine hands over one Outcome for each replication, and Of makes a Report of them. The JSON
+// keys of a Report are part of the command's interface. Nothing here simulates, and nothing here
+// writes text.
+//
+// Files: report.go the types, figures.go from outcomes to figures with their names and intervals,
+// counts.go what the engine counts with (decisions beside those of a central bucket, waits, points
+// over time, shares).
 package report
 
 import "time"

@@ -1,3 +1,5 @@
+// Package testkit is what the tests of several packages share: waiting for a condition, seeds that
+// a failure prints, an index of fairness. Only tests, and packages that only tests import, use it.
 package testkit
 
 import (
@@ -6,6 +8,17 @@ import (
 	"testing"
 	"time"
 )
+
+// Jain is Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 where all shares are equal, 1/n where
+// one of n has everything.
+func Jain(shares []float64) float64 {
+	sum, squares := 0.0, 0.0
+	for _, s := range shares {
+		sum += s
+		squares += s * s
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}
 
 const (
 	// patience is how long Eventually polls. It is far beyond what anything takes on a busy machine,
@@ -43,4 +56,12 @@ func EventuallyNil(t testing.TB, check func() error) {
 			t.Fatalf("%v\n%s", err, stacks[:runtime.Stack(stacks, true)])
 		}
 	}
+}
+
+// PlainOrRace returns plain, or race where the race detector watches.
+func PlainOrRace[T any](plain, race T) T {
+	if RaceEnabled {
+		return race
+	}
+	return plain
 }

@@ -1,0 +1,261 @@
+package clock_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+const year = 365 * 24 * time.Hour
+
+func TestInstantAddAndSubAreInverse(t *testing.T) {
+	given := clock.Instant(1000)
+	later, earlier := given.Add(time.Microsecond), given.Add(-time.Microsecond)
+	equal(t, "1000 + 1us", later, 2000)
+	equal(t, "1000 - 1us", earlier, 0)
+	equal(t, "2000 - 1000", later.Sub(given), time.Microsecond)
+	equal(t, "0 - 1000", earlier.Sub(given), -time.Microsecond)
+	equal(t, "adding nothing", given.Add(0), given)
+	equal(t, "1000 - 1000", given.Sub(given), 0)
+}
+
+func TestInstantBeforeAndAfterAreStrict(t *testing.T) {
+	for _, c := range []struct {
+		a, b          clock.Instant
+		before, after bool
+	}{{1, 2, true, false}, {2, 2, false, false}, {2, 1, false, true}} {
+		equal(t, fmt.Sprint(c.a, " before ", c.b), c.a.Before(c.b), c.before)
+		equal(t, fmt.Sprint(c.a, " after ", c.b), c.a.After(c.b), c.after)
+	}
+}
+
+// Whatever the operands, the result is the true sum or difference, cut off at
+// the ends of the scale.
+func TestInstantArithmeticStopsAtTheEnds(t *testing.T) {
+	edges := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64}
+	r := testkit.Rand(t)
+	for range 50 {
+		edges = append(edges, int64(r.Uint64()))
+	}
+	for _, a := range edges {
+		for _, b := range edges {
+			sum := new(big.Int).Add(big.NewInt(a), big.NewInt(b))
+			if got, want := int64(clock.Instant(a).Add(time.Duration(b))), cutOff(sum); got != want {
+				t.Fatalf("%d + %d = %d, want %d", a, b, got, want)
+			}
+			diff := new(big.Int).Sub(big.NewInt(a), big.NewInt(b))
+			if got, want := int64(clock.Instant(a).Sub(clock.Instant(b))), cutOff(diff); got != want {
+				t.Fatalf("%d - %d = %d, want %d", a, b, got, want)
+			}
+		}
+	}
+}
+
+func cutOff(x *big.Int) int64 {
+	switch {
+	case x.IsInt64():
+		return x.Int64()
+	case x.Sign() < 0:
+		return math.MinInt64
+	default:
+		return math.MaxInt64
+	}
+}
+
+// outside is made where a program makes its clock: not in any bubble.
+var outside = clock.System()
+
+func TestSystemIsPositiveAndNeverGoesBack(t *testing.T) {
+	last := clock.Instant(0)
+	for range 10_000 {
+		now := clock.System().Now()
+		if now <= 0 || now.Before(last) {
+			t.Fatalf("read %d after %d", now, last)
+		}
+		last = now
+	}
+}
+
+func TestSystemClocksOfOneProcessAreComparable(t *testing.T) {
+	a := outside.Now()
+	b := clock.System().Now()
+	c := outside.Now()
+	if b.Before(a) || c.Before(b) {
+		t.Errorf("two system clocks read %d, %d, %d in turn", a, b, c)
+	}
+	equal(t, "two system clocks are equal", outside == clock.System(), true)
+}
+
+func TestSystemTimerFiresOnceNotEarlyAndCanBeStopped(t *testing.T) {
+	c := clock.System()
+	start, fired := c.Now(), make(chan clock.Instant, 2)
+	timer := c.AfterFunc(time.Millisecond, func() { fired <- c.Now() })
+
+	if at := <-fired; at.Sub(start) < time.Millisecond {
+		t.Errorf("fired after %v, want 1ms or more", at.Sub(start))
+	}
+	equal(t, "Stop of a timer that has fired", timer.Stop(), false)
+	equal(t, "Reset of a timer that has fired", timer.Reset(time.Hour), false)
+	equal(t, "Stop of a timer that was set again", timer.Stop(), true)
+}
+
+// A bubble's clock starts in the year 2000, decades before this process did.
+func TestSystemFollowsTheFakeTimeOfABubble(t *testing.T) {
+	before := outside.Now()
+	for name, newClock := range map[string]func() clock.Clock{
+		"made outside": func() clock.Clock { return outside },
+		"made inside":  clock.System,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newClock()
+			start, fired := c.Now(), make(chan clock.Instant)
+			if start <= 0 {
+				t.Fatalf("%s: reads %d", name, start)
+			}
+			c.AfterFunc(100*year, func() { fired <- c.Now() })
+			equal(t, name+": a timer of 100 years", (<-fired).Sub(start), 100*year)
+		})
+	}
+	if after := outside.Now(); after.Before(before) || after.Sub(before) > time.Hour {
+		t.Errorf("outside, the clock read %d before the bubbles and %d after", before, after)
+	}
+}
+
+func TestSystemInABubbleIsComparableHoweverItWasMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		equal(t, "the clock made outside, beside one made inside", outside.Now(), clock.System().Now())
+	})
+}
+
+func BenchmarkSystemNow(b *testing.B) {
+	c := clock.System()
+	for b.Loop() {
+		c.Now()
+	}
+}
+
+func BenchmarkTimeNow(b *testing.B) {
+	for b.Loop() {
+		time.Now()
+	}
+}
+
+// equal checks one value.
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func expectPanic(t *testing.T, what string, f func()) {
+	t.Helper()
+	defer func() { equal(t, what+" panics", recover() != nil, true) }()
+	f()
+}
+
+// journal notes what fired and when, in time since the journal was opened.
+type journal struct {
+	clock clock.Clock
+	start clock.Instant
+	lines []string
+}
+
+func open(c clock.Clock) *journal { return &journal{clock: c, start: c.Now()} }
+
+func (j *journal) note(name string) {
+	j.lines = append(j.lines, fmt.Sprintf("%s@%v", name, j.clock.Now().Sub(j.start)))
+}
+
+func (j *journal) noting(name string) func() { return func() { j.note(name) } }
+
+// expect checks what has fired since the last look.
+func (j *journal) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(j.lines, want) {
+		t.Errorf("fired %v\n want %v", j.lines, want)
+	}
+	j.lines = nil
+}
+
+// On every clock that a test moves: Stop and Reset say whether the timer was pending, and a timer
+// that has fired or was stopped can be set again.
+func TestStopAndResetSayWhetherTheTimerWasPending(t *testing.T) {
+	m := clock.NewManual(0)
+	for name, c := range map[string]clock.Clock{
+		"manual": m, "skewed": clock.NewSkewed(m, clock.Skew{Offset: time.Hour, DriftPPM: -500_000}),
+	} {
+		second := time.Second // by the base
+		if c != clock.Clock(m) {
+			second /= 2
+		}
+		j := open(m)
+		a := c.AfterFunc(second, j.noting("a"))
+		equal(t, name+": the first Stop", a.Stop(), true)
+		equal(t, name+": the second Stop", a.Stop(), false)
+		m.Advance(2 * time.Second)
+		j.expect(t)
+
+		equal(t, name+": Reset of a stopped timer", a.Reset(second), false)
+		equal(t, name+": Reset of a pending timer", a.Reset(3*second), true)
+		m.Advance(2 * time.Second)
+		j.expect(t)
+		m.Advance(time.Second)
+		j.expect(t, "a@5s")
+
+		equal(t, name+": Stop of a timer that has fired", a.Stop(), false)
+		equal(t, name+": Reset of a timer that has fired", a.Reset(0), false)
+		j.expect(t)
+		m.Advance(0)
+		j.expect(t, "a@5s")
+		if at, left := m.Next(); left {
+			t.Errorf("%s: a timer is left at %d", name, at)
+		}
+	}
+}
+
+// hammer sets, stops and resets timers of c from many goroutines, of which disturb does something
+// else now and then. It returns a function that checks, once all are due, that every timer fired or
+// was stopped, never both and never twice.
+func hammer(t *testing.T, c clock.Clock, disturb func(worker, i int)) (check func()) {
+	t.Helper()
+	const workers, each = 8, 300
+	var fired, stopped, again atomic.Int64
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := range each {
+				timer := c.AfterFunc(time.Duration(i%7), func() { fired.Add(1) })
+				switch i % 3 {
+				case 0:
+					if timer.Stop() {
+						stopped.Add(1)
+					}
+				case 1:
+					if !timer.Reset(3) {
+						again.Add(1) // it had fired already and fires again
+					}
+				case 2:
+					disturb(w, i)
+				}
+				if c.Now() <= 0 {
+					t.Error("a reading of zero or less")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return func() {
+		t.Helper()
+		equal(t, "fired or stopped", fired.Load()+stopped.Load(), workers*each+again.Load())
+	}
+}
