@@ -62,29 +62,28 @@
 //
 //   - client.go, client_decide.go, client_queue.go, client_serve.go, client_state.go: who is served
 //     when (section 9 of the specification).
-//   - holder.go: when to call; holder_call.go: a call from Build to Accept; holder_delay.go: the
-//     delay after a shortfall; holder_size.go: how much to ask for; holder_fallback.go: deciding
-//     without the store; holder_rest.go: what is left of a key that is not used; heard.go: what the
-//     last reply said (section 8).
-//   - demand.go, latency.go, breaker.go: the estimates of section 8, and its probes.
+//   - holder.go: when to call; holder_call.go: a call from Build to Accept, and the delay after a
+//     shortfall; holder_size.go: demand, and how much to ask for; holder_fallback.go: probes, and
+//     deciding without the store; heard.go: what the last reply said, and what is kept of it for a
+//     key that is not used; latency.go: round trips (section 8).
 //   - holding.go: the half of the protocol that must be exact (section 5).
 //   - pool.go, pool_owner.go, pool_stripes.go: the tokens that takes spend; pin_runtime.go and
 //     pin_portable.go: which of the stripes is mine.
 //
 // The bucket's side:
 //
-//   - bucket.go: the state, and one call; bucket_settle.go: steps 1 to 3; bucket_grant.go: steps 6
-//     and 7 (sections 3 and 4).
-//   - bucket_loss.go: lost state; bucket_ttl.go: T; bucket_limits.go: limits that change;
-//     bucket_configure.go: operations other than calls (section 6).
+//   - bucket.go: the state, one call, and steps 1 to 5; bucket_grant.go: steps 6 and 7 (sections 3
+//     and 4).
+//   - bucket_change.go: lost state, T, limits that change, operations other than calls (section 6).
 //   - ring.go: the ledger (section 3); fair.go: the fair share (section 7); scale.go: exact
 //     arithmetic.
-//   - bucket_audit.go: what tests and audits look at; memory.go: MemoryStore.
+//   - bucket_audit.go: what tests and audits look at.
 //
 // Both sides:
 //
-//   - message.go: Request and Grant; config.go: Config and Version; store.go: Store.
-//   - limit.go, limit_parse.go: Limit; policy.go: Policy; key.go: keys that are too long to keep.
+//   - message.go: Config, Request and Grant; store.go: Store, MemoryStore, and keys that are too
+//     long to keep.
+//   - limit.go: Limit; policy.go: Policy.
 //
 // # What is exported, and for whom
 //

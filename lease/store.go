@@ -2,9 +2,15 @@ package lease
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
 )
 
 var (
@@ -90,4 +96,140 @@ func (m *MemoryStore) Exchange(_ context.Context, calls []*Call, done func([]*Ca
 // Configure implements Store.
 func (m *MemoryStore) Configure(_ context.Context, key string, op Op, c Config) (State, error) {
 	return m.configure(key, op, c)
+}
+
+// memoryShards spread the lock and bound the work of one sweep.
+const memoryShards = 64
+
+// MemoryStore is the reference Bucket as a Store, for one process and without Redis: for tests, for
+// development, and for services that run as one process. Its time is the clock's. An expired bucket
+// is dropped as Redis would drop it. It may be shared between goroutines.
+type MemoryStore struct {
+	clock  clock.Clock
+	shards [memoryShards]memoryShard
+}
+
+type memoryShard struct {
+	mu      sync.Mutex
+	buckets map[string]*memoryBucket
+	sweepAt int // sweep when this many buckets are held
+}
+
+type memoryBucket struct {
+	Bucket
+	expires int64 // microseconds
+}
+
+// NewMemoryStore returns an empty store whose server time is c's; nil means clock.System().
+func NewMemoryStore(c clock.Clock) *MemoryStore {
+	if c == nil {
+		c = clock.System()
+	}
+	m := &MemoryStore{clock: c}
+	for i := range m.shards {
+		m.shards[i].buckets = make(map[string]*memoryBucket)
+		m.shards[i].sweepAt = 1024
+	}
+	return m
+}
+
+// exchange executes one call.
+func (m *MemoryStore) exchange(call *Call) {
+	m.with(call.Key, func(b *Bucket, now int64) (written bool) {
+		call.Err = b.Call(now, &call.Request, &call.Grant)
+		return call.Err == nil
+	})
+}
+
+func (m *MemoryStore) configure(key string, op Op, c Config) (st State, err error) {
+	m.with(key, func(b *Bucket, now int64) (written bool) {
+		st, err = b.Configure(now, op, c)
+		return st.Changed
+	})
+	return st, err
+}
+
+// with has do use the live bucket of key, or one that does not exist yet, at the server time now:
+// microseconds from an origin of the clock's own, as only differences count.
+func (m *MemoryStore) with(key string, do func(b *Bucket, now int64) (written bool)) {
+	key = storedKey(key)
+	sh := m.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := max(int64(m.clock.Now())/1000, 1)
+	b := sh.buckets[key]
+	if b == nil || now >= b.expires {
+		b = new(memoryBucket)
+	}
+	if do(&b.Bucket, now) {
+		b.expires = now + b.state.keep - b.state.now
+	}
+	if !b.state.exists {
+		delete(sh.buckets, key)
+		return
+	}
+	sh.buckets[key] = b
+	sh.sweep(now)
+}
+
+func (m *MemoryStore) shard(key string) *memoryShard {
+	h := uint64(14695981039346656037) // FNV-1a: the same on every run, so that simulations repeat
+	for i := 0; i < len(key); i++ {
+		h = (h ^ uint64(key[i])) * 1099511628211
+	}
+	return &m.shards[h%memoryShards]
+}
+
+// sweep drops expired buckets when they may have become half of all.
+func (sh *memoryShard) sweep(now int64) {
+	if len(sh.buckets) < sh.sweepAt {
+		return
+	}
+	for key, b := range sh.buckets {
+		if now >= b.expires {
+			delete(sh.buckets, key)
+		}
+	}
+	sh.sweepAt = 2*len(sh.buckets) + 1024
+}
+
+// KeyMax is the longest key, in bytes, that is kept as it is; see ShortKey.
+const KeyMax = 1024
+
+const (
+	keyHashed = "%h:" // begins what HashKey makes of a key
+	// KeyHashLen is how long that is.
+	KeyHashLen = len(keyHashed) + 2*sha256.Size
+)
+
+// ShortKey is the name under which a limiter keeps a key and calls for it: the key itself, or its
+// hash where it is longer than KeyMax, so that a flood of long keys takes no more room than any
+// other. A key that looks like a hash is hashed too, or it could be chosen to share the bucket of a
+// long one.
+func ShortKey(key string) string {
+	if IsKeyHash(key) {
+		return HashKey(key)
+	}
+	return storedKey(key)
+}
+
+// storedKey is the name under which a Store keeps the bucket of a key that it is called with, which
+// may be a short form.
+func storedKey(key string) string {
+	if len(key) <= KeyMax {
+		return key
+	}
+	return HashKey(key)
+}
+
+// HashKey is the SHA-256 of key, in a form that IsKeyHash knows.
+func HashKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return keyHashed + hex.EncodeToString(sum[:])
+}
+
+// IsKeyHash reports whether key has the form of HashKey's results.
+func IsKeyHash(key string) bool {
+	return len(key) == KeyHashLen && strings.HasPrefix(key, keyHashed) &&
+		strings.Trim(key[len(keyHashed):], "0123456789abcdef") == ""
 }

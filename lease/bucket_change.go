@@ -1,0 +1,316 @@
+package lease
+
+import "time"
+
+// All of docs/protocol.md section 6: how a bucket begins, lost state, T, limits that change, and
+// the operations other than calls.
+
+// follow is the part of step 2 that deals with lost state and changed configuration.
+func (b *Bucket) follow(clock int64, r *Request) {
+	if !b.state.exists {
+		b.create(clock, r)
+	} else {
+		b.recover(r)
+		b.adopt(r.Config)
+	}
+	b.clip()
+}
+
+// create starts a new bucket: full, or empty where the caller asks for that or proves that one was
+// lost.
+func (b *Bucket) create(clock int64, r *Request) {
+	b.install(clock, r.Config)
+	if r.Epoch > 0 && b.possible(r) {
+		b.state.epoch = max(b.state.epoch, r.Epoch+1)
+		b.freeze(b.state.now + b.lasting(r, 0))
+	}
+}
+
+// install makes a bucket with the levels of a new one.
+func (b *Bucket) install(clock int64, c Config) {
+	ttl := micros(c.TTL)
+	b.config = c
+	b.state = bucketState{
+		exists: true, clock: clock, now: clock, created: clock, epoch: max(clock, 1),
+		ttl: ttl, proposed: ttl, proposedAt: clock, ring: newRing(clock, ttl),
+	}
+	b.records = nil
+	b.rescale()
+	b.state.fair = newFair(clock, b.rate())
+	b.fill()
+	b.state.setAt = max(0, clock-1) // what is drawn at this very moment was drawn after
+}
+
+// rescale follows a change of configuration, which has been validated.
+func (b *Bucket) rescale() {
+	for k, l := range b.config.Limits {
+		b.scales[k], _ = newScale(l, b.config.Overcommit)
+	}
+}
+
+// fill gives every level what a new bucket would have; while a loss is waited out, nothing.
+func (b *Bucket) fill() {
+	s := &b.state
+	for k := range b.config.Limits {
+		s.level[k], s.rest[k] = b.scales[k].Capacity*b.scales[k].Unit, 0
+		if b.config.StartEmpty || s.now < s.frozen {
+			s.level[k] = 0
+		}
+	}
+	s.setAt = s.now
+}
+
+// recover compares what the caller last heard with what is stored.
+func (b *Bucket) recover(r *Request) {
+	s := &b.state
+	if r.Epoch == 0 || !b.possible(r) {
+		return
+	}
+	switch until := s.created + b.lasting(r, s.now-s.created); {
+	case r.Epoch > s.epoch, r.Epoch == s.epoch && r.Counter > s.counter:
+		// A replica was promoted that had not heard of everything. Calls that it does not know have
+		// overtaken its records, and their requests may arrive once more: a later epoch makes all
+		// records unknown.
+		b.freeze(s.now + b.lasting(r, 0))
+		s.epoch, s.counter = r.Epoch+1, r.Counter
+	case r.Epoch < s.epoch && s.now < until:
+		// A bucket was lost, and somebody who did not know of it has started this one. What the
+		// lost one granted, it granted before this one was created.
+		b.freeze(until)
+	}
+}
+
+// claimSlack is how far the server's clock may have stepped back since it gave out an epoch or
+// counted a call.
+const claimSlack = 24 * time.Hour
+
+// possible reports whether r can have heard the epoch and the counter that it claims. An epoch is
+// the server's time when it began, and no server executes more than one call of a bucket in a
+// microsecond. A claim that is not possible proves nothing: one buggy caller could otherwise raise
+// the bucket's epoch and counter beyond what the others will ever reach.
+func (b *Bucket) possible(r *Request) bool {
+	s := &b.state
+	return r.Epoch <= s.clock+micros(claimSlack) &&
+		(r.Epoch < s.epoch || r.Counter <= s.now-s.created+micros(claimSlack))
+}
+
+// freeze empties every level and lets none refill before until, when every holding that this bucket
+// may know nothing of has run out.
+func (b *Bucket) freeze(until int64) {
+	s := &b.state
+	s.level, s.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
+	s.frozen = max(s.frozen, until)
+	s.setAt = s.now
+}
+
+const (
+	// ttlLiveMax is the longest T to which a bucket in use grows; only a new bucket takes a longer
+	// one.
+	ttlLiveMax = 10 * time.Second
+	// ttlCalm is how long a T is kept after it was last proposed; well above the time between two
+	// calls of a busy process.
+	ttlCalm = 3 * time.Second
+)
+
+// propose takes in the T of one call's configuration (section 6.7); newer says that its version is.
+// T grows no faster than time passes, so that whoever heard a LeaseMax knows for how long leases
+// may last that were granted since.
+func (b *Bucket) propose(ttl int64, newer bool) {
+	s := &b.state
+	before := s.ttl
+	ttl = min(ttl, max(s.ttl, micros(ttlLiveMax)))
+	switch {
+	case newer && ttl <= s.ttl:
+		s.ttl, s.proposed, s.proposedAt = ttl, ttl, s.now
+	case newer || ttl > s.ttl && s.proposed <= s.ttl:
+		s.proposed, s.proposedAt = ttl, s.now
+	default:
+		// A proposal that rises while an earlier one waits goes on waiting with it, or T would
+		// never grow with a network that gets slower and slower.
+		s.proposed = max(s.proposed, ttl)
+		wait := micros(ttlCalm)
+		if s.proposed > s.ttl {
+			wait = s.proposed - s.ttl
+		}
+		if s.now-s.proposedAt >= wait {
+			s.ttl, s.proposed, s.proposedAt = s.proposed, ttl, s.now
+		}
+	}
+	s.ring.fit(s.now, s.ttl, s.ttl > before)
+}
+
+// leaseMax is how long the longest lease may last that exists now, that of this call included.
+func (b *Bucket) leaseMax() int64 {
+	s := &b.state
+	return max(s.ttl, s.proposed, s.ring.lastEnds()-s.now)
+}
+
+// lasting is how long leases may still last that a lost bucket had granted, if r tells of that
+// bucket and it was lost at least ago microseconds ago. LeaseMax had grown by no more than the time
+// since r's holder heard it. That is the server's or the holder's, whichever is longer: the
+// server's clock may have stepped back, and the holder's age ended when r was sent.
+func (b *Bucket) lasting(r *Request, ago int64) int64 {
+	heard := micros(r.LeaseMax)
+	age := max(b.state.clock-r.HeardAt, micros(r.HeardAge))
+	return min(heard+max(0, age-ago), max(heard, micros(ttlLiveMax)))
+}
+
+// adopt takes over the caller's configuration where its version is higher, and takes in the T that
+// it proposes.
+func (b *Bucket) adopt(c Config) {
+	newer := c.Version.after(b.config.Version)
+	if newer {
+		b.reshape(c)
+	}
+	b.propose(micros(c.TTL), newer)
+}
+
+// reshape changes the limits. Levels are settled at the old rate already. A raised burst keeps the
+// level, a lowered one keeps what was used; a limit that is new starts with what fresh says.
+func (b *Bucket) reshape(c Config) {
+	b.remember()
+	s := &b.state
+	was, rate := *b, b.rate()
+	b.config = c
+	b.rescale()
+	// Each holder's part of the rate is the same part of the new rate, or a rate that rises would
+	// be reached only after seconds.
+	s.fair.share = float64(s.fair.share * float64(b.rate()/rate))
+	s.level, s.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
+	for k, from := range inherit(was.config.Limits, c.Limits) {
+		switch {
+		case from < 0:
+			s.level[k] = b.fresh(k)
+		case was.config.Limits[from].same(c.Limits[k]) && was.scales[from] == b.scales[k]:
+			s.level[k], s.rest[k] = was.state.level[from], was.state.rest[from]
+		default:
+			s.level[k] = convert(was.state.level[from], was.scales[from], b.scales[k])
+		}
+	}
+	s.setAt = s.now
+}
+
+// fresh is the level of a limit that was not there before: full. But after a loss it is empty, for
+// as long as the limit takes to fill: it may have been lost with the bucket, and come back with a
+// process that has the newer version.
+func (b *Bucket) fresh(k int) int64 {
+	s := &b.state
+	if s.frozen > 0 && s.now < s.frozen+micros(b.scales[k].timeToFull()) {
+		return 0
+	}
+	return b.scales[k].Capacity * b.scales[k].Unit
+}
+
+// inherit says for each of the new limits which of the old ones it goes on with; -1 for none. A
+// limit that has not changed goes on with itself, wherever it stands now. Of the others, first
+// those of equal Per are paired, in order, then those that are left. By position alone, a limit put
+// in front would hand every other one's level to its neighbour and start the last one full.
+func inherit(old, limits []Limit) []int {
+	from := make([]int, len(limits))
+	taken := [LimitsMax]bool{}
+	for k := range from {
+		from[k] = -1
+	}
+	for _, alike := range []func(o, l Limit) bool{
+		Limit.same,
+		func(o, l Limit) bool { return o.Per == l.Per },
+		func(o, l Limit) bool { return true },
+	} {
+		for k, l := range limits {
+			for i, o := range old {
+				if from[k] < 0 && !taken[i] && alike(o, l) {
+					from[k], taken[i] = i, true
+				}
+			}
+		}
+	}
+	return from
+}
+
+// same reports whether l and o are one limit, however their bursts are written.
+func (l Limit) same(o Limit) bool {
+	return l.Tokens == o.Tokens && l.Per == o.Per && l.Capacity() == o.Capacity()
+}
+
+// convert expresses a level in the units of another limit, less what the burst lost.
+func convert(level int64, from, to Scale) int64 {
+	if from.Capacity > to.Capacity {
+		level = max(0, level-(from.Capacity-to.Capacity)*from.Unit)
+	}
+	return level/from.Unit*to.Unit + mulDiv(level%from.Unit, to.Unit, from.Unit)
+}
+
+// Configure executes one operation other than a lease call when the server's clock says clock
+// (docs/protocol.md section 6.15). c is used by OpSet and OpSetIfAbsent only. An operation that
+// changes nothing leaves no trace, and neither does one that fails: the error wraps
+// ErrInvalidConfig.
+func (b *Bucket) Configure(clock int64, op Op, c Config) (State, error) {
+	saved := *b
+	b.settle(clock)
+	changed, err := b.execute(clock, op, c)
+	if err != nil {
+		*b = saved
+		return State{}, err
+	}
+	if changed {
+		b.remember()
+	}
+	st := b.inspect()
+	st.Changed = changed
+	if !changed {
+		*b = saved
+	}
+	return st, nil
+}
+
+func (b *Bucket) execute(clock int64, op Op, c Config) (changed bool, err error) {
+	switch op {
+	case OpSet, OpSetIfAbsent:
+		if err := c.Validate(); err != nil {
+			return false, err
+		}
+		if op == OpSetIfAbsent && b.state.exists && b.config.Version.Revision > 0 {
+			return false, nil
+		}
+		c.Version.Deploy = max(c.Version.Deploy, b.config.Version.Deploy)
+		c.Version.Revision = b.config.Version.Revision + 1
+		if err := c.Validate(); err != nil { // the revisions are used up
+			return false, err
+		}
+		if !b.state.exists {
+			b.install(clock, c)
+			return true, nil
+		}
+		b.adopt(c)
+		b.clip()
+		return true, nil
+	case OpReset:
+		if b.state.exists {
+			b.fill()
+			b.clip()
+		}
+		return b.state.exists, nil
+	}
+	return false, nil
+}
+
+func (b *Bucket) inspect() State {
+	s := &b.state
+	if !s.exists {
+		return State{}
+	}
+	st := State{
+		Exists:       true,
+		Config:       b.config,
+		Ledger:       s.ring.ledger(),
+		ActiveWeight: s.ring.weightSum(),
+		Epoch:        s.epoch,
+		Counter:      s.counter,
+		ServerTime:   s.clock,
+	}
+	st.Config.TTL = duration(s.ttl)
+	for k := range b.config.Limits {
+		st.Levels[k], st.Next[k] = b.level(k)
+	}
+	return st
+}
