@@ -78,9 +78,7 @@ func TestSystemIsPositiveAndNeverGoesBack(t *testing.T) {
 	last := clock.Instant(0)
 	for range 10_000 {
 		now := clock.System().Now()
-		if now <= 0 || now.Before(last) {
-			t.Fatalf("read %d after %d", now, last)
-		}
+		testkit.Must(t, now > 0 && !now.Before(last), "read %d after %d", now, last)
 		last = now
 	}
 }
@@ -89,9 +87,7 @@ func TestSystemClocksOfOneProcessAreComparable(t *testing.T) {
 	a := outside.Now()
 	b := clock.System().Now()
 	c := outside.Now()
-	if b.Before(a) || c.Before(b) {
-		t.Errorf("two system clocks read %d, %d, %d in turn", a, b, c)
-	}
+	testkit.Check(t, !b.Before(a) && !c.Before(b), "two system clocks read %d, %d, %d in turn", a, b, c)
 	equal(t, "two system clocks are equal", outside == clock.System(), true)
 }
 
@@ -118,9 +114,7 @@ func TestSystemFollowsTheFakeTimeOfABubble(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newClock()
 			start, fired := c.Now(), make(chan clock.Instant)
-			if start <= 0 {
-				t.Fatalf("%s: reads %d", name, start)
-			}
+			testkit.Must(t, start > 0, "%s: reads %d", name, start)
 			c.AfterFunc(100*year, func() { fired <- c.Now() })
 			equal(t, name+": a timer of 100 years", (<-fired).Sub(start), 100*year)
 		})
@@ -152,9 +146,7 @@ func BenchmarkTimeNow(b *testing.B) {
 // equal checks one value.
 func equal[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()
-	if got != want {
-		t.Errorf("%s: %v, want %v", what, got, want)
-	}
+	testkit.Check(t, got == want, "%s: %v, want %v", what, got, want)
 }
 
 func expectPanic(t *testing.T, what string, f func()) {
@@ -181,9 +173,7 @@ func (j *journal) noting(name string) func() { return func() { j.note(name) } }
 // expect checks what has fired since the last look.
 func (j *journal) expect(t *testing.T, want ...string) {
 	t.Helper()
-	if !slices.Equal(j.lines, want) {
-		t.Errorf("fired %v\n want %v", j.lines, want)
-	}
+	testkit.Check(t, slices.Equal(j.lines, want), "fired %v\n want %v", j.lines, want)
 	j.lines = nil
 }
 
@@ -247,9 +237,7 @@ func hammer(t *testing.T, c clock.Clock, disturb func(worker, i int)) (check fun
 				case 2:
 					disturb(w, i)
 				}
-				if c.Now() <= 0 {
-					t.Error("a reading of zero or less")
-				}
+				testkit.Check(t, c.Now() > 0, "a reading of zero or less")
 			}
 		})
 	}

@@ -83,9 +83,7 @@ func appendUntilFull(f *File) error {
 func child(t *testing.T, role, path string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Env = append(os.Environ(), roleVar+"="+role, fileVar+"="+path)
 	cmd.Stderr = os.Stderr
@@ -100,16 +98,10 @@ func TestTwoProcessesAgreeOnTheTime(t *testing.T) {
 	f, path := created(t, rounds)
 	other := child(t, "answer", path)
 	ask, err := other.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	reply, err := other.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
+	testkit.NoErr(t, other.Start())
 
 	// Given moments of the parent around each answer of the child
 	type moments struct{ asked, heard int64 }
@@ -125,12 +117,8 @@ func TestTwoProcessesAgreeOnTheTime(t *testing.T) {
 		m.heard = Now() + 1
 		around = append(around, m)
 	}
-	if err := ask.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, ask.Close())
+	testkit.NoErr(t, other.Wait())
 
 	// Then the child's span lies within the parent's: both read one clock.
 	spans := f.AppendSpans(nil)
@@ -141,9 +129,7 @@ func TestTwoProcessesAgreeOnTheTime(t *testing.T) {
 				span.Before, span.After, m.asked, m.heard)
 		}
 	}
-	if len(spans) != rounds {
-		t.Errorf("%d answers to %d questions", len(spans), rounds)
-	}
+	testkit.Check(t, len(spans) == rounds, "%d answers to %d questions", len(spans), rounds)
 }
 
 func TestAKilledProcessLeavesWholeRecordsAndLosesNone(t *testing.T) {
@@ -157,9 +143,7 @@ func TestAKilledProcessLeavesWholeRecordsAndLosesNone(t *testing.T) {
 			// Given a child whose goroutines append as fast as they can
 			f, path := created(t, 1<<24)
 			victim := child(t, "append", path)
-			if err := victim.Start(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoErr(t, victim.Start())
 			gone := make(chan error, 1)
 			go func() { gone <- victim.Wait() }()
 
@@ -171,9 +155,7 @@ func TestAKilledProcessLeavesWholeRecordsAndLosesNone(t *testing.T) {
 				default:
 				}
 			}
-			if err := victim.Process.Signal(syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoErr(t, victim.Process.Signal(syscall.SIGKILL))
 			<-gone
 			if ws := victim.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGKILL {
 				t.Fatalf("the child ended by %v, not by the kill", victim.ProcessState)
@@ -184,14 +166,11 @@ func TestAKilledProcessLeavesWholeRecordsAndLosesNone(t *testing.T) {
 			for _, reader := range []*File{f, opened(t, path)} {
 				spans := reader.AppendSpans(nil)
 				for _, s := range spans {
-					if s.After != sealOf(s.Before) {
-						t.Fatalf("half a record: %+v", s)
-					}
+					testkit.Must(t, s.After == sealOf(s.Before), "half a record: %+v", s)
 				}
 				told, sure, asked := int64(len(spans)), reader.Offered().Load(), reader.head.reserved.Load()
-				if told < sure || told > sure+writers || asked > told+writers {
-					t.Errorf("%d records of %d to %d appended, in %d slots", told, sure, sure+writers, asked)
-				}
+				testkit.Check(t, told >= sure && told <= sure+writers && asked <= told+writers,
+					"%d records of %d to %d appended, in %d slots", told, sure, sure+writers, asked)
 				if trips := reader.RoundTrips().Load(); trips > sure || trips < sure-writers {
 					t.Errorf("counters torn apart: %d offered, %d round trips", sure, trips)
 				}

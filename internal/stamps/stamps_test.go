@@ -10,15 +10,15 @@ import (
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/sim/audit"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func created(t *testing.T, capacity int) (*File, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stamps")
 	f, err := Create(path, capacity)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -30,9 +30,7 @@ func created(t *testing.T, capacity int) (*File, string) {
 func opened(t *testing.T, path string) *File {
 	t.Helper()
 	f, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -147,9 +145,7 @@ func TestCreateNeverTouchesAFileThatExists(t *testing.T) {
 	if _, err := Create(path, 2); !errors.Is(err, os.ErrExist) {
 		t.Errorf("error %v, want ErrExist", err)
 	}
-	if len(f.AppendSpans(nil)) != 1 {
-		t.Error("the file was emptied under its owner")
-	}
+	testkit.Check(t, len(f.AppendSpans(nil)) == 1, "the file was emptied under its owner")
 	for _, capacity := range []int{0, -1, int(^uint(0) >> 1)} {
 		fresh := path + ".fresh"
 		if _, err := Create(fresh, capacity); err == nil {
@@ -164,9 +160,7 @@ func TestCreateNeverTouchesAFileThatExists(t *testing.T) {
 func TestOpenRefusesAFileWithoutSlots(t *testing.T) {
 	for _, size := range []int{0, headerSize, headerSize + recordSize - 1} {
 		path := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, os.WriteFile(path, make([]byte, size), 0o600))
 		if _, err := Open(path); err == nil {
 			t.Errorf("a file of %d bytes is opened", size)
 		}
@@ -189,9 +183,7 @@ func TestCloseTwiceIsHarmless(t *testing.T) {
 
 func BenchmarkAppend(b *testing.B) {
 	f, err := Create(filepath.Join(b.TempDir(), "stamps"), 1<<20)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoErr(b, err)
 	defer f.Close()
 	for b.Loop() {
 		f.Append(1, 2)

@@ -65,3 +65,27 @@ func PlainOrRace[T any](plain, race T) T {
 	}
 	return plain
 }
+
+// Check fails the test with this text unless ok. The test goes on.
+func Check(t testing.TB, ok bool, format string, args ...any) {
+	t.Helper()
+	if !ok {
+		t.Errorf(format, args...)
+	}
+}
+
+// Must ends the test with this text unless ok.
+func Must(t testing.TB, ok bool, format string, args ...any) {
+	t.Helper()
+	if !ok {
+		t.Fatalf(format, args...)
+	}
+}
+
+// NoErr ends the test unless err is nil.
+func NoErr(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

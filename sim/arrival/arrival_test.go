@@ -12,6 +12,8 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 const (
@@ -71,9 +73,8 @@ func TestEveryStreamHasItsMeanRate(t *testing.T) {
 			kind.set(s.Workload)
 			s.Start = int64(start)
 			all := moments(s)
-			if all[0] < s.Start || !slices.IsSorted(all) {
-				t.Errorf("%s: requests go back in time, or come before the start at %v", name, start)
-			}
+			testkit.Check(t, all[0] >= s.Start && slices.IsSorted(all),
+				"%s: requests go back in time, or come before the start at %v", name, start)
 			want := arrivalsRate * (arrivalsSpan - start).Seconds()
 			if name == scenario.Flash {
 				want += 9 * arrivalsRate * (6000*time.Second - max(start, 5000*time.Second)).Seconds()
@@ -273,9 +274,7 @@ func TestATraceIsReplayed(t *testing.T) {
 		r := NewRecording(trace, 2, c.repeated)
 		got := played(r, c.process, milliseconds(c.from), milliseconds(c.to))
 		// then each gets its own.
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, want %q", c.what, got, c.want)
-		}
+		testkit.Check(t, slices.Equal(got, c.want), "%s: %q, want %q", c.what, got, c.want)
 	}
 }
 
@@ -299,8 +298,6 @@ func TestReplaysThatEnd(t *testing.T) {
 			[]string{"5 1 1", "10 1 1", "15 1 1"}},
 	} {
 		got := played(NewRecording(&scenario.Trace{Requests: c.requests}, c.processes, true), c.process, 0, c.until)
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: played as %q, want %q", c.what, got, c.want)
-		}
+		testkit.Check(t, slices.Equal(got, c.want), "%s: played as %q, want %q", c.what, got, c.want)
 	}
 }

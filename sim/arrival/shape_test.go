@@ -9,6 +9,8 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // checkCount demands a Poisson variable of the given mean.
@@ -120,20 +122,17 @@ func TestSyncIsTheSameMomentForAll(t *testing.T) {
 		s.Index, s.Of, s.Rate = i, processes, each*4
 		s.Duration = int64(100 * time.Second)
 		own := moments(s)
-		if len(own) < 119 || len(own) > 121 {
-			t.Errorf("process %d has %d requests in 400 volleys, want 120", i, len(own))
-		}
+		testkit.Check(t, len(own) >= 119 && len(own) <= 121,
+			"process %d has %d requests in 400 volleys, want 120", i, len(own))
 		for _, at := range own {
 			volleys[at] = append(volleys[at], at)
 		}
 	}
-	if len(volleys) != 400 {
-		t.Errorf("there are %d volleys, want one at every multiple of 250 ms", len(volleys))
-	}
+	testkit.Check(t, len(volleys) == 400,
+		"there are %d volleys, want one at every multiple of 250 ms", len(volleys))
 	for at, all := range volleys {
-		if at%int64(250*time.Millisecond) != 0 {
-			t.Fatalf("a request comes at %v, want a multiple of 250ms", time.Duration(at))
-		}
+		testkit.Must(t, at%int64(250*time.Millisecond) == 0,
+			"a request comes at %v, want a multiple of 250ms", time.Duration(at))
 		if n := len(all); n < 8 || n > 10 {
 			t.Errorf("the volley at %v has %d requests, want 9, or one more or less", time.Duration(at), n)
 		}
@@ -180,9 +179,8 @@ func TestSharesFollowZipf(t *testing.T) {
 				t.Errorf("share %d of %d with skew %g is %v, want %v", i, c.n, c.s, share, c.want[i])
 			}
 		}
-		if len(got) != c.n || c.n > 0 && math.Abs(sum-1) > 1e-12 {
-			t.Errorf("%d shares with skew %g sum to %v, want %d and 1", len(got), c.s, sum, c.n)
-		}
+		testkit.Check(t, len(got) == c.n && (c.n <= 0 || math.Abs(sum-1) <= 1e-12),
+			"%d shares with skew %g sum to %v, want %d and 1", len(got), c.s, sum, c.n)
 	}
 }
 
@@ -202,7 +200,6 @@ func TestKeysAreAsPopularAsZipfSays(t *testing.T) {
 func checkShare(t *testing.T, what string, hits, n int, p float64) {
 	t.Helper()
 	sigma := math.Sqrt(float64(n) * p * (1 - p))
-	if math.Abs(float64(hits)-float64(n)*p) > 6*sigma {
-		t.Errorf("%s: %d of %d, want %.1f within %.1f", what, hits, n, float64(n)*p, 6*sigma)
-	}
+	testkit.Check(t, math.Abs(float64(hits)-float64(n)*p) <= 6*sigma,
+		"%s: %d of %d, want %.1f within %.1f", what, hits, n, float64(n)*p, 6*sigma)
 }

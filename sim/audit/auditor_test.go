@@ -103,9 +103,7 @@ func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 		if want := bruteExcess(counted, bound); want.Cmp(big.NewInt(m.ExceededBy())) != 0 {
 			t.Fatalf("exceeded by %d, brute force says %v\nbound %+v\nspans %+v", m.ExceededBy(), want, bound, counted)
 		}
-		if !b.Empty() {
-			t.Fatal("something is left in line")
-		}
+		testkit.Must(t, b.Empty(), "something is left in line")
 	}
 }
 

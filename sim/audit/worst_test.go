@@ -24,9 +24,7 @@ func sortByBefore(spans []Span) {
 func worst(t *testing.T, b Bound, spans ...Span) Window {
 	t.Helper()
 	w, err := Worst(spans, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	return w
 }
 
@@ -82,12 +80,8 @@ func TestWorstJudgesByHand(t *testing.T) {
 				t.Errorf("displayed bound %v, want %v", got.Bound, c.want.Bound)
 			}
 			got.Bound = c.want.Bound
-			if got != c.want {
-				t.Errorf("got  %+v\nwant %+v", got, c.want)
-			}
-			if !slices.Equal(given, c.spans) {
-				t.Error("the argument was modified")
-			}
+			testkit.Check(t, got == c.want, "got  %+v\nwant %+v", got, c.want)
+			testkit.Check(t, slices.Equal(given, c.spans), "the argument was modified")
 		})
 	}
 }
@@ -106,9 +100,7 @@ func TestWorstAgreesWithTheDefinition(t *testing.T) {
 			if err == nil {
 				err = verify(spans, b, got)
 			}
-			if err != nil {
-				t.Fatalf("%s: %v", w.name, err)
-			}
+			testkit.Must(t, err == nil, "%s: %v", w.name, err)
 			if got.ExceededBy > 0 {
 				exceeded++
 			}
@@ -173,13 +165,9 @@ func TestWorstRefusesWhatItCannotJudgeExactly(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.given, func(t *testing.T) {
 			_, err := Worst(c.spans, c.bound)
-			if !errors.Is(err, c.is) {
-				t.Fatalf("error %v, want one that is %v", err, c.is)
-			}
+			testkit.Must(t, errors.Is(err, c.is), "error %v, want one that is %v", err, c.is)
 			for _, s := range c.says {
-				if !strings.Contains(err.Error(), s) {
-					t.Errorf("error %q does not say %q", err, s)
-				}
+				testkit.Check(t, strings.Contains(err.Error(), s), "error %q does not say %q", err, s)
 			}
 		})
 	}

@@ -3,6 +3,8 @@ package random
 import (
 	"math"
 	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // checkUniform bins numbers that must be uniform in [0, 1) and compares Pearson's statistic with
@@ -12,9 +14,7 @@ func checkUniform(t *testing.T, what string, bins, draws int, draw func() float6
 	counts := make([]float64, bins)
 	for range draws {
 		u := draw()
-		if !(u >= 0 && u < 1) {
-			t.Fatalf("%s: %g is outside [0, 1)", what, u)
-		}
+		testkit.Must(t, u >= 0 && u < 1, "%s: %g is outside [0, 1)", what, u)
 		counts[int(u*float64(bins))]++
 	}
 	sum, each := 0.0, float64(draws)/float64(bins)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // The generator and the hash are those of the literature: their published test vectors.
@@ -92,9 +94,8 @@ func TestSeedOfAReplication(t *testing.T) {
 		}
 		for rep := range 1000 {
 			s, name := SeedOf(seed, rep), fmt.Sprintf("replication %d of seed %d", rep, seed)
-			if s > SeedMax || rep > 0 && s == 0 {
-				t.Errorf("%s has seed %d, must be 1 to 2^53-1", name, s)
-			}
+			testkit.Check(t, s <= SeedMax && (rep <= 0 || s != 0),
+				"%s has seed %d, must be 1 to 2^53-1", name, s)
 			if other, taken := seen[s]; taken {
 				t.Errorf("%s is %s", name, other)
 			}
@@ -113,9 +114,7 @@ func TestIntegersAreUnbiased(t *testing.T) {
 		counts := make([]float64, cells)
 		for range draws {
 			v := r.Int64N(n)
-			if v < 0 || v >= n {
-				t.Fatalf("Int64N(%d) is %d", n, v)
-			}
+			testkit.Must(t, v >= 0 && v < n, "Int64N(%d) is %d", n, v)
 			if n > 10 || v < 9 {
 				counts[v%cells]++
 			}
@@ -166,9 +165,7 @@ func TestBernoulli(t *testing.T) {
 	a, b := r, r
 	a.Bernoulli(0)
 	b.Bernoulli(0.5)
-	if a != b {
-		t.Error("p decides how many numbers are drawn")
-	}
+	testkit.Check(t, a == b, "p decides how many numbers are drawn")
 }
 
 // These values are a promise: a scenario and a seed that somebody wrote down give the same report
@@ -177,9 +174,7 @@ func TestBernoulli(t *testing.T) {
 func TestStreamsStayAsTheyAre(t *testing.T) {
 	same := func(name string, got, want any) {
 		t.Helper()
-		if got != want {
-			t.Errorf("%s is %#v, was %#v", name, got, want)
-		}
+		testkit.Check(t, got == want, "%s is %#v, was %#v", name, got, want)
 	}
 	r := New(1)
 	same("the first number of seed 1", r.Uint64(), uint64(0x272a08a48695af69))

@@ -52,14 +52,12 @@ func TestMaxMinSharesAreThoseOfWaterPouredOut(t *testing.T) {
 		// then each gets what would fill his vessel.
 		left := float64(total)
 		for i := range n {
-			if math.Abs(got[i]-want[i]) > 1e-6*float64(total+1) {
-				t.Fatalf("%d among %v with weights %v: %v, want %v", total, asked, weights, got, want)
-			}
+			testkit.Must(t, math.Abs(got[i]-want[i]) <= 1e-6*float64(total+1),
+				"%d among %v with weights %v: %v, want %v", total, asked, weights, got, want)
 			left -= got[i]
 		}
-		if math.Abs(left) > 1e-6*float64(total+1) {
-			t.Fatalf("%d among %v with weights %v: %v, which leaves %v", total, asked, weights, got, left)
-		}
+		testkit.Must(t, math.Abs(left) <= 1e-6*float64(total+1),
+			"%d among %v with weights %v: %v, which leaves %v", total, asked, weights, got, left)
 	}
 }
 
@@ -104,9 +102,8 @@ func TestFairnessOfKnownCases(t *testing.T) {
 		{"nobody asked", []int64{0}, []int64{0}, []int64{1}, 1, 1},
 	} {
 		f := FairnessOf(c.offered, c.admitted, c.weights)
-		if math.Abs(f.Jain-c.jain) > 1e-12 || math.Abs(f.Worst-c.worst) > 1e-12 {
-			t.Errorf("%s: Jain %v, worst share %v, want %v and %v", c.what, f.Jain, f.Worst, c.jain, c.worst)
-		}
+		testkit.Check(t, math.Abs(f.Jain-c.jain) <= 1e-12 && math.Abs(f.Worst-c.worst) <= 1e-12,
+			"%s: Jain %v, worst share %v, want %v and %v", c.what, f.Jain, f.Worst, c.jain, c.worst)
 	}
 }
 
