@@ -9,7 +9,7 @@ import (
 
 var nan, inf = math.NaN(), math.Inf(1)
 
-func drawn(t *testing.T, c Lines) (svg string, p picture) {
+func drawn(t *testing.T, c Chart) (svg string, p picture) {
 	t.Helper()
 	p, err := c.picture()
 	if err != nil {
@@ -25,12 +25,12 @@ func stroked(svg string, n int) int { return strings.Count(svg, "stroke:"+string
 
 func TestLinesHaveTheirColoursAndLeaveOutWhatIsNoNumber(t *testing.T) {
 	xs := []float64{0, 1, 2, 3, 4}
-	svg, p := drawn(t, Lines{Lines: []Line{
+	svg, p := drawn(t, Chart{Lines: []Line{
 		{Name: "whole", X: xs, Y: []float64{1, 2, 3, 2, 1}, Series: 0, Low: xs, High: xs},
-		{Name: "dotted", X: xs, Y: []float64{1, 2, nan, 2, 1}, Series: 1, Dashed: true, Mark: LineAndDots},
+		{Name: "dotted", X: xs, Y: []float64{1, 2, nan, 2, 1}, Series: 1, Mark: Dotted},
 		{Name: "nothing", X: []float64{0, 1}, Y: []float64{inf, nan}, Series: 2},
 		{Name: "one point is seen", X: []float64{0, 1, 2}, Y: []float64{nan, 5, nan}, Series: 3},
-		{Name: "dots", X: xs, Y: xs, Series: 4, Mark: DotsOnly},
+		{Name: "dots", X: xs, Y: xs, Series: 4, Mark: Dots},
 	}})
 	for n, want := range [][2]int{{1, 0}, {1, 4}, {0, 0}, {0, 1}, {0, 5}} {
 		if stroked(svg, n) != want[0] || filled(svg, n) != want[1] {
@@ -40,14 +40,14 @@ func TestLinesHaveTheirColoursAndLeaveOutWhatIsNoNumber(t *testing.T) {
 	if strings.Count(svg, "fill-opacity") != 1 {
 		t.Error("no band")
 	}
-	want := "[{whole line #0072b2} {dotted dashed #d55e00} {nothing line #00926a} {one point is seen line #b8608f} {dots dot #b98500}]"
+	want := "[{whole line #0072b2} {dotted line dotted #d55e00} {nothing line #00926a} {one point is seen line #b8608f} {dots dot #b98500}]"
 	if got := fmt.Sprint(p.Legend); got != want {
 		t.Error(got)
 	}
 }
 
 func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
-	svg, _ := drawn(t, Lines{Names: []string{"10ms", "1s"}, Lines: []Line{{X: []float64{0, 1}, Y: []float64{2000, 30000}}}})
+	svg, _ := drawn(t, Chart{Names: []string{"10ms", "1s"}, Lines: []Line{{X: []float64{0, 1}, Y: []float64{2000, 30000}}}})
 	for _, label := range []string{">10ms<", ">1s<", ">10,000<", ">20,000<"} {
 		if !strings.Contains(svg, label) {
 			t.Errorf("no %s", label)
@@ -61,7 +61,7 @@ func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
 		{0.97, 1.003, "0.97 0.975 0.98 0.985 0.99 0.995 1"}, {-3, 3, "-3 -2 -1 0 1 2 3"}, {0, 9, "0 2 4 6 8"}, {5, 5, ""}, {0, inf, ""},
 	} {
 		var labels []string
-		for _, tick := range (numberTicks{}).Ticks(c.low, c.high) {
+		for _, tick := range numberTicks(c.low, c.high) {
 			labels = append(labels, tick.Label)
 		}
 		if got := strings.Join(labels, " "); got != c.want {
@@ -74,11 +74,11 @@ func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
 }
 
 func TestChartsOfNothingAreDrawn(t *testing.T) {
-	for _, c := range []Lines{
-		Lines{}, Lines{FromZero: true}, Lines{Names: []string{"a"}}, Lines{Names: []string{}},
-		Lines{FromZero: true, Lines: []Line{{X: []float64{1, 2}, Y: []float64{0, 0}}}},
-		Lines{FromZero: true, Lines: []Line{{X: []float64{1, 1}, Y: []float64{-3, -3}}}},
-		Lines{Lines: []Line{{X: []float64{5}, Y: []float64{7}}}},
+	for _, c := range []Chart{
+		Chart{}, Chart{FromZero: true}, Chart{Names: []string{"a"}}, Chart{Names: []string{}},
+		Chart{FromZero: true, Lines: []Line{{X: []float64{1, 2}, Y: []float64{0, 0}}}},
+		Chart{FromZero: true, Lines: []Line{{X: []float64{1, 1}, Y: []float64{-3, -3}}}},
+		Chart{Lines: []Line{{X: []float64{5}, Y: []float64{7}}}},
 	} {
 		if svg, _ := drawn(t, c); !strings.HasPrefix(svg, "<svg ") || strings.Contains(svg, "nan") || strings.Contains(svg, "inf") {
 			t.Errorf("%+v: %s", c, svg)

@@ -3,9 +3,8 @@
 // and Document.Write writes it. Equal documents give equal bytes. Everything here may be used by
 // any goroutine, as long as nobody changes the values that it was given.
 //
-// Files: run.go, compare.go, sweep.go and plan.go what each document says; document.go how it is
-// written; table.go, chart.go and run_charts.go its parts; number.go and figures.go how numbers and
-// figures are called and written.
+// Files: run.go, sweep.go and plan.go what each document says; document.go how it is written, by
+// page.txt or page.html; table.go and chart.go its parts; number.go how figures are written.
 package view
 
 import (
@@ -14,10 +13,11 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"html/template"
+	html "html/template"
 	"io"
 	"math"
 	"strings"
+	text "text/template"
 	"time"
 	"unicode/utf8"
 
@@ -42,6 +42,8 @@ type Document struct {
 	Facts    []Fact // what identifies it: seed, hash, replications
 	Verdicts []Verdict
 	Sections []Section
+	Scenario string      // the scenario's file, on pages
+	Command  string      // the command line that repeats it, on pages
 	Machine  sim.Machine // what another machine would have different, at the end
 	Data     any         // what JSON shows
 	Rows     [][]string  // what CSV shows, the head first
@@ -66,30 +68,56 @@ const (
 	Bad     Mood = "bad"
 )
 
-// Section is a part of a document, of which any part may be missing. A section that has neither a
-// table nor code, and one that is PageOnly, is not in the text.
+// Section is a part of a document, of which any part may be missing. One that has neither a table
+// nor code is not in the text.
 type Section struct {
-	Title    string
-	Text     []string // paragraphs
-	Facts    []Fact
-	Charts   []TitledChart
-	Table    *Table
-	Code     string
-	PageOnly bool
+	Title  string
+	Text   []string // paragraphs
+	Facts  []Fact
+	Charts []Chart
+	Table  *Table
+	Code   string
 }
 
-// TitledChart is a chart with its title and, below it, what there is to say about it.
-type TitledChart struct {
-	Title, Note string
-	Chart       Lines
+// say adds a verdict.
+func (d *Document) say(mood Mood, format string, args ...any) {
+	d.Verdicts = append(d.Verdicts, Verdict{mood, fmt.Sprintf(format, args...)})
 }
 
-// Write writes the document in one of Formats.
+// tabulate adds a section with a table.
+func (d *Document) tabulate(title string, t Table, text ...string) {
+	d.Sections = append(d.Sections, Section{Title: title, Table: &t, Text: text})
+}
+
+var (
+	//go:embed page.txt
+	textSource string
+	//go:embed page.html
+	pageSource string
+	//go:embed page.css
+	pageStyle html.CSS
+
+	textTemplate = text.Must(text.New("text").Funcs(text.FuncMap{
+		"wrap": Wrap, "upper": strings.ToUpper, "line": factLine,
+	}).Parse(textSource))
+	pageTemplate = html.Must(html.New("page").Funcs(html.FuncMap{"draw": Chart.picture}).Parse(pageSource))
+)
+
+// Write writes the document in one of Formats. A page has no script, and nothing that a browser
+// would load. Everything in it is text, and escaped, but for the charts, which are drawn here.
 func (d Document) Write(w io.Writer, format string) error {
+	m := d.Machine
+	shown := struct {
+		Document
+		Style                     html.CSS
+		Took, Requests, PerSecond string
+	}{
+		d, pageStyle, m.Elapsed.Round(time.Millisecond).String(), Number(float64(m.Requests)),
+		Number(math.Round(m.RequestsPerS)),
+	}
 	switch format {
 	case FormatTable:
-		_, err := io.WriteString(w, d.text())
-		return err
+		return textTemplate.Execute(w, shown)
 	case FormatJSON: // without NaN and the infinities, which JSON does not have
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
@@ -100,72 +128,22 @@ func (d Document) Write(w io.Writer, format string) error {
 		c.UseCRLF = true
 		return c.WriteAll(d.Rows)
 	case FormatHTML:
-		return d.page(w)
+		var b bytes.Buffer
+		if err := pageTemplate.Execute(&b, shown); err != nil {
+			return fmt.Errorf("view: %w", err)
+		}
+		_, err := w.Write(bytes.Map(printable, b.Bytes()))
+		return err
 	}
 	return fmt.Errorf("view: there is no format %q", format)
 }
 
-func (d Document) text() string {
-	var b strings.Builder
-	facts := make([]string, len(d.Facts))
-	for i, f := range d.Facts {
-		facts[i] = f.Name + " " + f.Value
+func factLine(facts []Fact) string {
+	words := make([]string, len(facts))
+	for i, f := range facts {
+		words[i] = f.Name + " " + f.Value
 	}
-	fmt.Fprintf(&b, "%s\n%s\n%s\n\n", d.Title, Wrap(strings.Join(facts, ", ")), Wrap(d.Subtitle))
-	for _, v := range d.Verdicts {
-		fmt.Fprintln(&b, Wrap(v.Text))
-	}
-	for _, s := range d.Sections {
-		if s.PageOnly || s.Table == nil && s.Code == "" {
-			continue
-		}
-		fmt.Fprintf(&b, "\n%s\n\n", strings.ToUpper(s.Title))
-		if s.Table != nil {
-			b.WriteString(s.Table.String())
-		}
-		for _, text := range s.Text {
-			fmt.Fprintf(&b, "\n%s\n", Wrap(text))
-		}
-		b.WriteString(s.Code)
-	}
-	m := d.Machine
-	fmt.Fprintf(&b, "\nThis machine simulated %s requests in %v, %s per second.\n",
-		Number(float64(m.Requests)), m.Elapsed.Round(time.Millisecond), Number(math.Round(m.RequestsPerS)))
-	return b.String()
-}
-
-//go:embed page.html
-var pageText string
-
-//go:embed page.css
-var pageStyle template.CSS
-
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"draw": Lines.picture,
-}).Parse(pageText))
-
-// page writes the document as one HTML file without a script, and with nothing that a browser would
-// load. Everything in it is text, and escaped, but for the charts, which are drawn here.
-func (d Document) page(w io.Writer) error {
-	var b bytes.Buffer
-	m := d.Machine
-	err := pageTemplate.Execute(&b, struct {
-		Document
-		Style   template.CSS
-		Machine []Fact
-	}{d, pageStyle, []Fact{
-		{"took", m.Elapsed.Round(time.Millisecond).String()},
-		{"simulated requests", Number(float64(m.Requests))},
-		{"per second", Number(math.Round(m.RequestsPerS))},
-		{"at one time", fmt.Sprint(m.Parallel)},
-		{"Go", m.GoVersion},
-		{"platform", m.Platform},
-	}})
-	if err != nil {
-		return fmt.Errorf("view: %w", err)
-	}
-	_, err = w.Write(bytes.Map(printable, b.Bytes()))
-	return err
+	return strings.Join(words, ", ")
 }
 
 // printable replaces what neither HTML nor XML can have in it.
@@ -179,32 +157,11 @@ func printable(r rune) rune {
 // figureHead is the head of figureRows.
 var figureHead = []string{"what", "figure", "mean", "low", "high", "worst", "worst_seed"}
 
-// figureRows has a line for programs for each figure of something: an algorithm, a point, a policy.
-func figureRows(what string, figures []sim.Named) (rows [][]string) {
+// figureRows adds a line of CSV for each figure of something: an algorithm, a point, a policy.
+func (d *Document) figureRows(what string, figures []sim.Named) {
 	for _, f := range figures {
-		rows = append(rows, []string{what, f.Name, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst), fmt.Sprint(f.WorstSeed)})
+		d.Rows = append(d.Rows, []string{what, f.Name, Raw(f.Mean), Raw(f.Low), Raw(f.High), Raw(f.Worst), fmt.Sprint(f.WorstSeed)})
 	}
-	return rows
-}
-
-// Closing is the end of every page: the scenario that was run, and how to do it again.
-func Closing(scenario, command string) []Section {
-	return []Section{
-		{Title: "Scenario file", Code: scenario, PageOnly: true},
-		{
-			Title: "How to repeat it",
-			Text:  []string{"The same scenario and seed give the same figures on any machine."},
-			Code:  command, PageOnly: true,
-		},
-	}
-}
-
-// nameOf is the name of a scenario, or words for one without.
-func nameOf(scenario string) string {
-	if scenario == "" {
-		return "unnamed scenario"
-	}
-	return scenario
 }
 
 // count is a number of things: "1 replication", "3 processes".

@@ -3,6 +3,7 @@ package view
 import (
 	"math"
 	"strconv"
+	"strings"
 
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
@@ -41,7 +42,7 @@ func exponent(x float64) int {
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // Percent is a part of one, in percent: 0.9983 is "99.83 %".
-func Percent(x float64) string { return Number(100*x) + " %" }
+func Percent(x float64) string { return Number(100*x) + inPercent }
 
 // Interval is the mean and the half width of a figure's confidence interval, the half width with
 // two significant digits and the mean with as many decimals. Without a width it is Number of the
@@ -54,13 +55,66 @@ func interval(f sim.Figure, scale float64) string {
 	if !(half > rounding*math.Abs(mean)) || math.IsInf(half, 0) {
 		return Number(mean)
 	}
-	decimals := 1 - exponent(half)
+	decimals := max(0, 1-exponent(half))
 	if decimals > 8 {
 		return Number(mean) + " ± " + Number(half)
 	}
-	decimals = max(0, decimals)
 	return decimal(mean, decimals, decimals) + " ± " + decimal(half, decimals, decimals)
 }
 
 // Raw is x in the fewest digits that give x again, without an exponent, for programs.
 func Raw(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
+
+// The units of figures. Figures without one are tokens, something per second, or an index.
+const (
+	inPercent = " %" // of a part of one
+	inMillis  = " ms"
+)
+
+// about says of a figure, by its JSON key, its unit and what it is.
+var about = map[string]struct{ unit, text string }{
+	"offered":             {"", "tokens asked for"},
+	"admitted":            {"", "tokens admitted"},
+	"central_admitted":    {"", "tokens that one central bucket would admit"},
+	"admitted_vs_central": {inPercent, "admitted, as a part of central_admitted"},
+	"bound_exceeded_by":   {"", "tokens above the bound in the worst window"},
+	"false_reject_ratio":  {inPercent, "wrongly rejected, of central_admitted"},
+	"swapped_ratio":       {inPercent, "another admitted instead, of central_admitted"},
+	"calls_per_s":         {"", "lease calls per second of the whole fleet"},
+	"round_trips_per_s":   {"", "round trips to Redis per second"},
+	"redis_cpu":           {inPercent, "of one core, the busiest shard"},
+	"jain":                {"", "Jain's index of the fair shares; 1 is fair"},
+	"worst_share":         {inPercent, "of its fair share, the process with the least"},
+	"stranded":            {"", "tokens held by processes, mean over time"},
+	"burnt":               {"", "tokens leased and lost"},
+	"degraded":            {"", "tokens admitted without a lease"},
+	"wait_ms_p50":         {inMillis, "from asking to the answer, half of the admitted"},
+	"wait_ms_p99":         {inMillis, "the same, 99 % of the admitted"},
+	"wait_ms_max":         {inMillis, "the same, all of the admitted"},
+}
+
+// Bases says what the parts among the figures are parts of.
+const Bases = "Wrongly rejected is what one central bucket would have admitted. Fair shares are " +
+	"max-min shares of what the algorithm itself admitted, of the most popular key."
+
+// About is what the figure with that JSON key is, in a few words; "" for a key that no figure has.
+func About(key string) string { return about[key].text }
+
+// Value writes a value of the figure with that JSON key, with its unit.
+func Value(key string, x float64) string { return Figure(key, sim.Figure{Mean: x, Low: x, High: x}) }
+
+// Figure writes the figure with that JSON key as its mean and the half width of its interval, with
+// its unit.
+func Figure(key string, f sim.Figure) string {
+	scale, _ := drawnIn(key)
+	return interval(f, scale) + about[key].unit
+}
+
+// drawnIn is how a chart shows a figure: parts are drawn in percent. note says so in a sentence.
+func drawnIn(key string) (scale float64, note string) {
+	scale, note = 1, About(key)
+	if about[key].unit == inPercent {
+		scale, note = 100, note+", in percent"
+	}
+	return scale, strings.ToUpper(note[:1]) + note[1:] + "."
+}

@@ -1,7 +1,10 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -20,37 +23,45 @@ type Result struct {
 	Describe func(algorithm string) string
 }
 
-const boundText = "burst + overcommit + rate × window"
+// Own is the name of the leases among algorithms.
+const Own = "yuzhi"
+
+const (
+	boundText = "burst + overcommit + rate × window"
+	unnamed   = "unnamed scenario"
+)
 
 // Run shows the report of a run. JSON is the report itself; CSV has a line per figure, of the fleet
 // and of each rival.
 func Run(r Result) Document {
-	figures := r.figures()
-	sections := append(r.charts(), Section{
-		Title: "Figures",
-		Table: &figures,
-		Text:  []string{"A worst value comes again with its seed and --reps 1. " + Bases},
-	})
+	d := r.document()
+	d.Sections = r.charts()
+	r.figures(&d)
 	if len(r.Report.Rivals) > 0 {
-		sections = append(sections, r.rivals()...)
+		r.rivals(&d)
 	}
-	return r.document(nameOf(r.Report.Scenario), sections)
+	return d
+}
+
+// Comparison shows the report of a run with rivals, side by side. JSON and CSV are those of Run.
+func Comparison(r Result) Document {
+	d := r.document()
+	d.Title += ": " + Own + " and its rivals"
+	r.rivals(&d)
+	d.Sections = append(d.Sections, r.charts()...)
+	return d
 }
 
 // document is what a run and a comparison have in common.
-func (r Result) document(title string, sections []Section) Document {
+func (r Result) document() Document {
 	rep, s := &r.Report, r.Scenario.Defaults()
 	reps := Number(float64(rep.Reps))
 	if r.interrupted() {
 		reps += fmt.Sprintf(" of %d", rep.RepsAsked)
 	}
-	rows := append([][]string{figureHead}, figureRows(Own, rep.Figures.All())...)
-	for i := range rep.Rivals {
-		rows = append(rows, figureRows(rep.Rivals[i].Name, rep.Rivals[i].All())...)
-	}
 	policy := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
-	return Document{
-		Title:    title,
+	d := Document{
+		Title:    cmp.Or(rep.Scenario, unnamed),
 		Subtitle: strings.TrimSpace(s.Description + "\n" + r.subtitle(s)),
 		Facts: []Fact{
 			{"hash", rep.ScenarioHash},
@@ -60,13 +71,18 @@ func (r Result) document(title string, sections []Section) Document {
 			{"target", policy.Target.String()},
 			{"ttl", policy.TTL.String()},
 		},
-		Verdicts: r.verdicts(s),
-		Sections: append(sections, Closing(r.Text, r.Command)...),
-		Machine:  rep.Machine,
-		Data:     rep,
-		Rows:     rows,
+		Scenario: r.Text, Command: r.Command, Machine: rep.Machine,
+		Data: rep, Rows: [][]string{figureHead},
 	}
+	d.figureRows(Own, rep.Figures.All())
+	for i := range rep.Rivals {
+		d.figureRows(rep.Rivals[i].Name, rep.Rivals[i].All())
+	}
+	r.judge(&d, s)
+	return d
 }
+
+func (r Result) interrupted() bool { return r.Report.Reps < r.Report.RepsAsked }
 
 // subtitle says in a line what was simulated.
 func (r Result) subtitle(s sim.Scenario) string {
@@ -89,38 +105,33 @@ func (r Result) subtitle(s sim.Scenario) string {
 	return line
 }
 
-func (r Result) interrupted() bool { return r.Report.Reps < r.Report.RepsAsked }
-
-// verdicts are what the report says, in plain words: first whether the bound holds, then how good
+// judge says what the report means, in plain words: first whether the bound holds, then how good
 // and how dear it was.
-func (r Result) verdicts(s sim.Scenario) (all []Verdict) {
+func (r Result) judge(d *Document, s sim.Scenario) {
 	rep := &r.Report
 	if r.interrupted() {
-		all = append(all, Verdict{Neutral,
-			fmt.Sprintf("Interrupted after %d of %d replications; all figures are of these.", rep.Reps, rep.RepsAsked)})
+		d.say(Neutral, "Interrupted after %d of %d replications; all figures are of these.", rep.Reps, rep.RepsAsked)
 	}
 	if worst := rep.BoundExceededBy; worst.Worst == 0 {
-		all = append(all, Verdict{Good, fmt.Sprintf("The bound holds: in no window of %s did the fleet admit more than %s.",
-			count(rep.Reps, "replication"), boundText)})
+		d.say(Good, "The bound holds: in no window of %s did the fleet admit more than %s.", count(rep.Reps, "replication"), boundText)
 	} else {
-		text := fmt.Sprintf("The bound is exceeded: in the worst window the fleet admitted %s tokens more than %s (seed %d).",
-			Number(worst.Worst), boundText, worst.WorstSeed)
+		why := ""
 		if reasons := excuses(s); len(reasons) > 0 {
-			text += " The scenario allows that: " + strings.Join(reasons, "; ") + "."
+			why = " The scenario allows that: " + strings.Join(reasons, "; ") + "."
 		}
-		all = append(all, Verdict{Bad, text})
+		d.say(Bad, "The bound is exceeded: in the worst window the fleet admitted %s tokens more than %s (seed %d).%s",
+			Number(worst.Worst), boundText, worst.WorstSeed, why)
 	}
-	all = append(all, Verdict{Neutral, fmt.Sprintf("The fleet admitted %s of what one central bucket would have, and "+
-		"rejected %s of it wrongly, with %s Redis calls per second, which keep a core %s busy.", Percent(rep.AdmittedVsCentral.Mean),
-		Percent(rep.FalseRejectRatio.Mean), Number(rep.CallsPerS.Mean), Percent(rep.RedisCPU.Mean))})
+	d.say(Neutral, "The fleet admitted %s of what one central bucket would have, and rejected %s of it wrongly, "+
+		"with %s Redis calls per second, which keep a core %s busy.", Percent(rep.AdmittedVsCentral.Mean),
+		Percent(rep.FalseRejectRatio.Mean), Number(rep.CallsPerS.Mean), Percent(rep.RedisCPU.Mean))
 	for _, t := range r.Thresholds {
 		if failure := t.Failure(rep); failure == "" {
-			all = append(all, Verdict{Good, "Holds: " + t.String()})
+			d.say(Good, "Holds: %s", t)
 		} else {
-			all = append(all, Verdict{Bad, fmt.Sprintf("Does not hold: %s (%s)", t, failure)})
+			d.say(Bad, "Does not hold: %s (%s)", t, failure)
 		}
 	}
-	return all
 }
 
 // excuses are the settings of a scenario with which a fleet may exceed the bound although its
@@ -146,7 +157,7 @@ func excuses(s sim.Scenario) (reasons []string) {
 }
 
 // figures is the table of all figures.
-func (r Result) figures() Table {
+func (r Result) figures(d *Document) {
 	mean := ">mean ± " + Percent(r.Report.Confidence)
 	if r.Report.Reps < 2 {
 		mean = ">value"
@@ -155,5 +166,112 @@ func (r Result) figures() Table {
 	for _, f := range r.Report.Figures.All() {
 		t.Add(f.Name, Figure(f.Name, *f.Figure), Value(f.Name, f.Worst), fmt.Sprint(f.WorstSeed), About(f.Name))
 	}
-	return t
+	d.tabulate("Figures", t, "A worst value comes again with its seed and --reps 1. "+Bases)
+}
+
+// rivals set the algorithms side by side.
+func (r Result) rivals(d *Document) {
+	f := &r.Report.Figures
+	own := sim.RivalReport{
+		Name: Own, Admitted: f.Admitted, AdmittedVsCentral: f.AdmittedVsCentral, BoundExceededBy: f.BoundExceededBy,
+		FalseRejectRatio: f.FalseRejectRatio, RoundTripsPerS: f.RoundTripsPerS, Jain: f.Jain, WorstShare: f.WorstShare,
+	}
+	t := Table{Columns: []string{"algorithm"}}
+	t.head("admitted", "of central", "excess", "false rejects", "round trips/s", "Jain", "worst share")
+	for _, a := range append([]sim.RivalReport{own}, r.Report.Rivals...) {
+		t.Add(a.Name, Interval(a.Admitted), Figure("admitted_vs_central", a.AdmittedVsCentral), Number(a.BoundExceededBy.Worst),
+			Figure("false_reject_ratio", a.FalseRejectRatio), Interval(a.RoundTripsPerS), Number(a.Jain.Mean), Percent(a.WorstShare.Mean))
+	}
+	d.tabulate("Side by side", t, "Every algorithm saw the same requests. Excess: tokens above "+boundText+
+		", in the worst of all windows of all replications. "+Bases)
+	if r.Describe == nil {
+		return
+	}
+	about := Section{Title: "The algorithms"}
+	for _, a := range r.Report.Rivals {
+		if text := r.Describe(a.Name); text != "" {
+			about.Facts = append(about.Facts, Fact{a.Name, text})
+		}
+	}
+	d.Sections = append(d.Sections, about)
+}
+
+// charts show how the first replication went, and what each process got.
+func (r Result) charts() []Section {
+	s, rep := r.Report.Series, &r.Report
+	time := Section{
+		Title: "Over time",
+		Text:  []string{fmt.Sprintf("The first replication (seed %d), one point per %s s.", rep.Seed, Number(s.StepS))},
+	}
+	line := func(name string, values []float64, series int) Line {
+		return Line{Name: name, X: spaced(len(values), s.StepS, s.StepS), Y: values, Series: series}
+	}
+	level := func(name string, y float64) Line {
+		end := s.StepS * float64(max(len(s.Admitted), 2))
+		return Line{Name: name, X: []float64{0, end}, Y: []float64{y, y}, Series: Grey, Mark: Dashed}
+	}
+	draw := func(title, note string, height float64, lines ...Line) {
+		time.Charts = append(time.Charts,
+			Chart{Title: title, Note: note, XLabel: "seconds", Lines: lines, FromZero: true, Height: height})
+	}
+	tokens := []Line{line("offered", s.Offered, Grey), line("one central bucket", s.Central, 1), line("admitted", s.Admitted, 0)}
+	bucket := []Line{line("level", s.Level, 0), line("ledger", s.Ledger, 1)}
+	if limits := r.Scenario.Limits; len(limits) > 0 {
+		rate := math.Inf(1)
+		for _, l := range limits {
+			rate = min(rate, l.Rate())
+		}
+		tokens = append(tokens, level("limit", rate*float64(max(r.Scenario.Keys.Count, 1))))
+		bucket = append(bucket, level("burst", float64(limits[0].Capacity())))
+	}
+	draw("Tokens per second",
+		"The limit is what buckets refill; a full bucket lets more through for a while, here as in one central bucket.", 240, tokens...)
+	draw("The bucket in Redis",
+		"Level: tokens in the bucket of the most popular key. Ledger: tokens leased from it, as it knows.", 240, bucket...)
+	draw("Tokens in the processes", "", 180, line("held in all pools", s.Held, 2))
+	draw("Round trips to Redis per second", "", 180, line("round trips", s.RoundTrips, 3))
+	if len(s.Running) > 0 && slices.Min(s.Running) != slices.Max(s.Running) {
+		draw("Processes", "", 160, line("running", s.Running, 4))
+	}
+	if len(rep.Members) < 2 {
+		return []Section{time}
+	}
+	return []Section{time, r.shares()}
+}
+
+// membersMax is how many processes are drawn: more would be one band.
+const membersMax = 500
+
+// shares shows what each process got beside what it was due.
+func (r Result) shares() Section {
+	members := slices.SortedStableFunc(slices.Values(r.Report.Members), func(a, b sim.Member) int {
+		return cmp.Or(cmp.Compare(a.Share, b.Share), cmp.Compare(a.Admitted, b.Admitted))
+	})
+	chart := Chart{
+		Title: "Tokens per process", Note: "In the order of the shares. On the line a process got exactly its share.",
+		XLabel: "process", FromZero: true, Lines: []Line{{Name: "max-min share", Series: Grey}},
+	}
+	lineOf := map[string]int{} // by the process's group
+	for _, m := range r.Report.Members {
+		if n := len(chart.Lines); lineOf[m.Group] == 0 {
+			lineOf[m.Group] = n
+			chart.Lines = append(chart.Lines, Line{Name: "admitted, " + m.Group, Series: n - 1, Mark: Dots})
+		}
+	}
+	every := (len(members) + membersMax - 1) / membersMax
+	if every > 1 {
+		chart.Note += fmt.Sprintf(" One process of %d is drawn.", every)
+	}
+	for i := 0; i < len(members); i += every {
+		m := members[i]
+		chart.Lines[0].add(float64(i+1), m.Share)
+		chart.Lines[lineOf[m.Group]].add(float64(i+1), float64(m.Admitted))
+	}
+	return Section{
+		Title: "Share per process",
+		Text: []string{fmt.Sprintf("The max-min share is what a fair division of the same total would give: nobody more than "+
+			"they asked for, and otherwise alike. Jain's index is %s; the worst process got %s of its share.",
+			Number(r.Report.Jain.Mean), Percent(r.Report.WorstShare.Mean))},
+		Charts: []Chart{chart},
+	}
 }

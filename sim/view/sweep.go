@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -14,29 +15,12 @@ import (
 // JSON is the report itself; CSV has a line per point. The page has lines for one or two
 // parameters.
 func Sweep(r search.SweepReport, text, command string) Document {
-	v := sweepView{&r, []string{}}
-	for _, o := range r.Objectives {
-		v.shown = append(v.shown, o.Figure)
-	}
-	for _, name := range []string{"admitted_vs_central", "false_reject_ratio", "calls_per_s"} {
-		if !slices.Contains(v.shown, name) {
-			v.shown = append(v.shown, name)
-		}
-	}
-	table := v.table()
-	sections := append(v.charts(), Section{Title: "All points", Table: &table})
-	rows := [][]string{figureHead}
-	for i := range r.Points {
-		if p := &r.Points[i]; p.Figures != nil {
-			rows = append(rows, figureRows(r.Label(p), p.Figures.All())...)
-		}
-	}
 	axes := make([]string, len(r.Axes))
 	for i, a := range r.Axes {
 		axes[i] = fmt.Sprintf("%s (%d)", a.Path, len(a.Values))
 	}
-	return Document{
-		Title: nameOf(r.Scenario) + ": a sweep",
+	d := Document{
+		Title: cmp.Or(r.Scenario, unnamed) + ": a sweep",
 		Subtitle: fmt.Sprintf("%s: %s, %s of %s s each, all on the same seeds", strings.Join(axes, " x "),
 			count(len(r.Points), "point"), count(r.Reps, "replication"), Number(r.DurationS)),
 		Facts: []Fact{
@@ -45,12 +29,28 @@ func Sweep(r search.SweepReport, text, command string) Document {
 			{"replications", fmt.Sprint(r.Reps)},
 			{"confidence", Percent(r.Confidence)},
 		},
-		Verdicts: v.verdicts(),
-		Sections: append(sections, Closing(text, command)...),
-		Machine:  r.Machine,
-		Data:     &r,
-		Rows:     rows,
+		Scenario: text, Command: command, Machine: r.Machine,
+		Data: &r, Rows: [][]string{figureHead},
 	}
+	for i := range r.Points {
+		if p := &r.Points[i]; p.Figures != nil {
+			d.figureRows(r.Label(p), p.Figures.All())
+		}
+	}
+	v := sweepView{SweepReport: &r}
+	for _, o := range r.Objectives {
+		v.shown = append(v.shown, o.Figure)
+	}
+	v.shown = withAll(v.shown, "admitted_vs_central", "false_reject_ratio", "calls_per_s")
+	v.judge(&d)
+	if len(r.Axes) <= 2 {
+		d.Sections = append(d.Sections, v.charts())
+	}
+	if len(r.Objectives) == 2 {
+		d.Sections = append(d.Sections, v.tradeOff())
+	}
+	d.tabulate("All points", v.table())
+	return d
 }
 
 type sweepView struct {
@@ -58,16 +58,33 @@ type sweepView struct {
 	shown []string // the figures in the table: the objectives, and what most readers want beside them
 }
 
+// withAll are the names, and then those of more that are not among them.
+func withAll(names []string, more ...string) []string {
+	names = slices.Clip(names)
+	for _, name := range more {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// figuresOf writes figures by their names.
+func figuresOf(f *sim.Figures, names []string) (cells []string) {
+	for _, name := range names {
+		cells = append(cells, Figure(name, search.FigureOf(f, name)))
+	}
+	return cells
+}
+
 func (v sweepView) table() Table {
 	t := Table{Columns: []string{""}}
 	for _, a := range v.Axes {
-		t.Columns = append(t.Columns, ">"+a.Path)
+		t.head(a.Path)
 	}
-	for _, name := range v.shown {
-		t.Columns = append(t.Columns, ">"+name)
-	}
+	t.head(v.shown...)
 	for _, o := range v.Objectives {
-		t.Columns = append(t.Columns, ">Δ "+o.Figure)
+		t.head("Δ " + o.Figure)
 	}
 	t.Columns = append(t.Columns, "bound")
 	for i := range v.Points {
@@ -80,25 +97,22 @@ func (v sweepView) table() Table {
 			mark += " base"
 		}
 		row := append([]string{strings.TrimSpace(mark)}, p.Values...)
-		if p.Figures == nil {
-			why := "did not run"
-			if p.Invalid != "" {
-				why = "invalid: " + p.Invalid
-			}
-			row = append(append(row, make([]string, len(v.shown)+len(v.Objectives))...), why)
-			t.Add(row...)
-			continue
-		}
-		for _, name := range v.shown {
-			row = append(row, Figure(name, search.FigureOf(p.Figures, name)))
-		}
-		for _, o := range v.Objectives {
-			row = append(row, v.difference(p, o.Figure))
-		}
 		bound := "holds"
-		if over := p.Figures.BoundExceededBy.Worst; over > 0 {
-			bound = "exceeded by " + Number(over)
+		switch {
+		case p.Figures != nil:
+			row = append(row, figuresOf(p.Figures, v.shown)...)
+			for _, o := range v.Objectives {
+				row = append(row, v.difference(p, o.Figure))
+			}
+			if over := p.Figures.BoundExceededBy.Worst; over > 0 {
+				bound = "exceeded by " + Number(over)
+			}
+		case p.Invalid != "":
+			bound = "invalid: " + p.Invalid
+		default:
+			bound = "did not run"
 		}
+		row = append(row, make([]string, len(t.Columns)-1-len(row))...)
 		t.Add(append(row, bound)...)
 	}
 	return t
@@ -121,11 +135,8 @@ func (v sweepView) difference(p *search.Point, figure string) string {
 	return text
 }
 
-// verdicts say in words what the table shows.
-func (v sweepView) verdicts() (all []Verdict) {
-	say := func(mood Mood, format string, args ...any) {
-		all = append(all, Verdict{mood, fmt.Sprintf(format, args...)})
-	}
+// judge says in words what the table shows.
+func (v sweepView) judge(d *Document) {
 	exceeded := 0
 	for _, p := range v.Points {
 		if p.Figures != nil && p.Figures.BoundExceededBy.Worst > 0 {
@@ -133,15 +144,15 @@ func (v sweepView) verdicts() (all []Verdict) {
 		}
 	}
 	if exceeded > 0 {
-		say(Bad, "The bound is exceeded at %s.", count(exceeded, "point"))
+		d.say(Bad, "The bound is exceeded at %s.", count(exceeded, "point"))
 	} else if v.Finished > 0 {
-		say(Good, "The bound holds at every point that ran.")
+		d.say(Good, "The bound holds at every point that ran.")
 	}
 	if left := len(v.Points) - v.Finished - v.Invalid; left > 0 {
-		say(Neutral, "Interrupted: %d of %d points did not run.", left, len(v.Points))
+		d.say(Neutral, "Interrupted: %d of %d points did not run.", left, len(v.Points))
 	}
 	if v.Invalid > 0 {
-		say(Neutral, "%d of %d points cannot run; the table says why.", v.Invalid, len(v.Points))
+		d.say(Neutral, "%d of %d points cannot run; the table says why.", v.Invalid, len(v.Points))
 	}
 	goals := make([]string, len(v.Objectives))
 	for i, o := range v.Objectives {
@@ -149,85 +160,71 @@ func (v sweepView) verdicts() (all []Verdict) {
 			goals[i] = "a large " + o.Figure
 		}
 	}
-	say(Neutral, "* No other point is at least as good for %s, and better for one.", strings.Join(goals, " and "))
+	d.say(Neutral, "* No other point is at least as good for %s, and better for one.", strings.Join(goals, " and "))
 	if base := &v.Points[0]; base.Figures == nil {
-		say(Neutral, "There are no differences, because the base (%s) has no figures.", v.Label(base))
+		d.say(Neutral, "There are no differences, because the base (%s) has no figures.", v.Label(base))
 	} else {
-		say(Neutral, "Δ is the difference from the base (%s), paired by replication, with its %s interval; in parentheses "+
+		d.say(Neutral, "Δ is the difference from the base (%s), paired by replication, with its %s interval; in parentheses "+
 			"where that holds 0.", v.Label(base), Percent(v.Confidence))
 	}
-	return all
 }
 
-// charts draw each figure over the values of one parameter, with a line for each value of a second
-// one; and two objectives against each other.
-func (v sweepView) charts() (sections []Section) {
-	if len(v.Axes) <= 2 {
-		across := v.Axes[len(v.Axes)-1]
-		bands := fmt.Sprintf("The means, with their %s intervals as bands.", Percent(v.Confidence))
-		s := Section{Title: "Over " + across.Path, Text: []string{bands}}
-		drawn := v.shown
-		if !slices.Contains(drawn, search.BoundFigure) {
-			drawn = append(slices.Clip(drawn), search.BoundFigure)
-		}
-		for _, name := range drawn {
-			scale, note := drawnIn(name)
-			chart := Lines{XLabel: across.Path, Names: across.Values, FromZero: name != "admitted_vs_central"}
-			for from := 0; from < len(v.Points); from += len(across.Values) {
-				line := v.line(v.Points[from:from+len(across.Values)], name, scale)
-				line.Series = len(chart.Lines)
-				if len(v.Axes) == 2 {
-					line.Name = v.Axes[0].Path + " " + v.Points[from].Values[0]
+// charts draw each figure over the values of the last parameter, with a line for each value of the
+// other one, if there are two.
+func (v sweepView) charts() Section {
+	across := v.Axes[len(v.Axes)-1]
+	bands := fmt.Sprintf("The means, with their %s intervals as bands.", Percent(v.Confidence))
+	s := Section{Title: "Over " + across.Path, Text: []string{bands}}
+	for _, name := range withAll(v.shown, search.BoundFigure) {
+		scale, note := drawnIn(name)
+		chart := Chart{Title: name, Note: note, XLabel: across.Path, Names: across.Values, FromZero: name != "admitted_vs_central"}
+		for points := range slices.Chunk(v.Points, len(across.Values)) {
+			line := Line{Name: "mean", Series: len(chart.Lines), Mark: Dotted}
+			if len(v.Axes) == 2 {
+				line.Name = v.Axes[0].Path + " " + points[0].Values[0]
+			}
+			for i, p := range points {
+				f := sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()} // it did not run
+				if p.Figures != nil {
+					f = search.FigureOf(p.Figures, name)
 				}
-				chart.Lines = append(chart.Lines, line)
+				line.add(float64(i), f.Mean*scale)
+				line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
 			}
-			s.Charts = append(s.Charts, TitledChart{name, note, chart})
+			chart.Lines = append(chart.Lines, line)
 		}
-		sections = append(sections, s)
+		s.Charts = append(s.Charts, chart)
 	}
-	if len(v.Objectives) == 2 {
-		goals := [2]string{v.Objectives[1].Figure, v.Objectives[0].Figure}
-		var points, front []*sim.Figures
-		for _, p := range v.Points {
-			switch {
-			case p.Figures == nil:
-			case p.Front:
-				front = append(front, p.Figures)
-			default:
-				points = append(points, p.Figures)
-			}
-		}
-		sections = append(sections, tradeOff(goals, "points", points, "none is better in both", front))
-	}
-	return sections
+	return s
 }
 
-// line is a figure at points, with its interval. A point that did not run is left out.
-func (v sweepView) line(points []search.Point, name string, scale float64) Line {
-	line := Line{Name: "mean", X: counting(len(points)), Mark: LineAndDots}
-	for _, p := range points {
-		f := sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
-		if p.Figures != nil {
-			f = search.FigureOf(p.Figures, name)
+// tradeOff draws two objectives against each other.
+func (v sweepView) tradeOff() Section {
+	points, front := Line{Name: "points"}, Line{Name: "none is better in both"}
+	x, y := v.Objectives[1].Figure, v.Objectives[0].Figure
+	for _, p := range v.Points {
+		switch {
+		case p.Figures == nil:
+		case p.Front:
+			front.addFigures(p.Figures, x, y)
+		default:
+			points.addFigures(p.Figures, x, y)
 		}
-		line.Y = append(line.Y, f.Mean*scale)
-		line.Low, line.High = append(line.Low, f.Low*scale), append(line.High, f.High*scale)
 	}
-	return line
+	return tradeOff(x, y, points, front)
 }
 
-// tradeOff draws two figures against each other, of many and of some that stand out.
-func tradeOff(goals [2]string, many string, points []*sim.Figures, some string, marked []*sim.Figures) Section {
-	scaleX, _ := drawnIn(goals[0])
-	scaleY, note := drawnIn(goals[1])
-	line := func(name string, series int, all []*sim.Figures) Line {
-		l := Line{Name: name, Series: series, Mark: DotsOnly}
-		for _, f := range all {
-			l.X = append(l.X, search.FigureOf(f, goals[0]).Mean*scaleX)
-			l.Y = append(l.Y, search.FigureOf(f, goals[1]).Mean*scaleY)
-		}
-		return l
-	}
-	chart := Lines{XLabel: goals[0], YLabel: goals[1], Lines: []Line{line(many, Grey, points), line(some, 0, marked)}}
-	return Section{Title: "The trade-off", Charts: []TitledChart{{goals[1] + " against " + goals[0], note, chart}}}
+// addFigures appends the point at which two figures are, by their names.
+func (l *Line) addFigures(f *sim.Figures, x, y string) {
+	scaleX, _ := drawnIn(x)
+	scaleY, _ := drawnIn(y)
+	l.add(search.FigureOf(f, x).Mean*scaleX, search.FigureOf(f, y).Mean*scaleY)
+}
+
+// tradeOff draws two figures against each other: many points in grey, and those that stand out.
+func tradeOff(x, y string, many, some Line) Section {
+	_, note := drawnIn(y)
+	many.Series, many.Mark, some.Mark = Grey, Dots, Dots
+	chart := Chart{Title: y + " against " + x, Note: note, XLabel: x, YLabel: y, Lines: []Line{many, some}}
+	return Section{Title: "The trade-off", Charts: []Chart{chart}}
 }

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -15,6 +16,13 @@ type Table struct {
 
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// head appends right-aligned columns.
+func (t *Table) head(names ...string) {
+	for _, name := range names {
+		t.Columns = append(t.Columns, ">"+name)
+	}
+}
 
 // Cell is a cell with its alignment.
 type Cell struct {
@@ -53,12 +61,11 @@ func (t *Table) String() string {
 	for _, row := range slices.Insert(rows, 1, rule) {
 		line := ""
 		for i, c := range row {
-			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.Text))
-			if c.Right {
-				line += space + c.Text + "  "
-			} else {
-				line += c.Text + space + "  "
+			width := widths[i]
+			if !c.Right {
+				width = -width
 			}
+			line += fmt.Sprintf("%*s  ", width, c.Text)
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
@@ -72,21 +79,17 @@ const lineMax = 120
 // stays whole. The lines made from one begin with the same blanks.
 func Wrap(text string) string {
 	var lines []string
-	for paragraph := range strings.SplitSeq(text, "\n") {
-		if utf8.RuneCountInString(paragraph) <= lineMax {
-			lines = append(lines, paragraph)
-			continue
-		}
-		indent := paragraph[:len(paragraph)-len(strings.TrimLeft(paragraph, " "))]
-		line := indent
-		for i, word := range strings.Fields(paragraph) {
-			switch {
-			case i == 0:
-				line += word
-			case utf8.RuneCountInString(line+" "+word) > lineMax:
-				lines, line = append(lines, line), indent+word
-			default:
-				line += " " + word
+	for line := range strings.SplitSeq(text, "\n") {
+		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+		if utf8.RuneCountInString(line) > lineMax {
+			words := strings.Fields(line)
+			line = indent + words[0]
+			for _, word := range words[1:] {
+				if utf8.RuneCountInString(line+" "+word) > lineMax {
+					lines, line = append(lines, line), indent+word
+				} else {
+					line += " " + word
+				}
 			}
 		}
 		lines = append(lines, line)

@@ -163,7 +163,7 @@ func TestManyProcessesAreThinnedOut(t *testing.T) {
 	}
 	chart := Run(r).Sections[1].Charts[0]
 	dots := 0
-	for _, l := range chart.Chart.Lines[1:] {
+	for _, l := range chart.Lines[1:] {
 		dots += len(l.X)
 	}
 	if dots != membersMax || !strings.Contains(chart.Note, "One process of 8 is drawn.") {
