@@ -163,7 +163,7 @@ func TestServerErrorsAreTyped(t *testing.T) {
 		{name: "NOPERM inside the script, time", since: 6, do: deny("time"), permanent: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			redistest.RequireVersion(t, c.since, 0, "this refusal of a script")
+			redistest.RequireVersion(t, c.since, "this refusal of a script")
 			server := redistest.Start(t, c.args...)
 			s := newStore(t, server.Addr)
 			if c.do != nil {

@@ -24,7 +24,7 @@ const user = "on >secret ~yuzhi:* +evalsha +eval +time +get +set"
 
 func setUser(t *testing.T, admin *redis.Client, rules []string) {
 	t.Helper()
-	redistest.RequireVersion(t, 6, 0, "ACL")
+	redistest.RequireVersion(t, 6, "ACL")
 	args := []any{"ACL", "SETUSER", "yuzhi", "reset"}
 	for _, r := range rules {
 		args = append(args, r)

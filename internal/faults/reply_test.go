@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -25,7 +26,8 @@ func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T
 	f := newStock(t, proxy.Addr, server.Addr, 1, hybrid.Config{})
 	load := f.Load("k", perEach)
 	f.answered(t, 1)
-	half, other := redistest.Fate{Rewrite: redistest.Half}, redistest.Fate{Rewrite: redistest.HTTP}
+	half := redistest.Fate{Rewrite: func(reply []byte) []byte { return reply[:len(reply)/2] }}
+	other := says("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 	ended := func(f redistest.Fate) redistest.Fate { f.Close = true; return f }
 	for name, c := range map[string]struct {
 		fate redistest.Fate
@@ -80,7 +82,7 @@ func TestRow06ADuplicateReplyIsDropped(t *testing.T) {
 	// given a fleet whose every token can be counted, on a network that delivers every reply twice
 	server, proxy := behindProxy(t)
 	f := newStock(t, proxy.Addr, server.Addr, size, hybrid.Config{})
-	proxy.Set(redistest.Fate{Rewrite: redistest.Twice})
+	proxy.Set(redistest.Fate{Rewrite: func(reply []byte) []byte { return bytes.Repeat(reply, 2) }})
 	// when it is used
 	load := f.Load("k", perEach)
 	f.answered(t, 10)

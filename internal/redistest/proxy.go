@@ -38,18 +38,6 @@ type Fate struct {
 	BlackHole bool
 }
 
-// Twice is a Fate.Rewrite: the network delivers the reply two times.
-func Twice(reply []byte) []byte { return append(reply[:len(reply):len(reply)], reply...) }
-
-// Half is a Fate.Rewrite: the reply breaks off in the middle. Without Fate.Close the rest never
-// comes.
-func Half(reply []byte) []byte { return reply[:len(reply)/2] }
-
-// HTTP is a Fate.Rewrite: another program listens on that port.
-func HTTP([]byte) []byte {
-	return []byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-}
-
 // Proxy stands before a Redis server and does to script calls what its Fate says. Any goroutine may
 // set another at any time. A call meets the Fate in force when it arrives. The proxy ends with the
 // test.
@@ -59,12 +47,11 @@ type Proxy struct {
 	to    string
 	fate  atomic.Pointer[Fate]
 	calls atomic.Int64
-	done  chan struct{}
+	done  <-chan struct{} // closed when the test ends
 	wg    sync.WaitGroup
 
-	mu       sync.Mutex
-	conns    map[net.Conn]bool // the clients' ends
-	accepted int
+	mu    sync.Mutex
+	conns []net.Conn // the clients' ends of all connections so far
 }
 
 // NewProxy starts a proxy that passes everything on to the server at to.
@@ -74,20 +61,22 @@ func NewProxy(t testing.TB, to string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{Addr: l.Addr().String(), to: to, done: make(chan struct{}), conns: make(map[net.Conn]bool)}
-	p.Set(Fate{})
+	p := &Proxy{Addr: l.Addr().String(), to: to, done: t.Context().Done()}
+	p.Pass()
 	p.wg.Go(func() {
 		for {
 			client, err := l.Accept()
 			if err != nil {
 				return
 			}
+			p.mu.Lock()
+			p.conns = append(p.conns, client)
+			p.mu.Unlock()
 			p.wg.Go(func() { p.serve(client) })
 		}
 	})
 	t.Cleanup(func() {
 		l.Close()
-		close(p.done)
 		p.Cut()
 		p.wg.Wait()
 	})
@@ -113,7 +102,7 @@ func (p *Proxy) Hold() (release func()) {
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c := range p.conns {
+	for _, c := range p.conns {
 		c.Close()
 	}
 }
@@ -125,7 +114,7 @@ func (p *Proxy) Calls() int64 { return p.calls.Load() }
 func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.accepted
+	return len(p.conns)
 }
 
 // passed is a request that was passed on and whose reply is awaited.
@@ -137,23 +126,14 @@ type passed struct {
 // serve is one connection. Replies come in the order of requests, so a queue says which belongs to
 // which.
 func (p *Proxy) serve(client net.Conn) {
-	p.mu.Lock()
-	p.conns[client] = true
-	p.accepted++
-	p.mu.Unlock()
-	defer func() {
-		client.Close()
-		p.mu.Lock()
-		delete(p.conns, client)
-		p.mu.Unlock()
-	}()
+	defer client.Close()
 	server, err := net.Dial("tcp", p.to)
 	if err != nil {
 		return
 	}
+	defer server.Close()
 	asked := make(chan passed, 1<<14)
-	var requests sync.WaitGroup
-	requests.Go(func() {
+	p.wg.Go(func() {
 		defer close(asked)
 		if p.requests(client, server, asked) {
 			server.(*net.TCPConn).CloseWrite() // the client will say no more; what it asked is still answered
@@ -163,9 +143,6 @@ func (p *Proxy) serve(client net.Conn) {
 		}
 	})
 	p.replies(client, server, asked)
-	client.Close()
-	server.Close()
-	requests.Wait()
 }
 
 // requests passes on what the client sends. It returns true when that ends, and false where the
@@ -177,14 +154,13 @@ func (p *Proxy) requests(client, server net.Conn, asked chan<- passed) bool {
 		if err != nil {
 			return !mute
 		}
-		q := passed{at: time.Now()}
-		fate, script := *p.fate.Load(), isScript(request)
-		if script {
+		q := passed{*p.fate.Load(), time.Now()}
+		if isScript(request) {
 			p.calls.Add(1)
-			q.fate = fate
+		} else {
+			q.fate = Fate{BlackHole: q.fate.BlackHole, Far: q.fate.Far}
 		}
-		q.fate.Far = fate.Far
-		if mute = mute || fate.BlackHole; mute {
+		if mute = mute || q.fate.BlackHole; mute {
 			continue
 		}
 		if q.fate.DropRequest {
@@ -209,7 +185,7 @@ func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 		if reply[0] != '>' { // a push belongs to no request
 			q = <-asked // zero where nobody asked: so answers a server that refuses a client
 		}
-		if q.fate.LoseReply || !p.wait(q) {
+		if q.fate.LoseReply || !p.wait(q.fate.Hold, q.at.Add(max(q.fate.Delay, q.fate.Far))) {
 			return
 		}
 		if q.fate.Rewrite != nil {
@@ -221,23 +197,22 @@ func (p *Proxy) replies(client, server net.Conn, asked <-chan passed) {
 	}
 }
 
-// wait holds a reply back as its fate says. It returns false where the proxy ends first.
-func (p *Proxy) wait(q passed) bool {
-	if q.fate.Hold != nil {
+// wait holds a reply back until held is closed, unless it is nil, and until it is due. It returns
+// false where the test ends first.
+func (p *Proxy) wait(held <-chan struct{}, due time.Time) bool {
+	if held != nil {
 		select {
-		case <-q.fate.Hold:
+		case <-held:
 		case <-p.done:
 			return false
 		}
 	}
-	if least := max(q.fate.Delay, q.fate.Far); least > 0 {
-		select {
-		case <-time.After(time.Until(q.at.Add(least))): // the delay of the network, not a wait for anything
-		case <-p.done:
-			return false
-		}
+	select {
+	case <-time.After(time.Until(due)): // the delay of the network, not a wait for anything
+		return true
+	case <-p.done:
+		return false
 	}
-	return true
 }
 
 // isScript returns whether request is EVAL or EVALSHA, as clients send it: an array of strings.

@@ -61,7 +61,7 @@ func TestAddressesAreOfOneServerAClusterOrSentinels(t *testing.T) {
 }
 
 func TestAUserWithNoMorePermissionsThanThePagesListWillDo(t *testing.T) {
-	redistest.RequireVersion(t, 6, 0, "ACL")
+	redistest.RequireVersion(t, 6, "ACL")
 	server := redistest.Start(t)
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer admin.Close()
