@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -200,13 +201,7 @@ func maxMin(asked, weights []int64, total int64) []float64 {
 	// same on every machine.
 	slices.SortFunc(order, func(a, b int) int {
 		x, y := float64(asked[a])/float64(weights[a]), float64(asked[b])/float64(weights[b])
-		switch {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return a - b
+		return cmp.Or(cmp.Compare(x, y), a-b)
 	})
 	left := float64(total)
 	for _, i := range order {

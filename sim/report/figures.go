@@ -67,22 +67,27 @@ func (f Figure) Minus(g Figure, confidence float64) Difference {
 	if n == 0 {
 		return Difference{f.Mean - g.Mean, f.Mean - g.Mean, f.Mean - g.Mean}
 	}
-	sum := 0.0
-	for i := range n {
-		sum += f.Values[i] - g.Values[i]
+	off := make([]float64, n)
+	for i := range off {
+		off[i] = f.Values[i] - g.Values[i]
 	}
-	mean := sum / float64(n)
-	if n == 1 {
-		return Difference{mean, mean, mean}
+	return meanOf(off, confidence)
+}
+
+// meanOf is the mean of xs, of which there is one at least, with its interval.
+func meanOf(xs []float64, confidence float64) Difference {
+	n := float64(len(xs))
+	total, squares := 0.0, 0.0
+	for _, x := range xs {
+		total += x
 	}
-	squares := 0.0
-	for i := range n {
-		off := f.Values[i] - g.Values[i] - mean
-		squares += float64(off * off)
+	mean := total / n
+	for _, x := range xs {
+		squares += float64((x - mean) * (x - mean))
 	}
 	half := 0.0
-	if squares > 0 { // certain, whatever the confidence
-		half = float64(studentsT(confidence, n-1) * math.Sqrt(squares/float64(n-1)/float64(n)))
+	if squares > 0 { // else certain, whatever the confidence
+		half = float64(studentsT(confidence, len(xs)-1) * math.Sqrt(squares/(n-1)/n))
 	}
 	return Difference{mean, mean - half, mean + half}
 }
@@ -125,10 +130,6 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	if len(outcomes) == 0 {
 		return report
 	}
-	quantile := 0.0
-	if len(outcomes) > 1 {
-		quantile = studentsT(confidence, len(outcomes)-1)
-	}
 	seeds := make([]uint64, len(outcomes))
 	for i, o := range outcomes {
 		seeds[i] = o.Seed
@@ -136,10 +137,10 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 		report.Machine.Requests += o.Requests
 	}
 	own := func(rep int) []Named { return outcomes[rep].Figures.All() }
-	summarise(report.Figures.All(), own, seeds, quantile)
+	summarise(report.Figures.All(), own, seeds, confidence)
 	for k, name := range s.Rivals {
 		rival := RivalReport{Name: name}
-		summarise(rival.All(), func(rep int) []Named { return outcomes[rep].Rivals[k].All() }, seeds, quantile)
+		summarise(rival.All(), func(rep int) []Named { return outcomes[rep].Rivals[k].All() }, seeds, confidence)
 		report.Rivals = append(report.Rivals, rival)
 	}
 	report.Series, report.Members = outcomes[0].Series, outcomes[0].Members
@@ -154,7 +155,7 @@ func (m *Machine) Finish(elapsed time.Duration, parallel int) {
 }
 
 // summarise fills each figure from its values in the replications.
-func summarise(all []Named, replication func(rep int) []Named, seeds []uint64, quantile float64) {
+func summarise(all []Named, replication func(rep int) []Named, seeds []uint64, confidence float64) {
 	values := make([][]float64, len(all))
 	for rep := range seeds {
 		for i, f := range replication(rep) {
@@ -162,31 +163,18 @@ func summarise(all []Named, replication func(rep int) []Named, seeds []uint64, q
 		}
 	}
 	for i, f := range all {
-		*f.Figure = figureOf(values[i], seeds, quantile, MoreIsBetter(f.Name))
+		*f.Figure = figureOf(values[i], seeds, confidence, MoreIsBetter(f.Name))
 	}
 }
 
-// figureOf is the mean of xs with its interval. quantile is Student's t with len(xs)-1 degrees of
-// freedom; low says that the worst value is the lowest.
-func figureOf(xs []float64, seeds []uint64, quantile float64, low bool) Figure {
-	n := float64(len(xs))
-	total := 0.0
-	f := Figure{Worst: xs[0], WorstSeed: seeds[0], Values: xs}
+// figureOf is the mean of xs with its interval; low says that the worst value is the lowest.
+func figureOf(xs []float64, seeds []uint64, confidence float64, low bool) Figure {
+	m := meanOf(xs, confidence)
+	f := Figure{Mean: m.Mean, Low: m.Low, High: m.High, Worst: xs[0], WorstSeed: seeds[0], Values: xs}
 	for i, x := range xs {
-		total += x
 		if low && x < f.Worst || !low && x > f.Worst {
 			f.Worst, f.WorstSeed = x, seeds[i]
 		}
-	}
-	f.Mean = total / n
-	f.Low, f.High = f.Mean, f.Mean
-	if len(xs) > 1 {
-		squares := 0.0
-		for _, x := range xs {
-			squares += float64((x - f.Mean) * (x - f.Mean))
-		}
-		half := float64(quantile * math.Sqrt(squares/(n-1)/n))
-		f.Low, f.High = f.Mean-half, f.Mean+half
 	}
 	return f
 }
