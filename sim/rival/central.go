@@ -1,11 +1,105 @@
 package rival
 
 import (
-	"math"
+	"errors"
+	"fmt"
+	"math/big"
 	"math/bits"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 )
+
+type uint128 struct{ hi, lo uint64 }
+
+func (a uint128) less(b uint128) bool { return a.hi < b.hi || a.hi == b.hi && a.lo < b.lo }
+
+func (a uint128) plus(b uint128) uint128 {
+	lo, carry := bits.Add64(a.lo, b.lo, 0)
+	hi, _ := bits.Add64(a.hi, b.hi, carry)
+	return uint128{hi, lo}
+}
+
+func (a uint128) minus(b uint128) uint128 {
+	lo, borrow := bits.Sub64(a.lo, b.lo, 0)
+	hi, _ := bits.Sub64(a.hi, b.hi, borrow)
+	return uint128{hi, lo}
+}
+
+func product(a, b uint64) uint128 {
+	hi, lo := bits.Mul64(a, b)
+	return uint128{hi, lo}
+}
+
+// rate is a limit in whole numbers, so that no refill is ever rounded: a token is unit units, and a
+// microsecond adds step units. A token fits 63 bits and the whole burst 115, so that no sum or
+// product of the algorithms overflows 128 bits.
+type rate struct {
+	unit, step uint64
+	full       uint128 // units: the burst
+	burst      int64   // tokens: the burst, rounded down
+	window     int64   // microseconds from empty to full, rounded up; at most 100 years
+}
+
+// ratesOf are the rates of the part share/of of each limit.
+func ratesOf(limits []lease.Limit, share, of int64) (rates []rate, err error) {
+	if err := validLimits(limits); err != nil {
+		return nil, err
+	}
+	for _, l := range limits {
+		r, err := newRate(l, share, of)
+		if err != nil {
+			return nil, err
+		}
+		rates = append(rates, r)
+	}
+	return rates, nil
+}
+
+func validLimits(limits []lease.Limit) error {
+	var errs []error
+	if len(limits) < 1 || len(limits) > lease.LimitsMax {
+		errs = append(errs, fmt.Errorf("%w: there are %d Limits, must be 1 to %d",
+			ErrLimit, len(limits), lease.LimitsMax))
+	}
+	for i, l := range limits {
+		if err := l.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("%w: Limits[%d]: %w", ErrLimit, i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// newRate is the part share/of of l. The burst is divided exactly too, not in whole tokens, but
+// stays at least one: less would never admit anything.
+func newRate(l lease.Limit, share, of int64) (rate, error) {
+	flow := times(times(big.NewRat(l.Tokens, int64(l.Per)), big.NewRat(1000, 1)), big.NewRat(share, of))
+	burst := times(big.NewRat(l.Capacity(), 1), big.NewRat(share, of))
+	if one := big.NewRat(1, 1); burst.Cmp(one) < 0 {
+		burst = one
+	}
+	unit, step := flow.Denom(), flow.Num()
+	// A burst's fraction of a unit never matters: requests and refills are whole units.
+	full := new(big.Int).Mul(burst.Num(), unit)
+	full.Div(full, burst.Denom())
+	if unit.BitLen() > 63 || step.BitLen() > 63 || full.BitLen() > 115 {
+		return rate{}, fmt.Errorf("%w: %d/%d of the limit %v cannot be held exactly: "+
+			"a token is %v units and a microsecond adds %v, must be below 2^63", ErrLimit, share, of, l, unit, step)
+	}
+	return rate{
+		unit:   unit.Uint64(),
+		step:   step.Uint64(),
+		full:   uint128{new(big.Int).Rsh(full, 64).Uint64(), full.Uint64()},
+		burst:  new(big.Int).Div(full, unit).Int64(),
+		window: ceiling(new(big.Rat).SetFrac(full, step)),
+	}, nil
+}
+
+func times(a, b *big.Rat) *big.Rat { return new(big.Rat).Mul(a, b) }
+
+func ceiling(r *big.Rat) int64 {
+	down := new(big.Int).Neg(r.Num())
+	return -down.Div(down, r.Denom()).Int64() // Div rounds down
+}
 
 // Central is one exact token bucket per limit, from all of which a request takes: the ideal that
 // the promise is about. It starts full, and holds every refill exactly, so that it never drifts.
@@ -15,13 +109,14 @@ import (
 // time.
 type Central struct {
 	rates []rate
-	debt  debt
+	used  [lease.LimitsMax]uint128 // units of each rate that were taken and have not flowed back
+	at    int64                    // microseconds: when used was right
 }
 
 // NewCentral returns a full bucket for 1 to 4 limits that lease accepts. The error says every
 // reason why it cannot.
 func NewCentral(limits []lease.Limit) (Central, error) {
-	rates, err := ratesOf(limits)
+	rates, err := ratesOf(limits, 1, 1)
 	return Central{rates: rates}, err
 }
 
@@ -30,28 +125,31 @@ func NewCentral(limits []lease.Limit) (Central, error) {
 // one above the burst never. A time before an earlier one, or before 0, counts as that one, so that
 // a clock that was set back creates no token.
 func (c *Central) Take(now, n int64) bool {
-	if len(c.rates) == 1 {
+	switch len(c.rates) {
+	case 0:
+		panic("rival: Take on a Central that NewCentral did not make")
+	case 1:
 		return c.takeOfOne(now, n)
 	}
-	if len(c.rates) == 0 {
-		panic("rival: Take on a Central that NewCentral did not make")
+	c.refill(now)
+	for i := range c.rates {
+		// A negative n reads as 2^63 or more, which is above every burst.
+		if c.rates[i].full.less(c.used[i].plus(product(c.rates[i].unit, uint64(n)))) {
+			return false
+		}
 	}
-	c.debt.settle(c.rates, now)
-	if !c.debt.hasRoom(c.rates, n) {
-		return false
-	}
-	c.debt.take(c.rates, n)
+	c.spend(n)
 	return true
 }
 
 // takeOfOne is Take for one limit. Every simulated request passes here, and the loops over the
 // limits would take twice as long.
 func (c *Central) takeOfOne(now, n int64) bool {
-	r, d := &c.rates[0], &c.debt
-	used := d.used[0]
-	if now > d.at {
-		back := product(r.step, uint64(now)-uint64(d.at))
-		d.at = now
+	r := &c.rates[0]
+	used := c.used[0]
+	if now > c.at {
+		back := product(r.step, uint64(now)-uint64(c.at))
+		c.at = now
 		if back.less(used) {
 			used = used.minus(back)
 		} else {
@@ -63,39 +161,53 @@ func (c *Central) takeOfOne(now, n int64) bool {
 	if ok {
 		used = want
 	}
-	d.used[0] = used
+	c.used[0] = used
 	return ok
+}
+
+// refill lets flow back what the time until now is worth. An earlier time counts as no time.
+func (c *Central) refill(now int64) {
+	if now <= c.at {
+		return
+	}
+	elapsed := uint64(now) - uint64(c.at) // right in two's complement, however far they are apart
+	c.at = now
+	for i := range c.rates {
+		if back := product(c.rates[i].step, elapsed); back.less(c.used[i]) {
+			c.used[i] = c.used[i].minus(back)
+		} else {
+			c.used[i] = uint128{}
+		}
+	}
+}
+
+// spend takes n tokens, even beyond what there is.
+func (c *Central) spend(n int64) {
+	for i := range c.rates {
+		c.used[i] = c.used[i].plus(product(c.rates[i].unit, uint64(n)))
+	}
 }
 
 // draw takes want tokens, or what there is, but nothing if that is less than need.
 func (c *Central) draw(now, need, want int64) int64 {
-	c.debt.settle(c.rates, now)
+	c.refill(now)
 	n := max(need, want)
 	for i, r := range c.rates {
-		left := r.full.minus(c.debt.used[i])
+		left := r.full.minus(c.used[i])
 		whole, _ := bits.Div64(left.hi, left.lo, r.unit) // at most the burst
 		n = min(n, int64(whole))
 	}
 	if n < need {
 		return 0
 	}
-	c.debt.take(c.rates, n)
+	c.spend(n)
 	return n
-}
-
-// burst is what no request may exceed, in tokens.
-func (c *Central) burst() int64 {
-	least := int64(math.MaxInt64)
-	for _, r := range c.rates {
-		least = min(least, r.burst)
-	}
-	return least
 }
 
 // central asks one Central per key for every request.
 type central struct {
 	calls
-	local   clock
+	local   func(p int, now int64) int64
 	window  int64 // microseconds for which an unused key is kept: the longest time to full
 	buckets []expiring
 }
@@ -106,27 +218,26 @@ type expiring struct {
 	until int64 // true time; whoever comes then finds no key, and makes one at its own time
 }
 
-func newCentral(f Fleet, _ string, local clock) (Algorithm, error) {
-	fresh, err := NewCentral(f.Limits)
+func newCentral(f Fleet, _ string) (Algorithm, error) {
+	rates, err := ratesOf(f.Limits, 1, 1)
 	if err != nil {
 		return nil, err
 	}
-	c := &central{local: local, buckets: make([]expiring, f.Keys)}
-	for _, r := range fresh.rates {
+	c := &central{local: f.Local, buckets: make([]expiring, f.Keys)}
+	for _, r := range rates {
 		c.window = max(c.window, r.window)
 	}
 	for k := range c.buckets {
-		c.buckets[k].Central = fresh
+		c.buckets[k].rates = rates
 	}
 	return c, nil
 }
 
 func (c *central) Decide(now int64, p, key int, n int64) bool {
 	c.made++
-	b := &c.buckets[key]
-	local := c.local(p, now)
+	b, local := &c.buckets[key], c.local(p, now)
 	if now >= b.until {
-		b.debt = debt{at: local}
+		b.Central = Central{rates: b.rates, at: local}
 	}
 	b.until = now + c.window
 	return b.Take(local, n)

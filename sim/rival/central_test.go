@@ -114,7 +114,7 @@ func TestCentralAndGCRAAgreeWithTheDefinition(t *testing.T) {
 	rng := testkit.Rand(t)
 	var admitted, refused int
 	for range 1500 {
-		limits := make([]lease.Limit, 1+rng.IntN(maxLimits))
+		limits := make([]lease.Limit, 1+rng.IntN(lease.LimitsMax))
 		for i := range limits {
 			limits[i] = anyLimit(rng)
 		}

@@ -105,8 +105,8 @@ func TestNothingIsTakenUnlessEveryLimitHasRoom(t *testing.T) {
 func TestAnyOneOfFourLimitsRefuses(t *testing.T) {
 	wide := lease.PerSecond(1000)
 	for _, name := range Names() {
-		for i := range maxLimits {
-			limits := slices.Repeat([]lease.Limit{wide}, maxLimits)
+		for i := range lease.LimitsMax {
+			limits := slices.Repeat([]lease.Limit{wide}, lease.LimitsMax)
 			limits[i] = tenPerSecond
 			if got := burst(start(t, name, fleetOf(1, limits...)), 0, 0); got != 5 {
 				t.Errorf("%s: with limit %d the tightest, %d were admitted at once, want its 5", name, i, got)

@@ -5,22 +5,19 @@ import (
 	"math"
 	"math/big"
 	"strconv"
-
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // pairs holds what processes keep of keys. Only pairs that have met take memory: most processes of
 // a large fleet never see most keys.
-type pairs[T any] map[pair]*T
+type pairs[T any] map[[2]int]*T
 
-type pair struct{ p, key int }
-
-// of is what p keeps of a key, zero at first.
-func (ps pairs[T]) of(p, key int) *T {
-	x := ps[pair{p, key}]
+// of is what p keeps of a key, fresh at first.
+func (ps pairs[T]) of(p, key int, fresh T) *T {
+	x := ps[[2]int{p, key}]
 	if x == nil {
 		x = new(T)
-		ps[pair{p, key}] = x
+		*x = fresh // not &fresh, which would take memory in every call
+		ps[[2]int{p, key}] = x
 	}
 	return x
 }
@@ -31,47 +28,40 @@ func (ps pairs[T]) of(p, key int) *T {
 // has a part of the same size, which nobody gives up.
 type staticSplit struct {
 	calls
-	rates   [][]rate // of each process that has a weight
+	parts   [][]rate // of each process that has a weight
 	plain   []rate   // of every other
-	buckets pairs[debt]
+	buckets pairs[Central]
 }
 
-func newStaticSplit(f Fleet, _ string, _ clock) (Algorithm, error) {
+func newStaticSplit(f Fleet, _ string) (_ Algorithm, err error) {
 	total := int64(f.Processes)
 	for p, w := range f.Weights {
 		if p < f.Processes {
 			total += w - 1
 		}
 	}
-	plain, err := partsOf(f.Limits, 1, total)
-	if err != nil {
+	s := &staticSplit{buckets: pairs[Central]{}}
+	if s.plain, err = ratesOf(f.Limits, 1, total); err != nil {
 		return nil, err
 	}
-	s := &staticSplit{plain: plain, buckets: pairs[debt]{}}
-	byWeight := map[int64][]rate{1: plain}
+	byWeight := map[int64][]rate{1: s.plain}
 	for p, w := range f.Weights {
 		if byWeight[w] == nil {
-			if byWeight[w], err = partsOf(f.Limits, w, total); err != nil {
+			if byWeight[w], err = ratesOf(f.Limits, w, total); err != nil {
 				return nil, fmt.Errorf("process %d: %w", p, err)
 			}
 		}
-		s.rates = append(s.rates, byWeight[w])
+		s.parts = append(s.parts, byWeight[w])
 	}
 	return s, nil
 }
 
 func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
 	rates := s.plain
-	if p < len(s.rates) {
-		rates = s.rates[p]
+	if p < len(s.parts) {
+		rates = s.parts[p]
 	}
-	d := s.buckets.of(p, key)
-	d.settle(rates, now)
-	if !d.hasRoom(rates, n) {
-		return false
-	}
-	d.take(rates, n)
-	return true
+	return s.buckets.of(p, key, Central{rates: rates}).Take(now, n)
 }
 
 // localBatches is leasing without a ledger: a process that runs out draws a batch from the central
@@ -84,25 +74,25 @@ func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
 type localBatches struct {
 	calls
 	batch   int64
-	burst   int64
+	burst   int64 // what no request may exceed, in tokens
 	buckets []Central
 	stocks  pairs[int64]
 }
 
-// defaultBatch is what a process would use in 100 ms if all had the same part of the tightest rate.
-const defaultBatch = 100_000 // microseconds
-
-func newLocalBatches(f Fleet, argument string, _ clock) (Algorithm, error) {
+func newLocalBatches(f Fleet, argument string) (Algorithm, error) {
 	fresh, err := NewCentral(f.Limits)
 	if err != nil {
 		return nil, err
 	}
-	l := &localBatches{burst: fresh.burst(), buckets: make([]Central, f.Keys), stocks: pairs[int64]{}}
+	l := &localBatches{burst: math.MaxInt64, buckets: make([]Central, f.Keys), stocks: pairs[int64]{}}
+	for _, r := range fresh.rates {
+		l.burst = min(l.burst, r.burst)
+	}
 	for k := range l.buckets {
 		l.buckets[k] = fresh
 	}
 	if argument == "" {
-		l.batch = batchOf(f.Limits, f.Processes)
+		l.batch = defaultBatch(f)
 		return l, nil
 	}
 	if l.batch, err = strconv.ParseInt(argument, 10, 64); err != nil || l.batch < 1 {
@@ -111,21 +101,22 @@ func newLocalBatches(f Fleet, argument string, _ clock) (Algorithm, error) {
 	return l, nil
 }
 
-// batchOf is floor(R * 100 ms / processes) of the least R, at least 1.
-func batchOf(limits []lease.Limit, processes int) int64 {
+// defaultBatch is what a process would use in 100 ms if all had the same part of the tightest rate,
+// rounded down, but at least 1.
+func defaultBatch(f Fleet) int64 {
 	batch := int64(math.MaxInt64)
-	for _, l := range limits {
-		tokens := new(big.Int).Mul(big.NewInt(l.Tokens), big.NewInt(defaultBatch*1000))
-		tokens.Div(tokens, new(big.Int).Mul(big.NewInt(int64(l.Per)), big.NewInt(int64(processes))))
-		if tokens.IsInt64() {
-			batch = min(batch, tokens.Int64())
+	for _, l := range f.Limits {
+		const span = 100_000_000 // nanoseconds
+		tokens := times(big.NewRat(l.Tokens, int64(l.Per)), big.NewRat(span, int64(f.Processes)))
+		if whole := new(big.Int).Div(tokens.Num(), tokens.Denom()); whole.IsInt64() {
+			batch = min(batch, whole.Int64())
 		}
 	}
 	return max(batch, 1)
 }
 
 func (l *localBatches) Decide(now int64, p, key int, n int64) bool {
-	stock := l.stocks.of(p, key)
+	stock := l.stocks.of(p, key, 0)
 	if n > l.burst {
 		return false
 	}

@@ -1,3 +1,31 @@
+// Package rival holds the algorithms that a simulation runs beside the leases on the same requests:
+// what a user of this library would otherwise have. [New] makes one by its name.
+//
+// Every algorithm gets the same limit: it admits Burst at once after a rest, and R = Tokens/Per in
+// the long run. One that knows only a quota per window takes Burst as the quota and Burst/R, the
+// time in which a bucket fills, as the window; Tokens per Per would be another limit. So the
+// sliding windows keep admitted(t, t+w] <= Burst + R*w by the store's time, as the bucket does, and
+// lose the refill in between. A fixed window admits up to Burst more, across its boundary.
+//
+// All is in whole numbers without rounding, and time in microseconds. New refuses the few valid
+// limits that an algorithm cannot hold exactly.
+//
+// The algorithms that ask a store for each request come twice: by the store's time, which is right,
+// and by the caller's (names that end in _client), which the process sends along as many libraries
+// do. Then:
+//
+//   - central: a clock that is d ahead brings R*d once after each rest, a burst at most. From then
+//     on tokens flow in by the fastest clock, and the slower processes get what it leaves.
+//   - sliding_log: a fast clock removes what the others' windows still hold, so that even R is
+//     exceeded.
+//   - fixed_window, sliding_cells: clocks a window or more apart each have a whole quota.
+//
+// A key in the store lives as long as its last writer can need it, by the store's time. With wrong
+// clocks this ends the time for which one that was far ahead blocks the others.
+//
+// An admission counts when the request arrives. Two known algorithms are therefore not here: GCRA
+// admits what the central bucket does, which a test proves, and so does the leaky bucket as a
+// queue, of requests for one token.
 package rival
 
 import (
@@ -19,8 +47,6 @@ var (
 	ErrLimit = errors.New("rival: invalid limit")
 )
 
-const maxLimits = 4
-
 // Fleet is what an algorithm knows of the fleet that it limits. Its numbers are those of a valid
 // scenario; only the limits are checked here.
 type Fleet struct {
@@ -38,21 +64,8 @@ type Fleet struct {
 	Local func(p int, now int64) int64
 }
 
-func validLimits(limits []lease.Limit) error {
-	var errs []error
-	if len(limits) < 1 || len(limits) > maxLimits {
-		errs = append(errs, fmt.Errorf("%w: there are %d Limits, must be 1 to %d",
-			ErrLimit, len(limits), maxLimits))
-	}
-	for i, l := range limits {
-		if err := l.Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("%w: Limits[%d]: %w", ErrLimit, i, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// Algorithm decides requests in order of time. One goroutine at a time.
+// Algorithm decides requests in order of time. One goroutine at a time. A process that restarts
+// under its old number finds what it kept.
 type Algorithm interface {
 	// Decide says whether a request of process p, numbered from 0, for n tokens of a key is
 	// admitted at the true time now, in microseconds, at least 0 and never falling. A refusal takes
@@ -63,15 +76,17 @@ type Algorithm interface {
 	RoundTrips() int64
 }
 
-// clock is the time that a decision goes by: process p's at the true time now.
-type clock func(p int, now int64) int64
+// calls counts the round trips of an algorithm that makes one per call.
+type calls struct{ made int64 }
+
+func (c *calls) RoundTrips() int64 { return c.made }
 
 // entry is one algorithm under one name.
 type entry struct {
 	name, text string
 	argument   string // what the help calls it, "" for an algorithm that takes none
 	client     bool   // whether it goes by the caller's time
-	build      func(f Fleet, argument string, local clock) (Algorithm, error)
+	build      func(f Fleet, argument string) (Algorithm, error)
 }
 
 // entries are all algorithms in the order of a table: the ideal, what asks the store for every
@@ -93,7 +108,7 @@ var entries = slices.Concat(
 )
 
 // both are the entries of an algorithm by the store's time and by the caller's.
-func both(name, text, argument string, build func(Fleet, string, clock) (Algorithm, error)) []entry {
+func both(name, text, argument string, build func(Fleet, string) (Algorithm, error)) []entry {
 	return []entry{
 		{name, text + "; by the store's time", argument, false, build},
 		{name + "_client", text + "; by the caller's time", argument, true, build},
@@ -126,21 +141,16 @@ func New(name string, f Fleet) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := validLimits(f.Limits); err != nil {
-		return nil, err
+	if !e.client || f.Local == nil {
+		f.Local = func(_ int, now int64) int64 { return now }
 	}
-	local := f.Local
-	if !e.client || local == nil {
-		local = func(_ int, now int64) int64 { return now }
-	}
-	return e.build(f, argument, local)
+	return e.build(f, argument)
 }
 
 // Names are all algorithms without arguments, in the order of a table.
-func Names() []string {
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.name
+func Names() (names []string) {
+	for _, e := range entries {
+		names = append(names, e.name)
 	}
 	return names
 }
@@ -151,8 +161,3 @@ func Describe(name string) string {
 	e, _, _ := find(name)
 	return e.text
 }
-
-// calls counts the round trips of an algorithm that makes one per call.
-type calls struct{ made int64 }
-
-func (c *calls) RoundTrips() int64 { return c.made }

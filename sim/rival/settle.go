@@ -16,12 +16,12 @@ import (
 // A process settles all its keys in one round trip, from its first request on, whether it has
 // something to send or not. A key that is new to it looks full until then.
 type settleAfterwards struct {
-	rates  []rate
+	full   Central
 	period int64 // microseconds
 	first  int   // processes at the start
 	stores []store
 	views  pairs[view]
-	since  []int64 // by process: the time of its first request; -1 for none
+	since  map[int]int64 // the time of each process's first request
 	now    int64
 }
 
@@ -33,9 +33,9 @@ const (
 // store is the global state of one key. Settlements are made when the next request for the key
 // comes, in order of time and then of processes: nobody could see them earlier.
 type store struct {
-	debt debt
-	all  ordered[settlement] // of those who had something to send: the last two periods', and the due
-	made int                 // how many of them were made
+	Central
+	due  []settlement // of those who have something to send
+	past []settlement // of the last two periods
 }
 
 // settlement is one moment at which a process sends what it has admitted.
@@ -43,21 +43,20 @@ type settlement struct {
 	at   int64
 	p    int
 	from *view
-	left debt // the bucket's afterwards, once it was made
+	left Central // the bucket afterwards, once it was made
 }
 
 func (s settlement) after(o settlement) bool { return s.at > o.at || s.at == o.at && s.p > o.p }
 
-// view is what a process keeps of one key.
+// view is what a process keeps of one key: the bucket as it sees it.
 type view struct {
-	debt    debt
-	settled int64 // the last settlement that debt knows of, or when the process first saw the key
+	Central
+	settled int64 // the last settlement that it knows of, or when the process first saw the key
 	pending int64 // tokens to send
-	known   bool
 }
 
-func newSettleAfterwards(f Fleet, argument string, _ clock) (Algorithm, error) {
-	rates, err := ratesOf(f.Limits)
+func newSettleAfterwards(f Fleet, argument string) (Algorithm, error) {
+	full, err := NewCentral(f.Limits)
 	if err != nil {
 		return nil, err
 	}
@@ -69,66 +68,61 @@ func newSettleAfterwards(f Fleet, argument string, _ clock) (Algorithm, error) {
 				ErrArgument, argument, maxPeriod)
 		}
 	}
-	return &settleAfterwards{
-		rates:  rates,
-		period: period.Microseconds(),
-		first:  f.Processes,
-		stores: make([]store, f.Keys),
-		views:  pairs[view]{},
-	}, nil
+	s := &settleAfterwards{
+		full: full, period: period.Microseconds(), first: f.Processes,
+		stores: make([]store, f.Keys), views: pairs[view]{}, since: map[int]int64{},
+	}
+	for i := range s.stores {
+		s.stores[i].Central = full
+	}
+	return s, nil
 }
 
 func (s *settleAfterwards) Decide(now int64, p, key int, n int64) bool {
 	s.now = now
-	for len(s.since) <= p {
-		s.since = append(s.since, -1)
-	}
-	if s.since[p] < 0 {
+	if _, known := s.since[p]; !known {
 		s.since[p] = now
 	}
-	k, v, last := &s.stores[key], s.views.of(p, key), s.last(p, now)
-	k.settle(s.rates, now, s.period)
-	if !v.known {
-		*v = view{known: true, settled: now}
-	}
+	k, last := &s.stores[key], s.last(p, now)
+	v := s.views.of(p, key, view{Central: s.full, settled: now})
+	k.settle(now, s.period)
 	if last > v.settled {
-		v.debt, v.settled = k.asOf(settlement{at: last, p: p}), last
+		v.Central, v.settled = s.asOf(k, settlement{at: last, p: p}), last
 	}
-	v.debt.settle(s.rates, now)
-	if !v.debt.hasRoom(s.rates, n) {
+	if !v.Take(now, n) {
 		return false
 	}
-	v.debt.take(s.rates, n)
 	if v.pending == 0 {
-		k.all.insert(settlement{at: last + s.period, p: p, from: v}, settlement.after)
+		k.due = insert(k.due, settlement{at: last + s.period, p: p, from: v}, settlement.after)
 	}
 	v.pending += n
 	return true
 }
 
 // settle makes the settlements that are due by now, and forgets those that no process can ask for.
-func (k *store) settle(rates []rate, now, period int64) {
-	for ; k.made < k.all.len() && k.all.at(k.made).at <= now; k.made++ {
-		due := k.all.at(k.made)
-		k.debt.settle(rates, due.at)
-		k.debt.take(rates, due.from.pending)
-		due.from.pending = 0
-		due.left = k.debt
+func (k *store) settle(now, period int64) {
+	for len(k.due) > 0 && k.due[0].at <= now {
+		next := k.due[0]
+		k.due = k.due[1:]
+		k.refill(next.at)
+		k.spend(next.from.pending)
+		next.from.pending = 0
+		next.left = k.Central
+		k.past = append(k.past, next)
 	}
-	for k.made > 1 && k.all.at(1).at <= now-period {
-		k.all.drop()
-		k.made--
+	for len(k.past) > 1 && k.past[1].at <= now-period {
+		k.past = k.past[1:]
 	}
 }
 
 // asOf is what the bucket was at a settlement of the last period: full before the first of all.
-func (k *store) asOf(s settlement) debt {
-	for i := k.made - 1; i >= 0; i-- {
-		if past := k.all.at(i); !past.after(s) {
-			return past.left
+func (s *settleAfterwards) asOf(k *store, then settlement) Central {
+	for i := len(k.past) - 1; i >= 0; i-- {
+		if !k.past[i].after(then) {
+			return k.past[i].left
 		}
 	}
-	return debt{}
+	return s.full
 }
 
 // last is p's last moment of settling until a time; before its first one, it is a period earlier.
@@ -143,9 +137,7 @@ func (s *settleAfterwards) last(p int, at int64) int64 {
 // RoundTrips counts every process's settlements since its first request.
 func (s *settleAfterwards) RoundTrips() (n int64) {
 	for p, since := range s.since {
-		if since >= 0 {
-			n += (s.last(p, s.now) - s.last(p, since)) / s.period
-		}
+		n += (s.last(p, s.now) - s.last(p, since)) / s.period
 	}
 	return n
 }

@@ -10,116 +10,93 @@ import (
 	"strconv"
 )
 
-// windows is an algorithm that keeps, for every key and limit, what was admitted in a window of
-// Burst/R. rule says how one limit counts it, and kept is what the store has of it.
-type windows[R rule[K], K any] struct {
+// windows is an algorithm that counts, for every key and limit, what was admitted in a window of
+// Burst/R.
+type windows struct {
 	calls
-	local clock
-	rules []R // of each limit
-	kept  []K // of every key, limit by limit
+	local  func(p int, now int64) int64
+	limits int
+	all    []window // of every key, limit by limit
 }
 
-type rule[K any] interface {
-	// hasRoom says whether n more fit at the caller's time local, and drops what has expired by
-	// now.
-	hasRoom(kept *K, now, local, n int64) bool
-	// add notes an admission of n.
-	add(kept *K, now, local, n int64)
+// window is what the store keeps of one key and limit. Times are the true one, now, and that of the
+// caller, local.
+type window interface {
+	expire(now, local int64) // drops what is over
+	hasRoom(local, n int64) bool
+	add(now, local, n int64)
 }
 
-func newWindows[R rule[K], K any](f Fleet, rules []R, local clock) *windows[R, K] {
-	return &windows[R, K]{local: local, rules: rules, kept: make([]K, f.Keys*len(rules))}
+// newWindows makes each window by the rule of its limit.
+func newWindows[R any](f Fleet, rules []R, window func(rule *R) window) *windows {
+	w := &windows{local: f.Local, limits: len(rules)}
+	for range f.Keys {
+		for i := range rules {
+			w.all = append(w.all, window(&rules[i]))
+		}
+	}
+	return w
 }
 
-func (w *windows[R, K]) Decide(now int64, p, key int, n int64) bool {
+func (w *windows) Decide(now int64, p, key int, n int64) bool {
 	w.made++
 	local := w.local(p, now)
-	kept := w.kept[key*len(w.rules):][:len(w.rules)]
+	all := w.all[key*w.limits:][:w.limits]
 	ok := true
-	for i, r := range w.rules {
-		ok = r.hasRoom(&kept[i], now, local, n) && ok // every limit looks, and drops what is old
+	for _, x := range all {
+		x.expire(now, local) // in every limit, though one has no room
+		ok = ok && x.hasRoom(local, n)
 	}
-	for i, r := range w.rules {
+	for _, x := range all {
 		if ok {
-			r.add(&kept[i], now, local, n)
+			x.add(now, local, n)
 		}
 	}
 	return ok
 }
 
-// ordered is a queue in rising order. Where most are added at the end, adding and dropping take
-// constant time.
-type ordered[T any] struct {
-	all  []T
-	head int // all before it are gone
-}
-
-func (o *ordered[T]) len() int    { return len(o.all) - o.head }
-func (o *ordered[T]) at(i int) *T { return &o.all[o.head+i] } // at(0) is the first
-func (o *ordered[T]) clear()      { o.all, o.head = o.all[:0], 0 }
-
-func (o *ordered[T]) drop() {
-	o.head++
-	if o.len() == 0 {
-		o.clear()
-	}
-}
-
-// insert puts x behind all that are not after it. It moves the others to the front once that costs
-// no more than those before them have paid for.
-func (o *ordered[T]) insert(x T, after func(a, b T) bool) {
-	if len(o.all) == cap(o.all) && o.head > len(o.all)/2 {
-		o.all, o.head = o.all[:copy(o.all, o.all[o.head:])], 0
-	}
-	i := len(o.all)
-	for i > o.head && after(o.all[i-1], x) {
-		i--
-	}
-	o.all = slices.Insert(o.all, i, x)
-}
-
-// logRule is the sorted set of a usual script: what is older than the window by the caller's clock
-// is removed, the rest is counted, and the request is added at the caller's time.
-type logRule rate
-
-// admissions are those that nobody has seen leave the window, at most as many as a burst has
-// tokens.
+// admissions is the sorted set of a usual script: what is older than the window by the caller's
+// clock is removed, the rest is counted, and the request is added at the caller's time.
 type admissions struct {
+	*rate
 	sum   int64
 	until int64 // true time: one window after the last admission the key is forgotten
-	log   ordered[admission]
+	log   []admission
 }
 
 type admission struct{ at, n int64 }
 
-func newSlidingLog(f Fleet, _ string, local clock) (Algorithm, error) {
-	rates, err := ratesOf(f.Limits)
-	rules := make([]logRule, len(rates))
-	for i, r := range rates {
-		rules[i] = logRule(r)
-	}
+func newSlidingLog(f Fleet, _ string) (Algorithm, error) {
+	rates, err := ratesOf(f.Limits, 1, 1)
 	if err != nil {
 		return nil, err
 	}
-	return newWindows[logRule, admissions](f, rules, local), nil
+	return newWindows(f, rates, func(r *rate) window { return &admissions{rate: r} }), nil
 }
 
-func (r logRule) hasRoom(a *admissions, now, local, n int64) bool {
-	if now >= a.until {
-		a.sum = 0
-		a.log.clear()
+func (a *admissions) expire(now, local int64) {
+	for len(a.log) > 0 && (now >= a.until || a.log[0].at <= local-a.window) {
+		a.sum -= a.log[0].n
+		a.log = a.log[1:]
 	}
-	for a.log.len() > 0 && a.log.at(0).at <= local-r.window {
-		a.sum -= a.log.at(0).n
-		a.log.drop()
-	}
-	return n <= r.burst-a.sum
 }
 
-func (r logRule) add(a *admissions, now, local, n int64) {
+func (a *admissions) hasRoom(_, n int64) bool { return n <= a.burst-a.sum }
+
+func (a *admissions) add(now, local, n int64) {
 	a.sum += n
-	a.until = now + r.window
-	a.log.insert(admission{local, n}, func(a, b admission) bool { return a.at > b.at })
+	a.until = now + a.window
+	a.log = insert(a.log, admission{local, n}, func(a, b admission) bool { return a.at > b.at })
+}
+
+// insert puts x into what is in rising order, behind all that are not after it. Most belong to the
+// end.
+func insert[T any](all []T, x T, after func(a, b T) bool) []T {
+	i := len(all)
+	for i > 0 && after(all[i-1], x) {
+		i--
+	}
+	return slices.Insert(all, i, x)
 }
 
 // cellRule counts admissions per cell of time, a cell being the window Burst/R divided by a number.
@@ -143,6 +120,7 @@ type cellRule struct {
 // counters are those in the store, by rising cell. By a right clock there are at most history + 3,
 // else as many as the clocks are apart.
 type counters struct {
+	*cellRule
 	cells []counter
 	next  int64 // true time before which none of them expires
 }
@@ -157,11 +135,9 @@ const (
 	maxCells     = 10_000
 )
 
-func newFixedWindow(f Fleet, _ string, local clock) (Algorithm, error) {
-	return newCells(f, 1, 0, local)
-}
+func newFixedWindow(f Fleet, _ string) (Algorithm, error) { return newCells(f, 1, 0) }
 
-func newSlidingCells(f Fleet, argument string, local clock) (Algorithm, error) {
+func newSlidingCells(f Fleet, argument string) (Algorithm, error) {
 	count := int64(defaultCells)
 	if argument != "" {
 		var err error
@@ -169,16 +145,17 @@ func newSlidingCells(f Fleet, argument string, local clock) (Algorithm, error) {
 			return nil, fmt.Errorf("%w: the number of cells is %q, must be 1 to %d", ErrArgument, argument, maxCells)
 		}
 	}
-	return newCells(f, count, count, local)
+	return newCells(f, count, count)
 }
 
-func newCells(f Fleet, count, history int64, local clock) (Algorithm, error) {
+func newCells(f Fleet, count, history int64) (Algorithm, error) {
+	if err := validLimits(f.Limits); err != nil {
+		return nil, err
+	}
 	var rules []cellRule
 	for _, l := range f.Limits {
-		// The length of a cell in microseconds: Burst*Per/(Tokens*count), Per being in nanoseconds.
-		length := part(
-			new(big.Int).Mul(big.NewInt(l.Capacity()), big.NewInt(int64(l.Per))),
-			new(big.Int).Mul(big.NewInt(l.Tokens), big.NewInt(1000)), 1, count)
+		// Burst/R/count in microseconds; Per is in nanoseconds.
+		length := times(big.NewRat(l.Capacity(), l.Tokens), big.NewRat(int64(l.Per), 1000*count))
 		bound := ""
 		switch {
 		case length.Cmp(big.NewRat(1, 1)) < 0:
@@ -191,62 +168,57 @@ func newCells(f Fleet, count, history int64, local clock) (Algorithm, error) {
 				ErrLimit, l, count, length, bound)
 		}
 		rules = append(rules, cellRule{
-			quota:   l.Capacity(),
-			history: history,
-			scale:   length.Denom().Uint64(),
-			length:  length.Num().Uint64(),
-			keep:    quotientUp(new(big.Int).Mul(length.Num(), big.NewInt(history+1)), length.Denom()),
+			quota: l.Capacity(), history: history, scale: length.Denom().Uint64(), length: length.Num().Uint64(),
+			keep: ceiling(times(length, big.NewRat(history+1, 1))),
 		})
 	}
-	return newWindows[cellRule, counters](f, rules, local), nil
+	return newWindows(f, rules, func(r *cellRule) window { return &counters{cellRule: r} }), nil
 }
 
 // cell is the number of the cell that holds a time, and how far into it the time is.
-func (r cellRule) cell(at int64) (k int64, into uint64) {
-	before := at < 0
-	if before {
-		at = -at
-	}
+func (r *cellRule) cell(at int64) (k int64, into uint64) {
 	// A cell is a microsecond at least, so there are no more cells than microseconds.
-	hi, lo := bits.Mul64(uint64(at), r.scale)
-	q, into := bits.Div64(hi, lo, r.length)
-	switch {
-	case !before:
+	if at >= 0 {
+		x := product(uint64(at), r.scale)
+		q, into := bits.Div64(x.hi, x.lo, r.length)
 		return int64(q), into
-	case into == 0:
-		return -int64(q), 0
-	default:
-		return -int64(q) - 1, r.length - into
+	}
+	x := product(uint64(-at), r.scale).minus(uint128{lo: 1})
+	q, left := bits.Div64(x.hi, x.lo, r.length)
+	return -1 - int64(q), r.length - 1 - left
+}
+
+func (c *counters) expire(now, _ int64) {
+	if now < c.next {
+		return
+	}
+	c.cells = slices.DeleteFunc(c.cells, func(x counter) bool { return now >= x.until })
+	c.next = math.MaxInt64
+	for _, x := range c.cells {
+		c.next = min(c.next, x.until)
 	}
 }
 
-func (r cellRule) hasRoom(c *counters, now, local, n int64) bool {
-	if now >= c.next {
-		c.cells = slices.DeleteFunc(c.cells, func(x counter) bool { return now >= x.until })
-		c.next = math.MaxInt64
-		for _, x := range c.cells {
-			c.next = min(c.next, x.until)
-		}
-	}
-	k, into := r.cell(local)
+func (c *counters) hasRoom(local, n int64) bool {
+	k, into := c.cell(local)
 	var sum, oldest int64
-	for i := len(c.cells) - 1; i >= 0 && c.cells[i].cell >= k-r.history; i-- {
+	for i := len(c.cells) - 1; i >= 0 && c.cells[i].cell >= k-c.history; i-- {
 		switch x := c.cells[i]; {
 		case x.cell > k: // of a faster clock
-		case x.cell == k || x.cell > k-r.history:
+		case x.cell == k || x.cell > k-c.history:
 			sum += x.n
 		default:
 			oldest = x.n
 		}
 	}
-	room := r.quota - sum
-	return n <= room && !product(uint64(room-n), r.length).less(product(uint64(oldest), r.length-into))
+	room := c.quota - sum
+	return n <= room && !product(uint64(room-n), c.length).less(product(uint64(oldest), c.length-into))
 }
 
 // add may leave next too early, which costs one look.
-func (r cellRule) add(c *counters, now, local, n int64) {
-	k, _ := r.cell(local)
-	until := now + r.keep
+func (c *counters) add(now, local, n int64) {
+	k, _ := c.cell(local)
+	until := now + c.keep
 	i, found := slices.BinarySearchFunc(c.cells, k, func(x counter, k int64) int { return cmp.Compare(x.cell, k) })
 	if found {
 		c.cells[i].n += n

@@ -217,8 +217,8 @@ func TestASlidingLogKeepsNoMoreThanABurst(t *testing.T) {
 	for now := range 10 * second / 100 {
 		a.Decide(now*100, 0, 0, 1)
 	}
-	log := a.(*windows[logRule, admissions]).kept[0].log
-	if log.len() > 50 || cap(log.all) > 128 {
-		t.Errorf("the log has %d entries in room for %d, after 10,000 admissions of a burst of 50", log.len(), cap(log.all))
+	log := a.(*windows).all[0].(*admissions).log
+	if len(log) > 50 || cap(log) > 128 {
+		t.Errorf("the log has %d entries in room for %d, after 10,000 admissions of a burst of 50", len(log), cap(log))
 	}
 }
