@@ -18,8 +18,9 @@ func BenchmarkTable(b *testing.B) {
 	for i := range names {
 		names[i] = fmt.Sprintf("customer:%07d", i)
 	}
-	l := &Limiter{cfg: Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults(), nodes: nodes{unknown: newNode()}}
+	l := &Limiter{cfg: Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults()}
 	l.defaults = l.cfg.Policy.ConfigFor(l.cfg.Limits, 0, l.cfg.CallTimeout)
+	l.nodes.init()
 	l.keys.init()
 	l.id.Store(&l.instance)
 	l.scheduler.init(l)
@@ -28,7 +29,7 @@ func BenchmarkTable(b *testing.B) {
 		start := time.Now()
 		last := start
 		for i, n := range names[at*million : (at+1)*million] {
-			e, err := l.entry(n)
+			e, err := l.entry(n, true)
 			if err != nil {
 				b.Fatal(err)
 			}

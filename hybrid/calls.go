@@ -4,6 +4,10 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -67,27 +71,27 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 	l.counters.roundTrips.Add(1)
 	reached := false
 	for _, c := range group {
+		n := l.nodes.of(c.Node)
 		if c.Err == nil && !reached { // a failure says nothing about the network
-			l.nodes.of(c.Node).tripped(now, max(0, now.Sub(sent)-c.Before))
+			n.tripped(now, max(0, now.Sub(sent)-c.Before))
 			reached = true
 		}
 		e := c.Owner.(*entry)
-		if n := e.receive(c, now); n > 0 && l.cfg.Events.Granted != nil {
-			l.cfg.Events.Granted(e.slot.name, n)
+		if granted := e.receive(c, n, now); granted > 0 && l.cfg.Events.Granted != nil {
+			l.cfg.Events.Granted(e.slot.name, granted)
 		}
 	}
 }
 
-// errOverdue is the failure of a call that was not answered by its deadline.
-var errOverdue = fmt.Errorf("%w: no answer in time", lease.ErrUnavailable)
+var (
+	errOverdue = fmt.Errorf("%w: no answer in time", lease.ErrUnavailable)
+	errForeign = fmt.Errorf("%w: the reply belongs to another call", lease.ErrUnavailable)
+)
 
-// errForeign is the failure of a call that was answered with a reply to another one.
-var errForeign = fmt.Errorf("%w: the reply belongs to another call", lease.ErrUnavailable)
-
-// receive takes in one answered call, and returns how many tokens it brought. A call that was
-// overdue may still be answered: its grant counts as long as no later call has been made, its error
-// does not.
-func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
+// receive takes in one call that n has answered, and returns how many tokens it brought. A call
+// that was overdue may still be answered: its grant counts as long as no later call has been made,
+// its error does not.
+func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() {
@@ -97,7 +101,7 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 	if current {
 		e.flight = nil
 	}
-	e.node.Store(int32(c.Node))
+	e.node.Store(n)
 	err := c.Err
 	if err == nil {
 		err = errForeign
@@ -110,7 +114,7 @@ func (e *entry) receive(c *lease.Call, now clock.Instant) (granted int64) {
 		e.failLocked(now, err)
 	}
 	e.tellEndedLocked()
-	e.wake(e.leaver != nil || e.client.HasWaiters())
+	e.wake(e.leaving || e.client.HasWaiters())
 	return granted
 }
 
@@ -144,7 +148,7 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 		e.heardAt = now
 	}
 	e.client.Serve(now, got)
-	e.l.warnSlow(e.client.Limits(), e.rtt())
+	e.l.warnSlow(e.client.Limits(), e.node.Load().rtt())
 	return true
 }
 
@@ -163,7 +167,7 @@ func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
 	}
 	e.failLocked(now, err)
 	e.tellEndedLocked()
-	e.wake(e.leaver != nil)
+	e.wake(e.leaving)
 }
 
 // failLocked takes in a call without a grant.
@@ -172,7 +176,7 @@ func (e *entry) failLocked(now clock.Instant, err error) {
 	e.client.Fail(now, err)
 	e.failingLocked(now, err)
 	if e.client.Closed() {
-		e.leaver.failed.Add(1) // what it holds expires at the store
+		e.l.leaving.failed.Add(1) // what it holds expires at the store
 		e.endedLocked()
 	}
 }
@@ -183,4 +187,66 @@ func (e *entry) tellEndedLocked() {
 		close(e.endings)
 		e.endings = nil
 	}
+}
+
+// batchesMax bounds the batches under way to one node, and with it the goroutines that wait for it.
+const batchesMax = 256
+
+// nodeUnknown is the number of the node of a key that no node has answered for yet.
+const nodeUnknown = -1
+
+// node is what is known of one node of the store.
+type node struct {
+	number  int32 // the store's
+	mu      sync.Mutex
+	latency lease.Latency // guarded by mu
+
+	slots    *semaphore.Weighted // one for each batch that may be under way
+	underWay atomic.Int32        // batches
+	pressed  atomic.Bool         // somebody waits for a call that is held back
+
+	away, permanent outage
+
+	// The scheduler's own.
+	lastSent clock.Instant
+	goesIn   uint64 // the last round that sends a batch to it
+}
+
+// tripped takes in how long a round trip took that ended now.
+func (n *node) tripped(now clock.Instant, took time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.latency.Add(now, took)
+}
+
+// rtt is the 99th percentile of the round trips; 0 before the first.
+func (n *node) rtt() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.latency.Quantile()
+}
+
+// nodes are the nodes of the store. A slow one delays only its own keys.
+type nodes struct {
+	mu      sync.Mutex
+	all     []*node
+	unknown *node // stands for the node of keys that none has answered for
+}
+
+func (n *nodes) init() { n.unknown = newNode(nodeUnknown) }
+
+func newNode(number int) *node {
+	return &node{number: int32(number), slots: semaphore.NewWeighted(batchesMax)}
+}
+
+func (n *nodes) of(number int) *node {
+	if number < 0 {
+		return n.unknown
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for number >= len(n.all) {
+		n.all = append(n.all, newNode(len(n.all)))
+	}
+	return n.all[number]
 }

@@ -1,6 +1,8 @@
 package hybrid
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -102,17 +104,72 @@ func (c Config) Validate() error {
 }
 
 func (c Config) withDefaults() Config {
-	if c.CallTimeout == 0 {
-		c.CallTimeout = lease.DefaultCallTimeout
-	}
-	if c.KeysMax == 0 {
-		c.KeysMax = keysMaxDefault
-	}
-	if c.Clock == nil {
-		c.Clock = clock.System()
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.CallTimeout = cmp.Or(c.CallTimeout, lease.DefaultCallTimeout)
+	c.KeysMax = cmp.Or(c.KeysMax, keysMaxDefault)
+	c.Clock = cmp.Or(c.Clock, clock.System())
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
+
+// The names of package lease that most programs need, so that they import this package alone.
+type (
+	// Limit is Tokens per Per, with Burst.
+	Limit = lease.Limit
+	// Policy tunes leasing. The zero value is a good default.
+	Policy = lease.Policy
+	// ColdStart is what is answered before the first reply.
+	ColdStart = lease.ColdStart
+	// Fallback is what decides while the store is away.
+	Fallback = lease.Fallback
+	// Source is what a decision rests on.
+	Source = lease.Source
+)
+
+// The constants of Source and of Policy.
+const (
+	// SourceLocal: tokens that this process held, or what it last heard of the bucket.
+	SourceLocal = lease.SourceLocal
+	// SourceStore: the answer of a lease call made for this request.
+	SourceStore = lease.SourceStore
+	// SourceFallback: Policy.Fallback or Policy.ColdStart, because the store did not answer.
+	SourceFallback = lease.SourceFallback
+
+	ColdStartDeny      = lease.ColdStartDeny
+	ColdStartAllow     = lease.ColdStartAllow
+	FallbackLocalShare = lease.FallbackLocalShare
+	FallbackDeny       = lease.FallbackDeny
+	FallbackAllowAll   = lease.FallbackAllowAll
+)
+
+// PerSecond is n tokens per second with a burst of n.
+func PerSecond(n int64) Limit { return lease.PerSecond(n) }
+
+// PerMinute is n tokens per minute with a burst of n.
+func PerMinute(n int64) Limit { return lease.PerMinute(n) }
+
+// PerHour is n tokens per hour with a burst of n.
+func PerHour(n int64) Limit { return lease.PerHour(n) }
+
+// Every is one token per d with a burst of 1.
+func Every(d time.Duration) Limit { return lease.Every(d) }
+
+// ParseLimit reads "100/s", "5000/m burst 200", "1/250ms"; see lease.ParseLimit.
+func ParseLimit(s string) (Limit, error) { return lease.ParseLimit(s) }
+
+var (
+	// ErrClosed: the Limiter was closed.
+	ErrClosed = errors.New("hybrid: limiter closed")
+	// ErrExceedsBurst: n is above the burst, so no wait would ever help.
+	ErrExceedsBurst = errors.New("hybrid: n exceeds burst")
+	// ErrWouldExceedDeadline: the tokens cannot be there before the context's deadline. It wraps
+	// context.DeadlineExceeded, which is what waiting would have come to.
+	ErrWouldExceedDeadline = fmt.Errorf("hybrid: a wait would end with: %w", context.DeadlineExceeded)
+	// ErrUnavailable: the store did not answer, or the table of keys is full of keys in use.
+	ErrUnavailable = errors.New("hybrid: store unavailable")
+	// ErrInvalidKey: the key is empty.
+	ErrInvalidKey = errors.New("hybrid: invalid key")
+	// ErrInvalidN: n is negative.
+	ErrInvalidN = errors.New("hybrid: invalid n")
+	// ErrInvalidConfig: New was given something that it cannot use; each violation is in the text.
+	ErrInvalidConfig = errors.New("hybrid: invalid configuration")
+)

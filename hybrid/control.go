@@ -15,31 +15,16 @@ import (
 // answer within ten CallTimeouts, if ctx allows as much), the context's error, ErrClosed or
 // ErrInvalidKey, or ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
-	st, err := l.configure(ctx, "peek", key, lease.OpInspect)
+	st, err := l.inspect(ctx, "peek", key)
 	if err != nil {
 		return Result{}, err
-	}
-	if !st.Exists {
-		c, err := l.proposal(key)
-		if err != nil {
-			return Result{}, fmt.Errorf("hybrid: peek: %w", err)
-		}
-		st.Config.Limits = c.Limits
-		for k, limit := range c.Limits {
-			if !l.cfg.Policy.StartEmpty {
-				st.Levels[k] = limit.Capacity()
-			}
-		}
 	}
 	held := int64(0)
 	if e := l.keys.inUse(key); e != nil {
 		held = e.client.Pool.Held()
 	}
-	least := held + st.Levels[0]
-	for k := range st.Config.Limits {
-		least = min(least, held+st.Levels[k])
-	}
-	return resultOf(least > 0, SourceStore, st.Outlook(1, held, least > 0)), nil
+	ok := held+slices.Min(st.Levels[:len(st.Config.Limits)]) > 0
+	return resultOf(ok, SourceStore, st.Outlook(1, held, ok)), nil
 }
 
 // Peek reports without taking anything; see Limiter.Peek.
@@ -62,8 +47,9 @@ func (l *Limiter) Refund(key string, n int64) {
 	if n == 0 {
 		return
 	}
-	for e := l.known(key); e != nil && !e.refund(n); {
-		e = l.known(key) // that one has gone to rest, or left the table, since it was looked up
+	e, _ := l.entry(key, false)
+	for e != nil && !e.refund(n) { // it has gone to rest, or left the table, since it was looked up
+		e, _ = l.entry(key, false)
 	}
 }
 
@@ -89,12 +75,11 @@ func (e *entry) refund(n int64) bool {
 // once, the others within a TTL. A bucket that does not exist is not created. Errors are those of
 // Peek.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	if e := l.known(key); e != nil {
+	if e, _ := l.entry(key, false); e != nil {
 		e.beginReset(ctx)
 		defer e.endReset()
 	}
-	st, err := l.configure(ctx, "reset", key, lease.OpReset)
-	l.follow(key, st, err)
+	_, err := l.configure(ctx, "reset", key, lease.OpReset)
 	return err
 }
 
@@ -114,8 +99,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // and are remembered for 30 days after the last use. Errors are those of Peek, or wrap
 // ErrInvalidConfig and name every violation.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
-	st, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
-	l.follow(key, st, err)
+	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
 	return err
 }
 
@@ -123,25 +107,14 @@ func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) er
 // changes nothing. It reports whether it has set them.
 func (l *Limiter) TrySetLimits(ctx context.Context, key string, limits ...Limit) (bool, error) {
 	st, err := l.configure(ctx, "set limits", key, lease.OpSetIfAbsent, limits...)
-	l.follow(key, st, err)
 	return st.Changed, err
 }
 
 // LimitsOf asks the store for the limits in force for key; where it has no bucket, they are those
 // of Config. Errors are those of Peek.
 func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
-	st, err := l.configure(ctx, "limits", key, lease.OpInspect)
-	switch {
-	case err != nil:
-		return nil, err
-	case !st.Exists:
-		c, err := l.proposal(key)
-		if err != nil {
-			return nil, fmt.Errorf("hybrid: limits: %w", err)
-		}
-		return slices.Clone(c.Limits), nil
-	}
-	return slices.Clone(st.Config.Limits), nil
+	st, err := l.inspect(ctx, "limits", key)
+	return slices.Clone(st.Config.Limits), err
 }
 
 // Ping opens a connection to every node of the store and prepares it for calls, which takes several
@@ -172,6 +145,23 @@ func (l *Limiter) Ping(ctx context.Context) error {
 	return nil
 }
 
+// inspect is the state of key's bucket; where there is none, what a new one would have.
+func (l *Limiter) inspect(ctx context.Context, what, key string) (lease.State, error) {
+	st, err := l.configure(ctx, what, key, lease.OpInspect)
+	if err != nil || st.Exists {
+		return st, err
+	}
+	if st.Config, err = l.proposal(key); err != nil {
+		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
+	}
+	for k, limit := range st.Config.Limits {
+		if !l.cfg.Policy.StartEmpty {
+			st.Levels[k] = limit.Capacity()
+		}
+	}
+	return st, nil
+}
+
 // configure executes one operation on the bucket, within a deadline of its own: a store that hangs
 // cannot hold its caller for ever.
 func (l *Limiter) configure(
@@ -188,9 +178,6 @@ func (l *Limiter) configure(
 	var c lease.Config
 	if op == lease.OpSet || op == lease.OpSetIfAbsent {
 		c = l.configFor(key, slices.Clone(limits))
-		if err := c.Validate(); err != nil {
-			return lease.State{}, fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
-		}
 	}
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -199,15 +186,37 @@ func (l *Limiter) configure(
 	st, err := l.store.Configure(bounded, key, op, c)
 	switch {
 	case err == nil:
+		if st.Changed {
+			l.follow(key, st)
+		}
 		return st, nil
 	case ctx.Err() != nil:
-		return lease.State{}, ended(what, ctx)
+		err = ended(what, ctx)
 	case l.ctx.Err() != nil:
-		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, ErrClosed)
+		err = fmt.Errorf("hybrid: %s: %w", what, ErrClosed)
 	case errors.Is(err, lease.ErrInvalidConfig):
-		return lease.State{}, fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
+		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrInvalidConfig, err)
+	default:
+		err = fmt.Errorf("hybrid: %s: %w: %w", what, ErrUnavailable, err)
 	}
-	return lease.State{}, fmt.Errorf("hybrid: %s: %w: %w", what, ErrUnavailable, err)
+	return lease.State{}, err
+}
+
+// follow has this process follow what it has changed itself at once, and not with its next lease
+// call.
+func (l *Limiter) follow(key string, st lease.State) {
+	e := l.keys.inUse(key)
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client.Closed() {
+		return
+	}
+	e.client.BucketChanged(st.Config.Capacity())
+	e.heardAt = 0
+	e.wake(true)
 }
 
 // beginReset reports what was spent and gives back what is held, with a call that is made now. It
@@ -249,7 +258,7 @@ func (l *Limiter) configFor(key string, limits []Limit) lease.Config {
 	if before, err := l.proposal(key); err == nil {
 		c.TTL = max(c.TTL, before.TTL)
 	}
-	if e := l.known(key); e != nil {
+	if e, _ := l.entry(key, false); e != nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		c.TTL = max(c.TTL, e.client.TTL())
@@ -287,21 +296,4 @@ func (l *Limiter) askCapacity(e *entry, r request) bool {
 	}
 	e.client.KnowCapacity(st.Config.Capacity())
 	return r.n <= st.Config.Capacity()
-}
-
-// follow has this process follow what it has changed itself at once, and not with its next lease
-// call.
-func (l *Limiter) follow(key string, st lease.State, err error) {
-	e := l.keys.inUse(key)
-	if e == nil || err != nil || !st.Changed {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.client.Closed() {
-		return
-	}
-	e.client.BucketChanged(st.Config.Capacity())
-	e.heardAt = 0
-	e.wake(true)
 }

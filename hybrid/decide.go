@@ -10,12 +10,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// request is a request that the pool of its key has not served.
+// request is what a verb asks for.
 type request struct {
 	name     string
 	key      *Key // that it came by, and is to point to the entry; nil where it came by name
 	n        int64
-	tried    *entry // whose pool has refused it
+	tried    *entry // the key's, if it is known; decide expects that its pool has refused n
 	patience lease.Patience
 	ctx      context.Context // nil: CallTimeout alone bounds the wait
 }
@@ -30,15 +30,44 @@ type decision struct {
 	at, until clock.Instant
 }
 
-// decide is what every verb comes to when the pool did not serve it.
+// ended is the error of a request whose context has ended.
+func (r request) ended() error {
+	if r.patience == lease.InLine {
+		return ended("wait", r.ctx)
+	}
+	return ended("take", r.ctx)
+}
+
+// decide is what every verb comes to when the pool did not serve it. It counts what no entry does.
 func (l *Limiter) decide(r request) decision {
+	d := l.answer(r)
+	closed := errors.Is(d.err, ErrClosed)
+	switch {
+	case d.ok:
+		return d
+	case d.entry == nil && errors.Is(d.err, ErrUnavailable):
+		l.counters.crowded.Add(r.n)
+	case d.entry == nil || closed || errors.Is(d.err, ErrExceedsBurst):
+		l.counters.invalid.Add(1)
+	}
+	if closed && r.tried != nil && r.n > 0 {
+		r.tried.uncount(r.n) // the request is not one that was denied
+	}
+	if r.n >= 0 && l.cfg.Events.Denied != nil {
+		l.cfg.Events.Denied(r.name, r.n)
+	}
+	return d
+}
+
+// answer finds the entry that decides r. The entry is nil where there is none, or no need of one.
+func (l *Limiter) answer(r request) decision {
 	switch {
 	case l.state.Load() != stateOpen:
-		return l.invalid(r, ErrClosed)
+		return decision{err: ErrClosed}
 	case r.name == "":
-		return l.invalid(r, errEmptyKey)
+		return decision{err: errEmptyKey}
 	case r.n < 0:
-		return l.invalid(r, fmt.Errorf("%w: n is %d, must be at least 0", ErrInvalidN, r.n))
+		return decision{err: fmt.Errorf("%w: n is %d, must be at least 0", ErrInvalidN, r.n)}
 	case r.n == 0:
 		return decision{ok: true, entry: l.keys.inUse(r.name)}
 	}
@@ -46,8 +75,8 @@ func (l *Limiter) decide(r request) decision {
 	for e := r.tried; ; e = nil {
 		if e == nil {
 			var err error
-			if e, err = l.entry(r.name); err != nil {
-				return l.refuse(r, err)
+			if e, err = l.entry(r.name, true); err != nil {
+				return decision{err: err}
 			}
 			if r.key != nil {
 				r.key.e.Store(e)
@@ -56,7 +85,7 @@ func (l *Limiter) decide(r request) decision {
 				e.uncount(r.n)
 				counted = false
 			}
-			if e.take(r.n, l.cfg.Policy.StrictExpiry) {
+			if e.take(r.n) {
 				return decision{ok: true, entry: e}
 			}
 		}
@@ -69,35 +98,8 @@ func (l *Limiter) decide(r request) decision {
 			continue
 		}
 		d.entry = e
-		if errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst) {
-			return l.invalid(r, d.err)
-		}
-		if !d.ok && l.cfg.Events.Denied != nil {
-			l.cfg.Events.Denied(r.name, r.n)
-		}
 		return d
 	}
-}
-
-// invalid answers a request that nobody may make, or not any more.
-func (l *Limiter) invalid(r request, err error) decision {
-	if r.tried != nil && r.n > 0 && errors.Is(err, ErrClosed) {
-		r.tried.uncount(r.n)
-	}
-	return l.refuse(r, err)
-}
-
-// refuse answers a request that no entry counts.
-func (l *Limiter) refuse(r request, err error) decision {
-	if errors.Is(err, ErrUnavailable) {
-		l.counters.crowded.Add(r.n)
-	} else {
-		l.counters.invalid.Add(1)
-	}
-	if r.n >= 0 && l.cfg.Events.Denied != nil {
-		l.cfg.Events.Denied(r.name, r.n)
-	}
-	return decision{err: err}
 }
 
 // decide answers r, whose tokens the pool did not have, unless the entry is gone.
@@ -176,17 +178,16 @@ func (e *entry) errorOf(d lease.Decision, r request, deadline, earliest time.Dur
 	case lease.VerdictClosed:
 		return ErrClosed
 	case lease.VerdictCancelled:
-		if r.patience == lease.InLine {
-			return ended("wait", r.ctx)
-		}
-		return ended("take", r.ctx)
+		return r.ended()
 	}
 	return nil
 }
 
-// errAway is what a request that waits is told where the store is away and the fallback does not
-// help.
-var errAway = fmt.Errorf("%w: and Policy.Fallback gives nothing", ErrUnavailable)
+var (
+	errEmptyKey = fmt.Errorf("%w: the key is empty", ErrInvalidKey)
+	// errAway is what a request that waits is told where the store is away.
+	errAway = fmt.Errorf("%w: and Policy.Fallback gives nothing", ErrUnavailable)
+)
 
 // ended is the error of what ctx ended: the context's own, and its cause where that says more.
 func ended(what string, ctx context.Context) error {

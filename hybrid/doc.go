@@ -57,14 +57,13 @@
 // This package is the shell around it: locks, channels, a table of keys, and calls that travel
 // together.
 //
-//   - limiter.go: New, the verbs by name, Close and Shutdown; key.go: the verbs of a Key;
-//     result.go: Result; control.go: Peek, Refund, Reset, the limits of a key, Ping.
+//   - limiter.go: New, Close, Shutdown; config.go: Config, the names that are those of lease, the
+//     errors; verbs.go: the verbs of Limiter and Key, and Result; control.go: Peek, Refund, Reset,
+//     the limits of a key, Ping.
 //   - decide.go: a request that the pool did not serve.
-//   - entry.go: one key, a lease.Client behind a lock.
+//   - entry.go: one key in use, a lease.Client behind a lock.
 //   - scheduler.go: the one goroutine that knows which key is due, and which calls travel together;
-//     calls.go: how they go out and come back; nodes.go: what is known of each node of the store.
-//   - table.go: the table of keys; rouse.go: a key that comes into it or back into use; idle.go:
-//     keys at rest, and who leaves when the table is full.
-//   - config.go, names.go, stats.go: Config, the names that are those of lease, Stats; log.go: what
-//     the log says.
+//     calls.go: how they go out and come back, and what is known of each node of the store.
+//   - table.go: the table of keys; idle.go: keys at rest, and who leaves when the table is full.
+//   - stats.go: Stats; log.go: what the log says.
 package hybrid

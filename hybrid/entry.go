@@ -1,10 +1,11 @@
 package hybrid
 
 import (
-	"strconv"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -18,26 +19,24 @@ type entry struct {
 
 	client lease.Client                // its Pool, Low and ShutUntil are used without the lock
 	heard  atomic.Pointer[lease.Heard] // from the last reply; nil before the first
-	node   atomic.Int32                // of the store; nodeUnknown before the first answer
+	node   atomic.Pointer[node]        // of the store; nodes.unknown before the first answer
 	woken  atomic.Bool                 // is on the scheduler's ready list
 
 	mu       sync.Mutex
 	gone     bool          // left the table, or its key went to rest: another entry takes its place
+	leaving  bool          // Shutdown waits for this entry
 	missed   int64         // by the pool, when it went
 	flight   *lease.Call   // under way; nil once it is answered or overdue
 	reopener clock.Timer   // ends the denial in advance; nil before the first
-	renames  int           // how often another process turned out to use the instance id
 	heardAt  clock.Instant // when the capacity was last heard
-	leaver   *leaver       // while Shutdown waits for this entry
 	endings  chan struct{} // closed when a call ends, or the entry; nil where nobody waits for that
 	outage   *outage       // that this key is part of; nil while calls succeed
 	counted  uint64        // the last Stats that looked at this entry
 
 	// The scheduler's own.
 	due      clock.Instant
-	index    int    // in its heap; -1 for none
-	calledIn uint64 // the last round in which it had a call due
-	pressing bool   // somebody waits for its next call
+	index    int  // in its heap; -1 for none
+	pressing bool // somebody waits for its next call
 
 	// Guarded by the scheduler's lock.
 	readyNext *entry
@@ -45,11 +44,91 @@ type entry struct {
 	urgent    bool // somebody waits
 }
 
-// take is the hot path.
-func (e *entry) take(n int64, strict bool) bool {
+// entry is the entry of a key that is in use, or comes back into use now, or comes into the table
+// now. Without create it is nil for a key that the table does not have.
+func (l *Limiter) entry(name string, create bool) (*entry, error) {
+	for {
+		s := l.keys.load(name)
+		if s == nil && !create {
+			if s = l.keys.find(name); s == nil {
+				return nil, nil
+			}
+		}
+		if s != nil {
+			if e := s.entry.Load(); e != nil {
+				return e, nil
+			}
+		}
+		c, err := l.proposal(name)
+		if err != nil {
+			return nil, err
+		}
+		if s == nil {
+			if l.keys.size.Load() >= int64(l.cfg.KeysMax) && !l.makeRoom() {
+				return nil, fmt.Errorf("%w: all of KeysMax (%d) keys are in use", ErrUnavailable, l.cfg.KeysMax)
+			}
+			s = l.keys.add(name)
+		}
+		if e := l.rouse(s, c); e != nil {
+			return e, nil
+		}
+	}
+}
+
+// rouse is the entry of a key that was at rest or is new, for which this process proposes c. It is
+// nil where the slot has left the table.
+func (l *Limiter) rouse(s *slot, c lease.Config) *entry {
+	e := &entry{l: l, slot: s, index: -1}
+	e.client.Start(l.cfg.Clock.Now(), e, lease.ClientConfig{
+		ID:          *l.id.Load(),
+		Policy:      &l.cfg.Policy,
+		Proposed:    c,
+		CallTimeout: l.cfg.CallTimeout,
+		Seed:        rand.Uint64(),
+		Stripes:     l.stripes,
+		DecidesAll:  l.cfg.Events.Denied != nil, // whoever listens is told of every denial
+	})
+	have := l.keys.idle.rouse(s, e)
+	switch {
+	case have == nil:
+		l.keys.remove(s)
+	case have == e && l.state.Load() != stateOpen:
+		e.close() // Close or Shutdown may have come too early to see it
+	case have == e:
+		e.wake(false) // so that it goes to rest even if it never needs a call
+	}
+	return have
+}
+
+// proposal is the configuration that this process proposes for a key.
+func (l *Limiter) proposal(name string) (lease.Config, error) {
+	var limits []Limit
+	if l.cfg.LimitsFor != nil {
+		limits = l.cfg.LimitsFor(name)
+	}
+	switch {
+	case limits == nil && len(l.cfg.Limits) == 0:
+		return lease.Config{}, fmt.Errorf("%w: LimitsFor has none for this key, and Limits is empty",
+			ErrInvalidConfig)
+	case limits == nil:
+		return l.defaults, nil
+	}
+	c := l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
+	if err := c.Validate(); err != nil {
+		return c, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+	}
+	l.warn(limits)
+	return c, nil
+}
+
+// take takes n tokens from the pool, if there is an entry. It is the hot path.
+func (e *entry) take(n int64) bool {
+	if e == nil || n <= 0 {
+		return false
+	}
 	var t lease.Taken
 	switch {
-	case strict:
+	case e.l.cfg.Policy.StrictExpiry:
 		t = e.client.Pool.TakeStrict(n, e.l.cfg.Clock)
 	case n == 1:
 		t = e.client.Pool.Take()
@@ -75,9 +154,6 @@ func (e *entry) wake(urgent bool) {
 	}
 }
 
-// rtt is the 99th percentile of the round trips to e's node.
-func (e *entry) rtt() time.Duration { return e.l.nodes.of(int(e.node.Load())).rtt() }
-
 // poll asks the client whether a call is due, and when to ask again at the latest.
 func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	e.mu.Lock()
@@ -86,18 +162,16 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	if e.client.Closed() {
 		return false, lease.Never
 	}
-	due := e.client.Tick(now, e.rtt())
+	due := e.client.Tick(now, e.node.Load().rtt())
 	if e.client.Closed() {
 		e.endedLocked()
 		return false, lease.Never
 	}
-	idle := &e.l.keys.idle
 	switch due.Use {
 	case lease.InUse:
-		idle.remove(e.slot)
+		e.l.keys.idle.remove(e.slot)
 	case lease.UseEnded:
-		idle.remove(e.slot)
-		idle.push(e.slot, now, e.client.Lifetime())
+		e.l.keys.idle.push(e.slot, now, e.client.Lifetime())
 	case lease.Restable:
 		if e.restLocked(now) {
 			return false, lease.Never
@@ -113,9 +187,10 @@ func (e *entry) build(now clock.Instant) *lease.Call {
 	if e.client.Closed() || e.flight != nil {
 		return nil
 	}
-	r := e.client.Build(now, e.l.nextSeq(), e.rtt())
+	n := e.node.Load()
+	r := e.client.Build(now, e.l.nextSeq(), n.rtt())
 	// A Call of its own for each: the store may still be filling that of an overdue one.
-	e.flight = &lease.Call{Key: e.slot.name, Request: *r, Node: int(e.node.Load()), Owner: e}
+	e.flight = &lease.Call{Key: e.slot.name, Request: *r, Node: int(n.number), Owner: e}
 	return e.flight
 }
 
@@ -126,31 +201,31 @@ func (e *entry) close() {
 	if e.client.Closed() {
 		return
 	}
-	if e.leaver != nil && !e.client.Idle() {
-		e.leaver.failed.Add(1) // Close cuts Shutdown short
+	if e.leaving && !e.client.Idle() {
+		e.l.leaving.failed.Add(1) // Close cuts Shutdown short
 	}
 	e.client.Close()
 	e.endedLocked()
 }
 
 // leave starts giving everything back, for Shutdown.
-func (e *entry) leave(lv *leaver) {
+func (e *entry) leave() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.client.Closed() {
-		lv.done()
-		return
+	if !e.client.Closed() {
+		e.leaving = true
+		e.l.leaving.left.Add(1)
+		e.client.Leave()
 	}
-	e.leaver = lv
-	e.client.Leave()
 }
 
 // endedLocked tells the rest of the Limiter that the client has ended.
 func (e *entry) endedLocked() {
 	e.tellEndedLocked()
 	e.failsNoMoreLocked(0, false)
-	if e.leaver != nil {
-		e.leaver.done()
+	if e.leaving {
+		e.leaving = false
+		e.l.leaving.done()
 	}
 }
 
@@ -163,24 +238,21 @@ func (e *entry) Now() clock.Instant { return e.l.cfg.Clock.Now() }
 func (e *entry) Wake(urgent bool) { e.wake(urgent) }
 
 // Shut implements lease.Host with a timer of the entry's own, because the scheduler may be busy
-// when the time has come, and is never as far when clock.Manual's Advance returns.
+// when the time has come, and is never as far when clock.Manual's Advance returns. The timer is for
+// those who do not read the clock, which is Allow alone.
 func (e *entry) Shut(until clock.Instant) {
 	switch {
 	case until == 0:
 		e.reopener.Stop()
 	case e.reopener == nil:
-		e.reopener = e.l.cfg.Clock.AfterFunc(until.Sub(e.Now()), e.reopen)
+		e.reopener = e.l.cfg.Clock.AfterFunc(until.Sub(e.Now()), func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.client.Reopen(e.Now())
+		})
 	default:
 		e.reopener.Reset(until.Sub(e.Now()))
 	}
-}
-
-// reopen ends the denial in advance in time for those who do not read the clock, which is Allow
-// alone.
-func (e *entry) reopen() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.client.Reopen(e.Now())
 }
 
 // Handed implements lease.Host.
@@ -198,8 +270,7 @@ func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 // NewID implements lease.Host: another process, such as a clone of this one's machine, calls under
 // the same id.
 func (e *entry) NewID() string {
-	e.renames++
-	id := e.l.instance + "." + strconv.Itoa(e.renames) + "." + strconv.FormatUint(e.l.nextSeed(), 36)
+	id := e.l.instance + "." + randomText()
 	e.l.id.Store(&id) // the clone calls for other keys too
 	return id
 }

@@ -16,31 +16,33 @@ import (
 // a million keys than for one.
 type idleList struct {
 	mu      sync.Mutex
-	classes [64]struct{ first, last *slot }
-	used    uint64 // the bit of each class that is not empty
+	classes [64]slot // the ends of rings: next is the first key, prev the last
+	used    uint64   // the bit of each class that is not empty
+}
+
+func (l *idleList) init() {
+	for i := range l.classes {
+		end := &l.classes[i]
+		end.prev, end.next = end, end
+	}
 }
 
 // push notes that s is idle since now, and has it leave after lifetime.
 func (l *idleList) push(s *slot, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s.listed || s.gone {
-		return
+	if !s.gone {
+		l.unlinkLocked(s)
+		l.linkLocked(s, now, lifetime)
 	}
-	l.link(s, now, lifetime)
 }
 
-func (l *idleList) link(s *slot, now clock.Instant, lifetime time.Duration) {
-	s.class, s.listed = uint8(bits.Len64(uint64(max(lifetime, 1)))-1), true
+func (l *idleList) linkLocked(s *slot, now clock.Instant, lifetime time.Duration) {
+	s.class = uint8(bits.Len64(uint64(max(lifetime, 1))) - 1)
 	s.idleSince, s.leaveAt = now, now.Add(lifetime)
-	c := &l.classes[s.class]
-	s.prev, s.next = c.last, nil
-	if c.last == nil {
-		c.first = s
-	} else {
-		c.last.next = s
-	}
-	c.last = s
+	end := &l.classes[s.class]
+	s.prev, s.next = end.prev, end
+	s.prev.next, end.prev = s, s
 	l.used |= 1 << s.class
 }
 
@@ -48,36 +50,25 @@ func (l *idleList) link(s *slot, now clock.Instant, lifetime time.Duration) {
 func (l *idleList) remove(s *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unlink(s)
+	l.unlinkLocked(s)
 }
 
-func (l *idleList) unlink(s *slot) {
-	if !s.listed {
+func (l *idleList) unlinkLocked(s *slot) {
+	if s.next == nil {
 		return
 	}
-	s.listed = false
-	c := &l.classes[s.class]
-	if s.prev == nil {
-		c.first = s.next
-	} else {
-		s.prev.next = s.next
-	}
-	if s.next == nil {
-		c.last = s.prev
-	} else {
-		s.next.prev = s.prev
-	}
-	if c.first == nil {
+	s.prev.next, s.next.prev = s.next, s.prev
+	s.prev, s.next = nil, nil
+	if end := &l.classes[s.class]; end.next == end {
 		l.used &^= 1 << s.class
 	}
-	s.prev, s.next = nil, nil
 }
 
 // leave marks s as gone from the table.
 func (l *idleList) leave(s *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unlink(s)
+	l.unlinkLocked(s)
 	s.gone = true
 }
 
@@ -85,22 +76,15 @@ func (l *idleList) leave(s *slot) {
 func (l *idleList) rest(s *slot, m lease.Memory, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.memory, s.node = m, s.entry.Load().node.Load()
+	s.memory, s.node = m, s.entry.Load().node.Load().number
 	s.entry.Store(nil)
-	if !s.listed && !s.gone { // pop has just taken it, and drop will find that it has no entry any more
-		l.link(s, now, lifetime)
+	if s.next == nil && !s.gone { // pop has just taken it, and drop will find that it has no entry any more
+		l.linkLocked(s, now, lifetime)
 	}
 }
 
-// recall is what s remembers at rest, and its node; false where it has left the table.
-func (l *idleList) recall(s *slot) (m lease.Memory, node int32, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return s.memory, s.node, !s.gone
-}
-
-// rouse brings s back into use with the entry e and returns e. It returns another entry where
-// somebody was faster, and nil where s has left the table.
+// rouse brings s into use with the entry e, which is told what s remembers, and returns e. It
+// returns another entry where somebody was faster, and nil where s has left the table.
 func (l *idleList) rouse(s *slot, e *entry) *entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,8 +94,12 @@ func (l *idleList) rouse(s *slot, e *entry) *entry {
 	if have := s.entry.Load(); have != nil {
 		return have
 	}
-	l.unlink(s)
-	s.memory = lease.Memory{}
+	l.unlinkLocked(s)
+	if s.memory != (lease.Memory{}) {
+		e.client.Recall(s.memory)
+		s.memory = lease.Memory{}
+	}
+	e.node.Store(e.l.nodes.of(int(s.node)))
 	s.entry.Store(e)
 	return e
 }
@@ -124,8 +112,7 @@ func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next c
 	defer l.mu.Unlock()
 	next = lease.Never
 	for used := l.used; used != 0; used &= used - 1 {
-		class := bits.TrailingZeros64(used)
-		first := l.classes[class].first
+		first := l.classes[bits.TrailingZeros64(used)].next
 		switch {
 		case force && (s == nil || first.idleSince < s.idleSince), !force && s == nil && now >= first.leaveAt:
 			s = first
@@ -136,7 +123,7 @@ func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next c
 	if s == nil {
 		return nil, nil, next
 	}
-	l.unlink(s)
+	l.unlinkLocked(s)
 	e = s.entry.Load()
 	s.gone = e == nil
 	return s, e, now
@@ -170,29 +157,22 @@ func (l *Limiter) sweep(now clock.Instant) clock.Instant {
 	return now
 }
 
-// drop takes a slot that was popped, with e, out of the table; false where it stays, because its
-// key is in use or has gone to rest meanwhile.
+// drop takes a slot that was popped, with e, out of the table, if nothing is lost with it; false
+// where it stays, because its key is in use or has gone to rest meanwhile. A Key that points to the
+// entry finds another one later.
 func (l *Limiter) drop(s *slot, e *entry) bool {
 	if e != nil {
-		return e.evict()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.gone || !e.client.Forgettable() {
+			return false
+		}
+		e.goneLocked()
+		l.keys.idle.leave(s)
+		s.entry.Store(nil) // a Key may keep the name, which is part of the slot, but not the entry
+		e.wake(false)      // the scheduler forgets it too
 	}
 	l.keys.remove(s)
-	return true
-}
-
-// evict takes an entry and its slot out of the table, if nothing is lost with it. A Key that points
-// to the entry finds another one later.
-func (e *entry) evict() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.gone || !e.client.Forgettable() {
-		return false
-	}
-	e.goneLocked()
-	e.l.keys.idle.leave(e.slot)
-	e.slot.entry.Store(nil) // a Key may keep the name, which is part of the slot, but not the entry
-	e.l.keys.remove(e.slot)
-	e.wake(false) // the scheduler forgets it too
 	return true
 }
 

@@ -87,7 +87,7 @@ func (n *node) outage(err error) *outage {
 // failingLocked counts e among the keys that fail, if its call has failed.
 func (e *entry) failingLocked(now clock.Instant, err error) {
 	if e.outage == nil && e.client.Degraded() {
-		e.outage = e.l.nodes.of(int(e.node.Load())).outage(err)
+		e.outage = e.node.Load().outage(err)
 		e.outage.begin(e.l, now, e.slot.name, err)
 	}
 }

@@ -114,17 +114,16 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 	}
 	for _, e := range s.asked {
 		call, next := e.poll(now)
+		s.schedule(e, next)
 		if !call {
 			e.pressing = false
-		} else if e.calledIn != s.round { // it may have been both ready and due
-			e.calledIn = s.round
-			s.calling = append(s.calling, e)
-			n := s.l.nodes.of(int(e.node.Load()))
-			if now >= n.lastSent.Add(batchWindow) || e.pressing && n.underWay.Load() == 0 {
-				n.goesIn = s.round
-			}
+			continue
 		}
-		s.schedule(e, next)
+		s.calling = append(s.calling, e)
+		n := e.node.Load()
+		if now >= n.lastSent.Add(batchWindow) || e.pressing && n.underWay.Load() == 0 {
+			n.goesIn = s.round
+		}
 	}
 	batches := s.callAll(now)
 	clear(s.asked)
@@ -139,10 +138,10 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 	var batches []*batch
 	for _, known := range []bool{true, false} {
 		for _, e := range s.calling {
-			if known != (e.node.Load() != nodeUnknown) {
+			n := e.node.Load()
+			if known != (n != s.l.nodes.unknown) {
 				continue
 			}
-			n := s.l.nodes.of(int(e.node.Load()))
 			if n.goesIn == s.round || !known && len(batches) > 0 {
 				e.pressing = false
 				batches = s.call(e, batches, now)
@@ -180,6 +179,7 @@ func (s *scheduler) takeReady() (urgent bool) {
 		e.pressing = e.pressing || e.urgent
 		urgent = urgent || e.pressing
 		e.readyNext, e.isReady, e.urgent = nil, false, false
+		s.schedule(e, lease.Never) // asked once, even if it is due too
 		s.asked = append(s.asked, e)
 	}
 	if s.first == nil {
@@ -192,7 +192,7 @@ func (s *scheduler) takeReady() (urgent bool) {
 
 // call builds e's call into a batch to its node.
 func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
-	n := s.l.nodes.of(int(e.node.Load()))
+	n := e.node.Load()
 	var b *batch
 	for _, have := range batches {
 		if (have.node == n || n == s.l.nodes.unknown) && len(have.calls) < batchSize {

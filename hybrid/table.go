@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"hash/maphash"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -32,10 +33,9 @@ type slot struct {
 	memory     lease.Memory // of a key at rest
 	idleSince  clock.Instant
 	leaveAt    clock.Instant // at the latest, unless it is used again
-	prev, next *slot
-	node       int32 // of the store
+	prev, next *slot         // nil where it is on no list
+	node       int32         // of the store
 	class      uint8
-	listed     bool
 	gone       bool // has left the table
 }
 
@@ -59,35 +59,47 @@ type shard struct {
 	size    int
 }
 
-func (t *table) init() { t.seed = maphash.MakeSeed() }
+func (t *table) init() {
+	t.seed = maphash.MakeSeed()
+	t.idle.init()
+	none := make([]atomic.Pointer[slot], 1) // which the first insert replaces
+	for i := range t.shards {
+		t.shards[i].buckets.Store(&none)
+	}
+}
+
+// locate is where a key has its slot, and under which name.
+func (t *table) locate(key string) (sh *shard, hash uint64, name string) {
+	name = lease.ShortKey(key)
+	hash = maphash.String(t.seed, name)
+	return t.shard(hash), hash, name
+}
 
 func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>56] }
 
 // load is the slot of a key. It is nil where the key has none, and perhaps while its shard changes.
-func (t *table) load(name string) *slot {
-	name = lease.ShortKey(name)
-	hash := maphash.String(t.seed, name)
-	return t.shard(hash).load(hash, name)
+func (t *table) load(key string) *slot {
+	sh, hash, name := t.locate(key)
+	return sh.load(hash, name)
 }
 
 func (sh *shard) load(hash uint64, name string) *slot {
-	p := sh.buckets.Load()
-	if p == nil {
-		return nil
-	}
-	buckets := *p
-	s := buckets[hash&uint64(len(buckets)-1)].Load()
+	s := sh.bucket(hash).Load()
 	for s != nil && (s.hash != hash || s.name != name) {
 		s = s.chain.Load()
 	}
 	return s
 }
 
+// bucket is the head of the chain of slots with this hash.
+func (sh *shard) bucket(hash uint64) *atomic.Pointer[slot] {
+	buckets := *sh.buckets.Load()
+	return &buckets[hash&uint64(len(buckets)-1)]
+}
+
 // find is load that finds a slot also while its shard changes.
-func (t *table) find(name string) *slot {
-	name = lease.ShortKey(name)
-	hash := maphash.String(t.seed, name)
-	sh := t.shard(hash)
+func (t *table) find(key string) *slot {
+	sh, hash, name := t.locate(key)
 	if s := sh.load(hash, name); s != nil {
 		return s
 	}
@@ -98,53 +110,46 @@ func (t *table) find(name string) *slot {
 
 // glance is the hot path's look-up of an entry. It is nil for a key that is not in use, and perhaps
 // for one whose shard changes.
-func (t *table) glance(name string) *entry {
-	if s := t.load(name); s != nil {
+func (t *table) glance(key string) *entry {
+	if s := t.load(key); s != nil {
 		return s.entry.Load()
 	}
 	return nil
 }
 
 // inUse is the entry of a key; nil where it has no slot or is at rest.
-func (t *table) inUse(name string) *entry {
-	if s := t.find(name); s != nil {
+func (t *table) inUse(key string) *entry {
+	if s := t.find(key); s != nil {
 		return s.entry.Load()
 	}
 	return nil
 }
 
-// newSlot makes a slot for add to put into the table. It copies the name, which may be part of
-// something large.
-func (t *table) newSlot(name string) *slot {
-	name = lease.ShortKey(name)
-	s := &slot{hash: maphash.String(t.seed, name)}
+// add is the slot of a key, which is made now if there is none. It copies the name, which may be
+// part of something large.
+func (t *table) add(key string) *slot {
+	sh, hash, name := t.locate(key)
+	s := &slot{hash: hash, node: nodeUnknown}
 	if len(name) <= nameInline {
 		copy(s.text[:], name)
 		s.name = unsafe.String(&s.text[0], len(name)) // text is never changed again
 	} else {
-		s.name = string([]byte(name))
+		s.name = strings.Clone(name)
 	}
-	return s
-}
-
-// add puts s into the table and returns it, unless its name has a slot: then it returns that.
-func (t *table) add(s *slot) (have *slot, loaded bool) {
-	sh := t.shard(s.hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if have = sh.load(s.hash, s.name); have != nil {
-		return have, true
+	if have := sh.load(hash, name); have != nil {
+		return have
 	}
 	sh.makeRoom()
 	sh.link(s)
 	sh.size++
 	t.size.Add(1)
-	return s, false
+	return s
 }
 
 func (sh *shard) link(s *slot) {
-	buckets := *sh.buckets.Load()
-	b := &buckets[s.hash&uint64(len(buckets)-1)]
+	b := sh.bucket(s.hash)
 	s.chain.Store(b.Load())
 	b.Store(s)
 }
@@ -152,10 +157,7 @@ func (sh *shard) link(s *slot) {
 // makeRoom doubles the shard's hash table when three quarters of it are in use. The slots stay
 // where they are.
 func (sh *shard) makeRoom() {
-	var old []atomic.Pointer[slot]
-	if p := sh.buckets.Load(); p != nil {
-		old = *p
-	}
+	old := *sh.buckets.Load()
 	if sh.size < len(old)*3/4 {
 		return
 	}
@@ -175,8 +177,7 @@ func (t *table) remove(s *slot) {
 	sh := t.shard(s.hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	buckets := *sh.buckets.Load()
-	for p := &buckets[s.hash&uint64(len(buckets)-1)]; p.Load() != nil; p = &p.Load().chain {
+	for p := sh.bucket(s.hash); p.Load() != nil; p = &p.Load().chain {
 		if p.Load() == s {
 			p.Store(s.chain.Load()) // s keeps its chain, for look-ups that are at s now
 			sh.size--
@@ -200,12 +201,11 @@ func (t *table) each(f func(e *entry)) {
 func (sh *shard) inUse(all []*entry) []*entry {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if p := sh.buckets.Load(); p != nil {
-		for i := range *p {
-			for s := (*p)[i].Load(); s != nil; s = s.chain.Load() {
-				if e := s.entry.Load(); e != nil {
-					all = append(all, e)
-				}
+	buckets := *sh.buckets.Load()
+	for i := range buckets {
+		for s := buckets[i].Load(); s != nil; s = s.chain.Load() {
+			if e := s.entry.Load(); e != nil {
+				all = append(all, e)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 		listed := func() bool {
 			l.keys.idle.mu.Lock()
 			defer l.keys.idle.mu.Unlock()
-			return s.listed
+			return s.next != nil
 		}
 		for !listed() {
 			time.Sleep(10 * time.Millisecond)

@@ -1,0 +1,243 @@
+package hybrid
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Allow takes one token of key and reports whether there was one. On a warm key it costs about one
+// atomic instruction; it waits for one lease call, at most CallTimeout, where this process holds
+// nothing and the bucket is not known to be empty. False for a closed Limiter and for an empty key.
+func (l *Limiter) Allow(key string) bool {
+	e := l.keys.glance(key)
+	if e == nil || l.cfg.Policy.StrictExpiry {
+		return l.AllowN(key, 1)
+	}
+	switch e.client.Pool.Take() {
+	case lease.Took:
+		return true
+	case lease.TookLow:
+		e.low()
+		return true
+	case lease.Denied:
+		return false
+	}
+	return l.decide(request{name: key, n: 1, tried: e, patience: lease.OneCall}).ok
+}
+
+// AllowN takes n tokens of key or none. AllowN(key, 0) is true and costs nothing; a negative n, or
+// one above the burst, is false. See Allow.
+func (l *Limiter) AllowN(key string, n int64) bool {
+	e := l.keys.glance(key)
+	return e.take(n) || l.decide(request{name: key, n: n, tried: e, patience: lease.OneCall}).ok
+}
+
+// TryAllow is Allow that never waits. Where this process holds nothing it is false (before the
+// first reply: what Policy.ColdStart says) and starts a lease call, so that one a little later
+// finds tokens. What nobody takes within a Target goes back, so a key that is asked less often than
+// that wants Allow.
+func (l *Limiter) TryAllow(key string) bool {
+	e := l.keys.glance(key)
+	return e.take(1) || l.decide(request{name: key, n: 1, tried: e}).ok
+}
+
+// Take is AllowN with a context and a Result. A denial is a Result with OK false and no error. An n
+// of 0 is OK, costs nothing and creates nothing; of a key that is in use here the Result says what
+// is known. Errors wrap ErrClosed, ErrInvalidKey, ErrInvalidN, ErrExceedsBurst, ErrInvalidConfig
+// where Config.LimitsFor gives limits that cannot be used, or the context's error when it ends
+// first.
+func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error) {
+	return l.take(request{name: key, n: n, tried: l.keys.glance(key), patience: lease.OneCall, ctx: ctx})
+}
+
+// Wait waits for one token of key; see WaitN.
+func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
+
+// WaitN waits until n tokens of key are this request's and returns nil, or returns an error and has
+// taken none. Of one process's waiting requests the first that came is the first that is served,
+// whatever its n, and each of them goes before Allow. n may be up to the burst. It costs no
+// polling: one call asks for all who wait, when the bucket has said that there will be tokens, and
+// again within a TTL, in case the limits were changed.
+//
+// Errors wrap ErrWouldExceedDeadline, at once, where the context's deadline comes before the tokens
+// can; the context's error when it ends first; ErrExceedsBurst, also where the limit is lowered
+// meanwhile; ErrUnavailable where the store is away and Policy.Fallback gives nothing; ErrClosed,
+// ErrInvalidKey, ErrInvalidN. WaitN of 0 costs nothing and returns nil.
+//
+// Where other processes draw too, a large n is gathered over several grants; each token counts
+// against the limit when the bucket grants it, not when WaitN returns.
+func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
+	return l.wait(request{name: key, n: n, tried: l.keys.glance(key), patience: lease.InLine, ctx: ctx})
+}
+
+// Key is a handle for one key of a Limiter. It has the Limiter's methods without the key, and saves
+// the look-up by name. It lives as long as the Limiter, also while the key is out of use.
+// Goroutines may share it.
+type Key struct {
+	l      *Limiter
+	name   string
+	strict bool
+	e      atomic.Pointer[entry]
+}
+
+// Key returns a handle for one key. It lives as long as the Limiter, may be kept and shared, and
+// costs nothing at the store. An empty name is denied by every method.
+func (l *Limiter) Key(name string) *Key {
+	return &Key{l: l, name: name, strict: l.cfg.Policy.StrictExpiry}
+}
+
+// Name is the key's name.
+func (k *Key) Name() string { return k.name }
+
+// Allow takes one token; see Limiter.Allow.
+func (k *Key) Allow() bool {
+	if e := k.e.Load(); e != nil && !k.strict {
+		p := &e.client.Pool
+		left, mark := p.Begin()
+		if left >= mark {
+			return true
+		}
+		switch mark {
+		case lease.MarkStriped:
+			i := lease.Pin()
+			ok := p.TakeAt(i)
+			lease.Unpin(i)
+			if ok {
+				return true
+			}
+		case lease.MarkDenied:
+			i := lease.Pin()
+			p.MissAt(i)
+			lease.Unpin(i)
+			return false
+		}
+		return k.allowed(e, p.End(left, mark))
+	}
+	return k.AllowN(1)
+}
+
+// allowed is the rest of Allow where the pool had more to do than to hand out a token.
+func (k *Key) allowed(e *entry, t lease.Taken) bool {
+	switch t {
+	case lease.TookLow:
+		e.low()
+		return true
+	case lease.Took:
+		return true
+	case lease.Denied:
+		return false
+	}
+	return k.l.decide(request{name: k.name, key: k, n: 1, tried: e, patience: lease.OneCall}).ok
+}
+
+// AllowN takes n tokens or none; see Limiter.AllowN.
+func (k *Key) AllowN(n int64) bool {
+	e := k.e.Load()
+	return e.take(n) || k.l.decide(request{name: k.name, key: k, n: n, tried: e, patience: lease.OneCall}).ok
+}
+
+// TryAllow is Allow that never waits; see Limiter.TryAllow.
+func (k *Key) TryAllow() bool {
+	e := k.e.Load()
+	return e.take(1) || k.l.decide(request{name: k.name, key: k, n: 1, tried: e}).ok
+}
+
+// Take takes n tokens or none and says why; see Limiter.Take.
+func (k *Key) Take(ctx context.Context, n int64) (Result, error) {
+	return k.l.take(request{name: k.name, key: k, n: n, tried: k.e.Load(), patience: lease.OneCall, ctx: ctx})
+}
+
+// Wait waits for one token; see Limiter.WaitN.
+func (k *Key) Wait(ctx context.Context) error { return k.WaitN(ctx, 1) }
+
+// WaitN waits for n tokens; see Limiter.WaitN.
+func (k *Key) WaitN(ctx context.Context, n int64) error {
+	return k.l.wait(request{name: k.name, key: k, n: n, tried: k.e.Load(), patience: lease.InLine, ctx: ctx})
+}
+
+// Result is one decision. It is a value.
+//
+// Above the limit denials come in stretches: a process that the bucket could not serve asks it
+// again after half a Target or when the next token is due, whichever is later, and denies until
+// then, although the bucket, and so Peek, may have a few tokens again.
+type Result struct {
+	// OK: the request is admitted.
+	OK bool
+	// Limit is the binding one: the one with the least left of its burst, or, for a denial, the
+	// longest wait.
+	Limit Limit
+	// Remaining is what this process holds plus what the bucket had at the last reply, at most
+	// Burst.
+	Remaining int64
+	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a
+	// denial. Asking sooner is in vain. Without the store it is when the local share has them, or
+	// else a CallTimeout.
+	RetryAfter time.Duration
+	// ResetAfter is the time until Remaining is Burst, if nobody draws.
+	ResetAfter time.Duration
+	// Source says what the decision rests on.
+	Source Source
+}
+
+// resultOf is a decision with what the process can tell about the key.
+func resultOf(ok bool, source Source, o lease.Outlook) Result {
+	r := Result{OK: ok, Limit: o.Limit, Remaining: o.Remaining, ResetAfter: o.ResetAfter, Source: source}
+	if !ok {
+		r.RetryAfter = o.RetryAfter
+	}
+	return r
+}
+
+// wait is WaitN.
+func (l *Limiter) wait(r request) error {
+	if r.ctx.Err() != nil {
+		return r.ended()
+	}
+	if r.tried.take(r.n) {
+		return nil
+	}
+	return l.decide(r).err
+}
+
+// take is Take.
+func (l *Limiter) take(r request) (Result, error) {
+	if r.ctx.Err() != nil {
+		return Result{}, r.ended()
+	}
+	d := decision{ok: true, entry: r.tried}
+	if !r.tried.take(r.n) {
+		d = l.decide(r)
+	}
+	if d.err != nil || d.entry == nil {
+		return Result{OK: d.ok, Source: d.source}, d.err
+	}
+	now := d.at
+	if d.ok {
+		now = d.entry.Now()
+	}
+	result := resultOf(d.ok, d.source, d.entry.outlook(now, r.n, d.ok))
+	if !d.ok {
+		if d.source == SourceFallback {
+			result.RetryAfter = 0 // what was last heard of the bucket decides nothing now
+		}
+		result.RetryAfter = max(result.RetryAfter, d.until.Sub(d.at), 1)
+	}
+	return result, nil
+}
+
+// outlook is what e can tell about a request for n tokens, without the lock once there has been a
+// reply.
+func (e *entry) outlook(now clock.Instant, n int64, admitted bool) lease.Outlook {
+	held := e.client.Pool.Held()
+	if h := e.heard.Load(); h != nil {
+		return h.Outlook(now, n, held, admitted)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st := lease.State{Config: lease.Config{Limits: e.client.Limits()}}
+	return st.Outlook(n, held, admitted)
+}
