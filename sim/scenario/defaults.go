@@ -1,8 +1,13 @@
 package scenario
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -38,7 +43,6 @@ func (s Scenario) Defaults() Scenario {
 	return s
 }
 
-// Defaults is w with every zero field that has a default filled in, for a run of this length.
 // Defaults is w with every zero field that has a default filled in, for a run of that duration.
 func (w Workload) Defaults(duration time.Duration) Workload {
 	fill(&w.Kind, Poisson)
@@ -70,4 +74,44 @@ func fill[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
+}
+
+// Hash identifies the scenario without its seed: equal scenarios have equal hashes, on any machine.
+func (s Scenario) Hash() string {
+	s = s.Defaults()
+	s.Seed = 0
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("sim: a scenario is plain data: %v", err)) // NaN, which Validate refuses
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// RateOf is the requests per second of all processes that w is for.
+func (s *Scenario) RateOf(w *Workload) float64 {
+	if w.Rate > 0 {
+		return float64(w.Rate)
+	}
+	least := s.Limits[0].Rate()
+	for _, l := range s.Limits {
+		least = min(least, l.Rate())
+	}
+	cost := float64(w.Cost.Min+w.Cost.Max) / 2
+	return w.Load * least * float64(s.Keys.Count) / cost
+}
+
+// FieldName is what a field is called in scenario files and in paths: its Go name in snake case.
+// TTL is ttl, RoundTrip is round_trip.
+func FieldName(goName string) string {
+	var b strings.Builder
+	lower := false // whether the letter before was a small one
+	for _, r := range goName {
+		if unicode.IsUpper(r) && lower {
+			b.WriteByte('_')
+		}
+		lower = !unicode.IsUpper(r)
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }

@@ -1,10 +1,12 @@
 package scenario
 
 import (
-	"slices"
+	"math"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
 // DistKind names a distribution.
@@ -20,8 +22,21 @@ const (
 	DistPareto    DistKind = "pareto"    // minimum P, shape Q
 )
 
-// distKinds are all of them, the constant first.
-var distKinds = []DistKind{DistConstant, DistUniform, DistNormal, DistExp, DistLognormal, DistPareto}
+// distRules say how many parameters each distribution has, and what must hold of them.
+var distRules = map[DistKind]struct {
+	parameters int
+	holds      func(p, q float64) bool
+	must       string
+}{
+	DistConstant: {1, func(p, q float64) bool { return true }, ""},
+	DistUniform:  {2, func(p, q float64) bool { return p <= q }, "rise"},
+	DistNormal:   {2, func(p, q float64) bool { return q >= 0 }, "not be negative"},
+	DistExp:      {1, func(p, q float64) bool { return p >= 0 }, "not be negative"},
+	DistLognormal: {2, func(p, q float64) bool { return 0 < p && p <= q },
+		"have a positive median and a 99th percentile above it"},
+	DistPareto: {2, func(p, q float64) bool { return p > 0 && q > 1 },
+		"have a positive minimum and a shape above 1, or it has no mean"},
+}
 
 // Dist is a distribution with its two parameters. Their unit is that of the type around it.
 type Dist struct {
@@ -32,17 +47,36 @@ type Dist struct {
 // IsZero reports whether nothing was said.
 func (d Dist) IsZero() bool { return d == Dist{} }
 
+// check demands the rule of d's kind. The text is d's.
+func (d Dist) check(text string) error {
+	if rule := distRules[d.Kind]; !rule.holds(d.P, d.Q) {
+		return bad("%q must %s", text, rule.must)
+	}
+	return nil
+}
+
 // DurationDist is a distribution of durations, in nanoseconds. Its text: "5ms", "uniform(1ms,2ms)",
 // "normal(0s,10ms)", "exp(1ms)", "lognormal(500us,2ms)" (median and 99th percentile),
 // "pareto(1ms,1.5)" (minimum and shape).
 type DurationDist struct{ Dist }
 
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *DurationDist) UnmarshalText(text []byte) error {
+	return inDurations.parse(string(text), &d.Dist)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (d DurationDist) MarshalText() ([]byte, error) { return inDurations.format(d.Dist), nil }
+
 // DriftDist is a distribution of clock drifts, in parts per million. Its text: "50ppm",
 // "uniform(-50ppm,50ppm)", ...
 type DriftDist struct{ Dist }
 
-// distMax keeps a parameter away from where the nearest double is no longer a time.Duration.
-const distMax = 250 * 365 * 24 * time.Hour
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *DriftDist) UnmarshalText(text []byte) error { return inPPM.parse(string(text), &d.Dist) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (d DriftDist) MarshalText() ([]byte, error) { return inPPM.format(d.Dist), nil }
 
 // Constantly is the distribution of one value.
 func Constantly(d time.Duration) DurationDist { return DurationDist{Dist{P: float64(d)}} }
@@ -54,55 +88,34 @@ type unit struct {
 	text    func(float64) string
 }
 
+// distMax keeps a parameter away from where the nearest double is no longer a time.Duration.
+const distMax = 250 * 365 * 24 * time.Hour
+
 var (
-	inDurations = unit{
-		example: "5ms",
-		read: func(s string) (float64, error) {
-			v, err := time.ParseDuration(s)
-			if err != nil {
-				return 0, bad("%q is not a duration with a unit, like 5ms", s)
-			}
-			if v.Abs() > distMax {
-				return 0, bad("%q must be at most %v", s, distMax)
-			}
-			return float64(v), nil
-		},
-		text: func(x float64) string { return time.Duration(x).String() },
-	}
-	inPPM = unit{
-		example: "50ppm",
-		read: func(s string) (float64, error) {
-			count, ok := strings.CutSuffix(s, "ppm")
-			if !ok {
-				return 0, bad("%q has no unit: a drift is like 50ppm", s)
-			}
-			return number(count)
-		},
-		text: func(x float64) string { return plain.text(x) + "ppm" },
-	}
-	plain = unit{read: number, text: func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }}
+	plain       = unit{"", number, func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }}
+	inDurations = unit{"5ms", readDuration, func(x float64) string { return time.Duration(x).String() }}
+	inPPM       = unit{"50ppm", readPPM, func(x float64) string { return plain.text(x) + "ppm" }}
 )
 
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (d *DurationDist) UnmarshalText(text []byte) error {
-	return inDurations.parse(string(text), &d.Dist)
+func readDuration(s string) (float64, error) {
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, bad("%q is not a duration with a unit, like 5ms", s)
+	}
+	if v.Abs() > distMax {
+		return 0, bad("%q must be at most %v", s, distMax)
+	}
+	return float64(v), nil
 }
 
-// MarshalText implements encoding.TextMarshaler.
-func (d DurationDist) MarshalText() ([]byte, error) { return inDurations.format(d.Dist), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (d *DriftDist) UnmarshalText(text []byte) error { return inPPM.parse(string(text), &d.Dist) }
-
-// MarshalText implements encoding.TextMarshaler.
-func (d DriftDist) MarshalText() ([]byte, error) { return inPPM.format(d.Dist), nil }
+func readPPM(s string) (float64, error) { return numberOf(s, "ppm", "a drift is like 50ppm") }
 
 // parameters are the units of the parameters of a kind of distribution in u.
 func (u unit) parameters(kind DistKind) []unit {
-	switch kind {
-	case DistConstant, DistExp:
+	switch {
+	case distRules[kind].parameters == 1:
 		return []unit{u}
-	case DistPareto:
+	case kind == DistPareto:
 		return []unit{u, plain}
 	}
 	return []unit{u, u}
@@ -110,17 +123,16 @@ func (u unit) parameters(kind DistKind) []unit {
 
 // parse reads a distribution whose quantity is in u. An error leaves into as it is.
 func (u unit) parse(s string, into *Dist) error {
-	name, inner, named := strings.Cut(s, "(")
-	texts := []string{s}
 	var d Dist
-	if named {
-		if d.Kind = DistKind(strings.TrimSpace(name)); !slices.Contains(distKinds[1:], d.Kind) {
+	texts := []string{s}
+	if name, inner, named := strings.Cut(s, "("); named {
+		d.Kind = DistKind(strings.TrimSpace(name))
+		if _, known := distRules[d.Kind]; !known || d.Kind == DistConstant {
 			return bad("%q: there is no distribution %q; there are uniform, normal, exp, lognormal and pareto",
 				s, d.Kind)
 		}
-		var ok bool
-		inner, ok = strings.CutSuffix(inner, ")")
-		if texts = strings.Split(inner, ","); !ok || len(texts) != len(u.parameters(d.Kind)) {
+		inner, closed := strings.CutSuffix(inner, ")")
+		if texts = strings.Split(inner, ","); !closed || len(texts) != distRules[d.Kind].parameters {
 			return bad("%q is not a distribution: it is like %s, uniform(a,b), normal(mean,sd), exp(mean), "+
 				"lognormal(median,p99) or pareto(min,shape)", s, u.example)
 		}
@@ -132,10 +144,8 @@ func (u unit) parse(s string, into *Dist) error {
 			return err
 		}
 	}
-	if named {
-		if err := d.validate(s); err != nil {
-			return err
-		}
+	if err := d.check(s); err != nil {
+		return err
 	}
 	*into = d
 	return nil
@@ -152,16 +162,68 @@ func (u unit) format(d Dist) []byte {
 	return []byte(string(d.Kind) + "(" + strings.Join(texts, ",") + ")")
 }
 
-func (d Dist) validate(s string) error {
-	switch {
-	case d.Kind == DistUniform && d.Q < d.P:
-		return bad("%q must rise", s)
-	case d.Kind == DistNormal && d.Q < 0, d.Kind == DistExp && d.P < 0:
-		return bad("%q must not be negative", s)
-	case d.Kind == DistLognormal && (d.P <= 0 || d.Q < d.P):
-		return bad("%q must have a positive median and a 99th percentile above it", s)
-	case d.Kind == DistPareto && (d.P <= 0 || d.Q <= 1):
-		return bad("%q must have a positive minimum and a shape above 1, or it has no mean", s)
+// normal99 is the 99th percentile of the normal distribution with mean 0 and standard deviation 1.
+const normal99 = 2.3263478740408408
+
+// sigma is the standard deviation of a lognormal variable's logarithm: P is its median, e^mu, and Q
+// its 99th percentile, e^(mu + sigma z) with z that of the normal distribution.
+func (d Dist) sigma() float64 { return random.Log(d.Q/d.P) / normal99 }
+
+// Draw draws one value. d must be valid; a constant takes nothing from r.
+func (d Dist) Draw(r *random.Stream) float64 {
+	switch d.Kind {
+	case DistUniform:
+		return d.P + float64((d.Q-d.P)*r.Float64())
+	case DistNormal:
+		return d.P + float64(d.Q*r.Normal())
+	case DistExp:
+		return float64(d.P * r.Exp())
+	case DistLognormal:
+		return float64(d.P * random.Exp(float64(d.sigma()*r.Normal())))
+	case DistPareto:
+		return float64(d.P * r.Pareto(d.Q))
 	}
-	return nil
+	return d.P
+}
+
+// Mean returns the expected value.
+func (d Dist) Mean() float64 {
+	switch d.Kind {
+	case DistUniform:
+		return (d.P + d.Q) / 2
+	case DistLognormal:
+		return float64(d.P * random.Exp(float64(d.sigma()*d.sigma())/2))
+	case DistPareto:
+		return float64(d.P * d.Q / (d.Q - 1))
+	}
+	return d.P
+}
+
+// Sample is one duration in nanoseconds, cut off at 0 and at DurationMax, the longest run. So the
+// mean of a normal distribution that reaches below 0 is above Mean.
+func (d DurationDist) Sample(r *random.Stream) int64 {
+	return whole(d.Draw(r), 0, int64(DurationMax))
+}
+
+// Draw is the error of one process's clock: offset in nanoseconds, drift in parts per million. What
+// is drawn is cut off at the bounds of Validate.
+func (c Clock) Draw(r *random.Stream) (offset, driftPPM int64) {
+	offset = whole(c.Offset.around().Draw(r), -int64(offsetMax), int64(offsetMax))
+	driftPPM = whole(c.Drift.around().Draw(r), 1-int64(driftMax), int64(driftMax)-1)
+	return offset, driftPPM
+}
+
+// around returns what a distribution means for a clock: a constant is the bound of a uniform one.
+// The uniform one takes a number even where the bound is 0, so that a change of the offset does not
+// change the drift, which is drawn next.
+func (d Dist) around() Dist {
+	if d.Kind == DistConstant {
+		return Dist{Kind: DistUniform, P: -d.P, Q: d.P}
+	}
+	return d
+}
+
+// whole is the integer next to x in [low, high].
+func whole(x float64, low, high int64) int64 {
+	return int64(math.Round(min(max(x, float64(low)), float64(high))))
 }

@@ -1,26 +1,17 @@
 package scenario
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"math/big"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
 // ErrQuantity is wrapped by every error about a quantity's text.
 var ErrQuantity = errors.New("sim: invalid quantity")
-
-// Rate is requests per second. Its text has a unit: "1200/s", "90/m", "5000/h".
-type Rate float64
-
-// Ratio is a part of one. Its text is in percent: "0.5%".
-type Ratio float64
-
-// Cost is how many tokens a request takes: uniform in [Min, Max]. Its text is "3" or
-// "uniform(1,5)".
-type Cost struct{ Min, Max int64 }
 
 func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrQuantity}, args...)...)
@@ -38,23 +29,35 @@ func number(s string) (float64, error) {
 	return x, nil
 }
 
+// numberOf is a number with its unit. An error about the unit says what the quantity is like.
+func numberOf(s, unit, like string) (float64, error) {
+	count, ok := strings.CutSuffix(s, unit)
+	if !ok {
+		return 0, bad("%q has no unit: %s", s, like)
+	}
+	return number(count)
+}
+
+// Rate is requests per second. Its text has a unit: "1200/s", "90/m", "5000/h".
+type Rate float64
+
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (r *Rate) UnmarshalText(text []byte) error {
 	s := string(text)
-	count, unit, ok := strings.Cut(s, "/")
-	per := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]
-	if !ok || per == 0 {
-		return bad("%q has no unit: a rate is like 1200/s, 90/m or 5000/h", s)
-	}
-	x, err := number(count)
-	if err != nil {
+	for unit, seconds := range map[string]float64{"/s": 1, "/m": 60, "/h": 3600} {
+		if !strings.HasSuffix(s, unit) {
+			continue
+		}
+		x, err := numberOf(s, unit, "")
+		if err == nil && x < 0 {
+			err = bad("%q is negative", s)
+		}
+		if err == nil {
+			*r = Rate(x / seconds)
+		}
 		return err
 	}
-	if x < 0 {
-		return bad("%q is negative", s)
-	}
-	*r = Rate(x / per)
-	return nil
+	return bad("%q has no unit: a rate is like 1200/s, 90/m or 5000/h", s)
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -62,24 +65,23 @@ func (r Rate) MarshalText() ([]byte, error) {
 	return []byte(strconv.FormatFloat(float64(r), 'g', -1, 64) + "/s"), nil
 }
 
+// Ratio is a part of one. Its text is in percent: "0.5%".
+type Ratio float64
+
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (r *Ratio) UnmarshalText(text []byte) error {
 	s := string(text)
-	count, ok := strings.CutSuffix(s, "%")
-	if !ok {
-		return bad("%q has no unit: a ratio is in percent, like 0.5%%", s)
-	}
-	x, err := number(count)
+	x, err := numberOf(s, "%", "a ratio is in percent, like 0.5%")
 	if err != nil {
 		return err
 	}
 	if x < 0 || x > 100 {
 		return bad("%q must be 0%% to 100%%", s)
 	}
-	// The texts of MarshalText have no exponent. They are rounded once, as a division would not be, so
-	// that each reads back as the same Ratio.
-	if shifted, err := number(count + "e-2"); err == nil {
-		*r = Ratio(shifted)
+	// A text of MarshalText's has no exponent. Moving its point rounds once, where a division would
+	// round again, so that it reads back as the same Ratio.
+	if moved, err := number(strings.TrimSuffix(s, "%") + "e-2"); err == nil {
+		*r = Ratio(moved)
 	} else {
 		*r = Ratio(x / 100)
 	}
@@ -89,32 +91,30 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 // MarshalText implements encoding.TextMarshaler. The text has every digit that tells r from its
 // neighbours.
 func (r Ratio) MarshalText() ([]byte, error) {
-	text := strconv.FormatFloat(float64(r), 'f', -1, 64)
-	whole, part, _ := strings.Cut(text, ".")
-	if !strings.ContainsAny(text, "0123456789") { // not a number, or infinite, which Validate refuses
-		return []byte(text + "%"), nil
+	text := strconv.FormatFloat(float64(r), 'g', -1, 64)
+	if x, ok := new(big.Rat).SetString(text); ok { // else it is not finite, which Validate refuses
+		x.Mul(x, big.NewRat(100, 1))
+		digits, _ := x.FloatPrec()
+		text = x.FloatString(digits)
 	}
-	sign := whole[:len(whole)-len(strings.TrimPrefix(whole, "-"))]
-	part += "00"
-	whole = strings.TrimLeft(whole[len(sign):]+part[:2], "0")
-	text = strings.TrimRight(cmp.Or(whole, "0")+"."+part[2:], "0")
-	return []byte(sign + strings.TrimSuffix(text, ".") + "%"), nil
+	return []byte(text + "%"), nil
 }
+
+// Cost is how many tokens a request takes: uniform in [Min, Max]. Its text is "3" or
+// "uniform(1,5)".
+type Cost struct{ Min, Max int64 }
+
+var uniformCost = regexp.MustCompile(`^uniform\(\s*([^\s,]+)\s*,\s*([^\s,]+)\s*\)$`)
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (c *Cost) UnmarshalText(text []byte) error {
 	s := string(text)
 	low, high := s, s
-	if inner, ok := strings.CutPrefix(s, "uniform("); ok {
-		if inner, ok = strings.CutSuffix(inner, ")"); ok {
-			low, high, ok = strings.Cut(inner, ",")
-		}
-		if !ok {
-			return bad("%q is not a cost: it is like 3 or uniform(1,5)", s)
-		}
+	if found := uniformCost.FindStringSubmatch(s); found != nil {
+		low, high = found[1], found[2]
 	}
-	a, err1 := strconv.ParseInt(strings.TrimSpace(low), 10, 64)
-	b, err2 := strconv.ParseInt(strings.TrimSpace(high), 10, 64)
+	a, err1 := strconv.ParseInt(low, 10, 64)
+	b, err2 := strconv.ParseInt(high, 10, 64)
 	if err1 != nil || err2 != nil {
 		return bad("%q is not a cost: it is like 3 or uniform(1,5)", s)
 	}

@@ -1,10 +1,15 @@
+// Package scenario is the question that a simulation answers: a fleet of processes, their load,
+// their network, their Redis, and what goes wrong with them.
+//
+// Make a Scenario, set what matters, and leave the rest zero: Defaults fills it in, and Validate
+// reports every violation at once, each with its path, its value and its bound. A Scenario is a
+// value. Nothing here runs anything or reads a file.
+//
+// Files: scenario.go the types, defaults.go what a zero means, validate.go the bounds of each
+// field, together.go what must fit together, quantity.go and dist.go the quantities with units.
 package scenario
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -16,20 +21,19 @@ import (
 //
 // In a YAML file (package file) every field has its Go name in snake case: Workload.Rate is
 // workload.rate. A zero field means its default, as Defaults says; Validate reports every
-// violation. An in tag has the least and the greatest value of its field, which keep a slip of the
-// pen from a run that never ends or does not fit memory.
+// violation.
 type Scenario struct {
 	Name        string
 	Description string
 
 	Duration time.Duration // simulated; 0 means 30 s
 	Warmup   time.Duration // figures count from here on; the audit and the conservation check see everything
-	Seed     uint64        `in:"1..9007199254740991"` // below 2^53, so that every JSON reader keeps it; 0 means 1
-	Reps     int           `in:"1..10000"`            // replications, each with random streams of its own; 0 means 10
+	Seed     uint64        // below 2^53, so that every JSON reader keeps it; 0 means 1
+	Reps     int           // replications, each with random streams of its own; 0 means 10
 
 	Limits      []lease.Limit // of every key; 1 to 4
 	Policy      lease.Policy
-	CallTimeout time.Duration `in:"1us..1m"` // 0 means 100 ms
+	CallTimeout time.Duration // 0 means 100 ms
 
 	Keys     Keys
 	Clock    Clock // of the processes; a group may have its own
@@ -46,8 +50,8 @@ type Scenario struct {
 // Keys says how many keys there are and how popular each is: the k-th has a part of the load
 // proportional to 1/k^Zipf.
 type Keys struct {
-	Count int     `in:"1..1000000"` // 0 means 1
-	Zipf  float64 `in:"0..10"`      // 0 means all alike
+	Count int     // 0 means 1
+	Zipf  float64 // 0 means all alike
 }
 
 // Clock says how wrong the clocks of processes are: each draws its own. Leases do not depend on the
@@ -60,13 +64,13 @@ type Clock struct {
 // Group is some processes that are alike.
 type Group struct {
 	Name  string
-	Count int `in:"1..100000"` // processes at the start; 0 means 1
+	Count int // processes at the start; 0 means 1
 	// Weight is Policy.Weight of its processes; 0 means Policy's.
 	Weight int64
 	// Share is the group's part of Workload.Rate, relative to the other groups'; 0 means Count.
-	Share float64 `in:"0..1e12"`
+	Share float64
 	// Skew divides the group's load unevenly: its k-th process has a part proportional to 1/k^Skew.
-	Skew     float64 `in:"0..10"`
+	Skew     float64
 	Clock    *Clock
 	Workload *Workload // its own, with its own rate; then Share means nothing
 
@@ -77,7 +81,7 @@ type Group struct {
 
 // Stops happen to each process by itself, at random.
 type Stops struct {
-	Every time.Duration `in:"0 or 1ms..720h"` // mean time between two; 0 for never
+	Every time.Duration // mean time between two; 0 for never
 	For   DurationDist
 }
 
@@ -85,7 +89,7 @@ type Stops struct {
 // unless Kill.
 type Step struct {
 	At    time.Duration
-	Count int `in:"0..100000"`
+	Count int
 	Kill  bool
 }
 
@@ -123,26 +127,26 @@ type Workload struct {
 	// Rate is requests per second of all processes together, in the mean. Load says the same as a
 	// multiple of what the tightest limit gives all keys' requests; one of them is 0. Both 0 mean
 	// Load 0.9.
-	Rate Rate    `in:"0/s..1e9/s"`
-	Load float64 `in:"0..1e6"`
-	Cost Cost    // tokens per request; the zero value means 1
+	Rate Rate
+	Load float64
+	Cost Cost // tokens per request; the zero value means 1
 
-	Deadline time.Duration `in:"1ns..1h"`     // wait: of each request; 0 means 1 s
+	Deadline time.Duration // wait: of each request; 0 means 1 s
 	Patience DurationDist  `json:",omitzero"` // wait: then it is cancelled, of which the limiter knows nothing before; 0 for never
 
-	On, Off  time.Duration `in:"1us..720h"` // onoff: mean lengths; 0 mean 100 ms and 900 ms. Rate is the mean over both.
+	On, Off  time.Duration // onoff: mean lengths; 0 mean 100 ms and 900 ms. Rate is the mean over both.
 	Alpha    float64       // pareto: shape, above 1; 0 means 1.5
-	Burst    float64       `in:"1..1e6"`    // pareto: mean requests in a burst; 0 means 20
-	Period   time.Duration `in:"1ms..720h"` // diurnal; 0 means Duration
-	Swing    Ratio         `in:"0%..100%"`  // diurnal: how far the rate goes up and down around the mean; 0 means 80 %
-	At, For  time.Duration `in:"0s..720h"`  // flash; 0 mean Duration/3 and Duration/6
-	Factor   float64       `in:"0..1e6"`    // flash; 0 means 10
-	Every    time.Duration `in:"1us..720h"` // sync; 0 means 500 ms
-	Within   time.Duration `in:"0s..720h"`  // sync: the burst is spread over this long; 0 means at one instant
-	Clients  int           `in:"1..10000"`  // closed: of each process; 0 means 10
+	Burst    float64       // pareto: mean requests in a burst; 0 means 20
+	Period   time.Duration // diurnal; 0 means Duration
+	Swing    Ratio         // diurnal: how far the rate goes up and down around the mean; 0 means 80 %
+	At, For  time.Duration // flash; 0 mean Duration/3 and Duration/6
+	Factor   float64       // flash; 0 means 10
+	Every    time.Duration // sync; 0 means 500 ms
+	Within   time.Duration // sync: the burst is spread over this long; 0 means at one instant
+	Clients  int           // closed: of each process; 0 means 10
 	Think    DurationDist  // closed: between an answer and the next request; 0 means exp(100ms)
-	Retries  int           `in:"0..20"`  // closed: how often a denied request is asked again
-	Backoff  time.Duration `in:"0s..1h"` // closed: before the first retry, doubled each time, with full jitter; 0 means 10 ms
+	Retries  int           // closed: how often a denied request is asked again
+	Backoff  time.Duration // closed: before the first retry, doubled each time, with full jitter; 0 means 10 ms
 	Repeated bool          // replay: start again at the end of the trace
 	File     string        // replay: a CSV file, see package trace
 	Trace    *Trace        `json:"-"` // replay: what File holds
@@ -168,27 +172,27 @@ type Network struct {
 	// RoundTrip is there and back without Redis's own time; each way draws half of it by itself. 0
 	// means 1 ms.
 	RoundTrip   DurationDist
-	Loss        Ratio `in:"0%..100%"` // of requests, on the way there
-	LostReplies Ratio `in:"0%..100%"` // on the way back: the call was executed
-	Duplicates  Ratio `in:"0%..100%"` // of requests that arrive twice
+	Loss        Ratio // of requests, on the way there
+	LostReplies Ratio // on the way back: the call was executed
+	Duplicates  Ratio // of requests that arrive twice
 	// DuplicatesAfter is how much later the second ones arrive than the first, in the same order; 0
 	// means about as soon, in any.
-	DuplicatesAfter time.Duration `json:",omitzero" in:"0s..720h"`
+	DuplicatesAfter time.Duration `json:",omitzero"`
 	Partitions      []Partition
 }
 
 // Partition cuts processes off: requests and replies are lost.
 type Partition struct {
 	At    time.Duration
-	For   time.Duration `in:"1ns..720h"`
-	Group string        // "" means all groups
-	Part  Ratio         `in:"0%..100%"` // of its processes, the first ones; 0 means all
+	For   time.Duration
+	Group string // "" means all groups
+	Part  Ratio  // of its processes, the first ones; 0 means all
 }
 
 // Redis is the store.
 type Redis struct {
 	ServiceTime DurationDist // of one lease call; 0 means 15 us, as measured
-	Shards      int          `in:"1..16384"` // 0 means 1; keys are spread over them
+	Shards      int          // 0 means 1; keys are spread over them
 	// ClientTime has the bucket count time by the caller's clock, as libraries do that send it
 	// along: it shows what skew does.
 	ClientTime bool
@@ -212,33 +216,8 @@ var FaultKinds = []string{FaultOutage, FaultHang, FaultSlow, FaultRestartEmpty, 
 type RedisFault struct {
 	Kind  string
 	At    time.Duration
-	For   time.Duration `in:"0s..720h"`
+	For   time.Duration
 	By    time.Duration // slow, clock_step
-	Lost  time.Duration `in:"0s..720h"` // failover: the replica's lag
+	Lost  time.Duration // failover: the replica's lag
 	Shard int           // numbered from 1; 0 means all
-}
-
-// Hash identifies the scenario without its seed: equal scenarios have equal hashes, on any machine.
-func (s Scenario) Hash() string {
-	s = s.Defaults()
-	s.Seed = 0
-	text, err := json.Marshal(s)
-	if err != nil {
-		panic(fmt.Sprintf("sim: a scenario is plain data: %v", err)) // NaN, which Validate refuses
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8])
-}
-
-// RateOf is the requests per second of all processes that w is for.
-func (s *Scenario) RateOf(w *Workload) float64 {
-	if w.Rate > 0 {
-		return float64(w.Rate)
-	}
-	least := s.Limits[0].Rate()
-	for _, l := range s.Limits {
-		least = min(least, l.Rate())
-	}
-	cost := float64(w.Cost.Min+w.Cost.Max) / 2
-	return w.Load * least * float64(s.Keys.Count) / cost
 }

@@ -211,19 +211,6 @@ func TestValidateReportsAllFieldsAtOnceAndThenWhatDoesNotFit(t *testing.T) {
 		"sim: invalid scenario: redis.faults[0].at: is 1h0m0s, must be 0s to 30s")
 }
 
-func TestAViolationFollowsFromItsField(t *testing.T) {
-	v := &Violation{Path: "groups[1].pauses.for"}
-	for path, want := range map[string]bool{
-		"groups[1].pauses.for": true, "groups[1].pauses": true, "groups[1]": true, "groups": true, "": true,
-		"groups[1].pauses.for.more": true, "limits": false, "groups[1].pauses.forever": false,
-		"groups[1].pauses.fo": false, "groups[10]": false, "duration": false,
-	} {
-		if v.FollowsFrom(path) != want {
-			t.Errorf("from %q: %v, want %v", path, !want, want)
-		}
-	}
-}
-
 func TestFieldNamesAreInSnakeCase(t *testing.T) {
 	for name, want := range map[string]string{"TTL": "ttl", "RoundTrip": "round_trip", "On": "on", "CallTimeout": "call_timeout", "TraceSum": "trace_sum", "ClientTime": "client_time", "": ""} {
 		if got := FieldName(name); got != want {

@@ -1,7 +1,7 @@
 package file
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -14,163 +14,197 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
+// place is where something stands in a file. Both count from 1, the column in characters.
+type place struct{ line, column int }
+
+// problem is one thing that is wrong, and where.
+type problem struct {
+	file string // "" for an assignment or a path, which have no place
+	place
+	path    string // of the field; "" for the file as a whole
+	message string
+	cause   error // ErrInvalid, and what else errors.Is finds
+}
+
+// Error is "file:line:column: path: message", without the parts that are not there.
+func (p *problem) Error() string {
+	text := p.message
+	if p.path != "" {
+		text = p.path + ": " + text
+	}
+	if p.file != "" {
+		text = fmt.Sprintf("%s:%d:%d: %s", p.file, p.line, p.column, text)
+	}
+	return text
+}
+
+// Unwrap is the cause.
+func (p *problem) Unwrap() error { return p.cause }
+
 // valuesMax bounds what one file may say: aliases of aliases can say very much in few bytes.
 const valuesMax = 200_000
 
 // decoder is one file on its way to a scenario.
 type decoder struct {
-	file    string
-	errs    []*Error
-	at      map[string]position // of every path that the file has
-	unknown []string            // paths that could not be read, or that an unknown name may have meant
-	left    int                 // values that may still come
+	file     string
+	problems []*problem
+	unread   []string         // paths that could not be read, or that an unknown name may have meant
+	places   map[string]place // of every path that the file has
+	left     int              // values that may still come
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, at: map[string]position{}, left: valuesMax}
+	return &decoder{file: file, places: map[string]place{}, left: valuesMax}
 }
 
-func place(n *yaml.Node) position { return position{n.Line, n.Column} }
-
-// bad reports an error at p.
-func (d *decoder) bad(path string, p position, format string, args ...any) {
-	d.add(path, p, fmt.Sprintf(format, args...), nil)
-	d.unknown = append(d.unknown, path)
+// bad reports that what is at path could not be read.
+func (d *decoder) bad(path string, at place, format string, args ...any) {
+	d.problems = append(d.problems, &problem{d.file, at, path, fmt.Sprintf(format, args...), ErrInvalid})
+	d.unread = append(d.unread, path)
 }
 
-func (d *decoder) add(path string, p position, message string, cause error) {
-	e := &Error{File: d.file, Path: path, Message: message, cause: cause}
-	if d.file != "" {
-		e.Line, e.Column = max(p.line, 1), max(p.column, 1)
+// err joins the problems in the order of their places.
+func (d *decoder) err() error {
+	slices.SortStableFunc(d.problems, func(a, b *problem) int {
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
+	})
+	var all []error
+	for _, p := range d.problems {
+		all = append(all, p)
 	}
-	d.errs = append(d.errs, e)
+	return errors.Join(all...)
 }
 
-func (d *decoder) err() error { return inOrder(d.errs) }
+// placeOf is the place of a path, or of the nearest section around it that the file has.
+func (d *decoder) placeOf(path string) place {
+	for path != "" {
+		if at, ok := d.places[path]; ok {
+			return at
+		}
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+	}
+	return place{1, 1}
+}
+
+// validate adds what Scenario.Validate finds wrong, except where that follows from a field that
+// could not be read: it has its default now, and other fields cannot be compared with it.
+func (d *decoder) validate(s scenario.Scenario) {
+	err := s.Validate()
+	if len(d.unread) > 0 {
+		err = s.ValidateFields()
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return
+	}
+	for _, err := range joined.Unwrap() {
+		v, _ := errors.AsType[*scenario.Violation](err)
+		follows := func(path string) bool { return path == "" || strings.HasPrefix(v.Path+".", path+".") }
+		if !slices.ContainsFunc(d.unread, follows) {
+			cause := errors.Join(ErrInvalid, v)
+			d.problems = append(d.problems, &problem{d.file, d.placeOf(v.Path), v.Path, v.Message, cause})
+		}
+	}
+}
 
 // document is the one document of a text; nil after an error.
 func (d *decoder) document(text []byte) *yaml.Node {
 	if len(text) > textMax {
-		d.bad("", position{}, "the file has more than %d bytes", textMax)
+		d.bad("", place{1, 1}, "the file has more than %d bytes", textMax)
 		return nil
 	}
-	if at := unprintable(text); at >= 0 {
-		d.bad("", placeOf(text, at), "there is a byte that is not text in UTF-8")
-		return nil
-	}
+	end, readable := readableUntil(text)
 	var all []yaml.Node
 	err := yaml.Load(text, &all, yaml.WithV4Defaults(), yaml.WithAllDocuments())
+	e, isSyntax := errors.AsType[*yaml.LoadError](err)
 	switch {
+	case !readable:
+		d.bad("", end, "there is a byte that is not text in UTF-8")
+	case isSyntax:
+		at := place{e.Mark.Line, e.Mark.Column}
+		if at.line > end.line || at.line == 0 {
+			at = end // what is missing at the end
+		}
+		d.bad("", at, "%s", strings.TrimSuffix(e.Message+" ("+e.ContextMsg+")", " ()"))
 	case err != nil:
-		d.syntax(text, err)
-		return nil
+		d.bad("", place{1, 1}, "%v", err)
 	case len(all) > 1:
-		d.bad("", place(&all[1]), "there is more than one document; a file is one scenario")
-		return nil
-	case len(all) == 0 || len(all[0].Content) == 0:
-		d.bad("", position{}, "is empty")
-		return nil
+		d.bad("", place{all[1].Line, all[1].Column}, "there is more than one document; a file is one scenario")
+	case len(all) == 0 || len(all[0].Content) == 0 || isNull(all[0].Content[0]) && all[0].Content[0].Value == "":
+		d.bad("", place{1, 1}, "is empty")
+	default:
+		return all[0].Content[0]
 	}
-	root := all[0].Content[0]
-	if isNull(root) && root.Value == "" {
-		d.bad("", position{}, "is empty")
-		return nil
-	}
-	return root
+	return nil
 }
 
-// unprintable is where the first byte is that YAML does not take as text, or -1. The YAML package
-// refuses it too, but does not say where it is.
-func unprintable(text []byte) int {
-	for i, r := range string(text) {
-		_, n := utf8.DecodeRune(text[i:])
+// readableUntil is the place of the first byte that YAML does not take as text, which the YAML
+// package refuses without saying where it is, or else the end.
+func readableUntil(text []byte) (at place, all bool) {
+	at = place{1, 1}
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
 		control := r < ' ' && !strings.ContainsRune("\t\n\r", r) || r >= 0x7f && r < 0xa0 && r != 0x85
 		if control || r == utf8.RuneError && n == 1 {
-			return i
+			return at, false
 		}
+		at.column++
+		if r == '\n' {
+			at = place{at.line + 1, 1}
+		}
+		text = text[n:]
 	}
-	return -1
+	return at, true
 }
 
-// placeOf is the position of a byte of text.
-func placeOf(text []byte, at int) position {
-	before := text[:at]
-	line := before[bytes.LastIndexByte(before, '\n')+1:]
-	return position{bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(line) + 1}
-}
-
-// syntax reports an error of the YAML package about text.
-func (d *decoder) syntax(text []byte, err error) {
-	e, ok := errors.AsType[*yaml.LoadError](err)
-	if !ok {
-		d.bad("", position{}, "%v", err)
-		return
-	}
-	message := e.Message
-	if e.ContextMsg != "" {
-		message += " (" + e.ContextMsg + ")"
-	}
-	p, end := position{e.Mark.Line, e.Mark.Column}, placeOf(text, len(text))
-	if p.line > end.line {
-		p = end // what is missing at the end
-	}
-	d.bad("", p, "%s", message)
-}
-
-func isNull(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
-}
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
 // value reads n into v.
 func (d *decoder) value(path string, n *yaml.Node, v reflect.Value) {
-	p := place(n)
+	at := place{n.Line, n.Column}
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	if d.left--; d.left < 0 {
 		if d.left == -1 {
-			d.bad(path, p, "the file says too much: more than %d values", valuesMax)
+			d.bad(path, at, "the file says too much: more than %d values", valuesMax)
 		}
 		return
 	}
+	scalar := isScalar(v.Type())
 	switch {
 	case n.Style&yaml.TaggedStyle != 0:
-		d.bad(path, p, "has the tag %s; a scenario has none", n.ShortTag())
+		d.bad(path, at, "has the tag %s; a scenario has none", n.ShortTag())
+	case isNull(n) && !scalar: // a section whose fields are all commented out
+		v.SetZero()
 	case v.Kind() == reflect.Pointer:
-		v.SetZero()
-		if !isNull(n) {
-			v.Set(reflect.New(v.Type().Elem()))
-			d.value(path, n, v.Elem())
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(path, n, v.Elem())
+	case scalar && n.Kind == yaml.ScalarNode && !isNull(n):
+		if err := setScalar(v, n.Value, n.Style == 0); err != nil {
+			d.bad(path, at, "%v", err)
 		}
-	case isScalar(v.Type()):
-		if n.Kind != yaml.ScalarNode || isNull(n) {
-			d.bad(path, p, "%s, must be %s", is(n), want(v.Type()))
-		} else if err := setScalar(v, n.Value, n.Style == 0); err != nil {
-			d.bad(path, p, "%v", err)
-		}
-	case isNull(n): // a section whose fields are all commented out
-		v.SetZero()
-	case v.Kind() == reflect.Slice:
+	case !scalar && v.Kind() == reflect.Slice && n.Kind == yaml.SequenceNode:
 		d.list(path, n, v)
-	default:
+	case !scalar && v.Kind() == reflect.Struct && n.Kind == yaml.MappingNode:
 		d.mapping(path, n, v)
+	default:
+		is := map[yaml.Kind]string{yaml.MappingNode: "is a mapping", yaml.SequenceNode: "is a list"}[n.Kind]
+		if isNull(n) {
+			is = "has no value"
+		}
+		d.bad(path, at, "%s, must be %s", cmp.Or(is, fmt.Sprintf("is %.60q", n.Value)), want(v.Type()))
 	}
 }
 
 func (d *decoder) list(path string, n *yaml.Node, v reflect.Value) {
-	if n.Kind != yaml.SequenceNode {
-		d.bad(path, place(n), "%s, must be a list, like [%s]", is(n), example(v.Type().Elem()))
-		return
-	}
-	if len(n.Content) == 0 {
-		v.SetZero() // so that an empty list is equal to none
-		return
-	}
-	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	v.SetZero() // so that an empty list is equal to none
 	for i, item := range n.Content {
 		path := fmt.Sprintf("%s[%d]", path, i)
-		d.at[path] = place(item)
-		d.value(path, item, v.Index(i))
+		d.places[path] = place{item.Line, item.Column}
+		element := reflect.New(v.Type().Elem()).Elem()
+		d.value(path, item, element)
+		v.Set(reflect.Append(v, element))
 		if d.left < 0 {
 			return
 		}
@@ -178,100 +212,31 @@ func (d *decoder) list(path string, n *yaml.Node, v reflect.Value) {
 }
 
 func (d *decoder) mapping(path string, n *yaml.Node, v reflect.Value) {
-	if n.Kind != yaml.MappingNode {
-		d.bad(path, place(n), "%s, must be %s", is(n), want(v.Type()))
-		return
-	}
 	first := map[string]int{} // line of a name
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		name := key.Value
+	for pair := range slices.Chunk(n.Content, 2) {
+		key, value := pair[0], pair[1]
+		name, at, here := key.Value, place{key.Line, key.Column}, join(path, key.Value)
 		f, ok := fieldOf(v.Type(), name)
-		line, again := first[name]
-		switch here := join(path, clip(name)); {
+		switch {
 		case key.Kind != yaml.ScalarNode:
-			d.bad(path, place(key), "has a field whose name is not a word")
+			d.bad(path, at, "has a field whose name is not a word")
 		case key.Tag == "!!merge":
-			d.bad(here, place(key), "merge keys are not read; use an alias for a value as a whole")
-		case again:
-			d.bad(here, place(key), "is there twice, first in line %d", line)
+			d.bad(here, at, "merge keys are not read; use an alias for a value as a whole")
+		case first[name] > 0:
+			d.bad(here, at, "is there twice, first in line %d", first[name])
 		case !ok:
 			guess := meant(name, namesOf(v.Type()))
-			d.bad(here, place(key), "unknown field%s", didYouMean(guess))
+			d.bad(here, at, "unknown field%s", didYouMean(guess))
 			if guess != "" {
-				d.unknown = append(d.unknown, join(path, guess))
+				d.unread = append(d.unread, join(path, guess))
 			}
 		default:
-			d.at[here] = place(key)
+			d.places[here] = at
 			if value.Kind == yaml.ScalarNode {
-				d.at[here] = place(value)
+				d.places[here] = place{value.Line, value.Column}
 			}
-			d.value(here, value, v.Field(f.index))
+			d.value(here, value, v.FieldByIndex(f.Index))
 		}
 		first[name] = key.Line
 	}
-}
-
-// is says what n is, for a message.
-func is(n *yaml.Node) string {
-	switch {
-	case n.Kind == yaml.MappingNode:
-		return "is a mapping"
-	case n.Kind == yaml.SequenceNode:
-		return "is a list"
-	case isNull(n):
-		return "has no value"
-	}
-	return fmt.Sprintf("is %q", clip(n.Value))
-}
-
-// example is an element of a list, for a message.
-func example(t reflect.Type) string {
-	if _, like, ok := strings.Cut(want(t), "like "); ok {
-		return like
-	}
-	return "..."
-}
-
-// clip keeps messages short.
-func clip(s string) string {
-	const most = 60
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
-}
-
-// position is that of a path, or of the nearest section around it that the file has.
-func (d *decoder) position(path string) position {
-	for path != "" {
-		if p, ok := d.at[path]; ok {
-			return p
-		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
-	}
-	return position{1, 1}
-}
-
-// validate adds what Scenario.Validate finds wrong, except where that follows from an error that is
-// reported already.
-func (d *decoder) validate(s scenario.Scenario) {
-	joined, ok := s.Validate().(interface{ Unwrap() []error })
-	if !ok {
-		return
-	}
-	for _, err := range joined.Unwrap() {
-		v, ok := errors.AsType[*scenario.Violation](err)
-		if !ok {
-			d.add("", position{}, err.Error(), err)
-		} else if !d.follows(v) {
-			d.add(v.Path, d.position(v.Path), v.Message, v)
-		}
-	}
-}
-
-// follows reports whether v is about a field that could not be read, or about several fields while
-// there is one that could not.
-func (d *decoder) follows(v *scenario.Violation) bool {
-	return v.Together && len(d.unknown) > 0 || slices.ContainsFunc(d.unknown, v.FollowsFrom)
 }

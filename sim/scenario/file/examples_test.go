@@ -108,7 +108,7 @@ func TestTemplateHasEveryField(t *testing.T) {
 	}
 	has := map[string]bool{}
 	number := regexp.MustCompile(`\[[0-9]+\]`)
-	for path := range d.at {
+	for path := range d.places {
 		has[number.ReplaceAllString(path, "[]")] = true
 	}
 	// Then every path is there. The fields of a group's own workload stand at workload.

@@ -9,40 +9,41 @@
 // A path names a field within a scenario: policy.target, groups[0].count, or groups.web.count by
 // the group's name: see Set and Paths.
 //
-// Files: file.go Load and Parse; decode.go, field.go and scalar.go how a field is read; encode.go
-// how it is written; path.go paths; examples.go the examples; error.go where it went wrong.
+// Files: file.go Load, Parse and the examples; decode.go what reads a file; fields.go the fields
+// and the texts of their values; encode.go Marshal and Differences; path.go Set.
 //
 // All functions may be called from any goroutine, as long as no other works on the same Scenario.
 package file
 
 import (
+	"embed"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
 )
 
-// examplePrefix marks the name of a built-in example where a file's name is expected.
-const examplePrefix = "example:"
+// ErrInvalid is wrapped by every error about what a scenario file, an assignment or a path says.
+var ErrInvalid = errors.New("file: invalid scenario")
 
 // textMax bounds a scenario file; one with every field is a hundredth of it.
 const textMax = 1 << 20
 
 // Load reads the scenario in a file, or the built-in example NAME for "example:NAME".
 func Load(path string) (scenario.Scenario, error) {
-	if name, ok := strings.CutPrefix(path, examplePrefix); ok {
-		for _, e := range Examples() {
-			if e.Name == name {
-				return Parse(path, e.Text)
-			}
+	if name, ok := strings.CutPrefix(path, "example:"); ok {
+		if !slices.Contains(exampleOrder, name) {
+			return scenario.Scenario{}, fmt.Errorf("%w: there is no example %q; there are %s",
+				ErrInvalid, name, strings.Join(exampleOrder, ", "))
 		}
-		return scenario.Scenario{}, fmt.Errorf("%w: there is no example %q; there are %s",
-			ErrInvalid, name, strings.Join(exampleOrder, ", "))
+		return Parse(path, exampleText(name))
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -58,8 +59,8 @@ func Load(path string) (scenario.Scenario, error) {
 
 // Parse reads a scenario. The name of its file is for errors, and the traces that the scenario
 // replays are looked for in that file's folder. The result is valid (Scenario.Validate), but has no
-// defaults filled in. The error joins *Error values in the order of their lines; each wraps
-// ErrInvalid, and scenario.ErrInvalidScenario where Validate objects.
+// defaults filled in. The error joins one for each thing that is wrong, in the order of lines; each
+// wraps ErrInvalid, and a scenario.Violation where Validate objects.
 func Parse(name string, text []byte) (scenario.Scenario, error) {
 	d := newDecoder(name)
 	var s scenario.Scenario
@@ -75,32 +76,82 @@ func Parse(name string, text []byte) (scenario.Scenario, error) {
 }
 
 // loadTraces reads the traces that workloads of s name and that are not there yet, each beside the
-// scenario's file. A digest in the scenario says which trace was meant; another one is an error.
+// scenario's file. A digest in the scenario says which trace was meant; another one is an error. It
+// changes nothing that a copy of s shares.
 func (d *decoder) loadTraces(s *scenario.Scenario) {
-	load := func(path string, w *scenario.Workload) {
-		if w == nil || w.File == "" || w.Trace != nil {
-			return
-		}
-		name := w.File
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(filepath.Dir(d.file), name)
-		}
-		t, err := trace.ReadFile(name)
-		if err != nil {
-			d.bad(path+".file", d.position(path+".file"), "%v", err)
-			return
-		}
-		sum := trace.Digest(t)
-		if w.TraceSum != "" && w.TraceSum != sum {
-			path += ".trace_sum"
-			d.bad(path, d.position(path), "is %q, but that of %s is %s: it is not the same trace any more",
-				w.TraceSum, w.File, sum)
-			return
-		}
-		w.Trace, w.TraceSum = t, sum
-	}
-	load("workload", &s.Workload)
+	d.loadTrace("workload", &s.Workload)
+	s.Groups = slices.Clone(s.Groups)
 	for i := range s.Groups {
-		load(fmt.Sprintf("groups[%d].workload", i), s.Groups[i].Workload)
+		if own := s.Groups[i].Workload; own != nil {
+			w := *own
+			d.loadTrace(fmt.Sprintf("groups[%d].workload", i), &w)
+			s.Groups[i].Workload = &w
+		}
 	}
 }
+
+func (d *decoder) loadTrace(path string, w *scenario.Workload) {
+	if w.File == "" || w.Trace != nil {
+		return
+	}
+	name := w.File
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(d.file), name)
+	}
+	t, err := trace.ReadFile(name)
+	if err != nil {
+		d.bad(path+".file", d.placeOf(path+".file"), "%v", err)
+		return
+	}
+	sum := trace.Digest(t)
+	if w.TraceSum != "" && w.TraceSum != sum {
+		path += ".trace_sum"
+		d.bad(path, d.placeOf(path), "is %q, but that of %s is %s: it is not the same trace any more",
+			w.TraceSum, w.File, sum)
+		return
+	}
+	w.Trace, w.TraceSum = t, sum
+}
+
+//go:embed examples/*.yaml
+var exampleFiles embed.FS
+
+//go:embed template.yaml
+var template []byte
+
+// exampleOrder is from what most fleets look like to what few do.
+var exampleOrder = []string{
+	"steady-fleet", "flash-sale", "noisy-neighbours", "small-burst", "multi-limit-tenants", "redis-failover",
+	"real-processes",
+}
+
+// Example is a scenario that ships with this package; Load takes its name after "example:".
+type Example struct {
+	Name, Description string
+	Text              []byte // the commented file
+}
+
+// Examples are the built-in scenarios, simple ones first.
+func Examples() (all []Example) {
+	for _, name := range exampleOrder {
+		s, err := Load("example:" + name)
+		if err != nil {
+			panic(fmt.Sprintf("file: an example is wrong: %v", err))
+		}
+		all = append(all, Example{name, s.Description, exampleText(name)})
+	}
+	return all
+}
+
+func exampleText(name string) []byte {
+	text, err := exampleFiles.ReadFile("examples/" + name + ".yaml")
+	if err != nil {
+		panic(fmt.Sprintf("file: an example is missing: %v", err))
+	}
+	return text
+}
+
+// Template is a commented scenario with every field: those that most users set are there, and every
+// other one is commented out with its default value, its unit and its meaning. A line of it that
+// begins with # and then no space is a field.
+func Template() []byte { return slices.Clone(template) }

@@ -213,7 +213,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%T is not a join of errors: %v", err, err)
 			}
 			for _, err := range joined.Unwrap() {
-				if e, ok := err.(*Error); !ok || e.Line < 1 || e.Column < 1 || e.Message == "" {
+				if p, ok := err.(*problem); !ok || p.line < 1 || p.column < 1 || p.message == "" {
 					t.Fatalf("the error has no place: %v", err)
 				}
 			}

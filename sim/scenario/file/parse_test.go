@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -120,11 +121,11 @@ var wrong = map[string]string{
 	"limits: [1/s]\nreps: 0x10":                   `s.yaml:2:7: reps: is "0x10", must be a whole number`,
 	"limits: [1/s]\nreps: '5'":                    `s.yaml:2:7: reps: is the text "5", must be a whole number`,
 	"limits: [1/s]\nreps:":                        "s.yaml:2:6: reps: has no value, must be a whole number",
-	"limits: [1/s]\nreps: 9223372036854775808":    "s.yaml:2:7: reps: is \"9223372036854775808\", which is too large a number",
+	"limits: [1/s]\nreps: 9223372036854775808":    "s.yaml:2:7: reps: is \"9223372036854775808\", must be a whole number, below 2^63",
 	"limits: [1/s]\nseed: -1":                     `s.yaml:2:7: seed: is "-1", must be a whole number, 0 or more`,
-	"limits: [1/s]\nseed: 18446744073709551616":   "s.yaml:2:7: seed: is \"18446744073709551616\", which is too large a number",
+	"limits: [1/s]\nseed: 18446744073709551616":   "s.yaml:2:7: seed: is \"18446744073709551616\", must be a whole number, 0 or more and below 2^64",
 	"limits: [1/s]\nworkload: {load: .inf}":       `s.yaml:2:18: workload.load: is ".inf", must be a number`,
-	"limits: [1/s]\nworkload: {load: 1e999}":      `s.yaml:2:18: workload.load: is "1e999", which is too large a number`,
+	"limits: [1/s]\nworkload: {load: 1e999}":      `s.yaml:2:18: workload.load: is "1e999", must be a number, below 1.8e308`,
 	"limits: [1/s]\nworkload: {load: 1_0}":        `s.yaml:2:18: workload.load: is "1_0", must be a number`,
 	"limits: [1/s]\nredis: {client_time: yes}":    `s.yaml:2:22: redis.client_time: is "yes", must be true or false`,
 	"limits: [1/s]\nredis: {client_time: 'true'}": `s.yaml:2:22: redis.client_time: is the text "true", must be true or false`,
@@ -205,9 +206,6 @@ duration: soon
 	if !errors.Is(err, scenario.ErrInvalidScenario) || !errors.Is(err, ErrInvalid) {
 		t.Errorf("the error is neither of a file nor of a scenario: %v", err)
 	}
-	if e, ok := errors.AsType[*Error](err); !ok || e.File != "dir/s.yaml" || e.Line != 4 || e.Column != 5 || e.Path != "limits[1]" {
-		t.Errorf("the first error is %+v", e)
-	}
 	if v, ok := errors.AsType[*scenario.Violation](err); !ok || v.Path != "workload.kind" {
 		t.Errorf("the first violation is %+v", v)
 	}
@@ -228,7 +226,7 @@ func TestAFileThatSaysTooMuchIsRefused(t *testing.T) {
 
 func TestALongValueIsCutInMessages(t *testing.T) {
 	_, err := Parse("s.yaml", []byte("limits: [1/s]\nreps: "+strings.Repeat("é", 1000)))
-	if err == nil || len(err.Error()) > 200 || !strings.Contains(err.Error(), `éé..."`) {
+	if err == nil || utf8.RuneCountInString(err.Error()) > 120 || !strings.Contains(err.Error(), `éé", must be`) {
 		t.Errorf("%v", err)
 	}
 }

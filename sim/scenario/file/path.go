@@ -12,6 +12,26 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
+// Paths are all paths that Set takes, in the order of scenario.Scenario, with [] for the place in a
+// list: policy.target, limits, limits[], groups, groups[].count. A section as a whole, such as
+// redis, may be set too, but is not listed.
+func Paths() []string { return pathsOf("", reflect.TypeFor[scenario.Scenario]()) }
+
+func pathsOf(path string, t reflect.Type) (paths []string) {
+	switch {
+	case isScalar(t):
+		return []string{path}
+	case t.Kind() == reflect.Pointer:
+		return pathsOf(path, t.Elem())
+	case t.Kind() == reflect.Slice:
+		return append([]string{path}, pathsOf(path+"[]", t.Elem())...)
+	}
+	for _, f := range fieldsOf(t) {
+		paths = append(paths, pathsOf(join(path, scenario.FieldName(f.Name)), f.Type)...)
+	}
+	return paths
+}
+
 // Set changes one field: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or
 // groups[web].count, for names with dots), "redis.faults=[]", "workload={kind: constant, rate:
 // 5/s}". The value is what a file would have after the colon; a section or a list is replaced as a
@@ -25,16 +45,15 @@ func Set(s *scenario.Scenario, assignment string) error {
 	path, text, ok := strings.Cut(assignment, "=")
 	path = strings.TrimSpace(path)
 	if !ok {
-		return &Error{Path: path, Message: "has no value; an assignment is like policy.target=50ms"}
+		return invalid(path, "has no value; an assignment is like policy.target=50ms")
 	}
-	next := cloned(reflect.ValueOf(*s)).Interface().(scenario.Scenario)
+	next := *s
 	at, err := walk(&next, path)
 	if err != nil {
 		return err
 	}
 	d := newDecoder("")
-	quoted := strings.HasPrefix(strings.TrimSpace(text), `"`) || strings.HasPrefix(strings.TrimSpace(text), "'")
-	if at.value.Kind() == reflect.String && !quoted {
+	if at.value.Kind() == reflect.String && !quoted.MatchString(text) {
 		at.value.SetString(text)
 	} else if node := d.document([]byte(text)); node != nil {
 		at.value.SetZero()
@@ -49,14 +68,19 @@ func Set(s *scenario.Scenario, assignment string) error {
 		}
 	}
 	d.loadTraces(&next)
-	for _, e := range d.errs {
-		e.Path = cmp.Or(e.Path, at.path)
+	for _, p := range d.problems {
+		p.path = cmp.Or(p.path, at.path)
 	}
 	if err := d.err(); err != nil {
 		return err
 	}
 	*s = next
 	return nil
+}
+
+// invalid is an error about a path.
+func invalid(path, format string, args ...any) error {
+	return &problem{path: path, message: fmt.Sprintf(format, args...), cause: ErrInvalid}
 }
 
 // location is where a path leads in a scenario.
@@ -66,22 +90,18 @@ type location struct {
 	workload *scenario.Workload // that value is a field of; nil for none
 }
 
-// wrong is an error about what is at the location.
-func (at *location) wrong(format string, args ...any) error {
-	return &Error{Path: at.path, Message: fmt.Sprintf(format, args...)}
-}
-
 var (
-	wellFormed = regexp.MustCompile(`^[^].[]*(\.[^].[]+|\[[^][]*\])*$`)
+	wellFormed = regexp.MustCompile(`^[^].[]+(\.[^].[]+|\[[^][]*\])*$`)
+	quoted     = regexp.MustCompile(`^\s*["']`)
 	pathPart   = regexp.MustCompile(`\[[^]]*\]|[^].[]+`)
 )
 
-// walk follows a path, and makes what is missing on the way: a group's clock or workload, the one
-// group.
+// walk follows a path. It copies the lists and sections that it passes, so that no other scenario
+// is changed with them, and makes what is missing: a group's clock or workload, the one group.
 func walk(s *scenario.Scenario, path string) (location, error) {
 	at := location{value: reflect.ValueOf(s).Elem()}
-	if path == "" || !wellFormed.MatchString(path) {
-		return at, &Error{Path: path, Message: "is not a path like policy.target or groups[0].count"}
+	if !wellFormed.MatchString(path) {
+		return at, invalid(path, "is not a path like policy.target or groups[0].count")
 	}
 	for _, part := range pathPart.FindAllString(path, -1) {
 		inner, inBrackets := strings.CutPrefix(part, "[")
@@ -96,26 +116,27 @@ func walk(s *scenario.Scenario, path string) (location, error) {
 func (at *location) step(part string, inBrackets bool) error {
 	v := at.value
 	if v.Kind() == reflect.Pointer {
-		if v.IsNil() {
-			v.Set(reflect.New(v.Type().Elem()))
+		section := reflect.New(v.Type().Elem())
+		if !v.IsNil() {
+			section.Elem().Set(v.Elem())
 		}
-		v = v.Elem()
+		v.Set(section)
+		v = section.Elem()
 	}
 	switch {
 	case isScalar(v.Type()):
-		return at.wrong("is %s and has no part %q", want(v.Type()), clip(part))
+		return invalid(at.path, "is %s and has no part %.60q", want(v.Type()), part)
 	case v.Kind() == reflect.Slice:
 		return at.element(v, part, inBrackets)
 	case inBrackets:
-		return at.wrong("is not a list, so [%s] is not in it", clip(part))
+		return invalid(at.path, "is not a list, so [%.60s] is not in it", part)
 	}
 	f, ok := fieldOf(v.Type(), part)
 	if !ok {
-		guess := didYouMean(at.guess(v.Type(), part))
-		return &Error{Path: join(at.path, clip(part)), Message: "unknown field" + guess}
+		return invalid(join(at.path, part), "unknown field%s", didYouMean(at.guess(v.Type(), part)))
 	}
 	at.workload, _ = v.Addr().Interface().(*scenario.Workload)
-	at.path, at.value = join(at.path, part), v.Field(f.index)
+	at.path, at.value = join(at.path, part), v.FieldByIndex(f.Index)
 	return nil
 }
 
@@ -136,50 +157,28 @@ func (at *location) guess(t reflect.Type, part string) string {
 
 // element goes to an element of a list, by its number, or to a group by its name.
 func (at *location) element(v reflect.Value, part string, inBrackets bool) error {
+	v.Set(reflect.AppendSlice(reflect.Zero(v.Type()), v))
 	groups, isGroups := v.Addr().Interface().(*[]scenario.Group)
 	if isGroups && len(*groups) == 0 {
 		*groups = []scenario.Group{{Name: scenario.Scenario{}.Defaults().Groups[0].Name}}
 	}
 	i, err := strconv.Atoi(part)
-	switch {
-	case err == nil && inBrackets:
-	case isGroups:
+	if err != nil || !inBrackets {
+		if !isGroups {
+			return invalid(at.path, "is a list; an element of it is %s[0], not %.60q", at.path, part)
+		}
 		var names []string
 		for _, g := range *groups {
 			names = append(names, g.Name)
 		}
 		if i = slices.Index(names, part); i < 0 {
-			return at.wrong("have no group %q; there are %s", clip(part), clip(strings.Join(names, ", ")))
+			return invalid(at.path, "have no group %.60q; there are %.60s", part, strings.Join(names, ", "))
 		}
-	default:
-		return at.wrong("is a list; an element of it is %s[0], not %q", at.path, clip(part))
 	}
 	at.path = fmt.Sprintf("%s[%d]", at.path, i)
 	if i < 0 || i >= v.Len() {
-		return at.wrong("is not there: the list has %d elements, from [0] on", v.Len())
+		return invalid(at.path, "is not there: the list has %d elements, from [0] on", v.Len())
 	}
 	at.workload, at.value = nil, v.Index(i)
 	return nil
-}
-
-// cloned is a copy of v that shares nothing with it but traces, which nobody changes.
-func cloned(v reflect.Value) reflect.Value {
-	copied := reflect.New(v.Type()).Elem()
-	copied.Set(v)
-	switch {
-	case v.Type() == reflect.TypeFor[*scenario.Trace](), isScalar(v.Type()):
-	case v.Kind() == reflect.Pointer && !v.IsNil():
-		copied.Set(reflect.New(v.Type().Elem()))
-		copied.Elem().Set(cloned(v.Elem()))
-	case v.Kind() == reflect.Slice && !v.IsNil():
-		copied.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
-		for i := range v.Len() {
-			copied.Index(i).Set(cloned(v.Index(i)))
-		}
-	case v.Kind() == reflect.Struct:
-		for i := range v.NumField() {
-			copied.Field(i).Set(cloned(v.Field(i)))
-		}
-	}
-	return copied
 }
