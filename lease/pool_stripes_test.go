@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -108,79 +107,6 @@ func TestAStripeThatNobodyUsesIsHarvested(t *testing.T) {
 	// then it has them.
 	if int64(rest) != 1e5-n+10 || p.Held() != 0 {
 		t.Errorf("%d left, held %d", rest, p.Held())
-	}
-}
-
-// TestStripedPoolConserves is TestPoolConserves for a pool that hands out from stripes most of the
-// time.
-func TestStripedPoolConserves(t *testing.T) {
-	p := newStriped(t, 0)
-	var admitted, denied atomic.Int64
-	var stop atomic.Bool
-	var takers sync.WaitGroup
-	for g := range 4 {
-		takers.Go(func() {
-			rnd := rand.New(rand.NewPCG(uint64(g), 1))
-			for !stop.Load() {
-				n := int64(1)
-				e := p.Interval() // before the take: a later one could forge
-				var got Taken
-				if rnd.IntN(8) != 0 {
-					got = p.Take()
-				} else {
-					n = 1 + rnd.Int64N(100)
-					got = p.TakeN(n)
-				}
-				if !got.Ok() {
-					denied.Add(n)
-					continue
-				}
-				admitted.Add(n)
-				if rnd.IntN(100) == 0 && p.put(n, e) {
-					admitted.Add(-n)
-				}
-			}
-		})
-	}
-	p.add(sampleEvery)
-	for admitted.Load() == 0 {
-		runtime.Gosched()
-	}
-	rnd := rand.New(rand.NewPCG(9, 9))
-	granted, returned, burnt, striped := int64(sampleEvery), int64(0), int64(0), 0
-	for range 20_000 {
-		p.contend()
-		if p.mark.Load() == MarkStriped {
-			striped++
-		}
-		switch rnd.IntN(6) {
-		case 0, 1, 2:
-			n := rnd.Int64N(10 * sampleEvery)
-			p.add(n)
-			granted += n
-			p.arm(rnd.Int64N(sampleEvery))
-		case 3:
-			_, back := p.report(func(held int64) int64 { return held / 3 })
-			returned += back
-		case 4:
-			p.deny(rnd.IntN(2) == 0)
-		case 5:
-			burnt += p.drain()
-		}
-		if rnd.IntN(100) == 0 {
-			runtime.Gosched()
-		}
-	}
-	stop.Store(true)
-	takers.Wait()
-	if held := p.Held(); granted != admitted.Load()+returned+burnt+held {
-		t.Errorf("granted %d, but admitted %d + returned %d + burnt %d + held %d", granted, admitted.Load(), returned, burnt, held)
-	}
-	if p.Missed() != denied.Load() {
-		t.Errorf("%d counted as missed, %d were", p.Missed(), denied.Load())
-	}
-	if striped == 0 || admitted.Load() == 0 {
-		t.Errorf("stripes served in %d rounds, admitted %d: nothing was tested", striped, admitted.Load())
 	}
 }
 

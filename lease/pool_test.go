@@ -2,6 +2,7 @@ package lease
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,77 +92,89 @@ func TestStrictTakeRefusesWhatHasExpired(t *testing.T) {
 	}
 }
 
-// TestPoolConserves runs everything at once: takers of one and of many, who put some back, while
-// the owner adds, reports, returns and drains. No token is lost and none forged.
 func TestPoolConserves(t *testing.T) {
-	p := newPool(0)
-	var admitted, putLate atomic.Int64
+	conserves(t, newPool(0), mixture{takesMax: 4, addsMax: 50, ofOne: 2, putsBack: 4}, func() {})
+}
+
+func TestStripedPoolConserves(t *testing.T) {
+	p, striped := newStriped(t, 0), false
+	conserves(t, p, mixture{takesMax: 100, addsMax: 10 * sampleEvery, ofOne: 8, putsBack: 100}, func() {
+		p.contend()
+		striped = striped || p.mark.Load() == MarkStriped
+	})
+	testkit.Check(t, striped, "the stripes never served: nothing was tested")
+}
+
+// mixture is what takers and the owner of a pool do in conserves.
+type mixture struct {
+	takesMax, addsMax int64
+	ofOne, putsBack   int // one take in ofOne is of many; one in putsBack is put back
+}
+
+// conserves runs everything at once: takers of one and of many, who put some back, while the owner
+// adds, reports, returns, denies and drains, and calls each every time. No token is lost and none
+// forged, and every token denied is counted.
+func conserves(t *testing.T, p *Pool, m mixture, each func()) {
+	var admitted, denied atomic.Int64
 	var stop atomic.Bool
 	var takers sync.WaitGroup
 	for g := range 4 {
 		takers.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(g), 1))
 			for !stop.Load() {
-				n := int64(1)
 				e := p.Interval() // before the take: a later one could forge
-				var ok bool
-				if rnd.IntN(2) == 0 {
-					ok = p.Take().Ok()
-				} else {
-					n = 1 + rnd.Int64N(4)
-					ok = p.TakeN(n).Ok()
+				n, take := int64(1), p.Take
+				if rnd.IntN(m.ofOne) == 0 {
+					n = 1 + rnd.Int64N(m.takesMax)
+					take = func() Taken { return p.TakeN(n) }
 				}
-				if !ok {
-					continue
-				}
-				admitted.Add(n)
-				if rnd.IntN(4) == 0 {
-					if p.put(n, e) {
-						admitted.Add(-n)
-					} else {
-						putLate.Add(n)
-					}
+				switch {
+				case !take().Ok():
+					denied.Add(n)
+				case rnd.IntN(m.putsBack) != 0 || !p.put(n, e):
+					admitted.Add(n)
 				}
 			}
 		})
 	}
 	rnd := rand.New(rand.NewPCG(9, 9))
-	granted, returned, burnt := int64(0), int64(0), int64(0)
+	granted, returned, burnt := m.addsMax, int64(0), int64(0)
+	p.add(m.addsMax)
+	for admitted.Load() == 0 {
+		runtime.Gosched()
+	}
 	for range 20_000 {
-		switch rnd.IntN(4) {
-		case 0, 1:
-			n := rnd.Int64N(50)
+		each()
+		switch rnd.IntN(6) {
+		case 0, 1, 2:
+			n := rnd.Int64N(m.addsMax)
 			p.add(n)
 			granted += n
-			p.arm(rnd.Int64N(10))
-		case 2:
+			p.arm(rnd.Int64N(1 + m.addsMax/8))
+		case 3:
 			_, back := p.report(func(held int64) int64 { return held / 3 })
 			returned += back
-		case 3:
+		case 4:
+			p.deny(rnd.IntN(2) == 0)
+		case 5:
 			burnt += p.drain()
 		}
+		if rnd.IntN(100) == 0 {
+			runtime.Gosched()
+		}
 	}
-	p.add(1)
-	granted++
 	stop.Store(true)
 	takers.Wait()
 	held := p.Held()
-	if granted != admitted.Load()+returned+burnt+held {
-		t.Errorf("granted %d, but admitted %d + returned %d + burnt %d + held %d", granted, admitted.Load(), returned, burnt, held)
-	}
-	if admitted.Load() == 0 || putLate.Load() == 0 {
-		t.Logf("little happened: admitted %d, put back late %d", admitted.Load(), putLate.Load())
-	}
+	testkit.Check(t, granted == admitted.Load()+returned+burnt+held,
+		"granted %d, but admitted %d + returned %d + burnt %d + held %d", granted, admitted.Load(), returned, burnt, held)
+	testkit.Check(t, p.Missed() == denied.Load(), "%d counted as missed, %d were", p.Missed(), denied.Load())
 }
 
 // TestEmptyMarkNeverStays: once tokens were added and everybody is quiet, a take succeeds, whatever
 // the takers that found the pool empty did at the same moment.
 func TestEmptyMarkNeverStays(t *testing.T) {
-	rounds := 3000
-	if testkit.RaceEnabled {
-		rounds = 500
-	}
-	for range rounds {
+	for range testkit.PlainOrRace(3000, 500) {
 		p := newPool(1)
 		var all sync.WaitGroup
 		var taken atomic.Int64
