@@ -3,7 +3,9 @@ package lease
 import (
 	"flag"
 	"fmt"
+	"hash/maphash"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,4 +149,100 @@ func (r result) summary() string {
 		return fmt.Sprintf("%d states: complete, the longest way to one is %d events", r.states, r.depth)
 	}
 	return fmt.Sprintf("%d states: every order of %d events", r.states, r.depth)
+}
+
+// tree is what has been explored: the states in the order in which they were found, each as the
+// event that led to it from its parent.
+type tree struct {
+	model
+	parents []uint32
+	causes  []event
+	// The worlds on the way to the state that was looked at last, by depth, and their numbers.
+	// States are looked at in the order in which they were found, so the next one shares most of
+	// its way.
+	worlds  []*world
+	numbers []int
+}
+
+// world is the state of the given number and depth. It is valid until the next call.
+func (x *tree) world(number, depth int) *world {
+	if depth == len(x.worlds) {
+		x.worlds, x.numbers = append(x.worlds, new(world)), append(x.numbers, -1)
+	}
+	if x.numbers[depth] != number {
+		x.numbers[depth] = number
+		if depth == 0 {
+			x.worlds[0] = newWorld(x.model)
+		} else {
+			x.world(int(x.parents[number]), depth-1).copyTo(x.worlds[depth])
+			x.worlds[depth].apply(x.causes[number])
+		}
+	}
+	return x.worlds[depth]
+}
+
+// explore searches breadth first until budget states are known, so that the first violation found
+// has the shortest trace. All that is kept of a state is a 64-bit hash of its description, and its
+// place in the tree.
+func (m model) explore(budget int) result {
+	x := &tree{model: m, parents: []uint32{0}, causes: []event{{}}}
+	var d describer
+	var events []event
+	var text []byte
+	after, seed, seen := new(world), maphash.MakeSeed(), map[uint64]bool{}
+	isNew := func(w *world) bool {
+		text = d.describe(text[:0], w)
+		before := len(seen)
+		seen[maphash.Bytes(seed, text)] = true
+		return len(seen) > before
+	}
+	isNew(x.world(0, 0))
+	for depth, first := 0, 0; ; depth++ {
+		end := len(x.parents) // of the states of this depth
+		if first == end {
+			return result{states: end, depth: depth - 1, complete: true}
+		}
+		if m.depth != 0 && depth == m.depth {
+			return result{states: end, depth: depth}
+		}
+		for number := first; number < end; number++ {
+			w := x.world(number, depth)
+			events = w.events(events[:0])
+			for _, e := range events {
+				w.copyTo(after)
+				violation := after.apply(e)
+				if violation == "" && !isNew(after) {
+					continue
+				}
+				x.parents, x.causes = append(x.parents, uint32(number)), append(x.causes, e)
+				if violation != "" {
+					trace := x.trace()
+					return result{
+						states: len(x.parents), violation: violation,
+						trace: strings.Join(trace, "\n"), length: len(trace),
+					}
+				}
+			}
+			if len(x.parents) >= budget {
+				return result{states: len(x.parents), depth: depth}
+			}
+		}
+		first = end
+	}
+}
+
+// trace tells what happened on the way to the last state.
+func (x *tree) trace() (lines []string) {
+	var way []event
+	for i := uint32(len(x.parents) - 1); i != 0; i = x.parents[i] {
+		way = append(way, x.causes[i])
+	}
+	slices.Reverse(way)
+	w := newWorld(x.model)
+	for i, e := range way {
+		line := w.tell(e)
+		w.apply(e)
+		lines = append(lines, fmt.Sprintf("%3d  %-62s %s", i+1, line, w.sketch()))
+	}
+	return lines
 }
