@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,73 +9,48 @@ import (
 // misfortune is what befalls processes, the store and its configuration. n is a process taken at
 // random.
 func (f *fleet) misfortune(n *node) {
-	switch f.rnd.IntN(17) {
-	case 0:
-		if f.faults.Restart {
-			f.restart(n)
+	kind, on, exists := f.rnd.IntN(17), &f.faults, f.bucket.state.exists
+	among := func(kinds ...int) bool { return slices.Contains(kinds, kind) }
+	switch {
+	case on.Restart && among(0):
+		f.restart(n)
+	case on.Evict && among(1, 2):
+		f.log("the record of process %d is evicted", n.index)
+		delete(f.bucket.records, n.id)
+	case (on.SetLimits || on.SetTTL) && among(3, 4):
+		f.configure()
+	case on.Flush && f.knows(n) && among(5):
+		f.lose(n)
+	case on.Failover && among(6, 7):
+		f.failover(n, false)
+	case on.StepBack && among(8):
+		back := f.rnd.Int64N(3 * micros(f.config.TTL))
+		f.log("the server's clock steps back by %d", back)
+		f.offset -= back
+	case on.BlindFlush && f.slack == 0 && exists && among(9):
+		f.slack = f.capacity()
+		f.lose(f.restart(n))
+	case on.StepForward && f.slack == 0 && exists && among(10):
+		f.log("the server's clock steps forward")
+		f.offset += f.rnd.Int64N(1_000_000)
+		f.slack = 2 * f.capacity() // one refill and all holdings
+		f.quietUntil = f.bounds.leasesEnd
+	case on.Again && len(n.sent) > 0 && among(11, 12):
+		f.pass(micros(f.config.TTL) * (2 + f.rnd.Int64N(3)) / 2)
+		for _, r := range n.sent[f.rnd.IntN(len(n.sent)):] {
+			f.log("seq %d of process %d arrives again", r.Seq, n.index)
+			f.execute(packet{node: n, request: r})
 		}
-	case 1, 2:
-		if f.faults.Evict {
-			f.log("the record of process %d is evicted", n.index)
-			delete(f.bucket.records, n.id)
-		}
-	case 3, 4:
-		if f.faults.SetLimits || f.faults.SetTTL {
-			f.configure()
-		}
-	case 5:
-		if f.faults.Flush && f.knows(n) {
-			f.lose(n)
-		}
-	case 6, 7:
-		if f.faults.Failover {
-			f.failover(n)
-		}
-	case 8:
-		if f.faults.StepBack {
-			back := f.rnd.Int64N(3 * micros(f.config.TTL))
-			f.log("the server's clock steps back by %d", back)
-			f.offset -= back
-		}
-	case 9:
-		if f.faults.BlindFlush && f.slack == 0 && f.bucket.state.exists {
-			f.slack = f.capacity()
-			f.lose(f.restart(n))
-		}
-	case 10:
-		if f.faults.StepForward && f.slack == 0 && f.bucket.state.exists {
-			f.log("the server's clock steps forward")
-			f.offset += f.rnd.Int64N(1_000_000)
-			f.slack = 2 * f.capacity() // one refill and all holdings
-			f.quietUntil = f.bounds.leasesEnd
-		}
-	case 11, 12:
-		if f.faults.Again && len(n.sent) > 0 {
-			f.pass(micros(f.config.TTL) * (2 + f.rnd.Int64N(3)) / 2)
-			for _, r := range n.sent[f.rnd.IntN(len(n.sent)):] {
-				f.log("seq %d of process %d arrives again", r.Seq, n.index)
-				f.execute(packet{node: n, request: r})
-			}
-		}
-	case 13:
-		if f.faults.Absurd {
-			f.absurd()
-		}
-	case 14:
-		if f.faults.BlindFailover {
-			f.blindFailover()
-		}
-	case 15:
-		switch {
-		case f.faults.Flush && f.faults.SetTTL && f.knows(n):
-			f.loseLongLeases(n)
-		case f.faults.Flush && f.faults.Versions && f.knows(n) && !n.newer:
-			f.loseNewerLimits(n)
-		}
-	case 16:
-		if f.faults.Versions && f.bucket.state.exists {
-			f.expireNewerLimits(n)
-		}
+	case on.Absurd && among(13):
+		f.absurd()
+	case on.BlindFailover && among(14):
+		f.failover(n, true)
+	case on.Flush && f.knows(n) && on.SetTTL && among(15):
+		f.loseLongLeases(n)
+	case on.Flush && f.knows(n) && on.Versions && !n.newer && among(15):
+		f.loseNewerLimits(n)
+	case on.Versions && exists && among(16):
+		f.expireNewerLimits(n)
 	}
 }
 
@@ -183,22 +157,6 @@ func (f *fleet) absurd() {
 	}
 }
 
-// blindFailover promotes a lagging replica, which may lack grants and renewals, and nobody knows of
-// it who comes first.
-func (f *fleet) blindFailover() {
-	switch {
-	case f.copied == nil || f.rnd.IntN(2) == 0:
-		f.copied = f.bucket.Clone()
-	case f.slack == 0 && f.copied.state.exists && f.copied.state.created == f.bucket.state.created:
-		f.log("a replica at counter %d is promoted at %d", f.copied.state.counter, f.bucket.state.counter)
-		f.bucket, f.copied = f.copied, nil
-		// What was drawn since, once more; a holding that was renewed since is forgotten at its old
-		// end.
-		f.slack = f.capacity()
-		f.quietUntil = f.now + 1_000_000_000
-	}
-}
-
 // knows says whether n can prove that the bucket was lost, if it was.
 func (f *fleet) knows(n *node) bool {
 	return f.bucket.state.exists && n.heard.epoch == f.bucket.state.epoch && f.clock(n) < n.heard.forgetAt
@@ -216,17 +174,28 @@ func (f *fleet) first(n *node) {
 	f.execute(packet{node: n, request: &r})
 }
 
-// failover promotes a replica that knows only the copied state; now and then the copy is brought up
-// to date.
-func (f *fleet) failover(n *node) {
-	switch {
-	case f.copied == nil || f.rnd.IntN(2) == 0:
+// failover promotes a replica that knows only the copied state, which may lack grants and renewals;
+// now and then the copy is brought up to date. Either n comes first, which knows of everything, or,
+// once in a schedule, nobody knows of it who comes first.
+func (f *fleet) failover(n *node, blind bool) {
+	if f.copied == nil || f.rnd.IntN(2) == 0 {
 		f.copied = f.bucket.Clone()
-	case f.informed(n):
-		f.log("a replica at counter %d is promoted at %d; process %d knows", f.copied.state.counter,
-			f.bucket.state.counter, n.index)
-		f.bucket = f.copied.Clone()
-		f.copied = nil
+		return
+	}
+	was, is := &f.bucket.state, &f.copied.state
+	switch {
+	case blind && f.slack == 0 && is.exists && is.created == was.created:
+		// What was drawn since, once more; a holding that was renewed since is forgotten at its old
+		// end.
+		f.slack = f.capacity()
+		f.quietUntil = f.now + 1_000_000_000
+	case !blind && f.informed(n):
+	default:
+		return
+	}
+	f.log("a replica at counter %d is promoted at %d; blind %v", is.counter, was.counter, blind)
+	f.bucket, f.copied = f.copied, nil
+	if !blind {
 		f.first(n)
 	}
 }
@@ -298,56 +267,16 @@ func (f *fleet) check() error {
 			live += n.Pool.Held()
 		}
 	}
-	if err := f.checkBucket(live); err != nil {
+	b := settled(f.bucket, f.server())
+	if f.now < f.quietUntil || f.faults.SharedID {
+		live = 0
+	}
+	if err := sound(&b, live); err != nil {
 		return err
 	}
 	for _, m := range f.bounds.inForce {
 		if m.excess() > f.slack*meterUnit {
 			return fmt.Errorf("(1) is broken: %v, slack %d", m, f.slack)
-		}
-	}
-	return nil
-}
-
-// checkBucket looks at the bucket as it would be if it was called now.
-func (f *fleet) checkBucket(live int64) error {
-	b := f.bucket
-	if !b.state.exists {
-		return nil
-	}
-	saved := b.state
-	defer func() { b.state = saved }()
-	if f.server() >= b.state.now {
-		b.settle(f.server())
-		b.clip()
-	}
-	s := &b.state
-	for i, n := range s.ring.held {
-		if n < 0 || s.ring.weight[i] < 0 {
-			return errors.New("a slice of the ledger is negative")
-		}
-	}
-	ledger := s.ring.ledger()
-	for id, r := range b.records {
-		if r.held < 0 || r.granted < 0 {
-			return fmt.Errorf("record %s is negative: %+v", id, r)
-		}
-		if _, ok := s.ring.locate(r.place, s.now); ok && r.epoch == s.epoch && r.held > ledger {
-			return fmt.Errorf("record %s holds %d, the ledger %d", id, r.held, ledger)
-		}
-	}
-	known := f.now >= f.quietUntil && !f.faults.SharedID
-	if known && live > ledger {
-		return fmt.Errorf("processes hold %d tokens, the ledger knows of %d", live, ledger)
-	}
-	for k := range b.config.Limits {
-		sc := b.scales[k]
-		if s.level[k] < 0 || s.level[k] > sc.Capacity*sc.Unit || s.rest[k] < 0 || s.rest[k] >= sc.Tick {
-			return fmt.Errorf("level %d is %d units, rest %d, burst %d", k, s.level[k], s.rest[k],
-				sc.Capacity*sc.Unit)
-		}
-		if room := b.room(k, ledger); s.level[k] > room {
-			return fmt.Errorf("level %d is %d units, B + E - O only %d", k, s.level[k], room)
 		}
 	}
 	return nil

@@ -347,21 +347,15 @@ func (w *world) violation() string {
 			live += h.Pool.Held()
 		}
 	}
-	// What follows is why (1) holds, not what it says; a mutant is to be caught by what it admits.
-	s := &w.bucket.state
-	if w.mutant || !s.exists || s.frozen > w.now || !w.counts() {
+	// A mutant is to be caught by what it admits, not by why (1) holds.
+	if w.mutant || !w.bucket.state.exists || w.bucket.state.frozen > w.now || !w.counts() {
 		return ""
 	}
-	saved := *s
-	w.bucket.settle(w.now)
-	ledger, level := s.ring.ledger(), s.level[len(w.bucket.config.Limits)-1]
-	*s = saved
-	if live > ledger {
-		return fmt.Sprintf("holders have %d tokens, the ledger knows of %d", live, ledger)
+	b := settled(&w.bucket, w.now)
+	if err := sound(&b, live); err != nil {
+		return err.Error()
 	}
-	if level < 0 || level > w.limit.Capacity()*w.unit || level > max(0, total-ledger*w.unit) {
-		return fmt.Sprintf("the level is %d/%d, the ledger %d", level, w.unit, ledger)
-	}
+	level := b.state.level[len(b.config.Limits)-1]
 	if w.x+level+live*w.unit > total {
 		return fmt.Sprintf("admitted %d + level %d + held %d exceed B + E = %d (all /%d)", w.x, level,
 			live*w.unit, total, w.unit)

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -22,7 +23,7 @@ var (
 // step. Half of the schedules are new. Half are the same on every run, so that a change is judged
 // by what the last one passed.
 func TestRandomSchedules(t *testing.T) {
-	seeds, play := *flagSeeds, func(seed uint64) {
+	play := func(seed uint64) {
 		if err := playSeed(seed, *flagFaults, nil); err != nil {
 			var events []string
 			_ = playSeed(seed, *flagFaults, func(format string, args ...any) {
@@ -31,12 +32,11 @@ func TestRandomSchedules(t *testing.T) {
 			t.Fatalf("seed %d: %v\nlast events:\n%s", seed, err, strings.Join(events[max(0, len(events)-60):], "\n"))
 		}
 	}
-	if seeds == 0 {
-		seeds = testkit.PlainOrRace(5000, 500)
-		if testing.Short() {
-			seeds = 500
-		}
+	seeds := testkit.PlainOrRace(5000, 500)
+	if testing.Short() {
+		seeds = 500
 	}
+	seeds = cmp.Or(*flagSeeds, seeds)
 	if !*flagFixed {
 		seeds /= 2
 		for seed := range testkit.Seeds(t, seeds) {
@@ -123,16 +123,11 @@ func (f faults) with(names string) faults {
 
 func (f faults) String() string {
 	var on []string
-	for _, field := range strings.Fields(strings.Trim(fmt.Sprintf("%+v", f.plain()), "{}")) {
-		if name, ok := strings.CutSuffix(field, ":true"); ok {
-			on = append(on, name)
+	v := reflect.ValueOf(f)
+	for i := range v.NumField() {
+		if v.Field(i).Bool() {
+			on = append(on, v.Type().Field(i).Name)
 		}
 	}
 	return strings.Join(on, " ")
-}
-
-// plain has no String method, so that fmt prints its fields.
-func (f faults) plain() any {
-	type plain faults
-	return plain(f)
 }

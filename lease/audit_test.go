@@ -1,0 +1,336 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// meterUnit is one token in a meter: fine enough for every rate that the tests use to be whole per
+// microsecond.
+const meterUnit = 1_000_000_000
+
+// meter audits promise (1) of one limit over ALL windows at once, in integers. With A what was
+// admitted and C(t) what a window that begins at t may admit beyond R*w, the largest excess over
+// every window that ends now is
+//
+//	y = max(y - R*dt, -C(now)) + admitted            (Lindley 1952)
+//
+// and the promise says that y never exceeds 0. C is B + E, but for a while after the limits were
+// changed: until the leases of before have ended, windows that begin in that time may admit what
+// was leased at the change where that is more. A credited refund is admitted, negatively. A request
+// that gave up was never admitted.
+type meter struct {
+	limit    Limit
+	drain    int64 // units per microsecond
+	capacity int64 // B + E, tokens
+	y        int64 // units
+	at       int64 // microseconds
+	peak     int64 // the largest y + C so far, units: what the worst window held beyond R*w
+	admitted int64 // tokens, net of refunds
+
+	leased      int64 // tokens, until leasedUntil
+	leasedUntil int64
+}
+
+func newMeter(l Limit, overcommit, now int64) *meter {
+	m := &meter{at: now}
+	m.set(l, overcommit)
+	m.y = -m.capacity * meterUnit
+	return m
+}
+
+func (m *meter) set(l Limit, overcommit int64) {
+	per := micros(l.Per)
+	m.limit, m.capacity = l, l.Capacity()+overcommit
+	m.drain = l.Tokens * (meterUnit / per)
+	if meterUnit%per != 0 {
+		m.drain = l.Tokens * meterUnit / per
+		if l.Tokens*meterUnit%per != 0 {
+			panic(fmt.Sprintf("the meter cannot count %v exactly", l))
+		}
+	}
+}
+
+// change makes the limit another one from now on. Leases of before, of so many tokens at most, end
+// by until.
+func (m *meter) change(now int64, l Limit, overcommit, leased, until int64) {
+	m.advance(now)
+	m.set(l, overcommit)
+	m.leased, m.leasedUntil = leased, until
+	m.advance(now)
+}
+
+// most is C(now), in units.
+func (m *meter) most(now int64) int64 {
+	if now < m.leasedUntil {
+		return max(m.capacity, m.leased) * meterUnit
+	}
+	return m.capacity * meterUnit
+}
+
+func (m *meter) advance(now int64) {
+	if now <= m.at {
+		m.y = max(m.y, -m.most(m.at))
+		return
+	}
+	if m.at < m.leasedUntil && m.leasedUntil < now {
+		m.pass(m.leasedUntil - 1)
+	}
+	m.pass(now)
+}
+
+func (m *meter) pass(now int64) {
+	most := m.most(now)
+	m.y = max(m.y-min(now-m.at, (m.y+most)/m.drain+1)*m.drain, -most) // months do not overflow
+	m.at = now
+}
+
+func (m *meter) admit(now, n int64) { m.add(now, n*meterUnit); m.admitted += n }
+
+func (m *meter) refund(now, n int64) { m.admit(now, -n) }
+
+// add is admit in units.
+func (m *meter) add(now, units int64) {
+	m.advance(now)
+	m.y = max(m.y+units, -m.most(now))
+	m.peak = max(m.peak, m.y+m.most(now))
+}
+
+// excess is by how many units the worst window exceeds what (1) allows; 0 or less is well.
+func (m *meter) excess() int64 { return m.y }
+
+func (m *meter) String() string {
+	return fmt.Sprintf("%v: the worst window held %.6f tokens beyond R*w, C = %.0f", m.limit,
+		float64(m.y+m.most(m.at))/meterUnit, float64(m.most(m.at))/meterUnit)
+}
+
+// settled is b as it would be if it was called now, by the server's clock.
+func settled(b *Bucket, clock int64) Bucket {
+	now := *b
+	if now.state.exists && clock >= now.state.now {
+		now.settle(clock)
+	}
+	return now
+}
+
+// sound says what is wrong with a settled bucket whose holders have live tokens: it is why (1)
+// holds, not what (1) says.
+func sound(b *Bucket, live int64) error {
+	s := &b.state
+	if !s.exists {
+		return nil
+	}
+	for i, held := range s.ring.held {
+		if held < 0 || s.ring.weight[i] < 0 {
+			return errors.New("a slice of the ledger is negative")
+		}
+	}
+	ledger := s.ring.ledger()
+	for id, r := range b.records {
+		_, in := s.ring.locate(r.place, s.now)
+		if r.held < 0 || r.granted < 0 || in && r.epoch == s.epoch && r.held > ledger {
+			return fmt.Errorf("record %s is negative or beyond the ledger of %d: %+v", id, ledger, r)
+		}
+	}
+	if live > ledger {
+		return fmt.Errorf("processes hold %d tokens, the ledger knows of %d", live, ledger)
+	}
+	for k := range b.config.Limits {
+		if room := b.room(k, ledger); s.level[k] < 0 || s.level[k] > room || s.rest[k] < 0 || s.rest[k] >= b.scales[k].Tick {
+			return fmt.Errorf("level %d is %d units, rest %d, B + E - O is %d", k, s.level[k], s.rest[k], room)
+		}
+	}
+	return nil
+}
+
+func TestMeterCountsTheWorstWindow(t *testing.T) {
+	// given one token per microsecond and room for two
+	m := newMeter(Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 0, 0)
+	// when two are admitted at once, one a microsecond later, and one more at the same moment
+	m.admit(0, 2)
+	m.admit(1, 1)
+	if m.excess() > 0 {
+		t.Errorf("three tokens in a microsecond are B + R*w: %v", m)
+	}
+	m.admit(1, 1)
+	// then only the last one exceeds the bound
+	if m.excess() != meterUnit {
+		t.Errorf("four tokens in a microsecond exceed B + R*w by one: %v", m)
+	}
+	m.refund(1, 1)
+	if m.excess() != 0 {
+		t.Errorf("a refund takes the excess back: %v", m)
+	}
+}
+
+func TestMeterKnowsWhichBoundHoldsFromWhenToWhen(t *testing.T) {
+	// given a burst of 5 that becomes one of 2 at 100, while leases of 4 tokens last until 110
+	for _, c := range []struct {
+		at, admits, exceeds int64
+	}{{99, 5, 0}, {100, 4, 0}, {100, 5, 1}, {109, 4, 0}, {110, 2, 0}, {110, 3, 1}} {
+		m := newMeter(Limit{Tokens: 1, Per: time.Microsecond, Burst: 5}, 0, 0)
+		m.advance(99)
+		if c.at >= 100 {
+			m.change(100, Limit{Tokens: 1, Per: time.Second, Burst: 2}, 0, 4, 110)
+		}
+		// when so many are admitted at one moment
+		m.admit(c.at, c.admits)
+		// then the window that begins there has the bound of its beginning
+		if max(0, m.excess()) != c.exceeds*meterUnit {
+			t.Errorf("%d at %d: exceeded by %d units, want %d tokens", c.admits, c.at, m.excess(), c.exceeds)
+		}
+	}
+	// A window that begins before the change has the old burst, and the rate of each part.
+	m := newMeter(Limit{Tokens: 1, Per: time.Microsecond, Burst: 5}, 0, 0)
+	m.admit(98, 5)
+	m.change(100, Limit{Tokens: 1, Per: time.Second, Burst: 2}, 0, 4, 110)
+	m.admit(105, 2)
+	if m.excess() > 0 {
+		t.Errorf("5 + 2 are the burst and two microseconds of the old rate: %v", m)
+	}
+	m.admit(105, 1)
+	if m.excess() <= 0 {
+		t.Errorf("the old rate ended at the change: %v", m)
+	}
+}
+
+// bounds is what (1) says of a fleet while its limits change: which meters count, and from when on.
+// It follows what the bucket has in force, and finds out by rules of its own which limit is which.
+type bounds struct {
+	inForce  []*meter
+	replaced []*meter // limits that were in force once, and may be again
+
+	limits    []Limit
+	over      int64
+	created   int64
+	epoch     int64
+	leasesEnd int64 // every lease that there is has ended then
+	refunded  map[refund]bool
+}
+
+// refund names the one call that a refund travels in.
+type refund struct {
+	holder string
+	seq    int64
+}
+
+func (b *bounds) admit(now, n int64) {
+	for _, m := range b.inForce {
+		m.admit(now, n)
+	}
+}
+
+// credit takes off what the refund of r, which the bucket has just executed, was worth; once.
+func (b *bounds) credit(now int64, r *Request, bucket *Bucket) {
+	id := refund{r.Holder, r.Seq}
+	if r.Refund == 0 || b.refunded[id] {
+		return
+	}
+	for k, m := range b.inForce {
+		units := bucket.refunded[k]
+		m.add(now, -units*(meterUnit/bucket.scales[k].Unit))
+		b.refunded[id] = b.refunded[id] || units > 0
+	}
+}
+
+// follow looks at the bucket after a call.
+//
+// Where a live bucket changes its limits, one that goes on has the old bound in windows that begin
+// before, and the new one in those that begin after the leases of before have ended; in between the
+// larger of the new one and what was leased. One that is new begins then. Where a bucket was lost
+// or has expired, each of its limits goes on as if it had been in force all the time.
+func (b *bounds) follow(now int64, bucket *Bucket) {
+	s, c := &bucket.state, &bucket.config
+	anew := s.created != b.created || s.epoch != b.epoch
+	if !anew && slices.EqualFunc(b.limits, c.Limits, Limit.same) && b.over == c.Overcommit {
+		b.leasesEnd = max(b.leasesEnd, now+bucket.leaseMax())
+		return
+	}
+	leased := int64(0) // the most that can be, if the bucket does not know
+	for i, m := range b.inForce {
+		m.advance(now)
+		if most := m.most(now) / meterUnit; i == 0 || most < leased {
+			leased = most
+		}
+	}
+	if !anew && s.now >= s.frozen {
+		leased = min(leased, s.ring.ledger())
+	}
+	var next []*meter
+	var from []int
+	if !anew {
+		from = goesOn(b.limits, c.Limits)
+	}
+	for k, l := range c.Limits {
+		var m *meter
+		switch {
+		case anew:
+			m = b.recall(now, l, leased, next)
+		case from[k] >= 0:
+			m = b.inForce[from[k]]
+			before := *m
+			b.replaced = append(b.replaced, &before)
+		case s.frozen > 0:
+			m = b.recall(now, l, leased, next) // it may be one that was lost
+		}
+		if m == nil {
+			m = newMeter(l, c.Overcommit, now)
+			m.leased, m.leasedUntil = leased, b.leasesEnd
+			m.y = -m.most(now)
+		}
+		m.change(now, l, c.Overcommit, leased, b.leasesEnd)
+		next = append(next, m)
+	}
+	for _, m := range b.inForce {
+		if !slices.Contains(next, m) {
+			b.replaced = append(b.replaced, m)
+		}
+	}
+	b.inForce, b.limits, b.over, b.created, b.epoch = next, c.Limits, c.Overcommit, s.created, s.epoch
+	b.leasesEnd = max(b.leasesEnd, now+bucket.leaseMax())
+}
+
+// recall is the meter of l where it was in force before; but for those in use again.
+func (b *bounds) recall(now int64, l Limit, leased int64, inUse []*meter) *meter {
+	for _, m := range b.inForce {
+		if m.limit.same(l) && !slices.Contains(inUse, m) {
+			return m
+		}
+	}
+	for i := len(b.replaced) - 1; i >= 0; i-- {
+		if m := b.replaced[i]; m.limit.same(l) {
+			b.replaced = slices.Delete(b.replaced, i, i+1)
+			m.advance(now)
+			m.leased, m.leasedUntil = leased, b.leasesEnd
+			m.y -= leased * meterUnit // what was leased without it may be spent beside it
+			return m
+		}
+	}
+	return nil
+}
+
+// goesOn says which of the old limits each new one goes on with: the equal ones first, then in
+// order those of equal Per, then in order the rest; -1 for a new one.
+func goesOn(old, limits []Limit) []int {
+	from := []int{-1, -1, -1, -1}[:len(limits)]
+	free := []int{0, 1, 2, 3}[:len(old)]
+	pair := func(fits func(o, l Limit) bool) {
+		for k, l := range limits {
+			i := slices.IndexFunc(free, func(i int) bool { return from[k] < 0 && fits(old[i], l) })
+			if i >= 0 {
+				from[k] = free[i]
+				free = slices.Delete(free, i, i+1)
+			}
+		}
+	}
+	pair(func(o, l Limit) bool {
+		return o.Tokens == l.Tokens && o.Per == l.Per &&
+			o.Capacity() == l.Capacity()
+	})
+	pair(func(o, l Limit) bool { return o.Per == l.Per })
+	pair(func(o, l Limit) bool { return true })
+	return from
+}
