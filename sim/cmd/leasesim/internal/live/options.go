@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/sim/audit"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // The shapes of offered load.
@@ -81,9 +81,10 @@ func (o Options) Validate() error {
 		"--rate is %d, must be 1 to %d (tokens per second)", o.Rate, recordsMax)
 	demand(o.Burst >= 1, "--burst is %d, must be at least 1", o.Burst)
 	demand(o.Forge >= 0 && o.Forge <= recordsMax, "--forge is %d, must be 0 to %d", o.Forge, recordsMax)
-	demand(o.entitlement() <= recordsMax,
+	most := o.entitlement(o.Duration)
+	demand(most <= recordsMax,
 		"burst + overcommit + rate x duration is %.0f, must be at most %d, as every admission is recorded",
-		o.entitlement(), recordsMax)
+		most, recordsMax)
 	if len(errs) == 0 {
 		err := o.config().Validate()
 		demand(err == nil, "%w", err)
@@ -91,45 +92,29 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-func (o Options) limit() hybrid.Limit { return hybrid.PerSecond(o.Rate).WithBurst(o.Burst) }
-
 // config is what every child gives to hybrid.New. The bound is promised for FallbackDeny.
 func (o Options) config() hybrid.Config {
 	return hybrid.Config{
-		Limits: []hybrid.Limit{o.limit()},
+		Limits: []hybrid.Limit{hybrid.PerSecond(o.Rate).WithBurst(o.Burst)},
 		Policy: hybrid.Policy{
-			Target:       o.Target,
-			TTL:          o.TTL,
-			Overcommit:   o.Overcommit,
-			Fallback:     hybrid.FallbackDeny,
-			StrictExpiry: o.Strict,
+			Target: o.Target, TTL: o.TTL, Overcommit: o.Overcommit,
+			Fallback: hybrid.FallbackDeny, StrictExpiry: o.Strict,
 		},
 	}
 }
 
-// ttl is T in force at the start.
-func (o Options) ttl() time.Duration {
+// leased is what is in force at the start.
+func (o Options) leased() lease.Config {
 	c := o.config()
-	return c.Policy.ConfigFor(c.Limits, 0, c.CallTimeout).TTL
+	return c.Policy.ConfigFor(c.Limits, 0, c.CallTimeout)
 }
 
-func (o Options) target() time.Duration {
-	c := o.config()
-	return c.Policy.TargetFor(c.Limits)
-}
-
-func (o Options) bound() audit.Bound {
-	return audit.Bound{Tokens: o.Rate, Per: time.Second, Burst: o.Burst, Overcommit: o.Overcommit}
-}
-
-// entitlement is the most that the bucket can give while the load lasts.
-func (o Options) entitlement() float64 { return o.entitlementFor(o.Duration) }
-
-func (o Options) entitlementFor(d time.Duration) float64 {
+// entitlement is the most that the bucket can give in a time.
+func (o Options) entitlement(d time.Duration) float64 {
 	return float64(o.Burst+o.Overcommit) + float64(o.Rate)*d.Seconds()
 }
 
 // capacity is how many admissions one process may record: twice what the whole fleet may admit.
 func (o Options) capacity() int {
-	return int(2*o.entitlementFor(o.Duration+2*time.Second)) + int(o.Forge) + 1024
+	return int(2*o.entitlement(o.Duration+2*time.Second)) + int(o.Forge) + 1024
 }

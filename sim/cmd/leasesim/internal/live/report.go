@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"text/tabwriter"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/report"
@@ -55,9 +58,10 @@ type Process struct {
 
 // summarise audits the files of all processes.
 func (o Options) summarise(redis string, fleet []*process) (Report, error) {
+	leased := o.leased()
 	r := Report{
 		Redis: redis, Shape: o.Shape, Rate: o.Rate, Burst: o.Burst, Overcommit: o.Overcommit,
-		DurationMs: o.Duration.Milliseconds(), TargetMs: ms(o.target()), TTLMs: ms(o.ttl()),
+		DurationMs: o.Duration.Milliseconds(), TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
 	}
 	var spans []audit.Span
 	took := newLatencies()
@@ -77,12 +81,13 @@ func (o Options) summarise(redis string, fleet []*process) (Report, error) {
 		r.Admitted += one.Admitted
 		r.Offered += one.Offered
 		r.RoundTrips += one.RoundTrips
-		took.merge(p.took)
+		took.merge(p.told)
 		if p.fate == "" {
 			offered, admitted = append(offered, one.Offered), append(admitted, one.Admitted)
 		}
 	}
-	w, err := audit.Worst(spans, o.bound())
+	bound := audit.Bound{Tokens: o.Rate, Per: time.Second, Burst: o.Burst, Overcommit: o.Overcommit}
+	w, err := audit.Worst(spans, bound)
 	if err != nil {
 		return r, fmt.Errorf("leasesim: audit: %w", err)
 	}
@@ -96,8 +101,8 @@ func (o Options) summarise(redis string, fleet []*process) (Report, error) {
 		Admitted: w.Admitted, Bound: w.Bound,
 	}
 	r.AdmittedPerRoundTrip = float64(r.Admitted) / float64(max(r.RoundTrips, 1))
-	r.AdmittedOfEntitlement = float64(r.Admitted) / o.entitlement()
-	r.DecisionNs, r.RoundTripNs = took.Decisions.quantiles(), took.RoundTrips.quantiles()
+	r.AdmittedOfEntitlement = float64(r.Admitted) / o.entitlement(o.Duration)
+	r.DecisionNs, r.RoundTripNs = quantilesOf(took.decisions), quantilesOf(took.roundTrips)
 	weights := slices.Repeat([]int64{1}, len(admitted))
 	r.Jain = report.FairnessOf(offered, admitted, weights).Jain
 	return r, nil
@@ -143,4 +148,57 @@ func (r Report) verdict() string {
 		return fmt.Sprintf("EXCEEDED by %d", r.BoundExceededBy)
 	}
 	return "the bound holds"
+}
+
+// latencies count how long decisions and round trips took, within 1 %, up to a minute. Any number of
+// goroutines may observe and ask what there is to tell.
+type latencies struct {
+	mu                    sync.Mutex
+	decisions, roundTrips *hdrhistogram.Histogram
+}
+
+const longest = time.Minute
+
+func newLatencies() *latencies {
+	one := func() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(longest), 2) }
+	return &latencies{decisions: one(), roundTrips: one()}
+}
+
+// observe counts in one of the two.
+func (l *latencies) observe(in *hdrhistogram.Histogram, took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = in.RecordValue(int64(min(max(took, 0), longest))) // which is in the histogram's range
+}
+
+// told is what a process tells its parent at the end, as JSON.
+type told struct{ Decisions, RoundTrips *hdrhistogram.Snapshot }
+
+func (l *latencies) told() told {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return told{l.decisions.Export(), l.roundTrips.Export()}
+}
+
+// merge adds what a process told, if it told anything.
+func (l *latencies) merge(t told) {
+	if t.Decisions != nil && t.RoundTrips != nil {
+		l.decisions.Merge(hdrhistogram.Import(t.Decisions))
+		l.roundTrips.Merge(hdrhistogram.Import(t.RoundTrips))
+	}
+}
+
+// Quantiles of the time that something took, as the caller saw it; 0 where there was nothing.
+type Quantiles struct {
+	P50 int64 `json:"p50"`
+	P99 int64 `json:"p99"`
+}
+
+// String is what a table has, in two columns.
+func (q Quantiles) String() string {
+	return fmt.Sprintf("p50 %v\tp99 %v", time.Duration(q.P50), time.Duration(q.P99))
+}
+
+func quantilesOf(h *hdrhistogram.Histogram) Quantiles {
+	return Quantiles{P50: h.ValueAtQuantile(50), P99: h.ValueAtQuantile(99)}
 }

@@ -1,0 +1,246 @@
+// Package live runs a fleet of real processes against one Redis and audits every admission of every
+// one.
+//
+// The parent (Run) executes its own binary again once per process. A child (Child) imports hybrid
+// like any service, offers load, and stamps each admission before and after the call into a file
+// shared with the parent, which a kill does not take back. The parent then looks for the worst of
+// all windows. FromScenario, Simulated and Compare set such a run beside a simulation of the same
+// fleet.
+package live
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/stamps"
+)
+
+const (
+	// progressEvery is how often Run reports progress.
+	progressEvery = 200 * time.Millisecond
+	// grace is how much longer than its load a process may take to end.
+	grace = 15 * time.Second
+)
+
+// Run starts the fleet, waits for it, and audits it. progress gets a line now and then; nil for
+// none.
+func Run(ctx context.Context, o Options, progress func(string)) (Report, error) {
+	if err := o.Validate(); err != nil {
+		return Report{}, err
+	}
+	redis, err := connect(ctx, o.Redis)
+	if err != nil {
+		return Report{}, err
+	}
+	defer redis.stop()
+	o.Redis = redis.addr
+	dir, err := os.MkdirTemp("", "leasesim-")
+	if err != nil {
+		return Report{}, fmt.Errorf("leasesim: %w", err)
+	}
+	defer os.RemoveAll(dir)
+
+	var fleet []*process
+	ctx, kill := context.WithCancel(ctx)
+	defer func() {
+		kill()
+		for _, p := range fleet {
+			<-p.exited
+			_ = p.file.Close()
+		}
+	}()
+	for i := range o.Processes {
+		p, err := start(ctx, orders{Options: o, Index: i, Path: filepath.Join(dir, fmt.Sprintf("stamps-%d", i))})
+		if err != nil {
+			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
+		}
+		fleet = append(fleet, p)
+	}
+	for i, p := range fleet {
+		if err := <-p.ready; err != nil {
+			return Report{}, fmt.Errorf("leasesim: process %d did not start: %w", i, err)
+		}
+	}
+	if err := o.align(ctx); err != nil {
+		return Report{}, err
+	}
+	before := redis.served(ctx)
+	for i, p := range fleet {
+		if _, err := io.WriteString(p.in, startLine); err != nil {
+			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
+		}
+	}
+	if err := o.watch(ctx, fleet, progress); err != nil {
+		return Report{}, err
+	}
+	report, err := o.summarise(redis.name, fleet)
+	report.ServiceTimeNs = int64(redis.served(ctx).since(before))
+	return report, err
+}
+
+// align waits, where there are bursts, until shortly before one, so that every process sees the
+// same ones whole.
+func (o Options) align(ctx context.Context) error {
+	if o.Shape != ShapeBursts {
+		return nil
+	}
+	now := time.Now()
+	at := now.Truncate(period).Add(period - period/8)
+	if at.Before(now) {
+		at = at.Add(period)
+	}
+	select {
+	case <-time.After(at.Sub(now)):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("leasesim: %w", context.Cause(ctx))
+	}
+}
+
+// watch waits for all processes to end, and kills and stops those that it was asked to.
+func (o Options) watch(ctx context.Context, fleet []*process, progress func(string)) error {
+	began := time.Now()
+	kill, stop, resume := after(o.KillAfter), after(o.StopAfter), after(0)
+	tick, limit := time.Tick(progressEvery), time.After(o.Duration+grace)
+	type ending struct {
+		i   int
+		err error
+	}
+	ended := make(chan ending, len(fleet))
+	for i, p := range fleet {
+		go func() { ended <- ending{i, <-p.exited} }()
+	}
+	first, last := fleet[0], fleet[len(fleet)-1]
+	for left := len(fleet); left > 0; {
+		var err error
+		select {
+		case e := <-ended:
+			left--
+			if e.err != nil && fleet[e.i].fate != fateKilled {
+				err = fmt.Errorf("leasesim: process %d: %w", e.i, e.err)
+			}
+		case <-kill:
+			last.fate = fateKilled
+			err = last.signal(syscall.SIGKILL)
+		case <-stop:
+			if first.fate == "" {
+				first.fate = fateStopped
+			}
+			err = first.signal(syscall.SIGSTOP)
+			resume = after(2 * o.leased().TTL)
+		case <-resume:
+			if err = first.signal(syscall.SIGCONT); errors.Is(err, os.ErrProcessDone) {
+				err = nil
+			}
+		case <-tick:
+			if progress != nil {
+				progress(o.progress(time.Since(began), fleet))
+			}
+		case <-limit:
+			err = fmt.Errorf("leasesim: %d processes did not end %v after their load", left, grace)
+		case <-ctx.Done():
+			err = fmt.Errorf("leasesim: %w", context.Cause(ctx))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o Options) progress(since time.Duration, fleet []*process) string {
+	var offered, trips int64
+	for _, p := range fleet {
+		offered += p.file.Offered().Load()
+		trips += p.file.RoundTrips().Load()
+	}
+	return fmt.Sprintf("%4.1f s of %v: %d requests offered by %d processes, %d round trips",
+		min(since, o.Duration).Seconds(), o.Duration, offered, len(fleet), trips)
+}
+
+// after is time.After, or never for 0.
+func after(d time.Duration) <-chan time.Time {
+	if d <= 0 {
+		return nil
+	}
+	return time.After(d)
+}
+
+// What may be done to a process while it runs.
+const (
+	fateKilled  = "killed"
+	fateStopped = "stopped"
+)
+
+// process is one child as the parent sees it.
+type process struct {
+	cmd    *exec.Cmd
+	in     io.Writer
+	file   *stamps.File
+	fate   string     // what was done to it, "" for nothing
+	ready  chan error // once, when it can begin
+	exited chan error // once, when it has ended, and then closed
+	told   told       // by then
+}
+
+// start makes the file and the process, which ends with ctx and begins when it is told to. The
+// caller closes the file.
+func start(ctx context.Context, o orders) (*process, error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.CommandContext(ctx, self), ready: make(chan error, 1), exited: make(chan error, 1)}
+	p.cmd.Env = append(os.Environ(), childVariable+"="+string(text))
+	p.cmd.Stderr = os.Stderr
+	var out io.Reader
+	if p.in, err = p.cmd.StdinPipe(); err == nil {
+		out, err = p.cmd.StdoutPipe()
+	}
+	if err == nil {
+		p.file, err = stamps.Create(o.Path, o.Options.capacity())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(err, p.file.Close())
+	}
+	go p.follow(out)
+	return p, nil
+}
+
+// follow reads all that the process says, until it ends.
+func (p *process) follow(out io.Reader) {
+	r := bufio.NewReader(out)
+	line, err := r.ReadString('\n')
+	if err == nil && line != readyLine {
+		err = fmt.Errorf("it said %q", line)
+	}
+	p.ready <- err
+	if json.NewDecoder(r).Decode(&p.told) != nil {
+		p.told = told{} // whoever is killed tells nothing
+	}
+	p.exited <- p.cmd.Wait()
+	close(p.exited)
+}
+
+func (p *process) signal(s os.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("leasesim: %v: %w", s, err)
+	}
+	return nil
+}
