@@ -11,13 +11,13 @@ import (
 // every holder drains its whole holding just before it reports. Random load never does this.
 type adversary struct {
 	*scene
-	holders []*Holding
+	holders []*holding
 	rnd     *rand.Rand
 }
 
 // asksForAll is a call for more than there can be; waiting of it are for requests that wait.
-func (a *adversary) asksForAll(h *Holding, waiting int64) {
-	a.calls(h, Ask{Want: 1 << 30, Waiting: waiting})
+func (a *adversary) asksForAll(h *holding, waiting int64) {
+	a.calls(h, ask{Want: 1 << 30, Waiting: waiting})
 }
 
 // drainAll has every holder spend all it has, before and after it asks for more.
@@ -61,7 +61,7 @@ var tactics = []tactic{
 	{"renew a full holding for long, then drain", false, 5, func(a *adversary, ttl int64) {
 		for range 5 {
 			for _, h := range a.holders {
-				a.calls(h, Ask{Want: a.rnd.Int64N(3)})
+				a.calls(h, ask{Want: a.rnd.Int64N(3)})
 			}
 			a.now += ttl / 2
 		}
@@ -70,7 +70,7 @@ var tactics = []tactic{
 	{"let leases run out around their end", false, 0, func(a *adversary, ttl int64) {
 		for i, h := range a.holders {
 			a.roundTrip = a.rnd.Int64N(20)
-			a.calls(h, Ask{Want: a.rnd.Int64N(20), Waiting: int64(i % 2)})
+			a.calls(h, ask{Want: a.rnd.Int64N(20), Waiting: int64(i % 2)})
 		}
 		a.roundTrip = 0
 		a.now += ttl + a.rnd.Int64N(ttl/3) - ttl/6

@@ -159,9 +159,9 @@ func TestRefusedCallLeavesNoTrace(t *testing.T) {
 	// given a bucket with one holder
 	s := newScene(t, PerSecond(10), time.Second)
 	a := s.holder("a")
-	s.calls(a, Ask{Want: 3})
+	s.calls(a, ask{Want: 3})
 	old := Request{Holder: "a", Seq: 1, Config: s.config, Want: 5, Weight: 1}
-	s.calls(a, Ask{Want: 1})
+	s.calls(a, ask{Want: 1})
 	before := s.bucket.Dump()
 	// when an older call arrives, or one that would mint tokens, much later
 	negative := old

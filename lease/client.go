@@ -1,17 +1,17 @@
 package lease
 
 import (
-	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Client is one process's side of one key: the Holder, which knows when to call the bucket and how
-// much to ask for, and the requests that wait for its tokens. Its rules are section 9 of
-// docs/protocol.md. It is a state machine without goroutines and I/O, and its user tells it the
-// time.
+// Client is one process's side of one key: it decides when to call the bucket and how much to ask
+// for (docs/protocol.md section 8), and who is served when (section 9). It is a state machine
+// without goroutines and I/O. Its user tells it the time, and the same inputs give the same
+// outputs.
 //
 // Requests take tokens from Pool. One that the pool refuses goes to Decide, and from there perhaps
 // to Enqueue. Tick says when a call is due and Build makes it. Its reply goes to Accept and then to
@@ -22,16 +22,44 @@ import (
 //
 // The zero value is not usable; see Start.
 type Client struct {
-	Holder
+	holding
 
 	host        Host
+	policy      *Policy // may be shared
 	callTimeout time.Duration
 	decidesAll  bool // see ClientConfig
+	random      uint64
+	stage       stage
 
-	shutUntil atomic.Int64 // requests for one token are denied before that Instant; 0 where they are not
-	tookLow   atomic.Bool  // a Take has reported low since the last Tick
-	queue     queue
-	refused   int64 // the largest n refused without queueing since the last call
+	config   Config        // in force, but with the TTL that this client proposes
+	ttl      time.Duration // T in force
+	ttlLeast time.Duration // the TTL to propose on a fast network
+	rtt      time.Duration // 99th percentile, of the key's node
+	proposed int64         // the version that this process was deployed with
+	conflict bool          // see Conflict
+	change   change        // of the bucket, by others than its calls
+
+	demand      demand
+	seenAtReply int64 // attempts at the last reply
+	missedAtAsk int64 // Pool.Missed when the last call was built: more than that is new demand
+
+	calling     bool          // a call is under way
+	low         bool          // a Take has reported low since the last call
+	tookLow     atomic.Bool   // and since the last Tick
+	leased      int64         // held after the last reply
+	reviewAt    clock.Instant // when to look next whether more is held than needed
+	reviewing   bool          // that time has come
+	staleAt     clock.Instant // the bucket is full by then, unless it hears what was spent
+	deniedUntil clock.Instant // the bucket is known to have too little until then; 0 where it is not
+	shutUntil   atomic.Int64  // the same, as far as it concerns requests for one token
+
+	queue   queue
+	refused int64 // the largest n refused without queueing since the last call
+
+	failures int           // of calls, in a row
+	stales   int           // the same, of calls that were ErrStale
+	probeAt  clock.Instant // while degraded: when the next call may go out
+	fallback *Bucket       // serves the local share; nil before the first outage
 
 	resets     int   // of the bucket that are under way: who waits is not turned away meanwhile
 	returnFrom int64 // then calls give everything back, until one with this seq or a later one has ended
@@ -40,6 +68,15 @@ type Client struct {
 	usedSeen int64         // attempts when restAt was set
 	restAt   clock.Instant // when the key may go to rest, if it stays unused; 0 while it is in use
 }
+
+// stage is how far a Client has come in its life.
+type stage int8
+
+const (
+	serving stage = iota
+	leaving       // gives everything back
+	closed
+)
 
 // ClientConfig is what a Client starts with. The Policy and the proposed Config were validated
 // before.
@@ -89,137 +126,15 @@ const (
 
 // Start makes c a cold client.
 func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
-	c.host, c.callTimeout, c.decidesAll = host, cfg.CallTimeout, cfg.DecidesAll
-	c.start(now, cfg)
-}
-
-// Low notes that a Take has reported low; the user calls Tick soon. For any number of goroutines.
-func (c *Client) Low() { c.tookLow.Store(true) }
-
-// Due is what Tick found.
-type Due struct {
-	Call bool          // build a call
-	At   clock.Instant // call Tick again, at the latest
-	Use  Use
-}
-
-// Use is how far a key has come on the way to rest.
-type Use int8
-
-const (
-	InUse    Use = iota
-	UseEnded     // just now: nothing is held or owed, and nobody waits
-	Unused       // for a while
-	Restable     // for a TTL, and nothing is due: Rest may succeed
-)
-
-// Tick lets time pass up to now and says what is due. rtt is the 99th percentile of the round trips
-// to the key's node, 0 where it is not known. A client that was leaving may be closed afterwards.
-func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
-	if c.tookLow.Load() {
-		c.tookLow.Store(false)
-		c.low = true
-	}
-	if c.stage == leaving && c.Idle() {
-		c.Close()
-	}
-	if c.stage == closed {
-		return Due{At: Never, Use: Unused}
-	}
-	in := c.input(rtt)
-	c.advance(now, in)
-	var d Due
-	d.Call, d.At = c.due(now, in)
-	if c.queue.inLine > 0 && c.Degraded() {
-		d.At = min(d.At, c.serveWithout(now))
-	}
-	c.use(now, &d)
-	return d
-}
-
-// use says how far the key has come on the way to rest, and sees to it that a Tick comes in time.
-func (c *Client) use(now clock.Instant, d *Due) {
-	if d.Call || !c.Forgettable() {
-		c.restAt = 0
-		return
-	}
-	d.Use = Unused
-	if seen := c.attempts(); c.restAt == 0 || seen != c.usedSeen {
-		c.restAt, c.usedSeen = now.Add(c.TTL()), seen
-		d.Use = UseEnded
-	} else if now >= c.restAt && d.At == Never {
-		d.Use = Restable
-	}
-	if now < c.restAt {
-		d.At = min(d.At, c.restAt)
-	}
-}
-
-// Forgettable reports whether c may be forgotten: it holds nothing, owes nothing and nobody waits.
-// At most a denial would be lost, which the next request would learn again.
-func (c *Client) Forgettable() bool { return c.stage != closed && c.queue.head == nil && c.Idle() }
-
-// input is what the Holder cannot know. Where a round trip takes as long as CallTimeout, requests
-// that wait for one call will have gone when it is answered. They count as refused then, so that
-// what is drawn goes to the pool, for whoever asks at that time.
-func (c *Client) input(rtt time.Duration) Input {
-	in := Input{RTT: rtt, Refused: c.refused}
-	in.Closing = c.stage == leaving || c.resets > 0 && !c.HasEnded(c.returnFrom)
-	lacking := c.queue.lacking
-	if rtt >= c.callTimeout {
-		lacking = c.queue.lackingInLine
-		in.Refused += c.queue.lacking - lacking
-	}
-	in.Waiting = max(0, lacking-c.Pool.Held())
-	return in
-}
-
-// Build opens the call that Tick found due; see Holder.Build.
-func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request {
-	in := c.input(rtt)
-	if c.queue.head != nil {
-		in.Need = max(1, c.queue.need(c.portion())-c.Pool.Held())
-	}
-	r := c.Holder.Build(now, seq, in)
-	if r.Seq == seq {
-		c.queue.join(seq)
-		c.refused = 0
-	}
-	return r
-}
-
-// Accept takes in the reply to the call under way, or a late one to it after Fail; ok is false for
-// any other, which changes nothing. Serve is to follow.
-func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
-	if got, ok = c.Holder.Accept(now, g, c.queue.lackingInLine); ok {
-		c.ended = max(c.ended, g.Seq)
-		c.judgeDenial(now)
-	}
-	return got, ok
-}
-
-// Serve hands out what an accepted reply brought, and ends the waits that are in vain by what it
-// says.
-func (c *Client) Serve(now clock.Instant, got Accepted) {
-	c.distribute(now, got)
-	c.turnAway(now)
-}
-
-// Fail says that the call under way brought no grant. Whoever waits gets what Policy.Fallback
-// gives. A client that was leaving is closed: what it holds expires at the bucket.
-func (c *Client) Fail(now clock.Instant, err error) {
-	c.ended = max(c.ended, c.open.Seq)
-	c.Holder.Fail(now, err)
-	if errors.Is(err, ErrStale) {
-		c.rename(c.host.NewID())
-		if !c.Degraded() && c.stage != leaving {
-			return // whoever waits is served under the new id
-		}
-	}
-	c.serveWithout(now)
-	if c.stage == leaving {
-		c.Close()
-	}
+	c.holding.init(cfg.ID, cfg.Stripes)
+	c.host, c.policy, c.callTimeout, c.decidesAll = host, cfg.Policy, cfg.CallTimeout, cfg.DecidesAll
+	c.random = cfg.Seed
+	c.config, c.proposed = cfg.Proposed, cfg.Proposed.Version.Deploy
+	c.ttl, c.ttlLeast = c.config.TTL, c.config.TTL
+	c.rtt = time.Millisecond
+	c.demand.at = now
+	c.heard.limits = c.config.Limits
+	c.KnowCapacity(c.config.Capacity())
 }
 
 // BeginReset has calls give everything back, so that a reset of the bucket finds it there: until a
@@ -236,12 +151,6 @@ func (c *Client) EndReset() { c.resets-- }
 // HasEnded reports whether a call with this seq or a later one has been answered or has failed.
 func (c *Client) HasEnded(seq int64) bool { return c.ended >= seq }
 
-// BucketChanged is Holder.BucketChanged, after which no request is denied in advance.
-func (c *Client) BucketChanged(capacity int64) {
-	c.Holder.BucketChanged(capacity)
-	c.reopen()
-}
-
 // Leave begins to give everything back. Whoever waits is told VerdictClosed. Tick or Fail closes
 // the client in the end.
 func (c *Client) Leave() {
@@ -250,23 +159,90 @@ func (c *Client) Leave() {
 	c.host.Wake(true)
 }
 
-// Close ends the client at once. Whoever waits is told VerdictClosed; what is held is burnt here,
-// and expires at the bucket.
+// Close ends the client at once. Whoever waits is told VerdictClosed, and no reply is accepted any
+// more. What is held is burnt here, and expires at the bucket.
 func (c *Client) Close() {
 	if c.stage == closed {
 		return
 	}
 	c.reopen()
 	c.settleAll(Decision{Verdict: VerdictClosed})
-	c.Holder.Close()
+	c.stage = closed
+	c.giveUp()
+	c.burn()
+	c.burnUnused()
+	c.refund = 0
 }
 
-// HasWaiters reports whether any request waits.
-func (c *Client) HasWaiters() bool { return c.queue.head != nil }
+// Closed reports whether c has been closed, or has left.
+func (c *Client) Closed() bool { return c.stage == closed }
 
-// Waiters calls f for every request that waits, in the order in which they came.
-func (c *Client) Waiters(f func(*Waiter)) {
-	for w := c.queue.head; w != nil; w = w.next {
-		f(w)
+// TTL is the T in force.
+func (c *Client) TTL() time.Duration { return c.ttl }
+
+// Limits are the limits in force. The slice may not be changed.
+func (c *Client) Limits() []Limit { return c.config.Limits }
+
+// Capacity is the largest n that can ever be granted, as far as is known: the smallest burst of the
+// limits in force. For any number of goroutines.
+func (c *Client) Capacity() int64 { return c.Pool.capacity.Load() }
+
+// KnowCapacity says what Capacity is by now.
+func (c *Client) KnowCapacity(n int64) { c.Pool.capacity.Store(n) }
+
+// Conflict reports whether the bucket ever answered with another configuration of the same version:
+// then two processes were deployed with different limits, and which of them holds is chance. Raise
+// the version.
+func (c *Client) Conflict() bool { return c.conflict }
+
+// Heard is what the last reply said.
+func (c *Client) Heard() Heard { return c.heard.Heard }
+
+// ClientState says where a Client stands. The later ones go before the earlier ones where several
+// apply.
+type ClientState int8
+
+const (
+	StateActive   ClientState = iota // holds tokens
+	StateLow                         // holds few: a prefetch is due
+	StateDry                         // holds none: the next request waits for a call
+	StateDenied                      // the bucket is known to have too little, so no call is made
+	StateCold                        // no reply has ever come
+	StateDegraded                    // the last call failed: Policy.Fallback decides
+	StateLeaving                     // gives everything back
+	StateClosed
+)
+
+// String is the state's name.
+func (s ClientState) String() string {
+	return nameOf("ClientState", int(s), "active", "low", "dry", "denied", "cold", "degraded", "leaving", "closed")
+}
+
+// nameOf is names[i], or kind and number where there is no such name.
+func nameOf(kind string, i int, names ...string) string {
+	if i < 0 || i >= len(names) {
+		return fmt.Sprintf("%s(%d)", kind, i)
 	}
+	return names[i]
+}
+
+// State says where c stands at now.
+func (c *Client) State(now clock.Instant) ClientState {
+	switch {
+	case c.stage == closed:
+		return StateClosed
+	case c.stage == leaving:
+		return StateLeaving
+	case c.Degraded():
+		return StateDegraded
+	case !c.heard.replied:
+		return StateCold
+	case now < c.deniedUntil:
+		return StateDenied
+	case c.Pool.Held() == 0:
+		return StateDry
+	case c.low || c.tookLow.Load():
+		return StateLow
+	}
+	return StateActive
 }

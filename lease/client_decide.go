@@ -1,10 +1,6 @@
 package lease
 
-import (
-	"fmt"
-
-	"github.com/yuzhi-go/yuzhi/clock"
-)
+import "github.com/yuzhi-go/yuzhi/clock"
 
 // Patience is how long a request is willing to wait.
 type Patience int8
@@ -46,17 +42,7 @@ const (
 )
 
 // String is "local", "store" or "fallback".
-func (s Source) String() string {
-	switch s {
-	case SourceLocal:
-		return "local"
-	case SourceStore:
-		return "store"
-	case SourceFallback:
-		return "fallback"
-	}
-	return fmt.Sprintf("Source(%d)", int(s))
-}
+func (s Source) String() string { return nameOf("Source", int(s), "local", "store", "fallback") }
 
 // Decision is the answer to a request.
 type Decision struct {
@@ -88,7 +74,7 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 	if p == InLine {
 		return c.decideInLine(now, n, deadline)
 	}
-	if _, ok := c.takeFor(n); ok {
+	if c.takeFor(n) {
 		return Decision{Verdict: VerdictAdmit}
 	}
 	switch s := c.State(now); {
@@ -121,7 +107,7 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 // decideInLine is Decide for a request that waits in line.
 func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant) Decision {
 	if c.queue.inLine == 0 {
-		if _, ok := c.takeFor(n); ok {
+		if c.takeFor(n) {
 			return Decision{Verdict: VerdictAdmit}
 		}
 	}
@@ -221,12 +207,6 @@ func (c *Client) reopen() {
 		c.Pool.deny(false)
 	}
 	c.host.Shut(0)
-}
-
-// endDelay ends the delay after a shortfall.
-func (c *Client) endDelay() {
-	c.Holder.endDelay()
-	c.reopen()
 }
 
 // RetryAt is when it is worth while to ask again for n tokens that were denied at now.

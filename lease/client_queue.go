@@ -10,15 +10,14 @@ type Waiter struct {
 	Deadline clock.Instant // of one InLine; Never for none
 	Owner    any           // the user's own
 
-	got      int64         // tokens that it has so far
-	until    clock.Instant // got is lost from then on: nothing has been heard of the bucket for too long
-	drawn    Drawn         // of the oldest of them
-	pooled   int64         // of got: taken from the pool within interval, where it may go back to
-	interval Interval
-	asked    int64 // seq of the call that counts it as waiting; 0 for none yet
-	waiting  bool
-	prev     *Waiter
-	next     *Waiter
+	got     int64         // tokens that it has so far
+	until   clock.Instant // got is lost from then on: nothing has been heard of the bucket for too long
+	draw    draw          // of the oldest of them, but with the interval of pooled
+	pooled  int64         // of got: taken from the pool in that interval, where they may go back to
+	asked   int64         // seq of the call that counts it as waiting; 0 for none yet
+	waiting bool
+	prev    *Waiter
+	next    *Waiter
 }
 
 // Got is how many tokens w has: none after it was settled without them.
@@ -72,15 +71,6 @@ func (q *queue) count(w *Waiter, tokens int64, waiters int) {
 	}
 }
 
-// give hands w n tokens, the oldest of which left the bucket at drawn.
-func (q *queue) give(w *Waiter, n int64, drawn Drawn) {
-	if w.got == 0 {
-		w.drawn = drawn
-	}
-	w.got += n
-	q.count(w, -n, 0)
-}
-
 // join notes that the call seq counts all who wait now.
 func (q *queue) join(seq int64) {
 	for w := q.head; w != nil; w = w.next {
@@ -105,4 +95,14 @@ func (q *queue) need(portion int64) int64 {
 		}
 	}
 	return max(1, least)
+}
+
+// HasWaiters reports whether any request waits.
+func (c *Client) HasWaiters() bool { return c.queue.head != nil }
+
+// Waiters calls f for every request that waits, in the order in which they came.
+func (c *Client) Waiters(f func(*Waiter)) {
+	for w := c.queue.head; w != nil; w = w.next {
+		f(w)
+	}
 }

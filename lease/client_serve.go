@@ -6,13 +6,17 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
+// Serve hands out what an accepted reply brought, and ends the waits that are in vain by what it
+// says.
+func (c *Client) Serve(now clock.Instant, got Accepted) {
+	c.distribute(now, got)
+	c.turnAway(now)
+}
+
 // distribute hands out what a reply brought, first in first out. Tokens that were drawn for waiting
 // requests go to those that the call counted, and only to them; reserved ones to requests in line;
-// those of the pool to all. A request that waits for one call and cannot have all of its tokens is
-// passed over. One in line takes what there is, and those behind it wait. A token whose request has
-// gone travels back.
+// those of the pool to all. A token whose request has gone travels back.
 func (c *Client) distribute(now clock.Instant, got Accepted) {
-	drawn, reserved := got.Waited, got.Reserved
 	seq := c.open.Seq // of the call that was answered
 	for w := c.queue.head; w != nil; {
 		next := w.next
@@ -22,55 +26,62 @@ func (c *Client) distribute(now clock.Instant, got Accepted) {
 		w.until = c.keepUntil(now)
 		own := int64(0)
 		if w.asked == seq {
-			own = min(drawn, w.lacks())
+			own = min(got.Waited, w.lacks())
 		}
-		if w.inLine() {
-			drawn -= own
-			c.give(w, own, got.Drawn)
-			n := min(reserved, w.lacks())
-			reserved -= n
-			c.givePooled(w, n, got.Interval, got.Drawn)
-			if c.collect(w); w.lacks() > 0 {
-				break
-			}
-			c.settle(w, Decision{Verdict: VerdictAdmit, Source: SourceStore})
-		} else if missing := w.lacks() - own; missing <= reserved || c.tryTake(missing) {
-			if missing <= reserved {
-				reserved -= missing
-			}
-			drawn -= own
-			c.give(w, own, got.Drawn)
-			c.givePooled(w, missing, got.Interval, got.Drawn)
-			c.settle(w, Decision{Verdict: VerdictAdmit, Source: SourceStore})
+		if !c.serve(w, own, &got, SourceStore) {
+			break
 		}
 		w = next
 	}
-	for w := c.queue.head; w != nil && drawn > 0; w = w.next {
+	for w := c.queue.head; w != nil && got.Waited > 0; w = w.next {
 		if w.asked == seq {
-			n := min(drawn, w.lacks())
-			c.give(w, n, got.Drawn)
-			drawn -= n
+			n := min(got.Waited, w.lacks())
+			c.give(w, n, got.draw, FromGrant)
+			got.Waited -= n
 		}
 	}
-	c.Unused(drawn, got.Drawn)
-	c.returnToPool(reserved, got.Interval, got.Drawn)
+	c.sendBack(got.Waited, got.draw)
+	c.returnToPool(got.Reserved, got.draw)
 }
 
 // serveFromPool serves the queue after tokens have come back to the pool.
 func (c *Client) serveFromPool() {
 	for w := c.queue.head; w != nil; {
 		next := w.next
-		if w.inLine() {
-			if c.collect(w); w.lacks() > 0 {
-				return
-			}
-			c.settle(w, Decision{Verdict: VerdictAdmit})
-		} else if missing := w.lacks(); c.tryTake(missing) {
-			c.givePooled(w, missing, c.Pool.Interval(), c.Drawn())
-			c.settle(w, Decision{Verdict: VerdictAdmit})
+		if !c.serve(w, 0, &Accepted{}, SourceLocal) {
+			return
 		}
 		w = next
 	}
+}
+
+// serve gives w own tokens of got.Waited, and the rest from got.Reserved and the pool. One that
+// waits for one call gets all that it lacks or nothing. One in line takes what there is; while it
+// lacks any, goOn is false and nobody behind it is to be served.
+func (c *Client) serve(w *Waiter, own int64, got *Accepted, source Source) (goOn bool) {
+	d, n := got.draw, w.lacks()-own
+	switch {
+	case w.inLine():
+		n = min(got.Reserved, n)
+		got.Reserved -= n
+	case n <= got.Reserved:
+		got.Reserved -= n
+	case c.takeFor(n):
+		d = c.drawn()
+	default:
+		return true
+	}
+	got.Waited -= own
+	c.give(w, own, got.draw, FromGrant)
+	c.give(w, n, d, FromPool)
+	if w.inLine() {
+		c.collect(w)
+	}
+	if w.lacks() > 0 {
+		return false
+	}
+	c.settle(w, Decision{Verdict: VerdictAdmit, Source: source})
+	return true
 }
 
 // collect gives a request in line what the pool has, up to what it lacks.
@@ -80,64 +91,53 @@ func (c *Client) collect(w *Waiter) {
 		if n == 0 {
 			return
 		}
-		if interval, ok := c.takeFor(n); ok {
+		if c.takeFor(n) {
 			if w.got == 0 {
 				w.until = c.keepUntil(c.host.Now())
 			}
-			c.givePooled(w, n, interval, c.Drawn())
+			c.give(w, n, c.drawn(), FromPool)
 		}
 	}
 }
 
-// takeFor takes n tokens or none from the pool for a request that was counted as missed, and says
-// in which report interval.
-func (c *Client) takeFor(n int64) (Interval, bool) {
-	interval, ok := c.takeWaiting(n)
+// takeFor takes n tokens or none from the pool for a request that was counted as missed.
+func (c *Client) takeFor(n int64) bool {
+	ok := c.takeWaiting(n)
 	if ok && c.policy.StrictExpiry && c.deadline <= c.host.Now() {
-		c.putBack(n, interval, c.Drawn()) // to be burnt by Expire: no report comes between
+		c.putBack(n, c.drawn()) // to be burnt by Expire: no report comes between
 		c.Expire(c.host.Now())
-		return 0, false
+		return false
 	}
-	return interval, ok
-}
-
-// tryTake is takeFor for one that needs no interval.
-func (c *Client) tryTake(n int64) bool {
-	_, ok := c.takeFor(n)
 	return ok
 }
 
-// give hands w n of the tokens that were drawn for waiting requests.
-func (c *Client) give(w *Waiter, n int64, drawn Drawn) {
-	c.queue.give(w, n, drawn)
-	if n > 0 {
-		c.host.Handed(w, n, FromGrant)
-	}
-}
-
-// givePooled hands w n tokens that were taken from the pool, or withheld from it, in interval.
-func (c *Client) givePooled(w *Waiter, n int64, interval Interval, drawn Drawn) {
-	if w.interval != interval {
-		w.pooled, w.interval = 0, interval // what came before can no longer go back to the pool
-	}
-	w.pooled += n
-	c.queue.give(w, n, drawn)
-	if n > 0 {
-		c.host.Handed(w, n, FromPool)
-	}
-}
-
-// returnToPool gives back n tokens that came through the pool within interval and were not used. If
-// their lease has ended meanwhile they may not be in the pool again, not even for a moment.
-func (c *Client) returnToPool(n int64, interval Interval, drawn Drawn) {
+// give hands w n tokens of draw d.
+func (c *Client) give(w *Waiter, n int64, d draw, from Origin) {
 	if n == 0 {
 		return
 	}
-	if c.host.Now() >= c.deadline {
-		c.Unused(n, drawn)
+	if w.got == 0 {
+		w.draw = d
+	}
+	if from == FromPool {
+		if w.draw.interval != d.interval {
+			w.pooled, w.draw.interval = 0, d.interval // what came before can no longer go back to the pool
+		}
+		w.pooled += n
+	}
+	w.got += n
+	c.queue.count(w, -n, 0)
+	c.host.Handed(w, n, from)
+}
+
+// returnToPool gives back n tokens of draw d that came through the pool and were not used. If their
+// lease has ended meanwhile they may not be in the pool again, not even for a moment.
+func (c *Client) returnToPool(n int64, d draw) {
+	if n > 0 && c.host.Now() >= c.deadline {
+		c.sendBack(n, d)
 		return
 	}
-	c.putBack(n, interval, drawn)
+	c.putBack(n, d)
 }
 
 // keepUntil is how long a waiting request keeps what it has collected, from the last reply on.
@@ -150,9 +150,9 @@ func (c *Client) forfeit(w *Waiter) {
 	if w.got == 0 {
 		return
 	}
-	c.Forfeit(w.got)
-	c.queue.give(w, -w.got, w.drawn)
-	w.pooled = 0
+	c.burnTaken(w.got)
+	c.queue.count(w, w.got, 0)
+	w.got, w.pooled = 0, 0
 	c.host.Forfeited(w)
 }
 
@@ -164,8 +164,8 @@ func (c *Client) settle(w *Waiter, d Decision) {
 	}
 	c.queue.remove(w)
 	if !needed {
-		c.Unused(w.got-w.pooled, w.drawn)
-		c.returnToPool(w.pooled, w.interval, w.drawn)
+		c.sendBack(w.got-w.pooled, w.draw)
+		c.returnToPool(w.pooled, w.draw)
 		w.got, w.pooled = 0, 0
 	}
 	c.host.Settled(w, d)

@@ -60,12 +60,13 @@
 //
 // The process's side:
 //
-//   - client.go, client_decide.go, client_queue.go, client_serve.go, client_state.go: who is served
-//     when (section 9 of the specification).
-//   - holder.go: when to call; holder_call.go: a call from Build to Accept, and the delay after a
-//     shortfall; holder_size.go: demand, and how much to ask for; holder_fallback.go: probes, and
-//     deciding without the store; heard.go: what the last reply said, and what is kept of it for a
-//     key that is not used; latency.go: round trips (section 8).
+//   - client.go: Client, its life and its states; client_due.go: when to call; client_call.go: a
+//     call from Build to Accept or Fail, and the delay after a shortfall; client_size.go: demand,
+//     and how much to ask for; client_fallback.go: probes, and deciding without the store;
+//     heard.go: what the last reply said, and what is kept of it for a key that is not used;
+//     latency.go: round trips (section 8).
+//   - client_decide.go: the answer to a request; client_queue.go: who waits; client_serve.go: who
+//     is served, and who is turned away (section 9).
 //   - holding.go: the half of the protocol that must be exact (section 5).
 //   - pool.go, pool_owner.go, pool_stripes.go: the tokens that takes spend; pin_runtime.go and
 //     pin_portable.go: which of the stripes is mine.
@@ -112,10 +113,6 @@
 //	VerdictExceedsBurst VerdictTooLate VerdictUnavailable
 //	Due Use Unused InUse UseEnded Accepted FromPool FromGrant
 //	Latency Memory Restable Account Heard Outlook
-//
-// The parts of a Client, each with its rules. Their methods are Client's too.
-//
-//	Holder Holding Ask Input Drawn Interval
 //
 // The parts of Take, which hybrid.Key.Allow has inline:
 //

@@ -44,17 +44,17 @@ func TestAStoreThatFailsNowAndThenGivesOneLocalBurst(t *testing.T) {
 	limit := PerSecond(10).WithBurst(100)
 	d := newDriver(t, limit)
 	now := d.now
-	h := &d.client(Policy{}, limit, nil).Holder
+	h := d.client(Policy{}, limit, nil)
 	var store Bucket
 	admitted, began := int64(0), now
 	for seq := int64(1); now.Sub(began) < 20*time.Second; seq += 2 {
-		r := *h.Build(now, seq, Input{})
+		r := *h.Build(now, seq, 0)
 		var g Grant
 		if err := store.Call(int64(now)/1000, &r, &g); err != nil {
 			t.Fatal(err)
 		}
-		h.Accept(now, &g, 0)
-		h.Build(now, seq+1, Input{})
+		h.Accept(now, &g)
+		h.Build(now, seq+1, 0)
 		h.Fail(now, ErrUnavailable)
 		// when it takes all that the fallback gives, each time
 		for h.takeFallback(now, 1) {

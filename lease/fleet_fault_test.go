@@ -62,7 +62,7 @@ func (f *fleet) loseLongLeases(n *node) {
 	for range 2 {
 		for _, other := range f.nodes {
 			if other != n || f.rnd.IntN(4) == 0 {
-				f.calls(other, Ask{Want: f.rnd.Int64N(10)})
+				f.calls(other, ask{Want: f.rnd.Int64N(10)})
 			}
 		}
 		for i := 0; i < len(f.net); i++ {
@@ -130,12 +130,12 @@ func (f *fleet) lose(first *node) {
 }
 
 // asksForEverything has n call for more requests that wait than there can be tokens.
-func (f *fleet) asksForEverything(n *node) { f.calls(n, Ask{Want: 20, Waiting: 20}) }
+func (f *fleet) asksForEverything(n *node) { f.calls(n, ask{Want: 20, Waiting: 20}) }
 
 // calls has n make a call that arrives at once; its reply may be on its way for longer.
-func (f *fleet) calls(n *node, a Ask) {
+func (f *fleet) calls(n *node, a ask) {
 	a.Config, a.Weight = f.proposes(n), 1
-	r := *n.Open(f.clock(n), f.nextSeq(), a)
+	r := *n.openCall(f.clock(n), f.nextSeq(), a)
 	f.execute(packet{node: n, request: &r})
 }
 

@@ -41,17 +41,16 @@ type fleet struct {
 
 // node is one process: its half of the protocol and its clock.
 type node struct {
-	Holding
+	holding
 	index      int
 	ppm        int64 // drift
 	newer      bool  // has the newer version
 	spent      int64 // admitted and not refunded
 	taken      int64 // taken, not admitted, to be put back
-	takenIn    Interval
-	takenDrawn Drawn
+	takenIn    draw
 	gone       map[int64]int64 // by seq: of the requests that waited, those that give up
 	parked     int64           // drawn for requests that have given up
-	drawn      Drawn           // of the oldest of parked
+	parkedDraw draw            // of the oldest of parked
 	sent       []*Request      // the latest
 }
 
@@ -184,12 +183,12 @@ func (f *fleet) pass(us int64) { f.now += us }
 
 func (f *fleet) take(n *node, tokens int64) {
 	n.Expire(f.clock(n))
-	e, drawn := n.Pool.Interval(), n.Drawn()
+	e := n.drawn()
 	switch {
 	case !n.Pool.TakeN(tokens).Ok():
 	case f.faults.PutBack && n.taken == 0 && f.rnd.IntN(3) == 0:
 		f.log("process %d takes %d for a request that will give up", n.index, tokens)
-		n.taken, n.takenIn, n.takenDrawn = tokens, e, drawn
+		n.taken, n.takenIn = tokens, e
 	default:
 		f.log("process %d spends %d", n.index, tokens)
 		f.admit(n, tokens)
@@ -225,13 +224,13 @@ func (f *fleet) opens(n *node) *Request {
 	if f.faults.GiveUpWaiting && f.rnd.IntN(2) == 0 {
 		n.gone[seq] = f.rnd.Int64N(ask.Waiting + 1)
 	}
-	return n.Open(f.clock(n), seq, ask)
+	return n.openCall(f.clock(n), seq, ask)
 }
 
 func (f *fleet) nextSeq() int64 { f.seq++; return f.seq }
 
-func (f *fleet) ask(n *node) Ask {
-	a := Ask{Config: f.proposes(n), Want: f.rnd.Int64N(10), Weight: 1 + f.rnd.Int64N(2)}
+func (f *fleet) ask(n *node) ask {
+	a := ask{Config: f.proposes(n), Want: f.rnd.Int64N(10), Weight: 1 + f.rnd.Int64N(2)}
 	if a.Want > 0 {
 		a.Need = min(a.Want, max(0, f.rnd.Int64N(6)-4))
 		a.Waiting = max(0, f.rnd.Int64N(2*a.Want)-a.Want)
@@ -258,11 +257,11 @@ func (f *fleet) user(n *node) {
 	case n.taken > 0:
 		f.log("process %d puts back %d", n.index, n.taken)
 		n.Expire(f.clock(n))
-		n.putBack(n.taken, n.takenIn, n.takenDrawn)
+		n.putBack(n.taken, n.takenIn)
 		n.taken = 0
 	case n.parked > 0:
-		f.log("process %d gives up %d, drawn at %d", n.index, n.parked, n.drawn.running-fleetStart)
-		n.Unused(n.parked, n.drawn)
+		f.log("process %d gives up %d, drawn at %d", n.index, n.parked, n.parkedDraw.running-fleetStart)
+		n.sendBack(n.parked, n.parkedDraw)
 		n.parked = 0
 	case f.faults.Refund && n.spent > 0:
 		back := 1 + f.rnd.Int64N(n.spent)
@@ -270,7 +269,7 @@ func (f *fleet) user(n *node) {
 		f.log("process %d refunds %d", n.index, back)
 		n.Refund(back)
 	case f.faults.Debt && f.rnd.IntN(4) == 0:
-		n.owe(f.rnd.Int64N(5))
+		n.debt += f.rnd.Int64N(5)
 	}
 }
 
@@ -365,11 +364,11 @@ func (f *fleet) receive(p packet) {
 		}
 		return
 	}
-	got, ok := n.Accept(f.clock(n), p.grant, 0)
+	got, ok := n.accept(f.clock(n), p.grant, 0)
 	if ok {
 		gone := min(got.Waited, n.gone[p.grant.Seq])
 		if n.parked == 0 {
-			n.drawn = got.Drawn
+			n.parkedDraw = got.draw
 		}
 		n.parked += gone
 		n.spent += got.Waited - gone

@@ -178,50 +178,44 @@ type Memory struct {
 	conflict bool
 }
 
-// Rest is what h remembers if it is let go now. It is false where more than an estimate would be
+// Rest is what c remembers if it is let go now. It is false where more than an estimate would be
 // lost: tokens, debts, an open call, an outage, or the local share that serves in one.
-func (h *Holder) Rest() (Memory, bool) {
-	if !h.Idle() || h.Degraded() || h.fallback != nil || h.Outdated() {
+func (c *Client) Rest() (Memory, bool) {
+	if !c.Idle() || c.Degraded() || c.fallback != nil || c.Outdated() {
 		return Memory{}, false
 	}
 	m := Memory{
-		lineage: h.heard.lineage, executed: h.heard.executed, ttl: h.ttl,
-		active: h.heard.active, replied: h.heard.replied, conflict: h.conflict,
+		lineage: c.heard.lineage, executed: c.heard.executed, ttl: c.ttl,
+		active: c.heard.active, replied: c.heard.replied, conflict: c.conflict,
 	}
-	if h.config.Version.Revision > 0 || h.config.Version.Deploy != h.proposed || h.conflict {
-		c := h.config
-		c.TTL = h.ttlLeast
-		m.config = &c
+	if c.config.Version.Revision > 0 || c.config.Version.Deploy != c.proposed || c.conflict {
+		config := c.config
+		config.TTL = c.ttlLeast
+		m.config = &config
 	}
 	return m, true
 }
 
-// Recall has h, which has just been started, go on where the one ended that Rest was asked of.
-func (h *Holder) Recall(m Memory) {
-	h.heard.lineage, h.heard.executed, h.ttl = m.lineage, m.executed, m.ttl
-	h.heard.active, h.heard.replied, h.conflict = m.active, m.replied, m.conflict
+// Recall has c, which has just been started, go on where the one ended that Rest was asked of.
+func (c *Client) Recall(m Memory) {
+	c.heard.lineage, c.heard.executed, c.ttl = m.lineage, m.executed, m.ttl
+	c.heard.active, c.heard.replied, c.conflict = m.active, m.replied, m.conflict
 	if m.config != nil {
-		h.config, h.ttlLeast = *m.config, m.config.TTL
+		c.config, c.ttlLeast = *m.config, m.config.TTL
 	}
-	h.breaker.longest = h.ttl
-	h.heard.limits = h.config.Limits
-	for k, l := range h.config.Limits {
-		h.heard.levels[k] = l.Capacity() // it has had a T or more to fill up
+	c.heard.limits = c.config.Limits
+	for k, l := range c.config.Limits {
+		c.heard.levels[k] = l.Capacity() // it has had a T or more to fill up
 	}
-	h.learned()
-}
-
-// Idle reports whether nothing would be lost by forgetting this holder now.
-func (h *Holder) Idle() bool {
-	return !h.calling && !h.isOpen && h.Pool.Held() == 0 && !h.owes()
+	c.KnowCapacity(c.config.Capacity())
 }
 
 // Lifetime is how long after the last use the bucket is full again and every lease has ended:
-// forgetting the holder then changes nothing.
-func (h *Holder) Lifetime() time.Duration {
+// forgetting the client then changes nothing.
+func (c *Client) Lifetime() time.Duration {
 	longest := time.Duration(0)
-	for _, l := range h.config.Limits {
+	for _, l := range c.config.Limits {
 		longest = max(longest, l.TimeToFull())
 	}
-	return longest + h.ttl
+	return longest + c.ttl
 }

@@ -69,7 +69,7 @@ func TestLocallyDeniedRequestsMakeNoCalls(t *testing.T) {
 	// and none before the delay of the reply before it has ended
 	h.ask()
 	if until := h.deniedUntil; until > d.now {
-		if call, next := h.due(d.now, Input{Waiting: 5, Need: 1}); call || next > until {
+		if call, next := h.due(d.now, needs{waiting: 5}); call || next > until {
 			t.Errorf("a call within the delay: %v, next look %v after its end", call, next.Sub(until))
 		}
 	} else {

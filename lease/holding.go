@@ -6,58 +6,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A
-// refunded token stays counted as admitted, and in Refunded too. A token that was drawn for a
-// request which then was not admitted counts as held until a report has brought it back, whatever
-// it is still worth there.
-type Account struct {
-	Granted  int64 // accepted from the bucket
-	Admitted int64 // taken from the pool, or given to requests that waited
-	Returned int64 // given back in a call that the bucket executed
-	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
-	Held     int64 // in the pool, unused, or on their way back
-	Refunded int64 // of Admitted: reported as not having happened
-}
-
-// Conserved reports whether every token is accounted for, once.
-func (a Account) Conserved() bool {
-	return a.Granted == a.Admitted+a.Returned+a.Burnt+a.Held && a.Held >= 0
-}
-
-// Plus adds two accounts.
-func (a Account) Plus(o Account) Account {
-	return Account{a.Granted + o.Granted, a.Admitted + o.Admitted, a.Returned + o.Returned,
-		a.Burnt + o.Burnt, a.Held + o.Held, a.Refunded + o.Refunded}
-}
-
-// Ask is what a call asks for. What it reports, the Holding knows by itself.
-type Ask struct {
-	Config              Config
-	Want, Need, Waiting int64
-	Weight              int64
-	// Return says how many of the held tokens to give back; nil gives none back.
-	Return func(held int64) int64
-}
-
-// Accepted is what an accepted reply brought.
-type Accepted struct {
-	Waited   int64 // tokens for the requests that Ask.Waiting counted, and for them only
-	Pooled   int64 // tokens added to the pool
-	Reserved int64 // tokens withheld from the pool for requests in line; they count as taken in Interval
-	Interval Interval
-	Drawn    Drawn // of all of them
-}
-
-// Drawn says when tokens left the bucket, in the bucket's own time (Grant.Running). A token that
-// comes back unused is worth what has not been refilled since then. Two of them can be compared
-// within one epoch of the bucket. With the zero value a token is worth nothing.
-type Drawn struct{ epoch, running int64 }
-
-// Holding is the holder's half of the protocol (docs/protocol.md section 5): one open call at a
+// holding is the holder's half of the protocol (docs/protocol.md section 5): one open call at a
 // time, replies accepted once and for the open call only, and a deadline from the FIRST sending of
-// the accepted call. It decides nothing about how much to ask for; Holder does. It owns the Pool;
-// everything but the Pool's takes is serialised by its user's lock.
-type Holding struct {
+// the accepted call. It decides nothing about how much to ask for; Client does.
+type holding struct {
 	Pool Pool
 
 	id        string
@@ -82,29 +34,49 @@ type Holding struct {
 	account  Account
 }
 
+// ask is what a call asks for. What it reports, the holding knows by itself.
+type ask struct {
+	Config              Config
+	Want, Need, Waiting int64
+	Weight              int64
+	Return              func(held int64) int64 // how many of the held tokens to give back; nil gives none back
+}
+
+// Accepted is what an accepted reply brought, for Client.Serve to hand out.
+type Accepted struct {
+	Waited   int64 // tokens for the requests that ask.Waiting counted, and for them only
+	Reserved int64 // tokens withheld from the pool for requests in line; they count as taken from it
+	draw     draw  // of all of them
+}
+
+// draw says when tokens left the bucket, in the bucket's own time (Grant.Running), and in which
+// report interval they were taken from the pool. A token that comes back unused is worth what has
+// not been refilled since the draw. With the zero value it is worth nothing. Two draws can be
+// compared within one epoch of the bucket.
+type draw struct {
+	epoch, running int64
+	interval       interval
+}
+
 // leaseSpan is for how long the holder uses a lease that the bucket counts for a T. The last 1/16
 // covers the drift of the two clocks against each other: 62,500 ppm, a hundred times what quartz
 // does.
 func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }
 
 // init makes h usable. id identifies the holder to the bucket and must differ between processes.
-func (h *Holding) init(id string, stripes int) {
+func (h *holding) init(id string, stripes int) {
 	h.id = id
 	h.Pool.init(stripes)
 }
 
-// Open builds the call with the given seq, which must be above all earlier ones, and closes the one
-// before. The call is to be sent at once. The result is valid, and does not change, until the next
-// Open.
-func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
+// openCall builds the call with the given seq, which must be above all earlier ones, and closes the
+// one before. The call is to be sent at once. The result is valid, and does not change, until the
+// next one.
+func (h *holding) openCall(now clock.Instant, seq int64, a ask) *Request {
 	h.giveUp()
 	h.Expire(now)
 	if now >= h.heard.forgetAt {
 		h.heard.forget()
-	}
-	giveBack := ask.Return
-	if giveBack == nil {
-		giveBack = func(int64) int64 { return 0 }
 	}
 	// A refund counts only where the bucket still knows the holder. After a pause it does not, so
 	// the first call goes without and the next one carries it. Sending it a second time after a
@@ -116,14 +88,14 @@ func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 		refund, unused = min(h.refund, WaitingMax), h.unused
 		h.refund, h.unused = 0, 0
 	}
-	held, returned := h.Pool.report(giveBack)
+	held, returned := h.Pool.report(a.Return)
 	h.counted(held)
 	h.base = held - returned
 	h.open = Request{
-		Holder: h.id, Seq: seq, Config: ask.Config,
+		Holder: h.id, Seq: seq, Config: a.Config,
 		Remaining: held - returned, Returned: returned,
 		Unused: unused, Refund: refund, Debt: min(h.debt, WaitingMax),
-		Want: ask.Want, Need: ask.Need, Waiting: ask.Waiting, Weight: ask.Weight,
+		Want: a.Want, Need: a.Need, Waiting: a.Waiting, Weight: a.Weight,
 	}
 	if unused > 0 {
 		h.open.Drawn = h.unusedSince
@@ -139,7 +111,7 @@ func (h *Holding) Open(now clock.Instant, seq int64, ask Ask) *Request {
 
 // resend returns the open call for one more sending. It is nil where there is none, or where a
 // grant would arrive with less than half of its time left.
-func (h *Holding) resend(now clock.Instant) *Request {
+func (h *holding) resend(now clock.Instant) *Request {
 	if !h.isOpen || now.Sub(h.firstSent) > h.open.Config.TTL/2 {
 		return nil
 	}
@@ -148,18 +120,18 @@ func (h *Holding) resend(now clock.Instant) *Request {
 
 // giveUp closes the open call. Nobody knows whether the bucket has credited what it carried back,
 // so that is burnt. A debt stays, and is reported again: reporting it twice only admits less.
-func (h *Holding) giveUp() {
+func (h *holding) giveUp() {
 	if h.isOpen {
 		h.account.Burnt += h.open.Returned + h.open.Unused
 		h.isOpen = false
 	}
 }
 
-// Accept takes in the reply to the open call. For any other reply, for a second one, and for one
+// accept takes in the reply to the open call. For any other reply, for a second one, and for one
 // that no bucket gives it changes nothing and ok is false. Whatever a Store says, no more is
 // accepted than was asked for. Up to reserve tokens of those for the pool are withheld for requests
 // that wait in line: otherwise a Take could overtake them.
-func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, bool) {
+func (h *holding) accept(now clock.Instant, g *Grant, reserve int64) (got Accepted, ok bool) {
 	if min(g.Granted, g.Waited, g.Epoch, g.Counter, g.Running) < 0 || g.Config.TTL <= 0 {
 		return Accepted{}, false
 	}
@@ -168,144 +140,120 @@ func (h *Holding) Accept(now clock.Instant, g *Grant, reserve int64) (Accepted, 
 	}
 	h.isOpen = false
 	h.debt -= h.open.Debt
+	h.Expire(now)
 	if g.Void {
 		h.account.Burnt += h.open.Returned + h.open.Unused
+		h.burn()
 	} else {
 		h.account.Returned += h.open.Returned + h.open.Unused
 		h.account.Refunded += h.open.Refund
 	}
-	h.Expire(now)
-	if g.Void {
-		h.burn()
-	}
 	h.setDeadline(h.firstSent.Add(leaseSpan(g.Config.TTL)))
 	granted := min(g.Granted, h.open.Want)
-	waited := min(g.Waited, h.open.Waiting, granted)
-	pooled := granted - waited
+	got.Waited = min(g.Waited, h.open.Waiting, granted)
+	pooled := granted - got.Waited
 	h.account.Granted += granted
-	reserved := min(max(reserve, 0), pooled)
 	if now >= h.deadline { // the grant itself has come too late
 		h.account.Burnt += pooled
-		pooled, reserved = 0, 0
+		pooled = 0
 	}
-	h.account.Admitted += waited + reserved
-	h.servedLater += waited + reserved
-	h.Pool.add(pooled - reserved)
-	h.base += pooled - reserved
+	got.Reserved = min(max(reserve, 0), pooled)
+	h.account.Admitted += got.Waited + got.Reserved
+	h.servedLater += got.Waited + got.Reserved
+	h.Pool.add(pooled - got.Reserved)
+	h.base += pooled - got.Reserved
 	h.Expire(now)
 
 	if g.Epoch != h.heard.epoch {
 		h.burnUnused()
 	}
 	h.heard.hear(now, h.firstSent, &h.open, g)
-	got := Accepted{Waited: waited, Pooled: pooled - reserved, Reserved: reserved}
-	got.Interval, got.Drawn = h.Pool.Interval(), h.Drawn()
+	got.draw = h.drawn()
 	return got, true
 }
 
-// Drawn is that of tokens that are taken from the pool now. The bucket has counted them as held by
+// drawn is that of tokens that are taken from the pool now. The bucket has counted them as held by
 // this process at the last reply, so they left it then or later.
-func (h *Holding) Drawn() Drawn { return Drawn{h.heard.epoch, h.heard.running} }
+func (h *holding) drawn() draw { return draw{h.heard.epoch, h.heard.running, h.Pool.interval()} }
 
-// Expire burns a holding whose deadline has come and reports whether it did.
-func (h *Holding) Expire(now clock.Instant) bool {
-	if now < h.deadline {
-		return false
+// Expire burns a holding whose deadline has come.
+func (h *holding) Expire(now clock.Instant) {
+	if now >= h.deadline {
+		h.burn()
 	}
-	return h.burn() > 0
 }
 
 // Deadline is when the holding expires; it means nothing while the pool is empty.
-func (h *Holding) Deadline() clock.Instant { return h.deadline }
+func (h *holding) Deadline() clock.Instant { return h.deadline }
 
 // IsOpen reports whether a call is under way or waits for its retry.
-func (h *Holding) IsOpen() bool { return h.isOpen }
+func (h *holding) IsOpen() bool { return h.isOpen }
 
 // takeWaiting takes n tokens or none from the pool for a request that waits, which was counted as
 // missed before.
-func (h *Holding) takeWaiting(n int64) (Interval, bool) {
-	in, ok := h.Pool.takeQueued(n)
+func (h *holding) takeWaiting(n int64) bool {
+	ok := h.Pool.takeQueued(n)
 	if ok {
 		h.servedLater += n
 	}
-	return in, ok
+	return ok
 }
 
 // notAdmitted takes back that n tokens were admitted, to a request that waits.
-func (h *Holding) notAdmitted(n int64) {
-	h.recount() // those from the pool are in Admitted by that, those from a grant are already
+func (h *holding) notAdmitted(n int64) {
+	h.counted(h.Pool.Held()) // those from the pool are in Admitted by that, those from a grant are already
 	h.account.Admitted -= n
 	h.servedLater -= n
 }
 
-// putBack gives back n tokens that were taken in the interval in and not used: to the pool if no
-// report has been built since, otherwise with the next call. drawn is that of the oldest of them.
-func (h *Holding) putBack(n int64, in Interval, drawn Drawn) {
+// putBack gives back n tokens of draw d that were taken from the pool and not used: to the pool if
+// no report has been built since, otherwise with the next call.
+func (h *holding) putBack(n int64, d draw) {
+	if n > 0 && h.Pool.put(n, d.interval) {
+		h.base += n
+		h.notAdmitted(n)
+		return
+	}
+	h.sendBack(n, d)
+}
+
+// sendBack gives back, with the next call, n tokens that were drawn for a request which was not
+// admitted, the oldest of them by d. Unlike a refund they never count as admitted. Those of an
+// earlier epoch are burnt, because the bucket has been set anew since or is another one.
+func (h *holding) sendBack(n int64, d draw) {
 	if n <= 0 {
 		return
 	}
-	h.notAdmitted(n)
-	if h.Pool.put(n, in) {
-		h.base += n
+	if d.epoch == 0 || d.epoch != h.heard.epoch || h.unused+n > WaitingMax {
+		h.burnTaken(n)
 		return
 	}
-	h.sendBack(n, drawn)
+	h.notAdmitted(n)
+	if h.unused == 0 {
+		h.unusedSince = d.running
+	}
+	h.unused, h.unusedSince = h.unused+n, min(h.unusedSince, d.running)
 }
 
-// Forfeit burns n tokens that a waiting request had collected and kept for too long.
-func (h *Holding) Forfeit(n int64) {
+// burnTaken burns n tokens that a waiting request had.
+func (h *holding) burnTaken(n int64) {
 	h.notAdmitted(n)
 	h.account.Burnt += n
 }
 
-// Unused gives back, with the next call, n tokens that were drawn for a request which was not
-// admitted, the oldest of them at drawn. Unlike a refund they never count as admitted. Those of an
-// earlier epoch are burnt, because the bucket has been set anew since or is another one.
-func (h *Holding) Unused(n int64, drawn Drawn) {
-	if n > 0 {
-		h.notAdmitted(n)
-		h.sendBack(n, drawn)
-	}
-}
-
-func (h *Holding) sendBack(n int64, drawn Drawn) {
-	if drawn.epoch == 0 || drawn.epoch != h.heard.epoch || h.unused+n > WaitingMax {
-		h.account.Burnt += n
-		return
-	}
-	if h.unused == 0 {
-		h.unusedSince = drawn.running
-	}
-	h.unused, h.unusedSince = h.unused+n, min(h.unusedSince, drawn.running)
-}
-
-func (h *Holding) burnUnused() {
+func (h *holding) burnUnused() {
 	h.account.Burnt += h.unused
 	h.unused = 0
 }
 
 // Refund reports n admitted tokens as not having happened, with the next call.
-func (h *Holding) Refund(n int64) {
+func (h *holding) Refund(n int64) {
 	h.refund += n
-}
-
-// owe reports n tokens that were admitted without a grant.
-func (h *Holding) owe(n int64) { h.debt += n }
-
-// Account says where the tokens went, up to now.
-func (h *Holding) Account() Account {
-	h.recount()
-	a := h.account
-	a.Held = h.base + h.unused
-	if h.isOpen {
-		a.Held += h.open.Returned + h.open.Unused
-	}
-	return a
 }
 
 // rename burns the holding and goes on under another id. That is the answer to ErrStale: somebody
 // else, such as a clone of this machine, calls under the present id.
-func (h *Holding) rename(id string) {
+func (h *holding) rename(id string) {
 	h.giveUp()
 	h.burn()
 	h.id = id
@@ -314,16 +262,15 @@ func (h *Holding) rename(id string) {
 	h.setDeadline(0) // the new id is not known yet: no refund may travel with its first call
 }
 
-func (h *Holding) burn() int64 {
+func (h *holding) burn() {
 	held := h.Pool.drain()
 	h.counted(held)
 	h.account.Burnt += held
 	h.base = 0
-	return held
 }
 
 // counted books what was taken since the pool was last counted. It holds held tokens now.
-func (h *Holding) counted(held int64) {
+func (h *holding) counted(held int64) {
 	late := h.Pool.late.Load()
 	h.account.Admitted += h.base - held - (late - h.lateSeen)
 	h.account.Burnt += late - h.lateSeen
@@ -331,10 +278,62 @@ func (h *Holding) counted(held int64) {
 	h.base = held
 }
 
-// recount counts the pool.
-func (h *Holding) recount() { h.counted(h.Pool.Held()) }
-
-func (h *Holding) setDeadline(at clock.Instant) {
+func (h *holding) setDeadline(at clock.Instant) {
 	h.deadline = at
 	h.Pool.deadline.Store(int64(at))
+}
+
+// Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A
+// refunded token stays counted as admitted, and in Refunded too. A token that was drawn for a
+// request which then was not admitted counts as held until a report has brought it back, whatever
+// it is still worth there.
+type Account struct {
+	Granted  int64 // accepted from the bucket
+	Admitted int64 // taken from the pool, or given to requests that waited
+	Returned int64 // given back in a call that the bucket executed
+	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
+	Held     int64 // in the pool, unused, or on their way back
+	Refunded int64 // of Admitted: reported as not having happened
+}
+
+// Conserved reports whether every token is accounted for, once.
+func (a Account) Conserved() bool {
+	return a.Granted == a.Admitted+a.Returned+a.Burnt+a.Held && a.Held >= 0
+}
+
+// Plus adds two accounts.
+func (a Account) Plus(o Account) Account {
+	return Account{a.Granted + o.Granted, a.Admitted + o.Admitted, a.Returned + o.Returned,
+		a.Burnt + o.Burnt, a.Held + o.Held, a.Refunded + o.Refunded}
+}
+
+// Account says where the tokens went, up to now.
+func (h *holding) Account() Account {
+	h.counted(h.Pool.Held())
+	a := h.account
+	a.Held = h.base + h.unused
+	if h.isOpen {
+		a.Held += h.open.Returned + h.open.Unused
+	}
+	return a
+}
+
+// attempts is the tokens that were asked for so far. Those of servedLater are in it twice.
+func (h *holding) attempts() int64 { return h.Account().Admitted + h.Pool.Missed() }
+
+// DeniedOf is the tokens of requests that were refused and not served later, when the Pool had
+// missed so many.
+func (h *holding) DeniedOf(missed int64) int64 { return missed - h.servedLater }
+
+// Uncount says that n tokens which a refused take has counted as missed were no demand.
+func (h *holding) Uncount(n int64) { h.servedLater += n }
+
+// pending is how many tokens are on their way back to the bucket, or wait for the call that takes
+// them there.
+func (h *holding) pending() int64 {
+	n := h.refund + h.unused
+	if h.isOpen {
+		n += h.open.Refund + h.open.Returned + h.open.Unused
+	}
+	return n
 }

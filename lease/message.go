@@ -99,7 +99,7 @@ var (
 )
 
 // Request is one lease call for one key: what the holder reports and what it asks for. All counts
-// are tokens. A Request is built by Holding and not changed afterwards: a retry carries the same
+// are tokens. A Request is built by a Client and not changed afterwards: a retry carries the same
 // content.
 type Request struct {
 	Holder string // the instance id
@@ -214,9 +214,5 @@ const (
 
 // String names the operation as the documentation does.
 func (op Op) String() string {
-	names := [...]string{"inspect", "set", "set-if-absent", "reset"}
-	if op < 0 || int(op) >= len(names) {
-		return fmt.Sprintf("Op(%d)", int(op))
-	}
-	return names[op]
+	return nameOf("Op", int(op), "inspect", "set", "set-if-absent", "reset")
 }

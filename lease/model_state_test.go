@@ -135,13 +135,13 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 
 	left := (int64(h.deadline) - w.now*1000 + 999) / 1000
 	// Without tokens the deadline still says whether a refund may travel.
-	if h.Pool.Held() == 0 && h.Holding.refund == 0 && h.refundable == 0 && h.unused == 0 && !w.mutant {
+	if h.Pool.Held() == 0 && h.holding.refund == 0 && h.refundable == 0 && h.unused == 0 && !w.mutant {
 		left = 0
 	}
 	// A counter matters only as far as it shows that its holder has heard of the record.
 	heardOf := func(counter int64) bool { return known && counter >= rec.since }
 	to = put(to, flags(h.isOpen, known, heardOf(h.heard.counter), h.openGone, h.openCredited), h.Pool.Held(),
-		h.Holding.refund, h.refundable, near(left), rank(d.epochs, h.heard.epoch))
+		h.holding.refund, h.refundable, near(left), rank(d.epochs, h.heard.epoch))
 	if w.forgets() && h.heard.epoch != 0 {
 		to = put(to, near(micros(h.heard.leaseMax)), near(w.now-h.heard.serverTime),
 			near(w.now-int64(h.heard.executed)/1000))

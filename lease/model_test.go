@@ -18,7 +18,7 @@ var (
 )
 
 // model is one small instance: which holders, limits and faults there are. The checker explores
-// every order in which they can happen, over the real Bucket and the real Holding
+// every order in which they can happen, over the real Bucket and the real holding
 // (model_world_test.go).
 type model struct {
 	name    string

@@ -34,7 +34,7 @@ type world struct {
 }
 
 type modelHolder struct {
-	Holding
+	holding
 	refundable int64           // 1: it has admitted a token that may still be refunded
 	messages   []*modelMessage // which are not changed
 	// Of the open call: the request that waits for it will have gone; its refund was credited.
@@ -161,7 +161,7 @@ func (w *world) events(to []event) []event {
 		add(opens && w.back && live, eventOpen, i, askBackAndTokens)
 		add(room && w.retry && h.isOpen, eventResend, i, 0)
 		add(live, eventTake, i, 0)
-		add(w.refund && h.refundable > 0 && h.Holding.refund == 0, eventRefund, i, 0)
+		add(w.refund && h.refundable > 0 && h.holding.refund == 0, eventRefund, i, 0)
 		for k, m := range h.messages {
 			// After a loss the promise wants somebody to call first who knows of it.
 			arrives := m.reply || !w.lost || m.request.Epoch > 0
@@ -188,7 +188,7 @@ func (w *world) apply(e event) (violation string) {
 		w.now += max(w.tick, 1)
 		w.x = max(0, w.x-w.step*max(w.tick, 1))
 	case eventOpen:
-		r := h.Open(w.instant(), w.nextSeq(h), w.ask(e))
+		r := h.openCall(w.instant(), w.nextSeq(h), w.ask(e))
 		h.openGone, h.openCredited = e.arg == askGone, false
 		h.messages = append(h.messages, &modelMessage{request: *r, gone: h.openGone})
 	case eventResend:
@@ -255,8 +255,8 @@ func (w *world) proposes(i int) Config {
 	return w.configs[0]
 }
 
-func (w *world) ask(e event) Ask {
-	a := Ask{Config: w.proposes(int(e.holder)), Want: w.want, Weight: 1}
+func (w *world) ask(e event) ask {
+	a := ask{Config: w.proposes(int(e.holder)), Want: w.want, Weight: 1}
 	switch e.arg {
 	case askWaiting, askGone:
 		a.Waiting = 1
@@ -271,10 +271,10 @@ func (w *world) ask(e event) Ask {
 
 func (w *world) deliver(h *modelHolder, m modelMessage) {
 	if m.reply {
-		got, ok := h.Accept(w.instant(), &m.grant, 0)
+		got, ok := h.accept(w.instant(), &m.grant, 0)
 		switch {
 		case ok && m.gone:
-			h.Unused(got.Waited, got.Drawn)
+			h.sendBack(got.Waited, got.draw)
 		case ok && got.Waited > 0:
 			h.refundable = 1
 		}

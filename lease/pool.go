@@ -42,7 +42,7 @@ const (
 // against 9.7, where a bare atomic add takes 7.1; with two that contend it is 12.3 against 4.8.
 //
 // The takes (Take and its parts, TakeN, TakeStrict), Held and Missed are for any number of
-// goroutines. Everything else belongs to the Holding that has the Pool, and is serialised by its
+// goroutines. Everything else belongs to the Client that has the Pool, and is serialised by its
 // user's lock. The zero value is not usable.
 type Pool struct {
 	mark atomic.Int64
@@ -81,11 +81,9 @@ func (p *Pool) init(stripesMax int) {
 
 func count(word uint64) int64 { return int64(word&countMask) - countBias }
 
-// Interval is the time between two reports in which a token was taken. Within the same one it may
+// interval is the time between two reports in which a token was taken. Within the same one it may
 // be put back.
-type Interval uint32
-
-func intervalOf(word uint64) Interval { return Interval(word >> countBits) }
+type interval uint32
 
 // Taken is what became of a take.
 type Taken int8
@@ -201,17 +199,17 @@ func (p *Pool) TakeStrict(n int64, c clock.Clock) Taken {
 }
 
 // takeQueued takes n tokens or none for a request that waits, and does not count it as missed once
-// more. Holding.putBack can return them to the pool in the interval in.
-func (p *Pool) takeQueued(n int64) (in Interval, ok bool) {
+// more. holding.putBack can return them.
+func (p *Pool) takeQueued(n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Everything that changes the interval has the lock.
-	if _, ok = p.takeWord(n); !ok {
+	_, ok := p.takeWord(n)
+	if !ok {
 		p.emptyStripesLocked()
 		_, ok = p.takeWord(n)
 	}
 	p.remarkLocked()
-	return p.Interval(), ok
+	return ok
 }
 
 // takeWord takes n tokens or none from the word and counts nothing. left is what remains there.

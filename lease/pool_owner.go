@@ -1,6 +1,6 @@
 package lease
 
-// This file is the owner's side of a Pool: what a Holding puts in, takes out and reads.
+// This file is the owner's side of a Pool: what a Client puts in, takes out and reads.
 
 // remarkLocked sets the mark by what the word holds.
 func (p *Pool) remarkLocked() {
@@ -67,15 +67,15 @@ func (p *Pool) Missed() int64 {
 	return n
 }
 
-// Interval is the present report interval.
-func (p *Pool) Interval() Interval { return intervalOf(p.word.Load()) }
+// interval is the present report interval.
+func (p *Pool) interval() interval { return interval(p.word.Load() >> countBits) }
 
 // put puts back n tokens that were taken in the interval in. It is false if a report has been built
 // since, which counted them as spent.
-func (p *Pool) put(n int64, in Interval) bool {
+func (p *Pool) put(n int64, in interval) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.Interval() != in {
+	if p.interval() != in {
 		return false
 	}
 	p.addWord(n)
@@ -84,7 +84,7 @@ func (p *Pool) put(n int64, in Interval) bool {
 }
 
 // report starts a new interval, and removes as many tokens as giveBack says when it is told how
-// many there are. It returns that number and how many were removed.
+// many there are; nil for none. It returns that number and how many were removed.
 func (p *Pool) report(giveBack func(held int64) int64) (held, returned int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +92,9 @@ func (p *Pool) report(giveBack func(held int64) int64) (held, returned int64) {
 	for {
 		w := p.word.Load()
 		held = max(0, count(w))
-		returned = giveBack(held)
+		if giveBack != nil {
+			returned = giveBack(held)
+		}
 		if p.word.CompareAndSwap(w, w+intervalOne-uint64(count(w))+uint64(held-returned)) {
 			p.remarkLocked()
 			return held, returned

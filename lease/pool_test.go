@@ -65,7 +65,7 @@ func TestTakeAllocatesNothing(t *testing.T) {
 
 func TestPutBackIsRefusedAfterAReport(t *testing.T) {
 	p := newPool(5)
-	e := p.Interval()
+	e := p.interval()
 	p.TakeN(3)
 	if !p.put(1, e) || p.Held() != 3 {
 		t.Errorf("within the interval: held %d", p.Held())
@@ -122,7 +122,7 @@ func conserves(t *testing.T, p *Pool, m mixture, each func()) {
 		takers.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(g), 1))
 			for !stop.Load() {
-				e := p.Interval() // before the take: a later one could forge
+				e := p.interval() // before the take: a later one could forge
 				n, take := int64(1), p.Take
 				if rnd.IntN(m.ofOne) == 0 {
 					n = 1 + rnd.Int64N(m.takesMax)

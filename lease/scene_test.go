@@ -29,20 +29,20 @@ func newScene(t *testing.T, l Limit, ttl time.Duration) *scene {
 
 func (s *scene) instant() clock.Instant { return clock.Instant(s.now * 1000) }
 
-func (s *scene) holder(id string) *Holding {
-	h := new(Holding)
+func (s *scene) holder(id string) *holding {
+	h := new(holding)
 	h.init(id, 0)
 	return h
 }
 
 // opens has h build its next call.
-func (s *scene) opens(h *Holding, a Ask) Request {
+func (s *scene) opens(h *holding, a ask) Request {
 	s.seq++
 	a.Weight = 1
 	if a.Config.Limits == nil {
 		a.Config = s.config
 	}
-	return *h.Open(s.instant(), s.seq, a)
+	return *h.openCall(s.instant(), s.seq, a)
 }
 
 // executes has the bucket handle r.
@@ -64,9 +64,9 @@ func shareNothing(b *Bucket) {
 	b.state.fair = fair{share: math.Inf(1), updated: 1 << 62}
 }
 
-func (s *scene) accepts(h *Holding, g Grant) Accepted {
+func (s *scene) accepts(h *holding, g Grant) Accepted {
 	s.t.Helper()
-	got, ok := h.Accept(s.instant(), &g, 0)
+	got, ok := h.accept(s.instant(), &g, 0)
 	if !ok {
 		s.t.Fatalf("the reply to seq %d was not accepted", g.Seq)
 	}
@@ -77,7 +77,7 @@ func (s *scene) accepts(h *Holding, g Grant) Accepted {
 }
 
 // calls is one whole round trip, with the bucket halfway.
-func (s *scene) calls(h *Holding, a Ask) Grant {
+func (s *scene) calls(h *holding, a ask) Grant {
 	s.t.Helper()
 	r := s.opens(h, a)
 	s.now += s.roundTrip / 2
@@ -89,9 +89,9 @@ func (s *scene) calls(h *Holding, a Ask) Grant {
 }
 
 // draws has h call for n tokens for requests that wait.
-func (s *scene) draws(h *Holding, n int64) (waited int64) {
+func (s *scene) draws(h *holding, n int64) (waited int64) {
 	s.t.Helper()
-	return s.calls(h, Ask{Want: n, Waiting: n}).Waited
+	return s.calls(h, ask{Want: n, Waiting: n}).Waited
 }
 
 // sets has an operator replace the configuration.
@@ -103,7 +103,7 @@ func (s *scene) sets(c Config) {
 }
 
 // spends has h spend everything that it still may, and audits it.
-func (s *scene) spends(h *Holding) (n int64) {
+func (s *scene) spends(h *holding) (n int64) {
 	s.t.Helper()
 	h.Expire(s.instant())
 	for h.Pool.Take().Ok() {

@@ -17,15 +17,15 @@ func TestClipIsNeeded(t *testing.T) {
 	// given E = 2, and a holder with as much as B while the level is full
 	s.config.Overcommit = 2
 	a, b := s.holder("a"), s.holder("b")
-	s.calls(a, Ask{Want: 2})
+	s.calls(a, ask{Want: 2})
 	s.now += 10
-	s.calls(a, Ask{})
+	s.calls(a, ask{})
 	// when E becomes 0, the holder renews, and everything that the old limit admitted has drained
 	s.config.Overcommit = 0
 	s.sets(s.config)
 	for range 10 {
 		s.now += 20
-		s.calls(a, Ask{})
+		s.calls(a, ask{})
 	}
 	s.meter.advance(s.now)
 	// then the level and the holding are not there at once
@@ -40,16 +40,16 @@ func TestLeasesOfALoweredLimitEndWithinT(t *testing.T) {
 	// given two holders with half of a burst of 10 each
 	s := newScene(t, PerSecond(1).WithBurst(10), 100*time.Microsecond)
 	a, b := s.holder("a"), s.holder("b")
-	s.calls(a, Ask{Want: 5})
-	s.calls(b, Ask{Want: 5})
+	s.calls(a, ask{Want: 5})
+	s.calls(b, ask{Want: 5})
 	// when the burst is lowered to 2, and both go on renewing what they hold
 	low := s.config
 	low.Limits = []Limit{PerSecond(1).WithBurst(2)}
 	s.sets(low)
 	for range 5 {
 		s.now += 40
-		s.calls(a, Ask{})
-		s.calls(b, Ask{})
+		s.calls(a, ask{})
+		s.calls(b, ask{})
 	}
 	// then T later nothing of it is left to spend: the burst was used when it was lowered
 	spent := s.spends(a) + s.spends(b) + s.draws(a, 10)
@@ -98,7 +98,7 @@ func TestRevisionsEnd(t *testing.T) {
 	// given limits at the last revision there is
 	s := newScene(t, PerSecond(10), time.Second)
 	s.config.Version.Revision = maxUnits - 1
-	s.calls(s.holder("a"), Ask{})
+	s.calls(s.holder("a"), ask{})
 	before := s.bucket.Dump()
 	// when they are set once more
 	_, err := s.bucket.Configure(s.now, OpSet, s.config)
@@ -126,10 +126,10 @@ func TestVersionOutlivesItsBucket(t *testing.T) {
 			s.bucket = Bucket{}
 		}
 		a, b := s.holder("a"+string(rune('0'+round))), s.holder("b"+string(rune('0'+round)))
-		if g := s.calls(a, Ask{Config: old, Want: 100, Waiting: 100}); g.Config.Version == old.Version {
+		if g := s.calls(a, ask{Config: old, Want: 100, Waiting: 100}); g.Config.Version == old.Version {
 			total += g.Waited
 		}
-		g := s.calls(b, Ask{Config: newer})
+		g := s.calls(b, ask{Config: newer})
 		if expires > s.now+micros(g.Expiry) {
 			t.Errorf("round %d: the expiry moved earlier by %d µs", round, expires-s.now-micros(g.Expiry))
 		}
@@ -199,20 +199,20 @@ func TestTFollowsTheNetworkDown(t *testing.T) {
 	stretched := s.config
 	stretched.TTL = 3200 * time.Millisecond
 	for range 40 {
-		s.calls(a, Ask{Config: stretched})
+		s.calls(a, ask{Config: stretched})
 		s.now += 100_000
 	}
-	if g := s.calls(b, Ask{}); g.Config.TTL != stretched.TTL {
+	if g := s.calls(b, ask{}); g.Config.TTL != stretched.TTL {
 		t.Fatalf("T is %v while %v is proposed", g.Config.TTL, stretched.TTL)
 	}
 	// when everybody proposes the usual one again, for 7 seconds
 	for range 70 {
-		s.calls(a, Ask{})
-		s.calls(b, Ask{})
+		s.calls(a, ask{})
+		s.calls(b, ask{})
 		s.now += 100_000
 	}
 	// then it is that, and nobody was void
-	if g := s.calls(a, Ask{}); g.Config.TTL != s.config.TTL || g.Void {
+	if g := s.calls(a, ask{}); g.Config.TTL != s.config.TTL || g.Void {
 		t.Errorf("T is %v, want %v; void %v", g.Config.TTL, s.config.TTL, g.Void)
 	}
 }
@@ -221,18 +221,18 @@ func TestRetryAfterTheTTLGrewBackKeepsNothingThatTheBucketForgot(t *testing.T) {
 	// given a ring with wide slices, which holds an entry, and then a shorter T
 	s := newScene(t, Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 700*time.Microsecond)
 	a, b := s.holder("a"), s.holder("b")
-	s.calls(b, Ask{})
+	s.calls(b, ask{})
 	short := s.config
 	short.TTL = 70 * time.Microsecond
 	s.sets(short)
 	s.config.TTL = short.TTL
 	// when a draws under the shorter T, the reply is lost, T grows back, and a retries
-	r := s.opens(a, Ask{Want: 2})
+	r := s.opens(a, ask{Want: 2})
 	s.executes(r)
 	s.now += 10
 	long := s.config
 	long.TTL = 700 * time.Microsecond
-	s.calls(b, Ask{Config: long})
+	s.calls(b, ask{Config: long})
 	again := a.resend(s.instant())
 	if again == nil {
 		t.Fatal("the call is too old to be sent again")

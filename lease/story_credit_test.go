@@ -14,16 +14,16 @@ func TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince(t *testing.T) {
 		// before the reply comes
 		s := newScene(t, PerSecond(1000), 4*time.Second)
 		a, b := s.holder("a"), s.holder("b")
-		s.calls(a, Ask{})
+		s.calls(a, ask{})
 		s.now++
-		r := s.opens(a, Ask{Want: 1000, Waiting: 1000})
+		r := s.opens(a, ask{Want: 1000, Waiting: 1000})
 		g := s.executes(r)
 		s.now += micros(late)
 		got := s.accepts(a, g)
-		a.Unused(got.Waited, got.Drawn)
+		a.sendBack(got.Waited, got.draw)
 		// when another process takes what has been refilled, and they come back
 		refilled := s.draws(b, 1000)
-		s.calls(a, Ask{})
+		s.calls(a, ask{})
 		rest := s.draws(b, 1000)
 		// then they are worth as much as is missing to the burst, and no more
 		if refilled+rest != 1000 {
@@ -37,17 +37,17 @@ func TestRetriedGrantIsDrawnWhenItWasFirstExecuted(t *testing.T) {
 	// given a grant for a request that gives up, whose first reply is lost
 	s := newScene(t, PerSecond(1000), time.Second)
 	a, b := s.holder("a"), s.holder("b")
-	s.calls(a, Ask{})
+	s.calls(a, ask{})
 	s.now++
-	r := s.opens(a, Ask{Want: 1000, Waiting: 1000})
+	r := s.opens(a, ask{Want: 1000, Waiting: 1000})
 	s.executes(r)
 	s.now += 100_000
 	s.draws(b, 100)
 	// when the retry is answered, and the tokens come back
 	g := s.executes(*a.resend(s.instant()))
 	got := s.accepts(a, g)
-	a.Unused(got.Waited, got.Drawn)
-	s.calls(a, Ask{})
+	a.sendBack(got.Waited, got.draw)
+	s.calls(a, ask{})
 	// then their age counts from the draw, not from the answer
 	if n := s.draws(b, 1000); n != 900 {
 		t.Errorf("%d came back, want 900", g.Waited)
@@ -59,10 +59,10 @@ func TestRefundFillsWhatADrawHadLeft(t *testing.T) {
 	// given 5 tokens drawn for requests that give up, and 5 of other requests
 	s := newScene(t, slow(10), time.Second)
 	a, b := s.holder("a"), s.holder("b")
-	s.calls(a, Ask{})
+	s.calls(a, ask{})
 	s.draws(b, 5)
 	s.now++
-	r := s.opens(a, Ask{Want: 5, Waiting: 5})
+	r := s.opens(a, ask{Want: 5, Waiting: 5})
 	got := s.accepts(a, s.executes(r))
 	// when those others are refunded, admitted again, and refunded again, and only then the first
 	// come back
@@ -71,8 +71,8 @@ func TestRefundFillsWhatADrawHadLeft(t *testing.T) {
 		s.refunds(5)
 		s.draws(b, 5)
 	}
-	a.Unused(got.Waited, got.Drawn)
-	s.calls(a, Ask{})
+	a.sendBack(got.Waited, got.draw)
+	s.calls(a, ask{})
 	// then they are there no more: the refunds have filled their place
 	if n := s.draws(b, 10); n != 0 {
 		t.Errorf("%d came back", n)
@@ -84,12 +84,12 @@ func TestRefundIsCreditedOnceHoweverOftenItArrives(t *testing.T) {
 	// silent for a T
 	s := newScene(t, slow(10), 100*time.Millisecond)
 	a, b := s.holder("a"), s.holder("b")
-	first := s.opens(a, Ask{Want: 5, Waiting: 5})
+	first := s.opens(a, ask{Want: 5, Waiting: 5})
 	s.accepts(a, s.executes(first))
 	s.meter.admit(s.now, 5)
-	s.meter.admit(s.now, s.calls(b, Ask{Want: 5}).Granted)
+	s.meter.admit(s.now, s.calls(b, ask{Want: 5}).Granted)
 	a.Refund(5)
-	second := s.opens(a, Ask{})
+	second := s.opens(a, ask{})
 	s.accepts(a, s.executes(second))
 	s.refunds(5)
 	s.draws(b, 5)
@@ -111,10 +111,10 @@ func TestVoidReportMayNotReturn(t *testing.T) {
 	// given a holder with everything, which sends two calls shortly before its deadline; both are
 	// slow
 	a, b := s.holder("a"), s.holder("b")
-	s.calls(a, Ask{Want: 2})
+	s.calls(a, ask{Want: 2})
 	s.now += 60
-	asks := s.opens(a, Ask{})
-	gives := s.opens(a, Ask{Return: everything})
+	asks := s.opens(a, ask{})
+	gives := s.opens(a, ask{Return: everything})
 	// when its entry has run out, somebody draws what was refilled, and then the calls arrive
 	s.now += 60
 	s.draws(b, 2)
@@ -130,15 +130,15 @@ func TestReturnIsNotCreditedTwiceAcrossAFailover(t *testing.T) {
 		// given a replica that has not heard that a gave everything back and b drew it
 		s := newScene(t, Limit{Tokens: 1, Per: 1000 * time.Second, Burst: 10}, 100*time.Millisecond)
 		a, b, c := s.holder("a"), s.holder("b"), s.holder("c")
-		s.calls(b, Ask{})
-		s.calls(a, Ask{Want: 10})
+		s.calls(b, ask{})
+		s.calls(a, ask{Want: 10})
 		replica := s.bucket.Clone()
-		r := s.opens(a, Ask{Return: everything})
+		r := s.opens(a, ask{Return: everything})
 		s.executes(r)
-		s.calls(b, Ask{Want: 10})
+		s.calls(b, ask{Want: 10})
 		// when it is promoted, b calls first, and a's request arrives once more
 		s.bucket = *replica
-		r2 := s.opens(b, Ask{})
+		r2 := s.opens(b, ask{})
 		s.executes(r2)
 		s.now += wait
 		s.spends(b)
@@ -146,7 +146,7 @@ func TestReturnIsNotCreditedTwiceAcrossAFailover(t *testing.T) {
 			s.meter.admit(s.now, 10) // b spent its holding just before its end
 		}
 		s.executes(r)
-		g := s.calls(c, Ask{Want: 10})
+		g := s.calls(c, ask{Want: 10})
 		// then the tokens that b has are not there a second time
 		if g.Granted > 0 {
 			t.Errorf("after %d µs: granted %d", wait, g.Granted)
@@ -161,15 +161,15 @@ func TestRefundIsNotCreditedWhileLostHoldingsMayLive(t *testing.T) {
 	a, b := s.holder("a"), s.holder("b")
 	s.draws(b, 5)
 	s.now += 10_000_000
-	s.calls(b, Ask{})
+	s.calls(b, ask{})
 	replica := s.bucket.Clone()
-	s.calls(a, Ask{Want: 10})
-	s.calls(b, Ask{})
+	s.calls(a, ask{Want: 10})
+	s.calls(b, ask{})
 	// when it is promoted, and b, who knows of the loss, reports a refund
 	s.bucket = *replica
-	s.calls(b, Ask{})
+	s.calls(b, ask{})
 	b.Refund(5)
-	g := s.calls(b, Ask{Want: 5})
+	g := s.calls(b, ask{Want: 5})
 	// then nothing can be drawn from it while a still holds everything
 	if g.Granted > 0 {
 		t.Errorf("granted %d while the old holdings live", g.Granted)
@@ -194,14 +194,14 @@ func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 	s.now += 500
 	// and a refund brings the level to the brim, and some is drawn again
 	a.Refund(100_000)
-	g := s.calls(a, Ask{})
+	g := s.calls(a, ask{})
 	if g.Levels[0] != l.Burst {
 		t.Fatalf("the level is %d of %d", g.Levels[0], l.Burst)
 	}
-	g = s.calls(a, Ask{Want: 1000, Waiting: 1000})
+	g = s.calls(a, ask{Want: 1000, Waiting: 1000})
 	// then the next half tick brings half a tick's tokens
 	s.now += 500
-	g = s.calls(a, Ask{})
+	g = s.calls(a, ask{})
 	if most := l.Burst - 1000 + 500; g.Levels[0] > most {
 		t.Errorf("the level is %d, one central bucket has %d at most", g.Levels[0], most)
 	}
@@ -223,12 +223,12 @@ func TestHolderAcceptsNoMoreThanItAskedFor(t *testing.T) {
 		// given a call for 5 tokens, 2 of them for requests that wait, and a store that answers
 		// nonsense
 		h := s.holder(c.name)
-		g := s.executes(s.opens(h, Ask{Want: 5, Waiting: 2}))
+		g := s.executes(s.opens(h, ask{Want: 5, Waiting: 2}))
 		c.lie(&g)
 		// when the answer comes
-		got, ok := h.Accept(s.instant(), &g, 0)
+		got, ok := h.accept(s.instant(), &g, 0)
 		// then no more is accepted than was asked for, and a number that no bucket gives is refused
-		if ok != c.ok || got.Waited > 2 || got.Waited+got.Pooled > 5 || h.Pool.Held() > 5 ||
+		if ok != c.ok || got.Waited > 2 || got.Waited+h.Pool.Held() > 5 ||
 			!h.Account().Conserved() {
 			t.Errorf("%s: accepted %v %+v, holds %d, %+v", c.name, ok, got, h.Pool.Held(), h.Account())
 		}

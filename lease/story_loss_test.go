@@ -12,21 +12,21 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		// lease has b hold the whole bucket under a long lease; a hears of the bucket at a short T.
-		lease func(s *scene, a, b *Holding)
+		lease func(s *scene, a, b *holding)
 	}{
-		{"T has grown since", func(s *scene, a, b *Holding) {
-			s.calls(a, Ask{})
+		{"T has grown since", func(s *scene, a, b *holding) {
+			s.calls(a, ask{})
 			stretched := s.config
 			stretched.TTL = long
-			s.calls(b, Ask{Config: stretched})
+			s.calls(b, ask{Config: stretched})
 			s.now += 550_000
-			s.calls(b, Ask{Config: stretched, Want: 10})
+			s.calls(b, ask{Config: stretched, Want: 10})
 		}},
-		{"a version has shortened T", func(s *scene, a, b *Holding) {
+		{"a version has shortened T", func(s *scene, a, b *holding) {
 			s.config.TTL = long
-			s.calls(b, Ask{Want: 10})
+			s.calls(b, ask{Want: 10})
 			s.config.TTL, s.config.Version.Deploy = short, 1
-			s.calls(a, Ask{})
+			s.calls(a, ask{})
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 			// about to end
 			s.now += 10_000
 			s.bucket = Bucket{}
-			s.calls(a, Ask{})
+			s.calls(a, ask{})
 			s.now = int64(b.Deadline())/1000 - 1
 			s.draws(a, 10)
 			s.spends(b)
@@ -61,14 +61,14 @@ func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
 	s := newScene(t, PerSecond(1000), 400*time.Millisecond)
 	s.config.Version.Revision = 1 // remembered for a month
 	a, b := s.holder("a"), s.holder("b")
-	s.calls(a, Ask{})
+	s.calls(a, ask{})
 	s.now += micros(24 * time.Hour)
 	s.bucket = Bucket{}
-	s.calls(b, Ask{})
+	s.calls(b, ask{})
 	// when that one calls, a while later
 	for _, after := range []int64{400_000, 20_000_000} {
 		s.now += after
-		s.calls(a, Ask{})
+		s.calls(a, ask{})
 	}
 	// then nothing is waited out, as no lease of the lost bucket can last that long
 	if n := s.draws(b, 100); n != 100 {
@@ -81,7 +81,7 @@ func TestClaimThatCannotBeTrueChangesNothing(t *testing.T) {
 		// given a bucket with a holder
 		s := newScene(t, PerSecond(10), time.Second)
 		a := s.holder("a")
-		s.calls(a, Ask{})
+		s.calls(a, ask{})
 		before := s.bucket.Dump()
 		// when somebody claims to have heard what nobody can have heard
 		r := Request{Holder: "x", Seq: 1, Config: s.config, Weight: 1, Epoch: epoch, Counter: WaitingMax,
@@ -96,7 +96,7 @@ func TestClaimThatCannotBeTrueChangesNothing(t *testing.T) {
 			after.Level != before.Level {
 			t.Errorf("epoch %d: before %+v\nafter %+v", epoch, before, after)
 		}
-		if g := s.calls(a, Ask{Want: 1}); g.Void || g.Granted != 1 {
+		if g := s.calls(a, ask{Want: 1}); g.Void || g.Granted != 1 {
 			t.Errorf("epoch %d: the holder is answered %+v", epoch, g)
 		}
 	}
@@ -136,14 +136,14 @@ func TestLimitThatComesBackAfterALossIsNotFull(t *testing.T) {
 	old := Config{Limits: []Limit{PerSecond(1000)}, TTL: s.config.TTL, Target: s.config.Target}
 	s.config.Limits, s.config.Version.Deploy = []Limit{PerSecond(1000), slow(100)}, 1
 	a, b := s.holder("a"), s.holder("b")
-	s.calls(b, Ask{})
+	s.calls(b, ask{})
 	s.draws(a, 100)
 	s.bucket = Bucket{}
 	// when a process with the older version starts the next one, knowing of the loss, and the newer
 	// version comes after it
-	s.calls(b, Ask{Config: old})
+	s.calls(b, ask{Config: old})
 	s.now += 1_060_000
-	g := s.calls(a, Ask{Want: 100, Waiting: 100})
+	g := s.calls(a, ask{Want: 100, Waiting: 100})
 	// then the limit is not full again
 	if g.Waited > 1 {
 		t.Errorf("%d more within 1.06 s", g.Waited)

@@ -27,7 +27,7 @@ type accuracy struct {
 	fair     bool    // Jain's index is 0.999 at least, and the worst share 0.95, too
 }
 
-// The scenarios that decided how much a call asks for (lease/holder_size.go) and how the rate is
+// The scenarios that decided how much a call asks for (lease/client_size.go) and how the rate is
 // shared (lease/fair.go).
 var accuracies = []accuracy{
 	{"Poisson", 1_000, 200, 4, 0, sim.Workload{Load: 0.9}, 0.995, false},

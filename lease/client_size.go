@@ -9,24 +9,25 @@ import (
 
 // size is how much to ask for (docs/protocol.md, 8.6 to 8.8): what the next Target needs at the
 // observed demand and what will be spent while the following prefetch is on its way, less what is
-// held. It is never less than what already waits.
-func (h *Holder) size(held int64, in Input) (want, need, waiting int64) {
-	asked := in.Waiting + in.Refused
-	if in.Refused > 0 && h.cramped() {
+// held. It is never less than what already waits. A grant of fewer than need tokens would serve
+// nobody who waits.
+func (c *Client) size(held int64, n needs, need int64) (want, least, waiting int64) {
+	asked := n.waiting + n.refused
+	if n.refused > 0 && c.cramped() {
 		// Nothing is leased ahead and nobody waits, so whoever was refused will ask again, and as
 		// many of them.
-		asked = max(asked, min(h.Pool.Missed()-h.missedAtAsk, h.ceiling()))
+		asked = max(asked, min(c.Pool.Missed()-c.missedAtAsk, c.ceiling()))
 	}
 	want = asked
-	if !h.slow() {
-		want = max(want, h.ahead(held, in.Waiting))
+	if !c.slow() {
+		want = max(want, c.ahead(held, n.waiting))
 	}
 	want = min(want, poolMax-held)
-	need = min(want, 1)
-	if in.Waiting > 0 {
-		need = min(max(need, in.Need), want)
+	least = min(want, 1)
+	if n.waiting > 0 {
+		least = min(max(least, need), want)
 	}
-	return want, need, min(in.Waiting, want)
+	return want, least, min(n.waiting, want)
 }
 
 // ahead is how much the next Target needs, whether anybody waits for it yet or not.
@@ -36,20 +37,20 @@ func (h *Holder) size(held int64, in Input) (want, need, waiting int64) {
 // the last call if that is more. This starts fast all the same, because each call asks for whoever
 // came while the last one was on its way. Asking for more than that takes tokens from processes
 // that ask at the same moment.
-func (h *Holder) ahead(held, waiting int64) int64 {
-	most := h.ceiling()
+func (c *Client) ahead(held, waiting int64) int64 {
+	most := c.ceiling()
 	n := float64(most)
-	if h.heard.replied {
-		n = h.demand.expected(h.config.Target+h.rtt) + h.watermark() - float64(held)
+	if c.heard.replied {
+		n = c.demand.expected(c.config.Target+c.rtt) + c.watermark() - float64(held)
 	} else {
-		n = min(n, h.perTarget())
+		n = min(n, c.perTarget())
 	}
 	if waiting > 0 {
-		span := (h.config.Target + h.rtt).Seconds()
-		steady := spread(float64(h.demand.slow*span)) + h.watermark() - float64(held)
-		n = min(n, max(steady, float64(max(waiting, h.Pool.Missed()-h.missedAtAsk))))
+		span := (c.config.Target + c.rtt).Seconds()
+		steady := spread(float64(c.demand.slow*span)) + c.watermark() - float64(held)
+		n = min(n, max(steady, float64(max(waiting, c.Pool.Missed()-c.missedAtAsk))))
 	}
-	least := max(h.policy.MinBatch, 1)
+	least := max(c.policy.MinBatch, 1)
 	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)
 }
 
@@ -57,54 +58,54 @@ func (h *Holder) ahead(held, waiting int64) int64 {
 // be served, or half of it while nobody else is active. Once the bucket is below half, a lease that
 // is longer than it need be is taken from somebody: then it is no more than R*Target, or the same
 // part of what is left. MaxBatch bounds it in any case.
-func (h *Holder) ceiling() int64 {
+func (c *Client) ceiling() int64 {
 	most := int64(poolMax)
-	for _, l := range h.config.Limits {
+	for _, l := range c.config.Limits {
 		divisor := int64(4)
-		if h.heard.active <= h.policy.weight() {
+		if c.heard.active <= c.policy.weight() {
 			divisor = 2
 		}
 		// With an overcommit the bucket refills beside leases, so a Target that needs longer ones
 		// may have them.
-		longer := min((l.Capacity()+h.config.Overcommit)/divisor, int64(l.Rate()*h.config.Target.Seconds()))
+		longer := min((l.Capacity()+c.config.Overcommit)/divisor, int64(l.Rate()*c.config.Target.Seconds()))
 		part := max(l.Capacity()/divisor, longer)
-		if h.heard.replied && h.heard.level() < l.Capacity()/2 {
-			perTarget := int64(math.Ceil(l.Rate() * h.config.Target.Seconds()))
-			part = min(part, max(h.heard.level()/divisor, perTarget))
+		if c.heard.replied && c.heard.level() < l.Capacity()/2 {
+			perTarget := int64(math.Ceil(l.Rate() * c.config.Target.Seconds()))
+			part = min(part, max(c.heard.level()/divisor, perTarget))
 		}
 		most = min(most, max(part, 1))
 	}
-	if h.policy.MaxBatch > 0 {
-		most = min(most, h.policy.MaxBatch)
+	if c.policy.MaxBatch > 0 {
+		most = min(most, c.policy.MaxBatch)
 	}
 	return most
 }
 
 // perTarget is R*Target of the tightest limit, at least 1.
-func (h *Holder) perTarget() float64 {
+func (c *Client) perTarget() float64 {
 	n := math.Inf(1)
-	for _, l := range h.config.Limits {
-		n = min(n, l.Rate()*h.config.Target.Seconds())
+	for _, l := range c.config.Limits {
+		n = min(n, l.Rate()*c.config.Target.Seconds())
 	}
 	return max(n, 1)
 }
 
 // watermark is what is spent during one round trip, with three standard deviations of room.
-func (h *Holder) watermark() float64 { return h.demand.expected(h.rtt) + 1 }
+func (c *Client) watermark() float64 { return c.demand.expected(c.rtt) + 1 }
 
 // slow reports whether leasing ahead would only strand tokens: because the key sees fewer than two
 // requests in the time of a lease, because the burst is so small that most of it would always be on
 // its way (cramped), or because a lease would be a single token. That saves no call, and after it
 // is spent the bucket does not refill until the next call says so.
-func (h *Holder) slow() bool {
-	return h.cramped() || h.ceiling() < 2 ||
-		h.heard.replied && h.demand.rate()*(h.config.Target+h.rtt).Seconds() < 2
+func (c *Client) slow() bool {
+	return c.cramped() || c.ceiling() < 2 ||
+		c.heard.replied && c.demand.rate()*(c.config.Target+c.rtt).Seconds() < 2
 }
 
 // cramped reports whether the burst is smaller than what the limit makes in four round trips.
-func (h *Holder) cramped() bool {
-	for _, l := range h.config.Limits {
-		if float64(l.Capacity()+h.config.Overcommit) < 4*l.Rate()*h.rtt.Seconds() {
+func (c *Client) cramped() bool {
+	for _, l := range c.config.Limits {
+		if float64(l.Capacity()+c.config.Overcommit) < 4*l.Rate()*c.rtt.Seconds() {
 			return true
 		}
 	}
@@ -112,24 +113,24 @@ func (h *Holder) cramped() bool {
 }
 
 // arm sets the watermark for the next prefetch.
-func (h *Holder) arm() {
-	if h.slow() {
-		h.Pool.arm(0)
+func (c *Client) arm() {
+	if c.slow() {
+		c.Pool.arm(0)
 		return
 	}
-	h.Pool.arm(int64(min(h.watermark(), poolMax)))
+	c.Pool.arm(int64(min(c.watermark(), poolMax)))
 }
 
 // excess is how much of a holding to give back, a Target after the last reply: all of it if nobody
 // asked since; otherwise what the next Target does not need. While nobody else is short, that
 // counts only if it is more than the need itself, so that ordinary fluctuation makes no calls.
-func (h *Holder) excess(held int64) int64 {
-	if h.demand.seen == h.seenAtReply {
+func (c *Client) excess(held int64) int64 {
+	if c.demand.seen == c.seenAtReply {
 		return held
 	}
 	// The watermark is what is spent while the next call is on its way.
-	keep := int64(math.Ceil(h.demand.expected(h.config.Target+h.rtt) + h.watermark()))
-	if h.heard.contended || held > 2*keep {
+	keep := int64(math.Ceil(c.demand.expected(c.config.Target+c.rtt) + c.watermark()))
+	if c.heard.contended || held > 2*keep {
 		return max(0, held-keep)
 	}
 	return 0
@@ -138,12 +139,12 @@ func (h *Holder) excess(held int64) int64 {
 // fullAt is when the bucket will be full, if nobody calls. From then on it cannot refill what was
 // spent since, before a report tells it. It is no earlier than half a Target after the call was
 // sent.
-func (h *Holder) fullAt(g *Grant) clock.Instant {
+func (c *Client) fullAt(g *Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
 		room := float64(l.Capacity() + g.Config.Overcommit - g.Levels[k] - g.Ledger)
-		full := time.Duration(min(room/l.Rate(), h.config.TTL.Seconds()) * 1e9)
-		at = min(at, h.firstSent.Add(max(full, h.config.Target/2)))
+		full := time.Duration(min(room/l.Rate(), c.config.TTL.Seconds()) * 1e9)
+		at = min(at, c.firstSent.Add(max(full, c.config.Target/2)))
 	}
 	return at
 }
@@ -151,38 +152,24 @@ func (h *Holder) fullAt(g *Grant) clock.Instant {
 // isLarge reports whether n spent tokens are worth a report: a good part of the burst, or what the
 // bucket makes in a Target. Until it is told, the bucket counts them as held and may not refill in
 // their place: a fleet that starts on a full bucket would lose the refill of its whole first lease.
-func (h *Holder) isLarge(n int64) bool {
-	return float64(n) >= min(float64(h.config.Capacity()+h.config.Overcommit)/16, h.perTarget())
+func (c *Client) isLarge(n int64) bool {
+	return float64(n) >= min(float64(c.config.Capacity()+c.config.Overcommit)/16, c.perTarget())
 }
-
-// renewBefore is how long before the deadline a holding in use is renewed.
-func (h *Holder) renewBefore() time.Duration { return h.config.Target/2 + 2*h.rtt }
 
 // portion is the fewest tokens to give at once to a request that collects them. A bucket that
 // nobody else draws from can keep them until all are there. One that others draw from hovers around
 // its set point (section 7 of the specification): half of that will be there at some time, and much
 // more will not.
-func (h *Holder) portion() int64 {
-	if h.alone() {
+func (c *Client) portion() int64 {
+	if c.alone() {
 		return maxUnits
 	}
 	n := int64(maxUnits)
-	for _, l := range h.config.Limits {
-		point := min(float64(l.Capacity())/2, max(1, l.Rate()*h.config.Target.Seconds()/2))
+	for _, l := range c.config.Limits {
+		point := min(float64(l.Capacity())/2, max(1, l.Rate()*c.config.Target.Seconds()/2))
 		n = min(n, int64(point/2))
 	}
 	return max(1, n)
-}
-
-// stretch makes the T that the holder proposes long enough for the network as it is now: a holder
-// whose leases spend more than a quarter of their time on the way starves. T doubles, so that it
-// seldom changes.
-func (h *Holder) stretch() {
-	ttl := max(h.ttlLeast, 2*h.config.Target)
-	for ttl < 4*h.rtt && ttl <= ttlMax/2 {
-		ttl *= 2
-	}
-	h.config.TTL = ttl
 }
 
 // demand estimates attempts per second, denied ones included. It is the larger of two exponentially

@@ -1,0 +1,212 @@
+package lease
+
+import (
+	"errors"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// Build opens the call that Tick found due: a retry of the open one while that is worth sending,
+// otherwise a new one under seq, which must be above all earlier ones. The request is valid until
+// the next Build.
+func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request {
+	n := c.needs(rtt)
+	need := int64(0)
+	if c.queue.head != nil {
+		need = max(1, c.queue.need(c.portion())-c.Pool.Held())
+	}
+	c.calling = true
+	if rtt > 0 {
+		c.rtt = rtt
+		c.stretch()
+	}
+	if r := c.resend(now); r != nil {
+		return r
+	}
+	c.Expire(now)
+	c.observe(now)
+	a := ask{Config: c.config, Weight: c.policy.weight()}
+	if !n.closing {
+		a.Want, a.Need, a.Waiting = c.size(c.Pool.Held(), n, need)
+		wanted := n.waiting > 0 || n.refused > 0 || c.low
+		if !wanted && c.heard.replied && now >= c.reviewAt && c.excess(c.Pool.Held()) > 0 {
+			a.Return = c.excess
+			a.Want, a.Need = 0, 0
+		}
+	}
+	// A lease that does not fit lowered limits would be void, and fill the ledger for a T.
+	if n.closing || c.Outdated() {
+		a.Return = func(held int64) int64 { return held }
+	}
+	c.low = false
+	c.missedAtAsk = c.Pool.Missed()
+	c.queue.join(seq)
+	c.refused = 0
+	return c.openCall(now, seq, a)
+}
+
+// stretch makes the T that the client proposes long enough for the network as it is now: one whose
+// leases spend more than a quarter of their time on the way starves. T doubles, so that it seldom
+// changes.
+func (c *Client) stretch() {
+	ttl := max(c.ttlLeast, 2*c.config.Target)
+	for ttl < 4*c.rtt && ttl <= ttlMax/2 {
+		ttl *= 2
+	}
+	c.config.TTL = ttl
+}
+
+// Accept takes in the reply to the call under way, or a late one to it after Fail; ok is false for
+// any other, which changes nothing. Serve is to follow.
+func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
+	if got, ok = c.accept(now, g, c.queue.lackingInLine); !ok {
+		return got, false
+	}
+	c.calling = false
+	c.ended = max(c.ended, g.Seq)
+	c.stales = 0
+	c.failures = 0
+	c.observe(now)
+	c.seenAtReply = c.demand.seen
+	c.leased = c.Pool.Held()
+	c.follow(g.Config)
+	c.staleAt = c.fullAt(g)
+	c.deniedUntil = c.delay(now, g)
+	c.reviewAt = now.Add(c.config.Target)
+	if c.change == overtaken {
+		c.change, c.deniedUntil = outdated, 0
+	} else {
+		c.change = unchanged
+		c.KnowCapacity(c.config.Capacity())
+	}
+	c.arm()
+	c.judgeDenial(now)
+	return got, true
+}
+
+// Fail says that the call under way brought no grant. It stays open, so that a retry can carry the
+// same seq and a late reply can still be accepted. Whoever waits gets what Policy.Fallback gives. A
+// client that was leaving is closed: what it holds expires at the bucket.
+func (c *Client) Fail(now clock.Instant, err error) {
+	c.calling = false
+	c.ended = max(c.ended, c.open.Seq)
+	stale := errors.Is(err, ErrStale)
+	if stale {
+		c.giveUp()
+		c.stales++
+	}
+	// The first time that a call is stale, the store is well.
+	if !stale || c.stales > 1 {
+		c.failed(now)
+	}
+	if stale {
+		c.rename(c.host.NewID())
+		if !c.Degraded() && c.stage != leaving {
+			return // whoever waits is served under the new id
+		}
+	}
+	c.serveWithout(now)
+	if c.stage == leaving {
+		c.Close()
+	}
+}
+
+// follow adopts the configuration in force, so that it survives the loss of the bucket.
+func (c *Client) follow(in Config) {
+	c.ttl = in.TTL
+	if in.Version.after(c.config.Version) {
+		c.ttlLeast = max(in.TTL, 2*in.Target)
+	}
+	if !in.equal(c.config) {
+		c.conflict = c.conflict || in.Version == c.config.Version
+		in.TTL = max(c.ttlLeast, 2*in.Target)
+		c.config = in
+	}
+	c.heard.limits = c.config.Limits
+}
+
+// alone reports whether no other process was active on the bucket at the last reply.
+func (c *Client) alone() bool { return c.heard.replied && c.heard.active <= c.policy.weight() }
+
+// spares reports whether the bucket and this process are known to have n tokens all the same: it
+// was a larger request that they did not have enough for. Only of a bucket that nobody else draws
+// from is that known.
+func (c *Client) spares(n int64) bool { return c.alone() && n <= c.heard.level()+c.Pool.Held() }
+
+// delay is when the delay ends that the reply g asks for; 0 where it asks for none.
+func (c *Client) delay(now clock.Instant, g *Grant) clock.Instant {
+	if !g.Short || g.Delay <= 0 {
+		return 0
+	}
+	// Limits that are changed or reset elsewhere are to be followed within T, and a holder that the
+	// bucket still knows may give back what was drawn for a request that has gone.
+	longest := c.ttl / 4 * 3
+	delay := min(g.Delay, longest)
+	if !c.alone() {
+		// Whoever is alone meets nobody. A tenth of a long delay would leave the next token of
+		// a small burst lying about.
+		span := min(delay, c.config.Target/2) / 10
+		delay = min(delay+time.Duration(c.next()%uint64(span+1)), longest)
+	}
+	// The next call takes as long to the bucket as this one did, so it may be sent so much later
+	// than this one was, and not later than the reply came: of a small burst a round trip of refill
+	// would be lost with each token.
+	return max(now+1, c.firstSent.Add(delay))
+}
+
+// endDelay ends the delay after a shortfall.
+func (c *Client) endDelay() {
+	c.deniedUntil = 0
+	c.reopen()
+}
+
+// shortenDelay ends the delay sooner for a request of n tokens that is smaller than the one that
+// fell short: at the time at which a bucket that nobody else draws from has them, and no less than
+// half a Target after the call.
+func (c *Client) shortenDelay(n int64) {
+	missing := n - c.Pool.Held()
+	if !c.alone() || c.deniedUntil == 0 || c.heard.shortOf == 0 || missing >= c.heard.shortOf {
+		return
+	}
+	at := c.firstSent.Add(c.config.Target / 2)
+	missing = max(0, missing-c.heard.level())
+	for _, l := range c.config.Limits {
+		at = max(at, c.firstSent.Add(time.Duration(float64(missing)/l.Rate()*1e9)))
+	}
+	c.deniedUntil = min(c.deniedUntil, at)
+}
+
+// change says whether what was last heard of the bucket is still true of it.
+type change int8
+
+const (
+	unchanged change = iota
+	outdated         // limits were set, or the bucket was reset, since the last call was executed
+	overtaken        // the same, and a call was under way: its reply may not know either
+)
+
+// BucketChanged says that limits were set or the bucket was reset, so that what was last heard of
+// it is outdated: it ends the delay after a shortfall, and makes a call due where something is
+// held. The largest n that can be granted now is capacity.
+func (c *Client) BucketChanged(capacity int64) {
+	c.endDelay()
+	c.change = outdated
+	if c.calling {
+		c.change = overtaken
+	}
+	c.low = c.low || c.Pool.Held() > 0
+	c.KnowCapacity(capacity)
+}
+
+// Outdated reports whether the bucket is known to have been changed since the last reply was made.
+func (c *Client) Outdated() bool { return c.change != unchanged }
+
+// next is splitmix64 (Steele, Lea, Flood 2014).
+func (c *Client) next() uint64 {
+	c.random += 0x9e3779b97f4a7c15
+	z := c.random
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}

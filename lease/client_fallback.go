@@ -1,0 +1,106 @@
+package lease
+
+import (
+	"slices"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// Degraded reports whether the last call failed. Nobody waits for the store then.
+func (c *Client) Degraded() bool { return c.failures > 0 }
+
+// failed puts off the next call: exponentially with full jitter, so that a fleet that lost its
+// store at one moment does not come back at one moment, and at most by a T, so that it is back at
+// its rate two T after the store is.
+func (c *Client) failed(now clock.Instant) {
+	c.failures++
+	span := c.ttl
+	if c.failures < 30 {
+		span = min(c.config.Target<<c.failures, span)
+	}
+	c.probeAt = now.Add(time.Duration(c.next() % uint64(max(span, 1))))
+}
+
+// takeFallback decides on a request for n tokens without the store: by Policy.ColdStart while no
+// reply has ever come, by Policy.Fallback while degraded. The next call that succeeds reports what
+// it admitted as debt.
+func (c *Client) takeFallback(now clock.Instant, n int64) bool {
+	ok := false
+	switch {
+	case c.stage == closed:
+	case !c.heard.replied:
+		ok = c.policy.ColdStart == ColdStartAllow
+	case !c.Degraded():
+	case c.policy.Fallback == FallbackAllowAll:
+		ok = true
+	case c.policy.Fallback == FallbackLocalShare:
+		ok = c.takeShare(now, n)
+	}
+	if ok {
+		c.debt += n
+		c.servedLater += n
+	}
+	return ok
+}
+
+// fallbackAt is when the local share can serve n tokens, for a request that takeFallback refused at
+// now. It is false where waiting does not help: with another fallback, before the first reply, or
+// for more than the share ever holds.
+func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
+	if c.fallback == nil || !c.heard.replied || !c.Degraded() || c.policy.Fallback != FallbackLocalShare {
+		return Never, false
+	}
+	if n > c.fallback.config.Capacity() {
+		return Never, false
+	}
+	return now.Add(duration(c.fallback.wait(n))), true
+}
+
+// takeShare draws from a bucket of this process's own, which has its share of every limit: the part
+// weight/active weight, as last heard. That is a Bucket with one holder, so there is no second kind
+// of token bucket to get wrong.
+func (c *Client) takeShare(now clock.Instant, n int64) bool {
+	if c.fallback == nil {
+		c.fallback = new(Bucket)
+	}
+	weight, active := c.policy.weight(), max(c.heard.active, c.policy.weight())
+	share := c.config
+	share.Overcommit, share.StartEmpty = 0, false
+	share.Limits = make([]Limit, len(c.config.Limits))
+	for k, l := range c.config.Limits {
+		share.Limits[k] = scaled(l, weight, active)
+	}
+	// The bucket stays after the outage: a store that fails now and then must not give a full local
+	// burst each time. Where the share has changed, what was used stays used.
+	share.Version = c.fallback.config.Version
+	if !slices.Equal(share.Limits, c.fallback.config.Limits) {
+		share.Version.Revision++
+	}
+	// Under a name of its own: as another holder, after a rename, it would share with its former
+	// self.
+	r := Request{
+		Holder: "local", Seq: c.fallback.state.counter + 1, Config: share, Want: n, Need: n, Waiting: n, Weight: 1,
+	}
+	var g Grant
+	err := c.fallback.Call(int64(now)/1000, &r, &g)
+	return err == nil && g.Waited == n
+}
+
+// scaled is l times weight/active, with a burst of at least 1: exact where a bucket can count that
+// exactly, otherwise rounded down to whole tokens.
+func scaled(l Limit, weight, active int64) Limit {
+	g := int64(gcd(uint64(weight), uint64(active)))
+	weight, active = weight/g, active/g
+	burst := max(1, mulDiv(min(weight, active-1), l.Capacity(), active))
+	if weight == active {
+		burst = l.Capacity()
+	}
+	if l.Tokens <= maxUnits/weight && int64(l.Per) <= (1<<62)/active {
+		exact := Limit{Tokens: l.Tokens * weight, Per: l.Per * time.Duration(active), Burst: burst}
+		if exact.Validate() == nil {
+			return exact
+		}
+	}
+	return Limit{Tokens: max(1, l.Tokens/active*weight), Per: l.Per, Burst: burst}
+}
