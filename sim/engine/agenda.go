@@ -15,8 +15,9 @@ const never = arrival.Never
 type agenda struct {
 	now     int64 // nanoseconds since the start
 	heap    []event
-	made    uint64 // events so far
-	sweepAt int    // sweep when there are so many
+	made    uint64               // events so far
+	due     [eventKinds][]moment // of each kind, by who: the event that counts
+	sweepAt int                  // sweep when there are so many events
 }
 
 // event is something that happens at a time. Events of one time happen in the order in which they
@@ -37,6 +38,12 @@ func (e *event) isBefore(o *event) int {
 	_, borrow := bits.Sub64(e.seq, o.seq, 0)
 	_, borrow = bits.Sub64(uint64(e.at), uint64(o.at), borrow)
 	return int(borrow)
+}
+
+// moment is the place of an event; its seq is 0 for none.
+type moment struct {
+	at  int64
+	seq uint64
 }
 
 // eventKind says what an event is and what its who numbers.
@@ -64,24 +71,17 @@ const (
 	evSnapshot                    // what the replica of fault who has
 	evSample                      // a point of the series
 	evWarm                        // the warm-up ends
+	eventKinds
 )
 
 // atEnd has an event happen at the end of its instant.
 const atEnd = 1 << 63
 
-// at makes an event and returns its number.
-func (a *agenda) at(at int64, kind eventKind, who int32) uint64 {
-	a.made++
-	e := event{at, a.made, kind, who}
-	if kind == evFlush {
-		e.seq |= atEnd
-	}
+// at makes an event, in place of an earlier one of this kind and who.
+func (a *agenda) at(at int64, kind eventKind, who int32) {
+	e := a.next(at, kind, who)
+	i := len(a.heap)
 	a.heap = append(a.heap, event{})
-	a.up(len(a.heap)-1, e)
-	return e.seq
-}
-
-func (a *agenda) up(i int, e event) {
 	for i > 0 {
 		parent := (i - 1) / 4
 		if !e.before(&a.heap[parent]) {
@@ -93,13 +93,37 @@ func (a *agenda) up(i int, e event) {
 	a.heap[i] = e
 }
 
-// replace puts another event in place of the first one and returns its number: the commonest step,
-// an arrival that begets the next.
-func (a *agenda) replace(at int64, kind eventKind, who int32) uint64 {
+// replace is at where the first event of all has happened, which it takes the place of: the
+// commonest step, an arrival that begets the next.
+func (a *agenda) replace(at int64, kind eventKind, who int32) { a.down(0, a.next(at, kind, who)) }
+
+func (a *agenda) next(at int64, kind eventKind, who int32) event {
 	a.made++
-	a.down(0, event{at, a.made, kind, who})
-	return a.made
+	e := event{at, a.made, kind, who}
+	if kind == evFlush {
+		e.seq |= atEnd
+	}
+	for int(who) >= len(a.due[kind]) {
+		a.due[kind] = append(a.due[kind], moment{})
+	}
+	a.due[kind][who] = moment{at, e.seq}
+	return e
 }
+
+// cancel has the event of this kind and who not happen.
+func (a *agenda) cancel(kind eventKind, who int32) {
+	if int(who) < len(a.due[kind]) {
+		a.due[kind][who] = moment{}
+	}
+}
+
+// expects reports whether the event of this kind and who is going to happen at that time.
+func (a *agenda) expects(at int64, kind eventKind, who int32) bool {
+	return int(who) < len(a.due[kind]) && a.due[kind][who].seq != 0 && a.due[kind][who].at == at
+}
+
+// obsolete reports whether e was cancelled, or another was made in its place.
+func (a *agenda) obsolete(e event) bool { return a.due[e.kind][e.who].seq != e.seq }
 
 // pop removes the first event.
 func (a *agenda) pop() {
@@ -111,14 +135,10 @@ func (a *agenda) pop() {
 	}
 }
 
-// sweep drops the events that nobody waits for any more, such as the ends of waits that have ended,
-// if there may be many of them. The order of those that stay does not depend on how they lie in the
-// heap.
-func (a *agenda) sweep(obsolete func(event) bool) {
-	if len(a.heap) < a.sweepAt {
-		return
-	}
-	a.heap = slices.DeleteFunc(a.heap, obsolete)
+// sweep drops the obsolete events, such as the ends of waits that have ended. The order of those
+// that stay does not depend on how they lie in the heap.
+func (a *agenda) sweep() {
+	a.heap = slices.DeleteFunc(a.heap, a.obsolete)
 	a.sweepAt = 2*len(a.heap) + 1024
 	for i := (len(a.heap) - 2) / 4; i >= 0 && len(a.heap) > 1; i-- {
 		a.down(i, a.heap[i])
@@ -154,3 +174,24 @@ func (a *agenda) down(i int, e event) {
 	}
 	h[i] = e
 }
+
+// slots are things that events name by number. A free number is used again.
+type slots[T any] struct {
+	all  []T
+	free []int32
+}
+
+// take is a number that is free, under which all still has what it was used for last.
+func (s *slots[T]) take() int32 {
+	if last := len(s.free) - 1; last >= 0 {
+		id := s.free[last]
+		s.free = s.free[:last]
+		return id
+	}
+	var none T
+	s.all = append(s.all, none)
+	return int32(len(s.all) - 1)
+}
+
+// give frees a number.
+func (s *slots[T]) give(id int32) { s.free = append(s.free, id) }

@@ -1,39 +1,58 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
+// ErrNotConserved is wrapped by the error of a run whose books do not balance: a mistake in this
+// program or in lease.
+var ErrNotConserved = errors.New("sim: tokens lost or forged")
+
 // books record what is asked and decided. They hold every admission against the promise, compare
-// the fleet with one central bucket and with its rivals, and follow every token to where it ends.
+// the fleet with one central bucket and with its rivals, and follow every token from the bucket that
+// granted it to where it ended. At the end of a run, a holder has accepted what a bucket granted to
+// it in that call, and once; what it accepted was admitted, returned, burnt or is held; and what
+// holders admitted went to requests.
 type books struct {
 	time    *agenda
 	central []rival.Central // of each key
-	audit   audit.Auditor
-	tally   report.Tally
+	account                 // the fleet's
 	waits   report.Waits
 	rivals  []*contender
 	numbers []int // of each process, its number as rivals know it
 
-	requests int64 // ever
-	// What follows is counted since the warm-up.
-	offered, centralAdmitted int64 // tokens
-	offeredBy                []int64
-	degraded                 int64 // tokens that were admitted without the store
+	requests   int64 // ever
+	granted    int64 // tokens, by all buckets
+	taken      int64 // of it: accepted by holders
+	toRequests int64 // tokens that requests were admitted with
+	ended      lease.Account
+	wrong      error // the first thing that is
 
-	conservation
+	// What follows is counted since the warm-up, in tokens.
+	offered, centralAdmitted int64
+	offeredBy                []int64
+	degraded                 int64 // admitted without the store
+	burntBefore              int64 // in the warm-up
 }
 
-// contender is a rival with its books.
+// account is what was decided in one way.
+type account struct {
+	audit audit.Auditor
+	tally report.Tally
+}
+
+// contender is a rival with its account.
 type contender struct {
 	rival.Algorithm
-	audit     audit.Auditor
-	tally     report.Tally
+	account
 	tripsWarm int64 // round trips in the warm-up
 }
 
@@ -42,55 +61,44 @@ type contender struct {
 func newBooks(time *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 	keys, processes := s.Keys.Count, len(f.processes)
 	b := books{
-		time: time, audit: newAuditor(s, s.Policy.Overcommit), tally: report.NewTally(processes, keys),
-		waits:   report.NewWaits(s.Duration),
+		time: time, account: newAccount(s, f, s.Policy.Overcommit), waits: report.NewWaits(s.Duration),
 		numbers: make([]int, processes), offeredBy: make([]int64, processes),
-	}
-	var order []*process
-	for _, g := range f.groups {
-		order = append(order, g.members[:g.Count]...)
-	}
-	starting := len(order)
-	for _, g := range f.groups {
-		order = append(order, g.members[g.Count:]...)
-	}
-	weights := make([]int64, processes)
-	for i, p := range order {
-		b.numbers[p.index] = i
-		weights[i] = p.group.Weight
-	}
-	for _, name := range s.Rivals {
-		a, err := rival.New(name, rival.Fleet{
-			Processes: starting, Weights: weights, Limits: s.Limits, Keys: keys,
-			Local: func(p int, now int64) int64 { return order[p].wall(now*1000) - serverStart },
-		})
-		if err != nil {
-			return books{}, fmt.Errorf("%w: rivals: %w", scenario.ErrInvalidScenario, err)
-		}
-		b.rivals = append(b.rivals, &contender{
-			Algorithm: a, audit: newAuditor(s, 0), tally: report.NewTally(processes, keys),
-		})
 	}
 	central, err := rival.NewCentral(s.Limits)
 	if err != nil {
 		return books{}, err
 	}
-	b.central = make([]rival.Central, keys)
-	for i := range b.central {
-		b.central[i] = central
+	b.central = slices.Repeat([]rival.Central{central}, keys)
+	var order, later []*process
+	for _, g := range f.groups {
+		order, later = append(order, g.members[:g.Count]...), append(later, g.members[g.Count:]...)
+	}
+	known := rival.Fleet{Processes: len(order), Limits: s.Limits, Keys: keys}
+	order = append(order, later...)
+	known.Local = func(p int, now int64) int64 { return order[p].wall(now*1000) - serverStart }
+	for i, p := range order {
+		b.numbers[p.index] = i
+		known.Weights = append(known.Weights, p.group.Weight)
+	}
+	for _, name := range s.Rivals {
+		a, err := rival.New(name, known)
+		if err != nil {
+			return books{}, fmt.Errorf("%w: rivals: %w", scenario.ErrInvalidScenario, err)
+		}
+		b.rivals = append(b.rivals, &contender{Algorithm: a, account: newAccount(s, f, 0)})
 	}
 	return b, nil
 }
 
-// newAuditor audits promise (1) for every key of s.
-func newAuditor(s *scenario.Scenario, overcommit int64) audit.Auditor {
+// newAccount audits promise (1) for every key of s.
+func newAccount(s *scenario.Scenario, f *fleet, overcommit int64) account {
 	var bounds []audit.Bound
 	for _, l := range s.Limits {
 		bounds = append(bounds, audit.Bound{
 			Tokens: l.Tokens, Per: l.Per, Burst: l.Capacity(), Overcommit: overcommit,
 		})
 	}
-	return audit.NewAuditor(bounds, s.Keys.Count)
+	return account{audit.NewAuditor(bounds, s.Keys.Count), report.NewTally(len(f.processes), s.Keys.Count)}
 }
 
 // asked books a request, which one central bucket and all rivals decide at once.
@@ -124,17 +132,122 @@ func (b *books) answered(r *request, ok bool, tokens int64) {
 	}
 }
 
-// admitted books n tokens that leave a pool for a request at this moment.
-func (b *books) admitted(key int32, n int64) { b.audit.Admit(b.time.now, key, n) }
+// admittedWithout books a request that is admitted without the store.
+func (b *books) admittedWithout(r *request) {
+	b.degraded += r.n
+	b.audit.Admit(b.time.now, r.key, r.n)
+}
 
-// admittedWithout books n tokens that are admitted without the store.
-func (b *books) admittedWithout(key int32, n int64) {
-	b.degraded += n
-	b.admitted(key, n)
+// execution is the last of an entry's calls that a bucket has executed, and what it granted.
+type execution struct {
+	seq, granted int64
+	accepted     bool          // by the holder; then granted is 0, and drawn empty
+	drawn        []audit.Drawn // for requests that wait: once for each time that the call was executed
+}
+
+// executed books what a bucket granted in a call; nothing where it gave its stored answer again,
+// which is that of the last execution so far.
+func (b *books) executed(c *call, stored bool) {
+	x := &c.entry.last
+	if stored {
+		c.time = len(x.drawn)
+		return
+	}
+	b.granted += c.grant.Granted
+	switch {
+	case !c.entry.alive || c.request.Seq < x.seq || c.request.Seq == x.seq && x.accepted:
+		return // lost: a later call has closed it, or it was answered already
+	case c.request.Seq == x.seq:
+		x.granted += c.grant.Granted // by a bucket that had forgotten the first time
+	default:
+		b.audit.Close(c.entry.key, false, x.drawn...)
+		*x = execution{seq: c.request.Seq, granted: c.grant.Granted, drawn: x.drawn[:0]}
+	}
+	x.drawn = append(x.drawn, b.audit.Open(b.time.now, c.entry.key, c.grant.Waited))
+	c.time = len(x.drawn)
+	b.abandon(c.entry)
+}
+
+// abandon books that a call whose answer the holder does not wait for any more admits nobody.
+func (b *books) abandon(e *entry) {
+	if x := &e.last; len(x.drawn) > 0 && (x.seq != e.asked || !e.client.IsOpen()) {
+		b.audit.Close(e.key, false, x.drawn...)
+		x.drawn = x.drawn[:0]
+	}
+}
+
+// accepted books a grant that has reached its holder, and returns what was drawn for requests that
+// wait. It must be one that was made, and be accepted once.
+func (b *books) accepted(c *call) (handed audit.Drawn) {
+	e, g, x := c.entry, &c.grant, &c.entry.last
+	b.taken += g.Granted
+	made := x.seq == g.Seq && !x.accepted && g.Granted <= x.granted
+	if !made || c.time == 0 || c.time > len(x.drawn) || x.drawn[c.time-1].N != g.Waited {
+		b.complain("process %d, key %d accepted %d tokens, %d for requests that wait, in answer to call %d, having been granted %+v",
+			e.p.index, e.key, g.Granted, g.Waited, g.Seq, *x)
+		return b.audit.Open(b.time.now, e.key, g.Waited)
+	}
+	handed = x.drawn[c.time-1]
+	x.drawn[c.time-1].N = 0
+	b.audit.Close(e.key, false, x.drawn...)
+	x.granted, x.accepted, x.drawn = 0, true, x.drawn[:0]
+	return handed
+}
+
+// close takes in the account of a holder that has ended.
+func (b *books) close(e *entry) {
+	b.audit.Close(e.key, false, e.last.drawn...)
+	b.ended = b.ended.Plus(b.accountOf(e))
+}
+
+func (b *books) accountOf(e *entry) lease.Account {
+	a := e.client.Account()
+	if !a.Conserved() {
+		b.complain("process %d, key %d: %+v", e.p.index, e.key, a)
+	}
+	return a
+}
+
+// complain notes what is wrong; the first such note is the run's error.
+func (b *books) complain(format string, args ...any) {
+	if b.wrong == nil {
+		b.wrong = fmt.Errorf("%w: "+format, append([]any{ErrNotConserved}, args...)...)
+	}
+}
+
+// balance says what does not balance, where these are all entries.
+func (b *books) balance(entries []*entry) error {
+	total, waiting := b.ended, int64(0)
+	for _, e := range entries {
+		if e.alive {
+			total = total.Plus(b.accountOf(e))
+			e.client.Waiters(func(x *lease.Waiter) { waiting += x.Got() })
+		}
+	}
+	if total.Granted != b.taken {
+		b.complain("holders were granted %d, and have accepted %d", total.Granted, b.taken)
+	}
+	if total.Admitted != b.toRequests+waiting {
+		b.complain("holders admitted %d, requests got %d and hold %d while they wait", total.Admitted, b.toRequests,
+			waiting)
+	}
+	return b.wrong
+}
+
+// burnt is the tokens that were leased and lost so far: by their holders, and on the way to them.
+func (b *books) burnt(entries []*entry) int64 {
+	n := b.ended.Burnt + b.granted - b.taken
+	for _, e := range entries {
+		if e.alive {
+			n += e.client.Account().Burnt - e.last.granted // which may still arrive
+		}
+	}
+	return n
 }
 
 // warm ends the warm-up.
-func (b *books) warm() {
+func (b *books) warm(entries []*entry) {
+	b.burntBefore = b.burnt(entries)
 	b.offered, b.centralAdmitted, b.degraded = 0, 0, 0
 	clear(b.offeredBy)
 	b.tally.Reset()

@@ -85,9 +85,9 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 			Network: scenario.Network{Partitions: []scenario.Partition{{At: 2 * time.Millisecond, For: time.Hour}}},
 		})
 		leased := false
-		for run.books.burnt(run.fleet.entries) == 0 && len(run.time.heap) > 0 {
+		for run.books.burnt(run.fleet.entries.all) == 0 && len(run.time.heap) > 0 {
 			run.step()
-			leased = leased || run.fleet.entries[0].client.Pool.Held() > 20
+			leased = leased || run.fleet.entries.all[0].client.Pool.Held() > 20
 		}
 		// then it ends when its clock shows 15/16 of the TTL.
 		speed := 1 + ppm/1e6

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+
 	"github.com/yuzhi-go/yuzhi/sim/arrival"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -17,8 +19,8 @@ type demand struct {
 	keys    *random.Weights
 	sources []source // of each process
 	users   []user
-	rates   []float64 // of each group: requests per second of all its processes
-	traces  []tracePart
+	loads   []load // of each group
+	traces  map[*scenario.Workload]*trace
 	largest int64 // tokens that one request may ask for
 }
 
@@ -26,18 +28,22 @@ type demand struct {
 type source struct {
 	rate    float64 // requests per second
 	stream  arrival.Stream
-	at      int64  // when the next request was meant to come
-	event   uint64 // that brings it; 0 for none
+	at      int64 // when the next request was meant to come
 	moments random.Stream
 	users   []int32 // of a closed loop
 	usersOf int32   // the life in which they began
 }
 
-// tracePart is a group's part of a trace, which all groups that share a workload divide between
-// them.
-type tracePart struct {
-	*arrival.Recording
-	first int // the trace's number of the group's first process
+// load is a group's part of a workload.
+type load struct {
+	rate  float64 // requests per second of all its processes
+	first int     // the number of its first process, of all that share the workload
+}
+
+// trace is a recorded workload, which all processes that share it divide between them.
+type trace struct {
+	processes int
+	recording *arrival.Recording
 }
 
 // request is one question to a process.
@@ -53,8 +59,6 @@ type request struct {
 // user is one of a closed loop: it thinks, asks, and comes again when it is denied.
 type user struct {
 	p        *process
-	life     int32
-	next     uint64 // the event that is its next step
 	key      int32
 	n        int64
 	attempts int
@@ -63,37 +67,33 @@ type user struct {
 // prepare makes the sources of f's processes ready.
 func (d *demand) prepare(f *fleet) {
 	d.keys, d.largest = arrival.KeyWeights(d.s.Keys), f.processes[0].config.Capacity()
+	d.sources, d.traces = make([]source, len(f.processes)), map[*scenario.Workload]*trace{}
 	shares := 0.0
 	for _, g := range f.groups {
 		if g.Workload == nil {
 			shares += g.Share
 		}
 	}
-	d.sources = make([]source, len(f.processes))
-	sizes := map[*scenario.Workload]int{}
 	for i, g := range f.groups {
 		part := 1.0
 		if g.Workload == nil {
-			if part = 0; shares > 0 {
-				part = g.Share / shares
-			}
+			part = g.Share / cmp.Or(shares, 1)
 		}
-		d.rates = append(d.rates, float64(part*d.s.RateOf(g.load)))
-		d.traces = append(d.traces, tracePart{first: sizes[g.load]})
-		sizes[g.load] += len(g.members)
+		all := d.traces[g.load]
+		if all == nil {
+			all = &trace{}
+			d.traces[g.load] = all
+		}
+		d.loads = append(d.loads, load{float64(part * d.s.RateOf(g.load)), all.processes})
+		all.processes += len(g.members)
 		for rank, p := range g.members {
 			d.sources[p.index].moments = random.New(d.seed, streamArrivals, uint64(i), uint64(rank))
 		}
 	}
-	recordings := map[*scenario.Workload]*arrival.Recording{}
-	for i, g := range f.groups {
-		if g.load.Kind != scenario.Replay {
-			continue
+	for workload, all := range d.traces {
+		if workload.Kind == scenario.Replay {
+			all.recording = arrival.NewRecording(workload.Trace, all.processes, workload.Repeated)
 		}
-		if recordings[g.load] == nil {
-			recordings[g.load] = arrival.NewRecording(g.load.Trace, sizes[g.load], g.load.Repeated)
-		}
-		d.traces[i].Recording = recordings[g.load]
 	}
 }
 
@@ -101,7 +101,7 @@ func (d *demand) prepare(f *fleet) {
 func (d *demand) divide(g *group) {
 	shares := arrival.Shares(g.count, g.Skew)
 	for i, p := range g.members[:g.count] {
-		d.sources[p.index].rate = float64(d.rates[g.place] * shares[i])
+		d.sources[p.index].rate = float64(d.loads[g.place].rate * shares[i])
 		if p.state == running {
 			d.begin(p)
 		}
@@ -111,14 +111,13 @@ func (d *demand) divide(g *group) {
 // begin has p's requests come from now on.
 func (d *demand) begin(p *process) {
 	src, g := &d.sources[p.index], p.group
-	src.event = 0
+	d.time.cancel(evArrival, p.index)
 	switch g.load.Kind {
 	case scenario.Closed:
 		d.seat(p)
 		return
 	case scenario.Replay:
-		part := d.traces[g.place]
-		src.stream = arrival.NewReplayer(part.Recording, part.first+p.rank, d.time.now)
+		src.stream = arrival.NewReplayer(d.traces[g.load].recording, d.loads[g.place].first+p.rank, d.time.now)
 	case scenario.Adversary:
 		src.stream = arrival.Every(p.config.Target / 4)
 	default:
@@ -132,36 +131,24 @@ func (d *demand) begin(p *process) {
 		})
 	}
 	if src.at = src.stream.Next(d.time.now); src.at < int64(d.s.Duration) {
-		src.event = d.time.at(max(src.at, d.time.now), evArrival, p.index)
+		d.time.at(max(src.at, d.time.now), evArrival, p.index)
 	}
 }
 
-// stale reports whether an arrival belongs to a stream that has ended.
-func (d *demand) stale(e event) bool {
-	return d.sources[e.who].event != e.seq || d.fleet.processes[e.who].state != running
-}
-
-// arrive makes the request whose arrival is the agenda's first event, and puts the next arrival
-// there.
-func (d *demand) arrive() {
-	e := d.time.heap[0]
-	p, src := d.fleet.processes[e.who], &d.sources[e.who]
-	if d.stale(e) {
+// arrive makes the request of p whose arrival is the agenda's first event, and puts the next
+// arrival there.
+func (d *demand) arrive(p *process) {
+	if p.state != running {
 		d.time.pop()
 		return
 	}
-	if p.pausedUntil > 0 {
-		d.time.pop()
-		src.event = d.time.at(p.pausedUntil, evArrival, p.index)
-		return
-	}
+	src := &d.sources[p.index]
 	key, n := d.draw(p)
 	src.at = src.stream.Next(src.at)
 	if src.at < int64(d.s.Duration) {
-		src.event = d.time.replace(max(src.at, d.time.now), evArrival, p.index)
+		d.time.replace(max(src.at, d.time.now), evArrival, p.index)
 	} else {
 		d.time.pop()
-		src.event = 0
 	}
 	d.ask(p, key, n, -1)
 }
@@ -210,43 +197,36 @@ func (d *demand) seat(p *process) {
 		}
 	}
 	for _, id := range src.users {
-		u := &d.users[id]
-		u.life, u.attempts = p.life, 0
-		u.next = d.time.at(d.time.now+load.Think.Sample(&src.moments), evUser, id)
+		d.users[id].attempts = 0
+		d.time.at(d.time.now+load.Think.Sample(&src.moments), evUser, id)
 	}
 }
 
 // step is a user's next step: a new request, or an old one again.
-func (d *demand) step(e event) {
-	u := &d.users[e.who]
-	p := u.p
-	switch {
-	case u.next != e.seq || p.state != running || u.life != p.life:
-		return
-	case p.pausedUntil > 0:
-		u.next = d.time.at(p.pausedUntil, evUser, e.who)
+func (d *demand) step(id int32) {
+	u := &d.users[id]
+	if u.p.state != running {
 		return
 	}
 	if u.attempts == 0 {
-		u.key, u.n = d.draw(p)
+		u.key, u.n = d.draw(u.p)
 	}
-	d.ask(p, u.key, u.n, e.who)
+	d.ask(u.p, u.key, u.n, id)
 }
 
 // told is a user's answer.
-func (d *demand) told(user int32, ok bool) {
-	u := &d.users[user]
-	p := u.p
-	load, moments := p.group.load, &d.sources[p.index].moments
-	if p.state != running || u.life != p.life {
+func (d *demand) told(id int32, ok bool) {
+	u := &d.users[id]
+	if u.p.state != running {
 		return
 	}
+	load, moments := u.p.group.load, &d.sources[u.p.index].moments
 	if ok || u.attempts >= load.Retries {
 		u.attempts = 0
-		u.next = d.time.at(d.time.now+max(1, load.Think.Sample(moments)), evUser, user)
+		d.time.at(d.time.now+max(1, load.Think.Sample(moments)), evUser, id)
 		return
 	}
 	span := int64(load.Backoff) << min(u.attempts, 20)
 	u.attempts++
-	u.next = d.time.at(d.time.now+1+moments.Int64N(max(span, 1)), evUser, user)
+	d.time.at(d.time.now+1+moments.Int64N(max(span, 1)), evUser, id)
 }

@@ -51,7 +51,7 @@ func TestAnAdversaryWithAFastClockSpendsBeforeTheEnd(t *testing.T) {
 	})
 	spending := 0
 	for _, e := range run.time.heap {
-		if x := run.fleet.entries[max(e.who, 0)%int32(len(run.fleet.entries))]; e.kind == evSpend && !run.obsolete(e) {
+		if x := run.fleet.entries.all[max(e.who, 0)%int32(len(run.fleet.entries.all))]; e.kind == evSpend && !run.time.obsolete(e) {
 			// then the moment at which they spend what is left is the last before the lease ends.
 			run.time.now = e.at
 			before := x.p.local(run.time.now)

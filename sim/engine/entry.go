@@ -21,13 +21,9 @@ type entry struct {
 	known  bool // a node has answered for it
 	client lease.Client
 
-	pressing bool  // somebody waits for its next call
-	flight   int64 // number of the call under way; 0 for none
-	asked    int64 // seq of the last call
-
-	pollSeq  uint64        // the event that asks it next; 0 for none
-	pollAt   int64         // when that is
-	spendSeq uint64        // an adversary's: the event in which it spends what is left of the lease
+	pressing bool          // somebody waits for its next call
+	flight   int64         // number of the call under way; 0 for none
+	asked    int64         // seq of the last call
 	leaveAt  clock.Instant // when it is forgotten
 
 	last   execution   // the last of its calls that the bucket has executed
@@ -41,23 +37,21 @@ type memory struct {
 	known bool
 }
 
-// now is the process's monotonic clock.
-func (e *entry) now() clock.Instant { return e.p.local(e.fleet.time.now) }
+// waiter is a request that waits for tokens.
+type waiter struct {
+	lease.Waiter
+	e       *entry
+	request request
+	audited []audit.Drawn // what it has so far, as the auditor knows it
+	id      int32
+}
 
 func (e *entry) isAdversary() bool { return e.p.group.load.Kind == scenario.Adversary }
-
-// verb is how its requests ask.
-func (e *entry) verb() string {
-	if e.isAdversary() {
-		return scenario.VerbTry
-	}
-	return e.p.group.load.Verb
-}
 
 // take is the hot path.
 func (e *entry) take(n int64) bool {
 	if e.p.policy.StrictExpiry {
-		e.client.Expire(e.now())
+		e.client.Expire(e.Now())
 	}
 	var t lease.Taken
 	if n == 1 {
@@ -74,76 +68,60 @@ func (e *entry) take(n int64) bool {
 
 // decide answers a request whose tokens the pool did not have, or has it wait.
 func (e *entry) decide(r request) {
-	now := e.now()
-	patience, limit := lease.OneCall, e.fleet.s.CallTimeout
-	switch e.verb() {
-	case scenario.VerbTry:
-		patience = lease.NoWait
-	case scenario.VerbWait:
-		patience, limit = lease.InLine, e.p.group.load.Deadline
-	}
-	d := e.client.Decide(now, r.n, patience, now.Add(limit))
-	if d.Verdict == lease.VerdictWait {
-		e.enqueue(r, now, patience, limit)
+	now, g := e.Now(), e.p.group
+	deadline := now.Add(g.waits)
+	d := e.client.Decide(now, r.n, g.patience, deadline)
+	if d.Verdict != lease.VerdictWait {
+		tokens := int64(0)
+		if d.OK() && d.Source != lease.SourceFallback {
+			e.fleet.books.audit.Admit(e.fleet.time.now, e.key, r.n)
+			tokens = r.n
+		}
+		e.answer(&r, d, tokens)
 		return
 	}
-	tokens := int64(0)
-	if d.OK() && d.Source == lease.SourceFallback {
-		e.fleet.books.admittedWithout(e.key, r.n)
-	} else if d.OK() {
-		e.fleet.books.admitted(e.key, r.n)
-		tokens = r.n
+	id := e.fleet.waiters.take()
+	w := e.fleet.waiters.all[id]
+	if w == nil {
+		w = &waiter{id: id}
+		e.fleet.waiters.all[id] = w
 	}
-	e.fleet.answer(&r, d.OK(), tokens)
-}
-
-// enqueue has r wait, up to limit as far as the client knows. A user may lose patience before.
-func (e *entry) enqueue(r request, now clock.Instant, patience lease.Patience, limit time.Duration) {
-	w := e.fleet.newWaiter()
 	w.e, w.request = e, r
-	w.Waiter = lease.Waiter{N: r.n, Patience: patience, Deadline: now.Add(limit), Owner: w}
-	if d := &e.p.group.load.Patience; patience == lease.InLine && d.P > 0 {
-		limit = min(limit, time.Duration(d.Sample(&e.p.stream)))
+	w.Waiter = lease.Waiter{N: r.n, Patience: g.patience, Deadline: deadline, Owner: w}
+	limit := g.waits
+	if x := &g.load.Patience; g.patience == lease.InLine && x.P > 0 { // a user may lose patience before
+		limit = min(limit, time.Duration(x.Sample(&e.p.stream)))
 	}
-	w.endSeq = e.fleet.time.at(e.p.after(e.fleet.time.now, limit), evWaitEnd, w.id)
+	e.fleet.time.at(e.p.after(e.fleet.time.now, limit), evWaitEnd, w.id)
 	e.client.Enqueue(now, &w.Waiter)
 }
 
-// waiter is a request that waits for tokens.
-type waiter struct {
-	lease.Waiter
-	e       *entry
-	request request
-	audited []audit.Drawn // what it has so far, as the auditor knows it
-	endSeq  uint64        // the event that ends its wait
-	id      int32
+// answer tells a request what was decided. It was admitted with so many tokens of the bucket.
+func (e *entry) answer(r *request, d lease.Decision, tokens int64) {
+	if d.OK() && d.Source == lease.SourceFallback {
+		e.fleet.books.admittedWithout(r)
+	}
+	e.fleet.answer(r, d.OK(), tokens)
 }
 
-// ended is the event of the end of w's wait.
-func (w *waiter) ended(ev event) {
-	switch {
-	case w.endSeq != ev.seq:
-	case w.e.p.pausedUntil > 0:
-		w.endSeq = w.e.fleet.time.at(w.e.p.resumed(), evWaitEnd, w.id)
-	case w.Patience == lease.InLine:
-		w.e.client.Cancel(w.e.now(), &w.Waiter)
-	default:
-		w.e.client.TimeOut(w.e.now(), &w.Waiter)
+// end ends w's wait, because its time is over.
+func (w *waiter) end() {
+	if w.Patience == lease.InLine {
+		w.e.client.Cancel(w.e.Now(), &w.Waiter)
+	} else {
+		w.e.client.TimeOut(w.e.Now(), &w.Waiter)
 	}
 }
 
 // The methods that make an entry a lease.Host.
 
-// Now implements lease.Host.
-func (e *entry) Now() clock.Instant { return e.now() }
+// Now implements lease.Host: it is the process's monotonic clock.
+func (e *entry) Now() clock.Instant { return e.p.local(e.fleet.time.now) }
 
 // Wake implements lease.Host: e is asked at once, after everything else of this instant.
 func (e *entry) Wake(urgent bool) {
 	e.pressing = e.pressing || urgent
-	if e.pollSeq == 0 || e.pollAt != e.fleet.time.now {
-		e.pollAt = e.fleet.time.now
-		e.pollSeq = e.fleet.time.at(e.fleet.time.now, evPoll, e.id)
-	}
+	e.askAt(e.fleet.time.now)
 }
 
 // Shut implements lease.Host: every request reads the clock here, so nothing has to happen at that
@@ -171,15 +149,178 @@ func (e *entry) Forfeited(w *lease.Waiter) {
 // Settled implements lease.Host.
 func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	x := w.Owner.(*waiter)
-	fallback := d.OK() && d.Source == lease.SourceFallback
-	e.fleet.books.audit.Close(e.key, d.OK() && !fallback, x.audited...)
-	if fallback {
-		e.fleet.books.admittedWithout(e.key, w.N)
-	}
+	e.fleet.books.audit.Close(e.key, d.OK() && d.Source != lease.SourceFallback, x.audited...)
 	r, tokens := x.request, w.Got()
-	e.fleet.freeWaiter(x)
-	e.fleet.answer(&r, d.OK(), tokens)
+	*x = waiter{id: x.id, audited: x.audited[:0]}
+	e.fleet.time.cancel(evWaitEnd, x.id)
+	e.fleet.waiters.give(x.id)
+	e.answer(&r, d, tokens)
 }
 
 // NewID implements lease.Host.
 func (e *entry) NewID() string { return e.p.rename() }
+
+// schedule sets when e is asked next.
+func (e *entry) schedule(next clock.Instant) {
+	if next != lease.Never {
+		e.askAt(e.p.when(e.fleet.time.now, next))
+	} else if e.alive {
+		e.fleet.time.cancel(evPoll, e.id)
+	}
+}
+
+func (e *entry) askAt(at int64) {
+	if e.alive && !e.fleet.time.expects(at, evPoll, e.id) {
+		e.fleet.time.at(at, evPoll, e.id)
+	}
+}
+
+// ask polls e, and sends its call if it is time.
+func (e *entry) ask() {
+	call, next := e.poll()
+	if !e.alive {
+		return
+	}
+	if !call {
+		e.pressing = false
+		e.schedule(next)
+		return
+	}
+	l := e.fleet.network.linkOf(e)
+	if again := l.lastSent.Add(batchWindow); len(l.open) == 0 && e.Now() < again && !(e.pressing && l.underWay == 0) {
+		l.held = append(l.held, e.id)
+		e.schedule(again)
+		return
+	}
+	e.call()
+	held := l.held
+	l.held = l.held[:0]
+	for _, id := range held { // what was held back goes along
+		h := e.fleet.entries.all[id]
+		if !h.alive || h.flight != 0 || h == e || h.p != e.p || e.fleet.network.linkOf(h) != l {
+			continue
+		}
+		if call, next := h.poll(); !h.alive {
+		} else if call {
+			h.call()
+		} else {
+			h.schedule(next)
+		}
+	}
+}
+
+// poll asks the client whether a call is due, and when to ask again.
+func (e *entry) poll() (call bool, next clock.Instant) {
+	now := e.Now()
+	due := e.client.Tick(now, e.fleet.network.linkOf(e).latency.Quantile())
+	e.fleet.books.abandon(e)
+	switch {
+	case e.client.Closed():
+		e.finish()
+		return false, lease.Never
+	case due.Use == lease.InUse:
+		return due.Call, due.At
+	case due.Use == lease.UseEnded:
+		e.leaveAt = now.Add(e.client.Lifetime())
+	case due.Use == lease.Restable && e.rest():
+		return false, lease.Never
+	}
+	if now >= e.leaveAt {
+		e.finish()
+		return false, lease.Never
+	}
+	return false, min(due.At, e.leaveAt)
+}
+
+// spend has an adversary spend what is left of a lease that is about to end.
+func (e *entry) spend() {
+	if e.p.pausedUntil == 0 && e.Now() < e.client.Deadline() {
+		e.fleet.demand.drain(e)
+	}
+}
+
+// call builds e's call into the batch that its link sends at the end of this instant.
+func (e *entry) call() {
+	e.pressing = false
+	if e.isAdversary() {
+		e.fleet.demand.drain(e)
+	}
+	e.p.seq++
+	r := e.client.Build(e.Now(), e.p.seq, e.fleet.network.linkOf(e).latency.Quantile())
+	e.asked = r.Seq
+	e.flight = e.fleet.network.add(e, r)
+	_, next := e.poll() // while the call is under way the lease may end
+	e.schedule(next)
+}
+
+// receive takes in what the store answered to one call.
+func (e *entry) receive(c *call) {
+	now := e.Now()
+	current := c.number == e.flight
+	if current {
+		e.flight = 0
+	}
+	e.known = true
+	err := c.err
+	if err == nil {
+		err = lease.ErrUnavailable // a reply to another call
+		if got, ok := e.client.Accept(now, &c.grant); ok {
+			e.flight, current = 0, false
+			e.serve(now, got, c)
+		}
+	}
+	if current {
+		e.fail(now, err)
+	}
+	e.Wake(e.client.HasWaiters() || e.client.State(now) == lease.StateLeaving)
+}
+
+// serve hands out what an accepted reply brought.
+func (e *entry) serve(now clock.Instant, got lease.Accepted, c *call) {
+	e.handed = e.fleet.books.accepted(c)
+	e.client.Serve(now, got)
+	e.fleet.books.audit.Close(e.key, false, e.handed) // what was drawn for requests that have gone
+	if e.isAdversary() {
+		now := e.fleet.time.now
+		e.fleet.time.at(max(now, e.p.when(now, e.client.Deadline())-1), evSpend, e.id)
+	}
+}
+
+// fail takes in a call without a grant.
+func (e *entry) fail(now clock.Instant, err error) {
+	e.client.Fail(now, err)
+	if e.client.Closed() {
+		e.finish()
+	}
+}
+
+// overdue ends the wait for the call with this number.
+func (e *entry) overdue(number int64) {
+	if !e.alive || e.flight != number {
+		return
+	}
+	e.flight = 0
+	now := e.Now()
+	e.fail(now, lease.ErrUnavailable)
+	if e.alive {
+		e.Wake(e.client.State(now) == lease.StateLeaving)
+	}
+}
+
+// rest lets e go, but for what it must know of its bucket.
+func (e *entry) rest() bool {
+	m, ok := e.client.Rest()
+	if ok {
+		e.p.rest(e.key, memory{of: m, until: e.leaveAt, known: e.known}, e.Now())
+		e.finish()
+	}
+	return ok
+}
+
+// finish ends e: what it holds is burnt, and whoever waits is turned away.
+func (e *entry) finish() {
+	if e.alive {
+		e.client.Close()
+		e.fleet.retire(e)
+	}
+}

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/random"
@@ -14,7 +16,7 @@ type fleet struct {
 	s       *scenario.Scenario
 	network *network
 	books   *books
-	askers  askers
+	demand  *demand
 
 	groups    []*group
 	processes []*process
@@ -22,27 +24,19 @@ type fleet struct {
 	running   int
 	most      int // that ran at one time
 
-	entries      []*entry
-	spareEntries []int32
-	waiters      []*waiter
-	spareWaiters []int32
-}
-
-// askers are who makes the requests that the fleet decides.
-type askers interface {
-	// told is the answer to the request that a user waits for.
-	told(user int32, ok bool)
-	// drain makes requests until e holds nothing.
-	drain(e *entry)
+	entries slots[*entry]
+	waiters slots[*waiter]
 }
 
 // group is some processes that are alike.
 type group struct {
 	scenario.Group
-	place   int // in Scenario.Groups
-	load    *scenario.Workload
-	members []*process
-	count   int // that are meant to run
+	place    int // in Scenario.Groups
+	load     *scenario.Workload
+	patience lease.Patience // of its requests
+	waits    time.Duration  // how long they wait, as far as the client knows
+	members  []*process
+	count    int // that are meant to run
 }
 
 // step is one step of a group's autoscaling.
@@ -58,6 +52,13 @@ func (f *fleet) assemble(seed uint64) {
 		g := &group{Group: f.s.Groups[i], place: i, load: &f.s.Workload, count: f.s.Groups[i].Count}
 		if g.Workload != nil {
 			g.load = g.Workload
+		}
+		g.patience, g.waits = lease.OneCall, f.s.CallTimeout
+		switch {
+		case g.load.Verb == scenario.VerbTry || g.load.Kind == scenario.Adversary:
+			g.patience = lease.NoWait
+		case g.load.Verb == scenario.VerbWait:
+			g.patience, g.waits = lease.InLine, g.load.Deadline
 		}
 		f.groups = append(f.groups, g)
 		most := g.Count
@@ -102,31 +103,34 @@ func (f *fleet) start(p *process) {
 
 // kill ends p: what it holds is gone.
 func (f *fleet) kill(p *process) {
-	if p.state != running {
-		return
+	if p.state == running {
+		p.state = down
+		f.running--
+		f.end(p)
 	}
-	p.state = down
-	f.running--
-	f.end(p)
 }
 
 // end closes what p has open.
 func (f *fleet) end(p *process) {
-	for _, e := range f.entriesOf(p) {
+	for _, e := range p.inOrder() {
 		e.finish()
 	}
 }
 
 // leave has p give back, and end when everything has gone.
 func (f *fleet) leave(p *process) {
-	if p.state != running {
-		return
+	if p.state == running {
+		p.state = leaving
+		f.running--
+		for _, e := range p.inOrder() {
+			e.client.Leave()
+		}
 	}
-	p.state = leaving
-	f.running--
-	for _, e := range f.entriesOf(p) {
-		e.client.Leave()
-	}
+}
+
+// inOrder lists p's entries in the order of their numbers: a map has none.
+func (p *process) inOrder() []*entry {
+	return slices.SortedFunc(maps.Values(p.entries), func(a, b *entry) int { return int(a.id - b.id) })
 }
 
 // pause stops p for a while, unless it is stopped already; its requests wait.
@@ -191,7 +195,7 @@ func (f *fleet) decide(r request) {
 		e = f.entry(r.p, r.key)
 	}
 	if e.take(r.n) {
-		f.books.admitted(r.key, r.n)
+		f.books.audit.Admit(f.time.now, r.key, r.n)
 		f.answer(&r, true, r.n)
 		return
 	}
@@ -202,7 +206,7 @@ func (f *fleet) decide(r request) {
 func (f *fleet) answer(r *request, ok bool, tokens int64) {
 	f.books.answered(r, ok, tokens)
 	if r.user >= 0 {
-		f.askers.told(r.user, ok)
+		f.demand.told(r.user, ok)
 	}
 }
 
@@ -211,9 +215,9 @@ func (f *fleet) entry(p *process, key int32) *entry {
 	if e := p.entries[key]; e != nil {
 		return e
 	}
-	e := f.newEntry()
-	e.p, e.key, e.shard = p, key, key%int32(f.s.Redis.Shards)
-	now := e.now()
+	e := &entry{fleet: f, p: p, key: key, id: f.entries.take(), shard: key % int32(f.s.Redis.Shards), alive: true}
+	f.entries.all[e.id] = e
+	now := e.Now()
 	e.client.Start(now, e, lease.ClientConfig{
 		ID: p.id(), Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: p.config, CallTimeout: f.s.CallTimeout,
 	})
@@ -232,19 +236,6 @@ func (f *fleet) entry(p *process, key int32) *entry {
 	return e
 }
 
-func (f *fleet) newEntry() *entry {
-	e := &entry{fleet: f, alive: true}
-	if n := len(f.spareEntries); n > 0 {
-		e.id = f.spareEntries[n-1]
-		f.spareEntries = f.spareEntries[:n-1]
-		f.entries[e.id] = e
-		return e
-	}
-	e.id = int32(len(f.entries))
-	f.entries = append(f.entries, e)
-	return e
-}
-
 // retire takes an entry that has ended off the books.
 func (f *fleet) retire(e *entry) {
 	f.books.close(e)
@@ -253,41 +244,17 @@ func (f *fleet) retire(e *entry) {
 	if e.p.single == e {
 		e.p.single = nil
 	}
-	f.spareEntries = append(f.spareEntries, e.id)
-}
-
-// entriesOf lists p's entries in the order of their numbers: a map has none.
-func (f *fleet) entriesOf(p *process) []*entry {
-	all := make([]*entry, 0, len(p.entries))
-	for _, e := range p.entries {
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b *entry) int { return int(a.id - b.id) })
-	return all
+	f.time.cancel(evPoll, e.id)
+	f.time.cancel(evSpend, e.id)
+	f.entries.give(e.id)
 }
 
 // held is the tokens in all pools.
 func (f *fleet) held() (total int64) {
-	for _, e := range f.entries {
+	for _, e := range f.entries.all {
 		if e.alive {
 			total += e.client.Pool.Held()
 		}
 	}
 	return total
-}
-
-func (f *fleet) newWaiter() *waiter {
-	if n := len(f.spareWaiters); n > 0 {
-		id := f.spareWaiters[n-1]
-		f.spareWaiters = f.spareWaiters[:n-1]
-		return f.waiters[id]
-	}
-	x := &waiter{id: int32(len(f.waiters))}
-	f.waiters = append(f.waiters, x)
-	return x
-}
-
-func (f *fleet) freeWaiter(x *waiter) {
-	*x = waiter{id: x.id, audited: x.audited[:0]}
-	f.spareWaiters = append(f.spareWaiters, x.id)
 }

@@ -21,10 +21,10 @@ func TestWhoIsKilledBurnsWhatHeHolds(t *testing.T) {
 		held, burnt := int64(0), int64(0)
 		for len(run.time.heap) > 0 {
 			if next := run.time.heap[0].at; run.time.now < int64(end) && next >= int64(end) {
-				for _, e := range run.fleet.entries {
+				for _, e := range run.fleet.entries.all {
 					held += e.client.Account().Held + e.last.granted // what is on the way is lost too
 				}
-				burnt = run.books.burnt(run.fleet.entries)
+				burnt = run.books.burnt(run.fleet.entries.all)
 			}
 			run.step()
 		}
@@ -33,10 +33,10 @@ func TestWhoIsKilledBurnsWhatHeHolds(t *testing.T) {
 		if kill {
 			want = held
 		}
-		if got := run.books.burnt(run.fleet.entries) - burnt; got != want || held < 100 {
+		if got := run.books.burnt(run.fleet.entries.all) - burnt; got != want || held < 100 {
 			t.Errorf("killed %v: %d are burnt, want %d; they held %d", kill, got, want, held)
 		}
-		if err := run.books.balance(run.fleet.entries); err != nil {
+		if err := run.books.balance(run.fleet.entries.all); err != nil {
 			t.Error(err)
 		}
 	}

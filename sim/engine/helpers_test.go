@@ -35,7 +35,7 @@ func simulate(t *testing.T, s scenario.Scenario, see ...func(*replication, *call
 		}
 		book(c, stored)
 	}
-	if err := run.run(t.Context(), nil); err != nil {
+	if err := run.run(t.Context(), func(float64) {}); err != nil {
 		t.Fatal(err)
 	}
 	return run

@@ -34,7 +34,7 @@ func grown(t *testing.T, s scenario.Scenario) (early, late int64) {
 		}
 	}
 	late = heap()
-	if err := run.books.balance(run.fleet.entries); err != nil {
+	if err := run.books.balance(run.fleet.entries.all); err != nil {
 		t.Fatal(err)
 	}
 	return early, late

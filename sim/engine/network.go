@@ -24,10 +24,9 @@ type network struct {
 	timeout time.Duration // Scenario.CallTimeout
 	stream  random.Stream
 	ports   []port // of each process
-	batches []*batch
-	spare   []*batch // that are nowhere any more
-	made    int64    // calls ever: they are numbered
-	trips   int64    // since the warm-up
+	batches slots[*batch]
+	made    int64 // calls ever: they are numbered
+	trips   int64 // since the warm-up
 }
 
 // port is what one process knows of the network.
@@ -42,8 +41,8 @@ type link struct {
 	lastSent clock.Instant
 	underWay int
 	latency  lease.Latency
-	held     []int32 // entries with a call that waits to travel with others
-	open     []int32 // the batches of this instant, in the order in which they were begun
+	held     []int32  // entries with a call that waits to travel with others
+	open     []*batch // of this instant, in the order in which they were begun
 }
 
 // call is one lease call on its way.
@@ -56,107 +55,87 @@ type call struct {
 	err     error
 }
 
-// batch is calls that travel together: one round trip. Its slot is used again when it is nowhere
-// any more.
+// batch is calls that travel together: one round trip. Its slot is used again when it has arrived
+// for good and nobody waits for it.
 type batch struct {
-	id         int32
-	p          *process
-	life       int32 // of the process
-	link       int32
-	shard      int32
-	server     int32 // the shard's life when it arrived
-	calls      []call
-	sent       clock.Instant
-	overdueSeq uint64 // the event that has its entries go on without it
-	goneSeq    uint64 // the event that ends the wait for it
-	pending    int    // the stages of its journey that are to come: events, and a place in a shard's line
-	landed     bool   // answered, or given up for good
-	copied     bool   // a duplicate: nobody is waiting for its answer
-	refused    bool
+	id      int32
+	p       *process
+	life    int32 // of the process
+	link    int32
+	shard   int32
+	calls   []call
+	sent    clock.Instant
+	travels bool // it is on its way, or in a shard's line
+	wait    batchWait
 }
+
+// batchWait says who waits for the answer to a batch.
+type batchWait uint8
+
+const (
+	awaited   batchWait = iota // its process
+	abandoned                  // nobody any more: it was answered, or given up for good
+	copied                     // nobody ever: the network has made it
+)
 
 // join gives a process that starts its links, which know nothing.
 func (n *network) join(p *process, shards int) { n.ports[p.index].links = make([]link, shards+1) }
 
 // linkOf is the link that e's calls take.
-func (n *network) linkOf(e *entry) *link {
-	links := n.ports[e.p.index].links
+func (n *network) linkOf(e *entry) *link { return &n.ports[e.p.index].links[n.placeOf(e)] }
+
+func (n *network) placeOf(e *entry) int32 {
 	if e.known {
-		return &links[e.shard]
+		return e.shard
 	}
-	return &links[len(links)-1]
+	return int32(len(n.ports[e.p.index].links) - 1)
 }
 
 // add puts a call into the batch that leaves at the end of this instant, and returns its number.
 func (n *network) add(e *entry, r *lease.Request) int64 {
-	b := n.batchOf(n.linkOf(e), e)
 	n.made++
 	n.ports[e.p.index].calls++
+	b := n.batchOf(e)
 	b.calls = append(b.calls, call{number: n.made, entry: e, request: *r})
 	return n.made
 }
 
-// batchOf is the batch that l gathers in this instant for e's shard.
-func (n *network) batchOf(l *link, e *entry) *batch {
-	for i := len(l.open) - 1; i >= 0; i-- {
-		if b := n.batches[l.open[i]]; b.shard == e.shard {
-			if len(b.calls) < batchSize {
-				return b
-			}
-			break // those before it are full too
+// batchOf is the batch that e's link gathers in this instant for e's shard.
+func (n *network) batchOf(e *entry) *batch {
+	l := n.linkOf(e)
+	for _, b := range slices.Backward(l.open) {
+		if b.shard == e.shard && len(b.calls) < batchSize {
+			return b
 		}
 	}
-	b := n.newBatch()
-	b.p, b.life, b.shard = e.p, e.p.life, e.shard
-	b.link = e.shard
-	if !e.known {
-		b.link = int32(len(n.ports[e.p.index].links) - 1)
-	}
-	l.open = append(l.open, b.id)
-	n.stage(b, n.time.now, evFlush)
+	b := n.newBatch(batch{p: e.p, life: e.p.life, link: n.placeOf(e), shard: e.shard})
+	l.open = append(l.open, b)
+	n.time.at(n.time.now, evFlush, b.id)
 	return b
 }
 
-func (n *network) newBatch() *batch {
-	if last := len(n.spare) - 1; last >= 0 {
-		b := n.spare[last]
-		n.spare = n.spare[:last]
-		*b = batch{id: b.id, calls: b.calls[:0]}
-		return b
+// newBatch is b, without calls, on its way.
+func (n *network) newBatch(b batch) *batch {
+	b.id, b.travels = n.batches.take(), true
+	slot := &n.batches.all[b.id]
+	if *slot == nil {
+		*slot = new(batch)
 	}
-	b := &batch{id: int32(len(n.batches))}
-	n.batches = append(n.batches, b)
-	return b
-}
-
-// stage makes the event of the next stage of b's journey.
-func (n *network) stage(b *batch, at int64, kind eventKind) {
-	b.pending++
-	n.time.at(at, kind, b.id)
-}
-
-// done ends a stage of b's journey.
-func (n *network) done(b *batch) {
-	b.pending--
-	n.reuse(b)
-}
-
-// reuse frees b's slot if it is nowhere any more.
-func (n *network) reuse(b *batch) {
-	if b.pending == 0 && b.landed {
-		n.spare = append(n.spare, b)
-	}
+	b.calls = (*slot).calls[:0]
+	**slot = b
+	return *slot
 }
 
 // flush sends a batch.
 func (n *network) flush(b *batch) {
 	if b.p.life != b.life { // the process was killed and started again in this instant
-		n.land(b)
+		n.abandon(b)
+		n.end(b)
 		return
 	}
 	port := &n.ports[b.p.index]
 	l := &port.links[b.link]
-	l.open = slices.DeleteFunc(l.open, func(id int32) bool { return id == b.id })
+	l.open = slices.DeleteFunc(l.open, func(o *batch) bool { return o == b })
 	now := n.time.now
 	l.lastSent = b.p.local(now)
 	b.sent = l.lastSent
@@ -164,25 +143,25 @@ func (n *network) flush(b *batch) {
 	n.trips++
 	last := lateFactor * n.timeout
 	overdue := min(max(n.timeout-n.timeout/16, 2*l.latency.Quantile()), last)
-	b.overdueSeq = n.time.at(b.p.after(now, overdue), evOverdue, b.id)
-	b.goneSeq = n.time.at(b.p.after(now, last), evGone, b.id)
+	n.time.at(b.p.after(now, overdue), evOverdue, b.id)
+	n.time.at(b.p.after(now, last), evGone, b.id)
 
 	lost := n.chance(n.s.Loss)
 	twice := n.chance(n.s.Duplicates)
 	if lost || n.cut(b.p) {
+		n.end(b)
 		return
 	}
-	n.stage(b, now+n.oneWay(), evRequest)
+	n.time.at(now+n.oneWay(), evRequest, b.id)
 	if twice {
-		c := n.newBatch()
-		calls := append(c.calls, b.calls...)
-		*c = batch{id: c.id, p: b.p, life: b.life, shard: b.shard, calls: calls, landed: true, copied: true}
+		c := n.newBatch(batch{p: b.p, life: b.life, shard: b.shard, wait: copied})
+		c.calls = append(c.calls, b.calls...)
 		at := now + n.oneWay()
 		if n.s.DuplicatesAfter > 0 {
 			at = max(at+int64(n.s.DuplicatesAfter), port.copiedAt)
 			port.copiedAt = at
 		}
-		n.stage(c, at, evRequest)
+		n.time.at(at, evRequest, c.id)
 	}
 }
 
@@ -194,82 +173,68 @@ func (n *network) oneWay() int64 { return n.s.RoundTrip.Sample(&n.stream) / 2 }
 
 // cut reports whether a partition separates p from Redis now.
 func (n *network) cut(p *process) bool {
-	for i := range n.s.Partitions {
-		x := &n.s.Partitions[i]
-		now := n.time.now >= int64(x.At) && n.time.now < int64(x.At+x.For)
-		if !now || x.Group != "" && x.Group != p.group.Name {
-			continue
-		}
-		if x.Part == 0 || float64(p.rank) < float64(x.Part)*float64(len(p.group.members)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.s.Partitions, func(x scenario.Partition) bool {
+		return n.time.now >= int64(x.At) && n.time.now < int64(x.At+x.For) &&
+			(x.Group == "" || x.Group == p.group.Name) &&
+			(x.Part == 0 || float64(p.rank) < float64(x.Part)*float64(len(p.group.members)))
+	})
 }
 
 // reply sends a batch's answers back.
 func (n *network) reply(b *batch) {
-	if b.copied || n.chance(n.s.LostReplies) || n.cut(b.p) {
+	if b.wait == copied || n.chance(n.s.LostReplies) || n.cut(b.p) {
+		n.end(b)
 		return
 	}
-	n.stage(b, n.time.now+n.oneWay(), evReply)
+	n.time.at(n.time.now+n.oneWay(), evReply, b.id)
 }
 
-// answered is the calls of a batch that has come back, for the process that waits for them; none
-// where nobody does any more.
-func (n *network) answered(b *batch) []call {
-	if n.cut(b.p) || b.landed {
-		return nil
+// deliver hands a batch's answers to the entries that wait for them, if any do.
+func (n *network) deliver(b *batch) {
+	if b.wait == awaited && !n.cut(b.p) {
+		n.abandon(b)
+		if b.p.life == b.life && b.calls[0].err != lease.ErrUnavailable {
+			now := b.p.local(n.time.now)
+			n.ports[b.p.index].links[b.shard].latency.Add(now, now.Sub(b.sent))
+		}
+		for i := range b.calls {
+			if c := &b.calls[i]; c.entry.alive {
+				c.entry.receive(c)
+			}
+		}
 	}
-	n.land(b)
-	if b.p.life != b.life {
-		return nil
-	}
-	if !b.refused {
-		now := b.p.local(n.time.now)
-		n.ports[b.p.index].links[b.shard].latency.Add(now, now.Sub(b.sent))
-	}
-	return b.calls
+	n.end(b)
 }
 
-// land ends the wait for a batch.
-func (n *network) land(b *batch) {
-	b.landed, b.overdueSeq, b.goneSeq = true, 0, 0
+// overdue has the entries of a batch that has taken too long go on without it.
+func (n *network) overdue(b *batch) {
+	for i := range b.calls {
+		b.calls[i].entry.overdue(b.calls[i].number)
+	}
+}
+
+// abandon ends the wait for b.
+func (n *network) abandon(b *batch) {
+	b.wait = abandoned
+	n.time.cancel(evOverdue, b.id)
+	n.time.cancel(evGone, b.id)
 	if b.p.life == b.life {
 		n.ports[b.p.index].links[b.link].underWay--
 	}
-}
-
-// overdue is the calls of a batch that has taken too long: their entries go on without it.
-func (n *network) overdue(e event) []call {
-	b := n.batches[e.who]
-	if b.overdueSeq != e.seq || n.postponed(b, &b.overdueSeq, evOverdue) || b.p.life != b.life {
-		return nil
-	}
-	return b.calls
-}
-
-// gone ends the wait for a batch that nobody listens for any more.
-func (n *network) gone(e event) {
-	b := n.batches[e.who]
-	if b.goneSeq != e.seq || n.postponed(b, &b.goneSeq, evGone) {
-		return
-	}
-	n.land(b)
 	n.reuse(b)
 }
 
-// postponed has a timer of b, whose event seq numbers, go off when its process is awake again.
-func (n *network) postponed(b *batch, seq *uint64, kind eventKind) bool {
-	if !n.asleep(b) {
-		return false
-	}
-	*seq = n.time.at(b.p.resumed(), kind, b.id)
-	return true
+// end ends b's journey.
+func (n *network) end(b *batch) {
+	b.travels = false
+	n.reuse(b)
 }
 
-// asleep reports whether whoever sent b is stopped now.
-func (n *network) asleep(b *batch) bool { return b.p.pausedUntil > 0 && b.p.life == b.life }
+func (n *network) reuse(b *batch) {
+	if !b.travels && b.wait != awaited {
+		n.batches.give(b.id)
+	}
+}
 
 // calls is how many calls there were since the warm-up.
 func (n *network) calls() (total int64) {

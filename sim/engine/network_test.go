@@ -32,7 +32,7 @@ func TestTokensInLostAnswersAreBurnt(t *testing.T) {
 	})
 	// then all that was granted is lost, but for what the last call was granted, which is asked
 	// again.
-	want := run.books.granted - run.fleet.entries[0].last.granted
+	want := run.books.granted - run.fleet.entries.all[0].last.granted
 	if got := figure(run, "burnt"); got < 1000 || got != float64(want) {
 		t.Errorf("%v tokens are burnt, want %d", got, want)
 	}

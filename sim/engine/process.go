@@ -55,9 +55,14 @@ func (p *process) rename() string {
 	return p.id()
 }
 
-// resumed is when a paused process's timers and sockets are served: after the requests that came
-// first. A process that goes on after a stop does serve some before its timers run.
-func (p *process) resumed() int64 { return p.pausedUntil + 1000 }
+// sees is when a process that is stopped handles what happens to it. When it goes on it serves some
+// requests before its timers and sockets.
+func (p *process) sees(kind eventKind) int64 {
+	if kind == evArrival || kind == evUser {
+		return p.pausedUntil
+	}
+	return p.pausedUntil + 1000
+}
 
 // rest remembers what an entry that is let go must know, until its time has passed, as hybrid's
 // table does.
@@ -97,32 +102,23 @@ func (c clocks) wall(now int64) int64 { return serverStart + (c.ticks(now)+c.off
 
 // when is the true time at which the monotonic clock shows at, but not before now.
 func (c clocks) when(now int64, at clock.Instant) int64 {
-	ticks := int64(at) - localStart
+	ticks, speed := int64(at)-localStart, uint64(1_000_000+c.drift)
 	if ticks <= 0 {
 		return now
 	}
-	t := ticks
-	switch {
-	case c.drift > 0: // ticks(t) is t*(10^6+drift)/10^6, rounded down
-		t = scaled(ticks, 1_000_000, 1_000_000+c.drift, true)
-	case c.drift < 0: // rounded up
-		t = scaled(ticks-1, 1_000_000, 1_000_000+c.drift, false) + 1
+	// ticks(t) is t*speed/10^6, rounded down where the clock is fast, and up where it is slow.
+	high, low := bits.Mul64(uint64(ticks-1), 1_000_000)
+	more := speed
+	if c.drift >= 0 {
+		more += 999_999
 	}
-	return max(t, now)
+	low, carry := bits.Add64(low, more, 0)
+	if high += carry; high >= speed {
+		return never
+	}
+	t, _ := bits.Div64(high, low, speed)
+	return max(now, int64(min(t, never)))
 }
 
 // after is the true time at which the monotonic clock has gone on for d.
 func (c clocks) after(now int64, d time.Duration) int64 { return c.when(now, c.local(now).Add(d)) }
-
-// scaled is x*by/of, rounded up or down, or the end of time where that is later.
-func scaled(x, by, of int64, up bool) int64 {
-	high, low := bits.Mul64(uint64(x), uint64(by))
-	if high >= uint64(of) {
-		return never - 1
-	}
-	y, rest := bits.Div64(high, low, uint64(of))
-	if up && rest > 0 {
-		y++
-	}
-	return int64(min(y, never-1))
-}

@@ -35,7 +35,6 @@ type shard struct {
 	refuses int      // faults that have it refuse connections
 	hangs   int
 	slow    int64 // nanoseconds that each call takes longer
-	life    int32 // how often it stopped: what was in line then is never answered
 	buckets []*bucket
 }
 
@@ -71,20 +70,17 @@ func (r *redis) arrive(b *batch) {
 	s := r.shards[b.shard]
 	switch {
 	case s.hangs > 0:
-		return
+		r.network.end(b)
 	case s.refuses > 0:
-		b.refused = true
 		for i := range b.calls {
 			b.calls[i].err = lease.ErrUnavailable
 		}
 		r.network.reply(b)
-		return
-	}
-	b.server = s.life
-	b.pending++ // until it has been served
-	s.line = append(s.line, b)
-	if len(s.line) == 1 {
-		r.attend(s)
+	default:
+		s.line = append(s.line, b)
+		if len(s.line) == 1 {
+			r.attend(s)
+		}
 	}
 }
 
@@ -97,20 +93,16 @@ func (r *redis) attend(s *shard) {
 	}
 	s.busy += cost
 	s.free = r.time.now + cost
-	r.network.stage(b, s.free, evServed)
+	r.time.at(s.free, evServed, b.id)
 }
 
-// serve executes a batch.
+// serve executes the first batch in line.
 func (r *redis) serve(b *batch) {
 	s := r.shards[b.shard]
-	if b.server != s.life {
-		return // it died with the server
-	}
 	for i := range b.calls {
 		r.execute(s, &b.calls[i])
 	}
 	r.network.reply(b)
-	r.network.done(b)
 	if len(s.line) == 1 {
 		s.line = s.line[:0]
 		return
@@ -140,8 +132,7 @@ func (r *redis) execute(s *shard, c *call) {
 }
 
 // cpu is the nanoseconds that the busiest shard has worked since the warm-up.
-func (r *redis) cpu() int64 {
-	most := int64(0)
+func (r *redis) cpu() (most int64) {
 	for _, s := range r.shards {
 		most = max(most, s.busy-r.left(s))
 	}
@@ -153,4 +144,64 @@ func (r *redis) warm() {
 	for _, s := range r.shards {
 		s.busy = r.left(s)
 	}
+}
+
+// fault begins a fault, with by = 1, or ends it, with by = -1.
+func (r *redis) fault(f *scenario.RedisFault, by int) {
+	for i, s := range r.hit(f) {
+		switch f.Kind {
+		case scenario.FaultSlow:
+			s.slow += int64(by) * int64(f.By)
+			continue
+		case scenario.FaultClockStep:
+			s.offset += int64(f.By / time.Microsecond)
+			continue
+		case scenario.FaultHang:
+			s.hangs += by
+		default:
+			s.refuses += by
+		}
+		if by < 0 {
+			continue
+		}
+		r.stop(s)
+		switch f.Kind {
+		case scenario.FaultRestartEmpty:
+			clear(s.buckets)
+		case scenario.FaultFailover:
+			s.buckets = r.replicas[f][i]
+		}
+	}
+}
+
+// snapshot is the last that the replicas hear which a failover promotes.
+func (r *redis) snapshot(f *scenario.RedisFault) {
+	for _, s := range r.hit(f) {
+		replica := make([]*bucket, len(s.buckets))
+		for i, b := range s.buckets {
+			if b != nil {
+				replica[i] = &bucket{Bucket: *b.Clone(), expires: b.expires}
+			}
+		}
+		r.replicas[f] = append(r.replicas[f], replica)
+	}
+}
+
+// stop ends whatever s has in line, unanswered.
+func (r *redis) stop(s *shard) {
+	s.busy -= r.left(s)
+	s.free = 0
+	for _, b := range s.line {
+		r.time.cancel(evServed, b.id)
+		r.network.end(b)
+	}
+	s.line = nil
+}
+
+// hit is the shards that f concerns.
+func (r *redis) hit(f *scenario.RedisFault) []*shard {
+	if f.Shard == 0 {
+		return r.shards
+	}
+	return r.shards[f.Shard-1 : f.Shard]
 }

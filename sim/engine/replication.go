@@ -44,11 +44,10 @@ type replication struct {
 // newReplication sets one up. s has its defaults and is valid.
 func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 	r := &replication{s: s, seed: seed, recorder: report.NewRecorder(s.Duration)}
-	r.network = network{time: &r.time, s: &s.Network, timeout: s.CallTimeout}
-	r.network.stream = random.New(seed, streamNetwork)
+	r.network = network{time: &r.time, s: &s.Network, timeout: s.CallTimeout, stream: random.New(seed, streamNetwork)}
 	r.redis = newRedis(&r.time, s, random.New(seed, streamRedis), &r.network)
 	r.redis.answered = r.books.executed
-	r.fleet = fleet{time: &r.time, s: s, network: &r.network, books: &r.books, askers: &r.demand}
+	r.fleet = fleet{time: &r.time, s: s, network: &r.network, books: &r.books, demand: &r.demand}
 	r.fleet.assemble(seed)
 	r.network.ports = make([]port, len(r.fleet.processes))
 	r.demand = demand{time: &r.time, s: s, seed: seed, fleet: &r.fleet, books: &r.books}
@@ -74,8 +73,7 @@ func (r *replication) foresee() {
 	for i := range r.fleet.steps {
 		r.time.at(int64(r.fleet.steps[i].At), evScale, int32(i))
 	}
-	for i := range r.s.Redis.Faults {
-		f := &r.s.Redis.Faults[i]
+	for i, f := range r.s.Redis.Faults {
 		if f.Kind == scenario.FaultFailover {
 			r.time.at(max(0, int64(f.At-f.Lost)), evSnapshot, int32(i))
 		}
@@ -106,9 +104,7 @@ func (r *replication) run(ctx context.Context, progress func(float64)) error {
 			if ctx.Err() != nil {
 				return interrupted(ctx)
 			}
-			if progress != nil {
-				progress(float64(r.time.now) / float64(r.s.Duration))
-			}
+			progress(float64(r.time.now) / float64(r.s.Duration))
 		}
 	}
 	return r.finish()
@@ -123,7 +119,7 @@ func (r *replication) goesOn() bool {
 func (r *replication) finish() error {
 	r.time.now = int64(r.s.Duration)
 	r.undecided = r.books.audit.End()
-	if err := r.books.balance(r.fleet.entries); err != nil {
+	if err := r.books.balance(r.fleet.entries.all); err != nil {
 		return fmt.Errorf("seed %d: %w", r.seed, err)
 	}
 	return nil
@@ -133,89 +129,68 @@ func (r *replication) finish() error {
 func (r *replication) step() {
 	e := r.time.heap[0]
 	r.time.now = e.at
-	if e.kind == evArrival {
-		r.demand.arrive()
-	} else {
+	switch p := r.concerned(e); {
+	case r.time.obsolete(e):
 		r.time.pop()
+	case p != nil && p.pausedUntil > 0:
+		r.time.pop()
+		r.time.at(p.sees(e.kind), e.kind, e.who)
+	case e.kind == evArrival:
+		r.demand.arrive(p)
+	default:
+		r.time.pop()
+		r.time.cancel(e.kind, e.who)
 		r.handle(e)
 	}
 	if len(r.time.heap) >= r.time.sweepAt {
-		r.time.sweep(r.obsolete)
+		r.time.sweep()
 	}
+}
+
+// concerned is the process that cannot handle e while it is stopped; nil where there is none.
+func (r *replication) concerned(e event) *process {
+	switch e.kind {
+	case evArrival:
+		return r.fleet.processes[e.who]
+	case evUser:
+		return r.demand.users[e.who].p
+	case evPoll:
+		return r.fleet.entries.all[e.who].p
+	case evWaitEnd:
+		return r.fleet.waiters.all[e.who].request.p
+	case evReply, evOverdue, evGone:
+		if b := r.network.batches.all[e.who]; b.p.life == b.life {
+			return b.p
+		}
+	}
+	return nil
 }
 
 // handle is every event but arrivals.
 func (r *replication) handle(e event) {
 	switch e.kind {
 	case evPoll:
-		r.fleet.entries[e.who].polled(e)
+		r.fleet.entries.all[e.who].ask()
 	case evSpend:
-		r.fleet.entries[e.who].spend(e)
+		r.fleet.entries.all[e.who].spend()
 	case evWaitEnd:
-		r.fleet.waiters[e.who].ended(e)
+		r.fleet.waiters.all[e.who].end()
 	case evUser:
-		r.demand.step(e)
-
-	case evFlush:
-		b := r.network.batches[e.who]
-		r.network.flush(b)
-		r.network.done(b)
-	case evRequest:
-		b := r.network.batches[e.who]
-		if !r.network.cut(b.p) {
-			r.redis.arrive(b)
-		}
-		r.network.done(b)
-	case evServed:
-		b := r.network.batches[e.who]
-		r.redis.serve(b)
-		r.network.done(b)
-	case evReply:
-		b := r.network.batches[e.who]
-		if r.network.asleep(b) {
-			r.time.at(b.p.resumed(), evReply, e.who)
-			return
-		}
-		calls := r.network.answered(b)
-		for i := range calls {
-			if c := &calls[i]; c.entry.alive {
-				c.entry.receive(c)
-			}
-		}
-		r.network.done(b)
-	case evOverdue:
-		calls := r.network.overdue(e)
-		for i := range calls {
-			calls[i].entry.overdue(calls[i].number)
-		}
-	case evGone:
-		r.network.gone(e)
-
-	case evPause:
-		r.fleet.pause(r.fleet.processes[e.who])
-	case evResume:
-		r.fleet.resume(r.fleet.processes[e.who])
-	case evKill:
-		r.fleet.fail(r.fleet.processes[e.who])
-	case evStart:
-		p := r.fleet.processes[e.who]
-		if p.rank < p.group.count {
-			r.fleet.start(p)
-			r.demand.begin(p)
-		}
-		r.fleet.plan(p, evKill)
+		r.demand.step(e.who)
+	case evFlush, evRequest, evServed, evReply, evOverdue, evGone:
+		r.carry(r.network.batches.all[e.who], e.kind)
+	case evPause, evResume, evKill, evStart:
+		r.happen(r.fleet.processes[e.who], e.kind)
 	case evScale:
 		s := &r.fleet.steps[e.who]
 		r.fleet.scale(s)
 		r.demand.divide(s.group)
-
 	case evRedisBegin:
-		r.redis.begin(&r.s.Redis.Faults[e.who])
+		r.redis.fault(&r.s.Redis.Faults[e.who], 1)
 	case evRedisEnd:
-		r.redis.end(&r.s.Redis.Faults[e.who])
+		r.redis.fault(&r.s.Redis.Faults[e.who], -1)
 	case evSnapshot:
 		r.redis.snapshot(&r.s.Redis.Faults[e.who])
-
 	case evSample:
 		r.sample()
 	case evWarm:
@@ -223,25 +198,44 @@ func (r *replication) handle(e event) {
 	}
 }
 
-// obsolete reports whether nobody waits for e any more.
-func (r *replication) obsolete(e event) bool {
-	switch e.kind {
-	case evArrival:
-		return r.demand.stale(e)
-	case evUser:
-		return r.demand.users[e.who].next != e.seq
-	case evPoll:
-		return !r.fleet.entries[e.who].alive || r.fleet.entries[e.who].pollSeq != e.seq
-	case evSpend:
-		return !r.fleet.entries[e.who].alive || r.fleet.entries[e.who].spendSeq != e.seq
-	case evWaitEnd:
-		return r.fleet.waiters[e.who].endSeq != e.seq
+// carry is the next step of a batch's journey, or of the wait for it.
+func (r *replication) carry(b *batch, kind eventKind) {
+	switch kind {
+	case evFlush:
+		r.network.flush(b)
+	case evRequest:
+		if r.network.cut(b.p) {
+			r.network.end(b)
+		} else {
+			r.redis.arrive(b)
+		}
+	case evServed:
+		r.redis.serve(b)
+	case evReply:
+		r.network.deliver(b)
 	case evOverdue:
-		return r.network.batches[e.who].overdueSeq != e.seq
+		r.network.overdue(b)
 	case evGone:
-		return r.network.batches[e.who].goneSeq != e.seq
+		r.network.abandon(b)
 	}
-	return false
+}
+
+// happen is what happens to one process.
+func (r *replication) happen(p *process, kind eventKind) {
+	switch kind {
+	case evPause:
+		r.fleet.pause(p)
+	case evResume:
+		r.fleet.resume(p)
+	case evKill:
+		r.fleet.fail(p)
+	case evStart:
+		if p.rank < p.group.count {
+			r.fleet.start(p)
+			r.demand.begin(p)
+		}
+		r.fleet.plan(p, evKill)
+	}
 }
 
 func (r *replication) counts() report.Counts {
@@ -254,8 +248,7 @@ func (r *replication) counts() report.Counts {
 // warm ends the warm-up: counting starts anew.
 func (r *replication) warm() {
 	r.recorder.Warm(r.counts())
-	r.books.burntBefore = r.books.burnt(r.fleet.entries)
-	r.books.warm()
+	r.books.warm(r.fleet.entries.all)
 	r.network.warm()
 	r.redis.warm()
 }
@@ -275,50 +268,51 @@ func (r *replication) sample() {
 // outcome sums the replication up.
 func (r *replication) outcome() report.Outcome {
 	b, seconds := &r.books, (r.s.Duration - r.s.Warmup).Seconds()
-	weights := make([]int64, len(r.fleet.processes))
-	for i, p := range r.fleet.processes {
-		weights[i] = p.group.Weight
-	}
-	fair := report.FairnessOf(b.offeredBy, b.tally.ByProcess, weights)
+	own, shares := r.compared(&b.account, r.network.trips)
 	o := report.Outcome{Seed: r.seed, Requests: b.requests, Most: r.fleet.most, Series: r.recorder.Series}
-	set := func(f *report.Figure, x float64) { f.Mean = x }
-	f := &o.Figures
-	set(&f.Offered, float64(b.offered))
-	set(&f.Admitted, float64(b.tally.Admitted))
-	set(&f.CentralAdmitted, float64(b.centralAdmitted))
-	set(&f.AdmittedVsCentral, report.Part(b.tally.Admitted, b.centralAdmitted, 1))
-	set(&f.BoundExceededBy, float64(b.audit.ExceededBy()))
-	set(&f.FalseRejectRatio, report.Part(b.tally.FalseRejects, b.centralAdmitted, 0))
-	set(&f.SwappedRatio, report.Part(b.tally.Swapped, b.centralAdmitted, 0))
-	set(&f.CallsPerS, float64(r.network.calls())/seconds)
-	set(&f.RoundTripsPerS, float64(r.network.trips)/seconds)
-	set(&f.RedisCPU, float64(r.redis.cpu())/1e9/seconds)
-	set(&f.Jain, fair.Jain)
-	set(&f.WorstShare, fair.Worst)
-	set(&f.Stranded, r.recorder.Stranded())
-	set(&f.Burnt, float64(b.burnt(r.fleet.entries)-b.burntBefore))
-	set(&f.Degraded, float64(b.degraded))
-	set(&f.WaitMsP50, b.waits.Quantile(50))
-	set(&f.WaitMsP99, b.waits.Quantile(99))
-	set(&f.WaitMsMax, b.waits.Quantile(100))
+	o.Figures = report.Figures{
+		Offered: once(b.offered), CentralAdmitted: once(b.centralAdmitted),
+		Admitted: own.Admitted, AdmittedVsCentral: own.AdmittedVsCentral, BoundExceededBy: own.BoundExceededBy,
+		FalseRejectRatio: own.FalseRejectRatio, SwappedRatio: own.SwappedRatio, RoundTripsPerS: own.RoundTripsPerS,
+		Jain: own.Jain, WorstShare: own.WorstShare,
+		CallsPerS: once(float64(r.network.calls()) / seconds), RedisCPU: once(float64(r.redis.cpu()) / 1e9 / seconds),
+		Stranded: once(r.recorder.Stranded()), Burnt: once(b.burnt(r.fleet.entries.all) - b.burntBefore),
+		Degraded:  once(b.degraded),
+		WaitMsP50: once(b.waits.Quantile(50)), WaitMsP99: once(b.waits.Quantile(99)),
+		WaitMsMax: once(b.waits.Quantile(100)),
+	}
 	for _, c := range b.rivals {
-		fair := report.FairnessOf(b.offeredBy, c.tally.ByProcess, weights)
-		x := report.RivalReport{}
-		set(&x.Admitted, float64(c.tally.Admitted))
-		set(&x.AdmittedVsCentral, report.Part(c.tally.Admitted, b.centralAdmitted, 1))
-		set(&x.BoundExceededBy, float64(c.audit.ExceededBy()))
-		set(&x.FalseRejectRatio, report.Part(c.tally.FalseRejects, b.centralAdmitted, 0))
-		set(&x.SwappedRatio, report.Part(c.tally.Swapped, b.centralAdmitted, 0))
-		set(&x.RoundTripsPerS, float64(c.RoundTrips()-c.tripsWarm)/seconds)
-		set(&x.Jain, fair.Jain)
-		set(&x.WorstShare, fair.Worst)
+		x, _ := r.compared(&c.account, c.RoundTrips()-c.tripsWarm)
 		o.Rivals = append(o.Rivals, x)
 	}
 	for i, p := range r.fleet.processes {
 		o.Members = append(o.Members, report.Member{
 			Group: p.group.Name, Offered: b.offeredBy[i], Admitted: b.tally.ByProcess[i],
-			Share: fair.Shares[i], Calls: r.network.ports[i].calls,
+			Share: shares[i], Calls: r.network.ports[i].calls,
 		})
 	}
 	return o
 }
+
+// compared are the figures that the fleet and its rivals have in common, and the processes' shares.
+func (r *replication) compared(a *account, trips int64) (report.RivalReport, []float64) {
+	weights := make([]int64, len(r.fleet.processes))
+	for i, p := range r.fleet.processes {
+		weights[i] = p.group.Weight
+	}
+	fair := report.FairnessOf(r.books.offeredBy, a.tally.ByProcess, weights)
+	central := r.books.centralAdmitted
+	return report.RivalReport{
+		Admitted:          once(a.tally.Admitted),
+		AdmittedVsCentral: once(report.Part(a.tally.Admitted, central, 1)),
+		BoundExceededBy:   once(a.audit.ExceededBy()),
+		FalseRejectRatio:  once(report.Part(a.tally.FalseRejects, central, 0)),
+		SwappedRatio:      once(report.Part(a.tally.Swapped, central, 0)),
+		RoundTripsPerS:    once(float64(trips) / (r.s.Duration - r.s.Warmup).Seconds()),
+		Jain:              once(fair.Jain),
+		WorstShare:        once(fair.Worst),
+	}, fair.Shares
+}
+
+// once is a figure of one replication.
+func once[T int64 | float64](x T) report.Figure { return report.Figure{Mean: float64(x)} }

@@ -1,3 +1,24 @@
+// Package engine simulates a fleet of limiters: its processes, the network between, and Redis,
+// event after event on a virtual clock. A Runner runs a Scenario as often as it says, each time
+// with another seed, and makes a Report of what it saw.
+//
+// Each part of the simulated world has its own data and makes events. A replication brings each
+// event to the parts that it concerns. The files follow the way of a request:
+//
+//   - runner.go: the replications, side by side; replication.go: one of them; agenda.go: its time
+//     and events.
+//   - demand.go: who asks, and when.
+//   - fleet.go, process.go: the processes, and how they start, stop, end and scale.
+//   - entry.go: one key in one process, around the very code that production runs; and the
+//     adversary, who spends a whole lease just before it ends.
+//   - network.go: lease calls on their way, in batches; what is lost, late or sent twice.
+//   - redis.go: the shards, their queues, buckets and faults.
+//   - books.go: what was asked and decided, whether the promise was kept, and where every token
+//     went.
+//
+// A scenario and a seed give the same Report to the last bit: one goroutine runs a replication,
+// every stream of random numbers belongs to one entity, and no wall clock is read. What processes
+// decide about tokens is decided by package lease; nothing here repeats it.
 package engine
 
 import (
@@ -51,17 +72,27 @@ func (r Runner) Run(ctx context.Context, s scenario.Scenario) (report.Report, er
 // The error is the first that there was.
 func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []report.Outcome, err error) {
 	all := make([]*report.Outcome, s.Reps)
-	meter := progress{tell: r.Progress, done: make([]float64, s.Reps)}
+	var mu sync.Mutex
+	done := make([]float64, s.Reps)
+	tell := func(rep int, part float64) {
+		if r.Progress == nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		done[rep] = part
+		total := 0.0
+		for _, x := range done {
+			total += x
+		}
+		r.Progress(total / float64(s.Reps))
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(r.Parallel)
 	for rep := range s.Reps {
-		group.Go(func() error {
-			tell := func(part float64) { meter.report(rep, part) }
-			o, err := replicateOnce(ctx, s, random.SeedOf(s.Seed, rep), tell)
-			if err == nil {
-				all[rep] = &o
-				tell(1)
-			}
+		group.Go(func() (err error) {
+			seed := random.SeedOf(s.Seed, rep)
+			all[rep], err = replicateOnce(ctx, s, seed, func(part float64) { tell(rep, part) })
 			return err
 		})
 	}
@@ -80,46 +111,27 @@ func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []re
 // replicateOnce runs one replication. A panic of the code under test says which one it was.
 func replicateOnce(
 	ctx context.Context, s *scenario.Scenario, seed uint64, tell func(part float64),
-) (report.Outcome, error) {
+) (*report.Outcome, error) {
 	defer func() {
 		if p := recover(); p != nil {
 			panic(fmt.Sprintf("sim: scenario %q with seed %d and one replication: %v", s.Name, seed, p))
 		}
 	}()
 	if ctx.Err() != nil {
-		return report.Outcome{}, interrupted(ctx)
+		return nil, interrupted(ctx)
 	}
 	r, err := newReplication(s, seed)
 	if err != nil {
-		return report.Outcome{}, err
+		return nil, err
 	}
 	if err := r.run(ctx, tell); err != nil {
-		return report.Outcome{}, err
+		return nil, err
 	}
-	return r.outcome(), nil
+	o := r.outcome()
+	tell(1)
+	return &o, nil
 }
 
 func interrupted(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
-}
-
-// progress sums up how far all replications are.
-type progress struct {
-	mu   sync.Mutex
-	tell func(float64)
-	done []float64
-}
-
-func (p *progress) report(rep int, part float64) {
-	if p.tell == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.done[rep] = part
-	total := 0.0
-	for _, x := range p.done {
-		total += x
-	}
-	p.tell(total / float64(len(p.done)))
 }
