@@ -29,9 +29,9 @@ func (o Options) Scenario() sim.Scenario {
 	if o.Shape == ShapeBursts {
 		w.Kind, w.Every, w.Within = sim.Sync, period, o.Within
 	}
+	c := o.config()
 	return sim.Scenario{
-		Duration: o.Duration, Limits: o.config().Limits, Policy: o.config().Policy,
-		Groups: []sim.Group{{Count: o.Processes}}, Workload: w,
+		Duration: o.Duration, Limits: c.Limits, Policy: c.Policy, Groups: []sim.Group{{Count: o.Processes}}, Workload: w,
 	}
 }
 
@@ -42,70 +42,40 @@ func (o Options) Scenario() sim.Scenario {
 func FromScenario(s sim.Scenario) (Options, error) {
 	s = s.Defaults()
 	var errs []error
-	bad := func(path, format string, args ...any) {
-		format = "%w: live cannot run this scenario: %s " + format
-		errs = append(errs, fmt.Errorf(format, append([]any{ErrUsage, path}, args...)...))
+	demand := func(holds bool, format string, args ...any) {
+		if !holds {
+			errs = append(errs, fmt.Errorf("%w: live cannot run this scenario: "+format, append([]any{ErrUsage}, args...)...))
+		}
 	}
 	o := Options{
-		Processes: s.Groups[0].Count, Duration: s.Duration, Key: NewKey(), Offered: s.Workload.Load,
-		Overcommit: s.Policy.Overcommit, Target: s.Policy.Target, TTL: s.Policy.TTL,
-		Strict: s.Policy.StrictExpiry,
+		Processes: s.Groups[0].Count, Duration: s.Duration, Key: NewKey(), Offered: s.Workload.Load, Shape: ShapeSteady,
+		Overcommit: s.Policy.Overcommit, Target: s.Policy.Target, TTL: s.Policy.TTL, Strict: s.Policy.StrictExpiry,
 	}
 	if len(s.Limits) == 1 && s.Limits[0].Per == time.Second {
 		o.Rate, o.Burst = s.Limits[0].Tokens, s.Limits[0].Capacity()
 	} else {
-		bad("limits", "is %v, must be one limit per second", s.Limits)
+		demand(false, "limits is %v, must be one limit per second", s.Limits)
 	}
 	if s.Workload.Rate > 0 {
 		o.Offered = float64(s.Workload.Rate) / float64(max(o.Rate, 1))
 	}
-	switch s.Workload.Kind {
-	case sim.Constant:
-		o.Shape = ShapeSteady
-	case sim.Sync:
+	if s.Workload.Kind == sim.Sync {
 		o.Shape, o.Within = ShapeBursts, s.Workload.Within
-		if o.Within < withinMin {
-			bad("workload.within", "is %v, must be at least %v: no process asks for a burst at one instant",
-				o.Within, withinMin)
-		}
-		if s.Duration%period != 0 {
-			bad("duration", "is %v, must be a multiple of workload.every (%v): "+
-				"how many bursts there are would be chance", s.Duration, period)
-		}
-	default:
-		bad("workload.kind", "is %s, must be %s (--shape %s) or %s (--shape %s)",
+		demand(o.Within >= withinMin,
+			"workload.within is %v, must be at least %v: no process asks for a burst at one instant", o.Within, withinMin)
+		demand(s.Duration%period == 0, "duration is %v, must be a multiple of workload.every (%v): "+
+			"how many bursts there are would be chance", s.Duration, period)
+	} else {
+		demand(s.Workload.Kind == sim.Constant, "workload.kind is %s, must be %s (--shape %s) or %s (--shape %s)",
 			s.Workload.Kind, sim.Constant, ShapeSteady, sim.Sync, ShapeBursts)
-		o.Shape = ShapeSteady
 	}
 	for _, d := range o.differences(s) {
-		bad(d.Path, "is %s, must be %s", d.First, d.Second)
+		demand(false, "%s is %s, must be %s", d.Path, d.First, d.Second)
 	}
 	if len(errs) == 0 {
 		errs = append(errs, o.Validate())
 	}
 	return o, errors.Join(errs...)
-}
-
-// serviceAssumed is how long a lease call takes a real Redis (docs/figures.md). It stands in for a
-// server that does not say.
-const serviceAssumed = 15 * time.Microsecond
-
-// Simulated returns s with the round trips and the service time that a real run measured: the
-// simulator needs them as input. They come from the run that is compared, because a machine that is
-// busy with a burst of all processes answers ten times as slowly as an idle one. The simulator
-// draws half a round trip for each way, so that the whole varies a little less than what was
-// measured.
-func Simulated(s sim.Scenario, real Report) sim.Scenario {
-	service := time.Duration(real.ServiceTimeNs)
-	if service == 0 {
-		service = serviceAssumed
-	}
-	trip := max(time.Duration(real.RoundTripNs.P50)-service, time.Microsecond)
-	slow := max(time.Duration(real.RoundTripNs.P99)-service, trip)
-	measured := sim.Dist{Kind: sim.DistLognormal, P: float64(trip), Q: float64(slow)}
-	s.Network.RoundTrip = sim.DurationDist{Dist: measured}
-	s.Redis.ServiceTime = sim.Constantly(service)
-	return s
 }
 
 // differences returns the fields of s that ask for something else than what live does. It compares
@@ -135,23 +105,37 @@ func (o Options) differences(s sim.Scenario) []scenfile.Difference {
 	return all
 }
 
+// serviceAssumed is how long a lease call takes a real Redis (docs/figures.md). It stands in for a
+// server that does not say.
+const serviceAssumed = 15 * time.Microsecond
+
+// Simulated returns s with the round trips and the service time that a real run measured: the
+// simulator needs them as input. They come from the run that is compared, because a machine that is
+// busy with a burst of all processes answers ten times as slowly as an idle one. The simulator
+// draws half a round trip for each way, so that the whole varies a little less than what was
+// measured.
+func Simulated(s sim.Scenario, real Report) sim.Scenario {
+	service := time.Duration(real.ServiceTimeNs)
+	if service == 0 {
+		service = serviceAssumed
+	}
+	trip := max(time.Duration(real.RoundTripNs.P50)-service, time.Microsecond)
+	slow := max(time.Duration(real.RoundTripNs.P99)-service, trip)
+	measured := sim.Dist{Kind: sim.DistLognormal, P: float64(trip), Q: float64(slow)}
+	s.Network.RoundTrip = sim.DurationDist{Dist: measured}
+	s.Redis.ServiceTime = sim.Constantly(service)
+	return s
+}
+
 // How far a real fleet may be from the simulated ones. What a seed decides is in the range of the
 // replications, so each tolerance is only for what the simulator does not know: what else the
-// machine does, and how precise its timers are.
+// machine does, and how precise its timers are. ToleranceHelp says each one's reason.
 const (
-	// offeredWithin: a process asks for what is due when it gets the processor, and drops what is
-	// more than 50 ms late. A real fleet that offered less was starved, and nothing else can be
-	// compared.
-	offeredWithin = 0.01
-	// admittedWithin: a process that runs late leaves its tokens longer, and the bucket full. On
-	// two cores of which others used half it was 0.04 % of a steady load.
-	admittedWithin = 0.01
-	// callsWithin: a process that runs late spends its tokens in lumps, which run out earlier or
-	// later than foreseen. On the same machine calls were 1 % more to 3 % less.
-	callsWithin = 0.05
-	// timerGrain is how late the timer of an idle Go program on Linux may be. The simulator's
-	// timers are exact. A call that a timer makes comes that much later, and so do all that follow:
-	// 10 % fewer calls where they are 5 ms apart.
+	offeredWithin  = 0.01
+	admittedWithin = 0.01 // on two cores of which others used half it was 0.04 % of a steady load
+	callsWithin    = 0.05 // on the same machine 1 % more to 3 % less
+	// timerGrain is how late the timer of an idle Go program on Linux may be. A call that a timer
+	// makes comes that much later, and so do all that follow.
 	timerGrain = time.Millisecond
 	// callsMore is for each process: the call that gives back at the end, and one at the edge of
 	// the run.
@@ -159,8 +143,7 @@ const (
 	// callsPerBurst is for each process and burst: each call of a beginning asks for half as much
 	// again as the one before, so that a delay of one round trip is a call less.
 	callsPerBurst = 1
-	// jainWithin: 0.005 is a standard deviation of 7 % between the processes' admissions.
-	jainWithin = 0.005
+	jainWithin    = 0.005
 )
 
 // The names of the rows.
@@ -186,31 +169,6 @@ type Row struct {
 	Agrees    bool    `json:"agrees"`
 }
 
-// Compare sets a real run of o beside the simulation of the same scenario. A real figure agrees
-// where it lies in the range of the replications, widened by the tolerance.
-func Compare(o Options, simulated sim.Report, real Report) []Row {
-	seconds, processes, entitled := o.Duration.Seconds(), float64(o.Processes), o.entitlement(o.Duration)
-	requests := processes * workers // the last one of each worker may have been due or not
-	offered, admitted := within(offeredWithin), within(admittedWithin)
-	offered.some, admitted.some = requests, requests
-	part := admitted
-	part.some /= entitled
-	rows := []Row{
-		offered.row(Offered, simulated.Offered, 1, float64(real.Offered)),
-		admitted.row(Admitted, simulated.Admitted, 1, float64(real.Admitted)),
-		part.row(AdmittedPart, simulated.Admitted, entitled, real.AdmittedOfEntitlement),
-		o.calls().row(Calls, simulated.RoundTripsPerS, processes, float64(real.RoundTrips)/processes/seconds),
-		tolerance{some: jainWithin, text: fmt.Sprint(jainWithin)}.row(Jain, simulated.Jain, 1, real.Jain),
-		tolerance{text: "none"}.row(Exceeded, simulated.BoundExceededBy, 1, float64(real.BoundExceededBy)),
-	}
-	for i := range rows {
-		if rows[i].Name == Jain {
-			rows[i].High = min(rows[i].High, 1) // as it cannot be more
-		}
-	}
-	return rows
-}
-
 // tolerance is how far a real figure may be from the simulated ones: by these parts of them, and by
 // some in either direction.
 type tolerance struct {
@@ -218,8 +176,27 @@ type tolerance struct {
 	text              string
 }
 
-// within is a tolerance of a part in either direction.
-func within(part float64) tolerance { return tolerance{fewer: part, more: part, text: percent(part)} }
+// Compare sets a real run of o beside the simulation of the same scenario. A real figure agrees
+// where it lies in the range of the replications, widened by the tolerance.
+func Compare(o Options, simulated sim.Report, real Report) []Row {
+	seconds, processes, entitled := o.Duration.Seconds(), float64(o.Processes), o.entitlement(o.Duration)
+	requests := processes * workers // the last one of each worker may have been due or not
+	offered := tolerance{offeredWithin, offeredWithin, requests, percent(offeredWithin)}
+	admitted := tolerance{admittedWithin, admittedWithin, requests, percent(admittedWithin)}
+	part := admitted
+	part.some /= entitled
+	jain := tolerance{some: jainWithin, text: fmt.Sprint(jainWithin)}
+	rows := []Row{
+		offered.row(Offered, simulated.Offered, 1, float64(real.Offered)),
+		admitted.row(Admitted, simulated.Admitted, 1, float64(real.Admitted)),
+		part.row(AdmittedPart, simulated.Admitted, entitled, real.AdmittedOfEntitlement),
+		o.calls().row(Calls, simulated.RoundTripsPerS, processes, float64(real.RoundTrips)/processes/seconds),
+		jain.row(Jain, simulated.Jain, 1, real.Jain),
+		tolerance{text: "none"}.row(Exceeded, simulated.BoundExceededBy, 1, float64(real.BoundExceededBy)),
+	}
+	rows[4].High = min(rows[4].High, 1) // as Jain's index cannot be more
+	return rows
+}
 
 // row compares one figure, in units of unit.
 func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
@@ -227,13 +204,12 @@ func (t tolerance) row(name string, f sim.Figure, unit, real float64) Row {
 	if len(values) == 0 { // as in a report that was read from a file
 		values = []float64{f.Mean}
 	}
-	r := Row{
-		Name: name, Simulated: f.Mean / unit, Real: real, Tolerance: t.text,
-		Least: slices.Min(values) / unit, Most: slices.Max(values) / unit,
+	least, most := slices.Min(values)/unit, slices.Max(values)/unit
+	low, high := least*(1-t.fewer)-t.some, most*(1+t.more)+t.some
+	return Row{
+		Name: name, Simulated: f.Mean / unit, Least: least, Most: most, Real: real,
+		Low: low, High: high, Tolerance: t.text, Agrees: real >= low && real <= high,
 	}
-	r.Low, r.High = r.Least*(1-t.fewer)-t.some, r.Most*(1+t.more)+t.some
-	r.Agrees = real >= r.Low && real <= r.High
-	return r
 }
 
 // calls is the tolerance of the calls of one process per second.

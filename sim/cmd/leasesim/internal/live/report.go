@@ -150,8 +150,8 @@ func (r Report) verdict() string {
 	return "the bound holds"
 }
 
-// latencies count how long decisions and round trips took, within 1 %, up to a minute. Any number of
-// goroutines may observe and ask what there is to tell.
+// latencies count how long decisions and round trips took, within 1 %, up to a minute. Any number
+// of goroutines may observe and ask what there is to tell.
 type latencies struct {
 	mu                    sync.Mutex
 	decisions, roundTrips *hdrhistogram.Histogram

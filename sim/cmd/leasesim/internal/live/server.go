@@ -71,27 +71,25 @@ type served struct {
 // served asks every master. The answer is zero where the server does not say, as the embedded one.
 func (v *server) served(ctx context.Context) (all served) {
 	var mu sync.Mutex
-	ask := func(ctx context.Context, rdb redis.UniversalClient) {
-		info, err := rdb.InfoMap(ctx, "commandstats").Result()
-		if err != nil {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
+	ask := func(ctx context.Context, rdb redis.Cmdable) error {
+		info, _ := rdb.InfoMap(ctx, "commandstats").Result()
 		for _, section := range info {
 			// calls=1040,usec=31190,usec_per_call=29.99,...
 			line := strings.ReplaceAll(section["cmdstat_evalsha"], ",", " ")
 			var calls, us int64
 			if _, err := fmt.Sscanf(line, "calls=%d usec=%d", &calls, &us); err == nil {
+				mu.Lock()
 				all.calls += calls
 				all.time += time.Duration(us) * time.Microsecond
+				mu.Unlock()
 			}
 		}
+		return nil
 	}
 	if cluster, ok := v.rdb.(*redis.ClusterClient); ok {
-		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { ask(ctx, c); return nil })
+		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return ask(ctx, c) })
 	} else {
-		ask(ctx, v.rdb)
+		_ = ask(ctx, v.rdb)
 	}
 	return all
 }
@@ -116,7 +114,7 @@ const silentFor = 3 * time.Second
 // it, whose scheme tells one server (redis, rediss, unix) from a cluster and from Sentinel
 // (+cluster, +sentinel; rediss for TLS). Errors do not repeat the address, which may hold a
 // password.
-func newClient(address string) (redis.UniversalClient, error) {
+func newClient(address string) (rdb redis.UniversalClient, err error) {
 	if !strings.Contains(address, "://") {
 		if !strings.Contains(address, ":") {
 			return nil, fmt.Errorf("%q is neither host:port nor a URL", address)
@@ -125,8 +123,7 @@ func newClient(address string) (redis.UniversalClient, error) {
 	}
 	scheme, rest, _ := strings.Cut(address, "://")
 	plain, kind, _ := strings.Cut(scheme, "+")
-	var rdb redis.UniversalClient
-	var err error
+	address = plain + "://" + rest
 	switch kind {
 	case "":
 		var o *redis.Options
@@ -136,13 +133,13 @@ func newClient(address string) (redis.UniversalClient, error) {
 		}
 	case "cluster":
 		var o *redis.ClusterOptions
-		if o, err = redis.ParseClusterURL(plain + "://" + rest); err == nil {
+		if o, err = redis.ParseClusterURL(address); err == nil {
 			o.DialTimeout, o.ContextTimeoutEnabled = silentFor, true
 			rdb = redis.NewClusterClient(o)
 		}
 	case "sentinel":
 		var o *redis.FailoverOptions
-		if o, err = redis.ParseFailoverURL(plain + "://" + rest); err == nil && o.MasterName == "" {
+		if o, err = redis.ParseFailoverURL(address); err == nil && o.MasterName == "" {
 			err = errors.New("a Sentinel is asked for a master by its name, as ?master_name=NAME")
 		}
 		if err == nil {
@@ -153,8 +150,7 @@ func newClient(address string) (redis.UniversalClient, error) {
 		err = fmt.Errorf("the scheme is %q, must be redis, rediss, unix, "+
 			"or the first two with +cluster or +sentinel", scheme)
 	}
-	var where *url.Error
-	if errors.As(err, &where) {
+	if where, ok := errors.AsType[*url.Error](err); ok {
 		err = where.Err // without the password
 	}
 	return rdb, err

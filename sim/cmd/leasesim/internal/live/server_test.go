@@ -1,11 +1,87 @@
 package live
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 )
+
+func TestAddressesAreOfOneServerAClusterOrSentinels(t *testing.T) {
+	for address, want := range map[string]string{
+		"localhost:6379":                         "one localhost:6379 //0 plain",
+		"redis://me:secret@h:1/3":                "one h:1 me/secret/3 plain",
+		"rediss://:secret@h:1":                   "one h:1 /secret/0 TLS",
+		"redis+cluster://me:secret@h:1?addr=i:2": "cluster [h:1 i:2] me/secret plain",
+		"rediss+cluster://h:1":                   "cluster [h:1] / TLS",
+		"redis+sentinel://h:1/4?master_name=m":   "one FailoverClient //4 plain",
+		"rediss+sentinel://h:1?master_name=m":    "one FailoverClient //0 TLS",
+		"redis+sentinel://h:1":                   "by its name",
+		"http://h:1":                             "scheme",
+		"redis+ring://h:1":                       `the scheme is "redis+ring"`,
+		"localhost":                              "neither host:port nor a URL",
+		"redis://h:1?unknown=1":                  "unknown",
+		"redis://me:secret@h:port":               "invalid port",
+	} {
+		got := ""
+		rdb, err := newClient(address)
+		over := map[bool]string{true: "TLS", false: "plain"}
+		switch c := rdb.(type) {
+		case *redis.Client:
+			o := c.Options()
+			got = fmt.Sprintf("one %s %s/%s/%d %s", o.Addr, o.Username, o.Password, o.DB, over[o.TLSConfig != nil])
+		case *redis.ClusterClient:
+			o := c.Options()
+			got = fmt.Sprintf("cluster %v %s/%s %s", o.Addrs, o.Username, o.Password, over[o.TLSConfig != nil])
+		}
+		if err != nil {
+			got = err.Error()
+		} else {
+			rdb.Close()
+		}
+		if got != want && (err == nil || !strings.Contains(got, want)) {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+		if err != nil && strings.Contains(got, "secret") {
+			t.Errorf("%s: the error says the password: %s", address, got)
+		}
+	}
+	// A bad address is bad usage, found before anything is started, and nothing that is shown holds
+	// a password.
+	if err := (Options{Redis: "redis+sentinel://h:1"}).Validate(); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "--redis: ") {
+		t.Error(err)
+	}
+	if got := shown("redis://me:secret@h:1"); strings.Contains(got, "secret") || !strings.Contains(got, "h:1") {
+		t.Error(got)
+	}
+}
+
+func TestAUserWithNoMorePermissionsThanThePagesListWillDo(t *testing.T) {
+	redistest.RequireVersion(t, 6, "ACL")
+	server := redistest.Start(t)
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr})
+	defer admin.Close()
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "yuzhi", "on", ">secret", "~yuzhi:*", "+evalsha", "+eval", "+time", "+get", "+set").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := connect(t.Context(), "redis://yuzhi:secret@"+server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	if strings.Contains(s.name, "secret") {
+		t.Error(s.name)
+	}
+	// Whoever is refused is told so.
+	if _, err := connect(t.Context(), "redis://yuzhi:wrong@"+server.Addr); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+		t.Error(err)
+	}
+}
 
 func TestOnlyLeaseCallsAreTakenForTheServersTime(t *testing.T) {
 	s, err := connect(t.Context(), redistest.Start(t).Addr)
