@@ -128,19 +128,14 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.failsNoMoreLocked(now, true)
 	burnt = e.client.Account().Burnt - burnt
 	if c.Grant.Void && burnt > 0 {
-		if keys, ok := e.l.voids.add(now); ok {
-			e.l.cfg.Logger.Warn("hybrid: a bucket did not know this process's lease, which is burnt",
-				"keys", keys, "key", brief(e.slot.name), "tokens", burnt)
-		}
+		e.l.voids.warn(e, now, "hybrid: a bucket did not know this process's lease, which is burnt",
+			"tokens", burnt)
 	}
 	if e.client.Conflict() && !conflict {
 		e.l.counters.conflicts.Add(1)
-		if keys, ok := e.l.others.add(now); ok {
-			e.l.cfg.Logger.Warn(
-				"hybrid: another process uses the same version with other limits; the stored ones hold",
-				"keys", keys, "key", brief(e.slot.name),
-				"limits", e.client.Limits(), "version", c.Grant.Config.Version.Deploy)
-		}
+		e.l.others.warn(e, now,
+			"hybrid: another process uses the same version with other limits; the stored ones hold",
+			"limits", e.client.Limits(), "version", c.Grant.Config.Version.Deploy)
 	}
 	heard := e.client.Heard()
 	e.heard.Store(&heard)

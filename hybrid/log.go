@@ -75,21 +75,18 @@ func (o *outage) end(l *Limiter, now clock.Instant, succeeded bool) {
 	}
 }
 
-// outage is what a failure with err is part of. What somebody must mend is kept apart from what is
-// just away, so that neither hides the other.
-func (n *node) outage(err error) *outage {
-	if errors.Is(err, lease.ErrPermanent) {
-		return &n.permanent
-	}
-	return &n.away
-}
-
-// failingLocked counts e among the keys that fail, if its call has failed.
+// failingLocked counts e among the keys that fail, if its call has failed. What somebody must mend
+// is kept apart from what is just away, so that neither hides the other.
 func (e *entry) failingLocked(now clock.Instant, err error) {
-	if e.outage == nil && e.client.Degraded() {
-		e.outage = e.node.Load().outage(err)
-		e.outage.begin(e.l, now, e.slot.name, err)
+	if e.outage != nil || !e.client.Degraded() {
+		return
 	}
+	n := e.node.Load()
+	e.outage = &n.away
+	if errors.Is(err, lease.ErrPermanent) {
+		e.outage = &n.permanent
+	}
+	e.outage.begin(e.l, now, e.slot.name, err)
 }
 
 // failsNoMoreLocked no longer counts e: its call has succeeded, or it ends.
@@ -108,16 +105,15 @@ type notice struct {
 	keys int64         // that had it since then
 }
 
-// add counts one more key, and says whether to log it now, and for how many.
-func (n *notice) add(now clock.Instant) (keys int64, ok bool) {
+// warn counts e, and logs text if the last line is not too recent.
+func (n *notice) warn(e *entry, now clock.Instant, text string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.keys++
-	if n.at != 0 && now < n.at.Add(quietFor) {
-		return 0, false
+	if n.at == 0 || now >= n.at.Add(quietFor) {
+		e.l.cfg.Logger.Warn(text, append([]any{"keys", n.keys, "key", brief(e.slot.name)}, args...)...)
+		n.keys, n.at = 0, now
 	}
-	keys, n.keys, n.at = n.keys, 0, now
-	return keys, true
 }
 
 // keyShown is how much of a key the log shows, in bytes.
@@ -125,10 +121,9 @@ const keyShown = 64
 
 // brief is key as the log shows it: short, and without control characters.
 func brief(key string) string {
-	cut := key[:min(len(key), keyShown)]
-	quoted := strconv.Quote(cut)
+	quoted := strconv.Quote(key[:min(len(key), keyShown)])
 	quoted = quoted[1 : len(quoted)-1]
-	if len(cut) < len(key) {
+	if len(key) > keyShown {
 		quoted = fmt.Sprintf("%s... (%d bytes)", quoted, len(key))
 	}
 	return quoted

@@ -3,6 +3,7 @@ package hybrid
 import (
 	"container/heap"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -31,9 +32,10 @@ type scheduler struct {
 	signal chan struct{}
 	timer  clock.Timer
 
+	hurried atomic.Bool // look at the calls that are held back: they may go now
+
 	mu          sync.Mutex
 	first, last *entry // the ready list, linked by readyNext: a slice takes milliseconds to grow
-	hurried     bool   // look at the calls that are held back: they may go now
 
 	// The goroutine's own.
 	due     dueHeap
@@ -42,10 +44,7 @@ type scheduler struct {
 	calling []*entry // of asked: those with a call due
 }
 
-func (s *scheduler) init(l *Limiter) {
-	s.l = l
-	s.signal = make(chan struct{}, 1)
-}
+func (s *scheduler) init(l *Limiter) { s.l, s.signal = l, make(chan struct{}, 1) }
 
 // add puts e on the ready list, once.
 func (s *scheduler) add(e *entry, urgent bool) {
@@ -60,14 +59,6 @@ func (s *scheduler) add(e *entry, urgent bool) {
 		}
 		s.last = e
 	}
-	s.mu.Unlock()
-	s.wake()
-}
-
-// hurry has the scheduler look at the calls that are held back.
-func (s *scheduler) hurry() {
-	s.mu.Lock()
-	s.hurried = true
 	s.mu.Unlock()
 	s.wake()
 }
@@ -126,7 +117,7 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 		}
 	}
 	batches := s.callAll(now)
-	clear(s.asked)
+	clear(s.asked) // an entry that leaves is not to be kept
 	clear(s.calling)
 	s.asked, s.calling = s.asked[:0], s.calling[:0]
 	return batches
@@ -164,7 +155,8 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 // held back and that somebody waits for may go, without waiting for the time to pass.
 func (s *scheduler) land(n *node, batches int32) {
 	if n.underWay.Add(-batches) == 0 && n.pressed.Swap(false) {
-		s.hurry()
+		s.hurried.Store(true)
+		s.wake()
 	}
 }
 
@@ -172,7 +164,7 @@ func (s *scheduler) land(n *node, batches int32) {
 func (s *scheduler) takeReady() (urgent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	urgent, s.hurried = s.hurried, false
+	urgent = s.hurried.Swap(false)
 	for n := 0; s.first != nil && n < roundMax; n++ {
 		e := s.first
 		s.first = e.readyNext
@@ -224,31 +216,25 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 func (s *scheduler) schedule(e *entry, next clock.Instant) {
 	e.due = next
 	switch {
-	case next == lease.Never && e.index >= 0:
+	case e.index >= 0 && next == lease.Never:
 		heap.Remove(&s.due, e.index)
-	case next == lease.Never:
 	case e.index >= 0:
 		heap.Fix(&s.due, e.index)
-	default:
+	case next != lease.Never:
 		heap.Push(&s.due, e)
 	}
 }
 
 // sleep sets the timer for the entry that is due first, and for until if that is earlier.
 func (s *scheduler) sleep(until clock.Instant) {
-	now := s.l.cfg.Clock.Now()
 	if len(s.due) > 0 {
 		until = min(until, s.due[0].due)
 	}
-	wait := time.Hour
-	if until < now.Add(wait) {
-		wait = until.Sub(now)
-	}
-	if wait <= 0 {
+	if wait := until.Sub(s.l.cfg.Clock.Now()); wait > 0 {
+		s.timer.Reset(min(wait, time.Hour))
+	} else {
 		s.wake()
-		return
 	}
-	s.timer.Reset(wait)
 }
 
 // dueHeap orders entries by when they are due.

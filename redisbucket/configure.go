@@ -2,7 +2,11 @@ package redisbucket
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -22,36 +26,95 @@ func (s *Store) Inspect(ctx context.Context, key string) (lease.State, error) {
 
 func (s *Store) configure(
 	ctx context.Context, key string, op lease.Op, c *lease.Config,
-) (lease.State, error) {
+) (st lease.State, err error) {
 	var proposal []byte
 	var r lease.Request // of which the script reads the ttl
 	switch op {
 	case lease.OpInspect, lease.OpReset:
 	case lease.OpSet, lease.OpSetIfAbsent:
-		if err := c.Validate(); err != nil {
-			return lease.State{}, err
-		}
-		var err error
 		if proposal, err = appendConfig(nil, c); err != nil {
-			return lease.State{}, err
+			return st, err
 		}
 		r.Config.TTL = c.TTL
 	default:
-		return lease.State{}, fmt.Errorf("%w: %v is not an operation", lease.ErrInvalidConfig, op)
+		return st, fmt.Errorf("%w: %v is not an operation", lease.ErrInvalidConfig, op)
 	}
 	one, request := &group{}, appendRequest(nil, &r)
 	one.add(&lease.Call{Key: key}, []any{1, s.bucketKey(key), proposal, s.now(), request, op.String()})
 	groups, err := s.byNode(ctx, one)
 	if err != nil {
-		return lease.State{}, err
+		return st, err
 	}
 	cmds, _, err := s.run(ctx, s.rdb, groups[0].node, s.configureScript, nil, one.args)
 	if err != nil {
-		return lease.State{}, err
+		return st, err
 	}
 	v, err := cmds[0].Result()
 	if err != nil {
-		return lease.State{}, err
+		return st, err
 	}
 	return decodeState(v)
+}
+
+// Ping implements lease.Pinger: it opens a connection to every node that serves buckets and brings
+// it the scripts, so that the first calls take no longer than later ones. It writes nothing, and
+// needs no permission that calls do not need.
+func (s *Store) Ping(ctx context.Context) error {
+	var err error
+	switch rdb := s.rdb.(type) {
+	case *redis.ClusterClient:
+		err = s.pingEach(ctx, rdb.ForEachMaster)
+	case *redis.Ring:
+		err = s.pingEach(ctx, rdb.ForEachShard)
+	default:
+		bucket := s.bucketKey("") // a proxy may want a key to see where a script goes
+		err = s.ping(ctx, rdb, s.node(""), 2, bucket, recordKey(bucket, ""))
+	}
+	if err != nil {
+		return fmt.Errorf("redisbucket: ping: %w", named(err))
+	}
+	return nil
+}
+
+// pingEach pings every node that forEach visits, until ctx ends.
+func (s *Store) pingEach(
+	ctx context.Context, forEach func(context.Context, func(context.Context, *redis.Client) error) error,
+) error {
+	var answer error
+	if _, err := s.pipeline(ctx, nil, nil, func(p *pipeline) {
+		answer = forEach(p.ctx, func(ctx context.Context, c *redis.Client) error {
+			return s.ping(ctx, c, s.nodeOf(c), 0)
+		})
+	}); err != nil {
+		return err // some nodes may have answered
+	}
+	return answer
+}
+
+// ping runs each script with a request that it refuses before it looks at a key: alone and, since
+// go-redis keeps other connections for pipelines, as a pipeline too.
+func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, keys ...any) error {
+	for _, call := range []struct {
+		sc    *script
+		times int
+	}{{s.leaseScript, 1}, {s.configureScript, 1}, {s.leaseScript, 2}} {
+		var args [][]any
+		for range call.times {
+			args = append(args, append(slices.Clone(keys), "", "", []byte{}))
+		}
+		cmds, _, err := s.run(ctx, rdb, n, call.sc, nil, args)
+		if err != nil {
+			return err
+		}
+		for _, c := range cmds {
+			v, err := c.Result()
+			if err == nil {
+				_, err = decodeGrant(v, &lease.Request{})
+			}
+			if !errors.Is(err, lease.ErrInvalidRequest) {
+				return err
+			}
+		}
+	}
+	return nil
 }

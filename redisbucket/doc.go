@@ -21,13 +21,12 @@
 //
 // And in Go, which decides nothing about tokens:
 //
-//   - store.go: Config and New.
+//   - store.go: Config, New, the nodes of a client.
 //   - exchange.go: lease calls, grouped by the node that serves them. configure.go: everything
-//     else.
-//   - pipeline.go: one round trip. script.go: how a script is sent, once. ping.go: connections
-//     opened ahead.
-//   - watcher.go: calls that still wait for a connection to be opened.
-//   - key.go: Redis keys. encode.go and reply.go: the numbers that go and come. errors.go: what an
+//     else, and connections opened ahead.
+//   - pipeline.go: one round trip, and what is known of it while it has not gone out. script.go:
+//     how a script is sent, once.
+//   - encode.go and reply.go: Redis keys, and the numbers that go and come. errors.go: what an
 //     error says.
 //
 // A Store may be shared between goroutines. Where a call ends before the client does, a goroutine

@@ -5,10 +5,48 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 )
+
+// escaper keeps '}' out of a tag, where it would end the tag early. An escape is '%' and two hex
+// digits, and no other '%' survives. So '%' and a letter can mark tags that no user's key spells:
+// tagEmpty, and the hashes of lease.HashKey.
+var escaper = strings.NewReplacer("%", "%25", "}", "%7D")
+
+// tagEmpty is the tag of the empty key. To Redis an empty tag is none.
+const tagEmpty = "%e"
+
+// tag is the hash tag of one user's key, for any bytes. Different keys have different tags, except
+// for a collision of SHA-256. A tag is never empty and holds no '}', so everything of one bucket is
+// in one slot. It is at most 1.1 times as long as the key, or as long as a hash: a key full of
+// braces is hashed, since its escape would take three times the memory.
+func tag(key string) string {
+	switch {
+	case key == "":
+		return tagEmpty
+	case len(key) > lease.KeyMax:
+		return lease.HashKey(key)
+	case lease.IsKeyHash(key):
+		return key // hybrid has hashed a long key
+	case strings.ContainsAny(key, "%}"):
+		if escaped := escaper.Replace(key); len(escaped) <= max(len(key)+len(key)/10, lease.KeyHashLen) {
+			return escaped
+		}
+		return lease.HashKey(key)
+	}
+	return key
+}
+
+// bucketKey is the Redis key of the bucket of key. The prefix holds no brace, so the first '{'
+// opens the tag.
+func (s *Store) bucketKey(key string) string { return s.prefix + "{" + tag(key) + "}" }
+
+// recordKey is the Redis key of one holder's record beside the bucket. A bucket's key ends with the
+// only '}' in it, a record's key goes on after it, so the two kinds never meet.
+func recordKey(bucketKey, holder string) string { return bucketKey + ":" + holder }
 
 // configSize is the length of the configuration of so many limits, requestSize that of a request.
 func configSize(limits int) int { return 8 * (5 + 7*limits) }
@@ -16,15 +54,15 @@ func configSize(limits int) int { return 8 * (5 + 7*limits) }
 const requestSize = 8 * 17
 
 // appendConfig writes c as the scripts read and store it, see common.lua. The TTL travels in the
-// request, because it is a proposal whatever the version. c must be valid.
+// request, because it is a proposal whatever the version. A c that is not valid is refused.
 func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
 	dst = appendDoubles(dst,
 		c.Version.Deploy, c.Version.Revision, c.Overcommit, bit(c.StartEmpty), int64(c.Target))
 	for _, l := range c.Limits {
-		s, err := l.Scale(c.Overcommit)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", lease.ErrInvalidConfig, err)
-		}
+		s, _ := l.Scale(c.Overcommit)                                   // a valid limit has one
 		for _, v := range [...]int64{l.Tokens, int64(l.Per), l.Burst} { // these may be too large for a double
 			dst = binary.LittleEndian.AppendUint64(dst, uint64(v))
 		}
@@ -82,11 +120,12 @@ func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 		c.Limits = append(c.Limits, l)
 		at += 4 * 8 // the scale follows from the limit
 	}
-	if err := c.Validate(); err != nil {
+	again, err := appendConfig(nil, &c)
+	if err != nil {
 		return lease.Config{}, fmt.Errorf("%w: %q: %w", errConfigText, text, err)
 	}
 	// Whatever differs from what this library writes, for instance a wrong scale, is damage.
-	if again, err := appendConfig(nil, &c); err != nil || string(again) != text {
+	if string(again) != text {
 		return lease.Config{}, fmt.Errorf("%w: %q", errConfigText, text)
 	}
 	c.TTL = ttl

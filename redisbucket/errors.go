@@ -19,25 +19,23 @@ var errDamaged = errors.New("stored state is damaged")
 // errNotSent is wrapped by the errors of calls that ended before anything of them was sent.
 var errNotSent = errors.New("not sent")
 
-// notSentError is err, met before anything was sent.
-type notSentError struct{ err error }
+func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
 
-func (e *notSentError) Error() string   { return e.err.Error() }
-func (e *notSentError) Unwrap() []error { return []error{errNotSent, e.err} }
-
-// outcome is what an error says about a call: may it have been executed, and may a retry help?
-type outcome int
-
-const (
-	unknown   outcome = iota // it may have been executed
-	refused                  // it certainly was not; a retry may help
-	forbidden                // it was not, and no retry helps before somebody acts
-	hopeless                 // part of it may have been executed, and no retry helps
+// What an error says about a call: may it have been executed, and may a retry help?
+var (
+	// unknown: it may have been executed.
+	unknown = lease.ErrUnavailable
+	// refused: it certainly was not; a retry may help.
+	refused = fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused)
+	// forbidden: it was not, and no retry helps before somebody acts.
+	forbidden = fmt.Errorf("%w: %w", refused, lease.ErrPermanent)
+	// hopeless: part of it may have been executed, and no retry helps.
+	hopeless = fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrPermanent)
 )
 
 // codes are the error codes that servers give before a script's first write. A server refuses or
 // accepts all writes of a script as a whole.
-var codes = map[string]outcome{
+var codes = map[string]error{
 	"READONLY": refused, "LOADING": refused, "MASTERDOWN": refused, "CLUSTERDOWN": refused, "OOM": refused,
 	"NOREPLICAS": refused, "MISCONF": refused, "BUSY": refused, "TRYAGAIN": refused, "MOVED": refused,
 	"ASK": refused, "NOSCRIPT": refused,
@@ -50,7 +48,7 @@ var codes = map[string]outcome{
 // Valkey in the second.
 var wordings = []struct {
 	words string
-	outcome
+	says  error
 }{
 	{"The user executing the script", hopeless},
 	{"ACL failure in script", hopeless},
@@ -59,7 +57,7 @@ var wordings = []struct {
 }
 
 // classify sorts err, which is not nil.
-func classify(err error) outcome {
+func classify(err error) error {
 	var op *net.OpError
 	var certificate *tls.CertificateVerificationError
 	var host x509.HostnameError
@@ -82,7 +80,7 @@ func classify(err error) outcome {
 }
 
 // classifyAnswer sorts an error that the server answered.
-func classifyAnswer(text string) outcome {
+func classifyAnswer(text string) error {
 	code, _, _ := strings.Cut(text, " ")
 	if o, ok := codes[code]; ok {
 		return o
@@ -94,7 +92,7 @@ func classifyAnswer(text string) outcome {
 	}
 	for _, w := range wordings {
 		if strings.Contains(text, w.words) {
-			return w.outcome
+			return w.says
 		}
 	}
 	// Redis before 7 wraps the answer's own code: "ERR Error running script ... -OOM ...".
@@ -120,17 +118,7 @@ func wrap(key string, err error) error {
 }
 
 // named gives err, which a server, the client or the network met, the names that lease knows it by.
-func named(err error) error {
-	switch classify(err) {
-	case refused:
-		return fmt.Errorf("%w: %w: %w", lease.ErrUnavailable, lease.ErrRefused, err)
-	case forbidden:
-		return fmt.Errorf("%w: %w: %w: %w", lease.ErrUnavailable, lease.ErrRefused, lease.ErrPermanent, err)
-	case hopeless:
-		return fmt.Errorf("%w: %w: %w", lease.ErrUnavailable, lease.ErrPermanent, err)
-	}
-	return fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
-}
+func named(err error) error { return fmt.Errorf("%w: %w", classify(err), err) }
 
 // quote shows a key in an error: any bytes, and never more than a line.
 func quote(key string) string {

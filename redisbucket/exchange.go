@@ -81,9 +81,6 @@ func (s *Store) leaseArgs(key string, r *lease.Request, now string) ([]any, erro
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	if err := r.Config.Validate(); err != nil {
-		return nil, err
-	}
 	config, err := appendConfig(make([]byte, 0, configSize(len(r.Config.Limits))), &r.Config)
 	if err != nil {
 		return nil, err
@@ -93,70 +90,50 @@ func (s *Store) leaseArgs(key string, r *lease.Request, now string) ([]any, erro
 	return []any{2, bucket, recordKey(bucket, r.Holder), config, now, request}, nil
 }
 
-// byNode splits g by the node that serves each call. Only a cluster client has several.
+// byNode splits g by the node that serves each call. Only a cluster client has several. One that
+// does not know the cluster yet asks for its slots, at most until ctx ends.
 func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 	cluster, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
 		g.node = s.node("")
 		return []*group{g}, nil
 	}
-	nodes, before, err := s.locate(ctx, cluster, g)
+	var masters []*redis.Client
+	var failed error
+	p, err := s.pipeline(ctx, nil, g.calls, func(p *pipeline) {
+		for _, a := range g.args {
+			master, err := cluster.MasterForKey(p.ctx, a[1].(string))
+			if err != nil {
+				failed = err
+				s.reload()
+				return
+			}
+			masters = append(masters, master)
+		}
+	})
+	if err == nil {
+		err = failed
+	}
 	if err != nil {
-		return nil, err
+		return nil, notSent(err)
+	}
+	var before time.Duration
+	if p.connecting.Load() {
+		before = time.Since(p.begun)
 	}
 	var groups []*group
 	of := make(map[*node]*group)
 	for i, c := range g.calls {
-		part := of[nodes[i]]
+		n := s.nodeOf(masters[i])
+		part := of[n]
 		if part == nil {
-			part = &group{node: nodes[i], before: before}
-			of[nodes[i]] = part
+			part = &group{node: n, before: before}
+			of[n] = part
 			groups = append(groups, part)
 		}
 		part.add(c, g.args[i])
 	}
 	return groups, nil
-}
-
-// locate returns the node of each call's bucket. A client that does not know the cluster yet asks
-// for its slots, at most until ctx ends; before is how long that took where a connection was
-// opened.
-func (s *Store) locate(
-	ctx context.Context, cluster *redis.ClusterClient, g *group,
-) (nodes []*node, before time.Duration, err error) {
-	type found struct {
-		masters []*redis.Client
-		err     error
-	}
-	p := s.watcher.enter(nil, g.calls)
-	defer s.watcher.leave(p)
-	result := make(chan found, 1)
-	go func() {
-		var f found
-		for i := 0; i < len(g.args) && f.err == nil; i++ {
-			var master *redis.Client
-			master, f.err = cluster.MasterForKey(ctx, g.args[i][1].(string))
-			f.masters = append(f.masters, master)
-		}
-		result <- f
-	}()
-	f, err := await(ctx, p, result)
-	if err != nil {
-		return nil, 0, err
-	}
-	if f.err != nil {
-		s.reload()
-		return nil, 0, &notSentError{f.err}
-	}
-	for _, master := range f.masters {
-		n := s.node(master.Options().Addr)
-		s.watcher.watch(n, master)
-		nodes = append(nodes, n)
-	}
-	if p.connecting.Load() {
-		before = time.Since(p.begun)
-	}
-	return nodes, before, nil
 }
 
 // tryAgain is the pause before calls are sent again whose slot is on its way to another node.

@@ -192,7 +192,7 @@ func TestServerErrorsAreTyped(t *testing.T) {
 }
 
 func TestErrorsOfAllServersAreClassified(t *testing.T) {
-	for text, want := range map[string]outcome{
+	for text, want := range map[string]error{
 		"ERR Error running script (call to f_abc): @user_script:12: @user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.": refused,
 		"ERR Error running script (call to f_abc): @user_script:12: @user_script: 12: -READONLY You can't write against a read only replica.":   refused,
 		"ERR Error running script (call to f_abc): @user_script:12: WRONGTYPE Operation against a key holding the wrong kind of value":          forbidden,
@@ -215,7 +215,7 @@ func TestErrorsOfAllServersAreClassified(t *testing.T) {
 			t.Errorf("%q is %d, want %d", text, got, want)
 		}
 	}
-	for err, want := range map[error]outcome{
+	for err, want := range map[error]error{
 		io.EOF: unknown, context.DeadlineExceeded: unknown, redis.Nil: unknown, redis.ErrClosed: refused,
 		redis.ErrPoolTimeout: refused,
 		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}: refused,

@@ -305,7 +305,7 @@ func TestEveryRuleOfTheScriptIsNeeded(t *testing.T) {
 	server := redistest.Start(t)
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
-			intact := newStage(t, server.Addr, "intact", newScript(leaseSource))
+			intact := newStage(t, server.Addr, "intact", newScript("lease"))
 			m.play(intact)
 			if excess := intact.excess(); excess > 0 {
 				t.Fatalf("the unedited script admits %.4f tokens above B + E + R*w", excess)
@@ -328,7 +328,7 @@ func TestEveryRuleOfTheScriptIsNeeded(t *testing.T) {
 // mutate edits the script's text; an edit that does not fit exactly once would test nothing.
 func mutate(t *testing.T, edits []edit) *script {
 	t.Helper()
-	source := newScript(leaseSource).source
+	source := newScript("lease").source
 	for _, e := range edits {
 		if n := strings.Count(source, e.old); n != 1 {
 			t.Fatalf("%q occurs %d times in the script, must be once", e.old, n)

@@ -2,7 +2,9 @@ package redisbucket
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -22,43 +24,34 @@ func (s *Store) run(
 	ctx context.Context, rdb redis.UniversalClient, n *node, sc *script, calls []*lease.Call, args [][]any,
 ) (cmds []command, before time.Duration, err error) {
 	if n.slots.Acquire(ctx, 1) != nil {
-		return nil, 0, &notSentError{context.Cause(ctx)}
+		return nil, 0, notSent(context.Cause(ctx))
 	}
-	if ctx.Err() != nil {
-		n.slots.Release(1)
-		return nil, 0, &notSentError{context.Cause(ctx)}
-	}
-	p := s.watcher.enter(n, calls)
-	defer s.watcher.leave(p)
-	for _, a := range args {
-		at := a[0].(int) + 3 // the request comes after the keys, the configuration and the time
-		if earlier, ok := a[at].(*payload); ok {
-			a[at] = earlier.data
-		}
-		a[at] = &payload{p, a[at].([]byte)}
-	}
-	sendCtx, cancel := context.WithCancel(ctx)
-	replies := make(chan []command, 1)
-	go func() {
+	var replies []command
+	p, err := s.pipeline(ctx, n, calls, func(p *pipeline) {
 		defer n.slots.Release(1)
-		defer cancel()
-		cmds := sc.run(sendCtx, rdb, args)
-		for _, c := range cmds {
-			if err := c.Err(); err != nil && classify(err) <= refused {
+		for _, a := range args {
+			at := a[0].(int) + 3 // the request comes after the keys, the configuration and the time
+			if earlier, ok := a[at].(*payload); ok {
+				a[at] = earlier.data
+			}
+			a[at] = &payload{p, a[at].([]byte)}
+		}
+		replies = sc.run(p.ctx, rdb, args)
+		for _, c := range replies {
+			if err := c.Err(); err != nil && (classify(err) == unknown || classify(err) == refused) {
 				s.reload()
 				break
 			}
 		}
-		replies <- cmds
-	}()
-	if cmds, err = await(ctx, p, replies); err != nil {
-		if p.state.Load() == withdrawn {
-			cancel()
-		}
-		s.reload()
-		return nil, 0, err
+	})
+	if err == nil {
+		return replies, p.before(len(args)), nil
 	}
-	return cmds, p.before(len(args)), nil
+	s.reload()
+	if p.withdraw() {
+		err = notSent(err)
+	}
+	return nil, 0, err
 }
 
 // reload has a cluster client look again at who serves what, after a failure that a failover may
@@ -71,7 +64,7 @@ func (s *Store) reload() {
 	}
 }
 
-// The states of a pipeline. Each is left once, for one of the two after it.
+// The states of a pipeline. The first is left once, for one of the others.
 const (
 	waiting   int32 = iota // nothing is written yet
 	sent                   // something is written, so all of it may be executed
@@ -81,21 +74,77 @@ const (
 // pipeline is one sending, from its handing over to the client until its replies. It knows three
 // things that the client does not tell: whether anything has been written, when, and why not. To
 // that end one argument of each command is a payload, which the client asks for its bytes as it
-// writes it.
+// writes it, and the client's dials are watched.
+//
+// go-redis tries a dial five times before it says why it fails, which takes longer than a lease
+// call may. So a pipeline is told of the first failure.
 type pipeline struct {
+	ctx     context.Context // ends when nobody waits for it any more
+	giveUp  context.CancelCauseFunc
 	node    *node         // nil: any, while a cluster is asked who serves what
 	calls   []*lease.Call // they are told why they wait
 	state   atomic.Int32
 	begun   time.Time
 	written atomic.Int64 // when the last command was written, in nanoseconds after begun
 	writes  atomic.Int64 // how many commands were written, repeated ones included
-	failed  chan error   // the first dial that failed meanwhile
 
-	connecting atomic.Bool // whether a connection was opened meanwhile
+	connecting atomic.Bool           // whether a connection was opened meanwhile
+	failed     atomic.Pointer[error] // the first dial that failed meanwhile
+}
+
+// pipeline has f send something over connections to n, on a goroutine of its own. It returns when f
+// has, when ctx ends, or when a dial fails while nothing has been written: the error says which. A
+// question to a whole cluster may be answered by another node, so it names the dial only when ctx
+// ends.
+func (s *Store) pipeline(
+	ctx context.Context, n *node, calls []*lease.Call, f func(*pipeline),
+) (p *pipeline, err error) {
+	p = &pipeline{node: n, calls: calls, begun: time.Now()}
+	p.ctx, p.giveUp = context.WithCancelCause(ctx)
+	defer p.giveUp(nil)
+	s.enter(p)
+	defer s.leave(p)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(p)
+	}()
+	select {
+	case <-done:
+		return p, nil
+	case <-p.ctx.Done():
+		err = context.Cause(p.ctx)
+		if dial := p.failed.Load(); dial != nil && !errors.Is(err, *dial) {
+			err = fmt.Errorf("%w: %w", err, *dial)
+		}
+		return p, err
+	}
+}
+
+// enter has p told of dials, from the one that is under way now.
+func (s *Store) enter(p *pipeline) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pipelines[p] = true
+	if p.node != nil && p.node.opening > 0 {
+		p.dialing()
+	}
+}
+
+// leave ends that. From here on the calls of p are left alone.
+func (s *Store) leave(p *pipeline) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pipelines, p)
+	if p.connecting.Load() && p.node != nil && p.node.opening > 0 {
+		p.node.opening-- // a new connection counts until a pipeline has gone over it
+	}
 }
 
 // withdraw takes the pipeline back, and returns false where some of it has been written.
-func (p *pipeline) withdraw() bool { return p.state.CompareAndSwap(waiting, withdrawn) }
+func (p *pipeline) withdraw() bool {
+	return p.state.CompareAndSwap(waiting, withdrawn) || p.state.Load() == withdrawn
+}
 
 // before is how long it took until the last command was written, where that was not part of a round
 // trip: a connection was opened, or some of the commands were sent more than once. Waiting for a
@@ -107,53 +156,31 @@ func (p *pipeline) before(commands int) time.Duration {
 	return 0
 }
 
-// tell has the calls say why they are not sent, unless they are.
+// errConnecting is why a call is not on its way while a connection is being opened for it.
+var errConnecting = errors.New("a connection is being opened")
+
+// dialing notes that a connection is being opened, which p may be waiting for.
+func (p *pipeline) dialing() {
+	p.connecting.Store(true)
+	p.tell(notSent(errConnecting))
+}
+
+// dialFailed notes that one could not be opened.
+func (p *pipeline) dialFailed(err error) {
+	p.tell(notSent(err))
+	p.failed.CompareAndSwap(nil, &err)
+	if p.node != nil && p.withdraw() {
+		p.giveUp(err)
+	}
+}
+
+// tell has the calls say why they are not sent, unless they are; nil says that they are.
 func (p *pipeline) tell(why error) {
 	for _, c := range p.calls {
-		c.SetUnsent(wrap(c.Key, &notSentError{why}))
+		c.SetUnsent(wrap(c.Key, why))
 	}
-	if p.state.Load() == sent {
-		p.clear()
-	}
-}
-
-// clear has the calls say that they are sent.
-func (p *pipeline) clear() {
-	for _, c := range p.calls {
-		c.SetUnsent(nil)
-	}
-}
-
-// await returns what result brings, or why nothing will come: ctx ended, or a dial failed. A
-// pipeline to one node gives up at the first dial that fails, if it can still be withdrawn. A
-// question to a whole cluster may be answered by another node, so it names that dial only when ctx
-// ends.
-func await[T any](ctx context.Context, p *pipeline, result <-chan T) (r T, err error) {
-	failed := p.failed
-	if p.node == nil {
-		failed = nil
-	}
-	for {
-		select {
-		case r = <-result:
-			return r, nil
-		case err = <-failed:
-			if p.withdraw() {
-				return r, &notSentError{err}
-			}
-			failed = nil // it went over another connection
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-			select {
-			case dial := <-p.failed:
-				err = fmt.Errorf("%w: %w", err, dial)
-			default:
-			}
-			if p.withdraw() {
-				err = &notSentError{err}
-			}
-			return r, err
-		}
+	if why != nil && p.state.Load() == sent {
+		p.tell(nil)
 	}
 }
 
@@ -171,7 +198,43 @@ func (a *payload) MarshalBinary() ([]byte, error) {
 	}
 	a.p.written.Store(int64(time.Since(a.p.begun)))
 	if a.p.writes.Add(1) == 1 {
-		a.p.clear()
+		a.p.tell(nil)
 	}
 	return a.data, nil
+}
+
+// hook sees how the client opens connections to one node, and changes nothing about it.
+type hook struct {
+	s *Store
+	n *node
+}
+
+// dialing notes that n has delta connections more that are being opened, and calls f with every
+// pipeline that waits for a connection to n.
+func (h hook) dialing(delta int, f func(*pipeline)) {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	h.n.opening = max(0, h.n.opening+delta)
+	for p := range h.s.pipelines {
+		if (p.node == nil || p.node == h.n) && p.state.Load() == waiting {
+			f(p)
+		}
+	}
+}
+
+func (h hook) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		h.dialing(1, (*pipeline).dialing)
+		conn, err := next(ctx, network, addr)
+		if err != nil {
+			h.dialing(-1, func(p *pipeline) { p.dialFailed(err) })
+		}
+		return conn, err
+	}
+}
+
+func (hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }

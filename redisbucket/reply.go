@@ -87,22 +87,17 @@ func (a *answer) config(proposed *lease.Config) lease.Config {
 	return c
 }
 
-// levels are the end of the reply: for each limit its level, and the time until it has a token
+// limits reads the end of the reply: for each limit its level, and the time until there is a token
 // more.
-func (a *answer) levels(
-	c *lease.Config,
-) (levels [lease.LimitsMax]int64, next [lease.LimitsMax]time.Duration) {
-	if a.err != nil {
-		return levels, next
-	}
-	if n := len(a.items) - a.at; n != 2*len(c.Limits) || len(c.Limits) > lease.LimitsMax {
+func (a *answer) limits(
+	c *lease.Config, levels *[lease.LimitsMax]int64, next *[lease.LimitsMax]time.Duration,
+) {
+	if n := len(a.items) - a.at; a.err == nil && n != 2*len(c.Limits) {
 		a.fail("%d items at the end for %d limits, must be 2 for each", n, len(c.Limits))
-		return levels, next
 	}
 	for k, l := range c.Limits {
 		levels[k], next[k] = a.number("level", l.Capacity()), a.duration("next")
 	}
-	return levels, next
 }
 
 // open checks the first item, and returns an error unless it is "ok". invalid is the error for a
@@ -153,7 +148,7 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 		Ledger:       a.number("ledger", wholeMax),
 		Config:       a.config(&r.Config),
 	}
-	g.Levels, g.Next = a.levels(&g.Config)
+	a.limits(&g.Config, &g.Levels, &g.Next)
 	g.Waited = min(g.Granted, r.Waiting)
 	g.Short = g.Granted < r.Want
 	switch {
@@ -189,7 +184,7 @@ func decodeState(v any) (lease.State, error) {
 	st.Epoch, st.Counter = a.number("epoch", wholeMax), a.number("counter", wholeMax)
 	st.ServerTime = a.number("server time", wholeMax)
 	st.Config = a.config(nil)
-	st.Levels, st.Next = a.levels(&st.Config)
+	a.limits(&st.Config, &st.Levels, &st.Next)
 	if a.err != nil {
 		return lease.State{}, a.err
 	}

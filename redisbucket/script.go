@@ -3,25 +3,16 @@ package redisbucket
 import (
 	"context"
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-var (
-	//go:embed common.lua
-	commonSource string
-	//go:embed open.lua
-	openSource string
-	//go:embed close.lua
-	closeSource string
-	//go:embed lease.lua
-	leaseSource string
-	//go:embed configure.lua
-	configureSource string
-)
+//go:embed *.lua
+var sources embed.FS
 
 // script is one Lua script as Redis knows it.
 type script struct {
@@ -29,9 +20,14 @@ type script struct {
 	sha    string
 }
 
-// newScript puts around body what the scripts share.
-func newScript(body string) *script {
-	return scriptOf(commonSource + "\n" + openSource + "\n" + body + "\n" + closeSource)
+// newScript is the script of the given name, with what the scripts share around it.
+func newScript(name string) *script {
+	var parts []string
+	for _, part := range []string{"common", "open", name, "close"} {
+		source, _ := sources.ReadFile(part + ".lua") // all are embedded
+		parts = append(parts, string(source))
+	}
+	return scriptOf(strings.Join(parts, "\n"))
 }
 
 func scriptOf(source string) *script {
@@ -44,8 +40,8 @@ func scriptOf(source string) *script {
 // SCRIPT LOAD, on every master and replica, and again after every restart.
 func Scripts() map[string]string {
 	return map[string]string{
-		"lease":     newScript(leaseSource).source,
-		"configure": newScript(configureSource).source,
+		"lease":     newScript("lease").source,
+		"configure": newScript("configure").source,
 	}
 }
 
@@ -60,11 +56,9 @@ func (command) NoRetry() bool { return true }
 
 // call is the command that runs s with args, named by its hash or brought along.
 func (s *script) call(ctx context.Context, bringSource bool, args []any) command {
-	words := make([]any, 0, len(args)+2)
+	words := []any{"evalsha", s.sha}
 	if bringSource {
-		words = append(words, "eval", s.source)
-	} else {
-		words = append(words, "evalsha", s.sha)
+		words = []any{"eval", s.source}
 	}
 	return command{redis.NewCmd(ctx, append(words, args...)...)}
 }
@@ -92,20 +86,16 @@ func (s *script) run(ctx context.Context, rdb redis.UniversalClient, argLists []
 	send(ctx, rdb, cmds)
 	for _, everyone := range []bool{false, true} {
 		var again []command
-		var at []int
 		for i, c := range cmds {
 			if redis.HasErrorPrefix(c.Err(), "NOSCRIPT") {
-				again = append(again, s.call(ctx, everyone || len(again) == 0, argLists[i]))
-				at = append(at, i)
+				cmds[i] = s.call(ctx, everyone || len(again) == 0, argLists[i])
+				again = append(again, cmds[i])
 			}
 		}
 		if len(again) == 0 {
 			break
 		}
 		send(ctx, rdb, again)
-		for j, i := range at {
-			cmds[i] = again[j]
-		}
 	}
 	return cmds
 }

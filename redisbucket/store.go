@@ -56,9 +56,9 @@ type Store struct {
 	leaseScript     *script
 	configureScript *script
 
-	watcher watcher
-	mu      sync.Mutex
-	nodes   map[string]*node
+	mu        sync.Mutex
+	nodes     map[string]*node
+	pipelines map[*pipeline]bool // those under way
 }
 
 // node is one Redis server of the client, as far as this Store must tell them apart.
@@ -66,7 +66,7 @@ type node struct {
 	number int
 	slots  *semaphore.Weighted
 
-	// Guarded by watcher.mu.
+	// Guarded by Store.mu.
 	client  *redis.Client // whose dials are watched
 	opening int           // connections over which nothing has gone yet
 }
@@ -85,21 +85,21 @@ var (
 // Store for a client and keep it.
 func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidConfig}, args...)...))
+	}
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		errs = append(errs, fmt.Errorf("%w: client is nil", ErrInvalidConfig))
+		bad("client is nil")
 	}
 	if _, ring := rdb.(*redis.Ring); ring && !cfg.AllowRing {
-		errs = append(errs, fmt.Errorf("%w: client is a redis.Ring, whose clients may disagree about which "+
-			"servers are up: then a key has two buckets, each with a full burst; AllowRing accepts that",
-			ErrInvalidConfig))
+		bad("client is a redis.Ring, whose clients may disagree about which servers are up: " +
+			"then a key has two buckets, each with a full burst; AllowRing accepts that")
 	}
 	if strings.ContainsAny(cfg.Prefix, "{}") {
-		errs = append(errs, fmt.Errorf("%w: Prefix is %q, must be without braces",
-			ErrInvalidConfig, cfg.Prefix))
+		bad("Prefix is %q, must be without braces", cfg.Prefix)
 	}
 	if cfg.InFlight < 0 {
-		errs = append(errs, fmt.Errorf("%w: InFlight is %d, must be at least 0 (0 means %d)",
-			ErrInvalidConfig, cfg.InFlight, defaultInFlight))
+		bad("InFlight is %d, must be at least 0 (0 means %d)", cfg.InFlight, defaultInFlight)
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -109,10 +109,10 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 		prefix:          cmp.Or(cfg.Prefix, defaultPrefix),
 		inFlight:        int64(cmp.Or(cfg.InFlight, defaultInFlight)),
 		now:             func() string { return "" },
-		leaseScript:     newScript(leaseSource),
-		configureScript: newScript(configureSource),
-		watcher:         watcher{pipelines: make(map[*pipeline]bool)},
+		leaseScript:     newScript("lease"),
+		configureScript: newScript("configure"),
 		nodes:           make(map[string]*node),
+		pipelines:       make(map[*pipeline]bool),
 	}
 	if cfg.ClientTime {
 		s.now = func() string { return fmt.Sprint(time.Now().UnixMicro()) }
@@ -125,11 +125,11 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 func (s *Store) watchAll() {
 	switch rdb := s.rdb.(type) {
 	case *redis.Client:
-		s.watcher.watch(s.node(""), rdb)
+		s.nodeOf(rdb)
 	case *redis.ClusterClient: // nodes that it knows already are watched as calls reach them
-		rdb.OnNewNode(func(c *redis.Client) { s.watcher.watch(s.node(c.Options().Addr), c) })
+		rdb.OnNewNode(func(c *redis.Client) { s.nodeOf(c) })
 	case *redis.Ring: // its shards are one node to this Store
-		watch := func(c *redis.Client) { c.AddHook(hook{&s.watcher, s.node("")}) }
+		watch := func(c *redis.Client) { c.AddHook(hook{s, s.node("")}) }
 		rdb.OnNewNode(watch)
 		_ = rdb.ForEachShard(context.Background(), func(_ context.Context, c *redis.Client) error {
 			watch(c)
@@ -146,6 +146,26 @@ func (s *Store) node(addr string) *node {
 	if n == nil {
 		n = &node{number: len(s.nodes), slots: semaphore.NewWeighted(s.inFlight)}
 		s.nodes[addr] = n
+	}
+	return n
+}
+
+// nodeOf returns the node of c, and has its dials watched, if they are not yet. In a cluster
+// go-redis may replace a node's client by another.
+func (s *Store) nodeOf(c *redis.Client) *node {
+	n := s.node("")
+	switch s.rdb.(type) {
+	case *redis.Ring:
+		return n
+	case *redis.ClusterClient:
+		n = s.node(c.Options().Addr)
+	}
+	s.mu.Lock()
+	known := n.client == c
+	n.client = c
+	s.mu.Unlock()
+	if !known {
+		c.AddHook(hook{s, n})
 	}
 	return n
 }
