@@ -5,9 +5,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -104,14 +104,7 @@ func (s *Scenario) RateOf(w *Workload) float64 {
 // FieldName is what a field is called in scenario files and in paths: its Go name in snake case.
 // TTL is ttl, RoundTrip is round_trip.
 func FieldName(goName string) string {
-	var b strings.Builder
-	lower := false // whether the letter before was a small one
-	for _, r := range goName {
-		if unicode.IsUpper(r) && lower {
-			b.WriteByte('_')
-		}
-		lower = !unicode.IsUpper(r)
-		b.WriteRune(unicode.ToLower(r))
-	}
-	return b.String()
+	return strings.ToLower(wordEnd.ReplaceAllString(goName, "${1}_$2"))
 }
+
+var wordEnd = regexp.MustCompile(`([^A-Z])([A-Z])`)

@@ -5,11 +5,12 @@
 // reports every violation at once, each with its path, its value and its bound. A Scenario is a
 // value. Nothing here runs anything or reads a file.
 //
-// Files: scenario.go the types, defaults.go what a zero means, validate.go the bounds of each
-// field, together.go what must fit together, quantity.go and dist.go the quantities with units.
+// Files: scenario.go the types, defaults.go what a zero means, validate.go and validate_workload.go
+// the bounds, quantity.go and dist.go the quantities with their units.
 package scenario
 
 import (
+	"errors"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -221,3 +222,24 @@ type RedisFault struct {
 	Lost  time.Duration // failover: the replica's lag
 	Shard int           // numbered from 1; 0 means all
 }
+
+// ErrInvalidScenario is wrapped by every error that says why a Scenario cannot be run.
+var ErrInvalidScenario = errors.New("sim: invalid scenario")
+
+// Violation is one rule that a Scenario breaks. Validate joins them; each is found again through
+// Unwrap() []error.
+type Violation struct {
+	// Path names the field as a scenario file does: groups[1].pauses.for. It is of the nearest
+	// field that can be written in a file; "limits" where there are none.
+	Path string
+	// Message has the value and the bound.
+	Message string
+}
+
+// Error implements error.
+func (v *Violation) Error() string {
+	return ErrInvalidScenario.Error() + ": " + v.Path + ": " + v.Message
+}
+
+// Unwrap is ErrInvalidScenario.
+func (v *Violation) Unwrap() error { return ErrInvalidScenario }

@@ -14,27 +14,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// ErrInvalidScenario is wrapped by every error that says why a Scenario cannot be run.
-var ErrInvalidScenario = errors.New("sim: invalid scenario")
-
-// Violation is one rule that a Scenario breaks. Validate joins them; each is found again through
-// Unwrap() []error.
-type Violation struct {
-	// Path names the field as a scenario file does: groups[1].pauses.for. It is of the nearest
-	// field that can be written in a file; "limits" where there are none.
-	Path string
-	// Message has the value and the bound.
-	Message string
-}
-
-// Error implements error.
-func (v *Violation) Error() string {
-	return ErrInvalidScenario.Error() + ": " + v.Path + ": " + v.Message
-}
-
-// Unwrap is ErrInvalidScenario.
-func (v *Violation) Unwrap() error { return ErrInvalidScenario }
-
 // DurationMax is the longest run, and the longest time that anything in it may take.
 const DurationMax = 30 * 24 * time.Hour
 
@@ -56,85 +35,57 @@ func (s Scenario) Validate() error {
 	if err := s.ValidateFields(); err != nil {
 		return err
 	}
-	s = s.Defaults()
-	var c checker
-	s.checkPolicy(&c)
-	between(&c, "warmup", s.Warmup, 0, s.Duration-1)
-	s.checkGroups(&c)
-	s.checkWorkload(&c, "workload", s.Workload)
-	for i, p := range s.Network.Partitions {
-		path := elem("network.partitions", i)
-		between(&c, path+".at", p.At, 0, s.Duration)
-		if p.Group != "" && !slices.ContainsFunc(s.Groups, func(g Group) bool { return g.Name == p.Group }) {
-			c.bad(path+".group", "is %q, must be the name of a group, or empty for all", p.Group)
-		}
-	}
-	s.checkFaults(&c)
-	return errors.Join(c...)
+	return s.check(true)
 }
 
 // ValidateFields reports, as Validate does, all fields that are wrong by themselves, whatever the
 // kind of workload is: they all are part of the scenario's hash.
-func (s Scenario) ValidateFields() error {
-	var c checker
-	if s.Duration != 0 && !between(&c, "duration", s.Duration, time.Millisecond, DurationMax) {
-		s.Duration = 0 // so that no default is derived from it
-	}
-	s = s.Defaults()
-	between(&c, "seed", s.Seed, 1, 1<<53-1)
-	between(&c, "reps", s.Reps, 1, 10_000)
-	if n := len(s.Limits); n < 1 || n > lease.LimitsMax {
-		c.bad("limits", "there are %d, must be 1 to %d", n, lease.LimitsMax)
-	}
-	for i, l := range s.Limits {
-		c.all(elem("limits", i), l.Validate(), lease.ErrInvalidLimit)
-	}
-	for _, m := range unjoined(s.Policy.Validate(), lease.ErrInvalidPolicy) {
-		field, _, _ := strings.Cut(m, " ") // every message begins with the field's name
-		c.bad("policy."+FieldName(field), "%s", m)
-	}
-	between(&c, "call_timeout", s.CallTimeout, time.Microsecond, time.Minute)
-	between(&c, "keys.count", s.Keys.Count, 1, 1_000_000)
-	between(&c, "keys.zipf", s.Keys.Zipf, 0, 10)
-	c.clock("clock", s.Clock)
-	for i, g := range s.Groups {
-		c.group(elem("groups", i), g)
-	}
-	c.workload("workload", s.Workload)
-
-	c.length("network.round_trip", s.Network.RoundTrip)
-	between(&c, "network.loss", s.Network.Loss, 0, 1)
-	between(&c, "network.lost_replies", s.Network.LostReplies, 0, 1)
-	between(&c, "network.duplicates", s.Network.Duplicates, 0, 1)
-	between(&c, "network.duplicates_after", s.Network.DuplicatesAfter, 0, DurationMax)
-	for i, p := range s.Network.Partitions {
-		path := elem("network.partitions", i)
-		between(&c, path+".for", p.For, 1, DurationMax)
-		between(&c, path+".part", p.Part, 0, 1)
-	}
-	c.length("redis.service_time", s.Redis.ServiceTime)
-	between(&c, "redis.shards", s.Redis.Shards, 1, 16_384)
-	for i, f := range s.Redis.Faults {
-		path := elem("redis.faults", i)
-		c.oneOf(path+".kind", f.Kind, FaultKinds)
-		between(&c, path+".for", f.For, 0, DurationMax)
-		between(&c, path+".lost", f.Lost, 0, DurationMax)
-	}
-	return errors.Join(c...)
-}
+func (s Scenario) ValidateFields() error { return s.check(false) }
 
 // checker collects violations.
-type checker []error
-
-func (c *checker) bad(path, format string, args ...any) {
-	*c = append(*c, &Violation{path, fmt.Sprintf(format, args...)})
+type checker struct {
+	Scenario
+	together bool // each field is right by itself, so compare them
+	all      []error
 }
 
-// all adds the errors that joined has.
-func (c *checker) all(path string, joined, sentinel error) {
-	for _, m := range unjoined(joined, sentinel) {
-		c.bad(path, "%s", m)
+func (s Scenario) check(together bool) error {
+	c := &checker{together: together}
+	if s.Duration != 0 && !between(c, "duration", s.Duration, time.Millisecond, DurationMax) {
+		s.Duration = 0 // so that no default is derived from it
 	}
+	c.Scenario = s.Defaults()
+	s = c.Scenario
+	between(c, "seed", s.Seed, 1, 1<<53-1)
+	between(c, "reps", s.Reps, 1, 10_000)
+	c.policy()
+	between(c, "call_timeout", s.CallTimeout, time.Microsecond, time.Minute)
+	between(c, "keys.count", s.Keys.Count, 1, 1_000_000)
+	between(c, "keys.zipf", s.Keys.Zipf, 0, 10)
+	c.clock("clock", s.Clock)
+	if together {
+		between(c, "warmup", s.Warmup, 0, s.Duration-1)
+	}
+	c.groups()
+	c.workload("workload", s.Workload)
+	c.length("network.round_trip", s.Network.RoundTrip)
+	between(c, "network.loss", s.Network.Loss, 0, 1)
+	between(c, "network.lost_replies", s.Network.LostReplies, 0, 1)
+	between(c, "network.duplicates", s.Network.Duplicates, 0, 1)
+	between(c, "network.duplicates_after", s.Network.DuplicatesAfter, 0, DurationMax)
+	for i, p := range s.Network.Partitions {
+		c.partition(elem("network.partitions", i), p)
+	}
+	c.length("redis.service_time", s.Redis.ServiceTime)
+	between(c, "redis.shards", s.Redis.Shards, 1, 16_384)
+	for i, f := range s.Redis.Faults {
+		c.fault(elem("redis.faults", i), f)
+	}
+	return errors.Join(c.all...)
+}
+
+func (c *checker) bad(path, format string, args ...any) {
+	c.all = append(c.all, &Violation{path, fmt.Sprintf(format, args...)})
 }
 
 // between demands low <= value <= high, and reports whether it is so.
@@ -153,17 +104,10 @@ func (c *checker) oneOf(path, value string, words []string) {
 	}
 }
 
-// dist demands a distribution that can be drawn from, with no parameter at bound or beyond. A draw
-// may be; who draws it cuts it off there. The text is d's.
-func (c *checker) dist(path string, d Dist, text string, bound float64, boundText any) {
-	if _, ok := distRules[d.Kind]; !ok {
-		c.bad(path, "is %s, but there is no distribution %q", text, d.Kind)
-	} else if math.IsNaN(d.P-d.P) || math.IsNaN(d.Q-d.Q) { // so is Inf-Inf
-		c.bad(path, "has the parameters %v and %v, must be finite", d.P, d.Q)
-	} else if err := d.check(text); err != nil {
-		c.all(path, err, ErrQuantity)
-	} else if math.Abs(d.P) >= bound || math.Abs(d.Q) >= bound {
-		c.bad(path, "is %s, must be strictly within +-%v", text, boundText)
+// duringTheRun demands a moment of it.
+func (c *checker) duringTheRun(path string, at time.Duration) {
+	if c.together {
+		between(c, path, at, 0, c.Duration)
 	}
 }
 
@@ -174,6 +118,20 @@ func (c *checker) length(path string, d DurationDist) {
 		return
 	}
 	c.dist(path, d.Dist, asText(d), float64(DurationMax)+1, DurationMax)
+}
+
+// dist demands a distribution that can be drawn from, with no parameter at bound or beyond. A draw
+// may be; who draws it cuts it off there. The text is d's.
+func (c *checker) dist(path string, d Dist, text string, bound float64, boundText any) {
+	if _, ok := distRules[d.Kind]; !ok {
+		c.bad(path, "is %s, but there is no distribution %q", text, d.Kind)
+	} else if math.IsNaN(d.P-d.P) || math.IsNaN(d.Q-d.Q) { // so is Inf-Inf
+		c.bad(path, "has the parameters %v and %v, must be finite", d.P, d.Q)
+	} else if err := d.check(text); err != nil {
+		c.joined(path, err, ErrQuantity)
+	} else if math.Abs(d.P) >= bound || math.Abs(d.Q) >= bound {
+		c.bad(path, "is %s, must be strictly within +-%v", text, boundText)
+	}
 }
 
 func (c *checker) clock(path string, clock Clock) {
@@ -192,21 +150,69 @@ func (c *checker) around(path, field string, d Dist, text string, bound float64,
 	c.dist(path+"."+field, d, text, bound, boundText)
 }
 
-func (c *checker) group(path string, g Group) {
-	between(c, path+".count", g.Count, 1, processesMax)
-	c.all(path+".weight", lease.Policy{Weight: g.Weight}.Validate(), lease.ErrInvalidPolicy)
-	between(c, path+".share", g.Share, 0, 1e12)
-	between(c, path+".skew", g.Skew, 0, 10)
-	if g.Clock != nil {
-		c.clock(path+".clock", *g.Clock)
+// policy demands limits and a policy that are valid, and that a bucket can be configured with.
+func (c *checker) policy() {
+	if n := len(c.Limits); n < 1 || n > lease.LimitsMax {
+		c.bad("limits", "there are %d, must be 1 to %d", n, lease.LimitsMax)
 	}
-	if g.Workload != nil {
-		c.workload(path+".workload", *g.Workload)
+	for i, l := range c.Limits {
+		c.joined(elem("limits", i), l.Validate(), lease.ErrInvalidLimit)
 	}
-	c.stops(path+".pauses", g.Pauses)
-	c.stops(path+".restarts", g.Restarts)
-	for i, step := range g.Scale {
-		between(c, elem(path+".scale", i)+".count", step.Count, 0, processesMax)
+	for _, m := range unjoined(c.Policy.Validate(), lease.ErrInvalidPolicy) {
+		field, _, _ := strings.Cut(m, " ") // every message begins with the field's name
+		c.bad("policy."+FieldName(field), "%s", m)
+	}
+	if !c.together {
+		return
+	}
+	config := c.Policy.ConfigFor(c.Limits, 0, max(c.CallTimeout, 0))
+	for _, m := range unjoined(config.Validate(), lease.ErrInvalidConfig) {
+		path := "policy"
+		var i int
+		if _, err := fmt.Sscanf(m, "limit %d:", &i); err == nil {
+			path = elem("limits", i)
+			_, m, _ = strings.Cut(m, lease.ErrInvalidLimit.Error()+": ")
+		}
+		c.bad(path, "%s", m)
+	}
+}
+
+func (c *checker) groups() {
+	names := map[string]int{}
+	processes := 0
+	for i, g := range c.Groups {
+		path := elem("groups", i)
+		if first, again := names[g.Name]; again && c.together {
+			c.bad(path+".name", "is %q, which is the name of groups[%d] too", g.Name, first)
+		} else if !again {
+			names[g.Name] = i
+		}
+		between(c, path+".count", g.Count, 1, processesMax)
+		c.joined(path+".weight", lease.Policy{Weight: g.Weight}.Validate(), lease.ErrInvalidPolicy)
+		between(c, path+".share", g.Share, 0, 1e12)
+		between(c, path+".skew", g.Skew, 0, 10)
+		if g.Clock != nil {
+			c.clock(path+".clock", *g.Clock)
+		}
+		if g.Workload != nil {
+			c.workload(path+".workload", *g.Workload)
+		}
+		c.stops(path+".pauses", g.Pauses)
+		c.stops(path+".restarts", g.Restarts)
+		most, last := g.Count, time.Duration(0)
+		for j, step := range g.Scale {
+			path := elem(path+".scale", j)
+			between(c, path+".count", step.Count, 0, processesMax)
+			c.duringTheRun(path+".at", step.At)
+			if c.together && step.At < last {
+				c.bad(path+".at", "is %v, must not be before the step before (%v)", step.At, last)
+			}
+			most, last = max(most, step.Count), step.At
+		}
+		processes += most
+	}
+	if c.together && processes > processesMax {
+		c.bad("groups", "have %d processes at the most, must be at most %d", processes, processesMax)
 	}
 }
 
@@ -217,33 +223,37 @@ func (c *checker) stops(path string, s Stops) {
 	c.length(path+".for", s.For)
 }
 
-func (c *checker) workload(path string, w Workload) {
-	c.oneOf(path+".kind", w.Kind, WorkloadKinds)
-	c.oneOf(path+".verb", w.Verb, Verbs)
-	between(c, path+".rate", w.Rate, 0, 1e9)
-	between(c, path+".load", w.Load, 0, 1e6)
-	if w.Cost.Min < 1 || w.Cost.Max < w.Cost.Min {
-		c.bad(path+".cost", "is %s, must be 1 or more, and rise", asText(w.Cost))
+func (c *checker) partition(path string, p Partition) {
+	c.duringTheRun(path+".at", p.At)
+	between(c, path+".for", p.For, 1, DurationMax)
+	between(c, path+".part", p.Part, 0, 1)
+	named := func(g Group) bool { return g.Name == p.Group }
+	if c.together && p.Group != "" && !slices.ContainsFunc(c.Groups, named) {
+		c.bad(path+".group", "is %q, must be the name of a group, or empty for all", p.Group)
 	}
-	between(c, path+".deadline", w.Deadline, 1, time.Hour)
-	c.length(path+".patience", w.Patience)
-	between(c, path+".on", w.On, meanMin, DurationMax)
-	between(c, path+".off", w.Off, meanMin, DurationMax)
-	if !(w.Alpha > 1 && w.Alpha <= alphaMax) {
-		c.bad(path+".alpha", "is %v, must be above 1, or bursts have no mean, and at most %v", w.Alpha, alphaMax)
+}
+
+func (c *checker) fault(path string, f RedisFault) {
+	c.oneOf(path+".kind", f.Kind, FaultKinds)
+	c.duringTheRun(path+".at", f.At)
+	between(c, path+".for", f.For, 0, DurationMax)
+	between(c, path+".lost", f.Lost, 0, DurationMax)
+	if !c.together {
+		return
 	}
-	between(c, path+".burst", w.Burst, 1, 1e6)
-	between(c, path+".period", w.Period, time.Millisecond, DurationMax)
-	between(c, path+".swing", w.Swing, 0, 1)
-	between(c, path+".at", w.At, 0, DurationMax)
-	between(c, path+".for", w.For, 0, DurationMax)
-	between(c, path+".factor", w.Factor, 0, 1e6)
-	between(c, path+".every", w.Every, meanMin, DurationMax)
-	between(c, path+".within", w.Within, 0, DurationMax)
-	between(c, path+".clients", w.Clients, 1, 10_000)
-	c.length(path+".think", w.Think)
-	between(c, path+".retries", w.Retries, 0, 20)
-	between(c, path+".backoff", w.Backoff, 0, time.Hour)
+	switch f.Kind {
+	case FaultSlow:
+		between(c, path+".by", f.By, 1, DurationMax)
+		fallthrough
+	case FaultOutage, FaultHang: // they are nothing without a length
+		between(c, path+".for", f.For, 1, DurationMax)
+	case FaultClockStep:
+		if f.By == 0 {
+			c.bad(path+".by", "is 0s, must be how far the clock jumps, forwards or backwards")
+		}
+		between(c, path+".by", f.By, -offsetMax, offsetMax)
+	}
+	between(c, path+".shard", f.Shard, 0, c.Redis.Shards)
 }
 
 // elem is the path of an element of a list.
@@ -253,13 +263,19 @@ func elem(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 func asText(value any) string {
 	switch x := value.(type) {
 	case encoding.TextMarshaler:
-		if text, err := x.MarshalText(); err == nil {
-			return string(text)
-		}
+		text, _ := x.MarshalText() // no quantity has an error
+		return string(text)
 	case float64:
 		return strconv.FormatFloat(x, 'f', -1, 64)
 	}
 	return fmt.Sprint(value)
+}
+
+// joined adds the errors that err joins.
+func (c *checker) joined(path string, err, sentinel error) {
+	for _, m := range unjoined(err, sentinel) {
+		c.bad(path, "%s", m)
+	}
 }
 
 // unjoined is the texts of the errors that err joins, each without the prefix of sentinel.

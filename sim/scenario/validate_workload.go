@@ -1,0 +1,109 @@
+package scenario
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// workload checks each field, and what a kind of workload needs.
+func (c *checker) workload(path string, w Workload) {
+	c.oneOf(path+".kind", w.Kind, WorkloadKinds)
+	c.oneOf(path+".verb", w.Verb, Verbs)
+	between(c, path+".rate", w.Rate, 0, 1e9)
+	between(c, path+".load", w.Load, 0, 1e6)
+	if w.Cost.Min < 1 || w.Cost.Max < w.Cost.Min {
+		c.bad(path+".cost", "is %s, must be 1 or more, and rise", asText(w.Cost))
+	}
+	between(c, path+".deadline", w.Deadline, 1, time.Hour)
+	c.length(path+".patience", w.Patience)
+	between(c, path+".on", w.On, meanMin, DurationMax)
+	between(c, path+".off", w.Off, meanMin, DurationMax)
+	if !(w.Alpha > 1 && w.Alpha <= alphaMax) {
+		c.bad(path+".alpha", "is %v, must be above 1, or bursts have no mean, and at most %v", w.Alpha, alphaMax)
+	}
+	between(c, path+".burst", w.Burst, 1, 1e6)
+	between(c, path+".period", w.Period, time.Millisecond, DurationMax)
+	between(c, path+".swing", w.Swing, 0, 1)
+	between(c, path+".at", w.At, 0, DurationMax)
+	between(c, path+".for", w.For, 0, DurationMax)
+	between(c, path+".factor", w.Factor, 0, 1e6)
+	between(c, path+".every", w.Every, meanMin, DurationMax)
+	between(c, path+".within", w.Within, 0, DurationMax)
+	between(c, path+".clients", w.Clients, 1, 10_000)
+	c.length(path+".think", w.Think)
+	between(c, path+".retries", w.Retries, 0, 20)
+	between(c, path+".backoff", w.Backoff, 0, time.Hour)
+	if !c.together {
+		return
+	}
+	if w.Rate != 0 && w.Load != 0 {
+		c.bad(path+".load", "is %v and rate is %s, but both say how many requests there are; one of them must be 0",
+			w.Load, asText(w.Rate))
+	}
+	if burst := c.smallestBurst(); w.Cost.Max > burst {
+		c.bad(path+".cost", "is %s, must be at most the smallest burst (%d): more is never admitted",
+			asText(w.Cost), burst)
+	}
+	switch w.Kind {
+	case Flash:
+		c.duringTheRun(path+".at", w.At)
+	case Sync:
+		between(c, path+".within", w.Within, 0, w.Every)
+	case Closed:
+		typical := w.Think.P
+		if w.Think.Kind == DistUniform {
+			typical = w.Think.Q
+		}
+		if typical < float64(meanMin) { // a client that is answered at once would ask for ever at one instant
+			c.bad(path+".think", "is %s, must take %v or more in the mean", asText(w.Think), meanMin)
+		}
+	case Replay:
+		c.trace(path+".file", w)
+	}
+}
+
+// trace reports the first thing that is wrong: a trace is right or wrong as a whole.
+func (c *checker) trace(path string, w Workload) {
+	if w.Trace == nil || len(w.Trace.Requests) == 0 {
+		c.bad(path, "is %q: there is no trace with requests to replay", w.File)
+		return
+	}
+	burst := c.smallestBurst()
+	var last time.Duration
+	for i, r := range w.Trace.Requests {
+		wrong := ""
+		switch {
+		case r.At < last:
+			wrong = fmt.Sprintf("comes at %v, before the one before it (%v)", r.At, last)
+		case r.Process < 0 || r.Key < 0:
+			wrong = fmt.Sprintf("has process %d and key %d, must be 0 or more", r.Process, r.Key)
+		case r.Cost < 1:
+			wrong = fmt.Sprintf("costs %d tokens, must be 1 or more", r.Cost)
+		case r.Cost > burst:
+			wrong = fmt.Sprintf("costs %d tokens, must be at most the smallest burst (%d): more is never admitted",
+				r.Cost, burst)
+		}
+		if wrong != "" {
+			c.bad(path, "request %d of the trace %s", i, wrong)
+			return
+		}
+		last = r.At
+	}
+	if first := w.Trace.Requests[0].At; first >= c.Duration {
+		c.bad(path, "the first request of the trace comes at %v, must be before the end of the run (%v)",
+			first, c.Duration)
+	}
+	if w.Repeated && last < meanMin {
+		c.bad(path, "the trace lasts %v, must last %v or more to be repeated", last, meanMin)
+	}
+}
+
+// smallestBurst is the largest cost that can ever be admitted.
+func (c *checker) smallestBurst() int64 {
+	n := int64(math.MaxInt64)
+	for _, l := range c.Limits {
+		n = min(n, l.Capacity())
+	}
+	return n
+}
