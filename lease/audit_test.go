@@ -130,7 +130,7 @@ func sound(b *Bucket, live int64) error {
 	}
 	ledger := s.ring.ledger()
 	for id, r := range b.records {
-		_, in := s.ring.locate(r.place, s.now)
+		_, in := s.ring.locate(r.place)
 		if r.held < 0 || r.granted < 0 || in && r.epoch == s.epoch && r.held > ledger {
 			return fmt.Errorf("record %s is negative or beyond the ledger of %d: %+v", id, ledger, r)
 		}

@@ -1,17 +1,17 @@
 package lease
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // Bucket is the reference central bucket of one key: docs/protocol.md sections 3, 4 and 6, in
-// integers.
+// integers. Section 10 says why it keeps the promise.
 //
 // MemoryStore and the simulator serve from it, and the Lua scripts of redisbucket are tested to
 // agree with it to the last bit. Times come in as arguments: the server's clock, in microseconds
 // since 1970. The zero value is a bucket that does not exist yet. It may not be shared between
 // goroutines without a lock.
-//
-// Why the promise holds is section 10: refilling creates tokens at the limit's rate and never above
-// B + E - O, and every other step moves tokens between the level and the ledger or drops them.
 type Bucket struct {
 	state   bucketState
 	config  Config
@@ -19,17 +19,13 @@ type Bucket struct {
 	records map[string]*record
 	sweepAt int // sweep when there are more records
 
-	executed int64 // see Executed
-	// refunded is by how much the refund of the call executed last raised each level, in units. An
-	// audit takes that off again, as the promise is net of refunds.
-	refunded [LimitsMax]int64
+	executed int64            // see Executed
+	refunded [LimitsMax]int64 // units by which the last call's refund raised each level: for audits
 }
 
-// bucketState is everything that a call changes apart from records and configuration. It is a
-// value, so that a refused call leaves no trace.
-//
-// All times in it but clock are the bucket's own running time. That begins with the server's time
-// at the bucket's creation, and then advances with the server's clock but never steps back with it.
+// bucketState is everything that a call changes apart from records and configuration. All times in
+// it but clock are the bucket's own running time, which begins with the server's time at the
+// bucket's creation and never steps back.
 type bucketState struct {
 	exists  bool
 	clock   int64 // the server's time at the last call
@@ -78,24 +74,18 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 			return err
 		}
 	}
-	saved, savedConfig, savedScales := b.state, b.config, b.scales
-
+	saved := *b
 	b.settle(clock)    // steps 1 to 3
 	b.follow(clock, r) // the changes of step 2
 	s := &b.state
 	s.counter++
-
 	rec := b.records[r.Holder]
-	var at place
-	live := false
-	if rec != nil && rec.epoch == s.epoch {
-		at, live = s.ring.locate(rec.place, s.now)
-	}
+	at, live := b.locate(rec)
 
 	// Step 4.
 	if live {
 		if r.Seq < rec.seq {
-			b.state, b.config, b.scales = saved, savedConfig, savedScales
+			*b = saved
 			return ErrStale
 		}
 		if r.Seq == rec.seq {
@@ -148,6 +138,15 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	return nil
 }
 
+// locate finds where the entry of rec is now, and whether rec is live: of this epoch, and its entry
+// still in the ring.
+func (b *Bucket) locate(rec *record) (place, bool) {
+	if rec == nil || rec.epoch != b.state.epoch {
+		return place{}, false
+	}
+	return b.state.ring.locate(rec.place)
+}
+
 // knows reports whether a live record covers what r reports (step 5). A record that a void call
 // made counts only for a holder that has heard of it: what an earlier call brings back may have
 // been credited under the record before.
@@ -174,11 +173,10 @@ func (b *Bucket) newRecord(holder string) *record {
 		b.records = make(map[string]*record)
 	}
 	if len(b.records) > b.sweepAt {
-		for holder, r := range b.records {
-			if _, live := b.state.ring.locate(r.place, b.state.now); !live || r.epoch != b.state.epoch {
-				delete(b.records, holder)
-			}
-		}
+		maps.DeleteFunc(b.records, func(_ string, r *record) bool {
+			_, live := b.locate(r)
+			return !live
+		})
 		b.sweepAt = 2*len(b.records) + 64
 	}
 	rec := new(record)
@@ -186,9 +184,8 @@ func (b *Bucket) newRecord(holder string) *record {
 	return rec
 }
 
-// remember moves keep as late as section 6.14 says. A forgotten bucket looks like a full one, so it
-// outlives every lease by a T, and a configuration that has replaced another by as long as that
-// one's limits take to fill: else a process that still has it would start a full bucket with it.
+// remember moves keep as late as section 6.14 says, because a forgotten bucket looks like a full
+// one.
 func (b *Bucket) remember() {
 	s := &b.state
 	longest := int64(0)
@@ -206,8 +203,7 @@ func micros(d time.Duration) int64    { return int64(d / time.Microsecond) }
 func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
 // clockSwing is the longest step back of the server's clock after which the running time waits for
-// it. Clocks that disagree a little, as those of callers do where they are used instead of the
-// server's, would otherwise make every other call a step forward.
+// it. Clocks that disagree a little would otherwise make every other call a step forward.
 const clockSwing = time.Second
 
 // settle brings the levels and the ledger to the server's time clock: steps 1 to 3.
@@ -222,8 +218,8 @@ func (b *Bucket) settle(clock int64) {
 	at := s.now
 	now := at + max(0, clock-s.clock)
 	s.clock = clock
-	// Where holdings ran out, refill up to that moment with the ledger that still holds them.
-	// Refilling after forgetting would credit time during which the ledger was full.
+	// Where holdings ran out, refill up to that moment with the ledger that still holds them: what
+	// came after would credit time during which the ledger was full.
 	last := at/s.ring.width + ringSlices
 	for ends := s.ring.ends(); ends <= now && s.ring.base < last; ends = s.ring.ends() {
 		if s.ring.held[s.ring.base%ringSlices] != 0 {
@@ -273,8 +269,7 @@ func (b *Bucket) room(k int, ledger int64) int64 {
 	return max(0, min(sc.Capacity, sc.Capacity+b.config.Overcommit-ledger)) * sc.Unit
 }
 
-// brim drops the rest of level k where it is full; room is how many units it is short of that.
-// Between two coarse ticks the level of one central bucket goes on rising and stops at the brim. A
+// brim drops the rest of level k where it is full; room is how many units it is short of that. A
 // rest that already reaches the brim counts now, or it would be credited again after the next draw.
 func (b *Bucket) brim(k int, room int64) {
 	s, sc := &b.state, &b.scales[k]

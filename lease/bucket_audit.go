@@ -79,7 +79,7 @@ func (b *Bucket) Dump() BucketDump {
 	}
 	d.Config.TTL = duration(s.ttl)
 	for holder, r := range b.records {
-		if _, live := s.ring.locate(r.place, s.now); !live || r.epoch != s.epoch {
+		if _, live := b.locate(r); !live {
 			continue
 		}
 		d.Records[holder] = RecordDump{

@@ -5,25 +5,31 @@ import "time"
 // All of docs/protocol.md section 6: how a bucket begins, lost state, T, limits that change, and
 // the operations other than calls.
 
+const (
+	// claimSlack is how far the server's clock may have stepped back since it gave out an epoch or
+	// counted a call.
+	claimSlack = 24 * time.Hour
+	// ttlLiveMax is the longest T to which a bucket in use grows; only a new bucket takes a longer
+	// one.
+	ttlLiveMax = 10 * time.Second
+	// ttlCalm is how long a T is kept after it was last proposed; well above the time between two
+	// calls of a busy process.
+	ttlCalm = 3 * time.Second
+)
+
 // follow is the part of step 2 that deals with lost state and changed configuration.
 func (b *Bucket) follow(clock int64, r *Request) {
-	if !b.state.exists {
-		b.create(clock, r)
-	} else {
-		b.recover(r)
+	created := !b.state.exists
+	if created {
+		b.install(clock, r.Config)
+	}
+	if r.Epoch > 0 && b.possible(r) {
+		b.recover(r, created)
+	}
+	if !created {
 		b.adopt(r.Config)
 	}
 	b.clip()
-}
-
-// create starts a new bucket: full, or empty where the caller asks for that or proves that one was
-// lost.
-func (b *Bucket) create(clock int64, r *Request) {
-	b.install(clock, r.Config)
-	if r.Epoch > 0 && b.possible(r) {
-		b.state.epoch = max(b.state.epoch, r.Epoch+1)
-		b.freeze(b.state.now + b.lasting(r, 0))
-	}
 }
 
 // install makes a bucket with the levels of a new one.
@@ -36,7 +42,7 @@ func (b *Bucket) install(clock int64, c Config) {
 	}
 	b.records = nil
 	b.rescale()
-	b.state.fair = newFair(clock, b.rate())
+	b.state.fair = fair{share: b.rate(), updated: clock}
 	b.fill()
 	b.state.setAt = max(0, clock-1) // what is drawn at this very moment was drawn after
 }
@@ -60,13 +66,13 @@ func (b *Bucket) fill() {
 	s.setAt = s.now
 }
 
-// recover compares what the caller last heard with what is stored.
-func (b *Bucket) recover(r *Request) {
+// recover compares what the caller last heard with what is stored, or just was created.
+func (b *Bucket) recover(r *Request, created bool) {
 	s := &b.state
-	if r.Epoch == 0 || !b.possible(r) {
-		return
-	}
 	switch until := s.created + b.lasting(r, s.now-s.created); {
+	case created:
+		s.epoch = max(s.epoch, r.Epoch+1)
+		b.freeze(until)
 	case r.Epoch > s.epoch, r.Epoch == s.epoch && r.Counter > s.counter:
 		// A replica was promoted that had not heard of everything. Calls that it does not know have
 		// overtaken its records, and their requests may arrive once more: a later epoch makes all
@@ -80,14 +86,9 @@ func (b *Bucket) recover(r *Request) {
 	}
 }
 
-// claimSlack is how far the server's clock may have stepped back since it gave out an epoch or
-// counted a call.
-const claimSlack = 24 * time.Hour
-
-// possible reports whether r can have heard the epoch and the counter that it claims. An epoch is
+// possible reports whether r can have heard the epoch and the counter that it claims: an epoch is
 // the server's time when it began, and no server executes more than one call of a bucket in a
-// microsecond. A claim that is not possible proves nothing: one buggy caller could otherwise raise
-// the bucket's epoch and counter beyond what the others will ever reach.
+// microsecond. Otherwise one buggy caller could raise both beyond what the others will ever reach.
 func (b *Bucket) possible(r *Request) bool {
 	s := &b.state
 	return r.Epoch <= s.clock+micros(claimSlack) &&
@@ -103,18 +104,9 @@ func (b *Bucket) freeze(until int64) {
 	s.setAt = s.now
 }
 
-const (
-	// ttlLiveMax is the longest T to which a bucket in use grows; only a new bucket takes a longer
-	// one.
-	ttlLiveMax = 10 * time.Second
-	// ttlCalm is how long a T is kept after it was last proposed; well above the time between two
-	// calls of a busy process.
-	ttlCalm = 3 * time.Second
-)
-
-// propose takes in the T of one call's configuration (section 6.7); newer says that its version is.
-// T grows no faster than time passes, so that whoever heard a LeaseMax knows for how long leases
-// may last that were granted since.
+// propose takes in the T of one call's configuration; newer says that its version is. T grows no
+// faster than time passes, so that whoever heard a LeaseMax knows for how long leases may last that
+// were granted since.
 func (b *Bucket) propose(ttl int64, newer bool) {
 	s := &b.state
 	before := s.ttl
@@ -240,27 +232,23 @@ func convert(level int64, from, to Scale) int64 {
 	return level/from.Unit*to.Unit + mulDiv(level%from.Unit, to.Unit, from.Unit)
 }
 
-// Configure executes one operation other than a lease call when the server's clock says clock
-// (docs/protocol.md section 6.15). c is used by OpSet and OpSetIfAbsent only. An operation that
-// changes nothing leaves no trace, and neither does one that fails: the error wraps
-// ErrInvalidConfig.
-func (b *Bucket) Configure(clock int64, op Op, c Config) (State, error) {
+// Configure executes one operation other than a lease call when the server's clock says clock. c is
+// used by OpSet and OpSetIfAbsent only. An operation that changes nothing leaves no trace, and
+// neither does one that fails: the error wraps ErrInvalidConfig.
+func (b *Bucket) Configure(clock int64, op Op, c Config) (st State, err error) {
 	saved := *b
 	b.settle(clock)
 	changed, err := b.execute(clock, op, c)
-	if err != nil {
-		*b = saved
-		return State{}, err
+	if err == nil {
+		st = b.inspect()
+		st.Changed = changed
 	}
 	if changed {
 		b.remember()
-	}
-	st := b.inspect()
-	st.Changed = changed
-	if !changed {
+	} else {
 		*b = saved
 	}
-	return st, nil
+	return st, err
 }
 
 func (b *Bucket) execute(clock int64, op Op, c Config) (changed bool, err error) {
@@ -282,16 +270,16 @@ func (b *Bucket) execute(clock int64, op Op, c Config) (changed bool, err error)
 			return true, nil
 		}
 		b.adopt(c)
-		b.clip()
-		return true, nil
 	case OpReset:
-		if b.state.exists {
-			b.fill()
-			b.clip()
+		if !b.state.exists {
+			return false, nil
 		}
-		return b.state.exists, nil
+		b.fill()
+	default:
+		return false, nil
 	}
-	return false, nil
+	b.clip()
+	return true, nil
 }
 
 func (b *Bucket) inspect() State {
@@ -300,13 +288,8 @@ func (b *Bucket) inspect() State {
 		return State{}
 	}
 	st := State{
-		Exists:       true,
-		Config:       b.config,
-		Ledger:       s.ring.ledger(),
-		ActiveWeight: s.ring.weightSum(),
-		Epoch:        s.epoch,
-		Counter:      s.counter,
-		ServerTime:   s.clock,
+		Exists: true, Config: b.config, Ledger: s.ring.ledger(), ActiveWeight: s.ring.weightSum(),
+		Epoch: s.epoch, Counter: s.counter, ServerTime: s.clock,
 	}
 	st.Config.TTL = duration(s.ttl)
 	for k := range b.config.Limits {

@@ -2,8 +2,6 @@ package lease
 
 import "time"
 
-// Steps 6 and 7 of docs/protocol.md section 4: what comes back, what is granted, and the reply.
-
 // credit is step 6. What comes back counts only for a known call; debt counts for every one. It
 // fills a level no further than a refill would, as the ledger may still be above B + E after a
 // limit was lowered.
@@ -32,9 +30,7 @@ func (b *Bucket) credit(r *Request, known bool) {
 }
 
 // worth is how much of r.Unused may be credited to level k, in units: what the limit has not
-// refilled since the draw. Section 10 says why that never lifts the level above that of a bucket
-// which was not asked. Before setAt the draw no longer makes a difference to the level, so it is
-// worth nothing.
+// refilled since the draw. Section 10 says why.
 func (b *Bucket) worth(k int, r *Request) int64 {
 	sc := &b.scales[k]
 	units := min(r.Unused, sc.Capacity) * sc.Unit
@@ -56,12 +52,13 @@ func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
 	v := b.fairView(r)
 	s.fair.advance(v, &rec.debit)
 	g := min(r.Want, available, s.fair.allow(v, &rec.debit, alone))
-	s.fair.contend(v, r.Want > available && others > 0)
+	if r.Want > available && others > 0 {
+		s.fair.contendedUntil = s.now + int64(2*v.target)
+	}
 	if g < r.Need {
 		g = 0
 	}
 	rec.debit.spend(g)
-	rec.debit.last = s.now
 	for k := range b.config.Limits {
 		s.level[k] -= g * b.scales[k].Unit
 	}

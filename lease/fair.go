@@ -4,15 +4,14 @@ import "math"
 
 // fair is the state of weighted max-min sharing, docs/protocol.md section 7: a fair rate per unit
 // of weight. It falls while the level is below its set point and rises while it is above, so that
-// it comes to rest where the holders that want more than their share get exactly that share. It
-// only ever lowers a grant, so it cannot break the promise.
+// it comes to rest where the holders that want more than their share get exactly that share.
 //
 // It counts in doubles, with + - * / floor ceil min max alone and every product rounded by a
 // conversion, so that Lua, which does the same, agrees to the last bit on every machine.
 type fair struct {
 	share          float64 // tokens per microsecond and unit of weight
 	updated        int64
-	contendedUntil int64
+	contendedUntil int64 // somebody asked for more than there was while others held tokens
 }
 
 // debit is one holder's side: how much of its share it has not drawn yet.
@@ -35,8 +34,6 @@ type fairView struct {
 
 // shareRange is how far the share may fall below the rate: a hundred thousand holders of weight 1.
 const shareRange = 1e5
-
-func newFair(now int64, rate float64) fair { return fair{share: rate, updated: now} }
 
 // rate is the lowest rate of the limits, in tokens per microsecond.
 func (b *Bucket) rate() float64 {
@@ -70,8 +67,7 @@ func (b *Bucket) fairView(r *Request) fairView {
 }
 
 // setPoint is the level that the sharing steers to: what all holders together draw in half a
-// Target, the pause between two calls of one that wants more. What stands in the level admits
-// nobody, so it should be no more than that.
+// Target, the pause between two calls of one that wants more.
 func (v fairView) setPoint() float64 {
 	return min(v.burst/2, max(1, float64(v.rate*v.target)/2))
 }
@@ -87,8 +83,7 @@ func (f *fair) advance(v fairView, d *debit) {
 	point := v.setPoint()
 	pull := max(-1, min(1, (v.level-point)/float64(2*point)))
 	// The level cannot answer a correction faster than a token arrives. Where that is slower than a
-	// Target, the share would otherwise sink to the bottom of its range while all wait for the next
-	// token, and stay there for seconds after the rate rises.
+	// Target, the share would otherwise sink to the bottom of its range.
 	period := max(v.target, point/v.rate)
 	x := float64(min(float64(max(v.now-f.updated, 0)), period) / period * pull)
 	half := float64(x / 2)
@@ -96,10 +91,9 @@ func (f *fair) advance(v fairView, d *debit) {
 	f.share = max(v.rate/shareRange, min(v.rate, f.share))
 	f.updated = v.now
 
-	// The level is the integral of what is not drawn, and the share is the integral of the level's
-	// error: by itself such a loop swings for ever. So what a holder earns leans towards the error
-	// too. A twelfth damps the swing enough; more would make a grant depend on the moment of the
-	// call.
+	// The share is the integral of the level's error, and the level that of what is not drawn: by
+	// itself such a loop swings for ever. So what a holder earns leans towards the error too. A
+	// twelfth damps the swing enough; more would make a grant depend on the moment of the call.
 	gain := float64(v.weight * f.share)
 	lean := float64(pull / 12)
 	earning := min(float64(v.weight*v.rate), float64(gain*((1+lean)/(1-lean))))
@@ -108,10 +102,9 @@ func (f *fair) advance(v fairView, d *debit) {
 	d.last = v.now
 }
 
-// most is the largest allowance that a holder saves up: four Targets' share. So a holder that asks
-// for about its share gets it, though it asks now for more and now for less, and one that was idle
-// does not come back with a claim on everything. A need above that must still be reachable. The
-// allowance stays a number that the script takes for undamaged.
+// most is the largest allowance that a holder saves up: four Targets' share, since it asks now for
+// more and now for less, but one that was idle must not come back with a claim on everything. A
+// need above that must still be reachable.
 func (f *fair) most(v fairView) float64 {
 	return min(maxUnits, max(1, v.need, float64(4*float64(float64(v.weight*f.share)*v.target))))
 }
@@ -128,8 +121,7 @@ func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.rate)
 
 // allow is the most that may be granted. A holder that is alone shares with nobody. What the level
 // has above the set point is free to all: half of it where many share, all of it where nobody is
-// kept from anything. The set point itself is kept for others only as far as there are others who
-// want it.
+// kept from anything.
 func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	if alone {
 		return maxUnits
@@ -144,14 +136,6 @@ func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 // owed.
 func (d *debit) spend(g int64) { d.allowance = max(-maxUnits, d.allowance-float64(g)) }
 
-// contend remembers for two Targets that somebody asked for more than there was while others held
-// tokens.
-func (f *fair) contend(v fairView, short bool) {
-	if short {
-		f.contendedUntil = v.now + int64(2*v.target)
-	}
-}
-
 // least is the number of tokens that the next call after a short grant waits for.
 func (f *fair) least(v fairView) float64 {
 	share := float64(float64(float64(v.weight*f.share)*v.target) / 2)
@@ -159,11 +143,9 @@ func (f *fair) least(v fairView) float64 {
 }
 
 // delay is the microseconds until the next call of a holder that got less than it wanted is worth
-// it: until the bucket has refilled m tokens (which takes refill microseconds) and the holder has
-// earned them. It is at least half a Target, or an overloaded fleet would call without pause; but
-// not where there is no more than a token in a Target, since two calls for each token are few
-// enough. While others hold tokens, which they may give back, it is no longer than it takes to
-// notice that.
+// it (section 7.7): until the bucket has refilled m tokens, which takes refill microseconds, and
+// the holder has earned them; while others hold tokens, which they may give back, no longer than it
+// takes to notice that.
 func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold bool) int64 {
 	wait := refill
 	if !alone {

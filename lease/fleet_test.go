@@ -387,6 +387,6 @@ func (f *fleet) executes(r *Request) bool {
 	if rec == nil || rec.epoch != b.state.epoch {
 		return true
 	}
-	_, live := b.state.ring.locate(rec.place, b.state.now)
+	_, live := b.state.ring.locate(rec.place)
 	return !live || r.Seq > rec.seq
 }

@@ -119,7 +119,7 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 	var at place
 	known := false
 	if rec != nil && rec.epoch == s.epoch {
-		at, known = s.ring.locate(rec.place, s.now)
+		at, known = s.ring.locate(rec.place)
 	}
 	d.seqs = d.seqs[:0]
 	if w.keepsOpen(h) {

@@ -5,7 +5,7 @@ package lease
 // remarkLocked sets the mark by what the word holds.
 func (p *Pool) remarkLocked() {
 	c := count(p.word.Load())
-	if p.stripes != nil && (c < sampleEvery || !p.switches.contended()) { // then the word alone serves
+	if p.stripes != nil && (c < sampleEvery || !p.switches.contended) { // then the word alone serves
 		p.emptyStripesLocked()
 		c = count(p.word.Load())
 	}
@@ -15,7 +15,7 @@ func (p *Pool) remarkLocked() {
 		mark = MarkDenied
 	case c <= 0:
 		mark = MarkEmpty
-	case p.switches.contended() && c >= sampleEvery && p.stripeLocked():
+	case p.switches.contended && c >= sampleEvery && p.stripeLocked():
 		mark = MarkStriped
 	case p.stripesMax > 0:
 		mark = max(mark, c-sampleEvery)

@@ -25,9 +25,9 @@ type stripe struct {
 // switches remembers which of the last 16 looks met another P than the look before. From four on,
 // the pool counts as contended, until there are none.
 type switches struct {
-	history uint16
-	last    int32
-	on      bool
+	history   uint16
+	last      int32
+	contended bool
 }
 
 // see takes in a look that met P i.
@@ -41,13 +41,11 @@ func (s *switches) see(i int) {
 	// looks.
 	switch n := bits.OnesCount16(s.history); {
 	case n >= 4:
-		s.on = true
+		s.contended = true
 	case n == 0:
-		s.on = false
+		s.contended = false
 	}
 }
-
-func (s *switches) contended() bool { return s.on }
 
 // lookLocked notes which P takes.
 func (p *Pool) lookLocked() {

@@ -15,7 +15,7 @@ func newStriped(t testing.TB, n int64) *Pool {
 	}
 	p := new(Pool)
 	p.init(runtime.GOMAXPROCS(0))
-	p.switches = switches{on: true, history: 0xffff}
+	p.switches = switches{contended: true, history: 0xffff}
 	p.add(n)
 	return p
 }
@@ -24,7 +24,7 @@ func newStriped(t testing.TB, n int64) *Pool {
 func (p *Pool) contend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.switches.on, p.switches.history = true, 0xffff
+	p.switches.contended, p.switches.history = true, 0xffff
 	p.remarkLocked()
 }
 
@@ -34,19 +34,19 @@ func TestStripesServeWhereTakersContend(t *testing.T) {
 	for range 100 {
 		s.see(1)
 	}
-	if s.contended() {
+	if s.contended {
 		t.Error("one taker counts as contention")
 	}
 	for i := range 16 {
 		s.see(i / 2 % 2)
 	}
-	if !s.contended() {
+	if !s.contended {
 		t.Error("two takers in turns do not")
 	}
 	for range 17 {
 		s.see(0)
 	}
-	if s.contended() {
+	if s.contended {
 		t.Error("one taker still does after 16 looks")
 	}
 	p := newStriped(t, 1e6)

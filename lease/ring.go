@@ -61,11 +61,10 @@ func (r *ring) place(now, ttl int64) place {
 	return place{gen: r.gen, slice: s, ends: (s + 1) * r.width}
 }
 
-// locate finds where p's entry is now, and whether it is still in the ring. It follows one move.
-// Following every move would need unbounded state, and following none would make every holder's
-// call void whenever T grows. An entry that was moved twice without a renewal counts as gone: its
-// holder burns what it has, and the entry stays until its slice ends.
-func (r *ring) locate(p place, now int64) (place, bool) {
+// locate finds where p's entry is now, and whether it is still in the ring. It follows one move:
+// following every one would need unbounded state, and following none would make every holder's call
+// void whenever T grows.
+func (r *ring) locate(p place) (place, bool) {
 	switch {
 	case p.gen == r.gen:
 	case p.gen == r.gen-1 && p.ends > r.movedAt:

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"hash/maphash"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -83,21 +85,6 @@ func (c *Call) Unsent() error {
 	return nil
 }
 
-var _ Store = (*MemoryStore)(nil)
-
-// Exchange implements Store; it never fails, and answers all calls as one group.
-func (m *MemoryStore) Exchange(_ context.Context, calls []*Call, done func([]*Call)) {
-	for _, c := range calls {
-		m.exchange(c)
-	}
-	done(calls)
-}
-
-// Configure implements Store.
-func (m *MemoryStore) Configure(_ context.Context, key string, op Op, c Config) (State, error) {
-	return m.configure(key, op, c)
-}
-
 // memoryShards spread the lock and bound the work of one sweep.
 const memoryShards = 64
 
@@ -106,8 +93,11 @@ const memoryShards = 64
 // is dropped as Redis would drop it. It may be shared between goroutines.
 type MemoryStore struct {
 	clock  clock.Clock
+	seed   maphash.Seed
 	shards [memoryShards]memoryShard
 }
+
+var _ Store = (*MemoryStore)(nil)
 
 type memoryShard struct {
 	mu      sync.Mutex
@@ -125,23 +115,26 @@ func NewMemoryStore(c clock.Clock) *MemoryStore {
 	if c == nil {
 		c = clock.System()
 	}
-	m := &MemoryStore{clock: c}
+	m := &MemoryStore{clock: c, seed: maphash.MakeSeed()}
 	for i := range m.shards {
-		m.shards[i].buckets = make(map[string]*memoryBucket)
-		m.shards[i].sweepAt = 1024
+		m.shards[i] = memoryShard{buckets: make(map[string]*memoryBucket), sweepAt: 1024}
 	}
 	return m
 }
 
-// exchange executes one call.
-func (m *MemoryStore) exchange(call *Call) {
-	m.with(call.Key, func(b *Bucket, now int64) (written bool) {
-		call.Err = b.Call(now, &call.Request, &call.Grant)
-		return call.Err == nil
-	})
+// Exchange implements Store; it never fails, and answers all calls as one group.
+func (m *MemoryStore) Exchange(_ context.Context, calls []*Call, done func([]*Call)) {
+	for _, c := range calls {
+		m.with(c.Key, func(b *Bucket, now int64) (written bool) {
+			c.Err = b.Call(now, &c.Request, &c.Grant)
+			return c.Err == nil
+		})
+	}
+	done(calls)
 }
 
-func (m *MemoryStore) configure(key string, op Op, c Config) (st State, err error) {
+// Configure implements Store.
+func (m *MemoryStore) Configure(_ context.Context, key string, op Op, c Config) (st State, err error) {
 	m.with(key, func(b *Bucket, now int64) (written bool) {
 		st, err = b.Configure(now, op, c)
 		return st.Changed
@@ -153,7 +146,7 @@ func (m *MemoryStore) configure(key string, op Op, c Config) (st State, err erro
 // microseconds from an origin of the clock's own, as only differences count.
 func (m *MemoryStore) with(key string, do func(b *Bucket, now int64) (written bool)) {
 	key = storedKey(key)
-	sh := m.shard(key)
+	sh := &m.shards[maphash.String(m.seed, key)%memoryShards]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := max(int64(m.clock.Now())/1000, 1)
@@ -169,27 +162,11 @@ func (m *MemoryStore) with(key string, do func(b *Bucket, now int64) (written bo
 		return
 	}
 	sh.buckets[key] = b
-	sh.sweep(now)
-}
-
-func (m *MemoryStore) shard(key string) *memoryShard {
-	h := uint64(14695981039346656037) // FNV-1a: the same on every run, so that simulations repeat
-	for i := 0; i < len(key); i++ {
-		h = (h ^ uint64(key[i])) * 1099511628211
-	}
-	return &m.shards[h%memoryShards]
-}
-
-// sweep drops expired buckets when they may have become half of all.
-func (sh *memoryShard) sweep(now int64) {
 	if len(sh.buckets) < sh.sweepAt {
 		return
 	}
-	for key, b := range sh.buckets {
-		if now >= b.expires {
-			delete(sh.buckets, key)
-		}
-	}
+	// Expired buckets may have become half of all.
+	maps.DeleteFunc(sh.buckets, func(_ string, b *memoryBucket) bool { return now >= b.expires })
 	sh.sweepAt = 2*len(sh.buckets) + 1024
 }
 
