@@ -12,7 +12,6 @@ import (
 )
 
 func TestTheBooksDoNotBalance(t *testing.T) {
-	limits := []lease.Limit{lease.PerSecond(100)}
 	grant := func(e *entry, seq, n int64) *call {
 		return &call{entry: e, request: lease.Request{Seq: seq}, grant: lease.Grant{Seq: seq, Granted: n}}
 	}
@@ -27,7 +26,7 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 		"a request that the books do not know": func(run *replication, _ *entry) { run.books.ended.Admitted++ },
 	} {
 		// Given a run that is well, and an entry whose last call was answered,
-		run := simulate(t, scenario.Scenario{Duration: time.Second, Limits: limits})
+		run := simulate(t, scenario.Scenario{Duration: time.Second, Limits: limits(lease.PerSecond(100))})
 		if err := run.books.balance(run.fleet.entries.all); err != nil {
 			t.Fatal(err)
 		}
@@ -43,12 +42,14 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 
 func TestRivalsAreToldHowManyProcessesRunAtTheStart(t *testing.T) {
 	// Given a fleet of one that grows to ten at the very end, in two groups, and twice the load,
+	evenly := func(rate scenario.Rate) *scenario.Workload {
+		return &scenario.Workload{Kind: scenario.Constant, Rate: rate}
+	}
 	run := simulate(t, scenario.Scenario{
-		Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000).WithBurst(100)},
+		Duration: 10 * time.Second, Limits: limits(lease.PerSecond(1000).WithBurst(100)),
 		Groups: []scenario.Group{
-			{Name: "a", Workload: &scenario.Workload{Kind: scenario.Constant, Rate: 2000},
-				Scale: []scenario.Step{{At: 9990 * time.Millisecond, Count: 10}}},
-			{Name: "b", Weight: 3, Workload: &scenario.Workload{Kind: scenario.Constant, Rate: 6000}},
+			{Name: "a", Workload: evenly(2000), Scale: []scenario.Step{{At: 9990 * time.Millisecond, Count: 10}}},
+			{Name: "b", Workload: evenly(6000), Weight: 3},
 		},
 		Rivals: []string{"static_split"},
 	})
@@ -60,33 +61,33 @@ func TestRivalsAreToldHowManyProcessesRunAtTheStart(t *testing.T) {
 }
 
 func TestRatiosAreOfWhatTheCentralBucketAdmits(t *testing.T) {
-	run := newRun(t, scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(1)}})
-	if got := figure(run, "false_reject_ratio") + figure(run, "swapped_ratio"); got != 0 {
-		t.Errorf("of nothing %v is rejected", got)
+	run := newRun(t, scenario.Scenario{Limits: limits(lease.PerSecond(1))})
+	if f := figures(run); f.FalseRejectRatio.Mean != 0 || f.SwappedRatio.Mean != 0 {
+		t.Errorf("of nothing %v is rejected and %v swapped", f.FalseRejectRatio.Mean, f.SwappedRatio.Mean)
 	}
-	run.books.centralAdmitted, run.books.tally.FalseRejects, run.books.tally.Swapped,
-		run.books.tally.Admitted = 200, 3, 5, 198
-	a, b, c := figure(run, "false_reject_ratio"), figure(run, "swapped_ratio"), figure(run, "admitted_vs_central")
+	tally := &run.books.tally
+	run.books.centralAdmitted, tally.FalseRejects, tally.Swapped, tally.Admitted = 200, 3, 5, 198
+	f := figures(run)
+	a, b, c := f.FalseRejectRatio.Mean, f.SwappedRatio.Mean, f.AdmittedVsCentral.Mean
 	if a != 0.015 || b != 0.025 || c != 0.99 {
 		t.Errorf("the ratios are %v, %v and %v, want 0.015, 0.025 and 0.99", a, b, c)
 	}
 }
 
 func TestEachRequestIsAnsweredOnce(t *testing.T) {
-	seed := testkit.Seed(t)
-	for i := range uint64(100 / testkit.Slowdown) {
+	boundless, err := rival.NewCentral(limits(lease.PerSecond(1e9).WithBurst(1e12)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range testkit.Seeds(t, 100/testkit.Slowdown) {
 		// Given a random scenario, and a central bucket that has room for everything,
-		run := newRun(t, newChaos(seed+i).Scenario)
-		boundless, err := rival.NewCentral([]lease.Limit{lease.PerSecond(1e9).WithBurst(1e12)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		run := newRun(t, newChaos(seed).Scenario)
 		for k := range run.books.central {
 			run.books.central[k] = boundless
 		}
 		for run.goesOn() {
 			if run.time.heap[0].at < run.time.now {
-				t.Fatalf("seed %d: after %d comes an event at %d", seed+i, run.time.now, run.time.heap[0].at)
+				t.Fatalf("after %d comes an event at %d", run.time.now, run.time.heap[0].at)
 			}
 			run.step()
 		}
@@ -101,8 +102,8 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 		b := &run.books
 		accounted := b.tally.Admitted + b.tally.FalseRejects + waiting
 		if b.offered != b.centralAdmitted || b.offered != accounted || b.tally.Swapped != 0 {
-			t.Fatalf("seed %d: %d tokens are asked for, %d admitted, %d rejected, and %d waited for\n%+v", seed+i,
-				run.books.offered, run.books.tally.Admitted, run.books.tally.FalseRejects, waiting, run.s)
+			t.Fatalf("%d tokens are asked for, %d admitted, %d rejected, and %d waited for\n%+v", b.offered,
+				b.tally.Admitted, b.tally.FalseRejects, waiting, run.s)
 		}
 	}
 }

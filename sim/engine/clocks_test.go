@@ -11,9 +11,11 @@ import (
 )
 
 func TestTrueTimeIsTheFirstMomentAtWhichAClockShowsATime(t *testing.T) {
-	for _, drift := range []int64{0, 1, 50, 60_000, 333_333, 999_999, -1, -50, -60_000, -333_333, -999_990, -999_999} {
+	for _, drift := range []int64{0, 1, 50, 60_000, 333_333, 999_999, -1, -50, -60_000, -333_333, -999_990,
+		-999_999} {
 		p := clocks{drift: drift}
-		for _, ticks := range []int64{1, 2, 3, 999, 1000, 12_345, 999_999, 1_000_000, 1_000_001, 123_456_789, int64(time.Hour), int64(24 * time.Hour)} {
+		for _, ticks := range []int64{1, 2, 3, 999, 1000, 12_345, 999_999, 1_000_000, 1_000_001, 123_456_789,
+			int64(time.Hour), int64(24 * time.Hour)} {
 			got := p.when(0, clock.Instant(localStart+ticks))
 			if got == never && p.ticks(never) < ticks {
 				continue // time ends before
@@ -37,7 +39,7 @@ func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
 		{ClientTime: true},
 	} {
 		run := simulate(t, scenario.Scenario{
-			Duration: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, Redis: r,
+			Duration: 2 * time.Second, Limits: limits(lease.PerSecond(100)), Redis: r,
 			Clock: scenario.Clock{Offset: scenario.DurationDist{Dist: uniform(-float64(long), -float64(long))}},
 		})
 		if run.books.tally.Admitted == 0 {
@@ -50,7 +52,7 @@ func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 	// Given a process whose clock is wrong by so much, and next to no network,
 	calls := func(ppm float64) float64 {
 		run := simulate(t, scenario.Scenario{
-			Duration: 21 * time.Second, Warmup: time.Second, Limits: []lease.Limit{lease.PerSecond(20_000)},
+			Duration: 21 * time.Second, Warmup: time.Second, Limits: limits(lease.PerSecond(20_000)),
 			Workload: scenario.Workload{Kind: scenario.Constant, Load: 0.5},
 			Network:  scenario.Network{RoundTrip: scenario.Constantly(10 * time.Microsecond)},
 			Groups:   []scenario.Group{{Clock: drifting(ppm)}},
@@ -74,15 +76,15 @@ func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 
 func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 	for _, ppm := range []float64{0, 1, 1_000, 50_000, 999_999, -1, -1_000, -50_000, -900_000} {
+		speed := 1 + ppm/1e6
 		// Given a lease of 25 tokens, asked for at 0, of which as many are spent as keeps the
 		// holder from giving the rest back, and nothing that is heard after it,
 		run := newRun(t, scenario.Scenario{
-			Duration: 10 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
-			Policy: lease.Policy{MinBatch: 25, TTL: 400 * time.Millisecond},
-			Workload: scenario.Workload{Kind: scenario.Replay,
-				Trace: regularly(time.Duration(20e6/(1+ppm/1e6)), 10*time.Second)},
-			Groups:  []scenario.Group{{Clock: drifting(ppm)}},
-			Network: scenario.Network{Partitions: []scenario.Partition{{At: 2 * time.Millisecond, For: time.Hour}}},
+			Duration: 10 * time.Second, Limits: limits(lease.PerSecond(1000)),
+			Policy:   lease.Policy{MinBatch: 25, TTL: 400 * time.Millisecond},
+			Workload: regularly(time.Duration(20e6/speed), 10*time.Second),
+			Groups:   []scenario.Group{{Clock: drifting(ppm)}},
+			Network:  scenario.Network{Partitions: []scenario.Partition{{At: 2 * time.Millisecond, For: time.Hour}}},
 		})
 		leased := false
 		for run.books.burnt(run.fleet.entries.all) == 0 && len(run.time.heap) > 0 {
@@ -90,10 +92,9 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 			leased = leased || run.fleet.entries.all[0].client.Pool.Held() > 20
 		}
 		// then it ends when its clock shows 15/16 of the TTL.
-		speed := 1 + ppm/1e6
-		if want := 375e6 / speed; !leased || math.Abs(float64(run.time.now)-want) > 1+1/speed { // a nanosecond of either clock
-			t.Errorf("drift %v ppm: leased %v, it ends at %v, want %v", ppm, leased, time.Duration(run.time.now),
-				time.Duration(want))
+		slack := 1 + 1/speed // a nanosecond of either clock
+		if want := 375e6 / speed; !leased || math.Abs(float64(run.time.now)-want) > slack {
+			t.Errorf("drift %v ppm: leased %v, it ends at %v ns, want %v", ppm, leased, run.time.now, want)
 		}
 	}
 }

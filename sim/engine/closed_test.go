@@ -15,29 +15,23 @@ import (
 func TestWhatTheLimitHasRoomForIsAdmitted(t *testing.T) {
 	// Given one process with half as many requests as the limit admits, evenly spread,
 	s := scenario.Scenario{
-		Duration: 20 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
+		Duration: 20 * time.Second, Limits: limits(lease.PerSecond(1000)),
 		Workload: scenario.Workload{Kind: scenario.Constant, Rate: 500},
 	}
 	run := simulate(t, s)
 	// then all of them are admitted, and nothing is lost or rejected,
-	b := &run.books
+	b, f := &run.books, figures(run)
 	if b.offered < 9999 || b.offered > 10_000 || b.tally.Admitted != b.offered || b.centralAdmitted != b.offered {
-		t.Errorf("%d offered, %d admitted, %d by one central bucket; want 10,000 of each", run.books.offered,
-			run.books.tally.Admitted, run.books.centralAdmitted)
+		t.Errorf("%d offered, %d admitted, %d by one central bucket; want 10,000 of each", b.offered,
+			b.tally.Admitted, b.centralAdmitted)
 	}
-	for _, name := range []string{"burnt", "bound_exceeded_by", "false_reject_ratio", "swapped_ratio", "degraded"} {
-		if x := figure(run, name); x != 0 {
-			t.Errorf("%s is %v", name, x)
-		}
+	if f.Burnt.Mean+f.BoundExceededBy.Mean+f.FalseRejectRatio.Mean+f.SwappedRatio.Mean+f.Degraded.Mean != 0 {
+		t.Errorf("something is burnt, rejected, swapped, degraded or exceeded: %+v", f)
 	}
 	// for about 1/Target calls a second, and at most 2/Target.
 	target := s.Policy.TargetFor(s.Limits).Seconds()
-	if x := figure(run, "calls_per_s"); x < 0.5/target || x > 2/target {
-		t.Errorf("%v calls/s, 1/Target is %v", x, 1/target)
-	}
-	if figure(run, "calls_per_s") != figure(run, "round_trips_per_s") {
-		t.Errorf("%v calls/s take %v round trips/s, of one key", figure(run, "calls_per_s"),
-			figure(run, "round_trips_per_s"))
+	if x := f.CallsPerS.Mean; x < 0.5/target || x > 2/target || x != f.RoundTripsPerS.Mean {
+		t.Errorf("%v calls/s of one key take %v round trips/s, 1/Target is %v", x, f.RoundTripsPerS.Mean, 1/target)
 	}
 }
 
@@ -49,9 +43,8 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 		// Given three times what the limit admits, for ten seconds,
 		limit := lease.PerSecond(c.rate).WithBurst(c.burst)
 		s := scenario.Scenario{
-			Duration: 10 * time.Second, Limits: []lease.Limit{limit},
-			Policy: lease.Policy{Fallback: lease.FallbackDeny},
-			Groups: []scenario.Group{{Count: c.n}}, Workload: scenario.Workload{Kind: scenario.Constant, Load: 3},
+			Duration: 10 * time.Second, Limits: limits(limit), Policy: deny, Groups: alike(c.n),
+			Workload: scenario.Workload{Kind: scenario.Constant, Load: 3},
 		}
 		run := simulate(t, s)
 		// then the burst and ten seconds of the rate are admitted, but for three stocks: what is in
@@ -60,13 +53,13 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 		// what did not flow in while the bucket was full on paper, because what had been spent of
 		// the first leases was not reported before a Target was over.
 		most := c.burst + 10*c.rate
-		stock := 3 * max(1,
-			int64(math.Ceil(limit.Rate()*(s.Policy.TargetFor(s.Limits)+2*time.Millisecond).Seconds())))
+		held := limit.Rate() * (s.Policy.TargetFor(s.Limits) + 2*time.Millisecond).Seconds()
+		stock := 3 * max(1, int64(math.Ceil(held)))
 		if got := run.books.tally.Admitted; got > most || got < most-stock {
 			t.Errorf("%v, %d processes: %d admitted, want %d to %d", limit, c.n, got, most-stock, most)
 		}
-		if x := figure(run, "bound_exceeded_by"); x != 0 {
-			t.Errorf("%v: the bound is exceeded by %v", limit, x)
+		if x := run.books.audit.ExceededBy(); x != 0 {
+			t.Errorf("%v: the bound is exceeded by %d", limit, x)
 		}
 	}
 }
@@ -74,15 +67,13 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 func TestABurstOfOneIsEnoughForWhoComesInTime(t *testing.T) {
 	// Given a bucket that can hold one token, and a request whenever there is one again,
 	run := simulate(t, scenario.Scenario{
-		Duration: 20 * time.Second, Limits: []lease.Limit{lease.Every(100 * time.Millisecond)},
-		Policy:   lease.Policy{Fallback: lease.FallbackDeny},
-		Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(102*time.Millisecond, 20*time.Second)},
+		Duration: 20 * time.Second, Limits: limits(lease.Every(100 * time.Millisecond)), Policy: deny,
+		Workload: regularly(102*time.Millisecond, 20*time.Second),
 	})
 	// then each is admitted, and each takes a call.
-	n := run.books.requests
-	if n != 197 || run.books.tally.Admitted != n || run.network.calls() != n {
-		t.Errorf("%d of %d are admitted, with %d calls", run.books.tally.Admitted, run.books.requests,
-			run.network.calls())
+	n, admitted, calls := run.books.requests, run.books.tally.Admitted, run.network.calls()
+	if n != 197 || admitted != n || calls != n {
+		t.Errorf("%d of %d are admitted, with %d calls", admitted, n, calls)
 	}
 }
 
@@ -91,40 +82,36 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 	// them at 0,
 	for _, end := range []time.Duration{time.Second, 1234500 * time.Microsecond, 3 * time.Second} {
 		run := simulate(t, scenario.Scenario{
-			Duration: end, Limits: []lease.Limit{lease.PerSecond(1000).WithBurst(100)}, Rivals: []string{"central"},
-			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(500*time.Microsecond, end)},
+			Duration: end, Limits: limits(lease.PerSecond(1000).WithBurst(100)), Rivals: []string{"central"},
+			Workload: regularly(500*time.Microsecond, end),
 		})
 		// then what it has admitted by the last one is the burst and a token for each whole
 		// millisecond.
 		last := end - 500*time.Microsecond
 		want := 100 + int64(last/time.Millisecond)
-		if run.books.centralAdmitted != want || run.books.rivals[0].tally.Admitted != want {
+		rival := run.books.rivals[0].tally
+		if run.books.centralAdmitted != want || rival.Admitted != want {
 			t.Errorf("%v: %d are admitted, %d by the rival of that name, want %d", end, run.books.centralAdmitted,
-				run.books.rivals[0].tally.Admitted, want)
+				rival.Admitted, want)
 		}
-		if x := run.books.rivals[0].tally; x.FalseRejects != 0 || x.Swapped != 0 {
-			t.Errorf("%v: the rival central rejects %d falsely and swaps %d", end, x.FalseRejects, x.Swapped)
+		if rival.FalseRejects != 0 || rival.Swapped != 0 {
+			t.Errorf("%v: the rival central rejects %d falsely and swaps %d", end, rival.FalseRejects, rival.Swapped)
 		}
 	}
 }
 
 func TestTheFirstRequestWaitsForARoundTripAndTheService(t *testing.T) {
-	for _, c := range []struct{ trip, service time.Duration }{
-		{time.Millisecond, 15 * time.Microsecond}, {40 * time.Millisecond, 0}, {10 * time.Microsecond, 100 * time.Microsecond},
-	} {
-		s := scenario.Scenario{
-			Duration: time.Second, Limits: []lease.Limit{lease.PerSecond(100)}, CallTimeout: time.Second,
+	for _, c := range []struct{ trip, service time.Duration }{{time.Millisecond, 15 * time.Microsecond},
+		{40 * time.Millisecond, 0}, {10 * time.Microsecond, 100 * time.Microsecond}} {
+		run := simulate(t, scenario.Scenario{
+			Duration: time.Second, Limits: limits(lease.PerSecond(100)), CallTimeout: time.Second,
 			Network: scenario.Network{RoundTrip: scenario.Constantly(c.trip)},
-			Redis:   scenario.Redis{ServiceTime: scenario.Constantly(c.service)},
-			Workload: scenario.Workload{Kind: scenario.Replay,
-				Trace: &scenario.Trace{Requests: []scenario.TraceRequest{{At: time.Millisecond, Cost: 1}}}},
-		}
-		if c.service == 0 {
-			s.Redis.ServiceTime = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
-		}
-		run := simulate(t, s)
-		want := float64(c.trip+c.service) / 1e6
-		if got := figure(run, "wait_ms_max"); math.Abs(got-want) > want/1000 || run.books.tally.Admitted != 1 { // the histogram has three digits
+			Redis: scenario.Redis{ServiceTime: scenario.DurationDist{ // a constant 0 would be the default
+				Dist: uniform(float64(c.service), float64(c.service))}},
+			Workload: regularly(time.Hour, 1),
+		})
+		want, got := float64(c.trip+c.service)/1e6, figures(run).WaitMsMax.Mean
+		if math.Abs(got-want) > want/1000 || run.books.tally.Admitted != 1 { // the histogram has three digits
 			t.Errorf("round trip %v, service %v: the wait is %v ms, want %v", c.trip, c.service, got, want)
 		}
 	}
@@ -139,10 +126,10 @@ func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 		sum, squares := 0.0, 0.0
 		for seed := range uint64(runs) {
 			run := simulate(t, scenario.Scenario{
-				Duration: time.Hour, Seed: seed + 100, Limits: []lease.Limit{lease.PerSecond(rate).WithBurst(1)},
+				Duration: time.Hour, Seed: seed + 100, Limits: limits(lease.PerSecond(rate).WithBurst(1)),
 				Workload: scenario.Workload{Verb: scenario.VerbWait, Load: load, Deadline: time.Hour},
 				Network:  scenario.Network{RoundTrip: scenario.Constantly(2 * time.Microsecond)},
-				Redis:    scenario.Redis{ServiceTime: scenario.Constantly(time.Microsecond)},
+				Redis:    faulty(time.Microsecond),
 			})
 			mean := run.books.waits.Mean().Seconds()
 			sum += mean

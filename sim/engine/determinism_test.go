@@ -1,7 +1,8 @@
 package engine
 
 import (
-	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/report"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
@@ -22,6 +24,15 @@ func randomScenarios(t *testing.T, n int) (all []scenario.Scenario) {
 		s := newChaos(seed + uint64(i)).Scenario
 		s.Rivals = []string{"central", "central_client", "local_batches", "settle_afterwards:30ms"}
 		all = append(all, s)
+	}
+	return all
+}
+
+// every lists all figures of a report, those of the rivals too.
+func every(r *report.Report) []report.Named {
+	all := r.All()
+	for i := range r.Rivals {
+		all = append(all, r.Rivals[i].All()...)
 	}
 	return all
 }
@@ -45,7 +56,7 @@ func TestParallelDoesNotChangeTheReport(t *testing.T) {
 		}
 		want := asJSON(t, reported(t, s, 1))
 		for _, parallel := range []int{2, 8} {
-			if got := asJSON(t, reported(t, s, parallel)); !bytes.Equal(got, want) {
+			if got := asJSON(t, reported(t, s, parallel)); got != want {
 				t.Errorf("%s, parallel %d: the report is\n%s\nwant\n%s\n%+v", s.Name, parallel, got, want, s)
 			}
 		}
@@ -56,27 +67,14 @@ func TestTheWorstSeedGivesTheWorstValueAgain(t *testing.T) {
 	for _, s := range randomScenarios(t, 5) {
 		s.Reps = 4
 		r := reported(t, s, 2)
-		alone := map[uint64]report.Report{}
-		again := func(seed uint64) *report.Report {
-			if _, ok := alone[seed]; !ok {
-				one := s
-				one.Seed, one.Reps = seed, 1
-				alone[seed] = reported(t, one, 1)
+		s.Reps = 1
+		alone := map[uint64]*report.Report{}
+		for i, f := range every(r) {
+			if s.Seed = f.WorstSeed; alone[s.Seed] == nil {
+				alone[s.Seed] = reported(t, s, 1)
 			}
-			one := alone[seed]
-			return &one
-		}
-		for i, f := range r.All() {
-			if got := again(f.WorstSeed).All()[i]; got.Mean != f.Worst {
-				t.Errorf("%s: seed %d gave %v and alone gives %v\n%+v", f.Name, f.WorstSeed, f.Worst, got.Mean, s)
-			}
-		}
-		for k := range r.Rivals {
-			for i, f := range r.Rivals[k].All() {
-				if got := again(f.WorstSeed).Rivals[k].All()[i]; got.Mean != f.Worst {
-					t.Errorf("%s, %s: seed %d gave %v and alone gives %v\n%+v", r.Rivals[k].Name, f.Name, f.WorstSeed,
-						f.Worst, got.Mean, s)
-				}
+			if got := every(alone[s.Seed])[i]; got.Mean != f.Worst {
+				t.Errorf("%s: seed %d gave %v and alone gives %v\n%+v", f.Name, s.Seed, f.Worst, got.Mean, s)
 			}
 		}
 	}
@@ -92,15 +90,14 @@ func TestARivalMoreChangesNothingElse(t *testing.T) {
 			s.Rivals = rivals
 			fewer := reported(t, s, 2)
 			// then all else is the same, and so is each of them.
-			for i, r := range fewer.Rivals {
-				k := slices.IndexFunc(more.Rivals, func(o report.RivalReport) bool { return o.Name == r.Name })
-				if fmt.Sprint(more.Rivals[k]) != fmt.Sprint(fewer.Rivals[i]) {
-					t.Errorf("%s: %+v, among others %+v", r.Name, fewer.Rivals[i], more.Rivals[k])
-				}
+			other := *more
+			other.ScenarioHash, other.Rivals = fewer.ScenarioHash, nil
+			for _, name := range rivals {
+				k := slices.IndexFunc(more.Rivals, func(o report.RivalReport) bool { return o.Name == name })
+				other.Rivals = append(other.Rivals, more.Rivals[k])
 			}
-			other := more
-			other.Rivals, other.ScenarioHash = fewer.Rivals, fewer.ScenarioHash
-			if got, want := asJSON(t, fewer), asJSON(t, other); !bytes.Equal(got, want) {
+			got, want := asJSON(t, fewer), asJSON(t, &other)
+			if got != want || fmt.Sprint(fewer.Rivals) != fmt.Sprint(other.Rivals) {
 				t.Errorf("with rivals %v:\n%s\nwith all\n%s", rivals, got, want)
 			}
 		}
@@ -113,8 +110,8 @@ func TestMoreReplicationsChangeNothingOfTheFirst(t *testing.T) {
 		two := reported(t, s, 1)
 		s.Reps = 5
 		five := reported(t, s, 2)
-		for i, f := range five.All() {
-			if want := two.All()[i].Values; !slices.Equal(f.Values[:2], want) {
+		for i, f := range every(five) {
+			if want := every(two)[i].Values; !slices.Equal(f.Values[:2], want) {
 				t.Errorf("%s: %v in the first two of five, %v in two", f.Name, f.Values, want)
 			}
 		}
@@ -140,34 +137,31 @@ func nature(run *replication, p *process) string {
 }
 
 func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
-	for _, kind := range []string{scenario.Constant, scenario.Poisson, scenario.OnOff, scenario.Pareto, scenario.Diurnal, scenario.Flash, scenario.Sync} {
+	for _, kind := range []string{scenario.Constant, scenario.Poisson, scenario.OnOff, scenario.Pareto,
+		scenario.Diurnal, scenario.Flash, scenario.Sync} {
 		// Given two groups with loads of their own,
-		fleet := func(first int, more ...scenario.Group) (second []string) {
-			load := func() *scenario.Workload {
-				return &scenario.Workload{Kind: kind, Rate: 907, Cost: scenario.Cost{Min: 1, Max: 9}}
-			}
-			s := scenario.Scenario{
-				Limits: []lease.Limit{lease.PerSecond(1000)}, Keys: scenario.Keys{Count: 5, Zipf: 1},
+		load := scenario.Workload{Kind: kind, Rate: 907, Cost: scenario.Cost{Min: 1, Max: 9}}
+		second := func(first int, more ...scenario.Group) (all []string) {
+			run := newRun(t, scenario.Scenario{
+				Limits: limits(lease.PerSecond(1000)), Keys: scenario.Keys{Count: 5, Zipf: 1},
 				Clock: scenario.Clock{Offset: scenario.Constantly(time.Second),
 					Drift: scenario.DriftDist{Dist: scenario.Dist{P: 50}}},
 				Groups: append([]scenario.Group{
-					{Name: "a", Count: first, Workload: load()},
-					{Name: "b", Count: 3, Workload: load(), Pauses: scenario.Stops{Every: time.Second},
+					{Name: "a", Count: first, Workload: &load},
+					{Name: "b", Count: 3, Workload: &load, Pauses: scenario.Stops{Every: time.Second},
 						Restarts: scenario.Stops{Every: time.Second}},
 				}, more...),
-			}
-			run := newRun(t, s)
+			})
 			for _, p := range run.fleet.groups[1].members {
-				second = append(second, nature(run, p))
+				all = append(all, nature(run, p))
 			}
-			return second
+			return all
 		}
-		before := fleet(2)
+		before := second(2)
 		// when there is another, or more processes in the first,
 		for what, after := range map[string][]string{
-			"a third group": fleet(2, scenario.Group{Name: "c", Count: 7,
-				Workload: &scenario.Workload{Kind: kind, Rate: 100}}),
-			"a larger first": fleet(9),
+			"a third group":  second(2, scenario.Group{Name: "c", Count: 7, Workload: &load}),
+			"a larger first": second(9),
 		} {
 			// then the second's requests come as before, and what happens to it.
 			if !slices.Equal(before, after) {
@@ -181,11 +175,11 @@ func TestAPolicyDoesNotChangeWhatHappens(t *testing.T) {
 	// Given a fleet with many keys, and processes that are stopped and killed,
 	fates := func(target time.Duration) (all []random.Stream, running []float64) {
 		run := simulate(t, scenario.Scenario{
-			Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)},
+			Duration: 5 * time.Second, Limits: limits(lease.PerSecond(100)),
 			Policy: lease.Policy{Target: target}, Keys: scenario.Keys{Count: 20},
 			Groups: []scenario.Group{{
-				Count: 10, Pauses: scenario.Stops{Every: 500 * time.Millisecond,
-					For: scenario.Constantly(100 * time.Millisecond)},
+				Count:    10,
+				Pauses:   scenario.Stops{Every: time.Second / 2, For: scenario.Constantly(100 * time.Millisecond)},
 				Restarts: scenario.Stops{Every: time.Second, For: scenario.Constantly(50 * time.Millisecond)},
 			}},
 		})
@@ -200,5 +194,53 @@ func TestAPolicyDoesNotChangeWhatHappens(t *testing.T) {
 	// then the same happens at the same moments.
 	if !slices.Equal(a, b) || !slices.Equal(up, still) {
 		t.Errorf("with other leases the processes run\n%v\nand not\n%v", up, still)
+	}
+}
+
+func TestRunReportsWhatValidateReports(t *testing.T) {
+	s := scenario.Scenario{Duration: -time.Second, Limits: limits(lease.PerSecond(1))}
+	want := s.Validate()
+	_, err := Runner{}.Run(t.Context(), s)
+	if err == nil || want == nil || err.Error() != want.Error() {
+		t.Errorf("Run says\n%v\nwant\n%v", err, want)
+	}
+}
+
+func TestWhateverEndsTheContextIsAnInterruption(t *testing.T) {
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	_, err := Runner{}.Run(ctx, scenario.Scenario{Limits: limits(lease.PerSecond(1))})
+	if !errors.Is(err, ErrInterrupted) || !errors.Is(err, cause) {
+		t.Errorf("the error is %v, want one that wraps %v and the cause", err, ErrInterrupted)
+	}
+}
+
+func TestParallelBelowOneIsTheDefault(t *testing.T) {
+	s := scenario.Scenario{Duration: time.Second, Reps: 2, Limits: limits(lease.PerSecond(10))}
+	if r := reported(t, s, -1); r.Reps != 2 {
+		t.Errorf("%d replications ended", r.Reps)
+	}
+}
+
+func TestTinyRuns(t *testing.T) {
+	for _, kind := range scenario.WorkloadKinds {
+		for _, warmup := range []time.Duration{0, time.Millisecond - 1} {
+			// Given the shortest run that there can be,
+			load := regularly(100*time.Microsecond, time.Second)
+			load.Kind = kind
+			s := scenario.Scenario{
+				Duration: time.Millisecond, Warmup: warmup, Reps: 1, Limits: limits(lease.PerSecond(1e5)),
+				Groups: alike(3), Workload: load, Rivals: rival.Names(),
+				Redis: scenario.Redis{Faults: []scenario.RedisFault{
+					{Kind: scenario.FaultFailover, At: time.Millisecond, For: time.Hour, Lost: time.Hour},
+					{Kind: scenario.FaultOutage, At: 500 * time.Microsecond, For: 1},
+				}},
+			}
+			// then its report is of numbers.
+			if text := asJSON(t, reported(t, s, 1)); len(text) < 1000 {
+				t.Errorf("%s: %s", kind, text)
+			}
+		}
 	}
 }

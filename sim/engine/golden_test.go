@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,8 +20,8 @@ var update = flag.Bool("update", false, "TestGolden: write what is, instead of c
 
 // goldens are small scenarios that together use every part of the engine.
 func goldens() map[string]scenario.Scenario {
-	limits := func(all ...lease.Limit) []lease.Limit { return all }
-	deny := lease.Policy{Fallback: lease.FallbackDeny}
+	repeated := regularly(7*time.Millisecond, time.Second)
+	repeated.Repeated = true
 	return map[string]scenario.Scenario{
 		"steady": {Limits: limits(lease.PerSecond(5000)), Groups: []scenario.Group{{Count: 20, Skew: 0.5}}, Warmup: 500 * time.Millisecond},
 		"overload": {
@@ -32,9 +31,9 @@ func goldens() map[string]scenario.Scenario {
 			Rivals:  []string{"central", "central_client", "fixed_window", "sliding_log", "sliding_cells", "static_split", "local_batches", "settle_afterwards"},
 			Clock:   scenario.Clock{Offset: scenario.Constantly(50 * time.Millisecond), Drift: scenario.DriftDist{Dist: scenario.Dist{P: 100}}},
 		},
-		"small burst": {Limits: limits(lease.PerSecond(100).WithBurst(3)), Groups: []scenario.Group{{Count: 30}}, Workload: scenario.Workload{Kind: scenario.Constant, Load: 2}},
+		"small burst": {Limits: limits(lease.PerSecond(100).WithBurst(3)), Groups: alike(30), Workload: scenario.Workload{Kind: scenario.Constant, Load: 2}},
 		"waiting": {
-			Limits: limits(lease.PerSecond(300).WithBurst(30), lease.PerMinute(15_000)), Groups: []scenario.Group{{Count: 4}},
+			Limits: limits(lease.PerSecond(300).WithBurst(30), lease.PerMinute(15_000)), Groups: alike(4),
 			Workload: scenario.Workload{Kind: scenario.Pareto, Verb: scenario.VerbWait, Cost: scenario.Cost{Min: 1, Max: 3}, Deadline: 300 * time.Millisecond, Load: 1.2},
 		},
 		"keys": {
@@ -55,18 +54,18 @@ func goldens() map[string]scenario.Scenario {
 				{Kind: scenario.FaultClockStep, At: 1800 * time.Millisecond, By: -time.Minute},
 			}},
 		},
-		"adversary": {Limits: limits(lease.PerSecond(1000).WithBurst(200)), Policy: deny, Groups: []scenario.Group{{Count: 4}}, Workload: scenario.Workload{Kind: scenario.Adversary}},
+		"adversary": {Limits: limits(lease.PerSecond(1000).WithBurst(200)), Policy: deny, Groups: alike(4), Workload: scenario.Workload{Kind: scenario.Adversary}},
 		"closed": {
 			Limits: limits(lease.PerSecond(200).WithBurst(20)), Groups: []scenario.Group{{Count: 3, Restarts: scenario.Stops{Every: time.Second}}},
 			Workload: scenario.Workload{Kind: scenario.Closed, Retries: 2, Think: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistPareto, P: 20e6, Q: 1.5}}},
 		},
-		"day":  {Limits: limits(lease.PerSecond(1000)), Groups: []scenario.Group{{Count: 5}}, Workload: scenario.Workload{Kind: scenario.Diurnal, Load: 1}, Redis: scenario.Redis{ClientTime: true}, Clock: scenario.Clock{Offset: scenario.Constantly(time.Second)}},
-		"sale": {Limits: limits(lease.PerSecond(1000)), Groups: []scenario.Group{{Count: 5}}, Workload: scenario.Workload{Kind: scenario.Flash, Load: 0.5}, Policy: lease.Policy{ColdStart: lease.ColdStartAllow, Fallback: lease.FallbackAllowAll}},
+		"day":  {Limits: limits(lease.PerSecond(1000)), Groups: alike(5), Workload: scenario.Workload{Kind: scenario.Diurnal, Load: 1}, Redis: scenario.Redis{ClientTime: true}, Clock: scenario.Clock{Offset: scenario.Constantly(time.Second)}},
+		"sale": {Limits: limits(lease.PerSecond(1000)), Groups: alike(5), Workload: scenario.Workload{Kind: scenario.Flash, Load: 0.5}, Policy: lease.Policy{ColdStart: lease.ColdStartAllow, Fallback: lease.FallbackAllowAll}},
 		"volleys": {
-			Limits: limits(lease.PerSecond(1000)), Policy: lease.Policy{Overcommit: 50, MinBatch: 5, MaxBatch: 60, StartEmpty: true}, Groups: []scenario.Group{{Count: 7}},
+			Limits: limits(lease.PerSecond(1000)), Policy: lease.Policy{Overcommit: 50, MinBatch: 5, MaxBatch: 60, StartEmpty: true}, Groups: alike(7),
 			Workload: scenario.Workload{Kind: scenario.Sync, Within: 20 * time.Millisecond, Load: 1.5},
 		},
-		"trace": {Limits: limits(lease.PerSecond(50)), Groups: []scenario.Group{{Count: 2}}, Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(7*time.Millisecond, time.Second), Repeated: true}},
+		"trace": {Limits: limits(lease.PerSecond(50)), Groups: alike(2), Workload: repeated},
 	}
 }
 
@@ -79,34 +78,24 @@ func goldens() map[string]scenario.Scenario {
 // and looks at the difference: each line has a few of the figures in clear.
 func TestGolden(t *testing.T) {
 	file := filepath.Join("testdata", "golden.txt")
-	var lines []string
+	got := ""
 	all := goldens()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		s := all[name]
 		s.Name, s.Duration, s.Reps = name, 2*time.Second, 3
 		r := reported(t, s, 2)
-		sum := sha256.Sum256(asJSON(t, r))
-		lines = append(lines, fmt.Sprintf("%-12s admitted %.6g of %.6g, %.6g calls/s, 99 %% wait %.6g ms: %s",
-			name, r.Admitted.Mean, r.CentralAdmitted.Mean, r.CallsPerS.Mean, r.WaitMsP99.Mean, hex.EncodeToString(sum[:12])))
+		sum := sha256.Sum256([]byte(asJSON(t, r)))
+		got += fmt.Sprintf("%-12s admitted %.6g of %.6g, %.6g calls/s, 99 %% wait %.6g ms: %s\n", name,
+			r.Admitted.Mean, r.CentralAdmitted.Mean, r.CallsPerS.Mean, r.WaitMsP99.Mean, hex.EncodeToString(sum[:12]))
 	}
 	if *update {
-		if err := os.MkdirAll("testdata", 0o777); err != nil {
+		if err := os.WriteFile(file, []byte(got), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		return
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := strings.Split(strings.TrimSpace(string(text)), "\n")
-	for i := range max(len(lines), len(want)) {
-		if i >= len(lines) || i >= len(want) || lines[i] != want[i] {
-			t.Errorf("the reports are\n%s\nwant\n%s\n(if that is meant: go test ./sim/engine -run '^TestGolden$' -update)", strings.Join(lines, "\n"), strings.Join(want, "\n"))
-			break
-		}
+	want, err := os.ReadFile(file)
+	if err != nil || got != string(want) {
+		t.Errorf("the reports are\n%s\nwant\n%s\n(if that is meant: go test ./sim/engine -run '^TestGolden$' -update) %v",
+			got, want, err)
 	}
 }

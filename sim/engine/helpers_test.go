@@ -5,9 +5,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
+
+// deny is the policy under which promise (1) holds without the store too.
+var deny = lease.Policy{Fallback: lease.FallbackDeny}
+
+func limits(all ...lease.Limit) []lease.Limit { return all }
+
+// alike is one group of n processes.
+func alike(n int) []scenario.Group { return []scenario.Group{{Count: n}} }
 
 // newRun is a replication of s that has not begun; its seed is that of s.
 func newRun(t *testing.T, s scenario.Scenario) *replication {
@@ -41,45 +50,29 @@ func simulate(t *testing.T, s scenario.Scenario, see ...func(*replication, *call
 	return run
 }
 
-// figure is one of the figures of a replication, by its key.
-func figure(run *replication, name string) float64 {
-	o := run.outcome()
-	for _, n := range o.Figures.All() {
-		if n.Name == name {
-			return n.Mean
-		}
-	}
-	panic("there is no figure " + name)
-}
-
-// regularly is a trace of requests for one token, one in every gap from the beginning to the end.
-func regularly(gap, end time.Duration) *scenario.Trace {
-	t := &scenario.Trace{}
-	for at := time.Duration(0); at < end; at += gap {
-		t.Requests = append(t.Requests, scenario.TraceRequest{At: at, Cost: 1})
-	}
-	return t
-}
-
-// asJSON is a report as others get it, without what depends on the machine.
-func asJSON(t *testing.T, r report.Report) []byte {
-	t.Helper()
-	r.Machine = report.Machine{}
-	text, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
+// figures are those of a replication.
+func figures(run *replication) report.Figures { return run.outcome().Figures }
 
 // reported is what a Runner says about s.
-func reported(t *testing.T, s scenario.Scenario, parallel int) report.Report {
+func reported(t *testing.T, s scenario.Scenario, parallel int) *report.Report {
 	t.Helper()
 	r, err := Runner{Parallel: parallel}.Run(t.Context(), s)
 	if err != nil {
 		t.Fatalf("%v\n%+v", err, s)
 	}
-	return r
+	return &r
+}
+
+// asJSON is a report as others get it, without what depends on the machine.
+func asJSON(t *testing.T, r *report.Report) string {
+	t.Helper()
+	same := *r
+	same.Machine = report.Machine{}
+	text, err := json.Marshal(same)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // replay is a workload of n recorded requests.
@@ -89,6 +82,14 @@ func replay(n int, of func(i int) scenario.TraceRequest) scenario.Workload {
 		t.Requests = append(t.Requests, of(i))
 	}
 	return scenario.Workload{Kind: scenario.Replay, Trace: t}
+}
+
+// regularly is a workload of requests for one token, one in every gap from the beginning to the
+// end.
+func regularly(gap, end time.Duration) scenario.Workload {
+	return replay(int((end+gap-1)/gap), func(i int) scenario.TraceRequest {
+		return scenario.TraceRequest{At: time.Duration(i) * gap, Cost: 1}
+	})
 }
 
 // drifting is a clock that is wrong by so many parts per million.

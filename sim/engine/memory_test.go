@@ -8,6 +8,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
@@ -41,55 +42,32 @@ func grown(t *testing.T, s scenario.Scenario) (early, late int64) {
 }
 
 func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
-	deny := lease.Policy{Fallback: lease.FallbackDeny}
-	for _, c := range []struct {
-		what string
-		scenario.Scenario
-	}{
-		{"overload", scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(10_000)}, Policy: deny,
-			Groups: []scenario.Group{{Count: 20}}, Workload: scenario.Workload{Load: 2}}},
-		{"waits with far deadlines", scenario.Scenario{
-			Limits: []lease.Limit{lease.PerSecond(4000).WithBurst(20)}, Policy: deny,
-			Workload: scenario.Workload{Verb: scenario.VerbWait, Deadline: time.Hour, Load: 0.95},
-		}},
-		{"long leases", scenario.Scenario{
-			Limits: []lease.Limit{lease.PerSecond(10_000)},
-			Policy: lease.Policy{TTL: time.Hour, Target: 10 * time.Millisecond}, Groups: []scenario.Group{{Count: 20}},
-			Workload: scenario.Workload{Load: 0.5},
-		}},
-		{"a patient network", scenario.Scenario{
-			Limits: []lease.Limit{lease.PerSecond(2000)}, Policy: lease.Policy{Target: 10 * time.Millisecond},
-			CallTimeout: time.Minute, Groups: []scenario.Group{{Count: 20}},
-		}},
-		{"restarts", scenario.Scenario{
-			Limits: []lease.Limit{lease.PerSecond(2000)},
-			Groups: []scenario.Group{{Count: 20, Restarts: scenario.Stops{Every: 200 * time.Millisecond,
-				For: scenario.Constantly(time.Millisecond)}}},
-		}},
-		{"closed loops", scenario.Scenario{
-			Limits:   []lease.Limit{lease.PerSecond(1000)},
-			Workload: scenario.Workload{Kind: scenario.Closed, Think: scenario.Constantly(10 * time.Second)},
-			Groups: []scenario.Group{{Count: 20, Restarts: scenario.Stops{Every: 200 * time.Millisecond,
-				For: scenario.Constantly(time.Millisecond)}}},
-		}},
-		{"keys that come and go", scenario.Scenario{
-			Limits: []lease.Limit{lease.PerSecond(10)}, Keys: scenario.Keys{Count: 300},
-			Redis: scenario.Redis{Shards: 4}, Groups: []scenario.Group{{Count: 5}},
-			Workload: scenario.Workload{Rate: 10_000},
-		}},
-		{"rivals", scenario.Scenario{
-			Limits: []lease.Limit{lease.PerSecond(8000).WithBurst(800)}, Groups: []scenario.Group{{Count: 5}},
-			Rivals: []string{"central", "fixed_window", "sliding_log", "sliding_cells", "static_split",
-				"local_batches", "settle_afterwards"},
-		}},
+	restarting := []scenario.Group{{Count: 20, Restarts: scenario.Stops{Every: 200 * time.Millisecond,
+		For: scenario.Constantly(time.Millisecond)}}}
+	for what, s := range map[string]scenario.Scenario{
+		"overload": {Limits: limits(lease.PerSecond(10_000)), Policy: deny, Groups: alike(20),
+			Workload: scenario.Workload{Load: 2}},
+		"waits with far deadlines": {Limits: limits(lease.PerSecond(4000).WithBurst(20)), Policy: deny,
+			Workload: scenario.Workload{Verb: scenario.VerbWait, Deadline: time.Hour, Load: 0.95}},
+		"long leases": {Limits: limits(lease.PerSecond(10_000)), Groups: alike(20),
+			Policy:   lease.Policy{TTL: time.Hour, Target: 10 * time.Millisecond},
+			Workload: scenario.Workload{Load: 0.5}},
+		"a patient network": {Limits: limits(lease.PerSecond(2000)), Groups: alike(20), CallTimeout: time.Minute,
+			Policy: lease.Policy{Target: 10 * time.Millisecond}},
+		"restarts": {Limits: limits(lease.PerSecond(2000)), Groups: restarting},
+		"closed loops": {Limits: limits(lease.PerSecond(1000)), Groups: restarting,
+			Workload: scenario.Workload{Kind: scenario.Closed, Think: scenario.Constantly(10 * time.Second)}},
+		"keys that come and go": {Limits: limits(lease.PerSecond(10)), Keys: scenario.Keys{Count: 300},
+			Redis: scenario.Redis{Shards: 4}, Groups: alike(5), Workload: scenario.Workload{Rate: 10_000}},
+		"rivals": {Limits: limits(lease.PerSecond(8000).WithBurst(800)), Groups: alike(5), Rivals: rival.Names()},
 	} {
 		// Given a scenario that goes on and on,
-		c.Duration = 200 * time.Second / testkit.Slowdown
+		s.Duration = 200 * time.Second / testkit.Slowdown
 		// when there have been ten times as many requests, then it needs as much memory as before.
-		early, late := grown(t, c.Scenario)
-		t.Logf("%s: %d kB in use, then %d kB", c.what, early/1000, late/1000)
+		early, late := grown(t, s)
+		t.Logf("%s: %d kB in use, then %d kB", what, early/1000, late/1000)
 		if late > early+early/4+200_000 {
-			t.Errorf("%s: %d bytes are in use, and after ten times as many requests %d", c.what, early, late)
+			t.Errorf("%s: %d bytes are in use, and after ten times as many requests %d", what, early, late)
 		}
 	}
 }
@@ -100,9 +78,8 @@ func TestAThousandProcesses(t *testing.T) {
 	const rate = 200_000
 	s := scenario.Scenario{
 		Duration: time.Duration(float64(*hugeRequests) / (0.9 * rate) * 1e9), Reps: 1,
-		Limits: []lease.Limit{lease.PerSecond(rate).WithBurst(rate / 2)},
-		Policy: lease.Policy{Fallback: lease.FallbackDeny}, Groups: []scenario.Group{{Count: 1000, Skew: 0.3}},
-		Workload: scenario.Workload{Load: 0.9},
+		Limits: limits(lease.PerSecond(rate).WithBurst(rate / 2)), Policy: deny,
+		Groups: []scenario.Group{{Count: 1000, Skew: 0.3}}, Workload: scenario.Workload{Load: 0.9},
 	}
 	most := int64(0)
 	before := heap()

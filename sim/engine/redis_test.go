@@ -9,16 +9,21 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
+// faulty is a Redis with a service time and faults.
+func faulty(service time.Duration, faults ...scenario.RedisFault) scenario.Redis {
+	return scenario.Redis{ServiceTime: scenario.Constantly(service), Faults: faults}
+}
+
 func TestEachOfTwoFailoversLosesWhatItSays(t *testing.T) {
 	// Given a bucket that is used from the beginning, and a second failover during the first, with
 	// a replica that is further behind,
 	run := simulate(t, scenario.Scenario{
-		Duration: 8 * time.Second, Limits: []lease.Limit{lease.PerMinute(6000)},
-		Policy: lease.Policy{Fallback: lease.FallbackDeny},
-		Redis: scenario.Redis{Faults: []scenario.RedisFault{
-			{Kind: scenario.FaultFailover, At: 5 * time.Second, For: time.Second, Lost: 100 * time.Millisecond},
-			{Kind: scenario.FaultFailover, At: 5500 * time.Millisecond, For: time.Second, Lost: 2 * time.Second},
-		}},
+		Duration: 8 * time.Second, Limits: limits(lease.PerMinute(6000)), Policy: deny,
+		Redis: faulty(15*time.Microsecond,
+			scenario.RedisFault{Kind: scenario.FaultFailover, At: 5 * time.Second, For: time.Second,
+				Lost: 100 * time.Millisecond},
+			scenario.RedisFault{Kind: scenario.FaultFailover, At: 5500 * time.Millisecond, For: time.Second,
+				Lost: 2 * time.Second}),
 	})
 	// then the bucket is the old one, as it was at 3.5 s.
 	created := time.Duration((*run.redis.place(0)).Dump().Created-serverStart) * time.Microsecond
@@ -29,18 +34,16 @@ func TestEachOfTwoFailoversLosesWhatItSays(t *testing.T) {
 
 func TestASlowSecondIsOverWhenItIsOver(t *testing.T) {
 	// Given ten processes that call at once in a moment in which every call takes a second longer,
-	s := scenario.Scenario{
-		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerHour(1000)}, CallTimeout: 20 * time.Second,
-		Groups: []scenario.Group{{Count: 10}},
-		Workload: replay(10, func(i int) scenario.TraceRequest {
-			return scenario.TraceRequest{At: time.Second,
-				Process: i, Cost: 1}
-		}),
-		Redis: scenario.Redis{Faults: []scenario.RedisFault{{Kind: scenario.FaultSlow,
-			At: 990 * time.Millisecond, For: 20 * time.Millisecond, By: time.Second}}},
-	}
 	var executed []time.Duration
-	simulate(t, s, func(run *replication, _ *call) { executed = append(executed, time.Duration(run.time.now)) })
+	simulate(t, scenario.Scenario{
+		Duration: 5 * time.Second, Limits: limits(lease.PerHour(1000)), CallTimeout: 20 * time.Second,
+		Groups: alike(10),
+		Workload: replay(10, func(i int) scenario.TraceRequest {
+			return scenario.TraceRequest{At: time.Second, Process: i, Cost: 1}
+		}),
+		Redis: faulty(15*time.Microsecond, scenario.RedisFault{Kind: scenario.FaultSlow,
+			At: 990 * time.Millisecond, For: 20 * time.Millisecond, By: time.Second}),
+	}, func(run *replication, _ *call) { executed = append(executed, time.Duration(run.time.now)) })
 	// then the first takes a second, and the others, which are served after it, no longer than
 	// usual.
 	if len(executed) < 10 || executed[9] > 2010*time.Millisecond {
@@ -55,29 +58,27 @@ func TestRedisIsNeverBusierThanOneCore(t *testing.T) {
 	} {
 		// Given more calls than one core can execute,
 		run := simulate(t, scenario.Scenario{
-			Duration: 5 * time.Second, Warmup: time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
-			Groups: []scenario.Group{{Count: 50}}, Workload: scenario.Workload{Load: 3},
-			Redis: scenario.Redis{ServiceTime: scenario.Constantly(50 * time.Millisecond),
-				Faults: []scenario.RedisFault{f}},
+			Duration: 5 * time.Second, Warmup: time.Second, Limits: limits(lease.PerSecond(1000)),
+			Groups: alike(50), Workload: scenario.Workload{Load: 3}, Redis: faulty(50*time.Millisecond, f),
 		})
 		// then it is busy all the time, and not more than that.
-		if cpu := figure(run, "redis_cpu"); cpu > 1 || cpu < 0.9 {
+		if cpu := figures(run).RedisCPU.Mean; cpu > 1 || cpu < 0.9 {
 			t.Errorf("%s: Redis uses %v of a core", f.Kind, cpu)
 		}
 	}
 }
 
 func TestRedisDoesNotWorkWhenItIsDown(t *testing.T) {
-	for _, kind := range []string{scenario.FaultOutage, scenario.FaultHang, scenario.FaultRestartEmpty, scenario.FaultFailover} {
+	for _, kind := range []string{scenario.FaultOutage, scenario.FaultHang, scenario.FaultRestartEmpty,
+		scenario.FaultFailover} {
 		// Given a call that takes a second, and reaches Redis half a millisecond after it was made,
 		run := simulate(t, scenario.Scenario{
-			Duration: 2 * time.Second, Limits: []lease.Limit{lease.PerSecond(1)},
-			Workload: replay(1, func(int) scenario.TraceRequest { return scenario.TraceRequest{Cost: 1} }),
-			Redis: scenario.Redis{ServiceTime: scenario.Constantly(time.Second),
-				Faults: []scenario.RedisFault{{Kind: kind, At: 300 * time.Millisecond, For: time.Hour}}},
+			Duration: 2 * time.Second, Limits: limits(lease.PerSecond(1)), Workload: regularly(time.Hour, 1),
+			Redis: faulty(time.Second, scenario.RedisFault{Kind: kind, At: 300 * time.Millisecond, For: time.Hour}),
 		})
 		// then Redis is busy until it goes down.
-		if got, want := figure(run, "redis_cpu")*2, 0.2995; math.Abs(got-want) > 1e-12 || run.books.granted != 0 {
+		got, want := figures(run).RedisCPU.Mean*2, 0.2995
+		if math.Abs(got-want) > 1e-12 || run.books.granted != 0 {
 			t.Errorf("%s: Redis works for %v s, want %v, and grants %d", kind, got, want, run.books.granted)
 		}
 	}
@@ -88,8 +89,7 @@ func TestABucketByTheCallersTimeIsKeptByTheServers(t *testing.T) {
 	// hour ahead,
 	made := map[int64]bool{}
 	simulate(t, scenario.Scenario{
-		Duration: 5 * time.Second, Limits: []lease.Limit{lease.PerSecond(100)},
-		Redis: scenario.Redis{ClientTime: true},
+		Duration: 5 * time.Second, Limits: limits(lease.PerSecond(100)), Redis: scenario.Redis{ClientTime: true},
 		Groups: []scenario.Group{{Name: "right"},
 			{Name: "ahead", Clock: &scenario.Clock{Offset: scenario.DurationDist{Dist: uniform(3600e9, 3600e9)}}}},
 	}, func(_ *replication, c *call) { made[c.grant.Epoch] = true })
@@ -103,24 +103,23 @@ func TestRedisIsBusyForTheServiceTimeOfEachCall(t *testing.T) {
 	// Given calls that all come to an end: requests in the first second of three,
 	for _, service := range []time.Duration{time.Microsecond, 15 * time.Microsecond, 2 * time.Millisecond} {
 		run := simulate(t, scenario.Scenario{
-			Duration: 3 * time.Second, Limits: []lease.Limit{lease.PerSecond(1000)},
-			Groups:   []scenario.Group{{Count: 3}},
-			Workload: scenario.Workload{Kind: scenario.Replay, Trace: regularly(time.Millisecond, time.Second)},
-			Redis:    scenario.Redis{ServiceTime: scenario.Constantly(service)},
+			Duration: 3 * time.Second, Limits: limits(lease.PerSecond(1000)), Groups: alike(3),
+			Workload: regularly(time.Millisecond, time.Second), Redis: faulty(service),
 		})
 		// then Redis is busy for the service time of each, exactly.
-		if run.redis.shards[0].busy != run.network.calls()*int64(service) || run.network.calls() < 10 {
-			t.Errorf("%d calls of %v keep it busy for %v", run.network.calls(), service,
-				time.Duration(run.redis.shards[0].busy))
+		calls := run.network.calls()
+		if busy := run.redis.shards[0].busy; busy != calls*int64(service) || calls < 10 {
+			t.Errorf("%d calls of %v keep it busy for %v", calls, service, time.Duration(busy))
 		}
-		if cpu, want := figure(run, "redis_cpu"), float64(run.network.calls())*service.Seconds()/3; math.Abs(cpu-want) > 1e-15 {
+		cpu, want := figures(run).RedisCPU.Mean, float64(calls)*service.Seconds()/3
+		if math.Abs(cpu-want) > 1e-15 {
 			t.Errorf("redis_cpu is %v, want %v", cpu, want)
 		}
 	}
 }
 
 func TestManyKeysOnManyShardsTakeMemoryOnce(t *testing.T) {
-	run := newRun(t, scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(1)},
+	run := newRun(t, scenario.Scenario{Limits: limits(lease.PerSecond(1)),
 		Keys: scenario.Keys{Count: 1000}, Redis: scenario.Redis{Shards: 7}})
 	places := 0
 	for _, s := range run.redis.shards {
