@@ -1,60 +1,13 @@
 package faults
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
-
-func TestRow28AServerClockAnHourBackNeitherStallsNorMints(t *testing.T) {
-	// Given four processes that ask for more than the rate,
-	server, clock := startWithClock(t)
-	rdb := client(t, server.Addr)
-	f, load := saturated(t, 4, server.Addr)
-	for _, back := range []time.Duration{time.Hour, 100 * time.Millisecond, 24 * time.Hour} {
-		before, clockBefore := rawOf(t, rdb, key), serverTime(t, rdb)
-		// when the server's clock is set back,
-		clock.step(t, -back)
-		// then the bucket counts from the new time: the rate is there again, long before the clock is
-		// where it was, and the bucket is not taken for lost,
-		took := f.CheckRecovers(key, busy.Tokens)
-		t.Logf("%v back: the second at the rate began %v after", back, took.After)
-		if after := rawOf(t, rdb, key); after.epoch != before.epoch {
-			t.Errorf("%v back: %+v, %+v", back, before, after)
-		}
-		if back >= time.Hour && !serverTime(t, rdb).Before(clockBefore) {
-			t.Fatalf("%v back: it took until the clock had caught up", back)
-		}
-	}
-	load.Stop()
-	// and no window has more than without all that.
-	f.CheckBound(key, busy, 0)
-}
-
-// TestRow28ALevelStaysWhenTheClockGoesBack counts: a clock that goes back gives nothing and takes
-// nothing.
-func TestRow28ALevelStaysWhenTheClockGoesBack(t *testing.T) {
-	// Given a bucket of which about 60 are left (the machine may stand still for longer than a lease
-	// lasts),
-	server, clock := startWithClock(t)
-	f := NewFleet(t, Options{Size: 2, Addr: server.Addr, Config: patient(hourly, denying)})
-	f.Spend(0, key, hourly.Tokens-60)
-	testkit.Eventually(t, "nothing leased", func() bool {
-		return f.Stats().Held == 0 &&
-			f.State(key).Ledger == 0
-	})
-	left := f.State(key).Levels[0]
-	if left+f.Stats().Burnt != 60 {
-		t.Fatalf("%d left: %+v", left, f.Stats())
-	}
-	// when the clock goes back an hour, in which 100 tokens would flow,
-	clock.step(t, -time.Hour)
-	// then another process finds all of them, and (W) no more.
-	f.TakeAll(1, left)
-	f.CheckBound(key, hourly, 0)
-}
 
 func TestRow27AServerClockAnHourAheadIsOneRefillToTheCap(t *testing.T) {
 	for _, c := range []struct {
@@ -68,20 +21,17 @@ func TestRow27AServerClockAnHourAheadIsOneRefillToTheCap(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			// Given a bucket that two processes have used up,
 			server, clock := startWithClock(t)
-			f := NewFleet(t, Options{Size: 2, Addr: server.Addr, Config: patient(c.limit, denying)})
-			f.Drain(0, key)
-			f.Drain(1, key)
+			f := server.fleet(2, patient(c.limit, denying))
+			f.drain(0, key)
+			f.drain(1, key)
 			// when the clock jumps ahead,
-			clock.step(t, time.Hour)
+			clock.step(time.Hour)
 			// then what would have flowed in that time is there once, as far as it fits. (Who was denied
 			// asks again within a T; a process that has just started asks at once.)
-			more := NewFleet(t, Options{Size: 1, Addr: server.Addr, Config: patient(c.limit, denying)})
-			got := more.Drain(0, key)
-			t.Logf("%d admitted after the clock went an hour ahead", got)
-			if refilled := int64(f.Now() / (c.limit.Per / time.Duration(c.limit.Tokens))); got > c.extra+refilled {
-				t.Errorf("%d admitted, at most %d are allowed", got, c.extra)
-			}
-			f.CheckBound(key, c.limit, 0)
+			more := server.fleet(1, patient(c.limit, denying))
+			got := more.drain(0, key)
+			testkit.Check(t, got <= c.extra+f.refilled(), "%d admitted, at most %d are allowed", got, c.extra)
+			f.checkBound(key, c.limit, 0)
 		})
 	}
 }
@@ -89,13 +39,137 @@ func TestRow27AServerClockAnHourAheadIsOneRefillToTheCap(t *testing.T) {
 func TestRow27AServerClockAnHourAheadUnderLoadCostsAtMostOneBurst(t *testing.T) {
 	// Given four processes that ask for more than the rate,
 	server, clock := startWithClock(t)
-	f, load := saturated(t, 4, server.Addr)
+	f, load := server.saturated(4)
 	// when the server's clock jumps an hour ahead: the bucket fills, or Redis takes it for expired,
-	clock.step(t, time.Hour)
-	took := f.AwaitRecovery(busy.Tokens)
-	load.Stop()
+	clock.step(time.Hour)
+	f.awaitRecovery(busy.Tokens)
+	load.stop()
 	// then no window has more than one burst, and what was held by then, beyond the promise.
-	t.Logf("the second at the rate began %v after; %d admitted in excess", took.After,
-		f.Audit(key, busy, 0).ExceededBy)
-	f.CheckBound(key, busy, busy.Burst+busy.Burst)
+	f.checkBound(key, busy, busy.Burst+busy.Burst)
+}
+
+func TestRow28AServerClockAnHourBackNeitherStallsNorMints(t *testing.T) {
+	// Given four processes that ask for more than the rate,
+	server, clock := startWithClock(t)
+	f, load := server.saturated(4)
+	for _, back := range []time.Duration{time.Hour, 100 * time.Millisecond, 24 * time.Hour} {
+		before, clockBefore := server.raw(), server.time()
+		// when the server's clock is set back,
+		clock.step(-back)
+		// then the bucket counts from the new time: the rate is there again, long before the clock is
+		// where it was, and the bucket is not taken for lost,
+		f.checkRecovers(busy.Tokens)
+		after := server.raw()
+		testkit.Check(t, after.epoch == before.epoch, "%v back: %+v, %+v", back, before, after)
+		testkit.Must(t, back < time.Hour || server.time().Before(clockBefore),
+			"%v back: it took until the clock had caught up", back)
+	}
+	load.stop()
+	// and no window has more than without all that.
+	f.checkBound(key, busy, 0)
+}
+
+// TestRow28ALevelStaysWhenTheClockGoesBack counts: a clock that goes back gives nothing and takes
+// nothing.
+func TestRow28ALevelStaysWhenTheClockGoesBack(t *testing.T) {
+	// Given a bucket of which about 60 are left (the machine may stand still for longer than a lease
+	// lasts),
+	server, clock := startWithClock(t)
+	f := server.fleet(2, patient(hourly, denying))
+	f.spend(0, key, hourly.Tokens-60)
+	testkit.Eventually(t, "nothing leased", func() bool { return f.stats().Held == 0 && f.state(key).Ledger == 0 })
+	left := f.state(key).Levels[0]
+	testkit.Must(t, left+f.stats().Burnt == 60, "%d left: %+v", left, f.stats())
+	// when the clock goes back an hour, in which 100 tokens would flow,
+	clock.step(-time.Hour)
+	// then another process finds all of them, and (W) no more.
+	f.takeAll(1, left)
+	f.checkBound(key, hourly, 0)
+}
+
+// oldLeasesEnd returns when leases of before the present have ended, and when that was.
+func (f *fleet) oldLeasesEnd() time.Duration {
+	f.t.Helper()
+	until := f.now() + f.state(key).Config.TTL
+	testkit.Eventually(f.t, "the end of the old leases", func() bool { return f.now() > until })
+	return f.now()
+}
+
+// TestRow33LimitsChangedWithLeasesOut: until a T after the change the larger of the two limits
+// holds, from then on the new one, exactly: leases of the old one are not renewed, so they have
+// ended.
+func TestRow33LimitsChangedWithLeasesOut(t *testing.T) {
+	t.Parallel()
+	large, small := hybrid.PerSecond(1000), hybrid.PerSecond(50).WithBurst(20)
+	for name, c := range map[string]struct{ from, to hybrid.Limit }{"lowered": {large, small},
+		"raised": {small, large}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// Given four processes with leases under the old limit,
+			f := start(t).fleet(4, with(c.from, strict))
+			load := f.load(key, 2000)
+			f.warm()
+			testkit.Eventually(t, "admissions", func() bool { return f.stats().Admitted > c.from.Burst+100 })
+			// when one of them sets the new one,
+			testkit.NoErr(t, f.limiters[0].SetLimits(t.Context(), key, c.to))
+			then := f.oldLeasesEnd()
+			f.awaitAdmitted(key, 50)
+			load.stop()
+			// then each bound holds in its time.
+			f.checkBoundIn(key, large, 0, 0, then)
+			f.checkBoundIn(key, c.to, 0, then, f.now())
+			in := f.state(key).Config
+			testkit.Check(t, in.Limits[0] == c.to && in.Version.Revision == 1, "%+v", in)
+		})
+	}
+}
+
+// TestRow34RollingDeployWithTwoConfigurations: the higher version wins at every process that has
+// called since, whichever of them called last, and stays when the old processes restart.
+func TestRow34RollingDeployWithTwoConfigurations(t *testing.T) {
+	t.Parallel()
+	server, tape := start(t), &tape{}
+	fleet := func(version int64, limit hybrid.Limit) *fleet {
+		cfg := with(limit, strict)
+		cfg.Version, cfg.CallTimeout, cfg.Policy.TTL = version, time.Minute, 400*time.Millisecond
+		f := server.fleet(2, cfg)
+		tape.record(f)
+		return f
+	}
+	before, after := hybrid.PerSecond(500), hybrid.PerSecond(100).WithBurst(50)
+	// Given processes of the old version at work,
+	old := fleet(1, before)
+	old.load(key, 2000)
+	testkit.Eventually(t, "admissions", func() bool { return old.stats().Admitted > 600 })
+	// when the first process of the new version calls, and both go on,
+	next := fleet(2, after)
+	next.load(key, 2000)
+	testkit.Eventually(t, "the new version at the bucket",
+		func() bool { return old.state(key).Config.Version.Deploy == 2 })
+	then := old.oldLeasesEnd()
+	old.awaitAdmitted(key, 20)
+	next.awaitAdmitted(key, 20)
+	follows := func(l *hybrid.Limiter) bool {
+		r, err := l.Take(t.Context(), key, 1)
+		return err == nil && r.Limit == after
+	}
+	testkit.Eventually(t, "the new limits at every process", func() bool {
+		all := slices.Concat(old.limiters, next.limiters)
+		return !slices.ContainsFunc(all, func(l *hybrid.Limiter) bool { return !follows(l) })
+	})
+	// and an old process starts once more,
+	again := fleet(1, before)
+	testkit.Eventually(t, "an answer for it", func() bool { return follows(again.limiters[0]) })
+	// then nothing goes back to the old version.
+	in := old.state(key).Config
+	testkit.Check(t, in.Version.Deploy == 2 && in.Limits[0] == after, "%+v", in)
+	// Each fleet alone is within the larger bound before and the smaller one after.
+	old.checkBoundIn(key, before, 0, 0, then)
+	old.checkBoundIn(key, after, 0, then, old.now())
+	// And Redis did with every call what the reference does.
+	old.shutdown()
+	next.shutdown()
+	again.shutdown()
+	tape.replay(t)
+	testkit.Check(t, again.stats().Conflicts == 0, "an older version is not a conflict: %+v", again.stats())
 }

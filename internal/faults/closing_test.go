@@ -19,9 +19,8 @@ import (
 // closing is a limiter behind a proxy, with a bucket of a thousand tokens that never refills, so
 // that every token can be told.
 type closing struct {
-	t     *testing.T
+	*fleet
 	proxy *redistest.Proxy
-	fleet *Fleet
 	l     *hybrid.Limiter
 }
 
@@ -37,24 +36,16 @@ func newClosing(t *testing.T, ttl time.Duration) *closing {
 	t.Helper()
 	testkit.Eventually(t, "the end of what earlier tests started", func() bool { return len(running()) == 0 })
 	server, proxy := behindProxy(t)
-	c := &closing{t: t, proxy: proxy}
-	c.fleet = NewFleet(t, Options{
-		Size: 2, Addr: c.proxy.Addr, Direct: server.Addr,
-		Config: hybrid.Config{
-			Limits: []hybrid.Limit{hybrid.PerHour(1).WithBurst(closingBurst)}, CallTimeout: 30 * time.Second,
-			// Nothing is given back unasked while the test is at it.
-			Policy: hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 100, TTL: ttl, Target: ttl / 3},
-		},
-		Client: func(o *redis.Options) { o.ReadTimeout = 2 * time.Second },
-	})
-	c.l = c.fleet.Limiters[0]
+	server.client = func(o *redis.Options) { o.ReadTimeout = 2 * time.Second }
+	// Nothing is given back unasked while the test is at it.
+	cfg := with(hybrid.PerHour(1).WithBurst(closingBurst),
+		hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 100, TTL: ttl, Target: ttl / 3})
+	cfg.CallTimeout = 30 * time.Second
+	f := server.fleet(2, cfg)
 	// Redis must know the scripts: "NOSCRIPT" is a reply that could be held back too.
-	other := c.fleet.Limiters[1]
-	if !other.Allow("another key") {
-		t.Fatal("denied")
-	}
-	must(t, other.Shutdown(t.Context()))
-	return c
+	testkit.Must(t, f.limiters[1].Allow("another key"), "denied")
+	testkit.NoErr(t, f.limiters[1].Shutdown(t.Context()))
+	return &closing{f, proxy, f.limiters[0]}
 }
 
 // leasing has a request wait for a lease whose reply is held back, and returns once Redis has
@@ -66,14 +57,14 @@ func (c *closing) leasing() (release func(), answer <-chan bool, granted lease.S
 	answers := make(chan bool, 1)
 	go func() { answers <- c.l.Allow(key) }()
 	testkit.Eventually(c.t, "a lease in Redis", func() bool {
-		granted = c.fleet.State(key)
+		granted = c.state(key)
 		return granted.Exists && granted.Levels[0] < closingBurst
 	})
 	return release, answers, granted
 }
 
-// shutdown shuts the limiter down and says with which error that ended.
-func (c *closing) shutdown() <-chan error {
+// leave shuts the limiter down and says with which error that ended.
+func (c *closing) leave() <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- c.l.Shutdown(context.Background()) }()
 	return done
@@ -84,25 +75,18 @@ func (c *closing) shutdown() <-chan error {
 func (c *closing) nothingIsLeft() hybrid.Stats {
 	c.t.Helper()
 	testkit.Eventually(c.t, "the end of all goroutines", func() bool { return len(running()) == 0 })
-	c.fleet.CheckConserved()
+	c.checkConserved()
 	s := c.l.Stats()
-	if s.Held != 0 || c.l.Allow(key) || c.l.Stats().Admitted != s.Admitted {
-		c.t.Errorf("something is held or admitted after the end: %+v", s)
-	}
+	testkit.Check(c.t, s.Held == 0 && !c.l.Allow(key) && c.l.Stats().Admitted == s.Admitted,
+		"something is held or admitted after the end: %+v", s)
 	return s
 }
 
-// balance is oracle K: what the bucket has once all leases have ended.
-func (c *closing) balance(want int64) {
+// checkLevel is oracle K: what the bucket has once all leases have ended.
+func (c *closing) checkLevel(want int64) {
 	c.t.Helper()
-	var s lease.State
-	testkit.Eventually(c.t, "an empty ledger", func() bool {
-		s = c.fleet.State(key)
-		return s.Ledger == 0
-	})
-	if s.Levels[0] != want {
-		c.t.Errorf("the bucket has %d, want %d", s.Levels[0], want)
-	}
+	level := c.settled().Levels[0]
+	testkit.Check(c.t, level == want, "the bucket has %d, want %d", level, want)
 }
 
 // running is the goroutines that are in the code of this module, tests excepted.
@@ -122,19 +106,18 @@ func running() []string {
 }
 
 func TestRow35ALateGrantIsNeverSpent(t *testing.T) {
+	closes := func(t *testing.T, l *hybrid.Limiter) { testkit.NoErr(t, l.Close()) }
 	for name, c := range map[string]struct {
 		end     func(*testing.T, *hybrid.Limiter)
 		arrives bool // the reply, in the end; otherwise the client's read timeout ends the call
 	}{
-		"after Close": {func(t *testing.T, l *hybrid.Limiter) { must(t, l.Close()) }, true},
-		"that never comes, after Close": {func(t *testing.T, l *hybrid.Limiter) { must(t, l.Close()) },
-			false},
+		"after Close":                   {closes, true},
+		"that never comes, after Close": {closes, false},
 		"when Shutdown has given up": {func(t *testing.T, l *hybrid.Limiter) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
-			if err := l.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("Shutdown: %v", err)
-			}
+			err := l.Shutdown(ctx)
+			testkit.Check(t, errors.Is(err, context.Canceled), "Shutdown: %v", err)
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,18 +127,15 @@ func TestRow35ALateGrantIsNeverSpent(t *testing.T) {
 			// when the limiter ends before the reply comes,
 			c.end(t, f.l)
 			// then the request is denied at once,
-			if <-answer {
-				t.Error("the request was admitted")
-			}
+			testkit.Check(t, !<-answer, "the request was admitted")
 			// and when the reply comes, nothing of it is spent,
 			if c.arrives {
 				release()
 			}
-			if s := f.nothingIsLeft(); s.Admitted != 0 || s.Leased != 0 {
-				t.Errorf("%+v", s)
-			}
+			s := f.nothingIsLeft()
+			testkit.Check(t, s.Admitted == 0 && s.Leased == 0, "%+v", s)
 			// nor given back: it expires at the bucket.
-			f.balance(granted.Levels[0])
+			f.checkLevel(granted.Levels[0])
 		})
 	}
 }
@@ -165,10 +145,8 @@ func TestRow35ShutdownGivesBackALateGrant(t *testing.T) {
 	c := newClosing(t, long)
 	release, answer, _ := c.leasing()
 	// when the limiter shuts down, and the reply comes after that has begun,
-	done := c.shutdown()
-	if <-answer {
-		t.Error("the request was admitted")
-	}
+	done := c.leave()
+	testkit.Check(t, !<-answer, "the request was admitted")
 	testkit.Eventually(t, "a closed limiter", func() bool {
 		_, err := c.l.Take(t.Context(), key, 1)
 		return errors.Is(err, hybrid.ErrClosed)
@@ -177,13 +155,10 @@ func TestRow35ShutdownGivesBackALateGrant(t *testing.T) {
 	release()
 	// then Shutdown waits for it and gives all of it back, with the token of the request that was
 	// denied.
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if s := c.nothingIsLeft(); s.Leased == 0 || s.Returned+s.Refunded != s.Leased {
-		t.Errorf("%+v", s)
-	}
-	c.balance(closingBurst)
+	testkit.NoErr(t, <-done)
+	s := c.nothingIsLeft()
+	testkit.Check(t, s.Leased > 0 && s.Returned+s.Refunded == s.Leased, "%+v", s)
+	c.checkLevel(closingBurst)
 }
 
 func TestRow35WhatShutdownGivesBackIsCreditedOnceAtMost(t *testing.T) {
@@ -199,38 +174,36 @@ func TestRow35WhatShutdownGivesBackIsCreditedOnceAtMost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// Given a limiter that has spent three tokens and holds more,
 			f := newClosing(t, long)
-			if !f.l.AllowN(key, 3) || f.l.Stats().Held == 0 {
-				t.Fatalf("denied, or nothing is held: %+v", f.l.Stats())
-			}
-			before := f.fleet.State(key)
+			testkit.Must(t, f.l.AllowN(key, 3) && f.l.Stats().Held > 0, "denied, or nothing is held: %+v", f.l.Stats())
+			before := f.state(key)
 			// when something happens to the call that gives them back,
 			release := func() {}
 			f.proxy.Set(c.fate)
 			if c.close {
 				release = f.proxy.Hold()
 			}
-			done := f.shutdown()
+			done := f.leave()
 			if c.close {
 				testkit.Eventually(t, "the return in Redis", func() bool {
-					return f.fleet.Balance(key) == closingBurst-3 && f.fleet.State(key).Ledger == 0
+					st := f.state(key)
+					return st.Levels[0] == closingBurst-3 && st.Ledger == 0
 				})
-				must(t, f.l.Close())
+				testkit.NoErr(t, f.l.Close())
 			}
 			// then Shutdown says that it does not know what became of it (unless Close was told so),
-			if err := <-done; !errors.Is(err, hybrid.ErrUnavailable) && !(c.close && err == nil) {
-				t.Errorf("Shutdown: %v", err)
-			}
+			err := <-done
+			testkit.Check(t, errors.Is(err, hybrid.ErrUnavailable) || c.close && err == nil, "Shutdown: %v", err)
 			// the limiter counts it as burnt, for it cannot know,
 			release()
-			if s := f.nothingIsLeft(); s.Admitted != 3 || s.Returned != 0 || s.Burnt != s.Leased-3 {
-				t.Errorf("%+v", s)
-			}
+			s := f.nothingIsLeft()
+			testkit.Check(t, s.Admitted == 3 && s.Returned == 0 && s.Burnt == s.Leased-3, "%+v", s)
 			// and the bucket has it once, or counts the lease until it ends.
 			if c.arrives {
-				f.balance(closingBurst - 3)
-			} else if after := f.fleet.State(key); after.Ledger != before.Ledger ||
-				after.Levels != before.Levels {
-				t.Errorf("the bucket: %+v, before %+v", after, before)
+				f.checkLevel(closingBurst - 3)
+			} else {
+				after := f.state(key)
+				testkit.Check(t, after.Ledger == before.Ledger && after.Levels == before.Levels,
+					"the bucket: %+v, before %+v", after, before)
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -29,27 +28,23 @@ import (
 // behindTLS puts TLS before a server, under the name buckets.internal, as a proxy of a cloud does.
 // It returns where to connect, and the authority that whoever connects must trust.
 func behindTLS(
-	t *testing.T, server *redistest.Server, change func(*tls.Config),
+	t *testing.T, server *redistest.Server, auth tls.ClientAuthType,
 ) (addr string, authority *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	testkit.NoErr(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "yuzhi test"},
-		DNSNames:  []string{"buckets.internal"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
-		BasicConstraintsValid: true}
+		DNSNames: []string{"buckets.internal"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	must(t, err)
+	testkit.NoErr(t, err)
 	own, err := x509.ParseCertificate(raw)
-	must(t, err)
+	testkit.NoErr(t, err)
 	authority = x509.NewCertPool()
 	authority.AddCert(own)
-	cfg := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{raw}, PrivateKey: key}}}
-	if change != nil {
-		change(cfg)
-	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", cfg)
-	must(t, err)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{ClientAuth: auth,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{raw}, PrivateKey: key}}})
+	testkit.NoErr(t, err)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -78,86 +73,60 @@ func behindTLS(
 func TestRow26WhyThereIsNoConnectionIsSaid(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	addr, authority := behindTLS(t, server, nil)
-	wantsCertificate, _ := behindTLS(t, server,
-		func(c *tls.Config) { c.ClientAuth = tls.RequireAnyClientCert })
+	addr, authority := behindTLS(t, server, tls.NoClientCert)
+	wantsCertificate, _ := behindTLS(t, server, tls.RequireAnyClientCert)
+	client := func(addr string, c *tls.Config) redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: addr, TLSConfig: c})
+	}
 	for _, c := range []struct {
 		name      string
-		addr      string
-		tls       *tls.Config
-		cause     func(error) bool
+		rdb       redis.UniversalClient
+		cause     func(error) bool // nil: there is a connection
 		permanent bool
 		says      string
 	}{
-		{name: "a good certificate", addr: addr, tls: &tls.Config{RootCAs: authority,
-			ServerName: "buckets.internal"}},
-		{name: "an authority that is not known", addr: addr, tls: &tls.Config{ServerName: "buckets.internal"},
-			permanent: true, says: "unknown authority",
-			cause: func(err error) bool { var e x509.UnknownAuthorityError; return errors.As(err, &e) }},
-		{name: "a certificate for another name", addr: addr, tls: &tls.Config{RootCAs: authority,
-			ServerName: "other.internal"}, permanent: true, says: "other.internal",
-			cause: func(err error) bool { var e x509.HostnameError; return errors.As(err, &e) }},
-		{name: "a server that wants a certificate", addr: wantsCertificate,
-			tls: &tls.Config{InsecureSkipVerify: true}, permanent: true, says: "certificate required",
-			cause: func(err error) bool { return strings.Contains(err.Error(), "certificate required") }},
-		{name: "a port that refuses", addr: "127.0.0.1:1", says: "connection refused",
-			cause: func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }},
-		{name: "a name that nobody knows", addr: "no.such.host.invalid:6379", says: "no.such.host.invalid",
-			cause: func(err error) bool { var e *net.DNSError; return errors.As(err, &e) }},
+		{name: "a good certificate", rdb: client(addr, &tls.Config{RootCAs: authority, ServerName: "buckets.internal"})},
+		{"an authority that is not known", client(addr, &tls.Config{ServerName: "buckets.internal"}),
+			func(err error) bool { return errors.As(err, new(x509.UnknownAuthorityError)) }, true, "unknown authority"},
+		{"a certificate for another name", client(addr, &tls.Config{RootCAs: authority, ServerName: "other.internal"}),
+			func(err error) bool { return errors.As(err, new(x509.HostnameError)) }, true, "other.internal"},
+		{"a server that wants a certificate", client(wantsCertificate, &tls.Config{InsecureSkipVerify: true}),
+			func(err error) bool { return strings.Contains(err.Error(), "certificate required") }, true,
+			"certificate required"},
+		{"a port that refuses", client("127.0.0.1:1", nil),
+			func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }, false, "connection refused"},
+		{"a cluster that refuses", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}),
+			func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }, false, "connection refused"},
+		{"a name that nobody knows", client("no.such.host.invalid:6379", nil),
+			func(err error) bool { return errors.As(err, new(*net.DNSError)) }, false, "no.such.host.invalid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			// Given a client of go-redis with its defaults,
-			store := storeOn(t, redis.NewClient(&redis.Options{Addr: c.addr, TLSConfig: c.tls}))
+			store := storeOn(t, c.rdb)
 			var log diary
-			l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{busy}, Policy: denying,
-				Logger: log.logger()})
-			must(t, err)
+			cfg := with(busy, denying)
+			cfg.Logger = log.logger()
+			l, err := hybrid.New(store, cfg)
+			testkit.NoErr(t, err)
 			defer l.Close()
 			// when a connection is to be opened, then whoever asks is told why there is none,
-			for what, err := range map[string]error{"a call": direct(store, "k"),
-				"Ping": l.Ping(context.Background())} {
+			for what, err := range map[string]error{"a call": call(t.Context(), store, key), "Ping": l.Ping(t.Context())} {
 				if c.cause == nil {
-					if err != nil {
-						t.Errorf("%s: %v", what, err)
-					}
+					testkit.Check(t, err == nil, "%s: %v", what, err)
 					continue
 				}
-				if !errors.Is(err, lease.ErrUnavailable) || !c.cause(err) ||
-					errors.Is(err, lease.ErrPermanent) != c.permanent {
-					t.Errorf("%s: permanent %v: %v", what, errors.Is(err, lease.ErrPermanent), err)
-				}
+				permanent := errors.Is(err, lease.ErrPermanent)
+				testkit.Check(t, errors.Is(err, lease.ErrUnavailable) && c.cause(err) && permanent == c.permanent,
+					"%s: permanent %v: %v", what, permanent, err)
 			}
 			// and so is whoever reads the log.
-			if admitted := l.Allow("k"); admitted != (c.cause == nil) {
-				t.Errorf("admitted: %v", admitted)
-			}
+			admitted := l.Allow(key)
+			testkit.Check(t, admitted == (c.cause == nil), "admitted: %v", admitted)
 			if c.says != "" {
 				testkit.Eventually(t, "a line of the log", func() bool { return log.String() != "" })
-				if !strings.Contains(log.String(), c.says) || strings.Contains(log.String(),
-					"no answer in time") {
-					t.Error(log.String())
-				}
+				testkit.Check(t, strings.Contains(log.String(), c.says) &&
+					!strings.Contains(log.String(), "no answer in time"), "%s", log.String())
 			}
 		})
-	}
-}
-
-func TestAClusterThatRefusesSaysSo(t *testing.T) {
-	t.Parallel()
-	store := storeOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}))
-	var log diary
-	l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{busy}, Policy: denying,
-		Logger: log.logger()})
-	must(t, err)
-	defer l.Close()
-	if l.Allow("k") {
-		t.Error("admitted")
-	}
-	testkit.Eventually(t, "a line of the log", func() bool { return log.String() != "" })
-	if !strings.Contains(log.String(), "connection refused") {
-		t.Error(log.String())
-	}
-	if err := l.Ping(t.Context()); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Error(err)
 	}
 }

@@ -4,23 +4,22 @@
 // figures must be exact. A test is named after its row in docs/faults.md; the others try what
 // docs/operations.md says.
 //
-//   - The network and the server: down, hung, late, link, lost, slow, foreign, refused, script;
-//     modes is an outage as each Policy.Fallback gets through it, recovery its end for two hundred
-//     at once.
-//   - What is stored: flush, restart, evict, memory, damage, clock (with testdata/clockshim.c
-//     preloaded into redis-server), change (of limits, with a deploy under way).
-//   - Processes: killed, stopped, starved (of CPU) and their helpers run this test binary again as
-//     children; clone, closing and scarce (more processes than tokens) run in one process.
-//   - Deployments: acl, connect (TLS), replica, sentinel, cluster, persistence, eviction.
+//   - The network and the server: outage (how each Policy.Fallback gets through it), network,
+//     connect (TLS), access (permissions), topology (Sentinel, cluster), clock (with
+//     testdata/clockshim.c preloaded into redis-server; and limits that change).
+//   - What is stored: loss (flush, restart, a replica that lagged), memory (eviction, damage).
+//   - Processes: process (killed, stopped, starved of CPU) runs this test binary again as children,
+//     whose roles are in main and whose parent is the family; closing; crowd (clones, two hundred
+//     at once, more processes than tokens).
 //
-// All share the fleet: limiters on one Redis, each with a client of its own as if it were a
-// process, load on them, and a record of every request that they decided. What a test asserts of it
-// has a letter:
+// All share the site, a server of a test's own, and the fleet: limiters on one store, each with a
+// client of its own as if it were a process, a tap on what they send and hear, load on them, and a
+// record of every request that they decided. What a test asserts of it has a letter:
 //
-//   - W: CheckBound, the audit of every admission over all windows;
-//   - C: CheckConserved, no limiter lost or forged a token;
+//   - W: checkBound, the audit of every admission over all windows;
+//   - C: checkConserved, no limiter lost or forged a token;
 //   - D: tape.replay, the reference grants what Redis granted, call by call;
-//   - K: Balance, what the bucket in Redis has and what it counts as leased;
-//   - T: CheckNobodyWaited, how long requests took;
-//   - G: AwaitRecovery, the rate is reached again.
+//   - K: balance, what the bucket in Redis has and what it counts as leased;
+//   - T: checkNobodyWaited, how long requests took;
+//   - G: awaitRecovery, the rate is reached again.
 package faults

@@ -3,29 +3,60 @@
 package faults
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
+	"io"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
+
+// orders are what a test tells one child process.
+type orders struct {
+	Role        string // one of roles
+	Redis       string
+	Record      string // path of the file of stamps
+	Limit       hybrid.Limit
+	Policy      hybrid.Policy
+	CallTimeout time.Duration
+	Offered     float64 // requests a second
+}
+
+// config is what the tests' processes are configured with. The bound is promised for FallbackDeny.
+func (o orders) config() hybrid.Config {
+	cfg := with(o.Limit, o.Policy)
+	cfg.Policy.Fallback, cfg.CallTimeout = hybrid.FallbackDeny, o.CallTimeout
+	return cfg
+}
+
+// ttl is T as the processes propose it.
+func (o orders) ttl() time.Duration {
+	return o.Policy.ConfigFor([]lease.Limit{o.Limit}, 0, o.CallTimeout).TTL
+}
+
+// report is what a child says of itself at its end.
+type report struct {
+	Stats    hybrid.Stats
+	MostHeld int64 // the largest holding it ever had
+	Error    string
+}
 
 // stampRecord is where admissions of all processes of a test are stamped, on the clock that they
 // share and in memory that outlives a kill.
 type stampRecord struct {
 	file *stamps.File
 	path string
-}
-
-// openRecord is a child's.
-func openRecord(path string) (*stampRecord, error) {
-	f, err := stamps.Open(path)
-	return &stampRecord{f, path}, err
 }
 
 // stamp makes one request for one token, and records when it was admitted.
@@ -43,16 +74,15 @@ func (r *stampRecord) spans() []audit.Span { return r.file.AppendSpans(nil) }
 // worst is the window that exceeds the limit by most, over all that was recorded so far.
 func (r *stampRecord) worst(t *testing.T, l hybrid.Limit) audit.Window {
 	t.Helper()
-	if n := r.file.Overflowed(); n > 0 {
-		t.Fatalf("%d admissions found no room in the record", n)
-	}
+	lost := r.file.Overflowed()
+	testkit.Must(t, lost == 0, "%d admissions found no room in the record", lost)
 	return worstOf(t, r.spans(), l, l.Capacity())
 }
 
 // family is what a test has on one server: limiters in its own process, child processes, and the
 // record of all of them. Its bucket is that of key.
 type family struct {
-	*Fleet
+	*fleet
 	*stampRecord
 	t    *testing.T
 	addr string
@@ -60,24 +90,17 @@ type family struct {
 
 func newFamily(t *testing.T) *family {
 	t.Helper()
-	addr := redistest.Start(t).Addr
+	s := start(t)
 	path := filepath.Join(t.TempDir(), "stamps")
 	const room = 1 << 20 // for the admissions of any of the tests; the file is sparse
 	file, err := stamps.Create(path, room)
-	must(t, err)
+	testkit.NoErr(t, err)
 	t.Cleanup(func() { file.Close() })
-	return &family{NewFleet(t, Options{Addr: addr}), &stampRecord{file, path}, t, addr}
+	return &family{s.fleet(0, hybrid.Config{}), &stampRecord{file, path}, t, s.Addr}
 }
 
-// limiter is one more process of the fleet, in the test's own.
-func (f *family) limiter(o orders) *hybrid.Limiter { return f.Add(o.config(), f.direct) }
-
-// child starts a child process.
-func (f *family) child(o orders, env ...string) *process {
-	f.t.Helper()
-	o.Redis, o.Record = f.addr, f.path
-	return launch(f.t, o, env...)
-}
+// limiter is one more process of the family, in the test's own.
+func (f *family) limiter(o orders) *hybrid.Limiter { return f.add(o.config(), f.store) }
 
 // children starts n child processes under load, and lets them go when all are ready.
 func (f *family) children(n int, o orders) []*process {
@@ -103,27 +126,20 @@ func (f *family) admitted() (n int64) {
 	return n
 }
 
-// awaitAdmitted waits until n more tokens have been admitted.
-func (f *family) awaitAdmitted(n int64) {
+// awaitMore waits until n more tokens have been admitted.
+func (f *family) awaitMore(n int64) {
 	f.t.Helper()
 	want := f.admitted() + n
-	testkit.Eventually(f.t, fmt.Sprintf("%d tokens admitted", want),
-		func() bool { return f.admitted() >= want })
-}
-
-// awaitEmptyLedger waits until the bucket counts nothing as leased.
-func (f *family) awaitEmptyLedger() {
-	f.t.Helper()
-	testkit.Eventually(f.t, "an empty ledger", func() bool { return f.State(key).Ledger == 0 })
+	testkit.Eventually(f.t, fmt.Sprintf("%d tokens admitted", want), func() bool { return f.admitted() >= want })
 }
 
 // outlastLeases waits until leases that nobody renews from now on have ended: T and two slices of
 // T/7, by the server's clock. T is the one in force, which grows where calls take long.
 func (f *family) outlastLeases() {
 	f.t.Helper()
-	began := f.State(key).ServerTime
+	began := f.state(key).ServerTime
 	testkit.Eventually(f.t, "the end of all leases", func() bool {
-		s := f.State(key)
+		s := f.state(key)
 		return time.Duration(s.ServerTime-began)*time.Microsecond > s.Config.TTL*9/7
 	})
 }
@@ -133,15 +149,85 @@ func (f *family) finish(ps ...*process) []report {
 	f.t.Helper()
 	rs := make([]report, len(ps))
 	for i, p := range ps {
-		rs[i] = p.finish()
-		conserved(f.t, fmt.Sprint("process ", i), rs[i].Stats)
+		p.tell("finish")
+		p.hear("report", &rs[i])
+		err := p.cmd.Wait()
+		testkit.Check(f.t, err == nil, "process %d ended with %v", i, err)
+		checkAccount(f.t, fmt.Sprint("process ", i), rs[i].Stats)
 	}
 	return rs
 }
 
-// report is what a child says of itself at its end.
-type report struct {
-	Stats    hybrid.Stats
-	MostHeld int64 // the largest holding it ever had
-	Error    string
+// patience is how long a test waits for a child. Nothing depends on how long it takes.
+const patience = 90 * time.Second
+
+// process is one child as its test sees it.
+type process struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Scanner
+}
+
+// child starts a child process, which is killed with the test if it is still there.
+func (f *family) child(o orders, env ...string) *process {
+	f.t.Helper()
+	o.Redis, o.Record = f.addr, f.path
+	text, err := json.Marshal(o)
+	testkit.NoErr(f.t, err)
+	self, err := os.Executable()
+	testkit.NoErr(f.t, err)
+	p := &process{t: f.t, cmd: exec.Command(self)}
+	p.cmd.Env = append(append(os.Environ(), ordersVariable+"="+string(text)), env...)
+	p.cmd.Stderr = os.Stderr
+	p.in, err = p.cmd.StdinPipe()
+	testkit.NoErr(f.t, err)
+	out, err := p.cmd.StdoutPipe()
+	testkit.NoErr(f.t, err)
+	p.out = bufio.NewScanner(out)
+	testkit.NoErr(f.t, p.cmd.Start())
+	f.t.Cleanup(p.kill)
+	return p
+}
+
+// kill ends the process as kill -9 does, and returns when it is gone. It may have ended before.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// tell says one line to the process, stopped or not.
+func (p *process) tell(word string) {
+	p.t.Helper()
+	_, err := io.WriteString(p.in, word+"\n")
+	testkit.Must(p.t, err == nil, "tell the process to %s: %v", word, err)
+}
+
+// hear waits for the process to say word, and gives value what it says with it.
+func (p *process) hear(word string, value any) {
+	p.t.Helper()
+	late := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	defer late.Stop()
+	p.out.Scan()
+	said, text, _ := strings.Cut(p.out.Text(), " ")
+	testkit.Must(p.t, said == word, "the process said %q instead of %q", p.out.Text(), word)
+	testkit.NoErr(p.t, json.Unmarshal([]byte(text), value))
+}
+
+// stop is SIGSTOP; it returns when the kernel says that no thread of the process runs any more.
+func (p *process) stop() {
+	p.t.Helper()
+	testkit.NoErr(p.t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	var status syscall.WaitStatus
+	err := error(syscall.EINTR)
+	for err == syscall.EINTR {
+		_, err = syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+	}
+	testkit.Must(p.t, err == nil && status.Stopped(), "the process did not stop: %v, status %#x", err, status)
+}
+
+// resume is SIGCONT.
+func (p *process) resume() {
+	p.t.Helper()
+	testkit.NoErr(p.t, p.cmd.Process.Signal(syscall.SIGCONT))
 }

@@ -3,13 +3,12 @@ package faults
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -17,109 +16,85 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// clientTimeout is what go-redis waits for a dial, an answer or a place in its pool. It is far
-// longer than any deadline of the library, so whoever waits for the client instead of that deadline
-// is seen at once.
-const clientTimeout = time.Minute
+// key is the bucket of most tests.
+const key = "k"
 
-// The client's own log says that a server is away, which is what these tests are about.
-func init() { redis.SetLogger(silentLog{}) }
+var (
+	// busy is the limit of most tests under load. Its burst lasts 2 s at its rate, so every process
+	// that calls now and then still knows the bucket when it is lost (a holder forgets a bucket before
+	// Redis may).
+	busy = hybrid.PerSecond(1000).WithBurst(2000)
+	// hourly refills so slowly that tokens can be counted one by one.
+	hourly = hybrid.PerHour(100)
+	// denying admits nothing without the store, so that the promise holds through outages too. strict
+	// is denying, and spends no lease that has ended, even on a machine so busy that timers come late.
+	denying = hybrid.Policy{Fallback: hybrid.FallbackDeny}
+	strict  = hybrid.Policy{Fallback: hybrid.FallbackDeny, StrictExpiry: true}
+)
 
-type silentLog struct{}
-
-func (silentLog) Printf(context.Context, string, ...any) {}
-
-// Options say what a Fleet is made of. Addr, Size and Config are required.
-type Options struct {
-	Size   int    // limiters
-	Addr   string // where their clients connect: a server's address, or a redistest.Proxy's
-	Direct string // where State asks; empty means Addr
-	Config hybrid.Config
-	Client func(*redis.Options)          // if set, changes the options of every client before it is made
-	Store  func(lease.Store) lease.Store // if set, puts a store of the test's own over every limiter's
+// with is a configuration of one limit.
+func with(limit hybrid.Limit, p hybrid.Policy) hybrid.Config {
+	return hybrid.Config{Limits: []hybrid.Limit{limit}, Policy: p}
 }
 
-// Fleet is limiters that share buckets, as processes do, and a record of what they decided. It
-// reads the time from the time package alone, so a fleet on another store runs inside
+// patient is a configuration for tests that count tokens: a machine that stalls makes it wait, and
+// denies nothing.
+func patient(limit hybrid.Limit, p hybrid.Policy) hybrid.Config {
+	p.TTL = 2 * time.Second // the default would follow CallTimeout
+	cfg := with(limit, p)
+	cfg.CallTimeout = 20 * time.Second
+	return cfg
+}
+
+// fleet is limiters that share buckets, as processes do, and a record of what they decided. It
+// reads the time from the time package alone, so a fleet on another store than Redis runs inside
 // testing/synctest too.
-type Fleet struct {
-	Limiters []*hybrid.Limiter
+type fleet struct {
+	t        testing.TB
+	limiters []*hybrid.Limiter
+	taps     []*tap // on the store of each limiter
+	cfg      hybrid.Config
+	store    *redisbucket.Store // the operator's, past any proxy; nil for a fleet without Redis
+	start    time.Time          // zero of all stamps
 
-	t           testing.TB
-	callTimeout time.Duration
-	start       time.Time          // zero of all stamps
-	direct      *redisbucket.Store // behind State; nil for a fleet without Redis
-
-	mu      sync.Mutex
-	records map[string][]*record // by key, one for each goroutine of load
+	mu        sync.Mutex
+	decisions map[string][]decision // by key
 }
 
-// NewFleet starts a fleet on Redis.
-func NewFleet(t testing.TB, o Options) *Fleet {
-	t.Helper()
-	stores := make([]lease.Store, o.Size)
-	for i := range stores {
-		stores[i] = onRedis(t, o.Addr, o.Client)
-		if o.Store != nil {
-			stores[i] = o.Store(stores[i])
-		}
-	}
-	f := NewFleetOn(t, o.Config, stores...)
-	if o.Direct == "" {
-		o.Direct = o.Addr
-	}
-	f.direct = onRedis(t, o.Direct, nil)
-	return f
-}
-
-// NewFleetOn starts one limiter on each store, which may be one and the same. They are closed with
+// newFleet starts one limiter on each store, which may be one and the same. They are closed with
 // the test, after their conservation has been checked.
-func NewFleetOn(t testing.TB, cfg hybrid.Config, stores ...lease.Store) *Fleet {
+func newFleet(t testing.TB, cfg hybrid.Config, stores ...lease.Store) *fleet {
 	t.Helper()
-	f := &Fleet{
-		t: t, callTimeout: cmp.Or(cfg.CallTimeout, lease.DefaultCallTimeout),
-		start: time.Now(), records: make(map[string][]*record),
-	}
+	f := &fleet{t: t, cfg: cfg, start: time.Now(), decisions: make(map[string][]decision)}
 	for _, s := range stores {
-		f.Add(cfg, s)
+		f.add(cfg, s)
 	}
 	t.Cleanup(func() {
-		f.CheckConserved()
-		for _, l := range f.Limiters {
+		f.checkConserved()
+		for _, l := range f.limiters {
 			l.Close()
 		}
 	})
 	return f
 }
 
-// Add starts one limiter more.
-func (f *Fleet) Add(cfg hybrid.Config, s lease.Store) *hybrid.Limiter {
+// add starts one limiter more.
+func (f *fleet) add(cfg hybrid.Config, s lease.Store) *hybrid.Limiter {
 	f.t.Helper()
-	l, err := hybrid.New(s, cfg)
-	must(f.t, err)
-	f.Limiters = append(f.Limiters, l)
+	tap := newTap(s)
+	l, err := hybrid.New(tap, cfg)
+	testkit.NoErr(f.t, err)
+	f.limiters, f.taps = append(f.limiters, l), append(f.taps, tap)
 	return l
 }
 
-func onRedis(t testing.TB, addr string, tune func(*redis.Options)) *redisbucket.Store {
-	t.Helper()
-	o := &redis.Options{
-		Addr: addr, DialTimeout: clientTimeout, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout,
-		PoolTimeout: clientTimeout,
-	}
-	if tune != nil {
-		tune(o)
-	}
-	return storeOn(t, redis.NewClient(o))
-}
+// now is the time since the fleet was started; all stamps are on this clock.
+func (f *fleet) now() time.Duration { return time.Since(f.start) }
 
-// Now is the time since the fleet was started; all stamps are on this clock.
-func (f *Fleet) Now() time.Duration { return time.Since(f.start) }
-
-// Stats is the sum over the fleet.
-func (f *Fleet) Stats() (sum hybrid.Stats) {
+// stats is the sum over the fleet.
+func (f *fleet) stats() (sum hybrid.Stats) {
 	total := reflect.ValueOf(&sum).Elem()
-	for _, l := range f.Limiters {
+	for _, l := range f.limiters {
 		one := reflect.ValueOf(l.Stats())
 		for i := range total.NumField() {
 			total.Field(i).SetInt(total.Field(i).Int() + one.Field(i).Int())
@@ -128,36 +103,46 @@ func (f *Fleet) Stats() (sum hybrid.Stats) {
 	return sum
 }
 
-// State is what the bucket of key in Redis says, asked past any proxy.
-func (f *Fleet) State(key string) lease.State {
+// state is what the bucket of name in Redis says, asked past any proxy.
+func (f *fleet) state(name string) lease.State {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clientTimeout)
 	defer cancel()
-	st, err := f.direct.Inspect(ctx, key)
-	must(f.t, err)
+	st, err := f.store.Inspect(ctx, name)
+	testkit.NoErr(f.t, err)
 	return st
 }
 
-// Balance is oracle K: the tokens in the bucket of key, of its first limit, and those counted as
+// balance is oracle K: the tokens in the bucket of key, of its first limit, and those counted as
 // leased.
-func (f *Fleet) Balance(key string) int64 {
+func (f *fleet) balance() int64 {
 	f.t.Helper()
-	st := f.State(key)
+	st := f.state(key)
 	return st.Levels[0] + st.Ledger
 }
 
-// Warm returns when every limiter has a lease on a key that is under load.
-func (f *Fleet) Warm() {
+// settled is the bucket of key once nothing of it is leased any more.
+func (f *fleet) settled() (st lease.State) {
+	f.t.Helper()
+	testkit.Eventually(f.t, "an empty ledger", func() bool {
+		st = f.state(key)
+		return st.Ledger == 0
+	})
+	return st
+}
+
+// warm returns when every limiter has a lease on a key that is under load.
+func (f *fleet) warm() {
 	f.t.Helper()
 	testkit.Eventually(f.t, "a lease for everybody", func() bool {
-		return !slices.ContainsFunc(f.Limiters, func(l *hybrid.Limiter) bool { return l.Stats().Leased == 0 })
+		return !slices.ContainsFunc(f.limiters, func(l *hybrid.Limiter) bool { return l.Stats().Leased == 0 })
 	})
 }
 
-// Shutdown shuts all limiters down.
-func (f *Fleet) Shutdown() {
+// shutdown shuts all limiters down.
+func (f *fleet) shutdown() {
 	f.t.Helper()
-	for _, l := range f.Limiters {
+	for _, l := range f.limiters {
 		if err := l.Shutdown(f.t.Context()); err != nil {
 			f.t.Error(err)
 		}
@@ -166,72 +151,140 @@ func (f *Fleet) Shutdown() {
 
 // close closes all limiters inside a synctest bubble, and lets calls under way come back: time
 // stands still once the test is over.
-func (f *Fleet) close() {
-	for _, l := range f.Limiters {
+func (f *fleet) close() {
+	for _, l := range f.limiters {
 		l.Close()
 	}
 	time.Sleep(time.Second)
 }
 
-// Load is goroutines that ask a fleet until they are told to stop.
-type Load struct {
-	once sync.Once
-	stop chan struct{}
-	wg   sync.WaitGroup
+// load is goroutines that ask a fleet until they are told to stop.
+type load struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
 }
 
-// Stop ends the load and returns when its last request was decided. It may be called more than
+// stop ends the load and returns when its last request was decided. It may be called more than
 // once.
-func (l *Load) Stop() {
-	l.once.Do(func() { close(l.stop) })
+func (l *load) stop() {
+	l.cancel()
 	l.wg.Wait()
 }
 
-// Load calls Allow(key) on every limiter, each rate times a second on a goroutine of its own, until
-// Stop or the end of the test. A machine too slow for that asks less often.
-func (f *Fleet) Load(key string, rate int) *Load { return f.LoadOn(f.Limiters, key, rate) }
+// load calls Allow(name) on every limiter, each rate times a second on a goroutine of its own,
+// until it is stopped or the test ends. A machine too slow for that asks less often.
+func (f *fleet) load(name string, rate int) *load { return f.loadOn(f.limiters, name, rate) }
 
-// LoadOn is Load on some limiters.
-func (f *Fleet) LoadOn(limiters []*hybrid.Limiter, key string, rate int) *Load {
-	load := &Load{stop: make(chan struct{})}
+// loadOn is load on some limiters.
+func (f *fleet) loadOn(limiters []*hybrid.Limiter, name string, rate int) *load {
+	ctx, cancel := context.WithCancel(context.Background())
+	load := &load{cancel: cancel}
 	for _, l := range limiters {
-		f.drive(load, key, l, rate)
+		load.wg.Go(func() { f.drive(ctx, l, name, rate) })
 	}
-	f.t.Cleanup(load.Stop)
+	f.t.Cleanup(load.stop)
 	return load
 }
 
-// pace is the least time between two looks of a goroutine of load whether requests are due.
-const pace = 2 * time.Millisecond
-
-func (f *Fleet) drive(load *Load, key string, l *hybrid.Limiter, rate int) {
-	r := f.record(key)
-	load.wg.Go(func() {
-		k := l.Key(key)
-		began, asked := f.Now(), 0
-		for {
-			select {
-			case <-load.stop:
-				return
-			default:
-			}
-			due := int(float64(rate) * (f.Now() - began).Seconds())
-			// After a stall it makes up for half a second and no more.
-			asked = max(asked, due-max(1, rate/2))
-			for ; asked < due; asked++ {
-				f.ask(r, k.Allow)
-			}
-			time.Sleep(max(pace, time.Second/time.Duration(rate))) // the pace of load
+func (f *fleet) drive(ctx context.Context, l *hybrid.Limiter, name string, rate int) {
+	k, began, asked := l.Key(name), f.now(), 0
+	for ctx.Err() == nil {
+		due := int(float64(rate) * (f.now() - began).Seconds())
+		// After a stall it makes up for half a second and no more.
+		asked = max(asked, due-max(1, rate/2))
+		for ; asked < due; asked++ {
+			f.ask(name, k.Allow)
 		}
+		time.Sleep(max(2*time.Millisecond, time.Second/time.Duration(rate))) // the pace of load
+	}
+}
+
+// ask takes the one decision that allow makes on name and puts it on record.
+func (f *fleet) ask(name string, allow func() bool) bool {
+	before := f.now()
+	ok := allow()
+	d := decision{before: before, after: f.now(), ok: ok}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.decisions[name] = append(f.decisions[name], d)
+	return ok
+}
+
+// allow asks limiter i for a token of name, on record.
+func (f *fleet) allow(i int, name string) bool {
+	return f.ask(name, func() bool { return f.limiters[i].Allow(name) })
+}
+
+// spend takes n tokens of name through limiter i, which must be there.
+func (f *fleet) spend(i int, name string, n int64) {
+	f.t.Helper()
+	for range n {
+		testkit.Must(f.t, f.allow(i, name), "%s is denied at limiter %d", name, i)
+	}
+}
+
+// drain asks limiter i for one token of name after another and returns how many there were.
+func (f *fleet) drain(i int, name string) (admitted int64) {
+	for f.allow(i, name) {
+		admitted++
+	}
+	return admitted
+}
+
+// spendAndSettle is spend on key that waits until what came along is given back, so that the bucket
+// has what a central one would.
+func (f *fleet) spendAndSettle(i int, n int64) {
+	f.t.Helper()
+	f.spend(i, key, n)
+	// Nothing held may mean that a call is about to bring more: for many looks nothing may be held,
+	// under way or begun.
+	calls, looks := int64(-1), 0
+	testkit.Eventually(f.t, "all given back", func() bool {
+		s := f.limiters[i].Stats()
+		if looks++; s.Held != 0 || s.Calls != s.RoundTrips || s.Calls != calls {
+			calls, looks = s.Calls, 0
+		}
+		return looks >= 100
 	})
 }
 
-// Ask takes the one decision that allow makes on key and puts it on record.
-func (f *Fleet) Ask(key string, allow func() bool) bool { return f.ask(f.record(key), allow) }
+// refilled is what has flowed into an hourly bucket so far.
+func (f *fleet) refilled() int64 { return int64(f.now().Hours() * float64(hourly.Tokens)) }
 
-func (f *Fleet) ask(r *record, allow func() bool) bool {
-	before := f.Now()
-	ok := allow()
-	r.add(decision{before: before, after: f.Now(), ok: ok})
-	return ok
+// takeAll drains the bucket of key through limiter i, which is to find n tokens in it and no more.
+// While others count as active it gets only its share at a time. What it lost because the machine
+// stood still for longer than a lease lasts counts as found.
+func (f *fleet) takeAll(i int, n int64) {
+	f.t.Helper()
+	had := int64(0)
+	testkit.Eventually(f.t, "all tokens", func() bool {
+		had += f.drain(i, key)
+		st := f.state(key)
+		return st.Exists && st.Levels[0] == 0 && st.Ledger == 0 && had+f.limiters[i].Stats().Burnt >= n
+	})
+	testkit.Check(f.t, had <= n+f.refilled(), "%d admitted, %d were to be found", had, n)
+}
+
+// awaitAdmitted returns when n more requests for name have been admitted.
+func (f *fleet) awaitAdmitted(name string, n int64) {
+	f.t.Helper()
+	from := f.now()
+	testkit.Eventually(f.t, fmt.Sprintf("%d admitted of %s", n, name),
+		func() bool { return f.seen(name, from, f.now()).admitted >= n })
+}
+
+// next is what became of the next n requests for name, or some more.
+func (f *fleet) next(name string, n int64) (s seen) {
+	f.t.Helper()
+	from := f.now()
+	testkit.Eventually(f.t, fmt.Sprintf("%d requests for %s", n, name), func() bool {
+		s = f.seen(name, from, f.now())
+		return s.asked() >= n
+	})
+	return s
+}
+
+// callTimeout is the longest that a request should wait.
+func (f *fleet) callTimeout() time.Duration {
+	return cmp.Or(f.cfg.CallTimeout, lease.DefaultCallTimeout)
 }

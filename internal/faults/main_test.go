@@ -4,115 +4,312 @@ package faults
 
 import (
 	"bufio"
+	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
 // ordersVariable carries a child's orders; a process that finds it set is a child.
 const ordersVariable = "YUZHI_FAULTS_PROCESS"
 
-// orders are what a test tells one child process.
-type orders struct {
-	Role        string // one of roles
-	Redis       string
-	Record      string // path of the file of stamps
-	Limit       hybrid.Limit
-	Policy      hybrid.Policy
-	CallTimeout time.Duration
-	Offered     float64 // requests a second
-}
-
-// roles are what a child can be. Each starts with a Limiter on the server, says and hears lines,
-// and returns when it is done.
-var roles = map[string]func(*child) error{
-	"load":    loadRole,
-	"hold":    holdRole,
-	"starved": starvedRole,
-}
-
 func TestMain(m *testing.M) {
-	text := os.Getenv(ordersVariable)
-	if text == "" {
-		flag.Parse()
-		// Most tests wait for servers, so more of them run at once than there are processors.
-		_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
-		os.Exit(m.Run())
+	if text := os.Getenv(ordersVariable); text != "" {
+		beChild(text)
+		return
 	}
-	if err := beChild(text); err != nil {
+	flag.Parse()
+	// Most tests wait for servers, so more of them run at once than there are processors.
+	_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
+	os.Exit(m.Run())
+}
+
+// child is this process, where it was started as one of a family.
+type child struct {
+	orders
+	*stampRecord
+	in   *bufio.Scanner
+	tap  *tap
+	gate *gatedClock
+	l    *hybrid.Limiter
+}
+
+// roles are what a child can be: each says and hears lines, and returns when it is told to finish.
+var roles = map[string]func(*child){"load": (*child).load, "hold": (*child).hold, "starved": (*child).starve}
+
+// beChild is a process with one Limiter on the server. It ends with its role, or with the parent:
+// then there is nothing more to hear.
+func beChild(text string) {
+	c := &child{in: bufio.NewScanner(os.Stdin), gate: &gatedClock{clock.System(), make(chan struct{})}}
+	orExit(json.Unmarshal([]byte(text), &c.orders))
+	file, err := stamps.Open(c.Record)
+	orExit(err)
+	c.stampRecord = &stampRecord{file, c.Record}
+	store, err := redisbucket.New(redis.NewClient(&redis.Options{Addr: c.Redis}), redisbucket.Config{})
+	orExit(err)
+	c.tap = newTap(store)
+	cfg := c.config()
+	if c.Role == "hold" {
+		cfg.Clock = c.gate
+	}
+	c.l, err = hybrid.New(c.tap, cfg)
+	orExit(err)
+	roles[c.Role](c)
+
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r := report{}
+	if err := c.l.Shutdown(ctx); err != nil {
+		r.Error = err.Error()
+	}
+	r.Stats, r.MostHeld = c.l.Stats(), c.tap.most()
+	c.say("report", r)
+}
+
+// orExit ends this process unless err is nil.
+func orExit(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
 		os.Exit(3)
 	}
 }
 
-// child is this process, where it was started as one of a fleet.
-type child struct {
-	orders
-	in     *bufio.Scanner
-	record *stampRecord
-	store  *tap
-}
-
-// beChild ends with its orders, or with the parent: then there is nothing more to hear.
-func beChild(text string) error {
-	c := &child{in: bufio.NewScanner(os.Stdin)}
-	if err := json.Unmarshal([]byte(text), &c.orders); err != nil {
-		return err
-	}
-	var err error
-	if c.record, err = openRecord(c.Record); err != nil {
-		return err
-	}
-	rdb := redis.NewClient(&redis.Options{Addr: c.Redis})
-	defer rdb.Close()
-	store, err := redisbucket.New(rdb, redisbucket.Config{})
-	if err != nil {
-		return err
-	}
-	c.store = &tap{Store: store}
-	return roles[c.Role](c)
-}
-
 // say tells the parent one line.
-func (c *child) say(word string, value any) error {
+func (c *child) say(word string, value any) {
 	text, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
+	orExit(err)
 	_, err = fmt.Printf("%s %s\n", word, text)
-	return err
+	orExit(err)
 }
 
 // hear waits for the parent to say word.
-func (c *child) hear(word string) error {
-	if !c.in.Scan() {
-		return fmt.Errorf("the parent has gone: %w", c.in.Err())
+func (c *child) hear(word string) {
+	if !c.in.Scan() || c.in.Text() != word {
+		orExit(fmt.Errorf("the parent said %q instead of %q: %v", c.in.Text(), word, c.in.Err()))
 	}
-	if c.in.Text() != word {
-		return fmt.Errorf("the parent said %q instead of %q", c.in.Text(), word)
-	}
-	return nil
 }
 
-// config is what the tests' processes are configured with. The bound is promised for FallbackDeny.
-func (o orders) config() hybrid.Config {
-	p := o.Policy
-	p.Fallback = hybrid.FallbackDeny
-	return hybrid.Config{Limits: []hybrid.Limit{o.Limit}, Policy: p, CallTimeout: o.CallTimeout}
+// load offers a steady load until the process is told to finish. What it could not offer in time,
+// because it was stopped or got no CPU, it offers as soon as it can.
+func (c *child) load() {
+	c.say("ready", nil)
+	c.hear("start")
+	finished := make(chan bool)
+	go func() {
+		c.hear("finish")
+		close(finished)
+	}()
+	k := c.l.Key(key)
+	began, offered := time.Now(), 0
+	for pace := time.NewTicker(time.Millisecond); ; {
+		for due := int(time.Since(began).Seconds() * c.Offered); offered < due; offered++ {
+			c.stamp(k.Allow)
+		}
+		select {
+		case <-finished:
+			return
+		case <-pace.C:
+		}
+	}
 }
 
-// ttl is T as the processes propose it.
-func (o orders) ttl() time.Duration {
-	return o.Policy.ConfigFor([]lease.Limit{o.Limit}, 0, o.CallTimeout).TTL
+// holding is what a holder says: how much it holds, when the bucket granted it, and what became of
+// other tokens.
+type holding struct {
+	Held, Admitted, Burnt int64
+	GrantedAt             int64 // server time, us
+}
+
+// hold leases tokens, spends one, and keeps the others until the process is told to spend. None of
+// its timers run before it has done so: that is how a process finds itself which was stopped, and
+// whose first thread to run again is one that takes tokens.
+func (c *child) hold() {
+	k := c.l.Key(key)
+	// a grant that came too late is burnt, and there is another
+	for c.l.Stats().Held == 0 || !schedulerRests() {
+		if c.l.Stats().Held == 0 {
+			c.stamp(k.Allow)
+		}
+		time.Sleep(time.Millisecond) // the pace of polling
+	}
+	st := c.l.Stats()
+	c.say("holding", holding{st.Held, st.Admitted, st.Burnt, c.tap.counts().grant.ServerTime})
+	c.hear("spend")
+	spent := int64(0)
+	for c.stamp(k.TryAllow) {
+		spent++
+	}
+	close(c.gate.opened)
+	c.say("spent", spent)
+	c.hear("finish")
+}
+
+// schedulerRests reports whether the Limiter's scheduler waits to be woken, and nothing of it runs
+// that could do so.
+func schedulerRests() bool {
+	all := running()
+	return len(all) == 1 && strings.Contains(all[0], "[select") && strings.Contains(all[0], "(*scheduler).run")
+}
+
+// gatedClock is the system's clock, but its timers run only once it is opened.
+type gatedClock struct {
+	clock.Clock
+	opened chan struct{}
+}
+
+// AfterFunc implements clock.Clock.
+func (g *gatedClock) AfterFunc(d time.Duration, f func()) clock.Timer {
+	return g.Clock.AfterFunc(d, func() {
+		<-g.opened
+		f()
+	})
+}
+
+const (
+	starvedKeys = 5
+	// enough is how many tokens every key should get; when four times as many were admitted in all, a
+	// key that has fewer is starved.
+	enough = 200
+	hogs   = 4
+)
+
+// starvedBusy is what a starved process says of the time in which it was under load.
+type starvedBusy struct {
+	Admitted   [starvedKeys]int64
+	ExceededBy [starvedKeys]int64
+	Calls      int64
+	Seconds    float64
+	Goroutines int // the most at any moment, beside those of the load and of the test
+}
+
+// starvedIdle is what it says of a while in which nobody asked for anything.
+type starvedIdle struct {
+	Calls               int64
+	Seconds, CPUSeconds float64
+}
+
+// starve is a process that gets little CPU.
+func (c *child) starve() {
+	before := runtime.NumGoroutine()
+	stopHogs := startHogs()
+	var busy starvedBusy
+	c.serveKeys(&busy)
+	busy.Goroutines -= before + hogs + 1 + starvedKeys
+	busy.Calls = c.l.Stats().Calls
+	stopHogs()
+	c.say("busy", busy)
+
+	for c.l.Stats().Held > 0 { // given back within a Target
+		time.Sleep(time.Millisecond)
+	}
+	calls, cpu, began := c.l.Stats().Calls, cpuSeconds(), time.Now()
+	time.Sleep(time.Second) // what is measured is a while of idleness
+	c.say("idle", starvedIdle{Calls: c.l.Stats().Calls - calls, CPUSeconds: cpuSeconds() - cpu,
+		Seconds: time.Since(began).Seconds()})
+
+	c.hear("finish")
+	startHogs()
+	for k := range starvedKeys {
+		c.l.Allow(keyName(k))
+	}
+}
+
+func keyName(k int) string { return fmt.Sprint("key-", k) }
+
+// serveKeys offers every key the same load, each on a goroutine of its own, until enough was
+// admitted of all.
+func (c *child) serveKeys(busy *starvedBusy) {
+	var mu sync.Mutex
+	var spans [starvedKeys][]audit.Span
+	done := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		busy.Goroutines = max(busy.Goroutines, runtime.NumGoroutine())
+		sum, least := 0, len(spans[0])
+		for _, s := range spans {
+			sum, least = sum+len(s), min(least, len(s))
+		}
+		return least >= enough || sum >= 4*enough*starvedKeys
+	}
+	var wg sync.WaitGroup
+	began := time.Now()
+	for i := range starvedKeys {
+		wg.Go(func() {
+			k := c.l.Key(keyName(i))
+			for offered := 0; !done(); {
+				for due := int(time.Since(began).Seconds() * c.Offered); offered < due && !done(); offered++ {
+					from := time.Since(began)
+					if ok, to := k.Allow(), time.Since(began); ok {
+						mu.Lock()
+						spans[i] = append(spans[i], audit.Span{Before: int64(from), After: int64(to), N: 1})
+						mu.Unlock()
+					}
+				}
+				time.Sleep(time.Millisecond) // the pace of the load
+			}
+		})
+	}
+	wg.Wait()
+	busy.Seconds = time.Since(began).Seconds()
+	for i, s := range spans {
+		w, err := audit.Worst(s, audit.Bound{Tokens: c.Limit.Tokens, Per: c.Limit.Per, Burst: c.Limit.Capacity()})
+		orExit(err)
+		busy.Admitted[i], busy.ExceededBy[i] = int64(len(s)), w.ExceededBy
+	}
+}
+
+// startHogs starts goroutines that never pause, and a collector that never rests over a heap that
+// takes it a while.
+func startHogs() (stop func()) {
+	var stopped atomic.Bool
+	var wg sync.WaitGroup
+	for range hogs {
+		wg.Go(func() {
+			for sum := sha256.Sum256(nil); !stopped.Load(); {
+				for range 1000 {
+					sum = sha256.Sum256(sum[:])
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		type node struct{ next *node }
+		var list *node
+		for range 500_000 {
+			list = &node{list}
+		}
+		for !stopped.Load() {
+			runtime.GC()
+		}
+		runtime.KeepAlive(list)
+	})
+	return func() {
+		stopped.Store(true)
+		wg.Wait()
+	}
+}
+
+// cpuSeconds is what this process has used so far.
+func cpuSeconds() float64 {
+	var u syscall.Rusage
+	orExit(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }

@@ -2,81 +2,337 @@ package faults
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
+
+// squeeze lets the server keep only a little more than it has now.
+func (s *site) squeeze() {
+	s.t.Helper()
+	_, used, _ := strings.Cut(s.ctl.Info(context.Background(), "memory").Val(), "used_memory:")
+	used, _, _ = strings.Cut(used, "\r\n")
+	have, err := strconv.ParseInt(used, 10, 64)
+	testkit.NoErr(s.t, err)
+	s.set("maxmemory", strconv.FormatInt(have+1<<20, 10))
+}
+
+// fill writes the i-th value of others that share the server.
+func (s *site) fill(i int) error {
+	return s.ctl.Set(context.Background(), fmt.Sprint("filler:", i%400), strings.Repeat("x", 10_000), 0).Err()
+}
+
+func TestRow14EvictedBucketsAndRecordsAdmitNothingTwice(t *testing.T) {
+	t.Parallel()
+	// Given 60 buckets, of each of which two processes have leased, on a server that evicts anything,
+	server := start(t, "--maxmemory-policy", "allkeys-lru")
+	f := server.fleet(2, patient(hourly, denying))
+	names := make([]string, 60)
+	for n := range names {
+		names[n] = fmt.Sprint("bucket-", n)
+		f.spend(0, names[n], 1)
+		f.spend(1, names[n], 1)
+	}
+	server.squeeze()
+	// when other data pushes out some of them: here the bucket, there a record, elsewhere both,
+	buckets, records := 0, 0 // of which a part was evicted: the bucket alone, or a record alone
+	for i := 0; records == 0 || buckets == 0; i++ {
+		testkit.NoErr(t, server.fill(i))
+		left := server.ctl.Keys(context.Background(), "yuzhi:*").Val()
+		testkit.Must(t, len(left) > 0, "evicted all at once")
+		buckets, records = 0, 0
+		for _, name := range names {
+			of := 0
+			for _, k := range left {
+				if strings.HasPrefix(k, bucketOf(name)+":") {
+					of++
+				}
+			}
+			switch bucket := slices.Contains(left, bucketOf(name)); {
+			case bucket && of < 2:
+				records++
+			case !bucket && of > 0:
+				buckets++
+			}
+		}
+	}
+	server.set("maxmemory", "0")
+	// and both go on until they are denied, then no bucket has given more than it had.
+	for _, name := range names {
+		for range 2 {
+			f.drain(0, name)
+			f.drain(1, name)
+		}
+		f.checkBound(name, hourly, 0)
+	}
+}
+
+func TestRow14EvictionUnderLoadKeepsThePromise(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"allkeys-lru", "allkeys-random"} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			// Given three processes that ask for more than the rate,
+			// no sane setting is worse
+			server := start(t, "--maxmemory-policy", policy, "--maxmemory-samples", "1")
+			f, load := server.saturated(3)
+			// when other data keeps pushing out their bucket and their records,
+			server.squeeze()
+			ctx, cancel := context.WithCancel(t.Context())
+			var others sync.WaitGroup
+			others.Go(func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					_ = server.fill(i)
+				}
+			})
+			losses, last := 0, server.raw()
+			testkit.Eventually(t, "five lost buckets", func() bool {
+				if now := server.raw(); now.exists && now.epoch != last.epoch {
+					losses, last = losses+1, now
+				}
+				return losses >= 5
+			})
+			cancel()
+			others.Wait()
+			server.set("maxmemory", "0")
+			// then all that is lost is the time of waiting,
+			f.awaitRecovery(busy.Tokens)
+			load.stop()
+			// and in no window more was admitted than by one bucket that nobody evicts.
+			f.checkBound(key, busy, 0)
+		})
+	}
+}
+
+// TestOnlyNoEvictionKeepsTheBuckets: every key of ours has an expiry, so the volatile policies take
+// ours first, and those that take any key take ours too. The promise holds under all of them; but
+// an evicted bucket starts empty and waits for a T, which users see as denials.
+func TestOnlyNoEvictionKeepsTheBuckets(t *testing.T) {
+	t.Parallel()
+	for others, expiry := range map[string]time.Duration{"data that stays": 0,
+		"data that expires": 24 * time.Hour} {
+		for policy, keeps := range map[string]bool{
+			"noeviction": true, "allkeys-lru": false, "allkeys-lfu": false, "allkeys-random": false,
+			"volatile-lru": false, "volatile-lfu": false, "volatile-random": false, "volatile-ttl": false,
+		} {
+			t.Run(others+"/"+policy, func(t *testing.T) {
+				t.Parallel()
+				// Given 50 buckets on a server with that policy,
+				ctx := context.Background()
+				server := start(t, "--maxmemory-policy", policy)
+				f := server.fleet(1, patient(hourly, denying))
+				var ours []string
+				for i := range 50 {
+					name := fmt.Sprint("bucket-", i)
+					ours = append(ours, bucketOf(name))
+					f.spend(0, name, 1)
+				}
+				kept := func() int {
+					n, err := server.ctl.Exists(ctx, ours...).Result()
+					testkit.NoErr(t, err)
+					return int(n)
+				}
+				testkit.Must(t, kept() == len(ours), "%d of %d buckets", kept(), len(ours))
+				// when others write more than fits, and use it more often than our buckets are used,
+				server.squeeze()
+				refused := 0
+				for i := 0; i < 400 && kept() == len(ours) && refused < 50; i++ {
+					pipe := server.ctl.Pipeline()
+					name := fmt.Sprint("other:", i)
+					pipe.Set(ctx, name, strings.Repeat("x", 10_000), expiry)
+					for range 50 {
+						pipe.StrLen(ctx, name)
+					}
+					if _, err := pipe.Exec(ctx); err != nil {
+						refused++
+					}
+				}
+				// then only noeviction keeps them all: others get an error instead.
+				testkit.Check(t, (kept() == len(ours)) == keeps && (policy != "noeviction" || refused > 0),
+					"%d of %d buckets are left, and %d writes of others were refused", kept(), len(ours), refused)
+			})
+		}
+	}
+}
 
 func TestRow15OutOfMemoryWritesNothingAndComesBack(t *testing.T) {
 	t.Parallel()
 	// Given a process that has spent 10 of 100,
 	ctx := context.Background()
-	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
-	rdb := client(t, server.Addr)
+	server := start(t, "--maxmemory-policy", "noeviction")
 	var log diary
 	cfg := patient(hourly, denying)
 	cfg.Logger = log.logger()
-	f := NewFleet(t, Options{Size: 1, Addr: server.Addr, Config: cfg})
-	l := f.Limiters[0]
-	f.Spend(0, key, 10)
+	f := server.fleet(1, cfg)
+	l := f.limiters[0]
+	f.spend(0, key, 10)
 	// when the server has no memory left,
-	set(t, rdb, "maxmemory", "1")
+	server.set("maxmemory", "1")
 	testkit.Eventually(t, "an answer without the store", func() bool {
 		r, err := l.Take(ctx, key, 1)
-		must(t, err)
+		testkit.NoErr(t, err)
 		return !r.OK && r.Source == hybrid.SourceFallback // what is held is still spent, by all means
 	})
-	spent := l.Stats().Admitted
-	stored := contents(t, rdb)
-	failed := l.Stats().Errors
+	spent, stored, failed := l.Stats().Admitted, server.contents(), l.Stats().Errors
 	testkit.Eventually(t, "more calls that fail", func() bool {
-		if l.Allow(key) || l.Allow("another") {
-			t.Fatal("admitted without the store")
-		}
+		testkit.Must(t, !l.Allow(key) && !l.Allow("another"), "admitted without the store")
 		return l.Stats().Errors >= failed+4
 	})
 	// then nothing was written, not even half,
-	if now := contents(t, rdb); now != stored {
-		t.Errorf("before:\n%s\nafter:\n%s", stored, now)
-	}
+	now := server.contents()
+	testkit.Check(t, now == stored, "before:\n%s\nafter:\n%s", stored, now)
 	testkit.Eventually(t, "the log to say what is wrong, with which key", func() bool {
 		text := log.String()
-		return strings.Contains(text, "OOM") && (strings.Contains(text, "key="+key) ||
-			strings.Contains(text, "key=another"))
+		return strings.Contains(text, "OOM") &&
+			(strings.Contains(text, "key="+key) || strings.Contains(text, "key=another"))
 	})
 	// and when there is memory again, everything is where it was.
-	set(t, rdb, "maxmemory", "0")
-	testkit.Eventually(t, "a token", func() bool { return f.Allow(0, key) })
-	must(t, l.Shutdown(ctx))
-	s := l.Stats()
-	if got := f.Balance(key); got+s.Burnt < hourly.Tokens-(spent+1) || got > hourly.Tokens-s.Admitted+1 {
-		t.Errorf("%d left of %d after %d admitted and %d burnt", got, hourly.Tokens, s.Admitted, s.Burnt)
-	}
+	server.set("maxmemory", "0")
+	testkit.Eventually(t, "a token", func() bool { return f.allow(0, key) })
+	testkit.NoErr(t, l.Shutdown(ctx))
+	s, got := l.Stats(), f.balance()
+	testkit.Check(t, got+s.Burnt >= hourly.Tokens-(spent+1) && got <= hourly.Tokens-s.Admitted+1,
+		"%d left of %d after %d admitted and %d burnt", got, hourly.Tokens, s.Admitted, s.Burnt)
 }
 
 func TestRow15OutOfMemoryUnderLoadDeniesAndRecovers(t *testing.T) {
 	t.Parallel()
 	// Given four processes under load,
-	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
-	rdb := client(t, server.Addr)
-	f, load := saturated(t, 4, server.Addr)
-	before := rawOf(t, rdb, key)
+	server := start(t, "--maxmemory-policy", "noeviction")
+	f, load := server.saturated(4)
+	before := server.raw()
 	// when memory runs out for a while,
-	set(t, rdb, "maxmemory", "1")
-	testkit.Eventually(t, "everybody is denied", func() bool {
-		return f.Next(key, 200).Admitted == 0
-	})
-	set(t, rdb, "maxmemory", "0")
+	server.set("maxmemory", "1")
+	testkit.Eventually(t, "everybody is denied", func() bool { return f.next(key, 200).admitted == 0 })
+	server.set("maxmemory", "0")
 	// then the rate comes back,
-	took := f.CheckRecovers(key, busy.Tokens)
-	load.Stop()
-	t.Logf("the second at the rate began %v after there was memory", took.After)
+	f.checkRecovers(busy.Tokens)
+	load.stop()
 	// it is the same bucket, which nothing has damaged, and the promise held.
-	if after := rawOf(t, rdb, key); after.epoch != before.epoch {
-		t.Errorf("before %+v, after %+v", before, after)
+	after := server.raw()
+	testkit.Check(t, after.epoch == before.epoch, "before %+v, after %+v", before, after)
+	f.checkBound(key, busy, 0)
+}
+
+// damages are what somebody else does to the key of a bucket, by names that can be keys.
+func damages() map[string]func(rdb *redis.Client, bucket string) error {
+	ctx := context.Background()
+	all := map[string]func(rdb *redis.Client, bucket string) error{
+		"damaged-WRONGTYPE-hash": func(rdb *redis.Client, bucket string) error {
+			return errors.Join(rdb.Del(ctx, bucket).Err(), rdb.HSet(ctx, bucket, "tokens", "5").Err())
+		},
+		"damaged-WRONGTYPE-list": func(rdb *redis.Client, bucket string) error {
+			return errors.Join(rdb.Del(ctx, bucket).Err(), rdb.RPush(ctx, bucket, "5").Err())
+		},
 	}
-	f.CheckBound(key, busy, 0)
+	change := func(name string, change func(old string) string) {
+		all["damaged-"+name] = func(rdb *redis.Client, bucket string) error {
+			old, err := rdb.Get(ctx, bucket).Result()
+			return errors.Join(err, rdb.Set(ctx, bucket, change(old), redis.KeepTTL).Err())
+		}
+	}
+	const counter, level, config = 2, 17, 35 // of the numbers of a bucket, see common.lua
+	change("configuration-missing", func(old string) string { return old[:8*config] })
+	change("cut-off", func(old string) string { return old[:len(old)/2] })
+	change("zeros", func(old string) string { return strings.Repeat("\x00", len(old)) })
+	for _, bad := range []string{"", "5", "nan", "-1", "99999999999999999999"} {
+		change("is-"+bad, func(string) string { return bad })
+	}
+	for _, bad := range []float64{math.NaN(), math.Inf(1), -1, 0.5, 1e300, 1 << 53} {
+		for name, i := range map[string]int{"counter": counter, "level": level, "version": config} {
+			text := string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(bad)))
+			change(fmt.Sprintf("%s-is-%v", name, bad),
+				func(old string) string { return old[:8*i] + text + old[8*i+8:] })
+		}
+	}
+	return all
+}
+
+func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := start(t)
+	var log diary
+	cfg := patient(hourly, denying)
+	cfg.Logger = log.logger()
+	f, damages := server.fleet(1, cfg), damages()
+	l := f.limiters[0]
+	for name := range damages {
+		// Given a bucket in use
+		f.spend(0, name, 1)
+	}
+	testkit.Eventually(t, "nothing that is held", func() bool { return l.Stats().Held == 0 })
+	for name, do := range damages {
+		// when somebody else writes into it,
+		testkit.NoErr(t, do(server.ctl, bucketOf(name)))
+	}
+	stored, admitted := server.contents(), l.Stats().Admitted
+	for name := range damages {
+		// then whoever asks is denied, and told that no store answered for it,
+		var r hybrid.Result
+		var err error
+		testkit.Eventually(t, "a verdict", func() bool {
+			r, err = l.Take(ctx, name, 1)
+			return err != nil || r.OK || r.Source == hybrid.SourceFallback
+		})
+		testkit.Check(t, !r.OK && err == nil, "%s: %+v, %v", name, r, err)
+		// the operator reads which key it is in the error of a tool,
+		_, err = f.store.Inspect(ctx, name)
+		testkit.Check(t, errors.Is(err, lease.ErrPermanent) && strings.Contains(err.Error(), fmt.Sprintf("%q", name)),
+			"%s: Inspect says %v", name, err)
+		// nobody can make it worse by asking for a reset,
+		_, err = f.store.Configure(ctx, name, lease.OpReset, lease.Config{})
+		testkit.Check(t, errors.Is(err, lease.ErrPermanent), "%s: a reset says %v", name, err)
+	}
+	// and nothing has been served, or repaired behind the operator's back.
+	now := server.contents()
+	testkit.Check(t, now == stored, "before:\n%s\nafter:\n%s", stored, now)
+	testkit.Eventually(t, "the log to name one of the damaged keys", func() bool {
+		return strings.Contains(log.String(), "key=damaged-") && strings.Contains(log.String(), "stored state is damaged")
+	})
+	served := l.Stats().Admitted - admitted
+	testkit.Check(t, served == 0, "%d admitted from damaged buckets", served)
+	// When the operator has deleted the bucket, its key is served again: as a lost one, which starts
+	// empty.
+	for name := range damages {
+		server.do("DEL", bucketOf(name))
+		testkit.Eventually(t, "a verdict of the store on "+name, func() bool {
+			r, err := l.Take(ctx, name, 1)
+			return err == nil && r.Source != hybrid.SourceFallback
+		})
+		st, err := f.store.Inspect(ctx, name)
+		testkit.Check(t, err == nil && st.Exists && st.Levels[0] == 0, "%s: after the key was deleted: %+v, %v",
+			name, st, err)
+	}
+}
+
+// TestRow25ADamagedBucketIsNotAskedInALoop: what no retry cures is asked at the pace of a probe,
+// however many want it.
+func TestRow25ADamagedBucketIsNotAskedInALoop(t *testing.T) {
+	t.Parallel()
+	// Given a process under load whose bucket becomes a string,
+	server := start(t)
+	f, _ := server.saturated(1)
+	server.do("SET", bucketOf(key), "x")
+	testkit.Eventually(t, "a failed call", func() bool { return f.stats().Errors > 0 })
+	// when it goes on asking thousands of times,
+	from, calls := f.now(), f.stats().Calls
+	f.next(key, 5000)
+	// then Redis hears of a few of them: a probe every half T (200 ms) on average, and sooner at
+	// first.
+	made, most := f.stats().Calls-calls, 10+int64((f.now()-from)/(20*time.Millisecond))
+	testkit.Check(t, made <= most, "%d calls, at most %d were to be expected", made, most)
 }

@@ -3,6 +3,7 @@ package faults
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,143 +11,307 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// injection makes the outage of a server, to which ctl is the operator's connection.
-type injection func(t *testing.T, s *redistest.Server, ctl *redis.Client) outage
+const (
+	size    = 3   // processes in a fleet
+	perEach = 500 // requests per second and process: three times the limit, all told
+	// callTimeout leaves a slack machine time to answer.
+	callTimeout = 250 * time.Millisecond
+)
+
+// limit is what the fleets share.
+var limit = hybrid.PerSecond(500)
+
+// ordinary is how the fleets are configured.
+func ordinary(p hybrid.Policy) hybrid.Config {
+	cfg := with(limit, p)
+	cfg.CallTimeout = callTimeout
+	return cfg
+}
+
+// outage is a way to take the store away from all processes at once.
+type outage struct {
+	inject, cure func()
+	says         string // the error that everybody must hear contains it
+	is           error  // and wraps this
+}
+
+// mute is an outage of which nothing is heard but that the store is away.
+func mute(inject, cure func()) outage { return outage{inject, cure, "", lease.ErrUnavailable} }
+
+// refusal is a server that answers every lease call with one error.
+func refusal(code string, inject, cure func()) outage {
+	return outage{inject, cure, ": " + code + " ", lease.ErrRefused}
+}
+
+// setting is a refusal for as long as a parameter has a value.
+func setting(code, parameter, bad, good string) func(*site) outage {
+	return func(s *site) outage {
+		return refusal(code, func() { s.set(parameter, bad) }, func() { s.set(parameter, good) })
+	}
+}
+
+// replica is a server that was made one, of a master that is not there.
+func replica(code string) func(*site) outage {
+	return func(s *site) outage {
+		return refusal(code, func() { s.do("REPLICAOF", "127.0.0.1", "1") },
+			func() { s.do("REPLICAOF", "NO", "ONE") })
+	}
+}
 
 // hang stops a server as a process that hangs does, and lets it go on.
-func hang(t *testing.T, server *redistest.Server, _ *redis.Client) outage {
-	return outage{
-		inject: func() { must(t, server.Signal(syscall.SIGSTOP)) },
-		cure:   func() { must(t, server.Signal(syscall.SIGCONT)) },
-	}
+func hang(s *site) outage {
+	return mute(func() { testkit.NoErr(s.t, s.Signal(syscall.SIGSTOP)) },
+		func() { testkit.NoErr(s.t, s.Signal(syscall.SIGCONT)) })
 }
 
 // outages are the ways in which a store goes away from all processes at once, and comes back.
 var outages = []struct {
-	name   string
-	args   []string
-	client func(*redis.Options)
-	how    injection
+	name string
+	args []string
+	how  func(*site) outage
 }{
 	// The server writes everything to its file before it answers, so it forgets nothing when it is
 	// killed.
-	{"Row01 Redis is down", []string{"--appendonly", "yes", "--appendfsync", "no"}, nil,
-		func(t *testing.T, s *redistest.Server, _ *redis.Client) outage {
-			return outage{inject: s.Kill, cure: func() { s.Restart(t) }}
-		}},
+	{"Row01 Redis is down", []string{"--appendonly", "yes", "--appendfsync", "no"}, func(s *site) outage {
+		return mute(s.Kill, func() { s.Restart(s.t) })
+	}},
 	// It executes every probe that was sent meanwhile once it goes on.
-	{"Row03 a hung server", nil, nil, hang},
-	{"Row10 an exhausted pool delays renewals and not requests", nil,
-		func(o *redis.Options) { o.PoolSize = 1 }, hang},
+	{"Row03 a hung server", nil, hang},
+	// The network takes everything and answers nothing, and later serves new connections again. (It
+	// keeps every connection that a probe was sent over until the client's read timeout, a minute
+	// here: so the pool is larger than the number of probes.)
+	{"Row08 a black hole", nil, func(s *site) outage {
+		proxy := redistest.NewProxy(s.t, s.Addr)
+		s.addr, s.client = proxy.Addr, func(o *redis.Options) { o.PoolSize = 1000 }
+		return mute(func() { proxy.Set(redistest.Fate{BlackHole: true}) }, proxy.Pass)
+	}},
+	{"Row10 an exhausted pool delays renewals and not requests", nil, func(s *site) outage {
+		s.client = func(o *redis.Options) { o.PoolSize = 1 }
+		return hang(s)
+	}},
 	// The server has room for one client alone, and that is ours. It says so before it is asked, and
 	// go-redis does not read that: all that is heard is a broken pipe.
-	{"Row11 no more clients", nil, nil, func(t *testing.T, _ *redistest.Server, ctl *redis.Client) outage {
-		return outage{inject: func() {
-			set(t, ctl, "maxclients", "1")
-			do(t, ctl, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-		}, cure: func() { set(t, ctl, "maxclients", "10000") }}
+	{"Row11 no more clients", nil, func(s *site) outage {
+		return mute(func() {
+			s.set("maxclients", "1")
+			s.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+		}, func() { s.set("maxclients", "10000") })
 	}},
-	{"Row22 a replica", nil, nil, func(t *testing.T, _ *redistest.Server, ctl *redis.Client) outage {
-		return refusal("READONLY", func() { do(t, ctl, "REPLICAOF", "127.0.0.1", "1") },
-			func() { do(t, ctl, "REPLICAOF", "NO", "ONE") })
-	}},
-	{"Row22 a replica without a master", []string{"--replica-serve-stale-data", "no"}, nil,
-		func(t *testing.T, _ *redistest.Server, ctl *redis.Client) outage {
-			return refusal("MASTERDOWN", func() { do(t, ctl, "REPLICAOF", "127.0.0.1", "1") },
-				func() { do(t, ctl, "REPLICAOF", "NO", "ONE") })
-		}},
-	{"Row22 too few replicas", nil, nil, func(t *testing.T, _ *redistest.Server, ctl *redis.Client) outage {
-		return refusal("NOREPLICAS", func() { set(t, ctl, "min-replicas-to-write", "1") },
-			func() { set(t, ctl, "min-replicas-to-write", "0") })
-	}},
+	{"Row22 a replica", nil, replica("READONLY")},
+	{"Row22 a replica without a master", []string{"--replica-serve-stale-data", "no"}, replica("MASTERDOWN")},
+	{"Row22 too few replicas", nil, setting("NOREPLICAS", "min-replicas-to-write", "1", "0")},
 	// A directory where the dump should be: no save succeeds, whoever runs the test.
-	{"Row22 a server that cannot save", nil, nil,
-		func(t *testing.T, s *redistest.Server, ctl *redis.Client) outage {
-			dump := filepath.Join(s.Dir, "dump.rdb")
-			save := func(want string) {
-				testkit.Eventually(t, "a save that ends with "+want, func() bool {
-					ctl.BgSave(t.Context()) // an error where one is under way
-					return strings.Contains(ctl.Info(t.Context(), "persistence").Val(),
-						"rdb_last_bgsave_status:"+want)
-				})
-			}
-			return refusal("MISCONF", func() {
-				must(t, os.Mkdir(dump, 0o755))
-				set(t, ctl, "save", "3600 1000000000")
-				save("err")
-			}, func() {
-				must(t, os.Remove(dump))
-				save("ok")
+	{"Row22 a server that cannot save", nil, func(s *site) outage {
+		dump := filepath.Join(s.Dir, "dump.rdb")
+		save := func(want string) {
+			testkit.Eventually(s.t, "a save that ends with "+want, func() bool {
+				s.ctl.BgSave(s.t.Context()) // an error where one is under way
+				return strings.Contains(s.ctl.Info(s.t.Context(), "persistence").Val(),
+					"rdb_last_bgsave_status:"+want)
 			})
-		}},
+		}
+		return refusal("MISCONF", func() {
+			testkit.NoErr(s.t, os.Mkdir(dump, 0o755))
+			s.set("save", "3600 1000000000")
+			save("err")
+		}, func() {
+			testkit.NoErr(s.t, os.Remove(dump))
+			save("ok")
+		})
+	}},
 	// A thousand keys in the base of the append-only file, each of which takes ten milliseconds to
 	// load.
 	{"Row22 a loading server", []string{"--appendonly", "yes", "--appendfsync", "no",
-		"--loading-process-events-interval-bytes", "1024"}, nil,
-		func(t *testing.T, s *redistest.Server, ctl *redis.Client) outage {
-			return refusal("LOADING", func() {
-				do(t, ctl, "EVAL", "for i = 1, 1000 do redis.call('SET', 'filler' .. i, string.rep('x', 100)) end return 1", 0)
-				do(t, ctl, "BGREWRITEAOF")
-				testkit.Eventually(t, "a rewritten file", func() bool {
-					info := ctl.Info(t.Context(), "persistence").Val()
-					return strings.Contains(info, "aof_rewrite_in_progress:0") &&
-						strings.Contains(info, "aof_rewrite_scheduled:0")
-				})
-				s.RestartLoading(t, "--key-load-delay", "10000")
-			}, func() { set(t, ctl, "key-load-delay", "0") })
-		}},
-	{"Row24 a busy server", []string{"--lua-time-limit", "1"}, nil,
-		func(t *testing.T, s *redistest.Server, ctl *redis.Client) outage {
-			endless := redis.NewClient(&redis.Options{Addr: s.Addr, ReadTimeout: -1, MaxRetries: -1})
-			t.Cleanup(func() { endless.Close() })
-			killed := make(chan error, 1)
-			return refusal("BUSY", func() {
-				go func() { killed <- endless.Eval(t.Context(), "while true do end", nil).Err() }()
-				testkit.Eventually(t, "a busy server",
-					func() bool { return redis.HasErrorPrefix(ctl.Ping(t.Context()).Err(), "BUSY") })
-			}, func() {
-				do(t, ctl, "SCRIPT", "KILL")
-				if err := <-killed; err == nil || !strings.Contains(err.Error(), "SCRIPT KILL") {
-					t.Errorf("the endless script ended with %v", err)
-				}
-			})
-		}},
+		"--loading-process-events-interval-bytes", "1024"}, func(s *site) outage {
+		return refusal("LOADING", func() {
+			s.do("EVAL", "for i = 1, 1000 do redis.call('SET', 'filler' .. i, string.rep('x', 100)) end return 1", 0)
+			s.do("BGREWRITEAOF")
+			s.awaitInfo("persistence", "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0")
+			s.RestartLoading(s.t, "--key-load-delay", "10000")
+		}, func() { s.set("key-load-delay", "0") })
+	}},
+	{"Row24 a busy server", []string{"--lua-time-limit", "1"}, func(s *site) outage {
+		endless := redis.NewClient(&redis.Options{Addr: s.Addr, ReadTimeout: -1, MaxRetries: -1})
+		s.t.Cleanup(func() { endless.Close() })
+		killed := make(chan error, 1)
+		return refusal("BUSY", func() {
+			go func() { killed <- endless.Eval(s.t.Context(), "while true do end", nil).Err() }()
+			testkit.Eventually(s.t, "a busy server",
+				func() bool { return redis.HasErrorPrefix(s.ctl.Ping(s.t.Context()).Err(), "BUSY") })
+		}, func() {
+			s.do("SCRIPT", "KILL")
+			err := <-killed
+			testkit.Check(s.t, err != nil && strings.Contains(err.Error(), "SCRIPT KILL"),
+				"the endless script ended with %v", err)
+		})
+	}},
 	// The server holds back everything that may write, as before a failover.
-	{"Row24 a paused server", nil, nil, func(t *testing.T, _ *redistest.Server, ctl *redis.Client) outage {
-		return outage{
-			inject: func() { do(t, ctl, "CLIENT", "PAUSE", time.Hour.Milliseconds(), "WRITE") },
-			cure:   func() { do(t, ctl, "CLIENT", "UNPAUSE") },
-		}
+	{"Row24 a paused server", nil, func(s *site) outage {
+		return mute(func() { s.do("CLIENT", "PAUSE", time.Hour.Milliseconds(), "WRITE") },
+			func() { s.do("CLIENT", "UNPAUSE") })
 	}},
 }
 
-// refusal is a server that answers every lease call with one error, until it is cured.
-func refusal(code string, inject, cure func()) outage {
-	return outage{inject: inject, cure: cure, says: ": " + code + " ", is: lease.ErrRefused}
+// mode is a fleet with one of the fallbacks. All modes suffer one and the same outage, on a key
+// each.
+type mode struct {
+	*fleet
+	name     string
+	fallback hybrid.Fallback
+	load     *load
+	back     *recovery
+
+	began   time.Duration  // the outage, by fleet.now
+	settled time.Duration  // the holdings are spent and the mode is what decides
+	before  []hybrid.Stats // of each limiter, at its beginning
 }
 
+// TestAnOutageIsGotThroughByPolicyFallback is every row that takes the store away: given fleets
+// under load, it goes and comes back. What each mode promises meanwhile and afterwards is checked,
+// and what users saw is logged.
 func TestAnOutageIsGotThroughByPolicyFallback(t *testing.T) {
 	t.Parallel()
 	for _, c := range outages {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t, c.args...)
-			ctl := admin(t, server.Addr)
-			newModes(t, server.Addr, "", c.client).suffer(t, c.how(t, server, ctl))
+			s := start(t, c.args...)
+			suffer(s, c.how(s))
 		})
 	}
-	// The network takes everything and answers nothing, and later serves new connections again. (It
-	// keeps every connection that a probe was sent over until the client's read timeout, a minute
-	// here: so the pool is larger than the number of probes.)
-	t.Run("Row08 a black hole", func(t *testing.T) {
-		t.Parallel()
-		server, proxy := behindProxy(t)
-		all := newModes(t, proxy.Addr, server.Addr, func(o *redis.Options) { o.PoolSize = 1000 })
-		all.suffer(t, outage{inject: func() { proxy.Set(redistest.Fate{BlackHole: true}) }, cure: proxy.Pass})
+}
+
+func suffer(s *site, o outage) {
+	t := s.t
+	all := []*mode{
+		{name: "Deny", fallback: hybrid.FallbackDeny},
+		{name: "LocalShare", fallback: hybrid.FallbackLocalShare},
+		{name: "AllowAll", fallback: hybrid.FallbackAllowAll},
+	}
+	// each waits until cond was true once for every mode.
+	each := func(what string, cond func(*mode) bool) {
+		t.Helper()
+		left := slices.Clone(all)
+		testkit.Eventually(t, what, func() bool {
+			left = slices.DeleteFunc(left, cond)
+			return len(left) == 0
+		})
+	}
+	// given that everybody holds a lease and knows of the others
+	for _, m := range all {
+		m.fleet = s.fleet(size, ordinary(hybrid.Policy{Fallback: m.fallback, StrictExpiry: true}))
+		m.load = m.fleet.load(m.name, perEach)
+	}
+	each("everybody knows of everybody", func(m *mode) bool {
+		return !slices.ContainsFunc(m.taps, func(tap *tap) bool { return tap.counts().active != size })
 	})
+	for _, m := range all {
+		for _, tap := range m.taps {
+			tap.forget()
+		}
+		m.began, m.before = m.now(), m.each()
+	}
+	// when the store goes away
+	o.inject()
+	each("the mode decides", (*mode).decides)
+	// and stays away for another thousand requests of each fleet, and until everybody has heard why
+	each("a thousand requests without a store, and an error", func(m *mode) bool {
+		return m.seen(m.name, m.settled, m.now()).asked() >= 1000 &&
+			!slices.ContainsFunc(m.taps, func(tap *tap) bool { return !tap.heardOf(o.is, o.says) })
+	})
+	for _, m := range all {
+		m.checkOutage()
+	}
+	o.cure()
+	// then every fleet is back at its rate
+	for _, m := range all {
+		m.back = m.recovers(limit.Tokens)
+	}
+	each("a second at the rate", func(m *mode) bool { return m.back.look() })
+	for _, m := range all {
+		m.load.stop()
+		t.Logf("%s: %d/s again after %v", m.name, limit.Tokens, m.back.after.Round(time.Millisecond))
+		m.back.checkInTime(m.state(m.name).Config.TTL)
+		m.checkAfter()
+	}
+}
+
+// decides reports whether the holdings are spent and the mode alone decides: every limiter knows
+// that the store is away and holds nothing, and for a third of a second nothing came but the mode's
+// answer.
+func (m *mode) decides() bool {
+	for i, s := range m.each() {
+		if s.Held > 0 || s.Errors == m.before[i].Errors || m.fallback != hybrid.FallbackDeny &&
+			s.Fallback == m.before[i].Fallback {
+			return false
+		}
+	}
+	m.settled = m.now()
+	s := m.seen(m.name, max(m.began, m.settled-time.Second/3), m.settled)
+	return s.asked() >= perEach*size/6 && (m.fallback != hybrid.FallbackDeny || s.admitted == 0) &&
+		(m.fallback != hybrid.FallbackAllowAll || s.denied == 0)
+}
+
+// each is the counts of every limiter.
+func (m *mode) each() []hybrid.Stats {
+	all := make([]hybrid.Stats, len(m.limiters))
+	for i, l := range m.limiters {
+		all[i] = l.Stats()
+	}
+	return all
+}
+
+// checkOutage is asked at the end of the outage, before the store is back.
+func (m *mode) checkOutage() {
+	m.t.Helper()
+	fallback := int64(0)
+	for i, s := range m.each() {
+		fallback += s.Fallback - m.before[i].Fallback
+	}
+	now := m.now()
+	first, seen := m.seen(m.name, m.began, m.settled), m.seen(m.name, m.settled, now)
+	m.t.Logf("%s: until it decides (%v): %v; then in %v: %v, %d took 1 ms or more; %d admitted without the store",
+		m.name, (m.settled - m.began).Round(time.Millisecond), first, (now - m.settled).Round(time.Millisecond),
+		seen, seen.slow, fallback)
+	// Nobody waits for the client.
+	m.checkNobodyWaited(m.name, m.began, now)
+	switch m.fallback {
+	case hybrid.FallbackDeny:
+		testkit.Check(m.t, seen.admitted == 0 && fallback == 0,
+			"Deny admitted %d without tokens, %d by fallback", seen.admitted, fallback)
+	case hybrid.FallbackAllowAll:
+		testkit.Check(m.t, seen.denied == 0 && fallback >= seen.admitted,
+			"AllowAll denied %d, and admitted %d, of which %d are counted", seen.denied, seen.admitted, fallback)
+	case hybrid.FallbackLocalShare:
+		// Its own bound: each process its share of rate and burst, by the active weight that it heard
+		// last.
+		bound := 0.0
+		for _, tap := range m.taps {
+			bound += (float64(limit.Tokens)*(now-m.began).Seconds() + float64(limit.Capacity())) /
+				float64(tap.counts().least)
+		}
+		testkit.Check(m.t, fallback > 0 && float64(fallback) <= bound,
+			"LocalShare admitted %d without the store, its bound is %.0f", fallback, bound)
+	}
+	// They probe some five times a second and process; one call for every tenth request would be a
+	// storm.
+	sent, asked := m.heard().sent, first.asked()+seen.asked()
+	testkit.Check(m.t, sent <= asked/10+10*size, "%s: %d calls for %d requests of an outage", m.name, sent, asked)
+}
+
+// checkAfter is asked when the load has ended. What the leases admitted holds (1) by itself.
+func (m *mode) checkAfter() {
+	m.t.Helper()
+	over, fallback := m.excess(m.name, limit), m.stats().Fallback
+	testkit.Check(m.t, over <= fallback, "%s admitted %d too many, only %d of them without the store",
+		m.name, over, fallback)
+	if m.fallback == hybrid.FallbackDeny {
+		m.checkBound(m.name, limit, 0)
+		testkit.Check(m.t, fallback == 0, "Deny admitted %d without tokens", fallback)
+	}
 }

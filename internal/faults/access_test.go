@@ -1,0 +1,265 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
+)
+
+// user is the line of docs/operations.md, behind "ACL SETUSER yuzhi". EVALSHA runs the scripts and
+// EVAL brings them to a server that does not know them; the rest is what they call. go-redis asks
+// for more when it connects (HELLO, CLIENT SETINFO), and does without where that is refused.
+const user = "on >secret ~yuzhi:* +evalsha +eval +time +get +set"
+
+func asUser(o *redis.Options) { o.Username, o.Password = "yuzhi", "secret" }
+
+// startWithUser is a server whose limiters come as a user with these rules.
+func startWithUser(t *testing.T, rules string, args ...string) *site {
+	t.Helper()
+	redistest.RequireVersion(t, 6, "ACL")
+	s := start(t, args...)
+	s.client = asUser
+	s.setUser(rules)
+	return s
+}
+
+func (s *site) setUser(rules string) {
+	s.t.Helper()
+	args := []any{"ACL", "SETUSER", "yuzhi", "reset"}
+	for _, r := range strings.Fields(rules) {
+		args = append(args, r)
+	}
+	s.do(args...)
+}
+
+// clientAs is a client whose options as has changed; nil changes nothing.
+func (s *site) clientAs(as func(*redis.Options)) *redis.Client {
+	o := &redis.Options{Addr: s.Addr, MaxRetries: -1}
+	if as != nil {
+		as(o)
+	}
+	return redis.NewClient(o)
+}
+
+// checkPermanent fails the test unless err says that somebody must act, and says all of this.
+func checkPermanent(t *testing.T, what string, err error, says ...string) {
+	t.Helper()
+	for _, is := range []error{lease.ErrUnavailable, lease.ErrPermanent} {
+		testkit.Check(t, errors.Is(err, is), "%s: %v is not %v", what, err, is)
+	}
+	for _, text := range says {
+		testkit.Check(t, err != nil && strings.Contains(err.Error(), text), "%s: no %s in %v", what, text, err)
+	}
+}
+
+// works reports whether a new limiter of that user is served: a bucket begins, goes on, and
+// survives that the server forgets the scripts.
+func (s *site) works() bool {
+	s.t.Helper()
+	s.do("FLUSHALL")
+	f := s.fleet(1, patient(hourly, denying))
+	for range 3 {
+		s.do("SCRIPT", "FLUSH")
+		for range 2 {
+			r, err := f.limiters[0].Take(s.t.Context(), key, 1)
+			if err != nil || r.Source == hybrid.SourceFallback {
+				return false
+			}
+			testkit.Must(s.t, r.OK, "denied by the store: %+v", r)
+		}
+	}
+	return true
+}
+
+func TestTheLeastPrivilegesSufficeAndEachIsNeeded(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	// Given the permissions of docs/operations.md, a limiter works,
+	server := startWithUser(t, user)
+	testkit.Must(t, server.works(), "it does not work")
+	// and its limits can be set, inspected and reset;
+	store, cfg := storeOn(t, server.clientAs(asUser)), patient(hourly, denying)
+	for _, op := range []lease.Op{lease.OpSet, lease.OpSetIfAbsent, lease.OpInspect, lease.OpReset} {
+		st, err := store.Configure(ctx, key, op, cfg.Policy.ConfigFor(cfg.Limits, 0, 0))
+		testkit.Check(t, err == nil && st.Exists, "%v: %+v, %v", op, st, err)
+	}
+	// when any one of them is missing, it does not, and the error says that somebody must act.
+	rules := strings.Fields(user)
+	for i, rule := range rules {
+		if strings.HasPrefix(rule, "+") {
+			server.setUser(strings.Join(slices.Delete(slices.Clone(rules), i, i+1), " "))
+			testkit.Check(t, !server.works(), "%s is not needed", rule)
+			checkPermanent(t, "without "+rule, call(ctx, store, "unused"))
+		}
+	}
+	// Nor does it need the default user, who may be switched off.
+	server.setUser(user)
+	f := server.fleet(1, cfg)
+	server.do("ACL", "SETUSER", "default", "off")
+	defer server.do("ACL", "SETUSER", "default", "on")
+	r, err := f.limiters[0].Take(ctx, "without default", 1)
+	testkit.Check(t, err == nil && r.OK && r.Source == hybrid.SourceStore, "without the default user: %+v, %v", r, err)
+}
+
+func TestANameAndADatabaseNeedOnePermissionEach(t *testing.T) {
+	t.Parallel()
+	server := startWithUser(t, user)
+	named := func(o *redis.Options) { asUser(o); o.ClientName = "payments" }
+	numbered := func(o *redis.Options) { asUser(o); o.DB = 3 }
+	both := func(o *redis.Options) { named(o); numbered(o) }
+	for _, c := range []struct {
+		name  string
+		as    func(*redis.Options)
+		rules string
+		ok    bool
+	}{
+		// Given a client that asks for a name or for a database, when the user may not, then it is
+		// refused for good;
+		{"a name, not allowed", named, "", false},
+		{"a name, only databases allowed", named, "+select", false},
+		{"a database, not allowed", numbered, "", false},
+		{"a database, only names allowed", numbered, "+client|setname", false},
+		// and when it may, it is served.
+		{"a name", named, "+client|setname", true},
+		{"a database", numbered, "+select", true},
+		{"both", both, "+client|setname +select", true},
+	} {
+		server.setUser(user + " " + c.rules)
+		err := call(t.Context(), storeOn(t, server.clientAs(c.as)), key)
+		if c.ok {
+			testkit.Check(t, err == nil, "%s: %v", c.name, err)
+		} else {
+			checkPermanent(t, c.name, err)
+		}
+	}
+}
+
+// TestScriptsLoadedByAnOperatorNeedNoEval: then a stolen password runs these two scripts on these
+// keys, and nothing else.
+func TestScriptsLoadedByAnOperatorNeedNoEval(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := startWithUser(t, strings.Replace(user, "+eval ", "", 1))
+	rdb := server.clientAs(asUser)
+	store := storeOn(t, rdb)
+	// Given a user without EVAL, and a server that does not know the scripts, then the error names
+	// what is missing;
+	checkPermanent(t, "without EVAL", call(ctx, store, key), "eval")
+	// and when an operator has loaded them,
+	for _, source := range redisbucket.Scripts() {
+		server.do("SCRIPT", "LOAD", source)
+	}
+	// then everything works,
+	testkit.NoErr(t, store.Ping(ctx))
+	testkit.NoErr(t, call(ctx, store, key))
+	st, err := store.Inspect(ctx, key)
+	testkit.Check(t, err == nil && st.Exists, "%+v, %v", st, err)
+	// and the user brings no script of its own.
+	testkit.Check(t, rdb.Eval(ctx, "return 1", nil).Err() != nil, "EVAL was executed")
+	testkit.Check(t, rdb.ScriptLoad(ctx, "return 1").Err() != nil, "SCRIPT LOAD was executed")
+}
+
+// TestWhatEvalAllowsWhoeverStealsThePassword is why there is a way without it.
+func TestWhatEvalAllowsWhoeverStealsThePassword(t *testing.T) {
+	t.Parallel()
+	server := startWithUser(t, user, "--lua-time-limit", "10")
+	thief := server.clientAs(asUser)
+	defer thief.Close()
+	// When a script has written and loops,
+	go thief.Eval(context.Background(), "redis.call('SET', KEYS[1], 'x') while true do end", []string{bucketOf(key)})
+	// then no operator can end it but with the whole server.
+	testkit.Eventually(t, "a script that cannot be killed", func() bool {
+		return redis.HasErrorPrefix(server.ctl.ScriptKill(t.Context()).Err(), "UNKILLABLE")
+	})
+	_ = server.ctl.ShutdownNoSave(t.Context()).Err()
+	testkit.Eventually(t, "the end of the server", func() bool { return server.ctl.Ping(t.Context()).Err() != nil })
+}
+
+func TestRow26TheUserReachesNothingElse(t *testing.T) {
+	t.Parallel()
+	// Given that user, and data of others,
+	server := startWithUser(t, user)
+	server.do("SET", "others", "data")
+	rdb := server.clientAs(asUser)
+	defer rdb.Close()
+	store, err := redisbucket.New(rdb, redisbucket.Config{Prefix: "others:"})
+	testkit.NoErr(t, err)
+	// when a store has another prefix, then its calls are refused, for good and by name,
+	checkPermanent(t, "another prefix", call(t.Context(), store, "the key"), `"the key"`)
+	// and whoever steals the password neither reads nor destroys what is not ours.
+	for _, args := range [][]any{{"GET", "others"}, {"SET", "others", "x"},
+		{"EVAL", "return redis.call('GET', 'others')", 0},
+		{"EVAL", "return redis.call('GET', KEYS[1])", 1, "others"}, {"FLUSHALL"}, {"SCRIPT", "FLUSH"},
+		{"KEYS", "*"}, {"CONFIG", "GET", "*"},
+		{"DEL", "yuzhi:{k}"}, {"ACL", "LIST"}, {"PUBLISH", "c", "m"}} {
+		testkit.Check(t, rdb.Do(t.Context(), args...).Err() != nil, "%v was executed", args)
+	}
+	testkit.Check(t, server.do("GET", "others") == "data", "the data of others is gone")
+}
+
+// TestRow26RefusedUsersAreTypedAndCauseNoStorm: what no retry cures is asked at the pace of a
+// probe.
+func TestRow26RefusedUsersAreTypedAndCauseNoStorm(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		rules string // of the user; none: a password is required
+		code  string
+	}{
+		{"NOPERM", "on >secret ~yuzhi:*", "NOPERM"},
+		{"another prefix", strings.Replace(user, "~yuzhi:*", "~other:*", 1), "NOPERM"},
+		{"NOAUTH", "", "NOAUTH"},
+		{"wrong password", "on >other ~yuzhi:*", "WRONGPASS"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			// Given a server that refuses the limiter's user,
+			server := startWithUser(t, c.rules)
+			if c.rules == "" {
+				server.client = nil
+				server.set("requirepass", "secret")
+			}
+			err := call(t.Context(), storeOn(t, server.clientAs(server.client)), "the key")
+			// then the error is typed, says why, and says that retries are of no use;
+			checkPermanent(t, c.name, err, c.code, `"the key"`)
+			testkit.Check(t, errors.Is(err, lease.ErrRefused), "%v", err)
+			// and when thousands of requests come,
+			f := server.fleet(1, with(busy, denying))
+			f.load(key, 10_000)
+			testkit.Eventually(t, "requests", func() bool { return f.seen(key, 0, f.now()).denied >= 5000 })
+			s, took := f.stats(), f.now()
+			// then each is denied at once, and the server hears of few of them.
+			testkit.Check(t, s.Admitted == 0, "%d admitted", s.Admitted)
+			most := 10 + int64(took/(20*time.Millisecond))
+			testkit.Check(t, s.Calls <= most, "%d calls in %v, at most %d were to be expected", s.Calls, took, most)
+		})
+	}
+}
+
+func TestAClusterNeedsOnePermissionMore(t *testing.T) {
+	t.Parallel()
+	redistest.RequireVersion(t, 6, "ACL")
+	// Given a cluster, and the user of a single server,
+	server := siteOf(t, redistest.StartCluster(t, 1, false).Masters[0])
+	callAs := func(rules string) error {
+		server.setUser(rules)
+		o := &redis.ClusterOptions{Addrs: []string{server.Addr}, Username: "yuzhi", Password: "secret"}
+		return call(t.Context(), storeOn(t, redis.NewClusterClient(o)), key)
+	}
+	// then the client does not learn who serves which slots, and the error says so;
+	err := callAs(user)
+	testkit.Check(t, errors.Is(err, lease.ErrUnavailable) && strings.Contains(err.Error(), "NOPERM"), "%v", err)
+	// with one permission more it does.
+	testkit.NoErr(t, callAs(user+" +cluster|slots"))
+}

@@ -1,0 +1,342 @@
+package faults
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// twins are the taps of two limiters that call under one id, as processes do that were restored
+// from one snapshot, until one of them takes another. The calls of both go on with their own seqs.
+type twins []*tap
+
+// clone makes the first two limiters of a fleet twins. renamed says how many have taken an id of
+// their own.
+func (f *fleet) clone() (_ twins, renamed *atomic.Int64) {
+	renamed = new(atomic.Int64)
+	for _, tap := range f.taps[:2] {
+		born, own := "", false // the id that the limiter was made with; whether it has called under another
+		tap.onCall = func(c *lease.Call) {
+			born = cmp.Or(born, c.Request.Holder)
+			if c.Request.Holder == born {
+				c.Request.Holder = "cloned"
+			} else if !own {
+				own = true
+				renamed.Add(1)
+			}
+		}
+	}
+	return f.taps[:2], renamed
+}
+
+// most is the largest holding that either had.
+func (t twins) most() int64 { return max(t[0].most(), t[1].most()) }
+
+// TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding: two processes with one instance id
+// find out by their seqs, and one goes on under another id. Until then the bucket counts the
+// holding of one of them only, so at most as much is admitted too much.
+func TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding(t *testing.T) {
+	t.Parallel()
+	// Given two clones, and a third process that is none,
+	limit := hybrid.PerSecond(1000).WithBurst(500)
+	cfg := with(limit, denying)
+	cfg.CallTimeout, cfg.Policy.TTL = 10*time.Second, 400*time.Millisecond
+	f := start(t).fleet(3, cfg)
+	twins, renamed := f.clone()
+	// when all of them ask for more than there is,
+	load := f.load(key, 700)
+	// then one of the clones is renamed,
+	testkit.Eventually(t, "a clone with an id of its own", func() bool { return renamed.Load() > 0 })
+	// and they go on;
+	for i, l := range f.limiters {
+		had := l.Stats().Admitted
+		testkit.Eventually(t, fmt.Sprintf("admissions by limiter %d", i),
+			func() bool { return l.Stats().Admitted >= had+200 })
+	}
+	load.stop()
+	// no window exceeds the bound by more than a holding,
+	f.checkBound(key, limit, twins.most())
+	// and nothing is lost or forged, nor leased in the end.
+	f.shutdown()
+	f.settled()
+}
+
+// TestRow31ClonesExceedTheBoundByOneHoldingUnderAnyLoad: the same in virtual time, for many loads,
+// with an adversary in every other pair who spends all that it holds just before every report.
+func TestRow31ClonesExceedTheBoundByOneHoldingUnderAnyLoad(t *testing.T) {
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) { cloneRun(t, seed) })
+	}
+}
+
+func cloneRun(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 31))
+	limit := hybrid.PerSecond(1000).WithBurst(20 + r.Int64N(1000))
+	// Given two clones,
+	f := newFleet(t, hybrid.Config{})
+	cfg, wire := with(limit, denying), newWire(always(2*time.Millisecond))
+	for i := range 2 {
+		if seed%2 == 0 {
+			cfg.Events.BeforeReport = func(key string) {
+				for f.ask(key, func() bool { return f.limiters[i].TryAllow(key) }) {
+				}
+			}
+		}
+		f.add(cfg, wire)
+	}
+	twins, renamed := f.clone()
+	var wg sync.WaitGroup
+	for i := range 2 {
+		// (every other two are in step: they are asked the same at the same moments)
+		stream, gap := uint64(i), time.Duration(200+r.IntN(4000))*time.Microsecond
+		if seed/2%2 == 0 {
+			stream, gap = 0, time.Duration(200+seed*100)*time.Microsecond
+		}
+		// when they ask, with pauses in which the bucket fills,
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(seed, stream))
+			for range 4 {
+				for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+					f.allow(i, key)
+					time.Sleep(time.Duration(r.ExpFloat64() * float64(gap)))
+				}
+				time.Sleep(time.Second)
+			}
+		})
+	}
+	wg.Wait()
+	f.close()
+	// then no window exceeds the bound by more than a holding, and they part.
+	f.checkBound(key, limit, twins.most())
+	testkit.Check(t, renamed.Load() > 0 && !t.Failed(), "with seed %d", seed)
+}
+
+// A fleet that loses its store at one moment, and gets it back at one moment, in virtual time.
+const (
+	crowd  = 200
+	asking = 30 // requests per second and process: twice the limit, all told
+	target = 100 * time.Millisecond
+	ttl    = 4 * target
+)
+
+// away is how long the store is away: less under the race detector, which makes virtual time slow.
+var away = testkit.PlainOrRace(10*time.Second, 3*time.Second)
+
+var crowded = hybrid.PerSecond(3000)
+
+func TestRow36TheRecoveryOfTwoHundredAtOnceIsNoStorm(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fallback hybrid.Fallback
+		down     func(context.Context) error
+	}{
+		"Deny, a store that hangs":              {hybrid.FallbackDeny, hanging},
+		"LocalShare, a store that is not there": {hybrid.FallbackLocalShare, refusing},
+		"AllowAll, a store that hangs":          {hybrid.FallbackAllowAll, hanging},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { recoverAtOnce(t, c.fallback, c.down) })
+		})
+	}
+}
+
+func recoverAtOnce(t *testing.T, fallback hybrid.Fallback, down func(context.Context) error) {
+	// given two hundred limiters on one bucket, all in demand
+	w := newWire(always(time.Millisecond))
+	f := newFleet(t, with(crowded, hybrid.Policy{Fallback: fallback}), slices.Repeat([]lease.Store{w}, crowd)...)
+	load := f.load(key, asking)
+	time.Sleep(2 * time.Second)
+	// when the store is away for a while
+	before, downAt := f.stats(), f.now()
+	w.goDown(down)
+	time.Sleep(away)
+	gone, backAt := f.stats(), f.now()
+	w.goDown(nil)
+	back := time.Now()
+	leased := func(after time.Duration) int64 {
+		time.Sleep(time.Until(back.Add(after)))
+		s := f.stats()
+		return s.Admitted - s.Fallback
+	}
+	soon, then := leased(2*ttl), leased(2*ttl+time.Second)
+	late, last := leased(3*time.Second), leased(5*time.Second)
+	load.stop()
+	time.Sleep(time.Second) // for the last reports
+	synctest.Wait()
+
+	// then no second from the first on has more than 2N/tau calls,
+	calls, allowed := w.most(back), int(2*crowd*time.Second/target)
+	t.Logf("at most %d calls within a second of the recovery, %d are allowed", calls, allowed)
+	testkit.Check(t, calls <= allowed, "%d calls within a second of the recovery, at most %d are allowed", calls, allowed)
+	checkRate(t, then-soon, (last-late)/2)
+	// the holdings were spent first, and once they were, nobody waited: not for a nanosecond,
+	had := before.Held + gone.Leased - before.Leased // what was on its way included
+	spent := gone.Admitted - gone.Fallback - (before.Admitted - before.Fallback)
+	testkit.Check(t, spent > 0 && spent <= had, "%d of %d held tokens were spent", spent, had)
+	s := f.seen(key, downAt+ttl+lease.DefaultCallTimeout, backAt)
+	testkit.Check(t, s.slowest == 0 && s.asked() > 0, "without the store: %v", s)
+	checkDebt(t, f, w, fallback, gone.Fallback-before.Fallback)
+}
+
+// checkRate is oracle G on what was admitted by leases in the second from 2T after the recovery on,
+// and per second later on. What a bucket makes right after it ran dry goes first into the reserve
+// that it is fair with, R*tau/2, and into the processes' holdings, up to 2*R*tau, and is admitted
+// later: so the first figure is lower, once.
+func checkRate(t *testing.T, soon, late int64) {
+	t.Helper()
+	rate := float64(crowded.Tokens)
+	t.Logf("admitted by leases: %d in the second from 2T on, %d/s from 3 s on, of %.0f/s", soon, late, rate)
+	want := rate - 3*rate*target.Seconds()
+	testkit.Check(t, float64(soon) >= want,
+		"%d admitted by leases in the second from 2T after the recovery on, want %.0f", soon, want)
+	testkit.Check(t, float64(late) >= 0.95*rate,
+		"%d/s admitted by leases from 3 s after the recovery on, want %.0f", late, 0.95*rate)
+}
+
+// checkDebt is what was admitted without the store, its bound, and where it went.
+func checkDebt(t *testing.T, f *fleet, w *wire, fallback hybrid.Fallback, without int64) {
+	t.Helper()
+	// and what was admitted without the store is within the mode's own bound,
+	offered, bound := int64(asking*crowd*(away/time.Second)), int64(0)
+	switch fallback {
+	case hybrid.FallbackLocalShare: // to each its share of the rate, and of the burst
+		bound = crowded.Tokens*int64(away/time.Second) + crowded.Capacity()
+	case hybrid.FallbackAllowAll:
+		bound = offered
+	}
+	testkit.Check(t, without <= bound, "%d admitted without the store, the bound is %d", without, bound)
+	// all of it was reported as debt, once,
+	all, over := f.stats().Fallback, f.excess(key, crowded)
+	testkit.Check(t, w.debts == all, "%d admitted without the store, %d reported as debt", all, w.debts)
+	// and over all windows no more was admitted beyond the limit than that.
+	testkit.Check(t, over <= all, "%d more than one bucket, %d without the store", over, all)
+	t.Logf("without the store: %d of %d offered, bound %d; debt reported %d, taken from the bucket %d; the worst window: %d beyond one bucket",
+		without, offered, bound, w.debts, w.repaid, over)
+}
+
+// askTwiceTheShare asks every limiter for twice its share of limit at random, while more says so.
+// It returns what each admitted.
+func (f *fleet) askTwiceTheShare(limit hybrid.Limit, more func() bool) (shares []float64) {
+	gap := float64(len(f.limiters)) / (2 * limit.Rate()) * float64(time.Second)
+	var wg sync.WaitGroup
+	for i, l := range f.limiters {
+		random, k := rand.New(rand.NewPCG(37, uint64(i))), l.Key(key)
+		wg.Go(func() {
+			for more() {
+				time.Sleep(time.Duration(random.ExpFloat64() * gap)) // the load
+				f.ask(key, k.Allow)
+			}
+		})
+	}
+	wg.Wait()
+	for _, l := range f.limiters {
+		shares = append(shares, float64(l.Stats().Admitted))
+	}
+	return shares
+}
+
+// TestRow37ABurstSmallerThanTheFleetIsShared: with a burst far smaller than the number of processes
+// there are not enough tokens for everybody to hold one. Leases shrink to what waits, nobody
+// starves, and together the processes admit what one central bucket would.
+func TestRow37ABurstSmallerThanTheFleetIsShared(t *testing.T) {
+	for _, c := range []struct {
+		processes int
+		limit     hybrid.Limit
+		each      int // tokens for every process
+	}{
+		{200, hybrid.PerSecond(200).WithBurst(5), 50},
+		{100, hybrid.PerSecond(1000).WithBurst(1), 50},
+		{16, hybrid.PerSecond(100).WithBurst(2), testkit.PlainOrRace(10_000, 500)},
+	} {
+		t.Run(fmt.Sprintf("%d processes, %v", c.processes, c.limit), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				// Given a fleet of which each process asks for twice its share,
+				w := newWire(always(time.Millisecond))
+				f := newFleet(t, with(c.limit, denying), slices.Repeat([]lease.Store{w}, c.processes)...)
+				var grants [7]atomic.Int64 // by their size; larger ones count with the largest
+				for _, tap := range f.taps {
+					tap.onAnswer = func(c *lease.Call) { grants[min(c.Grant.Granted, 6)].Add(1) }
+				}
+				// when it has run for long,
+				run := time.Duration(float64(c.each*c.processes) / c.limit.Rate() * float64(time.Second))
+				shares := f.askTwiceTheShare(c.limit, func() bool { return f.now() < run })
+				f.close()
+				admitted, central := f.seen(key, 0, f.now()).admitted, f.centralBucket(c.limit)
+				equal := float64(admitted) / float64(c.processes)
+				jain, worst := testkit.Jain(shares), slices.Min(shares)/equal
+				t.Logf("%v: admitted %d, a central bucket %d; Jain %.5f, the worst has %.3f of its share",
+					run, admitted, central, jain, worst)
+				// then the bound holds over all windows,
+				f.checkBound(key, c.limit, 0)
+				// at least 98 % of what a central bucket admits is admitted,
+				testkit.Check(t, float64(admitted) >= 0.98*float64(central), "admitted %d, a central bucket %d",
+					admitted, central)
+				// leases are as small as can be,
+				for n := range grants {
+					got := grants[n].Load()
+					testkit.Check(t, n < 2 || n == 2 && got <= grants[1].Load()/4 || got == 0,
+						"%d grants of %d", got, n)
+				}
+				// and shares differ by no more than chance: who asks when there is a token gets it, so the
+				// shares of n tokens vary by 1/n. (5 standard deviations; Jain's index is 1/(1+variance).)
+				least := 1 - 5*math.Sqrt(1.2/equal)
+				testkit.Check(t, worst >= least, "the worst has %.3f of its share, chance explains %.3f", worst, least)
+				variance := 1/jain - 1
+				testkit.Check(t, variance <= (1.2+5*math.Sqrt(2/float64(c.processes)))/equal,
+					"the shares' variance is %.5f, chance explains %.5f", variance, 1.2/equal)
+				// Over a long run that is next to nothing.
+				testkit.Check(t, c.each < 10_000 || jain >= 0.999 && worst >= 0.95,
+					"Jain %.5f, the worst has %.3f of its share", jain, worst)
+			})
+		})
+	}
+}
+
+// centralBucket is how many of the requests one central token bucket would have admitted.
+func (f *fleet) centralBucket(l hybrid.Limit) (admitted int) {
+	all := f.decisions[key]
+	slices.SortFunc(all, func(a, b decision) int { return cmp.Compare(a.before, b.before) })
+	full := l.Capacity() * int64(l.Per)
+	level, at := full, all[0].before
+	for _, d := range all {
+		level = min(full, level+int64(d.before-at)*l.Tokens)
+		at = d.before
+		if level >= int64(l.Per) {
+			level -= int64(l.Per)
+			admitted++
+		}
+	}
+	return admitted
+}
+
+// TestRow37ABurstSmallerThanTheFleetStarvesNobodyOnRedis: the same on Redis, where time is what it
+// is.
+func TestRow37ABurstSmallerThanTheFleetStarvesNobodyOnRedis(t *testing.T) {
+	t.Parallel()
+	// Given sixteen limiters on a burst of two,
+	const processes, each = 16, 60
+	limit := hybrid.PerSecond(300).WithBurst(2)
+	cfg := with(limit, denying)
+	cfg.CallTimeout, cfg.Policy.TTL = 10*time.Second, time.Second
+	f := start(t).fleet(processes, cfg)
+	// when all of them ask for twice their share until they have admitted a good number,
+	shares := f.askTwiceTheShare(limit, func() bool { return f.stats().Admitted < processes*each })
+	// then everybody has a good part of an equal share,
+	worst := slices.Min(shares) / float64(f.stats().Admitted) * processes
+	testkit.Check(t, worst >= 0.4, "shares of %v", shares)
+	// and the bound holds over all windows.
+	f.checkBound(key, limit, 0)
+}

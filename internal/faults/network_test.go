@@ -1,0 +1,393 @@
+package faults
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
+)
+
+// stock is a fleet on a bucket that starts with half a million tokens and gets no more within a
+// test, so that every token can be counted. Its leases last an hour, so a call that failed is
+// always sent again under its seq and never given up: whatever the network does to calls and
+// replies, not one token may be missing in the end.
+type stock struct{ *fleet }
+
+const stocked = 500_000
+
+// stock starts n limiters, which give up a request after callTimeout; 0 is the default.
+func (s *site) stock(n int, callTimeout time.Duration) stock {
+	s.t.Helper()
+	cfg := with(hybrid.PerHour(1).WithBurst(stocked), hybrid.Policy{TTL: time.Hour, Fallback: hybrid.FallbackDeny})
+	cfg.CallTimeout = callTimeout
+	return stock{s.fleet(n, cfg)}
+}
+
+// check is oracles C and K, for a network that is well again and a fleet that is asked no more: it
+// gives back what it holds, and then the bucket lacks what callers were admitted for, to the token.
+// (Its ledger does not count: a holder that has spent everything makes no report. Nor does
+// Stats.Admitted alone: it contains what was drawn for a caller that had gone meanwhile, and
+// refunded.) And nobody waited.
+func (s stock) check() {
+	s.t.Helper()
+	testkit.Eventually(s.t, "everything given back", func() bool { return s.stats().Held == 0 })
+	seen, st := s.seen(key, 0, s.now()), s.stats()
+	testkit.Check(s.t, seen.admitted > 0 && st.Burnt == 0 && st.Fallback == 0 &&
+		seen.admitted == st.Admitted-st.Refunded, "seen %+v, counted %+v", seen, st)
+	testkit.Eventually(s.t, "as many tokens gone as were admitted", func() bool { // a last refund may be on its way
+		return s.state(key).Levels[0] == stocked-seen.admitted
+	})
+	s.checkNobodyWaited(key, 0, s.now())
+}
+
+// awaitFailure waits until a call of every limiter has failed.
+func (s stock) awaitFailure() {
+	s.t.Helper()
+	s.awaitCalls("calls that fail", 1, func(h heard) int64 { return h.failed })
+}
+
+func TestRow02DownAtStartColdStartDecides(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cold hybrid.ColdStart
+		want bool
+	}{"Deny": {hybrid.ColdStartDeny, false}, "Allow": {hybrid.ColdStartAllow, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// given a server that is down
+			server := start(t)
+			server.Kill()
+			// when a fleet is started and asked
+			cfg := ordinary(strict)
+			cfg.Policy.ColdStart = c.cold
+			f := server.fleet(size, cfg)
+			testkit.Check(t, f.now() <= slack, "New took %v", f.now())
+			for _, l := range f.limiters {
+				k := l.Key(key)
+				for verb, allow := range map[string]func() bool{"Allow": k.Allow, "TryAllow": k.TryAllow} {
+					got := f.ask(key, allow)
+					testkit.Check(t, got == c.want, "%s is %v, want %v", verb, got, c.want)
+				}
+			}
+			// then nobody waits for the client, whatever number of requests comes
+			load := f.load(key, perEach)
+			seen := f.next(key, 1000)
+			testkit.Check(t, c.want && seen.denied == 0 || !c.want && seen.admitted == 0, "%v", seen)
+			// and when the server comes, the fleet reaches its rate
+			server.Restart(t)
+			f.checkRecovers(limit.Tokens)
+			load.stop()
+			f.checkNobodyWaited(key, 0, f.now())
+			if !c.want {
+				f.checkBound(key, limit, 0)
+			}
+		})
+	}
+}
+
+func TestRow03WhatAHungServerExecutesLaterIsDrawnForOnce(t *testing.T) {
+	t.Parallel()
+	// given a fleet whose every token can be counted
+	server := start(t)
+	f := server.stock(size, 0)
+	load := f.load(key, perEach)
+	f.awaitAnswers(1)
+	// when the server stops until every limiter has sent its call three times over, and then executes
+	// all of them
+	testkit.NoErr(t, server.Signal(syscall.SIGSTOP))
+	f.awaitCalls("calls to a server that hangs", 3, func(h heard) int64 { return h.sent })
+	testkit.NoErr(t, server.Signal(syscall.SIGCONT))
+	f.awaitAnswers(2)
+	load.stop()
+	// then each was drawn for once
+	f.check()
+}
+
+// lossy is a network that meets fate again and again, and passes in between.
+func lossy(t *testing.T, fate redistest.Fate) {
+	t.Parallel()
+	server, proxy := behindProxy(t)
+	// given a process whose every token can be counted, and a fleet on an ordinary bucket, whose
+	// leases end while a call is sent again and again
+	f, g := server.stock(1, 0), server.fleet(size, ordinary(strict))
+	stocks, load := f.load(key, perEach), g.load("k2", perEach)
+	f.awaitAnswers(1)
+	g.warm()
+	// when both lose calls, many times over
+	for range 5 {
+		proxy.Set(fate)
+		f.awaitFailure()
+		proxy.Pass()
+		f.awaitAnswers(3)
+	}
+	stocks.stop()
+	// then a call was drawn for once, however often it was sent, and nothing of it is missing
+	f.check()
+	// and the ordinary fleet stayed within its bound, and is back at its rate
+	g.awaitRecovery(limit.Tokens)
+	load.stop()
+	g.checkBound("k2", limit, 0)
+	g.checkNobodyWaited("k2", 0, g.now())
+	testkit.Check(t, g.stats().Errors > 0, "nothing was lost: %+v", g.stats())
+}
+
+func TestRow04ALostReplyIsDrawnForOnce(t *testing.T) { lossy(t, redistest.Fate{LoseReply: true}) }
+
+func TestRow05ALostRequestIsSentAgain(t *testing.T) { lossy(t, redistest.Fate{DropRequest: true}) }
+
+func TestRow06ADuplicateReplyIsDropped(t *testing.T) {
+	t.Parallel()
+	// given a fleet whose every token can be counted, on a network that delivers every reply twice
+	server, proxy := behindProxy(t)
+	f := server.stock(size, 0)
+	proxy.Set(redistest.Fate{Rewrite: func(reply []byte) []byte { return bytes.Repeat(reply, 2) }})
+	// when it is used
+	load := f.load(key, perEach)
+	f.awaitAnswers(10)
+	load.stop()
+	proxy.Pass()
+	// then a reply is good for one call
+	f.check()
+}
+
+func TestRow06ALateReplyIsDroppedOnceTheRetryWasAnswered(t *testing.T) {
+	t.Parallel()
+	// given a process whose every token can be counted
+	server, proxy := behindProxy(t)
+	f := server.stock(1, time.Second)
+	load := f.load(key, perEach)
+	f.awaitAnswers(1)
+	// when a call is executed and its reply is held back
+	release := proxy.Hold()
+	defer release()
+	f.awaitCalls("calls without answer", 1, func(h heard) int64 { return h.sent })
+	// until it was sent again, and that was answered
+	proxy.Pass()
+	f.awaitAnswers(2)
+	release()
+	f.awaitAnswers(2)
+	load.stop()
+	// then the late reply changes nothing
+	f.check()
+}
+
+func TestRow06RepliesThatComeTooLateAdmitNothing(t *testing.T) {
+	t.Parallel()
+	// given a fleet on an ordinary bucket
+	server, proxy := behindProxy(t)
+	f := server.fleet(size, ordinary(strict))
+	load := f.load(key, perEach)
+	f.warm()
+	for range 2 {
+		// when all replies are held back until every limiter has sent several calls, and then come at
+		// once
+		release, before := proxy.Hold(), proxy.Calls()
+		testkit.Eventually(t, "calls without answer", func() bool { return proxy.Calls() >= before+3*size })
+		release()
+		proxy.Pass()
+		f.awaitRecovery(limit.Tokens)
+	}
+	load.stop()
+	// then what they bring is within the bound
+	f.checkBound(key, limit, 0)
+	f.checkNobodyWaited(key, 0, f.now())
+}
+
+func TestRow07ASlowServerIsBetterThanNone(t *testing.T) {
+	t.Parallel()
+	// given a fleet on a network that takes 50 to 500 ms for a call
+	slow := hybrid.PerSecond(1000).WithBurst(4000)
+	server, proxy := behindProxy(t)
+	proxy.Set(redistest.Fate{Delay: 500 * time.Millisecond})
+	cfg := with(slow, strict)
+	cfg.CallTimeout = callTimeout
+	f := server.fleet(size, cfg)
+	// when it is asked for half of the rate
+	const each = 167
+	load := f.load(key, each)
+	// then, when it knows how slow the network is, half of them are admitted for a second. (How many
+	// are, in virtual time, where a machine's own slowness does not count:
+	// TestRow07PrefetchingHidesASlowNetwork.)
+	testkit.Eventually(t, "a second with half of the requests admitted", func() bool {
+		proxy.Set(redistest.Fate{Delay: 50*time.Millisecond + rand.N(450*time.Millisecond)})
+		now := f.now()
+		return f.seen(key, max(0, now-time.Second), now).admitted > each*size/2
+	})
+	load.stop()
+	f.checkBound(key, slow, 0)
+	f.checkNobodyWaited(key, 0, f.now())
+}
+
+// TestRow07AHandshakeOverASlowLinkIsNoOutage: on this link a handshake takes longer than
+// CallTimeout, a call does not.
+func TestRow07AHandshakeOverASlowLinkIsNoOutage(t *testing.T) {
+	t.Parallel()
+	for name, warm := range map[string]bool{"warmed by Ping": true, "cold": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, proxy := behindProxy(t)
+			proxy.Set(redistest.Fate{Far: 100 * time.Millisecond})
+			l := server.fleet(1, ordinary(denying)).limiters[0]
+			conns := 0
+			if warm {
+				// Given a limiter whose connections are warm,
+				testkit.NoErr(t, l.Ping(t.Context()))
+				conns = proxy.Accepted()
+			}
+			// when requests come until one is served,
+			testkit.Eventually(t, "service", func() bool { return l.Allow(key) })
+			// then no call has failed meanwhile, for the connection that it had to wait for or for
+			// any other reason,
+			testkit.Check(t, l.Stats().Errors == 0, "%+v", l.Stats())
+			// and a warm limiter opened no further connection.
+			more := proxy.Accepted() - conns
+			testkit.Check(t, !warm || more == 0, "%d connections more", more)
+		})
+	}
+}
+
+func TestRow07PrefetchingHidesASlowNetwork(t *testing.T) {
+	for name, c := range map[string]struct {
+		trip  func() time.Duration
+		waits time.Duration // the most that anybody waits
+	}{
+		"50 ms":  {always(50 * time.Millisecond), 0},
+		"150 ms": {always(150 * time.Millisecond), 0},
+		"500 ms": {always(500 * time.Millisecond), 0},
+		// Where round trips differ by 450 ms, some 3 of 200,000 requests wait for the rest of one.
+		"50 to 500 ms": {func() time.Duration { return 50*time.Millisecond + rand.N(450*time.Millisecond) },
+			50 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				// given three processes that are asked for half of the rate, over a network that is slow, and a
+				// burst that covers its round trips
+				slow := hybrid.PerSecond(1000).WithBurst(4000)
+				w := newWire(c.trip)
+				f := newFleet(t, with(slow, denying), w, w, w)
+				load := f.load(key, 167)
+				// when they have learnt how slow it is
+				time.Sleep(10 * time.Second)
+				learnt := f.now()
+				time.Sleep(20 * time.Second)
+				// then nobody is denied, and nobody waits for longer
+				learning, then := f.seen(key, 0, learnt), f.seen(key, learnt, f.now())
+				t.Logf("the first 10 s: %v; the next 20 s: %v", learning, then)
+				testkit.Check(t, then.denied == 0 && then.slowest <= c.waits, "%v", then)
+				load.stop()
+				time.Sleep(5 * time.Second) // for the last reports
+				f.checkBound(key, slow, 0)
+			})
+		})
+	}
+}
+
+// says is a network on which, whatever was asked, this is the answer.
+func says(reply string) redistest.Fate {
+	return redistest.Fate{Rewrite: func([]byte) []byte { return []byte(reply) }}
+}
+
+func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T) {
+	t.Parallel()
+	// given a process whose every token can be counted
+	server, proxy := behindProxy(t)
+	f := server.stock(1, 0)
+	load := f.load(key, perEach)
+	f.awaitAnswers(1)
+	half := redistest.Fate{Rewrite: func(reply []byte) []byte { return reply[:len(reply)/2] }}
+	other := says("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	ended := func(f redistest.Fate) redistest.Fate { f.Close = true; return f }
+	for name, c := range map[string]struct {
+		fate redistest.Fate
+		is   error
+	}{
+		"half of it, and the end":    {ended(half), lease.ErrUnavailable},
+		"half of it, and nothing":    {half, lease.ErrUnavailable},
+		"HTTP, and the end":          {ended(other), lease.ErrUnavailable},
+		"HTTP, and nothing":          {other, lease.ErrUnavailable},
+		"more than a slice holds":    {ended(says("*9223372036854775807\r\n")), lease.ErrUnavailable}, // go-redis panics
+		"a status":                   {says("+OK\r\n"), redisbucket.ErrReply},
+		"a number":                   {says(":7\r\n"), redisbucket.ErrReply},
+		"nil":                        {says("$-1\r\n"), lease.ErrUnavailable},
+		"an empty list":              {says("*0\r\n"), redisbucket.ErrReply},
+		"a list of something else":   {says("*2\r\n:1\r\n+x\r\n"), redisbucket.ErrReply},
+		"a list inside of a list":    {says("*1\r\n*1\r\n:1\r\n"), redisbucket.ErrReply},
+		"a map":                      {says("%1\r\n+a\r\n:1\r\n"), redisbucket.ErrReply},
+		"an error that nobody knows": {says("-NONSENSE what is this\r\n"), lease.ErrUnavailable},
+		"bytes that mean nothing":    {says("\x00\xff\r\n"), lease.ErrUnavailable},
+		"a length that is none":      {says("*x\r\n"), lease.ErrUnavailable},
+	} {
+		// when the replies are replaced
+		proxy.Set(c.fate)
+		f.awaitFailure()
+		// then the error has a type, (a call that was left hanging before may end in between, with
+		// another one)
+		var err error
+		testkit.Eventually(t, name+": an error of its own kind", func() bool {
+			err = f.heard().err
+			return errors.Is(err, c.is)
+		})
+		proxy.Pass()
+		// and does not claim that nothing was executed
+		testkit.Check(t, errors.Is(err, lease.ErrUnavailable) && !errors.Is(err, lease.ErrRefused) &&
+			!errors.Is(err, lease.ErrPermanent), "%s: %v", name, err)
+		testkit.Check(t, strings.Contains(err.Error(), `"k"`), "%s: no key in %v", name, err)
+		// and later replies belong to their calls
+		f.awaitAnswers(1)
+	}
+	load.stop()
+	// and nothing was drawn twice or lost
+	f.check()
+}
+
+func TestRow09AnotherProgramOnThatPortIsAnOutage(t *testing.T) {
+	t.Parallel()
+	// given an HTTP server where Redis should be
+	stub := httptest.NewServer(http.NotFoundHandler())
+	defer stub.Close()
+	server := start(t)
+	server.addr = stub.Listener.Addr().String()
+	f := server.fleet(size, ordinary(strict))
+	// when it is asked
+	load := f.load(key, perEach)
+	testkit.Eventually(t, "1000 requests, and an error", func() bool {
+		return f.seen(key, 0, f.now()).denied >= 1000 && f.heard().failed > 0
+	})
+	load.stop()
+	// then everybody is denied, nobody waits, and the error has a type
+	st, err := f.stats(), f.heard().err
+	testkit.Check(t, st.Admitted == 0 && st.Leased == 0, "%+v", st)
+	f.checkNobodyWaited(key, 0, f.now())
+	testkit.Check(t, errors.Is(err, lease.ErrUnavailable), "%v", err)
+}
+
+func TestRow23ForgottenScriptsAreSentAgainAndRunOnce(t *testing.T) {
+	t.Parallel()
+	// given a fleet under load on a bucket that does not refill
+	server := start(t)
+	f := server.stock(size, time.Minute)
+	load := f.load(key, perEach)
+	// when the server forgets the scripts fifty times, each time after it was called again
+	for range 50 {
+		before := f.stats().Calls
+		server.do("SCRIPT", "FLUSH")
+		testkit.Eventually(t, "another call", func() bool { return f.stats().Calls > before })
+	}
+	load.stop()
+	// then every token is accounted for, no call failed, and each was executed exactly once
+	f.check()
+	h, executed := f.heard(), f.state(key).Counter
+	testkit.Check(t, h.failed == 0 && executed == h.sent, "%d executed of %+v", executed, h)
+}

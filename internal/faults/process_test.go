@@ -1,0 +1,260 @@
+//go:build unix
+
+package faults
+
+import (
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// holder starts a process that holds tokens, and returns when it does.
+func (f *family) holder(o orders) (*process, holding) {
+	f.t.Helper()
+	o.Role = "hold"
+	p := f.child(o)
+	var h holding
+	p.hear("holding", &h)
+	testkit.Must(f.t, h.Held > 0, "it holds nothing")
+	return p, h
+}
+
+// holds is orders for processes that lease at least batch tokens at a time.
+func holds(l hybrid.Limit, batch int64, ttl time.Duration) orders {
+	return orders{Limit: l, Policy: hybrid.Policy{MinBatch: batch, TTL: ttl}, CallTimeout: 10 * time.Second}
+}
+
+// TestRow30TheLeaseOfAKilledProcessIsForgottenAfterT: the bucket counts it until T has passed since
+// its last grant, by the server's clock, and at most two slices of T/7 longer. Then the tokens come
+// back at the limit's rate.
+func TestRow30TheLeaseOfAKilledProcessIsForgottenAfterT(t *testing.T) {
+	t.Parallel()
+	// Given a process that was killed while it held tokens,
+	f, o := newFamily(t), holds(hybrid.PerSecond(100), 50, time.Second)
+	victim, h := f.holder(o)
+	victim.kill()
+	// when time passes,
+	ttl := o.ttl().Microseconds()
+	full := false
+	testkit.Eventually(t, "the return of the tokens", func() bool {
+		s := f.state(key)
+		if !s.Exists {
+			return true // forgotten as a whole: it was full
+		}
+		age := s.ServerTime - h.GrantedAt
+		// then its lease is in the ledger before T,
+		testkit.Must(t, age >= ttl || s.Ledger >= h.Held,
+			"%d us after the grant %d are leased, it held %d and T is %d us", age, s.Ledger, h.Held, ttl)
+		// the bucket never has what is leased,
+		testkit.Must(t, s.Levels[0] <= o.Limit.Capacity()-s.Ledger, "level %d beside a ledger of %d",
+			s.Levels[0], s.Ledger)
+		// it is not in the ledger two slices after T,
+		testkit.Must(t, age <= ttl*9/7+2 || s.Ledger == 0, "%d us after the grant %d are leased, T is %d us",
+			age, s.Ledger, ttl)
+		// and in the end the bucket is full again.
+		full = full || s.Levels[0] == o.Limit.Capacity()
+		return full
+	})
+}
+
+// TestRow30NobodySpendsTheLeaseOfAKilledProcess: until T has passed the others get what it did not
+// hold, and the refill.
+func TestRow30NobodySpendsTheLeaseOfAKilledProcess(t *testing.T) {
+	t.Parallel()
+	// Given a process that held half of the burst and was killed,
+	f, o := newFamily(t), holds(hybrid.PerSecond(100), 50, 1500*time.Millisecond)
+	victim, h := f.holder(o)
+	victim.kill()
+	// when others take all they can get, once there was time for the rest of the bucket to fill,
+	a, b := f.limiter(o).Key(key), f.limiter(o).Key(key)
+	past := func(d time.Duration) bool { // d is past since the grant, by the server's clock
+		s := f.state(key)
+		return !s.Exists || s.ServerTime >= h.GrantedAt+d.Microseconds()
+	}
+	testkit.Eventually(t, "two thirds of T", func() bool { return past(o.ttl() * 2 / 3) })
+	early := 0 // admissions that certainly came before the end of the lease
+	for !past(o.ttl()) {
+		early = len(f.spans())
+		f.stamp(a.Allow)
+		f.stamp(b.Allow)
+	}
+	// then until T has passed they have what it did not hold and no more,
+	w := worstOf(t, f.spans()[:early], o.Limit, o.Limit.Capacity()-h.Held)
+	testkit.Check(t, w.ExceededBy == 0, "tokens of a lease of %d were spent again before its end: %+v", h.Held, w)
+	// and later no more than a central bucket would give.
+	for f.stamp(a.Allow) || f.stamp(b.Allow) {
+	}
+	w = f.worst(t, o.Limit)
+	testkit.Check(t, w.ExceededBy == 0, "%+v", w)
+}
+
+// TestRow30TheBalanceAfterAKillIsExact: with next to no refill every token can be told. What the
+// killed process held is lost, once, and everything else is in the bucket or was admitted.
+func TestRow30TheBalanceAfterAKillIsExact(t *testing.T) {
+	t.Parallel()
+	// Given a process that was killed while it held some tokens of a bucket that does not refill,
+	f, o := newFamily(t), holds(hybrid.PerHour(1).WithBurst(1000), 200, time.Second)
+	victim, h := f.holder(o)
+	victim.kill()
+	// when survivors take some and give back the rest,
+	a, b := f.limiter(o).Key(key), f.limiter(o).Key(key)
+	for range 100 {
+		testkit.Must(t, f.stamp(a.Allow) && f.stamp(b.Allow), "denied")
+	}
+	f.shutdown()
+	// and the bucket has forgotten it, then it has what was neither admitted, nor lost with the killed
+	// one, nor burnt by a survivor.
+	s, survivors := f.settled(), f.stats()
+	want := o.Limit.Capacity() - h.Admitted - survivors.Admitted - h.Held - h.Burnt - survivors.Burnt
+	testkit.Check(t, s.Levels[0] == want, "level %d, want %d; lost %d, survivors %+v", s.Levels[0], want, h.Held,
+		survivors)
+}
+
+// underLoad starts child processes that are asked for twice what the limit admits, and returns when
+// they have admitted some.
+func (f *family) underLoad(p hybrid.Policy) (orders, []*process) {
+	f.t.Helper()
+	const processes = 4
+	limit := hybrid.PerSecond(2000).WithBurst(1000)
+	o := orders{Role: "load", Limit: limit, Offered: 2 * limit.Rate() / processes, Policy: p}
+	ps := f.children(processes, o)
+	f.awaitMore(limit.Tokens / 2)
+	return o, ps
+}
+
+// TestRow30AFleetKeepsTheBoundWhileProcessesAreKilled: under load, each followed by a new process
+// as a supervisor would start it.
+func TestRow30AFleetKeepsTheBoundWhileProcessesAreKilled(t *testing.T) {
+	t.Parallel()
+	// Given a fleet under load,
+	f := newFamily(t)
+	o, ps := f.underLoad(hybrid.Policy{})
+	for i := range 2 {
+		// when processes are killed and replaced, then the fleet goes on as before,
+		ps[i].kill()
+		ps[i] = f.children(1, o)[0]
+		f.awaitMore(o.Limit.Tokens / 2)
+	}
+	f.finish(ps...)
+	// no window exceeds the bound, and the leases of the dead are forgotten.
+	w := f.worst(t, o.Limit)
+	testkit.Check(t, w.ExceededBy == 0, "%+v", w)
+	f.settled()
+}
+
+// TestRow29AStoppedProcessSpendsItsLeaseLateWithoutStrictExpiryOnly: a process was stopped until
+// the bucket forgot its lease, and others have spent its tokens meanwhile. With StrictExpiry it
+// spends nothing of it, without it at most what it held.
+func TestRow29AStoppedProcessSpendsItsLeaseLateWithoutStrictExpiryOnly(t *testing.T) {
+	t.Parallel()
+	for name, strict := range map[string]bool{"strict": true, "not strict": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// Given a process that holds a good part of the burst,
+			f, o := newFamily(t), holds(hybrid.PerSecond(100), 50, time.Second)
+			o.Policy.StrictExpiry = strict
+			stopped, h := f.holder(o)
+			// when it is stopped until its lease is forgotten and the bucket full again,
+			stopped.stop()
+			stopped.tell("spend") // when it goes on
+			testkit.Eventually(t, "a full bucket", func() bool {
+				s := f.state(key)
+				return !s.Exists || s.Ledger == 0 && s.Levels[0] == o.Limit.Capacity()
+			})
+			// and goes on just after others have taken all there is,
+			other := f.limiter(o).Key(key)
+			took := int64(0)
+			for f.stamp(other.Allow) {
+				took++
+			}
+			stopped.resume()
+			var late int64
+			stopped.hear("spent", &late)
+			r := f.finish(stopped)[0]
+			// then it admits nothing of what it held, and all windows keep the bound;
+			w := f.worst(t, o.Limit)
+			t.Logf("held %d, spent %d late; others took %d; a window exceeded the bound by %d", h.Held, late, took,
+				w.ExceededBy)
+			if strict {
+				testkit.Check(t, late == 0 && w.ExceededBy == 0, "%d tokens spent after their deadline, %+v", late, w)
+			} else { // late with some, at most with what it held.
+				testkit.Check(t, late > 0 && late <= h.Held && w.ExceededBy <= h.Held,
+					"%d tokens of %d spent late, %+v", late, h.Held, w)
+			}
+			testkit.Check(t, took >= o.Limit.Capacity() && h.Held+h.Admitted <= r.Stats.Leased && r.Error == "",
+				"others took %d of a full bucket; %+v", took, r)
+		})
+	}
+}
+
+// TestRow29AFleetKeepsTheBoundWhileOneOfItIsStopped: the same under load, again and again.
+func TestRow29AFleetKeepsTheBoundWhileOneOfItIsStopped(t *testing.T) {
+	t.Parallel()
+	for name, strict := range map[string]bool{"strict": true, "not strict": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// Given a fleet under load,
+			f := newFamily(t)
+			o, ps := f.underLoad(hybrid.Policy{StrictExpiry: strict})
+			for range 2 {
+				// when one of it is stopped until its lease has ended, and goes on,
+				ps[0].stop()
+				f.outlastLeases()
+				ps[0].resume()
+				f.awaitMore(o.Limit.Tokens / 2)
+			}
+			stopped := f.finish(ps...)[0]
+			// then no window exceeds the bound, without StrictExpiry none by more than what the one held.
+			w, allowed := f.worst(t, o.Limit), int64(0)
+			if !strict {
+				allowed = stopped.MostHeld
+			}
+			t.Logf("the worst window exceeds the bound by %d, the stopped process held %d at most", w.ExceededBy,
+				stopped.MostHeld)
+			testkit.Check(t, w.ExceededBy <= allowed, "exceeded by more than %d: %+v", allowed, w)
+		})
+	}
+}
+
+// TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin: a process that has one CPU, and shares it
+// with goroutines that never pause and a garbage collector that never rests, still serves every
+// key, makes no more calls than an undisturbed one, is silent when it is idle, and ends when told
+// to.
+func TestRow32AStarvedProcessServesEveryKeyAndDoesNotSpin(t *testing.T) {
+	t.Parallel()
+	// Given a process with one CPU,
+	f := newFamily(t)
+	limit := hybrid.PerSecond(200).WithBurst(1000)
+	p := f.child(orders{
+		Role: "starved", Limit: limit, Offered: 2 * limit.Rate(),
+		Policy:      hybrid.Policy{TTL: 2 * time.Second, StartEmpty: true, MaxBatch: 40},
+		CallTimeout: 10 * time.Second,
+	}, "GOMAXPROCS=1")
+	// (a burst far above what a long stall lets pass, from which nothing is served at first: that
+	// would even all out) when its keys are under load, which then ends, and it is told to shut down
+	// under load,
+	var busy starvedBusy
+	p.hear("busy", &busy)
+	var idle starvedIdle
+	p.hear("idle", &idle)
+	r := f.finish(p)[0]
+	t.Logf("busy: %+v; idle: %+v; %+v", busy, idle, r)
+	// then every key gets its share and none more than its limit,
+	for k, n := range busy.Admitted {
+		testkit.Check(t, n >= enough, "key %d is starved, shares of %v", k, busy.Admitted)
+		testkit.Check(t, busy.ExceededBy[k] == 0, "key %d exceeded its limit by %d", k, busy.ExceededBy[k])
+	}
+	// it makes at most two calls in a Target and key,
+	bound := float64(len(busy.Admitted)) * (busy.Seconds*20 + 5)
+	testkit.Check(t, float64(busy.Calls) <= bound, "%d calls in %.1f s, at most %.0f are due", busy.Calls,
+		busy.Seconds, bound)
+	// it has its scheduler, its connections and the batches under way, and no pile of goroutines,
+	testkit.Check(t, busy.Goroutines <= 30, "%d goroutines beside those of the load", busy.Goroutines)
+	// it does nothing where there is nothing to do,
+	testkit.Check(t, idle.Calls == 0 && idle.CPUSeconds <= 0.05*idle.Seconds,
+		"idle for %.2f s it made %d calls and used %.3f s of CPU", idle.Seconds, idle.Calls, idle.CPUSeconds)
+	// and it leaves nothing behind.
+	testkit.Check(t, r.Error == "" && r.Stats.Held == 0, "after Shutdown: %+v", r)
+}

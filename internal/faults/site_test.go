@@ -1,0 +1,266 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
+)
+
+// clientTimeout is what go-redis waits for a dial, an answer or a place in its pool. It is far
+// longer than any deadline of the library, so whoever waits for the client instead of that deadline
+// is seen at once.
+const clientTimeout = time.Minute
+
+// The client's own log says that a server is away, which is what these tests are about.
+func init() { redis.SetLogger(silentLog{}) }
+
+type silentLog struct{}
+
+func (silentLog) Printf(context.Context, string, ...any) {}
+
+// site is a server of the test's own, and the operator's connection to it.
+type site struct {
+	*redistest.Server
+	t   *testing.T
+	ctl *redis.Client // one connection, which is open already
+
+	addr   string               // where limiters connect: the server, or a proxy before it
+	client func(*redis.Options) // if set, changes the options of their clients
+}
+
+// start starts a server.
+func start(t *testing.T, args ...string) *site {
+	t.Helper()
+	return siteOf(t, redistest.Start(t, args...))
+}
+
+func siteOf(t *testing.T, server *redistest.Server) *site {
+	t.Helper()
+	s := &site{Server: server, t: t, addr: server.Addr}
+	s.ctl = redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 1, ReadTimeout: clientTimeout,
+		DialTimeout: clientTimeout})
+	t.Cleanup(func() { s.ctl.Close() })
+	testkit.NoErr(t, s.ctl.Ping(t.Context()).Err())
+	return s
+}
+
+// behindProxy is a server whose limiters come through a proxy.
+func behindProxy(t *testing.T) (*site, *redistest.Proxy) {
+	t.Helper()
+	s := start(t)
+	proxy := redistest.NewProxy(t, s.Addr)
+	s.addr = proxy.Addr
+	return s, proxy
+}
+
+// fleet starts limiters on the server, each with a client of its own as if it were a process.
+func (s *site) fleet(size int, cfg hybrid.Config) *fleet {
+	s.t.Helper()
+	stores := make([]lease.Store, size)
+	for i := range stores {
+		o := &redis.Options{
+			Addr: s.addr, DialTimeout: clientTimeout, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout,
+			PoolTimeout: clientTimeout,
+		}
+		if s.client != nil {
+			s.client(o)
+		}
+		stores[i] = storeOn(s.t, redis.NewClient(o))
+	}
+	f := newFleet(s.t, cfg, stores...)
+	f.store = s.store()
+	return f
+}
+
+// saturated is a fleet that denies without the store and is asked for six times its rate, whose
+// burst is used up.
+func (s *site) saturated(size int) (*fleet, *load) {
+	s.t.Helper()
+	f := s.fleet(size, with(busy, denying))
+	load := f.load(key, 6*int(busy.Tokens)/size)
+	f.warm()
+	testkit.Eventually(s.t, "the burst is used up",
+		func() bool { return f.state(key).Levels[0] < busy.Burst/10 })
+	return f, load
+}
+
+// store is the operator's.
+func (s *site) store() *redisbucket.Store {
+	s.t.Helper()
+	return storeOn(s.t, redis.NewClient(&redis.Options{Addr: s.Addr}))
+}
+
+// storeOn is a store over rdb, which is closed with the test.
+func storeOn(t testing.TB, rdb redis.UniversalClient) *redisbucket.Store {
+	t.Helper()
+	t.Cleanup(func() { rdb.Close() })
+	s, err := redisbucket.New(rdb, redisbucket.Config{})
+	testkit.NoErr(t, err)
+	return s
+}
+
+// call is the lease call that a store makes for one token, without a limiter around it.
+func call(ctx context.Context, s lease.Store, name string) error {
+	cfg := patient(hourly, denying)
+	c := &lease.Call{Key: name, Request: lease.Request{Holder: "operator", Seq: 1, Want: 1, Weight: 1,
+		Config: cfg.Policy.ConfigFor(cfg.Limits, 0, 0)}}
+	s.Exchange(ctx, []*lease.Call{c}, func([]*lease.Call) {})
+	return c.Err
+}
+
+// do is an operator's command, which must succeed.
+func (s *site) do(args ...any) any {
+	s.t.Helper()
+	v, err := s.ctl.Do(context.Background(), args...).Result()
+	testkit.Must(s.t, err == nil, "%v: %v", args, err)
+	return v
+}
+
+func (s *site) set(parameter, value string) {
+	s.t.Helper()
+	s.do("CONFIG", "SET", parameter, value)
+}
+
+// awaitInfo waits until a section of INFO has all lines.
+func (s *site) awaitInfo(section string, lines ...string) {
+	s.t.Helper()
+	testkit.Eventually(s.t, fmt.Sprint(lines), func() bool {
+		info := s.ctl.Info(context.Background(), section).Val()
+		return !slices.ContainsFunc(lines, func(line string) bool { return !strings.Contains(info, line+"\r\n") })
+	})
+}
+
+// bucketOf is the Redis key of the bucket of a plain name.
+func bucketOf(name string) string { return "yuzhi:{" + name + "}" }
+
+// raw is what common.lua stores of a bucket, as far as Inspect does not tell; times in
+// microseconds.
+type raw struct {
+	exists                 bool
+	epoch, created, frozen int64
+}
+
+// raw is the bucket of key.
+func (s *site) raw() raw {
+	s.t.Helper()
+	text, err := s.ctl.Get(context.Background(), bucketOf(key)).Result()
+	if err == redis.Nil {
+		return raw{}
+	}
+	testkit.Must(s.t, err == nil && len(text) >= 8*9, "%q is not a bucket: %v", text, err)
+	number := func(i int) int64 { return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i:])))) }
+	return raw{exists: true, created: number(0), epoch: number(1), frozen: number(5)}
+}
+
+// contents is every key of the database and its value, without the time that it has left.
+func (s *site) contents() string {
+	s.t.Helper()
+	ctx := context.Background()
+	keys, err := s.ctl.Keys(ctx, "*").Result()
+	testkit.NoErr(s.t, err)
+	slices.Sort(keys)
+	var b strings.Builder
+	for _, k := range keys {
+		fmt.Fprintf(&b, "%q %s %q %v %v\n", k, s.ctl.Type(ctx, k).Val(), s.ctl.Get(ctx, k).Val(),
+			s.ctl.HGetAll(ctx, k).Val(), s.ctl.LRange(ctx, k, 0, -1).Val())
+	}
+	return b.String()
+}
+
+// diary is the log that an operator reads.
+type diary struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (d *diary) logger() *slog.Logger { return slog.New(slog.NewTextHandler(d, nil)) }
+
+// Write implements io.Writer.
+func (d *diary) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.text.Write(p)
+}
+
+func (d *diary) String() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.text.String()
+}
+
+// wallClock is the wall clock of one running server, which a test may step.
+type wallClock struct {
+	t      *testing.T
+	file   *os.File
+	offset time.Duration
+}
+
+// startWithClock starts a server under testdata/clockshim.c. Tests that use it are not parallel: it
+// works through the environment, which every process that is started at that time inherits.
+func startWithClock(t *testing.T) (*site, *wallClock) {
+	t.Helper()
+	redistest.Require(t)
+	compiler, err := exec.LookPath("cc")
+	if err != nil || runtime.GOOS != "linux" {
+		const hint = "the clock shim needs Linux and cc (apt-get install gcc)"
+		testkit.Must(t, os.Getenv("REQUIRE_REDIS") != "1", hint)
+		t.Skip(hint)
+	}
+	dir := t.TempDir()
+	shim := filepath.Join(dir, "clockshim.so")
+	out, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", "-o", shim,
+		filepath.Join("testdata", "clockshim.c")).CombinedOutput()
+	testkit.Must(t, err == nil, "%v\n%s", err, out)
+	c := &wallClock{t: t}
+	c.file, err = os.Create(filepath.Join(dir, "offset"))
+	testkit.NoErr(t, err)
+	t.Cleanup(func() { c.file.Close() })
+	c.step(0)
+	t.Setenv("CLOCKSHIM_FILE", c.file.Name())
+	t.Setenv("LD_PRELOAD", shim)
+	s := start(t)
+	os.Unsetenv("LD_PRELOAD") // Setenv restores what was there before
+
+	// A server that was linked otherwise would not notice, and every test would pass.
+	c.step(-24 * time.Hour)
+	off := time.Since(s.time())
+	testkit.Must(t, off >= 23*time.Hour, "the shim has no effect on this redis-server: its clock is %v behind", off)
+	c.step(24 * time.Hour)
+	return s, c
+}
+
+// step moves the server's wall clock by d, at once.
+func (c *wallClock) step(d time.Duration) {
+	c.t.Helper()
+	c.offset += d
+	_, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(c.offset.Microseconds())), 0)
+	testkit.NoErr(c.t, err)
+}
+
+// time is what the server's clock shows.
+func (s *site) time() time.Time {
+	s.t.Helper()
+	now, err := s.ctl.Time(context.Background()).Result()
+	testkit.NoErr(s.t, err)
+	return now
+}

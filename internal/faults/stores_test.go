@@ -1,0 +1,300 @@
+package faults
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// tap is a store over one limiter's that notes what the limiter sends and hears. It changes nothing
+// by itself. onCall may change a call before it goes out, onAnswer sees it before it is given back;
+// they are called one at a time.
+type tap struct {
+	lease.Store
+	onCall, onAnswer func(*lease.Call)
+
+	mu sync.Mutex
+	heard
+	kinds    map[string]error // every kind of error since forget
+	weights  map[int64]int64  // the active weight that the grant with this call counter told
+	mostHeld int64            // the largest holding that any reply left the limiter with
+}
+
+// heard is what a limiter has heard.
+type heard struct {
+	sent, failed int64 // calls since forget
+	err          error // the latest since forget
+	grant        lease.Grant
+
+	active int64 // the active weight by which the limiter goes: that of the grant accepted last
+	least  int64 // of active, since forget
+}
+
+func (h heard) answered() int64 { return h.sent - h.failed }
+
+func newTap(s lease.Store) *tap {
+	return &tap{Store: s, kinds: make(map[string]error), weights: make(map[int64]int64)}
+}
+
+// Exchange implements lease.Store.
+func (s *tap) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	s.note(calls, s.call)
+	s.Store.Exchange(ctx, calls, func(group []*lease.Call) {
+		s.note(group, s.answer)
+		done(group)
+	})
+}
+
+// Ping implements lease.Pinger.
+func (s *tap) Ping(ctx context.Context) error {
+	if p, ok := s.Store.(lease.Pinger); ok {
+		return p.Ping(ctx)
+	}
+	return nil
+}
+
+func (s *tap) note(calls []*lease.Call, one func(*lease.Call)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range calls {
+		one(c)
+	}
+}
+
+// call notes a call on its way. It says which grant its limiter accepted last: what the tap hears,
+// the limiter may have dropped.
+func (s *tap) call(c *lease.Call) {
+	if s.onCall != nil {
+		s.onCall(c)
+	}
+	s.sent++
+	if active, ok := s.weights[c.Request.Counter]; ok {
+		s.active, s.least = active, min(s.least, active)
+	}
+}
+
+func (s *tap) answer(c *lease.Call) {
+	if s.onAnswer != nil {
+		s.onAnswer(c)
+	}
+	if c.Err != nil {
+		s.failed++
+		s.err, s.kinds[c.Err.Error()] = c.Err, c.Err
+		return
+	}
+	s.grant, s.weights[c.Grant.Counter] = c.Grant, c.Grant.ActiveWeight
+	held := c.Grant.Granted - c.Grant.Waited
+	if !c.Grant.Void {
+		held += c.Request.Remaining
+	}
+	s.mostHeld = max(s.mostHeld, held)
+}
+
+// forget starts a new count of what is heard, and lets only the share in force at the moment stand.
+func (s *tap) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = heard{grant: s.grant, active: s.active, least: s.active}
+	clear(s.kinds)
+}
+
+func (s *tap) counts() heard {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard
+}
+
+func (s *tap) most() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mostHeld
+}
+
+// heardOf returns whether any error so far was an `is` and said what it says.
+func (s *tap) heardOf(is error, says string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for text, err := range s.kinds {
+		if errors.Is(err, is) && strings.Contains(text, says) {
+			return true
+		}
+	}
+	return false
+}
+
+// heard adds up the calls of all limiters; the error is anybody's latest.
+func (f *fleet) heard() (sum heard) {
+	for _, tap := range f.taps {
+		h := tap.counts()
+		sum.sent, sum.failed = sum.sent+h.sent, sum.failed+h.failed
+		sum.err = cmp.Or(h.err, sum.err)
+	}
+	return sum
+}
+
+// awaitCalls waits until what count makes of the calls of every limiter has risen by n.
+func (f *fleet) awaitCalls(what string, n int64, count func(heard) int64) {
+	f.t.Helper()
+	enough := make([]int64, len(f.taps))
+	for i, tap := range f.taps {
+		enough[i] = count(tap.counts()) + n
+	}
+	testkit.Eventually(f.t, what, func() bool {
+		for i, tap := range f.taps {
+			if count(tap.counts()) < enough[i] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// awaitAnswers waits until n more calls of every limiter got a grant, with load on.
+func (f *fleet) awaitAnswers(n int64) {
+	f.t.Helper()
+	f.awaitCalls("calls that are answered", n, heard.answered)
+}
+
+// tape records every executed call of some fleets. It is oracle D: the bucket numbers its calls and
+// says at what time it executed each, so the reference bucket must answer the same calls, in that
+// order and at those times, with the same grants.
+type tape struct {
+	mu    sync.Mutex
+	calls []executed
+}
+
+type executed struct {
+	request lease.Request
+	grant   lease.Grant
+}
+
+// record begins with a fleet that has not called yet.
+func (p *tape) record(f *fleet) {
+	for _, tap := range f.taps {
+		tap.onAnswer = func(c *lease.Call) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if c.Err == nil {
+				p.calls = append(p.calls, executed{c.Request, c.Grant})
+			}
+		}
+	}
+}
+
+// replay compares. The fleets must have been shut down, so that no call is on its way.
+func (p *tape) replay(t *testing.T) {
+	t.Helper()
+	slices.SortFunc(p.calls, func(a, b executed) int {
+		return cmp.Or(cmp.Compare(a.grant.Epoch, b.grant.Epoch), cmp.Compare(a.grant.Counter, b.grant.Counter))
+	})
+	var b lease.Bucket
+	for i, c := range p.calls {
+		testkit.Must(t, c.grant.Counter == int64(i+1), "call %d of the bucket was not recorded, the next is %d",
+			i+1, c.grant.Counter)
+		var want lease.Grant
+		err := b.Call(c.grant.ServerTime, &c.request, &want)
+		testkit.Must(t, err == nil && reflect.DeepEqual(c.grant, want),
+			"call %d: %+v\nRedis granted     %+v\nthe reference has %+v, %v", i+1, c.request, c.grant, want, err)
+	}
+}
+
+// wire is the way to a reference bucket, for virtual time: everything on it happens at exact
+// moments.
+type wire struct {
+	*lease.MemoryStore
+	trip func() time.Duration // a round trip
+
+	mu sync.Mutex
+	// what a call ends with while the store is away; nil while it is there
+	down   func(ctx context.Context) error
+	calls  []time.Time // when each was sent
+	debts  int64       // reported in calls that were executed
+	repaid int64       // of debts: what the bucket had, and took
+}
+
+func newWire(trip func() time.Duration) *wire {
+	return &wire{MemoryStore: lease.NewMemoryStore(nil), trip: trip}
+}
+
+// always is a network whose round trips take d.
+func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+
+// refusing is a store that is not there: a call fails at once.
+func refusing(context.Context) error {
+	return fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused)
+}
+
+// hanging is a store that takes calls and does not answer them.
+func hanging(ctx context.Context) error {
+	<-ctx.Done()
+	return fmt.Errorf("%w: %w", lease.ErrUnavailable, ctx.Err())
+}
+
+// goDown takes the store away, with nil brings it back.
+func (w *wire) goDown(how func(context.Context) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = how
+}
+
+// Exchange implements lease.Store.
+func (w *wire) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	w.mu.Lock()
+	for range calls {
+		w.calls = append(w.calls, time.Now())
+	}
+	down := w.down
+	w.mu.Unlock()
+	if down != nil {
+		err := down(ctx)
+		for _, c := range calls {
+			c.Node, c.Grant, c.Err = 0, lease.Grant{}, err
+		}
+		done(calls)
+		return
+	}
+	trip := w.trip()
+	time.Sleep(trip / 2) // the network, in virtual time
+	w.repay(calls)
+	w.MemoryStore.Exchange(ctx, calls, func([]*lease.Call) {})
+	time.Sleep(trip - trip/2)
+	done(calls)
+}
+
+// repay notes what the bucket will take of the debts that calls report.
+func (w *wire) repay(calls []*lease.Call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range calls {
+		if debt := c.Request.Debt; debt > 0 {
+			w.debts += debt
+			if st, err := w.Configure(context.Background(), c.Key, lease.OpInspect, lease.Config{}); err == nil {
+				w.repaid += min(debt, st.Levels[0])
+			}
+		}
+	}
+}
+
+// most is the largest number of calls that were sent within any second from `from` on.
+func (w *wire) most(from time.Time) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first := max(0, slices.IndexFunc(w.calls, func(at time.Time) bool { return !at.Before(from) }))
+	for i := first; i < len(w.calls); i++ {
+		for w.calls[first].Add(time.Second).Before(w.calls[i]) {
+			first++
+		}
+		n = max(n, i-first+1)
+	}
+	return n
+}
