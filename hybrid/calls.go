@@ -1,6 +1,7 @@
 package hybrid
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -97,25 +98,34 @@ func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int6
 	if e.client.Closed() {
 		return 0
 	}
-	current := c == e.flight
-	if current {
-		e.flight = nil
-	}
 	e.node.Store(n)
-	err := c.Err
-	if err == nil {
-		err = errForeign
-		if e.acceptLocked(c, now) {
-			e.flight = nil // of a retry, should this be the late reply to the first sending
-			current, granted = false, c.Grant.Granted
-		}
-	}
-	if current {
-		e.failLocked(now, err)
+	switch {
+	case c.Err == nil && e.acceptLocked(c, now):
+		e.flight = nil // also that of a retry, should this be the late reply to the first sending
+		granted = c.Grant.Granted
+	case c == e.flight:
+		e.failLocked(now, cmp.Or(c.Err, errForeign))
 	}
 	e.tellEndedLocked()
 	e.wake(e.leaving || e.client.HasWaiters())
 	return granted
+}
+
+// overdue ends the wait for c, so that nobody has to wait for a store that hangs. unsent says why c
+// has not even been sent, where that is known.
+func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client.Closed() || e.flight != c {
+		return
+	}
+	err := errOverdue
+	if unsent != nil {
+		err = fmt.Errorf("%w: %w", errOverdue, unsent)
+	}
+	e.failLocked(now, err)
+	e.tellEndedLocked()
+	e.wake(e.leaving || e.client.HasWaiters())
 }
 
 // acceptLocked takes in the reply to c, if it is the first one to the open call.
@@ -147,31 +157,14 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	return true
 }
 
-// overdue ends the wait for c, so that nobody has to wait for a store that hangs. unsent says why c
-// has not even been sent, where that is known.
-func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.client.Closed() || e.flight != c {
-		return
-	}
-	e.flight = nil
-	err := errOverdue
-	if unsent != nil {
-		err = fmt.Errorf("%w: %w", errOverdue, unsent)
-	}
-	e.failLocked(now, err)
-	e.tellEndedLocked()
-	e.wake(e.leaving)
-}
-
-// failLocked takes in a call without a grant.
+// failLocked takes in that the call under way brought no grant.
 func (e *entry) failLocked(now clock.Instant, err error) {
+	e.flight = nil
 	e.l.counters.errors.Add(1)
 	e.client.Fail(now, err)
 	e.failingLocked(now, err)
 	if e.client.Closed() {
-		e.l.leaving.failed.Add(1) // what it holds expires at the store
+		e.l.notGivenBack.Add(1) // what it holds expires at the store
 		e.endedLocked()
 	}
 }

@@ -130,7 +130,7 @@ func (l *Limiter) Ping(ctx context.Context) error {
 	case l.state.Load() != stateOpen:
 		return ErrClosed
 	case ctx.Err() != nil:
-		return ended("ping", ctx)
+		return endedBy(ctx, "ping")
 	}
 	p, ok := l.store.(lease.Pinger)
 	if !ok {
@@ -173,7 +173,7 @@ func (l *Limiter) configure(
 	case key == "":
 		return lease.State{}, errEmptyKey
 	case ctx.Err() != nil:
-		return lease.State{}, ended(what, ctx)
+		return lease.State{}, endedBy(ctx, what)
 	}
 	var c lease.Config
 	if op == lease.OpSet || op == lease.OpSetIfAbsent {
@@ -191,7 +191,7 @@ func (l *Limiter) configure(
 		}
 		return st, nil
 	case ctx.Err() != nil:
-		err = ended(what, ctx)
+		err = endedBy(ctx, what)
 	case l.ctx.Err() != nil:
 		err = fmt.Errorf("hybrid: %s: %w", what, ErrClosed)
 	case errors.Is(err, lease.ErrInvalidConfig):

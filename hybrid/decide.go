@@ -33,9 +33,9 @@ type decision struct {
 // ended is the error of a request whose context has ended.
 func (r request) ended() error {
 	if r.patience == lease.InLine {
-		return ended("wait", r.ctx)
+		return endedBy(r.ctx, "wait")
 	}
-	return ended("take", r.ctx)
+	return endedBy(r.ctx, "take")
 }
 
 // decide is what every verb comes to when the pool did not serve it. It counts what no entry does.
@@ -189,8 +189,8 @@ var (
 	errAway = fmt.Errorf("%w: and Policy.Fallback gives nothing", ErrUnavailable)
 )
 
-// ended is the error of what ctx ended: the context's own, and its cause where that says more.
-func ended(what string, ctx context.Context) error {
+// endedBy is the error of what ctx ended: the context's own, and its cause where that says more.
+func endedBy(ctx context.Context, what string) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || cause == err {
 		return fmt.Errorf("hybrid: %s: %w", what, err)

@@ -65,5 +65,5 @@
 //   - scheduler.go: the one goroutine that knows which key is due, and which calls travel together;
 //     calls.go: how they go out and come back, and what is known of each node of the store.
 //   - table.go: the table of keys; idle.go: keys at rest, and who leaves when the table is full.
-//   - stats.go: Stats; log.go: what the log says.
+//   - operator.go: what an operator sees, which is Stats and the log.
 package hybrid

@@ -106,16 +106,12 @@ func (l *Limiter) proposal(name string) (lease.Config, error) {
 	if l.cfg.LimitsFor != nil {
 		limits = l.cfg.LimitsFor(name)
 	}
-	switch {
-	case limits == nil && len(l.cfg.Limits) == 0:
-		return lease.Config{}, fmt.Errorf("%w: LimitsFor has none for this key, and Limits is empty",
-			ErrInvalidConfig)
-	case limits == nil:
+	if limits == nil && len(l.cfg.Limits) > 0 {
 		return l.defaults, nil
 	}
 	c := l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
 	if err := c.Validate(); err != nil {
-		return c, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+		return c, fmt.Errorf("%w: LimitsFor: %w", ErrInvalidConfig, err)
 	}
 	l.warn(limits)
 	return c, nil
@@ -202,7 +198,7 @@ func (e *entry) close() {
 		return
 	}
 	if e.leaving && !e.client.Idle() {
-		e.l.leaving.failed.Add(1) // Close cuts Shutdown short
+		e.l.notGivenBack.Add(1) // Close cuts Shutdown short
 	}
 	e.client.Close()
 	e.endedLocked()
@@ -214,7 +210,7 @@ func (e *entry) leave() {
 	defer e.mu.Unlock()
 	if !e.client.Closed() {
 		e.leaving = true
-		e.l.leaving.left.Add(1)
+		e.l.leaving.Add(1)
 		e.client.Leave()
 	}
 }
@@ -225,7 +221,7 @@ func (e *entry) endedLocked() {
 	e.failsNoMoreLocked(0, false)
 	if e.leaving {
 		e.leaving = false
-		e.l.leaving.done()
+		e.l.leaving.Done()
 	}
 }
 

@@ -39,8 +39,9 @@ type Limiter struct {
 	warned, warnedSlow sync.Once
 	voids, others      notice // leases that a bucket did not know; other limits under the same version
 
-	state   atomic.Int32
-	leaving leaving
+	state        atomic.Int32
+	leaving      sync.WaitGroup // the entries that Shutdown waits for, and itself until it knows them all
+	notGivenBack atomic.Int64   // how many of them could not give back what they held
 }
 
 // The states of a Limiter, in their order.
@@ -77,7 +78,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	l.nodes.init()
 	l.keys.init()
 	l.scheduler.init(l)
-	l.leaving.init()
+	l.leaving.Add(1)
 	l.warn(cfg.Limits)
 	go l.scheduler.run()
 	return l, nil
@@ -123,37 +124,24 @@ func (l *Limiter) Close() error {
 func (l *Limiter) Shutdown(ctx context.Context) error {
 	if l.state.CompareAndSwap(stateOpen, stateLeaving) {
 		l.keys.each((*entry).leave)
-		l.leaving.done()
+		l.leaving.Done()
 	} else if l.state.Load() == stateClosed {
 		return nil
 	}
+	ended := make(chan struct{})
+	go func() { // ends with Close at the latest
+		l.leaving.Wait()
+		close(ended)
+	}()
 	var err error
 	select {
-	case <-l.leaving.ended:
-		if n := l.leaving.failed.Load(); n > 0 {
+	case <-ended:
+		if n := l.notGivenBack.Load(); n > 0 {
 			err = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, their tokens expire",
 				ErrUnavailable, n)
 		}
 	case <-ctx.Done():
-		err = ended("shutdown", ctx)
+		err = endedBy(ctx, "shutdown")
 	}
 	return errors.Join(err, l.Close())
-}
-
-// leaving is a Shutdown: it counts the entries that have not yet given everything back.
-type leaving struct {
-	left   atomic.Int64
-	failed atomic.Int64  // entries that could not give back
-	ended  chan struct{} // closed when none is left
-}
-
-func (v *leaving) init() {
-	v.left.Store(1) // for Shutdown itself, until it has counted every entry
-	v.ended = make(chan struct{})
-}
-
-func (v *leaving) done() {
-	if v.left.Add(-1) == 0 {
-		close(v.ended)
-	}
 }
