@@ -27,22 +27,20 @@ func DefaultObjectives() []Objective {
 // ParseObjectives reads "admitted_vs_central:max,calls_per_s:min". A figure without :max or :min
 // goes in the direction in which it is good.
 func ParseObjectives(text string) (all []Objective, err error) {
+	wrong := func(format string, args ...any) ([]Objective, error) {
+		return nil, fmt.Errorf("%w %q: "+format, append([]any{ErrObjective, text}, args...)...)
+	}
 	for part := range strings.SplitSeq(text, ",") {
 		name, goal, said := strings.Cut(strings.TrimSpace(part), ":")
-		o := Objective{name, sim.MoreIsBetter(name)}
-		if said {
-			o.Max = goal == "max"
-		}
 		switch {
 		case !slices.Contains(FigureNames(), name):
-			return nil, fmt.Errorf("%w %q: there is no figure %q; the figures are %s",
-				ErrObjective, text, name, strings.Join(FigureNames(), ", "))
+			return wrong("there is no figure %q; the figures are %s", name, strings.Join(FigureNames(), ", "))
 		case said && goal != "min" && goal != "max":
-			return nil, fmt.Errorf("%w %q: %q must be min or max", ErrObjective, text, goal)
+			return wrong("%q must be min or max", goal)
 		case slices.ContainsFunc(all, func(other Objective) bool { return other.Figure == name }):
-			return nil, fmt.Errorf("%w %q: %s is there twice", ErrObjective, text, name)
+			return wrong("%s is there twice", name)
 		}
-		all = append(all, o)
+		all = append(all, Objective{name, goal == "max" || !said && sim.MoreIsBetter(name)})
 	}
 	return all, nil
 }
@@ -62,13 +60,16 @@ func namesOf(figures []sim.Named) (names []string) {
 
 // FigureOf finds a figure by its JSON key. It panics if there is none: names are checked where
 // they come in.
-func FigureOf(f *sim.Figures, name string) sim.Figure {
-	for _, named := range f.All() {
+func FigureOf(f *sim.Figures, name string) sim.Figure { return *figureIn(f.All(), name) }
+
+// figureIn is nil if there is no such figure.
+func figureIn(all []sim.Named, name string) *sim.Figure {
+	for _, named := range all {
 		if named.Name == name {
-			return *named.Figure
+			return named.Figure
 		}
 	}
-	panic("search: there is no figure " + name)
+	return nil
 }
 
 // scores are the means of the objectives' figures, turned so that less is better.
@@ -88,25 +89,17 @@ func scores(objectives []Objective, f *sim.Figures) []float64 {
 func paretoFront(rows [][]float64) []bool {
 	on := make([]bool, len(rows))
 	for i, row := range rows {
-		on[i] = row != nil && !slices.ContainsFunc(row, math.IsNaN)
-	}
-	comparable := slices.Clone(on)
-	for i := range rows {
-		for j := range rows {
-			if comparable[i] && comparable[j] && beats(rows[j], rows[i]) {
-				on[i] = false
-				break
-			}
-		}
+		beaten := slices.ContainsFunc(rows, func(other []float64) bool { return beats(other, row) })
+		on[i] = !beaten && row != nil && !slices.ContainsFunc(row, math.IsNaN)
 	}
 	return on
 }
 
-// beats reports whether a is nowhere worse than b and somewhere better.
+// beats reports whether a is nowhere worse than b and somewhere better. Nothing compares with NaN.
 func beats(a, b []float64) bool {
 	better := false
-	for k := range a {
-		if a[k] > b[k] {
+	for k := range min(len(a), len(b)) {
+		if !(a[k] <= b[k]) {
 			return false
 		}
 		better = better || a[k] < b[k]

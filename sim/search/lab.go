@@ -17,90 +17,109 @@ import (
 // Parallel 1 is one.
 type Run func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 
-// lab runs simulations side by side, each once. It is used by one goroutine.
-type lab struct {
-	run      Run
-	parallel int // at one time; 0 or less means GOMAXPROCS. It does not change what is returned
-	known    map[string]*sim.Report
-	requests int64 // simulated so far
-	began    time.Time
+// Lab answers questions with many simulations. Run is required; every other zero field is a good
+// default.
+type Lab struct {
+	Run      Run
+	Parallel int // simulations at one time; 0 means GOMAXPROCS. It changes no figure
+	// Progress is told what is being done, and how much of it; one call at a time; nil for nobody.
+	Progress func(phase string, done, of int)
 }
 
-func newLab(run Run, parallel int) *lab {
-	if parallel <= 0 {
-		parallel = runtime.GOMAXPROCS(0)
+// Asked is what the simulations of an answer were about. Its JSON keys are part of the command's
+// interface.
+type Asked struct {
+	Scenario     string  `json:"scenario"`
+	ScenarioHash string  `json:"scenario_hash"` // of the scenario as it was given
+	Seed         uint64  `json:"seed"`
+	Reps         int     `json:"reps"`
+	DurationS    float64 `json:"duration_s"`
+	Confidence   float64 `json:"confidence"` // of the intervals; 0 if nothing finished
+}
+
+func askedOf(s sim.Scenario) Asked {
+	full := s.Defaults()
+	return Asked{s.Name, s.Hash(), full.Seed, full.Reps, full.Duration.Seconds(), 0}
+}
+
+// trial is one simulation.
+type trial struct {
+	name     string // for errors
+	scenario sim.Scenario
+	report   *sim.Report // nil until it has run
+
+	// Of a plan:
+	changes int // 0 for the scenario's own policy, 1 for another
+	targets []Threshold
+	margins [2]float64 // the least of all targets, at each end
+}
+
+// work is what a lab does for one question: each simulation once. One goroutine uses it, and no more
+// after an error.
+type work struct {
+	Lab
+	known map[string]*sim.Report
+	total sim.Machine
+	began time.Time
+}
+
+func (l Lab) begin() *work {
+	if l.Parallel <= 0 {
+		l.Parallel = runtime.GOMAXPROCS(0)
 	}
-	return &lab{run: run, parallel: parallel, known: map[string]*sim.Report{}, began: time.Now()}
+	return &work{Lab: l, known: map[string]*sim.Report{}, began: time.Now()}
 }
 
-// all returns the scenarios' reports, in their order. Those that are not known yet run, the first
-// ones first. progress, unless nil, is told how many of these have ended, one call at a time.
-//
-// When ctx ends, nothing further starts, what has not ended is nil, and the error wraps
-// sim.ErrInterrupted. When a run fails, there are no reports, and the error says where, by name.
-func (l *lab) all(ctx context.Context, scenarios []sim.Scenario, name func(i int) string,
-	progress func(done, of int)) ([]*sim.Report, error) {
-	keys := make([]string, len(scenarios))
-	var fresh []int
-	for i, s := range scenarios {
-		keys[i] = fmt.Sprint(s.Hash(), " ", s.Seed)
-		if _, ok := l.known[keys[i]]; !ok {
-			l.known[keys[i]] = nil
-			fresh = append(fresh, i)
+// simulate runs those trials that have not run before, the first ones first, and returns those that
+// have a report then. When ctx ends, nothing further starts, and the error wraps sim.ErrInterrupted.
+// When a run fails, the error says which.
+func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (finished []*trial, err error) {
+	key := func(t *trial) string { return fmt.Sprint(t.scenario.Hash(), " ", t.scenario.Seed) }
+	var fresh []*trial
+	for _, t := range trials {
+		if _, ok := w.known[key(t)]; !ok {
+			w.known[key(t)] = nil
+			fresh = append(fresh, t)
 		}
 	}
 	var mu sync.Mutex
 	ended := 0
 	group, running := errgroup.WithContext(ctx)
-	group.SetLimit(l.parallel)
-	for _, i := range fresh {
+	group.SetLimit(w.Parallel)
+	for _, t := range fresh {
 		group.Go(func() error {
 			if running.Err() != nil {
-				return nil
+				return sim.ErrInterrupted
 			}
-			r, err := l.run(running, scenarios[i])
+			r, err := w.Run(running, t.scenario)
+			if err != nil {
+				return fmt.Errorf("search: %s: %w", t.name, err)
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			switch {
-			case errors.Is(err, sim.ErrInterrupted):
-				return nil
-			case err != nil:
-				return fmt.Errorf("search: %s: %w", name(i), err)
-			}
-			l.known[keys[i]] = &r
-			l.requests += r.Machine.Requests
-			if ended++; progress != nil {
-				progress(ended, len(fresh))
+			w.known[key(t)] = &r
+			w.total.Requests += r.Machine.Requests
+			if ended++; w.Progress != nil {
+				w.Progress(phase, ended, len(fresh))
 			}
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	reports, missing := make([]*sim.Report, len(scenarios)), 0
-	for i, key := range keys {
-		if reports[i] = l.known[key]; reports[i] == nil {
-			delete(l.known, key)
-			missing++
+	err = group.Wait()
+	for _, t := range trials {
+		if t.report = w.known[key(t)]; t.report != nil {
+			finished = append(finished, t)
 		}
 	}
-	if missing > 0 {
-		return reports, fmt.Errorf("search: %w: %d of %d simulations are finished",
-			sim.ErrInterrupted, len(scenarios)-missing, len(scenarios))
+	if errors.Is(err, sim.ErrInterrupted) {
+		err = fmt.Errorf("search: %w: %d of %d simulations are finished, in phase %q",
+			sim.ErrInterrupted, len(finished), len(trials), phase)
 	}
-	return reports, nil
+	return finished, err
 }
 
 // machine is what a report says of the machine that made it.
-func (l *lab) machine() sim.Machine {
-	elapsed := time.Since(l.began)
-	return sim.Machine{
-		Elapsed:      elapsed,
-		Requests:     l.requests,
-		RequestsPerS: float64(l.requests) / max(elapsed.Seconds(), 1e-9),
-		Parallel:     l.parallel,
-		GoVersion:    runtime.Version(),
-		Platform:     runtime.GOOS + "/" + runtime.GOARCH,
-	}
+func (w *work) machine() sim.Machine {
+	w.total.Finish(time.Since(w.began), w.Parallel)
+	return w.total
 }

@@ -3,15 +3,15 @@ package search
 import (
 	"context"
 	"errors"
-	"math"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
-	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // fleet is a scenario whose burst allows any target: 2 s at a quarter of the burst.
@@ -32,11 +32,11 @@ type truth struct {
 	falseRejects, calls, admitted, exceeded float64
 }
 
-// world makes up a simulator: f is the truth, and every replication adds noise to it that depends
-// on its seed alone, as with common random numbers.
+// world makes up a simulator: f is the truth, and every replication adds noise to its false rejects
+// that depends on the seed alone, as with common random numbers.
 type world struct {
 	f     func(s sim.Scenario) truth
-	noise float64 // a standard deviation, as a part of the value
+	noise float64 // a standard deviation, of a run of ten seconds
 	// before, if set, is called first; an error is what the run returns.
 	before func(s sim.Scenario) error
 
@@ -53,57 +53,42 @@ func (w *world) run(_ context.Context, s sim.Scenario) (sim.Report, error) {
 			return sim.Report{}, err
 		}
 	}
+	s = s.Defaults()
 	x := w.f(s)
-	r := sim.Report{Seed: s.Seed, Reps: s.Reps, DurationS: s.Duration.Seconds(), WarmupS: s.Warmup.Seconds(), Confidence: 0.95}
+	r := sim.Report{Seed: s.Seed, Reps: s.Reps, DurationS: s.Duration.Seconds(), Confidence: 0.95}
 	luck := rand.New(rand.NewPCG(s.Seed, 0))
-	// Shorter runs are noisier.
-	deviation := w.noise * (10 * time.Second).Seconds() / s.Duration.Seconds()
-	var noise []float64
+	f := &r.FalseRejectRatio
 	for range s.Reps {
-		noise = append(noise, 1+deviation*luck.NormFloat64())
-	}
-	figure := func(mean float64) sim.Figure {
-		f := sim.Figure{}
-		for _, n := range noise {
-			f.Values = append(f.Values, mean*n)
-			f.Mean += mean * n / float64(len(noise))
-		}
-		half := 0.0
-		if s.Reps > 1 {
-			squares := 0.0
-			for _, v := range f.Values {
-				squares += (v - f.Mean) * (v - f.Mean)
-			}
-			half = distuv.StudentsT{Sigma: 1, Nu: float64(s.Reps - 1)}.Quantile(0.975) * math.Sqrt(squares/float64(s.Reps-1)/float64(s.Reps))
-		}
-		f.Low, f.High, f.Worst = f.Mean-half, f.Mean+half, f.Mean
-		return f
-	}
-	r.Offered = sim.Figure{Mean: 900 * (s.Duration - s.Warmup).Seconds()}
-	r.FalseRejectRatio = figure(x.falseRejects)
-	r.CallsPerS = sim.Figure{Mean: x.calls, Low: x.calls, High: x.calls, Worst: x.calls}
-	for range s.Reps {
+		// Shorter runs are noisier.
+		v := x.falseRejects + w.noise*(10*time.Second).Seconds()/s.Duration.Seconds()*luck.NormFloat64()
+		f.Values = append(f.Values, v)
+		f.Mean += v / float64(s.Reps)
 		r.CallsPerS.Values = append(r.CallsPerS.Values, x.calls)
 	}
+	half := 0.0
+	if s.Reps > 1 {
+		half = f.Minus(sim.Figure{Values: make([]float64, s.Reps)}, 0.95).High - f.Mean
+	}
+	f.Low, f.High, f.Worst = f.Mean-half, f.Mean+half, f.Mean
+	r.CallsPerS.Mean, r.CallsPerS.Low, r.CallsPerS.High = x.calls, x.calls, x.calls
 	r.AdmittedVsCentral = sim.Figure{Mean: x.admitted, Low: x.admitted, High: x.admitted}
 	r.BoundExceededBy = sim.Figure{Mean: x.exceeded / 2, Worst: x.exceeded}
-	r.Machine.Requests = int64(900 * s.Duration.Seconds() * float64(s.Reps))
+	r.Machine.Requests = 1000
 	return r, nil
 }
 
 // ask plans for a question in a made-up world.
 func ask(t *testing.T, w *world, q Question) (Plan, error) {
 	t.Helper()
-	return Planner{Run: w.run, Parallel: 1}.Plan(t.Context(), q)
+	return Lab{Run: w.run, Parallel: 1}.Plan(t.Context(), q)
 }
 
 // mustFind is ask for a question that has an answer.
 func mustFind(t *testing.T, w *world, q Question) Plan {
 	t.Helper()
 	p, err := ask(t, w, q)
-	if err != nil || p.Verdict != Found || p.Chosen == nil || !p.Chosen.Meets {
-		t.Fatalf("%v: %+v", err, p)
-	}
+	ok := err == nil && p.Verdict == Found && p.Chosen != nil && p.Chosen.Meets
+	testkit.Must(t, ok, "%v: %+v", err, p)
 	return p
 }
 
@@ -111,19 +96,46 @@ func mustFind(t *testing.T, w *world, q Question) Plan {
 func mustNotFind(t *testing.T, w *world, q Question) Plan {
 	t.Helper()
 	p, err := ask(t, w, q)
-	if !errors.Is(err, ErrInfeasible) || p.Verdict != Infeasible || p.Chosen != nil || p.Miss == nil {
-		t.Fatalf("%v: %+v", err, p)
-	}
+	ok := errors.Is(err, ErrInfeasible) && p.Verdict == Infeasible && p.Chosen == nil && p.Miss != nil
+	testkit.Must(t, ok, "%v: %+v", err, p)
 	return p
 }
 
 func target(t *testing.T, p Policy) time.Duration {
 	t.Helper()
 	d, err := time.ParseDuration(p.Target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	return d
 }
 
-var _ Run = (&world{}).run
+// rising: calls fall with the target as they do, and false rejects are what f makes of it, in
+// milliseconds.
+func rising(f func(ms float64) float64) func(sim.Scenario) truth {
+	return func(s sim.Scenario) truth {
+		tau := s.Policy.Target.Seconds()
+		return truth{falseRejects: f(tau * 1000), calls: 20 / tau, admitted: 1}
+	}
+}
+
+// interrupting is what comes before the runs of a world in which Ctrl-C is pressed in the middle of
+// the run after the first n.
+func interrupting(n int, cancel func()) func(sim.Scenario) error {
+	return func(sim.Scenario) error {
+		if n--; n >= 0 {
+			return nil
+		}
+		cancel()
+		return fmt.Errorf("%w: in the middle", sim.ErrInterrupted)
+	}
+}
+
+// failing is a world in which what has this target cannot be simulated.
+func failing(target time.Duration) (w *world, broken error) {
+	broken = errors.New("a law of nature")
+	return &world{f: byTarget, before: func(s sim.Scenario) error {
+		if s.Policy.Target == target {
+			return broken
+		}
+		return nil
+	}}, broken
+}

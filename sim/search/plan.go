@@ -1,12 +1,15 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
@@ -18,7 +21,10 @@ var ErrInfeasible = errors.New("search: no policy meets the targets")
 // Question is what to plan for.
 type Question struct {
 	Scenario sim.Scenario // valid; its policy is the one to compare with
-	Targets  []Target     // nil means DefaultTargets
+	// Targets must hold at the pessimistic end of each figure's interval; each is AtMost or AtLeast.
+	// nil means that one request in two hundred may be wrongly rejected. The promise is a target
+	// too, where the policy makes it.
+	Targets []Threshold
 	// OvercommitMax is the most tokens by which the promise may be weakened, Policy.Overcommit.
 	// Less than the scenario's own means that.
 	OvercommitMax int64
@@ -37,179 +43,192 @@ func (q Question) validate() error {
 	return errors.Join(errs...)
 }
 
-// Planner finds the lease policy that makes the fewest lease calls and meets all targets. Run is
-// required; every other zero field is a good default.
+// effort is how much policies are simulated.
+type effort struct {
+	phase string
+	most  int     // so many of those of the effort before
+	part  float64 // of the scenario's duration
+	reps  int
+}
+
+// The efforts of a plan. Three replications tell luck from merit, with paired differences. All
+// together simulate as much as some 40 runs of the scenario.
+var (
+	efforts  = []effort{{"screen", 0, 0.1, 3}, {"halve", 30, 0.3, 4}, {"halve", 10, 1, 5}}
+	confirm  = effort{"confirm", 6, 1, math.MaxInt}
+	hardship = effort{"stress", 1, 1, math.MaxInt}
+)
+
+// tradeOffsMax bounds the list of what else could be had.
+const tradeOffsMax = 8
+
+// planning is a question on its way to a Plan.
+type planning struct {
+	*work
+	q    Question // with its defaults, its own policy with the lengths in force, and without rivals
+	plan Plan
+	seen []*trial // the latest look
+}
+
+// Plan finds the lease policy that makes the fewest lease calls and meets all targets. When none
+// does, the error wraps ErrInfeasible; when ctx ends, it wraps sim.ErrInterrupted, and the Plan has
+// the trade-offs that the search had seen.
 //
 // A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in
 // longer leases, while shorter ones deny during round trips. So nothing here bisects. A plan
-// screens a grid of policies with short runs; keeps the better half, again and again, with longer
-// runs; looks around the survivors; and confirms the winner at full length, on seeds that the
-// search has not seen (a winner of many is lucky on the seeds that it won on), and under Stresses.
-type Planner struct {
-	Run      Run
-	Parallel int // simulations at one time; 0 means GOMAXPROCS. It changes no figure
-	// Progress is told what is being done, and how much of it; one call at a time; nil for nobody.
-	Progress func(phase string, done, of int)
-}
-
-// Plan answers q. When no policy meets the targets, the error wraps ErrInfeasible; when ctx ends,
-// it wraps sim.ErrInterrupted, and the Plan has the trade-offs that the search had seen.
-func (p Planner) Plan(ctx context.Context, q Question) (Plan, error) {
-	if len(q.Targets) == 0 {
-		q.Targets = DefaultTargets()
-	}
+// screens a grid of policies with short runs; keeps the better ones, again and again, with longer
+// runs; and confirms the best at full length, on seeds that the search has not seen (a winner of
+// many is lucky on the seeds that it won on), and under Stresses.
+func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	if err := q.validate(); err != nil {
 		return Plan{}, err
 	}
-	a := newAnswer(p, q)
-	err := a.find(ctx)
+	plan := Plan{SchemaVersion: PlanVersion, Asked: askedOf(q.Scenario), Targets: targetsOf(q)}
+	plan.ConfirmSeed = random.SeedOf(plan.Seed, 1<<30) // of a replication that no search reaches
+	q.Scenario, q.Targets = q.Scenario.Defaults(), plan.Targets
+	q.Scenario.Policy, q.Scenario.Rivals = ownPolicy(q.Scenario), nil // rivals cost more than leases
+	p := &planning{work: l.begin(), q: q, plan: plan}
+	err := p.search(ctx)
 	if err == nil {
-		err = a.confirm(ctx)
+		err = p.confirm(ctx)
+	}
+	for _, t := range spaced(front(p.seen), tradeOffsMax) {
+		p.plan.TradeOffs = append(p.plan.TradeOffs, p.candidate(t))
 	}
 	if errors.Is(err, sim.ErrInterrupted) {
-		a.plan.Verdict, a.plan.TradeOffs = Interrupted, a.tradeOffs()
-		err = fmt.Errorf("%w, in phase %q", err, a.phase)
+		p.plan.Verdict = Interrupted
 	}
-	a.plan.Machine = a.lab.machine()
-	return a.plan, err
+	p.plan.Machine = p.machine()
+	return p.plan, err
 }
 
-// answer is a question on its way to a Plan.
-type answer struct {
-	planner Planner
-	q       Question
-	targets []Target // with the promise
-	s       sim.Scenario
-	space   space
-	lab     *lab
-	phase   string
-	plan    Plan
-	// seen are the trials of the latest, longest look at each choice that reached the end of the
-	// search.
-	seen []*trial
-}
-
-func newAnswer(p Planner, q Question) *answer {
-	a := &answer{planner: p, q: q, s: q.Scenario.Defaults(), lab: newLab(p.Run, p.Parallel)}
-	a.targets = withPromise(q.Targets, a.s.Policy)
-	a.space = newSpace(a.s, q.OvercommitMax)
-	a.plan = Plan{
-		SchemaVersion: PlanVersion,
-		Scenario:      a.s.Name,
-		ScenarioHash:  a.s.Hash(),
-		Seed:          a.s.Seed,
-		ConfirmSeed:   random.SeedOf(a.s.Seed, 1<<30), // that of a replication which no search reaches
-		Reps:          a.s.Reps,
-		DurationS:     a.s.Duration.Seconds(),
-		Targets:       a.targets,
-	}
-	return a
-}
-
-// trial is a choice and what a simulation of it showed.
-type trial struct {
-	choice
-	report sim.Report
-	// The least margins of all targets: at the mean, at the pessimistic end and at the optimistic
-	// one.
-	means, surely, hopes float64
-}
-
-func (t *trial) calls() float64 { return t.report.CallsPerS.Mean }
-
-// simulate runs scenarios, each with the choice that it was made from, and grades what they show.
-// When ctx ends it returns the trials that have finished, with the error.
-func (a *answer) simulate(ctx context.Context, phase string, choices []choice, scenarios []sim.Scenario) ([]*trial, error) {
-	if len(scenarios) == 0 {
-		return nil, nil
-	}
-	a.phase = phase
-	var progress func(done, of int)
-	if tell := a.planner.Progress; tell != nil {
-		progress = func(done, of int) { tell(phase, done, of) }
-	}
-	reports, err := a.lab.all(ctx, scenarios, func(i int) string { return fmt.Sprint(policyOf(choices[i])) }, progress)
-	var trials []*trial
-	for i, r := range reports {
-		if r != nil {
-			t := &trial{choice: choices[i], report: *r}
-			t.grade(a.targets)
-			a.plan.Confidence = r.Confidence
-			trials = append(trials, t)
+// search leaves the best policies in seen, and with them those that nothing beats.
+func (p *planning) search(ctx context.Context) error {
+	policies := policiesFor(p.q)
+	for _, e := range efforts {
+		if len(p.seen) > 0 {
+			best := ranked(p.seen, expected)
+			policies = policiesOf(best[:min(e.most, len(best))], spaced(front(p.seen), tradeOffsMax))
+		}
+		trials, err := p.try(ctx, e, p.trials(e, p.q.Scenario.Seed, policies))
+		if len(p.seen) == 0 || err == nil {
+			p.seen = trials
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return trials, err
+	return nil
 }
 
-func (a *answer) scenarios(choices []choice, e effort, seed uint64) []sim.Scenario {
-	all := make([]sim.Scenario, len(choices))
-	for i, c := range choices {
-		all[i] = a.space.scenario(c)
-		all[i].Duration, all[i].Reps, all[i].Seed = e.duration, e.reps, seed
-	}
-	return all
-}
-
-// find is the search: screen, halve, refine.
-func (a *answer) find(ctx context.Context) error {
-	trials, err := a.tryAt(ctx, "screen", a.space.screen(screenMax), 0)
-	a.seen = trials
+// confirm runs the best of the search at full length on fresh seeds, beside the scenario's own. The
+// best of those that meet the targets there too, and under the stresses that must hold, is chosen.
+func (p *planning) confirm(ctx context.Context) error {
+	best := likely(p.seen)
+	dearer := best[min(len(best), confirm.most/2):]
+	policies := policiesOf([]*trial{{scenario: p.q.Scenario}}, best[:len(best)-len(dearer)], spaced(dearer, confirm.most/2))
+	trials, err := p.try(ctx, confirm, p.trials(confirm, p.plan.ConfirmSeed, policies))
 	if err != nil {
 		return err
 	}
-	edge := spaced(front(trials, a.targets), survivorsMax)
-	round := 0
-	for len(trials) > survivorsMax || round < len(efforts)-1 {
-		round++
-		trials = keep(trials, max(survivorsMax, (len(trials)+1)/2))
-		if trials, err = a.tryAt(ctx, "halve", choicesOf(trials), round); err != nil {
+	given := p.candidate(trials[0])
+	broken := ""
+	for _, t := range ranked(trials, pessimistic) {
+		if !t.meets(pessimistic) {
+			break
+		}
+		stresses, err := p.stress(ctx, t.scenario.Policy)
+		if err != nil {
 			return err
 		}
-	}
-	a.seen = trials
-	for step := range 2 {
-		var near []choice
-		for _, t := range trials[:min(finalists, len(trials))] {
-			for _, c := range a.space.around(t.choice, step) {
-				if !slices.Contains(near, c) && !a.hasSeen(c) {
-					near = append(near, c)
-				}
-			}
+		i := slices.IndexFunc(stresses, func(s Stress) bool { return s.Must && !s.Meets })
+		if i < 0 {
+			chosen := p.candidate(t)
+			p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Stress = Found, &chosen, &given, stresses
+			p.plan.Code = goCode(t.scenario)
+			return nil
 		}
-		if err := a.look(ctx, "refine", near, round); err != nil {
-			return err
-		}
-		trials = keep(a.seen, survivorsMax)
+		broken = stresses[i].Name
 	}
-	edge = slices.DeleteFunc(edge, func(t *trial) bool { return a.hasSeen(t.choice) })
-	return a.look(ctx, "trade-offs", choicesOf(edge), round)
+	return p.infeasible(trials, broken)
 }
 
-func (a *answer) hasSeen(c choice) bool {
-	return slices.ContainsFunc(a.seen, func(t *trial) bool { return t.choice == c })
-}
-
-// look tries more choices and adds them to what was seen.
-func (a *answer) look(ctx context.Context, phase string, choices []choice, round int) error {
-	more, err := a.tryAt(ctx, phase, choices, round)
-	a.seen = append(a.seen, more...)
-	return err
-}
-
-// tryAt simulates choices with the effort of a round, on the search's seed. What has run before
-// with the same effort does not run again.
-func (a *answer) tryAt(ctx context.Context, phase string, choices []choice, round int) ([]*trial, error) {
-	longest := time.Duration(0)
-	for _, c := range choices {
-		longest = max(longest, c.target)
+// stress runs a policy in harder worlds.
+func (p *planning) stress(ctx context.Context, policy lease.Policy) (all []Stress, err error) {
+	trials := p.trials(hardship, p.plan.ConfirmSeed, slices.Repeat([]lease.Policy{policy}, len(Stresses)))
+	for i, name := range Stresses {
+		t, one := trials[i], Stress{Name: name, Must: slices.Contains(p.q.MustHold, name)}
+		t.targets, one.Forgiven = forgiving(t.targets, t.scenario, name)
+		t.scenario, one.Description = stressed(t.scenario, name)
+		all = append(all, one)
 	}
-	return a.simulate(ctx, phase, choices, a.scenarios(choices, effortOf(a.s, round, longest), a.s.Seed))
-}
-
-func choicesOf(trials []*trial) []choice {
-	choices := make([]choice, len(trials))
+	if _, err := p.try(ctx, hardship, trials); err != nil {
+		return nil, err
+	}
 	for i, t := range trials {
-		choices[i] = t.choice
+		all[i].Grade = t.graded()
 	}
-	return choices
+	return all, nil
+}
+
+// infeasible writes the closest miss down; stress is what it fails under if it meets the targets.
+func (p *planning) infeasible(trials []*trial, stress string) error {
+	closest := slices.MaxFunc(trials, func(a, b *trial) int {
+		return cmp.Compare(a.margins[pessimistic], b.margins[pessimistic])
+	})
+	p.plan.Verdict, p.plan.Miss = Infeasible, &Miss{p.candidate(closest), stress, closest.repsNeeded()}
+	if stress != "" {
+		return fmt.Errorf("%w under stress (%s)", ErrInfeasible, stress)
+	}
+	worst := slices.MinFunc(p.plan.Miss.Closest.Margins, func(a, b Margin) int { return cmp.Compare(a.Margin, b.Margin) })
+	return fmt.Errorf("%w: the closest has %s %.4g, must be %s %.4g",
+		ErrInfeasible, worst.Figure, worst.Value, worst.Op, worst.Bound)
+}
+
+// trials prepares the simulation of policies. A run is no shorter than several leases. A scenario in
+// which things happen is never cut short, and none is simulated longer or more often than it asks
+// for.
+func (p *planning) trials(e effort, seed uint64, policies []lease.Policy) []*trial {
+	longest := time.Duration(0)
+	for _, policy := range policies {
+		longest = max(longest, policy.Target)
+	}
+	trials := make([]*trial, len(policies))
+	for i, policy := range policies {
+		s := p.q.Scenario
+		s.Policy = policy
+		s.Reps, s.Seed = min(s.Reps, e.reps), seed
+		if stationary(s) {
+			counted := max(time.Duration(e.part*float64(s.Duration)), 4*longest+time.Second)
+			s.Duration = min(s.Duration, s.Warmup+counted)
+		}
+		trials[i] = &trial{name: fmt.Sprint(policyText(policy)), scenario: s, targets: p.q.Targets}
+		if policy != p.q.Scenario.Policy {
+			trials[i].changes = 1
+		}
+	}
+	return trials
+}
+
+// try simulates trials and grades what they show.
+func (p *planning) try(ctx context.Context, e effort, trials []*trial) ([]*trial, error) {
+	finished, err := p.simulate(ctx, e.phase, trials)
+	for _, t := range finished {
+		t.grade()
+		p.plan.Confidence = t.report.Confidence
+	}
+	return finished, err
+}
+
+func (p *planning) candidate(t *trial) Candidate {
+	whole := p.q.Scenario
+	whole.Policy = t.scenario.Policy
+	return Candidate{
+		Policy:       policyText(t.scenario.Policy),
+		ScenarioHash: whole.Hash(),
+		Seed:         t.report.Seed,
+		Reps:         t.report.Reps,
+		DurationS:    t.report.DurationS,
+		Grade:        t.graded(),
+	}
 }

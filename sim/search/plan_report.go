@@ -1,9 +1,16 @@
 package search
 
-import "github.com/yuzhi-go/yuzhi/sim"
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+)
 
 // PlanVersion is that of Plan's JSON; it rises when a key changes its meaning or goes.
-const PlanVersion = 2
+const PlanVersion = 3
 
 // What a plan came to.
 const (
@@ -15,16 +22,11 @@ const (
 // Plan is the answer to a Question. Its JSON keys are part of the command's interface. Everything
 // but Machine is the same on every machine for the same question and seed.
 type Plan struct {
-	SchemaVersion int      `json:"schema_version"`
-	Scenario      string   `json:"scenario"`
-	ScenarioHash  string   `json:"scenario_hash"`
-	Seed          uint64   `json:"seed"`         // of the search
-	ConfirmSeed   uint64   `json:"confirm_seed"` // of the confirmation, which shares no replication with the search
-	Reps          int      `json:"reps"`         // of the confirmation
-	DurationS     float64  `json:"duration_s"`   // of each
-	Confidence    float64  `json:"confidence"`   // of the intervals
-	Targets       []Target `json:"targets"`
-	Verdict       string   `json:"verdict"` // found, infeasible or interrupted
+	SchemaVersion int         `json:"schema_version"`
+	Asked                     // the search's seed; the length of the confirmation, and its replications
+	ConfirmSeed   uint64      `json:"confirm_seed"` // of the confirmation, which shares no replication with the search
+	Targets       []Threshold `json:"targets"`
+	Verdict       string      `json:"verdict"` // found, infeasible or interrupted
 	// Chosen is the policy that was found, on the fresh seeds; nil otherwise.
 	Chosen *Candidate `json:"chosen,omitempty"`
 	// Given is the scenario's own policy, on the same seeds.
@@ -45,25 +47,34 @@ type Policy struct {
 	Overcommit int64  `json:"overcommit"`
 }
 
+func policyText(p lease.Policy) Policy {
+	return Policy{p.Target.String(), p.TTL.String(), p.Overcommit}
+}
+
+// Grade is how a policy did.
+type Grade struct {
+	Meets   bool        `json:"meets"` // every target, at the pessimistic end
+	Margins []Margin    `json:"margins"`
+	Figures sim.Figures `json:"figures"`
+}
+
 // Candidate is a policy and how it did.
 type Candidate struct {
-	Policy       Policy      `json:"policy"`
-	ScenarioHash string      `json:"scenario_hash"` // of the scenario with this policy
-	Seed         uint64      `json:"seed"`
-	Reps         int         `json:"reps"`
-	DurationS    float64     `json:"duration_s"`
-	Meets        bool        `json:"meets"` // every target, at the pessimistic end
-	Margins      []Margin    `json:"margins"`
-	Figures      sim.Figures `json:"figures"`
+	Policy       Policy  `json:"policy"`
+	ScenarioHash string  `json:"scenario_hash"` // of the scenario with this policy
+	Seed         uint64  `json:"seed"`
+	Reps         int     `json:"reps"`
+	DurationS    float64 `json:"duration_s"`
+	Grade
 }
 
 // Margin is how far a candidate is inside a target.
 type Margin struct {
-	Target
-	Value float64 `json:"value"` // the pessimistic end; of bound_exceeded_by the worst replication
+	Threshold
+	Value float64 `json:"value"` // the pessimistic end
 	Meets bool    `json:"meets"`
 	// Margin is a part of what the target tolerates: 0 is on the bound, -1 twice what is tolerated.
-	// It is 0 for a promise that is kept.
+	// It is 0 for what must be 0 and is.
 	Margin float64 `json:"margin"`
 }
 
@@ -72,12 +83,10 @@ type Stress struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Must        bool   `json:"must"` // the choice depended on it
-	Meets       bool   `json:"meets"`
 	// Forgiven is the part of the counted time that Redis is away, where the policy denies
 	// meanwhile: false_reject_ratio and admitted_vs_central have that much more room in Margins.
-	Forgiven float64     `json:"forgiven,omitempty"`
-	Margins  []Margin    `json:"margins"`
-	Figures  sim.Figures `json:"figures"`
+	Forgiven float64 `json:"forgiven,omitempty"`
+	Grade
 }
 
 // Miss says how near an infeasible question came to an answer.
@@ -87,4 +96,43 @@ type Miss struct {
 	// RepsNeeded is about how many replications would show that the mean, which does meet the
 	// targets, does so for certain; 0 if the mean does not.
 	RepsNeeded int `json:"reps_needed,omitempty"`
+}
+
+// goCode is a Go expression for the configuration of s: its limits, and of its policy what a plan
+// chooses and what is done while Redis is away.
+func goCode(s sim.Scenario) string {
+	var limits strings.Builder
+	for _, l := range s.Limits {
+		fmt.Fprintf(&limits, "\t\t{Tokens: %d, Per: %s, Burst: %d},\n", l.Tokens, durationCode(l.Per), l.Capacity())
+	}
+	fallback := map[lease.Fallback]string{
+		lease.FallbackLocalShare: "LocalShare", lease.FallbackDeny: "Deny", lease.FallbackAllowAll: "AllowAll",
+	}
+	return fmt.Sprintf(`hybrid.Config{
+	Limits: []hybrid.Limit{
+%s	},
+	Policy: hybrid.Policy{
+		Target:     %s,
+		TTL:        %s,
+		Overcommit: %d,
+		Fallback:   hybrid.Fallback%s,
+		// what else the scenario sets stays as it is
+	},
+}
+`, &limits, durationCode(s.Policy.Target), durationCode(s.Policy.TTL), s.Policy.Overcommit, fallback[s.Policy.Fallback])
+}
+
+// durationCode is an expression for d in the largest unit that holds it whole.
+func durationCode(d time.Duration) string {
+	unit, name := time.Nanosecond, "time.Nanosecond"
+	switch {
+	case d%time.Second == 0:
+		unit, name = time.Second, "time.Second"
+	case d%time.Millisecond == 0:
+		unit, name = time.Millisecond, "time.Millisecond"
+	}
+	if d == unit {
+		return name
+	}
+	return fmt.Sprintf("%d * %s", d/unit, name)
 }

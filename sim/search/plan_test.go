@@ -1,9 +1,12 @@
 package search
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,21 +14,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/random"
 )
-
-// rising: calls fall with the target as they do, and false rejects are what f makes of it, in
-// milliseconds.
-func rising(f func(ms float64) float64) func(sim.Scenario) truth {
-	return func(s sim.Scenario) truth {
-		tau := s.Policy.Target.Seconds()
-		return truth{falseRejects: f(tau * 1000), calls: 20 / tau, admitted: 1}
-	}
-}
 
 func TestItFindsWhatBisectionWouldMiss(t *testing.T) {
 	// Given accuracy that is good below 8 ms, bad from there to 60 ms, good again up to 150 ms, and
 	// bad beyond,
-	w := &world{noise: 0.02, f: rising(func(ms float64) float64 {
+	w := &world{noise: 6e-5, f: rising(func(ms float64) float64 {
 		if ms < 8 || ms >= 60 && ms <= 150 {
 			return 0.003
 		}
@@ -35,9 +30,8 @@ func TestItFindsWhatBisectionWouldMiss(t *testing.T) {
 	p := mustFind(t, w, Question{Scenario: fleet()})
 	// then they are found at the end of the second good range, which no bisection from either side
 	// reaches.
-	if got := target(t, p.Chosen.Policy); got > 150*time.Millisecond || got < 130*time.Millisecond {
-		t.Errorf("the target is %v, want nearly 150ms", got)
-	}
+	got := target(t, p.Chosen.Policy)
+	testkit.Check(t, got <= 150*time.Millisecond && got >= 130*time.Millisecond, "the target is %v, want nearly 150ms", got)
 }
 
 func TestNoScreenedPolicyIsBetterThanTheChosenOne(t *testing.T) {
@@ -54,9 +48,11 @@ func TestNoScreenedPolicyIsBetterThanTheChosenOne(t *testing.T) {
 		// then nothing of the grid that meets the targets makes fewer calls, but for what nobody
 		// would notice.
 		best := math.Inf(1)
-		x := newSpace(q.Scenario, q.OvercommitMax)
-		for _, c := range x.screen(screenMax) {
-			if truth := f(x.scenario(c)); truth.falseRejects <= 0.005 {
+		own := q.Scenario
+		own.Policy = ownPolicy(own)
+		for _, policy := range policiesFor(Question{Scenario: own, OvercommitMax: q.OvercommitMax}) {
+			own.Policy = policy
+			if truth := f(own); truth.falseRejects <= 0.005 {
 				best = min(best, truth.calls)
 			}
 		}
@@ -190,7 +186,7 @@ func TestAPromiseIsKeptWhereItIsMade(t *testing.T) {
 func TestTheGivenPolicyIsComparedOnTheSameSeeds(t *testing.T) {
 	s := fleet()
 	s.Policy.Target, s.Policy.TTL = 30*time.Millisecond, 300*time.Millisecond
-	p := mustFind(t, &world{noise: 0.1, f: rising(func(ms float64) float64 { return ms / 1e5 })}, Question{Scenario: s})
+	p := mustFind(t, &world{noise: 3e-5, f: rising(func(ms float64) float64 { return ms / 1e5 })}, Question{Scenario: s})
 	if g := p.Given; g == nil || g.Policy.Target != "30ms" || g.Policy.TTL != "300ms" || g.Seed != p.ConfirmSeed || !g.Meets {
 		t.Fatalf("%+v", p.Given)
 	}
@@ -217,7 +213,7 @@ func TestTheTradeOffsReachBeyondWhatTheSearchPursued(t *testing.T) {
 func TestAnInfeasibleQuestionSaysHowNearItCame(t *testing.T) {
 	// Given false rejects of 1 % and more, and calls that accuracy costs,
 	w := &world{f: rising(func(ms float64) float64 { return 0.01 + ms/1e5 })}
-	q := Question{Scenario: fleet(), Targets: []Target{AtMost("false_reject_ratio", 0.005), AtMost("calls_per_s", 100)}}
+	q := Question{Scenario: fleet(), Targets: []Threshold{AtMost("false_reject_ratio", 0.005), AtMost("calls_per_s", 100)}}
 	p, err := ask(t, w, q)
 	if !errors.Is(err, ErrInfeasible) || !strings.Contains(err.Error(), "false_reject_ratio") {
 		t.Fatal(err)
@@ -234,7 +230,7 @@ func TestAnInfeasibleQuestionSaysHowNearItCame(t *testing.T) {
 
 func TestWhatOnlyMoreReplicationsWouldShowIsSaid(t *testing.T) {
 	// Given a mean just below the target, and much noise,
-	w := &world{noise: 0.2, f: rising(func(float64) float64 { return 0.0048 })}
+	w := &world{noise: 1e-3, f: rising(func(float64) float64 { return 0.0048 })}
 	p := mustNotFind(t, w, Question{Scenario: fleet()})
 	// then so many replications would do, if the mean stays as it is on the fresh seeds.
 	c := p.Miss.Closest.Figures.FalseRejectRatio
@@ -245,4 +241,105 @@ func TestWhatOnlyMoreReplicationsWouldShowIsSaid(t *testing.T) {
 	if float64(p.Miss.RepsNeeded) != want {
 		t.Errorf("%d replications, want %v", p.Miss.RepsNeeded, want)
 	}
+}
+
+func TestNothingIsSimulatedTwice(t *testing.T) {
+	own := fleet()
+	for range 2 {
+		// Given a question, and then the same one by someone whose own policy is the best,
+		w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 })}
+		p := mustFind(t, w, Question{Scenario: own})
+		own.Policy.Target = target(t, p.Chosen.Policy)
+		// then no scenario runs twice.
+		seen := map[string]bool{}
+		for _, s := range w.runs {
+			name := fmt.Sprint(s.Hash(), s.Seed)
+			if seen[name] {
+				t.Errorf("target %v, %d x %v of seed %d ran twice", s.Policy.Target, s.Reps, s.Duration, s.Seed)
+			}
+			seen[name] = true
+		}
+	}
+}
+
+func TestAnInterruptedPlanShowsWhatTheSearchHadSeen(t *testing.T) {
+	for _, after := range []int{0, 1, 10, 100} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 }), before: interrupting(after, cancel)}
+		p, err := Lab{Run: w.run, Parallel: 1}.Plan(ctx, Question{Scenario: fleet()})
+		told := errors.Is(err, sim.ErrInterrupted) && p.Verdict == Interrupted && p.Chosen == nil && (len(p.TradeOffs) > 0) == (after > 0)
+		testkit.Check(t, told && len(w.runs) == after+1, "after %d of %d runs: %v, %+v", after, len(w.runs), err, p)
+		if after < 100 {
+			testkit.Check(t, strings.Contains(err.Error(), fmt.Sprintf(`%d of `, after)) && strings.Contains(err.Error(), `in phase "screen"`), "%v", err)
+		}
+	}
+}
+
+func TestProgressIsToldByPhase(t *testing.T) {
+	w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 })}
+	var phases []string
+	last := 0
+	l := Lab{Run: w.run, Parallel: 4, Progress: func(phase string, done, of int) {
+		if done == 1 {
+			phases, last = append(phases, phase), 0
+		}
+		if last++; done != last || done > of || phase != phases[len(phases)-1] {
+			t.Errorf("phase %s: %d of %d, want %d", phase, done, of, last)
+		}
+	}}
+	_, err := l.Plan(t.Context(), Question{Scenario: fleet()})
+	want := []string{"screen", "halve", "halve", "confirm", "stress"}
+	testkit.Check(t, err == nil && slices.Equal(phases, want), "%v, %q, want %q", err, phases, want)
+}
+
+func TestARunThatFailsEndsThePlan(t *testing.T) {
+	w, broken := failing(2 * time.Second)
+	_, err := ask(t, w, Question{Scenario: fleet()})
+	testkit.Check(t, errors.Is(err, broken), "%v", err)
+}
+
+func TestBadQuestionsAreRefusedBeforeAnythingRuns(t *testing.T) {
+	w := &world{before: func(sim.Scenario) error { t.Error("something ran"); return nil }}
+	invalid := fleet()
+	invalid.Limits = nil
+	for _, c := range []struct {
+		q    Question
+		want string
+	}{
+		{Question{Scenario: fleet(), Targets: []Threshold{AtMost("calls", 1)}}, `"calls" is not a figure`},
+		{Question{Scenario: fleet(), Targets: []Threshold{AtMost("jain", math.NaN())}}, `"NaN" is not a number`},
+		{Question{Scenario: fleet(), Targets: []Threshold{AtMost("jain", 1), AtMost("jain", 2)}}, "jain is bounded twice"},
+		{Question{Scenario: fleet(), Targets: []Threshold{{Figure: "jain", Op: "==", Bound: 1}}}, "no plan can be made for jain == 1"},
+		{Question{Scenario: fleet(), MustHold: []string{"weather"}}, `unknown stress "weather", must be one of ["skew" "outage" "processes"]`},
+		{Question{Scenario: invalid}, "limits"},
+	} {
+		_, err := ask(t, w, c.q)
+		testkit.Check(t, err != nil && strings.Contains(err.Error(), c.want), "%v, want %q", err, c.want)
+	}
+}
+
+func TestTheConfirmationSeesNoSeedOfTheSearch(t *testing.T) {
+	w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 })}
+	p := mustFind(t, w, Question{Scenario: fleet()})
+	search, fresh := map[uint64]bool{}, map[uint64]bool{}
+	for _, s := range w.runs {
+		seen := search
+		if s.Seed == p.ConfirmSeed {
+			seen = fresh
+		} else if s.Seed != p.Seed {
+			t.Errorf("a run has seed %d, which the plan does not name", s.Seed)
+		}
+		for r := range s.Reps {
+			seen[random.SeedOf(s.Seed, r)] = true
+		}
+	}
+	for seed := range fresh {
+		if search[seed] {
+			t.Errorf("seed %d is in the search and in the confirmation", seed)
+		}
+	}
+	c := p.Chosen
+	ok := len(fresh) == 8 && len(search) > 0 && c.Seed == p.ConfirmSeed && c.Reps == 8 && c.DurationS == 10
+	testkit.Check(t, ok, "%d fresh seeds, %d in the search, chosen on %d x %v s of seed %d", len(fresh), len(search), c.Reps, c.DurationS, c.Seed)
 }

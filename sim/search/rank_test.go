@@ -1,88 +1,94 @@
 package search
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// tried is a trial with the given margins and calls per replication.
-func tried(name int64, means, surely, hopes float64, calls ...float64) *trial {
-	t := &trial{choice: choice{ttl: time.Duration(name)}, means: means, surely: surely, hopes: hopes}
-	t.report.Confidence = 0.95
-	t.report.CallsPerS = sim.Figure{Values: calls}
-	for _, c := range calls {
-		t.report.CallsPerS.Mean += c / float64(len(calls))
-	}
+// tried is a trial with this TTL, which names it, and these margins and calls.
+func tried(name time.Duration, surely, means, calls float64) *trial {
+	t := &trial{changes: 1, margins: [2]float64{surely, means}, report: &sim.Report{}}
+	t.report.CallsPerS.Mean, t.scenario.Policy.TTL = calls, name
 	return t
 }
 
 func namesOfAll(trials []*trial) (names []int64) {
 	for _, t := range trials {
-		names = append(names, int64(t.ttl))
+		names = append(names, int64(t.scenario.Policy.TTL))
 	}
 	return names
 }
 
-func TestThePromisingComeFirst(t *testing.T) {
+func TestThoseThatMeetTheTargetsAndCallLeastComeFirst(t *testing.T) {
 	trials := []*trial{
-		tried(1, 0.1, 0.1, 0.2, 300, 301, 302),  // certain, but dearer than 5, certainly
-		tried(2, -0.2, -0.5, 0.1, 10, 11, 12),   // may turn out to meet the targets
-		tried(3, -0.9, -1, -0.8, 1, 2, 3),       // cannot
-		tried(4, 0.1, -0.1, 0.2, 90, 100, 110),  // in the mean
-		tried(5, 0.3, 0.2, 0.4, 200, 201, 202),  // for certain
-		tried(6, -0.1, -0.3, 0.1, 20, 21, 22),   // may, and lacks less than 2
-		tried(7, 0.1, 0.1, 0.2, 100, 300, 260),  // more calls than 5 in the mean, but perhaps not
-		tried(8, -0.8, -1, -0.7, 400, 400, 400), // cannot, lacks less than 3
+		tried(1, 0.1, 0.1, 300),
+		tried(2, -0.5, -0.2, 10), // misses, but by less than 3
+		tried(3, -1, -0.9, 1),
+		tried(4, -0.1, 0.1, 100), // meets them in the mean alone
+		tried(5, 0.2, 0.3, 200),
+		tried(6, 0.1, 0.1, 201.9), // as many calls as 5, but for what nobody would notice
 	}
-	if got := namesOfAll(ranked(trials)); !slices.Equal(got, []int64{4, 5, 7, 6, 2, 1, 8, 3}) {
-		t.Errorf("%v", got)
-	}
-	// What is kept has the best of these, and the safest.
-	for n, want := range map[int][]int64{3: {4, 5, 7}, 1: {5}, 99: {4, 5, 7, 6, 2, 1, 8, 3}} {
-		if got := namesOfAll(keep(trials, n)); !slices.Equal(got, want) {
-			t.Errorf("kept %v, want %v", got, want)
-		}
-	}
-}
-
-func TestTheOrderOfConfirmation(t *testing.T) {
-	a, b := tried(1, 0.1, 0.05, 1, 100), tried(2, 0.3, 0.2, 1, 100.5)
-	c, d := tried(3, 0.2, 0.1, 1, 150), tried(4, 0.1, -0.2, 1, 50)
-	e, f := tried(5, 0.2, -0.1, 1, 60), tried(6, -0.1, -0.4, 1, 10)
-	a.overcommit = 5
-	// Those that are certain come first, of those that call alike the simpler; then by margin those
-	// that are not; and what misses in the mean has no turn.
-	if got := namesOfAll(candidates([]*trial{f, e, d, c, b, a})); !slices.Equal(got, []int64{2, 1, 3, 5, 4}) {
-		t.Errorf("%v", got)
-	}
-	// Where nothing else is left, the nearest has it.
-	if got := namesOfAll(candidates([]*trial{tried(7, -3, -4, -2, 1), f})); !slices.Equal(got, []int64{6}) {
-		t.Errorf("%v", got)
-	}
-	// Of many, some at even distances and the safest have one.
-	var many []*trial
-	for i := range int64(9) {
-		many = append(many, tried(10+i, 1, []float64{0.1, 0.1, 0.1, 0.1, 0.9, 0.1, 0.1, 0.1, 0.1}[i], 1, 100*float64(i+1)))
-	}
-	if got := namesOfAll(candidates(many)); !slices.Equal(got, []int64{10, 11, 12, 13, 18, 14}) {
-		t.Errorf("%v", got)
-	}
+	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, expected)), []int64{4, 5, 6, 1, 2, 3}), "%v", namesOfAll(ranked(trials, expected)))
+	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic)), []int64{5, 6, 1, 4, 2, 3}), "%v", namesOfAll(ranked(trials, pessimistic)))
+	// What misses in the mean is not likely to meet them,
+	testkit.Check(t, slices.Equal(namesOfAll(likely(trials)), []int64{5, 6, 1, 4}), "%v", namesOfAll(likely(trials)))
+	// but where nothing else is left, the nearest is confirmed.
+	testkit.Check(t, slices.Equal(namesOfAll(likely(trials[1:3])), []int64{2}), "%v", namesOfAll(likely(trials[1:3])))
+	// Of those that call alike, the scenario's own comes first, then the simpler one.
+	trials[4].scenario.Policy.Overcommit = 5
+	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic)), []int64{6, 5, 1, 4, 2, 3}), "%v", namesOfAll(ranked(trials, pessimistic)))
+	trials[4].changes = 0
+	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic)), []int64{5, 6, 1, 4, 2, 3}), "%v", namesOfAll(ranked(trials, pessimistic)))
 }
 
 func TestSpacedKeepsTheEnds(t *testing.T) {
 	var list []*trial
-	for i := range int64(11) {
-		list = append(list, tried(i, 0, 0, 0, 1))
+	for i := range 11 {
+		list = append(list, tried(time.Duration(i), 0, 0, 1))
 	}
-	for n, want := range map[int][]int64{3: {0, 5, 10}, 2: {0, 10}} {
-		if got := namesOfAll(spaced(list, n)); !slices.Equal(got, want) {
-			t.Errorf("%v, want %v", got, want)
+	for n, want := range map[int][]int64{3: {0, 5, 10}, 2: {0, 10}, 99: namesOfAll(list)} {
+		got := namesOfAll(spaced(list, n))
+		testkit.Check(t, slices.Equal(got, want), "%v, want %v", got, want)
+	}
+}
+
+func TestAMarginIsAPartOfWhatTheTargetTolerates(t *testing.T) {
+	r := &sim.Report{Figures: sim.Figures{
+		FalseRejectRatio:  sim.Figure{Low: 0.001, Mean: 0.002, High: 0.004, Worst: 0.1},
+		AdmittedVsCentral: sim.Figure{Low: 0.99, Mean: 0.995, High: 0.999},
+		CallsPerS:         sim.Figure{Low: 90, Mean: 100, High: 110},
+		Jain:              sim.Figure{Low: math.NaN(), Mean: math.NaN(), High: math.NaN()},
+		BoundExceededBy:   sim.Figure{Low: -3, Mean: 1, High: 5, Worst: 7},
+	}}
+	for _, c := range []struct {
+		target                Threshold
+		pessimistic, expected float64
+	}{
+		{AtMost("false_reject_ratio", 0.005), 0.2, 0.6},
+		{AtMost("false_reject_ratio", 0.002), -1, 0},
+		{AtMost("false_reject_ratio", 0), -0.004, -0.002},
+		{AtLeast("admitted_vs_central", 0.98), 0.5, 0.75},
+		{AtLeast("admitted_vs_central", 1), -0.01, -0.005},
+		{AtMost("calls_per_s", 100), -0.1, 0},
+		{AtLeast("calls_per_s", 200), -0.55, -0.5},
+		{AtLeast("jain", 0.9), math.Inf(-1), math.Inf(-1)},
+		{promise, -7, -7},
+		{AtMost("burnt", 0), math.Inf(1), math.Inf(1)}, // as it may be nothing, and is nothing
+	} {
+		for at, want := range []float64{c.pessimistic, c.expected} {
+			got := c.target.margin(r, end(at))
+			testkit.Check(t, got == want || math.Abs(got-want) < 1e-9, "%v at end %d: %v, want %v", c.target, at, got, want)
 		}
 	}
-	if got := namesOfAll(spaced(list[:2], 3)); !slices.Equal(got, []int64{0, 1}) {
-		t.Errorf("%v", got)
-	}
+	// The least margin is that of the worst target; a promise that is kept has room without end.
+	r.BoundExceededBy = sim.Figure{}
+	x := &trial{report: r, targets: []Threshold{AtMost("calls_per_s", 120), AtMost("false_reject_ratio", 0.0041), promise}}
+	x.grade()
+	testkit.Check(t, math.Abs(x.margins[pessimistic]-0.0001/0.0041) < 1e-12 && math.Abs(x.margins[expected]-20.0/120) < 1e-12, "%v", x.margins)
+	testkit.Check(t, x.graded().Meets && x.graded().Margins[2].Margin == 0, "%+v", x.graded().Margins)
 }

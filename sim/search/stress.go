@@ -32,8 +32,9 @@ const (
 	stressOutage = time.Second
 )
 
-// stressed is s, with its defaults, under a stress. The caller's own stays as it is.
-func stressed(s sim.Scenario, name string) sim.Scenario {
+// stressed is s, with its defaults, under a stress, and what that does, for people. The caller's own
+// scenario stays as it is.
+func stressed(s sim.Scenario, name string) (harder sim.Scenario, description string) {
 	s.Groups = slices.Clone(s.Groups)
 	switch name {
 	case StressSkew:
@@ -44,43 +45,42 @@ func stressed(s sim.Scenario, name string) sim.Scenario {
 				s.Groups[i].Clock = &wrong
 			}
 		}
+		return s, "clocks twice as wrong"
 	case StressOutage:
-		middle := s.Warmup + (s.Duration-s.Warmup)/2
-		outage := sim.RedisFault{Kind: sim.FaultOutage, At: middle, For: outageLength(s)}
-		s.Redis.Faults = append(slices.Clip(s.Redis.Faults), outage)
-	case StressProcesses:
-		// A closed loop's load is that of the clients of each process; others have the load of all.
-		fewer := func(clients int) int { return max(1, (2*clients+1)/3) }
-		for i := range s.Groups {
-			g := &s.Groups[i]
-			g.Count = halfAgain(g.Count)
-			g.Scale = slices.Clone(g.Scale)
-			for j := range g.Scale {
-				g.Scale[j].Count = halfAgain(g.Scale[j].Count)
-			}
-			if g.Workload != nil {
-				w := *g.Workload
-				w.Clients = fewer(w.Clients)
-				g.Workload = &w
-			}
-		}
-		s.Workload.Clients = fewer(s.Workload.Clients)
+		length, part := outage(s)
+		fault := sim.RedisFault{Kind: sim.FaultOutage, At: s.Warmup + (s.Duration-s.Warmup)/2, For: length}
+		s.Redis.Faults = append(slices.Clip(s.Redis.Faults), fault)
+		return s, fmt.Sprintf("Redis away for %v, %.3g %% of what counts", length, 100*part)
 	}
-	return s
+	// A closed loop's load is that of the clients of each process; others have the load of all.
+	fewer := func(clients int) int { return max(1, (2*clients+1)/3) }
+	halfAgain := func(n int) int { return n + (n+1)/2 }
+	before, after := 0, 0
+	for i := range s.Groups {
+		g := &s.Groups[i]
+		before += g.Count
+		g.Count = halfAgain(g.Count)
+		after += g.Count
+		g.Scale = slices.Clone(g.Scale)
+		for j := range g.Scale {
+			g.Scale[j].Count = halfAgain(g.Scale[j].Count)
+		}
+		if g.Workload != nil {
+			w := *g.Workload
+			w.Clients = fewer(w.Clients)
+			g.Workload = &w
+		}
+	}
+	s.Workload.Clients = fewer(s.Workload.Clients)
+	return s, fmt.Sprintf("%d processes instead of %d", after, before)
 }
 
-func halfAgain(n int) int { return n + (n+1)/2 }
-
 func doubled(c sim.Clock) sim.Clock {
-	if c.Offset.IsZero() {
+	if c.Offset.Dist = twice(c.Offset.Dist); c.Offset.IsZero() {
 		c.Offset = sim.Constantly(stressOffset)
-	} else {
-		c.Offset.Dist = twice(c.Offset.Dist)
 	}
-	if c.Drift.IsZero() {
+	if c.Drift.Dist = twice(c.Drift.Dist); c.Drift.IsZero() {
 		c.Drift.P = stressDriftPPM
-	} else {
-		c.Drift.Dist = twice(c.Drift.Dist)
 	}
 	return c
 }
@@ -94,48 +94,28 @@ func twice(d sim.Dist) sim.Dist {
 	return d
 }
 
-func outageLength(s sim.Scenario) time.Duration { return min(stressOutage, (s.Duration-s.Warmup)/10) }
-
-// outagePart is the part of the counted time that the outage takes.
-func outagePart(s sim.Scenario) float64 {
-	return float64(outageLength(s)) / float64(s.Duration-s.Warmup)
+// outage is how long that of a stress lasts, and which part of what counts.
+func outage(s sim.Scenario) (length time.Duration, part float64) {
+	counted := s.Duration - s.Warmup
+	length = min(stressOutage, counted/10)
+	return length, float64(length) / float64(counted)
 }
 
-// forgiven is the part of what counts that a stress costs every policy, whatever its lengths are:
-// under deny, an outage rejects that part of an even load, but for what leases still hold.
-func forgiven(s sim.Scenario, name string) float64 {
+// forgiving is targets, with more room where a stress costs it to every policy whatever its lengths
+// are: under deny, an outage rejects its part of an even load, but for what leases still hold.
+func forgiving(targets []Threshold, s sim.Scenario, name string) (all []Threshold, part float64) {
 	if name != StressOutage || s.Policy.Fallback != lease.FallbackDeny {
-		return 0
+		return targets, 0
 	}
-	return outagePart(s)
-}
-
-// forgiving is targets with that much more room where they are about what is rejected.
-func forgiving(targets []Target, part float64) []Target {
-	all := slices.Clone(targets)
+	_, part = outage(s)
+	all = slices.Clone(targets)
 	for i := range all {
 		switch t := &all[i]; {
-		case t.Figure == "false_reject_ratio" && !t.Floor:
+		case t.Figure == "false_reject_ratio" && t.Op == "<=":
 			t.Bound += part
-		case t.Figure == "admitted_vs_central" && t.Floor:
+		case t.Figure == "admitted_vs_central" && t.Op == ">=":
 			t.Bound -= part
 		}
 	}
-	return all
-}
-
-// underStress describes what a stress does to s, for people.
-func underStress(s sim.Scenario, name string) string {
-	switch name {
-	case StressSkew:
-		return "clocks twice as wrong"
-	case StressOutage:
-		return fmt.Sprintf("Redis away for %v, %.3g %% of what counts", outageLength(s), 100*outagePart(s))
-	}
-	before, after := 0, 0
-	for _, g := range s.Groups {
-		before += g.Count
-		after += halfAgain(g.Count)
-	}
-	return fmt.Sprintf("%d processes instead of %d", after, before)
+	return all, part
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
@@ -106,7 +107,9 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	before := s
 	before.Groups = slices.Clone(s.Groups)
 
-	skew, outage, more := stressed(s, StressSkew), stressed(s, StressOutage), stressed(s, StressProcesses)
+	skew, _ := stressed(s, StressSkew)
+	outage, _ := stressed(s, StressOutage)
+	more, described := stressed(s, StressProcesses)
 	if o := skew.Clock.Offset.Dist; o.P != 2 || o.Q != 4 {
 		t.Errorf("offset %+v", o)
 	}
@@ -135,9 +138,7 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	if !reflect.DeepEqual(s, before) || own.Clients != 10 || s.Groups[0].Scale[0].Count != 7 || len(s.Redis.Faults[:1:1]) != 1 || s.Redis.Faults[:1][0].Kind != "" {
 		t.Errorf("%+v", s)
 	}
-	if got := underStress(s, StressProcesses); got != "7 processes instead of 4" {
-		t.Error(got)
-	}
+	testkit.Check(t, described == "7 processes instead of 4", "%s", described)
 }
 
 func TestAnOutageThatIsDeniedIsForgivenWhatItTakes(t *testing.T) {
@@ -150,7 +151,7 @@ func TestAnOutageThatIsDeniedIsForgivenWhatItTakes(t *testing.T) {
 		}
 		return x
 	}
-	q := Question{Scenario: fleet(), MustHold: []string{StressOutage}, Targets: []Target{AtMost("false_reject_ratio", 0.005), AtLeast("admitted_vs_central", 0.99)}}
+	q := Question{Scenario: fleet(), MustHold: []string{StressOutage}, Targets: []Threshold{AtMost("false_reject_ratio", 0.005), AtLeast("admitted_vs_central", 0.99)}}
 	// when the policy denies meanwhile, then that is no miss, and the report says by how much the
 	// targets were moved;
 	outage := mustFind(t, &world{f: f}, q).Stress[1]

@@ -1,3 +1,17 @@
+// Package search asks many simulations one question.
+//
+//   - Threshold: does a report show what it must? FIGURE OP NUMBER.
+//   - Lab.Sweep: how do the figures change over a grid of parameters? Each Axis is one parameter.
+//   - Lab.Plan: which lease policy asks Redis the least and still meets what a user demands?
+//
+// Everything that one question compares runs on the same seeds, so that two scenarios differ by
+// their parameters and not by their luck. The answers are the same on every machine: effort is
+// bounded in simulated requests, never in seconds. Package view shows them.
+//
+// Files: threshold.go what a report must show; figure.go the names of its figures, and which points
+// none beats; lab.go many simulations at once; axis.go and sweep.go the grid. A plan is asked for in
+// plan.go, which also searches: policy.go has the policies there are, target.go what must hold and by
+// how much it does, rank.go who is better, stress.go worse conditions, plan_report.go the answer.
 package search
 
 import (
@@ -5,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/yuzhi-go/yuzhi/sim"
@@ -17,29 +32,13 @@ var ErrGrid = errors.New("search: invalid grid")
 // SweepVersion is that of SweepReport's JSON; it rises when a key changes its meaning or goes.
 const SweepVersion = 2
 
-// Sweep runs a scenario at every point of a grid. Run is required; every other zero field is a
-// good default.
-type Sweep struct {
-	Run        Run
-	Parallel   int         // points at one time; 0 means GOMAXPROCS. It changes no figure
-	Objectives []Objective // of the front; nil means DefaultObjectives
-	// Progress is told how many of the points that run have ended, one call at a time; nil for
-	// nobody.
-	Progress func(done, of int)
-}
-
 // SweepReport is what a sweep showed. Its JSON keys are part of the command's interface. Everything
 // but Machine is the same on every machine for the same scenario, axes and seed.
 type SweepReport struct {
-	SchemaVersion int         `json:"schema_version"`
-	Scenario      string      `json:"scenario"`
-	ScenarioHash  string      `json:"scenario_hash"` // of the scenario as it was given
-	Seed          uint64      `json:"seed"`
-	Reps          int         `json:"reps"`
-	DurationS     float64     `json:"duration_s"`
-	Confidence    float64     `json:"confidence"` // of the intervals; 0 if no point finished
-	Axes          []Axis      `json:"axes"`
-	Objectives    []Objective `json:"objectives"`
+	SchemaVersion int `json:"schema_version"`
+	Asked
+	Axes       []Axis      `json:"axes"`
+	Objectives []Objective `json:"objectives"`
 	// Points are the whole grid; the first axis varies slowest. The first one, with the first value
 	// of every axis, is the base that the others are compared with.
 	Points []Point `json:"points"`
@@ -72,95 +71,56 @@ func (r *SweepReport) Label(p *Point) string {
 	return strings.Join(parts, " ")
 }
 
-// Do runs s with every combination of the axes' values. A value that its field does not take and a
-// grid that is too large are errors before anything runs; a point at which the scenario is not
-// valid is a point that says so. When ctx ends, the points that have finished are kept, and the
-// error wraps sim.ErrInterrupted and says how many they are.
-func (w Sweep) Do(ctx context.Context, s sim.Scenario, axes []Axis) (SweepReport, error) {
-	count, err := gridSize(axes)
-	if err == nil {
-		err = checkValues(s, axes)
-	}
+// Sweep runs s with every combination of the axes' values. Objectives are those of the front; nil
+// means DefaultObjectives. A value that its field does not take and a grid that is too large are
+// errors before anything runs; a point at which the scenario is not valid is a point that says so.
+// When ctx ends, the points that have finished are kept, and the error wraps sim.ErrInterrupted.
+func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, objectives []Objective) (SweepReport, error) {
+	points, scenarios, err := grid(s, axes)
 	if err != nil {
 		return SweepReport{}, err
 	}
-	full := s.Defaults()
+	if objectives == nil {
+		objectives = DefaultObjectives()
+	}
 	r := SweepReport{
-		SchemaVersion: SweepVersion,
-		Scenario:      s.Name,
-		ScenarioHash:  s.Hash(),
-		Seed:          full.Seed,
-		Reps:          full.Reps,
-		DurationS:     full.Duration.Seconds(),
-		Axes:          axes,
-		Objectives:    w.Objectives,
-		Points:        make([]Point, count),
+		SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes, Objectives: objectives, Points: points,
 	}
-	if len(r.Objectives) == 0 {
-		r.Objectives = DefaultObjectives()
-	}
-	scenarios := make([]sim.Scenario, count)
-	for i := range r.Points {
-		p := &r.Points[i]
-		p.Values = gridPoint(axes, i)
-		one := s
-		for k, v := range p.Values {
-			if err := scenfile.Set(&one, axes[k].Path+"="+v); err != nil && p.Invalid == "" {
-				p.Invalid = err.Error()
-			}
-		}
-		scenarios[i], p.ScenarioHash = one, one.Hash()
-		if p.Invalid == "" {
-			p.Invalid = whyInvalid(one)
+	trials := make([]*trial, len(points))
+	var valid []*trial
+	for i := range points {
+		trials[i] = &trial{name: r.Label(&points[i]), scenario: scenarios[i]}
+		if points[i].Invalid == "" {
+			valid = append(valid, trials[i])
 		}
 	}
-	err = w.run(ctx, &r, scenarios)
+	w := l.begin()
+	finished, err := w.simulate(ctx, "sweep", valid)
+	r.Finished, r.Invalid, r.Machine = len(finished), len(points)-len(valid), w.machine()
+	for i, t := range trials {
+		if t.report != nil {
+			points[i].Figures, r.Confidence = &t.report.Figures, t.report.Confidence
+		}
+	}
 	r.compare()
-	if errors.Is(err, sim.ErrInterrupted) {
-		err = fmt.Errorf("search: %w: %d of %d points are finished",
-			sim.ErrInterrupted, r.Finished, len(r.Points)-r.Invalid)
-	}
 	return r, err
-}
-
-// run fills in the figures of the points that are valid.
-func (w Sweep) run(ctx context.Context, r *SweepReport, scenarios []sim.Scenario) error {
-	var points []*Point
-	var asked []sim.Scenario
-	for i := range r.Points {
-		if r.Points[i].Invalid == "" {
-			points, asked = append(points, &r.Points[i]), append(asked, scenarios[i])
-		}
-	}
-	l := newLab(w.Run, w.Parallel)
-	reports, err := l.all(ctx, asked, func(i int) string { return r.Label(points[i]) }, w.Progress)
-	for i, got := range reports {
-		if got != nil {
-			points[i].Figures, r.Confidence = &got.Figures, got.Confidence
-		}
-	}
-	r.Machine = l.machine()
-	return err
 }
 
 // compare fills in what follows from the figures of several points.
 func (r *SweepReport) compare() {
-	base := &r.Points[0]
+	base := r.Points[0].Figures
 	rows := make([][]float64, len(r.Points))
 	for i := range r.Points {
 		p := &r.Points[i]
-		switch {
-		case p.Figures != nil:
-			r.Finished++
-			rows[i] = scores(r.Objectives, p.Figures)
-		case p.Invalid != "":
-			r.Invalid++
+		if p.Figures == nil {
+			continue
 		}
-		if p.Figures == nil || base.Figures == nil {
+		rows[i] = scores(r.Objectives, p.Figures)
+		if base == nil {
 			continue
 		}
 		p.Differences = make(map[string]sim.Difference)
-		of := base.Figures.All()
+		of := base.All()
 		for k, named := range p.Figures.All() {
 			p.Differences[named.Name] = named.Minus(*of[k].Figure, r.Confidence)
 		}
@@ -170,7 +130,45 @@ func (r *SweepReport) compare() {
 	}
 }
 
-// whyInvalid says why s cannot run; it is empty if s can.
+// grid is every combination of the axes' values, and what s becomes there.
+func grid(s sim.Scenario, axes []Axis) (points []Point, scenarios []sim.Scenario, err error) {
+	size, counts := 1, make([]string, len(axes))
+	for i, a := range axes {
+		if slices.ContainsFunc(axes[:i], func(other Axis) bool { return other.Path == a.Path }) {
+			return nil, nil, fmt.Errorf("%w: %s varies twice", ErrGrid, a.Path)
+		}
+		counts[i] = strconv.Itoa(len(a.Values))
+		size = min(size*len(a.Values), PointsMax+1) // it must not wrap around
+	}
+	switch {
+	case len(axes) == 0:
+		return nil, nil, fmt.Errorf("%w: nothing varies", ErrGrid)
+	case size > PointsMax:
+		return nil, nil, fmt.Errorf("%w: %s points are too many, must be at most %d",
+			ErrGrid, strings.Join(counts, " x "), PointsMax)
+	}
+	points, scenarios = []Point{{}}, []sim.Scenario{s}
+	for _, a := range axes {
+		coarse, before := points, scenarios
+		points, scenarios = nil, nil
+		for i, p := range coarse {
+			for _, v := range a.Values {
+				one := before[i]
+				if err := scenfile.Set(&one, a.Path+"="+v); err != nil {
+					return nil, nil, fmt.Errorf("%w %s=%s: %w", ErrAxis, a.Path, v, err)
+				}
+				points = append(points, Point{Values: append(slices.Clip(p.Values), v)})
+				scenarios = append(scenarios, one)
+			}
+		}
+	}
+	for i, one := range scenarios {
+		points[i].ScenarioHash, points[i].Invalid = one.Hash(), whyInvalid(one)
+	}
+	return points, scenarios, nil
+}
+
+// whyInvalid says in a line why s cannot run; it is empty if s can.
 func whyInvalid(s sim.Scenario) string {
 	err := s.Validate()
 	if err == nil {
@@ -178,48 +176,4 @@ func whyInvalid(s sim.Scenario) string {
 	}
 	text := strings.ReplaceAll(err.Error(), sim.ErrInvalidScenario.Error()+": ", "")
 	return strings.ReplaceAll(text, "\n", "; ")
-}
-
-// gridSize is how many points the grid of axes has.
-func gridSize(axes []Axis) (int, error) {
-	if len(axes) == 0 {
-		return 0, fmt.Errorf("%w: nothing varies", ErrGrid)
-	}
-	size := 1
-	counts := make([]string, len(axes))
-	for i, a := range axes {
-		if slices.ContainsFunc(axes[:i], func(other Axis) bool { return other.Path == a.Path }) {
-			return 0, fmt.Errorf("%w: %s varies twice", ErrGrid, a.Path)
-		}
-		counts[i] = fmt.Sprint(len(a.Values))
-		size = min(size*len(a.Values), PointsMax+1) // it must not wrap around
-	}
-	if size > PointsMax {
-		return 0, fmt.Errorf("%w: %s points are too many, must be at most %d",
-			ErrGrid, strings.Join(counts, " x "), PointsMax)
-	}
-	return size, nil
-}
-
-// gridPoint is the values at point i, one of each axis.
-func gridPoint(axes []Axis, i int) []string {
-	values := make([]string, len(axes))
-	for k, a := range slices.Backward(axes) {
-		values[k] = a.Values[i%len(a.Values)]
-		i /= len(a.Values)
-	}
-	return values
-}
-
-// checkValues tries every value by itself, so that a mistyped one is told before anything runs.
-func checkValues(s sim.Scenario, axes []Axis) error {
-	for _, a := range axes {
-		for _, v := range a.Values {
-			one := s
-			if err := scenfile.Set(&one, a.Path+"="+v); err != nil {
-				return fmt.Errorf("%w %s=%s: %w", ErrAxis, a.Path, v, err)
-			}
-		}
-	}
-	return nil
 }

@@ -5,75 +5,51 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-var question = sim.Scenario{
-	Name:   "question",
-	Seed:   7,
-	Reps:   5,
-	Limits: []lease.Limit{lease.PerSecond(1000)},
-	Policy: lease.Policy{Target: 50 * time.Millisecond},
-	Groups: []sim.Group{{Name: "all", Count: 4}},
-}
-
-// surface makes up a simulator: the figures are a function of the scenario, plus noise that depends
-// on the seed and the replication alone, as that of common random numbers.
-func surface(f func(s sim.Scenario) (falseRejects, calls float64)) Run {
-	return func(_ context.Context, s sim.Scenario) (sim.Report, error) {
-		r := sim.Report{Confidence: 0.95, Machine: sim.Machine{Requests: 1000}}
-		falseRejects, calls := f(s)
-		noise := rand.New(rand.NewPCG(s.Seed, 0))
-		for range s.Reps {
-			luck := noise.NormFloat64()
-			r.FalseRejectRatio.Values = append(r.FalseRejectRatio.Values, falseRejects+luck)
-			r.CallsPerS.Values = append(r.CallsPerS.Values, calls+luck)
-		}
-		for _, f := range []*sim.Figure{&r.FalseRejectRatio, &r.CallsPerS} {
-			for _, v := range f.Values {
-				f.Mean += v / float64(len(f.Values))
-			}
-		}
-		return r, nil
-	}
-}
-
-// byTarget: false rejects rise with the target, calls fall.
-func byTarget(s sim.Scenario) (falseRejects, calls float64) {
-	return s.Policy.Target.Seconds(), float64(s.Groups[0].Count) / s.Policy.Target.Seconds()
+// byTarget: false rejects are the target, calls fall with it.
+func byTarget(s sim.Scenario) truth {
+	tau := s.Policy.Target.Seconds()
+	return truth{falseRejects: tau, calls: float64(s.Groups[0].Count) / tau}
 }
 
 func axes(t *testing.T, texts ...string) (all []Axis) {
 	t.Helper()
 	for _, text := range texts {
 		a, err := ParseAxis(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, err)
 		all = append(all, a)
 	}
 	return all
 }
 
-// swept is what a sweep shows that nothing disturbs.
-func swept(t *testing.T, w Sweep, texts ...string) SweepReport {
+// swept is what a sweep of the fleet shows that nothing disturbs.
+func swept(t *testing.T, w *world, texts ...string) SweepReport {
 	t.Helper()
-	r, err := w.Do(t.Context(), question, axes(t, texts...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, err := Lab{Run: w.run}.Sweep(t.Context(), fleet(), axes(t, texts...), nil)
+	testkit.NoErr(t, err)
 	return r
 }
 
+// onFront are the labels of the points on the front.
+func onFront(r SweepReport) (labels []string) {
+	for i := range r.Points {
+		if p := &r.Points[i]; p.Front {
+			labels = append(labels, r.Label(p))
+		}
+	}
+	return labels
+}
+
 func TestASweepVisitsEveryPointOfTheGridInOrder(t *testing.T) {
-	r := swept(t, Sweep{Run: surface(byTarget)}, "policy.target=10ms,20ms", "groups.all.count=1..3:lin:3")
+	r := swept(t, &world{f: byTarget}, "policy.target=10ms,20ms", "groups.all.count=1..3:lin:3")
 	var labels []string
 	for i := range r.Points {
 		labels = append(labels, r.Label(&r.Points[i]))
@@ -82,106 +58,65 @@ func TestASweepVisitsEveryPointOfTheGridInOrder(t *testing.T) {
 		"policy.target=10ms groups.all.count=1", "policy.target=10ms groups.all.count=2", "policy.target=10ms groups.all.count=3",
 		"policy.target=20ms groups.all.count=1", "policy.target=20ms groups.all.count=2", "policy.target=20ms groups.all.count=3",
 	}
-	if !slices.Equal(labels, want) || r.Finished != 6 || r.Invalid != 0 {
-		t.Errorf("%q, %d finished", labels, r.Finished)
-	}
+	testkit.Check(t, slices.Equal(labels, want) && r.Finished == 6 && r.Invalid == 0, "%q, %d finished", labels, r.Finished)
 	// then the seed and the size of the question are in the report.
-	if r.Seed != 7 || r.Reps != 5 || r.DurationS != 30 || r.ScenarioHash != question.Hash() || r.Machine.Requests != 6000 {
-		t.Errorf("%+v", r)
-	}
+	asked := Asked{"fleet", fleet().Hash(), 3, 8, 10, 0.95}
+	testkit.Check(t, r.Asked == asked && r.Machine.Requests == 6000, "%+v", r)
 }
 
 func TestDifferencesArePairedSoThatCommonLuckCancels(t *testing.T) {
 	// Given noise a hundred times the effect, which all points share,
-	r := swept(t, Sweep{Run: surface(byTarget)}, "policy.target=10ms,20ms")
+	r := swept(t, &world{f: byTarget, noise: 1}, "policy.target=10ms,20ms")
 	// then the difference is exact all the same, and certain.
 	d := r.Points[1].Differences["false_reject_ratio"]
-	if math.Abs(d.Mean-0.01) > 1e-12 || !d.Certain() || d.High-d.Low > 1e-12 {
-		t.Errorf("%+v", d)
-	}
-	if d := r.Points[0].Differences["calls_per_s"]; d != (sim.Difference{}) || d.Certain() {
-		t.Errorf("the base differs from itself by %+v", d)
-	}
+	testkit.Check(t, math.Abs(d.Mean-0.01) < 1e-12 && d.Certain() && d.High-d.Low < 1e-12, "%+v", d)
+	d = r.Points[0].Differences["false_reject_ratio"]
+	testkit.Check(t, d == (sim.Difference{}) && !d.Certain(), "the base differs from itself by %+v", d)
 }
 
 func TestAnInvalidPointSaysWhyAndTheOthersRun(t *testing.T) {
 	// Given a TTL that the longer of two targets does not fit into,
-	r := swept(t, Sweep{Run: surface(byTarget)}, "policy.target=10ms,80ms", "policy.ttl=100ms")
+	r := swept(t, &world{f: byTarget}, "policy.target=10ms,80ms", "policy.ttl=100ms")
 	p := r.Points[1]
-	if r.Finished != 1 || r.Invalid != 1 || !strings.Contains(p.Invalid, "TTL is 100ms, must be at least 2*Target") || p.Figures != nil || p.Front || p.Differences != nil {
-		t.Errorf("%+v", p)
-	}
-	if !r.Points[0].Front {
-		t.Error("the only point that ran is not on the front")
-	}
+	told := strings.Contains(p.Invalid, "TTL is 100ms, must be at least 2*Target") && p.Figures == nil && p.Differences == nil
+	testkit.Check(t, r.Finished == 1 && r.Invalid == 1 && told && !p.Front && r.Points[0].Front, "%+v", r)
 }
 
 func TestTheFrontHoldsThePointsThatNothingBeats(t *testing.T) {
 	// Given calls that fall up to 40 ms and then rise again, while false rejects rise throughout,
-	run := surface(func(s sim.Scenario) (float64, float64) {
+	w := &world{f: func(s sim.Scenario) truth {
 		ms := s.Policy.Target.Seconds() * 1000
-		return ms, (ms - 40) * (ms - 40)
-	})
-	r := swept(t, Sweep{Run: run}, "policy.target=10ms..60ms:lin:6")
-	for i, want := range []bool{true, true, true, true, false, false} {
-		if r.Points[i].Front != want {
-			t.Errorf("%s: on the front: %v", r.Label(&r.Points[i]), r.Points[i].Front)
-		}
-	}
+		return truth{falseRejects: ms, calls: (ms - 40) * (ms - 40)}
+	}}
+	got := onFront(swept(t, w, "policy.target=10ms..60ms:lin:6"))
+	want := []string{"policy.target=10ms", "policy.target=20ms", "policy.target=30ms", "policy.target=40ms"}
+	testkit.Check(t, slices.Equal(got, want), "%q", got)
 	// and with one objective alone, one point.
-	r = swept(t, Sweep{Run: run, Objectives: []Objective{{"calls_per_s", true}}}, "policy.target=10ms..60ms:lin:6")
-	for i := range r.Points {
-		if r.Points[i].Front != (i == 0) {
-			t.Errorf("most calls: %s: %v", r.Label(&r.Points[i]), r.Points[i].Front)
-		}
-	}
+	r, err := Lab{Run: w.run}.Sweep(t.Context(), fleet(), axes(t, "policy.target=10ms..60ms:lin:6"), []Objective{{"calls_per_s", true}})
+	testkit.NoErr(t, err)
+	testkit.Check(t, slices.Equal(onFront(r), want[:1]), "most calls: %q", onFront(r))
 }
 
 func TestAnInterruptedSweepKeepsWhatHasFinished(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	w := &world{f: byTarget, before: interrupting(2, cancel)}
 	var told []string
-	calls := 0
-	run := func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
-		calls++
-		if calls == 3 { // Ctrl-C in the middle of the third point
-			cancel()
-			return sim.Report{}, fmt.Errorf("%w: 2 of 5 replications", sim.ErrInterrupted)
-		}
-		return surface(byTarget)(ctx, s)
-	}
-	r, err := Sweep{Run: run, Parallel: 1, Progress: func(done, of int) { told = append(told, fmt.Sprintf("%d/%d", done, of)) }}.
-		Do(ctx, question, axes(t, "policy.target=10ms..60ms:lin:6"))
-	if !errors.Is(err, sim.ErrInterrupted) || !strings.Contains(err.Error(), "2 of 6 points are finished") {
-		t.Error(err)
-	}
-	if r.Finished != 2 || calls != 3 || r.Points[1].Figures == nil || r.Points[2].Figures != nil || !r.Points[0].Front || r.Points[1].Differences == nil {
-		t.Errorf("after %d calls: %+v", calls, r)
-	}
-	if !slices.Equal(told, []string{"1/6", "2/6"}) {
-		t.Errorf("progress %q", told)
-	}
+	tell := func(phase string, done, of int) { told = append(told, fmt.Sprint(phase, done, "/", of)) }
+	r, err := Lab{w.run, 1, tell}.Sweep(ctx, fleet(), axes(t, "policy.target=10ms..60ms:lin:6"), nil)
+	testkit.Check(t, errors.Is(err, sim.ErrInterrupted) && strings.Contains(err.Error(), "2 of 6 simulations"), "%v", err)
+	kept := r.Points[1].Figures != nil && r.Points[1].Differences != nil && r.Points[2].Figures == nil && r.Points[0].Front
+	testkit.Check(t, kept && r.Finished == 2 && len(w.runs) == 3, "after %d runs: %+v", len(w.runs), r)
+	testkit.Check(t, slices.Equal(told, []string{"sweep1/6", "sweep2/6"}), "progress %q", told)
 }
 
 func TestARunThatFailsEndsTheSweepAndNamesThePoint(t *testing.T) {
-	broken := errors.New("a law of nature")
-	run := func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
-		if s.Policy.Target == 20*time.Millisecond {
-			return sim.Report{}, broken
-		}
-		return surface(byTarget)(ctx, s)
-	}
-	_, err := Sweep{Run: run, Parallel: 1}.Do(t.Context(), question, axes(t, "policy.target=10ms..60ms:lin:6"))
-	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "policy.target=20ms") {
-		t.Error(err)
-	}
+	w, broken := failing(20 * time.Millisecond)
+	_, err := Lab{Run: w.run, Parallel: 1}.Sweep(t.Context(), fleet(), axes(t, "policy.target=10ms..60ms:lin:6"), nil)
+	testkit.Check(t, errors.Is(err, broken) && strings.Contains(err.Error(), "policy.target=20ms"), "%v", err)
 }
 
 func TestWhatCannotBeAGridIsToldBeforeAnythingRuns(t *testing.T) {
-	run := func(context.Context, sim.Scenario) (sim.Report, error) {
-		t.Error("something ran")
-		return sim.Report{}, nil
-	}
+	w := &world{before: func(sim.Scenario) error { t.Error("something ran"); return nil }}
 	for _, c := range []struct {
 		axes []string
 		want string
@@ -189,13 +124,13 @@ func TestWhatCannotBeAGridIsToldBeforeAnythingRuns(t *testing.T) {
 		{nil, "nothing varies"},
 		{[]string{"policy.target=1ms,2ms", "policy.target=3ms"}, "policy.target varies twice"},
 		{[]string{"policy.target=1ms..2s:log:101", "groups.all.count=1..100:lin:100"}, "101 x 100 points are too many, must be at most 10000"},
-		{[]string{"policy.target=1ms..2s:log:10000", "groups.all.count=1..10000:lin:10000", "policy.ttl=1s..9s:lin:9"}, "10000 x 10000 x 9 points are too many"},
+		{[]string{"policy.target=1ms..2s:log:10000", "groups.all.count=1..10000:lin:10000", "policy.ttl=1s..9s:lin:9"},
+			"10000 x 10000 x 9 points are too many"},
 		{[]string{"policy.target=1ms,2cm"}, `invalid axis policy.target=2cm: `},
 		{[]string{"policy.goal=1,2"}, `invalid axis policy.goal=1: policy.goal: `},
 	} {
-		_, err := Sweep{Run: run}.Do(t.Context(), question, axes(t, c.axes...))
-		if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, ErrGrid) && !errors.Is(err, ErrAxis) {
-			t.Errorf("%v: %v, want %q", c.axes, err, c.want)
-		}
+		_, err := Lab{Run: w.run}.Sweep(t.Context(), fleet(), axes(t, c.axes...), nil)
+		known := errors.Is(err, ErrGrid) || errors.Is(err, ErrAxis)
+		testkit.Check(t, known && strings.Contains(err.Error(), c.want), "%v: %v, want %q", c.axes, err, c.want)
 	}
 }

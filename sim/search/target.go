@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -10,54 +11,40 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// ErrTarget is wrapped by every error about targets that nothing can be measured against.
-var ErrTarget = errors.New("search: invalid target")
-
-// Target bounds a figure, by its JSON key: from above, or from below if Floor. The pessimistic end
-// of the figure's interval must keep it.
-type Target struct {
-	Figure string  `json:"figure"`
-	Floor  bool    `json:"floor"`
-	Bound  float64 `json:"bound"`
-}
-
-// AtMost is a target from above.
-func AtMost(figure string, bound float64) Target { return Target{figure, false, bound} }
-
-// AtLeast is a target from below.
-func AtLeast(figure string, bound float64) Target { return Target{figure, true, bound} }
-
-// DefaultTargets are those of a question without any: one request in two hundred may be wrongly
-// rejected.
-func DefaultTargets() []Target { return []Target{AtMost("false_reject_ratio", 0.005)} }
-
 // BoundFigure is held to zero by every plan whose policy promises it.
 const BoundFigure = "bound_exceeded_by"
 
-// validateTargets reports every target that has no figure or no bound, and every second one of a
-// figure in the same direction.
-func validateTargets(targets []Target) error {
-	var errs []error
-	for i, t := range targets {
-		same := func(o Target) bool { return o.Figure == t.Figure && o.Floor == t.Floor }
-		switch {
-		case !slices.Contains(FigureNames(), t.Figure):
-			errs = append(errs, fmt.Errorf("%w: there is no figure %q", ErrTarget, t.Figure))
-		case math.IsNaN(t.Bound) || math.IsInf(t.Bound, 0):
-			errs = append(errs, fmt.Errorf("%w: the bound of %s is %v, must be a number", ErrTarget, t.Figure, t.Bound))
-		case slices.ContainsFunc(targets[:i], same):
-			errs = append(errs, fmt.Errorf("%w: %s is bounded twice", ErrTarget, t.Figure))
-		}
+// promise is the target that a policy meets whatever happens to Redis.
+var promise = Threshold{Figure: BoundFigure, Part: "worst", Op: "<="}
+
+// targetsOf is what a plan must meet.
+func targetsOf(q Question) []Threshold {
+	targets := q.Targets
+	if len(targets) == 0 {
+		targets = []Threshold{AtMost("false_reject_ratio", 0.005)}
 	}
-	return errors.Join(errs...)
+	if q.Scenario.Policy.Fallback == lease.FallbackDeny {
+		targets = append(slices.Clip(targets), promise)
+	}
+	return targets
 }
 
-// withPromise adds the promise to the targets of a policy that keeps it whatever happens to Redis.
-func withPromise(targets []Target, p lease.Policy) []Target {
-	if p.Fallback != lease.FallbackDeny {
-		return targets
+// validateTargets reports every target that no plan can be made for.
+func validateTargets(targets []Threshold) error {
+	var errs []error
+	for i, t := range targets {
+		_, err := ParseThreshold(t.String())
+		twin := func(o Threshold) bool { return o.name() == t.name() && o.Op == t.Op }
+		switch {
+		case err != nil:
+		case t.Rival != "" || t.Op != "<=" && t.Op != ">=":
+			err = fmt.Errorf("%w: no plan can be made for %s", ErrThreshold, t)
+		case slices.ContainsFunc(targets[:i], twin):
+			err = fmt.Errorf("%w: %s is bounded twice", ErrThreshold, t.name())
+		}
+		errs = append(errs, err)
 	}
-	return append(slices.Clip(targets), AtMost(BoundFigure, 0))
+	return errors.Join(errs...)
 }
 
 // end is a place in a figure's interval, from the target's point of view.
@@ -65,83 +52,93 @@ type end int
 
 const (
 	pessimistic end = iota
-	expected
-	optimistic
+	expected        // the mean
 )
 
-// value is what f says at one end of its interval. A broken promise is never a matter of the mean.
-func (t Target) value(f *sim.Figures, at end) float64 {
-	figure := FigureOf(f, t.Figure)
-	switch {
-	case t.Figure == BoundFigure:
-		return figure.Worst
-	case at == expected:
-		return figure.Mean
-	case (at == pessimistic) == t.Floor:
-		return figure.Low
+// value is what the report shows at one end.
+func (t Threshold) value(report *sim.Report, at end) float64 {
+	if at == expected {
+		t.Part = cmp.Or(t.Part, "mean")
 	}
-	return figure.High
+	low, high := t.interval(report)
+	if t.Op == ">=" {
+		return low
+	}
+	return high
 }
 
-// margin is how far f is inside the target, as a part of what the target tolerates: 0 is on the
-// bound, 0.5 half-way to perfect, -1 twice as bad as tolerated. A ceiling tolerates its bound (1
-// where that is 0), a floor what lacks to 1 (the bound where that is nothing). What is not a number
-// is infinitely far outside; a promise that is kept is infinitely far inside.
-func (t Target) margin(f *sim.Figures, at end) float64 {
-	x := t.value(f, at)
-	if math.IsNaN(x) {
-		return math.Inf(-1)
-	}
-	if t == AtMost(BoundFigure, 0) {
-		if x <= 0 {
-			return math.Inf(1)
-		}
-		return -x
-	}
+// margin is how far the report is inside the target, as a part of what the target tolerates: 0 is
+// on the bound, 0.5 half-way to perfect, -1 twice as bad as tolerated. A ceiling tolerates its bound,
+// a floor what lacks to 1 (the bound where that is nothing); where that is 0, it is 1. What is not a
+// number is infinitely far outside; what may be nothing and is nothing is infinitely far inside.
+func (t Threshold) margin(report *sim.Report, at end) float64 {
+	x := t.value(report, at)
 	room, tolerated := t.Bound-x, t.Bound
-	if t.Floor {
-		room, tolerated = x-t.Bound, 1-t.Bound
-		if tolerated <= 0 {
+	if t.Op == ">=" {
+		if room, tolerated = x-t.Bound, 1-t.Bound; tolerated <= 0 {
 			tolerated = t.Bound
 		}
 	}
-	if tolerated <= 0 {
-		tolerated = 1
+	switch {
+	case math.IsNaN(x):
+		return math.Inf(-1)
+	case tolerated > 0:
+		return room / tolerated
+	case room >= 0:
+		return math.Inf(1)
 	}
-	return room / tolerated
+	return room
 }
 
-// least is the smallest margin of all targets.
-func least(targets []Target, f *sim.Figures, at end) float64 {
-	margin := math.Inf(1)
-	for _, t := range targets {
-		margin = min(margin, t.margin(f, at))
-	}
-	return margin
-}
-
-// margins are those of all targets, at the pessimistic end.
-func margins(targets []Target, f *sim.Figures) []Margin {
-	all := make([]Margin, len(targets))
-	for i, t := range targets {
-		m := t.margin(f, pessimistic)
-		all[i] = Margin{Target: t, Value: t.value(f, pessimistic), Meets: m >= 0, Margin: m}
-		if math.IsInf(m, 1) {
-			all[i].Margin = 0 // JSON has no infinity
+// grade fills in the margins.
+func (t *trial) grade() {
+	for at := range t.margins {
+		t.margins[at] = math.Inf(1)
+		for _, x := range t.targets {
+			t.margins[at] = min(t.margins[at], x.margin(t.report, end(at)))
 		}
 	}
-	return all
 }
 
-// cost reports whether the target bounds what leases cost rather than what they do.
-func (t Target) cost() bool { return t.Figure == "calls_per_s" || t.Figure == "redis_cpu" }
+// graded is how the trial did, for people.
+func (t *trial) graded() Grade {
+	g := Grade{Meets: t.meets(pessimistic), Figures: t.report.Figures}
+	for _, x := range t.targets {
+		m := Margin{Threshold: x, Value: x.value(t.report, pessimistic), Margin: x.margin(t.report, pessimistic)}
+		if m.Meets = m.Margin >= 0; math.IsInf(m.Margin, 1) {
+			m.Margin = 0 // JSON has no infinity
+		}
+		g.Margins = append(g.Margins, m)
+	}
+	return g
+}
+
+// repsNeeded is how many replications would narrow the trial's intervals enough, if their means
+// stay: an interval's width goes with the root of their number. It is 0 where that does not help.
+func (t *trial) repsNeeded() int {
+	if !t.meets(expected) || t.meets(pessimistic) {
+		return 0
+	}
+	most := 0.0
+	for _, x := range t.targets {
+		mean, edge := x.value(t.report, expected), x.value(t.report, pessimistic)
+		if ratio := (edge - mean) / (x.Bound - mean); ratio > 1 { // not so where nothing varies
+			most = max(most, float64(ratio*ratio))
+		}
+	}
+	n := math.Ceil(float64(most * float64(t.report.Reps)))
+	if !(n <= 10_000) { // as many as a scenario may have
+		return 0
+	}
+	return int(n)
+}
 
 // TradedFor is what a plan trades against lease calls: whatever else the targets bound.
-func TradedFor(targets []Target) []Objective {
+func TradedFor(targets []Threshold) []Objective {
 	var all []Objective
 	for _, t := range targets {
-		if !t.cost() && t.Figure != BoundFigure {
-			all = append(all, Objective{Figure: t.Figure, Max: t.Floor})
+		if !slices.Contains([]string{"calls_per_s", "redis_cpu", BoundFigure}, t.Figure) {
+			all = append(all, Objective{Figure: t.Figure, Max: t.Op == ">="})
 		}
 	}
 	if len(all) == 0 {

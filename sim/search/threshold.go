@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -13,7 +14,7 @@ import (
 )
 
 var (
-	// ErrThreshold is wrapped by the errors of ParseThreshold.
+	// ErrThreshold is wrapped by every error about a threshold that cannot be used.
 	ErrThreshold = errors.New("search: invalid threshold")
 	// ErrNotMet is wrapped by the error of Threshold.Check about a report that does not meet it.
 	ErrNotMet = errors.New("search: threshold does not hold")
@@ -30,18 +31,37 @@ var (
 // the upper end. With .mean, .low, .high or .worst it is that one number. rival.NAME.FIGURE is a
 // rival's figure. OP is one of < <= > >= == !=.
 type Threshold struct {
-	Rival  string // "" for a figure of the leases themselves
-	Figure string // the JSON key
-	Part   string // mean, low, high or worst; "" for the whole interval
-	Op     string
-	Bound  float64
+	Rival  string  `json:"rival,omitempty"` // none for a figure of the leases themselves
+	Figure string  `json:"figure"`
+	Part   string  `json:"part,omitempty"` // none for the whole interval
+	Op     string  `json:"op"`
+	Bound  float64 `json:"bound"`
 
-	text string
+	text string // as it was parsed
+}
+
+// AtMost is a threshold from above.
+func AtMost(figure string, bound float64) Threshold {
+	return Threshold{Figure: figure, Op: "<=", Bound: bound}
+}
+
+// AtLeast is a threshold from below.
+func AtLeast(figure string, bound float64) Threshold {
+	return Threshold{Figure: figure, Op: ">=", Bound: bound}
 }
 
 var (
-	figureParts     = []string{"mean", "low", "high", "worst"}
 	thresholdSyntax = regexp.MustCompile(`^\s*([^\s<>=!]+)\s*(<=|>=|==|!=|<|>)\s*([^\s<>=!]+)\s*$`)
+	figureParts     = []string{"mean", "low", "high", "worst"}
+	// holds says whether every x with low <= x <= high is on the right side of a bound.
+	holds = map[string]func(low, high, bound float64) bool{
+		"<":  func(_, high, bound float64) bool { return high < bound },
+		"<=": func(_, high, bound float64) bool { return high <= bound },
+		">":  func(low, _, bound float64) bool { return low > bound },
+		">=": func(low, _, bound float64) bool { return low >= bound },
+		"==": func(low, high, bound float64) bool { return low == bound && high == bound },
+		"!=": func(low, high, bound float64) bool { return high < bound || low > bound },
+	}
 )
 
 // ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. Every name but a
@@ -60,8 +80,7 @@ func ParseThreshold(text string) (Threshold, error) {
 		t.Figure, t.Part = t.Figure[:i], t.Figure[i+1:]
 	}
 	if name, ok := strings.CutPrefix(t.Figure, "rival."); ok {
-		// A rival's name may have dots of its own, as in settle_afterwards:2.5ms; a figure's name
-		// has none.
+		// A rival's name may have dots of its own, as in settle_afterwards:2.5ms; a figure's has none.
 		i := strings.LastIndexByte(name, '.')
 		if i < 1 {
 			return wrong("a rival's figure is rival.NAME.FIGURE")
@@ -83,60 +102,59 @@ func ParseThreshold(text string) (Threshold, error) {
 	return t, nil
 }
 
-// String is the text that was parsed.
-func (t Threshold) String() string { return t.text }
-
-// Failure says what the figure is where it does not meet the threshold; it is empty where it does.
-// A figure that the report lacks, because the rival did not run or because it is not a number,
-// meets no threshold.
-func (t Threshold) Failure(report *sim.Report) string {
-	name, all := t.Figure, report.Figures.All()
+// name is what the threshold is about, as it is written.
+func (t Threshold) name() string {
+	name := t.Figure
 	if t.Rival != "" {
-		name, all = "rival."+t.Rival+"."+t.Figure, nil
+		name = "rival." + t.Rival + "." + name
+	}
+	if t.Part != "" {
+		name += "." + t.Part
+	}
+	return name
+}
+
+// String is the text that ParseThreshold reads.
+func (t Threshold) String() string {
+	return cmp.Or(t.text, fmt.Sprint(t.name(), " ", t.Op, " ", t.Bound))
+}
+
+// interval has the ends of what the threshold is about; they are NaN where the report does not say.
+func (t Threshold) interval(report *sim.Report) (low, high float64) {
+	all := report.Figures.All()
+	if t.Rival != "" {
+		all = nil
 		for i := range report.Rivals {
 			if report.Rivals[i].Name == t.Rival {
 				all = report.Rivals[i].All()
 			}
 		}
 	}
-	i := slices.IndexFunc(all, func(f sim.Named) bool { return f.Name == t.Figure })
-	if i < 0 {
-		return name + " is unknown"
-	}
-	f := all[i].Figure
-	low, high := f.Low, f.High
-	if t.Part != "" {
-		name += "." + t.Part
-		low = map[string]float64{"mean": f.Mean, "low": f.Low, "high": f.High, "worst": f.Worst}[t.Part]
-		high = low
-	}
+	f := figureIn(all, t.Figure)
 	switch {
-	case math.IsNaN(low) || math.IsNaN(high):
-		return name + " is unknown"
-	case t.holds(low, high):
-		return ""
-	case low == high:
-		return fmt.Sprintf("%s is %.6g", name, low)
+	case f == nil:
+		return math.NaN(), math.NaN()
+	case t.Part == "":
+		return f.Low, f.High
 	}
-	return fmt.Sprintf("%s is in [%.6g, %.6g]", name, low, high)
+	x := map[string]float64{"mean": f.Mean, "low": f.Low, "high": f.High, "worst": f.Worst}[t.Part]
+	return x, x
 }
 
-// holds reports whether every x with low <= x <= high is on the right side of the bound.
-func (t Threshold) holds(low, high float64) bool {
-	switch t.Op {
-	case "<":
-		return high < t.Bound
-	case "<=":
-		return high <= t.Bound
-	case ">":
-		return low > t.Bound
-	case ">=":
-		return low >= t.Bound
-	case "==":
-		return low == t.Bound && high == t.Bound
-	default: // !=
-		return high < t.Bound || low > t.Bound
+// Failure says what the figure is where it does not meet the threshold; it is empty where it does.
+// A figure that the report lacks, because the rival did not run or because it is not a number,
+// meets no threshold.
+func (t Threshold) Failure(report *sim.Report) string {
+	low, high := t.interval(report)
+	switch {
+	case math.IsNaN(low) || math.IsNaN(high):
+		return t.name() + " is unknown"
+	case holds[t.Op](low, high, t.Bound):
+		return ""
+	case low == high:
+		return fmt.Sprintf("%s is %.6g", t.name(), low)
 	}
+	return fmt.Sprintf("%s is in [%.6g, %.6g]", t.name(), low, high)
 }
 
 // Check is nil if the report meets the threshold. Else its error wraps ErrNotMet and says what the

@@ -83,7 +83,7 @@ func TestJSONIsTheReportItself(t *testing.T) {
 		t.Errorf("%+v", sweep)
 	}
 	var plan search.Plan
-	if decode(Plan(planned(t), "", ""), &plan); plan.SchemaVersion != 2 || plan.Verdict != search.Found || plan.Chosen.Policy.Target != "120ms" || plan.Chosen.Figures.CallsPerS.Mean < 166 {
+	if decode(Plan(planned(t), "", ""), &plan); plan.SchemaVersion != 3 || plan.Verdict != search.Found || plan.Chosen.Policy.Target != "120ms" || plan.Chosen.Figures.CallsPerS.Mean < 166 {
 		t.Errorf("%+v", plan)
 	}
 }

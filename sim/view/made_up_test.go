@@ -122,7 +122,7 @@ func swept(t *testing.T, texts ...string) search.SweepReport {
 	}
 	s := madeUp().Scenario
 	s.Policy.Target, s.Seed, s.Reps = 50*time.Millisecond, 7, 5
-	r, err := search.Sweep{Run: byTarget}.Do(t.Context(), s, axes)
+	r, err := search.Lab{Run: byTarget}.Sweep(t.Context(), s, axes, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,11 +130,11 @@ func swept(t *testing.T, texts ...string) search.SweepReport {
 }
 
 // planned is a plan by the same simulator; with calls bounded to 10 a second it finds nothing.
-func planned(t *testing.T, targets ...search.Target) search.Plan {
+func planned(t *testing.T, targets ...search.Threshold) search.Plan {
 	t.Helper()
 	s := madeUp().Scenario
 	s.Policy.Target, s.Seed, s.Reps = 20*time.Millisecond, 7, 5
-	p, err := search.Planner{Run: byTarget}.Plan(t.Context(), search.Question{Scenario: s, Targets: targets})
+	p, err := search.Lab{Run: byTarget}.Plan(t.Context(), search.Question{Scenario: s, Targets: targets})
 	if (err != nil) != (p.Verdict != search.Found) {
 		t.Fatal(err)
 	}

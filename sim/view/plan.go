@@ -64,9 +64,9 @@ func Plan(p search.Plan, text, command string) Document {
 type planView struct{ *search.Plan }
 
 // targetText is a target in words: "false_reject_ratio at most 0.5 %".
-func targetText(t search.Target) string {
+func targetText(t search.Threshold) string {
 	word := "at most"
-	if t.Floor {
+	if t.Op == ">=" {
 		word = "at least"
 	}
 	return fmt.Sprintf("%s %s %s", t.Figure, word, Value(t.Figure, t.Bound))
@@ -177,7 +177,7 @@ func targetTable(margins []search.Margin) Table {
 		if m.Figure == search.BoundFigure {
 			margin = ""
 		}
-		t.Add(targetText(m.Target), Value(m.Figure, m.Value), margin, holds(m.Meets))
+		t.Add(targetText(m.Threshold), Value(m.Figure, m.Value), margin, holds(m.Meets))
 	}
 	return t
 }

@@ -26,16 +26,14 @@ type planFlags struct {
 
 // partTargets are the targets that are parts of one, with their flags.
 var partTargets = []struct {
-	flag, figure string
-	floor        bool
-	help         string
+	flag, figure, op, help string
 }{
-	{"false-rejects", "false_reject_ratio", false,
+	{"false-rejects", "false_reject_ratio", "<=",
 		"at most this `part` is rejected that one central bucket would have admitted (default 0.5% if there is no other target)"},
-	{"admitted", "admitted_vs_central", true, "at least this `part` of what one central bucket would have is admitted, as 99%"},
-	{"redis-cpu", "redis_cpu", false, "at most this `part` of a core is busy, of the busiest shard, as 5%"},
-	{"jain", "jain", true, "Jain's index of fairness is at least this `part`, as 99%"},
-	{"worst-share", "worst_share", true, "the worst process gets at least this `part` of its fair share, as 95%"},
+	{"admitted", "admitted_vs_central", ">=", "at least this `part` of what one central bucket would have is admitted, as 99%"},
+	{"redis-cpu", "redis_cpu", "<=", "at most this `part` of a core is busy, of the busiest shard, as 5%"},
+	{"jain", "jain", ">=", "Jain's index of fairness is at least this `part`, as 99%"},
+	{"worst-share", "worst_share", ">=", "the worst process gets at least this `part` of its fair share, as 95%"},
 }
 
 func (p *program) planCommand() *cobra.Command {
@@ -48,8 +46,8 @@ func (p *program) planCommand() *cobra.Command {
 calls and meets every target at the pessimistic end of its confidence interval. Without targets that is
 --false-rejects 0.5%. Where the scenario's fallback is deny, the bound must hold as well.
 
-It screens a grid, for accuracy is not monotone in the length of a lease; keeps the better half again and again, with
-more and longer replications; looks around the survivors; and confirms the winner at the scenario's full length on
+It screens a grid, for accuracy is not monotone in the length of a lease; keeps the better ones again and again, with
+more and longer replications; and confirms the winner at the scenario's full length on
 seeds that the search has not seen. Then it tries it under stress: clocks twice as wrong, an outage of Redis in the
 middle (for a tenth of what counts, at most 1s), half as many processes again under the same load. What fails there is
 reported; with --stress-must-hold the choice depends on it. While Redis is away a fallback of deny rejects about that
@@ -105,7 +103,7 @@ func (o *planFlags) question(c *cobra.Command) (q search.Question, err error) {
 	changed := c.Flags().Changed
 	for i, t := range partTargets {
 		if changed(t.flag) {
-			q.Targets = append(q.Targets, search.Target{Figure: t.figure, Floor: t.floor, Bound: float64(o.parts[i])})
+			q.Targets = append(q.Targets, search.Threshold{Figure: t.figure, Op: t.op, Bound: float64(o.parts[i])})
 		}
 	}
 	if changed("redis-calls") {
@@ -133,8 +131,8 @@ func (o *planFlags) question(c *cobra.Command) (q search.Question, err error) {
 // plan answers the question and shows the answer.
 func (p *program) plan(c *cobra.Command, f *shared, o *planFlags, q search.Question) error {
 	show, clear := phases(c.ErrOrStderr())
-	planner := search.Planner{Run: p.single(float64(o.confidence)), Parallel: f.parallel, Progress: counted(show)}
-	plan, err := planner.Plan(c.Context(), q)
+	lab := search.Lab{Run: p.single(float64(o.confidence)), Parallel: f.parallel, Progress: counted(show)}
+	plan, err := lab.Plan(c.Context(), q)
 	clear()
 	infeasible, interrupted := errors.Is(err, search.ErrInfeasible), errors.Is(err, sim.ErrInterrupted)
 	if err != nil && !infeasible && !(interrupted && len(plan.TradeOffs) > 0) {

@@ -50,10 +50,10 @@ func TestEveryTargetHasItsFlag(t *testing.T) {
 	if status != 0 {
 		t.Fatalf("status %d, %s", status, stderr)
 	}
-	want := []search.Target{
+	want := []search.Threshold{
 		search.AtMost("false_reject_ratio", 0.01), search.AtLeast("admitted_vs_central", 0.995), search.AtMost("redis_cpu", 0.6),
 		search.AtLeast("jain", 0.4), search.AtLeast("worst_share", 0.45), search.AtMost("calls_per_s", 500),
-		search.AtMost("wait_ms_p99", 20), search.AtMost("bound_exceeded_by", 0),
+		search.AtMost("wait_ms_p99", 20), {Figure: "bound_exceeded_by", Part: "worst", Op: "<="},
 	}
 	if !slices.Equal(p.Targets, want) {
 		t.Errorf("%+v, want %+v", p.Targets, want)

@@ -51,12 +51,11 @@ after a report of the points that have finished; 1 anything else.`,
 			if err != nil {
 				return err
 			}
-			w := search.Sweep{Run: p.single(0), Parallel: f.parallel}
-			axes, err := o.parse(&w)
+			axes, objectives, err := o.parse()
 			if err != nil {
 				return err
 			}
-			return p.sweep(c, &f, w, s, axes)
+			return p.sweep(c, &f, s, axes, objectives)
 		},
 	}
 	f.add(c)
@@ -66,33 +65,31 @@ after a report of the points that have finished; 1 anything else.`,
 	return c
 }
 
-// parse sets what the flags ask of a sweep, and returns its axes.
-func (o *sweepFlags) parse(w *search.Sweep) (axes []search.Axis, err error) {
+// parse reads what the flags ask of a sweep.
+func (o *sweepFlags) parse() (axes []search.Axis, objectives []search.Objective, err error) {
 	for _, text := range o.vary {
 		a, err := search.ParseAxis(text)
 		if err != nil {
-			return nil, fmt.Errorf("%w: --vary: %w", errUsage, err)
+			return nil, nil, fmt.Errorf("%w: --vary: %w", errUsage, err)
 		}
 		if slices.Contains([]string{"seed", "reps", "parallel"}, a.Path) {
-			return nil, fmt.Errorf("%w: --vary %s: all points have the same seeds and replications; use --%s", errUsage, a.Path, a.Path)
+			return nil, nil, fmt.Errorf("%w: --vary %s: all points have the same seeds and replications; use --%s", errUsage, a.Path, a.Path)
 		}
 		axes = append(axes, a)
 	}
 	if o.objectives != "" {
-		if w.Objectives, err = search.ParseObjectives(o.objectives); err != nil {
-			return nil, fmt.Errorf("%w: --objectives: %w", errUsage, err)
+		if objectives, err = search.ParseObjectives(o.objectives); err != nil {
+			return nil, nil, fmt.Errorf("%w: --objectives: %w", errUsage, err)
 		}
 	}
-	return axes, nil
+	return axes, objectives, nil
 }
 
 // sweep runs the grid and shows it.
-func (p *program) sweep(c *cobra.Command, f *shared, w search.Sweep, s sim.Scenario, axes []search.Axis) error {
+func (p *program) sweep(c *cobra.Command, f *shared, s sim.Scenario, axes []search.Axis, objectives []search.Objective) error {
 	show, clear := phases(c.ErrOrStderr())
-	if tell := counted(show); tell != nil {
-		w.Progress = func(done, of int) { tell(c.Name(), done, of) }
-	}
-	r, err := w.Do(c.Context(), s, axes)
+	lab := search.Lab{Run: p.single(0), Parallel: f.parallel, Progress: counted(show)}
+	r, err := lab.Sweep(c.Context(), s, axes, objectives)
 	clear()
 	interrupted := errors.Is(err, sim.ErrInterrupted)
 	switch {

@@ -88,7 +88,7 @@ func TestAnInterruptedSweepShowsWhatHasFinished(t *testing.T) {
 			return figures(s)
 		}, "sweep", "--parallel", "1", "--vary", "policy.target=10ms,20ms,30ms,40ms")
 		interrupt()
-		if status != exitInterrupted || !strings.Contains(stderr, fmt.Sprintf("%d of 4 points are finished", finished)) {
+		if status != exitInterrupted || !strings.Contains(stderr, fmt.Sprintf("%d of 4 simulations are finished", finished)) {
 			t.Errorf("status %d, %s", status, stderr)
 		}
 		if shows := strings.Contains(stdout, "Interrupted: 2 of 4 points did not run."); shows != (finished == 2) || finished == 0 && stdout != "" {
