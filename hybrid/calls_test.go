@@ -12,104 +12,91 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Calls that are due together travel in one Exchange.
+// Calls that are due together travel in one Exchange; but a crowd of keys is split, so that nobody
+// waits for the last of a hundred thousand.
 func TestCallsDueTogetherTravelTogether(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, of(hybrid.PerSecond(1000)))
-		// Given a hundred keys that were all used at one time,
-		for i := range 100 {
-			l.TryAllow(fmt.Sprint(i))
+	bubble(t, func(t *world) {
+		l := t.process(hybrid.PerSecond(1000))
+		const keys = 2500
+		travel := func(what string, most int, do func()) {
+			batches, calls := t.during(do)
+			check(t, calls >= keys && batches <= most, "%s: %d calls in %d batches", what, calls, batches)
 		}
-		time.Sleep(10 * time.Millisecond)
-		before, callsBefore := s.counts()
-		// when all give back what they do not need,
-		time.Sleep(time.Second)
+		// When thousands of keys are all used at one time, and all give back what they do not need,
 		// then they do it in a few batches.
-		after, callsAfter := s.counts()
-		check(t, callsAfter-callsBefore >= 100 && after-before <= 12,
-			"%d calls in %d batches", callsAfter-callsBefore, after-before)
-		check(t, before <= 3, "%d batches to start", before)
-	})
-}
-
-// Calls that a timer makes due are gathered, though no two are due at one moment.
-func TestTimedCallsAreGathered(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, by(hybrid.Policy{MinBatch: 50}, hybrid.PerSecond(1000)))
-		// Given a thousand keys that were used one after the other, 50 us apart,
-		for i := range 1000 {
-			l.Allow(fmt.Sprint(i))
-			time.Sleep(50 * time.Microsecond)
-		}
-		before, callsBefore := s.counts()
-		// when each gives back a Target later, 50 us apart,
-		time.Sleep(90 * time.Millisecond)
-		// then the calls of a millisecond travel together.
-		after, callsAfter := s.counts()
-		check(t, callsAfter-callsBefore >= 500 && after-before <= 90,
-			"%d calls in %d batches in 90 ms", callsAfter-callsBefore, after-before)
-	})
-}
-
-// A crowd of keys is split, so that nobody waits for the last of a hundred thousand.
-func TestABatchIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, of(hybrid.PerHour(10)))
-		for i := range 2500 {
-			l.TryAllow(fmt.Sprint(i))
-		}
-		noErr(t, l.Shutdown(t.Context()))
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, n := range s.sizes {
+		travel("begin", 5, func() {
+			for i := range keys {
+				l.TryAllow(fmt.Sprint(i))
+			}
+			time.Sleep(10 * time.Millisecond)
+		})
+		travel("give back", 16, func() { time.Sleep(time.Second) })
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		for _, n := range t.sizes {
 			check(t, n <= 1000, "a batch of %d calls", n)
 		}
 	})
 }
 
+// Calls that a timer makes due are gathered, though no two are due at one moment.
+func TestTimedCallsAreGathered(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(by(hybrid.Policy{MinBatch: 50}, hybrid.PerSecond(1000)))
+		// Given a thousand keys that were used one after the other, 50 us apart,
+		for i := range 1000 {
+			l.Allow(fmt.Sprint(i))
+			time.Sleep(50 * time.Microsecond)
+		}
+		// when each gives back a Target later, 50 us apart, then the calls of a millisecond travel
+		// together.
+		batches, calls := t.during(func() { time.Sleep(90 * time.Millisecond) })
+		check(t, calls >= 500 && batches <= 90, "%d calls in %d batches in 90 ms", calls, batches)
+	})
+}
+
 // Somebody who waits does not wait to be gathered, and what was held back goes along.
 func TestAWaitingRequestSendsAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, of(hybrid.PerSecond(1000)))
+	bubble(t, func(t *world) {
+		l := t.process(hybrid.PerSecond(1000))
 		l.TryAllow("a")
 		synctest.Wait()
 		// Given a call that is held back because a batch has just gone,
 		l.TryAllow("b")
 		synctest.Wait()
-		_, calls := s.counts()
+		_, calls := t.counts()
 		must(t, calls == 1, "%d calls", calls)
 		// when somebody waits for a third key,
 		d := took(func() { l.Allow("c") })
 		check(t, d == 0, "waited %v for a store that answers at once", d)
 		// then both travel together, now.
-		batches, calls := s.counts()
+		batches, calls := t.counts()
 		check(t, batches == 2 && calls == 3, "%d calls in %d batches", calls, batches)
 	})
 }
 
 // A node that hangs delays its own keys only, though all keys come from one Limiter.
 func TestASlowNodeDelaysItsOwnKeysOnly(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
+	bubble(t, func(t *world) {
 		hang := make(chan struct{})
 		defer close(hang)
-		s.setJudge(func(c *lease.Call) verdict {
+		t.setJudge(func(c *lease.Call) verdict {
 			if c.Key[0] == 's' {
 				return verdict{late: hang, deaf: true}
 			}
 			return verdict{delay: time.Millisecond}
 		})
-		l := start(t, s, of(hybrid.PerSecond(1000)))
+		l := t.process(hybrid.PerSecond(1000))
 		// Given calls for many keys of a node that hangs, in the same batches as those of the
 		// other,
 		var wg sync.WaitGroup
 		for i := range 200 {
 			wg.Go(func() { l.Allow(fmt.Sprint("slow", i)) })
 			// then the others' are answered all the same.
-			if d := took(func() {
+			d := took(func() {
 				check(t, l.Allow(fmt.Sprint("fast", i)), "a key of the node that works was denied")
-			}); d > 3*time.Millisecond {
-				t.Fatalf("a key of the node that works waited %v", d)
-			}
+			})
+			must(t, d <= 3*time.Millisecond, "a key of the node that works waited %v", d)
 		}
 		wg.Wait()
 	})
@@ -132,27 +119,26 @@ func perTick(tick time.Duration, n int, d time.Duration, ask func(i int)) {
 func TestABusyKeyAdmitsThousandsPerRoundTrip(t *testing.T) {
 	const perSecond, burst, goal = 100_000, 40_000, 5_000
 	for _, load := range []float64{0.5, 1} {
-		bubbleOf(t, fmt.Sprintf("load %v", load), func(t *testing.T, s *faultyStore) {
+		bubbleOf(t, load, func(t *world) {
 			// Given a store a millisecond away, and a key whose demand is known,
-			s.every(verdict{delay: time.Millisecond})
-			l := start(t, s, hybrid.Config{
-				Limits: limits(hybrid.PerSecond(perSecond).WithBurst(burst)),
-				Policy: hybrid.Policy{Target: 100 * time.Millisecond},
-			})
+			t.every(verdict{delay: time.Millisecond})
+			limit := hybrid.PerSecond(perSecond).WithBurst(burst)
+			l := t.start(by(hybrid.Policy{Target: 100 * time.Millisecond}, limit))
 			key := l.Key("k")
-			ask := func(int) { key.Allow() }
-			n := int(load * perSecond / 10_000)
-			perTick(100*time.Microsecond, n, 2*time.Second, ask)
+			ask := func(seconds time.Duration) {
+				n := int(load * perSecond / 10_000)
+				perTick(100*time.Microsecond, n, seconds*time.Second, func(int) { key.Allow() })
+			}
+			ask(2)
 			// when it is asked for three seconds more,
 			before := l.Stats()
-			perTick(100*time.Microsecond, n, 3*time.Second, ask)
+			ask(3)
 			// then each round trip brings thousands of tokens that are spent.
 			after := l.Stats()
 			admitted, trips := after.Admitted-before.Admitted, after.RoundTrips-before.RoundTrips
 			check(t, float64(admitted) >= 0.99*load*perSecond*3, "only %d admitted", admitted)
 			want := int64(goal * load)
-			check(t, admitted >= want*trips,
-				"%d admitted in %d round trips, want %d in each", admitted, trips, want)
+			check(t, admitted >= want*trips, "%d admitted in %d round trips, want %d in each", admitted, trips, want)
 		})
 	}
 }
@@ -169,33 +155,31 @@ func TestPipelinesDoNotGrowWithTheNumberOfKeys(t *testing.T) {
 		if testkit.RaceEnabled && c.keys*c.perSecond > 100_000 {
 			continue // a million decisions of one goroutine, and more
 		}
-		bubbleOf(t, fmt.Sprint(c.keys, " ", c.target), func(t *testing.T, s *faultyStore) {
+		bubbleOf(t, fmt.Sprint(c.keys, " ", c.target), func(t *world) {
 			// Given a store a millisecond away, and keys that are asked for all the time and came
 			// into use one after the other, so that no two are due together,
-			s.every(verdict{delay: time.Millisecond})
+			t.every(verdict{delay: time.Millisecond})
 			limit := hybrid.PerSecond(int64(c.perSecond)).WithBurst(4 * int64(c.perSecond))
-			l := start(t, s, by(hybrid.Policy{Target: c.target}, limit))
+			l := t.start(by(hybrid.Policy{Target: c.target}, limit))
 			all := make([]*hybrid.Key, c.keys)
 			for i := range all {
 				all[i] = l.Key(fmt.Sprint(i))
 			}
-			const tick = 100 * time.Microsecond
-			n := c.keys * c.perSecond / int(time.Second/tick)
-			perTick(tick, n, time.Second, func(i int) {
-				if k := i % c.keys; k*apart%c.keys <= i/c.perSecond {
-					all[k].TryAllow()
-				}
-			})
-			ask := func(i int) { all[i%c.keys].TryAllow() }
-			perTick(tick, n, time.Second, ask)
+			aSecond := func(inUse func(i, k int) bool) {
+				const tick = 100 * time.Microsecond
+				perTick(tick, c.keys*c.perSecond/int(time.Second/tick), time.Second, func(i int) {
+					if k := i % c.keys; inUse(i, k) {
+						all[k].TryAllow()
+					}
+				})
+			}
+			always := func(int, int) bool { return true }
+			aSecond(func(i, k int) bool { return k*apart%c.keys <= i/c.perSecond })
+			aSecond(always)
 			// when a second passes,
-			before, callsBefore := s.counts()
-			perTick(tick, n, time.Second, ask)
+			batches, calls := t.during(func() { aSecond(always) })
 			// then all their calls travel in a bounded number of pipelines.
-			after, callsAfter := s.counts()
-			batches, calls := after-before, callsAfter-callsBefore
-			check(t, calls >= c.keys/2,
-				"%d calls for %d keys in use: this is not about renewals", calls, c.keys)
+			check(t, calls >= c.keys/2, "%d calls for %d keys in use: this is not about renewals", calls, c.keys)
 			most := 2 * c.keys * int(time.Second/c.target)
 			check(t, calls <= most, "%d calls for %d keys, want two each Target at most", calls, c.keys)
 			check(t, batches <= bound, "%d pipelines in a second, want %d at most", batches, bound)
@@ -207,38 +191,30 @@ func TestPipelinesDoNotGrowWithTheNumberOfKeys(t *testing.T) {
 // gave, however often it is asked.
 func TestDeniedRequestsCostNoRoundTrips(t *testing.T) {
 	const target = 100 * time.Millisecond
-	for _, c := range []struct {
-		limit hybrid.Limit
-		every time.Duration // between two calls, at least
-	}{
-		{hybrid.PerHour(1), 300 * time.Millisecond}, // three quarters of a TTL, in case the limits were changed
-		{hybrid.PerSecond(1000), target / 2},        // the delay after a shortfall
+	for limit, pause := range map[hybrid.Limit]time.Duration{ // between two calls, at least
+		hybrid.PerHour(1):      300 * time.Millisecond, // three quarters of a TTL, in case the limits were changed
+		hybrid.PerSecond(1000): target / 2,             // the delay after a shortfall
 	} {
-		bubbleOf(t, c.limit.String(), func(t *testing.T, s *faultyStore) {
+		bubbleOf(t, limit, func(t *world) {
 			// Given a key whose bucket is empty,
-			s.every(verdict{delay: time.Millisecond})
-			l := start(t, s, by(hybrid.Policy{Target: target}, c.limit))
-			key := l.Key("k")
-			for key.Allow() {
-			}
-			// when it is asked a million times at one moment,
+			t.every(verdict{delay: time.Millisecond})
+			key := t.drained(by(hybrid.Policy{Target: target}, limit)).Key("k")
+			// when it is asked a million times at one moment, then nothing is sent,
 			const requests = 1_000_000 / testkit.Slowdown
-			_, before := s.counts()
-			for range requests / 2 {
-				key.TryAllow()
-				key.Allow()
-			}
-			// then nothing is sent,
-			synctest.Wait()
-			_, after := s.counts()
-			check(t, after == before, "%d calls for a million requests at one moment", after-before)
-			// and when it is asked a million times in ten seconds,
+			_, calls := t.during(func() {
+				for range requests / 2 {
+					key.TryAllow()
+					key.Allow()
+				}
+				synctest.Wait()
+			})
+			check(t, calls == 0, "%d calls for a million requests at one moment", calls)
+			// and when it is asked a million times in ten seconds, then no call goes out but when the
+			// delay ends.
 			const tick, d = time.Millisecond, 10 * time.Second
-			perTick(tick, int(requests*tick/d), d, func(int) { key.TryAllow() })
-			// then no call goes out but when the delay ends.
-			_, after = s.counts()
-			most := int(d/c.every) + 1
-			check(t, after-before <= most, "%d calls in %v, want %d at most", after-before, d, most)
+			_, calls = t.during(func() { perTick(tick, int(requests*tick/d), d, func(int) { key.TryAllow() }) })
+			most := int(d/pause) + 1
+			check(t, calls <= most, "%d calls in %v, want %d at most", calls, d, most)
 		})
 	}
 }
@@ -246,21 +222,20 @@ func TestDeniedRequestsCostNoRoundTrips(t *testing.T) {
 // Where the burst is small beside the round trip nothing is leased ahead. Requests that do not wait
 // then get what the bucket has all the same: a call asks for as many as were refused, not for one.
 func TestTryAllowIsServedThoughTheBurstIsSmallBesideTheRoundTrip(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
+	bubble(t, func(t *world) {
 		// Given 260 ms to the store, in which a limit of 1,000/s makes more than a quarter of its
 		// burst,
-		s.every(verdict{delay: 260 * time.Millisecond})
+		t.every(verdict{delay: 260 * time.Millisecond})
 		limit := hybrid.PerSecond(1000)
-		l := start(t, s, hybrid.Config{Limits: limits(limit), CallTimeout: time.Second})
+		l := t.start(hybrid.Config{Limits: limits(limit), CallTimeout: time.Second})
 		bound := newMeter(limit)
 		// when twice the limit is asked for, without waiting,
-		ask := func(span time.Duration) (admitted int) {
-			const gap = 500 * time.Microsecond
-			return admits(int(span/gap), gap, func() bool { return bound.admitIf(l.TryAllow("k")) })
+		ask := func(seconds int) (admitted int) {
+			return admits(2000*seconds, time.Second/2000, func() bool { return bound.admitIf(l.TryAllow("k")) })
 		}
-		ask(3 * time.Second)
+		ask(3)
 		// then most of the limit is admitted.
-		got := ask(10 * time.Second)
+		got := ask(10)
 		check(t, got >= 7500, "%d of 10,000 admitted; %+v", got, l.Stats())
 		bound.check(t)
 	})

@@ -2,9 +2,7 @@ package hybrid_test
 
 import (
 	"context"
-	"errors"
 	"math"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +11,7 @@ import (
 )
 
 // waitFor waits for n tokens of "k", at most d, and says how long it took.
-func waitFor(t *testing.T, l *hybrid.Limiter, d time.Duration, n int64) (time.Duration, error) {
+func waitFor(t *world, l *hybrid.Limiter, d time.Duration, n int64) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
 	var err error
@@ -21,116 +19,163 @@ func waitFor(t *testing.T, l *hybrid.Limiter, d time.Duration, n int64) (time.Du
 	return spent, err
 }
 
+// tooLate checks that a wait for n tokens, at most d, is turned away at once.
+func tooLate(t *world, l *hybrid.Limiter, d time.Duration, n int64) {
+	t.Helper()
+	spent, err := waitFor(t, l, d, n)
+	isErr(t, err, hybrid.ErrWouldExceedDeadline, context.DeadlineExceeded)
+	check(t, spent < d && (!t.virtual() || spent == 0), "%d tokens in %v: told after %v", n, d, spent)
+}
+
 // A wait whose tokens can be there in time is not turned away, whatever this process heard before.
 func TestADeadlineThatCanBeMetIsMet(t *testing.T) {
-	perHour := of(hourly)
 	// changed is a process that found the bucket empty, and that has not heard of what another one
 	// did since.
-	changed := func(t *testing.T, s *faultyStore, change func(*hybrid.Limiter)) *hybrid.Limiter {
-		other := start(t, s, perHour)
-		other.AllowN("k", 9)
-		l := drained(t, s, perHour)
-		time.Sleep(time.Minute)
-		change(other)
-		time.Sleep(10 * time.Minute)
-		return l
+	changed := func(change func(t *world, other *hybrid.Limiter)) func(t *world) *hybrid.Limiter {
+		return func(t *world) *hybrid.Limiter {
+			other := t.process(hourly)
+			other.AllowN("k", 9)
+			l := t.drained(of(hourly))
+			time.Sleep(time.Minute)
+			change(t, other)
+			time.Sleep(10 * time.Minute)
+			return l
+		}
 	}
-	type given = func(t *testing.T, s *faultyStore) *hybrid.Limiter
 	for name, c := range map[string]struct {
-		given    given
+		given    func(t *world) *hybrid.Limiter
 		deadline time.Duration
-		then     func(t *testing.T, l *hybrid.Limiter)
 	}{
-		"a cold key, whose token is there in a second": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
-			drained(t, s, of(hybrid.PerMinute(1)))
+		"a cold key, whose token is there in a second": {func(t *world) *hybrid.Limiter {
+			t.drained(of(hybrid.PerMinute(1)))
 			time.Sleep(59 * time.Second)
-			return start(t, s, of(hybrid.PerMinute(1)))
-		}, 30 * time.Second, nil},
-		"a key that was just drawn from, whose token is there in 10 ms": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
-			l := drained(t, s, of(hybrid.PerSecond(10)))
+			return t.process(hybrid.PerMinute(1))
+		}, 30 * time.Second},
+		"a key that was just drawn from, whose token is there in 10 ms": {func(t *world) *hybrid.Limiter {
+			l := t.drained(of(hybrid.PerSecond(10)))
 			time.Sleep(190 * time.Millisecond)
 			l.Allow("k")
 			return l
-		}, 70 * time.Millisecond, nil},
-		"this process has reset the bucket": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
-			l := drained(t, s, perHour)
+		}, 70 * time.Millisecond},
+		"this process has reset the bucket": {func(t *world) *hybrid.Limiter {
+			l := t.drained(of(hourly))
 			noErr(t, l.Reset(t.Context(), "k"))
 			return l
-		}, 10 * time.Second, nil},
-		"another process has reset it": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
-			return changed(t, s, func(l *hybrid.Limiter) { noErr(t, l.Reset(t.Context(), "k")) })
-		}, 10 * time.Second, nil},
-		"another process has raised the limit": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
-			return changed(t, s, func(l *hybrid.Limiter) {
-				noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(1000)))
-			})
-		}, 10 * time.Second, nil},
-		"another process has refunded": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
-			return changed(t, s, func(l *hybrid.Limiter) { l.Refund("k", 5) })
-		}, 10 * time.Second, nil},
-		"a refund of its own is on its way": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
-			l := drained(t, s, perHour)
+		}, 10 * time.Second},
+		"another process has reset it": {changed(func(t *world, other *hybrid.Limiter) {
+			noErr(t, other.Reset(t.Context(), "k"))
+		}), 10 * time.Second},
+		"another process has raised the limit": {changed(func(t *world, other *hybrid.Limiter) {
+			noErr(t, other.SetLimits(t.Context(), "k", hybrid.PerSecond(1000)))
+		}), 10 * time.Second},
+		"another process has refunded": {changed(func(t *world, other *hybrid.Limiter) {
+			other.Refund("k", 5)
+		}), 10 * time.Second},
+		"a refund of its own is on its way": {func(t *world) *hybrid.Limiter {
+			l := t.drained(of(hourly))
 			l.Refund("k", 5)
 			return l
-		}, 10 * time.Second, nil},
-		"a large request was refused, 5 are there": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
-			l := start(t, s, perHour)
+		}, 10 * time.Second},
+		"a large request was refused, 5 are there": {func(t *world) *hybrid.Limiter {
+			l := t.process(hourly)
 			l.AllowN("k", 5)
 			time.Sleep(time.Second)
 			must(t, !l.AllowN("k", 10), "10 of 5")
 			return l
-		}, 300 * time.Millisecond, func(t *testing.T, l *hybrid.Limiter) {
-			check(t, l.Allow("k"), "Allow was denied: %+v", l.Stats())
-		}},
-		"the deadline is beyond what a clock can count": {func(t *testing.T, s *faultyStore) *hybrid.Limiter {
-			l := drained(t, s, of(hybrid.PerSecond(10)))
+		}, 300 * time.Millisecond},
+		"the deadline is beyond what a clock can count": {func(t *world) *hybrid.Limiter {
+			l := t.drained(of(hybrid.PerSecond(10)))
 			time.Sleep(time.Second)
 			drain(l, "k")
 			return l
-		}, math.MaxInt64, func(t *testing.T, l *hybrid.Limiter) {
-			ctx, cancel := context.WithDeadline(t.Context(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
-			defer cancel()
-			noErr(t, l.Wait(ctx, "k"))
-		}},
+		}, math.MaxInt64},
 	} {
-		bubbleOf(t, name, func(t *testing.T, s *faultyStore) {
-			l := c.given(t, s)
+		bubbleOf(t, name, func(t *world) {
+			l := c.given(t)
 			d, err := waitFor(t, l, c.deadline, 1)
-			check(t, err == nil, "%v after %v; the bucket has %d", err, d, s.state(t, "k").Levels[0])
-			if c.then != nil {
-				c.then(t, l)
-			}
+			check(t, err == nil, "%v after %v; the bucket has %d", err, d, t.state("k").Levels[0])
 		})
 	}
+	bubbleOf(t, "the deadline is in the year 9999", func(t *world) {
+		l := t.drained(of(hybrid.PerSecond(10)))
+		ctx, cancel := context.WithDeadline(t.Context(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
+		defer cancel()
+		noErr(t, l.Wait(ctx, "k"))
+	})
+}
+
+// The deadline is judged at once, by what the bucket said.
+func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.drained(of(hybrid.PerSecond(10)))
+		// 5 tokens take half a second.
+		tooLate(t, l, 499*time.Millisecond, 5)
+		d, err := waitFor(t, l, 501*time.Millisecond, 5)
+		check(t, err == nil && d == 500*time.Millisecond, "%v after %v", err, d)
+		// Behind somebody who waits for 5, one token comes after 6.
+		wait := background(func() { waitFor(t, l, time.Second, 5) })
+		synctest.Wait()
+		tooLate(t, l, 550*time.Millisecond, 1)
+		wait()
+		// What failed has cost nothing.
+		equal(t, l.Stats().Admitted, 20, "admitted, want the burst and two waits of 5")
+	})
+	// Four waiters of 85 years each are in front: the sum is more than a time.Duration holds.
+	bubble(t, func(t *world) {
+		l := t.process(hybrid.PerHour(1).WithBurst(750_000))
+		must(t, l.AllowN("k", 750_000), "denied")
+		ctx, cancel := context.WithCancel(t.Context())
+		wait := inTurn(4, func(int) { l.WaitN(ctx, "k", 750_000) })
+		tooLate(t, l, time.Hour, 1)
+		cancel()
+		wait()
+	})
+}
+
+// x/time/rate, TestWaitTimeout: who cannot be served by the deadline is told at once, be it because
+// the store has just said so.
+func TestPeerWaitingFailsEarly(t *testing.T) {
+	everywhere(t, func(t *world) {
+		// Given an empty bucket that gets its next token in an hour, when somebody has 59 minutes,
+		// then that is known to be in vain.
+		l := t.drained(of(hourly))
+		for _, waiter := range []*hybrid.Limiter{l, t.process(hourly)} {
+			tooLate(t, waiter, 59*time.Minute, 1)
+			tooLate(t, waiter, 59*time.Minute, 10)
+		}
+		check(t, l.Stats().Admitted == 10, "%+v", l.Stats())
+	})
 }
 
 // Who is turned away leaves what it had gathered to the next, who is judged by it.
 func TestWhoIsTurnedAwayLeavesItsTokensToTheNext(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
+	bubble(t, func(t *world) {
 		cfg := by(hybrid.Policy{MinBatch: 5}, hourly)
-		first := start(t, s, cfg)
+		first := t.start(cfg)
 		first.AllowN("k", 5)
 		first.Shutdown(context.Background())
 		time.Sleep(time.Second)
-		s.every(verdict{delay: 20 * time.Millisecond})
-		l := start(t, s, cfg)
-		var wg sync.WaitGroup
-		wg.Go(func() { l.Allow("k") })
-		synctest.Wait()
-		wg.Go(func() { _, _ = waitFor(t, l, 10*time.Second, 10) })
-		synctest.Wait()
+		t.every(verdict{delay: 20 * time.Millisecond})
+		l := t.start(cfg)
+		wait := inTurn(2, func(i int) {
+			if i == 0 {
+				l.Allow("k")
+			} else {
+				_, _ = waitFor(t, l, 10*time.Second, 10)
+			}
+		})
 		d, err := waitFor(t, l, 10*time.Second, 1)
 		check(t, err == nil, "Wait(1) with tokens in the pool: %v after %v; %+v", err, d, l.Stats())
-		wg.Wait()
+		wait()
 	})
 }
 
 // A reply that was made before a reset, and comes after it, is no judgement.
 func TestAReplyThatWasOvertakenTurnsNobodyAway(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		drained(t, s, of(hourly))
-		l := start(t, s, of(hourly))
-		s.every(verdict{delay: 20 * time.Millisecond})
+	bubble(t, func(t *world) {
+		t.drained(of(hourly))
+		l := t.process(hourly)
+		t.every(verdict{delay: 20 * time.Millisecond})
 		wait := background(func() {
 			d, err := waitFor(t, l, 10*time.Second, 1)
 			check(t, err == nil, "Reset before the reply: %v after %v", err, d)
@@ -141,22 +186,37 @@ func TestAReplyThatWasOvertakenTurnsNobodyAway(t *testing.T) {
 	})
 }
 
-// Four waiters of 85 years each are in front: the sum is more than a time.Duration holds.
-func TestAWaitBehindCenturiesFailsAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, of(hybrid.PerHour(1).WithBurst(750_000)))
-		must(t, l.AllowN("k", 750_000), "denied")
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() { l.WaitN(ctx, "k", 750_000) })
+// Redisson: tryAcquire(1, 1, SECONDS) is false after a second at most. Here nobody can tell in
+// advance that the wait is in vain, because the store does not answer.
+func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
+	everywhere(t, func(t *world) {
+		const patience = 100 * time.Millisecond
+		// Given a store whose replies are held back,
+		release := make(chan struct{})
+		t.every(verdict{until: release})
+		// when WaitN and Take have 100 ms by their context,
+		l := t.start(hybrid.Config{Limits: limits(hourly), CallTimeout: 30 * time.Second})
+		for verb, ask := range map[string]func(ctx context.Context) error{
+			"WaitN": func(ctx context.Context) error { return l.WaitN(ctx, "k", 3) },
+			"Take": func(ctx context.Context) error {
+				r, err := l.Take(ctx, "k", 2)
+				check(t, !r.OK, "Take: admitted")
+				return err
+			},
+		} {
+			// then they end with it, and have failed;
+			d := took(func() { isErr(t, ask(within(t, patience)), context.DeadlineExceeded) })
+			check(t, d >= patience && (!t.virtual() || d == patience), "%s ended after %v", verb, d)
 		}
-		synctest.Wait()
-		d, err := waitFor(t, l, time.Hour, 1)
-		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) &&
-			errors.Is(err, context.DeadlineExceeded) && d == 0,
-			"%v after %v", err, d)
-		cancel()
-		wg.Wait()
+		// Allow, which has no context, ends with CallTimeout, and is false. (The call is given up a
+		// little before, so that Policy.Fallback can answer.)
+		impatient := t.start(hybrid.Config{Limits: limits(hourly), CallTimeout: patience, Policy: denying})
+		d := took(func() { check(t, !impatient.Allow("other"), "Allow: admitted") })
+		check(t, d >= patience*15/16 && (!t.virtual() || d <= patience), "Allow ended after %v", d)
+		// And when the replies come after all, what they bring for those who have gone goes back.
+		t.setJudge(nil)
+		close(release)
+		t.eventually("all 10 in the bucket", "k", func(level int64) bool { return level == 10 })
+		check(t, l.Stats().Admitted == 0, "%+v", l.Stats())
 	})
 }

@@ -314,6 +314,6 @@ func ExampleParseLimit() {
 
 // A burst that is larger or smaller than what comes in a period.
 func ExampleLimit_WithBurst() {
-	fmt.Println(hybrid.PerSecond(100).WithBurst(20), hybrid.PerMinute(60), hybrid.PerHour(5), hybrid.Every(3*time.Second))
-	// Output: 100/s burst 20 60/m 5/h 1/3s
+	fmt.Println(hybrid.PerSecond(100).WithBurst(20), hybrid.PerMinute(60), hybrid.Every(3*time.Second))
+	// Output: 100/s burst 20 60/m 1/3s
 }

@@ -1,158 +1,69 @@
 package hybrid_test
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
-
-// What cannot be asked is answered with an error by Take, with false by the others, and counted.
-func TestInvalidRequests(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, of(hybrid.PerSecond(10), hybrid.PerHour(5)))
-		for _, c := range []struct {
-			key  string
-			n    int64
-			want error
-		}{
-			{"", 1, hybrid.ErrInvalidKey},
-			{"k", -1, hybrid.ErrInvalidN},
-			{"k", math.MinInt64, hybrid.ErrInvalidN},
-			{"k", 6, hybrid.ErrExceedsBurst}, // of the second limit
-			{"k", math.MaxInt64, hybrid.ErrExceedsBurst},
-		} {
-			before := l.Stats().Invalid
-			check(t, !l.AllowN(c.key, c.n) && !l.Key(c.key).AllowN(c.n),
-				"%q, %d was admitted", c.key, c.n)
-			r, err := l.Take(t.Context(), c.key, c.n)
-			check(t, errors.Is(err, c.want) && !r.OK,
-				"%q, %d: %+v, %v, want %v", c.key, c.n, r, err, c.want)
-			got := l.Stats().Invalid - before
-			check(t, got == 3, "%q, %d: counted %d times", c.key, c.n, got)
-		}
-		check(t, !l.Allow("") && !l.TryAllow("") && !l.Key("").Allow() && !l.Key("").TryAllow(),
-			"an empty key was admitted")
-		// A refund of a key that nobody has used is none.
-		before := l.Stats()
-		l.Refund("", 1)
-		l.Refund("new", -1)
-		l.Refund("new", 0)
-		l.Refund("new", 5)
-		keys := l.Stats().Keys
-		check(t, l.Stats().Invalid == before.Invalid+2 && keys == before.Keys,
-			"%+v, before %+v", l.Stats(), before)
-		// n = 0 is true and costs nothing, not even an entry.
-		check(t, l.AllowN("zero", 0) && l.Key("zero").AllowN(0) && l.Stats().Keys == keys,
-			"0 tokens were denied, or made an entry")
-		// Nothing of all this was taken, called for, or taken for demand.
-		time.Sleep(time.Second)
-		_, calls := s.counts()
-		check(t, calls == 0, "%d calls", calls)
-		st := l.Stats()
-		check(t, st.Denied == 0 && st.Admitted == 0, "%+v", st)
-		check(t, l.AllowN("k", 5) && !l.Allow("k"), "the burst is not what it was")
-	})
-}
-
-// A request above the burst does not look like demand on a key that is in use.
-func TestAnOversizedRequestIsNotDemand(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, of(hybrid.PerSecond(1000)))
-		for range 1000 {
-			l.Allow("k")
-			l.AllowN("k", math.MaxInt64)
-			time.Sleep(10 * time.Millisecond)
-			r := s.last()
-			must(t, r.Want <= 120, "100 requests a second asked for %d tokens", r.Want)
-		}
-		st := l.Stats()
-		check(t, st.Denied == 0 && st.Invalid == 1000, "%+v", st)
-	})
-}
-
-// The limits belong to the Limiter from New on, and bad ones of a single key are that key's error.
-func TestLimitsAreTheLimitersOwn(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		mine := limits(hybrid.PerHour(2))
-		l := start(t, s, hybrid.Config{Limits: mine, LimitsFor: func(key string) []hybrid.Limit {
-			if key == "bad" {
-				return limits(hybrid.PerSecond(0))
-			}
-			return nil
-		}})
-		mine[0] = hybrid.PerHour(100)
-		check(t, l.AllowN("k", 2) && !l.Allow("k"), "the limit followed the caller's slice")
-		_, err := l.Take(t.Context(), "bad", 1)
-		check(t, errors.Is(err, lease.ErrInvalidLimit) && errors.Is(err, hybrid.ErrInvalidConfig),
-			"%v", err)
-	})
-}
 
 // An idle key leaves the table once its bucket is full again and all leases have ended; a Key goes
 // on working.
 func TestIdleKeysLeaveTheTable(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, of(hybrid.PerSecond(10)))
-		k := l.Key("k")
-		for k.Allow() {
-		}
-		denied := l.Stats().Denied
+	bubble(t, func(t *world) {
+		l := t.drained(of(hybrid.PerSecond(10)))
+		k, denied := l.Key("k"), l.Stats().Denied
 		time.Sleep(1200 * time.Millisecond) // time to full is 1 s, T is 400 ms
 		equal(t, l.Stats().Keys, 1, "keys after 1.2 s")
 		time.Sleep(2 * time.Second)
 		st := l.Stats()
 		check(t, st.Keys == 0 && st.Admitted == 10 && st.Denied == denied,
 			"%+v: want no key left, and its account kept", st)
-		equal(t, drain(l, "k"), 10, "admitted after the eviction")
+		equal(t, admits(20, 0, k.Allow), 10, "admitted after the eviction")
 	})
 }
 
 // At KeysMax the longest idle key makes room, one whose bucket is known to be empty included; keys
-// in use stay, and a new key is refused while all are.
+// in use stay, and a new key is refused while all are: that counts as denied, and the listener is
+// told.
 func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(60).WithBurst(1)), KeysMax: 3,
-			Policy: hybrid.Policy{TTL: time.Minute}})
+	bubble(t, func(t *world) {
+		cfg := by(hybrid.Policy{TTL: time.Minute}, hybrid.PerHour(60).WithBurst(1))
+		cfg.KeysMax = 3
+		l := t.start(cfg)
 		// Given a full table: a and b are idle, a for longer; both are denied for a minute,
 		for _, key := range []string{"a", "b", "c"} {
 			must(t, l.Allow(key) && !l.Allow(key), "the burst is 1")
 			time.Sleep(time.Second)
 		}
-		calls := func(key string) (n int) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			for _, k := range s.keys {
-				if k == key {
-					n++
-				}
-			}
-			return n
-		}
 		// when a fourth comes,
 		must(t, l.Allow("d"), "a new key found no room")
 		equal(t, l.Stats().Keys, 3, "keys")
 		// then a is gone, and asks the bucket again, while b is still known to be empty.
-		before := calls("b")
-		check(t, !l.Allow("b") && calls("b") == before, "b was evicted before a")
-		before = calls("a")
-		check(t, !l.Allow("a") && calls("a") != before, "a was not evicted, or its bucket forgot")
+		before := t.callsFor("b")
+		check(t, !l.Allow("b") && t.callsFor("b") == before, "b was evicted before a")
+		before = t.callsFor("a")
+		check(t, !l.Allow("a") && t.callsFor("a") != before, "a was not evicted, or its bucket forgot")
 	})
-	bubble(t, func(t *testing.T, s *faultyStore) {
+	bubble(t, func(t *world) {
 		// Given a table full of keys that hold tokens,
-		l := start(t, s, hybrid.Config{
-			Limits: limits(hybrid.PerSecond(1000)), Policy: hybrid.Policy{MinBatch: 2}, KeysMax: 3,
-		})
+		told := int64(0)
+		cfg := by(hybrid.Policy{MinBatch: 2}, hybrid.PerSecond(1000))
+		cfg.KeysMax = 3
+		cfg.Events.Denied = func(_ string, n int64) { told += n }
+		l := t.start(cfg)
 		for i := range 3 {
 			must(t, l.Allow(fmt.Sprint(i)), "denied")
 		}
-		_, err := l.Take(t.Context(), "new", 1)
+		_, err := l.Take(t.Context(), "new", 4)
 		isErr(t, err, hybrid.ErrUnavailable)
+		st := l.Stats()
+		check(t, st.Denied == 4 && st.Crowded == 4 && st.Invalid == 0 && told == 4, "told of %d, %+v", told, st)
 		for i := range 3 {
 			check(t, l.Allow(fmt.Sprint(i)), "a key in use was denied because the table is full")
 		}
@@ -162,27 +73,37 @@ func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
 	})
 }
 
-// Many more keys than fit: none is denied, and the counts of those that left stay.
-func TestATableOfManyShortLivedKeys(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		l := start(t, s, hybrid.Config{Limits: limits(hybrid.PerHour(1).WithBurst(2)), KeysMax: 50})
-		last := int64(0)
-		for i := range 2000 {
-			must(t, l.AllowN(fmt.Sprint(i), 2), "key %d was denied", i)
-			synctest.Wait()
-			st := l.Stats()
-			must(t, st.Keys <= 50 && st.Admitted >= last, "%+v, admitted before %d", st, last)
-			last = st.Admitted
+// Many more keys than fit: none is denied, not even those that are in use all the time, and the
+// counts of those that left stay.
+func TestAFloodOfKeysDeniesNobody(t *testing.T) {
+	bubble(t, func(t *world) {
+		cfg := of(hybrid.PerHour(1).WithBurst(2))
+		cfg.KeysMax = 50
+		cfg.LimitsFor = func(key string) []hybrid.Limit {
+			if strings.HasPrefix(key, "used") {
+				return limits(hybrid.PerSecond(1000))
+			}
+			return nil
 		}
-		check(t, last == 4000, "admitted %d", last)
+		l := t.start(cfg)
+		const flood = 10_000 / testkit.Slowdown
+		for i := range flood {
+			for k := range 5 {
+				check(t, l.Allow(fmt.Sprint("used ", k)), "denied within the limit")
+			}
+			must(t, l.AllowN(fmt.Sprint("flood ", i), 2), "key %d was denied", i)
+			st := l.Stats()
+			must(t, st.Keys <= 50 && st.Admitted == 7*int64(i+1), "%+v after %d keys", st, i+1)
+			time.Sleep(10 * time.Millisecond)
+		}
 	})
 }
 
 // A request that no call is made for does not keep its key in the table: otherwise requests above
 // the burst, under names that nobody uses twice, would fill it for good.
 func TestAKeyThatNeverLeasedLeavesTheTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := start(t, newFaulty(), hybrid.Config{Limits: limits(hybrid.PerSecond(10)), KeysMax: 4})
+	bubble(t, func(t *world) {
+		l := t.start(hybrid.Config{Limits: limits(hybrid.PerSecond(10)), KeysMax: 4})
 		for i := range 20 {
 			check(t, !l.AllowN(fmt.Sprint(i), 11), "more than the burst was admitted")
 			synctest.Wait()
@@ -193,23 +114,108 @@ func TestAKeyThatNeverLeasedLeavesTheTable(t *testing.T) {
 	})
 }
 
-// A process that asks for more than the burst only, and lost its store, finds out when the burst
-// has grown.
-func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
-		cfg := by(denying, hybrid.PerHour(10))
-		setter, l := start(t, s, cfg), start(t, s, cfg)
+// A handle goes on working when its entry was evicted while the bucket was known to be empty.
+func TestAKeyRejoinsAfterEvictionInTheDeniedState(t *testing.T) {
+	for name, verb := range map[string]func(*hybrid.Key) bool{
+		"Allow":    (*hybrid.Key).Allow,
+		"TryAllow": (*hybrid.Key).TryAllow,
+		"AllowN":   func(k *hybrid.Key) bool { return k.AllowN(1) },
+		"Take": func(k *hybrid.Key) bool {
+			r, err := k.Take(context.Background(), 1)
+			return err == nil && r.OK
+		},
+	} {
+		bubbleOf(t, name, func(t *world) {
+			// Given a table of one key, which is denied for ten seconds,
+			l := t.start(hybrid.Config{Limits: limits(hybrid.Every(10 * time.Second)), KeysMax: 1})
+			k := l.Key("a")
+			must(t, k.Allow() && !k.Allow(), "the burst is 1")
+			synctest.Wait()
+			// when another key takes its place, and the ten seconds have passed,
+			must(t, l.Allow("b"), "b found no room")
+			time.Sleep(20 * time.Second)
+			// then the handle is served again. (TryAllow starts a call and is served by what that
+			// brings.)
+			yes := admits(2, 10*time.Millisecond, func() bool { return verb(k) })
+			check(t, yes > 0, "denied for ever: %+v", l.Stats())
+		})
+	}
+}
+
+// Keys of any name and length are told apart, at rest and in use, and a Key follows its own through
+// both.
+func TestManyKeysComeAndRestAndComeBack(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.process(hybrid.PerHour(3))
+		name := func(i int) string { return fmt.Sprint(strings.Repeat("x", i%40), i) }
+		const n = 5000 / testkit.Slowdown
+		keys := make([]*hybrid.Key, n)
+		for i := range n {
+			keys[i] = l.Key(name(i))
+			must(t, l.Allow(name(i)), "%d: denied", i)
+		}
+		time.Sleep(5 * time.Second)
+		st := l.Stats()
+		must(t, st.Keys == n && st.InUse == 0, "%+v", st)
+		for i, k := range keys {
+			must(t, k.Allow() && l.Allow(name(i)) && !k.Allow(), "%d: not three admitted in all", i)
+		}
+		st = l.Stats()
+		check(t, st.Keys == n && st.Admitted == 3*n, "%+v", st)
+		// After the time to fill all of them leave.
+		time.Sleep(2 * time.Hour)
+		st = l.Stats()
+		check(t, st.Keys == 0 && st.Admitted == 3*n, "%+v", st)
+	})
+}
+
+// A key at rest remembers its bucket: it notices the loss, and whoever lost it starts empty.
+func TestAKeyAtRestNoticesThatItsBucketWasLost(t *testing.T) {
+	bubble(t, func(t *world) {
+		limit := hybrid.PerHour(100)
+		bound := newMeter(limit)
+		l, other := t.rested(by(denying, limit)), t.start(by(denying, limit))
+		must(t, other.AllowN("k", 99), "denied")
+		bound.admit(100)
+		// When the bucket is lost, and the key that rests is used again, then nothing is admitted
+		// above the bound.
+		t.loseAll()
+		admits(100, 0, func() bool { return bound.admitIf(l.Allow("k")) })
+		bound.check(t)
+	})
+}
+
+// Limits that were set at run time come back with the key, though the store has lost them.
+func TestAKeyAtRestRemembersLimitsThatWereSet(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.process(hybrid.PerHour(100))
+		want := hybrid.PerHour(7)
+		noErr(t, l.SetLimits(t.Context(), "k", want))
 		l.Allow("k")
-		// Given a call that fails, and nobody who asks for less than eleven,
-		s.every(away)
-		drain(l, "k")
-		time.Sleep(time.Minute)
-		s.setJudge(nil)
-		// when the burst becomes a hundred,
-		noErr(t, setter.SetLimits(t.Context(), "k", hybrid.PerSecond(100)))
-		// then they are served as soon as a probe says so, which comes within a T, and the tokens
-		// are there.
-		d := until(time.Millisecond, func() bool { return l.AllowN("k", 50) })
-		check(t, d <= ttl+500*time.Millisecond, "served after %v: %+v", d, l.Stats())
+		time.Sleep(2 * time.Second)
+		must(t, l.Stats().InUse == 0, "%+v", l.Stats())
+		t.loseAll()
+		l.Allow("k")
+		synctest.Wait()
+		limitsAre(t, l, "k", want)
+	})
+}
+
+// In an outage a key that rested is not a cold one: it gets its local share.
+func TestAKeyAtRestKnowsItsShareInAnOutage(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.rested(of(hybrid.PerMinute(10)))
+		t.every(away)
+		admitted := drain(l, "k")
+		check(t, admitted == 10, "%d admitted at once, the local burst is 10", admitted)
+		// A key with a local bucket does not rest: it would forget what it has spent of it, and
+		// have another local burst in the next outage.
+		t.setJudge(nil)
+		l.Allow("k") // sends a probe
+		time.Sleep(3 * time.Second)
+		t.every(away)
+		admitted += drain(l, "k")
+		check(t, admitted <= 11,
+			"%d admitted in two outages of a few seconds, the local burst is 10 and a token flows in 6 s", admitted)
 	})
 }

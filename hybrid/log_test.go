@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -21,7 +22,7 @@ func logging(out *bytes.Buffer, p hybrid.Policy, l ...hybrid.Limit) hybrid.Confi
 }
 
 // logs checks how often the log says something.
-func logs(t *testing.T, out *bytes.Buffer, times int, what ...string) {
+func logs(t *world, out *bytes.Buffer, times int, what ...string) {
 	t.Helper()
 	synctest.Wait()
 	for _, w := range what {
@@ -32,20 +33,18 @@ func logs(t *testing.T, out *bytes.Buffer, times int, what ...string) {
 
 // What an operator should know is logged, and once.
 func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
+	bubble(t, func(t *world) {
 		// Given a network that is slow beside a small burst, and a process that was deployed with
 		// other limits under the same version,
-		s.every(verdict{delay: 20 * time.Millisecond})
-		first := start(t, s, of(hybrid.PerSecond(1000).WithBurst(500)))
-		must(t, first.Allow("k"), "denied")
+		t.every(verdict{delay: 20 * time.Millisecond})
+		must(t, t.process(hybrid.PerSecond(1000).WithBurst(500)).Allow("k"), "denied")
 		var out bytes.Buffer
-		l := start(t, s, logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000).WithBurst(10)))
-		// when it is used,
+		l := t.start(logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000).WithBurst(10)))
+		// when it is used, then the log says each thing once, with the cure.
 		for _, key := range []string{"k", "k2", "k3", "k"} {
 			l.Allow(key)
 			time.Sleep(time.Second)
 		}
-		// then the log says each thing once, with the cure.
 		logs(t, &out, 1, "Target reduced", "overcommit=70", "same version with other limits")
 		check(t, l.Stats().Conflicts == 1, "%+v", l.Stats())
 	})
@@ -54,11 +53,11 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 // An outage is one line when it begins and one when it ends, however many keys there are and
 // however long they are.
 func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
+	bubble(t, func(t *world) {
 		// Given thousands of keys in use, with names of 300 bytes,
 		const crowd = 5000 / testkit.Slowdown
 		var out bytes.Buffer
-		l := start(t, s, logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
+		l := t.start(logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
 		ask := func(times, keys int) {
 			for range times {
 				for i := range keys {
@@ -67,22 +66,24 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 				time.Sleep(ttl)
 			}
 		}
-		lines := func() []string {
+		lines := func(most int) []string {
+			t.Helper()
 			synctest.Wait()
 			defer out.Reset()
-			return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+			got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+			must(t, len(got) <= most, "%d lines, want %d at most: %.2000s", len(got), most, out.String())
+			return got
 		}
 		ask(1, crowd)
 		synctest.Wait()
 		must(t, out.Len() == 0, "%s", out.String())
-		// when the store is away for more than a second,
-		s.every(verdict{err: fmt.Errorf("%w: nobody there", lease.ErrUnavailable)})
+		// when the store is away for more than a second, then the log says so once, for how many, and
+		// why;
+		t.every(verdict{err: fmt.Errorf("%w: nobody there", lease.ErrUnavailable)})
 		ask(3, crowd)
-		// then the log says so once, for how many, and why;
-		began := lines()
-		must(t, len(began) <= 2 && strings.Contains(began[0], "lease calls fail") &&
-			strings.Contains(began[0], "nobody there"),
-			"%d lines: %.2000s", len(began), began)
+		began := lines(2)
+		check(t, strings.Contains(began[0], "nobody there"), "%s", began[0])
+		must(t, strings.Contains(began[0], "lease calls fail"), "%s", began[0])
 		var keys int
 		_, err := fmt.Sscanf(began[0][strings.Index(began[0], "keys="):], "keys=%d", &keys)
 		check(t, err == nil && keys >= crowd*4/5, "%d keys, %v: %s", keys, err, began[0])
@@ -90,41 +91,38 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 			check(t, len(line) <= 500, "a line of %d bytes: %.600s", len(line), line)
 		}
 		// and once when it is over, and how long it took.
-		s.every(verdict{})
+		t.every(verdict{})
 		ask(3, crowd)
-		ended := lines()
-		check(t, len(ended) == 1, "%d lines: %.2000s", len(ended), ended)
+		ended := lines(1)
 		for _, part := range []string{"lease calls succeed again", fmt.Sprint("keys=", crowd), "after="} {
 			check(t, strings.Contains(ended[0], part), "%q is missing in %s", part, ended[0])
 		}
-		// And when a call is lost now and then, it is not worth a line for each.
+		// And when a call is lost now and then for half a minute, it is not worth a line for each.
 		n := 0
-		s.setJudge(func(*lease.Call) (v verdict) {
+		t.setJudge(func(*lease.Call) (v verdict) {
 			if n++; n%20 == 0 {
-				v.err = lease.ErrUnavailable
+				v = away
 			}
 			return v
 		})
 		ask(60, 100)
-		some := lines()
-		check(t, len(some) <= 20, "%d lines in half a minute of lost calls: %.2000s", len(some), some)
+		lines(20)
 		// And when every bucket is lost, that is one thing and not thousands.
-		s.every(verdict{})
+		t.every(verdict{})
 		ask(1, crowd)
-		lines()
-		s.replace(lease.NewMemoryStore(nil))
+		lines(20)
+		t.loseAll()
 		ask(2, crowd)
-		lost := lines()
-		check(t, len(lost) <= 2, "%d lines: %.2000s", len(lost), lost)
+		lines(2)
 	})
 }
 
 // What somebody must mend is told beside what is just away.
 func TestAPermanentFailureIsToldBesideAnOutage(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
+	bubble(t, func(t *world) {
 		var out bytes.Buffer
-		l := start(t, s, logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
-		s.setJudge(func(c *lease.Call) verdict {
+		l := t.start(logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
+		t.setJudge(func(c *lease.Call) verdict {
 			if c.Key == "damaged" {
 				return verdict{err: errors.Join(lease.ErrUnavailable, lease.ErrPermanent)}
 			}
@@ -139,16 +137,44 @@ func TestAPermanentFailureIsToldBesideAnOutage(t *testing.T) {
 
 // An outage that begins soon after another is logged too, if it lasts.
 func TestAnOutageSoonAfterAnotherIsLogged(t *testing.T) {
-	bubble(t, func(t *testing.T, s *faultyStore) {
+	bubble(t, func(t *world) {
 		var out bytes.Buffer
-		l := start(t, s, logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
+		l := t.start(logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
 		ask := func() bool { return l.Allow("k") }
 		for _, span := range []time.Duration{time.Second, time.Minute} {
-			s.every(away)
+			t.every(away)
 			admits(int(span/ttl)+1, ttl, ask)
-			s.every(verdict{})
+			t.every(verdict{})
 			admits(5, ttl, ask)
 		}
 		logs(t, &out, 2, "lease calls fail", "lease calls succeed again")
+	})
+}
+
+// Any bytes but none at all are a key, a key is a key of its own whatever it looks like, and a log
+// stays one line.
+func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
+	bubble(t, func(t *world) {
+		keys := []string{"\x00", "a\r\nERROR forged", "\xff\xfe", "{", "}", "{}", "{a}b", "{a}c", "%7D", " ",
+			strings.Repeat("x", 10_000), strings.Repeat("x", 10_001)}
+		var out bytes.Buffer
+		l := t.start(logging(&out, denying, hybrid.PerHour(2)))
+		for _, key := range keys {
+			two := l.Allow(key) && l.Key(key).Allow() && !l.Allow(key)
+			check(t, two, "%.20q does not have a burst of its own", key)
+		}
+		time.Sleep(2 * ttl)
+		t.every(away)
+		for _, key := range keys {
+			l.Allow(key)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for line := range strings.Lines(out.String()) {
+			check(t, strings.HasPrefix(line, "time=") &&
+				!strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\x00\r\n") && utf8.ValidString(line),
+				"a key broke out of the log: %q", line)
+		}
+		check(t, strings.Contains(out.String(), "key="), "no key is in the log: %s", out.String())
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,154 +20,110 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// The tests in peers_*_test.go are behaviours that the test suites of other rate limiters fix and
-// that users will expect here too; each is named after the behaviour and says whose it is. One body
-// runs on every store.
-
 // everywhere runs body three times: on a MemoryStore and on a real Redis in virtual time, where
 // every count and every duration is exact, and on Redis by its own clock, where body may rely on
 // nothing but counts and one-sided bounds.
-func everywhere(t *testing.T, body func(t *testing.T, p *place)) {
+func everywhere(t *testing.T, body func(t *world)) {
 	inVirtualTime(t, body)
-	t.Run("redis by its own clock", func(t *testing.T) { body(t, onRedisTime(t)) })
+	t.Run("redis by its own clock", func(t *testing.T) { body(onRedisTime(t)) })
 }
 
 // inVirtualTime runs body twice: on a MemoryStore and on a real Redis. A goroutine that waits for
 // the network keeps a bubble's time where it is, so a real server fits into it: it answers in no
 // time at all, and is told what time it is.
-func inVirtualTime(t *testing.T, body func(t *testing.T, p *place)) {
-	t.Run("memory", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { body(t, inMemory()) })
-	})
+func inVirtualTime(t *testing.T, body func(t *world)) {
+	bubbleOf(t, "memory", body)
 	t.Run("redis in virtual time", func(t *testing.T) {
 		addr := redistest.Start(t).Addr
-		synctest.Test(t, func(t *testing.T) { body(t, onARedis(t, addr, true)) })
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.rdb = client(t, addr)
+			w.rdb.AddHook(&bubbled{t: t, clock: w.clock, raw: client(t, addr), expires: make(map[string]time.Time)})
+			w.replace(storeOn(t, w.rdb, true))
+			body(w)
+		})
 	})
 }
 
-// place is where the buckets of one test are: an empty store behind a network that may be told to
-// fail.
-type place struct {
-	*faultyStore
-	virtual  bool
-	clock    *clock.Skewed // the server's, to be stepped; nil where that is Redis's own
-	rdb      *redis.Client // nil in memory
-	controls atomic.Int64  // calls of Configure
-	flying   atomic.Int64  // of Exchange, under way
-	all      []*hybrid.Limiter
-}
-
-func inMemory() *place {
-	c := clock.NewSkewed(clock.System(), clock.Skew{})
-	return &place{faultyStore: &faultyStore{inner: lease.NewMemoryStore(c)}, virtual: true, clock: c}
-}
-
-// onRedisTime is a Redis that keeps its own time, in the world outside of any bubble.
-func onRedisTime(t *testing.T) *place {
+// onRedisTime is a world on a Redis that keeps its own time, outside of any bubble.
+func onRedisTime(t *testing.T) *world {
 	t.Helper()
-	return onARedis(t, redistest.Start(t).Addr, false)
+	rdb := client(t, redistest.Start(t).Addr)
+	return &world{T: t, rdb: rdb, network: &network{inner: storeOn(t, rdb, false)}}
 }
 
-func onARedis(t *testing.T, addr string, virtual bool) *place {
-	t.Helper()
-	client := func() *redis.Client {
-		rdb := redis.NewClient(&redis.Options{
-			Addr: addr, MaxRetries: -1, ReadTimeout: time.Minute, WriteTimeout: time.Minute, DialTimeout: time.Minute,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
-		t.Cleanup(func() { rdb.Close() })
-		return rdb
-	}
-	p := &place{virtual: virtual, rdb: client()}
-	if virtual {
-		p.clock = clock.NewSkewed(clock.System(), clock.Skew{})
-		p.rdb.AddHook(&bubbled{t: t, clock: p.clock, raw: client(), expires: make(map[string]time.Time)})
-	}
-	store, err := redisbucket.New(p.rdb, redisbucket.Config{ClientTime: virtual})
+func storeOn(t *testing.T, rdb *redis.Client, clientTime bool) lease.Store {
+	store, err := redisbucket.New(rdb, redisbucket.Config{ClientTime: clientTime})
 	noErr(t, err)
-	p.faultyStore = &faultyStore{inner: store}
-	return p
+	return store
 }
 
-// Configure implements lease.Store.
-func (p *place) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
-	p.controls.Add(1)
-	return p.faultyStore.Configure(ctx, key, op, c)
+func client(t *testing.T, addr string) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{
+		Addr: addr, MaxRetries: -1, ReadTimeout: time.Minute, WriteTimeout: time.Minute, DialTimeout: time.Minute,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() { rdb.Close() })
+	return rdb
 }
 
-// Exchange implements lease.Store.
-func (p *place) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
-	p.flying.Add(1)
-	defer p.flying.Add(-1)
-	p.faultyStore.Exchange(ctx, calls, done)
-}
-
-// limiter is one process. Where time is real, a machine that stalls must turn no wait for a lease
-// into a denial, and let no lease run out that the test counts on.
-func (p *place) limiter(t *testing.T, cfg hybrid.Config) *hybrid.Limiter {
-	t.Helper()
-	if !p.virtual && cfg.CallTimeout == 0 {
-		cfg.CallTimeout = 30 * time.Second
-	}
-	l := start(t, p, cfg)
-	p.all = append(p.all, l)
-	return l
-}
-
-// process is a limiter with default settings.
-func (p *place) process(t *testing.T, l ...hybrid.Limit) *hybrid.Limiter {
-	t.Helper()
-	return p.limiter(t, hybrid.Config{Limits: l})
-}
+// virtual says whether time is the bubble's, and so exact.
+func (t *world) virtual() bool { return t.clock != nil }
 
 // left is what a process that has just started finds in the bucket. In virtual time it takes
 // everything; by Redis's own clock it looks, because a T may have to pass first: until then the
 // other processes' shares are kept for them.
-func (p *place) left(t *testing.T, key string, l hybrid.Limit) int64 {
+func (t *world) left(key string, l hybrid.Limit) int64 {
 	t.Helper()
-	n := p.settled(t, key)
-	if p.virtual {
+	n := t.settled(key)
+	if t.virtual() {
 		time.Sleep(time.Second)
-		n = drain(p.process(t, l), key)
+		n = drain(t.process(l), key)
 	}
 	return n
 }
 
 // settled waits until no process holds anything, and says what is in the bucket then. (What they
 // have spent, they may not yet have reported: that is not in the bucket either.)
-func (p *place) settled(t *testing.T, key string) (left int64) {
+func (t *world) settled(key string) (left int64) {
 	t.Helper()
 	testkit.Eventually(t, "everything given back", func() bool {
-		_, before := p.counts()
-		held := p.flying.Load()
-		for _, l := range p.all {
+		_, before := t.counts()
+		held := t.underWay()
+		for _, l := range t.processes {
 			held += l.Stats().Held
 		}
-		left = p.state(t, key).Levels[0]
-		_, after := p.counts()
+		left = t.state(key).Levels[0]
+		_, after := t.counts()
 		return held == 0 && before == after
 	})
 	return left
 }
 
-// remembers reports whether anything at all is stored for key.
-func (p *place) remembers(t *testing.T, key string) bool {
+// eventually waits until the level of key's bucket is as wanted.
+func (t *world) eventually(what, key string, holds func(level int64) bool) {
 	t.Helper()
-	for _, k := range p.redisKeys(t) {
+	testkit.Eventually(t, what, func() bool { return holds(t.state(key).Levels[0]) })
+}
+
+// remembers reports whether anything at all is stored for key.
+func (t *world) remembers(key string) bool {
+	t.Helper()
+	for _, k := range t.redisKeys() {
 		if strings.Contains(k, "{"+key+"}") {
 			return true
 		}
 	}
-	return p.state(t, key).Exists
+	return t.state(key).Exists
 }
 
 // redisKeys is everything that is in Redis; nothing in memory.
-func (p *place) redisKeys(t *testing.T) []string {
+func (t *world) redisKeys() []string {
 	t.Helper()
-	if p.rdb == nil {
+	if t.rdb == nil {
 		return nil
 	}
-	keys, err := p.rdb.Keys(t.Context(), "*").Result()
+	keys, err := t.rdb.Keys(t.Context(), "*").Result()
 	noErr(t, err)
 	return keys
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,38 +20,36 @@ import (
 // outage. Every token stays accounted for, every call returns, and in the end everybody can be
 // served.
 func TestNothingIsLostOrForgedWhateverHappens(t *testing.T) {
-	seeds(t, testkit.PlainOrRace(150, 50), func(t *testing.T, seed uint64) { newStress(t, seed).run() })
+	seeds(t, testkit.PlainOrRace(150, 50), func(t *world, seed uint64) { newStress(t, seed).run() })
 }
 
 type stress struct {
-	t      *testing.T
+	*world
 	rnd    *rand.Rand
-	store  *faultyStore
 	cfg    hybrid.Config
 	limits []hybrid.Limit
 
-	mu   sync.Mutex
-	live []*hybrid.Limiter
-	all  []*hybrid.Limiter
+	mu        sync.Mutex
+	live, all []*hybrid.Limiter
 }
 
-func newStress(t *testing.T, seed uint64) *stress {
-	s := &stress{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), store: newFaulty()}
-	s.store.setJudge(badNetwork(rand.New(rand.NewPCG(seed, 2))))
+func newStress(t *world, seed uint64) *stress {
+	s := &stress{world: t, rnd: rand.New(rand.NewPCG(seed, 1))}
+	t.setJudge(badNetwork(rand.New(rand.NewPCG(seed, 2))))
 	s.limits = limits(hybrid.PerHour(1).WithBurst(20+s.rnd.Int64N(100)), hybrid.PerSecond(20+s.rnd.Int64N(100)),
 		hybrid.PerSecond(5).WithBurst(1+s.rnd.Int64N(20)), hybrid.PerSecond(1000).WithBurst(50+s.rnd.Int64N(500)))
-	s.cfg = hybrid.Config{Limits: limits(s.limits[s.rnd.IntN(4)]), Policy: hybrid.Policy{
+	s.cfg = by(hybrid.Policy{
 		Fallback: hybrid.Fallback(s.rnd.IntN(3)), StrictExpiry: s.rnd.IntN(2) == 0, MinBatch: s.rnd.Int64N(8),
 		ColdStart: hybrid.ColdStart(s.rnd.IntN(2)),
-	}}
+	}, s.limits[s.rnd.IntN(4)])
 	if s.rnd.IntN(2) == 0 {
 		s.cfg.Limits = append(s.cfg.Limits, hybrid.PerSecond(50).WithBurst(30))
 		s.cfg.KeysMax = 2 // of three
 	}
 	for range 1 + s.rnd.IntN(5) {
-		l := start(t, s.store, s.cfg)
-		s.live, s.all = append(s.live, l), append(s.all, l)
+		s.live = append(s.live, t.start(s.cfg))
 	}
+	s.all = slices.Clone(s.live)
 	return s
 }
 
@@ -95,31 +95,29 @@ func (s *stress) run() {
 	wg.Wait()
 	// When the network is well again and everybody has been idle for a while, each of them is
 	// served.
-	s.store.setJudge(nil)
+	s.setJudge(nil)
 	time.Sleep(10 * time.Second)
 	for _, key := range keys {
-		noErr(s.t, s.live[0].SetLimits(s.t.Context(), key, hybrid.PerSecond(1000)))
+		noErr(s, s.live[0].SetLimits(s.Context(), key, hybrid.PerSecond(1000)))
 		for _, l := range s.live {
-			err := l.WaitN(s.t.Context(), key, 5)
-			again := func() bool {
-				return errors.Is(err, hybrid.ErrUnavailable) ||
-					errors.Is(err, hybrid.ErrExceedsBurst)
-			}
-			for tries := 0; again() && tries < 20; tries++ {
+			err := l.WaitN(s.Context(), key, 5)
+			for tries := 0; isOneOf(err, hybrid.ErrUnavailable, hybrid.ErrExceedsBurst) && tries < 20; tries++ {
 				// It did not know yet, and probes now. New limits are followed within T, which may have grown.
 				time.Sleep(ttl)
-				err = l.WaitN(s.t.Context(), key, 5)
+				err = l.WaitN(s.Context(), key, 5)
 			}
-			if err != nil {
-				s.t.Errorf("key %s: %v; %+v", key, err, l.Stats())
-			}
+			check(s, err == nil, "key %s: %v; %+v", key, err, l.Stats())
 		}
 		time.Sleep(2 * time.Second) // they give back, and make room in a small table
 	}
 	for _, l := range s.all {
 		l.Close()
-		conserved(s.t, l)
+		conserved(s.T, l)
 	}
+}
+
+func isOneOf(err error, of ...error) bool {
+	return slices.ContainsFunc(of, func(e error) bool { return errors.Is(err, e) })
 }
 
 // act is something to do for limiter number who.
@@ -135,30 +133,26 @@ func (s *stress) act(key string, who int) func() {
 		s.mu.Lock()
 		l := s.live[who]
 		s.mu.Unlock()
-		ctx, cancel := context.WithCancel(s.t.Context())
+		ctx, cancel := context.WithCancel(s.Context())
 		if byDeadline {
-			ctx, cancel = context.WithTimeout(s.t.Context(), patience)
+			ctx, cancel = context.WithTimeout(s.Context(), patience)
 		} else {
 			defer time.AfterFunc(patience, cancel).Stop()
 		}
 		defer cancel()
 		switch {
 		case verb < 4:
-			for range times {
-				l.Allow(key)
-			}
+			admits(times, 0, func() bool { return l.Allow(key) })
 		case verb < 6:
 			l.TryAllow(key)
 			l.AllowN(key, n)
 		case verb < 9:
 			_, _ = l.Take(ctx, key, n)
 		case verb < 15:
-			if err := l.WaitN(ctx, key, n); err != nil && !errors.Is(err, context.Canceled) &&
-				!errors.Is(err, context.DeadlineExceeded) &&
-				!errors.Is(err, hybrid.ErrWouldExceedDeadline) && !errors.Is(err, hybrid.ErrUnavailable) &&
-				!errors.Is(err, hybrid.ErrClosed) && !errors.Is(err, hybrid.ErrExceedsBurst) {
-				s.t.Error(err)
-			}
+			err := l.WaitN(ctx, key, n)
+			check(s, err == nil || isOneOf(err, context.Canceled, context.DeadlineExceeded,
+				hybrid.ErrWouldExceedDeadline, hybrid.ErrUnavailable, hybrid.ErrClosed, hybrid.ErrExceedsBurst),
+				"%v", err)
 		case verb == 15:
 			l.Refund(key, n)
 		case verb == 16:
@@ -168,16 +162,13 @@ func (s *stress) act(key string, who int) func() {
 		case verb == 18 && times < 4:
 			s.restart(ctx, who, byDeadline)
 		}
-		conserved(s.t, l)
+		conserved(s.T, l)
 	}
 }
 
 func (s *stress) restart(ctx context.Context, who int, atOnce bool) {
-	fresh, err := hybrid.New(s.store, s.cfg)
-	if err != nil {
-		s.t.Error(err)
-		return
-	}
+	fresh, err := hybrid.New(s, s.cfg)
+	noErr(s, err)
 	s.mu.Lock()
 	old := s.live[who]
 	s.live[who] = fresh
@@ -188,4 +179,59 @@ func (s *stress) restart(ctx context.Context, who int, atOnce bool) {
 	} else {
 		_ = old.Shutdown(ctx)
 	}
+}
+
+// Waits that are cancelled at any moment - in the queue, half gathered, while the call is under
+// way, with the reply, or in the moment of success - give back everything: what is missing from the
+// bucket in the end is what was admitted, to the token.
+func TestCancelledWaitsLeakNothing(t *testing.T) {
+	seeds(t, 200, func(t *world, seed uint64) {
+		rnd, net := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
+		t.setJudge(func(*lease.Call) verdict { // a slow and uneven network that loses nothing
+			return verdict{delay: time.Duration(net.Int64N(int64(30 * time.Millisecond)))}
+		})
+		// Given a bucket that hardly refills, and two processes,
+		limit := hybrid.PerHour(1).WithBurst(20 + rnd.Int64N(60))
+		cfg := by(hybrid.Policy{Fallback: hybrid.FallbackDeny, TTL: 2 * time.Second}, limit)
+		ls := []*hybrid.Limiter{t.start(cfg), t.start(cfg)}
+		var admitted atomic.Int64
+		var wg sync.WaitGroup
+		// when many wait for tokens and give up after a random while,
+		for range 40 {
+			l, n := ls[rnd.IntN(2)], 1+rnd.Int64N(limit.Burst)
+			if rnd.IntN(2) == 0 {
+				n = 1 + rnd.Int64N(3)
+			}
+			at := time.Duration(rnd.Int64N(int64(time.Second)))
+			after := time.Duration(rnd.Int64N(int64(500 * time.Millisecond)))
+			takes := rnd.IntN(4) == 0
+			wg.Go(func() {
+				time.Sleep(at)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer time.AfterFunc(after, cancel).Stop()
+				if waitOrTake(t, ctx, l, n, takes) {
+					admitted.Add(n)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(10 * time.Second) // what is held goes back
+		// then nobody's tokens are missing, and none too many are there.
+		st, got := t.state("k"), admitted.Load()
+		sum := ls[0].Stats().Admitted + ls[1].Stats().Admitted
+		check(t, st.Levels[0]+st.Ledger+got == limit.Burst && sum == got,
+			"%d admitted (Stats: %d), the bucket has %d, processes hold %d; the burst is %d",
+			got, sum, st.Levels[0], st.Ledger, limit.Burst)
+	})
+}
+
+// waitOrTake says whether n tokens of "k" were had before ctx was cancelled.
+func waitOrTake(t *world, ctx context.Context, l *hybrid.Limiter, n int64, takes bool) bool {
+	if takes {
+		r, err := l.Take(ctx, "k", n)
+		return err == nil && r.OK
+	}
+	err := l.WaitN(ctx, "k", n)
+	check(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
+	return err == nil
 }

@@ -1,0 +1,285 @@
+package hybrid_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// answers checks what Take or Peek says.
+func answers(t *world, what string, want hybrid.Result) func(hybrid.Result, error) {
+	return func(r hybrid.Result, err error) {
+		t.Helper()
+		check(t, err == nil && r == want, "%s: %+v, %v, want %+v", what, r, err, want)
+	}
+}
+
+// Result says what the decision rests on, by which limit, and when to come back.
+func TestTakeSaysWhy(t *testing.T) {
+	bubble(t, func(t *world) {
+		limit := hybrid.PerSecond(10)
+		l := t.process(limit, hybrid.PerMinute(60))
+		r, err := l.Take(t.Context(), "k", 4)
+		check(t, err == nil && r.OK && r.Source == hybrid.SourceStore && r.Remaining == 6 &&
+			r.Limit == limit && r.RetryAfter == 0, "first: %+v, %v", r, err)
+		r, err = l.Take(t.Context(), "k", 8)
+		check(t, err == nil && !r.OK && r.Limit == limit &&
+			r.RetryAfter >= 200*time.Millisecond && r.RetryAfter <= 250*time.Millisecond, "8 of 6: %+v, %v", r, err)
+	})
+}
+
+func TestPeekCostsAndCreatesNothing(t *testing.T) {
+	bubble(t, func(t *world) {
+		limit := hybrid.PerHour(36).WithBurst(10)
+		l := t.process(limit, hybrid.PerHour(3600).WithBurst(100))
+		full := hybrid.Result{OK: true, Limit: limit, Remaining: 10, Source: hybrid.SourceStore}
+		// A key that nobody has used is full, and stays unknown.
+		answers(t, "unused", full)(l.Peek(t.Context(), "k"))
+		st := l.Stats()
+		check(t, !t.state("k").Exists && st.Keys == 0 && st.Calls == 0, "Peek left something: %+v", st)
+		// After some use it tells what is left, whoever holds it, and takes nothing.
+		l.AllowN("k", 4)
+		for range 20 {
+			r, err := l.Key("k").Peek(t.Context())
+			must(t, err == nil && r.Remaining == 6 && r.OK, "%+v, %v", r, err)
+		}
+		// Of an empty bucket it says when there will be a token: one in 100 s, ten in 1000 s.
+		drain(l, "k")
+		r, err := l.Peek(t.Context(), "k")
+		check(t, err == nil && !r.OK && r.RetryAfter == 100*time.Second && r.ResetAfter == 1000*time.Second,
+			"%+v, %v", r, err)
+		equal(t, l.Stats().Admitted, 10, "admitted")
+	})
+}
+
+// redis_rate and throttled: who waits RetryAfter finds the tokens, and who waits less does not.
+func TestPeerRetryAfterIsTheEarliestTime(t *testing.T) {
+	everywhere(t, func(t *world) {
+		// Given empty buckets that get a token in 100 s,
+		l := t.process(hybrid.PerHour(36).WithBurst(10))
+		for _, n := range []int64{1, 3, 10} {
+			key, early := fmt.Sprint(n), fmt.Sprint(n, " early")
+			from := time.Now()
+			drain(l, key)
+			drain(l, early)
+			// when some are asked for,
+			r, err := l.Take(t.Context(), key, n)
+			since := time.Since(from)
+			must(t, err == nil && !r.OK, "%+v, %v", r, err)
+			// then RetryAfter is when they have flowed, and nothing longer:
+			flow := time.Duration(n) * 100 * time.Second
+			check(t, r.RetryAfter <= flow && r.RetryAfter >= flow-since && (!t.virtual() || r.RetryAfter == flow),
+				"%d tokens: RetryAfter is %v, they flow in %v, of which %v at most have passed",
+				n, r.RetryAfter, flow, since)
+			if !t.virtual() {
+				continue
+			}
+			// before it they are not there, and after it they are.
+			time.Sleep(r.RetryAfter - time.Millisecond)
+			check(t, !l.AllowN(early, n), "%d tokens were there before RetryAfter", n)
+			time.Sleep(time.Millisecond)
+			check(t, l.AllowN(key, n), "%d tokens were not there after RetryAfter: %+v", n, t.state(key))
+		}
+	})
+}
+
+// redis_rate and throttled: ResetAfter is when everything is there again that remains or will: what
+// this process holds counts as it does in Remaining, and so does the part of a token that has
+// flowed, also in RetryAfter.
+func TestPeerResetAfterIsWhenRemainingIsTheBurst(t *testing.T) {
+	inVirtualTime(t, func(t *world) {
+		// Given a full bucket of 60 that gets one a second,
+		l := t.start(by(hybrid.Policy{MinBatch: 23}, hybrid.PerMinute(60)))
+		says := func(r hybrid.Result, err error, remaining int64, retry, reset time.Duration) {
+			t.Helper()
+			check(t, err == nil && r.Remaining == remaining && r.RetryAfter == retry && r.ResetAfter == reset,
+				"%+v, %v, want %d left, a token in %v, all in %v", r, err, remaining, retry, reset)
+		}
+		take := func() (hybrid.Result, error) { return l.Take(t.Context(), "k", 1) }
+		both := func(r hybrid.Result, remaining int64, retry, reset time.Duration) {
+			t.Helper()
+			says(r, nil, remaining, retry, reset)
+			r, err := l.Peek(t.Context(), "k")
+			says(r, err, remaining, retry, reset)
+		}
+		// when 13 are taken, of a lease of 23, then 13 seconds are missing, whoever has the rest.
+		must(t, l.AllowN("k", 12), "denied")
+		r, err := take()
+		noErr(t, err)
+		both(r, 47, 0, 13*time.Second)
+		// And when 300 ms have passed and all is taken, then 300 ms of the next token are there.
+		time.Sleep(300 * time.Millisecond)
+		for r.OK {
+			r, err = take()
+			noErr(t, err)
+		}
+		both(r, 0, 700*time.Millisecond, 59_700*time.Millisecond)
+		// And when an admitted one is the first to hear of a bucket that is not at a whole token,
+		// it is the same.
+		time.Sleep(2*time.Second + 400*time.Millisecond) // 2.7 tokens
+		r, err = take()
+		says(r, err, 1, 0, 58_300*time.Millisecond)
+	})
+}
+
+// redis_rate: the part of a token that has flowed already shortens RetryAfter and ResetAfter.
+func TestPeerRetryAfterCountsThePartOfATokenThatIsThere(t *testing.T) {
+	inVirtualTime(t, func(t *world) {
+		l := t.drained(of(hourly))
+		for want := 50 * time.Minute; want > 0; want -= 10 * time.Minute {
+			time.Sleep(10 * time.Minute)
+			r, err := l.Take(t.Context(), "k", 1)
+			check(t, err == nil && !r.OK && r.RetryAfter <= want, "Take: %+v, %v, want RetryAfter %v", r, err, want)
+			r, err = l.Peek(t.Context(), "k")
+			check(t, err == nil && !r.OK && r.RetryAfter <= want && r.ResetAfter <= 9*time.Hour+want,
+				"Peek: %+v, %v, want RetryAfter %v", r, err, want)
+		}
+	})
+}
+
+// redis_rate: a denial names the binding limit also where the level, as last heard, would do: the
+// fair share denies then, not the bucket.
+func TestPeerADenialNamesItsLimit(t *testing.T) {
+	inVirtualTime(t, func(t *world) {
+		limit := hybrid.PerSecond(100).WithBurst(50)
+		for range 4 {
+			t.start(by(hybrid.Policy{TTL: ttl}, limit))
+		}
+		var denied atomic.Int64
+		together(4, func(i int) {
+			denied.Add(2500 - int64(admits(2500, 2*time.Millisecond, func() bool {
+				r, err := t.processes[i].Take(t.Context(), "k", 1)
+				check(t, err == nil && r.Limit == limit, "%+v, %v", r, err)
+				return r.OK
+			})))
+		})()
+		check(t, denied.Load() != 0, "nothing was denied, so nothing was tested")
+	})
+}
+
+// redis_rate and ulule/limiter: limit, remaining, retry-after and reset of one answer belong
+// together, though the limit changes all the time, because they come from one reply.
+func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
+	everywhere(t, func(t *world) {
+		// Given limits that another process changes between two that have nothing in common,
+		either := limits(hybrid.PerHour(10), hybrid.PerHour(3600).WithBurst(1000))
+		cfg := by(hybrid.Policy{TTL: 200 * time.Millisecond}, hourly)
+		setter, user, reader := t.start(cfg), t.start(cfg), t.start(cfg)
+		noErr(t, setter.SetLimits(t.Context(), "k", either[1]))
+		var over atomic.Bool
+		wait := background(func() {
+			for i := 0; !over.Load(); i++ {
+				time.Sleep(time.Millisecond) // the pace of the changes
+				noErr(t, setter.SetLimits(t.Context(), "k", either[i%2]))
+			}
+		})
+		halt := sync.OnceFunc(func() { over.Store(true); wait() })
+		defer halt()
+		taken, seen := make(map[hybrid.Limit]bool), make(map[hybrid.Limit]bool)
+		// when somebody asks and looks,
+		for i := 0; i < 200 || len(taken) < 2 || len(seen) < 2; i++ {
+			r, err := user.Take(t.Context(), "k", 1)
+			taken[r.Limit] = true
+			// then an answer never mixes the two;
+			isOne := func() bool { return err == nil && (r.Limit == either[0] || r.Limit == either[1]) }
+			must(t, isOne() && r.Remaining >= 0 && r.Remaining <= r.Limit.Capacity() &&
+				r.ResetAfter <= r.Limit.TimeToFull() && (!r.OK || r.RetryAfter == 0), "Take: %+v, %v", r, err)
+			r, err = reader.Peek(t.Context(), "k")
+			seen[r.Limit] = true
+			must(t, isOne(), "Peek: %+v, %v", r, err)
+			// of who holds nothing, what remains and what is missing make the burst, to a token.
+			period := r.Limit.Per / time.Duration(r.Limit.Tokens)
+			missing := time.Duration(r.Limit.Capacity() - r.Remaining)
+			must(t, r.ResetAfter <= missing*period && r.ResetAfter >= (missing-1)*period, "Peek: %+v", r)
+			time.Sleep(time.Millisecond) // the pace of the asking
+		}
+		halt()
+		// And each costs one exchange with the store: a look one of its kind, a Take that is denied
+		// one call.
+		drain(user, "other")
+		controls := t.controls
+		_, err := reader.Peek(t.Context(), "other")
+		check(t, err == nil && t.controls == controls+1, "Peek took %d exchanges, %v", t.controls-controls, err)
+		calls := reader.Stats().Calls
+		r, err := reader.Take(t.Context(), "other", 1)
+		check(t, err == nil && !r.OK && reader.Stats().Calls == calls+1 && t.controls == controls+1,
+			"Take: %+v, %v after %d calls", r, err, reader.Stats().Calls-calls)
+	})
+}
+
+// patient takes tokens of key for span, sleeping RetryAfter after each denial, and counts the
+// answers.
+func patient(t *world, l *hybrid.Limiter, key string, span time.Duration) (admitted, denied int64) {
+	for from := time.Now(); time.Since(from) < span; {
+		r, err := l.Take(t.Context(), key, 1)
+		noErr(t, err)
+		if r.OK {
+			admitted++
+			continue
+		}
+		check(t, r.RetryAfter > 0, "denied with RetryAfter %v", r.RetryAfter)
+		denied++
+		time.Sleep(max(r.RetryAfter, 1))
+	}
+	return admitted, denied
+}
+
+// Whoever is denied and sleeps for RetryAfter gets the rate, and asks no oftener than there are
+// tokens: every denial says when to come back, and who comes back then is not denied for the same
+// reason. (x/time/rate's Reserve, redis_rate.)
+func TestPeerWhoSleepsRetryAfterGetsTheRate(t *testing.T) {
+	inVirtualTime(t, func(t *world) {
+		for limit, fleets := range map[hybrid.Limit][]int{
+			hybrid.PerSecond(100):                {1, 3},
+			hybrid.PerSecond(1000).WithBurst(50): {1, 3},
+			hybrid.PerSecond(50).WithBurst(3):    {1, 3},
+			hybrid.PerSecond(10).WithBurst(1):    {1},
+		} {
+			if testkit.RaceEnabled && limit.Tokens >= 100 {
+				continue // many decisions, by one goroutine each
+			}
+			for _, processes := range fleets {
+				const span = 30 * time.Second // what stands in the bucket and in leases at the end is then less than 1 %
+				key := fmt.Sprintf("%v by %d", limit, processes)
+				var admitted, denied atomic.Int64
+				var wg sync.WaitGroup
+				for range processes {
+					l := t.process(limit)
+					wg.Go(func() {
+						yes, no := patient(t, l, key, span)
+						admitted.Add(yes)
+						denied.Add(no)
+					})
+				}
+				wg.Wait()
+				most := limit.Capacity() + limit.Tokens*int64(span/time.Second)
+				check(t, admitted.Load() >= most*99/100, "%s: %d of %d were admitted", key, admitted.Load(), most)
+				// At worst all of them come for each token.
+				check(t, denied.Load() <= int64(processes)*most, "%s: %d denials", key, denied.Load())
+			}
+		}
+	})
+}
+
+// Where the store is away and the fallback gives nothing, a client that sleeps RetryAfter does not
+// spin either.
+func TestWhoSleepsRetryAfterInAnOutageDoesNotSpin(t *testing.T) {
+	const most = 1100 // in ten seconds of 100/s
+	const least = most * 99 / 100
+	for mode, want := range map[hybrid.Fallback]int64{hybrid.FallbackDeny: 0, hybrid.FallbackLocalShare: least} {
+		bubbleOf(t, mode, func(t *world) {
+			l := t.start(by(hybrid.Policy{Fallback: mode}, hybrid.PerSecond(100)))
+			l.Allow("k")
+			t.every(away)
+			time.Sleep(time.Second)
+			admitted, denied := patient(t, l, "k", 10*time.Second)
+			check(t, denied <= most && denied != 0, "%d denials", denied)
+			check(t, admitted >= want, "%d of %d admitted by the local share", admitted, most)
+		})
+	}
+}

@@ -1,0 +1,225 @@
+package hybrid_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// jumpingClock is a clock whose readings can be moved ahead of its timers, as those of a process
+// are that was stopped: the first thing it does afterwards comes before its timers have run.
+type jumpingClock struct {
+	clock.Clock
+	ahead atomic.Int64
+}
+
+func (c *jumpingClock) Now() clock.Instant { return c.Clock.Now().Add(time.Duration(c.ahead.Load())) }
+
+// A process that was stopped past its deadline spends nothing of what it held with StrictExpiry,
+// and without it no more than that.
+func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
+	for verb, c := range map[string]struct {
+		n   int64
+		ask func(l *hybrid.Limiter) bool
+	}{
+		"TryAllow":     {1, func(l *hybrid.Limiter) bool { return l.TryAllow("k") }},
+		"Key.TryAllow": {1, func(l *hybrid.Limiter) bool { return l.Key("k").TryAllow() }},
+		"AllowN":       {2, func(l *hybrid.Limiter) bool { return l.AllowN("k", 2) }},
+	} {
+		for _, strict := range []bool{true, false} {
+			bubble(t, func(t *world) {
+				// Given a process that holds tokens,
+				c0 := &jumpingClock{Clock: clock.System()}
+				policy := hybrid.Policy{StrictExpiry: strict, Fallback: hybrid.FallbackDeny}
+				l := t.warm(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Clock: c0, Policy: policy})
+				held := l.Stats().Held
+				must(t, held >= 20, "it holds %d", held)
+				// when it stops for longer than the lease lasts, the store being away afterwards,
+				t.every(away)
+				c0.ahead.Store(int64(time.Minute))
+				spent := c.n * int64(admits(int(held)+50, 0, func() bool { return c.ask(l) }))
+				// then nothing of it is spent.
+				check(t, !strict || spent == 0, "%s: %d tokens spent after their deadline", verb, spent)
+				check(t, spent <= held, "%s: %d tokens spent of %d", verb, spent, held)
+				synctest.Wait()
+				st := conserved(t.T, l)
+				check(t, !strict || st.Burnt >= held, "%s: %+v", verb, st)
+			})
+		}
+	}
+}
+
+// A lease that is not renewed is burnt at its deadline by a timer, with any clock.
+func TestTheTimerBurnsAnExpiredLease(t *testing.T) {
+	bubble(t, func(t *world) {
+		m := clock.NewManual(0)
+		t.replace(lease.NewMemoryStore(m))
+		policy := hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 100}
+		l := t.start(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Clock: m, Policy: policy})
+		must(t, l.Allow("k") && l.Stats().Held != 0, "nothing is held")
+		t.every(away)
+		// The deadline is 15/16 of T (400 ms) after the sending.
+		m.Advance(374 * time.Millisecond)
+		synctest.Wait()
+		// Most may be on its way back by now, or be given up on it, but not all.
+		check(t, l.TryAllow("k"), "nothing is left before the deadline: %+v", l.Stats())
+		m.Advance(2 * time.Millisecond)
+		synctest.Wait()
+		st := l.Stats()
+		check(t, st.Burnt != 0, "after the deadline: %+v", st)
+		check(t, !l.TryAllow("k"), "an expired token was spent")
+		// What was on its way back is burnt when that is given up.
+		for range 100 {
+			m.Advance(10 * time.Millisecond)
+			synctest.Wait()
+		}
+		st = l.Stats()
+		check(t, st.Held == 0 && st.Burnt == 98, "at last: %+v", st)
+	})
+}
+
+// A call that hangs does not keep the lease alive that it was to renew.
+func TestALeaseEndsWhileItsRenewalHangs(t *testing.T) {
+	bubble(t, func(t *world) {
+		// Given a process that holds tokens for 400 ms and waits up to a second for a call,
+		cfg := by(hybrid.Policy{TTL: ttl, Fallback: hybrid.FallbackDeny}, hybrid.PerSecond(10000))
+		cfg.CallTimeout = time.Second
+		l := t.start(cfg)
+		k := l.Key("k")
+		perTick(time.Millisecond, 5, time.Second, func(int) { k.Allow() })
+		// when its next call hangs,
+		t.every(verdict{delay: time.Hour})
+		_, before := t.counts()
+		for calls := before; calls == before; _, calls = t.counts() {
+			k.TryAllow()
+			time.Sleep(time.Millisecond)
+		}
+		must(t, l.Stats().Held != 0, "nothing is held beside the call")
+		time.Sleep(ttl)
+		// then what it held is gone when the lease ends, although the call is still awaited.
+		synctest.Wait()
+		st := l.Stats()
+		check(t, st.Held == 0 && st.Errors == 0, "%+v", st)
+		check(t, !k.TryAllow(), "a token of the lease that ended was spent")
+	})
+}
+
+// What a wait had gathered when the store went away is lost with its lease, and not given back
+// minutes later to a bucket that has refilled since.
+func TestTokensOfAFailedWaitEndWithTheirLease(t *testing.T) {
+	bubble(t, func(t *world) {
+		limit := hybrid.PerSecond(1).WithBurst(100)
+		cfg := by(hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 50}, limit)
+		cfg.InstanceID = "a"
+		a := t.start(cfg)
+		cfg.InstanceID = "c"
+		c := t.start(cfg)
+		m := newMeter(limit)
+		m.admitIf(a.Allow("k"))
+		t.setJudge(func(c *lease.Call) (v verdict) {
+			if strings.HasPrefix(c.Request.Holder, "a-") {
+				v = away
+			}
+			return v
+		})
+		// A waits for more than it holds, gathers 49, and is told that it has nothing.
+		isErr(t, a.WaitN(t.Context(), "k", 100), hybrid.ErrUnavailable)
+		time.Sleep(2 * time.Minute) // its lease is forgotten, the bucket full again
+		m.admit(drain(c, "k"))
+		t.setJudge(nil)
+		for range 2000 {
+			m.admitIf(a.Allow("k"))
+			m.admitIf(c.Allow("k"))
+			time.Sleep(time.Millisecond)
+		}
+		m.check(t)
+	})
+}
+
+// A process whose twin, restored from the same snapshot, calls under the same id goes on under
+// another one.
+func TestATwinLeadsToANewID(t *testing.T) {
+	bubble(t, func(t *world) {
+		limit := hybrid.PerSecond(1000)
+		l := t.warm(hybrid.Config{Limits: limits(limit), InstanceID: "pod-7", Policy: denying})
+		// Given a twin that is ahead by a thousand calls,
+		old := t.last()
+		twin := lease.Call{Key: "k"}
+		twin.Request = lease.Request{Holder: old.Holder, Seq: old.Seq + 1<<40, Config: old.Config, Weight: 1}
+		t.inner.Exchange(t.Context(), []*lease.Call{&twin}, func([]*lease.Call) {})
+		must(t, twin.Err == nil, "%v", twin.Err)
+		bound := newMeter(limit)
+		// when this process goes on,
+		admitted := admits(1000, 2*time.Millisecond, func() bool { return bound.admitIf(l.TryAllow("k")) })
+		// then it has a new id, and works.
+		id := t.last().Holder
+		check(t, id != old.Holder && id[:5] == "pod-7", "the id was %q and is %q", old.Holder, id)
+		check(t, admitted >= 990, "%d of 1000 admitted", admitted)
+		bound.check(t)
+		// It keeps that id when the key has left and comes back, for the twin is still there.
+		time.Sleep(time.Minute)
+		l.Allow("k")
+		got := t.last().Holder
+		check(t, got == id, "the id was %q and is %q", id, got)
+	})
+}
+
+// That another process uses the id is no reason to tell those who wait that the store is away, nor
+// to lose a refund, which does not travel with the first call under a new id: the bucket does not
+// know that one.
+func TestAWaitAndARefundGoOnUnderANewID(t *testing.T) {
+	stale := func(t *world) {
+		t.setJudge(func(*lease.Call) verdict {
+			t.judge = nil // the first call alone
+			return verdict{err: lease.ErrStale}
+		})
+	}
+	bubble(t, func(t *world) {
+		l := t.start(by(denying, hybrid.PerSecond(10)))
+		l.Allow("k")
+		stale(t)
+		noErr(t, l.Wait(t.Context(), "k"))
+	})
+	bubble(t, func(t *world) {
+		l := t.process(hourly)
+		l.AllowN("k", 8)
+		stale(t)
+		l.AllowN("k", 2)
+		l.Refund("k", 5)
+		time.Sleep(5 * time.Second)
+		check(t, l.Stats().Refunded == 5, "%+v", l.Stats())
+	})
+}
+
+// foreign is a store that answers another call than it was asked.
+type foreign struct{ lease.Store }
+
+func (f foreign) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	f.Store.Exchange(ctx, calls, func([]*lease.Call) {})
+	for _, c := range calls {
+		c.Grant.Seq++
+	}
+	done(calls)
+}
+
+// A reply that is not one to the call is no answer, and the key is not stuck with it.
+func TestAForeignReplyIsAFailure(t *testing.T) {
+	bubble(t, func(t *world) {
+		store := t.store()
+		l := t.start(by(denying, hybrid.PerSecond(100)))
+		t.replace(foreign{store})
+		check(t, !l.Allow("k"), "a foreign grant was spent")
+		synctest.Wait()
+		t.replace(store)
+		// The breaker is open: a probe goes out within a T.
+		d := until(time.Millisecond, func() bool { return l.Allow("k") })
+		check(t, d <= ttl, "the key was stuck for %v: %+v", d, l.Stats())
+	})
+}

@@ -1,0 +1,236 @@
+package hybrid_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// spoil makes every call for key fail until heal: on Redis by a value of another type in the
+// bucket's place.
+func (t *world) spoil(key string) {
+	t.Helper()
+	if t.rdb != nil {
+		noErr(t, t.rdb.Set(t.Context(), "yuzhi:{"+key+"}", "not a bucket", time.Hour).Err())
+		return
+	}
+	t.setJudge(func(c *lease.Call) (v verdict) {
+		if c.Key == key {
+			v = away
+		}
+		return v
+	})
+}
+
+func (t *world) heal(key string) {
+	t.Helper()
+	t.setJudge(nil)
+	t.del("yuzhi:{" + key + "}")
+}
+
+func (t *world) del(keys ...string) {
+	t.Helper()
+	if t.rdb != nil {
+		noErr(t, t.rdb.Del(t.Context(), keys...).Err())
+	}
+}
+
+// Bucket4j's batching executors: a batch that fails does not keep the next from being sent; and a
+// call that fails within a batch does not fail the others.
+func TestPeerAFailedBatchDoesNotBlockTheNext(t *testing.T) {
+	everywhere(t, func(t *world) {
+		l := t.start(by(denying, hourly))
+		keys := []string{"a", "b", "bad", "c", "d", "e"}
+		// Given calls that travel together, one of which fails,
+		t.spoil("bad")
+		for _, key := range keys {
+			l.TryAllow(key) // does not wait for the first before the second asks
+		}
+		// then the others have their tokens;
+		for _, key := range keys {
+			check(t, l.Allow(key) == (key != "bad"), "%q is not answered by its own call", key)
+		}
+		t.mu.Lock()
+		check(t, !t.virtual() || slices.Max(t.sizes) >= 2, "no calls travelled together")
+		t.mu.Unlock()
+		// when it is well again, it has its own,
+		t.heal("bad")
+		admitted := func(key string) {
+			t.Helper()
+			testkit.Eventually(t, "a token after the failure", func() bool { return l.Allow(key) })
+		}
+		d := took(func() { admitted("bad") })
+		check(t, !t.virtual() || d <= ttl, "admitted %v after the failure was over", d)
+		// and when many batches have failed, the next is sent all the same.
+		t.every(away)
+		const failures = 600 // more than may be under way at once
+		for i := range failures {
+			check(t, !l.Allow(fmt.Sprint("lost ", i)), "admitted without the store")
+		}
+		t.setJudge(nil)
+		check(t, l.Allow("next"), "a key was denied because earlier batches had failed")
+		for i := range 5 {
+			admitted(fmt.Sprint("lost ", i))
+		}
+	})
+}
+
+// singleflight (as in vearne/ratelimit) and Bucket4j's batching: one call is made for all who wait,
+// and its error is everybody's.
+func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
+	everywhere(t, func(t *world) {
+		// Given 20 who wait with Wait, and 20 with Take, for a call that is under way, when it fails,
+		// then it fails for each of them,
+		l := t.start(by(denying, hourly))
+		t.spoil("k")
+		d := took(together(40, func(i int) {
+			if i%2 == 0 {
+				isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrUnavailable)
+				return
+			}
+			r, err := l.Take(t.Context(), "k", 1)
+			check(t, err == nil && !r.OK && r.Source == hybrid.SourceFallback, "Take: %+v, %v", r, err)
+		}))
+		// at once, and without a call for each.
+		check(t, !t.virtual() || d == 0, "the last was told after %v", d)
+		st := l.Stats()
+		check(t, st.Calls <= 5 && st.Admitted == 0 && (!t.virtual() || st.Calls == 1), "%+v", st)
+		// Nobody is in the way of those who come when it is well again.
+		t.heal("k")
+		testkit.Eventually(t, "a token", func() bool { return l.Allow("k") })
+	})
+}
+
+// losses are ways to lose the bucket of a key, or what goes with it.
+func (t *world) losses() map[string]func(key string) {
+	if t.rdb == nil {
+		return map[string]func(key string){"everything": func(string) { t.loseAll() }}
+	}
+	return map[string]func(key string){
+		"everything":  func(string) { t.rdb.FlushAll(t.Context()) },
+		"the scripts": func(string) { t.rdb.ScriptFlush(t.Context()) },
+		"the bucket":  func(key string) { t.del("yuzhi:{" + key + "}") },
+		"the records": func(key string) {
+			for _, k := range t.redisKeys() {
+				if k != "yuzhi:{"+key+"}" {
+					t.del(k)
+				}
+			}
+		},
+	}
+}
+
+// Bucket4j's RecoveryStrategy and Redisson's testRemove: a bucket that is deleted underneath is
+// made anew and goes on - here without admitting a token more than if it had not been lost.
+func TestPeerABucketDeletedUnderneathRecovers(t *testing.T) {
+	everywhere(t, func(t *world) {
+		const lifetime = 100 * time.Millisecond
+		limit := hybrid.PerSecond(200).WithBurst(20)
+		policy := hybrid.Policy{Target: 5 * time.Millisecond, TTL: lifetime, Fallback: hybrid.FallbackDeny}
+		for name, lose := range t.losses() {
+			// Given a process that asks for more than the rate,
+			l := t.start(by(policy, limit))
+			from, bound := time.Now(), newMeter(limit)
+			ask := func(n int64) (d time.Duration) {
+				sum := bound.sum + n
+				return until(time.Millisecond, func() bool {
+					must(t, time.Since(from) < time.Minute, "%s was lost: not admitted again; %+v", name, l.Stats())
+					bound.admitIf(l.Allow(name))
+					return bound.sum >= sum
+				})
+			}
+			ask(30)
+			// when what it rests on is deleted, twice, then it is admitted tokens again, after a T at
+			// most,
+			for range 2 {
+				lose(name)
+				d := ask(10)
+				most := 2*lifetime + 100*time.Millisecond
+				check(t, !t.virtual() || d <= most, "%s was lost: 10 at 200/s took %v", name, d)
+			}
+			// and never more than one bucket has.
+			elapsed := time.Since(from)
+			most := limit.Capacity() + int64(elapsed)*limit.Tokens/int64(limit.Per)
+			check(t, bound.sum <= most,
+				"%s was lost: %d admitted in %v, one bucket has %d", name, bound.sum, elapsed, most)
+			if t.virtual() {
+				bound.check(t)
+			}
+			noErr(t, l.Shutdown(t.Context()))
+		}
+	})
+}
+
+// While the store is away, Wait is served as Policy.Fallback says, at its pace, or told at once.
+func TestWaitingWhileTheStoreIsAway(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		policy   hybrid.Policy
+		cold     bool
+		want     error
+		from, to time.Duration
+	}{
+		{"deny", denying, false, hybrid.ErrUnavailable, 0, 200 * time.Millisecond},
+		// a call that fails, a burst of 10, then 10/s
+		{"local share", hybrid.Policy{}, false, nil, 2000 * time.Millisecond, 2200 * time.Millisecond},
+		{"allow all", hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, false, nil, 0, 200 * time.Millisecond},
+		{"cold, deny", hybrid.Policy{}, true, hybrid.ErrUnavailable, 0, 200 * time.Millisecond},
+		{"cold, allow", hybrid.Policy{ColdStart: hybrid.ColdStartAllow}, true, nil, 0, 200 * time.Millisecond},
+	} {
+		bubbleOf(t, c.name, func(t *world) {
+			l := t.start(by(c.policy, hybrid.PerSecond(10)))
+			if !c.cold {
+				drain(l, "k")
+			}
+			t.every(verdict{lost: true})
+			o := newOrder(30)
+			d := took(inTurn(30, func(i int) {
+				isErr(t, l.Wait(t.Context(), "k"), c.want)
+				o.add(i)
+			}))
+			check(t, d >= c.from && d <= c.to, "the last was told after %v, want %v to %v", d, c.from, c.to)
+			if c.want == nil {
+				o.check(t)
+			}
+			// More than the local share ever holds is not waited for.
+			err := l.WaitN(t.Context(), "k", 10)
+			check(t, c.policy.Fallback != hybrid.FallbackDeny || errors.Is(err, hybrid.ErrUnavailable), "%v", err)
+		})
+	}
+}
+
+// A wait that the fallback serves in the end leaves what it had gathered to the next wait, before
+// Allow.
+func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(by(hybrid.Policy{MinBatch: 5}, hybrid.PerSecond(100)))
+		l.AllowN("k", 1)
+		t.every(away)
+		l.AllowN("k", 90) // fails: degraded, served by the share
+		for l.AllowN("k", 10) {
+		}
+		held := l.Stats().Held
+		var done atomic.Bool
+		wait := inTurn(2, func(i int) {
+			_ = l.WaitN(t.Context(), "k", []int64{held + 5, 2}[i])
+			done.Store(i == 1 || done.Load())
+		})
+		for range 300 {
+			time.Sleep(time.Millisecond)
+			if l.TryAllow("k") {
+				synctest.Wait() // whoever was served before may not have woken yet
+				check(t, done.Load(), "TryAllow was served while Wait waited; %+v", l.Stats())
+				break
+			}
+		}
+		wait()
+	})
+}

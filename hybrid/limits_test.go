@@ -1,0 +1,312 @@
+package hybrid_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Every process follows within T, whatever it is doing: denied, spending, idle, or asking for more
+// than the old burst.
+func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
+	bubble(t, func(t *world) {
+		setter, denied, large, idle := t.process(hourly), t.process(hourly), t.process(hourly), t.process(hourly)
+		must(t, idle.Allow("other") && !large.AllowN("k", 11), "more than the burst")
+		drain(denied, "k")
+		time.Sleep(10 * time.Second)
+		denied.Allow("k")
+		limitsAre(t, setter, "k", hourly)
+		// when the limit is raised to 1000/s with a burst of 1000,
+		want := hybrid.PerSecond(1000)
+		noErr(t, setter.SetLimits(t.Context(), "k", want))
+		time.Sleep(afterTTL)
+		// then T later everybody is served by it.
+		for _, l := range []*hybrid.Limiter{setter, denied, idle} {
+			r, err := l.Take(t.Context(), "k", 1)
+			check(t, err == nil && r.OK && r.Limit == want, "%+v, %v", r, err)
+		}
+		check(t, large.AllowN("k", 100), "a request within the new burst is refused by the old one")
+		for _, l := range t.processes {
+			limitsAre(t, l, "k", want)
+		}
+		// And when it is lowered, nobody is admitted beyond the old bound and, from T on, the new
+		// one.
+		noErr(t, idle.SetLimits(t.Context(), "k", hybrid.PerHour(1).WithBurst(1)))
+		time.Sleep(afterTTL)
+		admitted := int64(0)
+		for range 1000 {
+			for _, l := range t.processes {
+				admitted += drain(l, "k")
+			}
+			time.Sleep(time.Millisecond)
+		}
+		check(t, admitted <= 1, "%d admitted of a burst of 1", admitted)
+	})
+}
+
+// CockroachDB's quotapool: UpdateLimit wakes those who wait. (Guava's setRate does not, and says
+// so.)
+func TestPeerARateChangeWakesEveryWaiter(t *testing.T) {
+	everywhere(t, func(t *world) {
+		wake(t, "own", 1, 10)
+		wake(t, "others' too", 2, 1)
+		wake(t, "many", 2, 10)
+	})
+}
+
+// wake has many wait in some processes, for one token and for the whole burst, while one of them
+// changes the limit.
+func wake(t *world, key string, processes, waits int) {
+	const ttl = 200 * time.Millisecond
+	// Given waits of an hour,
+	var wg sync.WaitGroup
+	var setter *hybrid.Limiter
+	for range processes {
+		l := t.start(by(hybrid.Policy{TTL: ttl}, hourly))
+		setter = l
+		drain(l, key)
+		calls := l.Stats().Calls
+		for range waits {
+			wg.Go(func() { noErr(t, l.Wait(t.Context(), key)) })
+			wg.Go(func() { isErr(t, l.WaitN(t.Context(), key, 10), hybrid.ErrExceedsBurst) })
+		}
+		testkit.Eventually(t, "a call for those who wait", func() bool { return l.Stats().Calls > calls })
+	}
+	if t.virtual() {
+		time.Sleep(10 * time.Second) // all wait, for long
+	}
+	// when the limit becomes a fast one, with a burst that is too small for the large ones,
+	d := took(func() {
+		noErr(t, setter.SetLimits(t.Context(), key, hybrid.PerSecond(1000).WithBurst(9)))
+		// then everybody is served or told: here at once, elsewhere within a T.
+		wg.Wait()
+	})
+	within := 30*time.Millisecond + time.Duration(processes-1)*ttl
+	check(t, !t.virtual() || d <= within, "%s: the last was woken after %v", key, d)
+}
+
+// What this process sets it follows at once, with a burst that is larger than any before; and a
+// reply to a call that was under way does not bring the old burst back.
+func TestThisProcessFollowsAtOnce(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.process(hourly)
+		l.Allow("k")
+		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerHour(1).WithBurst(20)))
+		noErr(t, l.Reset(t.Context(), "k"))
+		noErr(t, l.WaitN(t.Context(), "k", 20))
+	})
+	bubble(t, func(t *world) {
+		l := t.process(hourly)
+		l.AllowN("k", 10)
+		time.Sleep(2 * time.Second)
+		t.every(verdict{delay: 50 * time.Millisecond})
+		wait := background(func() { l.Allow("k") })
+		synctest.Wait()
+		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(1000).WithBurst(20)))
+		noErr(t, l.WaitN(t.Context(), "k", 20))
+		wait()
+	})
+}
+
+// The process that lowers a burst gives back what it holds instead of letting it run out: it goes
+// on at once.
+func TestWhoLowersABurstGoesOn(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(by(hybrid.Policy{TTL: time.Minute}, hybrid.PerSecond(1000)))
+		admits(10, 0, func() bool { return l.Allow("k") })
+		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(1000).WithBurst(50)))
+		synctest.Wait()
+		d := until(time.Millisecond, func() bool { return l.Allow("k") })
+		check(t, d <= 50*time.Millisecond, "nothing for %v", d)
+		check(t, l.Stats().Burnt == 0, "%+v", l.Stats())
+	})
+}
+
+// A process that asks for more than the burst only, and lost its store, finds out when the burst
+// has grown.
+func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
+	bubble(t, func(t *world) {
+		cfg := by(denying, hybrid.PerHour(10))
+		setter, l := t.start(cfg), t.start(cfg)
+		l.Allow("k")
+		// Given a call that fails, and nobody who asks for less than eleven,
+		t.every(away)
+		drain(l, "k")
+		time.Sleep(time.Minute)
+		t.setJudge(nil)
+		// when the burst becomes a hundred, then they are served as soon as a probe says so, which
+		// comes within a T, and the tokens are there.
+		noErr(t, setter.SetLimits(t.Context(), "k", hybrid.PerSecond(100)))
+		d := until(time.Millisecond, func() bool { return l.AllowN("k", 50) })
+		check(t, d <= ttl+500*time.Millisecond, "served after %v: %+v", d, l.Stats())
+	})
+}
+
+// A deploy with a higher version replaces what was set at run time; one with the same version does
+// not.
+func TestAHigherVersionReplacesWhatWasSet(t *testing.T) {
+	bubble(t, func(t *world) {
+		at := func(version int64) *hybrid.Limiter {
+			return t.start(hybrid.Config{Limits: limits(hybrid.PerSecond(10 * version)), Version: version})
+		}
+		l := at(1)
+		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(7)))
+		for _, c := range []struct{ version, want int64 }{{1, 7}, {2, 20}, {1, 20}} {
+			at(c.version).Allow("k")
+			limitsAre(t, l, "k", hybrid.PerSecond(c.want))
+		}
+	})
+}
+
+// Redisson: trySetRate answers false to everybody but the first, and the rate stays the first
+// one's.
+func TestPeerFirstConfigurationWins(t *testing.T) {
+	everywhere(t, func(t *world) {
+		// Given a process that has come with a burst of 5, when another comes with more,
+		small, large := hybrid.PerHour(1).WithBurst(5), hybrid.PerHour(2).WithBurst(9)
+		for _, l := range limits(small, large) {
+			must(t, t.process(l).Allow("k"), "denied")
+		}
+		// then the first one's limit is both's.
+		for _, l := range t.processes {
+			limitsAre(t, l, "k", small)
+		}
+		equal(t, t.left("k", large), 3, "left of 5 after 2")
+	})
+}
+
+// Redisson: of many who try at once to set the rate, one does.
+func TestPeerOneOfManyFirstConfigurationsWins(t *testing.T) {
+	everywhere(t, func(t *world) {
+		// Given a limiter that nobody has set limits for,
+		const processes = 10
+		for range processes {
+			t.process(hourly)
+		}
+		t.processes[0].Allow("k") // what a process was configured with is not "set"
+		// when ten processes try at once, each with a burst of its own,
+		own := func(i int) hybrid.Limit { return hybrid.PerHour(1).WithBurst(int64(100 + i)) }
+		var won [processes]bool
+		together(processes, func(i int) {
+			var err error
+			won[i], err = t.processes[i].TrySetLimits(t.Context(), "k", own(i))
+			noErr(t, err)
+		})()
+		// then one has done so, and all agree on it.
+		winner := slices.Index(won[:], true)
+		must(t, winner >= 0 && !slices.Contains(won[winner+1:], true), "who has set the limits: %v", won)
+		for _, l := range t.processes {
+			limitsAre(t, l, "k", own(winner))
+		}
+	})
+}
+
+// Redisson: setRate replaces what was set before, where trySetRate does not.
+func TestPeerSetReplaces(t *testing.T) {
+	everywhere(t, func(t *world) {
+		setter, other := t.process(hourly), t.process(hourly)
+		for _, want := range [][]hybrid.Limit{
+			limits(hybrid.PerHour(7)),
+			limits(hybrid.PerHour(1).WithBurst(2), hybrid.PerMinute(300)),
+			limits(hybrid.PerHour(1).WithBurst(30)),
+		} {
+			// When limits are set, then they are everybody's, and an attempt to set other ones first
+			// comes too late.
+			noErr(t, setter.SetLimits(t.Context(), "k", want...))
+			ok, err := other.TrySetLimits(t.Context(), "k", hybrid.PerHour(99))
+			check(t, !ok && err == nil, "TrySetLimits after SetLimits: %v, %v", ok, err)
+			limitsAre(t, setter, "k", want...)
+			limitsAre(t, other, "k", want...)
+		}
+	})
+}
+
+// Redisson drops what was used when the rate is set and keeps it where it is told to; in Bucket4j
+// the caller chooses what a new configuration inherits. Here a change keeps it, and Reset drops it.
+// After a cut there is what the new limit has beyond what was used, and never less than none.
+func TestPeerAChangeKeepsWhatWasUsed(t *testing.T) {
+	everywhere(t, func(t *world) {
+		for _, c := range []struct {
+			used, burst, left int64
+			reset             bool
+		}{
+			{6, 20, 4, false}, {6, 20, 20, true}, {6, 8, 2, false}, {6, 8, 8, true},
+			{0, 5, 5, false}, {1, 5, 4, false}, {4, 5, 1, false},
+			{5, 5, 0, false}, {6, 5, 0, false}, {10, 5, 0, false},
+		} {
+			key := fmt.Sprint(c)
+			// Given a bucket of 10 of which some are used,
+			l := t.process(hourly)
+			must(t, l.AllowN(key, c.used), "denied")
+			t.settled(key)
+			// when the burst is changed,
+			noErr(t, l.SetLimits(t.Context(), key, hybrid.PerHour(2).WithBurst(c.burst)))
+			if c.reset {
+				noErr(t, l.Reset(t.Context(), key))
+			}
+			// then what was used is kept or dropped, as asked, for this process and for all.
+			r, err := l.Peek(t.Context(), key)
+			check(t, err == nil && r.Remaining == c.left, "%+v: %+v, %v", c, r, err)
+			n := drain(l, key)
+			check(t, n == c.left, "%+v: %d left", c, n)
+			n = t.left(key, hourly)
+			check(t, n == 0, "%+v: another process finds %d more", c, n)
+		}
+	})
+}
+
+// The limits belong to the Limiter from New on, and what LimitsOf returns to its caller. A key may
+// have limits of its own.
+func TestLimitsAreNotShared(t *testing.T) {
+	bubble(t, func(t *world) {
+		mine := limits(hybrid.PerHour(2))
+		l := t.start(hybrid.Config{Limits: mine, LimitsFor: func(key string) []hybrid.Limit {
+			if key == "vip" {
+				return limits(hybrid.PerSecond(100))
+			}
+			return nil
+		}})
+		mine[0] = hybrid.PerHour(100)
+		equal(t, drain(l, "k"), 2, "admitted: the limit followed the caller's slice")
+		equal(t, drain(l, "vip"), 100, "admitted of a key with limits of its own")
+		got, err := l.LimitsOf(t.Context(), "k")
+		noErr(t, err)
+		got[0] = hybrid.PerSecond(1_000_000)
+		limitsAre(t, l, "k", hybrid.PerHour(2))
+	})
+}
+
+func TestControlErrors(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.process(hybrid.PerSecond(10))
+		every := func(ctx context.Context, key string, want error) {
+			t.Helper()
+			_, peek := l.Peek(ctx, key)
+			_, of := l.LimitsOf(ctx, key)
+			_, try := l.TrySetLimits(ctx, key, hybrid.PerSecond(1))
+			for i, err := range []error{peek, of, try, l.SetLimits(ctx, key, hybrid.PerSecond(1)), l.Reset(ctx, key)} {
+				check(t, errors.Is(err, want), "%d: %v, want %v", i, err, want)
+			}
+		}
+		every(ended(), "k", context.Canceled)
+		every(t.Context(), "", hybrid.ErrInvalidKey)
+		t.setControl(lease.ErrUnavailable)
+		every(t.Context(), "k", hybrid.ErrUnavailable)
+		// A store that hangs is given up after ten CallTimeouts.
+		t.setControl(errHangs)
+		d := took(func() { every(t.Context(), "k", hybrid.ErrUnavailable) })
+		equal(t, d, 5*time.Second, "for five calls")
+		time.AfterFunc(100*time.Millisecond, func() { l.Close() })
+		d = took(func() { every(t.Context(), "k", hybrid.ErrClosed) })
+		equal(t, d, 100*time.Millisecond, "until the Limiter closed")
+	})
+}

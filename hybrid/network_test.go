@@ -1,0 +1,205 @@
+package hybrid_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// verdict is what happens to one call on its way.
+type verdict struct {
+	err   error         // it is not executed, and fails with this
+	lost  bool          // it is executed, and no reply comes
+	twice bool          // the network delivers it twice; the second reply arrives
+	delay time.Duration // between execution and reply
+	until chan struct{} // the reply is held back until this is closed
+	late  chan struct{} // the execution is held back until this is closed
+	deaf  bool          // the store does not notice that the context has ended, as a client without deadlines
+}
+
+// away is a store that cannot be reached.
+var away = verdict{err: lease.ErrUnavailable}
+
+// network is a Store over another, which does to each call what judge says and keeps a record.
+type network struct {
+	mu       sync.Mutex
+	inner    lease.Store
+	judge    func(c *lease.Call) verdict // nil delivers
+	control  error                       // of Configure
+	sizes    []int                       // of the batches so far
+	calls    []sentCall
+	controls int   // calls of Configure
+	flying   int64 // batches under way
+}
+
+// sentCall is what the network keeps of a call.
+type sentCall struct {
+	key string
+	lease.Request
+}
+
+func (s *network) setJudge(judge func(*lease.Call) verdict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.judge = judge
+}
+
+// every makes v the fate of every call from now on.
+func (s *network) every(v verdict) { s.setJudge(func(*lease.Call) verdict { return v }) }
+
+// setControl makes every Configure fail with err from now on; nil executes them.
+func (s *network) setControl(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.control = err
+}
+
+// errHangs makes every Configure hang until its context ends.
+var errHangs = errors.New("hangs")
+
+func (s *network) replace(by lease.Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inner = by
+}
+
+func (s *network) store() lease.Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inner
+}
+
+// counts is how many batches and calls went out so far.
+func (s *network) counts() (batches, calls int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sizes), len(s.calls)
+}
+
+// during is how many batches and calls went out while f ran.
+func (s *network) during(f func()) (batches, calls int) {
+	batchesBefore, callsBefore := s.counts()
+	f()
+	batches, calls = s.counts()
+	return batches - batchesBefore, calls - callsBefore
+}
+
+// underWay is how many batches are.
+func (s *network) underWay() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flying
+}
+
+// last is the last call.
+func (s *network) last() lease.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[len(s.calls)-1].Request
+}
+
+// callsFor is how many calls went out for key so far.
+func (s *network) callsFor(key string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls {
+		if c.key == key {
+			n++
+		}
+	}
+	return n
+}
+
+// Exchange implements lease.Store.
+func (s *network) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	s.mu.Lock()
+	s.flying++
+	s.sizes = append(s.sizes, len(calls))
+	groups := make(map[verdict][]*lease.Call) // calls with one fate arrive together
+	for _, c := range calls {
+		c.Node = 0
+		s.calls = append(s.calls, sentCall{c.Key, c.Request})
+		var fate verdict
+		if s.judge != nil {
+			fate = s.judge(c)
+		}
+		groups[fate] = append(groups[fate], c)
+	}
+	s.mu.Unlock()
+	var wg sync.WaitGroup
+	for v, group := range groups {
+		wg.Go(func() {
+			s.deliver(ctx, v, group)
+			done(group)
+		})
+	}
+	wg.Wait()
+	s.mu.Lock()
+	s.flying--
+	s.mu.Unlock()
+}
+
+func (s *network) deliver(ctx context.Context, v verdict, group []*lease.Call) {
+	wait := ctx
+	if v.deaf {
+		wait = context.Background()
+	}
+	if v.err == nil && pause(wait, v.late, 0) {
+		s.store().Exchange(ctx, group, func([]*lease.Call) {})
+		if v.twice {
+			s.store().Exchange(ctx, group, func([]*lease.Call) {})
+		}
+		if v.lost {
+			<-wait.Done()
+		}
+		if !v.lost && pause(wait, v.until, v.delay) {
+			return
+		}
+	}
+	for _, c := range group {
+		c.Grant, c.Err = lease.Grant{}, v.err
+		if v.err == nil {
+			c.Err = lease.ErrUnavailable
+		}
+	}
+}
+
+// pause waits for until and then d; false if ctx ended first.
+func pause(ctx context.Context, until chan struct{}, d time.Duration) bool {
+	if until != nil {
+		select {
+		case <-until:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	if d > 0 {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// Configure implements lease.Store.
+func (s *network) Configure(
+	ctx context.Context, key string, op lease.Op, c lease.Config,
+) (lease.State, error) {
+	s.mu.Lock()
+	s.controls++
+	err := s.control
+	s.mu.Unlock()
+	if err == errHangs {
+		<-ctx.Done()
+		return lease.State{}, context.Cause(ctx)
+	}
+	if err != nil {
+		return lease.State{}, err
+	}
+	return s.store().Configure(ctx, key, op, c)
+}

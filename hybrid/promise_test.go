@@ -1,0 +1,312 @@
+package hybrid_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
+)
+
+// wholeMicroseconds is t as a bucket reads it. The promise is about the bucket's clock, which
+// counts whole microseconds. By one that counts nanoseconds a window could be up to 1 us shorter
+// than the one in which the bucket refilled.
+func wholeMicroseconds(t clock.Instant) int64 { return int64(t) / 1000 * 1000 }
+
+func boundOf(l hybrid.Limit) audit.Bound {
+	return audit.Bound{Tokens: l.Tokens, Per: l.Per, Burst: l.Capacity()}
+}
+
+// meter audits that admissions keep the promise over every window. Goroutines may share it.
+type meter struct {
+	mu    sync.Mutex
+	exact *audit.Meter
+	sum   int64
+}
+
+func newMeter(l hybrid.Limit) *meter { return &meter{exact: audit.NewMeter(boundOf(l))} }
+
+// admit records n tokens that were admitted now.
+func (m *meter) admit(n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.exact.Admit(wholeMicroseconds(clock.System().Now()), n)
+	m.sum += n
+}
+
+// admitIf records a token if it was admitted, and returns whether it was.
+func (m *meter) admitIf(ok bool) bool {
+	if ok {
+		m.admit(1)
+	}
+	return ok
+}
+
+func (m *meter) check(t *world) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	check(t, m.exact.ExceededBy() == 0, "the promise is exceeded by %d", m.exact.ExceededBy())
+}
+
+// However many processes share a bucket, and however they ask, no window admits more than one
+// central bucket would, though an adversary in each of them spends all that it holds just before
+// every report.
+func TestTheBoundHoldsOverAllWindows(t *testing.T) {
+	for limit, least := range map[hybrid.Limit]int64{ // admitted at least, adversaries included
+		hybrid.PerSecond(1000):              8730, // 97 % of what one bucket has in the eight seconds
+		hybrid.PerSecond(200).WithBurst(20): 900,
+		hybrid.PerSecond(50).WithBurst(2):   60, // fewer tokens than processes that hold some
+	} {
+		for name, ld := range map[string]load{
+			"steady":     {time.Second, 0, 3 * time.Millisecond},
+			"on and off": {300 * time.Millisecond, 700 * time.Millisecond, time.Millisecond},
+		} {
+			for _, overcommit := range []int64{0, 5} {
+				bubbleOf(t, fmt.Sprintf("%v %s E %d", limit, name, overcommit), func(t *world) {
+					boundRun(t, limit, ld, overcommit, least)
+				})
+			}
+		}
+	}
+}
+
+// load is how one process asks: on for a while, off for a while.
+type load struct {
+	on, off time.Duration
+	gap     time.Duration // between two requests
+}
+
+func boundRun(t *world, limit hybrid.Limit, ld load, overcommit, least int64) {
+	const processes = 5
+	bound := newMeter(limit.WithBurst(limit.Capacity() + overcommit))
+	var spent atomic.Int64 // by the adversaries
+	var own [processes]atomic.Pointer[hybrid.Limiter]
+	for i := range own {
+		cfg := by(hybrid.Policy{Overcommit: overcommit}, limit)
+		cfg.Events.BeforeReport = func(key string) {
+			for l := own[i].Load(); bound.admitIf(l.TryAllow(key)); {
+				spent.Add(1)
+			}
+		}
+		own[i].Store(t.start(cfg))
+	}
+	together(processes, func(i int) {
+		l, r := own[i].Load(), rand.New(rand.NewPCG(7, uint64(i)))
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(ld.off) {
+			for off := time.Now().Add(ld.on); time.Now().Before(off); {
+				if r.IntN(4) != 0 {
+					bound.admitIf(l.TryAllow("k"))
+				} else if n := 1 + r.Int64N(2); l.AllowN("k", n) {
+					bound.admit(n)
+				}
+				time.Sleep(time.Duration(r.ExpFloat64() * float64(ld.gap)))
+			}
+		}
+	})()
+	time.Sleep(3 * time.Second) // the adversaries spend what is left
+	bound.check(t)
+	check(t, spent.Load() != 0, "the adversary never spent anything")
+	admitted := int64(0)
+	for _, l := range t.processes {
+		admitted += l.Stats().Admitted
+	}
+	check(t, admitted == bound.sum, "Stats say %d admitted, the callers %d", admitted, bound.sum)
+	check(t, bound.sum >= least, "only %d admitted, want %d", bound.sum, least)
+}
+
+// The bound and the account survive a network that loses, delays, duplicates and refuses.
+func TestTheBoundHoldsThroughABadNetwork(t *testing.T) {
+	for seed := range uint64(6) {
+		bubbleOf(t, seed, func(t *world) {
+			r := rand.New(rand.NewPCG(seed, 3))
+			t.setJudge(func(*lease.Call) verdict {
+				switch r.IntN(10) {
+				case 0:
+					return verdict{lost: true}
+				case 1:
+					return away
+				case 2:
+					return verdict{twice: true}
+				case 3:
+					return verdict{delay: time.Duration(r.Int64N(int64(20 * time.Millisecond)))}
+				}
+				return verdict{delay: time.Millisecond}
+			})
+			limit := hybrid.PerSecond(500).WithBurst(100)
+			bound := newMeter(limit)
+			for range 4 {
+				t.start(by(denying, limit))
+			}
+			together(4, func(i int) {
+				l, r := t.processes[i], rand.New(rand.NewPCG(seed, 10+uint64(i)))
+				for range 2000 {
+					// Only TryAllow's tokens are spent at the moment that it returns.
+					bound.admitIf(l.TryAllow("k"))
+					time.Sleep(time.Duration(r.ExpFloat64() * float64(5*time.Millisecond)))
+				}
+				if i%2 == 0 {
+					l.Shutdown(context.Background())
+				}
+			})()
+			bound.check(t)
+			check(t, bound.sum >= 4000, "only %d admitted in about 10 s", bound.sum)
+		})
+	}
+}
+
+// ends are the ways to end a Limiter.
+var ends = map[string]func(*hybrid.Limiter) error{
+	"close":    (*hybrid.Limiter).Close,
+	"shutdown": func(l *hybrid.Limiter) error { return l.Shutdown(context.Background()) },
+}
+
+// Everything at once, in real time, under the race detector: at the end no token is lost or forged,
+// every request is accounted for, everybody was told, and no window has more than the limits allow.
+func TestEverythingAtOnce(t *testing.T) {
+	for _, policy := range []hybrid.Policy{
+		{StrictExpiry: true},
+		{TTL: time.Minute}, // so that a machine that stalls lets no lease end, whose timer would come late
+	} {
+		policy.Target, policy.Fallback = 5*time.Millisecond, hybrid.FallbackDeny
+		for _, end := range ends {
+			everythingAtOnce(newWorld(t), policy, end)
+		}
+	}
+}
+
+func everythingAtOnce(t *world, policy hybrid.Policy, end func(*hybrid.Limiter) error) {
+	var n atomic.Int64
+	t.setJudge(func(*lease.Call) verdict {
+		switch n.Add(1) % 50 {
+		case 7:
+			return away
+		case 23:
+			return verdict{twice: true, delay: time.Millisecond}
+		}
+		return verdict{delay: time.Duration(rand.IntN(500)) * time.Microsecond}
+	})
+	both := limits(hybrid.PerSecond(20000).WithBurst(500), hybrid.PerMinute(600_000).WithBurst(3000))
+	l := t.start(hybrid.Config{Limits: both, Policy: policy, CallTimeout: 5 * time.Millisecond, KeysMax: 12})
+	var mu sync.Mutex
+	admitted, record := int64(0), make(map[string][]audit.Span)
+	stop := time.Now().Add(500 * time.Millisecond)
+	asked := together(16, func(i int) {
+		r := rand.New(rand.NewPCG(uint64(i), 1))
+		own := l.Key("0")
+		for j := 0; j%64 != 0 || time.Now().Before(stop); j++ {
+			from := clock.System().Now()
+			if key, n := askAnyhow(l, own, r); n > 0 {
+				span := audit.Span{Before: wholeMicroseconds(from), After: wholeMicroseconds(clock.System().Now()), N: n}
+				mu.Lock()
+				admitted += n
+				record[key] = append(record[key], span)
+				mu.Unlock()
+			}
+		}
+	})
+	watched := background(func() {
+		for time.Now().Before(stop) {
+			conserved(t.T, l)
+			time.Sleep(time.Millisecond)
+		}
+	})
+	time.Sleep(400 * time.Millisecond)
+	_ = end(l)
+	asked()
+	watched()
+	st := conserved(t.T, l)
+	check(t, st.Held == 0, "%+v", st)
+	// What was drawn for requests that had gone does not count as admitted.
+	check(t, st.Admitted == admitted, "Stats says %d admitted, the callers %d", st.Admitted, admitted)
+	for key, spans := range record {
+		for _, limit := range both {
+			w, err := audit.Worst(spans, boundOf(limit))
+			check(t, err == nil && w.ExceededBy == 0, "key %s, %v: %+v, %v", key, limit, w, err)
+		}
+	}
+}
+
+// askAnyhow asks by a verb at random for a key at random, half of the time for own, and says how
+// many tokens it was admitted.
+func askAnyhow(l *hybrid.Limiter, own *hybrid.Key, r *rand.Rand) (key string, admitted int64) {
+	key, admitted = fmt.Sprint(r.IntN(16)), 1
+	ok := false
+	switch r.IntN(7) {
+	case 0:
+		ok = l.Allow(key)
+	case 1:
+		admitted = 1 + r.Int64N(5)
+		ok = l.AllowN(key, admitted)
+	case 2:
+		ok = l.TryAllow(key)
+	case 3:
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.IntN(3000))*time.Microsecond)
+		defer cancel()
+		res, _ := l.Take(ctx, key, 1)
+		ok = res.OK
+	case 4:
+		key, ok = own.Name(), own.TryAllow()
+	default:
+		key, ok = own.Name(), own.Allow()
+	}
+	if !ok {
+		return key, 0
+	}
+	return key, admitted
+}
+
+func TestATightLoopAdmitsExactlyTheBurst(t *testing.T) {
+	everywhere(t, func(t *world) {
+		for _, burst := range []int64{1, 2, 3, 10, 100, 1000, 40000} {
+			if burst > 1000 && (t.virtual() && t.rdb != nil || testkit.RaceEnabled) {
+				continue // thousands of calls, each a transaction
+			}
+			// Given a full bucket that refills far more slowly than the loop runs,
+			l, key := t.process(hybrid.PerHour(1).WithBurst(burst)), fmt.Sprint(burst)
+			// when one goroutine asks again and again, then exactly the burst is admitted.
+			n := drain(l, key) + int64(admits(9, 0, func() bool { return l.Allow(key) }))
+			check(t, n == burst, "%d of %d were admitted: %+v", n, burst, l.Stats())
+		}
+	})
+}
+
+// x/time/rate, TestSimultaneousRequests: of many requests at once exactly the burst is admitted;
+// here too where they come to several processes.
+func TestPeerExactlyBurstOutOfSimultaneousRequests(t *testing.T) {
+	everywhere(t, func(t *world) {
+		limit := hybrid.PerHour(1).WithBurst(25)
+		for processes, key := range map[int]string{1: "one", 3: "three"} {
+			// Given some processes that have not asked yet,
+			ls := make([]*hybrid.Limiter, processes)
+			for i := range ls {
+				ls[i] = t.process(limit)
+			}
+			// when 60 requests come at once to each,
+			var admitted atomic.Int64
+			together(60*processes, func(i int) {
+				if ls[i%processes].Allow(key) {
+					admitted.Add(1)
+				}
+			})()
+			// then the burst is admitted, or what is missing of it lies with one of them, and comes
+			// back.
+			now := admitted.Load()
+			check(t, now <= 25 && (processes != 1 || now == 25),
+				"%d processes: %d admitted of a burst of 25", processes, now)
+			for _, l := range ls {
+				noErr(t, l.Shutdown(t.Context()))
+			}
+			left := t.left(key, limit)
+			check(t, now+left == 25, "%d processes: %d admitted, %d left of 25", processes, now, left)
+		}
+	})
+}

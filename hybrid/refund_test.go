@@ -1,0 +1,157 @@
+package hybrid_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Redisson's release and Bucket4j's addTokens stop at the capacity. (Redisson once counted a
+// release twice, #7329.) So here, and a key at rest is woken.
+func TestPeerRefundsComeBackOnceAndAreCappedAtBurst(t *testing.T) {
+	everywhere(t, func(t *world) {
+		for _, pause := range []time.Duration{0, 50 * time.Millisecond, ttl, 10 * ttl, time.Minute} {
+			if pause > 0 && !t.virtual() {
+				break
+			}
+			// Given 8 of 10 tokens taken, some time ago,
+			l, key := t.process(hourly), pause.String()
+			must(t, l.AllowN(key, 8), "denied")
+			time.Sleep(pause)
+			must(t, pause < 10*ttl || l.Stats().InUse == 0, "not at rest after %v", pause)
+			// when 5 of them are refunded,
+			l.Refund(key, 2)
+			l.Key(key).Refund(3)
+			// then the bucket has them again, and not more of them after another report.
+			t.eventually("7 in the bucket", key, func(level int64) bool { return level >= 7 })
+			must(t, l.Allow(key), "denied")
+			equal(t, t.settled(key), 6, "in the bucket after 5 came back and 1 was taken")
+			equal(t, l.Stats().Refunded, 5, "refunded")
+			// When more come back than were ever taken, then there is one burst, to look at and to
+			// take.
+			for range 5 {
+				l.Refund(key, 1000)
+			}
+			t.eventually("a full bucket", key, func(level int64) bool { return level >= 10 })
+			equal(t, t.settled(key), 10, "in the bucket after a refund of 5000, the burst is 10")
+			equal(t, t.left(key, hourly), 10, "were taken after a refund of 5000, the burst is 10")
+		}
+	})
+}
+
+// Refunds that a failed call did not take are brought as soon as the store is back, and do not keep
+// their keys for ever: the table has room again.
+func TestRefundsSurviveAnOutage(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(hybrid.Config{Limits: limits(hourly), KeysMax: 3})
+		keys := []string{"a", "b", "c"}
+		for _, key := range keys {
+			l.AllowN(key, 8)
+		}
+		time.Sleep(time.Minute)
+		t.every(away)
+		for _, key := range keys {
+			l.Refund(key, 5)
+		}
+		time.Sleep(2 * time.Second)
+		t.setJudge(nil)
+		time.Sleep(time.Hour)
+		for _, key := range keys {
+			t.has(key, 8, 0) // 2 + 1 + 5
+		}
+		time.Sleep(100 * 24 * time.Hour)
+		equal(t, l.Stats().Keys, 0, "keys in the table after 100 idle days")
+		_, err := l.Take(t.Context(), "d", 1)
+		noErr(t, err)
+	})
+}
+
+// The process that resets a bucket sees it at once, the others know a TTL later at the latest.
+func TestResetFillsTheBucketForAll(t *testing.T) {
+	bubble(t, func(t *world) {
+		l, other := t.drained(of(hourly)), t.process(hourly)
+		must(t, !other.Allow("k"), "the bucket is not empty")
+		noErr(t, l.Reset(t.Context(), "k"))
+		check(t, l.Allow("k"), "denied after a reset")
+		time.Sleep(afterTTL)
+		check(t, other.Allow("k"), "another process is denied a TTL after the reset")
+	})
+}
+
+// Redisson and Bucket4j: after a reset the whole burst can be had, whatever was spent before, and
+// however lately.
+func TestPeerAResetFillsTheBucket(t *testing.T) {
+	everywhere(t, func(t *world) {
+		for _, c := range []struct{ burst, spent int64 }{
+			{10, 10}, {100, 50}, {100, 100}, {10, 0}, {1, 1}, {1000, 999},
+		} {
+			// Given a bucket of which one process has spent something,
+			limit, key := hybrid.PerHour(1).WithBurst(c.burst), fmt.Sprint(c)
+			l := t.start(by(hybrid.Policy{MinBatch: 16}, limit))
+			must(t, admits(int(c.spent), 0, func() bool { return l.Allow(key) }) == int(c.spent), "%v: denied", c)
+			for range 2 {
+				// when it resets the bucket at once, then exactly the burst can be had.
+				noErr(t, l.Reset(t.Context(), key))
+				n := drain(l, key)
+				check(t, n == c.burst, "%v: %d were admitted after a reset", c, n)
+			}
+			s := conserved(t.T, l)
+			check(t, s.Burnt == 0, "%v: %+v", c, s)
+		}
+	})
+}
+
+// What others hold bounds what a reset can fill.
+func TestAResetLeavesToOthersWhatTheyHold(t *testing.T) {
+	inVirtualTime(t, func(t *world) {
+		// Given another process that holds 4 of 10, having spent 1 of 5,
+		cfg := by(hybrid.Policy{MinBatch: 5}, hourly)
+		other, l := t.start(cfg), t.start(cfg)
+		must(t, other.Allow("k") && other.Stats().Held == 4, "%+v", other.Stats())
+		// when a process resets the bucket, then it can have what the other's lease leaves, and the
+		// other what it holds.
+		noErr(t, l.Reset(t.Context(), "k"))
+		equal(t, drain(l, "k"), 6, "of 10 were admitted beside a lease of 4")
+		n := drain(other, "k")
+		check(t, n >= 4, "%d of the 4 held", n)
+	})
+}
+
+// A reset of a bucket whose store is away ends like every other operation.
+func TestAResetDoesNotHangWhileTheStoreIsAway(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.process(hourly)
+		l.Allow("k")
+		t.setControl(lease.ErrUnavailable)
+		for _, v := range []verdict{away, {lost: true}, {until: make(chan struct{})}} {
+			t.every(v)
+			d := took(func() { isErr(t, l.Reset(t.Context(), "k"), hybrid.ErrUnavailable) })
+			check(t, d <= time.Second, "%+v: it took %v", v, d)
+			t.every(verdict{})
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// Redisson and Bucket4j: whatever is done to a limiter that does not exist, it does not exist
+// afterwards.
+func TestPeerChangingAMissingLimiterCreatesNothing(t *testing.T) {
+	everywhere(t, func(t *world) {
+		l := t.process(hourly)
+		// When a limiter that nobody has used is reset, refunded and looked at,
+		noErr(t, l.Reset(t.Context(), "k"))
+		l.Refund("k", 5)
+		l.Key("k").Refund(5)
+		r, err := l.Peek(t.Context(), "k")
+		check(t, err == nil && r.Remaining == 10, "%+v, %v", r, err)
+		limitsAre(t, l, "k", hourly)
+		// and what might still be on its way has had its turn,
+		must(t, l.Allow("other"), "denied")
+		// then there is nothing of it, there or here.
+		check(t, !t.remembers("k"), "the store has %v", t.redisKeys())
+		check(t, l.Stats().Keys == 1 && t.callsFor("k") == 0, "%+v, %d calls", l.Stats(), t.callsFor("k"))
+	})
+}

@@ -1,0 +1,197 @@
+package hybrid_test
+
+import (
+	"context"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// Requests of different sizes on one key: what the bucket lacks for a large one says nothing about
+// a small one.
+
+// Requests that wait for one call are served from what it brings, each that fits.
+func TestALargeRequestDoesNotBlockSmallOnes(t *testing.T) {
+	bubble(t, func(t *world) {
+		// Given 30 tokens in the bucket, and a key that nobody has asked for yet here,
+		cfg := of(hybrid.PerHour(1).WithBurst(40))
+		l0, l := t.start(cfg), t.start(cfg)
+		must(t, l0.AllowN("k", 10), "denied")
+		l0.Shutdown(t.Context())
+		hold := make(chan struct{})
+		t.every(verdict{late: hold})
+		// when 1, 40 and 1 wait for the same call,
+		var got [3]bool
+		wait := inTurn(3, func(i int) { got[i] = l.AllowN("k", []int64{1, 40, 1}[i]) })
+		close(hold)
+		wait()
+		// then the small ones are admitted and the large one is not.
+		check(t, got == [3]bool{true, false, true}, "%v; %+v", got, l.Stats())
+	})
+}
+
+// Allow behind a wait for more than there is costs no call of its own, and does not overtake it.
+func TestAllowBehindALargeWaitMakesNoCalls(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.process(hybrid.PerSecond(10).WithBurst(100))
+		l.AllowN("k", 50)
+		time.Sleep(500 * time.Millisecond)
+		wait := background(func() { noErr(t, l.WaitN(t.Context(), "k", 100)) })
+		time.Sleep(500 * time.Millisecond)
+		_, calls := t.during(func() {
+			n := admits(2000, time.Millisecond, func() bool { return l.Allow("k") })
+			check(t, n == 0, "Allow overtook a wait %d times", n)
+		})
+		check(t, calls <= 10, "%d lease calls in 2 s", calls)
+		wait()
+	})
+}
+
+// After a large request fell short, and while it waits for its call, a smaller one is served as
+// soon as its own tokens are there.
+func TestTheDelayOfALargeRequestIsNotThatOfASmallOne(t *testing.T) {
+	short := func(t *world) *hybrid.Limiter {
+		l := t.drained(of(hybrid.PerSecond(100)))
+		time.Sleep(100 * time.Millisecond)
+		must(t, !l.AllowN("k", 100), "100 of 10")
+		return l
+	}
+	bubbleOf(t, "Wait after a denial", func(t *world) {
+		d, err := waitFor(t, short(t), 250*time.Millisecond, 20)
+		check(t, err == nil && d <= 110*time.Millisecond, "20 tokens are there in 100 ms: %v after %v", err, d)
+	})
+	bubbleOf(t, "Take after a denial", func(t *world) {
+		l := short(t)
+		time.Sleep(150 * time.Millisecond)
+		r, err := l.Take(t.Context(), "k", 20)
+		check(t, err == nil && r.OK, "the bucket has 25: %+v, %v", r, err)
+	})
+	bubbleOf(t, "TryAllow after denials", func(t *world) {
+		l := t.start(by(hybrid.Policy{TTL: time.Minute}, hybrid.PerHour(1).WithBurst(100)))
+		l.AllowN("k", 50)
+		time.Sleep(10 * time.Second)
+		for range 2 {
+			l.AllowN("k", 100)
+			synctest.Wait()
+		}
+		d := until(20*time.Millisecond, func() bool { return l.TryAllow("k") })
+		check(t, d <= time.Second, "denied for %v with 50 in the bucket", d)
+	})
+	bubbleOf(t, "Wait after a cancelled wait", func(t *world) {
+		l := t.drained(by(hybrid.Policy{TTL: time.Minute}, hybrid.PerSecond(10).WithBurst(1000)))
+		ctx, cancel := context.WithCancel(t.Context())
+		wait := background(func() { _ = l.WaitN(ctx, "k", 1000) })
+		time.Sleep(time.Second)
+		cancel()
+		wait()
+		d := took(func() { _ = l.WaitN(t.Context(), "k", 20) })
+		check(t, d <= 2*time.Second, "20 tokens of 10/s took %v", d)
+	})
+	bubbleOf(t, "Allow during the call", func(t *world) {
+		l := t.process(hybrid.PerSecond(10).WithBurst(100))
+		l.AllowN("k", 50)
+		time.Sleep(500 * time.Millisecond)
+		t.every(verdict{delay: 10 * time.Millisecond})
+		wait := background(func() { l.AllowN("k", 100) })
+		time.Sleep(5 * time.Millisecond)
+		check(t, l.Allow("k"), "one token was denied, the bucket has %d", t.state("k").Levels[0])
+		wait()
+	})
+}
+
+// A request above the burst does not look like demand on a key that is in use.
+func TestAnOversizedRequestIsNotDemand(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.process(hybrid.PerSecond(1000))
+		for range 1000 {
+			l.Allow("k")
+			l.AllowN("k", math.MaxInt64)
+			time.Sleep(10 * time.Millisecond)
+			r := t.last()
+			must(t, r.Want <= 120, "100 requests a second asked for %d tokens", r.Want)
+		}
+		st := l.Stats()
+		check(t, st.Denied == 0 && st.Invalid == 1000, "%+v", st)
+	})
+}
+
+// Redisson: more permits than the rate are an exception and not a wait. x/time/rate: AllowN above
+// the burst fails, and the tokens are still there.
+func TestPeerAboveBurstIsAnErrorAndTakesNothing(t *testing.T) {
+	everywhere(t, func(t *world) {
+		l := t.process(hourly)
+		above := func() {
+			t.Helper()
+			r, err := l.Take(t.Context(), "k", 11)
+			isErr(t, err, hybrid.ErrExceedsBurst)
+			isErr(t, l.WaitN(t.Context(), "k", 11), hybrid.ErrExceedsBurst)
+			check(t, !r.OK && !l.AllowN("k", 11), "admitted")
+		}
+		// When more than the burst is asked for on a key that nobody knows, then nothing is made of
+		// it;
+		above()
+		check(t, !t.remembers("k"), "the store remembers it")
+		// on a key in use, then everything that is left is there, and it can be taken as one.
+		must(t, l.AllowN("k", 3), "denied")
+		above()
+		check(t, l.AllowN("k", 7), "7 of 7 were denied: %+v", l.Stats())
+	})
+}
+
+// redis_rate: AllowN of 0 costs nothing. x/time/rate: it is true also where nothing is left. The
+// answer says what is known of the key.
+func TestPeerZeroCostsNothingAndCreatesNothing(t *testing.T) {
+	everywhere(t, func(t *world) {
+		l := t.process(hourly)
+		nothing := func(key string, want hybrid.Result) {
+			t.Helper()
+			_, calls := t.during(func() {
+				for _, take := range []func() (hybrid.Result, error){
+					func() (hybrid.Result, error) { return l.Take(t.Context(), key, 0) },
+					func() (hybrid.Result, error) { return l.Key(key).Take(t.Context(), 0) },
+				} {
+					r, err := take()
+					r.ResetAfter = r.ResetAfter.Round(time.Minute) // who settles lets time pass
+					check(t, err == nil && (r == want || !t.virtual() && r.OK), "Take: %+v, %v, want %+v", r, err, want)
+				}
+				noErr(t, l.WaitN(t.Context(), key, 0))
+				check(t, l.AllowN(key, 0) && l.Key(key).AllowN(0), "AllowN: denied")
+			})
+			check(t, calls == 0 || !t.virtual(), "%d calls", calls)
+		}
+		// When none are asked for of a key that nobody knows, then nobody knows it afterwards;
+		nothing("new", hybrid.Result{OK: true})
+		st := l.Stats()
+		check(t, st.Keys == 0 && st.Calls == 0 && !t.remembers("new"), "%+v", st)
+		// of a key in use, then it costs none of them;
+		must(t, l.AllowN("k", 4), "denied")
+		nothing("k", hybrid.Result{OK: true, Limit: hourly, Remaining: 6, ResetAfter: 4 * time.Hour})
+		equal(t, t.settled("k"), 6, "of 6 left")
+		// of an empty one, then they are had.
+		drain(l, "k")
+		nothing("k", hybrid.Result{OK: true, Limit: hourly, ResetAfter: 10 * time.Hour})
+		check(t, l.Stats().Admitted == 10, "%+v", l.Stats())
+	})
+}
+
+// x/time/rate and Bucket4j: what is turned down, by whichever verb, takes nothing with it.
+func TestPeerARejectedCallNeverConsumes(t *testing.T) {
+	everywhere(t, func(t *world) {
+		// Given 6 tokens of 10, when 7 are asked for again and again,
+		l := t.process(hourly)
+		must(t, l.AllowN("k", 4), "denied")
+		for range 10 {
+			must(t, !l.AllowN("k", 7), "7 of 6 were admitted")
+			r, err := l.Take(t.Context(), "k", 7)
+			must(t, err == nil && !r.OK, "%+v, %v", r, err)
+			isErr(t, l.WaitN(within(t, time.Minute), "k", 7), hybrid.ErrWouldExceedDeadline)
+			isErr(t, l.Wait(ended(), "k"), context.Canceled)
+		}
+		// then 6 are still there, to the token.
+		equal(t, t.left("k", hourly), 6, "left")
+		check(t, l.Stats().Admitted == 4, "%+v", l.Stats())
+	})
+}
