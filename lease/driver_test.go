@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // driver runs Clients over one Bucket as a limiter does, in a loop over events: arrivals, ticks,
@@ -59,6 +60,26 @@ func (d *driver) client(p Policy, l Limit, gap func() time.Duration) *driven {
 	return n
 }
 
+// alone is a driver of one process.
+func alone(t *testing.T, l Limit, p Policy, gap func() time.Duration) (*driver, *driven) {
+	d := newDriver(t, l)
+	return d, d.client(p, l, gap)
+}
+
+// degrade has n, which has no arrivals, hear of the bucket and then lose the store.
+func (n *driven) degrade() {
+	n.d.t.Helper()
+	n.request()
+	n.ask()
+	n.d.run(50 * time.Millisecond)
+	n.d.down = true
+	n.d.run(2 * time.Second)
+	n.Refuse(1)
+	n.ask()
+	n.d.run(10 * time.Millisecond)
+	testkit.Must(n.d.t, n.Degraded(), "not degraded after a failed call")
+}
+
 // steady is one request every 1/rate seconds; random is a Poisson stream of them.
 func steady(rate float64) func() time.Duration {
 	return func() time.Duration { return time.Duration(float64(time.Second) / rate) }
@@ -93,12 +114,8 @@ func (d *driver) run(span time.Duration) {
 			first.request()
 		}
 		first.ask()
-		if !first.Account().Conserved() {
-			d.t.Fatalf("tokens lost or forged: %+v", first.Account())
-		}
-		if d.meter.excess() > 0 {
-			d.t.Fatalf("(1) is broken: %v", d.meter)
-		}
+		testkit.Must(d.t, first.Account().Conserved(), "tokens lost or forged: %+v", first.Account())
+		testkit.Must(d.t, d.meter.excess() <= 0, "(1) is broken: %v", d.meter)
 	}
 }
 
