@@ -6,18 +6,11 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-func equalProducts(a, b []int64) bool {
-	product := func(of []int64) *big.Int {
-		p := big.NewInt(1)
-		for _, n := range of {
-			p.Mul(p, big.NewInt(n))
-		}
-		return p
-	}
-	return product(a).Cmp(product(b)) == 0
-}
+func rat(n int64) *big.Rat { return big.NewRat(n, 1) }
 
 // bigBucket is one central token bucket in rationals: the reference that has no rounding at all.
 type bigBucket struct {
@@ -26,22 +19,20 @@ type bigBucket struct {
 }
 
 func newBigBucket(l Limit, now int64) *bigBucket {
-	burst := new(big.Rat).SetInt64(l.Capacity())
-	return &bigBucket{
-		level: new(big.Rat).Set(burst), burst: burst, at: now,
-		rate: new(big.Rat).Quo(new(big.Rat).SetInt64(l.Tokens), new(big.Rat).SetFrac64(int64(l.Per), 1000)),
-	}
+	return &bigBucket{level: rat(l.Capacity()), burst: rat(l.Capacity()), at: now,
+		rate: new(big.Rat).Quo(rat(l.Tokens), big.NewRat(int64(l.Per), 1000))}
 }
 
+// in is what us microseconds refill.
+func (b *bigBucket) in(us int64) *big.Rat { return new(big.Rat).Mul(b.rate, rat(us)) }
+
 func (b *bigBucket) advance(now int64) {
-	b.level.Add(b.level, new(big.Rat).Mul(b.rate, new(big.Rat).SetInt64(now-b.at)))
+	b.level.Add(b.level, b.in(now-b.at))
 	if b.level.Cmp(b.burst) > 0 {
 		b.level.Set(b.burst)
 	}
 	b.at = now
 }
-
-func (b *bigBucket) draw(n int64) { b.level.Sub(b.level, new(big.Rat).SetInt64(n)) }
 
 // TestRefillIsExact compares every level with rationals: the fraction of a token, and of a tick, is
 // never lost and never credited twice.
@@ -55,10 +46,7 @@ func TestRefillIsExact(t *testing.T) {
 	}
 	for _, l := range limits {
 		sc, err := newScale(l, 0)
-		if err != nil {
-			t.Errorf("%v: %v", l, err)
-			continue
-		}
+		testkit.NoErr(t, err)
 		rnd := rand.New(rand.NewPCG(1, uint64(l.Tokens)))
 		now := int64(1_000_000_000_000_000)
 		b, model := Bucket{}, newBigBucket(l, now)
@@ -69,24 +57,18 @@ func TestRefillIsExact(t *testing.T) {
 			want := rnd.Int64N(l.Capacity()) >> rnd.IntN(40)
 			r := Request{Holder: "a", Seq: i + 1, Config: c, Want: want, Waiting: want, Weight: 1}
 			var g Grant
-			if err := b.Call(now, &r, &g); err != nil {
-				t.Fatal(err)
-			}
-			model.draw(g.Granted)
+			testkit.NoErr(t, b.Call(now, &r, &g))
+			model.level.Sub(model.level, rat(g.Granted))
 			// The level with its rest of a tick is the rational one.
-			units := new(big.Rat).SetFrac64(b.state.level[0], sc.Unit)
-			rest := new(big.Rat).Mul(model.rate, new(big.Rat).SetInt64(b.state.rest[0]))
-			if got := units.Add(units, rest); got.Cmp(model.level) != 0 {
-				t.Fatalf("%v (tick %d µs) after %d calls: %v, exactly %v", l, sc.Tick, i+1,
-					got.FloatString(9), model.level.FloatString(9))
-			}
+			got := big.NewRat(b.state.level[0], sc.Unit)
+			got.Add(got, model.in(b.state.rest[0]))
+			testkit.Must(t, got.Cmp(model.level) == 0, "%v (tick %d µs) after %d calls: %v, exactly %v", l, sc.Tick,
+				i+1, got.FloatString(9), model.level.FloatString(9))
 			// Whole tokens are granted as soon as their tick has come.
-			least := new(big.Rat).Mul(model.rate, new(big.Rat).SetInt64(sc.Tick))
-			least.Add(least, new(big.Rat).SetInt64(1+want))
-			if g.Granted < want && least.Cmp(model.level) < 0 {
-				t.Fatalf("%v: granted %d of %d, but %v were left", l, g.Granted, want,
-					model.level.FloatString(3))
-			}
+			least := model.in(sc.Tick)
+			least.Add(least, rat(1+want))
+			testkit.Must(t, g.Granted == want || least.Cmp(model.level) >= 0,
+				"%v: granted %d of %d, but %v were left", l, g.Granted, want, model.level.FloatString(3))
 		}
 	}
 }
@@ -111,9 +93,8 @@ func TestMulDivIsExact(t *testing.T) {
 		a, b := rnd.Int64N(c), rnd.Int64N(maxUnits)
 		want := new(big.Int).Mul(big.NewInt(a), big.NewInt(b))
 		want.Quo(want, big.NewInt(c))
-		if got := mulDiv(a, b, c); got != want.Int64() {
-			t.Fatalf("mulDiv(%d, %d, %d) = %d, want %v", a, b, c, got, want)
-		}
+		got := mulDiv(a, b, c)
+		testkit.Must(t, got == want.Int64(), "mulDiv(%d, %d, %d) = %d, want %v", a, b, c, got, want)
 	}
 }
 

@@ -3,19 +3,21 @@ package lease
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"go/ast"
+	"go/doc"
 	"go/parser"
 	"go/token"
-	"io"
+	"maps"
+	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 const module = "github.com/yuzhi-go/yuzhi"
@@ -31,30 +33,20 @@ func (p listed) folder() string {
 	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
 }
 
-// list is what `go list` says of the whole module; packages that do not compile at the moment are
+// packages are what `go list` says of the whole module; those that do not compile at the moment are
 // listed all the same.
-var list = sync.OnceValues(func() (all []listed, err error) {
+func packages(t *testing.T) (all []listed) {
+	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps", "./...")
 	cmd.Dir = ".."
 	out, err := cmd.Output()
-	for d := json.NewDecoder(bytes.NewReader(out)); err == nil; {
+	testkit.NoErr(t, err)
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
 		var p listed
-		if err = d.Decode(&p); err == nil {
-			all = append(all, p)
-		}
+		testkit.NoErr(t, d.Decode(&p))
+		all = append(all, p)
 	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return all, err
-})
-
-func packages(t *testing.T) []listed {
-	t.Helper()
-	all, err := list()
-	if err != nil || len(all) == 0 {
-		t.Fatalf("go list: %d packages, %v", len(all), err)
-	}
+	testkit.Must(t, len(all) > 0, "go list names no package")
 	return all
 }
 
@@ -63,8 +55,17 @@ func under(path, folder string) bool { return path == folder || strings.HasPrefi
 
 func isStandard(path string) bool { return !strings.Contains(strings.Split(path, "/")[0], ".") }
 
-// arrows say which packages of this module each package may import directly. A package that is not
-// listed has the rule of the nearest folder above it.
+// allowed is what the rules allow folder: a folder without a rule has that of the nearest one above.
+func allowed(rules map[string][]string, folder string) []string {
+	for ; folder != "." && folder != ""; folder = path.Dir(folder) {
+		if all, ok := rules[folder]; ok {
+			return all
+		}
+	}
+	return nil
+}
+
+// arrows say which packages of this module each package may import directly.
 var arrows = map[string][]string{
 	"clock":       nil,
 	"lease":       {"clock"},
@@ -101,71 +102,13 @@ var arrows = map[string][]string{
 
 // foreign are the modules that the folders outside sim may import directly.
 var foreign = map[string][]string{
-	"clock": nil,
-	"lease": nil,
-	"redisbucket": {"github.com/redis/go-redis/v9", "golang.org/x/sync",
-		"github.com/puzpuzpuz/xsync/v4"},
-	"hybrid": {"github.com/redis/go-redis/v9", "golang.org/x/sync",
-		"github.com/puzpuzpuz/xsync/v4"},
+	"clock":              nil,
+	"lease":              nil,
+	"redisbucket":        {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
+	"hybrid":             {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
 	"internal/redistest": {"github.com/alicebob/miniredis/v2"},
 	"internal/stamps":    {"golang.org/x/sys"},
 	"hybrid/hybridotel":  {"go.opentelemetry.io/otel"},
-}
-
-func TestImportsFollowTheArrows(t *testing.T) {
-	for _, p := range packages(t) {
-		rule := p.folder()
-		for _, ok := arrows[rule]; !ok && rule != "."; _, ok = arrows[rule] {
-			rule = path.Dir(rule)
-		}
-		for _, i := range p.Imports {
-			inside, ok := strings.CutPrefix(i, module+"/")
-			if ok && !slices.Contains(arrows[rule], inside) {
-				t.Errorf("%s imports %s; it may import %v of this module", p.folder(), inside, arrows[rule])
-			}
-		}
-	}
-	for folder := range arrows {
-		if !slices.ContainsFunc(packages(t), func(p listed) bool { return under(p.folder(), folder) }) {
-			t.Errorf("there is a rule for %s, and no such package", folder)
-		}
-	}
-}
-
-func TestHybridAndRedisbucketNeverMeet(t *testing.T) {
-	for _, p := range packages(t) {
-		for _, dep := range p.Deps {
-			inside, ok := strings.CutPrefix(dep, module+"/")
-			meets := under(p.folder(), "hybrid") && under(inside, "redisbucket") ||
-				under(p.folder(), "redisbucket") && under(inside, "hybrid")
-			if ok && meets {
-				t.Errorf("%s depends on %s; lease.Store joins them", p.folder(), inside)
-			}
-		}
-	}
-}
-
-func TestForeignModulesStayWhereTheyBelong(t *testing.T) {
-	for _, p := range packages(t) {
-		if p.folder() == "" || under(p.folder(), "sim") {
-			continue
-		}
-		best := ""
-		for folder := range foreign {
-			if under(p.folder(), folder) && len(folder) > len(best) {
-				best = folder
-			}
-		}
-		for _, i := range p.Imports {
-			if isStandard(i) || under(i, module) {
-				continue
-			}
-			if !slices.ContainsFunc(foreign[best], func(f string) bool { return under(i, f) }) {
-				t.Errorf("%s imports %s directly; outside sim only %v may be there", p.folder(), i,
-					foreign[best])
-			}
-		}
-	}
 }
 
 // workbench are the modules that the simulator and its command need and that no program which uses
@@ -175,54 +118,81 @@ var workbench = []string{
 	"github.com/schollz/progressbar/v3", "github.com/alicebob/miniredis/v2",
 }
 
-func TestTheWorkbenchIsLinkedBelowSimOnly(t *testing.T) {
+func TestImportsFollowTheArrows(t *testing.T) {
+	all := packages(t)
+	for _, p := range all {
+		folder, sim := p.folder(), under(p.folder(), "sim")
+		for _, i := range p.Imports {
+			inside, ok := strings.CutPrefix(i, module+"/")
+			may := allowed(arrows, folder)
+			testkit.Check(t, !ok || slices.Contains(may, inside), "%s imports %s; it may import %v of this module",
+				folder, inside, may)
+			if !ok && !isStandard(i) && folder != "" && !sim {
+				may = allowed(foreign, folder)
+				testkit.Check(t, slices.ContainsFunc(may, func(f string) bool { return under(i, f) }),
+					"%s imports %s directly; outside sim only %v may be there", folder, i, may)
+			}
+		}
+	}
+	for folder := range arrows {
+		testkit.Check(t, slices.ContainsFunc(all, func(p listed) bool { return under(p.folder(), folder) }),
+			"there is a rule for %s, and no such package", folder)
+	}
+}
+
+func TestNobodyLinksWhatHeMustNot(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range packages(t) {
+		folder := p.folder()
 		for _, dep := range p.Deps {
+			inside, _ := strings.CutPrefix(dep, module+"/")
+			meets := under(folder, "hybrid") && under(inside, "redisbucket") ||
+				under(folder, "redisbucket") && under(inside, "hybrid")
+			testkit.Check(t, !meets, "%s depends on %s; lease.Store joins them", folder, inside)
 			i := slices.IndexFunc(workbench, func(m string) bool { return under(dep, m) })
 			switch {
 			case i < 0:
-			case under(p.folder(), "sim"):
+			case under(folder, "sim"):
 				used[workbench[i]] = true
-			case under(p.folder(), "internal/redistest"): // what tests of others are made with
-			default:
-				t.Errorf("%s links %s", p.folder(), dep)
+			default: // internal/redistest is what tests of others are made with
+				testkit.Check(t, under(folder, "internal/redistest"), "%s links %s", folder, dep)
 			}
 		}
 	}
 	for _, m := range workbench {
-		if !used[m] {
-			t.Errorf("nothing below sim links %s: it can go, from here and from go.mod", m)
+		testkit.Check(t, used[m], "nothing below sim links %s: it can go, from here and from go.mod", m)
+	}
+}
+
+// sources are the files of this package but for tests, by their names.
+func sources(t *testing.T) (*token.FileSet, map[string]*ast.File) {
+	t.Helper()
+	set, files := token.NewFileSet(), map[string]*ast.File{}
+	entries, err := os.ReadDir(".")
+	testkit.NoErr(t, err)
+	for _, e := range entries {
+		if name := e.Name(); strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+			files[name], err = parser.ParseFile(set, name, nil, parser.ParseComments)
+			testkit.NoErr(t, err)
 		}
 	}
+	testkit.Must(t, len(files) > 0, "there is no source")
+	return set, files
 }
 
 // TestLeaseIsPure: time comes in as an argument and randomness as a seed, and nothing runs by
 // itself, so that the simulator runs the very code that production runs.
 func TestLeaseIsPure(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
+	impure := []string{"math/rand", "math/rand/v2", "crypto/rand", "os", "net", "runtime"}
 	readsTheClock := []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer",
 		"NewTicker"}
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+	set, files := sources(t)
+	for name, file := range files {
 		for _, i := range file.Imports {
 			path, _ := strconv.Unquote(i.Path.Value)
-			switch {
-			case path == "math/rand", path == "math/rand/v2", path == "crypto/rand", path == "os",
-				path == "net", path == "runtime",
-				path == "context" && name != "store.go", !isStandard(path) && path != module+"/clock":
-				t.Errorf("%s imports %s", set.Position(i.Pos()), path)
-			}
+			pure := !slices.Contains(impure, path) && (path != "context" || name == "store.go") &&
+				(isStandard(path) || path == module+"/clock")
+			testkit.Check(t, pure, "%s imports %s", set.Position(i.Pos()), path)
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
@@ -230,11 +200,42 @@ func TestLeaseIsPure(t *testing.T) {
 				t.Errorf("%s starts a goroutine", set.Position(n.Pos()))
 			case *ast.SelectorExpr:
 				x, ok := n.X.(*ast.Ident)
-				if ok && x.Name == "time" && slices.Contains(readsTheClock, n.Sel.Name) {
-					t.Errorf("%s uses time.%s", set.Position(n.Pos()), n.Sel.Name)
-				}
+				reads := ok && x.Name == "time" && slices.Contains(readsTheClock, n.Sel.Name)
+				testkit.Check(t, !reads, "%s uses time.%s", set.Position(n.Pos()), n.Sel.Name)
 			}
 			return true
 		})
+	}
+}
+
+// TestEveryExportedNameHasItsUser: the package comment says for whom each exported name is, so that
+// none is there by accident.
+func TestEveryExportedNameHasItsUser(t *testing.T) {
+	set, files := sources(t)
+	delete(files, "pin_portable.go") // which declares what another file does, for other platforms
+	p, err := doc.NewFromFiles(set, slices.Collect(maps.Values(files)), module+"/lease")
+	testkit.NoErr(t, err)
+	var names []string
+	add := func(values []*doc.Value, functions []*doc.Func) {
+		for _, v := range values {
+			names = append(names, v.Names...)
+		}
+		for _, f := range functions {
+			names = append(names, f.Name)
+		}
+	}
+	add(slices.Concat(p.Consts, p.Vars), p.Funcs)
+	for _, typ := range p.Types {
+		names = append(names, typ.Name)
+		add(slices.Concat(typ.Consts, typ.Vars), typ.Funcs)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !ast.IsExported(name) })
+	_, table, _ := strings.Cut(p.Doc, "# What is exported, and for whom")
+	listed := strings.Fields(strings.Join(regexp.MustCompile(`(?m)^\t.*`).FindAllString(table, -1), " "))
+	for _, name := range names {
+		testkit.Check(t, slices.Contains(listed, name), "doc.go does not say who uses %s", name)
+	}
+	for _, name := range listed {
+		testkit.Check(t, slices.Contains(names, name), "doc.go names %s, which is not there", name)
 	}
 }

@@ -2,9 +2,13 @@ package lease
 
 import (
 	"errors"
+	"fmt"
+	"math/big"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestParseLimitReadsWhatStringWrites(t *testing.T) {
@@ -101,15 +105,10 @@ func TestExtremesAreExact(t *testing.T) {
 		{Tokens: 1, Per: time.Microsecond, Burst: 1 << 51},
 	} {
 		sc, err := newScale(l, 0)
-		if err != nil {
-			t.Errorf("%v: %v", l, err)
-			continue
-		}
-		// step/unit tokens a tick is Tokens/Per: step * Per = Tokens * tick * unit, in arbitrary
-		// precision.
-		if !equalProducts([]int64{sc.Step, int64(l.Per)}, []int64{l.Tokens, sc.Tick * 1000, sc.Unit}) {
-			t.Errorf("%v: %+v is not exact", l, sc)
-		}
+		testkit.NoErr(t, err)
+		// step/unit tokens a tick are Tokens/Per.
+		perTick := new(big.Rat).Mul(big.NewRat(l.Tokens, int64(l.Per)), rat(sc.Tick*1000))
+		testkit.Check(t, big.NewRat(sc.Step, sc.Unit).Cmp(perTick) == 0, "%v: %+v is not exact", l, sc)
 	}
 }
 
@@ -118,15 +117,8 @@ func TestLimitThatCannotBeHeldNamesTheNearest(t *testing.T) {
 		{Tokens: 999_999_937, Per: 86399*time.Second + 1, Burst: 1 << 45},
 		{Tokens: 1, Per: 30*24*time.Hour + 1, Burst: 1 << 40},
 	} {
-		err := l.Validate()
-		if !errors.Is(err, ErrInvalidLimit) ||
-			!strings.Contains(err.Error(), "the nearest limit that can be held is ") {
-			t.Errorf("%v: %v", l, err)
-			continue
-		}
-		_, text, _ := strings.Cut(err.Error(), "can be held is ")
-		if _, err := ParseLimit(text); err != nil {
-			t.Errorf("the nearest limit of %v cannot be held either: %v", l, err)
-		}
+		_, text, ok := strings.Cut(fmt.Sprint(l.Validate()), "the nearest limit that can be held is ")
+		near, err := ParseLimit(text)
+		testkit.Check(t, ok && err == nil, "%v: %v; the nearest is %v, %v", l, l.Validate(), near, err)
 	}
 }
