@@ -29,6 +29,14 @@ func put(to []byte, values ...int64) []byte {
 	return to
 }
 
+// putIf is put where the values matter, as they do in some models only.
+func putIf(matters bool, to []byte, values ...int64) []byte {
+	if !matters {
+		return to
+	}
+	return put(to, values...)
+}
+
 func flags(bits ...bool) (n int64) {
 	for i, on := range bits {
 		if on {
@@ -90,22 +98,14 @@ func (d *describer) bucket(to []byte, w *world) []byte {
 	// After two moves more a record of before the last one is not live anyway.
 	to = put(to, near(w.now-s.clock), s.level[0], s.level[1], near(s.frozen-w.now), s.ttl, s.ring.width,
 		near(w.now-s.ring.movedAt), rank(d.epochs, s.epoch))
-	if w.forgets() {
-		to = put(to, near(w.now-s.created))
-	}
-	if w.gone {
-		to = put(to, near(w.now-s.setAt))
-	}
-	if w.ttl2 != 0 {
-		to = put(to, s.proposed, near(w.now-s.proposedAt))
-	}
+	to = putIf(w.forgets(), to, near(w.now-s.created))
+	to = putIf(w.gone, to, near(w.now-s.setAt))
+	to = putIf(w.ttl2 != 0, to, s.proposed, near(w.now-s.proposedAt))
 	if w.alternative != nil {
 		to = put(to, int64(len(w.bucket.config.Limits)), flags(w.bucket.config.Limits[0].same(w.limit)),
 			near(w.now-s.frozen)) // a new limit starts empty after a loss
 	}
-	if w.versions {
-		to = put(to, max(0, s.keep-w.now))
-	}
+	to = putIf(w.versions, to, max(0, s.keep-w.now))
 	for i := range int64(ringSlices) {
 		at := (s.ring.base + i) % ringSlices
 		to = put(to, s.ring.held[at], s.ring.weight[at])
@@ -142,16 +142,10 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 	heardOf := func(counter int64) bool { return known && counter >= rec.since }
 	to = put(to, flags(h.isOpen, known, heardOf(h.heard.counter), h.openGone, h.openCredited), h.Pool.Held(),
 		h.holding.refund, h.refundable, near(left), rank(d.epochs, h.heard.epoch))
-	if w.forgets() && h.heard.epoch != 0 {
-		to = put(to, near(micros(h.heard.leaseMax)), near(w.now-h.heard.serverTime),
-			near(w.now-int64(h.heard.executed)/1000))
-	}
-	if w.gone {
-		to = put(to, h.unused, near(w.now-h.unusedSince))
-	}
-	if w.versions {
-		to = put(to, max(0, int64(h.heard.forgetAt)/1000-w.now))
-	}
+	to = putIf(w.forgets() && h.heard.epoch != 0, to, near(micros(h.heard.leaseMax)), near(w.now-h.heard.serverTime),
+		near(w.now-int64(h.heard.executed)/1000))
+	to = putIf(w.gone, to, h.unused, near(w.now-h.unusedSince))
+	to = putIf(w.versions, to, max(0, int64(h.heard.forgetAt)/1000-w.now))
 	if w.keepsOpen(h) {
 		to = d.request(put(to, near(w.now-int64(h.firstSent)/1000)), w, &h.open, heardOf)
 	}
@@ -180,27 +174,17 @@ func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool)
 	g := &m.grant
 	to = put(to, g.Granted, g.Waited, flags(g.Void, heardOf(g.Counter)), rank(d.epochs, g.Epoch),
 		micros(g.Config.TTL))
-	if w.gone {
-		to = put(to, near(w.now-g.Running))
-	}
-	if w.forgets() {
-		to = put(to, near(micros(g.LeaseMax)), near(w.now-g.ServerTime))
-	}
-	if w.versions {
-		to = put(to, min(micros(g.Expiry), 250))
-	}
+	to = putIf(w.gone, to, near(w.now-g.Running))
+	to = putIf(w.forgets(), to, near(micros(g.LeaseMax)), near(w.now-g.ServerTime))
+	to = putIf(w.versions, to, min(micros(g.Expiry), 250))
 	return to
 }
 
 func (d *describer) request(to []byte, w *world, r *Request, heardOf func(int64) bool) []byte {
 	to = put(to, rank(d.seqs, r.Seq), r.Remaining, r.Returned, r.Refund, r.Want, r.Waiting,
 		rank(d.epochs, r.Epoch), flags(heardOf(r.Counter)))
-	if w.gone {
-		to = put(to, r.Unused, near(w.now-r.Drawn))
-	}
-	if w.forgets() && r.Epoch != 0 {
-		to = put(to, near(micros(r.LeaseMax)), near(w.now-r.HeardAt), near(micros(r.HeardAge)))
-	}
+	to = putIf(w.gone, to, r.Unused, near(w.now-r.Drawn))
+	to = putIf(w.forgets() && r.Epoch != 0, to, near(micros(r.LeaseMax)), near(w.now-r.HeardAt), near(micros(r.HeardAge)))
 	return to
 }
 
