@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // adversary is a fleet that follows the protocol to the letter and spends as unevenly as it may:
@@ -89,50 +91,44 @@ func TestAdversaryNeverExceedsOneCentralBucket(t *testing.T) {
 		PerSecond(100_000).WithBurst(500),
 		{Tokens: 3, Per: time.Second, Burst: 7}, {Tokens: 1, Per: 250 * time.Millisecond, Burst: 40},
 	}
-	ttls := []time.Duration{10 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second}
 	for _, tactic := range tactics {
 		for _, l := range limits {
-			for _, e := range []int64{0, 3} {
-				for _, ttl := range ttls {
+			t.Run(fmt.Sprintf("%s/%v", tactic.name, l), func(t *testing.T) {
+				for _, ttl := range []time.Duration{10 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second} {
 					for _, n := range []int{1, 3, 20} {
-						name := fmt.Sprintf("%s/%v E=%d T=%v N=%d", tactic.name, l, e, ttl, n)
-						t.Run(name, func(t *testing.T) {
-							for _, fair := range []bool{false, true} {
-								// given a fleet and a bucket that is full
-								a := &adversary{scene: newScene(t, l, ttl), rnd: rand.New(rand.NewPCG(1, 2))}
-								a.fair, a.config.Overcommit, a.config.Target = fair, e, ttl/4
-								a.meter = newMeter(l, e, a.now)
-								for i := range n {
-									a.holders = append(a.holders, a.holder(fmt.Sprint("h", i)))
-								}
-								a.plays(tactic)
-							}
-						})
+						for _, e := range []int64{0, 3} {
+							plays(t, tactic, l, e, ttl, n, false)
+							plays(t, tactic, l, e, ttl, n, true)
+						}
 					}
 				}
-			}
+			})
 		}
 	}
 }
 
-// plays repeats a tactic, and looks beside the bound at whether what was possible was used: the
-// audit is not of an empty log.
-func (a *adversary) plays(tactic tactic) {
-	l, start := a.config.Limits[0], a.now
+// plays repeats a tactic with n holders of a bucket that is full, under an overcommit of e. Beside
+// the bound it looks at whether what was possible was used: the audit is not of an empty log.
+func plays(t *testing.T, tactic tactic, l Limit, e int64, ttl time.Duration, n int, fair bool) {
+	a := &adversary{scene: newScene(t, l, ttl), rnd: rand.New(rand.NewPCG(1, 2))}
+	a.fair, a.config.Overcommit, a.config.Target = fair, e, ttl/4
+	a.meter = newMeter(l, e, a.now)
+	for i := range n {
+		a.holders = append(a.holders, a.holder(fmt.Sprint("h", i)))
+	}
+	start := a.now
 	a.asksForAll(a.holders[0], 1<<30) // no refill of a full bucket is lost
 	for round := 0; round < 2000 && a.meter.admitted < 4000 && a.bucket.Executed() < 3000; round++ {
-		tactic.run(a, micros(a.config.TTL))
+		tactic.run(a, micros(ttl))
 	}
 	a.audits()
 	possible := float64(l.Capacity()) + l.Rate()*float64(a.now-start)/1e6
 	if l.Capacity() == 1 { // what a pause refills beside a part of a token is lost
 		possible *= 0.91
 	}
-	if tactic.busy && !a.fair && float64(a.meter.admitted) <= possible-1 {
-		a.t.Errorf("admitted %d of %.2f", a.meter.admitted, possible)
-	}
-	if a.meter.peak < min(l.Capacity()*meterUnit*8/10, tactic.near*meterUnit) {
-		a.t.Errorf("the worst window held %d millionths of a token, B + E = %d", a.meter.peak/1000,
-			a.meter.capacity)
-	}
+	how := fmt.Sprintf("E = %d, T = %v, %d holders, fair %v", e, ttl, n, fair)
+	testkit.Check(t, !tactic.busy || fair || float64(a.meter.admitted) > possible-1, "%s: admitted %d of %.2f", how,
+		a.meter.admitted, possible)
+	testkit.Check(t, a.meter.peak >= min(l.Capacity()*meterUnit*8/10, tactic.near*meterUnit),
+		"%s: the worst window held %d millionths of a token, B + E = %d", how, a.meter.peak/1000, a.meter.capacity)
 }

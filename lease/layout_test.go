@@ -55,7 +55,7 @@ func under(path, folder string) bool { return path == folder || strings.HasPrefi
 
 func isStandard(path string) bool { return !strings.Contains(strings.Split(path, "/")[0], ".") }
 
-// allowed is what the rules allow folder: a folder without a rule has that of the nearest one above.
+// allowed is what the rules allow folder: one without a rule has that of the nearest one above it.
 func allowed(rules map[string][]string, folder string) []string {
 	for ; folder != "." && folder != ""; folder = path.Dir(folder) {
 		if all, ok := rules[folder]; ok {

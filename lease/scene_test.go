@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // scene is one bucket and some holders on one clock, for stories that are told step by step. Every
@@ -25,6 +26,19 @@ func newScene(t *testing.T, l Limit, ttl time.Duration) *scene {
 	s := &scene{t: t, now: 1_000_100, config: Config{Limits: []Limit{l}, TTL: ttl, Target: time.Microsecond}}
 	s.meter = newMeter(l, 0, s.now)
 	return s
+}
+
+// pair is a scene with two holders.
+func pair(t *testing.T, l Limit, ttl time.Duration) (s *scene, a, b *holding) {
+	s = newScene(t, l, ttl)
+	return s, s.holder("a"), s.holder("b")
+}
+
+// lasting is the configuration with another T.
+func (s *scene) lasting(ttl time.Duration) Config {
+	c := s.config
+	c.TTL = ttl
+	return c
 }
 
 func (s *scene) instant() clock.Instant { return clock.Instant(s.now * 1000) }
@@ -52,9 +66,7 @@ func (s *scene) executes(r Request) Grant {
 		shareNothing(&s.bucket)
 	}
 	var g Grant
-	if err := s.bucket.Call(s.now, &r, &g); err != nil {
-		s.t.Fatalf("seq %d: %v", r.Seq, err)
-	}
+	testkit.NoErr(s.t, s.bucket.Call(s.now, &r, &g))
 	return g
 }
 
@@ -67,12 +79,8 @@ func shareNothing(b *Bucket) {
 func (s *scene) accepts(h *holding, g Grant) Accepted {
 	s.t.Helper()
 	got, ok := h.accept(s.instant(), &g, 0)
-	if !ok {
-		s.t.Fatalf("the reply to seq %d was not accepted", g.Seq)
-	}
-	if !h.Account().Conserved() {
-		s.t.Fatalf("tokens lost or forged: %+v", h.Account())
-	}
+	testkit.Must(s.t, ok, "the reply to seq %d was not accepted", g.Seq)
+	testkit.Must(s.t, h.Account().Conserved(), "tokens lost or forged: %+v", h.Account())
 	return got
 }
 
@@ -88,6 +96,22 @@ func (s *scene) calls(h *holding, a ask) Grant {
 	return g
 }
 
+// drawsForNobody has h call for n tokens for requests that have gone when the reply comes, so much
+// later.
+func (s *scene) drawsForNobody(h *holding, n int64, late time.Duration) {
+	s.t.Helper()
+	g := s.executes(s.opens(h, ask{Want: n, Waiting: n}))
+	s.now += micros(late)
+	s.givesUp(h, g)
+}
+
+// givesUp has h accept g for requests that have gone.
+func (s *scene) givesUp(h *holding, g Grant) {
+	s.t.Helper()
+	got := s.accepts(h, g)
+	h.sendBack(got.Waited, got.draw)
+}
+
 // draws has h call for n tokens for requests that wait.
 func (s *scene) draws(h *holding, n int64) (waited int64) {
 	s.t.Helper()
@@ -97,12 +121,11 @@ func (s *scene) draws(h *holding, n int64) (waited int64) {
 // sets has an operator replace the configuration.
 func (s *scene) sets(c Config) {
 	s.t.Helper()
-	if _, err := s.bucket.Configure(s.now, OpSet, c); err != nil {
-		s.t.Fatal(err)
-	}
+	_, err := s.bucket.Configure(s.now, OpSet, c)
+	testkit.NoErr(s.t, err)
 }
 
-// spends has h spend everything that it still may, and audits it.
+// spends has h spend everything that it still may, and audits that.
 func (s *scene) spends(h *holding) (n int64) {
 	s.t.Helper()
 	h.Expire(s.instant())
@@ -110,6 +133,7 @@ func (s *scene) spends(h *holding) (n int64) {
 		s.meter.admit(s.now, 1)
 		n++
 	}
+	testkit.Check(s.t, h.Account().Conserved(), "tokens lost or forged: %+v", h.Account())
 	s.audits()
 	return n
 }
@@ -120,8 +144,6 @@ func (s *scene) refunds(n int64) { s.meter.refund(s.now, n) }
 // audits fails where (1) was broken.
 func (s *scene) audits() {
 	s.t.Helper()
-	if s.meter.excess() > 0 || s.meter.peak > s.meter.capacity*meterUnit {
-		s.t.Errorf("at %d µs (1) is broken: the worst window held %d millionths of a token, %v", s.now,
-			s.meter.peak/1000, s.meter)
-	}
+	testkit.Check(s.t, s.meter.excess() <= 0 && s.meter.peak <= s.meter.capacity*meterUnit,
+		"at %d µs (1) is broken: the worst window held %d millionths of a token, %v", s.now, s.meter.peak/1000, s.meter)
 }

@@ -3,6 +3,8 @@ package lease
 import (
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // Stories of what comes back to a bucket: step 6 of docs/protocol.md section 4. Each is a schedule
@@ -12,58 +14,44 @@ func TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince(t *testing.T) {
 	for _, late := range []time.Duration{0, 106 * time.Millisecond, 2500 * time.Millisecond} {
 		// given 1000 tokens a second and a burst of 1000, all drawn for requests that give up
 		// before the reply comes
-		s := newScene(t, PerSecond(1000), 4*time.Second)
-		a, b := s.holder("a"), s.holder("b")
+		s, a, b := pair(t, PerSecond(1000), 4*time.Second)
 		s.calls(a, ask{})
 		s.now++
-		r := s.opens(a, ask{Want: 1000, Waiting: 1000})
-		g := s.executes(r)
-		s.now += micros(late)
-		got := s.accepts(a, g)
-		a.sendBack(got.Waited, got.draw)
+		s.drawsForNobody(a, 1000, late)
 		// when another process takes what has been refilled, and they come back
 		refilled := s.draws(b, 1000)
 		s.calls(a, ask{})
-		rest := s.draws(b, 1000)
+		back := s.draws(b, 1000)
 		// then they are worth as much as is missing to the burst, and no more
-		if refilled+rest != 1000 {
-			t.Errorf("%v late: %d were refilled and %d came back", late, refilled, rest)
-		}
+		testkit.Check(t, refilled+back == 1000, "%v late: %d were refilled and %d came back", late, refilled, back)
 		s.audits()
 	}
 }
 
 func TestRetriedGrantIsDrawnWhenItWasFirstExecuted(t *testing.T) {
 	// given a grant for a request that gives up, whose first reply is lost
-	s := newScene(t, PerSecond(1000), time.Second)
-	a, b := s.holder("a"), s.holder("b")
+	s, a, b := pair(t, PerSecond(1000), time.Second)
 	s.calls(a, ask{})
 	s.now++
-	r := s.opens(a, ask{Want: 1000, Waiting: 1000})
-	s.executes(r)
+	s.executes(s.opens(a, ask{Want: 1000, Waiting: 1000}))
 	s.now += 100_000
 	s.draws(b, 100)
 	// when the retry is answered, and the tokens come back
-	g := s.executes(*a.resend(s.instant()))
-	got := s.accepts(a, g)
-	a.sendBack(got.Waited, got.draw)
+	s.givesUp(a, s.executes(*a.resend(s.instant())))
 	s.calls(a, ask{})
 	// then their age counts from the draw, not from the answer
-	if n := s.draws(b, 1000); n != 900 {
-		t.Errorf("%d came back, want 900", g.Waited)
-	}
+	n := s.draws(b, 1000)
+	testkit.Check(t, n == 900, "%d came back, want 900", n)
 	s.audits()
 }
 
 func TestRefundFillsWhatADrawHadLeft(t *testing.T) {
 	// given 5 tokens drawn for requests that give up, and 5 of other requests
-	s := newScene(t, slow(10), time.Second)
-	a, b := s.holder("a"), s.holder("b")
+	s, a, b := pair(t, slow(10), time.Second)
 	s.calls(a, ask{})
 	s.draws(b, 5)
 	s.now++
-	r := s.opens(a, ask{Want: 5, Waiting: 5})
-	got := s.accepts(a, s.executes(r))
+	g := s.executes(s.opens(a, ask{Want: 5, Waiting: 5}))
 	// when those others are refunded, admitted again, and refunded again, and only then the first
 	// come back
 	for range 2 {
@@ -71,19 +59,17 @@ func TestRefundFillsWhatADrawHadLeft(t *testing.T) {
 		s.refunds(5)
 		s.draws(b, 5)
 	}
-	a.sendBack(got.Waited, got.draw)
+	s.givesUp(a, g)
 	s.calls(a, ask{})
 	// then they are there no more: the refunds have filled their place
-	if n := s.draws(b, 10); n != 0 {
-		t.Errorf("%d came back", n)
-	}
+	n := s.draws(b, 10)
+	testkit.Check(t, n == 0, "%d came back", n)
 }
 
 func TestRefundIsCreditedOnceHoweverOftenItArrives(t *testing.T) {
 	// given two limiters at 10 in 1000 s, the first of which was admitted 5, refunded, and was
 	// silent for a T
-	s := newScene(t, slow(10), 100*time.Millisecond)
-	a, b := s.holder("a"), s.holder("b")
+	s, a, b := pair(t, slow(10), 100*time.Millisecond)
 	first := s.opens(a, ask{Want: 5, Waiting: 5})
 	s.accepts(a, s.executes(first))
 	s.meter.admit(s.now, 5)
@@ -98,23 +84,20 @@ func TestRefundIsCreditedOnceHoweverOftenItArrives(t *testing.T) {
 	s.executes(first)
 	s.executes(second)
 	// then nothing of them is credited
-	if n := s.draws(b, 10); n != 0 {
-		t.Errorf("%d were credited again", n)
-	}
+	n := s.draws(b, 10)
+	testkit.Check(t, n == 0, "%d were credited again", n)
 	s.audits()
 }
 
 // TestVoidReportMayNotReturn: a record that knows of less than the holder reports is from another
 // life of it. What it gives back has run out already, and the time since was refilled.
 func TestVoidReportMayNotReturn(t *testing.T) {
-	s := newScene(t, Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 70*time.Microsecond)
+	s, a, b := pair(t, Limit{Tokens: 1, Per: time.Microsecond, Burst: 2}, 70*time.Microsecond)
 	// given a holder with everything, which sends two calls shortly before its deadline; both are
 	// slow
-	a, b := s.holder("a"), s.holder("b")
 	s.calls(a, ask{Want: 2})
 	s.now += 60
-	asks := s.opens(a, ask{})
-	gives := s.opens(a, ask{Return: everything})
+	asks, gives := s.opens(a, ask{}), s.opens(a, ask{Return: everything})
 	// when its entry has run out, somebody draws what was refilled, and then the calls arrive
 	s.now += 60
 	s.draws(b, 2)
@@ -128,8 +111,8 @@ func TestVoidReportMayNotReturn(t *testing.T) {
 func TestReturnIsNotCreditedTwiceAcrossAFailover(t *testing.T) {
 	for _, wait := range []int64{0, 50_000, 99_000, 100_500, 104_000, 114_000} {
 		// given a replica that has not heard that a gave everything back and b drew it
-		s := newScene(t, Limit{Tokens: 1, Per: 1000 * time.Second, Burst: 10}, 100*time.Millisecond)
-		a, b, c := s.holder("a"), s.holder("b"), s.holder("c")
+		s, a, b := pair(t, Limit{Tokens: 1, Per: 1000 * time.Second, Burst: 10}, 100*time.Millisecond)
+		c := s.holder("c")
 		s.calls(b, ask{})
 		s.calls(a, ask{Want: 10})
 		replica := s.bucket.Clone()
@@ -138,8 +121,7 @@ func TestReturnIsNotCreditedTwiceAcrossAFailover(t *testing.T) {
 		s.calls(b, ask{Want: 10})
 		// when it is promoted, b calls first, and a's request arrives once more
 		s.bucket = *replica
-		r2 := s.opens(b, ask{})
-		s.executes(r2)
+		s.executes(s.opens(b, ask{}))
 		s.now += wait
 		s.spends(b)
 		if wait > 90_000 {
@@ -148,17 +130,14 @@ func TestReturnIsNotCreditedTwiceAcrossAFailover(t *testing.T) {
 		s.executes(r)
 		g := s.calls(c, ask{Want: 10})
 		// then the tokens that b has are not there a second time
-		if g.Granted > 0 {
-			t.Errorf("after %d µs: granted %d", wait, g.Granted)
-		}
+		testkit.Check(t, g.Granted == 0, "after %d µs: granted %d", wait, g.Granted)
 		s.spends(c)
 	}
 }
 
 func TestRefundIsNotCreditedWhileLostHoldingsMayLive(t *testing.T) {
 	// given a replica that has not heard of a's grant
-	s := newScene(t, Limit{Tokens: 1, Per: time.Second, Burst: 10}, 100*time.Millisecond)
-	a, b := s.holder("a"), s.holder("b")
+	s, a, b := pair(t, Limit{Tokens: 1, Per: time.Second, Burst: 10}, 100*time.Millisecond)
 	s.draws(b, 5)
 	s.now += 10_000_000
 	s.calls(b, ask{})
@@ -171,9 +150,7 @@ func TestRefundIsNotCreditedWhileLostHoldingsMayLive(t *testing.T) {
 	b.Refund(5)
 	g := s.calls(b, ask{Want: 5})
 	// then nothing can be drawn from it while a still holds everything
-	if g.Granted > 0 {
-		t.Errorf("granted %d while the old holdings live", g.Granted)
-	}
+	testkit.Check(t, g.Granted == 0, "granted %d while the old holdings live", g.Granted)
 	s.spends(b)
 	s.spends(a)
 }
@@ -182,29 +159,22 @@ func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 	// given a limit so fine that its level grows in ticks of a millisecond: many tokens a tick
 	l := Limit{Tokens: 1_000_000_007, Per: 1_000_033 * time.Millisecond, Burst: 5_000_000}
 	sc, err := newScale(l, 0)
-	if err != nil || sc.Tick != 1000 {
-		t.Fatalf("%v: %+v, %v", l, sc, err)
-	}
-	s := &scene{t: t, now: 1_000_100, config: Config{Limits: []Limit{l}, TTL: 100 * time.Millisecond,
-		Target: time.Microsecond}}
-	s.meter = newMeter(PerSecond(1), l.Burst, s.now) // not what this looks at
-	a := s.holder("a")
+	testkit.Must(t, err == nil && sc.Tick == 1000, "%v: %+v, %v", l, sc, err)
+	s, a, _ := pair(t, PerSecond(1).WithBurst(l.Burst), 100*time.Millisecond) // the meter is not what this looks at
+	s.config.Limits = []Limit{l}
 	// when some is drawn and half a tick has passed
 	s.draws(a, 100_000)
 	s.now += 500
 	// and a refund brings the level to the brim, and some is drawn again
 	a.Refund(100_000)
 	g := s.calls(a, ask{})
-	if g.Levels[0] != l.Burst {
-		t.Fatalf("the level is %d of %d", g.Levels[0], l.Burst)
-	}
-	g = s.calls(a, ask{Want: 1000, Waiting: 1000})
+	testkit.Must(t, g.Levels[0] == l.Burst, "the level is %d of %d", g.Levels[0], l.Burst)
+	s.draws(a, 1000)
 	// then the next half tick brings half a tick's tokens
 	s.now += 500
 	g = s.calls(a, ask{})
-	if most := l.Burst - 1000 + 500; g.Levels[0] > most {
-		t.Errorf("the level is %d, one central bucket has %d at most", g.Levels[0], most)
-	}
+	most := l.Burst - 1000 + 500
+	testkit.Check(t, g.Levels[0] <= most, "the level is %d, one central bucket has %d at most", g.Levels[0], most)
 }
 
 func TestHolderAcceptsNoMoreThanItAskedFor(t *testing.T) {
@@ -228,10 +198,8 @@ func TestHolderAcceptsNoMoreThanItAskedFor(t *testing.T) {
 		// when the answer comes
 		got, ok := h.accept(s.instant(), &g, 0)
 		// then no more is accepted than was asked for, and a number that no bucket gives is refused
-		if ok != c.ok || got.Waited > 2 || got.Waited+h.Pool.Held() > 5 ||
-			!h.Account().Conserved() {
-			t.Errorf("%s: accepted %v %+v, holds %d, %+v", c.name, ok, got, h.Pool.Held(), h.Account())
-		}
+		testkit.Check(t, ok == c.ok && got.Waited <= 2 && got.Waited+h.Pool.Held() <= 5 &&
+			h.Account().Conserved(), "%s: accepted %v %+v, holds %d, %+v", c.name, ok, got, h.Pool.Held(), h.Account())
 	}
 }
 

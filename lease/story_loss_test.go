@@ -1,8 +1,11 @@
 package lease
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // Stories of buckets that are lost: docs/protocol.md sections 6.1 to 6.6, and 6.12.
@@ -16,11 +19,9 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 	}{
 		{"T has grown since", func(s *scene, a, b *holding) {
 			s.calls(a, ask{})
-			stretched := s.config
-			stretched.TTL = long
-			s.calls(b, ask{Config: stretched})
+			s.calls(b, ask{Config: s.lasting(long)})
 			s.now += 550_000
-			s.calls(b, ask{Config: stretched, Want: 10})
+			s.calls(b, ask{Config: s.lasting(long), Want: 10})
 		}},
 		{"a version has shortened T", func(s *scene, a, b *holding) {
 			s.config.TTL = long
@@ -31,12 +32,11 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			// given such leases
-			s := newScene(t, PerSecond(10), short)
-			a, b := s.holder("a"), s.holder("b")
+			s, a, b := pair(t, PerSecond(10), short)
 			c.lease(s, a, b)
-			if b.Pool.Held() != 10 || b.Deadline().Sub(s.instant()) < 500*time.Millisecond {
-				t.Fatalf("b holds %d for %v", b.Pool.Held(), b.Deadline().Sub(s.instant()))
-			}
+			lasts := b.Deadline().Sub(s.instant())
+			testkit.Must(t, b.Pool.Held() == 10 && lasts >= 500*time.Millisecond, "b holds %d for %v",
+				b.Pool.Held(), lasts)
 			// when the bucket is lost, a knows of it, and asks for everything when b's lease is
 			// about to end
 			s.now += 10_000
@@ -48,9 +48,8 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 			// then all of it together stays within the burst, and the wait ends soon after the
 			// lease
 			s.audits()
-			if left := s.bucket.Dump().Frozen - s.now; left < 0 || left > 800_000 {
-				t.Errorf("at the end of the lease nothing is refilled for %d µs more", left)
-			}
+			left := s.bucket.Dump().Frozen - s.now
+			testkit.Check(t, left >= 0 && left <= 800_000, "at the end of the lease nothing is refilled for %d µs more", left)
 		})
 	}
 }
@@ -58,9 +57,8 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
 	// given a bucket that somebody heard of a day ago, was lost, and was started again by somebody
 	// else
-	s := newScene(t, PerSecond(1000), 400*time.Millisecond)
+	s, a, b := pair(t, PerSecond(1000), 400*time.Millisecond)
 	s.config.Version.Revision = 1 // remembered for a month
-	a, b := s.holder("a"), s.holder("b")
 	s.calls(a, ask{})
 	s.now += micros(24 * time.Hour)
 	s.bucket = Bucket{}
@@ -71,16 +69,14 @@ func TestOldWordOfABucketFreezesTheNextOneForNoLongerThanALease(t *testing.T) {
 		s.calls(a, ask{})
 	}
 	// then nothing is waited out, as no lease of the lost bucket can last that long
-	if n := s.draws(b, 100); n != 100 {
-		t.Errorf("granted %d of 100", n)
-	}
+	n := s.draws(b, 100)
+	testkit.Check(t, n == 100, "granted %d of 100", n)
 }
 
 func TestClaimThatCannotBeTrueChangesNothing(t *testing.T) {
 	for _, epoch := range []int64{0, WaitingMax} { // 0 stands for the bucket's own
 		// given a bucket with a holder
-		s := newScene(t, PerSecond(10), time.Second)
-		a := s.holder("a")
+		s, a, _ := pair(t, PerSecond(10), time.Second)
 		s.calls(a, ask{})
 		before := s.bucket.Dump()
 		// when somebody claims to have heard what nobody can have heard
@@ -92,13 +88,10 @@ func TestClaimThatCannotBeTrueChangesNothing(t *testing.T) {
 		s.executes(r)
 		// then the bucket is as it was, but for one call more
 		after := s.bucket.Dump()
-		if after.Epoch != before.Epoch || after.Counter != before.Counter+1 || after.Frozen != 0 ||
-			after.Level != before.Level {
-			t.Errorf("epoch %d: before %+v\nafter %+v", epoch, before, after)
-		}
-		if g := s.calls(a, ask{Want: 1}); g.Void || g.Granted != 1 {
-			t.Errorf("epoch %d: the holder is answered %+v", epoch, g)
-		}
+		testkit.Check(t, after.Epoch == before.Epoch && after.Counter == before.Counter+1 && after.Frozen == 0 &&
+			after.Level == before.Level, "epoch %d: before %+v\nafter %+v", epoch, before, after)
+		g := s.calls(a, ask{Want: 1})
+		testkit.Check(t, !g.Void && g.Granted == 1, "epoch %d: the holder is answered %+v", epoch, g)
 	}
 }
 
@@ -111,31 +104,29 @@ func TestNothingFillsWhileALossIsWaitedOut(t *testing.T) {
 	r := Request{Holder: "a", Seq: 9, Config: c, Weight: 1, Epoch: 5, Counter: 7, LeaseMax: c.TTL,
 		HeardAt: 1_000_000, Want: 100, Need: 1}
 	now := int64(1_000_000)
-	if err := b.Call(now, &r, &g); err != nil || g.Granted != 0 {
-		t.Fatal(g.Granted, err)
+	testkit.NoErr(t, b.Call(now, &r, &g))
+	levels := func(after int64, op Op, c Config) []int64 {
+		st, err := b.Configure(now+after, op, c)
+		testkit.NoErr(t, err)
+		return st.Levels[:len(st.Config.Limits)]
 	}
 	// when it is reset, and when a second limit is added, before the lost leases have ended
-	if st, err := b.Configure(now+1, OpReset, Config{}); err != nil || st.Levels[0] != 0 {
-		t.Errorf("reset: level %d, %v", st.Levels[0], err)
-	}
+	reset := levels(1, OpReset, Config{})
 	c.Limits = []Limit{limit, PerMinute(1000)}
-	st, err := b.Configure(now+2, OpSet, c)
-	if err != nil || st.Levels[0] != 0 || st.Levels[1] != 0 {
-		t.Errorf("new limit: levels %v, %v", st.Levels, err)
-	}
+	added := levels(2, OpSet, c)
+	testkit.Check(t, g.Granted == 0 && slices.Max(reset) == 0 && slices.Max(added) == 0,
+		"granted %d; reset: levels %v; with a new limit: %v", g.Granted, reset, added)
 	// then they fill from the end of the wait on
-	st, _ = b.Configure(now+micros(c.TTL)+1_000_000, OpInspect, Config{})
-	if st.Levels[0] != 100 || st.Levels[1] != 16 {
-		t.Errorf("a second after the wait: levels %v", st.Levels)
-	}
+	later := levels(micros(c.TTL)+1_000_000, OpInspect, Config{})
+	testkit.Check(t, slices.Equal(later, []int64{100, 16}), "a second after the wait: levels %v", later)
 }
 
 func TestLimitThatComesBackAfterALossIsNotFull(t *testing.T) {
 	// given a newer version with 100 in 1000 s, which is exhausted, and a bucket that is lost then
-	s := newScene(t, slow(100), 100*time.Millisecond)
-	old := Config{Limits: []Limit{PerSecond(1000)}, TTL: s.config.TTL, Target: s.config.Target}
+	s, a, b := pair(t, slow(100), 100*time.Millisecond)
+	old := s.config
+	old.Limits = []Limit{PerSecond(1000)}
 	s.config.Limits, s.config.Version.Deploy = []Limit{PerSecond(1000), slow(100)}, 1
-	a, b := s.holder("a"), s.holder("b")
 	s.calls(b, ask{})
 	s.draws(a, 100)
 	s.bucket = Bucket{}
@@ -143,10 +134,8 @@ func TestLimitThatComesBackAfterALossIsNotFull(t *testing.T) {
 	// version comes after it
 	s.calls(b, ask{Config: old})
 	s.now += 1_060_000
-	g := s.calls(a, ask{Want: 100, Waiting: 100})
+	n := s.draws(a, 100)
 	// then the limit is not full again
-	if g.Waited > 1 {
-		t.Errorf("%d more within 1.06 s", g.Waited)
-	}
+	testkit.Check(t, n <= 1, "%d more within 1.06 s", n)
 	s.audits()
 }
