@@ -1,9 +1,8 @@
 package rival
 
 import (
-	"fmt"
+	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -13,23 +12,27 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
+// What every algorithm has to do.
+
+// someLimits are those of the random tests.
+var someLimits = [][]lease.Limit{
+	{tenPerSecond},
+	{{Tokens: 1_000_003, Per: 7 * time.Second, Burst: 20}},
+	{{Tokens: 7, Per: time.Second, Burst: 11}, {Tokens: 400, Per: time.Minute, Burst: 13}},
+}
+
 func TestEveryAlgorithmAdmitsTheBurstAtOnceAndNoMore(t *testing.T) {
 	for _, name := range Names() {
-		for _, limit := range []lease.Limit{tenPerSecond, lease.Every(time.Second), lease.PerHour(7), {Tokens: 1_000_003, Per: 3 * time.Second, Burst: 90}} {
-			// Given one process, whose clock is right
-			a := start(t, name, fleetOf(1, limit))
-			// When a thousand requests come at one moment
-			if got := burst(a, 77*second, 0); got != limit.Capacity() {
-				t.Errorf("%s, %v: %d were admitted at once", name, limit, got)
-			}
-			// Then, whatever is asked for, nothing is left,
-			if a.Decide(77*second, 0, 0, 1) {
-				t.Errorf("%s, %v: one more was admitted", name, limit)
-			}
-			// and after a long rest it is the same again.
-			if got := burst(a, 90_000*second, 0); got != limit.Capacity() {
-				t.Errorf("%s, %v: after a rest %d were admitted at once", name, limit, got)
-			}
+		for _, limit := range []lease.Limit{tenPerSecond, lease.Every(time.Second), lease.PerHour(7),
+			{Tokens: 1_000_003, Per: 3 * time.Second, Burst: 90}} {
+			t.Run(name+" "+limit.String(), func(t *testing.T) {
+				// Given one process, whose clock is right, when a thousand requests come at one moment,
+				a := start(t, name, fleetOf(1, limit))
+				admits(t, a, 77*second, 0, limit.Capacity())
+				// then nothing is left, and after a long rest it is the same again.
+				admits(t, a, 77*second, 0, 0)
+				admits(t, a, 90_000*second, 0, limit.Capacity())
+			})
 		}
 	}
 }
@@ -43,20 +46,15 @@ func TestEveryAlgorithmKeepsTheRateInTheLongRun(t *testing.T) {
 		case strings.Contains(name, "cells"):
 			part = 10.0 / 11 // an admission may count for a cell longer than the window
 		}
-		for _, limit := range []lease.Limit{tenPerSecond, {Tokens: 1000, Per: 7 * time.Second, Burst: 3}, lease.PerSecond(333)} {
-			a := start(t, name, fleetOf(1, limit))
+		for _, limit := range []lease.Limit{tenPerSecond, {Tokens: 1000, Per: 7 * time.Second, Burst: 3},
+			lease.PerSecond(333)} {
 			// When a process asks for ten times the rate during a hundred seconds
-			var admitted int64
-			between := int64(float64(second) / limit.Rate() / 10)
-			for now := int64(0); now < 100*second; now += between {
-				if a.Decide(now, 0, 0, 1) {
-					admitted++
-				}
-			}
+			gap := int64(float64(second) / limit.Rate() / 10)
+			got := float64(steadily(start(t, name, fleetOf(1, limit)), gap, 100*second))
 			// Then it gets the rate, but for what a burst may add and a window may withhold.
-			earned := limit.Rate() * 100
-			if burst, got := float64(limit.Capacity()), float64(admitted); got > earned+burst || got < earned*part*0.998-burst {
-				t.Errorf("%s, %v: %d were admitted in 100 s, the rate is worth %.1f", name, limit, admitted, earned)
+			earned, burst := limit.Rate()*100, float64(limit.Capacity())
+			if got > earned+burst || got < earned*part*0.998-burst {
+				t.Errorf("%s, %v: %v were admitted in 100 s, the rate is worth %.1f", name, limit, got, earned)
 			}
 		}
 	}
@@ -82,82 +80,29 @@ func TestNothingIsTakenUnlessEveryLimitHasRoom(t *testing.T) {
 	tight := lease.Limit{Tokens: 3, Per: time.Hour}
 	for _, name := range Names() {
 		for _, limits := range [][]lease.Limit{{tenPerSecond, tight}, {tight, tenPerSecond}} {
-			a := start(t, name, fleetOf(1, limits...))
-			// Given that one limit has room for 3 tokens, and the other for 5
-			if !a.Decide(0, 0, 0, 2) {
-				t.Fatalf("%s: the first 2 were refused", name)
-			}
-			// When 2 are refused again and again for the one that has 1 left
-			for range 9 {
-				if a.Decide(0, 0, 0, 2) {
-					t.Fatalf("%s: 4 of 3 tokens were admitted", name)
-				}
-			}
-			// Then the 1 is still there, and the other limit has not paid for what the first
+			// Given that one limit has room for 3 tokens, and the other for 5, when 2 are admitted, and
+			// then refused again and again for the one that has 1 left,
+			all := slices.Repeat([]request{{n: 2}}, 10)
+			// then the 1 is still there, and the other limit has not paid for what the first
 			// refused.
-			if !a.Decide(0, 0, 0, 1) || a.Decide(0, 0, 0, 1) {
-				t.Errorf("%s, %v: the last token was taken by a refused request, or there was one more", name, limits)
-			}
+			all = append(all, request{n: 1}, request{n: 1})
+			want := make([]bool, len(all))
+			want[0], want[10] = true, true
+			alike(t, name, all, decide(start(t, name, fleetOf(1, limits...)), all), want)
 		}
 	}
 }
 
 func TestAnyOneOfFourLimitsRefuses(t *testing.T) {
-	wide := lease.PerSecond(1000)
 	for _, name := range Names() {
 		for i := range lease.LimitsMax {
-			limits := slices.Repeat([]lease.Limit{wide}, lease.LimitsMax)
+			limits := slices.Repeat([]lease.Limit{lease.PerSecond(1000)}, lease.LimitsMax)
 			limits[i] = tenPerSecond
 			if got := burst(start(t, name, fleetOf(1, limits...)), 0, 0); got != 5 {
 				t.Errorf("%s: with limit %d the tightest, %d were admitted at once, want its 5", name, i, got)
 			}
 		}
 	}
-}
-
-// request is one that a random test draws.
-type request struct {
-	now    int64
-	p, key int
-	n      int64
-}
-
-// draw makes a load of about the limit's rate, in bursts and pauses, of processes and keys at
-// random.
-func draw(rng *rand.Rand, f Fleet, count int, most int64) []request {
-	between := float64(f.Limits[0].Per) / 1000 / float64(f.Limits[0].Tokens) * float64(1+most) / 2 / float64(f.Keys)
-	all := make([]request, count)
-	var now float64
-	for i := range all {
-		if rng.IntN(3) > 0 {
-			now += rng.ExpFloat64() * between * []float64{0.1, 1, 1, 10}[rng.IntN(4)]
-		}
-		all[i] = request{int64(now), rng.IntN(f.Processes), rng.IntN(f.Keys), 1 + rng.Int64N(most)}
-	}
-	return all
-}
-
-func decide(a Algorithm, all []request) (ok []bool) {
-	for _, r := range all {
-		ok = append(ok, a.Decide(r.now, r.p, r.key, r.n))
-	}
-	return ok
-}
-
-// difference says where two sequences of decisions part.
-func difference(all []request, a, b []bool) string {
-	for i := range all {
-		if a[i] != b[i] {
-			return fmt.Sprintf("request %d %+v: %v and %v", i, all[i], a[i], b[i])
-		}
-	}
-	return ""
-}
-
-var someLimits = [][]lease.Limit{
-	{tenPerSecond},
-	{{Tokens: 1_000_003, Per: 7 * time.Second, Burst: 20}},
-	{{Tokens: 7, Per: time.Second, Burst: 11}, {Tokens: 400, Per: time.Minute, Burst: 13}},
 }
 
 func TestARefusedRequestTakesNothing(t *testing.T) {
@@ -197,9 +142,7 @@ func TestTheSameRequestsGetTheSameAnswersAndKeysAreApart(t *testing.T) {
 			all := draw(rng, f, 2000, 3)
 			a, b := start(t, name, f), start(t, name, f)
 			ok := decide(a, all)
-			if text := difference(all, ok, decide(b, all)); text != "" {
-				t.Errorf("%s: the second run differs: %s", name, text)
-			}
+			alike(t, name+" in a second run", all, ok, decide(b, all))
 			if a.RoundTrips() != b.RoundTrips() {
 				t.Errorf("%s: %d round trips, then %d", name, a.RoundTrips(), b.RoundTrips())
 			}
@@ -212,9 +155,7 @@ func TestTheSameRequestsGetTheSameAnswersAndKeysAreApart(t *testing.T) {
 					one, want = append(one, r), append(want, ok[i])
 				}
 			}
-			if text := difference(one, want, decide(start(t, name, f), one)); text != "" {
-				t.Errorf("%s: among other keys, and alone: %s", name, text)
-			}
+			alike(t, name+" among other keys, and alone", one, want, decide(start(t, name, f), one))
 		}
 	}
 }
@@ -225,6 +166,44 @@ func TestWhatAsksTheStoreMakesOneRoundTripPerRequest(t *testing.T) {
 		burst(a, 0, 0)
 		if a.RoundTrips() != 1000 {
 			t.Errorf("%s: 1000 requests made %d round trips", name, a.RoundTrips())
+		}
+	}
+}
+
+// TestAnyValidLimitWorksOrIsRefusedWithAReason looks for overflow at the edges of what lease
+// accepts.
+func TestAnyValidLimitWorksOrIsRefusedWithAReason(t *testing.T) {
+	rng := testkit.Rand(t)
+	const rounds = 400
+	for _, name := range Names() {
+		refused := 0
+		for range rounds {
+			limit := anyLimit(rng)
+			f := fleetOf(1+rng.IntN(1000), limit)
+			f.Local = func(p int, now int64) int64 { return now + int64(p%7-3)*3600*second }
+			a, err := New(name, f)
+			if err != nil {
+				if !errors.Is(err, ErrLimit) {
+					t.Fatalf("%s, %v: %v", name, limit, err)
+				}
+				refused++
+				continue
+			}
+			var now int64
+			for range 30 {
+				now += anyGap(rng)
+				n := 1 + rng.Int64N(1+min(2*limit.Capacity(), math.MaxInt64-2))
+				if a.Decide(now, rng.IntN(f.Processes), 0, n) && n > limit.Capacity() {
+					t.Fatalf("%s, %v: %d tokens were admitted", name, limit, n)
+				}
+			}
+		}
+		most := 0
+		if strings.Contains(name, "cells") || strings.Contains(name, "fixed") {
+			most = rounds * 2 / 3
+		}
+		if refused > most {
+			t.Errorf("%s refused %d of %d valid limits", name, refused, rounds)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package rival
 
 import (
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -23,9 +24,10 @@ func fleetOf(n int, limits ...lease.Limit) Fleet {
 	return Fleet{Processes: n, Limits: limits, Keys: 1}
 }
 
-// ahead is a fleet of two: the clock of the second is d microseconds ahead.
-func ahead(d int64, limits ...lease.Limit) Fleet {
-	f := fleetOf(2, limits...)
+// apart is a fleet of n in which the clock of each process is d microseconds ahead of the one
+// before; that of the first is right.
+func apart(n int, d int64, limits ...lease.Limit) Fleet {
+	f := fleetOf(n, limits...)
 	f.Local = func(p int, now int64) int64 { return now + int64(p)*d }
 	return f
 }
@@ -43,6 +45,25 @@ func start(t *testing.T, name string, f Fleet) Algorithm {
 func burst(a Algorithm, now int64, p int) (n int64) {
 	for range 1000 {
 		if a.Decide(now, p, 0, 1) {
+			n++
+		}
+	}
+	return n
+}
+
+// admits checks that as many are admitted at one moment, and no more.
+func admits(t *testing.T, a Algorithm, now int64, p int, want int64) {
+	t.Helper()
+	if got := burst(a, now, p); got != want {
+		t.Errorf("at %d us process %d was admitted %d, want %d", now, p, got, want)
+	}
+}
+
+// steadily is how many requests for one token a process is admitted that comes in every gap until
+// the end.
+func steadily(a Algorithm, gap, end int64) (n int64) {
+	for now := int64(0); now < end; now += gap {
+		if a.Decide(now, 0, 0, 1) {
 			n++
 		}
 	}
@@ -69,6 +90,85 @@ func (w *worstExcess) tokens() int64 {
 	return max(0, (w.peak+999_999)/1_000_000-w.limit.Capacity())
 }
 
+// counted is how many decisions a random test has seen of either kind.
+type counted struct{ admitted, refused int }
+
+func (c *counted) add(ok bool) {
+	if ok {
+		c.admitted++
+	} else {
+		c.refused++
+	}
+}
+
+// check fails a test whose requests show little.
+func (c *counted) check(t *testing.T) {
+	t.Helper()
+	if c.admitted < 1000 || c.refused < 1000 {
+		t.Errorf("%d admitted, %d refused: these requests show little", c.admitted, c.refused)
+	}
+}
+
+// request is one that a random test draws.
+type request struct {
+	now    int64
+	p, key int
+	n      int64
+}
+
+// draw makes a load of about the limit's rate, in bursts and pauses, of processes and keys at
+// random.
+func draw(rng *rand.Rand, f Fleet, count int, most int64) []request {
+	between := float64(f.Limits[0].Per) / 1000 / float64(f.Limits[0].Tokens) * float64(1+most) / 2 / float64(f.Keys)
+	all := make([]request, count)
+	var now float64
+	for i := range all {
+		if rng.IntN(3) > 0 {
+			now += rng.ExpFloat64() * between * []float64{0.1, 1, 1, 10}[rng.IntN(4)]
+		}
+		all[i] = request{int64(now), rng.IntN(f.Processes), rng.IntN(f.Keys), 1 + rng.Int64N(most)}
+	}
+	return all
+}
+
+func decide(a Algorithm, all []request) (ok []bool) {
+	for _, r := range all {
+		ok = append(ok, a.Decide(r.now, r.p, r.key, r.n))
+	}
+	return ok
+}
+
+// alike checks that two sequences of decisions are the same.
+func alike(t *testing.T, what string, all []request, a, b []bool) {
+	t.Helper()
+	for i := range all {
+		if a[i] != b[i] {
+			t.Errorf("%s: request %d %+v: %v and %v", what, i, all[i], a[i], b[i])
+			return
+		}
+	}
+}
+
+// anyLimit draws a limit that lease accepts, from all orders of magnitude.
+func anyLimit(rng *rand.Rand) lease.Limit {
+	for {
+		l := lease.Limit{
+			Tokens: 1 + rng.Int64N(1<<rng.IntN(61)),
+			Per:    time.Microsecond + time.Duration(rng.Int64N(1<<rng.IntN(63))),
+			Burst:  rng.Int64N(1 << rng.IntN(53)),
+		}
+		if rng.IntN(2) == 0 {
+			l.Per = []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour}[rng.IntN(5)]
+		}
+		if l.Validate() == nil {
+			return l
+		}
+	}
+}
+
+// anyGap draws a time between requests, from none to 36 years.
+func anyGap(rng *rand.Rand) int64 { return rng.Int64N(1 << rng.IntN(51)) }
+
 func TestNamesAreFoundDescribedAndInOrder(t *testing.T) {
 	want := []string{
 		"central", "central_client", "fixed_window", "fixed_window_client", "sliding_log", "sliding_log_client",
@@ -77,7 +177,8 @@ func TestNamesAreFoundDescribedAndInOrder(t *testing.T) {
 	if got := Names(); !slices.Equal(got, want) {
 		t.Errorf("Names() is %v\nwant %v", got, want)
 	}
-	for _, name := range append(Names(), "sliding_cells:20", "sliding_cells_client:1", "local_batches:7", "settle_afterwards:5ms") {
+	for _, name := range append(want, "sliding_cells:20", "sliding_cells_client:1", "local_batches:7",
+		"settle_afterwards:5ms") {
 		start(t, name, fleetOf(3, tenPerSecond))
 		if text := Describe(name); text == "" || strings.Contains(text, "\n") {
 			t.Errorf("Describe(%q) is %q, want one line", name, text)
@@ -90,43 +191,44 @@ func TestNamesAreFoundDescribedAndInOrder(t *testing.T) {
 
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	f := fleetOf(3, tenPerSecond)
-	awful := Fleet{Processes: 1, Keys: 1, Limits: []lease.Limit{{}, tenPerSecond, tenPerSecond, tenPerSecond, tenPerSecond}}
+	awful := fleetOf(1, lease.Limit{}, tenPerSecond, tenPerSecond, tenPerSecond, tenPerSecond)
 	crooked := fleetOf(3, lease.Limit{Tokens: 7, Per: 50 * 365 * 24 * time.Hour})
 	crooked.Weights = []int64{1, 1 << 32, 1<<32 - 5}
-	coprime := lease.Limit{Tokens: 999_983, Per: 24 * time.Hour, Burst: 4_000_000_007}
-	cases := []struct {
-		given, name string
-		fleet       Fleet
-		is          error
-		says        []string
+	coprime := fleetOf(1, lease.Limit{Tokens: 999_983, Per: 24 * time.Hour, Burst: 4_000_000_007})
+	for _, c := range []struct {
+		name  string
+		fleet Fleet
+		is    error
+		says  []string
 	}{
-		{"no such name", "magic", f, ErrUnknown, append(Names(), `"magic"`)},
-		{"a name in capitals", "CENTRAL", f, ErrUnknown, []string{`"CENTRAL"`}},
-		{"an argument too many", "central:5", f, ErrArgument, []string{"central takes none"}},
-		{"a colon without an argument", "local_batches:", f, ErrArgument, []string{"TOKENS is missing"}},
-		{"no batch", "local_batches:0", f, ErrArgument, []string{`"0"`, "1 or more"}},
-		{"a batch that is no number", "local_batches:ten", f, ErrArgument, []string{`"ten"`}},
-		{"no cells", "sliding_cells:0", f, ErrArgument, []string{`"0"`, "1 to 10000"}},
-		{"too many cells", "sliding_cells_client:10001", f, ErrArgument, []string{`"10001"`, "1 to 10000"}},
-		{"a period without a unit", "settle_afterwards:50", f, ErrArgument, []string{`"50"`, "with a unit"}},
-		{"a period of nothing", "settle_afterwards:0s", f, ErrArgument, []string{`"0s"`, "from 1us"}},
-		{"a period that is no whole microsecond", "settle_afterwards:1500ns", f, ErrArgument, []string{`"1500ns"`}},
-		{"a period of a year", "settle_afterwards:8760h", f, ErrArgument, []string{"24h0m0s"}},
-		{"all at once", "central", awful, ErrLimit, []string{"there are 5 Limits", "Limits[0]", "Tokens is 0"}},
-		{"cells below a microsecond", "sliding_cells", fleetOf(1, lease.Limit{Tokens: 1, Per: 9 * time.Microsecond}), ErrLimit, []string{"9/10 us", "at least 1"}},
-		{"a window below a microsecond", "fixed_window", fleetOf(1, lease.Limit{Tokens: 3, Per: time.Microsecond, Burst: 1}), ErrLimit, []string{"1/3 us"}},
-		{"cells that cannot be held", "sliding_cells", fleetOf(1, coprime), ErrLimit, []string{"cannot be held exactly"}},
-		{"parts that cannot be held", "static_split", crooked, ErrLimit, []string{"cannot be held exactly"}},
-	}
-	for _, c := range cases {
+		{"magic", f, ErrUnknown, append(Names(), `"magic"`)},
+		{"CENTRAL", f, ErrUnknown, []string{`"CENTRAL"`}},
+		{"central:5", f, ErrArgument, []string{"central takes none"}},
+		{"local_batches:", f, ErrArgument, []string{"TOKENS is missing"}},
+		{"local_batches:0", f, ErrArgument, []string{`"0"`, "1 or more"}},
+		{"local_batches:ten", f, ErrArgument, []string{`"ten"`}},
+		{"sliding_cells:0", f, ErrArgument, []string{`"0"`, "1 to 10000"}},
+		{"sliding_cells_client:10001", f, ErrArgument, []string{`"10001"`, "1 to 10000"}},
+		{"settle_afterwards:50", f, ErrArgument, []string{`"50"`, "with a unit"}},
+		{"settle_afterwards:0s", f, ErrArgument, []string{`"0s"`, "from 1us"}},
+		{"settle_afterwards:1500ns", f, ErrArgument, []string{`"1500ns"`}},
+		{"settle_afterwards:8760h", f, ErrArgument, []string{"24h0m0s"}},
+		{"central", awful, ErrLimit, []string{"there are 5 Limits", "Limits[0]", "Tokens is 0"}},
+		{"fixed_window", awful, ErrLimit, []string{"there are 5 Limits", "Limits[0]", "Tokens is 0"}},
+		{"sliding_cells", fleetOf(1, lease.Every(9*time.Microsecond)), ErrLimit, []string{"9/10 us", "at least 1"}},
+		{"fixed_window", fleetOf(1, lease.Limit{Tokens: 3, Per: time.Microsecond, Burst: 1}), ErrLimit,
+			[]string{"1/3 us"}},
+		{"sliding_cells", coprime, ErrLimit, []string{"cannot be held exactly"}},
+		{"static_split", crooked, ErrLimit, []string{"cannot be held exactly"}},
+	} {
 		a, err := New(c.name, c.fleet)
 		if !errors.Is(err, c.is) || a != nil {
-			t.Errorf("%s: New(%q) is %v, error %v; want one that wraps %v", c.given, c.name, a, err, c.is)
+			t.Errorf("New(%q) is %v, error %v; want one that wraps %v", c.name, a, err, c.is)
 			continue
 		}
 		for _, text := range c.says {
 			if !strings.Contains(err.Error(), text) {
-				t.Errorf("%s: the error does not say %q:\n%v", c.given, text, err)
+				t.Errorf("%q: the error does not say %q:\n%v", c.name, text, err)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package rival
 import (
 	"math/big"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,22 +14,11 @@ import (
 func TestAFixedWindowAdmitsTwiceItsQuotaAcrossItsBoundary(t *testing.T) {
 	// Given windows of 500 ms with a quota of 5
 	a := start(t, "fixed_window", fleetOf(1, tenPerSecond))
-	w := worstExcess{limit: tenPerSecond}
-	// When everybody comes just before a window ends, and again just after
-	for _, now := range []int64{500*ms - 1, 500 * ms} {
-		got := burst(a, now, 0)
-		w.admit(now, got)
-		if got != 5 {
-			t.Errorf("at %d us %d were admitted, want the quota", now, got)
-		}
-	}
-	// Then ten are admitted within a microsecond: a quota more than the bound.
-	if w.tokens() != 5 {
-		t.Errorf("the bound is exceeded by %d, want 5", w.tokens())
-	}
-	if got := burst(a, 1000*ms-1, 0); got != 0 {
-		t.Errorf("%d more were admitted in the second window", got)
-	}
+	// When everybody comes just before a window ends, and again just after, then ten are admitted
+	// within a microsecond: a quota more than the bound.
+	admits(t, a, 500*ms-1, 0, 5)
+	admits(t, a, 500*ms, 0, 5)
+	admits(t, a, 1000*ms-1, 0, 0)
 }
 
 func TestAFixedWindowOfAFractionKeepsItsBoundaries(t *testing.T) {
@@ -79,13 +69,20 @@ func (l *naiveLog) note(now, local, n int64) {
 
 // naiveCells are the counters that the store has, by their cells. history is 0 for a fixed window.
 type naiveCells struct {
-	limit          lease.Limit
-	count, history int64
-	counters       map[int64]counter
+	length   *big.Rat // microseconds
+	history  int64
+	counters map[int64]counter
+}
+
+// cell is the number of the cell that holds a time, and the time since its start.
+func (c *naiveCells) cell(at int64) (int64, *big.Rat) {
+	q := new(big.Rat).Quo(big.NewRat(at, 1), c.length)
+	k := new(big.Int).Div(q.Num(), q.Denom()) // rounds down, below zero too
+	return k.Int64(), new(big.Rat).Sub(big.NewRat(at, 1), times(c.length, new(big.Rat).SetInt(k)))
 }
 
 func (c *naiveCells) counts(now, local int64) *big.Rat {
-	k, into := cellOf(c.limit, c.count, local)
+	k, into := c.cell(local)
 	sum := new(big.Rat)
 	for cell, counter := range c.counters {
 		switch n := big.NewRat(counter.n, 1); {
@@ -93,32 +90,34 @@ func (c *naiveCells) counts(now, local int64) *big.Rat {
 		case cell == k || cell > k-c.history:
 			sum.Add(sum, n)
 		case c.history > 0 && cell == k-c.history:
-			covered := new(big.Rat).Sub(big.NewRat(1, 1), into.Quo(into, lengthOf(c.limit, c.count)))
-			sum.Add(sum, covered.Mul(covered, n))
+			covered := new(big.Rat).Sub(big.NewRat(1, 1), into.Quo(into, c.length))
+			sum.Add(sum, times(covered, n))
 		}
 	}
 	return sum
 }
 
 func (c *naiveCells) note(now, local, n int64) {
-	k, _ := cellOf(c.limit, c.count, local)
-	kept := lengthOf(c.limit, c.count)
-	kept.Mul(kept, big.NewRat(c.history+1, 1))
+	k, _ := c.cell(local)
 	if old := c.counters[k]; now < old.until {
 		n += old.n
 	}
-	c.counters[k] = counter{k, n, now + roundedUp(kept)}
+	c.counters[k] = counter{k, n, now + roundedUp(times(c.length, big.NewRat(c.history+1, 1)))}
 }
 
 func roundedUp(r *big.Rat) int64 {
-	return -new(big.Int).Div(new(big.Int).Neg(r.Num()), r.Denom()).Int64()
+	up := new(big.Int).Add(r.Num(), r.Denom())
+	return up.Sub(up, big.NewInt(1)).Div(up, r.Denom()).Int64()
 }
 
 func newNaive(name string, l lease.Limit) naive {
-	cells := func(count, history int64) naive { return &naiveCells{l, count, history, map[int64]counter{}} }
+	window := times(big.NewRat(l.Capacity(), l.Tokens), big.NewRat(int64(l.Per), 1000))
+	cells := func(count, history int64) naive {
+		return &naiveCells{times(window, big.NewRat(1, count)), history, map[int64]counter{}}
+	}
 	switch name {
 	case "sliding_log_client":
-		return &naiveLog{window: roundedUp(lengthOf(l, 1))}
+		return &naiveLog{window: roundedUp(window)}
 	case "fixed_window_client":
 		return cells(1, 0)
 	case "sliding_cells_client":
@@ -130,20 +129,6 @@ func newNaive(name string, l lease.Limit) naive {
 	}
 }
 
-// lengthOf is Burst/R/count in microseconds.
-func lengthOf(l lease.Limit, count int64) *big.Rat {
-	length := new(big.Rat).Mul(big.NewRat(l.Capacity(), l.Tokens), big.NewRat(int64(l.Per), 1000))
-	return length.Quo(length, big.NewRat(count, 1))
-}
-
-// cellOf is the number of the cell that holds a time, and the time since its start.
-func cellOf(l lease.Limit, count, at int64) (int64, *big.Rat) {
-	length := lengthOf(l, count)
-	q := new(big.Rat).Quo(big.NewRat(at, 1), length)
-	k := new(big.Int).Div(q.Num(), q.Denom()) // rounds down, below zero too
-	return k.Int64(), new(big.Rat).Sub(big.NewRat(at, 1), length.Mul(length, new(big.Rat).SetInt(k)))
-}
-
 func TestWindowsAgreeWithTheirDefinitions(t *testing.T) {
 	rng := testkit.Rand(t)
 	limits := []lease.Limit{
@@ -153,31 +138,31 @@ func TestWindowsAgreeWithTheirDefinitions(t *testing.T) {
 		{Tokens: 5, Per: time.Hour, Burst: 3},
 		{Tokens: 7, Per: 45 * time.Microsecond, Burst: 9},
 	}
-	for _, name := range []string{"fixed_window_client", "sliding_log_client", "sliding_cells_client", "sliding_cells_client:3", "sliding_cells_client:1"} {
-		for _, limit := range limits {
-			for range 10 {
-				// Given clocks that are apart by anything from nothing to some windows, and all of
-				// them wrong
-				f := fleetOf(1+rng.IntN(4), limit)
-				window := limit.TimeToFull().Microseconds()
-				spread := 1 + rng.Int64N([]int64{1, window, 4 * window}[rng.IntN(3)])
-				common := rng.Int64N(9*window) - 7*window
-				offsets := make([]int64, f.Processes)
-				for p := range offsets {
-					offsets[p] = common + rng.Int64N(spread)
+	for _, name := range []string{"fixed_window_client", "sliding_log_client", "sliding_cells_client",
+		"sliding_cells_client:3", "sliding_cells_client:1"} {
+		for _, limit := range slices.Repeat(limits, 10) {
+			// Given clocks that are apart by anything from nothing to some windows, and all of them
+			// wrong
+			f := fleetOf(1+rng.IntN(4), limit)
+			window := limit.TimeToFull().Microseconds()
+			spread := 1 + rng.Int64N([]int64{1, window, 4 * window}[rng.IntN(3)])
+			common := rng.Int64N(9*window) - 7*window
+			offsets := make([]int64, f.Processes)
+			for p := range offsets {
+				offsets[p] = common + rng.Int64N(spread)
+			}
+			f.Local = func(p int, now int64) int64 { return now + offsets[p] }
+			a, definition := start(t, name, f), newNaive(name, limit)
+			for i, r := range draw(rng, f, 100, 3) {
+				local := f.Local(r.p, r.now)
+				counts := definition.counts(r.now, local)
+				want := counts.Add(counts, big.NewRat(r.n, 1)).Cmp(big.NewRat(limit.Capacity(), 1)) <= 0
+				if got := a.Decide(r.now, r.p, 0, r.n); got != want {
+					t.Fatalf("%s, %v, clocks off by %v us: request %d %+v is %v, by the definition %v", name, limit,
+						offsets, i, r, got, want)
 				}
-				f.Local = func(p int, now int64) int64 { return now + offsets[p] }
-				a, definition := start(t, name, f), newNaive(name, limit)
-				for i, r := range draw(rng, f, 100, 3) {
-					local := f.Local(r.p, r.now)
-					counts := definition.counts(r.now, local)
-					want := counts.Add(counts, big.NewRat(r.n, 1)).Cmp(big.NewRat(limit.Capacity(), 1)) <= 0
-					if got := a.Decide(r.now, r.p, 0, r.n); got != want {
-						t.Fatalf("%s, %v, clocks off by %v us: request %d %+v is %v, by the definition %v", name, limit, offsets, i, r, got, want)
-					}
-					if want {
-						definition.note(r.now, local, r.n)
-					}
+				if want {
+					definition.note(r.now, local, r.n)
 				}
 			}
 		}
@@ -198,7 +183,8 @@ func TestSlidingWindowsKeepTheBound(t *testing.T) {
 			var now int64
 			for range 60 {
 				// When requests crowd around the moments at which windows and cells end
-				now += []int64{rng.Int64N(3 * window), rng.Int64N(1 + window/10), window - now%window - rng.Int64N(2), window / 10, window}[rng.IntN(5)]
+				now += []int64{rng.Int64N(3 * window), rng.Int64N(1 + window/10),
+					window - now%window - rng.Int64N(2), window / 10, window}[rng.IntN(5)]
 				for range 1 + rng.Int64N(2*limit.Burst) {
 					if a.Decide(now, 0, 0, 1) {
 						w.admit(now, 1)
@@ -214,11 +200,90 @@ func TestSlidingWindowsKeepTheBound(t *testing.T) {
 
 func TestASlidingLogKeepsNoMoreThanABurst(t *testing.T) {
 	a := start(t, "sliding_log", fleetOf(1, lease.PerSecond(1000).WithBurst(50)))
-	for now := range 10 * second / 100 {
-		a.Decide(now*100, 0, 0, 1)
-	}
+	steadily(a, 100, 10*second)
 	log := a.(*windows).all[0].(*admissions).log
 	if len(log) > 50 || cap(log) > 128 {
 		t.Errorf("the log has %d entries in room for %d, after 10,000 admissions of a burst of 50", len(log), cap(log))
 	}
+}
+
+// What clocks do that are wrong.
+
+func TestClocksThatAreAlikeAreAsGoodAsTheStores(t *testing.T) {
+	rng := testkit.Rand(t)
+	for _, name := range Names() {
+		base, ok := strings.CutSuffix(name, "_client")
+		if !ok {
+			continue
+		}
+		for i, limits := range someLimits {
+			// Given an algorithm by the store's time, which looks at no clock,
+			f := fleetOf(3, limits...)
+			f.Local = func(int, int64) int64 { panic("the store has its own time") }
+			all := draw(rng, f, 3000, 3)
+			want := decide(start(t, base, f), all)
+			f.Local = nil
+			alike(t, name+" without clocks", all, want, decide(start(t, name, f), all))
+			// then by clocks that are right it decides alike, and by those that are off by a whole number of
+			// windows, so that these begin at the same moments.
+			for k, offset := range []int64{0, -100 * second, -500 * ms, 777 * second} {
+				if i == 0 || k == 0 {
+					f.Local = func(_ int, now int64) int64 { return now + offset }
+					alike(t, name+" by clocks that are alike", all, want, decide(start(t, name, f), all))
+				}
+			}
+		}
+	}
+}
+
+func TestClocksApartOpenWindowsOfTheirOwn(t *testing.T) {
+	// Given clocks that are further apart than a window is long
+	for _, name := range []string{"fixed_window_client", "sliding_log_client", "sliding_cells_client"} {
+		a := start(t, name, apart(4, 3*second, tenPerSecond))
+		for round := range int64(10) {
+			for p := range 4 {
+				// Then each, from the slowest to the fastest, has the whole quota, in every window.
+				admits(t, a, round*second, p, 5)
+			}
+		}
+	}
+}
+
+func TestCentralClientAdmitsAheadWhatAFastClockBrings(t *testing.T) {
+	// Given two processes, the second 300 ms ahead, on a bucket of 5 that refills at 10/s
+	a := start(t, "central_client", apart(2, 300*ms, tenPerSecond))
+	// When the first has spent the burst, then the second finds 3 more at the same moment.
+	admits(t, a, 0, 0, 5)
+	admits(t, a, 0, 1, 3)
+	// The bucket's time never goes back: it brings the first one nothing until its own clock is
+	// there.
+	admits(t, a, 300*ms, 0, 0)
+	admits(t, a, 400*ms, 0, 1)
+	// However far ahead, it brings a burst at most.
+	far := start(t, "central_client", apart(2, 3600*second, tenPerSecond))
+	admits(t, far, 0, 0, 5)
+	admits(t, far, 0, 1, 5)
+}
+
+func TestAKeyThatAFastClockLeftBehindExpires(t *testing.T) {
+	wide := lease.PerSecond(1000).WithBurst(9)
+	for _, limits := range [][]lease.Limit{{tenPerSecond}, {tenPerSecond, wide}, {wide, tenPerSecond}} {
+		// Given a bucket that fills in 500 ms, and was last used by a clock an hour ahead
+		a := start(t, "central_client", apart(2, 3600*second, limits...))
+		burst(a, 0, 1)
+		// When nobody has come for the time that it takes to fill, then it is forgotten, whatever
+		// it says.
+		admits(t, a, 500*ms-1, 0, 0)
+		admits(t, a, 1000*ms-1, 0, 5)
+	}
+}
+
+func TestALogForgetsWhatNobodyRenews(t *testing.T) {
+	// Given a key that only a clock an hour ahead has written, then a window later nothing is left of
+	// it.
+	a := start(t, "sliding_log_client", apart(2, 3600*second, tenPerSecond))
+	burst(a, 0, 1)
+	admits(t, a, 500*ms-1, 0, 0)
+	admits(t, a, 500*ms, 0, 5)
+	admits(t, a, 1000*ms, 0, 5)
 }

@@ -14,18 +14,12 @@ func TestAStaticSplitDividesByWeight(t *testing.T) {
 	f := fleetOf(3, lease.PerSecond(6).WithBurst(60))
 	f.Weights = []int64{1, 2, 3}
 	a := start(t, "static_split", f)
-	for p, want := range []int64{10, 20, 30} {
-		if got := burst(a, 0, p); got != want {
-			t.Errorf("process %d was admitted %d at once, want %d", p, got, want)
-		}
-		if got := burst(a, 5*second, p); got != want/2 {
-			t.Errorf("process %d was admitted %d after 5 s, want %d", p, got, want/2)
-		}
+	for p, part := range []int64{10, 20, 30} {
+		admits(t, a, 0, p, part)
+		admits(t, a, 5*second, p, part/2)
 	}
 	// A process that joins later has the part of a weight of 1 as well, on top.
-	if got := burst(a, 5*second, 3); got != 10 {
-		t.Errorf("a later process was admitted %d at once, want 10", got)
-	}
+	admits(t, a, 5*second, 3, 10)
 	if a.RoundTrips() != 0 {
 		t.Errorf("%d round trips were made", a.RoundTrips())
 	}
@@ -34,8 +28,7 @@ func TestAStaticSplitDividesByWeight(t *testing.T) {
 func TestPartsOfALimitAreExactAndAddUp(t *testing.T) {
 	// Given a limit that no three processes can share in whole tokens, each asking in every
 	// millisecond
-	limit := lease.Limit{Tokens: 100, Per: 7 * time.Second, Burst: 20}
-	a := start(t, "static_split", fleetOf(3, limit))
+	a := start(t, "static_split", fleetOf(3, lease.Limit{Tokens: 100, Per: 7 * time.Second, Burst: 20}))
 	var admitted [3]int64
 	const end = 101 * second
 	for now := int64(0); now <= end; now += ms {
@@ -48,25 +41,20 @@ func TestPartsOfALimitAreExactAndAddUp(t *testing.T) {
 	// Then each has floor(20/3 + 101 s * 100/7s / 3) tokens in the end.
 	earned := new(big.Rat).Add(big.NewRat(20, 3), big.NewRat(101*100, 7*3))
 	want := new(big.Int).Div(earned.Num(), earned.Denom()).Int64()
-	for p, got := range admitted {
-		if got != want {
-			t.Errorf("process %d was admitted %d, want %d", p, got, want)
-		}
+	if admitted != [3]int64{want, want, want} {
+		t.Errorf("the processes were admitted %d, want %d each", admitted, want)
 	}
 }
 
 func TestASplitBurstIsAtLeastOneToken(t *testing.T) {
 	// Given a burst of 5 for 20 processes
 	a := start(t, "static_split", fleetOf(20, tenPerSecond))
-	var at0, at1 int64
-	for p := range 20 {
-		at0 += burst(a, 0, p)
-		at1 += burst(a, 2*second-1, p)
-	}
 	// Then 20 are admitted at once, and the next to each after N/R.
-	if at0 != 20 || at1 != 0 || burst(a, 2*second, 7) != 1 {
-		t.Errorf("%d were admitted at once and %d before 2 s, want 20 and 0, and 1 at 2 s", at0, at1)
+	for p := range 20 {
+		admits(t, a, 0, p, 1)
+		admits(t, a, 2*second-1, p, 0)
 	}
+	admits(t, a, 2*second, 7, 1)
 }
 
 func TestLocalBatchesExceedTheBoundByAllButOneOfEveryBatch(t *testing.T) {
@@ -81,14 +69,10 @@ func TestLocalBatchesExceedTheBoundByAllButOneOfEveryBatch(t *testing.T) {
 				t.Fatal("the first request was refused")
 			}
 		}
-		w := worstExcess{limit: limit}
 		// When all come at once
+		w := worstExcess{limit: limit}
 		for p := range processes {
-			for range 1000 {
-				if a.Decide(86_400*second, p, 0, 1) {
-					w.admit(86_400*second, 1)
-				}
-			}
+			w.admit(86_400*second, burst(a, 86_400*second, p))
 		}
 		// Then what they hold is admitted on top of the burst.
 		if want := processes * (batch - 1); w.tokens() != want {
@@ -132,22 +116,20 @@ func TestAStockIsNotSpentOnMoreThanABurst(t *testing.T) {
 }
 
 func TestTheDefaultBatchIsAHundredMillisecondsOfAProcessesPart(t *testing.T) {
-	cases := []struct {
-		limits    []lease.Limit
-		processes int
-		want      int64
+	fast, slow := lease.PerSecond(10_000), lease.PerMinute(60_000)
+	for _, c := range []struct {
+		fleet Fleet
+		want  int64
 	}{
-		{[]lease.Limit{lease.PerSecond(10_000)}, 1, 1000},
-		{[]lease.Limit{lease.PerSecond(10_000)}, 7, 142},
-		{[]lease.Limit{lease.PerSecond(10_000), lease.PerMinute(60_000)}, 1, 100},
-		{[]lease.Limit{lease.PerMinute(60_000), lease.PerSecond(10_000)}, 1, 100},
-		{[]lease.Limit{lease.PerSecond(10)}, 200, 1},
-		{[]lease.Limit{{Tokens: 1 << 40, Per: time.Microsecond, Burst: 1}}, 1, 100_000 << 40},
-	}
-	for _, c := range cases {
-		a := start(t, "local_batches", fleetOf(c.processes, c.limits...)).(*localBatches)
-		if a.batch != c.want {
-			t.Errorf("%v, %d processes: the batch is %d, want %d", c.limits, c.processes, a.batch, c.want)
+		{fleetOf(1, fast), 1000},
+		{fleetOf(7, fast), 142},
+		{fleetOf(1, fast, slow), 100},
+		{fleetOf(1, slow, fast), 100},
+		{fleetOf(200, lease.PerSecond(10)), 1},
+		{fleetOf(1, lease.Limit{Tokens: 1 << 40, Per: time.Microsecond, Burst: 1}), 100_000 << 40},
+	} {
+		if got := start(t, "local_batches", c.fleet).(*localBatches).batch; got != c.want {
+			t.Errorf("%v, %d processes: the batch is %d, want %d", c.fleet.Limits, c.fleet.Processes, got, c.want)
 		}
 	}
 }
