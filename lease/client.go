@@ -165,7 +165,7 @@ func (c *Client) Close() {
 	if c.stage == closed {
 		return
 	}
-	c.reopen()
+	c.shut(0)
 	c.settleAll(Decision{Verdict: VerdictClosed})
 	c.stage = closed
 	c.giveUp()
@@ -215,7 +215,8 @@ const (
 
 // String is the state's name.
 func (s ClientState) String() string {
-	return nameOf("ClientState", int(s), "active", "low", "dry", "denied", "cold", "degraded", "leaving", "closed")
+	return nameOf("ClientState", int(s),
+		"active", "low", "dry", "denied", "cold", "degraded", "leaving", "closed")
 }
 
 // nameOf is names[i], or kind and number where there is no such name.

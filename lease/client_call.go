@@ -46,9 +46,8 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 	return c.openCall(now, seq, a)
 }
 
-// stretch makes the T that the client proposes long enough for the network as it is now: one whose
-// leases spend more than a quarter of their time on the way starves. T doubles, so that it seldom
-// changes.
+// stretch makes the T that the client proposes long enough for the network as it is now (8.4): a
+// client whose leases spend more than a quarter of their time on the way starves.
 func (c *Client) stretch() {
 	ttl := max(c.ttlLeast, 2*c.config.Target)
 	for ttl < 4*c.rtt && ttl <= ttlMax/2 {
@@ -129,9 +128,8 @@ func (c *Client) follow(in Config) {
 // alone reports whether no other process was active on the bucket at the last reply.
 func (c *Client) alone() bool { return c.heard.replied && c.heard.active <= c.policy.weight() }
 
-// spares reports whether the bucket and this process are known to have n tokens all the same: it
-// was a larger request that they did not have enough for. Only of a bucket that nobody else draws
-// from is that known.
+// spares reports whether the bucket, which nobody else draws from, and this process are known to
+// have n tokens: it was a larger request that they did not have enough for.
 func (c *Client) spares(n int64) bool { return c.alone() && n <= c.heard.level()+c.Pool.Held() }
 
 // delay is when the delay ends that the reply g asks for; 0 where it asks for none.
@@ -139,31 +137,29 @@ func (c *Client) delay(now clock.Instant, g *Grant) clock.Instant {
 	if !g.Short || g.Delay <= 0 {
 		return 0
 	}
-	// Limits that are changed or reset elsewhere are to be followed within T, and a holder that the
-	// bucket still knows may give back what was drawn for a request that has gone.
+	// Limits that are changed or reset elsewhere are to be followed within T, and what was drawn for a
+	// request that has gone can be given back only while the bucket knows the holder.
 	longest := c.ttl / 4 * 3
 	delay := min(g.Delay, longest)
 	if !c.alone() {
-		// Whoever is alone meets nobody. A tenth of a long delay would leave the next token of
-		// a small burst lying about.
+		// Not more: a tenth of a long delay would leave the next token of a small burst lying about.
 		span := min(delay, c.config.Target/2) / 10
 		delay = min(delay+time.Duration(c.next()%uint64(span+1)), longest)
 	}
-	// The next call takes as long to the bucket as this one did, so it may be sent so much later
-	// than this one was, and not later than the reply came: of a small burst a round trip of refill
-	// would be lost with each token.
+	// Counted from the sending, as the next call takes as long to the bucket as this one did: from the
+	// reply on, a round trip of a small burst's refill would be lost with each token.
 	return max(now+1, c.firstSent.Add(delay))
 }
 
 // endDelay ends the delay after a shortfall.
 func (c *Client) endDelay() {
 	c.deniedUntil = 0
-	c.reopen()
+	c.shut(0)
 }
 
 // shortenDelay ends the delay sooner for a request of n tokens that is smaller than the one that
-// fell short: at the time at which a bucket that nobody else draws from has them, and no less than
-// half a Target after the call.
+// fell short: when a bucket that nobody else draws from has them, but at least half a Target after
+// the call.
 func (c *Client) shortenDelay(n int64) {
 	missing := n - c.Pool.Held()
 	if !c.alone() || c.deniedUntil == 0 || c.heard.shortOf == 0 || missing >= c.heard.shortOf {

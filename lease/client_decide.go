@@ -8,8 +8,8 @@ type Patience int8
 const (
 	// NoWait takes what is here.
 	NoWait Patience = iota
-	// OneCall waits for one lease call, at most CallTimeout. It holds no tokens meanwhile, so if it
-	// is denied in the end it has cost the others nothing.
+	// OneCall waits for one lease call, at most CallTimeout. It holds no tokens meanwhile, so if it is
+	// denied in the end it has cost the others nothing.
 	OneCall
 	// InLine collects tokens until it has them all, and nobody who came later is served before.
 	InLine
@@ -181,14 +181,11 @@ func (c *Client) Refuse(n int64) {
 // judgeDenial decides whether requests for one token are denied in advance: while the bucket is
 // known to be empty. It is called after everything that changes what is known.
 func (c *Client) judgeDenial(now clock.Instant) {
-	if now >= c.deniedUntil || c.spares(1) {
-		c.reopen()
-		return
+	until := c.deniedUntil
+	if now >= until || c.spares(1) {
+		until = 0
 	}
-	if c.shutUntil.Swap(int64(c.deniedUntil)) == 0 && !c.decidesAll {
-		c.Pool.deny(true)
-	}
-	c.host.Shut(c.deniedUntil)
+	c.shut(until)
 }
 
 // Reopen is called at the time that Host.Shut named.
@@ -198,15 +195,16 @@ func (c *Client) Reopen(now clock.Instant) {
 	}
 }
 
-// reopen lets requests for one token ask again.
-func (c *Client) reopen() {
-	if c.shutUntil.Swap(0) == 0 {
+// shut has requests for one token denied until then; 0 lets them ask again.
+func (c *Client) shut(until clock.Instant) {
+	was := clock.Instant(c.shutUntil.Swap(int64(until)))
+	if was == 0 && until == 0 {
 		return
 	}
-	if !c.decidesAll {
-		c.Pool.deny(false)
+	if !c.decidesAll && (was == 0 || until == 0) {
+		c.Pool.deny(until != 0)
 	}
-	c.host.Shut(0)
+	c.host.Shut(until)
 }
 
 // RetryAt is when it is worth while to ask again for n tokens that were denied at now.

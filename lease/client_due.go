@@ -88,8 +88,7 @@ type needs struct {
 }
 
 // needs sums up what requests lack. Where a round trip takes as long as CallTimeout, those that
-// wait for one call will have gone when it is answered. They count as refused then, so that what is
-// drawn goes to the pool, for whoever asks at that time.
+// wait for one call will have gone when it is answered (9.10): they count as refused.
 func (c *Client) needs(rtt time.Duration) needs {
 	lacking, refused := c.queue.lacking, c.refused
 	if rtt >= c.callTimeout {
@@ -131,10 +130,9 @@ func (c *Client) observe(now clock.Instant) {
 	c.demand.observe(now, c.attempts()-c.servedLater, c.config.Target)
 }
 
-// wants reports whether somebody is waiting for tokens, was refused them, or is about to be. What
-// was refused and did not stay is a reason to lease ahead, which a slow key does not. Before the
-// first reply whoever was refused is about to be counted in needs: a call made earlier would not
-// ask for them.
+// wants reports whether somebody is waiting for tokens, was refused them, or is about to be. Before
+// the first reply, and on a slow key, a take that the pool refused is no reason: who made it is
+// about to be counted in needs.
 func (c *Client) wants(n needs, held int64) bool {
 	return n.waiting > 0 || n.refused > 0 || c.low ||
 		c.heard.replied && held == 0 && c.Pool.Missed() > c.missedAtAsk && !c.slow()
@@ -159,8 +157,8 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	}
 	wants := c.wants(n, held)
 	if c.Degraded() {
-		// One probe at a time, and only where somebody wants tokens, owes some, or waits for a
-		// verdict on what was given back.
+		// One probe at a time, and only where somebody wants tokens, owes some, or waits for a verdict on
+		// what was given back.
 		if wants || n.closing || c.isOpen || c.owes() {
 			return now >= c.probeAt, min(next, max(c.probeAt, now))
 		}

@@ -140,9 +140,8 @@ func (c *Client) returnToPool(n int64, d draw) {
 	c.putBack(n, d)
 }
 
-// keepUntil is how long a waiting request keeps what it has collected, from the last reply on.
-// While the store is well there is a reply in every T. After an outage of two T the bucket has
-// forgotten what it leased, so the request starts again.
+// keepUntil is how long a waiting request keeps what it has collected, from the last reply on:
+// after two T the bucket has forgotten what it leased.
 func (c *Client) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * c.TTL()) }
 
 // forfeit burns what w has collected, because nothing was heard of the bucket for too long.
@@ -177,9 +176,7 @@ func (c *Client) settleAll(d Decision) {
 	}
 }
 
-// turnAway ends, after a reply, the waits that are in vain: of requests above the burst, of those
-// that wait for one call if the bucket is known to be empty for now, and of those in line whose
-// deadline cannot be met.
+// turnAway ends, after a reply, the waits that are in vain (9.7).
 func (c *Client) turnAway(now clock.Instant) {
 	if c.Outdated() || c.resets > 0 {
 		return // the next reply tells
@@ -192,17 +189,16 @@ func (c *Client) turnAway(now clock.Instant) {
 		switch {
 		case w.N > capacity:
 			c.settle(w, Decision{Verdict: VerdictExceedsBurst})
-		case !w.inLine() && w.asked != seq && c.queue.inLine == 0 && c.spares(w.N):
-			// It came during a call for a larger one. askAgain makes another call.
-		case !w.inLine() && now < c.deniedUntil:
-			c.settle(w, Decision{Verdict: VerdictDeny, Source: SourceStore})
-		case !w.inLine():
-		default:
+		case w.inLine():
 			if at := c.earliest(now, ahead+w.lacks()); at > w.Deadline {
 				c.settle(w, Decision{Verdict: VerdictTooLate, EarliestAt: at})
 			} else {
 				ahead += w.lacks()
 			}
+		case w.asked != seq && c.queue.inLine == 0 && c.spares(w.N):
+			// It came during a call for a larger one. askAgain makes another call.
+		case now < c.deniedUntil:
+			c.settle(w, Decision{Verdict: VerdictDeny, Source: SourceStore})
 		}
 		w = next
 	}

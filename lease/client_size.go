@@ -7,15 +7,14 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// size is how much to ask for (docs/protocol.md, 8.6 to 8.8): what the next Target needs at the
-// observed demand and what will be spent while the following prefetch is on its way, less what is
-// held. It is never less than what already waits. A grant of fewer than need tokens would serve
-// nobody who waits.
+// size is how much to ask for (docs/protocol.md, 8.6 to 8.8): what was asked for, or on a key that
+// is not slow what the next Target needs if that is more. A grant of fewer than need tokens would
+// serve nobody who waits.
 func (c *Client) size(held int64, n needs, need int64) (want, least, waiting int64) {
 	asked := n.waiting + n.refused
 	if n.refused > 0 && c.cramped() {
-		// Nothing is leased ahead and nobody waits, so whoever was refused will ask again, and as
-		// many of them.
+		// Nothing is leased ahead and nobody waits, so whoever was refused will ask again, and as many of
+		// them.
 		asked = max(asked, min(c.Pool.Missed()-c.missedAtAsk, c.ceiling()))
 	}
 	want = asked
@@ -30,13 +29,10 @@ func (c *Client) size(held int64, n needs, need int64) (want, least, waiting int
 	return want, least, min(n.waiting, want)
 }
 
-// ahead is how much the next Target needs, whether anybody waits for it yet or not.
-//
-// Where somebody waits, demand has just begun or has just grown, so the fast estimate is a guess
-// from a few milliseconds. Then the answer is what the slow estimate says, or what was missed since
-// the last call if that is more. This starts fast all the same, because each call asks for whoever
-// came while the last one was on its way. Asking for more than that takes tokens from processes
-// that ask at the same moment.
+// ahead is how much the next Target needs, whether anybody waits for it yet or not. Where somebody
+// waits, demand has just begun or has just grown, so the fast estimate is a guess from a few
+// milliseconds, and asking for as much would take tokens from processes that ask at the same
+// moment. Then it is what the slow estimate says, or what was missed since the last call.
 func (c *Client) ahead(held, waiting int64) int64 {
 	most := c.ceiling()
 	n := float64(most)
@@ -54,10 +50,9 @@ func (c *Client) ahead(held, waiting int64) int64 {
 	return min(max(int64(math.Ceil(min(n, float64(most)))), least), most)
 }
 
-// ceiling is the most to ask for ahead. It is a quarter of the burst, so that four holders can each
-// be served, or half of it while nobody else is active. Once the bucket is below half, a lease that
-// is longer than it need be is taken from somebody: then it is no more than R*Target, or the same
-// part of what is left. MaxBatch bounds it in any case.
+// ceiling is the most to ask for ahead (8.8): a part of the burst, so that others can be served
+// too. Once the bucket is below half, a lease that is longer than it need be is taken from
+// somebody.
 func (c *Client) ceiling() int64 {
 	most := int64(poolMax)
 	for _, l := range c.config.Limits {
@@ -65,8 +60,8 @@ func (c *Client) ceiling() int64 {
 		if c.heard.active <= c.policy.weight() {
 			divisor = 2
 		}
-		// With an overcommit the bucket refills beside leases, so a Target that needs longer ones
-		// may have them.
+		// With an overcommit the bucket refills beside leases, so a Target that needs longer ones may
+		// have them.
 		longer := min((l.Capacity()+c.config.Overcommit)/divisor, int64(l.Rate()*c.config.Target.Seconds()))
 		part := max(l.Capacity()/divisor, longer)
 		if c.heard.replied && c.heard.level() < l.Capacity()/2 {
@@ -93,16 +88,15 @@ func (c *Client) perTarget() float64 {
 // watermark is what is spent during one round trip, with three standard deviations of room.
 func (c *Client) watermark() float64 { return c.demand.expected(c.rtt) + 1 }
 
-// slow reports whether leasing ahead would only strand tokens: because the key sees fewer than two
-// requests in the time of a lease, because the burst is so small that most of it would always be on
-// its way (cramped), or because a lease would be a single token. That saves no call, and after it
-// is spent the bucket does not refill until the next call says so.
+// slow reports whether leasing ahead would only strand tokens (8.6): a lease of a single token
+// saves no call, and after it is spent the bucket does not refill until the next call says so.
 func (c *Client) slow() bool {
 	return c.cramped() || c.ceiling() < 2 ||
 		c.heard.replied && c.demand.rate()*(c.config.Target+c.rtt).Seconds() < 2
 }
 
-// cramped reports whether the burst is smaller than what the limit makes in four round trips.
+// cramped reports whether the burst is smaller than what the limit makes in four round trips: most
+// of it would always be on its way.
 func (c *Client) cramped() bool {
 	for _, l := range c.config.Limits {
 		if float64(l.Capacity()+c.config.Overcommit) < 4*l.Rate()*c.rtt.Seconds() {
@@ -114,16 +108,15 @@ func (c *Client) cramped() bool {
 
 // arm sets the watermark for the next prefetch.
 func (c *Client) arm() {
-	if c.slow() {
-		c.Pool.arm(0)
-		return
+	n := int64(0)
+	if !c.slow() {
+		n = int64(min(c.watermark(), poolMax))
 	}
-	c.Pool.arm(int64(min(c.watermark(), poolMax)))
+	c.Pool.arm(n)
 }
 
-// excess is how much of a holding to give back, a Target after the last reply: all of it if nobody
-// asked since; otherwise what the next Target does not need. While nobody else is short, that
-// counts only if it is more than the need itself, so that ordinary fluctuation makes no calls.
+// excess is how much of a holding to give back, a Target after the last reply (8.10). While nobody
+// else is short it must be more than the need itself, so that ordinary fluctuation makes no calls.
 func (c *Client) excess(held int64) int64 {
 	if c.demand.seen == c.seenAtReply {
 		return held
@@ -158,8 +151,7 @@ func (c *Client) isLarge(n int64) bool {
 
 // portion is the fewest tokens to give at once to a request that collects them. A bucket that
 // nobody else draws from can keep them until all are there. One that others draw from hovers around
-// its set point (section 7 of the specification): half of that will be there at some time, and much
-// more will not.
+// its set point (7.1): half of that will be there at some time, and much more will not.
 func (c *Client) portion() int64 {
 	if c.alone() {
 		return maxUnits
@@ -195,10 +187,9 @@ func (d *demand) observe(now clock.Instant, attempts int64, target time.Duration
 	d.at = now
 }
 
-// weigh is the weight of a sample over dt seconds: dt/(dt + halfLife/ln 2). For short samples that
-// is about 1 - 2^(-dt/halfLife), but it is the same on every machine to the last bit, which the
-// simulator needs. For the same reason products are rounded by float64(x*y), here and below: some
-// processors would otherwise fuse them with the sum that follows.
+// weigh is the weight of a sample over dt seconds: about 1 - 2^(-dt/halfLife) for short ones, but
+// the same on every machine to the last bit, which the simulator needs. For the same reason
+// products are rounded by float64(x*y): some processors would fuse them with the sum that follows.
 func weigh(dt, halfLife float64) float64 {
 	return dt / (dt + float64(halfLife*math.Log2E))
 }

@@ -118,8 +118,8 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 		left := min(capacity, h.levels[k]+held)
 		wait := h.until(k, n-held) - since
 		if h.shortOf > 0 && len(h.limits) == 1 && n-held >= h.shortOf {
-			// Whoever comes back is not to come too early, so as if the bucket had executed the
-			// call when it replied.
+			// Whoever comes back is not to come too early, so as if the bucket had executed the call when it
+			// replied.
 			wait = h.shortUntil.Sub(h.executed) + timeFor(l, n-held-h.shortOf) - since
 		}
 		part := float64(left) / float64(capacity)
@@ -155,10 +155,7 @@ func (s *State) Outlook(n, held int64, admitted bool) Outlook {
 
 // timeFor is how long l takes to make n tokens, at most 292 years.
 func timeFor(l Limit, n int64) time.Duration {
-	if n <= 0 {
-		return 0
-	}
-	d := float64(n) / float64(l.Tokens) * float64(l.Per)
+	d := float64(max(n, 0)) / float64(l.Tokens) * float64(l.Per)
 	if d >= math.MaxInt64 {
 		return math.MaxInt64
 	}

@@ -59,8 +59,7 @@ type draw struct {
 }
 
 // leaseSpan is for how long the holder uses a lease that the bucket counts for a T. The last 1/16
-// covers the drift of the two clocks against each other: 62,500 ppm, a hundred times what quartz
-// does.
+// covers the drift of the two clocks: 62,500 ppm, a hundred times what quartz does.
 func leaseSpan(ttl time.Duration) time.Duration { return ttl / 16 * 15 }
 
 // init makes h usable. id identifies the holder to the bucket and must differ between processes.
@@ -78,9 +77,8 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *Request {
 	if now >= h.heard.forgetAt {
 		h.heard.forget()
 	}
-	// A refund counts only where the bucket still knows the holder. After a pause it does not, so
-	// the first call goes without and the next one carries it. Sending it a second time after a
-	// void reply would be wrong: an earlier sending of the same call may have been credited.
+	// A refund counts only where the bucket still knows the holder. After a pause it does not, so the
+	// first call goes without and the next one carries it (5.9).
 	refund, unused := int64(0), int64(0)
 	if now >= h.deadline {
 		h.burnUnused() // it ended with its lease

@@ -63,10 +63,10 @@ func (l Limit) Rate() float64 {
 // TimeToFull is how long an empty bucket takes to fill, rounded up to a microsecond.
 // It is 0 for a limit that Validate refuses.
 func (l Limit) TimeToFull() time.Duration {
-	if l.Validate() != nil {
+	s, err := l.Scale(0)
+	if err != nil {
 		return 0
 	}
-	s, _ := newScale(l, 0)
 	return s.timeToFull()
 }
 
@@ -78,40 +78,61 @@ func (l Limit) Validate() error { return l.validateWith(0) }
 // validateWith is Validate for a bucket whose level and ledger together may reach Burst +
 // overcommit.
 func (l Limit) validateWith(overcommit int64) error {
-	var errs []error
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidLimit}, args...)...))
-	}
+	v := violations{sentinel: ErrInvalidLimit}
 	if l.Tokens < 1 {
-		bad("Tokens is %d, must be at least 1", l.Tokens)
+		v.add("Tokens is %d, must be at least 1", l.Tokens)
 	}
 	if l.Per < time.Microsecond {
-		bad("Per is %v, must be at least 1µs", l.Per)
+		v.add("Per is %v, must be at least 1µs", l.Per)
 	}
 	if l.Burst < 0 {
-		bad("Burst is %d, must be at least 0 (0 means Tokens)", l.Burst)
+		v.add("Burst is %d, must be at least 0 (0 means Tokens)", l.Burst)
 	}
 	if overcommit < 0 {
-		bad("Overcommit is %d, must be at least 0", overcommit)
+		v.add("Overcommit is %d, must be at least 0", overcommit)
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	if len(v.found) > 0 {
+		return v.err()
 	}
 	if _, err := newScale(l, overcommit); err != nil {
 		if near, ok := nearest(l, overcommit); ok {
-			bad("%v %v; the nearest limit that can be held is %v", l, err, near)
-		} else {
-			bad("%v %v", l, err)
+			err = fmt.Errorf("%w; the nearest limit that can be held is %v", err, near)
 		}
+		v.add("%v %v", l, err)
 	}
-	return errors.Join(errs...)
+	return v.err()
 }
+
+// violations are what is wrong with a value, as errors that wrap one sentinel.
+type violations struct {
+	sentinel error
+	found    []error
+}
+
+func (v *violations) add(format string, args ...any) {
+	v.found = append(v.found, fmt.Errorf("%w: "+format, append([]any{v.sentinel}, args...)...))
+}
+
+// between notes that value is not within its bounds.
+func between[T int | int64 | time.Duration](v *violations, name string, value, least, most T) {
+	if value < least || value > most {
+		v.add("%s is %v, must be %v to %v", name, value, least, most)
+	}
+}
+
+func (v *violations) err() error { return errors.Join(v.found...) }
 
 // String is the form that ParseLimit reads, such as "100/s", "5000/m burst 200" or "1/250ms".
 func (l Limit) String() string {
-	s := strconv.FormatInt(l.Tokens, 10) + "/" + perString(l.Per)
+	per := l.Per.String()
+	for _, u := range perUnits {
+		if l.Per == u.length {
+			per = u.name
+		}
+	}
+	s := fmt.Sprintf("%d/%s", l.Tokens, per)
 	if l.Burst != 0 && l.Burst != l.Tokens {
-		s += " burst " + strconv.FormatInt(l.Burst, 10)
+		s += fmt.Sprintf(" burst %d", l.Burst)
 	}
 	return s
 }
@@ -122,20 +143,10 @@ func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 // UnmarshalText is ParseLimit.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := ParseLimit(string(text))
-	if err != nil {
-		return err
+	if err == nil {
+		*l = parsed
 	}
-	*l = parsed
-	return nil
-}
-
-func perString(d time.Duration) string {
-	for _, u := range perUnits {
-		if d == u.length {
-			return u.name
-		}
-	}
-	return d.String()
+	return err
 }
 
 // nearest looks for the limit closest to l that can be held: first with the rate rounded to a

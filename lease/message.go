@@ -39,35 +39,26 @@ type Config struct {
 
 // Validate reports every violation, with value and bound, as one error that wraps ErrInvalidConfig.
 func (c Config) Validate() error {
-	var errs []error
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidConfig}, args...)...))
-	}
-	if len(c.Limits) < 1 || len(c.Limits) > LimitsMax {
-		bad("%d limits, must be 1 to %d", len(c.Limits), LimitsMax)
+	v := violations{sentinel: ErrInvalidConfig}
+	if n := len(c.Limits); n < 1 || n > LimitsMax {
+		v.add("%d limits, must be 1 to %d", n, LimitsMax)
 	}
 	for i, l := range c.Limits {
 		if err := l.validateWith(c.Overcommit); err != nil {
-			bad("limit %d: %w", i, err)
+			v.add("limit %d: %w", i, err)
 		}
 	}
-	if c.Target < time.Microsecond || c.Target > ttlMax {
-		bad("Target is %v, must be 1µs to %v", c.Target, ttlMax)
-	}
+	between(&v, "Target", c.Target, time.Microsecond, ttlMax)
 	if c.TTL < 2*c.Target || c.TTL > ttlMax {
-		bad("TTL is %v, must be 2*Target (%v) to %v", c.TTL, 2*c.Target, ttlMax)
+		v.add("TTL is %v, must be 2*Target (%v) to %v", c.TTL, 2*c.Target, ttlMax)
 	}
 	if c.Target%time.Microsecond != 0 || c.TTL%time.Microsecond != 0 {
-		bad("Target is %v and TTL is %v, both must be whole microseconds, the resolution of the server's clock",
+		v.add("Target is %v and TTL is %v, both must be whole microseconds, the resolution of the server's clock",
 			c.Target, c.TTL)
 	}
-	if c.Version.Deploy < 0 || c.Version.Deploy >= maxUnits {
-		bad("Version is %d, must be 0 to 2^52-1", c.Version.Deploy)
-	}
-	if c.Version.Revision < 0 || c.Version.Revision >= maxUnits {
-		bad("revision is %d, must be 0 to 2^52-1", c.Version.Revision)
-	}
-	return errors.Join(errs...)
+	between(&v, "Version", c.Version.Deploy, 0, maxUnits-1)
+	between(&v, "revision", c.Version.Revision, 0, maxUnits-1)
+	return v.err()
 }
 
 // Capacity is the largest n that can ever be granted: the smallest burst.

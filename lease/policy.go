@@ -2,7 +2,6 @@ package lease
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -97,44 +96,35 @@ type Policy struct {
 
 // Validate reports every violation, with value and bound, as one error that wraps ErrInvalidPolicy.
 func (p Policy) Validate() error {
-	var errs []error
-	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidPolicy}, args...)...))
+	v := violations{sentinel: ErrInvalidPolicy}
+	between(&v, "Target", p.Target, 0, ttlMax/2)
+	if p.Target > 0 && p.Target < targetMin {
+		v.add("Target is %v, must be 0 (default) or at least %v", p.Target, targetMin)
 	}
-	if p.Target < 0 || p.Target > ttlMax/2 {
-		bad("Target is %v, must be 0 to %v", p.Target, ttlMax/2)
-	} else if p.Target != 0 && p.Target < targetMin {
-		bad("Target is %v, must be 0 (default) or at least %v", p.Target, targetMin)
-	}
-	if p.TTL < 0 || p.TTL > ttlMax {
-		bad("TTL is %v, must be 0 to %v", p.TTL, ttlMax)
-	} else if p.TTL != 0 && p.TTL < 2*p.target() {
-		bad("TTL is %v, must be at least 2*Target (%v)", p.TTL, 2*p.target())
+	between(&v, "TTL", p.TTL, 0, ttlMax)
+	if p.TTL > 0 && p.TTL < 2*p.target() {
+		v.add("TTL is %v, must be at least 2*Target (%v)", p.TTL, 2*p.target())
 	}
 	if p.MinBatch < 0 {
-		bad("MinBatch is %d, must be at least 0", p.MinBatch)
+		v.add("MinBatch is %d, must be at least 0", p.MinBatch)
 	}
 	if p.MaxBatch < 0 {
-		bad("MaxBatch is %d, must be at least 0", p.MaxBatch)
+		v.add("MaxBatch is %d, must be at least 0", p.MaxBatch)
 	}
 	if p.MaxBatch != 0 && p.MinBatch > p.MaxBatch {
-		bad("MinBatch is %d, must be at most MaxBatch (%d)", p.MinBatch, p.MaxBatch)
+		v.add("MinBatch is %d, must be at most MaxBatch (%d)", p.MinBatch, p.MaxBatch)
 	}
-	if p.Overcommit < 0 || p.Overcommit >= maxUnits {
-		bad("Overcommit is %d, must be 0 to 2^52-1", p.Overcommit)
-	}
-	if p.Weight < 0 || p.Weight > weightMax {
-		bad("Weight is %d, must be 0 to %d", p.Weight, int64(weightMax))
-	}
+	between(&v, "Overcommit", p.Overcommit, 0, maxUnits-1)
+	between(&v, "Weight", p.Weight, 0, weightMax)
 	if p.ColdStart < ColdStartDeny || p.ColdStart > ColdStartAllow {
-		bad("ColdStart is %d, must be ColdStartDeny (%d) or ColdStartAllow (%d)",
+		v.add("ColdStart is %d, must be ColdStartDeny (%d) or ColdStartAllow (%d)",
 			p.ColdStart, ColdStartDeny, ColdStartAllow)
 	}
 	if p.Fallback < FallbackLocalShare || p.Fallback > FallbackAllowAll {
-		bad("Fallback is %d, must be FallbackLocalShare (%d), FallbackDeny (%d) or FallbackAllowAll (%d)",
+		v.add("Fallback is %d, must be FallbackLocalShare (%d), FallbackDeny (%d) or FallbackAllowAll (%d)",
 			p.Fallback, FallbackLocalShare, FallbackDeny, FallbackAllowAll)
 	}
-	return errors.Join(errs...)
+	return v.err()
 }
 
 func (p Policy) target() time.Duration {
@@ -157,8 +147,7 @@ func (p Policy) TargetFor(limits []Limit) time.Duration {
 		if p.Target != 0 {
 			room += p.Overcommit
 		}
-		fit := time.Duration(float64(room) / (4 * l.Rate()) * float64(time.Second))
-		t = min(t, fit)
+		t = min(t, time.Duration(float64(room)/(4*l.Rate())*float64(time.Second)))
 	}
 	return max(t.Truncate(time.Microsecond), targetMin)
 }
@@ -175,11 +164,7 @@ func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Durati
 		ttl = min(max(ttlPerTarget*target, 2*callTimeout), ttlMax)
 	}
 	return Config{
-		Limits:     limits,
-		Overcommit: p.Overcommit,
-		TTL:        ttl.Truncate(time.Microsecond),
-		Target:     target,
-		StartEmpty: p.StartEmpty,
-		Version:    Version{Deploy: version},
+		Limits: limits, Overcommit: p.Overcommit, StartEmpty: p.StartEmpty,
+		TTL: ttl.Truncate(time.Microsecond), Target: target, Version: Version{Deploy: version},
 	}
 }
