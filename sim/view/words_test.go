@@ -1,12 +1,12 @@
 package view
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
@@ -31,9 +31,8 @@ func TestTheVerdictSaysWhetherTheBoundHolds(t *testing.T) {
 		r := madeUp()
 		r.Report.Reps, r.Report.RepsAsked, r.Report.BoundExceededBy = c.reps, c.reps, c.bound
 		v := Run(r).Verdicts[0]
-		if v.Mood != c.mood || !strings.Contains(v.Text, c.want) || strings.Contains(v.Text, "allows") {
-			t.Errorf("%+v, want %q", v, c.want)
-		}
+		testkit.Check(t, v.Mood == c.mood && strings.Contains(v.Text, c.want) && !strings.Contains(v.Text, "allows"),
+			"%+v, want %q", v, c.want)
 	}
 }
 
@@ -55,7 +54,8 @@ func TestAnExceededBoundComesWithWhatAllowsIt(t *testing.T) {
 		{fault(sim.RedisFault{Kind: sim.FaultFailover}), ""},
 		{fault(sim.RedisFault{Kind: sim.FaultRestartEmpty}), "restarts empty"},
 		{func(s *sim.Scenario) {
-			s.Redis.Faults, s.Policy.StartEmpty = []sim.RedisFault{{Kind: sim.FaultRestartEmpty}}, true
+			fault(sim.RedisFault{Kind: sim.FaultRestartEmpty})(s)
+			s.Policy.StartEmpty = true
 		}, ""},
 		{func(s *sim.Scenario) { s.Groups[0].Pauses.Every = time.Second }, "without strict_expiry"},
 		{func(s *sim.Scenario) { s.Groups[0].Pauses.Every, s.Policy.StrictExpiry = time.Second, true }, ""},
@@ -64,26 +64,19 @@ func TestAnExceededBoundComesWithWhatAllowsIt(t *testing.T) {
 		r.Report.BoundExceededBy = fig(0, 0, 12, 99)
 		c.change(&r.Scenario)
 		got := Run(r).Verdicts[0].Text
-		if !strings.Contains(got, c.want) || strings.Contains(got, "The scenario allows that: ") != (c.want != "") {
-			t.Errorf("%d: got %q, want %q", i, got, c.want)
-		}
+		testkit.Check(t, strings.Contains(got, c.want) && strings.Contains(got, "The scenario allows that: ") == (c.want != ""),
+			"%d: got %q, want %q", i, got, c.want)
 	}
 }
 
 func TestAnInterruptedRunSaysHowFarItCame(t *testing.T) {
 	r := madeUp()
 	r.Report.Reps = 3
-	for format, want := range map[string]string{
-		FormatJSON:  `"reps_asked": 10`,
-		FormatTable: "Interrupted after 3 of 10 replications", FormatHTML: "Interrupted after 3 of 10 replications",
-	} {
-		if got := written(t, Run(r), format); !strings.Contains(got, want) {
-			t.Errorf("%s does not say that it was interrupted", format)
-		}
-	}
-	if got := written(t, Run(madeUp()), FormatTable); strings.Contains(got, "nterrupted") {
-		t.Error("a whole run says that it was interrupted")
-	}
+	says(t, written(t, Run(r), FormatJSON), `"reps_asked": 10`)
+	says(t, written(t, Run(r), FormatTable), "Interrupted after 3 of 10 replications")
+	says(t, written(t, Run(r), FormatHTML), "Interrupted after 3 of 10 replications")
+	whole := written(t, Run(madeUp()), FormatTable)
+	testkit.Check(t, !strings.Contains(whole, "nterrupted"), "a whole run says that it was interrupted")
 }
 
 func TestTheTableOfASweepHasEveryPointAndWhatItMeans(t *testing.T) {
@@ -96,9 +89,8 @@ func TestTheTableOfASweepHasEveryPointAndWhatItMeans(t *testing.T) {
 		"1 of 3 points cannot run", "a small false_reject_ratio and a small calls_per_s", "from the base (policy.target=10ms policy.ttl=100ms), paired by replication",
 		"The bound is exceeded at 1 point.")
 	stars := regexp.MustCompile(`(?m)^\*.* (\d+ms) `).FindAllStringSubmatch(text, -1)
-	if len(stars) != 2 || !strings.Contains(stars[0][0], "10ms") || !strings.Contains(stars[1][0], "20ms") {
-		t.Errorf("%q\n%s", stars, text)
-	}
+	testkit.Check(t, len(stars) == 2 && strings.Contains(stars[0][0], "10ms") && strings.Contains(stars[1][0], "20ms"),
+		"%q\n%s", stars, text)
 	// What did not run is said, and that the base lacks figures.
 	r.Points[0].Figures, r.Finished = nil, 1
 	says(t, written(t, Sweep(r, "", ""), FormatTable), "did not run", "Interrupted: 1 of 3 points did not run.",
@@ -115,13 +107,11 @@ func TestADifferenceThatMayBeLuckIsInParentheses(t *testing.T) {
 		"0":            {},
 	} {
 		r.Points[1].Differences = map[string]sim.Difference{"calls_per_s": d}
-		if got := v.difference(&r.Points[1], "calls_per_s"); got != want {
-			t.Errorf("%+v: %q, want %q", d, got, want)
-		}
+		got := v.difference(&r.Points[1], "calls_per_s")
+		testkit.Check(t, got == want, "%+v: %q, want %q", d, got, want)
 	}
-	if got := v.difference(&r.Points[0], "calls_per_s"); got != "" {
-		t.Errorf("the base differs by %q", got)
-	}
+	base := v.difference(&r.Points[0], "calls_per_s")
+	testkit.Check(t, base == "", "the base differs by %q", base)
 }
 
 func TestTheTableOfAPlanSaysWhatToDo(t *testing.T) {
@@ -145,9 +135,7 @@ func TestTheTableOfAPlanThatFoundNothingSaysHowNearItCame(t *testing.T) {
 	text := written(t, Plan(p, "", ""), FormatTable)
 	says(t, text, "No policy that was tried meets the targets.", "The closest is target ", "CLOSEST MISS",
 		"admitted_vs_central at least 90 %", "missed", "--overcommit-max")
-	if strings.Contains(text, "hybrid.Config") {
-		t.Errorf("there is code for what was not found\n%s", text)
-	}
+	testkit.Check(t, !strings.Contains(text, "hybrid.Config"), "there is code for what was not found\n%s", text)
 	p.Miss.RepsNeeded, p.Miss.Stress = 44, search.StressSkew
 	says(t, written(t, Plan(p, "", ""), FormatTable), "About --reps 44 would narrow them enough", "which fails under stress (skew)")
 	// An interrupted plan has its trade-offs.
@@ -166,13 +154,6 @@ func TestManyProcessesAreThinnedOut(t *testing.T) {
 	for _, l := range chart.Lines[1:] {
 		dots += len(l.X)
 	}
-	if dots != membersMax || !strings.Contains(chart.Note, "One process of 8 is drawn.") {
-		t.Errorf("%d dots, %s", dots, chart.Note)
-	}
-}
-
-func TestAThingIsCounted(t *testing.T) {
-	if got := fmt.Sprint(count(1, "process"), ", ", count(3, "process"), ", ", count(0, "point")); got != "1 process, 3 processes, 0 points" {
-		t.Error(got)
-	}
+	testkit.Check(t, dots == membersMax && strings.Contains(chart.Note, "One process of 8 is drawn."), "%d dots, %s", dots,
+		chart.Note)
 }
