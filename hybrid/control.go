@@ -283,11 +283,7 @@ func (l *Limiter) askCapacity(e *entry, r request) bool {
 	}
 	e.heardAt = now
 	e.mu.Unlock()
-	ctx := r.ctx
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	defer l.cfg.Clock.AfterFunc(l.cfg.CallTimeout, cancel).Stop()
 	st, err := l.configure(ctx, "limits", e.slot.name, lease.OpInspect)

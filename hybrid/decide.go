@@ -17,7 +17,7 @@ type request struct {
 	n        int64
 	tried    *entry // the key's, if it is known; decide expects that its pool has refused n
 	patience lease.Patience
-	ctx      context.Context // nil: CallTimeout alone bounds the wait
+	ctx      context.Context // nil stands for one that never ends
 }
 
 // decision is the answer to a request.
@@ -71,6 +71,9 @@ func (l *Limiter) answer(r request) decision {
 	case r.n == 0:
 		return decision{ok: true, entry: l.keys.inUse(r.name)}
 	}
+	if r.ctx == nil {
+		r.ctx = context.Background()
+	}
 	counted := false // as missed, by an entry that has ended since
 	for e := r.tried; ; e = nil {
 		if e == nil {
@@ -116,10 +119,8 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	}
 	now := e.Now()
 	deadline := lease.Never
-	if r.patience == lease.InLine {
-		if at, ok := r.ctx.Deadline(); ok {
-			deadline = now.Add(time.Until(at))
-		}
+	if at, ok := r.ctx.Deadline(); ok && r.patience == lease.InLine {
+		deadline = now.Add(time.Until(at))
 	}
 	told := e.client.Decide(now, r.n, r.patience, deadline)
 	if told.Verdict == lease.VerdictWait {
@@ -150,15 +151,11 @@ func (e *entry) awaitLocked(r request, now, deadline clock.Instant) lease.Decisi
 		defer timer.Stop()
 	}
 	e.mu.Unlock()
-	var done <-chan struct{}
-	if r.ctx != nil {
-		done = r.ctx.Done()
-	}
 	select {
 	case d := <-told:
 		e.mu.Lock()
 		return d
-	case <-done:
+	case <-r.ctx.Done():
 		e.mu.Lock()
 		e.client.Cancel(e.Now(), w) // unless it was told something in the same moment
 		return <-told

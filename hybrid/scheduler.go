@@ -95,10 +95,12 @@ type batch struct {
 // collect is one round: it asks every entry that is ready or due, and builds the calls.
 func (s *scheduler) collect(now clock.Instant) []*batch {
 	s.round++
-	urgent := s.takeReady()
 	until := now
-	if urgent {
+	if s.takeReady() {
 		until = now.Add(batchWindow) // what was held back may go along
+	}
+	for _, e := range s.asked {
+		s.schedule(e, lease.Never) // asked once, even if it is due too
 	}
 	for n := 0; len(s.due) > 0 && s.due[0].due <= until && n < roundMax; n++ {
 		s.asked = append(s.asked, heap.Pop(&s.due).(*entry))
@@ -171,7 +173,6 @@ func (s *scheduler) takeReady() (urgent bool) {
 		e.pressing = e.pressing || e.urgent
 		urgent = urgent || e.pressing
 		e.readyNext, e.isReady, e.urgent = nil, false, false
-		s.schedule(e, lease.Never) // asked once, even if it is due too
 		s.asked = append(s.asked, e)
 	}
 	if s.first == nil {

@@ -191,23 +191,20 @@ func (t *table) remove(s *slot) {
 func (t *table) each(f func(e *entry)) {
 	var all []*entry
 	for i := range t.shards {
-		all = t.shards[i].inUse(all[:0])
+		sh := &t.shards[i]
+		sh.mu.Lock()
+		buckets := *sh.buckets.Load()
+		for b := range buckets {
+			for s := buckets[b].Load(); s != nil; s = s.chain.Load() {
+				if e := s.entry.Load(); e != nil {
+					all = append(all, e)
+				}
+			}
+		}
+		sh.mu.Unlock()
 		for _, e := range all {
 			f(e)
 		}
+		all = all[:0]
 	}
-}
-
-func (sh *shard) inUse(all []*entry) []*entry {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	buckets := *sh.buckets.Load()
-	for i := range buckets {
-		for s := buckets[i].Load(); s != nil; s = s.chain.Load() {
-			if e := s.entry.Load(); e != nil {
-				all = append(all, e)
-			}
-		}
-	}
-	return all
 }

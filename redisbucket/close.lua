@@ -1,13 +1,20 @@
 -- close.lua: what a call leaves. It checks everything before the first write, because a script that
--- fails half way keeps what it wrote: nothing is stored that open.lua would refuse.
+-- fails half way keeps what it wrote: nothing is stored that open.lua would refuse. An operation
+-- that changes nothing writes nothing.
 --
--- It takes, from the files before it: all that open.lua lists; answer, the reply; record, the text
--- of the holder's record, or nil to leave that as it is; and recordLife, how long to keep it. KEYS
--- and units: common.lua.
+-- It takes, from the files before it: all that open.lua lists; answer, the reply without its levels;
+-- frost, how long nothing refills; record, the text of the holder's record, or nil to leave that as
+-- it is; and recordLife, how long to keep it. KEYS and units: common.lua.
 --
 -- The bucket is written first. If the server refuses the record after that, tokens are lost, and
 -- none is drawn twice.
 
+local size = #answer
+for k = 1, c.n do
+  local whole = floor(c[k].level / c[k].unit)
+  answer[size + 2 * k - 1], answer[size + 2 * k] = whole, wait(c[k], whole + 1, frost)
+end
+if op and not changed then return answer end
 if not (share > 0 and share < 2^53 and keep < 2^53 and gen < 2^53 and contended < 2^53 and epoch < 2^52
     and counter < 2^52 and now < 2^52 and ledger < 2^52 and active < 2^52) then
   return {'damaged', keys[1], 'the state would be out of range'}

@@ -80,15 +80,12 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) pingEach(
 	ctx context.Context, forEach func(context.Context, func(context.Context, *redis.Client) error) error,
 ) error {
-	var answer error
-	if _, err := s.pipeline(ctx, nil, nil, func(p *pipeline) {
-		answer = forEach(p.ctx, func(ctx context.Context, c *redis.Client) error {
+	_, err := s.pipeline(ctx, nil, nil, func(p *pipeline) error {
+		return forEach(p.ctx, func(ctx context.Context, c *redis.Client) error {
 			return s.ping(ctx, c, s.nodeOf(c), 0)
 		})
-	}); err != nil {
-		return err // some nodes may have answered
-	}
-	return answer
+	})
+	return err // not notSent: some nodes may have answered
 }
 
 // ping runs each script with a request that it refuses before it looks at a key: alone and, since

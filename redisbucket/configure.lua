@@ -1,7 +1,4 @@
 -- configure.lua: inspect, set, set if absent, or reset one bucket (docs/protocol.md section 6.15).
--- common.lua and open.lua come before it, close.lua after. An operation that changes nothing writes
--- nothing.
---
 -- KEYS, ARGV and units: common.lua. There is no KEYS[2], and ARGV[4] is inspect, set, set-if-absent
 -- or reset.
 --
@@ -15,12 +12,6 @@
 -- Steps: 1 to 3, the operation and the clip are those of open.lua.
 
 if not op then return {'invalid', 'no operation'} end
-local frost = max(0, frozen - now)
+local frost, record, recordLife = max(0, frozen - now), nil, nil
 local answer = {'ok', 1, changed and 1 or 0, ledger, active, epoch, counter, clock, ttl, c.text}
-for k = 1, c.n do
-  local whole = floor(c[k].level / c[k].unit)
-  answer[9 + 2 * k], answer[10 + 2 * k] = whole, wait(c[k], whole + 1, frost)
-end
-if not changed then return answer end
-local record, recordLife
 keep = remember(c, keep, now, ttl, frost, base, width, held, weights)

@@ -19,17 +19,28 @@ import (
 // executed nothing, because it does not know the script, or because the slot is on its way to
 // another node.
 func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
-	all, invalid := s.prepare(calls)
+	valid := &group{calls: make([]*lease.Call, 0, len(calls)), args: make([][]any, 0, len(calls))}
+	var invalid []*lease.Call
+	now := s.now()
+	for _, c := range calls {
+		c.Grant, c.Err, c.Before = lease.Grant{}, nil, 0
+		c.SetUnsent(nil)
+		if args, err := s.leaseArgs(c.Key, &c.Request, now); err != nil {
+			c.Err = wrap(c.Key, err)
+			invalid = append(invalid, c)
+		} else {
+			valid.add(c, args)
+		}
+	}
 	if len(invalid) > 0 {
 		done(invalid)
 	}
-	if len(all.calls) == 0 {
+	if len(valid.calls) == 0 {
 		return
 	}
-	groups, err := s.byNode(ctx, all)
+	groups, err := s.byNode(ctx, valid)
 	if err != nil {
-		all.fail(err)
-		done(all.calls)
+		valid.fail(err, done)
 		return
 	}
 	var wg sync.WaitGroup
@@ -52,28 +63,12 @@ func (g *group) add(c *lease.Call, args []any) {
 	g.calls, g.args = append(g.calls, c), append(g.args, args)
 }
 
-func (g *group) fail(err error) {
+// fail is done with all calls, for one reason.
+func (g *group) fail(err error, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Err = wrap(c.Key, err)
 	}
-}
-
-// prepare checks every call and builds the arguments of its script. Invalid calls have their error.
-func (s *Store) prepare(calls []*lease.Call) (all *group, invalid []*lease.Call) {
-	all = &group{calls: make([]*lease.Call, 0, len(calls)), args: make([][]any, 0, len(calls))}
-	now := s.now()
-	for _, c := range calls {
-		c.Grant, c.Err, c.Before = lease.Grant{}, nil, 0
-		c.SetUnsent(nil)
-		args, err := s.leaseArgs(c.Key, &c.Request, now)
-		if err != nil {
-			c.Err = wrap(c.Key, err)
-			invalid = append(invalid, c)
-			continue
-		}
-		all.add(c, args)
-	}
-	return all, invalid
+	done(g.calls)
 }
 
 // leaseArgs is what follows the script in a call of lease.lua.
@@ -99,27 +94,20 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 		return []*group{g}, nil
 	}
 	var masters []*redis.Client
-	var failed error
-	p, err := s.pipeline(ctx, nil, g.calls, func(p *pipeline) {
+	p, err := s.pipeline(ctx, nil, g.calls, func(p *pipeline) error {
 		for _, a := range g.args {
 			master, err := cluster.MasterForKey(p.ctx, a[1].(string))
 			if err != nil {
-				failed = err
 				s.reload()
-				return
+				return err
 			}
 			masters = append(masters, master)
 		}
+		p.written.Store(int64(time.Since(p.begun)))
+		return nil
 	})
-	if err == nil {
-		err = failed
-	}
 	if err != nil {
 		return nil, notSent(err)
-	}
-	var before time.Duration
-	if p.connecting.Load() {
-		before = time.Since(p.begun)
 	}
 	var groups []*group
 	of := make(map[*node]*group)
@@ -127,7 +115,7 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 		n := s.nodeOf(masters[i])
 		part := of[n]
 		if part == nil {
-			part = &group{node: n, before: before}
+			part = &group{node: n, before: p.before(0)}
 			of[n] = part
 			groups = append(groups, part)
 		}
@@ -153,8 +141,7 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 	for {
 		cmds, before, err := s.run(ctx, s.rdb, g.node, s.leaseScript, told, g.args)
 		if err != nil {
-			g.fail(err)
-			done(g.calls)
+			g.fail(err, done)
 			return
 		}
 		again := &group{node: g.node}

@@ -1,7 +1,6 @@
--- lease.lua: one lease call for one key (docs/protocol.md section 4). common.lua and open.lua come
--- before it, close.lua after.
+-- lease.lua: one lease call for one key (docs/protocol.md section 4). KEYS, ARGV and units:
+-- common.lua.
 --
--- KEYS, ARGV and units: common.lua.
 -- KEYS[2]  the record of this holder, a string in the slot of the bucket, 13 numbers:
 --            birth epoch seq gen slice ends held weight granted void since last allowance
 -- ARGV[3]  the request, 17 numbers:
@@ -197,7 +196,3 @@ keep, longest = remember(c, keep, now, ttl, frost, base, width, held, weights)
 local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, active,
   now < contended and 1 or 0, keep - now, longest > proposed and longest or proposed, last, clock,
   ledger, ttl, c.text == mine.text and '' or c.text}
-for k = 1, c.n do
-  local whole = floor(c[k].level / c[k].unit)
-  answer[16 + 2 * k], answer[17 + 2 * k] = whole, wait(c[k], whole + 1, frost)
-end

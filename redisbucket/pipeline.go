@@ -27,7 +27,7 @@ func (s *Store) run(
 		return nil, 0, notSent(context.Cause(ctx))
 	}
 	var replies []command
-	p, err := s.pipeline(ctx, n, calls, func(p *pipeline) {
+	p, err := s.pipeline(ctx, n, calls, func(p *pipeline) error {
 		defer n.slots.Release(1)
 		for _, a := range args {
 			at := a[0].(int) + 3 // the request comes after the keys, the configuration and the time
@@ -43,6 +43,7 @@ func (s *Store) run(
 				break
 			}
 		}
+		return nil
 	})
 	if err == nil {
 		return replies, p.before(len(args)), nil
@@ -92,33 +93,29 @@ type pipeline struct {
 	failed     atomic.Pointer[error] // the first dial that failed meanwhile
 }
 
-// pipeline has f send something over connections to n, on a goroutine of its own. It returns when f
-// has, when ctx ends, or when a dial fails while nothing has been written: the error says which. A
-// question to a whole cluster may be answered by another node, so it names the dial only when ctx
+// pipeline has f send something over connections to n, on a goroutine of its own. It returns what f
+// does, or why it did not wait for that: ctx has ended, or a dial failed while nothing was written.
+// A question to a whole cluster may be answered by another node, so it names the dial only when ctx
 // ends.
 func (s *Store) pipeline(
-	ctx context.Context, n *node, calls []*lease.Call, f func(*pipeline),
+	ctx context.Context, n *node, calls []*lease.Call, f func(*pipeline) error,
 ) (p *pipeline, err error) {
 	p = &pipeline{node: n, calls: calls, begun: time.Now()}
 	p.ctx, p.giveUp = context.WithCancelCause(ctx)
 	defer p.giveUp(nil)
 	s.enter(p)
 	defer s.leave(p)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f(p)
-	}()
+	result := make(chan error, 1)
+	go func() { result <- f(p) }()
 	select {
-	case <-done:
-		return p, nil
+	case err = <-result:
 	case <-p.ctx.Done():
 		err = context.Cause(p.ctx)
 		if dial := p.failed.Load(); dial != nil && !errors.Is(err, *dial) {
 			err = fmt.Errorf("%w: %w", err, *dial)
 		}
-		return p, err
 	}
+	return p, err
 }
 
 // enter has p told of dials, from the one that is under way now.
