@@ -1,8 +1,8 @@
 package lease
 
 import (
+	"encoding/json"
 	"errors"
-	"fmt"
 	"math/big"
 	"strings"
 	"testing"
@@ -24,9 +24,7 @@ func TestParseLimitReadsWhatStringWrites(t *testing.T) {
 		"  2/ms   burst 3 ": {Tokens: 2, Per: time.Millisecond, Burst: 3},
 	} {
 		got, err := ParseLimit(text)
-		if err != nil || got != want {
-			t.Errorf("ParseLimit(%q) = %+v, %v; want %+v", text, got, err, want)
-		}
+		testkit.Check(t, err == nil && got == want, "ParseLimit(%q) = %+v, %v; want %+v", text, got, err, want)
 		survives(t, got)
 	}
 }
@@ -50,49 +48,47 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 		"9223372036854775808/s": "is not a whole number",
 	} {
 		_, err := ParseLimit(text)
-		if !errors.Is(err, ErrInvalidLimit) || !strings.Contains(err.Error(), want) {
-			t.Errorf("ParseLimit(%q): %v; want an ErrInvalidLimit with %q", text, err, want)
-		}
+		testkit.Check(t, errors.Is(err, ErrInvalidLimit) && strings.Contains(err.Error(), want),
+			"ParseLimit(%q): %v; want an ErrInvalidLimit with %q", text, err, want)
 	}
 }
 
 func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		err, wraps error
-		parts      []string
+		parts      string // a line each
 	}{
-		{Limit{Tokens: -1, Per: time.Nanosecond, Burst: -2}.validateWith(-3), ErrInvalidLimit, []string{
-			"Tokens is -1, must be at least 1", "Per is 1ns, must be at least 1µs",
-			"Burst is -2, must be at least 0",
-			"Overcommit is -3, must be at least 0",
-		}},
+		{Limit{Tokens: -1, Per: time.Nanosecond, Burst: -2}.validateWith(-3), ErrInvalidLimit, `Tokens is -1, must be at least 1
+			Per is 1ns, must be at least 1µs
+			Burst is -2, must be at least 0
+			Overcommit is -3, must be at least 0`},
 		// A forgotten configuration would otherwise read as something.
-		{Limit{}.Validate(), ErrInvalidLimit, []string{"Tokens is 0", "Per is 0s"}},
+		{Limit{}.Validate(), ErrInvalidLimit, `Tokens is 0
+			Per is 0s`},
 		{Policy{Target: -1, TTL: -1, MinBatch: -1, MaxBatch: -1, Overcommit: -1, Weight: -1, ColdStart: 9,
-			Fallback: -1}.Validate(),
-			ErrInvalidPolicy, []string{
-				"Target is -1ns, must be 0s to 30m0s", "TTL is -1ns, must be 0s to 1h0m0s",
-				"MinBatch is -1, must be at least 0",
-				"MaxBatch is -1, must be at least 0", "Overcommit is -1, must be 0 to 4503599627370495",
-				"Weight is -1, must be 0 to 1048576",
-				"ColdStart is 9", "Fallback is -1",
-			}},
-		{Policy{Target: time.Microsecond, TTL: time.Microsecond, MinBatch: 5, MaxBatch: 4}.Validate(),
-			ErrInvalidPolicy, []string{
-				"Target is 1µs, must be 0 (default) or at least 1ms",
-				"TTL is 1µs, must be at least 2*Target (2µs)",
-				"MinBatch is 5, must be at most MaxBatch (4)",
-			}},
+			Fallback: -1}.Validate(), ErrInvalidPolicy, `Target is -1ns, must be 0 to 30m0s
+			TTL is -1ns, must be 0 to 1h0m0s
+			MinBatch is -1, must be at least 0
+			MaxBatch is -1, must be at least 0
+			Overcommit is -1, must be 0 to 2^52-1
+			Weight is -1, must be 0 to 1048576
+			ColdStart is 9
+			Fallback is -1`},
+		{Policy{Target: time.Microsecond, TTL: time.Microsecond, MinBatch: 5, MaxBatch: 4}.Validate(), ErrInvalidPolicy,
+			`Target is 1µs, must be 0 (default) or at least 1ms
+			TTL is 1µs, must be at least 2*Target (2µs)
+			MinBatch is 5, must be at most MaxBatch (4)`},
 		{Config{Limits: make([]Limit, 5), TTL: -1, Version: Version{-1, -1}}.Validate(), ErrInvalidConfig,
-			[]string{
-				"5 limits, must be 1 to 4", "limit 0: ", "Target is 0s", "TTL is -1ns, must be 2*Target (0s)",
-				"Version is -1", "revision is -1",
-			}},
+			`5 limits, must be 1 to 4
+			limit 0:
+			Target is 0s
+			TTL is -1ns, must be 2*Target (0s)
+			Version is -1
+			revision is -1`},
 	} {
-		for _, part := range c.parts {
-			if !errors.Is(c.err, c.wraps) || !strings.Contains(c.err.Error(), part) {
-				t.Errorf("%v\nlacks %q", c.err, part)
-			}
+		for part := range strings.Lines(c.parts) {
+			part = strings.TrimSpace(part)
+			testkit.Check(t, errors.Is(c.err, c.wraps) && strings.Contains(c.err.Error(), part), "%v\nlacks %q", c.err, part)
 		}
 	}
 }
@@ -117,8 +113,106 @@ func TestLimitThatCannotBeHeldNamesTheNearest(t *testing.T) {
 		{Tokens: 999_999_937, Per: 86399*time.Second + 1, Burst: 1 << 45},
 		{Tokens: 1, Per: 30*24*time.Hour + 1, Burst: 1 << 40},
 	} {
-		_, text, ok := strings.Cut(fmt.Sprint(l.Validate()), "the nearest limit that can be held is ")
+		text, ok := namedInstead(l.Validate())
 		near, err := ParseLimit(text)
 		testkit.Check(t, ok && err == nil, "%v: %v; the nearest is %v, %v", l, l.Validate(), near, err)
 	}
+}
+
+// FuzzLimitText is about texts: whatever an operator writes into a configuration is a limit that
+// can be held and that every way of writing it down keeps, or an error that is known by name and
+// leaves nothing behind.
+func FuzzLimitText(f *testing.F) {
+	for _, s := range []string{"100/s", "5000/m burst 200", "1/250ms", "3/30d", "7/1h1m1.000001s",
+		"2/us burst 3", " 1/s\tburst\n2 ",
+		"1/s burst 0", "1/-5s", "0x1/s", "1_000/s", "+1/s", "1/s burst +2", "9223372036854775807/s",
+		"1/9223372036854775807ns",
+		"1/36500d burst 4503599627370495", "//", "1/1h1m burst 9999999999999", "1/.5s", "1/1ns", "1/µs",
+		"1/\xffs", "1//s", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		// when any text is read
+		l, err := ParseLimit(s)
+		var fromText, fromJSON Limit
+		kept := Limit{Tokens: 12, Per: time.Second, Burst: 34}
+		fromText = kept
+		errText := fromText.UnmarshalText([]byte(s))
+		// then both ways of reading it agree,
+		testkit.Must(t, (err == nil) == (errText == nil), "%q: ParseLimit says %v, UnmarshalText %v", s, err, errText)
+		if err != nil {
+			// a refusal is typed, and gives nothing to use by mistake,
+			testkit.Must(t, errors.Is(err, ErrInvalidLimit) && l == (Limit{}) && fromText == kept,
+				"%q: %v with %+v, and %+v from UnmarshalText", s, err, l, fromText)
+			return
+		}
+		// and a limit is valid and survives being written down, as text and inside JSON.
+		testkit.Must(t, fromText == l, "%q: ParseLimit gives %+v, UnmarshalText %+v", s, l, fromText)
+		raw, err := json.Marshal(l)
+		testkit.NoErr(t, err)
+		err = json.Unmarshal(raw, &fromJSON)
+		testkit.Must(t, err == nil && fromJSON == canonical(l), "%q: %+v became %s, which reads %+v, %v", s, l, raw,
+			fromJSON, err)
+		survives(t, l)
+	})
+}
+
+// FuzzLimitNumbers is about limits made by a program: Validate, String and ParseLimit agree on
+// every one of them, and where a limit is refused because it cannot be held, the one that the error
+// names instead can be.
+func FuzzLimitNumbers(f *testing.F) {
+	f.Add(int64(100), int64(time.Second), int64(0))
+	f.Add(int64(5000), int64(time.Minute), int64(200))
+	f.Add(int64(1), int64(time.Microsecond), int64(1<<51))
+	f.Add(int64(999_999_937), int64(86399*time.Second+1), int64(1)<<45)
+	f.Add(int64(1), int64(30*24*time.Hour+1), int64(1)<<40)
+	f.Add(int64(-1), int64(-1), int64(-1))
+	f.Add(int64(1<<62), int64(1<<62), int64(1<<62))
+	f.Add(int64(7), int64(13*time.Microsecond+1), int64(9))
+	f.Fuzz(func(t *testing.T, tokens, per, burst int64) {
+		l := Limit{Tokens: tokens, Per: time.Duration(per), Burst: burst}
+		err := l.Validate()
+		if err == nil {
+			survives(t, l)
+			return
+		}
+		testkit.Must(t, errors.Is(err, ErrInvalidLimit) && l.TimeToFull() == 0,
+			"%+v is refused by %v, and takes %v to fill", l, err, l.TimeToFull())
+		// A limit that is refused is refused as text too: what is written into a configuration file
+		// is no way around.
+		got, textErr := ParseLimit(l.String())
+		testkit.Must(t, textErr != nil || got.Validate() == nil, "%+v is refused, its text %q is taken for %+v", l,
+			l.String(), got)
+		if text, ok := namedInstead(err); ok {
+			near, err := ParseLimit(text)
+			testkit.Must(t, err == nil, "%+v: the nearest limit %q: %+v, %v", l, text, near, err)
+		}
+	})
+}
+
+// namedInstead is the limit that an error names instead of one that cannot be held.
+func namedInstead(err error) (text string, ok bool) {
+	_, text, ok = strings.Cut(err.Error(), "the nearest limit that can be held is ")
+	return text, ok
+}
+
+// canonical is l as a text gives it back: a burst that is the number of tokens is not written.
+func canonical(l Limit) Limit {
+	if l.Burst == l.Tokens {
+		l.Burst = 0
+	}
+	return l
+}
+
+// survives checks that a valid limit is what its own text says, to the last nanosecond and token.
+func survives(t *testing.T, l Limit) {
+	t.Helper()
+	testkit.NoErr(t, l.Validate())
+	text, err := l.MarshalText()
+	testkit.Must(t, err == nil && string(text) == l.String(), "%+v: String is %q, MarshalText %q, %v", l, l, text, err)
+	again, err := ParseLimit(l.String())
+	testkit.Must(t, err == nil && again == canonical(l) && again.String() == l.String(),
+		"%+v, written %q, is read as %+v (%q), %v", l, l, again, again, err)
+	testkit.Must(t, l.TimeToFull() > 0 && again.TimeToFull() == l.TimeToFull() && again.Capacity() == l.Capacity(),
+		"%+v takes %v to fill to %d, its text %v to %d", l, l.TimeToFull(), l.Capacity(), again.TimeToFull(), again.Capacity())
 }

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func memoryCall(key, holder string, seq, want int64) *Call {
@@ -17,76 +17,67 @@ func memoryCall(key, holder string, seq, want int64) *Call {
 }
 
 func TestMemoryStoreServesEveryKeyOnItsOwn(t *testing.T) {
-	c := clock.NewManual(0)
-	m := NewMemoryStore(c)
-	calls := []*Call{memoryCall("a", "h", 1, 20), memoryCall("b", "h", 2, 5), memoryCall("a", "g", 1, 5)}
-	groups := 0
-	m.Exchange(context.Background(), calls, func(got []*Call) { groups += len(got) })
-	if groups != 3 {
-		t.Errorf("%d calls reported done", groups)
-	}
+	m := NewMemoryStore(clock.NewManual(0))
+	calls := []*Call{memoryCall("a", "h", 1, 20), memoryCall("b", "h", 2, 5), memoryCall("a", "g", 1, 5),
+		memoryCall("c", "", 1, 1)}
+	done := 0
+	m.Exchange(t.Context(), calls, func(got []*Call) { done += len(got) })
+	testkit.Check(t, done == 4, "%d calls reported done", done)
 	for i, want := range []int64{10, 5, 0} {
-		if calls[i].Err != nil || calls[i].Grant.Granted != want {
-			t.Errorf("call %d: %+v, %v", i, calls[i].Grant, calls[i].Err)
-		}
+		testkit.Check(t, calls[i].Err == nil && calls[i].Grant.Granted == want, "call %d: %+v, %v", i, calls[i].Grant,
+			calls[i].Err)
 	}
 	// a bad call is that call's error alone
-	bad := memoryCall("c", "", 1, 1)
-	m.Exchange(context.Background(), []*Call{bad}, func([]*Call) {})
-	if !errors.Is(bad.Err, ErrInvalidRequest) {
-		t.Error(bad.Err)
-	}
+	testkit.Check(t, errors.Is(calls[3].Err, ErrInvalidRequest), "%v", calls[3].Err)
 }
 
 func TestMemoryStoreForgetsWhatExpired(t *testing.T) {
 	c := clock.NewManual(0)
 	m := NewMemoryStore(c)
 	call := memoryCall("a", "h", 1, 10)
-	m.Exchange(context.Background(), []*Call{call}, func([]*Call) {})
-	st, err := m.Configure(context.Background(), "a", OpInspect, Config{})
-	if err != nil || !st.Exists || st.Levels[0] != 0 {
-		t.Fatalf("%+v, %v", st, err)
+	m.Exchange(t.Context(), []*Call{call}, func([]*Call) {})
+	look := func(key string) State {
+		st, err := m.Configure(t.Context(), key, OpInspect, Config{})
+		testkit.NoErr(t, err)
+		return st
 	}
+	st := look("a")
+	testkit.Must(t, st.Exists && st.Levels[0] == 0, "%+v", st)
 	c.Advance(call.Grant.Expiry)
-	if st, _ := m.Configure(context.Background(), "a", OpInspect, Config{}); st.Exists {
-		t.Errorf("after its expiry of %v the bucket still exists", call.Grant.Expiry)
-	}
+	testkit.Check(t, !look("a").Exists, "after its expiry of %v the bucket still exists", call.Grant.Expiry)
 	// reading creates nothing
-	if st, _ := m.Configure(context.Background(), "new", OpInspect, Config{}); st.Exists || st.Changed {
-		t.Errorf("%+v", st)
-	}
+	st = look("new")
+	testkit.Check(t, !st.Exists && !st.Changed, "%+v", st)
 }
 
 func TestMemoryStoreConfigures(t *testing.T) {
-	ctx := context.Background()
 	m := NewMemoryStore(clock.NewManual(0))
-	first := Config{Limits: []Limit{PerSecond(5)}, TTL: time.Second, Target: 100 * time.Millisecond}
-	other := first
-	other.Limits = []Limit{PerSecond(7)}
-	if st, err := m.Configure(ctx, "k", OpSetIfAbsent, first); err != nil || !st.Changed ||
-		st.Config.Limits[0] != PerSecond(5) {
-		t.Errorf("set if absent on nothing: %+v, %v", st, err)
+	with := func(n int64) Config {
+		return Config{Limits: []Limit{PerSecond(n)}, TTL: time.Second, Target: 100 * time.Millisecond}
 	}
-	if st, err := m.Configure(ctx, "k", OpSetIfAbsent, other); err != nil || st.Changed ||
-		st.Config.Limits[0] != PerSecond(5) {
-		t.Errorf("set if absent on something: %+v, %v", st, err)
+	for _, c := range []struct {
+		name          string
+		op            Op
+		config        Config
+		changed       bool
+		tokens, level int64
+	}{
+		{"set if absent on nothing", OpSetIfAbsent, with(5), true, 5, 5},
+		{"set if absent on something", OpSetIfAbsent, with(7), false, 5, 5},
+		{"a raised burst keeps the level", OpSet, with(7), true, 7, 5},
+		{"reset", OpReset, Config{}, true, 7, 7},
+	} {
+		st, err := m.Configure(t.Context(), "k", c.op, c.config)
+		testkit.NoErr(t, err)
+		testkit.Check(t, st.Changed == c.changed && st.Config.Limits[0] == PerSecond(c.tokens) && st.Levels[0] == c.level,
+			"%s: %+v", c.name, st)
 	}
-	if st, err := m.Configure(ctx, "k", OpSet, other); err != nil || !st.Changed ||
-		st.Config.Limits[0] != PerSecond(7) || st.Levels[0] != 5 {
-		t.Errorf("a raised burst keeps the level: %+v, %v", st, err)
-	}
-	if st, err := m.Configure(ctx, "k", OpReset, Config{}); err != nil || !st.Changed || st.Levels[0] != 7 {
-		t.Errorf("reset: %+v, %v", st, err)
-	}
-	if _, err := m.Configure(ctx, "k", OpSet, Config{}); !errors.Is(err, ErrInvalidConfig) {
-		t.Errorf("an invalid configuration: %v", err)
-	}
+	_, err := m.Configure(t.Context(), "k", OpSet, Config{})
+	testkit.Check(t, errors.Is(err, ErrInvalidConfig), "an invalid configuration: %v", err)
 	// a caller follows what was set
 	call := memoryCall("k", "h", 1, 20)
-	m.Exchange(ctx, []*Call{call}, func([]*Call) {})
-	if call.Grant.Granted != 7 || call.Grant.Config.Limits[0] != PerSecond(7) {
-		t.Errorf("%+v", call.Grant)
-	}
+	m.Exchange(t.Context(), []*Call{call}, func([]*Call) {})
+	testkit.Check(t, call.Grant.Granted == 7 && call.Grant.Config.Limits[0] == PerSecond(7), "%+v", call.Grant)
 }
 
 func TestMemoryStoreMayBeShared(t *testing.T) {
@@ -99,7 +90,7 @@ func TestMemoryStoreMayBeShared(t *testing.T) {
 			for i := range int64(500) {
 				key := fmt.Sprint("k", i%50)
 				call := memoryCall(key, fmt.Sprint("h", g), i+1, 1)
-				m.Exchange(context.Background(), []*Call{call}, func([]*Call) {})
+				m.Exchange(t.Context(), []*Call{call}, func([]*Call) {})
 				mu.Lock()
 				granted[key] += call.Grant.Granted
 				mu.Unlock()
@@ -110,8 +101,6 @@ func TestMemoryStoreMayBeShared(t *testing.T) {
 	for key, n := range granted {
 		// Time stands still here, so that a holder may find its own share used while another's is
 		// left.
-		if n > 10 || n < 5 {
-			t.Errorf("%s granted %d, its burst is 10", key, n)
-		}
+		testkit.Check(t, n >= 5 && n <= 10, "%s granted %d, its burst is 10", key, n)
 	}
 }

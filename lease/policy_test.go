@@ -3,28 +3,20 @@ package lease
 import (
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestZeroPolicyIsAGoodDefault(t *testing.T) {
-	if err := (Policy{}).Validate(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, Policy{}.Validate())
 	// given a burst that is large beside a Target's worth
 	c := Policy{}.ConfigFor([]Limit{PerSecond(1000)}, 7, 0)
-	if c.Target != 100*time.Millisecond || c.TTL != 400*time.Millisecond || c.Overcommit != 0 ||
-		c.StartEmpty {
-		t.Errorf("%+v", c)
-	}
-	if c.Version != (Version{Deploy: 7}) {
-		t.Errorf("the version is %+v", c.Version)
-	}
+	testkit.NoErr(t, c.Validate())
+	testkit.Check(t, c.Target == 100*time.Millisecond && c.TTL == 400*time.Millisecond && c.Overcommit == 0 &&
+		!c.StartEmpty && c.Version == (Version{Deploy: 7}), "%+v", c)
 	// a slow network makes T longer: two call timeouts
-	if c := (Policy{}).ConfigFor([]Limit{PerSecond(1000)}, 0, time.Second); c.TTL != 2*time.Second {
-		t.Errorf("T is %v", c.TTL)
-	}
-	if err := c.Validate(); err != nil {
-		t.Error(err)
-	}
+	c = Policy{}.ConfigFor([]Limit{PerSecond(1000)}, 0, time.Second)
+	testkit.Check(t, c.TTL == 2*time.Second, "T is %v", c.TTL)
 }
 
 func TestTargetShrinksWithTheBurst(t *testing.T) {
@@ -43,8 +35,7 @@ func TestTargetShrinksWithTheBurst(t *testing.T) {
 		{Policy{}, []Limit{PerSecond(1_000_000).WithBurst(1)}, time.Millisecond},
 		{Policy{Target: 20 * time.Millisecond}, []Limit{PerHour(1)}, 20 * time.Millisecond},
 	} {
-		if got := c.policy.TargetFor(c.limits); got != c.want {
-			t.Errorf("%+v for %v: %v, want %v", c.policy, c.limits, got, c.want)
-		}
+		got := c.policy.TargetFor(c.limits)
+		testkit.Check(t, got == c.want, "%+v for %v: %v, want %v", c.policy, c.limits, got, c.want)
 	}
 }
