@@ -66,11 +66,11 @@ func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 		{Limit{}.Validate(), ErrInvalidLimit, `Tokens is 0
 			Per is 0s`},
 		{Policy{Target: -1, TTL: -1, MinBatch: -1, MaxBatch: -1, Overcommit: -1, Weight: -1, ColdStart: 9,
-			Fallback: -1}.Validate(), ErrInvalidPolicy, `Target is -1ns, must be 0 to 30m0s
-			TTL is -1ns, must be 0 to 1h0m0s
+			Fallback: -1}.Validate(), ErrInvalidPolicy, `Target is -1ns, must be 0s to 30m0s
+			TTL is -1ns, must be 0s to 1h0m0s
 			MinBatch is -1, must be at least 0
 			MaxBatch is -1, must be at least 0
-			Overcommit is -1, must be 0 to 2^52-1
+			Overcommit is -1, must be 0 to 4503599627370495
 			Weight is -1, must be 0 to 1048576
 			ColdStart is 9
 			Fallback is -1`},
