@@ -39,22 +39,6 @@ func TestCallsDueTogetherTravelTogether(t *testing.T) {
 	})
 }
 
-// Calls that a timer makes due are gathered, though no two are due at one moment.
-func TestTimedCallsAreGathered(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.start(by(hybrid.Policy{MinBatch: 50}, hybrid.PerSecond(1000)))
-		// Given a thousand keys that were used one after the other, 50 us apart,
-		for i := range 1000 {
-			l.Allow(fmt.Sprint(i))
-			time.Sleep(50 * time.Microsecond)
-		}
-		// when each gives back a Target later, 50 us apart, then the calls of a millisecond travel
-		// together.
-		batches, calls := t.during(func() { time.Sleep(90 * time.Millisecond) })
-		check(t, calls >= 500 && batches <= 90, "%d calls in %d batches in 90 ms", calls, batches)
-	})
-}
-
 // Somebody who waits does not wait to be gathered, and what was held back goes along.
 func TestAWaitingRequestSendsAtOnce(t *testing.T) {
 	bubble(t, func(t *world) {

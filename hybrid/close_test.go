@@ -48,8 +48,8 @@ func TestCloseWakesWaiters(t *testing.T) {
 	})
 }
 
-// Close and Shutdown end every wait in line with ErrClosed; what had been gathered for it is not
-// lost count of.
+// Close and Shutdown end every wait in line, too; what had been gathered for it is not lost count
+// of.
 func TestClosingEndsEveryWait(t *testing.T) {
 	for name, end := range ends {
 		bubbleOf(t, name, func(t *world) {
@@ -90,7 +90,7 @@ func TestCloseIsNotAnsweredByTheFallback(t *testing.T) {
 	}
 }
 
-// Close leaves what is held to expire at the store, without I/O.
+// Close leaves what is held to expire at the store, without I/O, and nothing goes on running.
 func TestCloseMakesNoCalls(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.warm(of(hybrid.PerSecond(1000)))
@@ -100,13 +100,9 @@ func TestCloseMakesNoCalls(t *testing.T) {
 		check(t, st.Held == 0 && st.Burnt != 0, "%+v", st)
 		noErr(t, l.Shutdown(t.Context()))
 	})
-}
-
-func TestNothingIsLeftRunningAfterCloseOnRedis(t *testing.T) {
 	l := onRedisTime(t).process(hybrid.PerSecond(1000))
 	admits(500, 0, func() bool { return l.Allow("k") })
 	l.Close()
-	// They end by themselves, and there is nothing else to wait for.
 	testkit.Eventually(t, "no goroutine of the limiter's", func() bool {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
@@ -144,42 +140,33 @@ func TestShutdownGivesEverythingBack(t *testing.T) {
 	})
 }
 
-// Shutdown gives up with its context, and says so; a store that refuses is an error too, and takes
-// no time.
-func TestShutdownReportsWhatItCouldNotGiveBack(t *testing.T) {
-	bubble(t, func(t *world) {
+func TestShutdownThatIsCutShort(t *testing.T) {
+	bubbleOf(t, "gives up with its context, and says so", func(t *world) {
 		l := t.warm(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), CallTimeout: 10 * time.Second})
 		t.hangs()
 		d := took(func() { isErr(t, l.Shutdown(within(t, time.Second)), context.DeadlineExceeded) })
 		equal(t, d, time.Second, "until its context ended")
 	})
-	bubble(t, func(t *world) {
+	bubbleOf(t, "says that the store refused, and takes no time", func(t *world) {
 		l := t.warm(of(hybrid.PerSecond(1000)))
 		t.every(away)
 		d := took(func() { isErr(t, l.Shutdown(t.Context()), hybrid.ErrUnavailable) })
 		st := l.Stats()
 		check(t, d == 0 && st.Held == 0 && st.Burnt != 0, "%v; %+v", d, st)
 	})
-}
-
-// A second Shutdown waits for the first instead of cutting it short; Close cuts both short.
-func TestShutdownTwice(t *testing.T) {
-	for _, closing := range []bool{false, true} {
-		bubble(t, func(t *world) {
-			l := t.warm(of(hybrid.PerSecond(1000)))
-			t.every(verdict{delay: 10 * time.Millisecond})
-			wait := inTurn(2, func(int) {
-				err := l.Shutdown(context.Background())
-				check(t, err == nil || closing, "%v", err)
-			})
-			if closing {
-				l.Close()
-			}
-			d := took(wait)
-			check(t, closing && d == 0 || !closing && d >= 10*time.Millisecond, "closing %v: it took %v", closing, d)
-			time.Sleep(20 * time.Millisecond)
-			b := t.state("k")
-			check(t, closing || b.Ledger == 0, "%d still leased", b.Ledger)
-		})
+	twice := func(t *world, want error) (wait func()) {
+		l := t.warm(of(hybrid.PerSecond(1000)))
+		t.every(verdict{delay: 10 * time.Millisecond})
+		return inTurn(2, func(int) { isErr(t, l.Shutdown(context.Background()), want) })
 	}
+	bubbleOf(t, "not by a second one, which waits for the first", func(t *world) {
+		d := took(twice(t, nil))
+		check(t, d == 10*time.Millisecond, "it took %v", d)
+		equal(t, t.state("k").Ledger, 0, "still leased")
+	})
+	bubbleOf(t, "by Close", func(t *world) {
+		wait := twice(t, hybrid.ErrUnavailable)
+		t.processes[0].Close()
+		equal(t, took(wait), 0, "until both ended")
+	})
 }

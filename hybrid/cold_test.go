@@ -82,33 +82,6 @@ func TestNewAndAllowDoNotHangWhileRedisIsDown(t *testing.T) {
 	}
 }
 
-// A request whose context ends stops waiting; the tokens drawn for it go back.
-func TestTakeHonoursItsContext(t *testing.T) {
-	bubble(t, func(t *world) {
-		t.every(verdict{delay: 50 * time.Millisecond})
-		l := t.process(hourly)
-		// Given a request of 5 on a cold key, when its context ends before the reply, then it says so
-		// at once,
-		ctx := within(t, 20*time.Millisecond)
-		d := took(func() {
-			r, err := l.Take(ctx, "k", 5)
-			check(t, !r.OK && errors.Is(err, context.DeadlineExceeded), "%+v, %v", r, err)
-		})
-		equal(t, d, 20*time.Millisecond, "waited")
-		// and soon all ten tokens are there again, without anybody asking.
-		time.Sleep(time.Second)
-		t.has("k", 10, 0)
-		// An ended context never takes anything, and its cause is told.
-		_, err := l.Take(ctx, "k", 1)
-		isErr(t, err, context.DeadlineExceeded)
-		caused, cancel := context.WithCancelCause(t.Context())
-		cancel(hybrid.ErrInvalidN)
-		_, err = l.Take(caused, "k", 1)
-		isErr(t, err, context.Canceled, hybrid.ErrInvalidN)
-		isErr(t, l.Wait(caused, "k"), context.Canceled)
-	})
-}
-
 var errDialling = errors.New("the port is far away")
 
 // distant is a store behind a link, for virtual time: calls wait until there is a connection.

@@ -76,13 +76,6 @@ func TestADeadlineThatCanBeMetIsMet(t *testing.T) {
 			l.Refund("k", 5)
 			return l
 		}, 10 * time.Second},
-		"a large request was refused, 5 are there": {func(t *world) *hybrid.Limiter {
-			l := t.process(hourly)
-			l.AllowN("k", 5)
-			time.Sleep(time.Second)
-			must(t, !l.AllowN("k", 10), "10 of 5")
-			return l
-		}, 300 * time.Millisecond},
 		"the deadline is beyond what a clock can count": {func(t *world) *hybrid.Limiter {
 			l := t.drained(of(hybrid.PerSecond(10)))
 			time.Sleep(time.Second)
@@ -218,5 +211,11 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 		close(release)
 		t.eventually("all 10 in the bucket", "k", func(level int64) bool { return level == 10 })
 		check(t, l.Stats().Admitted == 0, "%+v", l.Stats())
+		// An ended context never takes anything, and its cause is told.
+		caused, cancel := context.WithCancelCause(t.Context())
+		cancel(hybrid.ErrInvalidN)
+		_, err := l.Take(caused, "k", 1)
+		isErr(t, err, context.Canceled, hybrid.ErrInvalidN)
+		isErr(t, l.Wait(caused, "k"), context.Canceled, hybrid.ErrInvalidN)
 	})
 }

@@ -46,30 +46,27 @@ func TestBadLimitsAreNamedBeforeAnythingIsWritten(t *testing.T) {
 		"none":              {nil, "0 limits, must be 1 to 4"},
 	} {
 		bubbleOf(t, name, func(t *world) {
-			part := c.part
-			refused := func(where string, err error) {
+			refused := func(where string, err error, parts ...string) {
 				t.Helper()
-				says(t, where, err, hybrid.ErrInvalidConfig, part)
+				says(t, where, err, hybrid.ErrInvalidConfig, append(parts, c.part)...)
 				check(t, !errors.Is(err, hybrid.ErrUnavailable), "%v", err)
 			}
 			l := t.process(hybrid.PerSecond(1))
 			refused("SetLimits", l.SetLimits(t.Context(), "k", c.limits...))
 			_, err := l.TrySetLimits(t.Context(), "k", c.limits...)
 			refused("TrySetLimits", err)
-			if c.limits == nil {
-				part = "LimitsFor has none"
-			} else {
+			if c.limits != nil {
 				_, err = hybrid.New(t, of(c.limits...))
 				refused("New", err)
 			}
 			l = t.start(hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return c.limits }})
 			_, err = l.Take(t.Context(), "k", 1)
-			refused("Take", err)
-			refused("Wait", l.Wait(t.Context(), "k"))
+			refused("Take", err, "LimitsFor")
+			refused("Wait", l.Wait(t.Context(), "k"), "LimitsFor")
 			_, err = l.Peek(t.Context(), "k")
-			refused("Peek", err)
+			refused("Peek", err, "LimitsFor")
 			_, err = l.LimitsOf(t.Context(), "k")
-			refused("LimitsOf", err)
+			refused("LimitsOf", err, "LimitsFor")
 			check(t, !l.Allow("k") && l.Stats().Keys == 0, "Allow is true, or made an entry")
 			_, calls := t.counts()
 			check(t, calls == 0 && !t.state("k").Exists, "something was written")

@@ -169,9 +169,9 @@ func TestManyKeysComeAndRestAndComeBack(t *testing.T) {
 	})
 }
 
-// A key at rest remembers its bucket: it notices the loss, and whoever lost it starts empty.
-func TestAKeyAtRestNoticesThatItsBucketWasLost(t *testing.T) {
-	bubble(t, func(t *world) {
+// A key at rest remembers its bucket.
+func TestAKeyAtRestRemembersItsBucket(t *testing.T) {
+	bubbleOf(t, "it notices the loss, and whoever lost it starts empty", func(t *world) {
 		limit := hybrid.PerHour(100)
 		bound := newMeter(limit)
 		l, other := t.rested(by(denying, limit)), t.start(by(denying, limit))
@@ -183,11 +183,7 @@ func TestAKeyAtRestNoticesThatItsBucketWasLost(t *testing.T) {
 		admits(100, 0, func() bool { return bound.admitIf(l.Allow("k")) })
 		bound.check(t)
 	})
-}
-
-// Limits that were set at run time come back with the key, though the store has lost them.
-func TestAKeyAtRestRemembersLimitsThatWereSet(t *testing.T) {
-	bubble(t, func(t *world) {
+	bubbleOf(t, "limits that were set come back with it, though the store has lost them", func(t *world) {
 		l := t.process(hybrid.PerHour(100))
 		want := hybrid.PerHour(7)
 		noErr(t, l.SetLimits(t.Context(), "k", want))
@@ -199,11 +195,7 @@ func TestAKeyAtRestRemembersLimitsThatWereSet(t *testing.T) {
 		synctest.Wait()
 		limitsAre(t, l, "k", want)
 	})
-}
-
-// In an outage a key that rested is not a cold one: it gets its local share.
-func TestAKeyAtRestKnowsItsShareInAnOutage(t *testing.T) {
-	bubble(t, func(t *world) {
+	bubbleOf(t, "in an outage it is not cold, and gets its local share", func(t *world) {
 		l := t.rested(of(hybrid.PerMinute(10)))
 		t.every(away)
 		admitted := drain(l, "k")

@@ -117,9 +117,8 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 	})
 }
 
-// What somebody must mend is told beside what is just away.
-func TestAPermanentFailureIsToldBesideAnOutage(t *testing.T) {
-	bubble(t, func(t *world) {
+func TestASecondFailureIsLoggedToo(t *testing.T) {
+	bubbleOf(t, "what somebody must mend, beside what is just away", func(t *world) {
 		var out bytes.Buffer
 		l := t.start(logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
 		t.setJudge(func(c *lease.Call) verdict {
@@ -133,11 +132,7 @@ func TestAPermanentFailureIsToldBesideAnOutage(t *testing.T) {
 		time.Sleep(ttl)
 		logs(t, &out, 2, "lease calls fail")
 	})
-}
-
-// An outage that begins soon after another is logged too, if it lasts.
-func TestAnOutageSoonAfterAnotherIsLogged(t *testing.T) {
-	bubble(t, func(t *world) {
+	bubbleOf(t, "an outage soon after another, if it lasts", func(t *world) {
 		var out bytes.Buffer
 		l := t.start(logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
 		ask := func() bool { return l.Allow("k") }

@@ -64,7 +64,7 @@ func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 // Probes come one at a time and ever less often, at least one every T; a call that succeeds ends
 // the outage.
 func TestProbesBackOff(t *testing.T) {
-	bubble(t, func(t *world) {
+	bubbleOf(t, "of a key in use", func(t *world) {
 		l := t.warm(by(denying, hybrid.PerSecond(1000)))
 		ask := func(n int) int { return admits(n, time.Millisecond, func() bool { return l.TryAllow("k") }) }
 		t.every(away)
@@ -75,17 +75,23 @@ func TestProbesBackOff(t *testing.T) {
 		admitted := ask(1400)
 		check(t, admitted >= 1000, "%d admitted in the 1.4 s after the outage", admitted)
 	})
-}
-
-// Nobody probes on behalf of a key that nobody uses.
-func TestAnIdleKeyDoesNotProbe(t *testing.T) {
-	bubble(t, func(t *world) {
+	bubbleOf(t, "none of an idle key", func(t *world) {
 		l := t.warm(of(hybrid.PerSecond(1000)))
 		t.every(away)
 		time.Sleep(5 * time.Second)
 		t.silent(time.Hour)
 		st := l.Stats()
 		check(t, st.Held == 0 && st.Keys == 0, "%+v", st)
+	})
+	bubbleOf(t, "of a process that only waits: a wait that is refused asks for one", func(t *world) {
+		l := t.start(by(denying, hybrid.PerSecond(10)))
+		noErr(t, l.WaitN(t.Context(), "k", 10))
+		t.every(away)
+		isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrUnavailable)
+		time.Sleep(time.Hour)
+		t.setJudge(nil)
+		d := until(10*time.Millisecond, func() bool { return l.Wait(t.Context(), "k") == nil })
+		check(t, d <= 2*ttl, "the first token came %v after the store", d)
 	})
 }
 
@@ -111,21 +117,6 @@ func TestAHangingStoreTeachesNothing(t *testing.T) {
 		equal(t, t.last().Config.TTL, ttl, "is what T has become")
 		t.every(verdict{})
 		d := until(time.Millisecond, func() bool { return l.TryAllow("k") })
-		check(t, d <= 2*ttl, "the first token came %v after the store", d)
-	})
-}
-
-// A process that only waits finds out that the store is back: a wait that is refused asks for a
-// probe.
-func TestAProcessThatOnlyWaitsRecovers(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.start(by(denying, hybrid.PerSecond(10)))
-		noErr(t, l.WaitN(t.Context(), "k", 10))
-		t.every(away)
-		isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrUnavailable)
-		time.Sleep(time.Hour)
-		t.setJudge(nil)
-		d := until(10*time.Millisecond, func() bool { return l.Wait(t.Context(), "k") == nil })
 		check(t, d <= 2*ttl, "the first token came %v after the store", d)
 	})
 }

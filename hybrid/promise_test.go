@@ -3,6 +3,7 @@ package hybrid_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -67,60 +68,16 @@ func TestTheBoundHoldsOverAllWindows(t *testing.T) {
 		hybrid.PerSecond(50).WithBurst(2):   60, // fewer tokens than processes that hold some
 	} {
 		for name, ld := range map[string]load{
-			"steady":     {time.Second, 0, 3 * time.Millisecond},
-			"on and off": {300 * time.Millisecond, 700 * time.Millisecond, time.Millisecond},
+			"steady":     {time.Second, 0, 3 * time.Millisecond, 4},
+			"on and off": {300 * time.Millisecond, 700 * time.Millisecond, time.Millisecond, 4},
 		} {
 			for _, overcommit := range []int64{0, 5} {
 				bubbleOf(t, fmt.Sprintf("%v %s E %d", limit, name, overcommit), func(t *world) {
-					boundRun(t, limit, ld, overcommit, least)
+					boundRun(t, limit, hybrid.Policy{Overcommit: overcommit}, ld, 7, least)
 				})
 			}
 		}
 	}
-}
-
-// load is how one process asks: on for a while, off for a while.
-type load struct {
-	on, off time.Duration
-	gap     time.Duration // between two requests
-}
-
-func boundRun(t *world, limit hybrid.Limit, ld load, overcommit, least int64) {
-	const processes = 5
-	bound := newMeter(limit.WithBurst(limit.Capacity() + overcommit))
-	var spent atomic.Int64 // by the adversaries
-	var own [processes]atomic.Pointer[hybrid.Limiter]
-	for i := range own {
-		cfg := by(hybrid.Policy{Overcommit: overcommit}, limit)
-		cfg.Events.BeforeReport = func(key string) {
-			for l := own[i].Load(); bound.admitIf(l.TryAllow(key)); {
-				spent.Add(1)
-			}
-		}
-		own[i].Store(t.start(cfg))
-	}
-	together(processes, func(i int) {
-		l, r := own[i].Load(), rand.New(rand.NewPCG(7, uint64(i)))
-		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(ld.off) {
-			for off := time.Now().Add(ld.on); time.Now().Before(off); {
-				if r.IntN(4) != 0 {
-					bound.admitIf(l.TryAllow("k"))
-				} else if n := 1 + r.Int64N(2); l.AllowN("k", n) {
-					bound.admit(n)
-				}
-				time.Sleep(time.Duration(r.ExpFloat64() * float64(ld.gap)))
-			}
-		}
-	})()
-	time.Sleep(3 * time.Second) // the adversaries spend what is left
-	bound.check(t)
-	check(t, spent.Load() != 0, "the adversary never spent anything")
-	admitted := int64(0)
-	for _, l := range t.processes {
-		admitted += l.Stats().Admitted
-	}
-	check(t, admitted == bound.sum, "Stats say %d admitted, the callers %d", admitted, bound.sum)
-	check(t, bound.sum >= least, "only %d admitted, want %d", bound.sum, least)
 }
 
 // The bound and the account survive a network that loses, delays, duplicates and refuses.
@@ -141,26 +98,56 @@ func TestTheBoundHoldsThroughABadNetwork(t *testing.T) {
 				}
 				return verdict{delay: time.Millisecond}
 			})
-			limit := hybrid.PerSecond(500).WithBurst(100)
-			bound := newMeter(limit)
-			for range 4 {
-				t.start(by(denying, limit))
-			}
-			together(4, func(i int) {
-				l, r := t.processes[i], rand.New(rand.NewPCG(seed, 10+uint64(i)))
-				for range 2000 {
-					// Only TryAllow's tokens are spent at the moment that it returns.
-					bound.admitIf(l.TryAllow("k"))
-					time.Sleep(time.Duration(r.ExpFloat64() * float64(5*time.Millisecond)))
-				}
-				if i%2 == 0 {
-					l.Shutdown(context.Background())
-				}
-			})()
-			bound.check(t)
-			check(t, bound.sum >= 4000, "only %d admitted in about 10 s", bound.sum)
+			// Only TryAllow's tokens are spent at the moment that it returns.
+			ld := load{time.Second, 0, 5 * time.Millisecond, math.MaxInt}
+			boundRun(t, hybrid.PerSecond(500).WithBurst(100), denying, ld, seed, 2300)
 		})
 	}
+}
+
+// load is how one process asks: on for a while, off for a while.
+type load struct {
+	on, off time.Duration
+	gap     time.Duration // between two requests
+	large   int           // of so many requests one is by AllowN
+}
+
+func boundRun(t *world, limit hybrid.Limit, policy hybrid.Policy, ld load, seed uint64, least int64) {
+	const processes = 5
+	bound := newMeter(limit.WithBurst(limit.Capacity() + policy.Overcommit))
+	var spent atomic.Int64 // by the adversaries
+	var own [processes]atomic.Pointer[hybrid.Limiter]
+	for i := range own {
+		cfg := by(policy, limit)
+		cfg.Events.BeforeReport = func(key string) {
+			for l := own[i].Load(); bound.admitIf(l.TryAllow(key)); {
+				spent.Add(1)
+			}
+		}
+		own[i].Store(t.start(cfg))
+	}
+	together(processes, func(i int) {
+		l, r := own[i].Load(), rand.New(rand.NewPCG(seed, uint64(i)))
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(ld.off) {
+			for off := time.Now().Add(ld.on); time.Now().Before(off); {
+				if r.IntN(ld.large) != 0 {
+					bound.admitIf(l.TryAllow("k"))
+				} else if n := 1 + r.Int64N(2); l.AllowN("k", n) {
+					bound.admit(n)
+				}
+				time.Sleep(time.Duration(r.ExpFloat64() * float64(ld.gap)))
+			}
+		}
+	})()
+	time.Sleep(3 * time.Second) // the adversaries spend what is left
+	bound.check(t)
+	check(t, spent.Load() != 0, "the adversary never spent anything")
+	admitted := int64(0)
+	for _, l := range t.processes {
+		admitted += l.Stats().Admitted
+	}
+	check(t, admitted == bound.sum, "Stats say %d admitted, the callers %d", admitted, bound.sum)
+	check(t, bound.sum >= least, "only %d admitted, want %d", bound.sum, least)
 }
 
 // ends are the ways to end a Limiter.

@@ -13,7 +13,8 @@ import (
 )
 
 // A key with a steady demand below its limit is renewed before it runs dry: nobody waits and nobody
-// is denied, at about one call per Target.
+// is denied, at about one call per Target. A process that stops asking gives everything back within
+// a few Targets, and is silent from then on.
 func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 	for _, c := range []struct {
 		limit hybrid.Limit
@@ -27,7 +28,8 @@ func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 		bubbleOf(t, c.limit.String()+" every "+c.gap.String(), func(t *world) {
 			// Given a store a millisecond away, and a key that has been in use for a second,
 			t.every(verdict{delay: time.Millisecond})
-			k := t.process(c.limit).Key("k")
+			l := t.process(c.limit)
+			k := l.Key("k")
 			ask := func(d time.Duration) (denied, waited int) {
 				next := time.Now() // requests come when they come, however long the last one took
 				for end := next.Add(d); next.Before(end); next = next.Add(c.gap) {
@@ -49,25 +51,15 @@ func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 				check(t, denied == 0 && waited == 0, "%d denied, %d waited", denied, waited)
 			})
 			check(t, calls <= 200 && calls >= 20, "%d calls in ten seconds, want about 100 and at most 200", calls)
+			must(t, l.Stats().Held != 0, "nothing is held")
+			// When nobody asks any more, then all that it held is back, and the bucket knows it.
+			time.Sleep(time.Second)
+			st := l.Stats()
+			check(t, st.Held == 0 && st.Returned != 0 && st.Burnt == 0, "%+v", st)
+			t.has("k", c.limit.Capacity(), 0)
+			t.silent(time.Hour)
 		})
 	}
-}
-
-// A process that stops asking gives everything back within a few Targets, and is silent from then
-// on.
-func TestAnIdleKeyGivesBackAndIsSilent(t *testing.T) {
-	bubble(t, func(t *world) {
-		// Given a key in steady use,
-		l := t.warm(of(hybrid.PerSecond(1000)))
-		// when nobody asks any more,
-		time.Sleep(time.Second)
-		// then all that it held is back, and the bucket knows it,
-		st := l.Stats()
-		check(t, st.Held == 0 && st.Returned != 0 && st.Burnt == 0, "%+v", st)
-		t.has("k", 1000, 0)
-		// and there is not one more call.
-		t.silent(time.Hour)
-	})
 }
 
 // A key with hardly any demand leases exactly what waits, so that nothing lies stranded.
