@@ -73,9 +73,9 @@ func (t *Table) String() string {
 }
 
 // lineMax is how many characters a line of text has at most.
-const lineMax = 120
+const lineMax = 110
 
-// Wrap breaks longer lines of text at blanks, into lines of at most 120 characters. A longer word
+// Wrap breaks longer lines of text at blanks, into lines of at most 110 characters. A longer word
 // stays whole. The lines made from one begin with the same blanks.
 func Wrap(text string) string {
 	var lines []string

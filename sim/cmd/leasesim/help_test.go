@@ -30,7 +30,7 @@ func TestEveryCommandExplainsItselfWithExamplesThatParse(t *testing.T) {
 			t.Errorf("%s does not explain itself", c.CommandPath())
 		}
 		for line := range strings.SplitSeq(c.Long+"\n"+c.UsageString(), "\n") {
-			if n := utf8.RuneCountInString(line); n > 120 {
+			if n := utf8.RuneCountInString(line); n > 110 {
 				t.Errorf("%s: a line of %d characters: %s", c.CommandPath(), n, line)
 			}
 		}

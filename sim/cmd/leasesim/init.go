@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
@@ -15,41 +17,44 @@ import (
 func (p *program) initCommand() *cobra.Command {
 	var example string
 	var list bool
-	c := &cobra.Command{
-		Use:   "init",
-		Short: "Write a commented scenario to start from",
-		Long: `init writes a scenario with every field, its unit, its default and its meaning to standard output. --example writes one
-of the built-in examples, which -f example:NAME runs as they are, and --list names them.`,
-		Example: `  leasesim init > fleet.yaml
-  leasesim init --list
-  leasesim init --example flash-sale > sale.yaml`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			examples := scenfile.Examples()
-			t := view.Table{Columns: []string{"example", "what it is"}}
-			var names []string
-			for _, e := range examples {
-				t.Add(e.Name, e.Description)
-				names = append(names, e.Name)
-			}
-			text := string(scenfile.Template())
-			switch i := slices.Index(names, example); {
-			case list && example != "":
-				return fmt.Errorf("%w: init --list stands alone", errUsage)
-			case list:
-				text = t.String()
-			case i >= 0:
-				text = string(examples[i].Text)
-			case example != "":
-				return fmt.Errorf("%w: --example is %q, must be one of %s", errUsage, example, strings.Join(names, ", "))
-			}
-			_, err := io.WriteString(c.OutOrStdout(), text)
-			return err
-		},
+	c := command("init", func(c *cobra.Command) error {
+		examples := scenfile.Examples()
+		t := view.Table{Columns: []string{"example", "what it is"}}
+		var names []string
+		for _, e := range examples {
+			t.Add(e.Name, e.Description)
+			names = append(names, e.Name)
+		}
+		text := string(scenfile.Template())
+		switch i := slices.Index(names, example); {
+		case list && example != "":
+			return fmt.Errorf("%w: init --list stands alone", errUsage)
+		case list:
+			text = t.String()
+		case i >= 0:
+			text = string(examples[i].Text)
+		case example != "":
+			return fmt.Errorf("%w: --example is %q, must be one of %s", errUsage, example, strings.Join(names, ", "))
+		}
+		_, err := io.WriteString(c.OutOrStdout(), text)
+		return err
+	})
+	c.Flags().StringVar(&example, "example", "", "write this built-in example instead of the template")
+	c.Flags().BoolVar(&list, "list", false, "name the built-in examples")
+	return c
+}
+
+func scriptsCommand() *cobra.Command {
+	sources := redisbucket.Scripts()
+	c := command("scripts", nil)
+	c.ValidArgs = slices.Sorted(maps.Keys(sources))
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) != 1 || sources[args[0]] == "" {
+			return fmt.Errorf("%w: scripts takes one name of %q", errUsage, c.ValidArgs)
+		}
+		_, err := io.WriteString(c.OutOrStdout(), sources[args[0]])
+		return err
 	}
-	flags := c.Flags()
-	flags.SortFlags = false
-	flags.StringVar(&example, "example", "", "write this built-in example instead of the template")
-	flags.BoolVar(&list, "list", false, "name the built-in examples")
 	return c
 }

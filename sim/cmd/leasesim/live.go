@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -9,74 +11,46 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 func liveCommand() *cobra.Command {
 	var o live.Options
 	var out string
-	c := &cobra.Command{
-		Use:   "live",
-		Short: "Run a fleet of real processes against one Redis and audit every admission",
-		Long: `live starts real processes that share one limit through one Redis, offers them a multiple of the limit, and
-audits every admission of every process: in no window may the fleet admit more than
-
-    burst + overcommit + rate x window
-
-Each admission is stamped before and after the call with a clock that all processes share, in memory that
-survives a killed process. A window counts only what certainly lies inside it, over all pairs of stamps, so
-there is no tolerance and no false alarm. Without --redis an embedded Redis is started.
-
---redis is host:port, or a URL with user, password and database, as go-redis reads it: rediss:// for TLS,
-redis+cluster:// for a cluster (further nodes as ?addr=host:port&addr=...), redis+sentinel:// for the Sentinels
-of ?master_name=...; with TLS rediss+cluster:// and rediss+sentinel://. The user needs what docs/operations.md lists.
-
-A process that is stopped for longer than its lease's TTL (--stop-after) may spend what it held when it goes
-on, unless --strict has it read the clock for every decision.
-
-Exit status: 0 the bound holds, 3 it was exceeded, 2 bad usage, 130 interrupted, 1 anything else.`,
-		Example: `  leasesim live
-  leasesim live --redis localhost:6379 --rate 50000 --burst 10000 --duration 10s
-  leasesim live --redis 'rediss://yuzhi:secret@redis.internal:6380/2'
-  leasesim live --redis 'redis+cluster://10.0.0.1:6379?addr=10.0.0.2:6379'
-  leasesim live --redis 'redis+sentinel://:secret@10.0.0.1:26379?addr=10.0.0.2:26379&master_name=buckets'
-  leasesim live --shape adversary --processes 8 --out json
-  leasesim live --kill-after 2s --stop-after 1s --strict`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if out != "table" && out != "json" {
-				return fmt.Errorf("%w: --out is %q, must be table or json", live.ErrUsage, out)
-			}
-			progress, clear := statusLine(c.ErrOrStderr())
-			report, err := live.Run(c.Context(), o, progress)
-			clear()
-			if err != nil && c.Context().Err() != nil {
-				return fmt.Errorf("leasesim: %w (%w)", sim.ErrInterrupted, err)
-			}
-			if err != nil {
-				return err
-			}
-			write := report.WriteTable
-			if out == "json" {
-				write = report.WriteJSON
-			}
-			if err := write(c.OutOrStdout()); err != nil {
-				return fmt.Errorf("leasesim: %w", err)
-			}
-			if report.BoundExceededBy > 0 {
-				return fmt.Errorf("%w by %d", errExceeded, report.BoundExceededBy)
-			}
-			return nil
-		},
-	}
+	c := command("live", func(c *cobra.Command) error {
+		if out != "table" && out != "json" {
+			return fmt.Errorf("%w: --out is %q, must be table or json", live.ErrUsage, out)
+		}
+		progress, clear := statusLine(c.ErrOrStderr())
+		report, err := live.Run(c.Context(), o, progress)
+		clear()
+		if err != nil && c.Context().Err() != nil {
+			return fmt.Errorf("leasesim: %w (%w)", sim.ErrInterrupted, err)
+		}
+		if err != nil {
+			return err
+		}
+		write := report.WriteTable
+		if out == "json" {
+			write = report.WriteJSON
+		}
+		if err := write(c.OutOrStdout()); err != nil {
+			return fmt.Errorf("leasesim: %w", err)
+		}
+		if report.BoundExceededBy > 0 {
+			return fmt.Errorf("%w by %d", errExceeded, report.BoundExceededBy)
+		}
+		return nil
+	})
 	f := c.Flags()
-	f.SortFlags = false
 	f.StringVar(&o.Redis, "redis", "", "host:port or URL of a real Redis; without it an embedded one is started")
 	f.IntVar(&o.Processes, "processes", 4, "number of processes")
 	f.Int64Var(&o.Rate, "rate", 20000, "tokens per second")
 	f.Int64Var(&o.Burst, "burst", 5000, "tokens that the full bucket holds")
 	f.Int64Var(&o.Overcommit, "overcommit", 0, "tokens that level and leases together may reach above the burst")
 	f.Float64Var(&o.Offered, "offered", 2, "requests offered by all processes together, as a multiple of the rate")
-	f.StringVar(&o.Shape, "shape", live.ShapeSteady, "shape of the load: "+strings.Join(live.Shapes, ", ")+" (adversary drains its lease just before every report; it ignores --offered)")
+	f.StringVar(&o.Shape, "shape", live.ShapeSteady, "shape of the load: "+strings.Join(live.Shapes, ", ")+
+		" (adversary drains its lease just before every report; it ignores --offered)")
 	f.DurationVar(&o.Within, "within", 0, "spread each burst over this long (0: as fast as two workers of each process can)")
 	f.DurationVar(&o.Duration, "duration", 5*time.Second, "how long to offer load")
 	f.DurationVar(&o.Target, "target", 0, "how long one lease should last (0: 100ms, less for a small burst)")
@@ -90,4 +64,122 @@ Exit status: 0 the bound holds, 3 it was exceeded, 2 bad usage, 130 interrupted,
 	f.Int64Var(&o.Forge, "forge", 0, "invent this many admissions at one instant, to see the audit find them")
 	_ = f.MarkHidden("forge")
 	return c
+}
+
+// liveFile is the scenario of compare --live without -f: what live does without flags.
+const liveFile = "example:real-processes"
+
+// sideBySide is what compare --live shows. Its JSON keys are part of the command's interface.
+type sideBySide struct {
+	Agrees    bool        `json:"agrees"`
+	Rows      []live.Row  `json:"rows"`
+	Fleet     string      `json:"fleet"`
+	Redis     string      `json:"redis"`
+	Real      live.Report `json:"real"`
+	Simulated sim.Report  `json:"simulated"`
+}
+
+// compareLive runs a scenario with real processes and in the simulator.
+func (f *shared) compareLive(redis string) error {
+	if !f.Flags().Changed("file") {
+		f.file = liveFile
+	}
+	var o live.Options
+	s, err := f.load(withoutRivals, func(s *sim.Scenario) (err error) {
+		if err := s.Validate(); err != nil {
+			return err
+		}
+		o, err = live.FromScenario(*s)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var b sideBySide
+	status, clear := statusLine(f.ErrOrStderr())
+	o.Redis = redis
+	b.Real, err = live.Run(f.Context(), o, status)
+	clear()
+	if f.Context().Err() != nil {
+		return fmt.Errorf("leasesim: nothing is compared: %w", sim.ErrInterrupted)
+	}
+	if err != nil {
+		return err
+	}
+	if b.Simulated, err = f.simulate(live.Simulated(s, b.Real)); err != nil {
+		return fmt.Errorf("leasesim: nothing is compared: %w", err)
+	}
+	b.Rows = live.Compare(o, b.Simulated, b.Real)
+	var disagree []string
+	for _, row := range b.Rows {
+		if !row.Agrees {
+			disagree = append(disagree, row.Name)
+		}
+	}
+	b.Agrees = len(disagree) == 0
+	b.Redis = b.Real.Redis
+	b.Fleet = fmt.Sprintf("%d processes share %d/s burst %d; load %s at %s × the limit, %v",
+		o.Processes, o.Rate, o.Burst, o.Shape, view.Number(o.Offered), o.Duration)
+	if err := f.show(b.document(f.text, f.program.commandLine(b.Simulated.Seed))); err != nil {
+		return err
+	}
+	if !b.Agrees {
+		err = fmt.Errorf("%w: %s", errDisagree, strings.Join(disagree, ", "))
+	}
+	return errors.Join(err, f.judge(b.Simulated))
+}
+
+// rowWords are the names of rows for people, where they differ.
+var rowWords = map[string]string{
+	live.AdmittedPart: "of burst + rate × duration",
+	live.Calls:        "lease calls/s of a process",
+	live.Jain:         "Jain's index",
+	live.Exceeded:     "bound exceeded by",
+}
+
+// document shows the two side by side.
+func (b *sideBySide) document(scenario, command string) view.Document {
+	t := view.Table{Columns: []string{"figure", ">simulated", ">real", ">agrees from", ">to", "tolerance", "agrees"}}
+	rows := [][]string{{"figure", "simulated", "simulated_least", "simulated_most", "real", "low", "high", "tolerance", "agrees"}}
+	verdict := view.Verdict{Mood: view.Good, Text: "The simulation and the real fleet agree."}
+	if !b.Agrees {
+		verdict = view.Verdict{Mood: view.Bad, Text: "The simulation and the real fleet DISAGREE."}
+	}
+	for _, r := range b.Rows {
+		name, number, agrees := cmp.Or(rowWords[r.Name], r.Name), view.Number, "yes"
+		if r.Name == live.AdmittedPart {
+			number = view.Percent
+		}
+		if !r.Agrees {
+			agrees = "NO"
+		}
+		if r.Name == live.Offered && r.Real < r.Low {
+			verdict.Text += " The real processes asked less than they should, as they did not get the processor in time: " +
+				"run it again on an idle machine, or with less load."
+		}
+		t.Add(name, number(r.Simulated), number(r.Real), number(r.Low), number(r.High), r.Tolerance, agrees)
+		row := []string{r.Name}
+		for _, x := range []float64{r.Simulated, r.Least, r.Most, r.Real, r.Low, r.High} {
+			row = append(row, view.Raw(x))
+		}
+		rows = append(rows, append(row, r.Tolerance, fmt.Sprint(r.Agrees)))
+	}
+	service := "the server does not say how much of it is its own"
+	if ns := b.Real.ServiceTimeNs; ns > 0 {
+		service = fmt.Sprintf("%v of it in the server", time.Duration(ns))
+	}
+	trip := b.Real.RoundTripNs
+	return view.Document{
+		Title: "Simulation and reality",
+		Subtitle: fmt.Sprintf("%s\nRedis: %s; a round trip took %v, one in a hundred %v or more, %s", b.Fleet, b.Redis,
+			time.Duration(trip.P50), time.Duration(trip.P99), service),
+		Facts:    []view.Fact{{Name: "hash", Value: b.Simulated.ScenarioHash}, {Name: "seed", Value: fmt.Sprint(b.Simulated.Seed)}},
+		Verdicts: []view.Verdict{verdict},
+		Sections: []view.Section{{Title: "Figures", Table: &t}},
+		Scenario: scenario,
+		Command:  command,
+		Machine:  b.Simulated.Machine,
+		Data:     b,
+		Rows:     rows,
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -35,6 +36,8 @@ const (
 var (
 	// errExceeded: the run worked and found the bound exceeded.
 	errExceeded = errors.New("leasesim: the bound was exceeded")
+	// errDisagree: compare --live worked and found a difference.
+	errDisagree = errors.New("leasesim: the simulation and the real fleet disagree")
 	// errUsage is wrapped by what is wrong with a command line.
 	errUsage = errors.New("leasesim")
 )
@@ -66,7 +69,7 @@ func main() {
 
 // run executes one command line and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return (&program{args: args, simulate: sim.Runner.Run}).run(ctx, stdout, stderr)
+	return (&program{args, sim.Runner.Run}).run(ctx, stdout, stderr)
 }
 
 // program is one execution of the command.
@@ -77,28 +80,11 @@ type program struct {
 
 // root is the command with all its subcommands.
 func (p *program) root() *cobra.Command {
-	root := &cobra.Command{
-		Use:   "leasesim",
-		Short: "Simulate, plan and check a leased rate limit",
-		Long: `leasesim shows what yuzhi's rate limiter does: how many requests a fleet admits, in which windows, how many it
-rejects that one central token bucket would have admitted, and what that costs in Redis calls. It runs the lease
-code that will run in production, on a virtual clock. The same scenario and seed give the same figures on any machine.
-
-Exit status: 0 all is well; 1 it failed; 2 the command line or the scenario is wrong; 3 a --threshold does not hold,
-live found the bound exceeded, or compare --live a disagreement; 4 plan found no policy that meets the targets;
-130 interrupted.`,
-		Example: `  leasesim init > fleet.yaml
-  leasesim run -f fleet.yaml --out html -o report.html
-  leasesim compare -f fleet.yaml
-  leasesim live --redis localhost:6379 --processes 8 --rate 50000 --burst 10000`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	root.AddCommand(p.initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(), p.replayCommand(), liveCommand(), scriptsCommand())
-	// No line of the help is wider than a report's.
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 120"))
+	root := command("leasesim", (*cobra.Command).Help)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.AddCommand(p.initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(),
+		p.replayCommand(), liveCommand(), scriptsCommand())
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 110"))
 	return root
 }
 
@@ -142,4 +128,30 @@ func prefixed(err error, status int) string {
 		return s
 	}
 	return "leasesim: " + s
+}
+
+// commandLine is what to type to see the same figures again, for a shell: as this program was
+// called, with the seed.
+func (p *program) commandLine(seed uint64) string {
+	words := []string{"leasesim"}
+	seeded := false
+	for _, arg := range p.args {
+		seeded = seeded || arg == "--seed" || strings.HasPrefix(arg, "--seed=")
+		words = append(words, quoted(arg))
+	}
+	if !seeded {
+		words = append(words, fmt.Sprintf("--seed %d", seed))
+	}
+	return strings.Join(words, " ")
+}
+
+// plain are words that no shell reads anything into.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./:=,%+@-]+$`)
+
+// quoted is a word as a POSIX shell takes it back.
+func quoted(word string) string {
+	if plain.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -52,14 +52,13 @@ func terminal(w io.Writer) *os.File {
 	return nil
 }
 
-// phases shows on a terminal, phase by phase, which part of something is done. Elsewhere it shows
+// phases shows on a terminal, phase by phase, how much of something is done. Elsewhere it shows
 // nothing, and show is nil. The caller calls clear before it prints anything else.
-func phases(w io.Writer) (show func(phase string, done float64), clear func()) {
+func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
 	f := terminal(w)
 	if f == nil {
 		return nil, func() {}
 	}
-	const steps = 1000
 	var bar *progressbar.ProgressBar
 	current := ""
 	clear = func() {
@@ -67,11 +66,11 @@ func phases(w io.Writer) (show func(phase string, done float64), clear func()) {
 			_ = bar.Clear() // a bar that cannot be drawn is no reason to stop what it is about
 		}
 	}
-	show = func(phase string, done float64) {
+	show = func(phase string, done, of int) {
 		if bar == nil || phase != current {
 			clear()
 			current = phase
-			bar = progressbar.NewOptions(steps,
+			bar = progressbar.NewOptions(of,
 				progressbar.OptionSetWriter(f),
 				progressbar.OptionSetDescription(phase),
 				progressbar.OptionSetWidth(32),
@@ -80,7 +79,7 @@ func phases(w io.Writer) (show func(phase string, done float64), clear func()) {
 				progressbar.OptionClearOnFinish(),
 			)
 		}
-		_ = bar.Set(int(done * steps))
+		_ = bar.Set(done)
 	}
 	return show, clear
 }

@@ -40,8 +40,8 @@ func TestATerminalShowsThePhasesAndIsCleared(t *testing.T) {
 		t.Fatal("a terminal shows nothing")
 	}
 	// when they are half and a quarter done, and the bar is cleared,
-	show("probe", 0.5)
-	show("screen", 0.25)
+	show("probe", 1, 2)
+	show("screen", 3, 12)
 	clear()
 	tty.Close()
 	shown, err := io.ReadAll(screen)

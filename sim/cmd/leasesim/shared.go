@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,10 +20,13 @@ import (
 // defaultFile is the scenario of a command line without -f.
 const defaultFile = "example:steady-fleet"
 
-// shared holds the flags of every command that simulates. A command calls add when it is built;
-// then load, which says everything that is wrong with the flags before anything runs; then show,
-// and judge once per report.
+// shared is a command that simulates, with the flags that all of these have. Its flags are added
+// when it is built; load says everything that is wrong with them before anything runs; then show
+// writes the report, and judge says whether it meets every --threshold.
 type shared struct {
+	*cobra.Command
+	program *program
+
 	file       string
 	sets       []string
 	seed       uint64
@@ -35,41 +37,44 @@ type shared struct {
 	output     string
 	thresholds []string
 
-	changed func(flag string) bool
-	rules   []search.Threshold // the parsed thresholds
-	text    string             // of the scenario's file, with what flags changed
+	rules []search.Threshold // the parsed thresholds
+	text  string             // of the scenario's file, with what flags changed
 }
 
-// add adds the flags to c.
-func (f *shared) add(c *cobra.Command) {
-	flags := c.Flags()
-	flags.SortFlags = false
-	flags.StringVarP(&f.file, "file", "f", defaultFile, "scenario: a YAML file, or example:NAME (see leasesim init --list)")
-	flags.StringArrayVar(&f.sets, "set", nil, "set one field of the scenario, as in policy.target=50ms or groups[0].count=20; repeatable")
+// simulating is the command of a page, with the shared flags.
+func (p *program) simulating(page string, run func(f *shared) error) *shared {
+	f := &shared{program: p}
+	f.Command = command(page, func(*cobra.Command) error { return run(f) })
+	flags := f.Flags()
+	flags.StringVarP(&f.file, "file", "f", defaultFile,
+		"scenario: a YAML file, or example:NAME (see leasesim init --list)")
+	flags.StringArrayVar(&f.sets, "set", nil,
+		"set one field of the scenario, as in policy.target=50ms or groups[0].count=20; repeatable")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of every random stream, 1 to 2^53-1; instead of the scenario's")
 	flags.IntVar(&f.reps, "reps", 0, "replications (default: the scenario's, or 10)")
-	flags.IntVar(&f.parallel, "parallel", 0, "replications at one time; never changes a figure (default: one per core)")
-	flags.DurationVar(&f.duration, "duration", 0, "simulated time of one replication (default: the scenario's, or 30s)")
+	flags.IntVar(&f.parallel, "parallel", 0,
+		"replications at one time; never changes a figure (default: one per core)")
+	flags.DurationVar(&f.duration, "duration", 0,
+		"simulated time of one replication (default: the scenario's, or 30s)")
 	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", "))
 	flags.StringVarP(&f.output, "output", "o", "", "write the report to this file instead of standard output")
-	flags.StringArrayVar(&f.thresholds, "threshold", nil, "fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0'; repeatable")
-	f.changed = flags.Changed
+	flags.StringArrayVar(&f.thresholds, "threshold", nil,
+		"fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0'; repeatable")
+	return f
 }
 
 // load is the scenario that -f, --set, --seed, --reps and --duration describe together, changed by
 // adjust, in that order. It is valid, and no default is filled in. The errors say what is wrong
 // with the command line or with the file, and end the command with status 2.
 func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error) {
-	var s sim.Scenario
 	if err := f.validate(); err != nil {
-		return s, err
+		return sim.Scenario{}, err
 	}
 	s, err := scenfile.Load(f.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, fmt.Errorf("%w: there is no file %s; see leasesim init", errUsage, f.file)
-	}
-	if unreadable := (*fs.PathError)(nil); errors.As(err, &unreadable) && unreadable.Path == f.file {
-		return s, fmt.Errorf("%w: --file: %w", errUsage, unreadable)
+	if unreadable := (*fs.PathError)(nil); errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: there is no file %s; see leasesim init", errUsage, f.file)
+	} else if errors.As(err, &unreadable) && unreadable.Path == f.file {
+		err = fmt.Errorf("%w: --file: %w", errUsage, unreadable)
 	}
 	if err != nil {
 		return s, err
@@ -79,13 +84,14 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 			return s, fmt.Errorf("%w: --set %s: %w", errUsage, assignment, err)
 		}
 	}
-	if f.changed("seed") {
+	changed := f.Flags().Changed
+	if changed("seed") {
 		s.Seed = f.seed
 	}
-	if f.changed("reps") {
+	if changed("reps") {
 		s.Reps = f.reps
 	}
-	if f.changed("duration") {
+	if changed("duration") {
 		s.Duration = f.duration
 	}
 	for _, change := range adjust {
@@ -95,8 +101,8 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	}
 	for _, rule := range f.rules {
 		if rule.Rival != "" && !slices.Contains(s.Rivals, rule.Rival) {
-			return s, fmt.Errorf("%w: --threshold '%s': the rival %s does not run; name it in the scenario's rivals, or in compare --rivals",
-				errUsage, rule, rule.Rival)
+			return s, fmt.Errorf("%w: --threshold '%s': the rival %s does not run; name it in the scenario's rivals, "+
+				"or in compare --rivals", errUsage, rule, rule.Rival)
 		}
 	}
 	if err := s.Validate(); err != nil {
@@ -125,14 +131,14 @@ func (f *faults) addf(wrong bool, format string, args ...any) {
 // validate checks the flags and parses the thresholds.
 func (f *shared) validate() error {
 	var all faults
-	all.addf(f.changed("seed") && (f.seed == 0 || f.seed >= 1<<53), "--seed is %d, must be 1 to 2^53-1", f.seed)
-	all.addf(f.changed("reps") && f.reps < 1, "--reps is %d, must be at least 1", f.reps)
+	changed := f.Flags().Changed
+	all.addf(changed("seed") && (f.seed == 0 || f.seed >= 1<<53), "--seed is %d, must be 1 to 2^53-1", f.seed)
+	all.addf(changed("reps") && f.reps < 1, "--reps is %d, must be at least 1", f.reps)
 	all.addf(f.parallel < 0, "--parallel is %d, must be 0 (one per core) or more", f.parallel)
-	all.addf(f.changed("duration") && f.duration <= 0, "--duration is %v, must be above 0", f.duration)
+	all.addf(changed("duration") && f.duration <= 0, "--duration is %v, must be above 0", f.duration)
 	all.addf(!slices.Contains(view.Formats, f.out), "--out is %q, must be one of %s", f.out, strings.Join(view.Formats, ", "))
 	err := checkWritable(f.output)
 	all.addf(err != nil, "--output: %w", err)
-	f.rules = nil
 	for _, text := range f.thresholds {
 		rule, err := search.ParseThreshold(text)
 		all.addf(err != nil, "--threshold: %w", err)
@@ -141,38 +147,12 @@ func (f *shared) validate() error {
 	return errors.Join(all...)
 }
 
-// simulate runs s, with a progress bar on a terminal.
-func (f *shared) simulate(p *program, c *cobra.Command, s sim.Scenario) (sim.Report, error) {
-	runner := sim.Runner{Parallel: f.parallel}
-	show, clear := phases(c.ErrOrStderr())
-	defer clear()
-	if show != nil {
-		runner.Progress = func(done float64) { show(c.Name(), done) }
-	}
-	return p.simulate(runner, c.Context(), s)
-}
-
-// single simulates one replication after the other: where many simulations run side by side, each
-// has a core of its own.
-func (p *program) single(confidence float64) search.Run {
-	runner := sim.Runner{Parallel: 1, Confidence: confidence}
-	return func(ctx context.Context, s sim.Scenario) (sim.Report, error) { return p.simulate(runner, ctx, s) }
-}
-
-// counted is show for steps that are counted; nil where show is.
-func counted(show func(phase string, done float64)) func(phase string, done, of int) {
-	if show == nil {
-		return nil
-	}
-	return func(phase string, done, of int) { show(phase, float64(done)/float64(of)) }
-}
-
 // show writes a document as --out and --output say.
-func (f *shared) show(c *cobra.Command, d view.Document) error {
+func (f *shared) show(d view.Document) error {
 	if f.output != "" {
 		return writeFile(f.output, func(w io.Writer) error { return d.Write(w, f.out) })
 	}
-	if err := d.Write(c.OutOrStdout(), f.out); err != nil {
+	if err := d.Write(f.OutOrStdout(), f.out); err != nil {
 		return fmt.Errorf("leasesim: %w", err)
 	}
 	return nil
@@ -187,22 +167,4 @@ func (f *shared) judge(r sim.Report) error {
 		errs = append(errs, rule.Check(&r))
 	}
 	return errors.Join(errs...)
-}
-
-// thresholdHelp is what the help of a command with --threshold says about it.
-func thresholdHelp() string {
-	var b strings.Builder
-	b.WriteString(`A --threshold is FIGURE OP NUMBER, as in 'false_reject_ratio < 0.5%'. It holds if it holds for the whole confidence
-interval of the figure; with .mean, .low, .high or .worst after its name it is about that one number. OP is one of
-< <= > >= == !=. Several --threshold must all hold. The figures, those with * also of a rival as rival.NAME.FIGURE:
-
-`)
-	for _, name := range search.FigureNames() {
-		star := " "
-		if slices.Contains(search.RivalFigureNames(), name) {
-			star = "*"
-		}
-		fmt.Fprintf(&b, "  %-20s%s %s\n", name, star, view.About(name))
-	}
-	return b.String() + "\n" + view.Wrap(view.Bases) + "\n"
 }

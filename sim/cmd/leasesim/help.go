@@ -1,0 +1,80 @@
+package main
+
+import (
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/spf13/cobra"
+
+	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+	"github.com/yuzhi-go/yuzhi/sim/view"
+)
+
+// The pages of the help, one for each command: how it is called, what it is in a line, all about it,
+// and its examples.
+//
+//go:embed help
+var helpFiles embed.FS
+
+var pages = template.Must(template.New("").Funcs(template.FuncMap{
+	"bases":     func() string { return view.Bases },
+	"figures":   figureHelp,
+	"liveFile":  func() string { return liveFile },
+	"rivals":    rivalHelp,
+	"tolerance": live.ToleranceHelp,
+}).ParseFS(helpFiles, "help/*.txt"))
+
+// command is the command of a page, without flags and arguments.
+func command(page string, run func(c *cobra.Command) error) *cobra.Command {
+	var b strings.Builder
+	if err := pages.ExecuteTemplate(&b, page+".txt", nil); err != nil {
+		panic(err) // the pages are part of the program
+	}
+	use, text, _ := strings.Cut(b.String(), "\n")
+	short, text, _ := strings.Cut(text, "\n\n")
+	long, examples, _ := strings.Cut(text, "\nExamples:\n")
+	c := &cobra.Command{
+		Use: use, Short: short, Long: view.Wrap(long), Example: strings.TrimRight(examples, "\n"), Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return run(c) },
+	}
+	c.Flags().SortFlags = false
+	return c
+}
+
+// starred is a line of a list in the help, with a star behind the name or without.
+func starred(name string, star bool, about string) string {
+	mark := " "
+	if star {
+		mark = "*"
+	}
+	return fmt.Sprintf("  %-20s%s %s\n", name, mark, about)
+}
+
+func figureHelp() string {
+	var b strings.Builder
+	for _, name := range search.FigureNames() {
+		b.WriteString(starred(name, slices.Contains(search.RivalFigureNames(), name), view.About(name)))
+	}
+	return b.String()
+}
+
+// rivalHelp has a line for each algorithm. One that goes by the caller's clock shares the line of
+// the one that goes by the store's.
+func rivalHelp() string {
+	var b strings.Builder
+	all := rival.Names()
+	for _, name := range all {
+		if base, ok := strings.CutSuffix(name, "_client"); ok && slices.Contains(all, base) {
+			continue
+		}
+		about := strings.TrimSuffix(rival.Describe(name), "; by the store's time")
+		b.WriteString(starred(name, slices.Contains(all, name+"_client"), about))
+	}
+	b.WriteString("\n  * by the store's clock; with _client after its name, by that of the process that calls, as many libraries do\n")
+	return b.String()
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+	"github.com/yuzhi-go/yuzhi/sim/view"
+)
+
+// lab runs one replication after the other: where many simulations run side by side, each has a core
+// of its own. The caller calls clear before it prints anything else.
+func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
+	runner := sim.Runner{Parallel: 1, Confidence: confidence}
+	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
+		return f.program.simulate(runner, ctx, s)
+	}
+	lab.Parallel = f.parallel
+	lab.Progress, clear = phases(f.ErrOrStderr())
+	return lab, clear
+}
+
+func (p *program) sweepCommand() *cobra.Command {
+	var vary []string
+	var objectives string
+	f := p.simulating("sweep", func(f *shared) error { return f.sweep(vary, objectives) })
+	f.Flags().StringArrayVar(&vary, "vary", nil, "a field and its values, as in policy.target=10ms..1s:log:8; repeatable")
+	f.Flags().StringVar(&objectives, "objectives", "", "what points are good for, as in "+
+		"admitted_vs_central:max,calls_per_s:min (default false_reject_ratio:min,calls_per_s:min)")
+	return f.Command
+}
+
+// sweep runs the grid and shows it.
+func (f *shared) sweep(vary []string, goals string) error {
+	s, err := f.load(withoutRivals)
+	if err != nil {
+		return err
+	}
+	var axes []search.Axis
+	for _, text := range vary {
+		a, err := search.ParseAxis(text)
+		if err != nil {
+			return fmt.Errorf("%w: --vary: %w", errUsage, err)
+		}
+		if slices.Contains([]string{"seed", "reps", "parallel"}, a.Path) {
+			return fmt.Errorf("%w: --vary %s: all points have the same seeds and replications; use --%s", errUsage, a.Path, a.Path)
+		}
+		axes = append(axes, a)
+	}
+	var objectives []search.Objective
+	if goals != "" {
+		if objectives, err = search.ParseObjectives(goals); err != nil {
+			return fmt.Errorf("%w: --objectives: %w", errUsage, err)
+		}
+	}
+	lab, clear := f.lab(0)
+	r, err := lab.Sweep(f.Context(), s, axes, objectives)
+	clear()
+	switch {
+	case errors.Is(err, search.ErrAxis), errors.Is(err, search.ErrGrid):
+		return fmt.Errorf("%w: --vary: %w", errUsage, err)
+	case err != nil && !(errors.Is(err, sim.ErrInterrupted) && r.Finished > 0):
+		return err
+	}
+	if err := f.show(view.Sweep(r, f.text, f.program.commandLine(r.Seed))); err != nil {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("leasesim: %w", err)
+	}
+	if r.Invalid == len(r.Points) {
+		return fmt.Errorf("%w: no point is a valid scenario: at %s: %s", errUsage, r.Label(&r.Points[0]), r.Points[0].Invalid)
+	}
+	var errs []error
+	for i := range r.Points {
+		if point := &r.Points[i]; point.Figures != nil {
+			if err := f.judge(sim.Report{Figures: *point.Figures}); err != nil {
+				errs = append(errs, fmt.Errorf("at %s: %w", r.Label(point), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// partTargets are the targets that are parts of one, with their flags.
+var partTargets = []struct{ flag, figure, op, help string }{
+	{"false-rejects", "false_reject_ratio", "<=", "at most this `part` is rejected that one central bucket would " +
+		"have admitted (default 0.5% if there is no other target)"},
+	{"admitted", "admitted_vs_central", ">=", "at least this `part` of what one central bucket would have is admitted, as 99%"},
+	{"redis-cpu", "redis_cpu", "<=", "at most this `part` of a core is busy, of the busiest shard, as 5%"},
+	{"jain", "jain", ">=", "Jain's index of fairness is at least this `part`, as 99%"},
+	{"worst-share", "worst_share", ">=", "the worst process gets at least this `part` of its fair share, as 95%"},
+}
+
+// planFlags are what plan has beside the shared flags.
+type planFlags struct {
+	parts         []sim.Ratio // one for each of partTargets
+	redisCalls    float64
+	waitP99       time.Duration
+	confidence    sim.Ratio
+	overcommitMax int64
+	mustHold      []string
+}
+
+func (p *program) planCommand() *cobra.Command {
+	o := planFlags{parts: make([]sim.Ratio, len(partTargets))}
+	f := p.simulating("plan", func(f *shared) error { return f.plan(o) })
+	flags := f.Flags()
+	for i, t := range partTargets {
+		flags.TextVar(&o.parts[i], t.flag, sim.Ratio(0), t.help)
+		flags.Lookup(t.flag).DefValue = ""
+	}
+	flags.Float64Var(&o.redisCalls, "redis-calls", 0, "at most so many lease calls per second of the whole fleet")
+	flags.DurationVar(&o.waitP99, "wait-p99", 0, "99 % of the admitted wait at most so long")
+	flags.TextVar(&o.confidence, "confidence", sim.Ratio(0.95), "of the intervals, a `part`")
+	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "policy.overcommit may be up to so many tokens, which weakens "+
+		"the bound by as many (default: the scenario's)")
+	flags.StringSliceVar(&o.mustHold, "stress-must-hold", nil,
+		"the targets must hold under stress too: all, or some of "+strings.Join(search.Stresses, ", "))
+	flags.Lookup("stress-must-hold").NoOptDefVal = "all"
+	return f.Command
+}
+
+// question is what the flags ask, but for the scenario.
+func (o planFlags) question(changed func(flag string) bool) (q search.Question, err error) {
+	for i, t := range partTargets {
+		if changed(t.flag) {
+			q.Targets = append(q.Targets, search.Threshold{Figure: t.figure, Op: t.op, Bound: float64(o.parts[i])})
+		}
+	}
+	if changed("redis-calls") {
+		q.Targets = append(q.Targets, search.AtMost("calls_per_s", o.redisCalls))
+	}
+	if changed("wait-p99") {
+		q.Targets = append(q.Targets, search.AtMost("wait_ms_p99", o.waitP99.Seconds()*1000))
+	}
+	var all faults
+	all.addf(changed("redis-calls") && !(o.redisCalls > 0), "--redis-calls is %v, must be above 0", o.redisCalls)
+	all.addf(o.waitP99 < 0, "--wait-p99 is %v, must be at least 0", o.waitP99)
+	x := float64(o.confidence)
+	all.addf(!(x >= 0.5 && x <= 0.9999), "--confidence is %v%%, must be 50%% to 99.99%%", 100*x)
+	all.addf(o.overcommitMax < 0, "--overcommit-max is %d, must be at least 0", o.overcommitMax)
+	q.OvercommitMax = o.overcommitMax
+	if q.MustHold = o.mustHold; slices.Contains(o.mustHold, "all") {
+		q.MustHold = search.Stresses
+	}
+	for _, name := range q.MustHold {
+		all.addf(!slices.Contains(search.Stresses, name), "--stress-must-hold: %q must be all or some of %s",
+			name, strings.Join(search.Stresses, ", "))
+	}
+	return q, errors.Join(all...)
+}
+
+// plan answers the question and shows the answer.
+func (f *shared) plan(o planFlags) error {
+	q, err := o.question(f.Flags().Changed)
+	if err != nil {
+		return err
+	}
+	if q.Scenario, err = f.load(withoutRivals); err != nil {
+		return err
+	}
+	lab, clear := f.lab(float64(o.confidence))
+	plan, err := lab.Plan(f.Context(), q)
+	clear()
+	infeasible, interrupted := errors.Is(err, search.ErrInfeasible), errors.Is(err, sim.ErrInterrupted)
+	if err != nil && !infeasible && !(interrupted && len(plan.TradeOffs) > 0) {
+		return err
+	}
+	if err := f.show(view.Plan(plan, f.text, f.program.commandLine(plan.Seed))); err != nil {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("leasesim: %w", err)
+	}
+	return f.judge(sim.Report{Figures: plan.Chosen.Figures})
+}

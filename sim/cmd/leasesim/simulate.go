@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
+	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
+	"github.com/yuzhi-go/yuzhi/sim/view"
+)
+
+func (p *program) runCommand() *cobra.Command {
+	return p.simulating("run", func(f *shared) error { return f.report(view.Run) }).Command
+}
+
+// report simulates the scenario that the flags describe and shows what came of it.
+func (f *shared) report(show func(view.Result) view.Document, adjust ...func(*sim.Scenario) error) error {
+	s, err := f.load(adjust...)
+	if err != nil {
+		return err
+	}
+	r, err := f.simulate(s)
+	interrupted := errors.Is(err, sim.ErrInterrupted)
+	if err != nil && !(interrupted && r.Reps > 0) {
+		return err
+	}
+	result := view.Result{
+		Scenario: s, Text: f.text, Report: r, Command: f.program.commandLine(r.Seed),
+		Thresholds: f.rules, Describe: rival.Describe,
+	}
+	if err := f.show(show(result)); err != nil {
+		return err
+	}
+	if interrupted {
+		return fmt.Errorf("leasesim: the report is of the replications that had ended: %w", err)
+	}
+	return f.judge(r)
+}
+
+// simulate runs s, with a progress bar on a terminal.
+func (f *shared) simulate(s sim.Scenario) (sim.Report, error) {
+	runner := sim.Runner{Parallel: f.parallel}
+	show, clear := phases(f.ErrOrStderr())
+	defer clear()
+	if show != nil {
+		runner.Progress = func(done float64) { show(f.Name(), int(1000*done), 1000) }
+	}
+	return f.program.simulate(runner, f.Context(), s)
+}
+
+func (p *program) compareCommand() *cobra.Command {
+	var rivals []string
+	var real bool
+	var redis string
+	f := p.simulating("compare", func(f *shared) error {
+		given := f.Flags().Changed
+		switch {
+		case real && given("rivals"):
+			return fmt.Errorf("%w: --rivals are not run by --live", errUsage)
+		case real:
+			return f.compareLive(redis)
+		case given("redis"):
+			return fmt.Errorf("%w: --redis is for compare --live", errUsage)
+		}
+		return f.report(view.Comparison, func(s *sim.Scenario) error {
+			switch {
+			case given("rivals"):
+				s.Rivals = nil
+				return f.addRivals(s, rivals, true)
+			case len(s.Rivals) > 0:
+				rivals, s.Rivals = s.Rivals, nil
+			default:
+				rivals = rival.Names()
+			}
+			return f.addRivals(s, rivals, false)
+		})
+	})
+	flags := f.Flags()
+	flags.StringSliceVar(&rivals, "rivals", nil,
+		"the algorithms, separated by commas (default: the scenario's, or all that can hold its limits)")
+	flags.BoolVar(&real, "live", false,
+		"set the simulation beside real processes that share a Redis, instead of other algorithms")
+	flags.StringVar(&redis, "redis", "",
+		"with --live: host:port or URL of a real Redis; without it an embedded one is started")
+	return f.Command
+}
+
+// addRivals adds the algorithms that can take part in s. That another cannot is an error where all
+// are asked for, else it is said. One key is enough to see whether it can.
+func (f *shared) addRivals(s *sim.Scenario, names []string, all bool) error {
+	full := s.Defaults()
+	fleet := rival.Fleet{Limits: full.Limits, Keys: 1}
+	for _, g := range full.Groups {
+		fleet.Processes += g.Count
+	}
+	fleet.Processes = max(fleet.Processes, 1)
+	for _, name := range names {
+		_, err := rival.New(name, fleet)
+		switch {
+		case all && slices.Contains(s.Rivals, name):
+			return fmt.Errorf("%w: --rivals: %s is there twice", errUsage, name)
+		case err == nil:
+			s.Rivals = append(s.Rivals, name)
+		case all:
+			return fmt.Errorf("%w: --rivals: %w", errUsage, err)
+		default:
+			fmt.Fprintf(f.ErrOrStderr(), "leasesim: without %s: %v\n", name, err)
+		}
+	}
+	return nil
+}
+
+func (p *program) replayCommand() *cobra.Command {
+	var file string
+	var repeat bool
+	f := p.simulating("replay", func(f *shared) error {
+		if file == "" {
+			return fmt.Errorf("%w: replay needs a --trace", errUsage)
+		}
+		return f.report(view.Run, func(s *sim.Scenario) error {
+			t, err := trace.ReadFile(file)
+			if err != nil {
+				return fmt.Errorf("%w: --trace: %w", errUsage, err)
+			}
+			long := f.Flags().Changed("duration") ||
+				slices.ContainsFunc(f.sets, func(set string) bool { return strings.HasPrefix(set, "duration=") })
+			if n := len(t.Requests); n > 0 && !long {
+				s.Duration = t.Requests[n-1].At.Truncate(time.Millisecond) + time.Millisecond
+			}
+			for i := range s.Groups {
+				s.Groups[i].Workload = nil
+			}
+			s.Workload = sim.Workload{
+				Kind: sim.Replay, Verb: s.Workload.Verb, Deadline: s.Workload.Deadline,
+				File: file, Trace: t, TraceSum: trace.Digest(t), Repeated: repeat,
+			}
+			return nil
+		})
+	})
+	f.Flags().StringVar(&file, "trace", "", "the recorded requests: a CSV file")
+	f.Flags().BoolVar(&repeat, "repeat", false, "start again at the end of the trace, until --duration is over")
+	return f.Command
+}
