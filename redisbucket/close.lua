@@ -2,7 +2,7 @@
 -- fails half way keeps what it wrote: nothing is stored that open.lua would refuse. An operation
 -- that changes nothing writes nothing.
 --
--- It takes, from the files before it: all that open.lua lists; answer, the reply without its levels;
+-- It takes, from the files before it: all that open.lua lists; answer, the reply but its levels;
 -- frost, how long nothing refills; record, the text of the holder's record, or nil to leave that as
 -- it is; and recordLife, how long to keep it. KEYS and units: common.lua.
 --
