@@ -44,20 +44,19 @@ type Rate float64
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (r *Rate) UnmarshalText(text []byte) error {
 	s := string(text)
-	for unit, seconds := range map[string]float64{"/s": 1, "/m": 60, "/h": 3600} {
-		if !strings.HasSuffix(s, unit) {
-			continue
-		}
-		x, err := numberOf(s, unit, "")
-		if err == nil && x < 0 {
-			err = bad("%q is negative", s)
-		}
-		if err == nil {
-			*r = Rate(x / seconds)
-		}
-		return err
+	count, unit, _ := strings.Cut(s, "/")
+	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]
+	if seconds == 0 {
+		return bad("%q has no unit: a rate is like 1200/s, 90/m or 5000/h", s)
 	}
-	return bad("%q has no unit: a rate is like 1200/s, 90/m or 5000/h", s)
+	x, err := number(count)
+	if err == nil && x < 0 {
+		err = bad("%q is negative", s)
+	}
+	if err == nil {
+		*r = Rate(x / seconds)
+	}
+	return err
 }
 
 // MarshalText implements encoding.TextMarshaler.

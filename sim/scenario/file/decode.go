@@ -225,11 +225,8 @@ func (d *decoder) mapping(path string, n *yaml.Node, v reflect.Value) {
 		case first[name] > 0:
 			d.bad(here, at, "is there twice, first in line %d", first[name])
 		case !ok:
-			guess := meant(name, namesOf(v.Type()))
-			d.bad(here, at, "unknown field%s", didYouMean(guess))
-			if guess != "" {
-				d.unread = append(d.unread, join(path, guess))
-			}
+			d.bad(here, at, "unknown field%s", didYouMean(guess(path, name, v.Type())))
+			d.unread = append(d.unread, cmp.Or(guess(path, name, v.Type()), here))
 		default:
 			d.places[here] = at
 			if value.Kind == yaml.ScalarNode {

@@ -170,6 +170,20 @@ func fieldOf(t reflect.Type, name string) (f reflect.StructField, ok bool) {
 // join is the path of a field of what is at path.
 func join(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
 
+// guess is the path that the writer of an unknown name in a section may have meant, or "": a field
+// of this name elsewhere, or one of a similar name there.
+func guess(path, name string, section reflect.Type) string {
+	here := meant(name, namesOf(section))
+	elsewhere := slices.IndexFunc(Paths(), func(p string) bool { return strings.HasSuffix(p, "."+name) })
+	switch {
+	case path == "" && elsewhere >= 0:
+		return Paths()[elsewhere]
+	case here != "":
+		return join(path, here)
+	}
+	return ""
+}
+
 // meant is the known name that the writer of an unknown one may have meant, or "".
 func meant(name string, known []string) string {
 	name = strings.ReplaceAll(scenario.FieldName(name), "-", "_")

@@ -19,7 +19,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -45,12 +44,7 @@ func Load(path string) (scenario.Scenario, error) {
 		}
 		return Parse(path, exampleText(name))
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return scenario.Scenario{}, fmt.Errorf("file: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, textMax+1))
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return scenario.Scenario{}, fmt.Errorf("file: %w", err)
 	}

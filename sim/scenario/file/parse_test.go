@@ -102,8 +102,9 @@ var wrong = map[string]string{
 
 	// Names
 	"limits: [1/s]\nduratoin: 5s":                           "s.yaml:2:1: duratoin: unknown field; did you mean duration?",
-	"limits: [1/s]\npolicy: {TTL: 1s}":                      "s.yaml:2:10: policy.TTL: unknown field; did you mean ttl?",
-	"limits: [1/s]\nredis: {shard: 3}":                      "s.yaml:2:9: redis.shard: unknown field; did you mean shards?",
+	"limits: [1/s]\npolicy: {TTL: 1s}":                      "s.yaml:2:10: policy.TTL: unknown field; did you mean policy.ttl?",
+	"limits: [1/s]\nredis: {shard: 3}":                      "s.yaml:2:9: redis.shard: unknown field; did you mean redis.shards?",
+	"limits: [1/s]\ntarget: 5s":                             "s.yaml:2:1: target: unknown field; did you mean policy.target?",
 	"limits: [1/s]\nnetwork:\n  lots: 1%":                   "s.yaml:3:3: network.lots: unknown field",
 	"limits: [1/s]\nworkload: {trace: x}":                   "s.yaml:2:12: workload.trace: unknown field",
 	"limits: [1/s]\n? [a]\n: b":                             "s.yaml:2:3: has a field whose name is not a word",
@@ -280,7 +281,7 @@ func TestATraceIsFoundBesideItsScenario(t *testing.T) {
 func TestAWrongTraceIsAnErrorOfItsField(t *testing.T) {
 	path := written(t, "s.yaml", "limits: [9/s]\nworkload:\n  kind: replay\n  file: t.csv\n", "t.csv", "time_s\n1\nx\n")
 	trace := filepath.Join(filepath.Dir(path), "t.csv")
-	if _, err := Load(path); err == nil || err.Error() != path+":4:9: workload.file: "+trace+`:3:1: time "x" is not a decimal number` {
+	if _, err := Load(path); err == nil || err.Error() != path+":4:9: workload.file: trace: invalid trace: "+trace+`:3:1: time "x" is not a decimal number` {
 		t.Errorf("%v", err)
 	}
 	if err := os.Remove(trace); err != nil {

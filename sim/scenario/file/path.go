@@ -133,26 +133,11 @@ func (at *location) step(part string, inBrackets bool) error {
 	}
 	f, ok := fieldOf(v.Type(), part)
 	if !ok {
-		return invalid(join(at.path, part), "unknown field%s", didYouMean(at.guess(v.Type(), part)))
+		return invalid(join(at.path, part), "unknown field%s", didYouMean(guess(at.path, part, v.Type())))
 	}
 	at.workload, _ = v.Addr().Interface().(*scenario.Workload)
 	at.path, at.value = join(at.path, part), v.FieldByIndex(f.Index)
 	return nil
-}
-
-// guess is what may have been meant: a field of this name elsewhere, or one of a similar name here.
-func (at *location) guess(t reflect.Type, part string) string {
-	if at.path == "" {
-		for _, p := range Paths() {
-			if strings.HasSuffix(p, "."+part) {
-				return p
-			}
-		}
-	}
-	if name := meant(part, namesOf(t)); name != "" {
-		return join(at.path, name)
-	}
-	return ""
 }
 
 // element goes to an element of a list, by its number, or to a group by its name.

@@ -35,23 +35,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// ErrInvalid is wrapped by every error that says why a text is not a trace.
+// ErrInvalid is wrapped by every error that says where and why a text is not a trace.
 var ErrInvalid = errors.New("trace: invalid trace")
-
-// Error is where a text stops being a trace, and why.
-type Error struct {
-	File         string
-	Line, Column int // from 1; the column counts bytes
-	Message      string
-}
-
-// Error is "file:line:column: message".
-func (e *Error) Error() string {
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
-}
-
-// Unwrap is ErrInvalid.
-func (e *Error) Unwrap() error { return ErrInvalid }
 
 // reader is one text on its way to a trace.
 type reader struct {
@@ -80,8 +65,8 @@ func ReadFile(path string) (*scenario.Trace, error) {
 	return Read(path, f)
 }
 
-// Read reads a trace. The name of the file is for the error, which is an *Error but where from
-// itself failed.
+// Read reads a trace. The name of the file is for the error, which has the line and the column, from
+// 1 and in bytes, and wraps ErrInvalid, but where from itself failed.
 func Read(name string, from io.Reader) (*scenario.Trace, error) {
 	buffered := bufio.NewReaderSize(from, 1<<16)
 	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" { // as spreadsheets write
@@ -91,39 +76,38 @@ func Read(name string, from io.Reader) (*scenario.Trace, error) {
 		file: name, csv: csv.NewReader(buffered), columns: map[string]int{}, keys: names{}, processes: names{},
 	}
 	r.csv.ReuseRecord = true
-	header, err := r.csv.Read()
-	if err == io.EOF {
-		return nil, &Error{name, 1, 1, "the file is empty; its first line must name the columns: " + columnNames}
-	}
-	if err == nil {
-		err = r.header(header)
-	}
-	for err == nil {
-		var line []string
-		if line, err = r.csv.Read(); err == nil {
-			err = r.line(line)
+	for parse := r.header; ; parse = r.line {
+		fields, err := r.csv.Read()
+		if err == nil {
+			err = parse(fields)
 		}
+		switch syntax, ok := errors.AsType[*csv.ParseError](err); {
+		case err == nil:
+			continue
+		case ok:
+			return nil, r.bad(syntax.Line, syntax.Column, syntax.Err.Error())
+		case errors.Is(err, ErrInvalid):
+			return nil, err
+		case err != io.EOF:
+			return nil, fmt.Errorf("trace: %s: %w", name, err)
+		case r.unit == 0:
+			return nil, r.bad(1, 1, "the file is empty; its first line must name the columns: "+columnNames)
+		case len(r.requests) == 0:
+			return nil, r.bad(2, 1, "there are no requests")
+		}
+		r.renumber()
+		return &scenario.Trace{Requests: r.requests}, nil
 	}
-	if e, ok := errors.AsType[*csv.ParseError](err); ok {
-		return nil, &Error{name, e.Line, e.Column, e.Err.Error()}
-	}
-	if _, ok := errors.AsType[*Error](err); ok {
-		return nil, err
-	}
-	if err != io.EOF {
-		return nil, fmt.Errorf("trace: %s: %w", name, err)
-	}
-	if len(r.requests) == 0 {
-		return nil, &Error{name, 2, 1, "there are no requests"}
-	}
-	r.renumber()
-	return &scenario.Trace{Requests: r.requests}, nil
 }
 
-// bad is an error in the field of the line that was read last.
-func (r *reader) bad(field int, format string, args ...any) error {
+func (r *reader) bad(line, column int, message string) error {
+	return fmt.Errorf("%w: %s:%d:%d: %s", ErrInvalid, r.file, line, column, message)
+}
+
+// badField is an error in a field of the line that was read last.
+func (r *reader) badField(field int, format string, args ...any) error {
 	line, column := r.csv.FieldPos(field)
-	return &Error{r.file, line, column, fmt.Sprintf(format, args...)}
+	return r.bad(line, column, fmt.Sprintf(format, args...))
 }
 
 // timeColumns are nanoseconds per unit of each.
@@ -137,15 +121,15 @@ func (r *reader) header(names []string) error {
 		if unit := timeColumns[name]; unit > 0 {
 			column, r.unit = "time", unit
 		} else if name != "process" && name != "key" && name != "tokens" {
-			return r.bad(i, "unknown column %q; there are %s", name, columnNames)
+			return r.badField(i, "unknown column %q; there are %s", name, columnNames)
 		}
 		if first, again := r.columns[column]; again {
-			return r.bad(i, "column %q says what column %q said already", name, names[first])
+			return r.badField(i, "column %q says what column %q said already", name, names[first])
 		}
 		r.columns[column] = i
 	}
 	if r.unit == 0 {
-		return r.bad(0, "there is no column with the time; there are %s", columnNames)
+		return r.badField(0, "there is no column with the time; there are %s", columnNames)
 	}
 	return nil
 }
@@ -154,10 +138,10 @@ func (r *reader) line(fields []string) error {
 	i := r.columns["time"]
 	at, err := nanoseconds(fields[i], r.unit)
 	if err != nil {
-		return r.bad(i, "time %q %v", fields[i], err)
+		return r.badField(i, "time %q %v", fields[i], err)
 	}
 	if n := len(r.requests); n > 0 && at < r.requests[n-1].At {
-		return r.bad(i, "time %q is before that of the line before; sort the lines", fields[i])
+		return r.badField(i, "time %q is before that of the line before; sort the lines", fields[i])
 	}
 	q := scenario.TraceRequest{At: at, Cost: 1}
 	if i, ok := r.columns["process"]; ok {
@@ -169,7 +153,7 @@ func (r *reader) line(fields []string) error {
 	if i, ok := r.columns["tokens"]; ok {
 		q.Cost, err = strconv.ParseInt(fields[i], 10, 64)
 		if err != nil || q.Cost < 1 {
-			return r.bad(i, "tokens %q must be a whole number, 1 or more", fields[i])
+			return r.badField(i, "tokens %q must be a whole number, 1 or more", fields[i])
 		}
 	}
 	r.requests = append(r.requests, q)
