@@ -53,7 +53,6 @@ type (
 	Partition    = scenario.Partition
 	Redis        = scenario.Redis
 	RedisFault   = scenario.RedisFault
-	Violation    = scenario.Violation
 
 	Rate         = scenario.Rate
 	Ratio        = scenario.Ratio

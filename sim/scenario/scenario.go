@@ -10,7 +10,6 @@
 package scenario
 
 import (
-	"errors"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -222,24 +221,3 @@ type RedisFault struct {
 	Lost  time.Duration // failover: the replica's lag
 	Shard int           // numbered from 1; 0 means all
 }
-
-// ErrInvalidScenario is wrapped by every error that says why a Scenario cannot be run.
-var ErrInvalidScenario = errors.New("sim: invalid scenario")
-
-// Violation is one rule that a Scenario breaks. Validate joins them; each is found again through
-// Unwrap() []error.
-type Violation struct {
-	// Path names the field as a scenario file does: groups[1].pauses.for. It is of the nearest
-	// field that can be written in a file; "limits" where there are none.
-	Path string
-	// Message has the value and the bound.
-	Message string
-}
-
-// Error implements error.
-func (v *Violation) Error() string {
-	return ErrInvalidScenario.Error() + ": " + v.Path + ": " + v.Message
-}
-
-// Unwrap is ErrInvalidScenario.
-func (v *Violation) Unwrap() error { return ErrInvalidScenario }

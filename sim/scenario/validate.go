@@ -14,6 +14,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
+// ErrInvalidScenario is wrapped by every error that says why a Scenario cannot be run.
+var ErrInvalidScenario = errors.New("sim: invalid scenario")
+
 // DurationMax is the longest run, and the longest time that anything in it may take.
 const DurationMax = 30 * 24 * time.Hour
 
@@ -27,10 +30,10 @@ const (
 	alphaMax     = 100
 )
 
-// Validate reports the violations of s, after Defaults, each with its path, value and bound, as one
-// error that joins *Violation values and so wraps ErrInvalidScenario. First come those of
-// ValidateFields; where there are none, all fields that do not fit together. The names of Rivals
-// are package rival's to check.
+// Validate reports the violations of s, after Defaults, as one error that joins them. Each is
+// ErrInvalidScenario, the path of the field as a scenario file has it, and its value with its bound,
+// with ": " between them. First come those of ValidateFields; where there are none, all fields that
+// do not fit together. The names of Rivals are package rival's to check.
 func (s Scenario) Validate() error {
 	if err := s.ValidateFields(); err != nil {
 		return err
@@ -85,7 +88,7 @@ func (s Scenario) check(together bool) error {
 }
 
 func (c *checker) bad(path, format string, args ...any) {
-	c.all = append(c.all, &Violation{path, fmt.Sprintf(format, args...)})
+	c.all = append(c.all, fmt.Errorf("%w: %s: %s", ErrInvalidScenario, path, fmt.Sprintf(format, args...)))
 }
 
 // between demands low <= value <= high, and reports whether it is so.

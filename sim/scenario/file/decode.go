@@ -98,11 +98,12 @@ func (d *decoder) validate(s scenario.Scenario) {
 		return
 	}
 	for _, err := range joined.Unwrap() {
-		v, _ := errors.AsType[*scenario.Violation](err)
-		follows := func(path string) bool { return path == "" || strings.HasPrefix(v.Path+".", path+".") }
+		_, text, _ := strings.Cut(err.Error(), scenario.ErrInvalidScenario.Error()+": ")
+		path, message, _ := strings.Cut(text, ": ")
+		follows := func(unread string) bool { return unread == "" || strings.HasPrefix(path+".", unread+".") }
 		if !slices.ContainsFunc(d.unread, follows) {
-			cause := errors.Join(ErrInvalid, v)
-			d.problems = append(d.problems, &problem{d.file, d.placeOf(v.Path), v.Path, v.Message, cause})
+			cause := errors.Join(ErrInvalid, err)
+			d.problems = append(d.problems, &problem{d.file, d.placeOf(path), path, message, cause})
 		}
 	}
 }

@@ -54,7 +54,7 @@ func Load(path string) (scenario.Scenario, error) {
 // Parse reads a scenario. The name of its file is for errors, and the traces that the scenario
 // replays are looked for in that file's folder. The result is valid (Scenario.Validate), but has no
 // defaults filled in. The error joins one for each thing that is wrong, in the order of lines; each
-// wraps ErrInvalid, and a scenario.Violation where Validate objects.
+// wraps ErrInvalid, and what Validate says where it objects.
 func Parse(name string, text []byte) (scenario.Scenario, error) {
 	d := newDecoder(name)
 	var s scenario.Scenario

@@ -207,9 +207,6 @@ duration: soon
 	if !errors.Is(err, scenario.ErrInvalidScenario) || !errors.Is(err, ErrInvalid) {
 		t.Errorf("the error is neither of a file nor of a scenario: %v", err)
 	}
-	if v, ok := errors.AsType[*scenario.Violation](err); !ok || v.Path != "workload.kind" {
-		t.Errorf("the first violation is %+v", v)
-	}
 }
 
 func TestAFileThatSaysTooMuchIsRefused(t *testing.T) {
@@ -331,8 +328,8 @@ func TestEveryViolationNamesAFieldOfAFile(t *testing.T) {
 	}
 	number := regexp.MustCompile(`\[[0-9]+\]`)
 	for _, err := range err.(interface{ Unwrap() []error }).Unwrap() {
-		v, ok := errors.AsType[*scenario.Violation](err)
-		if !ok || !known[number.ReplaceAllString(v.Path, "[]")] {
+		path, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "sim: invalid scenario: "), ": ")
+		if !known[number.ReplaceAllString(path, "[]")] {
 			t.Errorf("%v is not about a field of a file", err)
 		}
 		seen++

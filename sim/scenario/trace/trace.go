@@ -65,8 +65,8 @@ func ReadFile(path string) (*scenario.Trace, error) {
 	return Read(path, f)
 }
 
-// Read reads a trace. The name of the file is for the error, which has the line and the column, from
-// 1 and in bytes, and wraps ErrInvalid, but where from itself failed.
+// Read reads a trace. The name of the file is for the error, which has the line and the column, in
+// bytes from 1, and wraps ErrInvalid, but where from itself failed.
 func Read(name string, from io.Reader) (*scenario.Trace, error) {
 	buffered := bufio.NewReaderSize(from, 1<<16)
 	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" { // as spreadsheets write
