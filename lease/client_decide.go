@@ -86,10 +86,8 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 		}
 		return Decision{Verdict: VerdictDeny, Source: SourceFallback}
 	case s == StateDenied && c.queue.inLine == 0 && c.spares(n):
-		c.endDelay() // it was a larger request that the bucket did not have enough for
-		if !c.calling {
-			c.host.Wake(false) // Refuse may have asked for a call before
-		}
+		c.endDelay()  // it was a larger request that the bucket did not have enough for
+		c.wake(false) // Refuse may have asked for a call before
 	case s == StateDenied:
 		c.refused = max(c.refused, n) // asked for when the delay ends
 		if n == 1 {
@@ -106,10 +104,8 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 
 // decideInLine is Decide for a request that waits in line.
 func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant) Decision {
-	if c.queue.inLine == 0 {
-		if c.takeFor(n) {
-			return Decision{Verdict: VerdictAdmit}
-		}
+	if c.queue.inLine == 0 && c.takeFor(n) {
+		return Decision{Verdict: VerdictAdmit}
 	}
 	if c.Degraded() {
 		c.Refuse(n) // somebody wants a probe
@@ -140,9 +136,7 @@ func (c *Client) Enqueue(now clock.Instant, w *Waiter) {
 		}
 		urgent = now >= c.deniedUntil
 	}
-	if !c.calling {
-		c.host.Wake(urgent)
-	}
+	c.wake(urgent)
 }
 
 // hasten shortens the delay after a shortfall for a request that is smaller than the one that fell
@@ -157,14 +151,16 @@ func (c *Client) hasten(now clock.Instant, n int64, p Patience) {
 	} else if c.queue.inLine == 0 {
 		c.shortenDelay(n)
 	}
-	if c.deniedUntil >= before {
-		return
+	if c.deniedUntil < before {
+		c.Reopen(now)
+		c.wake(false)
 	}
-	if c.shutUntil.Load() != 0 {
-		c.judgeDenial(now)
-	}
+}
+
+// wake asks for a Tick where no call is under way; the end of one brings a Tick by itself.
+func (c *Client) wake(urgent bool) {
 	if !c.calling {
-		c.host.Wake(false)
+		c.host.Wake(urgent)
 	}
 }
 
@@ -173,8 +169,8 @@ func (c *Client) hasten(now clock.Instant, n int64, p Patience) {
 func (c *Client) Refuse(n int64) {
 	first := c.refused == 0
 	c.refused = max(c.refused, n)
-	if first && !c.calling {
-		c.host.Wake(false)
+	if first {
+		c.wake(false)
 	}
 }
 

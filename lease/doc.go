@@ -1,6 +1,5 @@
 // Package lease is the protocol by which many processes share one token bucket: each leases tokens
-// from it in batches, and spends them without asking. docs/protocol.md is its specification, and
-// this comment says which file holds which part of it.
+// from it in batches, and spends them without asking. docs/protocol.md is its specification.
 //
 // The package has no goroutine, does no I/O and reads no clock: time comes in as an argument and
 // randomness as a seed. So a simulator runs the very code that production runs, and a test decides
@@ -23,7 +22,8 @@
 // # The loop around a Client
 //
 // A Client is a state machine. Its user gives it time, calls it under one lock, and carries its
-// messages. On the way of a request:
+// messages. Package hybrid is this loop for millions of keys, and ExampleClient is it for one. On
+// the way of a request:
 //
 //	if c.Pool.TakeN(n).Ok() { // any goroutine, without the lock; TookLow asks for c.Low()
 //		return true
@@ -36,25 +36,21 @@
 //		answer(d)
 //	}
 //
-// And for each key, whenever Host.Wake asks for it and at the time that the last Tick named:
+// Whenever Host.Wake asks for it, and at the time that the last Tick named:
 //
-//	lock()
 //	due := c.Tick(now(), rtt)
 //	if due.Call {
 //		send(c.Build(now(), nextSeq(), rtt)) // one call under way; a copy of the Request goes out
 //	}
 //	tickAgainAt(due.At)
 //
-// And for each answer, or when there has been none for too long:
+// For each answer, or when there has been none for too long:
 //
-//	lock()
 //	if got, ok := c.Accept(now(), &grant); ok {
 //		c.Serve(now(), got)
 //	} else if err != nil {
 //		c.Fail(now(), err)
 //	}
-//
-// Package hybrid is this loop for millions of keys; ExampleClient is it for one.
 //
 // # Which file holds what
 //
@@ -62,9 +58,9 @@
 //
 //   - client.go: Client, its life and its states; client_due.go: when to call; client_call.go: a
 //     call from Build to Accept or Fail, and the delay after a shortfall; client_size.go: demand,
-//     and how much to ask for; client_fallback.go: probes, and deciding without the store;
-//     heard.go: what the last reply said, and what is kept of it for a key that is not used;
-//     latency.go: round trips (section 8).
+//     round trips, and how much to ask for; client_fallback.go: probes, and deciding without the
+//     store; heard.go: what the last reply said, and what is kept of it for a key at rest (section
+//     8 of the specification).
 //   - client_decide.go: the answer to a request; client_queue.go: who waits; client_serve.go: who
 //     is served, and who is turned away (section 9).
 //   - holding.go: the half of the protocol that must be exact (section 5).
@@ -73,18 +69,15 @@
 //
 // The bucket's side:
 //
-//   - bucket.go: the state, one call, and steps 1 to 5; bucket_grant.go: steps 6 and 7 (sections 3
-//     and 4).
-//   - bucket_change.go: lost state, T, limits that change, operations other than calls (section 6).
-//   - ring.go: the ledger (section 3); fair.go: the fair share (section 7); scale.go: exact
-//     arithmetic.
-//   - bucket_audit.go: what tests and audits look at.
+//   - bucket.go: the state, and steps 1 to 5 of a call; bucket_grant.go: steps 6 and 7 (section 4);
+//     ring.go: the ledger, and scale.go: exact arithmetic (section 3); bucket_change.go: lost state,
+//     T, limits that change, other operations (section 6); fair.go: the fair share (section 7);
+//     bucket_audit.go: what tests and audits look at.
 //
 // Both sides:
 //
-//   - message.go: Config, Request and Grant; store.go: Store, MemoryStore, and keys that are too
-//     long to keep.
-//   - limit.go: Limit; policy.go: Policy.
+//   - limit.go: Limit; policy.go: Policy; message.go: Config, Request and Grant; store.go: Store,
+//     MemoryStore, and keys that are too long to keep.
 //
 // # What is exported, and for whom
 //
@@ -96,16 +89,15 @@
 //	Source SourceLocal SourceStore SourceFallback
 //	MemoryStore NewMemoryStore
 //
-// Whoever writes a Store, such as redisbucket: the messages, the bounds of their numbers, the
-// errors that a caller tells apart, and how long keys are kept.
+// Whoever writes a Store: the messages, their bounds, errors that a caller tells apart, and keys.
 //
 //	Store Pinger Call Request Grant WaitingMax Scale LimitsMax
 //	Config Version State Op OpInspect OpSet OpSetIfAbsent OpReset
 //	ErrUnavailable ErrRefused ErrPermanent ErrStale ErrInvalidConfig ErrInvalidRequest
 //	KeyMax KeyHashLen ShortKey HashKey IsKeyHash
 //
-// Whoever runs Clients, which are hybrid and the simulator: a Client, what it is asked and answers,
-// and what its user keeps of a node, of a key at rest, of its tokens, and of the last reply.
+// Whoever runs Clients, as hybrid and the simulator do: a Client, what it is asked and answers, and
+// what its user keeps of a node, of a key at rest, of its tokens, and of the last reply.
 //
 //	Client ClientConfig ClientState StateCold StateActive StateLow StateDry StateDenied StateDegraded
 //	StateLeaving StateClosed Host Waiter Origin OneCall NoWait InLine Patience Never

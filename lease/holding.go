@@ -25,13 +25,10 @@ type holding struct {
 	unusedSince int64
 	debt        int64 // admitted without a grant
 
-	// servedLater are tokens of requests that a take had refused, and the pool had counted as missed,
-	// before they were admitted.
-	servedLater int64
-
-	base     int64 // tokens in the pool when it was last counted
-	lateSeen int64 // Pool.late when it was last counted
-	account  Account
+	base        int64 // tokens in the pool when it was last counted
+	lateSeen    int64 // Pool.late when it was last counted
+	servedLater int64 // tokens of requests that the pool had counted as missed, and that were admitted later
+	account     Account
 }
 
 // ask is what a call asks for. What it reports, the holding knows by itself.
@@ -68,9 +65,8 @@ func (h *holding) init(id string, stripes int) {
 	h.Pool.init(stripes)
 }
 
-// openCall builds the call with the given seq, which must be above all earlier ones, and closes the
-// one before. The call is to be sent at once. The result is valid, and does not change, until the
-// next one.
+// openCall builds the call with the given seq, which must be above all earlier ones, to be sent at
+// once, and closes the one before. The result does not change until the next one.
 func (h *holding) openCall(now clock.Instant, seq int64, a ask) *Request {
 	h.giveUp()
 	h.Expire(now)
@@ -216,8 +212,8 @@ func (h *holding) putBack(n int64, d draw) {
 }
 
 // sendBack gives back, with the next call, n tokens that were drawn for a request which was not
-// admitted, the oldest of them by d. Unlike a refund they never count as admitted. Those of an
-// earlier epoch are burnt, because the bucket has been set anew since or is another one.
+// admitted, the oldest of them by d. Those of an earlier epoch are burnt, because the bucket has
+// been set anew since or is another one.
 func (h *holding) sendBack(n int64, d draw) {
 	if n <= 0 {
 		return
@@ -249,8 +245,7 @@ func (h *holding) Refund(n int64) {
 	h.refund += n
 }
 
-// rename burns the holding and goes on under another id. That is the answer to ErrStale: somebody
-// else, such as a clone of this machine, calls under the present id.
+// rename burns the holding and goes on under another id: the answer to ErrStale (5.12).
 func (h *holding) rename(id string) {
 	h.giveUp()
 	h.burn()

@@ -19,8 +19,8 @@ const (
 )
 
 // The mark says what a take has to do. Up to markMost it is a number of tokens: a take that leaves
-// fewer has something to do beside, as a prefetch is due or it is time to look who takes. Above are
-// the states in which a take leaves the word alone.
+// fewer has something to do beside, such as to report low. Above are the states in which a take
+// leaves the word alone.
 const (
 	markMost    = MarkStriped - 1
 	MarkStriped = math.MaxInt64 - 2 // the stripes serve
@@ -52,18 +52,12 @@ type Pool struct {
 	word atomic.Uint64
 	_    [24]byte
 
-	// missed counts the tokens of failed takes that no stripe counts.
-	missed atomic.Int64
-	// late counts tokens taken after the strict deadline: they are gone, and nobody was admitted.
-	late atomic.Int64
-	// deadline is the Instant from which TakeStrict refuses what the pool holds.
-	deadline atomic.Int64
-	// capacity is the largest n that can ever be granted. A take of more is no demand, so it is not
-	// counted.
-	capacity atomic.Int64
+	missed   atomic.Int64 // tokens of failed takes that no stripe counts
+	late     atomic.Int64 // tokens taken after the strict deadline: gone, and nobody was admitted
+	deadline atomic.Int64 // the Instant from which TakeStrict refuses what the pool holds
+	capacity atomic.Int64 // the largest n that can ever be granted: a take of more is no demand
 
-	// mu guards what is below, every change of the mark, and every change of the stripes except
-	// takes.
+	// mu guards what is below, every change of the mark, and every change of the stripes except takes.
 	mu         sync.Mutex
 	watermark  int64 // the first take that leaves fewer reports low; 0 for none
 	denied     bool  // see Deny
@@ -175,9 +169,8 @@ func (p *Pool) TakeN(n int64) Taken {
 }
 
 // TakeStrict is TakeN for Policy.StrictExpiry: it reads the clock after taking, and burns what was
-// taken past the deadline. It reads the deadline before taking. So a process that was stopped in
-// between compares with the deadline of the tokens that it took or an earlier one, never with that
-// of a later grant.
+// taken past the deadline. It reads the deadline before taking: a process that was stopped in
+// between must not compare with the deadline of a later grant.
 func (p *Pool) TakeStrict(n int64, c clock.Clock) Taken {
 	deadline := p.deadline.Load()
 	var t Taken

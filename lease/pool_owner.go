@@ -1,7 +1,5 @@
 package lease
 
-// This file is the owner's side of a Pool: what a Client puts in, takes out and reads.
-
 // remarkLocked sets the mark by what the word holds.
 func (p *Pool) remarkLocked() {
 	c := count(p.word.Load())
@@ -47,7 +45,7 @@ func (p *Pool) Held() int64 {
 	return p.heldLocked()
 }
 
-// heldLocked is Held with the lock, which tokens that move to a stripe are not seen without.
+// heldLocked is Held under the lock: without it, tokens that move to a stripe are not seen.
 func (p *Pool) heldLocked() int64 {
 	n := max(0, count(p.word.Load()))
 	for i := range p.stripes {
@@ -125,9 +123,8 @@ func (p *Pool) addWord(n int64) {
 	}
 }
 
-// arm sets the watermark: the first take that leaves fewer than n tokens reports low, which is the
-// next one if there are fewer already. Where stripes serve, the tokens in other stripes are not
-// counted.
+// arm sets the watermark: the first take that leaves fewer than n tokens reports low. Where stripes
+// serve, the tokens in other stripes are not counted.
 func (p *Pool) arm(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

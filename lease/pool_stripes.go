@@ -37,8 +37,7 @@ func (s *switches) see(i int) {
 		s.history |= 1
 	}
 	s.last = int32(i)
-	// A goroutine moves to another P now and then; two that contend take turns in half of all
-	// looks.
+	// A goroutine moves to another P now and then; two that contend, in half of all looks.
 	switch n := bits.OnesCount16(s.history); {
 	case n >= 4:
 		s.contended = true

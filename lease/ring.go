@@ -7,10 +7,8 @@ const ringSlices = 8
 // ring is the ledger: the tokens that processes hold, summed by the time at which they run out
 // (docs/protocol.md sections 3.4 and 6.8).
 //
-// Time is cut into slices of width microseconds. Slice s covers [s*width, (s+1)*width) and is
-// forgotten whole when it ends, so a holding is forgotten at most one slice late, which is safe,
-// and a call costs the same however many holders there are. Slice s is in held[s mod 8]. All times
-// are the bucket's running time.
+// Slice s covers [s*width, (s+1)*width) and is forgotten whole when it ends. It is in held[s mod
+// 8]. All times are the bucket's running time.
 type ring struct {
 	width   int64 // ceil(T/7), or wider while older entries need it
 	base    int64 // the slice that now falls in; all lower ones are forgotten
@@ -96,11 +94,9 @@ func (r *ring) lastEnds() int64 {
 	return last
 }
 
-// fit adapts the ring to a changed T.
-//
-// A T that grew moves every live entry to where it lasts that long, since a retry is told the
-// longer T with the stored grant. A shorter T keeps the wide slices until no present entry ends
-// after the new last slice: an entry's expiry never moves earlier.
+// fit adapts the ring to a changed T. A T that grew moves every live entry to where it lasts that
+// long, since a retry is told the longer T with the stored grant. A shorter T keeps the wide slices
+// while an entry would otherwise end earlier.
 func (r *ring) fit(now, ttl int64, grew bool) {
 	width := widthFor(ttl)
 	if width < r.width && (now/width+ringSlices)*width < r.lastEnds() {

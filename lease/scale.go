@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// maxUnits bounds every integer of the protocol: below 2^52 the sum of two is still exact in the
-// doubles that Redis's Lua counts with.
-const maxUnits = 1 << 52
-
-// maxTimeToFull bounds how long a bucket must be remembered: 100 years still fit a Duration, a
-// Redis expiry and maxUnits microseconds.
-const maxTimeToFull = 100 * 365 * 24 * time.Hour
+const (
+	// maxUnits bounds every integer of the protocol: below 2^52 the sum of two is still exact in
+	// the doubles that Redis's Lua counts with.
+	maxUnits = 1 << 52
+	// maxTimeToFull bounds how long a bucket must be remembered: 100 years still fit a Duration, a
+	// Redis expiry and maxUnits microseconds.
+	maxTimeToFull = 100 * 365 * 24 * time.Hour
+)
 
 // ticks are the steps in which a level may grow, in microseconds, finest first. The finest one in
 // which the whole burst stays below maxUnits is taken.
@@ -38,15 +39,13 @@ func (l Limit) Scale(overcommit int64) (Scale, error) {
 	return newScale(l, overcommit)
 }
 
-var errNotExact = errors.New("cannot be held exactly")
-
 // newScale finds the finest tick in which (Burst + overcommit) tokens, and one tick's refill, stay
 // below maxUnits.
 func newScale(l Limit, overcommit int64) (Scale, error) {
 	cap, carry := bits.Add64(uint64(l.Capacity()), uint64(overcommit), 0)
 	if carry != 0 || cap >= maxUnits {
-		return Scale{}, fmt.Errorf("%w: Burst + Overcommit is %d + %d tokens, must be below 2^52",
-			errNotExact, l.Capacity(), overcommit)
+		return Scale{}, fmt.Errorf(
+			"cannot be held exactly: Burst + Overcommit is %d + %d tokens, must be below 2^52", l.Capacity(), overcommit)
 	}
 	for _, tick := range ticks {
 		hi, lo := bits.Mul64(uint64(l.Tokens), uint64(tick)*1000)
@@ -61,8 +60,8 @@ func newScale(l Limit, overcommit int64) (Scale, error) {
 		if h != 0 || units >= maxUnits || step >= maxUnits {
 			continue
 		}
-		// A coarse tick leaves a rest of up to tick microseconds, which Bucket.brim weighs against
-		// the room by one multiplication.
+		// A coarse tick leaves a rest of up to tick microseconds, which Bucket.brim weighs against the
+		// room by one multiplication.
 		if tick > 1 {
 			if h, p := bits.Mul64(step, uint64(tick)); h != 0 || p >= maxUnits {
 				continue
@@ -70,11 +69,12 @@ func newScale(l Limit, overcommit int64) (Scale, error) {
 		}
 		s := Scale{Capacity: l.Capacity(), Unit: int64(unit), Step: int64(step), Tick: tick}
 		if s.timeToFull() > maxTimeToFull || s.timeToFull() < 0 {
-			return Scale{}, fmt.Errorf("takes longer than 100 years (%d h) to fill", int64(maxTimeToFull/time.Hour))
+			return Scale{}, errors.New("takes longer than 100 years (876000 h) to fill")
 		}
 		return s, nil
 	}
-	return Scale{}, fmt.Errorf("%w: Burst*Per/gcd(Tokens, Per) must stay below 2^52 in seconds", errNotExact)
+	return Scale{}, errors.New(
+		"cannot be held exactly: Burst*Per/gcd(Tokens, Per) must stay below 2^52 in seconds")
 }
 
 // timeToFull is the time from empty to full, rounded up to a tick; -1 where it exceeds an int64.
