@@ -37,7 +37,8 @@ func TestTakeAndPeekSayWhy(t *testing.T) {
 		left.OK, left.RetryAfter = false, 200*time.Second
 		answers(left)(l.Take(t.Context(), "k", 8))
 		drain(l, "k")
-		answers(hybrid.Result{RetryAfter: 100 * time.Second, ResetAfter: 1000 * time.Second})(l.Peek(t.Context(), "k"))
+		empty := hybrid.Result{RetryAfter: 100 * time.Second, ResetAfter: 1000 * time.Second}
+		answers(empty)(l.Peek(t.Context(), "k"))
 		equal(t, l.Stats().Admitted, 10, "admitted")
 	})
 }

@@ -76,15 +76,6 @@ func ExampleLimiter_Take() {
 	// true
 }
 
-// A Key saves the look-up by name where the same key is used again and again.
-func ExampleLimiter_Key() {
-	l := limiter(hybrid.PerHour(10).WithBurst(2))
-	defer l.Close()
-	uploads := l.Key("uploads")
-	fmt.Println(uploads.Name(), uploads.Allow(), uploads.AllowN(1), uploads.TryAllow())
-	// Output: uploads true true false
-}
-
 // TryAllow never waits: the first time it finds nothing leased and starts a lease call, a little
 // later there is.
 func ExampleLimiter_TryAllow() {
@@ -310,10 +301,4 @@ func ExampleParseLimit() {
 	// 1/250ms <nil>
 	// lease: invalid limit: "100": no "/" between tokens and period (want TOKENS/PERIOD [burst N],
 	// such as "100/s", "5000/m burst 200" or "1/250ms")
-}
-
-// A burst that is larger or smaller than what comes in a period.
-func ExampleLimit_WithBurst() {
-	fmt.Println(hybrid.PerSecond(100).WithBurst(20), hybrid.PerMinute(60), hybrid.Every(3*time.Second))
-	// Output: 100/s burst 20 60/m 1/3s
 }

@@ -151,36 +151,38 @@ func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
 	})
 }
 
-// A deploy with a higher version replaces what was set at run time; one with the same version does
-// not.
-func TestAHigherVersionReplacesWhatWasSet(t *testing.T) {
-	bubble(t, func(t *world) {
-		at := func(version int64) *hybrid.Limiter {
-			return t.start(hybrid.Config{Limits: limits(hybrid.PerSecond(10 * version)), Version: version})
-		}
-		l := at(1)
-		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(7)))
-		for _, c := range []struct{ version, want int64 }{{1, 7}, {2, 20}, {1, 20}} {
-			at(c.version).Allow("k")
-			limitsAre(t, l, "k", hybrid.PerSecond(c.want))
-		}
-	})
-}
-
-// Redisson: trySetRate answers false to everybody but the first, and the rate stays the first
-// one's.
-func TestPeerFirstConfigurationWins(t *testing.T) {
+// Redisson's trySetRate and setRate: the rate of the first who comes is everybody's until somebody
+// sets another one; then an attempt to set one first comes too late. What was set holds until a
+// deploy with a higher version comes.
+func TestPeerWhoseLimitsHold(t *testing.T) {
 	everywhere(t, func(t *world) {
-		// Given a process that has come with a burst of 5, when another comes with more,
-		small, large := hybrid.PerHour(1).WithBurst(5), hybrid.PerHour(2).WithBurst(9)
-		for _, l := range limits(small, large) {
-			must(t, t.process(l).Allow("k"), "denied")
+		comes := func(version int64, l hybrid.Limit) bool {
+			return t.start(hybrid.Config{Limits: limits(l), Version: version}).Allow("k")
 		}
-		// then the first one's limit is both's.
-		for _, l := range t.processes {
-			limitsAre(t, l, "k", small)
+		hold := func(want ...hybrid.Limit) {
+			t.Helper()
+			for _, l := range t.processes {
+				limitsAre(t, l, "k", want...)
+			}
 		}
-		equal(t, t.left("k", large), 3, "left of 5 after 2")
+		small := hybrid.PerHour(1).WithBurst(5)
+		must(t, comes(1, small) && comes(1, hybrid.PerHour(2).WithBurst(9)), "denied")
+		hold(small)
+		equal(t, t.settled("k"), 3, "left of 5 after 2")
+		for _, want := range [][]hybrid.Limit{
+			limits(hybrid.PerHour(7)),
+			limits(hybrid.PerHour(1).WithBurst(2), hybrid.PerMinute(300)),
+			limits(hybrid.PerHour(1).WithBurst(30)),
+		} {
+			noErr(t, t.processes[0].SetLimits(t.Context(), "k", want...))
+			ok, err := t.processes[1].TrySetLimits(t.Context(), "k", hybrid.PerHour(99))
+			check(t, !ok && err == nil, "TrySetLimits after SetLimits: %v, %v", ok, err)
+			hold(want...)
+		}
+		for _, c := range []struct{ version, want int64 }{{1, 30}, {2, 20}, {1, 20}} {
+			comes(c.version, hybrid.PerHour(1).WithBurst(10*c.version))
+			hold(hybrid.PerHour(1).WithBurst(c.want))
+		}
 	})
 }
 
@@ -206,26 +208,6 @@ func TestPeerOneOfManyFirstConfigurationsWins(t *testing.T) {
 		must(t, winner >= 0 && !slices.Contains(won[winner+1:], true), "who has set the limits: %v", won)
 		for _, l := range t.processes {
 			limitsAre(t, l, "k", own(winner))
-		}
-	})
-}
-
-// Redisson: setRate replaces what was set before, where trySetRate does not.
-func TestPeerSetReplaces(t *testing.T) {
-	everywhere(t, func(t *world) {
-		setter, other := t.process(hourly), t.process(hourly)
-		for _, want := range [][]hybrid.Limit{
-			limits(hybrid.PerHour(7)),
-			limits(hybrid.PerHour(1).WithBurst(2), hybrid.PerMinute(300)),
-			limits(hybrid.PerHour(1).WithBurst(30)),
-		} {
-			// When limits are set, then they are everybody's, and an attempt to set other ones first
-			// comes too late.
-			noErr(t, setter.SetLimits(t.Context(), "k", want...))
-			ok, err := other.TrySetLimits(t.Context(), "k", hybrid.PerHour(99))
-			check(t, !ok && err == nil, "TrySetLimits after SetLimits: %v, %v", ok, err)
-			limitsAre(t, setter, "k", want...)
-			limitsAre(t, other, "k", want...)
 		}
 	})
 }

@@ -167,21 +167,20 @@ func (s *network) deliver(ctx context.Context, v verdict, group []*lease.Call) {
 	}
 }
 
-// pause waits for until and then d; false if ctx ended first.
+// pause waits for until, or for d; false if ctx ended first.
 func pause(ctx context.Context, until chan struct{}, d time.Duration) bool {
-	if until != nil {
-		select {
-		case <-until:
-		case <-ctx.Done():
-			return false
-		}
+	if until == nil && d <= 0 {
+		return true
 	}
+	var after <-chan time.Time
 	if d > 0 {
-		select {
-		case <-time.After(d):
-		case <-ctx.Done():
-			return false
-		}
+		after = time.After(d)
+	}
+	select {
+	case <-until:
+	case <-after:
+	case <-ctx.Done():
+		return false
 	}
 	return true
 }

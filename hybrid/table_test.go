@@ -1,12 +1,15 @@
 package hybrid
 
 import (
-	"strconv"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -15,14 +18,10 @@ import (
 func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New(lease.NewMemoryStore(nil), Config{Limits: []Limit{PerHour(100)}, KeysMax: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, err)
 		defer l.Close()
 		// Given a key that is idle and not yet at rest,
-		if !l.Allow("k") {
-			t.Fatal("denied")
-		}
+		testkit.Must(t, l.Allow("k"), "denied")
 		s := l.keys.find("k")
 		listed := func() bool {
 			l.keys.idle.mu.Lock()
@@ -35,25 +34,15 @@ func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 		}
 		// when it is popped, goes to rest, and is dropped only then,
 		popped, e, _ := l.keys.idle.pop(0, true)
-		if popped != s || e == nil {
-			t.Fatalf("popped %v with %v", popped, e)
-		}
+		testkit.Must(t, popped == s && e != nil, "popped %v with %v", popped, e)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if s.entry.Load() != nil {
-			t.Fatal("not at rest")
-		}
-		if l.drop(popped, e) {
-			t.Error("a key at rest was dropped by somebody who had popped it before")
-		}
+		testkit.Must(t, s.entry.Load() == nil, "not at rest")
+		testkit.Check(t, !l.drop(popped, e), "a key at rest was dropped by somebody who had popped it before")
 		// then it is still there, on its list, and comes back as one.
-		if l.keys.find("k") != s || !listed() {
-			t.Error("the key is not in the table, or on no list")
-		}
+		testkit.Check(t, l.keys.find("k") == s && listed(), "the key is not in the table, or on no list")
 		k := l.Key("k")
-		if !k.Allow() || !l.Allow("k") || k.e.Load() != l.keys.inUse("k") {
-			t.Error("two entries for one key")
-		}
+		testkit.Check(t, k.Allow() && l.Allow("k") && k.e.Load() == l.keys.inUse("k"), "two entries for one key")
 	})
 }
 
@@ -61,7 +50,6 @@ func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 // flood of long names takes no more room than one of short ones. Who asks by it, and LimitsFor,
 // know it by its own name.
 func TestLongNamesAreNotKept(t *testing.T) {
-	long := func(i int) string { return strings.Repeat("x", 10_000) + strconv.Itoa(i) }
 	synctest.Test(t, func(t *testing.T) {
 		// Given limits that depend on the end of a name of 10 kB,
 		var asked []string
@@ -70,37 +58,71 @@ func TestLongNamesAreNotKept(t *testing.T) {
 			asked = append(asked, key)
 			return []Limit{PerHour(int64(1 + key[len(key)-1] - '0'))}
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, err)
 		defer l.Close()
 		for i := range 5 {
 			// when it is used by name, by handle, and again after a rest,
-			k := l.Key(long(i))
-			n := 0
-			for l.Allow(long(i)) || k.Allow() {
+			name := strings.Repeat("x", 10_000) + fmt.Sprint(i)
+			k, n := l.Key(name), 0
+			for l.Allow(name) || k.Allow() {
 				n++
 			}
-			r, err := l.Take(t.Context(), long(i), 1)
-			st, _ := store.Configure(t.Context(), long(i), lease.OpInspect, lease.Config{})
+			r, err := l.Take(t.Context(), name, 1)
+			st, _ := store.Configure(t.Context(), name, lease.OpInspect, lease.Config{})
 			time.Sleep(2 * time.Second)
 			k.TryAllow()
 			// then each has a bucket of its own, with its own limits, in the store too,
-			if n != i+1 || err != nil || r.Limit != PerHour(int64(i+1)) || k.Name() != long(i) ||
-				!st.Exists || st.Levels[0] != 0 {
-				t.Errorf("%d: %d admitted, %+v, %v; %+v", i, n, r, err, st)
-			}
-			if len(asked) < 2 || asked[0] != long(i) || asked[len(asked)-1] != long(i) {
-				t.Errorf("LimitsFor was asked %d times", len(asked))
-			}
+			testkit.Check(t, n == i+1 && err == nil && r.Limit == PerHour(int64(i+1)) && k.Name() == name,
+				"%d: %d admitted, %+v, %v", i, n, r, err)
+			testkit.Check(t, st.Exists && st.Levels[0] == 0, "%d: %+v", i, st)
+			testkit.Check(t, len(asked) >= 2 && asked[0] == name && asked[len(asked)-1] == name,
+				"LimitsFor was asked %d times", len(asked))
 			asked = nil
 			// and what the table keeps is short.
-			if s := l.keys.find(long(i)); s == nil || len(s.name) > 80 {
-				t.Errorf("kept as %q", s.name)
-			}
+			s := l.keys.find(name)
+			testkit.Must(t, s != nil && len(s.name) <= 80, "kept as %v", s)
 		}
-		if got := l.Stats().Keys; got != 5 {
-			t.Errorf("%d keys", got)
-		}
+		testkit.Check(t, l.Stats().Keys == 5, "%+v", l.Stats())
 	})
+}
+
+// BenchmarkTable is the table alone, without scheduler and lease calls: 200,000 keys come, each
+// with its entry, go to rest, and as many others push them out. The reference of the ratios is the
+// goal, 500,000 a second and core.
+func BenchmarkTable(b *testing.B) {
+	const million, goal = 200_000, 500_000
+	l := &Limiter{cfg: Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults()}
+	l.defaults = l.cfg.Policy.ConfigFor(l.cfg.Limits, 0, l.cfg.CallTimeout)
+	l.nodes.init()
+	l.keys.init()
+	l.id.Store(&l.instance)
+	l.scheduler.init(l)
+	names := make([]string, 2*million)
+	for i := range names {
+		names[i] = fmt.Sprintf("customer:%07d", i)
+	}
+	took := make([]time.Duration, million)
+	for at, name := range []string{"creation", "eviction"} {
+		start := time.Now()
+		last := start
+		for i, n := range names[at*million : (at+1)*million] {
+			e, err := l.entry(n, true)
+			if err != nil {
+				b.Fatal(err)
+			}
+			e.mu.Lock()
+			l.keys.idle.push(e.slot, clock.Instant(i), time.Hour)
+			e.restLocked(clock.Instant(i))
+			e.mu.Unlock()
+			now := time.Now()
+			took[i] = now.Sub(last)
+			last = now
+		}
+		rate := million / last.Sub(start).Seconds()
+		b.ReportMetric(rate, name+"s/s")
+		b.ReportMetric(rate/goal, name+"s-ratio")
+		b.ReportMetric(slices.Max(took).Seconds()*1e3, name+"-worst-ms")
+		l.scheduler.first, l.scheduler.last = nil, nil // who is there has gone to rest
+	}
+	testkit.Must(b, l.keys.size.Load() == million, "%d keys", l.keys.size.Load())
 }

@@ -55,8 +55,8 @@ func seeds(t *testing.T, runs int, body func(t *world, seed uint64)) {
 	}
 }
 
-// start is one process. Where time is real, a machine that stalls must turn no wait for a lease into
-// a denial.
+// start is one process. Where time is real, a machine that stalls must turn no wait for a lease
+// into a denial.
 func (t *world) start(cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	if t.clock == nil && cfg.CallTimeout == 0 {
