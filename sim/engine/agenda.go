@@ -50,27 +50,23 @@ type moment struct {
 type eventKind uint8
 
 const (
-	evArrival    eventKind = iota // a request of process who
-	evPoll                        // entry who may have a call due
-	evFlush                       // batch who is sent, at the end of the instant
-	evRequest                     // batch who reaches Redis
-	evServed                      // batch who has been executed
-	evReply                       // batch who is answered
-	evOverdue                     // batch who has taken too long
-	evGone                        // nobody listens for batch who any more
-	evWaitEnd                     // waiter who has waited long enough
-	evSpend                       // adversary's entry who, whose lease is about to end
-	evUser                        // the next step of closed-loop user who
-	evPause                       // process who stops
-	evResume                      // process who goes on
-	evKill                        // process who is killed
-	evStart                       // process who starts
-	evScale                       // step who of the schedule
-	evRedisBegin                  // fault who of Redis begins
-	evRedisEnd                    // and ends
-	evSnapshot                    // what the replica of fault who has
-	evSample                      // a point of the series
-	evWarm                        // the warm-up ends
+	evArrival eventKind = iota // a request of process who
+	evPoll                     // entry who may have a call due
+	evFlush                    // batch who is sent, at the end of the instant
+	evRequest                  // batch who reaches Redis
+	evServed                   // batch who has been executed
+	evReply                    // batch who is answered
+	evOverdue                  // batch who has taken too long
+	evGone                     // nobody listens for batch who any more
+	evWaitEnd                  // waiter who has waited long enough
+	evSpend                    // adversary's entry who, whose lease is about to end
+	evUser                     // the next step of closed-loop user who
+	evPause                    // process who stops
+	evResume                   // process who goes on
+	evKill                     // process who is killed
+	evStart                    // process who starts
+	evAct                      // act who of the scenario: a step of the autoscaling, a fault, the end of the warm-up
+	evSample                   // a point of the series
 	eventKinds
 )
 

@@ -122,20 +122,19 @@ func (b *books) asked(r *request) {
 	}
 }
 
-// answered books what became of a request. tokens is how many of the bucket's it was admitted with,
-// as opposed to those of Policy.Fallback.
+// answered books what became of a request. tokens is how many of the bucket's it was admitted with:
+// none where that was done without the store.
 func (b *books) answered(r *request, ok bool, tokens int64) {
 	b.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
-	if ok {
-		b.toRequests += tokens
-		b.waits.Add(b.time.now - r.at)
+	if !ok {
+		return
 	}
-}
-
-// admittedWithout books a request that is admitted without the store.
-func (b *books) admittedWithout(r *request) {
-	b.degraded += r.n
-	b.audit.Admit(b.time.now, r.key, r.n)
+	if tokens == 0 {
+		b.degraded += r.n
+		b.audit.Admit(b.time.now, r.key, r.n)
+	}
+	b.toRequests += tokens
+	b.waits.Add(b.time.now - r.at)
 }
 
 // execution is the last of an entry's calls that a bucket has executed, and what it granted.

@@ -234,7 +234,7 @@ func (c *chaos) drive(run *replication) {
 	for run.goesOn() {
 		kind := run.time.heap[0].kind
 		run.step()
-		if !upgrades || kind != evStart && kind != evScale {
+		if !upgrades || kind != evStart && kind != evAct {
 			continue
 		}
 		for i, p := range run.fleet.processes {

@@ -172,7 +172,7 @@ func (d *demand) draw(p *process) (key int32, n int64) {
 func (d *demand) ask(p *process, key int32, n int64, user int32) {
 	r := request{p: p, key: key, user: user, n: n, at: d.time.now}
 	d.books.asked(&r)
-	d.fleet.decide(r)
+	d.fleet.entry(p, key).decide(r)
 }
 
 // drain spends everything that e holds, just before it reports or the lease ends: the worst that a

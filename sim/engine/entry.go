@@ -66,20 +66,36 @@ func (e *entry) take(n int64) bool {
 	return t.Ok()
 }
 
-// decide answers a request whose tokens the pool did not have, or has it wait.
+// decide answers a request, now or later.
 func (e *entry) decide(r request) {
-	now, g := e.Now(), e.p.group
-	deadline := now.Add(g.waits)
-	d := e.client.Decide(now, r.n, g.patience, deadline)
-	if d.Verdict != lease.VerdictWait {
-		tokens := int64(0)
-		if d.OK() && d.Source != lease.SourceFallback {
-			e.fleet.books.audit.Admit(e.fleet.time.now, e.key, r.n)
-			tokens = r.n
-		}
-		e.answer(&r, d, tokens)
+	if e.take(r.n) {
+		e.fleet.books.audit.Admit(r.at, r.key, r.n)
+		e.answer(&r, true, r.n)
 		return
 	}
+	now, g := e.Now(), e.p.group
+	d := e.client.Decide(now, r.n, g.patience, now.Add(g.waits))
+	switch {
+	case d.Verdict == lease.VerdictWait:
+		e.enqueue(r, now)
+	case d.OK() && d.Source != lease.SourceFallback:
+		e.fleet.books.audit.Admit(r.at, r.key, r.n)
+		e.answer(&r, true, r.n)
+	default:
+		e.answer(&r, d.OK(), 0)
+	}
+}
+
+// answer tells a request what became of it; see books.answered.
+func (e *entry) answer(r *request, ok bool, tokens int64) {
+	e.fleet.books.answered(r, ok, tokens)
+	if r.user >= 0 {
+		e.fleet.demand.told(r.user, ok)
+	}
+}
+
+// enqueue has r wait, as long as the client knows of, unless its user loses patience before.
+func (e *entry) enqueue(r request, now clock.Instant) {
 	id := e.fleet.waiters.take()
 	w := e.fleet.waiters.all[id]
 	if w == nil {
@@ -87,21 +103,14 @@ func (e *entry) decide(r request) {
 		e.fleet.waiters.all[id] = w
 	}
 	w.e, w.request = e, r
-	w.Waiter = lease.Waiter{N: r.n, Patience: g.patience, Deadline: deadline, Owner: w}
+	g := e.p.group
+	w.Waiter = lease.Waiter{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits), Owner: w}
 	limit := g.waits
-	if x := &g.load.Patience; g.patience == lease.InLine && x.P > 0 { // a user may lose patience before
+	if x := &g.load.Patience; g.patience == lease.InLine && x.P > 0 {
 		limit = min(limit, time.Duration(x.Sample(&e.p.stream)))
 	}
 	e.fleet.time.at(e.p.after(e.fleet.time.now, limit), evWaitEnd, w.id)
 	e.client.Enqueue(now, &w.Waiter)
-}
-
-// answer tells a request what was decided. It was admitted with so many tokens of the bucket.
-func (e *entry) answer(r *request, d lease.Decision, tokens int64) {
-	if d.OK() && d.Source == lease.SourceFallback {
-		e.fleet.books.admittedWithout(r)
-	}
-	e.fleet.answer(r, d.OK(), tokens)
 }
 
 // end ends w's wait, because its time is over.
@@ -113,22 +122,20 @@ func (w *waiter) end() {
 	}
 }
 
-// The methods that make an entry a lease.Host.
+// What follows makes an entry a lease.Host.
 
-// Now implements lease.Host: it is the process's monotonic clock.
+// Now is the process's monotonic clock.
 func (e *entry) Now() clock.Instant { return e.p.local(e.fleet.time.now) }
 
-// Wake implements lease.Host: e is asked at once, after everything else of this instant.
+// Wake has e asked at once, after everything else of this instant.
 func (e *entry) Wake(urgent bool) {
 	e.pressing = e.pressing || urgent
 	e.askAt(e.fleet.time.now)
 }
 
-// Shut implements lease.Host: every request reads the clock here, so nothing has to happen at that
-// time.
+// Shut has nothing happen at that time, because every request reads the clock.
 func (e *entry) Shut(clock.Instant) {}
 
-// Handed implements lease.Host.
 func (e *entry) Handed(w *lease.Waiter, n int64, from lease.Origin) {
 	x := w.Owner.(*waiter)
 	if from == lease.FromGrant {
@@ -139,14 +146,12 @@ func (e *entry) Handed(w *lease.Waiter, n int64, from lease.Origin) {
 	x.audited = append(x.audited, e.fleet.books.audit.Open(e.fleet.time.now, e.key, n))
 }
 
-// Forfeited implements lease.Host.
 func (e *entry) Forfeited(w *lease.Waiter) {
 	x := w.Owner.(*waiter)
 	e.fleet.books.audit.Close(e.key, false, x.audited...)
 	x.audited = x.audited[:0]
 }
 
-// Settled implements lease.Host.
 func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	x := w.Owner.(*waiter)
 	e.fleet.books.audit.Close(e.key, d.OK() && d.Source != lease.SourceFallback, x.audited...)
@@ -154,10 +159,9 @@ func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	*x = waiter{id: x.id, audited: x.audited[:0]}
 	e.fleet.time.cancel(evWaitEnd, x.id)
 	e.fleet.waiters.give(x.id)
-	e.answer(&r, d, tokens)
+	e.answer(&r, d.OK(), tokens)
 }
 
-// NewID implements lease.Host.
 func (e *entry) NewID() string { return e.p.rename() }
 
 // schedule sets when e is asked next.

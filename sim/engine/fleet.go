@@ -20,7 +20,6 @@ type fleet struct {
 
 	groups    []*group
 	processes []*process
-	steps     []step
 	running   int
 	most      int // that ran at one time
 
@@ -37,12 +36,6 @@ type group struct {
 	waits    time.Duration  // how long they wait, as far as the client knows
 	members  []*process
 	count    int // that are meant to run
-}
-
-// step is one step of a group's autoscaling.
-type step struct {
-	group *group
-	scenario.Step
 }
 
 // assemble makes the groups and their processes, all of them down.
@@ -64,7 +57,6 @@ func (f *fleet) assemble(seed uint64) {
 		most := g.Count
 		for _, next := range g.Scale {
 			most = max(most, next.Count)
-			f.steps = append(f.steps, step{g, next})
 		}
 		clock := f.s.Clock
 		if g.Clock != nil {
@@ -89,9 +81,7 @@ func (f *fleet) start(p *process) {
 	if p.state == running {
 		return
 	}
-	if p.state == leaving {
-		f.end(p)
-	}
+	f.end(p)
 	p.life++
 	p.state, p.pausedUntil = running, 0
 	p.rename()
@@ -174,13 +164,13 @@ func (f *fleet) plan(p *process, kind eventKind) {
 }
 
 // scale starts and ends processes of a group.
-func (f *fleet) scale(s *step) {
-	s.group.count = s.Count
-	for i, p := range s.group.members {
+func (f *fleet) scale(g *group, to scenario.Step) {
+	g.count = to.Count
+	for i, p := range g.members {
 		switch {
-		case i < s.Count:
+		case i < to.Count:
 			f.start(p)
-		case s.Kill:
+		case to.Kill:
 			f.kill(p)
 		default:
 			f.leave(p)
@@ -188,30 +178,11 @@ func (f *fleet) scale(s *step) {
 	}
 }
 
-// decide answers a request, now or later.
-func (f *fleet) decide(r request) {
-	e := r.p.single
-	if e == nil {
-		e = f.entry(r.p, r.key)
-	}
-	if e.take(r.n) {
-		f.books.audit.Admit(f.time.now, r.key, r.n)
-		f.answer(&r, true, r.n)
-		return
-	}
-	e.decide(r)
-}
-
-// answer tells a request what became of it; see books.answered.
-func (f *fleet) answer(r *request, ok bool, tokens int64) {
-	f.books.answered(r, ok, tokens)
-	if r.user >= 0 {
-		f.demand.told(r.user, ok)
-	}
-}
-
 // entry is p's entry of a key, made or woken now where there is none.
 func (f *fleet) entry(p *process, key int32) *entry {
+	if p.single != nil {
+		return p.single
+	}
 	if e := p.entries[key]; e != nil {
 		return e
 	}

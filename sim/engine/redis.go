@@ -19,8 +19,6 @@ type redis struct {
 	stream  random.Stream
 	network *network
 	shards  []*shard
-	// replicas are what a failover promotes: the buckets of each shard's replica.
-	replicas map[*scenario.RedisFault][][]*bucket
 	// answered is told of every call that a bucket has answered; stored says that it was the answer
 	// to an earlier copy of the call, so that nothing happened.
 	answered func(c *call, stored bool)
@@ -36,6 +34,8 @@ type shard struct {
 	hangs   int
 	slow    int64 // nanoseconds that each call takes longer
 	buckets []*bucket
+	// replicas are what each failover promotes: the buckets of the shard's replica.
+	replicas map[*scenario.RedisFault][]*bucket
 }
 
 // bucket is one key's central state, until it expires.
@@ -46,9 +46,9 @@ type bucket struct {
 
 func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *network) redis {
 	r := redis{time: time, s: &s.Redis, stream: stream, network: n}
-	r.replicas = make(map[*scenario.RedisFault][][]*bucket)
 	for range s.Redis.Shards {
-		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count/s.Redis.Shards+1)})
+		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count/s.Redis.Shards+1),
+			replicas: map[*scenario.RedisFault][]*bucket{}})
 	}
 	return r
 }
@@ -148,7 +148,7 @@ func (r *redis) warm() {
 
 // fault begins a fault, with by = 1, or ends it, with by = -1.
 func (r *redis) fault(f *scenario.RedisFault, by int) {
-	for i, s := range r.hit(f) {
+	for _, s := range r.hit(f) {
 		switch f.Kind {
 		case scenario.FaultSlow:
 			s.slow += int64(by) * int64(f.By)
@@ -169,7 +169,7 @@ func (r *redis) fault(f *scenario.RedisFault, by int) {
 		case scenario.FaultRestartEmpty:
 			clear(s.buckets)
 		case scenario.FaultFailover:
-			s.buckets = r.replicas[f][i]
+			s.buckets = s.replicas[f]
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (r *redis) snapshot(f *scenario.RedisFault) {
 				replica[i] = &bucket{Bucket: *b.Clone(), expires: b.expires}
 			}
 		}
-		r.replicas[f] = append(r.replicas[f], replica)
+		s.replicas[f] = replica
 	}
 }
 

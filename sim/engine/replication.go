@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/report"
@@ -35,6 +36,7 @@ type replication struct {
 	redis    redis
 	books    books
 	recorder report.Recorder
+	acts     []func() // what the scenario has happen, once each
 
 	// undecided is the tokens of requests that still wait at the end, or on their way to them. The
 	// auditor counts them.
@@ -70,16 +72,26 @@ func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 
 // foresee makes the events that the scenario names.
 func (r *replication) foresee() {
-	for i := range r.fleet.steps {
-		r.time.at(int64(r.fleet.steps[i].At), evScale, int32(i))
+	plan := func(at time.Duration, act func()) {
+		r.time.at(int64(at), evAct, int32(len(r.acts)))
+		r.acts = append(r.acts, act)
 	}
-	for i, f := range r.s.Redis.Faults {
-		if f.Kind == scenario.FaultFailover {
-			r.time.at(max(0, int64(f.At-f.Lost)), evSnapshot, int32(i))
+	for _, g := range r.fleet.groups {
+		for _, step := range g.Scale {
+			plan(step.At, func() {
+				r.fleet.scale(g, step)
+				r.demand.divide(g)
+			})
 		}
-		r.time.at(int64(f.At), evRedisBegin, int32(i))
+	}
+	for i := range r.s.Redis.Faults {
+		f := &r.s.Redis.Faults[i]
+		if f.Kind == scenario.FaultFailover {
+			plan(max(0, f.At-f.Lost), func() { r.redis.snapshot(f) })
+		}
+		plan(f.At, func() { r.redis.fault(f, 1) })
 		if f.Kind != scenario.FaultClockStep {
-			r.time.at(int64(f.At+f.For), evRedisEnd, int32(i))
+			plan(f.At+f.For, func() { r.redis.fault(f, -1) })
 		}
 	}
 	for _, p := range r.fleet.processes {
@@ -87,7 +99,7 @@ func (r *replication) foresee() {
 		r.fleet.plan(p, evKill)
 	}
 	if r.s.Warmup > 0 {
-		r.time.at(int64(r.s.Warmup), evWarm, 0)
+		plan(r.s.Warmup, r.warm)
 	}
 	r.time.at(r.recorder.Step, evSample, 0)
 }
@@ -177,64 +189,42 @@ func (r *replication) handle(e event) {
 		r.fleet.waiters.all[e.who].end()
 	case evUser:
 		r.demand.step(e.who)
-	case evFlush, evRequest, evServed, evReply, evOverdue, evGone:
-		r.carry(r.network.batches.all[e.who], e.kind)
-	case evPause, evResume, evKill, evStart:
-		r.happen(r.fleet.processes[e.who], e.kind)
-	case evScale:
-		s := &r.fleet.steps[e.who]
-		r.fleet.scale(s)
-		r.demand.divide(s.group)
-	case evRedisBegin:
-		r.redis.fault(&r.s.Redis.Faults[e.who], 1)
-	case evRedisEnd:
-		r.redis.fault(&r.s.Redis.Faults[e.who], -1)
-	case evSnapshot:
-		r.redis.snapshot(&r.s.Redis.Faults[e.who])
-	case evSample:
-		r.sample()
-	case evWarm:
-		r.warm()
-	}
-}
 
-// carry is the next step of a batch's journey, or of the wait for it.
-func (r *replication) carry(b *batch, kind eventKind) {
-	switch kind {
 	case evFlush:
-		r.network.flush(b)
+		r.network.flush(r.network.batches.all[e.who])
 	case evRequest:
-		if r.network.cut(b.p) {
+		if b := r.network.batches.all[e.who]; r.network.cut(b.p) {
 			r.network.end(b)
 		} else {
 			r.redis.arrive(b)
 		}
 	case evServed:
-		r.redis.serve(b)
+		r.redis.serve(r.network.batches.all[e.who])
 	case evReply:
-		r.network.deliver(b)
+		r.network.deliver(r.network.batches.all[e.who])
 	case evOverdue:
-		r.network.overdue(b)
+		r.network.overdue(r.network.batches.all[e.who])
 	case evGone:
-		r.network.abandon(b)
-	}
-}
+		r.network.abandon(r.network.batches.all[e.who])
 
-// happen is what happens to one process.
-func (r *replication) happen(p *process, kind eventKind) {
-	switch kind {
 	case evPause:
-		r.fleet.pause(p)
+		r.fleet.pause(r.fleet.processes[e.who])
 	case evResume:
-		r.fleet.resume(p)
+		r.fleet.resume(r.fleet.processes[e.who])
 	case evKill:
-		r.fleet.fail(p)
+		r.fleet.fail(r.fleet.processes[e.who])
 	case evStart:
+		p := r.fleet.processes[e.who]
 		if p.rank < p.group.count {
 			r.fleet.start(p)
 			r.demand.begin(p)
 		}
 		r.fleet.plan(p, evKill)
+
+	case evAct:
+		r.acts[e.who]()
+	case evSample:
+		r.sample()
 	}
 }
 
