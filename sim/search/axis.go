@@ -25,6 +25,13 @@ type Axis struct {
 	Values []string `json:"values"`
 }
 
+var (
+	parentheses = regexp.MustCompile(`\([^()]*\)`)
+	rangeSyntax = regexp.MustCompile(`^(.*?)\.\.(.*):(lin|log):(\d+)$`)
+	// A number has a unit, or none; that of a duration is for time.ParseDuration.
+	numberSyntax = regexp.MustCompile(`^([-+0-9.]+)([^-+0-9.(), ][^(), ]*)?$`)
+)
+
 // ParseAxis reads "path=value,value,...". A value is a text that the field takes, with commas
 // inside parentheses ("normal(0s,10ms)"), or a range: "10ms..1s:log:8" is 8 values from 10ms to 1s
 // that rise by the same factor, "1..9:lin:5" is 5 that rise by the same difference. A range is of
@@ -40,19 +47,20 @@ func ParseAxis(text string) (Axis, error) {
 		return wrong("must be PATH=VALUES, as in policy.target=10ms..1s:log:8")
 	}
 	a := Axis{Path: path}
-	for _, part := range splitOutsideParentheses(list) {
-		part = strings.TrimSpace(part)
-		if part == "" {
+	// A comma inside parentheses is part of a value.
+	const inner = "\x00"
+	list = parentheses.ReplaceAllStringFunc(list, func(s string) string { return strings.ReplaceAll(s, ",", inner) })
+	for part := range strings.SplitSeq(list, ",") {
+		part = strings.ReplaceAll(strings.TrimSpace(part), inner, ",")
+		values, err := []string{part}, error(nil)
+		switch {
+		case part == "":
 			return wrong("a value is missing")
+		case strings.Contains(part, ".."):
+			values, err = rangeValues(part)
+		case slices.Contains(a.Values, part):
+			return wrong("%s is there twice", part)
 		}
-		if !strings.Contains(part, "..") {
-			if slices.Contains(a.Values, part) {
-				return wrong("%s is there twice", part)
-			}
-			a.Values = append(a.Values, part)
-			continue
-		}
-		values, err := rangeValues(part)
 		if err != nil {
 			return wrong("%v", err)
 		}
@@ -67,25 +75,6 @@ func ParseAxis(text string) (Axis, error) {
 	}
 	return a, nil
 }
-
-// splitOutsideParentheses splits at commas that are not inside parentheses.
-func splitOutsideParentheses(s string) (parts []string) {
-	depth, from := 0, 0
-	for i, c := range s {
-		switch {
-		case c == '(':
-			depth++
-		case c == ')':
-			depth--
-		case c == ',' && depth <= 0:
-			parts = append(parts, s[from:i])
-			from = i + 1
-		}
-	}
-	return append(parts, s[from:])
-}
-
-var rangeSyntax = regexp.MustCompile(`^(.*?)\.\.(.*):(lin|log):(\d+)$`)
 
 // rangeValues are the values of a range like "10ms..1s:log:8". Its ends stay as they were written.
 func rangeValues(text string) ([]string, error) {
@@ -112,7 +101,7 @@ func rangeValues(text string) ([]string, error) {
 	case countErr != nil || n < 2 || n > PointsMax:
 		return nil, fmt.Errorf("%s values, must be 2 to %d", match[4], PointsMax)
 	}
-	whole := lowUnit == "" && !strings.ContainsAny(match[1]+match[2], ".eE")
+	whole := lowUnit == "" && !strings.Contains(match[1]+match[2], ".")
 	texts, before := []string{match[1]}, low
 	for i := 1; i < n-1; i++ {
 		part := float64(i) / float64(n-1)
@@ -142,14 +131,13 @@ func roundedText(x, step float64, unit string, whole bool) string {
 
 // parseNumber splits a number from its unit. Of a duration it is the number of nanoseconds.
 func parseNumber(text string) (x float64, unit string, err error) {
-	end := len(text) - len(strings.TrimLeft(text, "+-0123456789."))
-	unit = text[end:]
-	if d, err := time.ParseDuration(text); err == nil && unit != "" {
+	match := numberSyntax.FindStringSubmatch(text)
+	if match == nil {
+		return 0, "", strconv.ErrSyntax
+	}
+	if d, err := time.ParseDuration(text); err == nil && match[2] != "" {
 		return float64(d), "ns", nil
 	}
-	x, err = strconv.ParseFloat(text[:end], 64)
-	if err == nil && (math.IsInf(x, 0) || strings.ContainsAny(unit, "(), ")) {
-		err = strconv.ErrSyntax
-	}
-	return x, unit, err
+	x, err = strconv.ParseFloat(match[1], 64)
+	return x, match[2], err
 }

@@ -54,13 +54,14 @@ type trial struct {
 	margins [2]float64 // the least of all targets, at each end
 }
 
-// work is what a lab does for one question: each simulation once. One goroutine uses it, and no more
-// after an error.
+// work is what a lab does for one question: each simulation once. One goroutine uses it, and no
+// more after an error.
 type work struct {
 	Lab
-	known map[string]*sim.Report
-	total sim.Machine
-	began time.Time
+	known      map[string]*sim.Report
+	confidence float64 // of what finished
+	machine    sim.Machine
+	began      time.Time
 }
 
 func (l Lab) begin() *work {
@@ -71,8 +72,8 @@ func (l Lab) begin() *work {
 }
 
 // simulate runs those trials that have not run before, the first ones first, and returns those that
-// have a report then. When ctx ends, nothing further starts, and the error wraps sim.ErrInterrupted.
-// When a run fails, the error says which.
+// have a report then. When ctx ends, nothing further starts, and the error wraps
+// sim.ErrInterrupted. When a run fails, the error says which.
 func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (finished []*trial, err error) {
 	key := func(t *trial) string { return fmt.Sprint(t.scenario.Hash(), " ", t.scenario.Seed) }
 	var fresh []*trial
@@ -98,7 +99,8 @@ func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (fin
 			mu.Lock()
 			defer mu.Unlock()
 			w.known[key(t)] = &r
-			w.total.Requests += r.Machine.Requests
+			w.machine.Requests += r.Machine.Requests
+			w.confidence = r.Confidence
 			if ended++; w.Progress != nil {
 				w.Progress(phase, ended, len(fresh))
 			}
@@ -106,8 +108,10 @@ func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (fin
 		})
 	}
 	err = group.Wait()
+	w.machine.Finish(time.Since(w.began), w.Parallel)
 	for _, t := range trials {
 		if t.report = w.known[key(t)]; t.report != nil {
+			t.grade()
 			finished = append(finished, t)
 		}
 	}
@@ -116,10 +120,4 @@ func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (fin
 			sim.ErrInterrupted, len(finished), len(trials), phase)
 	}
 	return finished, err
-}
-
-// machine is what a report says of the machine that made it.
-func (w *work) machine() sim.Machine {
-	w.total.Finish(time.Since(w.began), w.Parallel)
-	return w.total
 }

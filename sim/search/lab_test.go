@@ -49,7 +49,7 @@ func TestALabRunsAsManyAtOneTimeAsItIsToldAndEachOnce(t *testing.T) {
 		for i, x := range <-ended {
 			testkit.Check(t, x.report.Seed == uint64(i%20+1), "report %d is %+v", i, x.report)
 		}
-		m := w.machine()
+		m := w.machine
 		testkit.Check(t, running.Load() == 20 && told == 20 && m.Requests == 200 && m.Parallel == 3, "%d runs, progress %d, %+v", running.Load(), told, m)
 		// nor do they run again.
 		w.Progress = nil

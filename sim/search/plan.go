@@ -22,11 +22,11 @@ var ErrInfeasible = errors.New("search: no policy meets the targets")
 type Question struct {
 	Scenario sim.Scenario // valid; its policy is the one to compare with
 	// Targets must hold at the pessimistic end of each figure's interval; each is AtMost or AtLeast.
-	// nil means that one request in two hundred may be wrongly rejected. The promise is a target
-	// too, where the policy makes it.
+	// nil means that one request in two hundred may be wrongly rejected. The promise is a target too,
+	// where the policy makes it.
 	Targets []Threshold
-	// OvercommitMax is the most tokens by which the promise may be weakened, Policy.Overcommit.
-	// Less than the scenario's own means that.
+	// OvercommitMax is the most tokens by which the promise may be weakened, Policy.Overcommit. Less
+	// than the scenario's own means that.
 	OvercommitMax int64
 	// MustHold are the Stresses under which the targets must hold too. None by default.
 	MustHold []string
@@ -54,7 +54,7 @@ type effort struct {
 // The efforts of a plan. Three replications tell luck from merit, with paired differences. All
 // together simulate as much as some 40 runs of the scenario.
 var (
-	efforts  = []effort{{"screen", 0, 0.1, 3}, {"halve", 30, 0.3, 4}, {"halve", 10, 1, 5}}
+	efforts  = []effort{{"screen", 0, 0.1, 3}, {"halve", 24, 0.3, 4}, {"halve", 8, 1, 5}}
 	confirm  = effort{"confirm", 6, 1, math.MaxInt}
 	hardship = effort{"stress", 1, 1, math.MaxInt}
 )
@@ -98,7 +98,7 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	if errors.Is(err, sim.ErrInterrupted) {
 		p.plan.Verdict = Interrupted
 	}
-	p.plan.Machine = p.machine()
+	p.plan.Confidence, p.plan.Machine = p.confidence, p.machine
 	return p.plan, err
 }
 
@@ -110,7 +110,7 @@ func (p *planning) search(ctx context.Context) error {
 			best := ranked(p.seen, expected)
 			policies = policiesOf(best[:min(e.most, len(best))], spaced(front(p.seen), tradeOffsMax))
 		}
-		trials, err := p.try(ctx, e, p.trials(e, p.q.Scenario.Seed, policies))
+		trials, err := p.simulate(ctx, e.phase, p.trials(e, p.q.Scenario.Seed, policies))
 		if len(p.seen) == 0 || err == nil {
 			p.seen = trials
 		}
@@ -127,7 +127,7 @@ func (p *planning) confirm(ctx context.Context) error {
 	best := likely(p.seen)
 	dearer := best[min(len(best), confirm.most/2):]
 	policies := policiesOf([]*trial{{scenario: p.q.Scenario}}, best[:len(best)-len(dearer)], spaced(dearer, confirm.most/2))
-	trials, err := p.try(ctx, confirm, p.trials(confirm, p.plan.ConfirmSeed, policies))
+	trials, err := p.simulate(ctx, confirm.phase, p.trials(confirm, p.plan.ConfirmSeed, policies))
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (p *planning) stress(ctx context.Context, policy lease.Policy) (all []Stres
 		t.scenario, one.Description = stressed(t.scenario, name)
 		all = append(all, one)
 	}
-	if _, err := p.try(ctx, hardship, trials); err != nil {
+	if _, err := p.simulate(ctx, hardship.phase, trials); err != nil {
 		return nil, err
 	}
 	for i, t := range trials {
@@ -185,9 +185,9 @@ func (p *planning) infeasible(trials []*trial, stress string) error {
 		ErrInfeasible, worst.Figure, worst.Value, worst.Op, worst.Bound)
 }
 
-// trials prepares the simulation of policies. A run is no shorter than several leases. A scenario in
-// which things happen is never cut short, and none is simulated longer or more often than it asks
-// for.
+// trials prepares the simulation of policies. A run is no shorter than several leases. A scenario
+// in which things happen is never cut short, and none is simulated longer or more often than it
+// asks for.
 func (p *planning) trials(e effort, seed uint64, policies []lease.Policy) []*trial {
 	longest := time.Duration(0)
 	for _, policy := range policies {
@@ -208,16 +208,6 @@ func (p *planning) trials(e effort, seed uint64, policies []lease.Policy) []*tri
 		}
 	}
 	return trials
-}
-
-// try simulates trials and grades what they show.
-func (p *planning) try(ctx context.Context, e effort, trials []*trial) ([]*trial, error) {
-	finished, err := p.simulate(ctx, e.phase, trials)
-	for _, t := range finished {
-		t.grade()
-		p.plan.Confidence = t.report.Confidence
-	}
-	return finished, err
 }
 
 func (p *planning) candidate(t *trial) Candidate {

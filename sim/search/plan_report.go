@@ -32,8 +32,8 @@ type Plan struct {
 	// Given is the scenario's own policy, on the same seeds.
 	Given  *Candidate `json:"given,omitempty"`
 	Stress []Stress   `json:"stress,omitempty"` // of Chosen
-	// TradeOffs are policies that none other beats in calls and in what the targets ask for, as
-	// the search saw them.
+	// TradeOffs are policies that none other beats in calls and in what the targets ask for, as the
+	// search saw them.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
 	Miss      *Miss       `json:"miss,omitempty"` // if infeasible
 	Code      string      `json:"code,omitempty"` // a Go expression for the chosen configuration
@@ -73,8 +73,8 @@ type Margin struct {
 	Threshold
 	Value float64 `json:"value"` // the pessimistic end
 	Meets bool    `json:"meets"`
-	// Margin is a part of what the target tolerates: 0 is on the bound, -1 twice what is tolerated.
-	// It is 0 for what must be 0 and is.
+	// Margin is a part of what the target tolerates: 0 is on the bound, -1 twice what is tolerated. It
+	// is 0 for what must be 0 and is.
 	Margin float64 `json:"margin"`
 }
 
@@ -83,8 +83,8 @@ type Stress struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Must        bool   `json:"must"` // the choice depended on it
-	// Forgiven is the part of the counted time that Redis is away, where the policy denies
-	// meanwhile: false_reject_ratio and admitted_vs_central have that much more room in Margins.
+	// Forgiven is the part of the counted time that Redis is away, where the policy denies meanwhile:
+	// false_reject_ratio and admitted_vs_central have that much more room in Margins.
 	Forgiven float64 `json:"forgiven,omitempty"`
 	Grade
 }
@@ -93,8 +93,8 @@ type Stress struct {
 type Miss struct {
 	Closest Candidate `json:"closest"`
 	Stress  string    `json:"stress,omitempty"` // the one that Closest fails, if it meets the targets otherwise
-	// RepsNeeded is about how many replications would show that the mean, which does meet the
-	// targets, does so for certain; 0 if the mean does not.
+	// RepsNeeded is about how many replications would show that the mean, which does meet the targets,
+	// does so for certain; 0 if the mean does not.
 	RepsNeeded int `json:"reps_needed,omitempty"`
 }
 

@@ -45,8 +45,8 @@ func TestNoScreenedPolicyIsBetterThanTheChosenOne(t *testing.T) {
 		}
 		q := Question{Scenario: fleet(), OvercommitMax: []int64{0, 400}[r.IntN(2)]}
 		p, err := ask(t, &world{f: f}, q)
-		// then nothing of the grid that meets the targets makes fewer calls, but for what nobody
-		// would notice.
+		// then nothing of the grid that meets the targets makes fewer calls, but for what nobody would
+		// notice.
 		best := math.Inf(1)
 		own := q.Scenario
 		own.Policy = ownPolicy(own)
@@ -101,8 +101,7 @@ func TestALuckyWinnerDoesNotPassOnFreshSeeds(t *testing.T) {
 }
 
 func TestOfPoliciesThatCallAlikeTheSimplestIsChosen(t *testing.T) {
-	// Given calls that depend on nothing, or on the TTL and the overcommit by less than a
-	// hundredth,
+	// Given calls that depend on nothing, or on the TTL and the overcommit by less than a hundredth,
 	for _, slope := range []float64{0, 1e-4} {
 		w := &world{f: func(s sim.Scenario) truth {
 			calls := 100 - slope*s.Policy.TTL.Seconds() - slope*float64(s.Policy.Overcommit)
@@ -121,8 +120,7 @@ func TestOfPoliciesThatCallAlikeTheSimplestIsChosen(t *testing.T) {
 
 func TestTheScenariosOwnPolicyIsKeptWhereNobodyWouldNotice(t *testing.T) {
 	for above, kept := range map[float64]bool{0: true, 0.009: true, 0.011: false} {
-		// Given calls that are the same everywhere, but a little more with the scenario's own
-		// policy,
+		// Given calls that are the same everywhere, but a little more with the scenario's own policy,
 		own := fleet()
 		own.Policy.Target, own.Policy.TTL = 123*time.Millisecond, 777*time.Millisecond
 		w := &world{f: func(s sim.Scenario) truth {
@@ -195,8 +193,8 @@ func TestTheGivenPolicyIsComparedOnTheSameSeeds(t *testing.T) {
 func TestTheTradeOffsReachBeyondWhatTheSearchPursued(t *testing.T) {
 	// Given 0.5 % at 100 ms, and accuracy that falls with the target throughout,
 	p := mustFind(t, &world{f: rising(func(ms float64) float64 { return ms / 20000 })}, Question{Scenario: fleet()})
-	// then there are policies with far fewer calls than the chosen one, and far better ones, and
-	// none that is beaten.
+	// then there are policies with far fewer calls than the chosen one, and far better ones, and none
+	// that is beaten.
 	first, last := p.TradeOffs[0].Figures, p.TradeOffs[len(p.TradeOffs)-1].Figures
 	chosen := p.Chosen.Figures.CallsPerS.Mean
 	if first.CallsPerS.Mean > chosen/5 || last.CallsPerS.Mean < chosen*5 || len(p.TradeOffs) > tradeOffsMax {

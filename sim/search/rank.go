@@ -2,8 +2,13 @@ package search
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"math"
 	"slices"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 // alike is how near the calls of two policies are when a user would not care: then the simpler one
@@ -35,8 +40,8 @@ func ranked(trials []*trial, at end) []*trial {
 	})
 }
 
-// likely is those of trials that meet the targets in the mean, the most certain first and then by
-// calls; or the nearest, where none does.
+// likely is those of trials that meet the targets in the mean: first those that do for certain, by
+// calls, then the others, by margin. Where none does, it is the nearest.
 func likely(trials []*trial) []*trial {
 	all := ranked(trials, pessimistic)
 	meet := slices.DeleteFunc(slices.Clone(all), func(t *trial) bool { return !t.meets(expected) })
@@ -78,4 +83,141 @@ func spaced(list []*trial, n int) []*trial {
 		some[i] = list[i*(len(list)-1)/(n-1)]
 	}
 	return some
+}
+
+// BoundFigure is held to zero by every plan whose policy promises it.
+const BoundFigure = "bound_exceeded_by"
+
+// promise is the target that a policy meets whatever happens to Redis.
+var promise = Threshold{Figure: BoundFigure, Part: "worst", Op: "<="}
+
+// targetsOf is what a plan must meet.
+func targetsOf(q Question) []Threshold {
+	targets := q.Targets
+	if len(targets) == 0 {
+		targets = []Threshold{AtMost("false_reject_ratio", 0.005)}
+	}
+	if q.Scenario.Policy.Fallback == lease.FallbackDeny {
+		targets = append(slices.Clip(targets), promise)
+	}
+	return targets
+}
+
+// validateTargets reports every target that no plan can be made for.
+func validateTargets(targets []Threshold) error {
+	var errs []error
+	for i, t := range targets {
+		_, err := ParseThreshold(t.String())
+		twin := func(o Threshold) bool { return o.name() == t.name() && o.Op == t.Op }
+		switch {
+		case err != nil:
+		case t.Rival != "" || t.Op != "<=" && t.Op != ">=":
+			err = fmt.Errorf("%w: no plan can be made for %s", ErrThreshold, t)
+		case slices.ContainsFunc(targets[:i], twin):
+			err = fmt.Errorf("%w: %s is bounded twice", ErrThreshold, t.name())
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// end is a place in a figure's interval, from the target's point of view.
+type end int
+
+const (
+	pessimistic end = iota
+	expected        // the mean
+)
+
+// value is what the report shows at one end.
+func (t Threshold) value(report *sim.Report, at end) float64 {
+	if at == expected {
+		t.Part = cmp.Or(t.Part, "mean")
+	}
+	low, high := t.interval(report)
+	if t.Op == ">=" {
+		return low
+	}
+	return high
+}
+
+// margin is how far the report is inside the target, as a part of what the target tolerates: 0 is
+// on the bound, 0.5 half-way to perfect, -1 twice as bad as tolerated. A ceiling tolerates its
+// bound, a floor what lacks to 1 (the bound where that is nothing); where that is 0, it is 1. What
+// is not a number is infinitely far outside; what may be nothing and is nothing is infinitely far
+// inside.
+func (t Threshold) margin(report *sim.Report, at end) float64 {
+	x := t.value(report, at)
+	room, tolerated := t.Bound-x, t.Bound
+	if t.Op == ">=" {
+		if room, tolerated = x-t.Bound, 1-t.Bound; tolerated <= 0 {
+			tolerated = t.Bound
+		}
+	}
+	switch {
+	case math.IsNaN(x):
+		return math.Inf(-1)
+	case tolerated > 0:
+		return room / tolerated
+	case room >= 0:
+		return math.Inf(1)
+	}
+	return room
+}
+
+// grade fills in the margins.
+func (t *trial) grade() {
+	for at := range t.margins {
+		t.margins[at] = math.Inf(1)
+		for _, x := range t.targets {
+			t.margins[at] = min(t.margins[at], x.margin(t.report, end(at)))
+		}
+	}
+}
+
+// graded is how the trial did, for people.
+func (t *trial) graded() Grade {
+	g := Grade{Meets: t.meets(pessimistic), Figures: t.report.Figures}
+	for _, x := range t.targets {
+		m := Margin{Threshold: x, Value: x.value(t.report, pessimistic), Margin: x.margin(t.report, pessimistic)}
+		if m.Meets = m.Margin >= 0; math.IsInf(m.Margin, 1) {
+			m.Margin = 0 // JSON has no infinity
+		}
+		g.Margins = append(g.Margins, m)
+	}
+	return g
+}
+
+// repsNeeded is how many replications would narrow the trial's intervals enough, if their means
+// stay: an interval's width goes with the root of their number. It is 0 where that does not help.
+func (t *trial) repsNeeded() int {
+	if !t.meets(expected) || t.meets(pessimistic) {
+		return 0
+	}
+	most := 0.0
+	for _, x := range t.targets {
+		mean, edge := x.value(t.report, expected), x.value(t.report, pessimistic)
+		if ratio := (edge - mean) / (x.Bound - mean); ratio > 1 { // not so where nothing varies
+			most = max(most, float64(ratio*ratio))
+		}
+	}
+	n := math.Ceil(float64(most * float64(t.report.Reps)))
+	if !(n <= 10_000) { // as many as a scenario may have
+		return 0
+	}
+	return int(n)
+}
+
+// TradedFor is what a plan trades against lease calls: whatever else the targets bound.
+func TradedFor(targets []Threshold) []Objective {
+	var all []Objective
+	for _, t := range targets {
+		if !slices.Contains([]string{"calls_per_s", "redis_cpu", BoundFigure}, t.Figure) {
+			all = append(all, Objective{Figure: t.Figure, Max: t.Op == ">="})
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, Objective{Figure: "false_reject_ratio"})
+	}
+	return all
 }

@@ -24,16 +24,16 @@ var Stresses = []string{StressSkew, StressOutage, StressProcesses}
 var ErrStress = errors.New("search: unknown stress")
 
 const (
-	// Clocks that are right have no error to double; then they are as wrong as two bad quartzes
-	// (100 ppm each) and a host without NTP.
+	// Clocks that are right have no error to double; then they are as wrong as two bad quartzes (100
+	// ppm each) and a host without NTP.
 	stressOffset   = time.Second
 	stressDriftPPM = 200
 	// The outage lasts as long as a failover that goes well, or a tenth of a short run.
 	stressOutage = time.Second
 )
 
-// stressed is s, with its defaults, under a stress, and what that does, for people. The caller's own
-// scenario stays as it is.
+// stressed is s, with its defaults, under a stress, and what that does, for people. The caller's
+// own scenario stays as it is.
 func stressed(s sim.Scenario, name string) (harder sim.Scenario, description string) {
 	s.Groups = slices.Clone(s.Groups)
 	switch name {

@@ -62,8 +62,7 @@ func TestEveryStressIsTriedOnTheChosenPolicy(t *testing.T) {
 
 func TestTheChoiceDependsOnTheStressesThatMustHold(t *testing.T) {
 	for _, stress := range Stresses {
-		// Given long leases that break under a stress, and only that one target is good beside
-		// them,
+		// Given long leases that break under a stress, and only that one target is good beside them,
 		w := fragile(stress)
 		inner := w.f
 		w.f = func(s sim.Scenario) truth {
@@ -142,8 +141,7 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 }
 
 func TestAnOutageThatIsDeniedIsForgivenWhatItTakes(t *testing.T) {
-	// Given a tenth of what counts without Redis, and false rejects of just that and half the
-	// target,
+	// Given a tenth of what counts without Redis, and false rejects of just that and half the target,
 	f := func(s sim.Scenario) truth {
 		x := rising(func(float64) float64 { return 0.0025 })(s)
 		if x.admitted = 0.999; harder(s) == StressOutage {

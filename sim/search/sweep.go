@@ -8,10 +8,10 @@
 // their parameters and not by their luck. The answers are the same on every machine: effort is
 // bounded in simulated requests, never in seconds. Package view shows them.
 //
-// Files: threshold.go what a report must show; figure.go the names of its figures, and which points
-// none beats; lab.go many simulations at once; axis.go and sweep.go the grid. A plan is asked for in
-// plan.go, which also searches: policy.go has the policies there are, target.go what must hold and by
-// how much it does, rank.go who is better, stress.go worse conditions, plan_report.go the answer.
+// Files: threshold.go the names of figures, what a report must show, and which points none beats;
+// lab.go many simulations at once; axis.go and sweep.go the grid. A plan is asked for and searched
+// for in plan.go: policy.go has the policies there are, rank.go by how much they meet the targets
+// and who is better, stress.go worse conditions, plan_report.go the answer.
 package search
 
 import (
@@ -39,11 +39,11 @@ type SweepReport struct {
 	Asked
 	Axes       []Axis      `json:"axes"`
 	Objectives []Objective `json:"objectives"`
-	// Points are the whole grid; the first axis varies slowest. The first one, with the first value
-	// of every axis, is the base that the others are compared with.
+	// Points are the whole grid; the first axis varies slowest. The first one, with the first value of
+	// every axis, is the base that the others are compared with.
 	Points []Point `json:"points"`
-	// Finished points have figures, Invalid ones cannot have any. With the points that an
-	// interruption left out they add up to all.
+	// Finished points have figures, Invalid ones cannot have any. With the points that an interruption
+	// left out they add up to all.
 	Finished int         `json:"finished"`
 	Invalid  int         `json:"invalid"`
 	Machine  sim.Machine `json:"machine"`
@@ -96,10 +96,11 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, objectives 
 	}
 	w := l.begin()
 	finished, err := w.simulate(ctx, "sweep", valid)
-	r.Finished, r.Invalid, r.Machine = len(finished), len(points)-len(valid), w.machine()
+	r.Finished, r.Invalid = len(finished), len(points)-len(valid)
+	r.Confidence, r.Machine = w.confidence, w.machine
 	for i, t := range trials {
 		if t.report != nil {
-			points[i].Figures, r.Confidence = &t.report.Figures, t.report.Confidence
+			points[i].Figures = &t.report.Figures
 		}
 	}
 	r.compare()

@@ -15,8 +15,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// The pages of the help, one for each command: how it is called, what it is in a line, all about it,
-// and its examples.
+// The pages of the help, one for each command: how it is called, what it is in a line, all about
+// it, and its examples.
 //
 //go:embed help
 var helpFiles embed.FS

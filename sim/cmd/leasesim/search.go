@@ -15,8 +15,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
-// lab runs one replication after the other: where many simulations run side by side, each has a core
-// of its own. The caller calls clear before it prints anything else.
+// lab runs one replication after the other: where many simulations run side by side, each has a
+// core of its own. The caller calls clear before it prints anything else.
 func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 	runner := sim.Runner{Parallel: 1, Confidence: confidence}
 	lab.Run = func(ctx context.Context, s sim.Scenario) (sim.Report, error) {

@@ -111,8 +111,8 @@ func TestARealSweepIsTheSameWhateverParallelIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		reports = append(reports, string(text))
-		// Leases do not go by the clocks of processes, so an offset changes nothing; and the load
-		// is what it is said to be.
+		// Leases do not go by the clocks of processes, so an offset changes nothing; and the load is what
+		// it is said to be.
 		p := r.Points
 		offered := p[2].Figures.Offered.Mean / p[0].Figures.Offered.Mean
 		if r.Finished != 4 || p[0].Figures.CallsPerS.Mean != p[1].Figures.CallsPerS.Mean || offered < 2.5 || offered > 3.5 || p[2].Differences["offered"].Mean <= 0 {
