@@ -114,7 +114,8 @@ func (d *driver) run(span time.Duration) {
 			first.request()
 		}
 		first.ask()
-		testkit.Must(d.t, first.Account().Conserved(), "tokens lost or forged: %+v", first.Account())
+		a := first.Account()
+		testkit.Must(d.t, a.Conserved(), "tokens lost or forged: %+v", a)
 		testkit.Must(d.t, d.meter.excess() <= 0, "(1) is broken: %v", d.meter)
 	}
 }

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -171,9 +172,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 					seed, _ = strconv.ParseUint(found[1], 10, 64)
 					t.Logf("caught by seed %d: %s", seed, found[2])
 				}
-				if err := playSeed(seed, m.faults, nil); seed == 0 || err != nil {
-					t.Errorf("seed %d shows nothing, as designed it says: %v\n%s", seed, err, out)
-				}
+				err := playSeed(seed, m.faults, nil)
+				testkit.Check(t, seed != 0 && err == nil, "seed %d shows nothing, as designed it says: %v\n%s", seed, err, out)
 			}
 			if m.model != nil {
 				out := built.fails(t, "TestModel", "-lease.mutant="+m.name)
@@ -194,41 +194,23 @@ type mutant string
 func build(t *testing.T, edits []edit) mutant {
 	t.Helper()
 	dir := t.TempDir()
-	edited := map[string]string{}
+	overlay := struct{ Replace map[string]string }{map[string]string{}} // by absolute paths
+	write := func(path string, text []byte) { testkit.NoErr(t, os.WriteFile(path, text, 0o600)) }
 	for _, e := range edits {
-		text, ok := edited[e.file]
-		if !ok {
-			source, err := os.ReadFile(e.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text = string(source)
-		}
-		if n := strings.Count(text, e.old); n != 1 {
-			t.Fatalf("%q occurs %d times in %s, must be once", e.old, n, e.file)
-		}
-		edited[e.file] = strings.Replace(text, e.old, e.new, 1)
-	}
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	for file, text := range edited {
-		original, err := filepath.Abs(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		overlay.Replace[original] = filepath.Join(dir, file)
-		if err := os.WriteFile(overlay.Replace[original], []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		original, err := filepath.Abs(e.file)
+		testkit.NoErr(t, err)
+		source, err := os.ReadFile(cmp.Or(overlay.Replace[original], original)) // edited already, maybe
+		testkit.NoErr(t, err)
+		n := strings.Count(string(source), e.old)
+		testkit.Must(t, n == 1, "%q occurs %d times in %s, must be once", e.old, n, e.file)
+		overlay.Replace[original] = filepath.Join(dir, e.file)
+		write(overlay.Replace[original], []byte(strings.Replace(string(source), e.old, e.new, 1)))
 	}
 	list, _ := json.Marshal(overlay)
 	listPath, out := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
-	if err := os.WriteFile(listPath, list, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	compile := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+listPath, "-o="+out, ".")
-	if text, err := compile.CombinedOutput(); err != nil {
-		t.Fatalf("the edited source does not compile: %v\n%s", err, text)
-	}
+	write(listPath, list)
+	text, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+listPath, "-o="+out, ".").CombinedOutput()
+	testkit.Must(t, err == nil, "the edited source does not compile: %v\n%s", err, text)
 	return mutant(out)
 }
 
@@ -238,9 +220,7 @@ func (m mutant) fails(t *testing.T, test string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(string(m), append(args, "-test.run=^("+test+")$")...).CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || !regexp.MustCompile(`(?m)^--- FAIL: (`+test+`) `).Match(out) ||
-		bytes.Contains(out, []byte("panic:")) {
-		t.Fatalf("%s did not notice: %v\n%s", test, err, out)
-	}
+	testkit.Must(t, errors.As(err, &exit) && regexp.MustCompile(`(?m)^--- FAIL: (`+test+`) `).Match(out) &&
+		!bytes.Contains(out, []byte("panic:")), "%s did not notice: %v\n%s", test, err, out)
 	return string(out)
 }
