@@ -79,14 +79,11 @@ func newWorld(m model) *world {
 	return w
 }
 
-// copyTo makes to a copy of w that shares nothing with it but messages.
+// copyTo makes to a copy of w that shares nothing with it but messages, in the memory that it has.
 func (w *world) copyTo(to *world) {
 	records, holders := to.bucket.records, to.holders
-	if holders == nil {
-		holders = make([]modelHolder, len(w.holders))
-	}
 	if records == nil {
-		records = make(map[string]*record)
+		records, holders = make(map[string]*record), make([]modelHolder, len(w.holders))
 	}
 	assign(to, w)
 	to.bucket.records, to.holders = records, holders
