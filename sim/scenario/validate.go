@@ -31,9 +31,9 @@ const (
 )
 
 // Validate reports the violations of s, after Defaults, as one error that joins them. Each is
-// ErrInvalidScenario, the path of the field as a scenario file has it, and its value with its bound,
-// with ": " between them. First come those of ValidateFields; where there are none, all fields that
-// do not fit together. The names of Rivals are package rival's to check.
+// ErrInvalidScenario, the path of the field as a scenario file has it, and its value with its
+// bound, with ": " between them. First come those of ValidateFields; where there are none, all
+// fields that do not fit together. The names of Rivals are package rival's to check.
 func (s Scenario) Validate() error {
 	if err := s.ValidateFields(); err != nil {
 		return err

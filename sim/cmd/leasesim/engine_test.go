@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
@@ -28,17 +30,19 @@ func TestTheExamplesRun(t *testing.T) {
 	if len(examples) < 6 {
 		t.Errorf("there are %d examples", len(examples))
 	}
+	reps := testkit.PlainOrRace("", " --reps 1") // as many as the example has, unless that takes ten times as long
 	for _, e := range examples {
 		s, err := scenfile.Load("example:" + e.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := simulated(t, "run --reps 1 -f example:"+e.Name)
-		if r.Scenario != e.Name || r.Reps != 1 || r.Admitted.Mean == 0 || len(r.Series.Admitted) == 0 || len(r.Members) == 0 {
+		testkit.NoErr(t, err)
+		r := simulated(t, "run -f example:"+e.Name+reps)
+		if r.Scenario != e.Name || r.Admitted.Mean == 0 || len(r.Series.Admitted) == 0 || len(r.Members) == 0 {
 			t.Errorf("%s: %+v", e.Name, r)
 		}
-		if s.Policy.Fallback == lease.FallbackDeny && len(s.Redis.Faults) == 0 && r.BoundExceededBy.Worst != 0 {
-			t.Errorf("%s: the bound is exceeded by %v", e.Name, r.BoundExceededBy.Worst)
+		// A server's clock that jumps ahead is more tokens by its own account.
+		steps := slices.ContainsFunc(s.Redis.Faults, func(f sim.RedisFault) bool { return f.Kind == sim.FaultClockStep && f.By > 0 })
+		onlyLeases := s.Policy.Fallback == lease.FallbackDeny && s.Policy.ColdStart == lease.ColdStartDeny && !s.Redis.ClientTime
+		if onlyLeases && !steps && r.BoundExceededBy.Worst != 0 {
+			t.Errorf("%s: the bound is exceeded by %v with seed %d", e.Name, r.BoundExceededBy.Worst, r.BoundExceededBy.WorstSeed)
 		}
 		t.Logf("%s: %.2f %% of central, %.0f calls/s, bound exceeded by %v", e.Name, 100*r.AdmittedVsCentral.Mean, r.CallsPerS.Mean, r.BoundExceededBy.Worst)
 	}

@@ -7,9 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
@@ -38,52 +35,11 @@ func TestExamplesAreSmallAndSaid(t *testing.T) {
 // expected is about how many requests s simulates in all replications.
 func expected(s scenario.Scenario) float64 {
 	s = s.Defaults()
-	w := s.Workload
-	rate := float64(w.Rate)
-	if rate == 0 {
-		rate = w.Load * s.Limits[0].Rate() * float64(s.Keys.Count)
-	}
 	seconds := s.Duration.Seconds()
-	if w.Kind == scenario.Flash {
+	if w := s.Workload; w.Kind == scenario.Flash {
 		seconds += (w.Factor - 1) * w.For.Seconds()
 	}
-	return rate * seconds * float64(s.Reps)
-}
-
-func TestExamplesKeepThePromise(t *testing.T) {
-	for _, e := range Examples() {
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			s, err := Load("example:" + e.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if testkit.RaceEnabled || testing.Short() { // a tenth as fast, and the engine has tests of its own
-				s.Reps = 1
-			}
-			report, err := sim.Run(t.Context(), s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !(report.Admitted.Mean > 0) {
-				t.Errorf("nothing was admitted")
-			}
-			if promised(s) && report.BoundExceededBy.Worst != 0 {
-				t.Errorf("the bound was exceeded by %v tokens with seed %d", report.BoundExceededBy.Worst, report.BoundExceededBy.WorstSeed)
-			}
-		})
-	}
-}
-
-// promised reports whether bound (1) has to hold: not while something else than leases admits, nor
-// when the server's clock jumps ahead, which is more tokens by the server's own account.
-func promised(s scenario.Scenario) bool {
-	for _, f := range s.Redis.Faults {
-		if f.Kind == scenario.FaultClockStep && f.By > 0 {
-			return false
-		}
-	}
-	return s.Policy.Fallback == lease.FallbackDeny && s.Policy.ColdStart == lease.ColdStartDeny && !s.Redis.ClientTime
+	return s.RateOf(&s.Workload) * seconds * float64(s.Reps)
 }
 
 func TestLoadNamesTheExamplesThereAre(t *testing.T) {
