@@ -39,9 +39,9 @@ type counters struct {
 
 	one     sync.Mutex // Stats at a time
 	mu      sync.Mutex
-	retired tally  // of entries that left the table
+	retired tally  // of entries that have ended
 	number  uint64 // of the latest Stats
-	missed  tally  // of retired: entries that the latest Stats did not see before they left
+	sum     tally  // of retired, and of the entries that the latest Stats has seen
 }
 
 // tally is a sum over entries.
@@ -50,69 +50,64 @@ type tally struct {
 	denied int64
 }
 
-func (t tally) plus(e *entry, missed int64) tally {
-	return tally{t.Account.Plus(e.client.Account()), t.denied + e.client.DeniedOf(missed)}
+func (t *tally) add(e *entry, missed int64) {
+	t.Account = t.Account.Plus(e.client.Account())
+	t.denied += e.client.DeniedOf(missed)
 }
 
 // retire keeps the account of an entry that ends, whose lock the caller holds.
 func (c *counters) retire(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.retired = c.retired.plus(e, e.missed)
+	c.retired.add(e, e.missed)
 	if e.counted != c.number {
-		c.missed = c.missed.plus(e, e.missed)
+		c.sum.add(e, e.missed)
 	}
 }
 
-// Stats sums up all keys. It looks at every key in use, so call it once a second and not once a
-// request.
+// Stats sums up all keys, also those that have left, each once: no count is ever lower than it was
+// before. It looks at every key in use, so call it once a second and not once a request.
 func (l *Limiter) Stats() Stats {
-	sum, inUse := l.sum()
-	fallback, crowded := l.counters.fallback.Load(), l.counters.crowded.Load()
-	return Stats{
-		Keys:       int(l.keys.size.Load()),
-		InUse:      inUse,
-		Leased:     sum.Granted,
-		Admitted:   sum.Admitted + fallback,
-		Denied:     sum.denied + crowded,
-		Crowded:    crowded,
-		Returned:   sum.Returned,
-		Burnt:      sum.Burnt,
-		Held:       sum.Held,
-		Refunded:   sum.Refunded,
-		Fallback:   fallback,
-		Calls:      l.counters.calls.Load(),
-		RoundTrips: l.counters.roundTrips.Load(),
-		Errors:     l.counters.errors.Load(),
-		Conflicts:  l.counters.conflicts.Load(),
-		Invalid:    l.counters.invalid.Load(),
-	}
-}
-
-// sum adds up all entries, also those that have ended, each once: no count is ever lower than it
-// was before.
-func (l *Limiter) sum() (t tally, inUse int) {
 	c := &l.counters
 	c.one.Lock()
 	defer c.one.Unlock()
 	c.mu.Lock()
-	t = c.retired
-	c.missed = tally{}
+	c.sum = c.retired
 	c.number++
-	number := c.number
 	c.mu.Unlock()
+	inUse := 0
 	l.keys.each(func(e *entry) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if !e.gone && e.counted != number {
-			e.counted = number
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !e.gone && e.counted != c.number {
+			e.counted = c.number
+			c.sum.add(e, e.client.Pool.Missed())
 			inUse++
-			t = t.plus(e, e.client.Pool.Missed())
 		}
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return tally{t.Account.Plus(c.missed.Account), t.denied + c.missed.denied}, inUse
+	fallback, crowded := c.fallback.Load(), c.crowded.Load()
+	return Stats{
+		Keys:       int(l.keys.size.Load()),
+		InUse:      inUse,
+		Leased:     c.sum.Granted,
+		Admitted:   c.sum.Admitted + fallback,
+		Denied:     c.sum.denied + crowded,
+		Crowded:    crowded,
+		Returned:   c.sum.Returned,
+		Burnt:      c.sum.Burnt,
+		Held:       c.sum.Held,
+		Refunded:   c.sum.Refunded,
+		Fallback:   fallback,
+		Calls:      c.calls.Load(),
+		RoundTrips: c.roundTrips.Load(),
+		Errors:     c.errors.Load(),
+		Conflicts:  c.conflicts.Load(),
+		Invalid:    c.invalid.Load(),
+	}
 }
 
 // quietFor is how long the log does not repeat itself: a network that loses a call now and then is

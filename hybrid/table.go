@@ -79,8 +79,9 @@ func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>56] }
 
 // load is the slot of a key. It is nil where the key has none, and perhaps while its shard changes.
 func (t *table) load(key string) *slot {
-	sh, hash, name := t.locate(key)
-	return sh.load(hash, name)
+	name := lease.ShortKey(key)
+	hash := maphash.String(t.seed, name)
+	return t.shard(hash).load(hash, name)
 }
 
 func (sh *shard) load(hash uint64, name string) *slot {
@@ -99,10 +100,10 @@ func (sh *shard) bucket(hash uint64) *atomic.Pointer[slot] {
 
 // find is load that finds a slot also while its shard changes.
 func (t *table) find(key string) *slot {
-	sh, hash, name := t.locate(key)
-	if s := sh.load(hash, name); s != nil {
+	if s := t.load(key); s != nil {
 		return s
 	}
+	sh, hash, name := t.locate(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return sh.load(hash, name)

@@ -17,16 +17,22 @@ func (l *Limiter) Allow(key string) bool {
 	if e == nil || l.cfg.Policy.StrictExpiry {
 		return l.AllowN(key, 1)
 	}
-	switch e.client.Pool.Take() {
+	t := e.client.Pool.Take()
+	return t == lease.Took || l.allowed(request{name: key, n: 1, tried: e, patience: lease.OneCall}, t)
+}
+
+// allowed is the rest of Allow where the pool had more to do than to hand out a token.
+func (l *Limiter) allowed(r request, t lease.Taken) bool {
+	switch t {
 	case lease.Took:
 		return true
 	case lease.TookLow:
-		e.low()
+		r.tried.low()
 		return true
 	case lease.Denied:
 		return false
 	}
-	return l.decide(request{name: key, n: 1, tried: e, patience: lease.OneCall}).ok
+	return l.decide(r).ok
 }
 
 // AllowN takes n tokens of key or none. AllowN(key, 0) is true and costs nothing; a negative n, or
@@ -120,18 +126,9 @@ func (k *Key) Allow() bool {
 	return k.AllowN(1)
 }
 
-// allowed is the rest of Allow where the pool had more to do than to hand out a token.
+// allowed keeps the request, which is large, out of Allow.
 func (k *Key) allowed(e *entry, t lease.Taken) bool {
-	switch t {
-	case lease.TookLow:
-		e.low()
-		return true
-	case lease.Took:
-		return true
-	case lease.Denied:
-		return false
-	}
-	return k.l.decide(request{name: k.name, key: k, n: 1, tried: e, patience: lease.OneCall}).ok
+	return k.l.allowed(request{name: k.name, key: k, n: 1, tried: e, patience: lease.OneCall}, t)
 }
 
 // AllowN takes n tokens or none; see Limiter.AllowN.
