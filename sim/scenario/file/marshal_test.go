@@ -2,7 +2,6 @@ package file
 
 import (
 	"errors"
-	"math"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -82,7 +81,7 @@ func TestMarshalLosesNothing(t *testing.T) {
 	for range 1000 {
 		// Given any scenario, valid or not, of values that have a text
 		var want scenario.Scenario
-		randomize(rng, reflect.ValueOf(&want).Elem())
+		randomize(t, rng, reflect.ValueOf(&want).Elem())
 		// When it is written and read
 		text, err := Marshal(want)
 		if err != nil {
@@ -96,99 +95,56 @@ func TestMarshalLosesNothing(t *testing.T) {
 	}
 }
 
-// randomize fills v with anything that has a text; a third of the fields stay zero.
-func randomize(rng *rand.Rand, v reflect.Value) {
-	if rng.IntN(3) == 0 {
-		return
-	}
-	length := func() float64 { return float64(rng.Int64N(1 << (1 + rng.IntN(52)))) }
-	switch x := v.Addr().Interface().(type) {
-	case **scenario.Trace:
-		return
-	case *scenario.Rate:
-		*x = scenario.Rate(rng.ExpFloat64() * math.Pow(10, float64(rng.IntN(20)-10)))
-	case *scenario.Ratio:
-		*x = scenario.Ratio(rng.Float64() * math.Pow(10, -float64(rng.IntN(20))))
-	case *scenario.Cost:
-		x.Min = 1 + rng.Int64N(1000)
-		x.Max = x.Min + rng.Int64N(2)*rng.Int64N(1000)
-	case *scenario.DurationDist:
-		x.Dist = randomDist(rng, length)
-	case *scenario.DriftDist:
-		x.Dist = randomDist(rng, rng.ExpFloat64)
-	case *lease.Limit:
-		*x = lease.Limit{Tokens: 1 + rng.Int64N(1000), Per: time.Duration(1 + rng.Int64N(1e6)*1000), Burst: rng.Int64N(3) * 500}
-		for x.Validate() != nil {
-			x.Per = time.Millisecond
-		}
-		if rng.IntN(3) == 0 {
-			x.Burst = x.Tokens
-		}
-	case *lease.Fallback:
-		*x = lease.Fallback(rng.IntN(3))
-	case *lease.ColdStart:
-		*x = lease.ColdStart(rng.IntN(2))
-	case *time.Duration:
-		*x = time.Duration(rng.Uint64()) >> rng.IntN(64)
-	case *string:
-		letters := []rune("ab0: #'\"-?!%&*|>[]{},\\\n\t\r~=<@`.é\u0000\u0007\u0085\u2028\ufeff\U0001f600")
-		for range rng.IntN(12) {
-			*x += string(letters[rng.IntN(len(letters))])
-		}
-		if rng.IntN(4) == 0 {
-			*x = []string{"null", "true", "5", "1e3", "~", "0x1", "<<", "2001-01-01", "", "-"}[rng.IntN(10)]
-		}
-	case *int:
-		*x = int(rng.Uint64()) >> rng.IntN(64)
-	case *int64:
-		*x = int64(rng.Uint64()) >> rng.IntN(64)
-	case *uint64:
-		*x = rng.Uint64() >> rng.IntN(64)
-	case *float64:
-		*x = rng.NormFloat64() * math.Pow(10, float64(rng.IntN(600)-300))
-	case *bool:
-		*x = true
-	default:
-		randomParts(rng, v)
-	}
+// texts are some of each type. That quantities keep all their digits is tested in package scenario.
+var texts = map[reflect.Type][]string{
+	reflect.TypeFor[scenario.Rate]():  {"0.1/s", "90/m", "123456789.12345679/s", "1e-10/s"},
+	reflect.TypeFor[scenario.Ratio](): {"33.333333333333336%", "0.00000000000000001%", "100%"},
+	reflect.TypeFor[scenario.Cost]():  {"1", "999999999999", "uniform(1,5)"},
+	reflect.TypeFor[scenario.DurationDist](): {
+		"-1ns", "250h", "uniform(-5ms,1m0.000000001s)", "normal(-1s,3s)", "exp(0s)", "lognormal(1ns,2ns)", "pareto(5us,1.0000001)",
+	},
+	reflect.TypeFor[scenario.DriftDist](): {"-0.1ppm", "uniform(-1e-30ppm,1e300ppm)", "normal(0ppm,3ppm)", "pareto(1ppm,3)"},
+	reflect.TypeFor[lease.Limit]():        {"1/s", "1000/m burst 500", "7/250ms burst 1", "500/h burst 500"},
+	reflect.TypeFor[lease.Fallback]():     words[reflect.TypeFor[lease.Fallback]()],
+	reflect.TypeFor[lease.ColdStart]():    words[reflect.TypeFor[lease.ColdStart]()],
+	reflect.TypeFor[time.Duration]():      {"1ns", "-2562047h47m16.854775808s", "1h0m0.5s"},
+	reflect.TypeFor[bool]():               {"true"},
+	reflect.TypeFor[int]():                {"1", "-9223372036854775808", "9223372036854775807"},
+	reflect.TypeFor[int64]():              {"1", "-9223372036854775808", "9223372036854775807"},
+	reflect.TypeFor[uint64]():             {"1", "18446744073709551615"},
+	reflect.TypeFor[float64]():            {"0.1", "-1.7976931348623157e+308", "5e-324", "1000000"},
 }
 
-func randomParts(rng *rand.Rand, v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Pointer:
+// randomize fills v with anything that has a text; a third of the fields stay zero.
+func randomize(t *testing.T, rng *rand.Rand, v reflect.Value) {
+	some, isLimit := texts[v.Type()], v.Type() == reflect.TypeFor[lease.Limit]() // which has no text when it is zero
+	switch {
+	case rng.IntN(3) == 0 && !isLimit, v.Type() == reflect.TypeFor[*scenario.Trace]():
+	case some != nil:
+		if err := setScalar(v, some[rng.IntN(len(some))], true); err != nil {
+			t.Fatal(err)
+		}
+	case v.Kind() == reflect.String:
+		letters := []rune("ab0: #'\"-?!%&*|>[]{},\\\n\t\r~=<@`.é\u0000\u0007\u0085\u2028\ufeff\U0001f600")
+		text := []string{"null", "true", "5", "1e3", "~", "0x1", "<<", "2001-01-01", "", "-", "", "", "", "", ""}[rng.IntN(15)]
+		for range rng.IntN(12) {
+			text += string(letters[rng.IntN(len(letters))])
+		}
+		v.SetString(text)
+	case v.Kind() == reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		randomize(rng, v.Elem())
-	case reflect.Slice:
+		randomize(t, rng, v.Elem())
+	case v.Kind() == reflect.Slice:
 		n := 1 + rng.IntN(3)
 		v.Set(reflect.MakeSlice(v.Type(), n, n))
 		for i := range n {
-			// A limit of zero has no text; everything else may be zero.
-			for randomize(rng, v.Index(i)); v.Index(i).IsZero() && v.Type().Elem() == reflect.TypeFor[lease.Limit](); {
-				randomize(rng, v.Index(i))
-			}
+			randomize(t, rng, v.Index(i))
 		}
-	case reflect.Struct:
+	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
-			randomize(rng, v.Field(i))
+			randomize(t, rng, v.Field(i))
 		}
 	}
-}
-
-func randomDist(rng *rand.Rand, draw func() float64) scenario.Dist {
-	p, q := draw(), draw()
-	switch rng.IntN(6) {
-	case 0:
-		return scenario.Dist{P: -p}
-	case 1:
-		return scenario.Dist{Kind: scenario.DistUniform, P: -p, Q: q}
-	case 2:
-		return scenario.Dist{Kind: scenario.DistNormal, P: -p, Q: q}
-	case 3:
-		return scenario.Dist{Kind: scenario.DistExp, P: p}
-	case 4:
-		return scenario.Dist{Kind: scenario.DistLognormal, P: p + 1, Q: p + 1 + q}
-	}
-	return scenario.Dist{Kind: scenario.DistPareto, P: p + 1, Q: 1.5 + rng.ExpFloat64()}
 }
 
 // FuzzParse: whatever a file says, it is read, or refused with places; and what is read is written
