@@ -53,11 +53,10 @@ func TestPeerRetryAfterIsTheEarliestTime(t *testing.T) {
 			from := time.Now()
 			drain(l, key)
 			drain(l, early)
-			// when some are asked for,
 			r, err := l.Take(t.Context(), key, n)
 			since := time.Since(from)
 			must(t, err == nil && !r.OK, "%+v, %v", r, err)
-			// then RetryAfter is when they have flowed, and nothing longer:
+			// RetryAfter is when they have flowed, and nothing longer:
 			flow := time.Duration(n) * 100 * time.Second
 			check(t, r.RetryAfter <= flow && r.RetryAfter >= flow-since && (!t.virtual() || r.RetryAfter == flow),
 				"%d tokens: RetryAfter is %v, they flow in %v, of which %v at most have passed",
@@ -153,11 +152,10 @@ func TestPeerLimitRemainingAndResetComeFromOneReply(t *testing.T) {
 		halt := sync.OnceFunc(func() { over.Store(true); wait() })
 		defer halt()
 		taken, seen := make(map[hybrid.Limit]bool), make(map[hybrid.Limit]bool)
-		// when somebody asks and looks,
 		for i := 0; i < 200 || len(taken) < 2 || len(seen) < 2; i++ {
 			r, err := user.Take(t.Context(), "k", 1)
 			taken[r.Limit] = true
-			// then an answer never mixes the two;
+			// An answer never mixes the two;
 			isOne := func() bool { return err == nil && (r.Limit == either[0] || r.Limit == either[1]) }
 			must(t, isOne() && r.Remaining >= 0 && r.Remaining <= r.Limit.Capacity() &&
 				r.ResetAfter <= r.Limit.TimeToFull() && (!r.OK || r.RetryAfter == 0), "Take: %+v, %v", r, err)

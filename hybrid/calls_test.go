@@ -22,8 +22,6 @@ func TestCallsDueTogetherTravelTogether(t *testing.T) {
 			batches, calls := t.during(do)
 			check(t, calls >= keys && batches <= most, "%s: %d calls in %d batches", what, calls, batches)
 		}
-		// When thousands of keys are all used at one time, and all give back what they do not need,
-		// then they do it in a few batches.
 		travel("begin", 5, func() {
 			for i := range keys {
 				l.TryAllow(fmt.Sprint(i))
@@ -45,15 +43,13 @@ func TestAWaitingRequestSendsAtOnce(t *testing.T) {
 		l := t.process(hybrid.PerSecond(1000))
 		l.TryAllow("a")
 		synctest.Wait()
-		// Given a call that is held back because a batch has just gone,
+		// A batch has just gone, so that b's call is held back until somebody waits for c's.
 		l.TryAllow("b")
 		synctest.Wait()
 		_, calls := t.counts()
 		must(t, calls == 1, "%d calls", calls)
-		// when somebody waits for a third key,
 		d := took(func() { l.Allow("c") })
 		check(t, d == 0, "waited %v for a store that answers at once", d)
-		// then both travel together, now.
 		batches, calls := t.counts()
 		check(t, batches == 2 && calls == 3, "%d calls in %d batches", calls, batches)
 	})
@@ -71,12 +67,9 @@ func TestASlowNodeDelaysItsOwnKeysOnly(t *testing.T) {
 			return verdict{delay: time.Millisecond}
 		})
 		l := t.process(hybrid.PerSecond(1000))
-		// Given calls for many keys of a node that hangs, in the same batches as those of the
-		// other,
 		var wg sync.WaitGroup
 		for i := range 200 {
 			wg.Go(func() { l.Allow(fmt.Sprint("slow", i)) })
-			// then the others' are answered all the same.
 			d := took(func() {
 				check(t, l.Allow(fmt.Sprint("fast", i)), "a key of the node that works was denied")
 			})
@@ -104,7 +97,6 @@ func TestABusyKeyAdmitsThousandsPerRoundTrip(t *testing.T) {
 	const perSecond, burst, goal = 100_000, 40_000, 5_000
 	for _, load := range []float64{0.5, 1} {
 		bubbleOf(t, load, func(t *world) {
-			// Given a store a millisecond away, and a key whose demand is known,
 			t.every(verdict{delay: time.Millisecond})
 			limit := hybrid.PerSecond(perSecond).WithBurst(burst)
 			l := t.start(by(hybrid.Policy{Target: 100 * time.Millisecond}, limit))
@@ -114,10 +106,8 @@ func TestABusyKeyAdmitsThousandsPerRoundTrip(t *testing.T) {
 				perTick(100*time.Microsecond, n, seconds*time.Second, func(int) { key.Allow() })
 			}
 			ask(2)
-			// when it is asked for three seconds more,
 			before := l.Stats()
 			ask(3)
-			// then each round trip brings thousands of tokens that are spent.
 			after := l.Stats()
 			admitted, trips := after.Admitted-before.Admitted, after.RoundTrips-before.RoundTrips
 			check(t, float64(admitted) >= 0.99*load*perSecond*3, "only %d admitted", admitted)
@@ -160,9 +150,7 @@ func TestPipelinesDoNotGrowWithTheNumberOfKeys(t *testing.T) {
 			always := func(int, int) bool { return true }
 			aSecond(func(i, k int) bool { return k*apart%c.keys <= i/c.perSecond })
 			aSecond(always)
-			// when a second passes,
 			batches, calls := t.during(func() { aSecond(always) })
-			// then all their calls travel in a bounded number of pipelines.
 			check(t, calls >= c.keys/2, "%d calls for %d keys in use: this is not about renewals", calls, c.keys)
 			most := 2 * c.keys * int(time.Second/c.target)
 			check(t, calls <= most, "%d calls for %d keys, want two each Target at most", calls, c.keys)
@@ -180,10 +168,9 @@ func TestDeniedRequestsCostNoRoundTrips(t *testing.T) {
 		hybrid.PerSecond(1000): target / 2,             // the delay after a shortfall
 	} {
 		bubbleOf(t, limit, func(t *world) {
-			// Given a key whose bucket is empty,
 			t.every(verdict{delay: time.Millisecond})
 			key := t.drained(by(hybrid.Policy{Target: target}, limit)).Key("k")
-			// when it is asked a million times at one moment, then nothing is sent,
+			// A million times at one moment,
 			const requests = 1_000_000 / testkit.Slowdown
 			_, calls := t.during(func() {
 				for range requests / 2 {
@@ -193,8 +180,7 @@ func TestDeniedRequestsCostNoRoundTrips(t *testing.T) {
 				synctest.Wait()
 			})
 			check(t, calls == 0, "%d calls for a million requests at one moment", calls)
-			// and when it is asked a million times in ten seconds, then no call goes out but when the
-			// delay ends.
+			// and a million times in ten seconds: then a call goes out when the delay ends.
 			const tick, d = time.Millisecond, 10 * time.Second
 			_, calls = t.during(func() { perTick(tick, int(requests*tick/d), d, func(int) { key.TryAllow() }) })
 			most := int(d/pause) + 1
@@ -207,18 +193,15 @@ func TestDeniedRequestsCostNoRoundTrips(t *testing.T) {
 // then get what the bucket has all the same: a call asks for as many as were refused, not for one.
 func TestTryAllowIsServedThoughTheBurstIsSmallBesideTheRoundTrip(t *testing.T) {
 	bubble(t, func(t *world) {
-		// Given 260 ms to the store, in which a limit of 1,000/s makes more than a quarter of its
-		// burst,
+		// In 260 ms a limit of 1,000/s makes more than a quarter of its burst.
 		t.every(verdict{delay: 260 * time.Millisecond})
 		limit := hybrid.PerSecond(1000)
 		l := t.start(hybrid.Config{Limits: limits(limit), CallTimeout: time.Second})
 		bound := newMeter(limit)
-		// when twice the limit is asked for, without waiting,
 		ask := func(seconds int) (admitted int) {
 			return admits(2000*seconds, time.Second/2000, func() bool { return bound.admitIf(l.TryAllow("k")) })
 		}
 		ask(3)
-		// then most of the limit is admitted.
 		got := ask(10)
 		check(t, got >= 7500, "%d of 10,000 admitted; %+v", got, l.Stats())
 		bound.check(t)

@@ -22,8 +22,6 @@ func TestCloseWakesWaiters(t *testing.T) {
 		t.every(verdict{until: hold, deaf: true})
 		l := t.process(hybrid.PerSecond(100))
 		k := l.Key("k")
-		// Given requests that wait for a call, when the limiter is closed, twice, then all of them
-		// are told in the same moment,
 		wait := inTurn(10, func(int) {
 			r, err := k.Take(context.Background(), 1)
 			check(t, errors.Is(err, hybrid.ErrClosed) && !r.OK, "%+v, %v", r, err)
@@ -33,7 +31,6 @@ func TestCloseWakesWaiters(t *testing.T) {
 			wait()
 		})
 		check(t, d == 0, "it took %v", d)
-		// and the reply changes nothing.
 		close(hold)
 		synctest.Wait()
 		st := l.Stats()
@@ -72,8 +69,6 @@ func TestCloseIsNotAnsweredByTheFallback(t *testing.T) {
 		t := newWorld(t)
 		policy := hybrid.Policy{Fallback: hybrid.FallbackAllowAll, ColdStart: hybrid.ColdStartAllow}
 		l := t.start(hybrid.Config{Limits: limits(hourly), Policy: policy, CallTimeout: time.Minute})
-		// Given requests for many keys that wait for one call, when the limiter is closed, then each
-		// of them is told so.
 		hold := make(chan struct{})
 		t.every(verdict{late: hold})
 		const keys = 50
@@ -126,9 +121,7 @@ func TestShutdownGivesEverythingBack(t *testing.T) {
 		l.TryAllow("late")
 		synctest.Wait()
 		l.Refund("0", 2)
-		// when the limiter shuts down,
 		noErr(t, l.Shutdown(t.Context()))
-		// then every bucket has all that was not spent.
 		t.has("0", 999, 0)
 		for i := 1; i < 20; i++ {
 			t.has(fmt.Sprint(i), 997, 0)

@@ -19,10 +19,8 @@ import (
 // Those who come while a key's first call is under way wait for it or share the next one.
 func TestConcurrentColdStartsShareCalls(t *testing.T) {
 	bubble(t, func(t *world) {
-		// Given a store 10 ms away and a key that nobody has used,
 		t.every(verdict{delay: 10 * time.Millisecond})
 		l := t.process(hybrid.PerSecond(1000))
-		// when five hundred ask for it at once, then all are admitted, in two round trips at most.
 		d := took(together(500, func(int) { check(t, l.Allow("k"), "denied") }))
 		_, calls := t.counts()
 		check(t, calls <= 2 && d <= 25*time.Millisecond, "%d calls, %v", calls, d)
@@ -68,15 +66,14 @@ func TestBeforeTheFirstReplyColdStartDecides(t *testing.T) {
 	}
 }
 
+// Also where the server has gone before New.
 func TestNewAndAllowDoNotHangWhileRedisIsDown(t *testing.T) {
-	// Given a server that has gone,
 	server := redistest.Start(t)
 	server.Kill()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer rdb.Close()
 	store := storeOn(t, rdb, false)
 	for cold, want := range map[hybrid.ColdStart]bool{hybrid.ColdStartDeny: false, hybrid.ColdStartAllow: true} {
-		// when a Limiter is made and asked, then ColdStart decides.
 		got := start(t, store, by(hybrid.Policy{ColdStart: cold}, hybrid.PerSecond(10))).Allow("k")
 		check(t, got == want, "ColdStart %v: Allow is %v", cold, got)
 	}
@@ -150,18 +147,15 @@ func denials(l *hybrid.Limiter) int {
 func TestAHandshakeLongerThanCallTimeoutIsNoOutageAndNoRoundTrip(t *testing.T) {
 	link := distant{trip: 50 * time.Millisecond, handshake: 300 * time.Millisecond}
 	bubble(t, func(t *world) {
-		// Given a link of 50 ms, whose handshake takes 300, when a process starts, then only the
-		// requests that came before there was a connection are denied: each after CallTimeout, so 4
-		// at most;
+		// Only the requests that came before there was a connection are denied: each after
+		// CallTimeout, so 4 at most;
 		l, out := far(t, &link)
 		denied := denials(l)
 		check(t, denied <= 4, "%d of 6000 denied", denied)
-		// nothing has failed,
 		synctest.Wait()
 		s := l.Stats()
 		check(t, s.Errors == 0 && out.Len() == 0, "%d errors\n%s", s.Errors, out)
-		// and the handshake is not taken for the network's delay, which would make leases last
-		// longer.
+		// and the handshake is not taken for the network's delay, which makes leases last longer.
 		equal(t, t.state("k").Config.TTL, ttl, "is how long leases last")
 	})
 	bubble(t, func(t *world) {
@@ -175,10 +169,9 @@ func TestAHandshakeLongerThanCallTimeoutIsNoOutageAndNoRoundTrip(t *testing.T) {
 
 func TestAConnectionThatNeverComesIsAnOutageThatSaysWhy(t *testing.T) {
 	bubble(t, func(t *world) {
-		// Given a port that swallows everything,
 		l, out := far(t, &distant{handshake: time.Hour})
 		begun := time.Now()
-		// when requests come, then each of the first waits at most CallTimeout,
+		// Each of the first requests waits at most CallTimeout,
 		for range 6 {
 			d := took(func() { check(t, !l.Allow("k"), "admitted") })
 			check(t, d <= 100*time.Millisecond, "waited %v", d)
@@ -187,7 +180,7 @@ func TestAConnectionThatNeverComesIsAnOutageThatSaysWhy(t *testing.T) {
 		time.Sleep(time.Until(begun.Add(501 * time.Millisecond)))
 		d := took(func() { check(t, !l.Allow("k"), "admitted") })
 		check(t, d == 0, "waited %v", d)
-		// and the log says why, when it has counted who is concerned.
+		// and the log says why.
 		time.Sleep(time.Second)
 		synctest.Wait()
 		check(t, strings.Contains(out.String(), errDialling.Error()), "%v", out)

@@ -129,8 +129,6 @@ func TestAWaitThatCannotBeInTimeFailsAtOnce(t *testing.T) {
 // the store has just said so.
 func TestPeerWaitingFailsEarly(t *testing.T) {
 	everywhere(t, func(t *world) {
-		// Given an empty bucket that gets its next token in an hour, when somebody has 59 minutes,
-		// then that is known to be in vain.
 		l := t.drained(of(hourly))
 		for _, waiter := range []*hybrid.Limiter{l, t.process(hourly)} {
 			tooLate(t, waiter, 59*time.Minute, 1)
@@ -184,10 +182,8 @@ func TestAReplyThatWasOvertakenTurnsNobodyAway(t *testing.T) {
 func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 	everywhere(t, func(t *world) {
 		const patience = 100 * time.Millisecond
-		// Given a store whose replies are held back,
 		release := make(chan struct{})
 		t.every(verdict{until: release})
-		// when WaitN and Take have 100 ms by their context,
 		l := t.start(hybrid.Config{Limits: limits(hourly), CallTimeout: 30 * time.Second})
 		for verb, ask := range map[string]func(ctx context.Context) error{
 			"WaitN": func(ctx context.Context) error { return l.WaitN(ctx, "k", 3) },
@@ -197,7 +193,6 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 				return err
 			},
 		} {
-			// then they end with it, and have failed;
 			d := took(func() { isErr(t, ask(within(t, patience)), context.DeadlineExceeded) })
 			check(t, d >= patience && (!t.virtual() || d == patience), "%s ended after %v", verb, d)
 		}
@@ -206,7 +201,7 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 		impatient := t.start(hybrid.Config{Limits: limits(hourly), CallTimeout: patience, Policy: denying})
 		d := took(func() { check(t, !impatient.Allow("other"), "Allow: admitted") })
 		check(t, d >= patience*15/16 && (!t.virtual() || d <= patience), "Allow ended after %v", d)
-		// And when the replies come after all, what they bring for those who have gone goes back.
+		// What the replies bring in the end for those who have gone goes back.
 		t.setJudge(nil)
 		close(release)
 		t.eventually("all 10 in the bucket", "k", func(level int64) bool { return level == 10 })

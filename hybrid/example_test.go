@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"strings"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -36,38 +35,24 @@ func ExampleNew() {
 	}
 	defer l.Close()
 	fmt.Println(l.Allow("user 17"))
-
-	_, err = hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{KeysMax: -1})
-	fmt.Println(errors.Is(err, hybrid.ErrInvalidConfig))
-	// Output:
-	// true
-	// true
+	// Output: true
 }
 
 func ExampleLimiter_Allow() {
 	l := limiter(hybrid.PerHour(10).WithBurst(3))
 	defer l.Close()
-	for range 4 {
-		fmt.Println(l.Allow("user 17"))
-	}
-	// Output:
-	// true
-	// true
-	// true
-	// false
+	fmt.Println(l.Allow("user 17"), l.Allow("user 17"), l.Allow("user 17"), l.Allow("user 17"))
+	// Output: true true true false
 }
 
 func ExampleLimiter_Take() {
 	l := limiter(hybrid.PerHour(60).WithBurst(5))
 	defer l.Close()
 	ctx := context.Background()
-
 	r, err := l.Take(ctx, "user 17", 3)
 	fmt.Println(r.OK, r.Remaining, err)
-
 	r, err = l.Take(ctx, "user 17", 3)
 	fmt.Println(r.OK, "retry within a minute or so:", r.RetryAfter > 0, err)
-
 	_, err = l.Take(ctx, "user 17", 6)
 	fmt.Println(errors.Is(err, hybrid.ErrExceedsBurst))
 	// Output:
@@ -84,10 +69,7 @@ func ExampleLimiter_TryAllow() {
 	fmt.Println(l.TryAllow("search"))
 	for !l.TryAllow("search") {
 	}
-	fmt.Println(true)
-	// Output:
-	// false
-	// true
+	// Output: false
 }
 
 // AllowN takes n tokens or none: a large request that is denied costs the small ones nothing.
@@ -170,13 +152,10 @@ func ExampleLimiter_Reset() {
 	l := limiter(hybrid.PerHour(2))
 	defer l.Close()
 	fmt.Println(l.AllowN("user 17", 2), l.Allow("user 17"))
-	if err := l.Reset(context.Background(), "user 17"); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(l.Allow("user 17"))
+	fmt.Println(l.Reset(context.Background(), "user 17"), l.Allow("user 17"))
 	// Output:
 	// true false
-	// true
+	// <nil> true
 }
 
 // Limits set by one process are followed by every other within a TTL, and what was used stays used.
@@ -294,11 +273,10 @@ func ExampleParseLimit() {
 		fmt.Println(hybrid.ParseLimit(text))
 	}
 	_, err := hybrid.ParseLimit("100")
-	fmt.Println(strings.Replace(err.Error(), ", ", ",\n", 1))
+	fmt.Println(errors.Is(err, lease.ErrInvalidLimit))
 	// Output:
 	// 100/s <nil>
 	// 5000/m burst 200 <nil>
 	// 1/250ms <nil>
-	// lease: invalid limit: "100": no "/" between tokens and period (want TOKENS/PERIOD [burst N],
-	// such as "100/s", "5000/m burst 200" or "1/250ms")
+	// true
 }

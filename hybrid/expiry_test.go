@@ -35,17 +35,15 @@ func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 	} {
 		for _, strict := range []bool{true, false} {
 			bubble(t, func(t *world) {
-				// Given a process that holds tokens,
 				c0 := &jumpingClock{Clock: clock.System()}
 				policy := hybrid.Policy{StrictExpiry: strict, Fallback: hybrid.FallbackDeny}
 				l := t.warm(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), Clock: c0, Policy: policy})
 				held := l.Stats().Held
 				must(t, held >= 20, "it holds %d", held)
-				// when it stops for longer than the lease lasts, the store being away afterwards,
+				// It stops for longer than the lease lasts, and the store is away afterwards.
 				t.every(away)
 				c0.ahead.Store(int64(time.Minute))
 				spent := c.n * int64(admits(int(held)+50, 0, func() bool { return c.ask(l) }))
-				// then nothing of it is spent.
 				check(t, !strict || spent == 0, "%s: %d tokens spent after their deadline", verb, spent)
 				check(t, spent <= held, "%s: %d tokens spent of %d", verb, spent, held)
 				synctest.Wait()
@@ -88,13 +86,11 @@ func TestTheTimerBurnsAnExpiredLease(t *testing.T) {
 // A call that hangs does not keep the lease alive that it was to renew.
 func TestALeaseEndsWhileItsRenewalHangs(t *testing.T) {
 	bubble(t, func(t *world) {
-		// Given a process that holds tokens for 400 ms and waits up to a second for a call,
 		cfg := by(hybrid.Policy{TTL: ttl, Fallback: hybrid.FallbackDeny}, hybrid.PerSecond(10000))
 		cfg.CallTimeout = time.Second
 		l := t.start(cfg)
 		k := l.Key("k")
 		perTick(time.Millisecond, 5, time.Second, func(int) { k.Allow() })
-		// when its next call hangs,
 		t.every(verdict{delay: time.Hour})
 		_, before := t.counts()
 		for calls := before; calls == before; _, calls = t.counts() {
@@ -103,7 +99,6 @@ func TestALeaseEndsWhileItsRenewalHangs(t *testing.T) {
 		}
 		must(t, l.Stats().Held != 0, "nothing is held beside the call")
 		time.Sleep(ttl)
-		// then what it held is gone when the lease ends, although the call is still awaited.
 		synctest.Wait()
 		st := l.Stats()
 		check(t, st.Held == 0 && st.Errors == 0, "%+v", st)
@@ -149,16 +144,14 @@ func TestATwinLeadsToANewID(t *testing.T) {
 	bubble(t, func(t *world) {
 		limit := hybrid.PerSecond(1000)
 		l := t.warm(hybrid.Config{Limits: limits(limit), InstanceID: "pod-7", Policy: denying})
-		// Given a twin that is ahead by a thousand calls,
+		// The twin is ahead by a thousand calls.
 		old := t.last()
 		twin := lease.Call{Key: "k"}
 		twin.Request = lease.Request{Holder: old.Holder, Seq: old.Seq + 1<<40, Config: old.Config, Weight: 1}
 		t.inner.Exchange(t.Context(), []*lease.Call{&twin}, func([]*lease.Call) {})
 		must(t, twin.Err == nil, "%v", twin.Err)
 		bound := newMeter(limit)
-		// when this process goes on,
 		admitted := admits(1000, 2*time.Millisecond, func() bool { return bound.admitIf(l.TryAllow("k")) })
-		// then it has a new id, and works.
 		id := t.last().Holder
 		check(t, id != old.Holder && id[:5] == "pod-7", "the id was %q and is %q", old.Holder, id)
 		check(t, admitted >= 990, "%d of 1000 admitted", admitted)

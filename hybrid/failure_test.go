@@ -49,12 +49,11 @@ func TestPeerAFailedBatchDoesNotBlockTheNext(t *testing.T) {
 	everywhere(t, func(t *world) {
 		l := t.start(by(denying, hourly))
 		keys := []string{"a", "b", "bad", "c", "d", "e"}
-		// Given calls that travel together, one of which fails,
+		// Of calls that travel together one fails;
 		t.spoil("bad")
 		for _, key := range keys {
 			l.TryAllow(key) // does not wait for the first before the second asks
 		}
-		// then the others have their tokens;
 		for _, key := range keys {
 			check(t, l.Allow(key) == (key != "bad"), "%q is not answered by its own call", key)
 		}
@@ -87,8 +86,6 @@ func TestPeerAFailedBatchDoesNotBlockTheNext(t *testing.T) {
 // and its error is everybody's.
 func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 	everywhere(t, func(t *world) {
-		// Given 20 who wait with Wait, and 20 with Take, for a call that is under way, when it fails,
-		// then it fails for each of them,
 		l := t.start(by(denying, hourly))
 		t.spoil("k")
 		d := took(together(40, func(i int) {
@@ -99,7 +96,6 @@ func TestPeerErrorsFanOutToEveryWaiter(t *testing.T) {
 			r, err := l.Take(t.Context(), "k", 1)
 			check(t, err == nil && !r.OK && r.Source == hybrid.SourceFallback, "Take: %+v, %v", r, err)
 		}))
-		// at once, and without a call for each.
 		check(t, !t.virtual() || d == 0, "the last was told after %v", d)
 		st := l.Stats()
 		check(t, st.Calls <= 5 && st.Admitted == 0 && (!t.virtual() || st.Calls == 1), "%+v", st)
@@ -136,7 +132,6 @@ func TestPeerABucketDeletedUnderneathRecovers(t *testing.T) {
 		limit := hybrid.PerSecond(200).WithBurst(20)
 		policy := hybrid.Policy{Target: 5 * time.Millisecond, TTL: lifetime, Fallback: hybrid.FallbackDeny}
 		for name, lose := range t.losses() {
-			// Given a process that asks for more than the rate,
 			l := t.start(by(policy, limit))
 			from, bound := time.Now(), newMeter(limit)
 			ask := func(n int64) (d time.Duration) {
@@ -148,8 +143,7 @@ func TestPeerABucketDeletedUnderneathRecovers(t *testing.T) {
 				})
 			}
 			ask(30)
-			// when what it rests on is deleted, twice, then it is admitted tokens again, after a T at
-			// most,
+			// It is admitted tokens again after a T at most,
 			for range 2 {
 				lose(name)
 				d := ask(10)

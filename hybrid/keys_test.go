@@ -36,22 +36,20 @@ func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
 		cfg := by(hybrid.Policy{TTL: time.Minute}, hybrid.PerHour(60).WithBurst(1))
 		cfg.KeysMax = 3
 		l := t.start(cfg)
-		// Given a full table: a and b are idle, a for longer; both are denied for a minute,
+		// In a full table a and b are idle, a for longer; both are denied for a minute.
 		for _, key := range []string{"a", "b", "c"} {
 			must(t, l.Allow(key) && !l.Allow(key), "the burst is 1")
 			time.Sleep(time.Second)
 		}
-		// when a fourth comes,
 		must(t, l.Allow("d"), "a new key found no room")
 		equal(t, l.Stats().Keys, 3, "keys")
-		// then a is gone, and asks the bucket again, while b is still known to be empty.
 		before := t.callsFor("b")
 		check(t, !l.Allow("b") && t.callsFor("b") == before, "b was evicted before a")
 		before = t.callsFor("a")
 		check(t, !l.Allow("a") && t.callsFor("a") != before, "a was not evicted, or its bucket forgot")
 	})
 	bubble(t, func(t *world) {
-		// Given a table full of keys that hold tokens,
+		// The keys that fill the table hold tokens.
 		told := int64(0)
 		cfg := by(hybrid.Policy{MinBatch: 2}, hybrid.PerSecond(1000))
 		cfg.KeysMax = 3
@@ -67,14 +65,14 @@ func TestKeysMaxEvictsTheLongestIdle(t *testing.T) {
 		for i := range 3 {
 			check(t, l.Allow(fmt.Sprint(i)), "a key in use was denied because the table is full")
 		}
-		// When they have given back, there is room.
 		time.Sleep(time.Second)
 		check(t, l.Allow("new"), "denied")
 	})
 }
 
 // Many more keys than fit: none is denied, not even those that are in use all the time, and the
-// counts of those that left stay.
+// counts of those that left stay. One for which no call is made, as more than the burst was asked
+// for, does not stay either.
 func TestAFloodOfKeysDeniesNobody(t *testing.T) {
 	bubble(t, func(t *world) {
 		cfg := of(hybrid.PerHour(1).WithBurst(2))
@@ -92,25 +90,13 @@ func TestAFloodOfKeysDeniesNobody(t *testing.T) {
 				check(t, l.Allow(fmt.Sprint("used ", k)), "denied within the limit")
 			}
 			must(t, l.AllowN(fmt.Sprint("flood ", i), 2), "key %d was denied", i)
+			check(t, !l.AllowN(fmt.Sprint("over ", i), 3), "more than the burst was admitted")
 			st := l.Stats()
 			must(t, st.Keys <= 50 && st.Admitted == 7*int64(i+1), "%+v after %d keys", st, i+1)
 			time.Sleep(10 * time.Millisecond)
 		}
-	})
-}
-
-// A request that no call is made for does not keep its key in the table: otherwise requests above
-// the burst, under names that nobody uses twice, would fill it for good.
-func TestAKeyThatNeverLeasedLeavesTheTable(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.start(hybrid.Config{Limits: limits(hybrid.PerSecond(10)), KeysMax: 4})
-		for i := range 20 {
-			check(t, !l.AllowN(fmt.Sprint(i), 11), "more than the burst was admitted")
-			synctest.Wait()
-		}
-		check(t, l.Allow("another"), "no room for another key: %+v", l.Stats())
-		time.Sleep(time.Minute)
-		check(t, l.Stats().Keys == 0, "after a minute: %+v", l.Stats())
+		time.Sleep(5 * time.Hour)
+		check(t, l.Stats().Keys == 0, "%+v", l.Stats())
 	})
 }
 
@@ -126,16 +112,13 @@ func TestAKeyRejoinsAfterEvictionInTheDeniedState(t *testing.T) {
 		},
 	} {
 		bubbleOf(t, name, func(t *world) {
-			// Given a table of one key, which is denied for ten seconds,
 			l := t.start(hybrid.Config{Limits: limits(hybrid.Every(10 * time.Second)), KeysMax: 1})
 			k := l.Key("a")
 			must(t, k.Allow() && !k.Allow(), "the burst is 1")
 			synctest.Wait()
-			// when another key takes its place, and the ten seconds have passed,
 			must(t, l.Allow("b"), "b found no room")
 			time.Sleep(20 * time.Second)
-			// then the handle is served again. (TryAllow starts a call and is served by what that
-			// brings.)
+			// TryAllow starts a call and is served by what that brings.
 			yes := admits(2, 10*time.Millisecond, func() bool { return verb(k) })
 			check(t, yes > 0, "denied for ever: %+v", l.Stats())
 		})
@@ -177,8 +160,6 @@ func TestAKeyAtRestRemembersItsBucket(t *testing.T) {
 		l, other := t.rested(by(denying, limit)), t.start(by(denying, limit))
 		must(t, other.AllowN("k", 99), "denied")
 		bound.admit(100)
-		// When the bucket is lost, and the key that rests is used again, then nothing is admitted
-		// above the bound.
 		t.loseAll()
 		admits(100, 0, func() bool { return bound.admitIf(l.Allow("k")) })
 		bound.check(t)
@@ -233,14 +214,12 @@ func (t *world) expireIn(d time.Duration) {
 // refill takes.
 func TestPeerUseRenewsAnIdleKeysExpiry(t *testing.T) {
 	everywhere(t, func(t *world) {
-		// Given three keys in use, whose buckets are remembered for two minutes and not for four,
+		// Three buckets are remembered for two minutes, and not for four.
 		l := t.start(by(hybrid.Policy{TTL: 10 * time.Second}, hybrid.PerMinute(1).WithBurst(2)))
 		keys := []string{"used", "looked at", "left alone"}
 		for _, key := range keys {
 			must(t, l.Allow(key), "denied")
 		}
-		// when one of them is used again before it expires, one is looked at, and one is left
-		// alone,
 		t.expireIn(100 * time.Second)
 		for _, key := range keys {
 			must(t, t.remembers(key), "%q was forgotten before its time", key)
@@ -250,7 +229,7 @@ func TestPeerUseRenewsAnIdleKeysExpiry(t *testing.T) {
 		must(t, err == nil, "%v", err)
 		t.settled("used")
 		t.expireIn(100 * time.Second)
-		// then the first is remembered, and only the first: looking is no use.
+		// Looking is no use.
 		for i, key := range keys {
 			check(t, t.remembers(key) == (i == 0), "%q: Redis has %v", key, t.redisKeys())
 		}
@@ -261,8 +240,7 @@ func TestPeerUseRenewsAnIdleKeysExpiry(t *testing.T) {
 // left some for ever, redisson#4007.)
 func TestPeerAnExpiredKeyLeavesNothingBehind(t *testing.T) {
 	everywhere(t, func(t *world) {
-		// Given keys that three processes have used in all ways: leased ahead, denied, refunded,
-		// waited for, set, reset,
+		// Given keys that three processes have used in all ways,
 		limit := hybrid.PerMinute(6000).WithBurst(500)
 		for range 3 {
 			l := t.process(limit)
@@ -275,21 +253,19 @@ func TestPeerAnExpiredKeyLeavesNothingBehind(t *testing.T) {
 			l.Allow("set")
 			noErr(t, l.Shutdown(t.Context()))
 		}
-		// when they are left alone until they expire - a month where limits were set at run time,
-		// minutes otherwise -
+		// What expires within minutes is what was not set at run time.
 		t.expireIn(10 * time.Minute)
 		for _, key := range t.redisKeys() {
 			check(t, strings.Contains(key, "{set}"), "after ten minutes there is %s", key)
 		}
 		check(t, t.remembers("set"), "limits that were set are forgotten after ten minutes")
 		t.expireIn(31 * 24 * time.Hour)
-		// then there is nothing,
 		for _, key := range []string{"asked", "refunded", "waited for", "set"} {
 			check(t, !t.remembers(key), "%q is remembered", key)
 		}
 		keys := t.redisKeys()
 		check(t, len(keys) == 0, "Redis has %v", keys)
-		// and who comes finds what a first comer finds.
+		// Who comes finds what a first comer finds.
 		l := t.process(limit)
 		check(t, l.AllowN("asked", 500), "a forgotten bucket is not full: %+v", l.Stats())
 	})
@@ -300,6 +276,5 @@ func TestPeerAnExpiredKeyLeavesNothingBehind(t *testing.T) {
 	l := w.start(by(short, hybrid.PerSecond(1000).WithBurst(1)))
 	testkit.Eventually(w, "a token", func() bool { return l.Allow("k") })
 	noErr(w, l.Shutdown(w.Context()))
-	// when nobody comes any more, then nothing is left.
 	testkit.Eventually(w, "an empty Redis", func() bool { return len(w.redisKeys()) == 0 })
 }

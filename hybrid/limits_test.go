@@ -25,11 +25,9 @@ func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		denied.Allow("k")
 		limitsAre(t, setter, "k", hourly)
-		// when the limit is raised to 1000/s with a burst of 1000,
 		want := hybrid.PerSecond(1000)
 		noErr(t, setter.SetLimits(t.Context(), "k", want))
 		time.Sleep(afterTTL)
-		// then T later everybody is served by it.
 		for _, l := range []*hybrid.Limiter{setter, denied, idle} {
 			r, err := l.Take(t.Context(), "k", 1)
 			check(t, err == nil && r.OK && r.Limit == want, "%+v, %v", r, err)
@@ -38,8 +36,7 @@ func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
 		for _, l := range t.processes {
 			limitsAre(t, l, "k", want)
 		}
-		// And when it is lowered, nobody is admitted beyond the old bound and, from T on, the new
-		// one.
+		// And when it is lowered, nobody is admitted beyond the new bound from T on.
 		noErr(t, idle.SetLimits(t.Context(), "k", hybrid.PerHour(1).WithBurst(1)))
 		time.Sleep(afterTTL)
 		admitted := int64(0)
@@ -67,7 +64,6 @@ func TestPeerARateChangeWakesEveryWaiter(t *testing.T) {
 // changes the limit.
 func wake(t *world, key string, processes, waits int) {
 	const ttl = 200 * time.Millisecond
-	// Given waits of an hour,
 	var wg sync.WaitGroup
 	var setter *hybrid.Limiter
 	for range processes {
@@ -84,10 +80,9 @@ func wake(t *world, key string, processes, waits int) {
 	if t.virtual() {
 		time.Sleep(10 * time.Second) // all wait, for long
 	}
-	// when the limit becomes a fast one, with a burst that is too small for the large ones,
 	d := took(func() {
 		noErr(t, setter.SetLimits(t.Context(), key, hybrid.PerSecond(1000).WithBurst(9)))
-		// then everybody is served or told: here at once, elsewhere within a T.
+		// Everybody is served or told: here at once, elsewhere within a T.
 		wg.Wait()
 	})
 	within := 30*time.Millisecond + time.Duration(processes-1)*ttl
@@ -138,13 +133,11 @@ func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
 		cfg := by(denying, hybrid.PerHour(10))
 		setter, l := t.start(cfg), t.start(cfg)
 		l.Allow("k")
-		// Given a call that fails, and nobody who asks for less than eleven,
 		t.every(away)
 		drain(l, "k")
 		time.Sleep(time.Minute)
 		t.setJudge(nil)
-		// when the burst becomes a hundred, then they are served as soon as a probe says so, which
-		// comes within a T, and the tokens are there.
+		// They are served as soon as a probe says so, which comes within a T, and the tokens are there.
 		noErr(t, setter.SetLimits(t.Context(), "k", hybrid.PerSecond(100)))
 		d := until(time.Millisecond, func() bool { return l.AllowN("k", 50) })
 		check(t, d <= ttl+500*time.Millisecond, "served after %v: %+v", d, l.Stats())
@@ -189,13 +182,11 @@ func TestPeerWhoseLimitsHold(t *testing.T) {
 // Redisson: of many who try at once to set the rate, one does.
 func TestPeerOneOfManyFirstConfigurationsWins(t *testing.T) {
 	everywhere(t, func(t *world) {
-		// Given a limiter that nobody has set limits for,
 		const processes = 10
 		for range processes {
 			t.process(hourly)
 		}
 		t.processes[0].Allow("k") // what a process was configured with is not "set"
-		// when ten processes try at once, each with a burst of its own,
 		own := func(i int) hybrid.Limit { return hybrid.PerHour(1).WithBurst(int64(100 + i)) }
 		var won [processes]bool
 		together(processes, func(i int) {
@@ -203,7 +194,6 @@ func TestPeerOneOfManyFirstConfigurationsWins(t *testing.T) {
 			won[i], err = t.processes[i].TrySetLimits(t.Context(), "k", own(i))
 			noErr(t, err)
 		})()
-		// then one has done so, and all agree on it.
 		winner := slices.Index(won[:], true)
 		must(t, winner >= 0 && !slices.Contains(won[winner+1:], true), "who has set the limits: %v", won)
 		for _, l := range t.processes {
@@ -226,16 +216,13 @@ func TestPeerAChangeKeepsWhatWasUsed(t *testing.T) {
 			{5, 5, 0, false}, {6, 5, 0, false}, {10, 5, 0, false},
 		} {
 			key := fmt.Sprint(c)
-			// Given a bucket of 10 of which some are used,
 			l := t.process(hourly)
 			must(t, l.AllowN(key, c.used), "denied")
 			t.settled(key)
-			// when the burst is changed,
 			noErr(t, l.SetLimits(t.Context(), key, hybrid.PerHour(2).WithBurst(c.burst)))
 			if c.reset {
 				noErr(t, l.Reset(t.Context(), key))
 			}
-			// then what was used is kept or dropped, as asked, for this process and for all.
 			r, err := l.Peek(t.Context(), key)
 			check(t, err == nil && r.Remaining == c.left, "%+v: %+v, %v", c, r, err)
 			n := drain(l, key)

@@ -34,13 +34,11 @@ func logs(t *world, out *bytes.Buffer, times int, what ...string) {
 // What an operator should know is logged, and once.
 func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 	bubble(t, func(t *world) {
-		// Given a network that is slow beside a small burst, and a process that was deployed with
-		// other limits under the same version,
+		// The network is slow beside a small burst, and limits differ under the same version.
 		t.every(verdict{delay: 20 * time.Millisecond})
 		must(t, t.process(hybrid.PerSecond(1000).WithBurst(500)).Allow("k"), "denied")
 		var out bytes.Buffer
 		l := t.start(logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000).WithBurst(10)))
-		// when it is used, then the log says each thing once, with the cure.
 		for _, key := range []string{"k", "k2", "k3", "k"} {
 			l.Allow(key)
 			time.Sleep(time.Second)
@@ -54,7 +52,6 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 // however long they are.
 func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 	bubble(t, func(t *world) {
-		// Given thousands of keys in use, with names of 300 bytes,
 		const crowd = 5000 / testkit.Slowdown
 		var out bytes.Buffer
 		l := t.start(logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
@@ -77,8 +74,7 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 		ask(1, crowd)
 		synctest.Wait()
 		must(t, out.Len() == 0, "%s", out.String())
-		// when the store is away for more than a second, then the log says so once, for how many, and
-		// why;
+		// The store is away for more than a second: the log says so once, for how many, and why;
 		t.every(verdict{err: fmt.Errorf("%w: nobody there", lease.ErrUnavailable)})
 		ask(3, crowd)
 		began := lines(2)

@@ -257,9 +257,7 @@ func TestATightLoopAdmitsExactlyTheBurst(t *testing.T) {
 			if burst > 1000 && (t.virtual() && t.rdb != nil || testkit.RaceEnabled) {
 				continue // thousands of calls, each a transaction
 			}
-			// Given a full bucket that refills far more slowly than the loop runs,
 			l, key := t.process(hybrid.PerHour(1).WithBurst(burst)), fmt.Sprint(burst)
-			// when one goroutine asks again and again, then exactly the burst is admitted.
 			n := drain(l, key) + int64(admits(9, 0, func() bool { return l.Allow(key) }))
 			check(t, n == burst, "%d of %d were admitted: %+v", n, burst, l.Stats())
 		}
@@ -267,25 +265,21 @@ func TestATightLoopAdmitsExactlyTheBurst(t *testing.T) {
 }
 
 // x/time/rate, TestSimultaneousRequests: of many requests at once exactly the burst is admitted;
-// here too where they come to several processes.
+// here too where they come to several processes, or what is missing of it lies with one of them.
 func TestPeerExactlyBurstOutOfSimultaneousRequests(t *testing.T) {
 	everywhere(t, func(t *world) {
 		limit := hybrid.PerHour(1).WithBurst(25)
 		for processes, key := range map[int]string{1: "one", 3: "three"} {
-			// Given some processes that have not asked yet,
 			ls := make([]*hybrid.Limiter, processes)
 			for i := range ls {
 				ls[i] = t.process(limit)
 			}
-			// when 60 requests come at once to each,
 			var admitted atomic.Int64
 			together(60*processes, func(i int) {
 				if ls[i%processes].Allow(key) {
 					admitted.Add(1)
 				}
 			})()
-			// then the burst is admitted, or what is missing of it lies with one of them, and comes
-			// back.
 			now := admitted.Load()
 			check(t, now <= 25 && (processes != 1 || now == 25),
 				"%d processes: %d admitted of a burst of 25", processes, now)

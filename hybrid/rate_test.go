@@ -38,18 +38,15 @@ func TestBurstsAreDecidedAsByTimeRate(t *testing.T) {
 	} {
 		bubbleOf(t, fmt.Sprintf("%v n %d", c.limit, c.n), func(t *world) {
 			r := rand.New(rand.NewPCG(1, 2))
-			// Given the two limiters with full buckets,
 			l := t.process(c.limit)
 			ref := rate.NewLimiter(rate.Limit(c.limit.Rate()), int(c.limit.Capacity()))
 			for round := range 40 {
-				// when both are asked the same until a few requests are denied,
 				for i, denied := 1, 0; denied < 5; i++ {
 					n := c.n
 					if n < 0 {
 						n = 1 + r.Int64N(-n)
 					}
 					want := ref.AllowN(time.Now(), int(n))
-					// then they agree.
 					got := l.AllowN("k", n)
 					must(t, got == want, "round %d, request %d of %d: %v, x/time/rate says %v", round, i, n, got, want)
 					if !want {
@@ -84,7 +81,6 @@ func TestPeerLongRunAdmitsTheRate(t *testing.T) {
 			warm, run = 0, 300*time.Millisecond
 		}
 		for processes, key := range map[int]string{1: "one", 3: "three"} {
-			// Given processes that ask for three times the rate together,
 			var admitted atomic.Int64
 			bound := newMeter(limit)
 			from := time.Now()
@@ -101,7 +97,6 @@ func TestPeerLongRunAdmitsTheRate(t *testing.T) {
 					}
 				}
 			})
-			// when they have gone on for long,
 			time.Sleep(warm)
 			before := admitted.Load()
 			time.Sleep(run)
@@ -109,7 +104,6 @@ func TestPeerLongRunAdmitsTheRate(t *testing.T) {
 			n := admitted.Load() - before
 			over.Store(true)
 			wait()
-			// then never more was admitted than the bucket had,
 			elapsed := time.Since(from)
 			most := limit.Capacity() + int64(elapsed)*limit.Tokens/int64(limit.Per)
 			check(t, admitted.Load() <= most,
@@ -117,7 +111,6 @@ func TestPeerLongRunAdmitsTheRate(t *testing.T) {
 			if !t.virtual() {
 				continue // when a request was admitted and how many were asked is not known to the millisecond
 			}
-			// in no window, and hardly less.
 			bound.check(t)
 			ideal := int64(run) * limit.Tokens / int64(limit.Per)
 			least := ideal * 999 / 1000
@@ -135,20 +128,17 @@ func TestPeerLongRunAdmitsTheRate(t *testing.T) {
 // Target.
 func TestAFleetThatStartsOnAFullBucketLosesLittle(t *testing.T) {
 	bubble(t, func(t *world) {
-		// Given four processes on one full bucket,
 		from := time.Now()
 		var admitted atomic.Int64
 		for range 4 {
 			t.process(hybrid.PerSecond(50000).WithBurst(10000))
 		}
-		// when each offers half the rate for ten seconds,
 		together(4, func(i int) {
 			for ms := range 10000 {
 				admitted.Add(int64(admits(25, 0, func() bool { return t.processes[i].Allow("k") })))
 				time.Sleep(time.Until(from.Add(time.Duration(ms+1) * time.Millisecond)))
 			}
 		})()
-		// then they are admitted what one bucket gives, but for the last lease.
 		share := float64(admitted.Load()) / (10000 + 50000*10)
 		check(t, share >= 0.9875 && share <= 1, "admitted %d of 510000, %.2f %%", admitted.Load(), 100*share)
 	})
@@ -161,14 +151,12 @@ func TestWeightsShareAContendedRate(t *testing.T) {
 		for _, w := range weights {
 			t.start(by(hybrid.Policy{Weight: w}, hybrid.PerSecond(800)))
 		}
-		// When each asks for more than the rate, for 5 s and then for 20 more,
 		together(len(weights), func(i int) {
 			ask := func(n int) int {
 				return admits(n, time.Millisecond, func() bool { return t.processes[i].Allow("k") })
 			}
 			ask(5_000)
 			got := ask(20_000)
-			// then it is admitted its part of what these have.
 			want := 100 * int(weights[i]) * 20
 			share := float64(got) / float64(want)
 			check(t, share >= 0.95 && share <= 1.05,
@@ -207,8 +195,7 @@ func TestSeveralLimitsInOneCall(t *testing.T) {
 // token that has flowed when somebody asks is not lost. vearne/ratelimit credits it twice.
 func TestPeerFractionalRefillIsNeverLostNorCreditedTwice(t *testing.T) {
 	inVirtualTime(t, func(t *world) {
-		// Given empty buckets that a token does not fit into evenly, one of them so large that the
-		// store counts in milliseconds and keeps a remainder,
+		// One of them is so large that the store counts in milliseconds and keeps a remainder.
 		rnd := rand.New(rand.NewPCG(7, 7))
 		keys := map[string]hybrid.Limit{
 			"seven":     hybrid.PerSecond(7).WithBurst(1000),
@@ -223,7 +210,6 @@ func TestPeerFractionalRefillIsNeverLostNorCreditedTwice(t *testing.T) {
 		}
 		from := time.Now()
 		admitted := make(map[string]int64)
-		// when three processes ask at odd moments, so that the bucket is settled hundreds of times,
 		for range 700 {
 			for key := range keys {
 				if t.processes[rnd.IntN(3)].Allow(key) {
@@ -233,7 +219,7 @@ func TestPeerFractionalRefillIsNeverLostNorCreditedTwice(t *testing.T) {
 			time.Sleep(time.Duration(1+rnd.Int64N(97_000)) * time.Microsecond)
 		}
 		time.Sleep(time.Millisecond - time.Since(from)%time.Millisecond) // the store's millisecond is over
-		// then what was admitted and what is there is what has flowed, to the token.
+		// What was admitted and what is there is what has flowed, to the token.
 		for key, l := range keys {
 			left := t.settled(key)
 			flowed := int64(time.Since(from)) * l.Tokens / int64(l.Per)
@@ -248,7 +234,7 @@ func TestPeerFractionalRefillIsNeverLostNorCreditedTwice(t *testing.T) {
 // and from then on time counts from there. (On Redis's own clock: internal/faults.)
 func TestPeerAClockThatJumpsBackMintsNothing(t *testing.T) {
 	inVirtualTime(t, func(t *world) {
-		// Given a bucket with 4 tokens of 10, and an empty one, that get one in six minutes,
+		// The buckets get a token in six minutes.
 		limit := hybrid.PerHour(10)
 		l := t.process(limit)
 		must(t, l.AllowN("four", 6) && l.AllowN("none", 10), "denied")
@@ -256,13 +242,12 @@ func TestPeerAClockThatJumpsBackMintsNothing(t *testing.T) {
 		equal(t, l.Stats().Held, 0, "held")
 		const day = 24 * time.Hour
 		for _, back := range []time.Duration{time.Microsecond, time.Second, time.Hour, day, 365 * day} {
-			// when the server's clock goes back, then neither has more nor less, whoever asks,
 			t.clock.Step(-back)
 			check(t, !t.process(limit).Allow("none") && !l.Allow("none"), "%v back: a token out of nothing", back)
 			equal(t, t.state("four").Levels[0], 4, "left of 4 after a step of "+back.String())
 		}
 		check(t, !l.AllowN("four", 5) && t.process(limit).AllowN("four", 1), "not the 4 that were there")
-		// and after a whole period, counted from there, there is one token, and no more.
+		// After a whole period, counted from there, there is one token, and no more.
 		time.Sleep(6*time.Minute - time.Millisecond)
 		check(t, !t.process(limit).Allow("none"), "a token before its time")
 		time.Sleep(time.Millisecond)

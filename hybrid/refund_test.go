@@ -17,21 +17,18 @@ func TestPeerRefundsComeBackOnceAndAreCappedAtBurst(t *testing.T) {
 			if pause > 0 && !t.virtual() {
 				break
 			}
-			// Given 8 of 10 tokens taken, some time ago,
 			l, key := t.process(hourly), pause.String()
 			must(t, l.AllowN(key, 8), "denied")
 			time.Sleep(pause)
 			must(t, pause < 10*ttl || l.Stats().InUse == 0, "not at rest after %v", pause)
-			// when 5 of them are refunded,
 			l.Refund(key, 2)
 			l.Key(key).Refund(3)
-			// then the bucket has them again, and not more of them after another report.
+			// The bucket has them again, and not more of them after another report.
 			t.eventually("7 in the bucket", key, func(level int64) bool { return level >= 7 })
 			must(t, l.Allow(key), "denied")
 			equal(t, t.settled(key), 6, "in the bucket after 5 came back and 1 was taken")
 			equal(t, l.Stats().Refunded, 5, "refunded")
-			// When more come back than were ever taken, then there is one burst, to look at and to
-			// take.
+			// Of more than were ever taken there is one burst.
 			for range 5 {
 				l.Refund(key, 1000)
 			}
@@ -76,12 +73,10 @@ func TestPeerAResetFillsTheBucket(t *testing.T) {
 		for _, c := range []struct{ burst, spent int64 }{
 			{10, 10}, {100, 50}, {100, 100}, {10, 0}, {1, 1}, {1000, 999},
 		} {
-			// Given a bucket of which one process has spent something,
 			limit, key := hybrid.PerHour(1).WithBurst(c.burst), fmt.Sprint(c)
 			l := t.start(by(hybrid.Policy{MinBatch: 16}, limit))
 			must(t, admits(int(c.spent), 0, func() bool { return l.Allow(key) }) == int(c.spent), "%v: denied", c)
 			for range 2 {
-				// when it resets the bucket at once, then exactly the burst can be had.
 				noErr(t, l.Reset(t.Context(), key))
 				n := drain(l, key)
 				check(t, n == c.burst, "%v: %d were admitted after a reset", c, n)
@@ -99,8 +94,7 @@ func TestAResetIsForAll(t *testing.T) {
 		cfg := by(hybrid.Policy{MinBatch: 5}, hourly)
 		other, l := t.start(cfg), t.start(cfg)
 		must(t, other.Allow("k") && other.Stats().Held == 4, "%+v", other.Stats())
-		// when a process resets the bucket, then it can have what the other's lease leaves, and the
-		// other what it holds.
+		// when a process resets the bucket, then it can have what the other's lease leaves.
 		noErr(t, l.Reset(t.Context(), "k"))
 		equal(t, drain(l, "k"), 6, "of 10 were admitted beside a lease of 4")
 		n := drain(other, "k")
@@ -133,16 +127,14 @@ func TestAResetDoesNotHangWhileTheStoreIsAway(t *testing.T) {
 func TestPeerChangingAMissingLimiterCreatesNothing(t *testing.T) {
 	everywhere(t, func(t *world) {
 		l := t.process(hourly)
-		// When a limiter that nobody has used is reset, refunded and looked at,
 		noErr(t, l.Reset(t.Context(), "k"))
 		l.Refund("k", 5)
 		l.Key("k").Refund(5)
 		r, err := l.Peek(t.Context(), "k")
 		check(t, err == nil && r.Remaining == 10, "%+v, %v", r, err)
 		limitsAre(t, l, "k", hourly)
-		// and what might still be on its way has had its turn,
+		// What might still be on its way has its turn.
 		must(t, l.Allow("other"), "denied")
-		// then there is nothing of it, there or here.
 		check(t, !t.remembers("k"), "the store has %v", t.redisKeys())
 		check(t, l.Stats().Keys == 1 && t.callsFor("k") == 0, "%+v, %d calls", l.Stats(), t.callsFor("k"))
 	})

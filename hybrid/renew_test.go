@@ -26,7 +26,6 @@ func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 		{hybrid.PerMinute(60000).WithBurst(2000), 5 * time.Millisecond},
 	} {
 		bubbleOf(t, c.limit.String()+" every "+c.gap.String(), func(t *world) {
-			// Given a store a millisecond away, and a key that has been in use for a second,
 			t.every(verdict{delay: time.Millisecond})
 			l := t.process(c.limit)
 			k := l.Key("k")
@@ -45,14 +44,13 @@ func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 				return denied, waited
 			}
 			ask(time.Second)
-			// when it is used for ten more, then the calls stay in the background, and few.
 			_, calls := t.during(func() {
 				denied, waited := ask(10 * time.Second)
 				check(t, denied == 0 && waited == 0, "%d denied, %d waited", denied, waited)
 			})
 			check(t, calls <= 200 && calls >= 20, "%d calls in ten seconds, want about 100 and at most 200", calls)
 			must(t, l.Stats().Held != 0, "nothing is held")
-			// When nobody asks any more, then all that it held is back, and the bucket knows it.
+			// Nobody asks any more.
 			time.Sleep(time.Second)
 			st := l.Stats()
 			check(t, st.Held == 0 && st.Returned != 0 && st.Burnt == 0, "%+v", st)
@@ -69,10 +67,8 @@ func TestASlowKeyLeasesWhatWaits(t *testing.T) {
 		l.Allow("k") // the first call asks for at most a Target's worth
 		time.Sleep(time.Second)
 		for _, n := range []int64{1, 1, 3, 1, 7} {
-			// Given a request now and then,
 			time.Sleep(time.Second)
 			must(t, l.AllowN("k", n), "denied")
-			// then each draws its own tokens and no more.
 			r := t.last()
 			check(t, r.Want == n && r.Waiting == n,
 				"for %d tokens it asked for %d, of which %d wait", n, r.Want, r.Waiting)
@@ -87,12 +83,10 @@ func TestTheDenialCacheEndsOnTime(t *testing.T) {
 	slow := limits(hybrid.PerSecond(2), hybrid.PerMinute(6).WithBurst(3), hybrid.Every(10*time.Second))
 	for _, limit := range slow {
 		bubbleOf(t, limit, func(t *world) {
-			// Given an emptied bucket that will have a token in one period,
 			l := t.drained(of(limit))
 			period := limit.Per / time.Duration(limit.Tokens)
 			const heartbeat = 300 * time.Millisecond // three quarters of a TTL
 			_, before := t.counts()
-			// when requests go on,
 			denied, from := int64(0), time.Now()
 			d := until(period/100, func() bool {
 				ok := l.Allow("k")
@@ -103,8 +97,7 @@ func TestTheDenialCacheEndsOnTime(t *testing.T) {
 				must(t, ok || calls-before <= int(time.Since(from)/heartbeat), "%d calls", calls-before)
 				return ok
 			})
-			// then one is admitted when the period is over: nobody else is there, so there is no
-			// jitter.
+			// Nobody else is there, so there is no jitter.
 			check(t, d >= period && d <= period*101/100, "admitted after %v, want %v", d, period)
 			equal(t, l.Stats().Denied, denied+1, "denied")
 		})
@@ -134,16 +127,14 @@ func TestAManualClockJustWorks(t *testing.T) {
 		for _, events := range []hybrid.Events{{}, {Denied: func(string, int64) {}}} {
 			t.Run(fmt.Sprint(name, " listened to: ", events.Denied != nil), func(t *testing.T) {
 				for i := range 100 {
-					// Given a bucket that has just been emptied,
 					l, manual := onManualClock(t, hybrid.Config{Limits: limits(hybrid.PerHour(10)), Events: events})
 					k := l.Key("k")
 					for k.Allow() {
 					}
 					more := admits(5, 0, func() bool { return k.Allow() || l.Allow("k") })
 					must(t, more == 0, "more than the burst")
-					// when the time has passed in which it fills up, then there are tokens, at once.
-					// (Not always all: a call that the limiter makes while the clock moves takes as
-					// long as that, and the lease that it brings has ended.)
+					// Not always all tokens are there: a call that the limiter makes while the clock
+					// moves takes as long as that, and the lease that it brings has ended.
 					manual.Advance(time.Hour)
 					must(t, asks(l, k), "run %d: denied: %+v", i, l.Stats())
 					l.Close()
@@ -157,7 +148,6 @@ func TestAManualClockJustWorks(t *testing.T) {
 // stand still.
 func TestNobodyHangsWhileAManualClockStands(t *testing.T) {
 	for i := range testkit.PlainOrRace(30, 10) {
-		// Given a clock that nobody moves, when many ask for many keys at once,
 		l, _ := onManualClock(t, of(hybrid.PerHour(100)))
 		var admitted atomic.Int64
 		wait := together(4, func(g int) {
@@ -174,7 +164,6 @@ func TestNobodyHangsWhileAManualClockStands(t *testing.T) {
 		case <-time.After(time.Minute): // for ever
 			t.Fatalf("run %d hangs: %+v", i, l.Stats())
 		}
-		// then each key's burst is admitted.
 		must(t, admitted.Load() == 20*100, "run %d: %d of 2000 admitted: %+v", i, admitted.Load(), l.Stats())
 		l.Close()
 	}

@@ -2,6 +2,7 @@ package hybrid_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -16,19 +17,16 @@ import (
 // Requests that wait for one call are served from what it brings, each that fits.
 func TestALargeRequestDoesNotBlockSmallOnes(t *testing.T) {
 	bubble(t, func(t *world) {
-		// Given 30 tokens in the bucket, and a key that nobody has asked for yet here,
 		cfg := of(hybrid.PerHour(1).WithBurst(40))
 		l0, l := t.start(cfg), t.start(cfg)
 		must(t, l0.AllowN("k", 10), "denied")
 		l0.Shutdown(t.Context())
 		hold := make(chan struct{})
 		t.every(verdict{late: hold})
-		// when 1, 40 and 1 wait for the same call,
 		var got [3]bool
 		wait := inTurn(3, func(i int) { got[i] = l.AllowN("k", []int64{1, 40, 1}[i]) })
 		close(hold)
 		wait()
-		// then the small ones are admitted and the large one is not.
 		check(t, got == [3]bool{true, false, true}, "%v; %+v", got, l.Stats())
 	})
 }
@@ -118,26 +116,30 @@ func TestAnOversizedRequestIsNotDemand(t *testing.T) {
 	})
 }
 
-// Redisson: more permits than the rate are an exception and not a wait. x/time/rate: AllowN above
-// the burst fails, and the tokens are still there.
-func TestPeerAboveBurstIsAnErrorAndTakesNothing(t *testing.T) {
+// x/time/rate and Bucket4j: what is turned down, by whichever verb, takes nothing with it. Redisson:
+// more permits than the rate are an exception and not a wait.
+func TestPeerWhatIsTurnedDownTakesNothing(t *testing.T) {
 	everywhere(t, func(t *world) {
 		l := t.process(hourly)
-		above := func() {
+		turnedDown := func(n int64, take, wait error) {
 			t.Helper()
-			r, err := l.Take(t.Context(), "k", 11)
-			isErr(t, err, hybrid.ErrExceedsBurst)
-			isErr(t, l.WaitN(t.Context(), "k", 11), hybrid.ErrExceedsBurst)
-			check(t, !r.OK && !l.AllowN("k", 11), "admitted")
+			r, err := l.Take(t.Context(), "k", n)
+			check(t, errors.Is(err, take) && !r.OK && !l.AllowN("k", n), "%d: %+v, %v", n, r, err)
+			isErr(t, l.WaitN(within(t, time.Minute), "k", n), wait)
+			isErr(t, l.Wait(ended(), "k"), context.Canceled)
 		}
-		// When more than the burst is asked for on a key that nobody knows, then nothing is made of
-		// it;
-		above()
+		// Of a key that nobody knows nothing is made;
+		turnedDown(11, hybrid.ErrExceedsBurst, hybrid.ErrExceedsBurst)
 		check(t, !t.remembers("k"), "the store remembers it")
-		// on a key in use, then everything that is left is there, and it can be taken as one.
-		must(t, l.AllowN("k", 3), "denied")
-		above()
-		check(t, l.AllowN("k", 7), "7 of 7 were denied: %+v", l.Stats())
+		// of 6 tokens of 10 all are still there.
+		must(t, l.AllowN("k", 4), "denied")
+		for range 10 {
+			turnedDown(11, hybrid.ErrExceedsBurst, hybrid.ErrExceedsBurst)
+			turnedDown(7, nil, hybrid.ErrWouldExceedDeadline)
+		}
+		must(t, l.AllowN("k", 1), "denied")
+		equal(t, t.left("k", hourly), 5, "left")
+		equal(t, l.Stats().Admitted, 5, "admitted")
 	})
 }
 
@@ -162,36 +164,17 @@ func TestPeerZeroCostsNothingAndCreatesNothing(t *testing.T) {
 			})
 			check(t, calls == 0 || !t.virtual(), "%d calls", calls)
 		}
-		// When none are asked for of a key that nobody knows, then nobody knows it afterwards;
+		// A key that nobody knows is not known afterwards;
 		nothing("new", hybrid.Result{OK: true})
 		st := l.Stats()
 		check(t, st.Keys == 0 && st.Calls == 0 && !t.remembers("new"), "%+v", st)
-		// of a key in use, then it costs none of them;
+		// of a key in use it costs nothing;
 		must(t, l.AllowN("k", 4), "denied")
 		nothing("k", hybrid.Result{OK: true, Limit: hourly, Remaining: 6, ResetAfter: 4 * time.Hour})
 		equal(t, t.settled("k"), 6, "of 6 left")
-		// of an empty one, then they are had.
+		// of an empty one they are had.
 		drain(l, "k")
 		nothing("k", hybrid.Result{OK: true, Limit: hourly, ResetAfter: 10 * time.Hour})
 		check(t, l.Stats().Admitted == 10, "%+v", l.Stats())
-	})
-}
-
-// x/time/rate and Bucket4j: what is turned down, by whichever verb, takes nothing with it.
-func TestPeerARejectedCallNeverConsumes(t *testing.T) {
-	everywhere(t, func(t *world) {
-		// Given 6 tokens of 10, when 7 are asked for again and again,
-		l := t.process(hourly)
-		must(t, l.AllowN("k", 4), "denied")
-		for range 10 {
-			must(t, !l.AllowN("k", 7), "7 of 6 were admitted")
-			r, err := l.Take(t.Context(), "k", 7)
-			must(t, err == nil && !r.OK, "%+v, %v", r, err)
-			isErr(t, l.WaitN(within(t, time.Minute), "k", 7), hybrid.ErrWouldExceedDeadline)
-			isErr(t, l.Wait(ended(), "k"), context.Canceled)
-		}
-		// then 6 are still there, to the token.
-		equal(t, t.left("k", hourly), 6, "left")
-		check(t, l.Stats().Admitted == 4, "%+v", l.Stats())
 	})
 }

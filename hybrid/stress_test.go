@@ -196,7 +196,6 @@ func TestCancelledWaitsLeakNothing(t *testing.T) {
 		ls := []*hybrid.Limiter{t.start(cfg), t.start(cfg)}
 		var admitted atomic.Int64
 		var wg sync.WaitGroup
-		// when many wait for tokens and give up after a random while,
 		for range 40 {
 			l, n := ls[rnd.IntN(2)], 1+rnd.Int64N(limit.Burst)
 			if rnd.IntN(2) == 0 {
@@ -216,7 +215,6 @@ func TestCancelledWaitsLeakNothing(t *testing.T) {
 		}
 		wg.Wait()
 		time.Sleep(10 * time.Second) // what is held goes back
-		// then nobody's tokens are missing, and none too many are there.
 		st, got := t.state("k"), admitted.Load()
 		sum := ls[0].Stats().Admitted + ls[1].Stats().Admitted
 		check(t, st.Levels[0]+st.Ledger+got == limit.Burst && sum == got,

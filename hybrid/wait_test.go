@@ -50,18 +50,14 @@ func (o *order) check(t *world) {
 func TestWaitersAreServedInOrder(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.drained(of(hybrid.PerSecond(10)))
-		// Given waiters of different sizes that came one after the other,
 		sizes := []int64{5, 1, 10, 1, 3} // 20 in all
 		o := newOrder(len(sizes))
 		wait := inTurn(len(sizes), func(i int) {
 			noErr(t, l.WaitN(t.Context(), "k", sizes[i]))
 			o.add(i)
 		})
-		// when others ask all the time without waiting,
 		stolen := admits(2200, time.Millisecond, func() bool { return !o.done() && l.Allow("k") })
 		wait()
-		// then the waiters are served in their order, at the pace of the tokens, and the others get
-		// none.
 		o.check(t)
 		d := o.when[len(o.when)-1]
 		check(t, d >= 2*time.Second && d <= 2100*time.Millisecond, "20 tokens at 10/s took %v", d)
@@ -87,7 +83,6 @@ func TestACrowdOfWaitersIsPacedByTokens(t *testing.T) {
 		{hybrid.PerMinute(1), 3, time.Millisecond, 3 + 602},                // and one each three quarters of a TTL
 	} {
 		bubbleOf(t, c.limit, func(t *world) {
-			// Given a crowd that waits for an empty bucket,
 			key := t.drained(of(c.limit)).Key("k")
 			_, before := t.counts()
 			idle := runtime.NumGoroutine()
@@ -96,8 +91,7 @@ func TestACrowdOfWaitersIsPacedByTokens(t *testing.T) {
 				noErr(t, key.Wait(t.Context()))
 				o.add(i)
 			})
-			// when the tokens come, (looked at while everybody sleeps: in between the count is no
-			// more than a guess)
+			// Looked at while everybody sleeps: in between the count is no more than a guess.
 			most := runtime.NumGoroutine()
 			for !o.done() {
 				time.Sleep(100 * time.Millisecond)
@@ -105,16 +99,13 @@ func TestACrowdOfWaitersIsPacedByTokens(t *testing.T) {
 				most = max(most, runtime.NumGoroutine())
 			}
 			wait()
-			// then they are served in order, each in time,
 			o.check(t)
 			for i, at := range o.when {
 				due := time.Duration(i+1) * c.limit.Per / time.Duration(c.limit.Tokens)
 				must(t, at-due <= c.slack, "%d was served %v after its token, want %v at most", i, at-due, c.slack)
 			}
-			// by the goroutine that waits,
 			const few = 20
 			check(t, most-idle <= c.crowd+few, "%d goroutines for %d waiters", most-idle, c.crowd)
-			// for a few calls.
 			_, after := t.counts()
 			check(t, after-before <= c.calls, "%d calls, want %d at most", after-before, c.calls)
 		})
@@ -129,7 +120,6 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 	waits := make([]time.Duration, 0, runs)
 	for range runs {
 		bubble(t, func(t *world) {
-			// Given another process that takes whatever it can,
 			other, l := t.process(hybrid.PerSecond(100)), t.process(hybrid.PerSecond(100))
 			var taken atomic.Int64
 			over, stop := context.WithCancel(t.Context())
@@ -142,11 +132,9 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 			})
 			time.Sleep(5 * time.Second)
 			taken.Store(0)
-			// when one waits for the whole burst,
 			d := took(func() { noErr(t, l.WaitN(t.Context(), "k", 100)) })
 			stop()
 			wait()
-			// then it has it, and the other was not starved.
 			share := float64(taken.Load()) / d.Seconds()
 			check(t, share >= 30, "the other process got %.0f/s beside it", share)
 			check(t, d < 15*time.Second, "waited %v for 100 tokens at half of 100/s", d)
@@ -169,8 +157,6 @@ func TestPeerCancellingReturnsWhatWasReserved(t *testing.T) {
 		large := background(func() { isErr(t, l.WaitN(ctx, "k", 10), context.Canceled) })
 		t.eventually("the large wait first", "k", func(level int64) bool { return level < 6 })
 		small := background(func() { noErr(t, l.WaitN(t.Context(), "k", 2)) })
-		// when the large one is cancelled, half gathered, then the small one is served with the next
-		// call, and the rest is back.
 		cancel()
 		d := took(small)
 		check(t, !t.virtual() || d <= ttl, "the next waited %v", d)
