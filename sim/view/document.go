@@ -164,14 +164,16 @@ func (d *Document) figureRows(what string, figures []sim.Named) {
 	}
 }
 
+// either is one of two words.
+func either(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}
+
 // count is a number of things: "1 replication", "3 processes".
 func count(n int, thing string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(thing, "s"):
-		thing += "es"
-	default:
-		thing += "s"
-	}
-	return Number(float64(n)) + " " + thing
+	plural := thing + either(strings.HasSuffix(thing, "s"), "es", "s")
+	return Number(float64(n)) + " " + either(n == 1, thing, plural)
 }

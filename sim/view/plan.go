@@ -65,20 +65,13 @@ type planView struct{ *search.Plan }
 
 // targetText is a target in words: "false_reject_ratio at most 0.5 %".
 func targetText(t search.Threshold) string {
-	word := "at most"
-	if t.Op == ">=" {
-		word = "at least"
-	}
-	return fmt.Sprintf("%s %s %s", t.Figure, word, Value(t.Figure, t.Bound))
+	return fmt.Sprintf("%s %s %s", t.Figure, either(t.Op == ">=", "at least", "at most"), Value(t.Figure, t.Bound))
 }
 
 // policyText is a policy in a line; an overcommit is named where there is some.
 func policyText(p search.Policy) string {
-	s := fmt.Sprintf("target %s, ttl %s", p.Target, p.TTL)
-	if p.Overcommit > 0 {
-		s += ", overcommit " + Number(float64(p.Overcommit))
-	}
-	return s
+	overcommit := either(p.Overcommit > 0, ", overcommit "+Number(float64(p.Overcommit)), "")
+	return fmt.Sprintf("target %s, ttl %s%s", p.Target, p.TTL, overcommit)
 }
 
 // judge says the answer in plain words.
@@ -87,13 +80,11 @@ func (v planView) judge(d *Document) {
 	case search.Found:
 		d.say(Good, "Take %s: %s lease calls per second, %s of a core.", policyText(v.Chosen.Policy),
 			Interval(v.Chosen.Figures.CallsPerS), Percent(v.Chosen.Figures.RedisCPU.Mean))
-		switch own := policyText(v.Given.Policy); {
-		case v.Given.Policy == v.Chosen.Policy:
+		if v.Given.Policy == v.Chosen.Policy {
 			d.say(Neutral, "That is the scenario's own policy.")
-		case v.Given.Meets:
-			d.say(Neutral, "The scenario's own policy (%s) meets the targets too.", own)
-		default:
-			d.say(Neutral, "The scenario's own policy (%s) does not meet the targets.", own)
+		} else {
+			meets := either(v.Given.Meets, "meets the targets too", "does not meet the targets")
+			d.say(Neutral, "The scenario's own policy (%s) %s.", policyText(v.Given.Policy), meets)
 		}
 		for _, s := range v.Stress {
 			if !s.Meets {
@@ -151,17 +142,9 @@ func (v planView) chosen(d *Document) {
 	for _, s := range v.Stress {
 		row := []string{s.Description}
 		for _, m := range s.Margins {
-			text := Value(m.Figure, m.Value)
-			if !m.Meets {
-				text += " !"
-			}
-			row = append(row, text)
+			row = append(row, Value(m.Figure, m.Value)+either(m.Meets, "", " !"))
 		}
-		verdict := holds(s.Meets)
-		if s.Must {
-			verdict += " (must)"
-		}
-		stress.Add(append(row, Interval(s.Figures.CallsPerS), verdict)...)
+		stress.Add(append(row, Interval(s.Figures.CallsPerS), holds(s.Meets)+either(s.Must, " (must)", ""))...)
 		if s.Forgiven > 0 {
 			notes = append(notes, fmt.Sprintf("Without Redis, a fallback of deny rejects about %s of the load whatever the policy: "+
 				"false_reject_ratio and admitted_vs_central have that much more room.", Percent(s.Forgiven)))
@@ -174,20 +157,12 @@ func targetTable(margins []search.Margin) Table {
 	t := Table{Columns: []string{"target", ">pessimistic", ">margin", ""}}
 	for _, m := range margins {
 		margin := Percent(math.Round(m.Margin*100) / 100) // of which nobody wants decimals
-		if m.Figure == search.BoundFigure {
-			margin = ""
-		}
-		t.Add(targetText(m.Threshold), Value(m.Figure, m.Value), margin, holds(m.Meets))
+		t.Add(targetText(m.Threshold), Value(m.Figure, m.Value), either(m.Figure == search.BoundFigure, "", margin), holds(m.Meets))
 	}
 	return t
 }
 
-func holds(meets bool) string {
-	if meets {
-		return "holds"
-	}
-	return "missed"
-}
+func holds(meets bool) string { return either(meets, "holds", "missed") }
 
 // tradeOffs is a table of calls, what the targets are about, and what everybody asks.
 func (v planView) tradeOffs() Table {
@@ -202,12 +177,9 @@ func (v planView) tradeOffs() Table {
 	t.Columns = append(t.Columns, "")
 	for i := range v.TradeOffs {
 		c := &v.TradeOffs[i]
-		says := "meets all"
-		switch {
-		case v.Chosen != nil && c.Policy == v.Chosen.Policy:
+		says := either(c.Meets, "meets all", "misses")
+		if v.Chosen != nil && c.Policy == v.Chosen.Policy {
 			says = "chosen"
-		case !c.Meets:
-			says = "misses"
 		}
 		row := []string{c.Policy.Target, c.Policy.TTL, Number(float64(c.Policy.Overcommit))}
 		t.Add(append(append(row, figuresOf(&c.Figures, names)...), says)...)

@@ -55,10 +55,7 @@ func Comparison(r Result) Document {
 // document is what a run and a comparison have in common.
 func (r Result) document() Document {
 	rep, s := &r.Report, r.Scenario.Defaults()
-	reps := Number(float64(rep.Reps))
-	if r.interrupted() {
-		reps += fmt.Sprintf(" of %d", rep.RepsAsked)
-	}
+	reps := Number(float64(rep.Reps)) + either(r.interrupted(), fmt.Sprintf(" of %d", rep.RepsAsked), "")
 	policy := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
 	d := Document{
 		Title:    cmp.Or(rep.Scenario, unnamed),
@@ -97,12 +94,9 @@ func (r Result) subtitle(s sim.Scenario) string {
 	case s.Workload.Rate > 0:
 		load = fmt.Sprintf("%s at %s/s", s.Workload.Kind, Number(float64(s.Workload.Rate)))
 	}
-	line := fmt.Sprintf("%s, %s, load %s, %s of %s s", strings.Join(limits, " and "), count(r.Report.Processes, "process"),
-		load, count(r.Report.Reps, "replication"), Number(r.Report.DurationS))
-	if r.Report.WarmupS > 0 {
-		line += fmt.Sprintf(", of which the first %s s do not count", Number(r.Report.WarmupS))
-	}
-	return line
+	warmup := fmt.Sprintf(", of which the first %s s do not count", Number(r.Report.WarmupS))
+	return fmt.Sprintf("%s, %s, load %s, %s of %s s%s", strings.Join(limits, " and "), count(r.Report.Processes, "process"),
+		load, count(r.Report.Reps, "replication"), Number(r.Report.DurationS), either(r.Report.WarmupS > 0, warmup, ""))
 }
 
 // judge says what the report means, in plain words: first whether the bound holds, then how good
@@ -126,10 +120,10 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		"with %s Redis calls per second, which keep a core %s busy.", Percent(rep.AdmittedVsCentral.Mean),
 		Percent(rep.FalseRejectRatio.Mean), Number(rep.CallsPerS.Mean), Percent(rep.RedisCPU.Mean))
 	for _, t := range r.Thresholds {
-		if failure := t.Failure(rep); failure == "" {
-			d.say(Good, "Holds: %s", t)
-		} else {
+		if failure := t.Failure(rep); failure != "" {
 			d.say(Bad, "Does not hold: %s (%s)", t, failure)
+		} else {
+			d.say(Good, "Holds: %s", t)
 		}
 	}
 }
@@ -158,10 +152,7 @@ func excuses(s sim.Scenario) (reasons []string) {
 
 // figures is the table of all figures.
 func (r Result) figures(d *Document) {
-	mean := ">mean ± " + Percent(r.Report.Confidence)
-	if r.Report.Reps < 2 {
-		mean = ">value"
-	}
+	mean := either(r.Report.Reps < 2, ">value", ">mean ± "+Percent(r.Report.Confidence))
 	t := Table{Columns: []string{"figure", mean, ">worst", ">of seed", "what it is"}}
 	for _, f := range r.Report.Figures.All() {
 		t.Add(f.Name, Figure(f.Name, *f.Figure), Value(f.Name, f.Worst), fmt.Sprint(f.WorstSeed), About(f.Name))

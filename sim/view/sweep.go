@@ -89,28 +89,16 @@ func (v sweepView) table() Table {
 	t.Columns = append(t.Columns, "bound")
 	for i := range v.Points {
 		p := &v.Points[i]
-		mark := ""
-		if p.Front {
-			mark = "*"
-		}
-		if i == 0 {
-			mark += " base"
-		}
+		mark := either(p.Front, "*", "") + either(i == 0, " base", "")
 		row := append([]string{strings.TrimSpace(mark)}, p.Values...)
-		bound := "holds"
-		switch {
-		case p.Figures != nil:
+		bound := either(p.Invalid != "", "invalid: "+p.Invalid, "did not run")
+		if p.Figures != nil {
 			row = append(row, figuresOf(p.Figures, v.shown)...)
 			for _, o := range v.Objectives {
 				row = append(row, v.difference(p, o.Figure))
 			}
-			if over := p.Figures.BoundExceededBy.Worst; over > 0 {
-				bound = "exceeded by " + Number(over)
-			}
-		case p.Invalid != "":
-			bound = "invalid: " + p.Invalid
-		default:
-			bound = "did not run"
+			over := p.Figures.BoundExceededBy.Worst
+			bound = either(over > 0, "exceeded by "+Number(over), "holds")
 		}
 		row = append(row, make([]string, len(t.Columns)-1-len(row))...)
 		t.Add(append(row, bound)...)
@@ -125,14 +113,8 @@ func (v sweepView) difference(p *search.Point, figure string) string {
 	if !ok || p == &v.Points[0] {
 		return ""
 	}
-	text := Figure(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High})
-	if d.Mean > 0 {
-		text = "+" + text
-	}
-	if !d.Certain() && d.Mean != 0 {
-		text = "(" + text + ")"
-	}
-	return text
+	text := either(d.Mean > 0, "+", "") + Figure(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High})
+	return either(d.Certain() || d.Mean == 0, text, "("+text+")")
 }
 
 // judge says in words what the table shows.
@@ -156,9 +138,7 @@ func (v sweepView) judge(d *Document) {
 	}
 	goals := make([]string, len(v.Objectives))
 	for i, o := range v.Objectives {
-		if goals[i] = "a small " + o.Figure; o.Max {
-			goals[i] = "a large " + o.Figure
-		}
+		goals[i] = either(o.Max, "a large ", "a small ") + o.Figure
 	}
 	d.say(Neutral, "* No other point is at least as good for %s, and better for one.", strings.Join(goals, " and "))
 	if base := &v.Points[0]; base.Figures == nil {

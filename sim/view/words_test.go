@@ -118,11 +118,11 @@ func TestTheTableOfAPlanSaysWhatToDo(t *testing.T) {
 	p := planned(t)
 	says(t, written(t, Plan(p, "", ""), FormatTable), "made-up: a plan\nhash ", ", seed 7, ",
 		"false_reject_ratio at most 0.5 %, bound_exceeded_by at most 0", "95 % interval",
-		"Take target 120ms, ttl 480ms: 166.67 lease calls per second",
+		"Take target 110ms, ttl 440ms: 181.82 lease calls per second",
 		"The scenario's own policy (target 20ms, ttl 200ms) meets the targets too.",
 		"Under stress (Redis away for 1s, 3.57 % of what counts) the targets do not hold.",
 		"Confirmed on 5 replications of 30 s with seed", "own policy", "20 % !", "missed", "have that much more room",
-		"TRADE-OFFS", "chosen", "Target:     120 * time.Millisecond", "This machine simulated")
+		"TRADE-OFFS", "chosen", "Target:     110 * time.Millisecond", "This machine simulated")
 	// The scenario's own policy is named as such, or as one that fails.
 	p.Given.Meets = false
 	says(t, written(t, Plan(p, "", ""), FormatTable), "does not meet the targets.")
