@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -46,11 +46,8 @@ func (f *fleet) call(b *testing.B) {
 	if f.calls%11 == 0 {
 		r.Want, r.Need = 2_000_000, 2_000_000
 	}
-	g, err := exchange(f.s, "k", *r)
-	must(b, err)
-	if g.Void && r.Seq > 1 {
-		b.Fatal("a holder that renews in time was void")
-	}
+	g := granted(b, f.s, "k", *r)
+	testkit.Must(b, !g.Void || r.Seq == 1, "a holder that renews in time was void")
 	if g.Short {
 		f.short++
 	}
@@ -65,9 +62,9 @@ func evalshaTime(b *testing.B, rdb *redis.Client) (calls, usec float64) {
 	b.Helper()
 	for line := range strings.SplitSeq(rdb.Info(context.Background(), "commandstats").Val(), "\r\n") {
 		if after, ok := strings.CutPrefix(line, "cmdstat_evalsha:"); ok {
-			f := strings.Split(after, ",")
-			return mustFloat(b, strings.TrimPrefix(f[0], "calls=")), mustFloat(b,
-				strings.TrimPrefix(f[1], "usec="))
+			_, err := fmt.Sscanf(after, "calls=%f,usec=%f", &calls, &usec)
+			testkit.NoErr(b, err)
+			return calls, usec
 		}
 	}
 	b.Fatal("EVALSHA is not in INFO commandstats")
@@ -88,9 +85,8 @@ func BenchmarkScriptServerTime(b *testing.B) {
 	own, peer := newFleet(s), redis_rate.NewLimiter(rdb)
 	limit := redis_rate.Limit{Rate: 1_000_000, Burst: 1_000_000, Period: time.Second}
 	rate := func() {
-		if r, err := peer.Allow(ctx, "k", limit); err != nil || r.Allowed != 1 {
-			b.Fatal(r, err)
-		}
+		r, err := peer.Allow(ctx, "k", limit)
+		testkit.Must(b, err == nil && r.Allowed == 1, "%+v, %v", r, err)
 	}
 	const turn = 500
 	for range 4 * turn { // both scripts are loaded and the server is warm
@@ -148,17 +144,10 @@ func BenchmarkMemoryUsage(b *testing.B) {
 			for name, key := range map[string]string{"bucket-B": bucket,
 				"record-B": recordKey(bucket, f.requests[0].Holder)} {
 				n, err := rdb.MemoryUsage(ctx, key).Result()
-				must(b, err)
+				testkit.NoErr(b, err)
 				b.ReportMetric(float64(n), name)
 			}
 			b.ReportMetric(0, "ns/op")
 		})
 	}
-}
-
-func mustFloat(t testing.TB, text string) float64 {
-	t.Helper()
-	x, err := strconv.ParseFloat(text, 64)
-	must(t, err)
-	return x
 }

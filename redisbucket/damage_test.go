@@ -2,73 +2,52 @@ package redisbucket
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // notWhole are numbers that no field holds that counts something.
 var notWhole = []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0.5, 1e300, -1e300, 1 << 53, -1 << 53, 5e-324}
 
-func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
-	type damage struct {
-		name string
-		do   func(s *Store, bucket, record string)
-	}
-	ctx := context.Background()
-	state := func(change func(string) string) func(s *Store, bucket, record string) {
-		return func(s *Store, bucket, _ string) {
-			s.rdb.Set(ctx, bucket, change(s.rdb.Get(ctx, bucket).Val()), 0)
-		}
-	}
+// Where they begin among the numbers of a bucket.
+const shareAt, levelAt, heldAt, weightAt, configAt = 16, 17, 19, 27, stateNumbers
+
+// damages are what may become of the texts of a bucket of one limit, and of a record, so that the
+// scripts cannot trust them.
+func damages() (states, records map[string]func(string) string) {
 	field := func(i int, to float64) func(string) string {
 		return func(text string) string { return setNumber(text, i, to) }
 	}
-	// where they begin
-	const share, level, held, weight, config, end = 16, 17, 19, 27, stateNumbers, stateNumbers + 12
-	var cases []damage
-	for i := range end {
-		if i > config+4 && i < config+8 {
-			continue // of the limit as it was written the scripts know the scale only; Go looks at the rest
-		}
-		for _, bad := range notWhole {
-			if i == share && bad > 0 && bad < 1<<53 {
-				continue
-			}
-			cases = append(cases, damage{fmt.Sprintf("number %d is %v", i, bad), state(field(i, bad))})
-		}
-	}
-	for i := range end {
-		if i > config+4 && i < config+8 {
-			continue
-		}
-		cases = append(cases, damage{fmt.Sprintf("number %d is negative", i), state(field(i, -1))})
-	}
-	for name, change := range map[string]func(string) string{
-		"level above the burst": field(level, 1_000_001),
-		"rest too large":        field(level+1, 1),
-		"two levels":            func(s string) string { return s + s[8*level:8*held] },
+	states = map[string]func(string) string{
+		"level above the burst": field(levelAt, 1_000_001),
+		"rest too large":        field(levelAt+1, 1),
+		"two levels":            func(s string) string { return s + s[8*levelAt:8*heldAt] },
 		"one byte more":         func(s string) string { return s + "\x00" },
 		"one byte less":         func(s string) string { return s[:len(s)-1] },
-		"ledger huge":           field(held+1, 1<<52),
-		"weights huge":          field(weight+1, 1<<52),
+		"ledger huge":           field(heldAt+1, 1<<52),
+		"weights huge":          field(weightAt+1, 1<<52),
 		"ledger without holder": func(s string) string {
-			return s[:8*held] + strings.Repeat("\x00",
-				8*16) + s[8*config:]
+			return s[:8*heldAt] + strings.Repeat("\x00", 8*16) + s[8*configAt:]
 		},
 		"cut in half":             func(s string) string { return s[:len(s)/2] },
 		"empty":                   func(string) string { return "" },
 		"text":                    func(string) string { return "x" },
 		"text as long":            func(s string) string { return strings.Repeat("x", len(s)) },
 		"zeros as long":           func(s string) string { return strings.Repeat("\x00", len(s)) },
-		"share zero":              field(share, 0),
+		"share zero":              field(shareAt, 0),
 		"ttl zero":                field(8, 0),
 		"ttl of an hour and a µs": field(8, 3_600_000_001),
 		"proposed ttl zero":       field(9, 0),
@@ -82,91 +61,88 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 		"counter beyond 2^52":     field(2, 1<<52),
 		"frozen for a day":        field(5, 4e15),
 		"now beyond 2^52":         field(4, 1<<52),
-		"empty flag is 2":         field(config+3, 2),
-		"target zero":             field(config+4, 0),
-		"capacity zero":           field(config+8, 0),
-		"unit too large":          field(config+9, 99_999_999_999_999),
-		"step zero":               field(config+10, 0),
-		"tick is 7":               field(config+11, 7),
-		"configuration missing":   func(s string) string { return s[:8*config] },
+		"empty flag is 2":         field(configAt+3, 2),
+		"target zero":             field(configAt+4, 0),
+		"capacity zero":           field(configAt+8, 0),
+		"unit too large":          field(configAt+9, 99_999_999_999_999),
+		"step zero":               field(configAt+10, 0),
+		"tick is 7":               field(configAt+11, 7),
+		"configuration missing":   func(s string) string { return s[:8*configAt] },
 		"five limits": func(s string) string {
-			return s + strings.Repeat(s[8*(config+5):], 4) + strings.Repeat(s[8*level:8*held], 4)
+			return s + strings.Repeat(s[8*(configAt+5):], 4) + strings.Repeat(s[8*levelAt:8*heldAt], 4)
 		},
-	} {
-		cases = append(cases, damage{"state: " + name, state(change)})
 	}
-	cases = append(cases,
-		damage{"the bucket is a hash", func(s *Store, bucket, _ string) {
-			s.rdb.Del(ctx, bucket)
-			s.rdb.HSet(ctx, bucket, "f", "x")
-		}},
-		damage{"the bucket is a list", func(s *Store, bucket, _ string) {
-			s.rdb.Del(ctx, bucket)
-			s.rdb.LPush(ctx, bucket, "x")
-		}},
-		damage{"the record is a list", func(s *Store, _, record string) {
-			s.rdb.Del(ctx, record)
-			s.rdb.LPush(ctx, record, "x")
-		}},
-	)
-	record := func(change func(string) string) func(s *Store, bucket, record string) {
-		return func(s *Store, _, record string) {
-			s.rdb.Set(ctx, record, change(s.rdb.Get(ctx, record).Val()), 0)
+	for i := range configAt + 12 {
+		if i > configAt+4 && i < configAt+8 {
+			continue // of the limit as it was written the scripts know the scale only; Go looks at the rest
 		}
-	}
-	for i := range recordNumbers {
-		for _, bad := range append(slices.Clone(notWhole), -2) {
-			if i == recordNumbers-1 && bad >= -1<<52 && bad < 1<<53 {
-				continue // an allowance
+		for _, bad := range append(slices.Clone(notWhole), -1) {
+			if i != shareAt || !(bad > 0 && bad < 1<<53) {
+				states[fmt.Sprintf("number %d is %v", i, bad)] = field(i, bad)
 			}
-			cases = append(cases, damage{fmt.Sprintf("record number %d is %v", i, bad),
-				record(field(i, bad))})
 		}
 	}
-	for name, change := range map[string]func(string) string{
+	records = map[string]func(string) string{
 		"empty": func(string) string { return "" }, "text": func(string) string { return "x" },
 		"cut off":   func(s string) string { return s[:len(s)-1] },
 		"longer":    func(s string) string { return s + s },
 		"void is 2": field(9, 2),
-	} {
-		cases = append(cases, damage{"record: " + name, record(change)})
 	}
+	for i := range recordNumbers {
+		for _, bad := range append(slices.Clone(notWhole), -2) {
+			if i < recordNumbers-1 || !(bad >= -1<<52 && bad < 1<<53) { // the last is an allowance
+				records[fmt.Sprintf("number %d is %v", i, bad)] = field(i, bad)
+			}
+		}
+	}
+	return states, records
+}
+
+func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
+	ctx := context.Background()
+	states, records := damages()
 	onEach(t, func(t *testing.T, s *Store) {
-		for i, c := range cases {
+		bucket, record := s.bucketKey("key }"), recordKey(s.bucketKey("key }"), "h")
+		check := func(name string, damage func()) {
+			t.Helper()
 			// given a bucket in use, and then damage
-			key := fmt.Sprintf("key }%d", i)
-			bucket := s.bucketKey(key)
-			first, err := exchange(s, key, request(1))
-			must(t, err)
-			c.do(s, bucket, recordKey(bucket, "h"))
+			first := granted(t, s, "key }", request(1))
+			damage()
 			s.rdb.Persist(ctx, bucket)
-			before := contents(t, s)
+			before := contents(s)
 			// when the holder calls
 			r := request(2)
 			r.Remaining, r.Epoch, r.Counter = 5, first.Epoch, first.Counter
-			g, err := exchange(s, key, r)
+			g, err := exchange(s, "key }", r)
 			// then it is told which key is damaged, and nothing was written
-			if !errors.Is(err, lease.ErrPermanent) || !errors.Is(err, lease.ErrRefused) || g.Granted != 0 {
-				t.Errorf("%s: %+v, %v", c.name, g, err)
-			} else if !strings.Contains(err.Error(), fmt.Sprintf("%q", key)) ||
-				!strings.HasPrefix(err.Error(), "redisbucket: ") {
-				t.Errorf("%s: the error does not name the key: %v", c.name, err)
-			}
-			if after := contents(t, s); after != before {
-				t.Errorf("%s: written to:\n%s\n%s", c.name, before, after)
-			}
-			s.rdb.Del(ctx, bucket, recordKey(bucket, "h"))
+			checkError(t, name, err, map[error]bool{lease.ErrPermanent: true, lease.ErrRefused: true})
+			testkit.Check(t, g.Granted == 0 && strings.HasPrefix(fmt.Sprint(err), "redisbucket: ") &&
+				strings.Contains(fmt.Sprint(err), `"key }"`), "%s: %+v, %v", name, g, err)
+			testkit.Check(t, contents(s) == before, "%s: written to:\n%s\n%s", name, before, contents(s))
+			s.rdb.Del(ctx, bucket, record)
 		}
+		change := func(key string, change func(string) string) func() {
+			return func() { s.rdb.Set(ctx, key, change(s.rdb.Get(ctx, key).Val()), 0) }
+		}
+		for name, c := range states {
+			check("state: "+name, change(bucket, c))
+		}
+		for name, c := range records {
+			check("record: "+name, change(record, c))
+		}
+		check("the bucket is a hash", func() { s.rdb.Del(ctx, bucket); s.rdb.HSet(ctx, bucket, "f", "x") })
+		check("the bucket is a list", func() { s.rdb.Del(ctx, bucket); s.rdb.LPush(ctx, bucket, "x") })
+		check("the record is a list", func() { s.rdb.Del(ctx, record); s.rdb.LPush(ctx, record, "x") })
 	})
 }
 
 // TestBadArgumentsWriteNothing goes past the checks in Go, as another client would.
 func TestBadArgumentsWriteNothing(t *testing.T) {
-	r := request(2)
+	ctx, r := context.Background(), request(2)
 	r.Epoch, r.Unused = 1, 1 // so that what comes with these is looked at
 	good, config := string(appendRequest(nil, &r)), textOf(t, r.Config)
 	limit := config[configSize(0):]
-	numbers := func(i int, to float64) string { return setNumber(good, i, to) }
+	number := func(i int, to float64) string { return setNumber(good, i, to) }
 	changed := func(changes ...float64) string { // of the configuration: a place and a number, and so on
 		text := config
 		for ; len(changes) > 0; changes = changes[2:] {
@@ -176,97 +152,160 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	}
 	const deploy, overcommit, empty, target, capacity, unit, step, tick = 0, 2, 3, 4, 8, 9, 10, 11
 	type arguments struct{ config, now, request string }
-	cases := []arguments{
-		{"", "", good}, {"x", "", good}, {config[1:], "", good}, {config + "x", "", good},
-		{config[:configSize(0)], "", good},
-		{config + limit + limit + limit + limit, "", good},
-		{changed(capacity, 1<<52, unit, 1), "", good},
-		{changed(capacity, 1<<26, unit, 1<<26), "", good},
-		{changed(overcommit, 1<<52-1, capacity, 1, unit, 1), "", good},
-		{changed(tick, 1_000_001), "", good},
-		{changed(capacity, 4_503_599_627, unit, 1_000_000, tick, 1_000_000), "", good},
-		{changed(target, 999), "", good}, {changed(target, 3_600_000_001_000), "", good},
-		{changed(empty, 2), "", good},
-		{changed(deploy, 1<<52), "", good}, {changed(step, 0), "", good},
-		{config, "", ""}, {config, "", good + good[:8]}, {config, "", good + "\n"},
-		{config, "", good[:len(good)-8]}, {config, "", good[1:]},
-		{config, "", numbers(8, 11)}, // need above want
-		{config, "", numbers(1, 0)},  // seq
-		{config, "", numbers(10, 0)}, // weight
-		{config, "", numbers(10, 2_000_000)},
-		{config, "", numbers(0, 199_999)}, // ttl below twice the target
-		{config, "", numbers(0, 3_600_000_001)},
-		{config, "", numbers(14, 7_200_000_001)}, // the longest lease
-		{config, "nan", good}, {config, "-1", good}, {config, "4503599627370496", good},
-		{config, "1.5", good}, {config, "1e3", good},
-		{config, "0x5", good}, {config, " 5", good}, {config, "99999999999999999999", good},
+	var calls []arguments
+	for _, bad := range []string{"", "x", config[1:], config + "x", config[:configSize(0)],
+		config + limit + limit + limit + limit,
+		changed(capacity, 1<<52, unit, 1), changed(capacity, 1<<26, unit, 1<<26),
+		changed(overcommit, 1<<52-1, capacity, 1, unit, 1), changed(tick, 1_000_001),
+		changed(capacity, 4_503_599_627, unit, 1_000_000, tick, 1_000_000),
+		changed(target, 999), changed(target, 3_600_000_001_000), changed(empty, 2),
+		changed(deploy, 1<<52), changed(step, 0)} {
+		calls = append(calls, arguments{bad, "", good})
+	}
+	for _, bad := range []string{"", good + good[:8], good + "\n", good[:len(good)-8], good[1:],
+		number(8, 11), // need above want
+		number(1, 0),  // seq
+		number(10, 0), // weight
+		number(10, 2_000_000),
+		number(0, 199_999), // ttl below twice the target
+		number(0, 3_600_000_001),
+		number(14, 7_200_000_001)} { // the longest lease
+		calls = append(calls, arguments{config, "", bad})
+	}
+	for _, bad := range []string{"nan", "-1", "4503599627370496", "1.5", "1e3", "0x5", " 5", "99999999999999999999"} {
+		calls = append(calls, arguments{config, bad, good})
 	}
 	for _, bad := range append(slices.Clone(notWhole), -1, 1<<52) {
 		for i := range requestSize / 8 {
-			cases = append(cases, arguments{config, "", numbers(i, bad)})
+			calls = append(calls, arguments{config, "", number(i, bad)})
 		}
 		for i := range 12 {
 			if i < 5 || i > 7 {
-				cases = append(cases, arguments{changed(float64(i), bad), "", good})
+				calls = append(calls, arguments{changed(float64(i), bad), "", good})
 			}
 		}
 	}
+	configures := [][]any{{config, "", good, "nonsense"}, {"", "", good, "set"},
+		{config, "", "", "set"}, {config, "x", good, "set"},
+		{config, "", number(0, 0.5), "set"}, {config, "", number(0, -1), "set"},
+		{config, "", number(0, 3_600_000_001), "set-if-absent"},
+		{changed(1, 1<<52-1), "", good, ""}, {config, "", good}, {changed(step, 0), "", good, "set"}}
 	onEach(t, func(t *testing.T, s *Store) {
 		bucket := s.bucketKey("k")
+		record := recordKey(bucket, "h")
 		for _, exists := range []bool{false, true} {
 			if exists {
-				if _, err := exchange(s, "k", request(1)); err != nil {
-					t.Fatal(err)
-				}
-				s.rdb.Persist(context.Background(), bucket)
-				s.rdb.Persist(context.Background(), recordKey(bucket, "h"))
+				granted(t, s, "k", request(1))
+				s.rdb.Persist(ctx, bucket)
+				s.rdb.Persist(ctx, record)
 			}
-			before := contents(t, s)
-			for _, c := range cases {
-				v, err := s.leaseScript.run(context.Background(), s.rdb,
-					[][]any{{2, bucket, recordKey(bucket, "h"), c.config, c.now, c.request}})[0].Result()
+			before := contents(s)
+			for _, c := range calls {
+				v, err := s.leaseScript.run(ctx, s.rdb, [][]any{{2, bucket, record, c.config, c.now, c.request}})[0].Result()
 				if err == nil {
 					r := request(2)
 					_, err = decodeGrant(v, &r)
 				}
-				if !errors.Is(err, lease.ErrInvalidRequest) {
-					t.Errorf("%q: %v", c, err)
-				}
-				if after := contents(t, s); after != before {
-					t.Fatalf("%q wrote:\n%s\n%s", c, before, after)
-				}
+				testkit.Check(t, errors.Is(err, lease.ErrInvalidRequest), "%q: %v", c, err)
+				testkit.Must(t, contents(s) == before, "%q wrote:\n%s\n%s", c, before, contents(s))
 			}
-			for _, args := range [][]any{{config, "", good, "nonsense"}, {"", "", good, "set"},
-				{config, "", "", "set"}, {config, "x", good, "set"},
-				{config, "", numbers(0, 0.5), "set"}, {config, "", numbers(0, -1), "set"},
-				{config, "", numbers(0, 3_600_000_001), "set-if-absent"},
-				{changed(1, 1<<52-1), "", good, ""}, {config, "", good},
-				{changed(step, 0), "", good, "set"}} {
-				v, err := s.configureScript.run(context.Background(), s.rdb,
-					[][]any{append([]any{1, bucket}, args...)})[0].Result()
+			for _, args := range configures {
+				v, err := s.configureScript.run(ctx, s.rdb, [][]any{append([]any{1, bucket}, args...)})[0].Result()
 				if err == nil {
 					_, err = decodeState(v)
 				}
-				if !errors.Is(err, lease.ErrInvalidConfig) || contents(t, s) != before {
-					t.Errorf("%v: %v", args, err)
-				}
+				testkit.Check(t, errors.Is(err, lease.ErrInvalidConfig) && contents(s) == before, "%v: %v", args, err)
 			}
 		}
 	})
 }
 
-func TestInvalidCallsNeverReachTheServer(t *testing.T) {
-	// given a server that is not there
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	s := storeOver(t, rdb)
-	for want, change := range map[error]func(*lease.Request){
-		lease.ErrInvalidRequest: func(r *lease.Request) { r.Want = -1 },
-		lease.ErrInvalidConfig:  func(r *lease.Request) { r.Config.Limits = nil },
-	} {
-		r := request(1)
-		change(&r)
-		if _, err := exchange(s, "k", r); !errors.Is(err, want) || errors.Is(err, lease.ErrUnavailable) {
-			t.Errorf("%v, want %v", err, want)
+// FuzzStored: whatever bytes stand where a bucket or a record should be, a call either calls it
+// damaged and leaves it alone, or takes it, answers with a sound grant, and stores what the next
+// call takes as well. The scripts never fail half way.
+//
+// (Numbers near the end of what is read may grow beyond it, as no call of this library can bring
+// about: there, the next call may call the bucket damaged. It writes nothing then.)
+//
+//	go test ./redisbucket -run '^$' -fuzz FuzzStored
+func FuzzStored(f *testing.F) {
+	const now, seq = uint64(1_700_000_000_100_000), uint64(2)
+	const born, last, top = 1_700_000_000_000_000, 1<<52 - 1, 1<<53 - 1
+	config := textOf(f, request(1).Config)
+	fields := [stateNumbers]float64{born, born, 1, born, born, 0, born, born + 2_000_000, 400_000, 400_000,
+		born, 57_143, 0, 0, born, 0,
+		0.0001, 900_000, 0, 4 + heldAt: 10, 4 + weightAt: 1}
+	good := doubles(fields[:]...) + config
+	record := doubles(born, born, 1, 0, 29_749_925_612, born+400_000, 10, 1, 10, 1, 1, born, 0)
+	two := request(1).Config
+	two.Limits = append(two.Limits, lease.Limit{Tokens: 7, Per: 24 * time.Hour, Burst: 9})
+	two.Overcommit, two.StartEmpty = 5, true
+	f.Add(good, record, now, seq)
+	f.Add(good, "", now, uint64(1))
+	ring := doubles(make([]float64, 16)...) // that is empty
+	f.Add(doubles(1, 1, 1, 5, 9, 0, 3, 20, 2, 2, 4, 1, 0, 0, 1, 0, 1e-10, 1, 0)+ring+textOf(f, two)+doubles(5, 0),
+		record, now, seq)
+	f.Add(doubles(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0, 1, 0, 0, 0, 0, top, 0, 0)+ring+config,
+		record, uint64(0), seq)
+	f.Add(doubles(last, last, last, top, last, last+7_200_000_000, last, top, 3_600_000_000, 3_600_000_000,
+		last, 3_600_000_000, top, last, last, top, 1.5e-300, 1_000_000, 0, last)+ring[8:]+config,
+		record, uint64(last), uint64(last))
+	for _, bad := range []float64{math.NaN(), math.Inf(1), -1, 0.5, 1 << 60} {
+		for _, i := range []int{0, 3, 4, 5, 7, 8, 10, 11, 16, 17, 18, 23} {
+			f.Add(setNumber(good, i, bad), record, now, seq)
+		}
+		f.Add(good, setNumber(record, 12, bad), now, seq)
+	}
+	f.Add(setNumber(good, levelAt, 1_000_001), record, now, seq)
+	f.Add(setNumber(good, 4+heldAt, 1), record, now, seq)
+	f.Add("", "", uint64(0), uint64(1))
+	f.Add(good[:len(good)-1], record[:103], uint64(0), uint64(1))
+	redistest.Require(f) // miniredis is another Lua; what it makes of odd numbers says nothing about Redis
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(f).Addr})
+	f.Cleanup(func() { rdb.Close() })
+	f.Fuzz(func(t *testing.T, state, record string, now, seq uint64) {
+		// given any texts in the places of one bucket
+		ctx := context.Background()
+		s := storeOn(t, rdb)
+		s.now = func() string { return strconv.FormatUint(now%(1<<52), 10) }
+		before := texts{state: state, records: map[string]string{"h": record}}
+		bucket := s.bucketKey("k")
+		testkit.NoErr(t, rdb.Del(ctx, recordKey(bucket, "h")).Err())
+		before.put(t, s, "k")
+		testkit.NoErr(t, rdb.Set(ctx, bucket, state, 0).Err()) // be it empty
+
+		// when it is inspected, and a holder calls
+		_, inspectErr := s.Inspect(ctx, "k")
+		r := request(max(1, int64(seq%(1<<52))))
+		r.Remaining, r.Epoch, r.Counter, r.LeaseMax = 3, 1_700_000_000_000_000, 1, 400*time.Millisecond
+		g, err := exchange(s, "k", r)
+		for _, e := range []error{inspectErr, err} {
+			// what the script took is checked once more in Go
+			testkit.Must(t, e == nil || errors.Is(e, errDamaged) || errors.Is(e, lease.ErrStale) ||
+				errors.Is(e, ErrReply), "neither taken nor called damaged: %v", e)
+		}
+		after := textsOf(t, s, "k", "h")
+		if errors.Is(err, errDamaged) || errors.Is(err, lease.ErrStale) {
+			// then nothing was touched,
+			testkit.Must(t, after.state == state && after.records["h"] == record, "%v, and yet\n%q became\n%q",
+				err, before, after)
+			return
+		}
+		// or what was stored is taken by the next call, with a grant that can be.
+		testkit.Must(t, err != nil || g.Granted >= 0 && g.Granted <= r.Want, "%+v", g)
+		r.Seq++
+		_, again := exchange(s, "k", r)
+		testkit.Must(t, err != nil || again == nil || r.Validate() != nil || extreme(state) || extreme(record),
+			"taken, and then %v:\n%q became\n%q", again, before, after)
+	})
+}
+
+// extreme reports whether a number is so large that it may grow beyond 2^52.
+func extreme(text string) bool {
+	for ; len(text) >= 8; text = text[8:] {
+		if n := math.Float64frombits(binary.LittleEndian.Uint64([]byte(text))); !(n < 1<<51) {
+			return true
 		}
 	}
+	return false
 }

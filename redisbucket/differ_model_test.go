@@ -52,13 +52,11 @@ func (x *trio) step() {
 	case p < 940:
 		x.count["lost"]++
 		x.lose()
-	case p < 948:
+	case p < 948 || p < 954 && x.saved == nil:
 		x.save()
 	case p < 954:
-		if x.saved != nil {
-			x.count["failover"]++
-			x.restore()
-		}
+		x.count["failover"]++
+		x.restore()
 	case p < 972:
 		x.propose(h)
 	case p < 977:

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,25 +19,28 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// servers are what lease.Bucket is compared with.
+// servers are what lease.Bucket is compared with: real Redis, unless it is missing, and miniredis.
 type servers struct {
-	real *redis.Client // nil without redis-server
-	mini *redis.Client
-	fake *miniredis.Miniredis // behind mini
+	clients []*redis.Client // the authority first, miniredis last
+	fake    *miniredis.Miniredis
 }
 
 func startServers(t testing.TB) *servers {
 	t.Helper()
 	s := &servers{fake: miniredis.NewMiniRedis()}
-	must(t, s.fake.Start())
-	s.mini = redis.NewClient(&redis.Options{Addr: s.fake.Addr()})
-	t.Cleanup(func() { s.mini.Close(); s.fake.Close() })
-	if !redistest.Available() {
+	testkit.NoErr(t, s.fake.Start())
+	t.Cleanup(s.fake.Close)
+	addrs := []string{s.fake.Addr()}
+	if redistest.Available() {
+		addrs = []string{redistest.Start(t).Addr, s.fake.Addr()}
+	} else {
 		t.Log("compared with miniredis only: redis-server is not in PATH (apt-get install redis-server, or brew install redis)")
-		return s
 	}
-	s.real = redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
-	t.Cleanup(func() { s.real.Close() })
+	for _, addr := range addrs {
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		t.Cleanup(func() { rdb.Close() })
+		s.clients = append(s.clients, rdb)
+	}
 	return s
 }
 
@@ -46,8 +50,7 @@ func startServers(t testing.TB) *servers {
 type trio struct {
 	t      *testing.T
 	rng    *rand.Rand
-	real   *Store // nil without redis-server
-	mini   *Store
+	stores []*Store // those that are not the reference, the authority first
 	server *miniredis.Miniredis
 	bucket lease.Bucket
 
@@ -65,9 +68,8 @@ type trio struct {
 }
 
 type snapshot struct {
-	bucket  *lease.Bucket
-	state   string
-	records map[string]string
+	bucket *lease.Bucket
+	texts  texts
 }
 
 // TestScriptsAgreeWithReference: given random but lifelike calls, when real Redis, miniredis and
@@ -98,23 +100,17 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				}
 			}
 			t.Log(total)
-			if total["error"] > total["call"]/50 {
-				t.Errorf("%d of %d calls were refused before they reached a script", total["error"],
-					total["call"])
-			}
+			testkit.Check(t, total["error"] <= total["call"]/50, "%d of %d calls were refused before they reached a script",
+				total["error"], total["call"])
 			// Random calls that are all void would compare little.
 			for what, least := range map[string]int{"known": calls / 2, "granted": calls / granted,
-				"void":  calls / 100,
-				"retry": calls / 50, "stale": calls / 200, "short": calls / 50, "configured": calls / 50,
-				"evicted": calls / 200, "lost": calls / 1000, "failover": calls / 4000, "loss": calls / 200,
-				"unused": calls / 200, "rearranged": calls / 1000, "grew": calls / 200, "shrunk": calls / 500,
-				"back": calls / 100} {
-				if !clientTime && (what == "shrunk" || what == "back") {
-					continue // the server's own time passes too slowly, and never goes back
-				}
-				if total[what] < least {
-					t.Errorf("%s: %d times, want at least %d", what, total[what], least)
-				}
+				"void": calls / 100, "retry": calls / 50, "stale": calls / 200, "short": calls / 50,
+				"configured": calls / 50, "evicted": calls / 200, "lost": calls / 1000, "failover": calls / 4000,
+				"loss": calls / 200, "unused": calls / 200, "rearranged": calls / 1000, "grew": calls / 200,
+				"shrunk": calls / 500, "back": calls / 100} {
+				// the server's own time passes too slowly, and never goes back
+				fits := clientTime || what != "shrunk" && what != "back"
+				testkit.Check(t, !fits || total[what] >= least, "%s: %d times, want at least %d", what, total[what], least)
 			}
 		})
 	}
@@ -126,17 +122,13 @@ func (s *servers) trio(t *testing.T, rng *rand.Rand, clientTime bool) *trio {
 	t.Helper()
 	x := &trio{t: t, rng: rng, key: "any}", clientTime: clientTime, server: s.fake,
 		births: make(map[int64]bool), count: make(map[string]int)}
-	store := func(rdb *redis.Client) *Store {
-		must(t, rdb.FlushAll(context.Background()).Err())
+	for _, rdb := range s.clients {
+		testkit.NoErr(t, rdb.FlushAll(context.Background()).Err())
 		on := storeOn(t, rdb)
 		if clientTime {
 			on.now = func() string { return strconv.FormatInt(x.now, 10) }
 		}
-		return on
-	}
-	x.mini = store(s.mini)
-	if s.real != nil {
-		x.real = store(s.real)
+		x.stores = append(x.stores, on)
 	}
 	x.now = 1_700_000_000_000_000 + rng.Int64N(1e12)
 	if clientTime && rng.IntN(4) == 0 {
@@ -146,14 +138,6 @@ func (s *servers) trio(t *testing.T, rng *rand.Rand, clientTime bool) *trio {
 	return x
 }
 
-// stores are those of the three that are not the reference, the authority first.
-func (x *trio) stores() []*Store {
-	if x.real == nil {
-		return []*Store{x.mini}
-	}
-	return []*Store{x.real, x.mini}
-}
-
 // call gives one request to all three and returns the reference's answer.
 func (x *trio) call(r lease.Request) (lease.Grant, error) {
 	x.t.Helper()
@@ -161,7 +145,7 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 	var want lease.Grant
 	var wantErr error
 	before := x.bucket.Dump()
-	for i, s := range x.stores() {
+	for i, s := range x.stores {
 		got, gotErr := exchange(s, x.key, r)
 		if i == 0 {
 			if !x.clientTime && gotErr == nil {
@@ -169,13 +153,14 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 			}
 			wantErr = x.bucket.Call(x.now, &r, &want)
 		}
-		x.same(x.who(s), want, wantErr, got, gotErr)
+		x.same(i, want, wantErr, got, gotErr)
 	}
 	x.compare()
 	after := x.bucket.Dump()
 	x.births[after.Created] = true
 	for what, happened := range map[string]bool{
-		"grew": after.Config.TTL > before.Config.TTL, "shrunk": after.Config.TTL < before.Config.TTL &&
+		"grew": after.Config.TTL > before.Config.TTL,
+		"shrunk": after.Config.TTL < before.Config.TTL &&
 			after.Config.Version == before.Config.Version,
 		"loss": after.Frozen > before.Frozen, "back": after.Clock < before.Clock,
 		"unused": wantErr == nil && !want.Void && r.Unused > 0 && r.Drawn > after.SetAt &&
@@ -199,7 +184,7 @@ func (x *trio) configure(op lease.Op, c lease.Config) {
 	x.logf("%v at %d: %+v", op, x.now, c)
 	var want lease.State
 	var wantErr error
-	for i, s := range x.stores() {
+	for i, s := range x.stores {
 		got, gotErr := s.Configure(context.Background(), x.key, op, c)
 		if i == 0 {
 			if !x.clientTime && got.Exists {
@@ -207,13 +192,14 @@ func (x *trio) configure(op lease.Op, c lease.Config) {
 			}
 			want, wantErr = x.bucket.Configure(x.now, op, c)
 		}
-		x.same(x.who(s), want, wantErr, got, gotErr)
+		x.same(i, want, wantErr, got, gotErr)
 	}
 	x.compare()
 	x.births[x.bucket.Dump().Created] = true
 }
 
-func (x *trio) same(who string, want any, wantErr error, got any, gotErr error) {
+// same compares the answer of store i with the reference's.
+func (x *trio) same(i int, want any, wantErr error, got any, gotErr error) {
 	x.t.Helper()
 	for _, sentinel := range []error{lease.ErrStale, lease.ErrInvalidRequest, lease.ErrInvalidConfig} {
 		if errors.Is(wantErr, sentinel) && errors.Is(gotErr, sentinel) {
@@ -221,7 +207,7 @@ func (x *trio) same(who string, want any, wantErr error, got any, gotErr error) 
 		}
 	}
 	if wantErr != nil || gotErr != nil || !reflect.DeepEqual(want, got) {
-		x.fatalf("%s answers otherwise:\nwant %+v, %v\ngot  %+v, %v", who, want, wantErr, got, gotErr)
+		x.fatalf("%s answers otherwise:\nwant %+v, %v\ngot  %+v, %v", x.who(i), want, wantErr, got, gotErr)
 	}
 }
 
@@ -229,28 +215,34 @@ func (x *trio) same(who string, want any, wantErr error, got any, gotErr error) 
 func (x *trio) compare() {
 	x.t.Helper()
 	want := x.bucket.Dump()
-	for _, s := range x.stores() {
-		if x.clientTime && s == x.real {
+	for i, s := range x.stores {
+		if x.clientTime && i < len(x.stores)-1 {
 			// The server's own clock, which ends keys, has nothing to do with the chosen time.
-			pipe := s.rdb.Pipeline()
-			pipe.Persist(context.Background(), s.bucketKey(x.key))
-			for _, h := range x.names {
-				pipe.Persist(context.Background(), recordKey(s.bucketKey(x.key), h))
-			}
-			_, err := pipe.Exec(context.Background())
-			must(x.t, err)
+			x.eachKey(s, func(pipe redis.Pipeliner, key string) { pipe.Persist(context.Background(), key) })
 		}
-		if diff := diffDump(want, stored(x.t, s.rdb, s, x.key, x.names)); diff != "" {
-			x.fatalf("%s holds otherwise:\n%s", x.who(s), diff)
+		if diff := diffDump(want, textsOf(x.t, s, x.key, x.names...).dump(x.t)); diff != "" {
+			x.fatalf("%s holds otherwise:\n%s", x.who(i), diff)
 		}
 	}
+}
+
+// eachKey does something to the keys of the bucket and of all records.
+func (x *trio) eachKey(s *Store, do func(pipe redis.Pipeliner, key string)) {
+	x.t.Helper()
+	bucket, pipe := s.bucketKey(x.key), s.rdb.Pipeline()
+	do(pipe, bucket)
+	for _, h := range x.names {
+		do(pipe, recordKey(bucket, h))
+	}
+	_, err := pipe.Exec(context.Background())
+	testkit.NoErr(x.t, err)
 }
 
 // evict drops one holder's record everywhere, as a server under memory pressure may.
 func (x *trio) evict(holder string) {
 	x.logf("evict %s", holder)
-	for _, s := range x.stores() {
-		must(x.t, s.rdb.Del(context.Background(), recordKey(s.bucketKey(x.key), holder)).Err())
+	for _, s := range x.stores {
+		testkit.NoErr(x.t, s.rdb.Del(context.Background(), recordKey(s.bucketKey(x.key), holder)).Err())
 	}
 	x.bucket.DropRecord(holder)
 }
@@ -258,55 +250,32 @@ func (x *trio) evict(holder string) {
 // lose drops the bucket everywhere and leaves the records behind, as eviction may.
 func (x *trio) lose() {
 	x.logf("lose the bucket")
-	for _, s := range x.stores() {
-		must(x.t, s.rdb.Del(context.Background(), s.bucketKey(x.key)).Err())
+	for _, s := range x.stores {
+		testkit.NoErr(x.t, s.rdb.Del(context.Background(), s.bucketKey(x.key)).Err())
 	}
 	x.bucket = lease.Bucket{}
-	for x.clientTime && x.births[x.now] { // two buckets of one key never begin in the same microsecond
-		x.now++
-	}
+	x.fresh()
 }
 
 // save remembers everything; restore goes back to it, as the promotion of a replica that lagged
 // behind does.
 func (x *trio) save() {
-	ctx := context.Background()
 	x.logf("save")
-	x.saved = &snapshot{bucket: x.bucket.Clone(), records: make(map[string]string)}
-	s := x.stores()[0]
-	bucket := s.bucketKey(x.key)
-	x.saved.state = s.rdb.Get(ctx, bucket).Val()
-	for _, h := range x.names {
-		if text, err := s.rdb.Get(ctx, recordKey(bucket, h)).Result(); err == nil {
-			x.saved.records[h] = text
-		}
-	}
+	x.saved = &snapshot{x.bucket.Clone(), textsOf(x.t, x.stores[0], x.key, x.names...)}
 }
 
 func (x *trio) restore() {
-	ctx := context.Background()
 	x.logf("restore")
-	for _, s := range x.stores() {
-		bucket := s.bucketKey(x.key)
-		pipe := s.rdb.TxPipeline()
-		pipe.Del(ctx, bucket)
-		if x.saved.state != "" {
-			pipe.Set(ctx, bucket, x.saved.state, 0)
-		}
-		for _, h := range x.names {
-			pipe.Del(ctx, recordKey(bucket, h))
-			if text, ok := x.saved.records[h]; ok {
-				pipe.Set(ctx, recordKey(bucket, h), text, 0)
-			}
-		}
-		_, err := pipe.Exec(ctx)
-		must(x.t, err)
+	for _, s := range x.stores {
+		x.eachKey(s, func(pipe redis.Pipeliner, key string) { pipe.Del(context.Background(), key) })
+		x.saved.texts.put(x.t, s, x.key)
 	}
 	x.bucket = *x.saved.bucket.Clone()
 }
 
-func (x *trio) who(s *Store) string {
-	if s == x.mini {
+// who is what store i is called.
+func (x *trio) who(i int) string {
+	if i == len(x.stores)-1 {
 		return "miniredis"
 	}
 	return "redis"
@@ -320,10 +289,7 @@ func (x *trio) logf(format string, args ...any) {
 
 func (x *trio) fatalf(format string, args ...any) {
 	x.t.Helper()
-	for _, line := range x.log {
-		x.t.Log(line)
-	}
-	x.t.Fatalf(format, args...)
+	x.t.Fatalf("%s\n%s", strings.Join(x.log, "\n"), fmt.Sprintf(format, args...))
 }
 
 // Configurations whose share of a Target passes 2^53 tokens: the scripts do not take what they
@@ -346,9 +312,7 @@ func TestAllowancesBeyondWholeNumbersAgree(t *testing.T) {
 			for i := int64(1); i < 5; i++ {
 				g, err := x.call(lease.Request{Holder: "a", Seq: i, Config: config, Want: 5, Weight: c.weight,
 					Remaining: held})
-				if err != nil || g.Granted != 5 {
-					t.Errorf("call %d: %+v, %v", i, g, err)
-				}
+				testkit.Check(t, err == nil && g.Granted == 5, "call %d: %+v, %v", i, g, err)
 				held += g.Granted
 				x.now += 1000
 			}

@@ -11,46 +11,60 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// stored reads what Redis holds of one bucket into the form of lease.Bucket.Dump, so that both can
-// be compared. The records of all given holders are read, live or not.
-func stored(t testing.TB, rdb redis.UniversalClient, s *Store, key string,
-	holders []string) lease.BucketDump {
+// texts is what Redis holds of one bucket and of the records of some holders; what is not there is
+// empty.
+type texts struct {
+	state   string
+	records map[string]string
+}
+
+func textsOf(t testing.TB, s *Store, key string, holders ...string) texts {
 	t.Helper()
-	ctx := context.Background()
-	bucket := s.bucketKey(key)
-	pipe := rdb.Pipeline()
-	state := pipe.Get(ctx, bucket)
-	texts := make([]*redis.StringCmd, len(holders))
-	for i, h := range holders {
-		texts[i] = pipe.Get(ctx, recordKey(bucket, h))
+	ctx, bucket, pipe := context.Background(), s.bucketKey(key), s.rdb.Pipeline()
+	state, records := pipe.Get(ctx, bucket), make(map[string]*redis.StringCmd)
+	for _, h := range holders {
+		records[h] = pipe.Get(ctx, recordKey(bucket, h))
 	}
-	if _, err := pipe.Exec(ctx); err != nil && err != redis.Nil {
-		t.Fatal(err)
+	_, err := pipe.Exec(ctx)
+	testkit.Must(t, err == nil || err == redis.Nil, "%v", err)
+	x := texts{state.Val(), make(map[string]string)}
+	for h, text := range records {
+		x.records[h] = text.Val()
 	}
-	if state.Val() == "" {
-		return lease.BucketDump{}
+	return x
+}
+
+// put stores x where nothing is.
+func (x texts) put(t testing.TB, s *Store, key string) {
+	t.Helper()
+	values, bucket := map[string]string{s.bucketKey(key): x.state}, s.bucketKey(key)
+	for h, text := range x.records {
+		values[recordKey(bucket, h)] = text
 	}
-	d := dumpState(t, state.Val())
-	for i, h := range holders {
-		if text := texts[i].Val(); text != "" {
-			d.Records[h] = dumpRecord(t, text)
+	for k, text := range values {
+		if text != "" {
+			testkit.NoErr(t, s.rdb.Set(context.Background(), k, text, 0).Err())
 		}
 	}
-	return d
 }
 
 // stateNumbers and recordNumbers are how many numbers begin a bucket and make up a record; see
 // common.lua and lease.lua.
 const stateNumbers, recordNumbers = 35, 13
 
-func dumpState(t testing.TB, text string) lease.BucketDump {
+// dump reads x into the form of lease.Bucket.Dump, with the records of all holders, live or not.
+func (x texts) dump(t testing.TB) lease.BucketDump {
 	t.Helper()
-	limits := (len(text)/8 - stateNumbers - 5 + 2) / 9
-	config := text[8*stateNumbers:][:configSize(limits)]
-	f := floats(t, text[:8*stateNumbers], stateNumbers)
+	if x.state == "" {
+		return lease.BucketDump{}
+	}
+	limits := (len(x.state)/8 - stateNumbers - 5 + 2) / 9
+	config := x.state[8*stateNumbers:][:configSize(limits)]
+	f := floats(t, x.state[:8*stateNumbers], stateNumbers)
 	n := ints(t, append(f[:16:16], f[17:]...))
 	d := lease.BucketDump{
 		Exists: true, Created: n[0], Epoch: n[1], Counter: n[2], Clock: n[3], Now: n[4], Frozen: n[5],
@@ -63,26 +77,23 @@ func dumpState(t testing.TB, text string) lease.BucketDump {
 	copy(d.Held[:], n[18:26])
 	copy(d.Weight[:], n[26:])
 	var err error
-	if d.Config, err = parseConfig(config, time.Duration(n[8])*time.Microsecond); err != nil {
-		t.Fatal(err)
-	}
-	levels := ints(t, floats(t, text[8*stateNumbers+len(config):], 2*(limits-1)))
+	d.Config, err = parseConfig(config, time.Duration(n[8])*time.Microsecond)
+	testkit.NoErr(t, err)
+	levels := ints(t, floats(t, x.state[8*stateNumbers+len(config):], 2*(limits-1)))
 	for k := 1; k < limits; k++ {
 		d.Level[k], d.Rest[k] = levels[2*k-2], levels[2*k-1]
 	}
-	return d
-}
-
-// dumpRecord leaves out the birth and the epoch, which only say whether the record counts.
-func dumpRecord(t testing.TB, text string) lease.RecordDump {
-	t.Helper()
-	f := floats(t, text, recordNumbers)
-	n := ints(t, f[:12])
-	return lease.RecordDump{
-		Seq: n[2], Gen: n[3], Slice: n[4], Ends: n[5], Held: n[6], Weight: n[7], Granted: n[8],
-		Void: n[9] == 1, Since: n[10], Last: n[11],
-		Allowance: f[12],
+	for h, text := range x.records {
+		if text == "" {
+			continue
+		}
+		// the first two are the birth and the epoch, which only say whether the record counts
+		f := floats(t, text, recordNumbers)
+		n := ints(t, f[:12])
+		d.Records[h] = lease.RecordDump{Seq: n[2], Gen: n[3], Slice: n[4], Ends: n[5], Held: n[6],
+			Weight: n[7], Granted: n[8], Void: n[9] == 1, Since: n[10], Last: n[11], Allowance: f[12]}
 	}
+	return d
 }
 
 // diffDump says where the stored bucket differs from the reference. A record that the reference
@@ -104,9 +115,7 @@ func diffDump(want, got lease.BucketDump) string {
 // floats reads n doubles, which must be all of text.
 func floats(t testing.TB, text string, n int) []float64 {
 	t.Helper()
-	if len(text) != 8*n {
-		t.Fatalf("%d bytes, want %d doubles: %q", len(text), n, text)
-	}
+	testkit.Must(t, len(text) == 8*n, "%d bytes, want %d doubles: %q", len(text), n, text)
 	out := make([]float64, n)
 	for i := range out {
 		out[i] = math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i:])))
@@ -118,9 +127,8 @@ func ints(t testing.TB, values []float64) []int64 {
 	t.Helper()
 	out := make([]int64, len(values))
 	for i, x := range values {
-		if out[i] = int64(x); float64(out[i]) != x {
-			t.Fatalf("%v is not a whole number: %v", x, values)
-		}
+		out[i] = int64(x)
+		testkit.Must(t, float64(out[i]) == x, "%v is not a whole number: %v", x, values)
 	}
 	return out
 }

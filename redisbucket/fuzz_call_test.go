@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -57,10 +58,7 @@ func FuzzCall(f *testing.F) {
 		x := s.trio(t, rand.New(dice), true)
 		// As many steps as there are bytes for, and a few more; 64 say as much as thousands and keep a
 		// fuzzer quick.
-		for i := range 64 {
-			if i > 8 && len(dice.data) < 2 {
-				break
-			}
+		for i := 0; i < 64 && (i <= 8 || len(dice.data) >= 2); i++ {
 			x.step()
 		}
 	})
@@ -71,9 +69,9 @@ func FuzzCall(f *testing.F) {
 // alike.
 func FuzzCallNumbers(f *testing.F) {
 	const most = lease.WaitingMax
-	add := func(now, later, a, b, c, d, e, g int64) {
-		f.Add(now, later, a, b, c, d, e, g, int64(100), int64(0), int64(0), a, now+later/2, int64(0),
-			int64(400_000))
+	add := func(now, later, want, remaining, returned, debt, refund, weight int64) {
+		f.Add(now, later, want, remaining, returned, debt, refund, weight, int64(100), int64(0), int64(0),
+			want, now+later/2, int64(0), int64(400_000))
 	}
 	add(1_700_000_000_000_000, 1000, 10, 0, 0, 0, 0, 1)
 	add(0, 0, most, most, most, most, most, 1<<20)
@@ -81,12 +79,10 @@ func FuzzCallNumbers(f *testing.F) {
 	add(1<<52-1, -(1 << 51), 10, 10, 10, 0, 5, 7)
 	add(5, 400_001, 3, 2, 1, 50, 5, 3)
 	f.Add(int64(1000), int64(1), int64(1<<40), int64(0), int64(0), int64(0), int64(0), int64(1), int64(1<<41),
-		int64(1<<41), int64(3),
-		int64(most), int64(1000), int64(1), int64(7_200_000_000))
+		int64(1<<41), int64(3), int64(most), int64(1000), int64(1), int64(7_200_000_000))
 	s := startServers(f)
 	f.Fuzz(func(t *testing.T, now, later, want, remaining, returned, debt, refund, weight, tokens, burst,
-		overcommit,
-		unused, drawn, ahead, leaseMax int64) {
+		overcommit, unused, drawn, ahead, leaseMax int64) {
 		x := s.trio(t, rand.New(newChoices(nil)), true)
 		// of both: later times are refused by the scripts and never come to the reference
 		const clockEnd = 1 << 52
@@ -96,13 +92,13 @@ func FuzzCallNumbers(f *testing.F) {
 		first := request(1)
 		first.Config.Limits = []lease.Limit{lease.PerSecond(tokens).WithBurst(burst)}
 		first.Config.Overcommit = overcommit
-		first.Want, first.Weight, first.Holder = want, weight, "h"
+		first.Want, first.Weight = want, weight
 		if first.Validate() != nil || first.Config.Validate() != nil {
 			t.Skip()
 		}
 		x.names, x.now = []string{"h"}, now
 		g, err := x.call(first)
-		must(t, err)
+		testkit.NoErr(t, err)
 		// what it reports and asks next, for itself and then as a stranger would
 		x.now += later
 		second := first

@@ -4,22 +4,23 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // oddKeys are user keys that a careless layout mixes up.
 var oddKeys = []string{
 	"", "{", "}", "{}", "}{", "{}{}", "}}", "a", "a}", "{a}", "a{b}c", "}a", "%", "%25", "%7D", "%e", "%h:",
-	"%%", "%7d", "}%",
-	"\x00", "a\x00b", "\r\n", "\xff\xfe", "a:b", "a}:h", ":", "user:{1}", "日本", " ",
-	strings.Repeat("x", lease.KeyMax),
-	strings.Repeat("x", lease.KeyMax+1), strings.Repeat("x", lease.KeyMax) + "}", strings.Repeat("}", 10_000),
+	"%%", "%7d", "}%", "\x00", "a\x00b", "\r\n", "\xff\xfe", "a:b", "a}:h", ":", "user:{1}", "日本", " ",
+	strings.Repeat("x", lease.KeyMax), strings.Repeat("x", lease.KeyMax+1),
+	strings.Repeat("x", lease.KeyMax) + "}", strings.Repeat("}", 10_000),
 	strings.Repeat("}", lease.KeyMax), strings.Repeat("}", 22), strings.Repeat("}", 23),
 	strings.Repeat("x", 90) + "}}}}}", strings.Repeat("x", 90) + "%%%%%%", "%h:" + strings.Repeat("0", 64),
 }
@@ -59,17 +60,15 @@ func randomKey(rng *rand.Rand) string {
 
 func TestKeysOfOneBucketShareASlotAndBucketsNeverMeet(t *testing.T) {
 	// given user keys of any bytes
-	rng := rand.New(rand.NewPCG(1, 2))
-	keys := append([]string(nil), oddKeys...)
+	rng, keys := rand.New(rand.NewPCG(1, 2)), slices.Clone(oddKeys)
 	for range 50_000 {
 		keys = append(keys, randomKey(rng))
 	}
 	s := &Store{prefix: defaultPrefix}
 	owner := make(map[string]string)
 	take := func(redisKey, who string) {
-		if other, taken := owner[redisKey]; taken && other != who {
-			t.Fatalf("%q is a key of %s and of %s", redisKey, other, who)
-		}
+		other, taken := owner[redisKey]
+		testkit.Must(t, !taken || other == who, "%q is a key of %s and of %s", redisKey, other, who)
 		owner[redisKey] = who
 	}
 	for _, key := range keys {
@@ -80,13 +79,11 @@ func TestKeysOfOneBucketShareASlotAndBucketsNeverMeet(t *testing.T) {
 			record := recordKey(bucket, holder)
 			take(record, fmt.Sprintf("bucket %q holder %q", key, holder))
 			// then both are in one slot
-			if slot(record) != slot(bucket) {
-				t.Fatalf("key %q: %q and %q are in different slots", key, bucket, record)
-			}
+			testkit.Must(t, slot(record) == slot(bucket), "key %q: %q and %q are in different slots", key, bucket, record)
 		}
-		if most := max(lease.KeyHashLen, len(key)*11/10) + len("yuzhi:{}"); len(bucket) > most {
-			t.Fatalf("a key of %d bytes makes a Redis key of %d, at most %d", len(key), len(bucket), most)
-		}
+		most := max(lease.KeyHashLen, len(key)*11/10) + len("yuzhi:{}")
+		testkit.Must(t, len(bucket) <= most, "a key of %d bytes makes a Redis key of %d, at most %d", len(key),
+			len(bucket), most)
 	}
 }
 
@@ -95,9 +92,7 @@ func TestDifferentKeysSpreadOverSlots(t *testing.T) {
 	for i := range 1000 {
 		slots[slot(s.bucketKey(fmt.Sprint("user:", i)))] = true
 	}
-	if len(slots) < 900 {
-		t.Errorf("1000 keys are in %d slots", len(slots))
-	}
+	testkit.Check(t, len(slots) >= 900, "1000 keys are in %d slots", len(slots))
 }
 
 // hybrid calls under the short form of a long key, and people inspect by the key itself.
@@ -107,9 +102,8 @@ func TestALongKeyAndItsShortFormAreOneBucket(t *testing.T) {
 		if lease.IsKeyHash(key) {
 			continue // a Store takes it for a short form; to hybrid, and to Inspect, it is another key's name
 		}
-		if s.bucketKey(lease.ShortKey(key)) != s.bucketKey(key) {
-			t.Errorf("%.80q: %q and %q", key, s.bucketKey(lease.ShortKey(key)), s.bucketKey(key))
-		}
+		short, long := s.bucketKey(lease.ShortKey(key)), s.bucketKey(key)
+		testkit.Check(t, short == long, "%.80q: %q and %q", key, short, long)
 	}
 }
 
@@ -142,35 +136,19 @@ func FuzzBucketKey(f *testing.F) {
 		recordA, recordB := recordKey(bucketA, holderA), recordKey(bucketB, holderB)
 		// then two keys share their bucket only if they are one key, and a record never is anybody's
 		// bucket,
-		if (bucketA == bucketB) != (a == b) {
-			t.Fatalf("%q has the bucket %q, %q has %q", a, bucketA, b, bucketB)
-		}
-		if (recordA == recordB) != (a == b && holderA == holderB) || recordA == bucketB ||
-			recordB == bucketA || recordA == bucketA {
-			t.Fatalf("%q has %q and %q, %q has %q and %q", a, bucketA, recordA, b, bucketB, recordB)
-		}
+		testkit.Must(t, (bucketA == bucketB) == (a == b), "%q has the bucket %q, %q has %q", a, bucketA, b, bucketB)
+		testkit.Must(t, (recordA == recordB) == (a == b && holderA == holderB) && recordA != bucketB &&
+			recordB != bucketA && recordA != bucketA, "%q has %q and %q, %q has %q and %q", a, bucketA, recordA, b,
+			bucketB, recordB)
 		// and bucket and record are in one slot.
-		want := [...]int64{slot(bucketA), slot(bucketA), slot(bucketB), slot(bucketB)}
-		names := [...]string{bucketA, recordA, bucketB, recordB}
-		for i, name := range names {
-			if slot(name) != want[i] {
-				t.Fatalf("%q is in slot %d, its bucket in %d", name, slot(name), want[i])
-			}
-		}
-		if server == nil {
-			return
-		}
-		pipe := server.Pipeline()
-		var answers [len(names)]*redis.IntCmd
-		for i, name := range names {
-			answers[i] = pipe.ClusterKeySlot(context.Background(), name)
-		}
-		if _, err := pipe.Exec(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		for i, name := range names {
-			if got := answers[i].Val(); got != want[i] {
-				t.Fatalf("the server puts %q in slot %d, computed %d", name, got, want[i])
+		for name, bucket := range map[string]string{bucketA: bucketA, recordA: bucketA, bucketB: bucketB,
+			recordB: bucketB} {
+			want := slot(bucket)
+			testkit.Must(t, slot(name) == want, "%q is in slot %d, its bucket in %d", name, slot(name), want)
+			if server != nil {
+				got, err := server.ClusterKeySlot(context.Background(), name).Result()
+				testkit.Must(t, err == nil && got == want, "the server puts %q in slot %d, computed %d: %v", name, got,
+					want, err)
 			}
 		}
 	})

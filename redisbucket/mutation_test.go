@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -370,7 +371,7 @@ func newStage(t *testing.T, addr, prefix string, s *script) *stage {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { rdb.Close() })
 	store, err := New(rdb, Config{Prefix: t.Name() + prefix})
-	must(t, err)
+	testkit.NoErr(t, err)
 	limit := lease.PerSecond(100).WithBurst(10)
 	st := &stage{t: t, store: store, now: 1_700_000_000_000_000, audit: limit,
 		holders: make(map[string]*honest), config: lease.Config{
@@ -424,7 +425,7 @@ func (s *stage) deliverAgain(holder string, seq int64) {
 func (s *stage) send(r lease.Request) lease.Grant {
 	s.t.Helper()
 	g, err := exchange(s.store, "k", r)
-	must(s.t, err)
+	testkit.NoErr(s.t, err)
 	ctx, bucket := context.Background(), s.store.bucketKey("k")
 	s.store.rdb.Persist(ctx, bucket)
 	s.store.rdb.Persist(ctx, recordKey(bucket, r.Holder))

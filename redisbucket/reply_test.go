@@ -1,27 +1,47 @@
 package redisbucket
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
+	"net"
+	"reflect"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-func grantReply() []any {
-	return []any{"ok", int64(7), int64(5), int64(0), int64(1000), int64(0), int64(11), int64(3), int64(2),
-		int64(1), int64(1_800_000),
-		int64(457_000), int64(1_700_000_000_000_001), int64(1_700_000_000_000_000), int64(60), int64(400_000),
-		"", int64(40), int64(7000)}
+// grantReply is a good answer of lease.lua, with items replaced.
+func grantReply(replaced map[int]any) []any {
+	items := []any{"ok", int64(7), int64(5), int64(0), int64(1000), int64(0), int64(11), int64(3), int64(2),
+		int64(1), int64(1_800_000), int64(457_000), int64(1_700_000_000_000_001), int64(1_700_000_000_000_000),
+		int64(60), int64(400_000), "", int64(40), int64(7000)}
+	for i, v := range replaced {
+		items[i] = v
+	}
+	return items
+}
+
+// stateReply is a good answer of configure.lua.
+func stateReply(t testing.TB) []any {
+	return []any{"ok", int64(1), int64(0), int64(60), int64(2), int64(11), int64(3),
+		int64(1_700_000_000_000_000), int64(400_000),
+		textOf(t, request(1).Config), int64(40), int64(10_000)}
 }
 
 func TestGrantIsRead(t *testing.T) {
 	r := request(7)
 	r.Waiting = 2
-	g, err := decodeGrant(grantReply(), &r)
+	g, err := decodeGrant(grantReply(nil), &r)
 	want := lease.Grant{
 		Seq: 7, Granted: 5, Waited: 2, Short: true, Delay: time.Millisecond, Config: r.Config, Epoch: 11,
 		Counter: 3,
@@ -30,9 +50,7 @@ func TestGrantIsRead(t *testing.T) {
 		LeaseMax: 457 * time.Millisecond, Running: 1_700_000_000_000_001, ServerTime: 1_700_000_000_000_000,
 		Ledger: 60,
 	}
-	if err != nil || fmt.Sprint(g) != fmt.Sprint(want) {
-		t.Errorf("%+v, %v\nwant %+v", g, err, want)
-	}
+	testkit.Check(t, err == nil && reflect.DeepEqual(g, want), "%+v, %v\nwant %+v", g, err, want)
 }
 
 // TestForeignRepliesAreErrors: whatever stands where a reply should be, the answer is a typed error
@@ -40,45 +58,30 @@ func TestGrantIsRead(t *testing.T) {
 func TestForeignRepliesAreErrors(t *testing.T) {
 	r := request(7)
 	r.Need = 4
-	var replies []any
-	replies = append(replies, nil, "OK", int64(1), []any{}, []any{nil}, []any{"ok"}, map[any]any{}, true, 1.5,
-		[]any{[]any{"ok"}}, []any{"hello"})
-	good := grantReply()
-	for n := range good {
-		replies = append(replies, good[:n])
+	good := grantReply(nil)
+	replies := []any{nil, "OK", int64(1), []any{}, []any{nil}, []any{"ok"}, map[any]any{}, true, 1.5,
+		[]any{[]any{"ok"}}, []any{"hello"}, append(slices.Clone(good), int64(1)),
+		grantReply(map[int]any{2: int64(3)}),                              // below Need
+		grantReply(map[int]any{11: int64(4e9), 15: int64(3_600_000_001)}), // a T above an hour
+		grantReply(map[int]any{11: int64(7_200_000_001)}),                 // a lease above two
 	}
-	replies = append(replies, append(slices.Clone(good), int64(1)))
 	for i := range good {
+		replies = append(replies, good[:i])
 		for _, v := range []any{nil, "x", "5", int64(-1), int64(math.MinInt64), int64(math.MaxInt64), 1.5,
 			[]any{}, errors.New("x")} {
-			bad := slices.Clone(good)
-			bad[i] = v
-			replies = append(replies, bad)
+			replies = append(replies, grantReply(map[int]any{i: v}))
 		}
 	}
 	for i, v := range map[int]int64{1: 6, 2: 11, 3: 2, 6: 0, 9: 2, 8: 0, 10: 0, 11: 399_999, 12: 1 << 52,
 		13: 1 << 52, 15: 0, 17: 101} {
-		bad := slices.Clone(good)
-		bad[i] = v
-		replies = append(replies, bad)
+		replies = append(replies, grantReply(map[int]any{i: v}))
 	}
-	short, long, leases := slices.Clone(good), slices.Clone(good), slices.Clone(good)
-	short[2] = int64(3)                                   // below Need
-	long[11], long[15] = int64(4e9), int64(3_600_000_001) // a T above an hour
-	leases[11] = int64(7_200_000_001)
-	replies = append(replies, short, long, leases)
 	for _, v := range replies {
 		g, err := decodeGrant(v, &r)
-		if !errors.Is(err, ErrReply) || fmt.Sprint(g) != fmt.Sprint(lease.Grant{}) {
-			t.Errorf("%v: %+v, %v", v, g, err)
-		}
-		if wrapped := wrap("k", err); !errors.Is(wrapped, lease.ErrUnavailable) ||
-			errors.Is(wrapped, lease.ErrRefused) {
-			t.Errorf("%v: %v", v, wrapped)
-		}
-		if _, err := decodeState(v); err == nil {
-			t.Errorf("%v was taken for a state", v)
-		}
+		testkit.Check(t, errors.Is(err, ErrReply) && reflect.ValueOf(g).IsZero(), "%v: %+v, %v", v, g, err)
+		checkError(t, fmt.Sprint(v), wrap("k", err), map[error]bool{lease.ErrUnavailable: true, lease.ErrRefused: false})
+		_, err = decodeState(v)
+		testkit.Check(t, err != nil, "%v was taken for a state", v)
 	}
 }
 
@@ -92,41 +95,186 @@ func TestConfigTextSurvivesTheWire(t *testing.T) {
 		{Limits: []lease.Limit{lease.PerSecond(1_000_000_000)}, TTL: 2 * time.Microsecond,
 			Target: time.Microsecond},
 	} {
-		text, err := appendConfig(nil, &c)
-		must(t, err)
+		text := []byte(textOf(t, c))
 		got, err := parseConfig(string(text), c.TTL)
-		if err != nil || fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", c) {
-			t.Errorf("%q: %+v, %v", text, got, err)
-		}
+		testkit.Check(t, err == nil && reflect.DeepEqual(got, c), "%q: %+v, %v", text, got, err)
 		// and no text that differs is taken
 		for i := range text {
 			for _, b := range []byte("0\x00\x01\x7f\xff") {
 				bad := slices.Clone(text)
 				bad[i] = b
-				if back, err := parseConfig(string(bad), c.TTL); err == nil {
-					back.TTL = time.Hour // the given one may be too short for the Target that was read
-					if again, _ := appendConfig(nil, &back); string(again) != string(bad) {
-						t.Errorf("%q was read as %+v", bad, back)
-					}
-				}
+				checkParse(t, string(bad))
 			}
 		}
 	}
 }
 
+// checkParse fails the test if text is taken for a configuration that is written otherwise.
+func checkParse(t *testing.T, text string) {
+	t.Helper()
+	if c, err := parseConfig(text, time.Hour); err == nil {
+		again, err := appendConfig(nil, &c)
+		testkit.Check(t, err == nil && string(again) == text, "%q became %q, %v", text, again, err)
+	}
+}
+
 func FuzzParseConfigNeverPanics(f *testing.F) {
 	good := textOf(f, request(1).Config)
-	f.Add(good)
-	f.Add("")
-	f.Add(good[1:])
-	f.Add(setNumber(good, 0, math.NaN()))
-	f.Add(setNumber(good, 2, 0.5))
-	f.Add(setNumber(good, 4, math.Inf(1)))
-	f.Fuzz(func(t *testing.T, text string) {
-		if c, err := parseConfig(text, time.Hour); err == nil {
-			if again, err := appendConfig(nil, &c); err != nil || string(again) != text {
-				t.Errorf("%q became %q, %v", text, again, err)
+	for _, text := range []string{good, "", good[1:], setNumber(good, 0, math.NaN()), setNumber(good, 2, 0.5),
+		setNumber(good, 4, math.Inf(1))} {
+		f.Add(text)
+	}
+	f.Fuzz(checkParse)
+}
+
+// checkGrant fails t unless g is what the bucket could have answered to r: a peer that is broken or
+// hostile can make tokens in no other way than through these fields.
+func checkGrant(t *testing.T, r *lease.Request, g lease.Grant) {
+	t.Helper()
+	const most = 1 << 53
+	testkit.Must(t, g.Seq == r.Seq && g.Granted >= 0 && g.Granted <= r.Want &&
+		(g.Granted == 0 || g.Granted >= r.Need) && g.Waited == min(g.Granted, r.Waiting) &&
+		g.Short == (g.Granted < r.Want) && g.Delay >= 0 && g.RetryAfter >= 0 && g.Expiry > 0 &&
+		g.Epoch >= 1 && g.Epoch <= lease.WaitingMax && g.Counter >= 0 && g.Counter <= lease.WaitingMax &&
+		g.Ledger >= 0 && g.Ledger <= most && g.ActiveWeight >= 1 && g.ActiveWeight <= most &&
+		g.ServerTime >= 0 && g.ServerTime <= lease.WaitingMax && g.Running >= 0 && g.Running <= lease.WaitingMax &&
+		g.Config.TTL > 0 && g.Config.TTL <= time.Hour && g.LeaseMax >= g.Config.TTL && g.LeaseMax <= 2*time.Hour,
+		"taken: %+v", g)
+	checkLevels(t, g.Config, g.Levels)
+}
+
+func checkLevels(t *testing.T, c lease.Config, levels [lease.LimitsMax]int64) {
+	t.Helper()
+	whole := c
+	whole.Target = c.Target.Truncate(time.Microsecond)
+	whole.TTL = max(c.TTL, 2*whole.Target) // a T in force may be shorter until it has grown
+	err := whole.Validate()
+	testkit.Must(t, err == nil, "a configuration was taken that cannot be used: %v", err)
+	for k, n := range levels {
+		room := int64(0)
+		if k < len(c.Limits) {
+			room = c.Limits[k].Capacity()
+		}
+		testkit.Must(t, n >= 0 && n <= room, "level %d is %d: %+v", k, n, c)
+	}
+}
+
+// announces finds lengths of a million and more.
+var announces = regexp.MustCompile(`[*$%~>|!=][+]?[0-9]{7}`)
+
+// onTheWire is items as a server sends them.
+func onTheWire(items []any) []string {
+	words := []string{fmt.Sprintf("*%d\r\n", len(items))}
+	for _, item := range items {
+		if n, ok := item.(int64); ok {
+			words = append(words, fmt.Sprintf(":%d\r\n", n))
+		} else {
+			words = append(words, fmt.Sprintf("$%d\r\n%s\r\n", len(item.(string)), item))
+		}
+	}
+	return words
+}
+
+// FuzzWire: whatever bytes stand where a reply should be, read by go-redis, nothing but a grant or
+// a state that the bucket could have given is taken, and everything else is a typed error without
+// one. Nothing panics and nothing hangs.
+//
+//	go test ./redisbucket -run '^$' -fuzz FuzzWire
+func FuzzWire(f *testing.F) {
+	for _, s := range []string{
+		"", "\r\n", "+OK\r\n", "-ERR x\r\n", "-NOSCRIPT x\r\n", "-MOVED 1 127.0.0.1:1\r\n", ":5\r\n",
+		"$-1\r\n", "$5\r\nab", "*-1\r\n", "*2\r\n$2\r\nok\r\n", "*99999\r\n", "$99999\r\n", "_\r\n", ",nan\r\n",
+		"(123456789012345678901234567890\r\n", "%1\r\n+a\r\n:1\r\n", "~1\r\n+ok\r\n", "#t\r\n",
+		">2\r\n+a\r\n+b\r\n",
+		"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "*2\r\n$7\r\ndamaged\r\n$1\r\nk\r\n",
+		"*1\r\n$5\r\nstale\r\n", "|1\r\n+k\r\n+v\r\n+x\r\n", "*3\r\n$2\r\nok\r\n:0\r\n:0\r\n",
+	} {
+		f.Add([]byte(s))
+	}
+	other := request(1).Config
+	other.Limits[0], other.Version.Revision = lease.PerSecond(200), 1
+	for _, items := range [][]any{grantReply(nil), stateReply(f), grantReply(map[int]any{16: textOf(f, other)})} {
+		good := onTheWire(items)
+		f.Add([]byte(strings.Join(good, "")))
+		for i := range good {
+			f.Add([]byte(strings.Join(good[:i], "")))
+			// one item is another one, of every type that go-redis reads
+			for _, bad := range []string{":0\r\n", ":3\r\n", ":11\r\n", ":-5\r\n", ":9007199254740993\r\n",
+				":9223372036854775807\r\n", "$0\r\n\r\n", "$1\r\n5\r\n", "$-1\r\n", "_\r\n", "*0\r\n",
+				"*1\r\n:5\r\n", ",1.5\r\n", "#t\r\n", "-ERR x\r\n",
+				"(340282366920938463463374607431768211456\r\n", "%1\r\n+a\r\n:1\r\n"} {
+				f.Add([]byte(strings.Join(good[:i], "") + bad + strings.Join(good[i+1:], "")))
 			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		if announces.Match(wire) {
+			t.Skip("go-redis allocates as much as is announced")
+		}
+		answered := func() *Store {
+			return storeOver(t, redis.NewClient(&redis.Options{
+				Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1,
+				DialerRetries: 1,
+				Dialer: func(context.Context, string, string) (net.Conn, error) {
+					return &scripted{wire: wire}, nil
+				},
+			}))
+		}
+		r := request(7) // which asks for little, so that a grant that is too large is easily met
+		r.Need, r.Waiting = 4, 2
+		if g, err := exchange(answered(), "k", r); err == nil {
+			checkGrant(t, &r, g)
+		} else {
+			checkTyped(t, err, g)
+		}
+		if st, err := answered().Inspect(t.Context(), "k"); err != nil {
+			checkTyped(t, err, st)
+		} else if st.Exists || st.Changed {
+			checkLevels(t, st.Config, st.Levels)
+			least := min(st.Ledger, st.ActiveWeight, st.Epoch, st.Counter, st.ServerTime)
+			testkit.Must(t, least >= 0, "taken: %+v", st)
 		}
 	})
 }
+
+// checkTyped fails t unless err is one that callers know by name, and nothing came with it.
+func checkTyped(t *testing.T, err error, with any) {
+	t.Helper()
+	known := []error{lease.ErrUnavailable, lease.ErrStale, lease.ErrInvalidRequest, lease.ErrInvalidConfig}
+	testkit.Must(t, err.Error() != "" && slices.ContainsFunc(known, func(is error) bool { return errors.Is(err, is) }),
+		"unknown error %v", err)
+	testkit.Must(t, reflect.ValueOf(with).IsZero(), "an error came with %+v", with)
+}
+
+// scripted is a connection whose peer refuses the handshake, as old servers do, and answers the
+// first script call with wire and then nothing more.
+type scripted struct {
+	net.Conn
+	wire   []byte
+	answer []byte
+}
+
+func (c *scripted) Write(p []byte) (int, error) {
+	if bytes.Contains(bytes.ToLower(p), []byte("evalsha")) || bytes.Contains(p, []byte("redis.call")) {
+		c.answer, c.wire = append(c.answer, c.wire...), nil
+	} else {
+		c.answer = append(c.answer, "-ERR unknown command\r\n"...)
+	}
+	return len(p), nil
+}
+
+func (c *scripted) Read(p []byte) (int, error) {
+	if len(c.answer) == 0 {
+		return 0, net.ErrClosed // the peer has gone
+	}
+	n := copy(p, c.answer)
+	c.answer = c.answer[n:]
+	return n, nil
+}
+
+func (*scripted) Close() error                     { return nil }
+func (*scripted) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (*scripted) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (*scripted) SetDeadline(time.Time) error      { return nil }
+func (*scripted) SetReadDeadline(time.Time) error  { return nil }
+func (*scripted) SetWriteDeadline(time.Time) error { return nil }

@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,20 +11,112 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
+
+// onEach runs f against miniredis and, where it is installed, a real server.
+func onEach(t *testing.T, f func(t *testing.T, s *Store)) {
+	t.Run("miniredis", func(t *testing.T) { f(t, newStore(t, miniredis.RunT(t).Addr())) })
+	t.Run("redis", func(t *testing.T) { f(t, newStore(t, redistest.Start(t).Addr)) })
+}
+
+func newStore(t testing.TB, addr string) *Store {
+	t.Helper()
+	return storeOver(t, redis.NewClient(&redis.Options{Addr: addr}))
+}
+
+// storeOver is a store over rdb, which is closed with the test.
+func storeOver(t testing.TB, rdb redis.UniversalClient) *Store {
+	t.Helper()
+	t.Cleanup(func() { rdb.Close() })
+	return storeOn(t, rdb)
+}
+
+// storeOn is a store over an rdb that outlives the test.
+func storeOn(t testing.TB, rdb redis.UniversalClient) *Store {
+	t.Helper()
+	s, err := New(rdb, Config{})
+	testkit.NoErr(t, err)
+	return s
+}
+
+// request is a plausible call of holder "h".
+func request(seq int64) lease.Request {
+	return lease.Request{Holder: "h", Seq: seq, Want: 10, Weight: 1, Config: lease.Config{
+		Limits: []lease.Limit{lease.PerSecond(100)}, TTL: 400 * time.Millisecond,
+		Target: 100 * time.Millisecond,
+	}}
+}
+
+// exchange makes one call.
+func exchange(s *Store, key string, r lease.Request) (lease.Grant, error) {
+	c := &lease.Call{Key: key, Request: r}
+	s.Exchange(context.Background(), []*lease.Call{c}, func([]*lease.Call) {})
+	return c.Grant, c.Err
+}
+
+// granted makes one call that must succeed.
+func granted(t testing.TB, s *Store, key string, r lease.Request) lease.Grant {
+	t.Helper()
+	g, err := exchange(s, key, r)
+	testkit.NoErr(t, err)
+	return g
+}
+
+// checkError fails the test unless err is what want says of each error.
+func checkError(t *testing.T, what string, err error, want map[error]bool) {
+	t.Helper()
+	for is, want := range want {
+		testkit.Check(t, errors.Is(err, is) == want, "%s: %v, is %v: want %v", what, err, is, want)
+	}
+}
+
+// contents is everything in the database but the remaining time of keys.
+func contents(s *Store) string {
+	ctx := context.Background()
+	var b strings.Builder
+	keys := s.rdb.Keys(ctx, "*").Val()
+	for _, k := range keys {
+		fmt.Fprintf(&b, "%q: %s %q %q %v\n", k, s.rdb.Type(ctx, k).Val(), s.rdb.Get(ctx, k).Val(),
+			s.rdb.LRange(ctx, k, 0, -1).Val(), s.rdb.HGetAll(ctx, k).Val())
+	}
+	return fmt.Sprint(len(keys), b.String())
+}
+
+// textOf is c as the scripts store it.
+func textOf(t testing.TB, c lease.Config) string {
+	t.Helper()
+	text, err := appendConfig(nil, &c)
+	testkit.NoErr(t, err)
+	return string(text)
+}
 
 func TestNewReportsEveryViolation(t *testing.T) {
 	for _, rdb := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
 		_, err := New(rdb, Config{Prefix: "a{b", InFlight: -1})
-		if !errors.Is(err, ErrInvalidConfig) {
-			t.Fatal(err)
-		}
+		testkit.Must(t, errors.Is(err, ErrInvalidConfig), "%v", err)
 		for _, what := range []string{"client is nil", `"a{b"`, "-1"} {
-			if !strings.Contains(err.Error(), what) {
-				t.Errorf("%T: %q is not in %v", rdb, what, err)
-			}
+			testkit.Check(t, strings.Contains(err.Error(), what), "%T: %q is not in %v", rdb, what, err)
 		}
+	}
+}
+
+func TestARingIsRefusedUnlessAskedFor(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Start(t).Addr,
+		"b": redistest.Start(t).Addr}})
+	defer ring.Close()
+	// Nobody gets a ring by accident: the error says what it costs, beside all other violations.
+	_, err := New(ring, Config{InFlight: -1})
+	testkit.Check(t, errors.Is(err, ErrInvalidConfig) && strings.Contains(err.Error(), "a full burst") &&
+		strings.Contains(err.Error(), "InFlight"), "%v", err)
+	// Whoever asks for it is served, and told of its dials as with any client.
+	s, err := New(ring, Config{AllowRing: true})
+	testkit.NoErr(t, err)
+	testkit.NoErr(t, s.Ping(t.Context()))
+	for _, k := range []string{"a", "b", "c", "d"} {
+		granted(t, s, k, request(1))
 	}
 }
 
@@ -35,12 +128,9 @@ func TestTheClockIsTheServersUnlessAskedOtherwise(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		defer rdb.Close()
 		s, err := New(rdb, Config{ClientTime: clientTime})
-		must(t, err)
-		g, err := exchange(s, "k", request(1))
-		must(t, err)
-		if in2001 := g.ServerTime == 1_000_000_000_000_000; in2001 == clientTime {
-			t.Errorf("client time %v: server time is %d", clientTime, g.ServerTime)
-		}
+		testkit.NoErr(t, err)
+		at := granted(t, s, "k", request(1)).ServerTime
+		testkit.Check(t, (at == 1_000_000_000_000_000) == !clientTime, "client time %v: server time is %d", clientTime, at)
 	}
 }
 
@@ -60,53 +150,60 @@ func TestAnExchangeGroupsEveryCallOnce(t *testing.T) {
 	})
 	// then every call came back once, and only the invalid one failed
 	for i, c := range calls {
-		if seen[c] != 1 || (c.Err != nil) != (i == 1) {
-			t.Errorf("%q: seen %d times, %v", c.Key, seen[c], c.Err)
-		}
+		testkit.Check(t, seen[c] == 1 && (c.Err != nil) == (i == 1), "%q: seen %d times, %v", c.Key, seen[c], c.Err)
 	}
 	s.Exchange(context.Background(), nil, func([]*lease.Call) { t.Error("nothing was sent") })
 }
 
+func TestInvalidCallsNeverReachTheServer(t *testing.T) {
+	// given a server that is not there
+	s := newStore(t, "127.0.0.1:1")
+	for is, change := range map[error]func(*lease.Request){
+		lease.ErrInvalidRequest: func(r *lease.Request) { r.Want = -1 },
+		lease.ErrInvalidConfig:  func(r *lease.Request) { r.Config.Limits = nil },
+	} {
+		r := request(1)
+		change(&r)
+		_, err := exchange(s, "k", r)
+		checkError(t, "invalid", err, map[error]bool{is: true, lease.ErrUnavailable: false})
+	}
+}
+
 func TestAStaleCallIsToldSo(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store) {
-		if _, err := exchange(s, "k", request(5)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := exchange(s, "k", request(4)); !errors.Is(err, lease.ErrStale) ||
-			errors.Is(err, lease.ErrUnavailable) {
-			t.Errorf("%v", err)
-		}
+		granted(t, s, "k", request(5))
+		_, err := exchange(s, "k", request(4))
+		checkError(t, "stale", err, map[error]bool{lease.ErrStale: true, lease.ErrUnavailable: false})
 	})
 }
 
 func TestKeysExpire(t *testing.T) {
+	const month = 30 * 24 * time.Hour
 	onEach(t, func(t *testing.T, s *Store) {
 		ctx, bucket := context.Background(), s.bucketKey("k")
 		for name, c := range map[string]struct {
 			change func(*lease.Config)
 			least  time.Duration
 		}{
-			"full after a second":    {func(*lease.Config) {}, 1800 * time.Millisecond},
-			"full after a month":     {func(c *lease.Config) { c.Limits = []lease.Limit{lease.Every(30 * 24 * time.Hour)} }, 30*24*time.Hour + 800*time.Millisecond},
-			"empty buckets are kept": {func(c *lease.Config) { c.StartEmpty = true }, 30 * 24 * time.Hour},
+			"full after a second": {func(*lease.Config) {}, 1800 * time.Millisecond},
+			"full after a month": {func(c *lease.Config) { c.Limits = []lease.Limit{lease.Every(month)} },
+				month + 800*time.Millisecond},
+			"empty buckets are kept": {func(c *lease.Config) { c.StartEmpty = true }, month},
 		} {
 			s.rdb.Del(ctx, bucket, recordKey(bucket, "h"))
 			r := request(1)
 			c.change(&r.Config)
-			g, err := exchange(s, "k", r)
-			must(t, err)
+			told := granted(t, s, "k", r).Expiry
 			// then the bucket outlives what the holder was told: the time to full, 2T, and at most a slice
 			// more
-			slice := 58 * time.Millisecond
-			if ttl := s.rdb.PTTL(ctx, bucket).Val(); g.Expiry < c.least || g.Expiry > c.least+slice ||
-				ttl < g.Expiry || ttl > g.Expiry+2*time.Second {
-				t.Errorf("%s: told %v, kept %v, want %v", name, g.Expiry, ttl, c.least)
-			}
+			const slice = 58 * time.Millisecond
+			kept := s.rdb.PTTL(ctx, bucket).Val()
+			testkit.Check(t, told >= c.least && told <= c.least+slice && kept >= told && kept <= told+2*time.Second,
+				"%s: told %v, kept %v, want %v", name, told, kept, c.least)
 			// and the record outlives its slice by two
-			if ttl := s.rdb.PTTL(ctx, recordKey(bucket,
-				"h")).Val(); ttl < 400*time.Millisecond+2*57*time.Millisecond || ttl > 3*time.Second {
-				t.Errorf("%s: the record lives %v", name, ttl)
-			}
+			kept = s.rdb.PTTL(ctx, recordKey(bucket, "h")).Val()
+			testkit.Check(t, kept >= 400*time.Millisecond+2*57*time.Millisecond && kept <= 3*time.Second,
+				"%s: the record lives %v", name, kept)
 		}
 	})
 }
@@ -115,22 +212,15 @@ func TestKeysExpire(t *testing.T) {
 // configuration and nothing has changed.
 func TestTheLastRevisionCannotBeReplaced(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store) {
-		r := request(1)
+		ctx, r := context.Background(), request(1)
 		r.Config.Version.Revision = lease.WaitingMax
-		if _, err := exchange(s, "k", r); err != nil {
-			t.Fatal(err)
-		}
-		s.rdb.Persist(context.Background(), s.bucketKey("k"))
-		before := contents(t, s)
-		for _, op := range []lease.Op{lease.OpSet, lease.OpSetIfAbsent} {
-			st, err := s.Configure(context.Background(), "k", op, request(1).Config)
-			if op == lease.OpSet && !errors.Is(err, lease.ErrInvalidConfig) || op == lease.OpSetIfAbsent &&
-				(err != nil || st.Changed) {
-				t.Errorf("%v: %+v, %v", op, st, err)
-			}
-			if after := contents(t, s); after != before {
-				t.Errorf("%v wrote:\n%s\n%s", op, before, after)
-			}
-		}
+		granted(t, s, "k", r)
+		s.rdb.Persist(ctx, s.bucketKey("k"))
+		before := contents(s)
+		_, err := s.Configure(ctx, "k", lease.OpSet, request(1).Config)
+		testkit.Check(t, errors.Is(err, lease.ErrInvalidConfig), "%v", err)
+		st, err := s.Configure(ctx, "k", lease.OpSetIfAbsent, request(1).Config)
+		testkit.Check(t, err == nil && !st.Changed, "%+v, %v", st, err)
+		testkit.Check(t, contents(s) == before, "written:\n%s\n%s", before, contents(s))
 	})
 }

@@ -1,0 +1,346 @@
+package redisbucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// pair is a call for each of some keys.
+func pair(seq int64, keys ...string) (calls []*lease.Call) {
+	for _, k := range keys {
+		calls = append(calls, &lease.Call{Key: k, Request: request(seq)})
+	}
+	return calls
+}
+
+// farOff is a round trip of the tests' slow link.
+const farOff = 50 * time.Millisecond
+
+// overALink is a store whose server is farOff.
+func overALink(t *testing.T) (*Store, *redistest.Proxy) {
+	t.Helper()
+	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
+	proxy.Set(redistest.Fate{Far: farOff})
+	return newStore(t, proxy.Addr), proxy
+}
+
+func TestAHandshakeIsNoRoundTrip(t *testing.T) {
+	s, proxy := overALink(t)
+	trip := func(seq int64) (all time.Duration, c *lease.Call) {
+		calls, start := pair(seq, "k"), time.Now()
+		s.Exchange(t.Context(), calls, func([]*lease.Call) {})
+		testkit.NoErr(t, calls[0].Err)
+		return time.Since(start), calls[0]
+	}
+	// When the first call opens a connection and brings the script,
+	all, c := trip(1)
+	// then what it says took no round trip is at least HELLO and the first sending of the script,
+	// and one round trip is left.
+	testkit.Check(t, c.Before >= 2*farOff && all-c.Before >= farOff, "%v, of which before the last sending %v", all, c.Before)
+	// When the next goes over the same connection, then all of it is a round trip.
+	all, c = trip(2)
+	testkit.Check(t, c.Before == 0 && all >= farOff && c.Unsent() == nil,
+		"%v, of which before the last sending %v, %v", all, c.Before, c.Unsent())
+	// When the connection was lost, its successor's handshake is none again.
+	proxy.Cut()
+	_, c = trip(3)
+	testkit.Check(t, c.Before >= farOff, "after the connection was cut: %v before the last sending", c.Before)
+}
+
+func TestPingLeavesNothingToTheFirstCall(t *testing.T) {
+	s, proxy := overALink(t)
+	// Given a store that was warmed,
+	testkit.NoErr(t, s.Ping(t.Context()))
+	n := s.rdb.DBSize(t.Context()).Val()
+	testkit.Check(t, n == 0, "Ping wrote %d keys", n)
+	conns, calls := proxy.Accepted(), proxy.Calls()
+	// when the first calls are made, then they open no connection and send no script a second time.
+	granted(t, s, "k", request(1))
+	_, err := s.Inspect(t.Context(), "k")
+	testkit.NoErr(t, err)
+	s.Exchange(t.Context(), pair(1, "a", "b"), func([]*lease.Call) {})
+	testkit.Check(t, proxy.Accepted() == conns && proxy.Calls() == calls+4, "%d connections more, %d calls",
+		proxy.Accepted()-conns, proxy.Calls()-calls)
+}
+
+func TestPingReachesEveryMasterOfACluster(t *testing.T) {
+	servers, s := startCluster(t)
+	testkit.NoErr(t, s.Ping(t.Context()))
+	for _, server := range servers {
+		one := redis.NewClient(&redis.Options{Addr: server.Addr})
+		defer one.Close()
+		known := one.ScriptExists(t.Context(), s.leaseScript.sha, s.configureScript.sha).Val()
+		testkit.Check(t, len(known) == 2 && known[0] && known[1], "%s knows %v", server.Addr, known)
+	}
+}
+
+// TestWhatRefusesIsNamedAtTheFirstDial: the client would try four times more before it said so, an
+// hour apart.
+func TestWhatRefusesIsNamedAtTheFirstDial(t *testing.T) {
+	var dials atomic.Int64
+	s := storeOver(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetryTimeout: time.Hour,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			dials.Add(1)
+			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+		}}))
+	for what, do := range map[string]func() error{
+		"a call":  func() error { _, err := exchange(s, "k", request(1)); return err },
+		"inspect": func() error { _, err := s.Inspect(t.Context(), "k"); return err },
+		"ping":    func() error { return s.Ping(t.Context()) },
+	} {
+		before := dials.Load()
+		checkError(t, what, do(), map[error]bool{syscall.ECONNREFUSED: true, lease.ErrRefused: true,
+			lease.ErrPermanent: false})
+		testkit.Check(t, dials.Load() == before+1, "%s: %d dials", what, dials.Load()-before)
+	}
+	// and in one line
+	err := s.Ping(t.Context())
+	testkit.Check(t, !strings.Contains(err.Error(), "\n") && strings.HasPrefix(err.Error(), "redisbucket: ping: "),
+		"%v", err)
+}
+
+// TestACallThatWaitsForItsConnectionSaysSo, so that its caller can tell a slow handshake from a
+// slow server.
+func TestACallThatWaitsForItsConnectionSaysSo(t *testing.T) {
+	dialing, open, finished := make(chan bool), make(chan bool), make(chan bool)
+	s := storeOver(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr,
+		Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
+			dialing <- true
+			<-open
+			return net.Dial(network, addr)
+		}}))
+	calls := pair(1, "k")
+	go s.Exchange(t.Context(), calls, func([]*lease.Call) { close(finished) })
+	<-dialing
+	// it is told by the dial's own goroutine
+	testkit.Eventually(t, "a reason", func() bool { return errors.Is(calls[0].Unsent(), errConnecting) })
+	open <- true
+	<-finished
+	testkit.Check(t, calls[0].Err == nil && calls[0].Unsent() == nil, "%v, %v", calls[0].Err, calls[0].Unsent())
+}
+
+// TestACallThatIsGivenUpBeforeItIsSentNeverIs: its tokens would be drawn for nobody.
+func TestACallThatIsGivenUpBeforeItIsSentNeverIs(t *testing.T) {
+	// Given a call whose connection is in the middle of its handshake,
+	connected, goOn := make(chan bool), make(chan bool)
+	s := storeOver(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr, PoolSize: 1,
+		OnConnect: func(context.Context, *redis.Conn) error {
+			connected <- true
+			<-goOn
+			return nil
+		}}))
+	send := func(ctx context.Context, calls []*lease.Call) <-chan bool {
+		finished := make(chan bool)
+		go s.Exchange(ctx, calls, func([]*lease.Call) { close(finished) })
+		return finished
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	given := pair(1, "k")
+	finished := send(ctx, given)
+	<-connected
+	// when its caller gives up,
+	cancel()
+	<-finished
+	// then it is told that the call was not executed,
+	checkError(t, "given up", given[0].Err, map[error]bool{lease.ErrRefused: true, context.Canceled: true})
+	// and when the connection is there at last, the call does not go out over it: only the next one
+	// does.
+	goOn <- true
+	next := pair(2, "k")
+	finished = send(t.Context(), next)
+	select {
+	case <-connected: // the half-written first connection is not used again
+		goOn <- true
+		<-finished
+	case <-finished:
+	}
+	testkit.Check(t, next[0].Err == nil && next[0].Grant.Counter == 1, "%+v, %v", next[0].Grant, next[0].Err)
+}
+
+func TestALostReplyIsOneExecution(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	direct := newStore(t, server.Addr)
+	executed := func() int64 {
+		st, err := direct.Inspect(t.Context(), "a")
+		testkit.NoErr(t, err)
+		return st.Counter
+	}
+	for n, keys := range [][]string{{"a"}, {"a", "b", "c", "d", "e"}} {
+		// given a client with go-redis's default retries, whose replies get lost after the script ran
+		s, seq := newStore(t, proxy.Addr), int64(10*n+1)
+		proxy.Pass()
+		for _, k := range keys {
+			granted(t, s, k, request(seq))
+		}
+		before, calls := executed(), pair(seq+1, keys...)
+		proxy.Set(redistest.Fate{LoseReply: true})
+		// when a call is made
+		s.Exchange(context.Background(), calls, func([]*lease.Call) {})
+		// then it was executed at most once (in a pipeline the proxy may cut off the rest), and the error
+		// leaves open whether it was
+		testkit.Check(t, executed() == before+1, "%v: executed %d times, want once", keys, executed()-before)
+		for _, c := range calls {
+			checkError(t, c.Key, c.Err, map[error]bool{lease.ErrUnavailable: true, lease.ErrRefused: false,
+				lease.ErrPermanent: false})
+		}
+		// and an ordinary command would have been repeated: the test can tell
+		before = executed()
+		r := request(seq + 2)
+		args, err := s.leaseArgs("a", &r, "")
+		testkit.NoErr(t, err)
+		ordinary := redis.NewCmd(t.Context(), append([]any{"evalsha", s.leaseScript.sha}, args...)...)
+		_ = s.rdb.Process(t.Context(), ordinary)
+		testkit.Check(t, executed() >= before+2, "an ordinary command was executed %d times: the proxy proves nothing",
+			executed()-before)
+	}
+}
+
+func TestAnUnknownScriptIsSentOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store) {
+		for seq := int64(1); seq < 4; seq++ {
+			// given a server that forgot the scripts, when a call is made
+			s.rdb.ScriptFlush(t.Context())
+			g := granted(t, s, "k", request(seq))
+			// then it is answered, and was executed once
+			st, err := s.Inspect(t.Context(), "k")
+			testkit.Check(t, err == nil && g.Counter == seq && st.Counter == seq, "seq %d: %+v, %+v, %v", seq, g, st, err)
+		}
+	})
+}
+
+func TestTheContextBoundsACallToAHungServer(t *testing.T) {
+	// given a server that has stopped answering, and a client that would wait for 5 s
+	server := redistest.Start(t)
+	s := newStore(t, server.Addr)
+	testkit.NoErr(t, s.Ping(t.Context())) // so that there is a connection
+	calls := pair(1, "a", "b")
+	testkit.NoErr(t, server.Signal(syscall.SIGSTOP))
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	defer cancel()
+	// when calls are made
+	start, groups := time.Now(), 0
+	s.Exchange(ctx, calls, func(group []*lease.Call) { groups++ })
+	// then they come back with the context
+	took := time.Since(start)
+	testkit.Check(t, took <= 2*time.Second && groups == 1, "took %v, %d groups", took, groups)
+	for _, c := range calls {
+		checkError(t, c.Key, c.Err, map[error]bool{lease.ErrUnavailable: true, lease.ErrRefused: false,
+			context.DeadlineExceeded: true})
+	}
+	// and the caller may reuse them while the answer arrives (the race detector watches)
+	testkit.NoErr(t, server.Signal(syscall.SIGCONT))
+	for _, c := range calls {
+		c.Request = request(2)
+	}
+	s.Exchange(context.Background(), calls, func([]*lease.Call) {})
+	for _, c := range calls {
+		testkit.Check(t, c.Err == nil, "%q: %v", c.Key, c.Err)
+	}
+}
+
+func TestAnEndedContextSendsNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	calls := pair(1, "k")
+	newStore(t, "127.0.0.1:1").Exchange(ctx, calls, func([]*lease.Call) {})
+	checkError(t, "ended", calls[0].Err, map[error]bool{lease.ErrRefused: true, lease.ErrUnavailable: true,
+		context.Canceled: true})
+}
+
+// TestServerErrorsAreTyped puts real servers into states in which they refuse a lease call.
+func TestServerErrorsAreTyped(t *testing.T) {
+	do := func(args ...any) func(*testing.T, *Store) {
+		return func(t *testing.T, s *Store) {
+			testkit.NoErr(t, s.rdb.(*redis.Client).Do(t.Context(), args...).Err())
+		}
+	}
+	deny := func(command string) func(*testing.T, *Store) { return do("ACL", "SETUSER", "default", "-"+command) }
+	for _, c := range []struct {
+		name  string
+		since int // the version of Redis that refuses
+		args  []string
+		do    func(*testing.T, *Store)
+		// of the error
+		refused, permanent bool
+	}{
+		{name: "READONLY", args: []string{"--slaveof", "127.0.0.1", "1"}, refused: true},
+		{name: "MASTERDOWN", args: []string{"--slaveof", "127.0.0.1", "1", "--slave-serve-stale-data", "no"}, refused: true},
+		{name: "OOM", do: do("CONFIG", "SET", "maxmemory", "1"), refused: true},
+		{name: "NOREPLICAS", since: 6, do: do("CONFIG", "SET", "min-replicas-to-write", "1"), refused: true},
+		{name: "CLUSTERDOWN", args: []string{"--cluster-enabled", "yes"}, refused: true},
+		{name: "NOAUTH", args: []string{"--requirepass", "secret"}, refused: true, permanent: true},
+		{name: "NOPERM", since: 6, do: deny("evalsha"), refused: true, permanent: true},
+		{name: "NOPERM inside the script, set", since: 6, do: deny("set"), permanent: true},
+		{name: "NOPERM inside the script, get", since: 6, do: deny("get"), permanent: true},
+		{name: "NOPERM inside the script, time", since: 6, do: deny("time"), permanent: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			redistest.RequireVersion(t, c.since, "this refusal of a script")
+			s := newStore(t, redistest.Start(t, c.args...).Addr)
+			if c.do != nil {
+				c.do(t, s)
+			}
+			g, err := exchange(s, "the key", request(1))
+			checkError(t, c.name, err, map[error]bool{lease.ErrUnavailable: true, lease.ErrStale: false,
+				lease.ErrRefused: c.refused, lease.ErrPermanent: c.permanent})
+			testkit.Check(t, g.Granted == 0 && strings.Contains(fmt.Sprint(err), `"the key"`), "%+v, %v", g, err)
+		})
+	}
+}
+
+func TestErrorsOfAllServersAreClassified(t *testing.T) {
+	const running = "ERR Error running script (call to f_abc): @user_script:12: "
+	for text, want := range map[string]error{
+		running + "@user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.": refused,
+		running + "@user_script: 12: -READONLY You can't write against a read only replica.":   refused,
+		running + "WRONGTYPE Operation against a key holding the wrong kind of value":          forbidden,
+		"ERR max number of clients reached":                                                    refused,
+		"LOADING Redis is loading the dataset in memory":                                       refused,
+		"BUSY Redis is busy running a script.":                                                 refused,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                              refused,
+		"MISCONF Redis is configured to save RDB snapshots":                                    refused,
+		"CROSSSLOT Keys in request don't hash to the same slot":                                forbidden,
+		"ERR something else": unknown,
+		"ERR user_script:1: attempt to compare nil with number script: abc":                                                                  unknown,
+		"ERR unknown command 'evalsha'":                                                                                                      forbidden,
+		"@user_script: 42: The user executing the script can't run this command or subcommand":                                               hopeless,
+		running + "@user_script: 19: The user executing the script can't access at least one of the keys mentioned in the command arguments": hopeless,
+		"ERR The user executing the script is lacking the permissions for the command":                                                       hopeless,
+		"ERR ACL failure in script: User yuzhi has no permissions to run the 'get' command":                                                  hopeless,
+		"@user_script: 42: something else":                                                                                                   unknown,
+	} {
+		got := classify(serverError(text))
+		testkit.Check(t, got == want, "%q is %v, want %v", text, got, want)
+	}
+	for err, want := range map[error]error{
+		io.EOF: unknown, context.DeadlineExceeded: unknown, redis.Nil: unknown, redis.ErrClosed: refused,
+		redis.ErrPoolTimeout: refused,
+		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}: refused,
+		&net.OpError{Op: "read", Err: syscall.ECONNRESET}:   unknown,
+	} {
+		got := classify(err)
+		testkit.Check(t, got == want, "%v is %v, want %v", err, got, want)
+	}
+	_, err := exchange(newStore(t, "127.0.0.1:1"), "k", request(1))
+	checkError(t, "a server that is not there", err, map[error]bool{lease.ErrRefused: true, lease.ErrPermanent: false})
+}
+
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}
