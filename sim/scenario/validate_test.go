@@ -71,7 +71,7 @@ func TestValidateNamesFieldValueAndBound(t *testing.T) {
 		"limits: there are 5, must be 1 to 4":                          func(s *Scenario) { s.Limits = make5(s.Limits[0]) },
 		"limits[1]: Tokens is 0, must be at least 1":                   func(s *Scenario) { s.Limits[1].Tokens = 0 },
 		"policy.target: Target is 1ns, must be 0 (default) or at":      func(s *Scenario) { s.Policy.Target = 1 },
-		"policy.ttl: TTL is 2h0m0s, must be 0s to":                      func(s *Scenario) { s.Policy.TTL = 2 * time.Hour },
+		"policy.ttl: TTL is 2h0m0s, must be 0s to":                     func(s *Scenario) { s.Policy.TTL = 2 * time.Hour },
 		"policy.min_batch: MinBatch is -1, must be at":                 func(s *Scenario) { s.Policy.MinBatch = -1 },
 		"policy.min_batch: MinBatch is 3, must be at most MaxBatch (2": func(s *Scenario) { s.Policy.MinBatch, s.Policy.MaxBatch = 3, 2 },
 		"policy.overcommit: Overcommit is -1, must be":                 func(s *Scenario) { s.Policy.Overcommit = -1 },
