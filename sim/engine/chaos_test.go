@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -34,7 +35,7 @@ func TestChaos(t *testing.T) {
 				c := newChaos(seed)
 				run, excess, err := c.run()
 				if err != nil {
-					t.Errorf("seed %d: %v\n%s", seed, err, c)
+					t.Errorf("seed %d: %v\n%+v", seed, err, c.Scenario)
 					continue
 				}
 				requests.Add(run.books.requests)
@@ -46,7 +47,8 @@ func TestChaos(t *testing.T) {
 					exceeded.Add(1)
 				}
 				if excess > c.slack {
-					t.Errorf("seed %d: (1) is exceeded by %d, %d are excepted\n%s", seed, excess, c.slack, c)
+					t.Errorf("seed %d: (1) is exceeded by %d, %d are excepted\n%+v", seed, excess, c.slack,
+						c.Scenario)
 				}
 			}
 		})
@@ -77,14 +79,9 @@ func newChaos(seed uint64) *chaos {
 	return c
 }
 
-func (c *chaos) String() string { return fmt.Sprintf("%+v", c.Scenario) }
-
+// run simulates c to its end, and returns by how much (1) is exceeded.
 func (c *chaos) run() (*replication, int64, error) {
-	s := c.Defaults()
-	if err := s.Validate(); err != nil {
-		return nil, 0, err
-	}
-	run, err := newReplication(&s, s.Seed)
+	run, err := begin(c.Scenario)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -98,6 +95,15 @@ func (c *chaos) run() (*replication, int64, error) {
 }
 
 func (c *chaos) maybe(one int) bool { return c.rnd.IntN(one) == 0 }
+
+// fault is maybe for what goes wrong.
+func (c *chaos) fault(one int) bool {
+	happens := c.maybe(one)
+	if happens {
+		c.faults++
+	}
+	return happens
+}
 
 // between is a duration, small ones as likely as large ones.
 func (c *chaos) between(low, high time.Duration) time.Duration {
@@ -157,10 +163,7 @@ func (c *chaos) workload() scenario.Workload {
 		w.Load, w.Rate = 0, scenario.Rate(1+c.rnd.IntN(300))
 	}
 	if c.maybe(3) {
-		smallest := c.Limits[0].Capacity()
-		for _, l := range c.Limits {
-			smallest = min(smallest, l.Capacity())
-		}
+		smallest := slices.MinFunc(c.Limits, bySize).Capacity()
 		if c.maybe(2) { // requests that gather for a while
 			w.Cost = scenario.Cost{Min: smallest - c.rnd.Int64N(smallest), Max: smallest}
 		} else {
@@ -168,8 +171,7 @@ func (c *chaos) workload() scenario.Workload {
 		}
 	}
 	w.Deadline = c.between(10*time.Millisecond, 3*time.Second)
-	if c.maybe(3) {
-		c.faults++
+	if c.fault(3) {
 		w.Patience = c.span(time.Millisecond, time.Second)
 	}
 	w.Retries = c.rnd.IntN(4)
@@ -181,8 +183,7 @@ func (c *chaos) fleet() {
 	if c.maybe(4) {
 		c.Keys = scenario.Keys{Count: 1 + c.rnd.IntN(20), Zipf: c.rnd.Float64() * 1.5}
 	}
-	if c.maybe(2) {
-		c.faults++
+	if c.fault(2) {
 		// The deadline of a lease leaves 1/16 for drift.
 		c.Clock = scenario.Clock{Offset: scenario.Constantly(c.between(time.Millisecond, time.Hour)),
 			Drift: scenario.DriftDist{Dist: scenario.Dist{P: float64(c.rnd.IntN(60_000))}}}
@@ -194,19 +195,14 @@ func (c *chaos) fleet() {
 			w := c.workload()
 			g.Workload = &w
 		}
-		if c.maybe(4) {
-			c.faults++
+		if c.fault(4) {
 			c.Policy.StrictExpiry = true // a process that is stopped past its lease spends it late without
-			g.Pauses = scenario.Stops{Every: c.between(100*time.Millisecond, 10*time.Second),
-				For: c.span(time.Millisecond, 3*time.Second)}
+			g.Pauses = c.stops(3 * time.Second)
 		}
-		if c.maybe(4) {
-			c.faults++
-			g.Restarts = scenario.Stops{Every: c.between(100*time.Millisecond, 10*time.Second),
-				For: c.span(time.Millisecond, 2*time.Second)}
+		if c.fault(4) {
+			g.Restarts = c.stops(2 * time.Second)
 		}
-		if c.maybe(4) {
-			c.faults++
+		if c.fault(4) {
 			for at := time.Duration(0); len(g.Scale) < 4; {
 				at += c.between(50*time.Millisecond, 2*time.Second)
 				if at >= c.Duration {
@@ -219,13 +215,15 @@ func (c *chaos) fleet() {
 	}
 }
 
+func (c *chaos) stops(most time.Duration) scenario.Stops {
+	return scenario.Stops{Every: c.between(100*time.Millisecond, 10*time.Second),
+		For: c.span(time.Millisecond, most)}
+}
+
 // drive simulates until the end. In some scenarios, processes that start again run another version
 // of the program, with a T of its own and the limits in another order.
 func (c *chaos) drive(run *replication) {
-	upgrades := c.maybe(3)
-	if upgrades {
-		c.faults++
-	}
+	upgrades := c.fault(3)
 	rnd := rand.New(rand.NewPCG(c.Seed, 43))
 	lives := make([]int32, len(run.fleet.processes))
 	for i, p := range run.fleet.processes {
@@ -293,8 +291,7 @@ func (c *chaos) network() {
 	n := &c.Network
 	n.RoundTrip = c.span(100*time.Microsecond, 300*time.Millisecond)
 	for _, r := range []*scenario.Ratio{&n.Loss, &n.LostReplies, &n.Duplicates} {
-		if c.maybe(3) {
-			c.faults++
+		if c.fault(3) {
 			*r = scenario.Ratio(c.rnd.Float64() * 0.3)
 		}
 	}
@@ -302,14 +299,12 @@ func (c *chaos) network() {
 		n.Duplicates = scenario.Ratio(c.rnd.Float64())
 		n.DuplicatesAfter = c.between(10*time.Millisecond, 3*time.Second)
 	}
-	if c.maybe(4) { // answers that come when nobody waits for them any more
-		c.faults++
+	if c.fault(4) { // answers that come when nobody waits for them any more
 		trip := float64(n.RoundTrip.Mean())
 		c.CallTimeout = min(max(time.Duration(trip*(0.5+c.rnd.Float64())), time.Millisecond),
 			time.Second).Truncate(time.Microsecond)
 	}
-	for c.maybe(3) {
-		c.faults++
+	for c.fault(3) {
 		at := time.Duration(c.rnd.Int64N(int64(c.Duration)))
 		n.Partitions = append(n.Partitions, scenario.Partition{At: at,
 			For:  min(c.between(10*time.Millisecond, 3*time.Second), c.Duration-at),
@@ -350,9 +345,7 @@ func (c *chaos) redis() {
 
 // capacity is the largest burst + overcommit.
 func (c *chaos) capacity() int64 {
-	most := int64(0)
-	for _, l := range c.Limits {
-		most = max(most, l.Capacity()+c.Policy.Overcommit)
-	}
-	return most
+	return slices.MaxFunc(c.Limits, bySize).Capacity() + c.Policy.Overcommit
 }
+
+func bySize(a, b lease.Limit) int { return cmp.Compare(a.Capacity(), b.Capacity()) }

@@ -18,14 +18,18 @@ func limits(all ...lease.Limit) []lease.Limit { return all }
 // alike is one group of n processes.
 func alike(n int) []scenario.Group { return []scenario.Group{{Count: n}} }
 
-// newRun is a replication of s that has not begun; its seed is that of s.
-func newRun(t *testing.T, s scenario.Scenario) *replication {
-	t.Helper()
+// begin is a replication of s that has not begun; its seed is that of s.
+func begin(s scenario.Scenario) (*replication, error) {
 	if err := s.Validate(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	s = s.Defaults()
-	run, err := newReplication(&s, s.Seed)
+	return newReplication(&s, s.Seed)
+}
+
+func newRun(t *testing.T, s scenario.Scenario) *replication {
+	t.Helper()
+	run, err := begin(s)
 	if err != nil {
 		t.Fatal(err)
 	}

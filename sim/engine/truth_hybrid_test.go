@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,16 +28,16 @@ type truth struct {
 }
 
 var truths = []truth{
-	{name: "light", limits: []lease.Limit{lease.PerSecond(1000)}, trip: time.Millisecond, rate: 300, span: 5 * time.Second},
-	{name: "overload", limits: []lease.Limit{lease.PerSecond(1000).WithBurst(200)}, trip: time.Millisecond, rate: 2500, span: 5 * time.Second},
-	{name: "slow network", limits: []lease.Limit{lease.PerSecond(500).WithBurst(500)}, trip: 60 * time.Millisecond, rate: 450, span: 10 * time.Second},
-	{name: "slow key", limits: []lease.Limit{lease.PerSecond(100)}, trip: 2 * time.Millisecond, rate: 3, span: 30 * time.Second},
-	{name: "try", limits: []lease.Limit{lease.PerSecond(300).WithBurst(60)}, trip: time.Millisecond, verb: scenario.VerbTry, rate: 900, span: 5 * time.Second},
-	{name: "wait", limits: []lease.Limit{lease.PerSecond(100).WithBurst(20)}, trip: time.Millisecond, verb: scenario.VerbWait, deadline: 400 * time.Millisecond, rate: 150, span: 5 * time.Second},
-	{name: "many tokens", limits: []lease.Limit{lease.PerSecond(1000).WithBurst(300), lease.PerMinute(50_000).WithBurst(2000)}, trip: time.Millisecond, rate: 200, cost: 7, span: 5 * time.Second},
-	{name: "outage", limits: []lease.Limit{lease.PerSecond(1000)}, policy: lease.Policy{Fallback: lease.FallbackDeny}, trip: time.Millisecond, rate: 600,
+	{name: "light", limits: limits(lease.PerSecond(1000)), trip: time.Millisecond, rate: 300, span: 5 * time.Second},
+	{name: "overload", limits: limits(lease.PerSecond(1000).WithBurst(200)), trip: time.Millisecond, rate: 2500, span: 5 * time.Second},
+	{name: "slow network", limits: limits(lease.PerSecond(500).WithBurst(500)), trip: 60 * time.Millisecond, rate: 450, span: 10 * time.Second},
+	{name: "slow key", limits: limits(lease.PerSecond(100)), trip: 2 * time.Millisecond, rate: 3, span: 30 * time.Second},
+	{name: "try", limits: limits(lease.PerSecond(300).WithBurst(60)), trip: time.Millisecond, verb: scenario.VerbTry, rate: 900, span: 5 * time.Second},
+	{name: "wait", limits: limits(lease.PerSecond(100).WithBurst(20)), trip: time.Millisecond, verb: scenario.VerbWait, deadline: 400 * time.Millisecond, rate: 150, span: 5 * time.Second},
+	{name: "many tokens", limits: limits(lease.PerSecond(1000).WithBurst(300), lease.PerMinute(50_000).WithBurst(2000)), trip: time.Millisecond, rate: 200, cost: 7, span: 5 * time.Second},
+	{name: "outage", limits: limits(lease.PerSecond(1000)), policy: deny, trip: time.Millisecond, rate: 600,
 		hangs: [2]time.Duration{2 * time.Second, 4 * time.Second}, span: 8 * time.Second},
-	{name: "outage, local share", limits: []lease.Limit{lease.PerSecond(1000)}, trip: time.Millisecond, rate: 600,
+	{name: "outage, local share", limits: limits(lease.PerSecond(1000)), trip: time.Millisecond, rate: 600,
 		hangs: [2]time.Duration{2 * time.Second, 4 * time.Second}, span: 8 * time.Second},
 }
 
@@ -54,9 +53,11 @@ func TestOneProcessIsGrantedWhatHybridIs(t *testing.T) {
 				if len(real.calls) < 5 {
 					t.Fatalf("%d calls: nothing is compared", len(real.calls))
 				}
-				for i := range max(len(real.calls), len(simulated.calls)) {
-					if got, want := at(simulated.calls, i), at(real.calls, i); got != want {
-						t.Fatalf("seed %d, call %d of %d:\nhybrid     %s\nsimulated  %s\nbefore:    %s", seed, i, len(real.calls), want, got, at(real.calls, i-1))
+				got, want := append(simulated.calls, "none"), append(real.calls, "none")
+				for i := range min(len(got), len(want)) {
+					if got[i] != want[i] {
+						t.Fatalf("seed %d, call %d of %d:\nhybrid     %s\nsimulated  %s\nbefore:    %s", seed, i,
+							len(real.calls), want[i], got[i], want[max(i-1, 0)])
 					}
 				}
 				// The first probe after an outage comes at a random moment within a TTL, and the
@@ -74,13 +75,6 @@ func TestOneProcessIsGrantedWhatHybridIs(t *testing.T) {
 	}
 }
 
-func at(calls []string, i int) string {
-	if i < 0 || i >= len(calls) {
-		return "none"
-	}
-	return calls[i]
-}
-
 // outcomes are what one of the worlds showed.
 type outcomes struct {
 	calls    []string
@@ -93,10 +87,9 @@ func (o *outcomes) executed(now time.Duration, r *lease.Request, g *lease.Grant)
 	if now >= o.until {
 		return
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "at %v retry %v remaining %d returned %d refund %d debt %d want %d need %d waiting %d: granted %d waited %d delay %v void %v",
-		now, r.Seq == o.last, r.Remaining, r.Returned, r.Refund, r.Debt, r.Want, r.Need, r.Waiting, g.Granted, g.Waited, g.Delay, g.Void)
-	o.calls = append(o.calls, b.String())
+	o.calls = append(o.calls, fmt.Sprintf("at %v retry %v remaining %d returned %d refund %d debt %d want %d need %d waiting %d: "+
+		"granted %d waited %d delay %v void %v", now, r.Seq == o.last, r.Remaining, r.Returned, r.Refund, r.Debt,
+		r.Want, r.Need, r.Waiting, g.Granted, g.Waited, g.Delay, g.Void))
 	o.last = r.Seq
 }
 
@@ -126,6 +119,7 @@ func (c truth) hanging(now time.Duration) bool { return now >= c.hangs[0] && now
 
 // store is one bucket behind a network.
 type store struct {
+	lease.Store // for what is not used
 	truth
 	*outcomes
 	began  time.Time
@@ -151,10 +145,6 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	}
 	time.Sleep(s.trip - s.trip/2)
 	done(calls)
-}
-
-func (s *store) Configure(context.Context, string, lease.Op, lease.Config) (lease.State, error) {
-	panic("not used")
 }
 
 // real is what a hybrid limiter does.
