@@ -173,20 +173,20 @@ func (a *agenda) down(i int, e event) {
 
 // slots are things that events name by number. A free number is used again.
 type slots[T any] struct {
-	all  []T
+	all  []*T
 	free []int32
 }
 
-// take is a number that is free, under which all still has what it was used for last.
-func (s *slots[T]) take() int32 {
-	if last := len(s.free) - 1; last >= 0 {
-		id := s.free[last]
-		s.free = s.free[:last]
-		return id
+// take is a number that is free, and what it was used for last.
+func (s *slots[T]) take() (id int32, last *T) {
+	if n := len(s.free); n > 0 {
+		id = s.free[n-1]
+		s.free = s.free[:n-1]
+	} else {
+		id = int32(len(s.all))
+		s.all = append(s.all, new(T))
 	}
-	var none T
-	s.all = append(s.all, none)
-	return int32(len(s.all) - 1)
+	return id, s.all[id]
 }
 
 // give frees a number.

@@ -96,13 +96,8 @@ func (e *entry) answer(r *request, ok bool, tokens int64) {
 
 // enqueue has r wait, as long as the client knows of, unless its user loses patience before.
 func (e *entry) enqueue(r request, now clock.Instant) {
-	id := e.fleet.waiters.take()
-	w := e.fleet.waiters.all[id]
-	if w == nil {
-		w = &waiter{id: id}
-		e.fleet.waiters.all[id] = w
-	}
-	w.e, w.request = e, r
+	id, w := e.fleet.waiters.take()
+	w.id, w.e, w.request = id, e, r
 	g := e.p.group
 	w.Waiter = lease.Waiter{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits), Owner: w}
 	limit := g.waits
@@ -156,9 +151,10 @@ func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	x := w.Owner.(*waiter)
 	e.fleet.books.audit.Close(e.key, d.OK() && d.Source != lease.SourceFallback, x.audited...)
 	r, tokens := x.request, w.Got()
-	*x = waiter{id: x.id, audited: x.audited[:0]}
-	e.fleet.time.cancel(evWaitEnd, x.id)
-	e.fleet.waiters.give(x.id)
+	id := x.id
+	*x = waiter{audited: x.audited[:0]}
+	e.fleet.time.cancel(evWaitEnd, id)
+	e.fleet.waiters.give(id)
 	e.answer(&r, d.OK(), tokens)
 }
 

@@ -23,8 +23,8 @@ type fleet struct {
 	running   int
 	most      int // that ran at one time
 
-	entries slots[*entry]
-	waiters slots[*waiter]
+	entries slots[entry]
+	waiters slots[waiter]
 }
 
 // group is some processes that are alike.
@@ -186,8 +186,9 @@ func (f *fleet) entry(p *process, key int32) *entry {
 	if e := p.entries[key]; e != nil {
 		return e
 	}
-	e := &entry{fleet: f, p: p, key: key, id: f.entries.take(), shard: key % int32(f.s.Redis.Shards), alive: true}
-	f.entries.all[e.id] = e
+	id, _ := f.entries.take() // calls under way may still name what it was used for last
+	e := &entry{fleet: f, p: p, key: key, id: id, shard: key % int32(f.s.Redis.Shards), alive: true}
+	f.entries.all[id] = e
 	now := e.Now()
 	e.client.Start(now, e, lease.ClientConfig{
 		ID: p.id(), Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: p.config, CallTimeout: f.s.CallTimeout,

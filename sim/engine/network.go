@@ -24,7 +24,7 @@ type network struct {
 	timeout time.Duration // Scenario.CallTimeout
 	stream  random.Stream
 	ports   []port // of each process
-	batches slots[*batch]
+	batches slots[batch]
 	made    int64 // calls ever: they are numbered
 	trips   int64 // since the warm-up
 }
@@ -116,14 +116,10 @@ func (n *network) batchOf(e *entry) *batch {
 
 // newBatch is b, without calls, on its way.
 func (n *network) newBatch(b batch) *batch {
-	b.id, b.travels = n.batches.take(), true
-	slot := &n.batches.all[b.id]
-	if *slot == nil {
-		*slot = new(batch)
-	}
-	b.calls = (*slot).calls[:0]
-	**slot = b
-	return *slot
+	id, slot := n.batches.take()
+	b.id, b.travels, b.calls = id, true, slot.calls[:0]
+	*slot = b
+	return slot
 }
 
 // flush sends a batch.

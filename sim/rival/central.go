@@ -94,6 +94,20 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 	}, nil
 }
 
+// after is what is still used when so many microseconds have passed.
+func (r *rate) after(used uint128, elapsed uint64) uint128 {
+	if back := product(r.step, elapsed); back.less(used) {
+		return used.minus(back)
+	}
+	return uint128{}
+}
+
+// hasRoom reports whether n more may be used. A negative n reads as 2^63 or more, which is above
+// every burst.
+func (r *rate) hasRoom(used uint128, n int64) bool {
+	return !r.full.less(used.plus(product(r.unit, uint64(n))))
+}
+
 func times(a, b *big.Rat) *big.Rat { return new(big.Rat).Mul(a, b) }
 
 func ceiling(r *big.Rat) int64 {
@@ -133,8 +147,7 @@ func (c *Central) Take(now, n int64) bool {
 	}
 	c.refill(now)
 	for i := range c.rates {
-		// A negative n reads as 2^63 or more, which is above every burst.
-		if c.rates[i].full.less(c.used[i].plus(product(c.rates[i].unit, uint64(n)))) {
+		if !c.rates[i].hasRoom(c.used[i], n) {
 			return false
 		}
 	}
@@ -146,38 +159,29 @@ func (c *Central) Take(now, n int64) bool {
 // limits would take twice as long.
 func (c *Central) takeOfOne(now, n int64) bool {
 	r := &c.rates[0]
-	used := c.used[0]
-	if now > c.at {
-		back := product(r.step, uint64(now)-uint64(c.at))
-		c.at = now
-		if back.less(used) {
-			used = used.minus(back)
-		} else {
-			used = uint128{}
-		}
-	}
-	want := used.plus(product(r.unit, uint64(n)))
-	ok := !r.full.less(want)
+	used := r.after(c.used[0], c.pass(now))
+	ok := r.hasRoom(used, n)
 	if ok {
-		used = want
+		used = used.plus(product(r.unit, uint64(n)))
 	}
 	c.used[0] = used
 	return ok
 }
 
-// refill lets flow back what the time until now is worth. An earlier time counts as no time.
-func (c *Central) refill(now int64) {
-	if now <= c.at {
-		return
+// pass lets time go on, and says by how much. An earlier time counts as no time.
+func (c *Central) pass(now int64) (elapsed uint64) {
+	if now > c.at {
+		elapsed = uint64(now) - uint64(c.at) // right in two's complement, however far they are apart
+		c.at = now
 	}
-	elapsed := uint64(now) - uint64(c.at) // right in two's complement, however far they are apart
-	c.at = now
+	return elapsed
+}
+
+// refill lets flow back what the time until now is worth.
+func (c *Central) refill(now int64) {
+	elapsed := c.pass(now)
 	for i := range c.rates {
-		if back := product(c.rates[i].step, elapsed); back.less(c.used[i]) {
-			c.used[i] = c.used[i].minus(back)
-		} else {
-			c.used[i] = uint128{}
-		}
+		c.used[i] = c.rates[i].after(c.used[i], elapsed)
 	}
 }
 
