@@ -19,6 +19,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // span is how long a benchmark on a real server measures. Such a benchmark is about a rate or a
@@ -43,9 +45,7 @@ func dial(b *testing.B, addr string, callers int) *redis.Client {
 func storeOn(b *testing.B, addr string) lease.Store {
 	b.Helper()
 	store, err := redisbucket.New(dial(b, addr, 0), redisbucket.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoErr(b, err)
 	return store
 }
 
@@ -56,9 +56,7 @@ var scripts = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`)
 func scriptCalls(b *testing.B, rdb *redis.Client) int64 {
 	b.Helper()
 	info, err := rdb.Info(context.Background(), "commandstats").Result()
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoErr(b, err)
 	sum := int64(0)
 	for _, match := range scripts.FindAllStringSubmatch(info, -1) {
 		n, err := strconv.ParseInt(match[1], 10, 64)
@@ -298,9 +296,7 @@ func BenchmarkWaitLatency(b *testing.B) {
 		own = append(own, wakeByTokens(b, key, noting, waiters, span(time.Second))...)
 		other = append(other, wakeByChannels(waiters, perSecond, span(time.Second))...)
 	}
-	if len(own) == 0 {
-		b.Fatal("nobody waited")
-	}
+	testkit.Must(b, len(own) != 0, "nobody waited")
 	percentiles := map[string]float64{"p50": 0.5, "p99": 0.99, "max": 1}
 	own.report(b, "own", percentiles)
 	other.report(b, "reference", percentiles)

@@ -22,6 +22,8 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 var (
@@ -42,9 +44,7 @@ func newLimiter(tb testing.TB, store lease.Store, cfg hybrid.Config) *hybrid.Lim
 		store = lease.NewMemoryStore(nil)
 	}
 	l, err := hybrid.New(store, cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoErr(tb, err)
 	tb.Cleanup(func() { l.Close() })
 	return l
 }
@@ -174,9 +174,8 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 	} {
 		// A renewal on the scheduler's goroutine allocates now and then, which over ten thousand
 		// decisions does not come to one allocation each.
-		if n := testing.AllocsPerRun(10000, func() { f() }); n != 0 {
-			t.Errorf("%s allocates %v times", name, n)
-		}
+		n := testing.AllocsPerRun(10000, func() { f() })
+		testkit.Check(t, n == 0, "%s allocates %v times", name, n)
 	}
 }
 
@@ -250,9 +249,7 @@ func BenchmarkIdleKeyBytes(b *testing.B) {
 	}
 	awaitRest(l)
 	bytes := float64(heapInUse()-before) / float64(million)
-	if l.Stats().Keys != million {
-		b.Fatalf("%+v", l.Stats())
-	}
+	testkit.Must(b, l.Stats().Keys == million, "%+v", l.Stats())
 	b.ReportMetric(bytes, "B/key")
 	b.ReportMetric(bytes/goal, "ratio")
 	runtime.KeepAlive(names)
@@ -278,9 +275,8 @@ func BenchmarkNewKeys(b *testing.B) {
 		}
 		rate := float64(million) / last.Sub(start).Seconds()
 		awaitRest(l)
-		if s := l.Stats(); s.Keys != million || s.Invalid > 0 {
-			b.Fatalf("%+v", s)
-		}
+		s := l.Stats()
+		testkit.Must(b, s.Keys == million && s.Invalid <= 0, "%+v", s)
 		slices.Sort(took)
 		b.ReportMetric(rate, what+"/s")
 		b.ReportMetric(rate/goal, what+"-ratio")

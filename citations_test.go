@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // repository is what a text may cite.
@@ -47,9 +49,8 @@ func TestCitationsExist(t *testing.T) {
 			_, comment, _ := strings.Cut(line, mark) // without a mark all of it
 			fmt.Fprintln(&words, comment)
 			alone := mark != "" && strings.HasPrefix(strings.TrimSpace(line), mark) && path.Base(file) != "example_test.go"
-			if n := utf8.RuneCountInString(line); alone && n > 100 {
-				t.Errorf("%s:%d is a comment of %d characters", file, i+1, n)
-			}
+			n := utf8.RuneCountInString(line)
+			testkit.Check(t, !alone || n <= 100, "%s:%d is a comment of %d characters", file, i+1, n)
 		}
 		for _, complaint := range r.check(file, words.String()) {
 			t.Errorf("%s: %s", file, complaint)
@@ -82,9 +83,8 @@ func TestCitationsAreChecked(t *testing.T) {
 		"[elsewhere](https://example.org/elsewhere)": "",
 	} {
 		complaints := strings.Join(r.check("README.md", text), "; ")
-		if (complaints == "") != (want == "") || !strings.Contains(complaints, want) {
-			t.Errorf("%q: the complaint is %q, want one about %q", text, complaints, want)
-		}
+		testkit.Check(t, (complaints == "") == (want == "") && strings.Contains(complaints, want),
+			"%q: the complaint is %q, want one about %q", text, complaints, want)
 	}
 }
 
@@ -93,13 +93,10 @@ func TestCitationsAreChecked(t *testing.T) {
 func TestPagesNameTheirTests(t *testing.T) {
 	r := readRepository(t)
 	mutations := regexp.MustCompile(`(?m)^\t\{name: "(.*)",$`).FindAllStringSubmatch(r.texts["lease/mutation_test.go"], -1)
-	if len(mutations) == 0 {
-		t.Error("lease/mutation_test.go has no mutation, or names them otherwise")
-	}
+	testkit.Check(t, len(mutations) != 0, "lease/mutation_test.go has no mutation, or names them otherwise")
 	for _, m := range mutations {
-		if !strings.Contains(r.texts["docs/protocol.md"], "| "+m[1]+" |") {
-			t.Errorf("docs/protocol.md section 11 has no row for %q", m[1])
-		}
+		testkit.Check(t, strings.Contains(r.texts["docs/protocol.md"], "| "+m[1]+" |"),
+			"docs/protocol.md section 11 has no row for %q", m[1])
 	}
 	for _, test := range r.tests["internal/faults"] {
 		m := regexp.MustCompile(`^TestRow0?(\d+)`).FindStringSubmatch(test)
@@ -135,9 +132,7 @@ func readRepository(t *testing.T) repository {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	for _, m := range sectionDeclaration.FindAllStringSubmatch(r.texts["docs/protocol.md"], -1) {
 		r.sections[m[1]+m[2]] = true
 	}

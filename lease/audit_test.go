@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // meterUnit is one token in a meter: fine enough for every rate that the tests use to be whole per
@@ -152,18 +154,12 @@ func TestMeterCountsTheWorstWindow(t *testing.T) {
 	// when two are admitted at once, one a microsecond later, and one more at the same moment
 	m.admit(0, 2)
 	m.admit(1, 1)
-	if m.excess() > 0 {
-		t.Errorf("three tokens in a microsecond are B + R*w: %v", m)
-	}
+	testkit.Check(t, m.excess() <= 0, "three tokens in a microsecond are B + R*w: %v", m)
 	m.admit(1, 1)
 	// then only the last one exceeds the bound
-	if m.excess() != meterUnit {
-		t.Errorf("four tokens in a microsecond exceed B + R*w by one: %v", m)
-	}
+	testkit.Check(t, m.excess() == meterUnit, "four tokens in a microsecond exceed B + R*w by one: %v", m)
 	m.refund(1, 1)
-	if m.excess() != 0 {
-		t.Errorf("a refund takes the excess back: %v", m)
-	}
+	testkit.Check(t, m.excess() == 0, "a refund takes the excess back: %v", m)
 }
 
 func TestMeterKnowsWhichBoundHoldsFromWhenToWhen(t *testing.T) {
@@ -179,22 +175,17 @@ func TestMeterKnowsWhichBoundHoldsFromWhenToWhen(t *testing.T) {
 		// when so many are admitted at one moment
 		m.admit(c.at, c.admits)
 		// then the window that begins there has the bound of its beginning
-		if max(0, m.excess()) != c.exceeds*meterUnit {
-			t.Errorf("%d at %d: exceeded by %d units, want %d tokens", c.admits, c.at, m.excess(), c.exceeds)
-		}
+		testkit.Check(t, max(0, m.excess()) == c.exceeds*meterUnit,
+			"%d at %d: exceeded by %d units, want %d tokens", c.admits, c.at, m.excess(), c.exceeds)
 	}
 	// A window that begins before the change has the old burst, and the rate of each part.
 	m := newMeter(Limit{Tokens: 1, Per: time.Microsecond, Burst: 5}, 0, 0)
 	m.admit(98, 5)
 	m.change(100, Limit{Tokens: 1, Per: time.Second, Burst: 2}, 0, 4, 110)
 	m.admit(105, 2)
-	if m.excess() > 0 {
-		t.Errorf("5 + 2 are the burst and two microseconds of the old rate: %v", m)
-	}
+	testkit.Check(t, m.excess() <= 0, "5 + 2 are the burst and two microseconds of the old rate: %v", m)
 	m.admit(105, 1)
-	if m.excess() <= 0 {
-		t.Errorf("the old rate ended at the change: %v", m)
-	}
+	testkit.Check(t, m.excess() > 0, "the old rate ended at the change: %v", m)
 }
 
 // bounds is what (1) says of a fleet while its limits change: which meters count, and from when on.

@@ -122,17 +122,14 @@ func TestRingForgetsNothingEarly(t *testing.T) {
 			for probe.ends() <= until {
 				probe.expire()
 			}
-			if held > 0 && probe.ledger() == 0 {
-				t.Fatalf("at %d every entry of %+v is forgotten before %d", now, r, until)
-			}
+			testkit.Must(t, held <= 0 || probe.ledger() != 0,
+				"at %d every entry of %+v is forgotten before %d", now, r, until)
 		}
 		end := until + 3*longest
 		for r.ends() <= end {
 			r.expire()
 		}
-		if r.ledger() != 0 || r.weightSum() != 0 {
-			t.Fatalf("three T later %+v still remembers", r)
-		}
+		testkit.Must(t, r.ledger() == 0 && r.weightSum() == 0, "three T later %+v still remembers", r)
 	}
 }
 
@@ -152,9 +149,8 @@ func TestRefusedCallLeavesNoTrace(t *testing.T) {
 		want error
 	}{{old, ErrStale}, {negative, ErrInvalidRequest}} {
 		var g Grant
-		if err := s.bucket.Call(s.now+500_000, &c.r, &g); !errors.Is(err, c.want) {
-			t.Errorf("%v, want %v", err, c.want)
-		}
+		err := s.bucket.Call(s.now+500_000, &c.r, &g)
+		testkit.Check(t, errors.Is(err, c.want), "%v, want %v", err, c.want)
 	}
 	// then nothing has changed
 	after := s.bucket.Dump()

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // far is where times stop to differ: everything has run out, everything is full.
@@ -223,9 +225,7 @@ func TestWhatIsDescribedAlikeGoesOnAlike(t *testing.T) {
 				}
 			}
 		}
-		if alike < 100 {
-			t.Errorf("%s: only %d worlds came to a known description", m.name, alike)
-		}
+		testkit.Check(t, alike >= 100, "%s: only %d worlds came to a known description", m.name, alike)
 	}
 }
 

@@ -104,9 +104,7 @@ func TestModel(t *testing.T) {
 		m := *mutations[i].model
 		m.mutant = true
 		r := m.explore(1_500_000)
-		if r.violation != "" {
-			t.Fatalf("%s: %s\n%s", r.summary(), r.violation, r.trace)
-		}
+		testkit.Must(t, r.violation == "", "%s: %s\n%s", r.summary(), r.violation, r.trace)
 		t.Skip(r.summary())
 	}
 	total := 0
@@ -114,18 +112,15 @@ func TestModel(t *testing.T) {
 		if m.model == nil {
 			continue
 		}
-		if r := m.model.explore(5_000); r.violation != "" {
-			t.Errorf("%s, as designed: %s\n%s", m.name, r.violation, r.trace)
-		}
+		r := m.model.explore(5_000)
+		testkit.Check(t, r.violation == "", "%s, as designed: %s\n%s", m.name, r.violation, r.trace)
 	}
 	for _, m := range models {
 		t.Run(m.name, func(t *testing.T) {
 			r := m.explore(budget)
 			total += r.states
 			t.Logf("%s", r.summary())
-			if r.violation != "" {
-				t.Errorf("%s\n%s", r.violation, r.trace)
-			}
+			testkit.Check(t, r.violation == "", "%s\n%s", r.violation, r.trace)
 		})
 	}
 	t.Logf("%d states in all; explore more with -lease.states=N", total)

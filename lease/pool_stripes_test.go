@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // newStriped is a pool of n tokens that looks contended, and stays so whatever happens.
@@ -34,21 +36,15 @@ func TestStripesServeWhereTakersContend(t *testing.T) {
 	for range 100 {
 		s.see(1)
 	}
-	if s.contended {
-		t.Error("one taker counts as contention")
-	}
+	testkit.Check(t, !s.contended, "one taker counts as contention")
 	for i := range 16 {
 		s.see(i / 2 % 2)
 	}
-	if !s.contended {
-		t.Error("two takers in turns do not")
-	}
+	testkit.Check(t, s.contended, "two takers in turns do not")
 	for range 17 {
 		s.see(0)
 	}
-	if s.contended {
-		t.Error("one taker still does after 16 looks")
-	}
+	testkit.Check(t, !s.contended, "one taker still does after 16 looks")
 	p := newStriped(t, 1e6)
 	for range 3 * chunk {
 		p.Take()
@@ -70,15 +66,12 @@ func TestNothingIsDeniedWhileAStripeHoldsAToken(t *testing.T) {
 					taken.Add(1)
 				}
 				// then nothing is left, for a token that is there denies nobody and nobody adds.
-				if held := p.Held(); held != 0 {
-					t.Errorf("denied while %d of %d are held", held, n)
-				}
+				held := p.Held()
+				testkit.Check(t, held == 0, "denied while %d of %d are held", held, n)
 			})
 		}
 		takers.Wait()
-		if taken.Load() != n {
-			t.Errorf("%d of %d were taken", taken.Load(), n)
-		}
+		testkit.Check(t, taken.Load() == n, "%d of %d were taken", taken.Load(), n)
 	}
 }
 
@@ -97,17 +90,13 @@ func TestAStripeThatNobodyUsesIsHarvested(t *testing.T) {
 	}
 	p.mu.Unlock()
 	// when one goroutine asks for all of them at once, and then for the rest,
-	if !p.TakeN(n - 10).Ok() {
-		t.Errorf("%d of %d refused", n-10, p.Held())
-	}
+	testkit.Check(t, p.TakeN(n-10).Ok(), "%d of %d refused", n-10, p.Held())
 	rest := 0
 	for p.Take().Ok() {
 		rest++
 	}
 	// then it has them.
-	if int64(rest) != 1e5-n+10 || p.Held() != 0 {
-		t.Errorf("%d left, held %d", rest, p.Held())
-	}
+	testkit.Check(t, int64(rest) == 1e5-n+10 && p.Held() == 0, "%d left, held %d", rest, p.Held())
 }
 
 // A pool of stripes still says, once, that it is low, no later than the watermark.
@@ -131,9 +120,8 @@ func TestAStripedPoolReportsLowOnce(t *testing.T) {
 		})
 	}
 	takers.Wait()
-	if lows.Load() != 1 {
-		t.Errorf("low was reported %d times, the last with %d of %d left", lows.Load(), at.Load(), n)
-	}
+	testkit.Check(t, lows.Load() == 1,
+		"low was reported %d times, the last with %d of %d left", lows.Load(), at.Load(), n)
 }
 
 // Each denial is counted, by whichever P.
@@ -144,26 +132,18 @@ func TestDenialsAreCounted(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 10_000 {
-				if p.Take() != Denied {
-					t.Error("not denied")
-				}
+				testkit.Check(t, p.Take() == Denied, "not denied")
 			}
 		})
 	}
 	all.Wait()
-	if p.Missed() != 40_000 {
-		t.Errorf("%d of 40,000 counted", p.Missed())
-	}
+	testkit.Check(t, p.Missed() == 40_000, "%d of 40,000 counted", p.Missed())
 	// Once there are tokens again they are taken, and without the bucket's word a take is only
 	// Refused.
 	p.add(1)
-	if p.Take() != Took || p.Take() != Denied {
-		t.Error("one token was added")
-	}
+	testkit.Check(t, p.Take() == Took && p.Take() == Denied, "one token was added")
 	p.deny(false)
-	if p.Take() != Refused {
-		t.Error("denied without the bucket's word")
-	}
+	testkit.Check(t, p.Take() == Refused, "denied without the bucket's word")
 }
 
 // Once one goroutine is alone again the word has all, so that what is held, and with it what was
@@ -178,7 +158,5 @@ func TestLeavingTheStripesBringsTheirTokensBack(t *testing.T) {
 	p.remarkLocked()
 	held := p.heldLocked()
 	p.mu.Unlock()
-	if p.Held() != held || held != 1e6-3*chunk-5 {
-		t.Errorf("Held is %d, there are %d", p.Held(), held)
-	}
+	testkit.Check(t, p.Held() == held && held == 1e6-3*chunk-5, "Held is %d, there are %d", p.Held(), held)
 }

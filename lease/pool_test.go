@@ -22,20 +22,13 @@ func newPool(n int64) *Pool {
 func TestPoolGivesWhatItHoldsAndNoMore(t *testing.T) {
 	p := newPool(3)
 	for i := range 5 {
-		if ok := p.Take().Ok(); ok != (i < 3) {
-			t.Errorf("take %d of a pool of 3: %v", i+1, ok)
-		}
+		ok := p.Take().Ok()
+		testkit.Check(t, ok == (i < 3), "take %d of a pool of 3: %v", i+1, ok)
 	}
 	p.add(5)
-	if p.TakeN(6).Ok() {
-		t.Error("six of five were taken")
-	}
-	if !p.TakeN(5).Ok() {
-		t.Error("a refused take of six took something")
-	}
-	if p.Held() != 0 || p.Missed() != 2+6 {
-		t.Errorf("held %d, missed %d", p.Held(), p.Missed())
-	}
+	testkit.Check(t, !p.TakeN(6).Ok(), "six of five were taken")
+	testkit.Check(t, p.TakeN(5).Ok(), "a refused take of six took something")
+	testkit.Check(t, p.Held() == 0 && p.Missed() == 2+6, "held %d, missed %d", p.Held(), p.Missed())
 }
 
 func TestPoolReportsLowOnce(t *testing.T) {
@@ -45,51 +38,38 @@ func TestPoolReportsLowOnce(t *testing.T) {
 	for i := range 10 {
 		if p.Take() == TookLow {
 			lows++
-			if left := 9 - i; left != 3 {
-				t.Errorf("low with %d left, the watermark is 4", left)
-			}
+			left := 9 - i
+			testkit.Check(t, left == 3, "low with %d left, the watermark is 4", left)
 		}
 	}
-	if lows != 1 {
-		t.Errorf("low was reported %d times", lows)
-	}
+	testkit.Check(t, lows == 1, "low was reported %d times", lows)
 }
 
 func TestTakeAllocatesNothing(t *testing.T) {
 	p := newPool(1 << 20)
 	empty := newPool(0)
-	if n := testing.AllocsPerRun(1000, func() { p.Take(); p.TakeN(2); empty.Take(); empty.TakeN(3) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	n := testing.AllocsPerRun(1000, func() { p.Take(); p.TakeN(2); empty.Take(); empty.TakeN(3) })
+	testkit.Check(t, n == 0, "%v allocations", n)
 }
 
 func TestPutBackIsRefusedAfterAReport(t *testing.T) {
 	p := newPool(5)
 	e := p.interval()
 	p.TakeN(3)
-	if !p.put(1, e) || p.Held() != 3 {
-		t.Errorf("within the interval: held %d", p.Held())
-	}
+	testkit.Check(t, p.put(1, e) && p.Held() == 3, "within the interval: held %d", p.Held())
 	p.report(func(int64) int64 { return 0 })
-	if p.put(2, e) || p.Held() != 3 {
-		t.Errorf("after a report a stray put forged tokens: held %d", p.Held())
-	}
+	testkit.Check(t, !p.put(2, e) && p.Held() == 3,
+		"after a report a stray put forged tokens: held %d", p.Held())
 }
 
 func TestStrictTakeRefusesWhatHasExpired(t *testing.T) {
 	c := clock.NewManual(1000)
 	p := newPool(10)
 	p.deadline.Store(int64(c.Now().Add(time.Second)))
-	if !p.TakeStrict(1, c).Ok() {
-		t.Error("refused before the deadline")
-	}
+	testkit.Check(t, p.TakeStrict(1, c).Ok(), "refused before the deadline")
 	c.Advance(time.Second)
-	if p.TakeStrict(2, c).Ok() {
-		t.Error("spent at the deadline")
-	}
-	if p.late.Load() != 2 {
-		t.Errorf("%d tokens are burnt", p.late.Load())
-	}
+	testkit.Check(t, !p.TakeStrict(2, c).Ok(), "spent at the deadline")
+	testkit.Check(t, p.late.Load() == 2, "%d tokens are burnt", p.late.Load())
 }
 
 func TestPoolConserves(t *testing.T) {
@@ -189,8 +169,6 @@ func TestEmptyMarkNeverStays(t *testing.T) {
 		}
 		all.Go(func() { p.add(12) })
 		all.Wait()
-		if !p.Take().Ok() {
-			t.Fatalf("%d of 13 were taken, and the pool says it is empty", taken.Load())
-		}
+		testkit.Must(t, p.Take().Ok(), "%d of 13 were taken, and the pool says it is empty", taken.Load())
 	}
 }

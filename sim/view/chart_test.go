@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 var nan, inf = math.NaN(), math.Inf(1)
@@ -12,9 +14,7 @@ var nan, inf = math.NaN(), math.Inf(1)
 func drawn(t *testing.T, c Chart) (svg string, p picture) {
 	t.Helper()
 	p, err := c.picture()
-	if err != nil {
-		t.Fatalf("%+v: %v", c, err)
-	}
+	testkit.Must(t, err == nil, "%+v: %v", c, err)
 	return strings.ToLower(string(p.SVG)), p
 }
 
@@ -33,13 +33,10 @@ func TestLinesHaveTheirColoursAndLeaveOutWhatIsNoNumber(t *testing.T) {
 		{Name: "dots", X: xs, Y: xs, Series: 4, Mark: Dots},
 	}})
 	for n, want := range [][2]int{{1, 0}, {1, 4}, {0, 0}, {0, 1}, {0, 5}} {
-		if stroked(svg, n) != want[0] || filled(svg, n) != want[1] {
-			t.Errorf("series %d: %d strokes and %d dots, want %v", n, stroked(svg, n), filled(svg, n), want)
-		}
+		testkit.Check(t, stroked(svg, n) == want[0] && filled(svg, n) == want[1],
+			"series %d: %d strokes and %d dots, want %v", n, stroked(svg, n), filled(svg, n), want)
 	}
-	if strings.Count(svg, "fill-opacity") != 1 {
-		t.Error("no band")
-	}
+	testkit.Check(t, strings.Count(svg, "fill-opacity") == 1, "no band")
 	want := "[{whole line #0072b2} {dotted line dotted #d55e00} {nothing line #00926a} {one point is seen line #b8608f} {dots dot #b98500}]"
 	if got := fmt.Sprint(p.Legend); got != want {
 		t.Error(got)
@@ -49,9 +46,7 @@ func TestLinesHaveTheirColoursAndLeaveOutWhatIsNoNumber(t *testing.T) {
 func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
 	svg, _ := drawn(t, Chart{Names: []string{"10ms", "1s"}, Lines: []Line{{X: []float64{0, 1}, Y: []float64{2000, 30000}}}})
 	for _, label := range []string{">10ms<", ">1s<", ">10,000<", ">20,000<"} {
-		if !strings.Contains(svg, label) {
-			t.Errorf("no %s", label)
-		}
+		testkit.Check(t, strings.Contains(svg, label), "no %s", label)
 	}
 	for _, c := range []struct {
 		low, high float64
@@ -64,9 +59,8 @@ func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
 		for _, tick := range numberTicks(c.low, c.high) {
 			labels = append(labels, tick.Label)
 		}
-		if got := strings.Join(labels, " "); got != c.want {
-			t.Errorf("ticks of [%v, %v] are %q, want %q", c.low, c.high, got, c.want)
-		}
+		got := strings.Join(labels, " ")
+		testkit.Check(t, got == c.want, "ticks of [%v, %v] are %q, want %q", c.low, c.high, got, c.want)
 	}
 	if got := len(namedTicks(make([]string, 100))); got > 16 {
 		t.Errorf("%d names are written", got)

@@ -14,6 +14,8 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // go test ./sim/view -update writes what the reports look like now.
@@ -23,9 +25,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func written(t *testing.T, d Document, format string) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := d.Write(&b, format); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, d.Write(&b, format))
 	return b.String()
 }
 
@@ -48,17 +48,12 @@ func TestReportsLookAsTheyDid(t *testing.T) {
 	} {
 		path := filepath.Join("testdata", name)
 		if *update {
-			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoErr(t, os.WriteFile(path, []byte(got), 0o644))
 		}
 		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			t.Errorf("%s is now\n%s\nand was\n%s\n(go test ./sim/view -update, if that is meant)", path, got, want)
-		}
+		testkit.NoErr(t, err)
+		testkit.Check(t, got == string(want),
+			"%s is now\n%s\nand was\n%s\n(go test ./sim/view -update, if that is meant)", path, got, want)
 	}
 }
 
@@ -91,9 +86,7 @@ func TestJSONIsTheReportItself(t *testing.T) {
 func TestTheKeysOfAPlan(t *testing.T) {
 	keys := func(p search.Plan) (names []string) {
 		var got map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(written(t, Plan(p, "", ""), FormatJSON)), &got); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, json.Unmarshal([]byte(written(t, Plan(p, "", ""), FormatJSON)), &got))
 		for name := range got {
 			names = append(names, name)
 		}
@@ -107,9 +100,8 @@ func TestTheKeysOfAPlan(t *testing.T) {
 		more []string
 	}{{planned(t), []string{"chosen", "code", "given", "stress"}}, {missed(t), []string{"miss"}}} {
 		want := slices.Sorted(slices.Values(append(c.more, always...)))
-		if got := keys(c.plan); !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
+		got := keys(c.plan)
+		testkit.Check(t, slices.Equal(got, want), "%q, want %q", got, want)
 	}
 }
 
@@ -165,9 +157,8 @@ name        ±  end
 longer     10
             5  y
 `
-	if got := "\n" + table.String(); got != want {
-		t.Errorf("got %s\nwant %s", got, want)
-	}
+	got := "\n" + table.String()
+	testkit.Check(t, got == want, "got %s\nwant %s", got, want)
 }
 
 func TestALineIsNoLongerThanATerminal(t *testing.T) {
@@ -180,14 +171,11 @@ func TestALineIsNoLongerThanATerminal(t *testing.T) {
 		word + " " + word + " x " + word:        word + " " + word + " x\n" + word,
 		strings.Repeat("x", 130) + " more":      strings.Repeat("x", 130) + "\nmore",
 	} {
-		if got := Wrap(text); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		got := Wrap(text)
+		testkit.Check(t, got == want, "%q, want %q", got, want)
 	}
 }
 
 func TestAnUnknownFormatIsAnError(t *testing.T) {
-	if Run(madeUp()).Write(&bytes.Buffer{}, "xml") == nil {
-		t.Error("xml was written")
-	}
+	testkit.Check(t, Run(madeUp()).Write(&bytes.Buffer{}, "xml") != nil, "xml was written")
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // fig is a figure with its interval and its worst value.
@@ -115,17 +117,13 @@ func swept(t *testing.T, texts ...string) search.SweepReport {
 	var axes []search.Axis
 	for _, text := range texts {
 		a, err := search.ParseAxis(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, err)
 		axes = append(axes, a)
 	}
 	s := madeUp().Scenario
 	s.Policy.Target, s.Seed, s.Reps = 50*time.Millisecond, 7, 5
 	r, err := search.Lab{Run: byTarget}.Sweep(t.Context(), s, axes, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	return r
 }
 
