@@ -34,12 +34,12 @@ var mutations = []struct {
 		// deadline
 		width := int64(57143)
 		s.now = (s.now/width+10)*width - 400_000 - 1
-		s.call("A", lease.Request{Seq: 1, Want: 10})
+		s.call("A", lease.Request{Want: 10})
 		s.now += 375_000
 		s.admit(10)
 		// when B asks the moment that A's slice has ended
 		s.now += 25_002
-		s.draw("B", 1, 10)
+		s.draw("B", 10)
 	}},
 	{"steps 2 and 5 swapped: the refill comes after the report", []edit{
 		{"refill(c, max(was, frozen), ends, ledger)\n", "\n"},
@@ -51,40 +51,38 @@ var mutations = []struct {
 		{"  -- Step 6. ", "  if was then refill(c, max(was, frozen), now, ledger) end -- "},
 	}, func(s *stage) {
 		// given A, who holds the whole bucket and spends it all just before it reports
-		s.call("A", lease.Request{Seq: 1, Want: 10})
+		s.call("A", lease.Request{Want: 10})
 		s.now += 100_000
 		s.admit(10)
 		// when the report asks for as much again
-		s.draw("A", 2, 10)
+		s.draw("A", 10)
 	}},
-	{"the clip dropped", []edit{
-		{"    l.level = min(l.level, capacity(l, ledger))\n", ""},
-	}, func(s *stage) {
+	{"the clip dropped", []edit{{"    l.level = min(l.level, capacity(l, ledger))\n", ""}}, func(s *stage) {
 		// given A, who holds 10 of B + E = 10 + 10, and a level that has filled up beside it
 		s.config.Overcommit = 10
-		s.call("A", lease.Request{Seq: 1, Want: 10})
+		s.call("A", lease.Request{Want: 10})
 		s.now += 200_000
 		// when a new version takes the overcommit away, and A renews until all leases of the old one have
 		// ended
 		s.config.Overcommit, s.config.Version.Deploy = 0, 1
-		for seq := int64(2); seq < 8; seq++ {
-			s.call("A", lease.Request{Seq: seq, Remaining: 10})
+		for range 6 {
+			s.call("A", lease.Request{Remaining: 10})
 			s.now += 200_000
 		}
 		// then A spends and B draws, at one moment
 		s.admit(10)
-		s.draw("B", 1, 10)
+		s.draw("B", 10)
 	}},
 	{"the seq check dropped: a retry is executed again", []edit{
 		{"if live and seq == storedSeq then\n", "if false then\n"},
 	}, func(s *stage) {
 		// given A, whose 10 requests were admitted, and 5 of them then did not happen
-		s.draw("A", 1, 10)
+		s.draw("A", 10)
 		// when the reply to the refund is lost and A retries
-		s.call("A", lease.Request{Seq: 2, Refund: 5})
+		s.call("A", lease.Request{Refund: 5})
 		s.deliverAgain("A", 2)
 		s.admit(-5)
-		s.draw("A", 3, 10)
+		s.draw("A", 10)
 	}},
 	{"void calls treated as known", []edit{
 		{"local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld\n  if known then",
@@ -95,26 +93,26 @@ var mutations = []struct {
 			"if live then held[slot] = held[slot] - remaining end"},
 	}, func(s *stage) {
 		// given A, whose give-back hangs in the network until the bucket has forgotten A
-		s.call("A", lease.Request{Seq: 1, Want: 10})
+		s.call("A", lease.Request{Want: 10})
 		s.now += 1_000_000
 		// when it arrives between two draws of B
-		s.draw("B", 1, 10)
-		s.call("A", lease.Request{Seq: 2, Returned: 10})
-		s.draw("B", 2, 10)
+		s.draw("B", 10)
+		s.call("A", lease.Request{Returned: 10})
+		s.draw("B", 10)
 	}},
 	{"an expiry moved earlier when T shrinks", []edit{
 		{"then fit = width end\n", "then end\n"},
 	}, func(s *stage) {
 		// given A, who holds the whole bucket for 4 s
 		s.config.TTL = 4 * time.Second
-		s.call("A", lease.Request{Seq: 1, Want: 10})
+		s.call("A", lease.Request{Want: 10})
 		// when a new version makes T 400 ms
 		s.now += 1000
 		s.config.TTL, s.config.Version.Deploy = 400*time.Millisecond, 1
-		s.call("B", lease.Request{Seq: 1})
+		s.call("B", lease.Request{})
 		// then B draws, and A spends, at one moment before A's deadline
 		s.now += 1_000_000
-		s.draw("B", 2, 10)
+		s.draw("B", 10)
 		s.admit(10)
 	}},
 	{"known although more is reported than was ever given", []edit{
@@ -123,26 +121,26 @@ var mutations = []struct {
 	}, func(s *stage) {
 		// given A and its twin of the same name (a forked process): both hold the 10 tokens that A was
 		// given, and the twin's copy is not counted as spent (fault 31 lets it cost one holding)
-		s.call("A", lease.Request{Seq: 1, Want: 10})
-		s.call("A", lease.Request{Seq: 2, Returned: 10})
-		s.draw("B", 1, 10)
+		s.call("A", lease.Request{Want: 10})
+		s.call("A", lease.Request{Returned: 10})
+		s.draw("B", 10)
 		// when the twin gives its copy back under a later seq
-		s.call("A", lease.Request{Seq: 3, Returned: 10})
-		s.draw("B", 2, 10)
+		s.call("A", lease.Request{Returned: 10})
+		s.draw("B", 10)
 	}},
 	{"unused tokens credited at face value", []edit{
 		{"if ticks < floor((units + l.step - 1) / l.step) then back = back + units - ticks * l.step end",
 			"back = back + units"},
 	}, func(s *stage) {
 		// given A, who drew the whole bucket for requests that gave up
-		s.call("A", lease.Request{Seq: 1})
+		s.call("A", lease.Request{})
 		s.now += 1000
-		drawn := s.call("A", lease.Request{Seq: 2, Want: 10, Waiting: 10}).Running
+		drawn := s.call("A", lease.Request{Want: 10, Waiting: 10}).Running
 		// when the bucket has refilled, and B has drawn that
 		s.now += 100_000
 		s.drain("B")
 		// then what A brings back is worth nothing to C
-		s.call("A", lease.Request{Seq: 3, Unused: 10, Drawn: drawn})
+		s.call("A", lease.Request{Unused: 10, Drawn: drawn})
 		s.drain("C")
 	}},
 	{"unused tokens credited to a limit that is newer than their draw", []edit{
@@ -152,13 +150,13 @@ var mutations = []struct {
 		small, large := lease.PerHour(10), lease.PerSecond(1000)
 		s.audit = small
 		s.config.Limits = []lease.Limit{large}
-		drawn := s.call("A", lease.Request{Seq: 1, Want: 10, Waiting: 10}).Running
+		drawn := s.call("A", lease.Request{Want: 10, Waiting: 10}).Running
 		// when B brings that limit, and draws all of it
 		s.now += 1000
 		s.config.Limits, s.config.Version.Deploy = []lease.Limit{large, small}, 1
 		s.drain("B")
 		// then what A brings back is worth nothing of it
-		s.call("A", lease.Request{Seq: 2, Unused: 10, Drawn: drawn})
+		s.call("A", lease.Request{Unused: 10, Drawn: drawn})
 		s.drain("C")
 	}},
 	{"unused tokens credited although a refund has filled their place", []edit{
@@ -167,18 +165,18 @@ var mutations = []struct {
 	}, func(s *stage) {
 		// given C, whose 10 requests were admitted, and A, who drew what was refilled since for
 		// requests that gave up
-		s.draw("C", 1, 10)
-		s.call("A", lease.Request{Seq: 1})
+		s.draw("C", 10)
+		s.call("A", lease.Request{})
 		s.now += 100_000
-		drawn := s.call("A", lease.Request{Seq: 2, Want: 10, Need: 10, Waiting: 10}).Running
+		drawn := s.call("A", lease.Request{Want: 10, Need: 10, Waiting: 10}).Running
 		// when C's did not happen after all, and B takes their place
 		s.now++
-		s.call("C", lease.Request{Seq: 2, Refund: 10})
+		s.call("C", lease.Request{Refund: 10})
 		s.admit(-10)
 		s.now++
 		s.drain("B")
 		// then what A brings back is worth nothing to D
-		s.call("A", lease.Request{Seq: 3, Unused: 10, Drawn: drawn})
+		s.call("A", lease.Request{Unused: 10, Drawn: drawn})
 		s.drain("D")
 	}},
 	{"the record of a void call counts for a holder that has not heard of it", []edit{
@@ -188,8 +186,8 @@ var mutations = []struct {
 		// was admitted instead
 		s.config.Limits = []lease.Limit{lease.PerHour(10)}
 		s.audit = s.config.Limits[0]
-		s.draw("A", 1, 10)
-		s.call("A", lease.Request{Seq: 2, Refund: 10})
+		s.draw("A", 10)
+		s.call("A", lease.Request{Refund: 10})
 		s.admit(-10)
 		s.drain("B")
 		// when the network delivers both calls of A once more, in order, after the bucket has
@@ -207,15 +205,15 @@ var mutations = []struct {
 		// given a limit of 100 an hour that is used up
 		s.audit = lease.PerHour(100)
 		s.config.Limits = []lease.Limit{s.audit}
-		s.draw("A", 1, 100)
-		for seq := int64(2); seq < 6; seq += 2 {
+		s.draw("A", 100)
+		for deploy := int64(2); deploy < 6; deploy += 2 {
 			// when another limit is put in front of it, and taken away again
-			s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000), s.audit}, seq
-			s.call("A", lease.Request{Seq: seq})
+			s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000), s.audit}, deploy
+			s.call("A", lease.Request{})
 			s.now += 300_000
-			s.draw("A", seq+1, 100)
-			s.config.Limits, s.config.Version.Deploy = []lease.Limit{s.audit}, seq+1
-			s.draw("B", seq+1, 100)
+			s.draw("A", 100)
+			s.config.Limits, s.config.Version.Deploy = []lease.Limit{s.audit}, deploy+1
+			s.draw("B", 100)
 		}
 	}},
 	{"a new limit is full after a loss", []edit{
@@ -226,36 +224,36 @@ var mutations = []struct {
 		s.audit = lease.PerHour(100)
 		old, both := []lease.Limit{lease.PerSecond(1000)}, []lease.Limit{lease.PerSecond(1000), s.audit}
 		s.config.Limits = old
-		s.call("P", lease.Request{Seq: 1})
+		s.call("P", lease.Request{})
 		s.config.Limits, s.config.Version.Deploy = both, 1
-		s.draw("A", 1, 100)
+		s.draw("A", 100)
 		// when the bucket is lost, P starts it again, and the loss is waited out
 		s.lose()
 		s.config.Limits, s.config.Version.Deploy = old, 0
-		s.call("P", lease.Request{Seq: 2})
+		s.call("P", lease.Request{})
 		s.now += 1_000_000
 		// then the later version, brought by a new process, does not bring a full hour along
 		s.config.Limits, s.config.Version.Deploy = both, 1
-		s.draw("C", 1, 100)
+		s.draw("C", 100)
 	}},
 	{"a longer T is in force at once", []edit{
 		{"    proposed, proposedAt = asked, now\n", "    ttl, proposed, proposedAt = asked, asked, now\n"},
 	}, func(s *stage) {
 		// given P, who has heard how long leases may last, and A, who then proposes 10 s and takes
 		// the whole bucket
-		s.call("P", lease.Request{Seq: 1})
+		s.call("P", lease.Request{})
 		s.now += 1000
 		s.config.TTL = 10 * time.Second
-		s.call("A", lease.Request{Seq: 1, Want: 10})
+		s.call("A", lease.Request{Want: 10})
 		// when the bucket is lost, and P says so
 		s.now += 1000
 		s.lose()
 		s.config.TTL = 400 * time.Millisecond
-		s.call("P", lease.Request{Seq: 2})
+		s.call("P", lease.Request{})
 		// then A spends before its deadline, if there is still time, and B draws, at one moment
 		s.now += 700_000
 		s.spend("A", 10)
-		s.draw("B", 1, 10)
+		s.draw("B", 10)
 	}},
 	{"a loss is waited out as if what was heard were still true", []edit{
 		{"local lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))", "local lasting = leaseMax"},
@@ -263,21 +261,21 @@ var mutations = []struct {
 		// given P, who has heard how long leases may last of a bucket that is remembered for long,
 		// and then heard no more
 		s.config.Version.Revision = 1
-		s.call("P", lease.Request{Seq: 1})
+		s.call("P", lease.Request{})
 		// when A's network gets slow, so that T grows to 5 s, and A takes the whole bucket
 		s.config.TTL = 5 * time.Second
-		s.call("A", lease.Request{Seq: 1})
+		s.call("A", lease.Request{})
 		s.now += 4_600_000
-		s.call("A", lease.Request{Seq: 2})
-		s.call("A", lease.Request{Seq: 3, Want: 10})
+		s.call("A", lease.Request{})
+		s.call("A", lease.Request{Want: 10})
 		// and the bucket is lost, and P says so
 		s.lose()
 		s.config.TTL = 400 * time.Millisecond
-		s.call("P", lease.Request{Seq: 2})
+		s.call("P", lease.Request{})
 		// then A spends before its deadline, and B draws, at one moment
 		s.now += 700_000
 		s.spend("A", 10)
-		s.draw("B", 1, 10)
+		s.draw("B", 10)
 	}},
 	{"a bucket is forgotten as early as its present limits allow", []edit{
 		{"return longest > keep and longest or keep, left", "return longest, left"},
@@ -287,41 +285,35 @@ var mutations = []struct {
 		hour, second := lease.PerHour(100), lease.PerSecond(1)
 		s.audit = second.WithBurst(101)
 		s.config.Limits = []lease.Limit{hour}
-		s.draw("A", 1, 100)
+		s.draw("A", 100)
 		// when a version replaces it by one that fills in a second, and nobody calls until that may
 		// have expired
 		s.config.Limits, s.config.Version.Deploy = []lease.Limit{second}, 1
-		s.draw("B", 1, 1)
+		s.draw("B", 1)
 		s.now += 3_000_000
 		s.expire()
 		// then a new process of the earlier version does not start a full hour
 		s.config.Limits, s.config.Version.Deploy = []lease.Limit{hour}, 0
-		s.draw("C", 1, 100)
+		s.draw("C", 100)
 	}},
 }
 
 // TestEveryRuleOfTheScriptIsNeeded: given the real script on a real server, every schedule stays
 // within bound (1); with one rule edited away, the schedule made for that rule exceeds it.
 func TestEveryRuleOfTheScriptIsNeeded(t *testing.T) {
-	server := redistest.Start(t)
+	addr := redistest.Start(t).Addr
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
-			intact := newStage(t, server.Addr, "intact", newScript("lease"))
+			intact := newStage(t, addr, newScript("lease"))
 			m.play(intact)
-			if excess := intact.excess(); excess > 0 {
-				t.Fatalf("the unedited script admits %.4f tokens above B + E + R*w", excess)
-			}
-			if intact.forgotten > 0 {
-				t.Fatalf("an expiry moved earlier by %v", intact.forgotten)
-			}
+			excess := intact.excess()
+			testkit.Must(t, excess <= 0, "the unedited script admits %.4f tokens above B + E + R*w", excess)
+			testkit.Must(t, intact.forgotten == 0, "an expiry moved earlier by %v", intact.forgotten)
 
-			mutant := newStage(t, server.Addr, "mutant", mutate(t, m.edits))
+			mutant := newStage(t, addr, mutate(t, m.edits))
 			m.play(mutant)
-			excess := mutant.excess()
-			if excess <= 0 {
-				t.Fatalf("nothing noticed: the worst window holds %.4f tokens less than it may", -excess)
-			}
-			t.Logf("caught: %.4f tokens above B + E + R*w", excess)
+			excess = mutant.excess()
+			testkit.Must(t, excess > 0, "nothing noticed: the worst window holds %.4f tokens less than it may", -excess)
 		})
 	}
 }
@@ -331,9 +323,8 @@ func mutate(t *testing.T, edits []edit) *script {
 	t.Helper()
 	source := newScript("lease").source
 	for _, e := range edits {
-		if n := strings.Count(source, e.old); n != 1 {
-			t.Fatalf("%q occurs %d times in the script, must be once", e.old, n)
-		}
+		n := strings.Count(source, e.old)
+		testkit.Must(t, n == 1, "%q occurs %d times in the script, must be once", e.old, n)
 		source = strings.Replace(source, e.old, e.new, 1)
 	}
 	return scriptOf(source)
@@ -361,71 +352,67 @@ type stage struct {
 // honest is what a holder knows.
 type honest struct {
 	heard    lease.Grant
-	at       int64
+	at       int64 // when it came
 	deadline int64
-	sent     map[int64]lease.Request
+	sent     []lease.Request
 }
 
-func newStage(t *testing.T, addr, prefix string, s *script) *stage {
+func newStage(t *testing.T, addr string, script *script) *stage {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { rdb.Close() })
-	store, err := New(rdb, Config{Prefix: t.Name() + prefix})
+	store, err := New(rdb, Config{Prefix: t.Name() + script.sha})
 	testkit.NoErr(t, err)
-	limit := lease.PerSecond(100).WithBurst(10)
-	st := &stage{t: t, store: store, now: 1_700_000_000_000_000, audit: limit,
-		holders: make(map[string]*honest), config: lease.Config{
-			Limits: []lease.Limit{limit}, TTL: 400 * time.Millisecond, Target: 100 * time.Millisecond,
-		}}
-	store.leaseScript = s
-	store.now = func() string { return strconv.FormatInt(st.now, 10) }
-	return st
+	s := &stage{t: t, store: store, config: request(1).Config, now: 1_700_000_000_000_000,
+		audit: lease.PerSecond(100).WithBurst(10), holders: make(map[string]*honest)}
+	s.config.Limits = []lease.Limit{s.audit}
+	store.leaseScript = script
+	store.now = func() string { return strconv.FormatInt(s.now, 10) }
+	return s
 }
 
-// call makes one lease call of a holder that says what it has heard.
+// call makes the next lease call of a holder, who says what it has heard.
 func (s *stage) call(holder string, r lease.Request) lease.Grant {
 	s.t.Helper()
 	h := s.holders[holder]
 	if h == nil {
-		h = &honest{sent: make(map[int64]lease.Request)}
+		h = &honest{}
 		s.holders[holder] = h
 	}
-	r.Holder, r.Config, r.Weight = holder, s.config, 1
+	r.Holder, r.Seq, r.Config, r.Weight = holder, int64(len(h.sent)+1), s.config, 1
 	if h.heard.Epoch > 0 {
 		r.Epoch, r.Counter, r.LeaseMax = h.heard.Epoch, h.heard.Counter, h.heard.LeaseMax
 		r.HeardAt, r.HeardAge = h.heard.ServerTime, time.Duration(s.now-h.at)*time.Microsecond
 	}
-	h.sent[r.Seq] = r
 	g := s.send(r)
-	h.heard, h.at, h.deadline = g, s.now, s.now+g.Config.TTL.Microseconds()/16*15
+	*h = honest{heard: g, at: s.now, deadline: s.now + g.Config.TTL.Microseconds()/16*15, sent: append(h.sent, r)}
 	return g
 }
 
 // draw is a call of a holder for n requests that wait. What it is granted is admitted.
-func (s *stage) draw(holder string, seq, n int64) {
+func (s *stage) draw(holder string, n int64) {
 	s.t.Helper()
-	s.admit(s.call(holder, lease.Request{Seq: seq, Want: n, Waiting: n}).Waited)
+	s.admit(s.call(holder, lease.Request{Want: n, Waiting: n}).Waited)
 }
 
-// drain has a new holder draw whatever it is given.
+// drain has a holder draw whatever it is given.
 func (s *stage) drain(holder string) {
 	s.t.Helper()
-	for seq := int64(1); seq < 100; seq++ {
-		s.draw(holder, seq, 10)
+	for range 100 {
+		s.draw(holder, 10)
 	}
 }
 
-// deliverAgain is a copy of an earlier call; its reply reaches nobody.
-func (s *stage) deliverAgain(holder string, seq int64) {
+// deliverAgain is a copy of the call with this seq; its reply reaches nobody.
+func (s *stage) deliverAgain(holder string, seq int) {
 	s.t.Helper()
-	s.send(s.holders[holder].sent[seq])
+	s.send(s.holders[holder].sent[seq-1])
 }
 
 // send keeps the keys from ending by the server's own clock, which the schedule ignores.
 func (s *stage) send(r lease.Request) lease.Grant {
 	s.t.Helper()
-	g, err := exchange(s.store, "k", r)
-	testkit.NoErr(s.t, err)
+	g := granted(s.t, s.store, "k", r)
 	ctx, bucket := context.Background(), s.store.bucketKey("k")
 	s.store.rdb.Persist(ctx, bucket)
 	s.store.rdb.Persist(ctx, recordKey(bucket, r.Holder))
