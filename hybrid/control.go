@@ -88,9 +88,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // what was used: a burst that grows leaves the level, one that shrinks leaves max(0, new burst -
 // used). (To drop what was used, Reset afterwards.) What was leased under the old limits counts as
 // used and ends within a TTL; where more is leased than the new burst allows nothing is granted
-// until then. The old bound holds in windows that begin before the change, the new one in those
-// that begin after those leases have ended, and in between the larger of the new one and what was
-// leased.
+// until then. Which bound holds meanwhile: docs/protocol.md section 1.
 //
 // Equal limits go on wherever they stand now, then those of equal Per in their order, then the
 // rest; one that is left over is new and starts full.

@@ -11,28 +11,16 @@
 //
 // To decide on a request:
 //
-//   - Allow, in most places: true or false now. On a warm key it costs about one atomic
-//     instruction. It waits for one lease call (at most Config.CallTimeout) only when this process
-//     holds nothing and the bucket is not known to be empty. AllowN where a request costs more than
-//     one token.
-//   - TryAllow where even that wait is too much: it never waits, and starts the call in the
-//     background.
+//   - Allow, in most places: true or false now. AllowN where a request costs more than one token.
+//   - TryAllow where even the one lease call that Allow may wait for is too much.
 //   - Take where the caller wants a context, or the reasons: how much is left, when to come back.
-//   - Wait and WaitN for work that should be done later rather than not at all. First in first out,
-//     before Allow; they fail at once where the context's deadline cannot be met.
-//   - Key(name) once and its methods after that, where the same key is used again and again: it
-//     saves the look-up by name.
+//   - Wait and WaitN for work that should be done later rather than not at all.
+//   - Key(name) once and its methods after that, where the same key is used again and again.
 //
-// To look and to change:
-//
-//   - Peek reads and takes nothing. It asks the store, so it is for dashboards and not for every
-//     request.
-//   - Refund gives back what was admitted and then did not happen.
-//   - SetLimits changes the limits of a key for the whole fleet, which follows within a TTL;
-//     TrySetLimits only where nobody has; LimitsOf reads what is in force; Reset makes the bucket a
-//     new one.
-//   - Stats says where every token went.
-//   - Shutdown before a process ends gives back what it holds; Close does not, and needs no store.
+// To look and to change: Peek, LimitsOf and Stats take nothing. Refund gives back what was admitted
+// and then did not happen. SetLimits changes the limits of a key for the whole fleet, TrySetLimits
+// only where nobody has, and Reset makes the key's bucket a new one. Shutdown gives back what the
+// process holds before it ends; Close does not, and needs no store.
 //
 // There is no Reserve: a process cannot promise tokens that the bucket has not leased to it.
 //

@@ -2,10 +2,9 @@
 -- share.
 --
 -- Go joins four files into one script: common.lua (functions), open.lua (what a call finds), then
--- lease.lua or configure.lua, and close.lua (what a call leaves). They are one chunk, and the
--- bucket's state is in its local variables, because Redis runs the whole chunk for every call: each
--- function costs its creation, each table its fields, and each number written as text its
--- formatting.
+-- lease.lua or configure.lua, and close.lua (what a call leaves). They are one chunk, whose local
+-- variables hold the bucket's state. Redis runs all of it for every call: a function costs its
+-- creation, a table its fields, a number that becomes text its formatting.
 --
 -- KEYS[1]  the bucket, a string: 35 numbers, the configuration, and the level and the rest of each
 --          limit but the first. The 35 numbers:
@@ -28,10 +27,9 @@
 -- Units: a level in units of its limit; rest, ttl, width and all times in microseconds; held in
 -- tokens; share in tokens per microsecond and unit of weight.
 --
--- A number is a double of 8 bytes, little end first: struct reads and writes that ten times as fast
--- as text. All numbers are whole and below 2^53, except share and a record's allowance, and so is
--- every product of two whole numbers. A number that must become text goes through %d or %.0f,
--- because tostring and '..' keep 14 digits only.
+-- A number is a double of 8 bytes, little end first. All numbers are whole and below 2^53, except
+-- share and a record's allowance, and so is every product of two whole numbers. A number that must
+-- become text goes through %d or %.0f, because tostring and '..' keep 14 digits only.
 --
 -- The rules are those of docs/protocol.md sections 3 to 7. lease.Bucket is the same in Go, and
 -- tests compare the two to the last bit.
@@ -52,9 +50,7 @@ else
   local ldexp, unpack = math.ldexp, unpack
   local function bytes(x)
     local sign, fraction, exponent = x < 0 and 128 or 0, math.frexp(x < 0 and -x or x)
-    if fraction == 0 then
-      exponent = 0
-    elseif exponent < -1021 then
+    if fraction == 0 or exponent < -1021 then
       fraction, exponent = ldexp(fraction, exponent + 1074), 0
     else
       fraction, exponent = fraction * 2^53 - 2^52, exponent + 1022
@@ -81,14 +77,8 @@ else
       local b1, b2, b3, b4, b5, b6, b7, b8 = string.byte(text, from, from + 7)
       local exponent = b8 % 128 * 16 + floor(b7 / 16)
       local fraction = (((((b7 % 16 * 256 + b6) * 256 + b5) * 256 + b4) * 256 + b3) * 256 + b2) * 256 + b1
-      local x
-      if exponent == 2047 then
-        x = fraction == 0 and math.huge or 0 / 0
-      elseif exponent == 0 then
-        x = ldexp(fraction, -1074)
-      else
-        x = ldexp(fraction + 2^52, exponent - 1075)
-      end
+      local x = ldexp(exponent > 0 and fraction + 2^52 or fraction, max(exponent, 1) - 1075)
+      if exponent == 2047 then x = fraction == 0 and math.huge or 0 / 0 end
       parts[i] = b8 < 128 and x or -x
     end
     return unpack(parts)
@@ -99,7 +89,7 @@ end
 --
 -- Here and in all checks below, x % 1 is 0 for a whole number and for nothing else: it is nan for
 -- nan and for an infinity. x - x % 1 is floor(x). Comparisons are written out because a call of
--- min, max or floor costs the server several times as much, and these run for every lease call.
+-- min, max or floor costs several times as much.
 local function parse(text)
   local n = (#text - 40) / 56
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
