@@ -118,13 +118,11 @@ func TestPeerResetAfterIsWhenRemainingIsTheBurst(t *testing.T) {
 func TestPeerADenialNamesItsLimit(t *testing.T) {
 	inVirtualTime(t, func(t *world) {
 		limit := hybrid.PerSecond(100).WithBurst(50)
-		for range 4 {
-			t.start(by(hybrid.Policy{TTL: ttl}, limit))
-		}
+		ls := t.fleet(4, by(hybrid.Policy{TTL: ttl}, limit))
 		var denied atomic.Int64
 		together(4, func(i int) {
 			denied.Add(2500 - int64(admits(2500, 2*time.Millisecond, func() bool {
-				r, err := t.processes[i].Take(t.Context(), "k", 1)
+				r, err := ls[i].Take(t.Context(), "k", 1)
 				check(t, err == nil && r.Limit == limit, "%+v, %v", r, err)
 				return r.OK
 			})))

@@ -89,8 +89,9 @@ func wake(t *world, key string, processes, waits int) {
 	check(t, !t.virtual() || d <= within, "%s: the last was woken after %v", key, d)
 }
 
-// What this process sets it follows at once, with a burst that is larger than any before; and a
-// reply to a call that was under way does not bring the old burst back.
+// What this process sets it follows at once, with a burst that is larger than any before; a reply to
+// a call that was under way does not bring the old burst back; and with a smaller burst it gives back
+// what it holds instead of letting it run out.
 func TestThisProcessFollowsAtOnce(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.process(hourly)
@@ -110,11 +111,6 @@ func TestThisProcessFollowsAtOnce(t *testing.T) {
 		noErr(t, l.WaitN(t.Context(), "k", 20))
 		wait()
 	})
-}
-
-// The process that lowers a burst gives back what it holds instead of letting it run out: it goes
-// on at once.
-func TestWhoLowersABurstGoesOn(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(hybrid.Policy{TTL: time.Minute}, hybrid.PerSecond(1000)))
 		admits(10, 0, func() bool { return l.Allow("k") })
@@ -183,9 +179,7 @@ func TestPeerWhoseLimitsHold(t *testing.T) {
 func TestPeerOneOfManyFirstConfigurationsWins(t *testing.T) {
 	everywhere(t, func(t *world) {
 		const processes = 10
-		for range processes {
-			t.process(hourly)
-		}
+		t.fleet(processes, of(hourly))
 		t.processes[0].Allow("k") // what a process was configured with is not "set"
 		own := func(i int) hybrid.Limit { return hybrid.PerHour(1).WithBurst(int64(100 + i)) }
 		var won [processes]bool

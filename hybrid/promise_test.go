@@ -116,18 +116,17 @@ func boundRun(t *world, limit hybrid.Limit, policy hybrid.Policy, ld load, seed 
 	const processes = 5
 	bound := newMeter(limit.WithBurst(limit.Capacity() + policy.Overcommit))
 	var spent atomic.Int64 // by the adversaries
-	var own [processes]atomic.Pointer[hybrid.Limiter]
-	for i := range own {
+	for i := range processes {
 		cfg := by(policy, limit)
 		cfg.Events.BeforeReport = func(key string) {
-			for l := own[i].Load(); bound.admitIf(l.TryAllow(key)); {
+			for bound.admitIf(t.processes[i].TryAllow(key)) {
 				spent.Add(1)
 			}
 		}
-		own[i].Store(t.start(cfg))
+		t.start(cfg)
 	}
 	together(processes, func(i int) {
-		l, r := own[i].Load(), rand.New(rand.NewPCG(seed, uint64(i)))
+		l, r := t.processes[i], rand.New(rand.NewPCG(seed, uint64(i)))
 		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(ld.off) {
 			for off := time.Now().Add(ld.on); time.Now().Before(off); {
 				if r.IntN(ld.large) != 0 {
@@ -270,10 +269,7 @@ func TestPeerExactlyBurstOutOfSimultaneousRequests(t *testing.T) {
 	everywhere(t, func(t *world) {
 		limit := hybrid.PerHour(1).WithBurst(25)
 		for processes, key := range map[int]string{1: "one", 3: "three"} {
-			ls := make([]*hybrid.Limiter, processes)
-			for i := range ls {
-				ls[i] = t.process(limit)
-			}
+			ls := t.fleet(processes, of(limit))
 			var admitted atomic.Int64
 			together(60*processes, func(i int) {
 				if ls[i%processes].Allow(key) {

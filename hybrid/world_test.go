@@ -85,6 +85,14 @@ func (t *world) process(l ...hybrid.Limit) *hybrid.Limiter {
 	return t.start(of(l...))
 }
 
+// fleet is so many processes that are configured alike.
+func (t *world) fleet(n int, cfg hybrid.Config) (ls []*hybrid.Limiter) {
+	for range n {
+		ls = append(ls, t.start(cfg))
+	}
+	return ls
+}
+
 // drained is a process that has emptied the bucket "k".
 func (t *world) drained(cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
@@ -128,6 +136,11 @@ func limits(l ...hybrid.Limit) []hybrid.Limit { return l }
 func of(l ...hybrid.Limit) hybrid.Config { return hybrid.Config{Limits: l} }
 
 func by(p hybrid.Policy, l ...hybrid.Limit) hybrid.Config { return hybrid.Config{Limits: l, Policy: p} }
+
+// oneBucketHas is how many tokens a bucket that is full at first has for d.
+func oneBucketHas(l hybrid.Limit, d time.Duration) int64 {
+	return l.Capacity() + int64(d)*l.Tokens/int64(l.Per)
+}
 
 // hangs holds back every call from now on, until the test ends, and its caller with it.
 func (t *world) hangs() {
