@@ -1,162 +1,235 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
-	"time"
+	"unicode/utf8"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
 
-	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
+	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
+	"github.com/yuzhi-go/yuzhi/sim/rival"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+	"github.com/yuzhi-go/yuzhi/sim/search"
 )
-
-// The processes of a fleet are this test binary, started again.
-func TestMain(m *testing.M) {
-	live.Child()
-	m.Run()
-}
-
-// leasesim runs one command line and returns its exit status and output.
-func leasesim(t *testing.T, line string) (status int, stdout, stderr string) {
-	t.Helper()
-	var out, errs bytes.Buffer
-	status = run(t.Context(), strings.Fields(line), &out, &errs)
-	return status, out.String(), errs.String()
-}
-
-func liveJSON(t *testing.T, line string) (status int, r live.Report) {
-	t.Helper()
-	status, stdout, stderr := leasesim(t, "live --out json "+line)
-	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
-		t.Fatalf("leasesim live %s: status %d, output %q, %s: %v", line, status, stdout, stderr, err)
-	}
-	return status, r
-}
-
-func TestARedisThatIsNotThereIsStatus1(t *testing.T) {
-	if status, _, stderr := leasesim(t, "live --redis 127.0.0.1:1"); status != 1 || !strings.Contains(stderr, "127.0.0.1:1 does not answer") {
-		t.Errorf("status %d, %q", status, stderr)
-	}
-}
 
 func TestScriptsArePrintedByteForByte(t *testing.T) {
 	for name, source := range redisbucket.Scripts() {
-		if status, stdout, stderr := leasesim(t, "scripts "+name); status != 0 || stdout != source || stderr != "" {
-			t.Errorf("%s: status %d, %d bytes, %s", name, status, len(stdout), stderr)
+		e := leasesim(t, "scripts "+name).ends(0).says()
+		testkit.Check(t, e.stdout == source, "%s: %d bytes, want %d", name, len(e.stdout), len(source))
+	}
+}
+
+func TestInitWritesAScenarioThatRuns(t *testing.T) {
+	template := leasesim(t, "init").ends(0).stdout
+	e := pretend(t, report(), nil, "run -f "+fileOf(t, template)).ends(0)
+	testkit.Check(t, len(e.ran) == 1, "%d runs", len(e.ran))
+	sale := leasesim(t, "init --example flash-sale").ends(0).shows("flash-sale")
+	testkit.Check(t, sale.stdout != template, "%s", sale.stdout)
+	leasesim(t, "init --list").ends(0).shows("flash-sale ")
+}
+
+func TestTheCommandLineToRepeatHasTheSeed(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"run", "leasesim run --seed 3"},
+		{"run --seed 3 --out csv", "leasesim run --seed 3 --out csv"},
+		{"run --seed=3 --reps 2", "leasesim run --seed=3 --reps 2"},
+		{"run --set limits=[1/s]", "leasesim run --set 'limits=[1/s]' --seed 3"},
+		{"run --set name=it's", `leasesim run --set 'name=it'\''s' --seed 3`},
+	} {
+		p := program{args: strings.Fields(c.args)}
+		if got := p.commandLine(3); got != c.want {
+			t.Errorf("%s: %q, want %q", c.args, got, c.want)
 		}
 	}
 }
 
-func TestOneForgedAdmissionTooManyIsStatus3(t *testing.T) {
-	// Given a fleet without load, in which one process claims to have admitted exactly the burst at
-	// one instant,
-	status, r := liveJSON(t, "--duration 100ms --offered 0 --rate 10 --burst 500 --forge 500")
-	// then the bound holds;
-	if status != 0 || r.BoundExceededBy != 0 || r.Admitted != 500 {
-		t.Errorf("500 of 500: status %d, %+v", status, r)
-	}
-	// and when it claims one more,
-	status, r = liveJSON(t, "--duration 100ms --offered 0 --rate 10 --burst 500 --forge 501")
-	// then the command says so.
-	if status != 3 || r.BoundExceededBy != 1 {
-		t.Errorf("501 of 500: status %d, %+v", status, r)
-	}
-}
-
-func TestTheFleetKeepsTheBoundOnTheEmbeddedRedis(t *testing.T) {
-	for _, shape := range live.Shapes {
-		checkFleet(t, "--processes 3 --rate 5000 --burst 1000 --duration 1s --shape "+shape)
-	}
-}
-
-func TestTheFleetKeepsTheBoundOnARealRedis(t *testing.T) {
-	addr := redistest.Start(t).Addr
-	for _, shape := range live.Shapes {
-		checkFleet(t, "--redis "+addr+" --processes 3 --rate 5000 --burst 1000 --overcommit 100 --duration 1s --shape "+shape)
-	}
-}
-
-func TestTheFleetKeepsTheBoundOnACluster(t *testing.T) {
-	server := redistest.Start(t, "--cluster-enabled", "yes", "--requirepass", "secret")
-	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Password: "secret"})
-	defer admin.Close()
-	if err := admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok"); {
-		if time.Now().After(deadline) {
-			t.Fatal("the cluster is not up after 20 s")
-		}
-		time.Sleep(10 * time.Millisecond) // the pace of polling
-	}
-	checkFleet(t, "--redis redis+cluster://:secret@"+server.Addr+" --processes 3 --rate 5000 --burst 1000 --duration 1s")
-}
-
-func TestAKilledAndAStoppedProcessKeepTheBound(t *testing.T) {
-	addr := redistest.Start(t).Addr
-	r := checkFleet(t, "--redis "+addr+" --processes 3 --rate 5000 --burst 1000 --duration 2s --kill-after 500ms --stop-after 300ms --strict")
-	if r.Processes[0].Fate != "stopped" || r.Processes[2].Fate != "killed" {
-		t.Errorf("fates %+v", r.Processes)
-	}
-	if r.Processes[2].Admitted == 0 {
-		t.Error("nothing that the killed process admitted was kept")
-	}
-}
-
-// checkFleet runs a fleet and checks what must hold on any machine, however slow.
-func checkFleet(t *testing.T, line string) live.Report {
-	t.Helper()
-	status, r := liveJSON(t, line)
-	if status != 0 || r.BoundExceededBy != 0 {
-		t.Fatalf("leasesim live %s: status %d, %+v", line, status, r)
-	}
-	var admitted, offered, trips int64
-	for _, p := range r.Processes {
-		admitted += p.Admitted
-		offered += p.Offered
-		trips += p.RoundTrips
-	}
-	if admitted != r.Admitted || offered != r.Offered || trips != r.RoundTrips {
-		t.Errorf("leasesim live %s: the parts do not add up: %+v", line, r)
-	}
-	if r.Admitted == 0 || r.Admitted > r.Offered || r.RoundTrips == 0 {
-		t.Errorf("leasesim live %s: %+v", line, r)
-	}
-	t.Logf("leasesim live %s: admitted %d of %d, %.2f %% of what the bucket gave, %d round trips, Jain %.4f",
-		line, r.Admitted, r.Offered, 100*r.AdmittedOfEntitlement, r.RoundTrips, r.Jain)
-	return r
-}
-
-func TestTheTableNamesEverything(t *testing.T) {
-	status, stdout, stderr := leasesim(t, "live --processes 2 --rate 100 --burst 50 --duration 200ms")
-	if status != 0 {
-		t.Fatal(status, stderr)
-	}
-	for _, want := range []string{"embedded", "admitted", "offered", "worst window", "the bound holds", "round trips", "p50", "p99", "Jain's index", "share"} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("no %q in\n%s", want, stdout)
+func TestEveryErrorHasItsStatus(t *testing.T) {
+	for err, want := range map[error]int{
+		errors.New("other"):                                                             exitFailed,
+		fmt.Errorf("x: %w", errUsage):                                                   exitUsage,
+		fmt.Errorf("x: %w", scenfile.ErrInvalid):                                        exitUsage,
+		sim.Scenario{Limits: []lease.Limit{{}}}.Validate():                              exitUsage,
+		fmt.Errorf("x: %w", sim.ErrInterrupted):                                         exitInterrupted,
+		errors.Join(fmt.Errorf("x: %w", search.ErrInfeasible), errors.New("other")):     exitInfeasible,
+		fmt.Errorf("x: %w", errExceeded):                                                exitExceeded,
+		fmt.Errorf("x: %w", search.ErrNotMet):                                           exitExceeded,
+		errors.Join(sim.ErrInterrupted, fmt.Errorf("by the way: %w", search.ErrNotMet)): exitInterrupted,
+	} {
+		if got := statusOf(err); got != want {
+			t.Errorf("%v is status %d, want %d", err, got, want)
 		}
 	}
 }
 
-func TestHelpShowsExamples(t *testing.T) {
+func TestEveryCommandExplainsItselfWithExamplesThatParse(t *testing.T) {
+	root := (&program{}).root()
+	commands := append([]*cobra.Command{root}, root.Commands()...)
+	if len(commands) < 6 {
+		t.Fatalf("%d commands", len(commands))
+	}
+	names := map[string]bool{}
+	for _, c := range commands {
+		if names[c.Name()] {
+			t.Errorf("%s is there twice", c.CommandPath())
+		}
+		names[c.Name()] = true
+	}
+	for _, c := range commands {
+		if c.Short == "" || len(c.Long) < 100 || c.Example == "" {
+			t.Errorf("%s does not explain itself", c.CommandPath())
+		}
+		for line := range strings.SplitSeq(c.Long+"\n"+c.UsageString(), "\n") {
+			if n := utf8.RuneCountInString(line); n > 110 {
+				t.Errorf("%s: a line of %d characters: %s", c.CommandPath(), n, line)
+			}
+		}
+		for line := range strings.SplitSeq(c.Example, "\n") {
+			words, ok := strings.CutPrefix(line, "  leasesim ")
+			if !ok {
+				t.Errorf("%s: the example %q is no command line", c.CommandPath(), line)
+				continue
+			}
+			words, _, _ = strings.Cut(words, " >")
+			// Each flag that an example uses must be there: a fresh tree parses it.
+			found, rest, err := (&program{}).root().Find(splitWords(words))
+			if err == nil {
+				err = found.ParseFlags(rest)
+			}
+			if err == nil {
+				err = found.ValidateArgs(found.Flags().Args())
+			}
+			if err != nil {
+				t.Errorf("%s: the example %q: %v", c.CommandPath(), line, err)
+			}
+		}
+	}
+}
+
+func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 	for _, line := range []string{"", "--help", "live --help"} {
-		if status, stdout, _ := leasesim(t, line); status != 0 || !strings.Contains(stdout, "leasesim live --redis") {
-			t.Errorf("leasesim %s: status %d\n%s", line, status, stdout)
-		}
+		leasesim(t, line).ends(0).shows("leasesim live --redis")
+	}
+	help := leasesim(t, "compare --help").ends(0).shows("--threshold", "Exit status", "bound_exceeded_by", "-f, --file", "--set",
+		"--seed uint", "(default 1)", "--reps", "--parallel", "--duration", "--out", "--output", "table, json, csv, html", liveFile,
+		live.ToleranceHelp()).stdout
+	for _, name := range append(search.FigureNames(), rival.Names()...) {
+		base := strings.TrimSuffix(name, "_client")
+		named := strings.Contains(help, "  "+name+" ") || strings.Contains(help, "  "+base+" ")
+		testkit.Check(t, named && (base == name || regexp.MustCompile(`  `+base+` +\* `).MatchString(help)), "the help does not name %s", name)
 	}
 }
 
-func TestAnInterruptedLiveRunSaysSo(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	var stdout, stderr bytes.Buffer
-	if status := run(ctx, []string{"live", "--processes", "1"}, &stdout, &stderr); status != exitInterrupted || !strings.Contains(stderr.String(), "interrupted") {
-		t.Errorf("status %d, %s", status, stderr.String())
+func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {
+	files := map[string]string{
+		"@unit":  fileOf(t, small+"warmup: 5\n"),
+		"@twice": fileOf(t, small+"name: again\n"),
+	}
+	for line, want := range map[string]string{
+		"live --processes 0":                            "--processes is 0, must be 1 to 256",
+		"live --redis redis+sentinel://h:1":             "--redis: a Sentinel is asked for a master by its name",
+		"scripts":                                       "one name of",
+		"scripts other":                                 "one name of",
+		"live --rate -5":                                "--rate is -5, must be 1",
+		"live --rate ten":                               "invalid argument \"ten\"",
+		"live --burst 0":                                "--burst is 0, must be at least 1",
+		"live --overcommit -1":                          "Overcommit is -1, must be",
+		"live --offered NaN":                            "--offered is NaN",
+		"live --shape square":                           "--shape is \"square\", must be one of",
+		"live --duration 5":                             "missing unit",
+		"live --duration 1ms":                           "--duration is 1ms, must be 100ms",
+		"live --target 1s --ttl 1s":                     "TTL is 1s, must be at least 2*Target",
+		"live --kill-after 9s":                          "--kill-after is 9s, must be",
+		"live --stop-after 9s":                          "--stop-after is 9s, must be",
+		"live --out xml":                                "--out is \"xml\", must be table or json",
+		"live --frobnicate":                             "unknown flag: --frobnicate",
+		"live --forge -1":                               "--forge is -1, must be 0 to",
+		"live --rate 100000000 --duration 1m":           "must be at most 100000000, as every admission is recorded",
+		"live surplus":                                  "unknown command",
+		"simulate":                                      "unknown command",
+		"live --processes 0 --rate 0 --offered 0":       "--rate is 0",
+		"run surplus":                                   "unknown command",
+		"run --frobnicate":                              "unknown flag: --frobnicate",
+		"run --seed 0":                                  "leasesim: --seed is 0, must be 1 to 2^53-1",
+		"run --seed 9007199254740992":                   "--seed is 9007199254740992",
+		"run --seed -1":                                 "invalid argument \"-1\"",
+		"run --reps 0":                                  "--reps is 0, must be at least 1",
+		"run --parallel -1":                             "--parallel is -1",
+		"run --duration 0s":                             "--duration is 0s, must be above 0",
+		"run --duration 5":                              "missing unit",
+		"run --out xml":                                 "--out is \"xml\", must be one of table, json, csv, html",
+		"run --reps 0 --out xml":                        "leasesim: --out is \"xml\"",
+		"run --threshold 'jain > high'":                 "leasesim: --threshold: search: invalid threshold \"jain > high\": \"high\" is not a number",
+		"run --threshold 'rival.fixed_window.jain > 1'": "the rival fixed_window does not run",
+		"run -f " + t.TempDir():                         "--file: ",
+		"compare --rivals sliding_log,sliding_log":      "sliding_log is there twice",
+		"run -f nowhere.yaml":                           "leasesim: there is no file nowhere.yaml",
+		"run -f example:nothing":                        "there is no example \"nothing\"",
+		"run -f @unit":                                  "@unit:9:9: warmup: ",
+		"run -f @twice":                                 "@twice:9:1: ",
+		"run -f @unit --out json":                       ":9:9: ",
+		"run --set policy.tarjet=1s":                    "leasesim: --set policy.tarjet=1s: policy.tarjet: ",
+		"run --set policy.target":                       "--set policy.target: ",
+		"run --set policy.target=9h":                    "policy",
+		"compare --rivals central,tortoise":             "--rivals: rival: unknown algorithm \"tortoise\"",
+		"compare --rivals central:7":                    "--rivals: ",
+		"compare --rivals central --threshold 'rival.fixed_window.jain > 0'": "the rival fixed_window does not run",
+		"replay":                              "leasesim: replay needs a --trace",
+		"replay --trace nowhere.csv":          "leasesim: --trace: trace: stat nowhere.csv",
+		"replay --trace @unit":                "@unit:2:1: ",
+		"init --list --example flash-sale":    "init --list stands alone",
+		"init --example nothing":              "--example is \"nothing\", must be one of steady-fleet",
+		"init a":                              "unknown command",
+		"sweep":                               "leasesim: --vary: search: invalid grid: nothing varies",
+		"sweep --vary policy.target":          `--vary: search: invalid axis "policy.target": must be PATH=VALUES`,
+		"sweep --vary policy.target=1ms..2ms": "the range 1ms..2ms must end in :log:8",
+		"sweep --vary policy.target=1ms,2":    `--vary: search: invalid axis policy.target=2: `,
+		"sweep --vary policy.tarjet=1ms":      "invalid axis policy.tarjet=1ms: policy.tarjet: ",
+		"sweep --vary policy.target=1ms..1s:log:200 --vary groups[0].count=1..100:lin:100": "200 x 100 points are too many, must be at most 10000",
+		"sweep --vary policy.target=1ms --objectives speed":                                `--objectives: search: invalid objective "speed"`,
+		"sweep --vary policy.target=1ms --threshold 'rival.fixed_window.jain > 0'":         "the rival fixed_window does not run",
+		"sweep --vary reps=1,2":                                     "use --reps",
+		"sweep --vary seed=1,2":                                     "use --seed",
+		"sweep --vary parallel=1,2":                                 "use --parallel",
+		"sweep surplus":                                             "unknown command",
+		"plan --false-rejects half":                                 `"half" has no unit: a ratio is in percent, like 0.5%`,
+		"plan --false-rejects 101%":                                 `"101%" must be 0% to 100%`,
+		"plan --jain 2":                                             `"2" has no unit`,
+		"plan --redis-calls 0":                                      "--redis-calls is 0, must be above 0",
+		"plan --redis-calls NaN":                                    "--redis-calls is NaN",
+		"plan --wait-p99 -1s":                                       "--wait-p99 is -1s, must be at least 0",
+		"plan --confidence 100%":                                    "--confidence is 100%, must be 50% to 99.99%",
+		"plan --overcommit-max -1":                                  "--overcommit-max is -1, must be at least 0",
+		"plan --stress-must-hold=weather":                           `--stress-must-hold: "weather" must be all or some of skew, outage, processes`,
+		"plan --set policy.target=9h":                               "policy",
+		"plan --threshold 'rival.fixed_window.jain > 0'":            "the rival fixed_window does not run",
+		"compare --redis localhost:1":                               "--redis is for compare --live",
+		"compare --live --rivals fixed_window":                      "--rivals are not run by --live",
+		"compare --live --out xml":                                  "--out is \"xml\"",
+		"compare --live -f example:steady-fleet":                    "live cannot run this scenario: workload.kind is poisson, must be constant",
+		"compare --live --set network.loss=1%":                      "network.loss is 1%, must be 0%",
+		"compare --live --set groups[0].count=0.5":                  "groups[0].count",
+		"compare --live --set warmup=9s":                            "warmup: is 9s, must be 0s to 4.999999999s",
+		"compare --live --set workload.kind=sync --duration 1200ms": "duration is 1.2s, must be a multiple of workload.every (500ms)",
+		"compare --live --threshold jain>high":                      "--threshold",
+		"compare --live --duration 10ms --set limits=[20000/s]":     "--duration is 10ms, must be 100ms to 1h",
+		"compare --live --duration 1h --set limits=[100000000/s]":   "as every admission is recorded",
+	} {
+		for name, file := range files {
+			line, want = strings.ReplaceAll(line, name, file), strings.ReplaceAll(want, name, file)
+		}
+		e := pretend(t, report(), nil, line).ends(exitUsage).says(want).shows()
+		testkit.Check(t, len(e.ran) == 0 && !strings.Contains(e.stderr, "leasesim: leasesim"), "%s: %d runs, %s", e.line, len(e.ran), e.stderr)
+		// A scenario's errors begin with its file, for editors to jump to.
+		if strings.HasPrefix(line, "run ") && strings.HasPrefix(want, files["@unit"]) {
+			testkit.Check(t, strings.HasPrefix(e.stderr, want), "%s: %q", e.line, e.stderr)
+		}
 	}
 }

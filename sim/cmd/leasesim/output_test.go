@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -29,15 +28,6 @@ func names(t *testing.T, folder string) (names []string) {
 		names = append(names, e.Name())
 	}
 	return names
-}
-
-func content(t *testing.T, path string) string {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
 }
 
 func TestAFileIsWrittenWholeOrNotAtAll(t *testing.T) {
@@ -107,29 +97,10 @@ func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
 		if err := writeFile(path, say("new", nil)); err == nil {
 			t.Errorf("%s was written", path)
 		}
-		if _, status, stdout, stderr := pretend(t, report(), nil, "run", "-o", path); status != exitUsage || stdout != "" || stderr == "" {
-			t.Errorf("-o %s: status %d, %q, %q", path, status, stdout, stderr)
-		}
+		pretend(t, report(), nil, "run -o "+path).ends(exitUsage).shows()
 	}
 	if got := names(t, folder); len(got) != 0 {
 		t.Errorf("%v were left behind", got)
-	}
-}
-
-func TestAReportThatCannotBeMadeLeavesTheOldOne(t *testing.T) {
-	// Given a report that JSON cannot say, as it has an infinite figure,
-	path := filepath.Join(t.TempDir(), "report.json")
-	if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	r := report()
-	r.Burnt.Mean = 1
-	for r.Burnt.Mean*2 != r.Burnt.Mean {
-		r.Burnt.Mean *= 2
-	}
-	// when it is written, then the old one stays.
-	if _, status, _, stderr := pretend(t, r, nil, "run", "--out", "json", "-o", path); status != exitFailed || content(t, path) != "old" {
-		t.Errorf("status %d, %s, %q", status, stderr, content(t, path))
 	}
 }
 
@@ -149,19 +120,5 @@ func TestAPipeShowsNoProgress(t *testing.T) {
 	write.Close()
 	if got, err := io.ReadAll(read); err != nil || len(got) > 0 {
 		t.Errorf("%q, %v", got, err)
-	}
-}
-
-func TestInitWritesAScenarioThatRuns(t *testing.T) {
-	_, status, template, _ := pretend(t, report(), nil, "init")
-	if a, ran, _, stderr := pretend(t, report(), nil, "run", "-f", scenarioFile(t, template)); status != 0 || ran != 0 || a.times != 1 {
-		t.Errorf("status %d and %d, %s", status, ran, stderr)
-	}
-	_, status, sale, _ := pretend(t, report(), nil, "init", "--example", "flash-sale")
-	if status != 0 || sale == template || !strings.Contains(sale, "flash-sale") {
-		t.Errorf("status %d, %s", status, sale)
-	}
-	if _, status, list, _ := pretend(t, report(), nil, "init", "--list"); status != 0 || !strings.Contains(list, "flash-sale ") {
-		t.Errorf("status %d, %s", status, list)
 	}
 }

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
+)
+
+func TestARedisThatIsNotThereIsStatus1(t *testing.T) {
+	for _, line := range []string{"live --redis 127.0.0.1:1", "compare --live --redis 127.0.0.1:1"} {
+		e := pretend(t, report(), nil, line).ends(exitFailed).says("127.0.0.1:1 does not answer").shows()
+		testkit.Check(t, len(e.ran) == 0, "%s simulates", line)
+	}
+}
+
+func TestOneForgedAdmissionTooManyIsStatus3(t *testing.T) {
+	// Given a fleet without load, in which one process claims to have admitted exactly the burst at
+	// one instant,
+	const line = "live --out json --duration 100ms --offered 0 --rate 10 --burst 500 --forge "
+	r := prints[live.Report](leasesim(t, line+"500").ends(0))
+	// then the bound holds;
+	testkit.Check(t, r.BoundExceededBy == 0 && r.Admitted == 500, "500 of 500: %+v", r)
+	// and when it claims one more, then the command says so.
+	r = prints[live.Report](leasesim(t, line+"501").ends(exitExceeded))
+	testkit.Check(t, r.BoundExceededBy == 1, "501 of 500: %+v", r)
+}
+
+func TestTheFleetKeepsTheBoundOnTheEmbeddedRedis(t *testing.T) {
+	for _, shape := range live.Shapes {
+		checkFleet(t, "--processes 3 --rate 5000 --burst 1000 --duration 1s --shape "+shape)
+	}
+}
+
+func TestTheFleetKeepsTheBoundOnARealRedis(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	for _, shape := range live.Shapes {
+		checkFleet(t, "--redis "+addr+" --processes 3 --rate 5000 --burst 1000 --overcommit 100 --duration 1s --shape "+shape)
+	}
+}
+
+func TestTheFleetKeepsTheBoundOnACluster(t *testing.T) {
+	server := redistest.Start(t, "--cluster-enabled", "yes", "--requirepass", "secret")
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Password: "secret"})
+	defer admin.Close()
+	if err := admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok"); {
+		if time.Now().After(deadline) {
+			t.Fatal("the cluster is not up after 20 s")
+		}
+		time.Sleep(10 * time.Millisecond) // the pace of polling
+	}
+	checkFleet(t, "--redis redis+cluster://:secret@"+server.Addr+" --processes 3 --rate 5000 --burst 1000 --duration 1s")
+}
+
+func TestAKilledAndAStoppedProcessKeepTheBound(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	r := checkFleet(t, "--redis "+addr+" --processes 3 --rate 5000 --burst 1000 --duration 2s --kill-after 500ms --stop-after 300ms --strict")
+	if r.Processes[0].Fate != "stopped" || r.Processes[2].Fate != "killed" {
+		t.Errorf("fates %+v", r.Processes)
+	}
+	if r.Processes[2].Admitted == 0 {
+		t.Error("nothing that the killed process admitted was kept")
+	}
+}
+
+// checkFleet runs a fleet and checks what must hold on any machine, however slow.
+func checkFleet(t *testing.T, line string) live.Report {
+	t.Helper()
+	r := prints[live.Report](leasesim(t, "live --out json "+line).ends(0))
+	testkit.Must(t, r.BoundExceededBy == 0, "%s: %+v", line, r)
+	var admitted, offered, trips int64
+	for _, p := range r.Processes {
+		admitted += p.Admitted
+		offered += p.Offered
+		trips += p.RoundTrips
+	}
+	if admitted != r.Admitted || offered != r.Offered || trips != r.RoundTrips {
+		t.Errorf("leasesim live %s: the parts do not add up: %+v", line, r)
+	}
+	if r.Admitted == 0 || r.Admitted > r.Offered || r.RoundTrips == 0 {
+		t.Errorf("leasesim live %s: %+v", line, r)
+	}
+	t.Logf("leasesim live %s: admitted %d of %d, %.2f %% of what the bucket gave, %d round trips, Jain %.4f",
+		line, r.Admitted, r.Offered, 100*r.AdmittedOfEntitlement, r.RoundTrips, r.Jain)
+	return r
+}
+
+func TestTheTableNamesEverything(t *testing.T) {
+	leasesim(t, "live --processes 2 --rate 100 --burst 50 --duration 200ms").ends(0).shows("embedded", "admitted", "offered",
+		"worst window", "the bound holds", "round trips", "p50", "p99", "Jain's index", "share")
+}
+
+func TestAnInterruptedLiveRunSaysSo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	execute(ctx, t, nil, "live --processes 1").ends(exitInterrupted).says("interrupted")
+}
+
+// rowNames are the figures that are compared, in their order.
+var rowNames = []string{live.Offered, live.Admitted, live.AdmittedPart, live.Calls, live.Jain, live.Exceeded}
+
+// compared runs a command line with --live and returns what it prints as JSON. Whether the two
+// agree is for no test to say, as it depends on what else the machine does.
+func compared(t *testing.T, line string) (b sideBySide) {
+	t.Helper()
+	e := leasesim(t, "compare --live --out json "+line)
+	b = prints[sideBySide](e)
+	var disagree []string
+	for i, r := range b.Rows {
+		if i >= len(rowNames) || r.Name != rowNames[i] || r.Agrees != (r.Real >= r.Low && r.Real <= r.High) {
+			t.Errorf("row %d: %+v", i, r)
+		}
+		if !r.Agrees {
+			disagree = append(disagree, r.Name)
+		}
+	}
+	want, says := exitOK, ""
+	if len(disagree) > 0 {
+		want, says = exitExceeded, "disagree: "+strings.Join(disagree, ", ")+"\n"
+	}
+	told := b.Agrees == (want == exitOK) && e.status == want && strings.HasSuffix(e.stderr, says)
+	testkit.Check(t, told && len(b.Rows) == len(rowNames), "status %d, agrees %v, %q; %+v", e.status, b.Agrees, e.stderr, b.Rows)
+	return b
+}
+
+func TestAScenarioIsRunByProcessesAndBySimulation(t *testing.T) {
+	file := fileOf(t, few)
+	// Given a scenario, when it is run both ways on the embedded Redis,
+	b := compared(t, "-f "+file+" --seed 9")
+	// then both ran it,
+	if len(b.Real.Processes) != 3 || b.Real.Rate != 2000 || b.Real.Burst != 500 || b.Real.DurationMs != 500 || b.Real.Shape != live.ShapeSteady || b.Real.Offered == 0 {
+		t.Errorf("%+v", b.Real)
+	}
+	if s := b.Simulated; s.Scenario != "few" || s.Processes != 3 || s.Reps != 2 || s.Seed != 9 || s.DurationS != 0.5 || len(s.Rivals) != 0 || s.Offered.Mean == 0 {
+		t.Errorf("%+v", s)
+	}
+	// the real one on a Redis whose round trips were measured, and whose own time is not known.
+	if b.Redis != "embedded (miniredis)" || b.Real.RoundTripNs.P50 <= 0 || b.Real.RoundTripNs.P99 < b.Real.RoundTripNs.P50 || b.Real.ServiceTimeNs != 0 {
+		t.Errorf("%s: %+v", b.Redis, b.Real)
+	}
+	if b.Real.BoundExceededBy != 0 || b.Simulated.BoundExceededBy.Worst != 0 {
+		t.Errorf("the bound is exceeded by %d and %v", b.Real.BoundExceededBy, b.Simulated.BoundExceededBy.Worst)
+	}
+}
+
+func TestBurstsAreComparedOnARealRedis(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	b := compared(t, "--redis "+addr+" -f "+fileOf(t, few)+" --set workload.kind=sync --set workload.within=20ms")
+	if !strings.HasPrefix(b.Redis, addr+" (") || b.Real.ServiceTimeNs <= 0 || b.Real.Shape != live.ShapeBursts {
+		t.Errorf("%s: %+v", b.Redis, b.Real)
+	}
+	// The one burst of half a second is whole: a process asks 667 times, but for one of each of its
+	// two workers.
+	for i, p := range b.Real.Processes {
+		if p.Offered > 667 {
+			t.Errorf("process %d asked %d times", i, p.Offered)
+		}
+	}
+}
+
+func TestEveryFormatHasEveryRow(t *testing.T) {
+	file := fileOf(t, few)
+	leasesim(t, "compare --live -f "+file).shows("3 processes share 2000/s burst 500", "embedded", "tolerance", "offered ",
+		"admitted ", "of burst + rate × duration ", "lease calls/s of a process ", "Jain's index ", "bound exceeded by ")
+	text := leasesim(t, "compare --live --out csv -f "+file).stdout
+	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	testkit.Must(t, err == nil && len(rows) == 1+len(rowNames) && rows[0][0] == "figure", "%q: %v", text, err)
+	for i, name := range rowNames {
+		if rows[1+i][0] != name {
+			t.Errorf("row %d is %q", i, rows[1+i])
+		}
+	}
+}
+
+func TestADisagreementIsStatus3AndNamesTheFigures(t *testing.T) {
+	// Given a simulator whose fleet is asked for nothing,
+	e := pretend(t, report(), nil, "compare --live --threshold 'false_reject_ratio < 0.1%' -f "+fileOf(t, few))
+	// then that is said, with the figures, after the table; and what threshold the simulation misses;
+	e.ends(exitExceeded).shows("DISAGREE").
+		says("leasesim: the simulation and the real fleet disagree: offered, admitted,", "false_reject_ratio < 0.1%")
+	// and it was asked to simulate the scenario, on the network of the real fleet, without the
+	// scenario's rivals.
+	s := e.ran[0]
+	asReal := s.Network.RoundTrip.Kind == sim.DistLognormal && s.Redis.ServiceTime == sim.Constantly(15*time.Microsecond)
+	testkit.Check(t, s.Name == "few" && asReal && s.Rivals == nil, "%+v", s)
+}
+
+func TestCtrlCEndsAComparison(t *testing.T) {
+	// Whether it comes during the real run
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	execute(ctx, t, nil, "compare --live").ends(exitInterrupted).says("nothing is compared").shows()
+	// or during the simulation, there is no report of a half.
+	half := fmt.Errorf("%w; 1 of 2 replications had ended", sim.ErrInterrupted)
+	pretend(t, report(), half, "compare --live -f "+fileOf(t, few)).ends(exitInterrupted).says("nothing is compared").shows()
+}
+
+func TestTheVerdictSaysWhenTheMachineWasTooBusy(t *testing.T) {
+	late := live.Row{Name: live.Offered, Real: 1, Low: 2}
+	for _, c := range []struct {
+		b    sideBySide
+		want string
+		busy bool
+	}{
+		{sideBySide{Agrees: true}, "The simulation and the real fleet agree.", false},
+		{sideBySide{Rows: []live.Row{{Name: live.Jain}}}, "DISAGREE", false},
+		{sideBySide{Rows: []live.Row{late}}, "DISAGREE", true},
+	} {
+		if got := c.b.document("", "").Verdicts[0].Text; !strings.Contains(got, c.want) || strings.Contains(got, "idle machine") != c.busy {
+			t.Errorf("%+v: %s", c.b, got)
+		}
+	}
+}
+
+func TestTheTableOfAComparisonFitsATerminal(t *testing.T) {
+	b := sideBySide{Fleet: strings.Repeat("256 processes ", 20), Redis: strings.Repeat("h", 60) + ":6379 (7.0.15)"}
+	b.Real.RoundTripNs = live.Quantiles{P50: 123_456_789, P99: 9_123_456_789}
+	b.Real.ServiceTimeNs = 123_456
+	for _, name := range rowNames {
+		x := 123_456_789.12
+		if name == live.AdmittedPart || name == live.Jain {
+			x = 0.123456789
+		}
+		b.Rows = append(b.Rows, live.Row{Name: name, Simulated: x, Real: x, Low: x, High: x, Tolerance: "-8.8 %, +5 %, ±1 a burst"})
+	}
+	var text bytes.Buffer
+	if err := b.document("", "").Write(&text, "table"); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(text.String(), "\n") {
+		if n := utf8.RuneCountInString(line); n > 120 {
+			t.Errorf("a line of %d characters: %s", n, line)
+		}
+	}
+	if !strings.Contains(text.String(), "123.456µs of it in the server") {
+		t.Error(text.String())
+	}
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+)
+
+func TestASweepRunsEveryPointWithTheFlagsOfAll(t *testing.T) {
+	e := execute(t.Context(), t, figured(figures), "sweep -f "+fileOf(t, small+"rivals: [fixed_window]\n")+
+		" --set policy.ttl=1s --seed 9 --parallel 2 --vary policy.target=10ms,100ms,600ms --vary groups.web.count=1,2")
+	e.ends(0).says().shows("small: a sweep\nhash ", "seed 9,", "base", "600ms",
+		"invalid: policy.ttl: TTL is 1s, must be at least 2*Target (1.2s)", "The bound holds at every point that ran.")
+	testkit.Must(t, len(e.ran) == 4, "%d runs", len(e.ran))
+	for i, s := range e.ran {
+		testkit.Check(t, s.Seed == 9 && s.Policy.TTL.String() == "1s" && len(s.Rivals) == 0 && e.runners[i].Parallel == 1, "%+v by %+v", s, e.runners[i])
+	}
+}
+
+func TestASweepHasObjectives(t *testing.T) {
+	r := prints[search.SweepReport](execute(t.Context(), t, figured(figures), "sweep --vary policy.target=10ms,50ms --objectives calls_per_s:max --out json").ends(0))
+	testkit.Check(t, r.Points[0].Front && !r.Points[1].Front && r.Points[1].Differences["calls_per_s"].Mean < -79, "%+v", r)
+}
+
+func TestAnInterruptedSearchShowsWhatHasFinished(t *testing.T) {
+	for _, c := range []struct {
+		line           string
+		finished       int
+		stderr, stdout string
+	}{
+		{"sweep --vary policy.target=10ms,20ms,30ms,40ms", 0, "0 of 4 simulations are finished", ""},
+		{"sweep --vary policy.target=10ms,20ms,30ms,40ms", 2, "2 of 4 simulations are finished", "Interrupted: 2 of 4 points did not run."},
+		{"plan -f " + fileOf(t, room), 0, `simulations are finished, in phase "screen"`, ""},
+		{"plan -f " + fileOf(t, room), 12, `simulations are finished, in phase "screen"`, "Interrupted: nothing is confirmed"},
+	} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		e := execute(ctx, t, interrupted(c.finished, interrupt), c.line+" --parallel 1").ends(exitInterrupted).says(c.stderr)
+		testkit.Check(t, (e.stdout == "") == (c.stdout == "") && strings.Contains(e.stdout, c.stdout), "%s after %d:\n%s", c.line, c.finished, e.stdout)
+	}
+}
+
+func TestARealSweepIsTheSameWhateverParallelIs(t *testing.T) {
+	const line = "sweep -f example:small-burst --duration 1s --reps 2 --vary workload.load=0.5,1.5 --vary clock.offset=0,1s"
+	r := sameForParallel(t, line, func(r *search.SweepReport) { r.Machine = sim.Machine{} })
+	// Leases do not go by the clocks of processes, so an offset changes nothing; and the load is what
+	// it is said to be.
+	p := r.Points
+	offered := p[2].Figures.Offered.Mean / p[0].Figures.Offered.Mean
+	same := p[0].Figures.CallsPerS.Mean == p[1].Figures.CallsPerS.Mean && p[2].Differences["offered"].Mean > 0
+	testkit.Check(t, r.Finished == 4 && same && offered > 2.5 && offered < 3.5, "%+v", r)
+}
+
+func TestEveryTargetHasItsFlag(t *testing.T) {
+	all := func(s sim.Scenario) sim.Figures {
+		f := figures(s)
+		for _, x := range f.All() {
+			if x.Mean == 0 && x.Name != "bound_exceeded_by" {
+				*x.Figure = sim.Figure{Mean: 0.5, Low: 0.5, High: 0.5, Worst: 0.5}
+			}
+		}
+		return f
+	}
+	e := execute(t.Context(), t, figured(all), "plan -f "+fileOf(t, room)+" --false-rejects 1% --admitted 99.5% --redis-calls 500 --redis-cpu 60% "+
+		"--wait-p99 20ms --jain 40% --worst-share 45% --confidence 99% --overcommit-max 7 --out json").ends(0)
+	p := prints[search.Plan](e)
+	want := []search.Threshold{
+		search.AtMost("false_reject_ratio", 0.01), search.AtLeast("admitted_vs_central", 0.995), search.AtMost("redis_cpu", 0.6),
+		search.AtLeast("jain", 0.4), search.AtLeast("worst_share", 0.45), search.AtMost("calls_per_s", 500),
+		search.AtMost("wait_ms_p99", 20), {Figure: "bound_exceeded_by", Part: "worst", Op: "<="},
+	}
+	testkit.Check(t, slices.Equal(p.Targets, want), "%+v, want %+v", p.Targets, want)
+	testkit.Check(t, e.runners[0].Confidence == 0.99 && p.Chosen.Policy.Overcommit == 0, "%+v, %+v", e.runners[0], p.Chosen.Policy)
+}
+
+func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testing.T) {
+	const scenario = " -f example:small-burst --duration 500ms --reps 3 --set warmup=0s"
+	p := sameForParallel(t, "plan --false-rejects 2%"+scenario, func(p *search.Plan) { p.Machine = sim.Machine{} })
+	testkit.Must(t, p.Verdict == search.Found, "%+v", p)
+	// When the chosen policy is run on the fresh seeds, then its figures come again.
+	c := p.Chosen
+	r := simulated(t, fmt.Sprintf("run%s --seed %d --set policy.target=%s --set policy.ttl=%s", scenario, p.ConfirmSeed, c.Policy.Target, c.Policy.TTL))
+	again := r.CallsPerS.Mean == c.Figures.CallsPerS.Mean && r.FalseRejectRatio.High == c.Figures.FalseRejectRatio.High
+	testkit.Check(t, again && r.ScenarioHash == c.ScenarioHash, "%+v, planned %+v", r.Figures, c.Figures)
+}
+
+// TestSearchesEndWithTheirStatus runs sweeps and plans on a made-up simulator: false rejects are
+// 0.5 % at a target of 50 ms, and everything is rejected where Redis fails.
+func TestSearchesEndWithTheirStatus(t *testing.T) {
+	file := fileOf(t, room)
+	fragile := func(s sim.Scenario) sim.Figures {
+		f := figures(s)
+		if len(s.Redis.Faults) > 0 {
+			f.FalseRejectRatio = sim.Figure{Mean: 1, Low: 1, High: 1}
+		}
+		return f
+	}
+	type texts = []string
+	for _, c := range []struct {
+		line           string
+		status         int
+		stdout, stderr texts
+	}{
+		{"plan", 0, texts{"room: a plan\nhash ", "seed 5,", "false_reject_ratio at most 0.5 %", "Take target ", "hybrid.Config{"}, nil},
+		{"plan --redis-calls 5 --false-rejects 0.5%", exitInfeasible,
+			texts{"No policy that was tried meets the targets.", "The closest is target ", "--overcommit-max"}, texts{"no policy meets the targets"}},
+		{"plan --stress-must-hold", exitInfeasible, texts{"outage"}, texts{"under stress (outage)"}},
+		{"plan --stress-must-hold=skew,outage", exitInfeasible, texts{"outage"}, texts{"under stress (outage)"}},
+		{"plan --stress-must-hold=skew,processes", 0, texts{"Take target "}, nil},
+		// a threshold is about the chosen policy,
+		{"plan --threshold 'calls_per_s < 30'", 0, texts{"Take target "}, nil},
+		{"plan --threshold 'calls_per_s < 3'", exitExceeded, texts{"Take target "}, texts{"threshold does not hold"}},
+		// or about every point of a sweep
+		{"sweep --vary policy.target=10ms,50ms --threshold 'false_reject_ratio <= 0.5%'", 0, texts{"50ms"}, nil},
+		{"sweep --vary policy.target=10ms,50ms --threshold 'false_reject_ratio <= 0.3%'", exitExceeded,
+			texts{"50ms"}, texts{"at policy.target=50ms: search: threshold does not hold"}},
+		// TTLs below two targets at every point; one that is valid is enough
+		{"sweep --vary policy.ttl=1ms,2ms", exitUsage, texts{"invalid: "}, texts{"no point is a valid scenario: at policy.ttl=1ms: "}},
+		{"sweep --vary policy.ttl=1ms,4s", 0, texts{"invalid: "}, nil},
+	} {
+		e := execute(t.Context(), t, figured(fragile), c.line+" -f "+file).ends(c.status).shows(c.stdout...).says(c.stderr...)
+		testkit.Check(t, !strings.Contains(e.stderr, "at policy.target=10ms"), "%s: %s", c.line, e.stderr)
+		// Each simulation is about the leases alone, and has a core of its own.
+		confidence := 0.0
+		if strings.HasPrefix(c.line, "plan") {
+			confidence = 0.95
+		}
+		for i, s := range e.ran {
+			testkit.Must(t, len(s.Rivals) == 0 && e.runners[i].Parallel == 1 && e.runners[i].Confidence == confidence, "%s: %+v by %+v", c.line, s, e.runners[i])
+		}
+	}
+	// What defaults follow from varies with them: groups take their weight from the policy.
+	e := execute(t.Context(), t, figured(figures), "sweep --parallel 1 --vary policy.weight=1,7").ends(0)
+	testkit.Check(t, len(e.ran) == 2 && e.ran[1].Defaults().Groups[0].Weight == 7, "%+v", e.ran)
+}

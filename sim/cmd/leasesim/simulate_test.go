@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+	"github.com/yuzhi-go/yuzhi/sim/view"
+)
+
+func TestTheFlagsChangeTheScenario(t *testing.T) {
+	file := fileOf(t, small)
+	for _, c := range []struct {
+		flags string
+		want  func(s sim.Scenario) bool
+	}{
+		// What the file says counts, also its seed;
+		{"", func(s sim.Scenario) bool {
+			return s.Name == "small" && s.Seed == 5 && s.Reps == 2 && s.Duration == 2*time.Second && s.Groups[0].Count == 3
+		}},
+		// and with flags, these count.
+		{"--seed 7 --reps 3 --duration 4s --set policy.target=50ms --set groups[0].count=9 --set reps=100", func(s sim.Scenario) bool {
+			return s.Seed == 7 && s.Reps == 3 && s.Duration == 4*time.Second && s.Groups[0].Count == 9 && s.Policy.Target == 50*time.Millisecond
+		}},
+	} {
+		for parallel := range 2 {
+			e := pretend(t, report(), nil, fmt.Sprintf("run -f %s --parallel %d %s", file, parallel, c.flags)).ends(0)
+			testkit.Check(t, c.want(e.ran[0]) && e.runners[0].Parallel == parallel, "%s: %+v by %+v", e.line, e.ran, e.runners)
+		}
+	}
+	// Without a file it is the first example.
+	e := pretend(t, report(), nil, "run").ends(0)
+	want, err := scenfile.Load(defaultFile)
+	testkit.Check(t, err == nil && e.ran[0].Hash() == want.Hash() && e.runners[0].Parallel == 0, "%v: %+v", err, e.ran)
+}
+
+func TestAThresholdThatDoesNotHoldIsStatus3AfterTheReport(t *testing.T) {
+	// Given thresholds that hold,
+	pretend(t, report(), nil, "run --threshold 'false_reject_ratio <= 3%' --threshold 'bound_exceeded_by.worst == 0'").
+		ends(0).says().shows("Holds: bound_exceeded_by.worst == 0")
+	// and others that do not, then the report is there, and which they are and by how much;
+	e := pretend(t, report(), nil, "run --threshold 'false_reject_ratio < 2%' --threshold 'jain > 1' --threshold 'burnt == 0'").
+		ends(exitExceeded).shows("Does not hold: false_reject_ratio < 2%", "2.0 ± 1.0 %")
+	want := "search: threshold does not hold: false_reject_ratio < 2%: false_reject_ratio is in [0.01, 0.03]\n" +
+		"search: threshold does not hold: jain > 1: jain is 0\n"
+	testkit.Check(t, e.stderr == want, "%q, want %q", e.stderr, want)
+	// but an exceeded bound by itself is no failure.
+	r := report()
+	r.BoundExceededBy = sim.Figure{Mean: 3, Low: 3, High: 3, Worst: 3, WorstSeed: 12}
+	pretend(t, r, nil, "run").ends(0).shows("The bound is exceeded: in the worst window the fleet admitted 3 tokens more")
+}
+
+func TestAnInterruptedRunShowsWhatIsDone(t *testing.T) {
+	late := fmt.Errorf("%w after a while", sim.ErrInterrupted)
+	file := filepath.Join(t.TempDir(), "report.json")
+	// Given a run that ended after two of five replications, then these are shown,
+	some := report()
+	some.RepsAsked = 5
+	pretend(t, some, late, "run --reps 5").ends(exitInterrupted).shows("Interrupted after 2 of 5 replications").
+		says("the report is of the replications that had ended: sim: interrupted")
+	// and written;
+	pretend(t, report(), late, "run --reps 5 --out json -o "+file).ends(exitInterrupted)
+	testkit.Check(t, json.Valid([]byte(content(t, file))), "%s", content(t, file))
+	// thresholds do not change the status, for they are about the whole;
+	pretend(t, report(), late, "run --reps 5 --threshold 'jain > 1'").ends(exitInterrupted)
+	// and where none is done, nothing is shown.
+	pretend(t, sim.Report{}, late, "run").ends(exitInterrupted).shows()
+}
+
+func TestCtrlCEndsARunAfterTheReplicationsThatAreDone(t *testing.T) {
+	// Given a run of three replications, one at a time, that is interrupted as soon as the first is
+	// done,
+	ctx, interrupt := context.WithCancel(t.Context())
+	e := execute(ctx, t, func(r sim.Runner, s sim.Scenario) (sim.Report, error) {
+		r.Progress = func(done float64) {
+			if done >= 1.0/3 {
+				interrupt()
+			}
+		}
+		return r.Run(ctx, s)
+	}, "run -f example:small-burst --duration 2s --reps 3 --parallel 1")
+	// then its report is of the first.
+	e.ends(exitInterrupted).shows("Interrupted after 1 of 3 replications", ", 1 replication of 2 s")
+}
+
+func TestAFailedRunIsStatus1AndShowsNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.txt")
+	e := pretend(t, report(), errors.New("sim: not conserved"), "run -o "+file).ends(exitFailed).shows()
+	_, err := os.Stat(file)
+	testkit.Check(t, e.stderr == "sim: not conserved\n" && errors.Is(err, os.ErrNotExist), "%q, %v", e.stderr, err)
+}
+
+func TestEveryFormatSaysTheSeed(t *testing.T) {
+	for format, want := range map[string]string{"table": "seed 11,", "json": `"seed": 11,`, "html": "<dt>seed</dt><dd>11</dd>"} {
+		pretend(t, report(), nil, "run --out "+format).ends(0).shows(want)
+	}
+}
+
+func TestThePageSaysHowToRepeatIt(t *testing.T) {
+	file := fileOf(t, small)
+	// The scenario file in it has what --set changed.
+	pretend(t, report(), nil, "run -f "+file+" --set 'name=a b' --out html").ends(0).
+		shows("leasesim run -f "+file+" --set &#39;name=a b&#39; --out html --seed 11", "name: a b")
+}
+
+func TestCompareRunsItsRivals(t *testing.T) {
+	own := "compare -f " + fileOf(t, room)
+	for line, want := range map[string][]string{
+		own:                           {"fixed_window"}, // as the scenario names it
+		own + " --rivals sliding_log": {"sliding_log"},
+		"compare --rivals local_batches:50,fixed_window": {"local_batches:50", "fixed_window"},
+	} {
+		e := pretend(t, report(), nil, line).ends(0).shows(view.Own, "excess")
+		testkit.Check(t, slices.Equal(e.ran[0].Rivals, want), "%s: %v, want %v", line, e.ran[0].Rivals, want)
+	}
+	// Without names, all run that can.
+	all := pretend(t, report(), nil, "compare --out csv").ends(0).ran[0].Rivals
+	testkit.Check(t, slices.Contains(all, "central") && slices.Contains(all, "settle_afterwards") && len(all) >= 10, "%v", all)
+	// The pretended report is without rivals, so that no threshold on one holds.
+	e := pretend(t, report(), nil, "compare --out csv --rivals fixed_window --threshold 'rival.fixed_window.jain >= 0'").ends(exitExceeded)
+	testkit.Check(t, strings.HasPrefix(e.stdout, "what,figure,mean,"), "%s", e.stdout)
+}
+
+func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
+	// Given a trace of 1.5 s and a fleet with workloads of its own,
+	file := fileOf(t, "limits: [100/s]\nworkload: {kind: constant, verb: wait, deadline: 2s}\ngroups: [{name: a, workload: {kind: poisson, rate: 5/s}}]\n")
+	recorded := fileOf(t, "time_s,process,tokens\n0,0,1\n0.5,1,2\n1.5,0,3\n")
+	line := "replay -f " + file + " --trace " + recorded
+	// when it is replayed,
+	s := pretend(t, report(), nil, line).ends(0).shows("pretended").ran[0]
+	w := s.Workload
+	// then the trace is the load, and as long as the run,
+	replayed := w.Kind == sim.Replay && w.File == recorded && len(w.Trace.Requests) == 3 && w.TraceSum != "" && !w.Repeated
+	testkit.Check(t, replayed && s.Groups[0].Workload == nil && s.Duration == 1501*time.Millisecond, "%+v", s)
+	// asked for as before;
+	testkit.Check(t, w.Verb == sim.VerbWait && w.Deadline == 2*time.Second, "%+v", w)
+	// and with a duration, that counts.
+	for _, duration := range []string{" --duration 5s", " --set duration=5s"} {
+		s := pretend(t, report(), nil, line+" --repeat"+duration).ends(0).ran[0]
+		testkit.Check(t, s.Duration == 5*time.Second && s.Workload.Repeated, "%s: %+v", duration, s)
+	}
+}
+
+func TestATraceIsReplayed(t *testing.T) {
+	// Given a trace of five requests, of which the bucket has room for three,
+	file := fileOf(t, "limits: [1/h burst 3]\nreps: 1\npolicy: {fallback: deny}\nnetwork: {round_trip: 1ms}\n")
+	recorded := fileOf(t, "time_s\n0.1\n0.2\n0.3\n0.4\n0.5\n")
+	// when it is replayed, then three are admitted.
+	r := simulated(t, "replay -f "+file+" --trace "+recorded)
+	testkit.Check(t, r.Offered.Mean == 5 && r.Admitted.Mean == 3 && r.CentralAdmitted.Mean == 3,
+		"%v offered, %v admitted, %v by one central bucket", r.Offered.Mean, r.Admitted.Mean, r.CentralAdmitted.Mean)
+}
+
+// simulated is the report of a real simulation.
+func simulated(t *testing.T, line string) sim.Report {
+	t.Helper()
+	return prints[sim.Report](leasesim(t, line+" --out json").ends(0))
+}
+
+func TestTheExamplesRun(t *testing.T) {
+	examples := scenfile.Examples()
+	testkit.Check(t, len(examples) >= 6, "there are %d examples", len(examples))
+	reps := testkit.PlainOrRace("", " --reps 1") // as many as the example has, unless that takes ten times as long
+	for _, e := range examples {
+		s, err := scenfile.Load("example:" + e.Name)
+		testkit.NoErr(t, err)
+		r := simulated(t, "run -f example:"+e.Name+reps)
+		whole := r.Scenario == e.Name && r.Admitted.Mean > 0 && len(r.Series.Admitted) > 0 && len(r.Members) > 0
+		testkit.Check(t, whole, "%s: %+v", e.Name, r)
+		// A server's clock that jumps ahead is more tokens by its own account.
+		steps := slices.ContainsFunc(s.Redis.Faults, func(f sim.RedisFault) bool { return f.Kind == sim.FaultClockStep && f.By > 0 })
+		onlyLeases := s.Policy.Fallback == lease.FallbackDeny && s.Policy.ColdStart == lease.ColdStartDeny && !s.Redis.ClientTime
+		testkit.Check(t, !onlyLeases || steps || r.BoundExceededBy.Worst == 0, "%s: the bound is exceeded by %v with seed %d",
+			e.Name, r.BoundExceededBy.Worst, r.BoundExceededBy.WorstSeed)
+		t.Logf("%s: %.2f %% of central, %.0f calls/s, bound exceeded by %v", e.Name, 100*r.AdmittedVsCentral.Mean, r.CallsPerS.Mean, r.BoundExceededBy.Worst)
+	}
+}
+
+// sameForParallel is what a real command line prints; it is the same whatever --parallel is.
+func sameForParallel[T any](t *testing.T, line string, forget func(*T)) T {
+	t.Helper()
+	var data [2]T
+	var texts [2][]byte
+	for i := range data {
+		data[i] = prints[T](leasesim(t, fmt.Sprintf("%s --out json --parallel %d", line, i+1)).ends(0))
+		forget(&data[i])
+		var err error
+		texts[i], err = json.Marshal(data[i])
+		testkit.NoErr(t, err)
+	}
+	testkit.Check(t, bytes.Equal(texts[0], texts[1]), "%s\n%s", texts[0], texts[1])
+	return data[0]
+}
+
+func TestTheReportIsTheSameWhateverParallelIs(t *testing.T) {
+	const line = "compare -f example:small-burst --reps 3 --duration 2s --seed 9 --rivals central,fixed_window,settle_afterwards"
+	r := sameForParallel(t, line, func(r *sim.Report) { r.Machine = sim.Machine{} })
+	testkit.Check(t, r.Seed == 9 && r.Reps == 3 && len(r.Rivals) == 3 && r.Rivals[1].Name == "fixed_window", "%+v", r)
+}
+
+func TestTheWorstSeedShowsTheWorstValueAgain(t *testing.T) {
+	const line = "run -f example:small-burst --duration 2s"
+	worst := simulated(t, line+" --reps 5").FalseRejectRatio
+	again := simulated(t, fmt.Sprintf("%s --reps 1 --seed %d", line, worst.WorstSeed)).FalseRejectRatio
+	testkit.Check(t, worst.Worst != 0 && again.Mean == worst.Worst, "seed %d gave %v and now gives %v", worst.WorstSeed, worst.Worst, again.Mean)
+}
+
+func TestAReportThatCannotBeMadeLeavesTheOldOne(t *testing.T) {
+	// Given a report that JSON cannot say, as it has an infinite figure,
+	path := fileOf(t, "old")
+	r := report()
+	r.Burnt.Mean = math.Inf(1)
+	// when it is written, then the old one stays.
+	pretend(t, r, nil, "run --out json -o "+path).ends(exitFailed)
+	testkit.Check(t, content(t, path) == "old", "%q", content(t, path))
+}
