@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -170,57 +173,80 @@ func fieldOf(t reflect.Type, name string) (f reflect.StructField, ok bool) {
 // join is the path of a field of what is at path.
 func join(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
 
-// guess is the path that the writer of an unknown name in a section may have meant, or "": a field
-// of this name elsewhere, or one of a similar name there.
-func guess(path, name string, section reflect.Type) string {
-	here := meant(name, namesOf(section))
-	elsewhere := slices.IndexFunc(Paths(), func(p string) bool { return strings.HasSuffix(p, "."+name) })
+// Marshal writes a scenario as YAML: the fields that are not zero, in the order of
+// scenario.Scenario. Parse reads it back as an equal Scenario if s is valid and its traces are in
+// the files that it names. A trace without a file cannot be written, nor can a text that is not
+// UTF-8; the error wraps ErrInvalid.
+func Marshal(s scenario.Scenario) ([]byte, error) {
+	noFile := func(w *scenario.Workload) bool { return w != nil && w.Trace != nil && w.File == "" }
+	if noFile(&s.Workload) || slices.ContainsFunc(s.Groups, func(g scenario.Group) bool { return noFile(g.Workload) }) {
+		return nil, fmt.Errorf("%w: there is a trace without a file", ErrInvalid)
+	}
+	return marshal(reflect.ValueOf(s), 0)
+}
+
+func marshal(v reflect.Value, style yaml.Style) ([]byte, error) {
+	var err error
+	n := nodeOf(v, &err)
+	if err != nil {
+		return nil, err
+	}
+	n.Style = style
+	text, err := yaml.Dump(n, yaml.WithV4Defaults(), yaml.WithLineWidth(-1))
+	if err != nil {
+		return nil, fmt.Errorf("file: %w", err)
+	}
+	return text, nil
+}
+
+// nodeOf is v as a file has it. Of what no file can say, err is set.
+func nodeOf(v reflect.Value, err *error) *yaml.Node {
 	switch {
-	case path == "" && elsewhere >= 0:
-		return Paths()[elsewhere]
-	case here != "":
-		return join(path, here)
+	case isScalar(v.Type()):
+		return scalarNode(v, err)
+	case v.Kind() == reflect.Pointer:
+		return nodeOf(v.Elem(), err)
+	case v.Kind() == reflect.Slice:
+		n := &yaml.Node{Kind: yaml.SequenceNode}
+		for i := range v.Len() {
+			n.Content = append(n.Content, nodeOf(v.Index(i), err))
+		}
+		return n
 	}
-	return ""
-}
-
-// meant is the known name that the writer of an unknown one may have meant, or "".
-func meant(name string, known []string) string {
-	name = strings.ReplaceAll(scenario.FieldName(name), "-", "_")
-	best, least := "", max(1, len(name)/3)+1
-	for _, k := range known {
-		if d := distance(name, k); d < least {
-			best, least = k, d
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	for _, f := range fieldsOf(v.Type()) {
+		value := v.FieldByIndex(f.Index)
+		if !value.IsZero() && (value.Kind() != reflect.Slice || value.Len() > 0) {
+			key := &yaml.Node{Kind: yaml.ScalarNode, Value: scenario.FieldName(f.Name)}
+			n.Content = append(n.Content, key, nodeOf(value, err))
 		}
 	}
-	return best
+	return n
 }
 
-// didYouMean is the end of a message about an unknown name.
-func didYouMean(guess string) string {
-	if guess == "" {
-		return ""
+func scalarNode(v reflect.Value, err *error) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: scalarText(v)}
+	if list, ok := words[v.Type()]; ok && !slices.Contains(list, n.Value) {
+		*err = fmt.Errorf("%w: %s is no value of %v", ErrInvalid, n.Value, v.Type())
 	}
-	return "; did you mean " + guess + "?"
+	if !utf8.ValidString(n.Value) {
+		*err = fmt.Errorf("%w: %q is not UTF-8", ErrInvalid, n.Value)
+	}
+	if v.Kind() == reflect.String {
+		n.Tag = "!!str" // quoted where it would look like something else
+	}
+	return n
 }
 
-// distance is the number of bytes to insert, delete or replace to make b of a (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1) // from what of a is before i to each beginning of b
-	for j := range row {
-		row[j] = j
+// inOneLine is v as a file has it, in YAML's flow style. It is for people: an error stands in place
+// of what no file can say.
+func inOneLine(v reflect.Value) string {
+	if isScalar(v.Type()) {
+		return scalarText(v)
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(diagonal+1, row[j]+1, change)
-		}
+	text, err := marshal(v, yaml.FlowStyle)
+	if err != nil {
+		return err.Error()
 	}
-	return row[len(b)]
+	return strings.TrimSuffix(string(text), "\n")
 }

@@ -9,8 +9,8 @@
 // A path names a field within a scenario: policy.target, groups[0].count, or groups.web.count by
 // the group's name: see Set and Paths.
 //
-// Files: file.go Load, Parse and the examples; decode.go what reads a file; fields.go the fields
-// and the texts of their values; encode.go Marshal and Differences; path.go Set.
+// Files: file.go Load, Parse and the examples; decode.go what reads a file; fields.go the fields,
+// the texts of their values, and Marshal; path.go Set and Differences.
 //
 // All functions may be called from any goroutine, as long as no other works on the same Scenario.
 package file

@@ -167,3 +167,96 @@ func (at *location) element(v reflect.Value, part string, inBrackets bool) error
 	at.workload, at.value = nil, v.Index(i)
 	return nil
 }
+
+// Difference is a field, and its values in two scenarios as a file has them, a list in one line. A
+// section that only one of them has is "there" and "left out".
+type Difference struct{ Path, First, Second string }
+
+// Differences are all fields in which two scenarios differ, in the order of Paths. A field that was
+// not set is its zero value: compare what Defaults returns. Lists of different lengths are one
+// difference.
+func Differences(first, second scenario.Scenario) []Difference {
+	return differences("", reflect.ValueOf(first), reflect.ValueOf(second))
+}
+
+func differences(path string, a, b reflect.Value) (all []Difference) {
+	isPointer, isList := a.Kind() == reflect.Pointer, a.Kind() == reflect.Slice
+	switch {
+	case isPointer && a.IsNil() != b.IsNil():
+		is := map[bool]string{true: "left out", false: "there"}
+		return []Difference{{path, is[a.IsNil()], is[b.IsNil()]}}
+	case isPointer && a.IsNil():
+		return nil
+	case isPointer:
+		return differences(path, a.Elem(), b.Elem())
+	case isList && a.Len() == b.Len():
+		for i := range a.Len() {
+			all = append(all, differences(fmt.Sprintf("%s[%d]", path, i), a.Index(i), b.Index(i))...)
+		}
+	case isList || isScalar(a.Type()):
+		if first, second := inOneLine(a), inOneLine(b); first != second {
+			return []Difference{{path, first, second}}
+		}
+	default:
+		for _, f := range fieldsOf(a.Type()) {
+			field := join(path, scenario.FieldName(f.Name))
+			all = append(all, differences(field, a.FieldByIndex(f.Index), b.FieldByIndex(f.Index))...)
+		}
+	}
+	return all
+}
+
+// guess is the path that the writer of an unknown name in a section may have meant, or "": a field
+// of this name elsewhere, or one of a similar name there.
+func guess(path, name string, section reflect.Type) string {
+	here := meant(name, namesOf(section))
+	elsewhere := slices.IndexFunc(Paths(), func(p string) bool { return strings.HasSuffix(p, "."+name) })
+	switch {
+	case path == "" && elsewhere >= 0:
+		return Paths()[elsewhere]
+	case here != "":
+		return join(path, here)
+	}
+	return ""
+}
+
+// meant is the known name that the writer of an unknown one may have meant, or "".
+func meant(name string, known []string) string {
+	name = strings.ReplaceAll(scenario.FieldName(name), "-", "_")
+	best, least := "", max(1, len(name)/3)+1
+	for _, k := range known {
+		if d := distance(name, k); d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// didYouMean is the end of a message about an unknown name.
+func didYouMean(guess string) string {
+	if guess == "" {
+		return ""
+	}
+	return "; did you mean " + guess + "?"
+}
+
+// distance is the number of bytes to insert, delete or replace to make b of a (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1) // from what of a is before i to each beginning of b
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(diagonal+1, row[j]+1, change)
+		}
+	}
+	return row[len(b)]
+}
