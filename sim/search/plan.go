@@ -46,7 +46,7 @@ func (q Question) validate() error {
 // effort is how much policies are simulated.
 type effort struct {
 	phase string
-	most  int     // so many of those of the effort before
+	best  int     // so many promising ones of the effort before, and as many others
 	part  float64 // of the scenario's duration
 	reps  int
 }
@@ -54,8 +54,8 @@ type effort struct {
 // The efforts of a plan. Three replications tell luck from merit, with paired differences. All
 // together simulate as much as some 40 runs of the scenario.
 var (
-	efforts  = []effort{{"screen", 0, 0.1, 3}, {"halve", 24, 0.3, 4}, {"halve", 8, 1, 5}}
-	confirm  = effort{"confirm", 6, 1, math.MaxInt}
+	efforts  = []effort{{"screen", 0, 0.1, 3}, {"halve", 12, 0.3, 4}, {"halve", 6, 1, 5}}
+	confirm  = effort{"confirm", 3, 1, math.MaxInt}
 	hardship = effort{"stress", 1, 1, math.MaxInt}
 )
 
@@ -107,8 +107,7 @@ func (p *planning) search(ctx context.Context) error {
 	policies := policiesFor(p.q)
 	for _, e := range efforts {
 		if len(p.seen) > 0 {
-			best := ranked(p.seen, expected)
-			policies = policiesOf(best[:min(e.most, len(best))], spaced(front(p.seen), tradeOffsMax))
+			policies = policiesOf(promising(p.seen, expected, e.best), spaced(front(p.seen), tradeOffsMax))
 		}
 		trials, err := p.simulate(ctx, e.phase, p.trials(e, p.q.Scenario.Seed, policies))
 		if len(p.seen) == 0 || err == nil {
@@ -124,9 +123,7 @@ func (p *planning) search(ctx context.Context) error {
 // confirm runs the best of the search at full length on fresh seeds, beside the scenario's own. The
 // best of those that meet the targets there too, and under the stresses that must hold, is chosen.
 func (p *planning) confirm(ctx context.Context) error {
-	best := likely(p.seen)
-	dearer := best[min(len(best), confirm.most/2):]
-	policies := policiesOf([]*trial{{scenario: p.q.Scenario}}, best[:len(best)-len(dearer)], spaced(dearer, confirm.most/2))
+	policies := policiesOf([]*trial{{scenario: p.q.Scenario}}, promising(p.seen, pessimistic, confirm.best))
 	trials, err := p.simulate(ctx, confirm.phase, p.trials(confirm, p.plan.ConfirmSeed, policies))
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 const (
 	targetLow  = 5 * time.Millisecond // shorter leases are calls for every few requests
 	targetHigh = 2 * time.Second      // longer ones strand tokens for longer than people wait
-	targetStep = 1.2                  // the factor between two targets
+	targetStep = 1.15                 // the factor between two targets
 )
 
 // ttls are the TTLs to choose from, in targets: a lease outlives 3 or 15 missed renewals.

@@ -40,15 +40,13 @@ func ranked(trials []*trial, at end) []*trial {
 	})
 }
 
-// likely is those of trials that meet the targets in the mean: first those that do for certain, by
-// calls, then the others, by margin. Where none does, it is the nearest.
-func likely(trials []*trial) []*trial {
-	all := ranked(trials, pessimistic)
-	meet := slices.DeleteFunc(slices.Clone(all), func(t *trial) bool { return !t.meets(expected) })
-	if len(meet) == 0 {
-		return all[:1]
-	}
-	return meet
+// promising is the n best of trials, and as many at even distances of the others that meet the
+// targets in the mean: they are left where the cheap ones turn out to have been lucky.
+func promising(trials []*trial, at end, n int) []*trial {
+	best := ranked(trials, at)
+	n = min(n, len(best))
+	others := slices.DeleteFunc(slices.Clone(best[n:]), func(t *trial) bool { return !t.meets(expected) })
+	return slices.Concat(best[:n], spaced(others, n))
 }
 
 // front is the trials that keep the promise and that no other such one beats in calls and in what
@@ -80,7 +78,7 @@ func spaced(list []*trial, n int) []*trial {
 	}
 	some := make([]*trial, n)
 	for i := range some {
-		some[i] = list[i*(len(list)-1)/(n-1)]
+		some[i] = list[i*(len(list)-1)/max(n-1, 1)]
 	}
 	return some
 }
