@@ -1,7 +1,6 @@
 package view
 
 import (
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -69,34 +68,6 @@ func TestAnExceededBoundComesWithWhatAllowsIt(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedRunSaysHowFarItCame(t *testing.T) {
-	r := madeUp()
-	r.Report.Reps = 3
-	says(t, written(t, Run(r), FormatJSON), `"reps_asked": 10`)
-	says(t, written(t, Run(r), FormatTable), "Interrupted after 3 of 10 replications")
-	says(t, written(t, Run(r), FormatHTML), "Interrupted after 3 of 10 replications")
-	whole := written(t, Run(madeUp()), FormatTable)
-	testkit.Check(t, !strings.Contains(whole, "nterrupted"), "a whole run says that it was interrupted")
-}
-
-func TestTheTableOfASweepHasEveryPointAndWhatItMeans(t *testing.T) {
-	r := swept(t, "policy.target=10ms,20ms,80ms", "policy.ttl=100ms")
-	r.Points[1].Figures.BoundExceededBy.Worst = 3
-	text := written(t, Sweep(r, "", ""), FormatTable)
-	says(t, text, "made-up: a sweep\nhash ", "seed 7, ",
-		"policy.target (3) x policy.ttl (1): 3 points, 5 replications of 30 s each, all on the same seeds", "Δ false_reject_ratio",
-		"invalid: policy.ttl: TTL is 100ms, must be at least 2*Target (160ms)", "exceeded by 3", "holds", "base",
-		"1 of 3 points cannot run", "a small false_reject_ratio and a small calls_per_s", "from the base (policy.target=10ms policy.ttl=100ms), paired by replication",
-		"The bound is exceeded at 1 point.")
-	stars := regexp.MustCompile(`(?m)^\*.* (\d+ms) `).FindAllStringSubmatch(text, -1)
-	testkit.Check(t, len(stars) == 2 && strings.Contains(stars[0][0], "10ms") && strings.Contains(stars[1][0], "20ms"),
-		"%q\n%s", stars, text)
-	// What did not run is said, and that the base lacks figures.
-	r.Points[0].Figures, r.Finished = nil, 1
-	says(t, written(t, Sweep(r, "", ""), FormatTable), "did not run", "Interrupted: 1 of 3 points did not run.",
-		"There are no differences, because the base (policy.target=10ms policy.ttl=100ms) has no figures.")
-}
-
 func TestADifferenceThatMayBeLuckIsInParentheses(t *testing.T) {
 	r := search.SweepReport{Points: make([]search.Point, 2)}
 	v := sweepView{SweepReport: &r}
@@ -114,33 +85,18 @@ func TestADifferenceThatMayBeLuckIsInParentheses(t *testing.T) {
 	testkit.Check(t, base == "", "the base differs by %q", base)
 }
 
-func TestTheTableOfAPlanSaysWhatToDo(t *testing.T) {
+func TestAPlanSaysHowItIsBesideTheScenariosOwn(t *testing.T) {
 	p := planned(t)
-	says(t, written(t, Plan(p, "", ""), FormatTable), "made-up: a plan\nhash ", ", seed 7, ",
-		"false_reject_ratio at most 0.5 %, bound_exceeded_by at most 0", "95 % interval",
-		"Take target 110ms, ttl 440ms: 181.82 lease calls per second",
-		"The scenario's own policy (target 20ms, ttl 200ms) meets the targets too.",
-		"Under stress (Redis away for 1s, 3.57 % of what counts) the targets do not hold.",
-		"Confirmed on 5 replications of 30 s with seed", "own policy", "20 % !", "missed", "have that much more room",
-		"TRADE-OFFS", "chosen", "Target:     110 * time.Millisecond", "This machine simulated")
-	// The scenario's own policy is named as such, or as one that fails.
 	p.Given.Meets = false
 	says(t, written(t, Plan(p, "", ""), FormatTable), "does not meet the targets.")
 	p.Given.Policy = p.Chosen.Policy
 	says(t, written(t, Plan(p, "", ""), FormatTable), "That is the scenario's own policy.")
 }
 
-func TestTheTableOfAPlanThatFoundNothingSaysHowNearItCame(t *testing.T) {
+func TestAPlanThatFoundNothingSaysWhatIsMissing(t *testing.T) {
 	p := missed(t)
-	text := written(t, Plan(p, "", ""), FormatTable)
-	says(t, text, "No policy that was tried meets the targets.", "The closest is target ", "CLOSEST MISS",
-		"admitted_vs_central at least 90 %", "missed", "--overcommit-max")
-	testkit.Check(t, !strings.Contains(text, "hybrid.Config"), "there is code for what was not found\n%s", text)
 	p.Miss.RepsNeeded, p.Miss.Stress = 44, search.StressSkew
 	says(t, written(t, Plan(p, "", ""), FormatTable), "About --reps 44 would narrow them enough", "which fails under stress (skew)")
-	// An interrupted plan has its trade-offs.
-	p.Verdict, p.Miss = search.Interrupted, nil
-	says(t, written(t, Plan(p, "", ""), FormatTable), "Interrupted: nothing is confirmed", "TRADE-OFFS")
 }
 
 func TestManyProcessesAreThinnedOut(t *testing.T) {
