@@ -108,10 +108,10 @@ func (d *decoder) validate(s scenario.Scenario) {
 	}
 }
 
-// document is the one document of a text; nil after an error.
-func (d *decoder) document(text []byte) *yaml.Node {
+// document is the one document of a text for what is at path; nil after an error.
+func (d *decoder) document(path string, text []byte) *yaml.Node {
 	if len(text) > textMax {
-		d.bad("", place{1, 1}, "the file has more than %d bytes", textMax)
+		d.bad(path, place{1, 1}, "the file has more than %d bytes", textMax)
 		return nil
 	}
 	end, readable := readableUntil(text)
@@ -120,19 +120,19 @@ func (d *decoder) document(text []byte) *yaml.Node {
 	e, isSyntax := errors.AsType[*yaml.LoadError](err)
 	switch {
 	case !readable:
-		d.bad("", end, "there is a byte that is not text in UTF-8")
+		d.bad(path, end, "there is a byte that is not text in UTF-8")
 	case isSyntax:
 		at := place{e.Mark.Line, e.Mark.Column}
 		if at.line > end.line || at.line == 0 {
 			at = end // what is missing at the end
 		}
-		d.bad("", at, "%s", strings.TrimSuffix(e.Message+" ("+e.ContextMsg+")", " ()"))
+		d.bad(path, at, "%s", strings.TrimSuffix(e.Message+" ("+e.ContextMsg+")", " ()"))
 	case err != nil:
-		d.bad("", place{1, 1}, "%v", err)
+		d.bad(path, place{1, 1}, "%v", err)
 	case len(all) > 1:
-		d.bad("", place{all[1].Line, all[1].Column}, "there is more than one document; a file is one scenario")
+		d.bad(path, place{all[1].Line, all[1].Column}, "there is more than one document; a file is one scenario")
 	case len(all) == 0 || len(all[0].Content) == 0 || isNull(all[0].Content[0]) && all[0].Content[0].Value == "":
-		d.bad("", place{1, 1}, "is empty")
+		d.bad(path, place{1, 1}, "is empty")
 	default:
 		return all[0].Content[0]
 	}

@@ -58,7 +58,7 @@ func TestTemplateHasEveryField(t *testing.T) {
 	// Given the template as leasesim init writes it, and the same with all fields
 	d := newDecoder("template.yaml")
 	var s scenario.Scenario
-	d.value("", d.document(uncommented()), reflect.ValueOf(&s).Elem())
+	d.value("", d.document("", uncommented()), reflect.ValueOf(&s).Elem())
 	if err := d.err(); err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func Load(path string) (scenario.Scenario, error) {
 func Parse(name string, text []byte) (scenario.Scenario, error) {
 	d := newDecoder(name)
 	var s scenario.Scenario
-	if root := d.document(text); root != nil {
+	if root := d.document("", text); root != nil {
 		d.value("", root, reflect.ValueOf(&s).Elem())
 		d.loadTraces(&s)
 		d.validate(s)

@@ -70,7 +70,7 @@ func TestMarshalRefusesWhatAFileCannotSay(t *testing.T) {
 // decoded reads a text without asking whether the scenario is valid.
 func decoded(text []byte) (s scenario.Scenario, err error) {
 	d := newDecoder("s.yaml")
-	if root := d.document(text); root != nil {
+	if root := d.document("", text); root != nil {
 		d.value("", root, reflect.ValueOf(&s).Elem())
 	}
 	return s, d.err()

@@ -1,7 +1,6 @@
 package file
 
 import (
-	"cmp"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -44,32 +43,17 @@ func pathsOf(path string, t reflect.Type) (paths []string) {
 func Set(s *scenario.Scenario, assignment string) error {
 	path, text, ok := strings.Cut(assignment, "=")
 	path = strings.TrimSpace(path)
-	if !ok {
-		return invalid(path, "has no value; an assignment is like policy.target=50ms")
+	d, next := newDecoder(""), *s
+	switch {
+	case !ok:
+		d.bad(path, place{}, "has no value; an assignment is like policy.target=50ms")
+	case !wellFormed.MatchString(path):
+		d.bad(path, place{}, "is not a path like policy.target or groups[0].count")
+	default:
+		d.assign("", pathPart.FindAllString(path, -1), text, reflect.ValueOf(&next).Elem())
 	}
-	next := *s
-	at, err := walk(&next, path)
-	if err != nil {
-		return err
-	}
-	d := newDecoder("")
-	if at.value.Kind() == reflect.String && !quoted.MatchString(text) {
-		at.value.SetString(text)
-	} else if node := d.document([]byte(text)); node != nil {
-		at.value.SetZero()
-		d.value(at.path, node, at.value)
-	}
-	if w := at.workload; w != nil {
-		switch at.value.Addr().Interface() {
-		case &w.File:
-			w.Trace, w.TraceSum = nil, "" // so that it is read again
-		case &w.TraceSum:
-			w.Trace = nil
-		}
-	}
-	d.loadTraces(&next)
-	for _, p := range d.problems {
-		p.path = cmp.Or(p.path, at.path)
+	if len(d.problems) == 0 {
+		d.loadTraces(&next)
 	}
 	if err := d.err(); err != nil {
 		return err
@@ -78,43 +62,25 @@ func Set(s *scenario.Scenario, assignment string) error {
 	return nil
 }
 
-// invalid is an error about a path.
-func invalid(path, format string, args ...any) error {
-	return &problem{path: path, message: fmt.Sprintf(format, args...), cause: ErrInvalid}
-}
-
-// location is where a path leads in a scenario.
-type location struct {
-	path     string // with numbers instead of groups' names
-	value    reflect.Value
-	workload *scenario.Workload // that value is a field of; nil for none
-}
-
 var (
 	wellFormed = regexp.MustCompile(`^[^].[]+(\.[^].[]+|\[[^][]*\])*$`)
-	quoted     = regexp.MustCompile(`^\s*["']`)
 	pathPart   = regexp.MustCompile(`\[[^]]*\]|[^].[]+`)
+	quoted     = regexp.MustCompile(`^\s*["']`)
 )
 
-// walk follows a path. It copies the lists and sections that it passes, so that no other scenario
-// is changed with them, and makes what is missing: a group's clock or workload, the one group.
-func walk(s *scenario.Scenario, path string) (location, error) {
-	at := location{value: reflect.ValueOf(s).Elem()}
-	if !wellFormed.MatchString(path) {
-		return at, invalid(path, "is not a path like policy.target or groups[0].count")
-	}
-	for _, part := range pathPart.FindAllString(path, -1) {
-		inner, inBrackets := strings.CutPrefix(part, "[")
-		if err := at.step(strings.TrimSuffix(inner, "]"), inBrackets); err != nil {
-			return at, err
+// assign reads text into what the parts of a path lead to from v, which is at path. It copies the
+// lists and sections that it passes, so that no other scenario is changed with them, and makes what
+// is missing: a group's clock or workload, the one group.
+func (d *decoder) assign(path string, parts []string, text string, v reflect.Value) {
+	if len(parts) == 0 {
+		v.SetZero()
+		if v.Kind() == reflect.String && !quoted.MatchString(text) {
+			v.SetString(text)
+		} else if n := d.document(path, []byte(text)); n != nil {
+			d.value(path, n, v)
 		}
+		return
 	}
-	return at, nil
-}
-
-// step goes down by one part of a path.
-func (at *location) step(part string, inBrackets bool) error {
-	v := at.value
 	if v.Kind() == reflect.Pointer {
 		section := reflect.New(v.Type().Elem())
 		if !v.IsNil() {
@@ -123,49 +89,56 @@ func (at *location) step(part string, inBrackets bool) error {
 		v.Set(section)
 		v = section.Elem()
 	}
+	name, inBrackets := strings.CutPrefix(strings.TrimSuffix(parts[0], "]"), "[")
 	switch {
 	case isScalar(v.Type()):
-		return invalid(at.path, "is %s and has no part %.60q", want(v.Type()), part)
+		d.bad(path, place{}, "is %s and has no part %.60q", want(v.Type()), name)
 	case v.Kind() == reflect.Slice:
-		return at.element(v, part, inBrackets)
+		if i, ok := d.element(path, name, inBrackets, v); ok {
+			d.assign(fmt.Sprintf("%s[%d]", path, i), parts[1:], text, v.Index(i))
+		}
 	case inBrackets:
-		return invalid(at.path, "is not a list, so [%.60s] is not in it", part)
+		d.bad(path, place{}, "is not a list, so [%.60s] is not in it", name)
+	default:
+		f, ok := fieldOf(v.Type(), name)
+		if !ok {
+			d.bad(join(path, name), place{}, "unknown field%s", didYouMean(guess(path, name, v.Type())))
+			return
+		}
+		if w, ok := v.Addr().Interface().(*scenario.Workload); ok && (name == "file" || name == "trace_sum") {
+			w.Trace, w.TraceSum = nil, "" // so that it is read again
+		}
+		d.assign(join(path, name), parts[1:], text, v.FieldByIndex(f.Index))
 	}
-	f, ok := fieldOf(v.Type(), part)
-	if !ok {
-		return invalid(join(at.path, part), "unknown field%s", didYouMean(guess(at.path, part, v.Type())))
-	}
-	at.workload, _ = v.Addr().Interface().(*scenario.Workload)
-	at.path, at.value = join(at.path, part), v.FieldByIndex(f.Index)
-	return nil
 }
 
-// element goes to an element of a list, by its number, or to a group by its name.
-func (at *location) element(v reflect.Value, part string, inBrackets bool) error {
+// element finds an element of a list, by its number, or a group by its name.
+func (d *decoder) element(path, name string, inBrackets bool, v reflect.Value) (i int, ok bool) {
 	v.Set(reflect.AppendSlice(reflect.Zero(v.Type()), v))
 	groups, isGroups := v.Addr().Interface().(*[]scenario.Group)
 	if isGroups && len(*groups) == 0 {
 		*groups = []scenario.Group{{Name: scenario.Scenario{}.Defaults().Groups[0].Name}}
 	}
-	i, err := strconv.Atoi(part)
-	if err != nil || !inBrackets {
-		if !isGroups {
-			return invalid(at.path, "is a list; an element of it is %s[0], not %.60q", at.path, part)
+	i, err := strconv.Atoi(name)
+	switch {
+	case err == nil && inBrackets:
+		if i < 0 || i >= v.Len() {
+			d.bad(fmt.Sprintf("%s[%d]", path, i), place{}, "is not there: the list has %d elements, from [0] on", v.Len())
+			return 0, false
 		}
+	case isGroups:
 		var names []string
 		for _, g := range *groups {
 			names = append(names, g.Name)
 		}
-		if i = slices.Index(names, part); i < 0 {
-			return invalid(at.path, "have no group %.60q; there are %.60s", part, strings.Join(names, ", "))
+		if i = slices.Index(names, name); i < 0 {
+			d.bad(path, place{}, "have no group %.60q; there are %.60s", name, strings.Join(names, ", "))
 		}
+	default:
+		d.bad(path, place{}, "is a list; an element of it is %s[0], not %.60q", path, name)
+		return 0, false
 	}
-	at.path = fmt.Sprintf("%s[%d]", at.path, i)
-	if i < 0 || i >= v.Len() {
-		return invalid(at.path, "is not there: the list has %d elements, from [0] on", v.Len())
-	}
-	at.workload, at.value = nil, v.Index(i)
-	return nil
+	return i, i >= 0
 }
 
 // Difference is a field, and its values in two scenarios as a file has them, a list in one line. A

@@ -187,14 +187,10 @@ func TestEveryFieldIsADifference(t *testing.T) {
 		}
 		// Given two scenarios of which one has a field, or a list, zero,
 		second := first
-		at, err := walk(&second, path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if at.value.IsZero() {
+		newDecoder("").assign("", pathPart.FindAllString(path, -1), "", reflect.ValueOf(&second).Elem())
+		if reflect.DeepEqual(second, first) {
 			continue
 		}
-		at.value.SetZero()
 		// then that is the difference, and set as it is shown it is none.
 		all := Differences(first, second)
 		if len(all) != 1 || all[0].Path != path || all[0].First == all[0].Second {
