@@ -2,7 +2,6 @@ package redisbucket
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -302,10 +301,5 @@ func FuzzStored(f *testing.F) {
 
 // extreme reports whether a number is so large that it may grow beyond 2^52.
 func extreme(text string) bool {
-	for ; len(text) >= 8; text = text[8:] {
-		if n := math.Float64frombits(binary.LittleEndian.Uint64([]byte(text))); !(n < 1<<51) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(numbers(text), func(n float64) bool { return !(n < 1<<51) })
 }

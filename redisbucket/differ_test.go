@@ -214,13 +214,13 @@ func (x *trio) same(i int, want any, wantErr error, got any, gotErr error) {
 // compare compares the stored state of all three.
 func (x *trio) compare() {
 	x.t.Helper()
-	want := x.bucket.Dump()
+	want := dumped(x.t, x.bucket.Dump())
 	for i, s := range x.stores {
 		if x.clientTime && i < len(x.stores)-1 {
 			// The server's own clock, which ends keys, has nothing to do with the chosen time.
 			x.eachKey(s, func(pipe redis.Pipeliner, key string) { pipe.Persist(context.Background(), key) })
 		}
-		if diff := diffDump(want, textsOf(x.t, s, x.key, x.names...).dump(x.t)); diff != "" {
+		if diff := textsOf(x.t, s, x.key, x.names...).differs(want); diff != "" {
 			x.fatalf("%s holds otherwise:\n%s", x.who(i), diff)
 		}
 	}

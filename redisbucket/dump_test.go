@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -53,84 +52,56 @@ func (x texts) put(t testing.TB, s *Store, key string) {
 }
 
 // stateNumbers and recordNumbers are how many numbers begin a bucket and make up a record; see
-// common.lua and lease.lua.
-const stateNumbers, recordNumbers = 35, 13
+// common.lua and lease.lua. unnamed is how many begin a record that the reference does not have: the
+// birth and the epoch, which only say whether the record counts.
+const stateNumbers, recordNumbers, unnamed = 35, 13, 2
 
-// dump reads x into the form of lease.Bucket.Dump, with the records of all holders, live or not.
-func (x texts) dump(t testing.TB) lease.BucketDump {
+// dumped is what Redis should hold of a bucket that is d, records without the numbers that the
+// reference does not have.
+func dumped(t testing.TB, d lease.BucketDump) texts {
 	t.Helper()
-	if x.state == "" {
-		return lease.BucketDump{}
+	x := texts{records: make(map[string]string)}
+	if !d.Exists {
+		return x
 	}
-	limits := (len(x.state)/8 - stateNumbers - 5 + 2) / 9
-	config := x.state[8*stateNumbers:][:configSize(limits)]
-	f := floats(t, x.state[:8*stateNumbers], stateNumbers)
-	n := ints(t, append(f[:16:16], f[17:]...))
-	d := lease.BucketDump{
-		Exists: true, Created: n[0], Epoch: n[1], Counter: n[2], Clock: n[3], Now: n[4], Frozen: n[5],
-		SetAt: n[6], Keep: n[7],
-		Proposed: n[9], ProposedAt: n[10], Width: n[11], Gen: n[12], MovedAt: n[13], Updated: n[14],
-		ContendedUntil: n[15],
-		Share:          f[16], Records: make(map[string]lease.RecordDump),
+	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Clock, d.Now, d.Frozen, d.SetAt, d.Keep,
+		micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width, d.Gen, d.MovedAt, d.Updated, d.ContendedUntil)
+	state = appendDoubles(append(state, doubles(d.Share)...), d.Level[0], d.Rest[0])
+	state = appendDoubles(appendDoubles(state, d.Held[:]...), d.Weight[:]...)
+	d.Config.TTL = ttlMax // the one in force may be too short for the Target
+	state = append(state, textOf(t, d.Config)...)
+	for k := 1; k < len(d.Config.Limits); k++ {
+		state = appendDoubles(state, d.Level[k], d.Rest[k])
 	}
-	d.Level[0], d.Rest[0] = n[16], n[17]
-	copy(d.Held[:], n[18:26])
-	copy(d.Weight[:], n[26:])
-	var err error
-	d.Config, err = parseConfig(config, time.Duration(n[8])*time.Microsecond)
-	testkit.NoErr(t, err)
-	levels := ints(t, floats(t, x.state[8*stateNumbers+len(config):], 2*(limits-1)))
-	for k := 1; k < limits; k++ {
-		d.Level[k], d.Rest[k] = levels[2*k-2], levels[2*k-1]
+	x.state = string(state)
+	for h, r := range d.Records {
+		x.records[h] = string(appendDoubles(nil, r.Seq, r.Gen, r.Slice, r.Ends, r.Held, r.Weight, r.Granted,
+			bit(r.Void), r.Since, r.Last)) + doubles(r.Allowance)
 	}
-	for h, text := range x.records {
-		if text == "" {
-			continue
-		}
-		// the first two are the birth and the epoch, which only say whether the record counts
-		f := floats(t, text, recordNumbers)
-		n := ints(t, f[:12])
-		d.Records[h] = lease.RecordDump{Seq: n[2], Gen: n[3], Slice: n[4], Ends: n[5], Held: n[6],
-			Weight: n[7], Granted: n[8], Void: n[9] == 1, Since: n[10], Last: n[11], Allowance: f[12]}
-	}
-	return d
+	return x
 }
 
-// diffDump says where the stored bucket differs from the reference. A record that the reference
-// does not know is as good as absent.
-func diffDump(want, got lease.BucketDump) string {
+// differs says where what is stored differs from the reference. A record that the reference does
+// not know is as good as absent.
+func (x texts) differs(want texts) string {
 	var b strings.Builder
-	for h, r := range want.Records {
-		if g, ok := got.Records[h]; !ok || g != r {
-			fmt.Fprintf(&b, "record %q: want %+v, got %+v\n", h, r, g)
+	for h, text := range want.records {
+		if got := x.records[h]; len(got) != 8*recordNumbers || got[8*unnamed:] != text {
+			fmt.Fprintf(&b, "record %q:\nwant %v\ngot  %v\n", h, numbers(text), numbers(got))
 		}
 	}
-	want.Records, got.Records = nil, nil
-	if w, g := fmt.Sprintf("%+v %b", want, want.Share), fmt.Sprintf("%+v %b", got, got.Share); w != g {
-		fmt.Fprintf(&b, "state:\nwant %s\ngot  %s\n", w, g)
+	if x.state != want.state {
+		fmt.Fprintf(&b, "state:\nwant %v\ngot  %v\n", numbers(want.state), numbers(x.state))
 	}
 	return b.String()
 }
 
-// floats reads n doubles, which must be all of text.
-func floats(t testing.TB, text string, n int) []float64 {
-	t.Helper()
-	testkit.Must(t, len(text) == 8*n, "%d bytes, want %d doubles: %q", len(text), n, text)
-	out := make([]float64, n)
-	for i := range out {
-		out[i] = math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i:])))
+// numbers is text as the scripts read it.
+func numbers(text string) (all []float64) {
+	for ; len(text) >= 8; text = text[8:] {
+		all = append(all, math.Float64frombits(binary.LittleEndian.Uint64([]byte(text))))
 	}
-	return out
-}
-
-func ints(t testing.TB, values []float64) []int64 {
-	t.Helper()
-	out := make([]int64, len(values))
-	for i, x := range values {
-		out[i] = int64(x)
-		testkit.Must(t, float64(out[i]) == x, "%v is not a whole number: %v", x, values)
-	}
-	return out
+	return all
 }
 
 // doubles writes values as the scripts store them.
