@@ -112,7 +112,7 @@ func (m *meter) String() string {
 // settled is b as it would be if it was called now, by the server's clock.
 func settled(b *Bucket, clock int64) Bucket {
 	now := *b
-	if now.state.exists && clock >= now.state.now {
+	if now.exists && clock >= now.now {
 		now.settle(clock)
 	}
 	return now
@@ -121,7 +121,7 @@ func settled(b *Bucket, clock int64) Bucket {
 // sound says what is wrong with a settled bucket whose holders have live tokens: it is why (1)
 // holds, not what (1) says.
 func sound(b *Bucket, live int64) error {
-	s := &b.state
+	s := b
 	if !s.exists {
 		return nil
 	}
@@ -234,7 +234,7 @@ func (b *bounds) credit(now int64, r *Request, bucket *Bucket) {
 // larger of the new one and what was leased. One that is new begins then. Where a bucket was lost
 // or has expired, each of its limits goes on as if it had been in force all the time.
 func (b *bounds) follow(now int64, bucket *Bucket) {
-	s, c := &bucket.state, &bucket.config
+	s, c := bucket, &bucket.config
 	anew := s.created != b.created || s.epoch != b.epoch
 	if !anew && slices.EqualFunc(b.limits, c.Limits, Limit.same) && b.over == c.Overcommit {
 		b.leasesEnd = max(b.leasesEnd, now+bucket.leaseMax())

@@ -12,22 +12,16 @@ import (
 // agree with it to the last bit. Times come in as arguments: the server's clock, in microseconds
 // since 1970. The zero value is a bucket that does not exist yet. It may not be shared between
 // goroutines without a lock.
+//
+// All times in it but clock are the bucket's own running time, which begins with the server's time
+// at the bucket's creation and never steps back.
 type Bucket struct {
-	state   bucketState
+	exists  bool
 	config  Config
 	scales  [LimitsMax]Scale
 	records map[string]*record
 	sweepAt int // sweep when there are more records
 
-	executed int64            // see Executed
-	refunded [LimitsMax]int64 // units by which the last call's refund raised each level: for audits
-}
-
-// bucketState is everything that a call changes apart from records and configuration. All times in
-// it but clock are the bucket's own running time, which begins with the server's time at the
-// bucket's creation and never steps back.
-type bucketState struct {
-	exists  bool
 	clock   int64 // the server's time at the last call
 	now     int64 // the running time up to which levels and ledger are settled
 	created int64
@@ -37,7 +31,7 @@ type bucketState struct {
 	setAt   int64 // when levels were last set or refunded to: what was drawn before is worth nothing
 	keep    int64 // the bucket must be remembered until then; never moves earlier
 
-	ttl        int64 // T in force, microseconds
+	ttl        int64 // T in force, microseconds: config.TTL
 	proposed   int64 // the longest T proposed since proposedAt
 	proposedAt int64
 
@@ -46,6 +40,9 @@ type bucketState struct {
 
 	ring ring
 	fair fair
+
+	executed int64            // see Executed
+	refunded [LimitsMax]int64 // units by which the last call's refund raised each level: for audits
 }
 
 // record is what the bucket remembers of one holder. One whose slice has left the ring is as good
@@ -69,7 +66,7 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
-	if !b.state.exists || !r.Config.equal(b.config) || r.Config.TTL != duration(b.state.ttl) {
+	if !b.exists || !r.Config.equal(b.config) || r.Config.TTL != b.config.TTL {
 		if err := r.Config.Validate(); err != nil {
 			return err
 		}
@@ -77,8 +74,7 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	saved := *b
 	b.settle(clock)    // steps 1 to 3
 	b.follow(clock, r) // the changes of step 2
-	s := &b.state
-	s.counter++
+	b.counter++
 	rec := b.records[r.Holder]
 	at, live := b.locate(rec)
 
@@ -100,36 +96,37 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	remaining := int64(0)
 	if known {
 		remaining = r.Remaining
-		s.ring.add(at.slice, remaining-rec.held, 0)
+		b.ring.add(at.slice, remaining-rec.held, 0)
 	}
 	if rec == nil {
 		rec = b.newRecord(r.Holder)
 	}
 	if live {
-		s.ring.add(at.slice, 0, -rec.weight)
+		b.ring.add(at.slice, 0, -rec.weight)
 	} else {
-		rec.debit = s.fair.open(b.fairView(r))
+		v := b.fairView(r) // a new holder has the share of a Target, so that it need not wait
+		rec.debit = debit{allowance: float64(float64(v.weight*b.fair.share) * v.target), last: b.now}
 		at = place{slice: -1}
 	}
 
 	// Step 6. While a loss is waited out the ledger may be below the truth: there is no room to
 	// credit.
-	b.credit(r, known && s.now >= s.frozen)
+	b.credit(r, known && b.now >= b.frozen)
 
 	// Step 7. The whole holding moves to its new slice, never to an earlier one.
-	granted := b.draw(r, rec, s.ring.ledger()-remaining, s.ring.weightSum() == 0)
+	granted := b.draw(r, rec, b.ring.ledger()-remaining, b.ring.weightSum() == 0)
 	kept := granted - min(granted, r.Waiting)
-	to := s.ring.place(s.now, s.ttl)
+	to := b.ring.place(b.now, b.ttl)
 	if to.slice < at.slice {
 		to = at
 	}
 	if known {
-		s.ring.add(at.slice, -remaining, 0)
+		b.ring.add(at.slice, -remaining, 0)
 	} else {
-		rec.since = s.counter
+		rec.since = b.counter
 	}
-	s.ring.add(to.slice, remaining+kept, r.Weight)
-	rec.seq, rec.epoch, rec.place = r.Seq, s.epoch, to
+	b.ring.add(to.slice, remaining+kept, r.Weight)
+	rec.seq, rec.epoch, rec.place = r.Seq, b.epoch, to
 	rec.held, rec.weight, rec.granted, rec.void = remaining+kept, r.Weight, granted, !known
 
 	b.executed++
@@ -141,18 +138,18 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 // locate finds where the entry of rec is now, and whether rec is live: of this epoch, and its entry
 // still in the ring.
 func (b *Bucket) locate(rec *record) (place, bool) {
-	if rec == nil || rec.epoch != b.state.epoch {
+	if rec == nil || rec.epoch != b.epoch {
 		return place{}, false
 	}
-	return b.state.ring.locate(rec.place)
+	return b.ring.locate(rec.place)
 }
 
 // knows reports whether a live record covers what r reports (step 5). A record that a void call
 // made counts only for a holder that has heard of it: what an earlier call brings back may have
 // been credited under the record before.
 func (b *Bucket) knows(rec *record, r *Request) bool {
-	return r.Epoch == b.state.epoch && r.Counter >= rec.since &&
-		r.Remaining+r.Returned <= rec.held && b.fits(b.state.ring.ledger()+r.Remaining-rec.held)
+	return r.Epoch == b.epoch && r.Counter >= rec.since &&
+		r.Remaining+r.Returned <= rec.held && b.fits(b.ring.ledger()+r.Remaining-rec.held)
 }
 
 // fits reports whether a ledger is within B + E of every limit. After a limit was lowered it may
@@ -169,9 +166,6 @@ func (b *Bucket) fits(ledger int64) bool {
 // newRecord adds a record for holder. Each restart of a process makes a new one, so those that are
 // as good as absent are swept out when they may have become half of all.
 func (b *Bucket) newRecord(holder string) *record {
-	if b.records == nil {
-		b.records = make(map[string]*record)
-	}
 	if len(b.records) > b.sweepAt {
 		maps.DeleteFunc(b.records, func(_ string, r *record) bool {
 			_, live := b.locate(r)
@@ -187,16 +181,15 @@ func (b *Bucket) newRecord(holder string) *record {
 // remember moves keep as late as section 6.14 says, because a forgotten bucket looks like a full
 // one.
 func (b *Bucket) remember() {
-	s := &b.state
 	longest := int64(0)
 	for k := range b.config.Limits {
 		longest = max(longest, micros(b.scales[k].timeToFull()))
 	}
-	longest += s.ttl + max(s.ttl, s.ring.lastEnds()-s.now) + max(0, s.frozen-s.now)
+	longest += b.ttl + max(b.ttl, b.ring.lastEnds()-b.now) + max(0, b.frozen-b.now)
 	if b.config.StartEmpty || b.config.Version.Revision > 0 {
 		longest = max(longest, micros(30*24*time.Hour))
 	}
-	s.keep = max(s.keep, s.now+longest)
+	b.keep = max(b.keep, b.now+longest)
 }
 
 func micros(d time.Duration) int64    { return int64(d / time.Microsecond) }
@@ -208,56 +201,54 @@ const clockSwing = time.Second
 
 // settle brings the levels and the ledger to the server's time clock: steps 1 to 3.
 func (b *Bucket) settle(clock int64) {
-	s := &b.state
-	if !s.exists {
+	if !b.exists {
 		return
 	}
-	if clock < s.clock && s.clock-clock <= micros(clockSwing) {
-		clock = s.clock
+	if clock < b.clock && b.clock-clock <= micros(clockSwing) {
+		clock = b.clock
 	}
-	at := s.now
-	now := at + max(0, clock-s.clock)
-	s.clock = clock
+	at := b.now
+	now := at + max(0, clock-b.clock)
+	b.clock = clock
 	// Where holdings ran out, refill up to that moment with the ledger that still holds them: what
 	// came after would credit time during which the ledger was full.
-	last := at/s.ring.width + ringSlices
-	for ends := s.ring.ends(); ends <= now && s.ring.base < last; ends = s.ring.ends() {
-		if s.ring.held[s.ring.base%ringSlices] != 0 {
+	last := at/b.ring.width + ringSlices
+	for ends := b.ring.ends(); ends <= now && b.ring.base < last; ends = b.ring.ends() {
+		if b.ring.held[b.ring.base%ringSlices] != 0 {
 			b.refill(at, ends)
 			at = ends
 		}
-		s.ring.expire()
+		b.ring.expire()
 	}
-	s.ring.base = now / s.ring.width
+	b.ring.base = now / b.ring.width
 	b.refill(at, now)
-	s.now = now
+	b.now = now
 }
 
 // refill is step 2 for the interval (from, to], during which the ledger does not change.
 func (b *Bucket) refill(from, to int64) {
-	s := &b.state
-	from = max(from, s.frozen)
+	from = max(from, b.frozen)
 	if to <= from {
 		return
 	}
-	ledger := s.ring.ledger()
+	ledger := b.ring.ledger()
 	for k := range b.config.Limits {
 		sc := &b.scales[k]
-		room := b.room(k, ledger) - s.level[k]
+		room := b.room(k, ledger) - b.level[k]
 		if room <= 0 {
-			s.rest[k] = 0
+			b.rest[k] = 0
 			continue
 		}
 		// The product is formed only where it is below room + step, which is below 2^53.
-		elapsed := to - from + s.rest[k]
+		elapsed := to - from + b.rest[k]
 		ticks := elapsed / sc.Tick
 		if ticks >= (room+sc.Step-1)/sc.Step {
-			s.level[k] += room
-			s.rest[k] = 0
+			b.level[k] += room
+			b.rest[k] = 0
 			continue
 		}
-		s.level[k] += ticks * sc.Step
-		s.rest[k] = elapsed % sc.Tick
+		b.level[k] += ticks * sc.Step
+		b.rest[k] = elapsed % sc.Tick
 		b.brim(k, room-ticks*sc.Step)
 	}
 }
@@ -272,17 +263,17 @@ func (b *Bucket) room(k int, ledger int64) int64 {
 // brim drops the rest of level k where it is full; room is how many units it is short of that. A
 // rest that already reaches the brim counts now, or it would be credited again after the next draw.
 func (b *Bucket) brim(k int, room int64) {
-	s, sc := &b.state, &b.scales[k]
-	if room <= 0 || room < sc.Step && room*sc.Tick <= sc.Step*s.rest[k] { // a negative room may not be multiplied
-		s.level[k] += max(room, 0)
-		s.rest[k] = 0
+	sc := &b.scales[k]
+	if room <= 0 || room < sc.Step && room*sc.Tick <= sc.Step*b.rest[k] { // a negative room may not be multiplied
+		b.level[k] += max(room, 0)
+		b.rest[k] = 0
 	}
 }
 
 // clip ends step 2: no level is above its room.
 func (b *Bucket) clip() {
-	ledger := b.state.ring.ledger()
+	ledger := b.ring.ledger()
 	for k := range b.config.Limits {
-		b.state.level[k] = min(b.state.level[k], b.room(k, ledger))
+		b.level[k] = min(b.level[k], b.room(k, ledger))
 	}
 }

@@ -12,14 +12,14 @@ func (b *Bucket) Executed() int64 { return b.executed }
 // Level is the whole tokens that every limit had when b was last settled; 0 for a bucket that does
 // not exist.
 func (b *Bucket) Level() int64 {
-	if !b.state.exists {
+	if !b.exists {
 		return 0
 	}
 	return b.available()
 }
 
 // Ledger is the tokens that processes hold, as b last heard.
-func (b *Bucket) Ledger() int64 { return b.state.ring.ledger() }
+func (b *Bucket) Ledger() int64 { return b.ring.ledger() }
 
 // Clone is a copy of b that shares nothing with it: what a replica had when it stopped listening.
 func (b *Bucket) Clone() *Bucket {
@@ -65,19 +65,17 @@ type RecordDump struct {
 
 // Dump copies everything that b remembers.
 func (b *Bucket) Dump() BucketDump {
-	s := &b.state
-	if !s.exists {
+	if !b.exists {
 		return BucketDump{}
 	}
 	d := BucketDump{
-		Exists: true, Config: b.config, Clock: s.clock, Now: s.now, Created: s.created,
-		Epoch: s.epoch, Counter: s.counter, Frozen: s.frozen, SetAt: s.setAt, Keep: s.keep,
-		Proposed: s.proposed, ProposedAt: s.proposedAt, Level: s.level, Rest: s.rest,
-		Width: s.ring.width, Gen: s.ring.gen, MovedAt: s.ring.movedAt, Held: s.ring.held, Weight: s.ring.weight,
-		Share: s.fair.share, Updated: s.fair.updated, ContendedUntil: s.fair.contendedUntil,
+		Exists: true, Config: b.config, Clock: b.clock, Now: b.now, Created: b.created,
+		Epoch: b.epoch, Counter: b.counter, Frozen: b.frozen, SetAt: b.setAt, Keep: b.keep,
+		Proposed: b.proposed, ProposedAt: b.proposedAt, Level: b.level, Rest: b.rest,
+		Width: b.ring.width, Gen: b.ring.gen, MovedAt: b.ring.movedAt, Held: b.ring.held, Weight: b.ring.weight,
+		Share: b.fair.share, Updated: b.fair.updated, ContendedUntil: b.fair.contendedUntil,
 		Records: make(map[string]RecordDump),
 	}
-	d.Config.TTL = duration(s.ttl)
 	for holder, r := range b.records {
 		if _, live := b.locate(r); !live {
 			continue

@@ -19,7 +19,7 @@ const (
 
 // follow is the part of step 2 that deals with lost state and changed configuration.
 func (b *Bucket) follow(clock int64, r *Request) {
-	created := !b.state.exists
+	created := !b.exists
 	if created {
 		b.install(clock, r.Config)
 	}
@@ -35,16 +35,15 @@ func (b *Bucket) follow(clock int64, r *Request) {
 // install makes a bucket with the levels of a new one.
 func (b *Bucket) install(clock int64, c Config) {
 	ttl := micros(c.TTL)
-	b.config = c
-	b.state = bucketState{
-		exists: true, clock: clock, now: clock, created: clock, epoch: max(clock, 1),
+	*b = Bucket{
+		exists: true, config: c, records: make(map[string]*record), executed: b.executed,
+		clock: clock, now: clock, created: clock, epoch: max(clock, 1),
 		ttl: ttl, proposed: ttl, proposedAt: clock, ring: newRing(clock, ttl),
 	}
-	b.records = nil
 	b.rescale()
-	b.state.fair = fair{share: b.rate(), updated: clock}
+	b.fair = fair{share: b.rate(), updated: clock}
 	b.fill()
-	b.state.setAt = max(0, clock-1) // what is drawn at this very moment was drawn after
+	b.setAt = max(0, clock-1) // what is drawn at this very moment was drawn after
 }
 
 // rescale follows a change of configuration, which has been validated.
@@ -56,30 +55,28 @@ func (b *Bucket) rescale() {
 
 // fill gives every level what a new bucket would have; while a loss is waited out, nothing.
 func (b *Bucket) fill() {
-	s := &b.state
 	for k := range b.config.Limits {
-		s.level[k], s.rest[k] = b.scales[k].Capacity*b.scales[k].Unit, 0
-		if b.config.StartEmpty || s.now < s.frozen {
-			s.level[k] = 0
+		b.level[k], b.rest[k] = b.scales[k].Capacity*b.scales[k].Unit, 0
+		if b.config.StartEmpty || b.now < b.frozen {
+			b.level[k] = 0
 		}
 	}
-	s.setAt = s.now
+	b.setAt = b.now
 }
 
 // recover compares what the caller last heard with what is stored, or just was created.
 func (b *Bucket) recover(r *Request, created bool) {
-	s := &b.state
-	switch until := s.created + b.lasting(r, s.now-s.created); {
+	switch until := b.created + b.lasting(r, b.now-b.created); {
 	case created:
-		s.epoch = max(s.epoch, r.Epoch+1)
+		b.epoch = max(b.epoch, r.Epoch+1)
 		b.freeze(until)
-	case r.Epoch > s.epoch, r.Epoch == s.epoch && r.Counter > s.counter:
+	case r.Epoch > b.epoch, r.Epoch == b.epoch && r.Counter > b.counter:
 		// A replica was promoted that had not heard of everything. Calls that it does not know have
 		// overtaken its records, and their requests may arrive once more: a later epoch makes all
 		// records unknown.
-		b.freeze(s.now + b.lasting(r, 0))
-		s.epoch, s.counter = r.Epoch+1, r.Counter
-	case r.Epoch < s.epoch && s.now < until:
+		b.freeze(b.now + b.lasting(r, 0))
+		b.epoch, b.counter = r.Epoch+1, r.Counter
+	case r.Epoch < b.epoch && b.now < until:
 		// A bucket was lost, and somebody who did not know of it has started this one. What the
 		// lost one granted, it granted before this one was created.
 		b.freeze(until)
@@ -90,51 +87,48 @@ func (b *Bucket) recover(r *Request, created bool) {
 // the server's time when it began, and no server executes more than one call of a bucket in a
 // microsecond. Otherwise one buggy caller could raise both beyond what the others will ever reach.
 func (b *Bucket) possible(r *Request) bool {
-	s := &b.state
-	return r.Epoch <= s.clock+micros(claimSlack) &&
-		(r.Epoch < s.epoch || r.Counter <= s.now-s.created+micros(claimSlack))
+	return r.Epoch <= b.clock+micros(claimSlack) &&
+		(r.Epoch < b.epoch || r.Counter <= b.now-b.created+micros(claimSlack))
 }
 
 // freeze empties every level and lets none refill before until, when every holding that this bucket
 // may know nothing of has run out.
 func (b *Bucket) freeze(until int64) {
-	s := &b.state
-	s.level, s.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
-	s.frozen = max(s.frozen, until)
-	s.setAt = s.now
+	b.level, b.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
+	b.frozen = max(b.frozen, until)
+	b.setAt = b.now
 }
 
 // propose takes in the T of one call's configuration; newer says that its version is. T grows no
 // faster than time passes, so that whoever heard a LeaseMax knows for how long leases may last that
 // were granted since.
 func (b *Bucket) propose(ttl int64, newer bool) {
-	s := &b.state
-	before := s.ttl
-	ttl = min(ttl, max(s.ttl, micros(ttlLiveMax)))
+	before := b.ttl
+	ttl = min(ttl, max(b.ttl, micros(ttlLiveMax)))
 	switch {
-	case newer && ttl <= s.ttl:
-		s.ttl, s.proposed, s.proposedAt = ttl, ttl, s.now
-	case newer || ttl > s.ttl && s.proposed <= s.ttl:
-		s.proposed, s.proposedAt = ttl, s.now
+	case newer && ttl <= b.ttl:
+		b.ttl, b.proposed, b.proposedAt = ttl, ttl, b.now
+	case newer || ttl > b.ttl && b.proposed <= b.ttl:
+		b.proposed, b.proposedAt = ttl, b.now
 	default:
 		// A proposal that rises while an earlier one waits goes on waiting with it, or T would
 		// never grow with a network that gets slower and slower.
-		s.proposed = max(s.proposed, ttl)
+		b.proposed = max(b.proposed, ttl)
 		wait := micros(ttlCalm)
-		if s.proposed > s.ttl {
-			wait = s.proposed - s.ttl
+		if b.proposed > b.ttl {
+			wait = b.proposed - b.ttl
 		}
-		if s.now-s.proposedAt >= wait {
-			s.ttl, s.proposed, s.proposedAt = s.proposed, ttl, s.now
+		if b.now-b.proposedAt >= wait {
+			b.ttl, b.proposed, b.proposedAt = b.proposed, ttl, b.now
 		}
 	}
-	s.ring.fit(s.now, s.ttl, s.ttl > before)
+	b.config.TTL = duration(b.ttl)
+	b.ring.fit(b.now, b.ttl, b.ttl > before)
 }
 
 // leaseMax is how long the longest lease may last that exists now, that of this call included.
 func (b *Bucket) leaseMax() int64 {
-	s := &b.state
-	return max(s.ttl, s.proposed, s.ring.lastEnds()-s.now)
+	return max(b.ttl, b.proposed, b.ring.lastEnds()-b.now)
 }
 
 // lasting is how long leases may still last that a lost bucket had granted, if r tells of that
@@ -143,7 +137,7 @@ func (b *Bucket) leaseMax() int64 {
 // server's clock may have stepped back, and the holder's age ended when r was sent.
 func (b *Bucket) lasting(r *Request, ago int64) int64 {
 	heard := micros(r.LeaseMax)
-	age := max(b.state.clock-r.HeardAt, micros(r.HeardAge))
+	age := max(b.clock-r.HeardAt, micros(r.HeardAge))
 	return min(heard+max(0, age-ago), max(heard, micros(ttlLiveMax)))
 }
 
@@ -161,33 +155,31 @@ func (b *Bucket) adopt(c Config) {
 // level, a lowered one keeps what was used; a limit that is new starts with what fresh says.
 func (b *Bucket) reshape(c Config) {
 	b.remember()
-	s := &b.state
 	was, rate := *b, b.rate()
 	b.config = c
 	b.rescale()
 	// Each holder's part of the rate is the same part of the new rate, or a rate that rises would
 	// be reached only after seconds.
-	s.fair.share = float64(s.fair.share * float64(b.rate()/rate))
-	s.level, s.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
+	b.fair.share = float64(b.fair.share * float64(b.rate()/rate))
+	b.level, b.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
 	for k, from := range inherit(was.config.Limits, c.Limits) {
 		switch {
 		case from < 0:
-			s.level[k] = b.fresh(k)
+			b.level[k] = b.fresh(k)
 		case was.config.Limits[from].same(c.Limits[k]) && was.scales[from] == b.scales[k]:
-			s.level[k], s.rest[k] = was.state.level[from], was.state.rest[from]
+			b.level[k], b.rest[k] = was.level[from], was.rest[from]
 		default:
-			s.level[k] = convert(was.state.level[from], was.scales[from], b.scales[k])
+			b.level[k] = convert(was.level[from], was.scales[from], b.scales[k])
 		}
 	}
-	s.setAt = s.now
+	b.setAt = b.now
 }
 
 // fresh is the level of a limit that was not there before: full. But after a loss it is empty, for
 // as long as the limit takes to fill: it may have been lost with the bucket, and come back with a
 // process that has the newer version.
 func (b *Bucket) fresh(k int) int64 {
-	s := &b.state
-	if s.frozen > 0 && s.now < s.frozen+micros(b.scales[k].timeToFull()) {
+	if b.frozen > 0 && b.now < b.frozen+micros(b.scales[k].timeToFull()) {
 		return 0
 	}
 	return b.scales[k].Capacity * b.scales[k].Unit
@@ -257,7 +249,7 @@ func (b *Bucket) execute(clock int64, op Op, c Config) (changed bool, err error)
 		if err := c.Validate(); err != nil {
 			return false, err
 		}
-		if op == OpSetIfAbsent && b.state.exists && b.config.Version.Revision > 0 {
+		if op == OpSetIfAbsent && b.exists && b.config.Version.Revision > 0 {
 			return false, nil
 		}
 		c.Version.Deploy = max(c.Version.Deploy, b.config.Version.Deploy)
@@ -265,13 +257,13 @@ func (b *Bucket) execute(clock int64, op Op, c Config) (changed bool, err error)
 		if err := c.Validate(); err != nil { // the revisions are used up
 			return false, err
 		}
-		if !b.state.exists {
+		if !b.exists {
 			b.install(clock, c)
 			return true, nil
 		}
 		b.adopt(c)
 	case OpReset:
-		if !b.state.exists {
+		if !b.exists {
 			return false, nil
 		}
 		b.fill()
@@ -283,17 +275,15 @@ func (b *Bucket) execute(clock int64, op Op, c Config) (changed bool, err error)
 }
 
 func (b *Bucket) inspect() State {
-	s := &b.state
-	if !s.exists {
+	if !b.exists {
 		return State{}
 	}
 	st := State{
-		Exists: true, Config: b.config, Ledger: s.ring.ledger(), ActiveWeight: s.ring.weightSum(),
-		Epoch: s.epoch, Counter: s.counter, ServerTime: s.clock,
+		Exists: true, Config: b.config, Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum(),
+		Epoch: b.epoch, Counter: b.counter, ServerTime: b.clock,
 	}
-	st.Config.TTL = duration(s.ttl)
 	for k := range b.config.Limits {
-		st.Levels[k], st.Next[k] = b.level(k)
+		st.Levels[k], st.Next[k] = b.whole(k)
 	}
 	return st
 }

@@ -6,8 +6,7 @@ import "time"
 // fills a level no further than a refill would, as the ledger may still be above B + E after a
 // limit was lowered.
 func (b *Bucket) credit(r *Request, known bool) {
-	s := &b.state
-	ledger := s.ring.ledger()
+	ledger := b.ring.ledger()
 	b.refunded = [LimitsMax]int64{}
 	filled := false
 	for k := range b.config.Limits {
@@ -16,16 +15,16 @@ func (b *Bucket) credit(r *Request, known bool) {
 			room := b.room(k, ledger)
 			returned := min(r.Returned, sc.Capacity)*sc.Unit + b.worth(k, r)
 			back := returned + min(r.Refund, sc.Capacity)*sc.Unit
-			without := max(s.level[k], min(s.level[k]+returned, room))
-			s.level[k] = max(s.level[k], min(s.level[k]+back, room))
-			b.refunded[k] = s.level[k] - without
+			without := max(b.level[k], min(b.level[k]+returned, room))
+			b.level[k] = max(b.level[k], min(b.level[k]+back, room))
+			b.refunded[k] = b.level[k] - without
 			filled = filled || b.refunded[k] > 0
-			b.brim(k, room-s.level[k])
+			b.brim(k, room-b.level[k])
 		}
-		s.level[k] = max(0, s.level[k]-min(r.Debt, sc.Capacity)*sc.Unit)
+		b.level[k] = max(0, b.level[k]-min(r.Debt, sc.Capacity)*sc.Unit)
 	}
 	if filled {
-		s.setAt = s.now // a refund has filled what earlier draws had left
+		b.setAt = b.now // a refund has filled what earlier draws had left
 	}
 }
 
@@ -34,10 +33,10 @@ func (b *Bucket) credit(r *Request, known bool) {
 func (b *Bucket) worth(k int, r *Request) int64 {
 	sc := &b.scales[k]
 	units := min(r.Unused, sc.Capacity) * sc.Unit
-	if r.Drawn <= b.state.setAt || r.Drawn > b.state.now {
+	if r.Drawn <= b.setAt || r.Drawn > b.now {
 		return 0
 	}
-	ticks := (b.state.now - r.Drawn + sc.Tick - 1) / sc.Tick
+	ticks := (b.now - r.Drawn + sc.Tick - 1) / sc.Tick
 	if ticks >= (units+sc.Step-1)/sc.Step {
 		return 0
 	}
@@ -47,20 +46,19 @@ func (b *Bucket) worth(k int, r *Request) int64 {
 // draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others
 // is what other holders hold; alone says that none was active within T.
 func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
-	s := &b.state
 	available := b.available()
 	v := b.fairView(r)
-	s.fair.advance(v, &rec.debit)
-	g := min(r.Want, available, s.fair.allow(v, &rec.debit, alone))
+	b.fair.advance(v, &rec.debit)
+	g := min(r.Want, available, b.fair.allow(v, &rec.debit, alone))
 	if r.Want > available && others > 0 {
-		s.fair.contendedUntil = s.now + int64(2*v.target)
+		b.fair.contendedUntil = b.now + int64(2*v.target)
 	}
 	if g < r.Need {
 		g = 0
 	}
-	rec.debit.spend(g)
+	rec.debit.allowance = max(-maxUnits, rec.debit.allowance-float64(g))
 	for k := range b.config.Limits {
-		s.level[k] -= g * b.scales[k].Unit
+		b.level[k] -= g * b.scales[k].Unit
 	}
 	return g
 }
@@ -69,15 +67,14 @@ func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
 func (b *Bucket) available() int64 {
 	n := int64(maxUnits)
 	for k := range b.config.Limits {
-		n = min(n, b.state.level[k]/b.scales[k].Unit)
+		n = min(n, b.level[k]/b.scales[k].Unit)
 	}
 	return n
 }
 
 // reply fills g from the record's stored grant and the present state.
 func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
-	s := &b.state
-	active := s.ring.weightSum()
+	active := b.ring.weightSum()
 	*g = Grant{
 		Seq:          rec.seq,
 		Granted:      rec.granted,
@@ -85,27 +82,26 @@ func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 		Void:         rec.void,
 		Short:        rec.granted < r.Want,
 		Config:       b.config,
-		Epoch:        s.epoch,
-		Counter:      s.counter,
+		Epoch:        b.epoch,
+		Counter:      b.counter,
 		ActiveWeight: active,
-		Contended:    s.now < s.fair.contendedUntil,
-		Expiry:       duration(s.keep - s.now),
+		Contended:    b.now < b.fair.contendedUntil,
+		Expiry:       duration(b.keep - b.now),
 		LeaseMax:     duration(b.leaseMax()),
 		Running:      rec.debit.last,
-		ServerTime:   s.clock,
-		Ledger:       s.ring.ledger(),
+		ServerTime:   b.clock,
+		Ledger:       b.ring.ledger(),
 	}
-	g.Config.TTL = duration(s.ttl)
 	for k := range b.config.Limits {
-		g.Levels[k], g.Next[k] = b.level(k)
+		g.Levels[k], g.Next[k] = b.whole(k)
 	}
 	if least := max(1, r.Need); rec.granted < least {
 		g.RetryAfter = duration(b.wait(least))
 	}
 	if g.Short {
 		v := b.fairView(r)
-		m := s.fair.least(v)
-		g.Delay = duration(s.fair.delay(v, rec.debit, m, b.refillTime(m), active == r.Weight, s.ring.ledger() > 0))
+		m := b.fair.least(v)
+		g.Delay = duration(b.fair.delay(v, rec.debit, m, b.refillTime(m), active == r.Weight, b.ring.ledger() > 0))
 	}
 }
 
@@ -120,17 +116,17 @@ func (b *Bucket) wait(n int64) int64 {
 
 // waitAt is wait for level k alone.
 func (b *Bucket) waitAt(k int, n int64) int64 {
-	s, sc := &b.state, &b.scales[k]
-	missing := min(n, sc.Capacity)*sc.Unit - s.level[k]
+	sc := &b.scales[k]
+	missing := min(n, sc.Capacity)*sc.Unit - b.level[k]
 	if missing <= 0 {
 		return 0
 	}
-	return (missing+sc.Step-1)/sc.Step*sc.Tick - s.rest[k] + max(0, s.frozen-s.now)
+	return (missing+sc.Step-1)/sc.Step*sc.Tick - b.rest[k] + max(0, b.frozen-b.now)
 }
 
-// level is the whole tokens of level k, and the time until it has one more if nobody draws; 0 where
+// whole is the whole tokens of level k, and the time until it has one more if nobody draws; 0 where
 // it is full.
-func (b *Bucket) level(k int) (tokens int64, next time.Duration) {
-	n := b.state.level[k] / b.scales[k].Unit
+func (b *Bucket) whole(k int) (tokens int64, next time.Duration) {
+	n := b.level[k] / b.scales[k].Unit
 	return n, duration(b.waitAt(k, n+1))
 }

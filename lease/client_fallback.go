@@ -79,7 +79,7 @@ func (c *Client) takeShare(now clock.Instant, n int64) bool {
 	}
 	// Under a name of its own: as another holder, after a rename, it would share with its former self.
 	r := Request{
-		Holder: "local", Seq: c.fallback.state.counter + 1, Config: share,
+		Holder: "local", Seq: c.fallback.counter + 1, Config: share,
 		Want: n, Need: n, Waiting: n, Weight: 1,
 	}
 	var g Grant

@@ -70,9 +70,9 @@
 // The bucket's side:
 //
 //   - bucket.go: the state, and steps 1 to 5 of a call; bucket_grant.go: steps 6 and 7 (section 4);
-//     ring.go: the ledger, and scale.go: exact arithmetic (section 3); bucket_change.go: lost state,
-//     T, limits that change, other operations (section 6); fair.go: the fair share (section 7);
-//     bucket_audit.go: what tests and audits look at.
+//     ring.go: the ledger, and scale.go: exact arithmetic (section 3); bucket_change.go: lost
+//     state, T, limits that change, other operations (section 6); fair.go: the fair share (section
+//     7); bucket_audit.go: what tests and audits look at.
 //
 // Both sides:
 //

@@ -37,8 +37,8 @@ const shareRange = 1e5
 
 // rate is the lowest rate of the limits, in tokens per microsecond.
 func (b *Bucket) rate() float64 {
-	r := b.scales[0].rate()
-	for k := 1; k < len(b.config.Limits); k++ {
+	r := math.Inf(1)
+	for k := range b.config.Limits {
 		r = min(r, b.scales[k].rate())
 	}
 	return r
@@ -46,22 +46,13 @@ func (b *Bucket) rate() float64 {
 
 func (b *Bucket) fairView(r *Request) fairView {
 	v := fairView{
-		now:    b.state.now,
-		rate:   b.rate(),
-		target: float64(micros(b.config.Target)),
-		ttl:    float64(b.state.ttl),
-		weight: float64(r.Weight),
-		need:   float64(r.Need),
+		now: b.now, level: math.Inf(1), burst: math.Inf(1), rate: b.rate(),
+		target: float64(micros(b.config.Target)), ttl: float64(b.ttl),
+		weight: float64(r.Weight), need: float64(r.Need),
 	}
 	for k := range b.config.Limits {
-		sc := &b.scales[k]
-		level := float64(b.state.level[k]) / float64(sc.Unit)
-		if k == 0 || level < v.level {
-			v.level = level
-		}
-		if k == 0 || float64(sc.Capacity) < v.burst {
-			v.burst = float64(sc.Capacity)
-		}
+		v.level = min(v.level, float64(b.level[k])/float64(b.scales[k].Unit))
+		v.burst = min(v.burst, float64(b.scales[k].Capacity))
 	}
 	return v
 }
@@ -70,12 +61,6 @@ func (b *Bucket) fairView(r *Request) fairView {
 // Target, the pause between two calls of one that wants more.
 func (v fairView) setPoint() float64 {
 	return min(v.burst/2, max(1, float64(v.rate*v.target)/2))
-}
-
-// open is a new holder's allowance: what its share gives it in one Target, so that it need not
-// wait.
-func (f *fair) open(v fairView) debit {
-	return debit{allowance: float64(float64(v.weight*f.share) * v.target), last: v.now}
 }
 
 // advance moves the share and d up to now.
@@ -132,10 +117,6 @@ func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	return int64(max(0, min(most, maxUnits)))
 }
 
-// spend takes a grant off the allowance. How much of a debt stays is decided at the next call, by
-// owed.
-func (d *debit) spend(g int64) { d.allowance = max(-maxUnits, d.allowance-float64(g)) }
-
 // least is the number of tokens that the next call after a short grant waits for.
 func (f *fair) least(v fairView) float64 {
 	share := float64(float64(float64(v.weight*f.share)*v.target) / 2)
@@ -164,15 +145,14 @@ func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold b
 
 // refillTime is the microseconds until every level has reached m tokens, as a double.
 func (b *Bucket) refillTime(m float64) float64 {
-	s := &b.state
 	longest := 0.0
 	for k := range b.config.Limits {
 		sc := &b.scales[k]
-		missing := float64(min(m, float64(sc.Capacity))*float64(sc.Unit)) - float64(s.level[k])
+		missing := float64(min(m, float64(sc.Capacity))*float64(sc.Unit)) - float64(b.level[k])
 		longest = max(longest, float64(missing/float64(sc.Step)*float64(sc.Tick)))
 	}
-	if longest > 0 && s.frozen > s.now {
-		longest += float64(s.frozen - s.now)
+	if longest > 0 && b.frozen > b.now {
+		longest += float64(b.frozen - b.now)
 	}
 	return longest
 }

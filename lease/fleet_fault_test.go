@@ -9,7 +9,7 @@ import (
 // misfortune is what befalls processes, the store and its configuration. n is a process taken at
 // random.
 func (f *fleet) misfortune(n *node) {
-	kind, on, exists := f.rnd.IntN(17), &f.faults, f.bucket.state.exists
+	kind, on, exists := f.rnd.IntN(17), &f.faults, f.bucket.exists
 	among := func(kinds ...int) bool { return slices.Contains(kinds, kind) }
 	switch {
 	case on.Restart && among(0):
@@ -78,7 +78,7 @@ func (f *fleet) loseLongLeases(n *node) {
 		return
 	}
 	f.lose(n)
-	f.pass(max(0, f.bucket.state.frozen-f.bucket.state.now) + f.rnd.Int64N(micros(f.config.Limits[0].TimeToFull())+1))
+	f.pass(max(0, f.bucket.frozen-f.bucket.now) + f.rnd.Int64N(micros(f.config.Limits[0].TimeToFull())+1))
 	f.asksForEverything(n)
 	for _, other := range f.nodes {
 		f.drain(other)
@@ -93,7 +93,7 @@ func (f *fleet) loseNewerLimits(n *node) {
 	f.asksForEverything(newer)
 	f.lose(n)
 	// Once that bucket has expired too, nobody knows of the newer limits: they start full.
-	until := max(0, f.bucket.state.frozen-f.bucket.state.now) + f.rnd.Int64N(1000)
+	until := max(0, f.bucket.frozen-f.bucket.now) + f.rnd.Int64N(1000)
 	f.pass(min(until, max(0, f.expires-f.server()-1)))
 	f.asksForEverything(newer)
 }
@@ -144,14 +144,14 @@ func (f *fleet) calls(n *node, a ask) {
 func (f *fleet) absurd() {
 	r := Request{Holder: "absurd", Seq: f.nextSeq(), Config: f.config, Weight: 1,
 		Epoch: WaitingMax - f.rnd.Int64N(2), Counter: WaitingMax - f.rnd.Int64N(2)}
-	if s := &f.bucket.state; s.exists && f.rnd.IntN(2) == 0 {
+	if s := f.bucket; s.exists && f.rnd.IntN(2) == 0 {
 		r.Epoch = s.epoch
 	}
 	f.log("somebody claims epoch %d/%d", r.Epoch, r.Counter)
 	before := *f.bucket.Clone()
 	f.execute(packet{node: &node{gone: map[int64]int64{}}, request: &r})
 	f.net = slices.DeleteFunc(f.net, func(p packet) bool { return p.request == &r })
-	s, was := &f.bucket.state, &before.state
+	s, was := f.bucket, &before
 	if s.created == was.created && (s.epoch != was.epoch || s.frozen > was.frozen) {
 		f.lost = fmt.Errorf("an absurd claim was believed: %+v", *s)
 	}
@@ -159,12 +159,12 @@ func (f *fleet) absurd() {
 
 // knows says whether n can prove that the bucket was lost, if it was.
 func (f *fleet) knows(n *node) bool {
-	return f.bucket.state.exists && n.heard.epoch == f.bucket.state.epoch && f.clock(n) < n.heard.forgetAt
+	return f.bucket.exists && n.heard.epoch == f.bucket.epoch && f.clock(n) < n.heard.forgetAt
 }
 
 // informed says whether n knows the latest epoch and everything that was executed.
 func (f *fleet) informed(n *node) bool {
-	return f.knows(n) && n.heard.counter == f.bucket.state.counter
+	return f.knows(n) && n.heard.counter == f.bucket.counter
 }
 
 // first makes n the first to call after the bucket changed.
@@ -182,7 +182,7 @@ func (f *fleet) failover(n *node, blind bool) {
 		f.copied = f.bucket.Clone()
 		return
 	}
-	was, is := &f.bucket.state, &f.copied.state
+	was, is := f.bucket, f.copied
 	switch {
 	case blind && f.slack == 0 && is.exists && is.created == was.created:
 		// What was drawn since, once more; a holding that was renewed since is forgotten at its old
@@ -217,14 +217,14 @@ func (f *fleet) configure() {
 		return
 	}
 	f.log("SetLimits %v, E %d, T %v", c.Limits, c.Overcommit, c.TTL)
-	if f.bucket.state.exists && f.server() >= f.expires {
+	if f.bucket.exists && f.server() >= f.expires {
 		f.bucket = new(Bucket)
 	}
 	if _, err := f.bucket.Configure(f.server(), OpSet, c); err != nil {
 		f.lost = err
 		return
 	}
-	f.expires = f.server() + f.bucket.state.keep - f.bucket.state.now
+	f.expires = f.server() + f.bucket.keep - f.bucket.now
 	f.config = c
 	f.config.Version = Version{} // the stored one has a higher revision and wins
 	f.bounds.follow(f.now, f.bucket)

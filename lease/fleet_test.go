@@ -327,7 +327,7 @@ func (f *fleet) deliver() {
 // execute has the bucket answer one request, and books what that admits.
 func (f *fleet) execute(p packet) {
 	r := p.request
-	if f.bucket.state.exists && f.server() >= f.expires {
+	if f.bucket.exists && f.server() >= f.expires {
 		f.log("the bucket expires")
 		f.bucket = new(Bucket)
 	}
@@ -338,8 +338,8 @@ func (f *fleet) execute(p packet) {
 	var g Grant
 	err := f.bucket.Call(f.server(), r, &g)
 	f.log("bucket, seq %d of process %d: granted %d (waited %d), void %v, first %v, %v; level %v, ledger %d",
-		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.state.level,
-		f.bucket.state.ring.ledger())
+		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.level,
+		f.bucket.ring.ledger())
 	if err == nil {
 		f.expires = f.server() + micros(g.Expiry)
 		f.bounds.follow(f.now, f.bucket)
@@ -379,14 +379,14 @@ func (f *fleet) receive(p packet) {
 // executes says whether r would be executed now, rather than answered from the record or refused.
 func (f *fleet) executes(r *Request) bool {
 	b := f.bucket.Clone()
-	if b.state.exists {
+	if b.exists {
 		b.settle(f.server())
 	}
 	b.follow(f.server(), r)
 	rec := b.records[r.Holder]
-	if rec == nil || rec.epoch != b.state.epoch {
+	if rec == nil || rec.epoch != b.epoch {
 		return true
 	}
-	_, live := b.state.ring.locate(rec.place)
+	_, live := b.ring.locate(rec.place)
 	return !live || r.Seq > rec.seq
 }

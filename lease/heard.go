@@ -43,9 +43,6 @@ type lineage struct {
 	forgetAt   clock.Instant // the bucket may have expired by then
 }
 
-// forget drops what the bucket can no longer be held to.
-func (l *lineage) forget() { l.epoch, l.counter = 0, 0 }
-
 // age is how long ago the bucket executed the call, at most. A 1/15 more covers a clock that is
 // slow by a 1/16, as leaseSpan does.
 func (h *heard) age(now clock.Instant) time.Duration {

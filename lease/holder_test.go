@@ -37,7 +37,7 @@ func TestIdleHolderGivesBackAndFallsSilent(t *testing.T) {
 	d.run(time.Hour)
 	// then everything is given back, at once, and nobody calls any more
 	testkit.Check(t, len(h.calls) == calls, "%d calls in an idle hour", len(h.calls)-calls)
-	a, ledger := h.Account(), d.bucket.state.ring.ledger()
+	a, ledger := h.Account(), d.bucket.ring.ledger()
 	testkit.Check(t, a.Held == 0 && a.Burnt == 0 && ledger == 0, "idle: %+v, ledger %d", a, ledger)
 }
 

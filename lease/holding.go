@@ -71,7 +71,7 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *Request {
 	h.giveUp()
 	h.Expire(now)
 	if now >= h.heard.forgetAt {
-		h.heard.forget()
+		h.heard.lineage = lineage{}
 	}
 	// A refund counts only where the bucket still knows the holder. After a pause it does not, so the
 	// first call goes without and the next one carries it (5.9).
@@ -251,7 +251,7 @@ func (h *holding) rename(id string) {
 	h.burn()
 	h.id = id
 	h.burnUnused()
-	h.heard.forget()
+	h.heard.lineage = lineage{}
 	h.setDeadline(0) // the new id is not known yet: no refund may travel with its first call
 }
 

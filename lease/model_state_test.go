@@ -3,6 +3,7 @@ package lease
 import (
 	"bytes"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -64,7 +65,7 @@ func sortedSet(s []int64) []int64 {
 
 // describe appends the description of w.
 func (d *describer) describe(to []byte, w *world) []byte {
-	s := &w.bucket.state
+	s := &w.bucket
 	if s.exists && !w.mutant {
 		w.bucket.settle(w.now) // twice is as good as once: TestSettlingTwiceIsSettlingOnce
 	}
@@ -96,7 +97,7 @@ func (d *describer) describe(to []byte, w *world) []byte {
 }
 
 func (d *describer) bucket(to []byte, w *world) []byte {
-	s := &w.bucket.state
+	s := &w.bucket
 	// After two moves more a record of before the last one is not live anyway.
 	to = put(to, near(w.now-s.clock), s.level[0], s.level[1], near(s.frozen-w.now), s.ttl, s.ring.width,
 		near(w.now-s.ring.movedAt), rank(d.epochs, s.epoch))
@@ -116,7 +117,7 @@ func (d *describer) bucket(to []byte, w *world) []byte {
 }
 
 func (d *describer) holder(to []byte, w *world, i int) []byte {
-	h, s := &w.holders[i], &w.bucket.state
+	h, s := &w.holders[i], &w.bucket
 	rec := w.bucket.records[modelIDs[i]]
 	var at place
 	known := false
@@ -252,21 +253,21 @@ func TestSettlingTwiceIsSettlingOnce(t *testing.T) {
 		ttl := 1 + rnd.Int64N(50)
 		l := perMicro(1+rnd.Int64N(3), 1+rnd.Int64N(5), 1+rnd.Int64N(20))
 		b.install(1000, Config{Limits: []Limit{l}, Overcommit: rnd.Int64N(3), TTL: duration(ttl)})
-		b.state.level[0] = rnd.Int64N(b.scales[0].Capacity*b.scales[0].Unit + 1)
+		b.level[0] = rnd.Int64N(b.scales[0].Capacity*b.scales[0].Unit + 1)
 		for s := range int64(ringSlices) {
-			b.state.ring.add(b.state.ring.base+s, rnd.Int64N(4), 1)
+			b.ring.add(b.ring.base+s, rnd.Int64N(4), 1)
 		}
 		b.clip()
-		b.state.frozen = rnd.Int64N(2) * (1000 + rnd.Int64N(30))
+		b.frozen = rnd.Int64N(2) * (1000 + rnd.Int64N(30))
 		once, twice := b, b
 		mid := 1000 + rnd.Int64N(100)
 		end := mid + rnd.Int64N(100)
 		once.settle(end)
 		twice.settle(mid)
 		twice.settle(end)
-		if once.state != twice.state {
-			t.Fatalf("%v from %+v\nat once to %d: %+v\nby way of %d: %+v", l, b.state, end, once.state, mid,
-				twice.state)
+		if !reflect.DeepEqual(once, twice) {
+			t.Fatalf("%v from %+v\nat once to %d: %+v\nby way of %d: %+v", l, b, end, once, mid,
+				twice)
 		}
 	}
 }

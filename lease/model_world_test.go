@@ -170,7 +170,7 @@ func (w *world) events(to []event) []event {
 		idle := len(h.messages) == 0 && h.heard.epoch != 0 && h.Pool.Held() == 0
 		add(w.versions && idle, eventRestart, i, 0)
 	}
-	exists := w.bucket.state.exists
+	exists := w.bucket.exists
 	add(exists && w.flush && !(w.once && w.was[0]), eventFlush, 0, 0)
 	add(exists && w.ttl2 != 0 && !(w.once && w.was[1]), eventSetTTL, 0, 0)
 	add(exists && w.alternative != nil && !w.versions, eventSetLimits, 0, 0)
@@ -219,7 +219,7 @@ func (w *world) apply(e event) (violation string) {
 		w.lost, w.was[0] = true, w.once
 	case eventSetTTL:
 		c := w.bucket.config
-		c.TTL = duration(w.model.ttl + w.ttl2 - w.bucket.state.ttl)
+		c.TTL = duration(w.model.ttl + w.ttl2 - w.bucket.ttl)
 		w.was[1] = w.once
 		return w.set(c)
 	case eventSetLimits:
@@ -281,7 +281,7 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 		return
 	}
 	w.lost = false
-	if s := &w.bucket.state; w.versions && s.exists && w.now >= s.keep {
+	if s := &w.bucket; w.versions && s.exists && w.now >= s.keep {
 		clear(w.bucket.records)
 		w.bucket = Bucket{records: w.bucket.records}
 	}
@@ -345,14 +345,14 @@ func (w *world) violation() string {
 		}
 	}
 	// A mutant is to be caught by what it admits, not by why (1) holds.
-	if w.mutant || !w.bucket.state.exists || w.bucket.state.frozen > w.now || !w.counts() {
+	if w.mutant || !w.bucket.exists || w.bucket.frozen > w.now || !w.counts() {
 		return ""
 	}
 	b := settled(&w.bucket, w.now)
 	if err := sound(&b, live); err != nil {
 		return err.Error()
 	}
-	level := b.state.level[len(b.config.Limits)-1]
+	level := b.level[len(b.config.Limits)-1]
 	if w.x+level+live*w.unit > total {
 		return fmt.Sprintf("admitted %d + level %d + held %d exceed B + E = %d (all /%d)", w.x, level,
 			live*w.unit, total, w.unit)
@@ -405,8 +405,8 @@ func (w *world) tell(e event) string {
 // sketch is the state after an event, in one line.
 func (w *world) sketch() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "level %d/%d ledger %d X %d |", w.bucket.state.level[0], w.unit,
-		w.bucket.state.ring.ledger(), w.x)
+	fmt.Fprintf(&b, "level %d/%d ledger %d X %d |", w.bucket.level[0], w.unit,
+		w.bucket.ring.ledger(), w.x)
 	for i := range w.holders {
 		h := &w.holders[i]
 		left := max(0, h.deadline.Sub(w.instant()))

@@ -73,7 +73,7 @@ func (s *scene) executes(r Request) Grant {
 // shareNothing makes the fair share of the next call the whole rate, so that nobody is kept from
 // what there is: for tests whose subject is what there is.
 func shareNothing(b *Bucket) {
-	b.state.fair = fair{share: math.Inf(1), updated: 1 << 62}
+	b.fair = fair{share: math.Inf(1), updated: 1 << 62}
 }
 
 func (s *scene) accepts(h *holding, g Grant) Accepted {

@@ -155,9 +155,9 @@ func (m *MemoryStore) with(key string, do func(b *Bucket, now int64) (written bo
 		b = new(memoryBucket)
 	}
 	if do(&b.Bucket, now) {
-		b.expires = now + b.state.keep - b.state.now
+		b.expires = now + b.keep - b.now
 	}
-	if !b.state.exists {
+	if !b.exists {
 		delete(sh.buckets, key)
 		return
 	}
