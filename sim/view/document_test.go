@@ -127,8 +127,9 @@ func TestCSVHasALinePerFigureOfEverything(t *testing.T) {
 		"run":    Own + "; central; fixed_window; local_batches:50",
 		"quoted": Own + "; " + r.Report.Rivals[0].Name + "; fixed_window; local_batches:50",
 		"point":  "policy.target=10ms policy.ttl=100ms",
-		"plan":   "chosen: target 110ms, ttl 440ms; given: target 20ms, ttl 200ms; trade-off: target 500ms, ttl 2s",
-		"miss":   "closest: target 160ms, ttl 640ms; trade-off: target 500ms, ttl 2s",
+		"plan": "chosen: " + policyText(planned(t).Chosen.Policy) + "; given: target 20ms, ttl 200ms; " +
+			"trade-off: target 500ms, ttl 2s",
+		"miss": "closest: " + policyText(missed(t).Miss.Closest.Policy) + "; trade-off: target 500ms, ttl 2s",
 	} {
 		// then every line is whole and ends as RFC 4180 has it,
 		text := written(t, all[name], FormatCSV)
