@@ -27,17 +27,14 @@ func tag(key string) string {
 	switch {
 	case key == "":
 		return tagEmpty
-	case len(key) > lease.KeyMax:
-		return lease.HashKey(key)
 	case lease.IsKeyHash(key):
 		return key // hybrid has hashed a long key
-	case strings.ContainsAny(key, "%}"):
+	case len(key) <= lease.KeyMax:
 		if escaped := escaper.Replace(key); len(escaped) <= max(len(key)+len(key)/10, lease.KeyHashLen) {
 			return escaped
 		}
-		return lease.HashKey(key)
 	}
-	return key
+	return lease.HashKey(key)
 }
 
 // bucketKey is the Redis key of the bucket of key. The prefix holds no brace, so the first '{'

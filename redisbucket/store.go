@@ -153,13 +153,14 @@ func (s *Store) node(addr string) *node {
 // nodeOf returns the node of c, and has its dials watched, if they are not yet. In a cluster
 // go-redis may replace a node's client by another.
 func (s *Store) nodeOf(c *redis.Client) *node {
-	n := s.node("")
+	addr := ""
 	switch s.rdb.(type) {
 	case *redis.Ring:
-		return n
+		return s.node(addr) // whose dials are watched since New
 	case *redis.ClusterClient:
-		n = s.node(c.Options().Addr)
+		addr = c.Options().Addr
 	}
+	n := s.node(addr)
 	s.mu.Lock()
 	known := n.client == c
 	n.client = c
