@@ -26,11 +26,10 @@ func TestCloseWakesWaiters(t *testing.T) {
 			r, err := k.Take(context.Background(), 1)
 			check(t, errors.Is(err, hybrid.ErrClosed) && !r.OK, "%+v, %v", r, err)
 		})
-		d := took(func() {
+		t.lasts(0, 0, func() {
 			noErr(t, errors.Join(l.Close(), l.Close()))
 			wait()
 		})
-		check(t, d == 0, "it took %v", d)
 		close(hold)
 		synctest.Wait()
 		st := l.Stats()
@@ -55,8 +54,7 @@ func TestClosingEndsEveryWait(t *testing.T) {
 			wait := together(100, func(int) { isErr(t, l.WaitN(t.Context(), "k", 10), hybrid.ErrClosed) })
 			time.Sleep(time.Second)
 			noErr(t, end(l))
-			d := took(wait)
-			check(t, d == 0, "the last woke after %v", d)
+			t.lasts(0, 0, wait)
 			check(t, l.Stats().Admitted == 4, "%+v", l.Stats())
 		})
 	}
@@ -91,8 +89,7 @@ func TestCloseMakesNoCalls(t *testing.T) {
 		l := t.warm(of(hybrid.PerSecond(1000)))
 		l.Close()
 		t.silent(time.Minute)
-		st := l.Stats()
-		check(t, st.Held == 0 && st.Burnt != 0, "%+v", st)
+		check(t, l.Stats().Held == 0 && l.Stats().Burnt != 0, "%+v", l.Stats())
 		noErr(t, l.Shutdown(t.Context()))
 	})
 	l := onRedisTime(t).process(hybrid.PerSecond(1000))
@@ -127,8 +124,7 @@ func TestShutdownGivesEverythingBack(t *testing.T) {
 			t.has(fmt.Sprint(i), 997, 0)
 		}
 		t.has("late", 1000, 0)
-		st := l.Stats()
-		check(t, st.Held == 0 && st.Burnt == 0 && st.Admitted == 60, "%+v", st)
+		check(t, l.Stats().Held == 0 && l.Stats().Burnt == 0 && l.Stats().Admitted == 60, "%+v", l.Stats())
 		check(t, !l.Allow("0"), "admitted after Shutdown")
 	})
 }
@@ -137,15 +133,15 @@ func TestShutdownThatIsCutShort(t *testing.T) {
 	bubbleOf(t, "gives up with its context, and says so", func(t *world) {
 		l := t.warm(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), CallTimeout: 10 * time.Second})
 		t.hangs()
-		d := took(func() { isErr(t, l.Shutdown(within(t, time.Second)), context.DeadlineExceeded) })
-		equal(t, d, time.Second, "until its context ended")
+		t.lasts(time.Second, time.Second, func() {
+			isErr(t, l.Shutdown(within(t, time.Second)), context.DeadlineExceeded)
+		})
 	})
 	bubbleOf(t, "says that the store refused, and takes no time", func(t *world) {
 		l := t.warm(of(hybrid.PerSecond(1000)))
 		t.every(away)
-		d := took(func() { isErr(t, l.Shutdown(t.Context()), hybrid.ErrUnavailable) })
-		st := l.Stats()
-		check(t, d == 0 && st.Held == 0 && st.Burnt != 0, "%v; %+v", d, st)
+		t.lasts(0, 0, func() { isErr(t, l.Shutdown(t.Context()), hybrid.ErrUnavailable) })
+		check(t, l.Stats().Held == 0 && l.Stats().Burnt != 0, "%+v", l.Stats())
 	})
 	twice := func(t *world, want error) (wait func()) {
 		l := t.warm(of(hybrid.PerSecond(1000)))
@@ -153,13 +149,12 @@ func TestShutdownThatIsCutShort(t *testing.T) {
 		return inTurn(2, func(int) { isErr(t, l.Shutdown(context.Background()), want) })
 	}
 	bubbleOf(t, "not by a second one, which waits for the first", func(t *world) {
-		d := took(twice(t, nil))
-		check(t, d == 10*time.Millisecond, "it took %v", d)
+		t.lasts(10*time.Millisecond, 10*time.Millisecond, twice(t, nil))
 		equal(t, t.state("k").Ledger, 0, "still leased")
 	})
 	bubbleOf(t, "by Close", func(t *world) {
 		wait := twice(t, hybrid.ErrUnavailable)
 		t.processes[0].Close()
-		equal(t, took(wait), 0, "until both ended")
+		t.lasts(0, 0, wait)
 	})
 }

@@ -185,22 +185,20 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 		release := make(chan struct{})
 		t.every(verdict{until: release})
 		l := t.start(hybrid.Config{Limits: limits(hourly), CallTimeout: 30 * time.Second})
-		for verb, ask := range map[string]func(ctx context.Context) error{
-			"WaitN": func(ctx context.Context) error { return l.WaitN(ctx, "k", 3) },
-			"Take": func(ctx context.Context) error {
+		for _, ask := range []func(ctx context.Context) error{
+			func(ctx context.Context) error { return l.WaitN(ctx, "k", 3) },
+			func(ctx context.Context) error {
 				r, err := l.Take(ctx, "k", 2)
 				check(t, !r.OK, "Take: admitted")
 				return err
 			},
 		} {
-			d := took(func() { isErr(t, ask(within(t, patience)), context.DeadlineExceeded) })
-			check(t, d >= patience && (!t.virtual() || d == patience), "%s ended after %v", verb, d)
+			t.lasts(patience, patience, func() { isErr(t, ask(within(t, patience)), context.DeadlineExceeded) })
 		}
 		// Allow, which has no context, ends with CallTimeout, and is false. (The call is given up a
 		// little before, so that Policy.Fallback can answer.)
 		impatient := t.start(hybrid.Config{Limits: limits(hourly), CallTimeout: patience, Policy: denying})
-		d := took(func() { check(t, !impatient.Allow("other"), "Allow: admitted") })
-		check(t, d >= patience*15/16 && (!t.virtual() || d <= patience), "Allow ended after %v", d)
+		t.lasts(patience*15/16, patience, func() { check(t, !impatient.Allow("other"), "Allow: admitted") })
 		// What the replies bring in the end for those who have gone goes back.
 		t.setJudge(nil)
 		close(release)

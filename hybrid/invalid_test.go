@@ -148,8 +148,7 @@ func TestInvalidRequests(t *testing.T) {
 		check(t, after.Invalid == before.Invalid+2 && after.Keys == before.Keys, "%+v, before %+v", after, before)
 		// Nothing of all this was taken, called for, or taken for demand.
 		t.silent(time.Second)
-		st := l.Stats()
-		check(t, st.Calls == 0 && st.Denied == 0 && st.Admitted == 0, "%+v", st)
+		check(t, l.Stats().Calls == 0 && l.Stats().Denied == 0 && l.Stats().Admitted == 0, "%+v", l.Stats())
 		check(t, l.AllowN("k", 5) && !l.Allow("k"), "the burst is not what it was")
 	})
 }

@@ -147,8 +147,7 @@ func TestManyKeysComeAndRestAndComeBack(t *testing.T) {
 		check(t, st.Keys == n && st.Admitted == 3*n, "%+v", st)
 		// After the time to fill all of them leave.
 		time.Sleep(2 * time.Hour)
-		st = l.Stats()
-		check(t, st.Keys == 0 && st.Admitted == 3*n, "%+v", st)
+		check(t, l.Stats().Keys == 0 && l.Stats().Admitted == 3*n, "%+v", l.Stats())
 	})
 }
 

@@ -52,29 +52,11 @@ func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 			must(t, l.Stats().Held != 0, "nothing is held")
 			// Nobody asks any more.
 			time.Sleep(time.Second)
-			st := l.Stats()
-			check(t, st.Held == 0 && st.Returned != 0 && st.Burnt == 0, "%+v", st)
+			check(t, l.Stats().Held == 0 && l.Stats().Returned != 0 && l.Stats().Burnt == 0, "%+v", l.Stats())
 			t.has("k", c.limit.Capacity(), 0)
 			t.silent(time.Hour)
 		})
 	}
-}
-
-// A key with hardly any demand leases exactly what waits, so that nothing lies stranded.
-func TestASlowKeyLeasesWhatWaits(t *testing.T) {
-	bubble(t, func(t *world) {
-		l := t.process(hybrid.PerSecond(100).WithBurst(1000))
-		l.Allow("k") // the first call asks for at most a Target's worth
-		time.Sleep(time.Second)
-		for _, n := range []int64{1, 1, 3, 1, 7} {
-			time.Sleep(time.Second)
-			must(t, l.AllowN("k", n), "denied")
-			r := t.last()
-			check(t, r.Want == n && r.Waiting == n,
-				"for %d tokens it asked for %d, of which %d wait", n, r.Want, r.Waiting)
-		}
-		check(t, l.Stats().Held == 0, "%+v", l.Stats())
-	})
 }
 
 // After a shortfall requests are denied here until the delay that the bucket gave is over, but for
@@ -87,19 +69,16 @@ func TestTheDenialCacheEndsOnTime(t *testing.T) {
 			period := limit.Per / time.Duration(limit.Tokens)
 			const heartbeat = 300 * time.Millisecond // three quarters of a TTL
 			_, before := t.counts()
-			denied, from := int64(0), time.Now()
-			d := until(period/100, func() bool {
-				ok := l.Allow("k")
-				if !ok {
-					denied++
-				}
-				_, calls := t.counts()
-				must(t, ok || calls-before <= int(time.Since(from)/heartbeat), "%d calls", calls-before)
-				return ok
-			})
+			denied, from := int64(1), time.Now()
 			// Nobody else is there, so there is no jitter.
-			check(t, d >= period && d <= period*101/100, "admitted after %v, want %v", d, period)
-			equal(t, l.Stats().Denied, denied+1, "denied")
+			t.lasts(period, period*101/100, func() {
+				for ; !l.Allow("k"); time.Sleep(period / 100) {
+					denied++
+					_, calls := t.counts()
+					must(t, calls-before <= int(time.Since(from)/heartbeat), "%d calls", calls-before)
+				}
+			})
+			equal(t, l.Stats().Denied, denied, "denied")
 		})
 	}
 }

@@ -224,15 +224,6 @@ func admits(n int, pause time.Duration, ask func() bool) (yes int) {
 	return yes
 }
 
-// until polls until holds, and returns how long that took.
-func until(pace time.Duration, holds func() bool) time.Duration {
-	return took(func() {
-		for !holds() {
-			time.Sleep(pace)
-		}
-	})
-}
-
 // together runs f n times at once beside the test; wait waits for all to end.
 func together(n int, f func(i int)) (wait func()) {
 	var wg sync.WaitGroup
@@ -254,6 +245,23 @@ func inTurn(n int, f func(i int)) (wait func()) {
 
 // background runs f beside the test; wait waits for its end.
 func background(f func()) (wait func()) { return together(1, func(int) { f() }) }
+
+// lasts checks how long f takes; where time is real a machine that stalls may make it longer.
+func (t *world) lasts(least, most time.Duration, f func()) {
+	t.Helper()
+	d := took(f)
+	check(t, d >= least && (d <= most || !t.virtual()), "it took %v, want %v to %v", d, least, most)
+}
+
+// soon waits until holds, and checks that it does within most.
+func (t *world) soon(most time.Duration, holds func() bool) {
+	t.Helper()
+	t.lasts(0, most, func() {
+		for !holds() {
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
 
 // took is how long f took, by the bubble's clock.
 func took(f func()) time.Duration {
