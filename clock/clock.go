@@ -98,12 +98,9 @@ type Timer interface {
 	Reset(d time.Duration) bool
 }
 
-// systemBase is what every reading of the system clock is counted from. There is one for the whole
-// process, so that Instants from any two System clocks can be compared.
-//
-// Inside a testing/synctest bubble there is no monotonic time, and time.Since subtracts wall clock
-// times: the bubble's, which starts in the year 2000, less that of systemBase. That is about minus
-// a quarter of a century. Readings stay positive all the same because they start at origin.
+// systemBase is what every reading of the system clock is counted from, so that Instants from any
+// two System clocks can be compared. In a testing/synctest bubble, where it is the year 2000,
+// time.Since is about minus a quarter of a century; origin keeps readings positive.
 var systemBase = time.Now()
 
 type systemClock struct{}

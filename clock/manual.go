@@ -61,14 +61,12 @@ func (m *Manual) Next() (Instant, bool) {
 // Advance moves the clock by d and calls what falls due on the way, including timers that these
 // calls set themselves. Calls are made one after the other on the caller's goroutine, in order of
 // time and, for the same time, in order of registration (a Reset registers anew). During each of
-// them the clock stands at that call's own due time. A callback may use the clock as it likes,
-// though one that always sets another timer of zero keeps Advance from ever returning.
-//
-// Advance(0) calls what is due now. A negative d panics: this clock never goes back.
+// them the clock stands at that call's own due time. Advance(0) calls what is due now; a negative d
+// panics.
 //
 // Two overlapping Advances, of two goroutines or of a callback and its caller, are like two
 // overlapping sleeps: time passes for both at once. So a callback may call Advance(d) to say "this
-// takes d". It delays the end of the Advance that called it only if it runs past that end.
+// takes d".
 func (m *Manual) Advance(d time.Duration) {
 	if d < 0 {
 		panic("clock: Advance by a negative duration: " + d.String())

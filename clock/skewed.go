@@ -28,16 +28,13 @@ type Skew struct {
 // offset and a drift that can change at run time.
 //
 // It is two things, as a real machine's clock is. An oscillator ticks at the rate that the drift
-// says; it alone decides when timers fire. A display shows the ticks so far plus the offset plus
-// all steps; it alone is what Now reads. So an offset or a step moves readings and never a timer,
-// while a change of drift moves both, from then on.
+// says; it alone decides when timers fire. A display shows the ticks plus the offset plus all
+// steps; it alone is what Now reads. So an offset or a step moves readings and never a timer, while
+// a change of drift moves both, from then on.
 //
-// Everything is computed in integers, and exactly: after any number of changes, the ticks so far
-// are the exact sum rounded down once to a nanosecond. Readings more than 292 years off stop at the
-// end of the scale; a reading that would be zero or less is 1.
-//
-// Any number of goroutines may share a Skewed. Make one with NewSkewed; the zero Skewed is not
-// usable.
+// The ticks are the exact sum, rounded down once to a nanosecond. Readings more than 292 years off
+// stop at the end of the scale; one that would be zero or less is 1. Any number of goroutines may
+// share a Skewed. Make one with NewSkewed.
 type Skewed struct {
 	base  Clock
 	start Instant // the base's reading when this clock was made
@@ -51,12 +48,8 @@ type Skewed struct {
 	queue queue         // due at a count of ticks
 }
 
-// NewSkewed returns a clock that differs from base by s: it shows base plus s.Offset now and drifts
-// away from there. With the zero Skew it equals base until Set or Step is called. It panics if
-// s.DriftPPM is out of range.
-//
-// base must not be nil and should not itself be stepped: it stands for true time. A base that goes
-// back is taken to have stood still.
+// NewSkewed returns a clock that shows base plus s.Offset now and drifts away from there. It panics
+// if s.DriftPPM is out of range. A base that goes back is taken to have stood still.
 func NewSkewed(base Clock, s Skew) *Skewed {
 	s.check()
 	now := base.Now()
@@ -78,23 +71,16 @@ func (c *Skewed) Now() Instant {
 }
 
 // Step sets the clock by hand: every reading from now on is d later, or earlier if d is negative.
-// Pending timers do not move: they are durations, and as many ticks are left of them as before.
-// That is what a machine's timers do when an operator or NTP sets its clock.
+// Pending timers do not move, as a machine's do not when an operator or NTP sets its clock.
 func (c *Skewed) Step(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.shift = saturate(c.shift, d)
 }
 
-// Set replaces the skew from now on. It panics if s.DriftPPM is out of range.
-//
-// Drift: what has been gained or lost so far stays, and only what follows runs at the new rate, so
-// a change of drift alone never makes the reading jump. Pending timers follow the new rate for what
-// is left of them.
-//
-// Offset: the new one takes the old one's place, so the reading jumps by the difference, at once,
-// and pending timers do not move. Past steps stay. To change the drift alone, pass the same Offset
-// again.
+// Set replaces the skew from now on. What has been gained so far and past steps stay; pending timers
+// follow the new rate for what is left of them. The reading jumps at once by the difference of the
+// offsets. It panics if s.DriftPPM is out of range.
 func (c *Skewed) Set(s Skew) {
 	s.check()
 	c.mu.Lock()

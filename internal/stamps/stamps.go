@@ -6,8 +6,7 @@
 // kernel's page cache, from which SIGKILL takes nothing back. The parent reads the file at any
 // time, even while the child writes, and audits it.
 //
-// It needs mmap and CLOCK_MONOTONIC, and so a Unix. Its users are the command and the tests against
-// faults.
+// It needs a Unix.
 package stamps
 
 import (
@@ -23,10 +22,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// Now reads CLOCK_MONOTONIC, which all processes of one machine (and one time namespace) share, in
-// whole nanoseconds, rounded down. So a Now before an admission is a moment that is not later than
-// it, and a Now after it, plus one, a moment that is not earlier. It is a system call on most
-// systems: whoever measures how long something takes uses the time package.
+// Now reads CLOCK_MONOTONIC, which all processes of one machine share, in nanoseconds, rounded down.
+// So a Now before an admission is not later than it, and a Now after it, plus one, is not earlier.
 func Now() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -68,11 +65,9 @@ const (
 	headerSize = 16 << 10
 )
 
-// Create makes the file at path with room for capacity admissions, which must be positive, and maps
-// it. The path must not exist yet. The file is sparse: it occupies what has been written, at most
-// 16 bytes per admission. It must stay on a file system with room for that, because a store that
-// finds none kills the process with SIGBUS. Removing it is the caller's task, and is allowed while
-// it is mapped.
+// Create makes the file at path, which must not exist, with room for capacity admissions, and maps
+// it. The file is sparse: it occupies at most 16 bytes per admission. A store that finds the file
+// system full kills the process with SIGBUS. The caller removes the file, at any time.
 func Create(path string, capacity int) (*File, error) {
 	if most := (math.MaxInt - headerSize) / recordSize; capacity < 1 || capacity > most {
 		return nil, fmt.Errorf("stamps: capacity is %d, must be 1 to %d", capacity, most)
@@ -82,8 +77,7 @@ func Create(path string, capacity int) (*File, error) {
 		return nil, fmt.Errorf("stamps: %w", err)
 	}
 	defer f.Close() // the mapping outlives the descriptor
-	err = f.Truncate(int64(headerSize + capacity*recordSize))
-	if err == nil {
+	if err = f.Truncate(int64(headerSize + capacity*recordSize)); err == nil {
 		var file *File
 		if file, err = mapped(f, capacity); err == nil {
 			return file, nil
@@ -142,12 +136,9 @@ func (f *File) Close() error {
 }
 
 // Append records that one token was admitted at some moment in [before, after], of which after is
-// positive. It allocates nothing and blocks only where a first touch of a page makes the kernel
-// fetch it. Where no slot is left it only counts: see Overflowed.
-//
-// A process killed inside Append leaves its slot empty, never half written. A process killed
-// between an admission and the end of its Append thus leaves one admission per goroutine untold, at
-// most.
+// positive. It allocates nothing. Where no slot is left it only counts: see Overflowed. A process
+// killed inside Append leaves its slot empty, never half written, and so at most one admission per
+// goroutine untold.
 func (f *File) Append(before, after int64) {
 	if slot := f.reserve(); slot != nil {
 		slot.before = before
