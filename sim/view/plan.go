@@ -1,7 +1,6 @@
 package view
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -17,20 +16,11 @@ func Plan(p search.Plan, text, command string) Document {
 	for i, t := range p.Targets {
 		goals[i] = targetText(t)
 	}
-	d := Document{
-		Title: cmp.Or(p.Scenario, unnamed) + ": a plan",
-		Subtitle: fmt.Sprintf("Fewest lease calls with %s, each at the pessimistic end of its %s interval.",
-			strings.Join(goals, ", "), Percent(p.Confidence)),
-		Facts: []Fact{
-			{"hash", p.ScenarioHash},
-			{"seed", fmt.Sprint(p.Seed)},
-			{"confirmed on seed", fmt.Sprint(p.ConfirmSeed)},
-			{"replications", fmt.Sprint(p.Reps)},
-			{"confidence", Percent(p.Confidence)},
-		},
-		Scenario: text, Command: command, Machine: p.Machine,
-		Data: &p, Rows: [][]string{figureHead},
-	}
+	d := answer(p.Asked, p.Machine, &p, text, command)
+	d.Title += ": a plan"
+	d.Subtitle = fmt.Sprintf("Fewest lease calls with %s, each at the pessimistic end of its %s interval.",
+		strings.Join(goals, ", "), Percent(p.Confidence))
+	d.Facts = slices.Insert(d.Facts, 2, Fact{"confirmed on seed", fmt.Sprint(p.ConfirmSeed)})
 	v := planView{&p}
 	v.judge(&d)
 	if len(p.TradeOffs) > 1 {

@@ -19,19 +19,10 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	for i, a := range r.Axes {
 		axes[i] = fmt.Sprintf("%s (%d)", a.Path, len(a.Values))
 	}
-	d := Document{
-		Title: cmp.Or(r.Scenario, unnamed) + ": a sweep",
-		Subtitle: fmt.Sprintf("%s: %s, %s of %s s each, all on the same seeds", strings.Join(axes, " x "),
-			count(len(r.Points), "point"), count(r.Reps, "replication"), Number(r.DurationS)),
-		Facts: []Fact{
-			{"hash", r.ScenarioHash},
-			{"seed", fmt.Sprint(r.Seed)},
-			{"replications", fmt.Sprint(r.Reps)},
-			{"confidence", Percent(r.Confidence)},
-		},
-		Scenario: text, Command: command, Machine: r.Machine,
-		Data: &r, Rows: [][]string{figureHead},
-	}
+	d := answer(r.Asked, r.Machine, &r, text, command)
+	d.Title += ": a sweep"
+	d.Subtitle = fmt.Sprintf("%s: %s, %s of %s s each, all on the same seeds", strings.Join(axes, " x "),
+		count(len(r.Points), "point"), count(r.Reps, "replication"), Number(r.DurationS))
 	for i := range r.Points {
 		if p := &r.Points[i]; p.Figures != nil {
 			d.figureRows(r.Label(p), p.Figures.All())
@@ -51,6 +42,21 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	}
 	d.tabulate("All points", v.table())
 	return d
+}
+
+// answer is what a sweep and a plan have in common.
+func answer(a search.Asked, m sim.Machine, data any, text, command string) Document {
+	return Document{
+		Title: cmp.Or(a.Scenario, unnamed),
+		Facts: []Fact{
+			{"hash", a.ScenarioHash},
+			{"seed", fmt.Sprint(a.Seed)},
+			{"replications", fmt.Sprint(a.Reps)},
+			{"confidence", Percent(a.Confidence)},
+		},
+		Scenario: text, Command: command, Machine: m,
+		Data: data, Rows: [][]string{figureHead},
+	}
 }
 
 type sweepView struct {
