@@ -39,12 +39,10 @@ var (
 // its ends, values are rounded to the two first digits of the step, and to whole numbers where both
 // ends are whole and have no unit. Equal values count once.
 func ParseAxis(text string) (Axis, error) {
-	wrong := func(format string, args ...any) (Axis, error) {
-		return Axis{}, fmt.Errorf("%w %q: "+format, append([]any{ErrAxis, text}, args...)...)
-	}
+	wrong := wrongText(ErrAxis, text)
 	path, list, ok := strings.Cut(text, "=")
 	if !ok || path == "" || strings.TrimSpace(path) != path {
-		return wrong("must be PATH=VALUES, as in policy.target=10ms..1s:log:8")
+		return Axis{}, wrong("must be PATH=VALUES, as in policy.target=10ms..1s:log:8")
 	}
 	a := Axis{Path: path}
 	// A comma inside parentheses is part of a value.
@@ -55,14 +53,14 @@ func ParseAxis(text string) (Axis, error) {
 		values, err := []string{part}, error(nil)
 		switch {
 		case part == "":
-			return wrong("a value is missing")
+			return Axis{}, wrong("a value is missing")
 		case strings.Contains(part, ".."):
 			values, err = rangeValues(part)
 		case slices.Contains(a.Values, part):
-			return wrong("%s is there twice", part)
+			return Axis{}, wrong("%s is there twice", part)
 		}
 		if err != nil {
-			return wrong("%v", err)
+			return Axis{}, wrong("%v", err)
 		}
 		for _, v := range values {
 			if !slices.Contains(a.Values, v) {
@@ -71,7 +69,7 @@ func ParseAxis(text string) (Axis, error) {
 		}
 	}
 	if len(a.Values) > PointsMax {
-		return wrong("%d values, must be at most %d", len(a.Values), PointsMax)
+		return Axis{}, wrong("%d values, must be at most %d", len(a.Values), PointsMax)
 	}
 	return a, nil
 }

@@ -13,6 +13,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
+// wrongText makes the errors about a text that cannot be read.
+func wrongText(kind error, text string) func(format string, args ...any) error {
+	return func(format string, args ...any) error {
+		return fmt.Errorf("%w %q: "+format, append([]any{kind, text}, args...)...)
+	}
+}
+
 // Run simulates one scenario. It is called by several goroutines; the method of a sim.Runner with
 // Parallel 1 is one.
 type Run func(ctx context.Context, s sim.Scenario) (sim.Report, error)
@@ -51,7 +58,6 @@ type trial struct {
 	// Of a plan:
 	changes int // 0 for the scenario's own policy, 1 for another
 	targets []Threshold
-	margins [2]float64 // the least of all targets, at each end
 }
 
 // work is what a lab does for one question: each simulation once. One goroutine uses it, and no
@@ -111,7 +117,6 @@ func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (fin
 	w.machine.Finish(time.Since(w.began), w.Parallel)
 	for _, t := range trials {
 		if t.report = w.known[key(t)]; t.report != nil {
-			t.grade()
 			finished = append(finished, t)
 		}
 	}

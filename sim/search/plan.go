@@ -171,7 +171,7 @@ func (p *planning) stress(ctx context.Context, policy lease.Policy) (all []Stres
 // infeasible writes the closest miss down; stress is what it fails under if it meets the targets.
 func (p *planning) infeasible(trials []*trial, stress string) error {
 	closest := slices.MaxFunc(trials, func(a, b *trial) int {
-		return cmp.Compare(a.margins[pessimistic], b.margins[pessimistic])
+		return cmp.Compare(a.margin(pessimistic), b.margin(pessimistic))
 	})
 	p.plan.Verdict, p.plan.Miss = Infeasible, &Miss{p.candidate(closest), stress, closest.repsNeeded()}
 	if stress != "" {

@@ -17,26 +17,35 @@ const alike = 0.01
 
 func (t *trial) calls() float64 { return t.report.CallsPerS.Mean }
 
-func (t *trial) meets(at end) bool { return t.margins[at] >= 0 }
+// margin is the least of all targets.
+func (t *trial) margin(at end) float64 {
+	least := math.Inf(1)
+	for _, x := range t.targets {
+		least = min(least, x.margin(t.report, at))
+	}
+	return least
+}
+
+func (t *trial) meets(at end) bool { return t.margin(at) >= 0 }
 
 // ranked is trials, the best first. Those that meet the targets at an end come before the others,
 // which stand by what they lack. Fewer calls are better, in steps of what nobody would notice; then
 // the scenario's own policy, the least overcommit, the shortest TTL, and the largest margin.
 func ranked(trials []*trial, at end) []*trial {
-	cheapest := math.Inf(1)
+	cheapest, margin := math.Inf(1), map[*trial]float64{}
 	for _, t := range trials {
-		if t.meets(at) {
+		if margin[t] = t.margin(at); margin[t] >= 0 {
 			cheapest = min(cheapest, t.calls())
 		}
 	}
 	step := func(t *trial) float64 { return math.Floor((t.calls() - cheapest) / (alike * cheapest)) }
 	return slices.SortedStableFunc(slices.Values(trials), func(a, b *trial) int {
-		if !a.meets(at) || !b.meets(at) {
-			return cmp.Compare(min(b.margins[at], 0), min(a.margins[at], 0))
+		if margin[a] < 0 || margin[b] < 0 {
+			return cmp.Compare(min(margin[b], 0), min(margin[a], 0))
 		}
 		p, q := a.scenario.Policy, b.scenario.Policy
 		return cmp.Or(cmp.Compare(step(a), step(b)), cmp.Compare(a.changes, b.changes),
-			cmp.Compare(p.Overcommit, q.Overcommit), cmp.Compare(p.TTL, q.TTL), cmp.Compare(b.margins[at], a.margins[at]))
+			cmp.Compare(p.Overcommit, q.Overcommit), cmp.Compare(p.TTL, q.TTL), cmp.Compare(margin[b], margin[a]))
 	})
 }
 
@@ -141,16 +150,13 @@ func (t Threshold) value(report *sim.Report, at end) float64 {
 
 // margin is how far the report is inside the target, as a part of what the target tolerates: 0 is
 // on the bound, 0.5 half-way to perfect, -1 twice as bad as tolerated. A ceiling tolerates its
-// bound, a floor what lacks to 1 (the bound where that is nothing); where that is 0, it is 1. What
-// is not a number is infinitely far outside; what may be nothing and is nothing is infinitely far
-// inside.
+// bound, a floor what lacks to 1; where that is nothing, a miss counts as it is, and what is no miss
+// is infinitely far inside. What is not a number is infinitely far outside.
 func (t Threshold) margin(report *sim.Report, at end) float64 {
 	x := t.value(report, at)
 	room, tolerated := t.Bound-x, t.Bound
 	if t.Op == ">=" {
-		if room, tolerated = x-t.Bound, 1-t.Bound; tolerated <= 0 {
-			tolerated = t.Bound
-		}
+		room, tolerated = x-t.Bound, 1-t.Bound
 	}
 	switch {
 	case math.IsNaN(x):
@@ -161,16 +167,6 @@ func (t Threshold) margin(report *sim.Report, at end) float64 {
 		return math.Inf(1)
 	}
 	return room
-}
-
-// grade fills in the margins.
-func (t *trial) grade() {
-	for at := range t.margins {
-		t.margins[at] = math.Inf(1)
-		for _, x := range t.targets {
-			t.margins[at] = min(t.margins[at], x.margin(t.report, end(at)))
-		}
-	}
 }
 
 // graded is how the trial did, for people.

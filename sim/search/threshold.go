@@ -30,18 +30,16 @@ func DefaultObjectives() []Objective {
 // ParseObjectives reads "admitted_vs_central:max,calls_per_s:min". A figure without :max or :min
 // goes in the direction in which it is good.
 func ParseObjectives(text string) (all []Objective, err error) {
-	wrong := func(format string, args ...any) ([]Objective, error) {
-		return nil, fmt.Errorf("%w %q: "+format, append([]any{ErrObjective, text}, args...)...)
-	}
+	wrong := wrongText(ErrObjective, text)
 	for part := range strings.SplitSeq(text, ",") {
 		name, goal, said := strings.Cut(strings.TrimSpace(part), ":")
 		switch {
 		case !slices.Contains(FigureNames(), name):
-			return wrong("there is no figure %q; the figures are %s", name, strings.Join(FigureNames(), ", "))
+			return nil, wrong("there is no figure %q; the figures are %s", name, strings.Join(FigureNames(), ", "))
 		case said && goal != "min" && goal != "max":
-			return wrong("%q must be min or max", goal)
+			return nil, wrong("%q must be min or max", goal)
 		case slices.ContainsFunc(all, func(other Objective) bool { return other.Figure == name }):
-			return wrong("%s is there twice", name)
+			return nil, wrong("%s is there twice", name)
 		}
 		all = append(all, Objective{name, goal == "max" || !said && sim.MoreIsBetter(name)})
 	}
@@ -164,12 +162,10 @@ var (
 // ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. Every name but a
 // rival's is checked.
 func ParseThreshold(text string) (Threshold, error) {
-	wrong := func(format string, args ...any) (Threshold, error) {
-		return Threshold{}, fmt.Errorf("%w %q: "+format, append([]any{ErrThreshold, text}, args...)...)
-	}
+	wrong := wrongText(ErrThreshold, text)
 	match := thresholdSyntax.FindStringSubmatch(text)
 	if match == nil {
-		return wrong("must be FIGURE OP NUMBER, as in 'bound_exceeded_by.worst == 0'; OP is one of < <= > >= == !=")
+		return Threshold{}, wrong("must be FIGURE OP NUMBER, as in 'bound_exceeded_by.worst == 0'; OP is one of < <= > >= == !=")
 	}
 	t := Threshold{Figure: match[1], Op: match[2], text: text}
 	known := FigureNames()
@@ -180,18 +176,18 @@ func ParseThreshold(text string) (Threshold, error) {
 		// A rival's name may have dots of its own, as in settle_afterwards:2.5ms; a figure's has none.
 		i := strings.LastIndexByte(name, '.')
 		if i < 1 {
-			return wrong("a rival's figure is rival.NAME.FIGURE")
+			return Threshold{}, wrong("a rival's figure is rival.NAME.FIGURE")
 		}
 		t.Rival, t.Figure, known = name[:i], name[i+1:], RivalFigureNames()
 	}
 	if !slices.Contains(known, t.Figure) {
-		return wrong("%q is not a figure. The figures are %s; each alone or with .%s",
+		return Threshold{}, wrong("%q is not a figure. The figures are %s; each alone or with .%s",
 			t.Figure, strings.Join(known, ", "), strings.Join(figureParts, ", ."))
 	}
 	number, percent := strings.CutSuffix(match[3], "%")
 	var err error
 	if t.Bound, err = strconv.ParseFloat(number, 64); err != nil || math.IsNaN(t.Bound) || math.IsInf(t.Bound, 0) {
-		return wrong("%q is not a number", match[3])
+		return Threshold{}, wrong("%q is not a number", match[3])
 	}
 	if percent {
 		t.Bound /= 100
