@@ -3,12 +3,10 @@ package engine
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
-	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 func TestTheBooksDoNotBalance(t *testing.T) {
@@ -26,7 +24,7 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 		"a request that the books do not know": func(run *replication, _ *entry) { run.books.ended.Admitted++ },
 	} {
 		// Given a run that is well, and an entry whose last call was answered,
-		run := simulate(t, scenario.Scenario{Duration: time.Second, Limits: limits(lease.PerSecond(100))})
+		run := simulate(t, scene(t, "duration: 1s, limits: [100/s]"))
 		if err := run.books.balance(run.fleet.entries.all); err != nil {
 			t.Fatal(err)
 		}
@@ -42,17 +40,9 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 
 func TestRivalsAreToldHowManyProcessesRunAtTheStart(t *testing.T) {
 	// Given a fleet of one that grows to ten at the very end, in two groups, and twice the load,
-	evenly := func(rate scenario.Rate) *scenario.Workload {
-		return &scenario.Workload{Kind: scenario.Constant, Rate: rate}
-	}
-	run := simulate(t, scenario.Scenario{
-		Duration: 10 * time.Second, Limits: limits(lease.PerSecond(1000).WithBurst(100)),
-		Groups: []scenario.Group{
-			{Name: "a", Workload: evenly(2000), Scale: []scenario.Step{{At: 9990 * time.Millisecond, Count: 10}}},
-			{Name: "b", Workload: evenly(6000), Weight: 3},
-		},
-		Rivals: []string{"static_split"},
-	})
+	run := simulate(t, scene(t, `duration: 10s, limits: [1000/s burst 100], rivals: [static_split], groups: [
+		{name: a, workload: {kind: constant, rate: 2000/s}, scale: [{at: 9.99s, count: 10}]},
+		{name: b, workload: {kind: constant, rate: 6000/s}, weight: 3}]`))
 	// then a static split is one by what runs at the start, which uses the limit up: a quarter and
 	// three quarters.
 	if got := run.books.rivals[0].tally.Admitted; got < 10_000 || got > 10_200 {
@@ -61,7 +51,7 @@ func TestRivalsAreToldHowManyProcessesRunAtTheStart(t *testing.T) {
 }
 
 func TestRatiosAreOfWhatTheCentralBucketAdmits(t *testing.T) {
-	run := newRun(t, scenario.Scenario{Limits: limits(lease.PerSecond(1))})
+	run := newRun(t, scene(t, "limits: [1/s]"))
 	if f := figures(run); f.FalseRejectRatio.Mean != 0 || f.SwappedRatio.Mean != 0 {
 		t.Errorf("of nothing %v is rejected and %v swapped", f.FalseRejectRatio.Mean, f.SwappedRatio.Mean)
 	}
@@ -75,7 +65,7 @@ func TestRatiosAreOfWhatTheCentralBucketAdmits(t *testing.T) {
 }
 
 func TestEachRequestIsAnsweredOnce(t *testing.T) {
-	boundless, err := rival.NewCentral(limits(lease.PerSecond(1e9).WithBurst(1e12)))
+	boundless, err := rival.NewCentral([]lease.Limit{lease.PerSecond(1e9).WithBurst(1e12)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -280,7 +280,7 @@ func (c *chaos) span(low, high time.Duration) scenario.DurationDist {
 	case 0:
 		return scenario.DurationDist{Dist: scenario.Dist{P: d}}
 	case 1:
-		return scenario.DurationDist{Dist: uniform(d/4, 2*d)}
+		return scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform, P: d / 4, Q: 2 * d}}
 	case 2:
 		return scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistExp, P: d}}
 	}

@@ -33,17 +33,12 @@ func TestTrueTimeIsTheFirstMomentAtWhichAClockShowsATime(t *testing.T) {
 }
 
 func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
-	long := 60 * 365 * 24 * time.Hour
-	for _, r := range []scenario.Redis{
-		{Faults: []scenario.RedisFault{{Kind: scenario.FaultClockStep, At: time.Second, By: -long}}},
-		{ClientTime: true},
-	} {
-		run := simulate(t, scenario.Scenario{
-			Duration: 2 * time.Second, Limits: limits(lease.PerSecond(100)), Redis: r,
-			Clock: scenario.Clock{Offset: scenario.DurationDist{Dist: uniform(-float64(long), -float64(long))}},
-		})
+	const long = "-525600h" // sixty years
+	for _, redis := range []string{"faults: [{kind: clock_step, at: 1s, by: " + long + "}]", "client_time: true"} {
+		run := simulate(t, scene(t, `duration: 2s, limits: [100/s], redis: {%s},
+			clock: {offset: "uniform(%s,%s)"}`, redis, long, long))
 		if run.books.tally.Admitted == 0 {
-			t.Errorf("%+v: nothing is admitted", r)
+			t.Errorf("%s: nothing is admitted", redis)
 		}
 	}
 }
@@ -51,12 +46,8 @@ func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
 func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 	// Given a process whose clock is wrong by so much, and next to no network,
 	calls := func(ppm float64) float64 {
-		run := simulate(t, scenario.Scenario{
-			Duration: 21 * time.Second, Warmup: time.Second, Limits: limits(lease.PerSecond(20_000)),
-			Workload: scenario.Workload{Kind: scenario.Constant, Load: 0.5},
-			Network:  scenario.Network{RoundTrip: scenario.Constantly(10 * time.Microsecond)},
-			Groups:   []scenario.Group{{Clock: drifting(ppm)}},
-		})
+		run := simulate(t, scene(t, `duration: 21s, warmup: 1s, limits: [20000/s], network: {round_trip: 10us},
+			workload: {kind: constant, load: 0.5}, clock: {drift: "uniform(%[1]vppm,%[1]vppm)"}`, ppm))
 		if run.books.tally.Admitted != run.books.offered {
 			t.Errorf("drift %v: %d of %d admitted", ppm, run.books.tally.Admitted, run.books.offered)
 		}
@@ -76,16 +67,13 @@ func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 
 func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 	for _, ppm := range []float64{0, 1, 1_000, 50_000, 999_999, -1, -1_000, -50_000, -900_000} {
-		speed := 1 + ppm/1e6
 		// Given a lease of 25 tokens, asked for at 0, of which as many are spent as keeps the
 		// holder from giving the rest back, and nothing that is heard after it,
-		run := newRun(t, scenario.Scenario{
-			Duration: 10 * time.Second, Limits: limits(lease.PerSecond(1000)),
-			Policy:   lease.Policy{MinBatch: 25, TTL: 400 * time.Millisecond},
-			Workload: regularly(time.Duration(20e6/speed), 10*time.Second),
-			Groups:   []scenario.Group{{Clock: drifting(ppm)}},
-			Network:  scenario.Network{Partitions: []scenario.Partition{{At: 2 * time.Millisecond, For: time.Hour}}},
-		})
+		speed := 1 + ppm/1e6
+		s := scene(t, `duration: 10s, limits: [1000/s], policy: {min_batch: 25, ttl: 400ms},
+			clock: {drift: "uniform(%[1]vppm,%[1]vppm)"}, network: {partitions: [{at: 2ms, for: 1h}]}`, ppm)
+		s.Workload = regularly(time.Duration(20e6/speed), 10*time.Second)
+		run := newRun(t, s)
 		leased := false
 		for run.books.burnt(run.fleet.entries.all) == 0 && len(run.time.heap) > 0 {
 			run.step()

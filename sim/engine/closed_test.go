@@ -7,17 +7,13 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // Closed forms: runs whose outcome is known before.
 
 func TestWhatTheLimitHasRoomForIsAdmitted(t *testing.T) {
 	// Given one process with half as many requests as the limit admits, evenly spread,
-	s := scenario.Scenario{
-		Duration: 20 * time.Second, Limits: limits(lease.PerSecond(1000)),
-		Workload: scenario.Workload{Kind: scenario.Constant, Rate: 500},
-	}
+	s := scene(t, "duration: 20s, limits: [1000/s], workload: {kind: constant, rate: 500/s}")
 	run := simulate(t, s)
 	// then all of them are admitted, and nothing is lost or rejected,
 	b, f := &run.books, figures(run)
@@ -42,10 +38,8 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 	}{{1000, 1000, 1}, {1000, 300, 5}, {20_000, 8000, 10}, {50, 10, 1}} {
 		// Given three times what the limit admits, for ten seconds,
 		limit := lease.PerSecond(c.rate).WithBurst(c.burst)
-		s := scenario.Scenario{
-			Duration: 10 * time.Second, Limits: limits(limit), Policy: deny, Groups: alike(c.n),
-			Workload: scenario.Workload{Kind: scenario.Constant, Load: 3},
-		}
+		s := scene(t, `duration: 10s, limits: [%v], policy: {fallback: deny}, groups: [{count: %d}],
+			workload: {kind: constant, load: 3}`, limit, c.n)
 		run := simulate(t, s)
 		// then the burst and ten seconds of the rate are admitted, but for three stocks: what is in
 		// the bucket, which the sharing keeps at R*Target (half the burst, if that is less, and a
@@ -66,10 +60,9 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 
 func TestABurstOfOneIsEnoughForWhoComesInTime(t *testing.T) {
 	// Given a bucket that can hold one token, and a request whenever there is one again,
-	run := simulate(t, scenario.Scenario{
-		Duration: 20 * time.Second, Limits: limits(lease.Every(100 * time.Millisecond)), Policy: deny,
-		Workload: regularly(102*time.Millisecond, 20*time.Second),
-	})
+	s := scene(t, "duration: 20s, limits: [1/100ms], policy: {fallback: deny}")
+	s.Workload = regularly(102*time.Millisecond, 20*time.Second)
+	run := simulate(t, s)
 	// then each is admitted, and each takes a call.
 	n, admitted, calls := run.books.requests, run.books.tally.Admitted, run.network.calls()
 	if n != 197 || admitted != n || calls != n {
@@ -81,10 +74,9 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 	// Given a request every half millisecond and a bucket that makes a token in one, the first of
 	// them at 0,
 	for _, end := range []time.Duration{time.Second, 1234500 * time.Microsecond, 3 * time.Second} {
-		run := simulate(t, scenario.Scenario{
-			Duration: end, Limits: limits(lease.PerSecond(1000).WithBurst(100)), Rivals: []string{"central"},
-			Workload: regularly(500*time.Microsecond, end),
-		})
+		s := scene(t, "duration: %v, limits: [1000/s burst 100], rivals: [central]", end)
+		s.Workload = regularly(500*time.Microsecond, end)
+		run := simulate(t, s)
 		// then what it has admitted by the last one is the burst and a token for each whole
 		// millisecond.
 		last := end - 500*time.Microsecond
@@ -103,13 +95,11 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 func TestTheFirstRequestWaitsForARoundTripAndTheService(t *testing.T) {
 	for _, c := range []struct{ trip, service time.Duration }{{time.Millisecond, 15 * time.Microsecond},
 		{40 * time.Millisecond, 0}, {10 * time.Microsecond, 100 * time.Microsecond}} {
-		run := simulate(t, scenario.Scenario{
-			Duration: time.Second, Limits: limits(lease.PerSecond(100)), CallTimeout: time.Second,
-			Network: scenario.Network{RoundTrip: scenario.Constantly(c.trip)},
-			Redis: scenario.Redis{ServiceTime: scenario.DurationDist{ // a constant 0 would be the default
-				Dist: uniform(float64(c.service), float64(c.service))}},
-			Workload: regularly(time.Hour, 1),
-		})
+		// The service time is no constant, of which 0 would be the default.
+		s := scene(t, `duration: 1s, limits: [100/s], call_timeout: 1s, network: {round_trip: %v},
+			redis: {service_time: "uniform(%v,%v)"}`, c.trip, c.service, c.service)
+		s.Workload = regularly(time.Hour, 1)
+		run := simulate(t, s)
 		want, got := float64(c.trip+c.service)/1e6, figures(run).WaitMsMax.Mean
 		if math.Abs(got-want) > want/1000 || run.books.tally.Admitted != 1 { // the histogram has three digits
 			t.Errorf("round trip %v, service %v: the wait is %v ms, want %v", c.trip, c.service, got, want)
@@ -124,13 +114,10 @@ func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 	const rate, runs = 10, 8
 	for _, load := range []float64{0.3, 0.6, 0.8}[:3/min(testkit.Slowdown, 3)] {
 		sum, squares := 0.0, 0.0
-		for seed := range uint64(runs) {
-			run := simulate(t, scenario.Scenario{
-				Duration: time.Hour, Seed: seed + 100, Limits: limits(lease.PerSecond(rate).WithBurst(1)),
-				Workload: scenario.Workload{Verb: scenario.VerbWait, Load: load, Deadline: time.Hour},
-				Network:  scenario.Network{RoundTrip: scenario.Constantly(2 * time.Microsecond)},
-				Redis:    faulty(time.Microsecond),
-			})
+		for seed := range runs {
+			run := simulate(t, scene(t, `duration: 1h, seed: %d, limits: [%d/s burst 1],
+				workload: {verb: wait, load: %v, deadline: 1h}, network: {round_trip: 2us}, redis: {service_time: 1us}`,
+				seed+100, rate, load))
 			mean := run.books.waits.Mean().Seconds()
 			sum += mean
 			squares += mean * mean

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
@@ -140,28 +140,21 @@ func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
 	for _, kind := range []string{scenario.Constant, scenario.Poisson, scenario.OnOff, scenario.Pareto,
 		scenario.Diurnal, scenario.Flash, scenario.Sync} {
 		// Given two groups with loads of their own,
-		load := scenario.Workload{Kind: kind, Rate: 907, Cost: scenario.Cost{Min: 1, Max: 9}}
-		second := func(first int, more ...scenario.Group) (all []string) {
-			run := newRun(t, scenario.Scenario{
-				Limits: limits(lease.PerSecond(1000)), Keys: scenario.Keys{Count: 5, Zipf: 1},
-				Clock: scenario.Clock{Offset: scenario.Constantly(time.Second),
-					Drift: scenario.DriftDist{Dist: scenario.Dist{P: 50}}},
-				Groups: append([]scenario.Group{
-					{Name: "a", Count: first, Workload: &load},
-					{Name: "b", Count: 3, Workload: &load, Pauses: scenario.Stops{Every: time.Second},
-						Restarts: scenario.Stops{Every: time.Second}},
-				}, more...),
-			})
+		load := fmt.Sprintf(`workload: {kind: %s, rate: 907/s, cost: "uniform(1,9)"}`, kind)
+		second := func(first int, more string) (all []string) {
+			run := newRun(t, scene(t, `limits: [1000/s], keys: {count: 5, zipf: 1}, clock: {offset: 1s, drift: 50ppm},
+				groups: [{name: a, count: %d, %s},
+				{name: b, count: 3, %s, pauses: {every: 1s}, restarts: {every: 1s}}, %s]`, first, load, load, more))
 			for _, p := range run.fleet.groups[1].members {
 				all = append(all, nature(run, p))
 			}
 			return all
 		}
-		before := second(2)
+		before := second(2, "")
 		// when there is another, or more processes in the first,
 		for what, after := range map[string][]string{
-			"a third group":  second(2, scenario.Group{Name: "c", Count: 7, Workload: &load}),
-			"a larger first": second(9),
+			"a third group":  second(2, "{name: c, count: 7, "+load+"}"),
+			"a larger first": second(9, ""),
 		} {
 			// then the second's requests come as before, and what happens to it.
 			if !slices.Equal(before, after) {
@@ -174,15 +167,8 @@ func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
 func TestAPolicyDoesNotChangeWhatHappens(t *testing.T) {
 	// Given a fleet with many keys, and processes that are stopped and killed,
 	fates := func(target time.Duration) (all []random.Stream, running []float64) {
-		run := simulate(t, scenario.Scenario{
-			Duration: 5 * time.Second, Limits: limits(lease.PerSecond(100)),
-			Policy: lease.Policy{Target: target}, Keys: scenario.Keys{Count: 20},
-			Groups: []scenario.Group{{
-				Count:    10,
-				Pauses:   scenario.Stops{Every: time.Second / 2, For: scenario.Constantly(100 * time.Millisecond)},
-				Restarts: scenario.Stops{Every: time.Second, For: scenario.Constantly(50 * time.Millisecond)},
-			}},
-		})
+		run := simulate(t, scene(t, `duration: 5s, limits: [100/s], policy: {target: %v}, keys: {count: 20},
+			groups: [{count: 10, pauses: {every: 500ms, for: 100ms}, restarts: {every: 1s, for: 50ms}}]`, target))
 		for _, p := range run.fleet.processes {
 			all = append(all, p.pauses, p.restarts)
 		}
@@ -198,7 +184,7 @@ func TestAPolicyDoesNotChangeWhatHappens(t *testing.T) {
 }
 
 func TestRunReportsWhatValidateReports(t *testing.T) {
-	s := scenario.Scenario{Duration: -time.Second, Limits: limits(lease.PerSecond(1))}
+	s := scenario.Scenario{Duration: -time.Second}
 	want := s.Validate()
 	_, err := Runner{}.Run(t.Context(), s)
 	if err == nil || want == nil || err.Error() != want.Error() {
@@ -210,15 +196,14 @@ func TestWhateverEndsTheContextIsAnInterruption(t *testing.T) {
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	_, err := Runner{}.Run(ctx, scenario.Scenario{Limits: limits(lease.PerSecond(1))})
+	_, err := Runner{}.Run(ctx, scene(t, "limits: [1/s]"))
 	if !errors.Is(err, ErrInterrupted) || !errors.Is(err, cause) {
 		t.Errorf("the error is %v, want one that wraps %v and the cause", err, ErrInterrupted)
 	}
 }
 
 func TestParallelBelowOneIsTheDefault(t *testing.T) {
-	s := scenario.Scenario{Duration: time.Second, Reps: 2, Limits: limits(lease.PerSecond(10))}
-	if r := reported(t, s, -1); r.Reps != 2 {
+	if r := reported(t, scene(t, "duration: 1s, reps: 2, limits: [10/s]"), -1); r.Reps != 2 {
 		t.Errorf("%d replications ended", r.Reps)
 	}
 }
@@ -227,16 +212,11 @@ func TestTinyRuns(t *testing.T) {
 	for _, kind := range scenario.WorkloadKinds {
 		for _, warmup := range []time.Duration{0, time.Millisecond - 1} {
 			// Given the shortest run that there can be,
-			load := regularly(100*time.Microsecond, time.Second)
-			load.Kind = kind
-			s := scenario.Scenario{
-				Duration: time.Millisecond, Warmup: warmup, Reps: 1, Limits: limits(lease.PerSecond(1e5)),
-				Groups: alike(3), Workload: load, Rivals: rival.Names(),
-				Redis: scenario.Redis{Faults: []scenario.RedisFault{
-					{Kind: scenario.FaultFailover, At: time.Millisecond, For: time.Hour, Lost: time.Hour},
-					{Kind: scenario.FaultOutage, At: 500 * time.Microsecond, For: 1},
-				}},
-			}
+			s := scene(t, `duration: 1ms, warmup: %v, reps: 1, limits: [100000/s], groups: [{count: 3}], rivals: [%s],
+				redis: {faults: [{kind: failover, at: 1ms, for: 1h, lost: 1h}, {kind: outage, at: 500us, for: 1ns}]}`,
+				warmup, strings.Join(rival.Names(), ", "))
+			s.Workload = regularly(100*time.Microsecond, time.Second)
+			s.Workload.Kind = kind
 			// then its report is of numbers.
 			if text := asJSON(t, reported(t, s, 1)); len(text) < 1000 {
 				t.Errorf("%s: %s", kind, text)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
@@ -13,11 +12,8 @@ func TestWhoIsKilledBurnsWhatHeHolds(t *testing.T) {
 	for _, kill := range []bool{true, false} {
 		// Given a fleet that is killed, or shuts down, in the middle of its work,
 		end := time.Duration(1234567891)
-		run := newRun(t, scenario.Scenario{
-			Duration: 3 * time.Second, Limits: limits(lease.PerSecond(5000)),
-			Groups:   []scenario.Group{{Count: 20, Scale: []scenario.Step{{At: end, Kill: kill}}}},
-			Workload: scenario.Workload{Load: 0.8},
-		})
+		run := newRun(t, scene(t, `duration: 3s, limits: [5000/s], workload: {load: 0.8},
+			groups: [{count: 20, scale: [{at: %v, count: 0, kill: %v}]}]`, end, kill))
 		for run.time.heap[0].at < int64(end) {
 			run.step()
 		}
@@ -44,45 +40,35 @@ func TestWhoIsKilledBurnsWhatHeHolds(t *testing.T) {
 
 func TestWithoutANetworkTheFallbackDecides(t *testing.T) {
 	const fleet = 4
-	allowAll := lease.Policy{Fallback: lease.FallbackAllowAll}
+	// The network fails after a second, or it never worked.
+	const fails, never = "partitions: [{at: 1s, for: 1h}]", "loss: 100%"
 	for _, c := range []struct {
-		name      string
-		policy    lease.Policy
-		never     bool // the network never worked
-		low, high float64
-		members   []int64 // what each process is admitted, to a token
+		policy, network string
+		low, high       float64
+		members         []int64 // what each process is admitted, to a token
 	}{
 		// From five seconds on, when the local bursts have been used up, for ten: R is 1000/s, and
 		// the load is three times that. A local bucket gives whole tokens.
-		{"deny", deny, false, 0, 0, nil},
-		{"local share", lease.Policy{}, false, 10_000 - fleet, 10_000 + fleet, []int64{2000, 2000, 2000, 4000}},
-		{"allow all", allowAll, false, 30_000 - fleet, 30_000 + fleet, nil},
+		{"fallback: deny", fails, 0, 0, nil},
+		{"fallback: local_share", fails, 10_000 - fleet, 10_000 + fleet, []int64{2000, 2000, 2000, 4000}},
+		{"fallback: allow_all", fails, 30_000 - fleet, 30_000 + fleet, nil},
 		// Who has never heard of the bucket has no share of it.
-		{"deny, cold", deny, true, 0, 0, nil},
-		{"local share, cold", lease.Policy{}, true, 0, 0, nil},
-		{"allow all, cold", allowAll, true, 0, 0, nil},
-		{"cold start allowed", lease.Policy{Fallback: lease.FallbackDeny, ColdStart: lease.ColdStartAllow}, true,
-			30_000 - fleet, 30_000 + fleet, nil},
+		{"fallback: deny", never, 0, 0, nil},
+		{"fallback: local_share", never, 0, 0, nil},
+		{"fallback: allow_all", never, 0, 0, nil},
+		{"fallback: deny, cold_start: allow", never, 30_000 - fleet, 30_000 + fleet, nil},
 	} {
-		s := scenario.Scenario{
-			Duration: 15 * time.Second, Warmup: 5 * time.Second, Limits: limits(lease.PerSecond(1000)),
-			Policy:   c.policy,
-			Groups:   []scenario.Group{{Name: "a", Count: fleet - 1}, {Name: "b", Weight: 2}},
-			Workload: scenario.Workload{Kind: scenario.Constant, Load: 3},
-			Network:  scenario.Network{Partitions: []scenario.Partition{{At: time.Second, For: time.Hour}}},
-		}
-		if c.never {
-			s.Network = scenario.Network{Loss: 1}
-		}
-		run := simulate(t, s)
+		run := simulate(t, scene(t, `duration: 15s, warmup: 5s, limits: [1000/s], policy: {%s}, network: {%s},
+			groups: [{name: a, count: %d}, {name: b, weight: 2}], workload: {kind: constant, load: 3}`,
+			c.policy, c.network, fleet-1))
 		f := figures(run)
 		if got := f.Admitted.Mean; got < c.low || got > c.high || got != f.Degraded.Mean {
-			t.Errorf("%s: %v admitted, %v of them without the store, want %v to %v", c.name, got, f.Degraded.Mean,
-				c.low, c.high)
+			t.Errorf("%s, %s: %v admitted, %v of them without the store, want %v to %v", c.policy, c.network, got,
+				f.Degraded.Mean, c.low, c.high)
 		}
 		for i, want := range c.members { // the local share is by weight
 			if got := run.books.tally.ByProcess[i]; got < want-1 || got > want+1 {
-				t.Errorf("%s: process %d admits %d, want %d", c.name, i, got, want)
+				t.Errorf("%s: process %d admits %d, want %d", c.policy, i, got, want)
 			}
 		}
 	}
@@ -90,10 +76,8 @@ func TestWithoutANetworkTheFallbackDecides(t *testing.T) {
 
 func TestWhatRestsIsForgottenInTime(t *testing.T) {
 	// Given a long run in which each of many keys is used once in a while,
-	run := simulate(t, scenario.Scenario{
-		Duration: 2000 * time.Second / testkit.Slowdown, Limits: limits(lease.PerSecond(100)),
-		Keys: scenario.Keys{Count: 50_000}, Workload: scenario.Workload{Rate: 50},
-	})
+	run := simulate(t, scene(t, "duration: %ds, limits: [100/s], keys: {count: 50000}, workload: {rate: 50/s}",
+		2000/testkit.Slowdown))
 	p := run.fleet.processes[0]
 	live := 0
 	for _, m := range p.resting {
@@ -110,12 +94,8 @@ func TestWhatRestsIsForgottenInTime(t *testing.T) {
 func TestUsersOfARestartedProcessBeginAnew(t *testing.T) {
 	// Given ten users who think for a second, and a process that is killed after half of one and
 	// comes back soon,
-	run := simulate(t, scenario.Scenario{
-		Duration: 10 * time.Second, Limits: limits(lease.PerSecond(1000)),
-		Groups: []scenario.Group{{Scale: []scenario.Step{
-			{At: 500 * time.Millisecond, Kill: true}, {At: 600 * time.Millisecond, Count: 1}}}},
-		Workload: scenario.Workload{Kind: scenario.Closed, Clients: 10, Think: scenario.Constantly(time.Second)},
-	})
+	run := simulate(t, scene(t, `duration: 10s, limits: [1000/s], workload: {kind: closed, clients: 10, think: 1s},
+		groups: [{scale: [{at: 500ms, count: 0, kill: true}, {at: 600ms, count: 1}]}]`))
 	// when they ask at 1.6 s, 2.6 s and so on, then each has asked 9 times.
 	if run.books.requests != 90 {
 		t.Errorf("ten users have asked %d times, want 90", run.books.requests)
@@ -124,13 +104,11 @@ func TestUsersOfARestartedProcessBeginAnew(t *testing.T) {
 
 func TestGroupsShareOneTrace(t *testing.T) {
 	// Given a trace of ten requests of ten processes, and two groups of five that share it,
-	run := simulate(t, scenario.Scenario{
-		Duration: 5 * time.Second, Limits: limits(lease.PerSecond(100)),
-		Groups: []scenario.Group{{Name: "a", Count: 5}, {Name: "b", Count: 5}},
-		Workload: replay(10, func(i int) scenario.TraceRequest {
-			return scenario.TraceRequest{At: time.Second, Process: i, Cost: int64(i + 1)}
-		}),
+	s := scene(t, "duration: 5s, limits: [100/s], groups: [{name: a, count: 5}, {name: b, count: 5}]")
+	s.Workload = replay(10, func(i int) scenario.TraceRequest {
+		return scenario.TraceRequest{At: time.Second, Process: i, Cost: int64(i + 1)}
 	})
+	run := simulate(t, s)
 	// when it is replayed, then each request comes once, to its own process.
 	for i := range run.fleet.processes {
 		if n := run.books.offeredBy[i]; n != int64(i+1) {
@@ -141,11 +119,8 @@ func TestGroupsShareOneTrace(t *testing.T) {
 
 func TestAnAdversaryWithAFastClockSpendsBeforeTheEnd(t *testing.T) {
 	// Given adversaries whose clocks skip a nanosecond now and then,
-	run := simulate(t, scenario.Scenario{
-		Duration: 2 * time.Second, Limits: limits(lease.PerSecond(10_000)),
-		Groups:   []scenario.Group{{Count: 100, Clock: drifting(300_000)}},
-		Workload: scenario.Workload{Kind: scenario.Adversary},
-	})
+	run := simulate(t, scene(t, `duration: 2s, limits: [10000/s], workload: {kind: adversary},
+		groups: [{count: 100}], clock: {drift: "uniform(300000ppm,300000ppm)"}`))
 	spending := 0
 	for _, e := range run.time.heap {
 		if e.kind != evSpend || run.time.obsolete(e) {

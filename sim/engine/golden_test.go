@@ -11,62 +11,46 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 var update = flag.Bool("update", false, "TestGolden: write what is, instead of comparing with it")
 
 // goldens are small scenarios that together use every part of the engine.
-func goldens() map[string]scenario.Scenario {
-	repeated := regularly(7*time.Millisecond, time.Second)
-	repeated.Repeated = true
-	return map[string]scenario.Scenario{
-		"steady": {Limits: limits(lease.PerSecond(5000)), Groups: []scenario.Group{{Count: 20, Skew: 0.5}}, Warmup: 500 * time.Millisecond},
-		"overload": {
-			Limits: limits(lease.PerSecond(2000).WithBurst(400)), Policy: deny,
-			Groups: []scenario.Group{{Name: "a", Count: 3, Weight: 2}, {Name: "b", Count: 5, Share: 10}}, Workload: scenario.Workload{Load: 3, Cost: scenario.Cost{Min: 1, Max: 4}},
-			Network: scenario.Network{RoundTrip: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistLognormal, P: 5e5, Q: 3e6}}},
-			Rivals:  []string{"central", "central_client", "fixed_window", "sliding_log", "sliding_cells", "static_split", "local_batches", "settle_afterwards"},
-			Clock:   scenario.Clock{Offset: scenario.Constantly(50 * time.Millisecond), Drift: scenario.DriftDist{Dist: scenario.Dist{P: 100}}},
-		},
-		"small burst": {Limits: limits(lease.PerSecond(100).WithBurst(3)), Groups: alike(30), Workload: scenario.Workload{Kind: scenario.Constant, Load: 2}},
-		"waiting": {
-			Limits: limits(lease.PerSecond(300).WithBurst(30), lease.PerMinute(15_000)), Groups: alike(4),
-			Workload: scenario.Workload{Kind: scenario.Pareto, Verb: scenario.VerbWait, Cost: scenario.Cost{Min: 1, Max: 3}, Deadline: 300 * time.Millisecond, Load: 1.2},
-		},
-		"keys": {
-			Limits: limits(lease.PerSecond(20).WithBurst(40)), Keys: scenario.Keys{Count: 60, Zipf: 1}, Redis: scenario.Redis{Shards: 3, ServiceTime: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistExp, P: 50e3, Q: 0}}},
-			Groups: []scenario.Group{{Count: 10, Scale: []scenario.Step{{At: time.Second, Count: 15}, {At: 1500 * time.Millisecond, Count: 5}}}}, Workload: scenario.Workload{Kind: scenario.OnOff, Verb: scenario.VerbTry, Load: 0.7},
-		},
-		"faults": {
-			Limits: limits(lease.PerSecond(3000)), Policy: lease.Policy{Target: 30 * time.Millisecond, StrictExpiry: true}, Groups: []scenario.Group{{
-				Count: 12, Pauses: scenario.Stops{Every: time.Second, For: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistExp, P: 80e6, Q: 0}}}, Restarts: scenario.Stops{Every: 2 * time.Second, For: scenario.Constantly(40 * time.Millisecond)},
-			}},
-			Network: scenario.Network{Loss: 0.05, LostReplies: 0.05, Duplicates: 0.05, Partitions: []scenario.Partition{{At: 300 * time.Millisecond, For: 200 * time.Millisecond, Part: 0.5}}},
-			Redis: scenario.Redis{Faults: []scenario.RedisFault{
-				{Kind: scenario.FaultFailover, At: 500 * time.Millisecond, For: 100 * time.Millisecond, Lost: 50 * time.Millisecond},
-				{Kind: scenario.FaultSlow, At: 800 * time.Millisecond, For: 200 * time.Millisecond, By: 2 * time.Millisecond},
-				{Kind: scenario.FaultOutage, At: 1100 * time.Millisecond, For: 100 * time.Millisecond},
-				{Kind: scenario.FaultHang, At: 1300 * time.Millisecond, For: 100 * time.Millisecond},
-				{Kind: scenario.FaultRestartEmpty, At: 1500 * time.Millisecond, For: 50 * time.Millisecond},
-				{Kind: scenario.FaultClockStep, At: 1800 * time.Millisecond, By: -time.Minute},
-			}},
-		},
-		"adversary": {Limits: limits(lease.PerSecond(1000).WithBurst(200)), Policy: deny, Groups: alike(4), Workload: scenario.Workload{Kind: scenario.Adversary}},
-		"closed": {
-			Limits: limits(lease.PerSecond(200).WithBurst(20)), Groups: []scenario.Group{{Count: 3, Restarts: scenario.Stops{Every: time.Second}}},
-			Workload: scenario.Workload{Kind: scenario.Closed, Retries: 2, Think: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistPareto, P: 20e6, Q: 1.5}}},
-		},
-		"day":  {Limits: limits(lease.PerSecond(1000)), Groups: alike(5), Workload: scenario.Workload{Kind: scenario.Diurnal, Load: 1}, Redis: scenario.Redis{ClientTime: true}, Clock: scenario.Clock{Offset: scenario.Constantly(time.Second)}},
-		"sale": {Limits: limits(lease.PerSecond(1000)), Groups: alike(5), Workload: scenario.Workload{Kind: scenario.Flash, Load: 0.5}, Policy: lease.Policy{ColdStart: lease.ColdStartAllow, Fallback: lease.FallbackAllowAll}},
-		"volleys": {
-			Limits: limits(lease.PerSecond(1000)), Policy: lease.Policy{Overcommit: 50, MinBatch: 5, MaxBatch: 60, StartEmpty: true}, Groups: alike(7),
-			Workload: scenario.Workload{Kind: scenario.Sync, Within: 20 * time.Millisecond, Load: 1.5},
-		},
-		"trace": {Limits: limits(lease.PerSecond(50)), Groups: alike(2), Workload: repeated},
-	}
+var goldens = map[string]string{
+	"steady": "limits: [5000/s], groups: [{count: 20, skew: 0.5}], warmup: 500ms",
+	"overload": `limits: [2000/s burst 400], policy: {fallback: deny}, workload: {load: 3, cost: "uniform(1,4)"},
+		groups: [{name: a, count: 3, weight: 2}, {name: b, count: 5, share: 10}],
+		network: {round_trip: "lognormal(500us,3ms)"}, clock: {offset: 50ms, drift: 100ppm},
+		rivals: [central, central_client, fixed_window, sliding_log, sliding_cells, static_split, local_batches,
+			settle_afterwards]`,
+	"small burst": "limits: [100/s burst 3], groups: [{count: 30}], workload: {kind: constant, load: 2}",
+	"waiting": `limits: [300/s burst 30, 15000/m], groups: [{count: 4}],
+		workload: {kind: pareto, verb: wait, cost: "uniform(1,3)", deadline: 300ms, load: 1.2}`,
+	"keys": `limits: [20/s burst 40], keys: {count: 60, zipf: 1}, redis: {shards: 3, service_time: exp(50us)},
+		groups: [{count: 10, scale: [{at: 1s, count: 15}, {at: 1.5s, count: 5}]}],
+		workload: {kind: onoff, verb: try, load: 0.7}`,
+	"faults": `limits: [3000/s], policy: {target: 30ms, strict_expiry: true},
+		groups: [{count: 12, pauses: {every: 1s, for: exp(80ms)}, restarts: {every: 2s, for: 40ms}}],
+		network: {loss: 5%, lost_replies: 5%, duplicates: 5%, partitions: [{at: 300ms, for: 200ms, part: 50%}]},
+		redis: {faults: [
+			{kind: failover, at: 500ms, for: 100ms, lost: 50ms},
+			{kind: slow, at: 800ms, for: 200ms, by: 2ms},
+			{kind: outage, at: 1100ms, for: 100ms},
+			{kind: hang, at: 1300ms, for: 100ms},
+			{kind: restart_empty, at: 1500ms, for: 50ms},
+			{kind: clock_step, at: 1800ms, by: -1m},
+		]}`,
+	"adversary": `limits: [1000/s burst 200], policy: {fallback: deny}, groups: [{count: 4}],
+		workload: {kind: adversary}`,
+	"closed": `limits: [200/s burst 20], groups: [{count: 3, restarts: {every: 1s}}],
+		workload: {kind: closed, retries: 2, think: "pareto(20ms,1.5)"}`,
+	"day": `limits: [1000/s], groups: [{count: 5}], workload: {kind: diurnal, load: 1},
+		redis: {client_time: true}, clock: {offset: 1s}`,
+	"sale": `limits: [1000/s], groups: [{count: 5}], workload: {kind: flash, load: 0.5},
+		policy: {cold_start: allow, fallback: allow_all}`,
+	"volleys": `limits: [1000/s], policy: {overcommit: 50, min_batch: 5, max_batch: 60, start_empty: true},
+		groups: [{count: 7}], workload: {kind: sync, within: 20ms, load: 1.5}`,
+	"trace": "limits: [50/s], groups: [{count: 2}]", // with recorded requests
 }
 
 // TestGolden: the report of a scenario is a promise, to the last bit, on every machine: GOARCH=386
@@ -79,10 +63,12 @@ func goldens() map[string]scenario.Scenario {
 func TestGolden(t *testing.T) {
 	file := filepath.Join("testdata", "golden.txt")
 	got := ""
-	all := goldens()
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		s := all[name]
-		s.Name, s.Duration, s.Reps = name, 2*time.Second, 3
+	for _, name := range slices.Sorted(maps.Keys(goldens)) {
+		s := scene(t, "name: %s, duration: 2s, reps: 3, %s", name, goldens[name])
+		if name == "trace" {
+			s.Workload = regularly(7*time.Millisecond, time.Second)
+			s.Workload.Repeated = true
+		}
 		r := reported(t, s, 2)
 		sum := sha256.Sum256([]byte(asJSON(t, r)))
 		got += fmt.Sprintf("%-12s admitted %.6g of %.6g, %.6g calls/s, 99 %% wait %.6g ms: %s\n", name,

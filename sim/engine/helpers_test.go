@@ -2,21 +2,25 @@ package engine
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
+	"github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// deny is the policy under which promise (1) holds without the store too.
-var deny = lease.Policy{Fallback: lease.FallbackDeny}
-
-func limits(all ...lease.Limit) []lease.Limit { return all }
-
-// alike is one group of n processes.
-func alike(n int) []scenario.Group { return []scenario.Group{{Count: n}} }
+// scene is the scenario that a text describes, which is what stands between the braces of a YAML
+// mapping; see package file.
+func scene(t *testing.T, format string, args ...any) scenario.Scenario {
+	t.Helper()
+	s, err := file.Parse("scene", fmt.Appendf(nil, "{"+format+"}", args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
 
 // begin is a replication of s that has not begun; its seed is that of s.
 func begin(s scenario.Scenario) (*replication, error) {
@@ -94,13 +98,4 @@ func regularly(gap, end time.Duration) scenario.Workload {
 	return replay(int((end+gap-1)/gap), func(i int) scenario.TraceRequest {
 		return scenario.TraceRequest{At: time.Duration(i) * gap, Cost: 1}
 	})
-}
-
-// drifting is a clock that is wrong by so many parts per million.
-func drifting(ppm float64) *scenario.Clock {
-	return &scenario.Clock{Drift: scenario.DriftDist{Dist: uniform(ppm, ppm)}}
-}
-
-func uniform(low, high float64) scenario.Dist {
-	return scenario.Dist{Kind: scenario.DistUniform, P: low, Q: high}
 }

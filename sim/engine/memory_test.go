@@ -3,11 +3,11 @@ package engine
 import (
 	"flag"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
@@ -42,27 +42,23 @@ func grown(t *testing.T, s scenario.Scenario) (early, late int64) {
 }
 
 func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
-	restarting := []scenario.Group{{Count: 20, Restarts: scenario.Stops{Every: 200 * time.Millisecond,
-		For: scenario.Constantly(time.Millisecond)}}}
-	for what, s := range map[string]scenario.Scenario{
-		"overload": {Limits: limits(lease.PerSecond(10_000)), Policy: deny, Groups: alike(20),
-			Workload: scenario.Workload{Load: 2}},
-		"waits with far deadlines": {Limits: limits(lease.PerSecond(4000).WithBurst(20)), Policy: deny,
-			Workload: scenario.Workload{Verb: scenario.VerbWait, Deadline: time.Hour, Load: 0.95}},
-		"long leases": {Limits: limits(lease.PerSecond(10_000)), Groups: alike(20),
-			Policy:   lease.Policy{TTL: time.Hour, Target: 10 * time.Millisecond},
-			Workload: scenario.Workload{Load: 0.5}},
-		"a patient network": {Limits: limits(lease.PerSecond(2000)), Groups: alike(20), CallTimeout: time.Minute,
-			Policy: lease.Policy{Target: 10 * time.Millisecond}},
-		"restarts": {Limits: limits(lease.PerSecond(2000)), Groups: restarting},
-		"closed loops": {Limits: limits(lease.PerSecond(1000)), Groups: restarting,
-			Workload: scenario.Workload{Kind: scenario.Closed, Think: scenario.Constantly(10 * time.Second)}},
-		"keys that come and go": {Limits: limits(lease.PerSecond(10)), Keys: scenario.Keys{Count: 300},
-			Redis: scenario.Redis{Shards: 4}, Groups: alike(5), Workload: scenario.Workload{Rate: 10_000}},
-		"rivals": {Limits: limits(lease.PerSecond(8000).WithBurst(800)), Groups: alike(5), Rivals: rival.Names()},
+	const restarting = "groups: [{count: 20, restarts: {every: 200ms, for: 1ms}}]"
+	for what, text := range map[string]string{
+		"overload": "limits: [10000/s], policy: {fallback: deny}, groups: [{count: 20}], workload: {load: 2}",
+		"waits with far deadlines": `limits: [4000/s burst 20], policy: {fallback: deny},
+			workload: {verb: wait, deadline: 1h, load: 0.95}`,
+		"long leases": `limits: [10000/s], groups: [{count: 20}], policy: {ttl: 1h, target: 10ms},
+			workload: {load: 0.5}`,
+		"a patient network": "limits: [2000/s], groups: [{count: 20}], call_timeout: 1m, policy: {target: 10ms}",
+		"restarts":          "limits: [2000/s], " + restarting,
+		"closed loops":      "limits: [1000/s], workload: {kind: closed, think: 10s}, " + restarting,
+		"keys that come and go": `limits: [10/s], keys: {count: 300}, redis: {shards: 4}, groups: [{count: 5}],
+			workload: {rate: 10000/s}`,
+		"rivals": "limits: [8000/s burst 800], groups: [{count: 5}], rivals: [" +
+			strings.Join(rival.Names(), ", ") + "]",
 	} {
 		// Given a scenario that goes on and on,
-		s.Duration = 200 * time.Second / testkit.Slowdown
+		s := scene(t, "duration: %ds, %s", 200/testkit.Slowdown, text)
 		// when there have been ten times as many requests, then it needs as much memory as before.
 		early, late := grown(t, s)
 		t.Logf("%s: %d kB in use, then %d kB", what, early/1000, late/1000)
@@ -76,11 +72,9 @@ func TestAThousandProcesses(t *testing.T) {
 	// Given a fleet of a thousand at nine tenths of 200,000 requests a second, for as many requests
 	// as were asked for,
 	const rate = 200_000
-	s := scenario.Scenario{
-		Duration: time.Duration(float64(*hugeRequests) / (0.9 * rate) * 1e9), Reps: 1,
-		Limits: limits(lease.PerSecond(rate).WithBurst(rate / 2)), Policy: deny,
-		Groups: []scenario.Group{{Count: 1000, Skew: 0.3}}, Workload: scenario.Workload{Load: 0.9},
-	}
+	s := scene(t, `duration: %v, reps: 1, limits: [%d/s burst %d], policy: {fallback: deny},
+		groups: [{count: 1000, skew: 0.3}], workload: {load: 0.9}`,
+		time.Duration(float64(*hugeRequests)/(0.9*rate)*1e9), rate, rate/2)
 	most := int64(0)
 	before := heap()
 	r, err := Runner{Progress: func(float64) { most = max(most, heap()-before) }}.Run(t.Context(), s)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,40 +14,30 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// truth is one process's load and network, for both worlds.
-type truth struct {
-	name     string
-	limits   []lease.Limit
-	policy   lease.Policy
-	trip     time.Duration
-	verb     string
-	deadline time.Duration
-	rate     float64
-	cost     int64
-	hangs    [2]time.Duration // the store does not answer from, until
-	span     time.Duration
-}
+// truth is one process's load and network, for both worlds; a hang is the only fault.
+type truth struct{ scenario.Scenario }
 
-var truths = []truth{
-	{name: "light", limits: limits(lease.PerSecond(1000)), trip: time.Millisecond, rate: 300, span: 5 * time.Second},
-	{name: "overload", limits: limits(lease.PerSecond(1000).WithBurst(200)), trip: time.Millisecond, rate: 2500, span: 5 * time.Second},
-	{name: "slow network", limits: limits(lease.PerSecond(500).WithBurst(500)), trip: 60 * time.Millisecond, rate: 450, span: 10 * time.Second},
-	{name: "slow key", limits: limits(lease.PerSecond(100)), trip: 2 * time.Millisecond, rate: 3, span: 30 * time.Second},
-	{name: "try", limits: limits(lease.PerSecond(300).WithBurst(60)), trip: time.Millisecond, verb: scenario.VerbTry, rate: 900, span: 5 * time.Second},
-	{name: "wait", limits: limits(lease.PerSecond(100).WithBurst(20)), trip: time.Millisecond, verb: scenario.VerbWait, deadline: 400 * time.Millisecond, rate: 150, span: 5 * time.Second},
-	{name: "many tokens", limits: limits(lease.PerSecond(1000).WithBurst(300), lease.PerMinute(50_000).WithBurst(2000)), trip: time.Millisecond, rate: 200, cost: 7, span: 5 * time.Second},
-	{name: "outage", limits: limits(lease.PerSecond(1000)), policy: deny, trip: time.Millisecond, rate: 600,
-		hangs: [2]time.Duration{2 * time.Second, 4 * time.Second}, span: 8 * time.Second},
-	{name: "outage, local share", limits: limits(lease.PerSecond(1000)), trip: time.Millisecond, rate: 600,
-		hangs: [2]time.Duration{2 * time.Second, 4 * time.Second}, span: 8 * time.Second},
+var truths = map[string]string{
+	"light":        "limits: [1000/s], workload: {rate: 300/s}, duration: 5s, network: {round_trip: 1ms}",
+	"overload":     "limits: [1000/s burst 200], workload: {rate: 2500/s}, duration: 5s, network: {round_trip: 1ms}",
+	"slow network": "limits: [500/s burst 500], workload: {rate: 450/s}, duration: 10s, network: {round_trip: 60ms}",
+	"slow key":     "limits: [100/s], workload: {rate: 3/s}, duration: 30s, network: {round_trip: 2ms}",
+	"try":          "limits: [300/s burst 60], workload: {verb: try, rate: 900/s}, duration: 5s",
+	"wait":         `limits: [100/s burst 20], workload: {verb: wait, deadline: 400ms, rate: 150/s}, duration: 5s`,
+	"many tokens":  `limits: [1000/s burst 300, 50000/m burst 2000], workload: {rate: 200/s, cost: 7}, duration: 5s`,
+	"outage": `limits: [1000/s], policy: {fallback: deny}, workload: {rate: 600/s}, duration: 8s,
+		redis: {faults: [{kind: hang, at: 2s, for: 2s}]}`,
+	"outage, local share": `limits: [1000/s], workload: {rate: 600/s}, duration: 8s,
+		redis: {faults: [{kind: hang, at: 2s, for: 2s}]}`,
 }
 
 // TestOneProcessIsGrantedWhatHybridIs: the same requests at the same moments, in the simulator and
 // in a hybrid limiter on fake time, make the same lease calls at the same moments and bring the
 // same grants.
 func TestOneProcessIsGrantedWhatHybridIs(t *testing.T) {
-	for _, c := range truths {
-		t.Run(c.name, func(t *testing.T) {
+	for name, text := range truths {
+		t.Run(name, func(t *testing.T) {
+			c := truth{scene(t, text).Defaults()}
 			for seed := range uint64(10) {
 				moments := c.moments(seed)
 				real, simulated := c.real(t, moments), c.simulate(t, moments)
@@ -63,13 +54,15 @@ func TestOneProcessIsGrantedWhatHybridIs(t *testing.T) {
 				// The first probe after an outage comes at a random moment within a TTL, and the
 				// one before may just have begun: what that is worth.
 				slack := int64(0)
-				if c.hangs[1] > 0 {
-					slack = int64(c.rate * (c.policy.ConfigFor(c.limits, 1, 0).TTL + lease.DefaultCallTimeout).Seconds())
+				if len(c.Redis.Faults) > 0 {
+					probing := c.Policy.ConfigFor(c.Limits, 1, 0).TTL + lease.DefaultCallTimeout
+					slack = int64(float64(c.Workload.Rate) * probing.Seconds())
 				}
 				if d := real.admitted - simulated.admitted; max(d, -d) > slack {
 					t.Fatalf("seed %d: hybrid admitted %d, the simulator %d", seed, real.admitted, simulated.admitted)
 				}
-				t.Logf("seed %d: %d calls, %d admitted (%d simulated)", seed, len(real.calls), real.admitted, simulated.admitted)
+				t.Logf("seed %d: %d calls, %d admitted (%d simulated)", seed, len(real.calls), real.admitted,
+					simulated.admitted)
 			}
 		})
 	}
@@ -98,8 +91,8 @@ func (o *outcomes) executed(now time.Duration, r *lease.Request, g *lease.Grant)
 func (c truth) moments(seed uint64) (at []time.Duration) {
 	rnd := rand.New(rand.NewPCG(seed, 5))
 	for now := time.Duration(0); ; {
-		now += time.Duration(rnd.ExpFloat64()/c.rate*1e9).Truncate(time.Microsecond) + 3*time.Microsecond + 137
-		if now >= c.span {
+		now += time.Duration(rnd.ExpFloat64()/float64(c.Workload.Rate)*1e9).Truncate(time.Microsecond) + 3*time.Microsecond + 137
+		if now >= c.Duration {
 			return at
 		}
 		at = append(at, now)
@@ -109,13 +102,15 @@ func (c truth) moments(seed uint64) (at []time.Duration) {
 // until is how long every call is compared. Where the store fails, each limiter probes at random
 // moments of its own.
 func (c truth) until() time.Duration {
-	if c.hangs[1] > 0 {
-		return c.hangs[0]
+	for _, f := range c.Redis.Faults {
+		return f.At
 	}
-	return c.span
+	return c.Duration
 }
 
-func (c truth) hanging(now time.Duration) bool { return now >= c.hangs[0] && now < c.hangs[1] }
+func (c truth) hanging(now time.Duration) bool {
+	return slices.ContainsFunc(c.Redis.Faults, func(f scenario.RedisFault) bool { return now >= f.At && now < f.At+f.For })
+}
 
 // store is one bucket behind a network.
 type store struct {
@@ -127,7 +122,8 @@ type store struct {
 }
 
 func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
-	time.Sleep(s.trip / 2)
+	trip := time.Duration(s.Network.RoundTrip.P)
+	time.Sleep(trip / 2)
 	now := time.Since(s.began)
 	if s.hanging(now) {
 		<-ctx.Done()
@@ -143,7 +139,7 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 			s.executed(now, &c.Request, &c.Grant)
 		}
 	}
-	time.Sleep(s.trip - s.trip/2)
+	time.Sleep(trip - trip/2)
 	done(calls)
 }
 
@@ -152,7 +148,7 @@ func (c truth) real(t *testing.T, moments []time.Duration) (o outcomes) {
 	o.until = c.until()
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{truth: c, outcomes: &o, began: time.Now()}
-		l, err := hybrid.New(s, hybrid.Config{Limits: c.limits, Policy: c.policy, Version: 1})
+		l, err := hybrid.New(s, hybrid.Config{Limits: c.Limits, Policy: c.Policy, Version: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,12 +158,12 @@ func (c truth) real(t *testing.T, moments []time.Duration) (o outcomes) {
 			time.Sleep(time.Until(s.began.Add(at)))
 			go func() {
 				if c.asks(key) {
-					admitted <- max(c.cost, 1)
+					admitted <- c.Workload.Cost.Min
 				}
 			}()
 			synctest.Wait()
 		}
-		time.Sleep(time.Until(s.began.Add(c.span)))
+		time.Sleep(time.Until(s.began.Add(c.Duration)))
 		l.Close()
 		synctest.Wait()
 		close(admitted)
@@ -180,30 +176,30 @@ func (c truth) real(t *testing.T, moments []time.Duration) (o outcomes) {
 }
 
 func (c truth) asks(key *hybrid.Key) bool {
-	switch c.verb {
+	switch c.Workload.Verb {
 	case scenario.VerbTry:
 		return key.TryAllow()
 	case scenario.VerbWait:
-		ctx, cancel := context.WithTimeout(context.Background(), c.deadline)
+		ctx, cancel := context.WithTimeout(context.Background(), c.Workload.Deadline)
 		defer cancel()
-		return key.WaitN(ctx, max(c.cost, 1)) == nil
+		return key.WaitN(ctx, c.Workload.Cost.Min) == nil
 	}
-	return key.AllowN(max(c.cost, 1))
+	return key.AllowN(c.Workload.Cost.Min)
 }
 
 // simulate is what the simulator does.
 func (c truth) simulate(t *testing.T, moments []time.Duration) (o outcomes) {
 	o.until = c.until()
-	s := scenario.Scenario{
-		Duration: c.span, Limits: c.limits, Policy: c.policy, Network: scenario.Network{RoundTrip: scenario.Constantly(c.trip)},
-		Workload: replay(len(moments), func(i int) scenario.TraceRequest { return scenario.TraceRequest{At: moments[i], Cost: max(c.cost, 1)} }),
-		Redis:    scenario.Redis{ServiceTime: scenario.DurationDist{Dist: uniform(0, 0)}}, // none, which is not the default
-	}
-	s.Workload.Verb, s.Workload.Deadline = c.verb, c.deadline
-	if c.hangs[1] > 0 {
-		s.Redis.Faults = []scenario.RedisFault{{Kind: scenario.FaultHang, At: c.hangs[0], For: c.hangs[1] - c.hangs[0]}}
-	}
-	run := simulate(t, s, func(run *replication, c *call) { o.executed(time.Duration(run.time.now), &c.request, &c.grant) })
+	s := c.Scenario
+	s.Workload = replay(len(moments), func(i int) scenario.TraceRequest {
+		return scenario.TraceRequest{At: moments[i], Cost: c.Workload.Cost.Min}
+	})
+	s.Workload.Verb, s.Workload.Deadline = c.Workload.Verb, c.Workload.Deadline
+	// A service time of none, which is not the default.
+	s.Redis.ServiceTime = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
+	run := simulate(t, s, func(run *replication, c *call) {
+		o.executed(time.Duration(run.time.now), &c.request, &c.grant)
+	})
 	o.admitted = run.books.tally.Admitted
 	return o
 }
