@@ -19,26 +19,12 @@ type place struct{ line, column int }
 
 // problem is one thing that is wrong, and where.
 type problem struct {
-	file string // "" for an assignment or a path, which have no place
-	place
-	path    string // of the field; "" for the file as a whole
-	message string
-	cause   error // ErrInvalid, and what else errors.Is finds
+	place        // none in an assignment
+	text  string // "file:line:column: path: message", without the parts that are not there
+	cause error  // ErrInvalid, and what else errors.Is finds
 }
 
-// Error is "file:line:column: path: message", without the parts that are not there.
-func (p *problem) Error() string {
-	text := p.message
-	if p.path != "" {
-		text = p.path + ": " + text
-	}
-	if p.file != "" {
-		text = fmt.Sprintf("%s:%d:%d: %s", p.file, p.line, p.column, text)
-	}
-	return text
-}
-
-// Unwrap is the cause.
+func (p *problem) Error() string { return p.text }
 func (p *problem) Unwrap() error { return p.cause }
 
 // valuesMax bounds what one file may say: aliases of aliases can say very much in few bytes.
@@ -59,8 +45,18 @@ func newDecoder(file string) *decoder {
 
 // bad reports that what is at path could not be read.
 func (d *decoder) bad(path string, at place, format string, args ...any) {
-	d.problems = append(d.problems, &problem{d.file, at, path, fmt.Sprintf(format, args...), ErrInvalid})
+	d.add(path, at, fmt.Sprintf(format, args...), ErrInvalid)
 	d.unread = append(d.unread, path)
+}
+
+func (d *decoder) add(path string, at place, text string, cause error) {
+	if path != "" {
+		text = path + ": " + text
+	}
+	if d.file != "" {
+		text = fmt.Sprintf("%s:%d:%d: %s", d.file, at.line, at.column, text)
+	}
+	d.problems = append(d.problems, &problem{at, text, cause})
 }
 
 // err joins the problems in the order of their places.
@@ -102,8 +98,7 @@ func (d *decoder) validate(s scenario.Scenario) {
 		path, message, _ := strings.Cut(text, ": ")
 		follows := func(unread string) bool { return unread == "" || strings.HasPrefix(path+".", unread+".") }
 		if !slices.ContainsFunc(d.unread, follows) {
-			cause := errors.Join(ErrInvalid, err)
-			d.problems = append(d.problems, &problem{d.file, d.placeOf(path), path, message, cause})
+			d.add(path, d.placeOf(path), message, errors.Join(ErrInvalid, err))
 		}
 	}
 }

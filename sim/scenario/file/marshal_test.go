@@ -169,7 +169,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%T is not a join of errors: %v", err, err)
 			}
 			for _, err := range joined.Unwrap() {
-				if p, ok := err.(*problem); !ok || p.line < 1 || p.column < 1 || p.message == "" {
+				if p, ok := err.(*problem); !ok || p.line < 1 || p.column < 1 || p.text == "" {
 					t.Fatalf("the error has no place: %v", err)
 				}
 			}

@@ -154,27 +154,27 @@ func Differences(first, second scenario.Scenario) []Difference {
 
 func differences(path string, a, b reflect.Value) (all []Difference) {
 	isPointer, isList := a.Kind() == reflect.Pointer, a.Kind() == reflect.Slice
+	first, second := "", ""
 	switch {
-	case isPointer && a.IsNil() != b.IsNil():
-		is := map[bool]string{true: "left out", false: "there"}
-		return []Difference{{path, is[a.IsNil()], is[b.IsNil()]}}
-	case isPointer && a.IsNil():
-		return nil
-	case isPointer:
+	case isPointer && !a.IsNil() && !b.IsNil():
 		return differences(path, a.Elem(), b.Elem())
+	case isPointer:
+		is := map[bool]string{true: "left out", false: "there"}
+		first, second = is[a.IsNil()], is[b.IsNil()]
 	case isList && a.Len() == b.Len():
 		for i := range a.Len() {
 			all = append(all, differences(fmt.Sprintf("%s[%d]", path, i), a.Index(i), b.Index(i))...)
 		}
 	case isList || isScalar(a.Type()):
-		if first, second := inOneLine(a), inOneLine(b); first != second {
-			return []Difference{{path, first, second}}
-		}
+		first, second = inOneLine(a), inOneLine(b)
 	default:
 		for _, f := range fieldsOf(a.Type()) {
 			field := join(path, scenario.FieldName(f.Name))
 			all = append(all, differences(field, a.FieldByIndex(f.Index), b.FieldByIndex(f.Index))...)
 		}
+	}
+	if first != second {
+		all = append(all, Difference{path, first, second})
 	}
 	return all
 }
