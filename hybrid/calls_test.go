@@ -89,6 +89,77 @@ func perTick(tick time.Duration, n int, d time.Duration, ask func(i int)) {
 	}
 }
 
+// A key with a steady demand below its limit is renewed before it runs dry: nobody waits and nobody
+// is denied, at about one call per Target. A process that stops asking gives everything back within
+// a few Targets, and is silent from then on.
+func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
+	for _, c := range []struct {
+		limit hybrid.Limit
+		gap   time.Duration
+	}{
+		{hybrid.PerSecond(1000), 1250 * time.Microsecond},
+		{hybrid.PerSecond(1000), 2 * time.Millisecond},
+		{hybrid.PerSecond(10000), 125 * time.Microsecond},
+		{hybrid.PerMinute(60000).WithBurst(2000), 5 * time.Millisecond},
+	} {
+		bubbleOf(t, c.limit.String()+" every "+c.gap.String(), func(t *world) {
+			t.every(verdict{delay: time.Millisecond})
+			l := t.process(c.limit)
+			k := l.Key("k")
+			ask := func(d time.Duration) (denied, waited int) {
+				next := time.Now() // requests come when they come, however long the last one took
+				for end := next.Add(d); next.Before(end); next = next.Add(c.gap) {
+					time.Sleep(time.Until(next))
+					ok := false
+					if took(func() { ok = k.Allow() }) > 0 {
+						waited++
+					}
+					if !ok {
+						denied++
+					}
+				}
+				return denied, waited
+			}
+			ask(time.Second)
+			_, calls := t.during(func() {
+				denied, waited := ask(10 * time.Second)
+				check(t, denied == 0 && waited == 0, "%d denied, %d waited", denied, waited)
+			})
+			check(t, calls <= 200 && calls >= 20, "%d calls in ten seconds, want about 100 and at most 200", calls)
+			must(t, l.Stats().Held != 0, "nothing is held")
+			// Nobody asks any more.
+			time.Sleep(time.Second)
+			check(t, l.Stats().Held == 0 && l.Stats().Returned != 0 && l.Stats().Burnt == 0, "%+v", l.Stats())
+			t.has("k", c.limit.Capacity(), 0)
+			t.silent(time.Hour)
+		})
+	}
+}
+
+// After a shortfall requests are denied here until the delay that the bucket gave is over, but for
+// one call in a T, should somebody have changed the limits; then the first request is admitted.
+func TestTheDenialCacheEndsOnTime(t *testing.T) {
+	slow := limits(hybrid.PerSecond(2), hybrid.PerMinute(6).WithBurst(3), hybrid.Every(10*time.Second))
+	for _, limit := range slow {
+		bubbleOf(t, limit, func(t *world) {
+			l := t.drained(of(limit))
+			period := limit.Per / time.Duration(limit.Tokens)
+			const heartbeat = 300 * time.Millisecond // three quarters of a TTL
+			_, before := t.counts()
+			denied, from := int64(1), time.Now()
+			// Nobody else is there, so there is no jitter.
+			t.lasts(period, period*101/100, func() {
+				for ; !l.Allow("k"); time.Sleep(period / 100) {
+					denied++
+					_, calls := t.counts()
+					must(t, calls-before <= int(time.Since(from)/heartbeat), "%d calls", calls-before)
+				}
+			})
+			equal(t, l.Stats().Denied, denied, "denied")
+		})
+	}
+}
+
 // One key of 100,000/s with the least burst that keeps the Target: 5,000 admissions and more for
 // each round trip.
 func TestABusyKeyAdmitsThousandsPerRoundTrip(t *testing.T) {

@@ -150,8 +150,8 @@ func TestAHandshakeLongerThanCallTimeoutIsNoOutageAndNoRoundTrip(t *testing.T) {
 	})
 }
 
-func TestAConnectionThatNeverComesIsAnOutageThatSaysWhy(t *testing.T) {
-	bubble(t, func(t *world) {
+func TestNoConnectionIsAnOutageThatSaysWhy(t *testing.T) {
+	bubbleOf(t, "to those who ask", func(t *world) {
 		l, out := far(t, &distant{handshake: time.Hour})
 		begun := time.Now()
 		// Each of the first requests waits at most CallTimeout,
@@ -167,10 +167,7 @@ func TestAConnectionThatNeverComesIsAnOutageThatSaysWhy(t *testing.T) {
 		synctest.Wait()
 		check(t, strings.Contains(out.String(), errDialling.Error()), "%v", out)
 	})
-}
-
-func TestPingSaysWhyThereIsNoConnection(t *testing.T) {
-	bubble(t, func(t *world) {
+	bubbleOf(t, "to Ping", func(t *world) {
 		d := &distant{pingErr: lease.ErrPermanent}
 		l, _ := far(t, d)
 		isErr(t, l.Ping(t.Context()), hybrid.ErrUnavailable, lease.ErrPermanent)

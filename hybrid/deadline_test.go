@@ -138,9 +138,8 @@ func TestPeerWaitingFailsEarly(t *testing.T) {
 	})
 }
 
-// Who is turned away leaves what it had gathered to the next, who is judged by it.
-func TestWhoIsTurnedAwayLeavesItsTokensToTheNext(t *testing.T) {
-	bubble(t, func(t *world) {
+func TestADeadlineIsJudgedByWhatIsThere(t *testing.T) {
+	bubbleOf(t, "who is turned away leaves what it had gathered to the next", func(t *world) {
 		cfg := by(hybrid.Policy{MinBatch: 5}, hourly)
 		first := t.start(cfg)
 		first.AllowN("k", 5)
@@ -159,11 +158,7 @@ func TestWhoIsTurnedAwayLeavesItsTokensToTheNext(t *testing.T) {
 		check(t, err == nil, "Wait(1) with tokens in the pool: %v after %v; %+v", err, d, l.Stats())
 		wait()
 	})
-}
-
-// A reply that was made before a reset, and comes after it, is no judgement.
-func TestAReplyThatWasOvertakenTurnsNobodyAway(t *testing.T) {
-	bubble(t, func(t *world) {
+	bubbleOf(t, "a reply that was made before a reset, and comes after it, is no judgement", func(t *world) {
 		t.drained(of(hourly))
 		l := t.process(hourly)
 		t.every(verdict{delay: 20 * time.Millisecond})

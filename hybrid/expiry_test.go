@@ -2,6 +2,7 @@ package hybrid_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -54,9 +56,8 @@ func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 	}
 }
 
-// A lease that is not renewed is burnt at its deadline by a timer, with any clock.
-func TestTheTimerBurnsAnExpiredLease(t *testing.T) {
-	bubble(t, func(t *world) {
+func TestALeaseEndsAtItsDeadline(t *testing.T) {
+	bubbleOf(t, "a timer burns it, with any clock", func(t *world) {
 		m := clock.NewManual(0)
 		t.replace(lease.NewMemoryStore(m))
 		policy := hybrid.Policy{Fallback: hybrid.FallbackDeny, MinBatch: 100}
@@ -80,11 +81,7 @@ func TestTheTimerBurnsAnExpiredLease(t *testing.T) {
 		}
 		check(t, l.Stats().Held == 0 && l.Stats().Burnt == 98, "at last: %+v", l.Stats())
 	})
-}
-
-// A call that hangs does not keep the lease alive that it was to renew.
-func TestALeaseEndsWhileItsRenewalHangs(t *testing.T) {
-	bubble(t, func(t *world) {
+	bubbleOf(t, "also while the call hangs that was to renew it", func(t *world) {
 		cfg := by(hybrid.Policy{TTL: ttl, Fallback: hybrid.FallbackDeny}, hybrid.PerSecond(10000))
 		cfg.CallTimeout = time.Second
 		l := t.start(cfg)
@@ -102,6 +99,71 @@ func TestALeaseEndsWhileItsRenewalHangs(t *testing.T) {
 		check(t, l.Stats().Held == 0 && l.Stats().Errors == 0, "%+v", l.Stats())
 		check(t, !k.TryAllow(), "a token of the lease that ended was spent")
 	})
+}
+
+// onManualClock is a Limiter with a store of its own, both on a clock that nobody else moves.
+func onManualClock(t *testing.T, cfg hybrid.Config) (*hybrid.Limiter, *clock.Manual) {
+	manual := clock.NewManual(0)
+	cfg.Clock = manual
+	l, err := hybrid.New(lease.NewMemoryStore(manual), cfg)
+	must(t, err == nil, "%v", err)
+	return l, manual
+}
+
+// A clock that a test moves is all that decides: no goroutine has to have run meanwhile.
+func TestAManualClockJustWorks(t *testing.T) {
+	ctx := t.Context()
+	for name, asks := range map[string]func(l *hybrid.Limiter, k *hybrid.Key) bool{
+		"Take":     func(l *hybrid.Limiter, _ *hybrid.Key) bool { r, _ := l.Take(ctx, "k", 1); return r.OK },
+		"Allow":    func(l *hybrid.Limiter, _ *hybrid.Key) bool { return l.Allow("k") },
+		"AllowN":   func(l *hybrid.Limiter, _ *hybrid.Key) bool { return l.AllowN("k", 1) },
+		"Key.Take": func(_ *hybrid.Limiter, k *hybrid.Key) bool { r, _ := k.Take(ctx, 1); return r.OK },
+		"Key":      func(_ *hybrid.Limiter, k *hybrid.Key) bool { return k.Allow() },
+		"Wait":     func(l *hybrid.Limiter, _ *hybrid.Key) bool { return l.Wait(ctx, "k") == nil },
+	} {
+		for _, events := range []hybrid.Events{{}, {Denied: func(string, int64) {}}} {
+			t.Run(fmt.Sprint(name, " listened to: ", events.Denied != nil), func(t *testing.T) {
+				for i := range 100 {
+					l, manual := onManualClock(t, hybrid.Config{Limits: limits(hybrid.PerHour(10)), Events: events})
+					k := l.Key("k")
+					for k.Allow() {
+					}
+					more := admits(5, 0, func() bool { return k.Allow() || l.Allow("k") })
+					must(t, more == 0, "more than the burst")
+					// Not always all tokens are there: a call that the limiter makes while the clock
+					// moves takes as long as that, and the lease that it brings has ended.
+					manual.Advance(time.Hour)
+					must(t, asks(l, k), "run %d: denied: %+v", i, l.Stats())
+					l.Close()
+				}
+			})
+		}
+	}
+}
+
+// Calls that are held back for others to go along go when those before them are back: time may
+// stand still.
+func TestNobodyHangsWhileAManualClockStands(t *testing.T) {
+	for i := range testkit.PlainOrRace(30, 10) {
+		l, _ := onManualClock(t, of(hybrid.PerHour(100)))
+		var admitted atomic.Int64
+		wait := together(4, func(g int) {
+			for j := range 600 {
+				if l.Allow(fmt.Sprint("k", (j*7+g)%20)) {
+					admitted.Add(1)
+				}
+			}
+		})
+		done := make(chan struct{})
+		go func() { wait(); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(time.Minute): // for ever
+			t.Fatalf("run %d hangs: %+v", i, l.Stats())
+		}
+		must(t, admitted.Load() == 20*100, "run %d: %d of 2000 admitted: %+v", i, admitted.Load(), l.Stats())
+		l.Close()
+	}
 }
 
 // What a wait had gathered when the store went away is lost with its lease, and not given back

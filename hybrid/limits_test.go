@@ -87,9 +87,9 @@ func wake(t *world, key string, processes, waits int) {
 	})
 }
 
-// What this process sets it follows at once, with a burst that is larger than any before; a reply to
-// a call that was under way does not bring the old burst back; and with a smaller burst it gives back
-// what it holds instead of letting it run out.
+// What this process sets it follows at once, with a burst that is larger than any before; a reply
+// to a call that was under way does not bring the old burst back; and with a smaller burst it gives
+// back what it holds instead of letting it run out.
 func TestThisProcessFollowsAtOnce(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.process(hourly)

@@ -31,8 +31,8 @@ type network struct {
 	control  error                       // of Configure
 	sizes    []int                       // of the batches so far
 	calls    []sentCall
-	controls int   // calls of Configure
-	flying   int64 // batches under way
+	controls int // calls of Configure
+	flying   int // batches under way
 }
 
 // sentCall is what the network keeps of a call.
@@ -41,42 +41,34 @@ type sentCall struct {
 	lease.Request
 }
 
-func (s *network) setJudge(judge func(*lease.Call) verdict) {
+func (s *network) locked(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.judge = judge
+	f()
 }
+
+func (s *network) setJudge(judge func(*lease.Call) verdict) { s.locked(func() { s.judge = judge }) }
 
 // every makes v the fate of every call from now on.
 func (s *network) every(v verdict) { s.setJudge(func(*lease.Call) verdict { return v }) }
 
-// setControl makes every Configure fail with err from now on; nil executes them.
-func (s *network) setControl(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.control = err
-}
-
 // errHangs makes every Configure hang until its context ends.
 var errHangs = errors.New("hangs")
 
-func (s *network) replace(by lease.Store) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.inner = by
-}
+// setControl makes every Configure fail with err from now on; nil executes them.
+func (s *network) setControl(err error) { s.locked(func() { s.control = err }) }
 
-func (s *network) store() lease.Store {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.inner
+func (s *network) replace(by lease.Store) { s.locked(func() { s.inner = by }) }
+
+func (s *network) store() (store lease.Store) {
+	s.locked(func() { store = s.inner })
+	return store
 }
 
 // counts is how many batches and calls went out so far.
 func (s *network) counts() (batches, calls int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.sizes), len(s.calls)
+	s.locked(func() { batches, calls = len(s.sizes), len(s.calls) })
+	return batches, calls
 }
 
 // during is how many batches and calls went out while f ran.
@@ -87,29 +79,27 @@ func (s *network) during(f func()) (batches, calls int) {
 	return batches - batchesBefore, calls - callsBefore
 }
 
-// underWay is how many batches are.
-func (s *network) underWay() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.flying
+// idle reports whether no batch is under way.
+func (s *network) idle() (yes bool) {
+	s.locked(func() { yes = s.flying == 0 })
+	return yes
 }
 
 // last is the last call.
-func (s *network) last() lease.Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.calls[len(s.calls)-1].Request
+func (s *network) last() (r lease.Request) {
+	s.locked(func() { r = s.calls[len(s.calls)-1].Request })
+	return r
 }
 
 // callsFor is how many calls went out for key so far.
 func (s *network) callsFor(key string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.calls {
-		if c.key == key {
-			n++
+	s.locked(func() {
+		for _, c := range s.calls {
+			if c.key == key {
+				n++
+			}
 		}
-	}
+	})
 	return n
 }
 
@@ -137,9 +127,7 @@ func (s *network) Exchange(ctx context.Context, calls []*lease.Call, done func([
 		})
 	}
 	wg.Wait()
-	s.mu.Lock()
-	s.flying--
-	s.mu.Unlock()
+	s.locked(func() { s.flying-- })
 }
 
 func (s *network) deliver(ctx context.Context, v verdict, group []*lease.Call) {
@@ -189,13 +177,14 @@ func pause(ctx context.Context, until chan struct{}, d time.Duration) bool {
 func (s *network) Configure(
 	ctx context.Context, key string, op lease.Op, c lease.Config,
 ) (lease.State, error) {
-	s.mu.Lock()
-	s.controls++
-	err := s.control
-	s.mu.Unlock()
+	var err error
+	s.locked(func() {
+		s.controls++
+		err = s.control
+	})
 	if err == errHangs {
 		<-ctx.Done()
-		return lease.State{}, context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		return lease.State{}, err

@@ -2,6 +2,7 @@ package hybrid_test
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,13 +90,13 @@ func (t *world) settled(key string) (left int64) {
 	t.Helper()
 	testkit.Eventually(t, "everything given back", func() bool {
 		_, before := t.counts()
-		held := t.underWay()
+		idle := t.idle()
 		for _, l := range t.processes {
-			held += l.Stats().Held
+			idle = idle && l.Stats().Held == 0
 		}
 		left = t.state(key).Levels[0]
 		_, after := t.counts()
-		return held == 0 && before == after
+		return idle && before == after
 	})
 	return left
 }
@@ -109,12 +110,8 @@ func (t *world) eventually(what, key string, holds func(level int64) bool) {
 // remembers reports whether anything at all is stored for key.
 func (t *world) remembers(key string) bool {
 	t.Helper()
-	for _, k := range t.redisKeys() {
-		if strings.Contains(k, "{"+key+"}") {
-			return true
-		}
-	}
-	return t.state(key).Exists
+	found := func(k string) bool { return strings.Contains(k, "{"+key+"}") }
+	return slices.ContainsFunc(t.redisKeys(), found) || t.state(key).Exists
 }
 
 // redisKeys is everything that is in Redis; nothing in memory.
@@ -180,9 +177,7 @@ func (b *bubbled) forget(ctx context.Context) {
 	for key, at := range b.expires {
 		if time.Until(at) <= 0 {
 			delete(b.expires, key)
-			if err := b.raw.Del(ctx, key).Err(); err != nil {
-				b.t.Error(err)
-			}
+			noErr(b.t, b.raw.Del(ctx, key).Err())
 		}
 	}
 }

@@ -14,9 +14,8 @@ import (
 // Requests of different sizes on one key: what the bucket lacks for a large one says nothing about
 // a small one.
 
-// Requests that wait for one call are served from what it brings, each that fits.
-func TestALargeRequestDoesNotBlockSmallOnes(t *testing.T) {
-	bubble(t, func(t *world) {
+func TestALargeRequestBesideSmallOnes(t *testing.T) {
+	bubbleOf(t, "one call serves each of those that wait for it and fit", func(t *world) {
 		cfg := of(hybrid.PerHour(1).WithBurst(40))
 		l0, l := t.start(cfg), t.start(cfg)
 		must(t, l0.AllowN("k", 10), "denied")
@@ -29,11 +28,7 @@ func TestALargeRequestDoesNotBlockSmallOnes(t *testing.T) {
 		wait()
 		check(t, got == [3]bool{true, false, true}, "%v; %+v", got, l.Stats())
 	})
-}
-
-// Allow behind a wait for more than there is costs no call of its own, and does not overtake it.
-func TestAllowBehindALargeWaitMakesNoCalls(t *testing.T) {
-	bubble(t, func(t *world) {
+	bubbleOf(t, "Allow behind a large wait makes no calls, and does not overtake it", func(t *world) {
 		l := t.process(hybrid.PerSecond(10).WithBurst(100))
 		l.AllowN("k", 50)
 		time.Sleep(500 * time.Millisecond)
@@ -113,8 +108,8 @@ func TestAnOversizedRequestIsNotDemand(t *testing.T) {
 	})
 }
 
-// x/time/rate and Bucket4j: what is turned down, by whichever verb, takes nothing with it. Redisson:
-// more permits than the rate are an exception and not a wait.
+// x/time/rate and Bucket4j: what is turned down, by whichever verb, takes nothing with it.
+// Redisson: more permits than the rate are an exception and not a wait.
 func TestPeerWhatIsTurnedDownTakesNothing(t *testing.T) {
 	everywhere(t, func(t *world) {
 		l := t.process(hourly)
