@@ -150,8 +150,8 @@ func (t Threshold) value(report *sim.Report, at end) float64 {
 
 // margin is how far the report is inside the target, as a part of what the target tolerates: 0 is
 // on the bound, 0.5 half-way to perfect, -1 twice as bad as tolerated. A ceiling tolerates its
-// bound, a floor what lacks to 1; where that is nothing, a miss counts as it is, and what is no miss
-// is infinitely far inside. What is not a number is infinitely far outside.
+// bound, a floor what lacks to 1. Where that is nothing, a miss counts as it is, and what is no
+// miss is infinitely far inside. What is not a number is infinitely far outside.
 func (t Threshold) margin(report *sim.Report, at end) float64 {
 	x := t.value(report, at)
 	room, tolerated := t.Bound-x, t.Bound
