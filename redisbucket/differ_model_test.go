@@ -47,31 +47,24 @@ func (x *trio) step() {
 	case p < 920:
 		x.stale(h)
 	case p < 935:
-		x.count["evicted"]++
 		x.evict(h.name)
 	case p < 940:
-		x.count["lost"]++
 		x.lose()
 	case p < 948 || p < 954 && x.saved == nil:
 		x.save()
 	case p < 954:
-		x.count["failover"]++
 		x.restore()
 	case p < 972:
 		x.propose(h)
 	case p < 977:
 		h.held, h.heard = 0, lease.Grant{} // a process that starts again under its name
 	default:
-		x.count["configured"]++
 		ops := []lease.Op{lease.OpInspect, lease.OpInspect, lease.OpSet, lease.OpSetIfAbsent, lease.OpReset}
-		op := ops[x.rng.IntN(len(ops))]
-		c := x.configs[x.rng.IntN(len(x.configs))]
+		op, c := ops[x.rng.IntN(len(ops))], x.configs[x.rng.IntN(len(x.configs))]
 		if op == lease.OpSet && x.rng.IntN(2) == 0 {
 			c = x.config()
 		}
-		if op == lease.OpSet || op == lease.OpSetIfAbsent {
-			x.fresh()
-		}
+		x.fresh()
 		x.configure(op, c)
 	}
 }
@@ -163,6 +156,7 @@ func (x *trio) renew(h *actor) {
 
 // odd makes few requests strange: lies, extremes, other proposals of T.
 func (x *trio) odd(h *actor, r *lease.Request) {
+	d := x.bucket.Dump()
 	switch x.rng.IntN(120) {
 	case 0:
 		r.Remaining += 1 + upTo(x.rng, 5) // more than was ever given
@@ -178,37 +172,34 @@ func (x *trio) odd(h *actor, r *lease.Request) {
 		r.Debt = lease.WaitingMax
 	case 6:
 		r.Counter += x.rng.Int64N(3) // heard of calls that this bucket may not know
-	case 7:
+	case 7, 8:
+		if x.rng.IntN(2) == 0 {
+			r.LeaseMax = time.Duration(x.edge(7200e6)) * time.Microsecond
+		}
 		if r.Epoch > 0 {
 			r.Epoch += x.rng.Int64N(3) - 1
 		}
-	case 12:
+	case 9:
 		r.Epoch = x.edge(x.now + day) // more than a server can have said, or just not
-	case 13:
-		d := x.bucket.Dump()
+	case 10:
 		r.Counter = x.edge(d.Now - d.Created + day)
-	case 14:
+	case 11:
 		r.Epoch, r.Counter = upTo(x.rng, lease.WaitingMax), upTo(x.rng, lease.WaitingMax)
-	case 15:
-		r.LeaseMax = time.Duration(x.edge(7200e6)) * time.Microsecond
-		if r.Epoch > 0 {
-			r.Epoch += x.rng.Int64N(3) - 1
-		}
-	case 16:
+	case 12:
 		r.HeardAt, r.HeardAge = max(0, x.now-x.rng.Int64N(20e6)+x.rng.Int64N(1e6)),
 			time.Duration(x.rng.Int64N(2e10)).Truncate(time.Microsecond)
 		r.Counter += 1 + x.rng.Int64N(3)
-	case 17, 18:
+	case 13, 14:
 		r.Unused = x.edge(lease.WaitingMax)
-	case 19, 20, 21:
-		d := x.bucket.Dump()
+	case 15, 16, 17:
 		r.Unused = 1 + upTo(x.rng, 1000)
 		r.Drawn = max(0, []int64{d.SetAt, d.Now, x.now,
 			d.Now - x.rng.Int64N(1e6)}[x.rng.IntN(4)]+x.rng.Int64N(3)-1)
-	case 8, 9, 10, 22, 23, 24:
+	case 18, 19, 20, 21, 22, 23:
 		// The network got slower: a longer T, or the old one again.
-		r.Config.TTL = min(time.Hour, 2*r.Config.Target+time.Duration(x.rng.Int64N(int64(3*r.Config.TTL)))).Truncate(time.Microsecond)
-	case 11:
+		longer := time.Duration(x.rng.Int64N(int64(3 * r.Config.TTL)))
+		r.Config.TTL = min(time.Hour, 2*r.Config.Target+longer).Truncate(time.Microsecond)
+	case 24:
 		h.weight = 1 + x.rng.Int64N(5)
 	}
 }
@@ -219,42 +210,42 @@ func (x *trio) send(h *actor, r lease.Request) {
 		h.sent = append(h.sent[max(0, n-3):], r)
 	}
 	g, err := x.call(r)
-	x.count["call"]++
-	switch {
-	case err != nil:
-		x.count["error"]++
-		h.held = 0
+	x.saw("call", true)
+	x.saw("error", err != nil)
+	h.held = 0
+	if err != nil {
 		return
-	case g.Void:
-		x.count["void"]++
-		h.held = 0
-	default:
-		x.count["known"]++
+	}
+	x.saw("void", g.Void)
+	x.saw("known", !g.Void)
+	x.saw("granted", g.Granted > 0)
+	x.saw("short", g.Short)
+	if !g.Void {
 		h.held = r.Remaining
-	}
-	if g.Granted > 0 {
-		x.count["granted"]++
-	}
-	if g.Short {
-		x.count["short"]++
 	}
 	h.held += g.Granted - g.Waited
 	h.heard, h.heardBy = g, x.now
 	h.drawn = [3]int64{h.drawn[1], h.drawn[2], g.Running}
 }
 
+// saw counts what happened.
+func (x *trio) saw(what string, happened bool) {
+	if happened {
+		x.count[what]++
+	}
+}
+
 // retry sends the last request once more; what it adds up to is the holder's business, so it is
 // only compared.
 func (x *trio) retry(h *actor) {
 	x.t.Helper()
-	if len(h.sent) == 0 {
-		return
+	if n := len(h.sent); n > 0 {
+		x.fresh()
+		x.saw("retry", true)
+		held := h.held
+		x.send(h, h.sent[n-1])
+		h.held = held
 	}
-	x.fresh()
-	x.count["retry"]++
-	held := h.held
-	x.send(h, h.sent[len(h.sent)-1])
-	h.held = held
 }
 
 // stale delivers a copy of an earlier call of h, whose reply nobody waits for.
@@ -273,7 +264,7 @@ func (x *trio) stale(h *actor) {
 			return
 		}
 	}
-	x.count["stale"]++
+	x.saw("stale", true)
 	_, _ = x.call(r) // it compares by itself
 }
 
@@ -298,7 +289,7 @@ func (x *trio) propose(h *actor) {
 			old.Limits = x.rearrange(old.Limits)
 			if old.Validate() == nil {
 				c = old
-				x.count["rearranged"]++
+				x.saw("rearranged", true)
 			}
 		}
 	}

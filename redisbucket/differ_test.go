@@ -166,9 +166,7 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 		"unused": wantErr == nil && !want.Void && r.Unused > 0 && r.Drawn > after.SetAt &&
 			r.Drawn <= after.Now && after.Now >= after.Frozen,
 	} {
-		if happened && before.Exists && before.Created == after.Created {
-			x.count[what]++
-		}
+		x.saw(what, happened && before.Exists && before.Created == after.Created)
 	}
 	return want, wantErr
 }
@@ -182,6 +180,7 @@ func (x *trio) at(now int64) {
 func (x *trio) configure(op lease.Op, c lease.Config) {
 	x.t.Helper()
 	x.logf("%v at %d: %+v", op, x.now, c)
+	x.saw("configured", true)
 	var want lease.State
 	var wantErr error
 	for i, s := range x.stores {
@@ -240,7 +239,8 @@ func (x *trio) eachKey(s *Store, do func(pipe redis.Pipeliner, key string)) {
 
 // evict drops one holder's record everywhere, as a server under memory pressure may.
 func (x *trio) evict(holder string) {
-	x.logf("evict %s", holder)
+	x.logf("evicted %s", holder)
+	x.saw("evicted", true)
 	for _, s := range x.stores {
 		testkit.NoErr(x.t, s.rdb.Del(context.Background(), recordKey(s.bucketKey(x.key), holder)).Err())
 	}
@@ -249,7 +249,8 @@ func (x *trio) evict(holder string) {
 
 // lose drops the bucket everywhere and leaves the records behind, as eviction may.
 func (x *trio) lose() {
-	x.logf("lose the bucket")
+	x.logf("lost the bucket")
+	x.saw("lost", true)
 	for _, s := range x.stores {
 		testkit.NoErr(x.t, s.rdb.Del(context.Background(), s.bucketKey(x.key)).Err())
 	}
@@ -260,12 +261,13 @@ func (x *trio) lose() {
 // save remembers everything; restore goes back to it, as the promotion of a replica that lagged
 // behind does.
 func (x *trio) save() {
-	x.logf("save")
+	x.logf("saved")
 	x.saved = &snapshot{x.bucket.Clone(), textsOf(x.t, x.stores[0], x.key, x.names...)}
 }
 
 func (x *trio) restore() {
-	x.logf("restore")
+	x.logf("restored")
+	x.saw("failover", true)
 	for _, s := range x.stores {
 		x.eachKey(s, func(pipe redis.Pipeliner, key string) { pipe.Del(context.Background(), key) })
 		x.saved.texts.put(x.t, s, x.key)

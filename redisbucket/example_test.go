@@ -14,8 +14,8 @@ import (
 )
 
 // The client is yours: any redis.UniversalClient, for a server, Sentinel or a cluster. The store
-// goes to hybrid.New.
-func ExampleNew() {
+// goes to hybrid.New. Inspect shows a bucket to a tool; it changes nothing and creates nothing.
+func Example() {
 	server, err := miniredis.Run() // yours is a real one
 	if err != nil {
 		log.Fatal(err)
@@ -24,39 +24,23 @@ func ExampleNew() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 
+	_, err = redisbucket.New(rdb, redisbucket.Config{Prefix: "{shop}"})
+	fmt.Println(errors.Is(err, redisbucket.ErrInvalidConfig))
 	store, err := redisbucket.New(rdb, redisbucket.Config{Prefix: "shop:limits:"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	st, err := store.Inspect(context.Background(), "checkout")
+
+	ctx, limits := context.Background(), []lease.Limit{lease.PerHour(100)}
+	st, err := store.Inspect(ctx, "checkout")
 	fmt.Println(st.Exists, err)
-
-	_, err = redisbucket.New(rdb, redisbucket.Config{Prefix: "{shop}"})
-	fmt.Println(errors.Is(err, redisbucket.ErrInvalidConfig))
-	// Output:
-	// false <nil>
-	// true
-}
-
-// Inspect shows a bucket to a tool. It changes nothing and creates nothing.
-func ExampleStore_Inspect() {
-	server, err := miniredis.Run()
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer rdb.Close()
-	store, err := redisbucket.New(rdb, redisbucket.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx := context.Background()
-	limits := []lease.Limit{lease.PerHour(100)}
 	if _, err := store.Configure(ctx, "checkout", lease.OpSet, lease.Policy{}.ConfigFor(limits, 0, 0)); err != nil {
 		log.Fatal(err)
 	}
-	st, err := store.Inspect(ctx, "checkout")
+	st, err = store.Inspect(ctx, "checkout")
 	fmt.Println(st.Config.Limits, "level", st.Levels[0], "leased", st.Ledger, "version", st.Config.Version, err)
-	// Output: [100/h] level 100 leased 0 version {0 1} <nil>
+	// Output:
+	// true
+	// false <nil>
+	// [100/h] level 100 leased 0 version {0 1} <nil>
 }

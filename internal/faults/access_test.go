@@ -211,40 +211,36 @@ func TestRow26TheUserReachesNothingElse(t *testing.T) {
 // TestRow26RefusedUsersAreTypedAndCauseNoStorm: what no retry cures is asked at the pace of a
 // probe.
 func TestRow26RefusedUsersAreTypedAndCauseNoStorm(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name  string
+	type story struct {
 		rules string // of the user; none: a password is required
 		code  string
-	}{
-		{"NOPERM", "on >secret ~yuzhi:*", "NOPERM"},
-		{"another prefix", strings.Replace(user, "~yuzhi:*", "~other:*", 1), "NOPERM"},
-		{"NOAUTH", "", "NOAUTH"},
-		{"wrong password", "on >other ~yuzhi:*", "WRONGPASS"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			// Given a server that refuses the limiter's user,
-			server := startWithUser(t, c.rules)
-			if c.rules == "" {
-				server.client = nil
-				server.set("requirepass", "secret")
-			}
-			err := call(t.Context(), storeOn(t, server.clientAs(server.client)), "the key")
-			// then the error is typed, says why, and says that retries are of no use;
-			checkPermanent(t, c.name, err, c.code, `"the key"`)
-			testkit.Check(t, errors.Is(err, lease.ErrRefused), "%v", err)
-			// and when thousands of requests come,
-			f := server.fleet(1, with(busy, denying))
-			f.load(key, 10_000)
-			testkit.Eventually(t, "requests", func() bool { return f.seen(key, 0, f.now()).denied >= 5000 })
-			s, took := f.stats(), f.now()
-			// then each is denied at once, and the server hears of few of them.
-			testkit.Check(t, s.Admitted == 0, "%d admitted", s.Admitted)
-			most := 10 + int64(took/(20*time.Millisecond))
-			testkit.Check(t, s.Calls <= most, "%d calls in %v, at most %d were to be expected", s.Calls, took, most)
-		})
 	}
+	each(t, map[string]story{
+		"NOPERM":         {"on >secret ~yuzhi:*", "NOPERM"},
+		"another prefix": {strings.Replace(user, "~yuzhi:*", "~other:*", 1), "NOPERM"},
+		"NOAUTH":         {"", "NOAUTH"},
+		"wrong password": {"on >other ~yuzhi:*", "WRONGPASS"},
+	}, func(t *testing.T, c story) {
+		// Given a server that refuses the limiter's user,
+		server := startWithUser(t, c.rules)
+		if c.rules == "" {
+			server.client = nil
+			server.set("requirepass", "secret")
+		}
+		err := call(t.Context(), storeOn(t, server.clientAs(server.client)), "the key")
+		// then the error is typed, says why, and says that retries are of no use;
+		checkPermanent(t, c.code, err, c.code, `"the key"`)
+		testkit.Check(t, errors.Is(err, lease.ErrRefused), "%v", err)
+		// and when thousands of requests come,
+		f := server.fleet(1, with(busy, denying))
+		f.load(key, 10_000)
+		testkit.Eventually(t, "requests", func() bool { return f.seen(key, 0, f.now()).denied >= 5000 })
+		s, took := f.stats(), f.now()
+		// then each is denied at once, and the server hears of few of them.
+		testkit.Check(t, s.Admitted == 0, "%d admitted", s.Admitted)
+		most := 10 + int64(took/(20*time.Millisecond))
+		testkit.Check(t, s.Calls <= most, "%d calls in %v, at most %d were to be expected", s.Calls, took, most)
+	})
 }
 
 func TestAClusterNeedsOnePermissionMore(t *testing.T) {

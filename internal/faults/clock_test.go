@@ -99,29 +99,26 @@ func (f *fleet) oldLeasesEnd() time.Duration {
 // holds, from then on the new one, exactly: leases of the old one are not renewed, so they have
 // ended.
 func TestRow33LimitsChangedWithLeasesOut(t *testing.T) {
-	t.Parallel()
 	large, small := hybrid.PerSecond(1000), hybrid.PerSecond(50).WithBurst(20)
-	for name, c := range map[string]struct{ from, to hybrid.Limit }{"lowered": {large, small},
-		"raised": {small, large}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			// Given four processes with leases under the old limit,
-			f := start(t).fleet(4, with(c.from, strict))
-			load := f.load(key, 2000)
-			f.warm()
-			testkit.Eventually(t, "admissions", func() bool { return f.stats().Admitted > c.from.Burst+100 })
-			// when one of them sets the new one,
-			testkit.NoErr(t, f.limiters[0].SetLimits(t.Context(), key, c.to))
-			then := f.oldLeasesEnd()
-			f.awaitAdmitted(key, 50)
-			load.stop()
-			// then each bound holds in its time.
-			f.checkBoundIn(key, large, 0, 0, then)
-			f.checkBoundIn(key, c.to, 0, then, f.now())
-			in := f.state(key).Config
-			testkit.Check(t, in.Limits[0] == c.to && in.Version.Revision == 1, "%+v", in)
-		})
-	}
+	type story struct{ from, to hybrid.Limit }
+	each(t, map[string]story{"lowered": {large, small},
+		"raised": {small, large}}, func(t *testing.T, c story) {
+		// Given four processes with leases under the old limit,
+		f := start(t).fleet(4, with(c.from, strict))
+		load := f.load(key, 2000)
+		f.warm()
+		testkit.Eventually(t, "admissions", func() bool { return f.stats().Admitted > c.from.Burst+100 })
+		// when one of them sets the new one,
+		testkit.NoErr(t, f.limiters[0].SetLimits(t.Context(), key, c.to))
+		then := f.oldLeasesEnd()
+		f.awaitAdmitted(key, 50)
+		load.stop()
+		// then each bound holds in its time.
+		f.checkBoundIn(key, large, 0, 0, then)
+		f.checkBoundIn(key, c.to, 0, then, f.now())
+		in := f.state(key).Config
+		testkit.Check(t, in.Limits[0] == c.to && in.Version.Revision == 1, "%+v", in)
+	})
 }
 
 // TestRow34RollingDeployWithTwoConfigurations: the higher version wins at every process that has

@@ -49,18 +49,15 @@ func (o orders) ttl() time.Duration {
 type report struct {
 	Stats    hybrid.Stats
 	MostHeld int64 // the largest holding it ever had
-	Error    string
+	Shutdown bool  // without an error
 }
 
-// stampRecord is where admissions of all processes of a test are stamped, on the clock that they
-// share and in memory that outlives a kill.
-type stampRecord struct {
-	file *stamps.File
-	path string
-}
+// record is where admissions of all processes of a test are stamped, on the clock that they share
+// and in memory that outlives a kill.
+type record struct{ file *stamps.File }
 
 // stamp makes one request for one token, and records when it was admitted.
-func (r *stampRecord) stamp(verb func() bool) bool {
+func (r record) stamp(verb func() bool) bool {
 	before := stamps.Now()
 	ok := verb()
 	if ok {
@@ -69,10 +66,10 @@ func (r *stampRecord) stamp(verb func() bool) bool {
 	return ok
 }
 
-func (r *stampRecord) spans() []audit.Span { return r.file.AppendSpans(nil) }
+func (r record) spans() []audit.Span { return r.file.AppendSpans(nil) }
 
 // worst is the window that exceeds the limit by most, over all that was recorded so far.
-func (r *stampRecord) worst(t *testing.T, l hybrid.Limit) audit.Window {
+func (r record) worst(t *testing.T, l hybrid.Limit) audit.Window {
 	t.Helper()
 	lost := r.file.Overflowed()
 	testkit.Must(t, lost == 0, "%d admissions found no room in the record", lost)
@@ -83,9 +80,9 @@ func (r *stampRecord) worst(t *testing.T, l hybrid.Limit) audit.Window {
 // record of all of them. Its bucket is that of key.
 type family struct {
 	*fleet
-	*stampRecord
-	t    *testing.T
-	addr string
+	record
+	t          *testing.T
+	addr, path string // of the server, of the file of stamps
 }
 
 func newFamily(t *testing.T) *family {
@@ -96,7 +93,7 @@ func newFamily(t *testing.T) *family {
 	file, err := stamps.Create(path, room)
 	testkit.NoErr(t, err)
 	t.Cleanup(func() { file.Close() })
-	return &family{s.fleet(0, hybrid.Config{}), &stampRecord{file, path}, t, s.Addr}
+	return &family{s.fleet(0, hybrid.Config{}), record{file}, t, s.Addr, path}
 }
 
 // limiter is one more process of the family, in the test's own.

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -282,9 +281,4 @@ func (f *fleet) next(name string, n int64) (s seen) {
 		return s.asked() >= n
 	})
 	return s
-}
-
-// callTimeout is the longest that a request should wait.
-func (f *fleet) callTimeout() time.Duration {
-	return cmp.Or(f.cfg.CallTimeout, lease.DefaultCallTimeout)
 }

@@ -21,86 +21,75 @@ const leastTTL = 400 * time.Millisecond
 // TestRow12LostStateStartsEmptyAndWaitsT: every process knew the bucket, so whoever comes first
 // proves that it was lost.
 func TestRow12LostStateStartsEmptyAndWaitsT(t *testing.T) {
-	t.Parallel()
-	for name, forget := range map[string]func(*site){
+	each(t, map[string]func(*site){
 		"FLUSHALL":            func(s *site) { s.do("FLUSHALL") },
 		"memory-only restart": func(s *site) { s.Restart(s.t) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			// Given four processes that have used up the burst and go on asking for more than the rate,
-			server := start(t)
-			f, load := server.saturated(4)
-			before := server.raw()
-			// when Redis forgets everything, twice,
-			for range 2 {
-				forget(server)
-				// then the bucket that takes the lost one's place is a later one, and refills nothing for a T,
-				var after raw
-				testkit.Eventually(t, "a new bucket", func() bool {
-					after = server.raw()
-					return after.exists
-				})
-				testkit.Check(t, after.epoch > before.epoch && after.frozen >= after.created+leastTTL.Microseconds(),
-					"the new bucket does not wait for a T: %+v after %+v", after, before)
-				before = after
-				// the rate comes back,
-				f.checkRecovers(busy.Tokens)
-			}
-			load.stop()
-			// and in no window was more admitted than by one bucket that nobody ever lost.
-			f.checkBound(key, busy, 0)
-		})
-	}
+	}, func(t *testing.T, forget func(*site)) {
+		// Given four processes that have used up the burst and go on asking for more than the rate,
+		server := start(t)
+		f, load := server.saturated(4)
+		before := server.raw()
+		// when Redis forgets everything, twice,
+		for range 2 {
+			forget(server)
+			// then the bucket that takes the lost one's place is a later one, and refills nothing for a T,
+			var after raw
+			testkit.Eventually(t, "a new bucket", func() bool {
+				after = server.raw()
+				return after.exists
+			})
+			testkit.Check(t, after.epoch > before.epoch && after.frozen >= after.created+leastTTL.Microseconds(),
+				"the new bucket does not wait for a T: %+v after %+v", after, before)
+			before = after
+			// the rate comes back,
+			f.checkRecovers(busy.Tokens)
+		}
+		load.stop()
+		// and in no window was more admitted than by one bucket that nobody ever lost.
+		f.checkBound(key, busy, 0)
+	})
 }
 
 // TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore is the documented other case: nobody
 // who knew the bucket comes before somebody who did not. Then a lost bucket looks like one that
 // never was.
 func TestRow12ANewcomerAfterAnUnseenLossAdmitsAtMostOneBurstMore(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name   string
+	type story struct {
 		policy hybrid.Policy
 		extra  int64 // what a newcomer may admit beyond (1)
-	}{
-		{"overcommit 0", denying, hourly.Tokens},
-		{"overcommit 40", hybrid.Policy{Fallback: hybrid.FallbackDeny, Overcommit: 40}, hourly.Tokens + 40},
-		{"start empty", hybrid.Policy{Fallback: hybrid.FallbackDeny, StartEmpty: true}, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			// Given a bucket that one process has used up,
-			server := start(t)
-			f := server.fleet(3, patient(hourly, c.policy))
-			f.drain(0, key)
-			// when it is lost, and one that never heard of it asks first,
-			server.do("FLUSHALL")
-			newcomer := f.drain(1, key)
-			// and then one that has, and another newcomer,
-			knower, third := f.drain(0, key), f.drain(2, key)
-			// then the bucket was spent once more at most, and with StartEmpty not at all.
-			testkit.Check(t, newcomer+knower+third <= c.extra+f.refilled(),
-				"%d, %d and %d admitted after the loss, at most %d are allowed", newcomer, knower, third, c.extra)
-			if c.policy.StartEmpty {
-				return // nothing was admitted that could be audited
-			}
-			over := c.policy.Overcommit
-			f.checkBound(key, hourly, over+c.extra)
-			// This is what the documentation warns of, so it should be true.
-			testkit.Check(t, f.excess(key, hourly)-over >= hourly.Tokens/2,
-				"a newcomer found no full bucket: the documentation may promise more")
-		})
 	}
+	each(t, map[string]story{
+		"overcommit 0":  {denying, hourly.Tokens},
+		"overcommit 40": {hybrid.Policy{Fallback: hybrid.FallbackDeny, Overcommit: 40}, hourly.Tokens + 40},
+		"start empty":   {hybrid.Policy{Fallback: hybrid.FallbackDeny, StartEmpty: true}, 0},
+	}, func(t *testing.T, c story) {
+		// Given a bucket that one process has used up,
+		server := start(t)
+		f := server.fleet(3, patient(hourly, c.policy))
+		f.drain(0, key)
+		// when it is lost, and one that never heard of it asks first,
+		server.do("FLUSHALL")
+		newcomer := f.drain(1, key)
+		// and then one that has, and another newcomer,
+		knower, third := f.drain(0, key), f.drain(2, key)
+		// then the bucket was spent once more at most, and with StartEmpty not at all.
+		testkit.Check(t, newcomer+knower+third <= c.extra+f.refilled(),
+			"%d, %d and %d admitted after the loss, at most %d are allowed", newcomer, knower, third, c.extra)
+		if c.policy.StartEmpty {
+			return // nothing was admitted that could be audited
+		}
+		over := c.policy.Overcommit
+		f.checkBound(key, hourly, over+c.extra)
+		// This is what the documentation warns of, so it should be true.
+		testkit.Check(t, f.excess(key, hourly)-over >= hourly.Tokens/2,
+			"a newcomer found no full bucket: the documentation may promise more")
+	})
 }
 
 // With "everysec" Redis hands every write to the system before it answers, so that a killed server
 // loses nothing; only while a sync of the disk is under way it may postpone that, by 2 s at most.
 // With "always" it never does.
-var (
-	everySecond = []string{"--appendonly", "yes", "--appendfsync", "everysec"}
-	everyWrite  = []string{"--appendonly", "yes", "--appendfsync", "always"}
-)
+var everySecond = []string{"--appendonly", "yes", "--appendfsync", "everysec"}
 
 // TestRow13ARestartFromTheAppendOnlyFileKeepsEveryToken: what was written before kill -9 is there,
 // again and again, though the file is synced to the disk once a second only.
@@ -135,28 +124,24 @@ func TestRow13ARestartFromTheAppendOnlyFileKeepsEveryToken(t *testing.T) {
 }
 
 func TestRow13ARestartFromTheAppendOnlyFileUnderLoadContinues(t *testing.T) {
-	t.Parallel()
-	for name, file := range map[string][]string{"always": everyWrite, "everysec": everySecond} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			// Given four processes that ask for more than the rate,
-			server := start(t, file...)
-			f, load := server.saturated(4)
-			before := server.raw()
-			// when the server is killed in the midst of it and starts again,
-			server.Restart(t)
-			f.checkRecovers(busy.Tokens)
-			load.stop()
-			// then it is the same bucket, and nobody had to wait for a T, unless a postponed write was
-			// lost and somebody proved it;
-			after := server.raw()
-			lost := after.epoch != before.epoch
-			testkit.Check(t, after.created == before.created && (!lost || name == "everysec" && after.frozen > 0),
-				"before %+v, after %+v", before, after)
-			// the promise held all the time.
-			f.checkBound(key, busy, 0)
-		})
-	}
+	each(t, map[string]string{"always": "always", "everysec": "everysec"}, func(t *testing.T, fsync string) {
+		// Given four processes that ask for more than the rate,
+		server := start(t, "--appendonly", "yes", "--appendfsync", fsync)
+		f, load := server.saturated(4)
+		before := server.raw()
+		// when the server is killed in the midst of it and starts again,
+		server.Restart(t)
+		f.checkRecovers(busy.Tokens)
+		load.stop()
+		// then it is the same bucket, and nobody had to wait for a T, unless a postponed write was
+		// lost and somebody proved it;
+		after := server.raw()
+		lost := after.epoch != before.epoch
+		testkit.Check(t, after.created == before.created && (!lost || fsync == "everysec" && after.frozen > 0),
+			"before %+v, after %+v", before, after)
+		// the promise held all the time.
+		f.checkBound(key, busy, 0)
+	})
 }
 
 // TestWhatAKilledServerStillKnows: 100 tokens an hour; 40 are spent, a snapshot is taken, 30 more
@@ -208,58 +193,54 @@ func TestWhatAKilledServerStillKnows(t *testing.T) {
 // replica loses touch, 30 more are spent, the master dies, and the replica, which believes that 60
 // are left, takes its place.
 func TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name  string
+	type story struct {
 		who   int  // 0 knows all calls, 1 those that the replica knows too, 2 none
 		finds bool // what the replica has; otherwise nothing
-	}{
-		{"the best informed asks first", 0, false},
-		{"one that knows no more than the replica asks first", 1, true},
-		{"a newcomer asks first", 2, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			master, replica := start(t, "--repl-diskless-sync-delay", "0"), start(t)
-			replica.do("REPLICAOF", "127.0.0.1", master.Port)
-			replica.AwaitSync(t)
-			var addr atomic.Value // where the service is, as DNS or a Sentinel would tell
-			addr.Store(master.Addr)
-			master.client = func(o *redis.Options) {
-				o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
-					return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
-				}
-			}
-			f := master.fleet(3, patient(hourly, denying))
-			// Given that
-			f.spendAndSettle(0, 20)
-			f.spendAndSettle(1, 20)
-			has := f.settled()
-			ofMaster, ofReplica := f.store, replica.store()
-			f.store = ofReplica
-			testkit.Eventually(t, "the replica has seen that", func() bool {
-				st := f.state(key)
-				return st.Levels == has.Levels && st.Counter == has.Counter
-			})
-			replica.do("REPLICAOF", "NO", "ONE")
-			f.store = ofMaster
-			f.spendAndSettle(0, 30)
-			left := f.settled()
-			// when the master dies, and process c.who is the first to find the new one,
-			f.store = ofReplica
-			addr.Store(replica.Addr)
-			master.Kill()
-			// then it gets nothing if it can prove what was lost, and otherwise what the replica has.
-			want := int64(0)
-			if c.finds {
-				want = has.Levels[0]
-			}
-			f.takeAll(c.who, want)
-			// And whoever comes later finds nothing, so the loss is paid once at most.
-			for i := range 3 {
-				f.drain(i, key)
-			}
-			f.checkBound(key, hourly, max(0, want-left.Levels[0]))
-		})
 	}
+	each(t, map[string]story{
+		"the best informed asks first":                       {0, false},
+		"one that knows no more than the replica asks first": {1, true},
+		"a newcomer asks first":                              {2, true},
+	}, func(t *testing.T, c story) {
+		master, replica := start(t, "--repl-diskless-sync-delay", "0"), start(t)
+		replica.do("REPLICAOF", "127.0.0.1", master.Port)
+		replica.AwaitSync(t)
+		var addr atomic.Value // where the service is, as DNS or a Sentinel would tell
+		addr.Store(master.Addr)
+		master.client = func(o *redis.Options) {
+			o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
+			}
+		}
+		f := master.fleet(3, patient(hourly, denying))
+		// Given that
+		f.spendAndSettle(0, 20)
+		f.spendAndSettle(1, 20)
+		has := f.settled()
+		ofMaster, ofReplica := f.store, replica.store()
+		f.store = ofReplica
+		testkit.Eventually(t, "the replica has seen that", func() bool {
+			st := f.state(key)
+			return st.Levels == has.Levels && st.Counter == has.Counter
+		})
+		replica.do("REPLICAOF", "NO", "ONE")
+		f.store = ofMaster
+		f.spendAndSettle(0, 30)
+		left := f.settled()
+		// when the master dies, and process c.who is the first to find the new one,
+		f.store = ofReplica
+		addr.Store(replica.Addr)
+		master.Kill()
+		// then it gets nothing if it can prove what was lost, and otherwise what the replica has.
+		want := int64(0)
+		if c.finds {
+			want = has.Levels[0]
+		}
+		f.takeAll(c.who, want)
+		// And whoever comes later finds nothing, so the loss is paid once at most.
+		for i := range 3 {
+			f.drain(i, key)
+		}
+		f.checkBound(key, hourly, max(0, want-left.Levels[0]))
+	})
 }

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 // child is this process, where it was started as one of a family.
 type child struct {
 	orders
-	*stampRecord
+	record
 	in   *bufio.Scanner
 	tap  *tap
 	gate *gatedClock
@@ -62,7 +62,7 @@ func beChild(text string) {
 	orExit(json.Unmarshal([]byte(text), &c.orders))
 	file, err := stamps.Open(c.Record)
 	orExit(err)
-	c.stampRecord = &stampRecord{file, c.Record}
+	c.record = record{file}
 	store, err := redisbucket.New(redis.NewClient(&redis.Options{Addr: c.Redis}), redisbucket.Config{})
 	orExit(err)
 	c.tap = newTap(store)
@@ -76,11 +76,8 @@ func beChild(text string) {
 
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	r := report{}
-	if err := c.l.Shutdown(ctx); err != nil {
-		r.Error = err.Error()
-	}
-	r.Stats, r.MostHeld = c.l.Stats(), c.tap.most()
+	r := report{Shutdown: c.l.Shutdown(ctx) == nil}
+	r.Stats, r.MostHeld = c.l.Stats(), c.tap.counts().mostHeld
 	c.say("report", r)
 }
 

@@ -81,40 +81,36 @@ func TestRow14EvictedBucketsAndRecordsAdmitNothingTwice(t *testing.T) {
 }
 
 func TestRow14EvictionUnderLoadKeepsThePromise(t *testing.T) {
-	t.Parallel()
-	for _, policy := range []string{"allkeys-lru", "allkeys-random"} {
-		t.Run(policy, func(t *testing.T) {
-			t.Parallel()
-			// Given three processes that ask for more than the rate,
-			// no sane setting is worse
-			server := start(t, "--maxmemory-policy", policy, "--maxmemory-samples", "1")
-			f, load := server.saturated(3)
-			// when other data keeps pushing out their bucket and their records,
-			server.squeeze()
-			ctx, cancel := context.WithCancel(t.Context())
-			var others sync.WaitGroup
-			others.Go(func() {
-				for i := 0; ctx.Err() == nil; i++ {
-					_ = server.fill(i)
-				}
-			})
-			losses, last := 0, server.raw()
-			testkit.Eventually(t, "five lost buckets", func() bool {
-				if now := server.raw(); now.exists && now.epoch != last.epoch {
-					losses, last = losses+1, now
-				}
-				return losses >= 5
-			})
-			cancel()
-			others.Wait()
-			server.set("maxmemory", "0")
-			// then all that is lost is the time of waiting,
-			f.awaitRecovery(busy.Tokens)
-			load.stop()
-			// and in no window more was admitted than by one bucket that nobody evicts.
-			f.checkBound(key, busy, 0)
+	each(t, map[string]string{"lru": "allkeys-lru", "random": "allkeys-random"}, func(t *testing.T, policy string) {
+		// Given three processes that ask for more than the rate,
+		// no sane setting is worse
+		server := start(t, "--maxmemory-policy", policy, "--maxmemory-samples", "1")
+		f, load := server.saturated(3)
+		// when other data keeps pushing out their bucket and their records,
+		server.squeeze()
+		ctx, cancel := context.WithCancel(t.Context())
+		var others sync.WaitGroup
+		others.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				_ = server.fill(i)
+			}
 		})
-	}
+		losses, last := 0, server.raw()
+		testkit.Eventually(t, "five lost buckets", func() bool {
+			if now := server.raw(); now.exists && now.epoch != last.epoch {
+				losses, last = losses+1, now
+			}
+			return losses >= 5
+		})
+		cancel()
+		others.Wait()
+		server.set("maxmemory", "0")
+		// then all that is lost is the time of waiting,
+		f.awaitRecovery(busy.Tokens)
+		load.stop()
+		// and in no window more was admitted than by one bucket that nobody evicts.
+		f.checkBound(key, busy, 0)
+	})
 }
 
 // TestOnlyNoEvictionKeepsTheBuckets: every key of ours has an expiry, so the volatile policies take

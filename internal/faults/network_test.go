@@ -59,42 +59,39 @@ func (s stock) awaitFailure() {
 }
 
 func TestRow02DownAtStartColdStartDecides(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
+	type story struct {
 		cold hybrid.ColdStart
 		want bool
-	}{"Deny": {hybrid.ColdStartDeny, false}, "Allow": {hybrid.ColdStartAllow, true}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			// given a server that is down
-			server := start(t)
-			server.Kill()
-			// when a fleet is started and asked
-			cfg := ordinary(strict)
-			cfg.Policy.ColdStart = c.cold
-			f := server.fleet(size, cfg)
-			testkit.Check(t, f.now() <= slack, "New took %v", f.now())
-			for _, l := range f.limiters {
-				k := l.Key(key)
-				for verb, allow := range map[string]func() bool{"Allow": k.Allow, "TryAllow": k.TryAllow} {
-					got := f.ask(key, allow)
-					testkit.Check(t, got == c.want, "%s is %v, want %v", verb, got, c.want)
-				}
-			}
-			// then nobody waits for the client, whatever number of requests comes
-			load := f.load(key, perEach)
-			seen := f.next(key, 1000)
-			testkit.Check(t, c.want && seen.denied == 0 || !c.want && seen.admitted == 0, "%v", seen)
-			// and when the server comes, the fleet reaches its rate
-			server.Restart(t)
-			f.checkRecovers(limit.Tokens)
-			load.stop()
-			f.checkNobodyWaited(key, 0, f.now())
-			if !c.want {
-				f.checkBound(key, limit, 0)
-			}
-		})
 	}
+	each(t, map[string]story{"Deny": {hybrid.ColdStartDeny, false}, "Allow": {hybrid.ColdStartAllow, true}}, func(t *testing.T, c story) {
+		// given a server that is down
+		server := start(t)
+		server.Kill()
+		// when a fleet is started and asked
+		cfg := ordinary(strict)
+		cfg.Policy.ColdStart = c.cold
+		f := server.fleet(size, cfg)
+		testkit.Check(t, f.now() <= slack, "New took %v", f.now())
+		for _, l := range f.limiters {
+			k := l.Key(key)
+			for verb, allow := range map[string]func() bool{"Allow": k.Allow, "TryAllow": k.TryAllow} {
+				got := f.ask(key, allow)
+				testkit.Check(t, got == c.want, "%s is %v, want %v", verb, got, c.want)
+			}
+		}
+		// then nobody waits for the client, whatever number of requests comes
+		load := f.load(key, perEach)
+		seen := f.next(key, 1000)
+		testkit.Check(t, c.want && seen.denied == 0 || !c.want && seen.admitted == 0, "%v", seen)
+		// and when the server comes, the fleet reaches its rate
+		server.Restart(t)
+		f.checkRecovers(limit.Tokens)
+		load.stop()
+		f.checkNobodyWaited(key, 0, f.now())
+		if !c.want {
+			f.checkBound(key, limit, 0)
+		}
+	})
 }
 
 func TestRow03WhatAHungServerExecutesLaterIsDrawnForOnce(t *testing.T) {
@@ -233,29 +230,25 @@ func TestRow07ASlowServerIsBetterThanNone(t *testing.T) {
 // TestRow07AHandshakeOverASlowLinkIsNoOutage: on this link a handshake takes longer than
 // CallTimeout, a call does not.
 func TestRow07AHandshakeOverASlowLinkIsNoOutage(t *testing.T) {
-	t.Parallel()
-	for name, warm := range map[string]bool{"warmed by Ping": true, "cold": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server, proxy := behindProxy(t)
-			proxy.Set(redistest.Fate{Far: 100 * time.Millisecond})
-			l := server.fleet(1, ordinary(denying)).limiters[0]
-			conns := 0
-			if warm {
-				// Given a limiter whose connections are warm,
-				testkit.NoErr(t, l.Ping(t.Context()))
-				conns = proxy.Accepted()
-			}
-			// when requests come until one is served,
-			testkit.Eventually(t, "service", func() bool { return l.Allow(key) })
-			// then no call has failed meanwhile, for the connection that it had to wait for or for
-			// any other reason,
-			testkit.Check(t, l.Stats().Errors == 0, "%+v", l.Stats())
-			// and a warm limiter opened no further connection.
-			more := proxy.Accepted() - conns
-			testkit.Check(t, !warm || more == 0, "%d connections more", more)
-		})
-	}
+	each(t, map[string]bool{"warmed by Ping": true, "cold": false}, func(t *testing.T, warm bool) {
+		server, proxy := behindProxy(t)
+		proxy.Set(redistest.Fate{Far: 100 * time.Millisecond})
+		l := server.fleet(1, ordinary(denying)).limiters[0]
+		conns := 0
+		if warm {
+			// Given a limiter whose connections are warm,
+			testkit.NoErr(t, l.Ping(t.Context()))
+			conns = proxy.Accepted()
+		}
+		// when requests come until one is served,
+		testkit.Eventually(t, "service", func() bool { return l.Allow(key) })
+		// then no call has failed meanwhile, for the connection that it had to wait for or for
+		// any other reason,
+		testkit.Check(t, l.Stats().Errors == 0, "%+v", l.Stats())
+		// and a warm limiter opened no further connection.
+		more := proxy.Accepted() - conns
+		testkit.Check(t, !warm || more == 0, "%d connections more", more)
+	})
 }
 
 func TestRow07PrefetchingHidesASlowNetwork(t *testing.T) {

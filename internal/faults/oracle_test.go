@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"testing"
@@ -118,7 +119,7 @@ func (f *fleet) checkConserved() {
 // CallTimeout. The clients would wait for a minute.
 func (f *fleet) checkNobodyWaited(name string, from, to time.Duration) {
 	f.t.Helper()
-	s, most := f.seen(name, from, to), f.callTimeout()+slack
+	s, most := f.seen(name, from, to), cmp.Or(f.cfg.CallTimeout, lease.DefaultCallTimeout)+slack
 	testkit.Check(f.t, s.asked() > 0, "nobody asked for %q between %v and %v", name, from, to)
 	testkit.Check(f.t, s.slowest <= most, "a decision on %q took %v, at most %v is allowed", name, s.slowest, most)
 }

@@ -70,44 +70,45 @@ func hang(s *site) outage {
 		func() { testkit.NoErr(s.t, s.Signal(syscall.SIGCONT)) })
 }
 
-// outages are the ways in which a store goes away from all processes at once, and comes back.
-var outages = []struct {
-	name string
-	args []string
+// injection is a way in which a store goes away from all processes at once, and comes back.
+type injection struct {
+	args []string // of the server
 	how  func(*site) outage
-}{
+}
+
+var injections = map[string]injection{
 	// The server writes everything to its file before it answers, so it forgets nothing when it is
 	// killed.
-	{"Row01 Redis is down", []string{"--appendonly", "yes", "--appendfsync", "no"}, func(s *site) outage {
+	"Row01 Redis is down": {[]string{"--appendonly", "yes", "--appendfsync", "no"}, func(s *site) outage {
 		return mute(s.Kill, func() { s.Restart(s.t) })
 	}},
 	// It executes every probe that was sent meanwhile once it goes on.
-	{"Row03 a hung server", nil, hang},
+	"Row03 a hung server": {nil, hang},
 	// The network takes everything and answers nothing, and later serves new connections again. (It
 	// keeps every connection that a probe was sent over until the client's read timeout, a minute
 	// here: so the pool is larger than the number of probes.)
-	{"Row08 a black hole", nil, func(s *site) outage {
+	"Row08 a black hole": {nil, func(s *site) outage {
 		proxy := redistest.NewProxy(s.t, s.Addr)
 		s.addr, s.client = proxy.Addr, func(o *redis.Options) { o.PoolSize = 1000 }
 		return mute(func() { proxy.Set(redistest.Fate{BlackHole: true}) }, proxy.Pass)
 	}},
-	{"Row10 an exhausted pool delays renewals and not requests", nil, func(s *site) outage {
+	"Row10 an exhausted pool delays renewals and not requests": {nil, func(s *site) outage {
 		s.client = func(o *redis.Options) { o.PoolSize = 1 }
 		return hang(s)
 	}},
 	// The server has room for one client alone, and that is ours. It says so before it is asked, and
 	// go-redis does not read that: all that is heard is a broken pipe.
-	{"Row11 no more clients", nil, func(s *site) outage {
+	"Row11 no more clients": {nil, func(s *site) outage {
 		return mute(func() {
 			s.set("maxclients", "1")
 			s.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 		}, func() { s.set("maxclients", "10000") })
 	}},
-	{"Row22 a replica", nil, replica("READONLY")},
-	{"Row22 a replica without a master", []string{"--replica-serve-stale-data", "no"}, replica("MASTERDOWN")},
-	{"Row22 too few replicas", nil, setting("NOREPLICAS", "min-replicas-to-write", "1", "0")},
+	"Row22 a replica":                  {nil, replica("READONLY")},
+	"Row22 a replica without a master": {[]string{"--replica-serve-stale-data", "no"}, replica("MASTERDOWN")},
+	"Row22 too few replicas":           {nil, setting("NOREPLICAS", "min-replicas-to-write", "1", "0")},
 	// A directory where the dump should be: no save succeeds, whoever runs the test.
-	{"Row22 a server that cannot save", nil, func(s *site) outage {
+	"Row22 a server that cannot save": {nil, func(s *site) outage {
 		dump := filepath.Join(s.Dir, "dump.rdb")
 		save := func(want string) {
 			testkit.Eventually(s.t, "a save that ends with "+want, func() bool {
@@ -127,7 +128,7 @@ var outages = []struct {
 	}},
 	// A thousand keys in the base of the append-only file, each of which takes ten milliseconds to
 	// load.
-	{"Row22 a loading server", []string{"--appendonly", "yes", "--appendfsync", "no",
+	"Row22 a loading server": {[]string{"--appendonly", "yes", "--appendfsync", "no",
 		"--loading-process-events-interval-bytes", "1024"}, func(s *site) outage {
 		return refusal("LOADING", func() {
 			s.do("EVAL", "for i = 1, 1000 do redis.call('SET', 'filler' .. i, string.rep('x', 100)) end return 1", 0)
@@ -136,7 +137,7 @@ var outages = []struct {
 			s.RestartLoading(s.t, "--key-load-delay", "10000")
 		}, func() { s.set("key-load-delay", "0") })
 	}},
-	{"Row24 a busy server", []string{"--lua-time-limit", "1"}, func(s *site) outage {
+	"Row24 a busy server": {[]string{"--lua-time-limit", "1"}, func(s *site) outage {
 		endless := redis.NewClient(&redis.Options{Addr: s.Addr, ReadTimeout: -1, MaxRetries: -1})
 		s.t.Cleanup(func() { endless.Close() })
 		killed := make(chan error, 1)
@@ -152,7 +153,7 @@ var outages = []struct {
 		})
 	}},
 	// The server holds back everything that may write, as before a failover.
-	{"Row24 a paused server", nil, func(s *site) outage {
+	"Row24 a paused server": {nil, func(s *site) outage {
 		return mute(func() { s.do("CLIENT", "PAUSE", time.Hour.Milliseconds(), "WRITE") },
 			func() { s.do("CLIENT", "UNPAUSE") })
 	}},
@@ -176,14 +177,10 @@ type mode struct {
 // under load, it goes and comes back. What each mode promises meanwhile and afterwards is checked,
 // and what users saw is logged.
 func TestAnOutageIsGotThroughByPolicyFallback(t *testing.T) {
-	t.Parallel()
-	for _, c := range outages {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			s := start(t, c.args...)
-			suffer(s, c.how(s))
-		})
-	}
+	each(t, injections, func(t *testing.T, c injection) {
+		s := start(t, c.args...)
+		suffer(s, c.how(s))
+	})
 }
 
 func suffer(s *site, o outage) {

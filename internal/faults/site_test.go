@@ -38,6 +38,17 @@ type silentLog struct{}
 
 func (silentLog) Printf(context.Context, string, ...any) {}
 
+// each runs a test once for every case, all at the same time.
+func each[C any](t *testing.T, cases map[string]C, run func(t *testing.T, c C)) {
+	t.Parallel()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, c)
+		})
+	}
+}
+
 // site is a server of the test's own, and the operator's connection to it.
 type site struct {
 	*redistest.Server

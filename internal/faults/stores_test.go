@@ -25,9 +25,8 @@ type tap struct {
 
 	mu sync.Mutex
 	heard
-	kinds    map[string]error // every kind of error since forget
-	weights  map[int64]int64  // the active weight that the grant with this call counter told
-	mostHeld int64            // the largest holding that any reply left the limiter with
+	kinds   map[string]error // every kind of error since forget
+	weights map[int64]int64  // the active weight that the grant with this call counter told
 }
 
 // heard is what a limiter has heard.
@@ -35,6 +34,7 @@ type heard struct {
 	sent, failed int64 // calls since forget
 	err          error // the latest since forget
 	grant        lease.Grant
+	mostHeld     int64 // the largest holding that any reply left the limiter with
 
 	active int64 // the active weight by which the limiter goes: that of the grant accepted last
 	least  int64 // of active, since forget
@@ -104,7 +104,7 @@ func (s *tap) answer(c *lease.Call) {
 func (s *tap) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard = heard{grant: s.grant, active: s.active, least: s.active}
+	s.heard = heard{grant: s.grant, mostHeld: s.mostHeld, active: s.active, least: s.active}
 	clear(s.kinds)
 }
 
@@ -112,12 +112,6 @@ func (s *tap) counts() heard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.heard
-}
-
-func (s *tap) most() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mostHeld
 }
 
 // heardOf returns whether any error so far was an `is` and said what it says.
@@ -216,10 +210,9 @@ type wire struct {
 
 	mu sync.Mutex
 	// what a call ends with while the store is away; nil while it is there
-	down   func(ctx context.Context) error
-	calls  []time.Time // when each was sent
-	debts  int64       // reported in calls that were executed
-	repaid int64       // of debts: what the bucket had, and took
+	down  func(ctx context.Context) error
+	calls []time.Time // when each was sent
+	debts int64       // reported in calls that were executed
 }
 
 func newWire(trip func() time.Duration) *wire {
@@ -250,10 +243,13 @@ func (w *wire) goDown(how func(context.Context) error) {
 // Exchange implements lease.Store.
 func (w *wire) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	w.mu.Lock()
-	for range calls {
-		w.calls = append(w.calls, time.Now())
-	}
 	down := w.down
+	for _, c := range calls {
+		w.calls = append(w.calls, time.Now())
+		if down == nil {
+			w.debts += c.Request.Debt
+		}
+	}
 	w.mu.Unlock()
 	if down != nil {
 		err := down(ctx)
@@ -265,24 +261,9 @@ func (w *wire) Exchange(ctx context.Context, calls []*lease.Call, done func([]*l
 	}
 	trip := w.trip()
 	time.Sleep(trip / 2) // the network, in virtual time
-	w.repay(calls)
 	w.MemoryStore.Exchange(ctx, calls, func([]*lease.Call) {})
 	time.Sleep(trip - trip/2)
 	done(calls)
-}
-
-// repay notes what the bucket will take of the debts that calls report.
-func (w *wire) repay(calls []*lease.Call) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range calls {
-		if debt := c.Request.Debt; debt > 0 {
-			w.debts += debt
-			if st, err := w.Configure(context.Background(), c.Key, lease.OpInspect, lease.Config{}); err == nil {
-				w.repaid += min(debt, st.Levels[0])
-			}
-		}
-	}
 }
 
 // most is the largest number of calls that were sent within any second from `from` on.

@@ -60,50 +60,46 @@ func (s *sentinels) current(t *testing.T) string {
 }
 
 func TestRow18SentinelReplacesAKilledMasterAndTheLimiterFollows(t *testing.T) {
-	t.Parallel()
-	for name, fallback := range map[string]hybrid.Fallback{"FallbackDeny": hybrid.FallbackDeny,
-		"FallbackLocalShare": hybrid.FallbackLocalShare} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			// Given three processes that ask for more than the rate, whose clients ask the Sentinels where
-			// the master is,
-			s := startSentinels(t)
-			var stores []lease.Store
-			for range 3 {
-				stores = append(stores, storeOn(t, redis.NewFailoverClient(&redis.FailoverOptions{
-					MasterName: masterName, SentinelAddrs: s.addrs})))
-			}
-			f := newFleet(t, with(busy, hybrid.Policy{Fallback: fallback}), stores...)
-			f.store = s.replica.store()
-			load := f.load(key, 2*int(busy.Tokens))
-			f.warm()
-			f.awaitRecovery(busy.Tokens)
-			// when the master is killed,
-			killed := f.now()
-			s.master.Kill()
-			// then the processes go on by what Policy.Fallback says, and nobody waits,
-			testkit.Eventually(t, "calls that fail", func() bool { return f.stats().Errors >= 3 })
-			testkit.Eventually(t, "a new master", func() bool { return s.current(t) == s.replica.Addr })
-			elected := f.now()
-			// and follow to the new one within 2T of the election.
-			f.checkRecovers(busy.Tokens)
-			back := f.now()
-			load.stop()
-			t.Logf("a new master %v after the kill, a second at the rate %v after it; meanwhile %v; %d by fallback",
-				elected-killed, back-killed, f.seen(key, killed, back), f.stats().Fallback)
-			f.checkNobodyWaited(key, killed, back)
-			switch without := f.stats().Fallback; fallback {
-			case hybrid.FallbackDeny:
-				// Through all of it (1) holds.
-				f.checkBound(key, busy, 0)
-				testkit.Check(t, without == 0, "%d admitted without the store", without)
-			case hybrid.FallbackLocalShare:
-				// At most a local burst of each process and its share of the rate more: here, both once over.
-				f.checkBound(key, hybrid.PerSecond(2*busy.Tokens).WithBurst(2*busy.Burst), 0)
-				testkit.Check(t, without > 0, "nothing was admitted without the store")
-			}
-		})
-	}
+	each(t, map[string]hybrid.Fallback{"FallbackDeny": hybrid.FallbackDeny,
+		"FallbackLocalShare": hybrid.FallbackLocalShare}, func(t *testing.T, fallback hybrid.Fallback) {
+		// Given three processes that ask for more than the rate, whose clients ask the Sentinels where
+		// the master is,
+		s := startSentinels(t)
+		var stores []lease.Store
+		for range 3 {
+			stores = append(stores, storeOn(t, redis.NewFailoverClient(&redis.FailoverOptions{
+				MasterName: masterName, SentinelAddrs: s.addrs})))
+		}
+		f := newFleet(t, with(busy, hybrid.Policy{Fallback: fallback}), stores...)
+		f.store = s.replica.store()
+		load := f.load(key, 2*int(busy.Tokens))
+		f.warm()
+		f.awaitRecovery(busy.Tokens)
+		// when the master is killed,
+		killed := f.now()
+		s.master.Kill()
+		// then the processes go on by what Policy.Fallback says, and nobody waits,
+		testkit.Eventually(t, "calls that fail", func() bool { return f.stats().Errors >= 3 })
+		testkit.Eventually(t, "a new master", func() bool { return s.current(t) == s.replica.Addr })
+		elected := f.now()
+		// and follow to the new one within 2T of the election.
+		f.checkRecovers(busy.Tokens)
+		back := f.now()
+		load.stop()
+		t.Logf("a new master %v after the kill, a second at the rate %v after it; meanwhile %v; %d by fallback",
+			elected-killed, back-killed, f.seen(key, killed, back), f.stats().Fallback)
+		f.checkNobodyWaited(key, killed, back)
+		switch without := f.stats().Fallback; fallback {
+		case hybrid.FallbackDeny:
+			// Through all of it (1) holds.
+			f.checkBound(key, busy, 0)
+			testkit.Check(t, without == 0, "%d admitted without the store", without)
+		case hybrid.FallbackLocalShare:
+			// At most a local burst of each process and its share of the rate more: here, both once over.
+			f.checkBound(key, hybrid.PerSecond(2*busy.Tokens).WithBurst(2*busy.Burst), 0)
+			testkit.Check(t, without > 0, "nothing was admitted without the store")
+		}
+	})
 }
 
 // calm is what the tests of clusters ask of each key: half of what its limit gives, so that
@@ -213,8 +209,8 @@ func TestRow19AFailoverInAClusterDegradesItsSlotsOnly(t *testing.T) {
 
 func TestRow20AShardWithoutAReplicaTakesDownItsOwnKeysOrAll(t *testing.T) {
 	t.Parallel()
-	for coverage, others := range map[string]bool{"no": true, "yes": false} {
-		t.Run("require full coverage "+coverage, func(t *testing.T) {
+	for name, coverage := range map[string]string{"any slots will do": "no", "all slots are required": "yes"} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// Given a cluster without replicas,
 			s := startShards(t, false, calmly, "--cluster-require-full-coverage", coverage)
@@ -229,7 +225,7 @@ func TestRow20AShardWithoutAReplicaTakesDownItsOwnKeysOrAll(t *testing.T) {
 			testkit.Eventually(t, "that its key is denied", func() bool { return s.next(lost, 200).admitted == 0 })
 			testkit.Eventually(t, "the state of the other", func() bool {
 				seen := s.next(kept, 200)
-				return others && seen.denied == 0 || !others && seen.admitted == 0
+				return coverage == "no" && seen.denied == 0 || coverage == "yes" && seen.admitted == 0
 			})
 			s.check(killed, lost, kept)
 		})
