@@ -2,10 +2,13 @@ package search
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
@@ -153,4 +156,70 @@ func FuzzThreshold(f *testing.F) {
 			t.Fatalf("%q holds for intervals, but not for values in them: %v", text, err)
 		}
 	})
+}
+
+func TestTheFrontIsWhatNothingBeats(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, c := range []struct {
+		rows [][]float64
+		want []bool
+	}{
+		{nil, []bool{}},
+		{[][]float64{nil, {1}, {0}, {0}}, []bool{false, false, true, true}},            // equal rows stand together
+		{[][]float64{{1, 3}, {2, 2}, {3, 1}, {2, 3}}, []bool{true, true, true, false}}, // beaten by two
+		{[][]float64{{1, 1}, {1, 2}, {2, 1}}, []bool{true, false, false}},              // better in one alone
+		{[][]float64{{nan, 0}, {5, 5}, {-inf, nan}}, []bool{false, true, false}},       // what is unknown beats none
+		{[][]float64{{-inf, 3}, {inf, 2}, {0, 3}, nil}, []bool{true, true, false, false}},
+		{[][]float64{{1, 1, 1, 2}, {1, 1, 1, 1}}, []bool{false, true}},
+	} {
+		testkit.Check(t, slices.Equal(paretoFront(c.rows), c.want), "%v: %v, want %v", c.rows, paretoFront(c.rows), c.want)
+	}
+	// Of many rows, each is beaten by one of the front, or on it.
+	r := testkit.Rand(t)
+	for range 500 {
+		rows := make([][]float64, 1+r.IntN(40))
+		for i := range rows {
+			rows[i] = []float64{float64(r.IntN(9)), float64(r.IntN(9)), float64(r.IntN(9))}
+		}
+		on := paretoFront(rows)
+		for i, row := range rows {
+			beaten := false
+			for k, other := range rows {
+				beaten = beaten || on[k] && slices.Max([]float64{other[0] - row[0], other[1] - row[1], other[2] - row[2]}) <= 0 && !slices.Equal(other, row)
+			}
+			testkit.Must(t, on[i] != beaten, "%v: row %d: on the front: %v, beaten: %v", rows, i, on[i], beaten)
+		}
+	}
+}
+
+func TestObjectivesAreFiguresWithADirection(t *testing.T) {
+	for text, want := range map[string][]Objective{
+		"admitted_vs_central:max,calls_per_s:min": {{"admitted_vs_central", true}, {"calls_per_s", false}},
+		"jain, stranded": {{"jain", true}, {"stranded", false}},
+		"jain:min":       {{"jain", false}},
+	} {
+		got, err := ParseObjectives(text)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                    `there is no figure ""; the figures are offered, admitted`,
+		"calls":               `there is no figure "calls"`,
+		"jain:up":             `"up" must be min or max`,
+		"jain,calls_per_s:":   `"" must be min or max`,
+		"jain,burnt,jain:max": "jain is there twice",
+	} {
+		if _, err := ParseObjectives(text); !errors.Is(err, ErrObjective) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestAnObjectiveScoresSoThatLessIsBetter(t *testing.T) {
+	f := sim.Figures{Jain: sim.Figure{Mean: 0.9}, CallsPerS: sim.Figure{Mean: 70}}
+	if got := scores([]Objective{{"jain", true}, {"calls_per_s", false}}, &f); !slices.Equal(got, []float64{-0.9, 70}) {
+		t.Error(got)
+	}
+	scores(DefaultObjectives(), &f) // panics if there is no such figure
 }
