@@ -24,7 +24,7 @@ var ErrNotConserved = errors.New("sim: tokens lost or forged")
 type books struct {
 	time    *agenda
 	central []rival.Central // of each key
-	account                 // the fleet's
+	score                   // the fleet's
 	waits   report.Waits
 	rivals  []*contender
 	numbers []int // of each process, its number as rivals know it
@@ -43,16 +43,16 @@ type books struct {
 	burntBefore              int64 // in the warm-up
 }
 
-// account is what was decided in one way.
-type account struct {
+// score is what one algorithm decided: the fleet's, or a rival's.
+type score struct {
 	audit audit.Auditor
 	tally report.Tally
 }
 
-// contender is a rival with its account.
+// contender is a rival with its score.
 type contender struct {
 	rival.Algorithm
-	account
+	score
 	tripsWarm int64 // round trips in the warm-up
 }
 
@@ -61,7 +61,7 @@ type contender struct {
 func newBooks(time *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 	keys, processes := s.Keys.Count, len(f.processes)
 	b := books{
-		time: time, account: newAccount(s, f, s.Policy.Overcommit), waits: report.NewWaits(s.Duration),
+		time: time, score: newScore(s, f, s.Policy.Overcommit), waits: report.NewWaits(s.Duration),
 		numbers: make([]int, processes), offeredBy: make([]int64, processes),
 	}
 	central, err := rival.NewCentral(s.Limits)
@@ -85,20 +85,20 @@ func newBooks(time *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 		if err != nil {
 			return books{}, fmt.Errorf("%w: rivals: %w", scenario.ErrInvalidScenario, err)
 		}
-		b.rivals = append(b.rivals, &contender{Algorithm: a, account: newAccount(s, f, 0)})
+		b.rivals = append(b.rivals, &contender{Algorithm: a, score: newScore(s, f, 0)})
 	}
 	return b, nil
 }
 
-// newAccount audits promise (1) for every key of s.
-func newAccount(s *scenario.Scenario, f *fleet, overcommit int64) account {
+// newScore audits promise (1) for every key of s.
+func newScore(s *scenario.Scenario, f *fleet, overcommit int64) score {
 	var bounds []audit.Bound
 	for _, l := range s.Limits {
 		bounds = append(bounds, audit.Bound{
 			Tokens: l.Tokens, Per: l.Per, Burst: l.Capacity(), Overcommit: overcommit,
 		})
 	}
-	return account{audit.NewAuditor(bounds, s.Keys.Count), report.NewTally(len(f.processes), s.Keys.Count)}
+	return score{audit.NewAuditor(bounds, s.Keys.Count), report.NewTally(len(f.processes), s.Keys.Count)}
 }
 
 // asked books a request, which one central bucket and all rivals decide at once.
@@ -164,11 +164,11 @@ func (b *books) executed(c *call, stored bool) {
 	}
 	x.drawn = append(x.drawn, b.audit.Open(b.time.now, c.entry.key, c.grant.Waited))
 	c.time = len(x.drawn)
-	b.abandon(c.entry)
+	b.lapse(c.entry)
 }
 
-// abandon books that a call whose answer the holder does not wait for any more admits nobody.
-func (b *books) abandon(e *entry) {
+// lapse books that a call whose answer the holder does not wait for any more admits nobody.
+func (b *books) lapse(e *entry) {
 	if x := &e.last; len(x.drawn) > 0 && (x.seq != e.asked || !e.client.IsOpen()) {
 		b.audit.Close(e.key, false, x.drawn...)
 		x.drawn = x.drawn[:0]

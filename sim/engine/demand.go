@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"cmp"
-
 	"github.com/yuzhi-go/yuzhi/sim/arrival"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -19,8 +17,8 @@ type demand struct {
 	keys    *random.Weights
 	sources []source // of each process
 	users   []user
-	loads   []load // of each group
-	traces  map[*scenario.Workload]*trace
+	loads   map[*scenario.Workload]*shared
+	first   []int // of each group: the number of its first process, of all that share the workload
 	largest int64 // tokens that one request may ask for
 }
 
@@ -34,16 +32,11 @@ type source struct {
 	usersOf int32   // the life in which they began
 }
 
-// load is a group's part of a workload.
-type load struct {
-	rate  float64 // requests per second of all its processes
-	first int     // the number of its first process, of all that share the workload
-}
-
-// trace is a recorded workload, which all processes that share it divide between them.
-type trace struct {
+// shared is what the groups have in common that share a workload.
+type shared struct {
+	shares    float64 // of all of them
 	processes int
-	recording *arrival.Recording
+	recording *arrival.Recording // which all processes divide between them
 }
 
 // request is one question to a process.
@@ -67,41 +60,33 @@ type user struct {
 // prepare makes the sources of f's processes ready.
 func (d *demand) prepare(f *fleet) {
 	d.keys, d.largest = arrival.KeyWeights(d.s.Keys), f.processes[0].config.Capacity()
-	d.sources, d.traces = make([]source, len(f.processes)), map[*scenario.Workload]*trace{}
-	shares := 0.0
-	for _, g := range f.groups {
-		if g.Workload == nil {
-			shares += g.Share
-		}
-	}
+	d.sources, d.loads = make([]source, len(f.processes)), map[*scenario.Workload]*shared{}
 	for i, g := range f.groups {
-		part := 1.0
-		if g.Workload == nil {
-			part = g.Share / cmp.Or(shares, 1)
+		l := d.loads[g.load]
+		if l == nil {
+			l = &shared{}
+			d.loads[g.load] = l
 		}
-		all := d.traces[g.load]
-		if all == nil {
-			all = &trace{}
-			d.traces[g.load] = all
-		}
-		d.loads = append(d.loads, load{float64(part * d.s.RateOf(g.load)), all.processes})
-		all.processes += len(g.members)
+		d.first = append(d.first, l.processes)
+		l.processes += len(g.members)
+		l.shares += g.Share
 		for rank, p := range g.members {
 			d.sources[p.index].moments = random.New(d.seed, streamArrivals, uint64(i), uint64(rank))
 		}
 	}
-	for workload, all := range d.traces {
+	for workload, l := range d.loads {
 		if workload.Kind == scenario.Replay {
-			all.recording = arrival.NewRecording(workload.Trace, all.processes, workload.Repeated)
+			l.recording = arrival.NewRecording(workload.Trace, l.processes, workload.Repeated)
 		}
 	}
 }
 
 // divide divides a group's load between those of its processes that are meant to run.
 func (d *demand) divide(g *group) {
+	rate := float64(g.Share / d.loads[g.load].shares * d.s.RateOf(g.load))
 	shares := arrival.Shares(g.count, g.Skew)
 	for i, p := range g.members[:g.count] {
-		d.sources[p.index].rate = float64(d.loads[g.place].rate * shares[i])
+		d.sources[p.index].rate = float64(rate * shares[i])
 		if p.state == running {
 			d.begin(p)
 		}
@@ -117,7 +102,7 @@ func (d *demand) begin(p *process) {
 		d.seat(p)
 		return
 	case scenario.Replay:
-		src.stream = arrival.NewReplayer(d.traces[g.load].recording, d.loads[g.place].first+p.rank, d.time.now)
+		src.stream = arrival.NewReplayer(d.loads[g.load].recording, d.first[g.place]+p.rank, d.time.now)
 	case scenario.Adversary:
 		src.stream = arrival.Every(p.config.Target / 4)
 	default:

@@ -213,7 +213,7 @@ func (e *entry) ask() {
 func (e *entry) poll() (call bool, next clock.Instant) {
 	now := e.Now()
 	due := e.client.Tick(now, e.fleet.network.linkOf(e).latency.Quantile())
-	e.fleet.books.abandon(e)
+	e.fleet.books.lapse(e)
 	switch {
 	case e.client.Closed():
 		e.finish()

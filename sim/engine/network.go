@@ -61,7 +61,7 @@ type batch struct {
 	id      int32
 	p       *process
 	life    int32 // of the process
-	link    int32
+	link    *link
 	shard   int32
 	calls   []call
 	sent    clock.Instant
@@ -82,13 +82,12 @@ const (
 func (n *network) join(p *process, shards int) { n.ports[p.index].links = make([]link, shards+1) }
 
 // linkOf is the link that e's calls take.
-func (n *network) linkOf(e *entry) *link { return &n.ports[e.p.index].links[n.placeOf(e)] }
-
-func (n *network) placeOf(e *entry) int32 {
+func (n *network) linkOf(e *entry) *link {
+	links := n.ports[e.p.index].links
 	if e.known {
-		return e.shard
+		return &links[e.shard]
 	}
-	return int32(len(n.ports[e.p.index].links) - 1)
+	return &links[len(links)-1]
 }
 
 // add puts a call into the batch that leaves at the end of this instant, and returns its number.
@@ -100,7 +99,7 @@ func (n *network) add(e *entry, r *lease.Request) int64 {
 	return n.made
 }
 
-// batchOf is the batch that e's link gathers in this instant for e's shard.
+// batchOf is the batch that e's link gathers in this instant for e's shard; it may be a new one.
 func (n *network) batchOf(e *entry) *batch {
 	l := n.linkOf(e)
 	for _, b := range slices.Backward(l.open) {
@@ -108,7 +107,7 @@ func (n *network) batchOf(e *entry) *batch {
 			return b
 		}
 	}
-	b := n.newBatch(batch{p: e.p, life: e.p.life, link: n.placeOf(e), shard: e.shard})
+	b := n.newBatch(batch{p: e.p, life: e.p.life, link: l, shard: e.shard})
 	l.open = append(l.open, b)
 	n.time.at(n.time.now, evFlush, b.id)
 	return b
@@ -129,8 +128,7 @@ func (n *network) flush(b *batch) {
 		n.end(b)
 		return
 	}
-	port := &n.ports[b.p.index]
-	l := &port.links[b.link]
+	l := b.link
 	l.open = slices.DeleteFunc(l.open, func(o *batch) bool { return o == b })
 	now := n.time.now
 	l.lastSent = b.p.local(now)
@@ -153,7 +151,7 @@ func (n *network) flush(b *batch) {
 		c := n.newBatch(batch{p: b.p, life: b.life, shard: b.shard, wait: copied})
 		c.calls = append(c.calls, b.calls...)
 		at := now + n.oneWay()
-		if n.s.DuplicatesAfter > 0 {
+		if port := &n.ports[b.p.index]; n.s.DuplicatesAfter > 0 {
 			at = max(at+int64(n.s.DuplicatesAfter), port.copiedAt)
 			port.copiedAt = at
 		}
@@ -214,9 +212,7 @@ func (n *network) abandon(b *batch) {
 	b.wait = abandoned
 	n.time.cancel(evOverdue, b.id)
 	n.time.cancel(evGone, b.id)
-	if b.p.life == b.life {
-		n.ports[b.p.index].links[b.link].underWay--
-	}
+	b.link.underWay--
 	n.reuse(b)
 }
 

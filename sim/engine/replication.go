@@ -72,13 +72,13 @@ func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 
 // foresee makes the events that the scenario names.
 func (r *replication) foresee() {
-	plan := func(at time.Duration, act func()) {
+	add := func(at time.Duration, act func()) {
 		r.time.at(int64(at), evAct, int32(len(r.acts)))
 		r.acts = append(r.acts, act)
 	}
 	for _, g := range r.fleet.groups {
 		for _, step := range g.Scale {
-			plan(step.At, func() {
+			add(step.At, func() {
 				r.fleet.scale(g, step)
 				r.demand.divide(g)
 			})
@@ -87,11 +87,11 @@ func (r *replication) foresee() {
 	for i := range r.s.Redis.Faults {
 		f := &r.s.Redis.Faults[i]
 		if f.Kind == scenario.FaultFailover {
-			plan(max(0, f.At-f.Lost), func() { r.redis.snapshot(f) })
+			add(max(0, f.At-f.Lost), func() { r.redis.snapshot(f) })
 		}
-		plan(f.At, func() { r.redis.fault(f, 1) })
+		add(f.At, func() { r.redis.fault(f, 1) })
 		if f.Kind != scenario.FaultClockStep {
-			plan(f.At+f.For, func() { r.redis.fault(f, -1) })
+			add(f.At+f.For, func() { r.redis.fault(f, -1) })
 		}
 	}
 	for _, p := range r.fleet.processes {
@@ -99,7 +99,7 @@ func (r *replication) foresee() {
 		r.fleet.plan(p, evKill)
 	}
 	if r.s.Warmup > 0 {
-		plan(r.s.Warmup, r.warm)
+		add(r.s.Warmup, r.warm)
 	}
 	r.time.at(r.recorder.Step, evSample, 0)
 }
@@ -258,21 +258,21 @@ func (r *replication) sample() {
 // outcome sums the replication up.
 func (r *replication) outcome() report.Outcome {
 	b, seconds := &r.books, (r.s.Duration - r.s.Warmup).Seconds()
-	own, shares := r.compared(&b.account, r.network.trips)
+	own, shares := r.compared(&b.score, r.network.trips)
 	o := report.Outcome{Seed: r.seed, Requests: b.requests, Most: r.fleet.most, Series: r.recorder.Series}
 	o.Figures = report.Figures{
-		Offered: once(b.offered), CentralAdmitted: once(b.centralAdmitted),
+		Offered: figure(b.offered), CentralAdmitted: figure(b.centralAdmitted),
 		Admitted: own.Admitted, AdmittedVsCentral: own.AdmittedVsCentral, BoundExceededBy: own.BoundExceededBy,
 		FalseRejectRatio: own.FalseRejectRatio, SwappedRatio: own.SwappedRatio, RoundTripsPerS: own.RoundTripsPerS,
 		Jain: own.Jain, WorstShare: own.WorstShare,
-		CallsPerS: once(float64(r.network.calls()) / seconds), RedisCPU: once(float64(r.redis.cpu()) / 1e9 / seconds),
-		Stranded: once(r.recorder.Stranded()), Burnt: once(b.burnt(r.fleet.entries.all) - b.burntBefore),
-		Degraded:  once(b.degraded),
-		WaitMsP50: once(b.waits.Quantile(50)), WaitMsP99: once(b.waits.Quantile(99)),
-		WaitMsMax: once(b.waits.Quantile(100)),
+		CallsPerS: figure(float64(r.network.calls()) / seconds), RedisCPU: figure(float64(r.redis.cpu()) / 1e9 / seconds),
+		Stranded: figure(r.recorder.Stranded()), Burnt: figure(b.burnt(r.fleet.entries.all) - b.burntBefore),
+		Degraded:  figure(b.degraded),
+		WaitMsP50: figure(b.waits.Quantile(50)), WaitMsP99: figure(b.waits.Quantile(99)),
+		WaitMsMax: figure(b.waits.Quantile(100)),
 	}
 	for _, c := range b.rivals {
-		x, _ := r.compared(&c.account, c.RoundTrips()-c.tripsWarm)
+		x, _ := r.compared(&c.score, c.RoundTrips()-c.tripsWarm)
 		o.Rivals = append(o.Rivals, x)
 	}
 	for i, p := range r.fleet.processes {
@@ -285,7 +285,7 @@ func (r *replication) outcome() report.Outcome {
 }
 
 // compared are the figures that the fleet and its rivals have in common, and the processes' shares.
-func (r *replication) compared(a *account, trips int64) (report.RivalReport, []float64) {
+func (r *replication) compared(a *score, trips int64) (report.RivalReport, []float64) {
 	weights := make([]int64, len(r.fleet.processes))
 	for i, p := range r.fleet.processes {
 		weights[i] = p.group.Weight
@@ -293,16 +293,16 @@ func (r *replication) compared(a *account, trips int64) (report.RivalReport, []f
 	fair := report.FairnessOf(r.books.offeredBy, a.tally.ByProcess, weights)
 	central := r.books.centralAdmitted
 	return report.RivalReport{
-		Admitted:          once(a.tally.Admitted),
-		AdmittedVsCentral: once(report.Part(a.tally.Admitted, central, 1)),
-		BoundExceededBy:   once(a.audit.ExceededBy()),
-		FalseRejectRatio:  once(report.Part(a.tally.FalseRejects, central, 0)),
-		SwappedRatio:      once(report.Part(a.tally.Swapped, central, 0)),
-		RoundTripsPerS:    once(float64(trips) / (r.s.Duration - r.s.Warmup).Seconds()),
-		Jain:              once(fair.Jain),
-		WorstShare:        once(fair.Worst),
+		Admitted:          figure(a.tally.Admitted),
+		AdmittedVsCentral: figure(report.Part(a.tally.Admitted, central, 1)),
+		BoundExceededBy:   figure(a.audit.ExceededBy()),
+		FalseRejectRatio:  figure(report.Part(a.tally.FalseRejects, central, 0)),
+		SwappedRatio:      figure(report.Part(a.tally.Swapped, central, 0)),
+		RoundTripsPerS:    figure(float64(trips) / (r.s.Duration - r.s.Warmup).Seconds()),
+		Jain:              figure(fair.Jain),
+		WorstShare:        figure(fair.Worst),
 	}, fair.Shares
 }
 
-// once is a figure of one replication.
-func once[T int64 | float64](x T) report.Figure { return report.Figure{Mean: float64(x)} }
+// figure is one of a single replication.
+func figure[T int64 | float64](x T) report.Figure { return report.Figure{Mean: float64(x)} }
