@@ -201,9 +201,6 @@ func (d *decoder) list(path string, n *yaml.Node, v reflect.Value) {
 		element := reflect.New(v.Type().Elem()).Elem()
 		d.value(path, item, element)
 		v.Set(reflect.Append(v, element))
-		if d.left < 0 {
-			return
-		}
 	}
 }
 

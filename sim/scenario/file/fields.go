@@ -122,8 +122,8 @@ func unprefixed(err error) error {
 	if err == nil {
 		return nil
 	}
-	names := []string{scenario.ErrQuantity.Error() + ": ", "", lease.ErrInvalidLimit.Error() + ": ", "", "\n", "; "}
-	return errors.New(strings.NewReplacer(names...).Replace(err.Error()))
+	quantity, limit := scenario.ErrQuantity.Error()+": ", lease.ErrInvalidLimit.Error()+": "
+	return errors.New(strings.NewReplacer(quantity, "", limit, "", "\n", "; ").Replace(err.Error()))
 }
 
 // scalarText is the text that setScalar reads as v. A value that is none of its type's words is its
@@ -151,7 +151,8 @@ func scalarText(v reflect.Value) string {
 
 // fieldsOf are the fields of struct type t that a file may set, in the order of their declaration.
 func fieldsOf(t reflect.Type) []reflect.StructField {
-	return slices.DeleteFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return f.Tag.Get("json") == "-" })
+	noField := func(f reflect.StructField) bool { return f.Tag.Get("json") == "-" }
+	return slices.DeleteFunc(reflect.VisibleFields(t), noField)
 }
 
 // namesOf are what a file calls them.
@@ -178,9 +179,10 @@ func join(path, name string) string { return strings.TrimPrefix(path+"."+name, "
 // the files that it names. A trace without a file cannot be written, nor can a text that is not
 // UTF-8; the error wraps ErrInvalid.
 func Marshal(s scenario.Scenario) ([]byte, error) {
-	noFile := func(w *scenario.Workload) bool { return w != nil && w.Trace != nil && w.File == "" }
-	if noFile(&s.Workload) || slices.ContainsFunc(s.Groups, func(g scenario.Group) bool { return noFile(g.Workload) }) {
-		return nil, fmt.Errorf("%w: there is a trace without a file", ErrInvalid)
+	for _, g := range append(slices.Clip(s.Groups), scenario.Group{Workload: &s.Workload}) {
+		if w := g.Workload; w != nil && w.Trace != nil && w.File == "" {
+			return nil, fmt.Errorf("%w: there is a trace without a file", ErrInvalid)
+		}
 	}
 	return marshal(reflect.ValueOf(s), 0)
 }

@@ -123,7 +123,8 @@ func (d *decoder) element(path, name string, inBrackets bool, v reflect.Value) (
 	switch {
 	case err == nil && inBrackets:
 		if i < 0 || i >= v.Len() {
-			d.bad(fmt.Sprintf("%s[%d]", path, i), place{}, "is not there: the list has %d elements, from [0] on", v.Len())
+			path = fmt.Sprintf("%s[%d]", path, i)
+			d.bad(path, place{}, "is not there: the list has %d elements, from [0] on", v.Len())
 			return 0, false
 		}
 	case isGroups:

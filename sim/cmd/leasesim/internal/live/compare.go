@@ -31,7 +31,8 @@ func (o Options) Scenario() sim.Scenario {
 	}
 	c := o.config()
 	return sim.Scenario{
-		Duration: o.Duration, Limits: c.Limits, Policy: c.Policy, Groups: []sim.Group{{Count: o.Processes}}, Workload: w,
+		Duration: o.Duration, Limits: c.Limits, Policy: c.Policy,
+		Groups: []sim.Group{{Count: o.Processes}}, Workload: w,
 	}
 }
 
@@ -44,12 +45,14 @@ func FromScenario(s sim.Scenario) (Options, error) {
 	var errs []error
 	demand := func(holds bool, format string, args ...any) {
 		if !holds {
-			errs = append(errs, fmt.Errorf("%w: live cannot run this scenario: "+format, append([]any{ErrUsage}, args...)...))
+			err := fmt.Errorf(format, args...)
+			errs = append(errs, fmt.Errorf("%w: live cannot run this scenario: %w", ErrUsage, err))
 		}
 	}
 	o := Options{
-		Processes: s.Groups[0].Count, Duration: s.Duration, Key: NewKey(), Offered: s.Workload.Load, Shape: ShapeSteady,
-		Overcommit: s.Policy.Overcommit, Target: s.Policy.Target, TTL: s.Policy.TTL, Strict: s.Policy.StrictExpiry,
+		Processes: s.Groups[0].Count, Duration: s.Duration, Key: NewKey(),
+		Offered: s.Workload.Load, Shape: ShapeSteady, Overcommit: s.Policy.Overcommit,
+		Target: s.Policy.Target, TTL: s.Policy.TTL, Strict: s.Policy.StrictExpiry,
 	}
 	if len(s.Limits) == 1 && s.Limits[0].Per == time.Second {
 		o.Rate, o.Burst = s.Limits[0].Tokens, s.Limits[0].Capacity()
@@ -62,7 +65,8 @@ func FromScenario(s sim.Scenario) (Options, error) {
 	if s.Workload.Kind == sim.Sync {
 		o.Shape, o.Within = ShapeBursts, s.Workload.Within
 		demand(o.Within >= withinMin,
-			"workload.within is %v, must be at least %v: no process asks for a burst at one instant", o.Within, withinMin)
+			"workload.within is %v, must be at least %v: no process asks for a burst at one instant",
+			o.Within, withinMin)
 		demand(s.Duration%period == 0, "duration is %v, must be a multiple of workload.every (%v): "+
 			"how many bursts there are would be chance", s.Duration, period)
 	} else {
