@@ -264,7 +264,8 @@ func (b *Bucket) room(k int, ledger int64) int64 {
 // rest that already reaches the brim counts now, or it would be credited again after the next draw.
 func (b *Bucket) brim(k int, room int64) {
 	sc := &b.scales[k]
-	if room <= 0 || room < sc.Step && room*sc.Tick <= sc.Step*b.rest[k] { // a negative room may not be multiplied
+	// A negative room may not be multiplied.
+	if room <= 0 || room < sc.Step && room*sc.Tick <= sc.Step*b.rest[k] {
 		b.level[k] += max(room, 0)
 		b.rest[k] = 0
 	}

@@ -101,7 +101,8 @@ func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 	if g.Short {
 		v := b.fairView(r)
 		m := b.fair.least(v)
-		g.Delay = duration(b.fair.delay(v, rec.debit, m, b.refillTime(m), active == r.Weight, b.ring.ledger() > 0))
+		alone, othersHold := active == r.Weight, b.ring.ledger() > 0
+		g.Delay = duration(b.fair.delay(v, rec.debit, m, b.refillTime(m), alone, othersHold))
 	}
 }
 

@@ -32,8 +32,7 @@ func (c *Client) Low() { c.tookLow.Store(true) }
 // Tick lets time pass up to now and says what is due. rtt is the 99th percentile of the round trips
 // to the key's node, 0 where it is not known. A client that was leaving may be closed afterwards.
 func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
-	if c.tookLow.Load() {
-		c.tookLow.Store(false)
+	if c.tookLow.Swap(false) {
 		c.low = true
 	}
 	if c.stage == leaving && c.Idle() {

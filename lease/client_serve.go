@@ -41,7 +41,7 @@ func (c *Client) distribute(now clock.Instant, got Accepted) {
 		}
 	}
 	c.sendBack(got.Waited, got.draw)
-	c.returnToPool(got.Reserved, got.draw)
+	c.putBack(c.host.Now(), got.Reserved, got.draw)
 }
 
 // serveFromPool serves the queue after tokens have come back to the pool.
@@ -104,7 +104,7 @@ func (c *Client) collect(w *Waiter) {
 func (c *Client) takeFor(n int64) bool {
 	ok := c.takeWaiting(n)
 	if ok && c.policy.StrictExpiry && c.deadline <= c.host.Now() {
-		c.putBack(n, c.drawn()) // to be burnt by Expire: no report comes between
+		c.burnTaken(n)
 		c.Expire(c.host.Now())
 		return false
 	}
@@ -130,16 +130,6 @@ func (c *Client) give(w *Waiter, n int64, d draw, from Origin) {
 	c.host.Handed(w, n, from)
 }
 
-// returnToPool gives back n tokens of draw d that came through the pool and were not used. If their
-// lease has ended meanwhile they may not be in the pool again, not even for a moment.
-func (c *Client) returnToPool(n int64, d draw) {
-	if n > 0 && c.host.Now() >= c.deadline {
-		c.sendBack(n, d)
-		return
-	}
-	c.putBack(n, d)
-}
-
 // keepUntil is how long a waiting request keeps what it has collected, from the last reply on:
 // after two T the bucket has forgotten what it leased.
 func (c *Client) keepUntil(now clock.Instant) clock.Instant { return now.Add(2 * c.TTL()) }
@@ -157,16 +147,17 @@ func (c *Client) forfeit(w *Waiter) {
 
 // settle takes w off the queue and tells it d. Tokens that it does not need go back.
 func (c *Client) settle(w *Waiter, d Decision) {
-	needed := d.OK() && d.Source != SourceFallback
-	if !needed && c.host.Now() >= w.until {
-		c.forfeit(w)
-	}
-	c.queue.remove(w)
-	if !needed {
+	if !d.OK() || d.Source == SourceFallback {
+		now := c.host.Now()
+		if now >= w.until {
+			c.forfeit(w)
+		}
 		c.sendBack(w.got-w.pooled, w.draw)
-		c.returnToPool(w.pooled, w.draw)
+		c.putBack(now, w.pooled, w.draw)
+		c.queue.count(w, w.got, 0)
 		w.got, w.pooled = 0, 0
 	}
+	c.queue.remove(w)
 	c.host.Settled(w, d)
 }
 

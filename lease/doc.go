@@ -72,12 +72,13 @@
 //   - bucket.go: the state, and steps 1 to 5 of a call; bucket_grant.go: steps 6 and 7 (section 4);
 //     ring.go: the ledger, and scale.go: exact arithmetic (section 3); bucket_change.go: lost
 //     state, T, limits that change, other operations (section 6); fair.go: the fair share (section
-//     7); bucket_audit.go: what tests and audits look at.
+//     7).
 //
 // Both sides:
 //
 //   - limit.go: Limit; policy.go: Policy; message.go: Config, Request and Grant; store.go: Store,
-//     MemoryStore, and keys that are too long to keep.
+//     MemoryStore, and keys that are too long to keep; audit.go: what shells, tests and audits see
+//     of either side's tokens.
 //
 // # What is exported, and for whom
 //

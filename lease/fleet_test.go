@@ -257,7 +257,7 @@ func (f *fleet) user(n *node) {
 	case n.taken > 0:
 		f.log("process %d puts back %d", n.index, n.taken)
 		n.Expire(f.clock(n))
-		n.putBack(n.taken, n.takenIn)
+		n.putBack(f.clock(n), n.taken, n.takenIn)
 		n.taken = 0
 	case n.parked > 0:
 		f.log("process %d gives up %d, drawn at %d", n.index, n.parked, n.parkedDraw.running-fleetStart)

@@ -27,7 +27,7 @@ type holding struct {
 
 	base        int64 // tokens in the pool when it was last counted
 	lateSeen    int64 // Pool.late when it was last counted
-	servedLater int64 // tokens of requests that the pool had counted as missed, and that were admitted later
+	servedLater int64 // tokens of requests that were admitted after the pool had counted them as missed
 	account     Account
 }
 
@@ -201,9 +201,9 @@ func (h *holding) notAdmitted(n int64) {
 }
 
 // putBack gives back n tokens of draw d that were taken from the pool and not used: to the pool if
-// no report has been built since, otherwise with the next call.
-func (h *holding) putBack(n int64, d draw) {
-	if n > 0 && h.Pool.put(n, d.interval) {
+// no report has been built since and their lease has not ended, otherwise with the next call.
+func (h *holding) putBack(now clock.Instant, n int64, d draw) {
+	if n > 0 && now < h.deadline && h.Pool.put(n, d.interval) {
 		h.base += n
 		h.notAdmitted(n)
 		return
@@ -274,41 +274,6 @@ func (h *holding) counted(held int64) {
 func (h *holding) setDeadline(at clock.Instant) {
 	h.deadline = at
 	h.Pool.deadline.Store(int64(at))
-}
-
-// Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A
-// refunded token stays counted as admitted, and in Refunded too. A token that was drawn for a
-// request which then was not admitted counts as held until a report has brought it back, whatever
-// it is still worth there.
-type Account struct {
-	Granted  int64 // accepted from the bucket
-	Admitted int64 // taken from the pool, or given to requests that waited
-	Returned int64 // given back in a call that the bucket executed
-	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
-	Held     int64 // in the pool, unused, or on their way back
-	Refunded int64 // of Admitted: reported as not having happened
-}
-
-// Conserved reports whether every token is accounted for, once.
-func (a Account) Conserved() bool {
-	return a.Granted == a.Admitted+a.Returned+a.Burnt+a.Held && a.Held >= 0
-}
-
-// Plus adds two accounts.
-func (a Account) Plus(o Account) Account {
-	return Account{a.Granted + o.Granted, a.Admitted + o.Admitted, a.Returned + o.Returned,
-		a.Burnt + o.Burnt, a.Held + o.Held, a.Refunded + o.Refunded}
-}
-
-// Account says where the tokens went, up to now.
-func (h *holding) Account() Account {
-	h.counted(h.Pool.Held())
-	a := h.account
-	a.Held = h.base + h.unused
-	if h.isOpen {
-		a.Held += h.open.Returned + h.open.Unused
-	}
-	return a
 }
 
 // attempts is the tokens that were asked for so far. Those of servedLater are in it twice.

@@ -154,7 +154,8 @@ func (l *Limit) UnmarshalText(text []byte) error {
 func nearest(l Limit, overcommit int64) (Limit, bool) {
 	overcommit = min(overcommit, l.Capacity())
 	// A rate in whole tokens per second has the smallest unit (at most 10^6 units a token).
-	for _, per := range []time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour} {
+	for _, u := range perUnits {
+		per := u.length
 		tokens := math.Round(float64(l.Tokens) * (float64(per) / float64(l.Per)))
 		if tokens < 1000 || tokens >= maxUnits {
 			continue

@@ -53,8 +53,8 @@ func (c Config) Validate() error {
 		v.add("TTL is %v, must be 2*Target (%v) to %v", c.TTL, 2*c.Target, ttlMax)
 	}
 	if c.Target%time.Microsecond != 0 || c.TTL%time.Microsecond != 0 {
-		v.add("Target is %v and TTL is %v, both must be whole microseconds, the resolution of the server's clock",
-			c.Target, c.TTL)
+		v.add("Target is %v and TTL is %v, both must be whole microseconds, "+
+			"the resolution of the server's clock", c.Target, c.TTL)
 	}
 	between(&v, "Version", c.Version.Deploy, 0, maxUnits-1)
 	between(&v, "revision", c.Version.Revision, 0, maxUnits-1)
@@ -139,7 +139,8 @@ func (r *Request) Validate() error {
 		{"HeardAge", micros(r.HeardAge), 0, WaitingMax},
 	} {
 		if f.value < f.least || f.value > f.most {
-			return fmt.Errorf("%w: %s is %d, must be %d to %d", ErrInvalidRequest, f.name, f.value, f.least, f.most)
+			return fmt.Errorf("%w: %s is %d, must be %d to %d",
+				ErrInvalidRequest, f.name, f.value, f.least, f.most)
 		}
 	}
 	return nil
@@ -169,7 +170,7 @@ type Grant struct {
 	Contended    bool          // somebody asked for more than the level while others held tokens
 	Expiry       time.Duration // how long the bucket is remembered without a call
 	LeaseMax     time.Duration // no lease of this bucket that exists now lasts longer
-	Running      int64         // the bucket's running time at the draw; a retry is told that of the first execution
+	Running      int64         // the bucket's running time at the draw, which a retry is told again
 	ServerTime   int64         // microseconds since 1970 on the server
 }
 

@@ -44,8 +44,8 @@ func (l Limit) Scale(overcommit int64) (Scale, error) {
 func newScale(l Limit, overcommit int64) (Scale, error) {
 	cap, carry := bits.Add64(uint64(l.Capacity()), uint64(overcommit), 0)
 	if carry != 0 || cap >= maxUnits {
-		return Scale{}, fmt.Errorf(
-			"cannot be held exactly: Burst + Overcommit is %d + %d tokens, must be below 2^52", l.Capacity(), overcommit)
+		return Scale{}, fmt.Errorf("cannot be held exactly: Burst + Overcommit is %d + %d tokens, "+
+			"must be below 2^52", l.Capacity(), overcommit)
 	}
 	for _, tick := range ticks {
 		hi, lo := bits.Mul64(uint64(l.Tokens), uint64(tick)*1000)

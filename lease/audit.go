@@ -2,11 +2,42 @@ package lease
 
 import "maps"
 
-// What a simulator, an audit and the tests of other packages need to see of a Bucket. Stores do
-// not.
+// Account says where a holder's tokens went: Granted = Admitted + Returned + Burnt + Held. A
+// refunded token stays counted as admitted, and in Refunded too. A token that was drawn for a
+// request which then was not admitted counts as held until a report has brought it back, whatever
+// it is still worth there.
+type Account struct {
+	Granted  int64 // accepted from the bucket
+	Admitted int64 // taken from the pool, or given to requests that waited
+	Returned int64 // given back in a call that the bucket executed
+	Burnt    int64 // lost to an expired deadline, a void reply or a call that was given up
+	Held     int64 // in the pool, unused, or on their way back
+	Refunded int64 // of Admitted: reported as not having happened
+}
 
-// Executed is how many calls b has executed; those that it answered from a record, or refused, do
-// not count. An audit needs it to count a repeated grant once.
+// Conserved reports whether every token is accounted for, once.
+func (a Account) Conserved() bool {
+	return a.Granted == a.Admitted+a.Returned+a.Burnt+a.Held && a.Held >= 0
+}
+
+// Plus adds two accounts.
+func (a Account) Plus(o Account) Account {
+	return Account{a.Granted + o.Granted, a.Admitted + o.Admitted, a.Returned + o.Returned,
+		a.Burnt + o.Burnt, a.Held + o.Held, a.Refunded + o.Refunded}
+}
+
+// Account says where the tokens went, up to now.
+func (h *holding) Account() Account {
+	h.counted(h.Pool.Held())
+	a := h.account
+	a.Held = h.base + h.unused
+	if h.isOpen {
+		a.Held += h.open.Returned + h.open.Unused
+	}
+	return a
+}
+
+// Executed is how many calls b has executed, apart from those that it answered from a record.
 func (b *Bucket) Executed() int64 { return b.executed }
 
 // Level is the whole tokens that every limit had when b was last settled; 0 for a bucket that does
@@ -72,7 +103,8 @@ func (b *Bucket) Dump() BucketDump {
 		Exists: true, Config: b.config, Clock: b.clock, Now: b.now, Created: b.created,
 		Epoch: b.epoch, Counter: b.counter, Frozen: b.frozen, SetAt: b.setAt, Keep: b.keep,
 		Proposed: b.proposed, ProposedAt: b.proposedAt, Level: b.level, Rest: b.rest,
-		Width: b.ring.width, Gen: b.ring.gen, MovedAt: b.ring.movedAt, Held: b.ring.held, Weight: b.ring.weight,
+		Width: b.ring.width, Gen: b.ring.gen, MovedAt: b.ring.movedAt,
+		Held: b.ring.held, Weight: b.ring.weight,
 		Share: b.fair.share, Updated: b.fair.updated, ContendedUntil: b.fair.contendedUntil,
 		Records: make(map[string]RecordDump),
 	}
