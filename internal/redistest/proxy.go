@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2/proto"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // Fate is what happens to a script call (EVAL, EVALSHA) that passes a Proxy, and to its reply. The
@@ -58,9 +60,7 @@ type Proxy struct {
 func NewProxy(t testing.TB, to string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	p := &Proxy{Addr: l.Addr().String(), to: to, done: t.Context().Done()}
 	p.Pass()
 	p.wg.Go(func() {

@@ -4,7 +4,6 @@ package redistest
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -53,23 +52,16 @@ func Start(t testing.TB, args ...string) *Server {
 func start(t testing.TB, args func(*Server) []string) *Server {
 	t.Helper()
 	Require(t)
-	dir := t.TempDir()
-	for range 5 {
-		port, guard := freePort(t)
-		s := &Server{Port: port, Addr: address(port), Dir: dir, guard: guard}
-		s.args = args(s)
-		err := s.run()
-		if err == nil {
-			t.Cleanup(s.end)
-			return s
-		}
-		s.end()
-		if !errors.Is(err, errPortTaken) {
-			t.Fatal(err)
-		}
-	}
-	t.Fatal("redistest: found no free port in 5 attempts")
-	return nil
+	s := &Server{Dir: t.TempDir()}
+	s.Port, s.guard = freePort(t)
+	s.Addr = address(s.Port)
+	s.args = args(s)
+	t.Cleanup(func() {
+		s.Kill()
+		s.guard.Close()
+	})
+	testkit.NoErr(t, s.run())
+	return s
 }
 
 // binary is the server that tests start: what REDIS_SERVER in the environment names, which may be
@@ -102,9 +94,7 @@ func RequireVersion(t testing.TB, major int, what string) {
 	Require(t)
 	out, err := exec.Command(binary(), "--version").Output()
 	m := serverVersion.FindSubmatch(out)
-	if err != nil || m == nil {
-		t.Fatalf("redistest: %s --version says %q, %v", binary(), out, err)
-	}
+	testkit.Must(t, err == nil && m != nil, "redistest: %s --version says %q, %v", binary(), out, err)
 	if have, _ := strconv.Atoi(string(m[1])); have < major {
 		t.Skipf("n/a: %s came with %d, this is %d", what, major, have)
 	}
@@ -126,13 +116,8 @@ func (s *Server) RestartLoading(t testing.TB, args ...string) {
 	t.Helper()
 	s.Kill()
 	s.args = append(s.args[:len(s.args):len(s.args)], args...)
-	if err := s.run(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, s.run())
 }
-
-// errPortTaken: between a port's choice and its use another process has taken it.
-var errPortTaken = errors.New("redistest: port was taken")
 
 // run starts the process and returns when it answers PING, with PONG or with an error.
 func (s *Server) run() error {
@@ -153,9 +138,6 @@ func (s *Server) run() error {
 		}
 		select {
 		case <-exited:
-			if strings.Contains(output.String(), "Failed listening on port") {
-				return errPortTaken
-			}
 			return fmt.Errorf("redistest: redis-server exited\n%s", output)
 		case <-time.After(2 * time.Millisecond): // the pace of polling
 		}
@@ -181,9 +163,7 @@ func (s *Server) Ask(words ...string) string {
 func (s *Server) Do(t testing.TB, words ...string) string {
 	t.Helper()
 	reply := s.Ask(words...)
-	if reply == "" || reply[0] == '-' {
-		t.Fatalf("%v: %q", words, reply)
-	}
+	testkit.Must(t, reply != "" && reply[0] != '-', "%v: %q", words, reply)
 	return reply
 }
 
@@ -197,12 +177,6 @@ func (s *Server) Kill() {
 		_ = s.process.Kill()
 		<-s.exited
 	}
-}
-
-// end is Kill for good: the port is free for others.
-func (s *Server) end() {
-	s.Kill()
-	s.guard.Close()
 }
 
 // freePort picks an even port and holds the odd one above it, so that no other test takes the port

@@ -17,30 +17,24 @@ import (
 
 func TestAServerAnswersUntilItIsKilledAndRestartsAtItsAddress(t *testing.T) {
 	s := Start(t)
-	if got := s.Ask("PING"); got != "+PONG\r\n" {
-		t.Errorf("a started server answers %q", got)
-	}
+	got := s.Ask("PING")
+	testkit.Check(t, got == "+PONG\r\n", "a started server answers %q", got)
 	s.Do(t, "SET", "a", "b")
 	s.Kill()
 	s.Kill() // again is well
-	if c, err := net.Dial("tcp", s.Addr); err == nil {
-		c.Close()
-		t.Error("a killed server accepts connections")
-	}
+	_, err := net.Dial("tcp", s.Addr)
+	testkit.Check(t, err != nil, "a killed server accepts connections")
 	s.Restart(t, "--maxclients", "7")
-	if got := s.Do(t, "EXISTS", "a"); got != ":0\r\n" {
-		t.Errorf("a server without persistence remembers: %q", got)
-	}
-	if got := s.Do(t, "CONFIG", "GET", "maxclients"); !strings.HasSuffix(got, "\r\n7\r\n") {
-		t.Errorf("%q", got)
-	}
+	got = s.Do(t, "EXISTS", "a")
+	testkit.Check(t, got == ":0\r\n", "a server without persistence remembers: %q", got)
+	got = s.Do(t, "CONFIG", "GET", "maxclients")
+	testkit.Check(t, strings.HasSuffix(got, "\r\n7\r\n"), "%q", got)
 }
 
 func TestAServerThatWillNotStartIsAnError(t *testing.T) {
 	Require(t)
-	if err := (&Server{args: []string{"--no-such-option", "1"}}).run(); err == nil {
-		t.Error("no error")
-	}
+	err := (&Server{args: []string{"--no-such-option", "1"}}).run()
+	testkit.Check(t, err != nil, "no error")
 }
 
 // wire is one connection that speaks RESP, so that nothing of a client hides what a proxy does.
@@ -53,9 +47,7 @@ type wire struct {
 func dial(t *testing.T, addr string) *wire {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return &wire{t, c, bufio.NewReader(c)}
@@ -63,9 +55,7 @@ func dial(t *testing.T, addr string) *wire {
 
 func (w *wire) send(words ...string) {
 	w.t.Helper()
-	if err := proto.Write(w, words); err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.NoErr(w.t, proto.Write(w, words))
 }
 
 // next is the first line of the next reply, empty where the connection has ended.
@@ -82,13 +72,19 @@ func (w *wire) ask(words ...string) string {
 	return w.next()
 }
 
+// check fails the test unless the reply to a command begins with want.
+func (w *wire) check(want string, words ...string) {
+	w.t.Helper()
+	got := w.ask(words...)
+	testkit.Check(w.t, got == want, "%v: %q, want %q", words, got, want)
+}
+
 // checkMute fails the test if anything comes.
 func (w *wire) checkMute(why string) {
 	w.t.Helper()
 	_ = w.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-	if b, err := w.r.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
-		w.t.Errorf("%q, %v came although %s", b, err, why)
-	}
+	b, err := w.r.Peek(1)
+	testkit.Check(w.t, errors.Is(err, os.ErrDeadlineExceeded), "%q, %v came although %s", b, err, why)
 	_ = w.SetReadDeadline(time.Now().Add(time.Minute))
 }
 
@@ -103,37 +99,28 @@ func TestAProxyDoesToScriptCallsWhatItIsTold(t *testing.T) {
 		fate     Fate
 		reply    string // to the script; empty: the connection ends
 		then     string // to a PING over the same connection afterwards
-		executed bool
+		executed string // ":1", or ":0" if it was not
 	}{
-		"pass":            {Fate{}, ":1", "+PONG", true},
-		"request dropped": {Fate{DropRequest: true}, "", "", false},
-		"reply lost":      {Fate{LoseReply: true}, "", "", true},
-		"delay":           {Fate{Delay: time.Millisecond}, ":1", "+PONG", true},
-		"reply twice":     {Fate{Rewrite: twice}, ":1", ":1", true},
-		"half a reply":    {Fate{Rewrite: half, Close: true}, "", "", true},
+		"pass":            {Fate{}, ":1", "+PONG", ":1"},
+		"request dropped": {Fate{DropRequest: true}, "", "", ":0"},
+		"reply lost":      {Fate{LoseReply: true}, "", "", ":1"},
+		"delay":           {Fate{Delay: time.Millisecond}, ":1", "+PONG", ":1"},
+		"reply twice":     {Fate{Rewrite: twice}, ":1", ":1", ":1"},
+		"half a reply":    {Fate{Rewrite: half, Close: true}, "", "", ":1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			direct, w := dial(t, server.Addr), dial(t, p.Addr)
 			direct.ask("DEL", "n")
 			p.Set(c.fate)
 			// what is no script call passes
-			if got := w.ask("PING"); got != "+PONG" {
-				t.Errorf("PING: %q", got)
-			}
+			w.check("+PONG", "PING")
 			before := p.Calls()
-			if got := w.ask("EVAL", incr, "0"); got != c.reply {
-				t.Errorf("the script: %q, want %q", got, c.reply)
-			}
-			if p.Calls() != before+1 {
-				t.Errorf("counted %d calls", p.Calls()-before)
-			}
+			w.check(c.reply, "EVAL", incr, "0")
+			testkit.Check(t, p.Calls() == before+1, "counted %d calls", p.Calls()-before)
 			_ = proto.Write(w, []string{"PING"}) // an error where the connection has ended
-			if got := w.next(); got != c.then {
-				t.Errorf("then: %q, want %q", got, c.then)
-			}
-			if got := direct.ask("EXISTS", "n"); (got == ":1") != c.executed {
-				t.Errorf("executed: %s, want %v", got, c.executed)
-			}
+			got := w.next()
+			testkit.Check(t, got == c.then, "then: %q, want %q", got, c.then)
+			direct.check(c.executed, "EXISTS", "n")
 		})
 	}
 }
@@ -148,16 +135,13 @@ func TestAProxyHoldsRepliesUntilTheyAreReleased(t *testing.T) {
 	testkit.Eventually(t, "the script's effect", func() bool { return direct.ask("EXISTS", "n") == ":1" })
 	// when the network is well again, a later call is answered, and the held one is not
 	p.Pass()
-	if got := dial(t, p.Addr).ask("EVAL", incr, "0"); got != ":2" {
-		t.Errorf("%q", got)
-	}
+	dial(t, p.Addr).check(":2", "EVAL", incr, "0")
 	held.checkMute("it is held")
 	// then the release brings it
 	release()
 	release()
-	if got := held.next(); got != ":1" {
-		t.Errorf("%q", got)
-	}
+	got := held.next()
+	testkit.Check(t, got == ":1", "%q", got)
 }
 
 func TestABlackHoleTakesEverythingAndAnswersNothing(t *testing.T) {
@@ -177,15 +161,10 @@ func TestABlackHoleTakesEverythingAndAnswersNothing(t *testing.T) {
 		w.checkMute("it is in a black hole")
 	}
 	// and new ones are served, with nothing executed before
-	if got := dial(t, p.Addr).ask("EVAL", incr, "0"); got != ":1" {
-		t.Errorf("%q", got)
-	}
+	dial(t, p.Addr).check(":1", "EVAL", incr, "0")
 	// until they are cut
 	p.Cut()
-	if _, err := old.r.Peek(1); err != io.EOF {
-		t.Errorf("%v", err)
-	}
-	if p.Accepted() != 3 {
-		t.Errorf("%d connections", p.Accepted())
-	}
+	_, err := old.r.Peek(1)
+	testkit.Check(t, err == io.EOF, "%v", err)
+	testkit.Check(t, p.Accepted() == 3, "%d connections", p.Accepted())
 }

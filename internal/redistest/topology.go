@@ -39,21 +39,16 @@ func StartCluster(t testing.TB, masters int, replicas bool, args ...string) *Clu
 		}
 	}
 	all := append(c.Masters[:masters:masters], c.Replicas...)
-	meet := func() {
-		for _, s := range all[1:] {
-			s.Ask("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(all[0].Port))
-		}
-	}
-	meet()
 	for _, s := range all {
 		looks := 0
 		testkit.Eventually(t, "the cluster is up", func() bool {
-			if looks++; looks%200 == 0 { // a busy machine may give up a handshake
-				meet()
+			if looks++; looks%200 == 1 { // again and again: a busy machine may give up a handshake
+				for _, other := range all[1:] {
+					other.Ask("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(all[0].Port))
+				}
 			}
 			info := s.Ask("CLUSTER", "INFO")
-			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info,
-				"cluster_slots_ok:16384") &&
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_ok:16384") &&
 				strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", len(all)))
 		})
 	}
@@ -84,9 +79,7 @@ func StartSentinel(t testing.TB, name string, master *Server) *Server {
 		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %[3]s 127.0.0.1 %d 2\n"+
 			"sentinel down-after-milliseconds %[3]s 1000\nsentinel failover-timeout %[3]s 5000\n",
 			s.Port, s.Dir, name, master.Port)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, os.WriteFile(file, []byte(text), 0o600))
 		return []string{file, "--sentinel"}
 	})
 }
