@@ -160,7 +160,7 @@ func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 
 func (e *entry) NewID() string { return e.p.rename() }
 
-// schedule sets when e is asked next.
+// schedule sets when e is asked next, if it is still alive.
 func (e *entry) schedule(next clock.Instant) {
 	if next != lease.Never {
 		e.askAt(e.p.when(e.fleet.time.now, next))
@@ -178,9 +178,6 @@ func (e *entry) askAt(at int64) {
 // ask polls e, and sends its call if it is time.
 func (e *entry) ask() {
 	call, next := e.poll()
-	if !e.alive {
-		return
-	}
 	if !call {
 		e.pressing = false
 		e.schedule(next)
@@ -200,8 +197,7 @@ func (e *entry) ask() {
 		if !h.alive || h.flight != 0 || h == e || h.p != e.p || e.fleet.network.linkOf(h) != l {
 			continue
 		}
-		if call, next := h.poll(); !h.alive {
-		} else if call {
+		if call, next := h.poll(); call {
 			h.call()
 		} else {
 			h.schedule(next)
@@ -256,20 +252,16 @@ func (e *entry) call() {
 // receive takes in what the store answered to one call.
 func (e *entry) receive(c *call) {
 	now := e.Now()
-	current := c.number == e.flight
-	if current {
-		e.flight = 0
-	}
 	e.known = true
 	err := c.err
 	if err == nil {
 		err = lease.ErrUnavailable // a reply to another call
 		if got, ok := e.client.Accept(now, &c.grant); ok {
-			e.flight, current = 0, false
+			e.flight = 0
 			e.serve(now, got, c)
 		}
 	}
-	if current {
+	if c.number == e.flight {
 		e.fail(now, err)
 	}
 	e.Wake(e.client.HasWaiters() || e.client.State(now) == lease.StateLeaving)
@@ -288,6 +280,7 @@ func (e *entry) serve(now clock.Instant, got lease.Accepted, c *call) {
 
 // fail takes in a call without a grant.
 func (e *entry) fail(now clock.Instant, err error) {
+	e.flight = 0
 	e.client.Fail(now, err)
 	if e.client.Closed() {
 		e.finish()
@@ -296,13 +289,9 @@ func (e *entry) fail(now clock.Instant, err error) {
 
 // overdue ends the wait for the call with this number.
 func (e *entry) overdue(number int64) {
-	if !e.alive || e.flight != number {
-		return
-	}
-	e.flight = 0
-	now := e.Now()
-	e.fail(now, lease.ErrUnavailable)
-	if e.alive {
+	if e.alive && e.flight == number {
+		now := e.Now()
+		e.fail(now, lease.ErrUnavailable)
 		e.Wake(e.client.State(now) == lease.StateLeaving)
 	}
 }
@@ -319,8 +308,15 @@ func (e *entry) rest() bool {
 
 // finish ends e: what it holds is burnt, and whoever waits is turned away.
 func (e *entry) finish() {
-	if e.alive {
-		e.client.Close()
-		e.fleet.retire(e)
+	if !e.alive {
+		return
 	}
+	e.client.Close()
+	e.fleet.books.close(e)
+	e.alive = false
+	delete(e.p.entries, e.key)
+	e.p.single = nil
+	e.fleet.time.cancel(evPoll, e.id)
+	e.fleet.time.cancel(evSpend, e.id)
+	e.fleet.entries.give(e.id)
 }

@@ -191,7 +191,7 @@ func (f *fleet) entry(p *process, key int32) *entry {
 	f.entries.all[id] = e
 	now := e.Now()
 	e.client.Start(now, e, lease.ClientConfig{
-		ID: p.id(), Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: p.config, CallTimeout: f.s.CallTimeout,
+		ID: p.id, Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: p.config, CallTimeout: f.s.CallTimeout,
 	})
 	if m, ok := p.resting[key]; ok {
 		delete(p.resting, key)
@@ -206,19 +206,6 @@ func (f *fleet) entry(p *process, key int32) *entry {
 	}
 	e.Wake(false)
 	return e
-}
-
-// retire takes an entry that has ended off the books.
-func (f *fleet) retire(e *entry) {
-	f.books.close(e)
-	e.alive = false
-	delete(e.p.entries, e.key)
-	if e.p.single == e {
-		e.p.single = nil
-	}
-	f.time.cancel(evPoll, e.id)
-	f.time.cancel(evSpend, e.id)
-	f.entries.give(e.id)
 }
 
 // held is the tokens in all pools.

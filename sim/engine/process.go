@@ -25,8 +25,9 @@ type process struct {
 	entries  map[int32]*entry
 	single   *entry // the only key's, where there is one key
 	resting  map[int32]memory
-	forgetAt int   // look for what may be forgotten when so many rest
-	seq      int64 // of its lease calls
+	forgetAt int    // look for what may be forgotten when so many rest
+	seq      int64  // of its lease calls
+	id       string // its instance id
 	renames  int
 	policy   lease.Policy
 	config   lease.Config // that it proposes
@@ -46,13 +47,11 @@ const (
 	leaving              // it serves none, and gives back before it ends
 )
 
-// id is its instance id in this life.
-func (p *process) id() string { return strconv.Itoa(int(p.index)) + "." + strconv.Itoa(p.renames) }
-
 // rename gives it another instance id.
 func (p *process) rename() string {
 	p.renames++
-	return p.id()
+	p.id = strconv.Itoa(int(p.index)) + "." + strconv.Itoa(p.renames)
+	return p.id
 }
 
 // sees is when a process that is stopped handles what happens to it. When it goes on it serves some
