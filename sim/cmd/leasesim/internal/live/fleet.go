@@ -93,13 +93,10 @@ func (o Options) align(ctx context.Context) error {
 	if o.Shape != ShapeBursts {
 		return nil
 	}
-	now := time.Now()
-	at := now.Truncate(period).Add(period - period/8)
-	if at.Before(now) {
-		at = at.Add(period)
-	}
+	const early = period / 8
+	burst := time.Now().Add(early + period - 1).Truncate(period) // the first one that is not sooner than early
 	select {
-	case <-time.After(at.Sub(now)):
+	case <-time.After(time.Until(burst.Add(-early))):
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("leasesim: %w", context.Cause(ctx))

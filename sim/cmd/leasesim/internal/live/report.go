@@ -119,6 +119,10 @@ func (r Report) WriteJSON(w io.Writer) error {
 
 // WriteTable writes the report for a person.
 func (r Report) WriteTable(w io.Writer) error {
+	verdict := "the bound holds"
+	if r.BoundExceededBy > 0 {
+		verdict = fmt.Sprintf("EXCEEDED by %d", r.BoundExceededBy)
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "redis\t%s\n", r.Redis)
 	fmt.Fprintf(t, "limit\t%d/s burst %d overcommit %d\n", r.Rate, r.Burst, r.Overcommit)
@@ -128,7 +132,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(t, "admitted\t%d\t%.2f %% of burst + overcommit + rate x duration\n",
 		r.Admitted, 100*r.AdmittedOfEntitlement)
 	fmt.Fprintf(t, "worst window\t%d admitted in %.3f ms\tat most %.1f may be: %s\n",
-		r.WorstWindow.Admitted, r.WorstWindow.DurationMs, r.WorstWindow.Bound, r.verdict())
+		r.WorstWindow.Admitted, r.WorstWindow.DurationMs, r.WorstWindow.Bound, verdict)
 	fmt.Fprintf(t, "round trips\t%d\t%.1f a second and process\n", r.RoundTrips,
 		float64(r.RoundTrips)/float64(len(r.Processes))/(float64(r.DurationMs)/1000))
 	fmt.Fprintf(t, "admitted per round trip\t%.1f\n", r.AdmittedPerRoundTrip)
@@ -141,13 +145,6 @@ func (r Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(t, "%d\t%d\t%.2f %%\t%d\t%d\t%s\n", i, p.Admitted, share, p.Offered, p.RoundTrips, p.Fate)
 	}
 	return t.Flush()
-}
-
-func (r Report) verdict() string {
-	if r.BoundExceededBy > 0 {
-		return fmt.Sprintf("EXCEEDED by %d", r.BoundExceededBy)
-	}
-	return "the bound holds"
 }
 
 // latencies count how long decisions and round trips took, within 1 %, up to a minute. Any number

@@ -53,11 +53,11 @@ func connect(ctx context.Context, addr string) (*server, error) {
 		return nil, fmt.Errorf("leasesim: Redis at %s does not answer: %w", v.name, err)
 	}
 	if info, err := rdb.InfoMap(ctx, "server").Result(); err == nil { // not every user may ask
-		if version := info["Server"]["valkey_version"]; version != "" {
-			v.name += " (Valkey " + version + ")"
-		} else {
-			v.name += " (" + info["Server"]["redis_version"] + ")"
+		version := info["Server"]["redis_version"]
+		if valkey := info["Server"]["valkey_version"]; valkey != "" {
+			version = "Valkey " + valkey
 		}
+		v.name += " (" + version + ")"
 	}
 	return v, nil
 }
