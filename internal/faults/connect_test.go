@@ -1,21 +1,16 @@
 package faults
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"io"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -25,25 +20,17 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// behindTLS puts TLS before a server, under the name buckets.internal, as a proxy of a cloud does.
-// It returns where to connect, and the authority that whoever connects must trust.
+// behindTLS puts TLS before a server, under the name example.com, as a proxy of a cloud does. It
+// returns where to connect, and the authority that whoever connects must trust.
 func behindTLS(
 	t *testing.T, server *redistest.Server, auth tls.ClientAuthType,
 ) (addr string, authority *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	testkit.NoErr(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "yuzhi test"},
-		DNSNames: []string{"buckets.internal"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	testkit.NoErr(t, err)
-	own, err := x509.ParseCertificate(raw)
-	testkit.NoErr(t, err)
+	stub := httptest.NewTLSServer(nil) // it has a certificate
+	stub.Close()
 	authority = x509.NewCertPool()
-	authority.AddCert(own)
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{ClientAuth: auth,
-		Certificates: []tls.Certificate{{Certificate: [][]byte{raw}, PrivateKey: key}}})
+	authority.AddCert(stub.Certificate())
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{ClientAuth: auth, Certificates: stub.TLS.Certificates})
 	testkit.NoErr(t, err)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -85,8 +72,8 @@ func TestRow26WhyThereIsNoConnectionIsSaid(t *testing.T) {
 		permanent bool
 		says      string
 	}{
-		{name: "a good certificate", rdb: client(addr, &tls.Config{RootCAs: authority, ServerName: "buckets.internal"})},
-		{"an authority that is not known", client(addr, &tls.Config{ServerName: "buckets.internal"}),
+		{name: "a good certificate", rdb: client(addr, &tls.Config{RootCAs: authority, ServerName: "example.com"})},
+		{"an authority that is not known", client(addr, &tls.Config{ServerName: "example.com"}),
 			func(err error) bool { return errors.As(err, new(x509.UnknownAuthorityError)) }, true, "unknown authority"},
 		{"a certificate for another name", client(addr, &tls.Config{RootCAs: authority, ServerName: "other.internal"}),
 			func(err error) bool { return errors.As(err, new(x509.HostnameError)) }, true, "other.internal"},

@@ -2,18 +2,14 @@ package faults
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -223,38 +219,26 @@ func TestRow15OutOfMemoryUnderLoadDeniesAndRecovers(t *testing.T) {
 	f.checkBound(key, busy, 0)
 }
 
-// damages are what somebody else does to the key of a bucket, by names that can be keys.
-func damages() map[string]func(rdb *redis.Client, bucket string) error {
-	ctx := context.Background()
-	all := map[string]func(rdb *redis.Client, bucket string) error{
-		"damaged-WRONGTYPE-hash": func(rdb *redis.Client, bucket string) error {
-			return errors.Join(rdb.Del(ctx, bucket).Err(), rdb.HSet(ctx, bucket, "tokens", "5").Err())
-		},
-		"damaged-WRONGTYPE-list": func(rdb *redis.Client, bucket string) error {
-			return errors.Join(rdb.Del(ctx, bucket).Err(), rdb.RPush(ctx, bucket, "5").Err())
-		},
-	}
-	change := func(name string, change func(old string) string) {
-		all["damaged-"+name] = func(rdb *redis.Client, bucket string) error {
-			old, err := rdb.Get(ctx, bucket).Result()
-			return errors.Join(err, rdb.Set(ctx, bucket, change(old), redis.KeepTTL).Err())
-		}
-	}
-	const counter, level, config = 2, 17, 35 // of the numbers of a bucket, see common.lua
-	change("configuration-missing", func(old string) string { return old[:8*config] })
-	change("cut-off", func(old string) string { return old[:len(old)/2] })
-	change("zeros", func(old string) string { return strings.Repeat("\x00", len(old)) })
-	for _, bad := range []string{"", "5", "nan", "-1", "99999999999999999999"} {
-		change("is-"+bad, func(string) string { return bad })
-	}
-	for _, bad := range []float64{math.NaN(), math.Inf(1), -1, 0.5, 1e300, 1 << 53} {
-		for name, i := range map[string]int{"counter": counter, "level": level, "version": config} {
-			text := string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(bad)))
-			change(fmt.Sprintf("%s-is-%v", name, bad),
-				func(old string) string { return old[:8*i] + text + old[8*i+8:] })
-		}
-	}
-	return all
+// damages are what somebody else may write over a bucket, by names that can be keys. (What each number
+// of a bucket must be: TestDamagedStateIsAnErrorAndIsNotTouched in redisbucket.)
+var damages = map[string]func(s *site, bucket, stored string){
+	"damaged-WRONGTYPE-hash": func(s *site, bucket, _ string) {
+		s.do("DEL", bucket)
+		s.do("HSET", bucket, "tokens", "5")
+	},
+	"damaged-WRONGTYPE-list": func(s *site, bucket, _ string) {
+		s.do("DEL", bucket)
+		s.do("RPUSH", bucket, "5")
+	},
+	"damaged-cut-off": func(s *site, bucket, stored string) { s.do("SET", bucket, stored[:len(stored)/2]) },
+	"damaged-zeros": func(s *site, bucket, stored string) {
+		s.do("SET", bucket, strings.Repeat("\x00", len(stored)))
+	},
+	"damaged-counter-is-nan": func(s *site, bucket, stored string) {
+		s.do("SET", bucket, stored[:16]+"\x00\x00\x00\x00\x00\x00\xf8\x7f"+stored[24:])
+	},
+	"damaged-empty":  func(s *site, bucket, _ string) { s.do("SET", bucket, "") },
+	"damaged-number": func(s *site, bucket, _ string) { s.do("SET", bucket, "5") },
 }
 
 func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
@@ -264,16 +248,16 @@ func TestRow25DamagedBucketsAreNamedNeverServedAndNeverRepaired(t *testing.T) {
 	var log diary
 	cfg := patient(hourly, denying)
 	cfg.Logger = log.logger()
-	f, damages := server.fleet(1, cfg), damages()
+	f := server.fleet(1, cfg)
 	l := f.limiters[0]
 	for name := range damages {
 		// Given a bucket in use
 		f.spend(0, name, 1)
 	}
 	testkit.Eventually(t, "nothing that is held", func() bool { return l.Stats().Held == 0 })
-	for name, do := range damages {
+	for name, write := range damages {
 		// when somebody else writes into it,
-		testkit.NoErr(t, do(server.ctl, bucketOf(name)))
+		write(server, bucketOf(name), server.do("GET", bucketOf(name)).(string))
 	}
 	stored, admitted := server.contents(), l.Stats().Admitted
 	for name := range damages {
