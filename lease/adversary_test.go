@@ -127,8 +127,8 @@ func plays(t *testing.T, tactic tactic, l Limit, e int64, ttl time.Duration, n i
 		possible *= 0.91
 	}
 	how := fmt.Sprintf("E = %d, T = %v, %d holders, fair %v", e, ttl, n, fair)
-	testkit.Check(t, !tactic.busy || fair || float64(a.meter.admitted) > possible-1, "%s: admitted %d of %.2f", how,
-		a.meter.admitted, possible)
+	testkit.Check(t, !tactic.busy || fair || float64(a.meter.admitted) > possible-1,
+		"%s: admitted %d of %.2f", how, a.meter.admitted, possible)
 	testkit.Check(t, a.meter.peak >= min(l.Capacity()*meterUnit*8/10, tactic.near*meterUnit),
 		"%s: the worst window held %d millionths of a token, B + E = %d", how, a.meter.peak/1000, a.meter.capacity)
 }

@@ -141,8 +141,9 @@ func sound(b *Bucket, live int64) error {
 		return fmt.Errorf("processes hold %d tokens, the ledger knows of %d", live, ledger)
 	}
 	for k := range b.config.Limits {
-		if room := b.room(k, ledger); s.level[k] < 0 || s.level[k] > room || s.rest[k] < 0 || s.rest[k] >= b.scales[k].Tick {
-			return fmt.Errorf("level %d is %d units, rest %d, B + E - O is %d", k, s.level[k], s.rest[k], room)
+		level, rest, room := s.level[k], s.rest[k], b.room(k, ledger)
+		if level < 0 || level > room || rest < 0 || rest >= b.scales[k].Tick {
+			return fmt.Errorf("level %d is %d units, rest %d, B + E - O is %d", k, level, rest, room)
 		}
 	}
 	return nil

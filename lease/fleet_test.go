@@ -35,7 +35,7 @@ type fleet struct {
 	seq, names int64
 	calm       int   // how rare misfortunes are
 	slack      int64 // tokens that the documented excesses of this schedule may add to the bound
-	quietUntil int64 // before it the ledger knows less than the truth, by a fault for which the promise allows that
+	quietUntil int64 // before it the ledger may know less than the truth, by a fault
 	lost       error
 }
 
@@ -275,8 +275,8 @@ func (f *fleet) user(n *node) {
 
 func (f *fleet) send(n *node, r *Request) {
 	content := *r
-	f.log("process %d sends seq %d: remaining %d, returned %d, unused %d, refund %d, debt %d, want %d (need %d, waiting %d), epoch %d/%d",
-		n.index, r.Seq, r.Remaining, r.Returned, r.Unused, r.Refund, r.Debt, r.Want, r.Need, r.Waiting,
+	f.log("process %d sends seq %d: remaining %d, returned %d, unused %d, refund %d, debt %d, "+
+		"want %d (need %d, waiting %d), epoch %d/%d", n.index, r.Seq, r.Remaining, r.Returned, r.Unused, r.Refund, r.Debt, r.Want, r.Need, r.Waiting,
 		r.Epoch, r.Counter)
 	if n.sent = append(n.sent, &content); len(n.sent) > 6 {
 		n.sent = n.sent[1:]

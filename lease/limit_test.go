@@ -58,7 +58,8 @@ func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 		err, wraps error
 		parts      string // a line each
 	}{
-		{Limit{Tokens: -1, Per: time.Nanosecond, Burst: -2}.validateWith(-3), ErrInvalidLimit, `Tokens is -1, must be at least 1
+		{Limit{Tokens: -1, Per: time.Nanosecond, Burst: -2}.validateWith(-3), ErrInvalidLimit, `
+			Tokens is -1, must be at least 1
 			Per is 1ns, must be at least 1µs
 			Burst is -2, must be at least 0
 			Overcommit is -3, must be at least 0`},
@@ -74,8 +75,8 @@ func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 			Weight is -1, must be 0 to 1048576
 			ColdStart is 9
 			Fallback is -1`},
-		{Policy{Target: time.Microsecond, TTL: time.Microsecond, MinBatch: 5, MaxBatch: 4}.Validate(), ErrInvalidPolicy,
-			`Target is 1µs, must be 0 (default) or at least 1ms
+		{Policy{Target: time.Microsecond, TTL: time.Microsecond, MinBatch: 5, MaxBatch: 4}.Validate(),
+			ErrInvalidPolicy, `Target is 1µs, must be 0 (default) or at least 1ms
 			TTL is 1µs, must be at least 2*Target (2µs)
 			MinBatch is 5, must be at most MaxBatch (4)`},
 		{Config{Limits: make([]Limit, 5), TTL: -1, Version: Version{-1, -1}}.Validate(), ErrInvalidConfig,
@@ -88,7 +89,8 @@ func TestEveryViolationIsNamedAtOnce(t *testing.T) {
 	} {
 		for part := range strings.Lines(c.parts) {
 			part = strings.TrimSpace(part)
-			testkit.Check(t, errors.Is(c.err, c.wraps) && strings.Contains(c.err.Error(), part), "%v\nlacks %q", c.err, part)
+			testkit.Check(t, errors.Is(c.err, c.wraps) && strings.Contains(c.err.Error(), part),
+				"%v\nlacks %q", c.err, part)
 		}
 	}
 }
@@ -139,7 +141,8 @@ func FuzzLimitText(f *testing.F) {
 		fromText = kept
 		errText := fromText.UnmarshalText([]byte(s))
 		// then both ways of reading it agree,
-		testkit.Must(t, (err == nil) == (errText == nil), "%q: ParseLimit says %v, UnmarshalText %v", s, err, errText)
+		testkit.Must(t, (err == nil) == (errText == nil),
+			"%q: ParseLimit says %v, UnmarshalText %v", s, err, errText)
 		if err != nil {
 			// a refusal is typed, and gives nothing to use by mistake,
 			testkit.Must(t, errors.Is(err, ErrInvalidLimit) && l == (Limit{}) && fromText == kept,
@@ -209,10 +212,12 @@ func survives(t *testing.T, l Limit) {
 	t.Helper()
 	testkit.NoErr(t, l.Validate())
 	text, err := l.MarshalText()
-	testkit.Must(t, err == nil && string(text) == l.String(), "%+v: String is %q, MarshalText %q, %v", l, l, text, err)
+	testkit.Must(t, err == nil && string(text) == l.String(),
+		"%+v: String is %q, MarshalText %q, %v", l, l, text, err)
 	again, err := ParseLimit(l.String())
 	testkit.Must(t, err == nil && again == canonical(l) && again.String() == l.String(),
 		"%+v, written %q, is read as %+v (%q), %v", l, l, again, again, err)
-	testkit.Must(t, l.TimeToFull() > 0 && again.TimeToFull() == l.TimeToFull() && again.Capacity() == l.Capacity(),
-		"%+v takes %v to fill to %d, its text %v to %d", l, l.TimeToFull(), l.Capacity(), again.TimeToFull(), again.Capacity())
+	full, burst := again.TimeToFull(), again.Capacity()
+	testkit.Must(t, l.TimeToFull() > 0 && full == l.TimeToFull() && burst == l.Capacity(),
+		"%+v takes %v to fill to %d, its text %v to %d", l, l.TimeToFull(), l.Capacity(), full, burst)
 }

@@ -24,8 +24,8 @@ func TestMemoryStoreServesEveryKeyOnItsOwn(t *testing.T) {
 	m.Exchange(t.Context(), calls, func(got []*Call) { done += len(got) })
 	testkit.Check(t, done == 4, "%d calls reported done", done)
 	for i, want := range []int64{10, 5, 0} {
-		testkit.Check(t, calls[i].Err == nil && calls[i].Grant.Granted == want, "call %d: %+v, %v", i, calls[i].Grant,
-			calls[i].Err)
+		c := calls[i]
+		testkit.Check(t, c.Err == nil && c.Grant.Granted == want, "call %d: %+v, %v", i, c.Grant, c.Err)
 	}
 	// a bad call is that call's error alone
 	testkit.Check(t, errors.Is(calls[3].Err, ErrInvalidRequest), "%v", calls[3].Err)
@@ -69,8 +69,8 @@ func TestMemoryStoreConfigures(t *testing.T) {
 	} {
 		st, err := m.Configure(t.Context(), "k", c.op, c.config)
 		testkit.NoErr(t, err)
-		testkit.Check(t, st.Changed == c.changed && st.Config.Limits[0] == PerSecond(c.tokens) && st.Levels[0] == c.level,
-			"%s: %+v", c.name, st)
+		testkit.Check(t, st.Changed == c.changed && st.Config.Limits[0] == PerSecond(c.tokens) &&
+			st.Levels[0] == c.level, "%s: %+v", c.name, st)
 	}
 	_, err := m.Configure(t.Context(), "k", OpSet, Config{})
 	testkit.Check(t, errors.Is(err, ErrInvalidConfig), "an invalid configuration: %v", err)

@@ -102,7 +102,7 @@ func (d *describer) bucket(to []byte, w *world) []byte {
 	to = put(to, near(w.now-s.clock), s.level[0], s.level[1], near(s.frozen-w.now), s.ttl, s.ring.width,
 		near(w.now-s.ring.movedAt), rank(d.epochs, s.epoch))
 	to = putIf(w.forgets(), to, near(w.now-s.created))
-	to = putIf(w.gone, to, near(w.now-s.setAt))
+	to = putIf(w.moves.has(canLeave), to, near(w.now-s.setAt))
 	to = putIf(w.ttl2 != 0, to, s.proposed, near(w.now-s.proposedAt))
 	if w.alternative != nil {
 		to = put(to, int64(len(w.bucket.config.Limits)), flags(w.bucket.config.Limits[0].same(w.limit)),
@@ -145,9 +145,9 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 	heardOf := func(counter int64) bool { return known && counter >= rec.since }
 	to = put(to, flags(h.isOpen, known, heardOf(h.heard.counter), h.openGone, h.openCredited), h.Pool.Held(),
 		h.holding.refund, h.refundable, near(left), rank(d.epochs, h.heard.epoch))
-	to = putIf(w.forgets() && h.heard.epoch != 0, to, near(micros(h.heard.leaseMax)), near(w.now-h.heard.serverTime),
-		near(w.now-int64(h.heard.executed)/1000))
-	to = putIf(w.gone, to, h.unused, near(w.now-h.unusedSince))
+	to = putIf(w.forgets() && h.heard.epoch != 0, to, near(micros(h.heard.leaseMax)),
+		near(w.now-h.heard.serverTime), near(w.now-int64(h.heard.executed)/1000))
+	to = putIf(w.moves.has(canLeave), to, h.unused, near(w.now-h.unusedSince))
 	to = putIf(w.versions, to, max(0, int64(h.heard.forgetAt)/1000-w.now))
 	if w.keepsOpen(h) {
 		to = d.request(put(to, near(w.now-int64(h.firstSent)/1000)), w, &h.open, heardOf)
@@ -177,7 +177,7 @@ func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool)
 	g := &m.grant
 	to = put(to, g.Granted, g.Waited, flags(g.Void, heardOf(g.Counter)), rank(d.epochs, g.Epoch),
 		micros(g.Config.TTL))
-	to = putIf(w.gone, to, near(w.now-g.Running))
+	to = putIf(w.moves.has(canLeave), to, near(w.now-g.Running))
 	to = putIf(w.forgets(), to, near(micros(g.LeaseMax)), near(w.now-g.ServerTime))
 	to = putIf(w.versions, to, min(micros(g.Expiry), 250))
 	return to
@@ -186,13 +186,14 @@ func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool)
 func (d *describer) request(to []byte, w *world, r *Request, heardOf func(int64) bool) []byte {
 	to = put(to, rank(d.seqs, r.Seq), r.Remaining, r.Returned, r.Refund, r.Want, r.Waiting,
 		rank(d.epochs, r.Epoch), flags(heardOf(r.Counter)))
-	to = putIf(w.gone, to, r.Unused, near(w.now-r.Drawn))
-	to = putIf(w.forgets() && r.Epoch != 0, to, near(micros(r.LeaseMax)), near(w.now-r.HeardAt), near(micros(r.HeardAge)))
+	to = putIf(w.moves.has(canLeave), to, r.Unused, near(w.now-r.Drawn))
+	to = putIf(w.forgets() && r.Epoch != 0, to, near(micros(r.LeaseMax)), near(w.now-r.HeardAt),
+		near(micros(r.HeardAge)))
 	return to
 }
 
 // forgets reports whether a bucket may be gone, so that what its holders heard of it matters.
-func (w *world) forgets() bool { return w.flush || w.versions }
+func (w *world) forgets() bool { return w.moves.has(canFlush) || w.versions }
 
 // keepsOpen reports whether the latest call of h still matters. Without every rule in place it may
 // when it is closed.
@@ -204,7 +205,7 @@ func (w *world) keepsOpen(h *modelHolder) bool { return h.isOpen || w.mutant }
 func TestWhatIsDescribedAlikeGoesOnAlike(t *testing.T) {
 	for _, m := range models {
 		rnd := rand.New(rand.NewPCG(7, 7))
-		m.flush = false // two buckets made in the same microsecond have the same epoch
+		m.moves &^= canFlush // two buckets made in the same microsecond have the same epoch
 		known, alike := map[string]*world{}, 0
 		for range 100 {
 			w := newWorld(m)

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"hash/maphash"
@@ -13,8 +14,8 @@ import (
 )
 
 var (
-	flagStates = flag.Int("lease.states", 0, "how many states every instance of the model checker may explore (default: a few hundred thousand in total)")
-	flagMutant = flag.String("lease.mutant", "", "explore the instance of this mutation, with which the test was built")
+	flagStates = flag.Int("lease.states", 0, "how many states each instance of the model checker may explore")
+	flagMutant = flag.String("lease.mutant", "", "the mutation with which the test was built; explore its instance")
 )
 
 // model is one small instance: which holders, limits and faults there are. The checker explores
@@ -25,23 +26,12 @@ type model struct {
 	holders int
 	limit   Limit
 	e       int64
-	ttl     int64 // microseconds
-	ttl2    int64 // T changes between the two, both ways; 0: it does not
+	ttl2    int64 // microseconds; T changes between it and modelTTL, both ways; 0: it does not
 	want    int64
-	depth   int // 0: no bound
 
 	tick     int64 // microseconds that pass in one event; 0 means 1
-	lossless bool  // nothing is lost: shorter searches
 	inflight int   // messages on their way, per holder
-	waiting  bool  // requests that wait are served at the moment of the grant
-	back     bool  // give back
-	refund   bool
-	retry    bool
-	giveUp   bool // open a call while another one is open
-	twice    bool // messages may arrive twice, at any distance
-	gone     bool // requests that wait may have gone when they are served
-	evict    bool // the bucket may lose a holder's record
-	flush    bool // the bucket may be lost; a process that knows it calls first
+	moves    moves
 	// alternative limits are set instead of limit, and the other way round; limit stays the last of
 	// them. Where there are versions, all holders but the first propose them instead, and the
 	// bucket is forgotten when its time has come.
@@ -53,6 +43,29 @@ type model struct {
 	mutant bool // the source lacks a rule: only what the promise says is checked, not why
 }
 
+// modelTTL is T, in microseconds.
+const modelTTL = 7
+
+// moves are what may happen in a model.
+type moves uint16
+
+const (
+	canWait     moves = 1 << iota // requests that wait are served at the moment of the grant
+	canGiveBack                   // tokens to the bucket
+	canRefund                     // a token that was admitted
+	canRetry                      // the open call
+	canGiveUp                     // the open call, for another one
+	canRepeat                     // messages may arrive twice, at any distance
+	canEvict                      // the bucket may lose a holder's record
+	canFlush                      // the bucket may be lost; a process that knows it calls first
+	canLeave                      // requests that wait may have gone when they are served
+	lossless                      // nothing is lost: shorter searches
+
+	canDoAll = canLeave - 1
+)
+
+func (m moves) has(one moves) bool { return m&one != 0 }
+
 // perMicro is n tokens in per microseconds, the only rates that show anything within a T of a few
 // ticks.
 func perMicro(n, per, burst int64) Limit {
@@ -60,45 +73,45 @@ func perMicro(n, per, burst int64) Limit {
 }
 
 var models = []model{
-	{name: "loss, reordering, duplicates, retry, give-up", holders: 2, limit: perMicro(1, 1, 1), ttl: 7, want: 1,
-		inflight: 2, waiting: true, retry: true, giveUp: true, twice: true},
-	{name: "give-back and eviction", holders: 2, limit: perMicro(1, 2, 2), ttl: 7, tick: 3, want: 2,
-		inflight: 2, back: true, retry: true, giveUp: true, evict: true, twice: true},
-	{name: "refund and overcommit", holders: 2, limit: perMicro(1, 2, 1), e: 1, ttl: 7, tick: 2, want: 2,
-		inflight: 1, waiting: true, back: true, refund: true, giveUp: true},
-	{name: "T changes both ways", holders: 2, limit: perMicro(1, 1, 1), ttl: 7, ttl2: 14, tick: 3, want: 1,
-		inflight: 2, retry: true, giveUp: true},
-	{name: "loss of the bucket", holders: 2, limit: perMicro(1, 2, 1), ttl: 7, tick: 3, want: 1,
-		inflight: 2, back: true, retry: true, giveUp: true, flush: true},
-	{name: "everything, two holders", holders: 2, limit: perMicro(1, 1, 2), e: 1, ttl: 7, want: 2,
-		inflight: 2, waiting: true, back: true, refund: true, retry: true, giveUp: true, twice: true, evict: true, flush: true},
-	{name: "three holders", holders: 3, limit: perMicro(1, 1, 1), ttl: 7, want: 1, inflight: 1, giveUp: true},
-	{name: "one holder, everything", holders: 1, limit: perMicro(1, 3, 1), e: 1, ttl: 7, tick: 2, want: 2, inflight: 1,
-		waiting: true, back: true, refund: true, retry: true, giveUp: true, twice: true, evict: true, flush: true},
-	{name: "one holder, complete", holders: 1, limit: perMicro(1, 3, 1), ttl: 7, tick: 3, want: 1, inflight: 1, back: true},
-	{name: "requests that give up", holders: 2, limit: perMicro(1, 2, 2), ttl: 7, tick: 2, want: 2,
-		inflight: 2, waiting: true, gone: true, giveUp: true, evict: true},
-	{name: "refunds delivered again, later", holders: 2, limit: perMicro(1, 7, 2), ttl: 7, tick: 4, want: 1,
-		inflight: 2, waiting: true, refund: true, giveUp: true, twice: true},
-	{name: "limits change", holders: 2, limit: perMicro(1, 7, 1), ttl: 7, tick: 2, want: 1,
-		inflight: 1, waiting: true, alternative: []Limit{perMicro(1, 1, 1), perMicro(1, 7, 1)}},
-	{name: "T changes and the bucket is lost", holders: 2, limit: perMicro(1, 3, 1), ttl: 7, ttl2: 21, tick: 3, want: 1,
-		inflight: 1, waiting: true, flush: true},
-	{name: "an older version is slower to fill", holders: 2, limit: perMicro(1, 42, 1), ttl: 7, tick: 7, want: 1,
-		inflight: 1, waiting: true, alternative: []Limit{perMicro(1, 1, 1)}, versions: true},
-	{name: "two holders, no faults but loss", holders: 2, limit: perMicro(1, 3, 1), ttl: 7, tick: 2, want: 1, inflight: 1},
+	{name: "loss, reordering, duplicates, retry, give-up", holders: 2, limit: perMicro(1, 1, 1), want: 1,
+		inflight: 2, moves: canWait | canRetry | canGiveUp | canRepeat},
+	{name: "give-back and eviction", holders: 2, limit: perMicro(1, 2, 2), tick: 3, want: 2, inflight: 2,
+		moves: canGiveBack | canRetry | canGiveUp | canEvict | canRepeat},
+	{name: "refund and overcommit", holders: 2, limit: perMicro(1, 2, 1), e: 1, tick: 2, want: 2, inflight: 1,
+		moves: canWait | canGiveBack | canRefund | canGiveUp},
+	{name: "T changes both ways", holders: 2, limit: perMicro(1, 1, 1), ttl2: 14, tick: 3, want: 1,
+		inflight: 2, moves: canRetry | canGiveUp},
+	{name: "loss of the bucket", holders: 2, limit: perMicro(1, 2, 1), tick: 3, want: 1, inflight: 2,
+		moves: canGiveBack | canRetry | canGiveUp | canFlush},
+	{name: "everything, two holders", holders: 2, limit: perMicro(1, 1, 2), e: 1, want: 2, inflight: 2,
+		moves: canDoAll},
+	{name: "three holders", holders: 3, limit: perMicro(1, 1, 1), want: 1, inflight: 1, moves: canGiveUp},
+	{name: "one holder, everything", holders: 1, limit: perMicro(1, 3, 1), e: 1, tick: 2, want: 2,
+		inflight: 1, moves: canDoAll},
+	{name: "one holder, complete", holders: 1, limit: perMicro(1, 3, 1), tick: 3, want: 1, inflight: 1,
+		moves: canGiveBack},
+	{name: "requests that give up", holders: 2, limit: perMicro(1, 2, 2), tick: 2, want: 2, inflight: 2,
+		moves: canWait | canLeave | canGiveUp | canEvict},
+	{name: "refunds delivered again, later", holders: 2, limit: perMicro(1, 7, 2), tick: 4, want: 1,
+		inflight: 2, moves: canWait | canRefund | canGiveUp | canRepeat},
+	{name: "limits change", holders: 2, limit: perMicro(1, 7, 1), tick: 2, want: 1, inflight: 1,
+		alternative: []Limit{perMicro(1, 1, 1), perMicro(1, 7, 1)}, moves: canWait},
+	{name: "T changes and the bucket is lost", holders: 2, limit: perMicro(1, 3, 1), ttl2: 21, tick: 3,
+		want: 1, inflight: 1, moves: canWait | canFlush},
+	{name: "an older version is slower to fill", holders: 2, limit: perMicro(1, 42, 1), tick: 7, want: 1,
+		inflight: 1, alternative: []Limit{perMicro(1, 1, 1)}, versions: true, moves: canWait},
+	{name: "two holders, no faults but loss", holders: 2, limit: perMicro(1, 3, 1), tick: 2, want: 1,
+		inflight: 1},
 }
 
 // TestModel explores every instance breadth first: no order of events breaks (1), forges a token,
 // or leaves the ledger below the truth.
 func TestModel(t *testing.T) {
-	budget := 100_000
-	if testkit.RaceEnabled || testing.Short() {
+	budget := testkit.PlainOrRace(100_000, 6_000)
+	if testing.Short() {
 		budget = 6_000
 	}
-	if *flagStates > 0 {
-		budget = *flagStates
-	}
+	budget = cmp.Or(*flagStates, budget)
 	if *flagMutant != "" {
 		i := slices.IndexFunc(mutations, func(m mutation) bool { return m.name == *flagMutant })
 		m := *mutations[i].model
@@ -196,9 +209,6 @@ func (m model) explore(budget int) result {
 		end := len(x.parents) // of the states of this depth
 		if first == end {
 			return result{states: end, depth: depth - 1, complete: true}
-		}
-		if m.depth != 0 && depth == m.depth {
-			return result{states: end, depth: depth}
 		}
 		for number := first; number < end; number++ {
 			w := x.world(number, depth)

@@ -56,12 +56,12 @@ func newWorld(m model) *world {
 	if err != nil || sc.Tick != 1 {
 		panic(fmt.Sprint(m.limit, sc, err))
 	}
-	in := &instance{model: m, unit: sc.Unit, step: sc.Step, phase: widthFor(m.ttl)}
+	in := &instance{model: m, unit: sc.Unit, step: sc.Step, phase: widthFor(modelTTL)}
 	if m.ttl2 != 0 {
 		second := widthFor(m.ttl2)
 		in.phase *= second / int64(gcd(uint64(in.phase), uint64(second)))
 	}
-	in.configs[0] = Config{Limits: []Limit{m.limit}, Overcommit: m.e, TTL: duration(m.ttl), Target: 1000}
+	in.configs[0] = Config{Limits: []Limit{m.limit}, Overcommit: m.e, TTL: duration(modelTTL), Target: 1000}
 	in.configs[1] = in.configs[0]
 	if m.alternative != nil {
 		in.configs[1].Limits = m.alternative
@@ -150,28 +150,28 @@ func (w *world) events(to []event) []event {
 		h := &w.holders[i]
 		room := len(h.messages) < w.inflight
 		live := w.instant() < h.deadline && h.Pool.Held() > 0
-		opens := room && (!h.isOpen || w.giveUp)
+		opens := room && (!h.isOpen || w.moves.has(canGiveUp))
 		add(opens, eventOpen, i, askTokens)
-		add(opens && w.waiting, eventOpen, i, askWaiting)
-		add(opens && w.gone, eventOpen, i, askGone)
-		add(opens && w.back && live, eventOpen, i, askBack)
-		add(opens && w.back && live, eventOpen, i, askBackAndTokens)
-		add(room && w.retry && h.isOpen, eventResend, i, 0)
+		add(opens && w.moves.has(canWait), eventOpen, i, askWaiting)
+		add(opens && w.moves.has(canLeave), eventOpen, i, askGone)
+		add(opens && w.moves.has(canGiveBack) && live, eventOpen, i, askBack)
+		add(opens && w.moves.has(canGiveBack) && live, eventOpen, i, askBackAndTokens)
+		add(room && w.moves.has(canRetry) && h.isOpen, eventResend, i, 0)
 		add(live, eventTake, i, 0)
-		add(w.refund && h.refundable > 0 && h.holding.refund == 0, eventRefund, i, 0)
+		add(w.moves.has(canRefund) && h.refundable > 0 && h.holding.refund == 0, eventRefund, i, 0)
 		for k, m := range h.messages {
 			// After a loss the promise wants somebody to call first who knows of it.
 			arrives := m.reply || !w.lost || m.request.Epoch > 0
 			add(arrives, eventDeliver, i, k)
-			add(arrives && w.twice && room, eventDeliverTwice, i, k)
-			add(!w.lossless, eventLose, i, k)
+			add(arrives && w.moves.has(canRepeat) && room, eventDeliverTwice, i, k)
+			add(!w.moves.has(lossless), eventLose, i, k)
 		}
-		add(w.evict && w.bucket.records[modelIDs[i]] != nil, eventEvict, i, 0)
+		add(w.moves.has(canEvict) && w.bucket.records[modelIDs[i]] != nil, eventEvict, i, 0)
 		idle := len(h.messages) == 0 && h.heard.epoch != 0 && h.Pool.Held() == 0
 		add(w.versions && idle, eventRestart, i, 0)
 	}
 	exists := w.bucket.exists
-	add(exists && w.flush && !(w.once && w.was[0]), eventFlush, 0, 0)
+	add(exists && w.moves.has(canFlush) && !(w.once && w.was[0]), eventFlush, 0, 0)
 	add(exists && w.ttl2 != 0 && !(w.once && w.was[1]), eventSetTTL, 0, 0)
 	add(exists && w.alternative != nil && !w.versions, eventSetLimits, 0, 0)
 	return to
@@ -219,7 +219,7 @@ func (w *world) apply(e event) (violation string) {
 		w.lost, w.was[0] = true, w.once
 	case eventSetTTL:
 		c := w.bucket.config
-		c.TTL = duration(w.model.ttl + w.ttl2 - w.bucket.ttl)
+		c.TTL = duration(modelTTL + w.ttl2 - w.bucket.ttl)
 		w.was[1] = w.once
 		return w.set(c)
 	case eventSetLimits:

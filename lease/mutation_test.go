@@ -38,9 +38,8 @@ var leased = []event{{eventOpen, 0, askTokens}, {eventDeliver, 0, 0}, {eventDeli
 var mutations = []mutation{
 	{name: "returned credited without a known record",
 		edits: []edit{{"bucket.go", "b.credit(r, known && b.now >= b.frozen)", "b.credit(r, true)"}},
-		model: &model{holders: 1, limit: perMicro(1, 70, 1), ttl: 7, want: 1, inflight: 2,
-			waiting: true, back: true, giveUp: true, evict: true, twice: true, lossless: true,
-			before: leased}},
+		model: &model{holders: 1, limit: perMicro(1, 70, 1), want: 1, inflight: 2,
+			moves: canWait | canGiveBack | canGiveUp | canEvict | canRepeat | lossless, before: leased}},
 	{name: "absence taken for nothing held",
 		edits: []edit{{"bucket.go", "	if known {\n		remaining = r.Remaining\n", `	if !live {
 		known, remaining, at = true, r.Remaining, b.ring.place(b.now, b.ttl)
@@ -48,27 +47,25 @@ var mutations = []mutation{
 	} else if known {
 		remaining = r.Remaining
 `}, {"bucket.go", "		at = place{slice: -1}\n", "		if !known {\n			at = place{slice: -1}\n		}\n"}},
-		model: &model{holders: 1, limit: perMicro(1, 70, 1), ttl: 7, want: 1, inflight: 2,
-			waiting: true, back: true, giveUp: true, evict: true, twice: true, lossless: true,
-			before: leased}},
+		model: &model{holders: 1, limit: perMicro(1, 70, 1), want: 1, inflight: 2,
+			moves: canWait | canGiveBack | canGiveUp | canEvict | canRepeat | lossless, before: leased}},
 	{name: "deadline counted from a retry",
 		edits: []edit{{"holding.go", "		return nil\n	}\n	return &h.open\n",
 			"		return nil\n	}\n	h.firstSent = now\n	return &h.open\n"}},
-		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl: 7, tick: 3, want: 1, inflight: 2,
-			waiting: true, retry: true, lossless: true}},
+		model: &model{holders: 2, limit: perMicro(1, 1, 1), tick: 3, want: 1, inflight: 2,
+			moves: canWait | canRetry | lossless}},
 	{name: "expiry moved earlier when T shrinks",
 		edits: []edit{{"ring.go", "width < r.width && (now/width+ringSlices)*width < r.lastEnds()", "false"}},
-		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl: 7, ttl2: 14, tick: 9, want: 1, inflight: 1,
-			waiting: true, lossless: true}},
+		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl2: 14, tick: 9, want: 1, inflight: 1,
+			moves: canWait | lossless}},
 	{name: "a reply to the previous seq accepted",
 		edits: []edit{{"holding.go", "if !h.isOpen || g.Seq != h.open.Seq {",
 			"if g.Seq != h.open.Seq && g.Seq != h.open.Seq-1 {"}},
-		model: &model{holders: 1, limit: perMicro(1, 1, 1), ttl: 7, tick: 4, want: 1, inflight: 2,
-			waiting: true, giveUp: true, lossless: true}},
+		model: &model{holders: 1, limit: perMicro(1, 1, 1), tick: 4, want: 1, inflight: 2,
+			moves: canWait | canGiveUp | lossless}},
 	{name: "refill after forgetting",
 		edits: []edit{{"bucket.go", "if b.ring.held[b.ring.base%ringSlices] != 0 {", "if false {"}},
-		model: &model{holders: 1, limit: perMicro(1, 7, 1), ttl: 7, tick: 2, want: 1, inflight: 1,
-			waiting: true}},
+		model: &model{holders: 1, limit: perMicro(1, 7, 1), tick: 2, want: 1, inflight: 1, moves: canWait}},
 	{name: "refill after the report",
 		edits: []edit{
 			{"bucket.go", "if b.ring.held[b.ring.base%ringSlices] != 0 {", "if false {"},
@@ -76,11 +73,11 @@ var mutations = []mutation{
 			{"bucket.go", "	b.settle(clock)    // ", "	was := b.now\n	b.settle(clock)    // "},
 			{"bucket.go", "	// Step 6. ", "	b.refill(max(was, b.created), b.now)\n	// Step 6. "},
 		},
-		model: &model{holders: 1, limit: perMicro(1, 1, 2), ttl: 7, want: 2, inflight: 1}},
+		model: &model{holders: 1, limit: perMicro(1, 1, 2), want: 2, inflight: 1}},
 	{name: "refund into the local pool after a report",
 		edits: []edit{{"holding.go", "	h.refund += n\n",
 			"	h.Pool.add(n)\n	h.base += n\n	h.account.Granted += n\n"}},
-		model: &model{holders: 1, limit: perMicro(1, 2, 1), ttl: 7, want: 1, inflight: 1, refund: true}},
+		model: &model{holders: 1, limit: perMicro(1, 2, 1), want: 1, inflight: 1, moves: canRefund}},
 	{name: "no clip",
 		edits: []edit{{"bucket.go", "min(b.level[k], b.room(k, ledger))",
 			"max(b.level[k], ledger*0)"}},
@@ -88,8 +85,8 @@ var mutations = []mutation{
 	{name: "a retry draws again",
 		edits: []edit{{"bucket.go", "	if live {\n		if r.Seq < rec.seq {",
 			"	if false {\n		if r.Seq < rec.seq {"}},
-		model: &model{holders: 1, limit: perMicro(1, 3, 2), ttl: 7, tick: 3, want: 1, inflight: 2,
-			waiting: true, twice: true, lossless: true}},
+		model: &model{holders: 1, limit: perMicro(1, 3, 2), tick: 3, want: 1, inflight: 2,
+			moves: canWait | canRepeat | lossless}},
 	{name: "void taken as known",
 		edits: []edit{{"bucket.go", "		b.ring.add(at.slice, remaining-rec.held, 0)\n	}\n",
 			"		b.ring.add(at.slice, remaining-rec.held, 0)\n	} else if live {\n		known, remaining = true, r.Remaining\n" +
@@ -103,8 +100,8 @@ var mutations = []mutation{
 	{name: "what was not used is credited in full",
 		edits: []edit{{"bucket_grant.go", "	if r.Drawn <= b.setAt || ",
 			"	if true {\n		return units\n	}\n	if r.Drawn <= b.setAt || "}},
-		model: &model{holders: 2, limit: perMicro(1, 2, 1), ttl: 7, tick: 2, want: 1, inflight: 1,
-			waiting: true, gone: true, lossless: true},
+		model: &model{holders: 2, limit: perMicro(1, 2, 1), tick: 2, want: 1, inflight: 1,
+			moves: canWait | canLeave | lossless},
 		stories: "TestWhatWasDrawnAndNotUsedIsWorthWhatWasNotRefilledSince"},
 	{name: "a refund leaves draws what they were worth",
 		edits:   []edit{{"bucket_grant.go", "	if filled {\n", "	if false && filled {\n"}},
@@ -112,14 +109,13 @@ var mutations = []mutation{
 		stories: "TestRefundFillsWhatADrawHadLeft"},
 	{name: "a void call's record counts at once",
 		edits: []edit{{"bucket.go", "r.Epoch == b.epoch && r.Counter >= rec.since &&\n		", ""}},
-		model: &model{holders: 1, limit: perMicro(1, 58, 2), ttl: 7, tick: 9, want: 1, inflight: 3,
-			waiting: true, refund: true, twice: true, lossless: true},
+		model: &model{holders: 1, limit: perMicro(1, 58, 2), tick: 9, want: 1, inflight: 3,
+			moves: canWait | canRefund | canRepeat | lossless},
 		stories: "TestRefundIsCreditedOnceHoweverOftenItArrives"},
 	{name: "limits inherited by position",
 		edits: []edit{{"bucket_change.go", "if from[k] < 0 && !taken[i]",
 			"if i == k && from[k] < 0 && !taken[i]"}},
-		model: &model{holders: 1, limit: perMicro(1, 58, 1), ttl: 7, want: 1, inflight: 1, waiting: true,
-			lossless:    true,
+		model: &model{holders: 1, limit: perMicro(1, 58, 1), want: 1, inflight: 1, moves: canWait | lossless,
 			alternative: []Limit{perMicro(1, 1, 1), perMicro(1, 58, 1)}},
 		faults:  "SetLimits",
 		stories: "TestLimitThatDoesNotChangeKeepsItsLevel"},
@@ -132,8 +128,8 @@ var mutations = []mutation{
 			{"bucket_change.go", "	ttl = min(ttl, max(b.ttl, micros(ttlLiveMax)))\n", ""},
 			{"bucket_change.go", "	case newer && ttl <= b.ttl:", "	case newer || ttl > b.ttl:"},
 		},
-		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl: 7, ttl2: 42, tick: 8, want: 1, inflight: 1,
-			waiting: true, lossless: true, flush: true, once: true,
+		model: &model{holders: 2, limit: perMicro(1, 1, 1), ttl2: 42, tick: 8, want: 1, inflight: 1,
+			moves: canWait | lossless | canFlush, once: true,
 			// One holder has heard of the bucket while T was short, another has leased since.
 			before: []event{{eventOpen, 0, askWaiting}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0},
 				{kind: eventTick},
@@ -147,9 +143,8 @@ var mutations = []mutation{
 	{name: "an expiry moves earlier",
 		edits: []edit{{"bucket.go", "	b.keep = max(b.keep, b.now+longest)",
 			"	b.keep = b.now + longest"}},
-		model: &model{holders: 2, limit: perMicro(1, 58, 1), ttl: 7, tick: 7, want: 1, inflight: 1,
-			waiting: true, lossless: true,
-			alternative: []Limit{perMicro(1, 1, 1)}, versions: true},
+		model: &model{holders: 2, limit: perMicro(1, 58, 1), tick: 7, want: 1, inflight: 1,
+			moves: canWait | lossless, alternative: []Limit{perMicro(1, 1, 1)}, versions: true},
 		faults:  "Versions",
 		stories: "TestVersionOutlivesItsBucket"},
 }
@@ -173,7 +168,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 					t.Logf("caught by seed %d: %s", seed, found[2])
 				}
 				err := playSeed(seed, m.faults, nil)
-				testkit.Check(t, seed != 0 && err == nil, "seed %d shows nothing, as designed it says: %v\n%s", seed, err, out)
+				testkit.Check(t, seed != 0 && err == nil,
+					"seed %d shows nothing, as designed it says: %v\n%s", seed, err, out)
 			}
 			if m.model != nil {
 				out := built.fails(t, "TestModel", "-lease.mutant="+m.name)
@@ -209,7 +205,8 @@ func build(t *testing.T, edits []edit) mutant {
 	list, _ := json.Marshal(overlay)
 	listPath, out := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
 	write(listPath, list)
-	text, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+listPath, "-o="+out, ".").CombinedOutput()
+	compile := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+listPath, "-o="+out, ".")
+	text, err := compile.CombinedOutput()
 	testkit.Must(t, err == nil, "the edited source does not compile: %v\n%s", err, text)
 	return mutant(out)
 }

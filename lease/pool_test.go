@@ -146,8 +146,9 @@ func conserves(t *testing.T, p *Pool, m mixture, each func()) {
 	stop.Store(true)
 	takers.Wait()
 	held := p.Held()
-	testkit.Check(t, granted == admitted.Load()+returned+burnt+held,
-		"granted %d, but admitted %d + returned %d + burnt %d + held %d", granted, admitted.Load(), returned, burnt, held)
+	took := admitted.Load()
+	testkit.Check(t, granted == took+returned+burnt+held,
+		"granted %d, but admitted %d + returned %d + burnt %d + held %d", granted, took, returned, burnt, held)
 	testkit.Check(t, p.Missed() == denied.Load(), "%d counted as missed, %d were", p.Missed(), denied.Load())
 }
 

@@ -145,5 +145,6 @@ func (s *scene) refunds(n int64) { s.meter.refund(s.now, n) }
 func (s *scene) audits() {
 	s.t.Helper()
 	testkit.Check(s.t, s.meter.excess() <= 0 && s.meter.peak <= s.meter.capacity*meterUnit,
-		"at %d µs (1) is broken: the worst window held %d millionths of a token, %v", s.now, s.meter.peak/1000, s.meter)
+		"at %d µs (1) is broken: the worst window held %d millionths of a token, %v",
+		s.now, s.meter.peak/1000, s.meter)
 }

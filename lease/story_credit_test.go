@@ -160,7 +160,8 @@ func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 	l := Limit{Tokens: 1_000_000_007, Per: 1_000_033 * time.Millisecond, Burst: 5_000_000}
 	sc, err := newScale(l, 0)
 	testkit.Must(t, err == nil && sc.Tick == 1000, "%v: %+v, %v", l, sc, err)
-	s, a, _ := pair(t, PerSecond(1).WithBurst(l.Burst), 100*time.Millisecond) // the meter is not what this looks at
+	// The meter, of another limit, is not what this looks at.
+	s, a, _ := pair(t, PerSecond(1).WithBurst(l.Burst), 100*time.Millisecond)
 	s.config.Limits = []Limit{l}
 	// when some is drawn and half a tick has passed
 	s.draws(a, 100_000)
@@ -174,7 +175,8 @@ func TestFractionOfATickIsNotKeptBeyondTheBrim(t *testing.T) {
 	s.now += 500
 	g = s.calls(a, ask{})
 	most := l.Burst - 1000 + 500
-	testkit.Check(t, g.Levels[0] <= most, "the level is %d, one central bucket has %d at most", g.Levels[0], most)
+	testkit.Check(t, g.Levels[0] <= most, "the level is %d, one central bucket has %d at most", g.Levels[0],
+		most)
 }
 
 func TestHolderAcceptsNoMoreThanItAskedFor(t *testing.T) {

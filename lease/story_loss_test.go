@@ -49,7 +49,8 @@ func TestLossIsWaitedOutAsLongAsTheLongestLease(t *testing.T) {
 			// lease
 			s.audits()
 			left := s.bucket.Dump().Frozen - s.now
-			testkit.Check(t, left >= 0 && left <= 800_000, "at the end of the lease nothing is refilled for %d µs more", left)
+			testkit.Check(t, left >= 0 && left <= 800_000,
+				"at the end of the lease nothing is refilled for %d µs more", left)
 		})
 	}
 }
