@@ -40,8 +40,7 @@ func (h *holding) Account() Account {
 // Executed is how many calls b has executed, apart from those that it answered from a record.
 func (b *Bucket) Executed() int64 { return b.executed }
 
-// Level is the whole tokens that every limit had when b was last settled; 0 for a bucket that does
-// not exist.
+// Level is the whole tokens that every limit had when b was last settled; 0 where b does not exist.
 func (b *Bucket) Level() int64 {
 	if !b.exists {
 		return 0

@@ -109,8 +109,7 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 		at = place{slice: -1}
 	}
 
-	// Step 6. While a loss is waited out the ledger may be below the truth: there is no room to
-	// credit.
+	// Step 6. While a loss is waited out the ledger may be too low: there is no room to credit.
 	b.credit(r, known && b.now >= b.frozen)
 
 	// Step 7. The whole holding moves to its new slice, never to an earlier one.
@@ -135,9 +134,8 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	return nil
 }
 
-// locate finds where the entry of rec is now, and whether rec is live: of this epoch, and its entry
-// still in the ring.
-func (b *Bucket) locate(rec *record) (place, bool) {
+// locate finds where rec's entry is now; live says that it is of this epoch and still in the ring.
+func (b *Bucket) locate(rec *record) (at place, live bool) {
 	if rec == nil || rec.epoch != b.epoch {
 		return place{}, false
 	}
@@ -178,8 +176,7 @@ func (b *Bucket) newRecord(holder string) *record {
 	return rec
 }
 
-// remember moves keep as late as section 6.14 says, because a forgotten bucket looks like a full
-// one.
+// remember moves keep as late as 6.14 says, because a forgotten bucket looks like a full one.
 func (b *Bucket) remember() {
 	longest := int64(0)
 	for k := range b.config.Limits {
@@ -253,8 +250,7 @@ func (b *Bucket) refill(from, to int64) {
 	}
 }
 
-// room is how far level k may fill while ledger tokens are held: B, or B + E - O where that is
-// less.
+// room is how far level k may fill while ledger tokens are held: min(B, B + E - O).
 func (b *Bucket) room(k int, ledger int64) int64 {
 	sc := &b.scales[k]
 	return max(0, min(sc.Capacity, sc.Capacity+b.config.Overcommit-ledger)) * sc.Unit

@@ -2,15 +2,12 @@ package lease
 
 import "time"
 
-// All of docs/protocol.md section 6: how a bucket begins, lost state, T, limits that change, and
-// the operations other than calls.
+// Section 6 of docs/protocol.md: beginnings, lost state, T, limits that change, and operations.
 
 const (
-	// claimSlack is how far the server's clock may have stepped back since it gave out an epoch or
-	// counted a call.
+	// claimSlack is how far the server's clock may have stepped back since a claim was true.
 	claimSlack = 24 * time.Hour
-	// ttlLiveMax is the longest T to which a bucket in use grows; only a new bucket takes a longer
-	// one.
+	// ttlLiveMax is the longest T to which a bucket in use grows; a new one may take a longer one.
 	ttlLiveMax = 10 * time.Second
 	// ttlCalm is how long a T is kept after it was last proposed; well above the time between two
 	// calls of a busy process.
@@ -91,8 +88,7 @@ func (b *Bucket) possible(r *Request) bool {
 		(r.Epoch < b.epoch || r.Counter <= b.now-b.created+micros(claimSlack))
 }
 
-// freeze empties every level and lets none refill before until, when every holding that this bucket
-// may know nothing of has run out.
+// freeze empties every level and lets none refill before until, when unknown holdings have run out.
 func (b *Bucket) freeze(until int64) {
 	b.level, b.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
 	b.frozen = max(b.frozen, until)
@@ -141,8 +137,7 @@ func (b *Bucket) lasting(r *Request, ago int64) int64 {
 	return min(heard+max(0, age-ago), max(heard, micros(ttlLiveMax)))
 }
 
-// adopt takes over the caller's configuration where its version is higher, and takes in the T that
-// it proposes.
+// adopt takes over the caller's configuration where its version is higher, and its proposal of T.
 func (b *Bucket) adopt(c Config) {
 	newer := c.Version.after(b.config.Version)
 	if newer {
@@ -158,8 +153,7 @@ func (b *Bucket) reshape(c Config) {
 	was, rate := *b, b.rate()
 	b.config = c
 	b.rescale()
-	// Each holder's part of the rate is the same part of the new rate, or a rate that rises would
-	// be reached only after seconds.
+	// The same part of the new rate, or a rate that rises would be reached only after seconds.
 	b.fair.share = float64(b.fair.share * float64(b.rate()/rate))
 	b.level, b.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
 	for k, from := range inherit(was.config.Limits, c.Limits) {
@@ -175,9 +169,8 @@ func (b *Bucket) reshape(c Config) {
 	b.setAt = b.now
 }
 
-// fresh is the level of a limit that was not there before: full. But after a loss it is empty, for
-// as long as the limit takes to fill: it may have been lost with the bucket, and come back with a
-// process that has the newer version.
+// fresh is the level of a limit that was not there before: full. But for as long as it takes to
+// fill after a loss it is empty: it may have been lost with the bucket.
 func (b *Bucket) fresh(k int) int64 {
 	if b.frozen > 0 && b.now < b.frozen+micros(b.scales[k].timeToFull()) {
 		return 0

@@ -125,8 +125,7 @@ func (b *Bucket) waitAt(k int, n int64) int64 {
 	return (missing+sc.Step-1)/sc.Step*sc.Tick - b.rest[k] + max(0, b.frozen-b.now)
 }
 
-// whole is the whole tokens of level k, and the time until it has one more if nobody draws; 0 where
-// it is full.
+// whole is the whole tokens of level k, and the time to one more if nobody draws; 0 if it is full.
 func (b *Bucket) whole(k int) (tokens int64, next time.Duration) {
 	n := b.level[k] / b.scales[k].Unit
 	return n, duration(b.waitAt(k, n+1))

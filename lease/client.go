@@ -32,11 +32,9 @@ type Client struct {
 	stage       stage
 
 	config   Config        // in force, but with the TTL that this client proposes
-	ttl      time.Duration // T in force
 	ttlLeast time.Duration // the TTL to propose on a fast network
 	rtt      time.Duration // 99th percentile, of the key's node
 	proposed int64         // the version that this process was deployed with
-	conflict bool          // see Conflict
 	change   change        // of the bucket, by others than its calls
 
 	demand      demand
@@ -78,8 +76,7 @@ const (
 	closed
 )
 
-// ClientConfig is what a Client starts with. The Policy and the proposed Config were validated
-// before.
+// ClientConfig is what a Client starts with. Its Policy and Config were validated before.
 type ClientConfig struct {
 	ID          string  // the instance id; differs between processes
 	Policy      *Policy // may be shared
@@ -130,7 +127,7 @@ func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 	c.host, c.policy, c.callTimeout, c.decidesAll = host, cfg.Policy, cfg.CallTimeout, cfg.DecidesAll
 	c.random = cfg.Seed
 	c.config, c.proposed = cfg.Proposed, cfg.Proposed.Version.Deploy
-	c.ttl, c.ttlLeast = c.config.TTL, c.config.TTL
+	c.heard.ttl, c.ttlLeast = c.config.TTL, c.config.TTL
 	c.rtt = time.Millisecond
 	c.demand.at = now
 	c.heard.limits = c.config.Limits
@@ -178,7 +175,7 @@ func (c *Client) Close() {
 func (c *Client) Closed() bool { return c.stage == closed }
 
 // TTL is the T in force.
-func (c *Client) TTL() time.Duration { return c.ttl }
+func (c *Client) TTL() time.Duration { return c.heard.ttl }
 
 // Limits are the limits in force. The slice may not be changed.
 func (c *Client) Limits() []Limit { return c.config.Limits }
@@ -193,13 +190,12 @@ func (c *Client) KnowCapacity(n int64) { c.Pool.capacity.Store(n) }
 // Conflict reports whether the bucket ever answered with another configuration of the same version:
 // then two processes were deployed with different limits, and which of them holds is chance. Raise
 // the version.
-func (c *Client) Conflict() bool { return c.conflict }
+func (c *Client) Conflict() bool { return c.heard.conflict }
 
 // Heard is what the last reply said.
-func (c *Client) Heard() Heard { return c.heard.Heard }
+func (c *Client) Heard() Heard { return c.heard }
 
-// ClientState says where a Client stands. The later ones go before the earlier ones where several
-// apply.
+// ClientState says where a Client stands. Where several apply it is the last of them.
 type ClientState int8
 
 const (

@@ -113,12 +113,12 @@ func (c *Client) Fail(now clock.Instant, err error) {
 
 // follow adopts the configuration in force, so that it survives the loss of the bucket.
 func (c *Client) follow(in Config) {
-	c.ttl = in.TTL
+	c.heard.ttl = in.TTL
 	if in.Version.after(c.config.Version) {
 		c.ttlLeast = max(in.TTL, 2*in.Target)
 	}
 	if !in.equal(c.config) {
-		c.conflict = c.conflict || in.Version == c.config.Version
+		c.heard.conflict = c.heard.conflict || in.Version == c.config.Version
 		in.TTL = max(c.ttlLeast, 2*in.Target)
 		c.config = in
 	}
@@ -139,7 +139,7 @@ func (c *Client) delay(now clock.Instant, g *Grant) clock.Instant {
 	}
 	// Limits that are changed or reset elsewhere are to be followed within T, and what was drawn for a
 	// request that has gone can be given back only while the bucket knows the holder.
-	longest := c.ttl / 4 * 3
+	longest := c.heard.ttl / 4 * 3
 	delay := min(g.Delay, longest)
 	if !c.alone() {
 		// Not more: a tenth of a long delay would leave the next token of a small burst lying about.
@@ -157,9 +157,8 @@ func (c *Client) endDelay() {
 	c.shut(0)
 }
 
-// shortenDelay ends the delay sooner for a request of n tokens that is smaller than the one that
-// fell short: when a bucket that nobody else draws from has them, but at least half a Target after
-// the call.
+// shortenDelay ends the delay sooner for n tokens, fewer than what fell short: when a bucket that
+// nobody else draws from has them, but at least half a Target after the call.
 func (c *Client) shortenDelay(n int64) {
 	missing := n - c.Pool.Held()
 	if !c.alone() || c.deniedUntil == 0 || c.heard.shortOf == 0 || missing >= c.heard.shortOf {

@@ -139,8 +139,7 @@ func (c *Client) Enqueue(now clock.Instant, w *Waiter) {
 	c.wake(urgent)
 }
 
-// hasten shortens the delay after a shortfall for a request that is smaller than the one that fell
-// short.
+// hasten shortens the delay after a shortfall for a request that is smaller than what fell short.
 func (c *Client) hasten(now clock.Instant, n int64, p Patience) {
 	before := c.deniedUntil
 	if now >= before || c.Outdated() {

@@ -123,8 +123,7 @@ func (c *Client) advance(now clock.Instant, n needs) {
 	}
 }
 
-// observe feeds the demand estimate. A request that the pool refused and that was served later is
-// one attempt.
+// observe feeds the demand estimate. A request that was refused and served later is one attempt.
 func (c *Client) observe(now clock.Instant) {
 	c.demand.observe(now, c.attempts()-c.servedLater, c.config.Target)
 }
@@ -156,8 +155,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	}
 	wants := c.wants(n, held)
 	if c.Degraded() {
-		// One probe at a time, and only where somebody wants tokens, owes some, or waits for a verdict on
-		// what was given back.
+		// One probe at a time, and only where somebody needs it, or something is on its way back.
 		if wants || n.closing || c.isOpen || c.owes() {
 			return now >= c.probeAt, min(next, max(c.probeAt, now))
 		}

@@ -10,12 +10,11 @@ import (
 // Degraded reports whether the last call failed. Nobody waits for the store then.
 func (c *Client) Degraded() bool { return c.failures > 0 }
 
-// failed puts off the next call: exponentially with full jitter, so that a fleet that lost its
-// store at one moment does not come back at one moment, and at most by a T, so that it is back at
-// its rate two T after the store is.
+// failed puts off the next call (8.12), with full jitter, so that a fleet that lost its store at
+// one moment does not come back at one moment.
 func (c *Client) failed(now clock.Instant) {
 	c.failures++
-	span := c.ttl
+	span := c.heard.ttl
 	if c.failures < 30 {
 		span = min(c.config.Target<<c.failures, span)
 	}
@@ -57,9 +56,8 @@ func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
 	return now.Add(duration(c.fallback.wait(n))), true
 }
 
-// takeShare draws from a bucket of this process's own, which has its share of every limit: the part
-// weight/active weight, as last heard. That is a Bucket with one holder, so there is no second kind
-// of token bucket to get wrong.
+// takeShare draws from a bucket of this process's own, which has its share of every limit (8.14):
+// a Bucket with one holder, so that there is no second kind of token bucket to get wrong.
 func (c *Client) takeShare(now clock.Instant, n int64) bool {
 	if c.fallback == nil {
 		c.fallback = new(Bucket)

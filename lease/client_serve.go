@@ -6,8 +6,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Serve hands out what an accepted reply brought, and ends the waits that are in vain by what it
-// says.
+// Serve hands out what an accepted reply brought, and ends the waits that it shows to be in vain.
 func (c *Client) Serve(now clock.Instant, got Accepted) {
 	c.distribute(now, got)
 	c.turnAway(now)

@@ -8,14 +8,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// size is how much to ask for (docs/protocol.md, 8.6 to 8.8): what was asked for, or on a key that
-// is not slow what the next Target needs if that is more. A grant of fewer than need tokens would
-// serve nobody who waits.
+// size is how much to ask for (8.6 to 8.8): what was asked for, or on a key that is not slow what
+// the next Target needs if that is more. Fewer than need tokens would serve nobody who waits.
 func (c *Client) size(held int64, n needs, need int64) (want, least, waiting int64) {
 	asked := n.waiting + n.refused
 	if n.refused > 0 && c.cramped() {
-		// Nothing is leased ahead and nobody waits, so whoever was refused will ask again, and as many of
-		// them.
+		// Nothing is leased ahead and nobody waits: as many as were refused will ask again.
 		asked = max(asked, min(c.Pool.Missed()-c.missedAtAsk, c.ceiling()))
 	}
 	want = asked
@@ -52,8 +50,7 @@ func (c *Client) ahead(held, waiting int64) int64 {
 }
 
 // ceiling is the most to ask for ahead (8.8): a part of the burst, so that others can be served
-// too. Once the bucket is below half, a lease that is longer than it need be is taken from
-// somebody.
+// too. Below half a burst, a lease that is longer than it need be is taken from somebody.
 func (c *Client) ceiling() int64 {
 	most := int64(poolMax)
 	for _, l := range c.config.Limits {
@@ -61,8 +58,7 @@ func (c *Client) ceiling() int64 {
 		if c.heard.active <= c.policy.weight() {
 			divisor = 2
 		}
-		// With an overcommit the bucket refills beside leases, so a Target that needs longer ones may
-		// have them.
+		// With an overcommit the bucket refills beside leases, so longer ones do no harm.
 		longer := min((l.Capacity()+c.config.Overcommit)/divisor, int64(l.Rate()*c.config.Target.Seconds()))
 		part := max(l.Capacity()/divisor, longer)
 		if c.heard.replied && c.heard.level() < l.Capacity()/2 {
@@ -130,9 +126,8 @@ func (c *Client) excess(held int64) int64 {
 	return 0
 }
 
-// fullAt is when the bucket will be full, if nobody calls. From then on it cannot refill what was
-// spent since, before a report tells it. It is no earlier than half a Target after the call was
-// sent.
+// fullAt is when the bucket will be full, if nobody calls, but at least half a Target after the
+// call was sent. From then on it cannot refill what was spent since, before a report tells it.
 func (c *Client) fullAt(g *Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
@@ -143,9 +138,8 @@ func (c *Client) fullAt(g *Grant) clock.Instant {
 	return at
 }
 
-// isLarge reports whether n spent tokens are worth a report: a good part of the burst, or what the
-// bucket makes in a Target. Until it is told, the bucket counts them as held and may not refill in
-// their place: a fleet that starts on a full bucket would lose the refill of its whole first lease.
+// isLarge reports whether n spent tokens are worth a report, because a full bucket that counts them
+// as held may not refill: a good part of the burst, or what the bucket makes in a Target.
 func (c *Client) isLarge(n int64) bool {
 	return float64(n) >= min(float64(c.config.Capacity()+c.config.Overcommit)/16, c.perTarget())
 }

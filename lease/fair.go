@@ -88,8 +88,7 @@ func (f *fair) advance(v fairView, d *debit) {
 }
 
 // most is the largest allowance that a holder saves up: four Targets' share, since it asks now for
-// more and now for less, but one that was idle must not come back with a claim on everything. A
-// need above that must still be reachable.
+// more and now for less, or a larger need. Who was idle has no claim on everything.
 func (f *fair) most(v fairView) float64 {
 	return min(maxUnits, max(1, v.need, float64(4*float64(float64(v.weight*f.share)*v.target))))
 }
@@ -104,9 +103,8 @@ func (f *fair) owed(v fairView, d *debit) float64 {
 // where many divide it.
 func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.rate) }
 
-// allow is the most that may be granted. A holder that is alone shares with nobody. What the level
-// has above the set point is free to all: half of it where many share, all of it where nobody is
-// kept from anything.
+// allow is the most that may be granted (7.5). What the level has above the set point is free to
+// all: half of it where many share, all of it where nobody is kept from anything.
 func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	if alone {
 		return maxUnits
@@ -123,10 +121,8 @@ func (f *fair) least(v fairView) float64 {
 	return max(1, v.need, min(share, v.burst/2))
 }
 
-// delay is the microseconds until the next call of a holder that got less than it wanted is worth
-// it (section 7.7): until the bucket has refilled m tokens, which takes refill microseconds, and
-// the holder has earned them; while others hold tokens, which they may give back, no longer than it
-// takes to notice that.
+// delay is the microseconds until the next call after a short grant is worth it (7.7): until the
+// bucket has refilled m tokens, which takes refill microseconds, and the holder has earned them.
 func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold bool) int64 {
 	wait := refill
 	if !alone {

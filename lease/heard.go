@@ -7,24 +7,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// heard is what the last reply said of the bucket. The zero value is nothing.
-type heard struct {
-	lineage
-	Heard
-}
-
-// Heard is the part of the last reply that tells when a key has tokens again. It is a value: a copy
-// may be read by anybody, whatever its Client does meanwhile.
+// Heard is what the last reply said of the bucket, such as when it has tokens again. It is a value:
+// a copy may be read by anybody, whatever its Client does meanwhile. The zero value is nothing.
 type Heard struct {
-	replied   bool // any reply ever, also one before the key was at rest
+	Memory
 	contended bool // another holder could not be served, because of what others hold
 	limits    []Limit
 	levels    [LimitsMax]int64         // whole tokens
 	next      [LimitsMax]time.Duration // until a level has one token more; 0 where it is full
 	at        clock.Instant            // of the reply; 0 where none has come since the key came into use
-	executed  clock.Instant            // the bucket executed the call then or later
 	others    int64                    // tokens that other processes held: they may yet come back
-	active    int64                    // sum of the weights of all holders
 	// The bucket had fewer than shortOf tokens, which were needed, and cannot have them before
 	// shortUntil; 0 where it had them. This is more exact than levels and next, because the bucket
 	// counts fractions of tokens.
@@ -45,13 +37,13 @@ type lineage struct {
 
 // age is how long ago the bucket executed the call, at most. A 1/15 more covers a clock that is
 // slow by a 1/16, as leaseSpan does.
-func (h *heard) age(now clock.Instant) time.Duration {
+func (h *Heard) age(now clock.Instant) time.Duration {
 	d := max(0, now.Sub(h.executed))
 	return d + d/15
 }
 
 // hear takes in the reply g to the call open, which was first sent at sent.
-func (h *heard) hear(now, sent clock.Instant, open *Request, g *Grant) {
+func (h *Heard) hear(now, sent clock.Instant, open *Request, g *Grant) {
 	counter := g.Counter
 	if g.Epoch == h.epoch {
 		counter = max(h.counter, counter)
@@ -79,8 +71,7 @@ func (h *Heard) level() int64 {
 	return least
 }
 
-// earliest is a time before which n tokens cannot be there, even if the others gave back all that
-// they held.
+// earliest is a time before which n tokens cannot be there, even if the others gave all back.
 func (h *Heard) earliest(n int64) clock.Instant {
 	at := h.executed
 	n -= h.others
@@ -103,8 +94,7 @@ type Outlook struct {
 	ResetAfter time.Duration // until Remaining is the burst, if nobody draws
 }
 
-// Outlook judges a request for n tokens that was admitted or denied at time now, when the process
-// held so many.
+// Outlook judges a request for n tokens at time now, of a process that held so many.
 func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook {
 	var o Outlook
 	since := now.Sub(h.at)
@@ -115,8 +105,7 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 		left := min(capacity, h.levels[k]+held)
 		wait := h.until(k, n-held) - since
 		if h.shortOf > 0 && len(h.limits) == 1 && n-held >= h.shortOf {
-			// Whoever comes back is not to come too early, so as if the bucket had executed the call when it
-			// replied.
+			// As if the bucket had executed the call when it replied: nobody is to come back too early.
 			wait = h.shortUntil.Sub(h.executed) + timeFor(l, n-held-h.shortOf) - since
 		}
 		part := float64(left) / float64(capacity)
@@ -143,8 +132,7 @@ func (h *Heard) until(k int, n int64) time.Duration {
 	return timeFor(h.limits[k], missing)
 }
 
-// Outlook is what this state means for a request for n tokens, now, of a process that holds so
-// many.
+// Outlook judges a request for n tokens at the time of s, of a process that holds so many.
 func (s *State) Outlook(n, held int64, admitted bool) Outlook {
 	h := Heard{limits: s.Config.Limits, levels: s.Levels, next: s.Next}
 	return h.Outlook(0, n, held, admitted)
@@ -163,13 +151,13 @@ func timeFor(l Limit, n int64) time.Duration {
 // notice that the bucket was lost, and what it would otherwise have to learn again. It is small,
 // since a process may have a million keys at rest. The zero value knows nothing.
 type Memory struct {
-	lineage  lineage
-	executed clock.Instant // of the last reply
-	ttl      time.Duration
-	active   int64
-	config   *Config // in force, where it is not what the holder proposes
-	replied  bool
-	conflict bool
+	lineage
+	executed clock.Instant // the bucket executed the last call then or later
+	ttl      time.Duration // T in force
+	active   int64         // sum of the weights of all holders
+	config   *Config       // at rest: in force, where it is not what the client proposes
+	replied  bool          // any reply ever
+	conflict bool          // see Client.Conflict
 }
 
 // Rest is what c remembers if it is let go now. It is false where more than an estimate would be
@@ -178,11 +166,8 @@ func (c *Client) Rest() (Memory, bool) {
 	if !c.Idle() || c.Degraded() || c.fallback != nil || c.Outdated() {
 		return Memory{}, false
 	}
-	m := Memory{
-		lineage: c.heard.lineage, executed: c.heard.executed, ttl: c.ttl,
-		active: c.heard.active, replied: c.heard.replied, conflict: c.conflict,
-	}
-	if c.config.Version.Revision > 0 || c.config.Version.Deploy != c.proposed || c.conflict {
+	m := c.heard.Memory
+	if c.config.Version.Revision > 0 || c.config.Version.Deploy != c.proposed || m.conflict {
 		config := c.config
 		config.TTL = c.ttlLeast
 		m.config = &config
@@ -192,10 +177,10 @@ func (c *Client) Rest() (Memory, bool) {
 
 // Recall has c, which has just been started, go on where the one ended that Rest was asked of.
 func (c *Client) Recall(m Memory) {
-	c.heard.lineage, c.heard.executed, c.ttl = m.lineage, m.executed, m.ttl
-	c.heard.active, c.heard.replied, c.conflict = m.active, m.replied, m.conflict
+	c.heard.Memory = m
 	if m.config != nil {
 		c.config, c.ttlLeast = *m.config, m.config.TTL
+		c.heard.config = nil
 	}
 	c.heard.limits = c.config.Limits
 	for k, l := range c.config.Limits {
@@ -211,5 +196,5 @@ func (c *Client) Lifetime() time.Duration {
 	for _, l := range c.config.Limits {
 		longest = max(longest, l.TimeToFull())
 	}
-	return longest + c.ttl
+	return longest + c.heard.ttl
 }

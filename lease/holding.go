@@ -18,7 +18,7 @@ type holding struct {
 	firstSent clock.Instant // of open
 	deadline  clock.Instant // of the whole holding; at or past it nothing of it is spent or returned
 
-	heard heard
+	heard Heard
 
 	refund      int64 // admitted, and did not happen
 	unused      int64 // drawn, since the running time unusedSince, for requests that were not admitted
@@ -46,10 +46,9 @@ type Accepted struct {
 	draw     draw  // of all of them
 }
 
-// draw says when tokens left the bucket, in the bucket's own time (Grant.Running), and in which
-// report interval they were taken from the pool. A token that comes back unused is worth what has
-// not been refilled since the draw. With the zero value it is worth nothing. Two draws can be
-// compared within one epoch of the bucket.
+// draw says when tokens left the bucket, in the bucket's running time, and in which report interval
+// they were taken from the pool. What comes back unused is worth what has not been refilled since;
+// nothing with the zero value, or in another epoch.
 type draw struct {
 	epoch, running int64
 	interval       interval
@@ -183,8 +182,7 @@ func (h *holding) Deadline() clock.Instant { return h.deadline }
 // IsOpen reports whether a call is under way or waits for its retry.
 func (h *holding) IsOpen() bool { return h.isOpen }
 
-// takeWaiting takes n tokens or none from the pool for a request that waits, which was counted as
-// missed before.
+// takeWaiting takes n tokens or none from the pool for a request that was counted as missed before.
 func (h *holding) takeWaiting(n int64) bool {
 	ok := h.Pool.takeQueued(n)
 	if ok {
@@ -279,15 +277,13 @@ func (h *holding) setDeadline(at clock.Instant) {
 // attempts is the tokens that were asked for so far. Those of servedLater are in it twice.
 func (h *holding) attempts() int64 { return h.Account().Admitted + h.Pool.Missed() }
 
-// DeniedOf is the tokens of requests that were refused and not served later, when the Pool had
-// missed so many.
+// DeniedOf is how many of the tokens that the Pool has missed were not served later.
 func (h *holding) DeniedOf(missed int64) int64 { return missed - h.servedLater }
 
 // Uncount says that n tokens which a refused take has counted as missed were no demand.
 func (h *holding) Uncount(n int64) { h.servedLater += n }
 
-// pending is how many tokens are on their way back to the bucket, or wait for the call that takes
-// them there.
+// pending is how many tokens are on their way back to the bucket, or wait for the next call.
 func (h *holding) pending() int64 {
 	n := h.refund + h.unused
 	if h.isOpen {

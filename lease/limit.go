@@ -54,8 +54,7 @@ func (l Limit) Capacity() int64 {
 	return l.Burst
 }
 
-// Rate is the limit's rate in tokens per second, for display and for estimates; the protocol counts
-// in integers.
+// Rate is in tokens per second, for display and for estimates; the protocol counts in integers.
 func (l Limit) Rate() float64 {
 	return float64(l.Tokens) / float64(l.Per) * float64(time.Second)
 }
@@ -75,8 +74,7 @@ func (l Limit) TimeToFull() time.Duration {
 // exactly.
 func (l Limit) Validate() error { return l.validateWith(0) }
 
-// validateWith is Validate for a bucket whose level and ledger together may reach Burst +
-// overcommit.
+// validateWith is Validate for a bucket with the given overcommit.
 func (l Limit) validateWith(overcommit int64) error {
 	v := violations{sentinel: ErrInvalidLimit}
 	if l.Tokens < 1 {

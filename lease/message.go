@@ -76,8 +76,7 @@ func (c Config) equal(o Config) bool {
 		c.StartEmpty == o.StartEmpty && c.Version == o.Version
 }
 
-// WaitingMax bounds every token count of a Request; it is where whole numbers stop being exact in
-// Lua.
+// WaitingMax bounds every token count of a Request: whole numbers must be exact in Lua.
 const WaitingMax = maxUnits - 1
 
 var (
@@ -108,8 +107,7 @@ type Request struct {
 	Waiting   int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
 	Weight    int64 // share of a contended rate, 1 or more
 
-	// What the last reply said, which proves to a bucket that has lost its state that it has; all 0
-	// for none.
+	// What the last reply said, to prove to a bucket that it has lost its state; all 0 for none.
 	Epoch    int64
 	Counter  int64
 	LeaseMax time.Duration
@@ -117,8 +115,7 @@ type Request struct {
 	HeardAge time.Duration // how long ago that was, at most, by the holder's clock
 }
 
-// Validate refuses what could mint tokens or break the bucket's arithmetic; the script checks the
-// same again.
+// Validate refuses what could mint tokens or break the arithmetic; the script checks it again.
 func (r *Request) Validate() error {
 	if r.Holder == "" {
 		return fmt.Errorf("%w: Holder is empty", ErrInvalidRequest)

@@ -229,7 +229,7 @@ func (w *world) apply(e event) (violation string) {
 		}
 		return w.set(c)
 	case eventRestart:
-		h.heard = heard{}
+		h.heard = Heard{}
 	}
 	return w.violation()
 }

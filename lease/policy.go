@@ -152,8 +152,7 @@ func (p Policy) TargetFor(limits []Limit) time.Duration {
 	return max(t.Truncate(time.Microsecond), targetMin)
 }
 
-// ConfigFor is the configuration that a holder with this policy proposes. callTimeout 0 means
-// DefaultCallTimeout.
+// ConfigFor is the configuration that a holder proposes. callTimeout 0 means DefaultCallTimeout.
 func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Duration) Config {
 	if callTimeout == 0 {
 		callTimeout = DefaultCallTimeout

@@ -75,8 +75,7 @@ func (p *Pool) init(stripesMax int) {
 
 func count(word uint64) int64 { return int64(word&countMask) - countBias }
 
-// interval is the time between two reports in which a token was taken. Within the same one it may
-// be put back.
+// interval is a time between two reports. A token may be put back in that in which it was taken.
 type interval uint32
 
 // Taken is what became of a take.
@@ -187,8 +186,7 @@ func (p *Pool) TakeStrict(n int64, c clock.Clock) Taken {
 	return t
 }
 
-// takeQueued takes n tokens or none for a request that waits, and does not count it as missed once
-// more. holding.putBack can return them.
+// takeQueued takes n tokens or none for a request that waits, and was counted as missed before.
 func (p *Pool) takeQueued(n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

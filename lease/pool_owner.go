@@ -23,8 +23,7 @@ func (p *Pool) remarkLocked() {
 	}
 }
 
-// deny says whether the bucket is known to have no more for now. If so, takes from an empty pool
-// are Denied.
+// deny says whether takes from an empty pool are Denied, as the bucket has no more for now.
 func (p *Pool) deny(yes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -92,8 +92,7 @@ func (p *Pool) takeStriped(n int64) bool {
 }
 
 // stockLocked moves a chunk from the word, which has left tokens, to the stripe of this P, and
-// returns what the word has then. Tokens below the watermark stay in the word, where a take reports
-// low.
+// returns what the word has then. The last ones stay in the word, where a take reports low.
 func (p *Pool) stockLocked(left int64) int64 {
 	p.lookLocked()
 	if p.mark.Load() != MarkStriped {

@@ -1,7 +1,6 @@
 package lease
 
-// ringSlices is the number of slices of a ring: the one that now falls in, and seven that together
-// last T.
+// ringSlices are the one that now falls in, and seven that together last T.
 const ringSlices = 8
 
 // ring is the ledger: the tokens that processes hold, summed by the time at which they run out
@@ -18,8 +17,7 @@ type ring struct {
 	weight  [ringSlices]int64 // weights of the holders whose entry is in the slice
 }
 
-// place says where one holder's entry is: the slice, in the numbering of gen, and when that slice
-// ends.
+// place says where a holder's entry is: the slice, in the numbering of gen, and when that ends.
 type place struct {
 	gen   int64
 	slice int64
@@ -107,8 +105,7 @@ func (r *ring) fit(now, ttl int64, grew bool) {
 	}
 }
 
-// move starts a new numbering with slices of the given width at time now, and puts everything that
-// is live into its last slice.
+// move starts a new numbering, with slices of the given width, and all that is live in the last.
 func (r *ring) move(now, width int64) {
 	tokens, weight := r.ledger(), r.weightSum()
 	*r = ring{width: width, base: now / width, gen: r.gen + 1, movedAt: now}

@@ -39,8 +39,7 @@ func (l Limit) Scale(overcommit int64) (Scale, error) {
 	return newScale(l, overcommit)
 }
 
-// newScale finds the finest tick in which (Burst + overcommit) tokens, and one tick's refill, stay
-// below maxUnits.
+// newScale finds the finest tick in which Burst + overcommit, and a tick's refill, can be counted.
 func newScale(l Limit, overcommit int64) (Scale, error) {
 	cap, carry := bits.Add64(uint64(l.Capacity()), uint64(overcommit), 0)
 	if carry != 0 || cap >= maxUnits {

@@ -41,8 +41,7 @@ type Store interface {
 
 // Pinger is what a Store is too where the first call takes longer than later ones.
 type Pinger interface {
-	// Ping opens the connections that calls need and brings the server what they need, or says why
-	// it cannot.
+	// Ping opens connections and brings the server what calls need, or says why it cannot.
 	Ping(ctx context.Context) error
 }
 
@@ -53,8 +52,7 @@ type Call struct {
 	Request Request
 	Grant   Grant
 	Err     error
-	// Node is set by the Store: which of its nodes served the call, numbered from 0. Latency is
-	// kept per node.
+	// Node is set by the Store: which of its nodes, from 0, served the call. Each has its Latency.
 	Node int
 	// Before is set by the Store: how much of the time from Exchange to done was no round trip,
 	// such as opening a connection. It does not count as latency, or one slow handshake would make
@@ -190,8 +188,7 @@ func ShortKey(key string) string {
 	return storedKey(key)
 }
 
-// storedKey is the name under which a Store keeps the bucket of a key that it is called with, which
-// may be a short form.
+// storedKey is the name under which a Store keeps the bucket of a key, which may be a short form.
 func storedKey(key string) string {
 	if len(key) <= KeyMax {
 		return key
