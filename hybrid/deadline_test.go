@@ -29,59 +29,59 @@ func tooLate(t *world, l *hybrid.Limiter, d time.Duration, n int64) {
 
 // A wait whose tokens can be there in time is not turned away, whatever this process heard before.
 func TestADeadlineThatCanBeMetIsMet(t *testing.T) {
-	// changed is a process that found the bucket empty, and that has not heard of what another one
-	// did since.
-	changed := func(change func(t *world, other *hybrid.Limiter)) func(t *world) *hybrid.Limiter {
+	const soon = 10 * time.Second
+	reset := func(l *hybrid.Limiter) error { return l.Reset(context.Background(), "k") }
+	raise := func(l *hybrid.Limiter) error {
+		return l.SetLimits(context.Background(), "k", hybrid.PerSecond(1000))
+	}
+	refund := func(l *hybrid.Limiter) error { l.Refund("k", 5); return nil }
+	// own is a process that found the bucket empty and did something about it, and others one that
+	// has not heard of what another one did since.
+	own := func(change func(*hybrid.Limiter) error) func(t *world) *hybrid.Limiter {
+		return func(t *world) *hybrid.Limiter {
+			l := t.drained(of(hourly))
+			noErr(t, change(l))
+			return l
+		}
+	}
+	others := func(change func(*hybrid.Limiter) error) func(t *world) *hybrid.Limiter {
 		return func(t *world) *hybrid.Limiter {
 			other := t.process(hourly)
 			other.AllowN("k", 9)
 			l := t.drained(of(hourly))
 			time.Sleep(time.Minute)
-			change(t, other)
+			noErr(t, change(other))
 			time.Sleep(10 * time.Minute)
 			return l
 		}
 	}
 	for name, c := range map[string]struct {
-		given    func(t *world) *hybrid.Limiter
 		deadline time.Duration
+		given    func(t *world) *hybrid.Limiter
 	}{
-		"a cold key, whose token is there in a second": {func(t *world) *hybrid.Limiter {
+		"this process has reset the bucket":    {soon, own(reset)},
+		"a refund of its own is on its way":    {soon, own(refund)},
+		"another process has reset it":         {soon, others(reset)},
+		"another process has raised the limit": {soon, others(raise)},
+		"another process has refunded":         {soon, others(refund)},
+		"a cold key, whose token is there in a second": {30 * time.Second, func(t *world) *hybrid.Limiter {
 			t.drained(of(hybrid.PerMinute(1)))
 			time.Sleep(59 * time.Second)
 			return t.process(hybrid.PerMinute(1))
-		}, 30 * time.Second},
-		"a key that was just drawn from, whose token is there in 10 ms": {func(t *world) *hybrid.Limiter {
+		}},
+		"one that was just drawn from, in 10 ms": {70 * time.Millisecond, func(t *world) *hybrid.Limiter {
 			l := t.drained(of(hybrid.PerSecond(10)))
 			time.Sleep(190 * time.Millisecond)
 			l.Allow("k")
 			return l
-		}, 70 * time.Millisecond},
-		"this process has reset the bucket": {func(t *world) *hybrid.Limiter {
-			l := t.drained(of(hourly))
-			noErr(t, l.Reset(t.Context(), "k"))
-			return l
-		}, 10 * time.Second},
-		"another process has reset it": {changed(func(t *world, other *hybrid.Limiter) {
-			noErr(t, other.Reset(t.Context(), "k"))
-		}), 10 * time.Second},
-		"another process has raised the limit": {changed(func(t *world, other *hybrid.Limiter) {
-			noErr(t, other.SetLimits(t.Context(), "k", hybrid.PerSecond(1000)))
-		}), 10 * time.Second},
-		"another process has refunded": {changed(func(t *world, other *hybrid.Limiter) {
-			other.Refund("k", 5)
-		}), 10 * time.Second},
-		"a refund of its own is on its way": {func(t *world) *hybrid.Limiter {
-			l := t.drained(of(hourly))
-			l.Refund("k", 5)
-			return l
-		}, 10 * time.Second},
-		"the deadline is beyond what a clock can count": {func(t *world) *hybrid.Limiter {
+		}},
+		"beyond what a clock can count": {math.MaxInt64, func(t *world) *hybrid.Limiter {
 			l := t.drained(of(hybrid.PerSecond(10)))
-			time.Sleep(time.Second)
-			drain(l, "k")
+			ctx, cancel := context.WithDeadline(t.Context(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
+			defer cancel()
+			noErr(t, l.Wait(ctx, "k"))
 			return l
-		}, math.MaxInt64},
+		}},
 	} {
 		bubbleOf(t, name, func(t *world) {
 			l := c.given(t)
@@ -89,12 +89,6 @@ func TestADeadlineThatCanBeMetIsMet(t *testing.T) {
 			check(t, err == nil, "%v after %v; the bucket has %d", err, d, t.state("k").Levels[0])
 		})
 	}
-	bubbleOf(t, "the deadline is in the year 9999", func(t *world) {
-		l := t.drained(of(hybrid.PerSecond(10)))
-		ctx, cancel := context.WithDeadline(t.Context(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
-		defer cancel()
-		noErr(t, l.Wait(ctx, "k"))
-	})
 }
 
 // The deadline is judged at once, by what the bucket said.

@@ -149,6 +149,8 @@ func TestInvalidRequests(t *testing.T) {
 		// Nothing of all this was taken, called for, or taken for demand.
 		t.silent(time.Second)
 		check(t, l.Stats().Calls == 0 && l.Stats().Denied == 0 && l.Stats().Admitted == 0, "%+v", l.Stats())
+		told = make(map[int64]int)
 		check(t, l.AllowN("k", 5) && !l.Allow("k"), "the burst is not what it was")
+		check(t, told[1] == 1 && len(told) == 1, "the listener was told of %v", told)
 	})
 }

@@ -137,10 +137,11 @@ func TestLargeRequestsFollowALimitAfterAnOutage(t *testing.T) {
 }
 
 // Redisson's trySetRate and setRate: the rate of the first who comes is everybody's until somebody
-// sets another one; then an attempt to set one first comes too late. What was set holds until a
-// deploy with a higher version comes.
+// sets another one; of many who try at once one does, and who tries later comes too late. What was
+// set holds until a deploy with a higher version comes.
 func TestPeerWhoseLimitsHold(t *testing.T) {
 	everywhere(t, func(t *world) {
+		burst := func(n int64) hybrid.Limit { return hybrid.PerHour(1).WithBurst(n) }
 		comes := func(version int64, l hybrid.Limit) bool {
 			return t.start(hybrid.Config{Limits: limits(l), Version: version}).Allow("k")
 		}
@@ -150,44 +151,30 @@ func TestPeerWhoseLimitsHold(t *testing.T) {
 				limitsAre(t, l, "k", want...)
 			}
 		}
-		small := hybrid.PerHour(1).WithBurst(5)
-		must(t, comes(1, small) && comes(1, hybrid.PerHour(2).WithBurst(9)), "denied")
-		hold(small)
+		must(t, comes(1, burst(5)) && comes(1, hybrid.PerHour(2).WithBurst(9)), "denied")
+		hold(burst(5))
 		equal(t, t.settled("k"), 3, "left of 5 after 2")
-		for _, want := range [][]hybrid.Limit{
-			limits(hybrid.PerHour(7)),
-			limits(hybrid.PerHour(1).WithBurst(2), hybrid.PerMinute(300)),
-			limits(hybrid.PerHour(1).WithBurst(30)),
-		} {
-			noErr(t, t.processes[0].SetLimits(t.Context(), "k", want...))
-			ok, err := t.processes[1].TrySetLimits(t.Context(), "k", hybrid.PerHour(99))
-			check(t, !ok && err == nil, "TrySetLimits after SetLimits: %v, %v", ok, err)
-			hold(want...)
-		}
-		for _, c := range []struct{ version, want int64 }{{1, 30}, {2, 20}, {1, 20}} {
-			comes(c.version, hybrid.PerHour(1).WithBurst(10*c.version))
-			hold(hybrid.PerHour(1).WithBurst(c.want))
-		}
-	})
-}
-
-// Redisson: of many who try at once to set the rate, one does.
-func TestPeerOneOfManyFirstConfigurationsWins(t *testing.T) {
-	everywhere(t, func(t *world) {
-		const processes = 10
-		t.fleet(processes, of(hourly))
-		t.processes[0].Allow("k") // what a process was configured with is not "set"
-		own := func(i int) hybrid.Limit { return hybrid.PerHour(1).WithBurst(int64(100 + i)) }
-		var won [processes]bool
-		together(processes, func(i int) {
+		var won [10]bool
+		ls := t.fleet(len(won), of(hourly))
+		together(len(won), func(i int) {
 			var err error
-			won[i], err = t.processes[i].TrySetLimits(t.Context(), "k", own(i))
+			won[i], err = ls[i].TrySetLimits(t.Context(), "k", burst(int64(100+i)))
 			noErr(t, err)
 		})()
 		winner := slices.Index(won[:], true)
 		must(t, winner >= 0 && !slices.Contains(won[winner+1:], true), "who has set the limits: %v", won)
-		for _, l := range t.processes {
-			limitsAre(t, l, "k", own(winner))
+		hold(burst(int64(100 + winner)))
+		for _, want := range [][]hybrid.Limit{
+			limits(hybrid.PerHour(7)), limits(burst(2), hybrid.PerMinute(300)), limits(burst(30)),
+		} {
+			noErr(t, ls[0].SetLimits(t.Context(), "k", want...))
+			ok, err := ls[1].TrySetLimits(t.Context(), "k", hybrid.PerHour(99))
+			check(t, !ok && err == nil, "TrySetLimits after SetLimits: %v, %v", ok, err)
+			hold(want...)
+		}
+		for _, c := range []struct{ version, want int64 }{{1, 30}, {2, 20}, {1, 20}} {
+			comes(c.version, burst(10*c.version))
+			hold(burst(c.want))
 		}
 	})
 }

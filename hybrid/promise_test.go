@@ -250,7 +250,10 @@ func askAnyhow(l *hybrid.Limiter, own *hybrid.Key, r *rand.Rand) (key string, ad
 	return key, admitted
 }
 
-func TestATightLoopAdmitsExactlyTheBurst(t *testing.T) {
+// x/time/rate, TestSimultaneousRequests: of many requests at once exactly the burst is admitted, and
+// of a tight loop; here too where they come to several processes, or what is missing of it lies with
+// one of them.
+func TestPeerExactlyTheBurstIsAdmitted(t *testing.T) {
 	everywhere(t, func(t *world) {
 		for _, burst := range []int64{1, 2, 3, 10, 100, 1000, 40000} {
 			if burst > 1000 && (t.virtual() && t.rdb != nil || testkit.RaceEnabled) {
@@ -260,13 +263,6 @@ func TestATightLoopAdmitsExactlyTheBurst(t *testing.T) {
 			n := drain(l, key) + int64(admits(9, 0, func() bool { return l.Allow(key) }))
 			check(t, n == burst, "%d of %d were admitted: %+v", n, burst, l.Stats())
 		}
-	})
-}
-
-// x/time/rate, TestSimultaneousRequests: of many requests at once exactly the burst is admitted;
-// here too where they come to several processes, or what is missing of it lies with one of them.
-func TestPeerExactlyBurstOutOfSimultaneousRequests(t *testing.T) {
-	everywhere(t, func(t *world) {
 		limit := hybrid.PerHour(1).WithBurst(25)
 		for processes, key := range map[int]string{1: "one", 3: "three"} {
 			ls := t.fleet(processes, of(limit))

@@ -122,23 +122,6 @@ func TestAFleetThatStartsOnAFullBucketLosesLittle(t *testing.T) {
 	})
 }
 
-// Under contention each process gets the rate in proportion to its weight, whoever asks for more.
-func TestWeightsShareAContendedRate(t *testing.T) {
-	bubble(t, func(t *world) {
-		weights := []int{1, 2, 5}
-		for _, w := range weights {
-			t.start(by(hybrid.Policy{Weight: int64(w)}, hybrid.PerSecond(800)))
-		}
-		together(len(weights), func(i int) {
-			allow := func() bool { return t.processes[i].Allow("k") }
-			admits(5_000, time.Millisecond, allow)
-			got, want := admits(20_000, time.Millisecond, allow), 100*weights[i]*20
-			check(t, got*100 >= 95*want && got*100 <= 105*want,
-				"weight %d of 8 was admitted %d in 20 s, want about %d", weights[i], got, want)
-		})()
-	})
-}
-
 // Several limits are drawn from in one call: bursts are held by one of them, the long run by the
 // other.
 func TestSeveralLimitsInOneCall(t *testing.T) {
