@@ -86,10 +86,11 @@ func (c *chaos) run() (*replication, int64, error) {
 		return nil, 0, err
 	}
 	c.drive(run)
+	undecided := run.books.audit.End() // of requests that still wait
 	err = run.finish()
-	if got := run.books.audit.Admitted(); err == nil && got != run.books.tally.Admitted+run.undecided {
+	if got := run.books.audit.Admitted(); err == nil && got != run.books.tally.Admitted+undecided {
 		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and %d may yet be", got,
-			run.books.tally.Admitted, run.undecided)
+			run.books.tally.Admitted, undecided)
 	}
 	return run, run.books.audit.ExceededBy(), err
 }

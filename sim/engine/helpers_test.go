@@ -45,14 +45,23 @@ func newRun(t *testing.T, s scenario.Scenario) *replication {
 func simulate(t *testing.T, s scenario.Scenario, see ...func(*replication, *call)) *replication {
 	t.Helper()
 	run := newRun(t, s)
-	book := run.redis.answered
-	run.redis.answered = func(c *call, stored bool) {
-		for _, f := range see {
-			f(run, c)
+	for run.goesOn() {
+		e := run.time.heap[0]
+		served := e.kind == evServed && !run.time.obsolete(e)
+		run.step()
+		if !served {
+			continue
 		}
-		book(c, stored)
+		calls := run.network.batches.all[e.who].calls
+		for i := range calls {
+			for _, f := range see {
+				if calls[i].err == nil {
+					f(run, &calls[i])
+				}
+			}
+		}
 	}
-	if err := run.run(t.Context(), func(float64) {}); err != nil {
+	if err := run.finish(); err != nil {
 		t.Fatal(err)
 	}
 	return run

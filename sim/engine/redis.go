@@ -18,10 +18,8 @@ type redis struct {
 	s       *scenario.Redis
 	stream  random.Stream
 	network *network
+	books   *books
 	shards  []*shard
-	// answered is told of every call that a bucket has answered; stored says that it was the answer
-	// to an earlier copy of the call, so that nothing happened.
-	answered func(c *call, stored bool)
 }
 
 // shard is one server: a queue, and the buckets of its keys.
@@ -44,8 +42,8 @@ type bucket struct {
 	expires int64 // microseconds of the server's time
 }
 
-func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *network) redis {
-	r := redis{time: time, s: &s.Redis, stream: stream, network: n}
+func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *network, b *books) redis {
+	r := redis{time: time, s: &s.Redis, stream: stream, network: n, books: b}
 	for range s.Redis.Shards {
 		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count/s.Redis.Shards+1),
 			replicas: map[*scenario.RedisFault][]*bucket{}})
@@ -128,7 +126,7 @@ func (r *redis) execute(s *shard, c *call) {
 	}
 	*place = k
 	k.expires = now + int64(c.grant.Expiry/time.Microsecond)
-	r.answered(c, k.Executed() == before)
+	r.books.executed(c, k.Executed() == before)
 }
 
 // cpu is the nanoseconds that the busiest shard has worked since the warm-up.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -37,18 +36,13 @@ type replication struct {
 	books    books
 	recorder report.Recorder
 	acts     []func() // what the scenario has happen, once each
-
-	// undecided is the tokens of requests that still wait at the end, or on their way to them. The
-	// auditor counts them.
-	undecided int64
 }
 
 // newReplication sets one up. s has its defaults and is valid.
 func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 	r := &replication{s: s, seed: seed, recorder: report.NewRecorder(s.Duration)}
 	r.network = network{time: &r.time, s: &s.Network, timeout: s.CallTimeout, stream: random.New(seed, streamNetwork)}
-	r.redis = newRedis(&r.time, s, random.New(seed, streamRedis), &r.network)
-	r.redis.answered = r.books.executed
+	r.redis = newRedis(&r.time, s, random.New(seed, streamRedis), &r.network, &r.books)
 	r.fleet = fleet{time: &r.time, s: s, network: &r.network, books: &r.books, demand: &r.demand}
 	r.fleet.assemble(seed)
 	r.network.ports = make([]port, len(r.fleet.processes))
@@ -104,24 +98,6 @@ func (r *replication) foresee() {
 	r.time.at(r.recorder.Step, evSample, 0)
 }
 
-// interruptedEvery is how many events pass between two looks at the context and two reports of
-// progress.
-const interruptedEvery = 1 << 16
-
-// run simulates until the end. progress is told the part of the time that has passed.
-func (r *replication) run(ctx context.Context, progress func(float64)) error {
-	for n := 0; r.goesOn(); n++ {
-		r.step()
-		if n%interruptedEvery == 0 {
-			if ctx.Err() != nil {
-				return interrupted(ctx)
-			}
-			progress(float64(r.time.now) / float64(r.s.Duration))
-		}
-	}
-	return r.finish()
-}
-
 // goesOn reports whether anything is still to happen.
 func (r *replication) goesOn() bool {
 	return len(r.time.heap) > 0 && r.time.heap[0].at < int64(r.s.Duration)
@@ -130,7 +106,7 @@ func (r *replication) goesOn() bool {
 // finish closes the books.
 func (r *replication) finish() error {
 	r.time.now = int64(r.s.Duration)
-	r.undecided = r.books.audit.End()
+	r.books.audit.End()
 	if err := r.books.balance(r.fleet.entries.all); err != nil {
 		return fmt.Errorf("seed %d: %w", r.seed, err)
 	}

@@ -108,6 +108,10 @@ func (r Runner) replicate(ctx context.Context, s *scenario.Scenario) (ended []re
 	return ended, err
 }
 
+// interruptedEvery is how many events pass between two looks at the context and two reports of
+// progress.
+const interruptedEvery = 1 << 16
+
 // replicateOnce runs one replication. A panic of the code under test says which one it was.
 func replicateOnce(
 	ctx context.Context, s *scenario.Scenario, seed uint64, tell func(part float64),
@@ -124,7 +128,16 @@ func replicateOnce(
 	if err != nil {
 		return nil, err
 	}
-	if err := r.run(ctx, tell); err != nil {
+	for n := 0; r.goesOn(); n++ {
+		r.step()
+		if n%interruptedEvery == 0 {
+			if ctx.Err() != nil {
+				return nil, interrupted(ctx)
+			}
+			tell(float64(r.time.now) / float64(s.Duration))
+		}
+	}
+	if err := r.finish(); err != nil {
 		return nil, err
 	}
 	o := r.outcome()

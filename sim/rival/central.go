@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/bits"
+	"slices"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -223,16 +224,13 @@ type expiring struct {
 }
 
 func newCentral(f Fleet, _ string) (Algorithm, error) {
-	rates, err := ratesOf(f.Limits, 1, 1)
+	fresh, err := NewCentral(f.Limits)
 	if err != nil {
 		return nil, err
 	}
-	c := &central{local: f.Local, buckets: make([]expiring, f.Keys)}
-	for _, r := range rates {
+	c := &central{local: f.Local, buckets: slices.Repeat([]expiring{{Central: fresh}}, f.Keys)}
+	for _, r := range fresh.rates {
 		c.window = max(c.window, r.window)
-	}
-	for k := range c.buckets {
-		c.buckets[k].rates = rates
 	}
 	return c, nil
 }

@@ -1,9 +1,11 @@
 package rival
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 )
 
@@ -84,13 +86,8 @@ func newLocalBatches(f Fleet, argument string) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &localBatches{burst: math.MaxInt64, buckets: make([]Central, f.Keys), stocks: pairs[int64]{}}
-	for _, r := range fresh.rates {
-		l.burst = min(l.burst, r.burst)
-	}
-	for k := range l.buckets {
-		l.buckets[k] = fresh
-	}
+	l := &localBatches{buckets: slices.Repeat([]Central{fresh}, f.Keys), stocks: pairs[int64]{}}
+	l.burst = slices.MinFunc(fresh.rates, func(a, b rate) int { return cmp.Compare(a.burst, b.burst) }).burst
 	if argument == "" {
 		l.batch = defaultBatch(f)
 		return l, nil

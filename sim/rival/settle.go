@@ -2,6 +2,7 @@ package rival
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -68,14 +69,10 @@ func newSettleAfterwards(f Fleet, argument string) (Algorithm, error) {
 				ErrArgument, argument, maxPeriod)
 		}
 	}
-	s := &settleAfterwards{
+	return &settleAfterwards{
 		full: full, period: period.Microseconds(), first: f.Processes,
-		stores: make([]store, f.Keys), views: pairs[view]{}, since: map[int]int64{},
-	}
-	for i := range s.stores {
-		s.stores[i].Central = full
-	}
-	return s, nil
+		stores: slices.Repeat([]store{{Central: full}}, f.Keys), views: pairs[view]{}, since: map[int]int64{},
+	}, nil
 }
 
 func (s *settleAfterwards) Decide(now int64, p, key int, n int64) bool {

@@ -27,13 +27,11 @@ type window interface {
 	add(now, local, n int64)
 }
 
-// newWindows makes each window by the rule of its limit.
-func newWindows[R any](f Fleet, rules []R, window func(rule *R) window) *windows {
-	w := &windows{local: f.Local, limits: len(rules)}
-	for range f.Keys {
-		for i := range rules {
-			w.all = append(w.all, window(&rules[i]))
-		}
+// newWindows makes each window by the number of its limit.
+func newWindows(f Fleet, window func(limit int) window) *windows {
+	w := &windows{local: f.Local, limits: len(f.Limits)}
+	for i := range f.Keys * w.limits {
+		w.all = append(w.all, window(i%w.limits))
 	}
 	return w
 }
@@ -71,7 +69,7 @@ func newSlidingLog(f Fleet, _ string) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newWindows(f, rates, func(r *rate) window { return &admissions{rate: r} }), nil
+	return newWindows(f, func(i int) window { return &admissions{rate: &rates[i]} }), nil
 }
 
 func (a *admissions) expire(now, local int64) {
@@ -172,7 +170,7 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 			keep: ceiling(times(length, big.NewRat(history+1, 1))),
 		})
 	}
-	return newWindows(f, rules, func(r *cellRule) window { return &counters{cellRule: r} }), nil
+	return newWindows(f, func(i int) window { return &counters{cellRule: &rules[i]} }), nil
 }
 
 // cell is the number of the cell that holds a time, and how far into it the time is.
