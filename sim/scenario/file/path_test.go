@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
@@ -20,46 +21,52 @@ func fleet() scenario.Scenario {
 	}
 }
 
-func TestSetChangesOneField(t *testing.T) {
-	for assignment, change := range map[string]func(*scenario.Scenario){
-		"policy.target=50ms":         func(s *scenario.Scenario) { s.Policy.Target = 50 * time.Millisecond },
-		" policy.ttl = 2s # seconds": func(s *scenario.Scenario) { s.Policy.TTL = 2 * time.Second },
-		"policy.fallback=allow_all":  func(s *scenario.Scenario) { s.Policy.Fallback = lease.FallbackAllowAll },
-		"groups[0].count=300":        func(s *scenario.Scenario) { s.Groups[0].Count = 300 },
-		"groups.web.count=300":       func(s *scenario.Scenario) { s.Groups[0].Count = 300 },
-		"groups[a.b].count=300":      func(s *scenario.Scenario) { s.Groups[1].Count = 300 },
-		"groups.web.clock.offset=100ms": func(s *scenario.Scenario) {
-			s.Groups[0].Clock = &scenario.Clock{Offset: scenario.Constantly(100 * time.Millisecond)}
-		},
-		"groups.web.clock={}":            func(s *scenario.Scenario) { s.Groups[0].Clock = &scenario.Clock{} },
-		"groups[1].workload=null":        func(s *scenario.Scenario) { s.Groups[1].Workload = nil },
-		"groups[1].workload.kind=closed": func(s *scenario.Scenario) { s.Groups[1].Workload = &scenario.Workload{Kind: scenario.Closed} },
-		"groups[1].workload={load: 2}":   func(s *scenario.Scenario) { s.Groups[1].Workload = &scenario.Workload{Load: 2} },
-		"groups=[{}]":                    func(s *scenario.Scenario) { s.Groups = []scenario.Group{{}} },
-		"redis.faults=[]":                func(s *scenario.Scenario) { s.Redis.Faults = nil },
-		"redis.faults[0].for=3ns":        func(s *scenario.Scenario) { s.Redis.Faults[0].For = 3 },
-		"redis={shards: 3}":              func(s *scenario.Scenario) { s.Redis = scenario.Redis{Shards: 3} },
-		"limits=[5/s, 7/m burst 3]": func(s *scenario.Scenario) {
-			s.Limits = []lease.Limit{lease.PerSecond(5), lease.PerMinute(7).WithBurst(3)}
-		},
-		"limits[0]=5/s burst 9": func(s *scenario.Scenario) { s.Limits = []lease.Limit{lease.PerSecond(5).WithBurst(9)} },
-		"network.round_trip=uniform(0,1s)": func(s *scenario.Scenario) {
-			s.Network.RoundTrip.Kind, s.Network.RoundTrip.Q = scenario.DistUniform, 1e9
-		},
-		"network.loss=5%":             func(s *scenario.Scenario) { s.Network.Loss = 0.05 },
-		"workload.cost=3":             func(s *scenario.Scenario) { s.Workload.Cost = scenario.Cost{Min: 3, Max: 3} },
-		"name=a: b # c":               func(s *scenario.Scenario) { s.Name = "a: b # c" },
-		"name=":                       func(s *scenario.Scenario) { s.Name = "" },
-		`name='it''s' # quoted`:       func(s *scenario.Scenario) { s.Name = "it's" },
-		"rivals=[gcra/server, split]": func(s *scenario.Scenario) { s.Rivals = []string{"gcra/server", "split"} },
+func TestSetChangesOneFieldWhichIsTheDifference(t *testing.T) {
+	for assignment, want := range map[string]string{
+		"policy.target=50ms":               "policy.target: 0s -> 50ms",
+		" policy.ttl = 2s # seconds":       "policy.ttl: 0s -> 2s",
+		"policy.fallback=deny":             "policy.fallback: local_share -> deny",
+		"policy.fallback=allow_all":        "policy.fallback: local_share -> allow_all",
+		"groups[0].count=300":              "groups[0].count: 20 -> 300",
+		"groups.web.count=300":             "groups[0].count: 20 -> 300",
+		"groups[a.b].count=300":            "groups[1].count: 5 -> 300",
+		"groups.web.clock={}":              "groups[0].clock: left out -> there",
+		"groups.web.clock.offset=1s":       "groups[0].clock: left out -> there",
+		"groups[1].workload=null":          "groups[1].workload: there -> left out",
+		"groups[1].workload.kind=closed":   "groups[1].workload.kind: poisson -> closed",
+		"groups[1].workload={load: 2}":     "groups[1].workload.kind: poisson -> ; groups[1].workload.load: 0 -> 2",
+		"groups=[{}]":                      "groups: [{name: web, count: 20}, {name: a.b, count: 5, workload: {kind: poisson}}] -> [{}]",
+		"redis.faults=[]":                  "redis.faults: [{kind: hang, at: 1ns, for: 1ns}] -> []",
+		"redis.faults[0].for=3ns":          "redis.faults[0].for: 1ns -> 3ns",
+		"redis={shards: 3}":                "redis.shards: 0 -> 3; redis.faults: [{kind: hang, at: 1ns, for: 1ns}] -> []",
+		"redis.client_time=true":           "redis.client_time: false -> true",
+		"limits=[5/s, 7/m burst 3]":        "limits: [100/s] -> [5/s, 7/m burst 3]",
+		"limits[0]=5/s burst 9":            "limits[0]: 100/s -> 5/s burst 9",
+		"network.round_trip=uniform(0,1s)": "network.round_trip: 0s -> uniform(0s,1s)",
+		"network.loss=5%":                  "network.loss: 0% -> 5%",
+		"workload.cost=3":                  "workload.cost: 0 -> 3",
+		"workload.load=2":                  "workload.load: 0 -> 2",
+		"name=a: b # c":                    "name: before -> a: b # c",
+		"name=":                            "name: before -> ",
+		`name='it''s' # quoted`:            "name: before -> it's",
+		"rivals=[gcra/server, split]":      "rivals: [] -> [gcra/server, split]",
 	} {
-		got, want := fleet(), fleet()
-		got.Name, want.Name = "before", "before"
-		change(&want)
-		if err := Set(&got, assignment); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %v\n%+v, want\n%+v", assignment, err, got, want)
+		s := fleet()
+		s.Name = "before"
+		before := s
+		err := Set(&s, assignment)
+		var got []string
+		for _, d := range Differences(before, s) {
+			got = append(got, d.Path+": "+d.First+" -> "+d.Second)
 		}
+		testkit.Check(t, err == nil && strings.Join(got, "; ") == want, "%s: %v, %q; want %s", assignment, err, got, want)
 	}
+	// A section that was not there has what was set, and no more.
+	s := fleet()
+	testkit.NoErr(t, Set(&s, "groups.web.clock.offset=1s"))
+	testkit.NoErr(t, Set(&s, "groups.web.clock.drift=5ppm"))
+	want := scenario.Clock{Offset: scenario.Constantly(time.Second), Drift: scenario.DriftDist{Dist: scenario.Dist{P: 5}}}
+	testkit.Check(t, *s.Groups[0].Clock == want, "the clock is %+v", s.Groups[0].Clock)
 }
 
 func TestSetKnowsTheGroupThatDefaultsGives(t *testing.T) {
@@ -199,33 +206,6 @@ func TestEveryFieldIsADifference(t *testing.T) {
 		}
 		if err := Set(&second, path+"="+all[0].First); err != nil || !reflect.DeepEqual(first, second) {
 			t.Errorf("%s=%s: %v\n%+v, want\n%+v", path, all[0].First, err, second, first)
-		}
-	}
-}
-
-func TestDifferencesByHand(t *testing.T) {
-	for set, want := range map[string]Difference{
-		"policy.target=5ms":                 {"policy.target", "0s", "5ms"},
-		"policy.fallback=deny":              {"policy.fallback", "local_share", "deny"},
-		"groups.web.count=3":                {"groups[0].count", "20", "3"},
-		"groups[a.b].workload.kind=sync":    {"groups[1].workload.kind", "poisson", "sync"},
-		"groups[a.b].workload=null":         {"groups[1].workload", "there", "left out"},
-		"groups[0].clock={offset: 1s}":      {"groups[0].clock", "left out", "there"},
-		"limits[0]=5/s burst 9":             {"limits[0]", "100/s", "5/s burst 9"},
-		"limits=[5/s, 9/m]":                 {"limits", "[100/s]", "[5/s, 9/m]"},
-		"redis.faults=[]":                   {"redis.faults", "[{kind: hang, at: 1ns, for: 1ns}]", "[]"},
-		"network.round_trip=uniform(0,1ms)": {"network.round_trip", "0s", "uniform(0s,1ms)"},
-		"network.loss=5%":                   {"network.loss", "0%", "5%"},
-		"redis.client_time=true":            {"redis.client_time", "false", "true"},
-		"workload.load=2":                   {"workload.load", "0", "2"},
-		"name=a: b":                         {"name", "", "a: b"},
-	} {
-		second := fleet()
-		if err := Set(&second, set); err != nil {
-			t.Fatal(err)
-		}
-		if got := Differences(fleet(), second); len(got) != 1 || got[0] != want {
-			t.Errorf("%s: %q, want %q", set, got, want)
 		}
 	}
 }
