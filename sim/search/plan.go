@@ -46,7 +46,6 @@ func (q Question) validate() error {
 // effort is how much policies are simulated.
 type effort struct {
 	phase string
-	best  int     // so many promising ones of the effort before, and as many others
 	part  float64 // of the scenario's duration
 	reps  int
 }
@@ -54,13 +53,16 @@ type effort struct {
 // The efforts of a plan. Three replications tell luck from merit, with paired differences. All
 // together simulate as much as some 40 runs of the scenario.
 var (
-	efforts  = []effort{{"screen", 0, 0.1, 3}, {"halve", 12, 0.3, 4}, {"halve", 6, 1, 5}}
-	confirm  = effort{"confirm", 3, 1, math.MaxInt}
-	hardship = effort{"stress", 1, 1, math.MaxInt}
+	efforts  = []effort{{"screen", 0.1, 3}, {"halve", 0.3, 4}, {"halve", 1, 5}}
+	confirm  = effort{"confirm", 1, math.MaxInt}
+	hardship = effort{"stress", 1, math.MaxInt}
 )
 
-// tradeOffsMax bounds the list of what else could be had.
-const tradeOffsMax = 8
+const (
+	survivors    = 12 // of the screening, and one in so many more of what is screened; then half of them
+	finalists    = 3  // are confirmed
+	tradeOffsMax = 8  // bounds the list of what else could be had
+)
 
 // planning is a question on its way to a Plan.
 type planning struct {
@@ -105,12 +107,13 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 // search leaves the best policies in seen, and with them those that nothing beats.
 func (p *planning) search(ctx context.Context) error {
 	policies := policiesFor(p.q)
-	for _, e := range efforts {
-		if len(p.seen) > 0 {
-			policies = policiesOf(promising(p.seen, expected, e.best), spaced(front(p.seen), tradeOffsMax))
+	n := survivors + len(policies)/survivors
+	for i, e := range efforts {
+		if i > 0 {
+			policies = policiesOf(promising(p.seen, expected, n/i), spaced(front(p.seen), tradeOffsMax))
 		}
 		trials, err := p.simulate(ctx, e.phase, p.trials(e, p.q.Scenario.Seed, policies))
-		if len(p.seen) == 0 || err == nil {
+		if i == 0 || err == nil {
 			p.seen = trials
 		}
 		if err != nil {
@@ -123,7 +126,7 @@ func (p *planning) search(ctx context.Context) error {
 // confirm runs the best of the search at full length on fresh seeds, beside the scenario's own. The
 // best of those that meet the targets there too, and under the stresses that must hold, is chosen.
 func (p *planning) confirm(ctx context.Context) error {
-	policies := policiesOf([]*trial{{scenario: p.q.Scenario}}, promising(p.seen, pessimistic, confirm.best))
+	policies := policiesOf([]*trial{{scenario: p.q.Scenario}}, promising(p.seen, pessimistic, finalists))
 	trials, err := p.simulate(ctx, confirm.phase, p.trials(confirm, p.plan.ConfirmSeed, policies))
 	if err != nil {
 		return err

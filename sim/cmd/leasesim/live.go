@@ -120,13 +120,11 @@ func (f *shared) compareLive(redis string) error {
 	b.Redis = b.Real.Redis
 	b.Fleet = fmt.Sprintf("%d processes share %d/s burst %d; load %s at %s × the limit, %v",
 		o.Processes, o.Rate, o.Burst, o.Shape, view.Number(o.Offered), o.Duration)
-	if err := f.show(b.document(f.text, f.program.commandLine(b.Simulated.Seed))); err != nil {
-		return err
-	}
 	if !b.Agrees {
 		err = fmt.Errorf("%w: %s", errDisagree, strings.Join(disagree, ", "))
 	}
-	return errors.Join(err, f.judge(b.Simulated))
+	document := b.document(f.text, f.program.commandLine(b.Simulated.Seed))
+	return f.finish(document, nil, errors.Join(err, f.judge(b.Simulated)))
 }
 
 // rowWords are the names of rows for people, where they differ.

@@ -51,6 +51,7 @@ var statuses = []struct {
 	{live.ErrUsage, exitUsage},
 	{scenfile.ErrInvalid, exitUsage},
 	{sim.ErrInvalidScenario, exitUsage},
+	{search.ErrStress, exitUsage},
 	{sim.ErrInterrupted, exitInterrupted},
 	{search.ErrInfeasible, exitInfeasible},
 	{errExceeded, exitExceeded},

@@ -69,16 +69,11 @@ func (f *shared) sweep(vary []string, goals string) error {
 	case err != nil && !(errors.Is(err, sim.ErrInterrupted) && r.Finished > 0):
 		return err
 	}
-	if err := f.show(view.Sweep(r, f.text, f.program.commandLine(r.Seed))); err != nil {
-		return err
-	}
-	if err != nil {
-		return fmt.Errorf("leasesim: %w", err)
-	}
-	if r.Invalid == len(r.Points) {
-		return fmt.Errorf("%w: no point is a valid scenario: at %s: %s", errUsage, r.Label(&r.Points[0]), r.Points[0].Invalid)
-	}
 	var errs []error
+	if r.Invalid == len(r.Points) {
+		errs = append(errs, fmt.Errorf("%w: no point is a valid scenario: at %s: %s",
+			errUsage, r.Label(&r.Points[0]), r.Points[0].Invalid))
+	}
 	for i := range r.Points {
 		if point := &r.Points[i]; point.Figures != nil {
 			if err := f.judge(sim.Report{Figures: *point.Figures}); err != nil {
@@ -86,7 +81,7 @@ func (f *shared) sweep(vary []string, goals string) error {
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return f.finish(view.Sweep(r, f.text, f.program.commandLine(r.Seed)), err, errors.Join(errs...))
 }
 
 // partTargets are the targets that are parts of one, with their flags.
@@ -151,10 +146,6 @@ func (o planFlags) question(changed func(flag string) bool) (q search.Question, 
 	if q.MustHold = o.mustHold; slices.Contains(o.mustHold, "all") {
 		q.MustHold = search.Stresses
 	}
-	for _, name := range q.MustHold {
-		all.addf(!slices.Contains(search.Stresses, name), "--stress-must-hold: %q must be all or some of %s",
-			name, strings.Join(search.Stresses, ", "))
-	}
 	return q, errors.Join(all...)
 }
 
@@ -170,15 +161,12 @@ func (f *shared) plan(o planFlags) error {
 	lab, clear := f.lab(float64(o.confidence))
 	plan, err := lab.Plan(f.Context(), q)
 	clear()
-	infeasible, interrupted := errors.Is(err, search.ErrInfeasible), errors.Is(err, sim.ErrInterrupted)
-	if err != nil && !infeasible && !(interrupted && len(plan.TradeOffs) > 0) {
+	var missed error
+	switch interrupted := errors.Is(err, sim.ErrInterrupted); {
+	case err == nil:
+		missed = f.judge(sim.Report{Figures: plan.Chosen.Figures})
+	case !errors.Is(err, search.ErrInfeasible) && !(interrupted && len(plan.TradeOffs) > 0):
 		return err
 	}
-	if err := f.show(view.Plan(plan, f.text, f.program.commandLine(plan.Seed))); err != nil {
-		return err
-	}
-	if err != nil {
-		return fmt.Errorf("leasesim: %w", err)
-	}
-	return f.judge(sim.Report{Figures: plan.Chosen.Figures})
+	return f.finish(view.Plan(plan, f.text, f.program.commandLine(plan.Seed)), err, missed)
 }

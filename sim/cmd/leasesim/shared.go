@@ -21,7 +21,7 @@ import (
 const defaultFile = "example:steady-fleet"
 
 // shared is a command that simulates, with the flags that all of these have. Its flags are added
-// when it is built; load says everything that is wrong with them before anything runs; then show
+// when it is built; load says everything that is wrong with them before anything runs; then finish
 // writes the report, and judge says whether it meets every --threshold.
 type shared struct {
 	*cobra.Command
@@ -147,15 +147,20 @@ func (f *shared) validate() error {
 	return errors.Join(all...)
 }
 
-// show writes a document as --out and --output say.
-func (f *shared) show(d view.Document) error {
+// finish writes a document as --out and --output say, and returns how the command ends then: with
+// the error that ended early what the document is about, or else with what is wrong with that.
+func (f *shared) finish(d view.Document, early, wrong error) error {
 	if f.output != "" {
-		return writeFile(f.output, func(w io.Writer) error { return d.Write(w, f.out) })
-	}
-	if err := d.Write(f.OutOrStdout(), f.out); err != nil {
+		if err := writeFile(f.output, func(w io.Writer) error { return d.Write(w, f.out) }); err != nil {
+			return err
+		}
+	} else if err := d.Write(f.OutOrStdout(), f.out); err != nil {
 		return fmt.Errorf("leasesim: %w", err)
 	}
-	return nil
+	if early != nil {
+		return fmt.Errorf("leasesim: %w", early)
+	}
+	return wrong
 }
 
 // judge is nil if r meets every --threshold; else its error says which it fails, and ends the

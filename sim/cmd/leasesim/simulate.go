@@ -26,21 +26,16 @@ func (f *shared) report(show func(view.Result) view.Document, adjust ...func(*si
 		return err
 	}
 	r, err := f.simulate(s)
-	interrupted := errors.Is(err, sim.ErrInterrupted)
-	if err != nil && !(interrupted && r.Reps > 0) {
+	if errors.Is(err, sim.ErrInterrupted) && r.Reps > 0 {
+		err = fmt.Errorf("the report is of the replications that had ended: %w", err)
+	} else if err != nil {
 		return err
 	}
 	result := view.Result{
 		Scenario: s, Text: f.text, Report: r, Command: f.program.commandLine(r.Seed),
 		Thresholds: f.rules, Describe: rival.Describe,
 	}
-	if err := f.show(show(result)); err != nil {
-		return err
-	}
-	if interrupted {
-		return fmt.Errorf("leasesim: the report is of the replications that had ended: %w", err)
-	}
-	return f.judge(r)
+	return f.finish(show(result), err, f.judge(r))
 }
 
 // simulate runs s, with a progress bar on a terminal.
