@@ -62,13 +62,13 @@ func TestRefillIsExact(t *testing.T) {
 			// The level with its rest of a tick is the rational one.
 			got := big.NewRat(b.level[0], sc.Unit)
 			got.Add(got, model.in(b.rest[0]))
-			testkit.Must(t, got.Cmp(model.level) == 0, "%v (tick %d µs) after %d calls: %v, exactly %v", l, sc.Tick,
-				i+1, got.FloatString(9), model.level.FloatString(9))
+			testkit.Must(t, got.Cmp(model.level) == 0, "%v (tick %d µs) after %d calls: %v, exactly %v",
+				l, sc.Tick, i+1, got, model.level)
 			// Whole tokens are granted as soon as their tick has come.
 			least := model.in(sc.Tick)
 			least.Add(least, rat(1+want))
 			testkit.Must(t, g.Granted == want || least.Cmp(model.level) >= 0,
-				"%v: granted %d of %d, but %v were left", l, g.Granted, want, model.level.FloatString(3))
+				"%v: granted %d of %d, but %v were left", l, g.Granted, want, model.level)
 		}
 	}
 }
@@ -154,8 +154,6 @@ func TestRefusedCallLeavesNoTrace(t *testing.T) {
 	}
 	// then nothing has changed
 	after := s.bucket.Dump()
-	if before.Now != after.Now || before.Counter != after.Counter || before.Level != after.Level ||
-		before.Held != after.Held {
-		t.Errorf("before %+v\n after %+v", before, after)
-	}
+	testkit.Check(t, before.Now == after.Now && before.Counter == after.Counter &&
+		before.Level == after.Level && before.Held == after.Held, "before %+v\n after %+v", before, after)
 }

@@ -55,7 +55,8 @@ type planView struct{ *search.Plan }
 
 // targetText is a target in words: "false_reject_ratio at most 0.5 %".
 func targetText(t search.Threshold) string {
-	return fmt.Sprintf("%s %s %s", t.Figure, either(t.Op == ">=", "at least", "at most"), Value(t.Figure, t.Bound))
+	at := either(t.Op == ">=", "at least", "at most")
+	return fmt.Sprintf("%s %s %s", t.Figure, at, Value(t.Figure, t.Bound))
 }
 
 // policyText is a policy in a line; an overcommit is named where there is some.
@@ -90,7 +91,8 @@ func (v planView) judge(d *Document) {
 			d.say(Neutral, "The closest is %s.", closest)
 		}
 		if v.Miss.RepsNeeded > 0 {
-			d.say(Neutral, "Its means meet the targets: the intervals are too wide. About --reps %d would narrow them enough.", v.Miss.RepsNeeded)
+			d.say(Neutral, "Its means meet the targets: the intervals are too wide. "+
+				"About --reps %d would narrow them enough.", v.Miss.RepsNeeded)
 		} else {
 			d.say(Neutral, "The trade-offs show what other targets can be met; --overcommit-max allows more policies.")
 		}
@@ -114,8 +116,9 @@ func (v planView) tradeOff() Section {
 
 // chosen shows how the chosen policy did, in this world and in harder ones.
 func (v planView) chosen(d *Document) {
-	d.tabulate("Targets", targetTable(v.Chosen.Margins), fmt.Sprintf("Confirmed on %s of %s s with seed %d, which the search has not seen.",
-		count(v.Reps, "replication"), Number(v.DurationS), v.ConfirmSeed))
+	confirmed := fmt.Sprintf("Confirmed on %s of %s s with seed %d, which the search has not seen.",
+		count(v.Reps, "replication"), Number(v.DurationS), v.ConfirmSeed)
+	d.tabulate("Targets", targetTable(v.Chosen.Margins), confirmed)
 	t := Table{Columns: []string{"figure", ">chosen", ">own policy", "what it is"}}
 	given := v.Given.Figures.All()
 	for i, f := range v.Chosen.Figures.All() {
@@ -136,8 +139,9 @@ func (v planView) chosen(d *Document) {
 		}
 		stress.Add(append(row, Interval(s.Figures.CallsPerS), holds(s.Meets)+either(s.Must, " (must)", ""))...)
 		if s.Forgiven > 0 {
-			notes = append(notes, fmt.Sprintf("Without Redis, a fallback of deny rejects about %s of the load whatever the policy: "+
-				"false_reject_ratio and admitted_vs_central have that much more room.", Percent(s.Forgiven)))
+			notes = append(notes, fmt.Sprintf("Without Redis, a fallback of deny rejects about %s of the load "+
+				"whatever the policy: false_reject_ratio and admitted_vs_central have that much more room.",
+				Percent(s.Forgiven)))
 		}
 	}
 	d.tabulate("Under stress", stress, notes...)
@@ -147,7 +151,8 @@ func targetTable(margins []search.Margin) Table {
 	t := Table{Columns: []string{"target", ">pessimistic", ">margin", ""}}
 	for _, m := range margins {
 		margin := Percent(math.Round(m.Margin*100) / 100) // of which nobody wants decimals
-		t.Add(targetText(m.Threshold), Value(m.Figure, m.Value), either(m.Figure == search.BoundFigure, "", margin), holds(m.Meets))
+		margin = either(m.Figure == search.BoundFigure, "", margin)
+		t.Add(targetText(m.Threshold), Value(m.Figure, m.Value), margin, holds(m.Meets))
 	}
 	return t
 }

@@ -95,8 +95,9 @@ func (r Result) subtitle(s sim.Scenario) string {
 		load = fmt.Sprintf("%s at %s/s", s.Workload.Kind, Number(float64(s.Workload.Rate)))
 	}
 	warmup := fmt.Sprintf(", of which the first %s s do not count", Number(r.Report.WarmupS))
-	return fmt.Sprintf("%s, %s, load %s, %s of %s s%s", strings.Join(limits, " and "), count(r.Report.Processes, "process"),
-		load, count(r.Report.Reps, "replication"), Number(r.Report.DurationS), either(r.Report.WarmupS > 0, warmup, ""))
+	return fmt.Sprintf("%s, %s, load %s, %s of %s s%s", strings.Join(limits, " and "),
+		count(r.Report.Processes, "process"), load, count(r.Report.Reps, "replication"),
+		Number(r.Report.DurationS), either(r.Report.WarmupS > 0, warmup, ""))
 }
 
 // judge says what the report means, in plain words: first whether the bound holds, then how good
@@ -107,7 +108,8 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		d.say(Neutral, "Interrupted after %d of %d replications; all figures are of these.", rep.Reps, rep.RepsAsked)
 	}
 	if worst := rep.BoundExceededBy; worst.Worst == 0 {
-		d.say(Good, "The bound holds: in no window of %s did the fleet admit more than %s.", count(rep.Reps, "replication"), boundText)
+		d.say(Good, "The bound holds: in no window of %s did the fleet admit more than %s.",
+			count(rep.Reps, "replication"), boundText)
 	} else {
 		why := ""
 		if reasons := excuses(s); len(reasons) > 0 {
@@ -170,8 +172,9 @@ func (r Result) rivals(d *Document) {
 	t := Table{Columns: []string{"algorithm"}}
 	t.head("admitted", "of central", "excess", "false rejects", "round trips/s", "Jain", "worst share")
 	for _, a := range append([]sim.RivalReport{own}, r.Report.Rivals...) {
-		t.Add(a.Name, Interval(a.Admitted), Figure("admitted_vs_central", a.AdmittedVsCentral), Number(a.BoundExceededBy.Worst),
-			Figure("false_reject_ratio", a.FalseRejectRatio), Interval(a.RoundTripsPerS), Number(a.Jain.Mean), Percent(a.WorstShare.Mean))
+		t.Add(a.Name, Interval(a.Admitted), Figure("admitted_vs_central", a.AdmittedVsCentral),
+			Number(a.BoundExceededBy.Worst), Figure("false_reject_ratio", a.FalseRejectRatio),
+			Interval(a.RoundTripsPerS), Number(a.Jain.Mean), Percent(a.WorstShare.Mean))
 	}
 	d.tabulate("Side by side", t, "Every algorithm saw the same requests. Excess: tokens above "+boundText+
 		", in the worst of all windows of all replications. "+Bases)
