@@ -165,7 +165,7 @@ func (e *entry) failLocked(now clock.Instant, err error) {
 	e.failingLocked(now, err)
 	if e.client.Closed() {
 		e.l.notGivenBack.Add(1) // what it holds expires at the store
-		e.endedLocked()
+		e.endLocked()
 	}
 }
 

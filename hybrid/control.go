@@ -47,21 +47,22 @@ func (l *Limiter) Refund(key string, n int64) {
 	if n == 0 {
 		return
 	}
-	e, _ := l.entry(key, false)
-	for e != nil && !e.refund(n) { // it has gone to rest, or left the table, since it was looked up
-		e, _ = l.entry(key, false)
+	for l.state.Load() == stateOpen {
+		if e, _ := l.entry(key, false); e == nil || e.refund(n) {
+			return
+		}
 	}
 }
 
 // Refund says that n tokens were not used; see Limiter.Refund.
 func (k *Key) Refund(n int64) { k.l.Refund(k.name, n) }
 
-// refund has n tokens travel with the next call; it is false where another entry took e's place.
+// refund has n tokens travel with the next call; it is false where e has ended since it was found.
 func (e *entry) refund(n int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() {
-		return !e.gone
+		return false
 	}
 	e.client.Refund(min(n, e.client.Capacity()))
 	e.wake(false)

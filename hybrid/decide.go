@@ -41,17 +41,13 @@ func (r request) ended() error {
 // decide is what every verb comes to when the pool did not serve it. It counts what no entry does.
 func (l *Limiter) decide(r request) decision {
 	d := l.answer(r)
-	closed := errors.Is(d.err, ErrClosed)
 	switch {
 	case d.ok:
 		return d
 	case d.entry == nil && errors.Is(d.err, ErrUnavailable):
 		l.counters.crowded.Add(r.n)
-	case d.entry == nil || closed || errors.Is(d.err, ErrExceedsBurst):
+	case d.entry == nil || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
 		l.counters.invalid.Add(1)
-	}
-	if closed && r.tried != nil && r.n > 0 {
-		r.tried.uncount(r.n) // the request is not one that was denied
 	}
 	if r.n >= 0 && l.cfg.Events.Denied != nil {
 		l.cfg.Events.Denied(r.name, r.n)
@@ -62,8 +58,6 @@ func (l *Limiter) decide(r request) decision {
 // answer finds the entry that decides r. The entry is nil where there is none, or no need of one.
 func (l *Limiter) answer(r request) decision {
 	switch {
-	case l.state.Load() != stateOpen:
-		return decision{err: ErrClosed}
 	case r.name == "":
 		return decision{err: errEmptyKey}
 	case r.n < 0:
@@ -74,8 +68,7 @@ func (l *Limiter) answer(r request) decision {
 	if r.ctx == nil {
 		r.ctx = context.Background()
 	}
-	counted := false // as missed, by an entry that has ended since
-	for e := r.tried; ; e = nil {
+	for e := r.tried; l.state.Load() == stateOpen; e = nil {
 		if e == nil {
 			var err error
 			if e, err = l.entry(r.name, true); err != nil {
@@ -84,25 +77,17 @@ func (l *Limiter) answer(r request) decision {
 			if r.key != nil {
 				r.key.e.Store(e)
 			}
-			if counted {
-				e.uncount(r.n)
-				counted = false
-			}
 			if e.take(r.n) {
 				return decision{ok: true, entry: e}
 			}
 		}
 		d, gone := e.decide(r)
-		if gone {
-			counted = !e.claimUncounted(r.n)
-			continue
+		if !gone && !(errors.Is(d.err, ErrExceedsBurst) && l.askCapacity(e, r)) {
+			d.entry = e
+			return d
 		}
-		if errors.Is(d.err, ErrExceedsBurst) && l.askCapacity(e, r) {
-			continue
-		}
-		d.entry = e
-		return d
 	}
+	return decision{err: ErrClosed}
 }
 
 // decide answers r, whose tokens the pool did not have, unless the entry is gone.
@@ -114,7 +99,7 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.gone {
+	if e.client.Closed() {
 		return decision{}, true
 	}
 	now := e.Now()
@@ -200,31 +185,4 @@ func (e *entry) countFallback(d lease.Decision, n int64) {
 	if d.OK() && d.Source == SourceFallback {
 		e.l.counters.fallback.Add(n)
 	}
-}
-
-// claimUncounted is for a take of n tokens that this entry refused, and that is tried again because
-// the entry is gone. It claims n of those that the pool has counted as missed since the entry
-// went, which are in no sum. It is false where there are not as many: then the take was counted
-// before.
-func (e *entry) claimUncounted(n int64) bool {
-	if n > 1 && n > e.client.Capacity() {
-		return true // the pool counts none of that size
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	claimed := e.client.Pool.Missed()-e.missed >= n
-	if claimed {
-		e.missed += n
-	}
-	return claimed
-}
-
-// uncount takes back that a take of n tokens was counted as missed.
-func (e *entry) uncount(n int64) {
-	if n > 1 && n > e.client.Capacity() {
-		return // was not counted
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.client.Uncount(n)
 }

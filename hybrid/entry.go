@@ -23,9 +23,7 @@ type entry struct {
 	woken  atomic.Bool                 // is on the scheduler's ready list
 
 	mu       sync.Mutex
-	gone     bool          // left the table, or its key went to rest: another entry takes its place
 	leaving  bool          // Shutdown waits for this entry
-	missed   int64         // by the pool, when it went
 	flight   *lease.Call   // under way; nil once it is answered or overdue
 	reopener clock.Timer   // ends the denial in advance; nil before the first
 	heardAt  clock.Instant // when the capacity was last heard
@@ -160,7 +158,7 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	}
 	due := e.client.Tick(now, e.node.Load().rtt())
 	if e.client.Closed() {
-		e.endedLocked()
+		e.endLocked()
 		return false, lease.Never
 	}
 	switch due.Use {
@@ -200,8 +198,7 @@ func (e *entry) close() {
 	if e.leaving && !e.client.Idle() {
 		e.l.notGivenBack.Add(1) // Close cuts Shutdown short
 	}
-	e.client.Close()
-	e.endedLocked()
+	e.endLocked()
 }
 
 // leave starts giving everything back, for Shutdown.
@@ -215,14 +212,16 @@ func (e *entry) leave() {
 	}
 }
 
-// endedLocked tells the rest of the Limiter that the client has ended.
-func (e *entry) endedLocked() {
+// endLocked ends the entry, once, and tells the rest of the Limiter. A Key that still points to it
+// finds out with its next request.
+func (e *entry) endLocked() {
+	e.client.Close()
 	e.tellEndedLocked()
 	e.failsNoMoreLocked(0, false)
 	if e.leaving {
-		e.leaving = false
 		e.l.leaving.Done()
 	}
+	e.l.counters.retire(e)
 }
 
 // The methods that make an entry a lease.Host. The lock is held when they are called.
@@ -260,6 +259,9 @@ func (e *entry) Forfeited(*lease.Waiter) {}
 // Settled implements lease.Host.
 func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	e.countFallback(d, w.N)
+	if d.Verdict == lease.VerdictClosed {
+		e.client.Uncount(w.N) // nobody has denied it
+	}
 	w.Owner.(chan lease.Decision) <- d
 }
 

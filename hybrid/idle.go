@@ -164,10 +164,10 @@ func (l *Limiter) drop(s *slot, e *entry) bool {
 	if e != nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.gone || !e.client.Forgettable() {
+		if !e.client.Forgettable() {
 			return false
 		}
-		e.goneLocked()
+		e.endLocked()
 		l.keys.idle.leave(s)
 		s.entry.Store(nil) // a Key may keep the name, which is part of the slot, but not the entry
 		e.wake(false)      // the scheduler forgets it too
@@ -182,17 +182,8 @@ func (e *entry) restLocked(now clock.Instant) bool {
 	lifetime := e.client.Lifetime()
 	m, ok := e.client.Rest()
 	if ok {
-		e.goneLocked()
+		e.endLocked()
 		e.l.keys.idle.rest(e.slot, m, now, lifetime)
 	}
 	return ok
-}
-
-// goneLocked ends the entry. A Key that still points to it finds out with its next request.
-func (e *entry) goneLocked() {
-	e.gone = true
-	e.client.Close()
-	e.endedLocked()
-	e.missed = e.client.Pool.Missed()
-	e.l.counters.retire(e)
 }

@@ -50,18 +50,18 @@ type tally struct {
 	denied int64
 }
 
-func (t *tally) add(e *entry, missed int64) {
+func (t *tally) add(e *entry) {
 	t.Account = t.Account.Plus(e.client.Account())
-	t.denied += e.client.DeniedOf(missed)
+	t.denied += e.client.DeniedOf(e.client.Pool.Missed())
 }
 
 // retire keeps the account of an entry that ends, whose lock the caller holds.
 func (c *counters) retire(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.retired.add(e, e.missed)
+	c.retired.add(e)
 	if e.counted != c.number {
-		c.sum.add(e, e.missed)
+		c.sum.add(e)
 	}
 }
 
@@ -81,9 +81,9 @@ func (l *Limiter) Stats() Stats {
 		defer e.mu.Unlock()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if !e.gone && e.counted != c.number {
+		if !e.client.Closed() && e.counted != c.number {
 			e.counted = c.number
-			c.sum.add(e, e.client.Pool.Missed())
+			c.sum.add(e)
 			inUse++
 		}
 	})
