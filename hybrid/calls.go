@@ -14,17 +14,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// lateFactor times CallTimeout is how long a call may take at all. A reply that comes after
-// CallTimeout still brings tokens, and tells how slow the network is.
-const lateFactor = 10
+// How long a call may take, in CallTimeouts (docs/protocol.md section 8.15): at all, and before it
+// has failed where a connection is opened first.
+const lateFactor, connectFactor = 10, 5
 
-// connectFactor times CallTimeout is how long requests wait for a call for which a connection is
-// opened first. Names, TCP, TLS and the handshake take four to eight round trips before its own.
-const connectFactor = 5
-
-// send exchanges one batch, on a goroutine of its own. A call that is not answered within the
-// deadline has failed, whatever the store does. The deadline is a little earlier than CallTimeout,
-// so that requests which wait for the call are told what Policy.Fallback says.
+// send exchanges one batch, on a goroutine of its own. A call's deadline is a little earlier than
+// CallTimeout, so that requests which wait for the call are told what Policy.Fallback says.
 func (s *scheduler) send(b *batch) {
 	l := s.l
 	if len(b.calls) == 0 {
@@ -38,8 +33,7 @@ func (s *scheduler) send(b *batch) {
 	b.node.underWay.Add(1)
 	go func() {
 		defer b.node.slots.Release(1)
-		// It lands before anybody is told: a request that comes at once after that is not to be
-		// held back.
+		// Before anybody is told, or a request that comes at once after that would be held back.
 		landed := sync.OnceFunc(func() { l.scheduler.land(b.node, 1) })
 		defer landed()
 		ctx, cancel := context.WithCancel(l.ctx)
@@ -89,9 +83,8 @@ var (
 	errForeign = fmt.Errorf("%w: the reply belongs to another call", lease.ErrUnavailable)
 )
 
-// receive takes in one call that n has answered, and returns how many tokens it brought. A call
-// that was overdue may still be answered: its grant counts as long as no later call has been made,
-// its error does not.
+// receive takes in one call that n has answered, and returns how many tokens it brought. Of a call
+// that was overdue the grant still counts, if no later call has been made; the error does not.
 func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -111,8 +104,7 @@ func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int6
 	return granted
 }
 
-// overdue ends the wait for c, so that nobody has to wait for a store that hangs. unsent says why c
-// has not even been sent, where that is known.
+// overdue ends the wait for c. unsent says why c has not even been sent, where that is known.
 func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -177,7 +169,7 @@ func (e *entry) tellEndedLocked() {
 	}
 }
 
-// batchesMax bounds the batches under way to one node, and with it the goroutines that wait for it.
+// batchesMax bounds the batches under way to one node, and so the goroutines.
 const batchesMax = 256
 
 // nodeUnknown is the number of the node of a key that no node has answered for yet.

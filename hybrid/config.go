@@ -12,11 +12,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// keysMaxDefault is a million keys, more than most services see in an hour: 200 MB at rest, and a
-// little over a kilobyte for each that is in use.
+// keysMaxDefault keys take 200 MB at rest, and a little over a kilobyte each while in use.
 const keysMaxDefault = 1 << 20
 
-// callTimeoutMax keeps a method without a context from blocking for longer than anyone expects.
+// callTimeoutMax bounds how long a method without a context may block.
 const callTimeoutMax = time.Minute
 
 // Config says what a Limiter limits and how. Limits or LimitsFor is required; every other zero
@@ -25,10 +24,9 @@ type Config struct {
 	// Limits apply to every key; all of them must have room, and one call leases from all. At most
 	// 4.
 	Limits []Limit
-	// LimitsFor, if set, gives the limits of one key; nil means Limits. It is called when a key
-	// comes into the table, and when one that was not used for a TTL or longer is used again, on
-	// the goroutine of the request, which is the only one that it may block. (Where several such
-	// requests come at once, each calls it, and one answer is used.)
+	// LimitsFor, if set, gives the limits of one key; nil means Limits. It is called when a key is
+	// used that was not used for a TTL or longer, on the goroutine of the request, which it may
+	// block. Where several such requests come at once, one answer is used.
 	LimitsFor func(key string) []Limit
 	// Version is the deploy half of the configuration's version: across processes the highest one
 	// wins, so raise it when Limits change.
@@ -38,15 +36,11 @@ type Config struct {
 	// CallTimeout is the longest that a method without a context waits. 0 means 100 ms.
 	CallTimeout time.Duration
 	// KeysMax bounds the table of keys; at the bound the longest idle ones leave. 0 means
-	// 1,048,576. It bounds the memory too, as a key longer than 1 KiB (lease.KeyMax) is kept, here
-	// and in the store, as its SHA-256.
+	// 1,048,576. A key longer than 1 KiB (lease.KeyMax) is kept as its SHA-256.
 	KeysMax int
-	// Clock is for tests; nil means the system's. With a clock.Manual nothing has to run between an
-	// Advance and the next request, but what the Limiter does by itself while the clock moves takes
-	// as long as that.
+	// Clock is for tests; nil means the system's.
 	Clock clock.Clock
-	// InstanceID is a label for this process in the store; random bits are appended. It may be
-	// empty.
+	// InstanceID is a label for this process in the store; random bits are appended.
 	InstanceID string
 	// Logger gets what an operator should know; nil discards. Its handler may not use the Limiter.
 	Logger *slog.Logger
@@ -57,16 +51,14 @@ type Config struct {
 // Events are hooks. A nil one costs nothing. Where no request is at hand, a key longer than
 // lease.KeyMax comes as lease.ShortKey of it.
 type Events struct {
-	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine: it
-	// delays the renewals of all keys and should take microseconds. It may use the Limiter's Try
-	// methods.
+	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine, so it
+	// should take microseconds. It may use the Limiter's Try methods.
 	BeforeReport func(key string)
 	// Granted runs after a lease call brought n tokens, on the goroutine of the call. It may not
 	// block.
 	Granted func(key string, n int64)
-	// Denied runs for every denied request, on its goroutine, with the n it asked for, which is
-	// never negative: a request for fewer than no tokens is an error of the caller's and no denial.
-	// It may not block.
+	// Denied runs for every denied request, on its goroutine, with the n it asked for; a negative n
+	// is an error and no denial. It may not block.
 	Denied func(key string, n int64)
 }
 

@@ -9,11 +9,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Peek reports on key without taking anything: it asks the store once, costs no tokens, and creates
-// nothing there or here. OK says whether one token is to be had now; Remaining counts what this
-// process holds and what the bucket has. Errors wrap ErrUnavailable (where the store does not
-// answer within ten CallTimeouts, if ctx allows as much), the context's error, ErrClosed or
-// ErrInvalidKey, or ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used.
+// Peek asks the store about key; it takes and creates nothing. OK says whether one token is to be
+// had now; Remaining counts what this process holds and what the bucket has. Errors wrap
+// ErrUnavailable (also after ten CallTimeouts), the context's error, ErrClosed, ErrInvalidKey, or
+// ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	st, err := l.inspect(ctx, "peek", key)
 	if err != nil {
@@ -31,14 +30,11 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 func (k *Key) Peek(ctx context.Context) (Result, error) { return k.l.Peek(ctx, k.name) }
 
 // Refund says that n tokens of key, with which this process admitted something, were not used after
-// all. It does not wait: they travel with the key's next lease call, within a Target. When the
-// bucket credits them, up to its burst, they are a new permit at that moment. A refund on the way
-// to a store that fails is lost. Who refunds more than was taken breaks the limit.
+// all. They travel with the key's next lease call, within a Target, and are a new permit when the
+// bucket credits them. Who refunds more than was taken breaks the limit.
 //
-// Nothing happens, and nothing is created, for a key that is not in this process's table: one that
-// it never used, or so long ago that its bucket was full since, or that had to make room for others
-// (Config.KeysMax). Nor after Close, for an empty key, or for n of 0 or less (counted in Stats as
-// invalid).
+// Nothing happens after Close, for an empty key or a negative n (counted in Stats as invalid), nor
+// for a key that is not in this process's table.
 func (l *Limiter) Refund(key string, n int64) {
 	if n < 0 || key == "" || l.state.Load() != stateOpen {
 		l.counters.invalid.Add(1)
@@ -70,11 +66,9 @@ func (e *entry) refund(n int64) bool {
 }
 
 // Reset makes key's bucket what a new one would be: full, or empty with Policy.StartEmpty. The
-// limits stay. This process gives back what it holds first, so that a whole burst can be had if it
-// is the only one. What other processes hold stays theirs, and room is kept for what they held at
-// their last report, spent or not: of the burst, as much is missing. This process sees the reset at
-// once, the others within a TTL. A bucket that does not exist is not created. Errors are those of
-// Peek.
+// limits stay. This process gives back what it holds first; for what others held at their last
+// report, room is kept. This process sees the reset at once, the others within a TTL. A bucket that
+// does not exist is not created. Errors are those of Peek.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if e, _ := l.entry(key, false); e != nil {
 		e.beginReset(ctx)
@@ -85,18 +79,11 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // SetLimits stores limits for key in place of those that are in force, for the whole fleet: this
-// process follows at once, the others with their next lease call, at most a TTL later. They keep
-// what was used: a burst that grows leaves the level, one that shrinks leaves max(0, new burst -
-// used). (To drop what was used, Reset afterwards.) What was leased under the old limits counts as
-// used and ends within a TTL; where more is leased than the new burst allows nothing is granted
-// until then. Which bound holds meanwhile: docs/protocol.md section 1.
-//
-// Equal limits go on wherever they stand now, then those of equal Per in their order, then the
-// rest; one that is left over is new and starts full.
-//
-// Limits that were set win over Config.Limits until a process comes with a higher Config.Version,
-// and are remembered for 30 days after the last use. Errors are those of Peek, or wrap
-// ErrInvalidConfig and name every violation.
+// process follows at once, the others within a TTL. What was used stays used (Reset drops that),
+// and equal limits go on wherever they stand now; docs/protocol.md sections 1 and 6 say what holds
+// in between. They win over Config.Limits until a process comes with a higher Config.Version, and
+// are remembered for 30 days after the last use. Errors are those of Peek, or wrap
+// ErrInvalidConfig.
 func (l *Limiter) SetLimits(ctx context.Context, key string, limits ...Limit) error {
 	_, err := l.configure(ctx, "set limits", key, lease.OpSet, limits...)
 	return err
@@ -116,14 +103,10 @@ func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
 	return slices.Clone(st.Config.Limits), err
 }
 
-// Ping opens a connection to every node of the store and prepares it for calls, which takes several
-// round trips: on a slow link more than CallTimeout. A service that must not deny its first
-// requests calls it before it takes traffic. It draws nothing and writes nothing. With a store that
-// needs no connection it does nothing.
-//
-// It ends with ctx, or as soon as it is known why there is no connection: errors wrap
-// ErrUnavailable (and lease.ErrPermanent where somebody must act: a certificate, a password, a
-// permission), the context's error or ErrClosed.
+// Ping opens a connection to every node of the store and prepares it for calls, which on a slow
+// link takes longer than CallTimeout: a service that must not deny its first requests calls it
+// before it takes traffic. It draws and writes nothing. Errors wrap ErrUnavailable (and
+// lease.ErrPermanent where somebody must act), the context's error or ErrClosed.
 func (l *Limiter) Ping(ctx context.Context) error {
 	switch {
 	case l.state.Load() != stateOpen:
@@ -161,8 +144,7 @@ func (l *Limiter) inspect(ctx context.Context, what, key string) (lease.State, e
 	return st, nil
 }
 
-// configure executes one operation on the bucket, within a deadline of its own: a store that hangs
-// cannot hold its caller for ever.
+// configure executes one operation on the bucket, within a deadline of its own.
 func (l *Limiter) configure(
 	ctx context.Context, what, key string, op lease.Op, limits ...Limit,
 ) (lease.State, error) {
@@ -176,7 +158,12 @@ func (l *Limiter) configure(
 	}
 	var c lease.Config
 	if op == lease.OpSet || op == lease.OpSetIfAbsent {
-		c = l.configFor(key, slices.Clone(limits))
+		c = l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
+		if e, _ := l.entry(key, false); e != nil {
+			e.mu.Lock()
+			c.TTL = max(c.TTL, e.client.TTL()) // a T that shrinks and grows again would burn leases
+			e.mu.Unlock()
+		}
 	}
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -201,8 +188,7 @@ func (l *Limiter) configure(
 	return lease.State{}, err
 }
 
-// follow has this process follow what it has changed itself at once, and not with its next lease
-// call.
+// follow has this process follow at once what it has changed itself.
 func (l *Limiter) follow(key string, st lease.State) {
 	e := l.keys.inUse(key)
 	if e == nil {
@@ -218,8 +204,8 @@ func (l *Limiter) follow(key string, st lease.State) {
 	e.wake(true)
 }
 
-// beginReset reports what was spent and gives back what is held, with a call that is made now. It
-// returns when that call has ended, or ctx has.
+// beginReset gives back what is held, with a call that is made now, and returns when that has
+// ended.
 func (e *entry) beginReset(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -249,25 +235,8 @@ func (e *entry) endReset() {
 	e.wake(e.client.HasWaiters())
 }
 
-// configFor is the configuration that sets limits for key. Its TTL is not below the one that this
-// process has used so far. Others propose that with their next calls too, and a T that shrinks and
-// then grows costs them what they hold.
-func (l *Limiter) configFor(key string, limits []Limit) lease.Config {
-	c := l.cfg.Policy.ConfigFor(limits, l.cfg.Version, l.cfg.CallTimeout)
-	if before, err := l.proposal(key); err == nil {
-		c.TTL = max(c.TTL, before.TTL)
-	}
-	if e, _ := l.entry(key, false); e != nil {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		c.TTL = max(c.TTL, e.client.TTL())
-	}
-	return c
-}
-
 // askCapacity asks the store, at most once a T, whether a request above the burst that is known
-// here is within the one that is in force by now. Where all of a process's requests are as large,
-// no lease call would tell.
+// here is within the one that is in force by now (docs/protocol.md section 9.12).
 func (l *Limiter) askCapacity(e *entry, r request) bool {
 	e.mu.Lock()
 	now := l.cfg.Clock.Now()

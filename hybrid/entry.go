@@ -11,8 +11,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// entry is one key in use: a lease.Client behind a lock, and what the rest of the Limiter keeps of
-// the key.
+// entry is one key in use: a lease.Client behind a lock.
 type entry struct {
 	l    *Limiter
 	slot *slot
@@ -232,9 +231,8 @@ func (e *entry) Now() clock.Instant { return e.l.cfg.Clock.Now() }
 // Wake implements lease.Host.
 func (e *entry) Wake(urgent bool) { e.wake(urgent) }
 
-// Shut implements lease.Host with a timer of the entry's own, because the scheduler may be busy
-// when the time has come, and is never as far when clock.Manual's Advance returns. The timer is for
-// those who do not read the clock, which is Allow alone.
+// Shut implements lease.Host with a timer of the entry's own, as the scheduler may be busy when the
+// time has come. It is for Allow, which does not read the clock.
 func (e *entry) Shut(until clock.Instant) {
 	switch {
 	case until == 0:
@@ -265,8 +263,7 @@ func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	w.Owner.(chan lease.Decision) <- d
 }
 
-// NewID implements lease.Host: another process, such as a clone of this one's machine, calls under
-// the same id.
+// NewID implements lease.Host.
 func (e *entry) NewID() string {
 	id := e.l.instance + "." + randomText()
 	e.l.id.Store(&id) // the clone calls for other keys too

@@ -9,11 +9,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// idleList holds the keys that are idle: they hold nothing and want nothing, and are at rest or
-// soon will be. A key leaves the table when its bucket is full again and every lease has ended. How
-// long that takes differs, so there is a list for each power of two of that time, longest idle
-// first: a key behind another one leaves after twice its time at the latest. That costs no more for
-// a million keys than for one.
+// idleList holds the keys that hold nothing and want nothing, and are at rest or soon will be. A
+// key leaves the table when its bucket is full again and every lease has ended. There is a list for
+// each power of two of that time, longest idle first: a key behind another one leaves after twice
+// its time at the latest.
 type idleList struct {
 	mu      sync.Mutex
 	classes [64]slot // the ends of rings: next is the first key, prev the last
@@ -104,9 +103,9 @@ func (l *idleList) rouse(s *slot, e *entry) *entry {
 	return e
 }
 
-// pop takes off the key that is idle for longest, if its time has come at now, or in any case with
-// force. A key at rest is gone then. One that has an entry, e, may be in use by now; see drop. next
-// is when to come again at the latest.
+// pop takes off the key that is idle for longest, if its time has come or with force. A key at rest
+// is gone then; one with an entry, e, may be in use by now. next is when to come again at the
+// latest.
 func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next clock.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,9 +156,8 @@ func (l *Limiter) sweep(now clock.Instant) clock.Instant {
 	return now
 }
 
-// drop takes a slot that was popped, with e, out of the table, if nothing is lost with it; false
-// where it stays, because its key is in use or has gone to rest meanwhile. A Key that points to the
-// entry finds another one later.
+// drop takes a slot that was popped, with e, out of the table; false where it stays, because its
+// key is in use or has gone to rest meanwhile.
 func (l *Limiter) drop(s *slot, e *entry) bool {
 	if e != nil {
 		e.mu.Lock()
@@ -176,8 +174,8 @@ func (l *Limiter) drop(s *slot, e *entry) bool {
 	return true
 }
 
-// restLocked ends an entry whose key has not been used for a while, and has its slot remember what
-// the next one must know; false where something would be lost.
+// restLocked ends an entry that is not used, and has its slot remember what the next one must know;
+// false where something would be lost.
 func (e *entry) restLocked(now clock.Instant) bool {
 	lifetime := e.client.Lifetime()
 	m, ok := e.client.Rest()

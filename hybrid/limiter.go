@@ -94,9 +94,8 @@ func randomText() string {
 // seqStepMax bounds the step between two calls' numbers: 2^52 of them last for 8 * 10^12 calls.
 const seqStepMax = 1 << 10
 
-// nextSeq is the number of the next call. The steps are random, by the kernel's randomness of this
-// machine, so that of two clones of a process one soon calls with the lower number and is told so
-// (docs/protocol.md section 5.12). With steps of 1 both might be answered the same grants for ever.
+// nextSeq is the number of the next call. The steps are random, by the kernel's randomness, so that
+// two clones of a process soon differ (docs/protocol.md section 5.12).
 func (l *Limiter) nextSeq() int64 {
 	var b [2]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -110,8 +109,7 @@ func (l *Limiter) Close() error {
 	if l.state.Swap(stateClosed) == stateClosed {
 		return nil
 	}
-	// Entries close before calls are cancelled, whose failures would otherwise be answered by
-	// Policy.Fallback.
+	// Before calls are cancelled, whose failures would be answered by Policy.Fallback.
 	l.keys.each((*entry).close)
 	l.cancel()
 	l.scheduler.wake()

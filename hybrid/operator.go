@@ -110,13 +110,11 @@ func (l *Limiter) Stats() Stats {
 	}
 }
 
-// quietFor is how long the log does not repeat itself: a network that loses a call now and then is
-// not worth two lines for each.
+// quietFor is how long the log does not repeat itself.
 const quietFor = 10 * time.Second
 
-// outage counts the keys of one node whose calls fail, so that the log has one line when that
-// begins and one when it ends, with the number of keys, and one more whenever ten times as many
-// fail.
+// outage counts the keys of one node whose calls fail. The log has one line when that begins, one
+// when it ends, and one whenever ten times as many fail.
 type outage struct {
 	mu     sync.Mutex
 	keys   int64 // that fail now
@@ -240,8 +238,7 @@ func (l *Limiter) warn(limits []Limit) {
 	})
 }
 
-// warnSlow logs, once, that a burst is so small beside the network's delay that nothing is leased
-// ahead.
+// warnSlow logs, once, that a burst is too small to lease ahead on a network of this delay.
 func (l *Limiter) warnSlow(limits []Limit, rtt time.Duration) {
 	for _, limit := range limits {
 		have := limit.Capacity() + l.cfg.Policy.Overcommit

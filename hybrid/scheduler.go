@@ -10,19 +10,16 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// batchWindow is how long calls to a node are held back to travel together, so that there are at
-// most a thousand pipelines a second, however many keys there are. A pool does not run empty in a
-// millisecond, because a prefetch begins earlier than it has to. Calls that somebody waits for go
-// at once where nothing is under way to the node.
+// batchWindow is how long calls to a node are held back to travel together (docs/protocol.md
+// section 8.16). A pool does not run empty meanwhile, because a prefetch begins earlier than it has
+// to.
 const batchWindow = time.Millisecond
 
-// batchSize bounds one pipeline. A thousand scripts keep a node busy for a few hundredths of a
-// second, and whoever waits for one of them waits for all.
+// batchSize bounds one pipeline: whoever waits for one of its calls waits for all.
 const batchSize = 1000
 
 // roundMax bounds how many entries are asked in one round because they are ready, and how many
-// because they are due. Where a million keys are due at once, one that somebody waits for gets its
-// turn in between.
+// because they are due, so that one that somebody waits for gets its turn in between.
 const roundMax = 4096
 
 // scheduler is the Limiter's one goroutine. It knows when each entry is due, asks those that are
@@ -154,7 +151,7 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 }
 
 // land counts batches to n that have come back. When none is under way any more, calls that were
-// held back and that somebody waits for may go, without waiting for the time to pass.
+// held back and that somebody waits for may go.
 func (s *scheduler) land(n *node, batches int32) {
 	if n.underWay.Add(-batches) == 0 && n.pressed.Swap(false) {
 		s.hurried.Store(true)

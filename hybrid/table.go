@@ -11,20 +11,17 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// shards is how many parts the table has. They grow one at a time, so that no insert waits for
-// long.
+// shards is how many parts the table has, which grow one at a time.
 const shards = 256
 
-// nameInline is the longest name that is stored in its slot. A longer one has an allocation of its
-// own.
+// nameInline is the longest name that is stored in its slot.
 const nameInline = 24
 
 // slot is one key of the table. When a key goes to rest its slot stays and its entry, which is
 // seven times as large, goes. A look-up reads only the first 64 bytes.
 type slot struct {
-	// entry is what a key in use has; nil for one at rest.
-	entry atomic.Pointer[entry]
-	chain atomic.Pointer[slot] // the next of the same bucket of the table
+	entry atomic.Pointer[entry] // nil at rest
+	chain atomic.Pointer[slot]  // the next of the same bucket of the table
 	hash  uint64
 	name  string           // lease.ShortKey of the key
 	text  [nameInline]byte // of a short name
@@ -39,10 +36,9 @@ type slot struct {
 	gone       bool // has left the table
 }
 
-// table is a Limiter's keys, those in use and those at rest. A look-up takes no lock. Among many
-// keys it touches three cache lines that are not near: the hash table's, the slot's and the
-// entry's. A general map touches more, as it does not keep the key's text with its value, and one
-// that doubles as a whole has an insert wait until a million entries have moved.
+// table is a Limiter's keys, those in use and those at rest. A look-up takes no lock and touches
+// three cache lines that are not near: the hash table's, the slot's and the entry's. A general map
+// touches more, or has an insert wait while it doubles as a whole.
 type table struct {
 	seed   maphash.Seed
 	size   atomic.Int64
@@ -109,8 +105,8 @@ func (t *table) find(key string) *slot {
 	return sh.load(hash, name)
 }
 
-// glance is the hot path's look-up of an entry. It is nil for a key that is not in use, and perhaps
-// for one whose shard changes.
+// glance is the hot path's look-up of an entry: nil for a key that is not in use, and perhaps for
+// one whose shard changes.
 func (t *table) glance(key string) *entry {
 	if s := t.load(key); s != nil {
 		return s.entry.Load()
@@ -126,8 +122,7 @@ func (t *table) inUse(key string) *entry {
 	return nil
 }
 
-// add is the slot of a key, which is made now if there is none. It copies the name, which may be
-// part of something large.
+// add is the slot of a key, which is made now if there is none, with a copy of the name.
 func (t *table) add(key string) *slot {
 	sh, hash, name := t.locate(key)
 	s := &slot{hash: hash, node: nodeUnknown}
@@ -155,8 +150,7 @@ func (sh *shard) link(s *slot) {
 	b.Store(s)
 }
 
-// makeRoom doubles the shard's hash table when three quarters of it are in use. The slots stay
-// where they are.
+// makeRoom doubles the shard's hash table when three quarters of it are in use.
 func (sh *shard) makeRoom() {
 	old := *sh.buckets.Load()
 	if sh.size < len(old)*3/4 {

@@ -43,19 +43,17 @@ func (l *Limiter) AllowN(key string, n int64) bool {
 }
 
 // TryAllow is Allow that never waits. Where this process holds nothing it is false (before the
-// first reply: what Policy.ColdStart says) and starts a lease call, so that one a little later
-// finds tokens. What nobody takes within a Target goes back, so a key that is asked less often than
-// that wants Allow.
+// first reply: what Policy.ColdStart says) and starts a lease call. What nobody takes within a
+// Target goes back, so a key that is asked less often than that wants Allow.
 func (l *Limiter) TryAllow(key string) bool {
 	e := l.keys.glance(key)
 	return e.take(1) || l.decide(request{name: key, n: 1, tried: e}).ok
 }
 
 // Take is AllowN with a context and a Result. A denial is a Result with OK false and no error. An n
-// of 0 is OK, costs nothing and creates nothing; of a key that is in use here the Result says what
-// is known. Errors wrap ErrClosed, ErrInvalidKey, ErrInvalidN, ErrExceedsBurst, ErrInvalidConfig
-// where Config.LimitsFor gives limits that cannot be used, or the context's error when it ends
-// first.
+// of 0 is OK, costs nothing and creates nothing. Errors wrap ErrClosed, ErrInvalidKey, ErrInvalidN,
+// ErrExceedsBurst, ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used, or the
+// context's error when it ends first.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error) {
 	return l.take(request{name: key, n: n, tried: l.keys.glance(key), patience: lease.OneCall, ctx: ctx})
 }
@@ -63,26 +61,21 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error)
 // Wait waits for one token of key; see WaitN.
 func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
-// WaitN waits until n tokens of key are this request's and returns nil, or returns an error and has
-// taken none. Of one process's waiting requests the first that came is the first that is served,
-// whatever its n, and each of them goes before Allow. n may be up to the burst. It costs no
-// polling: one call asks for all who wait, when the bucket has said that there will be tokens, and
-// again within a TTL, in case the limits were changed.
+// WaitN waits until n tokens of key, at most the burst, are this request's and returns nil, or
+// returns an error and has taken none. Those who wait in one process are served in the order in
+// which they came, and before Allow. WaitN of 0 costs nothing.
 //
 // Errors wrap ErrWouldExceedDeadline, at once, where the context's deadline comes before the tokens
 // can; the context's error when it ends first; ErrExceedsBurst, also where the limit is lowered
 // meanwhile; ErrUnavailable where the store is away and Policy.Fallback gives nothing; ErrClosed,
-// ErrInvalidKey, ErrInvalidN. WaitN of 0 costs nothing and returns nil.
-//
-// Where other processes draw too, a large n is gathered over several grants; each token counts
-// against the limit when the bucket grants it, not when WaitN returns.
+// ErrInvalidKey, ErrInvalidN. Each token counts against the limit when the bucket grants it, not
+// when WaitN returns.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	return l.wait(request{name: key, n: n, tried: l.keys.glance(key), patience: lease.InLine, ctx: ctx})
 }
 
-// Key is a handle for one key of a Limiter. It has the Limiter's methods without the key, and saves
-// the look-up by name. It lives as long as the Limiter, also while the key is out of use.
-// Goroutines may share it.
+// Key is a handle for one key of a Limiter: its methods without the key, and without the look-up by
+// name. It lives as long as the Limiter, and goroutines may share it.
 type Key struct {
 	l      *Limiter
 	name   string
@@ -90,8 +83,7 @@ type Key struct {
 	e      atomic.Pointer[entry]
 }
 
-// Key returns a handle for one key. It lives as long as the Limiter, may be kept and shared, and
-// costs nothing at the store. An empty name is denied by every method.
+// Key returns a handle for one key, which costs nothing. An empty name is denied by every method.
 func (l *Limiter) Key(name string) *Key {
 	return &Key{l: l, name: name, strict: l.cfg.Policy.StrictExpiry}
 }
@@ -156,11 +148,9 @@ func (k *Key) WaitN(ctx context.Context, n int64) error {
 	return k.l.wait(request{name: k.name, key: k, n: n, tried: k.e.Load(), patience: lease.InLine, ctx: ctx})
 }
 
-// Result is one decision. It is a value.
-//
-// Above the limit denials come in stretches: a process that the bucket could not serve asks it
-// again after half a Target or when the next token is due, whichever is later, and denies until
-// then, although the bucket, and so Peek, may have a few tokens again.
+// Result is one decision. Above the limit denials come in stretches (docs/protocol.md section
+// 8.11): a process denies until it asks again, although the bucket, and so Peek, may have tokens
+// again.
 type Result struct {
 	// OK: the request is admitted.
 	OK bool
@@ -171,8 +161,7 @@ type Result struct {
 	// Burst.
 	Remaining int64
 	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a
-	// denial. Asking sooner is in vain. Without the store it is when the local share has them, or
-	// else a CallTimeout.
+	// denial. Without the store it is when the local share has them, or else a CallTimeout.
 	RetryAfter time.Duration
 	// ResetAfter is the time until Remaining is Burst, if nobody draws.
 	ResetAfter time.Duration
