@@ -26,8 +26,7 @@ type decision struct {
 	source Source
 	err    error
 	entry  *entry
-	// A denial was decided at the time at. To ask again before until is in vain.
-	at, until clock.Instant
+	wait   time.Duration // after a denial: to ask again earlier is in vain
 }
 
 // ended is the error of a request whose context has ended.
@@ -94,7 +93,7 @@ func (l *Limiter) answer(r request) decision {
 func (e *entry) decide(r request) (d decision, gone bool) {
 	if until := e.client.ShutUntil(); until != 0 && r.n == 1 && r.patience != lease.InLine {
 		if now := e.Now(); now < until { // the commonest denial costs no lock
-			return decision{at: now, until: until}, false
+			return decision{wait: until.Sub(now)}, false
 		}
 	}
 	e.mu.Lock()
@@ -115,8 +114,8 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	}
 	d = decision{ok: told.OK(), source: told.Source}
 	if !d.ok {
-		d.at = e.Now()
-		d.until = e.client.RetryAt(d.at, r.n, d.source)
+		at := e.Now()
+		d.wait = e.client.RetryAt(at, r.n, d.source).Sub(at)
 		d.err = e.errorOf(told, r, deadline.Sub(now), told.EarliestAt.Sub(now))
 	}
 	return d, false

@@ -113,34 +113,31 @@ func (l *Limiter) Stats() Stats {
 // quietFor is how long the log does not repeat itself.
 const quietFor = 10 * time.Second
 
-// outage counts the keys of one node whose calls fail. The log has one line when that begins, one
-// when it ends, and one whenever ten times as many fail.
+// outage counts the keys of one node whose calls fail. The log has one line when that begins, and
+// one when it ends.
 type outage struct {
 	mu     sync.Mutex
 	keys   int64 // that fail now
 	most   int64 // that failed at one time
 	since  clock.Instant
-	told   int64 // keys in the last line about this outage; 0 before the first
+	told   bool // the log has said so
 	toldAt clock.Instant
 	key    string // the last one that began to fail, and why
 	err    error
 }
 
-// begin counts a key whose calls fail from now on. The first line comes a CallTimeout after the
-// first key, when it is known how many there are.
+// begin counts a key whose calls fail from now on. The line comes a CallTimeout after the first
+// key, when it is known how many there are.
 func (o *outage) begin(l *Limiter, now clock.Instant, key string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.keys == 0 {
-		o.since, o.most, o.told = now, 0, 0
+		o.since, o.most, o.told = now, 0, false
 		l.cfg.Clock.AfterFunc(l.cfg.CallTimeout, func() { o.tell(l) })
 	}
 	o.keys++
 	o.most = max(o.most, o.keys)
 	o.key, o.err = key, err
-	if o.told > 0 && o.keys >= 10*o.told {
-		o.log(l, now)
-	}
 }
 
 // tell logs an outage that is not over yet, later if another one was logged not long ago.
@@ -149,24 +146,20 @@ func (o *outage) tell(l *Limiter) {
 	defer o.mu.Unlock()
 	now := l.cfg.Clock.Now()
 	switch quiet := o.toldAt.Add(quietFor).Sub(now); {
-	case o.keys == 0 || o.told > 0 || l.ctx.Err() != nil:
+	case o.keys == 0 || o.told || l.ctx.Err() != nil:
 	case o.toldAt > 0 && quiet > 0:
 		l.cfg.Clock.AfterFunc(quiet, func() { o.tell(l) })
 	default:
-		o.log(l, now)
+		o.told, o.toldAt = true, now
+		l.cfg.Logger.Warn("hybrid: lease calls fail", "keys", o.keys, "key", brief(o.key), "error", o.err)
 	}
-}
-
-func (o *outage) log(l *Limiter, now clock.Instant) {
-	o.told, o.toldAt = o.keys, now
-	l.cfg.Logger.Warn("hybrid: lease calls fail", "keys", o.keys, "key", brief(o.key), "error", o.err)
 }
 
 // end no longer counts a key: its calls succeed again, or it has gone.
 func (o *outage) end(l *Limiter, now clock.Instant, succeeded bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.keys--; o.keys == 0 && o.told > 0 && succeeded {
+	if o.keys--; o.keys == 0 && o.told && succeeded {
 		l.cfg.Logger.Info("hybrid: lease calls succeed again", "keys", o.most, "after", now.Sub(o.since))
 	}
 }

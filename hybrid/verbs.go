@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -201,26 +200,22 @@ func (l *Limiter) take(r request) (Result, error) {
 	if d.err != nil || d.entry == nil {
 		return Result{OK: d.ok, Source: d.source}, d.err
 	}
-	now := d.at
-	if d.ok {
-		now = d.entry.Now()
-	}
-	result := resultOf(d.ok, d.source, d.entry.outlook(now, r.n, d.ok))
+	result := resultOf(d.ok, d.source, d.entry.outlook(r.n, d.ok))
 	if !d.ok {
 		if d.source == SourceFallback {
 			result.RetryAfter = 0 // what was last heard of the bucket decides nothing now
 		}
-		result.RetryAfter = max(result.RetryAfter, d.until.Sub(d.at), 1)
+		result.RetryAfter = max(result.RetryAfter, d.wait, 1)
 	}
 	return result, nil
 }
 
 // outlook is what e can tell about a request for n tokens, without the lock once there has been a
 // reply.
-func (e *entry) outlook(now clock.Instant, n int64, admitted bool) lease.Outlook {
+func (e *entry) outlook(n int64, admitted bool) lease.Outlook {
 	held := e.client.Pool.Held()
 	if h := e.heard.Load(); h != nil {
-		return h.Outlook(now, n, held, admitted)
+		return h.Outlook(e.Now(), n, held, admitted)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -12,8 +12,7 @@ import (
 )
 
 // Configure implements lease.Store: it inspects, sets, sets if absent, or resets the bucket of key.
-// Only lease.OpSet and lease.OpSetIfAbsent use c. Like a lease call it is never repeated on its
-// own, and ends with ctx.
+// Only lease.OpSet and lease.OpSetIfAbsent use c.
 func (s *Store) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
 	st, err := s.configure(ctx, key, op, &c)
 	return st, wrap(key, err)
@@ -57,8 +56,7 @@ func (s *Store) configure(
 }
 
 // Ping implements lease.Pinger: it opens a connection to every node that serves buckets and brings
-// it the scripts, so that the first calls take no longer than later ones. It writes nothing, and
-// needs no permission that calls do not need.
+// it the scripts. It writes nothing, and needs no permission that calls do not need.
 func (s *Store) Ping(ctx context.Context) error {
 	var err error
 	switch rdb := s.rdb.(type) {

@@ -1,15 +1,14 @@
 // Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single
 // server, Sentinel or a cluster, and for a ring where limits need not hold (Config.AllowRing).
 //
-// Most callers need New only, and give its result to hybrid.New, which calls Exchange and
-// Configure. Inspect is for people and tools that look at a bucket. The client stays the caller's:
-// its timeouts, its TLS and its users apply, but its retries do not. A lease call that is sent
-// twice would draw twice, so each is sent once, and its retry is the caller's business.
+// Most callers need New only, and give its result to hybrid.New. Inspect is for people and tools
+// that look at a bucket. The client stays the caller's: its timeouts, its TLS and its users apply,
+// but its retries do not, as a lease call that is sent twice would draw twice. Redis 3.2 or later,
+// or Valkey, is needed.
 //
 // A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one
 // for each holder. One Lua script executes a lease call, another inspects and configures.
-// lease.Bucket is their reference, and they agree with it to the last bit. Redis 3.2 or later, or
-// Valkey, is needed; docs/operations.md lists the versions that the tests have run on.
+// lease.Bucket is their reference, and they agree with it to the last bit.
 //
 // The rules are those of docs/protocol.md. In Lua:
 //

@@ -21,8 +21,7 @@ const tagEmpty = "%e"
 
 // tag is the hash tag of one user's key, for any bytes. Different keys have different tags, except
 // for a collision of SHA-256. A tag is never empty and holds no '}', so everything of one bucket is
-// in one slot. It is at most 1.1 times as long as the key, or as long as a hash: a key full of
-// braces is hashed, since its escape would take three times the memory.
+// in one slot. A key full of braces is hashed, since its escape would take three times the memory.
 func tag(key string) string {
 	switch {
 	case key == "":

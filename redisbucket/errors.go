@@ -43,9 +43,8 @@ var codes = map[string]error{
 	"CROSSSLOT": forbidden,
 }
 
-// wordings are what servers say under the code ERR alone. The permissions of a user may end inside
-// a script, which may have written by then: Redis 6 and 7.0 say so in the first form, Redis 7.2 and
-// Valkey in the second.
+// wordings are what servers say under the code ERR alone. The first two (Redis 6 and 7.0; later
+// ones and Valkey) are of permissions that end inside a script, which may have written by then.
 var wordings = []struct {
 	words string
 	says  error
@@ -85,8 +84,7 @@ func classifyAnswer(text string) error {
 	if o, ok := codes[code]; ok {
 		return o
 	}
-	// The answer to a command inside a script reaches us as "ERR ..." or, where Redis 6 gives it to
-	// redis.pcall, as "@user_script: 12: ...".
+	// The answer to a command inside a script begins like this; the latter from Redis 6.
 	if code != "ERR" && code != "@user_script:" {
 		return unknown
 	}

@@ -11,13 +11,9 @@ import (
 )
 
 // Exchange implements lease.Store with one pipeline, so one round trip, for each Redis node. A slow
-// node delays only its own calls.
-//
-// The deadline of ctx holds whatever the client's own timeouts are. When ctx ends, unfinished calls
-// come back at once with an error that wraps lease.ErrUnavailable, and what the server answers
-// later is dropped. No call is executed twice: it is sent again only where the server said that it
-// executed nothing, because it does not know the script, or because the slot is on its way to
-// another node.
+// node delays only its own calls. When ctx ends, unfinished calls come back at once, whatever the
+// client's own timeouts are. A call is sent again only where the server said that it executed
+// nothing, because it does not know the script, or because the slot is on its way to another node.
 func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	valid := &group{calls: make([]*lease.Call, 0, len(calls)), args: make([][]any, 0, len(calls))}
 	var invalid []*lease.Call
@@ -127,12 +123,9 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 // tryAgain is the pause before calls are sent again whose slot is on its way to another node.
 const tryAgain = 5 * time.Millisecond
 
-// exchange fills Grant or Err of every call of g, and is done with them.
-//
-// While a slot is being moved and only some of its keys are on either node, both refuse a call for
-// it; so it is with the first call of a new holder, whose record is on neither. Such a call is sent
-// again with the same content until its keys are together or ctx ends. The others do not wait for
-// it.
+// exchange fills Grant or Err of every call of g, and is done with them. While a slot is being
+// moved, both nodes refuse calls whose keys are not together. Those are sent again with the same
+// content until they are, or ctx ends; the others do not wait for them.
 func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Node = g.node.number

@@ -13,13 +13,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// run executes sc once for each of args on n through rdb, as one pipeline. While they wait for a
-// connection, calls say so. run returns when the replies are there, when ctx ends, or when no
-// connection can be opened: then what was not written by that time never will be. before is the
-// part of the time that was no round trip.
-//
-// When run returns early, the commands belong to its goroutine, which still waits for the client.
-// That ends with the client's own timeouts and only then frees its place at the node.
+// run executes sc once for each of args on n through rdb, as one pipeline. It returns when the
+// replies are there, when ctx ends, or when no connection can be opened: then what was not written
+// by that time never will be. before is the part of the time that was no round trip. After an early
+// return a goroutine still waits for the client, and keeps its place at the node.
 func (s *Store) run(
 	ctx context.Context, rdb redis.UniversalClient, n *node, sc *script, calls []*lease.Call, args [][]any,
 ) (cmds []command, before time.Duration, err error) {
@@ -56,8 +53,7 @@ func (s *Store) run(
 }
 
 // reload has a cluster client look again at who serves what, after a failure that a failover may
-// have caused. By itself the client does so once a minute, and where a command is redirected, which
-// it does not follow for commands that are sent once. It returns at once, and go-redis limits the
+// have caused. By itself it does so once a minute. It returns at once, and go-redis limits the
 // rate.
 func (s *Store) reload() {
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
@@ -72,13 +68,10 @@ const (
 	withdrawn              // nothing is written and nothing will be
 )
 
-// pipeline is one sending, from its handing over to the client until its replies. It knows three
-// things that the client does not tell: whether anything has been written, when, and why not. To
-// that end one argument of each command is a payload, which the client asks for its bytes as it
-// writes it, and the client's dials are watched.
-//
-// go-redis tries a dial five times before it says why it fails, which takes longer than a lease
-// call may. So a pipeline is told of the first failure.
+// pipeline is one sending, from its handing over to the client until its replies. It knows what the
+// client does not tell: whether anything has been written, when, and why not. To that end one
+// argument of each command is a payload, which the client asks for its bytes as it writes it, and
+// the client's dials are watched, which go-redis tries five times before it says why they fail.
 type pipeline struct {
 	ctx     context.Context // ends when nobody waits for it any more
 	giveUp  context.CancelCauseFunc
@@ -94,9 +87,8 @@ type pipeline struct {
 }
 
 // pipeline has f send something over connections to n, on a goroutine of its own. It returns what f
-// does, or why it did not wait for that: ctx has ended, or a dial failed while nothing was written.
-// A question to a whole cluster may be answered by another node, so it names the dial only when ctx
-// ends.
+// does, or why it did not wait for that: ctx has ended, or a dial to n failed while nothing was
+// written.
 func (s *Store) pipeline(
 	ctx context.Context, n *node, calls []*lease.Call, f func(*pipeline) error,
 ) (p *pipeline, err error) {
@@ -143,9 +135,8 @@ func (p *pipeline) withdraw() bool {
 	return p.state.CompareAndSwap(waiting, withdrawn) || p.state.Load() == withdrawn
 }
 
-// before is how long it took until the last command was written, where that was not part of a round
-// trip: a connection was opened, or some of the commands were sent more than once. Waiting for a
-// free connection is part of the round trip.
+// before is how long it took until the last command was written, where a connection was opened or
+// some of the commands were sent more than once. Waiting for a free connection is round trip.
 func (p *pipeline) before(commands int) time.Duration {
 	if p.connecting.Load() || p.writes.Load() > int64(commands) {
 		return time.Duration(p.written.Load())
@@ -187,8 +178,7 @@ type payload struct {
 	data []byte
 }
 
-// MarshalBinary is what the client calls as it writes the argument. An error ends the connection,
-// over which nothing has been sent yet.
+// MarshalBinary is what the client calls as it writes the argument. An error ends the connection.
 func (a *payload) MarshalBinary() ([]byte, error) {
 	if !a.p.state.CompareAndSwap(waiting, sent) && a.p.state.Load() == withdrawn {
 		return nil, errNotSent

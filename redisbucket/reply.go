@@ -8,9 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// ErrReply is wrapped by every error that says that the answer was not a reply of these scripts. It
-// came from a proxy or another program, or it was cut off. Whether the call was executed is
-// unknown, so the error also wraps lease.ErrUnavailable.
+// ErrReply is wrapped by every error that says that the answer was not a reply of these scripts.
+// Whether the call was executed is unknown, so the error also wraps lease.ErrUnavailable.
 var ErrReply = errors.New("unexpected reply")
 
 const (

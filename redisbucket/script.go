@@ -35,9 +35,8 @@ func scriptOf(source string) *script {
 	return &script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
-// Scripts returns the sources of the scripts that a Store runs, by name. On a server where an
-// operator has loaded them, a user needs no permission for EVAL, only for EVALSHA. Loading is
-// SCRIPT LOAD, on every master and replica, and again after every restart.
+// Scripts returns the sources of the scripts that a Store runs, by name. Where an operator has
+// loaded them on every master and replica, a user needs no permission for EVAL, only for EVALSHA.
 func Scripts() map[string]string {
 	return map[string]string{
 		"lease":     newScript("lease").source,
@@ -45,8 +44,8 @@ func Scripts() map[string]string {
 	}
 }
 
-// command is a script call that go-redis never repeats by itself. Its default retries would draw
-// the same lease up to four times, and its cluster client retries even where MaxRetries is -1.
+// command is a script call that go-redis does not repeat, which would draw the same lease again.
+// Its cluster client would, even where MaxRetries is -1.
 type command struct {
 	*redis.Cmd
 }
@@ -64,17 +63,15 @@ func (s *script) call(ctx context.Context, bringSource bool, args []any) command
 }
 
 // run calls s once for each of argLists in one round trip, and returns a command for each. A server
-// that was restarted, flushed, or is new does not know the script (NOSCRIPT) and has executed
-// nothing. Exactly those calls are sent once more with the same arguments, the first with the
-// source, which the server keeps for the others: a thousand copies of it would be 30 MB. Where the
-// others went to another server, each takes the source along.
+// that does not know the script (NOSCRIPT) has executed nothing. Those calls are sent once more,
+// the first with the source, which the server keeps for the others: a thousand copies of it would
+// be 30 MB. Where the others went to another server, each takes the source along.
 func (s *script) run(ctx context.Context, rdb redis.UniversalClient, argLists [][]any) (cmds []command) {
 	cmds = make([]command, len(argLists))
 	for i, args := range argLists {
 		cmds[i] = s.call(ctx, false, args)
 	}
-	// go-redis panics on a reply that announces more elements than a slice can have. This goroutine is
-	// ours, so nobody else can recover.
+	// go-redis panics on a reply that announces more elements than a slice can have.
 	defer func() {
 		if p := recover(); p != nil {
 			for i, args := range argLists {

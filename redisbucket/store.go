@@ -17,10 +17,8 @@ import (
 )
 
 const (
-	defaultPrefix = "yuzhi:"
-	// defaultInFlight keeps most of go-redis's default pool busy on a large machine; on a small one
-	// pipelines queue for a connection.
-	defaultInFlight = 64
+	defaultPrefix   = "yuzhi:"
+	defaultInFlight = 64 // most of go-redis's default pool on a large machine
 )
 
 // ErrInvalidConfig is wrapped by every error that says why a Config cannot be used.
@@ -35,13 +33,11 @@ type Config struct {
 	// InFlight is how many pipelines may be under way to one Redis node; more wait. 0 means 64.
 	InFlight int
 	// ClientTime sends the caller's clock as the server's time, for servers that refuse TIME inside
-	// scripts. The bucket follows the clock that is furthest ahead: one that is ahead of all others by
-	// d refills every bucket by d, once. Clocks must agree to a second. If two are further apart, each
-	// call of the faster one refills the whole difference again. Off by default.
+	// scripts. Clocks must agree to a second, and one that is ahead of all others by d refills every
+	// bucket by d, once; docs/operations.md says more. Off by default.
 	ClientTime bool
-	// AllowRing accepts a redis.Ring, for limits that need not hold. Each client of a ring decides for
-	// itself which servers are up. Clients that disagree keep two buckets for one key, and one that
-	// changes its mind starts a new bucket with its full burst. Off by default.
+	// AllowRing accepts a redis.Ring, for limits that need not hold: clients that disagree about which
+	// servers are up keep two buckets for one key. Off by default.
 	AllowRing bool
 }
 
@@ -79,10 +75,8 @@ var (
 // New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. All
 // violations of cfg come back as one error that wraps ErrInvalidConfig.
 //
-// It adds a hook to rdb that watches how connections are opened and changes nothing. So a port that
-// refuses and a certificate that does not fit are reported as such and at once, and the time of a
-// handshake does not count as the network's delay. A hook stays as long as the client, so make one
-// Store for a client and keep it.
+// It adds a hook to rdb that watches how connections are opened and changes nothing. A hook stays
+// as long as the client, so make one Store for a client and keep it.
 func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	var errs []error
 	bad := func(format string, args ...any) {
