@@ -94,7 +94,7 @@ func (d *decoder) assign(path string, parts []string, text string, v reflect.Val
 	case isScalar(v.Type()):
 		d.bad(path, place{}, "is %s and has no part %.60q", want(v.Type()), name)
 	case v.Kind() == reflect.Slice:
-		if i, ok := d.element(path, name, inBrackets, v); ok {
+		if i := d.element(path, name, inBrackets, v); i >= 0 {
 			d.assign(fmt.Sprintf("%s[%d]", path, i), parts[1:], text, v.Index(i))
 		}
 	case inBrackets:
@@ -112,34 +112,34 @@ func (d *decoder) assign(path string, parts []string, text string, v reflect.Val
 	}
 }
 
-// element finds an element of a list, by its number, or a group by its name.
-func (d *decoder) element(path, name string, inBrackets bool, v reflect.Value) (i int, ok bool) {
+// element finds an element of a list, by its number, or a group by its name; -1 after an error.
+func (d *decoder) element(path, name string, inBrackets bool, v reflect.Value) int {
 	v.Set(reflect.AppendSlice(reflect.Zero(v.Type()), v))
 	groups, isGroups := v.Addr().Interface().(*[]scenario.Group)
 	if isGroups && len(*groups) == 0 {
 		*groups = []scenario.Group{{Name: scenario.Scenario{}.Defaults().Groups[0].Name}}
 	}
 	i, err := strconv.Atoi(name)
+	isNumber := err == nil && inBrackets
 	switch {
-	case err == nil && inBrackets:
-		if i < 0 || i >= v.Len() {
-			path = fmt.Sprintf("%s[%d]", path, i)
-			d.bad(path, place{}, "is not there: the list has %d elements, from [0] on", v.Len())
-			return 0, false
-		}
-	case isGroups:
-		var names []string
-		for _, g := range *groups {
-			names = append(names, g.Name)
-		}
-		if i = slices.Index(names, name); i < 0 {
-			d.bad(path, place{}, "have no group %.60q; there are %.60s", name, strings.Join(names, ", "))
-		}
-	default:
+	case isNumber && i >= 0 && i < v.Len():
+		return i
+	case isNumber:
+		path = fmt.Sprintf("%s[%d]", path, i)
+		d.bad(path, place{}, "is not there: the list has %d elements, from [0] on", v.Len())
+		return -1
+	case !isGroups:
 		d.bad(path, place{}, "is a list; an element of it is %s[0], not %.60q", path, name)
-		return 0, false
+		return -1
 	}
-	return i, i >= 0
+	var names []string
+	for _, g := range *groups {
+		names = append(names, g.Name)
+	}
+	if i = slices.Index(names, name); i < 0 {
+		d.bad(path, place{}, "have no group %.60q; there are %.60s", name, strings.Join(names, ", "))
+	}
+	return i
 }
 
 // Difference is a field, and its values in two scenarios as a file has them, a list in one line. A
