@@ -28,22 +28,19 @@ func real() Report {
 	return Report{Offered: 1_000_000, Admitted: 505_000, AdmittedOfEntitlement: 505_000. / 510_000, RoundTrips: 1480, Jain: 0.9985}
 }
 
-// rowOf is one row of a comparison.
-func rowOf(t *testing.T, rows []Row, name string) Row {
-	t.Helper()
-	for _, r := range rows {
-		if r.Name == name {
-			return r
-		}
+// compared are the rows of a comparison, by their names.
+func compared(o Options, s sim.Report, r Report) map[string]Row {
+	rows := map[string]Row{}
+	for _, row := range Compare(o, s, r) {
+		rows[row.Name] = row
 	}
-	t.Fatalf("there is no %s", name)
-	return Row{}
+	return rows
 }
 
 func near(got, want float64) bool { return math.Abs(got-want) <= 1e-9*math.Abs(want) }
 
 func TestEachRowHasItsOwnTolerance(t *testing.T) {
-	rows := Compare(fleet, simulated(), real())
+	rows := compared(fleet, simulated(), real())
 	for _, want := range []Row{
 		{Name: Offered, Simulated: 1_000_000, Least: 1_000_000, Most: 1_000_000, Real: 1_000_000,
 			Low: 990_000 - 8, High: 1_010_000 + 8, Tolerance: "1 %"}, // 8 workers, each with a request that may have been due
@@ -57,7 +54,7 @@ func TestEachRowHasItsOwnTolerance(t *testing.T) {
 		{Name: Jain, Simulated: 0.9985, Least: 0.998, Most: 0.999, Real: 0.9985, Low: 0.993, High: 1, Tolerance: "0.005"},
 		{Name: Exceeded, Tolerance: "none"},
 	} {
-		got := rowOf(t, rows, want.Name)
+		got := rows[want.Name]
 		if !near(got.Simulated, want.Simulated) || !near(got.Least, want.Least) || !near(got.Most, want.Most) || !near(got.Real, want.Real) ||
 			!near(got.Low, want.Low) || !near(got.High, want.High) || got.Tolerance != want.Tolerance || !got.Agrees {
 			t.Errorf("%+v\nwant %+v", got, want)
@@ -109,7 +106,7 @@ func TestARowAgreesUpToItsBoundsAndNotBeyond(t *testing.T) {
 func TestFairerThanEverySimulationIsADisagreementToo(t *testing.T) {
 	s := simulated()
 	s.Jain = sim.Figure{Mean: 0.9, Values: []float64{0.89, 0.91}}
-	if got := rowOf(t, Compare(fleet, s, real()), Jain); got.Agrees || !near(got.High, 0.915) {
+	if got := compared(fleet, s, real())[Jain]; got.Agrees || !near(got.High, 0.915) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -118,13 +115,13 @@ func TestTheToleranceOfCallsFollowsTheLoad(t *testing.T) {
 	// With a lease of 10 ms a late timer is worth more;
 	short := fleet
 	short.Burst = 2_000
-	if got := rowOf(t, Compare(short, simulated(), real()), Calls); got.Tolerance != "-22 %, +5 %" || !near(got.Low, 36*(0.95-1./6)-0.2) {
+	if got := compared(short, simulated(), real())[Calls]; got.Tolerance != "-22 %, +5 %" || !near(got.Low, 36*(0.95-1./6)-0.2) {
 		t.Errorf("%+v", got)
 	}
 	// and 20 bursts in 10 s may have a call more or less each, two a second.
 	bursts := fleet
 	bursts.Shape, bursts.Within = ShapeBursts, 50*time.Millisecond
-	if got := rowOf(t, Compare(bursts, simulated(), real()), Calls); got.Tolerance != "-8.8 %, +5 %, ±1 a burst" ||
+	if got := compared(bursts, simulated(), real())[Calls]; got.Tolerance != "-8.8 %, +5 %, ±1 a burst" ||
 		!near(got.Low, 36*(0.95-1./26)-2.2) || !near(got.High, 38*1.05+2.2) {
 		t.Errorf("%+v", got)
 	}
@@ -133,7 +130,7 @@ func TestTheToleranceOfCallsFollowsTheLoad(t *testing.T) {
 func TestAReportWithoutReplicationsIsComparedByItsMeans(t *testing.T) {
 	s := simulated()
 	s.Admitted.Values = nil
-	if got := rowOf(t, Compare(fleet, s, real()), Admitted); got.Least != 505_000 || got.Most != 505_000 || !got.Agrees {
+	if got := compared(fleet, s, real())[Admitted]; got.Least != 505_000 || got.Most != 505_000 || !got.Agrees {
 		t.Errorf("%+v", got)
 	}
 }
