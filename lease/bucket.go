@@ -192,6 +192,9 @@ func (b *Bucket) remember() {
 func micros(d time.Duration) int64    { return int64(d / time.Microsecond) }
 func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
+// expired reports whether b may be forgotten when the server's clock says clock.
+func (b *Bucket) expired(clock int64) bool { return clock-b.clock >= b.keep-b.now }
+
 // clockSwing is the longest step back of the server's clock after which the running time waits for
 // it. Clocks that disagree a little would otherwise make every other call a step forward.
 const clockSwing = time.Second

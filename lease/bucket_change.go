@@ -250,11 +250,11 @@ func (b *Bucket) execute(clock int64, op Op, c Config) (changed bool, err error)
 		if err := c.Validate(); err != nil { // the revisions are used up
 			return false, err
 		}
-		if !b.exists {
+		if b.exists {
+			b.adopt(c)
+		} else {
 			b.install(clock, c)
-			return true, nil
 		}
-		b.adopt(c)
 	case OpReset:
 		if !b.exists {
 			return false, nil

@@ -145,7 +145,7 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 	held := c.Pool.Held()
 	next = Never
 	if held > 0 {
-		next = c.deadline
+		next = c.Deadline()
 	}
 	if c.calling {
 		return false, next
@@ -192,7 +192,7 @@ func (c *Client) renewal(now clock.Instant, held int64, next clock.Instant) (boo
 		}
 	}
 	if c.demand.seen != c.seenAtReply {
-		renewAt := c.deadline.Add(-(c.config.Target/2 + 2*c.rtt))
+		renewAt := c.Deadline().Add(-(c.config.Target/2 + 2*c.rtt))
 		if now >= renewAt {
 			return true, now
 		}

@@ -102,7 +102,7 @@ func (c *Client) collect(w *Waiter) {
 // takeFor takes n tokens or none from the pool for a request that was counted as missed.
 func (c *Client) takeFor(n int64) bool {
 	ok := c.takeWaiting(n)
-	if ok && c.policy.StrictExpiry && c.deadline <= c.host.Now() {
+	if ok && c.policy.StrictExpiry && c.Deadline() <= c.host.Now() {
 		c.burnTaken(n)
 		c.Expire(c.host.Now())
 		return false

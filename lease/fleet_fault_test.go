@@ -263,7 +263,7 @@ func (f *fleet) check() error {
 			a.Refunded > a.Admitted {
 			return fmt.Errorf("process %d lost or forged tokens: %+v", n.index, a)
 		}
-		if f.clock(n) < n.deadline {
+		if f.clock(n) < n.Deadline() {
 			live += n.Pool.Held()
 		}
 	}

@@ -16,7 +16,6 @@ type holding struct {
 	open      Request       // the last call that was built
 	isOpen    bool          // its reply would be accepted
 	firstSent clock.Instant // of open
-	deadline  clock.Instant // of the whole holding; at or past it nothing of it is spent or returned
 
 	heard Heard
 
@@ -75,7 +74,7 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *Request {
 	// A refund counts only where the bucket still knows the holder. After a pause it does not, so the
 	// first call goes without and the next one carries it (5.9).
 	refund, unused := int64(0), int64(0)
-	if now >= h.deadline {
+	if now >= h.Deadline() {
 		h.burnUnused() // it ended with its lease
 	} else {
 		refund, unused = min(h.refund, WaitingMax), h.unused
@@ -141,12 +140,12 @@ func (h *holding) accept(now clock.Instant, g *Grant, reserve int64) (got Accept
 		h.account.Returned += h.open.Returned + h.open.Unused
 		h.account.Refunded += h.open.Refund
 	}
-	h.setDeadline(h.firstSent.Add(leaseSpan(g.Config.TTL)))
+	h.Pool.deadline.Store(int64(h.firstSent.Add(leaseSpan(g.Config.TTL))))
 	granted := min(g.Granted, h.open.Want)
 	got.Waited = min(g.Waited, h.open.Waiting, granted)
 	pooled := granted - got.Waited
 	h.account.Granted += granted
-	if now >= h.deadline { // the grant itself has come too late
+	if now >= h.Deadline() { // the grant itself has come too late
 		h.account.Burnt += pooled
 		pooled = 0
 	}
@@ -171,13 +170,14 @@ func (h *holding) drawn() draw { return draw{h.heard.epoch, h.heard.running, h.P
 
 // Expire burns a holding whose deadline has come.
 func (h *holding) Expire(now clock.Instant) {
-	if now >= h.deadline {
+	if now >= h.Deadline() {
 		h.burn()
 	}
 }
 
-// Deadline is when the holding expires; it means nothing while the pool is empty.
-func (h *holding) Deadline() clock.Instant { return h.deadline }
+// Deadline is when the whole holding expires: at or past it nothing of it is spent or returned. It
+// means nothing while the pool is empty.
+func (h *holding) Deadline() clock.Instant { return clock.Instant(h.Pool.deadline.Load()) }
 
 // IsOpen reports whether a call is under way or waits for its retry.
 func (h *holding) IsOpen() bool { return h.isOpen }
@@ -201,7 +201,7 @@ func (h *holding) notAdmitted(n int64) {
 // putBack gives back n tokens of draw d that were taken from the pool and not used: to the pool if
 // no report has been built since and their lease has not ended, otherwise with the next call.
 func (h *holding) putBack(now clock.Instant, n int64, d draw) {
-	if n > 0 && now < h.deadline && h.Pool.put(n, d.interval) {
+	if n > 0 && now < h.Deadline() && h.Pool.put(n, d.interval) {
 		h.base += n
 		h.notAdmitted(n)
 		return
@@ -250,7 +250,7 @@ func (h *holding) rename(id string) {
 	h.id = id
 	h.burnUnused()
 	h.heard.lineage = lineage{}
-	h.setDeadline(0) // the new id is not known yet: no refund may travel with its first call
+	h.Pool.deadline.Store(0) // the new id is not known yet: no refund may travel with its first call
 }
 
 func (h *holding) burn() {
@@ -267,11 +267,6 @@ func (h *holding) counted(held int64) {
 	h.account.Burnt += late - h.lateSeen
 	h.lateSeen = late
 	h.base = held
-}
-
-func (h *holding) setDeadline(at clock.Instant) {
-	h.deadline = at
-	h.Pool.deadline.Store(int64(at))
 }
 
 // attempts is the tokens that were asked for so far. Those of servedLater are in it twice.

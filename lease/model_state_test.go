@@ -136,7 +136,7 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 	}
 	d.seqs = sortedSet(d.seqs)
 
-	left := (int64(h.deadline) - w.now*1000 + 999) / 1000
+	left := (int64(h.Deadline()) - w.now*1000 + 999) / 1000
 	// Without tokens the deadline still says whether a refund may travel.
 	if h.Pool.Held() == 0 && h.holding.refund == 0 && h.refundable == 0 && h.unused == 0 && !w.mutant {
 		left = 0

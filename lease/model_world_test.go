@@ -149,7 +149,7 @@ func (w *world) events(to []event) []event {
 	for i := range w.holders {
 		h := &w.holders[i]
 		room := len(h.messages) < w.inflight
-		live := w.instant() < h.deadline && h.Pool.Held() > 0
+		live := w.instant() < h.Deadline() && h.Pool.Held() > 0
 		opens := room && (!h.isOpen || w.moves.has(canGiveUp))
 		add(opens, eventOpen, i, askTokens)
 		add(opens && w.moves.has(canWait), eventOpen, i, askWaiting)
@@ -340,7 +340,7 @@ func (w *world) violation() string {
 		if !h.Account().Conserved() {
 			return fmt.Sprintf("%s lost or forged tokens: %+v", modelIDs[i], h.Account())
 		}
-		if w.instant() < h.deadline {
+		if w.instant() < h.Deadline() {
 			live += h.Pool.Held()
 		}
 	}
@@ -409,7 +409,7 @@ func (w *world) sketch() string {
 		w.bucket.ring.ledger(), w.x)
 	for i := range w.holders {
 		h := &w.holders[i]
-		left := max(0, h.deadline.Sub(w.instant()))
+		left := max(0, h.Deadline().Sub(w.instant()))
 		fmt.Fprintf(&b, " %s has %d for %v", modelIDs[i], h.Pool.Held(), left)
 	}
 	return b.String()

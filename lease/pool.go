@@ -54,7 +54,7 @@ type Pool struct {
 
 	missed   atomic.Int64 // tokens of failed takes that no stripe counts
 	late     atomic.Int64 // tokens taken after the strict deadline: gone, and nobody was admitted
-	deadline atomic.Int64 // the Instant from which TakeStrict refuses what the pool holds
+	deadline atomic.Int64 // see holding.Deadline
 	capacity atomic.Int64 // the largest n that can ever be granted: a take of more is no demand
 
 	// mu guards what is below, every change of the mark, and every change of the stripes except takes.

@@ -99,13 +99,8 @@ var _ Store = (*MemoryStore)(nil)
 
 type memoryShard struct {
 	mu      sync.Mutex
-	buckets map[string]*memoryBucket
+	buckets map[string]*Bucket
 	sweepAt int // sweep when this many buckets are held
-}
-
-type memoryBucket struct {
-	Bucket
-	expires int64 // microseconds
 }
 
 // NewMemoryStore returns an empty store whose server time is c's; nil means clock.System().
@@ -115,7 +110,7 @@ func NewMemoryStore(c clock.Clock) *MemoryStore {
 	}
 	m := &MemoryStore{clock: c, seed: maphash.MakeSeed()}
 	for i := range m.shards {
-		m.shards[i] = memoryShard{buckets: make(map[string]*memoryBucket), sweepAt: 1024}
+		m.shards[i] = memoryShard{buckets: make(map[string]*Bucket), sweepAt: 1024}
 	}
 	return m
 }
@@ -123,38 +118,30 @@ func NewMemoryStore(c clock.Clock) *MemoryStore {
 // Exchange implements Store; it never fails, and answers all calls as one group.
 func (m *MemoryStore) Exchange(_ context.Context, calls []*Call, done func([]*Call)) {
 	for _, c := range calls {
-		m.with(c.Key, func(b *Bucket, now int64) (written bool) {
-			c.Err = b.Call(now, &c.Request, &c.Grant)
-			return c.Err == nil
-		})
+		m.with(c.Key, func(b *Bucket, now int64) { c.Err = b.Call(now, &c.Request, &c.Grant) })
 	}
 	done(calls)
 }
 
 // Configure implements Store.
 func (m *MemoryStore) Configure(_ context.Context, key string, op Op, c Config) (st State, err error) {
-	m.with(key, func(b *Bucket, now int64) (written bool) {
-		st, err = b.Configure(now, op, c)
-		return st.Changed
-	})
+	m.with(key, func(b *Bucket, now int64) { st, err = b.Configure(now, op, c) })
 	return st, err
 }
 
 // with has do use the live bucket of key, or one that does not exist yet, at the server time now:
 // microseconds from an origin of the clock's own, as only differences count.
-func (m *MemoryStore) with(key string, do func(b *Bucket, now int64) (written bool)) {
+func (m *MemoryStore) with(key string, do func(b *Bucket, now int64)) {
 	key = storedKey(key)
 	sh := &m.shards[maphash.String(m.seed, key)%memoryShards]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := max(int64(m.clock.Now())/1000, 1)
 	b := sh.buckets[key]
-	if b == nil || now >= b.expires {
-		b = new(memoryBucket)
+	if b == nil || b.expired(now) {
+		b = new(Bucket)
 	}
-	if do(&b.Bucket, now) {
-		b.expires = now + b.keep - b.now
-	}
+	do(b, now)
 	if !b.exists {
 		delete(sh.buckets, key)
 		return
@@ -164,7 +151,7 @@ func (m *MemoryStore) with(key string, do func(b *Bucket, now int64) (written bo
 		return
 	}
 	// Expired buckets may have become half of all.
-	maps.DeleteFunc(sh.buckets, func(_ string, b *memoryBucket) bool { return now >= b.expires })
+	maps.DeleteFunc(sh.buckets, func(_ string, b *Bucket) bool { return b.expired(now) })
 	sh.sweepAt = 2*len(sh.buckets) + 1024
 }
 
