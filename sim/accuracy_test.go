@@ -10,58 +10,56 @@ import (
 	"testing"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario/file"
 )
 
-// accuracy is a row of the tuning table: what the defaults of lease.Policy give, on one limit, from
-// a cold start.
-type accuracy struct {
-	name     string
-	rate     int64
-	burst    int64
-	n        int
-	skew     float64
-	workload sim.Workload
-	goal     float64 // for admitted_vs_central
-	fair     bool    // Jain's index is 0.999 at least, and the worst share 0.95, too
+// accuracies are the rows of the tuning table: what the defaults of lease.Policy give, on one
+// limit, from a cold start. The scenarios decided how much a call asks for (lease/client_size.go)
+// and how the rate is shared (lease/fair.go).
+var accuracies = []struct {
+	name, limit string
+	n           int
+	skew        float64
+	workload    string
+	goal        float64 // for admitted_vs_central
+	fair        bool    // Jain's index is 0.999 at least, and the worst share 0.95, too
+}{
+	{"Poisson", "1000/s burst 200", 4, 0, "load: 0.9", 0.995, false},
+	{"Poisson", "1000/s burst 200", 4, 1, "load: 2", 0.995, true},
+	{"Poisson", "10000/s burst 2000", 4, 1, "load: 2", 0.995, true},
+	{"Poisson", "10000/s burst 2000", 50, 1, "load: 0.9", 0.995, false},
+	{"Poisson", "10000/s burst 2000", 50, 1, "load: 2", 0.995, true},
+	{"Poisson", "10000/s burst 2000", 200, 0, "load: 0.9", 0.995, false},
+	{"Poisson", "10000/s burst 2000", 200, 0, "load: 2", 0.995, true},
+	{"Poisson", "10000/s burst 2000", 200, 1, "load: 0.9", 0.995, false},
+	{"Poisson", "10000/s burst 2000", 200, 1, "load: 2", 0.995, true},
+	{"Poisson", "50000/s burst 10000", 20, 1, "load: 2", 0.995, true},
+	{"on/off", "1000/s burst 1000", 4, 0, "kind: onoff, load: 0.9", 0.98, false},
+	{"on/off", "10000/s burst 10000", 50, 0, "kind: onoff, load: 0.9", 0.98, false},
+	{"on/off", "10000/s burst 10000", 200, 0, "kind: onoff, load: 2", 0.98, false},
+	{"all at one instant", "10000/s burst 10000", 50, 0, "kind: sync, load: 0.9", 0.98, false},
+	{"all at one instant", "10000/s burst 10000", 200, 0, "kind: sync, load: 0.9", 0.98, false},
+	{"all at one instant", "10000/s burst 10000", 200, 0, "kind: sync, load: 2", 0.98, false},
+	{"all at one instant, exactly the burst", "10000/s burst 5000", 40, 0, "kind: sync, load: 1", 0.98, false},
+	{"all within 50 ms", "10000/s burst 10000", 200, 0, "kind: sync, load: 2, within: 50ms", 0.98, false},
+	{"small burst", "10/s burst 1", 20, 0, "load: 2", 0.98, false},
+	{"small burst", "100/s burst 1", 100, 0, "load: 2", 0.98, false},
+	{"small burst", "100/s burst 5", 50, 0, "load: 2", 0.98, false},
+	{"small burst", "1000/s burst 10", 20, 0, "load: 2", 0.98, false},
+	{"small burst", "1000/s burst 10", 500, 0, "load: 2", 0.98, false},
 }
 
-// The scenarios that decided how much a call asks for (lease/client_size.go) and how the rate is
-// shared (lease/fair.go).
-var accuracies = []accuracy{
-	{"Poisson", 1_000, 200, 4, 0, sim.Workload{Load: 0.9}, 0.995, false},
-	{"Poisson", 1_000, 200, 4, 1, sim.Workload{Load: 2}, 0.995, true},
-	{"Poisson", 10_000, 2_000, 4, 1, sim.Workload{Load: 2}, 0.995, true},
-	{"Poisson", 10_000, 2_000, 50, 1, sim.Workload{Load: 0.9}, 0.995, false},
-	{"Poisson", 10_000, 2_000, 50, 1, sim.Workload{Load: 2}, 0.995, true},
-	{"Poisson", 10_000, 2_000, 200, 0, sim.Workload{Load: 0.9}, 0.995, false},
-	{"Poisson", 10_000, 2_000, 200, 0, sim.Workload{Load: 2}, 0.995, true},
-	{"Poisson", 10_000, 2_000, 200, 1, sim.Workload{Load: 0.9}, 0.995, false},
-	{"Poisson", 10_000, 2_000, 200, 1, sim.Workload{Load: 2}, 0.995, true},
-	{"Poisson", 50_000, 10_000, 20, 1, sim.Workload{Load: 2}, 0.995, true},
-	{"on/off", 1_000, 1_000, 4, 0, sim.Workload{Kind: sim.OnOff, Load: 0.9}, 0.98, false},
-	{"on/off", 10_000, 10_000, 50, 0, sim.Workload{Kind: sim.OnOff, Load: 0.9}, 0.98, false},
-	{"on/off", 10_000, 10_000, 200, 0, sim.Workload{Kind: sim.OnOff, Load: 2}, 0.98, false},
-	{"all at one instant", 10_000, 10_000, 50, 0, sim.Workload{Kind: sim.Sync, Load: 0.9}, 0.98, false},
-	{"all at one instant", 10_000, 10_000, 200, 0, sim.Workload{Kind: sim.Sync, Load: 0.9}, 0.98, false},
-	{"all at one instant", 10_000, 10_000, 200, 0, sim.Workload{Kind: sim.Sync, Load: 2}, 0.98, false},
-	{"all at one instant, exactly the burst", 10_000, 5_000, 40, 0, sim.Workload{Kind: sim.Sync, Load: 1}, 0.98, false},
-	{"all within 50 ms", 10_000, 10_000, 200, 0,
-		sim.Workload{Kind: sim.Sync, Load: 2, Within: 50 * time.Millisecond}, 0.98, false},
-	{"small burst", 10, 1, 20, 0, sim.Workload{Load: 2}, 0.98, false},
-	{"small burst", 100, 1, 100, 0, sim.Workload{Load: 2}, 0.98, false},
-	{"small burst", 100, 5, 50, 0, sim.Workload{Load: 2}, 0.98, false},
-	{"small burst", 1_000, 10, 20, 0, sim.Workload{Load: 2}, 0.98, false},
-	{"small burst", 1_000, 10, 500, 0, sim.Workload{Load: 2}, 0.98, false},
-}
-
-func (a accuracy) scenario() sim.Scenario {
-	return sim.Scenario{
-		Duration: 30 * time.Second, Reps: 10, Limits: []lease.Limit{lease.PerSecond(a.rate).WithBurst(a.burst)},
-		Policy: lease.Policy{Fallback: lease.FallbackDeny}, Groups: []sim.Group{{Count: a.n, Skew: a.skew}},
-		Workload: a.workload,
+// fleet is n processes on one limit, with more of the scenario's text; see package file.
+func fleet(t *testing.T, limit string, n int, more string, args ...any) sim.Scenario {
+	t.Helper()
+	text := fmt.Sprintf("{duration: 30s, limits: [%s], policy: {fallback: deny}, groups: [{count: %d}], %s}", limit, n,
+		fmt.Sprintf(more, args...))
+	s, err := file.Parse("fleet", []byte(text))
+	if err != nil {
+		t.Fatal(err)
 	}
+	return s
 }
 
 // run runs s; a window that exceeds promise (1) fails the test.
@@ -92,7 +90,8 @@ func TestDefaultsReachTheirGoals(t *testing.T) {
 	t.Log("| load | limit | processes | of one central bucket | goal | lease calls/s | Jain | worst share |")
 	t.Log("| --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, a := range accuracies {
-		s := a.scenario()
+		s := fleet(t, a.limit, a.n, "workload: {%s}", a.workload)
+		s.Groups[0].Skew = a.skew
 		r := run(t, s)
 		skew, fairness := "", "| |"
 		if a.skew > 0 {
@@ -103,7 +102,7 @@ func TestDefaultsReachTheirGoals(t *testing.T) {
 		}
 		v := r.AdmittedVsCentral
 		t.Logf("| %s, %.2g times the limit%s | %v | %d | %.2f ± %.2f %% | %.1f %% | %.0f %s |", a.name,
-			a.workload.Load, skew, s.Limits[0], a.n, 100*v.Mean, 100*(v.High-v.Mean), 100*a.goal, r.CallsPerS.Mean,
+			s.Workload.Load, skew, s.Limits[0], a.n, 100*v.Mean, 100*(v.High-v.Mean), 100*a.goal, r.CallsPerS.Mean,
 			fairness)
 		what := fmt.Sprintf("%+v", a)
 		reaches(t, what, r, a.goal)
@@ -123,14 +122,15 @@ func TestDefaultsReachTheirGoals(t *testing.T) {
 func TestAFewProcessesOnASmallBurst(t *testing.T) {
 	for _, kind := range []string{sim.Poisson, sim.Constant} {
 		for _, n := range []int{1, 2, 4} {
-			for _, rate := range []int64{10, 100, 1000} {
-				for _, burst := range []int64{1, 2, 3, 4, 5, 10, 20, 100} {
-					s := accuracy{rate: rate, burst: burst, n: n, workload: sim.Workload{Kind: kind, Load: 2}}.scenario()
-					s.Reps = 3
-					if burst*1000 <= rate { // what fits into a round trip of 1 ms is over before anybody hears of it
-						s.Network.RoundTrip = sim.Constantly(250 * time.Microsecond)
+			for _, rate := range []int{10, 100, 1000} {
+				for _, burst := range []int{1, 2, 3, 4, 5, 10, 20, 100} {
+					trip := "1ms"
+					if burst*1000 <= rate { // what fits into a round trip is over before anybody hears of it
+						trip = "250us"
 					}
-					reaches(t, fmt.Sprintf("%s, %d processes, %v", kind, n, s.Limits[0]), run(t, s), 0.98)
+					limit := fmt.Sprintf("%d/s burst %d", rate, burst)
+					s := fleet(t, limit, n, "reps: 3, workload: {kind: %s, load: 2}, network: {round_trip: %s}", kind, trip)
+					reaches(t, fmt.Sprintf("%s, %d processes, %s", kind, n, limit), run(t, s), 0.98)
 				}
 			}
 		}
@@ -143,8 +143,8 @@ func TestAFewProcessesOnASmallBurst(t *testing.T) {
 // they are other ones in every replication.
 func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
 	for _, load := range []float64{1.2, 1.5, 2, 4} {
-		r := run(t, accuracy{rate: 100, burst: 3, n: 20, workload: sim.Workload{
-			Kind: sim.Constant, Verb: sim.VerbWait, Deadline: 100 * time.Millisecond, Load: load}}.scenario())
+		r := run(t, fleet(t, "100/s burst 3", 20,
+			"workload: {kind: constant, verb: wait, deadline: 100ms, load: %v}", load))
 		what := fmt.Sprintf("load %v", load)
 		w := r.WorstShare
 		t.Logf("%s: worst share %.3f, in the worst replication %.3f", what, w.Mean, w.Worst)
@@ -158,18 +158,16 @@ func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
 // TestOvercommitBuysAccuracy: what the overcommit is for. Beside bursts smaller than what the
 // processes hold it must not cost admissions, which it did while it made leases longer by itself.
 func TestOvercommitBuysAccuracy(t *testing.T) {
-	for _, a := range []accuracy{
-		{rate: 1000, burst: 10, n: 20, workload: sim.Workload{Load: 0.9}},
-		{rate: 1000, burst: 10, n: 20, workload: sim.Workload{Load: 2}},
-		{rate: 1000, burst: 100, n: 20, workload: sim.Workload{Load: 0.9}},
-		{rate: 100, burst: 5, n: 50, workload: sim.Workload{Load: 0.9}},
-		{rate: 10_000, burst: 2000, n: 200, workload: sim.Workload{Load: 0.9}},
-	} {
-		s := a.scenario()
+	for _, c := range []struct {
+		limit string
+		n     int
+		load  float64
+	}{{"1000/s burst 10", 20, 0.9}, {"1000/s burst 10", 20, 2}, {"1000/s burst 100", 20, 0.9},
+		{"100/s burst 5", 50, 0.9}, {"10000/s burst 2000", 200, 0.9}} {
+		s := fleet(t, c.limit, c.n, "workload: {load: %v}", c.load)
 		without := run(t, s).AdmittedVsCentral.Mean
-		s.Policy.Overcommit = a.burst
-		reaches(t, fmt.Sprintf("%v, %d processes, load %v, as much overcommit", s.Limits[0], a.n, a.workload.Load),
-			run(t, s), without)
+		s.Policy.Overcommit = s.Limits[0].Burst
+		reaches(t, fmt.Sprintf("%+v, with as much overcommit", c), run(t, s), without)
 	}
 }
 
@@ -177,7 +175,8 @@ func TestOvercommitBuysAccuracy(t *testing.T) {
 // that nobody else needed, is not kept from what has flowed in since, however far above its share
 // that was.
 func TestABurstIsNotPaidForWithSilence(t *testing.T) {
-	for _, first := range []int{3000, 6000, 8000} { // with a delay that counted the whole debt 0.73 of 6,000, and 0.61 of 8,000
+	// With a delay that counted the whole debt 0.73 were admitted of 6,000, and 0.61 of 8,000.
+	for _, first := range []int{3000, 6000, 8000} {
 		trace := &sim.Trace{}
 		ask := func(at time.Duration) {
 			trace.Requests = append(trace.Requests, sim.TraceRequest{At: at, Cost: 1})
@@ -191,13 +190,11 @@ func TestABurstIsNotPaidForWithSilence(t *testing.T) {
 				ask(at + 60*time.Millisecond + time.Duration(i)*100*time.Microsecond)
 			}
 		}
-		r := run(t, sim.Scenario{
-			Duration: 17 * time.Second, Reps: 2, Limits: []lease.Limit{lease.PerSecond(10_000)},
-			Policy: lease.Policy{Fallback: lease.FallbackDeny},
-			Groups: []sim.Group{{Count: 1, Workload: &sim.Workload{Kind: sim.Replay, Trace: trace}},
-				{Count: 3, Workload: &sim.Workload{Rate: 300}}},
-		})
-		reaches(t, fmt.Sprintf("%d at once, 3,000 more 60 ms later", first), r, 0.98)
+		s := fleet(t, "10000/s", 1, "reps: 2")
+		s.Duration = 17 * time.Second
+		s.Groups = []sim.Group{{Workload: &sim.Workload{Kind: sim.Replay, Trace: trace}},
+			{Count: 3, Workload: &sim.Workload{Rate: 300}}}
+		reaches(t, fmt.Sprintf("%d at once, 3,000 more 60 ms later", first), run(t, s), 0.98)
 	}
 }
 
@@ -209,10 +206,8 @@ func TestClientTimeWithClocksThatDisagree(t *testing.T) {
 		900 * time.Millisecond} {
 		// given four processes whose clocks are up to so much apart, at twice 10,000/s with a burst
 		// of 2,000
-		s := accuracy{rate: 10_000, burst: 2000, n: 4, workload: sim.Workload{Load: 2}}.scenario()
-		s.Redis.ClientTime = true
-		s.Clock.Offset = sim.DurationDist{Dist: sim.Dist{Kind: sim.DistUniform, P: -float64(apart) / 2,
-			Q: float64(apart) / 2}}
+		s := fleet(t, "10000/s burst 2000", 4, `workload: {load: 2}, redis: {client_time: true},
+			clock: {offset: "uniform(%v,%v)"}`, -apart/2, apart/2)
 		// when they run
 		r, err := sim.Run(t.Context(), s) // exceeds (1), within what is asserted
 		if err != nil {
