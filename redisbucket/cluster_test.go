@@ -72,7 +72,8 @@ func TestAClusterIsServedNodeByNode(t *testing.T) {
 		cancel() // only now: the healthy node's calls came back while the other still hung
 	})
 	// then only its own calls wait
-	testkit.Check(t, served > 0 && failed > 0 && served+failed == len(calls), "%d served, %d failed", served, failed)
+	all := served+failed == len(calls)
+	testkit.Check(t, served > 0 && failed > 0 && all, "%d served, %d failed", served, failed)
 }
 
 func TestAMovedSlotIsFollowed(t *testing.T) {
@@ -112,8 +113,7 @@ func TestAMovedSlotIsFollowed(t *testing.T) {
 	}()
 	first := <-served
 	testkit.Must(t, len(first) == 1 && first[0] == held[1] && first[0].Err == nil, "%+v", first[0].Err)
-	testkit.Eventually(t, "that the call is refused",
-		func() bool { return redis.HasErrorPrefix(held[0].Unsent(), "TRYAGAIN") })
+	testkit.Eventually(t, "a refusal", func() bool { return redis.HasErrorPrefix(held[0].Unsent(), "TRYAGAIN") })
 	// and when the slot has moved
 	from.Do(t, "MIGRATE", "127.0.0.1", fmt.Sprint(to.Port), "", "0", "5000", "KEYS", key, recordKey(key, "h"))
 	for _, server := range []*redistest.Server{to, from} {
@@ -121,6 +121,6 @@ func TestAMovedSlotIsFollowed(t *testing.T) {
 	}
 	// then the call follows it by itself, the state came along, and each was executed once
 	<-finished
-	testkit.Check(t, held[0].Err == nil && held[0].Grant.Counter == 3, "after the move: %+v, %v", held[0].Grant,
-		held[0].Err)
+	g, err := held[0].Grant, held[0].Err
+	testkit.Check(t, err == nil && g.Counter == 3, "after the move: %+v, %v", g, err)
 }

@@ -50,11 +50,11 @@ func TestAHandshakeIsNoRoundTrip(t *testing.T) {
 	all, c := trip(1)
 	// then what it says took no round trip is at least HELLO and the first sending of the script,
 	// and one round trip is left.
-	testkit.Check(t, c.Before >= 2*farOff && all-c.Before >= farOff, "%v, of which before the last sending %v", all, c.Before)
+	testkit.Check(t, c.Before >= 2*farOff && all-c.Before >= farOff, "%v, of which before %v", all, c.Before)
 	// When the next goes over the same connection, then all of it is a round trip.
 	all, c = trip(2)
-	testkit.Check(t, c.Before == 0 && all >= farOff && c.Unsent() == nil,
-		"%v, of which before the last sending %v, %v", all, c.Before, c.Unsent())
+	whole := c.Before == 0 && all >= farOff
+	testkit.Check(t, whole && c.Unsent() == nil, "%v, of which before %v, %v", all, c.Before, c.Unsent())
 	// When the connection was lost, its successor's handshake is none again.
 	proxy.Cut()
 	_, c = trip(3)
@@ -108,9 +108,8 @@ func TestWhatRefusesIsNamedAtTheFirstDial(t *testing.T) {
 		testkit.Check(t, dials.Load() == before+1, "%s: %d dials", what, dials.Load()-before)
 	}
 	// and in one line
-	err := s.Ping(t.Context())
-	testkit.Check(t, !strings.Contains(err.Error(), "\n") && strings.HasPrefix(err.Error(), "redisbucket: ping: "),
-		"%v", err)
+	said := fmt.Sprint(s.Ping(t.Context()))
+	testkit.Check(t, !strings.Contains(said, "\n") && strings.HasPrefix(said, "redisbucket: ping: "), "%s", said)
 }
 
 // TestACallThatWaitsForItsConnectionSaysSo, so that its caller can tell a slow handshake from a
@@ -205,8 +204,7 @@ func TestALostReplyIsOneExecution(t *testing.T) {
 		testkit.NoErr(t, err)
 		ordinary := redis.NewCmd(t.Context(), append([]any{"evalsha", s.leaseScript.sha}, args...)...)
 		_ = s.rdb.Process(t.Context(), ordinary)
-		testkit.Check(t, executed() >= before+2, "an ordinary command was executed %d times: the proxy proves nothing",
-			executed()-before)
+		testkit.Check(t, executed() >= before+2, "an ordinary command is not repeated: the proxy proves nothing")
 	}
 }
 
@@ -218,7 +216,8 @@ func TestAnUnknownScriptIsSentOnce(t *testing.T) {
 			g := granted(t, s, "k", request(seq))
 			// then it is answered, and was executed once
 			st, err := s.Inspect(t.Context(), "k")
-			testkit.Check(t, err == nil && g.Counter == seq && st.Counter == seq, "seq %d: %+v, %+v, %v", seq, g, st, err)
+			testkit.NoErr(t, err)
+			testkit.Check(t, g.Counter == seq && st.Counter == seq, "seq %d: %+v, %+v", seq, g, st)
 		}
 	})
 }
@@ -270,6 +269,7 @@ func TestServerErrorsAreTyped(t *testing.T) {
 		}
 	}
 	deny := func(command string) func(*testing.T, *Store) { return do("ACL", "SETUSER", "default", "-"+command) }
+	replica := []string{"--slaveof", "127.0.0.1", "1"}
 	for _, c := range []struct {
 		name  string
 		since int // the version of Redis that refuses
@@ -278,8 +278,8 @@ func TestServerErrorsAreTyped(t *testing.T) {
 		// of the error
 		refused, permanent bool
 	}{
-		{name: "READONLY", args: []string{"--slaveof", "127.0.0.1", "1"}, refused: true},
-		{name: "MASTERDOWN", args: []string{"--slaveof", "127.0.0.1", "1", "--slave-serve-stale-data", "no"}, refused: true},
+		{name: "READONLY", args: replica, refused: true},
+		{name: "MASTERDOWN", args: append(replica, "--slave-serve-stale-data", "no"), refused: true},
 		{name: "OOM", do: do("CONFIG", "SET", "maxmemory", "1"), refused: true},
 		{name: "NOREPLICAS", since: 6, do: do("CONFIG", "SET", "min-replicas-to-write", "1"), refused: true},
 		{name: "CLUSTERDOWN", args: []string{"--cluster-enabled", "yes"}, refused: true},
@@ -316,13 +316,13 @@ func TestErrorsOfAllServersAreClassified(t *testing.T) {
 		"MISCONF Redis is configured to save RDB snapshots":                                    refused,
 		"CROSSSLOT Keys in request don't hash to the same slot":                                forbidden,
 		"ERR something else": unknown,
-		"ERR user_script:1: attempt to compare nil with number script: abc":                                                                  unknown,
-		"ERR unknown command 'evalsha'":                                                                                                      forbidden,
-		"@user_script: 42: The user executing the script can't run this command or subcommand":                                               hopeless,
-		running + "@user_script: 19: The user executing the script can't access at least one of the keys mentioned in the command arguments": hopeless,
-		"ERR The user executing the script is lacking the permissions for the command":                                                       hopeless,
-		"ERR ACL failure in script: User yuzhi has no permissions to run the 'get' command":                                                  hopeless,
-		"@user_script: 42: something else":                                                                                                   unknown,
+		"ERR user_script:1: attempt to compare nil with number script: abc":                    unknown,
+		"ERR unknown command 'evalsha'":                                                        forbidden,
+		"@user_script: 42: The user executing the script can't run this command or subcommand": hopeless,
+		running + "@user_script: 19: The user executing the script can't access a key":         hopeless,
+		"ERR The user executing the script is lacking the permissions for the command":         hopeless,
+		"ERR ACL failure in script: User yuzhi has no permissions to run the 'get' command":    hopeless,
+		"@user_script: 42: something else":                                                     unknown,
 	} {
 		got := classify(serverError(text))
 		testkit.Check(t, got == want, "%q is %v, want %v", text, got, want)
@@ -337,7 +337,7 @@ func TestErrorsOfAllServersAreClassified(t *testing.T) {
 		testkit.Check(t, got == want, "%v is %v, want %v", err, got, want)
 	}
 	_, err := exchange(newStore(t, "127.0.0.1:1"), "k", request(1))
-	checkError(t, "a server that is not there", err, map[error]bool{lease.ErrRefused: true, lease.ErrPermanent: false})
+	checkError(t, "no server", err, map[error]bool{lease.ErrRefused: true, lease.ErrPermanent: false})
 }
 
 type serverError string

@@ -174,7 +174,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		number(14, 7_200_000_001)} { // the longest lease
 		calls = append(calls, arguments{config, "", bad})
 	}
-	for _, bad := range []string{"nan", "-1", "4503599627370496", "1.5", "1e3", "0x5", " 5", "99999999999999999999"} {
+	for _, bad := range strings.Split("nan,-1,4503599627370496,1.5,1e3,0x5, 5,99999999999999999999", ",") {
 		calls = append(calls, arguments{config, bad, good})
 	}
 	for _, bad := range append(slices.Clone(notWhole), -1, 1<<52) {
@@ -203,7 +203,8 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 			}
 			before := contents(s)
 			for _, c := range calls {
-				v, err := s.leaseScript.run(ctx, s.rdb, [][]any{{2, bucket, record, c.config, c.now, c.request}})[0].Result()
+				args := [][]any{{2, bucket, record, c.config, c.now, c.request}}
+				v, err := s.leaseScript.run(ctx, s.rdb, args)[0].Result()
 				if err == nil {
 					r := request(2)
 					_, err = decodeGrant(v, &r)
@@ -245,8 +246,8 @@ func FuzzStored(f *testing.F) {
 	f.Add(good, record, now, seq)
 	f.Add(good, "", now, uint64(1))
 	ring := doubles(make([]float64, 16)...) // that is empty
-	f.Add(doubles(1, 1, 1, 5, 9, 0, 3, 20, 2, 2, 4, 1, 0, 0, 1, 0, 1e-10, 1, 0)+ring+textOf(f, two)+doubles(5, 0),
-		record, now, seq)
+	early := doubles(1, 1, 1, 5, 9, 0, 3, 20, 2, 2, 4, 1, 0, 0, 1, 0, 1e-10, 1, 0)
+	f.Add(early+ring+textOf(f, two)+doubles(5, 0), record, now, seq)
 	f.Add(doubles(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0, 1, 0, 0, 0, 0, top, 0, 0)+ring+config,
 		record, uint64(0), seq)
 	f.Add(doubles(last, last, last, top, last, last+7_200_000_000, last, top, 3_600_000_000, 3_600_000_000,

@@ -34,7 +34,8 @@ func Example() {
 	ctx, limits := context.Background(), []lease.Limit{lease.PerHour(100)}
 	st, err := store.Inspect(ctx, "checkout")
 	fmt.Println(st.Exists, err)
-	if _, err := store.Configure(ctx, "checkout", lease.OpSet, lease.Policy{}.ConfigFor(limits, 0, 0)); err != nil {
+	_, err = store.Configure(ctx, "checkout", lease.OpSet, lease.Policy{}.ConfigFor(limits, 0, 0))
+	if err != nil {
 		log.Fatal(err)
 	}
 	st, err = store.Inspect(ctx, "checkout")

@@ -313,7 +313,7 @@ func TestEveryRuleOfTheScriptIsNeeded(t *testing.T) {
 			mutant := newStage(t, addr, mutate(t, m.edits))
 			m.play(mutant)
 			excess = mutant.excess()
-			testkit.Must(t, excess > 0, "nothing noticed: the worst window holds %.4f tokens less than it may", -excess)
+			testkit.Must(t, excess > 0, "nothing noticed: the worst window has %.4f tokens to spare", -excess)
 		})
 	}
 }
@@ -385,7 +385,8 @@ func (s *stage) call(holder string, r lease.Request) lease.Grant {
 		r.HeardAt, r.HeardAge = h.heard.ServerTime, time.Duration(s.now-h.at)*time.Microsecond
 	}
 	g := s.send(r)
-	*h = honest{heard: g, at: s.now, deadline: s.now + g.Config.TTL.Microseconds()/16*15, sent: append(h.sent, r)}
+	h.heard, h.at, h.sent = g, s.now, append(h.sent, r)
+	h.deadline = s.now + g.Config.TTL.Microseconds()/16*15
 	return g
 }
 

@@ -79,7 +79,8 @@ func TestForeignRepliesAreErrors(t *testing.T) {
 	for _, v := range replies {
 		g, err := decodeGrant(v, &r)
 		testkit.Check(t, errors.Is(err, ErrReply) && reflect.ValueOf(g).IsZero(), "%v: %+v, %v", v, g, err)
-		checkError(t, fmt.Sprint(v), wrap("k", err), map[error]bool{lease.ErrUnavailable: true, lease.ErrRefused: false})
+		wrapped := wrap("k", err)
+		checkError(t, fmt.Sprint(v), wrapped, map[error]bool{lease.ErrUnavailable: true, lease.ErrRefused: false})
 		_, err = decodeState(v)
 		testkit.Check(t, err != nil, "%v was taken for a state", v)
 	}
@@ -193,7 +194,8 @@ func FuzzWire(f *testing.F) {
 	}
 	other := request(1).Config
 	other.Limits[0], other.Version.Revision = lease.PerSecond(200), 1
-	for _, items := range [][]any{grantReply(nil), stateReply(f), grantReply(map[int]any{16: textOf(f, other)})} {
+	changed := grantReply(map[int]any{16: textOf(f, other)})
+	for _, items := range [][]any{grantReply(nil), stateReply(f), changed} {
 		good := onTheWire(items)
 		f.Add([]byte(strings.Join(good, "")))
 		for i := range good {
@@ -240,9 +242,9 @@ func FuzzWire(f *testing.F) {
 // checkTyped fails t unless err is one that callers know by name, and nothing came with it.
 func checkTyped(t *testing.T, err error, with any) {
 	t.Helper()
-	known := []error{lease.ErrUnavailable, lease.ErrStale, lease.ErrInvalidRequest, lease.ErrInvalidConfig}
-	testkit.Must(t, err.Error() != "" && slices.ContainsFunc(known, func(is error) bool { return errors.Is(err, is) }),
-		"unknown error %v", err)
+	sentinels := []error{lease.ErrUnavailable, lease.ErrStale, lease.ErrInvalidRequest, lease.ErrInvalidConfig}
+	known := slices.ContainsFunc(sentinels, func(is error) bool { return errors.Is(err, is) })
+	testkit.Must(t, known && err.Error() != "", "unknown error %v", err)
 	testkit.Must(t, reflect.ValueOf(with).IsZero(), "an error came with %+v", with)
 }
 

@@ -130,7 +130,8 @@ func TestTheClockIsTheServersUnlessAskedOtherwise(t *testing.T) {
 		s, err := New(rdb, Config{ClientTime: clientTime})
 		testkit.NoErr(t, err)
 		at := granted(t, s, "k", request(1)).ServerTime
-		testkit.Check(t, (at == 1_000_000_000_000_000) == !clientTime, "client time %v: server time is %d", clientTime, at)
+		in2001 := at == 1_000_000_000_000_000
+		testkit.Check(t, in2001 == !clientTime, "client time %v: server time is %d", clientTime, at)
 	}
 }
 

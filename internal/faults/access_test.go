@@ -109,7 +109,7 @@ func TestTheLeastPrivilegesSufficeAndEachIsNeeded(t *testing.T) {
 	server.do("ACL", "SETUSER", "default", "off")
 	defer server.do("ACL", "SETUSER", "default", "on")
 	r, err := f.limiters[0].Take(ctx, "without default", 1)
-	testkit.Check(t, err == nil && r.OK && r.Source == hybrid.SourceStore, "without the default user: %+v, %v", r, err)
+	testkit.Check(t, err == nil && r.OK && r.Source == hybrid.SourceStore, "without default: %+v, %v", r, err)
 }
 
 func TestANameAndADatabaseNeedOnePermissionEach(t *testing.T) {
@@ -177,13 +177,14 @@ func TestWhatEvalAllowsWhoeverStealsThePassword(t *testing.T) {
 	thief := server.clientAs(asUser)
 	defer thief.Close()
 	// When a script has written and loops,
-	go thief.Eval(context.Background(), "redis.call('SET', KEYS[1], 'x') while true do end", []string{bucketOf(key)})
+	const endless = "redis.call('SET', KEYS[1], 'x') while true do end"
+	go thief.Eval(context.Background(), endless, []string{bucketOf(key)})
 	// then no operator can end it but with the whole server.
 	testkit.Eventually(t, "a script that cannot be killed", func() bool {
 		return redis.HasErrorPrefix(server.ctl.ScriptKill(t.Context()).Err(), "UNKILLABLE")
 	})
 	_ = server.ctl.ShutdownNoSave(t.Context()).Err()
-	testkit.Eventually(t, "the end of the server", func() bool { return server.ctl.Ping(t.Context()).Err() != nil })
+	testkit.Eventually(t, "its end", func() bool { return server.ctl.Ping(t.Context()).Err() != nil })
 }
 
 func TestRow26TheUserReachesNothingElse(t *testing.T) {

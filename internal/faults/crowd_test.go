@@ -62,8 +62,7 @@ func TestRow31ClonesWithOneIDPartAndExceedTheBoundByOneHolding(t *testing.T) {
 	// and they go on;
 	for i, l := range f.limiters {
 		had := l.Stats().Admitted
-		testkit.Eventually(t, fmt.Sprintf("admissions by limiter %d", i),
-			func() bool { return l.Stats().Admitted >= had+200 })
+		testkit.Eventually(t, fmt.Sprint("admissions by ", i), func() bool { return l.Stats().Admitted >= had+200 })
 	}
 	load.stop()
 	// no window exceeds the bound by more than a holding,
@@ -177,7 +176,7 @@ func recoverAtOnce(t *testing.T, fallback hybrid.Fallback, down func(context.Con
 	// then no second from the first on has more than 2N/tau calls,
 	calls, allowed := w.most(back), int(2*crowd*time.Second/target)
 	t.Logf("at most %d calls within a second of the recovery, %d are allowed", calls, allowed)
-	testkit.Check(t, calls <= allowed, "%d calls within a second of the recovery, at most %d are allowed", calls, allowed)
+	testkit.Check(t, calls <= allowed, "%d calls within a second", calls)
 	checkRate(t, then-soon, (last-late)/2)
 	// the holdings were spent first, and once they were, nobody waited: not for a nanosecond,
 	had := before.Held + gone.Leased - before.Leased // what was on its way included
@@ -197,10 +196,8 @@ func checkRate(t *testing.T, soon, late int64) {
 	rate := float64(crowded.Tokens)
 	t.Logf("admitted by leases: %d in the second from 2T on, %d/s from 3 s on, of %.0f/s", soon, late, rate)
 	want := rate - 3*rate*target.Seconds()
-	testkit.Check(t, float64(soon) >= want,
-		"%d admitted by leases in the second from 2T after the recovery on, want %.0f", soon, want)
-	testkit.Check(t, float64(late) >= 0.95*rate,
-		"%d/s admitted by leases from 3 s after the recovery on, want %.0f", late, 0.95*rate)
+	testkit.Check(t, float64(soon) >= want, "%d in the second from 2T on, want %.0f", soon, want)
+	testkit.Check(t, float64(late) >= 0.95*rate, "%d/s from 3 s on, want %.0f", late, 0.95*rate)
 }
 
 // checkDebt is what was admitted without the store, its bound, and where it went.
@@ -278,13 +275,12 @@ func TestRow37ABurstSmallerThanTheFleetIsShared(t *testing.T) {
 				// then the bound holds over all windows,
 				f.checkBound(key, c.limit, 0)
 				// at least 98 % of what a central bucket admits is admitted,
-				testkit.Check(t, float64(admitted) >= 0.98*float64(central), "admitted %d, a central bucket %d",
-					admitted, central)
+				testkit.Check(t, float64(admitted) >= 0.98*float64(central), "%d of %d", admitted, central)
 				// leases are as small as can be,
 				for n := range grants {
 					got := grants[n].Load()
-					testkit.Check(t, n < 2 || n == 2 && got <= grants[1].Load()/4 || got == 0,
-						"%d grants of %d", got, n)
+					small := n < 2 || n == 2 && got <= grants[1].Load()/4
+					testkit.Check(t, small || got == 0, "%d grants of %d", got, n)
 				}
 				// and shares differ by no more than chance: who asks when there is a token gets it, so the
 				// shares of n tokens vary by 1/n. (5 standard deviations; Jain's index is 1/(1+variance).)
@@ -294,8 +290,7 @@ func TestRow37ABurstSmallerThanTheFleetIsShared(t *testing.T) {
 				testkit.Check(t, variance <= (1.2+5*math.Sqrt(2/float64(c.processes)))/equal,
 					"the shares' variance is %.5f, chance explains %.5f", variance, 1.2/equal)
 				// Over a long run that is next to nothing.
-				testkit.Check(t, c.each < 10_000 || jain >= 0.999 && worst >= 0.95,
-					"Jain %.5f, the worst has %.3f of its share", jain, worst)
+				testkit.Check(t, c.each < 10_000 || jain >= 0.999 && worst >= 0.95, "Jain %.5f, %.3f", jain, worst)
 			})
 		})
 	}

@@ -268,8 +268,7 @@ func (f *fleet) takeAll(i int, n int64) {
 func (f *fleet) awaitAdmitted(name string, n int64) {
 	f.t.Helper()
 	from := f.now()
-	testkit.Eventually(f.t, fmt.Sprintf("%d admitted of %s", n, name),
-		func() bool { return f.seen(name, from, f.now()).admitted >= n })
+	testkit.Eventually(f.t, "admissions", func() bool { return f.seen(name, from, f.now()).admitted >= n })
 }
 
 // next is what became of the next n requests for name, or some more.

@@ -5,7 +5,6 @@ package faults
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -188,40 +187,36 @@ const (
 	hogs   = 4
 )
 
-// starvedBusy is what a starved process says of the time in which it was under load.
-type starvedBusy struct {
+// starved is what a starved process says of the time in which it was under load, and of a while in
+// which nobody asked for anything.
+type starved struct {
 	Admitted   [starvedKeys]int64
 	ExceededBy [starvedKeys]int64
 	Calls      int64
 	Seconds    float64
 	Goroutines int // the most at any moment, beside those of the load and of the test
-}
 
-// starvedIdle is what it says of a while in which nobody asked for anything.
-type starvedIdle struct {
-	Calls               int64
-	Seconds, CPUSeconds float64
+	IdleCalls                   int64
+	IdleSeconds, IdleCPUSeconds float64
 }
 
 // starve is a process that gets little CPU.
 func (c *child) starve() {
 	before := runtime.NumGoroutine()
 	stopHogs := startHogs()
-	var busy starvedBusy
-	c.serveKeys(&busy)
-	busy.Goroutines -= before + hogs + 1 + starvedKeys
-	busy.Calls = c.l.Stats().Calls
+	var s starved
+	c.serveKeys(&s)
+	s.Goroutines -= before + hogs + 1 + starvedKeys
+	s.Calls = c.l.Stats().Calls
 	stopHogs()
-	c.say("busy", busy)
-
 	for c.l.Stats().Held > 0 { // given back within a Target
 		time.Sleep(time.Millisecond)
 	}
 	calls, cpu, began := c.l.Stats().Calls, cpuSeconds(), time.Now()
 	time.Sleep(time.Second) // what is measured is a while of idleness
-	c.say("idle", starvedIdle{Calls: c.l.Stats().Calls - calls, CPUSeconds: cpuSeconds() - cpu,
-		Seconds: time.Since(began).Seconds()})
-
+	s.IdleCalls, s.IdleCPUSeconds = c.l.Stats().Calls-calls, cpuSeconds()-cpu
+	s.IdleSeconds = time.Since(began).Seconds()
+	c.say("starved", s)
 	c.hear("finish")
 	startHogs()
 	for k := range starvedKeys {
@@ -233,7 +228,7 @@ func keyName(k int) string { return fmt.Sprint("key-", k) }
 
 // serveKeys offers every key the same load, each on a goroutine of its own, until enough was
 // admitted of all.
-func (c *child) serveKeys(busy *starvedBusy) {
+func (c *child) serveKeys(busy *starved) {
 	var mu sync.Mutex
 	var spans [starvedKeys][]audit.Span
 	done := func() bool {
@@ -280,10 +275,7 @@ func startHogs() (stop func()) {
 	var wg sync.WaitGroup
 	for range hogs {
 		wg.Go(func() {
-			for sum := sha256.Sum256(nil); !stopped.Load(); {
-				for range 1000 {
-					sum = sha256.Sum256(sum[:])
-				}
+			for !stopped.Load() {
 			}
 		})
 	}

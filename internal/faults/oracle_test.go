@@ -103,8 +103,8 @@ func (f *fleet) checkBoundIn(name string, limit hybrid.Limit, extra int64, from,
 // is held.
 func checkAccount(t testing.TB, who string, s hybrid.Stats) {
 	t.Helper()
-	testkit.Check(t, s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held && s.Held >= 0,
-		"%s lost or forged tokens: %+v", who, s)
+	went := s.Admitted - s.Fallback + s.Returned + s.Burnt + s.Held
+	testkit.Check(t, s.Leased == went && s.Held >= 0, "%s lost or forged tokens: %+v", who, s)
 }
 
 // checkConserved is oracle C for all limiters. Every fleet is asked it at its end.
@@ -121,7 +121,7 @@ func (f *fleet) checkNobodyWaited(name string, from, to time.Duration) {
 	f.t.Helper()
 	s, most := f.seen(name, from, to), cmp.Or(f.cfg.CallTimeout, lease.DefaultCallTimeout)+slack
 	testkit.Check(f.t, s.asked() > 0, "nobody asked for %q between %v and %v", name, from, to)
-	testkit.Check(f.t, s.slowest <= most, "a decision on %q took %v, at most %v is allowed", name, s.slowest, most)
+	testkit.Check(f.t, s.slowest <= most, "a decision on %q took %v, at most %v", name, s.slowest, most)
 }
 
 // slack is what a machine that runs other tests beside this one may add to a time that a test

@@ -148,8 +148,7 @@ var injections = map[string]injection{
 		}, func() {
 			s.do("SCRIPT", "KILL")
 			err := <-killed
-			testkit.Check(s.t, err != nil && strings.Contains(err.Error(), "SCRIPT KILL"),
-				"the endless script ended with %v", err)
+			testkit.Check(s.t, err != nil && strings.Contains(err.Error(), "SCRIPT KILL"), "it ended with %v", err)
 		})
 	}},
 	// The server holds back everything that may write, as before a failover.
@@ -272,18 +271,16 @@ func (m *mode) checkOutage() {
 	}
 	now := m.now()
 	first, seen := m.seen(m.name, m.began, m.settled), m.seen(m.name, m.settled, now)
-	m.t.Logf("%s: until it decides (%v): %v; then in %v: %v, %d took 1 ms or more; %d admitted without the store",
+	m.t.Logf("%s: until it decides (%v): %v; then in %v: %v, %d took 1 ms or more; %d by fallback",
 		m.name, (m.settled - m.began).Round(time.Millisecond), first, (now - m.settled).Round(time.Millisecond),
 		seen, seen.slow, fallback)
 	// Nobody waits for the client.
 	m.checkNobodyWaited(m.name, m.began, now)
 	switch m.fallback {
 	case hybrid.FallbackDeny:
-		testkit.Check(m.t, seen.admitted == 0 && fallback == 0,
-			"Deny admitted %d without tokens, %d by fallback", seen.admitted, fallback)
+		testkit.Check(m.t, seen.admitted == 0 && fallback == 0, "Deny: %v, %d by fallback", seen, fallback)
 	case hybrid.FallbackAllowAll:
-		testkit.Check(m.t, seen.denied == 0 && fallback >= seen.admitted,
-			"AllowAll denied %d, and admitted %d, of which %d are counted", seen.denied, seen.admitted, fallback)
+		testkit.Check(m.t, seen.denied == 0 && fallback >= seen.admitted, "AllowAll: %v, %d", seen, fallback)
 	case hybrid.FallbackLocalShare:
 		// Its own bound: each process its share of rate and burst, by the active weight that it heard
 		// last.
@@ -292,21 +289,19 @@ func (m *mode) checkOutage() {
 			bound += (float64(limit.Tokens)*(now-m.began).Seconds() + float64(limit.Capacity())) /
 				float64(tap.counts().least)
 		}
-		testkit.Check(m.t, fallback > 0 && float64(fallback) <= bound,
-			"LocalShare admitted %d without the store, its bound is %.0f", fallback, bound)
+		testkit.Check(m.t, fallback > 0 && float64(fallback) <= bound, "LocalShare: %d of %.0f", fallback, bound)
 	}
 	// They probe some five times a second and process; one call for every tenth request would be a
 	// storm.
 	sent, asked := m.heard().sent, first.asked()+seen.asked()
-	testkit.Check(m.t, sent <= asked/10+10*size, "%s: %d calls for %d requests of an outage", m.name, sent, asked)
+	testkit.Check(m.t, sent <= asked/10+10*size, "%s: %d calls for %d requests", m.name, sent, asked)
 }
 
 // checkAfter is asked when the load has ended. What the leases admitted holds (1) by itself.
 func (m *mode) checkAfter() {
 	m.t.Helper()
 	over, fallback := m.excess(m.name, limit), m.stats().Fallback
-	testkit.Check(m.t, over <= fallback, "%s admitted %d too many, only %d of them without the store",
-		m.name, over, fallback)
+	testkit.Check(m.t, over <= fallback, "%s: %d too many, only %d by fallback", m.name, over, fallback)
 	if m.fallback == hybrid.FallbackDeny {
 		m.checkBound(m.name, limit, 0)
 		testkit.Check(m.t, fallback == 0, "Deny admitted %d without tokens", fallback)

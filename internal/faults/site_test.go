@@ -110,8 +110,7 @@ func (s *site) saturated(size int) (*fleet, *load) {
 	f := s.fleet(size, with(busy, denying))
 	load := f.load(key, 6*int(busy.Tokens)/size)
 	f.warm()
-	testkit.Eventually(s.t, "the burst is used up",
-		func() bool { return f.state(key).Levels[0] < busy.Burst/10 })
+	testkit.Eventually(s.t, "a burst used up", func() bool { return f.state(key).Levels[0] < busy.Burst/10 })
 	return f, load
 }
 
@@ -179,7 +178,9 @@ func (s *site) raw() raw {
 		return raw{}
 	}
 	testkit.Must(s.t, err == nil && len(text) >= 8*9, "%q is not a bucket: %v", text, err)
-	number := func(i int) int64 { return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i:])))) }
+	number := func(i int) int64 {
+		return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i:]))))
+	}
 	return raw{exists: true, created: number(0), epoch: number(1), frozen: number(5)}
 }
 
@@ -255,7 +256,7 @@ func startWithClock(t *testing.T) (*site, *wallClock) {
 	// A server that was linked otherwise would not notice, and every test would pass.
 	c.step(-24 * time.Hour)
 	off := time.Since(s.time())
-	testkit.Must(t, off >= 23*time.Hour, "the shim has no effect on this redis-server: its clock is %v behind", off)
+	testkit.Must(t, off >= 23*time.Hour, "the shim has no effect on this server: it is %v behind", off)
 	c.step(24 * time.Hour)
 	return s, c
 }

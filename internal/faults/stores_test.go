@@ -193,8 +193,7 @@ func (p *tape) replay(t *testing.T) {
 	})
 	var b lease.Bucket
 	for i, c := range p.calls {
-		testkit.Must(t, c.grant.Counter == int64(i+1), "call %d of the bucket was not recorded, the next is %d",
-			i+1, c.grant.Counter)
+		testkit.Must(t, c.grant.Counter == int64(i+1), "call %d was not recorded: %+v", i+1, c.grant)
 		var want lease.Grant
 		err := b.Call(c.grant.ServerTime, &c.request, &want)
 		testkit.Must(t, err == nil && reflect.DeepEqual(c.grant, want),

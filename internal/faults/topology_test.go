@@ -120,7 +120,8 @@ type shards struct {
 func startShards(t *testing.T, replicas bool, cfg hybrid.Config, args ...string) *shards {
 	t.Helper()
 	s := &shards{}
-	for _, m := range redistest.StartCluster(t, 3, replicas, append(args, "--cluster-node-timeout", "1000")...).Masters {
+	args = append(args, "--cluster-node-timeout", "1000")
+	for _, m := range redistest.StartCluster(t, 3, replicas, args...).Masters {
 		s.masters = append(s.masters, siteOf(t, m))
 	}
 	var stores []lease.Store
@@ -194,7 +195,7 @@ func TestRow19AFailoverInAClusterDegradesItsSlotsOnly(t *testing.T) {
 	// when one master is killed,
 	killed := s.killFirst()
 	// then its replica takes over, and its key is served again after a while,
-	testkit.Eventually(t, "that its key is denied", func() bool { return s.seen(names[0], killed, s.now()).denied > 0 })
+	testkit.Eventually(t, "denials", func() bool { return s.seen(names[0], killed, s.now()).denied > 0 })
 	served(names[0])
 	back := s.now()
 	t.Logf("served again %v after the kill: %v", back-killed, s.seen(names[0], killed, back))
@@ -267,7 +268,8 @@ func TestRow20ASlotMovedByHandIsFollowedInSilence(t *testing.T) {
 	// then both are served there, and nobody has said a word about it.
 	s.awaitAdmitted(name, 500)
 	newcomer.stop()
-	testkit.Check(t, log.String() == "" && s.stats().Errors == 0, "%d errors\n%s", s.stats().Errors, log.String())
+	errs := s.stats().Errors
+	testkit.Check(t, log.String() == "" && errs == 0, "%d errors\n%s", errs, log.String())
 	s.checkBound(name, busy, 0)
 }
 
@@ -287,11 +289,10 @@ func TestRow21AnyBytesAsAKeyAreServedByACluster(t *testing.T) {
 	f := newFleet(t, patient(hourly, denying), store, store)
 	for _, name := range awkward {
 		// when two processes use keys of any bytes,
-		for i, l := range f.limiters {
+		for _, l := range f.limiters {
 			// then each is served by the store,
 			r, err := l.Take(t.Context(), name, 1)
-			testkit.Check(t, err == nil && r.OK && r.Source == hybrid.SourceStore, "%.20q at process %d: %+v, %v",
-				name, i, r, err)
+			testkit.Check(t, err == nil && r.OK && r.Source == hybrid.SourceStore, "%.20q: %+v, %v", name, r, err)
 		}
 	}
 	testkit.Check(t, f.stats().Errors == 0, "%d calls failed", f.stats().Errors)
