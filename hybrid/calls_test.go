@@ -90,8 +90,7 @@ func perTick(tick time.Duration, n int, d time.Duration, ask func(i int)) {
 }
 
 // A key with a steady demand below its limit is renewed before it runs dry: nobody waits and nobody
-// is denied, at about one call per Target. A process that stops asking gives everything back within
-// a few Targets, and is silent from then on.
+// is denied, at about one call per Target. Who stops asking gives everything back, and is silent.
 func TestAWarmKeyIsRenewedInTheBackground(t *testing.T) {
 	for _, c := range []struct {
 		limit hybrid.Limit
@@ -190,8 +189,7 @@ func TestPipelinesDoNotGrowWithTheNumberOfKeys(t *testing.T) {
 			continue // a million decisions of one goroutine, and more
 		}
 		bubbleOf(t, fmt.Sprint(c.keys, " ", c.target), func(t *world) {
-			// Given a store a millisecond away, and keys that are asked for all the time and came
-			// into use one after the other, so that no two are due together,
+			// The keys come into use one after the other, so that no two are due together.
 			t.every(verdict{delay: time.Millisecond})
 			limit := hybrid.PerSecond(int64(c.perSecond)).WithBurst(4 * int64(c.perSecond))
 			l := t.start(by(hybrid.Policy{Target: c.target}, limit))

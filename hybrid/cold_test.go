@@ -25,8 +25,7 @@ func TestConcurrentColdStartsShareCalls(t *testing.T) {
 }
 
 // Before the first reply TryAllow answers what Policy.ColdStart says, at once, and starts the call;
-// Allow waits CallTimeout and not longer, and then ColdStart decides. What was admitted without
-// tokens is repaid.
+// Allow does so after CallTimeout. What was admitted without tokens is repaid.
 func TestBeforeTheFirstReplyColdStartDecides(t *testing.T) {
 	for policy, want := range map[hybrid.ColdStart]int{hybrid.ColdStartDeny: 0, hybrid.ColdStartAllow: 1} {
 		bubbleOf(t, policy, func(t *world) {
@@ -118,8 +117,7 @@ func (d *distant) Ping(ctx context.Context) error {
 func far(t *world, d *distant) (*hybrid.Limiter, *bytes.Buffer) {
 	t.Helper()
 	d.Store, d.opening = t, make(chan bool, 1)
-	var out bytes.Buffer
-	return start(t.T, d, logging(&out, denying, hybrid.PerSecond(1000))), &out
+	return t.logging(d, denying, hybrid.PerSecond(1000))
 }
 
 // denials is how many are denied of one request every 10 ms for a minute.
@@ -130,8 +128,7 @@ func denials(l *hybrid.Limiter) int {
 func TestAHandshakeLongerThanCallTimeoutIsNoOutageAndNoRoundTrip(t *testing.T) {
 	link := distant{trip: 50 * time.Millisecond, handshake: 300 * time.Millisecond}
 	bubble(t, func(t *world) {
-		// Only the requests that came before there was a connection are denied: each after
-		// CallTimeout, so 4 at most;
+		// Who came before there was a connection is denied after CallTimeout: 4 at most;
 		l, out := far(t, &link)
 		denied := denials(l)
 		check(t, denied <= 4, "%d of 6000 denied", denied)

@@ -184,8 +184,7 @@ func TestPeerABoundedWaitEndsFalseAndOnTime(t *testing.T) {
 		} {
 			t.lasts(patience, patience, func() { isErr(t, ask(within(t, patience)), context.DeadlineExceeded) })
 		}
-		// Allow, which has no context, ends with CallTimeout, and is false. (The call is given up a
-		// little before, so that Policy.Fallback can answer.)
+		// Allow ends with CallTimeout. (The call is given up a little before, for Policy.Fallback.)
 		impatient := t.start(hybrid.Config{Limits: limits(hourly), CallTimeout: patience, Policy: denying})
 		t.lasts(patience*15/16, patience, func() { check(t, !impatient.Allow("other"), "Allow: admitted") })
 		// What the replies bring in the end for those who have gone goes back.

@@ -49,7 +49,7 @@ func TestAStoppedProcessSpendsNothingLate(t *testing.T) {
 				check(t, !strict || spent == 0, "%s: %d tokens spent after their deadline", verb, spent)
 				check(t, spent <= held, "%s: %d tokens spent of %d", verb, spent, held)
 				synctest.Wait()
-				st := conserved(t.T, l)
+				st := conserved(t, l)
 				check(t, !strict || st.Burnt >= held, "%s: %+v", verb, st)
 			})
 		}
@@ -88,11 +88,8 @@ func TestALeaseEndsAtItsDeadline(t *testing.T) {
 		k := l.Key("k")
 		perTick(time.Millisecond, 5, time.Second, func(int) { k.Allow() })
 		t.every(verdict{delay: time.Hour})
-		_, before := t.counts()
-		for calls := before; calls == before; _, calls = t.counts() {
-			k.TryAllow()
-			time.Sleep(time.Millisecond)
-		}
+		before := t.callsFor("k")
+		t.soon(time.Second, func() bool { k.TryAllow(); return t.callsFor("k") > before })
 		must(t, l.Stats().Held != 0, "nothing is held beside the call")
 		time.Sleep(ttl)
 		synctest.Wait()
@@ -106,7 +103,7 @@ func onManualClock(t *testing.T, cfg hybrid.Config) (*hybrid.Limiter, *clock.Man
 	manual := clock.NewManual(0)
 	cfg.Clock = manual
 	l, err := hybrid.New(lease.NewMemoryStore(manual), cfg)
-	must(t, err == nil, "%v", err)
+	noErr(t, err)
 	return l, manual
 }
 
@@ -130,8 +127,8 @@ func TestAManualClockJustWorks(t *testing.T) {
 					}
 					more := admits(5, 0, func() bool { return k.Allow() || l.Allow("k") })
 					must(t, more == 0, "more than the burst")
-					// Not always all tokens are there: a call that the limiter makes while the clock
-					// moves takes as long as that, and the lease that it brings has ended.
+					// (Not always all tokens are there: the lease that a call brings has ended
+					// where the clock moved while it was made.)
 					manual.Advance(time.Hour)
 					must(t, asks(l, k), "run %d: denied: %+v", i, l.Stats())
 					l.Close()
@@ -225,8 +222,7 @@ func TestATwinLeadsToANewID(t *testing.T) {
 }
 
 // That another process uses the id is no reason to tell those who wait that the store is away, nor
-// to lose a refund, which does not travel with the first call under a new id: the bucket does not
-// know that one.
+// to lose a refund, which does not travel with the first call under a new id.
 func TestAWaitAndARefundGoOnUnderANewID(t *testing.T) {
 	stale := func(t *world) {
 		t.setJudge(func(*lease.Call) verdict {

@@ -208,14 +208,9 @@ func TestAWaitServedByTheFallbackLeavesItsTokensToTheNext(t *testing.T) {
 			_ = l.WaitN(t.Context(), "k", []int64{held + 5, 2}[i])
 			done.Store(i == 1 || done.Load())
 		})
-		for range 300 {
-			time.Sleep(time.Millisecond)
-			if l.TryAllow("k") {
-				synctest.Wait() // whoever was served before may not have woken yet
-				check(t, done.Load(), "TryAllow was served while Wait waited; %+v", l.Stats())
-				break
-			}
-		}
+		t.soon(300*time.Millisecond, func() bool { return l.TryAllow("k") })
+		synctest.Wait() // whoever was served before may not have woken yet
+		check(t, done.Load(), "TryAllow was served while Wait waited; %+v", l.Stats())
 		wait()
 	})
 }

@@ -87,9 +87,8 @@ func wake(t *world, key string, processes, waits int) {
 	})
 }
 
-// What this process sets it follows at once, with a burst that is larger than any before; a reply
-// to a call that was under way does not bring the old burst back; and with a smaller burst it gives
-// back what it holds instead of letting it run out.
+// What this process sets it follows at once. A reply to a call that was under way does not bring
+// the old burst back, and under a smaller burst what is held does not run out.
 func TestThisProcessFollowsAtOnce(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.process(hourly)
@@ -180,8 +179,7 @@ func TestPeerWhoseLimitsHold(t *testing.T) {
 }
 
 // Redisson drops what was used when the rate is set and keeps it where it is told to; in Bucket4j
-// the caller chooses what a new configuration inherits. Here a change keeps it, and Reset drops it.
-// After a cut there is what the new limit has beyond what was used, and never less than none.
+// the caller chooses. Here a change keeps it, and Reset drops it.
 func TestPeerAChangeKeepsWhatWasUsed(t *testing.T) {
 	everywhere(t, func(t *world) {
 		for _, c := range []struct {

@@ -16,9 +16,12 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// logging is a configuration whose log goes to out.
-func logging(out *bytes.Buffer, p hybrid.Policy, l ...hybrid.Limit) hybrid.Config {
-	return hybrid.Config{Limits: l, Policy: p, Logger: slog.New(slog.NewTextHandler(out, nil))}
+// logging is a process on s, and what it logs.
+func (t *world) logging(s lease.Store, p hybrid.Policy, l ...hybrid.Limit) (*hybrid.Limiter, *bytes.Buffer) {
+	t.Helper()
+	var out bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&out, nil))
+	return t.startOn(s, hybrid.Config{Limits: l, Policy: p, Logger: logger}), &out
 }
 
 // logs checks how often the log says something.
@@ -37,13 +40,12 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 		// The network is slow beside a small burst, and limits differ under the same version.
 		t.every(verdict{delay: 20 * time.Millisecond})
 		must(t, t.process(hybrid.PerSecond(1000).WithBurst(500)).Allow("k"), "denied")
-		var out bytes.Buffer
-		l := t.start(logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000).WithBurst(10)))
+		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000).WithBurst(10))
 		for _, key := range []string{"k", "k2", "k3", "k"} {
 			l.Allow(key)
 			time.Sleep(time.Second)
 		}
-		logs(t, &out, 1, "Target reduced", "overcommit=70", "same version with other limits")
+		logs(t, out, 1, "Target reduced", "overcommit=70", "same version with other limits")
 		check(t, l.Stats().Conflicts == 1, "%+v", l.Stats())
 	})
 }
@@ -53,8 +55,7 @@ func TestTheLogSaysOnceWhatTheLimitsDo(t *testing.T) {
 func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 	bubble(t, func(t *world) {
 		const crowd = 5000 / testkit.Slowdown
-		var out bytes.Buffer
-		l := t.start(logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
+		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000))
 		ask := func(times, keys int) {
 			for range times {
 				for i := range keys {
@@ -115,8 +116,7 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 
 func TestASecondFailureIsLoggedToo(t *testing.T) {
 	bubbleOf(t, "what somebody must mend, beside what is just away", func(t *world) {
-		var out bytes.Buffer
-		l := t.start(logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
+		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000))
 		t.setJudge(func(c *lease.Call) verdict {
 			if c.Key == "damaged" {
 				return verdict{err: errors.Join(lease.ErrUnavailable, lease.ErrPermanent)}
@@ -126,11 +126,10 @@ func TestASecondFailureIsLoggedToo(t *testing.T) {
 		l.Allow("damaged")
 		l.Allow("k")
 		time.Sleep(ttl)
-		logs(t, &out, 2, "lease calls fail")
+		logs(t, out, 2, "lease calls fail")
 	})
 	bubbleOf(t, "an outage soon after another, if it lasts", func(t *world) {
-		var out bytes.Buffer
-		l := t.start(logging(&out, hybrid.Policy{}, hybrid.PerSecond(1000)))
+		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000))
 		ask := func() bool { return l.Allow("k") }
 		for _, span := range []time.Duration{time.Second, time.Minute} {
 			t.every(away)
@@ -138,7 +137,7 @@ func TestASecondFailureIsLoggedToo(t *testing.T) {
 			t.every(verdict{})
 			admits(5, ttl, ask)
 		}
-		logs(t, &out, 2, "lease calls fail", "lease calls succeed again")
+		logs(t, out, 2, "lease calls fail", "lease calls succeed again")
 	})
 }
 
@@ -148,8 +147,7 @@ func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 	bubble(t, func(t *world) {
 		keys := []string{"\x00", "a\r\nERROR forged", "\xff\xfe", "{", "}", "{}", "{a}b", "{a}c", "%7D", " ",
 			strings.Repeat("x", 10_000), strings.Repeat("x", 10_001)}
-		var out bytes.Buffer
-		l := t.start(logging(&out, denying, hybrid.PerHour(2)))
+		l, out := t.logging(t, denying, hybrid.PerHour(2))
 		for _, key := range keys {
 			two := l.Allow(key) && l.Key(key).Allow() && !l.Allow(key)
 			check(t, two, "%.20q does not have a burst of its own", key)

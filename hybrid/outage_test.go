@@ -9,9 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// While a call hangs, a warm key serves what it holds without waiting, also through the watermark
-// where the prefetch starts. Then TryAllow never waits, Allow waits CallTimeout at most, and from
-// the first failure on nobody waits at all.
+// While a call hangs, a warm key serves what it holds without waiting. Then TryAllow never waits,
+// Allow waits CallTimeout at most, and from the first failure on nobody waits at all.
 func TestNobodyWaitsLongForAStoreThatHangs(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.warm(by(denying, hybrid.PerSecond(1000)))
@@ -56,9 +55,7 @@ func TestProbesBackOff(t *testing.T) {
 		t.every(verdict{})
 		admitted := ask(1400)
 		check(t, admitted >= 1000, "%d admitted in the 1.4 s after the outage", admitted)
-	})
-	bubbleOf(t, "none of an idle key", func(t *world) {
-		l := t.warm(of(hybrid.PerSecond(1000)))
+		// Nobody probes on behalf of a key that nobody uses.
 		t.every(away)
 		time.Sleep(5 * time.Second)
 		t.silent(time.Hour)
@@ -130,8 +127,7 @@ func TestFallbacks(t *testing.T) {
 }
 
 // The requests that wait when a call turns out to hang are told by the fallback, not just denied.
-// What was admitted without tokens is repaid when the store is back: over the outage and after it
-// no more is admitted than the bucket would have.
+// What was admitted without tokens is repaid when the store is back.
 func TestTheFallbackAnswersWhoWaitedAndIsRepaid(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, hybrid.PerHour(1).WithBurst(100)))

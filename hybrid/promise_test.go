@@ -201,7 +201,7 @@ func everythingAtOnce(t *world, policy hybrid.Policy, end func(*hybrid.Limiter) 
 	})
 	watched := background(func() {
 		for time.Now().Before(stop) {
-			conserved(t.T, l)
+			conserved(t, l)
 			time.Sleep(time.Millisecond)
 		}
 	})
@@ -209,7 +209,7 @@ func everythingAtOnce(t *world, policy hybrid.Policy, end func(*hybrid.Limiter) 
 	_ = end(l)
 	asked()
 	watched()
-	st := conserved(t.T, l)
+	st := conserved(t, l)
 	check(t, st.Held == 0, "%+v", st)
 	// What was drawn for requests that had gone does not count as admitted.
 	check(t, st.Admitted == admitted, "Stats says %d admitted, the callers %d", st.Admitted, admitted)
@@ -250,9 +250,8 @@ func askAnyhow(l *hybrid.Limiter, own *hybrid.Key, r *rand.Rand) (key string, ad
 	return key, admitted
 }
 
-// x/time/rate, TestSimultaneousRequests: of many requests at once exactly the burst is admitted, and
-// of a tight loop; here too where they come to several processes, or what is missing of it lies with
-// one of them.
+// x/time/rate, TestSimultaneousRequests: of a tight loop, and of many requests at once, exactly the
+// burst is admitted. Of what comes to several processes a part of it may lie with one of them.
 func TestPeerExactlyTheBurstIsAdmitted(t *testing.T) {
 	everywhere(t, func(t *world) {
 		for _, burst := range []int64{1, 2, 3, 10, 100, 1000, 40000} {

@@ -74,7 +74,7 @@ func TestPeerAResetFillsTheBucket(t *testing.T) {
 				n := drain(l, key)
 				check(t, n == c.burst, "%v: %d were admitted after a reset", c, n)
 			}
-			s := conserved(t.T, l)
+			s := conserved(t, l)
 			check(t, s.Burnt == 0, "%v: %+v", c, s)
 		}
 	})
@@ -111,23 +111,5 @@ func TestAResetDoesNotHangWhileTheStoreIsAway(t *testing.T) {
 			t.every(verdict{})
 			time.Sleep(time.Minute)
 		}
-	})
-}
-
-// Redisson and Bucket4j: whatever is done to a limiter that does not exist, it does not exist
-// afterwards.
-func TestPeerChangingAMissingLimiterCreatesNothing(t *testing.T) {
-	everywhere(t, func(t *world) {
-		l := t.process(hourly)
-		noErr(t, l.Reset(t.Context(), "k"))
-		l.Refund("k", 5)
-		l.Key("k").Refund(5)
-		r, err := l.Peek(t.Context(), "k")
-		check(t, err == nil && r.Remaining == 10, "%+v, %v", r, err)
-		limitsAre(t, l, "k", hourly)
-		// What might still be on its way has its turn.
-		must(t, l.Allow("other"), "denied")
-		check(t, !t.remembers("k"), "the store has %v", t.redisKeys())
-		check(t, l.Stats().Keys == 1 && t.callsFor("k") == 0, "%+v, %d calls", l.Stats(), t.callsFor("k"))
 	})
 }

@@ -15,10 +15,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// TestNothingIsLostOrForgedWhateverHappens has several limiters do everything at random - every
-// verb, changes of limits, restarts - on a network that loses, delays, doubles and refuses, with an
-// outage. Every token stays accounted for, every call returns, and in the end everybody can be
-// served.
+// Several limiters do everything at random - every verb, changes of limits, restarts - on a network
+// that loses, delays, doubles and refuses, with an outage. Every token stays accounted for, every
+// call returns, and in the end everybody can be served.
 func TestNothingIsLostOrForgedWhateverHappens(t *testing.T) {
 	seeds(t, testkit.PlainOrRace(150, 50), func(t *world, seed uint64) { newStress(t, seed).run() })
 }
@@ -93,8 +92,7 @@ func (s *stress) run() {
 		})
 	}
 	wg.Wait()
-	// When the network is well again and everybody has been idle for a while, each of them is
-	// served.
+	// When the network is well again and everybody has been idle for a while, all are served.
 	s.setJudge(nil)
 	time.Sleep(10 * time.Second)
 	for _, key := range keys {
@@ -112,7 +110,7 @@ func (s *stress) run() {
 	}
 	for _, l := range s.all {
 		l.Close()
-		conserved(s.T, l)
+		conserved(s, l)
 	}
 }
 
@@ -162,7 +160,7 @@ func (s *stress) act(key string, who int) func() {
 		case verb == 18 && times < 4:
 			s.restart(ctx, who, byDeadline)
 		}
-		conserved(s.T, l)
+		conserved(s, l)
 	}
 }
 
@@ -208,7 +206,15 @@ func TestCancelledWaitsLeakNothing(t *testing.T) {
 				time.Sleep(at)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer time.AfterFunc(after, cancel).Stop()
-				if waitOrTake(t, ctx, l, n, takes) {
+				var err error
+				r := hybrid.Result{OK: true}
+				if takes {
+					r, _ = l.Take(ctx, "k", n)
+				} else {
+					err = l.WaitN(ctx, "k", n)
+				}
+				check(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
+				if err == nil && r.OK {
 					admitted.Add(n)
 				}
 			})
@@ -221,15 +227,4 @@ func TestCancelledWaitsLeakNothing(t *testing.T) {
 			"%d admitted (Stats: %d), the bucket has %d, processes hold %d; the burst is %d",
 			got, sum, st.Levels[0], st.Ledger, limit.Burst)
 	})
-}
-
-// waitOrTake says whether n tokens of "k" were had before ctx was cancelled.
-func waitOrTake(t *world, ctx context.Context, l *hybrid.Limiter, n int64, takes bool) bool {
-	if takes {
-		r, err := l.Take(ctx, "k", n)
-		return err == nil && r.OK
-	}
-	err := l.WaitN(ctx, "k", n)
-	check(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
-	return err == nil
 }

@@ -46,9 +46,8 @@ func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 	})
 }
 
-// A long name is kept as its hash, here and in the store, and is a key of its own all the same: a
-// flood of long names takes no more room than one of short ones. Who asks by it, and LimitsFor,
-// know it by its own name.
+// A long name is kept as its hash, here and in the store, and is a key of its own all the same. Who
+// asks by it, and LimitsFor, know it by its own name.
 func TestLongNamesAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Given limits that depend on the end of a name of 10 kB,

@@ -65,9 +65,8 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	})
 }
 
-// Ten thousand requests that wait for one key are served in the order in which they came, each when
-// its token exists and not when somebody happens to look. Each is a goroutine of its caller's and
-// needs no other, and together they make as many calls as one would.
+// Ten thousand requests that wait for one key are served in order, each when its token exists, by
+// its caller's goroutine, and together they make as many calls as one would.
 func TestACrowdOfWaitersIsPacedByTokens(t *testing.T) {
 	for _, c := range []struct {
 		limit hybrid.Limit
@@ -149,8 +148,6 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 // reserved for it, first to those behind it.
 func TestPeerCancellingReturnsWhatWasReserved(t *testing.T) {
 	everywhere(t, func(t *world) {
-		// Given 6 tokens of 10 and another process, beside which a large wait gathers what there is
-		// bit by bit, and a small one behind it,
 		other, l := t.process(hourly), t.process(hourly)
 		must(t, other.AllowN("k", 4) && t.settled("k") == 6, "not 6 of 10 left")
 		ctx, cancel := context.WithCancel(t.Context())

@@ -62,13 +62,11 @@ func (t *world) start(cfg hybrid.Config) *hybrid.Limiter {
 	if t.clock == nil && cfg.CallTimeout == 0 {
 		cfg.CallTimeout = 30 * time.Second
 	}
-	l := start(t.T, t, cfg)
-	t.processes = append(t.processes, l)
-	return l
+	return t.startOn(t, cfg)
 }
 
-// start is a Limiter on s that is closed with the test.
-func start(t *testing.T, s lease.Store, cfg hybrid.Config) *hybrid.Limiter {
+// startOn is a process on another store.
+func (t *world) startOn(s lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
 	l, err := hybrid.New(s, cfg)
 	must(t, err == nil, "%v", err)
@@ -76,6 +74,7 @@ func start(t *testing.T, s lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 		conserved(t, l)
 		l.Close()
 	})
+	t.processes = append(t.processes, l)
 	return l
 }
 
@@ -183,7 +182,7 @@ func limitsAre(t *world, l *hybrid.Limiter, key string, want ...hybrid.Limit) {
 }
 
 // conserved checks that every token which was ever leased is somewhere, and returns the Stats.
-func conserved(t *testing.T, l *hybrid.Limiter) hybrid.Stats {
+func conserved(t testing.TB, l *hybrid.Limiter) hybrid.Stats {
 	t.Helper()
 	s := l.Stats()
 	ok := s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held
