@@ -2,7 +2,10 @@ package view
 
 import (
 	"context"
+	"encoding/json"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -127,15 +130,31 @@ func swept(t *testing.T, texts ...string) search.SweepReport {
 	return r
 }
 
-// planned is a plan by the same simulator; with calls bounded to 10 a second it finds nothing.
-func planned(t *testing.T, targets ...search.Threshold) search.Plan {
+// planned is a plan by the same simulator; missed is one that finds nothing. They are
+// kept as they were once found, so that what is shown does not change with how plans are found;
+// -update asks the search again.
+func planned(t *testing.T) search.Plan { return kept(t, "plan.json") }
+
+func missed(t *testing.T) search.Plan {
+	return kept(t, "miss.json", search.AtMost("false_reject_ratio", 0.005), search.AtMost("calls_per_s", 100),
+		search.AtLeast("admitted_vs_central", 0.9))
+}
+
+func kept(t *testing.T, name string, targets ...search.Threshold) (p search.Plan) {
 	t.Helper()
-	s := madeUp().Scenario
-	s.Policy.Target, s.Seed, s.Reps = 20*time.Millisecond, 7, 5
-	p, err := search.Lab{Run: byTarget}.Plan(t.Context(), search.Question{Scenario: s, Targets: targets})
-	if (err != nil) != (p.Verdict != search.Found) {
-		t.Fatal(err)
+	path := filepath.Join("testdata", name)
+	if *update {
+		s := madeUp().Scenario
+		s.Policy.Target, s.Seed, s.Reps = 20*time.Millisecond, 7, 5
+		found, _ := search.Lab{Run: byTarget}.Plan(t.Context(), search.Question{Scenario: s, Targets: targets})
+		found.Machine = madeUp().Report.Machine
+		text, err := json.Marshal(found)
+		testkit.NoErr(t, err)
+		testkit.NoErr(t, os.WriteFile(path, append(text, '\n'), 0o644))
 	}
+	text, err := os.ReadFile(path)
+	testkit.NoErr(t, err)
+	testkit.NoErr(t, json.Unmarshal(text, &p))
 	return p
 }
 

@@ -11,10 +11,6 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
-func missed(t *testing.T) search.Plan {
-	return planned(t, search.AtMost("false_reject_ratio", 0.005), search.AtMost("calls_per_s", 100), search.AtLeast("admitted_vs_central", 0.9))
-}
-
 func TestTheVerdictSaysWhetherTheBoundHolds(t *testing.T) {
 	for _, c := range []struct {
 		reps  int
