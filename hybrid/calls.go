@@ -29,6 +29,7 @@ func (s *scheduler) send(b *batch) {
 	sent := l.cfg.Clock.Now()
 	last := lateFactor * l.cfg.CallTimeout
 	deadline := min(max(l.cfg.CallTimeout-l.cfg.CallTimeout/16, 2*b.node.rtt()), last)
+	connected := max(deadline, connectFactor*l.cfg.CallTimeout) // where a connection is opened first
 	l.counters.calls.Add(int64(len(b.calls)))
 	b.node.underWay.Add(1)
 	go func() {
@@ -39,25 +40,21 @@ func (s *scheduler) send(b *batch) {
 		ctx, cancel := context.WithCancel(l.ctx)
 		defer cancel()
 		defer l.cfg.Clock.AfterFunc(last, cancel).Stop()
-		defer l.cfg.Clock.AfterFunc(deadline, func() { l.overdue(b.calls, false) }).Stop()
-		connected := max(deadline, connectFactor*l.cfg.CallTimeout)
-		defer l.cfg.Clock.AfterFunc(connected, func() { l.overdue(b.calls, true) }).Stop()
+		overdue := func() {
+			now := l.cfg.Clock.Now()
+			for _, c := range b.calls {
+				if why := c.Unsent(); why == nil || now >= sent.Add(connected) {
+					c.Owner.(*entry).overdue(c, now, why)
+				}
+			}
+		}
+		defer l.cfg.Clock.AfterFunc(deadline, overdue).Stop()
+		defer l.cfg.Clock.AfterFunc(connected, overdue).Stop()
 		l.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
 			landed()
 			l.answered(group, sent)
 		})
 	}()
-}
-
-// overdue ends the wait for calls, but not for those for which a connection is still being opened,
-// unless it is to end for all.
-func (l *Limiter) overdue(calls []*lease.Call, all bool) {
-	now := l.cfg.Clock.Now()
-	for _, c := range calls {
-		if why := c.Unsent(); why == nil || all {
-			c.Owner.(*entry).overdue(c, now, why)
-		}
-	}
 }
 
 // answered takes in the calls of one batch that one node has answered, or that have failed there.
@@ -68,7 +65,9 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 	for _, c := range group {
 		n := l.nodes.of(c.Node)
 		if c.Err == nil && !reached { // a failure says nothing about the network
-			n.tripped(now, max(0, now.Sub(sent)-c.Before))
+			n.mu.Lock()
+			n.latency.Add(now, max(0, now.Sub(sent)-c.Before))
+			n.mu.Unlock()
 			reached = true
 		}
 		e := c.Owner.(*entry)
@@ -190,13 +189,6 @@ type node struct {
 	// The scheduler's own.
 	lastSent clock.Instant
 	goesIn   uint64 // the last round that sends a batch to it
-}
-
-// tripped takes in how long a round trip took that ended now.
-func (n *node) tripped(now clock.Instant, took time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.latency.Add(now, took)
 }
 
 // rtt is the 99th percentile of the round trips; 0 before the first.

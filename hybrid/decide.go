@@ -18,6 +18,7 @@ type request struct {
 	tried    *entry // the key's, if it is known; decide expects that its pool has refused n
 	patience lease.Patience
 	ctx      context.Context // nil stands for one that never ends
+	verb     string          // for errors about ctx
 }
 
 // decision is the answer to a request.
@@ -27,14 +28,6 @@ type decision struct {
 	err    error
 	entry  *entry
 	wait   time.Duration // after a denial: to ask again earlier is in vain
-}
-
-// ended is the error of a request whose context has ended.
-func (r request) ended() error {
-	if r.patience == lease.InLine {
-		return endedBy(r.ctx, "wait")
-	}
-	return endedBy(r.ctx, "take")
 }
 
 // decide is what every verb comes to when the pool did not serve it. It counts what no entry does.
@@ -155,20 +148,16 @@ func (e *entry) errorOf(d lease.Decision, r request, deadline, earliest time.Dur
 		return fmt.Errorf("%w: the tokens can be there in %v, the deadline is in %v",
 			ErrWouldExceedDeadline, earliest, deadline)
 	case lease.VerdictUnavailable:
-		return errAway
+		return fmt.Errorf("%w: and Policy.Fallback gives nothing", ErrUnavailable)
 	case lease.VerdictClosed:
 		return ErrClosed
 	case lease.VerdictCancelled:
-		return r.ended()
+		return endedBy(r.ctx, r.verb)
 	}
 	return nil
 }
 
-var (
-	errEmptyKey = fmt.Errorf("%w: the key is empty", ErrInvalidKey)
-	// errAway is what a request that waits is told where the store is away.
-	errAway = fmt.Errorf("%w: and Policy.Fallback gives nothing", ErrUnavailable)
-)
+var errEmptyKey = fmt.Errorf("%w: the key is empty", ErrInvalidKey)
 
 // endedBy is the error of what ctx ended: the context's own, and its cause where that says more.
 func endedBy(ctx context.Context, what string) error {

@@ -75,7 +75,15 @@ func (s *scheduler) run() {
 		for _, b := range s.collect(now) {
 			s.send(b)
 		}
-		s.sleep(s.l.sweep(now))
+		until := s.l.sweep(now)
+		if len(s.due) > 0 {
+			until = min(until, s.due[0].due)
+		}
+		if wait := until.Sub(s.l.cfg.Clock.Now()); wait > 0 {
+			s.timer.Reset(min(wait, time.Hour))
+		} else {
+			s.wake()
+		}
 		select {
 		case <-s.signal:
 		case <-s.l.ctx.Done():
@@ -220,18 +228,6 @@ func (s *scheduler) schedule(e *entry, next clock.Instant) {
 		heap.Fix(&s.due, e.index)
 	case next != lease.Never:
 		heap.Push(&s.due, e)
-	}
-}
-
-// sleep sets the timer for the entry that is due first, and for until if that is earlier.
-func (s *scheduler) sleep(until clock.Instant) {
-	if len(s.due) > 0 {
-		until = min(until, s.due[0].due)
-	}
-	if wait := until.Sub(s.l.cfg.Clock.Now()); wait > 0 {
-		s.timer.Reset(min(wait, time.Hour))
-	} else {
-		s.wake()
 	}
 }
 

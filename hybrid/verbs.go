@@ -179,8 +179,9 @@ func resultOf(ok bool, source Source, o lease.Outlook) Result {
 
 // wait is WaitN.
 func (l *Limiter) wait(r request) error {
+	r.verb = "wait"
 	if r.ctx.Err() != nil {
-		return r.ended()
+		return endedBy(r.ctx, r.verb)
 	}
 	if r.tried.take(r.n) {
 		return nil
@@ -190,8 +191,9 @@ func (l *Limiter) wait(r request) error {
 
 // take is Take.
 func (l *Limiter) take(r request) (Result, error) {
+	r.verb = "take"
 	if r.ctx.Err() != nil {
-		return Result{}, r.ended()
+		return Result{}, endedBy(r.ctx, r.verb)
 	}
 	d := decision{ok: true, entry: r.tried}
 	if !r.tried.take(r.n) {
