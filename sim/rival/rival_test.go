@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
 const (
@@ -70,42 +71,16 @@ func steadily(a Algorithm, gap, end int64) (n int64) {
 	return n
 }
 
-// worstExcess is by how many tokens, rounded up, the worst window of (at, n) exceeds Burst + R*w.
-// It is the level of a bucket that leaks at R; the unit is a token in 10^6, so that a limit per
-// second needs no fraction.
-type worstExcess struct {
-	limit       lease.Limit
-	level, peak int64
-	at          int64
+// meterOf audits what is admitted by a limit, at nanoseconds.
+func meterOf(l lease.Limit) *audit.Meter {
+	return audit.NewMeter(audit.Bound{Tokens: l.Tokens, Per: l.Per, Burst: l.Capacity()})
 }
 
-func (w *worstExcess) admit(at, n int64) {
-	const unit = 1_000_000
-	w.level = max(0, w.level-w.limit.Tokens*(at-w.at)) + n*unit
-	w.at = at
-	w.peak = max(w.peak, w.level)
-}
-
-func (w *worstExcess) tokens() int64 {
-	return max(0, (w.peak+999_999)/1_000_000-w.limit.Capacity())
-}
-
-// counted is how many decisions a random test has seen of either kind.
-type counted struct{ admitted, refused int }
-
-func (c *counted) add(ok bool) {
-	if ok {
-		c.admitted++
-	} else {
-		c.refused++
-	}
-}
-
-// check fails a test whose requests show little.
-func (c *counted) check(t *testing.T) {
+// showMuch fails a random test that has not seen a thousand decisions of either kind.
+func showMuch(t *testing.T, seen map[bool]int) {
 	t.Helper()
-	if c.admitted < 1000 || c.refused < 1000 {
-		t.Errorf("%d admitted, %d refused: these requests show little", c.admitted, c.refused)
+	if seen[true] < 1000 || seen[false] < 1000 {
+		t.Errorf("%d admitted, %d refused: these requests show little", seen[true], seen[false])
 	}
 }
 

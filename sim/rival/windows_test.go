@@ -179,7 +179,7 @@ func TestSlidingWindowsKeepTheBound(t *testing.T) {
 			limit := lease.PerSecond(1 + rng.Int64N(500)).WithBurst(1 + rng.Int64N(100))
 			window := limit.TimeToFull().Microseconds()
 			a := start(t, name, fleetOf(1, limit))
-			w := worstExcess{limit: limit}
+			m := meterOf(limit)
 			var now int64
 			for range 60 {
 				// When requests crowd around the moments at which windows and cells end
@@ -187,12 +187,12 @@ func TestSlidingWindowsKeepTheBound(t *testing.T) {
 					window - now%window - rng.Int64N(2), window / 10, window}[rng.IntN(5)]
 				for range 1 + rng.Int64N(2*limit.Burst) {
 					if a.Decide(now, 0, 0, 1) {
-						w.admit(now, 1)
+						m.Admit(now*1000, 1)
 					}
 				}
 			}
-			if w.tokens() > 0 {
-				t.Fatalf("%s, %v: the bound is exceeded by %d", name, limit, w.tokens())
+			if x := m.ExceededBy(); x > 0 {
+				t.Fatalf("%s, %v: the bound is exceeded by %d", name, limit, x)
 			}
 		}
 	}
