@@ -47,7 +47,8 @@ func ParseAxis(text string) (Axis, error) {
 	a := Axis{Path: path}
 	// A comma inside parentheses is part of a value.
 	const inner = "\x00"
-	list = parentheses.ReplaceAllStringFunc(list, func(s string) string { return strings.ReplaceAll(s, ",", inner) })
+	hide := func(s string) string { return strings.ReplaceAll(s, ",", inner) }
+	list = parentheses.ReplaceAllStringFunc(list, hide)
 	for part := range strings.SplitSeq(list, ",") {
 		part = strings.ReplaceAll(strings.TrimSpace(part), inner, ",")
 		values, err := []string{part}, error(nil)

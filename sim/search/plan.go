@@ -180,7 +180,8 @@ func (p *planning) infeasible(trials []*trial, stress string) error {
 	if stress != "" {
 		return fmt.Errorf("%w under stress (%s)", ErrInfeasible, stress)
 	}
-	worst := slices.MinFunc(p.plan.Miss.Closest.Margins, func(a, b Margin) int { return cmp.Compare(a.Margin, b.Margin) })
+	margins := p.plan.Miss.Closest.Margins
+	worst := slices.MinFunc(margins, func(a, b Margin) int { return cmp.Compare(a.Margin, b.Margin) })
 	return fmt.Errorf("%w: the closest has %s %.4g, must be %s %.4g",
 		ErrInfeasible, worst.Figure, worst.Value, worst.Op, worst.Bound)
 }

@@ -24,7 +24,7 @@ const (
 type Plan struct {
 	SchemaVersion int         `json:"schema_version"`
 	Asked                     // the search's seed; the length of the confirmation, and its replications
-	ConfirmSeed   uint64      `json:"confirm_seed"` // of the confirmation, which shares no replication with the search
+	ConfirmSeed   uint64      `json:"confirm_seed"` // of the confirmation; the search has not seen it
 	Targets       []Threshold `json:"targets"`
 	Verdict       string      `json:"verdict"` // found, infeasible or interrupted
 	// Chosen is the policy that was found, on the fresh seeds; nil otherwise.
@@ -108,6 +108,7 @@ func goCode(s sim.Scenario) string {
 	fallback := map[lease.Fallback]string{
 		lease.FallbackLocalShare: "LocalShare", lease.FallbackDeny: "Deny", lease.FallbackAllowAll: "AllowAll",
 	}
+	p := s.Policy
 	return fmt.Sprintf(`hybrid.Config{
 	Limits: []hybrid.Limit{
 %s	},
@@ -119,7 +120,7 @@ func goCode(s sim.Scenario) string {
 		// what else the scenario sets stays as it is
 	},
 }
-`, &limits, durationCode(s.Policy.Target), durationCode(s.Policy.TTL), s.Policy.Overcommit, fallback[s.Policy.Fallback])
+`, &limits, durationCode(p.Target), durationCode(p.TTL), p.Overcommit, fallback[p.Fallback])
 }
 
 // durationCode is an expression for d in the largest unit that holds it whole.

@@ -71,20 +71,20 @@ func (r *SweepReport) Label(p *Point) string {
 	return strings.Join(parts, " ")
 }
 
-// Sweep runs s with every combination of the axes' values. Objectives are those of the front; nil
+// Sweep runs s with every combination of the axes' values. The goals are those of the front; nil
 // means DefaultObjectives. A value that its field does not take and a grid that is too large are
 // errors before anything runs; a point at which the scenario is not valid is a point that says so.
 // When ctx ends, the points that have finished are kept, and the error wraps sim.ErrInterrupted.
-func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, objectives []Objective) (SweepReport, error) {
+func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, goals []Objective) (SweepReport, error) {
 	points, scenarios, err := grid(s, axes)
 	if err != nil {
 		return SweepReport{}, err
 	}
-	if objectives == nil {
-		objectives = DefaultObjectives()
+	if goals == nil {
+		goals = DefaultObjectives()
 	}
 	r := SweepReport{
-		SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes, Objectives: objectives, Points: points,
+		SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes, Objectives: goals, Points: points,
 	}
 	trials := make([]*trial, len(points))
 	var valid []*trial

@@ -165,7 +165,8 @@ func ParseThreshold(text string) (Threshold, error) {
 	wrong := wrongText(ErrThreshold, text)
 	match := thresholdSyntax.FindStringSubmatch(text)
 	if match == nil {
-		return Threshold{}, wrong("must be FIGURE OP NUMBER, as in 'bound_exceeded_by.worst == 0'; OP is one of < <= > >= == !=")
+		return Threshold{}, wrong("must be FIGURE OP NUMBER, as in 'bound_exceeded_by.worst == 0'; " +
+			"OP is one of < <= > >= == !=")
 	}
 	t := Threshold{Figure: match[1], Op: match[2], text: text}
 	known := FigureNames()
@@ -186,7 +187,8 @@ func ParseThreshold(text string) (Threshold, error) {
 	}
 	number, percent := strings.CutSuffix(match[3], "%")
 	var err error
-	if t.Bound, err = strconv.ParseFloat(number, 64); err != nil || math.IsNaN(t.Bound) || math.IsInf(t.Bound, 0) {
+	t.Bound, err = strconv.ParseFloat(number, 64)
+	if err != nil || math.IsNaN(t.Bound) || math.IsInf(t.Bound, 0) {
 		return Threshold{}, wrong("%q is not a number", match[3])
 	}
 	if percent {

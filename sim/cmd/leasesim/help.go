@@ -39,7 +39,8 @@ func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	short, text, _ := strings.Cut(text, "\n\n")
 	long, examples, _ := strings.Cut(text, "\nExamples:\n")
 	c := &cobra.Command{
-		Use: use, Short: short, Long: view.Wrap(long), Example: strings.TrimRight(examples, "\n"), Args: cobra.NoArgs,
+		Use: use, Short: short, Long: view.Wrap(long), Example: strings.TrimRight(examples, "\n"),
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return run(c) },
 	}
 	c.Flags().SortFlags = false
@@ -75,6 +76,6 @@ func rivalHelp() string {
 		about := strings.TrimSuffix(rival.Describe(name), "; by the store's time")
 		b.WriteString(starred(name, slices.Contains(all, name+"_client"), about))
 	}
-	b.WriteString("\n  * by the store's clock; with _client after its name, by that of the process that calls, as many libraries do\n")
+	b.WriteString("\n  * by the store's clock; with _client after its name, by that of the process that calls\n")
 	return b.String()
 }

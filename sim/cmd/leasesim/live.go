@@ -48,10 +48,10 @@ func liveCommand() *cobra.Command {
 	f.Int64Var(&o.Rate, "rate", 20000, "tokens per second")
 	f.Int64Var(&o.Burst, "burst", 5000, "tokens that the full bucket holds")
 	f.Int64Var(&o.Overcommit, "overcommit", 0, "tokens that level and leases together may reach above the burst")
-	f.Float64Var(&o.Offered, "offered", 2, "requests offered by all processes together, as a multiple of the rate")
+	f.Float64Var(&o.Offered, "offered", 2, "requests offered by all processes, as a multiple of the rate")
 	f.StringVar(&o.Shape, "shape", live.ShapeSteady, "shape of the load: "+strings.Join(live.Shapes, ", ")+
 		" (adversary drains its lease just before every report; it ignores --offered)")
-	f.DurationVar(&o.Within, "within", 0, "spread each burst over this long (0: as fast as two workers of each process can)")
+	f.DurationVar(&o.Within, "within", 0, "spread each burst over this long (0: as fast as two workers can)")
 	f.DurationVar(&o.Duration, "duration", 5*time.Second, "how long to offer load")
 	f.DurationVar(&o.Target, "target", 0, "how long one lease should last (0: 100ms, less for a small burst)")
 	f.DurationVar(&o.TTL, "ttl", 0, "how long a lease is valid without renewal (0: 4 targets, at least 200ms)")
@@ -137,8 +137,9 @@ var rowWords = map[string]string{
 
 // document shows the two side by side.
 func (b *sideBySide) document(scenario, command string) view.Document {
-	t := view.Table{Columns: []string{"figure", ">simulated", ">real", ">agrees from", ">to", "tolerance", "agrees"}}
-	rows := [][]string{{"figure", "simulated", "simulated_least", "simulated_most", "real", "low", "high", "tolerance", "agrees"}}
+	t := view.Table{Columns: strings.Split("figure,>simulated,>real,>agrees from,>to,tolerance,agrees", ",")}
+	head := "figure,simulated,simulated_least,simulated_most,real,low,high,tolerance,agrees"
+	rows := [][]string{strings.Split(head, ",")}
 	verdict := view.Verdict{Mood: view.Good, Text: "The simulation and the real fleet agree."}
 	if !b.Agrees {
 		verdict = view.Verdict{Mood: view.Bad, Text: "The simulation and the real fleet DISAGREE."}
@@ -152,8 +153,8 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 			agrees = "NO"
 		}
 		if r.Name == live.Offered && r.Real < r.Low {
-			verdict.Text += " The real processes asked less than they should, as they did not get the processor in time: " +
-				"run it again on an idle machine, or with less load."
+			verdict.Text += " The real processes asked less than they should, as they did not get the processor " +
+				"in time: run it again on an idle machine, or with less load."
 		}
 		t.Add(name, number(r.Simulated), number(r.Real), number(r.Low), number(r.High), r.Tolerance, agrees)
 		row := []string{r.Name}
@@ -169,9 +170,11 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 	trip := b.Real.RoundTripNs
 	return view.Document{
 		Title: "Simulation and reality",
-		Subtitle: fmt.Sprintf("%s\nRedis: %s; a round trip took %v, one in a hundred %v or more, %s", b.Fleet, b.Redis,
-			time.Duration(trip.P50), time.Duration(trip.P99), service),
-		Facts:    []view.Fact{{Name: "hash", Value: b.Simulated.ScenarioHash}, {Name: "seed", Value: fmt.Sprint(b.Simulated.Seed)}},
+		Subtitle: fmt.Sprintf("%s\nRedis: %s; a round trip took %v, one in a hundred %v or more, %s",
+			b.Fleet, b.Redis, time.Duration(trip.P50), time.Duration(trip.P99), service),
+		Facts: []view.Fact{
+			{Name: "hash", Value: b.Simulated.ScenarioHash}, {Name: "seed", Value: fmt.Sprint(b.Simulated.Seed)},
+		},
 		Verdicts: []view.Verdict{verdict},
 		Sections: []view.Section{{Title: "Figures", Table: &t}},
 		Scenario: scenario,

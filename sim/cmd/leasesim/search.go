@@ -31,7 +31,8 @@ func (p *program) sweepCommand() *cobra.Command {
 	var vary []string
 	var objectives string
 	f := p.simulating("sweep", func(f *shared) error { return f.sweep(vary, objectives) })
-	f.Flags().StringArrayVar(&vary, "vary", nil, "a field and its values, as in policy.target=10ms..1s:log:8; repeatable")
+	f.Flags().StringArrayVar(&vary, "vary", nil,
+		"a field and its values, as in policy.target=10ms..1s:log:8; repeatable")
 	f.Flags().StringVar(&objectives, "objectives", "", "what points are good for, as in "+
 		"admitted_vs_central:max,calls_per_s:min (default false_reject_ratio:min,calls_per_s:min)")
 	return f.Command
@@ -50,7 +51,8 @@ func (f *shared) sweep(vary []string, goals string) error {
 			return fmt.Errorf("%w: --vary: %w", errUsage, err)
 		}
 		if slices.Contains([]string{"seed", "reps", "parallel"}, a.Path) {
-			return fmt.Errorf("%w: --vary %s: all points have the same seeds and replications; use --%s", errUsage, a.Path, a.Path)
+			return fmt.Errorf("%w: --vary %s: all points have the same seeds and replications; use --%s",
+				errUsage, a.Path, a.Path)
 		}
 		axes = append(axes, a)
 	}
@@ -86,12 +88,13 @@ func (f *shared) sweep(vary []string, goals string) error {
 
 // partTargets are the targets that are parts of one, with their flags.
 var partTargets = []struct{ flag, figure, op, help string }{
-	{"false-rejects", "false_reject_ratio", "<=", "at most this `part` is rejected that one central bucket would " +
-		"have admitted (default 0.5% if there is no other target)"},
-	{"admitted", "admitted_vs_central", ">=", "at least this `part` of what one central bucket would have is admitted, as 99%"},
+	{"false-rejects", "false_reject_ratio", "<=", "at most this `part` is rejected that one central bucket " +
+		"would have admitted (default 0.5% if there is no other target)"},
+	{"admitted", "admitted_vs_central", ">=", "at least this `part` of what one central bucket would have is " +
+		"admitted, as 99%"},
 	{"redis-cpu", "redis_cpu", "<=", "at most this `part` of a core is busy, of the busiest shard, as 5%"},
 	{"jain", "jain", ">=", "Jain's index of fairness is at least this `part`, as 99%"},
-	{"worst-share", "worst_share", ">=", "the worst process gets at least this `part` of its fair share, as 95%"},
+	{"worst-share", "worst_share", ">=", "the worst process gets at least this `part` of its share, as 95%"},
 }
 
 // planFlags are what plan has beside the shared flags.
@@ -112,11 +115,11 @@ func (p *program) planCommand() *cobra.Command {
 		flags.TextVar(&o.parts[i], t.flag, sim.Ratio(0), t.help)
 		flags.Lookup(t.flag).DefValue = ""
 	}
-	flags.Float64Var(&o.redisCalls, "redis-calls", 0, "at most so many lease calls per second of the whole fleet")
+	flags.Float64Var(&o.redisCalls, "redis-calls", 0, "at most so many lease calls per second of the fleet")
 	flags.DurationVar(&o.waitP99, "wait-p99", 0, "99 % of the admitted wait at most so long")
 	flags.TextVar(&o.confidence, "confidence", sim.Ratio(0.95), "of the intervals, a `part`")
-	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "policy.overcommit may be up to so many tokens, which weakens "+
-		"the bound by as many (default: the scenario's)")
+	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "policy.overcommit may be up to so many tokens, "+
+		"which weakens the bound by as many (default: the scenario's)")
 	flags.StringSliceVar(&o.mustHold, "stress-must-hold", nil,
 		"the targets must hold under stress too: all, or some of "+strings.Join(search.Stresses, ", "))
 	flags.Lookup("stress-must-hold").NoOptDefVal = "all"

@@ -136,7 +136,8 @@ func (f *shared) validate() error {
 	all.addf(changed("reps") && f.reps < 1, "--reps is %d, must be at least 1", f.reps)
 	all.addf(f.parallel < 0, "--parallel is %d, must be 0 (one per core) or more", f.parallel)
 	all.addf(changed("duration") && f.duration <= 0, "--duration is %v, must be above 0", f.duration)
-	all.addf(!slices.Contains(view.Formats, f.out), "--out is %q, must be one of %s", f.out, strings.Join(view.Formats, ", "))
+	formats := strings.Join(view.Formats, ", ")
+	all.addf(!slices.Contains(view.Formats, f.out), "--out is %q, must be one of %s", f.out, formats)
 	err := checkWritable(f.output)
 	all.addf(err != nil, "--output: %w", err)
 	for _, text := range f.thresholds {
