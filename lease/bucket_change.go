@@ -275,8 +275,6 @@ func (b *Bucket) inspect() State {
 		Exists: true, Config: b.config, Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum(),
 		Epoch: b.epoch, Counter: b.counter, ServerTime: b.clock,
 	}
-	for k := range b.config.Limits {
-		st.Levels[k], st.Next[k] = b.whole(k)
-	}
+	st.Levels, st.Next = b.levels()
 	return st
 }

@@ -76,25 +76,13 @@ func (b *Bucket) available() int64 {
 func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 	active := b.ring.weightSum()
 	*g = Grant{
-		Seq:          rec.seq,
-		Granted:      rec.granted,
-		Waited:       min(rec.granted, r.Waiting),
-		Void:         rec.void,
-		Short:        rec.granted < r.Want,
-		Config:       b.config,
-		Epoch:        b.epoch,
-		Counter:      b.counter,
-		ActiveWeight: active,
-		Contended:    b.now < b.fair.contendedUntil,
-		Expiry:       duration(b.keep - b.now),
-		LeaseMax:     duration(b.leaseMax()),
-		Running:      rec.debit.last,
-		ServerTime:   b.clock,
-		Ledger:       b.ring.ledger(),
+		Seq: rec.seq, Granted: rec.granted, Waited: min(rec.granted, r.Waiting), Void: rec.void,
+		Short: rec.granted < r.Want, Running: rec.debit.last,
+		Config: b.config, Epoch: b.epoch, Counter: b.counter, ServerTime: b.clock,
+		Ledger: b.ring.ledger(), ActiveWeight: active, Contended: b.now < b.fair.contendedUntil,
+		Expiry: duration(b.keep - b.now), LeaseMax: duration(b.leaseMax()),
 	}
-	for k := range b.config.Limits {
-		g.Levels[k], g.Next[k] = b.whole(k)
-	}
+	g.Levels, g.Next = b.levels()
 	if least := max(1, r.Need); rec.granted < least {
 		g.RetryAfter = duration(b.wait(least))
 	}
@@ -125,8 +113,12 @@ func (b *Bucket) waitAt(k int, n int64) int64 {
 	return (missing+sc.Step-1)/sc.Step*sc.Tick - b.rest[k] + max(0, b.frozen-b.now)
 }
 
-// whole is the whole tokens of level k, and the time to one more if nobody draws; 0 if it is full.
-func (b *Bucket) whole(k int) (tokens int64, next time.Duration) {
-	n := b.level[k] / b.scales[k].Unit
-	return n, duration(b.waitAt(k, n+1))
+// levels are the whole tokens of every level, and the time until it has one more if nobody draws; 0
+// where it is full.
+func (b *Bucket) levels() (tokens [LimitsMax]int64, next [LimitsMax]time.Duration) {
+	for k := range b.config.Limits {
+		tokens[k] = b.level[k] / b.scales[k].Unit
+		next[k] = duration(b.waitAt(k, tokens[k]+1))
+	}
+	return tokens, next
 }

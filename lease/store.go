@@ -65,13 +65,7 @@ type Call struct {
 }
 
 // SetUnsent is the Store's: the call has not been sent yet, and why; nil once it has.
-func (c *Call) SetUnsent(why error) {
-	if why == nil {
-		c.unsent.Store(nil)
-		return
-	}
-	c.unsent.Store(&why)
-}
+func (c *Call) SetUnsent(why error) { c.unsent.Store(&why) }
 
 // Unsent says why a call that is under way has not been sent yet: a connection is being opened, or
 // could not be. It is nil where the call was sent, and where the Store does not know. Unlike the
