@@ -2,7 +2,9 @@ package engine
 
 import (
 	"errors"
+	"math"
 	"testing"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -94,6 +96,130 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 		if b.offered != b.centralAdmitted || b.offered != accounted || b.tally.Swapped != 0 {
 			t.Fatalf("%d tokens are asked for, %d admitted, %d rejected, and %d waited for\n%+v", b.offered,
 				b.tally.Admitted, b.tally.FalseRejects, waiting, run.s)
+		}
+	}
+}
+
+// Closed forms: runs whose outcome is known before.
+
+func TestWhatTheLimitHasRoomForIsAdmitted(t *testing.T) {
+	// Given one process with half as many requests as the limit admits, evenly spread,
+	s := scene(t, "duration: 20s, limits: [1000/s], workload: {kind: constant, rate: 500/s}")
+	run := simulate(t, s)
+	// then all of them are admitted, and nothing is lost or rejected,
+	b, f := &run.books, figures(run)
+	if b.offered < 9999 || b.offered > 10_000 || b.tally.Admitted != b.offered || b.centralAdmitted != b.offered {
+		t.Errorf("%d offered, %d admitted, %d by one central bucket; want 10,000 of each", b.offered,
+			b.tally.Admitted, b.centralAdmitted)
+	}
+	if f.Burnt.Mean+f.BoundExceededBy.Mean+f.FalseRejectRatio.Mean+f.SwappedRatio.Mean+f.Degraded.Mean != 0 {
+		t.Errorf("something is burnt, rejected, swapped, degraded or exceeded: %+v", f)
+	}
+	// for about 1/Target calls a second, and at most 2/Target.
+	target := s.Policy.TargetFor(s.Limits).Seconds()
+	if x := f.CallsPerS.Mean; x < 0.5/target || x > 2/target || x != f.RoundTripsPerS.Mean {
+		t.Errorf("%v calls/s of one key take %v round trips/s, 1/Target is %v", x, f.RoundTripsPerS.Mean, 1/target)
+	}
+}
+
+func TestOverloadAdmitsBurstAndRate(t *testing.T) {
+	for _, c := range []struct {
+		rate, burst int64
+		n           int
+	}{{1000, 1000, 1}, {1000, 300, 5}, {20_000, 8000, 10}, {50, 10, 1}} {
+		// Given three times what the limit admits, for ten seconds,
+		limit := lease.PerSecond(c.rate).WithBurst(c.burst)
+		s := scene(t, `duration: 10s, limits: [%v], policy: {fallback: deny}, groups: [{count: %d}],
+			workload: {kind: constant, load: 3}`, limit, c.n)
+		run := simulate(t, s)
+		// then the burst and ten seconds of the rate are admitted, but for three stocks: what is in
+		// the bucket, which the sharing keeps at R*Target (half the burst, if that is less, and a
+		// token at least); what is in the pools, which is meant for a Target and a round trip; and
+		// what did not flow in while the bucket was full on paper, because what had been spent of
+		// the first leases was not reported before a Target was over.
+		most := c.burst + 10*c.rate
+		held := limit.Rate() * (s.Policy.TargetFor(s.Limits) + 2*time.Millisecond).Seconds()
+		stock := 3 * max(1, int64(math.Ceil(held)))
+		if got := run.books.tally.Admitted; got > most || got < most-stock {
+			t.Errorf("%v, %d processes: %d admitted, want %d to %d", limit, c.n, got, most-stock, most)
+		}
+		if x := run.books.audit.ExceededBy(); x != 0 {
+			t.Errorf("%v: the bound is exceeded by %d", limit, x)
+		}
+	}
+}
+
+func TestABurstOfOneIsEnoughForWhoComesInTime(t *testing.T) {
+	// Given a bucket that can hold one token, and a request whenever there is one again,
+	s := scene(t, "duration: 20s, limits: [1/100ms], policy: {fallback: deny}")
+	s.Workload = regularly(102*time.Millisecond, 20*time.Second)
+	run := simulate(t, s)
+	// then each is admitted, and each takes a call.
+	n, admitted, calls := run.books.requests, run.books.tally.Admitted, run.network.calls()
+	if n != 197 || admitted != n || calls != n {
+		t.Errorf("%d of %d are admitted, with %d calls", admitted, n, calls)
+	}
+}
+
+func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
+	// Given a request every half millisecond and a bucket that makes a token in one, the first of
+	// them at 0,
+	for _, end := range []time.Duration{time.Second, 1234500 * time.Microsecond, 3 * time.Second} {
+		s := scene(t, "duration: %v, limits: [1000/s burst 100], rivals: [central]", end)
+		s.Workload = regularly(500*time.Microsecond, end)
+		run := simulate(t, s)
+		// then what it has admitted by the last one is the burst and a token for each whole
+		// millisecond.
+		last := end - 500*time.Microsecond
+		want := 100 + int64(last/time.Millisecond)
+		rival := run.books.rivals[0].tally
+		if run.books.centralAdmitted != want || rival.Admitted != want {
+			t.Errorf("%v: %d are admitted, %d by the rival of that name, want %d", end, run.books.centralAdmitted,
+				rival.Admitted, want)
+		}
+		if rival.FalseRejects != 0 || rival.Swapped != 0 {
+			t.Errorf("%v: the rival central rejects %d falsely and swaps %d", end, rival.FalseRejects, rival.Swapped)
+		}
+	}
+}
+
+func TestTheFirstRequestWaitsForARoundTripAndTheService(t *testing.T) {
+	for _, c := range []struct{ trip, service time.Duration }{{time.Millisecond, 15 * time.Microsecond},
+		{40 * time.Millisecond, 0}, {10 * time.Microsecond, 100 * time.Microsecond}} {
+		// The service time is no constant, of which 0 would be the default.
+		s := scene(t, `duration: 1s, limits: [100/s], call_timeout: 1s, network: {round_trip: %v},
+			redis: {service_time: "uniform(%v,%v)"}`, c.trip, c.service, c.service)
+		s.Workload = regularly(time.Hour, 1)
+		run := simulate(t, s)
+		want, got := float64(c.trip+c.service)/1e6, figures(run).WaitMsMax.Mean
+		if math.Abs(got-want) > want/1000 || run.books.tally.Admitted != 1 { // the histogram has three digits
+			t.Errorf("round trip %v, service %v: the wait is %v ms, want %v", c.trip, c.service, got, want)
+		}
+	}
+}
+
+func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
+	// Given Poisson arrivals in one process who wait in line for a bucket of one token, which is an
+	// M/D/1 queue, first in first out: the next is served 1/R after the one before, or at once
+	// where nobody was for so long,
+	const rate, runs = 10, 8
+	for _, load := range []float64{0.3, 0.6, 0.8}[:3/min(testkit.Slowdown, 3)] {
+		sum, squares := 0.0, 0.0
+		for seed := range runs {
+			run := simulate(t, scene(t, `duration: 1h, seed: %d, limits: [%d/s burst 1],
+				workload: {verb: wait, load: %v, deadline: 1h}, network: {round_trip: 2us}, redis: {service_time: 1us}`,
+				seed+100, rate, load))
+			mean := run.books.waits.Mean().Seconds()
+			sum += mean
+			squares += mean * mean
+		}
+		// then the mean wait is Pollaczek's and Khinchine's, within four standard errors and the
+		// 0.1 ms by which a call may come late.
+		mean := sum / runs
+		want := load / (2 * rate * (1 - load))
+		slack := 4*math.Sqrt((squares/runs-mean*mean)/(runs-1)) + 1e-4
+		if math.Abs(mean-want) > slack || slack > want/5 {
+			t.Errorf("load %v: the mean wait is %.4f s, want %.4f +- %.4f", load, mean, want, slack)
 		}
 	}
 }
