@@ -84,8 +84,7 @@ func TestADeadlineThatCanBeMetIsMet(t *testing.T) {
 		}},
 	} {
 		bubbleOf(t, name, func(t *world) {
-			l := c.given(t)
-			d, err := waitFor(t, l, c.deadline, 1)
+			d, err := waitFor(t, c.given(t), c.deadline, 1)
 			check(t, err == nil, "%v after %v; the bucket has %d", err, d, t.state("k").Levels[0])
 		})
 	}

@@ -216,8 +216,7 @@ func TestATwinLeadsToANewID(t *testing.T) {
 		// It keeps that id when the key has left and comes back, for the twin is still there.
 		time.Sleep(time.Minute)
 		l.Allow("k")
-		got := t.last().Holder
-		check(t, got == id, "the id was %q and is %q", id, got)
+		equal(t, t.last().Holder, id, "is the id")
 	})
 }
 

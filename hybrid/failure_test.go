@@ -17,7 +17,6 @@ import (
 // spoil makes every call for key fail until heal: on Redis by a value of another type in the
 // bucket's place.
 func (t *world) spoil(key string) {
-	t.Helper()
 	if t.rdb != nil {
 		noErr(t, t.rdb.Set(t.Context(), "yuzhi:{"+key+"}", "not a bucket", time.Hour).Err())
 		return
@@ -31,13 +30,11 @@ func (t *world) spoil(key string) {
 }
 
 func (t *world) heal(key string) {
-	t.Helper()
 	t.setJudge(nil)
 	t.del("yuzhi:{" + key + "}")
 }
 
 func (t *world) del(keys ...string) {
-	t.Helper()
 	if t.rdb != nil {
 		noErr(t, t.rdb.Del(t.Context(), keys...).Err())
 	}

@@ -117,18 +117,16 @@ func TestManyKeysComeAndRestAndComeBack(t *testing.T) {
 			must(t, l.Allow(name(i)), "%d: denied", i)
 		}
 		time.Sleep(5 * time.Second)
-		st := l.Stats()
-		must(t, st.Keys == n && st.InUse == 0, "%+v", st)
+		must(t, l.Stats().Keys == n && l.Stats().InUse == 0, "%+v", l.Stats())
 		for i, k := range keys {
 			must(t, k.Allow() && l.Allow(name(i)) && !k.Allow(), "%d: not three admitted in all", i)
 		}
-		st = l.Stats()
-		check(t, st.Keys == n && st.Admitted == 3*n, "%+v", st)
+		check(t, l.Stats().Keys == n && l.Stats().Admitted == 3*n, "%+v", l.Stats())
 		time.Sleep(59 * time.Minute) // the time to fill is an hour
 		equal(t, l.Stats().Keys, n, "keys")
 		denied := l.Stats().Denied
 		time.Sleep(time.Hour)
-		st = l.Stats()
+		st := l.Stats()
 		check(t, st.Keys == 0 && st.Admitted == 3*n && st.Denied == denied, "%+v, denied before: %d", st, denied)
 		equal(t, admits(20, 0, keys[0].Allow), 3, "admitted after the eviction")
 	})
@@ -244,8 +242,7 @@ func TestPeerAnExpiredKeyLeavesNothingBehind(t *testing.T) {
 		for _, key := range []string{"asked", "refunded", "waited for", "set"} {
 			check(t, !t.remembers(key), "%q is remembered", key)
 		}
-		keys := t.redisKeys()
-		check(t, len(keys) == 0, "Redis has %v", keys)
+		check(t, len(t.redisKeys()) == 0, "Redis has %v", t.redisKeys())
 		// Who comes finds what a first comer finds.
 		l := t.process(limit)
 		check(t, l.AllowN("asked", 500), "a forgotten bucket is not full: %+v", l.Stats())

@@ -200,10 +200,8 @@ func TestPeerAChangeKeepsWhatWasUsed(t *testing.T) {
 			}
 			r, err := l.Peek(t.Context(), key)
 			check(t, err == nil && r.Remaining == c.left, "%+v: %+v, %v", c, r, err)
-			n := drain(l, key)
-			check(t, n == c.left, "%+v: %d left", c, n)
-			n = t.left(key, hourly)
-			check(t, n == 0, "%+v: another process finds %d more", c, n)
+			equal(t, drain(l, key), c.left, "left: "+key)
+			equal(t, t.left(key, hourly), 0, "more for another process: "+key)
 		}
 	})
 }

@@ -149,8 +149,7 @@ func TestAnyBytesAreAKeyAndQuotedInLogs(t *testing.T) {
 			strings.Repeat("x", 10_000), strings.Repeat("x", 10_001)}
 		l, out := t.logging(t, denying, hybrid.PerHour(2))
 		for _, key := range keys {
-			two := l.Allow(key) && l.Key(key).Allow() && !l.Allow(key)
-			check(t, two, "%.20q does not have a burst of its own", key)
+			check(t, l.Allow(key) && l.Key(key).Allow() && !l.Allow(key), "%.20q has not 2 of its own", key)
 		}
 		time.Sleep(2 * ttl)
 		t.every(away)
