@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
@@ -50,30 +51,20 @@ func main() {
 `
 	program = strings.Replace(program, "CODE", strings.TrimSpace(goCode(plain))+",\n"+strings.TrimSpace(goCode(odd)), 1)
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	file, overlay := filepath.Join(t.TempDir(), "main.go"), filepath.Join(t.TempDir(), "overlay.json")
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "pasted", "main.go"): file}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	for path, text := range map[string]string{file: program, overlay: string(replace)} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	run := exec.Command("go", "run", "-overlay", overlay, "./pasted")
 	run.Dir = root
 	out, err := run.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s\n%s", err, out, program)
-	}
+	testkit.Must(t, err == nil, "%v\n%s\n%s", err, out, program)
 	// then it is what was simulated.
 	for i, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
 		want, err := json.Marshal([]any{all[i].Limits, all[i].Policy})
-		if err != nil || line != string(want) {
-			t.Errorf("%v: the code declares\n%s, want\n%s", err, line, want)
-		}
+		testkit.Check(t, err == nil && line == string(want), "%v: the code declares\n%s, want\n%s", err, line, want)
 	}
 }

@@ -270,12 +270,6 @@ func TestAnInterruptedPlanShowsWhatTheSearchHadSeen(t *testing.T) {
 	}
 }
 
-func TestARunThatFailsEndsThePlan(t *testing.T) {
-	w, broken := failing(2 * time.Second)
-	_, err := ask(t, w, Question{Scenario: fleet()})
-	testkit.Check(t, errors.Is(err, broken), "%v", err)
-}
-
 func TestBadQuestionsAreRefusedBeforeAnythingRuns(t *testing.T) {
 	w := &world{before: func(sim.Scenario) error { t.Error("something ran"); return nil }}
 	invalid := fleet()

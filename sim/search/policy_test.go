@@ -41,13 +41,12 @@ func TestTheGridFillsTheSpace(t *testing.T) {
 		}
 	}
 	// and with each TTL that two call timeouts leave.
-	for _, ttl := range []time.Duration{4 * time.Second / 2, 16 * time.Second / 2} {
-		has := slices.ContainsFunc(all, func(p lease.Policy) bool { return p.TTL == ttl })
-		testkit.Check(t, has || ttl == 2*time.Second, "no TTL of %v", ttl)
+	for _, ttl := range ttls {
+		longest := lease.Policy{Target: 2 * time.Second, TTL: ttl * 2 * time.Second, Fallback: s.Policy.Fallback}
+		testkit.Check(t, slices.Contains(all, longest), "no TTL of %d targets", ttl)
 	}
 	for _, p := range all {
-		multiple := float64(p.TTL) / float64(p.Target)
-		testkit.Check(t, multiple == 4 || multiple == 16 || p.TTL == 200*time.Millisecond, "%+v", p)
+		testkit.Check(t, p.TTL == 4*p.Target || p.TTL == 16*p.Target || p.TTL == 200*time.Millisecond, "%+v", p)
 	}
 }
 

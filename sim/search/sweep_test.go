@@ -184,10 +184,15 @@ func TestAnInterruptedSweepKeepsWhatHasFinished(t *testing.T) {
 	testkit.Check(t, slices.Equal(told, []string{"sweep1/6", "sweep2/6"}), "progress %q", told)
 }
 
-func TestARunThatFailsEndsTheSweepAndNamesThePoint(t *testing.T) {
+func TestARunThatFailsEndsASweepOrAPlanAndIsNamed(t *testing.T) {
 	w, broken := failing(20 * time.Millisecond)
-	_, err := Lab{Run: w.run, Parallel: 1}.Sweep(t.Context(), fleet(), axes(t, "policy.target=10ms..60ms:lin:6"), nil)
+	l := Lab{Run: w.run, Parallel: 1}
+	_, err := l.Sweep(t.Context(), fleet(), axes(t, "policy.target=10ms..60ms:lin:6"), nil)
 	testkit.Check(t, errors.Is(err, broken) && strings.Contains(err.Error(), "policy.target=20ms"), "%v", err)
+	own := fleet()
+	own.Policy.Target = 20 * time.Millisecond
+	_, err = l.Plan(t.Context(), Question{Scenario: own})
+	testkit.Check(t, errors.Is(err, broken) && strings.Contains(err.Error(), "{20ms 200ms 0}"), "%v", err)
 }
 
 func TestWhatCannotBeAGridIsToldBeforeAnythingRuns(t *testing.T) {
