@@ -1,10 +1,11 @@
 package redisbucket
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -217,9 +219,7 @@ func FuzzWire(f *testing.F) {
 			return storeOver(t, redis.NewClient(&redis.Options{
 				Addr: "127.0.0.1:1", Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1,
 				DialerRetries: 1,
-				Dialer: func(context.Context, string, string) (net.Conn, error) {
-					return &scripted{wire: wire}, nil
-				},
+				Dialer:        func(context.Context, string, string) (net.Conn, error) { return answers(wire), nil },
 			}))
 		}
 		r := request(7) // which asks for little, so that a grant that is too large is easily met
@@ -248,35 +248,23 @@ func checkTyped(t *testing.T, err error, with any) {
 	testkit.Must(t, reflect.ValueOf(with).IsZero(), "an error came with %+v", with)
 }
 
-// scripted is a connection whose peer refuses the handshake, as old servers do, and answers the
-// first script call with wire and then nothing more.
-type scripted struct {
-	net.Conn
-	wire   []byte
-	answer []byte
+// answers is a peer that refuses the handshake, as old servers do, answers the first script call
+// with wire, and goes.
+func answers(wire []byte) net.Conn {
+	client, server := net.Pipe()
+	go func() {
+		defer server.Close()
+		for r := bufio.NewReader(server); ; {
+			command, err := proto.Read(r)
+			if err != nil {
+				return
+			}
+			if strings.Contains(strings.ToLower(command), "\nevalsha\r") {
+				_, _ = server.Write(wire)
+				return
+			}
+			_, _ = io.WriteString(server, "-ERR unknown command\r\n")
+		}
+	}()
+	return client
 }
-
-func (c *scripted) Write(p []byte) (int, error) {
-	if bytes.Contains(bytes.ToLower(p), []byte("evalsha")) || bytes.Contains(p, []byte("redis.call")) {
-		c.answer, c.wire = append(c.answer, c.wire...), nil
-	} else {
-		c.answer = append(c.answer, "-ERR unknown command\r\n"...)
-	}
-	return len(p), nil
-}
-
-func (c *scripted) Read(p []byte) (int, error) {
-	if len(c.answer) == 0 {
-		return 0, net.ErrClosed // the peer has gone
-	}
-	n := copy(p, c.answer)
-	c.answer = c.answer[n:]
-	return n, nil
-}
-
-func (*scripted) Close() error                     { return nil }
-func (*scripted) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (*scripted) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (*scripted) SetDeadline(time.Time) error      { return nil }
-func (*scripted) SetReadDeadline(time.Time) error  { return nil }
-func (*scripted) SetWriteDeadline(time.Time) error { return nil }

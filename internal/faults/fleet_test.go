@@ -142,9 +142,8 @@ func (f *fleet) warm() {
 func (f *fleet) shutdown() {
 	f.t.Helper()
 	for _, l := range f.limiters {
-		if err := l.Shutdown(f.t.Context()); err != nil {
-			f.t.Error(err)
-		}
+		err := l.Shutdown(f.t.Context())
+		testkit.Check(f.t, err == nil, "%v", err)
 	}
 }
 

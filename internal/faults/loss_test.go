@@ -146,46 +146,44 @@ func TestRow13ARestartFromTheAppendOnlyFileUnderLoadContinues(t *testing.T) {
 // TestWhatAKilledServerStillKnows: 100 tokens an hour; 40 are spent, a snapshot is taken, 30 more
 // are spent, and then the server is killed and starts again. One central bucket would have 30 left.
 func TestWhatAKilledServerStillKnows(t *testing.T) {
-	t.Parallel()
+	const knower, newcomer = 0, 1
 	const nothing, whatIsLeft, whatTheSnapshotHas, everything = 0, 1, 2, 3
-	for _, c := range []struct {
-		name  string
-		args  []string
-		finds [2]int // a process that knew the bucket and asks first, and one that never did
-	}{
+	type story struct {
+		args       []string
+		snapshot   bool
+		who, finds int // asks first
+	}
+	each(t, map[string]story{
 		// The file has everything that was answered.
-		{"append-only file, fsync everysec", everySecond, [2]int{whatIsLeft, whatIsLeft}},
+		"append-only file, one that knew asks first": {everySecond, false, knower, whatIsLeft},
+		"append-only file, a newcomer asks first":    {everySecond, false, newcomer, whatIsLeft},
 		// The snapshot is older: what was granted since is there again, unless somebody proves that it
 		// was. Then the bucket starts empty.
-		{"snapshots only", nil, [2]int{nothing, whatTheSnapshotHas}},
+		"snapshots only, one that knew asks first": {nil, true, knower, nothing},
+		"snapshots only, a newcomer asks first":    {nil, true, newcomer, whatTheSnapshotHas},
 		// Without either, it is a new bucket, or one that starts empty.
-		{"nothing", nil, [2]int{nothing, everything}},
-	} {
-		for who, first := range []string{"one that knew asks first", "a newcomer asks first"} {
-			t.Run(c.name+", "+first, func(t *testing.T) {
-				t.Parallel()
-				server := start(t, c.args...)
-				f := server.fleet(2, patient(hourly, denying))
-				f.spendAndSettle(0, 40)
-				found := [4]int64{everything: hourly.Tokens, whatTheSnapshotHas: f.state(key).Levels[0]}
-				if c.name == "snapshots only" {
-					server.do("SAVE")
-				}
-				f.spendAndSettle(0, 30)
-				found[whatIsLeft] = f.state(key).Levels[0]
-				if c.args != nil {
-					server.awaitInfo("persistence", "aof_buffer_length:0")
-				}
-				// when the server is killed and starts again,
-				server.Restart(t)
-				// then the first to ask finds what the server still knows,
-				want := found[c.finds[who]]
-				f.takeAll(who, want)
-				// and (1) holds but for what the server forgot and nobody proved.
-				f.checkBound(key, hourly, max(0, want-found[whatIsLeft]))
-			})
+		"nothing, one that knew asks first": {nil, false, knower, nothing},
+		"nothing, a newcomer asks first":    {nil, false, newcomer, everything},
+	}, func(t *testing.T, c story) {
+		server := start(t, c.args...)
+		f := server.fleet(2, patient(hourly, denying))
+		f.spendAndSettle(0, 40)
+		found := [4]int64{everything: hourly.Tokens, whatTheSnapshotHas: f.state(key).Levels[0]}
+		if c.snapshot {
+			server.do("SAVE")
 		}
-	}
+		f.spendAndSettle(0, 30)
+		found[whatIsLeft] = f.state(key).Levels[0]
+		if c.args != nil {
+			server.awaitInfo("persistence", "aof_buffer_length:0")
+		}
+		// when the server is killed and starts again,
+		server.Restart(t)
+		// then the first to ask finds what the server still knows,
+		f.takeAll(c.who, found[c.finds])
+		// and (1) holds but for what the server forgot and nobody proved.
+		f.checkBound(key, hourly, max(0, found[c.finds]-found[whatIsLeft]))
+	})
 }
 
 // TestRow16AReplicaThatLaggedIsProvedSoByTheCallCounter: 100 tokens an hour; 40 are spent, the
