@@ -99,7 +99,7 @@ func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int6
 		e.failLocked(now, cmp.Or(c.Err, errForeign))
 	}
 	e.tellEndedLocked()
-	e.wake(e.leaving || e.client.HasWaiters())
+	e.Wake(e.leaving || e.client.HasWaiters())
 	return granted
 }
 
@@ -116,7 +116,7 @@ func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
 	}
 	e.failLocked(now, err)
 	e.tellEndedLocked()
-	e.wake(e.leaving || e.client.HasWaiters())
+	e.Wake(e.leaving || e.client.HasWaiters())
 }
 
 // acceptLocked takes in the reply to c, if it is the first one to the open call.

@@ -31,21 +31,15 @@ type Config struct {
 	// Version is the deploy half of the configuration's version: across processes the highest one
 	// wins, so raise it when Limits change.
 	Version int64
-	// Policy tunes leasing.
-	Policy lease.Policy
-	// CallTimeout is the longest that a method without a context waits. 0 means 100 ms.
-	CallTimeout time.Duration
+	Policy      lease.Policy  // tunes leasing
+	CallTimeout time.Duration // the longest that a method without a context waits; 0 means 100 ms
 	// KeysMax bounds the table of keys; at the bound the longest idle ones leave. 0 means
 	// 1,048,576. A key longer than 1 KiB (lease.KeyMax) is kept as its SHA-256.
-	KeysMax int
-	// Clock is for tests; nil means the system's.
-	Clock clock.Clock
-	// InstanceID is a label for this process in the store; random bits are appended.
-	InstanceID string
-	// Logger gets what an operator should know; nil discards. Its handler may not use the Limiter.
-	Logger *slog.Logger
-	// Events are called as things happen.
-	Events Events
+	KeysMax    int
+	Clock      clock.Clock  // for tests; nil means the system's
+	InstanceID string       // a label for this process in the store; random bits are appended
+	Logger     *slog.Logger // gets what an operator should know; it may not use the Limiter; nil discards
+	Events     Events       // called as things happen
 }
 
 // Events are hooks. A nil one costs nothing. Where no request is at hand, a key longer than
@@ -105,26 +99,18 @@ func (c Config) withDefaults() Config {
 
 // The names of package lease that most programs need, so that they import this package alone.
 type (
-	// Limit is Tokens per Per, with Burst.
-	Limit = lease.Limit
-	// Policy tunes leasing. The zero value is a good default.
-	Policy = lease.Policy
-	// ColdStart is what is answered before the first reply.
-	ColdStart = lease.ColdStart
-	// Fallback is what decides while the store is away.
-	Fallback = lease.Fallback
-	// Source is what a decision rests on.
-	Source = lease.Source
+	Limit     = lease.Limit     // Tokens per Per, with Burst
+	Policy    = lease.Policy    // how to lease; the zero value is a good default
+	ColdStart = lease.ColdStart // what is answered before the first reply
+	Fallback  = lease.Fallback  // what decides while the store is away
+	Source    = lease.Source    // what a decision rests on
 )
 
 // The constants of Source and of Policy.
 const (
-	// SourceLocal: tokens that this process held, or what it last heard of the bucket.
-	SourceLocal = lease.SourceLocal
-	// SourceStore: the answer of a lease call made for this request.
-	SourceStore = lease.SourceStore
-	// SourceFallback: Policy.Fallback or Policy.ColdStart, because the store did not answer.
-	SourceFallback = lease.SourceFallback
+	SourceLocal    = lease.SourceLocal    // tokens that this process held, or what it last heard
+	SourceStore    = lease.SourceStore    // the answer of a lease call made for this request
+	SourceFallback = lease.SourceFallback // Policy.Fallback or ColdStart: the store did not answer
 
 	ColdStartDeny      = lease.ColdStartDeny
 	ColdStartAllow     = lease.ColdStartAllow

@@ -61,7 +61,7 @@ func (e *entry) refund(n int64) bool {
 		return false
 	}
 	e.client.Refund(min(n, e.client.Capacity()))
-	e.wake(false)
+	e.Wake(false)
 	return true
 }
 
@@ -201,7 +201,7 @@ func (l *Limiter) follow(key string, st lease.State) {
 	}
 	e.client.BucketChanged(st.Config.Capacity())
 	e.heardAt = 0
-	e.wake(true)
+	e.Wake(true)
 }
 
 // beginReset gives back what is held, with a call that is made now, and returns when that has
@@ -217,7 +217,7 @@ func (e *entry) beginReset(ctx context.Context) {
 		}
 		ended := e.endings
 		if e.flight == nil {
-			e.wake(true)
+			e.Wake(true)
 		}
 		e.mu.Unlock()
 		select {
@@ -232,7 +232,7 @@ func (e *entry) endReset() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.client.EndReset()
-	e.wake(e.client.HasWaiters())
+	e.Wake(e.client.HasWaiters())
 }
 
 // askCapacity asks the store, at most once a T, whether a request above the burst that is known

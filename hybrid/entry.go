@@ -92,7 +92,7 @@ func (l *Limiter) rouse(s *slot, c lease.Config) *entry {
 	case have == e && l.state.Load() != stateOpen:
 		e.close() // Close or Shutdown may have come too early to see it
 	case have == e:
-		e.wake(false) // so that it goes to rest even if it never needs a call
+		e.Wake(false) // so that it goes to rest even if it never needs a call
 	}
 	return have
 }
@@ -137,14 +137,7 @@ func (e *entry) take(n int64) bool {
 // low starts a prefetch.
 func (e *entry) low() {
 	e.client.Low()
-	e.wake(false)
-}
-
-// wake has the scheduler ask e soon, urgently where somebody waits. It needs no lock.
-func (e *entry) wake(urgent bool) {
-	if !e.woken.Swap(true) || urgent {
-		e.l.scheduler.add(e, urgent)
-	}
+	e.Wake(false)
 }
 
 // poll asks the client whether a call is due, and when to ask again at the latest.
@@ -228,8 +221,13 @@ func (e *entry) endLocked() {
 // Now implements lease.Host.
 func (e *entry) Now() clock.Instant { return e.l.cfg.Clock.Now() }
 
-// Wake implements lease.Host.
-func (e *entry) Wake(urgent bool) { e.wake(urgent) }
+// Wake implements lease.Host: it has the scheduler ask e soon, urgently where somebody waits. It
+// needs no lock.
+func (e *entry) Wake(urgent bool) {
+	if !e.woken.Swap(true) || urgent {
+		e.l.scheduler.add(e, urgent)
+	}
+}
 
 // Shut implements lease.Host with a timer of the entry's own, as the scheduler may be busy when the
 // time has come. It is for Allow, which does not read the clock.
@@ -248,11 +246,9 @@ func (e *entry) Shut(until clock.Instant) {
 	}
 }
 
-// Handed implements lease.Host.
+// Handed and Forfeited implement lease.Host.
 func (e *entry) Handed(*lease.Waiter, int64, lease.Origin) {}
-
-// Forfeited implements lease.Host.
-func (e *entry) Forfeited(*lease.Waiter) {}
+func (e *entry) Forfeited(*lease.Waiter)                   {}
 
 // Settled implements lease.Host.
 func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {

@@ -168,7 +168,7 @@ func (l *Limiter) drop(s *slot, e *entry) bool {
 		e.endLocked()
 		l.keys.idle.leave(s)
 		s.entry.Store(nil) // a Key may keep the name, which is part of the slot, but not the entry
-		e.wake(false)      // the scheduler forgets it too
+		e.Wake(false)      // the scheduler forgets it too
 	}
 	l.keys.remove(s)
 	return true

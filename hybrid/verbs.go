@@ -151,21 +151,14 @@ func (k *Key) WaitN(ctx context.Context, n int64) error {
 // 8.11): a process denies until it asks again, although the bucket, and so Peek, may have tokens
 // again.
 type Result struct {
-	// OK: the request is admitted.
-	OK bool
-	// Limit is the binding one: the one with the least left of its burst, or, for a denial, the
-	// longest wait.
-	Limit Limit
-	// Remaining is what this process holds plus what the bucket had at the last reply, at most
-	// Burst.
-	Remaining int64
+	OK        bool  // the request is admitted
+	Limit     Limit // the one with the least left of its burst, or, for a denial, the longest wait
+	Remaining int64 // what this process holds plus what the bucket had at the last reply, at most Burst
 	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a
 	// denial. Without the store it is when the local share has them, or else a CallTimeout.
 	RetryAfter time.Duration
-	// ResetAfter is the time until Remaining is Burst, if nobody draws.
-	ResetAfter time.Duration
-	// Source says what the decision rests on.
-	Source Source
+	ResetAfter time.Duration // until Remaining is Burst, if nobody draws
+	Source     Source        // what the decision rests on
 }
 
 // resultOf is a decision with what the process can tell about the key.
