@@ -55,6 +55,8 @@ type trial struct {
 	scenario sim.Scenario
 	report   *sim.Report // nil until it has run
 
+	values []string // of a sweep, one of each axis
+
 	// Of a plan:
 	changes int // 0 for the scenario's own policy, 1 for another
 	targets []Threshold

@@ -76,31 +76,29 @@ func (r *SweepReport) Label(p *Point) string {
 // errors before anything runs; a point at which the scenario is not valid is a point that says so.
 // When ctx ends, the points that have finished are kept, and the error wraps sim.ErrInterrupted.
 func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, goals []Objective) (SweepReport, error) {
-	points, scenarios, err := grid(s, axes)
+	trials, err := grid(s, axes)
 	if err != nil {
 		return SweepReport{}, err
 	}
 	if goals == nil {
 		goals = DefaultObjectives()
 	}
-	r := SweepReport{
-		SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes, Objectives: goals, Points: points,
-	}
-	trials := make([]*trial, len(points))
+	r := SweepReport{SchemaVersion: SweepVersion, Asked: askedOf(s), Axes: axes, Objectives: goals}
 	var valid []*trial
-	for i := range points {
-		trials[i] = &trial{name: r.Label(&points[i]), scenario: scenarios[i]}
-		if points[i].Invalid == "" {
-			valid = append(valid, trials[i])
+	for _, t := range trials {
+		p := Point{Values: t.values, ScenarioHash: t.scenario.Hash(), Invalid: whyInvalid(t.scenario)}
+		if t.name = r.Label(&p); p.Invalid == "" {
+			valid = append(valid, t)
 		}
+		r.Points = append(r.Points, p)
 	}
 	w := l.begin()
 	finished, err := w.simulate(ctx, "sweep", valid)
-	r.Finished, r.Invalid = len(finished), len(points)-len(valid)
+	r.Finished, r.Invalid = len(finished), len(trials)-len(valid)
 	r.Confidence, r.Machine = w.confidence, w.machine
 	for i, t := range trials {
 		if t.report != nil {
-			points[i].Figures = &t.report.Figures
+			r.Points[i].Figures = &t.report.Figures
 		}
 	}
 	r.compare()
@@ -131,42 +129,38 @@ func (r *SweepReport) compare() {
 	}
 }
 
-// grid is every combination of the axes' values, and what s becomes there.
-func grid(s sim.Scenario, axes []Axis) (points []Point, scenarios []sim.Scenario, err error) {
+// grid is s with every combination of the axes' values.
+func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 	size, counts := 1, make([]string, len(axes))
 	for i, a := range axes {
 		if slices.ContainsFunc(axes[:i], func(other Axis) bool { return other.Path == a.Path }) {
-			return nil, nil, fmt.Errorf("%w: %s varies twice", ErrGrid, a.Path)
+			return nil, fmt.Errorf("%w: %s varies twice", ErrGrid, a.Path)
 		}
 		counts[i] = strconv.Itoa(len(a.Values))
 		size = min(size*len(a.Values), PointsMax+1) // it must not wrap around
 	}
 	switch {
 	case len(axes) == 0:
-		return nil, nil, fmt.Errorf("%w: nothing varies", ErrGrid)
+		return nil, fmt.Errorf("%w: nothing varies", ErrGrid)
 	case size > PointsMax:
-		return nil, nil, fmt.Errorf("%w: %s points are too many, must be at most %d",
+		return nil, fmt.Errorf("%w: %s points are too many, must be at most %d",
 			ErrGrid, strings.Join(counts, " x "), PointsMax)
 	}
-	points, scenarios = []Point{{}}, []sim.Scenario{s}
+	points := []*trial{{scenario: s}}
 	for _, a := range axes {
-		coarse, before := points, scenarios
-		points, scenarios = nil, nil
-		for i, p := range coarse {
+		var finer []*trial
+		for _, p := range points {
 			for _, v := range a.Values {
-				one := before[i]
-				if err := scenfile.Set(&one, a.Path+"="+v); err != nil {
-					return nil, nil, fmt.Errorf("%w %s=%s: %w", ErrAxis, a.Path, v, err)
+				one := &trial{scenario: p.scenario, values: append(slices.Clip(p.values), v)}
+				if err := scenfile.Set(&one.scenario, a.Path+"="+v); err != nil {
+					return nil, fmt.Errorf("%w %s=%s: %w", ErrAxis, a.Path, v, err)
 				}
-				points = append(points, Point{Values: append(slices.Clip(p.Values), v)})
-				scenarios = append(scenarios, one)
+				finer = append(finer, one)
 			}
 		}
+		points = finer
 	}
-	for i, one := range scenarios {
-		points[i].ScenarioHash, points[i].Invalid = one.Hash(), whyInvalid(one)
-	}
-	return points, scenarios, nil
+	return points, nil
 }
 
 // whyInvalid says in a line why s cannot run; it is empty if s can.
