@@ -224,18 +224,23 @@ func (b *Bucket) Configure(clock int64, op Op, c Config) (st State, err error) {
 	saved := *b
 	b.settle(clock)
 	changed, err := b.execute(clock, op, c)
-	if err == nil {
-		st = b.inspect()
-		st.Changed = changed
-	}
 	if changed {
 		b.remember()
-	} else {
+	}
+	if b.exists && err == nil {
+		st = State{
+			Exists: true, Changed: changed, Config: b.config, Epoch: b.epoch, Counter: b.counter,
+			ServerTime: b.clock, Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum(),
+		}
+		st.Levels, st.Next = b.levels()
+	}
+	if !changed {
 		*b = saved
 	}
 	return st, err
 }
 
+// execute does op on a settled bucket, and says whether that changed anything.
 func (b *Bucket) execute(clock int64, op Op, c Config) (changed bool, err error) {
 	switch op {
 	case OpSet, OpSetIfAbsent:
@@ -265,16 +270,4 @@ func (b *Bucket) execute(clock int64, op Op, c Config) (changed bool, err error)
 	}
 	b.clip()
 	return true, nil
-}
-
-func (b *Bucket) inspect() State {
-	if !b.exists {
-		return State{}
-	}
-	st := State{
-		Exists: true, Config: b.config, Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum(),
-		Epoch: b.epoch, Counter: b.counter, ServerTime: b.clock,
-	}
-	st.Levels, st.Next = b.levels()
-	return st
 }
