@@ -78,9 +78,9 @@ func (c *Skewed) Step(d time.Duration) {
 	c.shift = saturate(c.shift, d)
 }
 
-// Set replaces the skew from now on. What has been gained so far and past steps stay; pending timers
-// follow the new rate for what is left of them. The reading jumps at once by the difference of the
-// offsets. It panics if s.DriftPPM is out of range.
+// Set replaces the skew from now on. What has been gained so far and past steps stay; pending
+// timers follow the new rate for what is left of them. The reading jumps at once by the difference
+// of the offsets. It panics if s.DriftPPM is out of range.
 func (c *Skewed) Set(s Skew) {
 	s.check()
 	c.mu.Lock()

@@ -220,8 +220,8 @@ func TestRow15OutOfMemoryUnderLoadDeniesAndRecovers(t *testing.T) {
 	f.checkBound(key, busy, 0)
 }
 
-// damages are what somebody else may write over a bucket, by names that can be keys. (What each number
-// of a bucket must be: TestDamagedStateIsAnErrorAndIsNotTouched in redisbucket.)
+// damages are what somebody else may write over a bucket, by names that can be keys. (What each
+// number of a bucket must be: TestDamagedStateIsAnErrorAndIsNotTouched in redisbucket.)
 var damages = map[string]func(s *site, bucket, stored string){
 	"damaged-WRONGTYPE-hash": func(s *site, bucket, _ string) {
 		s.do("DEL", bucket)

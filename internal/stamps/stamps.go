@@ -22,7 +22,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
 
-// Now reads CLOCK_MONOTONIC, which all processes of one machine share, in nanoseconds, rounded down.
+// Now reads CLOCK_MONOTONIC, which all processes of one machine share, in nanoseconds rounded down.
 // So a Now before an admission is not later than it, and a Now after it, plus one, is not earlier.
 func Now() int64 {
 	var ts unix.Timespec

@@ -15,8 +15,8 @@ import (
 // windows that end there (unrolling the recursion gives a sum from the last moment it was empty),
 // so the promise (1) holds for every window if and only if X never exceeds Burst + Overcommit.
 //
-// X is an exact 128-bit integer in units of 1/Per tokens. Make one with NewMeter. One goroutine at a
-// time.
+// X is an exact 128-bit integer in units of 1/Per tokens. Make one with NewMeter. One goroutine at
+// a time.
 type Meter struct {
 	bound   Bound
 	rate    rate

@@ -17,10 +17,10 @@ import (
 var ErrNotConserved = errors.New("sim: tokens lost or forged")
 
 // books record what is asked and decided. They hold every admission against the promise, compare
-// the fleet with one central bucket and with its rivals, and follow every token from the bucket that
-// granted it to where it ended. At the end of a run, a holder has accepted what a bucket granted to
-// it in that call, and once; what it accepted was admitted, returned, burnt or is held; and what
-// holders admitted went to requests.
+// the fleet with one central bucket and with its rivals, and follow every token from the bucket
+// that granted it to where it ended. At the end of a run, a holder has accepted what a bucket
+// granted to it in that call, and once; what it accepted was admitted, returned, burnt or is held;
+// and what holders admitted went to requests.
 type books struct {
 	time    *agenda
 	central []rival.Central // of each key
