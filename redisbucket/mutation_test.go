@@ -85,10 +85,10 @@ var mutations = []struct {
 		s.draw("A", 10)
 	}},
 	{"void calls treated as known", []edit{
-		{"local known = live and seen == epoch and counted >= since and remaining + returned <= oldHeld\n  if known then",
-			"local known = true\n  if live then"},
+		{"returned <= oldHeld\n  if known then", "returned <= oldHeld\n  known = true\n  if live then"},
 		{"  if known then\n    local change =",
-			"  if known and not live then\n    ledger, since = ledger + remaining, counter\n  elseif known then\n    local change ="},
+			"  if known and not live then\n    ledger, since = ledger + remaining, counter\n" +
+				"  elseif known then\n    local change ="},
 		{"if known then held[slot] = held[slot] - remaining end",
 			"if live then held[slot] = held[slot] - remaining end"},
 	}, func(s *stage) {
@@ -256,7 +256,8 @@ var mutations = []struct {
 		s.draw("B", 10)
 	}},
 	{"a loss is waited out as if what was heard were still true", []edit{
-		{"local lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))", "local lasting = leaseMax"},
+		{"local lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))",
+			"local lasting = leaseMax"},
 	}, func(s *stage) {
 		// given P, who has heard how long leases may last of a bucket that is remembered for long,
 		// and then heard no more

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,45 +55,6 @@ func (s stock) check() {
 func (s stock) awaitFailure() {
 	s.t.Helper()
 	s.awaitCalls("calls that fail", 1, func(h heard) int64 { return h.failed })
-}
-
-func TestRow02DownAtStartColdStartDecides(t *testing.T) {
-	type story struct {
-		cold hybrid.ColdStart
-		want bool
-	}
-	each(t, map[string]story{
-		"Deny":  {hybrid.ColdStartDeny, false},
-		"Allow": {hybrid.ColdStartAllow, true},
-	}, func(t *testing.T, c story) {
-		// given a server that is down
-		server := start(t)
-		server.Kill()
-		// when a fleet is started and asked
-		cfg := ordinary(strict)
-		cfg.Policy.ColdStart = c.cold
-		f := server.fleet(size, cfg)
-		testkit.Check(t, f.now() <= slack, "New took %v", f.now())
-		for _, l := range f.limiters {
-			k := l.Key(key)
-			for verb, allow := range map[string]func() bool{"Allow": k.Allow, "TryAllow": k.TryAllow} {
-				got := f.ask(key, allow)
-				testkit.Check(t, got == c.want, "%s is %v, want %v", verb, got, c.want)
-			}
-		}
-		// then nobody waits for the client, whatever number of requests comes
-		load := f.load(key, perEach)
-		seen := f.next(key, 1000)
-		testkit.Check(t, c.want && seen.denied == 0 || !c.want && seen.admitted == 0, "%v", seen)
-		// and when the server comes, the fleet reaches its rate
-		server.Restart(t)
-		f.checkRecovers(limit.Tokens)
-		load.stop()
-		f.checkNobodyWaited(key, 0, f.now())
-		if !c.want {
-			f.checkBound(key, limit, 0)
-		}
-	})
 }
 
 func TestRow03WhatAHungServerExecutesLaterIsDrawnForOnce(t *testing.T) {
@@ -347,27 +306,6 @@ func TestRow09ATruncatedOrForeignReplyIsAnErrorAndTheConnectionEnds(t *testing.T
 	load.stop()
 	// and nothing was drawn twice or lost
 	f.check()
-}
-
-func TestRow09AnotherProgramOnThatPortIsAnOutage(t *testing.T) {
-	t.Parallel()
-	// given an HTTP server where Redis should be
-	stub := httptest.NewServer(http.NotFoundHandler())
-	defer stub.Close()
-	server := start(t)
-	server.addr = stub.Listener.Addr().String()
-	f := server.fleet(size, ordinary(strict))
-	// when it is asked
-	load := f.load(key, perEach)
-	testkit.Eventually(t, "1000 requests, and an error", func() bool {
-		return f.seen(key, 0, f.now()).denied >= 1000 && f.heard().failed > 0
-	})
-	load.stop()
-	// then everybody is denied, nobody waits, and the error has a type
-	st, err := f.stats(), f.heard().err
-	testkit.Check(t, st.Admitted == 0 && st.Leased == 0, "%+v", st)
-	f.checkNobodyWaited(key, 0, f.now())
-	testkit.Check(t, errors.Is(err, lease.ErrUnavailable), "%v", err)
 }
 
 func TestRow23ForgottenScriptsAreSentAgainAndRunOnce(t *testing.T) {
