@@ -33,7 +33,8 @@ func TestALabRunsAsManyAtOneTimeAsItIsToldAndEachOnce(t *testing.T) {
 			return sim.Report{Seed: s.Seed, Machine: sim.Machine{Requests: 10}}, nil
 		}, 3, func(phase string, done, of int) {
 			told++
-			testkit.Check(t, phase == "try" && done == told && of == 20, "%s: %d of %d, want %d of 20", phase, done, of, told)
+			testkit.Check(t, phase == "try" && done == told && of == 20,
+				"%s: %d of %d, want %d of 20", phase, done, of, told)
 		}}.begin()
 		ended := make(chan []*trial)
 		go func() {
@@ -50,11 +51,13 @@ func TestALabRunsAsManyAtOneTimeAsItIsToldAndEachOnce(t *testing.T) {
 			testkit.Check(t, x.report.Seed == uint64(i%20+1), "report %d is %+v", i, x.report)
 		}
 		m := w.machine
-		testkit.Check(t, running.Load() == 20 && told == 20 && m.Requests == 200 && m.Parallel == 3, "%d runs, progress %d, %+v", running.Load(), told, m)
+		testkit.Check(t, running.Load() == 20 && told == 20 && m.Requests == 200 && m.Parallel == 3,
+			"%d runs, progress %d, %+v", running.Load(), told, m)
 		// nor do they run again.
 		w.Progress = nil
 		again, err := w.simulate(t.Context(), "again", seeded(21))
-		testkit.Check(t, err == nil && running.Load() == 21 && again[0].report.Seed == 1, "%v after %d runs", err, running.Load())
+		testkit.Check(t, err == nil && running.Load() == 21 && again[0].report.Seed == 1,
+			"%v after %d runs", err, running.Load())
 	})
 }
 
@@ -77,7 +80,8 @@ func TestALabStartsNothingAfterAnErrorOrTheEndOfItsContext(t *testing.T) {
 	} {
 		w := &world{f: byTarget, before: c.before}
 		finished, err := Lab{Run: w.run, Parallel: 1}.begin().simulate(c.ctx, "try", seeded(100))
-		testkit.Check(t, err != nil && err.Error() == c.want && len(w.runs) == 4, "%v after %d runs", err, len(w.runs))
+		testkit.Check(t, err != nil && err.Error() == c.want && len(w.runs) == 4,
+			"%v after %d runs", err, len(w.runs))
 		testkit.Check(t, len(finished) == 3 && finished[2].report != nil, "%d have a report", len(finished))
 	}
 }

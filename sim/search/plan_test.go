@@ -61,7 +61,8 @@ func TestWhatIsChosen(t *testing.T) {
 					x.falseRejects = 0.02
 				}
 			}, func(p Plan) bool {
-				return target(t, p.Chosen.Policy) <= 150*time.Millisecond && target(t, p.Chosen.Policy) >= 130*time.Millisecond
+				return target(t, p.Chosen.Policy) <= 150*time.Millisecond &&
+					target(t, p.Chosen.Policy) >= 130*time.Millisecond
 			}},
 		"calls that depend on nothing": {Question{Scenario: fleet(), OvercommitMax: 1000}, alikeBut(0), func(p Plan) bool {
 			return simplest(p) && len(p.TradeOffs) == 1 // which stands for all of them
@@ -137,7 +138,8 @@ func TestALuckyWinnerDoesNotPassOnFreshSeeds(t *testing.T) {
 	// when a plan is made,
 	p, err := ask(t, w, Question{Scenario: fleet()})
 	// then what is chosen holds on the others too, or nothing is.
-	if err == nil && target(t, p.Chosen.Policy) > 40*time.Millisecond || err != nil && !errors.Is(err, ErrInfeasible) {
+	if err == nil && target(t, p.Chosen.Policy) > 40*time.Millisecond || err != nil &&
+		!errors.Is(err, ErrInfeasible) {
 		t.Errorf("%v, %+v", err, p.Chosen)
 	}
 	// And given two candidates of which the cheaper is lucky, then it is the other.
@@ -188,7 +190,8 @@ func TestAnInfeasibleQuestionSaysHowNearItCame(t *testing.T) {
 	}
 	// then the closest is that which misses least, and by how much is said;
 	m := p.Miss.Closest.Margins[0]
-	if m.Figure != "false_reject_ratio" || m.Meets || m.Margin >= 0 || p.Miss.Closest.Meets || p.Miss.RepsNeeded != 0 {
+	if m.Figure != "false_reject_ratio" || m.Meets || m.Margin >= 0 || p.Miss.Closest.Meets ||
+		p.Miss.RepsNeeded != 0 {
 		t.Errorf("%+v", p.Miss)
 	}
 	// and a target that a trade-off meets is found when it is asked for: at 100 calls/s, 1.2 %.
@@ -224,7 +227,8 @@ func TestWhatAPlanSimulates(t *testing.T) {
 				phases, last = append(phases, phase), 0
 			}
 			last++
-			testkit.Check(t, done == last && done <= of && phase == phases[len(phases)-1], "phase %s: %d of %d, want %d", phase, done, of, last)
+			testkit.Check(t, done == last && done <= of && phase == phases[len(phases)-1],
+				"phase %s: %d of %d, want %d", phase, done, of, last)
 		}}.Plan(t.Context(), Question{Scenario: own})
 		testkit.NoErr(t, err)
 		want := []string{"screen", "halve", "halve", "confirm", "stress"}
@@ -234,7 +238,8 @@ func TestWhatAPlanSimulates(t *testing.T) {
 		seeds := map[uint64]map[uint64]bool{p.Seed: {}, p.ConfirmSeed: {}}
 		for _, s := range w.runs {
 			name := fmt.Sprint(s.Hash(), s.Seed)
-			testkit.Check(t, !ran[name], "target %v, %d x %v of seed %d ran twice", s.Policy.Target, s.Reps, s.Duration, s.Seed)
+			testkit.Check(t, !ran[name],
+				"target %v, %d x %v of seed %d ran twice", s.Policy.Target, s.Reps, s.Duration, s.Seed)
 			ran[name] = true
 			testkit.Must(t, seeds[s.Seed] != nil, "a run has seed %d, which the plan does not name", s.Seed)
 			for r := range s.Reps {
@@ -262,10 +267,12 @@ func TestAnInterruptedPlanShowsWhatTheSearchHadSeen(t *testing.T) {
 		defer cancel()
 		w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 }), before: interrupting(after, cancel)}
 		p, err := Lab{Run: w.run, Parallel: 1}.Plan(ctx, Question{Scenario: fleet()})
-		told := errors.Is(err, sim.ErrInterrupted) && p.Verdict == Interrupted && p.Chosen == nil && (len(p.TradeOffs) > 0) == (after > 0)
+		told := errors.Is(err, sim.ErrInterrupted) && p.Verdict == Interrupted && p.Chosen == nil &&
+			(len(p.TradeOffs) > 0) == (after > 0)
 		testkit.Check(t, told && len(w.runs) == after+1, "after %d of %d runs: %v, %+v", after, len(w.runs), err, p)
 		if after < 100 {
-			testkit.Check(t, strings.Contains(err.Error(), fmt.Sprintf(`%d of `, after)) && strings.Contains(err.Error(), `in phase "screen"`), "%v", err)
+			testkit.Check(t, strings.Contains(err.Error(), fmt.Sprintf(`%d of `,
+				after)) && strings.Contains(err.Error(), `in phase "screen"`), "%v", err)
 		}
 	}
 }

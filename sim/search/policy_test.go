@@ -34,10 +34,12 @@ func TestTheGridFillsTheSpace(t *testing.T) {
 	for _, overcommit := range []int64{0, 500, 1000} {
 		targets := targetsIn(all[1:], overcommit)
 		last := targets[len(targets)-1]
-		testkit.Check(t, targets[0] == 2*time.Second && last < 6*time.Millisecond && last >= 4*time.Millisecond, "%v", targets)
+		testkit.Check(t, targets[0] == 2*time.Second && last < 6*time.Millisecond && last >= 4*time.Millisecond,
+			"%v", targets)
 		for i := range targets[1:] {
 			f := targets[i].Seconds() / targets[i+1].Seconds()
-			testkit.Check(t, f < targetStep*1.1 && f > targetStep/1.1, "%v and %v are a factor of %v apart", targets[i], targets[i+1], f)
+			testkit.Check(t, f < targetStep*1.1 && f > targetStep/1.1,
+				"%v and %v are a factor of %v apart", targets[i], targets[i+1], f)
 		}
 	}
 	// and with each TTL that two call timeouts leave.
@@ -61,7 +63,9 @@ func TestTheBurstCapsTheTargetsAndASmallOneStartsAtAMillisecond(t *testing.T) {
 		s.Policy.Target, s.Policy.TTL = time.Millisecond, 200*time.Millisecond
 		targets := targetsIn(policiesFor(Question{Scenario: s, OvercommitMax: c.overcommit}), c.overcommit)
 		last := targets[len(targets)-1]
-		testkit.Check(t, targets[0] == c.longest && last.Seconds() <= max(c.longest.Seconds()/4*targetStep, 0.001) && len(targets) >= c.least, "burst %d: %v", c.burst, targets)
+		testkit.Check(t, targets[0] == c.longest &&
+			last.Seconds() <= max(c.longest.Seconds()/4*targetStep, 0.001) &&
+			len(targets) >= c.least, "burst %d: %v", c.burst, targets)
 	}
 }
 
@@ -124,7 +128,8 @@ func TestTheEffortRises(t *testing.T) {
 		policies := []lease.Policy{{}, {Target: c.longest}}
 		for _, x := range p.trials(c.effort, 7, policies) {
 			s := x.scenario
-			testkit.Check(t, s.Duration == c.want && s.Reps == c.reps && s.Seed == 7, "%+v: %v, %d", c, s.Duration, s.Reps)
+			testkit.Check(t, s.Duration == c.want && s.Reps == c.reps && s.Seed == 7,
+				"%+v: %v, %d", c, s.Duration, s.Reps)
 		}
 	}
 }
@@ -171,16 +176,22 @@ func TestThoseThatMeetTheTargetsAndCallLeastComeFirst(t *testing.T) {
 		tried(5, 0.2, 0.3, 200),
 		tried(6, 0.1, 0.1, 201.9), // as many calls as 5, but for what nobody would notice
 	}
-	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, expected)), []int64{4, 5, 6, 1, 2, 3}), "%v", namesOfAll(ranked(trials, expected)))
-	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic)), []int64{5, 6, 1, 4, 2, 3}), "%v", namesOfAll(ranked(trials, pessimistic)))
+	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, expected)), []int64{4, 5, 6, 1, 2, 3}),
+		"%v", namesOfAll(ranked(trials, expected)))
+	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic)), []int64{5, 6, 1, 4, 2, 3}),
+		"%v", namesOfAll(ranked(trials, pessimistic)))
 	// The promising are the best, and others that meet them in the mean; the nearest where none does.
-	testkit.Check(t, slices.Equal(namesOfAll(promising(trials, pessimistic, 2)), []int64{5, 6, 1, 4}), "%v", namesOfAll(promising(trials, pessimistic, 2)))
-	testkit.Check(t, slices.Equal(namesOfAll(promising(trials[1:3], pessimistic, 1)), []int64{2}), "%v", namesOfAll(promising(trials[1:3], pessimistic, 1)))
+	testkit.Check(t, slices.Equal(namesOfAll(promising(trials, pessimistic, 2)), []int64{5, 6, 1, 4}),
+		"%v", namesOfAll(promising(trials, pessimistic, 2)))
+	testkit.Check(t, slices.Equal(namesOfAll(promising(trials[1:3], pessimistic, 1)), []int64{2}),
+		"%v", namesOfAll(promising(trials[1:3], pessimistic, 1)))
 	// Of those that call alike, the scenario's own comes first, then the simpler one.
 	trials[4].scenario.Policy.Overcommit = 5
-	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic)), []int64{6, 5, 1, 4, 2, 3}), "%v", namesOfAll(ranked(trials, pessimistic)))
+	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic)), []int64{6, 5, 1, 4, 2, 3}),
+		"%v", namesOfAll(ranked(trials, pessimistic)))
 	trials[4].changes = 0
-	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic)), []int64{5, 6, 1, 4, 2, 3}), "%v", namesOfAll(ranked(trials, pessimistic)))
+	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic)), []int64{5, 6, 1, 4, 2, 3}),
+		"%v", namesOfAll(ranked(trials, pessimistic)))
 }
 
 func TestSpacedKeepsTheEnds(t *testing.T) {
@@ -219,13 +230,15 @@ func TestAMarginIsAPartOfWhatTheTargetTolerates(t *testing.T) {
 	} {
 		for at, want := range []float64{c.pessimistic, c.expected} {
 			got := c.target.margin(r, end(at))
-			testkit.Check(t, got == want || math.Abs(got-want) < 1e-9, "%v at end %d: %v, want %v", c.target, at, got, want)
+			testkit.Check(t, got == want || math.Abs(got-want) < 1e-9,
+				"%v at end %d: %v, want %v", c.target, at, got, want)
 		}
 	}
 	// The least margin is that of the worst target; a promise that is kept has room without end.
 	r.BoundExceededBy = sim.Figure{}
 	x := &trial{report: r, targets: []Threshold{AtMost("calls_per_s", 120), AtMost("false_reject_ratio", 0.0041), promise}}
 	surely, means := x.margin(pessimistic), x.margin(expected)
-	testkit.Check(t, math.Abs(surely-0.0001/0.0041) < 1e-12 && math.Abs(means-20.0/120) < 1e-12, "%v, %v", surely, means)
+	testkit.Check(t, math.Abs(surely-0.0001/0.0041) < 1e-12 && math.Abs(means-20.0/120) < 1e-12,
+		"%v, %v", surely, means)
 	testkit.Check(t, x.graded().Meets && x.graded().Margins[2].Margin == 0, "%+v", x.graded().Margins)
 }

@@ -45,15 +45,18 @@ func TestAStressMattersWhereItMustHold(t *testing.T) {
 			p := mustFind(t, w, Question{Scenario: fleet(), MustHold: must})
 			testkit.Must(t, p.Chosen.Policy.Target == "2s" && len(p.Stress) == len(Stresses), "%s: %+v", stress, p)
 			for k, got := range p.Stress {
-				whole := got.Name == Stresses[k] && got.Must == slices.Contains(must, got.Name) && got.Description != "" && len(got.Margins) == 2
+				whole := got.Name == Stresses[k] && got.Must == slices.Contains(must, got.Name) &&
+					got.Description != "" && len(got.Margins) == 2
 				fails := got.Name == stress
-				testkit.Check(t, whole && got.Meets != fails && (got.Figures.FalseRejectRatio.High > 0.09) == fails, "%s: %+v", stress, got)
+				testkit.Check(t, whole && got.Meets != fails && (got.Figures.FalseRejectRatio.High > 0.09) == fails,
+					"%s: %+v", stress, got)
 			}
 		}
 		// when it must hold, then others are chosen,
 		q := Question{Scenario: fleet(), MustHold: []string{stress}}
 		p := mustFind(t, w, q)
-		testkit.Check(t, target(t, p.Chosen.Policy) <= 50*time.Millisecond && p.Stress[i].Must && p.Stress[i].Meets, "%s: %+v, %+v", stress, p.Chosen.Policy, p.Stress)
+		testkit.Check(t, target(t, p.Chosen.Policy) <= 50*time.Millisecond && p.Stress[i].Must && p.Stress[i].Meets,
+			"%s: %+v, %+v", stress, p.Chosen.Policy, p.Stress)
 		// or the miss names the stress, where there are no others.
 		q.Targets = []Threshold{AtMost("false_reject_ratio", 0.005), AtMost("calls_per_s", 100)}
 		testkit.Check(t, mustNotFind(t, w, q).Miss.Stress == stress, "%s", stress)
@@ -88,10 +91,12 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	if c := skew.Groups[0].Clock; c.Offset.P != float64(time.Second) || c.Drift.P != 200 {
 		t.Errorf("right clocks are to go wrong: %+v", c)
 	}
-	if f := outage.Redis.Faults; len(f) != 1 || f[0].Kind != sim.FaultOutage || f[0].At != 6*time.Second || f[0].For != 800*time.Millisecond {
+	if f := outage.Redis.Faults; len(f) != 1 || f[0].Kind != sim.FaultOutage || f[0].At != 6*time.Second ||
+		f[0].For != 800*time.Millisecond {
 		t.Errorf("outage %+v", f)
 	}
-	if g := more.Groups; g[0].Count != 5 || g[0].Scale[0].Count != 11 || g[1].Count != 2 || g[0].Workload.Clients != 7 || g[0].Share != 3 || g[1].Share != 1 {
+	if g := more.Groups; g[0].Count != 5 || g[0].Scale[0].Count != 11 || g[1].Count != 2 ||
+		g[0].Workload.Clients != 7 || g[0].Share != 3 || g[1].Share != 1 {
 		t.Errorf("groups %+v", g)
 	}
 	for _, other := range []sim.Scenario{skew, outage, more} {
@@ -104,7 +109,8 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 		}
 	}
 	// then the scenario itself is as it was.
-	if !reflect.DeepEqual(s, before) || own.Clients != 10 || s.Groups[0].Scale[0].Count != 7 || len(s.Redis.Faults[:1:1]) != 1 || s.Redis.Faults[:1][0].Kind != "" {
+	if !reflect.DeepEqual(s, before) || own.Clients != 10 || s.Groups[0].Scale[0].Count != 7 ||
+		len(s.Redis.Faults[:1:1]) != 1 || s.Redis.Faults[:1][0].Kind != "" {
 		t.Errorf("%+v", s)
 	}
 	testkit.Check(t, described == "7 processes instead of 4", "%s", described)
@@ -123,7 +129,8 @@ func TestAnOutageThatIsDeniedIsForgivenWhatItTakes(t *testing.T) {
 	// when the policy denies meanwhile, then that is no miss, and the report says by how much the
 	// targets were moved;
 	outage := mustFind(t, &world{f: f}, q).Stress[1]
-	if !outage.Meets || outage.Forgiven != 0.1 || outage.Description != "Redis away for 1s, 10 % of what counts" {
+	if !outage.Meets || outage.Forgiven != 0.1 ||
+		outage.Description != "Redis away for 1s, 10 % of what counts" {
 		t.Errorf("%+v", outage)
 	}
 	for i, want := range []float64{0.105, 0.89} {

@@ -50,7 +50,8 @@ func TestAnAxisIsAPathAndItsValues(t *testing.T) {
 			}
 			continue
 		}
-		if path, _, _ := strings.Cut(text, "="); err != nil || a.Path != path || !slices.Equal(a.Values, strings.Split(want, "|")) {
+		if path, _, _ := strings.Cut(text, "="); err != nil || a.Path != path ||
+			!slices.Equal(a.Values, strings.Split(want, "|")) {
 			t.Errorf("%s:\n%v, %v; want\n%s", text, strings.Join(a.Values, "|"), err, want)
 		}
 	}
@@ -133,7 +134,8 @@ func TestASweepVisitsEveryPointOfTheGridInOrder(t *testing.T) {
 		"policy.target=10ms groups.all.count=1", "policy.target=10ms groups.all.count=2", "policy.target=10ms groups.all.count=3",
 		"policy.target=20ms groups.all.count=1", "policy.target=20ms groups.all.count=2", "policy.target=20ms groups.all.count=3",
 	}
-	testkit.Check(t, slices.Equal(labels, want) && r.Finished == 6 && r.Invalid == 0, "%q, %d finished", labels, r.Finished)
+	testkit.Check(t, slices.Equal(labels, want) && r.Finished == 6 && r.Invalid == 0,
+		"%q, %d finished", labels, r.Finished)
 	// then the seed and the size of the question are in the report.
 	asked := Asked{"fleet", fleet().Hash(), 3, 8, 10, 0.95}
 	testkit.Check(t, r.Asked == asked && r.Machine.Requests == 6000, "%+v", r)
@@ -153,7 +155,8 @@ func TestAnInvalidPointSaysWhyAndTheOthersRun(t *testing.T) {
 	// Given a TTL that the longer of two targets does not fit into,
 	r := swept(t, &world{f: byTarget}, "policy.target=10ms,80ms", "policy.ttl=100ms")
 	p := r.Points[1]
-	told := strings.Contains(p.Invalid, "TTL is 100ms, must be at least 2*Target") && p.Figures == nil && p.Differences == nil
+	told := strings.Contains(p.Invalid, "TTL is 100ms, must be at least 2*Target") && p.Figures == nil &&
+		p.Differences == nil
 	testkit.Check(t, r.Finished == 1 && r.Invalid == 1 && told && !p.Front && r.Points[0].Front, "%+v", r)
 }
 
@@ -178,8 +181,10 @@ func TestAnInterruptedSweepKeepsWhatHasFinished(t *testing.T) {
 	var told []string
 	tell := func(phase string, done, of int) { told = append(told, fmt.Sprint(phase, done, "/", of)) }
 	r, err := Lab{w.run, 1, tell}.Sweep(ctx, fleet(), axes(t, "policy.target=10ms..60ms:lin:6"), nil)
-	testkit.Check(t, errors.Is(err, sim.ErrInterrupted) && strings.Contains(err.Error(), "2 of 6 simulations"), "%v", err)
-	kept := r.Points[1].Figures != nil && r.Points[1].Differences != nil && r.Points[2].Figures == nil && r.Points[0].Front
+	testkit.Check(t, errors.Is(err, sim.ErrInterrupted) && strings.Contains(err.Error(), "2 of 6 simulations"),
+		"%v", err)
+	kept := r.Points[1].Figures != nil && r.Points[1].Differences != nil && r.Points[2].Figures == nil &&
+		r.Points[0].Front
 	testkit.Check(t, kept && r.Finished == 2 && len(w.runs) == 3, "after %d runs: %+v", len(w.runs), r)
 	testkit.Check(t, slices.Equal(told, []string{"sweep1/6", "sweep2/6"}), "progress %q", told)
 }

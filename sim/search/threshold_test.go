@@ -62,7 +62,8 @@ func TestAThresholdHoldsOnlyIfItHoldsForTheWholeInterval(t *testing.T) {
 			continue
 		}
 		err = threshold.Check(measured())
-		if failure == "" && err != nil || failure != "" && (!errors.Is(err, ErrNotMet) || !strings.HasSuffix(err.Error(), text+": "+failure)) {
+		if failure == "" && err != nil || failure != "" && (!errors.Is(err, ErrNotMet) ||
+			!strings.HasSuffix(err.Error(), text+": "+failure)) {
 			t.Errorf("%s: %v, want the failure %q", text, err, failure)
 		}
 	}
@@ -172,7 +173,8 @@ func TestTheFrontIsWhatNothingBeats(t *testing.T) {
 		{[][]float64{{-inf, 3}, {inf, 2}, {0, 3}, nil}, []bool{true, true, false, false}},
 		{[][]float64{{1, 1, 1, 2}, {1, 1, 1, 1}}, []bool{false, true}},
 	} {
-		testkit.Check(t, slices.Equal(paretoFront(c.rows), c.want), "%v: %v, want %v", c.rows, paretoFront(c.rows), c.want)
+		testkit.Check(t, slices.Equal(paretoFront(c.rows), c.want),
+			"%v: %v, want %v", c.rows, paretoFront(c.rows), c.want)
 	}
 	// Of many rows, each is beaten by one of the front, or on it.
 	r := testkit.Rand(t)
@@ -185,7 +187,9 @@ func TestTheFrontIsWhatNothingBeats(t *testing.T) {
 		for i, row := range rows {
 			beaten := false
 			for k, other := range rows {
-				beaten = beaten || on[k] && slices.Max([]float64{other[0] - row[0], other[1] - row[1], other[2] - row[2]}) <= 0 && !slices.Equal(other, row)
+				beaten = beaten || on[k] &&
+					slices.Max([]float64{other[0] - row[0], other[1] - row[1], other[2] - row[2]}) <= 0 &&
+					!slices.Equal(other, row)
 			}
 			testkit.Must(t, on[i] != beaten, "%v: row %d: on the front: %v, beaten: %v", rows, i, on[i], beaten)
 		}

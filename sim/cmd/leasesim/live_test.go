@@ -100,8 +100,8 @@ func checkFleet(t *testing.T, line string) live.Report {
 }
 
 func TestTheTableNamesEverything(t *testing.T) {
-	leasesim(t, "live --processes 2 --rate 100 --burst 50 --duration 200ms").ends(0).shows("embedded", "admitted", "offered",
-		"worst window", "the bound holds", "round trips", "p50", "p99", "Jain's index", "share")
+	leasesim(t, "live --processes 2 --rate 100 --burst 50 --duration 200ms").ends(0).shows("embedded",
+		"admitted", "offered", "worst window", "the bound holds", "round trips", "p50", "p99", "Jain's index", "share")
 }
 
 func TestAnInterruptedLiveRunSaysSo(t *testing.T) {
@@ -133,7 +133,8 @@ func compared(t *testing.T, line string) (b sideBySide) {
 		want, says = exitExceeded, "disagree: "+strings.Join(disagree, ", ")+"\n"
 	}
 	told := b.Agrees == (want == exitOK) && e.status == want && strings.HasSuffix(e.stderr, says)
-	testkit.Check(t, told && len(b.Rows) == len(rowNames), "status %d, agrees %v, %q; %+v", e.status, b.Agrees, e.stderr, b.Rows)
+	testkit.Check(t, told && len(b.Rows) == len(rowNames),
+		"status %d, agrees %v, %q; %+v", e.status, b.Agrees, e.stderr, b.Rows)
 	return b
 }
 
@@ -142,14 +143,17 @@ func TestAScenarioIsRunByProcessesAndBySimulation(t *testing.T) {
 	// Given a scenario, when it is run both ways on the embedded Redis,
 	b := compared(t, "-f "+file+" --seed 9")
 	// then both ran it,
-	if len(b.Real.Processes) != 3 || b.Real.Rate != 2000 || b.Real.Burst != 500 || b.Real.DurationMs != 500 || b.Real.Shape != live.ShapeSteady || b.Real.Offered == 0 {
+	if len(b.Real.Processes) != 3 || b.Real.Rate != 2000 || b.Real.Burst != 500 || b.Real.DurationMs != 500 ||
+		b.Real.Shape != live.ShapeSteady || b.Real.Offered == 0 {
 		t.Errorf("%+v", b.Real)
 	}
-	if s := b.Simulated; s.Scenario != "few" || s.Processes != 3 || s.Reps != 2 || s.Seed != 9 || s.DurationS != 0.5 || len(s.Rivals) != 0 || s.Offered.Mean == 0 {
+	if s := b.Simulated; s.Scenario != "few" || s.Processes != 3 || s.Reps != 2 || s.Seed != 9 ||
+		s.DurationS != 0.5 || len(s.Rivals) != 0 || s.Offered.Mean == 0 {
 		t.Errorf("%+v", s)
 	}
 	// the real one on a Redis whose round trips were measured, and whose own time is not known.
-	if b.Redis != "embedded (miniredis)" || b.Real.RoundTripNs.P50 <= 0 || b.Real.RoundTripNs.P99 < b.Real.RoundTripNs.P50 || b.Real.ServiceTimeNs != 0 {
+	if b.Redis != "embedded (miniredis)" || b.Real.RoundTripNs.P50 <= 0 ||
+		b.Real.RoundTripNs.P99 < b.Real.RoundTripNs.P50 || b.Real.ServiceTimeNs != 0 {
 		t.Errorf("%s: %+v", b.Redis, b.Real)
 	}
 	if b.Real.BoundExceededBy != 0 || b.Simulated.BoundExceededBy.Worst != 0 {
@@ -174,8 +178,8 @@ func TestBurstsAreComparedOnARealRedis(t *testing.T) {
 
 func TestEveryFormatHasEveryRow(t *testing.T) {
 	file := fileOf(t, few)
-	leasesim(t, "compare --live -f "+file).shows("3 processes share 2000/s burst 500", "embedded", "tolerance", "offered ",
-		"admitted ", "of burst + rate × duration ", "lease calls/s of a process ", "Jain's index ", "bound exceeded by ")
+	leasesim(t, "compare --live -f "+file).shows("3 processes share 2000/s burst 500", "embedded", "tolerance",
+		"offered ", "admitted ", "of burst + rate × duration ", "lease calls/s of a process ", "Jain's index ", "bound exceeded by ")
 	text := leasesim(t, "compare --live --out csv -f "+file).stdout
 	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	testkit.Must(t, err == nil && len(rows) == 1+len(rowNames) && rows[0][0] == "figure", "%q: %v", text, err)
@@ -195,7 +199,8 @@ func TestADisagreementIsStatus3AndNamesTheFigures(t *testing.T) {
 	// and it was asked to simulate the scenario, on the network of the real fleet, without the
 	// scenario's rivals.
 	s := e.ran[0]
-	asReal := s.Network.RoundTrip.Kind == sim.DistLognormal && s.Redis.ServiceTime == sim.Constantly(15*time.Microsecond)
+	asReal := s.Network.RoundTrip.Kind == sim.DistLognormal &&
+		s.Redis.ServiceTime == sim.Constantly(15*time.Microsecond)
 	testkit.Check(t, s.Name == "few" && asReal && s.Rivals == nil, "%+v", s)
 }
 
@@ -206,7 +211,8 @@ func TestCtrlCEndsAComparison(t *testing.T) {
 	execute(ctx, t, nil, "compare --live").ends(exitInterrupted).says("nothing is compared").shows()
 	// or during the simulation, there is no report of a half.
 	half := fmt.Errorf("%w; 1 of 2 replications had ended", sim.ErrInterrupted)
-	pretend(t, report(), half, "compare --live -f "+fileOf(t, few)).ends(exitInterrupted).says("nothing is compared").shows()
+	pretend(t, report(), half, "compare --live -f "+fileOf(t, few)).
+		ends(exitInterrupted).says("nothing is compared").shows()
 }
 
 func TestTheVerdictSaysWhenTheMachineWasTooBusy(t *testing.T) {
@@ -220,7 +226,8 @@ func TestTheVerdictSaysWhenTheMachineWasTooBusy(t *testing.T) {
 		{sideBySide{Rows: []live.Row{{Name: live.Jain}}}, "DISAGREE", false},
 		{sideBySide{Rows: []live.Row{late}}, "DISAGREE", true},
 	} {
-		if got := c.b.document("", "").Verdicts[0].Text; !strings.Contains(got, c.want) || strings.Contains(got, "idle machine") != c.busy {
+		if got := c.b.document("", "").Verdicts[0].Text; !strings.Contains(got, c.want) ||
+			strings.Contains(got, "idle machine") != c.busy {
 			t.Errorf("%+v: %s", c.b, got)
 		}
 	}

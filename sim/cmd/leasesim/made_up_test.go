@@ -105,7 +105,8 @@ func interrupted(n int, interrupt func()) simulator {
 // ends checks the exit status, and that what went wrong is said where something did.
 func (e execution) ends(status int) execution {
 	e.t.Helper()
-	testkit.Check(e.t, e.status == status && (status == exitOK || e.stderr != ""), "%s: status %d, want %d, %s\n%s",
+	testkit.Check(e.t, e.status == status && (status == exitOK || e.stderr != ""),
+		"%s: status %d, want %d, %s\n%s",
 		e.line, e.status, status, e.stderr, e.stdout)
 	return e
 }

@@ -117,13 +117,15 @@ func TestTheHelpNamesEveryFigureAndEveryRival(t *testing.T) {
 	for _, line := range []string{"", "--help", "live --help"} {
 		leasesim(t, line).ends(0).shows("leasesim live --redis")
 	}
-	help := leasesim(t, "compare --help").ends(0).shows("--threshold", "Exit status", "bound_exceeded_by", "-f, --file", "--set",
+	help := leasesim(t, "compare --help").ends(0).shows("--threshold", "Exit status", "bound_exceeded_by",
+		"-f, --file", "--set",
 		"--seed uint", "(default 1)", "--reps", "--parallel", "--duration", "--out", "--output", "table, json, csv, html", liveFile,
 		live.ToleranceHelp()).stdout
 	for _, name := range append(search.FigureNames(), rival.Names()...) {
 		base := strings.TrimSuffix(name, "_client")
 		named := strings.Contains(help, "  "+name+" ") || strings.Contains(help, "  "+base+" ")
-		testkit.Check(t, named && (base == name || regexp.MustCompile(`  `+base+` +\* `).MatchString(help)), "the help does not name %s", name)
+		testkit.Check(t, named && (base == name || regexp.MustCompile(`  `+base+` +\* `).MatchString(help)),
+			"the help does not name %s", name)
 	}
 }
 
@@ -226,7 +228,8 @@ func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {
 			line, want = strings.ReplaceAll(line, name, file), strings.ReplaceAll(want, name, file)
 		}
 		e := pretend(t, report(), nil, line).ends(exitUsage).says(want).shows()
-		testkit.Check(t, len(e.ran) == 0 && !strings.Contains(e.stderr, "leasesim: leasesim"), "%s: %d runs, %s", e.line, len(e.ran), e.stderr)
+		testkit.Check(t, len(e.ran) == 0 && !strings.Contains(e.stderr, "leasesim: leasesim"),
+			"%s: %d runs, %s", e.line, len(e.ran), e.stderr)
 		// A scenario's errors begin with its file, for editors to jump to.
 		if strings.HasPrefix(line, "run ") && strings.HasPrefix(want, files["@unit"]) {
 			testkit.Check(t, strings.HasPrefix(e.stderr, want), "%s: %q", e.line, e.stderr)

@@ -19,13 +19,16 @@ func TestASweepRunsEveryPointWithTheFlagsOfAll(t *testing.T) {
 		"invalid: policy.ttl: TTL is 1s, must be at least 2*Target (1.2s)", "The bound holds at every point that ran.")
 	testkit.Must(t, len(e.ran) == 4, "%d runs", len(e.ran))
 	for i, s := range e.ran {
-		testkit.Check(t, s.Seed == 9 && s.Policy.TTL.String() == "1s" && len(s.Rivals) == 0 && e.runners[i].Parallel == 1, "%+v by %+v", s, e.runners[i])
+		testkit.Check(t, s.Seed == 9 && s.Policy.TTL.String() == "1s" && len(s.Rivals) == 0 &&
+			e.runners[i].Parallel == 1, "%+v by %+v", s, e.runners[i])
 	}
 }
 
 func TestASweepHasObjectives(t *testing.T) {
-	r := prints[search.SweepReport](execute(t.Context(), t, figured(figures), "sweep --vary policy.target=10ms,50ms --objectives calls_per_s:max --out json").ends(0))
-	testkit.Check(t, r.Points[0].Front && !r.Points[1].Front && r.Points[1].Differences["calls_per_s"].Mean < -79, "%+v", r)
+	r := prints[search.SweepReport](execute(t.Context(), t, figured(figures),
+		"sweep --vary policy.target=10ms,50ms --objectives calls_per_s:max --out json").ends(0))
+	testkit.Check(t, r.Points[0].Front && !r.Points[1].Front &&
+		r.Points[1].Differences["calls_per_s"].Mean < -79, "%+v", r)
 }
 
 func TestAnInterruptedSearchShowsWhatHasFinished(t *testing.T) {
@@ -40,8 +43,10 @@ func TestAnInterruptedSearchShowsWhatHasFinished(t *testing.T) {
 		{"plan -f " + fileOf(t, room), 12, `simulations are finished, in phase "screen"`, "Interrupted: nothing is confirmed"},
 	} {
 		ctx, interrupt := context.WithCancel(t.Context())
-		e := execute(ctx, t, interrupted(c.finished, interrupt), c.line+" --parallel 1").ends(exitInterrupted).says(c.stderr)
-		testkit.Check(t, (e.stdout == "") == (c.stdout == "") && strings.Contains(e.stdout, c.stdout), "%s after %d:\n%s", c.line, c.finished, e.stdout)
+		e := execute(ctx, t, interrupted(c.finished, interrupt),
+			c.line+" --parallel 1").ends(exitInterrupted).says(c.stderr)
+		testkit.Check(t, (e.stdout == "") == (c.stdout == "") && strings.Contains(e.stdout, c.stdout),
+			"%s after %d:\n%s", c.line, c.finished, e.stdout)
 	}
 }
 
@@ -66,7 +71,8 @@ func TestEveryTargetHasItsFlag(t *testing.T) {
 		}
 		return f
 	}
-	e := execute(t.Context(), t, figured(all), "plan -f "+fileOf(t, room)+" --false-rejects 1% --admitted 99.5% --redis-calls 500 --redis-cpu 60% "+
+	e := execute(t.Context(), t, figured(all), "plan -f "+fileOf(t, room)+
+		" --false-rejects 1% --admitted 99.5% --redis-calls 500 --redis-cpu 60% "+
 		"--wait-p99 20ms --jain 40% --worst-share 45% --confidence 99% --overcommit-max 7 --out json").ends(0)
 	p := prints[search.Plan](e)
 	want := []search.Threshold{
@@ -75,7 +81,8 @@ func TestEveryTargetHasItsFlag(t *testing.T) {
 		search.AtMost("wait_ms_p99", 20), {Figure: "bound_exceeded_by", Part: "worst", Op: "<="},
 	}
 	testkit.Check(t, slices.Equal(p.Targets, want), "%+v, want %+v", p.Targets, want)
-	testkit.Check(t, e.runners[0].Confidence == 0.99 && p.Chosen.Policy.Overcommit == 0, "%+v, %+v", e.runners[0], p.Chosen.Policy)
+	testkit.Check(t, e.runners[0].Confidence == 0.99 && p.Chosen.Policy.Overcommit == 0,
+		"%+v, %+v", e.runners[0], p.Chosen.Policy)
 }
 
 func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testing.T) {
@@ -84,8 +91,10 @@ func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testi
 	testkit.Must(t, p.Verdict == search.Found, "%+v", p)
 	// When the chosen policy is run on the fresh seeds, then its figures come again.
 	c := p.Chosen
-	r := simulated(t, fmt.Sprintf("run%s --seed %d --set policy.target=%s --set policy.ttl=%s", scenario, p.ConfirmSeed, c.Policy.Target, c.Policy.TTL))
-	again := r.CallsPerS.Mean == c.Figures.CallsPerS.Mean && r.FalseRejectRatio.High == c.Figures.FalseRejectRatio.High
+	r := simulated(t, fmt.Sprintf("run%s --seed %d --set policy.target=%s --set policy.ttl=%s", scenario,
+		p.ConfirmSeed, c.Policy.Target, c.Policy.TTL))
+	again := r.CallsPerS.Mean == c.Figures.CallsPerS.Mean &&
+		r.FalseRejectRatio.High == c.Figures.FalseRejectRatio.High
 	testkit.Check(t, again && r.ScenarioHash == c.ScenarioHash, "%+v, planned %+v", r.Figures, c.Figures)
 }
 
@@ -123,7 +132,8 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 		{"sweep --vary policy.ttl=1ms,2ms", exitUsage, texts{"invalid: "}, texts{"no point is a valid scenario: at policy.ttl=1ms: "}},
 		{"sweep --vary policy.ttl=1ms,4s", 0, texts{"invalid: "}, nil},
 	} {
-		e := execute(t.Context(), t, figured(fragile), c.line+" -f "+file).ends(c.status).shows(c.stdout...).says(c.stderr...)
+		e := execute(t.Context(), t, figured(fragile),
+			c.line+" -f "+file).ends(c.status).shows(c.stdout...).says(c.stderr...)
 		testkit.Check(t, !strings.Contains(e.stderr, "at policy.target=10ms"), "%s: %s", c.line, e.stderr)
 		// Each simulation is about the leases alone, and has a core of its own.
 		confidence := 0.0
@@ -131,7 +141,8 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 			confidence = 0.95
 		}
 		for i, s := range e.ran {
-			testkit.Must(t, len(s.Rivals) == 0 && e.runners[i].Parallel == 1 && e.runners[i].Confidence == confidence, "%s: %+v by %+v", c.line, s, e.runners[i])
+			testkit.Must(t, len(s.Rivals) == 0 && e.runners[i].Parallel == 1 && e.runners[i].Confidence == confidence,
+				"%s: %+v by %+v", c.line, s, e.runners[i])
 		}
 	}
 	// What defaults follow from varies with them: groups take their weight from the policy.

@@ -29,30 +29,36 @@ func TestTheFlagsChangeTheScenario(t *testing.T) {
 	}{
 		// What the file says counts, also its seed;
 		{"", func(s sim.Scenario) bool {
-			return s.Name == "small" && s.Seed == 5 && s.Reps == 2 && s.Duration == 2*time.Second && s.Groups[0].Count == 3
+			return s.Name == "small" && s.Seed == 5 && s.Reps == 2 && s.Duration == 2*time.Second &&
+				s.Groups[0].Count == 3
 		}},
 		// and with flags, these count.
 		{"--seed 7 --reps 3 --duration 4s --set policy.target=50ms --set groups[0].count=9 --set reps=100", func(s sim.Scenario) bool {
-			return s.Seed == 7 && s.Reps == 3 && s.Duration == 4*time.Second && s.Groups[0].Count == 9 && s.Policy.Target == 50*time.Millisecond
+			return s.Seed == 7 && s.Reps == 3 && s.Duration == 4*time.Second && s.Groups[0].Count == 9 &&
+				s.Policy.Target == 50*time.Millisecond
 		}},
 	} {
 		for parallel := range 2 {
 			e := pretend(t, report(), nil, fmt.Sprintf("run -f %s --parallel %d %s", file, parallel, c.flags)).ends(0)
-			testkit.Check(t, c.want(e.ran[0]) && e.runners[0].Parallel == parallel, "%s: %+v by %+v", e.line, e.ran, e.runners)
+			testkit.Check(t, c.want(e.ran[0]) && e.runners[0].Parallel == parallel,
+				"%s: %+v by %+v", e.line, e.ran, e.runners)
 		}
 	}
 	// Without a file it is the first example.
 	e := pretend(t, report(), nil, "run").ends(0)
 	want, err := scenfile.Load(defaultFile)
-	testkit.Check(t, err == nil && e.ran[0].Hash() == want.Hash() && e.runners[0].Parallel == 0, "%v: %+v", err, e.ran)
+	testkit.Check(t, err == nil && e.ran[0].Hash() == want.Hash() && e.runners[0].Parallel == 0,
+		"%v: %+v", err, e.ran)
 }
 
 func TestAThresholdThatDoesNotHoldIsStatus3AfterTheReport(t *testing.T) {
 	// Given thresholds that hold,
-	pretend(t, report(), nil, "run --threshold 'false_reject_ratio <= 3%' --threshold 'bound_exceeded_by.worst == 0'").
+	pretend(t, report(), nil,
+		"run --threshold 'false_reject_ratio <= 3%' --threshold 'bound_exceeded_by.worst == 0'").
 		ends(0).says().shows("Holds: bound_exceeded_by.worst == 0")
 	// and others that do not, then the report is there, and which they are and by how much;
-	e := pretend(t, report(), nil, "run --threshold 'false_reject_ratio < 2%' --threshold 'jain > 1' --threshold 'burnt == 0'").
+	e := pretend(t, report(), nil,
+		"run --threshold 'false_reject_ratio < 2%' --threshold 'jain > 1' --threshold 'burnt == 0'").
 		ends(exitExceeded).shows("Does not hold: false_reject_ratio < 2%", "2.0 ± 1.0 %")
 	want := "search: threshold does not hold: false_reject_ratio < 2%: false_reject_ratio is in [0.01, 0.03]\n" +
 		"search: threshold does not hold: jain > 1: jain is 0\n"
@@ -60,7 +66,8 @@ func TestAThresholdThatDoesNotHoldIsStatus3AfterTheReport(t *testing.T) {
 	// but an exceeded bound by itself is no failure.
 	r := report()
 	r.BoundExceededBy = sim.Figure{Mean: 3, Low: 3, High: 3, Worst: 3, WorstSeed: 12}
-	pretend(t, r, nil, "run").ends(0).shows("The bound is exceeded: in the worst window the fleet admitted 3 tokens more")
+	pretend(t, r, nil,
+		"run").ends(0).shows("The bound is exceeded: in the worst window the fleet admitted 3 tokens more")
 }
 
 func TestAnInterruptedRunShowsWhatIsDone(t *testing.T) {
@@ -100,7 +107,8 @@ func TestAFailedRunIsStatus1AndShowsNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.txt")
 	e := pretend(t, report(), errors.New("sim: not conserved"), "run -o "+file).ends(exitFailed).shows()
 	_, err := os.Stat(file)
-	testkit.Check(t, e.stderr == "sim: not conserved\n" && errors.Is(err, os.ErrNotExist), "%q, %v", e.stderr, err)
+	testkit.Check(t, e.stderr == "sim: not conserved\n" && errors.Is(err, os.ErrNotExist),
+		"%q, %v", e.stderr, err)
 }
 
 func TestEveryFormatSaysTheSeed(t *testing.T) {
@@ -128,9 +136,11 @@ func TestCompareRunsItsRivals(t *testing.T) {
 	}
 	// Without names, all run that can.
 	all := pretend(t, report(), nil, "compare --out csv").ends(0).ran[0].Rivals
-	testkit.Check(t, slices.Contains(all, "central") && slices.Contains(all, "settle_afterwards") && len(all) >= 10, "%v", all)
+	testkit.Check(t, slices.Contains(all, "central") && slices.Contains(all,
+		"settle_afterwards") && len(all) >= 10, "%v", all)
 	// The pretended report is without rivals, so that no threshold on one holds.
-	e := pretend(t, report(), nil, "compare --out csv --rivals fixed_window --threshold 'rival.fixed_window.jain >= 0'").ends(exitExceeded)
+	e := pretend(t, report(), nil,
+		"compare --out csv --rivals fixed_window --threshold 'rival.fixed_window.jain >= 0'").ends(exitExceeded)
 	testkit.Check(t, strings.HasPrefix(e.stdout, "what,figure,mean,"), "%s", e.stdout)
 }
 
@@ -143,7 +153,8 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 	s := pretend(t, report(), nil, line).ends(0).shows("pretended").ran[0]
 	w := s.Workload
 	// then the trace is the load, and as long as the run,
-	replayed := w.Kind == sim.Replay && w.File == recorded && len(w.Trace.Requests) == 3 && w.TraceSum != "" && !w.Repeated
+	replayed := w.Kind == sim.Replay && w.File == recorded && len(w.Trace.Requests) == 3 && w.TraceSum != "" &&
+		!w.Repeated
 	testkit.Check(t, replayed && s.Groups[0].Workload == nil && s.Duration == 1501*time.Millisecond, "%+v", s)
 	// asked for as before;
 	testkit.Check(t, w.Verb == sim.VerbWait && w.Deadline == 2*time.Second, "%+v", w)
@@ -173,7 +184,8 @@ func simulated(t *testing.T, line string) sim.Report {
 func TestTheExamplesRun(t *testing.T) {
 	examples := scenfile.Examples()
 	testkit.Check(t, len(examples) >= 6, "there are %d examples", len(examples))
-	reps := testkit.PlainOrRace("", " --reps 1") // as many as the example has, unless that takes ten times as long
+	reps := testkit.PlainOrRace("",
+		" --reps 1") // as many as the example has, unless that takes ten times as long
 	for _, e := range examples {
 		s, err := scenfile.Load("example:" + e.Name)
 		testkit.NoErr(t, err)
@@ -182,8 +194,10 @@ func TestTheExamplesRun(t *testing.T) {
 		testkit.Check(t, whole, "%s: %+v", e.Name, r)
 		// A server's clock that jumps ahead is more tokens by its own account.
 		steps := slices.ContainsFunc(s.Redis.Faults, func(f sim.RedisFault) bool { return f.Kind == sim.FaultClockStep && f.By > 0 })
-		onlyLeases := s.Policy.Fallback == lease.FallbackDeny && s.Policy.ColdStart == lease.ColdStartDeny && !s.Redis.ClientTime
-		testkit.Check(t, !onlyLeases || steps || r.BoundExceededBy.Worst == 0, "%s: the bound is exceeded by %v with seed %d",
+		onlyLeases := s.Policy.Fallback == lease.FallbackDeny && s.Policy.ColdStart == lease.ColdStartDeny &&
+			!s.Redis.ClientTime
+		testkit.Check(t, !onlyLeases || steps || r.BoundExceededBy.Worst == 0,
+			"%s: the bound is exceeded by %v with seed %d",
 			e.Name, r.BoundExceededBy.Worst, r.BoundExceededBy.WorstSeed)
 		t.Logf("%s: %.2f %% of central, %.0f calls/s, bound exceeded by %v", e.Name, 100*r.AdmittedVsCentral.Mean, r.CallsPerS.Mean, r.BoundExceededBy.Worst)
 	}
@@ -208,14 +222,16 @@ func sameForParallel[T any](t *testing.T, line string, forget func(*T)) T {
 func TestTheReportIsTheSameWhateverParallelIs(t *testing.T) {
 	const line = "compare -f example:small-burst --reps 3 --duration 2s --seed 9 --rivals central,fixed_window,settle_afterwards"
 	r := sameForParallel(t, line, func(r *sim.Report) { r.Machine = sim.Machine{} })
-	testkit.Check(t, r.Seed == 9 && r.Reps == 3 && len(r.Rivals) == 3 && r.Rivals[1].Name == "fixed_window", "%+v", r)
+	testkit.Check(t, r.Seed == 9 && r.Reps == 3 && len(r.Rivals) == 3 && r.Rivals[1].Name == "fixed_window",
+		"%+v", r)
 }
 
 func TestTheWorstSeedShowsTheWorstValueAgain(t *testing.T) {
 	const line = "run -f example:small-burst --duration 2s"
 	worst := simulated(t, line+" --reps 5").FalseRejectRatio
 	again := simulated(t, fmt.Sprintf("%s --reps 1 --seed %d", line, worst.WorstSeed)).FalseRejectRatio
-	testkit.Check(t, worst.Worst != 0 && again.Mean == worst.Worst, "seed %d gave %v and now gives %v", worst.WorstSeed, worst.Worst, again.Mean)
+	testkit.Check(t, worst.Worst != 0 && again.Mean == worst.Worst,
+		"seed %d gave %v and now gives %v", worst.WorstSeed, worst.Worst, again.Mean)
 }
 
 func TestAReportThatCannotBeMadeLeavesTheOldOne(t *testing.T) {
