@@ -30,7 +30,7 @@ type Config struct {
 	LimitsFor func(key string) []Limit
 	// Version is the deploy half of the configuration's version: across processes the highest one
 	// wins, so raise it when Limits change.
-	Version int64
+	Version     int64
 	Policy      lease.Policy  // tunes leasing
 	CallTimeout time.Duration // the longest that a method without a context waits; 0 means 100 ms
 	// KeysMax bounds the table of keys; at the bound the longest idle ones leave. 0 means

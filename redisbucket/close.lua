@@ -1,6 +1,5 @@
 -- close.lua: what a call leaves. It checks everything before the first write, because a script that
--- fails half way keeps what it wrote: nothing is stored that open.lua would refuse. An operation
--- that changes nothing writes nothing.
+-- fails half way keeps what it wrote. An operation that changes nothing writes nothing.
 --
 -- It takes, from the files before it: all that open.lua lists; answer, the reply but its levels;
 -- frost, how long nothing refills; record, the text of the holder's record, or nil to leave that as

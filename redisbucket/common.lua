@@ -1,5 +1,5 @@
--- common.lua: the layout of what is stored, and the functions that lease.lua and configure.lua
--- share.
+-- common.lua: the layout of what is stored, and the functions that all calls share. The rules are
+-- those of docs/protocol.md sections 3 to 7, and lease.Bucket is the same in Go to the last bit.
 --
 -- Go joins four files into one script: common.lua (functions), open.lua (what a call finds), then
 -- lease.lua or configure.lua, and close.lua (what a call leaves). They are one chunk, whose local
@@ -30,9 +30,6 @@
 -- A number is a double of 8 bytes, little end first. All numbers are whole and below 2^53, except
 -- share and a record's allowance, and so is every product of two whole numbers. A number that must
 -- become text goes through %d or %.0f, because tostring and '..' keep 14 digits only.
---
--- The rules are those of docs/protocol.md sections 3 to 7. lease.Bucket is the same in Go, and
--- tests compare the two to the last bit.
 
 -- Redis 3.2 to 4: replicate what the script writes, not the script, which may then read the time.
 if redis.replicate_commands then redis.replicate_commands() end
@@ -85,11 +82,9 @@ else
   end
 end
 
--- parse reads and checks a configuration. Where it is wrong, the result is nil and the reason.
---
--- Here and in all checks below, x % 1 is 0 for a whole number and for nothing else: it is nan for
--- nan and for an infinity. x - x % 1 is floor(x). Comparisons are written out because a call of
--- min, max or floor costs several times as much.
+-- parse reads and checks a configuration. Where it is wrong, the result is nil and the reason. Here
+-- and in all checks below, x % 1 is 0 for a whole number and for nothing else, and x - x % 1 is
+-- floor(x). Comparisons are written out because a call of min, max or floor costs more.
 local function parse(text)
   local n = (#text - 40) / 56
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
@@ -130,8 +125,7 @@ local function parse(text)
   return c
 end
 
--- capacity is the level up to which limit l may fill while held tokens are leased: B, or B + E - O
--- where that is less.
+-- capacity is the level up to which limit l may fill while held tokens are leased (section 3.3).
 local function capacity(l, held)
   local tokens = l.most - held
   if tokens > l.burst then tokens = l.burst elseif tokens < 0 then tokens = 0 end
@@ -169,8 +163,7 @@ local function refill(c, from, to, held)
   end
 end
 
--- wait is how long limit l takes to reach n tokens, or its burst, if nobody draws; frost is how
--- long nothing refills.
+-- wait is how long limit l takes to reach n tokens, or its burst; nothing refills during frost.
 local function wait(l, n, frost)
   local missing = (n < l.burst and n or l.burst) * l.unit - l.level
   if missing <= 0 then return 0 end
@@ -178,9 +171,8 @@ local function wait(l, n, frost)
   return (ticks - ticks % 1) * l.tick - l.rest + frost
 end
 
--- remember returns until when the bucket must be kept, since a forgotten one looks like a full one:
--- at least until it would be full and every lease has ended, and a T more, and never earlier than
--- keep. The second result is how long the longest lease may last that is out, at least a T.
+-- remember returns until when the bucket must be kept (section 6.14), and how long the longest
+-- lease may last that is out, at least a T.
 local function remember(c, keep, now, ttl, frost, base, width, held, weights)
   local longest = 0
   for k = 1, c.n do

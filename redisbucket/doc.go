@@ -10,15 +10,14 @@
 // for each holder. One Lua script executes a lease call, another inspects and configures.
 // lease.Bucket is their reference, and they agree with it to the last bit.
 //
-// The rules are those of docs/protocol.md. In Lua:
+// The rules are those of docs/protocol.md, in Lua:
 //
 //   - common.lua: numbers, configurations, room, refill, how long a bucket is remembered.
 //   - open.lua: what a call finds, steps 1 to 3, lost state, changed limits, T.
-//   - lease.lua: the record, steps 4 to 7, the fair share, the reply.
-//   - configure.lua: inspect, set, set if absent, reset.
+//   - lease.lua: the record, steps 4 to 7, the fair share. configure.lua: all other operations.
 //   - close.lua: the only file that writes.
 //
-// And in Go, which decides nothing about tokens:
+// Go decides nothing about tokens:
 //
 //   - store.go: Config, New, the nodes of a client.
 //   - exchange.go: lease calls, grouped by the node that serves them. configure.go: everything

@@ -11,9 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// escaper keeps '}' out of a tag, where it would end the tag early. An escape is '%' and two hex
-// digits, and no other '%' survives. So '%' and a letter can mark tags that no user's key spells:
-// tagEmpty, and the hashes of lease.HashKey.
+// escaper keeps '}' out of a tag, where it would end the tag early. So '%' and a letter can mark
+// tags that no user's key spells: tagEmpty, and the hashes of lease.HashKey.
 var escaper = strings.NewReplacer("%", "%25", "}", "%7D")
 
 // tagEmpty is the tag of the empty key. To Redis an empty tag is none.

@@ -13,24 +13,19 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// errDamaged is what the scripts answer where they cannot trust what is stored.
-var errDamaged = errors.New("stored state is damaged")
-
-// errNotSent is wrapped by the errors of calls that ended before anything of them was sent.
-var errNotSent = errors.New("not sent")
+var (
+	errDamaged = errors.New("stored state is damaged") // what the scripts answer
+	errNotSent = errors.New("not sent")                // the call ended before anything of it was sent
+)
 
 func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
 
 // What an error says about a call: may it have been executed, and may a retry help?
 var (
-	// unknown: it may have been executed.
-	unknown = lease.ErrUnavailable
-	// refused: it certainly was not; a retry may help.
-	refused = fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused)
-	// forbidden: it was not, and no retry helps before somebody acts.
-	forbidden = fmt.Errorf("%w: %w", refused, lease.ErrPermanent)
-	// hopeless: part of it may have been executed, and no retry helps.
-	hopeless = fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrPermanent)
+	unknown   = lease.ErrUnavailable                                         // it may have been
+	refused   = fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused) // no; a retry may help
+	forbidden = fmt.Errorf("%w: %w", refused, lease.ErrPermanent)            // no; somebody must act
+	hopeless  = fmt.Errorf("%w: %w", unknown, lease.ErrPermanent)            // in part; somebody must act
 )
 
 // codes are the error codes that servers give before a script's first write. A server refuses or
@@ -112,17 +107,8 @@ func wrap(key string, err error) error {
 	default:
 		err = named(err)
 	}
-	return fmt.Errorf("redisbucket: key %s: %w", quote(key), err)
+	return fmt.Errorf("redisbucket: key %.64q: %w", key, err)
 }
 
 // named gives err, which a server, the client or the network met, the names that lease knows it by.
 func named(err error) error { return fmt.Errorf("%w: %w", classify(err), err) }
-
-// quote shows a key in an error: any bytes, and never more than a line.
-func quote(key string) string {
-	const most = 64
-	if len(key) > most {
-		return fmt.Sprintf("%q... (%d bytes)", key[:most], len(key))
-	}
-	return fmt.Sprintf("%q", key)
-}

@@ -30,8 +30,8 @@ if need > want then return {'invalid', 'need is above want'} end
 if weight < 1 or weight > 1048576 then return {'invalid', 'weight is out of range'} end
 counter = counter + 1
 
--- The record is live if it is of this bucket and epoch and its slice is still in the ring. It
--- follows one move of the ring (section 6.8).
+-- The record is live if it is of this bucket and epoch and its slice is still in the ring, of which
+-- it follows one move (section 6.8).
 local live, at, slot = false, -1, nil
 local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
 local record, recordLife = redis.pcall('GET', keys[2]), nil
@@ -91,8 +91,7 @@ else
     at, last, allowance = -1, now, weight * share * c.target
   end
 
-  -- Step 6. While a loss is waited out, the ledger may be below the truth: there is no room to
-  -- credit.
+  -- Step 6. While a loss is waited out, there is no room to credit.
   if known and now >= frozen then
     local brought, filled = returned + refund + unused, setAt
     for k = 1, c.n do

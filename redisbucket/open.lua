@@ -28,8 +28,8 @@ if argv[1] ~= '' then
   if not mine then return {'invalid', why} end
 end
 if #argv[3] ~= 136 then return {'invalid', 'the request is not 17 numbers'} end
--- The last four numbers are read and checked only where they matter: drawn with unused, the others
--- after a loss.
+-- The last four numbers are read only where they matter: drawn with unused, the others after a
+-- loss.
 local asked, seq, remaining, returned, refund, unused, debt, want, need, waiting, weight, seen, counted =
   decode('<ddddddddddddd', argv[3])
 if not (asked % 1 + seq % 1 + remaining % 1 + returned % 1 + refund % 1 + unused % 1 + debt % 1 + want % 1
@@ -167,8 +167,8 @@ elseif not mine then
   return {'invalid', 'there is no configuration'}
 end
 
--- A new bucket. Its birth tells its records from those that an earlier bucket of this key left
--- behind. The epoch cannot: a failover may move it back to that of the earlier bucket.
+-- A new bucket. Its birth tells its records from those that an earlier bucket of this key left; a
+-- failover may move the epoch back.
 if not exists then
   if not mine then return {'ok', 0, 0} end
   c, ttl, proposed, proposedAt = mine, asked, asked, now

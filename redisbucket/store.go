@@ -16,10 +16,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-const (
-	defaultPrefix   = "yuzhi:"
-	defaultInFlight = 64 // most of go-redis's default pool on a large machine
-)
+const defaultPrefix, defaultInFlight = "yuzhi:", 64
 
 // ErrInvalidConfig is wrapped by every error that says why a Config cannot be used.
 var ErrInvalidConfig = errors.New("redisbucket: invalid configuration")
