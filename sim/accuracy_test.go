@@ -53,8 +53,8 @@ var accuracies = []struct {
 // fleet is n processes on one limit, with more of the scenario's text; see package file.
 func fleet(t testing.TB, limit string, n int, more string, args ...any) sim.Scenario {
 	t.Helper()
-	text := fmt.Sprintf("{duration: 30s, limits: [%s], policy: {fallback: deny}, groups: [{count: %d}], %s}", limit, n,
-		fmt.Sprintf(more, args...))
+	text := fmt.Sprintf("{duration: 30s, limits: [%s], policy: {fallback: deny}, groups: [{count: %d}], ", limit, n) +
+		fmt.Sprintf(more, args...) + "}"
 	s, err := file.Parse("fleet", []byte(text))
 	if err != nil {
 		t.Fatal(err)

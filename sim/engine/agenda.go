@@ -65,7 +65,7 @@ const (
 	evResume                   // process who goes on
 	evKill                     // process who is killed
 	evStart                    // process who starts
-	evAct                      // act who of the scenario: a step of the autoscaling, a fault, the end of the warm-up
+	evAct                      // act who of the scenario: a step of its autoscaling, a fault and so on
 	evSample                   // a point of the series
 	eventKinds
 )

@@ -54,8 +54,9 @@ func TestChaos(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d scenarios with %d kinds of faults and %d requests; %d had a fault that the promise excepts, %d of them exceeded it within what is documented",
-		*chaosScenarios, faults.Load(), requests.Load(), excepted.Load(), exceeded.Load())
+	t.Logf("%d scenarios with %d kinds of faults and %d requests; %d had a fault that the promise excepts, "+
+		"%d of them exceeded it within what is documented", *chaosScenarios, faults.Load(), requests.Load(), excepted.Load(),
+		exceeded.Load())
 }
 
 // chaos is one random scenario.

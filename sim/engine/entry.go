@@ -184,7 +184,8 @@ func (e *entry) ask() {
 		return
 	}
 	l := e.fleet.network.linkOf(e)
-	if again := l.lastSent.Add(batchWindow); len(l.open) == 0 && e.Now() < again && !(e.pressing && l.underWay == 0) {
+	again := l.lastSent.Add(batchWindow)
+	if len(l.open) == 0 && e.Now() < again && !(e.pressing && l.underWay == 0) {
 		l.held = append(l.held, e.id)
 		e.schedule(again)
 		return

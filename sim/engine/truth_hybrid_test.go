@@ -91,7 +91,8 @@ func (o *outcomes) executed(now time.Duration, r *lease.Request, g *lease.Grant)
 func (c truth) moments(seed uint64) (at []time.Duration) {
 	rnd := rand.New(rand.NewPCG(seed, 5))
 	for now := time.Duration(0); ; {
-		now += time.Duration(rnd.ExpFloat64()/float64(c.Workload.Rate)*1e9).Truncate(time.Microsecond) + 3*time.Microsecond + 137
+		gap := time.Duration(rnd.ExpFloat64() / float64(c.Workload.Rate) * 1e9)
+		now += gap.Truncate(time.Microsecond) + 3*time.Microsecond + 137
 		if now >= c.Duration {
 			return at
 		}
