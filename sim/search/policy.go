@@ -27,13 +27,13 @@ func ownPolicy(s sim.Scenario) lease.Policy {
 
 // policiesFor is what there is to choose from: the scenario's own policy and a grid, the simplest
 // ones first. Lengths are those that the protocol takes as they are: a target within what the burst
-// allows, a TTL with time for a call and its retry. Few bursts allow all targets.
+// allows, so that a small burst leaves few of them, and a TTL with time for a call and its retry.
 func policiesFor(q Question) []lease.Policy {
 	s := q.Scenario
 	all := []lease.Policy{s.Policy}
 	most := max(q.OvercommitMax, s.Policy.Overcommit)
 	for _, overcommit := range []int64{0, most / 2, most} {
-		p := s.Policy
+		p := q.Scenario.Policy
 		p.Overcommit, p.Target = overcommit, targetHigh
 		low := min(targetLow, p.TargetFor(s.Limits)/4)
 		for _, ttl := range ttls {
