@@ -47,10 +47,7 @@ func (c *Client) takeFallback(now clock.Instant, n int64) bool {
 // now. It is false where waiting does not help: with another fallback, before the first reply, or
 // for more than the share ever holds.
 func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
-	if c.fallback == nil || !c.heard.replied || !c.Degraded() || c.policy.Fallback != FallbackLocalShare {
-		return Never, false
-	}
-	if n > c.fallback.config.Capacity() {
+	if c.fallback == nil || !c.Degraded() || n > c.fallback.config.Capacity() {
 		return Never, false
 	}
 	return now.Add(duration(c.fallback.wait(n))), true
@@ -90,9 +87,9 @@ func (c *Client) takeShare(now clock.Instant, n int64) bool {
 func scaled(l Limit, weight, active int64) Limit {
 	g := int64(gcd(uint64(weight), uint64(active)))
 	weight, active = weight/g, active/g
-	burst := max(1, mulDiv(min(weight, active-1), l.Capacity(), active))
-	if weight == active {
-		burst = l.Capacity()
+	burst := l.Capacity()
+	if weight < active {
+		burst = max(1, mulDiv(weight, burst, active))
 	}
 	if l.Tokens <= maxUnits/weight && int64(l.Per) <= (1<<62)/active {
 		exact := Limit{Tokens: l.Tokens * weight, Per: l.Per * time.Duration(active), Burst: burst}
