@@ -59,9 +59,11 @@ var (
 )
 
 const (
-	survivors    = 12 // of the screening, and one in so many more of what is screened; then half of them
-	finalists    = 3  // are confirmed
-	tradeOffsMax = 8  // bounds the list of what else could be had
+	// The first halving keeps so many of the best policies, and one more for every so many that were
+	// screened; the second keeps half of that. Each adds as many others (see promising).
+	survivors    = 12
+	finalists    = 3 // are confirmed, and as many others
+	tradeOffsMax = 8 // bounds the list of what else could be had
 )
 
 // planning is a question on its way to a Plan.
@@ -69,7 +71,7 @@ type planning struct {
 	*work
 	q    Question // with its defaults, its own policy with the lengths in force, and without rivals
 	plan Plan
-	seen []*trial // the latest look
+	seen []*trial // of the last effort that ended
 }
 
 // Plan finds the lease policy that makes the fewest lease calls and meets all targets. When none
