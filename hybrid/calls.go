@@ -205,8 +205,6 @@ type nodes struct {
 	unknown *node // stands for the node of keys that none has answered for
 }
 
-func (n *nodes) init() { n.unknown = newNode(nodeUnknown) }
-
 func newNode(number int) *node {
 	return &node{number: int32(number), slots: semaphore.NewWeighted(batchesMax)}
 }

@@ -41,9 +41,8 @@
 //
 // # Which file holds what
 //
-// What is decided about tokens is decided by lease.Client (docs/protocol.md sections 5, 8 and 9).
-// This package is the shell around it: locks, channels, a table of keys, and calls that travel
-// together.
+// lease.Client decides about tokens (docs/protocol.md sections 5, 8 and 9). This package is the
+// shell around it: locks, channels, a table of keys, and calls that travel together.
 //
 //   - limiter.go: New, Close, Shutdown; config.go: Config, the names that are those of lease, the
 //     errors; verbs.go: the verbs of Limiter and Key, and Result; control.go: Peek, Refund, Reset,

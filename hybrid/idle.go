@@ -131,12 +131,8 @@ func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next c
 // makeRoom has the key that is idle for longest leave the table; false where every key is in use.
 func (l *Limiter) makeRoom() bool {
 	for {
-		s, e, _ := l.keys.idle.pop(0, true)
-		if s == nil {
-			return false
-		}
-		if l.drop(s, e) {
-			return true
+		if s, e, _ := l.keys.idle.pop(0, true); s == nil || l.drop(s, e) {
+			return s != nil
 		}
 	}
 }

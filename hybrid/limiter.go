@@ -75,7 +75,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	}
 	l.id.Store(&l.instance)
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.nodes.init()
+	l.nodes.unknown = newNode(nodeUnknown)
 	l.keys.init()
 	l.scheduler.init(l)
 	l.leaving.Add(1)

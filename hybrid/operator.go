@@ -205,14 +205,12 @@ func (n *notice) warn(e *entry, now clock.Instant, text string, args ...any) {
 	}
 }
 
-// keyShown is how much of a key the log shows, in bytes.
-const keyShown = 64
-
 // brief is key as the log shows it: short, and without control characters.
 func brief(key string) string {
-	quoted := strconv.Quote(key[:min(len(key), keyShown)])
+	const most = 64
+	quoted := strconv.Quote(key[:min(len(key), most)])
 	quoted = quoted[1 : len(quoted)-1]
-	if len(key) > keyShown {
+	if len(key) > most {
 		quoted = fmt.Sprintf("%s... (%d bytes)", quoted, len(key))
 	}
 	return quoted
@@ -220,29 +218,25 @@ func brief(key string) string {
 
 // warn logs, once, that limits make the Target shorter.
 func (l *Limiter) warn(limits []Limit) {
-	want := l.cfg.Policy.TargetFor(nil) // what it is without a limit
-	if len(limits) == 0 || l.cfg.Policy.TargetFor(limits) >= want {
-		return
+	asked, target := l.cfg.Policy.TargetFor(nil), l.cfg.Policy.TargetFor(limits)
+	if target < asked {
+		l.warned.Do(func() {
+			l.cfg.Logger.Info("hybrid: Target reduced to what uses a quarter of the burst at the full rate, "+
+				"as a longer lease would lock the burst away", "target", target, "asked", asked, "limits", limits)
+		})
 	}
-	l.warned.Do(func() {
-		l.cfg.Logger.Info("hybrid: Target reduced to what uses a quarter of the burst at the full rate, "+
-			"as a longer lease would lock the burst away",
-			"target", l.cfg.Policy.TargetFor(limits), "asked", want, "limits", limits)
-	})
 }
 
 // warnSlow logs, once, that a burst is too small to lease ahead on a network of this delay.
 func (l *Limiter) warnSlow(limits []Limit, rtt time.Duration) {
 	for _, limit := range limits {
-		have := limit.Capacity() + l.cfg.Policy.Overcommit
 		need := int64(math.Ceil(4 * limit.Rate() * rtt.Seconds()))
-		if have >= need {
-			continue
+		if limit.Capacity()+l.cfg.Policy.Overcommit < need {
+			l.warnedSlow.Do(func() {
+				l.cfg.Logger.Warn("hybrid: Burst+Overcommit is below 4*Rate*round trip, "+
+					"so every request waits for a call; a larger Overcommit cures it",
+					"limit", limit, "rtt_p99", rtt, "overcommit", need-limit.Capacity())
+			})
 		}
-		l.warnedSlow.Do(func() {
-			l.cfg.Logger.Warn("hybrid: Burst+Overcommit is below 4*Rate*round trip, "+
-				"so every request waits for a call; a larger Overcommit cures it",
-				"limit", limit, "rtt_p99", rtt, "overcommit", need-limit.Capacity())
-		})
 	}
 }
