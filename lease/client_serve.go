@@ -101,13 +101,16 @@ func (c *Client) collect(w *Waiter) {
 
 // takeFor takes n tokens or none from the pool for a request that was counted as missed.
 func (c *Client) takeFor(n int64) bool {
-	ok := c.takeWaiting(n)
-	if ok && c.policy.StrictExpiry && c.Deadline() <= c.host.Now() {
+	if !c.Pool.takeQueued(n) {
+		return false
+	}
+	c.servedLater += n
+	if c.policy.StrictExpiry && c.Deadline() <= c.host.Now() {
 		c.burnTaken(n)
 		c.Expire(c.host.Now())
 		return false
 	}
-	return ok
+	return true
 }
 
 // give hands w n tokens of draw d.

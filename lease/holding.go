@@ -182,15 +182,6 @@ func (h *holding) Deadline() clock.Instant { return clock.Instant(h.Pool.deadlin
 // IsOpen reports whether a call is under way or waits for its retry.
 func (h *holding) IsOpen() bool { return h.isOpen }
 
-// takeWaiting takes n tokens or none from the pool for a request that was counted as missed before.
-func (h *holding) takeWaiting(n int64) bool {
-	ok := h.Pool.takeQueued(n)
-	if ok {
-		h.servedLater += n
-	}
-	return ok
-}
-
 // notAdmitted takes back that n tokens were admitted, to a request that waits.
 func (h *holding) notAdmitted(n int64) {
 	h.counted(h.Pool.Held()) // those from the pool are in Admitted by that, those from a grant are already
