@@ -8,19 +8,23 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 )
 
 func TestTheBooksDoNotBalance(t *testing.T) {
-	grant := func(e *entry, seq, n int64) *call {
-		return &call{entry: e, request: lease.Request{Seq: seq}, grant: lease.Grant{Seq: seq, Granted: n}}
+	accept := func(run *replication, e *entry, seq, n int64) {
+		run.books.accepted(&call{entry: e, grant: lease.Grant{Seq: seq, Granted: n}, time: 1})
 	}
 	for what, wrong := range map[string]func(*replication, *entry){
-		"a grant that no bucket made": func(run *replication, e *entry) { run.books.accepted(grant(e, 1<<40, 3)) },
-		"a grant twice":               func(run *replication, e *entry) { run.books.accepted(grant(e, e.last.seq, 0)) },
+		"a grant that no bucket made": func(run *replication, e *entry) {
+			e.last.accepted = false
+			accept(run, e, 1<<40, 0)
+		},
+		"a grant twice": func(run *replication, e *entry) { accept(run, e, e.last.seq, 0) },
 		"more than was granted": func(run *replication, e *entry) {
-			run.books.executed(grant(e, 1<<40, 3), false)
-			run.books.accepted(grant(e, 1<<40, 4))
+			e.last.accepted = false
+			accept(run, e, e.last.seq, 1)
 		},
 		"a grant that the books do not know":   func(run *replication, _ *entry) { run.books.ended.Granted++ },
 		"a request that the books do not know": func(run *replication, _ *entry) { run.books.ended.Admitted++ },
@@ -31,8 +35,9 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 			t.Fatal(err)
 		}
 		// when it accepts what it must not, then the books say so, even if the sums are right.
-		taken := run.books.taken
-		wrong(run, run.fleet.entries.all[0])
+		taken, e := run.books.taken, run.fleet.entries.all[0]
+		e.last.drawn = make([]audit.Drawn, 1)
+		wrong(run, e)
 		run.books.taken = taken
 		if err := run.books.balance(run.fleet.entries.all); !errors.Is(err, ErrNotConserved) {
 			t.Errorf("%s is accepted, and the books say %v", what, err)
