@@ -32,6 +32,18 @@ func TestTokensInLostAnswersAreBurnt(t *testing.T) {
 	}
 }
 
+func TestNobodyListensForAnAnswerThatIsTooLate(t *testing.T) {
+	for _, trip := range []time.Duration{90 * time.Millisecond, 150 * time.Millisecond} {
+		// Given answers that come just before ten times CallTimeout, or after it,
+		run := simulate(t, scene(t, `duration: 5s, limits: [1000/s], policy: {fallback: deny}, call_timeout: 10ms,
+			network: {round_trip: %v}`, trip))
+		// then they are taken in, or not.
+		if early := trip < 100*time.Millisecond; early != (run.books.taken > 0) {
+			t.Errorf("holders have accepted %d of %d tokens after %v", run.books.taken, run.books.granted, trip)
+		}
+	}
+}
+
 // TestWhatIsDrawnInVainBuysNothing: tokens that were drawn for a request which then gave up are
 // worth only what has not been refilled in their place since. Credited in full they exceed the
 // bound by what is said here, with no fault of any server.
