@@ -134,20 +134,16 @@ func Every(d time.Duration) Limit { return lease.Every(d) }
 // ParseLimit reads "100/s", "5000/m burst 200", "1/250ms"; see lease.ParseLimit.
 func ParseLimit(s string) (Limit, error) { return lease.ParseLimit(s) }
 
+// What the errors of this package wrap.
 var (
-	// ErrClosed: the Limiter was closed.
-	ErrClosed = errors.New("hybrid: limiter closed")
-	// ErrExceedsBurst: n is above the burst, so no wait would ever help.
-	ErrExceedsBurst = errors.New("hybrid: n exceeds burst")
+	ErrClosed        = errors.New("hybrid: limiter closed")
+	ErrExceedsBurst  = errors.New("hybrid: n exceeds burst")       // no wait would ever help
+	ErrInvalidKey    = errors.New("hybrid: invalid key")           // it is empty
+	ErrInvalidN      = errors.New("hybrid: invalid n")             // it is negative
+	ErrInvalidConfig = errors.New("hybrid: invalid configuration") // each violation is in the text
+	// ErrUnavailable: the store did not answer, or the table of keys is full of keys in use.
+	ErrUnavailable = errors.New("hybrid: store unavailable")
 	// ErrWouldExceedDeadline: the tokens cannot be there before the context's deadline. It wraps
 	// context.DeadlineExceeded, which is what waiting would have come to.
 	ErrWouldExceedDeadline = fmt.Errorf("hybrid: a wait would end with: %w", context.DeadlineExceeded)
-	// ErrUnavailable: the store did not answer, or the table of keys is full of keys in use.
-	ErrUnavailable = errors.New("hybrid: store unavailable")
-	// ErrInvalidKey: the key is empty.
-	ErrInvalidKey = errors.New("hybrid: invalid key")
-	// ErrInvalidN: n is negative.
-	ErrInvalidN = errors.New("hybrid: invalid n")
-	// ErrInvalidConfig: New was given something that it cannot use; each violation is in the text.
-	ErrInvalidConfig = errors.New("hybrid: invalid configuration")
 )

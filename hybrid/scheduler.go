@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -191,26 +192,21 @@ func (s *scheduler) takeReady() (urgent bool) {
 // call builds e's call into a batch to its node.
 func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
 	n := e.node.Load()
-	var b *batch
-	for _, have := range batches {
-		if (have.node == n || n == s.l.nodes.unknown) && len(have.calls) < batchSize {
-			b = have
-			break
-		}
-	}
-	if b == nil {
+	i := slices.IndexFunc(batches, func(b *batch) bool {
+		return (b.node == n || n == s.l.nodes.unknown) && len(b.calls) < batchSize
+	})
+	if i < 0 {
 		if !n.slots.TryAcquire(1) {
 			s.schedule(e, now.Add(batchWindow)) // too many batches are under way
 			return batches
 		}
-		b = &batch{node: n}
-		batches = append(batches, b)
+		i, batches = len(batches), append(batches, &batch{node: n})
 	}
 	if f := s.l.cfg.Events.BeforeReport; f != nil {
 		f(e.slot.name)
 	}
 	if c := e.build(s.l.cfg.Clock.Now()); c != nil {
-		b.calls = append(b.calls, c)
+		batches[i].calls = append(batches[i].calls, c)
 	}
 	// The lease may end while the call is under way.
 	_, next := e.poll(now)
