@@ -96,9 +96,8 @@ func TestSystemTimerFiresOnceNotEarlyAndCanBeStopped(t *testing.T) {
 	start, fired := c.Now(), make(chan clock.Instant, 2)
 	timer := c.AfterFunc(time.Millisecond, func() { fired <- c.Now() })
 
-	if at := <-fired; at.Sub(start) < time.Millisecond {
-		t.Errorf("fired after %v, want 1ms or more", at.Sub(start))
-	}
+	at := <-fired
+	testkit.Check(t, at.Sub(start) >= time.Millisecond, "fired after %v, want 1ms or more", at.Sub(start))
 	equal(t, "Stop of a timer that has fired", timer.Stop(), false)
 	equal(t, "Reset of a timer that has fired", timer.Reset(time.Hour), false)
 	equal(t, "Stop of a timer that was set again", timer.Stop(), true)
@@ -207,9 +206,8 @@ func TestStopAndResetSayWhetherTheTimerWasPending(t *testing.T) {
 		j.expect(t)
 		m.Advance(0)
 		j.expect(t, "a@5s")
-		if at, left := m.Next(); left {
-			t.Errorf("%s: a timer is left at %d", name, at)
-		}
+		at, left := m.Next()
+		testkit.Check(t, !left, "%s: a timer is left at %d", name, at)
 	}
 }
 

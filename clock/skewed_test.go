@@ -243,9 +243,8 @@ func TestSkewedIsExactOnRandomWork(t *testing.T) {
 					}
 					advance(due.Sub(m.Now()))
 				}
-				if !fired || c.Now().Sub(set) < own {
-					t.Fatalf("at %d ppm a timer of %d: fired %v after %d", skew.DriftPPM, own, fired, c.Now().Sub(set))
-				}
+				testkit.Must(t, fired && c.Now().Sub(set) >= own,
+					"at %d ppm a timer of %d: fired %v after %d", skew.DriftPPM, own, fired, c.Now().Sub(set))
 				check("AfterFunc")
 			}
 		}

@@ -55,12 +55,9 @@ func TestWhatOneSideWritesTheOtherReads(t *testing.T) {
 	if got := parent.AppendSpans(want[:1:1]); len(got) != 4 || got[0] != want[0] || got[3] != want[2] {
 		t.Errorf("appended to one span: %v", got)
 	}
-	if offered, trips := parent.Offered().Load(), parent.RoundTrips().Load(); offered != 8 || trips != 2 {
-		t.Errorf("offered %d, round trips %d", offered, trips)
-	}
-	if parent.Overflowed() != 0 {
-		t.Errorf("overflowed %d", parent.Overflowed())
-	}
+	offered, trips := parent.Offered().Load(), parent.RoundTrips().Load()
+	testkit.Check(t, offered == 8 && trips == 2, "offered %d, round trips %d", offered, trips)
+	testkit.Check(t, parent.Overflowed() == 0, "overflowed %d", parent.Overflowed())
 }
 
 func TestManyGoroutinesShareAFileWithoutLosingOne(t *testing.T) {
@@ -94,9 +91,8 @@ func TestManyGoroutinesShareAFileWithoutLosingOne(t *testing.T) {
 	for _, s := range parent.AppendSpans(nil) {
 		seen[s.Before] = true
 	}
-	if len(seen) != writers*each || parent.Offered().Load() != writers*each {
-		t.Errorf("%d distinct records, %d offered; want %d", len(seen), parent.Offered().Load(), writers*each)
-	}
+	testkit.Check(t, len(seen) == writers*each && parent.Offered().Load() == writers*each,
+		"%d distinct records, %d offered; want %d", len(seen), parent.Offered().Load(), writers*each)
 }
 
 // sealOf ties the fields of a record together, so that a mixture of two records shows.
@@ -114,9 +110,8 @@ func TestAFullFileSaysSoForGood(t *testing.T) {
 	if kept := len(parent.AppendSpans(nil)); parent.Overflowed() != 3 || kept != 2 {
 		t.Errorf("overflowed %d, kept %d; want 3, 2", parent.Overflowed(), kept)
 	}
-	if late := opened(t, path); late.Overflowed() != 3 {
-		t.Errorf("reopened: overflowed %d, want 3", late.Overflowed())
-	}
+	late := opened(t, path)
+	testkit.Check(t, late.Overflowed() == 3, "reopened: overflowed %d, want 3", late.Overflowed())
 }
 
 func TestASlotThatWasTakenButNeverPublishedIsSkipped(t *testing.T) {
@@ -127,16 +122,14 @@ func TestASlotThatWasTakenButNeverPublishedIsSkipped(t *testing.T) {
 	f.reserve().before = 5
 	f.Append(7, 8)
 	want := []audit.Span{{Before: 1, After: 2, N: 1}, {Before: 7, After: 8, N: 1}}
-	if got := f.AppendSpans(nil); !slices.Equal(got, want) {
-		t.Errorf("spans %v, want %v", got, want)
-	}
+	got := f.AppendSpans(nil)
+	testkit.Check(t, slices.Equal(got, want), "spans %v, want %v", got, want)
 }
 
 func TestAppendAllocatesNothing(t *testing.T) {
 	f, _ := created(t, 1000)
-	if n := testing.AllocsPerRun(100, func() { f.Append(Now(), Now()+1) }); n != 0 {
-		t.Errorf("Append allocates %v times", n)
-	}
+	n := testing.AllocsPerRun(100, func() { f.Append(Now(), Now()+1) })
+	testkit.Check(t, n == 0, "Append allocates %v times", n)
 }
 
 func TestCreateNeverTouchesAFileThatExists(t *testing.T) {
@@ -161,9 +154,8 @@ func TestOpenRefusesAFileWithoutSlots(t *testing.T) {
 	for _, size := range []int{0, headerSize, headerSize + recordSize - 1} {
 		path := filepath.Join(t.TempDir(), "file")
 		testkit.NoErr(t, os.WriteFile(path, make([]byte, size), 0o600))
-		if _, err := Open(path); err == nil {
-			t.Errorf("a file of %d bytes is opened", size)
-		}
+		_, err := Open(path)
+		testkit.Check(t, err != nil, "a file of %d bytes is opened", size)
 	}
 	if _, err := Open(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file: error %v, want ErrNotExist", err)
@@ -176,9 +168,8 @@ func TestCloseTwiceIsHarmless(t *testing.T) {
 	if err := errors.Join(f.Close(), f.Close()); err != nil {
 		t.Error(err)
 	}
-	if again := opened(t, path); len(again.AppendSpans(nil)) != 1 {
-		t.Error("what was written is gone")
-	}
+	again := opened(t, path)
+	testkit.Check(t, len(again.AppendSpans(nil)) == 1, "what was written is gone")
 }
 
 func BenchmarkAppend(b *testing.B) {

@@ -227,9 +227,8 @@ func TestEveryMachineHasTheSameRequests(t *testing.T) {
 		fmt.Fprintf(sum, "%x\n", share)
 	}
 	const want = "b0475ea2708dd6cd80b9be11216f99af4bfd62cbcb92378444d40ba0be24bc1b"
-	if got := hex.EncodeToString(sum.Sum(nil)); got != want {
-		t.Errorf("the hash is %s, want %s", got, want)
-	}
+	got := hex.EncodeToString(sum.Sum(nil))
+	testkit.Check(t, got == want, "the hash is %s, want %s", got, want)
 }
 
 // played is what a process gets until the end: "moment key cost", the moment in milliseconds.

@@ -16,9 +16,8 @@ import (
 // checkCount demands a Poisson variable of the given mean.
 func checkCount(t *testing.T, what string, got int, want float64) {
 	t.Helper()
-	if math.Abs(float64(got)-want) > 6*math.Sqrt(want) {
-		t.Errorf("%s: %d requests, want %.0f within %.0f", what, got, want, 6*math.Sqrt(want))
-	}
+	testkit.Check(t, math.Abs(float64(got)-want) <= 6*math.Sqrt(want),
+		"%s: %d requests, want %.0f within %.0f", what, got, want, 6*math.Sqrt(want))
 }
 
 func TestDiurnalFollowsTheSine(t *testing.T) {

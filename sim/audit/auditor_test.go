@@ -34,9 +34,8 @@ func TestTheAuditFollowsDrawsToTheirEnd(t *testing.T) {
 	expect("when all is known", 7, 1)
 	// What is open at the end counts.
 	a.Open(2*second, 0, 6)
-	if open := a.End(); open != 6 {
-		t.Errorf("%d are open", open)
-	}
+	open := a.End()
+	testkit.Check(t, open == 6, "%d are open", open)
 	expect("at the end", 13, 1)
 }
 
@@ -95,9 +94,8 @@ func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 		for _, w := range open {
 			want += w.n
 		}
-		if got := b.AdmitOpen(); got != want {
-			t.Fatalf("%d were open, want %d", got, want)
-		}
+		got := b.AdmitOpen()
+		testkit.Must(t, got == want, "%d were open, want %d", got, want)
 		pass()
 		// then the meter has seen what was admitted, at the moment of each draw.
 		if want := bruteExcess(counted, bound); want.Cmp(big.NewInt(m.ExceededBy())) != 0 {
@@ -125,7 +123,6 @@ func TestBacklogReusesItsMemory(t *testing.T) {
 	for range 100 {
 		cycle()
 	}
-	if n := testing.AllocsPerRun(1000, cycle); n != 0 {
-		t.Errorf("a draw and ten admissions allocate %v times", n)
-	}
+	n := testing.AllocsPerRun(1000, cycle)
+	testkit.Check(t, n == 0, "a draw and ten admissions allocate %v times", n)
 }

@@ -68,9 +68,8 @@ func TestMeterByHand(t *testing.T) {
 	m := NewMeter(tenPerSecond)
 	expect := func(when string, peak, over int64) {
 		t.Helper()
-		if m.peakTokens() != peak || m.ExceededBy() != over {
-			t.Errorf("%s: peak %d, exceeded by %d; want %d, %d", when, m.peakTokens(), m.ExceededBy(), peak, over)
-		}
+		testkit.Check(t, m.peakTokens() == peak && m.ExceededBy() == over,
+			"%s: peak %d, exceeded by %d; want %d, %d", when, m.peakTokens(), m.ExceededBy(), peak, over)
 	}
 	expect("before anything", 0, 0)
 
@@ -94,21 +93,17 @@ func TestMeterStandsTheLargestNumbers(t *testing.T) {
 	m := NewMeter(Bound{Tokens: 1, Per: time.Duration(most), Burst: most})
 
 	m.Admit(math.MinInt64, most)
-	if m.peakTokens() != most || m.ExceededBy() != 0 {
-		t.Errorf("exactly the burst: peak %d, exceeded by %d", m.peakTokens(), m.ExceededBy())
-	}
+	testkit.Check(t, m.peakTokens() == most && m.ExceededBy() == 0,
+		"exactly the burst: peak %d, exceeded by %d", m.peakTokens(), m.ExceededBy())
 	// When more time passes than an int64 holds, then 2 tokens and a fraction have flowed in.
 	m.Admit(most, 2)
-	if m.ExceededBy() != 0 {
-		t.Errorf("refilled across the whole range of time: exceeded by %d", m.ExceededBy())
-	}
+	testkit.Check(t, m.ExceededBy() == 0,
+		"refilled across the whole range of time: exceeded by %d", m.ExceededBy())
 	// And when the count passes every integer, then the verdict stays at its clamp.
 	for range 8 {
 		m.Admit(most, most)
 	}
-	if m.peakTokens() != most {
-		t.Errorf("far beyond: peak %d, want the clamp", m.peakTokens())
-	}
+	testkit.Check(t, m.peakTokens() == most, "far beyond: peak %d, want the clamp", m.peakTokens())
 }
 
 func TestMisuseIsRefused(t *testing.T) {
@@ -156,9 +151,8 @@ func TestMisuseIsRefused(t *testing.T) {
 func TestMeterAllocatesNothing(t *testing.T) {
 	m := NewMeter(tenPerSecond)
 	at := int64(0)
-	if n := testing.AllocsPerRun(100, func() { at += ms; m.Admit(at, 1) }); n != 0 {
-		t.Errorf("Admit allocates %v times", n)
-	}
+	n := testing.AllocsPerRun(100, func() { at += ms; m.Admit(at, 1) })
+	testkit.Check(t, n == 0, "Admit allocates %v times", n)
 }
 
 // Random pairs rarely meet the edges, so these numbers are drawn as often as random ones.

@@ -76,9 +76,8 @@ func TestWorstJudgesByHand(t *testing.T) {
 			given := slices.Clone(c.spans)
 			got := worst(t, tenPerSecond, c.spans...)
 
-			if d := math.Abs(got.Bound - c.want.Bound); d > 1e-9 {
-				t.Errorf("displayed bound %v, want %v", got.Bound, c.want.Bound)
-			}
+			d := math.Abs(got.Bound - c.want.Bound)
+			testkit.Check(t, d <= 1e-9, "displayed bound %v, want %v", got.Bound, c.want.Bound)
 			got.Bound = c.want.Bound
 			testkit.Check(t, got == c.want, "got  %+v\nwant %+v", got, c.want)
 			testkit.Check(t, slices.Equal(given, c.spans), "the argument was modified")

@@ -53,9 +53,8 @@ func TestExpBeyondTheZiggurat(t *testing.T) {
 	if want := draws * math.Exp(-tail); math.Abs(count-want) > 6*math.Sqrt(want) {
 		t.Errorf("%v of %d beyond %v, want %.0f", count, draws, tail, want)
 	}
-	if mean := sum / count; math.Abs(mean-1) > 6/math.Sqrt(count) {
-		t.Errorf("the mean excess is %.3f, want 1", mean)
-	}
+	mean := sum / count
+	testkit.Check(t, math.Abs(mean-1) <= 6/math.Sqrt(count), "the mean excess is %.3f, want 1", mean)
 }
 
 // Moments, with the standard error of each: an even moment is the check of the tails.
@@ -74,9 +73,8 @@ func TestMoments(t *testing.T) {
 		}
 		for k := range len(want) / 2 { // the variance of x^k needs the moment 2k
 			sigma := math.Sqrt((want[2*k+1] - want[k]*want[k]) / n)
-			if math.Abs(got[k]-want[k]) > 6*sigma {
-				t.Errorf("%s: moment %d is %.5f, want %.5f within %.5f", what, k+1, got[k], want[k], 6*sigma)
-			}
+			testkit.Check(t, math.Abs(got[k]-want[k]) <= 6*sigma,
+				"%s: moment %d is %.5f, want %.5f within %.5f", what, k+1, got[k], want[k], 6*sigma)
 		}
 	}
 	moments("uniform", r.Float64, 1./2, 1./3, 1./4, 1./5, 1./6, 1./7, 1./8, 1./9)

@@ -18,9 +18,8 @@ func TestTheGeneratorIsXoshiro256PlusPlus(t *testing.T) {
 		41943041, 58720359, 3588806011781223, 3591011842654386, 9228616714210784205,
 		9973669472204895162, 14011001112246962877, 12406186145184390807, 15849039046786891736, 10450023813501588000,
 	} {
-		if got := r.Uint64(); got != want {
-			t.Errorf("number %d is %d, want %d", i, got, want)
-		}
+		got := r.Uint64()
+		testkit.Check(t, got == want, "number %d is %d, want %d", i, got, want)
 	}
 	if got := mix(1234567 + gamma); got != 6457827717110365317 {
 		t.Errorf("SplitMix64 of 1234567 begins with %d", got)
@@ -31,9 +30,8 @@ func TestEveryEntityHasAStreamOfItsOwn(t *testing.T) {
 	owner := map[Stream]string{}
 	own := func(seed uint64, entity ...uint64) {
 		r, name := New(seed, entity...), fmt.Sprint(seed, entity)
-		if other, taken := owner[r]; taken {
-			t.Errorf("the stream of %s is that of %s", name, other)
-		}
+		other, taken := owner[r]
+		testkit.Check(t, !taken, "the stream of %s is that of %s", name, other)
 		owner[r] = name
 	}
 	for seed := range uint64(10) {
@@ -89,16 +87,14 @@ func TestStreamsOfNeighboursAreUncorrelated(t *testing.T) {
 func TestSeedOfAReplication(t *testing.T) {
 	seen := map[uint64]string{}
 	for _, seed := range []uint64{0, 1, 2, 12345, SeedMax} {
-		if got := SeedOf(seed, 0); got != seed {
-			t.Errorf("replication 0 of seed %d has seed %d", seed, got)
-		}
+		got := SeedOf(seed, 0)
+		testkit.Check(t, got == seed, "replication 0 of seed %d has seed %d", seed, got)
 		for rep := range 1000 {
 			s, name := SeedOf(seed, rep), fmt.Sprintf("replication %d of seed %d", rep, seed)
 			testkit.Check(t, s <= SeedMax && (rep <= 0 || s != 0),
 				"%s has seed %d, must be 1 to 2^53-1", name, s)
-			if other, taken := seen[s]; taken {
-				t.Errorf("%s is %s", name, other)
-			}
+			other, taken := seen[s]
+			testkit.Check(t, !taken, "%s is %s", name, other)
 			seen[s] = name
 		}
 	}
@@ -127,9 +123,8 @@ func TestIntegersAreUnbiased(t *testing.T) {
 		}
 	}
 	for range 1000 {
-		if v := r.Int64N(1); v != 0 {
-			t.Fatalf("Int64N(1) is %d", v)
-		}
+		v := r.Int64N(1)
+		testkit.Must(t, v == 0, "Int64N(1) is %d", v)
 	}
 	mustPanic(t, "random: n is 0, must be positive", func() { r.Int64N(0) })
 	mustPanic(t, "random: n is -5, must be positive", func() { r.Int64N(-5) })
@@ -139,9 +134,8 @@ func mustPanic(t *testing.T, want string, f func()) {
 	t.Helper()
 	defer func() {
 		t.Helper()
-		if got := fmt.Sprint(recover()); got != want {
-			t.Errorf("panicked with %q, want %q", got, want)
-		}
+		got := fmt.Sprint(recover())
+		testkit.Check(t, got == want, "panicked with %q, want %q", got, want)
 	}()
 	f()
 }
@@ -219,7 +213,6 @@ func TestEveryMachineDrawsTheSameBits(t *testing.T) {
 		put(x, Log(x), Pow(x, r.Float64()), Sin(x), Exp(-x))
 	}
 	const want = "cb45a6906380d0f7af75b6e212a15809e7f7862539127530acee4a84ac1b957a"
-	if got := hex.EncodeToString(sum.Sum(nil)); got != want {
-		t.Errorf("the hash of %d draws is %s, want %s", draws, got, want)
-	}
+	got := hex.EncodeToString(sum.Sum(nil))
+	testkit.Check(t, got == want, "the hash of %d draws is %s, want %s", draws, got, want)
 }

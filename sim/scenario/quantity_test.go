@@ -69,9 +69,8 @@ func TestQuantitiesAreReadWithTheirUnits(t *testing.T) {
 		if want == "" {
 			want = c.text
 		}
-		if got := asText(valueOf(c.into)); got != want {
-			t.Errorf("%q is written as %q, want %q", c.text, got, want)
-		}
+		got := asText(valueOf(c.into))
+		testkit.Check(t, got == want, "%q is written as %q, want %q", c.text, got, want)
 	}
 }
 
@@ -105,12 +104,10 @@ func TestQuantitiesSayWhatIsWrong(t *testing.T) {
 		for text, want := range c.texts {
 			before := valueOf(c.into)
 			err := c.into.UnmarshalText([]byte(text))
-			if !errors.Is(err, ErrQuantity) || !strings.Contains(err.Error(), want) {
-				t.Errorf("%q as %T: %v; want an ErrQuantity with %q", text, c.into, err, want)
-			}
-			if valueOf(c.into) != before {
-				t.Errorf("%q as %T is wrong and read as %v", text, c.into, valueOf(c.into))
-			}
+			testkit.Check(t, errors.Is(err, ErrQuantity) && strings.Contains(err.Error(), want),
+				"%q as %T: %v; want an ErrQuantity with %q", text, c.into, err, want)
+			testkit.Check(t, valueOf(c.into) == before,
+				"%q as %T is wrong and read as %v", text, c.into, valueOf(c.into))
 		}
 	}
 }
@@ -142,9 +139,8 @@ func TestAQuantityWithoutATextIsStillShown(t *testing.T) {
 		value any
 		want  string
 	}{{Ratio(math.NaN()), "NaN%"}, {Ratio(math.Inf(1)), "+Inf%"}, {Ratio(-0.5), "-50%"}, {Ratio(2), "200%"}, {Rate(-1), "-1/s"}, {Cost{}, "0"}} {
-		if got := asText(c.value); got != c.want {
-			t.Errorf("%#v is shown as %q, want %q", c.value, got, c.want)
-		}
+		got := asText(c.value)
+		testkit.Check(t, got == c.want, "%#v is shown as %q, want %q", c.value, got, c.want)
 	}
 }
 
@@ -152,9 +148,8 @@ func TestAQuantityWithoutATextIsStillShown(t *testing.T) {
 func checkPart(t *testing.T, what string, hits, n int, p float64) {
 	t.Helper()
 	sigma := math.Sqrt(float64(n) * p * (1 - p))
-	if math.Abs(float64(hits)-float64(n)*p) > 6*sigma {
-		t.Errorf("%s: %d of %d, want %.1f within %.1f", what, hits, n, float64(n)*p, 6*sigma)
-	}
+	testkit.Check(t, math.Abs(float64(hits)-float64(n)*p) <= 6*sigma,
+		"%s: %d of %d, want %.1f within %.1f", what, hits, n, float64(n)*p, 6*sigma)
 }
 
 // above counts the draws above x.
@@ -248,9 +243,8 @@ func TestSamplesAreDurations(t *testing.T) {
 	for range 10_000 {
 		longest = max(longest, DurationDist{Dist{DistPareto, 1e15, 1.01}}.Sample(&r))
 	}
-	if longest != int64(DurationMax) {
-		t.Errorf("the longest of 10,000 is %d ns, want %d", longest, int64(DurationMax))
-	}
+	testkit.Check(t, longest == int64(DurationMax),
+		"the longest of 10,000 is %d ns, want %d", longest, int64(DurationMax))
 }
 
 func TestClocksAreAsWrongAsTheScenarioSays(t *testing.T) {
@@ -260,9 +254,8 @@ func TestClocksAreAsWrongAsTheScenarioSays(t *testing.T) {
 	offsets, drifts := 0, 0
 	for range n {
 		offset, drift := bounded.Draw(&r)
-		if offset < -1e9 || offset > 1e9 || drift < -50 || drift > 50 {
-			t.Fatalf("a clock within 1 s and 50 ppm has %d ns and %d ppm", offset, drift)
-		}
+		testkit.Must(t, offset >= -1e9 && offset <= 1e9 && drift >= -50 && drift <= 50,
+			"a clock within 1 s and 50 ppm has %d ns and %d ppm", offset, drift)
 		if offset > 5e8 {
 			offsets++
 		}
@@ -284,9 +277,8 @@ func TestClocksAreAsWrongAsTheScenarioSays(t *testing.T) {
 	wild := Clock{Offset: DurationDist{Dist{DistNormal, 0, 1e30}}, Drift: DriftDist{Dist{DistNormal, 0, 1e30}}}
 	for range 100 {
 		offset, drift := wild.Draw(&r)
-		if max(offset, -offset) != int64(offsetMax) || max(drift, -drift) != int64(driftMax)-1 {
-			t.Fatalf("a clock beyond all bounds has %d ns and %d ppm", offset, drift)
-		}
+		testkit.Must(t, max(offset, -offset) == int64(offsetMax) && max(drift, -drift) == int64(driftMax)-1,
+			"a clock beyond all bounds has %d ns and %d ppm", offset, drift)
 	}
 }
 
@@ -299,7 +291,5 @@ func TestTheOffsetDoesNotChangeTheDrift(t *testing.T) {
 		_, d := Clock{Constantly(offset), drift}.Draw(&r)
 		drifts = append(drifts, d)
 	}
-	if drifts[0] != drifts[1] || drifts[1] != drifts[2] {
-		t.Errorf("the drifts are %v", drifts)
-	}
+	testkit.Check(t, drifts[0] == drifts[1] && drifts[1] == drifts[2], "the drifts are %v", drifts)
 }

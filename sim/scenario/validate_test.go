@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // valid is a scenario that uses most of what there is.
@@ -179,9 +181,8 @@ func TestValidateNamesFieldValueAndBound(t *testing.T) {
 			t.Errorf("%v\nshould be an ErrInvalidScenario that begins with\n%s", err, want)
 			continue
 		}
-		if n := len(err.(interface{ Unwrap() []error }).Unwrap()); n != 1 {
-			t.Errorf("one violation is reported as %d:\n%v", n, err)
-		}
+		n := len(err.(interface{ Unwrap() []error }).Unwrap())
+		testkit.Check(t, n == 1, "one violation is reported as %d:\n%v", n, err)
 	}
 }
 
@@ -194,9 +195,8 @@ func TestValidateReportsAllFieldsAtOnceAndThenWhatDoesNotFit(t *testing.T) {
 	s.Warmup, s.Redis.Faults[0].At, s.Workload.Cost = time.Hour, time.Hour, Cost{1, 1_000_000}
 	reports := func(want string) {
 		t.Helper()
-		if err := s.Validate(); err == nil || err.Error() != want {
-			t.Errorf("%v\nwant\n%s", err, want)
-		}
+		err := s.Validate()
+		testkit.Check(t, err != nil && err.Error() == want, "%v\nwant\n%s", err, want)
 	}
 	reports("sim: invalid scenario: duration: is -1ns, must be 1ms to 720h0m0s\n" +
 		"sim: invalid scenario: limits[1]: Tokens is -1, must be at least 1\n" +
@@ -209,8 +209,7 @@ func TestValidateReportsAllFieldsAtOnceAndThenWhatDoesNotFit(t *testing.T) {
 
 func TestFieldNamesAreInSnakeCase(t *testing.T) {
 	for name, want := range map[string]string{"TTL": "ttl", "RoundTrip": "round_trip", "On": "on", "CallTimeout": "call_timeout", "TraceSum": "trace_sum", "ClientTime": "client_time", "": ""} {
-		if got := FieldName(name); got != want {
-			t.Errorf("%s is called %s, want %s", name, got, want)
-		}
+		got := FieldName(name)
+		testkit.Check(t, got == want, "%s is called %s, want %s", name, got, want)
 	}
 }

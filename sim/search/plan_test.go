@@ -120,9 +120,8 @@ func TestNoScreenedPolicyIsBetterThanTheChosenOne(t *testing.T) {
 		if math.IsInf(best, 1) && p.Verdict == Infeasible {
 			continue
 		}
-		if err != nil || p.Chosen.Figures.CallsPerS.Mean > best*(1+alike) {
-			t.Fatalf("%v; the best of the grid makes %v calls, the plan is %+v", err, best, p.Chosen)
-		}
+		testkit.Must(t, err == nil && p.Chosen.Figures.CallsPerS.Mean <= best*(1+alike),
+			"%v; the best of the grid makes %v calls, the plan is %+v", err, best, p.Chosen)
 	}
 }
 
@@ -157,9 +156,8 @@ func TestALuckyWinnerDoesNotPassOnFreshSeeds(t *testing.T) {
 		return x
 	}
 	p = mustFind(t, w, Question{Scenario: fleet()})
-	if got := target(t, p.Chosen.Policy); got > 30*time.Millisecond {
-		t.Errorf("the target is %v", got)
-	}
+	got := target(t, p.Chosen.Policy)
+	testkit.Check(t, got <= 30*time.Millisecond, "the target is %v", got)
 }
 
 func TestTheTradeOffsReachBeyondWhatTheSearchPursued(t *testing.T) {
@@ -205,13 +203,9 @@ func TestWhatOnlyMoreReplicationsWouldShowIsSaid(t *testing.T) {
 	p := mustNotFind(t, w, Question{Scenario: fleet()})
 	// then so many replications would do, if the mean stays as it is on the fresh seeds.
 	c := p.Miss.Closest.Figures.FalseRejectRatio
-	if c.Mean >= 0.005 {
-		t.Fatalf("the mean of the fresh seeds is %v; the test wants other noise", c.Mean)
-	}
+	testkit.Must(t, c.Mean < 0.005, "the mean of the fresh seeds is %v; the test wants other noise", c.Mean)
 	want := math.Ceil(8 * math.Pow((c.High-c.Mean)/(0.005-c.Mean), 2))
-	if float64(p.Miss.RepsNeeded) != want {
-		t.Errorf("%d replications, want %v", p.Miss.RepsNeeded, want)
-	}
+	testkit.Check(t, float64(p.Miss.RepsNeeded) == want, "%d replications, want %v", p.Miss.RepsNeeded, want)
 }
 
 func TestWhatAPlanSimulates(t *testing.T) {

@@ -82,12 +82,10 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	skew, _ := stressed(s, StressSkew)
 	outage, _ := stressed(s, StressOutage)
 	more, described := stressed(s, StressProcesses)
-	if o := skew.Clock.Offset.Dist; o.P != 2 || o.Q != 4 {
-		t.Errorf("offset %+v", o)
-	}
-	if d := skew.Clock.Drift.Dist; d.P != 6 || d.Q != 1.5 {
-		t.Errorf("drift %+v: twice a Pareto value has the same shape", d)
-	}
+	o := skew.Clock.Offset.Dist
+	testkit.Check(t, o.P == 2 && o.Q == 4, "offset %+v", o)
+	d := skew.Clock.Drift.Dist
+	testkit.Check(t, d.P == 6 && d.Q == 1.5, "drift %+v: twice a Pareto value has the same shape", d)
 	if c := skew.Groups[0].Clock; c.Offset.P != float64(time.Second) || c.Drift.P != 200 {
 		t.Errorf("right clocks are to go wrong: %+v", c)
 	}
@@ -104,9 +102,7 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 			t.Error(err)
 		}
 		other.Clock, other.Redis, other.Groups, other.Workload.Clients = s.Clock, s.Redis, s.Groups, s.Workload.Clients
-		if !reflect.DeepEqual(other, s) {
-			t.Errorf("%+v is not %+v", other, s)
-		}
+		testkit.Check(t, reflect.DeepEqual(other, s), "%+v is not %+v", other, s)
 	}
 	// then the scenario itself is as it was.
 	if !reflect.DeepEqual(s, before) || own.Clients != 10 || s.Groups[0].Scale[0].Count != 7 ||
@@ -140,7 +136,6 @@ func TestAnOutageThatIsDeniedIsForgivenWhatItTakes(t *testing.T) {
 	}
 	// and when it serves meanwhile, then it is a miss.
 	q.Scenario.Policy.Fallback = lease.FallbackLocalShare
-	if m := mustNotFind(t, &world{f: f}, q).Miss; m.Stress != StressOutage {
-		t.Errorf("%+v", m)
-	}
+	m := mustNotFind(t, &world{f: f}, q).Miss
+	testkit.Check(t, m.Stress == StressOutage, "%+v", m)
 }

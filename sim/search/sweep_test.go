@@ -45,9 +45,7 @@ func TestAnAxisIsAPathAndItsValues(t *testing.T) {
 	} {
 		a, err := ParseAxis(text)
 		if want == "" {
-			if err == nil {
-				t.Errorf("%s: %v, want an error", text, a.Values)
-			}
+			testkit.Check(t, err != nil, "%s: %v, want an error", text, a.Values)
 			continue
 		}
 		if path, _, _ := strings.Cut(text, "="); err != nil || a.Path != path ||

@@ -127,9 +127,7 @@ func FuzzThreshold(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, seed uint64) {
 		threshold, err := ParseThreshold(text)
 		if err != nil {
-			if !errors.Is(err, ErrThreshold) {
-				t.Fatalf("%q: %v", text, err)
-			}
+			testkit.Must(t, errors.Is(err, ErrThreshold), "%q: %v", text, err)
 			return
 		}
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -141,9 +139,7 @@ func FuzzThreshold(f *testing.F) {
 			f.High = f.Low + random.Float64()*float64(random.IntN(2))
 		}
 		if err := threshold.Check(&report); err != nil {
-			if !errors.Is(err, ErrNotMet) {
-				t.Fatalf("%q: %v", text, err)
-			}
+			testkit.Must(t, errors.Is(err, ErrNotMet), "%q: %v", text, err)
 			return
 		}
 		if threshold.Part != "" {
@@ -203,9 +199,7 @@ func TestObjectivesAreFiguresWithADirection(t *testing.T) {
 		"jain:min":       {{"jain", false}},
 	} {
 		got, err := ParseObjectives(text)
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: %v, %v", text, got, err)
-		}
+		testkit.Check(t, err == nil && slices.Equal(got, want), "%s: %v, %v", text, got, err)
 	}
 	for text, want := range map[string]string{
 		"":                    `there is no figure ""; the figures are offered, admitted`,

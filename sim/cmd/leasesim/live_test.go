@@ -54,13 +54,9 @@ func TestTheFleetKeepsTheBoundOnACluster(t *testing.T) {
 	server := redistest.Start(t, "--cluster-enabled", "yes", "--requirepass", "secret")
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Password: "secret"})
 	defer admin.Close()
-	if err := admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok"); {
-		if time.Now().After(deadline) {
-			t.Fatal("the cluster is not up after 20 s")
-		}
+		testkit.Must(t, !time.Now().After(deadline), "the cluster is not up after 20 s")
 		time.Sleep(10 * time.Millisecond) // the pace of polling
 	}
 	checkFleet(t, "--redis redis+cluster://:secret@"+server.Addr+" --processes 3 --rate 5000 --burst 1000 --duration 1s")
@@ -69,12 +65,9 @@ func TestTheFleetKeepsTheBoundOnACluster(t *testing.T) {
 func TestAKilledAndAStoppedProcessKeepTheBound(t *testing.T) {
 	addr := redistest.Start(t).Addr
 	r := checkFleet(t, "--redis "+addr+" --processes 3 --rate 5000 --burst 1000 --duration 2s --kill-after 500ms --stop-after 300ms --strict")
-	if r.Processes[0].Fate != "stopped" || r.Processes[2].Fate != "killed" {
-		t.Errorf("fates %+v", r.Processes)
-	}
-	if r.Processes[2].Admitted == 0 {
-		t.Error("nothing that the killed process admitted was kept")
-	}
+	testkit.Check(t, r.Processes[0].Fate == "stopped" && r.Processes[2].Fate == "killed",
+		"fates %+v", r.Processes)
+	testkit.Check(t, r.Processes[2].Admitted != 0, "nothing that the killed process admitted was kept")
 }
 
 // checkFleet runs a fleet and checks what must hold on any machine, however slow.
@@ -88,12 +81,10 @@ func checkFleet(t *testing.T, line string) live.Report {
 		offered += p.Offered
 		trips += p.RoundTrips
 	}
-	if admitted != r.Admitted || offered != r.Offered || trips != r.RoundTrips {
-		t.Errorf("leasesim live %s: the parts do not add up: %+v", line, r)
-	}
-	if r.Admitted == 0 || r.Admitted > r.Offered || r.RoundTrips == 0 {
-		t.Errorf("leasesim live %s: %+v", line, r)
-	}
+	testkit.Check(t, admitted == r.Admitted && offered == r.Offered && trips == r.RoundTrips,
+		"leasesim live %s: the parts do not add up: %+v", line, r)
+	testkit.Check(t, r.Admitted != 0 && r.Admitted <= r.Offered && r.RoundTrips != 0,
+		"leasesim live %s: %+v", line, r)
 	t.Logf("leasesim live %s: admitted %d of %d, %.2f %% of what the bucket gave, %d round trips, Jain %.4f",
 		line, r.Admitted, r.Offered, 100*r.AdmittedOfEntitlement, r.RoundTrips, r.Jain)
 	return r
@@ -156,9 +147,8 @@ func TestAScenarioIsRunByProcessesAndBySimulation(t *testing.T) {
 		b.Real.RoundTripNs.P99 < b.Real.RoundTripNs.P50 || b.Real.ServiceTimeNs != 0 {
 		t.Errorf("%s: %+v", b.Redis, b.Real)
 	}
-	if b.Real.BoundExceededBy != 0 || b.Simulated.BoundExceededBy.Worst != 0 {
-		t.Errorf("the bound is exceeded by %d and %v", b.Real.BoundExceededBy, b.Simulated.BoundExceededBy.Worst)
-	}
+	testkit.Check(t, b.Real.BoundExceededBy == 0 && b.Simulated.BoundExceededBy.Worst == 0,
+		"the bound is exceeded by %d and %v", b.Real.BoundExceededBy, b.Simulated.BoundExceededBy.Worst)
 }
 
 func TestBurstsAreComparedOnARealRedis(t *testing.T) {
@@ -170,9 +160,7 @@ func TestBurstsAreComparedOnARealRedis(t *testing.T) {
 	// The one burst of half a second is whole: a process asks 667 times, but for one of each of its
 	// two workers.
 	for i, p := range b.Real.Processes {
-		if p.Offered > 667 {
-			t.Errorf("process %d asked %d times", i, p.Offered)
-		}
+		testkit.Check(t, p.Offered <= 667, "process %d asked %d times", i, p.Offered)
 	}
 }
 
@@ -184,9 +172,7 @@ func TestEveryFormatHasEveryRow(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	testkit.Must(t, err == nil && len(rows) == 1+len(rowNames) && rows[0][0] == "figure", "%q: %v", text, err)
 	for i, name := range rowNames {
-		if rows[1+i][0] != name {
-			t.Errorf("row %d is %q", i, rows[1+i])
-		}
+		testkit.Check(t, rows[1+i][0] == name, "row %d is %q", i, rows[1+i])
 	}
 }
 
@@ -245,13 +231,10 @@ func TestTheTableOfAComparisonFitsATerminal(t *testing.T) {
 		b.Rows = append(b.Rows, live.Row{Name: name, Simulated: x, Real: x, Low: x, High: x, Tolerance: "-8.8 %, +5 %, ±1 a burst"})
 	}
 	var text bytes.Buffer
-	if err := b.document("", "").Write(&text, "table"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, b.document("", "").Write(&text, "table"))
 	for line := range strings.SplitSeq(text.String(), "\n") {
-		if n := utf8.RuneCountInString(line); n > 120 {
-			t.Errorf("a line of %d characters: %s", n, line)
-		}
+		n := utf8.RuneCountInString(line)
+		testkit.Check(t, n <= 120, "a line of %d characters: %s", n, line)
 	}
 	if !strings.Contains(text.String(), "123.456µs of it in the server") {
 		t.Error(text.String())

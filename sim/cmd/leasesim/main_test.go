@@ -45,9 +45,8 @@ func TestTheCommandLineToRepeatHasTheSeed(t *testing.T) {
 		{"run --set name=it's", `leasesim run --set 'name=it'\''s' --seed 3`},
 	} {
 		p := program{args: strings.Fields(c.args)}
-		if got := p.commandLine(3); got != c.want {
-			t.Errorf("%s: %q, want %q", c.args, got, c.want)
-		}
+		got := p.commandLine(3)
+		testkit.Check(t, got == c.want, "%s: %q, want %q", c.args, got, c.want)
 	}
 }
 
@@ -63,33 +62,26 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 		fmt.Errorf("x: %w", search.ErrNotMet):                                           exitExceeded,
 		errors.Join(sim.ErrInterrupted, fmt.Errorf("by the way: %w", search.ErrNotMet)): exitInterrupted,
 	} {
-		if got := statusOf(err); got != want {
-			t.Errorf("%v is status %d, want %d", err, got, want)
-		}
+		got := statusOf(err)
+		testkit.Check(t, got == want, "%v is status %d, want %d", err, got, want)
 	}
 }
 
 func TestEveryCommandExplainsItselfWithExamplesThatParse(t *testing.T) {
 	root := (&program{}).root()
 	commands := append([]*cobra.Command{root}, root.Commands()...)
-	if len(commands) < 6 {
-		t.Fatalf("%d commands", len(commands))
-	}
+	testkit.Must(t, len(commands) >= 6, "%d commands", len(commands))
 	names := map[string]bool{}
 	for _, c := range commands {
-		if names[c.Name()] {
-			t.Errorf("%s is there twice", c.CommandPath())
-		}
+		testkit.Check(t, !names[c.Name()], "%s is there twice", c.CommandPath())
 		names[c.Name()] = true
 	}
 	for _, c := range commands {
-		if c.Short == "" || len(c.Long) < 100 || c.Example == "" {
-			t.Errorf("%s does not explain itself", c.CommandPath())
-		}
+		testkit.Check(t, c.Short != "" && len(c.Long) >= 100 && c.Example != "",
+			"%s does not explain itself", c.CommandPath())
 		for line := range strings.SplitSeq(c.Long+"\n"+c.UsageString(), "\n") {
-			if n := utf8.RuneCountInString(line); n > 110 {
-				t.Errorf("%s: a line of %d characters: %s", c.CommandPath(), n, line)
-			}
+			n := utf8.RuneCountInString(line)
+			testkit.Check(t, n <= 110, "%s: a line of %d characters: %s", c.CommandPath(), n, line)
 		}
 		for line := range strings.SplitSeq(c.Example, "\n") {
 			words, ok := strings.CutPrefix(line, "  leasesim ")
@@ -106,9 +98,7 @@ func TestEveryCommandExplainsItselfWithExamplesThatParse(t *testing.T) {
 			if err == nil {
 				err = found.ValidateArgs(found.Flags().Args())
 			}
-			if err != nil {
-				t.Errorf("%s: the example %q: %v", c.CommandPath(), line, err)
-			}
+			testkit.Check(t, err == nil, "%s: the example %q: %v", c.CommandPath(), line, err)
 		}
 	}
 }

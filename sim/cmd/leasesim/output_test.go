@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // say prints text and returns err.
@@ -21,9 +23,7 @@ func say(text string, err error) func(io.Writer) error {
 func names(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
@@ -47,29 +47,22 @@ func TestAFileIsWrittenWholeOrNotAtAll(t *testing.T) {
 		t.Errorf("%v, %q", err, content(t, path))
 	}
 	// and a whole one takes its place, and its permissions.
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, os.Chmod(path, 0o600))
 	if err := writeFile(path, say("new", nil)); err != nil || content(t, path) != "new" {
 		t.Error(err)
 	}
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", st.Mode(), err)
 	}
-	if got := names(t, folder); len(got) != 1 {
-		t.Errorf("%v were left behind", got)
-	}
+	got := names(t, folder)
+	testkit.Check(t, len(got) == 1, "%v were left behind", got)
 }
 
 func TestALinkStaysALink(t *testing.T) {
 	folder := t.TempDir()
 	target, link := filepath.Join(folder, "target"), filepath.Join(folder, "link")
-	if err := os.WriteFile(target, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(target, link); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, os.WriteFile(target, nil, 0o644))
+	testkit.NoErr(t, os.Symlink(target, link))
 	if err := writeFile(link, say("new", nil)); err != nil || content(t, target) != "new" {
 		t.Errorf("%v, %q", err, content(t, target))
 	}
@@ -80,12 +73,8 @@ func TestALinkStaysALink(t *testing.T) {
 
 func TestADeviceIsWrittenToAndNotReplaced(t *testing.T) {
 	before, err := os.Stat(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := writeFile(os.DevNull, say("new", nil)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
+	testkit.NoErr(t, writeFile(os.DevNull, say("new", nil)))
 	if after, err := os.Stat(os.DevNull); err != nil || after.Mode() != before.Mode() {
 		t.Fatalf("%s was %v and is %v", os.DevNull, before.Mode(), after.Mode())
 	}
@@ -94,28 +83,22 @@ func TestADeviceIsWrittenToAndNotReplaced(t *testing.T) {
 func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
 	folder := t.TempDir()
 	for _, path := range []string{folder, filepath.Join(folder, "no", "folder")} {
-		if err := writeFile(path, say("new", nil)); err == nil {
-			t.Errorf("%s was written", path)
-		}
+		err := writeFile(path, say("new", nil))
+		testkit.Check(t, err != nil, "%s was written", path)
 		pretend(t, report(), nil, "run -o "+path).ends(exitUsage).shows()
 	}
-	if got := names(t, folder); len(got) != 0 {
-		t.Errorf("%v were left behind", got)
-	}
+	got := names(t, folder)
+	testkit.Check(t, len(got) == 0, "%v were left behind", got)
 }
 
 func TestAPipeShowsNoProgress(t *testing.T) {
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	defer read.Close()
 	for _, w := range []io.Writer{&bytes.Buffer{}, write} {
 		show, clear := phases(w)
 		clear()
-		if show != nil {
-			t.Errorf("%T shows progress", w)
-		}
+		testkit.Check(t, show == nil, "%T shows progress", w)
 	}
 	write.Close()
 	if got, err := io.ReadAll(read); err != nil || len(got) > 0 {

@@ -8,27 +8,21 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // pseudoTerminal is a terminal, and what is shown on it.
 func pseudoTerminal(t *testing.T) (screen, tty *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	t.Cleanup(func() { screen.Close() })
-	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	return screen, tty
 }
 
@@ -36,9 +30,7 @@ func TestATerminalShowsThePhasesAndIsCleared(t *testing.T) {
 	screen, tty := pseudoTerminal(t)
 	// Given two phases on a terminal,
 	show, clear := phases(tty)
-	if show == nil {
-		t.Fatal("a terminal shows nothing")
-	}
+	testkit.Must(t, show != nil, "a terminal shows nothing")
 	// when they are half and a quarter done, and the bar is cleared,
 	show("probe", 1, 2)
 	show("screen", 3, 12)
@@ -50,12 +42,8 @@ func TestATerminalShowsThePhasesAndIsCleared(t *testing.T) {
 	}
 	// then each had its bar, and the line ends empty.
 	for _, want := range []string{"probe  50%", "screen  25%"} {
-		if !bytes.Contains(shown, []byte(want)) {
-			t.Errorf("no %q in %q", want, shown)
-		}
+		testkit.Check(t, bytes.Contains(shown, []byte(want)), "no %q in %q", want, shown)
 	}
 	rest := shown[bytes.LastIndexByte(bytes.TrimRight(shown, "\r"), '\r')+1:]
-	if len(bytes.Trim(rest, " \r")) > 0 {
-		t.Errorf("%q is left", rest)
-	}
+	testkit.Check(t, len(bytes.Trim(rest, " \r")) <= 0, "%q is left", rest)
 }

@@ -8,17 +8,16 @@ import (
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestExamplesAreSmallAndSaid(t *testing.T) {
 	for _, e := range Examples() {
 		s, err := Load("example:" + e.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.Name != e.Name || s.Description != e.Description || e.Description == "" {
-			t.Errorf("%s says that it is %q: %q", e.Name, s.Name, s.Description)
-		}
+		testkit.NoErr(t, err)
+		testkit.Check(t, s.Name == e.Name && s.Description == e.Description && e.Description != "",
+			"%s says that it is %q: %q", e.Name, s.Name, s.Description)
 		if !strings.HasPrefix(string(e.Text), "# The question: ") || !strings.Contains(string(e.Text), "\n# Read: ") {
 			t.Errorf("%s does not say what it asks and what to read", e.Name)
 		}
@@ -27,9 +26,8 @@ func TestExamplesAreSmallAndSaid(t *testing.T) {
 		}
 	}
 	files, err := exampleFiles.ReadDir("examples")
-	if err != nil || len(files) != len(exampleOrder) {
-		t.Errorf("there are %d files of %d examples: %v", len(files), len(exampleOrder), err)
-	}
+	testkit.Check(t, err == nil && len(files) == len(exampleOrder),
+		"there are %d files of %d examples: %v", len(files), len(exampleOrder), err)
 }
 
 // expected is about how many requests s simulates in all replications.
@@ -59,9 +57,7 @@ func TestTemplateHasEveryField(t *testing.T) {
 	d := newDecoder("template.yaml")
 	var s scenario.Scenario
 	d.value("", d.document("", uncommented()), reflect.ValueOf(&s).Elem())
-	if err := d.err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, d.err())
 	has := map[string]bool{}
 	number := regexp.MustCompile(`\[[0-9]+\]`)
 	for path := range d.places {
@@ -76,9 +72,7 @@ func TestTemplateHasEveryField(t *testing.T) {
 		if stands == "rivals[]" { // whose names package rival knows
 			continue
 		}
-		if !has[stands] {
-			t.Errorf("the template lacks %s", path)
-		}
+		testkit.Check(t, has[stands], "the template lacks %s", path)
 	}
 	// And every field has its comment.
 	for i, line := range strings.Split(string(Template()), "\n") {
@@ -86,9 +80,7 @@ func TestTemplateHasEveryField(t *testing.T) {
 		if field := strings.TrimLeft(line, " "); !ok || strings.HasPrefix(field, "# ") || strings.Contains(rest, " # ") {
 			continue
 		}
-		if !explainedElsewhere[name] {
-			t.Errorf("line %d has no comment: %s", i+1, line)
-		}
+		testkit.Check(t, explainedElsewhere[name], "line %d has no comment: %s", i+1, line)
 	}
 }
 
@@ -101,17 +93,12 @@ var explainedElsewhere = map[string]bool{
 
 func TestTemplateSaysTheDefaults(t *testing.T) {
 	as, err := Parse("template.yaml", Template())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	all, err := Parse("template.yaml", uncommented())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	for _, g := range all.Groups {
-		if g.Clock == nil || g.Workload == nil || len(g.Scale) == 0 {
-			t.Errorf("the commented-out sections are not there: %+v", g)
-		}
+		testkit.Check(t, g.Clock != nil && g.Workload != nil && len(g.Scale) != 0,
+			"the commented-out sections are not there: %+v", g)
 	}
 	// When what is an example and no default is taken away
 	for i := range all.Groups {
@@ -121,11 +108,9 @@ func TestTemplateSaysTheDefaults(t *testing.T) {
 	// Then the rest means what it means when it is not said.
 	said, unsaid := all.Defaults(), as.Defaults()
 	config, same := said.Policy.ConfigFor(said.Limits, 0, said.CallTimeout), unsaid.Policy.ConfigFor(unsaid.Limits, 0, unsaid.CallTimeout)
-	if !reflect.DeepEqual(config, same) {
-		t.Errorf("with the policy's defaults said, the configuration is\n%+v, not\n%+v", config, same)
-	}
+	testkit.Check(t, reflect.DeepEqual(config, same),
+		"with the policy's defaults said, the configuration is\n%+v, not\n%+v", config, same)
 	said.Policy.Target, said.Policy.TTL = 0, 0
-	if !reflect.DeepEqual(said, unsaid) {
-		t.Errorf("with the defaults said, the scenario is\n%+v, not\n%+v", said, unsaid)
-	}
+	testkit.Check(t, reflect.DeepEqual(said, unsaid),
+		"with the defaults said, the scenario is\n%+v, not\n%+v", said, unsaid)
 }

@@ -50,9 +50,7 @@ redis:
     at: 1ns
     for: 1ns
 `
-	if err != nil || string(text) != want {
-		t.Errorf("%v, wrote\n%s\nwant\n%s", err, text, want)
-	}
+	testkit.Check(t, err == nil && string(text) == want, "%v, wrote\n%s\nwant\n%s", err, text, want)
 }
 
 func TestMarshalRefusesWhatAFileCannotSay(t *testing.T) {
@@ -84,14 +82,11 @@ func TestMarshalLosesNothing(t *testing.T) {
 		randomize(t, rng, reflect.ValueOf(&want).Elem())
 		// When it is written and read
 		text, err := Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, err)
 		// Then it is equal.
 		got, err := decoded(text)
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Fatalf("%v: wrote\n%s\nread\n%+v\nwant\n%+v", err, text, got, want)
-		}
+		testkit.Must(t, err == nil && reflect.DeepEqual(got, want),
+			"%v: wrote\n%s\nread\n%+v\nwant\n%+v", err, text, got, want)
 	}
 }
 
@@ -121,9 +116,7 @@ func randomize(t *testing.T, rng *rand.Rand, v reflect.Value) {
 	switch {
 	case rng.IntN(3) == 0 && !isLimit, v.Type() == reflect.TypeFor[*scenario.Trace]():
 	case some != nil:
-		if err := setScalar(v, some[rng.IntN(len(some))], true); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, setScalar(v, some[rng.IntN(len(some))], true))
 	case v.Kind() == reflect.String:
 		letters := []rune("ab0: #'\"-?!%&*|>[]{},\\\n\t\r~=<@`.é\u0000\u0007\u0085\u2028\ufeff\U0001f600")
 		text := []string{"null", "true", "5", "1e3", "~", "0x1", "<<", "2001-01-01", "", "-", "", "", "", "", ""}[rng.IntN(15)]
@@ -165,9 +158,7 @@ func FuzzParse(f *testing.F) {
 		s, err := Parse("s.yaml", []byte(text))
 		if err != nil {
 			joined, ok := err.(interface{ Unwrap() []error })
-			if !ok {
-				t.Fatalf("%T is not a join of errors: %v", err, err)
-			}
+			testkit.Must(t, ok, "%T is not a join of errors: %v", err, err)
 			for _, err := range joined.Unwrap() {
 				if p, ok := err.(*problem); !ok || p.line < 1 || p.column < 1 || p.text == "" {
 					t.Fatalf("the error has no place: %v", err)
@@ -176,12 +167,9 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		again, err := Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, err)
 		back, err := Parse("s.yaml", again)
-		if err != nil || !reflect.DeepEqual(back, s) {
-			t.Fatalf("%v: wrote\n%s\nread\n%+v\nwant\n%+v", err, again, back, s)
-		}
+		testkit.Must(t, err == nil && reflect.DeepEqual(back, s),
+			"%v: wrote\n%s\nread\n%+v\nwant\n%+v", err, again, back, s)
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestParseReadsEveryType(t *testing.T) {
@@ -48,9 +50,7 @@ redis:
   faults: []
 rivals: []
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	want := scenario.Scenario{
 		Name: "2024", Description: "two\nlines\n", Duration: 90 * time.Second, Seed: 1<<53 - 1,
 		Limits: []lease.Limit{lease.PerSecond(100), lease.PerMinute(5000).WithBurst(200)},
@@ -69,16 +69,12 @@ rivals: []
 		Workload: scenario.Workload{Rate: 1.5, Cost: scenario.Cost{Min: 1, Max: 5}, Swing: 0.125},
 		Network:  scenario.Network{RoundTrip: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistPareto, P: 1e6, Q: 1.5}}},
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("read\n%+v\nwant\n%+v", got, want)
-	}
+	testkit.Check(t, reflect.DeepEqual(got, want), "read\n%+v\nwant\n%+v", got, want)
 }
 
 func TestAnAliasStandsForItsAnchor(t *testing.T) {
 	s, err := Parse("s.yaml", []byte("limits: [&l 7/s burst 3, *l]\ngroups:\n- {name: a, pauses: &p {every: 1s, for: 2ms}}\n- {name: b, restarts: *p}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	if s.Limits[1] != lease.PerSecond(7).WithBurst(3) || s.Groups[1].Restarts != s.Groups[0].Pauses {
 		t.Errorf("%+v", s)
 	}
@@ -200,26 +196,21 @@ duration: soon
 	}
 	got := strings.Split(err.Error(), "\n")
 	for i := range max(len(got), len(want)) {
-		if i >= len(got) || i >= len(want) || !strings.HasPrefix(got[i], want[i]) {
-			t.Fatalf("the errors are\n%v\nwant\n%v", err, strings.Join(want, "\n"))
-		}
+		testkit.Must(t, i < len(got) && i < len(want) && strings.HasPrefix(got[i], want[i]),
+			"the errors are\n%v\nwant\n%v", err, strings.Join(want, "\n"))
 	}
-	if !errors.Is(err, scenario.ErrInvalidScenario) || !errors.Is(err, ErrInvalid) {
-		t.Errorf("the error is neither of a file nor of a scenario: %v", err)
-	}
+	testkit.Check(t, errors.Is(err, scenario.ErrInvalidScenario) && errors.Is(err, ErrInvalid),
+		"the error is neither of a file nor of a scenario: %v", err)
 }
 
 func TestAFileThatSaysTooMuchIsRefused(t *testing.T) {
 	// Given aliases that say 500 times 500 steps in a small file
 	text := "limits: [1/s]\ngroups:\n- {name: a, scale: &s [" + strings.Repeat("{}, ", 500) + "]}\n" + strings.Repeat("- {scale: *s}\n", 500)
 	_, err := Parse("s.yaml", []byte(text))
-	if err == nil || !strings.Contains(err.Error(), "the file says too much") {
-		t.Errorf("%.200v", err)
-	}
+	testkit.Check(t, err != nil && strings.Contains(err.Error(), "the file says too much"), "%.200v", err)
 	_, err = Parse("s.yaml", make([]byte, textMax+1))
-	if err == nil || !strings.Contains(err.Error(), "has more than 1048576 bytes") {
-		t.Errorf("%.200v", err)
-	}
+	testkit.Check(t, err != nil && strings.Contains(err.Error(), "has more than 1048576 bytes"),
+		"%.200v", err)
 }
 
 func TestALongValueIsCutInMessages(t *testing.T) {
@@ -235,12 +226,8 @@ func written(t *testing.T, files ...string) string {
 	dir := t.TempDir()
 	for i := 0; i < len(files); i += 2 {
 		path := filepath.Join(dir, files[i])
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(files[i+1]), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		testkit.NoErr(t, os.WriteFile(path, []byte(files[i+1]), 0o600))
 	}
 	return filepath.Join(dir, files[0])
 }
@@ -251,9 +238,7 @@ func TestATraceIsFoundBesideItsScenario(t *testing.T) {
 	const workload = "limits: [9/s]\nworkload: {kind: replay, file: traces/t.csv}\ngroups: [{workload: {kind: replay, file: traces/t.csv}}]\n"
 	path := written(t, "s.yaml", workload, "traces/t.csv", requests)
 	s, err := Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	want := []scenario.TraceRequest{{At: time.Second / 2, Cost: 1}, {At: time.Second, Key: 1, Cost: 1}}
 	for _, w := range []*scenario.Workload{&s.Workload, s.Groups[0].Workload} {
 		if w.Trace == nil || !reflect.DeepEqual(w.Trace.Requests, want) || w.TraceSum != trace.Digest(w.Trace) {
@@ -263,9 +248,7 @@ func TestATraceIsFoundBesideItsScenario(t *testing.T) {
 	// When it is written and read at the same place, the digest is right; of another trace it would
 	// not be.
 	text, err := Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	if again, err := Parse(path, text); err != nil || !reflect.DeepEqual(again, s) {
 		t.Errorf("%s\nis read as %+v, %v", text, again, err)
 	}
@@ -281,9 +264,7 @@ func TestAWrongTraceIsAnErrorOfItsField(t *testing.T) {
 	if _, err := Load(path); err == nil || err.Error() != path+":4:9: workload.file: trace: invalid trace: "+trace+`:3:1: time "x" is not a decimal number` {
 		t.Errorf("%v", err)
 	}
-	if err := os.Remove(trace); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, os.Remove(trace))
 	if _, err := Load(path); err == nil || !strings.HasPrefix(err.Error(), path+":4:9: workload.file: trace: ") {
 		t.Errorf("%v", err)
 	}
@@ -329,14 +310,10 @@ func TestEveryViolationNamesAFieldOfAFile(t *testing.T) {
 	number := regexp.MustCompile(`\[[0-9]+\]`)
 	for _, err := range err.(interface{ Unwrap() []error }).Unwrap() {
 		path, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "sim: invalid scenario: "), ": ")
-		if !known[number.ReplaceAllString(path, "[]")] {
-			t.Errorf("%v is not about a field of a file", err)
-		}
+		testkit.Check(t, known[number.ReplaceAllString(path, "[]")], "%v is not about a field of a file", err)
 		seen++
 	}
-	if seen < 90 {
-		t.Errorf("there are only %d violations:\n%v", seen, err)
-	}
+	testkit.Check(t, seen >= 90, "there are only %d violations:\n%v", seen, err)
 }
 
 func TestParseComparesNothingWithAFieldThatItCouldNotRead(t *testing.T) {

@@ -72,14 +72,11 @@ func TestSetChangesOneFieldWhichIsTheDifference(t *testing.T) {
 func TestSetKnowsTheGroupThatDefaultsGives(t *testing.T) {
 	for _, path := range []string{"groups[0].count", "groups.all.count"} {
 		s := scenario.Scenario{Limits: []lease.Limit{lease.PerSecond(100)}}
-		if err := Set(&s, path+"=7"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, Set(&s, path+"=7"))
 		want := scenario.Scenario{Limits: s.Limits}.Defaults()
 		want.Groups[0].Count, want.Groups[0].Share = 7, 7
-		if got := s.Defaults(); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, want %+v", path, got, want)
-		}
+		got := s.Defaults()
+		testkit.Check(t, reflect.DeepEqual(got, want), "%s: %+v, want %+v", path, got, want)
 	}
 }
 
@@ -114,12 +111,9 @@ func TestSetSaysWhatIsWrongAndChangesNothing(t *testing.T) {
 	} {
 		s := fleet()
 		err := Set(&s, assignment)
-		if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s: %v\nwant an ErrInvalid that begins with %s", assignment, err, want)
-		}
-		if !reflect.DeepEqual(s, fleet()) {
-			t.Errorf("%s: the scenario has changed to %+v", assignment, s)
-		}
+		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.HasPrefix(err.Error(), want),
+			"%s: %v\nwant an ErrInvalid that begins with %s", assignment, err, want)
+		testkit.Check(t, reflect.DeepEqual(s, fleet()), "%s: the scenario has changed to %+v", assignment, s)
 	}
 }
 
@@ -130,32 +124,22 @@ func TestSetLeavesCopiesAlone(t *testing.T) {
 	same := s
 	// When everything that is shared is set in one of them
 	for _, assignment := range []string{"limits[0]=5/s", "groups[0].count=9", "groups[1].workload.kind=sync", "redis.faults[0].at=9s"} {
-		if err := Set(&same, assignment); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, Set(&same, assignment))
 	}
 	// Then the other is as it was, and traces, which may be large, are not copied.
 	want := fleet()
 	want.Workload.Trace = s.Workload.Trace
-	if !reflect.DeepEqual(s, want) {
-		t.Errorf("the copy is %+v, want %+v", s, want)
-	}
-	if same.Workload.Trace != s.Workload.Trace {
-		t.Error("the trace was copied")
-	}
+	testkit.Check(t, reflect.DeepEqual(s, want), "the copy is %+v, want %+v", s, want)
+	testkit.Check(t, same.Workload.Trace == s.Workload.Trace, "the trace was copied")
 }
 
 func TestSetReadsTheTraceOfAFile(t *testing.T) {
 	path := written(t, "t.csv", requests)
 	other := written(t, "t.csv", requests+"2,a\n")
 	s := fleet()
-	if err := Set(&s, "groups[1].workload.file="+path); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, Set(&s, "groups[1].workload.file="+path))
 	w := *s.Groups[1].Workload
-	if w.Trace == nil || len(w.Trace.Requests) != 2 || w.TraceSum == "" {
-		t.Fatalf("the trace is %+v", w)
-	}
+	testkit.Must(t, w.Trace != nil && len(w.Trace.Requests) == 2 && w.TraceSum != "", "the trace is %+v", w)
 	// When another field is set, the trace stays, and need not be there any more to be read.
 	s.Groups[1].Workload.File = "gone.csv"
 	if err := Set(&s, "groups[1].workload.repeated=true"); err != nil || s.Groups[1].Workload.Trace != w.Trace {
@@ -179,9 +163,7 @@ func TestSetReadsTheTraceOfAFile(t *testing.T) {
 
 func TestEveryFieldIsADifference(t *testing.T) {
 	first, err := Parse("template.yaml", uncommented())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	first = first.Defaults()
 	first.Rivals = []string{"a"}
 	if all := Differences(first, first); len(all) > 0 {
@@ -215,18 +197,14 @@ func TestPathsAreThoseOfTheScenario(t *testing.T) {
 	for _, want := range []string{"name", "limits", "limits[]", "policy.ttl", "policy.strict_expiry", "call_timeout", "groups", "groups[].name",
 		"groups[].clock.drift", "groups[].workload.think", "groups[].scale[].kill", "workload.trace_sum", "network.partitions[].part",
 		"redis.client_time", "redis.faults[].shard", "rivals", "rivals[]"} {
-		if !slices.Contains(paths, want) {
-			t.Errorf("%s is missing", want)
-		}
+		testkit.Check(t, slices.Contains(paths, want), "%s is missing", want)
 	}
 	for i, path := range paths {
-		if strings.HasSuffix(path, ".trace") || slices.Contains(paths[:i], path) {
-			t.Errorf("%s should not be there", path)
-		}
+		testkit.Check(t, !strings.HasSuffix(path, ".trace") && !slices.Contains(paths[:i], path),
+			"%s should not be there", path)
 	}
-	if paths[0] != "name" || paths[len(paths)-1] != "rivals[]" {
-		t.Errorf("the order is not that of the scenario: %v", paths)
-	}
+	testkit.Check(t, paths[0] == "name" && paths[len(paths)-1] == "rivals[]",
+		"the order is not that of the scenario: %v", paths)
 }
 
 func TestDistance(t *testing.T) {
@@ -242,8 +220,7 @@ func TestDistance(t *testing.T) {
 
 func TestAGuessIsNear(t *testing.T) {
 	for name, want := range map[string]string{"lottery": "", "lots": "loss", "roundTrip": "round_trip", "round-trip": "round_trip", "rond_tripp": "round_trip", "x": "", "": ""} {
-		if got := meant(name, []string{"loss", "round_trip", "duplicates"}); got != want {
-			t.Errorf("%q may have been meant as %q, want %q", name, got, want)
-		}
+		got := meant(name, []string{"loss", "round_trip", "duplicates"})
+		testkit.Check(t, got == want, "%q may have been meant as %q, want %q", name, got, want)
 	}
 }

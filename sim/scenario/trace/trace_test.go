@@ -21,9 +21,7 @@ import (
 func read(t *testing.T, text string) []scenario.TraceRequest {
 	t.Helper()
 	got, err := Read("t.csv", strings.NewReader(text))
-	if err != nil {
-		t.Fatalf("%q: %v", text, err)
-	}
+	testkit.Must(t, err == nil, "%q: %v", text, err)
 	return got.Requests
 }
 
@@ -35,9 +33,8 @@ func TestReadTakesColumnsInAnyOrder(t *testing.T) {
 		"\ufefftime_us\r\n1000\r\n2e3\r\n":             {{At: ms, Cost: 1}, {At: 2 * ms, Cost: 1}},
 		"time_ns,key\n5,\"a,\nb\"\n6,\"a,\nb\"\n":      {{At: 5, Cost: 1}, {At: 6, Cost: 1}},
 	} {
-		if got := read(t, text); !reflect.DeepEqual(got, want) {
-			t.Errorf("%q: %v, want %v", text, got, want)
-		}
+		got := read(t, text)
+		testkit.Check(t, reflect.DeepEqual(got, want), "%q: %v, want %v", text, got, want)
 	}
 }
 
@@ -62,9 +59,7 @@ func TestKeysAreNumberedByFirstAppearanceAndProcessesOnlyIfOneHasAName(t *testin
 func TestTimestampsCountFromTheFirstRequest(t *testing.T) {
 	got := read(t, "time_s\n1700000000.123456789\n1700000000.123456790\n1700000003\n")
 	for i, want := range []time.Duration{0, 1, 2876543211} {
-		if got[i].At != want {
-			t.Errorf("request %d comes at %d ns, want %d", i, got[i].At, want)
-		}
+		testkit.Check(t, got[i].At == want, "request %d comes at %d ns, want %d", i, got[i].At, want)
 	}
 	// Given a first time that may be one of a run, it is left alone.
 	if got := read(t, "time_s\n2592000\n"); got[0].At != 30*24*time.Hour {
@@ -83,9 +78,7 @@ func TestDecimalTimesAreExact(t *testing.T) {
 		{".5", 1e6, 500_000}, {"5.", 1e3, 5_000}, {"9223372036.854775807", 1e9, math.MaxInt64}, {"0e999", 1e9, 0},
 	} {
 		got, err := nanoseconds(c.text, c.unit)
-		if err != nil || got != c.want {
-			t.Errorf("%q: %d ns, %v; want %d", c.text, got, err, c.want)
-		}
+		testkit.Check(t, err == nil && got == c.want, "%q: %d ns, %v; want %d", c.text, got, err, c.want)
 	}
 	for text, want := range map[string]string{
 		"": "not a decimal", ".": "not a decimal", "x": "not a decimal", "1s": "not a decimal", "1e": "not a decimal",
@@ -134,9 +127,7 @@ func TestReadFilePassesOnWhatTheSystemSays(t *testing.T) {
 		t.Errorf("a folder: %v", err)
 	}
 	path := filepath.Join(dir, "t.csv")
-	if err := os.WriteFile(path, []byte("time_s\n1\nx\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, os.WriteFile(path, []byte("time_s\n1\nx\n"), 0o600))
 	if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), path+":3:1: ") {
 		t.Errorf("a wrong file: %v", err)
 	}
@@ -168,9 +159,8 @@ func TestReadReadsWhatIsWritten(t *testing.T) {
 			process, cost := int(rng.Int64N(1<<31)), 1+rng.Int64N(1<<rng.IntN(62))
 			want = append(want, scenario.TraceRequest{At: at, Process: process, Key: key, Cost: cost})
 		}
-		if got := read(t, written(want)); !reflect.DeepEqual(got, want) {
-			t.Fatalf("wrote %v\nread  %v", want, got)
-		}
+		got := read(t, written(want))
+		testkit.Must(t, reflect.DeepEqual(got, want), "wrote %v\nread  %v", want, got)
 	}
 }
 
@@ -187,19 +177,15 @@ func TestDigestTellsTracesApart(t *testing.T) {
 	} {
 		for _, trace := range []scenario.Trace{{Requests: []scenario.TraceRequest{one}}, {Requests: []scenario.TraceRequest{base, one}}} {
 			sum := Digest(&trace)
-			if other, ok := seen[sum]; ok {
-				t.Errorf("%v and %v have the digest %s", trace, other, sum)
-			}
+			other, ok := seen[sum]
+			testkit.Check(t, !ok, "%v and %v have the digest %s", trace, other, sum)
 			seen[sum] = trace
-			if len(sum) != 16 {
-				t.Errorf("the digest %q has not 16 digits", sum)
-			}
+			testkit.Check(t, len(sum) == 16, "the digest %q has not 16 digits", sum)
 		}
 	}
 	// The digest is in reports, so it is the same on every machine and in every release.
-	if got := Digest(&scenario.Trace{Requests: []scenario.TraceRequest{base}}); got != "73e200e2b048c86d" {
-		t.Errorf("the digest of a known trace has become %s", got)
-	}
+	got := Digest(&scenario.Trace{Requests: []scenario.TraceRequest{base}})
+	testkit.Check(t, got == "73e200e2b048c86d", "the digest of a known trace has become %s", got)
 }
 
 // FuzzRead: whatever the text is, it is read or refused with a place; and what is read is written
@@ -212,14 +198,12 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		trace, err := Read("t.csv", strings.NewReader(text))
 		if err != nil {
-			if !errors.Is(err, ErrInvalid) || !place.MatchString(err.Error()) {
-				t.Fatalf("the error has no place: %v", err)
-			}
+			testkit.Must(t, errors.Is(err, ErrInvalid) && place.MatchString(err.Error()),
+				"the error has no place: %v", err)
 			return
 		}
 		back := scenario.Trace{Requests: read(t, written(trace.Requests))}
-		if Digest(&back) != Digest(trace) || !reflect.DeepEqual(back, *trace) {
-			t.Fatalf("read %v\nthen %v", trace, back)
-		}
+		testkit.Must(t, Digest(&back) == Digest(trace) && reflect.DeepEqual(back, *trace),
+			"read %v\nthen %v", trace, back)
 	})
 }

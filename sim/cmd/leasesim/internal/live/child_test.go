@@ -14,6 +14,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
 	"github.com/yuzhi-go/yuzhi/lease"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestWhatEveryProcessTookIsMerged(t *testing.T) {
@@ -31,13 +33,9 @@ func TestWhatEveryProcessTookIsMerged(t *testing.T) {
 		wg.Wait()
 		// when each tells it as JSON,
 		text, err := json.Marshal(own.told())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, err)
 		var heard told
-		if err := json.Unmarshal(text, &heard); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, json.Unmarshal(text, &heard))
 		all.merge(heard)
 	}
 	all.merge(told{}) // of one that was killed
@@ -46,9 +44,8 @@ func TestWhatEveryProcessTookIsMerged(t *testing.T) {
 	if off := math.Abs(float64(got.P50)/1e6 - 1); off > 0.01 {
 		t.Errorf("the median is %v", time.Duration(got.P50))
 	}
-	if trips := quantilesOf(all.roundTrips); trips != (Quantiles{}) {
-		t.Errorf("there are round trips: %+v", trips)
-	}
+	trips := quantilesOf(all.roundTrips)
+	testkit.Check(t, trips == (Quantiles{}), "there are round trips: %+v", trips)
 	if off := math.Abs(float64(got.P99)/1.98e6 - 1); off > 0.01 {
 		t.Errorf("the 99th percentile is %v", time.Duration(got.P99))
 	}
@@ -85,16 +82,12 @@ func (h held) Exchange(ctx context.Context, calls []*lease.Call, done func([]*le
 func inAChild(t *testing.T, o Options, f func(t *testing.T, c *child, answer func())) {
 	t.Helper()
 	file, err := stamps.Create(filepath.Join(t.TempDir(), "stamps"), o.capacity())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	defer file.Close()
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
 		l, err := hybrid.New(held{lease.NewMemoryStore(clock.System()), answers}, o.config())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, err)
 		f(t, &child{orders: orders{Options: o}, file: file, took: newLatencies(), limiter: l, key: l.Key("k")}, sync.OnceFunc(func() { close(answers) }))
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -138,9 +131,7 @@ func TestALoadIsOfferedWhole(t *testing.T) {
 		}
 		inAChild(t, o, func(t *testing.T, p *child, answer func()) {
 			answer()
-			if err := o.align(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoErr(t, o.align(t.Context()))
 			began := time.Now()
 			p.offer()
 			// then a process asks for its part, but for a request of each worker that may have been
@@ -162,9 +153,7 @@ func TestAFleetWithBurstsStartsShortlyBeforeOne(t *testing.T) {
 				o := fleet
 				o.Shape = shape
 				began := time.Now()
-				if err := o.align(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoErr(t, o.align(t.Context()))
 				// then it starts an eighth of a period before the next that it can see whole, and
 				// without bursts at once.
 				waited := time.Since(began)

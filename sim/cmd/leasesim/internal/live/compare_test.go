@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // fleet is four processes at twice the limit, with a Target of 50 ms and an entitlement of 510,000.
@@ -60,9 +62,7 @@ func TestEachRowHasItsOwnTolerance(t *testing.T) {
 			t.Errorf("%+v\nwant %+v", got, want)
 		}
 	}
-	if len(rows) != 6 {
-		t.Errorf("%d rows", len(rows))
-	}
+	testkit.Check(t, len(rows) == 6, "%d rows", len(rows))
 }
 
 func TestARowAgreesUpToItsBoundsAndNotBeyond(t *testing.T) {
@@ -106,9 +106,8 @@ func TestARowAgreesUpToItsBoundsAndNotBeyond(t *testing.T) {
 func TestFairerThanEverySimulationIsADisagreementToo(t *testing.T) {
 	s := simulated()
 	s.Jain = sim.Figure{Mean: 0.9, Values: []float64{0.89, 0.91}}
-	if got := compared(fleet, s, real())[Jain]; got.Agrees || !near(got.High, 0.915) {
-		t.Errorf("%+v", got)
-	}
+	got := compared(fleet, s, real())[Jain]
+	testkit.Check(t, !got.Agrees && near(got.High, 0.915), "%+v", got)
 }
 
 func TestTheToleranceOfCallsFollowsTheLoad(t *testing.T) {
@@ -130,15 +129,12 @@ func TestTheToleranceOfCallsFollowsTheLoad(t *testing.T) {
 func TestAReportWithoutReplicationsIsComparedByItsMeans(t *testing.T) {
 	s := simulated()
 	s.Admitted.Values = nil
-	if got := compared(fleet, s, real())[Admitted]; got.Least != 505_000 || got.Most != 505_000 || !got.Agrees {
-		t.Errorf("%+v", got)
-	}
+	got := compared(fleet, s, real())[Admitted]
+	testkit.Check(t, got.Least == 505_000 && got.Most == 505_000 && got.Agrees, "%+v", got)
 }
 
 func TestTheHelpSaysWhatIsTolerated(t *testing.T) {
 	for _, want := range []string{"offered             1 %", "admitted            1 %", "lease calls/s       5 %", "1ms", "Jain's index        0.005, a standard deviation of 7.1 %"} {
-		if !strings.Contains(ToleranceHelp(), want) {
-			t.Errorf("no %q in\n%s", want, ToleranceHelp())
-		}
+		testkit.Check(t, strings.Contains(ToleranceHelp(), want), "no %q in\n%s", want, ToleranceHelp())
 	}
 }

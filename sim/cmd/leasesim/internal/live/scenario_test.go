@@ -32,15 +32,12 @@ func TestAScenarioIsTheSameFleet(t *testing.T) {
 	} {
 		s := scenario(t, c.sets)
 		got, err := FromScenario(s)
-		if err != nil || !strings.HasPrefix(got.Key, "leasesim-") {
-			t.Errorf("%s: key %q, %v", c.sets, got.Key, err)
-		}
+		testkit.Check(t, err == nil && strings.HasPrefix(got.Key, "leasesim-"),
+			"%s: key %q, %v", c.sets, got.Key, err)
 		got.Key = ""
 		want := Options{Processes: 4, Rate: 20_000, Burst: 5_000, Offered: 2, Shape: ShapeSteady, Duration: 5 * time.Second}
 		c.change(&want)
-		if got != want {
-			t.Errorf("%s:\n%+v, want\n%+v", c.sets, got, want)
-		}
+		testkit.Check(t, got == want, "%s:\n%+v, want\n%+v", c.sets, got, want)
 	}
 }
 
@@ -48,20 +45,14 @@ func TestAScenarioIsTheSameFleet(t *testing.T) {
 func scenario(t *testing.T, sets string) sim.Scenario {
 	t.Helper()
 	s, err := scenfile.Load("example:real-processes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	for set := range strings.SplitSeq(sets, "; ") {
 		if set == "" {
 			continue
 		}
-		if err := scenfile.Set(&s, set); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, scenfile.Set(&s, set))
 	}
-	if err := s.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, s.Validate())
 	return s
 }
 
@@ -86,18 +77,14 @@ func TestAFleetIsItsScenarioAndBack(t *testing.T) {
 		}
 		// when it goes through a scenario file,
 		text, err := scenfile.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, err)
 		if s, err = scenfile.Parse("s.yaml", text); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		// then it is the same again.
 		got, err := FromScenario(s)
 		got.Key = ""
-		if err != nil || got != o {
-			t.Fatalf("\n%+v, want\n%+v\n%v", got, o, err)
-		}
+		testkit.Must(t, err == nil && got == o, "\n%+v, want\n%+v\n%v", got, o, err)
 	}
 }
 
@@ -148,9 +135,8 @@ var refused = []struct{ set, want string }{
 func TestWhatLiveCannotDoIsNamed(t *testing.T) {
 	for _, c := range refused {
 		_, err := FromScenario(scenario(t, c.set))
-		if !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", c.set, err, c.want)
-		}
+		testkit.Check(t, errors.Is(err, ErrUsage) && strings.Contains(err.Error(), c.want),
+			"%s: %v, want %q", c.set, err, c.want)
 		// One setting is one error; but a stop has two fields, and a policy's weight is every
 		// group's.
 		if n := strings.Count(err.Error(), "\n") + 1; n > 1 && !strings.Contains(c.set, "every: 1s, for") && c.set != "policy.weight=2" {
@@ -194,9 +180,7 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 	}
 	known["workload.every"] = true
 	for _, path := range scenfile.Paths() {
-		if !known[path] {
-			t.Errorf("nobody has said what live does with %s", path)
-		}
+		testkit.Check(t, known[path], "nobody has said what live does with %s", path)
 	}
 }
 
@@ -220,13 +204,10 @@ func TestWhatWasMeasuredIsSimulated(t *testing.T) {
 		if got.Network.RoundTrip != c.trip || got.Redis.ServiceTime != sim.Constantly(c.simulated) {
 			t.Errorf("%s: %v, %v", c.what, got.Network.RoundTrip, got.Redis.ServiceTime)
 		}
-		if err := got.Validate(); err != nil {
-			t.Errorf("%s: %v", c.what, err)
-		}
+		err := got.Validate()
+		testkit.Check(t, err == nil, "%s: %v", c.what, err)
 		got.Network.RoundTrip, got.Redis.ServiceTime = s.Network.RoundTrip, s.Redis.ServiceTime
-		if !reflect.DeepEqual(got, s) {
-			t.Errorf("%s: something else has changed: %+v", c.what, got)
-		}
+		testkit.Check(t, reflect.DeepEqual(got, s), "%s: something else has changed: %+v", c.what, got)
 	}
 }
 
@@ -234,7 +215,6 @@ func TestTheScenarioHasThePolicyOfTheProcesses(t *testing.T) {
 	o := fleet
 	o.Strict, o.Overcommit = true, 3
 	s := o.Scenario()
-	if s.Policy != o.config().Policy || s.Policy.Fallback != lease.FallbackDeny {
-		t.Errorf("%+v", s.Policy)
-	}
+	testkit.Check(t, s.Policy == o.config().Policy && s.Policy.Fallback == lease.FallbackDeny,
+		"%+v", s.Policy)
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/internal/redistest"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestAddressesAreOfOneServerAClusterOrSentinels(t *testing.T) {
@@ -44,12 +46,10 @@ func TestAddressesAreOfOneServerAClusterOrSentinels(t *testing.T) {
 		} else {
 			rdb.Close()
 		}
-		if got != want && (err == nil || !strings.Contains(got, want)) {
-			t.Errorf("%s: %s, want %s", address, got, want)
-		}
-		if err != nil && strings.Contains(got, "secret") {
-			t.Errorf("%s: the error says the password: %s", address, got)
-		}
+		testkit.Check(t, got == want || err != nil && strings.Contains(got, want),
+			"%s: %s, want %s", address, got, want)
+		testkit.Check(t, err == nil || !strings.Contains(got, "secret"),
+			"%s: the error says the password: %s", address, got)
 	}
 	// A bad address is bad usage, found before anything is started, and nothing that is shown holds
 	// a password.
@@ -70,9 +70,7 @@ func TestAUserWithNoMorePermissionsThanThePagesListWillDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := connect(t.Context(), "redis://yuzhi:secret@"+server.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	s.stop()
 	if strings.Contains(s.name, "secret") {
 		t.Error(s.name)
@@ -85,14 +83,10 @@ func TestAUserWithNoMorePermissionsThanThePagesListWillDo(t *testing.T) {
 
 func TestOnlyLeaseCallsAreTakenForTheServersTime(t *testing.T) {
 	s, err := connect(t.Context(), redistest.Start(t).Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	defer s.stop()
 	rdb, err := newClient(s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	defer rdb.Close()
 	// Given a server that has executed a script by its source three times, then it has served no
 	// lease call;
@@ -104,14 +98,10 @@ func TestOnlyLeaseCallsAreTakenForTheServersTime(t *testing.T) {
 		}
 	}
 	before := s.served(t.Context())
-	if before != first {
-		t.Errorf("%+v", before)
-	}
+	testkit.Check(t, before == first, "%+v", before)
 	// and when it executes one by its digest five times, five, of some length.
 	sha, err := rdb.ScriptLoad(t.Context(), spin).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	for range 5 {
 		if err := rdb.EvalSha(t.Context(), sha, nil).Err(); err != nil && err.Error() != "redis: nil" {
 			t.Fatal(err)
@@ -132,11 +122,8 @@ func TestOnlyLeaseCallsAreTakenForTheServersTime(t *testing.T) {
 
 func TestTheEmbeddedRedisDoesNotSayItsTime(t *testing.T) {
 	s, err := connect(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	defer s.stop()
-	if got := s.served(t.Context()); s.name != "embedded (miniredis)" || got != (served{}) {
-		t.Errorf("%s: %+v", s.name, got)
-	}
+	got := s.served(t.Context())
+	testkit.Check(t, s.name == "embedded (miniredis)" && got == (served{}), "%s: %+v", s.name, got)
 }
