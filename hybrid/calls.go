@@ -200,23 +200,18 @@ func (n *node) rtt() time.Duration {
 
 // nodes are the nodes of the store. A slow one delays only its own keys.
 type nodes struct {
-	mu      sync.Mutex
-	all     []*node
-	unknown *node // stands for the node of keys that none has answered for
-}
-
-func newNode(number int) *node {
-	return &node{number: int32(number), slots: semaphore.NewWeighted(batchesMax)}
+	mu  sync.Mutex
+	all []*node // from nodeUnknown on
 }
 
 func (n *nodes) of(number int) *node {
-	if number < 0 {
-		return n.unknown
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for number >= len(n.all) {
-		n.all = append(n.all, newNode(len(n.all)))
+	i := number - nodeUnknown
+	for i >= len(n.all) {
+		n.all = append(n.all, &node{
+			number: int32(len(n.all) + nodeUnknown), slots: semaphore.NewWeighted(batchesMax),
+		})
 	}
-	return n.all[number]
+	return n.all[i]
 }

@@ -3,6 +3,7 @@ package hybrid
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,7 @@ type entry struct {
 
 	client lease.Client                // its Pool, Low and ShutUntil are used without the lock
 	heard  atomic.Pointer[lease.Heard] // from the last reply; nil before the first
-	node   atomic.Pointer[node]        // of the store; nodes.unknown before the first answer
+	node   atomic.Pointer[node]        // of the store
 	woken  atomic.Bool                 // is on the scheduler's ready list
 
 	mu       sync.Mutex
@@ -82,7 +83,7 @@ func (l *Limiter) rouse(s *slot, c lease.Config) *entry {
 		Proposed:    c,
 		CallTimeout: l.cfg.CallTimeout,
 		Seed:        rand.Uint64(),
-		Stripes:     l.stripes,
+		Stripes:     runtime.GOMAXPROCS(0),
 		DecidesAll:  l.cfg.Events.Denied != nil, // whoever listens is told of every denial
 	})
 	have := l.keys.idle.rouse(s, e)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,7 +25,6 @@ type Limiter struct {
 	instance string                 // the label and random bits
 	id       atomic.Pointer[string] // of new entries: instance, or another after a clone was met
 	defaults lease.Config           // what this process proposes for a key of which LimitsFor says nothing
-	stripes  int
 	keys     table
 	seq      atomic.Int64
 	nodes    nodes
@@ -68,14 +66,12 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 		cfg:      cfg,
 		instance: randomText(),
 		defaults: cfg.Policy.ConfigFor(cfg.Limits, cfg.Version, cfg.CallTimeout),
-		stripes:  runtime.GOMAXPROCS(0),
 	}
 	if cfg.InstanceID != "" {
 		l.instance = cfg.InstanceID + "-" + l.instance
 	}
 	l.id.Store(&l.instance)
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.nodes.unknown = newNode(nodeUnknown)
 	l.keys.init()
 	l.scheduler.init(l)
 	l.leaving.Add(1)

@@ -138,7 +138,7 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 	for _, known := range []bool{true, false} {
 		for _, e := range s.calling {
 			n := e.node.Load()
-			if known != (n != s.l.nodes.unknown) {
+			if known != (n.number != nodeUnknown) {
 				continue
 			}
 			if n.goesIn == s.round || !known && len(batches) > 0 {
@@ -193,7 +193,7 @@ func (s *scheduler) takeReady() (urgent bool) {
 func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
 	n := e.node.Load()
 	i := slices.IndexFunc(batches, func(b *batch) bool {
-		return (b.node == n || n == s.l.nodes.unknown) && len(b.calls) < batchSize
+		return (b.node == n || n.number == nodeUnknown) && len(b.calls) < batchSize
 	})
 	if i < 0 {
 		if !n.slots.TryAcquire(1) {

@@ -92,7 +92,6 @@ func BenchmarkTable(b *testing.B) {
 	const million, goal = 200_000, 500_000
 	l := &Limiter{cfg: Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults()}
 	l.defaults = l.cfg.Policy.ConfigFor(l.cfg.Limits, 0, l.cfg.CallTimeout)
-	l.nodes.unknown = newNode(nodeUnknown)
 	l.keys.init()
 	l.id.Store(&l.instance)
 	l.scheduler.init(l)
