@@ -12,6 +12,8 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/file"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // accuracies are the rows of the tuning table: what the defaults of lease.Policy give, on one
@@ -56,9 +58,7 @@ func fleet(t testing.TB, limit string, n int, more string, args ...any) sim.Scen
 	text := fmt.Sprintf("{duration: 30s, limits: [%s], policy: {fallback: deny}, groups: [{count: %d}], ", limit, n) +
 		fmt.Sprintf(more, args...) + "}"
 	s, err := file.Parse("fleet", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	return s
 }
 
@@ -66,12 +66,9 @@ func fleet(t testing.TB, limit string, n int, more string, args ...any) sim.Scen
 func run(t *testing.T, s sim.Scenario) sim.Report {
 	t.Helper()
 	r, err := sim.Run(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.BoundExceededBy.Worst > 0 {
-		t.Errorf("%+v: (1) is exceeded by %v, seed %d", s, r.BoundExceededBy.Worst, r.BoundExceededBy.WorstSeed)
-	}
+	testkit.NoErr(t, err)
+	testkit.Check(t, r.BoundExceededBy.Worst <= 0,
+		"%+v: (1) is exceeded by %v, seed %d", s, r.BoundExceededBy.Worst, r.BoundExceededBy.WorstSeed)
 	return r
 }
 
@@ -80,9 +77,8 @@ func reaches(t *testing.T, what string, r sim.Report, goal float64) {
 	t.Helper()
 	v := r.AdmittedVsCentral
 	t.Logf("%s: admitted %.4f of one central bucket", what, v.Mean)
-	if v.Mean < goal {
-		t.Errorf("%s: admitted %.4f of one central bucket, want %v; worst seed %d", what, v.Mean, goal, v.WorstSeed)
-	}
+	testkit.Check(t, v.Mean >= goal,
+		"%s: admitted %.4f of one central bucket, want %v; worst seed %d", what, v.Mean, goal, v.WorstSeed)
 }
 
 // TestDefaultsReachTheirGoals prints, with -v, the first table of docs/figures.md.
@@ -106,9 +102,8 @@ func TestDefaultsReachTheirGoals(t *testing.T) {
 			fairness)
 		what := fmt.Sprintf("%+v", a)
 		reaches(t, what, r, a.goal)
-		if a.fair && (r.Jain.Mean < 0.999 || r.WorstShare.Mean < 0.95) {
-			t.Errorf("%s: Jain %.4f, want 0.999; worst share %.3f, want 0.95", what, r.Jain.Mean, r.WorstShare.Mean)
-		}
+		testkit.Check(t, !a.fair || r.Jain.Mean >= 0.999 && r.WorstShare.Mean >= 0.95,
+			"%s: Jain %.4f, want 0.999; worst share %.3f, want 0.95", what, r.Jain.Mean, r.WorstShare.Mean)
 		target := s.Policy.TargetFor(s.Limits)
 		if most := 2 * float64(a.n) / target.Seconds(); r.CallsPerS.Mean > most {
 			t.Errorf("%s: %.0f lease calls/s, 2/Target for each process are %.0f", what, r.CallsPerS.Mean, most)
@@ -148,9 +143,8 @@ func TestSteadyProcessesThatWaitGetTheirShares(t *testing.T) {
 		what := fmt.Sprintf("load %v", load)
 		w := r.WorstShare
 		t.Logf("%s: worst share %.3f, in the worst replication %.3f", what, w.Mean, w.Worst)
-		if w.Worst < 0.86 {
-			t.Errorf("%s: somebody got %.3f of its share, want 0.86; seed %d", what, w.Worst, w.WorstSeed)
-		}
+		testkit.Check(t, w.Worst >= 0.86,
+			"%s: somebody got %.3f of its share, want 0.86; seed %d", what, w.Worst, w.WorstSeed)
 		reaches(t, what, r, 0.98)
 	}
 }
@@ -210,9 +204,7 @@ func TestClientTimeWithClocksThatDisagree(t *testing.T) {
 			clock: {offset: "uniform(%v,%v)"}`, -apart/2, apart/2)
 		// when they run
 		r, err := sim.Run(t.Context(), s) // exceeds (1), within what is asserted
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, err)
 		// then they are admitted what one bucket admits
 		reaches(t, fmt.Sprintf("%v apart", apart), r, 0.98)
 		if most := min(2000, 10_000*apart.Seconds()); r.BoundExceededBy.Worst > most+1 {
@@ -232,9 +224,7 @@ func BenchmarkFleet(b *testing.B) {
 			requests := int64(0)
 			for b.Loop() {
 				r, err := sim.Runner{Parallel: 1}.Run(b.Context(), s)
-				if err != nil {
-					b.Fatal(err)
-				}
+				testkit.NoErr(b, err)
 				requests += r.Machine.Requests
 			}
 			b.ReportMetric(float64(requests)/b.Elapsed().Seconds(), "requests/s")

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // foreignToReports are the folders on whose floating-point arithmetic no simulated figure depends.
@@ -33,9 +35,7 @@ func deciding(t *testing.T) []string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	return packages
 }
 
@@ -51,9 +51,7 @@ func TestNoProductIsFusedWithASum(t *testing.T) {
 	if err != nil {
 		t.Fatalf("go build %v for arm64: %v\n%s", packages, err, listing[:min(len(listing), 2000)])
 	}
-	if !bytes.Contains(listing, []byte("FMULD")) {
-		t.Fatal("the assembly listing has no product at all")
-	}
+	testkit.Must(t, bytes.Contains(listing, []byte("FMULD")), "the assembly listing has no product at all")
 	fused := regexp.MustCompile(`\(([^()]*/)?([^/()]+/[^/()]+:\d+)\)\s(FN?M(?:ADD|SUB)[SD])\b`)
 	seen := map[string]bool{}
 	for _, m := range fused.FindAllSubmatch(listing, -1) {

@@ -31,9 +31,7 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 	} {
 		// Given a run that is well, and an entry whose last call was answered,
 		run := simulate(t, scene(t, "duration: 1s, limits: [100/s]"))
-		if err := run.books.balance(run.fleet.entries.all); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, run.books.balance(run.fleet.entries.all))
 		// when it accepts what it must not, then the books say so, even if the sums are right.
 		taken, e := run.books.taken, run.fleet.entries.all[0]
 		e.last.drawn = make([]audit.Drawn, 1)
@@ -52,9 +50,8 @@ func TestRivalsAreToldHowManyProcessesRunAtTheStart(t *testing.T) {
 		{name: b, workload: {kind: constant, rate: 6000/s}, weight: 3}]`))
 	// then a static split is one by what runs at the start, which uses the limit up: a quarter and
 	// three quarters.
-	if got := run.books.rivals[0].tally.Admitted; got < 10_000 || got > 10_200 {
-		t.Errorf("a static split admits %d of 10,100", got)
-	}
+	got := run.books.rivals[0].tally.Admitted
+	testkit.Check(t, got >= 10_000 && got <= 10_200, "a static split admits %d of 10,100", got)
 }
 
 func TestRatiosAreOfWhatTheCentralBucketAdmits(t *testing.T) {
@@ -66,16 +63,13 @@ func TestRatiosAreOfWhatTheCentralBucketAdmits(t *testing.T) {
 	run.books.centralAdmitted, tally.FalseRejects, tally.Swapped, tally.Admitted = 200, 3, 5, 198
 	f := figures(run)
 	a, b, c := f.FalseRejectRatio.Mean, f.SwappedRatio.Mean, f.AdmittedVsCentral.Mean
-	if a != 0.015 || b != 0.025 || c != 0.99 {
-		t.Errorf("the ratios are %v, %v and %v, want 0.015, 0.025 and 0.99", a, b, c)
-	}
+	testkit.Check(t, a == 0.015 && b == 0.025 && c == 0.99,
+		"the ratios are %v, %v and %v, want 0.015, 0.025 and 0.99", a, b, c)
 }
 
 func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	boundless, err := rival.NewCentral([]lease.Limit{lease.PerSecond(1e9).WithBurst(1e12)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	for seed := range testkit.Seeds(t, 100/testkit.Slowdown) {
 		// Given a random scenario, and a central bucket that has room for everything,
 		run := newRun(t, newChaos(seed).Scenario)
@@ -83,9 +77,8 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 			run.books.central[k] = boundless
 		}
 		for run.goesOn() {
-			if run.time.heap[0].at < run.time.now {
-				t.Fatalf("after %d comes an event at %d", run.time.now, run.time.heap[0].at)
-			}
+			testkit.Must(t, run.time.heap[0].at >= run.time.now,
+				"after %d comes an event at %d", run.time.now, run.time.heap[0].at)
 			run.step()
 		}
 		// then every token that was asked for is admitted, or rejected although it was there, or
@@ -148,9 +141,8 @@ func TestOverloadAdmitsBurstAndRate(t *testing.T) {
 		if got := run.books.tally.Admitted; got > most || got < most-stock {
 			t.Errorf("%v, %d processes: %d admitted, want %d to %d", limit, c.n, got, most-stock, most)
 		}
-		if x := run.books.audit.ExceededBy(); x != 0 {
-			t.Errorf("%v: the bound is exceeded by %d", limit, x)
-		}
+		x := run.books.audit.ExceededBy()
+		testkit.Check(t, x == 0, "%v: the bound is exceeded by %d", limit, x)
 	}
 }
 
@@ -161,9 +153,8 @@ func TestABurstOfOneIsEnoughForWhoComesInTime(t *testing.T) {
 	run := simulate(t, s)
 	// then each is admitted, and each takes a call.
 	n, admitted, calls := run.books.requests, run.books.tally.Admitted, run.network.calls()
-	if n != 197 || admitted != n || calls != n {
-		t.Errorf("%d of %d are admitted, with %d calls", admitted, n, calls)
-	}
+	testkit.Check(t, n == 197 && admitted == n && calls == n,
+		"%d of %d are admitted, with %d calls", admitted, n, calls)
 }
 
 func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
@@ -182,9 +173,8 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 			t.Errorf("%v: %d are admitted, %d by the rival of that name, want %d", end, run.books.centralAdmitted,
 				rival.Admitted, want)
 		}
-		if rival.FalseRejects != 0 || rival.Swapped != 0 {
-			t.Errorf("%v: the rival central rejects %d falsely and swaps %d", end, rival.FalseRejects, rival.Swapped)
-		}
+		testkit.Check(t, rival.FalseRejects == 0 && rival.Swapped == 0,
+			"%v: the rival central rejects %d falsely and swaps %d", end, rival.FalseRejects, rival.Swapped)
 	}
 }
 
@@ -223,8 +213,7 @@ func TestWaitingForTokensOneByOneIsAQueue(t *testing.T) {
 		mean := sum / runs
 		want := load / (2 * rate * (1 - load))
 		slack := 4*math.Sqrt((squares/runs-mean*mean)/(runs-1)) + 1e-4
-		if math.Abs(mean-want) > slack || slack > want/5 {
-			t.Errorf("load %v: the mean wait is %.4f s, want %.4f +- %.4f", load, mean, want, slack)
-		}
+		testkit.Check(t, math.Abs(mean-want) <= slack && slack <= want/5,
+			"load %v: the mean wait is %.4f s, want %.4f +- %.4f", load, mean, want, slack)
 	}
 }

@@ -45,9 +45,7 @@ func TestParallelDoesNotChangeTheReport(t *testing.T) {
 	}
 	for _, e := range examples {
 		s, err := file.Load("example:" + e.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, err)
 		all = append(all, s)
 	}
 	for i, s := range all {
@@ -97,9 +95,8 @@ func TestARivalMoreChangesNothingElse(t *testing.T) {
 				other.Rivals = append(other.Rivals, more.Rivals[k])
 			}
 			got, want := asJSON(t, fewer), asJSON(t, &other)
-			if got != want || fmt.Sprint(fewer.Rivals) != fmt.Sprint(other.Rivals) {
-				t.Errorf("with rivals %v:\n%s\nwith all\n%s", rivals, got, want)
-			}
+			testkit.Check(t, got == want && fmt.Sprint(fewer.Rivals) == fmt.Sprint(other.Rivals),
+				"with rivals %v:\n%s\nwith all\n%s", rivals, got, want)
 		}
 	}
 }
@@ -115,9 +112,8 @@ func TestMoreReplicationsChangeNothingOfTheFirst(t *testing.T) {
 				t.Errorf("%s: %v in the first two of five, %v in two", f.Name, f.Values, want)
 			}
 		}
-		if fmt.Sprint(two.Series, two.Members) != fmt.Sprint(five.Series, five.Members) {
-			t.Errorf("the first replication is not the same:\n%+v\n%+v", two.Members, five.Members)
-		}
+		testkit.Check(t, fmt.Sprint(two.Series, two.Members) == fmt.Sprint(five.Series, five.Members),
+			"the first replication is not the same:\n%+v\n%+v", two.Members, five.Members)
 	}
 }
 
@@ -157,9 +153,8 @@ func TestAGroupMoreChangesNothingForTheOthers(t *testing.T) {
 			"a larger first": second(9, ""),
 		} {
 			// then the second's requests come as before, and what happens to it.
-			if !slices.Equal(before, after) {
-				t.Errorf("%s, %s: the processes were\n%s\nand are\n%s", kind, what, before, after)
-			}
+			testkit.Check(t, slices.Equal(before, after),
+				"%s, %s: the processes were\n%s\nand are\n%s", kind, what, before, after)
 		}
 	}
 }
@@ -178,18 +173,16 @@ func TestAPolicyDoesNotChangeWhatHappens(t *testing.T) {
 	a, up := fates(10 * time.Millisecond)
 	b, still := fates(time.Second)
 	// then the same happens at the same moments.
-	if !slices.Equal(a, b) || !slices.Equal(up, still) {
-		t.Errorf("with other leases the processes run\n%v\nand not\n%v", up, still)
-	}
+	testkit.Check(t, slices.Equal(a, b) && slices.Equal(up, still),
+		"with other leases the processes run\n%v\nand not\n%v", up, still)
 }
 
 func TestRunReportsWhatValidateReports(t *testing.T) {
 	s := scenario.Scenario{Duration: -time.Second}
 	want := s.Validate()
 	_, err := Runner{}.Run(t.Context(), s)
-	if err == nil || want == nil || err.Error() != want.Error() {
-		t.Errorf("Run says\n%v\nwant\n%v", err, want)
-	}
+	testkit.Check(t, err != nil && want != nil && err.Error() == want.Error(),
+		"Run says\n%v\nwant\n%v", err, want)
 }
 
 func TestWhateverEndsTheContextIsAnInterruption(t *testing.T) {
@@ -197,15 +190,13 @@ func TestWhateverEndsTheContextIsAnInterruption(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	_, err := Runner{}.Run(ctx, scene(t, "limits: [1/s]"))
-	if !errors.Is(err, ErrInterrupted) || !errors.Is(err, cause) {
-		t.Errorf("the error is %v, want one that wraps %v and the cause", err, ErrInterrupted)
-	}
+	testkit.Check(t, errors.Is(err, ErrInterrupted) && errors.Is(err, cause),
+		"the error is %v, want one that wraps %v and the cause", err, ErrInterrupted)
 }
 
 func TestParallelBelowOneIsTheDefault(t *testing.T) {
-	if r := reported(t, scene(t, "duration: 1s, reps: 2, limits: [10/s]"), -1); r.Reps != 2 {
-		t.Errorf("%d replications ended", r.Reps)
-	}
+	r := reported(t, scene(t, "duration: 1s, reps: 2, limits: [10/s]"), -1)
+	testkit.Check(t, r.Reps == 2, "%d replications ended", r.Reps)
 }
 
 func TestTinyRuns(t *testing.T) {
@@ -218,9 +209,8 @@ func TestTinyRuns(t *testing.T) {
 			s.Workload = regularly(100*time.Microsecond, time.Second)
 			s.Workload.Kind = kind
 			// then its report is of numbers.
-			if text := asJSON(t, reported(t, s, 1)); len(text) < 1000 {
-				t.Errorf("%s: %s", kind, text)
-			}
+			text := asJSON(t, reported(t, s, 1))
+			testkit.Check(t, len(text) >= 1000, "%s: %s", kind, text)
 		}
 	}
 }

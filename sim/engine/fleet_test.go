@@ -89,9 +89,8 @@ func TestWhatRestsIsForgottenInTime(t *testing.T) {
 		}
 	}
 	// then most of what is remembered is still worth it.
-	if live < 20 || len(p.resting) > 2*live+64 {
-		t.Errorf("of %d keys that are remembered %d matter", len(p.resting), live)
-	}
+	testkit.Check(t, live >= 20 && len(p.resting) <= 2*live+64,
+		"of %d keys that are remembered %d matter", len(p.resting), live)
 }
 
 func TestUsersOfARestartedProcessBeginAnew(t *testing.T) {
@@ -100,9 +99,7 @@ func TestUsersOfARestartedProcessBeginAnew(t *testing.T) {
 	run := simulate(t, scene(t, `duration: 10s, limits: [1000/s], workload: {kind: closed, clients: 10, think: 1s},
 		groups: [{scale: [{at: 500ms, count: 0, kill: true}, {at: 600ms, count: 1}]}]`))
 	// when they ask at 1.6 s, 2.6 s and so on, then each has asked 9 times.
-	if run.books.requests != 90 {
-		t.Errorf("ten users have asked %d times, want 90", run.books.requests)
-	}
+	testkit.Check(t, run.books.requests == 90, "ten users have asked %d times, want 90", run.books.requests)
 }
 
 func TestGroupsShareOneTrace(t *testing.T) {
@@ -114,9 +111,8 @@ func TestGroupsShareOneTrace(t *testing.T) {
 	run := simulate(t, s)
 	// when it is replayed, then each request comes once, to its own process.
 	for i := range run.fleet.processes {
-		if n := run.books.offeredBy[i]; n != int64(i+1) {
-			t.Errorf("process %d is asked for %d tokens, want %d", i, n, i+1)
-		}
+		n := run.books.offeredBy[i]
+		testkit.Check(t, n == int64(i+1), "process %d is asked for %d tokens, want %d", i, n, i+1)
 	}
 }
 
@@ -136,9 +132,7 @@ func TestAnAdversaryWithAFastClockSpendsBeforeTheEnd(t *testing.T) {
 			t.Errorf("process %d spends at %d, its lease ends at %d", x.p.index, x.p.local(e.at), end)
 		}
 	}
-	if spending < 90 {
-		t.Errorf("%d of 100 spend at all", spending)
-	}
+	testkit.Check(t, spending >= 90, "%d of 100 spend at all", spending)
 }
 
 func TestTrueTimeIsTheFirstMomentAtWhichAClockShowsATime(t *testing.T) {
@@ -168,9 +162,7 @@ func TestClocksMayShowWhatComesBeforeTheEpoch(t *testing.T) {
 	for _, redis := range []string{"faults: [{kind: clock_step, at: 1s, by: " + long + "}]", "client_time: true"} {
 		run := simulate(t, scene(t, `duration: 2s, limits: [100/s], redis: {%s},
 			clock: {offset: "uniform(%s,%s)"}`, redis, long, long))
-		if run.books.tally.Admitted == 0 {
-			t.Errorf("%s: nothing is admitted", redis)
-		}
+		testkit.Check(t, run.books.tally.Admitted != 0, "%s: nothing is admitted", redis)
 	}
 }
 
@@ -179,9 +171,8 @@ func TestALeaseIsRenewedByTheHoldersClock(t *testing.T) {
 	calls := func(ppm float64) float64 {
 		run := simulate(t, scene(t, `duration: 21s, warmup: 1s, limits: [20000/s], network: {round_trip: 10us},
 			workload: {kind: constant, load: 0.5}, clock: {drift: "uniform(%[1]vppm,%[1]vppm)"}`, ppm))
-		if run.books.tally.Admitted != run.books.offered {
-			t.Errorf("drift %v: %d of %d admitted", ppm, run.books.tally.Admitted, run.books.offered)
-		}
+		testkit.Check(t, run.books.tally.Admitted == run.books.offered,
+			"drift %v: %d of %d admitted", ppm, run.books.tally.Admitted, run.books.offered)
 		return float64(run.network.calls())
 	}
 	right := calls(0)

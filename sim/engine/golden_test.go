@@ -11,6 +11,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "TestGolden: write what is, instead of comparing with it")
@@ -75,9 +77,7 @@ func TestGolden(t *testing.T) {
 			r.Admitted.Mean, r.CentralAdmitted.Mean, r.CallsPerS.Mean, r.WaitMsP99.Mean, hex.EncodeToString(sum[:12]))
 	}
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, os.WriteFile(file, []byte(got), 0o666))
 	}
 	want, err := os.ReadFile(file)
 	if err != nil || got != string(want) {

@@ -9,6 +9,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 	"github.com/yuzhi-go/yuzhi/sim/scenario/file"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // scene is the scenario that a text describes, which is what stands between the braces of a YAML
@@ -16,9 +18,7 @@ import (
 func scene(t *testing.T, format string, args ...any) scenario.Scenario {
 	t.Helper()
 	s, err := file.Parse("scene", fmt.Appendf(nil, "{"+format+"}", args...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	return s
 }
 
@@ -34,9 +34,7 @@ func begin(s scenario.Scenario) (*replication, error) {
 func newRun(t *testing.T, s scenario.Scenario) *replication {
 	t.Helper()
 	run, err := begin(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	return run
 }
 
@@ -61,9 +59,7 @@ func simulate(t *testing.T, s scenario.Scenario, see ...func(*replication, *call
 			}
 		}
 	}
-	if err := run.finish(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, run.finish())
 	return run
 }
 
@@ -74,9 +70,7 @@ func figures(run *replication) report.Figures { return run.outcome().Figures }
 func reported(t *testing.T, s scenario.Scenario, parallel int) *report.Report {
 	t.Helper()
 	r, err := Runner{Parallel: parallel}.Run(t.Context(), s)
-	if err != nil {
-		t.Fatalf("%v\n%+v", err, s)
-	}
+	testkit.Must(t, err == nil, "%v\n%+v", err, s)
 	return &r
 }
 
@@ -86,9 +80,7 @@ func asJSON(t *testing.T, r *report.Report) string {
 	same := *r
 	same.Machine = report.Machine{}
 	text, err := json.Marshal(same)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	return string(text)
 }
 

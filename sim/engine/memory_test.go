@@ -35,9 +35,7 @@ func grown(t *testing.T, s scenario.Scenario) (early, late int64) {
 		}
 	}
 	late = heap()
-	if err := run.books.balance(run.fleet.entries.all); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, run.books.balance(run.fleet.entries.all))
 	return early, late
 }
 
@@ -62,9 +60,8 @@ func TestMemoryDoesNotGrowWithTheRequests(t *testing.T) {
 		// when there have been ten times as many requests, then it needs as much memory as before.
 		early, late := grown(t, s)
 		t.Logf("%s: %d kB in use, then %d kB", what, early/1000, late/1000)
-		if late > early+early/4+200_000 {
-			t.Errorf("%s: %d bytes are in use, and after ten times as many requests %d", what, early, late)
-		}
+		testkit.Check(t, late <= early+early/4+200_000,
+			"%s: %d bytes are in use, and after ten times as many requests %d", what, early, late)
 	}
 }
 
@@ -78,9 +75,7 @@ func TestAThousandProcesses(t *testing.T) {
 	most := int64(0)
 	before := heap()
 	r, err := Runner{Progress: func(float64) { most = max(most, heap()-before) }}.Run(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	t.Logf("%d requests, %.0f/s on this machine, at most %d kB in use; %.4f of one central bucket, %.0f calls/s",
 		r.Machine.Requests, r.Machine.RequestsPerS, most/1000, r.AdmittedVsCentral.Mean, r.CallsPerS.Mean)
 	// then the bound holds, and no process takes more than 20 kB.
@@ -88,7 +83,5 @@ func TestAThousandProcesses(t *testing.T) {
 		t.Errorf("%d processes admit %v of one central bucket and exceed the bound by %v", r.Processes,
 			r.AdmittedVsCentral.Mean, r.BoundExceededBy.Worst)
 	}
-	if most > 20_000_000 {
-		t.Errorf("%d bytes are in use", most)
-	}
+	testkit.Check(t, most <= 20_000_000, "%d bytes are in use", most)
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
@@ -15,9 +17,8 @@ func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
 	s.Workload = replay(100, func(i int) scenario.TraceRequest { return scenario.TraceRequest{Key: i, Cost: 1} })
 	run := simulate(t, s)
 	// then it calls each shard once.
-	if run.network.calls() != 100 || run.network.trips != 2 {
-		t.Errorf("%d calls take %d round trips, want 100 and 2", run.network.calls(), run.network.trips)
-	}
+	testkit.Check(t, run.network.calls() == 100 && run.network.trips == 2,
+		"%d calls take %d round trips, want 100 and 2", run.network.calls(), run.network.trips)
 }
 
 func TestTokensInLostAnswersAreBurnt(t *testing.T) {
@@ -27,9 +28,8 @@ func TestTokensInLostAnswersAreBurnt(t *testing.T) {
 	// then all that was granted is lost, but for what the last call was granted, which is asked
 	// again.
 	want := run.books.granted - run.fleet.entries.all[0].last.granted
-	if got := figures(run).Burnt.Mean; got < 1000 || got != float64(want) {
-		t.Errorf("%v tokens are burnt, want %d", got, want)
-	}
+	got := figures(run).Burnt.Mean
+	testkit.Check(t, got >= 1000 && got == float64(want), "%v tokens are burnt, want %d", got, want)
 }
 
 func TestNobodyListensForAnAnswerThatIsTooLate(t *testing.T) {
@@ -96,9 +96,7 @@ func TestEachOfTwoFailoversLosesWhatItSays(t *testing.T) {
 		{kind: failover, at: 5s, for: 1s, lost: 100ms}, {kind: failover, at: 5.5s, for: 1s, lost: 2s}]}`))
 	// then the bucket is the old one, as it was at 3.5 s.
 	created := time.Duration((*run.redis.place(0)).Dump().Created-serverStart) * time.Microsecond
-	if created > time.Second {
-		t.Errorf("the bucket was made at %v, so both replicas were lost", created)
-	}
+	testkit.Check(t, created <= time.Second, "the bucket was made at %v, so both replicas were lost", created)
 }
 
 func TestASlowSecondIsOverWhenItIsOver(t *testing.T) {
@@ -112,9 +110,8 @@ func TestASlowSecondIsOverWhenItIsOver(t *testing.T) {
 	simulate(t, s, func(run *replication, _ *call) { executed = append(executed, time.Duration(run.time.now)) })
 	// then the first takes a second, and the others, which are served after it, no longer than
 	// usual.
-	if len(executed) < 10 || executed[9] > 2010*time.Millisecond {
-		t.Errorf("calls were executed at %v, want ten soon after 2 s", executed)
-	}
+	testkit.Check(t, len(executed) >= 10 && executed[9] <= 2010*time.Millisecond,
+		"calls were executed at %v, want ten soon after 2 s", executed)
 }
 
 func TestRedisIsNeverBusierThanOneCore(t *testing.T) {
@@ -124,9 +121,8 @@ func TestRedisIsNeverBusierThanOneCore(t *testing.T) {
 		run := simulate(t, scene(t, `duration: 5s, warmup: 1s, limits: [1000/s], groups: [{count: 50}],
 			workload: {load: 3}, redis: {service_time: 50ms, faults: [{%s}]}`, fault))
 		// then it is busy all the time, and not more than that.
-		if cpu := figures(run).RedisCPU.Mean; cpu > 1 || cpu < 0.9 {
-			t.Errorf("%s: Redis uses %v of a core", fault, cpu)
-		}
+		cpu := figures(run).RedisCPU.Mean
+		testkit.Check(t, cpu <= 1 && cpu >= 0.9, "%s: Redis uses %v of a core", fault, cpu)
 	}
 }
 
@@ -139,9 +135,8 @@ func TestRedisDoesNotWorkWhenItIsDown(t *testing.T) {
 		run := simulate(t, s)
 		// then Redis is busy until it goes down.
 		got, want := figures(run).RedisCPU.Mean*2, 0.2995
-		if math.Abs(got-want) > 1e-12 || run.books.granted != 0 {
-			t.Errorf("%s: Redis works for %v s, want %v, and grants %d", kind, got, want, run.books.granted)
-		}
+		testkit.Check(t, math.Abs(got-want) <= 1e-12 && run.books.granted == 0,
+			"%s: Redis works for %v s, want %v, and grants %d", kind, got, want, run.books.granted)
 	}
 }
 
@@ -153,9 +148,7 @@ func TestABucketByTheCallersTimeIsKeptByTheServers(t *testing.T) {
 		groups: [{name: right}, {name: ahead, clock: {offset: "uniform(1h,1h)"}}]`),
 		func(_ *replication, c *call) { made[c.grant.Epoch] = true })
 	// then Redis, whose clock is right, does not forget the bucket meanwhile.
-	if len(made) != 1 {
-		t.Errorf("there were %d buckets", len(made))
-	}
+	testkit.Check(t, len(made) == 1, "there were %d buckets", len(made))
 }
 
 func TestRedisIsBusyForTheServiceTimeOfEachCall(t *testing.T) {
@@ -170,9 +163,7 @@ func TestRedisIsBusyForTheServiceTimeOfEachCall(t *testing.T) {
 			t.Errorf("%d calls of %v keep it busy for %v", calls, service, time.Duration(busy))
 		}
 		cpu, want := figures(run).RedisCPU.Mean, float64(calls)*service.Seconds()/3
-		if math.Abs(cpu-want) > 1e-15 {
-			t.Errorf("redis_cpu is %v, want %v", cpu, want)
-		}
+		testkit.Check(t, math.Abs(cpu-want) <= 1e-15, "redis_cpu is %v, want %v", cpu, want)
 	}
 }
 
@@ -182,9 +173,7 @@ func TestManyKeysOnManyShardsTakeMemoryOnce(t *testing.T) {
 	for _, s := range run.redis.shards {
 		places += len(s.buckets)
 	}
-	if places > 1007 {
-		t.Errorf("there are %d places for 1000 buckets", places)
-	}
+	testkit.Check(t, places <= 1007, "there are %d places for 1000 buckets", places)
 	// Each key has one of its own.
 	for key := range int32(1000) {
 		if p := run.redis.place(key); *p != nil {

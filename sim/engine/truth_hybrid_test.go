@@ -12,6 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // truth is one process's load and network, for both worlds; a hang is the only fault.
@@ -41,9 +43,7 @@ func TestOneProcessIsGrantedWhatHybridIs(t *testing.T) {
 			for seed := range uint64(10) {
 				moments := c.moments(seed)
 				real, simulated := c.real(t, moments), c.simulate(t, moments)
-				if len(real.calls) < 5 {
-					t.Fatalf("%d calls: nothing is compared", len(real.calls))
-				}
+				testkit.Must(t, len(real.calls) >= 5, "%d calls: nothing is compared", len(real.calls))
 				got, want := append(simulated.calls, "none"), append(real.calls, "none")
 				for i := range min(len(got), len(want)) {
 					if got[i] != want[i] {
@@ -150,9 +150,7 @@ func (c truth) real(t *testing.T, moments []time.Duration) (o outcomes) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{truth: c, outcomes: &o, began: time.Now()}
 		l, err := hybrid.New(s, hybrid.Config{Limits: c.Limits, Policy: c.Policy, Version: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoErr(t, err)
 		key := l.Key("k")
 		admitted := make(chan int64, len(moments))
 		for _, at := range moments {

@@ -58,9 +58,7 @@ func (m *model) spend(n int64) {
 func newCentralOf(t testing.TB, limits ...lease.Limit) *Central {
 	t.Helper()
 	c, err := NewCentral(limits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	return &c
 }
 
@@ -142,9 +140,8 @@ func TestCentralLosesNoFractionOfARefill(t *testing.T) {
 	admitted := steadily(start(t, "central", fleetOf(1, limit)), 1, 3*second)
 	// Then three seconds are worth three times the rate, and the burst. The last microsecond is not
 	// over.
-	if want := limit.Burst + 3*limit.Tokens - 1; admitted != want {
-		t.Errorf("%d were admitted in 3 s, want %d", admitted, want)
-	}
+	want := limit.Burst + 3*limit.Tokens - 1
+	testkit.Check(t, admitted == want, "%d were admitted in 3 s, want %d", admitted, want)
 }
 
 func TestCentralByHand(t *testing.T) {
@@ -182,19 +179,14 @@ func TestCentralByHand(t *testing.T) {
 func TestCopiesOfACentralAreBucketsOfTheirOwn(t *testing.T) {
 	first := newCentralOf(t, tenPerSecond, lease.PerSecond(6))
 	second := *first
-	if !first.Take(0, 5) || first.Take(0, 1) {
-		t.Fatal("the first bucket must hold 5")
-	}
-	if !second.Take(0, 5) {
-		t.Error("what the first bucket spent is gone from its copy")
-	}
+	testkit.Must(t, first.Take(0, 5) && !first.Take(0, 1), "the first bucket must hold 5")
+	testkit.Check(t, second.Take(0, 5), "what the first bucket spent is gone from its copy")
 }
 
 func TestCentralRefusesMisuse(t *testing.T) {
 	for _, limits := range [][]lease.Limit{nil, {{Tokens: -1}}} {
-		if _, err := NewCentral(limits); err == nil {
-			t.Errorf("%v is no bucket", limits)
-		}
+		_, err := NewCentral(limits)
+		testkit.Check(t, err != nil, "%v is no bucket", limits)
 	}
 	defer func() {
 		if r := recover(); r == nil || fmt.Sprint(r) != "rival: Take on a Central that NewCentral did not make" {

@@ -53,9 +53,8 @@ func TestEveryAlgorithmKeepsTheRateInTheLongRun(t *testing.T) {
 			got := float64(steadily(start(t, name, fleetOf(1, limit)), gap, 100*second))
 			// Then it gets the rate, but for what a burst may add and a window may withhold.
 			earned, burst := limit.Rate()*100, float64(limit.Capacity())
-			if got > earned+burst || got < earned*part*0.998-burst {
-				t.Errorf("%s, %v: %v were admitted in 100 s, the rate is worth %.1f", name, limit, got, earned)
-			}
+			testkit.Check(t, got <= earned+burst && got >= earned*part*0.998-burst,
+				"%s, %v: %v were admitted in 100 s, the rate is worth %.1f", name, limit, got, earned)
 		}
 	}
 }
@@ -65,14 +64,11 @@ func TestNoAlgorithmAdmitsMoreThanABurstInOneRequest(t *testing.T) {
 		a := start(t, name, fleetOf(1, lease.PerSecond(100).WithBurst(50), tenPerSecond))
 		for now := int64(0); now < 20*second; now += second {
 			for _, n := range []int64{6, 50, 1 << 40, math.MaxInt64} {
-				if a.Decide(now, 0, 0, n) {
-					t.Fatalf("%s: %d tokens were admitted by a burst of 5", name, n)
-				}
+				testkit.Must(t, !a.Decide(now, 0, 0, n),
+					"%s: %d tokens were admitted by a burst of 5", name, n)
 			}
 		}
-		if !a.Decide(20*second, 0, 0, 5) {
-			t.Errorf("%s: the burst itself was refused", name)
-		}
+		testkit.Check(t, a.Decide(20*second, 0, 0, 5), "%s: the burst itself was refused", name)
 	}
 }
 
@@ -120,9 +116,8 @@ func TestARefusedRequestTakesNothing(t *testing.T) {
 					admitted = append(admitted, r)
 				}
 			}
-			if (len(admitted) == 0 || len(admitted) == len(all)) && name != "settle_afterwards" {
-				t.Fatalf("%s: %d of %d admitted: this load shows nothing", name, len(admitted), len(all))
-			}
+			testkit.Must(t, len(admitted) != 0 && len(admitted) != len(all) || name == "settle_afterwards",
+				"%s: %d of %d admitted: this load shows nothing", name, len(admitted), len(all))
 			// Then the others are admitted as before.
 			again := decide(start(t, name, f), admitted)
 			if i := slices.Index(again, false); i >= 0 {
@@ -143,9 +138,8 @@ func TestTheSameRequestsGetTheSameAnswersAndKeysAreApart(t *testing.T) {
 			a, b := start(t, name, f), start(t, name, f)
 			ok := decide(a, all)
 			alike(t, name+" in a second run", all, ok, decide(b, all))
-			if a.RoundTrips() != b.RoundTrips() {
-				t.Errorf("%s: %d round trips, then %d", name, a.RoundTrips(), b.RoundTrips())
-			}
+			testkit.Check(t, a.RoundTrips() == b.RoundTrips(),
+				"%s: %d round trips, then %d", name, a.RoundTrips(), b.RoundTrips())
 			// When only one key is asked for, then its requests are decided as among those of the
 			// others.
 			var one []request
@@ -164,9 +158,8 @@ func TestWhatAsksTheStoreMakesOneRoundTripPerRequest(t *testing.T) {
 	for _, name := range Names()[:8] {
 		a := start(t, name, fleetOf(1, tenPerSecond))
 		burst(a, 0, 0)
-		if a.RoundTrips() != 1000 {
-			t.Errorf("%s: 1000 requests made %d round trips", name, a.RoundTrips())
-		}
+		testkit.Check(t, a.RoundTrips() == 1000,
+			"%s: 1000 requests made %d round trips", name, a.RoundTrips())
 	}
 }
 
@@ -183,9 +176,7 @@ func TestAnyValidLimitWorksOrIsRefusedWithAReason(t *testing.T) {
 			f.Local = func(p int, now int64) int64 { return now + int64(p%7-3)*3600*second }
 			a, err := New(name, f)
 			if err != nil {
-				if !errors.Is(err, ErrLimit) {
-					t.Fatalf("%s, %v: %v", name, limit, err)
-				}
+				testkit.Must(t, errors.Is(err, ErrLimit), "%s, %v: %v", name, limit, err)
 				refused++
 				continue
 			}
@@ -193,17 +184,14 @@ func TestAnyValidLimitWorksOrIsRefusedWithAReason(t *testing.T) {
 			for range 30 {
 				now += anyGap(rng)
 				n := 1 + rng.Int64N(1+min(2*limit.Capacity(), math.MaxInt64-2))
-				if a.Decide(now, rng.IntN(f.Processes), 0, n) && n > limit.Capacity() {
-					t.Fatalf("%s, %v: %d tokens were admitted", name, limit, n)
-				}
+				testkit.Must(t, !a.Decide(now, rng.IntN(f.Processes), 0, n) || n <= limit.Capacity(),
+					"%s, %v: %d tokens were admitted", name, limit, n)
 			}
 		}
 		most := 0
 		if strings.Contains(name, "cells") || strings.Contains(name, "fixed") {
 			most = rounds * 2 / 3
 		}
-		if refused > most {
-			t.Errorf("%s refused %d of %d valid limits", name, refused, rounds)
-		}
+		testkit.Check(t, refused <= most, "%s refused %d of %d valid limits", name, refused, rounds)
 	}
 }

@@ -21,9 +21,7 @@ func TestAStaticSplitDividesByWeight(t *testing.T) {
 	}
 	// A process that joins later has the part of a weight of 1 as well, on top.
 	admits(t, a, 5*second, 3, 10)
-	if a.RoundTrips() != 0 {
-		t.Errorf("%d round trips were made", a.RoundTrips())
-	}
+	testkit.Check(t, a.RoundTrips() == 0, "%d round trips were made", a.RoundTrips())
 }
 
 func TestPartsOfALimitAreExactAndAddUp(t *testing.T) {
@@ -42,9 +40,8 @@ func TestPartsOfALimitAreExactAndAddUp(t *testing.T) {
 	// Then each has floor(20/3 + 101 s * 100/7s / 3) tokens in the end.
 	earned := new(big.Rat).Add(big.NewRat(20, 3), big.NewRat(101*100, 7*3))
 	want := new(big.Int).Div(earned.Num(), earned.Denom()).Int64()
-	if admitted != [3]int64{want, want, want} {
-		t.Errorf("the processes were admitted %d, want %d each", admitted, want)
-	}
+	testkit.Check(t, admitted == [3]int64{want, want, want},
+		"the processes were admitted %d, want %d each", admitted, want)
 }
 
 func TestASplitBurstIsAtLeastOneToken(t *testing.T) {
@@ -66,9 +63,7 @@ func TestLocalBatchesExceedTheBoundByAllButOneOfEveryBatch(t *testing.T) {
 		// Given that every process has used one token of a batch, and the bucket is full again a
 		// day later
 		for p := range processes {
-			if !a.Decide(0, p, 0, 1) {
-				t.Fatal("the first request was refused")
-			}
+			testkit.Must(t, a.Decide(0, p, 0, 1), "the first request was refused")
 		}
 		// When all come at once
 		m := meterOf(limit)
@@ -86,22 +81,19 @@ func TestLocalBatchesAskOncePerBatch(t *testing.T) {
 	// Given batches of 10 from a bucket of 25
 	a := start(t, "local_batches:10", fleetOf(1, lease.PerSecond(1).WithBurst(25)))
 	for i := range int64(25) {
-		if !a.Decide(0, 0, 0, 1) || a.RoundTrips() != i/10+1 {
-			t.Fatalf("after %d requests there were %d round trips", i+1, a.RoundTrips())
-		}
+		testkit.Must(t, a.Decide(0, 0, 0, 1) && a.RoundTrips() == i/10+1,
+			"after %d requests there were %d round trips", i+1, a.RoundTrips())
 	}
 	// When the last, partial one is spent, then every further request asks again, in vain.
 	if got := burst(a, 0, 0); got != 0 || a.RoundTrips() != 3+1000 {
 		t.Errorf("%d more were admitted, with %d round trips; want 0 with 1003", got, a.RoundTrips())
 	}
 	// A request for more than a batch draws what it lacks.
-	if !a.Decide(25*second, 0, 0, 1) || !a.Decide(25*second, 0, 0, 20) || a.RoundTrips() != 1005 {
-		t.Errorf("20 were refused of 24, or %d round trips were made, want 1005", a.RoundTrips())
-	}
+	testkit.Check(t, a.Decide(25*second, 0, 0, 1) && a.Decide(25*second, 0, 0, 20) && a.RoundTrips() == 1005,
+		"20 were refused of 24, or %d round trips were made, want 1005", a.RoundTrips())
 	// That leaves 25-10-11 in the bucket, which is less than a request for 5 needs, and stays.
-	if a.Decide(25*second, 0, 0, 5) || burst(a, 25*second, 0) != 4 {
-		t.Error("4 tokens must be left, and not be lost by a request for 5")
-	}
+	testkit.Check(t, !a.Decide(25*second, 0, 0, 5) && burst(a, 25*second, 0) == 4,
+		"4 tokens must be left, and not be lost by a request for 5")
 }
 
 func TestAStockIsNotSpentOnMoreThanABurst(t *testing.T) {
@@ -110,9 +102,8 @@ func TestAStockIsNotSpentOnMoreThanABurst(t *testing.T) {
 		a := start(t, "local_batches:5", fleetOf(1, limits...))
 		a.Decide(0, 0, 0, 1)
 		// Then 6 are refused nevertheless, as by every other algorithm, and 5 are not.
-		if a.Decide(second, 0, 0, 6) || !a.Decide(second, 0, 0, 5) {
-			t.Errorf("%v: of a burst of 5, 6 were admitted or 5 were not", limits)
-		}
+		testkit.Check(t, !a.Decide(second, 0, 0, 6) && a.Decide(second, 0, 0, 5),
+			"%v: of a burst of 5, 6 were admitted or 5 were not", limits)
 	}
 }
 
@@ -149,9 +140,7 @@ func TestSettlingAfterwardsAdmitsWhatArrivesInAPeriodNTimes(t *testing.T) {
 	due := 100*second + (processes-1)*each*10*ms + 10*ms
 	for now := 100*second + 100*ms; now < due; now += ms {
 		for p := range processes {
-			if a.Decide(now, p, 0, 1) {
-				t.Fatalf("process %d was admitted %d us too early", p, due-now)
-			}
+			testkit.Must(t, !a.Decide(now, p, 0, 1), "process %d was admitted %d us too early", p, due-now)
 		}
 	}
 	for p := range processes { // all of them see the 1
@@ -190,9 +179,8 @@ func TestEveryProcessSettlesOnceInAPeriodForAllItsKeys(t *testing.T) {
 	// Then 10 s hold 200 settlements of each, whether it does anything or not; a process settles
 	// first at its phase, which is not 0 but for process 0, that has just begun.
 	a.Decide(10*second, 0, 0, 1)
-	if got := a.RoundTrips(); got != 20*200 {
-		t.Errorf("%d round trips, want 4000", got)
-	}
+	got := a.RoundTrips()
+	testkit.Check(t, got == 20*200, "%d round trips, want 4000", got)
 }
 
 // diligent is the definition of settling afterwards, for one key: every process settles at every

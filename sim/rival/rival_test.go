@@ -10,6 +10,8 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 const (
@@ -36,9 +38,7 @@ func apart(n int, d int64, limits ...lease.Limit) Fleet {
 func start(t *testing.T, name string, f Fleet) Algorithm {
 	t.Helper()
 	a, err := New(name, f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoErr(t, err)
 	return a
 }
 
@@ -55,9 +55,8 @@ func burst(a Algorithm, now int64, p int) (n int64) {
 // admits checks that as many are admitted at one moment, and no more.
 func admits(t *testing.T, a Algorithm, now int64, p int, want int64) {
 	t.Helper()
-	if got := burst(a, now, p); got != want {
-		t.Errorf("at %d us process %d was admitted %d, want %d", now, p, got, want)
-	}
+	got := burst(a, now, p)
+	testkit.Check(t, got == want, "at %d us process %d was admitted %d, want %d", now, p, got, want)
 }
 
 // steadily is how many requests for one token a process is admitted that comes in every gap until
@@ -149,9 +148,8 @@ func TestNamesAreFoundDescribedAndInOrder(t *testing.T) {
 		"central", "central_client", "fixed_window", "fixed_window_client", "sliding_log", "sliding_log_client",
 		"sliding_cells", "sliding_cells_client", "static_split", "local_batches", "settle_afterwards",
 	}
-	if got := Names(); !slices.Equal(got, want) {
-		t.Errorf("Names() is %v\nwant %v", got, want)
-	}
+	got := Names()
+	testkit.Check(t, slices.Equal(got, want), "Names() is %v\nwant %v", got, want)
 	for _, name := range append(want, "sliding_cells:20", "sliding_cells_client:1", "local_batches:7",
 		"settle_afterwards:5ms") {
 		start(t, name, fleetOf(3, tenPerSecond))
@@ -202,9 +200,8 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 			continue
 		}
 		for _, text := range c.says {
-			if !strings.Contains(err.Error(), text) {
-				t.Errorf("%q: the error does not say %q:\n%v", c.name, text, err)
-			}
+			testkit.Check(t, strings.Contains(err.Error(), text),
+				"%q: the error does not say %q:\n%v", c.name, text, err)
 		}
 	}
 }

@@ -27,12 +27,10 @@ func TestAFixedWindowOfAFractionKeepsItsBoundaries(t *testing.T) {
 	for window := range int64(3000) {
 		first := (window*1_000_000 + 2) / 3 // the first whole microsecond in it
 		last := ((window+1)*1_000_000+2)/3 - 1
-		if !a.Decide(first, 0, 0, 1) {
-			t.Fatalf("window %d: its first microsecond %d was refused", window, first)
-		}
-		if a.Decide(last, 0, 0, 1) {
-			t.Fatalf("window %d: one more was admitted in its last microsecond %d", window, last)
-		}
+		testkit.Must(t, a.Decide(first, 0, 0, 1),
+			"window %d: its first microsecond %d was refused", window, first)
+		testkit.Must(t, !a.Decide(last, 0, 0, 1),
+			"window %d: one more was admitted in its last microsecond %d", window, last)
 	}
 }
 
@@ -191,9 +189,8 @@ func TestSlidingWindowsKeepTheBound(t *testing.T) {
 					}
 				}
 			}
-			if x := m.ExceededBy(); x > 0 {
-				t.Fatalf("%s, %v: the bound is exceeded by %d", name, limit, x)
-			}
+			x := m.ExceededBy()
+			testkit.Must(t, x <= 0, "%s, %v: the bound is exceeded by %d", name, limit, x)
 		}
 	}
 }

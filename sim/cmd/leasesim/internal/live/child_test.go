@@ -166,9 +166,8 @@ func TestAFleetWithBurstsStartsShortlyBeforeOne(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := (Options{Shape: ShapeBursts}).align(ctx); err == nil {
-		t.Error("it waits although it was interrupted")
-	}
+	err := (Options{Shape: ShapeBursts}).align(ctx)
+	testkit.Check(t, err != nil, "it waits although it was interrupted")
 }
 
 func TestABurstIsSpreadOverItsTime(t *testing.T) {
