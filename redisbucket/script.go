@@ -46,9 +46,7 @@ func Scripts() map[string]string {
 
 // command is a script call that go-redis does not repeat, which would draw the same lease again.
 // Its cluster client would, even where MaxRetries is -1.
-type command struct {
-	*redis.Cmd
-}
+type command struct{ *redis.Cmd }
 
 // NoRetry is what go-redis asks before it repeats a command or a pipeline.
 func (command) NoRetry() bool { return true }
