@@ -40,10 +40,7 @@ func (l *Limiter) Refund(key string, n int64) {
 		l.counters.invalid.Add(1)
 		return
 	}
-	if n == 0 {
-		return
-	}
-	for l.state.Load() == stateOpen {
+	for n > 0 && l.state.Load() == stateOpen {
 		if e, _ := l.entry(key, false); e == nil || e.refund(n) {
 			return
 		}
@@ -72,7 +69,12 @@ func (e *entry) refund(n int64) bool {
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if e, _ := l.entry(key, false); e != nil {
 		e.beginReset(ctx)
-		defer e.endReset()
+		defer func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.client.EndReset()
+			e.Wake(e.client.HasWaiters())
+		}()
 	}
 	_, err := l.configure(ctx, "reset", key, lease.OpReset)
 	return err
@@ -190,18 +192,15 @@ func (l *Limiter) configure(
 
 // follow has this process follow at once what it has changed itself.
 func (l *Limiter) follow(key string, st lease.State) {
-	e := l.keys.inUse(key)
-	if e == nil {
-		return
+	if e := l.keys.inUse(key); e != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if !e.client.Closed() {
+			e.client.BucketChanged(st.Config.Capacity())
+			e.heardAt = 0
+			e.Wake(true)
+		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.client.Closed() {
-		return
-	}
-	e.client.BucketChanged(st.Config.Capacity())
-	e.heardAt = 0
-	e.Wake(true)
 }
 
 // beginReset gives back what is held, with a call that is made now, and returns when that has
@@ -226,13 +225,6 @@ func (e *entry) beginReset(ctx context.Context) {
 		}
 		e.mu.Lock()
 	}
-}
-
-func (e *entry) endReset() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.client.EndReset()
-	e.Wake(e.client.HasWaiters())
 }
 
 // askCapacity asks the store, at most once a T, whether a request above the burst that is known
