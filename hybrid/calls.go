@@ -207,7 +207,7 @@ type nodes struct {
 func (n *nodes) of(number int) *node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	i := number - nodeUnknown
+	i := max(number, nodeUnknown) - nodeUnknown
 	for i >= len(n.all) {
 		n.all = append(n.all, &node{
 			number: int32(len(n.all) + nodeUnknown), slots: semaphore.NewWeighted(batchesMax),

@@ -36,8 +36,11 @@ func TestCloseWakesWaiters(t *testing.T) {
 		_, err := l.Take(context.Background(), "k", 1)
 		isErr(t, err, hybrid.ErrClosed)
 		isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrClosed)
+		isErr(t, l.WaitN(t.Context(), "k", 0), hybrid.ErrClosed) // though it would cost nothing
+		isErr(t, l.Wait(t.Context(), ""), hybrid.ErrClosed)
+		check(t, !l.AllowN("k", 0), "a closed limiter admits")
 		after := l.Stats()
-		check(t, after.Leased == 0 && after.Held == 0 && after.Denied == st.Denied && after.Invalid == st.Invalid+8,
+		check(t, after.Leased == 0 && after.Held == 0 && after.Denied == st.Denied && after.Invalid == st.Invalid+11,
 			"%+v, before %+v", after, st)
 	})
 }
@@ -114,6 +117,23 @@ func TestShutdownGivesEverythingBack(t *testing.T) {
 		t.has("late", 1000, 0)
 		check(t, l.Stats().Held == 0 && l.Stats().Burnt == 0 && l.Stats().Admitted == 60, "%+v", l.Stats())
 		check(t, !l.Allow("0"), "admitted after Shutdown")
+	})
+}
+
+// What is asked while Shutdown waits for the store is refused, and is no demand.
+func TestShutdownCountsWhatIsAskedMeanwhileAsInvalid(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.warm(hybrid.Config{Limits: limits(hybrid.PerSecond(1000)), CallTimeout: 10 * time.Second})
+		t.hangs()
+		wait := together(1, func(int) { isErr(t, l.Shutdown(within(t, time.Second)), context.DeadlineExceeded) })
+		time.Sleep(20 * time.Millisecond)
+		before := l.Stats()
+		for range 7 {
+			check(t, !l.TryAllow("k") && !l.AllowN("k", 5), "admitted during Shutdown")
+		}
+		after := l.Stats()
+		check(t, after.Denied == before.Denied && after.Invalid == before.Invalid+14, "%+v, before %+v", after, before)
+		wait()
 	})
 }
 

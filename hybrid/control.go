@@ -30,8 +30,9 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 func (k *Key) Peek(ctx context.Context) (Result, error) { return k.l.Peek(ctx, k.name) }
 
 // Refund says that n tokens of key, with which this process admitted something, were not used after
-// all. They travel with the key's next lease call, within a Target, and are a new permit when the
-// bucket credits them. Who refunds more than was taken breaks the limit.
+// all. It does not wait: they travel with the key's next lease call, within a Target, and are a new
+// permit when the bucket credits them. A refund on the way to a store that fails is lost. Who
+// refunds more than was taken breaks the limit.
 //
 // Nothing happens after Close, for an empty key or a negative n (counted in Stats as invalid), nor
 // for a key that is not in this process's table.
@@ -161,9 +162,13 @@ func (l *Limiter) configure(
 	var c lease.Config
 	if op == lease.OpSet || op == lease.OpSetIfAbsent {
 		c = l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
+		// A T that shrinks and grows again would burn leases.
+		if own, err := l.proposal(key); err == nil {
+			c.TTL = max(c.TTL, own.TTL)
+		}
 		if e, _ := l.entry(key, false); e != nil {
 			e.mu.Lock()
-			c.TTL = max(c.TTL, e.client.TTL()) // a T that shrinks and grows again would burn leases
+			c.TTL = max(c.TTL, e.client.TTL())
 			e.mu.Unlock()
 		}
 	}

@@ -50,6 +50,9 @@ func (l *Limiter) decide(r request) decision {
 // answer finds the entry that decides r. The entry is nil where there is none, or no need of one.
 func (l *Limiter) answer(r request) decision {
 	switch {
+	case l.state.Load() != stateOpen:
+		r.tried.uncount(r.n)
+		return decision{err: ErrClosed}
 	case r.name == "":
 		return decision{err: errEmptyKey}
 	case r.n < 0:
@@ -60,7 +63,10 @@ func (l *Limiter) answer(r request) decision {
 	if r.ctx == nil {
 		r.ctx = context.Background()
 	}
-	for e := r.tried; l.state.Load() == stateOpen; e = nil {
+	for e := r.tried; ; e = nil {
+		if l.state.Load() != stateOpen {
+			return decision{err: ErrClosed}
+		}
 		if e == nil {
 			var err error
 			if e, err = l.entry(r.name, true); err != nil {
@@ -79,7 +85,16 @@ func (l *Limiter) answer(r request) decision {
 			return d
 		}
 	}
-	return decision{err: ErrClosed}
+}
+
+// uncount takes back that a take of n tokens was counted as missed: after Close it is no demand.
+func (e *entry) uncount(n int64) {
+	if e == nil || n <= 0 || n > 1 && n > e.client.Capacity() {
+		return // was not counted
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.client.Uncount(n)
 }
 
 // decide answers r, whose tokens the pool did not have, unless the entry is gone.
@@ -100,9 +115,12 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		deadline = now.Add(time.Until(at))
 	}
 	told := e.client.Decide(now, r.n, r.patience, deadline)
-	if told.Verdict == lease.VerdictWait {
+	switch told.Verdict {
+	case lease.VerdictWait:
 		told = e.awaitLocked(r, now, deadline)
-	} else {
+	case lease.VerdictClosed:
+		e.client.Uncount(r.n)
+	default:
 		e.countFallback(told, r.n)
 	}
 	d = decision{ok: told.OK(), source: told.Source}

@@ -50,6 +50,21 @@ func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
 	})
 }
 
+// A process that does not use the key proposes as long a T as its fleet, whatever the new limits ask
+// for: a T that shrank and grew again would burn leases.
+func TestSetLimitsFromOutsideKeepsT(t *testing.T) {
+	bubble(t, func(t *world) {
+		operator, user := t.process(hybrid.PerSecond(1000)), t.warm(of(hybrid.PerSecond(1000)))
+		was := t.state("k").Config.TTL
+		noErr(t, operator.SetLimits(t.Context(), "k", hybrid.PerSecond(1000).WithBurst(80)))
+		for range 20 {
+			got := t.state("k").Config.TTL
+			must(t, got >= was, "T was %v and is %v", was, got)
+			admits(25, 2*time.Millisecond, func() bool { return user.Allow("k") })
+		}
+	})
+}
+
 // CockroachDB's quotapool: UpdateLimit wakes those who wait. (Guava's setRate does not, and says
 // so.)
 func TestPeerARateChangeWakesEveryWaiter(t *testing.T) {

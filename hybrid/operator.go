@@ -50,18 +50,23 @@ type tally struct {
 	denied int64
 }
 
-func (t *tally) add(e *entry) {
-	t.Account = t.Account.Plus(e.client.Account())
-	t.denied += e.client.DeniedOf(e.client.Pool.Missed())
+func (t *tally) add(o tally) {
+	t.Account = t.Account.Plus(o.Account)
+	t.denied += o.denied
+}
+
+func (e *entry) tally() tally {
+	return tally{e.client.Account(), e.client.DeniedOf(e.client.Pool.Missed())}
 }
 
 // retire keeps the account of an entry that ends, whose lock the caller holds.
 func (c *counters) retire(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.retired.add(e)
+	t := e.tally() // once, because what is refused meanwhile is counted without the lock
+	c.retired.add(t)
 	if e.counted != c.number {
-		c.sum.add(e)
+		c.sum.add(t)
 	}
 }
 
@@ -83,7 +88,7 @@ func (l *Limiter) Stats() Stats {
 		defer c.mu.Unlock()
 		if !e.client.Closed() && e.counted != c.number {
 			e.counted = c.number
-			c.sum.add(e)
+			c.sum.add(e.tally())
 			inUse++
 		}
 	})

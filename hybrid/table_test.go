@@ -105,9 +105,7 @@ func BenchmarkTable(b *testing.B) {
 		last := start
 		for i, n := range names[at*million : (at+1)*million] {
 			e, err := l.entry(n, true)
-			if err != nil {
-				b.Fatal(err)
-			}
+			testkit.NoErr(b, err)
 			e.mu.Lock()
 			l.keys.idle.push(e.slot, clock.Instant(i), time.Hour)
 			e.restLocked(clock.Instant(i))

@@ -60,7 +60,7 @@ type Pool struct {
 	// mu guards what is below, every change of the mark, and every change of the stripes except takes.
 	mu         sync.Mutex
 	watermark  int64 // the first take that leaves fewer reports low; 0 for none
-	denied     bool  // see Deny
+	denied     bool  // see deny
 	stripesMax int
 	switches   switches
 }
@@ -83,7 +83,7 @@ type Taken int8
 
 const (
 	Refused Taken = iota // and counted as missed
-	Denied               // Refused, and Deny says that there is no more for now
+	Denied               // Refused, and deny says that there is no more for now
 	Took
 	TookLow // Took, and this is the one take that should start a prefetch
 )

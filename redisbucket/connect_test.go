@@ -170,6 +170,21 @@ func TestACallThatIsGivenUpBeforeItIsSentNeverIs(t *testing.T) {
 	testkit.Check(t, next[0].Err == nil && next[0].Grant.Counter == 1, "%+v, %v", next[0].Grant, next[0].Err)
 }
 
+// A dial fails in the very moment in which the call goes out over another connection, and nobody
+// waits for the reply: it may have been executed.
+func TestASentCallIsNotRefusedByADialThatFails(t *testing.T) {
+	s := storeOver(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err := s.pipeline(ctx, s.node(""), nil, func(p *pipeline) error {
+		_, _ = (&payload{p, nil}).MarshalBinary() // sent
+		p.dialFailed(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")})
+		<-t.Context().Done()
+		return nil
+	})
+	checkError(t, "sent", wrap("k", err), map[error]bool{lease.ErrRefused: false, lease.ErrUnavailable: true})
+}
+
 func TestALostReplyIsOneExecution(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)

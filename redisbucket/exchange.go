@@ -11,9 +11,10 @@ import (
 )
 
 // Exchange implements lease.Store with one pipeline, so one round trip, for each Redis node. A slow
-// node delays only its own calls. When ctx ends, unfinished calls come back at once, whatever the
-// client's own timeouts are. A call is sent again only where the server said that it executed
-// nothing, because it does not know the script, or because the slot is on its way to another node.
+// node delays only its own calls. When ctx ends, unfinished calls come back at once with an error
+// that wraps lease.ErrUnavailable, whatever the client's own timeouts are, and what is answered
+// later is dropped. A call is sent again only where the server said that it executed nothing,
+// because it does not know the script, or because the slot is on its way to another node.
 func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	valid := &group{calls: make([]*lease.Call, 0, len(calls)), args: make([][]any, 0, len(calls))}
 	var invalid []*lease.Call

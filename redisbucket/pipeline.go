@@ -153,11 +153,14 @@ func (p *pipeline) dialing() {
 	p.tell(notSent(errConnecting))
 }
 
-// dialFailed notes that one could not be opened.
+// dialFailed notes that one could not be opened, unless p was sent over another one meanwhile: then
+// it may have been executed.
 func (p *pipeline) dialFailed(err error) {
 	p.tell(notSent(err))
-	p.failed.CompareAndSwap(nil, &err)
-	if p.node != nil && p.withdraw() {
+	if p.node == nil {
+		p.failed.CompareAndSwap(nil, &err)
+	} else if p.withdraw() {
+		p.failed.CompareAndSwap(nil, &err)
 		p.giveUp(err)
 	}
 }

@@ -36,7 +36,8 @@ func scriptOf(source string) *script {
 }
 
 // Scripts returns the sources of the scripts that a Store runs, by name. Where an operator has
-// loaded them on every master and replica, a user needs no permission for EVAL, only for EVALSHA.
+// loaded them on every master and replica, again after every restart, a user needs no permission
+// for EVAL, only for EVALSHA.
 func Scripts() map[string]string {
 	return map[string]string{
 		"lease":     newScript("lease").source,

@@ -37,9 +37,8 @@ func TestTheBooksDoNotBalance(t *testing.T) {
 		e.last.drawn = make([]audit.Drawn, 1)
 		wrong(run, e)
 		run.books.taken = taken
-		if err := run.books.balance(run.fleet.entries.all); !errors.Is(err, ErrNotConserved) {
-			t.Errorf("%s is accepted, and the books say %v", what, err)
-		}
+		err := run.books.balance(run.fleet.entries.all)
+		testkit.Check(t, errors.Is(err, ErrNotConserved), "%s is accepted, and the books say %v", what, err)
 	}
 }
 
