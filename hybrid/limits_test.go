@@ -50,8 +50,8 @@ func TestSetLimitsReachesEveryProcessWithinT(t *testing.T) {
 	})
 }
 
-// A process that does not use the key proposes as long a T as its fleet, whatever the new limits ask
-// for: a T that shrank and grew again would burn leases.
+// A process that does not use the key proposes as long a T as its fleet, whatever the new limits
+// ask for: a T that shrank and grew again would burn leases.
 func TestSetLimitsFromOutsideKeepsT(t *testing.T) {
 	bubble(t, func(t *world) {
 		operator, user := t.process(hybrid.PerSecond(1000)), t.warm(of(hybrid.PerSecond(1000)))

@@ -12,7 +12,7 @@ import (
 )
 
 // Configure implements lease.Store: it inspects, sets, sets if absent, or resets the bucket of key.
-// Only lease.OpSet and lease.OpSetIfAbsent use c. It is never repeated on its own, and ends with ctx.
+// Only lease.OpSet and lease.OpSetIfAbsent use c. It is never repeated, and ends with ctx.
 func (s *Store) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
 	st, err := s.configure(ctx, key, op, &c)
 	return st, wrap(key, err)

@@ -321,32 +321,32 @@ func TestServerErrorsAreTyped(t *testing.T) {
 func TestErrorsOfAllServersAreClassified(t *testing.T) {
 	const running = "ERR Error running script (call to f_abc): @user_script:12: "
 	for text, want := range map[string]error{
-		running + "@user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.": refused,
-		running + "@user_script: 12: -READONLY You can't write against a read only replica.":   refused,
-		running + "WRONGTYPE Operation against a key holding the wrong kind of value":          forbidden,
-		"ERR max number of clients reached":                                                    refused,
-		"LOADING Redis is loading the dataset in memory":                                       refused,
-		"BUSY Redis is busy running a script.":                                                 refused,
-		"TRYAGAIN Multiple keys request during rehashing of slot":                              refused,
-		"MISCONF Redis is configured to save RDB snapshots":                                    refused,
-		"CROSSSLOT Keys in request don't hash to the same slot":                                forbidden,
-		"ERR something else": unknown,
-		"ERR user_script:1: attempt to compare nil with number script: abc":                    unknown,
-		"ERR unknown command 'evalsha'":                                                        forbidden,
-		"@user_script: 42: The user executing the script can't run this command or subcommand": hopeless,
-		running + "@user_script: 19: The user executing the script can't access a key":         hopeless,
-		"ERR The user executing the script is lacking the permissions for the command":         hopeless,
-		"ERR ACL failure in script: User yuzhi has no permissions to run the 'get' command":    hopeless,
-		"@user_script: 42: something else":                                                     unknown,
+		running + "@user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.": errRefused,
+		running + "@user_script: 12: -READONLY You can't write against a read only replica.":   errRefused,
+		running + "WRONGTYPE Operation against a key holding the wrong kind of value":          errForbidden,
+		"ERR max number of clients reached":                                                    errRefused,
+		"LOADING Redis is loading the dataset in memory":                                       errRefused,
+		"BUSY Redis is busy running a script.":                                                 errRefused,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                              errRefused,
+		"MISCONF Redis is configured to save RDB snapshots":                                    errRefused,
+		"CROSSSLOT Keys in request don't hash to the same slot":                                errForbidden,
+		"ERR something else": errUnknown,
+		"ERR user_script:1: attempt to compare nil with number script: abc":                    errUnknown,
+		"ERR unknown command 'evalsha'":                                                        errForbidden,
+		"@user_script: 42: The user executing the script can't run this command or subcommand": errHopeless,
+		running + "@user_script: 19: The user executing the script can't access a key":         errHopeless,
+		"ERR The user executing the script is lacking the permissions for the command":         errHopeless,
+		"ERR ACL failure in script: User yuzhi has no permissions to run the 'get' command":    errHopeless,
+		"@user_script: 42: something else":                                                     errUnknown,
 	} {
 		got := classify(serverError(text))
 		testkit.Check(t, got == want, "%q is %v, want %v", text, got, want)
 	}
 	for err, want := range map[error]error{
-		io.EOF: unknown, context.DeadlineExceeded: unknown, redis.Nil: unknown, redis.ErrClosed: refused,
-		redis.ErrPoolTimeout: refused,
-		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}: refused,
-		&net.OpError{Op: "read", Err: syscall.ECONNRESET}:   unknown,
+		io.EOF: errUnknown, context.DeadlineExceeded: errUnknown, redis.Nil: errUnknown, redis.ErrClosed: errRefused,
+		redis.ErrPoolTimeout: errRefused,
+		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}: errRefused,
+		&net.OpError{Op: "read", Err: syscall.ECONNRESET}:   errUnknown,
 	} {
 		got := classify(err)
 		testkit.Check(t, got == want, "%v is %v, want %v", err, got, want)

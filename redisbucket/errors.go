@@ -22,20 +22,20 @@ func notSent(err error) error { return fmt.Errorf("%w: %w", errNotSent, err) }
 
 // What an error says about a call: may it have been executed, and may a retry help?
 var (
-	unknown   = lease.ErrUnavailable                                         // it may have been
-	refused   = fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused) // no; a retry may help
-	forbidden = fmt.Errorf("%w: %w", refused, lease.ErrPermanent)            // no; somebody must act
-	hopeless  = fmt.Errorf("%w: %w", unknown, lease.ErrPermanent)            // in part; somebody must act
+	errUnknown   = lease.ErrUnavailable                                         // it may have been
+	errRefused   = fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused) // no; a retry may help
+	errForbidden = fmt.Errorf("%w: %w", errRefused, lease.ErrPermanent)         // no; somebody must act
+	errHopeless  = fmt.Errorf("%w: %w", errUnknown, lease.ErrPermanent)         // in part; somebody must act
 )
 
 // codes are the error codes that servers give before a script's first write. A server refuses or
 // accepts all writes of a script as a whole.
 var codes = map[string]error{
-	"READONLY": refused, "LOADING": refused, "MASTERDOWN": refused, "CLUSTERDOWN": refused, "OOM": refused,
-	"NOREPLICAS": refused, "MISCONF": refused, "BUSY": refused, "TRYAGAIN": refused, "MOVED": refused,
-	"ASK": refused, "NOSCRIPT": refused,
-	"NOPERM": forbidden, "NOAUTH": forbidden, "WRONGPASS": forbidden, "WRONGTYPE": forbidden,
-	"CROSSSLOT": forbidden,
+	"READONLY": errRefused, "LOADING": errRefused, "MASTERDOWN": errRefused, "CLUSTERDOWN": errRefused,
+	"OOM": errRefused, "NOREPLICAS": errRefused, "MISCONF": errRefused, "BUSY": errRefused,
+	"TRYAGAIN": errRefused, "MOVED": errRefused, "ASK": errRefused, "NOSCRIPT": errRefused,
+	"NOPERM": errForbidden, "NOAUTH": errForbidden, "WRONGPASS": errForbidden, "WRONGTYPE": errForbidden,
+	"CROSSSLOT": errForbidden,
 }
 
 // wordings are what servers say under the code ERR alone. The first two (Redis 6 and 7.0; later
@@ -44,10 +44,10 @@ var wordings = []struct {
 	words string
 	says  error
 }{
-	{"The user executing the script", hopeless},
-	{"ACL failure in script", hopeless},
-	{"ERR max number of clients", refused},
-	{"ERR unknown command", forbidden},
+	{"The user executing the script", errHopeless},
+	{"ACL failure in script", errHopeless},
+	{"ERR max number of clients", errRefused},
+	{"ERR unknown command", errForbidden},
 }
 
 // classify sorts err, which is not nil.
@@ -59,18 +59,18 @@ func classify(err error) error {
 	var answer redis.Error
 	switch {
 	case errors.Is(err, errDamaged):
-		return forbidden
+		return errForbidden
 	case errors.As(err, &certificate), errors.As(err, &host), errors.As(err, &authority):
-		return forbidden
+		return errForbidden
 	case errors.As(err, &op) && op.Op == "remote error":
-		return hopeless // a TLS alert: the server wants a certificate, or another version
+		return errHopeless // a TLS alert: the server wants a certificate, or another version
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, errNotSent), errors.Is(err, redis.ErrClosed),
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
-		return refused
+		return errRefused
 	case errors.As(err, &answer) && !errors.Is(err, redis.Nil):
 		return classifyAnswer(answer.Error())
 	}
-	return unknown
+	return errUnknown
 }
 
 // classifyAnswer sorts an error that the server answered.
@@ -81,7 +81,7 @@ func classifyAnswer(text string) error {
 	}
 	// The answer to a command inside a script begins like this; the latter from Redis 6.
 	if code != "ERR" && code != "@user_script:" {
-		return unknown
+		return errUnknown
 	}
 	for _, w := range wordings {
 		if strings.Contains(text, w.words) {
@@ -90,11 +90,11 @@ func classifyAnswer(text string) error {
 	}
 	// Redis before 7 wraps the answer's own code: "ERR Error running script ... -OOM ...".
 	for word := range strings.FieldsSeq(text) {
-		if o, ok := codes[strings.TrimPrefix(word, "-")]; ok && (word[0] == '-' || o == forbidden) {
+		if o, ok := codes[strings.TrimPrefix(word, "-")]; ok && (word[0] == '-' || o == errForbidden) {
 			return o
 		}
 	}
-	return unknown
+	return errUnknown
 }
 
 // wrap gives err, met on a call for the user's key, the names that lease knows it by.

@@ -35,7 +35,7 @@ func (s *Store) run(
 		}
 		replies = sc.run(p.ctx, rdb, args)
 		for _, c := range replies {
-			if err := c.Err(); err != nil && (classify(err) == unknown || classify(err) == refused) {
+			if err := c.Err(); err != nil && (classify(err) == errUnknown || classify(err) == errRefused) {
 				s.reload()
 				break
 			}
