@@ -50,6 +50,7 @@ func TestBadLimitsAreNamedBeforeAnythingIsWritten(t *testing.T) {
 				t.Helper()
 				says(t, where, err, hybrid.ErrInvalidConfig, append(parts, c.part)...)
 				check(t, !errors.Is(err, hybrid.ErrUnavailable), "%v", err)
+				check(t, errors.Is(err, lease.ErrInvalidLimit) != strings.Contains(c.part, "1 to 4"), "%s: %v", where, err)
 			}
 			l := t.process(hybrid.PerSecond(1))
 			refused("SetLimits", l.SetLimits(t.Context(), "k", c.limits...))
