@@ -41,7 +41,9 @@ type replication struct {
 // newReplication sets one up. s has its defaults and is valid.
 func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 	r := &replication{s: s, seed: seed, recorder: report.NewRecorder(s.Duration)}
-	r.network = network{time: &r.time, s: &s.Network, timeout: s.CallTimeout, stream: random.New(seed, streamNetwork)}
+	r.network = network{
+		time: &r.time, s: &s.Network, timeout: s.CallTimeout, stream: random.New(seed, streamNetwork),
+	}
 	r.redis = newRedis(&r.time, s, random.New(seed, streamRedis), &r.network, &r.books)
 	r.fleet = fleet{time: &r.time, s: s, network: &r.network, books: &r.books, demand: &r.demand}
 	r.fleet.assemble(seed)

@@ -102,7 +102,7 @@ const (
 	Diurnal   = "diurnal"   // Poisson, the rate a sine over Period
 	Flash     = "flash"     // Poisson, times Factor from At for For
 	Sync      = "sync"      // all processes at the same moments, once in Every
-	Adversary = "adversary" // asks for as much as it can and spends all of it just before each report, or the lease's end
+	Adversary = "adversary" // asks for all it can, and spends it just before each report or the lease's end
 	Closed    = "closed"    // Clients that think, ask, and come again when they are denied
 	Replay    = "replay"    // a recorded trace
 )
@@ -132,7 +132,7 @@ type Workload struct {
 	Cost Cost // tokens per request; the zero value means 1
 
 	Deadline time.Duration // wait: of each request; 0 means 1 s
-	Patience DurationDist  `json:",omitzero"` // wait: then it is cancelled, of which the limiter knows nothing before; 0 for never
+	Patience DurationDist  `json:",omitzero"` // wait: then it is cancelled, unforeseen; 0 for never
 
 	On, Off  time.Duration // onoff: mean lengths; 0 mean 100 ms and 900 ms. Rate is the mean over both.
 	Alpha    float64       // pareto: shape, above 1; 0 means 1.5

@@ -115,20 +115,21 @@ func (e execution) ends(status int) execution {
 // some.
 func (e execution) shows(texts ...string) execution {
 	e.t.Helper()
-	for _, text := range texts {
-		testkit.Check(e.t, strings.Contains(e.stdout, text), "%s: no %q in\n%s", e.line, text, e.stdout)
-	}
-	testkit.Check(e.t, len(texts) > 0 || e.stdout == "", "%s shows\n%s", e.line, e.stdout)
-	return e
+	return e.has(e.stdout, texts)
 }
 
 // says checks the same of standard error.
 func (e execution) says(texts ...string) execution {
 	e.t.Helper()
+	return e.has(e.stderr, texts)
+}
+
+func (e execution) has(output string, texts []string) execution {
+	e.t.Helper()
 	for _, text := range texts {
-		testkit.Check(e.t, strings.Contains(e.stderr, text), "%s: no %q in\n%s", e.line, text, e.stderr)
+		testkit.Check(e.t, strings.Contains(output, text), "%s: no %q in\n%s", e.line, text, output)
 	}
-	testkit.Check(e.t, len(texts) > 0 || e.stderr == "", "%s says\n%s", e.line, e.stderr)
+	testkit.Check(e.t, len(texts) > 0 || output == "", "%s: unexpected\n%s", e.line, output)
 	return e
 }
 

@@ -51,7 +51,7 @@ type reader struct {
 // ReadFile reads the trace in a regular file.
 func ReadFile(path string) (*scenario.Trace, error) {
 	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() { // a pipe would be waited for, and be empty when the run is repeated
+	if err == nil && !info.Mode().IsRegular() { // a pipe would be empty when the run is repeated
 		err = fmt.Errorf("%s is not a regular file", path)
 	}
 	if err != nil {

@@ -36,7 +36,7 @@ type Report struct {
 	DurationMs            int64     `json:"duration_ms"`
 	TargetMs              float64   `json:"target_ms"`
 	TTLMs                 float64   `json:"ttl_ms"`
-	AdmittedOfEntitlement float64   `json:"admitted_of_entitlement"` // admitted / (burst + overcommit + rate*duration)
+	AdmittedOfEntitlement float64   `json:"admitted_of_entitlement"` // burst + overcommit + rate*duration
 }
 
 // Window is the worst of all windows: the one that came nearest to the bound, or went farthest
