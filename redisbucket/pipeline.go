@@ -34,6 +34,9 @@ func (s *Store) run(
 			a[at] = &payload{p, a[at].([]byte)}
 		}
 		replies = sc.run(p.ctx, rdb, args)
+		if ended := p.ctx.Err(); ended != nil && p.withdraw() {
+			return ended // what the replies say; why is known better than to the client
+		}
 		for _, c := range replies {
 			if err := c.Err(); err != nil && (classify(err) == errUnknown || classify(err) == errRefused) {
 				s.reload()
@@ -102,6 +105,10 @@ func (s *Store) pipeline(
 	select {
 	case err = <-result:
 	case <-p.ctx.Done():
+		err = p.ctx.Err()
+	}
+	// f may have met that end, too, and does not know why it came.
+	if ended := p.ctx.Err(); ended != nil && errors.Is(err, ended) {
 		err = context.Cause(p.ctx)
 		if dial := p.failed.Load(); dial != nil && !errors.Is(err, *dial) {
 			err = fmt.Errorf("%w: %w", err, *dial)
