@@ -101,11 +101,15 @@ type Request struct {
 	Unused    int64 // drawn for requests which then were not admitted; no longer held
 	Drawn     int64 // Grant.Running of the oldest draw of Unused
 	Refund    int64 // admitted earlier, did not happen: a new permit at the moment of its credit
-	Debt      int64 // admitted without tokens while the store was unreachable
+	Debt      int64 // admitted without tokens while the store was unreachable; forgiven below level 0
+	Charge    int64 // used beyond what was reserved; owed also where no level has it
 	Want      int64
 	Need      int64 // a grant below Need is useless and becomes 0; at most Want
 	Waiting   int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
 	Weight    int64 // share of a contended rate, 1 or more
+	// Headroom is the part of every burst, 0 to below 1, that a grant leaves in the bucket; see
+	// Policy.Headroom.
+	Headroom float64
 
 	// What the last reply said, to prove to a bucket that it has lost its state; all 0 for none.
 	Epoch    int64
@@ -129,7 +133,8 @@ func (r *Request) Validate() error {
 		{"Seq", r.Seq, 1, WaitingMax}, {"Remaining", r.Remaining, 0, WaitingMax},
 		{"Returned", r.Returned, 0, WaitingMax}, {"Unused", r.Unused, 0, WaitingMax},
 		{"Drawn", r.Drawn, 0, WaitingMax}, {"Refund", r.Refund, 0, WaitingMax},
-		{"Debt", r.Debt, 0, WaitingMax}, {"Want", r.Want, 0, WaitingMax}, {"Need", r.Need, 0, r.Want},
+		{"Debt", r.Debt, 0, WaitingMax}, {"Charge", r.Charge, 0, WaitingMax},
+		{"Want", r.Want, 0, WaitingMax}, {"Need", r.Need, 0, r.Want},
 		{"Waiting", r.Waiting, 0, WaitingMax}, {"Weight", r.Weight, 1, weightMax},
 		{"Epoch", r.Epoch, 0, WaitingMax}, {"Counter", r.Counter, 0, WaitingMax},
 		{"LeaseMax", micros(r.LeaseMax), 0, micros(leaseMaxMost)}, {"HeardAt", r.HeardAt, 0, WaitingMax},
@@ -139,6 +144,9 @@ func (r *Request) Validate() error {
 			return fmt.Errorf("%w: %s is %d, must be %d to %d",
 				ErrInvalidRequest, f.name, f.value, f.least, f.most)
 		}
+	}
+	if !(r.Headroom >= 0 && r.Headroom < 1) {
+		return fmt.Errorf("%w: Headroom is %v, must be 0 to below 1", ErrInvalidRequest, r.Headroom)
 	}
 	return nil
 }
@@ -199,9 +207,11 @@ const (
 	// OpReset makes the level what a new bucket's would be and keeps the configuration; what is
 	// leased stays leased.
 	OpReset
+	// OpReplace is OpSet and then OpReset: nothing of what was used counts any more.
+	OpReplace
 )
 
 // String names the operation as the documentation does.
 func (op Op) String() string {
-	return nameOf("Op", int(op), "inspect", "set", "set-if-absent", "reset")
+	return nameOf("Op", int(op), "inspect", "set", "set-if-absent", "reset", "replace")
 }

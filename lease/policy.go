@@ -92,6 +92,14 @@ type Policy struct {
 	// its lease's deadline spends nothing of it. It costs a clock reading (45 to 75 ns) per
 	// decision.
 	StrictExpiry bool
+	// Headroom is the part of every burst, 0 to below 1, that this process leaves in the bucket: it
+	// is granted tokens only while the level is above that, so that others go on when the bucket
+	// runs low. It only lowers grants. 0 leaves nothing; a request for more than the rest of the
+	// burst exceeds it.
+	Headroom float64
+	// Shadow draws as usual and admits anyway, and counts what would have been denied: to see what
+	// limits would do before they do it. What is admitted so is no debt.
+	Shadow bool
 }
 
 // Validate reports every violation, with value and bound, as one error that wraps ErrInvalidPolicy.
@@ -116,6 +124,9 @@ func (p Policy) Validate() error {
 	}
 	between(&v, "Overcommit", p.Overcommit, 0, maxUnits-1)
 	between(&v, "Weight", p.Weight, 0, weightMax)
+	if !(p.Headroom >= 0 && p.Headroom < 1) {
+		v.add("Headroom is %v, must be 0 to below 1", p.Headroom)
+	}
 	if p.ColdStart < ColdStartDeny || p.ColdStart > ColdStartAllow {
 		v.add("ColdStart is %d, must be ColdStartDeny (%d) or ColdStartAllow (%d)",
 			p.ColdStart, ColdStartDeny, ColdStartAllow)
