@@ -96,10 +96,10 @@ type Policy struct {
 	// is granted tokens only while the level is above that, so that others go on when the bucket
 	// runs low. It only lowers grants. 0 leaves nothing; a request for more than the rest of the
 	// burst exceeds it.
-	Headroom float64
+	Headroom float64 `json:",omitzero"`
 	// Shadow draws as usual and admits anyway, and counts what would have been denied: to see what
 	// limits would do before they do it. What is admitted so is no debt.
-	Shadow bool
+	Shadow bool `json:",omitzero"`
 }
 
 // Validate reports every violation, with value and bound, as one error that wraps ErrInvalidPolicy.
