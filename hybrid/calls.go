@@ -85,6 +85,7 @@ var (
 // receive takes in one call that n has answered, and returns how many tokens it brought. Of a call
 // that was overdue the grant still counts, if no later call has been made; the error does not.
 func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int64) {
+	defer e.l.herald.tell()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() {
@@ -105,6 +106,7 @@ func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int6
 
 // overdue ends the wait for c. unsent says why c has not even been sent, where that is known.
 func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
+	defer e.l.herald.tell()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() || e.flight != c {
@@ -121,7 +123,8 @@ func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
 
 // acceptLocked takes in the reply to c, if it is the first one to the open call.
 func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
-	burnt, conflict := e.client.Account().Burnt, e.client.Conflict()
+	e.announceLost(LossExpired)
+	burnt, conflict, limits := e.client.Account().Burnt, e.client.Conflict(), e.client.Limits()
 	got, ok := e.client.Accept(now, &c.Grant)
 	if !ok {
 		return false
@@ -129,10 +132,14 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.failsNoMoreLocked(now, true)
 	burnt = e.client.Account().Burnt - burnt
 	if c.Grant.Void && burnt > 0 {
+		e.announceLost(LossVoid)
 		e.l.voids.warn(e, now, "hybrid: a bucket did not know this process's lease, which is burnt",
 			"tokens", burnt)
 	}
+	e.announceLost(LossExpired)
+	e.announceLimits(limits)
 	if e.client.Conflict() && !conflict {
+		e.announceConflict()
 		e.l.counters.conflicts.Add(1)
 		e.l.others.warn(e, now,
 			"hybrid: another process uses the same version with other limits; the stored ones hold",

@@ -42,20 +42,6 @@ type Config struct {
 	Events     Events       // called as things happen
 }
 
-// Events are hooks. A nil one costs nothing. Where no request is at hand, a key longer than
-// lease.KeyMax comes as lease.ShortKey of it.
-type Events struct {
-	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine, so it
-	// should take microseconds. It may use the Limiter's Try methods.
-	BeforeReport func(key string)
-	// Granted runs after a lease call brought n tokens, on the goroutine of the call. It may not
-	// block.
-	Granted func(key string, n int64)
-	// Denied runs for every denied request, on its goroutine, with the n it asked for; a negative n
-	// is an error and no denial. It may not block.
-	Denied func(key string, n int64)
-}
-
 // Validate reports every violation at once, each with its value and its bound, wrapping
 // ErrInvalidConfig.
 func (c Config) Validate() error {

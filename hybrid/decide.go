@@ -23,26 +23,35 @@ type request struct {
 
 // decision is the answer to a request.
 type decision struct {
-	ok     bool
-	source Source
-	err    error
-	entry  *entry
-	wait   time.Duration // after a denial: to ask again earlier is in vain
+	ok       bool
+	shadowed bool // a limit denies it, and Policy.Shadow admits it; wait is that of the denial
+	source   Source
+	err      error
+	entry    *entry
+	wait     time.Duration // after a denial: to ask again earlier is in vain
 }
 
 // decide is what every verb comes to when the pool did not serve it. It counts what no entry does.
 func (l *Limiter) decide(r request) decision {
+	r.patience = l.patience(r.patience)
 	d := l.answer(r)
-	switch {
-	case d.ok:
+	if d.ok {
 		return d
+	}
+	overruled := l.overrules(d.err)
+	switch {
 	case d.entry == nil && errors.Is(d.err, ErrUnavailable):
 		l.counters.crowded.Add(r.n)
+	case overruled && d.err != nil:
+		l.counters.shadowed.Add(r.n)
 	case d.entry == nil || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
 		l.counters.invalid.Add(1)
 	}
-	if r.n >= 0 && l.cfg.Events.Denied != nil {
-		l.cfg.Events.Denied(r.name, r.n)
+	if r.n >= 0 {
+		l.denied(r.name, r.n)
+	}
+	if overruled {
+		d.ok, d.shadowed, d.err = true, true, nil
 	}
 	return d
 }

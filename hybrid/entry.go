@@ -29,7 +29,10 @@ type entry struct {
 	heardAt  clock.Instant // when the capacity was last heard
 	endings  chan struct{} // closed when a call ends, or the entry; nil where nobody waits for that
 	outage   *outage       // that this key is part of; nil while calls succeed
+	failedAt clock.Instant // when that began
 	counted  uint64        // the last Stats that looked at this entry
+
+	burntTold int64 // tokens burnt when that was last announced
 
 	// The scheduler's own.
 	due      clock.Instant
@@ -84,7 +87,6 @@ func (l *Limiter) rouse(s *slot, c lease.Config) *entry {
 		CallTimeout: l.cfg.CallTimeout,
 		Seed:        rand.Uint64(),
 		Stripes:     runtime.GOMAXPROCS(0),
-		DecidesAll:  l.cfg.Events.Denied != nil, // whoever listens is told of every denial
 	})
 	have := l.keys.idle.rouse(s, e)
 	switch {
@@ -143,6 +145,7 @@ func (e *entry) low() {
 
 // poll asks the client whether a call is due, and when to ask again at the latest.
 func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
+	defer e.l.herald.tell()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.woken.Store(false)
@@ -150,6 +153,7 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 		return false, lease.Never
 	}
 	due := e.client.Tick(now, e.node.Load().rtt())
+	e.announceLost(LossExpired)
 	if e.client.Closed() {
 		e.endLocked()
 		return false, lease.Never
@@ -254,8 +258,12 @@ func (e *entry) Forfeited(*lease.Waiter)                   {}
 // Settled implements lease.Host.
 func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	e.countFallback(d, w.N)
-	if d.Verdict == lease.VerdictClosed {
-		e.client.Uncount(w.N) // nobody has denied it
+	switch {
+	case d.Verdict == lease.VerdictClosed, d.Verdict == lease.VerdictExceedsBurst:
+		e.client.Uncount(w.N) // no limit has denied it
+	case d.Verdict == lease.VerdictCancelled && e.l.cfg.Policy.Shadow:
+		e.client.Uncount(w.N) // or it would count as shadowed
+		e.l.counters.ended.Add(w.N)
 	}
 	w.Owner.(chan lease.Decision) <- d
 }

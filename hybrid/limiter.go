@@ -29,6 +29,9 @@ type Limiter struct {
 	seq      atomic.Int64
 	nodes    nodes
 	counters counters
+	herald   herald
+
+	watched bool // a denial has consequences: see denied
 
 	scheduler scheduler
 	ctx       context.Context // ends with Close
@@ -67,6 +70,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 		instance: randomText(),
 		defaults: cfg.Policy.ConfigFor(cfg.Limits, cfg.Version, cfg.CallTimeout),
 	}
+	l.watched = cfg.Events.Denied != nil || cfg.Policy.Shadow
 	if cfg.InstanceID != "" {
 		l.instance = cfg.InstanceID + "-" + l.instance
 	}

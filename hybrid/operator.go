@@ -6,114 +6,11 @@ import (
 	"math"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
-
-// Stats is what a Limiter did so far, in tokens unless a field says otherwise. Leased = Admitted -
-// Fallback + Returned + Burnt + Held.
-type Stats struct {
-	Keys       int   // in the table now, in use or at rest
-	InUse      int   // of Keys: asked for within a TTL or so, or holding tokens
-	Leased     int64 // granted by the store
-	Admitted   int64 // by tokens and by fallback; refunded ones included
-	Denied     int64
-	Crowded    int64 // of Denied: all of Config.KeysMax keys were in use
-	Returned   int64 // given back unused
-	Burnt      int64 // lost to expiry, a bucket that did not know the lease, or a call given up
-	Held       int64 // in this process now
-	Refunded   int64
-	Fallback   int64 // of Admitted: without the store's tokens
-	Calls      int64 // lease calls, each for one key
-	RoundTrips int64 // exchanges with the store, whatever number of calls they carried
-	Errors     int64 // calls that brought no grant
-	Conflicts  int64 // keys whose bucket has other limits under the version that this process has
-	Invalid    int64 // requests refused for their arguments, for what LimitsFor returned, or after Close
-}
-
-type counters struct {
-	calls, roundTrips, errors, invalid, crowded, fallback, conflicts atomic.Int64
-
-	one     sync.Mutex // Stats at a time
-	mu      sync.Mutex
-	retired tally  // of entries that have ended
-	number  uint64 // of the latest Stats
-	sum     tally  // of retired, and of the entries that the latest Stats has seen
-}
-
-// tally is a sum over entries.
-type tally struct {
-	lease.Account
-	denied int64
-}
-
-func (t *tally) add(o tally) {
-	t.Account = t.Account.Plus(o.Account)
-	t.denied += o.denied
-}
-
-func (e *entry) tally() tally {
-	return tally{e.client.Account(), e.client.DeniedOf(e.client.Pool.Missed())}
-}
-
-// retire keeps the account of an entry that ends, whose lock the caller holds.
-func (c *counters) retire(e *entry) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := e.tally() // once, because what is refused meanwhile is counted without the lock
-	c.retired.add(t)
-	if e.counted != c.number {
-		c.sum.add(t)
-	}
-}
-
-// Stats sums up all keys, also those that have left, each once: no count is ever lower than it was
-// before. It looks at every key in use, so call it once a second and not once a request.
-func (l *Limiter) Stats() Stats {
-	c := &l.counters
-	c.one.Lock()
-	defer c.one.Unlock()
-	c.mu.Lock()
-	c.sum = c.retired
-	c.number++
-	c.mu.Unlock()
-	inUse := 0
-	l.keys.each(func(e *entry) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if !e.client.Closed() && e.counted != c.number {
-			e.counted = c.number
-			c.sum.add(e.tally())
-			inUse++
-		}
-	})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	fallback, crowded := c.fallback.Load(), c.crowded.Load()
-	return Stats{
-		Keys:       int(l.keys.size.Load()),
-		InUse:      inUse,
-		Leased:     c.sum.Granted,
-		Admitted:   c.sum.Admitted + fallback,
-		Denied:     c.sum.denied + crowded,
-		Crowded:    crowded,
-		Returned:   c.sum.Returned,
-		Burnt:      c.sum.Burnt,
-		Held:       c.sum.Held,
-		Refunded:   c.sum.Refunded,
-		Fallback:   fallback,
-		Calls:      c.calls.Load(),
-		RoundTrips: c.roundTrips.Load(),
-		Errors:     c.errors.Load(),
-		Conflicts:  c.conflicts.Load(),
-		Invalid:    c.invalid.Load(),
-	}
-}
 
 // quietFor is how long the log does not repeat itself.
 const quietFor = 10 * time.Second
@@ -180,7 +77,9 @@ func (e *entry) failingLocked(now clock.Instant, err error) {
 	if errors.Is(err, lease.ErrPermanent) {
 		e.outage = &n.permanent
 	}
+	e.failedAt = now
 	e.outage.begin(e.l, now, e.slot.name, err)
+	e.announceDegraded(err)
 }
 
 // failsNoMoreLocked no longer counts e: its call has succeeded, or it ends.
@@ -188,6 +87,9 @@ func (e *entry) failsNoMoreLocked(now clock.Instant, succeeded bool) {
 	if e.outage != nil {
 		e.outage.end(e.l, now, succeeded)
 		e.outage = nil
+		if succeeded {
+			e.announceRecovered(now.Sub(e.failedAt))
+		}
 	}
 }
 

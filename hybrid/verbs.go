@@ -29,7 +29,7 @@ func (l *Limiter) allowed(r request, t lease.Taken) bool {
 		r.tried.low()
 		return true
 	case lease.Denied:
-		return false
+		return l.watched && l.denied(r.name, 1)
 	}
 	return l.decide(r).ok
 }
@@ -76,15 +76,16 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 // Key is a handle for one key of a Limiter: its methods without the key, and without the look-up by
 // name. It lives as long as the Limiter, and goroutines may share it.
 type Key struct {
-	l      *Limiter
-	name   string
-	strict bool
-	e      atomic.Pointer[entry]
+	l       *Limiter
+	name    string
+	strict  bool
+	watched bool // see Limiter.denied
+	e       atomic.Pointer[entry]
 }
 
 // Key returns a handle for one key, which costs nothing. An empty name is denied by every method.
 func (l *Limiter) Key(name string) *Key {
-	return &Key{l: l, name: name, strict: l.cfg.Policy.StrictExpiry}
+	return &Key{l: l, name: name, strict: l.cfg.Policy.StrictExpiry, watched: l.watched}
 }
 
 // Name is the key's name.
@@ -110,7 +111,7 @@ func (k *Key) Allow() bool {
 			i := lease.Pin()
 			p.MissAt(i)
 			lease.Unpin(i)
-			return false
+			return k.watched && k.l.denied(k.name, 1)
 		}
 		return k.allowed(e, p.End(left, mark))
 	}
@@ -152,6 +153,7 @@ func (k *Key) WaitN(ctx context.Context, n int64) error {
 // again.
 type Result struct {
 	OK        bool  // the request is admitted
+	Shadowed  bool  // only because of Policy.Shadow; the other fields are those of the denial
 	Limit     Limit // the one with the least left of its burst, or, for a denial, the longest wait
 	Remaining int64 // what this process holds plus what the bucket had at the last reply, at most Burst
 	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a
@@ -193,10 +195,12 @@ func (l *Limiter) take(r request) (Result, error) {
 		d = l.decide(r)
 	}
 	if d.err != nil || d.entry == nil {
-		return Result{OK: d.ok, Source: d.source}, d.err
+		return Result{OK: d.ok, Shadowed: d.shadowed, Source: d.source}, d.err
 	}
-	result := resultOf(d.ok, d.source, d.entry.outlook(r.n, d.ok))
-	if !d.ok {
+	admitted := d.ok && !d.shadowed
+	result := resultOf(admitted, d.source, d.entry.outlook(r.n, admitted))
+	result.OK, result.Shadowed = d.ok, d.shadowed
+	if !admitted {
 		if d.source == SourceFallback {
 			result.RetryAfter = 0 // what was last heard of the bucket decides nothing now
 		}

@@ -96,7 +96,9 @@ func (f *fleet) stats() (sum hybrid.Stats) {
 	for _, l := range f.limiters {
 		one := reflect.ValueOf(l.Stats())
 		for i := range total.NumField() {
-			total.Field(i).SetInt(total.Field(i).Int() + one.Field(i).Int())
+			if f := total.Field(i); f.CanInt() {
+				f.SetInt(f.Int() + one.Field(i).Int())
+			}
 		}
 	}
 	return sum
