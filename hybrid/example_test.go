@@ -7,6 +7,9 @@ import (
 	"log"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -24,7 +27,26 @@ func limiterOn(store lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 	return l
 }
 
-// Every process of a fleet makes one Limiter over the same store; a fleet has redisbucket.Store,
+// Three lines for the common case: every process of a fleet does this.
+func ExampleRedis() {
+	server, err := miniredis.Run() // yours is a real one
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+
+	limiter, err := hybrid.Redis(client, hybrid.PerSecond(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	fmt.Println(limiter.Allow("user 17"))
+	// Output: true
+}
+
+// For all that Redis does not take, there is a Config, and a store: a fleet has redisbucket.Store,
 // one process can do with a MemoryStore.
 func ExampleNew() {
 	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{

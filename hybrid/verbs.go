@@ -91,6 +91,9 @@ func (l *Limiter) Key(name string) *Key {
 // Name is the key's name.
 func (k *Key) Name() string { return k.name }
 
+// Limiter is what k is a key of. It has what concerns the key's limits.
+func (k *Key) Limiter() *Limiter { return k.l }
+
 // Allow takes one token; see Limiter.Allow.
 func (k *Key) Allow() bool {
 	if e := k.e.Load(); e != nil && !k.strict {

@@ -70,7 +70,9 @@ var arrows = map[string][]string{
 	"clock":       nil,
 	"lease":       {"clock"},
 	"redisbucket": {"clock", "lease"},
-	"hybrid":      {"clock", "lease", "hybrid"},
+	"hybrid":      {"clock", "lease", "hybrid", "redisbucket"}, // see TestOneFileOfHybridKnowsRedis
+
+	"hybrid/xtime": {"hybrid"},
 
 	"internal/faults":    nil,
 	"internal/redistest": {"internal/testkit"},
@@ -109,6 +111,7 @@ var foreign = map[string][]string{
 	"internal/redistest": {"github.com/alicebob/miniredis/v2"},
 	"internal/stamps":    {"golang.org/x/sys"},
 	"hybrid/hybridotel":  {"go.opentelemetry.io/otel"},
+	"hybrid/xtime":       {"golang.org/x/time"},
 }
 
 // workbench are the modules that the simulator and its command need and that no program which uses
@@ -146,8 +149,7 @@ func TestNobodyLinksWhatHeMustNot(t *testing.T) {
 		folder := p.folder()
 		for _, dep := range p.Deps {
 			inside, _ := strings.CutPrefix(dep, module+"/")
-			meets := under(folder, "hybrid") && under(inside, "redisbucket") ||
-				under(folder, "redisbucket") && under(inside, "hybrid")
+			meets := under(folder, "redisbucket") && under(inside, "hybrid")
 			testkit.Check(t, !meets, "%s depends on %s; lease.Store joins them", folder, inside)
 			i := slices.IndexFunc(workbench, func(m string) bool { return under(dep, m) })
 			switch {
@@ -164,15 +166,27 @@ func TestNobodyLinksWhatHeMustNot(t *testing.T) {
 	}
 }
 
-// sources are the files of this package but for tests, by their names.
-func sources(t *testing.T) (*token.FileSet, map[string]*ast.File) {
+// TestOneFileOfHybridKnowsRedis: lease.Store joins the limiter and Redis, but for the set-up in
+// three lines.
+func TestOneFileOfHybridKnowsRedis(t *testing.T) {
+	set, files := sources(t, "../hybrid")
+	for name, file := range files {
+		for _, i := range file.Imports {
+			knows := strings.Contains(i.Path.Value, "redis")
+			testkit.Check(t, !knows || name == "redis.go", "%s imports %s", set.Position(i.Pos()), i.Path.Value)
+		}
+	}
+}
+
+// sources are the files of a package but for tests, by their names.
+func sources(t *testing.T, folder string) (*token.FileSet, map[string]*ast.File) {
 	t.Helper()
 	set, files := token.NewFileSet(), map[string]*ast.File{}
-	entries, err := os.ReadDir(".")
+	entries, err := os.ReadDir(folder)
 	testkit.NoErr(t, err)
 	for _, e := range entries {
 		if name := e.Name(); strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
-			files[name], err = parser.ParseFile(set, name, nil, parser.ParseComments)
+			files[name], err = parser.ParseFile(set, path.Join(folder, name), nil, parser.ParseComments)
 			testkit.NoErr(t, err)
 		}
 	}
@@ -186,7 +200,7 @@ func TestLeaseIsPure(t *testing.T) {
 	impure := []string{"math/rand", "math/rand/v2", "crypto/rand", "os", "net", "runtime"}
 	readsTheClock := []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer",
 		"NewTicker"}
-	set, files := sources(t)
+	set, files := sources(t, ".")
 	for name, file := range files {
 		for _, i := range file.Imports {
 			path, _ := strconv.Unquote(i.Path.Value)
@@ -211,7 +225,7 @@ func TestLeaseIsPure(t *testing.T) {
 // TestEveryExportedNameHasItsUser: the package comment says for whom each exported name is, so that
 // none is there by accident.
 func TestEveryExportedNameHasItsUser(t *testing.T) {
-	set, files := sources(t)
+	set, files := sources(t, ".")
 	delete(files, "pin_portable.go") // which declares what another file does, for other platforms
 	p, err := doc.NewFromFiles(set, slices.Collect(maps.Values(files)), module+"/lease")
 	testkit.NoErr(t, err)

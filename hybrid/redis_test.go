@@ -1,0 +1,50 @@
+package hybrid_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// onMiniredis is a client of a server of the test's own.
+func onMiniredis(t *testing.T) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { rdb.Close() })
+	return rdb
+}
+
+func TestRedisIsALimiterInOneCall(t *testing.T) {
+	// Given two limiters of one client, as two parts of a program make them,
+	rdb := onMiniredis(t)
+	one, err := hybrid.Redis(rdb, hourly)
+	noErr(t, err)
+	defer one.Close()
+	other, err := hybrid.Redis(rdb, hourly)
+	noErr(t, err)
+	// then they share the buckets,
+	must(t, one.AllowN("k", 6) && !other.AllowN("k", 6), "6 of 10, twice")
+	// also when one of them is closed and made again.
+	noErr(t, other.Close())
+	again, err := hybrid.Redis(rdb, hourly)
+	noErr(t, err)
+	defer again.Close()
+	must(t, !again.AllowN("k", 6), "6 of 4")
+}
+
+func TestRedisNamesWhatIsMissing(t *testing.T) {
+	var none *redis.Client
+	for name, start := range map[string]func() (*hybrid.Limiter, error){
+		"no client":      func() (*hybrid.Limiter, error) { return hybrid.Redis(nil, hourly) },
+		"a typed nil":    func() (*hybrid.Limiter, error) { return hybrid.Redis(none, hourly) },
+		"no limit":       func() (*hybrid.Limiter, error) { return hybrid.Redis(onMiniredis(t)) },
+		"a limit of 0/s": func() (*hybrid.Limiter, error) { return hybrid.Redis(onMiniredis(t), hybrid.PerSecond(0)) },
+	} {
+		_, err := start()
+		check(t, errors.Is(err, hybrid.ErrInvalidConfig), "%s: %v", name, err)
+	}
+}

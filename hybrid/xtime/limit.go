@@ -1,0 +1,95 @@
+package xtime
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// Limit is the rate in force, in events per second. Where the store does not answer it is the last
+// one heard, at first 0.
+func (l *Limiter) Limit() rate.Limit { return rate.Limit(l.inForce().Rate()) }
+
+// Burst is the burst in force. Where the store does not answer it is the last one heard, at first
+// 0.
+func (l *Limiter) Burst() int { return int(l.inForce().Capacity()) }
+
+// Tokens is how many tokens there are now, in the bucket and in this process; 0 where the store
+// does not answer.
+func (l *Limiter) Tokens() float64 {
+	r, err := l.key.Peek(context.Background())
+	if err != nil {
+		return 0
+	}
+	return float64(r.Remaining)
+}
+
+// TokensAt is Tokens. It does not look at t.
+func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
+
+// SetLimit changes the rate for the whole fleet and leaves the burst; see hybrid.Limiter.SetLimits.
+// A rate that a bucket cannot hold exactly is rounded to one that it can. There is nothing to
+// return a failure by, so it is logged (slog.Default): the store is away, or the rate is negative.
+func (l *Limiter) SetLimit(limit rate.Limit) {
+	l.set(func(now hybrid.Limit) hybrid.Limit { return exact(limit).WithBurst(now.Capacity()) })
+}
+
+// SetLimitAt is SetLimit. It does not look at t.
+func (l *Limiter) SetLimitAt(t time.Time, limit rate.Limit) { l.SetLimit(limit) }
+
+// SetBurst changes the burst for the whole fleet and leaves the rate; see SetLimit.
+func (l *Limiter) SetBurst(burst int) {
+	l.set(func(now hybrid.Limit) hybrid.Limit { return now.WithBurst(int64(burst)) })
+}
+
+// SetBurstAt is SetBurst. It does not look at t.
+func (l *Limiter) SetBurstAt(t time.Time, burst int) { l.SetBurst(burst) }
+
+// inForce is the key's first limit, as the store says or else as it last said.
+func (l *Limiter) inForce() hybrid.Limit {
+	limits, err := l.key.Limiter().LimitsOf(context.Background(), l.key.Name())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		l.limit = limits[0]
+	}
+	return l.limit
+}
+
+// set replaces the limits by what change makes of the first of them.
+func (l *Limiter) set(change func(hybrid.Limit) hybrid.Limit) {
+	ctx, limiter, name := context.Background(), l.key.Limiter(), l.key.Name()
+	limits, err := limiter.LimitsOf(ctx, name)
+	if err == nil {
+		err = limiter.SetLimits(ctx, name, change(limits[0]))
+	}
+	if err != nil {
+		slog.Error("xtime: the limit stays as it is", "key", name, "error", err)
+	}
+}
+
+// exact is r as a limit in whole tokens: where it is so many per second, minute or hour, or one per
+// so and so long, exactly that, and otherwise the nearest one, within a millionth.
+func exact(r rate.Limit) (nearest hybrid.Limit) {
+	least := math.Inf(1)
+	try := func(tokens float64, per time.Duration) {
+		l := hybrid.Limit{Tokens: int64(math.Round(tokens)), Per: per}
+		const rounding = 1e-12 // of the numbers here: a later one must be better than that
+		if off := math.Abs(l.Rate()/float64(r) - 1); off < least-rounding && l.Validate() == nil {
+			nearest, least = l, off
+		}
+	}
+	for _, per := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		try(float64(r)*per.Seconds(), per)
+	}
+	try(1, time.Duration(math.Round(1e6/float64(r)))*time.Microsecond)
+	for per := 10 * time.Second; per <= 1e6*time.Second; per *= 10 {
+		try(float64(r)*per.Seconds(), per)
+	}
+	return nearest
+}

@@ -1,0 +1,60 @@
+// Package xtime gives a hybrid.Key the method set of golang.org/x/time/rate's Limiter, so that code
+// which was written for one process goes on unchanged when its limit is shared by a fleet: replace
+// the type *rate.Limiter by *xtime.Limiter and the constructor by New.
+//
+// Most callers need no more than Allow and Wait, which behave alike. What differs:
+//
+//   - A token is there or it is not: a process cannot promise one that the bucket has not leased to
+//     it. So Reserve takes its tokens now, or is not OK; it never says "in 20 ms". Code that sleeps
+//     for Reservation.Delay works, but where it is not OK it must do what rate would have it do for
+//     n above the burst, which is to give up. Use Wait to wait.
+//   - The bucket's clock decides, so the time that a method is given does not. Only Reservation
+//     looks at it.
+//   - Limit, Burst, Tokens, SetLimit and SetBurst ask the store, and take a round trip.
+//   - A negative n is refused, where rate adds tokens.
+//
+// To settle a cost that is known afterwards, use hybrid.Limiter.Reserve, which is another thing.
+package xtime
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// Limiter is a hybrid.Key with the methods of *rate.Limiter. Goroutines may share it. Use New; the
+// zero value does not work.
+type Limiter struct {
+	key *hybrid.Key
+
+	mu    sync.Mutex
+	limit hybrid.Limit // the last one heard, guarded by mu
+}
+
+// New returns a Limiter for one key. It does no I/O. Limit and Burst are those of the key's first
+// limit; SetLimit and SetBurst leave the key with that one alone.
+func New(key *hybrid.Key) *Limiter { return &Limiter{key: key} }
+
+// Allow reports whether an event may happen now; see hybrid.Limiter.Allow.
+func (l *Limiter) Allow() bool { return l.key.Allow() }
+
+// AllowN reports whether n events may happen now. It does not look at t.
+func (l *Limiter) AllowN(t time.Time, n int) bool { return l.key.AllowN(int64(n)) }
+
+// Wait waits for one token; see WaitN.
+func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
+
+// WaitN waits until n events may happen. Like rate's it fails at once where n exceeds the burst and
+// where the context's deadline comes before the tokens can, and returns the context's own error
+// where that ends first. It also fails where hybrid.Limiter.WaitN does: after Close, and while the
+// store is away and Policy.Fallback gives nothing.
+func (l *Limiter) WaitN(ctx context.Context, n int) error {
+	err := l.key.WaitN(ctx, int64(n))
+	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+		return ended
+	}
+	return err
+}
