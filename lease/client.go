@@ -17,7 +17,7 @@ import (
 // to Enqueue. Tick says when a call is due and Build makes it. Its reply goes to Accept and then to
 // Serve, its failure to Fail. The package comment shows this loop.
 //
-// Pool's takes, Low, ShutUntil and Capacity are for any number of goroutines. Everything else is
+// Pool's takes, Pool.Drawn, Low, ShutUntil and Capacity are for any number of goroutines. Everything else is
 // serialised by a lock of the user's.
 //
 // The zero value is not usable; see Start.
@@ -168,7 +168,7 @@ func (c *Client) Close() {
 	c.giveUp()
 	c.burn()
 	c.burnUnused()
-	c.refund = 0
+	c.refund, c.charge = 0, 0
 }
 
 // Closed reports whether c has been closed, or has left.

@@ -49,6 +49,10 @@ type Decision struct {
 	Verdict    Verdict
 	Source     Source
 	EarliestAt clock.Instant // of VerdictTooLate: the tokens cannot be there before
+	// Of a request that is admitted with tokens of the bucket, for Client.GiveBack: the draw of all of
+	// them, and how many came from the pool. Nothing of what a fallback admits can be given back.
+	Draw   Draw
+	Pooled int64
 }
 
 // OK reports whether the request is admitted.
@@ -75,7 +79,7 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 		return c.decideInLine(now, n, deadline)
 	}
 	if c.takeFor(n) {
-		return Decision{Verdict: VerdictAdmit}
+		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: n}
 	}
 	switch s := c.State(now); {
 	case s == StateDegraded, s == StateCold && p == NoWait:
@@ -105,7 +109,7 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 // decideInLine is Decide for a request that waits in line.
 func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant) Decision {
 	if c.queue.inLine == 0 && c.takeFor(n) {
-		return Decision{Verdict: VerdictAdmit}
+		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: n}
 	}
 	if c.Degraded() {
 		c.Refuse(n) // somebody wants a probe

@@ -137,7 +137,7 @@ func (c *Client) wants(n needs, held int64) bool {
 }
 
 // owes reports whether the next call has something to bring beside its report.
-func (c *Client) owes() bool { return c.debt > 0 || c.refund > 0 || c.unused > 0 }
+func (c *Client) owes() bool { return c.debt > 0 || c.charge > 0 || c.refund > 0 || c.unused > 0 }
 
 // due says whether a call is due at time now, up to which c was advanced, and if not, when to look
 // again at the latest.

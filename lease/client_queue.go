@@ -12,7 +12,7 @@ type Waiter struct {
 
 	got     int64         // tokens that it has so far
 	until   clock.Instant // got is lost from then on: nothing has been heard of the bucket for too long
-	draw    draw          // of the oldest of them, but with the interval of pooled
+	draw    Draw          // of the oldest of them, but with the interval of pooled
 	pooled  int64         // of got: taken from the pool in that interval, where they may go back to
 	asked   int64         // seq of the call that counts it as waiting; 0 for none yet
 	waiting bool

@@ -66,7 +66,7 @@ func (c *Client) serve(w *Waiter, own int64, got *Accepted, source Source) (goOn
 	case n <= got.Reserved:
 		got.Reserved -= n
 	case c.takeFor(n):
-		d = c.drawn()
+		d = c.Pool.Drawn()
 	default:
 		return true
 	}
@@ -94,7 +94,7 @@ func (c *Client) collect(w *Waiter) {
 			if w.got == 0 {
 				w.until = c.keepUntil(c.host.Now())
 			}
-			c.give(w, n, c.drawn(), FromPool)
+			c.give(w, n, c.Pool.Drawn(), FromPool)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func (c *Client) takeFor(n int64) bool {
 }
 
 // give hands w n tokens of draw d.
-func (c *Client) give(w *Waiter, n int64, d draw, from Origin) {
+func (c *Client) give(w *Waiter, n int64, d Draw, from Origin) {
 	if n == 0 {
 		return
 	}
@@ -158,6 +158,8 @@ func (c *Client) settle(w *Waiter, d Decision) {
 		c.putBack(now, w.pooled, w.draw)
 		c.queue.count(w, w.got, 0)
 		w.got, w.pooled = 0, 0
+	} else {
+		d.Draw, d.Pooled = w.draw, w.pooled
 	}
 	c.queue.remove(w)
 	c.host.Settled(w, d)
@@ -261,4 +263,24 @@ func (c *Client) Cancel(now clock.Instant, w *Waiter) {
 	c.serveFromPool()
 	c.askAgain(now)
 	c.host.Wake(false) // there may be something to give back now
+}
+
+// GiveBack gives back n tokens of draw d with which a request was admitted, as if it had never been
+// asked: by now they are worth what was not refilled since, or nothing where the bucket is another
+// one. Decision says d and pooled, the part that may go back to the pool; of tokens that the user
+// took from Pool itself that is all of them, with the Draw that Pool.Drawn gave before. After Rest
+// the next Client of the key takes them, with a pooled of 0.
+//
+// It is false for a Client that is closed, which counts them as admitted: they are burnt.
+func (c *Client) GiveBack(now clock.Instant, n, pooled int64, d Draw) bool {
+	if c.stage == closed {
+		return false
+	}
+	c.servedLater += n // nobody was denied
+	c.sendBack(n-pooled, d)
+	c.putBack(now, pooled, d)
+	c.serveFromPool()
+	c.askAgain(now)
+	c.wake(false)
+	return true
 }

@@ -93,7 +93,7 @@
 // Whoever writes a Store: the messages, their bounds, errors that a caller tells apart, and keys.
 //
 //	Store Pinger Call Request Grant WaitingMax Scale LimitsMax
-//	Config Version State Op OpInspect OpSet OpSetIfAbsent OpReset
+//	Config Version State Op OpInspect OpSet OpSetIfAbsent OpReset OpReplace
 //	ErrUnavailable ErrRefused ErrPermanent ErrStale ErrInvalidConfig ErrInvalidRequest
 //	KeyMax KeyHashLen ShortKey HashKey IsKeyHash
 //
@@ -104,7 +104,7 @@
 //	StateLeaving StateClosed Host Waiter Origin OneCall NoWait InLine Patience Never
 //	Decision Verdict VerdictAdmit VerdictDeny VerdictWait VerdictCancelled VerdictClosed
 //	VerdictExceedsBurst VerdictTooLate VerdictUnavailable
-//	Due Use Unused InUse UseEnded Accepted FromPool FromGrant
+//	Draw Due Use Unused InUse UseEnded Accepted FromPool FromGrant
 //	Latency Memory Restable Account Heard Outlook
 //
 // The parts of Take, which hybrid.Key.Allow has inline:

@@ -47,10 +47,10 @@ type node struct {
 	newer      bool  // has the newer version
 	spent      int64 // admitted and not refunded
 	taken      int64 // taken, not admitted, to be put back
-	takenIn    draw
+	takenIn    Draw
 	gone       map[int64]int64 // by seq: of the requests that waited, those that give up
 	parked     int64           // drawn for requests that have given up
-	parkedDraw draw            // of the oldest of parked
+	parkedDraw Draw            // of the oldest of parked
 	sent       []*Request      // the latest
 }
 
@@ -183,7 +183,7 @@ func (f *fleet) pass(us int64) { f.now += us }
 
 func (f *fleet) take(n *node, tokens int64) {
 	n.Expire(f.clock(n))
-	e := n.drawn()
+	e := n.Pool.Drawn()
 	switch {
 	case !n.Pool.TakeN(tokens).Ok():
 	case f.faults.PutBack && n.taken == 0 && f.rnd.IntN(3) == 0:

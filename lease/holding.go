@@ -23,6 +23,9 @@ type holding struct {
 	unused      int64 // drawn, since the running time unusedSince, for requests that were not admitted
 	unusedSince int64
 	debt        int64 // admitted without a grant
+	charge      int64 // used beyond what was reserved
+	reported    int64 // heard.running when the present report interval began
+	disowned    int64 // what was drawn up to then is another id's to give back; see rename
 
 	base        int64 // tokens in the pool when it was last counted
 	lateSeen    int64 // Pool.late when it was last counted
@@ -42,13 +45,13 @@ type ask struct {
 type Accepted struct {
 	Waited   int64 // tokens for the requests that ask.Waiting counted, and for them only
 	Reserved int64 // tokens withheld from the pool for requests in line; they count as taken from it
-	draw     draw  // of all of them
+	draw     Draw  // of all of them
 }
 
-// draw says when tokens left the bucket, in the bucket's running time, and in which report interval
+// Draw says when tokens left the bucket, in the bucket's running time, and in which report interval
 // they were taken from the pool. What comes back unused is worth what has not been refilled since;
-// nothing with the zero value, or in another epoch.
-type draw struct {
+// nothing with the zero value, or in another epoch. See Pool.Drawn and Decision.
+type Draw struct {
 	epoch, running int64
 	interval       interval
 }
@@ -70,23 +73,23 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *Request {
 	h.Expire(now)
 	if now >= h.heard.forgetAt {
 		h.heard.lineage = lineage{}
+		h.publish()
 	}
-	// A refund counts only where the bucket still knows the holder. After a pause it does not, so the
-	// first call goes without and the next one carries it (5.9).
+	// These count only where the bucket still knows the holder. After a pause it does not, so the
+	// first call goes without and the next one carries them (5.9).
 	refund, unused := int64(0), int64(0)
-	if now >= h.Deadline() {
-		h.burnUnused() // it ended with its lease
-	} else {
+	if now < h.Deadline() {
 		refund, unused = min(h.refund, WaitingMax), h.unused
 		h.refund, h.unused = 0, 0
 	}
 	held, returned := h.Pool.report(a.Return)
+	h.reported = h.heard.running
 	h.counted(held)
 	h.base = held - returned
 	h.open = Request{
 		Holder: h.id, Seq: seq, Config: a.Config,
 		Remaining: held - returned, Returned: returned,
-		Unused: unused, Refund: refund, Debt: min(h.debt, WaitingMax),
+		Unused: unused, Refund: refund, Debt: min(h.debt, WaitingMax), Charge: h.charge,
 		Want: a.Want, Need: a.Need, Waiting: a.Waiting, Weight: a.Weight,
 	}
 	if unused > 0 {
@@ -111,7 +114,7 @@ func (h *holding) resend(now clock.Instant) *Request {
 }
 
 // giveUp closes the open call. Nobody knows whether the bucket has credited what it carried back,
-// so that is burnt. A debt stays, and is reported again: reporting it twice only admits less.
+// so that is burnt. Debt and charge stay, and are reported again: twice only admits less.
 func (h *holding) giveUp() {
 	if h.isOpen {
 		h.account.Burnt += h.open.Returned + h.open.Unused
@@ -132,6 +135,7 @@ func (h *holding) accept(now clock.Instant, g *Grant, reserve int64) (got Accept
 	}
 	h.isOpen = false
 	h.debt -= h.open.Debt
+	h.charge -= h.open.Charge
 	h.Expire(now)
 	if g.Void {
 		h.account.Burnt += h.open.Returned + h.open.Unused
@@ -160,13 +164,14 @@ func (h *holding) accept(now clock.Instant, g *Grant, reserve int64) (got Accept
 		h.burnUnused()
 	}
 	h.heard.hear(now, h.firstSent, &h.open, g)
-	got.draw = h.drawn()
+	h.publish()
+	got.draw = h.Pool.Drawn()
 	return got, true
 }
 
-// drawn is that of tokens that are taken from the pool now. The bucket has counted them as held by
-// this process at the last reply, so they left it then or later.
-func (h *holding) drawn() draw { return draw{h.heard.epoch, h.heard.running, h.Pool.interval()} }
+// publish has the pool say of its tokens what the last reply did. The bucket has counted them as
+// held by this process then, so they left it then or later.
+func (h *holding) publish() { h.Pool.setDrawn(h.heard.epoch, h.heard.running) }
 
 // Expire burns a holding whose deadline has come.
 func (h *holding) Expire(now clock.Instant) {
@@ -190,9 +195,10 @@ func (h *holding) notAdmitted(n int64) {
 }
 
 // putBack gives back n tokens of draw d that were taken from the pool and not used: to the pool if
-// no report has been built since and their lease has not ended, otherwise with the next call.
-func (h *holding) putBack(now clock.Instant, n int64, d draw) {
-	if n > 0 && now < h.Deadline() && h.Pool.put(n, d.interval) {
+// no report has been built since and their lease has not ended, otherwise with the next call. An
+// older draw tells where the numbers of the intervals have begun anew since.
+func (h *holding) putBack(now clock.Instant, n int64, d Draw) {
+	if n > 0 && now < h.Deadline() && d.running >= h.reported && h.Pool.put(n, d.interval) {
 		h.base += n
 		h.notAdmitted(n)
 		return
@@ -203,11 +209,11 @@ func (h *holding) putBack(now clock.Instant, n int64, d draw) {
 // sendBack gives back, with the next call, n tokens that were drawn for a request which was not
 // admitted, the oldest of them by d. Those of an earlier epoch are burnt, because the bucket has
 // been set anew since or is another one.
-func (h *holding) sendBack(n int64, d draw) {
+func (h *holding) sendBack(n int64, d Draw) {
 	if n <= 0 {
 		return
 	}
-	if d.epoch == 0 || d.epoch != h.heard.epoch || h.unused+n > WaitingMax {
+	if d.epoch == 0 || d.epoch != h.heard.epoch || d.running <= h.disowned || n > WaitingMax-h.unused {
 		h.burnTaken(n)
 		return
 	}
@@ -234,13 +240,23 @@ func (h *holding) Refund(n int64) {
 	h.refund += n
 }
 
-// rename burns the holding and goes on under another id: the answer to ErrStale (5.12).
+// Charge has the bucket take n tokens more than this process was granted, now or when it has them:
+// a request was admitted for fewer than it has then used. A Client that is closed before the next
+// call has been answered forgets them.
+func (h *holding) Charge(n int64) {
+	h.charge = min(h.charge+min(n, WaitingMax), WaitingMax) // more than any bucket can owe
+}
+
+// rename burns the holding and goes on under another id: the answer to ErrStale (5.12). What was
+// drawn so far is the other process's to give back.
 func (h *holding) rename(id string) {
 	h.giveUp()
 	h.burn()
 	h.id = id
 	h.burnUnused()
+	h.disowned = max(h.disowned, h.heard.running)
 	h.heard.lineage = lineage{}
+	h.publish()
 	h.Pool.deadline.Store(0) // the new id is not known yet: no refund may travel with its first call
 }
 
