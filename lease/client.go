@@ -17,8 +17,8 @@ import (
 // to Enqueue. Tick says when a call is due and Build makes it. Its reply goes to Accept and then to
 // Serve, its failure to Fail. The package comment shows this loop.
 //
-// Pool's takes, Pool.Drawn, Low, ShutUntil and Capacity are for any number of goroutines. Everything else is
-// serialised by a lock of the user's.
+// Pool's takes, Pool.Drawn, Low, ShutUntil and Capacity are for any number of goroutines.
+// Everything else is serialised by a lock of the user's.
 //
 // The zero value is not usable; see Start.
 type Client struct {

@@ -67,16 +67,16 @@ func (p *Pool) Missed() int64 {
 // interval is the present report interval.
 func (p *Pool) interval() interval { return interval(p.word.Load() >> countBits) }
 
-// Drawn is the draw of tokens that are taken after it was called: whoever may want to give them back
-// calls it first. All that it says may be older than the take, and is worth less then. For any
+// Drawn is the draw of tokens that are taken after it was called: whoever may want to give them
+// back calls it first. All that it says may be older than the take, and is worth less then. For any
 // number of goroutines; it costs three loads.
 func (p *Pool) Drawn() Draw {
 	epoch := p.epoch.Load() // first; see setDrawn
 	return Draw{epoch: epoch, running: p.running.Load(), interval: p.interval()}
 }
 
-// setDrawn sets what Drawn says of the bucket. No reader sees the running time of one epoch with the
-// number of the next: the time might be later there.
+// setDrawn sets what Drawn says of the bucket. No reader sees the running time of one epoch with
+// the number of the next: the time might be later there.
 func (p *Pool) setDrawn(epoch, running int64) {
 	if p.epoch.Load() != epoch {
 		p.epoch.Store(0)
