@@ -33,6 +33,10 @@ type Config struct {
 	Version     int64
 	Policy      lease.Policy  // tunes leasing
 	CallTimeout time.Duration // the longest that a method without a context waits; 0 means 100 ms
+	// Priorities are what Key.Class leaves in the bucket for the classes before it: class p is granted
+	// tokens only while the level is above the share Priorities[p-1] of every burst, so that what
+	// matters goes on when the bucket runs low. Rising, 0 to below 1.
+	Priorities []float64
 	// KeysMax bounds the table of keys; at the bound the longest idle ones leave. 0 means
 	// 1,048,576. A key longer than 1 KiB (lease.KeyMax) is kept as its SHA-256.
 	KeysMax    int
@@ -57,6 +61,7 @@ func (c Config) Validate() error {
 		bad("Policy: %w", err)
 		policy = Policy{} // the limits are judged all the same
 	}
+	c.checkPriorities(bad)
 	if len(c.Limits) > 0 {
 		timeout := min(max(c.CallTimeout, 0), callTimeoutMax)
 		if err := policy.ConfigFor(c.Limits, 0, timeout).Validate(); err != nil {

@@ -68,15 +68,7 @@ func (e *entry) refund(n int64) bool {
 // report, room is kept. This process sees the reset at once, the others within a TTL. A bucket that
 // does not exist is not created. Errors are those of Peek.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	if e, _ := l.entry(key, false); e != nil {
-		e.beginReset(ctx)
-		defer func() {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.client.EndReset()
-			e.Wake(e.client.HasWaiters())
-		}()
-	}
+	defer l.giveBackAll(ctx, key)()
 	_, err := l.configure(ctx, "reset", key, lease.OpReset)
 	return err
 }
@@ -166,11 +158,13 @@ func (l *Limiter) configure(
 		if own, err := l.proposal(key); err == nil {
 			c.TTL = max(c.TTL, own.TTL)
 		}
-		if e, _ := l.entry(key, false); e != nil {
-			e.mu.Lock()
-			c.TTL = max(c.TTL, e.client.TTL())
-			e.mu.Unlock()
-		}
+		l.eachClass(func(l *Limiter) {
+			if e, _ := l.entry(key, false); e != nil {
+				e.mu.Lock()
+				c.TTL = max(c.TTL, e.client.TTL())
+				e.mu.Unlock()
+			}
+		})
 	}
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -197,13 +191,35 @@ func (l *Limiter) configure(
 
 // follow has this process follow at once what it has changed itself.
 func (l *Limiter) follow(key string, st lease.State) {
-	if e := l.keys.inUse(key); e != nil {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if !e.client.Closed() {
-			e.client.BucketChanged(st.Config.Capacity())
-			e.heardAt = 0
-			e.Wake(true)
+	l.eachClass(func(l *Limiter) {
+		if e := l.keys.inUse(key); e != nil {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if !e.client.Closed() {
+				e.client.BucketChanged(st.Config.Capacity())
+				e.heardAt = 0
+				e.Wake(true)
+			}
+		}
+	})
+}
+
+// giveBackAll gives back what this process holds of key, and takes nothing more until end is
+// called.
+func (l *Limiter) giveBackAll(ctx context.Context, key string) (end func()) {
+	var all []*entry
+	l.eachClass(func(l *Limiter) {
+		if e, _ := l.entry(key, false); e != nil {
+			all = append(all, e)
+			e.beginReset(ctx)
+		}
+	})
+	return func() {
+		for _, e := range all {
+			e.mu.Lock()
+			e.client.EndReset()
+			e.Wake(e.client.HasWaiters())
+			e.mu.Unlock()
 		}
 	}
 }

@@ -28,10 +28,12 @@ type Limiter struct {
 	keys     table
 	seq      atomic.Int64
 	nodes    nodes
-	counters counters
-	herald   herald
+	counters *counters // of all classes
+	herald   *herald
+	watched  bool // a denial has consequences: see denied
 
-	watched bool // a denial has consequences: see denied
+	base    *Limiter // of which this is a class, or itself
+	classes classes  // of base
 
 	scheduler scheduler
 	ctx       context.Context // ends with Close
@@ -63,25 +65,33 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	cfg.Limits = slices.Clone(cfg.Limits)
+	cfg.Limits, cfg.Priorities = slices.Clone(cfg.Limits), slices.Clone(cfg.Priorities)
 	l := &Limiter{
 		store:    store,
 		cfg:      cfg,
-		instance: randomText(),
 		defaults: cfg.Policy.ConfigFor(cfg.Limits, cfg.Version, cfg.CallTimeout),
+		counters: new(counters),
+		herald:   new(herald),
+		watched:  cfg.Events.Denied != nil || cfg.Policy.Shadow,
 	}
-	l.watched = cfg.Events.Denied != nil || cfg.Policy.Shadow
-	if cfg.InstanceID != "" {
-		l.instance = cfg.InstanceID + "-" + l.instance
+	l.base, l.classes.made = l, make([]atomic.Pointer[Limiter], len(cfg.Priorities))
+	l.warn(cfg.Limits)
+	l.start()
+	return l, nil
+}
+
+// start makes l, whose settings are there, go.
+func (l *Limiter) start() {
+	l.instance = randomText()
+	if l.cfg.InstanceID != "" {
+		l.instance = l.cfg.InstanceID + "-" + l.instance
 	}
 	l.id.Store(&l.instance)
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.keys.init()
 	l.scheduler.init(l)
 	l.leaving.Add(1)
-	l.warn(cfg.Limits)
 	go l.scheduler.run()
-	return l, nil
 }
 
 // randomText is 64 random bits. They are the kernel's, which differ between copies of a machine.
@@ -109,6 +119,9 @@ func (l *Limiter) Close() error {
 	if l.state.Swap(stateClosed) == stateClosed {
 		return nil
 	}
+	for _, c := range l.siblings() {
+		c.Close()
+	}
 	// Before calls are cancelled, whose failures would be answered by Policy.Fallback.
 	l.keys.each((*entry).close)
 	l.cancel()
@@ -126,20 +139,26 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	} else if l.state.Load() == stateClosed {
 		return nil
 	}
+	siblings := l.siblings()
+	errs := make([]error, len(siblings)+1)
+	var classes sync.WaitGroup
+	for i, c := range siblings {
+		classes.Go(func() { errs[i] = c.Shutdown(ctx) })
+	}
 	ended := make(chan struct{})
 	go func() { // ends with Close at the latest
 		l.leaving.Wait()
 		close(ended)
 	}()
-	var err error
 	select {
 	case <-ended:
 		if n := l.notGivenBack.Load(); n > 0 {
-			err = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, their tokens expire",
+			errs[len(siblings)] = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, their tokens expire",
 				ErrUnavailable, n)
 		}
 	case <-ctx.Done():
-		err = endedBy(ctx, "shutdown")
+		errs[len(siblings)] = endedBy(ctx, "shutdown")
 	}
-	return errors.Join(err, l.Close())
+	classes.Wait()
+	return errors.Join(append(errs, l.Close())...)
 }

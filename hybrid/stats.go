@@ -85,15 +85,19 @@ func (c *counters) retire(e *entry) {
 // Stats sums up all keys, also those that have left, each once: no count is ever lower than it was
 // before. It looks at every key in use, so call it once a second and not once a request.
 func (l *Limiter) Stats() Stats {
-	c := &l.counters
+	c := l.counters
 	c.one.Lock()
 	defer c.one.Unlock()
 	c.mu.Lock()
 	c.sum = c.retired
 	c.number++
 	c.mu.Unlock()
-	st := Stats{Keys: int(l.keys.size.Load()), RTT: l.nodes.worst()}
-	l.keys.each(func(e *entry) { c.look(e, &st) })
+	var st Stats
+	l.eachClass(func(l *Limiter) {
+		st.Keys += int(l.keys.size.Load())
+		st.RTT = max(st.RTT, l.nodes.worst())
+		l.keys.each(func(e *entry) { c.look(e, &st) })
+	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st.Leased, st.Returned, st.Burnt = c.sum.Granted, c.sum.Returned, c.sum.Burnt
