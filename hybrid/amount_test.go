@@ -142,6 +142,7 @@ func TestPeerZeroCostsNothingAndCreatesNothing(t *testing.T) {
 	everywhere(t, func(t *world) {
 		l := t.process(hourly)
 		nothing := func(key string, want hybrid.Result) {
+			want.Key = key
 			t.Helper()
 			_, calls := t.during(func() {
 				for _, take := range []func() (hybrid.Result, error){

@@ -18,7 +18,7 @@ func TestTakeAndPeekSayWhy(t *testing.T) {
 		limit := hybrid.PerHour(36).WithBurst(10)
 		l := t.process(limit, hybrid.PerHour(3600).WithBurst(100))
 		answers := func(want hybrid.Result) func(hybrid.Result, error) {
-			want.Limit, want.Source = limit, hybrid.SourceStore
+			want.Key, want.Limit, want.Source = "k", limit, hybrid.SourceStore
 			return func(r hybrid.Result, err error) {
 				t.Helper()
 				check(t, err == nil && r == want, "%+v, %v, want %+v", r, err, want)

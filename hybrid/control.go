@@ -23,7 +23,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 		held = e.client.Pool.Held()
 	}
 	ok := held+slices.Min(st.Levels[:len(st.Config.Limits)]) > 0
-	return resultOf(ok, SourceStore, st.Outlook(1, held, ok)), nil
+	return resultOf(key, ok, SourceStore, st.Outlook(1, held, ok)), nil
 }
 
 // Peek reports without taking anything; see Limiter.Peek.

@@ -28,16 +28,23 @@ type decision struct {
 	source   Source
 	err      error
 	entry    *entry
+	hold     hold          // what an admitted request holds of the entry's
 	wait     time.Duration // after a denial: to ask again earlier is in vain
 }
 
-// decide is what every verb comes to when the pool did not serve it. It counts what no entry does.
+// decide is what every verb comes to when the pool did not serve it.
 func (l *Limiter) decide(r request) decision {
 	r.patience = l.patience(r.patience)
 	d := l.answer(r)
-	if d.ok {
-		return d
+	if !d.ok {
+		d = l.refuse(r, d)
 	}
+	return d
+}
+
+// refuse counts what no entry does of the denial d, and tells who listens. With Policy.Shadow the
+// request may be admitted all the same.
+func (l *Limiter) refuse(r request, d decision) decision {
 	overruled := l.overrules(d.err)
 	switch {
 	case d.entry == nil && errors.Is(d.err, ErrUnavailable):
@@ -84,8 +91,8 @@ func (l *Limiter) answer(r request) decision {
 			if r.key != nil {
 				r.key.e.Store(e)
 			}
-			if e.take(r.n) {
-				return decision{ok: true, entry: e}
+			if h, ok := e.takeHold(r.n); ok {
+				return decision{ok: true, entry: e, hold: h}
 			}
 		}
 		d, gone := e.decide(r)
@@ -132,7 +139,7 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	default:
 		e.countFallback(told, r.n)
 	}
-	d = decision{ok: told.OK(), source: told.Source}
+	d = decision{ok: told.OK(), source: told.Source, hold: e.holdOf(r.n, told)}
 	if !d.ok {
 		at := e.Now()
 		d.wait = e.client.RetryAt(at, r.n, d.source).Sub(at)

@@ -155,10 +155,11 @@ func (k *Key) WaitN(ctx context.Context, n int64) error {
 // 8.11): a process denies until it asks again, although the bucket, and so Peek, may have tokens
 // again.
 type Result struct {
-	OK        bool  // the request is admitted
-	Shadowed  bool  // only because of Policy.Shadow; the other fields are those of the denial
-	Limit     Limit // the one with the least left of its burst, or, for a denial, the longest wait
-	Remaining int64 // what this process holds plus what the bucket had at the last reply, at most Burst
+	OK        bool   // the request is admitted
+	Shadowed  bool   // only because of Policy.Shadow; the other fields are those of the denial
+	Key       string // the key; of several that are joined, the one that binds (see Joined.Take)
+	Limit     Limit  // the one with the least left of its burst, or, for a denial, the longest wait
+	Remaining int64  // what this process holds plus what the bucket had at the last reply, at most Burst
 	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a
 	// denial. Without the store it is when the local share has them, or else a CallTimeout.
 	RetryAfter time.Duration
@@ -167,8 +168,8 @@ type Result struct {
 }
 
 // resultOf is a decision with what the process can tell about the key.
-func resultOf(ok bool, source Source, o lease.Outlook) Result {
-	r := Result{OK: ok, Limit: o.Limit, Remaining: o.Remaining, ResetAfter: o.ResetAfter, Source: source}
+func resultOf(key string, ok bool, source Source, o lease.Outlook) Result {
+	r := Result{OK: ok, Key: key, Limit: o.Limit, Remaining: o.Remaining, ResetAfter: o.ResetAfter, Source: source}
 	if !ok {
 		r.RetryAfter = o.RetryAfter
 	}
@@ -193,23 +194,30 @@ func (l *Limiter) take(r request) (Result, error) {
 	if r.ctx.Err() != nil {
 		return Result{}, endedBy(r.ctx, r.verb)
 	}
-	d := decision{ok: true, entry: r.tried}
-	if !r.tried.take(r.n) {
+	d := decision{ok: true}
+	if d.hold, d.ok = r.tried.takeHold(r.n); d.ok {
+		d.entry = r.tried
+	} else {
 		d = l.decide(r)
 	}
+	return d.result(r.name, r.n), d.err
+}
+
+// result is what Take says of a request for n tokens that d answers.
+func (d *decision) result(key string, n int64) Result {
 	if d.err != nil || d.entry == nil {
-		return Result{OK: d.ok, Shadowed: d.shadowed, Source: d.source}, d.err
+		return Result{OK: d.ok, Shadowed: d.shadowed, Key: key, Source: d.source}
 	}
 	admitted := d.ok && !d.shadowed
-	result := resultOf(admitted, d.source, d.entry.outlook(r.n, admitted))
-	result.OK, result.Shadowed = d.ok, d.shadowed
+	r := resultOf(key, admitted, d.source, d.entry.outlook(n, admitted))
+	r.OK, r.Shadowed = d.ok, d.shadowed
 	if !admitted {
 		if d.source == SourceFallback {
-			result.RetryAfter = 0 // what was last heard of the bucket decides nothing now
+			r.RetryAfter = 0 // what was last heard of the bucket decides nothing now
 		}
-		result.RetryAfter = max(result.RetryAfter, d.wait, 1)
+		r.RetryAfter = max(r.RetryAfter, d.wait, 1)
 	}
-	return result, nil
+	return r
 }
 
 // outlook is what e can tell about a request for n tokens, without the lock once there has been a

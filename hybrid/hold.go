@@ -1,0 +1,74 @@
+package hybrid
+
+import (
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// hold is tokens of one key with which a request was admitted, and what it takes to give them back.
+// The zero value holds none: so does a request that was admitted without the bucket's tokens.
+type hold struct {
+	entry  *entry
+	n      int64
+	pooled int64 // of n: taken from the entry's pool, where they may go back to
+	draw   lease.Draw
+}
+
+// takeHold takes n tokens from the pool, as take does.
+func (e *entry) takeHold(n int64) (hold, bool) {
+	if e == nil || n <= 0 {
+		return hold{}, false
+	}
+	draw := e.client.Pool.Drawn() // before the take: a later draw would be worth more than the tokens are
+	return hold{e, n, n, draw}, e.take(n)
+}
+
+// holdOf is what a request for n tokens holds that e's client has admitted by d.
+func (e *entry) holdOf(n int64, d lease.Decision) hold {
+	if d.Source == SourceFallback || !d.OK() {
+		return hold{}
+	}
+	return hold{e, n, d.Pooled, d.Draw}
+}
+
+// giveBack gives the tokens back as if nobody had asked for them. name is the key's, as the user
+// gave it. They go to the pool they came from or travel with the key's next call, also where the
+// key has gone to rest or been in use again since. They are burnt where the Limiter has closed or
+// the key has left its table, which Stats then says.
+func (h *hold) giveBack(name string) {
+	if h.n == 0 {
+		return
+	}
+	l, pooled := h.entry.l, h.pooled
+	for e := h.entry; e != nil; e, _ = l.entry(name, false) {
+		if e.giveBack(h.n, pooled, h.draw) {
+			return
+		}
+		pooled = 0 // another entry has another pool
+		if l.state.Load() != stateOpen {
+			break
+		}
+	}
+	l.counters.burn(h.entry, h.n)
+}
+
+// giveBack is false for an entry that has ended.
+func (e *entry) giveBack(n, pooled int64, d lease.Draw) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.client.GiveBack(e.Now(), n, pooled, d) {
+		return false
+	}
+	e.Wake(false)
+	return true
+}
+
+// burn counts n tokens as lost that e had counted as admitted before it ended.
+func (c *counters) burn(e *entry, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lost := tally{Account: lease.Account{Admitted: -n, Burnt: n}}
+	c.retired.add(lost)
+	if e.counted != c.number { // a Stats that has seen e itself tells what was before
+		c.sum.add(lost)
+	}
+}
