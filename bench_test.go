@@ -9,6 +9,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -43,6 +44,7 @@ func newLimiter(tb testing.TB, store lease.Store, cfg hybrid.Config) *hybrid.Lim
 	if store == nil {
 		store = lease.NewMemoryStore(nil)
 	}
+	cfg.Logger = slog.New(slog.DiscardHandler) // or its lines stand between the figures
 	l, err := hybrid.New(store, cfg)
 	testkit.NoErr(tb, err)
 	tb.Cleanup(func() { l.Close() })

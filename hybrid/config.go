@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
@@ -21,6 +22,13 @@ const callTimeoutMax = time.Minute
 // Config says what a Limiter limits and how. Limits or LimitsFor is required; every other zero
 // field means a good default.
 type Config struct {
+	// Name tells this Limiter's keys from those of others on the same Store, as it is part of the
+	// stored key: user 17 of "login" and user 17 of "api" have a bucket each. It is in the log and in
+	// Stats. Up to 64 of A-Z, a-z, 0-9, '_', '.' and '-'. A service with one Limiter needs none.
+	//
+	// Limiters of one Store with the same Name and Version share their buckets, so New refuses one
+	// whose Limits, Overcommit, Target or StartEmpty differ from those of another that is open.
+	Name string
 	// Limits apply to every key; all of them must have room, and one call leases from all. At most
 	// 4.
 	Limits []Limit
@@ -40,10 +48,12 @@ type Config struct {
 	// KeysMax bounds the table of keys; at the bound the longest idle ones leave. 0 means
 	// 1,048,576. A key longer than 1 KiB (lease.KeyMax) is kept as its SHA-256.
 	KeysMax    int
-	Clock      clock.Clock  // for tests; nil means the system's
-	InstanceID string       // a label for this process in the store; random bits are appended
-	Logger     *slog.Logger // gets what an operator should know; it may not use the Limiter; nil discards
-	Events     Events       // called as things happen
+	Clock      clock.Clock // for tests; nil means the system's
+	InstanceID string      // a label for this process in the store; random bits are appended
+	// Logger gets what an operator should know. It may not use the Limiter. nil means
+	// slog.Default(); slog.New(slog.DiscardHandler) discards.
+	Logger *slog.Logger
+	Events Events // called as things happen
 }
 
 // Validate reports every violation at once, each with its value and its bound, wrapping
@@ -52,6 +62,9 @@ func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidConfig}, args...)...))
+	}
+	if !isName(c.Name) {
+		bad("Name is %q, must be at most %d of A-Z, a-z, 0-9, '_', '.' and '-'", c.Name, nameMax)
 	}
 	if len(c.Limits) == 0 && c.LimitsFor == nil {
 		bad("Limits is empty and LimitsFor is nil, one must be set")
@@ -77,6 +90,9 @@ func (c Config) Validate() error {
 	if c.KeysMax < 0 {
 		bad("KeysMax is %d, must be at least 0", c.KeysMax)
 	}
+	if c.Clock != nil && isNil(c.Clock) {
+		bad("Clock is a nil %T", c.Clock)
+	}
 	return errors.Join(errs...)
 }
 
@@ -84,8 +100,19 @@ func (c Config) withDefaults() Config {
 	c.CallTimeout = cmp.Or(c.CallTimeout, lease.DefaultCallTimeout)
 	c.KeysMax = cmp.Or(c.KeysMax, keysMaxDefault)
 	c.Clock = cmp.Or(c.Clock, clock.System())
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
+}
+
+// isNil reports whether v is nil, or an interface around a nil pointer or the like, whose methods
+// would crash the program later and elsewhere.
+func isNil(v any) bool {
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Chan, reflect.Func, reflect.Map, reflect.Pointer, reflect.Slice:
+		return r.IsNil()
+	}
+	return false
 }
 
 // The names of package lease that most programs need, so that they import this package alone.

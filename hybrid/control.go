@@ -170,7 +170,7 @@ func (l *Limiter) configure(
 	defer cancel(nil)
 	defer l.cfg.Clock.AfterFunc(lateFactor*l.cfg.CallTimeout, func() { cancel(errOverdue) }).Stop()
 	defer context.AfterFunc(l.ctx, func() { cancel(ErrClosed) })()
-	st, err := l.store.Configure(bounded, key, op, c)
+	st, err := l.store.Configure(bounded, l.storedKey(lease.ShortKey(key)), op, c)
 	switch {
 	case err == nil:
 		if st.Changed {
@@ -267,7 +267,7 @@ func (l *Limiter) askCapacity(e *entry, r request) bool {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	defer l.cfg.Clock.AfterFunc(l.cfg.CallTimeout, cancel).Stop()
-	st, err := l.configure(ctx, "limits", e.slot.name, lease.OpInspect)
+	st, err := l.configure(ctx, "limits", r.name, lease.OpInspect)
 	if err != nil || !st.Exists {
 		return false
 	}

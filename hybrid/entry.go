@@ -181,7 +181,7 @@ func (e *entry) build(now clock.Instant) *lease.Call {
 	n := e.node.Load()
 	r := e.client.Build(now, e.l.nextSeq(), n.rtt())
 	// A Call of its own for each: the store may still be filling that of an overdue one.
-	e.flight = &lease.Call{Key: e.slot.name, Request: *r, Node: int(n.number), Owner: e}
+	e.flight = &lease.Call{Key: e.l.storedKey(e.slot.name), Request: *r, Node: int(n.number), Owner: e}
 	return e.flight
 }
 

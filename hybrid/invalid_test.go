@@ -1,12 +1,14 @@
 package hybrid_test
 
 import (
+	"context"
 	"errors"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/redisbucket"
@@ -102,11 +104,36 @@ func TestNewNamesEveryViolation(t *testing.T) {
 	refused(good, bad, hybrid.ErrInvalidConfig, "KeysMax is -7", "Version is -8", "CallTimeout is -9ns")
 	refused(good, by(hybrid.Policy{MinBatch: -10}, perSecond(1, 0)), lease.ErrInvalidPolicy, "MinBatch is -10")
 	refused(good, hybrid.Config{}, hybrid.ErrInvalidConfig, "")
+	refused(good, hybrid.Config{Clock: (*clock.Manual)(nil)}, hybrid.ErrInvalidConfig, "Clock is a nil *clock.Manual")
 	refused(good, of(make([]hybrid.Limit, 5)...), hybrid.ErrInvalidConfig, "")
-	for _, store := range []lease.Store{nil, (*redisbucket.Store)(nil), (*lease.MemoryStore)(nil)} {
+	for _, store := range []lease.Store{
+		nil, (*redisbucket.Store)(nil), (*lease.MemoryStore)(nil), storeFunc(nil), storeMap(nil),
+	} {
 		refused(store, bad, hybrid.ErrInvalidConfig, append(append(ofLimits, ofPolicy...), "store is nil")...)
 		refused(store, of(perSecond(1, 0)), hybrid.ErrInvalidConfig, "store is nil")
 	}
+}
+
+// storeFunc and storeMap are Stores whose nil is not that of a pointer.
+type (
+	storeFunc func(key string) lease.Store
+	storeMap  map[string]lease.Store
+)
+
+func (f storeFunc) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	f(calls[0].Key).Exchange(ctx, calls, done)
+}
+
+func (f storeFunc) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
+	return f(key).Configure(ctx, key, op, c)
+}
+
+func (m storeMap) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	m[calls[0].Key].Exchange(ctx, calls, done)
+}
+
+func (m storeMap) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
+	return m[key].Configure(ctx, key, op, c)
 }
 
 // What cannot be asked is answered with an error by Take and WaitN, with false by the others, and

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,8 +18,9 @@ import (
 // through the Store. It has one goroutine, plus one for each batch of calls under way. It may be
 // shared between goroutines. Use New; the zero value does not work.
 type Limiter struct {
-	store lease.Store
-	cfg   Config
+	store    lease.Store
+	cfg      Config
+	identity identity
 
 	instance string                 // the label and random bits
 	id       atomic.Pointer[string] // of new entries: instance, or another after a clone was met
@@ -55,10 +55,11 @@ const (
 )
 
 // New returns a Limiter that leases from store. It does no I/O, so it works while the store is
-// down. Errors wrap ErrInvalidConfig and name every violation. Close it when done.
+// down. Errors wrap ErrInvalidConfig and name every violation. Close it when done: until then no
+// other with its Name may contradict it (see Config.Name).
 func New(store lease.Store, cfg Config) (*Limiter, error) {
 	err := cfg.Validate()
-	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if isNil(store) {
 		err = errors.Join(fmt.Errorf("%w: store is nil", ErrInvalidConfig), err)
 	}
 	if err != nil {
@@ -69,10 +70,14 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	l := &Limiter{
 		store:    store,
 		cfg:      cfg,
+		identity: identity{store, cfg.Name, cfg.Version},
 		defaults: cfg.Policy.ConfigFor(cfg.Limits, cfg.Version, cfg.CallTimeout),
 		counters: new(counters),
 		herald:   new(herald),
 		watched:  cfg.Events.Denied != nil || cfg.Policy.Shadow,
+	}
+	if err := l.register(); err != nil {
+		return nil, err
 	}
 	l.base, l.classes.made = l, make([]atomic.Pointer[Limiter], len(cfg.Priorities))
 	l.warn(cfg.Limits)
@@ -119,6 +124,7 @@ func (l *Limiter) Close() error {
 	if l.state.Swap(stateClosed) == stateClosed {
 		return nil
 	}
+	l.unregister()
 	for _, c := range l.siblings() {
 		c.Close()
 	}

@@ -1,8 +1,10 @@
 package hybrid
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strconv"
 	"sync"
@@ -11,6 +13,15 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
+
+// logger is where l logs: also where the default logger was set after New.
+func (l *Limiter) logger() *slog.Logger {
+	logger := cmp.Or(l.cfg.Logger, slog.Default())
+	if l.cfg.Name != "" {
+		logger = logger.With("limiter", l.cfg.Name)
+	}
+	return logger
+}
 
 // quietFor is how long the log does not repeat itself.
 const quietFor = 10 * time.Second
@@ -53,7 +64,7 @@ func (o *outage) tell(l *Limiter) {
 		l.cfg.Clock.AfterFunc(quiet, func() { o.tell(l) })
 	default:
 		o.told, o.toldAt = true, now
-		l.cfg.Logger.Warn("hybrid: lease calls fail", "keys", o.keys, "key", brief(o.key), "error", o.err)
+		l.logger().Warn("hybrid: lease calls fail", "keys", o.keys, "key", brief(o.key), "error", o.err)
 	}
 }
 
@@ -62,7 +73,7 @@ func (o *outage) end(l *Limiter, now clock.Instant, succeeded bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.keys--; o.keys == 0 && o.told && succeeded {
-		l.cfg.Logger.Info("hybrid: lease calls succeed again", "keys", o.most, "after", now.Sub(o.since))
+		l.logger().Info("hybrid: lease calls succeed again", "keys", o.most, "after", now.Sub(o.since))
 	}
 }
 
@@ -107,7 +118,7 @@ func (n *notice) warn(e *entry, now clock.Instant, text string, args ...any) {
 	defer n.mu.Unlock()
 	n.keys++
 	if n.at == 0 || now >= n.at.Add(quietFor) {
-		e.l.cfg.Logger.Warn(text, append([]any{"keys", n.keys, "key", brief(e.slot.name)}, args...)...)
+		e.l.logger().Warn(text, append([]any{"keys", n.keys, "key", brief(e.slot.name)}, args...)...)
 		n.keys, n.at = 0, now
 	}
 }
@@ -128,7 +139,7 @@ func (l *Limiter) warn(limits []Limit) {
 	asked, target := l.cfg.Policy.TargetFor(nil), l.cfg.Policy.TargetFor(limits)
 	if target < asked {
 		l.warned.Do(func() {
-			l.cfg.Logger.Info("hybrid: Target reduced to what uses a quarter of the burst at the full rate, "+
+			l.logger().Info("hybrid: Target reduced to what uses a quarter of the burst at the full rate, "+
 				"as a longer lease would lock the burst away", "target", target, "asked", asked, "limits", limits)
 		})
 	}
@@ -140,7 +151,7 @@ func (l *Limiter) warnSlow(limits []Limit, rtt time.Duration) {
 		need := int64(math.Ceil(4 * limit.Rate() * rtt.Seconds()))
 		if limit.Capacity()+l.cfg.Policy.Overcommit < need {
 			l.warnedSlow.Do(func() {
-				l.cfg.Logger.Warn("hybrid: Burst+Overcommit is below 4*Rate*round trip, "+
+				l.logger().Warn("hybrid: Burst+Overcommit is below 4*Rate*round trip, "+
 					"so every request waits for a call; a larger Overcommit cures it",
 					"limit", limit, "rtt_p99", rtt, "overcommit", need-limit.Capacity())
 			})

@@ -3,6 +3,7 @@ package hybrid_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -41,6 +42,7 @@ func newStress(t *world, seed uint64) *stress {
 		Fallback: hybrid.Fallback(s.rnd.IntN(3)), StrictExpiry: s.rnd.IntN(2) == 0, MinBatch: s.rnd.Int64N(8),
 		ColdStart: hybrid.ColdStart(s.rnd.IntN(2)),
 	}, s.limits[s.rnd.IntN(4)])
+	s.cfg.Logger = slog.New(slog.DiscardHandler)
 	if s.rnd.IntN(2) == 0 {
 		s.cfg.Limits = append(s.cfg.Limits, hybrid.PerSecond(50).WithBurst(30))
 		s.cfg.KeysMax = 2 // of three

@@ -1,9 +1,11 @@
 package hybrid_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -65,9 +67,14 @@ func (t *world) start(cfg hybrid.Config) *hybrid.Limiter {
 	return t.startOn(t, cfg)
 }
 
-// startOn is a process on another store.
+// startOn is a process on another store. It has a Store value of its own, as a process has: what
+// one process may not have twice, two may.
 func (t *world) startOn(s lease.Store, cfg hybrid.Config) *hybrid.Limiter {
 	t.Helper()
+	if _, pings := s.(lease.Pinger); !pings {
+		s = &struct{ lease.Store }{s}
+	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	l, err := hybrid.New(s, cfg)
 	must(t, err == nil, "%v", err)
 	t.Cleanup(func() {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -85,6 +86,7 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	cfg := c.Options.config()
+	cfg.Logger = slog.New(slog.DiscardHandler) // the parent reports
 	if c.Options.Shape == ShapeAdversary {
 		cfg.Events.BeforeReport = func(string) { c.drain() }
 	}

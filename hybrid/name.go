@@ -1,0 +1,102 @@
+package hybrid
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// nameMax bounds Config.Name, so that a stored key is not much longer than the key.
+const nameMax = 64
+
+// nameMark begins the stored key of every key of a Limiter with a name; nameEnd ends the name.
+const nameMark, nameEnd = "@", ":"
+
+// isName reports whether name can be a Config.Name. What it may contain keeps nameEnd out of it,
+// and it needs no escape in a log, a metric or a Redis key.
+func isName(name string) bool {
+	foreign := func(r rune) bool {
+		return !('A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("_.-", r))
+	}
+	return len(name) <= nameMax && !strings.ContainsFunc(name, foreign)
+}
+
+// storedKey is the key under which the store has the bucket of the key that the table knows as
+// name. Different names of Limiters and different keys have different ones, for any bytes: a
+// Limiter without a name leaves a key as it is, unless that begins like those of one with a name.
+func (l *Limiter) storedKey(name string) string {
+	if l.cfg.Name == "" && !strings.HasPrefix(name, nameMark) {
+		return name
+	}
+	prefix := nameMark + l.cfg.Name + nameEnd
+	if len(prefix)+len(name) > lease.KeyMax {
+		name = lease.HashKey(name) // or the store would hash all of it, as it hashes a long key without a name
+	}
+	return prefix + name
+}
+
+// identity says which Limiters of this process share their buckets and their configuration's
+// version.
+type identity struct {
+	store   lease.Store
+	name    string
+	version int64
+}
+
+// opened are the open Limiters: what those of one identity propose, and how many they are.
+var opened = struct {
+	sync.Mutex
+	by map[identity]*proposers
+}{by: make(map[identity]*proposers)}
+
+type proposers struct {
+	proposed lease.Config
+	limiters int
+}
+
+// register enters l among the open Limiters. It refuses one that shares its buckets with another
+// and contradicts it: which of the two configurations held would be chance. A store whose values
+// cannot be compared is not known again.
+func (l *Limiter) register() error {
+	if !reflect.ValueOf(l.identity.store).Comparable() {
+		return nil
+	}
+	opened.Lock()
+	defer opened.Unlock()
+	p := opened.by[l.identity]
+	if p == nil {
+		p = &proposers{proposed: l.defaults}
+		opened.by[l.identity] = p
+	}
+	have, want := p.proposed, l.defaults
+	if !slices.Equal(have.Limits, want.Limits) || have.Overcommit != want.Overcommit ||
+		have.Target != want.Target || have.StartEmpty != want.StartEmpty {
+		return fmt.Errorf("%w: another open Limiter of this Store has Name %q and Version %d too, but "+
+			"limits %v, Overcommit %d, Target %v, StartEmpty %t where this one has %v, %d, %v, %t: "+
+			"they would share buckets, so give each a Name of its own",
+			ErrInvalidConfig, l.cfg.Name, l.cfg.Version, have.Limits, have.Overcommit, have.Target, have.StartEmpty,
+			want.Limits, want.Overcommit, want.Target, want.StartEmpty)
+	}
+	p.limiters++
+	return nil
+}
+
+// unregister takes l from the open Limiters; a class of a Limiter was never one.
+func (l *Limiter) unregister() {
+	if !reflect.ValueOf(l.identity.store).Comparable() {
+		return
+	}
+	opened.Lock()
+	defer opened.Unlock()
+	p := opened.by[l.identity]
+	if p == nil {
+		return
+	}
+	if p.limiters--; p.limiters == 0 {
+		delete(opened.by, l.identity)
+	}
+}
