@@ -31,11 +31,12 @@ type Client struct {
 	random      uint64
 	stage       stage
 
-	config   Config        // in force, but with the TTL that this client proposes
-	ttlLeast time.Duration // the TTL to propose on a fast network
-	rtt      time.Duration // 99th percentile, of the key's node
-	proposed int64         // the version that this process was deployed with
-	change   change        // of the bucket, by others than its calls
+	own    Config        // what this process proposes
+	config Config        // in force; where that is not own, with the TTL that it came with
+	rtt    time.Duration // 99th percentile, of the key's node
+	change change        // of the bucket, by others than its calls
+	// Until then another configuration in force is only what this process proposed before.
+	conflictsFrom clock.Instant
 
 	demand      demand
 	seenAtReply int64 // attempts at the last reply
@@ -126,12 +127,28 @@ func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 	c.holding.init(cfg.ID, cfg.Stripes)
 	c.host, c.policy, c.callTimeout, c.decidesAll = host, cfg.Policy, cfg.CallTimeout, cfg.DecidesAll
 	c.random = cfg.Seed
-	c.config, c.proposed = cfg.Proposed, cfg.Proposed.Version.Deploy
-	c.heard.ttl, c.ttlLeast = c.config.TTL, c.config.TTL
+	c.own = cfg.Proposed
+	c.heard.ttl = c.own.TTL
 	c.rtt = time.Millisecond
 	c.demand.at = now
-	c.heard.limits = c.config.Limits
+	c.adopt(c.own)
 	c.KnowCapacity(c.config.Capacity())
+}
+
+// Propose changes what this process proposes. Before the first reply it is in force at once, and
+// otherwise when the bucket says so: that is 2 T after the last call of any process that proposes
+// what is in force now, this one included, under an equal version. p was validated before.
+func (c *Client) Propose(now clock.Instant, p Config) {
+	if p.equal(c.own) && p.TTL == c.own.TTL {
+		return
+	}
+	c.own = p
+	c.conflictsFrom = now.Add(3 * c.TTL()) // a call comes within a T
+	if !c.heard.replied {
+		c.heard.ttl = p.TTL
+		c.adopt(p)
+		c.KnowCapacity(p.Capacity())
+	}
 }
 
 // BeginReset has calls give everything back, so that a reset of the bucket finds it there: until a
@@ -187,9 +204,10 @@ func (c *Client) Capacity() int64 { return c.Pool.capacity.Load() }
 // KnowCapacity says what Capacity is by now.
 func (c *Client) KnowCapacity(n int64) { c.Pool.capacity.Store(n) }
 
-// Conflict reports whether the bucket ever answered with another configuration of the same version:
-// then two processes were deployed with different limits, and which of them holds is chance. Raise
-// the version.
+// Conflict reports whether another configuration is in force, under the same version, than this
+// process proposes. It begins and ends with a reply. Where processes were deployed with different
+// limits, those that are stored hold until 2 T after the last process that proposes them has
+// called; a higher version ends that at once.
 func (c *Client) Conflict() bool { return c.heard.conflict }
 
 // Heard is what the last reply said.

@@ -19,14 +19,13 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 	c.calling = true
 	if rtt > 0 {
 		c.rtt = rtt
-		c.stretch()
 	}
 	if r := c.resend(now); r != nil {
 		return r
 	}
 	c.Expire(now)
 	c.observe(now)
-	a := ask{Config: c.config, Weight: c.policy.weight()}
+	a := ask{Config: c.proposal(), Weight: c.policy.weight()}
 	if !n.closing {
 		a.Want, a.Need, a.Waiting = c.size(c.Pool.Held(), n, need)
 		wanted := n.waiting > 0 || n.refused > 0 || c.low
@@ -46,14 +45,20 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 	return c.openCall(now, seq, a)
 }
 
-// stretch makes the T that the client proposes long enough for the network as it is now (8.4): a
-// client whose leases spend more than a quarter of their time on the way starves.
-func (c *Client) stretch() {
-	ttl := max(c.ttlLeast, 2*c.config.Target)
-	for ttl < 4*c.rtt && ttl <= ttlMax/2 {
-		ttl *= 2
+// proposal is the configuration that a call proposes: what this process was told to, unless a newer
+// one is in force, which survives the loss of the bucket so. One of an equal version is not
+// proposed, or it would be in force for ever (6.9). T is made long enough for the network as it is
+// now (8.4): a client whose leases spend more than a quarter of their time on the way starves.
+func (c *Client) proposal() Config {
+	p := c.own
+	if c.config.Version.after(p.Version) {
+		p = c.config
 	}
-	c.config.TTL = ttl
+	p.TTL = max(p.TTL, 2*c.config.Target)
+	for p.TTL < 4*c.rtt && p.TTL <= ttlMax/2 {
+		p.TTL *= 2
+	}
+	return p
 }
 
 // Accept takes in the reply to the call under way, or a late one to it after Fail; ok is false for
@@ -69,7 +74,7 @@ func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
 	c.observe(now)
 	c.seenAtReply = c.demand.seen
 	c.leased = c.Pool.Held()
-	c.follow(g.Config)
+	c.follow(now, g.Config)
 	c.staleAt = c.fullAt(g)
 	c.deniedUntil = c.delay(now, g)
 	c.reviewAt = now.Add(c.config.Target)
@@ -111,18 +116,19 @@ func (c *Client) Fail(now clock.Instant, err error) {
 	}
 }
 
-// follow adopts the configuration in force, so that it survives the loss of the bucket.
-func (c *Client) follow(in Config) {
+// follow takes in the configuration in force.
+func (c *Client) follow(now clock.Instant, in Config) {
 	c.heard.ttl = in.TTL
-	if in.Version.after(c.config.Version) {
-		c.ttlLeast = max(in.TTL, 2*in.Target)
-	}
 	if !in.equal(c.config) {
-		c.heard.conflict = c.heard.conflict || in.Version == c.config.Version
-		in.TTL = max(c.ttlLeast, 2*in.Target)
-		c.config = in
+		c.adopt(in)
 	}
-	c.heard.limits = c.config.Limits
+	c.heard.conflict = in.Version == c.own.Version && !in.equal(c.own) && now >= c.conflictsFrom
+}
+
+// adopt makes in the configuration in force.
+func (c *Client) adopt(in Config) {
+	c.config = in
+	c.heard.limits = in.Limits
 }
 
 // alone reports whether no other process was active on the bucket at the last reply.

@@ -132,7 +132,7 @@ func (c *Client) fullAt(g *Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
 		room := float64(l.Capacity() + g.Config.Overcommit - g.Levels[k] - g.Ledger)
-		full := time.Duration(min(room/l.Rate(), c.config.TTL.Seconds()) * 1e9)
+		full := time.Duration(min(room/l.Rate(), c.open.Config.TTL.Seconds()) * 1e9)
 		at = min(at, c.firstSent.Add(max(full, c.config.Target/2)))
 	}
 	return at

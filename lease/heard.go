@@ -167,9 +167,8 @@ func (c *Client) Rest() (Memory, bool) {
 		return Memory{}, false
 	}
 	m := c.heard.Memory
-	if c.config.Version.Revision > 0 || c.config.Version.Deploy != c.proposed || m.conflict {
+	if !c.config.equal(c.own) {
 		config := c.config
-		config.TTL = c.ttlLeast
 		m.config = &config
 	}
 	return m, true
@@ -180,10 +179,9 @@ func (c *Client) Recall(m Memory) {
 	c.heard.Memory = m
 	c.publish()
 	if m.config != nil {
-		c.config, c.ttlLeast = *m.config, m.config.TTL
+		c.adopt(*m.config)
 		c.heard.config = nil
 	}
-	c.heard.limits = c.config.Limits
 	for k, l := range c.config.Limits {
 		c.heard.levels[k] = l.Capacity() // it has had a T or more to fill up
 	}
