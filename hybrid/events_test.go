@@ -1,0 +1,191 @@
+package hybrid_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// told is what the events of a Limiter said, in order. Every hook uses the Limiter, as it may.
+type told struct {
+	*network // its lock guards what follows
+	lines    []string
+	lost     map[hybrid.LossReason]int64
+	limiter  atomic.Pointer[hybrid.Limiter]
+}
+
+// listening is a process whose events are kept.
+func (t *world) listening(cfg hybrid.Config) (*hybrid.Limiter, *told) {
+	t.Helper()
+	heard := &told{network: t.network, lost: make(map[hybrid.LossReason]int64)}
+	say := func(key, format string, args ...any) {
+		if l := heard.limiter.Load(); l != nil {
+			l.TryAllow(key)
+			l.Stats()
+		}
+		heard.locked(func() { heard.lines = append(heard.lines, key+": "+fmt.Sprintf(format, args...)) })
+	}
+	cfg.Events = hybrid.Events{
+		Degraded:  func(key string, err error) { say(key, "degraded %t", errors.Is(err, lease.ErrUnavailable)) },
+		Recovered: func(key string, after time.Duration) { say(key, "recovered after %v", after) },
+		Lost: func(key string, n int64, reason hybrid.LossReason) {
+			say(key, "lost %s", reason)
+			heard.locked(func() { heard.lost[reason] += n })
+		},
+		Conflict:      func(key string, stored []hybrid.Limit) { say(key, "conflict %v", stored) },
+		LimitsChanged: func(key string, l []hybrid.Limit) { say(key, "limits %v", l) },
+	}
+	l := t.start(cfg)
+	heard.limiter.Store(l)
+	return l, heard
+}
+
+// says checks what was told since the last time.
+func (h *told) says(t *world, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	var got []string
+	h.locked(func() {
+		got, h.lines = h.lines, nil
+	})
+	check(t, slices.Equal(got, want), "told %q, want %q", got, want)
+}
+
+// An outage of a key is told when it begins, with why, and when it ends, with how long it was; the
+// Limiter may be used from each hook.
+func TestEventsTellAnOutageOfAKey(t *testing.T) {
+	bubble(t, func(t *world) {
+		l, heard := t.listening(of(hybrid.PerSecond(1000)))
+		must(t, l.Allow("k"), "denied")
+		heard.says(t)
+		t.every(away)
+		time.Sleep(ttl)
+		for range 5 {
+			l.TryAllow("k")
+			l.AllowN("k", 1000) // fails, and is probed
+			time.Sleep(ttl)
+		}
+		equal(t, l.Stats().Degraded, 1, "keys degraded")
+		heard.says(t, "k: degraded true")
+		t.every(verdict{})
+		l.Allow("k")
+		time.Sleep(5 * ttl)
+		l.Allow("k")
+		synctest.Wait()
+		heard.locked(func() {
+			must(t, len(heard.lines) == 1, "told %q", heard.lines)
+			var after time.Duration
+			var text string
+			_, err := fmt.Sscanf(heard.lines[0], "k: recovered after %s", &text)
+			noErr(t, err)
+			after, err = time.ParseDuration(text)
+			check(t, err == nil && after >= 4*ttl && after <= 12*ttl, "it recovered after %v", after)
+		})
+		equal(t, l.Stats().Degraded, 0, "keys degraded")
+	})
+}
+
+// Each token that is burnt is told, with why: the bucket has forgotten the lease, or it has ended.
+func TestEventsTellWhatIsLost(t *testing.T) {
+	bubble(t, func(t *world) {
+		l, heard := t.listening(by(hybrid.Policy{MinBatch: 50}, hybrid.PerSecond(1000)))
+		must(t, l.Allow("k"), "denied")
+		held := l.Stats().Held
+		must(t, held > 0, "nothing is held")
+		t.loseAll()
+		time.Sleep(ttl)
+		heard.says(t, "k: lost void")
+		equal(t, heard.lost[hybrid.LossVoid], held, "lost with the bucket")
+		time.Sleep(2 * ttl) // the new bucket refills
+		admits(200, 2*time.Millisecond, func() bool { return l.Allow("k") })
+		held = l.Stats().Held
+		must(t, held > 0, "nothing is held")
+		t.hangs()
+		time.Sleep(2 * ttl)
+		check(t, heard.lost[hybrid.LossExpired] == held, "lost %v, want %d by the end of the lease", heard.lost, held)
+		st := l.Stats()
+		check(t, st.Burnt == heard.lost[hybrid.LossExpired]+heard.lost[hybrid.LossVoid], "told %v of %+v", heard.lost, st)
+	})
+}
+
+// Limits that are not those by which the process went are told: that another process is deployed
+// with others under the same version, and that they were set, here or elsewhere.
+func TestEventsTellOtherLimits(t *testing.T) {
+	bubble(t, func(t *world) {
+		other := t.process(hybrid.PerSecond(500))
+		must(t, other.Allow("k"), "denied")
+		l, heard := t.listening(of(hybrid.PerSecond(1000)))
+		must(t, l.Allow("k"), "denied")
+		stored := fmt.Sprint(limits(hybrid.PerSecond(500)))
+		heard.says(t, "k: limits "+stored, "k: conflict "+stored)
+		noErr(t, other.SetLimits(t.Context(), "k", hybrid.PerSecond(200)))
+		admits(4, ttl/4, func() bool { return l.Allow("k") })
+		heard.says(t, "k: limits "+fmt.Sprint(limits(hybrid.PerSecond(200))))
+		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerMinute(300)))
+		synctest.Wait()
+		l.Allow("k")
+		heard.says(t, "k: limits "+fmt.Sprint(limits(hybrid.PerMinute(300))))
+		time.Sleep(2 * time.Second) // the key goes to rest, and comes back with what it knew
+		must(t, l.Stats().InUse == 0 && l.Stats().Keys == 1, "%+v", l.Stats())
+		l.Allow("k")
+		heard.says(t)
+	})
+}
+
+// readings counts how often a clock is read.
+type readings struct {
+	clock.Clock
+	n atomic.Int64
+}
+
+func (r *readings) Now() clock.Instant {
+	r.n.Add(1)
+	return r.Clock.Now()
+}
+
+// Each denial is told on the goroutine of the request, by whatever verb it comes. That costs the
+// call of the hook: a denial by Allow reads no clock, takes no lock and allocates nothing, as
+// without it.
+func TestDeniedIsToldAndDoesNotSlowDenials(t *testing.T) {
+	bubble(t, func(t *world) {
+		var times, tokens int64
+		clock := &readings{Clock: clock.System()}
+		cfg := of(hourly)
+		cfg.Clock = clock
+		cfg.Events.Denied = func(key string, n int64) {
+			if key == "k" {
+				times++
+			}
+			tokens += n
+		}
+		l := t.drained(cfg)
+		k := l.Key("k")
+		k.Allow()
+		synctest.Wait()
+		before := clock.n.Load()
+		times, tokens = 0, 0
+		const often = 1000
+		for range often {
+			check(t, !k.Allow() && !l.Allow("k"), "admitted")
+		}
+		check(t, times == 2*often && tokens == 2*often, "told %d times of %d tokens", times, tokens)
+		equal(t, clock.n.Load()-before, 0, "times the clock was read")
+		equal(t, testing.AllocsPerRun(often, func() { k.Allow() }), 0, "allocations")
+		denied := l.Stats().Denied
+		times, tokens = 0, 0
+		_, err := l.Take(t.Context(), "k", 1)
+		noErr(t, err)
+		_, err = k.Take(t.Context(), 2)
+		noErr(t, err)
+		check(t, !l.TryAllow("k") && !k.TryAllow() && !l.AllowN("k", 3) && !k.AllowN(3), "admitted")
+		check(t, times == 6 && tokens == 11 && l.Stats().Denied == denied+11, "told %d times of %d tokens", times, tokens)
+	})
+}
