@@ -124,7 +124,9 @@ func (l *Limiter) Close() error {
 	if l.state.Swap(stateClosed) == stateClosed {
 		return nil
 	}
-	l.unregister()
+	if l == l.base {
+		l.unregister()
+	}
 	for _, c := range l.siblings() {
 		c.Close()
 	}

@@ -1,0 +1,98 @@
+package hybrid_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// classes is a configuration with these shares for the classes from 1 on.
+func classes(shares []float64, l ...hybrid.Limit) hybrid.Config {
+	cfg := of(l...)
+	cfg.Priorities = shares
+	return cfg
+}
+
+// A class is a handle for the same key; there are as many as Config.Priorities says, and class 0.
+func TestClassesAreHandlesOfOneKey(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(classes([]float64{0.2, 0.5}, hybrid.PerHour(100)))
+		k := l.Key("k")
+		for p := -1; p <= 3; p++ {
+			c := k.Class(p)
+			must(t, c.Name() == "k" && c.Allow(), "class %d is denied, of %q", p, c.Name())
+		}
+		check(t, k.Class(2).Class(0).Allow() && k.Class(1).Class(2).Allow(), "denied")
+		st := conserved(t, l)
+		check(t, st.Admitted == 7 && st.Keys == 3 && st.InUse == 3 && st.Calls >= 3, "%+v", st)
+	})
+	bubble(t, func(t *world) {
+		l := t.process(hybrid.PerHour(100))
+		check(t, l.Key("k").Class(1).Allow(), "denied")
+		equal(t, l.Stats().Keys, 1, "keys")
+	})
+}
+
+// SetLimits and Reset of a key are at once true of all its classes, Refund of a class is of its own
+// tokens, and Close and Shutdown end them.
+func TestWhatIsDoneToALimiterIsDoneToItsClasses(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(classes([]float64{0.1}, hybrid.PerHour(100)))
+		low := l.Key("k").Class(1)
+		must(t, low.AllowN(80), "denied")
+		low.Refund(80)
+		time.Sleep(ttl)
+		must(t, low.AllowN(80) && !low.AllowN(80), "denied")
+		noErr(t, l.Reset(t.Context(), "k"))
+		check(t, low.AllowN(80), "denied after a reset")
+		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerHour(1000)))
+		r, err := low.Take(t.Context(), 1)
+		check(t, err == nil && r.OK && r.Limit == hybrid.PerHour(1000), "%+v, %v", r, err)
+		noErr(t, l.Close())
+		_, err = low.Take(t.Context(), 1)
+		isErr(t, err, hybrid.ErrClosed)
+		_, err = l.Key("new").Class(1).Take(t.Context(), 1)
+		isErr(t, err, hybrid.ErrClosed)
+	})
+	bubble(t, func(t *world) {
+		cfg := classes([]float64{0.1}, hybrid.PerSecond(1000))
+		cfg.Policy.MinBatch = 50
+		l := t.start(cfg)
+		low := l.Key("k").Class(1)
+		must(t, low.Allow() && l.Allow("k") && l.Stats().Held > 50, "%+v", l.Stats())
+		noErr(t, l.Shutdown(t.Context()))
+		st := conserved(t, l)
+		check(t, st.Held == 0 && st.Burnt == 0 && st.Returned > 50, "%+v", st)
+		check(t, !low.Allow(), "admitted after Shutdown")
+	})
+	bubble(t, func(t *world) {
+		l := t.start(classes([]float64{0.1}, hybrid.PerSecond(1000)))
+		must(t, l.Key("k").Class(1).Allow(), "denied")
+		time.Sleep(ttl)
+		t.every(away)
+		l.Key("k").Class(1).AllowN(100)
+		isErr(t, l.Shutdown(within(t, time.Second)))
+	})
+}
+
+// What cannot be a share is refused, with its place and its bound.
+func TestSharesOfClassesAreValidated(t *testing.T) {
+	bubble(t, func(t *world) {
+		for text, cfg := range map[string]hybrid.Config{
+			"Priorities[1] is 0.5, must be below 1 and above the one before it (0.5)": classes([]float64{0.5, 0.5}, hourly),
+			"Priorities[1] is 0.4":           classes([]float64{0.5, 0.4}, hourly),
+			"Priorities[0] is 1":             classes([]float64{1}, hourly),
+			"Priorities[0] is -0.1":          classes([]float64{-0.1}, hourly),
+			"leaves nothing to class 1":      classes([]float64{0.95}, hourly),
+			"Priorities[0] is NaN, must be ": classes([]float64{math.NaN()}, hourly),
+		} {
+			_, err := hybrid.New(t, cfg)
+			isErr(t, err, hybrid.ErrInvalidConfig)
+			check(t, err != nil && strings.Contains(err.Error(), text), "the error is %v, want %q", err, text)
+		}
+		t.start(classes([]float64{0, 0.5, 0.9}, hourly))
+	})
+}
