@@ -30,7 +30,9 @@ func TestTakeAndPeekSayWhy(t *testing.T) {
 		check(t, !t.state("k").Exists && st.Keys == 0 && st.Calls == 0, "Peek left something: %+v", st)
 		// After some use both tell what is left, whoever holds it, one token in 100 s.
 		left := hybrid.Result{OK: true, Remaining: 6, ResetAfter: 400 * time.Second}
-		answers(left)(l.Take(t.Context(), "k", 4))
+		taken := left
+		taken.Taken = 4
+		answers(taken)(l.Take(t.Context(), "k", 4))
 		for range 20 {
 			answers(left)(l.Key("k").Peek(t.Context()))
 		}

@@ -21,10 +21,19 @@ type request struct {
 	verb     string          // for errors about ctx
 }
 
+// least is how many tokens r can do with.
+func (r *request) least() int64 {
+	if r.patience == lease.UpTo {
+		return min(r.n, 1)
+	}
+	return r.n
+}
+
 // decision is the answer to a request.
 type decision struct {
 	ok       bool
-	shadowed bool // a limit denies it, and Policy.Shadow admits it; wait is that of the denial
+	taken    int64 // n where ok, or fewer for patience UpTo
+	shadowed bool  // a limit denies it, and Policy.Shadow admits it; wait is that of the denial
 	source   Source
 	err      error
 	entry    *entry
@@ -58,7 +67,7 @@ func (l *Limiter) refuse(r request, d decision) decision {
 		l.denied(r.name, r.n)
 	}
 	if overruled {
-		d.ok, d.shadowed, d.err = true, true, nil
+		d.ok, d.taken, d.shadowed, d.err = true, r.n, true, nil
 	}
 	return d
 }
@@ -91,8 +100,9 @@ func (l *Limiter) answer(r request) decision {
 			if r.key != nil {
 				r.key.e.Store(e)
 			}
+			r.n = e.most(r)
 			if h, ok := e.takeHold(r.n); ok {
-				return decision{ok: true, entry: e, hold: h}
+				return decision{ok: true, taken: r.n, entry: e, hold: h}
 			}
 		}
 		d, gone := e.decide(r)
@@ -101,6 +111,15 @@ func (l *Limiter) answer(r request) decision {
 			return d
 		}
 	}
+}
+
+// most is how many tokens of those that r asks for there can be at once: all of them, or with
+// patience UpTo the burst.
+func (e *entry) most(r request) int64 {
+	if e == nil || r.patience != lease.UpTo {
+		return r.n
+	}
+	return min(r.n, e.client.Capacity())
 }
 
 // uncount takes back that a take of n tokens was counted as missed: after Close it is no demand.
@@ -137,12 +156,12 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	case lease.VerdictClosed:
 		e.client.Uncount(r.n)
 	default:
-		e.countFallback(told, r.n)
+		e.countFallback(told)
 	}
-	d = decision{ok: told.OK(), source: told.Source, hold: e.holdOf(r.n, told)}
+	d = decision{ok: told.OK(), taken: told.Took, source: told.Source, hold: e.holdOf(told)}
 	if !d.ok {
 		at := e.Now()
-		d.wait = e.client.RetryAt(at, r.n, d.source).Sub(at)
+		d.wait = e.client.RetryAt(at, r.least(), d.source).Sub(at)
 		d.err = e.errorOf(told, r, deadline.Sub(now), told.EarliestAt.Sub(now))
 	}
 	return d, false
@@ -153,7 +172,7 @@ func (e *entry) awaitLocked(r request, now, deadline clock.Instant) lease.Decisi
 	told := make(chan lease.Decision, 1)
 	w := &lease.Waiter{N: r.n, Patience: r.patience, Deadline: deadline, Owner: told}
 	e.client.Enqueue(now, w)
-	if r.patience == lease.OneCall {
+	if r.patience != lease.InLine {
 		timer := e.l.cfg.Clock.AfterFunc(e.l.cfg.CallTimeout, func() {
 			e.mu.Lock()
 			defer e.mu.Unlock()
@@ -202,9 +221,9 @@ func endedBy(ctx context.Context, what string) error {
 	return fmt.Errorf("hybrid: %s: %w: %w", what, err, cause)
 }
 
-// countFallback counts n tokens that were admitted without the store's.
-func (e *entry) countFallback(d lease.Decision, n int64) {
-	if d.OK() && d.Source == SourceFallback {
-		e.l.counters.fallback.Add(n)
+// countFallback counts the tokens that were admitted without the store's.
+func (e *entry) countFallback(d lease.Decision) {
+	if d.Source == SourceFallback {
+		e.l.counters.fallback.Add(d.Took)
 	}
 }

@@ -257,7 +257,7 @@ func (e *entry) Forfeited(*lease.Waiter)                   {}
 
 // Settled implements lease.Host.
 func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
-	e.countFallback(d, w.N)
+	e.countFallback(d)
 	switch {
 	case d.Verdict == lease.VerdictClosed, d.Verdict == lease.VerdictExceedsBurst:
 		e.client.Uncount(w.N) // no limit has denied it

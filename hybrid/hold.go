@@ -22,12 +22,12 @@ func (e *entry) takeHold(n int64) (hold, bool) {
 	return hold{e, n, n, draw}, e.take(n)
 }
 
-// holdOf is what a request for n tokens holds that e's client has admitted by d.
-func (e *entry) holdOf(n int64, d lease.Decision) hold {
+// holdOf is what a request holds that e's client has admitted by d.
+func (e *entry) holdOf(d lease.Decision) hold {
 	if d.Source == SourceFallback || !d.OK() {
 		return hold{}
 	}
-	return hold{e, n, d.Pooled, d.Draw}
+	return hold{e, d.Took, d.Pooled, d.Draw}
 }
 
 // giveBack gives the tokens back as if nobody had asked for them. name is the key's, as the user

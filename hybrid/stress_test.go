@@ -146,8 +146,11 @@ func (s *stress) act(key string, who int) func() {
 		case verb < 6:
 			l.TryAllow(key)
 			l.AllowN(key, n)
-		case verb < 9:
+		case verb < 8:
 			_, _ = l.Take(ctx, key, n)
+		case verb == 8:
+			r, _ := l.TakeUpTo(ctx, key, n)
+			check(s, r.Taken <= n && r.OK == (r.Taken > 0), "up to %d: %+v", n, r)
 		case verb < 15:
 			err := l.WaitN(ctx, key, n)
 			check(s, err == nil || isOneOf(err, context.Canceled, context.DeadlineExceeded,
@@ -203,21 +206,24 @@ func TestCancelledWaitsLeakNothing(t *testing.T) {
 			}
 			at := time.Duration(rnd.Int64N(int64(time.Second)))
 			after := time.Duration(rnd.Int64N(int64(500 * time.Millisecond)))
-			takes := rnd.IntN(4) == 0
+			takes, upTo := rnd.IntN(3) == 0, rnd.IntN(2) == 0
 			wg.Go(func() {
 				time.Sleep(at)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer time.AfterFunc(after, cancel).Stop()
 				var err error
-				r := hybrid.Result{OK: true}
-				if takes {
-					r, _ = l.Take(ctx, "k", n)
-				} else {
+				r := hybrid.Result{Taken: n}
+				switch {
+				case takes && upTo:
+					r, err = l.TakeUpTo(ctx, "k", n)
+				case takes:
+					r, err = l.Take(ctx, "k", n)
+				default:
 					err = l.WaitN(ctx, "k", n)
 				}
 				check(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
-				if err == nil && r.OK {
-					admitted.Add(n)
+				if err == nil {
+					admitted.Add(r.Taken)
 				}
 			})
 		}

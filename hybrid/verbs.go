@@ -57,6 +57,13 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64) (Result, error)
 	return l.take(request{name: key, n: n, tried: l.keys.glance(key), patience: lease.OneCall, ctx: ctx})
 }
 
+// TakeUpTo is Take of as many tokens of key as there are, at most n and at most the burst:
+// Result.Taken says how many, and OK that there was one. It is for work that comes in batches which
+// may be smaller.
+func (l *Limiter) TakeUpTo(ctx context.Context, key string, n int64) (Result, error) {
+	return l.take(request{name: key, n: n, tried: l.keys.glance(key), patience: lease.UpTo, ctx: ctx})
+}
+
 // Wait waits for one token of key; see WaitN.
 func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
@@ -143,6 +150,11 @@ func (k *Key) Take(ctx context.Context, n int64) (Result, error) {
 	return k.l.take(request{name: k.name, key: k, n: n, tried: k.e.Load(), patience: lease.OneCall, ctx: ctx})
 }
 
+// TakeUpTo takes what there is, at most n tokens; see Limiter.TakeUpTo.
+func (k *Key) TakeUpTo(ctx context.Context, n int64) (Result, error) {
+	return k.l.take(request{name: k.name, key: k, n: n, tried: k.e.Load(), patience: lease.UpTo, ctx: ctx})
+}
+
 // Wait waits for one token; see Limiter.WaitN.
 func (k *Key) Wait(ctx context.Context) error { return k.WaitN(ctx, 1) }
 
@@ -156,6 +168,7 @@ func (k *Key) WaitN(ctx context.Context, n int64) error {
 // again.
 type Result struct {
 	OK        bool   // the request is admitted
+	Taken     int64  // tokens that it has: all that it asked for where OK, or some of them by TakeUpTo
 	Shadowed  bool   // only because of Policy.Shadow; the other fields are those of the denial
 	Key       string // the key; of several that are joined, the one that binds (see Joined.Take)
 	Limit     Limit  // the one with the least left of its burst, or, for a denial, the longest wait
@@ -188,29 +201,32 @@ func (l *Limiter) wait(r request) error {
 	return l.decide(r).err
 }
 
-// take is Take.
+// take is Take and TakeUpTo.
 func (l *Limiter) take(r request) (Result, error) {
 	r.verb = "take"
 	if r.ctx.Err() != nil {
 		return Result{}, endedBy(r.ctx, r.verb)
 	}
-	d := decision{ok: true}
-	if d.hold, d.ok = r.tried.takeHold(r.n); d.ok {
-		d.entry = r.tried
-	} else {
+	asked := r.n
+	r.n = r.tried.most(r)
+	d := decision{ok: true, taken: r.n, entry: r.tried}
+	if d.hold, d.ok = r.tried.takeHold(r.n); !d.ok {
 		d = l.decide(r)
 	}
-	return d.result(r.name, r.n), d.err
+	if d.taken < asked && l.cfg.Policy.Shadow && d.err == nil {
+		d.shadowed, d.taken = true, asked
+	}
+	return d.result(r.name, r.least()), d.err
 }
 
-// result is what Take says of a request for n tokens that d answers.
-func (d *decision) result(key string, n int64) Result {
+// result is what Take says that d answers, of a request that can do with so many tokens.
+func (d *decision) result(key string, least int64) Result {
 	if d.err != nil || d.entry == nil {
-		return Result{OK: d.ok, Shadowed: d.shadowed, Key: key, Source: d.source}
+		return Result{OK: d.ok, Taken: d.taken, Shadowed: d.shadowed, Key: key, Source: d.source}
 	}
 	admitted := d.ok && !d.shadowed
-	r := resultOf(key, admitted, d.source, d.entry.outlook(n, admitted))
-	r.OK, r.Shadowed = d.ok, d.shadowed
+	r := resultOf(key, admitted, d.source, d.entry.outlook(least, admitted))
+	r.OK, r.Taken, r.Shadowed = d.ok, d.taken, d.shadowed
 	if !admitted {
 		if d.source == SourceFallback {
 			r.RetryAfter = 0 // what was last heard of the bucket decides nothing now

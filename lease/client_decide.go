@@ -11,6 +11,8 @@ const (
 	// OneCall waits for one lease call, at most CallTimeout. It holds no tokens meanwhile, so if it is
 	// denied in the end it has cost the others nothing.
 	OneCall
+	// UpTo is OneCall for what there is: it takes fewer where there are not n, but at least one.
+	UpTo
 	// InLine collects tokens until it has them all, and nobody who came later is served before.
 	InLine
 )
@@ -53,6 +55,7 @@ type Decision struct {
 	// them, and how many came from the pool. Nothing of what a fallback admits can be given back.
 	Draw   Draw
 	Pooled int64
+	Took   int64 // tokens that an admitted request has: n, or fewer with patience UpTo
 }
 
 // OK reports whether the request is admitted.
@@ -70,26 +73,35 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 		return Decision{Verdict: VerdictDeny}
 	case c.State(now) >= StateLeaving:
 		return Decision{Verdict: VerdictClosed}
-	case n > c.Capacity():
+	case n > c.Capacity() && p != UpTo:
 		return Decision{Verdict: VerdictExceedsBurst}
 	}
-	c.hasten(now, n, p)
+	least := n
+	if p == UpTo {
+		least, n = 1, min(n, c.Capacity())
+	}
+	c.hasten(now, least, p)
 	c.Expire(now) // a process that was stopped comes here before its timers run
 	if p == InLine {
 		return c.decideInLine(now, n, deadline)
 	}
 	if c.takeFor(n) {
-		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: n}
+		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: n, Took: n}
 	}
+	held := c.Pool.Held()
 	switch s := c.State(now); {
+	case p == UpTo && held > 0 && (s == StateDegraded || s == StateDenied && !c.spares(held+1)) && c.takeFor(held):
+		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: held, Took: held}
 	case s == StateDegraded, s == StateCold && p == NoWait:
 		c.Refuse(n)
 		// Those who wait for the local share go before.
-		if (c.queue.inLine == 0 || !c.heard.replied) && c.takeFallback(now, n) {
-			return Decision{Verdict: VerdictAdmit, Source: SourceFallback}
+		if c.queue.inLine == 0 || !c.heard.replied {
+			if took := c.takeFallback(now, least, n); took > 0 {
+				return Decision{Verdict: VerdictAdmit, Source: SourceFallback, Took: took}
+			}
 		}
 		return Decision{Verdict: VerdictDeny, Source: SourceFallback}
-	case s == StateDenied && c.queue.inLine == 0 && c.spares(n):
+	case s == StateDenied && c.queue.inLine == 0 && c.spares(least):
 		c.endDelay()  // it was a larger request that the bucket did not have enough for
 		c.wake(false) // Refuse may have asked for a call before
 	case s == StateDenied:
@@ -109,12 +121,12 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 // decideInLine is Decide for a request that waits in line.
 func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant) Decision {
 	if c.queue.inLine == 0 && c.takeFor(n) {
-		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: n}
+		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: n, Took: n}
 	}
 	if c.Degraded() {
 		c.Refuse(n) // somebody wants a probe
-		if c.queue.inLine == 0 && c.takeFallback(now, n) {
-			return Decision{Verdict: VerdictAdmit, Source: SourceFallback}
+		if c.queue.inLine == 0 && c.takeFallback(now, n, n) > 0 {
+			return Decision{Verdict: VerdictAdmit, Source: SourceFallback, Took: n}
 		}
 		if _, ok := c.fallbackAt(now, n); !ok {
 			return Decision{Verdict: VerdictUnavailable}

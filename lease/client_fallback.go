@@ -21,26 +21,25 @@ func (c *Client) failed(now clock.Instant) {
 	c.probeAt = now.Add(time.Duration(c.next() % uint64(max(span, 1))))
 }
 
-// takeFallback decides on a request for n tokens without the store: by Policy.ColdStart while no
-// reply has ever come, by Policy.Fallback while degraded. The next call that succeeds reports what
-// it admitted as debt.
-func (c *Client) takeFallback(now clock.Instant, n int64) bool {
-	ok := false
+// takeFallback decides on a request for n tokens, or for fewer but at least so many, without the
+// store: by Policy.ColdStart while no reply has ever come, by Policy.Fallback while degraded. The
+// next call that succeeds reports what it admitted as debt. It returns how many tokens that is.
+func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 	switch {
 	case c.stage == closed:
 	case !c.heard.replied:
-		ok = c.policy.ColdStart == ColdStartAllow
+		if c.policy.ColdStart == ColdStartAllow {
+			took = n
+		}
 	case !c.Degraded():
 	case c.policy.Fallback == FallbackAllowAll:
-		ok = true
+		took = n
 	case c.policy.Fallback == FallbackLocalShare:
-		ok = c.takeShare(now, n)
+		took = c.takeShare(now, least, n)
 	}
-	if ok {
-		c.debt += n
-		c.servedLater += n
-	}
-	return ok
+	c.debt += took
+	c.servedLater += took
+	return took
 }
 
 // fallbackAt is when the local share can serve n tokens, for a request that takeFallback refused at
@@ -55,7 +54,7 @@ func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
 
 // takeShare draws from a bucket of this process's own, which has its share of every limit (8.14):
 // a Bucket with one holder, so that there is no second kind of token bucket to get wrong.
-func (c *Client) takeShare(now clock.Instant, n int64) bool {
+func (c *Client) takeShare(now clock.Instant, least, n int64) (took int64) {
 	if c.fallback == nil {
 		c.fallback = new(Bucket)
 	}
@@ -75,11 +74,13 @@ func (c *Client) takeShare(now clock.Instant, n int64) bool {
 	// Under a name of its own: as another holder, after a rename, it would share with its former self.
 	r := Request{
 		Holder: "local", Seq: c.fallback.counter + 1, Config: share,
-		Want: n, Need: n, Waiting: n, Weight: 1,
+		Want: n, Need: least, Waiting: n, Weight: 1,
 	}
 	var g Grant
-	err := c.fallback.Call(int64(now)/1000, &r, &g)
-	return err == nil && g.Waited == n
+	if c.fallback.Call(int64(now)/1000, &r, &g) != nil {
+		return 0
+	}
+	return g.Waited
 }
 
 // scaled is l times weight/active, with a burst of at least 1: exact where a bucket can count that

@@ -6,7 +6,7 @@ import "github.com/yuzhi-go/yuzhi/clock"
 // settled: the fields that the user sets are those in upper case.
 type Waiter struct {
 	N        int64
-	Patience Patience      // OneCall or InLine
+	Patience Patience      // OneCall, UpTo or InLine
 	Deadline clock.Instant // of one InLine; Never for none
 	Owner    any           // the user's own
 
@@ -24,6 +24,14 @@ type Waiter struct {
 func (w *Waiter) Got() int64 { return w.got }
 
 func (w *Waiter) lacks() int64 { return w.N - w.got }
+
+// least is the fewest tokens more that end w's wait.
+func (w *Waiter) least() int64 {
+	if w.Patience == UpTo {
+		return 1
+	}
+	return w.lacks()
+}
 
 func (w *Waiter) inLine() bool { return w.Patience == InLine }
 
@@ -83,7 +91,7 @@ func (q *queue) join(seq int64) {
 func (q *queue) need(portion int64) int64 {
 	least := int64(0)
 	for w := q.head; w != nil; w = w.next {
-		n := w.lacks()
+		n := w.least()
 		if w.inLine() {
 			n = min(n, portion)
 		}

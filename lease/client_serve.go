@@ -39,8 +39,28 @@ func (c *Client) distribute(now clock.Instant, got Accepted) {
 			got.Waited -= n
 		}
 	}
+	for w := c.queue.head; w != nil; {
+		next := w.next
+		if w.asked == seq {
+			c.serveUpTo(w, SourceStore)
+		}
+		w = next
+	}
 	c.sendBack(got.Waited, got.draw)
 	c.putBack(c.host.Now(), got.Reserved, got.draw)
+}
+
+// serveUpTo ends the wait of a request for what there is, where there is any.
+func (c *Client) serveUpTo(w *Waiter, source Source) (served bool) {
+	if w.Patience != UpTo {
+		return false
+	}
+	c.collect(w)
+	if w.got == 0 {
+		return false
+	}
+	c.settle(w, Decision{Verdict: VerdictAdmit, Source: source})
+	return true
 }
 
 // serveFromPool serves the queue after tokens have come back to the pool.
@@ -159,7 +179,7 @@ func (c *Client) settle(w *Waiter, d Decision) {
 		c.queue.count(w, w.got, 0)
 		w.got, w.pooled = 0, 0
 	} else {
-		d.Draw, d.Pooled = w.draw, w.pooled
+		d.Draw, d.Pooled, d.Took = w.draw, w.pooled, w.got
 	}
 	c.queue.remove(w)
 	c.host.Settled(w, d)
@@ -182,7 +202,7 @@ func (c *Client) turnAway(now clock.Instant) {
 	for w := c.queue.head; w != nil; {
 		next := w.next
 		switch {
-		case w.N > capacity:
+		case w.N > capacity && w.Patience != UpTo:
 			c.settle(w, Decision{Verdict: VerdictExceedsBurst})
 		case w.inLine():
 			if at := c.earliest(now, ahead+w.lacks()); at > w.Deadline {
@@ -190,7 +210,7 @@ func (c *Client) turnAway(now clock.Instant) {
 			} else {
 				ahead += w.lacks()
 			}
-		case w.asked != seq && c.queue.inLine == 0 && c.spares(w.N):
+		case w.asked != seq && c.queue.inLine == 0 && c.spares(w.least()):
 			// It came during a call for a larger one. askAgain makes another call.
 		case now < c.deniedUntil:
 			c.settle(w, Decision{Verdict: VerdictDeny, Source: SourceStore})
@@ -204,7 +224,7 @@ func (c *Client) turnAway(now clock.Instant) {
 // askAgain ends the delay after a shortfall if that was for a larger request, which has left, and
 // the bucket is known to have enough for the next one.
 func (c *Client) askAgain(now clock.Instant) {
-	if w := c.queue.head; w != nil && now < c.deniedUntil && c.spares(w.lacks()) {
+	if w := c.queue.head; w != nil && now < c.deniedUntil && c.spares(w.least()) {
 		c.endDelay()
 		c.host.Wake(true)
 	}
@@ -225,8 +245,8 @@ func (c *Client) serveWithout(now clock.Instant) (again clock.Instant) {
 		}
 		if !blocked && w.lacks() == 0 {
 			c.settle(w, Decision{Verdict: VerdictAdmit})
-		} else if !blocked && c.takeFallback(now, w.N) {
-			c.settle(w, Decision{Verdict: VerdictAdmit, Source: SourceFallback})
+		} else if !blocked && (c.serveUpTo(w, SourceLocal) || c.settleFallback(now, w)) {
+			// it is served
 		} else if !w.inLine() {
 			c.settle(w, Decision{Verdict: VerdictDeny, Source: SourceFallback})
 		} else if at, ok := c.fallbackAt(now, w.N); !ok {
@@ -246,12 +266,23 @@ func (c *Client) TimeOut(now clock.Instant, w *Waiter) {
 	if !w.waiting {
 		return
 	}
-	d := Decision{Verdict: VerdictDeny, Source: SourceFallback}
-	if c.takeFallback(now, w.N) {
-		d.Verdict = VerdictAdmit
+	if !c.serveUpTo(w, SourceLocal) && !c.settleFallback(now, w) {
+		c.settle(w, Decision{Verdict: VerdictDeny, Source: SourceFallback})
 	}
-	c.settle(w, d)
 	c.host.Wake(false) // there may be something to give back now
+}
+
+// settleFallback admits w, if it may be admitted without the store.
+func (c *Client) settleFallback(now clock.Instant, w *Waiter) bool {
+	least := w.N
+	if w.Patience == UpTo {
+		least = 1
+	}
+	took := c.takeFallback(now, least, w.N)
+	if took > 0 {
+		c.settle(w, Decision{Verdict: VerdictAdmit, Source: SourceFallback, Took: took})
+	}
+	return took > 0
 }
 
 // Cancel ends the wait of a request whose user does not wait any more, unless it has ended.

@@ -101,7 +101,7 @@
 // what its user keeps of a node, of a key at rest, of its tokens, and of the last reply.
 //
 //	Client ClientConfig ClientState StateCold StateActive StateLow StateDry StateDenied StateDegraded
-//	StateLeaving StateClosed Host Waiter Origin OneCall NoWait InLine Patience Never
+//	StateLeaving StateClosed Host Waiter Origin OneCall NoWait UpTo InLine Patience Never
 //	Decision Verdict VerdictAdmit VerdictDeny VerdictWait VerdictCancelled VerdictClosed
 //	VerdictExceedsBurst VerdictTooLate VerdictUnavailable
 //	Draw Due Use Unused InUse UseEnded Accepted FromPool FromGrant

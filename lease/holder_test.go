@@ -132,7 +132,7 @@ func TestFallbackModes(t *testing.T) {
 		admitted := int64(0)
 		for range 1000 {
 			d.now = d.now.Add(10 * time.Millisecond)
-			if h.takeFallback(d.now, 1) {
+			if h.takeFallback(d.now, 1, 1) > 0 {
 				admitted++
 			}
 		}
@@ -150,7 +150,7 @@ func TestFallbackModes(t *testing.T) {
 func TestColdStartDecidesBeforeTheFirstReply(t *testing.T) {
 	for _, mode := range []ColdStart{ColdStartDeny, ColdStartAllow} {
 		d, h := alone(t, PerSecond(10), Policy{ColdStart: mode}, nil)
-		got := h.takeFallback(d.now, 3)
+		got := h.takeFallback(d.now, 3, 3) > 0
 		testkit.Check(t, got == (mode == ColdStartAllow), "mode %d: %v", mode, got)
 	}
 }
@@ -161,10 +161,10 @@ func TestTheLocalShareIsThereAtTheTimeThatItNames(t *testing.T) {
 	// given a holder that is alone, and a store that is away
 	d, h := alone(t, PerSecond(1000), Policy{}, nil)
 	h.degrade()
-	testkit.Must(t, h.takeFallback(d.now, 100), "the fallback gives nothing")
+	testkit.Must(t, h.takeFallback(d.now, 100, 100) > 0, "the fallback gives nothing")
 	// when it goes on under another id and wants nearly all of the share
 	h.rename("other")
-	for asked := 0; !h.takeFallback(d.now, 990); asked++ {
+	for asked := 0; h.takeFallback(d.now, 990, 990) == 0; asked++ {
 		at, ok := h.fallbackAt(d.now, 990)
 		testkit.Must(t, ok && at > d.now && asked <= 2,
 			"refused, and the time to ask again is %v from now (%v), the %d. time", at.Sub(d.now), ok, asked+1)
@@ -187,7 +187,7 @@ func TestAStoreThatFailsNowAndThenGivesOneLocalBurst(t *testing.T) {
 		h.Build(now, seq+1, 0)
 		h.Fail(now, ErrUnavailable)
 		// when it takes all that the fallback gives, each time
-		for h.takeFallback(now, 1) {
+		for h.takeFallback(now, 1, 1) > 0 {
 			admitted++
 		}
 		now = now.Add(100 * time.Millisecond)
