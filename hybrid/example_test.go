@@ -282,6 +282,44 @@ func ExampleKey() {
 	// true 0 <nil>
 }
 
+// denies is a KeyLimiter that a test puts in the place of a Key: whatever a test does not need it
+// inherits, and does not call.
+type denies struct{ hybrid.KeyLimiter }
+
+func (denies) Allow() bool { return false }
+
+// Code that is given its limiter as an interface can be tested without one.
+func ExampleKeyLimiter() {
+	upload := func(limit hybrid.KeyLimiter) string {
+		if !limit.Allow() {
+			return "429 Too Many Requests"
+		}
+		return "201 Created"
+	}
+	l := limiter(hybrid.PerHour(10))
+	defer l.Close()
+	fmt.Println(upload(l.Key("user 17")))
+	fmt.Println(upload(denies{}))
+	// Output:
+	// 201 Created
+	// 429 Too Many Requests
+}
+
+// TakeUpTo is for work in batches: it takes what there is.
+func ExampleLimiter_TakeUpTo() {
+	l := limiter(hybrid.PerHour(100))
+	defer l.Close()
+	ctx := context.Background()
+	for range 3 {
+		r, err := l.TakeUpTo(ctx, "rows", 60)
+		fmt.Println(r.OK, r.Taken, err)
+	}
+	// Output:
+	// true 60 <nil>
+	// true 40 <nil>
+	// false 0 <nil>
+}
+
 // Limits are read from configuration files as text.
 func ExampleParseLimit() {
 	for _, text := range []string{"100/s", "5000/m burst 200", "1/250ms"} {
