@@ -196,7 +196,7 @@ func (l *Limiter) follow(key string, st lease.State) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			if !e.client.Closed() {
-				e.client.BucketChanged(st.Config.Capacity())
+				e.client.BucketChanged(st.Config.Limits)
 				e.heardAt = 0
 				e.Wake(true)
 			}
@@ -271,6 +271,6 @@ func (l *Limiter) askCapacity(e *entry, r request) bool {
 	if err != nil || !st.Exists {
 		return false
 	}
-	e.client.KnowCapacity(st.Config.Capacity())
-	return r.n <= st.Config.Capacity()
+	e.client.KnowLimits(st.Config.Limits)
+	return r.n <= e.client.Capacity()
 }

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +28,6 @@ type Client struct {
 	host        Host
 	policy      *Policy // may be shared
 	callTimeout time.Duration
-	decidesAll  bool // see ClientConfig
 	random      uint64
 	stage       stage
 
@@ -41,6 +41,8 @@ type Client struct {
 	demand      demand
 	seenAtReply int64 // attempts at the last reply
 	missedAtAsk int64 // Pool.Missed when the last call was built: more than that is new demand
+	attributed  int64 // denied tokens that are, or were, in denials
+	denials     []denials
 
 	calling     bool          // a call is under way
 	low         bool          // a Take has reported low since the last call
@@ -88,9 +90,6 @@ type ClientConfig struct {
 	// each from a part of its own. Which take reports low then depends on the scheduler, so a
 	// simulation leaves it 0.
 	Stripes int
-	// DecidesAll has every refused request come to Decide. Otherwise the pool says Denied by itself
-	// while the bucket is known to be empty, which is much faster.
-	DecidesAll bool
 }
 
 // Host is what uses a Client. Its methods are called while the Client is, so they may not call it.
@@ -125,14 +124,14 @@ const (
 // Start makes c a cold client.
 func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 	c.holding.init(cfg.ID, cfg.Stripes)
-	c.host, c.policy, c.callTimeout, c.decidesAll = host, cfg.Policy, cfg.CallTimeout, cfg.DecidesAll
+	c.host, c.policy, c.callTimeout = host, cfg.Policy, cfg.CallTimeout
 	c.random = cfg.Seed
 	c.own = cfg.Proposed
-	c.heard.ttl = c.own.TTL
+	c.heard.ttl, c.heard.headroom = c.own.TTL, c.policy.Headroom
 	c.rtt = time.Millisecond
 	c.demand.at = now
 	c.adopt(c.own)
-	c.KnowCapacity(c.config.Capacity())
+	c.KnowLimits(c.config.Limits)
 }
 
 // Propose changes what this process proposes. Before the first reply it is in force at once, and
@@ -142,12 +141,13 @@ func (c *Client) Propose(now clock.Instant, p Config) {
 	if p.equal(c.own) && p.TTL == c.own.TTL {
 		return
 	}
+	c.attribute()
 	c.own = p
 	c.conflictsFrom = now.Add(3 * c.TTL()) // a call comes within a T
 	if !c.heard.replied {
 		c.heard.ttl = p.TTL
 		c.adopt(p)
-		c.KnowCapacity(p.Capacity())
+		c.KnowLimits(p.Limits)
 	}
 }
 
@@ -198,11 +198,56 @@ func (c *Client) TTL() time.Duration { return c.heard.ttl }
 func (c *Client) Limits() []Limit { return c.config.Limits }
 
 // Capacity is the largest n that can ever be granted, as far as is known: the smallest burst of the
-// limits in force. For any number of goroutines.
+// limits in force, less Policy.Headroom. For any number of goroutines.
 func (c *Client) Capacity() int64 { return c.Pool.capacity.Load() }
 
-// KnowCapacity says what Capacity is by now.
-func (c *Client) KnowCapacity(n int64) { c.Pool.capacity.Store(n) }
+// KnowLimits says which limits Capacity goes by from now on. For any number of goroutines.
+func (c *Client) KnowLimits(limits []Limit) {
+	n := int64(maxUnits)
+	for _, l := range limits {
+		n = min(n, grantable(l, c.policy.Headroom))
+	}
+	c.Pool.capacity.Store(n)
+}
+
+// grantable is the most that can ever be granted of l, by which headroom leaves a part of the burst.
+func grantable(l Limit, headroom float64) int64 {
+	return l.Capacity() - int64(math.Ceil(float64(l.Capacity())*headroom))
+}
+
+// attribute counts what was denied since it was last called to the limit that binds, by what is
+// known now. Who waits has been counted as missed, and is not denied yet.
+func (c *Client) attribute() {
+	n := c.DeniedOf(c.Pool.Missed()) - c.queue.lacking - c.attributed
+	if n <= 0 {
+		return
+	}
+	c.attributed += n
+	l := c.heard.limits[c.heard.binding()]
+	for i := range c.denials {
+		if c.denials[i].limit == l {
+			c.denials[i].tokens += n
+			return
+		}
+	}
+	c.denials = append(c.denials, denials{l, n})
+}
+
+// denials are tokens that were denied because of one limit.
+type denials struct {
+	limit  Limit
+	tokens int64
+}
+
+// CollectDenials calls f with the tokens that were denied since it was last called, and the limit
+// that was the reason, as far as was known when they were: that with the longest wait.
+func (c *Client) CollectDenials(f func(l Limit, tokens int64)) {
+	c.attribute()
+	for _, d := range c.denials {
+		f(d.limit, d.tokens)
+	}
+	c.denials = c.denials[:0]
+}
 
 // Conflict reports whether another configuration is in force, under the same version, than this
 // process proposes. It begins and ends with a reply. Where processes were deployed with different

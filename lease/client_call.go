@@ -25,7 +25,7 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 	}
 	c.Expire(now)
 	c.observe(now)
-	a := ask{Config: c.proposal(), Weight: c.policy.weight()}
+	a := ask{Config: c.proposal(), Weight: c.policy.weight(), Headroom: c.policy.Headroom}
 	if !n.closing {
 		a.Want, a.Need, a.Waiting = c.size(c.Pool.Held(), n, need)
 		wanted := n.waiting > 0 || n.refused > 0 || c.low
@@ -64,6 +64,7 @@ func (c *Client) proposal() Config {
 // Accept takes in the reply to the call under way, or a late one to it after Fail; ok is false for
 // any other, which changes nothing. Serve is to follow.
 func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
+	c.attribute()
 	if got, ok = c.accept(now, g, c.queue.lackingInLine); !ok {
 		return got, false
 	}
@@ -82,7 +83,7 @@ func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
 		c.change, c.deniedUntil = outdated, 0
 	} else {
 		c.change = unchanged
-		c.KnowCapacity(c.config.Capacity())
+		c.KnowLimits(c.config.Limits)
 	}
 	c.arm()
 	c.judgeDenial(now)
@@ -189,15 +190,15 @@ const (
 
 // BucketChanged says that limits were set or the bucket was reset, so that what was last heard of
 // it is outdated: it ends the delay after a shortfall, and makes a call due where something is
-// held. The largest n that can be granted now is capacity.
-func (c *Client) BucketChanged(capacity int64) {
+// held. limits are those in force now.
+func (c *Client) BucketChanged(limits []Limit) {
 	c.endDelay()
 	c.change = outdated
 	if c.calling {
 		c.change = overtaken
 	}
 	c.low = c.low || c.Pool.Held() > 0
-	c.KnowCapacity(capacity)
+	c.KnowLimits(limits)
 }
 
 // Outdated reports whether the bucket is known to have been changed since the last reply was made.

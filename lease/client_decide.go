@@ -212,7 +212,7 @@ func (c *Client) shut(until clock.Instant) {
 	if was == 0 && until == 0 {
 		return
 	}
-	if !c.decidesAll && (was == 0 || until == 0) {
+	if was == 0 || until == 0 {
 		c.Pool.deny(until != 0)
 	}
 	c.host.Shut(until)

@@ -54,14 +54,14 @@ func (c *Client) ahead(held, waiting int64) int64 {
 func (c *Client) ceiling() int64 {
 	most := int64(poolMax)
 	for _, l := range c.config.Limits {
-		divisor := int64(4)
+		burst, divisor := c.burst(l), int64(4)
 		if c.heard.active <= c.policy.weight() {
 			divisor = 2
 		}
 		// With an overcommit the bucket refills beside leases, so longer ones do no harm.
-		longer := min((l.Capacity()+c.config.Overcommit)/divisor, int64(l.Rate()*c.config.Target.Seconds()))
-		part := max(l.Capacity()/divisor, longer)
-		if c.heard.replied && c.heard.level() < l.Capacity()/2 {
+		longer := min((burst+c.config.Overcommit)/divisor, int64(l.Rate()*c.config.Target.Seconds()))
+		part := max(burst/divisor, longer)
+		if c.heard.replied && c.heard.level() < burst/2 {
 			perTarget := int64(math.Ceil(l.Rate() * c.config.Target.Seconds()))
 			part = min(part, max(c.heard.level()/divisor, perTarget))
 		}
@@ -72,6 +72,10 @@ func (c *Client) ceiling() int64 {
 	}
 	return most
 }
+
+// burst is the part of l's burst that this process can be granted; what a reply says of the levels
+// is less by the rest, too.
+func (c *Client) burst(l Limit) int64 { return grantable(l, c.policy.Headroom) }
 
 // perTarget is R*Target of the tightest limit, at least 1.
 func (c *Client) perTarget() float64 {
@@ -96,7 +100,7 @@ func (c *Client) slow() bool {
 // of it would always be on its way.
 func (c *Client) cramped() bool {
 	for _, l := range c.config.Limits {
-		if float64(l.Capacity()+c.config.Overcommit) < 4*l.Rate()*c.rtt.Seconds() {
+		if float64(c.burst(l)+c.config.Overcommit) < 4*l.Rate()*c.rtt.Seconds() {
 			return true
 		}
 	}
@@ -131,7 +135,7 @@ func (c *Client) excess(held int64) int64 {
 func (c *Client) fullAt(g *Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
-		room := float64(l.Capacity() + g.Config.Overcommit - g.Levels[k] - g.Ledger)
+		room := float64(c.burst(l) + g.Config.Overcommit - g.Levels[k] - g.Ledger)
 		full := time.Duration(min(room/l.Rate(), c.open.Config.TTL.Seconds()) * 1e9)
 		at = min(at, c.firstSent.Add(max(full, c.config.Target/2)))
 	}
@@ -141,7 +145,7 @@ func (c *Client) fullAt(g *Grant) clock.Instant {
 // isLarge reports whether n spent tokens are worth a report, because a full bucket that counts them
 // as held may not refill: a good part of the burst, or what the bucket makes in a Target.
 func (c *Client) isLarge(n int64) bool {
-	return float64(n) >= min(float64(c.config.Capacity()+c.config.Overcommit)/16, c.perTarget())
+	return float64(n) >= min(float64(c.Capacity()+c.config.Overcommit)/16, c.perTarget())
 }
 
 // portion is the fewest tokens to give at once to a request that collects them. A bucket that
@@ -153,7 +157,7 @@ func (c *Client) portion() int64 {
 	}
 	n := int64(maxUnits)
 	for _, l := range c.config.Limits {
-		point := min(float64(l.Capacity())/2, max(1, l.Rate()*c.config.Target.Seconds()/2))
+		point := min(float64(c.burst(l))/2, max(1, l.Rate()*c.config.Target.Seconds()/2))
 		n = min(n, int64(point/2))
 	}
 	return max(1, n)

@@ -11,7 +11,8 @@ import (
 // a copy may be read by anybody, whatever its Client does meanwhile. The zero value is nothing.
 type Heard struct {
 	Memory
-	contended bool // another holder could not be served, because of what others hold
+	headroom  float64 // Policy.Headroom, by which levels are less than the bucket's
+	contended bool    // another holder could not be served, because of what others hold
 	limits    []Limit
 	levels    [LimitsMax]int64         // whole tokens
 	next      [LimitsMax]time.Duration // until a level has one token more; 0 where it is full
@@ -71,6 +72,18 @@ func (h *Heard) level() int64 {
 	return least
 }
 
+// binding is the limit that one token, or what the last call needed, has to wait for longest: the
+// first of those that are alike.
+func (h *Heard) binding() (k int) {
+	n := max(1, h.shortOf)
+	for i := range h.limits {
+		if h.until(i, n) > h.until(k, n) {
+			k = i
+		}
+	}
+	return k
+}
+
 // earliest is a time before which n tokens cannot be there, even if the others gave all back.
 func (h *Heard) earliest(n int64) clock.Instant {
 	at := h.executed
@@ -101,7 +114,7 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 	least := 2.0 // above the part that is left of any burst
 	longest := time.Duration(math.MinInt64)
 	for k, l := range h.limits {
-		capacity := l.Capacity()
+		capacity := grantable(l, h.headroom)
 		left := min(capacity, h.levels[k]+held)
 		wait := h.until(k, n-held) - since
 		if h.shortOf > 0 && len(h.limits) == 1 && n-held >= h.shortOf {
@@ -183,9 +196,9 @@ func (c *Client) Recall(m Memory) {
 		c.heard.config = nil
 	}
 	for k, l := range c.config.Limits {
-		c.heard.levels[k] = l.Capacity() // it has had a T or more to fill up
+		c.heard.levels[k] = c.burst(l) // it has had a T or more to fill up
 	}
-	c.KnowCapacity(c.config.Capacity())
+	c.KnowLimits(c.config.Limits)
 }
 
 // Lifetime is how long after the last use the bucket is full again and every lease has ended:
