@@ -48,16 +48,22 @@ func newDriver(t *testing.T, l Limit) *driver {
 // client adds a process whose requests come so far apart.
 func (d *driver) client(p Policy, l Limit, gap func() time.Duration) *driven {
 	n := &driven{d: d, gap: gap, arrival: Never, tick: Never, reply: Never}
-	id := len(d.nodes)
-	n.Start(d.now, n, ClientConfig{
-		ID: fmt.Sprint("h", id), Seed: uint64(id),
-		Policy: &p, Proposed: p.ConfigFor([]Limit{l}, 0, 0), CallTimeout: DefaultCallTimeout,
-	})
+	n.starts(p, l)
 	if gap != nil {
 		n.arrival = d.now.Add(gap())
 	}
 	d.nodes = append(d.nodes, n)
 	return n
+}
+
+// starts makes n a cold client, under the name of a process that comes next.
+func (n *driven) starts(p Policy, limits ...Limit) {
+	n.Client = Client{}
+	id := len(n.d.nodes)
+	n.Start(n.d.now, n, ClientConfig{
+		ID: fmt.Sprint("h", id), Seed: uint64(id),
+		Policy: &p, Proposed: p.ConfigFor(limits, 0, 0), CallTimeout: DefaultCallTimeout,
+	})
 }
 
 // alone is a driver of one process.

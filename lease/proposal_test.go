@@ -55,10 +55,7 @@ func TestWhatAClientProposes(t *testing.T) {
 				n.failures = 0
 				m, ok := n.Rest()
 				testkit.Must(t, ok, "the key cannot rest")
-				host := n
-				n.Client = Client{}
-				n.Start(n.d.now, host, ClientConfig{ID: "h0", Policy: &Policy{},
-					Proposed: Policy{}.ConfigFor([]Limit{own}, 0, 0), CallTimeout: DefaultCallTimeout})
+				n.starts(Policy{}, own)
 				n.Recall(m)
 				testkit.Check(t, slices.Equal(n.Limits(), stored.Limits) && n.Conflict() == c.conflict,
 					"after a rest the limits are %v, conflict: %v", n.Limits(), n.Conflict())

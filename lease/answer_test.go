@@ -1,0 +1,72 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// What was denied is counted to the limit that was the reason then.
+func TestDenialsAreKnownByLimit(t *testing.T) {
+	// given a key with two limits
+	d, n := alone(t, PerSecond(10), Policy{}, nil)
+	second, hour := PerSecond(10), PerHour(60)
+	n.starts(Policy{}, second, hour)
+	collect := func() (got [2]int64) {
+		n.CollectDenials(func(l Limit, tokens int64) {
+			testkit.Check(t, l == second || l == hour, "%d tokens were denied for %v", tokens, l)
+			if l == hour {
+				got[1] += tokens
+			} else {
+				got[0] += tokens
+			}
+		})
+		return got
+	}
+	ask := func(times int) {
+		for range times {
+			n.request()
+			n.ask()
+			d.run(2 * time.Millisecond)
+		}
+	}
+	// when 50 requests come at once, the rate of a second is what denies
+	ask(50)
+	first, denied := collect(), n.denied
+	testkit.Check(t, denied > 0 && first == [2]int64{denied, 0}, "%d denied, attributed %v", denied, first)
+	// and what was told is not told again
+	again := collect()
+	testkit.Check(t, again == [2]int64{}, "told again: %v", again)
+	// when they go on, the hour has been used up after a while
+	for range 20 {
+		d.run(time.Second)
+		ask(20)
+	}
+	next := collect()
+	testkit.Check(t, next[0] > 0 && next[1] > next[0] && next[0]+next[1] == n.denied-denied,
+		"%d denied, attributed %v", n.denied-denied, next)
+	// and a request that waits is not denied yet
+	n.d.run(time.Hour)
+	n.request()
+	waiting := collect()
+	testkit.Check(t, n.waiting == 1 && waiting == [2]int64{}, "%d wait, attributed %v", n.waiting, waiting)
+}
+
+// A process that leaves headroom asks so in every call, and knows what it can be granted at most.
+func TestHeadroomTravels(t *testing.T) {
+	d, n := alone(t, PerSecond(10), Policy{Headroom: 0.25}, nil)
+	testkit.Check(t, n.Capacity() == 7, "a burst of 10 less 2.5 grants %d", n.Capacity())
+	n.request()
+	n.ask()
+	testkit.Check(t, n.last.Headroom == 0.25, "the request says %v", n.last.Headroom)
+	d.run(time.Second)
+	testkit.Check(t, n.Capacity() == 7, "%d after the reply", n.Capacity())
+	refused := n.Decide(d.now, 8, OneCall, Never)
+	testkit.Check(t, refused.Verdict == VerdictExceedsBurst, "a request for 8: %v", refused.Verdict)
+	// What is left is shown as part of that.
+	h := n.Heard()
+	h.levels[0], h.next[0] = 3, 100*time.Millisecond
+	o := h.Outlook(h.at, 1, 0, true)
+	testkit.Check(t, o.Remaining == 3 && o.ResetAfter == 400*time.Millisecond && o.Limit == PerSecond(10), "%+v", o)
+}
