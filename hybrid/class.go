@@ -19,7 +19,9 @@ type classes struct {
 // is granted them always. A p below 0 means 0, and one above the last class means the last. Keep the
 // handle: Stats apart, a key in a class costs what another key does.
 func (k *Key) Class(p int) *Key {
-	return k.l.base.class(p).Key(k.name)
+	c := k.l.base.class(p).Key(k.name)
+	c.own = k.own
+	return c
 }
 
 // class is the Limiter of class p; the one that is closed, for a Limiter that is.

@@ -34,7 +34,13 @@ type Config struct {
 	Limits []Limit
 	// LimitsFor, if set, gives the limits of one key; nil means Limits. It is called when a key is
 	// used that was not used for a TTL or longer, on the goroutine of the request, which it may
-	// block. Where several such requests come at once, one answer is used.
+	// block. Where several such requests come at once, one answer is used. Refresh and RefreshAll
+	// call it again; KeyWith takes its place.
+	//
+	// An empty list, nil without Limits and limits that are not valid are a mistake: requests for
+	// the key get ErrInvalidConfig or false, which the log says once for a key, Stats.Misconfigured
+	// counts and Events.Misconfigured tells. A key that is not to be limited has Unlimited, one that
+	// is to have nothing Blocked.
 	LimitsFor func(key string) []Limit
 	// Version is the deploy half of the configuration's version: across processes the highest one
 	// wins, so raise it when Limits change.

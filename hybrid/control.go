@@ -13,8 +13,13 @@ import (
 // had now; Remaining counts what this process holds and what the bucket has. Errors wrap
 // ErrUnavailable (also after ten CallTimeouts), the context's error, ErrClosed, ErrInvalidKey, or
 // ErrInvalidConfig where Config.LimitsFor gives limits that cannot be used.
-func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
-	st, err := l.inspect(ctx, "peek", key)
+func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) { return l.peek(ctx, key, nil) }
+
+// Peek reports without taking anything; see Limiter.Peek.
+func (k *Key) Peek(ctx context.Context) (Result, error) { return k.l.peek(ctx, k.name, k) }
+
+func (l *Limiter) peek(ctx context.Context, key string, k *Key) (Result, error) {
+	st, err := l.inspect(ctx, "peek", key, k)
 	if err != nil {
 		return Result{}, err
 	}
@@ -25,9 +30,6 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	ok := held+slices.Min(st.Levels[:len(st.Config.Limits)]) > 0
 	return resultOf(key, ok, SourceStore, st.Outlook(1, held, ok)), nil
 }
-
-// Peek reports without taking anything; see Limiter.Peek.
-func (k *Key) Peek(ctx context.Context) (Result, error) { return k.l.Peek(ctx, k.name) }
 
 // Refund says that n tokens of key, with which this process admitted something, were not used after
 // all. It does not wait: they travel with the key's next lease call, within a Target, and are a new
@@ -94,7 +96,7 @@ func (l *Limiter) TrySetLimits(ctx context.Context, key string, limits ...Limit)
 // LimitsOf asks the store for the limits in force for key; where it has no bucket, they are those
 // of Config. Errors are those of Peek.
 func (l *Limiter) LimitsOf(ctx context.Context, key string) ([]Limit, error) {
-	st, err := l.inspect(ctx, "limits", key)
+	st, err := l.inspect(ctx, "limits", key, nil)
 	return slices.Clone(st.Config.Limits), err
 }
 
@@ -123,12 +125,15 @@ func (l *Limiter) Ping(ctx context.Context) error {
 }
 
 // inspect is the state of key's bucket; where there is none, what a new one would have.
-func (l *Limiter) inspect(ctx context.Context, what, key string) (lease.State, error) {
+func (l *Limiter) inspect(ctx context.Context, what, key string, k *Key) (lease.State, error) {
+	if err := l.checkGiven(k); err != nil {
+		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
+	}
 	st, err := l.configure(ctx, what, key, lease.OpInspect)
 	if err != nil || st.Exists {
 		return st, err
 	}
-	if st.Config, err = l.proposal(key); err != nil {
+	if st.Config, err = l.proposal(key, k); err != nil {
 		return lease.State{}, fmt.Errorf("hybrid: %s: %w", what, err)
 	}
 	for k, limit := range st.Config.Limits {
@@ -155,7 +160,7 @@ func (l *Limiter) configure(
 	if op == lease.OpSet || op == lease.OpSetIfAbsent {
 		c = l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
 		// A T that shrinks and grows again would burn leases.
-		if own, err := l.proposal(key); err == nil {
+		if own, err := l.proposal(key, nil); err == nil {
 			c.TTL = max(c.TTL, own.TTL)
 		}
 		l.eachClass(func(l *Limiter) {

@@ -55,11 +55,16 @@ func (l *Limiter) decide(r request) decision {
 // request may be admitted all the same.
 func (l *Limiter) refuse(r request, d decision) decision {
 	overruled := l.overrules(d.err)
+	misconfigured := errors.Is(d.err, ErrInvalidConfig)
+	if misconfigured {
+		l.counters.misconfigured.Add(1)
+	}
 	switch {
 	case d.entry == nil && errors.Is(d.err, ErrUnavailable):
 		l.counters.crowded.Add(r.n)
 	case overruled && d.err != nil:
 		l.counters.shadowed.Add(r.n)
+	case misconfigured:
 	case d.entry == nil || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
 		l.counters.invalid.Add(1)
 	}
@@ -94,12 +99,10 @@ func (l *Limiter) answer(r request) decision {
 		}
 		if e == nil {
 			var err error
-			if e, err = l.entry(r.name, true); err != nil {
+			if e, err = l.entryOf(r.name, true, r.key); err != nil {
 				return decision{err: err}
 			}
-			if r.key != nil {
-				r.key.e.Store(e)
-			}
+			r.key.bind(e)
 			r.n = e.most(r)
 			if h, ok := e.takeHold(r.n); ok {
 				return decision{ok: true, taken: r.n, entry: e, hold: h}

@@ -48,6 +48,7 @@
 //     errors; verbs.go: the verbs of Limiter and Key, and Result; control.go: Peek, Refund, Reset,
 //     the limits of a key, Ping.
 //   - name.go: which bucket is whose: Config.Name, and Limiters that contradict each other.
+//   - propose.go: the limits that this process proposes for a key: LimitsFor, Refresh, KeyWith.
 //   - decide.go: a request that the pool did not serve.
 //   - entry.go: one key in use, a lease.Client behind a lock.
 //   - scheduler.go: the one goroutine that knows which key is due, and which calls travel together;

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -24,6 +23,8 @@ type entry struct {
 
 	mu       sync.Mutex
 	leaving  bool          // Shutdown waits for this entry
+	given    bool          // its limits are those of a KeyWith, which Refresh leaves alone
+	asked    int64         // the number of the Refresh before which LimitsFor was asked
 	flight   *lease.Call   // under way; nil once it is answered or overdue
 	reopener clock.Timer   // ends the denial in advance; nil before the first
 	heardAt  clock.Instant // when the capacity was last heard
@@ -48,6 +49,14 @@ type entry struct {
 // entry is the entry of a key that is in use, or comes back into use now, or comes into the table
 // now. Without create it is nil for a key that the table does not have.
 func (l *Limiter) entry(name string, create bool) (*entry, error) {
+	return l.entryOf(name, create, nil)
+}
+
+// entryOf is entry for a request that came by k; nil where it came by name.
+func (l *Limiter) entryOf(name string, create bool, k *Key) (*entry, error) {
+	if err := l.checkGiven(k); err != nil {
+		return nil, err
+	}
 	for {
 		s := l.keys.load(name)
 		if s == nil && !create {
@@ -60,7 +69,8 @@ func (l *Limiter) entry(name string, create bool) (*entry, error) {
 				return e, nil
 			}
 		}
-		c, err := l.proposal(name)
+		asked := l.refreshes.Load()
+		c, err := l.proposal(name, k)
 		if err != nil {
 			return nil, err
 		}
@@ -70,16 +80,19 @@ func (l *Limiter) entry(name string, create bool) (*entry, error) {
 			}
 			s = l.keys.add(name)
 		}
-		if e := l.rouse(s, c); e != nil {
+		if e := l.rouse(s, c, k.given() != nil, asked); e != nil {
+			if l.refreshes.Load() != asked {
+				_ = l.refresh(e, name) // what LimitsFor said may have been outdated already
+			}
 			return e, nil
 		}
 	}
 }
 
-// rouse is the entry of a key that was at rest or is new, for which this process proposes c. It is
-// nil where the slot has left the table.
-func (l *Limiter) rouse(s *slot, c lease.Config) *entry {
-	e := &entry{l: l, slot: s, index: -1}
+// rouse is the entry of a key that was at rest or is new, for which this process proposes c, of
+// which given and asked say where it comes from. It is nil where the slot has left the table.
+func (l *Limiter) rouse(s *slot, c lease.Config, given bool, asked int64) *entry {
+	e := &entry{l: l, slot: s, index: -1, given: given, asked: asked}
 	e.client.Start(l.cfg.Clock.Now(), e, lease.ClientConfig{
 		ID:          *l.id.Load(),
 		Policy:      &l.cfg.Policy,
@@ -98,23 +111,6 @@ func (l *Limiter) rouse(s *slot, c lease.Config) *entry {
 		e.Wake(false) // so that it goes to rest even if it never needs a call
 	}
 	return have
-}
-
-// proposal is the configuration that this process proposes for a key.
-func (l *Limiter) proposal(name string) (lease.Config, error) {
-	var limits []Limit
-	if l.cfg.LimitsFor != nil {
-		limits = l.cfg.LimitsFor(name)
-	}
-	if limits == nil && len(l.cfg.Limits) > 0 {
-		return l.defaults, nil
-	}
-	c := l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
-	if err := c.Validate(); err != nil {
-		return c, fmt.Errorf("%w: LimitsFor: %w", ErrInvalidConfig, err)
-	}
-	l.warn(limits)
-	return c, nil
 }
 
 // take takes n tokens from the pool, if there is an entry. It is the hot path.

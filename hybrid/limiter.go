@@ -27,6 +27,10 @@ type Limiter struct {
 	defaults lease.Config           // what this process proposes for a key of which LimitsFor says nothing
 	keys     table
 	seq      atomic.Int64
+
+	refreshes     atomic.Int64 // how often Refresh and RefreshAll were called
+	misconfigured misconfigured
+
 	nodes    nodes
 	counters *counters // of all classes
 	herald   *herald

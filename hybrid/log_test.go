@@ -19,9 +19,16 @@ import (
 // logging is a process on s, and what it logs.
 func (t *world) logging(s lease.Store, p hybrid.Policy, l ...hybrid.Limit) (*hybrid.Limiter, *bytes.Buffer) {
 	t.Helper()
+	cfg := by(p, l...)
+	out := logTo(&cfg)
+	return t.startOn(s, cfg), out
+}
+
+// logTo has cfg log to the result.
+func logTo(cfg *hybrid.Config) *bytes.Buffer {
 	var out bytes.Buffer
-	logger := slog.New(slog.NewTextHandler(&out, nil))
-	return t.startOn(s, hybrid.Config{Limits: l, Policy: p, Logger: logger}), &out
+	cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))
+	return &out
 }
 
 // logs checks how often the log says something.

@@ -114,11 +114,16 @@ type notice struct {
 
 // warn counts e, and logs text if the last line is not too recent.
 func (n *notice) warn(e *entry, now clock.Instant, text string, args ...any) {
+	n.warnOf(e.l, e.slot.name, now, text, args...)
+}
+
+// warnOf is warn for a key without an entry.
+func (n *notice) warnOf(l *Limiter, key string, now clock.Instant, text string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.keys++
 	if n.at == 0 || now >= n.at.Add(quietFor) {
-		e.l.logger().Warn(text, append([]any{"keys", n.keys, "key", brief(e.slot.name)}, args...)...)
+		l.logger().Warn(text, append([]any{"keys", n.keys, "key", brief(key)}, args...)...)
 		n.keys, n.at = 0, now
 	}
 }

@@ -31,7 +31,10 @@ type Stats struct {
 	RoundTrips int64 // exchanges with the store, whatever number of calls they carried
 	Errors     int64 // calls that brought no grant
 	Conflicts  int64 // keys whose bucket has other limits under the version that this process has
-	Invalid    int64 // requests refused for their arguments, for what LimitsFor returned, or after Close
+	Invalid    int64 // requests refused for their arguments, or after Close
+	// Misconfigured counts requests for keys of which LimitsFor or KeyWith gave limits that cannot be
+	// used. They are refused, or admitted by Policy.Shadow.
+	Misconfigured int64
 }
 
 // Conserved reports whether every token that the store granted is accounted for, once: Leased =
@@ -45,6 +48,8 @@ func (s Stats) Conserved() bool {
 
 type counters struct {
 	calls, roundTrips, errors, invalid, crowded, fallback, conflicts atomic.Int64
+
+	misconfigured atomic.Int64
 
 	shadowed atomic.Int64 // tokens of requests that no entry has counted as denied, with Policy.Shadow
 	ended    atomic.Int64 // tokens of requests whose context ended, with Policy.Shadow
@@ -92,7 +97,7 @@ func (l *Limiter) Stats() Stats {
 	c.sum = c.retired
 	c.number++
 	c.mu.Unlock()
-	var st Stats
+	st := Stats{Name: l.cfg.Name}
 	l.eachClass(func(l *Limiter) {
 		st.Keys += int(l.keys.size.Load())
 		st.RTT = max(st.RTT, l.nodes.worst())
@@ -110,6 +115,7 @@ func (l *Limiter) Stats() Stats {
 	}
 	st.Calls, st.RoundTrips, st.Errors = c.calls.Load(), c.roundTrips.Load(), c.errors.Load()
 	st.Conflicts, st.Invalid = c.conflicts.Load(), c.invalid.Load()
+	st.Misconfigured = c.misconfigured.Load()
 	return st
 }
 

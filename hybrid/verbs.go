@@ -74,8 +74,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 // Errors wrap ErrWouldExceedDeadline, at once, where the context's deadline comes before the tokens
 // can; the context's error when it ends first; ErrExceedsBurst, also where the limit is lowered
 // meanwhile; ErrUnavailable where the store is away and Policy.Fallback gives nothing; ErrClosed,
-// ErrInvalidKey, ErrInvalidN. Each token counts against the limit when the bucket grants it, not
-// when WaitN returns.
+// ErrInvalidKey, ErrInvalidN, ErrInvalidConfig as from Take. Each token counts against the limit
+// when the bucket grants it, not when WaitN returns.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	return l.wait(request{name: key, n: n, tried: l.keys.glance(key), patience: lease.InLine, ctx: ctx})
 }
@@ -88,6 +88,7 @@ type Key struct {
 	strict  bool
 	watched bool // see Limiter.denied
 	e       atomic.Pointer[entry]
+	own     *proposal // of a KeyWith; nil for others
 }
 
 // Key returns a handle for one key, which costs nothing. An empty name is denied by every method.

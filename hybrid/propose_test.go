@@ -1,0 +1,115 @@
+package hybrid_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// What LimitsFor returns wrong is a mistake of the configuration and looks like one: the error says
+// so, it is logged once for a key, counted, and told. It is no denial and nothing that a refused
+// argument is.
+func TestWrongLimitsOfAKeyAreNoOutage(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits   []hybrid.Limit
+		otherway []hybrid.Limit // Config.Limits
+	}{
+		"nil without Limits":           {nil, nil},
+		"an empty list":                {[]hybrid.Limit{}, nil},
+		"an empty list, beside Limits": {[]hybrid.Limit{}, limits(hourly)},
+		"an invalid limit":             {limits(hybrid.PerSecond(-1)), limits(hourly)},
+		"too many":                     {slices.Repeat(limits(hourly), 5), limits(hourly)},
+	} {
+		bubbleOf(t, name, func(t *world) {
+			told := 0
+			cfg := hybrid.Config{Limits: c.otherway, LimitsFor: func(string) []hybrid.Limit { return c.limits }}
+			cfg.Events.Misconfigured = func(key string, err error) {
+				told++
+				check(t, key == "k" || key == "other", "%q", key)
+				isErr(t, err, hybrid.ErrInvalidConfig)
+			}
+			out := logTo(&cfg)
+			l := t.start(cfg)
+			for range 3 {
+				check(t, !l.Allow("k") && !l.TryAllow("k") && !l.Key("k").AllowN(2), "admitted")
+				_, err := l.Take(t.Context(), "k", 1)
+				isErr(t, err, hybrid.ErrInvalidConfig)
+				isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrInvalidConfig)
+			}
+			l.Allow("other")
+			logs(t, out, 1, "key=k ", "key=other ")
+			logs(t, out, 2, "limits that cannot be used", "LimitsFor")
+			st := l.Stats()
+			check(t, st.Misconfigured == 16 && st.Invalid == 0 && st.Denied == 0 && st.Keys == 0, "%+v", st)
+			equal(t, told, 16, "events")
+			t.silent(time.Second)
+		})
+	}
+}
+
+// A flood of keys with wrong limits has a thousand lines of the log, and then one in a while, which
+// says how many there were.
+func TestAFloodOfWrongLimitsDoesNotFloodTheLog(t *testing.T) {
+	bubble(t, func(t *world) {
+		cfg := hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return nil }}
+		out := logTo(&cfg)
+		l := t.start(cfg)
+		for i := range 5000 {
+			l.Allow(fmt.Sprint("key ", i))
+		}
+		time.Sleep(time.Minute)
+		l.Allow("one more")
+		logs(t, out, 1002, "limits that cannot be used")
+		logs(t, out, 1, "keys=4000")
+		equal(t, l.Stats().Misconfigured, 5001, "misconfigured")
+	})
+}
+
+// A key that is not in use has nothing to refresh, and is not brought into use.
+func TestRefreshOfAKeyThatIsNotInUse(t *testing.T) {
+	bubble(t, func(t *world) {
+		asked := 0
+		l := t.start(hybrid.Config{LimitsFor: func(string) []hybrid.Limit {
+			asked++
+			return limits(hourly)
+		}})
+		noErr(t, l.Refresh("k"))
+		noErr(t, l.RefreshAll())
+		check(t, asked == 0 && l.Stats().Keys == 0, "asked %d times", asked)
+		isErr(t, l.Refresh(""), hybrid.ErrInvalidKey)
+		// A key that is too long to be kept is asked for by name only.
+		long := strings.Repeat("x", lease.KeyMax+1)
+		l.Allow(long)
+		noErr(t, l.RefreshAll())
+		equal(t, asked, 1, "times asked")
+		noErr(t, l.Refresh(long))
+		equal(t, asked, 2, "times asked")
+		noErr(t, l.Close())
+		isErr(t, l.Refresh("k"), hybrid.ErrClosed)
+		isErr(t, l.RefreshAll(), hybrid.ErrClosed)
+	})
+}
+
+// Wrong limits of a handle are what wrong ones of LimitsFor are, even where the key is in use.
+func TestKeyWithWrongLimits(t *testing.T) {
+	bubble(t, func(t *world) {
+		cfg := of(hourly)
+		out := logTo(&cfg)
+		l := t.start(cfg)
+		l.Allow("k")
+		for _, k := range []*hybrid.Key{l.KeyWith("k"), l.KeyWith("k", hybrid.PerSecond(-1))} {
+			check(t, !k.Allow() && !k.Class(1).Allow(), "admitted")
+			says(t, "Wait", k.Wait(t.Context()), hybrid.ErrInvalidConfig, "KeyWith")
+			_, err := k.Peek(t.Context())
+			says(t, "Peek", err, hybrid.ErrInvalidConfig, "KeyWith")
+		}
+		logs(t, out, 1, "limits that cannot be used")
+		equal(t, l.Stats().Misconfigured, 6, "misconfigured")
+		check(t, l.Allow("k"), "the key by its name is denied")
+	})
+}
