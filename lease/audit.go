@@ -45,7 +45,7 @@ func (b *Bucket) Level() int64 {
 	if !b.exists {
 		return 0
 	}
-	return b.available()
+	return max(0, b.available(0))
 }
 
 // Ledger is the tokens that processes hold, as b last heard.
@@ -72,7 +72,8 @@ type BucketDump struct {
 	Exists bool
 	Config Config // its TTL is the one in force
 
-	Clock, Now, Created, Epoch, Counter, Frozen, SetAt, Keep, Proposed, ProposedAt int64
+	Clock, Now, Created, Epoch, Counter, Frozen, SetAt, Keep int64
+	Proposed, ProposedAt, StoodAt, ReshapedAt                int64
 
 	Level, Rest [LimitsMax]int64
 
@@ -101,7 +102,8 @@ func (b *Bucket) Dump() BucketDump {
 	d := BucketDump{
 		Exists: true, Config: b.config, Clock: b.clock, Now: b.now, Created: b.created,
 		Epoch: b.epoch, Counter: b.counter, Frozen: b.frozen, SetAt: b.setAt, Keep: b.keep,
-		Proposed: b.proposed, ProposedAt: b.proposedAt, Level: b.level, Rest: b.rest,
+		Proposed: b.proposed, ProposedAt: b.proposedAt, StoodAt: b.stoodAt, ReshapedAt: b.reshapedAt,
+		Level: b.level, Rest: b.rest,
 		Width: b.ring.width, Gen: b.ring.gen, MovedAt: b.ring.movedAt,
 		Held: b.ring.held, Weight: b.ring.weight,
 		Share: b.fair.share, Updated: b.fair.updated, ContendedUntil: b.fair.contendedUntil,

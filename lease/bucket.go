@@ -31,11 +31,14 @@ type Bucket struct {
 	setAt   int64 // when levels were last set or refunded to: what was drawn before is worth nothing
 	keep    int64 // the bucket must be remembered until then; never moves earlier
 
+	stoodAt    int64 // when a caller last proposed the configuration in force
+	reshapedAt int64 // when the configuration last changed; 0 for never
+
 	ttl        int64 // T in force, microseconds: config.TTL
 	proposed   int64 // the longest T proposed since proposedAt
 	proposedAt int64
 
-	level [LimitsMax]int64 // units, see Scale
+	level [LimitsMax]int64 // units, see Scale; negative where a charge is owed
 	rest  [LimitsMax]int64 // microseconds already waited towards the next tick, below Scale.Tick
 
 	ring ring
@@ -180,10 +183,18 @@ func (b *Bucket) newRecord(holder string) *record {
 func (b *Bucket) remember() {
 	longest := int64(0)
 	for k := range b.config.Limits {
-		longest = max(longest, micros(b.scales[k].timeToFull()))
+		sc := &b.scales[k]
+		if sc.startsEmpty() {
+			continue // a forgotten one looks like an empty one
+		}
+		full := micros(sc.timeToFull())
+		if b.level[k] < 0 {
+			full += (sc.Step - 1 - b.level[k]) / sc.Step * sc.Tick
+		}
+		longest = max(longest, full)
 	}
 	longest += b.ttl + max(b.ttl, b.ring.lastEnds()-b.now) + max(0, b.frozen-b.now)
-	if b.config.StartEmpty || b.config.Version.Revision > 0 {
+	if b.config.StartEmpty || b.config.Version.Revision > 0 || b.frozen > 0 {
 		longest = max(longest, micros(30*24*time.Hour))
 	}
 	b.keep = max(b.keep, b.now+longest)

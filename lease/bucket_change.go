@@ -35,7 +35,7 @@ func (b *Bucket) install(clock int64, c Config) {
 	*b = Bucket{
 		exists: true, config: c, records: make(map[string]*record), executed: b.executed,
 		clock: clock, now: clock, created: clock, epoch: max(clock, 1),
-		ttl: ttl, proposed: ttl, proposedAt: clock, ring: newRing(clock, ttl),
+		ttl: ttl, proposed: ttl, proposedAt: clock, stoodAt: clock, ring: newRing(clock, ttl),
 	}
 	b.rescale()
 	b.fair = fair{share: b.rate(), updated: clock}
@@ -50,11 +50,12 @@ func (b *Bucket) rescale() {
 	}
 }
 
-// fill gives every level what a new bucket would have; while a loss is waited out, nothing.
+// fill gives every level what a new bucket would have; while a loss is waited out, nothing. What
+// was owed is forgiven.
 func (b *Bucket) fill() {
 	for k := range b.config.Limits {
 		b.level[k], b.rest[k] = b.scales[k].Capacity*b.scales[k].Unit, 0
-		if b.config.StartEmpty || b.now < b.frozen {
+		if b.config.StartEmpty || b.scales[k].startsEmpty() || b.now < b.frozen {
 			b.level[k] = 0
 		}
 	}
@@ -89,8 +90,11 @@ func (b *Bucket) possible(r *Request) bool {
 }
 
 // freeze empties every level and lets none refill before until, when unknown holdings have run out.
+// What is owed stays owed.
 func (b *Bucket) freeze(until int64) {
-	b.level, b.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
+	for k := range b.config.Limits {
+		b.level[k], b.rest[k] = min(b.level[k], 0), 0
+	}
 	b.frozen = max(b.frozen, until)
 	b.setAt = b.now
 }
@@ -137,18 +141,24 @@ func (b *Bucket) lasting(r *Request, ago int64) int64 {
 	return min(heard+max(0, age-ago), max(heard, micros(ttlLiveMax)))
 }
 
-// adopt takes over the caller's configuration where its version is higher, and its proposal of T.
+// adopt takes over the caller's configuration where its version is higher, or is the same and
+// nobody has proposed the stored one for 2 T; and its proposal of T.
 func (b *Bucket) adopt(c Config) {
 	newer := c.Version.after(b.config.Version)
-	if newer {
-		b.reshape(c)
+	switch {
+	case newer, c.Version == b.config.Version && !c.equal(b.config) && b.now-b.stoodAt > 2*b.ttl:
+		b.reshape(c, newer)
+	case c.equal(b.config):
+		b.stoodAt = b.now
 	}
 	b.propose(micros(c.TTL), newer)
 }
 
-// reshape changes the limits. Levels are settled at the old rate already. A raised burst keeps the
-// level, a lowered one keeps what was used; a limit that is new starts with what fresh says.
-func (b *Bucket) reshape(c Config) {
+// reshape changes the limits, for those of a newer version or of an equal one. Levels are settled
+// at the old rate already, and never rise. Limits of equal versions may take turns as often as
+// their processes call, so nothing may be lost or won by a turn and the turn back: a lowered burst
+// cuts off only what does not fit, where a newer version counts all that was used against it.
+func (b *Bucket) reshape(c Config, newer bool) {
 	b.remember()
 	was, rate := *b, b.rate()
 	b.config = c
@@ -159,23 +169,31 @@ func (b *Bucket) reshape(c Config) {
 	for k, from := range inherit(was.config.Limits, c.Limits) {
 		switch {
 		case from < 0:
-			b.level[k] = b.fresh(k)
+			b.level[k] = b.fresh(k, newer)
 		case was.config.Limits[from].same(c.Limits[k]) && was.scales[from] == b.scales[k]:
 			b.level[k], b.rest[k] = was.level[from], was.rest[from]
 		default:
-			b.level[k] = convert(was.level[from], was.scales[from], b.scales[k])
+			b.level[k] = b.convert(was.level[from], was.scales[from], k, newer)
 		}
+		b.level[k] = max(b.level[k], -b.scales[k].deepest(c.Overcommit))
 	}
-	b.setAt = b.now
+	b.setAt, b.stoodAt, b.reshapedAt = b.now, b.now, b.now
 }
 
 // fresh is the level of a limit that was not there before: full. But for as long as it takes to
-// fill after a loss it is empty: it may have been lost with the bucket.
-func (b *Bucket) fresh(k int) int64 {
-	if b.frozen > 0 && b.now < b.frozen+micros(b.scales[k].timeToFull()) {
+// fill after a loss it is empty: it may have been lost with the bucket. And where it comes with an
+// equal version, it may have been there before the last change: it has what it refilled since.
+func (b *Bucket) fresh(k int, newer bool) int64 {
+	sc := &b.scales[k]
+	full := micros(sc.timeToFull())
+	switch since := b.now - b.reshapedAt; {
+	case sc.startsEmpty(), b.frozen > 0 && b.now < b.frozen+full:
 		return 0
+	case newer || b.reshapedAt == 0 || since >= full:
+		return sc.Capacity * sc.Unit
+	default:
+		return since / sc.Tick * sc.Step
 	}
-	return b.scales[k].Capacity * b.scales[k].Unit
 }
 
 // inherit says for each of the new limits which of the old ones it goes on with; -1 for none. A
@@ -209,12 +227,26 @@ func (l Limit) same(o Limit) bool {
 	return l.Tokens == o.Tokens && l.Per == o.Per && l.Capacity() == o.Capacity()
 }
 
-// convert expresses a level in the units of another limit, less what the burst lost.
-func convert(level int64, from, to Scale) int64 {
-	if from.Capacity > to.Capacity {
-		level = max(0, level-(from.Capacity-to.Capacity)*from.Unit)
+// convert expresses a level of another limit in the units of limit k. Where the burst shrinks, a
+// newer version takes off what it lost. A debt stays what it was, rounded up: no change of limits
+// pays it. A limit that would start empty inherits debts only.
+func (b *Bucket) convert(level int64, from Scale, k int, newer bool) int64 {
+	to := b.scales[k]
+	if lost := from.Capacity - to.Capacity; lost > 0 && level > 0 {
+		if newer {
+			level = max(0, level-lost*from.Unit)
+		} else {
+			level = min(level, to.Capacity*from.Unit)
+		}
 	}
-	return level/from.Unit*to.Unit + mulDiv(level%from.Unit, to.Unit, from.Unit)
+	if to.startsEmpty() {
+		level = min(level, 0)
+	}
+	whole, deepest := floorDiv(level, from.Unit), to.deepest(b.config.Overcommit)
+	if whole < -deepest/to.Unit-1 { // the product may be too large
+		return -deepest
+	}
+	return whole*to.Unit + mulDiv(level-whole*from.Unit, to.Unit, from.Unit)
 }
 
 // Configure executes one operation other than a lease call when the server's clock says clock. c is
@@ -232,7 +264,7 @@ func (b *Bucket) Configure(clock int64, op Op, c Config) (st State, err error) {
 			Exists: true, Changed: changed, Config: b.config, Epoch: b.epoch, Counter: b.counter,
 			ServerTime: b.clock, Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum(),
 		}
-		st.Levels, st.Next = b.levels()
+		st.Levels, st.Next = b.levels(0)
 	}
 	if !changed {
 		*b = saved
@@ -243,7 +275,7 @@ func (b *Bucket) Configure(clock int64, op Op, c Config) (st State, err error) {
 // execute does op on a settled bucket, and says whether that changed anything.
 func (b *Bucket) execute(clock int64, op Op, c Config) (changed bool, err error) {
 	switch op {
-	case OpSet, OpSetIfAbsent:
+	case OpSet, OpSetIfAbsent, OpReplace:
 		if err := c.Validate(); err != nil {
 			return false, err
 		}
@@ -259,6 +291,9 @@ func (b *Bucket) execute(clock int64, op Op, c Config) (changed bool, err error)
 			b.adopt(c)
 		} else {
 			b.install(clock, c)
+		}
+		if op == OpReplace {
+			b.fill()
 		}
 	case OpReset:
 		if !b.exists {

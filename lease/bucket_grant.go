@@ -1,10 +1,13 @@
 package lease
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
-// credit is step 6. What comes back counts only for a known call; debt counts for every one. It
-// fills a level no further than a refill would, as the ledger may still be above B + E after a
-// limit was lowered.
+// credit is step 6. What comes back counts only for a known call; debt and charge count for every
+// one. It fills a level no further than a refill would, as the ledger may still be above B + E after
+// a limit was lowered. A debt takes what there is; a charge is owed, below 0, until it has refilled.
 func (b *Bucket) credit(r *Request, known bool) {
 	ledger := b.ring.ledger()
 	b.refunded = [LimitsMax]int64{}
@@ -21,10 +24,24 @@ func (b *Bucket) credit(r *Request, known bool) {
 			filled = filled || b.refunded[k] > 0
 			b.brim(k, room-b.level[k])
 		}
-		b.level[k] = max(0, b.level[k]-min(r.Debt, sc.Capacity)*sc.Unit)
+		b.level[k] = min(b.level[k], max(0, b.level[k]-min(r.Debt, sc.Capacity)*sc.Unit))
+		if r.Charge > 0 {
+			b.charge(k, r.Charge)
+		}
 	}
 	if filled {
 		b.setAt = b.now // a refund has filled what earlier draws had left
+	}
+}
+
+// charge takes n tokens from level k, also where it does not have them.
+func (b *Bucket) charge(k int, n int64) {
+	sc := &b.scales[k]
+	deepest := sc.deepest(b.config.Overcommit)
+	if n > (b.level[k]+deepest)/sc.Unit { // the product may be too large
+		b.level[k] = -deepest
+	} else {
+		b.level[k] -= n * sc.Unit
 	}
 }
 
@@ -46,7 +63,7 @@ func (b *Bucket) worth(k int, r *Request) int64 {
 // draw is the arithmetic of step 7: how much the holder gets, subtracted from every level. others
 // is what other holders hold; alone says that none was active within T.
 func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
-	available := b.available()
+	available := max(0, b.available(r.Headroom))
 	v := b.fairView(r)
 	b.fair.advance(v, &rec.debit)
 	g := min(r.Want, available, b.fair.allow(v, &rec.debit, alone))
@@ -63,11 +80,22 @@ func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
 	return g
 }
 
-// available is the whole tokens that every limit has.
-func (b *Bucket) available() int64 {
+// kept is how many tokens of limit k a caller with this headroom does not see.
+func (b *Bucket) kept(k int, headroom float64) int64 {
+	return int64(math.Ceil(float64(float64(b.scales[k].Capacity) * headroom)))
+}
+
+// tokens is the whole tokens of level k, rounded down, as a caller with this headroom sees them. It
+// is below 0 where a charge is owed, or the headroom is not there.
+func (b *Bucket) tokens(k int, headroom float64) int64 {
+	return floorDiv(b.level[k], b.scales[k].Unit) - b.kept(k, headroom)
+}
+
+// available is the whole tokens that a caller with this headroom sees in every limit.
+func (b *Bucket) available(headroom float64) int64 {
 	n := int64(maxUnits)
 	for k := range b.config.Limits {
-		n = min(n, b.level[k]/b.scales[k].Unit)
+		n = min(n, b.tokens(k, headroom))
 	}
 	return n
 }
@@ -82,28 +110,29 @@ func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 		Ledger: b.ring.ledger(), ActiveWeight: active, Contended: b.now < b.fair.contendedUntil,
 		Expiry: duration(b.keep - b.now), LeaseMax: duration(b.leaseMax()),
 	}
-	g.Levels, g.Next = b.levels()
+	g.Levels, g.Next = b.levels(r.Headroom)
 	if least := max(1, r.Need); rec.granted < least {
-		g.RetryAfter = duration(b.wait(least))
+		g.RetryAfter = duration(b.wait(least, r.Headroom))
 	}
 	if g.Short {
 		v := b.fairView(r)
 		m := b.fair.least(v)
 		alone, othersHold := active == r.Weight, b.ring.ledger() > 0
-		g.Delay = duration(b.fair.delay(v, rec.debit, m, b.refillTime(m), alone, othersHold))
+		g.Delay = duration(b.fair.delay(v, rec.debit, m, b.refillTime(m, r.Headroom), alone, othersHold))
 	}
 }
 
-// wait is the microseconds until every level has reached n tokens, or its burst, if nobody draws.
-func (b *Bucket) wait(n int64) int64 {
+// wait is the microseconds until a caller with this headroom sees n tokens in every limit, or its
+// whole burst, if nobody draws.
+func (b *Bucket) wait(n int64, headroom float64) int64 {
 	longest := int64(0)
 	for k := range b.config.Limits {
-		longest = max(longest, b.waitAt(k, n))
+		longest = max(longest, b.waitAt(k, n+b.kept(k, headroom)))
 	}
 	return longest
 }
 
-// waitAt is wait for level k alone.
+// waitAt is the microseconds until level k has reached n tokens, or its burst.
 func (b *Bucket) waitAt(k int, n int64) int64 {
 	sc := &b.scales[k]
 	missing := min(n, sc.Capacity)*sc.Unit - b.level[k]
@@ -113,12 +142,12 @@ func (b *Bucket) waitAt(k int, n int64) int64 {
 	return (missing+sc.Step-1)/sc.Step*sc.Tick - b.rest[k] + max(0, b.frozen-b.now)
 }
 
-// levels are the whole tokens of every level, and the time until it has one more if nobody draws; 0
-// where it is full.
-func (b *Bucket) levels() (tokens [LimitsMax]int64, next [LimitsMax]time.Duration) {
+// levels are the whole tokens that a caller with this headroom sees of every level, and the time
+// until it has one more if nobody draws; 0 where it is full.
+func (b *Bucket) levels(headroom float64) (tokens [LimitsMax]int64, next [LimitsMax]time.Duration) {
 	for k := range b.config.Limits {
-		tokens[k] = b.level[k] / b.scales[k].Unit
-		next[k] = duration(b.waitAt(k, tokens[k]+1))
+		tokens[k] = b.tokens(k, headroom)
+		next[k] = duration(b.waitAt(k, floorDiv(b.level[k], b.scales[k].Unit)+1))
 	}
 	return tokens, next
 }

@@ -49,7 +49,7 @@ func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
 	if c.fallback == nil || !c.Degraded() || n > c.fallback.config.Capacity() {
 		return Never, false
 	}
-	return now.Add(duration(c.fallback.wait(n))), true
+	return now.Add(duration(c.fallback.wait(n, 0))), true
 }
 
 // takeShare draws from a bucket of this process's own, which has its share of every limit (8.14):

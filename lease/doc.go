@@ -84,7 +84,7 @@
 //
 // Users of a limiter, mostly by way of hybrid, which has the same names:
 //
-//	Limit PerSecond PerMinute PerHour Every ParseLimit ErrInvalidLimit
+//	Limit PerSecond PerMinute PerHour Every Blocked Unlimited ParseLimit ErrInvalidLimit
 //	Policy ColdStart ColdStartDeny ColdStartAllow ErrInvalidPolicy DefaultCallTimeout
 //	Fallback FallbackLocalShare FallbackDeny FallbackAllowAll
 //	Source SourceLocal SourceStore SourceFallback

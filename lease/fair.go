@@ -20,11 +20,13 @@ type debit struct {
 	last      int64   // when it last drew
 }
 
-// fairView is what the sharing looks at, as doubles: the tightest of the limits, and the request.
+// fairView is what the sharing looks at, as doubles: the tightest of the limits, as far as the
+// caller's headroom lets it see them, and the request.
 type fairView struct {
 	now    int64
 	level  float64 // tokens, with their fraction
-	burst  float64
+	steer  float64 // the level that moves the share
+	burst  float64 // at least 1
 	rate   float64 // tokens per microsecond
 	target float64 // microseconds
 	ttl    float64 // microseconds
@@ -46,13 +48,20 @@ func (b *Bucket) rate() float64 {
 
 func (b *Bucket) fairView(r *Request) fairView {
 	v := fairView{
-		now: b.now, level: math.Inf(1), burst: math.Inf(1), rate: b.rate(),
+		now: b.now, level: math.Inf(1), steer: math.Inf(1), burst: math.Inf(1), rate: b.rate(),
 		target: float64(micros(b.config.Target)), ttl: float64(b.ttl),
 		weight: float64(r.Weight), need: float64(r.Need),
 	}
 	for k := range b.config.Limits {
-		v.level = min(v.level, float64(b.level[k])/float64(b.scales[k].Unit))
-		v.burst = min(v.burst, float64(b.scales[k].Capacity))
+		sc, kept := &b.scales[k], b.kept(k, r.Headroom)
+		v.level = min(v.level, float64(b.level[k]-kept*sc.Unit)/float64(sc.Unit))
+		v.steer = min(v.steer, float64(b.level[k])/float64(sc.Unit))
+		v.burst = min(v.burst, float64(sc.Capacity-kept))
+	}
+	v.burst = max(v.burst, 1)
+	// A caller that sees nothing knows nothing of how the others share what it leaves them.
+	if v.level >= 0 {
+		v.steer = v.level
 	}
 	return v
 }
@@ -66,7 +75,7 @@ func (v fairView) setPoint() float64 {
 // advance moves the share and d up to now.
 func (f *fair) advance(v fairView, d *debit) {
 	point := v.setPoint()
-	pull := max(-1, min(1, (v.level-point)/float64(2*point)))
+	pull := max(-1, min(1, (v.steer-point)/float64(2*point)))
 	// The level cannot answer a correction faster than a token arrives. Where that is slower than a
 	// Target, the share would otherwise sink to the bottom of its range.
 	period := max(v.target, point/v.rate)
@@ -139,12 +148,15 @@ func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold b
 	return int64(math.Ceil(max(1, min(wait, maxUnits))))
 }
 
-// refillTime is the microseconds until every level has reached m tokens, as a double.
-func (b *Bucket) refillTime(m float64) float64 {
+// refillTime is the microseconds until a caller with this headroom sees m tokens in every limit, as
+// a double.
+func (b *Bucket) refillTime(m, headroom float64) float64 {
 	longest := 0.0
 	for k := range b.config.Limits {
 		sc := &b.scales[k]
-		missing := float64(min(m, float64(sc.Capacity))*float64(sc.Unit)) - float64(b.level[k])
+		kept := b.kept(k, headroom)
+		sees := float64(b.level[k] - kept*sc.Unit)
+		missing := float64(min(m, float64(sc.Capacity-kept))*float64(sc.Unit)) - sees
 		longest = max(longest, float64(missing/float64(sc.Step)*float64(sc.Tick)))
 	}
 	if longest > 0 && b.frozen > b.now {

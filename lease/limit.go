@@ -46,6 +46,21 @@ func (l Limit) WithBurst(n int64) Limit {
 	return l
 }
 
+// Blocked is the limit that admits nothing: it starts empty, wherever another limit would start
+// full, and a token takes 100 years. Its text is "blocked". While it is in force no fallback and no
+// cold start admits either.
+var Blocked = Limit{Tokens: 1, Per: maxTimeToFull}
+
+// Unlimited is the limit that nothing reaches: a million tokens a microsecond. Its text is
+// "unlimited". While it is in force no request is denied for the lack of a store.
+var Unlimited = Limit{Tokens: 1e12, Per: time.Second, Burst: 1 << 38}
+
+// named are the limits whose text is a name.
+var named = []struct {
+	name  string
+	limit *Limit
+}{{"blocked", &Blocked}, {"unlimited", &Unlimited}}
+
 // Capacity is the burst in force in tokens: Burst, or Tokens where Burst is 0.
 func (l Limit) Capacity() int64 {
 	if l.Burst == 0 {
@@ -120,8 +135,14 @@ func between[T int | int64 | time.Duration](v *violations, name string, value, l
 
 func (v *violations) err() error { return errors.Join(v.found...) }
 
-// String is the form that ParseLimit reads, such as "100/s", "5000/m burst 200" or "1/250ms".
+// String is the form that ParseLimit reads, such as "100/s", "5000/m burst 200", "1/250ms" or
+// "blocked".
 func (l Limit) String() string {
+	for _, n := range named {
+		if l.same(*n.limit) {
+			return n.name
+		}
+	}
 	per := l.Per.String()
 	for _, u := range perUnits {
 		if l.Per == u.length {
@@ -188,9 +209,15 @@ var perUnits = []struct {
 
 // ParseLimit reads "TOKENS/PERIOD", optionally followed by "burst N": "100/s", "5000/m burst 200",
 // "1/250ms", "3/30d". PERIOD is one of us, ms, s, m, h, d, a whole number of days such as 30d, or
-// anything that time.ParseDuration takes. The result is validated: a limit that cannot be held is
-// an error that wraps ErrInvalidLimit and names the nearest one that can.
+// anything that time.ParseDuration takes. "blocked" and "unlimited" are Blocked and Unlimited. The
+// result is validated: a limit that cannot be held is an error that wraps ErrInvalidLimit and names
+// the nearest one that can.
 func ParseLimit(s string) (Limit, error) {
+	for _, n := range named {
+		if strings.TrimSpace(s) == n.name {
+			return *n.limit, nil
+		}
+	}
 	l, err := parseLimit(s)
 	if err != nil {
 		return Limit{}, fmt.Errorf("%w: %q: %v (want TOKENS/PERIOD [burst N], such as %q, %q or %q)",

@@ -86,9 +86,29 @@ func (s Scale) timeToFull() time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
+// startsEmpty reports whether a new bucket has none of the limit: one that takes the whole 100 years
+// to fill, such as Blocked, is there to deny.
+func (s Scale) startsEmpty() bool { return s.timeToFull() == maxTimeToFull }
+
+// deepest is the largest debt of a level, in units: what can be counted exactly together with the
+// rest of the arithmetic, in Lua too, and leaves the level full again after at most 100 years.
+func (s Scale) deepest(overcommit int64) int64 {
+	exact := (2*maxUnits - 1 - (s.Capacity+overcommit)*s.Unit - s.Step) / s.Step
+	return min(exact, micros(maxTimeToFull-s.timeToFull())/s.Tick) * s.Step
+}
+
 // rate is tokens per microsecond, as a double; Lua computes the same quotient in the same order.
 func (s Scale) rate() float64 {
 	return float64(s.Step) / float64(s.Unit) / float64(s.Tick)
+}
+
+// floorDiv is a/b rounded down, also for a negative a.
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
 }
 
 // gcd(0, b) is b: a rate of whole tokens per tick has unit 1.

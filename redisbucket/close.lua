@@ -2,7 +2,7 @@
 -- fails half way keeps what it wrote. An operation that changes nothing writes nothing.
 --
 -- It takes, from the files before it: all that open.lua lists; answer, the reply but its levels;
--- frost, how long nothing refills; record, the text of the holder's record, or nil to leave that as
+-- frost, how long nothing refills; headroom; record, the text of the holder's record, or nil to leave that as
 -- it is; and recordLife, how long to keep it. KEYS and units: common.lua.
 --
 -- The bucket is written first. If the server refuses the record after that, tokens are lost, and
@@ -10,8 +10,10 @@
 
 local size = #answer
 for k = 1, c.n do
-  local whole = floor(c[k].level / c[k].unit)
-  answer[size + 2 * k - 1], answer[size + 2 * k] = whole, wait(c[k], whole + 1, frost)
+  local l = c[k]
+  local whole = floor(l.level / l.unit)
+  answer[size + 2 * k - 1] = headroom > 0 and whole - ceil(l.burst * headroom) or whole
+  answer[size + 2 * k] = wait(l, whole + 1, frost)
 end
 if op and not changed then return answer end
 if not (share > 0 and share < 2^53 and keep < 2^53 and gen < 2^53 and contended < 2^53 and epoch < 2^52
@@ -19,8 +21,8 @@ if not (share > 0 and share < 2^53 and keep < 2^53 and gen < 2^53 and contended 
   return {'damaged', keys[1], 'the state would be out of range'}
 end
 local h, w = held, weights
-local text = encode('<dddddddddddddddddddddddddddddddddddc0', birth, epoch, counter, clock, now, frozen,
-  setAt, keep, ttl, proposed, proposedAt, width, gen, moved, updated, contended, share,
+local text = encode('<dddddddddddddddddddddddddddddddddddddc0', birth, epoch, counter, clock, now,
+  frozen, setAt, keep, stood, reshaped, ttl, proposed, proposedAt, width, gen, moved, updated, contended, share,
   c[1].level, c[1].rest, h[1], h[2], h[3], h[4], h[5], h[6], h[7], h[8],
   w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], c.text)
 for k = 2, c.n do text = text .. encode('<dd', c[k].level, c[k].rest) end

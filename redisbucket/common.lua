@@ -6,11 +6,11 @@
 -- variables hold the bucket's state. Redis runs all of it for every call: a function costs its
 -- creation, a table its fields, a number that becomes text its formatting.
 --
--- KEYS[1]  the bucket, a string: 35 numbers, the configuration, and the level and the rest of each
---          limit but the first. The 35 numbers:
---            birth epoch counter clock now frozen setAt keep ttl proposed proposedAt width gen
---            moved updated contended share, level and rest of the first limit, the tokens held in
---            each of the 8 slots of the ring, the weights there
+-- KEYS[1]  the bucket, a string: 37 numbers, the configuration, and the level and the rest of each
+--          limit but the first. The 37 numbers:
+--            birth epoch counter clock now frozen setAt keep stood reshaped ttl proposed proposedAt
+--            width gen moved updated contended share, level and rest of the first limit, the tokens
+--            held in each of the 8 slots of the ring, the weights there
 --          clock is the server's time at the last call. All other times are the bucket's own: the
 --          server's time at the bucket's birth plus all forward steps of the server's clock since
 -- KEYS[2]  lease.lua only: the record of one holder, see there
@@ -21,14 +21,14 @@
 --          tokens, per_ns and burst may exceed 2^53, so they are whole numbers of 8 bytes, which
 --          nothing here reads. A token is unit units, a tick of tick microseconds adds step units
 -- ARGV[2]  '' to use the server's clock, otherwise the time in microseconds (see Config.ClientTime)
--- ARGV[3]  the request, 17 numbers, see lease.lua; configure.lua reads the ttl only
+-- ARGV[3]  the request, 19 numbers, see lease.lua; configure.lua reads the ttl only
 -- ARGV[4]  configure.lua only: the operation
 --
--- Units: a level in units of its limit; rest, ttl, width and all times in microseconds; held in
+-- Units: a level in units of its limit, negative where a charge is owed; rest, ttl, width and all times in microseconds; held in
 -- tokens; share in tokens per microsecond and unit of weight.
 --
 -- A number is a double of 8 bytes, little end first. All numbers are whole and below 2^53, except
--- share and a record's allowance, and so is every product of two whole numbers. A number that must
+-- share, a record's allowance and a headroom, and so is every product of two whole numbers. A number that must
 -- become text goes through %d or %.0f, because tostring and '..' keep 14 digits only.
 
 -- Redis 3.2 to 4: replicate what the script writes, not the script, which may then read the time.
@@ -141,6 +141,12 @@ local function brim(l, room)
   end
 end
 
+-- deepest is the largest debt of limit l, in units (section 3.2).
+local function deepest(l)
+  local exact, years = (2^53 - 1 - l.most * l.unit - l.step) / l.step, (3153600000000000 - l.full) / l.tick
+  return floor(exact < years and exact or years) * l.step
+end
+
 -- refill is step 2 for the time from `from` to `to`, in which the ledger does not change.
 local function refill(c, from, to, held)
   if to <= from then return end
@@ -172,18 +178,22 @@ local function wait(l, n, frost)
 end
 
 -- remember returns until when the bucket must be kept (section 6.14), and how long the longest
--- lease may last that is out, at least a T.
-local function remember(c, keep, now, ttl, frost, base, width, held, weights)
+-- lease may last that is out, at least a T. lost says that a loss was proven once. A limit that
+-- starts empty, since it takes 100 years to fill, may be forgotten.
+local function remember(c, keep, now, ttl, lost, frost, base, width, held, weights)
   local longest = 0
   for k = 1, c.n do
-    if c[k].full > longest then longest = c[k].full end
+    local l = c[k]
+    local full = l.full
+    if l.level < 0 then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end
+    if full > longest and l.full < 3153600000000000 then longest = full end
   end
   local s = base + 7 -- the last slice with an entry
   while s >= base and held[s % 8 + 1] == 0 and weights[s % 8 + 1] == 0 do s = s - 1 end
   local left = (s + 1) * width - now
   if s < base or left < ttl then left = ttl end
   longest = longest + ttl + left + frost
-  if (c.empty or c.revision > 0) and longest < 2592000000000 then longest = 2592000000000 end -- 30 days
+  if (c.empty or c.revision > 0 or lost) and longest < 2592000000000 then longest = 2592000000000 end -- 30 days
   longest = now + longest
   return longest > keep and longest or keep, left
 end

@@ -11,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Configure implements lease.Store: it inspects, sets, sets if absent, or resets the bucket of key.
-// Only lease.OpSet and lease.OpSetIfAbsent use c. It is never repeated, and ends with ctx.
+// Configure implements lease.Store: it inspects, sets, sets if absent, resets or replaces the bucket
+// of key. lease.OpInspect and lease.OpReset do not use c. It is never repeated, and ends with ctx.
 func (s *Store) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
 	st, err := s.configure(ctx, key, op, &c)
 	return st, wrap(key, err)
@@ -30,7 +30,7 @@ func (s *Store) configure(
 	var r lease.Request // of which the script reads the ttl
 	switch op {
 	case lease.OpInspect, lease.OpReset:
-	case lease.OpSet, lease.OpSetIfAbsent:
+	case lease.OpSet, lease.OpSetIfAbsent, lease.OpReplace:
 		if proposal, err = appendConfig(nil, c); err != nil {
 			return st, err
 		}

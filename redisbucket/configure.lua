@@ -1,6 +1,6 @@
 -- configure.lua: inspect, set, set if absent, or reset one bucket (docs/protocol.md section 6.15).
--- KEYS, ARGV and units: common.lua. There is no KEYS[2], and ARGV[4] is inspect, set, set-if-absent
--- or reset.
+-- KEYS, ARGV and units: common.lua. There is no KEYS[2], and ARGV[4] is inspect, set, set-if-absent,
+-- reset or replace.
 --
 -- Reply, a flat array:
 --   {'ok', exists, changed, ledger, activeWeight, epoch, counter, clock, ttl, configuration,
@@ -14,4 +14,5 @@
 if not op then return {'invalid', 'no operation'} end
 local frost, record, recordLife = max(0, frozen - now), nil, nil
 local answer = {'ok', 1, changed and 1 or 0, ledger, active, epoch, counter, clock, ttl, c.text}
-keep = remember(c, keep, now, ttl, frost, base, width, held, weights)
+headroom = 0
+keep = remember(c, keep, now, ttl, frozen > 0, frost, base, width, held, weights)

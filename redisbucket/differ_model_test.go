@@ -2,6 +2,7 @@ package redisbucket
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -11,15 +12,16 @@ import (
 
 // actor is a holder of the differential test: it spends, gives back, retries and, at times, lies.
 type actor struct {
-	name    string
-	seq     int64
-	held    int64 // unspent tokens of the last grant, by its own count
-	weight  int64
-	config  int             // which of trio.configs it proposes
-	drawn   [3]int64        // Grant.Running of the last replies
-	heard   lease.Grant     // the last reply
-	heardBy int64           // when it came
-	sent    []lease.Request // the last few, for retries and for copies that the network delivers late
+	name     string
+	seq      int64
+	held     int64 // unspent tokens of the last grant, by its own count
+	weight   int64
+	headroom float64
+	config   int             // which of trio.configs it proposes
+	drawn    [3]int64        // Grant.Running of the last replies
+	heard    lease.Grant     // the last reply
+	heardBy  int64           // when it came
+	sent     []lease.Request // the last few, for retries and for copies that the network delivers late
 }
 
 // populate makes the holders and the configurations they propose.
@@ -29,6 +31,12 @@ func (x *trio) populate() {
 		h := &actor{name: fmt.Sprintf("holder-%d", i), weight: 1}
 		if x.rng.IntN(4) == 0 {
 			h.weight = 1 + x.rng.Int64N(9)
+		}
+		switch x.rng.IntN(8) {
+		case 0:
+			h.headroom = x.rng.Float64()
+		case 1:
+			h.headroom = []float64{0.1, 0.5, 1 - 0x1p-53, 0x1p-1000}[x.rng.IntN(4)]
 		}
 		x.holders, x.names = append(x.holders, h), append(x.names, h.name)
 	}
@@ -59,9 +67,9 @@ func (x *trio) step() {
 	case p < 977:
 		h.held, h.heard = 0, lease.Grant{} // a process that starts again under its name
 	default:
-		ops := []lease.Op{lease.OpInspect, lease.OpInspect, lease.OpSet, lease.OpSetIfAbsent, lease.OpReset}
+		ops := []lease.Op{lease.OpInspect, lease.OpInspect, lease.OpSet, lease.OpSetIfAbsent, lease.OpReset, lease.OpReplace}
 		op, c := ops[x.rng.IntN(len(ops))], x.configs[x.rng.IntN(len(x.configs))]
-		if op == lease.OpSet && x.rng.IntN(2) == 0 {
+		if (op == lease.OpSet || op == lease.OpReplace) && x.rng.IntN(2) == 0 {
 			c = x.config()
 		}
 		x.fresh()
@@ -144,6 +152,13 @@ func (x *trio) renew(h *actor) {
 	if rng.IntN(20) == 0 {
 		r.Debt = upTo(rng, top/8+1)
 	}
+	if rng.IntN(60) == 0 { // used more than was reserved: a little, or what takes long to pay
+		r.Charge = 1 + upTo(rng, top/8+1)
+		if rng.IntN(32) == 0 {
+			r.Charge = x.edge(1 << 40)
+		}
+	}
+	r.Headroom = h.headroom
 	if rng.IntN(3) == 0 {
 		r.Need = upTo(rng, r.Want)
 	}
@@ -157,7 +172,7 @@ func (x *trio) renew(h *actor) {
 // odd makes few requests strange: lies, extremes, other proposals of T.
 func (x *trio) odd(h *actor, r *lease.Request) {
 	d := x.bucket.Dump()
-	switch x.rng.IntN(120) {
+	switch x.rng.IntN(124) {
 	case 0:
 		r.Remaining += 1 + upTo(x.rng, 5) // more than was ever given
 	case 1:
@@ -199,6 +214,10 @@ func (x *trio) odd(h *actor, r *lease.Request) {
 		// The network got slower: a longer T, or the old one again.
 		longer := time.Duration(x.rng.Int64N(int64(3 * r.Config.TTL)))
 		r.Config.TTL = min(time.Hour, 2*r.Config.Target+longer).Truncate(time.Microsecond)
+	case 25:
+		r.Charge = x.edge(lease.WaitingMax)
+	case 26:
+		r.Headroom = []float64{-0.1, 1, math.NaN(), math.Inf(1)}[x.rng.IntN(4)]
 	case 24:
 		h.weight = 1 + x.rng.Int64N(5)
 	}
@@ -272,7 +291,7 @@ func (x *trio) stale(h *actor) {
 // same version.
 func (x *trio) propose(h *actor) {
 	c := x.config()
-	if x.rng.IntN(4) != 0 {
+	if x.rng.IntN(3) != 0 {
 		x.version.Deploy++
 		c.Version = x.version
 		if x.rng.IntN(16) == 0 {
@@ -348,7 +367,14 @@ func (x *trio) rearrange(limits []lease.Limit) []lease.Limit {
 }
 
 func limit(rng *rand.Rand) lease.Limit {
-	switch rng.IntN(12) {
+	switch rng.IntN(16) {
+	case 12:
+		if rng.IntN(4) == 0 {
+			return lease.Blocked
+		}
+		return lease.Unlimited
+	case 13: // levels at the edge of what is exact
+		return lease.Limit{Tokens: 1 << 51, Per: time.Microsecond, Burst: 1<<52 - 1}
 	case 0:
 		return lease.PerSecond(1_000_000_000)
 	case 1:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -106,7 +107,7 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"void": calls / 100, "retry": calls / 50, "stale": calls / 200, "short": calls / 50,
 				"configured": calls / 50, "evicted": calls / 200, "lost": calls / 1000, "failover": calls / 4000,
 				"loss": calls / 200, "unused": calls / 200, "rearranged": calls / 1000, "grew": calls / 200,
-				"shrunk": calls / 500, "back": calls / 100} {
+				"shrunk": calls / 500, "back": calls / 100, "turned": calls / 2000, "owed": calls / 50} {
 				// the server's own time passes too slowly, and never goes back
 				fits := clientTime || what != "shrunk" && what != "back"
 				testkit.Check(t, !fits || total[what] >= least, "%s: %d times, want %d", what, total[what], least)
@@ -162,6 +163,8 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 		"shrunk": after.Config.TTL < before.Config.TTL &&
 			after.Config.Version == before.Config.Version,
 		"loss": after.Frozen > before.Frozen, "back": after.Clock < before.Clock,
+		"turned": after.ReshapedAt > before.ReshapedAt && after.Config.Version == before.Config.Version,
+		"owed":   slices.Min(after.Level[:]) < 0,
 		"unused": wantErr == nil && !want.Void && r.Unused > 0 && r.Drawn > after.SetAt &&
 			r.Drawn <= after.Now && after.Now >= after.Frozen,
 	} {

@@ -46,7 +46,7 @@ func recordKey(bucketKey, holder string) string { return bucketKey + ":" + holde
 // configSize is the length of the configuration of so many limits, requestSize that of a request.
 func configSize(limits int) int { return 8 * (5 + 7*limits) }
 
-const requestSize = 8 * 17
+const requestSize = 8 * 19
 
 // appendConfig writes c as the scripts read and store it, see common.lua. The TTL travels in the
 // request, because it is a proposal whatever the version. A c that is not valid is refused.
@@ -68,9 +68,11 @@ func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 
 // appendRequest writes the numbers of r in the order of lease.lua's ARGV[3].
 func appendRequest(dst []byte, r *lease.Request) []byte {
-	return appendDoubles(dst,
+	dst = appendDoubles(dst,
 		micros(r.Config.TTL), r.Seq, r.Remaining, r.Returned, r.Refund, r.Unused, r.Debt, r.Want, r.Need,
-		r.Waiting, r.Weight, r.Epoch, r.Counter, r.Drawn, micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge))
+		r.Waiting, r.Weight, r.Epoch, r.Counter, r.Charge)
+	dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(r.Headroom))
+	return appendDoubles(dst, r.Drawn, micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge))
 }
 
 // appendDoubles writes values, which are below 2^53, in the form of Lua's numbers.

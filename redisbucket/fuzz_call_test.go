@@ -70,7 +70,7 @@ func FuzzCall(f *testing.F) {
 func FuzzCallNumbers(f *testing.F) {
 	const most = lease.WaitingMax
 	add := func(now, later, want, remaining, returned, debt, refund, weight int64) {
-		f.Add(now, later, want, remaining, returned, debt, refund, weight, int64(100), int64(0), int64(0),
+		f.Add(now, later, want, remaining, returned, debt, refund, debt/2, 0.3, weight, int64(100), int64(0), int64(0),
 			want, now+later/2, int64(0), int64(400_000))
 	}
 	add(1_700_000_000_000_000, 1000, 10, 0, 0, 0, 0, 1)
@@ -78,11 +78,11 @@ func FuzzCallNumbers(f *testing.F) {
 	add(1<<52-2, 1, 1, 1, 1, 1, 1, 1)
 	add(1<<52-1, -(1 << 51), 10, 10, 10, 0, 5, 7)
 	add(5, 400_001, 3, 2, 1, 50, 5, 3)
-	f.Add(int64(1000), int64(1), int64(1<<40), int64(0), int64(0), int64(0), int64(0), int64(1), int64(1<<41),
+	f.Add(int64(1000), int64(1), int64(1<<40), int64(0), int64(0), int64(0), int64(0), int64(most), 0x1p-60, int64(1), int64(1<<41),
 		int64(1<<41), int64(3), int64(most), int64(1000), int64(1), int64(7_200_000_000))
 	s := startServers(f)
-	f.Fuzz(func(t *testing.T, now, later, want, remaining, returned, debt, refund, weight, tokens, burst,
-		overcommit, unused, drawn, ahead, leaseMax int64) {
+	f.Fuzz(func(t *testing.T, now, later, want, remaining, returned, debt, refund, charge int64,
+		headroom float64, weight, tokens, burst, overcommit, unused, drawn, ahead, leaseMax int64) {
 		x := s.trio(t, rand.New(newChoices(nil)), true)
 		// of both: later times are refused by the scripts and never come to the reference
 		const clockEnd = 1 << 52
@@ -92,7 +92,7 @@ func FuzzCallNumbers(f *testing.F) {
 		first := request(1)
 		first.Config.Limits = []lease.Limit{lease.PerSecond(tokens).WithBurst(burst)}
 		first.Config.Overcommit = overcommit
-		first.Want, first.Weight = want, weight
+		first.Want, first.Weight, first.Headroom = want, weight, headroom
 		if first.Validate() != nil || first.Config.Validate() != nil {
 			t.Skip()
 		}
@@ -104,6 +104,7 @@ func FuzzCallNumbers(f *testing.F) {
 		second := first
 		second.Seq, second.Remaining, second.Returned, second.Debt, second.Refund = 2, remaining, returned,
 			debt, refund
+		second.Charge = charge
 		second.Epoch, second.Counter, second.HeardAt, second.Unused, second.Drawn = g.Epoch, g.Counter,
 			g.ServerTime, unused, drawn
 		if ahead > 0 && ahead < most {

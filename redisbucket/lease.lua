@@ -3,17 +3,18 @@
 --
 -- KEYS[2]  the record of this holder, a string in the slot of the bucket, 13 numbers:
 --            birth epoch seq gen slice ends held weight granted void since last allowance
--- ARGV[3]  the request, 17 numbers:
+-- ARGV[3]  the request, 19 numbers:
 --            ttl seq remaining returned refund unused debt want need waiting weight
---            epoch counter drawn leaseMax heardAt heardAge
---          ttl is a proposal. Durations and times are in microseconds, counts in tokens. epoch,
---          counter, leaseMax and heardAt (the server's time) are what the last reply said, or 0
+--            epoch counter charge headroom drawn leaseMax heardAt heardAge
+--          ttl is a proposal. Durations and times are in microseconds, counts in tokens, headroom
+--          is a part of each burst. epoch, counter, leaseMax and heardAt (the server's time) are
+--          what the last reply said, or 0
 --
 -- Reply, a flat array:
 --   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry,
 --     leaseMax, running, clock, ledger, ttl, configuration, level, next, ...}
 --                         configuration is '' where it is the caller's; durations and times are in
---                         microseconds; flags are 0 or 1; level (in whole tokens) and next (the
+--                         microseconds; flags are 0 or 1; level (in whole tokens, less the caller's headroom) and next (the
 --                         time until there is one token more, 0 for a full limit) for each limit
 --   {'stale'}             seq is below one already executed; nothing was written
 --   {'invalid', why}      an argument is out of range; nothing was written
@@ -22,7 +23,7 @@
 -- Steps, in the order that makes the bound exact; 1 to 3 are those of open.lua:
 --   4  a seq that was executed answers the stored grant again; a lower one is refused
 --   5  the report: known or void
---   6  what comes back: returned, unused, refund, debt
+--   6  what comes back: returned, unused, refund; then debt and charge
 --   7  the grant
 
 if seq < 1 then return {'invalid', 'seq is below 1'} end
@@ -116,21 +117,37 @@ else
     end
     setAt = filled
   end
-  local level = 2^53 -- of the tightest limit, in tokens
+  local level, burst = 2^53, c.least -- of the tightest limit, in tokens
   for k = 1, c.n do
     local l = c[k]
-    if debt > 0 then l.level = max(0, l.level - min(debt, l.burst) * l.unit) end
+    if debt > 0 then l.level = min(l.level, max(0, l.level - min(debt, l.burst) * l.unit)) end
+    if charge > 0 then
+      local deep = deepest(l)
+      l.level = charge > floor((l.level + deep) / l.unit) and 0 - deep or l.level - charge * l.unit
+    end
     local tokens = l.level / l.unit
     if tokens < level then level = tokens end
   end
+  -- What moves the share is what the caller sees, or the level itself where it sees nothing.
+  local steer = level
+  if headroom > 0 then
+    level, burst = 2^53, 2^53
+    for k = 1, c.n do
+      local l = c[k]
+      local kept = ceil(l.burst * headroom)
+      level, burst = min(level, (l.level - kept * l.unit) / l.unit), min(burst, l.burst - kept)
+    end
+    burst = max(burst, 1)
+    if level >= 0 then steer = level end
+  end
 
   -- Step 7: what every level has, within the fair allowance (section 7).
-  local available = floor(level)
+  local available = max(0, floor(level))
   granted = want < available and want or available
-  local alone, target, speed, burst = active == 0, c.target, c.speed, c.least
+  local alone, target, speed = active == 0, c.target, c.speed
   local point = min(burst / 2, max(1, speed * target / 2))
   local period = max(target, point / speed)
-  local pull = max(-1, min(1, (level - point) / (2 * point)))
+  local pull = max(-1, min(1, (steer - point) / (2 * point)))
   local lean, half = pull / 12, min(max(now - updated, 0), period) / period * pull / 2
   share = max(speed / 100000, min(speed, share * ((1 + half) / (1 - half))))
   updated = now
@@ -169,15 +186,21 @@ local frost, retry, delay = max(0, frozen - now), 0, 0
 if granted < want or granted < 1 then
   local least = max(1, need)
   if granted < least then
-    for k = 1, c.n do retry = max(retry, wait(c[k], least, frost)) end
+    for k = 1, c.n do retry = max(retry, wait(c[k], least + ceil(c[k].burst * headroom), frost)) end
   end
   if granted < want then -- section 7.7
     local gain, target = weight * share, c.target
-    local m = max(1, need, min(gain * target / 2, c.least / 2))
+    local burst = c.least
+    if headroom > 0 then
+      for k = 1, c.n do burst = min(burst, c[k].burst - ceil(c[k].burst * headroom)) end
+      burst = max(burst, 1)
+    end
+    local m = max(1, need, min(gain * target / 2, burst / 2))
     local refilled = 0
     for k = 1, c.n do
       local l = c[k]
-      refilled = max(refilled, (min(m, l.burst) * l.unit - l.level) / l.step * l.tick)
+      local kept = headroom > 0 and ceil(l.burst * headroom) or 0
+      refilled = max(refilled, (min(m, l.burst - kept) * l.unit - (l.level - kept * l.unit)) / l.step * l.tick)
     end
     if refilled > 0 then refilled = refilled + frost end
     delay = refilled
@@ -191,7 +214,7 @@ if granted < want or granted < 1 then
   end
 end
 local longest
-keep, longest = remember(c, keep, now, ttl, frost, base, width, held, weights)
+keep, longest = remember(c, keep, now, ttl, frozen > 0, frost, base, width, held, weights)
 local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, active,
   now < contended and 1 or 0, keep - now, longest > proposed and longest or proposed, last, clock,
   ledger, ttl, c.text == mine.text and '' or c.text}

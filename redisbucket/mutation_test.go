@@ -217,7 +217,7 @@ var mutations = []struct {
 		}
 	}},
 	{"a new limit is full after a loss", []edit{
-		{"frozen > 0 and now < frozen + l.full and 0", "now < frozen and 0"},
+		{"frozen > 0 and now < frozen + l.full then", "now < frozen then"},
 	}, func(s *stage) {
 		// given P, who has heard of the bucket, and A, whose later version brings 100 an hour and
 		// uses it up

@@ -14,6 +14,7 @@
 --   changed          whether configure.lua changes anything
 --   clock now birth epoch counter frozen setAt keep updated contended share
 --   ttl proposed proposedAt             the T in force, and the longest proposed since proposedAt
+--   stood reshaped   when the configuration was last proposed, and last changed
 --   width base gen moved held weights   the ring; base is the slice in which now lies
 --   ledger active    the sums of held and of weights
 --   the request
@@ -27,11 +28,11 @@ if argv[1] ~= '' then
   mine, why = parse(argv[1])
   if not mine then return {'invalid', why} end
 end
-if #argv[3] ~= 136 then return {'invalid', 'the request is not 17 numbers'} end
+if #argv[3] ~= 152 then return {'invalid', 'the request is not 19 numbers'} end
 -- The last four numbers are read only where they matter: drawn with unused, the others after a
 -- loss.
-local asked, seq, remaining, returned, refund, unused, debt, want, need, waiting, weight, seen, counted =
-  decode('<ddddddddddddd', argv[3])
+local asked, seq, remaining, returned, refund, unused, debt, want, need, waiting, weight, seen, counted,
+  charge, headroom = decode('<ddddddddddddddd', argv[3])
 if not (asked % 1 + seq % 1 + remaining % 1 + returned % 1 + refund % 1 + unused % 1 + debt % 1 + want % 1
       + need % 1 + waiting % 1 + weight % 1 + seen % 1 + counted % 1 == 0)
     or asked < 0 or seq < 0 or remaining < 0 or returned < 0 or refund < 0 or unused < 0 or debt < 0
@@ -41,9 +42,15 @@ if not (asked % 1 + seq % 1 + remaining % 1 + returned % 1 + refund % 1 + unused
     or weight >= 2^52 or seen >= 2^52 or counted >= 2^52 then
   return {'invalid', 'a number of the request is not whole or not below 2^52'}
 end
+if charge ~= 0 and not (charge % 1 == 0 and charge > 0 and charge < 2^52) then
+  return {'invalid', 'the charge is out of range'}
+end
+if headroom ~= 0 and not (headroom > 0 and headroom < 1) then
+  return {'invalid', 'the headroom is out of range'}
+end
 local drawn = 0
 if unused > 0 then
-  drawn = decode('<d', argv[3], 105)
+  drawn = decode('<d', argv[3], 121)
   if not (drawn % 1 == 0 and drawn >= 0 and drawn < 2^52) then
     return {'invalid', 'the time of a draw is out of range'}
   end
@@ -64,7 +71,7 @@ end
 
 -- What is stored.
 local c, exists, changed, now = nil, true, false, clock
-local birth, epoch, counter, frozen, setAt, keep, ttl, proposed, proposedAt
+local birth, epoch, counter, frozen, setAt, keep, stood, reshaped, ttl, proposed, proposedAt
 local width, gen, moved, updated, contended, share
 local held, weights, base, ledger, active
 local text = redis.pcall('GET', keys[1])
@@ -74,31 +81,32 @@ elseif text.err then
   -- Any other error is the caller's, for instance a missing permission.
   return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text
 else
-  -- 35 numbers, 5 of the configuration, 7 of it for each limit, and 2 for each limit but the first.
-  local n = (#text - 304) / 72
+  -- 37 numbers, 5 of the configuration, 7 of it for each limit, and 2 for each limit but the first.
+  local n = (#text - 320) / 72
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
     return {'damaged', keys[1], 'the length is not that of a bucket'}
   end
-  local stored = string.sub(text, 281, 320 + 56 * n)
+  local stored = string.sub(text, 297, 336 + 56 * n)
   c = mine
   if not mine or stored ~= mine.text then
     c, why = parse(stored)
     if not c then return {'damaged', keys[1], why} end
   end
   local before, was, level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
-  birth, epoch, counter, before, was, frozen, setAt, keep, ttl, proposed, proposedAt, width, gen, moved,
-    updated, contended, share, level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
-    decode('<ddddddddddddddddddddddddddddddddddd', text)
+  birth, epoch, counter, before, was, frozen, setAt, keep, stood, reshaped, ttl, proposed, proposedAt,
+    width, gen, moved, updated, contended, share, level, rest,
+    h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
+    decode('<ddddddddddddddddddddddddddddddddddddd', text)
   if not (birth % 1 + epoch % 1 + counter % 1 + before % 1 + was % 1 + frozen % 1 + setAt % 1 + keep % 1
-        + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1 + gen % 1 + moved % 1 + updated % 1
+        + stood % 1 + reshaped % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1 + gen % 1 + moved % 1 + updated % 1
         + contended % 1 == 0)
       or birth < 0 or epoch < 0 or counter < 0 or before < 0 or frozen < 0 or setAt < 0 or keep < 0
-      or proposedAt < 0 or gen < 0 or moved < 0 or updated < 0 or contended < 0 or epoch >= 2^52
+      or stood < 0 or reshaped < 0 or proposedAt < 0 or gen < 0 or moved < 0 or updated < 0 or contended < 0 or epoch >= 2^52
       or counter >= 2^52 or before >= 2^52 or keep >= 2^53 or gen >= 2^53 or contended >= 2^53 then
     return {'damaged', keys[1], 'a number of the state is out of range'}
   end
-  if was >= 2^52 or birth > was or setAt > was or proposedAt > was or moved > was or updated > was
-      or frozen > was + 7200000000 then
+  if was >= 2^52 or birth > was or setAt > was or stood > was or reshaped > was or proposedAt > was
+      or moved > was or updated > was or frozen > was + 7200000000 then
     return {'damaged', keys[1], 'a time is out of range'}
   end
   if ttl < 2 or ttl > 3600000000 or proposed < 2 or proposed > 3600000000 or width < 1
@@ -117,9 +125,9 @@ else
   held, weights = {h1, h2, h3, h4, h5, h6, h7, h8}, {w1, w2, w3, w4, w5, w6, w7, w8}
   for k = 1, n do
     local l = c[k]
-    if k > 1 then level, rest = decode('<dd', text, 289 + 56 * n + 16 * k) end
-    if not (level % 1 + rest % 1 == 0) or level < 0 or level > l.burst * l.unit or rest < 0
-        or rest >= l.tick then
+    if k > 1 then level, rest = decode('<dd', text, 305 + 56 * n + 16 * k) end
+    if not (level % 1 + rest % 1 == 0) or level > l.burst * l.unit or rest < 0 or rest >= l.tick
+        or level < 0 and level < -deepest(l) then
       return {'damaged', keys[1], 'a level is out of range'}
     end
     l.level, l.rest = level, rest
@@ -148,9 +156,9 @@ end
 
 -- The operation of configure.lua (section 6.15).
 if op then
-  if op == 'set' or op == 'set-if-absent' then
+  if op == 'set' or op == 'set-if-absent' or op == 'replace' then
     if not mine then return {'invalid', 'there is no configuration to set'} end
-    if op == 'set' or not c or c.revision == 0 then
+    if op ~= 'set-if-absent' or not c or c.revision == 0 then
       local deploy, revision = mine.deploy, 0
       if c then deploy, revision = max(deploy, c.deploy), c.revision end
       changed = true
@@ -171,17 +179,20 @@ end
 -- failover may move the epoch back.
 if not exists then
   if not mine then return {'ok', 0, 0} end
-  c, ttl, proposed, proposedAt = mine, asked, asked, now
+  c, ttl, proposed, proposedAt, stood, reshaped = mine, asked, asked, now, now, 0
   birth, epoch, counter, frozen, setAt, keep = now, max(now, 1), 0, 0, max(0, now - 1), 0
   updated, contended, share = now, 0, c.speed
   width, gen, moved, ledger, active = floor((ttl + 6) / 7), 0, 0, 0, 0
   base, held, weights = floor(now / width), {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
-  for k = 1, c.n do c[k].level = c.empty and 0 or c[k].burst * c[k].unit end
+  for k = 1, c.n do
+    local l = c[k]
+    l.level = (c.empty or l.full == 3153600000000000) and 0 or l.burst * l.unit
+  end
 end
 
 -- A proof of loss (sections 6.2 to 6.6). A claim to more than can have been heard proves nothing.
 if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
-  local leaseMax, heardAt, heardAge = decode('<ddd', argv[3], 113)
+  local leaseMax, heardAt, heardAge = decode('<ddd', argv[3], 129)
   if not (leaseMax % 1 + heardAt % 1 + heardAge % 1 == 0) or min(leaseMax, heardAt, heardAge) < 0
       or max(heardAt, heardAge) >= 2^52 or leaseMax > 7200000000 then
     return {'invalid', 'what was heard is out of range'}
@@ -200,23 +211,32 @@ if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
       lost = birth + lasting
     end
     if lost then
-      for k = 1, c.n do c[k].level, c[k].rest = 0, 0 end
+      for k = 1, c.n do c[k].level, c[k].rest = min(c[k].level, 0), 0 end
       frozen, setAt = max(frozen, lost), now
     end
   end
 end
 
 -- The caller's configuration, or a reset. clip says whether a level may now be above its room.
-local clip = op == 'reset'
+local fill = op == 'reset' or op == 'replace'
+local clip = fill
 if mine then
   local old = ttl
   local newer = mine.deploy > c.deploy or mine.deploy == c.deploy and mine.revision > c.revision
-  if newer then
-    keep = remember(c, keep, now, ttl, max(0, frozen - now), base, width, held, weights)
+  if mine == c then -- it is what is stored, or was just created
+    stood = now
+  elseif newer or mine.deploy == c.deploy and mine.revision == c.revision and now - stood > 2 * ttl then
+    keep = remember(c, keep, now, ttl, frozen > 0, max(0, frozen - now), base, width, held, weights)
     share = share * (mine.speed / c.speed)
     for k = 1, mine.n do -- as if every limit were new (section 6.12)
       local l = mine[k]
-      l.level = frozen > 0 and now < frozen + l.full and 0 or l.burst * l.unit
+      if l.full == 3153600000000000 or frozen > 0 and now < frozen + l.full then
+        l.level = 0
+      elseif newer or reshaped == 0 or now - reshaped >= l.full then
+        l.level = l.burst * l.unit
+      else -- it may have been there before the last change
+        l.level = floor((now - reshaped) / l.tick) * l.step
+      end
     end
     -- Which limit is which (section 6.10): limits that did not change, then those of equal per_ns,
     -- then the rest in order.
@@ -230,9 +250,18 @@ if mine then
               or pass == 1 and sub(c.text, 56 * i - 15, 56 * i) == sub(mine.text, 56 * k - 15, 56 * k)
                 and from.burst == to.burst) then
             given[k], taken[i] = true, true
-            -- A raised burst keeps the level, a lowered one keeps what was used.
+            local same = pass == 1 and from.unit == to.unit and from.step == to.step and from.tick == to.tick
+            -- A raised burst keeps the level. A lowered one keeps what was used, or where the versions
+            -- are equal what fits. A debt stays, rounded up as all that follows rounds down.
             local level = from.level
-            if from.burst > to.burst then level = max(0, level - (from.burst - to.burst) * from.unit) end
+            if from.burst > to.burst and level > 0 then
+              if newer then
+                level = max(0, level - (from.burst - to.burst) * from.unit)
+              else
+                level = min(level, to.burst * from.unit)
+              end
+            end
+            if to.full == 3153600000000000 and level > 0 and not same then level = 0 end
             local whole = floor(level / from.unit)
             -- part is floor(left * to.unit / from.unit), computed bit by bit so that no product
             -- passes 2^53.
@@ -246,15 +275,13 @@ if mine then
               end
               bit = bit / 2
             end
-            to.level = whole * to.unit + part
-            if pass == 1 and from.unit == to.unit and from.step == to.step and from.tick == to.tick then
-              to.rest = from.rest
-            end
+            to.level = max(whole * to.unit + part, 0 - deepest(to))
+            if same then to.rest = from.rest end
           end
         end
       end
     end
-    c, setAt, clip = mine, now, true
+    c, setAt, stood, reshaped, clip = mine, now, now, now, true
   end
 
   -- T follows what callers propose (section 6.7).
@@ -286,10 +313,12 @@ if mine then
       held[(base + 7) % 8 + 1], weights[(base + 7) % 8 + 1] = ledger, active
     end
   end
-elseif clip and exists then
+end
+if fill and changed then
   for k = 1, c.n do
     local l = c[k]
-    l.level, l.rest = (c.empty or now < frozen) and 0 or l.burst * l.unit, 0
+    local empty = c.empty or l.full == 3153600000000000 or now < frozen
+    l.level, l.rest = empty and 0 or l.burst * l.unit, 0
   end
   setAt = now
 end

@@ -92,7 +92,8 @@ func (a *answer) limits(
 		a.fail("%d items at the end for %d limits, must be 2 for each", n, len(c.Limits))
 	}
 	for k, l := range c.Limits {
-		levels[k], next[k] = a.number("level", 0, l.Capacity()), a.duration("next", 0)
+		// A level is negative where a charge is owed, or a headroom is not there.
+		levels[k], next[k] = a.number("level", -wholeMax, l.Capacity()), a.duration("next", 0)
 	}
 }
 
