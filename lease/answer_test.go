@@ -70,3 +70,62 @@ func TestHeadroomTravels(t *testing.T) {
 	o := h.Outlook(h.at, 1, 0, true)
 	testkit.Check(t, o.Remaining == 3 && o.ResetAfter == 400*time.Millisecond && o.Limit == PerSecond(10), "%+v", o)
 }
+
+// Whoever is denied, sleeps until RetryAt and asks again is served then, where nobody else asks: so
+// one denial is what a token costs at most, and hardly any token is left lying.
+func TestWhoSleepsUntilRetryAtIsDeniedOncePerToken(t *testing.T) {
+	for _, c := range []struct {
+		limit Limit
+		rtt   time.Duration
+		least int64 // admitted in 20 s
+	}{
+		{PerSecond(10).WithBurst(1), 0, 199},
+		{PerSecond(10).WithBurst(1), time.Millisecond, 199},
+		{PerSecond(10).WithBurst(1), 20 * time.Millisecond, 199},
+		{PerSecond(100), time.Millisecond, 2090},
+		{PerSecond(1000).WithBurst(50), time.Millisecond, 20_000},
+	} {
+		d, n := alone(t, c.limit, Policy{}, nil)
+		d.rtt = c.rtt
+		for end := d.now.Add(20 * time.Second); d.now < end; {
+			before := n.denied
+			n.request()
+			n.ask()
+			for n.waiting > 0 {
+				d.run(10 * time.Microsecond)
+			}
+			if n.denied > before {
+				d.run(n.RetryAt(d.now, 1, SourceStore).Sub(d.now))
+			}
+		}
+		testkit.Check(t, n.denied <= n.admitted+1 && n.admitted >= c.least,
+			"%v, %v: %d denials for %d tokens, want at least %d", c.limit, c.rtt, n.denied, n.admitted, c.least)
+	}
+}
+
+// RetryAt never names the present or the past, whatever the request was denied for: whoever sleeps
+// until then and asks again would spin.
+func TestRetryAtIsAheadOfNow(t *testing.T) {
+	ahead := func(n *driven, d Decision, of int64) {
+		t.Helper()
+		testkit.Must(t, !d.OK() && d.Verdict != VerdictWait, "not denied: %+v", d)
+		at := n.RetryAt(n.d.now, of, d.Source)
+		testkit.Check(t, at > n.d.now && at < n.d.now.Add(time.Second), "to be asked again in %v", at.Sub(n.d.now))
+	}
+	// One that does not wait, where nothing is known yet, and where nothing is held;
+	d, n := alone(t, PerSecond(100), Policy{}, nil)
+	ahead(n, n.Decide(d.now, 1, NoWait, Never), 1)
+	n.ask()
+	d.run(time.Second)
+	ahead(n, n.Decide(d.now, 1, NoWait, Never), 1)
+	// and where the local share, which has tokens, is for one that waits in line.
+	d, n = alone(t, PerSecond(100), Policy{}, nil)
+	n.degrade()
+	for n.takeFallback(d.now, 1, 1) > 0 {
+	}
+	d.run(100 * time.Millisecond)
+	in := n.Decide(d.now, 50, InLine, Never)
+	testkit.Must(t, in.Verdict == VerdictWait, "%+v", in)
+	n.Enqueue(d.now, &Waiter{N: 50, Patience: InLine, Deadline: Never})
+	ahead(n, n.Decide(d.now, 1, OneCall, Never), 1)
+}

@@ -218,15 +218,19 @@ func (c *Client) shut(until clock.Instant) {
 	c.host.Shut(until)
 }
 
-// RetryAt is when it is worth while to ask again for n tokens that were denied at now.
+// RetryAt is when it is worth while to ask again for n tokens that were denied at now; it is later
+// than now.
 func (c *Client) RetryAt(now clock.Instant, n int64, source Source) clock.Instant {
-	if source != SourceFallback {
+	if source == SourceFallback {
+		if at, ok := c.fallbackAt(now, n); ok {
+			return max(at, now.Add(fallbackPause)) // those who wait in line for the share go first
+		}
+		return now.Add(c.callTimeout) // by then a call that finds the store well again has its answer
+	}
+	if now < c.deniedUntil {
 		return c.deniedUntil
 	}
-	if at, ok := c.fallbackAt(now, n); ok {
-		return at
-	}
-	return now.Add(c.callTimeout) // by then a call that finds the store well again has its answer
+	return now.Add(max(c.rtt, 1)) // the call that the refusal has started is answered by then
 }
 
 // earliest is a time before which a request in line cannot have its tokens, not even if other

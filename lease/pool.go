@@ -169,33 +169,6 @@ func (p *Pool) TakeN(n int64) Taken {
 	return p.taken(left)
 }
 
-// TakeUpTo takes as many tokens as there are, at most n, which must be at least 1. Where there are
-// none it is Refused, and nothing is counted as missed. strict is the clock for
-// Policy.StrictExpiry, as in TakeStrict, otherwise nil.
-func (p *Pool) TakeUpTo(n int64, strict clock.Clock) (took int64, t Taken) {
-	deadline := p.deadline.Load()
-	if took, t = p.takeUpTo(n); took > 0 && strict != nil && int64(strict.Now()) >= deadline {
-		p.late.Add(took)
-		return 0, Refused
-	}
-	return took, t
-}
-
-func (p *Pool) takeUpTo(n int64) (took int64, t Taken) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for {
-		took = min(n, p.heldLocked())
-		if took == 0 {
-			p.remarkLocked()
-			return 0, Refused
-		}
-		if left, ok := p.takeAnyLocked(took); ok { // unless others were faster
-			return took, p.tookLocked(p.stockLocked(left))
-		}
-	}
-}
-
 // TakeStrict is TakeN for Policy.StrictExpiry: it reads the clock after taking, and burns what was
 // taken past the deadline. It reads the deadline before taking: a process that was stopped in
 // between must not compare with the deadline of a later grant.

@@ -31,20 +31,6 @@ func TestPoolGivesWhatItHoldsAndNoMore(t *testing.T) {
 	testkit.Check(t, p.Held() == 0 && p.Missed() == 2+6, "held %d, missed %d", p.Held(), p.Missed())
 }
 
-func TestTakeUpToTakesWhatThereIs(t *testing.T) {
-	p := newPool(10)
-	p.arm(4)
-	for _, c := range []struct {
-		n, took int64
-		taken   Taken
-	}{{3, 3, Took}, {5, 5, TookLow}, {5, 2, Took}, {1, 0, Refused}} {
-		took, taken := p.TakeUpTo(c.n, nil)
-		testkit.Check(t, took == c.took && taken == c.taken, "%d: took %d (%v), want %d (%v)",
-			c.n, took, taken, c.took, c.taken)
-	}
-	testkit.Check(t, p.Missed() == 0, "%d tokens count as missed", p.Missed())
-}
-
 func TestPoolReportsLowOnce(t *testing.T) {
 	p := newPool(10)
 	p.arm(4)
@@ -83,8 +69,7 @@ func TestStrictTakeRefusesWhatHasExpired(t *testing.T) {
 	testkit.Check(t, p.TakeStrict(1, c).Ok(), "refused before the deadline")
 	c.Advance(time.Second)
 	testkit.Check(t, !p.TakeStrict(2, c).Ok(), "spent at the deadline")
-	took, _ := p.TakeUpTo(3, c)
-	testkit.Check(t, took == 0 && p.late.Load() == 2+3, "took %d, and %d tokens are burnt", took, p.late.Load())
+	testkit.Check(t, p.late.Load() == 2, "%d tokens are burnt", p.late.Load())
 }
 
 func TestPoolConserves(t *testing.T) {
@@ -103,7 +88,7 @@ func TestStripedPoolConserves(t *testing.T) {
 // mixture is what takers and the owner of a pool do in conserves.
 type mixture struct {
 	takesMax, addsMax int64
-	ofOne, putsBack   int // one take in ofOne is of many, or up to that; one in putsBack is put back
+	ofOne, putsBack   int // one take in ofOne is of many; one in putsBack is put back
 }
 
 // conserves runs everything at once: takers of one and of many, who put some back, while the owner
@@ -122,10 +107,6 @@ func conserves(t *testing.T, p *Pool, m mixture, each func()) {
 				if rnd.IntN(m.ofOne) == 0 {
 					n = 1 + rnd.Int64N(m.takesMax)
 					take = func() Taken { return p.TakeN(n) }
-				} else if rnd.IntN(m.ofOne) == 0 {
-					took, _ := p.TakeUpTo(1+rnd.Int64N(m.takesMax), nil)
-					admitted.Add(took)
-					continue
 				}
 				switch {
 				case !take().Ok():
