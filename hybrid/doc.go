@@ -22,7 +22,13 @@
 // only where nobody has, and Reset makes the key's bucket a new one. Shutdown gives back what the
 // process holds before it ends; Close does not, and needs no store.
 //
-// There is no Reserve: a process cannot promise tokens that the bucket has not leased to it.
+// Join makes several keys, such as everybody's, a tenant's and a user's, one that has these verbs:
+// a request is admitted where all of them have room, and otherwise takes from none.
+//
+// Reserve is Take for what costs an unknown amount: it takes an estimate, and Settle says later
+// what it was, or Cancel that it did not happen. It is not the Reserve of golang.org/x/time/rate,
+// which promises tokens of the future: a process cannot promise what the bucket has not leased to
+// it, so who wants to come later uses Wait.
 //
 // A denial is a result and not an error. Errors are sentinels of this package, matched with
 // errors.Is.
@@ -49,7 +55,10 @@
 //     the limits of a key, Ping.
 //   - name.go: which bucket is whose: Config.Name, and Limiters that contradict each other.
 //   - propose.go: the limits that this process proposes for a key: LimitsFor, Refresh, KeyWith.
-//   - decide.go: a request that the pool did not serve.
+//   - decide.go: a request that the pool did not serve; hold.go: what one was admitted with, to be
+//     given back.
+//   - join.go: the verbs of several keys at once; gather.go: how they come to one answer.
+//     reservation.go: Reserve, Settle, Cancel.
 //   - entry.go: one key in use, a lease.Client behind a lock.
 //   - scheduler.go: the one goroutine that knows which key is due, and which calls travel together;
 //     calls.go: how they go out and come back, and what is known of each node of the store.

@@ -30,25 +30,25 @@ func (e *entry) holdOf(d lease.Decision) hold {
 	return hold{e, d.Took, d.Pooled, d.Draw}
 }
 
-// giveBack gives the tokens back as if nobody had asked for them. name is the key's, as the user
-// gave it. They go to the pool they came from or travel with the key's next call, also where the
-// key has gone to rest or been in use again since. They are burnt where the Limiter has closed or
-// the key has left its table, which Stats then says.
-func (h *hold) giveBack(name string) {
-	if h.n == 0 {
+// giveBack gives n of the tokens back as if nobody had asked for them. name is the key's, as the
+// user gave it, and k the handle by which the request came, if it came by one. They go to the pool they came from or travel with the key's next call, also where
+// the key has gone to rest or been in use again since. They are burnt where the Limiter has closed
+// or the key has left its table, which Stats then says.
+func (h *hold) giveBack(name string, k *Key, n int64) {
+	if n <= 0 || h.n == 0 {
 		return
 	}
-	l, pooled := h.entry.l, h.pooled
-	for e := h.entry; e != nil; e, _ = l.entry(name, false) {
-		if e.giveBack(h.n, pooled, h.draw) {
+	l, pooled := h.entry.l, min(n, h.pooled)
+	h.n, h.pooled = h.n-n, h.pooled-pooled
+	for e := h.entry; e != nil; e, _ = l.entryOf(name, false, k) {
+		if e.giveBack(n, pooled, h.draw) {
 			return
 		}
-		pooled = 0 // another entry has another pool
-		if l.state.Load() != stateOpen {
+		if pooled = 0; l.state.Load() != stateOpen { // another entry has another pool
 			break
 		}
 	}
-	l.counters.burn(h.entry, h.n)
+	l.counters.burn(h.entry, n)
 }
 
 // giveBack is false for an entry that has ended.

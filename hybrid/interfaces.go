@@ -19,7 +19,7 @@ type RateLimiter interface {
 	Refund(key string, n int64)
 }
 
-// KeyLimiter is the same of one Key: for code that is given what limits it and need not know by
+// KeyLimiter is the same of one Key, or of several that are joined: for code that is given what limits it and need not know by
 // which key.
 type KeyLimiter interface {
 	Name() string
@@ -37,4 +37,5 @@ type KeyLimiter interface {
 var (
 	_ RateLimiter = (*Limiter)(nil)
 	_ KeyLimiter  = (*Key)(nil)
+	_ KeyLimiter  = (*Joined)(nil)
 )

@@ -26,6 +26,7 @@ type Stats struct {
 	Burnt      int64 // lost to expiry, a bucket that did not know the lease, or a call given up
 	Held       int64 // in this process now, or on the way back to the store
 	Refunded   int64
+	Charged    int64 // used beyond what was reserved; see Reservation.Settle
 	Fallback   int64 // of Admitted: without the store's tokens
 	Calls      int64 // lease calls, each for one key
 	RoundTrips int64 // exchanges with the store, whatever number of calls they carried
@@ -47,7 +48,7 @@ func (s Stats) Conserved() bool {
 }
 
 type counters struct {
-	calls, roundTrips, errors, invalid, crowded, fallback, conflicts atomic.Int64
+	calls, roundTrips, errors, invalid, crowded, fallback, conflicts, charged atomic.Int64
 
 	misconfigured atomic.Int64
 
@@ -107,7 +108,7 @@ func (l *Limiter) Stats() Stats {
 	defer c.mu.Unlock()
 	st.Leased, st.Returned, st.Burnt = c.sum.Granted, c.sum.Returned, c.sum.Burnt
 	st.Held, st.Refunded = c.sum.Held, c.sum.Refunded
-	st.Fallback, st.Crowded = c.fallback.Load(), c.crowded.Load()
+	st.Fallback, st.Crowded, st.Charged = c.fallback.Load(), c.crowded.Load(), c.charged.Load()
 	st.Admitted = c.sum.Admitted + st.Fallback
 	st.Denied = c.sum.denied + st.Crowded
 	if l.cfg.Policy.Shadow {

@@ -204,9 +204,15 @@ func (l *Limiter) wait(r request) error {
 
 // take is Take and TakeUpTo.
 func (l *Limiter) take(r request) (Result, error) {
+	result, _, err := l.takeHold(r)
+	return result, err
+}
+
+// takeHold is take, and what the request holds.
+func (l *Limiter) takeHold(r request) (Result, hold, error) {
 	r.verb = "take"
 	if r.ctx.Err() != nil {
-		return Result{}, endedBy(r.ctx, r.verb)
+		return Result{}, hold{}, endedBy(r.ctx, r.verb)
 	}
 	asked := r.n
 	r.n = r.tried.most(r)
@@ -217,7 +223,7 @@ func (l *Limiter) take(r request) (Result, error) {
 	if d.taken < asked && l.cfg.Policy.Shadow && d.err == nil {
 		d.shadowed, d.taken = true, asked
 	}
-	return d.result(r.name, r.least()), d.err
+	return d.result(r.name, r.least()), d.hold, d.err
 }
 
 // result is what Take says that d answers, of a request that can do with so many tokens.

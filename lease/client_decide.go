@@ -1,6 +1,11 @@
 package lease
 
-import "github.com/yuzhi-go/yuzhi/clock"
+import (
+	"math"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
 
 // Patience is how long a request is willing to wait.
 type Patience int8
@@ -231,6 +236,20 @@ func (c *Client) RetryAt(now clock.Instant, n int64, source Source) clock.Instan
 		return c.deniedUntil
 	}
 	return now.Add(max(c.rtt, 1)) // the call that the refusal has started is answered by then
+}
+
+// ReadyIn is how long a request for n tokens that begins to wait in line at now is likely to wait,
+// by what was heard and if nobody else draws; math.MaxInt64 where nothing is known, or n is above
+// the burst.
+func (c *Client) ReadyIn(now clock.Instant, n int64) time.Duration {
+	if !c.heard.replied || c.Degraded() || c.Outdated() || n > c.Capacity() {
+		return math.MaxInt64
+	}
+	missing := n + c.queue.lackingInLine
+	if missing <= c.Pool.Held() {
+		return 0
+	}
+	return c.heard.Outlook(now, missing, c.Pool.Held(), false).RetryAfter
 }
 
 // earliest is a time before which a request in line cannot have its tokens, not even if other

@@ -34,6 +34,9 @@ func (p *Pool) deny(yes bool) {
 	p.remarkLocked()
 }
 
+// Denies reports whether takes are Denied now. For any number of goroutines.
+func (p *Pool) Denies() bool { return p.mark.Load() == MarkDenied }
+
 // Held is the number of tokens in the pool now. For any number of goroutines.
 func (p *Pool) Held() int64 {
 	if p.mark.Load() <= markMost {

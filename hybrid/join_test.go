@@ -1,0 +1,212 @@
+package hybrid_test
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// bursts gives each key a burst of its own, and a token an hour.
+func bursts(of map[string]int64) hybrid.Config {
+	return hybrid.Config{LimitsFor: func(key string) []hybrid.Limit {
+		return limits(hybrid.PerHour(1).WithBurst(of[key]))
+	}}
+}
+
+// joined is the keys of l with these names.
+func joined(l *hybrid.Limiter, names ...string) *hybrid.Joined {
+	keys := make([]*hybrid.Key, len(names))
+	for i, name := range names {
+		keys[i] = l.Key(name)
+	}
+	return l.Join(keys...)
+}
+
+// intact checks, when everything has come back, how much of each key's burst is left.
+func (t *world) intact(l *hybrid.Limiter, left map[string]int64) {
+	t.Helper()
+	time.Sleep(5 * time.Second)
+	conserved(t, l)
+	for key, want := range left {
+		equal(t, t.state(key).Levels[0], want, "left of "+key)
+	}
+}
+
+// A joined request takes from every key or from none, by whatever verb.
+func TestAJoinTakesFromAllKeysOrFromNone(t *testing.T) {
+	verbs := map[string]func(t *world, j *hybrid.Joined) bool{
+		"Allow":  func(_ *world, j *hybrid.Joined) bool { return j.Allow() },
+		"AllowN": func(_ *world, j *hybrid.Joined) bool { return j.AllowN(1) },
+		"TryAllow": func(_ *world, j *hybrid.Joined) bool {
+			if j.TryAllow() {
+				return true
+			}
+			time.Sleep(time.Millisecond) // for the calls that this has started
+			return j.TryAllow()
+		},
+		"Take": func(t *world, j *hybrid.Joined) bool {
+			r, err := j.Take(t.Context(), 1)
+			noErr(t, err)
+			return r.OK
+		},
+		"Wait": func(t *world, j *hybrid.Joined) bool {
+			err := j.Wait(within(t, time.Second))
+			check(t, err == nil || isOneOf(err, hybrid.ErrWouldExceedDeadline), "%v", err)
+			return err == nil
+		},
+		"Reserve": func(t *world, j *hybrid.Joined) bool {
+			r, err := j.Reserve(t.Context(), 1)
+			noErr(t, err)
+			return r.OK()
+		},
+	}
+	for name, ask := range verbs {
+		bubbleOf(t, name, func(t *world) {
+			// Given three keys, of which one has the fewest tokens,
+			l := t.start(bursts(map[string]int64{"all": 100, "tenant": 20, "user": 5}))
+			j := joined(l, "all", "tenant", "user")
+			// when many ask for one of each,
+			yes := admits(30, 0, func() bool { return ask(t, j) })
+			// then that one decides, and the others have lost no more than what was admitted.
+			equal(t, yes, 5, "admitted")
+			t.intact(l, map[string]int64{"all": 95, "tenant": 15, "user": 0})
+			st := l.Stats()
+			check(t, st.Admitted == 15 && st.Denied >= 25 && st.Denied <= 55, "a denial counts at one key: %+v", st)
+		})
+	}
+}
+
+// The Result is that of the key that binds, and so are what Stats and Events count.
+func TestAJoinSaysWhichKeyBinds(t *testing.T) {
+	bubble(t, func(t *world) {
+		var denied []string
+		cfg := bursts(map[string]int64{"all": 100, "tenant": 20, "user": 5})
+		cfg.Events.Denied = func(key string, n int64) {
+			check(t, n == 1 || n == 3, "denied %d", n)
+			denied = append(denied, key)
+		}
+		l := t.start(cfg)
+		j := joined(l, "all", "tenant", "user")
+		equal(t, j.Name(), "all+tenant+user", "is the name")
+		// An admission is told by the key with the least left of its burst,
+		for left := int64(4); left >= 0; left-- {
+			r, err := j.Take(t.Context(), 1)
+			check(t, err == nil && r.OK && r.Key == "user" && r.Remaining == left && r.Limit.Burst == 5 &&
+				r.RetryAfter == 0, "%+v, %v", r, err)
+		}
+		r, err := j.Peek(t.Context())
+		check(t, err == nil && !r.OK && r.Key == "user", "Peek: %+v, %v", r, err)
+		// a denial by the one that denies,
+		for range 3 {
+			r, err = j.Take(t.Context(), 1)
+			check(t, err == nil && !r.OK && r.Key == "user" && r.RetryAfter > 50*time.Minute, "%+v, %v", r, err)
+		}
+		// and of several by the one with the longest wait.
+		must(t, l.AllowN("all", 95), "denied")
+		r, err = j.Take(t.Context(), 3)
+		check(t, err == nil && !r.OK && r.RetryAfter > 2*time.Hour && r.Key == "user", "%+v, %v", r, err)
+		equal(t, len(denied), 4, "denials told")
+		for _, key := range denied {
+			equal(t, key, "user", "denied")
+		}
+	})
+}
+
+// What is taken from the others and not used comes back although it was on the way for a while:
+// with the same report to the pool, and later by a call.
+func TestADeniedJoinWaitsForAllKeysAtOnce(t *testing.T) {
+	bubble(t, func(t *world) {
+		t.every(verdict{delay: 20 * time.Millisecond})
+		l := t.start(bursts(map[string]int64{"a": 10, "b": 10, "c": 10, "d": 10}))
+		// Cold keys cost one round trip, however many they are.
+		t.lasts(20*time.Millisecond, 22*time.Millisecond, func() {
+			must(t, joined(l, "a", "b", "c", "d").AllowN(4), "denied")
+		})
+		t.lasts(20*time.Millisecond, 22*time.Millisecond, func() {
+			must(t, !joined(l, "a", "b", "c", "d").AllowN(7), "admitted")
+		})
+		t.intact(l, map[string]int64{"a": 6, "b": 6, "c": 6, "d": 6})
+	})
+}
+
+// A key that was given twice is asked for twice as much.
+func TestAKeyThatIsJoinedTwiceCountsTwice(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(bursts(map[string]int64{"from": 10, "to": 10}))
+		must(t, joined(l, "from", "to", "from").AllowN(2), "denied")
+		t.intact(l, map[string]int64{"from": 6, "to": 8})
+		joined(l, "from", "to", "from").Refund(1)
+		t.intact(l, map[string]int64{"from": 8, "to": 9})
+	})
+}
+
+// What cannot be joined, or asked, is an error of every verb that has one, and consumes nothing.
+func TestInvalidJoins(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(bursts(map[string]int64{"a": 10, "b": 5}))
+		other := t.start(bursts(map[string]int64{"c": 10}))
+		must(t, other.Close() == nil, "Close failed")
+		many := make([]*hybrid.Key, 17)
+		for i := range many {
+			many[i] = l.Key(string(rune('a' + i)))
+		}
+		for name, c := range map[string]struct {
+			j    *hybrid.Joined
+			n    int64
+			want error
+		}{
+			"no key":           {l.Join(), 1, hybrid.ErrInvalidKey},
+			"a nil key":        {l.Join(l.Key("a"), nil), 1, hybrid.ErrInvalidKey},
+			"an empty key":     {joined(l, "a", ""), 1, hybrid.ErrInvalidKey},
+			"17 keys":          {l.Join(many...), 1, hybrid.ErrInvalidKey},
+			"a negative n":     {joined(l, "a", "b"), -1, hybrid.ErrInvalidN},
+			"above a burst":    {joined(l, "a", "b"), 6, hybrid.ErrExceedsBurst},
+			"far above it":     {joined(l, "a", "b"), math.MaxInt64, hybrid.ErrExceedsBurst},
+			"a closed limiter": {l.Join(l.Key("a"), other.Key("c")), 1, hybrid.ErrClosed},
+		} {
+			before := l.Stats().Invalid + other.Stats().Invalid
+			check(t, !c.j.AllowN(c.n), "%s: admitted", name)
+			r, err := c.j.Take(t.Context(), c.n)
+			isErr(t, err, c.want)
+			check(t, !r.OK, "%s: %+v", name, r)
+			isErr(t, c.j.WaitN(t.Context(), c.n), c.want)
+			made, err := c.j.Reserve(t.Context(), c.n)
+			isErr(t, err, c.want)
+			check(t, !made.OK(), "%s: reserved", name)
+			made.Cancel()
+			noErr(t, made.Settle(1))
+			if c.n == 1 {
+				check(t, !c.j.Allow() && !c.j.TryAllow(), "%s: admitted", name)
+			}
+			check(t, l.Stats().Invalid+other.Stats().Invalid > before, "%s: not counted", name)
+		}
+		check(t, joined(l, "a", "b").AllowN(0), "AllowN(0) is denied")
+		r, err := joined(l, "a", "b").Take(t.Context(), 0)
+		check(t, err == nil && r.OK, "Take(0): %+v, %v", r, err)
+		_, err = l.Join(l.Key("a")).Take(ended(), 1)
+		isErr(t, err, context.Canceled)
+		isErr(t, l.Join(l.Key("a")).Wait(ended()), context.Canceled)
+		equal(t, l.Stats().Admitted, 0, "admitted")
+		must(t, joined(l, "a", "b").AllowN(5), "nothing was to be consumed, and 5 are denied")
+	})
+}
+
+// Keys of several Limiters, and on several stores, are joined like those of one.
+func TestAJoinOfTwoLimitersAndTwoStores(t *testing.T) {
+	bubble(t, func(t *world) {
+		one := t.start(bursts(map[string]int64{"k": 10}))
+		two := t.startOn(lease.NewMemoryStore(nil), bursts(map[string]int64{"k": 4}))
+		j := one.Join(one.Key("k"), two.Key("k"))
+		equal(t, admits(20, 0, j.Allow), 4, "admitted")
+		time.Sleep(time.Second)
+		conserved(t, two)
+		t.intact(one, map[string]int64{"k": 6})
+		must(t, two.Close() == nil, "Close failed")
+		check(t, !j.Allow(), "admitted although one of two is closed")
+		t.intact(one, map[string]int64{"k": 6})
+	})
+}
