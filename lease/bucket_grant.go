@@ -81,8 +81,12 @@ func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
 }
 
 // kept is how many tokens of limit k a caller with this headroom does not see.
-func (b *Bucket) kept(k int, headroom float64) int64 {
-	return int64(math.Ceil(float64(float64(b.scales[k].Capacity) * headroom)))
+func (b *Bucket) kept(k int, headroom float64) int64 { return kept(b.scales[k].Capacity, headroom) }
+
+// kept is how many tokens of a burst a caller with this headroom does not see. The product is
+// rounded, so that Lua agrees.
+func kept(burst int64, headroom float64) int64 {
+	return int64(math.Ceil(float64(float64(burst) * headroom)))
 }
 
 // tokens is the whole tokens of level k, rounded down, as a caller with this headroom sees them. It

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -210,10 +209,8 @@ func (c *Client) KnowLimits(limits []Limit) {
 	c.Pool.capacity.Store(n)
 }
 
-// grantable is the most that can ever be granted of l, by which headroom leaves a part of the burst.
-func grantable(l Limit, headroom float64) int64 {
-	return l.Capacity() - int64(math.Ceil(float64(l.Capacity())*headroom))
-}
+// grantable is the most that can ever be granted of l to who leaves this headroom.
+func grantable(l Limit, headroom float64) int64 { return l.Capacity() - kept(l.Capacity(), headroom) }
 
 // attribute counts what was denied since it was last called to the limit that binds, by what is
 // known now. Who waits has been counted as missed, and is not denied yet.

@@ -100,12 +100,10 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 	case s == StateDegraded, s == StateCold && p == NoWait:
 		c.Refuse(n)
 		// Those who wait for the local share go before.
-		if c.queue.inLine == 0 || !c.heard.replied {
-			if took := c.takeFallback(now, least, n); took > 0 {
-				return Decision{Verdict: VerdictAdmit, Source: SourceFallback, Took: took}
-			}
+		if c.queue.inLine > 0 && c.heard.replied {
+			return Decision{Verdict: VerdictDeny, Source: SourceFallback}
 		}
-		return Decision{Verdict: VerdictDeny, Source: SourceFallback}
+		return c.without(now, least, n, SourceFallback)
 	case s == StateDenied && c.queue.inLine == 0 && c.spares(least):
 		c.endDelay()  // it was a larger request that the bucket did not have enough for
 		c.wake(false) // Refuse may have asked for a call before
@@ -114,13 +112,21 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 		if n == 1 {
 			c.judgeDenial(now) // what was left when the reply came may have been spent
 		}
-		return Decision{Verdict: VerdictDeny}
+		return c.without(now, least, n, SourceLocal)
 	}
 	if p == NoWait {
 		c.Refuse(n)
-		return Decision{Verdict: VerdictDeny}
+		return c.without(now, least, n, SourceLocal)
 	}
 	return Decision{}
+}
+
+// without decides without the store. A denial rests on denied.
+func (c *Client) without(now clock.Instant, least, n int64, denied Source) Decision {
+	if took := c.takeFallback(now, least, n); took > 0 {
+		return Decision{Verdict: VerdictAdmit, Source: SourceFallback, Took: took}
+	}
+	return Decision{Verdict: VerdictDeny, Source: denied}
 }
 
 // decideInLine is Decide for a request that waits in line.
@@ -128,7 +134,7 @@ func (c *Client) decideInLine(now clock.Instant, n int64, deadline clock.Instant
 	if c.queue.inLine == 0 && c.takeFor(n) {
 		return Decision{Verdict: VerdictAdmit, Draw: c.Pool.Drawn(), Pooled: n, Took: n}
 	}
-	if c.Degraded() {
+	if c.Degraded() || now < c.deniedUntil && c.admitsAll() {
 		c.Refuse(n) // somebody wants a probe
 		if c.queue.inLine == 0 && c.takeFallback(now, n, n) > 0 {
 			return Decision{Verdict: VerdictAdmit, Source: SourceFallback, Took: n}
@@ -198,7 +204,7 @@ func (c *Client) Refuse(n int64) {
 // known to be empty. It is called after everything that changes what is known.
 func (c *Client) judgeDenial(now clock.Instant) {
 	until := c.deniedUntil
-	if now >= until || c.spares(1) {
+	if now >= until || c.spares(1) || c.admitsAll() {
 		until = 0
 	}
 	c.shut(until)

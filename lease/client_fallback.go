@@ -22,11 +22,15 @@ func (c *Client) failed(now clock.Instant) {
 }
 
 // takeFallback decides on a request for n tokens, or for fewer but at least so many, without the
-// store: by Policy.ColdStart while no reply has ever come, by Policy.Fallback while degraded. The
-// next call that succeeds reports what it admitted as debt. It returns how many tokens that is.
+// store: by Policy.ColdStart while no reply has ever come, by Policy.Fallback while degraded, and
+// always where the limits in force are enough to say. The next call that succeeds reports what it
+// admitted as debt, but for what is unlimited. It returns how many tokens were admitted.
 func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 	switch {
-	case c.stage == closed:
+	case c.stage == closed || c.admitsNone():
+	case c.admitsAll():
+		c.servedLater += n
+		return n
 	case !c.heard.replied:
 		if c.policy.ColdStart == ColdStartAllow {
 			took = n
@@ -46,10 +50,18 @@ func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 // now. It is false where waiting does not help: with another fallback, before the first reply, or
 // for more than the share ever holds.
 func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
-	if c.fallback == nil || !c.Degraded() || n > c.fallback.config.Capacity() {
+	if c.fallback == nil || !c.Degraded() || n > c.fallback.config.Capacity() || c.admitsNone() {
 		return Never, false
 	}
 	return now.Add(duration(c.fallback.wait(n, 0))), true
+}
+
+// admitsNone reports whether Blocked is in force, among whatever other limits.
+func (c *Client) admitsNone() bool { return slices.ContainsFunc(c.config.Limits, Blocked.same) }
+
+// admitsAll reports whether nothing but Unlimited is in force.
+func (c *Client) admitsAll() bool {
+	return !slices.ContainsFunc(c.config.Limits, func(l Limit) bool { return !Unlimited.same(l) })
 }
 
 // takeShare draws from a bucket of this process's own, which has its share of every limit (8.14):

@@ -204,6 +204,8 @@ func (c *Client) turnAway(now clock.Instant) {
 		switch {
 		case w.N > capacity && w.Patience != UpTo:
 			c.settle(w, Decision{Verdict: VerdictExceedsBurst})
+		case now < c.deniedUntil && c.admitsAll():
+			c.settleFallback(now, w)
 		case w.inLine():
 			if at := c.earliest(now, ahead+w.lacks()); at > w.Deadline {
 				c.settle(w, Decision{Verdict: VerdictTooLate, EarliestAt: at})

@@ -196,7 +196,9 @@ func (c *Client) Recall(m Memory) {
 		c.heard.config = nil
 	}
 	for k, l := range c.config.Limits {
-		c.heard.levels[k] = c.burst(l) // it has had a T or more to fill up
+		if l.TimeToFull() < maxTimeToFull {
+			c.heard.levels[k] = c.burst(l) // it has had a T or more to fill up
+		}
 	}
 	c.KnowLimits(c.config.Limits)
 }
