@@ -39,6 +39,25 @@ func (a *Auditor) Admit(now int64, key int32, n int64) {
 	a.count(instant(now), key, n)
 }
 
+// Refund books n tokens that the bucket credits now: a new permit.
+func (a *Auditor) Refund(now int64, key int32, n int64) {
+	if b := a.backlogs[key]; b != nil && !b.Empty() {
+		b.last(instant(now)).refunded += n
+		return
+	}
+	a.settle(key, moment{at: instant(now), refunded: n})
+}
+
+// Charge books n tokens that were used without a permit, and that the bucket is told of now: it owes
+// its limits that many less until they have flowed in.
+func (a *Auditor) Charge(now int64, key int32, n int64) {
+	if b := a.backlogs[key]; b != nil && !b.Empty() {
+		b.last(instant(now)).charged += n
+		return
+	}
+	a.settle(key, moment{at: instant(now), charged: n})
+}
+
 // Open books n tokens that are drawn now for a request that waits.
 func (a *Auditor) Open(now int64, key int32, n int64) Drawn {
 	if n == 0 {
@@ -62,20 +81,37 @@ func (a *Auditor) Close(key int32, admitted bool, all ...Drawn) {
 
 // pass shows the meters of key what is certain.
 func (a *Auditor) pass(key int32) {
-	for at, n, ok := a.backlogs[key].Next(); ok; at, n, ok = a.backlogs[key].Next() {
-		a.count(at, key, n)
+	for m, ok := a.backlogs[key].Next(); ok; m, ok = a.backlogs[key].Next() {
+		a.settle(key, m)
+		a.count(m.at, key, m.admitted)
 	}
 }
 
 func (a *Auditor) count(at int64, key int32, n int64) {
 	a.admitted += n
-	for i, b := range a.bounds {
-		m := &a.meters[int(key)*len(a.bounds)+i]
-		if *m == nil {
-			*m = NewMeter(b)
-		}
-		(*m).Admit(at, n)
+	for i := range a.bounds {
+		a.meter(key, i).Admit(at, n)
 	}
+}
+
+// settle counts what was refunded and charged at m.
+func (a *Auditor) settle(key int32, m moment) {
+	if m.refunded == 0 && m.charged == 0 {
+		return
+	}
+	for i := range a.bounds {
+		a.meter(key, i).Refund(m.at, m.refunded)
+		a.meter(key, i).Charge(m.at, m.charged)
+	}
+}
+
+// meter is the one of a key's bound i.
+func (a *Auditor) meter(key int32, i int) *Meter {
+	m := &a.meters[int(key)*len(a.bounds)+i]
+	if *m == nil {
+		*m = NewMeter(a.bounds[i])
+	}
+	return *m
 }
 
 // End counts what is still open as admitted, because whoever waits may yet be told so. It returns
@@ -117,8 +153,9 @@ type backlog struct {
 	gone int64 // moments that have left the line
 }
 
-// moment is what was drawn or admitted at one time.
-type moment struct{ at, admitted, open int64 }
+// moment is what happened at one time: what was refunded and charged comes before what was drawn or
+// admitted.
+type moment struct{ at, admitted, open, refunded, charged int64 }
 
 // draw names the tokens that were drawn at one moment. The zero value names none.
 type draw int64
@@ -164,14 +201,14 @@ func (b *backlog) Close(d draw, n int64, admitted bool) {
 
 // Next takes the first moment off the line; false while something of it is open, or where there is
 // none.
-func (b *backlog) Next() (at, n int64, ok bool) {
+func (b *backlog) Next() (m moment, ok bool) {
 	if b.Empty() || b.line[b.head].open > 0 {
-		return 0, 0, false
+		return moment{}, false
 	}
-	m := b.line[b.head]
+	m = b.line[b.head]
 	b.head++
 	b.gone++
-	return m.at, m.admitted, true
+	return m, true
 }
 
 // AdmitOpen closes whatever is open as admitted, and returns how many tokens that is.

@@ -39,6 +39,32 @@ func TestTheAuditFollowsDrawsToTheirEnd(t *testing.T) {
 	expect("at the end", 13, 1)
 }
 
+// TestTheAuditKeepsRefundsAndChargesInOrder: what is refunded or charged while a draw is open waits
+// behind it, as admissions do.
+func TestTheAuditKeepsRefundsAndChargesInOrder(t *testing.T) {
+	const second = 1000 * ms
+	for _, open := range []bool{false, true} {
+		// Given an auditor of 10 tokens a second and a burst of 5, and perhaps a draw that is open,
+		a := NewAuditor([]Bound{tenPerSecond}, 1)
+		var d Drawn
+		if open {
+			d = a.Open(0, 0, 1)
+		}
+		// when the burst is admitted, 3 come back and go out again, and 4 more were used than reserved,
+		a.Admit(second, 0, 5)
+		a.Refund(second+ms, 0, 3)
+		a.Admit(second+2*ms, 0, 3)
+		a.Charge(second+3*ms, 0, 4)
+		// and one is admitted when the 4 have been paid and one more has flowed in,
+		a.Admit(second+500*ms, 0, 1)
+		a.Close(0, false, d)
+		testkit.Check(t, a.ExceededBy() == 0, "open %v: exceeded by %d", open, a.ExceededBy())
+		// then that is all right; one more is not.
+		a.Admit(second+500*ms, 0, 1)
+		testkit.Check(t, a.ExceededBy() == 1, "open %v: one more exceeds by %d", open, a.ExceededBy())
+	}
+}
+
 func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 	rng := testkit.Rand(t)
 	rounds := 2000
@@ -60,8 +86,8 @@ func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 			counted = slices.Clone(spans)
 		)
 		pass := func() {
-			for at, n, ok := b.Next(); ok; at, n, ok = b.Next() {
-				m.Admit(at, n)
+			for passed, ok := b.Next(); ok; passed, ok = b.Next() {
+				m.Admit(passed.at, passed.admitted)
 			}
 		}
 		// when parts of them turn out, in any order and at any time, to have been admitted or not,
@@ -116,7 +142,7 @@ func TestBacklogReusesItsMemory(t *testing.T) {
 		}
 		next := b.Open(at, 1)
 		b.Close(d, 2, false)
-		for _, _, ok := b.Next(); ok; _, _, ok = b.Next() {
+		for _, ok := b.Next(); ok; _, ok = b.Next() {
 		}
 		b.Close(next, 1, true)
 	}

@@ -15,13 +15,19 @@ import (
 // windows that end there (unrolling the recursion gives a sum from the last moment it was empty),
 // so the promise (1) holds for every window if and only if X never exceeds Burst + Overcommit.
 //
+// A refund is a new permit: it lowers X. Tokens that were used without a permit (a charge) raise X,
+// and the bucket takes them back from what flows in; until then they are owed, and may be beyond the
+// bound. So there is a second leaky bucket of the same rate, of charges alone, and the highest
+// X - owed counts.
+//
 // X is an exact 128-bit integer in units of 1/Per tokens. Make one with NewMeter. One goroutine at
 // a time.
 type Meter struct {
 	bound   Bound
 	rate    rate
-	last    int64 // when level was brought up to date
+	last    int64 // when level and owed were brought up to date
 	level   uint128
+	owed    uint128
 	peak    uint128
 	started bool
 }
@@ -29,6 +35,29 @@ type Meter struct {
 type uint128 struct{ hi, lo uint64 }
 
 func (a uint128) less(b uint128) bool { return a.hi < b.hi || a.hi == b.hi && a.lo < b.lo }
+
+// plus adds two numbers. A carry out of 128 bits goes unused: one admission adds less than 2^126, so
+// a level that is about to wrap has been a peak beyond the clamp of peakTokens already.
+func (a uint128) plus(b uint128) uint128 {
+	lo, carry := bits.Add64(a.lo, b.lo, 0)
+	hi, _ := bits.Add64(a.hi, b.hi, carry)
+	return uint128{hi, lo}
+}
+
+// minus is what b leaves of a, 0 at least.
+func (a uint128) minus(b uint128) uint128 {
+	if !b.less(a) {
+		return uint128{}
+	}
+	lo, borrow := bits.Sub64(a.lo, b.lo, 0)
+	hi, _ := bits.Sub64(a.hi, b.hi, borrow)
+	return uint128{hi, lo}
+}
+
+func product(a, b uint64) uint128 {
+	hi, lo := bits.Mul64(a, b)
+	return uint128{hi, lo}
+}
 
 // NewMeter returns a Meter that has seen nothing. It panics if b.Validate fails.
 func NewMeter(b Bound) *Meter {
@@ -42,38 +71,52 @@ func NewMeter(b Bound) *Meter {
 // if n is negative or at lies before an earlier call's: an audit of a record in disorder would mean
 // nothing.
 func (m *Meter) Admit(at, n int64) {
-	if n < 0 || m.rate.nanos == 0 || m.started && at < m.last {
-		m.misused(at, n)
-	}
-	if n == 0 {
+	if n == 0 && !m.isMisused(at, n) {
 		return
 	}
-	// Two's complement makes the difference right for any two times in order. Before the first
-	// admission the level is zero and time has no effect.
-	hi, lo := bits.Mul64(m.rate.tokens, uint64(at)-uint64(m.last))
-	m.drain(uint128{hi, lo})
-	m.started, m.last = true, at
-
-	// A carry out of 128 bits goes unused: one admission adds less than 2^126, so a level that is
-	// about to wrap has been a peak beyond the clamp of peakTokens already.
-	hi, lo = bits.Mul64(uint64(n), m.rate.nanos)
-	var carry uint64
-	m.level.lo, carry = bits.Add64(m.level.lo, lo, 0)
-	m.level.hi, _ = bits.Add64(m.level.hi, hi, carry)
-	if m.peak.less(m.level) {
-		m.peak = m.level
+	m.pass(at, n)
+	m.level = m.level.plus(product(uint64(n), m.rate.nanos))
+	net := m.level
+	if m.owed != (uint128{}) {
+		net = net.minus(m.owed)
+	}
+	if m.peak.less(net) {
+		m.peak = net
 	}
 }
 
-// drain lowers the level, to zero at least.
-func (m *Meter) drain(by uint128) {
-	if by.less(m.level) {
-		var borrow uint64
-		m.level.lo, borrow = bits.Sub64(m.level.lo, by.lo, 0)
-		m.level.hi, _ = bits.Sub64(m.level.hi, by.hi, borrow)
-		return
+// Refund records that the bucket credited n tokens. It panics as Admit does.
+func (m *Meter) Refund(at, n int64) {
+	m.pass(at, n)
+	back := product(uint64(n), m.rate.nanos)
+	m.level, m.owed = m.level.minus(back), m.owed.minus(back)
+}
+
+// Charge records that the bucket was told of n tokens that were used without a permit. It panics as
+// Admit does.
+func (m *Meter) Charge(at, n int64) {
+	m.pass(at, n)
+	more := product(uint64(n), m.rate.nanos)
+	m.level, m.owed = m.level.plus(more), m.owed.plus(more)
+}
+
+func (m *Meter) isMisused(at, n int64) bool {
+	return n < 0 || m.rate.nanos == 0 || m.started && at < m.last
+}
+
+// pass drains what flows in until something happens to n tokens.
+func (m *Meter) pass(at, n int64) {
+	if m.isMisused(at, n) {
+		m.misused(at, n)
 	}
-	m.level = uint128{}
+	// Two's complement makes the difference right for any two times in order. Before the first
+	// admission the level is zero and time has no effect.
+	flow := product(m.rate.tokens, uint64(at)-uint64(m.last))
+	m.level = m.level.minus(flow)
+	if m.owed != (uint128{}) {
+		m.owed = m.owed.minus(flow)
+	}
+	m.started, m.last = true, at
 }
 
 // misused is out of line to keep Admit small.

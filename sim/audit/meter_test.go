@@ -38,6 +38,62 @@ func TestMeterAgreesWithTheDefinitionAndWithWorst(t *testing.T) {
 	}
 }
 
+// TestMeterCountsRefundsAndCharges: what is admitted and charged in a window, less what is refunded
+// in it, is within the bound and what is still owed at its end. Owed is what was charged, less what
+// was refunded and what flowed in since.
+func TestMeterCountsRefundsAndCharges(t *testing.T) {
+	rng := testkit.Rand(t)
+	type event struct{ at, admitted, charged, refunded int64 }
+	for range 3000 {
+		// Given admissions, refunds and charges in order,
+		spans, b := worlds[1].instants(rng)
+		m := NewMeter(b)
+		var all []event
+		worst := new(big.Rat)
+		for _, s := range spans {
+			e := event{at: s.Before}
+			switch rng.IntN(4) {
+			case 0:
+				e.charged = s.N
+				m.Charge(e.at, s.N)
+			case 1:
+				e.refunded = s.N
+				m.Refund(e.at, s.N)
+			default:
+				e.admitted = s.N
+				m.Admit(e.at, s.N)
+			}
+			all = append(all, e)
+			if e.admitted == 0 {
+				continue
+			}
+			// when all windows that end with an admission are looked at,
+			used, owed := new(big.Rat), new(big.Rat)
+			net, debt := int64(0), int64(0)
+			for i := len(all) - 1; i >= 0; i-- {
+				net += all[i].admitted + all[i].charged - all[i].refunded
+				debt += all[i].charged - all[i].refunded
+				flow := new(big.Rat).Mul(big.NewRat(b.Tokens, int64(b.Per)), big.NewRat(e.at-all[i].at, 1))
+				for most, n := range map[*big.Rat]int64{used: net, owed: debt} {
+					if x := new(big.Rat).Sub(big.NewRat(n, 1), flow); x.Cmp(most) > 0 {
+						most.Set(x)
+					}
+				}
+			}
+			over := used.Sub(used, owed)
+			if over.Sub(over, big.NewRat(b.ceiling(), 1)); over.Cmp(worst) > 0 {
+				worst = over
+			}
+			// then the meter knows the worst of them.
+			want := new(big.Int).Add(worst.Num(), new(big.Int).Sub(worst.Denom(), big.NewInt(1)))
+			want.Div(want, worst.Denom())
+			if want.Cmp(big.NewInt(m.ExceededBy())) != 0 {
+				t.Fatalf("exceeded by %d, brute force says %v\nbound %+v\n%+v", m.ExceededBy(), want, b, all)
+			}
+		}
+	}
+}
+
 func TestMeterPeakIsTheCeilingThatWouldHaveSufficed(t *testing.T) {
 	rng := testkit.Rand(t)
 	for range 2000 {
@@ -121,6 +177,8 @@ func TestMisuseIsRefused(t *testing.T) {
 		{"the zero Meter", func() { new(Meter).Admit(1, 1) }, "NewMeter"},
 		{"an invalid bound", func() { NewMeter(Bound{Per: -1}) }, "Per is -1ns"},
 		{"a negative n", func() { NewMeter(tenPerSecond).Admit(1, -1) }, "Admit(1, -1)"},
+		{"a negative refund", func() { NewMeter(tenPerSecond).Refund(1, -1) }, "(1, -1)"},
+		{"a negative charge", func() { NewMeter(tenPerSecond).Charge(1, -1) }, "(1, -1)"},
 		{"time that runs back", func() {
 			m := NewMeter(tenPerSecond)
 			m.Admit(5, 1)
