@@ -61,6 +61,7 @@ type (
 	DistKind     = scenario.DistKind
 	DurationDist = scenario.DurationDist
 	DriftDist    = scenario.DriftDist
+	TokenDist    = scenario.TokenDist
 )
 
 // What is answered: see package report.
@@ -71,6 +72,7 @@ type (
 	Named       = report.Named
 	Difference  = report.Difference
 	RivalReport = report.RivalReport
+	ClassReport = report.ClassReport
 	Series      = report.Series
 	Member      = report.Member
 	Machine     = report.Machine

@@ -30,6 +30,8 @@ func (s Scenario) Defaults() Scenario {
 		fill(&g.Count, 1)
 		fill(&g.Weight, max(s.Policy.Weight, 1))
 		fill(&g.Share, float64(max(g.Count, 0)))
+		fill(&g.Headroom, s.Policy.Headroom)
+		fill(&g.Shadow, s.Policy.Shadow)
 		if g.Workload != nil {
 			w := g.Workload.Defaults(s.Duration)
 			g.Workload = &w
@@ -98,8 +100,14 @@ func (s *Scenario) RateOf(w *Workload) float64 {
 		least = min(least, l.Rate())
 	}
 	cost := float64(w.Cost.Min+w.Cost.Max) / 2
+	if !w.Actual.IsZero() {
+		cost = w.Actual.Mean()
+	}
 	return w.Load * least * float64(s.Keys.Count) / cost
 }
+
+// Reserves reports whether w's requests settle later what they cost.
+func (w *Workload) Reserves() bool { return !w.Actual.IsZero() || w.Cancelled > 0 }
 
 // FieldName is what a field is called in scenario files and in paths: its Go name in snake case.
 // TTL is ttl, RoundTrip is round_trip.

@@ -78,6 +78,16 @@ func (d *DriftDist) UnmarshalText(text []byte) error { return inPPM.parse(string
 // MarshalText implements encoding.TextMarshaler.
 func (d DriftDist) MarshalText() ([]byte, error) { return inPPM.format(d.Dist), nil }
 
+// TokenDist is a distribution of numbers of tokens. Its text: "300", "uniform(50,300)",
+// "lognormal(80,900)" (median and 99th percentile), ...
+type TokenDist struct{ Dist }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *TokenDist) UnmarshalText(text []byte) error { return inTokens.parse(string(text), &d.Dist) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (d TokenDist) MarshalText() ([]byte, error) { return inTokens.format(d.Dist), nil }
+
 // Constantly is the distribution of one value.
 func Constantly(d time.Duration) DurationDist { return DurationDist{Dist{P: float64(d)}} }
 
@@ -94,6 +104,7 @@ const distMax = 250 * 365 * 24 * time.Hour
 var (
 	plain       = unit{"", number, func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }}
 	inDurations = unit{"5ms", readDuration, func(x float64) string { return time.Duration(x).String() }}
+	inTokens    = unit{"300", number, plain.text}
 	inPPM       = unit{"50ppm", readPPM, func(x float64) string { return plain.text(x) + "ppm" }}
 )
 
@@ -204,6 +215,12 @@ func (d Dist) Mean() float64 {
 func (d DurationDist) Sample(r *random.Stream) int64 {
 	return whole(d.Draw(r), 0, int64(DurationMax))
 }
+
+// tokensMax is the most that a request may turn out to cost.
+const tokensMax = 1_000_000_000
+
+// Sample is a whole number of tokens, cut off at 0 and at a billion.
+func (d TokenDist) Sample(r *random.Stream) int64 { return whole(d.Draw(r), 0, tokensMax) }
 
 // Draw is the error of one process's clock: offset in nanoseconds, drift in parts per million. What
 // is drawn is cut off at the bounds of Validate.

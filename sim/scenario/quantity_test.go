@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 )
 
@@ -57,6 +58,11 @@ func TestQuantitiesAreReadWithTheirUnits(t *testing.T) {
 		{"lognormal(500us,2ms)", new(DurationDist), duration(DistLognormal, 5e5, 2e6), "lognormal(500µs,2ms)"},
 		{"pareto(1ms,1.5)", new(DurationDist), duration(DistPareto, 1e6, 1.5), ""},
 
+		{"300", new(TokenDist), TokenDist{Dist{P: 300}}, ""},
+		{"0", new(TokenDist), TokenDist{}, ""},
+		{"uniform(50,300)", new(TokenDist), TokenDist{Dist{DistUniform, 50, 300}}, ""},
+		{"lognormal( 80 , 900 )", new(TokenDist), TokenDist{Dist{DistLognormal, 80, 900}}, "lognormal(80,900)"},
+
 		{"50ppm", new(DriftDist), drift("", 50, 0), ""},
 		{"uniform(-50ppm,50.5ppm)", new(DriftDist), drift(DistUniform, -50, 50.5), ""},
 		{"pareto(1ppm,2)", new(DriftDist), drift(DistPareto, 1, 2), ""},
@@ -99,6 +105,7 @@ func TestQuantitiesSayWhatIsWrong(t *testing.T) {
 			"pareto(0s,2)": "positive minimum", "pareto(1ms,1)": "shape above 1", "pareto(1ms,2ms)": "not a number",
 			"2562047h47m16.854775807s": "at most", "-2562047h47m16.854775808s": "at most",
 		}},
+		{new(TokenDist), map[string]string{"": "not a number", "5ms": "not a number", "uniform(3,2)": "must rise"}},
 		{new(DriftDist), map[string]string{"": "no unit", "5": "no unit", "5ms": "no unit", "xppm": "not a number", "uniform(1ppm,2)": "no unit"}},
 	} {
 		for text, want := range c.texts {
@@ -245,6 +252,24 @@ func TestSamplesAreDurations(t *testing.T) {
 	}
 	testkit.Check(t, longest == int64(DurationMax),
 		"the longest of 10,000 is %d ns, want %d", longest, int64(DurationMax))
+}
+
+func TestSamplesOfTokensAreWholeAndBounded(t *testing.T) {
+	r := random.New(3, 11)
+	for d, want := range map[Dist]int64{{P: 2.5}: 3, {P: -1}: 0, {P: 1e12}: 1_000_000_000} {
+		got := TokenDist{d}.Sample(&r)
+		testkit.Check(t, got == want, "%v is %d tokens, want %d", d, got, want)
+	}
+}
+
+func TestTheLoadOfReservationsIsOfWhatTheyCostInTheEnd(t *testing.T) {
+	s := Scenario{Limits: []lease.Limit{lease.PerSecond(1000)}, Workload: Workload{Load: 0.5, Cost: Cost{10, 10}}}
+	for actual, want := range map[Dist]float64{{}: 50, {P: 20}: 25, {Kind: DistUniform, Q: 50}: 20} {
+		s.Workload.Actual = TokenDist{actual}
+		s := s.Defaults()
+		got := s.RateOf(&s.Workload)
+		testkit.Check(t, got == want, "with an actual cost of %v %v requests come a second, want %v", actual, got, want)
+	}
 }
 
 func TestClocksAreAsWrongAsTheScenarioSays(t *testing.T) {

@@ -69,6 +69,11 @@ type Group struct {
 	Weight int64
 	// Share is the group's part of Workload.Rate, relative to the other groups'; 0 means Count.
 	Share float64
+	// Headroom is Policy.Headroom of its processes, which makes the group a class of requests; 0 means
+	// Policy's.
+	Headroom float64 `json:",omitzero"`
+	// Shadow has its processes admit what they would deny, as Policy.Shadow does for all.
+	Shadow bool `json:",omitzero"`
 	// Skew divides the group's load unevenly: its k-th process has a part proportional to 1/k^Skew.
 	Skew     float64
 	Clock    *Clock
@@ -130,6 +135,12 @@ type Workload struct {
 	Rate Rate
 	Load float64
 	Cost Cost // tokens per request; the zero value means 1
+
+	// A request reserves Cost where Actual or Cancelled is set, and settles later. Load is then of what
+	// requests cost in the end.
+	Actual    TokenDist    `json:",omitzero"` // what a request turns out to cost; the zero value means Cost
+	Hold      DurationDist `json:",omitzero"` // from being admitted until that is known
+	Cancelled Ratio        `json:",omitzero"` // of those that are admitted: cancelled instead, when Hold is over
 
 	Deadline time.Duration // wait: of each request; 0 means 1 s
 	Patience DurationDist  `json:",omitzero"` // wait: then it is cancelled, unforeseen; 0 for never

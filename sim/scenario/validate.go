@@ -70,7 +70,13 @@ func (s Scenario) check(together bool) error {
 		between(c, "warmup", s.Warmup, 0, s.Duration-1)
 	}
 	c.groups()
-	c.workload("workload", s.Workload)
+	headroom := 0.0
+	for _, g := range s.Groups {
+		if g.Workload == nil {
+			headroom = max(headroom, g.Headroom)
+		}
+	}
+	c.workload("workload", s.Workload, headroom)
 	c.length("network.round_trip", s.Network.RoundTrip)
 	between(c, "network.loss", s.Network.Loss, 0, 1)
 	between(c, "network.lost_replies", s.Network.LostReplies, 0, 1)
@@ -111,6 +117,16 @@ func (c *checker) oneOf(path, value string, words []string) {
 func (c *checker) duringTheRun(path string, at time.Duration) {
 	if c.together {
 		between(c, path, at, 0, c.Duration)
+	}
+}
+
+// tokens demands a distribution of numbers of tokens that are not all 0: the load is divided by their
+// mean.
+func (c *checker) tokens(path string, d TokenDist) {
+	wrong := len(c.all)
+	c.dist(path, d.Dist, asText(d), tokensMax+1, tokensMax)
+	if len(c.all) == wrong && !d.IsZero() && (d.P < 0 || d.Mean() < 1) {
+		c.bad(path, "is %s, must not be negative, and 1 or more in the mean", asText(d))
 	}
 }
 
@@ -192,13 +208,16 @@ func (c *checker) groups() {
 		}
 		between(c, path+".count", g.Count, 1, processesMax)
 		c.joined(path+".weight", lease.Policy{Weight: g.Weight}.Validate(), lease.ErrInvalidPolicy)
+		if g.Headroom != c.Policy.Headroom { // which is checked with the policy
+			c.joined(path+".headroom", lease.Policy{Headroom: g.Headroom}.Validate(), lease.ErrInvalidPolicy)
+		}
 		between(c, path+".share", g.Share, 0, 1e12)
 		between(c, path+".skew", g.Skew, 0, 10)
 		if g.Clock != nil {
 			c.clock(path+".clock", *g.Clock)
 		}
 		if g.Workload != nil {
-			c.workload(path+".workload", *g.Workload)
+			c.workload(path+".workload", *g.Workload, g.Headroom)
 		}
 		c.stops(path+".pauses", g.Pauses)
 		c.stops(path+".restarts", g.Restarts)

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// workload checks each field, and what a kind of workload needs.
-func (c *checker) workload(path string, w Workload) {
+// workload checks each field, and what a kind of workload needs. headroom is the most of those
+// processes that it is for.
+func (c *checker) workload(path string, w Workload, headroom float64) {
 	c.oneOf(path+".kind", w.Kind, WorkloadKinds)
 	c.oneOf(path+".verb", w.Verb, Verbs)
 	between(c, path+".rate", w.Rate, 0, 1e9)
@@ -15,6 +16,9 @@ func (c *checker) workload(path string, w Workload) {
 	if w.Cost.Min < 1 || w.Cost.Max < w.Cost.Min {
 		c.bad(path+".cost", "is %s, must be 1 or more, and rise", asText(w.Cost))
 	}
+	c.tokens(path+".actual", w.Actual)
+	c.length(path+".hold", w.Hold)
+	between(c, path+".cancelled", w.Cancelled, 0, 1)
 	between(c, path+".deadline", w.Deadline, 1, time.Hour)
 	c.length(path+".patience", w.Patience)
 	between(c, path+".on", w.On, meanMin, DurationMax)
@@ -41,9 +45,8 @@ func (c *checker) workload(path string, w Workload) {
 		c.bad(path+".load", "is %v and rate is %s, but both say how many requests there are; one of them must be 0",
 			w.Load, asText(w.Rate))
 	}
-	if burst := c.smallestBurst(); w.Cost.Max > burst {
-		c.bad(path+".cost", "is %s, must be at most the smallest burst (%d): more is never admitted",
-			asText(w.Cost), burst)
+	if most, why := c.mostAdmitted(headroom); w.Cost.Max > most {
+		c.bad(path+".cost", "is %s, must be at most %s", asText(w.Cost), why)
 	}
 	switch w.Kind {
 	case Flash:
@@ -59,17 +62,17 @@ func (c *checker) workload(path string, w Workload) {
 			c.bad(path+".think", "is %s, must take %v or more in the mean", asText(w.Think), meanMin)
 		}
 	case Replay:
-		c.trace(path+".file", w)
+		c.trace(path+".file", w, headroom)
 	}
 }
 
 // trace reports the first thing that is wrong: a trace is right or wrong as a whole.
-func (c *checker) trace(path string, w Workload) {
+func (c *checker) trace(path string, w Workload, headroom float64) {
 	if w.Trace == nil || len(w.Trace.Requests) == 0 {
 		c.bad(path, "is %q: there is no trace with requests to replay", w.File)
 		return
 	}
-	burst := c.smallestBurst()
+	most, why := c.mostAdmitted(headroom)
 	var last time.Duration
 	for i, r := range w.Trace.Requests {
 		wrong := ""
@@ -80,9 +83,8 @@ func (c *checker) trace(path string, w Workload) {
 			wrong = fmt.Sprintf("has process %d and key %d, must be 0 or more", r.Process, r.Key)
 		case r.Cost < 1:
 			wrong = fmt.Sprintf("costs %d tokens, must be 1 or more", r.Cost)
-		case r.Cost > burst:
-			wrong = fmt.Sprintf("costs %d tokens, must be at most the smallest burst (%d): more is never admitted",
-				r.Cost, burst)
+		case r.Cost > most:
+			wrong = fmt.Sprintf("costs %d tokens, must be at most %s", r.Cost, why)
 		}
 		if wrong != "" {
 			c.bad(path, "request %d of the trace %s", i, wrong)
@@ -99,11 +101,16 @@ func (c *checker) trace(path string, w Workload) {
 	}
 }
 
-// smallestBurst is the largest cost that can ever be admitted.
-func (c *checker) smallestBurst() int64 {
-	n := int64(math.MaxInt64)
+// mostAdmitted is the largest cost that can ever be admitted to a process with that headroom, and
+// what that is.
+func (c *checker) mostAdmitted(headroom float64) (n int64, why string) {
+	n = int64(math.MaxInt64)
 	for _, l := range c.Limits {
-		n = min(n, l.Capacity())
+		n = min(n, l.Capacity()-int64(math.Ceil(float64(l.Capacity())*headroom)))
 	}
-	return n
+	what := "the smallest burst"
+	if headroom > 0 {
+		what += ", less the headroom"
+	}
+	return n, fmt.Sprintf("%s (%d): more is never admitted", what, n)
 }

@@ -116,7 +116,7 @@ var template []byte
 // exampleOrder is from what most fleets look like to what few do.
 var exampleOrder = []string{
 	"steady-fleet", "flash-sale", "noisy-neighbours", "small-burst", "multi-limit-tenants", "redis-failover",
-	"real-processes",
+	"shadow-rollout", "priorities", "reservations", "real-processes",
 }
 
 // Example is a scenario that ships with this package; Load takes its name after "example:".

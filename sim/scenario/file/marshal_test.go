@@ -98,6 +98,7 @@ var texts = map[reflect.Type][]string{
 	reflect.TypeFor[scenario.DurationDist](): {
 		"-1ns", "250h", "uniform(-5ms,1m0.000000001s)", "normal(-1s,3s)", "exp(0s)", "lognormal(1ns,2ns)", "pareto(5us,1.0000001)",
 	},
+	reflect.TypeFor[scenario.TokenDist](): {"300", "-1.5", "uniform(50,300)", "exp(80)", "lognormal(80,900)", "pareto(1,1.5)"},
 	reflect.TypeFor[scenario.DriftDist](): {"-0.1ppm", "uniform(-1e-30ppm,1e300ppm)", "normal(0ppm,3ppm)", "pareto(1ppm,3)"},
 	reflect.TypeFor[lease.Limit]():        {"1/s", "1000/m burst 500", "7/250ms burst 1", "500/h burst 500"},
 	reflect.TypeFor[lease.Fallback]():     words[reflect.TypeFor[lease.Fallback]()],
