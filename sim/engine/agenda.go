@@ -60,6 +60,7 @@ const (
 	evGone                     // nobody listens for batch who any more
 	evWaitEnd                  // waiter who has waited long enough
 	evSpend                    // adversary's entry who, whose lease is about to end
+	evSettle                   // reservation who, whose cost is known
 	evUser                     // the next step of closed-loop user who
 	evPause                    // process who stops
 	evResume                   // process who goes on

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -32,7 +34,8 @@ type books struct {
 	requests   int64 // ever
 	granted    int64 // tokens, by all buckets
 	taken      int64 // of it: accepted by holders
-	toRequests int64 // tokens that requests were admitted with
+	toRequests int64 // tokens that requests were admitted with, and have kept
+	unadmitted int64 // tokens that they were admitted with, and that were cancelled
 	ended      lease.Account
 	wrong      error // the first thing that is
 
@@ -40,7 +43,17 @@ type books struct {
 	offered, centralAdmitted int64
 	offeredBy                []int64
 	degraded                 int64 // admitted without the store
+	shadowed                 int64 // denied, and admitted all the same
+	charged, refunded        int64 // cost more than was reserved; reserved and given back
+	classes                  []class
 	burntBefore              int64 // in the warm-up
+}
+
+// class is what became of the requests of the groups with one headroom, in tokens since the warm-up.
+type class struct {
+	headroom                    float64
+	groups                      []string
+	offered, admitted, shadowed int64
 }
 
 // score is what one algorithm decided: the fleet's, or a rival's.
@@ -64,6 +77,7 @@ func newBooks(time *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 		time: time, score: newScore(s, f, s.Policy.Overcommit), waits: report.NewWaits(s.Duration),
 		numbers: make([]int, processes), offeredBy: make([]int64, processes),
 	}
+	b.classes = classesOf(f.groups)
 	central, err := rival.NewCentral(s.Limits)
 	if err != nil {
 		return books{}, err
@@ -90,6 +104,24 @@ func newBooks(time *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 	return b, nil
 }
 
+// classesOf tells the groups their classes, those that leave least in the bucket first. There are
+// none where all are alike.
+func classesOf(groups []*group) (classes []class) {
+	for _, g := range slices.SortedStableFunc(slices.Values(groups), func(a, b *group) int {
+		return cmp.Compare(a.Headroom, b.Headroom)
+	}) {
+		if n := len(classes); n == 0 || classes[n-1].headroom != g.Headroom {
+			classes = append(classes, class{headroom: g.Headroom})
+		}
+		g.class = len(classes) - 1
+		classes[g.class].groups = append(classes[g.class].groups, g.Name)
+	}
+	if len(classes) < 2 {
+		return nil
+	}
+	return classes
+}
+
 // newScore audits promise (1) for every key of s.
 func newScore(s *scenario.Scenario, f *fleet, overcommit int64) score {
 	var bounds []audit.Bound
@@ -113,6 +145,9 @@ func (b *books) asked(r *request) {
 	if r.key == 0 {
 		b.offeredBy[r.p.index] += r.n
 	}
+	if b.classes != nil {
+		b.classes[r.p.group.class].offered += r.n
+	}
 	for _, c := range b.rivals {
 		ok := c.Decide(us, b.numbers[r.p.index], int(r.key), r.n)
 		if ok {
@@ -129,12 +164,24 @@ func (b *books) answered(r *request, ok bool, tokens int64) {
 	if !ok {
 		return
 	}
+	if b.classes != nil {
+		b.classes[r.p.group.class].admitted += r.n
+	}
 	if tokens == 0 {
 		b.degraded += r.n
 		b.audit.Admit(b.time.now, r.key, r.n)
 	}
 	b.toRequests += tokens
 	b.waits.Add(b.time.now - r.at)
+}
+
+// shadow books a request that was denied, and goes on all the same. It takes no token, so it is no
+// admission.
+func (b *books) shadow(r *request) {
+	b.shadowed += r.n
+	if b.classes != nil {
+		b.classes[r.p.group.class].shadowed += r.n
+	}
 }
 
 // execution is the last of an entry's calls that a bucket has executed, and what it granted.
@@ -153,6 +200,12 @@ func (b *books) executed(c *call, stored bool) {
 		return
 	}
 	b.granted += c.grant.Granted
+	if c.request.Refund > 0 && !c.grant.Void {
+		b.audit.Refund(b.time.now, c.entry.key, c.request.Refund)
+	}
+	if c.request.Charge > 0 {
+		b.audit.Charge(b.time.now, c.entry.key, c.request.Charge)
+	}
 	switch {
 	case !c.entry.alive || c.request.Seq < x.seq || c.request.Seq == x.seq && x.accepted:
 		return // lost: a later call has closed it, or it was answered already
@@ -165,6 +218,39 @@ func (b *books) executed(c *call, stored bool) {
 	x.drawn = append(x.drawn, b.audit.Open(b.time.now, c.entry.key, c.grant.Waited))
 	c.time = len(x.drawn)
 	b.lapse(c.entry)
+}
+
+// chargedBy books that a request to e has used n tokens more than it reserved.
+func (b *books) chargedBy(e *entry, n int64) {
+	e.charged += n
+	b.charged += n
+}
+
+// owing holds a client to telling the bucket, in each call, all that was charged and that no reply
+// has confirmed. A call that is sent again is what it was.
+func (b *books) owing(e *entry, r *lease.Request) {
+	if owed := e.charged - e.paid; r.Charge > owed || r.Charge < owed && r.Seq == e.p.seq {
+		b.complain("process %d, key %d owes %d tokens and tells the bucket of %d", e.p.index, e.key, owed, r.Charge)
+	}
+}
+
+// cancelled books that an admitted request did not happen.
+func (b *books) cancelled(r *request) {
+	b.toRequests -= r.n
+	b.unadmitted += r.n
+	b.refunded += r.n
+}
+
+// left holds a bucket to the headroom that its caller leaves: a call that was granted anything has
+// left that part of every burst in it.
+func (b *books) left(c *call, levels []int64) {
+	for k, l := range c.grant.Config.Limits {
+		keeps := int64(math.Ceil(float64(l.Capacity()) * c.request.Headroom))
+		if c.grant.Granted > 0 && levels[k] < keeps {
+			b.complain("process %d, key %d: a call that leaves %v of the burst was granted %d, and the level of %v is %d",
+				c.entry.p.index, c.entry.key, c.request.Headroom, c.grant.Granted, l, levels[k])
+		}
+	}
 }
 
 // lapse books that a call whose answer the holder does not wait for any more admits nobody.
@@ -180,6 +266,7 @@ func (b *books) lapse(e *entry) {
 func (b *books) accepted(c *call) (handed audit.Drawn) {
 	e, g, x := c.entry, &c.grant, &c.entry.last
 	b.taken += g.Granted
+	e.paid += c.request.Charge
 	made := x.seq == g.Seq && !x.accepted && g.Granted <= x.granted
 	if !made || c.time == 0 || c.time > len(x.drawn) || x.drawn[c.time-1].N != g.Waited {
 		b.complain("process %d, key %d accepted %d tokens, %d for requests that wait, in answer to call %d, "+
@@ -248,8 +335,12 @@ func (b *books) burnt(entries []*entry) int64 {
 // warm ends the warm-up.
 func (b *books) warm(entries []*entry) {
 	b.burntBefore = b.burnt(entries)
-	b.offered, b.centralAdmitted, b.degraded = 0, 0, 0
+	b.offered, b.centralAdmitted, b.degraded, b.shadowed, b.charged, b.refunded = 0, 0, 0, 0, 0, 0
 	clear(b.offeredBy)
+	for i := range b.classes {
+		c := &b.classes[i]
+		c.offered, c.admitted, c.shadowed = 0, 0, 0
+	}
 	b.tally.Reset()
 	b.waits.Reset()
 	for _, c := range b.rivals {

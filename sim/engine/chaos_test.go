@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -65,6 +66,8 @@ type chaos struct {
 	rnd    *rand.Rand
 	faults int   // kinds of them
 	slack  int64 // tokens by which the documented exceptions may exceed the bound
+
+	forgets bool // a bucket may be lost, or refilled by a jump of its clock
 }
 
 func newChaos(seed uint64) *chaos {
@@ -74,6 +77,7 @@ func newChaos(seed uint64) *chaos {
 	c.limit()
 	c.policy()
 	c.fleet()
+	c.uses(rand.New(rand.NewPCG(seed, 44)))
 	c.shorten()
 	c.network()
 	c.redis()
@@ -87,11 +91,20 @@ func (c *chaos) run() (*replication, int64, error) {
 		return nil, 0, err
 	}
 	c.drive(run)
-	undecided := run.books.audit.End() // of requests that still wait
+	kept := run.books.tally.Admitted - run.books.unadmitted
+	for _, x := range run.fleet.reservations.all { // admitted, and may yet be cancelled
+		for _, d := range x.open {
+			kept -= d.N
+		}
+	}
+	undecided := run.books.audit.End() // of requests that still wait, or may yet be cancelled
 	err = run.finish()
-	if got := run.books.audit.Admitted(); err == nil && got != run.books.tally.Admitted+undecided {
-		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and %d may yet be", got,
-			run.books.tally.Admitted, undecided)
+	if got := run.books.audit.Admitted(); err == nil && got != kept+undecided {
+		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and kept, and %d may yet be", got, kept,
+			undecided)
+	}
+	if c.forgets { // what is owed, too
+		c.slack += run.books.charged
 	}
 	return run, run.books.audit.ExceededBy(), err
 }
@@ -217,6 +230,40 @@ func (c *chaos) fleet() {
 	}
 }
 
+// uses has some groups try limits out, leave headroom, or reserve. Its draws change nothing else.
+func (c *chaos) uses(rnd *rand.Rand) {
+	c.reserve(rnd, &c.Workload)
+	for i := range c.Groups {
+		g, load := &c.Groups[i], &c.Workload
+		if g.Workload != nil {
+			load = g.Workload
+			c.reserve(rnd, load)
+		}
+		g.Shadow = rnd.IntN(8) == 0
+		h, fits := rnd.Float64(), true
+		for _, l := range c.Limits {
+			fits = fits && float64(l.Capacity())*(1-h) >= float64(max(load.Cost.Max, 1))+1
+		}
+		if rnd.IntN(3) == 0 && fits {
+			g.Headroom = h
+		}
+	}
+}
+
+func (c *chaos) reserve(rnd *rand.Rand, w *scenario.Workload) {
+	if rnd.IntN(3) > 0 {
+		return
+	}
+	cost := float64(max(w.Cost.Max, 1))
+	w.Actual.Dist = []scenario.Dist{
+		{}, {P: math.Ceil(cost / 2)}, {P: 2 * cost}, {Kind: scenario.DistUniform, P: 0, Q: 2 * cost},
+		{Kind: scenario.DistLognormal, P: cost, Q: 20 * cost},
+	}[rnd.IntN(5)]
+	w.Hold.Dist = scenario.Dist{Kind: scenario.DistExp, P: float64([]time.Duration{
+		0, time.Millisecond, 50 * time.Millisecond, time.Second}[rnd.IntN(4)])}
+	w.Cancelled = scenario.Ratio([]float64{0, 0.1, 0.8}[rnd.IntN(3)])
+}
+
 func (c *chaos) stops(most time.Duration) scenario.Stops {
 	return scenario.Stops{Every: c.between(100*time.Millisecond, 10*time.Second),
 		For: c.span(time.Millisecond, most)}
@@ -334,12 +381,15 @@ func (c *chaos) redis() {
 				f.By = -f.By
 			} else {
 				c.slack += 2 * c.capacity() // one refill to the cap, and what was forgotten early
+				c.forgets = true
 			}
 		case scenario.FaultFailover:
 			f.Lost = min(c.between(time.Millisecond, time.Second), f.At)
 			c.slack += 2 * c.capacity() // where a process that knows less calls first
+			c.forgets = true
 		case scenario.FaultRestartEmpty:
 			c.slack += 2 * c.capacity()
+			c.forgets = true
 		}
 		r.Faults = append(r.Faults, f)
 	}

@@ -47,6 +47,8 @@ type request struct {
 	n       int64
 	at      int64
 	central bool // one central bucket would have admitted it
+
+	reservation int32 // its number, from 1; 0 where it reserves nothing
 }
 
 // user is one of a closed loop: it thinks, asks, and comes again when it is denied.
@@ -157,6 +159,9 @@ func (d *demand) draw(p *process) (key int32, n int64) {
 func (d *demand) ask(p *process, key int32, n int64, user int32) {
 	r := request{p: p, key: key, user: user, n: n, at: d.time.now}
 	d.books.asked(&r)
+	if p.group.reserves {
+		d.fleet.reserve(&r)
+	}
 	d.fleet.entry(p, key).decide(r)
 }
 

@@ -26,6 +26,9 @@ type entry struct {
 	asked    int64         // seq of the last call
 	leaveAt  clock.Instant // when it is forgotten
 
+	charged int64 // tokens that requests used beyond what they had reserved
+	paid    int64 // of them: the bucket has answered a call that told it so
+
 	last   execution   // the last of its calls that the bucket has executed
 	handed audit.Drawn // what the present reply brought for waiting requests, until they have it
 }
@@ -69,7 +72,11 @@ func (e *entry) take(n int64) bool {
 // decide answers a request, now or later.
 func (e *entry) decide(r request) {
 	if e.take(r.n) {
-		e.fleet.books.audit.Admit(r.at, r.key, r.n)
+		if r.reservation == 0 {
+			e.fleet.books.audit.Admit(r.at, r.key, r.n)
+		} else {
+			e.admit(&r, lease.Decision{Draw: e.client.Pool.Drawn(), Pooled: r.n})
+		}
 		e.answer(&r, true, r.n)
 		return
 	}
@@ -79,16 +86,24 @@ func (e *entry) decide(r request) {
 	case d.Verdict == lease.VerdictWait:
 		e.enqueue(r, now)
 	case d.OK() && d.Source != lease.SourceFallback:
-		e.fleet.books.audit.Admit(r.at, r.key, r.n)
+		e.admit(&r, d)
 		e.answer(&r, true, r.n)
 	default:
 		e.answer(&r, d.OK(), 0)
 	}
 }
 
-// answer tells a request what became of it; see books.answered.
+// answer tells a request what became of it; see books.answered. In shadow mode what is denied goes
+// on all the same, unless the process has ended.
 func (e *entry) answer(r *request, ok bool, tokens int64) {
 	e.fleet.books.answered(r, ok, tokens)
+	if !ok && e.p.group.Shadow && e.p.state == running {
+		e.fleet.books.shadow(r)
+		ok = true
+	}
+	if x := e.fleet.reservationOf(r); x != nil {
+		x.begin(e, ok)
+	}
 	if r.user >= 0 {
 		e.fleet.demand.told(r.user, ok)
 	}
@@ -149,8 +164,16 @@ func (e *entry) Forfeited(w *lease.Waiter) {
 
 func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	x := w.Owner.(*waiter)
-	e.fleet.books.audit.Close(e.key, d.OK() && d.Source != lease.SourceFallback, x.audited...)
 	r, tokens := x.request, w.Got()
+	admitted := d.OK() && d.Source != lease.SourceFallback
+	if y := e.fleet.reservationOf(&r); admitted && y != nil {
+		y.has(tokens, d)
+		if y.cancelled { // which decides what becomes of them
+			y.open = append(y.open, x.audited...)
+			x.audited = x.audited[:0]
+		}
+	}
+	e.fleet.books.audit.Close(e.key, admitted, x.audited...)
 	id := x.id
 	*x = waiter{audited: x.audited[:0]}
 	e.fleet.time.cancel(evWaitEnd, id)
@@ -244,6 +267,7 @@ func (e *entry) call() {
 	}
 	e.p.seq++
 	r := e.client.Build(e.Now(), e.p.seq, e.fleet.network.linkOf(e).latency.Quantile())
+	e.fleet.books.owing(e, r)
 	e.asked = r.Seq
 	e.flight = e.fleet.network.add(e, r)
 	_, next := e.poll() // while the call is under way the lease may end

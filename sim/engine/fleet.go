@@ -23,8 +23,9 @@ type fleet struct {
 	running   int
 	most      int // that ran at one time
 
-	entries slots[entry]
-	waiters slots[waiter]
+	entries      slots[entry]
+	waiters      slots[waiter]
+	reservations slots[reservation]
 }
 
 // group is some processes that are alike.
@@ -36,6 +37,8 @@ type group struct {
 	waits    time.Duration  // how long they wait, as far as the client knows
 	members  []*process
 	count    int // that are meant to run
+	class    int // in books.classes
+	reserves bool
 }
 
 // assemble makes the groups and their processes, all of them down.
@@ -46,11 +49,12 @@ func (f *fleet) assemble(seed uint64) {
 		if g.Workload != nil {
 			g.load = g.Workload
 		}
+		g.reserves = g.load.Reserves()
 		g.patience, g.waits = lease.OneCall, f.s.CallTimeout
 		switch {
 		case g.load.Verb == scenario.VerbTry || g.load.Kind == scenario.Adversary:
 			g.patience = lease.NoWait
-		case g.load.Verb == scenario.VerbWait:
+		case g.load.Verb == scenario.VerbWait && !g.Shadow: // where nobody waits for longer than a call
 			g.patience, g.waits = lease.InLine, g.load.Deadline
 		}
 		f.groups = append(f.groups, g)
@@ -67,9 +71,12 @@ func (f *fleet) assemble(seed uint64) {
 			own := func(kind uint64) random.Stream { return random.New(seed, kind, uint64(i), uint64(rank)) }
 			p.stream, p.holders = own(streamProcess), own(streamHolders)
 			p.pauses, p.restarts = own(streamPauses), own(streamRestarts)
+			if g.reserves {
+				p.reservations = own(streamReservations)
+			}
 			r := own(streamClock)
 			p.offset, p.drift = clock.Draw(&r)
-			p.policy.Weight = g.Weight
+			p.policy.Weight, p.policy.Headroom = g.Weight, g.Headroom
 			f.processes = append(f.processes, p)
 			g.members = append(g.members, p)
 		}

@@ -52,6 +52,15 @@ var goldens = map[string]string{
 		policy: {cold_start: allow, fallback: allow_all}`,
 	"volleys": `limits: [1000/s], policy: {overcommit: 50, min_batch: 5, max_batch: 60, start_empty: true},
 		groups: [{count: 7}], workload: {kind: sync, within: 20ms, load: 1.5}`,
+	"shadow": `limits: [1000/s burst 100], groups: [{count: 3}, {count: 3, shadow: true}],
+		workload: {kind: closed, clients: 30, retries: 2}`,
+	"classes": `limits: [1000/s, 50000/m burst 3000], policy: {fallback: deny}, groups: [
+		{name: a, workload: {rate: 500/s}},
+		{name: b, count: 4, headroom: 0.3, workload: {rate: 900/s, verb: wait}},
+		{name: c, count: 4, headroom: 0.7, workload: {rate: 900/s, cost: "uniform(1,3)"}}]`,
+	"reservations": `limits: [3000/s burst 500, 150000/m], policy: {fallback: deny},
+		groups: [{count: 5, restarts: {every: 1s, for: 20ms}}],
+		workload: {load: 1.5, verb: wait, cost: "uniform(1,5)", actual: "lognormal(3,40)", hold: exp(100ms), cancelled: 10%}`,
 	"trace": "limits: [50/s], groups: [{count: 2}]", // with recorded requests
 }
 

@@ -36,6 +36,8 @@ type process struct {
 	pauses   random.Stream
 	restarts random.Stream
 	holders  random.Stream // of the jitter of its holders
+
+	reservations random.Stream // of what reserved requests cost in the end
 }
 
 // processState says what a process does.

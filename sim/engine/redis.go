@@ -126,7 +126,12 @@ func (r *redis) execute(s *shard, c *call) {
 	}
 	*place = k
 	k.expires = now + int64(c.grant.Expiry/time.Microsecond)
-	r.books.executed(c, k.Executed() == before)
+	stored := k.Executed() == before
+	r.books.executed(c, stored)
+	if c.request.Headroom > 0 && !stored {
+		st, _ := k.Configure(counted, lease.OpInspect, lease.Config{})
+		r.books.left(c, st.Levels[:])
+	}
 }
 
 // cpu is the nanoseconds that the busiest shard has worked since the warm-up.

@@ -21,6 +21,7 @@ const (
 	streamRedis
 	streamRestarts
 	streamHolders
+	streamReservations
 )
 
 // replication is one run of a scenario: its parts, and how they meet. Each part has its own data
@@ -148,6 +149,10 @@ func (r *replication) concerned(e event) *process {
 		return r.fleet.entries.all[e.who].p
 	case evWaitEnd:
 		return r.fleet.waiters.all[e.who].request.p
+	case evSettle:
+		if x := r.fleet.reservations.all[e.who]; !x.ofCentral && x.request.p.life == x.life {
+			return x.request.p
+		}
 	case evReply, evOverdue, evGone:
 		if b := r.network.batches.all[e.who]; b.p.life == b.life {
 			return b.p
@@ -165,6 +170,8 @@ func (r *replication) handle(e event) {
 		r.fleet.entries.all[e.who].spend()
 	case evWaitEnd:
 		r.fleet.waiters.all[e.who].end()
+	case evSettle:
+		r.fleet.settle(r.fleet.reservations.all[e.who])
 	case evUser:
 		r.demand.step(e.who)
 
@@ -246,13 +253,20 @@ func (r *replication) outcome() report.Outcome {
 		CallsPerS: figure(float64(r.network.calls()) / seconds),
 		RedisCPU:  figure(float64(r.redis.cpu()) / 1e9 / seconds),
 		Stranded:  figure(r.recorder.Stranded()), Burnt: figure(b.burnt(r.fleet.entries.all) - b.burntBefore),
-		Degraded:  figure(b.degraded),
+		Degraded: figure(b.degraded), Shadowed: figure(b.shadowed),
+		Charged: figure(b.charged), Refunded: figure(b.refunded),
 		WaitMsP50: figure(b.waits.Quantile(50)), WaitMsP99: figure(b.waits.Quantile(99)),
 		WaitMsMax: figure(b.waits.Quantile(100)),
 	}
 	for _, c := range b.rivals {
 		x, _ := r.compared(&c.score, c.RoundTrips()-c.tripsWarm)
 		o.Rivals = append(o.Rivals, x)
+	}
+	for _, c := range b.classes {
+		o.Classes = append(o.Classes, report.ClassReport{
+			Headroom: c.headroom, Groups: c.groups, Offered: figure(c.offered), Admitted: figure(c.admitted),
+			AdmittedRatio: figure(report.Part(c.admitted, c.offered, 1)), Shadowed: figure(c.shadowed),
+		})
 	}
 	for i, p := range r.fleet.processes {
 		o.Members = append(o.Members, report.Member{

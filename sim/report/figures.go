@@ -22,7 +22,8 @@ type Named struct {
 // are good where they are small.
 func MoreIsBetter(name string) bool {
 	switch name {
-	case "offered", "admitted", "central_admitted", "admitted_vs_central", "jain", "worst_share":
+	case "offered", "admitted", "admitted_ratio", "central_admitted", "admitted_vs_central", "jain",
+		"worst_share", "refunded":
 		return true
 	}
 	return false
@@ -34,6 +35,9 @@ func (f *Figures) All() []Named { return figuresOf(f) }
 
 // All lists the figures as Figures.All does.
 func (r *RivalReport) All() []Named { return figuresOf(r) }
+
+// All lists the figures as Figures.All does.
+func (c *ClassReport) All() []Named { return figuresOf(c) }
 
 // figuresOf finds the fields of type Figure of a struct.
 func figuresOf(p any) (all []Named) {
@@ -108,6 +112,7 @@ type Outcome struct {
 	Most     int           // processes that ran at one time
 	Figures  Figures       // each has its value as Mean
 	Rivals   []RivalReport // likewise
+	Classes  []ClassReport // likewise
 	Series   Series
 	Members  []Member
 }
@@ -142,6 +147,11 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 		rival := RivalReport{Name: name}
 		summarise(rival.All(), func(rep int) []Named { return outcomes[rep].Rivals[k].All() }, seeds, confidence)
 		report.Rivals = append(report.Rivals, rival)
+	}
+	for k, c := range outcomes[0].Classes {
+		class := ClassReport{Headroom: c.Headroom, Groups: c.Groups}
+		summarise(class.All(), func(rep int) []Named { return outcomes[rep].Classes[k].All() }, seeds, confidence)
+		report.Classes = append(report.Classes, class)
 	}
 	report.Series, report.Members = outcomes[0].Series, outcomes[0].Members
 	return report

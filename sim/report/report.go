@@ -30,6 +30,9 @@ type Report struct {
 	Processes     int     `json:"processes"`  // the most that ran at one time
 	Figures
 	Rivals []RivalReport `json:"rivals,omitempty"`
+	// Classes are the groups by their headroom, those that leave least first; none where all groups
+	// have the same.
+	Classes []ClassReport `json:"classes,omitempty"`
 	// Series is how the first replication went, in equal steps.
 	Series Series `json:"series"`
 	// Members is each process's part in the first replication.
@@ -61,6 +64,9 @@ type Figures struct {
 	Stranded         Figure `json:"stranded"`          // tokens in the pools, mean over time
 	Burnt            Figure `json:"burnt"`             // tokens that were leased and lost
 	Degraded         Figure `json:"degraded"`          // tokens admitted by Policy.Fallback or ColdStart
+	Shadowed         Figure `json:"shadowed,omitzero"` // tokens denied, and admitted by Policy.Shadow
+	Charged          Figure `json:"charged,omitzero"`  // tokens that requests cost beyond what they had reserved
+	Refunded         Figure `json:"refunded,omitzero"` // tokens that they had reserved and gave back
 	WaitMsP50        Figure `json:"wait_ms_p50"`       // of admitted requests: from asking to the answer
 	WaitMsP99        Figure `json:"wait_ms_p99"`
 	WaitMsMax        Figure `json:"wait_ms_max"`
@@ -75,6 +81,20 @@ type Figure struct {
 	WorstSeed uint64  `json:"worst_seed"`
 	// Values are those of the replications, in order; paired differences are taken from them.
 	Values []float64 `json:"-"`
+}
+
+// IsZero reports whether nothing of this quantity was ever seen: then a Report's JSON may leave it
+// out.
+func (f Figure) IsZero() bool { return f.Mean == 0 && f.Low == 0 && f.High == 0 && f.Worst == 0 }
+
+// ClassReport is what became of the requests of one class: of the groups with one headroom.
+type ClassReport struct {
+	Headroom      float64  `json:"headroom"`
+	Groups        []string `json:"groups"`
+	Offered       Figure   `json:"offered"`        // tokens, as all figures but the ratio
+	Admitted      Figure   `json:"admitted"`       // of them
+	AdmittedRatio Figure   `json:"admitted_ratio"` // their quotient; 1 where nothing was offered
+	Shadowed      Figure   `json:"shadowed,omitzero"`
 }
 
 // RivalReport is what another algorithm did with the same requests.

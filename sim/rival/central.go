@@ -193,6 +193,23 @@ func (c *Central) spend(n int64) {
 	}
 }
 
+// Settle corrects what an admitted request has taken, when it is known: n more tokens, even beyond
+// what there is, or -n fewer, up to the burst.
+func (c *Central) Settle(now, n int64) {
+	c.refill(now)
+	if n >= 0 {
+		c.spend(n)
+		return
+	}
+	for i := range c.rates {
+		back := product(c.rates[i].unit, uint64(-n))
+		if c.used[i].less(back) {
+			back = c.used[i]
+		}
+		c.used[i] = c.used[i].minus(back)
+	}
+}
+
 // draw takes want tokens, or what there is, but nothing if that is less than need.
 func (c *Central) draw(now, need, want int64) int64 {
 	c.refill(now)

@@ -51,9 +51,18 @@ func madeUp() Result {
 			Stranded:          fig(99.1, 2.3, 104.9, 11),
 			Burnt:             fig(0, 0, 0, 7),
 			Degraded:          fig(0, 0, 0, 7),
+			Shadowed:          fig(120, 8, 131, 9),
+			Charged:           fig(0, 0, 0, 7),
+			Refunded:          fig(0, 0, 0, 7),
 			WaitMsP50:         fig(0, 0, 0, 7),
 			WaitMsP99:         fig(1.0534, 0.0101, 1.0751, 10),
 			WaitMsMax:         fig(4.2, 0.8, 6.1, 16),
+		},
+		Classes: []sim.ClassReport{
+			{Groups: []string{"web"}, Offered: fig(40012, 90, 39880, 9), Admitted: fig(25903, 9, 25880, 4),
+				AdmittedRatio: fig(0.6474, 0.002, 0.6431, 9)},
+			{Headroom: 0.2, Groups: []string{"batch"}, Offered: fig(16000.4, 40, 15900, 9), Admitted: fig(2100.2, 11, 2080, 4),
+				AdmittedRatio: fig(0.1313, 0.001, 0.1298, 4), Shadowed: fig(120, 8, 131, 9)},
 		},
 		Rivals: []sim.RivalReport{
 			rivalOf("central", fig(28051, 11, 28020, 4), fig(0, 0, 0, 7), 2000),

@@ -75,6 +75,7 @@ const (
 var about = map[string]struct{ unit, text string }{
 	"offered":             {"", "tokens asked for"},
 	"admitted":            {"", "tokens admitted"},
+	"admitted_ratio":      {inPercent, "admitted, as a part of offered"},
 	"central_admitted":    {"", "tokens that one central bucket would admit"},
 	"admitted_vs_central": {inPercent, "admitted, as a part of central_admitted"},
 	"bound_exceeded_by":   {"", "tokens above the bound in the worst window"},
@@ -88,6 +89,9 @@ var about = map[string]struct{ unit, text string }{
 	"stranded":            {"", "tokens held by processes, mean over time"},
 	"burnt":               {"", "tokens leased and lost"},
 	"degraded":            {"", "tokens admitted without a lease"},
+	"shadowed":            {"", "tokens denied, and admitted in shadow mode"},
+	"charged":             {"", "tokens used beyond what was reserved"},
+	"refunded":            {"", "tokens reserved and given back"},
 	"wait_ms_p50":         {inMillis, "from asking to the answer, half of the admitted"},
 	"wait_ms_p99":         {inMillis, "the same, 99 % of the admitted"},
 	"wait_ms_max":         {inMillis, "the same, all of the admitted"},

@@ -37,6 +37,7 @@ func Run(r Result) Document {
 	d := r.document()
 	d.Sections = r.charts()
 	r.figures(&d)
+	r.classes(&d)
 	if len(r.Report.Rivals) > 0 {
 		r.rivals(&d)
 	}
@@ -48,6 +49,7 @@ func Comparison(r Result) Document {
 	d := r.document()
 	d.Title += ": " + Own + " and its rivals"
 	r.rivals(&d)
+	r.classes(&d)
 	d.Sections = append(d.Sections, r.charts()...)
 	return d
 }
@@ -72,6 +74,9 @@ func (r Result) document() Document {
 		Data: rep, Rows: [][]string{figureHead},
 	}
 	d.figureRows(Own, rep.Figures.All())
+	for i := range rep.Classes {
+		d.figureRows("headroom "+Number(rep.Classes[i].Headroom), rep.Classes[i].All())
+	}
 	for i := range rep.Rivals {
 		d.figureRows(rep.Rivals[i].Name, rep.Rivals[i].All())
 	}
@@ -103,20 +108,23 @@ func (r Result) subtitle(s sim.Scenario) string {
 // judge says what the report means, in plain words: first whether the bound holds, then how good
 // and how dear it was.
 func (r Result) judge(d *Document, s sim.Scenario) {
-	rep := &r.Report
+	rep, bound := &r.Report, boundText
+	if !rep.Charged.IsZero() || !rep.Refunded.IsZero() {
+		bound += ", net of what was given back and of what is still owed"
+	}
 	if r.interrupted() {
 		d.say(Neutral, "Interrupted after %d of %d replications; all figures are of these.", rep.Reps, rep.RepsAsked)
 	}
 	if worst := rep.BoundExceededBy; worst.Worst == 0 {
 		d.say(Good, "The bound holds: in no window of %s did the fleet admit more than %s.",
-			count(rep.Reps, "replication"), boundText)
+			count(rep.Reps, "replication"), bound)
 	} else {
 		why := ""
 		if reasons := excuses(s); len(reasons) > 0 {
 			why = " The scenario allows that: " + strings.Join(reasons, "; ") + "."
 		}
 		d.say(Bad, "The bound is exceeded: in the worst window the fleet admitted %s tokens more than %s (seed %d).%s",
-			Number(worst.Worst), boundText, worst.WorstSeed, why)
+			Number(worst.Worst), bound, worst.WorstSeed, why)
 	}
 	d.say(Neutral, "The fleet admitted %s of what one central bucket would have, and rejected %s of it wrongly, "+
 		"with %s Redis calls per second, which keep a core %s busy.", Percent(rep.AdmittedVsCentral.Mean),
@@ -160,6 +168,21 @@ func (r Result) figures(d *Document) {
 		t.Add(f.Name, Figure(f.Name, *f.Figure), Value(f.Name, f.Worst), fmt.Sprint(f.WorstSeed), About(f.Name))
 	}
 	d.tabulate("Figures", t, "A worst value comes again with its seed and --reps 1. "+Bases)
+}
+
+// classes is the table of what became of the groups with each headroom, if they differ.
+func (r Result) classes(d *Document) {
+	if len(r.Report.Classes) == 0 {
+		return
+	}
+	t := Table{Columns: []string{"groups"}}
+	t.head("headroom", "offered", "admitted", "of offered", "shadowed")
+	for _, c := range r.Report.Classes {
+		t.Add(strings.Join(c.Groups, ", "), Percent(c.Headroom), Interval(c.Offered), Interval(c.Admitted),
+			Figure("admitted_ratio", c.AdmittedRatio), Interval(c.Shadowed))
+	}
+	d.tabulate("Classes", t, "A class is granted only while the bucket has more than its headroom, so that those "+
+		"above go on when it runs low.")
 }
 
 // rivals set the algorithms side by side.

@@ -31,6 +31,14 @@ func TestTheVerdictSaysWhetherTheBoundHolds(t *testing.T) {
 	}
 }
 
+func TestTheBoundOfReservationsIsNet(t *testing.T) {
+	r := madeUp()
+	r.Report.Charged = fig(12, 1, 14, 9)
+	got := Run(r).Verdicts[0].Text
+	want := "rate × window, net of what was given back and of what is still owed."
+	testkit.Check(t, strings.HasSuffix(got, want), "got %q, want %q", got, want)
+}
+
 func TestAnExceededBoundComesWithWhatAllowsIt(t *testing.T) {
 	fault := func(f sim.RedisFault) func(*sim.Scenario) {
 		return func(s *sim.Scenario) { s.Redis.Faults = []sim.RedisFault{f} }

@@ -94,6 +94,7 @@ func (o Options) differences(s sim.Scenario) []scenfile.Difference {
 	own.Groups[0].Share = s.Groups[0].Share // one group has all, whatever its share
 	own.Workload = s.Workload               // of which only these fields count for what live offers
 	own.Workload.Cost, own.Workload.Verb = sim.Cost{}, ""
+	own.Workload.Actual, own.Workload.Hold, own.Workload.Cancelled = sim.TokenDist{}, sim.DurationDist{}, 0
 	if o.Shape == ShapeBursts {
 		own.Workload.Every = period
 	}

@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
+)
+
+// reservation is a request that reserves its tokens, until it is known what it cost. The central
+// bucket that the fleet is compared with has one of its own for the same request.
+type reservation struct {
+	id        int32
+	ofCentral bool // the rest is about the fleet's, but for request, actual and cancelled
+	request   request
+	actual    int64 // what it costs in the end
+	hold      int64 // from being admitted until that is known
+	cancelled bool  // it gives back everything then
+
+	life   int32  // of the process that admitted it
+	entry  *entry // that has: another one of the key may be there when it is settled
+	tokens int64  // of the bucket's; none where it was admitted without
+	draw   lease.Draw
+	pooled int64         // of tokens: may go back to the pool
+	open   []audit.Drawn // cancelled: what the auditor does not know the fate of yet
+}
+
+// reserve draws what r will cost, and when that will be known.
+func (f *fleet) reserve(r *request) {
+	load, stream := r.p.group.load, &r.p.reservations
+	id, x := f.reservations.take()
+	*x = reservation{id: id, actual: r.n, open: x.open[:0]}
+	if !load.Actual.IsZero() {
+		x.actual = load.Actual.Sample(stream)
+	}
+	x.hold = load.Hold.Sample(stream)
+	x.cancelled = load.Cancelled > 0 && stream.Bernoulli(float64(load.Cancelled))
+	r.reservation, x.request = id+1, *r
+	if r.central {
+		id, c := f.reservations.take()
+		*c = reservation{id: id, ofCentral: true, request: *r, actual: x.actual, cancelled: x.cancelled, open: c.open[:0]}
+		f.time.at(f.time.now+x.hold, evSettle, id)
+	}
+}
+
+// reservationOf is r's; nil where it reserves nothing.
+func (f *fleet) reservationOf(r *request) *reservation {
+	if r.reservation == 0 {
+		return nil
+	}
+	return f.reservations.all[r.reservation-1]
+}
+
+// admit books that e admits r with the tokens that d names: for good, or until r is cancelled.
+func (e *entry) admit(r *request, d lease.Decision) {
+	x := e.fleet.reservationOf(r)
+	if x == nil || !x.cancelled {
+		e.fleet.books.audit.Admit(r.at, r.key, r.n)
+	} else {
+		x.open = append(x.open, e.fleet.books.audit.Open(r.at, r.key, r.n))
+	}
+	x.has(r.n, d)
+}
+
+// has notes the tokens with which x was admitted.
+func (x *reservation) has(n int64, d lease.Decision) {
+	if x != nil {
+		x.tokens, x.draw, x.pooled = n, d.Draw, d.Pooled
+	}
+}
+
+// begin has x settled when its time is over, or forgets it, where e does not admit it.
+func (x *reservation) begin(e *entry, ok bool) {
+	if !ok {
+		e.fleet.reservations.give(x.id)
+		return
+	}
+	x.entry, x.life = e, e.p.life
+	e.fleet.time.at(e.fleet.time.now+x.hold, evSettle, x.id)
+}
+
+// settle ends x. Where its process has ended, all that it reserved is spent.
+func (f *fleet) settle(x *reservation) {
+	r, b := &x.request, f.books
+	more := x.actual - r.n
+	if x.cancelled {
+		more = -r.n
+	}
+	spent := true
+	switch p := r.p; {
+	case x.ofCentral:
+		b.central[r.key].Settle(f.time.now/1000, more)
+	case p.state != running || p.life != x.life || more == 0:
+	case more > 0:
+		e := f.entry(p, r.key)
+		e.client.Charge(more)
+		b.chargedBy(e, more)
+		e.Wake(false)
+	case x.tokens == 0: // a fallback took nothing that could come back
+	case x.cancelled:
+		e, pooled := f.entry(p, r.key), x.pooled
+		if e != x.entry {
+			pooled = 0
+		}
+		if e.client.GiveBack(e.Now(), r.n, pooled, x.draw) {
+			b.cancelled(r)
+			spent = false
+		}
+	default:
+		e := f.entry(p, r.key)
+		e.client.Refund(-more)
+		b.refunded -= more
+		e.Wake(false)
+	}
+	b.audit.Close(r.key, spent, x.open...)
+	x.open = x.open[:0]
+	f.reservations.give(x.id)
+}

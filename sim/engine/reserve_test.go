@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+// Reservations, shadow mode and classes.
+
+func TestShadowModeChangesTheAnswersAndNothingElse(t *testing.T) {
+	for _, verb := range []string{"try", "allow", "wait"} {
+		// Given an overload, with limits that are enforced and with limits that are tried out,
+		const overload = `duration: 5s, limits: [1000/s burst 200], policy: {fallback: deny, shadow: %v},
+			groups: [{count: 4}], workload: {load: 3, cost: "uniform(1,3)", verb: %s}`
+		enforced := verb
+		if verb == "wait" { // in shadow mode nobody waits for longer than Allow does
+			enforced = "allow"
+		}
+		real, shadow := simulate(t, scene(t, overload, false, enforced)), simulate(t, scene(t, overload, true, verb))
+		// when all that would have been denied is admitted, then no token of the bucket goes another
+		// way, and the audit, which is about the bucket's tokens, finds the promise kept.
+		f, g := figures(real), figures(shadow)
+		testkit.Check(t, g.Shadowed.Mean > g.Offered.Mean/3 && g.BoundExceededBy.Mean == 0,
+			"%s: %v of %v are shadowed, the bound is exceeded by %v", verb, g.Shadowed.Mean, g.Offered.Mean,
+			g.BoundExceededBy.Mean)
+		for i, figure := range f.All() {
+			if got := g.All()[i].Mean; figure.Name != "shadowed" && got != figure.Mean {
+				t.Errorf("%s: %s is %v, without shadow mode %v", verb, figure.Name, got, figure.Mean)
+			}
+		}
+		b := &shadow.books
+		waiting := waited(shadow, func(w *lease.Waiter) int64 { return w.N })
+		testkit.Check(t, b.offered == b.tally.Admitted+b.shadowed+waiting,
+			"%s: of %d, %d are admitted, %d shadowed and %d wait", verb, b.offered, b.tally.Admitted, b.shadowed, waiting)
+	}
+}
+
+func TestAUserInShadowModeGoesOn(t *testing.T) {
+	// Given users who come again when they are denied, in two groups, of which one only tries limits
+	// out that are far too low,
+	run := simulate(t, scene(t, `duration: 5s, limits: [10/s burst 1], policy: {fallback: deny},
+		groups: [{name: enforced, shadow: false}, {name: tried, shadow: true}],
+		workload: {kind: closed, clients: 20, think: 50ms, retries: 20, backoff: 1s}`))
+	// then these never retry: each thinks and asks.
+	asked := func(i int) int64 { return run.books.offeredBy[i] }
+	testkit.Check(t, asked(1) >= 20*5*19 && asked(0) < asked(1)/2, "the tried-out group asks %d times, the other one %d",
+		asked(1), asked(0))
+}
+
+func TestAProcessThatEndsShadowsNobody(t *testing.T) {
+	// Given a process that waits for an answer when it is killed, or leaves,
+	for _, kill := range []bool{true, false} {
+		s := scene(t, `duration: 1s, limits: [10/s], policy: {shadow: true}, call_timeout: 500ms,
+			groups: [{scale: [{at: 20ms, count: 0, kill: %v}]}], network: {round_trip: 100ms}`, kill)
+		s.Workload = replay(1, func(int) scenario.TraceRequest { return scenario.TraceRequest{Cost: 1} })
+		run := simulate(t, s)
+		testkit.Check(t, run.books.requests == 1 && run.books.shadowed == 0 && run.books.tally.Admitted == 0,
+			"killed %v: %d of %d are shadowed, %d admitted", kill, run.books.shadowed, run.books.requests,
+			run.books.tally.Admitted)
+	}
+}
+
+// waited is the sum of something over all who wait.
+func waited(run *replication, of func(*lease.Waiter) int64) (n int64) {
+	for _, e := range run.fleet.entries.all {
+		if e.alive {
+			e.client.Waiters(func(w *lease.Waiter) { n += of(w) })
+		}
+	}
+	return n
+}
+
+// reserving is a fleet whose requests reserve, with an overload.
+func reserving(t *testing.T, workload, group string) *replication {
+	return simulate(t, scene(t, `duration: 10s, limits: [1000/s burst 300], policy: {fallback: deny, target: 20ms},
+		groups: [{count: 3, %s}], workload: {load: 2, verb: wait, deadline: 200ms, %s}`, group, workload))
+}
+
+func TestWhatIsCancelledNeverHappened(t *testing.T) {
+	for _, hold := range []string{"0s", "exp(5ms)", "exp(300ms)"} {
+		// Given requests of which half are cancelled when their time is over,
+		run := reserving(t, "cancelled: 50%, hold: "+hold, "")
+		b := &run.books
+		// then what was cancelled is no admission, and the others are within the bound.
+		kept := b.tally.Admitted - b.unadmitted + waited(run, (*lease.Waiter).Got)
+		testkit.Check(t, b.audit.ExceededBy() == 0 && b.audit.Admitted() == kept,
+			"hold %s: exceeded by %d; %d were admitted, %d of them kept, and the audit is about %d", hold,
+			b.audit.ExceededBy(), b.tally.Admitted, kept, b.audit.Admitted())
+		part := float64(b.unadmitted) / float64(b.tally.Admitted)
+		testkit.Check(t, part > 0.4 && part < 0.6 && b.refunded == b.unadmitted,
+			"hold %s: %d of %d are cancelled", hold, b.unadmitted, b.tally.Admitted)
+	}
+}
+
+func TestWhatIsUsedBeyondAReservationIsPaid(t *testing.T) {
+	for _, actual := range []string{"3", "uniform(0,4)", "lognormal(1,30)"} {
+		// Given requests that reserve one token and cost more, or less,
+		run := reserving(t, `hold: exp(50ms), actual: "`+actual+`"`, "")
+		b := &run.books
+		// then what they used in any window is within the bound and what is still owed,
+		testkit.Check(t, b.charged > 1000 && b.audit.ExceededBy() == 0,
+			"actual %s: %d charged, exceeded by %d", actual, b.charged, b.audit.ExceededBy())
+		// and in the long run it is what flowed in, but for what was owed at the end: as much as was
+		// admitted before the first ones were known to cost more.
+		used, entitled := b.tally.Admitted+b.charged-b.refunded, int64(300+10*1000)
+		testkit.Check(t, used > entitled*9/10 && used < entitled*11/10,
+			"actual %s: %d tokens are used, %d flowed in", actual, used, entitled)
+	}
+}
+
+func TestWhatIsNotUsedOfAReservationComesBack(t *testing.T) {
+	// Given requests that reserve three tokens and use one,
+	run := reserving(t, "cost: 3, actual: 1, hold: exp(50ms)", "")
+	b := &run.books
+	// then the others come back and are admitted again, but for those that nobody has settled yet.
+	used := b.tally.Admitted - b.refunded
+	testkit.Check(t, b.audit.ExceededBy() == 0 && b.refunded > b.tally.Admitted*6/10 && used > 9000 && used <= 10_300+600,
+		"of %d admitted %d come back; exceeded by %d", b.tally.Admitted, b.refunded, b.audit.ExceededBy())
+}
+
+func TestAProcessThatDiesHasSpentWhatItReserved(t *testing.T) {
+	// Given processes that are killed long before any of their requests is settled,
+	for _, workload := range []string{"actual: 5", "cost: 5, actual: 1", "cancelled: 100%"} {
+		b := &reserving(t, workload+`, hold: "uniform(900ms,1s)"`, "restarts: {every: 1ms}").books
+		// then nothing comes back, and nothing is charged.
+		testkit.Check(t, b.tally.Admitted > 1000 && b.charged == 0 && b.refunded == 0 && b.audit.ExceededBy() == 0,
+			"%s: of %d, %d are charged and %d come back; exceeded by %d", workload, b.tally.Admitted, b.charged, b.refunded,
+			b.audit.ExceededBy())
+	}
+}
+
+func TestAFallbackTookNothingThatCouldComeBack(t *testing.T) {
+	// Given requests that are admitted while Redis is away from the start, and are cancelled,
+	run := simulate(t, scene(t, `duration: 2s, limits: [1000/s], policy: {fallback: allow_all, cold_start: allow},
+		workload: {cancelled: 100%%, hold: 10ms}, redis: {faults: [{kind: outage, at: 0s, for: 2s}]}`))
+	b := &run.books
+	testkit.Check(t, b.tally.Admitted > 1000 && b.refunded == 0, "of %d admitted %d come back", b.tally.Admitted, b.refunded)
+}
+
+func TestReservationsChangeNoRequest(t *testing.T) {
+	// Given the same requests, plain and with reservations,
+	const load = `limits: [1000/s], workload: {rate: 800/s, cost: "uniform(1,5)"%s}`
+	plain := simulate(t, scene(t, load, ""))
+	reserved := simulate(t, scene(t, load, `, actual: "uniform(0,9)", hold: exp(1s), cancelled: 10%`))
+	// then they come at the same moments and ask for the same, because what they cost in the end comes
+	// from a stream of its own.
+	testkit.Check(t, plain.books.requests == reserved.books.requests && plain.books.offered == reserved.books.offered,
+		"%d requests for %d tokens, without reservations %d for %d", reserved.books.requests, reserved.books.offered,
+		plain.books.requests, plain.books.offered)
+}
+
+func TestAClassGoesOnWhenThoseBelowItAreDenied(t *testing.T) {
+	// Given one process that needs a third of the limit, and many others that want three times all of
+	// it,
+	const fleet = `duration: 10s, warmup: 1s, limits: [3000/s], policy: {fallback: deny}, groups: [
+		{name: first, workload: {rate: 1000/s}},
+		{name: last, count: 20, headroom: %v, workload: {rate: 9000/s}}]`
+	run := simulate(t, scene(t, fleet, 0.4))
+	first, last := run.books.classes[0], run.books.classes[1]
+	// then all of its requests are admitted, where otherwise most would not be; the others have the
+	// rest.
+	testkit.Check(t, first.admitted == first.offered && first.headroom == 0 && last.headroom == 0.4,
+		"of the first class %d of %d are admitted", first.admitted, first.offered)
+	rest := 9*3000 - first.admitted
+	testkit.Check(t, last.admitted > rest*98/100 && last.admitted < rest*102/100,
+		"of the last class %d are admitted, of %d that are left", last.admitted, rest)
+	alike := simulate(t, scene(t, fleet, 0))
+	got := alike.books.tally.ByProcess[0]
+	testkit.Check(t, alike.books.classes == nil && got < first.admitted/2, "without classes %d are admitted to the first", got)
+}
+
+func TestTheBooksKnowWhatABucketMayNotDo(t *testing.T) {
+	for what, wrong := range map[string]func(run *replication, e *entry){
+		"a grant below the headroom": func(run *replication, e *entry) {
+			c := call{entry: e, request: lease.Request{Headroom: 0.25}}
+			c.grant.Config.Limits, c.grant.Granted = run.s.Limits, 1
+			run.books.left(&c, []int64{25})
+			testkit.NoErr(t, run.books.wrong)
+			run.books.left(&c, []int64{24})
+		},
+		"a charge that its client does not tell":  func(run *replication, e *entry) { e.charged++; e.call() },
+		"a charge that nobody has made":           func(run *replication, e *entry) { e.paid++; e.call() },
+		"a cancelled request that was admitted":   func(run *replication, e *entry) { run.books.cancelled(&request{n: 1}) },
+		"a cancelled request that is given twice": func(run *replication, e *entry) { e.client.GiveBack(e.Now(), 1, 0, lease.Draw{}) },
+	} {
+		run := simulate(t, scene(t, "duration: 1s, limits: [100/s]"))
+		wrong(run, run.fleet.entries.all[0])
+		err := run.books.balance(run.fleet.entries.all)
+		testkit.Check(t, errors.Is(err, ErrNotConserved), "%s: the books say %v", what, err)
+	}
+}
