@@ -13,8 +13,8 @@ import (
 
 // Redis returns a Limiter with these limits for every key, whose buckets are in Redis, and with
 // defaults for everything else. It is New with a redisbucket.Store and a Config that has nothing
-// but Limits. It does no I/O, so it works while Redis is down. Errors wrap ErrInvalidConfig and name
-// every violation.
+// but Limits. It does no I/O, so it works while Redis is down. Errors wrap ErrInvalidConfig and
+// name every violation.
 //
 // One client has one Store, so a second call for the same client with other limits is refused like
 // a second New: two limiters with the same keys would share their buckets. New with a Config.Name

@@ -7,7 +7,7 @@
 //   - The network and the server: outage (how each Policy.Fallback gets through it), network,
 //     connect (a server that is not there, TLS), access (permissions), topology (Sentinel,
 //     cluster), clock (with testdata/clockshim.c preloaded into redis-server; and limits that
-//     change).
+//     change), deploy (processes that are replaced by others with other limits).
 //   - What is stored: loss (flush, restart, a replica that lagged), memory (eviction, damage).
 //   - Processes: process (killed, stopped, starved of CPU) runs this test binary again as children,
 //     whose roles are in main and whose parent is the family; closing; crowd (clones, two hundred

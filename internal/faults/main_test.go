@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"strconv"
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // faults are what these tests are about; see diary
 	// Most tests wait for servers, so more of them run at once than there are processors.
 	_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
 	os.Exit(m.Run())

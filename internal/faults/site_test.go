@@ -89,18 +89,24 @@ func (s *site) fleet(size int, cfg hybrid.Config) *fleet {
 	s.t.Helper()
 	stores := make([]lease.Store, size)
 	for i := range stores {
-		o := &redis.Options{
-			Addr: s.addr, DialTimeout: clientTimeout, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout,
-			PoolTimeout: clientTimeout,
-		}
-		if s.client != nil {
-			s.client(o)
-		}
-		stores[i] = storeOn(s.t, redis.NewClient(o))
+		stores[i] = s.process()
 	}
 	f := newFleet(s.t, cfg, stores...)
 	f.store = s.store()
 	return f
+}
+
+// process is a Store with a client of its own, as a process has.
+func (s *site) process() *redisbucket.Store {
+	s.t.Helper()
+	o := &redis.Options{
+		Addr: s.addr, DialTimeout: clientTimeout, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout,
+		PoolTimeout: clientTimeout,
+	}
+	if s.client != nil {
+		s.client(o)
+	}
+	return storeOn(s.t, redis.NewClient(o))
 }
 
 // saturated is a fleet that denies without the store and is asked for six times its rate, whose
