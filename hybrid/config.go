@@ -143,6 +143,13 @@ const (
 	FallbackAllowAll   = lease.FallbackAllowAll
 )
 
+// Limits for keys that are not to be limited, and for keys that are to have nothing: for customers
+// of Config.LimitsFor, and with SetLimits for a key that somebody abuses.
+var (
+	Unlimited = lease.Unlimited // admits everything, also while the store is away
+	Blocked   = lease.Blocked   // admits nothing, whatever Policy.Fallback says
+)
+
 // PerSecond is n tokens per second with a burst of n.
 func PerSecond(n int64) Limit { return lease.PerSecond(n) }
 

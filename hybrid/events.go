@@ -15,7 +15,7 @@ import (
 // They may use the Limiter but may not block: its calls and its other events wait for them.
 type Events struct {
 	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine, so it
-	// should take microseconds. It may use the Limiter's Try methods.
+	// should take microseconds. Of the Limiter it may use TryAllow.
 	BeforeReport func(key string)
 	// Granted runs after a lease call brought n tokens, on the goroutine of the call. It may not
 	// block.

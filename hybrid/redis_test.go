@@ -36,6 +36,24 @@ func TestRedisIsALimiterInOneCall(t *testing.T) {
 	must(t, !again.AllowN("k", 6), "6 of 4")
 }
 
+// Two limiters of one program with the same keys would share buckets, in which only the limits of
+// one of them can hold.
+func TestRedisRefusesASecondLimiterWithOtherLimits(t *testing.T) {
+	rdb := onMiniredis(t)
+	login, err := hybrid.Redis(rdb, hybrid.PerMinute(5))
+	noErr(t, err)
+	_, err = hybrid.Redis(rdb, hybrid.PerSecond(100))
+	isErr(t, err, hybrid.ErrInvalidConfig)
+	// Another client may be another server, and what was closed contradicts nobody.
+	other, err := hybrid.Redis(onMiniredis(t), hybrid.PerSecond(100))
+	noErr(t, err)
+	other.Close()
+	login.Close()
+	api, err := hybrid.Redis(rdb, hybrid.PerSecond(100))
+	noErr(t, err)
+	api.Close()
+}
+
 func TestRedisNamesWhatIsMissing(t *testing.T) {
 	var none *redis.Client
 	for name, start := range map[string]func() (*hybrid.Limiter, error){

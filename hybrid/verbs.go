@@ -99,8 +99,8 @@ func (l *Limiter) Key(name string) *Key {
 // Name is the key's name.
 func (k *Key) Name() string { return k.name }
 
-// Limiter is what k is a key of. It has what concerns the key's limits.
-func (k *Key) Limiter() *Limiter { return k.l }
+// Limiter is what k is a key of, in whatever class. It has what concerns the key's limits.
+func (k *Key) Limiter() *Limiter { return k.l.base }
 
 // Allow takes one token; see Limiter.Allow.
 func (k *Key) Allow() bool {

@@ -11,13 +11,28 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// Limit is the rate in force, in events per second. Where the store does not answer it is the last
-// one heard, at first 0.
-func (l *Limiter) Limit() rate.Limit { return rate.Limit(l.inForce().Rate()) }
+// Limit is the rate in force, in events per second: rate.Inf for hybrid.Unlimited, and 0 for
+// hybrid.Blocked. Where the store does not answer it is the last one heard, at first 0.
+func (l *Limiter) Limit() rate.Limit {
+	switch limit := l.inForce(); limit {
+	case hybrid.Unlimited:
+		return rate.Inf
+	case hybrid.Blocked:
+		return 0
+	default:
+		return rate.Limit(limit.Rate())
+	}
+}
 
-// Burst is the burst in force. Where the store does not answer it is the last one heard, at first
-// 0.
-func (l *Limiter) Burst() int { return int(l.inForce().Capacity()) }
+// Burst is the burst in force, 0 for hybrid.Blocked. Where the store does not answer it is the last
+// one heard, at first 0.
+func (l *Limiter) Burst() int {
+	limit := l.inForce()
+	if limit == hybrid.Blocked {
+		return 0
+	}
+	return int(limit.Capacity())
+}
 
 // Tokens is how many tokens there are now, in the bucket and in this process; 0 where the store
 // does not answer.
@@ -33,18 +48,39 @@ func (l *Limiter) Tokens() float64 {
 func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 
 // SetLimit changes the rate for the whole fleet and leaves the burst; see hybrid.Limiter.SetLimits.
-// A rate that a bucket cannot hold exactly is rounded to one that it can. There is nothing to
-// return a failure by, so it is logged (slog.Default): the store is away, or the rate is negative.
+// A rate that a bucket cannot hold exactly is rounded to one that it can. rate.Inf is
+// hybrid.Unlimited, and 0 is hybrid.Blocked: nothing of the burst is left to use either. After these
+// two SetLimit and SetBurst are both wanted. There is nothing to return a failure by, so it is
+// logged (slog.Default): the store is away, or the rate is negative.
 func (l *Limiter) SetLimit(limit rate.Limit) {
-	l.set(func(now hybrid.Limit) hybrid.Limit { return exact(limit).WithBurst(now.Capacity()) })
+	l.set(func(now hybrid.Limit) hybrid.Limit {
+		switch limit {
+		case rate.Inf:
+			return hybrid.Unlimited
+		case 0:
+			return hybrid.Blocked
+		default:
+			return exact(limit).WithBurst(now.Capacity())
+		}
+	})
 }
 
 // SetLimitAt is SetLimit. It does not look at t.
 func (l *Limiter) SetLimitAt(t time.Time, limit rate.Limit) { l.SetLimit(limit) }
 
-// SetBurst changes the burst for the whole fleet and leaves the rate; see SetLimit.
+// SetBurst changes the burst for the whole fleet and leaves the rate; see SetLimit. A burst of 0
+// is hybrid.Blocked, unless nothing is limited.
 func (l *Limiter) SetBurst(burst int) {
-	l.set(func(now hybrid.Limit) hybrid.Limit { return now.WithBurst(int64(burst)) })
+	l.set(func(now hybrid.Limit) hybrid.Limit {
+		switch {
+		case now == hybrid.Unlimited:
+			return now
+		case burst == 0:
+			return hybrid.Blocked
+		default:
+			return now.WithBurst(int64(burst))
+		}
+	})
 }
 
 // SetBurstAt is SetBurst. It does not look at t.

@@ -1,17 +1,18 @@
 package xtime
 
 import (
+	"context"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// Reservation is rate's, of tokens that were taken when it was made. One goroutine at a time.
+// Reservation is rate's, of tokens that were taken when it was made. Goroutines may share it.
 type Reservation struct {
-	limiter *Limiter
-	ok      bool
-	n       int64 // that Cancel can give back
-	at      time.Time
+	taken *hybrid.Reservation
+	at    time.Time // when the events may happen
 }
 
 // Reserve is ReserveN of one event, now.
@@ -20,20 +21,20 @@ func (l *Limiter) Reserve() *Reservation { return l.ReserveN(time.Now(), 1) }
 // ReserveN takes n tokens now; the Reservation is not OK where they are not there now. It takes
 // them whatever t is, which says when the events may happen as far as Reservation is concerned.
 func (l *Limiter) ReserveN(t time.Time, n int) *Reservation {
-	ok := l.key.AllowN(int64(n))
-	return &Reservation{limiter: l, ok: ok, n: int64(n), at: t}
+	taken, _ := l.key.Reserve(context.Background(), int64(n)) // not OK where there is an error
+	return &Reservation{taken, t}
 }
 
 // OK reports whether the tokens were taken. If not, Delay is rate.InfDuration and Cancel does
 // nothing.
-func (r *Reservation) OK() bool { return r.ok }
+func (r *Reservation) OK() bool { return r.taken.OK() }
 
 // Delay is DelayFrom now: 0, unless r was made for a time to come.
 func (r *Reservation) Delay() time.Duration { return r.DelayFrom(time.Now()) }
 
 // DelayFrom is how long after t the events may happen; rate.InfDuration where r is not OK.
 func (r *Reservation) DelayFrom(t time.Time) time.Duration {
-	if !r.ok {
+	if !r.OK() {
 		return rate.InfDuration
 	}
 	return max(0, r.at.Sub(t))
@@ -45,8 +46,7 @@ func (r *Reservation) Cancel() { r.CancelAt(time.Now()) }
 // CancelAt gives the tokens back, unless t is after the time for which r was made: then, as with
 // rate, the events count as having happened.
 func (r *Reservation) CancelAt(t time.Time) {
-	if r.ok && !r.at.Before(t) {
-		r.limiter.key.Refund(r.n)
-		r.n = 0
+	if !r.at.Before(t) {
+		r.taken.Cancel()
 	}
 }

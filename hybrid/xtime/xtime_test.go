@@ -223,3 +223,20 @@ func TestLimitAndBurstAreReadAndSet(t *testing.T) {
 		testkit.Check(t, l.AllowN(time.Now(), 5) && !l.Allow(), "the new rate is not 50/s")
 	})
 }
+
+func TestWhatIsUnlimitedAndWhatIsBlocked(t *testing.T) {
+	both(t, 10, 5, func(t *testing.T, l made) {
+		l.SetLimit(rate.Inf)
+		testkit.Check(t, l.Limit() == rate.Inf, "%v", l.Limit())
+		testkit.Check(t, l.AllowN(time.Now(), 1e6) && l.AllowN(time.Now(), 1e6), "Inf denies")
+		testkit.NoErr(t, l.WaitN(t.Context(), 1e6))
+		testkit.Check(t, l.reserve(time.Now(), 1e6).OK(), "Inf reserves nothing")
+		l.SetLimit(100)
+		l.SetBurst(0)
+		testkit.Check(t, l.Burst() == 0 && !l.Allow(), "a burst of 0 admits, or is %d", l.Burst())
+		time.Sleep(time.Second)
+		testkit.Check(t, !l.Allow(), "a burst of 0 admits after a while")
+		l.SetLimit(0)
+		testkit.Check(t, l.Limit() == 0 && !l.Allow(), "a limit of 0 admits, or is %v", l.Limit())
+	})
+}
