@@ -105,3 +105,25 @@ func TestACancelledReservationIsWorthWhatWasNotRefilled(t *testing.T) {
 		})
 	}
 }
+
+// Tokens that were taken from the pool of a key which has gone to rest since are not put into that
+// of its next use, which the bucket knows nothing of.
+func TestAReservationOutlivesThePoolItCameFrom(t *testing.T) {
+	bubble(t, func(t *world) {
+		// Given a reservation of all that the first call has left in the pool,
+		l := t.start(by(hybrid.Policy{MinBatch: 8}, hybrid.PerSecond(5).WithBurst(40)))
+		must(t, l.Allow("k"), "denied")
+		r := reserve(t, l, "k", l.Stats().Held)
+		equal(t, l.Stats().Held, 0, "held")
+		time.Sleep(20 * time.Second)
+		equal(t, l.Stats().InUse, 0, "in use")
+		// when it is cancelled after another first call, in a bucket that is full by then,
+		must(t, l.AllowN("k", 40), "denied")
+		r.Cancel()
+		// then it is worth nothing.
+		equal(t, drain(l, "k"), 0, "admitted of what had been refilled long ago")
+		time.Sleep(ttl)
+		check(t, drain(l, "k") <= 2, "admitted more than was refilled")
+		conserved(t, l)
+	})
+}
