@@ -59,6 +59,7 @@ func (l *Limiter) newClass(headroom float64) *Limiter {
 
 // eachClass calls f for l and its other classes, as far as they are in use.
 func (l *Limiter) eachClass(f func(*Limiter)) {
+	l = l.base
 	f(l)
 	for _, c := range l.siblings() {
 		f(c)

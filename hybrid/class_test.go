@@ -48,9 +48,10 @@ func TestWhatIsDoneToALimiterIsDoneToItsClasses(t *testing.T) {
 		must(t, low.AllowN(80) && !low.AllowN(80), "denied")
 		noErr(t, l.Reset(t.Context(), "k"))
 		check(t, low.AllowN(80), "denied after a reset")
+		// What was used stays used, so there are 20 of 1,000 left: class 1 leaves 100.
 		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerHour(1000)))
 		r, err := low.Take(t.Context(), 1)
-		check(t, err == nil && r.OK && r.Limit == hybrid.PerHour(1000), "%+v, %v", r, err)
+		check(t, err == nil && !r.OK && r.Limit == hybrid.PerHour(1000) && r.Remaining == 0, "%+v, %v", r, err)
 		noErr(t, l.Close())
 		_, err = low.Take(t.Context(), 1)
 		isErr(t, err, hybrid.ErrClosed)
@@ -63,9 +64,13 @@ func TestWhatIsDoneToALimiterIsDoneToItsClasses(t *testing.T) {
 		l := t.start(cfg)
 		low := l.Key("k").Class(1)
 		must(t, low.Allow() && l.Allow("k") && l.Stats().Held > 50, "%+v", l.Stats())
+		noErr(t, l.Reset(t.Context(), "k"))
+		t.has("k", 1000, 0) // with what both held
+		low.AllowN(60)
+		low.Refund(50)
 		noErr(t, l.Shutdown(t.Context()))
 		st := conserved(t, l)
-		check(t, st.Held == 0 && st.Burnt == 0 && st.Returned > 50, "%+v", st)
+		check(t, st.Held == 0 && st.Burnt == 0 && st.Returned > 50 && st.Refunded == 50, "%+v", st)
 		check(t, !low.Allow(), "admitted after Shutdown")
 	})
 	bubble(t, func(t *world) {

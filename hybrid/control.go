@@ -27,8 +27,12 @@ func (l *Limiter) peek(ctx context.Context, key string, k *Key) (Result, error) 
 	if e := l.keys.inUse(key); e != nil {
 		held = e.client.Pool.Held()
 	}
-	ok := held+slices.Min(st.Levels[:len(st.Config.Limits)]) > 0
-	return resultOf(key, ok, SourceStore, st.Outlook(1, held, ok)), nil
+	headroom := l.cfg.Policy.Headroom
+	ok := true
+	for i, limit := range st.Config.Limits {
+		ok = ok && held+st.Levels[i]-keptOf(limit, headroom) > 0
+	}
+	return resultOf(key, ok, SourceStore, st.Outlook(1, held, headroom, ok)), nil
 }
 
 // Refund says that n tokens of key, with which this process admitted something, were not used after

@@ -64,6 +64,9 @@ func (l *Limiter) refuse(r request, d decision) decision {
 		l.counters.crowded.Add(r.n)
 	case overruled && d.err != nil:
 		l.counters.shadowed.Add(r.n)
+		if d.entry != nil { // it asks for more than the burst
+			l.counters.blame(d.entry.smallest(), r.n)
+		}
 	case misconfigured:
 	case d.entry == nil || errors.Is(d.err, ErrClosed) || errors.Is(d.err, ErrExceedsBurst):
 		l.counters.invalid.Add(1)

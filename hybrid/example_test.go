@@ -237,7 +237,7 @@ func ExampleLimiter_Stats() {
 		l.Allow("k")
 	}
 	s := l.Stats()
-	fmt.Println(s.Admitted, s.Denied, s.Leased == s.Admitted-s.Fallback+s.Returned+s.Burnt+s.Held)
+	fmt.Println(s.Admitted, s.Denied, s.Conserved())
 	// Output: 100 1 true
 }
 

@@ -84,6 +84,9 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 		return nil, err
 	}
 	l.base, l.classes.made = l, make([]atomic.Pointer[Limiter], len(cfg.Priorities))
+	for _, limit := range cfg.Limits {
+		l.counters.limits.of(limit) // it comes first
+	}
 	l.warn(cfg.Limits)
 	l.start()
 	return l, nil
@@ -128,9 +131,7 @@ func (l *Limiter) Close() error {
 	if l.state.Swap(stateClosed) == stateClosed {
 		return nil
 	}
-	if l == l.base {
-		l.unregister()
-	}
+	l.unregister()
 	for _, c := range l.siblings() {
 		c.Close()
 	}

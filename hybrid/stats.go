@@ -36,6 +36,9 @@ type Stats struct {
 	// Misconfigured counts requests for keys of which LimitsFor or KeyWith gave limits that cannot be
 	// used. They are refused, or admitted by Policy.Shadow.
 	Misconfigured int64
+	// Limits are what was counted for each limit, those of Config.Limits first. Each keeps its place.
+	// Beyond 64 different ones the others come together at the end, under the zero Limit.
+	Limits []LimitStats
 }
 
 // Conserved reports whether every token that the store granted is accounted for, once: Leased =
@@ -57,7 +60,8 @@ type counters struct {
 
 	one     sync.Mutex // Stats at a time
 	mu      sync.Mutex
-	retired tally  // of entries that have ended
+	retired tally // of entries that have ended
+	limits  limitCounts
 	number  uint64 // of the latest Stats
 	sum     tally  // of retired, and of the entries that the latest Stats has seen
 }
@@ -86,6 +90,12 @@ func (c *counters) retire(e *entry) {
 	if e.counted != c.number {
 		c.sum.add(t)
 	}
+	c.collect(e)
+}
+
+// collect counts by limit what e has denied since it was last asked.
+func (c *counters) collect(e *entry) {
+	e.client.CollectDenials(func(l Limit, n int64) { c.limits.of(l).Denied += n })
 }
 
 // Stats sums up all keys, also those that have left, each once: no count is ever lower than it was
@@ -97,6 +107,7 @@ func (l *Limiter) Stats() Stats {
 	c.mu.Lock()
 	c.sum = c.retired
 	c.number++
+	c.limits.noKeys()
 	c.mu.Unlock()
 	st := Stats{Name: l.cfg.Name}
 	l.eachClass(func(l *Limiter) {
@@ -117,6 +128,7 @@ func (l *Limiter) Stats() Stats {
 	st.Calls, st.RoundTrips, st.Errors = c.calls.Load(), c.roundTrips.Load(), c.errors.Load()
 	st.Conflicts, st.Invalid = c.conflicts.Load(), c.invalid.Load()
 	st.Misconfigured = c.misconfigured.Load()
+	st.Limits = c.limits.list(l.cfg.Policy.Shadow)
 	return st
 }
 
@@ -131,11 +143,18 @@ func (c *counters) look(e *entry, st *Stats) {
 	}
 	e.counted = c.number
 	c.sum.add(e.tally())
+	c.collect(e)
+	for _, limit := range e.client.Limits() {
+		c.limits.of(limit).Keys++
+	}
 	st.InUse++
 	if e.outage != nil {
 		st.Degraded++
 	}
-	e.client.Waiters(func(*lease.Waiter) { st.Waiting++ })
+	e.client.Waiters(func(w *lease.Waiter) {
+		st.Waiting++
+		c.sum.denied -= w.N - w.Got() // the pool has counted it as missed
+	})
 }
 
 // worst is the longest round trip of all nodes.

@@ -253,5 +253,5 @@ func (e *entry) outlook(n int64, admitted bool) lease.Outlook {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := lease.State{Config: lease.Config{Limits: e.client.Limits()}}
-	return st.Outlook(n, held, admitted)
+	return st.Outlook(n, held, e.l.cfg.Policy.Headroom, admitted)
 }

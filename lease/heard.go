@@ -102,7 +102,7 @@ func (h *Heard) earliest(n int64) clock.Instant {
 // Outlook is what a process can tell about a key beside whether a request is admitted.
 type Outlook struct {
 	Limit      Limit         // with the least left of its burst; for a denial, with the longest wait
-	Remaining  int64         // of Limit, what the process holds and the bucket has, at most the burst
+	Remaining  int64         // of Limit, what the process holds and the bucket has, 0 to the burst less headroom
 	RetryAfter time.Duration // until the tokens can exist, at least 1 ns
 	ResetAfter time.Duration // until Remaining is the burst, if nobody draws
 }
@@ -128,7 +128,7 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 		}
 		if binding {
 			least, longest = part, wait
-			o.Limit, o.Remaining = l, left
+			o.Limit, o.Remaining = l, max(left, 0)
 			o.ResetAfter = max(0, h.until(k, capacity-held)-since)
 		}
 	}
@@ -145,9 +145,13 @@ func (h *Heard) until(k int, n int64) time.Duration {
 	return timeFor(h.limits[k], missing)
 }
 
-// Outlook judges a request for n tokens at the time of s, of a process that holds so many.
-func (s *State) Outlook(n, held int64, admitted bool) Outlook {
-	h := Heard{limits: s.Config.Limits, levels: s.Levels, next: s.Next}
+// Outlook judges a request for n tokens at the time of s, of a process that holds so many and has
+// this Policy.Headroom.
+func (s *State) Outlook(n, held int64, headroom float64, admitted bool) Outlook {
+	h := Heard{limits: s.Config.Limits, levels: s.Levels, next: s.Next, headroom: headroom}
+	for k, l := range h.limits {
+		h.levels[k] -= l.Capacity() - grantable(l, headroom)
+	}
 	return h.Outlook(0, n, held, admitted)
 }
 

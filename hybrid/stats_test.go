@@ -1,0 +1,166 @@
+package hybrid_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// Conserved adds up what the store has granted, and misses no place.
+func TestConservedKnowsEveryPlace(t *testing.T) {
+	balanced := hybrid.Stats{Leased: 100, Admitted: 50, Fallback: 10, Returned: 20, Burnt: 15, Held: 25}
+	check(t, balanced.Conserved() && hybrid.Stats{}.Conserved(), "%+v is not conserved", balanced)
+	for i := range 6 {
+		s := balanced
+		*[]*int64{&s.Leased, &s.Admitted, &s.Fallback, &s.Returned, &s.Burnt, &s.Held}[i]++
+		check(t, !s.Conserved(), "%+v is conserved", s)
+	}
+	s := balanced
+	s.Held, s.Burnt = -1, 41
+	check(t, !s.Conserved(), "%+v is conserved", s)
+}
+
+// A token counts as held while it is on its way back, so that the account is right at any time.
+func TestConservedWhileTokensAreOnTheirWay(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.warm(by(hybrid.Policy{TTL: time.Minute}, hybrid.PerSecond(1000)))
+		hold := make(chan struct{})
+		t.every(verdict{until: hold})
+		l.Refund("k", 3)
+		time.Sleep(200 * time.Millisecond) // what is not needed is given back
+		held := l.Stats().Held
+		check(t, held > 0 && l.Key("k").Name() == "k" && l.Stats().Conserved(), "%+v", l.Stats())
+		close(hold)
+		t.every(verdict{})
+		time.Sleep(time.Second)
+		st := conserved(t, l)
+		check(t, st.Held == 0 && st.Returned > 0, "%+v, held before: %d", st, held)
+	})
+}
+
+// Stats say which keys fail, who waits, and how long a round trip takes.
+func TestStatsSayWhatGoesOnNow(t *testing.T) {
+	bubble(t, func(t *world) {
+		cfg := of(hourly)
+		cfg.Name = "api"
+		l := t.start(cfg)
+		t.every(verdict{delay: 30 * time.Millisecond})
+		st := l.Stats()
+		check(t, st.Name == "api" && st.RTT == 0 && st.Waiting == 0, "%+v", st)
+		wait := inTurn(3, func(int) { _ = l.Wait(within(t, 10*time.Second), "k") })
+		check(t, l.Stats().Waiting == 3 && l.Stats().Denied == 0, "%+v", l.Stats())
+		wait()
+		st = l.Stats()
+		check(t, st.Waiting == 0 && st.RTT == 30*time.Millisecond && st.Admitted == 3, "%+v", st)
+		t.every(away)
+		for i := range 5 {
+			l.Allow(fmt.Sprint(i))
+		}
+		synctest.Wait()
+		equal(t, l.Stats().Degraded, 5, "keys degraded")
+		t.every(verdict{})
+		time.Sleep(5 * time.Second)
+		equal(t, l.Stats().Degraded, 0, "keys degraded")
+	})
+}
+
+// ofLimit is what Stats say of one limit.
+func ofLimit(st hybrid.Stats, l hybrid.Limit) hybrid.LimitStats {
+	for _, s := range st.Limits {
+		if s.Limit == l {
+			return s
+		}
+	}
+	return hybrid.LimitStats{}
+}
+
+// What was denied is counted by the limit that denied it, also of keys that have left, and also
+// where the limits have changed since.
+func TestStatsCountDenialsByLimit(t *testing.T) {
+	for _, mode := range []bool{false, true} {
+		bubbleOf(t, fmt.Sprint("shadow: ", mode), func(t *world) {
+			small, large, other := hybrid.PerHour(60).WithBurst(5), hybrid.PerSecond(100), hybrid.PerHour(60).WithBurst(7)
+			cfg := by(hybrid.Policy{Shadow: mode}, small, large)
+			cfg.LimitsFor = func(key string) []hybrid.Limit {
+				if key == "other" {
+					return limits(other)
+				}
+				return nil
+			}
+			l := t.start(cfg)
+			says := func(limit hybrid.Limit, keys int, denied int64) {
+				t.Helper()
+				got, want := ofLimit(l.Stats(), limit), hybrid.LimitStats{Limit: limit, Keys: keys, Denied: denied}
+				if mode {
+					want.Denied, want.Shadowed = 0, denied
+				}
+				check(t, got == want, "%v: %+v, want %+v", limit, got, want)
+			}
+			ask := func(key string, n int) { admits(n, 0, func() bool { return l.Allow(key) }) }
+			for _, key := range []string{"a", "b"} {
+				ask(key, 5+10)
+			}
+			ask("other", 7+3)
+			says(small, 2, 20)
+			says(large, 2, 0)
+			says(other, 1, 3)
+			// The same key is denied by another limit from now on.
+			noErr(t, l.SetLimits(t.Context(), "a", other))
+			ask("a", 1)
+			says(small, 1, 20)
+			denied := ofLimit(l.Stats(), other)
+			check(t, denied.Keys == 2 && denied.Denied+denied.Shadowed == 4, "%+v", denied)
+			// Keys that have gone to rest are not in use, and what they denied stays counted.
+			time.Sleep(3 * time.Second)
+			says(small, 0, 20)
+			says(other, 0, 4)
+			sum := int64(0)
+			st := l.Stats()
+			for _, s := range st.Limits {
+				sum += s.Denied + s.Shadowed
+			}
+			equal(t, sum, st.Denied+st.Shadowed, "by limit")
+			if mode {
+				l.AllowN("b", 100) // more than the smallest burst
+				says(small, 1, 120)
+			}
+		})
+	}
+}
+
+// However many limits there are, Stats tell 64 apart and count the others together.
+func TestStatsTellSixtyFourLimitsApart(t *testing.T) {
+	bubble(t, func(t *world) {
+		const many = 100
+		l := t.start(hybrid.Config{Limits: limits(hourly), LimitsFor: func(key string) []hybrid.Limit {
+			return limits(hybrid.PerHour(int64(len(key))).WithBurst(1))
+		}})
+		key := make([]byte, many)
+		for i := range many {
+			k := string(key[:i+1])
+			l.Allow(k)
+			for range i + 1 {
+				l.Allow(k)
+			}
+		}
+		st := l.Stats()
+		must(t, len(st.Limits) == 1+64, "%d limits", len(st.Limits))
+		check(t, st.Limits[0] == hybrid.LimitStats{Limit: hourly}, "%+v", st.Limits[0])
+		var sum hybrid.LimitStats
+		for i, s := range st.Limits {
+			sum.Keys, sum.Denied = sum.Keys+s.Keys, sum.Denied+s.Denied
+			check(t, i%64 == 0 || s == hybrid.LimitStats{Limit: s.Limit, Keys: 1, Denied: s.Limit.Tokens}, "%+v", s)
+		}
+		check(t, sum.Keys == many && sum.Denied == many*(many+1)/2 && sum.Denied == st.Denied, "%+v of %+v", sum, st)
+		rest := st.Limits[64]
+		check(t, rest.Limit == hybrid.Limit{} && rest.Keys == many-63, "%+v", rest)
+		for range 3 { // each has its place for good
+			again := l.Stats()
+			check(t, slices.Equal(again.Limits, st.Limits), "%+v, was %+v", again.Limits, st.Limits)
+		}
+	})
+}
