@@ -130,7 +130,7 @@ func (e *entry) take(n int64) bool {
 	if t == lease.TookLow {
 		e.low()
 	}
-	return t.Ok()
+	return t.OK()
 }
 
 // low starts a prefetch.

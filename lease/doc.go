@@ -25,7 +25,7 @@
 // messages. Package hybrid is this loop for millions of keys, and ExampleClient is it for one. On
 // the way of a request:
 //
-//	if c.Pool.TakeN(n).Ok() { // any goroutine, without the lock; TookLow asks for c.Low()
+//	if c.Pool.TakeN(n).OK() { // any goroutine, without the lock; TookLow asks for c.Low()
 //		return true
 //	}
 //	lock()

@@ -134,7 +134,7 @@ func (n *driven) request() {
 		n.Low()
 	}
 	decision := Decision{Verdict: VerdictAdmit}
-	if !t.Ok() {
+	if !t.OK() {
 		decision = n.Decide(n.d.now, 1, OneCall, Never)
 	}
 	if decision.Verdict == VerdictWait {

@@ -51,7 +51,7 @@ func ExampleClient() {
 		CallTimeout: lease.DefaultCallTimeout,
 	})
 	// A request finds nothing leased, and waits.
-	if !c.Pool.Take().Ok() && c.Decide(now, 1, lease.OneCall, lease.Never).Verdict == lease.VerdictWait {
+	if !c.Pool.Take().OK() && c.Decide(now, 1, lease.OneCall, lease.Never).Verdict == lease.VerdictWait {
 		c.Enqueue(now, &lease.Waiter{N: 1, Patience: lease.OneCall})
 	}
 	// So a call is due, and its reply serves the request.
@@ -65,7 +65,7 @@ func ExampleClient() {
 		}
 	}
 	// The next one is served from what is leased.
-	fmt.Println(c.Pool.Take().Ok(), c.Account().Conserved())
+	fmt.Println(c.Pool.Take().OK(), c.Account().Conserved())
 	// Output:
 	// the request that waits is admitted: true
 	// true true

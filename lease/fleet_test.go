@@ -185,7 +185,7 @@ func (f *fleet) take(n *node, tokens int64) {
 	n.Expire(f.clock(n))
 	e := n.Pool.Drawn()
 	switch {
-	case !n.Pool.TakeN(tokens).Ok():
+	case !n.Pool.TakeN(tokens).OK():
 	case f.faults.PutBack && n.taken == 0 && f.rnd.IntN(3) == 0:
 		f.log("process %d takes %d for a request that will give up", n.index, tokens)
 		n.taken, n.takenIn = tokens, e
@@ -197,7 +197,7 @@ func (f *fleet) take(n *node, tokens int64) {
 
 func (f *fleet) drain(n *node) {
 	n.Expire(f.clock(n))
-	if held := n.Pool.Held(); held > 0 && n.Pool.TakeN(held).Ok() {
+	if held := n.Pool.Held(); held > 0 && n.Pool.TakeN(held).OK() {
 		f.log("process %d drains %d", n.index, held)
 		f.admit(n, held)
 	}

@@ -195,7 +195,7 @@ func (w *world) apply(e event) (violation string) {
 		}
 	case eventTake:
 		h.Expire(w.instant())
-		if h.Pool.Take().Ok() {
+		if h.Pool.Take().OK() {
 			if w.counts() {
 				w.x += w.unit
 			}

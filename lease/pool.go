@@ -90,8 +90,8 @@ const (
 	TookLow // Took, and this is the one take that should start a prefetch
 )
 
-// Ok reports whether the tokens were taken.
-func (t Taken) Ok() bool { return t >= Took }
+// OK reports whether the tokens were taken.
+func (t Taken) OK() bool { return t >= Took }
 
 // Take takes one token. No lock, no allocation, no clock. For any number of goroutines.
 func (p *Pool) Take() Taken {
@@ -180,7 +180,7 @@ func (p *Pool) TakeStrict(n int64, c clock.Clock) Taken {
 	} else {
 		t = p.TakeN(n)
 	}
-	if t.Ok() && int64(c.Now()) >= deadline {
+	if t.OK() && int64(c.Now()) >= deadline {
 		p.late.Add(n)
 		p.missed.Add(n)
 		return Refused

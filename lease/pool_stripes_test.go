@@ -62,7 +62,7 @@ func TestNothingIsDeniedWhileAStripeHoldsAToken(t *testing.T) {
 		var taken atomic.Int64
 		for range 4 { // when some take from their Ps' stripes at once, until each is denied
 			takers.Go(func() {
-				for p.Take().Ok() {
+				for p.Take().OK() {
 					taken.Add(1)
 				}
 				// then nothing is left, for a token that is there denies nobody and nobody adds.
@@ -90,9 +90,9 @@ func TestAStripeThatNobodyUsesIsHarvested(t *testing.T) {
 	}
 	p.mu.Unlock()
 	// when one goroutine asks for all of them at once, and then for the rest,
-	testkit.Check(t, p.TakeN(n-10).Ok(), "%d of %d refused", n-10, p.Held())
+	testkit.Check(t, p.TakeN(n-10).OK(), "%d of %d refused", n-10, p.Held())
 	rest := 0
-	for p.Take().Ok() {
+	for p.Take().OK() {
 		rest++
 	}
 	// then it has them.

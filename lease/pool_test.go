@@ -22,12 +22,12 @@ func newPool(n int64) *Pool {
 func TestPoolGivesWhatItHoldsAndNoMore(t *testing.T) {
 	p := newPool(3)
 	for i := range 5 {
-		ok := p.Take().Ok()
+		ok := p.Take().OK()
 		testkit.Check(t, ok == (i < 3), "take %d of a pool of 3: %v", i+1, ok)
 	}
 	p.add(5)
-	testkit.Check(t, !p.TakeN(6).Ok(), "six of five were taken")
-	testkit.Check(t, p.TakeN(5).Ok(), "a refused take of six took something")
+	testkit.Check(t, !p.TakeN(6).OK(), "six of five were taken")
+	testkit.Check(t, p.TakeN(5).OK(), "a refused take of six took something")
 	testkit.Check(t, p.Held() == 0 && p.Missed() == 2+6, "held %d, missed %d", p.Held(), p.Missed())
 }
 
@@ -66,9 +66,9 @@ func TestStrictTakeRefusesWhatHasExpired(t *testing.T) {
 	c := clock.NewManual(1000)
 	p := newPool(10)
 	p.deadline.Store(int64(c.Now().Add(time.Second)))
-	testkit.Check(t, p.TakeStrict(1, c).Ok(), "refused before the deadline")
+	testkit.Check(t, p.TakeStrict(1, c).OK(), "refused before the deadline")
 	c.Advance(time.Second)
-	testkit.Check(t, !p.TakeStrict(2, c).Ok(), "spent at the deadline")
+	testkit.Check(t, !p.TakeStrict(2, c).OK(), "spent at the deadline")
 	testkit.Check(t, p.late.Load() == 2, "%d tokens are burnt", p.late.Load())
 }
 
@@ -109,7 +109,7 @@ func conserves(t *testing.T, p *Pool, m mixture, each func()) {
 					take = func() Taken { return p.TakeN(n) }
 				}
 				switch {
-				case !take().Ok():
+				case !take().OK():
 					denied.Add(n)
 				case rnd.IntN(m.putsBack) != 0 || !p.put(n, e):
 					admitted.Add(n)
@@ -162,7 +162,7 @@ func TestEmptyMarkNeverStays(t *testing.T) {
 		for range 3 {
 			all.Go(func() {
 				for range 3 {
-					if p.Take().Ok() {
+					if p.Take().OK() {
 						taken.Add(1)
 					}
 				}
@@ -170,6 +170,6 @@ func TestEmptyMarkNeverStays(t *testing.T) {
 		}
 		all.Go(func() { p.add(12) })
 		all.Wait()
-		testkit.Must(t, p.Take().Ok(), "%d of 13 were taken, and the pool says it is empty", taken.Load())
+		testkit.Must(t, p.Take().OK(), "%d of 13 were taken, and the pool says it is empty", taken.Load())
 	}
 }

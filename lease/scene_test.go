@@ -129,7 +129,7 @@ func (s *scene) sets(c Config) {
 func (s *scene) spends(h *holding) (n int64) {
 	s.t.Helper()
 	h.Expire(s.instant())
-	for h.Pool.Take().Ok() {
+	for h.Pool.Take().OK() {
 		s.meter.admit(s.now, 1)
 		n++
 	}

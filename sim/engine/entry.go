@@ -66,7 +66,7 @@ func (e *entry) take(n int64) bool {
 		e.client.Low()
 		e.Wake(false)
 	}
-	return t.Ok()
+	return t.OK()
 }
 
 // decide answers a request, now or later.
