@@ -32,6 +32,8 @@ type meter struct {
 	at       int64 // microseconds
 	peak     int64 // the largest y + C so far, units: what the worst window held beyond R*w
 	admitted int64 // tokens, net of refunds
+	owed     int64 // units by which the level is below 0
+	gone     bool  // the limit is not in force, and none went on with it
 
 	leased      int64 // tokens, until leasedUntil
 	leasedUntil int64
@@ -142,7 +144,7 @@ func sound(b *Bucket, live int64) error {
 	}
 	for k := range b.config.Limits {
 		level, rest, room := s.level[k], s.rest[k], b.room(k, ledger)
-		if level < 0 || level > room || rest < 0 || rest >= b.scales[k].Tick {
+		if level < -b.scales[k].deepest(b.config.Overcommit) || level > room || rest < 0 || rest >= b.scales[k].Tick {
 			return fmt.Errorf("level %d is %d units, rest %d, B + E - O is %d", k, level, rest, room)
 		}
 	}
@@ -201,6 +203,10 @@ type bounds struct {
 	epoch     int64
 	leasesEnd int64 // every lease that there is has ended then
 	refunded  map[refund]bool
+	// version is that of limits; unreported is what processes have used beyond what they had, and
+	// no executed call has charged yet.
+	version    Version
+	unreported map[*node]int64
 }
 
 // refund names the one call that a refund travels in.
@@ -212,6 +218,40 @@ type refund struct {
 func (b *bounds) admit(now, n int64) {
 	for _, m := range b.inForce {
 		m.admit(now, n)
+	}
+}
+
+// owe notes what is owed to each limit in force, when the server's clock says clock.
+func (b *bounds) owe(bucket *Bucket, clock int64) {
+	if !bucket.exists {
+		return
+	}
+	s := settled(bucket, clock)
+	for k, m := range b.inForce {
+		m.owed = -min(s.level[k], 0) * (meterUnit / s.scales[k].Unit)
+	}
+}
+
+// reports are the tokens that have been used and no executed call has charged yet.
+func (b *bounds) reports() (n int64) {
+	for _, more := range b.unreported {
+		n += more
+	}
+	return n
+}
+
+// forgives takes n used tokens off, which will never be paid: their process has gone.
+func (b *bounds) forgives(n int64) {
+	for _, m := range b.inForce {
+		m.y -= n * meterUnit
+	}
+}
+
+// forgivesAll takes off what is owed: the bucket that knew of it has gone.
+func (b *bounds) forgivesAll() {
+	for _, m := range b.inForce {
+		m.y -= m.owed
+		m.owed = 0
 	}
 }
 
@@ -267,6 +307,8 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 			b.replaced = append(b.replaced, &before)
 		case s.frozen > 0:
 			m = b.recall(now, l, leased, next) // it may be one that was lost
+		case c.Version == b.version:
+			m = b.recallTurn(now, l, leased)
 		}
 		if m == nil {
 			m = newMeter(l, c.Overcommit, now)
@@ -278,10 +320,13 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 	}
 	for _, m := range b.inForce {
 		if !slices.Contains(next, m) {
+			m.y -= m.owed + b.reports()*meterUnit // which nobody will pay
+			m.gone = true
 			b.replaced = append(b.replaced, m)
 		}
 	}
 	b.inForce, b.limits, b.over, b.created, b.epoch = next, c.Limits, c.Overcommit, s.created, s.epoch
+	b.version = c.Version
 	b.leasesEnd = max(b.leasesEnd, now+bucket.leaseMax())
 }
 
@@ -294,14 +339,29 @@ func (b *bounds) recall(now int64, l Limit, leased int64, inUse []*meter) *meter
 	}
 	for i := len(b.replaced) - 1; i >= 0; i-- {
 		if m := b.replaced[i]; m.limit.same(l) {
-			b.replaced = slices.Delete(b.replaced, i, i+1)
-			m.advance(now)
-			m.leased, m.leasedUntil = leased, b.leasesEnd
-			m.y -= leased * meterUnit // what was leased without it may be spent beside it
-			return m
+			return b.takeBack(now, i, leased)
 		}
 	}
 	return nil
+}
+
+// recallTurn is the meter of l where it was in force before and no other limit went on with it.
+func (b *bounds) recallTurn(now int64, l Limit, leased int64) *meter {
+	for i := len(b.replaced) - 1; i >= 0; i-- {
+		if m := b.replaced[i]; m.gone && m.limit.same(l) {
+			return b.takeBack(now, i, leased)
+		}
+	}
+	return nil
+}
+
+func (b *bounds) takeBack(now int64, i int, leased int64) *meter {
+	m := b.replaced[i]
+	b.replaced = slices.Delete(b.replaced, i, i+1)
+	m.advance(now)
+	m.gone, m.leased, m.leasedUntil = false, leased, b.leasesEnd
+	m.y -= leased * meterUnit // what was leased without it may be spent beside it
+	return m
 }
 
 // goesOn says which of the old limits each new one goes on with: the equal ones first, then in

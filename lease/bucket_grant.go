@@ -6,8 +6,9 @@ import (
 )
 
 // credit is step 6. What comes back counts only for a known call; debt and charge count for every
-// one. It fills a level no further than a refill would, as the ledger may still be above B + E after
-// a limit was lowered. A debt takes what there is; a charge is owed, below 0, until it has refilled.
+// one. It fills a level no further than a refill would, as the ledger may still be above B + E
+// after a limit was lowered. A debt takes what there is; a charge takes more, and leaves the level
+// negative until that has refilled.
 func (b *Bucket) credit(r *Request, known bool) {
 	ledger := b.ring.ledger()
 	b.refunded = [LimitsMax]int64{}

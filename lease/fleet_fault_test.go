@@ -9,7 +9,7 @@ import (
 // misfortune is what befalls processes, the store and its configuration. n is a process taken at
 // random.
 func (f *fleet) misfortune(n *node) {
-	kind, on, exists := f.rnd.IntN(17), &f.faults, f.bucket.exists
+	kind, on, exists := f.rnd.IntN(18), &f.faults, f.bucket.exists
 	among := func(kinds ...int) bool { return slices.Contains(kinds, kind) }
 	switch {
 	case on.Restart && among(0):
@@ -32,6 +32,8 @@ func (f *fleet) misfortune(n *node) {
 		f.lose(f.restart(n))
 	case on.StepForward && f.slack == 0 && exists && among(10):
 		f.log("the server's clock steps forward")
+		f.bounds.owe(f.bucket, f.server())
+		f.bounds.forgivesAll() // as time pays it
 		f.offset += f.rnd.Int64N(1_000_000)
 		f.slack = 2 * f.capacity() // one refill and all holdings
 		f.quietUntil = f.bounds.leasesEnd
@@ -49,6 +51,8 @@ func (f *fleet) misfortune(n *node) {
 		f.loseLongLeases(n)
 	case on.Flush && f.knows(n) && on.Versions && !n.newer && among(15):
 		f.loseNewerLimits(n)
+	case on.Turns && exists && among(17):
+		f.takesTurns(n)
 	case on.Versions && exists && among(16):
 		f.expireNewerLimits(n)
 	}
@@ -114,9 +118,22 @@ func (f *fleet) expireNewerLimits(n *node) {
 	f.asksForEverything(n)
 }
 
+// takesTurns has processes of two configurations of one version use up what there is, each when the
+// others have not called for 2 T, so that its own comes into force.
+func (f *fleet) takesTurns(n *node) {
+	for turn := range 2 + f.rnd.IntN(6) {
+		f.pass(2*f.bucket.ttl + 1 + f.rnd.Int64N(20))
+		one := f.process(n.index, n.ppm, f.name())
+		one.newer = turn%2 == 0
+		f.asksForEverything(one)
+	}
+}
+
 // restart kills n and has another process take its place.
 func (f *fleet) restart(n *node) *node {
 	f.log("process %d is killed and starts again", n.index)
+	f.bounds.forgives(f.bounds.unreported[n]) // nobody will report it
+	delete(f.bounds.unreported, n)
 	f.nodes[n.index] = f.process(n.index, n.ppm, f.name())
 	return f.nodes[n.index]
 }
@@ -125,7 +142,9 @@ func (f *fleet) restart(n *node) *node {
 func (f *fleet) lose(first *node) {
 	f.log("the bucket is lost; process %d comes first, which has heard of epoch %d", first.index,
 		first.heard.epoch)
+	f.bounds.owe(f.bucket, f.server())
 	f.bucket = new(Bucket)
+	f.bounds.forgivesAll()
 	f.first(first)
 }
 
@@ -184,7 +203,7 @@ func (f *fleet) failover(n *node, blind bool) {
 	}
 	was, is := f.bucket, f.copied
 	switch {
-	case blind && f.slack == 0 && is.exists && is.created == was.created:
+	case blind && f.slack == 0 && !f.faults.Charge && is.exists && is.created == was.created:
 		// What was drawn since, once more; a holding that was renewed since is forgotten at its old
 		// end.
 		f.slack = f.capacity()
@@ -194,6 +213,8 @@ func (f *fleet) failover(n *node, blind bool) {
 		return
 	}
 	f.log("a replica at counter %d is promoted at %d; blind %v", is.counter, was.counter, blind)
+	f.bounds.owe(f.bucket, f.server())
+	f.bounds.forgivesAll()
 	f.bucket, f.copied = f.copied, nil
 	if !blind {
 		f.first(n)
@@ -274,9 +295,11 @@ func (f *fleet) check() error {
 	if err := sound(&b, live); err != nil {
 		return err
 	}
+	f.bounds.owe(f.bucket, f.server())
 	for _, m := range f.bounds.inForce {
-		if m.excess() > f.slack*meterUnit {
-			return fmt.Errorf("(1) is broken: %v, slack %d", m, f.slack)
+		m.advance(f.now)
+		if owed := m.owed + f.bounds.reports()*meterUnit; m.excess() > f.slack*meterUnit+owed {
+			return fmt.Errorf("(1) is broken: %v, slack %d, %d billionths owed", m, f.slack, owed)
 		}
 	}
 	return nil

@@ -22,7 +22,7 @@ type fleet struct {
 	now    int64  // real microseconds
 	offset int64  // of the server's clock
 	config Config // that processes propose
-	newer  Config // that those propose who have the newer version
+	newer  Config // that those propose who have the newer version, or another one of the same
 
 	bucket  *Bucket
 	unfair  bool    // see shareNothing
@@ -44,7 +44,8 @@ type node struct {
 	holding
 	index      int
 	ppm        int64 // drift
-	newer      bool  // has the newer version
+	newer      bool  // proposes fleet.newer
+	headroom   float64
 	spent      int64 // admitted and not refunded
 	taken      int64 // taken, not admitted, to be put back
 	takenIn    Draw
@@ -66,7 +67,7 @@ type packet struct {
 func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 	f := &fleet{rnd: rnd, logf: logf, now: fleetStart, faults: faults, bucket: new(Bucket),
 		calm: 1 + rnd.IntN(8)}
-	f.bounds.refunded = make(map[refund]bool)
+	f.bounds.refunded, f.bounds.unreported = make(map[refund]bool), make(map[*node]int64)
 	f.unfair = rnd.IntN(3) == 0
 	limits := 1 + max(0, rnd.IntN(5)-2)
 	for range limits {
@@ -77,7 +78,9 @@ func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 	f.config.Target = time.Microsecond
 	f.config.StartEmpty = rnd.IntN(8) == 0
 	f.newer = f.config
-	f.newer.Version.Deploy = 1
+	if f.faults.Versions {
+		f.newer.Version.Deploy = 1
+	}
 	if f.newer.Limits = f.otherLimits(f.config.Limits); rnd.IntN(2) == 0 && len(f.config.Limits) < LimitsMax {
 		f.newer.Limits = append(slices.Clone(f.config.Limits), Limit{Tokens: 1, Per: time.Millisecond,
 			Burst: 1 + rnd.Int64N(4)})
@@ -101,7 +104,10 @@ func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 // process is one that has just started.
 func (f *fleet) process(index int, ppm int64, id string) *node {
 	n := &node{index: index, ppm: ppm, gone: make(map[int64]int64)}
-	n.newer = f.faults.Versions && f.rnd.IntN(2) == 0
+	n.newer = (f.faults.Versions || f.faults.Turns) && f.rnd.IntN(2) == 0
+	if f.faults.Headroom && f.rnd.IntN(2) == 0 {
+		n.headroom = f.rnd.Float64()
+	}
 	n.init(id, 0)
 	return n
 }
@@ -230,7 +236,7 @@ func (f *fleet) opens(n *node) *Request {
 func (f *fleet) nextSeq() int64 { f.seq++; return f.seq }
 
 func (f *fleet) ask(n *node) ask {
-	a := ask{Config: f.proposes(n), Want: f.rnd.Int64N(10), Weight: 1 + f.rnd.Int64N(2)}
+	a := ask{Config: f.proposes(n), Want: f.rnd.Int64N(10), Weight: 1 + f.rnd.Int64N(2), Headroom: n.headroom}
 	if a.Want > 0 {
 		a.Need = min(a.Want, max(0, f.rnd.Int64N(6)-4))
 		a.Waiting = max(0, f.rnd.Int64N(2*a.Want)-a.Want)
@@ -270,13 +276,23 @@ func (f *fleet) user(n *node) {
 		n.Refund(back)
 	case f.faults.Debt && f.rnd.IntN(4) == 0:
 		n.debt += f.rnd.Int64N(5)
+	case f.faults.Charge && f.rnd.IntN(6) == 0:
+		f.overshoot(n, 1+f.rnd.Int64N(4))
 	}
+}
+
+// overshoot is a request of n that needs more than was reserved for it.
+func (f *fleet) overshoot(n *node, tokens int64) {
+	f.log("process %d uses %d more than it had", n.index, tokens)
+	n.Charge(tokens)
+	f.bounds.admit(f.now, tokens)
+	f.bounds.unreported[n] += tokens
 }
 
 func (f *fleet) send(n *node, r *Request) {
 	content := *r
-	f.log("process %d sends seq %d: remaining %d, returned %d, unused %d, refund %d, debt %d, "+
-		"want %d (need %d, waiting %d), epoch %d/%d", n.index, r.Seq, r.Remaining, r.Returned, r.Unused, r.Refund, r.Debt, r.Want, r.Need, r.Waiting,
+	f.log("process %d sends seq %d: remaining %d, returned %d, unused %d, refund %d, debt %d, charge %d, "+
+		"want %d (need %d, waiting %d), epoch %d/%d", n.index, r.Seq, r.Remaining, r.Returned, r.Unused, r.Refund, r.Debt, r.Charge, r.Want, r.Need, r.Waiting,
 		r.Epoch, r.Counter)
 	if n.sent = append(n.sent, &content); len(n.sent) > 6 {
 		n.sent = n.sent[1:]
@@ -336,6 +352,7 @@ func (f *fleet) execute(p packet) {
 		shareNothing(f.bucket)
 	}
 	var g Grant
+	f.bounds.owe(f.bucket, f.server())
 	err := f.bucket.Call(f.server(), r, &g)
 	f.log("bucket, seq %d of process %d: granted %d (waited %d), void %v, first %v, %v; level %v, ledger %d",
 		r.Seq, p.node.index, g.Granted, g.Waited, g.Void, first, err, f.bucket.level,
@@ -346,6 +363,12 @@ func (f *fleet) execute(p packet) {
 	}
 	if err == nil && first {
 		f.bounds.credit(f.now, r, f.bucket)
+		if f.bounds.unreported[p.node] -= r.Charge; f.bounds.unreported[p.node] <= 0 {
+			delete(f.bounds.unreported, p.node)
+		}
+		if n := f.bucket.available(r.Headroom); g.Granted > 0 && n < 0 {
+			f.lost = fmt.Errorf("a grant went %d tokens into the headroom of %v", -n, r.Headroom)
+		}
 		f.bounds.admit(f.now, max(0, g.Waited-p.node.gone[r.Seq]))
 	}
 	if err != nil && !errors.Is(err, ErrStale) {

@@ -86,8 +86,8 @@ func (s Scale) timeToFull() time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// startsEmpty reports whether a new bucket has none of the limit: one that takes the whole 100 years
-// to fill, such as Blocked, is there to deny.
+// startsEmpty reports whether a new bucket has no tokens of the limit: one that takes the whole 100
+// years to fill, such as Blocked, is there to deny.
 func (s Scale) startsEmpty() bool { return s.timeToFull() == maxTimeToFull }
 
 // deepest is the largest debt of a level, in units: what can be counted exactly together with the

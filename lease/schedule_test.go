@@ -68,12 +68,15 @@ type faults struct {
 	Drift                       bool
 	Retry, GiveUp, GiveBack     bool
 	Refund, PutBack, Debt       bool
+	Charge                      bool // exact but for what is owed
+	Headroom                    bool
 	GiveUpWaiting               bool // requests that are granted tokens and have gone
 	Again                       bool // calls delivered a second time, in order, after T
 	Restart, Evict              bool
 	Absurd                      bool // a caller claims counters that cannot be
 	SetLimits, SetTTL, StepBack bool
 	Versions                    bool // some processes have a newer configuration, and fresh ones the old
+	Turns                       bool // some have another configuration of the same version
 	Flush                       bool // exact where a caller that knew the bucket comes first
 	Failover                    bool // exact where the best-informed caller comes first
 	BlindFlush, BlindFailover   bool // at most B + E more
@@ -87,8 +90,9 @@ func randomFaults(rnd *rand.Rand) faults {
 		Lossy: coin(), Slow: coin(), Twice: coin(), Drift: coin(), Retry: coin(), GiveUp: coin(), GiveBack: coin(),
 		Refund: coin(), PutBack: coin(), Debt: rnd.IntN(4) == 0, Restart: rnd.IntN(4) == 0, Evict: rnd.IntN(3) == 0,
 		GiveUpWaiting: coin(), Again: rnd.IntN(3) == 0, Absurd: rnd.IntN(4) == 0,
+		Charge: rnd.IntN(4) == 0, Headroom: rnd.IntN(4) == 0,
 	}
-	switch rnd.IntN(12) {
+	switch rnd.IntN(13) {
 	case 0, 1:
 		f.SetLimits, f.SetTTL = coin(), coin()
 	case 2:
@@ -109,6 +113,8 @@ func randomFaults(rnd *rand.Rand) faults {
 		f.SharedID = true
 	case 10:
 		f.Versions, f.Restart, f.Flush, f.SetTTL = true, true, coin(), coin()
+	case 11:
+		f.Turns, f.Flush, f.SetTTL = true, rnd.IntN(4) == 0, rnd.IntN(4) == 0
 	}
 	return f
 }

@@ -2,8 +2,8 @@
 -- fails half way keeps what it wrote. An operation that changes nothing writes nothing.
 --
 -- It takes, from the files before it: all that open.lua lists; answer, the reply but its levels;
--- frost, how long nothing refills; headroom; record, the text of the holder's record, or nil to leave that as
--- it is; and recordLife, how long to keep it. KEYS and units: common.lua.
+-- frost, how long nothing refills; headroom; record, the text of the holder's record, or nil to
+-- leave that as it is; and recordLife, how long to keep it. KEYS and units: common.lua.
 --
 -- The bucket is written first. If the server refuses the record after that, tokens are lost, and
 -- none is drawn twice.

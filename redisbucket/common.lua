@@ -24,12 +24,13 @@
 -- ARGV[3]  the request, 19 numbers, see lease.lua; configure.lua reads the ttl only
 -- ARGV[4]  configure.lua only: the operation
 --
--- Units: a level in units of its limit, negative where a charge is owed; rest, ttl, width and all times in microseconds; held in
--- tokens; share in tokens per microsecond and unit of weight.
+-- Units: a level in units of its limit, negative where a charge is owed; rest, ttl, width and all
+-- times in microseconds; held in tokens; share in tokens per microsecond and unit of weight.
 --
 -- A number is a double of 8 bytes, little end first. All numbers are whole and below 2^53, except
--- share, a record's allowance and a headroom, and so is every product of two whole numbers. A number that must
--- become text goes through %d or %.0f, because tostring and '..' keep 14 digits only.
+-- share, a record's allowance and a headroom, and so is every product of two whole numbers. A
+-- number that must become text goes through %d or %.0f, because tostring and '..' keep 14 digits
+-- only.
 
 -- Redis 3.2 to 4: replicate what the script writes, not the script, which may then read the time.
 if redis.replicate_commands then redis.replicate_commands() end

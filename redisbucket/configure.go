@@ -11,8 +11,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Configure implements lease.Store: it inspects, sets, sets if absent, resets or replaces the bucket
-// of key. lease.OpInspect and lease.OpReset do not use c. It is never repeated, and ends with ctx.
+// Configure implements lease.Store: it inspects, sets, sets if absent, resets or replaces the
+// bucket of key. lease.OpInspect and lease.OpReset do not use c. It is never repeated, and ends
+// with ctx.
 func (s *Store) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
 	st, err := s.configure(ctx, key, op, &c)
 	return st, wrap(key, err)

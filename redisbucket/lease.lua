@@ -14,8 +14,9 @@
 --   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry,
 --     leaseMax, running, clock, ledger, ttl, configuration, level, next, ...}
 --                         configuration is '' where it is the caller's; durations and times are in
---                         microseconds; flags are 0 or 1; level (in whole tokens, less the caller's headroom) and next (the
---                         time until there is one token more, 0 for a full limit) for each limit
+--                         microseconds; flags are 0 or 1; level (in whole tokens, less the
+--                         caller's headroom) and next (the time until there is one token more, 0
+--                         for a full limit) for each limit
 --   {'stale'}             seq is below one already executed; nothing was written
 --   {'invalid', why}      an argument is out of range; nothing was written
 --   {'damaged', key, why} what is stored cannot be trusted; nothing was written

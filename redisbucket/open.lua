@@ -251,8 +251,8 @@ if mine then
                 and from.burst == to.burst) then
             given[k], taken[i] = true, true
             local same = pass == 1 and from.unit == to.unit and from.step == to.step and from.tick == to.tick
-            -- A raised burst keeps the level. A lowered one keeps what was used, or where the versions
-            -- are equal what fits. A debt stays, rounded up as all that follows rounds down.
+            -- A raised burst keeps the level. A lowered one keeps what was used, or where the
+            -- versions are equal what fits. A debt stays, rounded up as what follows rounds down.
             local level = from.level
             if from.burst > to.burst and level > 0 then
               if newer then
