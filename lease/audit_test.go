@@ -223,8 +223,8 @@ func (b *bounds) admit(now, n int64) {
 
 // owe notes what is owed to each limit in force, when the server's clock says clock.
 func (b *bounds) owe(bucket *Bucket, clock int64) {
-	if !bucket.exists {
-		return
+	if !bucket.exists || bucket.created != b.created || bucket.epoch != b.epoch {
+		return // it has just been lost, and another one knows nothing of this
 	}
 	s := settled(bucket, clock)
 	for k, m := range b.inForce {
@@ -304,6 +304,7 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 		case from[k] >= 0:
 			m = b.inForce[from[k]]
 			before := *m
+			before.y -= m.owed + b.reports()*meterUnit // which is owed to what goes on with it
 			b.replaced = append(b.replaced, &before)
 		case s.frozen > 0:
 			m = b.recall(now, l, leased, next) // it may be one that was lost

@@ -96,9 +96,10 @@ func (f *fleet) loseNewerLimits(n *node) {
 	newer.newer = true
 	f.asksForEverything(newer)
 	f.lose(n)
-	// Once that bucket has expired too, nobody knows of the newer limits: they start full.
-	until := max(0, f.bucket.frozen-f.bucket.now) + f.rnd.Int64N(1000)
-	f.pass(min(until, max(0, f.expires-f.server()-1)))
+	f.pass(max(0, f.bucket.frozen-f.bucket.now) + f.rnd.Int64N(1000))
+	if f.rnd.IntN(4) == 0 { // as long as it would be remembered if nothing had been lost
+		f.pass(2*f.bucket.ttl + micros(f.config.Limits[0].TimeToFull()))
+	}
 	f.asksForEverything(newer)
 }
 

@@ -87,6 +87,146 @@ func TestLimitThatDoesNotChangeKeepsItsLevel(t *testing.T) {
 	}
 }
 
+// TestEqualVersionsFollowWhoIsThere: limits of one version hold as long as somebody proposes them,
+// and 2 T longer; then those of who is there.
+func TestEqualVersionsFollowWhoIsThere(t *testing.T) {
+	// given two processes that propose different limits with the same version
+	s, a, b := pair(t, PerSecond(100), 400*time.Millisecond)
+	other := s.config
+	other.Limits = []Limit{PerSecond(100).WithBurst(50), slow(1000)}
+	other.TTL = 200 * time.Millisecond
+	s.calls(a, ask{})
+	inForce := func(h *holding, c Config) bool { // whether it then is what h proposes
+		return s.calls(h, ask{Config: c}).Config.equal(c)
+	}
+	// when both call, then those that were there first hold, for as long as a calls within 2 T
+	for range 20 {
+		s.now += 400_000
+		testkit.Must(t, !inForce(b, other), "the other's limits are in force at %d µs", s.now)
+		s.now += 400_000
+		testkit.Must(t, inForce(a, s.config), "its own limits are not in force at %d µs", s.now)
+	}
+	// when a has gone, then b's limits are in force 2 T later, not earlier,
+	s.now += 800_000
+	testkit.Check(t, !inForce(b, other), "after 2 T")
+	s.now++
+	testkit.Check(t, inForce(b, other) && s.bucket.ttl == 400_000, "later, with T %d µs", s.bucket.ttl)
+	// and when a comes back, they go on as long as b calls.
+	s.now += 800_000
+	testkit.Check(t, !inForce(a, s.config), "a takes them over while b is there")
+	// A lower version never takes over; nor does who proposes it keep the stored one in force.
+	s.config.Version.Deploy = 2
+	testkit.Check(t, inForce(a, s.config), "a higher version is in force at once")
+	s.now += 10_000_000
+	testkit.Check(t, !inForce(b, other), "a lower version took over")
+	other.Version.Deploy = 2
+	testkit.Check(t, inForce(b, other), "the lower version's calls kept the stored limits")
+}
+
+// TestLimitsThatTakeTurnsHandOutNoBurstTwice: two configurations of one version take turns, since
+// each is not heard of for 2 T; one has a limit more. However often, that is spent once.
+func TestLimitsThatTakeTurnsHandOutNoBurstTwice(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		more []Limit
+	}{
+		{"a limit more", []Limit{PerSecond(1000), slow(100)}},
+		{"a limit in front", []Limit{slow(100), PerSecond(1000)}},
+		{"another and one more", []Limit{PerSecond(2000), slow(100)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t, PerSecond(1000), 100*time.Millisecond)
+			more := s.config
+			more.Limits = c.more
+			total, turns := int64(0), 0
+			for turn := range 20 {
+				// when each in turn draws all that there is
+				s.now += 200_001
+				config := []Config{s.config, more}[turn%2]
+				g := s.calls(s.holder("a"), ask{Config: config, Want: 1000, Waiting: 1000})
+				if g.Config.equal(more) {
+					turns++
+					total += g.Waited
+				}
+			}
+			// then what the slow limit was there to keep is within its burst and rate
+			testkit.Check(t, turns == 10 && total >= 100 && total <= 100+2, "%d in %d turns", total, turns)
+		})
+	}
+	// A turn and the turn back do not take away what was not used either: a burst that is raised
+	// and lowered again.
+	s := newScene(t, slow(100), 100*time.Millisecond)
+	raised := s.config
+	raised.Limits = []Limit{slow(1000).WithBurst(1000)}
+	a := s.holder("a")
+	s.calls(a, ask{Want: 10, Waiting: 10})
+	for turn := range 10 {
+		s.now += 200_001
+		s.calls(a, ask{Config: []Config{raised, s.config}[turn%2]})
+	}
+	testkit.Check(t, s.bucket.Level() >= 90, "%d of 90 are left", s.bucket.Level())
+}
+
+// TestBlockedNeverStartsFull: wherever another limit would start full, or inherits a level.
+func TestBlockedNeverStartsFull(t *testing.T) {
+	s, a, _ := pair(t, PerSecond(10), 100*time.Millisecond)
+	s.config.Limits = []Limit{Blocked}
+	blocked, open := s.config, s.config
+	open.Limits = []Limit{PerSecond(1000)}
+	denies := func(what string) {
+		t.Helper()
+		n := s.draws(a, 10)
+		testkit.Check(t, n == 0, "%s: granted %d", what, n)
+		s.now += 1_000_000
+	}
+	denies("a new bucket")
+	_, err := s.bucket.Configure(s.now, OpReset, Config{})
+	testkit.NoErr(t, err)
+	denies("after a reset")
+	g := s.calls(a, ask{})
+	testkit.Check(t, g.Expiry < 10*time.Second, "it is remembered for %v", g.Expiry)
+	for _, op := range []Op{OpSet, OpReplace} {
+		_, err = s.bucket.Configure(s.now, op, open)
+		testkit.NoErr(t, err)
+		s.now += 1_000_000
+		n := s.draws(a, 10)
+		testkit.Check(t, n == 10, "after %v opened it: granted %d", op, n)
+		s.now += 1_000_000
+		_, err = s.bucket.Configure(s.now, op, blocked)
+		testkit.NoErr(t, err)
+		denies("set over a full one")
+	}
+	both := open
+	both.Limits = []Limit{PerSecond(1000), Blocked}
+	s.sets(open)
+	s.sets(both)
+	denies("as one limit more")
+	testkit.Check(t, s.bucket.Level() == 0, "level %d", s.bucket.Level())
+}
+
+func TestReplaceIsSetAndThenReset(t *testing.T) {
+	// given 10 a second that are used up, and as much owed
+	s, a, _ := pair(t, PerSecond(10), 100*time.Millisecond)
+	s.charges(a, 20)
+	// when other limits are set
+	c := s.config
+	c.Limits = []Limit{PerSecond(10).WithBurst(20)}
+	st, err := s.bucket.Configure(s.now, OpSet, c)
+	testkit.Check(t, err == nil && st.Levels[0] == -10, "%+v, %v", st, err)
+	// and when they are replaced
+	st, err = s.bucket.Configure(s.now, OpReplace, c)
+	// then nothing of what was used counts any more, and everybody follows
+	testkit.Check(t, err == nil && st.Changed && st.Levels[0] == 20 && st.Config.Version.Revision == 2,
+		"%+v, %v", st, err)
+	testkit.Check(t, s.draws(a, 30) == 20, "less than the new burst is granted")
+	_, err = s.bucket.Configure(s.now, OpReplace, Config{})
+	testkit.Check(t, errors.Is(err, ErrInvalidConfig), "no limits: %v", err)
+	// A bucket that is not there is made.
+	s.bucket = Bucket{}
+	st, err = s.bucket.Configure(s.now, OpReplace, c)
+	testkit.Check(t, err == nil && st.Exists && st.Levels[0] == 20, "%+v, %v", st, err)
+}
+
 func TestRevisionsEnd(t *testing.T) {
 	// given limits at the last revision there is
 	s := newScene(t, PerSecond(10), time.Second)

@@ -122,6 +122,28 @@ func TestNothingFillsWhileALossIsWaitedOut(t *testing.T) {
 	testkit.Check(t, slices.Equal(later, []int64{100, 16}), "a second after the wait: levels %v", later)
 }
 
+func TestALossIsRememberedForAMonth(t *testing.T) {
+	// given a newer version with 100 in 1000 s, which is exhausted, and a bucket that is lost then
+	s, a, b := pair(t, slow(100), 100*time.Millisecond)
+	old := s.config
+	old.Limits = []Limit{PerSecond(1000)}
+	s.config.Limits, s.config.Version.Deploy = []Limit{PerSecond(1000), slow(100)}, 1
+	s.calls(b, ask{})
+	s.draws(a, 100)
+	s.bucket = Bucket{}
+	// when a process with the older version, whose limit fills in a second, proves the loss, and
+	// nobody calls for longer than that
+	g := s.calls(b, ask{Config: old})
+	s.now += 20_000_000
+	if g.Expiry <= 20*time.Second {
+		s.bucket = Bucket{}
+	}
+	// then the newer limit is not full again, however late its processes come
+	n := s.draws(s.holder("fresh"), 100)
+	testkit.Check(t, n <= 2 && g.Expiry >= 30*24*time.Hour, "%d more within 20 s; remembered for %v", n, g.Expiry)
+	s.audits()
+}
+
 func TestLimitThatComesBackAfterALossIsNotFull(t *testing.T) {
 	// given a newer version with 100 in 1000 s, which is exhausted, and a bucket that is lost then
 	s, a, b := pair(t, slow(100), 100*time.Millisecond)
