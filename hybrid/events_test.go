@@ -140,6 +140,39 @@ func TestEventsTellOtherLimits(t *testing.T) {
 	})
 }
 
+// A hook that takes its time holds up what is told after it, which keeps its order, and no request.
+func TestASlowHookHoldsUpNoRequest(t *testing.T) {
+	bubble(t, func(t *world) {
+		var told []string
+		cfg := by(denying, hourly)
+		hook := func(key, what string) {
+			time.Sleep(50 * time.Millisecond)
+			t.locked(func() { told = append(told, key+" "+what) })
+		}
+		cfg.Events.Degraded = func(key string, _ error) { hook(key, "degraded") }
+		cfg.Events.Recovered = func(key string, _ time.Duration) { hook(key, "recovered") }
+		l := t.start(cfg)
+		t.every(away)
+		ask := inTurn(2, func(i int) { l.Allow(fmt.Sprint(i)) })
+		t.every(verdict{})
+		t.lasts(0, 0, func() {
+			ask()
+			for i := range 2 {
+				l.TryAllow(fmt.Sprint(i))
+				l.Stats()
+			}
+		})
+		time.Sleep(5 * time.Second)
+		t.locked(func() {
+			must(t, len(told) == 4, "told %q", told)
+			for i := range 2 {
+				key := fmt.Sprint(i)
+				check(t, slices.Index(told, key+" degraded") < slices.Index(told, key+" recovered"), "told %q", told)
+			}
+		})
+	})
+}
+
 // readings counts how often a clock is read.
 type readings struct {
 	clock.Clock
