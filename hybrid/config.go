@@ -46,6 +46,7 @@ type Config struct {
 	// wins, so raise it when Limits change.
 	Version     int64
 	Policy      lease.Policy  // tunes leasing
+	Scope       Scope         // who shares a key's bucket: all processes, unless it is ScopeProcess
 	CallTimeout time.Duration // the longest that a method without a context waits; 0 means 100 ms
 	// Priorities are what Key.Class leaves in the bucket for the classes before it: class p is granted
 	// tokens only while the level is above the share Priorities[p-1] of every burst, so that what
@@ -89,6 +90,9 @@ func (c Config) Validate() error {
 	}
 	if c.Version < 0 || c.Version >= 1<<52 {
 		bad("Version is %d, must be 0 to 2^52-1", c.Version)
+	}
+	if c.Scope < ScopeFleet || c.Scope > ScopeProcess {
+		bad("Scope is %d, must be ScopeFleet (%d) or ScopeProcess (%d)", c.Scope, ScopeFleet, ScopeProcess)
 	}
 	if c.CallTimeout < 0 || c.CallTimeout > callTimeoutMax {
 		bad("CallTimeout is %v, must be 0 to %v", c.CallTimeout, callTimeoutMax)

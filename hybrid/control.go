@@ -79,8 +79,17 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return err
 }
 
+// ResetTo is SetLimits and Reset in one: key's bucket becomes what a new one with these limits would
+// be, so that nothing of what was used counts any more, at no moment with the old limits or the old
+// use. A bucket that does not exist is created. Errors are those of SetLimits.
+func (l *Limiter) ResetTo(ctx context.Context, key string, limits ...Limit) error {
+	defer l.giveBackAll(ctx, key)()
+	_, err := l.configure(ctx, "reset", key, lease.OpReplace, limits...)
+	return err
+}
+
 // SetLimits stores limits for key in place of those that are in force, for the whole fleet: this
-// process follows at once, the others within a TTL. What was used stays used (Reset drops that),
+// process follows at once, the others within a TTL. What was used stays used (ResetTo drops that),
 // and equal limits go on wherever they stand now; docs/protocol.md sections 1 and 6 say what holds
 // in between. They win over Config.Limits until a process comes with a higher Config.Version, and
 // are remembered for 30 days after the last use. Errors are those of Peek, or wrap
@@ -161,7 +170,7 @@ func (l *Limiter) configure(
 		return lease.State{}, endedBy(ctx, what)
 	}
 	var c lease.Config
-	if op == lease.OpSet || op == lease.OpSetIfAbsent {
+	if op == lease.OpSet || op == lease.OpSetIfAbsent || op == lease.OpReplace {
 		c = l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
 		// A T that shrinks and grows again would burn leases.
 		if own, err := l.proposal(key, nil); err == nil {
@@ -202,15 +211,20 @@ func (l *Limiter) configure(
 func (l *Limiter) follow(key string, st lease.State) {
 	l.eachClass(func(l *Limiter) {
 		if e := l.keys.inUse(key); e != nil {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			if !e.client.Closed() {
-				e.client.BucketChanged(st.Config.Limits)
-				e.heardAt = 0
-				e.Wake(true)
-			}
+			e.bucketChanged(st.Config.Limits)
 		}
 	})
+}
+
+// bucketChanged has e follow limits that are in force by now.
+func (e *entry) bucketChanged(limits []Limit) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.client.Closed() {
+		e.client.BucketChanged(limits)
+		e.heardAt = 0
+		e.Wake(true)
+	}
 }
 
 // giveBackAll gives back what this process holds of key, and takes nothing more until end is

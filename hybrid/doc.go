@@ -19,8 +19,9 @@
 //
 // To look and to change: Peek, LimitsOf and Stats take nothing. Refund gives back what was admitted
 // and then did not happen. SetLimits changes the limits of a key for the whole fleet, TrySetLimits
-// only where nobody has, and Reset makes the key's bucket a new one. Shutdown gives back what the
-// process holds before it ends; Close does not, and needs no store.
+// only where nobody has, Reset makes the key's bucket a new one, and ResetTo does both. Refresh asks
+// Config.LimitsFor again. Shutdown gives back what the process holds before it ends; Close does not,
+// and needs no store.
 //
 // Join makes several keys, such as everybody's, a tenant's and a user's, one that has these verbs:
 // a request is admitted where all of them have room, and otherwise takes from none.
@@ -55,6 +56,7 @@
 //     the limits of a key, Ping.
 //   - name.go: which bucket is whose: Config.Name, and Limiters that contradict each other.
 //   - propose.go: the limits that this process proposes for a key: LimitsFor, Refresh, KeyWith.
+//   - scope.go: ScopeProcess, a Store in the process that follows the limits of the real one.
 //   - decide.go: a request that the pool did not serve; hold.go: what one was admitted with, to be
 //     given back.
 //   - join.go: the verbs of several keys at once; gather.go: how they come to one answer.

@@ -83,6 +83,9 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	if err := l.register(); err != nil {
 		return nil, err
 	}
+	if cfg.Scope == ScopeProcess {
+		l.store = newProcessStore(l, store)
+	}
 	l.base, l.classes.made = l, make([]atomic.Pointer[Limiter], len(cfg.Priorities))
 	for _, limit := range cfg.Limits {
 		l.counters.limits.of(limit) // it comes first

@@ -73,8 +73,7 @@ func (l *Limiter) register() error {
 		opened.by[l.identity] = p
 	}
 	have, want := p.proposed, l.defaults
-	if !slices.Equal(have.Limits, want.Limits) || have.Overcommit != want.Overcommit ||
-		have.Target != want.Target || have.StartEmpty != want.StartEmpty {
+	if !sameBucket(have, want) {
 		return fmt.Errorf("%w: another open Limiter of this Store has Name %q and Version %d too, but "+
 			"limits %v, Overcommit %d, Target %v, StartEmpty %t where this one has %v, %d, %v, %t: "+
 			"they would share buckets, so give each a Name of its own",
@@ -83,6 +82,12 @@ func (l *Limiter) register() error {
 	}
 	p.limiters++
 	return nil
+}
+
+// sameBucket reports whether a bucket does the same under both configurations.
+func sameBucket(c, o lease.Config) bool {
+	return slices.Equal(c.Limits, o.Limits) && c.Overcommit == o.Overcommit && c.Target == o.Target &&
+		c.StartEmpty == o.StartEmpty
 }
 
 // unregister takes l from the open Limiters; a class of a Limiter was never one.

@@ -228,6 +228,16 @@ func admits(n int, pause time.Duration, ask func() bool) (yes int) {
 	return yes
 }
 
+// used has each of them ask, again and again, for so long.
+func used(d time.Duration, ask ...func()) {
+	for range d / (20 * time.Millisecond) {
+		for _, a := range ask {
+			a()
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // together runs f n times at once beside the test; wait waits for all to end.
 func together(n int, f func(i int)) (wait func()) {
 	var wg sync.WaitGroup

@@ -1,0 +1,189 @@
+package hybrid
+
+import (
+	"context"
+	"maps"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Scope says who shares a key's bucket.
+type Scope int
+
+const (
+	// ScopeFleet has all processes share the bucket in the store. It is the default.
+	ScopeFleet Scope = iota
+	// ScopeProcess gives each Limiter buckets of its own, in its process: the limits hold for each
+	// process by itself, and no request waits for the store. What is shared are the limits that
+	// SetLimits, TrySetLimits and ResetTo store: a Limiter follows within two TTLs, and asks for a
+	// key in use once in a TTL at most. While the store is away the limits last heard of hold, or its
+	// own. Reset concerns this process alone. Close loses what was used, as a process that ends does.
+	ScopeProcess
+)
+
+// processStore is the Store of a Limiter with ScopeProcess: a bucket in memory decides, and follows
+// the limits that were set in the remote store.
+type processStore struct {
+	l      *Limiter
+	remote lease.Store
+	local  *lease.MemoryStore
+
+	asking *semaphore.Weighted // one for each question to the remote store that is under way
+	deaf   notice              // keys whose limits cannot be followed
+
+	mu      sync.Mutex
+	heard   map[string]heardLimits
+	sweepAt int // sweep when this many keys are in heard
+}
+
+// heardLimits is what is known of a key's bucket in the remote store.
+type heardLimits struct {
+	askAt   clock.Instant // not before this time
+	epoch   int64         // of the latest answer
+	version lease.Version
+}
+
+// asksMax bounds the questions that are under way to the remote store.
+const asksMax = 16
+
+var (
+	_ lease.Store  = (*processStore)(nil)
+	_ lease.Pinger = (*processStore)(nil)
+)
+
+func newProcessStore(l *Limiter, remote lease.Store) *processStore {
+	return &processStore{
+		l: l, remote: remote, local: lease.NewMemoryStore(l.cfg.Clock),
+		asking: semaphore.NewWeighted(asksMax), heard: make(map[string]heardLimits), sweepAt: 1024,
+	}
+}
+
+// Exchange implements lease.Store.
+func (s *processStore) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	s.local.Exchange(ctx, calls, func([]*lease.Call) {})
+	for _, c := range calls {
+		if c.Err == nil && s.due(c) {
+			key, e := c.Key, c.Owner.(*entry)
+			go func() {
+				defer s.asking.Release(1)
+				if st, err := s.ask(s.l.ctx, key); err != nil {
+					s.complain(e, err)
+				} else if changed, err := s.adopt(key, st); err == nil && changed {
+					e.bucketChanged(st.Config.Limits)
+				}
+			}()
+		}
+	}
+	done(calls)
+}
+
+// due reports whether c's key is to be asked for now, and takes note of that.
+func (s *processStore) due(c *lease.Call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.l.cfg.Clock.Now()
+	h := s.heard[c.Key]
+	if now < h.askAt || !s.asking.TryAcquire(1) {
+		return false
+	}
+	h.askAt = now.Add(c.Grant.Config.TTL)
+	s.noteLocked(c.Key, h)
+	return true
+}
+
+// noteLocked keeps h. What is known of keys that are not in use is dropped when it may be half of
+// all: their next use asks.
+func (s *processStore) noteLocked(key string, h heardLimits) {
+	s.heard[key] = h
+	if len(s.heard) >= s.sweepAt {
+		now := s.l.cfg.Clock.Now()
+		maps.DeleteFunc(s.heard, func(_ string, h heardLimits) bool { return now >= h.askAt })
+		s.sweepAt = 2*len(s.heard) + 1024
+	}
+}
+
+// ask asks the remote store, for a CallTimeout at most.
+func (s *processStore) ask(ctx context.Context, key string) (lease.State, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer s.l.cfg.Clock.AfterFunc(s.l.cfg.CallTimeout, func() { cancel(errOverdue) }).Stop()
+	return s.remote.Configure(ctx, key, lease.OpInspect, lease.Config{})
+}
+
+// complain logs, once in a while, that the remote store does not say which limits were set.
+func (s *processStore) complain(e *entry, err error) {
+	if s.l.ctx.Err() == nil {
+		s.deaf.warn(e, e.Now(), "hybrid: the store does not say which limits were set; those last heard of hold",
+			"error", err)
+	}
+}
+
+// adopt puts the limits that were set in the remote store, which said st, in force here. An answer
+// that another one has overtaken changes nothing. The local bucket counts its revisions itself, as
+// those of a remote one begin anew when it is lost.
+func (s *processStore) adopt(key string, st lease.State) (changed bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := st.Config.Version
+	h := s.heard[key]
+	overtaken := st.Epoch < h.epoch || st.Epoch == h.epoch &&
+		(v.Deploy < h.version.Deploy || v.Deploy == h.version.Deploy && v.Revision < h.version.Revision)
+	if !st.Exists || overtaken {
+		return false, nil
+	}
+	h.epoch, h.version = st.Epoch, v
+	s.noteLocked(key, h)
+	if own := s.l.cfg.Version; v.Deploy < own || v.Deploy == own && v.Revision == 0 {
+		return false, nil // this process's own limits hold
+	}
+	ctx := context.Background() // the local store needs none
+	have, err := s.local.Configure(ctx, key, lease.OpInspect, lease.Config{})
+	if err != nil || have.Exists && sameBucket(have.Config, st.Config) {
+		return false, err
+	}
+	c := st.Config
+	c.TTL = max(c.TTL, have.Config.TTL) // one that shrinks and grows again would burn leases
+	_, err = s.local.Configure(ctx, key, lease.OpSet, c)
+	return err == nil, err
+}
+
+// Configure implements lease.Store. A question is answered by the local bucket, after a look at the
+// remote one, if that answers.
+func (s *processStore) Configure(
+	ctx context.Context, key string, op lease.Op, c lease.Config,
+) (st lease.State, err error) {
+	switch op {
+	case lease.OpInspect:
+		if st, err = s.ask(ctx, key); err == nil {
+			_, err = s.adopt(key, st)
+		}
+		if ctx.Err() != nil {
+			return lease.State{}, ctx.Err()
+		}
+		return s.local.Configure(ctx, key, op, c)
+	case lease.OpReset:
+		return s.local.Configure(ctx, key, op, c)
+	}
+	if st, err = s.remote.Configure(ctx, key, op, c); err != nil {
+		return st, err
+	}
+	if op == lease.OpReplace {
+		_, err = s.local.Configure(ctx, key, op, c)
+	}
+	if err == nil {
+		_, err = s.adopt(key, st)
+	}
+	return st, err
+}
+
+// Ping implements lease.Pinger.
+func (s *processStore) Ping(ctx context.Context) error {
+	if p, ok := s.remote.(lease.Pinger); ok {
+		return p.Ping(ctx)
+	}
+	return nil
+}
