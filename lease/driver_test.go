@@ -34,7 +34,8 @@ type driven struct {
 	grant         Grant
 	err           error
 
-	waiting, admitted, denied int64 // requests
+	waiting, admitted, denied int64    // requests
+	told                      Decision // to the latest
 	calls                     []clock.Instant
 	last                      Request
 }
@@ -147,6 +148,7 @@ func (n *driven) request() {
 
 // count books the answer to a request. What the fallback admits is outside of the promise.
 func (n *driven) count(decision Decision) {
+	n.told = decision
 	if !decision.OK() {
 		n.denied++
 		return

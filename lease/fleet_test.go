@@ -42,17 +42,22 @@ type fleet struct {
 // node is one process: its half of the protocol and its clock.
 type node struct {
 	holding
-	index      int
-	ppm        int64 // drift
-	newer      bool  // proposes fleet.newer
-	headroom   float64
-	spent      int64 // admitted and not refunded
-	taken      int64 // taken, not admitted, to be put back
-	takenIn    Draw
-	gone       map[int64]int64 // by seq: of the requests that waited, those that give up
-	parked     int64           // drawn for requests that have given up
-	parkedDraw Draw            // of the oldest of parked
-	sent       []*Request      // the latest
+	index    int
+	ppm      int64 // drift
+	newer    bool  // proposes fleet.newer
+	headroom float64
+	spent    int64           // admitted and not refunded
+	gone     map[int64]int64 // by seq: of the requests that waited, those that give up
+	drawn    Draw            // of tokens that are taken from now on, as was said a while ago
+	reserved []reserved
+	sent     []*Request // the latest
+}
+
+// reserved are tokens that a request had and will give back, at some time; pooled of them were
+// taken from the pool.
+type reserved struct {
+	n, pooled int64
+	draw      Draw
 }
 
 // packet is a request or a reply on its way.
@@ -189,12 +194,14 @@ func (f *fleet) pass(us int64) { f.now += us }
 
 func (f *fleet) take(n *node, tokens int64) {
 	n.Expire(f.clock(n))
-	e := n.Pool.Drawn()
+	if f.rnd.IntN(3) > 0 { // otherwise much has happened since
+		n.drawn = n.Pool.Drawn()
+	}
 	switch {
 	case !n.Pool.TakeN(tokens).OK():
-	case f.faults.PutBack && n.taken == 0 && f.rnd.IntN(3) == 0:
+	case f.faults.PutBack && f.rnd.IntN(3) == 0:
 		f.log("process %d takes %d for a request that will give up", n.index, tokens)
-		n.taken, n.takenIn = tokens, e
+		n.reserved = append(n.reserved, reserved{tokens, tokens, n.drawn})
 	default:
 		f.log("process %d spends %d", n.index, tokens)
 		f.admit(n, tokens)
@@ -260,15 +267,12 @@ func (f *fleet) resend(n *node) {
 // user is what the callers of the limiter do beside taking.
 func (f *fleet) user(n *node) {
 	switch {
-	case n.taken > 0:
-		f.log("process %d puts back %d", n.index, n.taken)
-		n.Expire(f.clock(n))
-		n.putBack(f.clock(n), n.taken, n.takenIn)
-		n.taken = 0
-	case n.parked > 0:
-		f.log("process %d gives up %d, drawn at %d", n.index, n.parked, n.parkedDraw.running-fleetStart)
-		n.sendBack(n.parked, n.parkedDraw)
-		n.parked = 0
+	case len(n.reserved) > 0 && f.rnd.IntN(3) > 0:
+		for len(n.reserved) > 0 && f.rnd.IntN(4) > 0 {
+			f.giveBack(n, f.rnd.IntN(len(n.reserved)))
+		}
+	case f.faults.PutBack && !n.isOpen && n.Pool.Held() == 0 && n.pending() == 0 && f.rnd.IntN(4) == 0:
+		f.rest(n)
 	case f.faults.Refund && n.spent > 0:
 		back := 1 + f.rnd.Int64N(n.spent)
 		n.spent -= back
@@ -287,6 +291,32 @@ func (f *fleet) overshoot(n *node, tokens int64) {
 	n.Charge(tokens)
 	f.bounds.admit(f.now, tokens)
 	f.bounds.unreported[n] += tokens
+}
+
+// giveBack has n give back what it has reserved, in the i-th place.
+func (f *fleet) giveBack(n *node, i int) {
+	r := n.reserved[i]
+	n.reserved = slices.Delete(n.reserved, i, i+1)
+	f.log("process %d gives back %d, drawn at %d, %d of them from the pool", n.index, r.n,
+		r.draw.running-fleetStart, r.pooled)
+	n.servedLater += r.n
+	n.sendBack(r.n-r.pooled, r.draw)
+	n.putBack(f.clock(n), r.pooled, r.draw)
+}
+
+// rest has n forget all but what a key at rest remembers (see Client.Rest), and begin again. What
+// was taken from the pool cannot go back there.
+func (f *fleet) rest(n *node) {
+	f.log("process %d goes to rest", n.index)
+	id, debt, charge, account, heard := n.id, n.debt, n.charge, n.Account(), n.heard.Memory
+	n.holding = holding{}
+	n.init(id, 0)
+	n.heard.Memory = heard
+	n.publish()
+	n.debt, n.charge, n.account = debt, charge, account
+	for i := range n.reserved {
+		n.reserved[i].pooled = 0
+	}
 }
 
 func (f *fleet) send(n *node, r *Request) {
@@ -390,10 +420,9 @@ func (f *fleet) receive(p packet) {
 	got, ok := n.accept(f.clock(n), p.grant, 0)
 	if ok {
 		gone := min(got.Waited, n.gone[p.grant.Seq])
-		if n.parked == 0 {
-			n.parkedDraw = got.draw
+		if gone > 0 {
+			n.reserved = append(n.reserved, reserved{gone, 0, got.draw})
 		}
-		n.parked += gone
 		n.spent += got.Waited - gone
 		f.log("process %d accepts seq %d: %+v", n.index, p.grant.Seq, got)
 	}

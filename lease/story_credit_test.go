@@ -45,6 +45,52 @@ func TestRetriedGrantIsDrawnWhenItWasFirstExecuted(t *testing.T) {
 	s.audits()
 }
 
+// What comes back in one call has one date. If that was any but the oldest, a token would come back
+// that has been refilled since it was drawn.
+func TestWhatIsGivenBackIsWorthWhatTheOldestDrawIs(t *testing.T) {
+	// given half of the burst, drawn by a request that gives up much later, and refilled since
+	s, a, b := pair(t, PerSecond(1000), 4*time.Second)
+	s.calls(a, ask{})
+	s.now++
+	first := s.executes(s.opens(a, ask{Want: 500, Waiting: 500}))
+	early := s.accepts(a, first)
+	s.now += 500_000
+	// when one token more is drawn so, and all others by another process
+	late := s.accepts(a, s.executes(s.opens(a, ask{Want: 1, Waiting: 1})))
+	drawn := s.draws(b, 1000)
+	testkit.Must(t, drawn == 999, "%d were drawn, want 999", drawn)
+	// then of all that the two give back, that one is there again
+	a.sendBack(early.Waited, early.draw)
+	a.sendBack(late.Waited, late.draw)
+	s.calls(a, ask{})
+	back := s.draws(b, 1000)
+	testkit.Check(t, back == 1, "%d came back", back)
+	s.audits()
+}
+
+// Tokens that were not used come back also when their lease has ended long ago: with the second
+// call, because the bucket does not know the holder before.
+func TestUnusedWaitsForALeaseThatTheBucketKnows(t *testing.T) {
+	// given 7 of 10 tokens in 1000 s, drawn for a request that takes longer than a T to give up
+	s, a, b := pair(t, slow(10), time.Second)
+	s.calls(a, ask{})
+	s.now++
+	got := s.accepts(a, s.executes(s.opens(a, ask{Want: 7, Waiting: 7})))
+	s.now += 5_000_000
+	a.sendBack(got.Waited, got.draw)
+	// when the holder calls, the first call brings nothing back, as it would be void
+	first := s.opens(a, ask{})
+	s.accepts(a, s.executes(first))
+	second := s.opens(a, ask{})
+	s.accepts(a, s.executes(second))
+	testkit.Check(t, first.Unused == 0 && second.Unused == 7, "%d and %d came back", first.Unused, second.Unused)
+	testkit.Check(t, a.Account().Returned == 7 && a.Account().Burnt == 0, "%+v", a.Account())
+	// then they are there
+	n := s.draws(b, 10)
+	testkit.Check(t, n == 10, "%d are there, want 10", n)
+	s.audits()
+}
+
 func TestRefundFillsWhatADrawHadLeft(t *testing.T) {
 	// given 5 tokens drawn for requests that give up, and 5 of other requests
 	s, a, b := pair(t, slow(10), time.Second)
