@@ -149,10 +149,6 @@ func (r *replication) concerned(e event) *process {
 		return r.fleet.entries.all[e.who].p
 	case evWaitEnd:
 		return r.fleet.waiters.all[e.who].request.p
-	case evSettle:
-		if x := r.fleet.reservations.all[e.who]; !x.ofCentral && x.request.p.life == x.life {
-			return x.request.p
-		}
 	case evReply, evOverdue, evGone:
 		if b := r.network.batches.all[e.who]; b.p.life == b.life {
 			return b.p

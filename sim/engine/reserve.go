@@ -77,9 +77,14 @@ func (x *reservation) begin(e *entry, ok bool) {
 	e.fleet.time.at(e.fleet.time.now+x.hold, evSettle, x.id)
 }
 
-// settle ends x. Where its process has ended, all that it reserved is spent.
+// settle ends x, or puts that off where its process is stopped. Where the process has ended, all
+// that it reserved is spent.
 func (f *fleet) settle(x *reservation) {
 	r, b := &x.request, f.books
+	if !x.ofCentral && r.p.life == x.life && r.p.pausedUntil > 0 {
+		f.time.at(r.p.sees(evSettle), evSettle, x.id)
+		return
+	}
 	more := x.actual - r.n
 	if x.cancelled {
 		more = -r.n
