@@ -11,6 +11,32 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
+// Who has no limit, or nothing at all, is said to: on a Redis that answers, and while it is away,
+// whatever Policy.Fallback says.
+func TestLimitsForSaysUnlimitedAndBlocked(t *testing.T) {
+	for _, fallback := range []hybrid.Fallback{hybrid.FallbackDeny, hybrid.FallbackAllowAll} {
+		inVirtualTime(t, func(t *world) {
+			cfg := by(hybrid.Policy{Fallback: fallback}, hourly)
+			cfg.LimitsFor = func(key string) []hybrid.Limit {
+				return map[string][]hybrid.Limit{
+					"ours": limits(hybrid.Unlimited), "banned": limits(hybrid.Blocked),
+				}[key]
+			}
+			l := t.start(cfg)
+			ask := func() {
+				t.Helper()
+				equal(t, admits(10_000, 0, func() bool { return l.Allow("ours") }), 10_000, "admitted of no limit")
+				equal(t, admits(100, 10*time.Millisecond, func() bool { return l.Allow("banned") }), 0, "admitted of nothing")
+			}
+			ask()
+			equal(t, drain(l, "k"), 10, "admitted of Limits")
+			t.every(away)
+			time.Sleep(time.Minute)
+			ask()
+		})
+	}
+}
+
 // What LimitsFor returns wrong is a mistake of the configuration and looks like one: the error says
 // so, it is logged once for a key, counted, and told. It is no denial and nothing that a refused
 // argument is.

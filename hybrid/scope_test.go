@@ -83,11 +83,15 @@ func TestAProcessByItselfFollowsWithinTwoTTLs(t *testing.T) {
 func TestAProcessByItselfAsksOnceInATTL(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(alone(hybrid.PerSecond(1000)))
-		asked := func(f func()) int {
-			before := t.controls
-			f()
+		controls := func() (n int) {
 			synctest.Wait()
-			return t.controls - before
+			t.locked(func() { n = t.controls })
+			return n
+		}
+		asked := func(f func()) int {
+			before := controls()
+			f()
+			return controls() - before
 		}
 		n := asked(func() { used(20*ttl, func() { l.Allow("k") }, func() { l.Allow("k2") }) })
 		check(t, n >= 20 && n <= 42, "%d questions about two keys in 20 TTLs", n)
