@@ -1,6 +1,7 @@
 package hybrid_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -46,6 +47,15 @@ func newStress(t *world, seed uint64) *stress {
 	if s.rnd.IntN(2) == 0 {
 		s.cfg.Limits = append(s.cfg.Limits, hybrid.PerSecond(50).WithBurst(30))
 		s.cfg.KeysMax = 2 // of three
+	}
+	s.cfg.Name = []string{"", "login"}[s.rnd.IntN(2)]
+	if s.rnd.IntN(8) == 0 {
+		s.cfg.Scope = hybrid.ScopeProcess
+	}
+	if other := s.limits[s.rnd.IntN(4):][:1]; s.rnd.IntN(2) == 0 {
+		s.cfg.LimitsFor = func(string) []hybrid.Limit { // which changes twice a second
+			return [][]hybrid.Limit{nil, other}[time.Now().UnixMilli()/500%2]
+		}
 	}
 	for range 1 + s.rnd.IntN(5) {
 		s.live = append(s.live, t.start(s.cfg))
@@ -160,10 +170,18 @@ func (s *stress) act(key string, who int) func() {
 			l.Refund(key, n)
 		case verb == 16:
 			_ = l.SetLimits(ctx, key, other)
-		case verb == 17:
+		case verb == 17 && byDeadline:
 			_ = l.Reset(ctx, key)
+		case verb == 17:
+			_ = l.ResetTo(ctx, key, other)
 		case verb == 18 && times < 4:
 			s.restart(ctx, who, byDeadline)
+		case verb == 18:
+			l.KeyWith(key, other).AllowN(n)
+		case verb == 19 && byDeadline:
+			isErr(s, cmp.Or(l.Refresh(key), hybrid.ErrClosed), hybrid.ErrClosed)
+		case verb == 19:
+			isErr(s, cmp.Or(l.RefreshAll(), hybrid.ErrClosed), hybrid.ErrClosed)
 		}
 		conserved(s, l)
 	}
