@@ -297,6 +297,124 @@ var mutations = []struct {
 		s.config.Limits, s.config.Version.Deploy = []lease.Limit{hour}, 0
 		s.draw("C", 100)
 	}},
+	{"a bucket is forgotten although a loss was proven", []edit{
+		{"(c.empty or c.revision > 0 or lost) and longest", "(c.empty or c.revision > 0) and longest"},
+	}, func(s *stage) {
+		// given P, who has heard of the bucket, and A, whose later version brings 100 an hour and
+		// uses it up
+		s.audit = lease.PerHour(100)
+		old, both := []lease.Limit{lease.PerSecond(1000)}, []lease.Limit{lease.PerSecond(1000), s.audit}
+		s.config.Limits = old
+		s.call("P", lease.Request{})
+		s.config.Limits, s.config.Version.Deploy = both, 1
+		s.draw("A", 100)
+		// when the bucket is lost, P starts it again, and nobody calls until that may have expired
+		s.lose()
+		s.config.Limits, s.config.Version.Deploy = old, 0
+		s.call("P", lease.Request{})
+		s.now += 20_000_000
+		s.expire()
+		// then the later version, brought by a new process, does not bring a full hour along
+		s.config.Limits, s.config.Version.Deploy = both, 1
+		s.draw("C", 100)
+	}},
+	{"each turn of an equal version brings a full burst", []edit{
+		{"elseif newer or reshaped == 0 or now - reshaped >= l.full then", "else if true then"},
+		{"l.level = floor((now - reshaped) / l.tick) * l.step\n      end\n",
+			"l.level = floor((now - reshaped) / l.tick) * l.step\n      end end\n"},
+	}, func(s *stage) {
+		// given two configurations of one version, of which one has a limit of 100 an hour
+		s.audit = lease.PerHour(100)
+		one, both := []lease.Limit{lease.PerSecond(1000)}, []lease.Limit{lease.PerSecond(1000), s.audit}
+		for range 3 {
+			// when they take turns, since nobody proposes the other for more than 2 T
+			s.config.Limits = one
+			s.call("A", lease.Request{})
+			s.now += 800_001
+			s.config.Limits = both
+			s.drain("B")
+			s.now += 800_001
+		}
+	}},
+	{"a charge is forgiven below 0", []edit{
+		{"and 0 - deep or l.level - charge * l.unit", "and 0 - deep or max(min(l.level, 0), l.level - charge * l.unit)"},
+	}, func(s *stage) {
+		// given A, whose 10 requests used 20 more than was reserved
+		s.draw("A", 10)
+		s.call("A", lease.Request{Charge: 20})
+		// when these have been refilled, and no more
+		s.pays(20)
+		s.draw("B", 10)
+	}},
+	{"a charge counts for known calls only", []edit{
+		{"    if charge > 0 then\n", "    if known and charge > 0 then\n"},
+	}, func(s *stage) {
+		// given C, whom the bucket does not know, and who has used 10 more than was reserved
+		s.draw("A", 10)
+		s.call("C", lease.Request{Charge: 10})
+		s.pays(10)
+		s.draw("B", 10)
+	}},
+	{"a debt forgives what is owed", []edit{
+		{"min(l.level, max(0, l.level - min(debt, l.burst) * l.unit))", "max(0, l.level - min(debt, l.burst) * l.unit)"},
+	}, func(s *stage) {
+		// given 20 that are owed
+		s.draw("A", 10)
+		s.call("A", lease.Request{Charge: 20})
+		// when a fallback reports its debt
+		s.call("A", lease.Request{Debt: 1})
+		s.pays(20)
+		s.draw("B", 10)
+	}},
+	{"a loss forgives what is owed", []edit{
+		{"c[k].level, c[k].rest = min(c[k].level, 0), 0 end", "c[k].level, c[k].rest = 0, 0 end"},
+	}, func(s *stage) {
+		// given P, who has heard of a bucket that was lost, and B, who has not, and owes 20
+		s.call("P", lease.Request{})
+		s.now += 1000
+		s.lose()
+		s.draw("B", 10)
+		s.call("B", lease.Request{Charge: 20})
+		// when P proves the loss, and it is waited out
+		s.call("P", lease.Request{})
+		s.now += 500_000
+		s.call("P", lease.Request{})
+		s.pays(20 - 5)
+		s.draw("C", 10)
+	}},
+	{"a change of limits pays what is owed", []edit{
+		{"            local level = from.level\n", "            local level = max(from.level, 0)\n"},
+	}, func(s *stage) {
+		// given 20 that are owed
+		s.draw("A", 10)
+		s.call("A", lease.Request{Charge: 20})
+		// when a version brings another limit
+		s.config.Limits, s.config.Version.Deploy = []lease.Limit{lease.PerSecond(1000), s.audit}, 1
+		s.call("A", lease.Request{})
+		s.pays(20)
+		s.draw("B", 10)
+	}},
+	{"a bucket that is owed is forgotten before it is paid", []edit{
+		{"    if l.level < 0 then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end\n", ""},
+	}, func(s *stage) {
+		// given 1000 that are owed, of a bucket that fills in a tenth of a second
+		s.call("A", lease.Request{Charge: 1010})
+		// when nobody calls for three seconds, in which 300 are paid
+		s.pays(300)
+		s.expire()
+		s.draw("B", 10)
+	}},
+	{"a grant goes into the headroom", []edit{
+		{"  if headroom > 0 then\n    level, burst = 2^53, 2^53\n", "  if false then\n    level, burst = 2^53, 2^53\n"},
+	}, func(s *stage) {
+		// given A, who leaves half of the burst of 10 to others, and so has a bound with the other
+		s.audit = s.audit.WithBurst(5)
+		// when it draws all that it may
+		for range 20 {
+			s.admit(s.call("A", lease.Request{Headroom: 0.5, Want: 10, Waiting: 10}).Waited)
+			s.now += 1000
+		}
+	}},
 }
 
 // TestEveryRuleOfTheScriptIsNeeded: given the real script on a real server, every schedule stays
@@ -395,6 +513,15 @@ func (s *stage) call(holder string, r lease.Request) lease.Grant {
 func (s *stage) draw(holder string, n int64) {
 	s.t.Helper()
 	s.admit(s.call(holder, lease.Request{Want: n, Waiting: n}).Waited)
+}
+
+// pays lets n tokens refill, at 100 a second, and counts as many as admitted meanwhile: what was
+// used beyond what was reserved counts when it is paid, at the latest.
+func (s *stage) pays(n int) {
+	for range n {
+		s.now += 10_000
+		s.admit(1)
+	}
 }
 
 // drain has a holder draw whatever it is given.
