@@ -72,7 +72,7 @@ func (d *describer) describe(to []byte, w *world) []byte {
 	d.epochs = append(d.epochs[:0], 0, s.epoch)
 	for i := range w.holders {
 		h := &w.holders[i]
-		d.epochs = append(d.epochs, h.heard.epoch)
+		d.epochs = append(d.epochs, h.heard.epoch, h.draw.epoch)
 		if w.keepsOpen(h) {
 			d.epochs = append(d.epochs, h.open.Epoch)
 		}
@@ -102,7 +102,7 @@ func (d *describer) bucket(to []byte, w *world) []byte {
 	to = put(to, near(w.now-s.clock), s.level[0], s.level[1], near(s.frozen-w.now), s.ttl, s.ring.width,
 		near(w.now-s.ring.movedAt), rank(d.epochs, s.epoch))
 	to = putIf(w.forgets(), to, near(w.now-s.created))
-	to = putIf(w.moves.has(canLeave), to, near(w.now-s.setAt))
+	to = putIf(w.givesBackUnused(), to, near(w.now-s.setAt))
 	to = putIf(w.ttl2 != 0, to, s.proposed, near(w.now-s.proposedAt))
 	if w.alternative != nil {
 		to = put(to, int64(len(w.bucket.config.Limits)), flags(w.bucket.config.Limits[0].same(w.limit)),
@@ -137,17 +137,21 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 	d.seqs = sortedSet(d.seqs)
 
 	left := (int64(h.Deadline()) - w.now*1000 + 999) / 1000
-	// Without tokens the deadline still says whether a refund may travel.
-	if h.Pool.Held() == 0 && h.holding.refund == 0 && h.refundable == 0 && h.unused == 0 && !w.mutant {
+	// Without tokens the deadline still says whether a refund or what is unused may travel.
+	if h.Pool.Held() == 0 && h.holding.refund == 0 && h.refundable == 0 && h.unused == 0 && h.reserved == 0 && !w.mutant {
 		left = 0
 	}
 	// A counter matters only as far as it shows that its holder has heard of the record.
 	heardOf := func(counter int64) bool { return known && counter >= rec.since }
 	to = put(to, flags(h.isOpen, known, heardOf(h.heard.counter), h.openGone, h.openCredited), h.Pool.Held(),
-		h.holding.refund, h.refundable, near(left), rank(d.epochs, h.heard.epoch))
+		h.holding.refund, h.refundable, h.reserved, near(left), rank(d.epochs, h.heard.epoch))
 	to = putIf(w.forgets() && h.heard.epoch != 0, to, near(micros(h.heard.leaseMax)),
 		near(w.now-h.heard.serverTime), near(w.now-int64(h.heard.executed)/1000))
-	to = putIf(w.moves.has(canLeave), to, h.unused, near(w.now-h.unusedSince))
+	to = putIf(w.givesBackUnused(), to, h.unused, near(w.now-h.unusedSince), near(w.now-h.heard.running))
+	if h.reserved > 0 {
+		to = put(to, near(w.now-h.draw.running), rank(d.epochs, h.draw.epoch),
+			flags(h.draw.interval == h.Pool.interval(), h.draw.running >= h.reported))
+	}
 	to = putIf(w.versions, to, max(0, int64(h.heard.forgetAt)/1000-w.now))
 	if w.keepsOpen(h) {
 		to = d.request(put(to, near(w.now-int64(h.firstSent)/1000)), w, &h.open, heardOf)
@@ -177,7 +181,7 @@ func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool)
 	g := &m.grant
 	to = put(to, g.Granted, g.Waited, flags(g.Void, heardOf(g.Counter)), rank(d.epochs, g.Epoch),
 		micros(g.Config.TTL))
-	to = putIf(w.moves.has(canLeave), to, near(w.now-g.Running))
+	to = putIf(w.givesBackUnused(), to, near(w.now-g.Running))
 	to = putIf(w.forgets(), to, near(micros(g.LeaseMax)), near(w.now-g.ServerTime))
 	to = putIf(w.versions, to, min(micros(g.Expiry), 250))
 	return to
@@ -186,11 +190,14 @@ func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool)
 func (d *describer) request(to []byte, w *world, r *Request, heardOf func(int64) bool) []byte {
 	to = put(to, rank(d.seqs, r.Seq), r.Remaining, r.Returned, r.Refund, r.Want, r.Waiting,
 		rank(d.epochs, r.Epoch), flags(heardOf(r.Counter)))
-	to = putIf(w.moves.has(canLeave), to, r.Unused, near(w.now-r.Drawn))
+	to = putIf(w.givesBackUnused(), to, r.Unused, near(w.now-r.Drawn))
 	to = putIf(w.forgets() && r.Epoch != 0, to, near(micros(r.LeaseMax)), near(w.now-r.HeardAt),
 		near(micros(r.HeardAge)))
 	return to
 }
+
+// givesBackUnused reports whether it matters when tokens were drawn.
+func (w *world) givesBackUnused() bool { return w.moves.has(canLeave) || w.moves.has(canCancel) }
 
 // forgets reports whether a bucket may be gone, so that what its holders heard of it matters.
 func (w *world) forgets() bool { return w.moves.has(canFlush) || w.versions }

@@ -60,6 +60,7 @@ const (
 	canFlush                      // the bucket may be lost; a process that knows it calls first
 	canLeave                      // requests that wait may have gone when they are served
 	lossless                      // nothing is lost: shorter searches
+	canCancel                     // requests that have a token may give it back, at any time
 
 	canDoAll = canLeave - 1
 )
@@ -92,6 +93,8 @@ var models = []model{
 		moves: canGiveBack},
 	{name: "requests that give up", holders: 2, limit: perMicro(1, 2, 2), tick: 2, want: 2, inflight: 2,
 		moves: canWait | canLeave | canGiveUp | canEvict},
+	{name: "requests that are cancelled", holders: 2, limit: perMicro(1, 3, 1), tick: 3, want: 1, inflight: 1,
+		moves: canCancel | canGiveUp},
 	{name: "refunds delivered again, later", holders: 2, limit: perMicro(1, 7, 2), tick: 4, want: 1,
 		inflight: 2, moves: canWait | canRefund | canGiveUp | canRepeat},
 	{name: "limits change", holders: 2, limit: perMicro(1, 7, 1), tick: 2, want: 1, inflight: 1,

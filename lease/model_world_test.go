@@ -35,7 +35,9 @@ type world struct {
 
 type modelHolder struct {
 	holding
-	refundable int64           // 1: it has admitted a token that may still be refunded
+	refundable int64 // 1: it has admitted a token that may still be refunded
+	reserved   int64 // 1: a request has a token of this draw, which it gives back if it ends
+	draw       Draw
 	messages   []*modelMessage // which are not changed
 	// Of the open call: the request that waits for it will have gone; its refund was credited.
 	openGone, openCredited bool
@@ -119,6 +121,8 @@ const (
 	eventResend
 	eventTake
 	eventRefund
+	eventReserve
+	eventCancel
 	eventDeliver
 	eventDeliverTwice // and it may arrive once more
 	eventLose
@@ -158,6 +162,8 @@ func (w *world) events(to []event) []event {
 		add(opens && w.moves.has(canGiveBack) && live, eventOpen, i, askBackAndTokens)
 		add(room && w.moves.has(canRetry) && h.isOpen, eventResend, i, 0)
 		add(live, eventTake, i, 0)
+		add(live && w.moves.has(canCancel) && h.reserved == 0, eventReserve, i, 0)
+		add(h.reserved > 0, eventCancel, i, 0)
 		add(w.moves.has(canRefund) && h.refundable > 0 && h.holding.refund == 0, eventRefund, i, 0)
 		for k, m := range h.messages {
 			// After a loss the promise wants somebody to call first who knows of it.
@@ -204,6 +210,14 @@ func (w *world) apply(e event) (violation string) {
 	case eventRefund:
 		h.refundable = 0
 		h.Refund(1)
+	case eventReserve:
+		h.Expire(w.instant())
+		if d := h.Pool.Drawn(); h.Pool.Take().OK() {
+			h.reserved, h.draw = 1, d
+		}
+	case eventCancel:
+		h.putBack(w.instant(), 1, h.draw)
+		h.reserved, h.draw = 0, Draw{}
 	case eventDeliver, eventDeliverTwice, eventLose:
 		m := h.messages[e.arg]
 		if e.kind != eventDeliverTwice {
@@ -375,7 +389,8 @@ func (w *world) nextSeq(h *modelHolder) int64 {
 var eventTexts = [...]string{
 	eventTick: "time passes", eventOpen: "asks ", eventResend: "sends its call again",
 	eventTake:   "spends a token",
-	eventRefund: "refunds a token", eventDeliver: "arrives: ", eventDeliverTwice: "arrives, and may again: ",
+	eventRefund: "refunds a token", eventReserve: "takes a token for a request that does not happen",
+	eventCancel: "gives that token back", eventDeliver: "arrives: ", eventDeliverTwice: "arrives, and may again: ",
 	eventLose: "is lost: ", eventEvict: "its record is evicted", eventFlush: "the bucket is lost",
 	eventSetTTL: "T changes", eventSetLimits: "other limits are set", eventRestart: "restarts",
 }
