@@ -39,6 +39,15 @@ func (n *driven) answers() (admitted, denied int64) {
 	return n.admitted - a, n.denied - b
 }
 
+// TestUnlimitedAndBlockedHaveTheUsualTarget: neither makes a lease shorter, of which the log of
+// every program that uses them would have a line.
+func TestUnlimitedAndBlockedHaveTheUsualTarget(t *testing.T) {
+	for _, l := range []Limit{Unlimited, Blocked} {
+		got := Policy{}.TargetFor([]Limit{l})
+		testkit.Check(t, got == Policy{}.TargetFor(nil), "%v: %v", l, got)
+	}
+}
+
 // Where nothing is limited, no request is denied for the lack of a store, whatever the policy; and
 // where everything is, none is admitted.
 func TestUnlimitedAndBlockedNeedNoStore(t *testing.T) {

@@ -51,9 +51,9 @@ func (l Limit) WithBurst(n int64) Limit {
 // cold start admits either.
 var Blocked = Limit{Tokens: 1, Per: maxTimeToFull}
 
-// Unlimited is the limit that nothing reaches: a million tokens a microsecond. Its text is
+// Unlimited is the limit that nothing reaches: a hundred thousand tokens a microsecond. Its text is
 // "unlimited". While it is in force no request is denied for the lack of a store.
-var Unlimited = Limit{Tokens: 1e12, Per: time.Second, Burst: 1 << 38}
+var Unlimited = Limit{Tokens: 1e11, Per: time.Second, Burst: 1 << 38}
 
 // named are the limits whose text is a name.
 var named = []struct {
