@@ -71,16 +71,30 @@ func NewMeter(b Bound) *Meter {
 // if n is negative or at lies before an earlier call's: an audit of a record in disorder would mean
 // nothing.
 func (m *Meter) Admit(at, n int64) {
-	if n == 0 && !m.isMisused(at, n) {
+	if m.isMisused(at, n) {
+		m.misused(at, n)
+	}
+	if n == 0 {
 		return
 	}
+	if m.owed != (uint128{}) {
+		m.admitOwing(at, n)
+		return
+	}
+	// This is pass, and is spelt out because every simulated admission comes here.
+	m.level = m.level.minus(product(m.rate.tokens, uint64(at)-uint64(m.last)))
+	m.started, m.last = true, at
+	m.level = m.level.plus(product(uint64(n), m.rate.nanos))
+	if m.peak.less(m.level) {
+		m.peak = m.level
+	}
+}
+
+// admitOwing is Admit while something is owed.
+func (m *Meter) admitOwing(at, n int64) {
 	m.pass(at, n)
 	m.level = m.level.plus(product(uint64(n), m.rate.nanos))
-	net := m.level
-	if m.owed != (uint128{}) {
-		net = net.minus(m.owed)
-	}
-	if m.peak.less(net) {
+	if net := m.level.minus(m.owed); m.peak.less(net) {
 		m.peak = net
 	}
 }
@@ -112,10 +126,7 @@ func (m *Meter) pass(at, n int64) {
 	// Two's complement makes the difference right for any two times in order. Before the first
 	// admission the level is zero and time has no effect.
 	flow := product(m.rate.tokens, uint64(at)-uint64(m.last))
-	m.level = m.level.minus(flow)
-	if m.owed != (uint128{}) {
-		m.owed = m.owed.minus(flow)
-	}
+	m.level, m.owed = m.level.minus(flow), m.owed.minus(flow)
 	m.started, m.last = true, at
 }
 

@@ -109,6 +109,7 @@ func (f *fleet) settle(x *reservation) {
 			b.cancelled(r)
 			spent = false
 		}
+		e.Wake(false)
 	default:
 		e := f.entry(p, r.key)
 		e.client.Refund(-more)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -27,6 +28,18 @@ var truths = map[string]string{
 	"try":          "limits: [300/s burst 60], workload: {verb: try, rate: 900/s}, duration: 5s",
 	"wait":         `limits: [100/s burst 20], workload: {verb: wait, deadline: 400ms, rate: 150/s}, duration: 5s`,
 	"many tokens":  `limits: [1000/s burst 300, 50000/m burst 2000], workload: {rate: 200/s, cost: 7}, duration: 5s`,
+	"headroom":     "limits: [1000/s burst 200], policy: {headroom: 0.3}, workload: {rate: 2500/s}, duration: 5s",
+	"shadow":       "limits: [1000/s burst 200], policy: {shadow: true}, workload: {rate: 2500/s, verb: wait}, duration: 5s",
+	"charges": `limits: [1000/s burst 300], workload: {rate: 300/s, cost: 2, actual: 5, hold: 7.000031ms},
+		duration: 5s`,
+	"refunds": `limits: [1000/s burst 300], workload: {rate: 300/s, cost: 5, actual: 2, hold: 7.000031ms},
+		duration: 5s`,
+	// A fast network, so that no two requests are admitted at one instant: the order in which they are
+	// cancelled then would be that of goroutines.
+	"cancelled": `limits: [1000/s burst 300], workload: {rate: 300/s, cost: 5, cancelled: 100%%, hold: 7.000031ms},
+		duration: 5s, network: {round_trip: 2us}`,
+	"cancelled late": `limits: [1000/s burst 300], workload: {rate: 300/s, cost: 5, cancelled: 100%%, hold: 3.000031s},
+		duration: 9s, network: {round_trip: 2us}`,
 	"outage": `limits: [1000/s], policy: {fallback: deny}, workload: {rate: 600/s}, duration: 8s,
 		redis: {faults: [{kind: hang, at: 2s, for: 2s}]}`,
 	"outage, local share": `limits: [1000/s], workload: {rate: 600/s}, duration: 8s,
@@ -80,9 +93,9 @@ func (o *outcomes) executed(now time.Duration, r *lease.Request, g *lease.Grant)
 	if now >= o.until {
 		return
 	}
-	o.calls = append(o.calls, fmt.Sprintf("at %v retry %v remaining %d returned %d refund %d debt %d want %d need %d waiting %d: "+
-		"granted %d waited %d delay %v void %v", now, r.Seq == o.last, r.Remaining, r.Returned, r.Refund, r.Debt,
-		r.Want, r.Need, r.Waiting, g.Granted, g.Waited, g.Delay, g.Void))
+	o.calls = append(o.calls, fmt.Sprintf("at %v retry %v remaining %d returned %d unused %d refund %d debt %d charge %d "+
+		"headroom %v want %d need %d waiting %d: granted %d waited %d delay %v void %v", now, r.Seq == o.last,
+		r.Remaining, r.Returned, r.Unused, r.Refund, r.Debt, r.Charge, r.Headroom, r.Want, r.Need, r.Waiting, g.Granted, g.Waited, g.Delay, g.Void))
 	o.last = r.Seq
 }
 
@@ -149,7 +162,9 @@ func (c truth) real(t *testing.T, moments []time.Duration) (o outcomes) {
 	o.until = c.until()
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{truth: c, outcomes: &o, began: time.Now()}
-		l, err := hybrid.New(s, hybrid.Config{Limits: c.Limits, Policy: c.Policy, Version: 1})
+		l, err := hybrid.New(s, hybrid.Config{
+			Limits: c.Limits, Policy: c.Policy, Version: 1, Logger: slog.New(slog.DiscardHandler),
+		})
 		testkit.NoErr(t, err)
 		key := l.Key("k")
 		admitted := make(chan int64, len(moments))
@@ -181,9 +196,29 @@ func (c truth) asks(key *hybrid.Key) bool {
 	case scenario.VerbWait:
 		ctx, cancel := context.WithTimeout(context.Background(), c.Workload.Deadline)
 		defer cancel()
+		if c.Policy.Shadow { // the same, and says more
+			r, _ := key.Take(ctx, c.Workload.Cost.Min)
+			return r.OK && !r.Shadowed
+		}
 		return key.WaitN(ctx, c.Workload.Cost.Min) == nil
 	}
+	if c.Workload.Reserves() {
+		r, _ := key.Reserve(context.Background(), c.Workload.Cost.Min)
+		if r.OK() {
+			go c.settle(r)
+		}
+		return r.OK()
+	}
 	return key.AllowN(c.Workload.Cost.Min)
+}
+
+func (c truth) settle(r *hybrid.Reservation) {
+	time.Sleep(time.Duration(c.Workload.Hold.P))
+	if c.Workload.Cancelled > 0 {
+		r.Cancel()
+	} else {
+		_ = r.Settle(int64(c.Workload.Actual.P)) // an error where the limiter is closed by now
+	}
 }
 
 // simulate is what the simulator does.
@@ -193,7 +228,9 @@ func (c truth) simulate(t *testing.T, moments []time.Duration) (o outcomes) {
 	s.Workload = replay(len(moments), func(i int) scenario.TraceRequest {
 		return scenario.TraceRequest{At: moments[i], Cost: c.Workload.Cost.Min}
 	})
-	s.Workload.Verb, s.Workload.Deadline = c.Workload.Verb, c.Workload.Deadline
+	w := &c.Workload
+	s.Workload.Verb, s.Workload.Deadline = w.Verb, w.Deadline
+	s.Workload.Actual, s.Workload.Hold, s.Workload.Cancelled = w.Actual, w.Hold, w.Cancelled
 	// A service time of none, which is not the default.
 	s.Redis.ServiceTime = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
 	run := simulate(t, s, func(run *replication, c *call) {
