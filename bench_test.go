@@ -161,12 +161,40 @@ func BenchmarkLimiterAllow(b *testing.B) {
 	}, allowMany(k))
 }
 
+// One token of each of three warm keys; the reference is Key.Allow of one.
+func BenchmarkJoinedAllow(b *testing.B) {
+	j, k := newJoined(b, 3), newKey(b, plenty, hybrid.Policy{})
+	measure(b, func(n int) {
+		for range n {
+			j.Allow()
+		}
+	}, allowMany(k))
+}
+
+// newJoined is so many keys that hold tokens.
+func newJoined(tb testing.TB, keys int) *hybrid.Joined {
+	tb.Helper()
+	l := newLimiter(tb, nil, hybrid.Config{Limits: []hybrid.Limit{plenty}})
+	var all []*hybrid.Key
+	for i := range keys {
+		all = append(all, l.Key(fmt.Sprint(i)))
+	}
+	j := l.Join(all...)
+	testkit.Must(tb, j.Allow(), "denied")
+	return j
+}
+
 // TestAllowDoesNotAllocate pins what the hot path promises.
 func TestAllowDoesNotAllocate(t *testing.T) {
 	l := newLimiter(t, nil, hybrid.Config{Limits: []hybrid.Limit{plenty}})
 	k := l.Key("k")
 	k.Allow()
+	three, four := newJoined(t, 3), newJoined(t, 4)
 	for name, f := range map[string]func() bool{
+		"Joined.Allow":      three.Allow,
+		"Joined.Allow of 4": four.Allow,
+		"Joined.AllowN":     func() bool { return three.AllowN(3) },
+		"Joined.Wait":       func() bool { return three.Wait(context.Background()) == nil },
 		"Key.Allow, strict": newKey(t, plenty, hybrid.Policy{StrictExpiry: true}).Allow,
 		"Key.Allow, denied": newKey(t, none, hybrid.Policy{}).Allow,
 		"Key.Allow":         k.Allow,
