@@ -1,0 +1,287 @@
+package hybrid_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// rates gives each key so many tokens a second, and a burst.
+func rates(burst int64, of map[string]int64) hybrid.Config {
+	return hybrid.Config{LimitsFor: func(key string) []hybrid.Limit {
+		return limits(hybrid.PerSecond(of[key]).WithBurst(burst))
+	}}
+}
+
+// orders are n random orders of names.
+func orders(n int, names ...string) (all [][]string) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for range n {
+		r.Shuffle(len(names), func(i, k int) { names[i], names[k] = names[k], names[i] })
+		all = append(all, slices.Clone(names))
+	}
+	return all
+}
+
+// A thousand requests that join the same keys in different orders all end, as soon as the scarcest
+// key has its tokens: nobody waits for who waits for him.
+func TestAThousandJoinsInDifferentOrdersEnd(t *testing.T) {
+	for _, processes := range []int{1, 3} {
+		bubbleOf(t, processes, func(t *world) {
+			t.every(verdict{delay: time.Millisecond})
+			ls := t.fleet(processes, rates(20, map[string]int64{"a": 200, "b": 220, "c": 1000}))
+			order := orders(1000, "a", "b", "c")
+			t.lasts(4900*time.Millisecond, 5*time.Second, together(1000, func(i int) {
+				noErr(t, joined(ls[i%processes], order[i]...).Wait(t.Context()))
+			}))
+			for _, l := range ls {
+				conserved(t, l)
+			}
+		})
+	}
+}
+
+// The same in real time, for the race detector, by every verb, with requests for single keys in
+// between and limiters that are closed at the end.
+func TestJoinsAtOnce(t *testing.T) {
+	w := newWorld(t)
+	cfg := rates(1000, map[string]int64{"a": 20_000, "b": 30_000, "c": 50_000})
+	cfg.CallTimeout = 10 * time.Second // a machine that stalls is no outage
+	ls := w.fleet(2, cfg)
+	order := orders(1000, "a", "b", "c")
+	var mu sync.Mutex
+	want := int64(0)
+	together(1000, func(i int) {
+		l := ls[i%2]
+		j := l.Join(l.Key(order[i][0]), ls[1-i%2].Key(order[i][1]), l.Key(order[i][2]))
+		for k := range 5 {
+			got := int64(3)
+			switch (i + k) % 5 {
+			case 0:
+				noErr(t, j.Wait(t.Context()))
+			case 1:
+				noErr(t, l.Wait(t.Context(), order[i][0]))
+				got = 1
+			case 2:
+				if !j.Allow() {
+					got = 0
+				}
+			case 3:
+				r, err := j.Reserve(t.Context(), 2)
+				noErr(t, err)
+				r.Cancel()
+				got = 0
+			case 4:
+				r, err := j.TakeUpTo(t.Context(), 2)
+				noErr(t, err)
+				got = 3 * r.Taken
+			}
+			mu.Lock()
+			want += got
+			mu.Unlock()
+		}
+	})()
+	admitted := int64(0)
+	for _, l := range ls {
+		noErr(t, l.Shutdown(t.Context()))
+		admitted += conserved(t, l).Admitted
+	}
+	equal(t, admitted, want, "admitted")
+}
+
+// Who waits for several keys takes turns with those who wait for one of them.
+func TestAJoinTakesTurnsWithSingleWaiters(t *testing.T) {
+	bubble(t, func(t *world) {
+		// Given a key with a token a second, which is empty, and one that has enough,
+		l := t.start(rates(10, map[string]int64{"scarce": 1, "plenty": 1000}))
+		drain(l, "scarce")
+		j := joined(l, "plenty", "scarce")
+		// when requests for it alone and for both wait in turn,
+		var mu sync.Mutex
+		var served []int
+		inTurn(10, func(i int) {
+			if i%2 == 0 {
+				noErr(t, l.Wait(t.Context(), "scarce"))
+			} else {
+				noErr(t, j.Wait(t.Context()))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			served = append(served, i)
+		})()
+		// then they are served in the order in which they came.
+		check(t, slices.IsSorted(served) && len(served) == 10, "served in the order %v", served)
+	})
+}
+
+// While a request waits for the key that has its tokens last, the others' tokens are there for all.
+func TestAJoinThatWaitsHoldsNothing(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(bursts(map[string]int64{"a": 10, "rare": 5, "z": 10}))
+		drain(l, "rare")
+		wait := background(func() { noErr(t, joined(l, "a", "rare", "z").WaitN(t.Context(), 3)) })
+		time.Sleep(2 * time.Hour)
+		for _, key := range []string{"a", "z"} {
+			equal(t, drain(l, key), 10, "had of "+key)
+		}
+		wait()
+		conserved(t, l)
+		// They lack tokens when the rare key has its three, after three hours. So that gets them back,
+		// and when the others have three, after five, it has five.
+		t.intact(l, map[string]int64{"a": 0, "rare": 2, "z": 0})
+	})
+}
+
+// Where a key is kept short by others for as long as they like, a request that joins it is served
+// all the same: in the end it holds what it has.
+func TestAJoinIsServedAmongThoseWhoWaitForEachKey(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(rates(5, map[string]int64{"a": 50, "b": 40, "c": 60}))
+		stop := make(chan struct{})
+		busy := together(60, func(i int) {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					noErr(t, l.Wait(t.Context(), string(rune('a'+i%3))))
+				}
+			}
+		})
+		time.Sleep(time.Second)
+		// Twenty wait for each key before it: half a second or less for each, and it comes to at most
+		// four tries of three lines each.
+		for range 20 {
+			t.lasts(0, 6*time.Second, func() { noErr(t, joined(l, "a", "b", "c").Wait(t.Context())) })
+		}
+		close(stop)
+		busy()
+		conserved(t, l)
+	})
+}
+
+// A wait that ends in vain, in whatever way, has taken nothing from any key.
+func TestAJoinThatWaitsInVainTakesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(t *world, other *hybrid.Limiter, cancel func())
+		want error
+	}{
+		"cancelled":        {func(_ *world, _ *hybrid.Limiter, cancel func()) { cancel() }, context.Canceled},
+		"the other closed": {func(_ *world, l *hybrid.Limiter, _ func()) { l.Close() }, hybrid.ErrClosed},
+		"the other leaves": {func(t *world, l *hybrid.Limiter, _ func()) { noErr(t, l.Shutdown(t.Context())) }, hybrid.ErrClosed},
+	} {
+		bubbleOf(t, name, func(t *world) {
+			cfg := bursts(map[string]int64{"a": 10, "b": 10, "c": 10})
+			l, other := t.start(cfg), t.startOn(lease.NewMemoryStore(nil), cfg)
+			must(t, other.AllowN("c", 8), "denied")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var err error
+			wait := background(func() {
+				err = l.Join(l.Key("a"), other.Key("c"), l.Key("b")).WaitN(ctx, 5)
+			})
+			time.Sleep(time.Minute)
+			c.end(t, other, cancel)
+			wait()
+			isErr(t, err, c.want)
+			t.intact(l, map[string]int64{"a": 10, "b": 10})
+			equal(t, l.Stats().Admitted, 0, "admitted")
+		})
+	}
+	bubbleOf(t, "a deadline", func(t *world) {
+		l := t.start(bursts(map[string]int64{"a": 10, "b": 10}))
+		must(t, l.AllowN("b", 8), "denied")
+		t.lasts(0, 10*time.Millisecond, func() { // as it cannot be met
+			isErr(t, joined(l, "a", "b").WaitN(within(t, time.Hour), 5), hybrid.ErrWouldExceedDeadline)
+		})
+		t.intact(l, map[string]int64{"a": 10, "b": 2})
+		equal(t, l.Stats().Denied, 5, "denied, at the key that binds")
+	})
+	bubbleOf(t, "the store is away", func(t *world) {
+		cfg := bursts(map[string]int64{"a": 10, "b": 10})
+		cfg.Policy.Fallback = hybrid.FallbackDeny
+		l := t.start(cfg)
+		other := t.startOn(&network{inner: lease.NewMemoryStore(nil), judge: func(*lease.Call) verdict { return away }}, cfg)
+		isErr(t, l.Join(l.Key("a"), other.Key("b")).Wait(t.Context()), hybrid.ErrUnavailable)
+		check(t, !l.Join(l.Key("a"), other.Key("b")).Allow(), "admitted")
+		t.intact(l, map[string]int64{"a": 10})
+	})
+}
+
+// Joined waits that are cancelled at any moment leak nothing: what is missing from each bucket in
+// the end is what was admitted, to the token.
+func TestCancelledJoinsLeakNothing(t *testing.T) {
+	seeds(t, testkit.PlainOrRace(200, 60), func(t *world, seed uint64) {
+		rnd, net := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
+		t.setJudge(func(*lease.Call) verdict { // a slow and uneven network that loses nothing
+			return verdict{delay: time.Duration(net.Int64N(int64(30 * time.Millisecond)))}
+		})
+		// Given buckets that hardly refill, and two processes,
+		burst := map[string]int64{"a": 20 + rnd.Int64N(60), "b": 20 + rnd.Int64N(60), "c": 20 + rnd.Int64N(60)}
+		cfg := bursts(burst)
+		cfg.Policy = hybrid.Policy{Fallback: hybrid.FallbackDeny, TTL: 2 * time.Second}
+		ls := t.fleet(2, cfg)
+		var mu sync.Mutex
+		left := maps.Clone(burst)
+		var wg sync.WaitGroup
+		for i, names := range orders(40, "a", "b", "c") {
+			names = names[:2+i%2]
+			j, n := joined(ls[rnd.IntN(2)], names...), 1+rnd.Int64N(20)
+			if rnd.IntN(2) == 0 {
+				n = 1 + rnd.Int64N(3)
+			}
+			at := time.Duration(rnd.Int64N(int64(time.Second)))
+			after := time.Duration(rnd.Int64N(int64(500 * time.Millisecond)))
+			verb := rnd.IntN(4)
+			wg.Go(func() {
+				time.Sleep(at)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer time.AfterFunc(after, cancel).Stop()
+				ok := false
+				var err error
+				switch verb {
+				case 0:
+					var r hybrid.Result
+					r, err = j.Take(ctx, n)
+					ok = err == nil && r.OK
+				case 1:
+					ok = j.AllowN(n)
+				case 2:
+					var r *hybrid.Reservation
+					r, err = j.Reserve(ctx, n)
+					time.Sleep(after)
+					r.Cancel()
+				default:
+					err = j.WaitN(ctx, n)
+					ok = err == nil
+				}
+				check(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
+				mu.Lock()
+				defer mu.Unlock()
+				for _, key := range names {
+					if ok {
+						left[key] -= n
+					}
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(10 * time.Second) // what is held goes back
+		synctest.Wait()
+		for key, want := range left {
+			st := t.state(key)
+			equal(t, st.Levels[0]+st.Ledger, want, fmt.Sprint("left of ", key))
+		}
+	})
+}
