@@ -253,7 +253,7 @@ func (e *entry) took(left, mark int64) bool {
 	if t == lease.TookLow {
 		e.low()
 	}
-	return t.Ok()
+	return t.OK()
 }
 
 // takeAll takes n tokens of every key from the pools, or none. It appends what it took to holds, by
