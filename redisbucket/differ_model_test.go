@@ -64,7 +64,9 @@ func (x *trio) step() {
 		x.restore()
 	case p < 972:
 		x.propose(h)
-	case p < 977:
+	case p < 975:
+		x.turn(h)
+	case p < 979:
 		h.held, h.heard = 0, lease.Grant{} // a process that starts again under its name
 	default:
 		ops := []lease.Op{lease.OpInspect, lease.OpInspect, lease.OpSet, lease.OpSetIfAbsent, lease.OpReset, lease.OpReplace}
@@ -314,6 +316,28 @@ func (x *trio) propose(h *actor) {
 	}
 	x.configs = append(x.configs, c)
 	h.config = len(x.configs) - 1
+}
+
+// turn has h propose another configuration of the version in force, or the limits in force changed,
+// about when these have not been proposed for 2 T.
+func (x *trio) turn(h *actor) {
+	d := x.bucket.Dump()
+	c := x.config()
+	if d.Exists {
+		c.Version = d.Config.Version
+		if x.rng.IntN(2) == 0 {
+			c.Limits = x.rearrange(d.Config.Limits)
+		}
+		if x.clientTime {
+			x.now = max(x.now, d.StoodAt+d.Clock-d.Now+2*micros(d.Config.TTL)+x.rng.Int64N(4)-1)
+		}
+	}
+	if c.Validate() != nil {
+		return
+	}
+	x.configs = append(x.configs, c)
+	h.config = len(x.configs) - 1
+	x.renew(h)
 }
 
 // config is a random valid configuration, extremes included.

@@ -107,9 +107,9 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"void": calls / 100, "retry": calls / 50, "stale": calls / 200, "short": calls / 50,
 				"configured": calls / 50, "evicted": calls / 200, "lost": calls / 1000, "failover": calls / 4000,
 				"loss": calls / 200, "unused": calls / 200, "rearranged": calls / 1000, "grew": calls / 200,
-				"shrunk": calls / 500, "back": calls / 100, "turned": calls / 2000, "owed": calls / 50} {
+				"shrunk": calls / 500, "back": calls / 100, "turned": calls / 400, "owed": calls / 50} {
 				// the server's own time passes too slowly, and never goes back
-				fits := clientTime || what != "shrunk" && what != "back"
+				fits := clientTime || what != "shrunk" && what != "back" && what != "turned"
 				testkit.Check(t, !fits || total[what] >= least, "%s: %d times, want %d", what, total[what], least)
 			}
 		})
