@@ -223,8 +223,9 @@ func (b *bounds) admit(now, n int64) {
 
 // owe notes what is owed to each limit in force, when the server's clock says clock.
 func (b *bounds) owe(bucket *Bucket, clock int64) {
-	if !bucket.exists || bucket.created != b.created || bucket.epoch != b.epoch {
-		return // it has just been lost, and another one knows nothing of this
+	if !bucket.exists || bucket.created != b.created || bucket.epoch != b.epoch ||
+		!slices.EqualFunc(bucket.config.Limits, b.limits, Limit.same) {
+		return // it has just been lost, and another one, or a replica, knows nothing of this
 	}
 	s := settled(bucket, clock)
 	for k, m := range b.inForce {
