@@ -66,6 +66,22 @@ func TestTheAPIPageNamesEveryExportedName(t *testing.T) {
 	}
 }
 
+// TestEveryFileHasItsLine: the package comments say of each file what it holds.
+func TestEveryFileHasItsLine(t *testing.T) {
+	for _, folder := range []string{"hybrid", "lease", "redisbucket"} {
+		text, err := os.ReadFile(path.Join(folder, "doc.go"))
+		testkit.NoErr(t, err)
+		entries, err := os.ReadDir(folder)
+		testkit.NoErr(t, err)
+		for _, e := range entries {
+			name := e.Name()
+			source := path.Ext(name) == ".lua" || path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go")
+			testkit.Check(t, !source || name == "doc.go" || regexp.MustCompile(`\b`+regexp.QuoteMeta(name)).Match(text),
+				"the comment of package %s does not say what %s holds", folder, name)
+		}
+	}
+}
+
 // exportedNames are a package's exported constants, variables, functions and types, and as
 // "Type.Name" the exported methods and fields.
 func exportedNames(t *testing.T, folder string) map[string]bool {

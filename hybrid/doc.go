@@ -7,6 +7,9 @@
 // default, they admit at most rate x window and one local burst each beyond it while the store is
 // away.
 //
+// Redis makes a Limiter in one call, for one set of limits in one Redis; New takes all settings.
+// Package hybrid/xtime has the method set of golang.org/x/time/rate over a Key.
+//
 // # Which method do I want
 //
 // To decide on a request:
@@ -14,14 +17,16 @@
 //   - Allow, in most places: true or false now. AllowN where a request costs more than one token.
 //   - TryAllow where even the one lease call that Allow may wait for is too much.
 //   - Take where the caller wants a context, or the reasons: how much is left, when to come back.
+//     TakeUpTo for a batch that may be smaller.
 //   - Wait and WaitN for work that should be done later rather than not at all.
-//   - Key(name) once and its methods after that, where the same key is used again and again.
+//   - Key(name) once and its methods after that, where the same key is used again and again;
+//     KeyWith where its limits are at hand, and Key.Class where it matters less than others.
 //
 // To look and to change: Peek, LimitsOf and Stats take nothing. Refund gives back what was admitted
 // and then did not happen. SetLimits changes the limits of a key for the whole fleet, TrySetLimits
-// only where nobody has, Reset makes the key's bucket a new one, and ResetTo does both. Refresh asks
-// Config.LimitsFor again. Shutdown gives back what the process holds before it ends; Close does not,
-// and needs no store.
+// only where nobody has, Reset makes the key's bucket a new one, and ResetTo does both. Refresh
+// asks Config.LimitsFor again. Shutdown gives back what the process holds before it ends; Close
+// does not, and needs no store.
 //
 // Join makes several keys, such as everybody's, a tenant's and a user's, one that has these verbs:
 // a request is admitted where all of them have room, and otherwise takes from none.
@@ -53,9 +58,11 @@
 //
 //   - limiter.go: New, Close, Shutdown; config.go: Config, the names that are those of lease, the
 //     errors; verbs.go: the verbs of Limiter and Key, and Result; control.go: Peek, Refund, Reset,
-//     the limits of a key, Ping.
+//     the limits of a key, Ping. redis.go: Redis, the only file that knows redisbucket;
+//     interfaces.go: what stands for a Limiter or a Key in tests.
 //   - name.go: which bucket is whose: Config.Name, and Limiters that contradict each other.
 //   - propose.go: the limits that this process proposes for a key: LimitsFor, Refresh, KeyWith.
+//   - class.go: Config.Priorities; shadow.go: Policy.Shadow.
 //   - scope.go: ScopeProcess, a Store in the process that follows the limits of the real one.
 //   - decide.go: a request that the pool did not serve; hold.go: what one was admitted with, to be
 //     given back.
@@ -65,5 +72,6 @@
 //   - scheduler.go: the one goroutine that knows which key is due, and which calls travel together;
 //     calls.go: how they go out and come back, and what is known of each node of the store.
 //   - table.go: the table of keys; idle.go: keys at rest, and who leaves when the table is full.
-//   - operator.go: what an operator sees, which is Stats and the log.
+//   - stats.go, stats_limits.go, events.go and operator.go: what an operator sees, which is Stats,
+//     Events and the log.
 package hybrid

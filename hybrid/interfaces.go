@@ -4,8 +4,8 @@ import "context"
 
 // RateLimiter is what a program asks of a Limiter while it serves, so that its tests can put
 // something else in its place. Where a test wants real limits, a Limiter on a lease.MemoryStore
-// needs no Redis; it also makes the Reservations that a substitute may want to return. What is asked
-// once, and what an operator does, is not in it.
+// needs no Redis; it also makes the Reservations that a substitute may want to return. What is
+// asked once, and what an operator does, is not in it.
 //
 // Methods will not be added to it, since that would break whoever implements it.
 type RateLimiter interface {
