@@ -48,10 +48,12 @@ func (l *Limiter) Tokens() float64 {
 func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 
 // SetLimit changes the rate for the whole fleet and leaves the burst; see hybrid.Limiter.SetLimits.
-// A rate that a bucket cannot hold exactly is rounded to one that it can. rate.Inf is
-// hybrid.Unlimited, and 0 is hybrid.Blocked: nothing of the burst is left to use either. After these
-// two SetLimit and SetBurst are both wanted. There is nothing to return a failure by, so it is
-// logged (slog.Default): the store is away, or the rate is negative.
+// A rate that a bucket cannot hold exactly is rounded to one that it can. rate.Inf stands for
+// hybrid.Unlimited, and 0 for hybrid.Blocked, which leaves nothing of the burst to use; both
+// replace the burst, so SetBurst follows when they end.
+//
+// There is nothing to return a failure by, so it is logged (slog.Default): the store is away, or
+// the rate is negative.
 func (l *Limiter) SetLimit(limit rate.Limit) {
 	l.set(func(now hybrid.Limit) hybrid.Limit {
 		switch limit {
