@@ -76,7 +76,7 @@ func (l *Limiter) register() error {
 	if !sameBucket(have, want) {
 		return fmt.Errorf("%w: another open Limiter of this Store has Name %q and Version %d too, but "+
 			"limits %v, Overcommit %d, Target %v, StartEmpty %t where this one has %v, %d, %v, %t: "+
-			"they would share buckets, so give each a Name of its own",
+			"they would share buckets, so give each a Name of its own, close the other, or raise Version",
 			ErrInvalidConfig, l.cfg.Name, l.cfg.Version, have.Limits, have.Overcommit, have.Target, have.StartEmpty,
 			want.Limits, want.Overcommit, want.Target, want.StartEmpty)
 	}

@@ -2,6 +2,7 @@ package hybrid_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -64,6 +65,30 @@ func TestANameKeepsKeysApart(t *testing.T) {
 			limitsAre(t, second[i], "17", want)
 		}
 		equal(t, drain(second[1], "17"), 7, "admitted after SetLimits and Reset")
+	})
+}
+
+// Every name and every key of a few of the characters that names and marks are made of have a stored
+// key of their own.
+func TestStoredKeysOfAllShortKeysDiffer(t *testing.T) {
+	bubble(t, func(t *world) {
+		keys := []string{""}
+		for i := 0; len(keys) < 1+5+25+125+625; i++ { // all of up to four characters
+			for _, c := range "@:a%}" {
+				keys = append(keys, keys[i]+string(c))
+			}
+		}
+		of := make(map[string]string) // which name and key a stored key belongs to
+		for _, name := range []string{"", "a", "aa", "-"} {
+			l := t.start(named(name, hourly))
+			for _, key := range keys[1:] {
+				l.Allow(key)
+				stored, who := t.calls[len(t.calls)-1].key, fmt.Sprintf("%q of %q", key, name)
+				must(t, of[stored] == "", "%q is of %s and of %s", stored, of[stored], who)
+				of[stored] = who
+			}
+		}
+		check(t, len(of) == 4*780, "%d stored keys", len(of))
 	})
 }
 
