@@ -68,8 +68,8 @@ func TestANameKeepsKeysApart(t *testing.T) {
 	})
 }
 
-// Every name and every key of a few of the characters that names and marks are made of have a stored
-// key of their own.
+// Every name and every key of a few of the characters that names and marks are made of have a
+// stored key of their own.
 func TestStoredKeysOfAllShortKeysDiffer(t *testing.T) {
 	bubble(t, func(t *world) {
 		keys := []string{""}

@@ -60,8 +60,8 @@ func TestRefreshAsksLimitsForAgain(t *testing.T) {
 	}
 }
 
-// An answer that was on its way while the limits changed and Refresh was called does not outlive it,
-// whichever of the two comes last.
+// An answer that was on its way while the limits changed and Refresh was called does not outlive
+// it, whichever of the two comes last.
 func TestRefreshOvertakesAnAnswerOnItsWay(t *testing.T) {
 	old, recent := hybrid.PerHour(1).WithBurst(5), hybrid.PerHour(1).WithBurst(500)
 	for _, when := range []string{"the key comes into use", "an earlier Refresh asks"} {
