@@ -52,6 +52,11 @@ func TestWhatIsDoneToALimiterIsDoneToItsClasses(t *testing.T) {
 		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerHour(1000)))
 		r, err := low.Take(t.Context(), 1)
 		check(t, err == nil && !r.OK && r.Limit == hybrid.PerHour(1000) && r.Remaining == 0, "%+v, %v", r, err)
+		// Nor does a class wait for its time to ask again when the limits are others.
+		must(t, !low.Allow(), "admitted")
+		noErr(t, l.SetLimits(t.Context(), "k", hybrid.PerSecond(1000)))
+		time.Sleep(100 * time.Millisecond) // 100 tokens
+		check(t, low.Allow(), "denied as before, with limits that are no more")
 		noErr(t, l.Close())
 		_, err = low.Take(t.Context(), 1)
 		isErr(t, err, hybrid.ErrClosed)

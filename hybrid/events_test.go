@@ -145,12 +145,12 @@ func TestASlowHookHoldsUpNoRequest(t *testing.T) {
 	bubble(t, func(t *world) {
 		var told []string
 		cfg := by(denying, hourly)
-		hook := func(key, what string) {
-			time.Sleep(50 * time.Millisecond)
+		hook := func(key, what string, takes time.Duration) {
+			time.Sleep(takes)
 			t.locked(func() { told = append(told, key+" "+what) })
 		}
-		cfg.Events.Degraded = func(key string, _ error) { hook(key, "degraded") }
-		cfg.Events.Recovered = func(key string, _ time.Duration) { hook(key, "recovered") }
+		cfg.Events.Degraded = func(key string, _ error) { hook(key, "degraded", time.Second) }
+		cfg.Events.Recovered = func(key string, _ time.Duration) { hook(key, "recovered", 0) }
 		l := t.start(cfg)
 		t.every(away)
 		ask := inTurn(2, func(i int) { l.Allow(fmt.Sprint(i)) })
