@@ -225,7 +225,7 @@ func everythingAtOnce(t *world, policy hybrid.Policy, end func(*hybrid.Limiter) 
 func askAnyhow(l *hybrid.Limiter, own *hybrid.Key, r *rand.Rand) (key string, admitted int64) {
 	key, admitted = fmt.Sprint(r.IntN(16)), 1
 	ok := false
-	switch r.IntN(7) {
+	switch r.IntN(8) {
 	case 0:
 		ok = l.Allow(key)
 	case 1:
@@ -238,6 +238,9 @@ func askAnyhow(l *hybrid.Limiter, own *hybrid.Key, r *rand.Rand) (key string, ad
 		defer cancel()
 		res, _ := l.Take(ctx, key, 1)
 		ok = res.OK
+	case 6:
+		res, _ := l.TakeUpTo(context.Background(), key, 1+r.Int64N(50))
+		ok, admitted = res.OK, res.Taken
 	case 4:
 		key, ok = own.Name(), own.TryAllow()
 	default:

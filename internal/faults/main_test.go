@@ -32,12 +32,12 @@ import (
 const ordersVariable = "YUZHI_FAULTS_PROCESS"
 
 func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // faults are what these tests are about; see diary
 	if text := os.Getenv(ordersVariable); text != "" {
 		beChild(text)
 		return
 	}
 	flag.Parse()
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // faults are what these tests are about; see diary
 	// Most tests wait for servers, so more of them run at once than there are processors.
 	_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
 	os.Exit(m.Run())
