@@ -90,7 +90,11 @@ func (a *Auditor) pass(key int32) {
 func (a *Auditor) count(at int64, key int32, n int64) {
 	a.admitted += n
 	for i := range a.bounds {
-		a.meter(key, i).Admit(at, n)
+		m := a.meters[int(key)*len(a.bounds)+i]
+		if m == nil {
+			m = a.meter(key, i)
+		}
+		m.Admit(at, n)
 	}
 }
 
@@ -105,7 +109,7 @@ func (a *Auditor) settle(key int32, m moment) {
 	}
 }
 
-// meter is the one of a key's bound i.
+// meter is the one of a key's bound i; a new one if there is none.
 func (a *Auditor) meter(key int32, i int) *Meter {
 	m := &a.meters[int(key)*len(a.bounds)+i]
 	if *m == nil {

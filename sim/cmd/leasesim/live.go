@@ -37,8 +37,8 @@ func liveCommand() *cobra.Command {
 		if err := write(c.OutOrStdout()); err != nil {
 			return fmt.Errorf("leasesim: %w", err)
 		}
-		if report.BoundExceededBy > 0 {
-			return fmt.Errorf("%w by %d", errExceeded, report.BoundExceededBy)
+		if excess := report.Excess(); excess > 0 {
+			return fmt.Errorf("%w by %d", errExceeded, excess)
 		}
 		return nil
 	})
@@ -56,6 +56,11 @@ func liveCommand() *cobra.Command {
 	f.DurationVar(&o.Target, "target", 0, "how long one lease should last (0: 100ms, less for a small burst)")
 	f.DurationVar(&o.TTL, "ttl", 0, "how long a lease is valid without renewal (0: 4 targets, at least 200ms)")
 	f.BoolVar(&o.Strict, "strict", false, "read the clock for every decision (Policy.StrictExpiry)")
+	f.BoolVar(&o.Shadow, "shadow", false, "admit what is denied, and count it (Policy.Shadow)")
+	f.Float64SliceVar(&o.Priorities, "priorities", nil, "headroom of the classes but the first, as in 0.2,0.5: "+
+		"process i is of class i, counted around")
+	f.BoolVar(&o.Reserve, "reserve", false, "requests reserve a token and settle up to 200ms later: "+
+		"a third cost two, a third are cancelled")
 	f.StringVar(&o.Key, "key", live.NewKey(), "the limiter's key; a new one by default")
 	f.Lookup("key").DefValue = "" // the help says it in words
 	f.DurationVar(&o.KillAfter, "kill-after", 0, "kill -9 one process after this time (0: none)")

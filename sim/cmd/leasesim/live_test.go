@@ -70,6 +70,37 @@ func TestAKilledAndAStoppedProcessKeepTheBound(t *testing.T) {
 	testkit.Check(t, r.Processes[2].Admitted != 0, "nothing that the killed process admitted was kept")
 }
 
+func TestAFleetInShadowModeIsBoundedAndCountsTheRest(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	r := checkFleet(t, "--redis "+addr+" --processes 3 --rate 2000 --burst 300 --duration 1s --offered 4 --shadow")
+	testkit.Check(t, r.Shadowed == r.Offered-r.Admitted && r.Shadowed > 0, "of %d, %d are admitted and %d shadowed",
+		r.Offered, r.Admitted, r.Shadowed)
+}
+
+func TestTheClassesOfAFleetKeepTheirBounds(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	r := checkFleet(t, "--redis "+addr+" --processes 4 --rate 2000 --burst 1000 --duration 1s --offered 4 --priorities 0.3,0.6")
+	admitted := int64(0)
+	for _, c := range r.Classes {
+		admitted += c.Admitted
+		testkit.Check(t, c.ExceededBy == 0, "headroom %v is exceeded by %d", c.Headroom, c.ExceededBy)
+	}
+	testkit.Check(t, len(r.Classes) == 3 && admitted == r.Admitted, "the classes admitted %d of %d: %+v", admitted, r.Admitted,
+		r.Classes)
+}
+
+func TestAFleetThatReservesPaysWhatItUsed(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	r := checkFleet(t, "--redis "+addr+" --processes 3 --rate 2000 --burst 300 --duration 1s --reserve --kill-after 700ms")
+	s := r.Settled
+	testkit.Check(t, s != nil && s.Charged > 0 && s.Cancelled > 0 && s.ExceededBy == 0, "%+v", s)
+}
+
+func TestTheTableNamesWhatWasAskedFor(t *testing.T) {
+	leasesim(t, "live --processes 3 --rate 100 --burst 50 --duration 500ms --offered 9 --shadow --reserve --priorities 0.5").
+		ends(0).shows("shadowed", "cancelled", "charged", "all was paid", "class", "headroom", "50 %", "its own bound", "holds")
+}
+
 // checkFleet runs a fleet and checks what must hold on any machine, however slow.
 func checkFleet(t *testing.T, line string) live.Report {
 	t.Helper()

@@ -45,7 +45,10 @@ type child struct {
 	limiter *hybrid.Limiter
 	key     *hybrid.Key
 
-	askers atomic.Int64 // goroutines that ask
+	askers    atomic.Int64   // goroutines that ask
+	reserved  sync.WaitGroup // what is to be settled
+	cancelled atomic.Int64
+	charges   charges
 }
 
 // Child runs the process as one of the fleet if it was started as one, and then exits; otherwise it
@@ -94,7 +97,7 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer c.limiter.Close()
-	c.key = c.limiter.Key(c.Options.Key)
+	c.key = c.limiter.Key(c.Options.Key).Class(c.Options.classOf(c.Index))
 
 	fmt.Fprint(out, readyLine)
 	if line, err := bufio.NewReader(in).ReadString('\n'); err != nil || line != startLine {
@@ -106,13 +109,16 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 		}
 	}
 	c.offer()
+	c.reserved.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err = c.limiter.Shutdown(ctx)
 	if ctx.Err() != nil || errors.Is(err, hybrid.ErrUnavailable) {
 		err = nil // Redis, or a busy machine, was slow to take the rest back; it expires there
 	}
-	return errors.Join(err, json.NewEncoder(out).Encode(c.took.told()))
+	told := c.took.told()
+	told.Shadowed, told.Cancelled, told.Charged = c.limiter.Stats().Shadowed, c.cancelled.Load(), c.charges.total.Load()
+	return errors.Join(err, json.NewEncoder(out).Encode(told))
 }
 
 // counting counts and times the round trips of a child, as it sees them. What it counts is left
@@ -127,11 +133,24 @@ func (s counting) Exchange(ctx context.Context, calls []*lease.Call, done func([
 	began := time.Now()
 	s.Store.Exchange(ctx, calls, func(group []*lease.Call) {
 		s.c.file.RoundTrips().Add(1)
+		s.c.charges.answered(group)
 		if group[0].Err == nil {
 			s.c.took.observe(s.c.took.roundTrips, time.Since(began))
 		}
 		done(group)
 	})
+}
+
+// request makes one request of a steady or bursty load.
+func (c *child) request() {
+	switch {
+	case c.Options.Reserve:
+		c.reserve()
+	case c.Options.Shadow:
+		c.ask(c.tries)
+	default:
+		c.ask(c.key.Allow)
+	}
 }
 
 // ask makes one request and records it. An admission counts only after it is in the file.
@@ -225,7 +244,7 @@ func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 			continue
 		}
 		for due += rate * period.Seconds(); due >= 1 && time.Now().Before(end); due-- {
-			c.ask(c.key.Allow)
+			c.request()
 		}
 	}
 }
@@ -246,7 +265,7 @@ func (c *child) crowd(wg *sync.WaitGroup, n int64) {
 		}
 		defer c.askers.Add(-1)
 		for left.Add(-1) >= 0 {
-			c.ask(c.key.Allow)
+			c.request()
 		}
 	}
 	wg.Go(asker)

@@ -73,7 +73,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	if err := o.align(ctx); err != nil {
 		return Report{}, err
 	}
-	before := redis.served(ctx)
+	before, began := redis.served(ctx), time.Now()
 	for i, p := range fleet {
 		if _, err := io.WriteString(p.in, startLine); err != nil {
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
@@ -83,6 +83,11 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		return Report{}, err
 	}
 	report, err := o.summarise(redis.name, fleet)
+	if err == nil && o.Reserve {
+		var owed int64
+		owed, err = redis.owed(ctx, o.Key)
+		report.Settled = o.settled(report.Admitted, owed, time.Since(began), fleet)
+	}
 	report.ServiceTimeNs = int64(redis.served(ctx).since(before))
 	return report, err
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
@@ -38,6 +39,9 @@ type Options struct {
 	Target     time.Duration
 	TTL        time.Duration
 	Strict     bool
+	Shadow     bool
+	Priorities []float64 // the headroom of the classes but the first
+	Reserve    bool
 	Key        string
 	KillAfter  time.Duration // kill -9 the last process then; 0: never
 	StopAfter  time.Duration // SIGSTOP the first process then, for twice the TTL; 0: never
@@ -65,6 +69,11 @@ func (o Options) Validate() error {
 		"--within is %v, must be 0 to %v, and 0 but for --shape %s", o.Within, period/2, ShapeBursts)
 	demand(o.Duration >= 100*time.Millisecond && o.Duration <= time.Hour,
 		"--duration is %v, must be 100ms to 1h", o.Duration)
+	demand(!o.Shadow && !o.Reserve || o.Shape != ShapeAdversary,
+		"--shadow and --reserve are for every --shape but %s, which only takes what is there", ShapeAdversary)
+	demand(len(o.Priorities) < max(o.Processes, 1), "--priorities are %v with --processes %d, "+
+		"must be fewer: each class has processes of its own", o.Priorities, o.Processes)
+	demand(!o.Reserve || !strings.HasPrefix(o.Key, "@"), "--key is %q, must not begin with @ with --reserve", o.Key)
 	demand(o.KillAfter == 0 || o.KillAfter > 0 && o.KillAfter < o.Duration,
 		"--kill-after is %v, must be 0 (never) or less than --duration (%v)", o.KillAfter, o.Duration)
 	demand(o.StopAfter == 0 || o.StopAfter > 0 && o.StopAfter < o.Duration,
@@ -95,10 +104,11 @@ func (o Options) Validate() error {
 // config is what every child gives to hybrid.New. The bound is promised for FallbackDeny.
 func (o Options) config() hybrid.Config {
 	return hybrid.Config{
-		Limits: []hybrid.Limit{hybrid.PerSecond(o.Rate).WithBurst(o.Burst)},
+		Limits:     []hybrid.Limit{hybrid.PerSecond(o.Rate).WithBurst(o.Burst)},
+		Priorities: o.Priorities,
 		Policy: hybrid.Policy{
 			Target: o.Target, TTL: o.TTL, Overcommit: o.Overcommit,
-			Fallback: hybrid.FallbackDeny, StrictExpiry: o.Strict,
+			Fallback: hybrid.FallbackDeny, StrictExpiry: o.Strict, Shadow: o.Shadow,
 		},
 	}
 }

@@ -29,6 +29,9 @@ type Report struct {
 	ServiceTimeNs         int64     `json:"service_time_ns,omitempty"` // of a call, by the server; 0: unknown
 	Jain                  float64   `json:"jain"`
 	Processes             []Process `json:"processes"`
+	Classes               []Class   `json:"classes,omitempty"`
+	Shadowed              int64     `json:"shadowed,omitempty"` // by the processes that have ended by themselves
+	Settled               *Settled  `json:"settled,omitempty"`
 	Shape                 string    `json:"shape"`
 	Rate                  int64     `json:"rate"`
 	Burst                 int64     `json:"burst"`
@@ -64,6 +67,7 @@ func (o Options) summarise(redis string, fleet []*process) (Report, error) {
 		DurationMs: o.Duration.Milliseconds(), TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
 	}
 	var spans []audit.Span
+	each := make([][]audit.Span, len(fleet))
 	took := newLatencies()
 	var offered, admitted []int64 // of those that ran all the time
 	for i, p := range fleet {
@@ -71,16 +75,17 @@ func (o Options) summarise(redis string, fleet []*process) (Report, error) {
 			return r, fmt.Errorf("leasesim: process %d had no room to record %d admissions; "+
 				"nothing can be concluded", i, n)
 		}
-		before := len(spans)
-		spans = p.file.AppendSpans(spans)
+		each[i] = p.file.AppendSpans(nil)
+		spans = append(spans, each[i]...)
 		one := Process{
-			Admitted: int64(len(spans) - before), Offered: p.file.Offered().Load(),
+			Admitted: int64(len(each[i])), Offered: p.file.Offered().Load(),
 			RoundTrips: p.file.RoundTrips().Load(), Fate: p.fate,
 		}
 		r.Processes = append(r.Processes, one)
 		r.Admitted += one.Admitted
 		r.Offered += one.Offered
 		r.RoundTrips += one.RoundTrips
+		r.Shadowed += p.told.Shadowed
 		took.merge(p.told)
 		if p.fate == "" {
 			offered, admitted = append(offered, one.Offered), append(admitted, one.Admitted)
@@ -90,6 +95,11 @@ func (o Options) summarise(redis string, fleet []*process) (Report, error) {
 	w, err := audit.Worst(spans, bound)
 	if err != nil {
 		return r, fmt.Errorf("leasesim: audit: %w", err)
+	}
+	if len(o.Priorities) > 0 {
+		if r.Classes, err = o.classes(r.Processes, each); err != nil {
+			return r, err
+		}
 	}
 	first := w.From
 	for _, s := range spans {
@@ -119,10 +129,7 @@ func (r Report) WriteJSON(w io.Writer) error {
 
 // WriteTable writes the report for a person.
 func (r Report) WriteTable(w io.Writer) error {
-	verdict := "the bound holds"
-	if r.BoundExceededBy > 0 {
-		verdict = fmt.Sprintf("EXCEEDED by %d", r.BoundExceededBy)
-	}
+	verdict := verdictOn(r.BoundExceededBy, "the bound holds")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "redis\t%s\n", r.Redis)
 	fmt.Fprintf(t, "limit\t%d/s burst %d overcommit %d\n", r.Rate, r.Burst, r.Overcommit)
@@ -133,18 +140,53 @@ func (r Report) WriteTable(w io.Writer) error {
 		r.Admitted, 100*r.AdmittedOfEntitlement)
 	fmt.Fprintf(t, "worst window\t%d admitted in %.3f ms\tat most %.1f may be: %s\n",
 		r.WorstWindow.Admitted, r.WorstWindow.DurationMs, r.WorstWindow.Bound, verdict)
+	if r.Shadowed > 0 {
+		fmt.Fprintf(t, "shadowed\t%d\tdenied, and admitted all the same\n", r.Shadowed)
+	}
+	if s := r.Settled; s != nil {
+		fmt.Fprintf(t, "cancelled\t%d\t\n", s.Cancelled)
+		fmt.Fprintf(t, "charged\t%d\tbeyond what was reserved; %d are still owed: %s\n", s.Charged, s.Owed,
+			verdictOn(s.ExceededBy, "all was paid"))
+	}
 	fmt.Fprintf(t, "round trips\t%d\t%.1f a second and process\n", r.RoundTrips,
 		float64(r.RoundTrips)/float64(len(r.Processes))/(float64(r.DurationMs)/1000))
 	fmt.Fprintf(t, "admitted per round trip\t%.1f\n", r.AdmittedPerRoundTrip)
 	fmt.Fprintf(t, "round trip time\t%v\n", r.RoundTripNs)
 	fmt.Fprintf(t, "decision time\t%v\n", r.DecisionNs)
 	fmt.Fprintf(t, "Jain's index\t%.6f\n", r.Jain)
+	if len(r.Classes) > 0 {
+		fmt.Fprintf(t, "\nclass\theadroom\tadmitted\toffered\tits own bound\n")
+	}
+	for i, c := range r.Classes {
+		fmt.Fprintf(t, "%d\t%.4g %%\t%d\t%d\t%s\n", i, 100*c.Headroom, c.Admitted, c.Offered, verdictOn(c.ExceededBy, "holds"))
+	}
 	fmt.Fprintf(t, "\nprocess\tadmitted\tshare\toffered\tround trips\n")
 	for i, p := range r.Processes {
 		share := 100 * float64(p.Admitted) / float64(max(r.Admitted, 1))
 		fmt.Fprintf(t, "%d\t%d\t%.2f %%\t%d\t%d\t%s\n", i, p.Admitted, share, p.Offered, p.RoundTrips, p.Fate)
 	}
 	return t.Flush()
+}
+
+// verdictOn says that all is well, or by how much a bound is exceeded.
+func verdictOn(excess int64, well string) string {
+	if excess > 0 {
+		return fmt.Sprintf("EXCEEDED by %d", excess)
+	}
+	return well
+}
+
+// Excess is by how much the worst of all bounds is exceeded: that of the fleet, those of its
+// classes, and that of what was settled.
+func (r Report) Excess() int64 {
+	worst := r.BoundExceededBy
+	for _, c := range r.Classes {
+		worst = max(worst, c.ExceededBy)
+	}
+	if r.Settled != nil {
+		worst = max(worst, r.Settled.ExceededBy)
+	}
+	return worst
 }
 
 // latencies count how long decisions and round trips took, within 1 %, up to a minute. Any number
@@ -169,12 +211,15 @@ func (l *latencies) observe(in *hdrhistogram.Histogram, took time.Duration) {
 }
 
 // told is what a process tells its parent at the end, as JSON.
-type told struct{ Decisions, RoundTrips *hdrhistogram.Snapshot }
+type told struct {
+	Decisions, RoundTrips        *hdrhistogram.Snapshot
+	Shadowed, Cancelled, Charged int64
+}
 
 func (l *latencies) told() told {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return told{l.decisions.Export(), l.roundTrips.Export()}
+	return told{Decisions: l.decisions.Export(), RoundTrips: l.roundTrips.Export()}
 }
 
 // merge adds what a process told, if it told anything.
