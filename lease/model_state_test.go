@@ -90,7 +90,7 @@ func (d *describer) describe(to []byte, w *world) []byte {
 	for i := range w.holders {
 		blocks[i] = d.holder(blocks[i][:0], w, i)
 	}
-	if !w.versions { // else they are not alike
+	if !w.versions && !w.turns && w.headroom == 0 { // else they are not alike
 		slices.SortFunc(blocks, bytes.Compare)
 	}
 	return append(to, bytes.Join(blocks, nil)...)
@@ -109,6 +109,7 @@ func (d *describer) bucket(to []byte, w *world) []byte {
 			near(w.now-s.frozen)) // a new limit starts empty after a loss
 	}
 	to = putIf(w.versions, to, max(0, s.keep-w.now))
+	to = putIf(w.turns, to, near(w.now-s.stoodAt), near(w.now-s.reshapedAt))
 	for i := range int64(ringSlices) {
 		at := (s.ring.base + i) % ringSlices
 		to = put(to, s.ring.held[at], s.ring.weight[at])
@@ -153,6 +154,7 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 			flags(h.draw.interval == h.Pool.interval(), h.draw.running >= h.reported))
 	}
 	to = putIf(w.versions, to, max(0, int64(h.heard.forgetAt)/1000-w.now))
+	to = putIf(w.moves.has(canCharge), to, h.charge, h.unreported)
 	if w.keepsOpen(h) {
 		to = d.request(put(to, near(w.now-int64(h.firstSent)/1000)), w, &h.open, heardOf)
 	}
@@ -191,6 +193,7 @@ func (d *describer) request(to []byte, w *world, r *Request, heardOf func(int64)
 	to = put(to, rank(d.seqs, r.Seq), r.Remaining, r.Returned, r.Refund, r.Want, r.Waiting,
 		rank(d.epochs, r.Epoch), flags(heardOf(r.Counter)))
 	to = putIf(w.givesBackUnused(), to, r.Unused, near(w.now-r.Drawn))
+	to = putIf(w.moves.has(canCharge), to, r.Charge)
 	to = putIf(w.forgets() && r.Epoch != 0, to, near(micros(r.LeaseMax)), near(w.now-r.HeardAt),
 		near(micros(r.HeardAge)))
 	return to

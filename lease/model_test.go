@@ -35,8 +35,12 @@ type model struct {
 	// alternative limits are set instead of limit, and the other way round; limit stays the last of
 	// them. Where there are versions, all holders but the first propose them instead, and the
 	// bucket is forgotten when its time has come.
+	// Where there are turns, the first proposes limit after the alternative ones, the others these
+	// alone, with one version; and all requests wait, as a lease of one turn may be spent in another.
 	alternative []Limit
 	versions    bool
+	turns       bool
+	headroom    float64 // of the first holder
 	once        bool    // the bucket is lost, and T is set, no more than once
 	before      []event // what has happened already
 
@@ -59,6 +63,7 @@ const (
 	canEvict                      // the bucket may lose a holder's record
 	canFlush                      // the bucket may be lost; a process that knows it calls first
 	canLeave                      // requests that wait may have gone when they are served
+	canCharge                     // a token that was used beyond what there was
 	lossless                      // nothing is lost: shorter searches
 	canCancel                     // requests that have a token may give it back, at any time
 
@@ -103,6 +108,12 @@ var models = []model{
 		want: 1, inflight: 1, moves: canWait | canFlush},
 	{name: "an older version is slower to fill", holders: 2, limit: perMicro(1, 42, 1), tick: 7, want: 1,
 		inflight: 1, alternative: []Limit{perMicro(1, 1, 1)}, versions: true, moves: canWait},
+	{name: "charges and headroom", holders: 2, limit: perMicro(1, 2, 2), tick: 2, want: 2, inflight: 2,
+		headroom: 0.5, moves: canWait | canGiveBack | canRefund | canGiveUp | canEvict | canCharge},
+	{name: "charges, one holder", holders: 1, limit: perMicro(1, 3, 1), e: 1, tick: 2, want: 2, inflight: 2,
+		moves: canDoAll&^canFlush | canCharge},
+	{name: "limits of one version take turns", holders: 2, limit: perMicro(1, 42, 2), tick: 5, want: 2,
+		inflight: 1, alternative: []Limit{perMicro(1, 1, 1)}, turns: true, moves: canWait | canRefund},
 	{name: "two holders, no faults but loss", holders: 2, limit: perMicro(1, 3, 1), tick: 2, want: 1,
 		inflight: 1},
 }

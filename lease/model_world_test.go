@@ -35,6 +35,7 @@ type world struct {
 
 type modelHolder struct {
 	holding
+	unreported int64 // tokens used beyond what it had that no executed call has charged
 	refundable int64 // 1: it has admitted a token that may still be refunded
 	reserved   int64 // 1: a request has a token of this draw, which it gives back if it ends
 	draw       Draw
@@ -70,6 +71,9 @@ func newWorld(m model) *world {
 	}
 	if m.versions {
 		in.configs[1].Version.Deploy = 1
+	}
+	if m.turns {
+		in.configs[0].Limits = append(slices.Clone(m.alternative), m.limit)
 	}
 	w := &world{instance: in, now: modelStart, holders: make([]modelHolder, m.holders)}
 	for i := range w.holders {
@@ -131,6 +135,7 @@ const (
 	eventSetTTL
 	eventSetLimits
 	eventRestart
+	eventCharge
 )
 
 // Kinds of ask.
@@ -155,7 +160,7 @@ func (w *world) events(to []event) []event {
 		room := len(h.messages) < w.inflight
 		live := w.instant() < h.Deadline() && h.Pool.Held() > 0
 		opens := room && (!h.isOpen || w.moves.has(canGiveUp))
-		add(opens, eventOpen, i, askTokens)
+		add(opens && !w.turns, eventOpen, i, askTokens)
 		add(opens && w.moves.has(canWait), eventOpen, i, askWaiting)
 		add(opens && w.moves.has(canLeave), eventOpen, i, askGone)
 		add(opens && w.moves.has(canGiveBack) && live, eventOpen, i, askBack)
@@ -165,6 +170,8 @@ func (w *world) events(to []event) []event {
 		add(live && w.moves.has(canCancel) && h.reserved == 0, eventReserve, i, 0)
 		add(h.reserved > 0, eventCancel, i, 0)
 		add(w.moves.has(canRefund) && h.refundable > 0 && h.holding.refund == 0, eventRefund, i, 0)
+		owes := w.bucket.exists && w.bucket.level[0] < -w.unit
+		add(w.moves.has(canCharge) && h.charge == 0 && !owes, eventCharge, i, 0)
 		for k, m := range h.messages {
 			// After a loss the promise wants somebody to call first who knows of it.
 			arrives := m.reply || !w.lost || m.request.Epoch > 0
@@ -179,7 +186,7 @@ func (w *world) events(to []event) []event {
 	exists := w.bucket.exists
 	add(exists && w.moves.has(canFlush) && !(w.once && w.was[0]), eventFlush, 0, 0)
 	add(exists && w.ttl2 != 0 && !(w.once && w.was[1]), eventSetTTL, 0, 0)
-	add(exists && w.alternative != nil && !w.versions, eventSetLimits, 0, 0)
+	add(exists && w.alternative != nil && !w.versions && !w.turns, eventSetLimits, 0, 0)
 	return to
 }
 
@@ -244,6 +251,10 @@ func (w *world) apply(e event) (violation string) {
 		return w.set(c)
 	case eventRestart:
 		h.heard = Heard{}
+	case eventCharge:
+		h.Charge(1)
+		h.unreported++
+		w.x += w.unit
 	}
 	return w.violation()
 }
@@ -260,7 +271,7 @@ func (w *world) set(c Config) (violation string) {
 
 // proposes is the configuration that holder i proposes.
 func (w *world) proposes(i int) Config {
-	if w.versions && i > 0 {
+	if (w.versions || w.turns) && i > 0 {
 		return w.configs[1]
 	}
 	return w.configs[0]
@@ -268,6 +279,9 @@ func (w *world) proposes(i int) Config {
 
 func (w *world) ask(e event) ask {
 	a := ask{Config: w.proposes(int(e.holder)), Want: w.want, Weight: 1}
+	if e.holder == 0 {
+		a.Headroom = w.headroom
+	}
 	switch e.arg {
 	case askWaiting, askGone:
 		a.Waiting = 1
@@ -305,6 +319,7 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 		return
 	}
 	if w.bucket.executed != executed {
+		h.unreported = max(0, h.unreported-m.request.Charge)
 		refunded := w.bucket.refunded[len(w.bucket.config.Limits)-1]
 		if w.counts() && !m.credited {
 			w.x = max(0, w.x-refunded)
@@ -344,9 +359,17 @@ func (w *world) counts() bool {
 // violation says which promise is broken now.
 func (w *world) violation() string {
 	total := (w.limit.Capacity() + w.e) * w.unit
-	if w.x > total {
-		return fmt.Sprintf("(1) is broken: the worst window admitted R*w + %d/%d tokens, B + E is %d/%d",
-			w.x, w.unit, total, w.unit)
+	b := settled(&w.bucket, w.now)
+	level := int64(0)
+	if w.counts() {
+		level = b.level[len(b.config.Limits)-1]
+	}
+	for i := range w.holders {
+		total += w.holders[i].unreported * w.unit
+	}
+	if w.x > total-min(level, 0) {
+		return fmt.Sprintf("(1) is broken: the worst window admitted R*w + %d/%d tokens, B + E and what is owed are %d/%d",
+			w.x, w.unit, total-min(level, 0), w.unit)
 	}
 	live := int64(0)
 	for i := range w.holders {
@@ -362,11 +385,9 @@ func (w *world) violation() string {
 	if w.mutant || !w.bucket.exists || w.bucket.frozen > w.now || !w.counts() {
 		return ""
 	}
-	b := settled(&w.bucket, w.now)
 	if err := sound(&b, live); err != nil {
 		return err.Error()
 	}
-	level := b.level[len(b.config.Limits)-1]
 	if w.x+level+live*w.unit > total {
 		return fmt.Sprintf("admitted %d + level %d + held %d exceed B + E = %d (all /%d)", w.x, level,
 			live*w.unit, total, w.unit)
@@ -393,6 +414,7 @@ var eventTexts = [...]string{
 	eventCancel: "gives that token back", eventDeliver: "arrives: ", eventDeliverTwice: "arrives, and may again: ",
 	eventLose: "is lost: ", eventEvict: "its record is evicted", eventFlush: "the bucket is lost",
 	eventSetTTL: "T changes", eventSetLimits: "other limits are set", eventRestart: "restarts",
+	eventCharge: "uses a token more than it had",
 }
 
 var askTexts = [...]string{
@@ -408,8 +430,8 @@ func (w *world) tell(e event) string {
 		text += askTexts[e.arg]
 	case eventDeliver, eventDeliverTwice, eventLose:
 		m := h.messages[e.arg]
-		text += fmt.Sprintf("seq %d (remaining %d, returned %d, refund %d)",
-			m.request.Seq, m.request.Remaining, m.request.Returned, m.request.Refund)
+		text += fmt.Sprintf("seq %d (remaining %d, returned %d, refund %d, charge %d)",
+			m.request.Seq, m.request.Remaining, m.request.Returned, m.request.Refund, m.request.Charge)
 		if m.reply {
 			text += fmt.Sprintf(", its reply (granted %d, void %v)", m.grant.Granted, m.grant.Void)
 		}
