@@ -43,8 +43,8 @@ type Config struct {
 	// is to have nothing Blocked.
 	LimitsFor func(key string) []Limit
 	// Version is the deploy half of the configuration's version: across processes the highest one
-	// wins at once. Under equal ones, 0 as a rule, the limits of a deploy or of a rollback are in force
-	// two TTLs after the last process that was started with the others has called.
+	// wins at once. Under equal ones, 0 as a rule, the limits of a deploy or of a rollback are in
+	// force two TTLs after the last process that was started with the others has called.
 	Version     int64
 	Policy      lease.Policy  // tunes leasing
 	Scope       Scope         // who shares a key's bucket: all processes, unless it is ScopeProcess

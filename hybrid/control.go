@@ -80,8 +80,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // ResetTo is SetLimits and Reset in one operation: key's bucket becomes what a new one with these
-// limits would be, and at no moment has the new limits and the old use. A bucket that does not exist
-// is created. Errors are those of SetLimits.
+// limits would be, and at no moment has the new limits and the old use. A bucket that does not
+// exist is created. Errors are those of SetLimits.
 func (l *Limiter) ResetTo(ctx context.Context, key string, limits ...Limit) error {
 	defer l.giveBackAll(ctx, key)()
 	_, err := l.configure(ctx, "reset", key, lease.OpReplace, limits...)
