@@ -1,0 +1,109 @@
+package faults
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// joinOf is the keys of limiter i with these names, in some order.
+func (f *fleet) joinOf(i int, names []string) *hybrid.Joined {
+	var keys []*hybrid.Key
+	for _, k := range rand.Perm(len(names)) {
+		keys = append(keys, f.limiters[i].Key(names[k]))
+	}
+	return f.limiters[i].Join(keys...)
+}
+
+// askJoined takes one decision about all names, on the record of each.
+func (f *fleet) askJoined(names []string, allow func() bool) bool {
+	before := f.now()
+	d := decision{before: before, ok: allow(), after: f.now()}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range names {
+		f.decisions[name] = append(f.decisions[name], d)
+	}
+	return d.ok
+}
+
+// Keys in the slots of different masters are joined like others: a denial by one of them takes
+// nothing from the others, to the token.
+func TestAJoinAcrossTheSlotsOfACluster(t *testing.T) {
+	t.Parallel()
+	// Given two processes, and a key on each of three masters, of which one has fewer tokens,
+	s := startShards(t, false, patient(hourly, denying))
+	s.store = storeOn(t, s.client)
+	names := []string{s.keyOn(0), s.keyOn(1), s.keyOn(2)}
+	s.spend(0, names[1], 60)
+	// when many at once ask for all three, until they are denied,
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			j := s.joinOf(i%2, names)
+			for s.askJoined(names, j.Allow) {
+			}
+		})
+	}
+	wg.Wait()
+	s.shutdown()
+	// then nothing is lost: each bucket lacks what was admitted.
+	admitted := s.seen(names[0], 0, s.now()).admitted
+	testkit.Check(t, admitted > 0 && admitted <= 40+s.refilled(), "%d admitted", admitted)
+	for i, spent := range []int64{0, 60, 0} {
+		st, left := s.state(names[i]), 100-spent-admitted
+		testkit.Check(t, st.Ledger == 0 && st.Levels[0] >= left && st.Levels[0] <= left+s.refilled(),
+			"%s has %d, %d leased, want %d", names[i], st.Levels[0], st.Ledger, left)
+		s.checkBound(names[i], hourly, 0)
+	}
+}
+
+// When the master of one of them is lost, requests that join it are denied, or end with an error;
+// the other keys go on, and every key keeps the promise.
+func TestAJoinWithASlotThatIsLost(t *testing.T) {
+	t.Parallel()
+	// Given two processes that join a key on each of three masters,
+	s := startShards(t, false, calmly, "--cluster-require-full-coverage", "no")
+	names := []string{s.keyOn(0), s.keyOn(1), s.keyOn(2)}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	stopAll := sync.OnceFunc(func() {
+		close(stop)
+		wg.Wait()
+	})
+	t.Cleanup(stopAll)
+	for i := range 8 {
+		j := s.joinOf(i%2, names)
+		wg.Go(func() {
+			for n := i; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				s.askJoined(names, func() bool {
+					if n%4 == 0 {
+						return j.Wait(t.Context()) == nil
+					}
+					return j.Allow()
+				})
+			}
+		})
+	}
+	for _, name := range names {
+		s.awaitAdmitted(name, 3000)
+	}
+	// when one of these is killed,
+	killed := s.killFirst()
+	testkit.Eventually(t, "that joins are denied", func() bool { return s.next(names[0], 200).admitted == 0 })
+	// then the other keys are served as before,
+	for _, name := range names[1:] {
+		testkit.Eventually(t, "a token of "+name, func() bool { return s.allow(0, name) && s.allow(1, name) })
+	}
+	stopAll()
+	// and nobody has waited for the lost one, nor has any key admitted more than its limit.
+	s.check(killed, names...)
+}
