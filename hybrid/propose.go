@@ -181,7 +181,7 @@ type misconfigured struct {
 // refuseLimits says that key was given limits that cannot be used: to the log once for a key, and
 // to the listener each time.
 func (l *Limiter) refuseLimits(key string, err error) {
-	const text = "hybrid: limits that cannot be used; requests for the key are refused"
+	const text = "hybrid: a key has limits that cannot be used, so nothing decides on its requests"
 	m, hash := &l.base.misconfigured, maphash.String(l.base.keys.seed, key)
 	m.mu.Lock()
 	_, told := m.told[hash]

@@ -78,6 +78,23 @@ func TestWrongLimitsOfAKeyAreNoOutage(t *testing.T) {
 	}
 }
 
+// With Policy.Shadow they are admitted: who only tries a limit is not stopped by a mistake in it.
+func TestWrongLimitsInShadowStopNobody(t *testing.T) {
+	bubble(t, func(t *world) {
+		cfg := hybrid.Config{LimitsFor: func(string) []hybrid.Limit { return nil }, Policy: hybrid.Policy{Shadow: true}}
+		out := logTo(&cfg)
+		l := t.start(cfg)
+		for _, k := range []*hybrid.Key{l.Key("k"), l.KeyWith("k")} {
+			r, err := k.Take(t.Context(), 2)
+			check(t, err == nil && r.OK && r.Shadowed && k.Allow() && k.TryAllow(), "%+v, %v", r, err)
+			noErr(t, k.Wait(t.Context()))
+		}
+		logs(t, out, 1, "limits that cannot be used")
+		st := l.Stats()
+		check(t, st.Misconfigured == 8 && st.Shadowed == 10 && st.Denied == 0 && st.Admitted == 0, "%+v", st)
+	})
+}
+
 // A flood of keys with wrong limits has a thousand lines of the log, and then one in a while, which
 // says how many there were.
 func TestAFloodOfWrongLimitsDoesNotFloodTheLog(t *testing.T) {
