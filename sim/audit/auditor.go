@@ -48,8 +48,8 @@ func (a *Auditor) Refund(now int64, key int32, n int64) {
 	a.settle(key, moment{at: instant(now), refunded: n})
 }
 
-// Charge books n tokens that were used without a permit, and that the bucket is told of now: it owes
-// its limits that many less until they have flowed in.
+// Charge books n tokens that were used without a permit, and that the bucket is told of now. Until
+// as many have flowed in they are owed, and allowed beyond the bounds.
 func (a *Auditor) Charge(now int64, key int32, n int64) {
 	if b := a.backlogs[key]; b != nil && !b.Empty() {
 		b.last(instant(now)).charged += n

@@ -15,10 +15,10 @@ import (
 // windows that end there (unrolling the recursion gives a sum from the last moment it was empty),
 // so the promise (1) holds for every window if and only if X never exceeds Burst + Overcommit.
 //
-// A refund is a new permit: it lowers X. Tokens that were used without a permit (a charge) raise X,
-// and the bucket takes them back from what flows in; until then they are owed, and may be beyond the
-// bound. So there is a second leaky bucket of the same rate, of charges alone, and the highest
-// X - owed counts.
+// A refund is a new permit: it lowers X. Tokens that were used without a permit (a charge) raise X.
+// The bucket takes them back from what flows in; until then they are owed, and may be beyond the
+// bound. So a second leaky bucket, of charges less refunds, says what is owed, and X - owed is what
+// must not exceed Burst + Overcommit.
 //
 // X is an exact 128-bit integer in units of 1/Per tokens. Make one with NewMeter. One goroutine at
 // a time.
@@ -36,8 +36,8 @@ type uint128 struct{ hi, lo uint64 }
 
 func (a uint128) less(b uint128) bool { return a.hi < b.hi || a.hi == b.hi && a.lo < b.lo }
 
-// plus adds two numbers. A carry out of 128 bits goes unused: one admission adds less than 2^126, so
-// a level that is about to wrap has been a peak beyond the clamp of peakTokens already.
+// plus adds two numbers. A carry out of 128 bits goes unused: one admission adds less than 2^126,
+// so a level that is about to wrap has been a peak beyond the clamp of peakTokens already.
 func (a uint128) plus(b uint128) uint128 {
 	lo, carry := bits.Add64(a.lo, b.lo, 0)
 	hi, _ := bits.Add64(a.hi, b.hi, carry)

@@ -49,7 +49,8 @@ type books struct {
 	burntBefore              int64 // in the warm-up
 }
 
-// class is what became of the requests of the groups with one headroom, in tokens since the warm-up.
+// class is what became of the requests of the groups with one headroom, in tokens since the
+// warm-up.
 type class struct {
 	headroom                    float64
 	groups                      []string

@@ -10,6 +10,7 @@
 //	demand.go       who asks, and when
 //	fleet.go        the processes, and how they start, stop, end and scale; process.go: their clocks
 //	entry.go        one key in one process, around the very code that production runs
+//	reserve.go      requests whose cost is known later
 //	network.go      lease calls on their way, in batches; what is lost, late or sent twice
 //	redis.go        the shards, their queues, buckets and faults
 //	books.go        what was decided, whether the promise was kept, and where every token went

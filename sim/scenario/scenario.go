@@ -136,8 +136,8 @@ type Workload struct {
 	Load float64
 	Cost Cost // tokens per request; the zero value means 1
 
-	// A request reserves Cost where Actual or Cancelled is set, and settles later. Load is then of what
-	// requests cost in the end.
+	// A request reserves Cost where Actual or Cancelled is set, and settles later. With Actual, Load
+	// is of what requests cost in the end.
 	Actual    TokenDist    `json:",omitzero"` // what a request turns out to cost; the zero value means Cost
 	Hold      DurationDist `json:",omitzero"` // from being admitted until that is known
 	Cancelled Ratio        `json:",omitzero"` // of those that are admitted: cancelled instead, when Hold is over
