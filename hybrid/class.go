@@ -16,8 +16,8 @@ type classes struct {
 
 // Class returns a handle for the same key and limits in class p of Config.Priorities: a request of
 // that class is granted tokens only while the bucket has more than that share of its burst. Class 0
-// is granted them always. A p below 0 means 0, and one above the last class means the last. Keep the
-// handle: Stats apart, a key in a class costs what another key does.
+// is granted them always. A p below 0 means 0, and one above the last class means the last. Keep
+// the handle, as that of a key: a Class for each request would look the key up by name each time.
 func (k *Key) Class(p int) *Key {
 	c := k.l.base.class(p).Key(k.name)
 	c.own = k.own
@@ -66,7 +66,7 @@ func (l *Limiter) eachClass(f func(*Limiter)) {
 	}
 }
 
-// siblings are the classes of l in use but the first. Once l is not open any more there come no more.
+// siblings are the classes of l in use but the first. Once l is not open there come no more.
 func (l *Limiter) siblings() (made []*Limiter) {
 	l.classes.mu.Lock()
 	defer l.classes.mu.Unlock()

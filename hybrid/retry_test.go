@@ -2,6 +2,7 @@ package hybrid_test
 
 import (
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ func sleepers(t *world, processes int, late time.Duration, limit hybrid.Limit) {
 	together(processes, func(int) {
 		cfg := of(limit)
 		cfg.Clock = lateTimers{clock.System(), late}
+		cfg.Logger = slog.New(slog.DiscardHandler)
 		l, err := hybrid.New(t, cfg)
 		noErr(t, err)
 		defer l.Close()
