@@ -49,6 +49,16 @@ func TestTakeUpToTakesWhatThereIs(t *testing.T) {
 		st := t.state("k")
 		check(t, st.Levels[0] == 0 && l.Stats().Held == 0, "%d are left, %+v", st.Levels[0], l.Stats())
 	})
+	bubbleOf(t, "what is held where the bucket has nothing", func(t *world) {
+		// Given a process that holds 4, which knows that another one has taken the rest,
+		l := t.start(by(hybrid.Policy{MinBatch: 5}, hourly))
+		must(t, l.Allow("k") && l.Stats().Held == 4, "%+v", l.Stats())
+		other := t.process(hourly)
+		must(t, other.AllowN("k", 5) && !l.AllowN("k", 8), "the other one has not taken the rest")
+		// then it takes them, and makes no call.
+		_, calls := t.during(func() { t.upTo(l, 9, 4, hybrid.SourceLocal) })
+		equal(t, calls, 0, "calls")
+	})
 	bubbleOf(t, "of the scarcest limit", func(t *world) {
 		l := t.process(hybrid.PerHour(100), hybrid.PerHour(1).WithBurst(10))
 		t.upTo(l, 50, 10, hybrid.SourceStore)
@@ -104,6 +114,16 @@ func TestTakeUpToWithoutTheStore(t *testing.T) {
 			equal(t, l.Stats().Fallback-fallback, c.want, "counted as fallback")
 		})
 	}
+	bubbleOf(t, "what is held", func(t *world) {
+		// Given a process that holds 4 when it learns that the store is away,
+		l := t.start(by(hybrid.Policy{MinBatch: 5, Fallback: hybrid.FallbackDeny}, hourly))
+		must(t, l.Allow("k") && l.Stats().Held == 4, "%+v", l.Stats())
+		t.every(away)
+		must(t, !l.AllowN("k", 8) && l.Stats().Errors > 0, "%+v", l.Stats())
+		// then they are what there is.
+		t.upTo(l, 9, 4, hybrid.SourceLocal)
+		t.upTo(l, 9, 0, hybrid.SourceFallback)
+	})
 	bubbleOf(t, "a call that hangs", func(t *world) {
 		l := t.start(by(hybrid.Policy{}, hourly))
 		must(t, l.AllowN("k", 3), "denied")
