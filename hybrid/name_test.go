@@ -83,7 +83,9 @@ func TestStoredKeysOfAllShortKeysDiffer(t *testing.T) {
 			l := t.start(named(name, hourly))
 			for _, key := range keys[1:] {
 				l.Allow(key)
-				stored, who := t.calls[len(t.calls)-1].key, fmt.Sprintf("%q of %q", key, name)
+				var stored string
+				t.locked(func() { stored = t.calls[len(t.calls)-1].key })
+				who := fmt.Sprintf("%q of %q", key, name)
 				must(t, of[stored] == "", "%q is of %s and of %s", stored, of[stored], who)
 				of[stored] = who
 			}
@@ -118,6 +120,7 @@ func TestNewRefusesALimiterThatContradictsAnother(t *testing.T) {
 	refused(by(hybrid.Policy{Overcommit: 7}, burst), "Overcommit 0", "7")
 	refused(by(hybrid.Policy{StartEmpty: true}, burst))
 	refused(by(hybrid.Policy{Target: time.Second}, burst))
+	refused(alone(hybrid.PerSecond(5))) // what is set for a key holds for both
 
 	// What has the same limits, or shares no bucket, or a version that decides, contradicts nobody.
 	opens(store, hybrid.Config{Limits: limits(burst), CallTimeout: time.Second, Policy: denying})
