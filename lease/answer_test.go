@@ -69,6 +69,12 @@ func TestHeadroomTravels(t *testing.T) {
 	h.levels[0], h.next[0] = 3, 100*time.Millisecond
 	o := h.Outlook(h.at, 1, 0, true)
 	testkit.Check(t, o.Remaining == 3 && o.ResetAfter == 400*time.Millisecond && o.Limit == PerSecond(10), "%+v", o)
+	// Where others have used that up, or more is owed than there is, nothing remains; a token takes
+	// until all of it is there again.
+	h.levels[0] = -2
+	o = h.Outlook(h.at, 1, 0, false)
+	testkit.Check(t, o.Remaining == 0 && o.RetryAfter == 300*time.Millisecond &&
+		o.ResetAfter == 900*time.Millisecond, "%+v", o)
 }
 
 // Whoever is denied, sleeps until RetryAt and asks again is served then, where nobody else asks: so

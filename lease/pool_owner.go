@@ -78,12 +78,9 @@ func (p *Pool) Drawn() Draw {
 	return Draw{epoch: epoch, running: p.running.Load(), interval: p.interval()}
 }
 
-// setDrawn sets what Drawn says of the bucket. No reader sees the running time of one epoch with
-// the number of the next: the time might be later there.
+// setDrawn sets what Drawn says of the bucket, the time first: who reads an epoch then reads no time
+// of an earlier one, which may be later if the server's clock has stepped back.
 func (p *Pool) setDrawn(epoch, running int64) {
-	if p.epoch.Load() != epoch {
-		p.epoch.Store(0)
-	}
 	p.running.Store(running)
 	p.epoch.Store(epoch)
 }

@@ -62,6 +62,29 @@ func TestPutBackIsRefusedAfterAReport(t *testing.T) {
 		"after a report a stray put forged tokens: held %d", p.Held())
 }
 
+// Whoever reads the draw while another bucket is heard of must not see its epoch with the time of
+// the one before.
+func TestADrawIsOfOneEpoch(t *testing.T) {
+	p := newPool(0)
+	const last = 100_000
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			for d := (Draw{}); d.epoch < last; {
+				d = p.Drawn()
+				if d.running < d.epoch {
+					t.Errorf("a draw of epoch %d at the time of epoch %d", d.epoch, d.running)
+					return
+				}
+			}
+		})
+	}
+	for epoch := range int64(last + 1) {
+		p.setDrawn(epoch, epoch)
+	}
+	readers.Wait()
+}
+
 func TestStrictTakeRefusesWhatHasExpired(t *testing.T) {
 	c := clock.NewManual(1000)
 	p := newPool(10)
