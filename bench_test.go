@@ -124,6 +124,19 @@ func BenchmarkKeyAllowDenied(b *testing.B) {
 	measure(b, allowMany(newKey(b, none, hybrid.Policy{})), addMany)
 }
 
+// With Events.Denied set; the reference is the same without, so that the difference is the call of
+// the function.
+func BenchmarkKeyAllowDeniedTold(b *testing.B) {
+	told := 0
+	cfg := hybrid.Config{Limits: []hybrid.Limit{none}}
+	cfg.Events.Denied = func(string, int64) { told++ }
+	k := newLimiter(b, nil, cfg).Key("k")
+	for k.Allow() {
+	}
+	measure(b, allowMany(k), allowMany(newKey(b, none, hybrid.Policy{})))
+	testkit.Check(b, told >= b.N, "told of %d denials", told)
+}
+
 // The reference is one bare atomic add behind a call; StrictExpiry costs a reading of the clock.
 func BenchmarkKeyAllowStrict(b *testing.B) {
 	measure(b, allowMany(newKey(b, plenty, hybrid.Policy{StrictExpiry: true})), addMany)

@@ -2,6 +2,7 @@ package hybrid_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -104,5 +105,39 @@ func TestSharesOfClassesAreValidated(t *testing.T) {
 			check(t, err != nil && strings.Contains(err.Error(), text), "the error is %v, want %q", err, text)
 		}
 		t.start(classes([]float64{0, 0.5, 0.9}, hourly))
+	})
+}
+
+// Classes come into being, are used and end while others do the same, and no token is lost by that.
+func TestClassesBeginAndEndAtAnyTime(t *testing.T) {
+	seeds(t, 20, func(t *world, seed uint64) {
+		limit := hybrid.PerSecond(1000).WithBurst(100)
+		l := t.start(classes([]float64{0.1, 0.4}, limit))
+		together(12, func(i int) {
+			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+			for range 50 {
+				time.Sleep(time.Duration(rnd.Int64N(int64(5 * time.Millisecond))))
+				k := l.Key(string(rune('a' + rnd.IntN(3)))).Class(rnd.IntN(4) - 1)
+				switch rnd.IntN(20) {
+				case 0:
+					_ = k.WaitN(t.Context(), 1+rnd.Int64N(20))
+				case 1:
+					_ = l.Reset(t.Context(), k.Name())
+				case 2:
+					_ = l.SetLimits(t.Context(), k.Name(), limit.WithBurst(50+rnd.Int64N(100)))
+				case 3:
+					conserved(t, l)
+				case 4:
+					if rnd.IntN(20) == 0 {
+						noErr(t, l.Shutdown(t.Context()))
+					}
+				default:
+					k.AllowN(1 + rnd.Int64N(5))
+				}
+			}
+		})()
+		noErr(t, l.Shutdown(t.Context()))
+		st := conserved(t, l)
+		check(t, st.Held == 0 && st.InUse == 0 && st.Waiting == 0, "%+v", st)
 	})
 }
