@@ -31,9 +31,10 @@ func (e *entry) holdOf(d lease.Decision) hold {
 }
 
 // giveBack gives n of the tokens back as if nobody had asked for them. name is the key's, as the
-// user gave it, and k the handle by which the request came, if it came by one. They go to the pool they came from or travel with the key's next call, also where
-// the key has gone to rest or been in use again since. They are burnt where the Limiter has closed
-// or the key has left its table, which Stats then says.
+// user gave it, and k the handle by which the request came, if it came by one. They go to the pool
+// they came from or travel with the key's next call, also where the key has gone to rest or been in
+// use again since. They are burnt where the Limiter has closed or the key has left its table, which
+// Stats then says.
 func (h *hold) giveBack(name string, k *Key, n int64) {
 	if n <= 0 || h.n == 0 {
 		return
