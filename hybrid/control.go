@@ -42,20 +42,23 @@ func (l *Limiter) peek(ctx context.Context, key string, k *Key) (Result, error) 
 //
 // Nothing happens after Close, for an empty key or a negative n (counted in Stats as invalid), nor
 // for a key that is not in this process's table.
-func (l *Limiter) Refund(key string, n int64) {
+func (l *Limiter) Refund(key string, n int64) { l.refund(key, nil, n) }
+
+// refund is Refund; k is the handle that it came by, or nil.
+func (l *Limiter) refund(key string, k *Key, n int64) {
 	if n < 0 || key == "" || l.state.Load() != stateOpen {
 		l.counters.invalid.Add(1)
 		return
 	}
 	for n > 0 && l.state.Load() == stateOpen {
-		if e, _ := l.entry(key, false); e == nil || e.refund(n) {
+		if e, _ := l.entryOf(key, false, k); e == nil || e.refund(n) {
 			return
 		}
 	}
 }
 
 // Refund says that n tokens were not used; see Limiter.Refund.
-func (k *Key) Refund(n int64) { k.l.Refund(k.name, n) }
+func (k *Key) Refund(n int64) { k.l.refund(k.name, k, n) }
 
 // refund has n tokens travel with the next call; it is false where e has ended since it was found.
 func (e *entry) refund(n int64) bool {

@@ -50,6 +50,11 @@ func (p *part) ask(r request, tried *entry) decision {
 	return d
 }
 
+// denies reports whether e is sure to deny a request that does not wait in line.
+func (e *entry) denies() bool {
+	return e != nil && e.client.Pool.Denies() && e.Now() < e.client.ShutUntil()
+}
+
 // decide is what the verbs that do not wait in line come to where the pools did not have it all.
 func (j *Joined) decide(r request) agreement {
 	if j.err != nil {
@@ -62,7 +67,7 @@ func (j *Joined) decide(r request) agreement {
 	// Who is known to deny comes first, as that costs the other keys nothing.
 	for i := range j.parts {
 		p := &j.parts[i]
-		if e := p.inUse(); e != nil && e.client.Pool.Denies() {
+		if p.inUse().denies() {
 			if told[i] = p.ask(r, nil); !told[i].ok {
 				return j.deny(r, told)
 			}

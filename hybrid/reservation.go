@@ -95,7 +95,7 @@ func (r *Reservation) Settle(actual int64) error {
 		case more > 0:
 			errs = append(errs, p.l.charge(p.name, p.key, more))
 		case more < 0 && p.hold.n > 0: // what a fallback has admitted was taken from no bucket
-			p.l.Refund(p.name, -more)
+			p.l.refund(p.name, p.key, -more)
 		}
 	}
 	return errors.Join(errs...)
@@ -103,7 +103,8 @@ func (r *Reservation) Settle(actual int64) error {
 
 // Cancel says that it did not happen. The tokens go back as if nobody had asked for them: the
 // bucket credits what it has not refilled since, which is less the later Cancel comes. So it never
-// exceeds the limit, where Settle(0) is a Refund of all and as such a new permit.
+// exceeds the limit, where Settle(0) is a Refund of all and as such a new permit. After Close the
+// tokens are burnt.
 func (r *Reservation) Cancel() {
 	if !r.ends() {
 		return
