@@ -312,7 +312,6 @@ func (f *fleet) rest(n *node) {
 	n.holding = holding{}
 	n.init(id, 0)
 	n.heard.Memory = heard
-	n.publish()
 	n.debt, n.charge, n.account = debt, charge, account
 	for i := range n.reserved {
 		n.reserved[i].pooled = 0

@@ -194,7 +194,6 @@ func (c *Client) Rest() (Memory, bool) {
 // Recall has c, which has just been started, go on where the one ended that Rest was asked of.
 func (c *Client) Recall(m Memory) {
 	c.heard.Memory = m
-	c.publish()
 	if m.config != nil {
 		c.adopt(*m.config)
 		c.heard.config = nil

@@ -68,6 +68,29 @@ func TestWhatIsGivenBackIsWorthWhatTheOldestDrawIs(t *testing.T) {
 	s.audits()
 }
 
+// The numbers of report intervals begin anew after 16 million reports. Tokens of the one that had the
+// same number before do not go into the pool: they were reported as spent.
+func TestAnIntervalWithTheSameNumberIsNotTheSame(t *testing.T) {
+	s, a, b := pair(t, slow(10), time.Second)
+	s.calls(a, ask{Want: 5})
+	d := a.Pool.Drawn()
+	a.Pool.TakeN(5)
+	// given so many reports since
+	for range 2 {
+		s.now++
+		s.calls(a, ask{})
+	}
+	for a.Pool.interval() != d.interval {
+		a.Pool.word.Add(intervalOne)
+	}
+	// when they come back, they go to the bucket, which gives them to another process
+	a.putBack(s.instant(), 5, d)
+	s.calls(a, ask{})
+	n := s.draws(b, 10)
+	testkit.Check(t, n >= 9 && a.Pool.Held() == 0, "%d are in the bucket, %d in the pool", n, a.Pool.Held())
+	s.spends(a)
+}
+
 // Tokens that were not used come back also when their lease has ended long ago: with the second
 // call, because the bucket does not know the holder before.
 func TestUnusedWaitsForALeaseThatTheBucketKnows(t *testing.T) {
