@@ -36,6 +36,10 @@
 // which promises tokens of the future: a process cannot promise what the bucket has not leased to
 // it, so who wants to come later uses Wait.
 //
+// Policy.Shadow tries limits: it admits whom they deny, and Stats counts it. With Config.Priorities
+// a key has classes, of which the later ones leave a part of the burst to those before them. What
+// becomes of keys is told by Events, and Stats says where every token went.
+//
 // A denial is a result and not an error. Errors are sentinels of this package, matched with
 // errors.Is.
 //

@@ -175,7 +175,8 @@ type Result struct {
 	Limit     Limit  // the one with the least left of its burst, or, for a denial, the longest wait
 	Remaining int64  // what this process holds plus what the bucket had at the last reply, at most Burst
 	// RetryAfter is the earliest time at which the tokens can exist; 0 where OK, and never 0 for a
-	// denial. Without the store it is when the local share has them, or else a CallTimeout.
+	// denial: who sleeps that long and asks again is denied at most once for each token. Without the
+	// store it is when the local share has them, or else a CallTimeout.
 	RetryAfter time.Duration
 	ResetAfter time.Duration // until Remaining is Burst, if nobody draws
 	Source     Source        // what the decision rests on
