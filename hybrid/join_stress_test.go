@@ -19,9 +19,20 @@ import (
 // cancel at any moment, on a network that loses, delays, doubles and refuses, with an outage; they
 // are closed and shut down in the middle, and in half of the runs their tables are too small, so
 // that keys leave between a take and its give-back. No key admits more than its limit in any
-// window, and every token stays accounted for.
+// window, every token stays accounted for, and Stats admits what the callers were told.
 func TestJoinsKeepThePromiseOfEveryKey(t *testing.T) {
-	seeds(t, testkit.PlainOrRace(150, 40), func(t *world, seed uint64) { newJoinStress(t, seed).run() })
+	seeds(t, testkit.PlainOrRace(150, 40), func(t *world, seed uint64) {
+		s := newJoinStress(t, seed, hybrid.FallbackDeny)
+		s.run()
+		s.audit()
+	})
+}
+
+// With a fallback, too, every token of the store stays accounted for.
+func TestJoinsWithAFallbackLoseNothing(t *testing.T) {
+	seeds(t, testkit.PlainOrRace(50, 20), func(t *world, seed uint64) {
+		newJoinStress(t, seed, hybrid.Fallback(seed%3)).run()
+	})
 }
 
 type joinStress struct {
@@ -37,7 +48,7 @@ type joinStress struct {
 	sum   int64 // tokens that callers were admitted, of all keys
 }
 
-func newJoinStress(t *world, seed uint64) *joinStress {
+func newJoinStress(t *world, seed uint64, fallback hybrid.Fallback) *joinStress {
 	s := &joinStress{world: t, rnd: rand.New(rand.NewPCG(seed, 1)), spans: make(map[string][]audit.Span)}
 	t.setJudge(badNetwork(rand.New(rand.NewPCG(seed, 2))))
 	s.limits = map[string]hybrid.Limit{
@@ -46,7 +57,7 @@ func newJoinStress(t *world, seed uint64) *joinStress {
 		"c": hybrid.PerSecond(5).WithBurst(1 + s.rnd.Int64N(20)),
 		"d": hybrid.PerSecond(1000).WithBurst(50 + s.rnd.Int64N(500)),
 	}
-	s.cfg = by(hybrid.Policy{Fallback: hybrid.FallbackDeny, StrictExpiry: s.rnd.IntN(2) == 0, MinBatch: s.rnd.Int64N(8)})
+	s.cfg = by(hybrid.Policy{Fallback: fallback, StrictExpiry: s.rnd.IntN(2) == 0, MinBatch: s.rnd.Int64N(8)})
 	s.cfg.Logger = slog.New(slog.DiscardHandler)
 	s.cfg.LimitsFor = func(key string) []hybrid.Limit { return limits(s.limits[key]) }
 	if s.rnd.IntN(2) == 0 {
@@ -69,10 +80,16 @@ func (s *joinStress) run() {
 		})
 	}
 	wg.Wait()
-	admitted := int64(0)
 	for _, l := range s.all {
 		l.Close()
-		admitted += conserved(s, l).Admitted
+		conserved(s, l)
+	}
+}
+
+func (s *joinStress) audit() {
+	admitted := int64(0)
+	for _, l := range s.all {
+		admitted += l.Stats().Admitted
 	}
 	equal(s, admitted, s.sum, "admitted by Stats, with nothing of what was given back")
 	for key, spans := range s.spans {
