@@ -70,7 +70,8 @@ var (
 )
 
 // New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. All
-// violations of cfg come back as one error that wraps ErrInvalidConfig.
+// violations of cfg come back as one error that wraps ErrInvalidConfig; a nil client is one, also
+// where it is a nil of some type.
 //
 // It adds a hook to rdb that watches how connections are opened and changes nothing. A hook stays
 // as long as the client, so make one Store for a client and keep it.
