@@ -212,40 +212,6 @@ func (c *Client) KnowLimits(limits []Limit) {
 // grantable is the most that can ever be granted of l to who leaves this headroom.
 func grantable(l Limit, headroom float64) int64 { return l.Capacity() - kept(l.Capacity(), headroom) }
 
-// attribute counts what was denied since it was last called to the limit that binds, by what is
-// known now. Who waits has been counted as missed, and is not denied yet.
-func (c *Client) attribute() {
-	n := c.DeniedOf(c.Pool.Missed()) - c.queue.lacking - c.attributed
-	if n <= 0 {
-		return
-	}
-	c.attributed += n
-	l := c.heard.limits[c.heard.binding()]
-	for i := range c.denials {
-		if c.denials[i].limit == l {
-			c.denials[i].tokens += n
-			return
-		}
-	}
-	c.denials = append(c.denials, denials{l, n})
-}
-
-// denials are tokens that were denied because of one limit.
-type denials struct {
-	limit  Limit
-	tokens int64
-}
-
-// CollectDenials calls f with the tokens that were denied since it was last called, and the limit
-// that was the reason, as far as was known when they were: that with the longest wait.
-func (c *Client) CollectDenials(f func(l Limit, tokens int64)) {
-	c.attribute()
-	for _, d := range c.denials {
-		f(d.limit, d.tokens)
-	}
-	c.denials = c.denials[:0]
-}
-
 // Conflict reports whether another configuration is in force, under the same version, than this
 // process proposes. It begins and ends with a reply. Where processes were deployed with different
 // limits, those that are stored hold until 2 T after the last process that proposes them has

@@ -62,7 +62,8 @@
 //     store; heard.go: what the last reply said, and what is kept of it for a key at rest (section
 //     8 of the specification).
 //   - client_decide.go: the answer to a request; client_queue.go: who waits; client_serve.go: who
-//     is served, and who is turned away (section 9).
+//     is served, and who is turned away; client_end.go: how a wait ends, what a request gives back
+//     that did not happen, and why it was denied (section 9).
 //   - holding.go: the half of the protocol that must be exact (section 5).
 //   - pool.go, pool_owner.go, pool_stripes.go: the tokens that takes spend; pin_runtime.go and
 //     pin_portable.go: which of the stripes is mine.

@@ -321,8 +321,8 @@ func (f *fleet) rest(n *node) {
 func (f *fleet) send(n *node, r *Request) {
 	content := *r
 	f.log("process %d sends seq %d: remaining %d, returned %d, unused %d, refund %d, debt %d, charge %d, "+
-		"want %d (need %d, waiting %d), epoch %d/%d", n.index, r.Seq, r.Remaining, r.Returned, r.Unused, r.Refund, r.Debt, r.Charge, r.Want, r.Need, r.Waiting,
-		r.Epoch, r.Counter)
+		"want %d (need %d, waiting %d), epoch %d/%d", n.index, r.Seq, r.Remaining, r.Returned, r.Unused, r.Refund,
+		r.Debt, r.Charge, r.Want, r.Need, r.Waiting, r.Epoch, r.Counter)
 	if n.sent = append(n.sent, &content); len(n.sent) > 6 {
 		n.sent = n.sent[1:]
 	}

@@ -44,9 +44,10 @@ func TestWhatDidNotHappenIsGivenBack(t *testing.T) {
 		t.Helper()
 		p, u, b := n.gives(d)
 		testkit.Check(t, p == pooled && u == unused && b == burnt,
-			"%+v: %d went to the pool, %d wait for a call, %d are burnt; want %d, %d, %d", d, p, u, b, pooled, unused, burnt)
+			"%+v: %d went to the pool, %d wait for a call, %d are burnt; want %d, %d, %d",
+			d, p, u, b, pooled, unused, burnt)
 	}
-	// levels has n call until nothing is owed, and checks that the bucket is full but for so many
+	// level has n call until nothing is owed, and checks that the bucket has all but so many tokens.
 	level := func(n *driven, used int64) {
 		t.Helper()
 		n.d.run(2 * time.Second)

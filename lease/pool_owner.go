@@ -78,8 +78,8 @@ func (p *Pool) Drawn() Draw {
 	return Draw{epoch: epoch, running: p.running.Load(), interval: p.interval()}
 }
 
-// setDrawn sets what Drawn says of the bucket, the time first: who reads an epoch then reads no time
-// of an earlier one, which may be later if the server's clock has stepped back.
+// setDrawn sets what Drawn says of the bucket, the time first: who reads an epoch then reads no
+// time of an earlier one, which may be later if the server's clock has stepped back.
 func (p *Pool) setDrawn(epoch, running int64) {
 	p.running.Store(running)
 	p.epoch.Store(epoch)

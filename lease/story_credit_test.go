@@ -68,8 +68,8 @@ func TestWhatIsGivenBackIsWorthWhatTheOldestDrawIs(t *testing.T) {
 	s.audits()
 }
 
-// The numbers of report intervals begin anew after 16 million reports. Tokens of the one that had the
-// same number before do not go into the pool: they were reported as spent.
+// The numbers of report intervals begin anew after 16 million reports. Tokens of the one that had
+// the same number before do not go into the pool: they were reported as spent.
 func TestAnIntervalWithTheSameNumberIsNotTheSame(t *testing.T) {
 	s, a, b := pair(t, slow(10), time.Second)
 	s.calls(a, ask{Want: 5})
