@@ -37,7 +37,8 @@ type Events struct {
 	// this process has. The stored ones hold.
 	Conflict func(key string, stored []Limit)
 	// LimitsChanged runs when this process has learned that limits are in force for key which are not
-	// those that it went by before: by SetLimits, here or elsewhere, or by another deploy.
+	// those that it went by before: by SetLimits, here or elsewhere, or by another deploy. A key that
+	// had left the table goes by what this process proposes, until its first reply.
 	LimitsChanged func(key string, limits []Limit)
 	// Misconfigured runs when Config.LimitsFor returned limits that cannot be used, on the goroutine
 	// of the request, which it may block.

@@ -178,8 +178,10 @@ func TestShadowDeniesWhatIsNoLimitsDoing(t *testing.T) {
 		wait()
 		st := l.Stats()
 		check(t, st.Denied == 3 && st.Shadowed == 0, "%+v", st)
+		k := l.Key("k")
+		must(t, k.Allow() && l.Stats().Shadowed > 0, "the key is not known to be empty")
 		l.Close()
-		check(t, !l.Allow("k") && !l.Key("k").Allow(), "admitted after Close")
+		check(t, !l.Allow("k") && !k.Allow() && !l.Key("k").Allow() && !k.TryAllow(), "admitted after Close")
 		isErr(t, l.Wait(t.Context(), "k"), hybrid.ErrClosed)
 	})
 }
