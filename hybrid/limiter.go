@@ -75,7 +75,7 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	l := &Limiter{
 		store:    store,
 		cfg:      cfg,
-		identity: identity{store, cfg.Name, cfg.Version},
+		identity: identity{storeIdentity(store), cfg.Name, cfg.Version},
 		defaults: cfg.Policy.ConfigFor(cfg.Limits, cfg.Version, cfg.CallTimeout),
 		counters: new(counters),
 		herald:   new(herald),

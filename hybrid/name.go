@@ -42,9 +42,18 @@ func (l *Limiter) storedKey(name string) string {
 // identity says which Limiters of this process share their buckets and their configuration's
 // version.
 type identity struct {
-	store   lease.Store
+	store   any
 	name    string
 	version int64
+}
+
+// storeIdentity is equal for Stores whose buckets are the same, as far as is known: of Redis those
+// of one client and prefix, of which a program may have several.
+func storeIdentity(store lease.Store) any {
+	if s, ok := store.(interface{ Identity() any }); ok {
+		return s.Identity()
+	}
+	return store
 }
 
 // opened are the open Limiters: what those of one identity propose, and how many they are.

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 // onMiniredis is a client of a server of the test's own.
@@ -44,6 +45,20 @@ func TestRedisRefusesASecondLimiterWithOtherLimits(t *testing.T) {
 	noErr(t, err)
 	_, err = hybrid.Redis(rdb, hybrid.PerSecond(100))
 	isErr(t, err, hybrid.ErrInvalidConfig)
+	// So is one with a Store of its own, as that has the same buckets, unless it has another name or
+	// prefix.
+	for _, c := range []struct {
+		prefix, name string
+		want         error
+	}{{"", "", hybrid.ErrInvalidConfig}, {"yuzhi:", "", hybrid.ErrInvalidConfig}, {"", "api", nil}, {"api:", "", nil}} {
+		store, err := redisbucket.New(rdb, redisbucket.Config{Prefix: c.prefix})
+		noErr(t, err)
+		l, err := hybrid.New(store, hybrid.Config{Name: c.name, Limits: limits(hybrid.PerSecond(100))})
+		check(t, errors.Is(err, c.want), "prefix %q, name %q: %v", c.prefix, c.name, err)
+		if err == nil {
+			l.Close()
+		}
+	}
 	// Another client may be another server, and what was closed contradicts nobody.
 	other, err := hybrid.Redis(onMiniredis(t), hybrid.PerSecond(100))
 	noErr(t, err)

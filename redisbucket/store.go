@@ -113,6 +113,20 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	return s, nil
 }
 
+// Identity is equal for Stores whose buckets are the same: those of one client and one Prefix. So
+// hybrid.New notices two limiters that contradict each other, whatever Stores they were given.
+func (s *Store) Identity() any {
+	if !reflect.TypeOf(s.rdb).Comparable() {
+		return s
+	}
+	return identity{s.rdb, s.prefix}
+}
+
+type identity struct {
+	rdb    redis.UniversalClient
+	prefix string
+}
+
 // watchAll has the dials of all clients below rdb watched, also of those to come.
 func (s *Store) watchAll() {
 	switch rdb := s.rdb.(type) {
