@@ -242,14 +242,15 @@ func (b *books) cancelled(r *request) {
 	b.refunded += r.n
 }
 
-// left holds a bucket to the headroom that its caller leaves: a call that was granted anything has
-// left that part of every burst in it.
+// left holds a process and its bucket to the headroom of the process's group: a call that was
+// granted anything has left that part of every burst in the bucket.
 func (b *books) left(c *call, levels []int64) {
+	headroom := c.entry.p.group.Headroom
 	for k, l := range c.grant.Config.Limits {
-		keeps := int64(math.Ceil(float64(l.Capacity()) * c.request.Headroom))
+		keeps := int64(math.Ceil(float64(l.Capacity()) * headroom))
 		if c.grant.Granted > 0 && levels[k] < keeps {
 			b.complain("process %d, key %d: a call that leaves %v of the burst was granted %d, and the level of %v is %d",
-				c.entry.p.index, c.entry.key, c.request.Headroom, c.grant.Granted, l, levels[k])
+				c.entry.p.index, c.entry.key, headroom, c.grant.Granted, l, levels[k])
 		}
 	}
 }

@@ -60,7 +60,7 @@ var goldens = map[string]string{
 		{name: c, count: 4, headroom: 0.7, workload: {rate: 900/s, cost: "uniform(1,3)"}}]`,
 	"reservations": `limits: [3000/s burst 500, 150000/m], policy: {fallback: deny},
 		groups: [{count: 5, restarts: {every: 1s, for: 20ms}}],
-		workload: {load: 1.5, verb: wait, cost: "uniform(1,5)", actual: "lognormal(3,40)", hold: exp(100ms), cancelled: 10%}`,
+		workload: {load: 3, verb: wait, cost: "uniform(1,5)", actual: "lognormal(3,40)", hold: exp(100ms), cancelled: 10%}`,
 	"trace": "limits: [50/s], groups: [{count: 2}]", // with recorded requests
 }
 

@@ -128,7 +128,7 @@ func (r *redis) execute(s *shard, c *call) {
 	k.expires = now + int64(c.grant.Expiry/time.Microsecond)
 	stored := k.Executed() == before
 	r.books.executed(c, stored)
-	if c.request.Headroom > 0 && !stored {
+	if c.entry.p.group.Headroom > 0 && !stored {
 		st, _ := k.Configure(counted, lease.OpInspect, lease.Config{})
 		r.books.left(c, st.Levels[:])
 	}

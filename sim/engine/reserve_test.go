@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -64,6 +65,22 @@ func TestAProcessThatEndsShadowsNobody(t *testing.T) {
 	}
 }
 
+func TestAGrantBelowTheHeadroomIsAnError(t *testing.T) {
+	// Given a class that is denied most of what it asks for,
+	run := newRun(t, scene(t, "limits: [100/s], groups: [{headroom: 0.3}], workload: {load: 3}"))
+	for run.goesOn() {
+		// when it is meant to leave more, from some time on, than it tells the bucket,
+		if run.time.now > 1e9 {
+			run.fleet.groups[0].Headroom = 0.6
+		}
+		run.step()
+		testkit.Must(t, run.books.wrong == nil || run.time.now > 1e9, "before that: %v", run.books.wrong)
+	}
+	// then the run fails.
+	err := run.finish()
+	testkit.Check(t, errors.Is(err, ErrNotConserved) && strings.Contains(err.Error(), "leaves 0.6 of the burst"), "%v", err)
+}
+
 // waited is the sum of something over all who wait.
 func waited(run *replication, of func(*lease.Waiter) int64) (n int64) {
 	for _, e := range run.fleet.entries.all {
@@ -112,6 +129,26 @@ func TestWhatIsUsedBeyondAReservationIsPaid(t *testing.T) {
 	}
 }
 
+func TestAForgivenChargeExceedsTheBound(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		// Given a bucket that owes a minute and more of its rate, as each request cost a hundred times
+		// what it reserved,
+		run := newRun(t, scene(t, `duration: 10s, limits: [100/s burst 10], policy: {fallback: deny},
+			groups: [{count: 2}], workload: {rate: 100/s, actual: 100, hold: 100ms}`))
+		for forget := lost; run.goesOn(); run.step() {
+			// when it is lost, and another one waits until all leases have ended, and owes nothing,
+			if forget && run.time.now > 3e9 {
+				*run.redis.place(0) = nil
+				forget = false
+			}
+		}
+		testkit.NoErr(t, run.finish())
+		// then what that one admits exceeds the bound.
+		x := run.books.audit.ExceededBy()
+		testkit.Check(t, lost == (x > 0), "lost %v: exceeded by %d, %d admitted", lost, x, run.books.tally.Admitted)
+	}
+}
+
 func TestWhatIsNotUsedOfAReservationComesBack(t *testing.T) {
 	// Given requests that reserve three tokens and use one,
 	run := reserving(t, "cost: 3, actual: 1, hold: exp(50ms)", "")
@@ -120,6 +157,24 @@ func TestWhatIsNotUsedOfAReservationComesBack(t *testing.T) {
 	used := b.tally.Admitted - b.refunded
 	testkit.Check(t, b.audit.ExceededBy() == 0 && b.refunded > b.tally.Admitted*6/10 && used > 9000 && used <= 10_300+600,
 		"of %d admitted %d come back; exceeded by %d", b.tally.Admitted, b.refunded, b.audit.ExceededBy())
+	// So it is with the central bucket that the fleet is compared with.
+	central := float64(b.centralAdmitted) / float64(b.tally.Admitted)
+	testkit.Check(t, central > 0.95 && central < 1.1, "one central bucket admits %d, the fleet %d", b.centralAdmitted,
+		b.tally.Admitted)
+}
+
+func TestAVoidReportRefundsNothing(t *testing.T) {
+	for void, want := range map[bool]int64{false: 0, true: 5} {
+		// Given a burst that was admitted, and a call with a refund of five that was known, or void,
+		run := simulate(t, scene(t, "duration: 1s, limits: [1/h burst 10], workload: {load: 0.001}"))
+		b, e := &run.books, run.fleet.entry(run.fleet.processes[0], 0)
+		b.audit.Admit(run.time.now, 0, 10)
+		c := call{entry: e, request: lease.Request{Seq: 1 << 40, Refund: 5}, grant: lease.Grant{Void: void}}
+		b.executed(&c, false)
+		// when five more are admitted, then these are allowed, or not.
+		b.audit.Admit(run.time.now, 0, 5)
+		testkit.Check(t, b.audit.ExceededBy() == want, "void %v: exceeded by %d, want %d", void, b.audit.ExceededBy(), want)
+	}
 }
 
 func TestAProcessThatDiesHasSpentWhatItReserved(t *testing.T) {
@@ -131,6 +186,18 @@ func TestAProcessThatDiesHasSpentWhatItReserved(t *testing.T) {
 			"%s: of %d, %d are charged and %d come back; exceeded by %d", workload, b.tally.Admitted, b.charged, b.refunded,
 			b.audit.ExceededBy())
 	}
+}
+
+func TestAStoppedProcessSettlesWhenItGoesOn(t *testing.T) {
+	run := newRun(t, scene(t, `duration: 5s, limits: [1000/s], groups: [{pauses: {every: 100ms, for: 100ms}}],
+		workload: {actual: 2, hold: 10ms}`))
+	b, p := &run.books, run.fleet.processes[0]
+	for run.goesOn() {
+		before, stopped := b.charged, p.pausedUntil > 0
+		run.step()
+		testkit.Must(t, !stopped || b.charged == before, "%d are charged while it is stopped", b.charged-before)
+	}
+	testkit.Check(t, b.charged > 500, "%d are charged", b.charged)
 }
 
 func TestAFallbackTookNothingThatCouldComeBack(t *testing.T) {
@@ -176,7 +243,8 @@ func TestAClassGoesOnWhenThoseBelowItAreDenied(t *testing.T) {
 func TestTheBooksKnowWhatABucketMayNotDo(t *testing.T) {
 	for what, wrong := range map[string]func(run *replication, e *entry){
 		"a grant below the headroom": func(run *replication, e *entry) {
-			c := call{entry: e, request: lease.Request{Headroom: 0.25}}
+			c := call{entry: e}
+			e.p.group.Headroom = 0.25
 			c.grant.Config.Limits, c.grant.Granted = run.s.Limits, 1
 			run.books.left(&c, []int64{25})
 			testkit.NoErr(t, run.books.wrong)
