@@ -60,8 +60,8 @@ const (
 
 // New returns a Limiter that leases from store. It does no I/O, so it works while the store is
 // down. Errors wrap ErrInvalidConfig and name every violation; a nil store is one, also where it is
-// a nil of some type, which would crash later. Close it when done: until then no other with its Name
-// may contradict it (see Config.Name).
+// a nil of some type, which would crash later. Close it when done: until then no other with its
+// Name may contradict it (see Config.Name).
 func New(store lease.Store, cfg Config) (*Limiter, error) {
 	err := cfg.Validate()
 	if isNil(store) {

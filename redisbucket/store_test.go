@@ -94,7 +94,9 @@ func textOf(t testing.TB, c lease.Config) string {
 }
 
 func TestNewReportsEveryViolation(t *testing.T) {
-	for _, rdb := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
+	for _, rdb := range []redis.UniversalClient{
+		nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil),
+	} {
 		_, err := New(rdb, Config{Prefix: "a{b", InFlight: -1})
 		testkit.Must(t, errors.Is(err, ErrInvalidConfig), "%v", err)
 		for _, what := range []string{"client is nil", `"a{b"`, "-1"} {
