@@ -197,6 +197,7 @@ func (j *Joined) bindingOf(r request, told []decision) (binding int) {
 	return binding
 }
 
+// isOf reports whether err wraps any of those.
 func isOf(err error, those ...error) bool {
 	for _, one := range those {
 		if errors.Is(err, one) {
@@ -209,8 +210,8 @@ func isOf(err error, those ...error) bool {
 // gatherTries is how often a request that waits gives everything back because a key lacks tokens.
 const gatherTries = 3
 
-// gather is WaitN (docs/protocol.md section 9.17). The last try ends: who holds tokens of one key
-// while it waits for another keeps nobody from them, as those come with time.
+// gather is WaitN (docs/protocol.md section 9.17). The last try waits for as long as it takes, and
+// comes to an end: tokens come with time, so nobody waits for what another one holds.
 func (j *Joined) gather(r request) agreement {
 	if j.err != nil {
 		return j.refuse()
