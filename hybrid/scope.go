@@ -158,8 +158,10 @@ func (s *processStore) Configure(
 ) (st lease.State, err error) {
 	switch op {
 	case lease.OpInspect:
-		if st, err = s.ask(ctx, key); err == nil {
-			_, err = s.adopt(key, st)
+		if told, err := s.ask(ctx, key); err == nil {
+			if _, err = s.adopt(key, told); err != nil {
+				return st, err
+			}
 		}
 		if ctx.Err() != nil {
 			return lease.State{}, ctx.Err()

@@ -228,7 +228,9 @@ func TestWhatIsUnlimitedAndWhatIsBlocked(t *testing.T) {
 	both(t, 10, 5, func(t *testing.T, l made) {
 		l.SetLimit(rate.Inf)
 		testkit.Check(t, l.Limit() == rate.Inf, "%v", l.Limit())
-		testkit.Check(t, l.AllowN(time.Now(), 1e6) && l.AllowN(time.Now(), 1e6), "Inf denies")
+		for range 2 {
+			testkit.Check(t, l.AllowN(time.Now(), 1e6), "Inf denies")
+		}
 		testkit.NoErr(t, l.WaitN(t.Context(), 1e6))
 		testkit.Check(t, l.reserve(time.Now(), 1e6).OK(), "Inf reserves nothing")
 		l.SetLimit(100)
