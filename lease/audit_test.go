@@ -144,7 +144,8 @@ func sound(b *Bucket, live int64) error {
 	}
 	for k := range b.config.Limits {
 		level, rest, room := s.level[k], s.rest[k], b.room(k, ledger)
-		if level < -b.scales[k].deepest(b.config.Overcommit) || level > room || rest < 0 || rest >= b.scales[k].Tick {
+		sc := &b.scales[k]
+		if level < -sc.deepest(b.config.Overcommit) || level > room || rest < 0 || rest >= sc.Tick {
 			return fmt.Errorf("level %d is %d units, rest %d, B + E - O is %d", k, level, rest, room)
 		}
 	}

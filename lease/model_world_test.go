@@ -368,8 +368,8 @@ func (w *world) violation() string {
 		total += w.holders[i].unreported * w.unit
 	}
 	if w.x > total-min(level, 0) {
-		return fmt.Sprintf("(1) is broken: the worst window admitted R*w + %d/%d tokens, B + E and what is owed are %d/%d",
-			w.x, w.unit, total-min(level, 0), w.unit)
+		return fmt.Sprintf("(1) is broken: the worst window admitted R*w + %d/%d tokens, "+
+			"B + E and what is owed are %d/%d", w.x, w.unit, total-min(level, 0), w.unit)
 	}
 	live := int64(0)
 	for i := range w.holders {

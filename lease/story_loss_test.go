@@ -140,7 +140,8 @@ func TestALossIsRememberedForAMonth(t *testing.T) {
 	}
 	// then the newer limit is not full again, however late its processes come
 	n := s.draws(s.holder("fresh"), 100)
-	testkit.Check(t, n <= 2 && g.Expiry >= 30*24*time.Hour, "%d more within 20 s; remembered for %v", n, g.Expiry)
+	testkit.Check(t, n <= 2 && g.Expiry >= 30*24*time.Hour, "%d more within 20 s; remembered for %v", n,
+		g.Expiry)
 	s.audits()
 }
 

@@ -194,7 +194,9 @@ local function remember(c, keep, now, ttl, lost, frost, base, width, held, weigh
   local left = (s + 1) * width - now
   if s < base or left < ttl then left = ttl end
   longest = longest + ttl + left + frost
-  if (c.empty or c.revision > 0 or lost) and longest < 2592000000000 then longest = 2592000000000 end -- 30 days
+  if (c.empty or c.revision > 0 or lost) and longest < 2592000000000 then
+    longest = 2592000000000 -- 30 days
+  end
   longest = now + longest
   return longest > keep and longest or keep, left
 end

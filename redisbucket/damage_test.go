@@ -256,8 +256,8 @@ func FuzzStored(f *testing.F) {
 	f.Add(early+ring+textOf(f, two)+doubles(5, 0), record, now, seq)
 	f.Add(doubles(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0, 1, 0, 0, 0, 0, top, 0, 0)+ring+config,
 		record, uint64(0), seq)
-	f.Add(doubles(last, last, last, top, last, last+7_200_000_000, last, top, last, last, 3_600_000_000, 3_600_000_000,
-		last, 3_600_000_000, top, last, last, top, 1.5e-300, 1_000_000, 0, last)+ring[8:]+config,
+	f.Add(doubles(last, last, last, top, last, last+7_200_000_000, last, top, last, last, 3_600_000_000,
+		3_600_000_000, last, 3_600_000_000, top, last, last, top, 1.5e-300, 1_000_000, 0, last)+ring[8:]+config,
 		record, uint64(last), uint64(last))
 	for _, bad := range []float64{math.NaN(), math.Inf(1), -1, 0.5, 1 << 60} {
 		for _, i := range []int{0, 3, 4, 5, 7, 8, 9, 10, 12, 13, 18, 19, 20, 25} {

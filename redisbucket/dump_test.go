@@ -65,7 +65,8 @@ func dumped(t testing.TB, d lease.BucketDump) texts {
 		return x
 	}
 	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Clock, d.Now, d.Frozen, d.SetAt, d.Keep,
-		d.StoodAt, d.ReshapedAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width, d.Gen, d.MovedAt, d.Updated, d.ContendedUntil)
+		d.StoodAt, d.ReshapedAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width, d.Gen, d.MovedAt,
+		d.Updated, d.ContendedUntil)
 	state = appendDoubles(append(state, doubles(d.Share)...), d.Level[0], d.Rest[0])
 	state = appendDoubles(appendDoubles(state, d.Held[:]...), d.Weight[:]...)
 	d.Config.TTL = ttlMax // the one in force may be too short for the Target

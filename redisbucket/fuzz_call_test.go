@@ -78,8 +78,8 @@ func FuzzCallNumbers(f *testing.F) {
 	add(1<<52-2, 1, 1, 1, 1, 1, 1, 1)
 	add(1<<52-1, -(1 << 51), 10, 10, 10, 0, 5, 7)
 	add(5, 400_001, 3, 2, 1, 50, 5, 3)
-	f.Add(int64(1000), int64(1), int64(1<<40), int64(0), int64(0), int64(0), int64(0), int64(most), 0x1p-60, int64(1), int64(1<<41),
-		int64(1<<41), int64(3), int64(most), int64(1000), int64(1), int64(7_200_000_000))
+	f.Add(int64(1000), int64(1), int64(1<<40), int64(0), int64(0), int64(0), int64(0), int64(most), 0x1p-60,
+		int64(1), int64(1<<41), int64(1<<41), int64(3), int64(most), int64(1000), int64(1), int64(7_200_000_000))
 	s := startServers(f)
 	f.Fuzz(func(t *testing.T, now, later, want, remaining, returned, debt, refund, charge int64,
 		headroom float64, weight, tokens, burst, overcommit, unused, drawn, ahead, leaseMax int64) {

@@ -201,7 +201,8 @@ if granted < want or granted < 1 then
     for k = 1, c.n do
       local l = c[k]
       local kept = headroom > 0 and ceil(l.burst * headroom) or 0
-      refilled = max(refilled, (min(m, l.burst - kept) * l.unit - (l.level - kept * l.unit)) / l.step * l.tick)
+      local missing = min(m, l.burst - kept) * l.unit - (l.level - kept * l.unit)
+      refilled = max(refilled, missing / l.step * l.tick)
     end
     if refilled > 0 then refilled = refilled + frost end
     delay = refilled

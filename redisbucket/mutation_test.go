@@ -337,7 +337,8 @@ var mutations = []struct {
 		}
 	}},
 	{"a charge is forgiven below 0", []edit{
-		{"and 0 - deep or l.level - charge * l.unit", "and 0 - deep or max(min(l.level, 0), l.level - charge * l.unit)"},
+		{"and 0 - deep or l.level - charge * l.unit",
+			"and 0 - deep or max(min(l.level, 0), l.level - charge * l.unit)"},
 	}, func(s *stage) {
 		// given A, whose 10 requests used 20 more than was reserved
 		s.draw("A", 10)
@@ -356,7 +357,8 @@ var mutations = []struct {
 		s.draw("B", 10)
 	}},
 	{"a debt forgives what is owed", []edit{
-		{"min(l.level, max(0, l.level - min(debt, l.burst) * l.unit))", "max(0, l.level - min(debt, l.burst) * l.unit)"},
+		{"min(l.level, max(0, l.level - min(debt, l.burst) * l.unit))",
+			"max(0, l.level - min(debt, l.burst) * l.unit)"},
 	}, func(s *stage) {
 		// given 20 that are owed
 		s.draw("A", 10)
@@ -405,7 +407,8 @@ var mutations = []struct {
 		s.draw("B", 10)
 	}},
 	{"a grant goes into the headroom", []edit{
-		{"  if headroom > 0 then\n    level, burst = 2^53, 2^53\n", "  if false then\n    level, burst = 2^53, 2^53\n"},
+		{"  if headroom > 0 then\n    level, burst = 2^53, 2^53\n",
+			"  if false then\n    level, burst = 2^53, 2^53\n"},
 	}, func(s *stage) {
 		// given A, who leaves half of the burst of 10 to others, and so has a bound with the other
 		s.audit = s.audit.WithBurst(5)

@@ -98,11 +98,11 @@ else
     h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
     decode('<ddddddddddddddddddddddddddddddddddddd', text)
   if not (birth % 1 + epoch % 1 + counter % 1 + before % 1 + was % 1 + frozen % 1 + setAt % 1 + keep % 1
-        + stood % 1 + reshaped % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1 + gen % 1 + moved % 1 + updated % 1
-        + contended % 1 == 0)
+        + stood % 1 + reshaped % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1 + gen % 1
+        + moved % 1 + updated % 1 + contended % 1 == 0)
       or birth < 0 or epoch < 0 or counter < 0 or before < 0 or frozen < 0 or setAt < 0 or keep < 0
-      or stood < 0 or reshaped < 0 or proposedAt < 0 or gen < 0 or moved < 0 or updated < 0 or contended < 0 or epoch >= 2^52
-      or counter >= 2^52 or before >= 2^52 or keep >= 2^53 or gen >= 2^53 or contended >= 2^53 then
+      or stood < 0 or reshaped < 0 or proposedAt < 0 or gen < 0 or moved < 0 or updated < 0
+      or contended < 0 or epoch >= 2^52 or counter >= 2^52 or before >= 2^52 or keep >= 2^53 or gen >= 2^53 or contended >= 2^53 then
     return {'damaged', keys[1], 'a number of the state is out of range'}
   end
   if was >= 2^52 or birth > was or setAt > was or stood > was or reshaped > was or proposedAt > was

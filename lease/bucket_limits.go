@@ -1,0 +1,111 @@
+package lease
+
+// Sections 6.9 to 6.12 of docs/protocol.md: whose configuration is in force, and how it changes.
+
+// adopt takes over the caller's configuration where its version is higher, or is the same and
+// nobody has proposed the stored one for 2 T; and its proposal of T.
+func (b *Bucket) adopt(c Config) {
+	newer := c.Version.after(b.config.Version)
+	switch {
+	case newer, c.Version == b.config.Version && !c.equal(b.config) && b.now-b.stoodAt > 2*b.ttl:
+		b.reshape(c, newer)
+	case c.equal(b.config):
+		b.stoodAt = b.now
+	}
+	b.propose(micros(c.TTL), newer)
+}
+
+// reshape changes the limits, for those of a newer version or of an equal one. Levels are settled
+// at the old rate already, and never rise. Limits of equal versions may take turns as often as
+// their processes call, so nothing may be lost or won by a turn and the turn back: a lowered burst
+// cuts off only what does not fit, where a newer version counts all that was used against it.
+func (b *Bucket) reshape(c Config, newer bool) {
+	b.remember()
+	was, rate := *b, b.rate()
+	b.config = c
+	b.rescale()
+	// The same part of the new rate, or a rate that rises would be reached only after seconds.
+	b.fair.share = float64(b.fair.share * float64(b.rate()/rate))
+	b.level, b.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
+	for k, from := range inherit(was.config.Limits, c.Limits) {
+		switch {
+		case from < 0:
+			b.level[k] = b.fresh(k, newer)
+		case was.config.Limits[from].same(c.Limits[k]) && was.scales[from] == b.scales[k]:
+			b.level[k], b.rest[k] = was.level[from], was.rest[from]
+		default:
+			b.level[k] = b.convert(was.level[from], was.scales[from], k, newer)
+		}
+		b.level[k] = max(b.level[k], -b.scales[k].deepest(c.Overcommit))
+	}
+	b.setAt, b.stoodAt, b.reshapedAt = b.now, b.now, b.now
+}
+
+// fresh is the level of a limit that was not there before: full. But for as long as it takes to
+// fill after a loss it is empty: it may have been lost with the bucket. And where it comes with an
+// equal version, it may have been there before the last change: it has what it refilled since.
+func (b *Bucket) fresh(k int, newer bool) int64 {
+	sc := &b.scales[k]
+	full := micros(sc.timeToFull())
+	switch since := b.now - b.reshapedAt; {
+	case sc.startsEmpty(), b.frozen > 0 && b.now < b.frozen+full:
+		return 0
+	case newer || b.reshapedAt == 0 || since >= full:
+		return sc.Capacity * sc.Unit
+	default:
+		return since / sc.Tick * sc.Step
+	}
+}
+
+// inherit says for each of the new limits which of the old ones it goes on with; -1 for none. A
+// limit that has not changed goes on with itself, wherever it stands now. Of the others, first
+// those of equal Per are paired, in order, then those that are left. By position alone, a limit put
+// in front would hand every other one's level to its neighbour and start the last one full.
+func inherit(old, limits []Limit) []int {
+	from := make([]int, len(limits))
+	taken := [LimitsMax]bool{}
+	for k := range from {
+		from[k] = -1
+	}
+	for _, alike := range []func(o, l Limit) bool{
+		Limit.same,
+		func(o, l Limit) bool { return o.Per == l.Per },
+		func(o, l Limit) bool { return true },
+	} {
+		for k, l := range limits {
+			for i, o := range old {
+				if from[k] < 0 && !taken[i] && alike(o, l) {
+					from[k], taken[i] = i, true
+				}
+			}
+		}
+	}
+	return from
+}
+
+// same reports whether l and o are one limit, however their bursts are written.
+func (l Limit) same(o Limit) bool {
+	return l.Tokens == o.Tokens && l.Per == o.Per && l.Capacity() == o.Capacity()
+}
+
+// convert expresses a level of another limit in the units of limit k. Where the burst shrinks, a
+// newer version takes off what it lost. A debt stays what it was, rounded up: no change of limits
+// pays it. A limit that would start empty inherits debts only.
+func (b *Bucket) convert(level int64, from Scale, k int, newer bool) int64 {
+	to := b.scales[k]
+	if lost := from.Capacity - to.Capacity; lost > 0 && level > 0 {
+		if newer {
+			level = max(0, level-lost*from.Unit)
+		} else {
+			level = min(level, to.Capacity*from.Unit)
+		}
+	}
+	if to.startsEmpty() {
+		level = min(level, 0)
+	}
+	whole, deepest := floorDiv(level, from.Unit), to.deepest(b.config.Overcommit)
+	if whole < -deepest/to.Unit-1 { // the product may be too large
+		return -deepest
+	}
+	return whole*to.Unit + mulDiv(level-whole*from.Unit, to.Unit, from.Unit)
+}
