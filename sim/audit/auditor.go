@@ -82,8 +82,11 @@ func (a *Auditor) Close(key int32, admitted bool, all ...Drawn) {
 // pass shows the meters of key what is certain.
 func (a *Auditor) pass(key int32) {
 	for m, ok := a.backlogs[key].Next(); ok; m, ok = a.backlogs[key].Next() {
-		a.settle(key, m)
-		a.count(m.at, key, m.admitted)
+		if m.refunded == 0 && m.charged == 0 {
+			a.count(m.at, key, m.admitted)
+		} else {
+			a.settle(key, m)
+		}
 	}
 }
 
@@ -98,14 +101,12 @@ func (a *Auditor) count(at int64, key int32, n int64) {
 	}
 }
 
-// settle counts what was refunded and charged at m.
+// settle counts all that happened at m.
 func (a *Auditor) settle(key int32, m moment) {
-	if m.refunded == 0 && m.charged == 0 {
-		return
-	}
+	a.admitted += m.admitted
 	for i := range a.bounds {
-		a.meter(key, i).Refund(m.at, m.refunded)
 		a.meter(key, i).Charge(m.at, m.charged)
+		a.meter(key, i).Net(m.at, m.admitted, m.refunded)
 	}
 }
 
@@ -157,8 +158,7 @@ type backlog struct {
 	gone int64 // moments that have left the line
 }
 
-// moment is what happened at one time: what was refunded and charged comes before what was drawn or
-// admitted.
+// moment is what happened at one time. In what order is not kept.
 type moment struct{ at, admitted, open, refunded, charged int64 }
 
 // draw names the tokens that were drawn at one moment. The zero value names none.

@@ -100,10 +100,18 @@ func (m *Meter) admitOwing(at, n int64) {
 }
 
 // Refund records that the bucket credited n tokens. It panics as Admit does.
-func (m *Meter) Refund(at, n int64) {
-	m.pass(at, n)
-	back := product(uint64(n), m.rate.nanos)
-	m.level, m.owed = m.level.minus(back), m.owed.minus(back)
+func (m *Meter) Refund(at, n int64) { m.Net(at, 0, n) }
+
+// Net records that n tokens were admitted and others refunded at one moment, in an order that
+// nobody knows: what the two come to counts. It panics as Admit does.
+func (m *Meter) Net(at, n, refunded int64) {
+	m.pass(at, min(n, refunded))
+	back := product(uint64(refunded), m.rate.nanos)
+	m.level = m.level.plus(product(uint64(n), m.rate.nanos)).minus(back)
+	m.owed = m.owed.minus(back)
+	if net := m.level.minus(m.owed); m.peak.less(net) {
+		m.peak = net
+	}
 }
 
 // Charge records that the bucket was told of n tokens that were used without a permit. It panics as
