@@ -105,8 +105,7 @@ func (a *Auditor) count(at int64, key int32, n int64) {
 func (a *Auditor) settle(key int32, m moment) {
 	a.admitted += m.admitted
 	for i := range a.bounds {
-		a.meter(key, i).Charge(m.at, m.charged)
-		a.meter(key, i).Net(m.at, m.admitted, m.refunded)
+		a.meter(key, i).Net(m.at, m.admitted, m.charged, m.refunded)
 	}
 }
 

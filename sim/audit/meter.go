@@ -100,15 +100,16 @@ func (m *Meter) admitOwing(at, n int64) {
 }
 
 // Refund records that the bucket credited n tokens. It panics as Admit does.
-func (m *Meter) Refund(at, n int64) { m.Net(at, 0, n) }
+func (m *Meter) Refund(at, n int64) { m.Net(at, 0, 0, n) }
 
-// Net records that n tokens were admitted and others refunded at one moment, in an order that
-// nobody knows: what the two come to counts. It panics as Admit does.
-func (m *Meter) Net(at, n, refunded int64) {
-	m.pass(at, min(n, refunded))
+// Net records what was admitted, charged and refunded at one moment, in an order nobody knows:
+// the order counts that exceeds the bound least. It panics as Admit does.
+func (m *Meter) Net(at, n, charged, refunded int64) {
+	m.pass(at, min(n, charged, refunded))
 	back := product(uint64(refunded), m.rate.nanos)
-	m.level = m.level.plus(product(uint64(n), m.rate.nanos)).minus(back)
-	m.owed = m.owed.minus(back)
+	more := product(uint64(charged), m.rate.nanos)
+	m.level = m.level.plus(product(uint64(n), m.rate.nanos)).plus(more).minus(back)
+	m.owed = m.owed.minus(back).plus(more)
 	if net := m.level.minus(m.owed); m.peak.less(net) {
 		m.peak = net
 	}
