@@ -125,6 +125,7 @@ func TestNewRefusesALimiterThatContradictsAnother(t *testing.T) {
 	// What has the same limits, or shares no bucket, or a version that decides, contradicts nobody.
 	opens(store, hybrid.Config{Limits: limits(burst), CallTimeout: time.Second, Policy: denying})
 	opens(store, named("api", hybrid.PerSecond(5)))
+	opens(store, named("api", hybrid.PerSecond(5).WithBurst(5)))
 	opens(store, hybrid.Config{Limits: limits(hybrid.PerSecond(5)), Version: 1})
 	opens(other, of(hybrid.PerSecond(5)))
 	opens(incomparable{store: store}, of(hybrid.PerSecond(5)))

@@ -156,3 +156,33 @@ func TestKeyWithWrongLimits(t *testing.T) {
 		check(t, l.Allow("k"), "the key by its name is denied")
 	})
 }
+
+// What is blocked is denied, and is no error, for any number of tokens.
+func TestBlockedDeniesAnyNumberOfTokens(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(of(hybrid.Blocked))
+		for _, n := range []int64{1, 2, 500} {
+			r, err := l.Take(t.Context(), "k", n)
+			check(t, err == nil && !r.OK && r.RetryAfter > 0, "Take(%d): %+v, %v", n, r, err)
+			made, err := l.Reserve(t.Context(), "k", n)
+			check(t, err == nil && !made.OK(), "Reserve(%d): %v", n, err)
+		}
+		st := l.Stats()
+		check(t, st.Denied == 2*(1+2+500) && st.Invalid == 0, "%+v", st)
+	})
+}
+
+// What SetLimits has blocked stays so here, even where the store goes away before the next call.
+func TestBlockedHoldsThroughAnOutageThatComesAtOnce(t *testing.T) {
+	for _, fallback := range []hybrid.Fallback{hybrid.FallbackLocalShare, hybrid.FallbackAllowAll} {
+		bubble(t, func(t *world) {
+			l := t.start(by(hybrid.Policy{Fallback: fallback}, hybrid.PerSecond(1000)))
+			must(t, l.Allow("k"), "denied")
+			time.Sleep(time.Second) // what it held has gone back
+			noErr(t, l.SetLimits(t.Context(), "k", hybrid.Blocked))
+			t.every(away)
+			yes := admits(1000, time.Millisecond, func() bool { return l.Allow("k") })
+			equal(t, yes, 0, "admitted")
+		})
+	}
+}

@@ -79,7 +79,8 @@ func (r *Reservation) Result() Result { return r.result }
 // before the rate has paid for it. Both travel with the key's next lease call, within a Target.
 //
 // Errors wrap ErrInvalidN for a negative actual, which settles nothing; and where a debt could not
-// be noted, ErrClosed, or ErrUnavailable if the table is full of keys in use.
+// be noted and is lost, ErrClosed, ErrUnavailable if the table is full of keys in use, or
+// ErrInvalidConfig if the key is not in use and LimitsFor gives limits that cannot be used.
 func (r *Reservation) Settle(actual int64) error {
 	if actual < 0 {
 		return fmt.Errorf("%w: settled with %d, must be at least 0", ErrInvalidN, actual)
@@ -102,8 +103,9 @@ func (r *Reservation) Settle(actual int64) error {
 }
 
 // Cancel says that it did not happen. The tokens go back as if nobody had asked for them: the
-// bucket credits what it has not refilled since, which is less the later Cancel comes. So it never
-// exceeds the limit, where Settle(0) is a Refund of all and as such a new permit. After Close the
+// bucket credits what it has not refilled since, which is less the later Cancel comes, and nothing
+// where the limits were changed or somebody's refund has raised the level since. So it never exceeds
+// the limit, where Settle(0) is a Refund of all and as such a new permit. After Close the
 // tokens are burnt.
 func (r *Reservation) Cancel() {
 	if !r.ends() {

@@ -34,6 +34,7 @@ type Client struct {
 	config Config        // in force; where that is not own, with the TTL that it came with
 	rtt    time.Duration // 99th percentile, of the key's node
 	change change        // of the bucket, by others than its calls
+	setTo  []Limit       // the limits in force since that change
 	// Until then another configuration in force is only what this process proposed before.
 	conflictsFrom clock.Instant
 
@@ -204,7 +205,9 @@ func (c *Client) Capacity() int64 { return c.Pool.capacity.Load() }
 func (c *Client) KnowLimits(limits []Limit) {
 	n := int64(maxUnits)
 	for _, l := range limits {
-		n = min(n, grantable(l, c.policy.Headroom))
+		if !Blocked.same(l) { // which denies any n alike
+			n = min(n, grantable(l, c.policy.Headroom))
+		}
 	}
 	c.Pool.capacity.Store(n)
 }

@@ -193,7 +193,7 @@ const (
 // held. limits are those in force now.
 func (c *Client) BucketChanged(limits []Limit) {
 	c.endDelay()
-	c.change = outdated
+	c.change, c.setTo = outdated, limits
 	if c.calling {
 		c.change = overtaken
 	}
@@ -203,6 +203,15 @@ func (c *Client) BucketChanged(limits []Limit) {
 
 // Outdated reports whether the bucket is known to have been changed since the last reply was made.
 func (c *Client) Outdated() bool { return c.change != unchanged }
+
+// limitsNow are the limits in force as far as is known: those of the last reply, unless others were
+// set since.
+func (c *Client) limitsNow() []Limit {
+	if c.Outdated() {
+		return c.setTo
+	}
+	return c.config.Limits
+}
 
 // next is splitmix64 (Steele, Lea, Flood 2014).
 func (c *Client) next() uint64 {

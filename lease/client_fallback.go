@@ -57,11 +57,11 @@ func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
 }
 
 // admitsNone reports whether Blocked is in force, among whatever other limits.
-func (c *Client) admitsNone() bool { return slices.ContainsFunc(c.config.Limits, Blocked.same) }
+func (c *Client) admitsNone() bool { return slices.ContainsFunc(c.limitsNow(), Blocked.same) }
 
 // admitsAll reports whether nothing but Unlimited is in force.
 func (c *Client) admitsAll() bool {
-	return !slices.ContainsFunc(c.config.Limits, func(l Limit) bool { return !Unlimited.same(l) })
+	return !slices.ContainsFunc(c.limitsNow(), func(l Limit) bool { return !Unlimited.same(l) })
 }
 
 // takeShare draws from a bucket of this process's own, which has its share of every limit (8.14):
@@ -73,8 +73,9 @@ func (c *Client) takeShare(now clock.Instant, least, n int64) (took int64) {
 	weight, active := c.policy.weight(), max(c.heard.active, c.policy.weight())
 	share := c.config
 	share.Overcommit, share.StartEmpty = 0, false
-	share.Limits = make([]Limit, len(c.config.Limits))
-	for k, l := range c.config.Limits {
+	limits := c.limitsNow()
+	share.Limits = make([]Limit, len(limits))
+	for k, l := range limits {
 		share.Limits[k] = scaled(l, weight, active)
 	}
 	// The bucket stays after the outage: a store that fails now and then must not give a full local

@@ -176,7 +176,9 @@ func (h *holding) publish() { h.Pool.setDrawn(h.heard.epoch, h.heard.running) }
 
 // Expire burns a holding whose deadline has come.
 func (h *holding) Expire(now clock.Instant) {
-	if now >= h.Deadline() {
+	// An empty one is left alone: while a store is away this may be called for every request, and
+	// each time would begin a report interval, of which the numbers come again (5.7).
+	if now >= h.Deadline() && h.Pool.Held() > 0 {
 		h.burn()
 	}
 }

@@ -91,6 +91,20 @@ func TestAnIntervalWithTheSameNumberIsNotTheSame(t *testing.T) {
 	s.spends(a)
 }
 
+// While no lease is there, nothing begins an interval however often it is looked at: as many as make
+// the numbers come again would take some minutes of an outage.
+func TestNoIntervalBeginsWhereNothingIsHeld(t *testing.T) {
+	s, a, _ := pair(t, slow(10), time.Second)
+	s.calls(a, ask{Want: 5})
+	a.Pool.TakeN(5)
+	s.now += 5_000_000
+	in := a.Pool.interval()
+	for range 3 {
+		a.Expire(s.instant())
+	}
+	testkit.Check(t, a.Pool.interval() == in, "%d intervals have begun", a.Pool.interval()-in)
+}
+
 // Tokens that were not used come back also when their lease has ended long ago: with the second
 // call, because the bucket does not know the holder before.
 func TestUnusedWaitsForALeaseThatTheBucketKnows(t *testing.T) {
