@@ -104,8 +104,8 @@ func (r *Reservation) Settle(actual int64) error {
 
 // Cancel says that it did not happen. The tokens go back as if nobody had asked for them: the
 // bucket credits what it has not refilled since, which is less the later Cancel comes, and nothing
-// where the limits were changed or somebody's refund has raised the level since. So it never exceeds
-// the limit, where Settle(0) is a Refund of all and as such a new permit. After Close the
+// where the limits were changed or somebody's refund has raised the level since. So it never
+// exceeds the limit, where Settle(0) is a Refund of all and as such a new permit. After Close the
 // tokens are burnt.
 func (r *Reservation) Cancel() {
 	if !r.ends() {

@@ -100,7 +100,8 @@ func (c *counters) collect(e *entry) {
 
 // Stats sums up all keys, also those that have left, each once. No count is ever lower than it was
 // before, but that what is given back (by Reservation.Cancel, or where a Join is denied) leaves
-// Admitted, and a denial that another key of a Join has decided leaves Denied or Shadowed. It looks at every key in use, so call it once a second and not once a request.
+// Admitted, and a denial that another key of a Join has decided leaves Denied or Shadowed. It looks
+// at every key in use, so call it once a second and not once a request.
 func (l *Limiter) Stats() Stats {
 	c := l.counters
 	c.one.Lock()

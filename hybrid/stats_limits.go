@@ -5,8 +5,8 @@ const limitsCounted = 64
 
 // LimitStats is what Stats says of one limit, of all keys for which it is or was in force. Denied
 // and Shadowed are tokens, of requests that had to wait for this limit longest as far as was known:
-// their sums over all limits are those of Stats, less Crowded and what LimitsFor is to blame for, and
-// more by what a Join has asked of a key and another key has denied.
+// their sums over all limits are those of Stats, less Crowded and what LimitsFor is to blame for,
+// and more by what a Join has asked of a key and another key has denied.
 type LimitStats struct {
 	Limit    Limit
 	Keys     int // in use now for which it is in force

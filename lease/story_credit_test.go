@@ -91,8 +91,8 @@ func TestAnIntervalWithTheSameNumberIsNotTheSame(t *testing.T) {
 	s.spends(a)
 }
 
-// While no lease is there, nothing begins an interval however often it is looked at: as many as make
-// the numbers come again would take some minutes of an outage.
+// While no lease is there, nothing begins an interval however often it is looked at: as many as
+// make the numbers come again would take some minutes of an outage.
 func TestNoIntervalBeginsWhereNothingIsHeld(t *testing.T) {
 	s, a, _ := pair(t, slow(10), time.Second)
 	s.calls(a, ask{Want: 5})
