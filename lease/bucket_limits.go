@@ -34,8 +34,7 @@ func (b *Bucket) reshape(c Config, newer bool) {
 		case was.config.Limits[from].same(c.Limits[k]) && was.scales[from] == b.scales[k]:
 			b.level[k], b.rest[k] = was.level[from], was.rest[from]
 		default:
-			level, own := b.unearned(was.level[from], was.scales[from], k, newer)
-			b.level[k] = b.convert(level, was.scales[from], k, newer) + own
+			b.level[k] = b.convert(was.level[from], was.scales[from], k, newer)
 		}
 		b.level[k] = max(b.level[k], -b.scales[k].deepest(c.Overcommit))
 	}
@@ -56,22 +55,6 @@ func (b *Bucket) fresh(k int, newer bool) int64 {
 	default:
 		return since / sc.Tick * sc.Step
 	}
-}
-
-// unearned splits the level of the limit from which limit k goes on. In a turn, what a faster limit
-// has refilled since the turn before counts as what k would have refilled, which is own: otherwise
-// a slow limit would come back full at every turn.
-func (b *Bucket) unearned(level int64, from Scale, k int, newer bool) (rest, own int64) {
-	to, since := b.scales[k], b.now-b.reshapedAt
-	if newer || b.reshapedAt == 0 || level <= 0 || since >= micros(to.timeToFull()) || from.rate() <= to.rate() {
-		return level, 0
-	}
-	if since >= micros(from.timeToFull()) {
-		level = 0
-	} else {
-		level = max(0, level-((since+from.Tick-1)/from.Tick+1)*from.Step) // it may have waited for a tick before
-	}
-	return level, b.fresh(k, newer)
 }
 
 // inherit says for each of the new limits which of the old ones it goes on with; -1 for none. A

@@ -253,18 +253,7 @@ if mine then
             local same = pass == 1 and from.unit == to.unit and from.step == to.step and from.tick == to.tick
             -- A raised burst keeps the level. A lowered one keeps what was used, or where the
             -- versions are equal what fits. A debt stays, rounded up as what follows rounds down.
-            local level, own = from.level, 0
-            -- In a turn, what a faster limit has refilled since the turn before counts as what this
-            -- one would have refilled.
-            if not newer and not same and reshaped > 0 and level > 0 and now - reshaped < to.full
-                and from.step / from.unit / from.tick > to.step / to.unit / to.tick then
-              own = to.level
-              if now - reshaped >= from.full then
-                level = 0
-              else
-                level = max(0, level - (floor((now - reshaped + from.tick - 1) / from.tick) + 1) * from.step)
-              end
-            end
+            local level = from.level
             if from.burst > to.burst and level > 0 then
               if newer then
                 level = max(0, level - (from.burst - to.burst) * from.unit)
@@ -286,7 +275,7 @@ if mine then
               end
               bit = bit / 2
             end
-            to.level = max(whole * to.unit + part + own, 0 - deepest(to))
+            to.level = max(whole * to.unit + part, 0 - deepest(to))
             if same then to.rest = from.rest end
           end
         end
