@@ -72,7 +72,9 @@ var arrows = map[string][]string{
 	"redisbucket": {"clock", "lease"},
 	"hybrid":      {"clock", "lease", "hybrid", "redisbucket"}, // see TestOneFileOfHybridKnowsRedis
 
-	"hybrid/xtime": {"hybrid"},
+	"hybrid/xtime":         {"hybrid"},
+	"hybrid/internal/door": {"hybrid"},
+	"hybrid/rpclimit":      {"hybrid", "hybrid/internal/door"},
 
 	"internal/faults":    nil,
 	"internal/redistest": {"internal/testkit"},
