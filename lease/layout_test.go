@@ -72,6 +72,7 @@ var arrows = map[string][]string{
 	"redisbucket": {"clock", "lease"},
 	"hybrid":      {"clock", "lease", "hybrid", "redisbucket"}, // see TestOneFileOfHybridKnowsRedis
 
+	"hybrid/hybridotel":    {"hybrid", "lease", "redisbucket"},
 	"hybrid/xtime":         {"hybrid"},
 	"hybrid/internal/door": {"hybrid"},
 	"hybrid/rpclimit":      {"hybrid", "hybrid/internal/door"},
