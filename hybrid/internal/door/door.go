@@ -13,9 +13,9 @@ import (
 // Decide takes n tokens of key or none. A request that would be denied waits for them, for at most
 // patience and no longer than ctx allows, and does not begin to wait where that is in vain. The
 // Result is that of KeyLimiter.Take: OK where the request is admitted, be it after a wait. The
-// error is that of Take or WaitN. That patience has run out is no error but a denial.
+// error is that of Take or WaitN. That the time to wait has run out is no error but a denial.
 //
-// Stats counts a request that waits as denied once, because it was, and as admitted when it is.
+// Stats counts a request that waits as denied, because it was, and then as what comes of the wait.
 func Decide(ctx context.Context, key hybrid.KeyLimiter, n int64, patience time.Duration) (hybrid.Result, error) {
 	r, err := key.Take(ctx, n)
 	if err != nil || r.OK || r.RetryAfter > patience {
@@ -24,7 +24,7 @@ func Decide(ctx context.Context, key hybrid.KeyLimiter, n int64, patience time.D
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err = key.WaitN(limited, n)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+	if errors.Is(err, context.DeadlineExceeded) {
 		return r, nil
 	}
 	r.OK = err == nil

@@ -1,0 +1,56 @@
+package rpclimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/rpclimit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// A server's interceptor calls Limit before its handler. What Status returns is what the client
+// gets: with gRPC it would be a status of the code that stands beside each line.
+func ExampleNew() {
+	limiter, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
+		Limits: []hybrid.Limit{hybrid.PerHour(2)},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	type userKey struct{}
+	user := func(ctx context.Context) (string, error) {
+		name, ok := ctx.Value(userKey{}).(string)
+		if !ok {
+			return "", errors.New("who are you?")
+		}
+		return name, nil
+	}
+	status := func(err error) error {
+		var denial rpclimit.Denial
+		switch {
+		case errors.Is(err, rpclimit.ErrDenied) && errors.As(err, &denial): // ResourceExhausted, RetryInfo
+			return fmt.Errorf("too many calls: come back in %v", denial.Result.RetryAfter.Round(1e9))
+		case errors.Is(err, rpclimit.ErrNoKey): // InvalidArgument
+			return err
+		default: // Unavailable, or the status of the context's error
+			return fmt.Errorf("not now: %w", err)
+		}
+	}
+	limit := rpclimit.New(limiter, user, rpclimit.Status(status))
+
+	ctx := context.WithValue(context.Background(), userKey{}, "ann")
+	for range 3 {
+		fmt.Println(limit.Limit(ctx))
+	}
+	fmt.Println(limit.Limit(context.Background()))
+	// Output:
+	// <nil>
+	// <nil>
+	// too many calls: come back in 30m0s
+	// rpclimit: no key: who are you?
+}
