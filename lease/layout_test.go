@@ -76,6 +76,7 @@ var arrows = map[string][]string{
 	"hybrid/xtime":         {"hybrid"},
 	"hybrid/internal/door": {"hybrid"},
 	"hybrid/rpclimit":      {"hybrid", "hybrid/internal/door"},
+	"hybrid/httplimit":     {"hybrid", "lease", "hybrid/internal/door"},
 
 	"internal/faults":    nil,
 	"internal/redistest": {"internal/testkit"},
@@ -113,6 +114,7 @@ var foreign = map[string][]string{
 	"hybrid":             {"github.com/redis/go-redis/v9", "golang.org/x/sync", "github.com/puzpuzpuz/xsync/v4"},
 	"internal/redistest": {"github.com/alicebob/miniredis/v2"},
 	"internal/stamps":    {"golang.org/x/sys"},
+	"hybrid/httplimit":   nil,
 	"hybrid/hybridotel":  {"go.opentelemetry.io/otel"},
 	"hybrid/xtime":       {"golang.org/x/time"},
 }
