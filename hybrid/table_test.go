@@ -90,7 +90,7 @@ func TestLongNamesAreNotKept(t *testing.T) {
 // goal, 500,000 a second and core.
 func BenchmarkTable(b *testing.B) {
 	const million, goal = 200_000, 500_000
-	l := &Limiter{cfg: Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults()}
+	l := &Limiter{cfg: Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults(), counters: new(counters)}
 	l.defaults = l.cfg.Policy.ConfigFor(l.cfg.Limits, 0, l.cfg.CallTimeout)
 	l.keys.init()
 	l.id.Store(&l.instance)
