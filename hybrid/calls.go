@@ -132,6 +132,7 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	e.failsNoMoreLocked(now, true)
 	burnt = e.client.Account().Burnt - burnt
 	if c.Grant.Void && burnt > 0 {
+		e.voided += burnt
 		e.announceLost(LossVoid)
 		e.l.voids.warn(e, now, "hybrid: a bucket did not know this process's lease, which is burnt",
 			"tokens", burnt)

@@ -162,7 +162,7 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	case lease.VerdictClosed:
 		e.client.Uncount(r.n)
 	default:
-		e.countFallback(told)
+		e.countSource(told)
 	}
 	d = decision{ok: told.OK(), taken: told.Took, source: told.Source, hold: e.holdOf(told)}
 	if !d.ok {
@@ -173,28 +173,35 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	return d, false
 }
 
+// waiter is a request that waits.
+type waiter struct {
+	lease.Waiter
+	told chan lease.Decision
+	ctx  context.Context
+}
+
 // awaitLocked has r wait. The lock is free meanwhile.
 func (e *entry) awaitLocked(r request, now, deadline clock.Instant) lease.Decision {
-	told := make(chan lease.Decision, 1)
-	w := &lease.Waiter{N: r.n, Patience: r.patience, Deadline: deadline, Owner: told}
-	e.client.Enqueue(now, w)
+	w := &waiter{told: make(chan lease.Decision, 1), ctx: r.ctx}
+	w.Waiter = lease.Waiter{N: r.n, Patience: r.patience, Deadline: deadline, Owner: w}
+	e.client.Enqueue(now, &w.Waiter)
 	if r.patience != lease.InLine {
 		timer := e.l.cfg.Clock.AfterFunc(e.l.cfg.CallTimeout, func() {
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			e.client.TimeOut(e.Now(), w)
+			e.client.TimeOut(e.Now(), &w.Waiter)
 		})
 		defer timer.Stop()
 	}
 	e.mu.Unlock()
 	select {
-	case d := <-told:
+	case d := <-w.told:
 		e.mu.Lock()
 		return d
 	case <-r.ctx.Done():
 		e.mu.Lock()
-		e.client.Cancel(e.Now(), w) // unless it was told something in the same moment
-		return <-told
+		e.client.Cancel(e.Now(), &w.Waiter) // unless it was told something in the same moment
+		return <-w.told
 	}
 }
 
@@ -227,9 +234,13 @@ func endedBy(ctx context.Context, what string) error {
 	return fmt.Errorf("hybrid: %s: %w: %w", what, err, cause)
 }
 
-// countFallback counts the tokens that were admitted without the store's.
-func (e *entry) countFallback(d lease.Decision) {
-	if d.Source == SourceFallback {
+// countSource counts the tokens that were admitted without the store's, and those that a request
+// has waited for.
+func (e *entry) countSource(d lease.Decision) {
+	switch d.Source {
+	case SourceFallback:
 		e.l.counters.fallback.Add(d.Took)
+	case SourceStore:
+		e.l.counters.awaited.Add(d.Took)
 	}
 }

@@ -1,6 +1,7 @@
 package hybrid
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -33,6 +34,7 @@ type entry struct {
 	failedAt clock.Instant // when that began
 	counted  uint64        // the last Stats that looked at this entry
 
+	voided    int64 // of the tokens burnt: the bucket did not know the lease
 	burntTold int64 // tokens burnt when that was last announced
 
 	// The scheduler's own.
@@ -217,6 +219,18 @@ func (e *entry) endLocked() {
 	e.l.counters.retire(e)
 }
 
+// Waiting implements lease.Awaited.
+func (e *entry) Waiting(most int) (all []context.Context) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.client.Waiters(func(w *lease.Waiter) {
+		if len(all) < most {
+			all = append(all, w.Owner.(*waiter).ctx)
+		}
+	})
+	return all
+}
+
 // The methods that make an entry a lease.Host. The lock is held when they are called.
 
 // Now implements lease.Host.
@@ -253,7 +267,7 @@ func (e *entry) Forfeited(*lease.Waiter)                   {}
 
 // Settled implements lease.Host.
 func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
-	e.countFallback(d)
+	e.countSource(d)
 	switch {
 	case d.Verdict == lease.VerdictClosed, d.Verdict == lease.VerdictExceedsBurst:
 		e.client.Uncount(w.N) // no limit has denied it
@@ -261,7 +275,7 @@ func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 		e.client.Uncount(w.N) // or it would count as shadowed
 		e.l.counters.ended.Add(w.N)
 	}
-	w.Owner.(chan lease.Decision) <- d
+	w.Owner.(*waiter).told <- d
 }
 
 // NewID implements lease.Host.

@@ -119,6 +119,11 @@ func TestEventsTellWhatIsLost(t *testing.T) {
 		time.Sleep(2 * ttl)
 		equal(t, heard.lost(hybrid.LossExpired), held, "lost with the lease")
 		equal(t, heard.lost(hybrid.LossExpired)+heard.lost(hybrid.LossVoid), l.Stats().Burnt, "lost")
+		equal(t, l.Stats().Voided, heard.lost(hybrid.LossVoid), "voided")
+		t.every(verdict{})
+		time.Sleep(time.Minute) // the key has left the table
+		st := l.Stats()
+		check(t, st.Keys == 0 && st.Voided == heard.lost(hybrid.LossVoid), "%+v", st)
 	})
 }
 

@@ -74,6 +74,14 @@ func (l *Limiter) Join(keys ...*Key) *Joined {
 // Name is the names of the keys, in the order in which they were given, with "+" between them.
 func (j *Joined) Name() string { return j.name }
 
+// Keys are the keys, each once, in no particular order.
+func (j *Joined) Keys() (all []*Key) {
+	for i := range j.parts {
+		all = append(all, j.parts[i].Key)
+	}
+	return all
+}
+
 // Allow takes one token of every key or none. Where all keys are warm it costs about one atomic
 // instruction for each, and for up to four keys no allocation. Otherwise it waits as Limiter.Allow
 // does, for all keys at the same time.

@@ -96,6 +96,9 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
+// Name is Config.Name.
+func (l *Limiter) Name() string { return l.cfg.Name }
+
 // start makes l, whose settings are there, go.
 func (l *Limiter) start() {
 	l.instance = randomText()

@@ -68,6 +68,17 @@ func TestANameKeepsKeysApart(t *testing.T) {
 	})
 }
 
+func TestALimiterSaysItsName(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(hybrid.Config{Name: "api", Limits: limits(hourly), Priorities: []float64{0.5}})
+		equal(t, l.Name(), "api", "is its name")
+		equal(t, l.Key("k").Class(1).Limiter().Name(), "api", "is the name of a class")
+		keys := l.Join(l.Key("b"), l.Key("a"), l.Key("b")).Keys()
+		must(t, len(keys) == 2, "%d keys", len(keys))
+		check(t, keys[0].Name() == "a" && keys[1].Name() == "b", "%v and %v", keys[0].Name(), keys[1].Name())
+	})
+}
+
 // Every name and every key of a few of the characters that names and marks are made of have a
 // stored key of their own.
 func TestStoredKeysOfAllShortKeysDiffer(t *testing.T) {

@@ -24,10 +24,12 @@ type Stats struct {
 	Crowded    int64 // of Denied or Shadowed: all of Config.KeysMax keys were in use
 	Returned   int64 // given back unused
 	Burnt      int64 // lost to expiry, a bucket that did not know the lease, or a call given up
+	Voided     int64 // of Burnt: the bucket did not know the lease; see LossVoid
 	Held       int64 // in this process now, or on the way back to the store
 	Refunded   int64
 	Charged    int64 // used beyond what was reserved; see Reservation.Settle
 	Fallback   int64 // of Admitted: without the store's tokens
+	Awaited    int64 // admitted by a lease call that the request waited for; given back ones included
 	Calls      int64 // lease calls, each for one key
 	RoundTrips int64 // exchanges with the store, whatever number of calls they carried
 	Errors     int64 // calls that brought no grant
@@ -53,7 +55,7 @@ func (s Stats) Conserved() bool {
 type counters struct {
 	calls, roundTrips, errors, invalid, crowded, fallback, conflicts, charged atomic.Int64
 
-	misconfigured atomic.Int64
+	awaited, misconfigured atomic.Int64
 
 	shadowed atomic.Int64 // tokens of requests that no entry has counted as denied, with Policy.Shadow
 	ended    atomic.Int64 // tokens of requests whose context ended, with Policy.Shadow
@@ -69,16 +71,17 @@ type counters struct {
 // tally is a sum over entries.
 type tally struct {
 	lease.Account
-	denied int64
+	denied, voided int64
 }
 
 func (t *tally) add(o tally) {
 	t.Account = t.Account.Plus(o.Account)
 	t.denied += o.denied
+	t.voided += o.voided
 }
 
 func (e *entry) tally() tally {
-	return tally{e.client.Account(), e.client.DeniedOf(e.client.Pool.Missed())}
+	return tally{e.client.Account(), e.client.DeniedOf(e.client.Pool.Missed()), e.voided}
 }
 
 // retire keeps the account of an entry that ends, whose lock the caller holds.
@@ -120,7 +123,7 @@ func (l *Limiter) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st.Leased, st.Returned, st.Burnt = c.sum.Granted, c.sum.Returned, c.sum.Burnt
-	st.Held, st.Refunded = c.sum.Held, c.sum.Refunded
+	st.Held, st.Refunded, st.Voided = c.sum.Held, c.sum.Refunded, c.sum.voided
 	st.Fallback, st.Crowded, st.Charged = c.fallback.Load(), c.crowded.Load(), c.charged.Load()
 	st.Admitted = c.sum.Admitted + st.Fallback
 	st.Denied = c.sum.denied + st.Crowded
@@ -129,7 +132,7 @@ func (l *Limiter) Stats() Stats {
 	}
 	st.Calls, st.RoundTrips, st.Errors = c.calls.Load(), c.roundTrips.Load(), c.errors.Load()
 	st.Conflicts, st.Invalid = c.conflicts.Load(), c.invalid.Load()
-	st.Misconfigured = c.misconfigured.Load()
+	st.Awaited, st.Misconfigured = c.awaited.Load(), c.misconfigured.Load()
 	st.Limits = c.limits.list(l.cfg.Policy.Shadow)
 	return st
 }

@@ -1,6 +1,7 @@
 package hybrid_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // Conserved adds up what the store has granted, and misses no place.
@@ -41,6 +43,56 @@ func TestConservedWhileTokensAreOnTheirWay(t *testing.T) {
 		time.Sleep(time.Second)
 		st = conserved(t, l)
 		check(t, st.Held == 0 && st.Returned >= back, "%d were on the way: %+v", back, st)
+	})
+}
+
+// What a request has waited for is told apart from what the process held, and from what a fallback
+// gave.
+func TestStatsSayWhatWasAwaited(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(of(hybrid.PerSecond(1000)))
+		awaited := func(want int64) {
+			t.Helper()
+			equal(t, l.Stats().Awaited, want, "awaited")
+		}
+		must(t, l.AllowN("k", 30), "denied")
+		awaited(30)
+		must(t, !l.AllowN("k", 980), "admitted")
+		awaited(30)
+		admits(500, 2*time.Millisecond, func() bool { return l.Allow("k") }) // leased ahead
+		before := l.Stats()
+		must(t, before.Held > 0 && before.Awaited < before.Admitted/10, "%+v", before)
+		must(t, l.Allow("k"), "denied")
+		awaited(before.Awaited)
+		t.every(away)
+		time.Sleep(2 * ttl)
+		must(t, l.Allow("k") && l.Stats().Fallback > 0, "%+v", l.Stats())
+		awaited(before.Awaited)
+	})
+}
+
+// A Store can ask whose requests a call is for: the first of those that wait.
+func TestACallSaysWhoWaitsForIt(t *testing.T) {
+	bubble(t, func(t *world) {
+		type name struct{}
+		var waiting []any
+		t.setJudge(func(c *lease.Call) verdict {
+			for _, ctx := range c.Owner.(lease.Awaited).Waiting(2) {
+				waiting = append(waiting, ctx.Value(name{}))
+			}
+			return verdict{}
+		})
+		l := t.process(hourly)
+		inTurn(1, func(int) { _ = l.AllowN("k", 5) })()
+		must(t, len(waiting) == 1 && waiting[0] == nil, "%v", waiting)
+		noErr(t, l.WaitN(t.Context(), "k", 5))
+		waiting = nil
+		ctx, cancel := context.WithCancel(t.Context())
+		wait := inTurn(3, func(i int) { _ = l.Wait(context.WithValue(ctx, name{}, i), "k") })
+		time.Sleep(ttl)
+		cancel()
+		wait()
+		must(t, len(waiting) >= 2 && waiting[len(waiting)-2] == 0 && waiting[len(waiting)-1] == 1, "%v", waiting)
 	})
 }
 

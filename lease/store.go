@@ -59,10 +59,17 @@ type Call struct {
 	// such as opening a connection. It does not count as latency, or one slow handshake would make
 	// a network look slow for ever.
 	Before time.Duration
-	// Owner is the caller's, to find what the call belongs to; a Store leaves it alone.
+	// Owner is the caller's, to find what the call belongs to; a Store leaves it alone. See Awaited.
 	Owner any
 
 	unsent atomic.Pointer[error]
+}
+
+// Awaited is what a Call's Owner may be too, so that a Store can report for whom it does something.
+type Awaited interface {
+	// Waiting returns the contexts of the requests that wait for the call's key now: at most so many,
+	// those that came first.
+	Waiting(most int) []context.Context
 }
 
 // SetUnsent is the Store's: the call has not been sent yet, and why; nil once it has.
