@@ -265,3 +265,23 @@ func TestControlErrors(t *testing.T) {
 		t.lasts(ttl, ttl, func() { every(t.Context(), "k", hybrid.ErrClosed) })
 	})
 }
+
+// KnownLimits is what the last reply said, of a key in use, and asks nobody.
+func TestKnownLimitsAreThoseOfTheLastReply(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(hybrid.Config{Name: "api", Limits: []hybrid.Limit{hourly, hybrid.PerSecond(9)}, Priorities: []float64{.5}})
+		key := l.Key("k")
+		check(t, l.Name() == "api" && l.KnownLimits("k") == nil && key.KnownLimits() == nil, "known without a reply")
+		must(t, l.Allow("k") && key.Class(1).Allow(), "denied")
+		for name, known := range map[string][]hybrid.Limit{
+			"Limiter": l.KnownLimits("k"), "Key": key.KnownLimits(), "class": key.Class(1).KnownLimits(),
+		} {
+			check(t, slices.Equal(known, []hybrid.Limit{hourly, hybrid.PerSecond(9)}), "%s: %v", name, known)
+		}
+		noErr(t, t.start(hybrid.Config{Name: "api", Limits: []hybrid.Limit{hourly, hybrid.PerSecond(9)}}).
+			SetLimits(t.Context(), "k", hybrid.PerSecond(7)))
+		time.Sleep(afterTTL)
+		must(t, key.Allow(), "denied")
+		check(t, slices.Equal(key.KnownLimits(), []hybrid.Limit{hybrid.PerSecond(7)}), "%v", key.KnownLimits())
+	})
+}

@@ -256,3 +256,26 @@ func (e *entry) outlook(n int64, admitted bool) lease.Outlook {
 	st := lease.State{Config: lease.Config{Limits: e.client.Limits()}}
 	return st.Outlook(n, held, e.l.cfg.Policy.Headroom, admitted)
 }
+
+// KnownLimits are the limits of key that this process last heard of, and that its answers rest on.
+// It asks nobody, so it is nil for a key that is not in use or has not had a reply yet; LimitsOf
+// asks the store. The slice is not to be changed.
+func (l *Limiter) KnownLimits(key string) []Limit { return l.keys.inUse(key).knownLimits() }
+
+// KnownLimits are the limits that this process last heard of; see Limiter.KnownLimits.
+func (k *Key) KnownLimits() []Limit {
+	if e := k.e.Load(); e != nil {
+		return e.knownLimits()
+	}
+	return k.l.KnownLimits(k.name)
+}
+
+func (e *entry) knownLimits() []Limit {
+	if e == nil {
+		return nil
+	}
+	if h := e.heard.Load(); h != nil {
+		return h.Limits()
+	}
+	return nil
+}

@@ -72,6 +72,9 @@ func (h *Heard) level() int64 {
 	return least
 }
 
+// Limits are the bucket's, as the last reply had them. They are not to be changed.
+func (h *Heard) Limits() []Limit { return h.limits }
+
 // binding is the limit that one token, or what the last call needed, has to wait for longest: the
 // first of those that are alike.
 func (h *Heard) binding() (k int) {
