@@ -22,22 +22,26 @@ type Rule struct {
 func Handler(limiter *hybrid.Limiter, key KeyFunc, options ...Option) func(http.Handler) http.Handler {
 	s := newSettings(options)
 	rules := append([]Rule{{Limiter: limiter, Key: key}}, s.also...)
-	return s.around(func(r *http.Request) ([]Rule, int64, error) {
+	return s.around(func(r *http.Request) (Selection, error) {
 		cost := int64(1)
 		if s.cost != nil {
 			cost = s.cost(r)
 		}
-		return rules, cost, nil
+		return Selection{Rules: rules, Cost: cost}, nil
 	})
 }
 
-// Select is Handler where the rules depend on the request. For each request rules says which
-// limits hold, of which all or none take cost tokens: without any it is not limited. An error is
-// that of a request without a key; see OnError. The slice is only read. The options Also, Cost and
-// Class are for Handler and have no effect here.
-func Select(
-	rules func(*http.Request) (rules []Rule, cost int64, err error), options ...Option,
-) func(http.Handler) http.Handler {
+// Selection is what limits one request.
+type Selection struct {
+	Rules []Rule // all of them take Cost tokens, or none; without any the request is not limited
+	Cost  int64
+	Done  func() // if set, runs once, when the Limiters of Rules are no longer needed for the request
+}
+
+// Select is Handler where the rules depend on the request: for each one rules says what limits it.
+// An error is that of a request without a key; see OnError. Selection.Rules is only read. The
+// options Also, Cost and Class are for Handler and have no effect here.
+func Select(rules func(*http.Request) (Selection, error), options ...Option) func(http.Handler) http.Handler {
 	return newSettings(options).around(rules)
 }
 
@@ -49,35 +53,50 @@ func newSettings(options []Option) *settings {
 	return s
 }
 
-func (s *settings) around(rules func(*http.Request) ([]Rule, int64, error)) func(http.Handler) http.Handler {
+func (s *settings) around(rules func(*http.Request) (Selection, error)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			all, cost, err := rules(r)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
+			if s.admits(rules, w, r) {
+				next.ServeHTTP(w, r)
 			}
-			var keys []*hybrid.Key
-			for _, rule := range all {
-				name, err := rule.Key(r)
-				if err != nil {
-					http.Error(w, err.Error(), http.StatusBadRequest)
-					return
-				}
-				keys = append(keys, rule.Limiter.Key(name))
-			}
-			if len(keys) > 0 {
-				result, err := all[0].Limiter.Join(keys...).Take(r.Context(), cost)
-				switch {
-				case errors.Is(err, hybrid.ErrExceedsBurst) || err == nil && !result.OK:
-					w.WriteHeader(s.status)
-					return
-				case err != nil:
-					http.Error(w, err.Error(), http.StatusServiceUnavailable)
-					return
-				}
-			}
-			next.ServeHTTP(w, r)
 		})
 	}
+}
+
+// admits decides about a request, and answers it unless it is admitted.
+func (s *settings) admits(rules func(*http.Request) (Selection, error), w http.ResponseWriter, r *http.Request) bool {
+	selected, err := rules(r)
+	if selected.Done != nil {
+		defer selected.Done()
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return false
+	}
+	var keys []*hybrid.Key
+	for _, rule := range selected.Rules {
+		name, err := rule.Key(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return false
+		}
+		key := rule.Limiter.Key(name)
+		if rule.Class > 0 {
+			key = key.Class(rule.Class)
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return true
+	}
+	result, err := keys[0].Limiter().Join(keys...).Take(r.Context(), selected.Cost)
+	switch {
+	case errors.Is(err, hybrid.ErrExceedsBurst) || err == nil && !result.OK:
+		w.WriteHeader(s.status)
+		return false
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return false
+	}
+	return true
 }
