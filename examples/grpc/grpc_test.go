@@ -1,0 +1,355 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/ratelimit"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// hourly is a burst of n, and nothing more for as long as a test runs.
+func hourly(n int64) hybrid.Limit { return hybrid.PerHour(1).WithBurst(n) }
+
+// plenty are limits that no test reaches.
+func plenty() settings {
+	n := hourly(1e5)
+	return settings{user: n, address: n, everybody: n, messages: n, wait: time.Minute}
+}
+
+// start is a server on a store, by default one of its own, and a connection to it. Both end with
+// the test, and then the books of the limiters balance.
+func start(t *testing.T, s settings, on lease.Store, options ...grpc.DialOption) (*grpc.ClientConn, *limits) {
+	t.Helper()
+	if on == nil {
+		on = lease.NewMemoryStore(nil)
+	}
+	l, err := newLimits(on, s)
+	testkit.NoErr(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	testkit.NoErr(t, err)
+	server := newServer(l)
+	go server.Serve(listener)
+	conn := connect(t, listener, options...)
+	t.Cleanup(func() {
+		server.Stop()
+		testkit.Check(t, l.shutdown(context.Background()) == nil, "the limiters cannot give back")
+		for _, limiter := range l.limiters {
+			stats := limiter.Stats()
+			testkit.Check(t, stats.Conserved() && stats.Waiting == 0, "the books do not balance: %+v", stats)
+		}
+	})
+	return conn, l
+}
+
+func connect(t *testing.T, to net.Listener, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(to.Addr().String(), options...)
+	testkit.NoErr(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func by(user string) context.Context {
+	return metadata.AppendToOutgoingContext(context.Background(), userField, user)
+}
+
+func unary(ctx context.Context, conn *grpc.ClientConn) error {
+	_, err := pb.NewTestServiceClient(conn).UnaryCall(ctx, &pb.SimpleRequest{})
+	return err
+}
+
+// TestCallsAboveTheLimitSayWhenToComeBack: as many calls are admitted as the burst has, of each
+// user; the others are ResourceExhausted and have a RetryInfo.
+func TestCallsAboveTheLimitSayWhenToComeBack(t *testing.T) {
+	limits := plenty()
+	limits.user = hourly(10)
+	conn, _ := start(t, limits, nil)
+	for _, user := range []string{"ann", "bob"} {
+		admitted := 0
+		for range 15 {
+			err := unary(by(user), conn)
+			after, told := retryAfter(err)
+			testkit.Check(t, err == nil || told && after > 59*time.Minute && after <= time.Hour,
+				"%v, to come back after %v", err, after)
+			testkit.Check(t, !strings.Contains(status.Convert(err).Message(), user), "it tells the key: %v", err)
+			if err == nil {
+				admitted++
+			}
+		}
+		testkit.Check(t, admitted == 10, "%s has %d calls, want 10", user, admitted)
+	}
+}
+
+// TestWhoComesBackIsAdmitted: a call that is made again when RetryInfo says is admitted.
+func TestWhoComesBackIsAdmitted(t *testing.T) {
+	limits := plenty()
+	limits.user = hybrid.Every(300 * time.Millisecond)
+	conn, _ := start(t, limits, nil)
+	testkit.NoErr(t, unary(by("ann"), conn))
+	for range 3 {
+		after, told := retryAfter(unary(by("ann"), conn))
+		testkit.Must(t, told && after > 0, "the call was not denied, or not told when to come back: %v", after)
+		time.Sleep(after)
+		testkit.NoErr(t, unary(by("ann"), conn))
+	}
+}
+
+// TestAClientComesBackByItself: with the client's interceptor every call succeeds and is denied
+// once at most. A call with a deadline before the time to come back fails at once.
+func TestAClientComesBackByItself(t *testing.T) {
+	limits := plenty()
+	limits.user = hybrid.Every(100 * time.Millisecond)
+	conn, l := start(t, limits, nil, grpc.WithUnaryInterceptor(comeBack(10)))
+	from := time.Now()
+	for range 8 {
+		testkit.NoErr(t, unary(by("ann"), conn))
+	}
+	took, stats := time.Since(from), l.limiters[0].Stats()
+	testkit.Check(t, took >= 700*time.Millisecond, "8 calls in %v, at one every 100 ms", took)
+	testkit.Check(t, stats.Admitted == 8 && stats.Denied <= 7, "%d admitted, %d not", stats.Admitted, stats.Denied)
+
+	limits.user = hourly(1)
+	conn, l = start(t, limits, nil, grpc.WithUnaryInterceptor(comeBack(10)))
+	testkit.NoErr(t, unary(by("ann"), conn))
+	ctx, cancel := context.WithTimeout(by("ann"), time.Minute)
+	defer cancel()
+	err := unary(ctx, conn)
+	_, told := retryAfter(err)
+	testkit.Check(t, told && l.limiters[0].Stats().Denied == 1, "%v, want the denial at once", err)
+}
+
+// TestEveryLimitHolds: by user, by address and altogether, and each call takes from all or none.
+func TestEveryLimitHolds(t *testing.T) {
+	limits := plenty()
+	limits.user, limits.everybody = hourly(3), hourly(5)
+	conn, l := start(t, limits, nil)
+	admitted := func(user string) (n int) {
+		for range 10 {
+			if unary(by(user), conn) == nil {
+				n++
+			}
+		}
+		return n
+	}
+	ann, bob := admitted("ann"), admitted("bob")
+	testkit.Check(t, ann == 3 && bob == 2, "ann has %d, bob %d; want 3, and the 2 that are left", ann, bob)
+	for _, limiter := range l.limiters[:3] {
+		stats := limiter.Stats()
+		testkit.Check(t, stats.Admitted == 5, "%s: %d tokens", stats.Name, stats.Admitted)
+	}
+	limits = plenty()
+	limits.address = hourly(4)
+	conn, _ = start(t, limits, nil)
+	ann, bob = admitted("ann"), admitted("bob")
+	testkit.Check(t, ann == 4 && bob == 0, "ann has %d, bob %d of the same address; want 4 and 0", ann, bob)
+	client := healthpb.NewHealthClient(conn)
+	for range 10 {
+		_, err := client.Check(by("ann"), &healthpb.HealthCheckRequest{})
+		testkit.Check(t, err == nil, "a health check is limited: %v", err)
+	}
+}
+
+// duplex opens a stream and sends messages until one is not answered. It returns how many were.
+func duplex(ctx context.Context, conn *grpc.ClientConn, messages int) (answered int, err error) {
+	s, err := pb.NewTestServiceClient(conn).FullDuplexCall(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for ; answered < messages; answered++ {
+		if err := s.Send(&pb.StreamingOutputCallRequest{}); err != nil && err != io.EOF {
+			return answered, err
+		}
+		if _, err := s.Recv(); err != nil {
+			return answered, err
+		}
+	}
+	return answered, s.CloseSend()
+}
+
+// TestStreamsAreLimited: when they are opened, and by message.
+func TestStreamsAreLimited(t *testing.T) {
+	limits := plenty()
+	limits.user, limits.messages, limits.wait = hourly(3), hourly(12), 0
+	conn, l := start(t, limits, nil)
+	for i, want := range []struct {
+		answered int
+		denied   bool
+	}{{8, false}, {4, true}, {0, true}, {0, true}} {
+		n, err := duplex(by("ann"), conn, 8)
+		_, told := retryAfter(err)
+		testkit.Check(t, n == want.answered && told == want.denied, "stream %d: %d answers, %v", i, n, err)
+	}
+	users, messages := l.limiters[0].Stats(), l.limiters[3].Stats()
+	testkit.Check(t, users.Admitted == 3 && messages.Admitted == 12,
+		"%d streams, %d messages", users.Admitted, messages.Admitted)
+}
+
+// TestMessagesWaitForTheirTurn: a stream goes as fast as its limit, and none of it is denied.
+func TestMessagesWaitForTheirTurn(t *testing.T) {
+	limits := plenty()
+	limits.messages = hybrid.Every(50 * time.Millisecond)
+	conn, l := start(t, limits, nil)
+	from := time.Now()
+	n, err := duplex(by("ann"), conn, 10)
+	took := time.Since(from)
+	testkit.Check(t, n == 10 && err == nil, "%d messages, %v", n, err)
+	testkit.Check(t, took >= 450*time.Millisecond, "%d messages in %v, at one every 50 ms", n, took)
+	testkit.Check(t, l.limiters[3].Stats().Admitted == 10, "%+v", l.limiters[3].Stats())
+}
+
+// TestStreamsThatGoAwayLeaveNothing: streams whose message waits for an hour are cancelled. Neither
+// a token nor a goroutine stays behind.
+func TestStreamsThatGoAwayLeaveNothing(t *testing.T) {
+	limits := plenty()
+	limits.messages, limits.wait = hourly(1), 100*time.Hour
+	conn, l := start(t, limits, nil)
+	n, err := duplex(by("ann"), conn, 1)
+	testkit.Must(t, n == 1 && err == nil, "%d, %v", n, err)
+	messages, before := l.limiters[3], runtime.NumGoroutine()
+	ctx, cancel := context.WithCancel(by("ann"))
+	var streams sync.WaitGroup
+	for range 20 {
+		streams.Go(func() {
+			_, err := duplex(ctx, conn, 1)
+			testkit.Check(t, status.Code(err) == codes.Canceled, "%v", err)
+		})
+	}
+	testkit.Eventually(t, "20 messages that wait", func() bool { return messages.Stats().Waiting == 20 })
+	cancel()
+	streams.Wait()
+	testkit.Eventually(t, "nobody who waits", func() bool { return messages.Stats().Waiting == 0 })
+	testkit.Eventually(t, "no more goroutines", func() bool { return runtime.NumGoroutine() <= before })
+	testkit.Check(t, messages.Stats().Admitted == 1, "%d messages", messages.Stats().Admitted)
+}
+
+// TestEachReasonHasItsCode: a client can tell a limit from its own mistake, and from an outage.
+func TestEachReasonHasItsCode(t *testing.T) {
+	conn, _ := start(t, plenty(), nil)
+	err := unary(context.Background(), conn)
+	testkit.Check(t, status.Code(err) == codes.InvalidArgument, "without a user: %v", err)
+	err = unary(metadata.AppendToOutgoingContext(by("ann"), userField, "bob"), conn)
+	testkit.Check(t, status.Code(err) == codes.InvalidArgument, "of two users: %v", err)
+	for want, err := range map[codes.Code]error{
+		codes.InvalidArgument:  hybrid.ErrExceedsBurst,
+		codes.Unavailable:      hybrid.ErrUnavailable,
+		codes.Canceled:         errors.Join(errors.New("hybrid: take"), context.Canceled),
+		codes.DeadlineExceeded: hybrid.ErrWouldExceedDeadline,
+	} {
+		got := answerOf(err)
+		_, told := retryAfter(got)
+		testkit.Check(t, status.Code(got) == want && !told, "%v becomes %v, want %v", err, got, want)
+	}
+}
+
+// TestAddresses: a customer has one key, however he writes his address and whichever of the
+// addresses of his network he uses.
+func TestAddresses(t *testing.T) {
+	for from, want := range map[string]string{
+		"192.0.2.7:1234":            "192.0.2.7",
+		"[::ffff:192.0.2.7]:1":      "192.0.2.7",
+		"[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64",
+		"[2001:db8:1:2::9]:81":      "2001:db8:1:2::/64",
+		"[fe80::1%eth0]:1":          "fe80::/64",
+		"@":                         "", // of a Unix socket
+	} {
+		got, err := addressOf(peer.NewContext(context.Background(), &peer.Peer{Addr: textAddr(from)}))
+		testkit.Check(t, got == want && (err == nil) == (want != ""), "%s: %q, %v, want %q", from, got, err, want)
+	}
+}
+
+type textAddr string
+
+func (a textAddr) Network() string { return "tcp" }
+func (a textAddr) String() string  { return string(a) }
+
+// TestTheMiddlewareLosesWhy is why this example has interceptors of its own: those of
+// go-grpc-middleware limit as well, and drop RetryInfo and the code. When they no longer do, ours
+// can go.
+func TestTheMiddlewareLosesWhy(t *testing.T) {
+	s := plenty()
+	s.user = hourly(1)
+	l, err := newLimits(lease.NewMemoryStore(nil), s)
+	testkit.NoErr(t, err)
+	defer l.shutdown(context.Background())
+	server := grpc.NewServer(grpc.UnaryInterceptor(ratelimit.UnaryServerInterceptor(l.calls)))
+	pb.RegisterTestServiceServer(server, echo{})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	testkit.NoErr(t, err)
+	go server.Serve(listener)
+	defer server.Stop()
+	conn := connect(t, listener)
+	testkit.NoErr(t, unary(by("ann"), conn))
+	denied, nobody := unary(by("ann"), conn), unary(context.Background(), conn)
+	_, told := retryAfter(denied)
+	testkit.Check(t, status.Code(denied) == codes.ResourceExhausted && !told, "%v", denied)
+	testkit.Check(t, status.Code(nobody) == codes.ResourceExhausted, "%v", nobody)
+}
+
+// TestTwoServersShareALimit: on one Redis, as many calls are admitted by both as the burst has.
+func TestTwoServersShareALimit(t *testing.T) {
+	redistest.Require(t)
+	url := "redis://" + redistest.Start(t).Addr
+	s := plenty()
+	s.user = hourly(60)
+	var conns []*grpc.ClientConn
+	for range 2 {
+		on, done, err := store.Open(url, "test")
+		testkit.NoErr(t, err)
+		t.Cleanup(func() { done() })
+		conn, l := start(t, s, on)
+		for _, limiter := range l.limiters {
+			testkit.NoErr(t, limiter.Ping(context.Background()))
+		}
+		conns = append(conns, conn)
+	}
+	var admitted, others atomic.Int64
+	var clients sync.WaitGroup
+	for i := range 4 {
+		clients.Go(func() {
+			for range 50 {
+				switch status.Code(unary(by("ann"), conns[i%2])) {
+				case codes.OK:
+					admitted.Add(1)
+				case codes.ResourceExhausted:
+				default:
+					others.Add(1)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	// What one server still holds it gives back when the other asks for it.
+	testkit.Eventually(t, "all calls of the burst", func() bool {
+		for _, conn := range conns {
+			if unary(by("ann"), conn) == nil {
+				admitted.Add(1)
+			}
+		}
+		return admitted.Load() >= 60
+	})
+	testkit.Check(t, admitted.Load() == 60 && others.Load() == 0, "%d calls, want 60; %d failed otherwise",
+		admitted.Load(), others.Load())
+}

@@ -1,0 +1,24 @@
+// Package store is where the examples keep their limits.
+package store
+
+import (
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
+)
+
+// Open is the store in the Redis at url, and for an empty url one in this process alone. done closes
+// the connections.
+func Open(url, prefix string) (s lease.Store, done func() error, err error) {
+	if url == "" {
+		return lease.NewMemoryStore(nil), func() error { return nil }, nil
+	}
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, nil, err
+	}
+	client := redis.NewClient(options)
+	s, err = redisbucket.New(client, redisbucket.Config{Prefix: prefix})
+	return s, client.Close, err
+}
