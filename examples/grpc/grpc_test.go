@@ -129,7 +129,8 @@ func TestAClientComesBackByItself(t *testing.T) {
 	}
 	took, stats := time.Since(from), l.limiters[0].Stats()
 	testkit.Check(t, took >= 700*time.Millisecond, "8 calls in %v, at one every 100 ms", took)
-	testkit.Check(t, stats.Admitted == 8 && stats.Denied <= 7, "%d admitted, %d not", stats.Admitted, stats.Denied)
+	testkit.Check(t, stats.Admitted == 8 && stats.Denied <= 7,
+		"%d admitted, %d denied", stats.Admitted, stats.Denied)
 
 	limits.user = hourly(1)
 	conn, l = start(t, limits, nil, grpc.WithUnaryInterceptor(comeBack(10)))

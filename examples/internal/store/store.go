@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
-// Open is the store in the Redis at url, and for an empty url one in this process alone. done closes
-// the connections.
+// Open is the store in the Redis at url, and for an empty url one in this process alone. done
+// closes the connections.
 func Open(url, prefix string) (s lease.Store, done func() error, err error) {
 	if url == "" {
 		return lease.NewMemoryStore(nil), func() error { return nil }, nil
