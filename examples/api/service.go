@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/otlptranslator"
+	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// service is the API with its limits.
+type service struct {
+	reports   *hybrid.Limiter // the line in front of what few can do at a time
+	telemetry *hybridotel.Telemetry
+	registry  *prometheus.Registry
+	limit     func(http.Handler) http.Handler
+	ready     atomic.Bool
+	end       []func(context.Context) error // what shutdown does, in this order
+}
+
+// newService returns the API with limits in store. It does no I/O but reading the rules.
+func newService(store lease.Store, o options) (*service, error) {
+	s := &service{registry: prometheus.NewRegistry()}
+	if err := s.observe(o); err != nil {
+		return nil, err
+	}
+	store = s.telemetry.Store(store)
+	reports, err := hybrid.New(store, hybrid.Config{Name: "reports", Limits: []hybrid.Limit{hybrid.PerSecond(5)}})
+	if err != nil {
+		return nil, err
+	}
+	if s.limit, err = s.limited(store, o); err != nil {
+		return nil, err
+	}
+	s.reports = reports
+	s.telemetry.Register(reports)
+	s.end = append([]func(context.Context) error{reports.Shutdown}, s.end...)
+	return s, nil
+}
+
+// observe sets up metrics for Prometheus, and spans if they are wanted.
+func (s *service) observe(o options) error {
+	reader, err := exporter.New(exporter.WithRegisterer(s.registry), exporter.WithoutScopeInfo(),
+		exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes))
+	if err != nil {
+		return err
+	}
+	metrics := metric.NewMeterProvider(metric.WithReader(reader))
+	spans := trace.NewTracerProvider() // nobody listens
+	if o.spans {
+		stdout, err := stdouttrace.New(stdouttrace.WithWriter(os.Stdout))
+		if err != nil {
+			return err
+		}
+		spans = trace.NewTracerProvider(trace.WithBatcher(stdout))
+	}
+	s.telemetry, err = hybridotel.New(hybridotel.Config{MeterProvider: metrics, TracerProvider: spans})
+	s.end = append(s.end, spans.Shutdown, metrics.Shutdown)
+	return err
+}
+
+// warmUp makes the service ready as soon as Redis answers: a process that has no connection yet
+// would deny its first requests. Without Redis it becomes ready after some seconds all the same, as
+// the fallback decides then. For the same reason an outage later on does not make it unready.
+func (s *service) warmUp(ctx context.Context) {
+	within, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for within.Err() == nil {
+		err := s.reports.Ping(within)
+		if err == nil {
+			break
+		}
+		slog.Warn("Redis does not answer yet", "error", err)
+		select {
+		case <-within.Done():
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+	s.ready.Store(ctx.Err() == nil)
+}
+
+// shutdown gives back what was leased and ends the exporters.
+func (s *service) shutdown(ctx context.Context) (err error) {
+	for _, end := range s.end {
+		err = errors.Join(err, end(ctx))
+	}
+	return err
+}
+
+// admin is what operators and the orchestrator ask. No limit stands before it.
+func (s *service) admin() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !s.ready.Load() {
+			http.Error(w, "starting or stopping", http.StatusServiceUnavailable)
+		}
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// api is what users ask, behind the rules of the file.
+func (s *service) api() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, http.StatusOK, map[string]string{"id": r.PathValue("id")})
+	})
+	mux.HandleFunc("POST /items", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, http.StatusCreated, map[string]string{"id": "18"})
+	})
+	mux.HandleFunc("POST /reports", s.report)
+	return s.limit(mux)
+}
+
+// report makes a report, which costs so much that all replicas together make five a second. A
+// request waits for its turn, and is refused at once where its turn would come too late.
+func (s *service) report(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	switch err := s.telemetry.Wait(ctx, s.reports.Key("all")); {
+	case err == nil:
+		answer(w, http.StatusCreated, map[string]string{"report": "done"})
+	case r.Context().Err() != nil: // the client has gone
+	default:
+		w.Header().Set("Retry-After", "2")
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		json.NewEncoder(w).Encode(map[string]any{"title": "too many reports are waiting", "status": 503})
+	}
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		slog.Debug("the client did not wait for its answer", "error", err)
+	}
+}
