@@ -21,10 +21,11 @@ import (
 
 // given are the variables that a page's Go code may use without saying where they come from.
 const given = `ctx context.Context, client *redis.Client, store lease.Store, limiter *hybrid.Limiter, key *hybrid.Key,
-	w http.ResponseWriter, r *http.Request, mux *http.ServeMux`
+	w http.ResponseWriter, r *http.Request, mux *http.ServeMux, secret []byte, apiKey string`
 
 // imports are the packages of the pages' Go code by the names that it has for them.
 var imports = map[string]string{
+	"hmac": "crypto/hmac", "sha256": "crypto/sha256", "hex": "encoding/hex",
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "math": "math",
 	"netip": "net/netip", "os": "os", "slog": "log/slog", "strconv": "strconv", "strings": "strings", "time": "time",
 	"redis": "github.com/redis/go-redis/v9", "redis_rate": "github.com/go-redis/redis_rate/v10", "rate": "golang.org/x/time/rate",

@@ -14,6 +14,7 @@
 // this server has checked, such as a user or an API key, Route and Path for what is asked for,
 // All for everybody together. JoinOf makes one key of several, such as "this user on this route".
 // A function of your own is a KeyFunc as well.
+//
 // # What about my proxies
 //
 // A request that came through a proxy has the proxy's address; the client's is in X-Forwarded-For
