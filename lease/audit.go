@@ -73,6 +73,7 @@ type BucketDump struct {
 	Config Config // its TTL is the one in force
 
 	Clock, Now, Created, Epoch, Counter, Frozen, SetAt, Keep int64
+	Spent, Denied                                            int64
 	Proposed, ProposedAt, StoodAt, ReshapedAt                int64
 
 	Level, Rest [LimitsMax]int64
@@ -88,10 +89,10 @@ type BucketDump struct {
 
 // RecordDump is what a Bucket remembers of one holder.
 type RecordDump struct {
-	Seq, Gen, Slice, Ends, Held, Weight, Granted, Since int64
-	Void                                                bool
-	Allowance                                           float64
-	Last                                                int64
+	Seq, Gen, Slice, Ends, Held, Weight, Waiting, Granted, Since int64
+	Void                                                         bool
+	Allowance                                                    float64
+	Last                                                         int64
 }
 
 // Dump copies everything that b remembers.
@@ -101,7 +102,8 @@ func (b *Bucket) Dump() BucketDump {
 	}
 	d := BucketDump{
 		Exists: true, Config: b.config, Clock: b.clock, Now: b.now, Created: b.created,
-		Epoch: b.epoch, Counter: b.counter, Frozen: b.frozen, SetAt: b.setAt, Keep: b.keep,
+		Epoch: b.epoch, Counter: b.counter, Spent: b.spent, Denied: b.denied,
+		Frozen: b.frozen, SetAt: b.setAt, Keep: b.keep,
 		Proposed: b.proposed, ProposedAt: b.proposedAt, StoodAt: b.stoodAt, ReshapedAt: b.reshapedAt,
 		Level: b.level, Rest: b.rest,
 		Width: b.ring.width, Gen: b.ring.gen, MovedAt: b.ring.movedAt,
@@ -115,7 +117,7 @@ func (b *Bucket) Dump() BucketDump {
 		}
 		d.Records[holder] = RecordDump{
 			Seq: r.seq, Gen: r.place.gen, Slice: r.place.slice, Ends: r.place.ends, Held: r.held,
-			Weight: r.weight, Granted: r.granted, Since: r.since, Void: r.void,
+			Weight: r.weight, Waiting: r.waiting, Granted: r.granted, Since: r.since, Void: r.void,
 			Allowance: r.debit.allowance, Last: r.debit.last,
 		}
 	}

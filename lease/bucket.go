@@ -27,6 +27,8 @@ type Bucket struct {
 	created int64
 	epoch   int64 // the number of this incarnation of the bucket
 	counter int64 // calls executed
+	spent   int64 // tokens admitted, and
+	denied  int64 // tokens denied, as reported; see count
 	frozen  int64 // no refill before this time; 0 where no loss was ever proven
 	setAt   int64 // when levels were last set or refunded to: what was drawn before is worth nothing
 	keep    int64 // the bucket must be remembered until then; never moves earlier
@@ -56,6 +58,7 @@ type record struct {
 	place   place
 	held    int64
 	weight  int64
+	waiting int64 // tokens that requests waited for after that call; decides nothing
 	granted int64 // the stored grant, answered again to a retry
 	void    bool
 	since   int64 // the counter of the last void call: known is only who has heard of it
@@ -117,7 +120,9 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 
 	// Step 7. The whole holding moves to its new slice, never to an earlier one.
 	granted := b.draw(r, rec, b.ring.ledger()-remaining, b.ring.weightSum() == 0)
-	kept := granted - min(granted, r.Waiting)
+	waited := min(granted, r.Waiting)
+	kept := granted - waited
+	b.count(r, rec, known, waited)
 	to := b.ring.place(b.now, b.ttl)
 	if to.slice < at.slice {
 		to = at
@@ -128,13 +133,25 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 		rec.since = b.counter
 	}
 	b.ring.add(to.slice, remaining+kept, r.Weight)
-	rec.seq, rec.epoch, rec.place = r.Seq, b.epoch, to
+	rec.seq, rec.epoch, rec.place, rec.waiting = r.Seq, b.epoch, to, r.Waiting-waited
 	rec.held, rec.weight, rec.granted, rec.void = remaining+kept, r.Weight, granted, !known
 
 	b.executed++
 	b.remember()
 	b.reply(r, rec, g)
 	return nil
+}
+
+// count adds what r tells to the counters, which say what goes on here to whoever looks and decide
+// nothing. rec is of before the call. A holder that reports twice is counted twice: debt and charge
+// travel again where no reply has come.
+func (b *Bucket) count(r *Request, rec *record, known bool, waited int64) {
+	used := waited + r.Debt + r.Charge
+	if known {
+		used += max(0, rec.held-r.Remaining-r.Returned-r.Unused)
+	}
+	b.spent = (b.spent + min(used, WaitingMax)) % maxUnits
+	b.denied = (b.denied + r.Denied) % maxUnits
 }
 
 // locate finds where rec's entry is now; live says that it is of this epoch and still in the ring.

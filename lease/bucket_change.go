@@ -154,7 +154,8 @@ func (b *Bucket) Configure(clock int64, op Op, c Config) (st State, err error) {
 	if b.exists && err == nil {
 		st = State{
 			Exists: true, Changed: changed, Config: b.config, Epoch: b.epoch, Counter: b.counter,
-			ServerTime: b.clock, Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum(),
+			Spent: b.spent, Denied: b.denied, ServerTime: b.clock,
+			Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum(),
 		}
 		st.Levels, st.Next = b.levels(0)
 	}

@@ -42,6 +42,7 @@ type Client struct {
 	seenAtReply int64 // attempts at the last reply
 	missedAtAsk int64 // Pool.Missed when the last call was built: more than that is new demand
 	attributed  int64 // denied tokens that are, or were, in denials
+	deniedTold  int64 // of attributed: what calls have carried to the bucket
 	denials     []denials
 
 	calling     bool          // a call is under way

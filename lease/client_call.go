@@ -40,6 +40,7 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 	}
 	c.low = false
 	c.missedAtAsk = c.Pool.Missed()
+	a.Denied = c.tellDenied()
 	c.queue.join(seq)
 	c.refused = 0
 	return c.openCall(now, seq, a)

@@ -111,6 +111,16 @@ func (c *Client) attribute() {
 	c.denials = append(c.denials, denials{l, n})
 }
 
+// tellDenied is how many tokens were denied since it was last called, for one call to report. Where
+// that call is given up, or the key rests before the next one, they are not counted: no call is
+// made for them, as they decide nothing.
+func (c *Client) tellDenied() int64 {
+	c.attribute()
+	n := min(c.attributed-c.deniedTold, WaitingMax)
+	c.deniedTold += n
+	return n
+}
+
 // denials are tokens that were denied because of one limit.
 type denials struct {
 	limit  Limit

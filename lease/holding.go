@@ -37,6 +37,7 @@ type holding struct {
 type ask struct {
 	Config              Config
 	Want, Need, Waiting int64
+	Denied              int64
 	Weight              int64
 	Headroom            float64
 	Return              func(held int64) int64 // how many of the held tokens to give back; nil gives none back
@@ -91,7 +92,8 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *Request {
 		Holder: h.id, Seq: seq, Config: a.Config,
 		Remaining: held - returned, Returned: returned,
 		Unused: unused, Refund: refund, Debt: min(h.debt, WaitingMax), Charge: h.charge,
-		Want: a.Want, Need: a.Need, Waiting: a.Waiting, Weight: a.Weight, Headroom: a.Headroom,
+		Want: a.Want, Need: a.Need, Waiting: a.Waiting, Denied: a.Denied,
+		Weight: a.Weight, Headroom: a.Headroom,
 	}
 	if unused > 0 {
 		h.open.Drawn = h.unusedSince

@@ -106,6 +106,7 @@ type Request struct {
 	Want      int64
 	Need      int64 // a grant below Need is useless and becomes 0; at most Want
 	Waiting   int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
+	Denied    int64 // tokens denied since the last report; they are counted and decide nothing
 	Weight    int64 // share of a contended rate, 1 or more
 	// Headroom is the part of every burst, 0 to below 1, that a grant leaves in the bucket; see
 	// Policy.Headroom.
@@ -135,7 +136,8 @@ func (r *Request) Validate() error {
 		{"Drawn", r.Drawn, 0, WaitingMax}, {"Refund", r.Refund, 0, WaitingMax},
 		{"Debt", r.Debt, 0, WaitingMax}, {"Charge", r.Charge, 0, WaitingMax},
 		{"Want", r.Want, 0, WaitingMax}, {"Need", r.Need, 0, r.Want},
-		{"Waiting", r.Waiting, 0, WaitingMax}, {"Weight", r.Weight, 1, weightMax},
+		{"Waiting", r.Waiting, 0, WaitingMax}, {"Denied", r.Denied, 0, WaitingMax},
+		{"Weight", r.Weight, 1, weightMax},
 		{"Epoch", r.Epoch, 0, WaitingMax}, {"Counter", r.Counter, 0, WaitingMax},
 		{"LeaseMax", micros(r.LeaseMax), 0, micros(leaseMaxMost)}, {"HeardAt", r.HeardAt, 0, WaitingMax},
 		{"HeardAge", micros(r.HeardAge), 0, WaitingMax},
@@ -190,7 +192,11 @@ type State struct {
 	ActiveWeight int64
 	Epoch        int64
 	Counter      int64
-	ServerTime   int64
+	// Spent and Denied are the tokens that were admitted and denied since the bucket was created, as
+	// far as processes have reported them. They decide nothing, and after 2^52 - 1 comes 0.
+	Spent      int64
+	Denied     int64
+	ServerTime int64
 }
 
 // Op is what Store.Configure does.

@@ -21,8 +21,8 @@ if not (share > 0 and share < 2^53 and keep < 2^53 and gen < 2^53 and contended 
   return {'damaged', keys[1], 'the state would be out of range'}
 end
 local h, w = held, weights
-local text = encode('<dddddddddddddddddddddddddddddddddddddc0', birth, epoch, counter, clock, now,
-  frozen, setAt, keep, stood, reshaped, ttl, proposed, proposedAt, width, gen, moved, updated,
+local text = encode('<dddddddddddddddddddddddddddddddddddddddc0', birth, epoch, counter, spent, denied,
+  clock, now, frozen, setAt, keep, stood, reshaped, ttl, proposed, proposedAt, width, gen, moved, updated,
   contended, share,
   c[1].level, c[1].rest, h[1], h[2], h[3], h[4], h[5], h[6], h[7], h[8],
   w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], c.text)

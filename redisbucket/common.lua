@@ -6,11 +6,11 @@
 -- variables hold the bucket's state. Redis runs all of it for every call: a function costs its
 -- creation, a table its fields, a number that becomes text its formatting.
 --
--- KEYS[1]  the bucket, a string: 37 numbers, the configuration, and the level and the rest of each
---          limit but the first. The 37 numbers:
---            birth epoch counter clock now frozen setAt keep stood reshaped ttl proposed proposedAt
---            width gen moved updated contended share, level and rest of the first limit, the tokens
---            held in each of the 8 slots of the ring, the weights there
+-- KEYS[1]  the bucket, a string: 39 numbers, the configuration, and the level and the rest of each
+--          limit but the first. The 39 numbers:
+--            birth epoch counter spent denied clock now frozen setAt keep stood reshaped ttl
+--            proposed proposedAt width gen moved updated contended share, level and rest of the
+--            first limit, the tokens held in each of the 8 slots of the ring, the weights there
 --          clock is the server's time at the last call. All other times are the bucket's own: the
 --          server's time at the bucket's birth plus all forward steps of the server's clock since
 -- KEYS[2]  lease.lua only: the record of one holder, see there
@@ -21,7 +21,7 @@
 --          tokens, per_ns and burst may exceed 2^53, so they are whole numbers of 8 bytes, which
 --          nothing here reads. A token is unit units, a tick of tick microseconds adds step units
 -- ARGV[2]  '' to use the server's clock, otherwise the time in microseconds (see Config.ClientTime)
--- ARGV[3]  the request, 19 numbers, see lease.lua; configure.lua reads the ttl only
+-- ARGV[3]  the request, 20 numbers, see lease.lua; configure.lua reads the ttl only
 -- ARGV[4]  configure.lua only: the operation
 --
 -- Units: a level in units of its limit, negative where a charge is owed; rest, ttl, width and all

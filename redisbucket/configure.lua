@@ -3,8 +3,9 @@
 -- set-if-absent, reset or replace.
 --
 -- Reply, a flat array:
---   {'ok', exists, changed, ledger, activeWeight, epoch, counter, clock, ttl, configuration,
---     level, next, ...}   flags are 0 or 1; the ledger is in whole tokens, clock and ttl are in
+--   {'ok', exists, changed, ledger, activeWeight, epoch, counter, spent, denied, clock, ttl,
+--     configuration, level, next, ...}
+--                         flags are 0 or 1; the ledger is in whole tokens, clock and ttl are in
 --                         microseconds; level and next for each limit, as in lease.lua
 --   {'ok', 0, 0}          there is no bucket
 --   {'invalid', why}, {'damaged', key, why}: nothing was written
@@ -13,6 +14,7 @@
 
 if not op then return {'invalid', 'no operation'} end
 local frost, record, recordLife = max(0, frozen - now), nil, nil
-local answer = {'ok', 1, changed and 1 or 0, ledger, active, epoch, counter, clock, ttl, c.text}
+local answer = {'ok', 1, changed and 1 or 0, ledger, active, epoch, counter, spent, denied,
+  clock, ttl, c.text}
 headroom = 0
 keep = remember(c, keep, now, ttl, frozen > 0, frost, base, width, held, weights)

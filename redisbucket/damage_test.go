@@ -22,7 +22,7 @@ import (
 var notWhole = []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0.5, 1e300, -1e300, 1 << 53, -1 << 53, 5e-324}
 
 // Where they begin among the numbers of a bucket.
-const shareAt, levelAt, heldAt, weightAt, configAt = 18, 19, 21, 29, stateNumbers
+const shareAt, levelAt, heldAt, weightAt, configAt = 20, 21, 23, 31, stateNumbers
 
 // damages are what may become of the texts of a bucket of one limit, and of a record, so that the
 // scripts cannot trust them.
@@ -48,21 +48,23 @@ func damages() (states, records map[string]func(string) string) {
 		"text as long":            func(s string) string { return strings.Repeat("x", len(s)) },
 		"zeros as long":           func(s string) string { return strings.Repeat("\x00", len(s)) },
 		"share zero":              field(shareAt, 0),
-		"ttl zero":                field(10, 0),
-		"ttl of an hour and a µs": field(10, 3_600_000_001),
-		"proposed ttl zero":       field(11, 0),
-		"width zero":              field(13, 0),
+		"ttl zero":                field(12, 0),
+		"ttl of an hour and a µs": field(12, 3_600_000_001),
+		"proposed ttl zero":       field(13, 0),
+		"width zero":              field(15, 0),
 		"born after now":          field(0, 1<<52-1),
-		"set after now":           field(6, 1<<52-1),
-		"stood after now":         field(8, 1<<52-1),
-		"reshaped after now":      field(9, 1<<52-1),
-		"proposed after now":      field(12, 1<<52-1),
-		"moved after now":         field(15, 1<<52-1),
-		"updated after now":       field(16, 1<<52-1),
+		"set after now":           field(8, 1<<52-1),
+		"stood after now":         field(10, 1<<52-1),
+		"reshaped after now":      field(11, 1<<52-1),
+		"proposed after now":      field(14, 1<<52-1),
+		"moved after now":         field(17, 1<<52-1),
+		"updated after now":       field(18, 1<<52-1),
 		"epoch beyond 2^52":       field(1, 1<<52),
 		"counter beyond 2^52":     field(2, 1<<52),
-		"frozen for a day":        field(5, 4e15),
-		"now beyond 2^52":         field(4, 1<<52),
+		"spent beyond 2^52":       field(3, 1<<52),
+		"denied beyond 2^52":      field(4, 1<<52),
+		"frozen for a day":        field(7, 4e15),
+		"now beyond 2^52":         field(6, 1<<52),
 		"empty flag is 2":         field(configAt+3, 2),
 		"target zero":             field(configAt+4, 0),
 		"capacity zero":           field(configAt+8, 0),
@@ -88,7 +90,7 @@ func damages() (states, records map[string]func(string) string) {
 		"empty": func(string) string { return "" }, "text": func(string) string { return "x" },
 		"cut off":   func(s string) string { return s[:len(s)-1] },
 		"longer":    func(s string) string { return s + s },
-		"void is 2": field(9, 2),
+		"void is 2": field(10, 2),
 	}
 	for i := range recordNumbers {
 		for _, bad := range append(slices.Clone(notWhole), -2) {
@@ -175,7 +177,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		number(10, 2_000_000),
 		number(0, 199_999), // ttl below twice the target
 		number(0, 3_600_000_001),
-		number(16, 7_200_000_001)} { // the longest lease
+		number(17, 7_200_000_001)} { // the longest lease
 		calls = append(calls, arguments{config, "", bad})
 	}
 	for _, bad := range strings.Split("nan,-1,4503599627370496,1.5,1e3,0x5, 5,99999999999999999999", ",") {
@@ -241,35 +243,35 @@ func FuzzStored(f *testing.F) {
 	const now, seq = uint64(1_700_000_000_100_000), uint64(2)
 	const born, last, top = 1_700_000_000_000_000, 1<<52 - 1, 1<<53 - 1
 	config := textOf(f, request(1).Config)
-	fields := [stateNumbers]float64{born, born, 1, born, born, 0, born, born + 2_000_000, born, 0, 400_000,
+	fields := [stateNumbers]float64{born, born, 1, 5, 7, born, born, 0, born, born + 2_000_000, born, 0, 400_000,
 		400_000, born, 57_143, 0, 0, born, 0,
 		0.0001, 900_000, 0, 4 + heldAt: 10, 4 + weightAt: 1}
 	good := doubles(fields[:]...) + config
-	record := doubles(born, born, 1, 0, 29_749_925_612, born+400_000, 10, 1, 10, 1, 1, born, 0)
+	record := doubles(born, born, 1, 0, 29_749_925_612, born+400_000, 10, 1, 3, 10, 1, 1, born, 0)
 	two := request(1).Config
 	two.Limits = append(two.Limits, lease.Limit{Tokens: 7, Per: 24 * time.Hour, Burst: 9})
 	two.Overcommit, two.StartEmpty = 5, true
 	f.Add(good, record, now, seq)
 	f.Add(good, "", now, uint64(1))
 	ring := doubles(make([]float64, 16)...) // that is empty
-	early := doubles(1, 1, 1, 5, 9, 0, 3, 20, 1, 1, 2, 2, 4, 1, 0, 0, 1, 0, 1e-10, 1, 0)
+	early := doubles(1, 1, 1, 0, 0, 5, 9, 0, 3, 20, 1, 1, 2, 2, 4, 1, 0, 0, 1, 0, 1e-10, 1, 0)
 	f.Add(early+ring+textOf(f, two)+doubles(5, 0), record, now, seq)
-	f.Add(doubles(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0, 1, 0, 0, 0, 0, top, 0, 0)+ring+config,
+	f.Add(doubles(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0, 1, 0, 0, 0, 0, top, 0, 0)+ring+config,
 		record, uint64(0), seq)
-	f.Add(doubles(last, last, last, top, last, last+7_200_000_000, last, top, last, last, 3_600_000_000,
+	f.Add(doubles(last, last, last, last, last, top, last, last+7_200_000_000, last, top, last, last, 3_600_000_000,
 		3_600_000_000, last, 3_600_000_000, top, last, last, top, 1.5e-300, 1_000_000, 0, last)+ring[8:]+config,
 		record, uint64(last), uint64(last))
 	for _, bad := range []float64{math.NaN(), math.Inf(1), -1, 0.5, 1 << 60} {
-		for _, i := range []int{0, 3, 4, 5, 7, 8, 9, 10, 12, 13, 18, 19, 20, 25} {
+		for _, i := range []int{0, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 20, 21, 22, 27} {
 			f.Add(setNumber(good, i, bad), record, now, seq)
 		}
-		f.Add(good, setNumber(record, 12, bad), now, seq)
+		f.Add(good, setNumber(record, 13, bad), now, seq)
 	}
 	f.Add(setNumber(good, levelAt, 1_000_001), record, now, seq)
 	f.Add(setNumber(good, levelAt, -5e14), record, now, seq)
 	f.Add(setNumber(good, 4+heldAt, 1), record, now, seq)
 	f.Add("", "", uint64(0), uint64(1))
-	f.Add(good[:len(good)-1], record[:103], uint64(0), uint64(1))
+	f.Add(good[:len(good)-1], record[:111], uint64(0), uint64(1))
 	redistest.Require(f) // miniredis is another Lua; what it makes of odd numbers says nothing about Redis
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(f).Addr})
 	f.Cleanup(func() { rdb.Close() })

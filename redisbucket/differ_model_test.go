@@ -168,6 +168,9 @@ func (x *trio) renew(h *actor) {
 	if rng.IntN(3) == 0 {
 		r.Waiting = upTo(rng, r.Want+1)
 	}
+	if rng.IntN(3) == 0 {
+		r.Denied = upTo(rng, 1000)
+	}
 	x.odd(h, &r)
 	x.send(h, r)
 }
@@ -175,7 +178,7 @@ func (x *trio) renew(h *actor) {
 // odd makes few requests strange: lies, extremes, other proposals of T.
 func (x *trio) odd(h *actor, r *lease.Request) {
 	d := x.bucket.Dump()
-	switch x.rng.IntN(124) {
+	switch x.rng.IntN(128) {
 	case 0:
 		r.Remaining += 1 + upTo(x.rng, 5) // more than was ever given
 	case 1:
@@ -221,6 +224,8 @@ func (x *trio) odd(h *actor, r *lease.Request) {
 		r.Charge = x.edge(lease.WaitingMax)
 	case 26:
 		r.Headroom = []float64{-0.1, 1, math.NaN(), math.Inf(1)}[x.rng.IntN(4)]
+	case 27, 28, 29:
+		r.Denied = x.edge(lease.WaitingMax)
 	case 24:
 		h.weight = 1 + x.rng.Int64N(5)
 	}

@@ -54,7 +54,7 @@ func (x texts) put(t testing.TB, s *Store, key string) {
 // stateNumbers and recordNumbers are how many numbers begin a bucket and make up a record; see
 // common.lua and lease.lua. unnamed is how many begin a record that the reference does not have:
 // the birth and the epoch, which only say whether the record counts.
-const stateNumbers, recordNumbers, unnamed = 37, 13, 2
+const stateNumbers, recordNumbers, unnamed = 39, 14, 2
 
 // dumped is what Redis should hold of a bucket that is d, records without the numbers that the
 // reference does not have.
@@ -64,7 +64,7 @@ func dumped(t testing.TB, d lease.BucketDump) texts {
 	if !d.Exists {
 		return x
 	}
-	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Clock, d.Now, d.Frozen, d.SetAt, d.Keep,
+	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, d.Clock, d.Now, d.Frozen, d.SetAt, d.Keep,
 		d.StoodAt, d.ReshapedAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width, d.Gen, d.MovedAt,
 		d.Updated, d.ContendedUntil)
 	state = appendDoubles(append(state, doubles(d.Share)...), d.Level[0], d.Rest[0])
@@ -76,7 +76,7 @@ func dumped(t testing.TB, d lease.BucketDump) texts {
 	}
 	x.state = string(state)
 	for h, r := range d.Records {
-		x.records[h] = string(appendDoubles(nil, r.Seq, r.Gen, r.Slice, r.Ends, r.Held, r.Weight, r.Granted,
+		x.records[h] = string(appendDoubles(nil, r.Seq, r.Gen, r.Slice, r.Ends, r.Held, r.Weight, r.Waiting, r.Granted,
 			bit(r.Void), r.Since, r.Last)) + doubles(r.Allowance)
 	}
 	return x

@@ -46,7 +46,7 @@ func recordKey(bucketKey, holder string) string { return bucketKey + ":" + holde
 // configSize is the length of the configuration of so many limits, requestSize that of a request.
 func configSize(limits int) int { return 8 * (5 + 7*limits) }
 
-const requestSize = 8 * 19
+const requestSize = 8 * 20
 
 // appendConfig writes c as the scripts read and store it, see common.lua. The TTL travels in the
 // request, because it is a proposal whatever the version. A c that is not valid is refused.
@@ -72,7 +72,7 @@ func appendRequest(dst []byte, r *lease.Request) []byte {
 		micros(r.Config.TTL), r.Seq, r.Remaining, r.Returned, r.Refund, r.Unused, r.Debt, r.Want, r.Need,
 		r.Waiting, r.Weight, r.Epoch, r.Counter, r.Charge)
 	dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(r.Headroom))
-	return appendDoubles(dst, r.Drawn, micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge))
+	return appendDoubles(dst, r.Denied, r.Drawn, micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge))
 }
 
 // appendDoubles writes values, which are below 2^53, in the form of Lua's numbers.

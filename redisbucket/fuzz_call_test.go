@@ -104,7 +104,7 @@ func FuzzCallNumbers(f *testing.F) {
 		second := first
 		second.Seq, second.Remaining, second.Returned, second.Debt, second.Refund = 2, remaining, returned,
 			debt, refund
-		second.Charge = charge
+		second.Charge, second.Denied = charge, charge
 		second.Epoch, second.Counter, second.HeardAt, second.Unused, second.Drawn = g.Epoch, g.Counter,
 			g.ServerTime, unused, drawn
 		if ahead > 0 && ahead < most {

@@ -1,11 +1,11 @@
 -- lease.lua: one lease call for one key (docs/protocol.md section 4). KEYS, ARGV and units:
 -- common.lua.
 --
--- KEYS[2]  the record of this holder, a string in the slot of the bucket, 13 numbers:
---            birth epoch seq gen slice ends held weight granted void since last allowance
--- ARGV[3]  the request, 19 numbers:
+-- KEYS[2]  the record of this holder, a string in the slot of the bucket, 14 numbers:
+--            birth epoch seq gen slice ends held weight waiting granted void since last allowance
+-- ARGV[3]  the request, 20 numbers:
 --            ttl seq remaining returned refund unused debt want need waiting weight
---            epoch counter charge headroom drawn leaseMax heardAt heardAge
+--            epoch counter charge headroom denied drawn leaseMax heardAt heardAge
 --          ttl is a proposal. Durations and times are in microseconds, counts in tokens, headroom
 --          is a part of each burst. epoch, counter, leaseMax and heardAt (the server's time) are
 --          what the last reply said, or 0
@@ -41,16 +41,17 @@ if record then
   if record.err then
     return string.find(record.err, 'WRONGTYPE') and {'damaged', keys[2], record.err} or record
   end
-  if #record ~= 104 then return {'damaged', keys[2], 'the length is not that of a record'} end
-  local ofBirth, ofEpoch, ofGen, ends
-  ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, granted, void, since, last,
-    allowance = decode('<ddddddddddddd', record)
+  if #record ~= 112 then return {'damaged', keys[2], 'the length is not that of a record'} end
+  local ofBirth, ofEpoch, ofGen, ends, waited
+  ofBirth, ofEpoch, storedSeq, ofGen, at, ends, oldHeld, oldWeight, waited, granted, void, since, last,
+    allowance = decode('<dddddddddddddd', record)
   if not (ofBirth % 1 + ofEpoch % 1 + storedSeq % 1 + ofGen % 1 + at % 1 + ends % 1 + oldHeld % 1
-        + oldWeight % 1 + granted % 1 + since % 1 + last % 1 == 0) or void ~= 0 and void ~= 1
+        + oldWeight % 1 + waited % 1 + granted % 1 + since % 1 + last % 1 == 0) or void ~= 0 and void ~= 1
       or ofBirth < 0 or ofEpoch < 0 or storedSeq < 0 or ofGen < 0 or at < 0 or ends < 0 or oldHeld < 0
-      or oldWeight < 0 or granted < 0 or since < 0 or last < 0 or ofBirth >= 2^53 or ofEpoch >= 2^53
-      or storedSeq >= 2^53 or ofGen >= 2^53 or at >= 2^53 or ends >= 2^53 or oldHeld >= 2^53
-      or oldWeight >= 2^53 or granted >= 2^53 or since >= 2^53 or last >= 2^53
+      or oldWeight < 0 or waited < 0 or granted < 0 or since < 0 or last < 0
+      or ofBirth >= 2^53 or ofEpoch >= 2^53 or storedSeq >= 2^53 or ofGen >= 2^53 or at >= 2^53
+      or ends >= 2^53 or oldHeld >= 2^53 or oldWeight >= 2^53 or waited >= 2^53 or granted >= 2^53
+      or since >= 2^53 or last >= 2^53
       or not (allowance >= -2^52 and allowance < 2^53) then
     return {'damaged', keys[2], 'a number of the record is out of range'}
   end
@@ -176,9 +177,16 @@ else
   held[slot], weights[slot] = held[slot] + remaining + kept, weights[slot] + weight
   ledger, active = ledger + kept, active + weight
   void = known and 0 or 1
+
+  -- Counted for whoever looks; nothing here depends on it.
+  local used = granted - kept + debt + charge
+  if known and oldHeld > remaining + returned + unused then
+    used = used + (oldHeld - remaining - returned - unused)
+  end
+  spent, denied = (spent + (used < 2^52 and used or 2^52 - 1)) % 2^52, (denied + refused) % 2^52
   local ends = (to + 1) * width
-  record = encode('<ddddddddddddd', birth, epoch, seq, gen, to, ends, remaining + kept, weight, granted,
-    void, since, last, allowance)
+  record = encode('<dddddddddddddd', birth, epoch, seq, gen, to, ends, remaining + kept, weight,
+    waiting - granted + kept, granted, void, since, last, allowance)
   recordLife = ends - now + 2 * width
 end
 

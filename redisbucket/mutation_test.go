@@ -91,6 +91,7 @@ var mutations = []struct {
 				"  elseif known then\n    local change ="},
 		{"if known then held[slot] = held[slot] - remaining end",
 			"if live then held[slot] = held[slot] - remaining end"},
+		{"if known and oldHeld > remaining", "if live and oldHeld > remaining"},
 	}, func(s *stage) {
 		// given A, whose give-back hangs in the network until the bucket has forgotten A
 		s.call("A", lease.Request{Want: 10})

@@ -12,7 +12,7 @@
 --   exists           whether the bucket was there
 --   c                the configuration in force; its limits c[1] to c[c.n] hold the levels
 --   changed          whether configure.lua changes anything
---   clock now birth epoch counter frozen setAt keep updated contended share
+--   clock now birth epoch counter spent denied frozen setAt keep updated contended share
 --   ttl proposed proposedAt             the T in force, and the longest proposed since proposedAt
 --   stood reshaped   when the configuration was last proposed, and last changed
 --   width base gen moved held weights   the ring; base is the slice in which now lies
@@ -28,11 +28,11 @@ if argv[1] ~= '' then
   mine, why = parse(argv[1])
   if not mine then return {'invalid', why} end
 end
-if #argv[3] ~= 152 then return {'invalid', 'the request is not 19 numbers'} end
+if #argv[3] ~= 160 then return {'invalid', 'the request is not 20 numbers'} end
 -- The last four numbers are read only where they matter: drawn with unused, the others after a
 -- loss.
 local asked, seq, remaining, returned, refund, unused, debt, want, need, waiting, weight, seen, counted,
-  charge, headroom = decode('<ddddddddddddddd', argv[3])
+  charge, headroom, refused = decode('<dddddddddddddddd', argv[3])
 if not (asked % 1 + seq % 1 + remaining % 1 + returned % 1 + refund % 1 + unused % 1 + debt % 1 + want % 1
       + need % 1 + waiting % 1 + weight % 1 + seen % 1 + counted % 1 == 0)
     or asked < 0 or seq < 0 or remaining < 0 or returned < 0 or refund < 0 or unused < 0 or debt < 0
@@ -48,9 +48,12 @@ end
 if headroom ~= 0 and not (headroom > 0 and headroom < 1) then
   return {'invalid', 'the headroom is out of range'}
 end
+if refused ~= 0 and not (refused % 1 == 0 and refused > 0 and refused < 2^52) then
+  return {'invalid', 'the count of denials is out of range'}
+end
 local drawn = 0
 if unused > 0 then
-  drawn = decode('<d', argv[3], 121)
+  drawn = decode('<d', argv[3], 129)
   if not (drawn % 1 == 0 and drawn >= 0 and drawn < 2^52) then
     return {'invalid', 'the time of a draw is out of range'}
   end
@@ -71,7 +74,7 @@ end
 
 -- What is stored.
 local c, exists, changed, now = nil, true, false, clock
-local birth, epoch, counter, frozen, setAt, keep, stood, reshaped, ttl, proposed, proposedAt
+local birth, epoch, counter, spent, denied, frozen, setAt, keep, stood, reshaped, ttl, proposed, proposedAt
 local width, gen, moved, updated, contended, share
 local held, weights, base, ledger, active
 local text = redis.pcall('GET', keys[1])
@@ -81,28 +84,29 @@ elseif text.err then
   -- Any other error is the caller's, for instance a missing permission.
   return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text
 else
-  -- 37 numbers, 5 of the configuration, 7 of it for each limit, and 2 for each limit but the first.
-  local n = (#text - 320) / 72
+  -- 39 numbers, 5 of the configuration, 7 of it for each limit, and 2 for each limit but the first.
+  local n = (#text - 336) / 72
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
     return {'damaged', keys[1], 'the length is not that of a bucket'}
   end
-  local stored = string.sub(text, 297, 336 + 56 * n)
+  local stored = string.sub(text, 313, 352 + 56 * n)
   c = mine
   if not mine or stored ~= mine.text then
     c, why = parse(stored)
     if not c then return {'damaged', keys[1], why} end
   end
   local before, was, level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
-  birth, epoch, counter, before, was, frozen, setAt, keep, stood, reshaped, ttl, proposed, proposedAt,
-    width, gen, moved, updated, contended, share, level, rest,
+  birth, epoch, counter, spent, denied, before, was, frozen, setAt, keep, stood, reshaped, ttl, proposed,
+    proposedAt, width, gen, moved, updated, contended, share, level, rest,
     h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
-    decode('<ddddddddddddddddddddddddddddddddddddd', text)
-  if not (birth % 1 + epoch % 1 + counter % 1 + before % 1 + was % 1 + frozen % 1 + setAt % 1 + keep % 1
-        + stood % 1 + reshaped % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1 + gen % 1
-        + moved % 1 + updated % 1 + contended % 1 == 0)
-      or birth < 0 or epoch < 0 or counter < 0 or before < 0 or frozen < 0 or setAt < 0 or keep < 0
-      or stood < 0 or reshaped < 0 or proposedAt < 0 or gen < 0 or moved < 0 or updated < 0
-      or contended < 0 or epoch >= 2^52 or counter >= 2^52 or before >= 2^52 or keep >= 2^53 or gen >= 2^53 or contended >= 2^53 then
+    decode('<ddddddddddddddddddddddddddddddddddddddd', text)
+  if not (birth % 1 + epoch % 1 + counter % 1 + spent % 1 + denied % 1 + before % 1 + was % 1 + frozen % 1
+        + setAt % 1 + keep % 1 + stood % 1 + reshaped % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1
+        + gen % 1 + moved % 1 + updated % 1 + contended % 1 == 0)
+      or birth < 0 or epoch < 0 or counter < 0 or spent < 0 or denied < 0 or before < 0 or frozen < 0
+      or setAt < 0 or keep < 0 or stood < 0 or reshaped < 0 or proposedAt < 0 or gen < 0 or moved < 0 or updated < 0
+      or contended < 0 or epoch >= 2^52 or counter >= 2^52 or spent >= 2^52 or denied >= 2^52
+      or before >= 2^52 or keep >= 2^53 or gen >= 2^53 or contended >= 2^53 then
     return {'damaged', keys[1], 'a number of the state is out of range'}
   end
   if was >= 2^52 or birth > was or setAt > was or stood > was or reshaped > was or proposedAt > was
@@ -125,7 +129,7 @@ else
   held, weights = {h1, h2, h3, h4, h5, h6, h7, h8}, {w1, w2, w3, w4, w5, w6, w7, w8}
   for k = 1, n do
     local l = c[k]
-    if k > 1 then level, rest = decode('<dd', text, 305 + 56 * n + 16 * k) end
+    if k > 1 then level, rest = decode('<dd', text, 321 + 56 * n + 16 * k) end
     if not (level % 1 + rest % 1 == 0) or level > l.burst * l.unit or rest < 0 or rest >= l.tick
         or level < 0 and level < -deepest(l) then
       return {'damaged', keys[1], 'a level is out of range'}
@@ -181,6 +185,7 @@ if not exists then
   if not mine then return {'ok', 0, 0} end
   c, ttl, proposed, proposedAt, stood, reshaped = mine, asked, asked, now, now, 0
   birth, epoch, counter, frozen, setAt, keep = now, max(now, 1), 0, 0, max(0, now - 1), 0
+  spent, denied = 0, 0
   updated, contended, share = now, 0, c.speed
   width, gen, moved, ledger, active = floor((ttl + 6) / 7), 0, 0, 0, 0
   base, held, weights = floor(now / width), {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
@@ -192,7 +197,7 @@ end
 
 -- A proof of loss (sections 6.2 to 6.6). A claim to more than can have been heard proves nothing.
 if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
-  local leaseMax, heardAt, heardAge = decode('<ddd', argv[3], 129)
+  local leaseMax, heardAt, heardAge = decode('<ddd', argv[3], 137)
   if not (leaseMax % 1 + heardAt % 1 + heardAge % 1 == 0) or min(leaseMax, heardAt, heardAge) < 0
       or max(heardAt, heardAge) >= 2^52 or leaseMax > 7200000000 then
     return {'invalid', 'what was heard is out of range'}

@@ -172,6 +172,7 @@ func decodeState(v any) (lease.State, error) {
 	}
 	st.Ledger, st.ActiveWeight = a.number("ledger", 0, wholeMax), a.number("active weight", 0, wholeMax)
 	st.Epoch, st.Counter = a.number("epoch", 0, wholeMax), a.number("counter", 0, wholeMax)
+	st.Spent, st.Denied = a.number("spent", 0, wholeMax), a.number("denied", 0, wholeMax)
 	st.ServerTime = a.number("server time", 0, wholeMax)
 	st.Config = a.config(nil)
 	a.limits(&st.Config, &st.Levels, &st.Next)
