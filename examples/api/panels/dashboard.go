@@ -13,17 +13,21 @@ import (
 // dashboard is what this program understands of a Grafana dashboard's JSON. Unknown fields are left
 // alone, as Grafana does; an unknown kind of panel is an error, as it could not be drawn.
 type dashboard struct {
-	Title      string
-	Panels     []panel
-	Templating struct{ List []variable }
+	Title, UID    string
+	SchemaVersion int
+	Panels        []panel
+	Templating    struct{ List []variable }
+	Annotations   struct{ List []struct{ Expr string } }
 }
 
 // panel is one panel, or the heading of a row.
 type panel struct {
+	ID          int
 	Type        string // row, stat or timeseries
 	Title       string
 	Description string
 	GridPos     struct{ X, Y, W, H int } // Grafana's grid has 24 columns
+	Datasource  struct{ UID string }
 	Targets     []target
 	Panels      []panel // of a row that is collapsed
 	FieldConfig struct{ Defaults fieldDefaults }

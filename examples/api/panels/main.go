@@ -47,9 +47,15 @@ func run(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	alerts, err := server.over(ctx, `max by (alertname) (ALERTS{alertstate="firing"})`, s)
-	if err != nil {
-		return err
+	var alerts []series
+	for _, a := range d.Annotations.List {
+		if a.Expr != "" {
+			found, err := server.over(ctx, a.Expr, s)
+			if err != nil {
+				return err
+			}
+			alerts = append(alerts, found...)
+		}
 	}
 	if *out != "" {
 		if err := page(*out, d, panels, alerts, s); err != nil {

@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// perSecond are the units of Grafana that are numbers with something behind them.
-var suffixes = map[string]string{"reqps": " req/s", "ops": " ops/s", "cps": "/s", "short": "", "none": "", "": ""}
-
 // format writes a value in one of Grafana's units, shortly.
 func format(value float64, unit string, decimals *int) string {
 	switch unit {
@@ -19,11 +16,11 @@ func format(value float64, unit string, decimals *int) string {
 	case "s":
 		return seconds(value, decimals)
 	}
-	suffix, known := suffixes[unit]
-	if !known {
-		suffix = " " + unit
+	text := thousands(value, decimals)
+	if suffix, ok := strings.CutPrefix(unit, "suffix:"); ok {
+		text += " " + suffix
 	}
-	return thousands(value, decimals) + suffix
+	return text
 }
 
 func seconds(value float64, decimals *int) string {
