@@ -74,7 +74,7 @@ func flagsOf(words []string) map[string]string {
 	return flags
 }
 
-// onHost is where a path of the container is on the machine that runs it, by the container's mounts.
+// onHost is where a path of the container is on the machine that runs it, by its mounts.
 func (c container) onHost(path string) string {
 	for _, v := range c.Volumes {
 		parts := strings.Split(v, ":")
@@ -93,8 +93,8 @@ func exists(t *testing.T, file, what string) {
 
 var pinned = regexp.MustCompile(`^[a-z./-]+:v?\d+\.\d+\.\d+(-[a-z0-9.]+)?$`)
 
-// TestCompositionHoldsTogether: every file that compose.yaml mounts or names is there, images have
-// exact versions, nothing listens beyond the machine, and one service is where the other looks for it.
+// TestCompositionHoldsTogether: every file that compose.yaml mounts or names is there, images
+// have exact versions, nothing listens beyond the machine, and services are where others look.
 func TestCompositionHoldsTogether(t *testing.T) {
 	var c composition
 	strictly(t, "compose.yaml", &c)
@@ -210,8 +210,8 @@ func TestGrafanaFindsWhatItShows(t *testing.T) {
 	exists(t, filepath.Join(c.Services["grafana"].onHost(provider.Providers[0].Options.Path), "yuzhi.json"), "the dashboard")
 }
 
-// TestTheScriptStartsTheComposition: run gives the programs the files and the flags that compose.yaml
-// gives them; only addresses and times are its own.
+// TestTheScriptStartsTheComposition: run gives the programs the files and the flags that
+// compose.yaml gives them; only addresses and times are its own.
 func TestTheScriptStartsTheComposition(t *testing.T) {
 	var c composition
 	strictly(t, "compose.yaml", &c)
