@@ -34,7 +34,11 @@ func (b *Bucket) reshape(c Config, newer bool) {
 		case was.config.Limits[from].same(c.Limits[k]) && was.scales[from] == b.scales[k]:
 			b.level[k], b.rest[k] = was.level[from], was.rest[from]
 		default:
-			b.level[k] = b.convert(was.level[from], was.scales[from], k, newer)
+			level := was.level[from]
+			if !newer {
+				level = b.earned(level, was.scales[from], k)
+			}
+			b.level[k] = b.convert(level, was.scales[from], k, newer)
 		}
 		b.level[k] = max(b.level[k], -b.scales[k].deepest(c.Overcommit))
 	}
@@ -55,6 +59,22 @@ func (b *Bucket) fresh(k int, newer bool) int64 {
 	default:
 		return since / sc.Tick * sc.Step
 	}
+}
+
+// earned is what limit k keeps, in a turn, of the level of a faster limit: what that has refilled
+// since the turn before is worth no more than what k would have refilled, in whole tokens.
+// Otherwise a slow limit would come back full from each turn. It is never more than level.
+func (b *Bucket) earned(level int64, from Scale, k int) int64 {
+	to := b.scales[k]
+	if b.reshapedAt == 0 || level <= 0 || from.rate() <= to.rate() {
+		return level
+	}
+	own, before := min(b.fresh(k, false)/to.Unit, from.Capacity)*from.Unit, int64(0)
+	// Part of a tick may have passed when the turn before came, and of another now: two ticks.
+	if ticks := (b.now-b.reshapedAt)/from.Tick + 2; ticks <= (level-1)/from.Step {
+		before = level - ticks*from.Step
+	}
+	return min(level, before+own)
 }
 
 // inherit says for each of the new limits which of the old ones it goes on with; -1 for none. A

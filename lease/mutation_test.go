@@ -210,6 +210,10 @@ var mutations = []mutation{
 			moves: canWait | lossless, alternative: []Limit{perMicro(1, 1, 1)}, turns: true},
 		faults:  "Turns",
 		stories: "TestLimitsThatTakeTurnsHandOutNoBurstTwice"},
+	{name: "a slow limit comes back full from a faster one",
+		edits:   []edit{{"bucket_limits.go", "b.reshapedAt == 0 || level <= 0 ||", "b.reshapedAt >= 0 || level <= 0 ||"}},
+		rare:    true, // no schedule swaps a limit for a faster one
+		stories: "TestLimitsThatTakeTurnsHandOutNoBurstTwice"},
 }
 
 // TestEveryRuleIsNeeded builds the tests with one rule taken out of the source, runs them, and

@@ -133,6 +133,7 @@ func TestLimitsThatTakeTurnsHandOutNoBurstTwice(t *testing.T) {
 		{"a limit more", []Limit{PerSecond(1000), slow(100)}},
 		{"a limit in front", []Limit{slow(100), PerSecond(1000)}},
 		{"another and one more", []Limit{PerSecond(2000), slow(100)}},
+		{"a slow one instead", []Limit{slow(100)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScene(t, PerSecond(1000), 100*time.Millisecond)

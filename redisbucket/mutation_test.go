@@ -337,6 +337,22 @@ var mutations = []struct {
 			s.now += 800_001
 		}
 	}},
+	{"a slow limit comes back full from a faster one", []edit{
+		{"if not newer and not same and reshaped > 0 and level > 0\n", "if false\n"},
+	}, func(s *stage) {
+		// given two configurations of one version, of which one is much slower
+		s.audit = lease.PerHour(100)
+		fast, slow := []lease.Limit{lease.PerSecond(1000)}, []lease.Limit{s.audit}
+		for range 3 {
+			// when they take turns
+			s.config.Limits = fast
+			s.call("A", lease.Request{})
+			s.now += 800_001
+			s.config.Limits = slow
+			s.drain("B")
+			s.now += 800_001
+		}
+	}},
 	{"a charge is forgiven below 0", []edit{
 		{"and 0 - deep or l.level - charge * l.unit",
 			"and 0 - deep or max(min(l.level, 0), l.level - charge * l.unit)"},

@@ -259,6 +259,14 @@ if mine then
             -- A raised burst keeps the level. A lowered one keeps what was used, or where the
             -- versions are equal what fits. A debt stays, rounded up as what follows rounds down.
             local level = from.level
+            if not newer and not same and reshaped > 0 and level > 0
+                and from.step / from.unit / from.tick > to.step / to.unit / to.tick then
+              -- What a faster limit has refilled since the turn before is worth no more than what
+              -- this one would have refilled, in whole tokens.
+              local ticks, before = floor((now - reshaped) / from.tick) + 2, 0
+              if ticks <= floor((level - 1) / from.step) then before = level - ticks * from.step end
+              level = min(level, before + min(floor(to.level / to.unit), from.burst) * from.unit)
+            end
             if from.burst > to.burst and level > 0 then
               if newer then
                 level = max(0, level - (from.burst - to.burst) * from.unit)
