@@ -4,42 +4,172 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 )
 
-// ClientIP is the address of the client, of which those in one IPv6 /64 are one. Trusted are the
-// addresses of all proxies in front of this server, for which X-Forwarded-For is believed; without
-// any it is the address that the connection comes from. It is ClientAddress with its defaults.
+// ClientIP is the address of the client; an IPv6 /64 counts as one. Trusted are the addresses of
+// all proxies in front of this server, whose X-Forwarded-For is believed. Without any it is the
+// address that the connection comes from. It is ClientAddress with its defaults.
 func ClientIP(trusted ...netip.Prefix) KeyFunc { return ClientAddress{Trusted: trusted}.Key() }
 
 // ClientAddress is ClientIP with settings. Its zero value is the address that the connection comes
 // from.
 type ClientAddress struct {
-	// Trusted are the addresses of all proxies in front of this server.
+	// Trusted are the addresses of all proxies in front of this server. A connection by a Unix
+	// socket comes from one of them too, if there are any.
 	Trusted []netip.Prefix
-	// Field is where they say whom they have seen.
+	// Field is where they append whom they have seen. They must do so with each request: what is
+	// passed on as it came is the client's word.
 	Field ForwardedField
-	// IPv6Bits and IPv4Bits say how many leading bits make a client. 0 means 64 of IPv6, which is
-	// what one customer gets, and 32 of IPv4.
+	// IPv6Bits and IPv4Bits say how many leading bits of an address make a client. 0 means 64 of
+	// IPv6, of which one customer commonly has all addresses, and 32 of IPv4.
 	IPv6Bits, IPv4Bits int
 }
 
 // ForwardedField says which field of a request is believed.
 type ForwardedField int
 
-// Which fields trusted proxies append to.
+// The fields to which proxies append the address of whoever sent them the request.
 const (
-	XForwardedFor   ForwardedField = iota // the default
-	Forwarded                             // RFC 7239
-	EitherForwarded                       // either; it is an error if both are there and disagree
+	XForwardedFor   ForwardedField = iota // X-Forwarded-For, the default
+	Forwarded                             // Forwarded, of RFC 7239
+	EitherForwarded                       // any of both; where both lead to a client it must be the same
 )
 
-// Key is the KeyFunc. It panics where a can be no address's.
+// Key is the KeyFunc: the client's address as text, or its prefix where that is shorter, such as
+// "192.0.2.7" or "2001:db8:1:2::/64". Equal clients have equal keys, however a proxy spells them.
+//
+// The field is read from the right, and only if the connection comes from a trusted proxy. The
+// first address that is not trusted is the client. Where a proxy says none, because it hides it or
+// because the request began there, the client is that proxy.
+//
+// It is an error, which wraps ErrNoKey, where the connection has no address, or EitherForwarded
+// finds two clients. Key panics where a field of a is out of range.
 func (a ClientAddress) Key() KeyFunc {
+	c := newClients(a)
 	return func(r *http.Request) (string, error) {
-		peer, err := netip.ParseAddrPort(r.RemoteAddr)
+		h, err := c.of(r)
 		if err != nil {
-			return "", fmt.Errorf("%w: its address is %q", ErrNoKey, r.RemoteAddr)
+			return "", err
 		}
-		return peer.Addr().Unmap().String(), nil
+		return c.key(h), nil
 	}
+}
+
+// clients is a ClientAddress that has been checked.
+type clients struct {
+	trusted            []netip.Prefix
+	field              ForwardedField
+	ipv6Bits, ipv4Bits int
+}
+
+func newClients(a ClientAddress) clients {
+	c := clients{trusted: slices.Clone(a.Trusted), field: a.Field, ipv6Bits: a.IPv6Bits, ipv4Bits: a.IPv4Bits}
+	if c.ipv6Bits == 0 {
+		c.ipv6Bits = 64
+	}
+	if c.ipv4Bits == 0 {
+		c.ipv4Bits = 32
+	}
+	for i, p := range c.trusted {
+		if !p.IsValid() {
+			panic(fmt.Sprintf("httplimit: Trusted[%d] of %d is no prefix", i, len(c.trusted)))
+		}
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			c.trusted[i] = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+	}
+	if c.field < XForwardedFor || c.field > EitherForwarded {
+		panic(fmt.Sprintf("httplimit: Field is %d, must be %d to %d", c.field, XForwardedFor, EitherForwarded))
+	}
+	if c.ipv6Bits < 0 || c.ipv6Bits > 128 || c.ipv4Bits < 0 || c.ipv4Bits > 32 {
+		panic(fmt.Sprintf("httplimit: IPv6Bits is %d and IPv4Bits %d, must be 0 to 128 and 0 to 32", c.ipv6Bits, c.ipv4Bits))
+	}
+	return c
+}
+
+// hop is an address that somebody has seen. text is its canonical spelling where that was at hand,
+// or else empty.
+type hop struct {
+	addr netip.Addr
+	text string
+}
+
+// of is the client of a request.
+func (c *clients) of(r *http.Request) (hop, error) {
+	peer, ok := hopOf(r.RemoteAddr)
+	local := r.RemoteAddr == "" || r.RemoteAddr[0] == '@' || r.RemoteAddr[0] == '/' // a Unix socket
+	switch {
+	case !ok && !(local && len(c.trusted) > 0):
+		return hop{}, fmt.Errorf("%w: its connection comes from %q, which is no address", ErrNoKey, r.RemoteAddr)
+	case ok && !c.trusts(peer.addr):
+		return peer, nil
+	}
+	client := peer
+	switch c.field {
+	case XForwardedFor:
+		client = c.walk(peer, r.Header["X-Forwarded-For"], lastAddress)
+	case Forwarded:
+		client = c.walk(peer, r.Header["Forwarded"], lastForwarded)
+	case EitherForwarded:
+		x, f := r.Header["X-Forwarded-For"], r.Header["Forwarded"]
+		client = c.walk(peer, x, lastAddress)
+		if other := c.walk(peer, f, lastForwarded); len(x) == 0 {
+			client = other
+		} else if len(f) > 0 && other.addr != client.addr {
+			return hop{}, fmt.Errorf("%w: X-Forwarded-For and Forwarded disagree", ErrNoKey)
+		}
+	}
+	if !client.addr.IsValid() {
+		return hop{}, fmt.Errorf("%w: no proxy says where it comes from", ErrNoKey)
+	}
+	return client, nil
+}
+
+// walk follows a request back from peer, which is trusted, to the first hop that is not. last
+// splits the last element off a line of the field, and is not ok where that holds no address.
+func (c *clients) walk(peer hop, lines []string, last func(line string) (rest string, h hop, ok bool)) hop {
+	for _, line := range slices.Backward(lines) {
+		for line = trimEnd(line); line != ""; line = trimEnd(line) {
+			rest, h, ok := last(line)
+			if !ok {
+				return peer
+			}
+			if peer = h; !c.trusts(h.addr) {
+				return peer
+			}
+			line = rest
+		}
+	}
+	return peer
+}
+
+// trimEnd cuts what may follow an element: white space, and commas around empty elements.
+func trimEnd(line string) string { return strings.TrimRight(line, " \t,") }
+
+func (c *clients) trusts(addr netip.Addr) bool {
+	for _, p := range c.trusted {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// key is the client's key.
+func (c *clients) key(h hop) string {
+	bits := c.ipv6Bits
+	if h.addr.Is4() {
+		bits = c.ipv4Bits
+	}
+	switch {
+	case bits < h.addr.BitLen():
+		p, _ := h.addr.Prefix(bits) // no error, as newClients has checked the bits
+		var text [64]byte
+		return string(p.AppendTo(text[:0]))
+	case h.text != "":
+		return h.text
+	}
+	return h.addr.String()
 }

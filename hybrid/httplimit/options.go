@@ -1,13 +1,15 @@
 package httplimit
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// Option is a setting of Handler, Select or RoundTripper.
+// Option is a setting of Handler, Select or RoundTripper. What it does not set has its default.
 type Option func(*settings)
 
 type settings struct {
@@ -22,60 +24,110 @@ type settings struct {
 	fields  FieldSet
 }
 
-// Denial is what an answer to a request above a limit says.
-type Denial struct {
-	// Result is the decision, of the limit that binds. It is empty where the request asks for more
-	// than a burst.
-	Result hybrid.Result
-	// Policies are the names of the limits that denied, as RateLimit-Policy has them.
-	Policies []string
-	// RetryAfter is what the field of that name says, in whole seconds; 0 where asking again is in
-	// vain.
-	RetryAfter time.Duration
-}
-
 // Also adds a limit. A request takes its tokens from all or from none; see hybrid.Limiter.Join.
 func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	return func(s *settings) { s.also = append(s.also, Rule{Limiter: limiter, Key: key}) }
 }
 
-// Cost says how many tokens a request asks for; 1 without it. 0 is admitted and takes nothing.
+// Cost says how many tokens a request asks for; 1 without it. With 0 it takes nothing.
 func Cost(cost func(*http.Request) int64) Option { return func(s *settings) { s.cost = cost } }
 
 // Skip says which requests are not limited.
 func Skip(skip func(*http.Request) bool) Option { return func(s *settings) { s.skip = skip } }
 
-// Class says in which class of hybrid.Config.Priorities a request is.
+// Class says in which class of hybrid.Config.Priorities a request is; 0 without it. In another
+// class the answer has no RateLimit-Policy, because only class 0 can have all of a burst.
 func Class(class func(*http.Request) int) Option { return func(s *settings) { s.class = class } }
 
-// Wait has a request wait for at most d instead of being denied at once.
+// Wait has a request wait for its tokens, for at most d, instead of being denied at once. Where
+// they cannot be there by then it is denied at once. A RoundTripper without it waits for as long as
+// the request's context allows.
 func Wait(d time.Duration) Option { return func(s *settings) { s.wait = d } }
 
-// OnLimit answers requests above a limit. The fields are set before, and may be changed; the
-// status is still to be written.
+// OnLimit answers requests above a limit, for example by a page. The fields are set before and may
+// be changed; the status is still to be written.
 func OnLimit(answer func(http.ResponseWriter, *http.Request, Denial)) Option {
 	return func(s *settings) { s.onLimit = answer }
 }
 
-// OnError answers requests that nothing decides on: those without a key, with an error that wraps
-// ErrNoKey if the KeyFunc's does, and those of a limiter that fails, with an error of package
-// hybrid. Where it reports true it has written nothing, and the request is handled without a limit.
+// OnError answers requests that nobody has decided about: those without a key, whose error wraps
+// ErrNoKey, and those of a limiter that fails, with an error of package hybrid; without it they are
+// answered with 400 and 503. Where it reports true it has written nothing, and the request is served
+// without a limit.
 func OnError(answer func(http.ResponseWriter, *http.Request, error) (admit bool)) Option {
 	return func(s *settings) { s.onError = answer }
 }
 
-// Status is the status of an answer to a request above a limit, in place of 429.
+// Status is the status of the answer to a request above a limit, in place of 429.
 func Status(code int) Option { return func(s *settings) { s.status = code } }
 
-// FieldSet says which fields of an answer tell of limits. The sets may be combined by |.
+// FieldSet says which fields of an answer tell of limits. Sets are combined by |.
 type FieldSet int
 
-// The sets of fields.
+// The sets of fields. Retry-After is in each.
 const (
-	FieldsNone   FieldSet = 0         // only Retry-After
-	FieldsDraft  FieldSet = 1 << iota // RateLimit-Policy and RateLimit of the IETF's draft; the default
-	FieldsLegacy                      // X-RateLimit-Limit, -Remaining and -Reset, of the limit that binds
+	// FieldsNone is no field that tells of limits.
+	FieldsNone FieldSet = 0
+	// FieldsDraft is RateLimit-Policy, with all limits, and RateLimit, with the one that binds, as in
+	// draft-ietf-httpapi-ratelimit-headers-10. It is the default.
+	FieldsDraft FieldSet = 1
+	// FieldsLegacy is X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, of the limit that
+	// binds. The last is a time in seconds since 1970.
+	FieldsLegacy FieldSet = 2
 )
 
 // Fields says which fields of an answer tell of limits.
 func Fields(set FieldSet) Option { return func(s *settings) { s.fields = set } }
+
+func newSettings(options []Option) *settings {
+	s := &settings{status: http.StatusTooManyRequests, fields: FieldsDraft}
+	for _, o := range options {
+		o(s)
+	}
+	if s.status < 200 || s.status > 999 {
+		panic(fmt.Sprintf("httplimit: Status is %d, must be 200 to 999", s.status))
+	}
+	return s
+}
+
+// rulesOf are the rules of a Handler or RoundTripper. Those that would have the same name are told
+// apart by a number.
+func (s *settings) rulesOf(limiter *hybrid.Limiter, key KeyFunc) []Rule {
+	rules := append([]Rule{{Limiter: limiter, Key: key}}, s.also...)
+	var names []string
+	for i := range rules {
+		rule := &rules[i]
+		if rule.Limiter == nil || rule.Key == nil {
+			panic("httplimit: a limiter and a KeyFunc must be given")
+		}
+		rule.Name = nameOf(rule.Limiter)
+		for n := 2; slices.Contains(names, rule.Name); n++ {
+			rule.Name = fmt.Sprintf("%s-%d", nameOf(rule.Limiter), n)
+		}
+		names = append(names, rule.Name)
+	}
+	return rules
+}
+
+func (s *settings) costOf(r *http.Request) int64 {
+	if s.cost == nil {
+		return 1
+	}
+	return s.cost(r)
+}
+
+// inClass are the rules in the class of the request.
+func (s *settings) inClass(rules []Rule, r *http.Request) []Rule {
+	if s.class == nil {
+		return rules
+	}
+	class := s.class(r)
+	if class <= 0 {
+		return rules
+	}
+	rules = slices.Clone(rules)
+	for i := range rules {
+		rules[i].Class = class
+	}
+	return rules
+}

@@ -1,0 +1,90 @@
+package httplimit
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// The fields of an answer, in the form in which http.Header has them. The slices are set as they
+// are, and have no room for another value.
+const (
+	fieldPolicy          = "Ratelimit-Policy"
+	fieldLimit           = "Ratelimit"
+	fieldRetryAfter      = "Retry-After"
+	fieldLegacyLimit     = "X-Ratelimit-Limit"
+	fieldLegacyRemaining = "X-Ratelimit-Remaining"
+	fieldLegacyReset     = "X-Ratelimit-Reset"
+	fieldContentType     = "Content-Type"
+)
+
+// values are two values of fields and their bytes. They are one allocation, where as many strings
+// and slices would be four, and a request is to cost two at most.
+type values struct {
+	list [2]string
+	n    uint8
+	end  uint8
+	text [62]byte
+}
+
+// room is where the text of the next value is appended to.
+func (v *values) room() []byte { return v.text[v.end:v.end] }
+
+// put makes text, which begins in room, the next value. Nobody writes to it after this.
+func (v *values) put(text []byte) []string {
+	if len(text) <= len(v.text)-int(v.end) { // or else append has moved it
+		v.end += uint8(len(text))
+	}
+	v.list[v.n] = unsafe.String(unsafe.SliceData(text), len(text))
+	v.n++
+	return v.list[v.n-1 : v.n : v.n]
+}
+
+// setState sets what tells of the decision r, by the limit p. wait is that of a denial.
+func (s *settings) setState(h http.Header, p *policy, r *hybrid.Result, wait time.Duration) {
+	left := min(max(r.Remaining, 0), p.quota)
+	reset := wait
+	switch {
+	case !r.OK:
+	case left > 0:
+		reset = r.ResetAfter
+	default:
+		reset = p.limit.Per/time.Duration(p.limit.Tokens) + 1 // the next token is there by then
+	}
+	v := new(values)
+	if s.fields&FieldsDraft != 0 {
+		text := append(append(v.room(), p.quoted...), ";r="...)
+		text = strconv.AppendInt(text, left, 10)
+		if reset > 0 { // or else there is nothing more to come
+			text = strconv.AppendInt(append(text, ";t="...), min(seconds(reset), integerMax), 10)
+		}
+		add(h, fieldLimit, v.put(text))
+	}
+	if wait > 0 {
+		h[fieldRetryAfter] = v.put(strconv.AppendInt(v.room(), seconds(wait), 10))
+	}
+	if s.fields&FieldsLegacy != 0 {
+		h[fieldLegacyLimit] = p.legacy
+		h[fieldLegacyRemaining] = []string{strconv.FormatInt(left, 10)}
+		if reset > 0 || r.OK {
+			at := time.Now().Add(reset + time.Second - 1).Unix()
+			h[fieldLegacyReset] = []string{strconv.FormatInt(at, 10)}
+		}
+	}
+}
+
+// add sets a field, or adds to what a handler around this one has set.
+func add(h http.Header, field string, value []string) {
+	if have := h[field]; len(have) > 0 {
+		value = append(have[:len(have):len(have)], value...)
+	}
+	h[field] = value
+}
+
+// setRetryAfter sets Retry-After.
+func setRetryAfter(h http.Header, d time.Duration) {
+	h[fieldRetryAfter] = []string{strconv.FormatInt(seconds(d), 10)}
+}

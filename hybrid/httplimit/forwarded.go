@@ -1,0 +1,97 @@
+package httplimit
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// lastAddress splits the last element off a line of X-Forwarded-For.
+func lastAddress(line string) (rest string, h hop, ok bool) {
+	i := strings.LastIndexByte(line, ',')
+	h, ok = hopOf(strings.TrimLeft(line[i+1:], " \t"))
+	return line[:max(i, 0)], h, ok
+}
+
+// lastForwarded splits the last element off a line of Forwarded. A comma in a quoted string ends no
+// element, and the quotes are told from the right: one that a client has left open somewhere to the
+// left would otherwise swallow what the proxies appended.
+func lastForwarded(line string) (rest string, h hop, ok bool) {
+	start, quoted := 0, false
+	for i := len(line) - 1; i >= 0 && start == 0; i-- {
+		switch {
+		case line[i] == '"' && !escaped(line, i):
+			quoted = !quoted
+		case line[i] == ',' && !quoted:
+			start = i + 1
+		}
+	}
+	h, ok = forOf(line[start:])
+	return line[:max(start-1, 0)], h, ok
+}
+
+// escaped reports whether the quote at i follows an odd number of backslashes.
+func escaped(s string, i int) bool {
+	return (i-len(strings.TrimRight(s[:i], `\`)))%2 == 1
+}
+
+// forOf is the address of the parameter "for" of an element of Forwarded. It is not ok without one,
+// with several, and where it is no address but "unknown" or an identifier that hides one.
+func forOf(element string) (h hop, ok bool) {
+	found := false
+	for more := true; more; {
+		var name, value string
+		if name, value, element, more = parameter(element); strings.EqualFold(name, "for") {
+			if found {
+				return hop{}, false
+			}
+			found = true
+			h, ok = hopOf(value)
+		}
+	}
+	return h, ok
+}
+
+// parameter splits the first parameter off an element of Forwarded. more says that a semicolon
+// follows it. A value with an escape in it is no address, and is left as it is.
+func parameter(element string) (name, value, rest string, more bool) {
+	end, quoted := 0, false
+	for ; end < len(element) && (quoted || element[end] != ';'); end++ {
+		if element[end] == '"' && !(quoted && escaped(element, end)) {
+			quoted = !quoted
+		}
+	}
+	if more = end < len(element); more {
+		rest = element[end+1:]
+	}
+	name, value, _ = strings.Cut(strings.Trim(element[:end], " \t"), "=")
+	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
+		value = value[1 : n-1]
+	}
+	return name, value, rest, more
+}
+
+// hopOf reads an address with or without a port, in brackets or not. A zone is dropped, since it
+// means something to one machine only, and IPv4 written as IPv6 is IPv4.
+func hopOf(s string) (h hop, ok bool) {
+	if i := strings.IndexByte(s, ']'); i > 0 && s[0] == '[' {
+		if port := s[i+1:]; port != "" && !isPort(port) {
+			return hop{}, false
+		}
+		s = s[1:i]
+	} else if i := strings.IndexByte(s, ':'); i > 0 && isPort(s[i:]) {
+		s = s[:i] // an IPv6 address has more colons, and needs brackets before a port
+	}
+	addr, err := netip.ParseAddr(s)
+	if err != nil {
+		return hop{}, false
+	}
+	if addr.Is4() {
+		return hop{addr, s}, true // netip reads only the canonical spelling
+	}
+	return hop{addr: addr.Unmap().WithZone("")}, true
+}
+
+// isPort reports whether s is a colon and a port, or what RFC 7239 has to hide one.
+func isPort(s string) bool {
+	return len(s) > 1 && s[0] == ':' && !strings.ContainsAny(s[1:], ":[]")
+}

@@ -1,0 +1,170 @@
+package httplimit
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// policy is one limit as the fields of answers tell of it.
+type policy struct {
+	limit  hybrid.Limit
+	names  []string // its name, as Denial.Policies
+	quoted string   // its name, as a String of a structured field
+	quota  int64    // so many tokens
+	window int64    // can be had in so many seconds
+	legacy []string // X-RateLimit-Limit
+	body   []byte   // of the answer to a request that it denies
+}
+
+// policies are the limits of a rule, for keys that have the same ones.
+type policies struct {
+	list   []policy
+	fields []string // RateLimit-Policy, ready to be set; nil where there is nothing to tell
+}
+
+// policyKey is what policies are made of.
+type policyKey struct {
+	name   string
+	limits [lease.LimitsMax]hybrid.Limit
+}
+
+// policiesMax bounds how many policies are kept, as every customer may have limits of its own.
+const policiesMax = 256
+
+// policyCache keeps policies that have been made. It is read without a lock.
+type policyCache struct {
+	made atomic.Pointer[map[policyKey]*policies]
+}
+
+// of are the policies of a rule with this name whose key has these limits.
+func (c *policyCache) of(name string, limits []hybrid.Limit, status int) *policies {
+	key := policyKey{name: name}
+	copy(key.limits[:], limits)
+	have := c.made.Load()
+	if have != nil {
+		if p, ok := (*have)[key]; ok {
+			return p
+		}
+	}
+	p := newPolicies(name, limits, status)
+	more := map[policyKey]*policies{key: p}
+	if have != nil && len(*have) < policiesMax {
+		for k, v := range *have {
+			more[k] = v
+		}
+	}
+	c.made.CompareAndSwap(have, &more) // another one was quicker: next time
+	return p
+}
+
+func newPolicies(name string, limits []hybrid.Limit, status int) *policies {
+	ps := &policies{}
+	var told []string
+	for _, limit := range limits {
+		p := policy{limit: limit}
+		full := name
+		if len(limits) > 1 {
+			full = strings.TrimSpace(name + " " + limit.String())
+		}
+		full = printable(full)
+		p.names = []string{full}
+		p.quoted = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(full) + `"`
+		p.quota, p.window = promise(limit)
+		p.legacy = []string{strconv.FormatInt(p.quota, 10)}
+		p.body = problem(status, problemType+"quota-exceeded", quotaExceeded, p.names)
+		ps.list = append(ps.list, p)
+		if !isUnlimited(limit) {
+			told = append(told, fmt.Sprintf("%s;q=%d;w=%d", p.quoted, p.quota, p.window))
+		}
+	}
+	if len(told) > 0 {
+		ps.fields = []string{strings.Join(told, ", ")}
+	}
+	return ps
+}
+
+// find is the policy of a limit; nil where it is not among them.
+func (ps *policies) find(limit hybrid.Limit) *policy {
+	for i := range ps.list {
+		if ps.list[i].limit == limit {
+			return &ps.list[i]
+		}
+	}
+	return nil
+}
+
+// smallest is the limit with the smallest burst; the zero Limit if there is none.
+func (ps *policies) smallest() (least hybrid.Limit) {
+	for i := range ps.list {
+		if l := ps.list[i].limit; i == 0 || l.Capacity() < least.Capacity() {
+			least = l
+		}
+	}
+	return least
+}
+
+// integerMax is the largest Integer of a structured field.
+const integerMax = 999_999_999_999_999
+
+// promise is what RateLimit-Policy says of a limit: quota tokens can be had in any window of so
+// many seconds, whatever was taken before it. The quota is the burst and the window the time in
+// which it fills, in whole seconds: who never takes more in any window is never denied, if nobody
+// else draws. A burst that fills within a second says little about the rate, so then the quota is
+// what comes in a second.
+func promise(l hybrid.Limit) (quota, window int64) {
+	if isBlocked(l) {
+		return 0, 1
+	}
+	quota, window = l.Capacity(), seconds(l.TimeToFull())
+	if window <= 1 {
+		quota, window = max(quota, perSecond(l)), 1
+	}
+	return min(quota, integerMax), min(window, integerMax)
+}
+
+// perSecond is how many whole tokens l makes in a second.
+func perSecond(l hybrid.Limit) int64 {
+	high, low := bits.Mul64(uint64(l.Tokens), uint64(time.Second))
+	if high >= uint64(l.Per) {
+		return integerMax
+	}
+	n, _ := bits.Div64(high, low, uint64(l.Per))
+	return int64(min(n, integerMax))
+}
+
+// seconds are d in whole seconds, rounded up: who waits for them has waited for d.
+func seconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Second) + 1
+}
+
+func isBlocked(l hybrid.Limit) bool   { return isSame(l, hybrid.Blocked) }
+func isUnlimited(l hybrid.Limit) bool { return isSame(l, hybrid.Unlimited) }
+
+// isSame reports whether two limits are the same, however their bursts are written.
+func isSame(l, m hybrid.Limit) bool {
+	return l.Tokens == m.Tokens && l.Per == m.Per && l.Capacity() == m.Capacity()
+}
+
+// printable is a name of characters that a String of a structured field may have: others become
+// what they are in a URL.
+func printable(name string) string {
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; c < ' ' || c > '~' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,105 @@
+package httplimit_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+var (
+	check = testkit.Check
+	must  = testkit.Must
+	noErr = testkit.NoErr
+)
+
+// newLimiter is a limiter with a store of its own.
+func newLimiter(t testing.TB, cfg hybrid.Config) *hybrid.Limiter {
+	t.Helper()
+	return limiterOn(t, lease.NewMemoryStore(nil), cfg)
+}
+
+func limiterOn(t testing.TB, store lease.Store, cfg hybrid.Config) *hybrid.Limiter {
+	t.Helper()
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	l, err := hybrid.New(store, cfg)
+	noErr(t, err)
+	t.Cleanup(func() {
+		check(t, l.Stats().Conserved(), "tokens are lost: %+v", l.Stats())
+		_ = l.Close()
+	})
+	return l
+}
+
+// limiterOf is a limiter with these limits.
+func limiterOf(t testing.TB, limits ...hybrid.Limit) *hybrid.Limiter {
+	t.Helper()
+	return newLimiter(t, hybrid.Config{Limits: limits})
+}
+
+// served is a handler that counts whom it has served.
+type served struct{ requests int }
+
+func (s *served) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	s.requests++
+	_, _ = w.Write([]byte("served"))
+}
+
+// ask is the answer of h to a request that change has changed.
+func ask(h http.Handler, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	for _, c := range change {
+		c(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// from has a request come from an address, through a proxy that says so if there is one.
+func from(address string, forwardedFor ...string) func(*http.Request) {
+	return func(r *http.Request) {
+		r.RemoteAddr = net.JoinHostPort(address, "4711")
+		if len(forwardedFor) > 0 {
+			r.Header["X-Forwarded-For"] = forwardedFor
+		}
+	}
+}
+
+func user(name string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set("X-User", name) }
+}
+
+func prefixes(all ...string) (ps []netip.Prefix) {
+	for _, p := range all {
+		ps = append(ps, netip.MustParsePrefix(p))
+	}
+	return ps
+}
+
+// away is a store that does not answer while it is gone.
+type away struct {
+	lease.Store
+	gone atomic.Bool
+}
+
+func (s *away) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	if !s.gone.Load() {
+		s.Store.Exchange(ctx, calls, done)
+		return
+	}
+	for _, c := range calls {
+		c.Err = errors.New("the store is away")
+	}
+	done(calls)
+}
