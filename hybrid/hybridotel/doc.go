@@ -98,7 +98,7 @@
 //	    yuzhi.operation=lease, inspect, set, ...; yuzhi.node of a lease; error.type
 //	yuzhi.store.calls                counter        {call}
 //	    yuzhi_store_calls_total
-//	    yuzhi.outcome=granted, empty, failed
+//	    yuzhi.outcome=granted, empty, reported (none was wanted), failed
 //
 // Of Wait:
 //

@@ -1,39 +1,96 @@
 package hybridotel
 
 import (
-	"context"
+	"errors"
+	"slices"
+	"sync"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Config says where Telemetry reports to. The zero value reports to the global providers.
+// Config says where a Telemetry reports to. The zero value reports to the global providers.
 type Config struct {
 	MeterProvider  metric.MeterProvider // nil means otel.GetMeterProvider()
 	TracerProvider trace.TracerProvider // nil means otel.GetTracerProvider()
 	Attributes     []attribute.KeyValue // of every metric and span
 }
 
-// Telemetry reports Limiters, Stores and waits. A program needs one. Goroutines may share it.
-type Telemetry struct{}
+// Telemetry reports Limiters, Stores and waits. A program needs one; what two of them report to the
+// same provider adds up. Goroutines may share it. Use New; the zero value does not work.
+type Telemetry struct {
+	attributes []attribute.KeyValue
+	tracer     trace.Tracer
 
-// New returns a Telemetry.
-func New(c Config) (*Telemetry, error) { return &Telemetry{}, nil }
+	roundTrip metric.Float64Histogram
+	calls     metric.Int64Counter
+	wait      metric.Float64Histogram
 
-// Register reports what l does, until unregister is called, which may be called more than once.
-func (t *Telemetry) Register(l *hybrid.Limiter) (unregister func()) { return func() {} }
+	mu          sync.Mutex
+	collection  uint64            // the number of the latest one
+	groups      map[string]*group // of registered Limiters, by their names
+	instruments []metric.Observable
+}
 
-// Store returns store with its round trips reported.
-func (t *Telemetry) Store(store lease.Store) lease.Store { return store }
+// scope is the name of the instrumentation: this package.
+const scope = "github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
 
-// Wait is WaitN for one token.
-func (t *Telemetry) Wait(ctx context.Context, k hybrid.KeyLimiter) error { return t.WaitN(ctx, k, 1) }
+// The bounds of the histograms' buckets in seconds, as those that the SDK takes by itself are meant
+// for milliseconds.
+var (
+	roundTripBounds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
+	waitBounds      = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+)
 
-// WaitN is k.WaitN with a span and its duration reported.
-func (t *Telemetry) WaitN(ctx context.Context, k hybrid.KeyLimiter, n int64) error {
-	return k.WaitN(ctx, n)
+// New returns a Telemetry. Its error is that of a provider which refuses an instrument.
+func New(c Config) (*Telemetry, error) {
+	if c.MeterProvider == nil {
+		c.MeterProvider = otel.GetMeterProvider()
+	}
+	if c.TracerProvider == nil {
+		c.TracerProvider = otel.GetTracerProvider()
+	}
+	meter := c.MeterProvider.Meter(scope)
+	t := &Telemetry{
+		attributes: slices.Clone(c.Attributes),
+		tracer:     c.TracerProvider.Tracer(scope),
+		groups:     make(map[string]*group),
+	}
+	var errs [4]error
+	t.roundTrip, errs[0] = meter.Float64Histogram("yuzhi.store.round_trip.duration", metric.WithUnit("s"),
+		metric.WithDescription("How long exchanges with the store take, without the opening of connections."),
+		metric.WithExplicitBucketBoundaries(roundTripBounds...))
+	t.calls, errs[1] = meter.Int64Counter("yuzhi.store.calls", metric.WithUnit("{call}"),
+		metric.WithDescription("Lease calls by what they brought."))
+	t.wait, errs[2] = meter.Float64Histogram("yuzhi.wait.duration", metric.WithUnit("s"),
+		metric.WithDescription("How long requests waited for their tokens."),
+		metric.WithExplicitBucketBoundaries(waitBounds...))
+	errs[3] = t.observe(meter)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// with are the attributes of one measurement or span.
+func (t *Telemetry) with(more ...attribute.KeyValue) attribute.Set {
+	return attribute.NewSet(append(slices.Clip(t.attributes), more...)...)
+}
+
+// word stands for the errors that wrap err.
+type word struct {
+	err  error
+	name string
+}
+
+// wordFor is the first of words that stands for err, whose text may contain a key.
+func wordFor(err error, words []word) string {
+	for _, w := range words {
+		if errors.Is(err, w.err) {
+			return w.name
+		}
+	}
+	return "_OTHER" // as the conventions call it
 }
