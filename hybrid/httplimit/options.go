@@ -51,9 +51,9 @@ func OnLimit(answer func(http.ResponseWriter, *http.Request, Denial)) Option {
 }
 
 // OnError answers requests that nobody has decided about: those without a key, whose error wraps
-// ErrNoKey, and those of a limiter that fails, with an error of package hybrid; without it they are
-// answered with 400 and 503. Where it reports true it has written nothing, and the request is served
-// without a limit.
+// ErrNoKey, and those of a limiter that fails, with an error of package hybrid; without it they
+// are answered with 400 and 503. Where it reports true it has written nothing, and the request is
+// served without a limit.
 func OnError(answer func(http.ResponseWriter, *http.Request, error) (admit bool)) Option {
 	return func(s *settings) { s.onError = answer }
 }
@@ -68,11 +68,11 @@ type FieldSet int
 const (
 	// FieldsNone is no field that tells of limits.
 	FieldsNone FieldSet = 0
-	// FieldsDraft is RateLimit-Policy, with all limits, and RateLimit, with the one that binds, as in
-	// draft-ietf-httpapi-ratelimit-headers-10. It is the default.
+	// FieldsDraft is RateLimit-Policy, with all limits, and RateLimit, with the one that binds, as
+	// in draft-ietf-httpapi-ratelimit-headers-10. It is the default.
 	FieldsDraft FieldSet = 1
-	// FieldsLegacy is X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, of the limit that
-	// binds. The last is a time in seconds since 1970.
+	// FieldsLegacy is X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, of the limit
+	// that binds. The last is a time in seconds since 1970.
 	FieldsLegacy FieldSet = 2
 )
 

@@ -64,8 +64,8 @@ func (p *pauses) wait(ctx context.Context, key string) error {
 	}
 }
 
-// retryAfter is how long an answer asks to wait: RFC 9110, section 10.2.3. It is 0 where it does
-// not. A date is judged by the server's own clock where the answer has that.
+// retryAfter is how long an answer asks to wait, in seconds or until a date (RFC 9110). It is 0
+// where it does not. A date is judged by the server's own clock where the answer tells that.
 func retryAfter(answer *http.Response) time.Duration {
 	if answer.StatusCode != http.StatusTooManyRequests && answer.StatusCode != http.StatusServiceUnavailable {
 		return 0
