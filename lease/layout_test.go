@@ -156,6 +156,10 @@ func TestNobodyLinksWhatHeMustNot(t *testing.T) {
 			inside, _ := strings.CutPrefix(dep, module+"/")
 			meets := under(folder, "redisbucket") && under(inside, "hybrid")
 			testkit.Check(t, !meets, "%s depends on %s; lease.Store joins them", folder, inside)
+			telemetry := under(dep, "go.opentelemetry.io")
+			testkit.Check(t, !telemetry || under(folder, "hybrid/hybridotel"), "%s links %s", folder, dep)
+			sdk := under(dep, "go.opentelemetry.io/otel/sdk")
+			testkit.Check(t, !sdk, "%s links %s, which is the program's business", folder, dep)
 			i := slices.IndexFunc(workbench, func(m string) bool { return under(dep, m) })
 			switch {
 			case i < 0:

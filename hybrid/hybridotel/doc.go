@@ -114,4 +114,12 @@
 //	                client    Peek, SetLimits and their like; a child of the caller's span
 //	yuzhi.wait      internal  one Wait; a child of the caller's span, linked with each yuzhi.lease
 //	                          that asked for its key meanwhile, which is linked with it
+//
+// # Which file holds what
+//
+//   - telemetry.go: Config, Telemetry, and the words that stand for errors.
+//   - observed.go: the metrics of Register, a table; register.go: which Limiters they are of, and
+//     what one collection does.
+//   - store.go: the Store; exchange.go: one exchange of lease calls, and its links.
+//   - wait.go: Wait.
 package hybridotel
