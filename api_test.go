@@ -94,14 +94,7 @@ func exportedNames(t *testing.T, folder string) map[string]bool {
 			}
 		}
 	}
-	entries, err := os.ReadDir(folder)
-	testkit.NoErr(t, err)
-	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path.Join(folder, e.Name()), nil, 0)
-		testkit.NoErr(t, err)
+	for _, file := range sources(t, folder) {
 		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
@@ -126,6 +119,21 @@ func exportedNames(t *testing.T, folder string) map[string]bool {
 		}
 	}
 	return names
+}
+
+// sources are the files of a package, without its tests.
+func sources(t *testing.T, folder string) (files []*ast.File) {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	testkit.NoErr(t, err)
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".go") && !strings.HasSuffix(e.Name(), "_test.go") {
+			file, err := parser.ParseFile(token.NewFileSet(), path.Join(folder, e.Name()), nil, parser.ParseComments)
+			testkit.NoErr(t, err)
+			files = append(files, file)
+		}
+	}
+	return files
 }
 
 // receiver is the type that a method belongs to; empty for a function.

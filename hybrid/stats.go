@@ -19,22 +19,22 @@ type Stats struct {
 	RTT        time.Duration // 99th percentile of the latest round trips, of the slowest node; 0 for none yet
 	Leased     int64         // granted by the store
 	Admitted   int64         // by tokens and by fallback; refunded ones included
-	Denied     int64
-	Shadowed   int64 // would have been denied, and were admitted by Policy.Shadow: in no other count
-	Crowded    int64 // of Denied or Shadowed: all of Config.KeysMax keys were in use
-	Returned   int64 // given back unused
-	Burnt      int64 // lost to expiry, a bucket that did not know the lease, or a call given up
-	Voided     int64 // of Burnt: the bucket did not know the lease; see LossVoid
-	Held       int64 // in this process now, or on the way back to the store
-	Refunded   int64
-	Charged    int64 // used beyond what was reserved; see Reservation.Settle
-	Fallback   int64 // of Admitted: without the store's tokens
-	Awaited    int64 // admitted by a lease call that the request waited for; given back ones included
-	Calls      int64 // lease calls, each for one key
-	RoundTrips int64 // exchanges with the store, whatever number of calls they carried
-	Errors     int64 // calls that brought no grant
-	Conflicts  int64 // keys whose bucket has other limits under the version that this process has
-	Invalid    int64 // requests refused for their arguments, or after Close
+	Denied     int64         // of requests that were not admitted
+	Shadowed   int64         // would have been denied, and were admitted by Policy.Shadow: in no other count
+	Crowded    int64         // of Denied or Shadowed: all of Config.KeysMax keys were in use
+	Returned   int64         // given back unused
+	Burnt      int64         // lost to expiry, a bucket that did not know the lease, or a call given up
+	Voided     int64         // of Burnt: the bucket did not know the lease; see LossVoid
+	Held       int64         // in this process now, or on the way back to the store
+	Refunded   int64         // of Admitted: not used after all, by Refund or by Settle of less
+	Charged    int64         // used beyond what was reserved; see Reservation.Settle
+	Fallback   int64         // of Admitted: without the store's tokens
+	Awaited    int64         // admitted by a lease call that the request waited for; given back ones included
+	Calls      int64         // lease calls, each for one key
+	RoundTrips int64         // exchanges with the store, whatever number of calls they carried
+	Errors     int64         // calls that brought no grant
+	Conflicts  int64         // keys whose bucket has other limits under the version that this process has
+	Invalid    int64         // requests refused for their arguments, or after Close
 	// Misconfigured counts requests for keys of which LimitsFor or KeyWith gave limits that cannot be
 	// used. They are refused, or admitted by Policy.Shadow.
 	Misconfigured int64

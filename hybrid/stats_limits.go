@@ -8,8 +8,8 @@ const limitsCounted = 64
 // their sums over all limits are those of Stats, less Crowded and what LimitsFor is to blame for,
 // and more by what a Join has asked of a key and another key has denied.
 type LimitStats struct {
-	Limit    Limit
-	Keys     int // in use now for which it is in force
+	Limit    Limit // the zero Limit stands for all beyond 64
+	Keys     int   // in use now for which it is in force
 	Denied   int64
 	Shadowed int64 // those above the burst included
 }

@@ -236,7 +236,7 @@ const (
 	StateCold                        // no reply has ever come
 	StateDegraded                    // the last call failed: Policy.Fallback decides
 	StateLeaving                     // gives everything back
-	StateClosed
+	StateClosed                      // Close was called: it decides nothing any more
 )
 
 // String is the state's name.

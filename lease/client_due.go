@@ -20,10 +20,10 @@ type Due struct {
 type Use int8
 
 const (
-	InUse    Use = iota
-	UseEnded     // just now: nothing is held or owed, and nobody waits
-	Unused       // for a while
-	Restable     // for a TTL, and nothing is due: Rest may succeed
+	InUse    Use = iota // asked for, waited for, holding or owing
+	UseEnded            // just now: nothing is held or owed, and nobody waits
+	Unused              // for a while
+	Restable            // for a TTL, and nothing is due: Rest may succeed
 )
 
 // Low notes that a Take has reported low; the user calls Tick soon. For any number of goroutines.

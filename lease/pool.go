@@ -86,8 +86,8 @@ type Taken int8
 const (
 	Refused Taken = iota // and counted as missed
 	Denied               // Refused, and deny says that there is no more for now
-	Took
-	TookLow // Took, and this is the one take that should start a prefetch
+	Took                 // a token was taken
+	TookLow              // Took, and this is the one take that should start a prefetch
 )
 
 // OK reports whether the tokens were taken.
