@@ -17,9 +17,9 @@ type Rule struct {
 	// else "default". The rules of a request need names that differ. Where a key has several
 	// limits, each one's text is added to the name.
 	Name    string
-	Limiter *hybrid.Limiter
-	Key     KeyFunc
-	Class   int // of the limiter's Config.Priorities
+	Limiter *hybrid.Limiter // required
+	Key     KeyFunc         // required
+	Class   int             // of the limiter's Config.Priorities
 }
 
 // Handler limits a handler: next is called for the requests that limiter admits. Others are
