@@ -24,6 +24,7 @@ import (
 type settings struct {
 	user, address, everybody, messages hybrid.Limit
 	wait                               time.Duration
+	common                             hybrid.Config // what all limiters have beside their limit
 }
 
 var defaults = settings{
@@ -45,7 +46,9 @@ func newLimits(store lease.Store, s settings) (*limits, error) {
 	l := &limits{}
 	var failed error
 	limiter := func(name string, limit hybrid.Limit) *hybrid.Limiter {
-		made, err := hybrid.New(store, hybrid.Config{Name: name, Limits: []hybrid.Limit{limit}})
+		cfg := s.common
+		cfg.Name, cfg.Limits = name, []hybrid.Limit{limit}
+		made, err := hybrid.New(store, cfg)
 		failed = errors.Join(failed, err)
 		l.limiters = append(l.limiters, made)
 		return made

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// tenant is who has an API key.
+type tenant struct {
+	requests, tokens hybrid.KeyLimiter
+	used             atomic.Int64 // tokens, for the bill
+}
+
+// gateway passes requests for chat completions on to a model, and its answers back as they come.
+type gateway struct {
+	model   string // its URL
+	client  *http.Client
+	tenants map[string]*tenant // by API key; not changed once it serves
+	streams chan struct{}      // bounds how many requests are under way, each on one goroutine
+}
+
+func newGateway(model string, transport http.RoundTripper, streams int) *gateway {
+	return &gateway{
+		model: model, client: &http.Client{Transport: transport},
+		tenants: map[string]*tenant{}, streams: make(chan struct{}, streams),
+	}
+}
+
+// completion is the body of a request, as far as the gateway reads it.
+type completion struct {
+	Messages []struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	} `json:"messages"`
+	MaxTokens int64 `json:"max_tokens"`
+	Stream    bool  `json:"stream"`
+}
+
+// promptTokens is a guess: the model counts by its own rules, and says later what it was.
+func (c *completion) promptTokens() (n int64) {
+	for _, m := range c.Messages {
+		n += int64(len(m.Content))/4 + 4
+	}
+	return n
+}
+
+const bodyMax, tokensMax = 1 << 20, 4096
+
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t := g.tenants[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
+	if t == nil {
+		refuse(w, http.StatusUnauthorized, "invalid_api_key", "who are you?")
+		return
+	}
+	c := completion{MaxTokens: tokensMax}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, bodyMax)).Decode(&c); err != nil ||
+		c.MaxTokens < 1 || c.MaxTokens > tokensMax {
+		refuse(w, http.StatusBadRequest, "invalid_request", "this is no request for a completion")
+		return
+	}
+	select {
+	case g.streams <- struct{}{}:
+		defer func() { <-g.streams }()
+	default:
+		refuse(w, http.StatusServiceUnavailable, "overloaded", "too many streams at once")
+		return
+	}
+
+	request, err := t.requests.Reserve(r.Context(), 1)
+	if !admits(w, "requests", request, err) {
+		return
+	}
+	tokens, err := t.tokens.Reserve(r.Context(), c.promptTokens()+c.MaxTokens)
+	if !admits(w, "tokens", tokens, err) {
+		request.Cancel() // it did not happen
+		return
+	}
+	used, began := g.relay(w, r, c)
+	if !began {
+		request.Cancel()
+		tokens.Cancel()
+		return
+	}
+	t.used.Add(used)
+	if err := tokens.Settle(used); err != nil {
+		log.Printf("a debt is lost: %v", err)
+	}
+}
+
+// admits answers the request unless the reservation is OK. The fields are those that clients of
+// language models know.
+func admits(w http.ResponseWriter, what string, r *hybrid.Reservation, err error) bool {
+	result, h := r.Result(), w.Header()
+	switch {
+	case errors.Is(err, hybrid.ErrExceedsBurst):
+		refuse(w, http.StatusBadRequest, "request_too_large", "the request has more tokens than its limit ever has")
+		return false
+	case err != nil || !result.OK && result.Source == hybrid.SourceFallback:
+		refuse(w, http.StatusServiceUnavailable, "unavailable", "the limits cannot be asked")
+		return false
+	}
+	h.Set("X-Ratelimit-Limit-"+what, strconv.FormatInt(result.Limit.Capacity(), 10))
+	h.Set("X-Ratelimit-Remaining-"+what, strconv.FormatInt(result.Remaining, 10))
+	h.Set("X-Ratelimit-Reset-"+what, result.ResetAfter.Round(time.Millisecond).String())
+	if !result.OK {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(result.RetryAfter.Seconds()))))
+		refuse(w, http.StatusTooManyRequests, "rate_limit_exceeded", "too many "+what)
+	}
+	return result.OK
+}
+
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": code, "message": message}})
+}
+
+// relay streams the model's answer and returns how many tokens it has used, or that the model did
+// not begin. When the client goes away the model is told to stop, and what it sent until then
+// counts.
+func (g *gateway) relay(w http.ResponseWriter, r *http.Request, c completion) (used int64, began bool) {
+	c.Stream = true
+	body, _ := json.Marshal(c)
+	ask, err := http.NewRequestWithContext(r.Context(), http.MethodPost, g.model, bytes.NewReader(body))
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, "internal", err.Error())
+		return 0, false
+	}
+	answer, err := g.client.Do(ask)
+	if err != nil {
+		refuse(w, http.StatusBadGateway, "upstream", "the model does not answer")
+		return 0, false
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		refuse(w, http.StatusBadGateway, "upstream", "the model says "+answer.Status)
+		return 0, false
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	used = c.promptTokens()
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		event, _ := strings.CutPrefix(lines.Text(), "data: ")
+		used = usedAfter(used, event)
+		if _, err := fmt.Fprintln(w, lines.Text()); err != nil {
+			break
+		}
+		if lines.Text() == "" && http.NewResponseController(w).Flush() != nil {
+			break
+		}
+	}
+	return used, true
+}
+
+// usedAfter is how many tokens are used after an event: one more for a word, or what the model
+// says.
+func usedAfter(used int64, event string) int64 {
+	var e struct {
+		Choices []any
+		Usage   struct {
+			Total int64 `json:"total_tokens"`
+		}
+	}
+	if json.Unmarshal([]byte(event), &e) != nil {
+		return used
+	}
+	return cmp.Or(e.Usage.Total, used+int64(len(e.Choices)))
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// settings are the limits of each tenant, and of all together.
+type settings struct {
+	requests, tokens, budget hybrid.Limit
+	// kept is the share of the budget's burst that batch tenants leave to the others.
+	kept float64
+	// common is what all limiters have beside that.
+	common hybrid.Config
+}
+
+var defaults = settings{
+	requests: hybrid.PerMinute(60),
+	tokens:   hybrid.PerMinute(10_000),
+	budget:   hybrid.PerMinute(100_000),
+	kept:     0.3,
+}
+
+// The classes of tenants.
+const interactive, batch = 0, 1
+
+type limits struct {
+	requests, tokens, budget *hybrid.Limiter
+}
+
+func newLimits(store lease.Store, s settings) (*limits, error) {
+	limiter := func(name string, limit hybrid.Limit, priorities ...float64) (*hybrid.Limiter, error) {
+		cfg := s.common
+		cfg.Name, cfg.Limits, cfg.Priorities = name, []hybrid.Limit{limit}, priorities
+		return hybrid.New(store, cfg)
+	}
+	requests, err1 := limiter("requests", s.requests)
+	tokens, err2 := limiter("tokens", s.tokens)
+	budget, err3 := limiter("budget", s.budget, s.kept)
+	return &limits{requests, tokens, budget}, errors.Join(err1, err2, err3)
+}
+
+// tenant has its requests counted by one key, and its tokens by its own key and the budget's: one
+// request for n of them reserves n of both or of none.
+func (l *limits) tenant(name string, class int) *tenant {
+	return &tenant{
+		requests: l.requests.Key(name),
+		tokens:   l.tokens.Join(l.tokens.Key(name), l.budget.Key("all").Class(class)),
+	}
+}
+
+// shutdown gives back what the limiters hold.
+func (l *limits) shutdown(ctx context.Context) error {
+	return errors.Join(l.requests.Shutdown(ctx), l.tokens.Shutdown(ctx), l.budget.Shutdown(ctx))
+}

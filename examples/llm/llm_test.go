@@ -1,0 +1,414 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+// pipes is a network in memory, so that a test's time is virtual.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if conn, ok := <-p; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	p <- there
+	return here, nil
+}
+
+// serve has handler serve on a network of its own, and returns how to reach it.
+func serve(t *testing.T, handler http.Handler) *http.Transport {
+	p := make(pipes)
+	server, transport := &http.Server{Handler: handler}, &http.Transport{DialContext: p.dial}
+	go server.Serve(p)
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		close(p)
+		server.Close()
+	})
+	return transport
+}
+
+// world is a gateway, its model, and what clients reach it by.
+type world struct {
+	*testing.T
+	*limits
+	gateway *gateway
+	client  *http.Client
+}
+
+func newWorld(t *testing.T, s settings, buckets lease.Store, model *upstream) *world {
+	t.Helper()
+	l, err := newLimits(buckets, s)
+	testkit.NoErr(t, err)
+	t.Cleanup(func() {
+		testkit.NoErr(t, l.shutdown(context.Background()))
+		for _, limiter := range []*hybrid.Limiter{l.requests, l.tokens, l.budget} {
+			stats := limiter.Stats()
+			testkit.Check(t, stats.Conserved(), "the books do not balance: %+v", stats)
+		}
+	})
+	g := newGateway("http://model", serve(t, model), 100)
+	g.tenants["acme"], g.tenants["night"] = l.tenant("acme", interactive), l.tenant("night", batch)
+	return &world{t, l, g, &http.Client{Transport: serve(t, g)}}
+}
+
+// bubble runs body with a gateway in virtual time.
+func bubble(t *testing.T, s settings, model *upstream, body func(t *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { body(newWorld(t, s, lease.NewMemoryStore(nil), model)) })
+}
+
+// ask is one request of a tenant, whose prompt has so many letters. It ends when the answer does,
+// or ctx. The error is that of reading the answer.
+func (t *world) ask(
+	ctx context.Context, tenant string, letters int, max int64,
+) (answer *http.Response, text string, err error) {
+	body := fmt.Sprintf(`{"messages": [{"role": "user", "content": %q}], "max_tokens": %d}`,
+		strings.Repeat("x", letters), max)
+	r, err := http.NewRequestWithContext(ctx, "POST", "http://gateway", strings.NewReader(body))
+	testkit.NoErr(t, err)
+	r.Header.Set("Authorization", "Bearer "+tenant)
+	answer, err = t.client.Do(r)
+	if err != nil {
+		return nil, "", err
+	}
+	defer answer.Body.Close()
+	all, err := io.ReadAll(answer.Body)
+	return answer, string(all), err
+}
+
+// must is ask that gets this status.
+func (t *world) must(status int, tenant string, letters int, max int64) (*http.Response, string) {
+	t.Helper()
+	answer, text, err := t.ask(context.Background(), tenant, letters, max)
+	testkit.NoErr(t, err)
+	testkit.Must(t, answer.StatusCode == status, "%s, want %d: %s", answer.Status, status, text)
+	return answer, text
+}
+
+// left is how many requests and tokens of tenant there still are, as the bucket has them.
+func (t *world) left(tenant string) (requests, tokens int64) {
+	time.Sleep(time.Second) // until every report has come to the bucket
+	r, err1 := t.requests.Peek(context.Background(), tenant)
+	n, err2 := t.tokens.Peek(context.Background(), tenant)
+	testkit.NoErr(t, errors.Join(err1, err2))
+	return r.Remaining, n.Remaining
+}
+
+// hourly is a burst of n, and nothing more for as long as a test runs.
+func hourly(n int64) hybrid.Limit { return hybrid.PerHour(1).WithBurst(n) }
+
+func plenty() settings {
+	n := hourly(1e5)
+	return settings{requests: n, tokens: n, budget: n, kept: 0.3}
+}
+
+// exactly is a model that says so many words and uses so many tokens, or fails.
+func exactly(words, total int64) *upstream {
+	return &upstream{pace: time.Millisecond, answer: func(completion) (int64, int64) { return words, total }}
+}
+
+// TestARequestCostsWhatTheModelUsed: whatever was reserved.
+func TestARequestCostsWhatTheModelUsed(t *testing.T) {
+	for name, row := range map[string]struct {
+		model            *upstream
+		status           int
+		requests, tokens int64 // that it costs
+	}{
+		"less than the estimate": {exactly(10, 30), 200, 1, 30},
+		"all of it":              {exactly(100, 110), 200, 1, 110},
+		"more":                   {exactly(100, 500), 200, 1, 500},
+		"the model fails":        {exactly(0, 0), 502, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := plenty()
+			s.requests, s.tokens = hourly(10), hourly(1000)
+			bubble(t, s, row.model, func(t *world) {
+				answer, text := t.must(row.status, "acme", 24, 100) // an estimate of 110
+				testkit.Check(t, row.status != 200 || strings.HasSuffix(text, "data: [DONE]\n\n"), "%q", text)
+				testkit.Check(t, strings.Count(text, "word") == int(row.model.words()), "%q", text)
+				h := answer.Header
+				testkit.Check(t, h.Get("x-ratelimit-limit-tokens") == "1000" &&
+					h.Get("x-ratelimit-remaining-tokens") == "890" &&
+					h.Get("x-ratelimit-remaining-requests") == "9", "%v", h)
+				requests, tokens := t.left("acme")
+				testkit.Check(t, requests == 10-row.requests && tokens == 1000-row.tokens,
+					"%d requests and %d tokens are left", requests, tokens)
+				testkit.Check(t, t.gateway.tenants["acme"].used.Load() == row.tokens, "the bill is wrong")
+			})
+		})
+	}
+}
+
+func (u *upstream) words() int64 {
+	words, _ := u.answer(completion{})
+	return words
+}
+
+// TestWhoGoesAwayPaysForWhatWasSaid: a client disconnects amid the answer. The model is told to
+// stop, and the tokens that it has not used are there for others.
+func TestWhoGoesAwayPaysForWhatWasSaid(t *testing.T) {
+	s := plenty()
+	s.tokens = hourly(2000)
+	bubble(t, s, exactly(1000, 1010), func(t *world) {
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		defer cancel()
+		_, _, err := t.ask(ctx, "acme", 24, 1000)
+		testkit.Must(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
+		synctest.Wait()
+		used := t.gateway.tenants["acme"].used.Load()
+		testkit.Check(t, used > 290 && used < 330, "%d tokens, want about 10 + 300", used)
+		_, tokens := t.left("acme")
+		testkit.Check(t, tokens == 2000-used, "%d tokens are left of 2000, %d were used", tokens, used)
+		testkit.Check(t, len(t.gateway.streams) == 0, "%d streams go on", len(t.gateway.streams))
+	})
+}
+
+// TestDebtsArePaidFirst: a model that uses more than there was is not asked again before the rate
+// has paid for it, and then it is.
+func TestDebtsArePaidFirst(t *testing.T) {
+	s := plenty()
+	s.tokens = hybrid.PerMinute(600) // 10 a second
+	bubble(t, s, exactly(1, 2600), func(t *world) {
+		t.must(200, "acme", 24, 590)
+		time.Sleep(time.Second)
+		answer, text := t.must(429, "acme", 24, 1)
+		after, err := strconv.Atoi(answer.Header.Get("Retry-After"))
+		testkit.NoErr(t, err)
+		// It owes 2000 tokens, and a little was paid in that second; the next one needs 11.
+		testkit.Check(t, after >= 198 && after <= 202, "to come back after %d s, want about 200", after)
+		testkit.Check(t, answer.Header.Get("x-ratelimit-remaining-tokens") == "0", "%v", answer.Header)
+		testkit.Check(t, strings.Contains(text, "rate_limit_exceeded"), "%s", text)
+		requests, _ := t.left("acme")
+		testkit.Check(t, requests == 1e5-1, "a request that was denied its tokens counts: %d left", requests)
+		time.Sleep(time.Duration(after-20) * time.Second)
+		t.must(429, "acme", 24, 1)
+		time.Sleep(20 * time.Second)
+		t.must(200, "acme", 24, 1)
+	})
+}
+
+// TestBatchTenantsLeaveTheBudgetToOthers: they stop where 30 % of it is left, and the others go on.
+func TestBatchTenantsLeaveTheBudgetToOthers(t *testing.T) {
+	s := plenty()
+	s.budget = hourly(1000)
+	bubble(t, s, exactly(90, 100), func(t *world) {
+		admitted := func(tenant string) (n int) {
+			for range 20 {
+				answer, _, err := t.ask(context.Background(), tenant, 24, 90)
+				testkit.NoErr(t, err)
+				if answer.StatusCode == 200 {
+					n++
+				}
+			}
+			return n
+		}
+		night, acme := admitted("night"), admitted("acme")
+		testkit.Check(t, night == 7 && acme == 3, "batch has %d, the other %d; want 7 and 3", night, acme)
+		_, left := t.left("night")
+		testkit.Check(t, left == 1e5-700, "what the budget denied was taken from the tenant: %d", left)
+	})
+}
+
+// TestRefusals: what is not a matter of limits takes nothing.
+func TestRefusals(t *testing.T) {
+	s := plenty()
+	s.requests, s.tokens = hourly(2), hourly(1000)
+	bubble(t, s, exactly(1, 20), func(t *world) {
+		t.must(401, "nobody", 4, 10)
+		t.must(400, "acme", 4, 0)
+		t.must(400, "acme", 4, tokensMax+1)
+		_, text := t.must(400, "acme", 24, 2000)
+		testkit.Check(t, strings.Contains(text, "request_too_large"), "%s", text)
+		for range cap(t.gateway.streams) {
+			t.gateway.streams <- struct{}{}
+		}
+		t.must(503, "acme", 24, 10)
+		for range cap(t.gateway.streams) {
+			<-t.gateway.streams
+		}
+		requests, tokens := t.left("acme")
+		testkit.Check(t, requests == 2 && tokens == 1000, "%d and %d are left", requests, tokens)
+		t.must(200, "acme", 24, 10)
+		t.must(200, "acme", 24, 10)
+		answer, text := t.must(429, "acme", 24, 10)
+		testkit.Check(t, strings.Contains(text, "too many requests"), "%s", text)
+		testkit.Check(t, answer.Header.Get("Retry-After") != "", "%v", answer.Header)
+	})
+}
+
+// TestALongRunStaysWithinTheLimits: two tenants want far more than they may. Some clients go away,
+// the model uses more or less than was reserved, and sometimes fails. After every minute each
+// tenant, and all together, have used no more than their burst, what the rate has given since, and
+// what they still owe. Who is not in batch has had nearly all of his rate.
+func TestALongRunStaysWithinTheLimits(t *testing.T) {
+	for seed := range testkit.Seeds(t, 4) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var mu sync.Mutex
+		random := func(n int64) int64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return rng.Int64N(n)
+		}
+		model := &upstream{pace: 10 * time.Millisecond, answer: func(c completion) (words, total int64) {
+			words = 1 + random(c.MaxTokens)
+			return words, []int64{0, words, words + 10, words + 10, words + random(1500)}[random(5)]
+		}}
+		s := settings{requests: hybrid.PerMinute(120), tokens: hybrid.PerMinute(12_000),
+			budget: hybrid.PerMinute(18_000), kept: 0.3}
+		bubble(t, s, model, func(t *world) {
+			from := time.Now()
+			ctx, stop := context.WithCancel(context.Background())
+			var clients sync.WaitGroup
+			for range 16 {
+				clients.Go(func() { t.insist(ctx, "acme", random) })
+				clients.Go(func() { t.insist(ctx, "night", random) })
+			}
+			for range 10 {
+				time.Sleep(time.Minute)
+				t.within(s, from)
+			}
+			stop()
+			clients.Wait()
+			t.within(s, from)
+			stats := t.tokens.Stats()
+			testkit.Check(t, stats.Charged > 1000 && stats.Refunded > 1000, "nothing happens: %+v", stats)
+			requests := t.requests.Stats()
+			testkit.Check(t, requests.Denied+stats.Denied > 100, "nothing is denied")
+			acme, night := t.gateway.tenants["acme"].used.Load(), t.gateway.tenants["night"].used.Load()
+			testkit.Check(t, acme > 110_000 && night > 0, "acme has %d of 120,000 tokens, night %d", acme, night)
+		})
+	}
+}
+
+// insist is a client that asks again and again, and after a denial when it may.
+func (t *world) insist(ctx context.Context, tenant string, random func(int64) int64) {
+	for ctx.Err() == nil {
+		one, cancel := context.WithTimeout(ctx, time.Duration(100+random(10_000))*time.Millisecond)
+		answer, _, err := t.ask(one, tenant, int(random(2000)), 1+random(1000))
+		if err == nil && answer.StatusCode == 429 {
+			after, _ := strconv.Atoi(answer.Header.Get("Retry-After"))
+			testkit.Check(t, after > 0, "Retry-After is %d", after)
+			select {
+			case <-time.After(time.Duration(after) * time.Second):
+			case <-ctx.Done():
+			}
+		}
+		cancel()
+	}
+}
+
+// within checks what was used since from against the limits.
+func (t *world) within(s settings, from time.Time) {
+	t.Helper()
+	all := int64(0)
+	check := func(what string, used int64, limit hybrid.Limit, key *hybrid.Key) {
+		r, err := key.Peek(context.Background())
+		testkit.NoErr(t, err)
+		perSecond := limit.Rate()
+		owed := r.RetryAfter.Seconds() * perSecond
+		bound := float64(limit.Capacity()) + time.Since(from).Seconds()*perSecond + owed
+		testkit.Check(t, float64(used) <= bound+1, "%s has used %d tokens in %v, owes %.0f, and may have %.0f",
+			what, used, time.Since(from), owed, bound)
+	}
+	for name, tenant := range t.gateway.tenants {
+		used := tenant.used.Load()
+		all += used
+		check(name, used, s.tokens, t.tokens.Key(name))
+	}
+	check("everybody", all, s.budget, t.budget.Key("all"))
+}
+
+// TestTwoGatewaysShareTheLimits: on one Redis, tenants have what they have once.
+func TestTwoGatewaysShareTheLimits(t *testing.T) {
+	redistest.Require(t)
+	url := "redis://" + redistest.Start(t).Addr
+	s := plenty()
+	s.tokens = hourly(1000)
+	s.common.CallTimeout = 3 * time.Second // on a busy machine too no call is given up
+	var worlds []*world
+	for range 2 {
+		buckets, done, err := store.Open(url, "test")
+		testkit.NoErr(t, err)
+		t.Cleanup(func() { done() })
+		worlds = append(worlds, newWorld(t, s, buckets, exactly(40, 50)))
+	}
+	var used atomic.Int64
+	ask := func(w *world) {
+		answer, _, err := w.ask(context.Background(), "acme", 24, 40)
+		testkit.NoErr(t, err)
+		testkit.Check(t, answer.StatusCode == 200 || answer.StatusCode == 429, "%s", answer.Status)
+		if answer.StatusCode == 200 {
+			used.Add(50)
+		}
+	}
+	var clients sync.WaitGroup
+	for i := range 4 {
+		clients.Go(func() {
+			for range 8 {
+				ask(worlds[i%2])
+			}
+		})
+	}
+	clients.Wait()
+	testkit.Check(t, used.Load() <= 1000, "%d tokens, of 1000", used.Load())
+	testkit.NoErr(t, worlds[0].shutdown(context.Background()))
+	testkit.Eventually(t, "all tokens of the burst, as the other gateway has given back its own", func() bool {
+		ask(worlds[1])
+		return used.Load() >= 1000
+	})
+	testkit.Check(t, used.Load() == 1000, "%d tokens, want 1000", used.Load())
+}
+
+// TestUsageIsReadFromAnyEvent: events that the gateway does not know cost nothing.
+func TestUsageIsReadFromAnyEvent(t *testing.T) {
+	for event, want := range map[string]int64{
+		`{"choices": [{"delta": {"content": "x"}}]}`:          8,
+		`{"choices": [], "usage": {"total_tokens": 99}}`:      99,
+		`{"choices": [{"delta": {}}], "usage": null}`:         8,
+		`{"choices": [], "usage": {"total_tokens": "a lot"}}`: 7,
+		`[DONE]`:       7,
+		`: keep alive`: 7,
+		``:             7,
+	} {
+		testkit.Check(t, usedAfter(7, event) == want, "%s: %d, want %d", event, usedAfter(7, event), want)
+	}
+	body, err := json.Marshal(completion{MaxTokens: 3})
+	testkit.NoErr(t, err)
+	testkit.Check(t, bytes.Contains(body, []byte(`"max_tokens":3`)), "%s", body)
+}

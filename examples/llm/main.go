@@ -1,0 +1,76 @@
+// Command llm is a gateway to a language model, whose tenants have so many requests and so many
+// tokens a minute, and all of them together a budget. What a request will cost nobody knows before:
+// the gateway reserves an estimate and settles what the model has used. Run it in the folder
+// examples; the model is made up, and in the same program:
+//
+//	go run ./llm                                         # limits of this process alone
+//	go run ./llm -redis redis://localhost:6379           # limits that all gateways share
+//	curl -iN localhost:8080/v1/chat/completions -H 'Authorization: Bearer key-acme' \
+//	  -d '{"messages": [{"role": "user", "content": "Tell me a story"}], "max_tokens": 50}'
+//
+// gateway.go is the gateway, limits.go what it limits by, and upstream.go the model.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+)
+
+func main() {
+	log.SetFlags(0)
+	address := flag.String("address", "localhost:8080", "where the gateway listens")
+	redisURL := flag.String("redis", "", "the `URL` of the Redis that holds the limits")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *address, *redisURL); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run serves until ctx ends, lets the streams end, and gives back what the limiters hold.
+func run(ctx context.Context, address, redisURL string) error {
+	buckets, done, err := store.Open(redisURL, "llm-example")
+	if err != nil {
+		return err
+	}
+	defer done()
+	model, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	go http.Serve(model, &upstream{pace: 20 * time.Millisecond, answer: half})
+
+	limits, err := newLimits(buckets, defaults)
+	if err != nil {
+		return err
+	}
+	g := newGateway("http://"+model.Addr().String(), http.DefaultTransport, 1000)
+	g.tenants["key-acme"] = limits.tenant("acme", interactive)
+	g.tenants["key-night"] = limits.tenant("night", batch)
+	mux := http.NewServeMux()
+	mux.Handle("POST /v1/chat/completions", g)
+	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	ended := make(chan error, 1)
+	context.AfterFunc(ctx, func() {
+		ending, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		ended <- errors.Join(server.Shutdown(ending), limits.shutdown(ending))
+	})
+	log.Printf("serving at http://%s", address)
+	if err := server.ListenAndServe(); err != http.ErrServerClosed {
+		return err
+	}
+	return <-ended
+}
