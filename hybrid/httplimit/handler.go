@@ -28,18 +28,26 @@ type Rule struct {
 func Handler(limiter *hybrid.Limiter, key KeyFunc, options ...Option) func(http.Handler) http.Handler {
 	s := newSettings(options)
 	rules := s.rulesOf(limiter, key)
-	return s.around(func(r *http.Request) ([]Rule, int64, error) {
-		return s.inClass(rules, r), s.costOf(r), nil
+	return s.around(func(r *http.Request) (Selection, error) {
+		return Selection{Rules: s.inClass(rules, r), Cost: s.costOf(r)}, nil
 	})
 }
 
-// Select is Handler where the rules depend on the request. For each request rules says which limits
-// there are, of which all or none take cost tokens: without any it is not limited. An error is that
-// of a request without a key; see OnError. The slice is only read, and may be the same each time.
-// The options Also, Cost and Class are Handler's, and have no effect here.
-func Select(
-	rules func(*http.Request) (rules []Rule, cost int64, err error), options ...Option,
-) func(http.Handler) http.Handler {
+// Selection is what limits one request.
+type Selection struct {
+	// Rules are only read, and may be the same each time. Without any the request is not limited.
+	Rules []Rule
+	// Cost is how many tokens all of them take, or none does.
+	Cost int64
+	// Done, if set, runs once when the request is decided and its Limiters are no longer needed for
+	// it, before it is handled.
+	Done func()
+}
+
+// Select is Handler where the rules depend on the request: for each one rules says what limits it.
+// An error is that of a request without a key; see OnError. The options Also, Cost and Class are
+// Handler's, and have no effect here.
+func Select(rules func(*http.Request) (Selection, error), options ...Option) func(http.Handler) http.Handler {
 	if rules == nil {
 		panic("httplimit: Select needs a function")
 	}
@@ -49,12 +57,12 @@ func Select(
 // handler limits next.
 type handler struct {
 	*settings
-	rules func(*http.Request) ([]Rule, int64, error)
+	rules func(*http.Request) (Selection, error)
 	next  http.Handler
 	made  policyCache
 }
 
-func (s *settings) around(rules func(*http.Request) ([]Rule, int64, error)) func(http.Handler) http.Handler {
+func (s *settings) around(rules func(*http.Request) (Selection, error)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return &handler{settings: s, rules: rules, next: next}
 	}
@@ -67,15 +75,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	rules, cost, err := h.rules(r)
-	switch {
-	case err != nil:
-		err = withoutKey(err)
-	case len(rules) == 1:
-		err = h.decideOne(w, r, &rules[0], cost)
-	case len(rules) > 1:
-		err = h.decideAll(w, r, rules, cost)
-	}
+	err := h.decide(w, r)
 	if err == nil || !errors.Is(err, errAnswered) && h.fail(w, r, err) {
 		h.next.ServeHTTP(w, r)
 	}
@@ -83,6 +83,23 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // errAnswered says that a request was denied and has its answer.
 var errAnswered = errors.New("httplimit: answered")
+
+// decide is nil where the request is to be handled. Whoever it denies has its answer.
+func (h *handler) decide(w http.ResponseWriter, r *http.Request) error {
+	selected, err := h.rules(r)
+	if selected.Done != nil {
+		defer selected.Done()
+	}
+	switch {
+	case err != nil:
+		return withoutKey(err)
+	case len(selected.Rules) == 1:
+		return h.decideOne(w, r, &selected.Rules[0], selected.Cost)
+	case len(selected.Rules) > 1:
+		return h.decideAll(w, r, selected.Rules, selected.Cost)
+	}
+	return nil
+}
 
 // decideOne decides about a request with one rule. It is the hot path.
 func (h *handler) decideOne(w http.ResponseWriter, r *http.Request, rule *Rule, cost int64) error {

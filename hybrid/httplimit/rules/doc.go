@@ -1,0 +1,50 @@
+// Package rules limits HTTP requests by rules that are declared in a YAML or JSON file, or in a table
+// in Go, and that may change while the program runs.
+//
+//	version: 3
+//	trusted: [10.0.0.0/8]
+//	rules:
+//	  everybody: {key: all, limits: [1000/s]}
+//	  address:   {key: address, limits: [10/s burst 20, 1000/h]}
+//	  tenant:    {key: ["header:X-Tenant", route], limits: [50/s], fallback: deny}
+//	routes:
+//	  "POST /upload/{bucket}": {cost: 10, rules: [everybody, address, tenant]}
+//	  "GET /healthz": {rules: []}
+//	  "/": {rules: [everybody, address]}
+//
+// Rules.Handler is a middleware for net/http and whatever takes such ones:
+//
+//	r, err := rules.Open("rules.yaml", rules.Config{Store: redisbucket.New(client)})
+//	...
+//	http.ListenAndServe(addr, r.Handler(app))
+//
+// # Which rules limit a request
+//
+// Those of the route whose pattern it matches, as http.ServeMux matches: by method, host and path,
+// with wildcards, and the most specific pattern wins. Other routes do not limit it, and a request
+// that matches none is not limited: "/" is for all others. A router that reads a path otherwise
+// than ServeMux, such as one that takes %2F for a slash, may serve what no other pattern matches,
+// and so may one that ignores a host that the client has made up: "/" should limit them as well.
+//
+// All rules of a request are decided together: each gives the cost of the route, or none does.
+//
+// # Changes
+//
+// Open polls its file. It does not ask the kernel to be told of changes (inotify), which says
+// nothing where a file is mounted from elsewhere, and is about the file that was there at first and
+// not about its name, which editors and Kubernetes give to another one.
+//
+// The name of a rule says which buckets it has: under the same name what was used stays used,
+// whatever else changes, and under another name the rule starts with full buckets. A rule with
+// another key form counts under other keys from then on. With an equal version new limits are in
+// force two TTLs, about a second, after the last process has read them; a higher version is in force
+// at once.
+//
+// # Which file holds what
+//
+//   - table.go: Table, and what may be in one; file.go: Parse, the fields of a file; yaml.go: what
+//     reads YAML, and says where something is wrong.
+//   - key.go: the key forms; matcher.go: which pattern a request matches, and its wildcards.
+//   - rules.go: Rules, their Config, changes and their end; set.go: a table in force, and who still
+//     needs it; limiter.go: the Limiter of a rule; reload.go: Open, Reload, the file that is polled.
+package rules

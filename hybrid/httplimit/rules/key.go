@@ -1,0 +1,84 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+)
+
+// The key forms of a rule; headerForm and pathForm are followed by a name.
+const (
+	allForm, addressForm, routeForm = "all", "address", "route"
+	headerForm, pathForm            = "header:", "path:"
+)
+
+var (
+	fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$") // RFC 9110, section 5.1
+	keyName   = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)             // of Config.Keys
+)
+
+// checkForm says what is wrong with a key form; keys are those of Config.Keys, or nil where they are
+// not known.
+func checkForm(form string, keys map[string]httplimit.KeyFunc) error {
+	field, isHeader := strings.CutPrefix(form, headerForm)
+	wildcard, isPath := strings.CutPrefix(form, pathForm)
+	switch {
+	case isReserved(form), isHeader && fieldName.MatchString(field), isPath && wildcard != "":
+		return nil
+	case isHeader:
+		return fmt.Errorf("is %q, and %q is no name of a field", form, field)
+	case isPath:
+		return fmt.Errorf("is %q, must have the name of a wildcard", form)
+	case keys == nil && keyName.MatchString(form):
+		return nil
+	case keys[form] != nil:
+		return nil
+	}
+	return fmt.Errorf("is %q, must be all, address, route, header:NAME, path:NAME or a name of Config.Keys, which has %s",
+		form, listed(slices.Sorted(maps.Keys(keys))))
+}
+
+func isReserved(form string) bool { return form == allForm || form == addressForm || form == routeForm }
+
+// keyOf is the KeyFunc of a rule on a route with this pattern. The forms are valid.
+func keyOf(forms []string, pattern string, trusted []netip.Prefix, keys map[string]httplimit.KeyFunc) httplimit.KeyFunc {
+	var all []httplimit.KeyFunc
+	for _, form := range forms {
+		all = append(all, oneKey(form, pattern, trusted, keys))
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return httplimit.JoinOf(all...)
+}
+
+func oneKey(form, pattern string, trusted []netip.Prefix, keys map[string]httplimit.KeyFunc) httplimit.KeyFunc {
+	switch form {
+	case allForm:
+		return httplimit.All
+	case addressForm:
+		return httplimit.ClientIP(trusted...)
+	case routeForm:
+		return func(*http.Request) (string, error) { return pattern, nil }
+	}
+	if field, ok := strings.CutPrefix(form, headerForm); ok {
+		return httplimit.Header(field)
+	}
+	if name, ok := strings.CutPrefix(form, pathForm); ok {
+		where, _ := wildcardOf(pattern, name)
+		return func(r *http.Request) (string, error) {
+			value := where.of(r)
+			if value == "" {
+				return "", fmt.Errorf("%w: its path has no %s", httplimit.ErrNoKey, name)
+			}
+			return value, nil
+		}
+	}
+	return keys[form]
+}

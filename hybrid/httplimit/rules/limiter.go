@@ -1,0 +1,97 @@
+package rules
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// shutdownMax bounds how long the Limiter of a rule that has gone tries to give back what it holds.
+// What it cannot give back expires at the store.
+const shutdownMax = 10 * time.Second
+
+// limiter is the Limiter of a rule. It stays as long as there is a rule of its name whose version
+// and policy are the same.
+type limiter struct {
+	*hybrid.Limiter
+	config hybrid.Config // without what hybrid fills in
+	limits *limits
+	sets   int    // that have it; guarded by Rules.mu
+	gone   func() // what Config.OnLimiter returned; may be nil
+}
+
+// limits are what a rule proposes for each of its keys. Limiters of one name that follow each other
+// have them in common, so that they never propose different ones.
+type limits struct{ atomic.Pointer[[]hybrid.Limit] }
+
+func (l *limits) of(string) []hybrid.Limit { return *l.Load() }
+
+// configOf is the configuration of a rule's Limiter but for its limits.
+func configOf(base hybrid.Config, name string, version int64, r Rule) hybrid.Config {
+	c := base
+	c.Name, c.Version, c.Priorities = name, version, r.Priorities
+	c.Policy.Shadow = base.Policy.Shadow || r.Shadow
+	if r.Fallback != nil {
+		c.Policy.Fallback = *r.Fallback
+	}
+	return c
+}
+
+// serves reports whether the Limiter does for a rule with this configuration.
+func (l *limiter) serves(c hybrid.Config) bool {
+	return l.config.Version == c.Version && l.config.Policy == c.Policy && slices.Equal(l.config.Priorities, c.Priorities)
+}
+
+// limitersFor are the Limiters of a table: those of before where they serve, and new ones.
+func (r *Rules) limitersFor(t Table, before map[string]*limiter) (all map[string]*limiter, err error) {
+	all = map[string]*limiter{}
+	for _, name := range slices.Sorted(maps.Keys(t.Rules)) {
+		c := configOf(r.cfg.Base, name, t.Version, t.Rules[name])
+		old := before[name]
+		if old != nil && old.serves(c) {
+			all[name] = old
+			continue
+		}
+		l := &limiter{config: c, limits: new(limits)}
+		if old != nil {
+			l.limits = old.limits
+		} else {
+			l.limits.Store(new(t.Rules[name].Limits))
+		}
+		c.LimitsFor = l.limits.of
+		if l.Limiter, err = hybrid.New(r.cfg.Store, c); err != nil {
+			for _, made := range all {
+				if before[made.config.Name] != made {
+					made.Close()
+				}
+			}
+			return nil, err
+		}
+		all[name] = l
+	}
+	return all, nil
+}
+
+// propose has every rule of t propose its limits from now on, also for keys in use.
+func (r *Rules) propose(t Table, all map[string]*limiter) {
+	for name, l := range all {
+		if now := t.Rules[name].Limits; !reflect.DeepEqual(now, l.limits.of("")) {
+			l.limits.Store(&now)
+			// It cannot fail: the limits are valid, and the Limiter is closed only when all are.
+			_ = l.RefreshAll()
+		}
+	}
+}
+
+// end closes a Limiter that is in no set any more.
+func (l *limiter) end(close func(*hybrid.Limiter) error) error {
+	err := close(l.Limiter)
+	if l.gone != nil {
+		l.gone()
+	}
+	return err
+}

@@ -1,0 +1,102 @@
+package rules
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// matcher says which pattern a request matches. It is an http.ServeMux that serves nothing, so that
+// it matches as that does, and changes nothing of the request.
+type matcher struct{ mux *http.ServeMux }
+
+func newMatcher() matcher { return matcher{http.NewServeMux()} }
+
+// of is the pattern that r matches; empty for none. What ServeMux would redirect, such as //a to /a,
+// matches what it would be redirected to.
+func (m matcher) of(r *http.Request) string {
+	_, pattern := m.mux.Handler(r)
+	return pattern
+}
+
+var (
+	wildcardForm = regexp.MustCompile(`\{([^{}$.]+)(\.\.\.)?\}`)
+	registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`) // which is where the line of add is
+)
+
+// add adds a pattern and returns the names of its wildcards. Its error says why ServeMux does not
+// take it, or that no request can match.
+func (m matcher) add(pattern string) (wildcards []string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			text := registeredAt.ReplaceAllString(fmt.Sprint(p), "")
+			wildcards, err = nil, fmt.Errorf("is no pattern of http.ServeMux: %s", strings.ReplaceAll(text, "\n", " "))
+		}
+	}()
+	method, rest := split(pattern)
+	host, _, _ := strings.Cut(rest, "/")
+	switch {
+	case method != strings.ToUpper(method):
+		return nil, fmt.Errorf("matches nothing: the method %s is not in capital letters", method)
+	case strings.Contains(host, ":"):
+		return nil, fmt.Errorf("matches nothing: the host %s has a port, without which hosts are compared", host)
+	}
+	m.mux.Handle(pattern, http.NotFoundHandler())
+	for _, found := range wildcardForm.FindAllStringSubmatch(rest, -1) {
+		wildcards = append(wildcards, found[1])
+	}
+	return wildcards, nil
+}
+
+// split is a pattern as its method, which may be missing, and the rest.
+func split(pattern string) (method, rest string) {
+	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
+		return pattern[:i], strings.TrimLeft(pattern[i+1:], " \t")
+	}
+	return "", pattern
+}
+
+// wildcard finds the value of a wildcard in a path that matches a pattern.
+type wildcard struct {
+	segment int  // of the path, from 0
+	rest    bool // {name...}: this segment and all that follow
+}
+
+// wildcardOf is where pattern has the wildcard name.
+func wildcardOf(pattern, name string) (w wildcard, ok bool) {
+	_, rest := split(pattern)
+	_, segments, _ := strings.Cut(rest, "/")
+	for i, s := range strings.Split(segments, "/") {
+		if s == "{"+name+"}" || s == "{"+name+"...}" {
+			return wildcard{i, strings.HasSuffix(s, "...}")}, true
+		}
+	}
+	return w, false
+}
+
+// of is the value, unescaped, for a request that matches; empty where the path is too short.
+func (w wildcard) of(r *http.Request) string {
+	p := strings.TrimPrefix(cleanPath(r.URL.EscapedPath()), "/")
+	for range w.segment {
+		_, p, _ = strings.Cut(p, "/")
+	}
+	if !w.rest {
+		p, _, _ = strings.Cut(p, "/")
+	}
+	if value, err := url.PathUnescape(p); err == nil {
+		return value
+	}
+	return p
+}
+
+// cleanPath is the path that ServeMux matches in place of p.
+func cleanPath(p string) string {
+	clean := path.Clean("/" + p)
+	if strings.HasSuffix(p, "/") && clean != "/" {
+		clean += "/"
+	}
+	return clean
+}

@@ -1,0 +1,334 @@
+package rules
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+const everything = `version: 3
+trusted: [10.0.0.0/8, "fd00::1"]
+rules:
+  everybody: {key: all, limits: [1000/s], priorities: [0.2, 0.5]}
+  address: {key: address, limits: [10/s burst 20, 1000/h], shadow: true}
+  tenant: {key: ["header:X-Tenant", route], limits: [unlimited], fallback: deny}
+  bucket: {key: path:bucket, limits: [blocked], fallback: local_share}
+routes:
+  POST /upload/{bucket}: {cost: 10, rules: [everybody, address, tenant], class: 2}
+  example.com/{bucket}/: {rules: [bucket]}
+  "GET /healthz": {rules: []}
+  /: {rules: [everybody]}
+`
+
+func everythingMeans() Table {
+	return Table{
+		Version: 3,
+		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")},
+		Rules: map[string]Rule{
+			"everybody": {Key: []string{"all"}, Limits: []hybrid.Limit{hybrid.PerSecond(1000)}, Priorities: []float64{0.2, 0.5}},
+			"address": {Key: []string{"address"}, Shadow: true,
+				Limits: []hybrid.Limit{hybrid.PerSecond(10).WithBurst(20), hybrid.PerHour(1000)}},
+			"tenant": {Key: []string{"header:X-Tenant", "route"}, Limits: []hybrid.Limit{hybrid.Unlimited},
+				Fallback: new(hybrid.FallbackDeny)},
+			"bucket": {Key: []string{"path:bucket"}, Limits: []hybrid.Limit{hybrid.Blocked}, Fallback: new(hybrid.FallbackLocalShare)},
+		},
+		Routes: map[string]Route{
+			"POST /upload/{bucket}": {Cost: 10, Rules: []string{"everybody", "address", "tenant"}, Class: 2},
+			"example.com/{bucket}/": {Rules: []string{"bucket"}},
+			"GET /healthz":          {},
+			"/":                     {Rules: []string{"everybody"}},
+		},
+	}
+}
+
+// A file says every field of a Table, and nothing is lost.
+func TestAFileIsATable(t *testing.T) {
+	got, err := Parse("rules.yaml", []byte(everything))
+	testkit.NoErr(t, err)
+	testkit.Check(t, reflect.DeepEqual(got, everythingMeans()), "%+v, want\n%+v", got, everythingMeans())
+}
+
+// asJSON is the table of everything in JSON.
+const asJSON = `{
+	"version": 3,
+	"trusted": ["10.0.0.0\/8", "fd00::1"],
+	"rules": {
+		"everybody": {"key": "all", "limits": ["1000/s"], "priorities": [2e-1, 0.5]},
+		"address": {"key": "address", "limits": ["10/s burst 20", "1000/h"], "shadow": true},
+		"tenant":{"key":["header:X-Tenant","route"],"limits":["unlimited"],"fallback":"deny"},
+		"bucket": {"key": ["path:bucket"], "limits": ["blocked"], "fallback": "\u006cocal_share"}
+	},
+	"routes": {
+		"POST /upload/{bucket}": {"cost": 10, "rules": ["everybody", "address", "tenant"], "class": 2},
+		"example.com/{bucket}/": {"rules": ["bucket"]},
+		"GET /healthz": {"rules": []},
+		"/": {"rules"
+			:["everybody"]}
+	}
+}`
+
+// JSON is YAML, with tabs, escapes and line ends wherever JSON allows them. The one exception that
+// is known is refused: two escapes that make one character beyond U+FFFF.
+func TestAFileMayBeJSON(t *testing.T) {
+	testkit.Must(t, json.Valid([]byte(asJSON)), "the test's text is no JSON")
+	for _, text := range []string{asJSON, strings.ReplaceAll(asJSON, "\n", "\r\n"), strings.ReplaceAll(asJSON, "\n", "")} {
+		got, err := Parse("rules.json", []byte(text))
+		testkit.NoErr(t, err)
+		testkit.Check(t, reflect.DeepEqual(got, everythingMeans()), "%+v, want\n%+v", got, everythingMeans())
+	}
+	_, err := Parse("rules.json", []byte(`{"routes": {"/\ud83d\ude00": {"rules": []}}}`))
+	testkit.Check(t, err != nil && strings.Contains(err.Error(), "rules.json:1:"), "%v", err)
+}
+
+// wrong are tables that are wrong, with what is said about them: every violation, each with its
+// place, its value and its bound.
+var wrong = []struct{ name, text, errors string }{
+	{"unknown fields", `
+versoin: 1
+rules:
+  a: {key: all, limits: [1/s], limit: 3}
+routes:
+  /: {rules: [a], burst: 3}
+`, `2:1: versoin: is unknown, must be one of version, trusted, rules, routes
+4:32: rules.a.limit: is unknown, must be one of key, limits, priorities, shadow, fallback
+6:19: routes["/"].burst: is unknown, must be one of cost, class, rules`},
+	{"duplicates", `
+rules:
+  a: {key: all, limits: [1/s], key: all}
+  a: {key: all, limits: [1/s]}
+routes:
+  /: {rules: [a]}
+  /: {rules: []}
+`, `3:32: rules.a.key: is there twice, first in line 3
+4:3: rules.a: is there twice, first in line 3
+7:3: routes["/"]: is there twice, first in line 6`},
+	{"wrong limits", `
+rules:
+  a:
+    key: all
+    limits:
+      - 10/fortnight
+      - 0/s
+      - 10/s burst -1
+  b: {key: all, limits: []}
+  c: {key: all, limits: [1/s, 2/s, 3/s, 4/s, 5/s]}
+  d: {key: all, limits: 1/s}
+  e: {key: all, limits: [{rate: 1}]}
+  f: {key: all, limits: [9007199254740993/s]}
+`, `6:9: rules.a.limits[0]: is "10/fortnight": period "fortnight" is not a duration (want TOKENS/PERIOD [burst N], such as "100/s", "5000/m burst 200" or "1/250ms")
+7:9: rules.a.limits[1]: is "0/s": tokens 0 must be at least 1 (want TOKENS/PERIOD [burst N], such as "100/s", "5000/m burst 200" or "1/250ms")
+8:9: rules.a.limits[2]: is "10/s burst -1": burst -1 must be at least 1 (want TOKENS/PERIOD [burst N], such as "100/s", "5000/m burst 200" or "1/250ms")
+9:17: rules.b.limits: has 0 limits, must have 1 to 4 (such as 10/s, unlimited or blocked)
+10:17: rules.c.limits: has 5 limits, must have 1 to 4 (such as 10/s, unlimited or blocked)
+11:25: rules.d.limits: is "1/s", must be a list of limits, like [10/s burst 20, 1000/h]
+12:26: rules.e.limits[0]: is a mapping, must be a limit, like 10/s burst 20
+13:26: rules.f.limits[0]: is "9007199254740993/s": `},
+	{"wrong keys", `
+rules:
+  a: {key: user, limits: [1/s]}
+  b: {key: "header:X User", limits: [1/s]}
+  c: {key: "path:", limits: [1/s]}
+  d: {key: [all, {}], limits: [1/s]}
+  e: {limits: [1/s]}
+  f: {key: [], limits: [1/s]}
+  g: {key: 'user ', limits: [1/s]}
+`, `3:12: rules.a.key: is "user", must be all, address, route, header:NAME, path:NAME or a name of Config.Keys, which has account
+4:12: rules.b.key: is "header:X User", and "X User" is no name of a field
+5:12: rules.c.key: is "path:", must have the name of a wildcard
+6:18: rules.d.key[1]: is a mapping, must be a text
+7:6: rules.e.key: is missing, must be all, address, route, header:NAME, path:NAME, a name of Config.Keys, or a list of these
+8:7: rules.f.key: is empty, must be all, address, route, header:NAME, path:NAME, a name of Config.Keys, or a list of these
+9:12: rules.g.key: is "user ", must be all, address, route, header:NAME, path:NAME or a name of Config.Keys, which has account`},
+	{"wrong rules", `
+version: -1
+trusted: [10.1.0.0/8, ten, 10.0.0.0/33]
+rules:
+  has space: {key: all, limits: [1/s]}
+  p: {key: all, limits: [2/s], priorities: [0.5, 0.2, 2]}
+  q: {key: all, limits: [1/s], priorities: [0.5]}
+  s: {key: all, limits: [1/s], shadow: yes, fallback: perhaps}
+  n:
+  l: [1/s]
+`, `2:10: version: is -1, must be 0 to 2^52-1
+3:11: trusted[0]: is "10.1.0.0/8": it is an address within 10.0.0.0/8, which is the range
+3:23: trusted[1]: is "ten", must be an address range, like 10.0.0.0/8 or fd00::/8
+3:28: trusted[2]: is "10.0.0.0/33", must be an address range, like 10.0.0.0/8 or fd00::/8
+5:3: rules["has space"]: Name is "has space", must be at most 64 of A-Z, a-z, 0-9, '_', '.' and '-'
+6:50: rules.p.priorities[1]: is 0.2, must be below 1 and above the one before it (0.5)
+7:45: rules.q.priorities[0]: is 0.5, which of 1/s leaves nothing to class 1: the burst must be above 1
+8:40: rules.s.shadow: is "yes", must be true or false
+8:55: rules.s.fallback: is "perhaps", must be local_share, deny or allow_all
+9:5: rules.n.key: is missing, must be all, address, route, header:NAME, path:NAME, a name of Config.Keys, or a list of these
+9:5: rules.n.limits: is missing, must be a list of limits, like [10/s burst 20, 1000/h]
+10:6: rules.l: is a list, must be a mapping`},
+	{"wrong routes", `
+rules:
+  a: {key: all, limits: [5/s], priorities: [0.5]}
+  b: {key: path:bucket, limits: [5/s]}
+  d: {key: all, limits: [5/s]}
+routes:
+  /a: {rules: [a, c, a]}
+  /b/{id}: {rules: [b]}
+  /b/{bucket...}: {rules: [b]}
+  /c: {rules: [a], cost: 0}
+  /d: {rules: [a], cost: 6}
+  /e: {rules: [a], cost: -1}
+  /f: {rules: [a], cost: 1.5}
+  /g: {rules: [a], cost: "1"}
+  /h: {rules: [a], class: 2}
+  /i: {rules: [d], class: 1}
+  /j: {}
+  /k: {rules: [a], class: 1, cost: 3}
+  /l: {rules: a}
+`, `7:19: routes["/a"].rules[1]: is "c", which is no rule; there are a, b, d
+7:22: routes["/a"].rules[2]: is "a", as is [0]: a request would take its cost twice
+8:21: routes["/b/{id}"].rules[0]: is "b", whose key path:bucket needs a wildcard {bucket}, and the pattern has none
+10:26: routes["/c"].cost: is 0, must be at least 1; a route that is not limited has no rules
+11:26: routes["/d"].cost: is 6, must be at most 5 in class 0 of rule "a" (5/s): more would never be admitted
+12:26: routes["/e"].cost: is -1, must be at least 1; a route that is not limited has no rules
+13:26: routes["/f"].cost: is "1.5", must be a whole number, at least 1
+14:26: routes["/g"].cost: is the text "1", must be a whole number, at least 1
+15:27: routes["/h"].class: is 2, must be 0 to 1, as many priorities as one of its rules has
+16:27: routes["/i"].class: is 1, must be 0 to 0, as many priorities as one of its rules has
+17:7: routes["/j"].rules: is missing, must be a list of names of rules; [] is not limited
+18:36: routes["/k"].cost: is 3, must be at most 2 in class 1 of rule "a" (5/s): more would never be admitted
+19:15: routes["/l"].rules: is "a", must be a list of names of rules; [] is not limited`},
+	{"wrong patterns", `
+routes:
+  "GET /{a}": {rules: []}
+  "GET /{b}": {rules: []}
+  get /a: {rules: []}
+  a:80/: {rules: []}
+  x: {rules: []}
+  /{a: {rules: []}
+  "": {rules: []}
+`, `4:3: routes["GET /{b}"]: is no pattern of http.ServeMux: pattern "GET /{b}" conflicts with pattern "GET /{a}": GET /{b} matches the same requests as GET /{a}
+5:3: routes["get /a"]: matches nothing: the method get is not in capital letters
+6:3: routes["a:80/"]: matches nothing: the host a:80 has a port, without which hosts are compared
+7:3: routes.x: is no pattern of http.ServeMux: parsing "x": at offset 0: host/path missing /
+8:3: routes["/{a"]: is no pattern of http.ServeMux: parsing "/{a": at offset 1: bad wildcard segment (must end with '}')
+9:3: routes[""]: is no pattern of http.ServeMux: http: invalid pattern`},
+	{"nothing", ``, `1:1: is empty; rules: {} would be no rules`},
+	{"a comment", `# rules:`, `1:1: is empty; rules: {} would be no rules`},
+	{"two documents", "rules: {}\n---\nrules: {}\n", `2:1: there is more than one document`},
+	{"no YAML", "rules:\n  a: {key: all\n", `3:1: did not find expected ',' or '}' (while parsing a flow mapping)`},
+	{"tags and merges", `
+rules:
+  a: &a {key: all, limits: [1/s]}
+  b: {<<: *a, limits: [2/s]}
+  c: !!map {key: all, limits: [2/s]}
+`, `4:6: rules.b.key: is missing, must be all, address, route, header:NAME, path:NAME, a name of Config.Keys, or a list of these
+4:7: rules.b: has a name that is not a word; merge keys are not read
+5:6: rules.c: has the tag !!map; rules have none`},
+}
+
+func TestEveryViolationIsTold(t *testing.T) {
+	keys := map[string]httplimit.KeyFunc{"account": httplimit.All}
+	for _, w := range wrong {
+		t.Run(w.name, func(t *testing.T) {
+			_, err := parse("f", []byte(w.text), hybrid.Config{}, keys)
+			testkit.Must(t, errors.Is(err, ErrInvalid), "%v", err)
+			var want []string
+			for line := range strings.Lines(w.errors) {
+				want = append(want, "rules: invalid rules: f:"+strings.TrimSuffix(line, "\n"))
+			}
+			got := strings.Split(err.Error(), "\n")
+			for i := range max(len(got), len(want)) {
+				g, w := "nothing", "nothing"
+				if i < len(got) {
+					g = got[i]
+				}
+				if i < len(want) {
+					w = want[i]
+				}
+				if cut := strings.HasSuffix(w, ": "); cut && strings.HasPrefix(g, w) {
+					continue // what follows is package lease's
+				}
+				testkit.Check(t, g == w, "got  %s\nwant %s", g, w)
+			}
+		})
+	}
+}
+
+// An alias stands for its value. Aliases of aliases that say very much are refused in time.
+func TestAliases(t *testing.T) {
+	got, err := Parse("f", []byte("rules:\n  a: &a {key: all, limits: &l [1/s]}\n  b: *a\n  c: {key: route, limits: *l}\n"))
+	testkit.NoErr(t, err)
+	testkit.Check(t, reflect.DeepEqual(got.Rules["a"], got.Rules["b"]) && len(got.Rules["c"].Limits) == 1, "%+v", got)
+
+	var bomb strings.Builder
+	bomb.WriteString("trusted: [10.0.0.0/8]\nrules:\n")
+	for i := range 10 {
+		one := "all"
+		if i > 0 {
+			one = fmt.Sprintf("*k%d", i-1)
+		}
+		fmt.Fprintf(&bomb, "  r%d: {limits: [1/s], key: &k%d [%s]}\n", i, i, strings.Repeat(one+", ", 50))
+	}
+	_, err = Parse("f", []byte(bomb.String()))
+	testkit.Check(t, errors.Is(err, ErrInvalid), "%v", err)
+
+	many := "rules: {a: {key: all, limits: &l [" + strings.Repeat("1/s, ", 1000) + "]}, " + "b: {key: [" +
+		strings.Repeat("all, ", valuesMax) + "], limits: [1/s]}}"
+	_, err = Parse("f", []byte(many))
+	testkit.Check(t, err != nil && strings.Contains(err.Error(), "more than"), "%.200v", err)
+	_, err = Parse("f", make([]byte, textMax+1))
+	testkit.Check(t, err != nil && strings.Contains(err.Error(), "more than 1048576 bytes"), "%.200v", err)
+}
+
+// A table from Go is checked as one from a file, with a path in place of a line.
+func TestATableFromGoIsChecked(t *testing.T) {
+	table := everythingMeans()
+	testkit.Check(t, len(table.check(hybrid.Config{}, nil)) == 0, "%v", table.check(hybrid.Config{}, nil))
+	table.Version = -1
+	table.Trusted = append(table.Trusted, netip.Prefix{})
+	table.Rules["tenant"] = Rule{Key: []string{"tenant"}, Limits: []hybrid.Limit{{Tokens: -1, Per: 1}}, Priorities: []float64{math.NaN()}}
+	table.Rules[""] = Rule{}
+	table.Routes["/{$}"] = Route{Rules: make([]string, 17)}
+	_, err := New(table, Config{})
+	for _, want := range []string{
+		"rules: invalid rules: version: is -1, must be 0 to 2^52-1",
+		"rules: invalid rules: trusted[2]: is no range of addresses",
+		`rules: invalid rules: rules[""]: has an empty name`,
+		`rules: invalid rules: rules[""].key: is empty, must be all, address`,
+		`rules: invalid rules: rules[""].limits: has 0 limits, must have 1 to 4`,
+		`rules: invalid rules: rules.tenant.key: is "tenant", must be all, address, route, header:NAME, path:NAME or a name of Config.Keys, which has none`,
+		"rules: invalid rules: rules.tenant.limits[0]: Tokens is -1, must be at least 1",
+		"rules: invalid rules: rules.tenant.limits[0]: Per is 1ns, must be at least 1µs",
+		`rules: invalid rules: routes["/{$}"].rules: has 17 rules, must have at most 16`,
+	} {
+		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want), "%v\ndoes not say %s", err, want)
+	}
+}
+
+// What a file says never brings the reader down, and what it takes for a table is one.
+func FuzzParse(f *testing.F) {
+	f.Add(everything)
+	f.Add(asJSON)
+	for _, w := range wrong {
+		f.Add(w.text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		table, err := Parse("f", []byte(text))
+		if err != nil {
+			testkit.Check(t, errors.Is(err, ErrInvalid), "%v", err)
+			return
+		}
+		again := table.check(hybrid.Config{}, nil)
+		testkit.Check(t, len(again) == 0, "%+v", again)
+		limiters := map[string]*limiter{}
+		for name := range table.Rules {
+			limiters[name] = &limiter{}
+		}
+		newSet(table, &Config{}, limiters, nil)
+	})
+}
