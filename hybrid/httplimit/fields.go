@@ -52,7 +52,7 @@ func (s *settings) setState(h http.Header, p *policy, r *hybrid.Result, wait tim
 	case left > 0:
 		reset = r.ResetAfter
 	default:
-		reset = p.limit.Per/time.Duration(p.limit.Tokens) + 1 // the next token is there by then
+		reset = (p.limit.Per-1)/time.Duration(p.limit.Tokens) + 1 // the next token is there by then
 	}
 	v := new(values)
 	if s.fields&FieldsDraft != 0 {

@@ -165,7 +165,7 @@ func (rule *Rule) keyOf(r *http.Request) (string, error) {
 	case err != nil:
 		return "", withoutKey(err)
 	case name == "":
-		return "", fmt.Errorf("%w: the key is empty", ErrNoKey)
+		return "", errEmptyKey
 	}
 	return name, nil
 }

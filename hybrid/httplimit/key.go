@@ -16,6 +16,8 @@ type KeyFunc func(*http.Request) (string, error)
 // ErrNoKey is wrapped by the error of a request that has no key.
 var ErrNoKey = errors.New("httplimit: the request has no key")
 
+var errEmptyKey = fmt.Errorf("%w: it is empty", ErrNoKey)
+
 // All is one key for everybody.
 func All(*http.Request) (string, error) { return "all", nil }
 
@@ -56,7 +58,7 @@ func Path(wildcard string) KeyFunc {
 
 // JoinOf is one key made of several, such as "this user on this route". Different parts make
 // different keys, for any bytes. For several limits that must all admit a request, each with a key
-// of its own, see Also.
+// of its own, see Also. It is an error if a part is empty or has an error.
 func JoinOf(keys ...KeyFunc) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		var b strings.Builder
@@ -64,6 +66,9 @@ func JoinOf(keys ...KeyFunc) KeyFunc {
 			part, err := key(r)
 			if err != nil {
 				return "", err
+			}
+			if part == "" {
+				return "", errEmptyKey
 			}
 			b.WriteString(strconv.Itoa(len(part)))
 			b.WriteByte(':')
