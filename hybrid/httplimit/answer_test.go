@@ -212,7 +212,7 @@ func TestARequestWithoutAKeyIsABadOne(t *testing.T) {
 		check(t, w.Code == 200 && errors.Is(told, httplimit.ErrNoKey), "%s: %d, %v", name, w.Code, told)
 		check(t, name != "own error" || errors.Is(told, secret), "%v", told)
 	}
-	selects := httplimit.Select(func(*http.Request) ([]httplimit.Rule, int64, error) { return nil, 0, secret })
+	selects := httplimit.Select(func(*http.Request) (httplimit.Selection, error) { return httplimit.Selection{}, secret })
 	check(t, ask(selects(&served{})).Code == http.StatusBadRequest, "the error of Select's function")
 }
 

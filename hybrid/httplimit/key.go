@@ -60,6 +60,9 @@ func Path(wildcard string) KeyFunc {
 // different keys, for any bytes. For several limits that must all admit a request, each with a key
 // of its own, see Also. It is an error if a part is empty or has an error.
 func JoinOf(keys ...KeyFunc) KeyFunc {
+	if len(keys) == 0 {
+		panic("httplimit: JoinOf needs a KeyFunc")
+	}
 	return func(r *http.Request) (string, error) {
 		var b strings.Builder
 		for _, key := range keys {

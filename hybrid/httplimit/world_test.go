@@ -80,6 +80,9 @@ func user(name string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set("X-User", name) }
 }
 
+// zero is no prefix.
+var zero netip.Prefix
+
 func prefixes(all ...string) (ps []netip.Prefix) {
 	for _, p := range all {
 		ps = append(ps, netip.MustParsePrefix(p))
