@@ -24,11 +24,11 @@ import (
 )
 
 // span is how long a benchmark on a real server measures. Such a benchmark is about a rate or a
-// percentile over time, so it takes a time of its own and not b.N decisions; a quarter in a smoke
+// percentile over time, so it takes a time of its own and not b.N decisions; a sixteenth in a smoke
 // run.
 func span(full time.Duration) time.Duration {
 	if smoke() {
-		return full / 4
+		return full / 16
 	}
 	return full
 }

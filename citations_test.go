@@ -164,7 +164,7 @@ func (r *repository) check(file, text string) (complaints []string) {
 	}
 	for _, command := range goCommand.FindAllString(text, -1) {
 		var tests []string
-		for _, m := range packageArgument.FindAllStringSubmatch(command, -1) {
+		for _, m := range packageArgument.FindAllStringSubmatch(strings.ReplaceAll(command, " ", "  "), -1) {
 			folder := path.Clean(strings.TrimSuffix(m[1], "..."))
 			complain(r.folders[folder], "there is no package %s", m[1])
 			for have, names := range r.tests {
