@@ -1,0 +1,235 @@
+package httplimit_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+)
+
+// keyOf is the key of a request, or the error.
+func keyOf(key httplimit.KeyFunc, change ...func(*http.Request)) string {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	for _, c := range change {
+		c(r)
+	}
+	name, err := key(r)
+	if err != nil {
+		if !errors.Is(err, httplimit.ErrNoKey) || name != "" {
+			panic(fmt.Sprintf("%q, %v", name, err))
+		}
+		return "no key"
+	}
+	return name
+}
+
+func forwarded(lines ...string) func(*http.Request) {
+	return func(r *http.Request) { r.Header["Forwarded"] = lines }
+}
+
+func remote(address string) func(*http.Request) {
+	return func(r *http.Request) { r.RemoteAddr = address }
+}
+
+// The proxies are 10.0.0.0/8 and fd00::/8.
+var proxies = prefixes("10.0.0.0/8", "fd00::/8")
+
+func TestClientIP(t *testing.T) {
+	x := httplimit.ClientIP(proxies...)
+	f := httplimit.ClientAddress{Trusted: proxies, Field: httplimit.Forwarded}.Key()
+	either := httplimit.ClientAddress{Trusted: proxies, Field: httplimit.EitherForwarded}.Key()
+	for _, c := range []struct {
+		name   string
+		key    httplimit.KeyFunc
+		change []func(*http.Request)
+		want   string
+	}{
+		{"a direct client", x, list(from("192.0.2.7")), "192.0.2.7"},
+		{"its port is no part of it", x, list(remote("192.0.2.7:1")), "192.0.2.7"},
+		{"IPv6 in groups of a /64", x, list(from("2001:db8:1:2:3:4:5:6")), "2001:db8:1:2::/64"},
+		{"with a zone", x, list(remote("[fe80::1%eth0]:80")), "fe80::/64"},
+		{"IPv4 as IPv6", x, list(remote("[::ffff:192.0.2.7]:80")), "192.0.2.7"},
+		{"no address", x, list(remote("pipe")), "no key"},
+		{"an address without a port", x, list(remote("192.0.2.7")), "192.0.2.7"},
+		{"a direct client that forges", x, list(from("192.0.2.7", "198.51.100.1")), "192.0.2.7"},
+		{"no proxies are known", httplimit.ClientIP(), list(from("10.0.0.1", "198.51.100.1")), "10.0.0.1"},
+
+		{"one proxy", x, list(from("10.0.0.1", "192.0.2.7")), "192.0.2.7"},
+		{"one proxy, a client that forges", x, list(from("10.0.0.1", "198.51.100.1, 192.0.2.7")), "192.0.2.7"},
+		{"a client that forges a proxy", x, list(from("10.0.0.1", "198.51.100.1, 10.0.0.9, 192.0.2.7")), "192.0.2.7"},
+		{"two proxies", x, list(from("10.0.0.1", "192.0.2.7, fd00::2")), "192.0.2.7"},
+		{"two proxies, two lines", x, list(from("10.0.0.1", "198.51.100.1", "192.0.2.7,10.0.0.2")), "192.0.2.7"},
+		{"each in a line of its own", x, list(from("10.0.0.1", "198.51.100.1", "192.0.2.7", "10.0.0.2")), "192.0.2.7"},
+		{"empty elements", x, list(from("10.0.0.1", ",, 192.0.2.7 ,, 10.0.0.2,\t, ", "")), "192.0.2.7"},
+		{"a port", x, list(from("10.0.0.1", "192.0.2.7:4711")), "192.0.2.7"},
+		{"IPv6", x, list(from("10.0.0.1", "2001:db8:1:2:3:4:5:6")), "2001:db8:1:2::/64"},
+		{"IPv6 in brackets", x, list(from("10.0.0.1", "[2001:DB8:1:2:0:0:0:6]")), "2001:db8:1:2::/64"},
+		{"IPv6 with a port", x, list(from("10.0.0.1", "[2001:db8:1:2::6]:4711")), "2001:db8:1:2::/64"},
+		{"IPv4 as IPv6 by a proxy", x, list(from("10.0.0.1", "::ffff:192.0.2.7")), "192.0.2.7"},
+		{"a proxy as IPv6", x, list(from("::ffff:10.0.0.1", "192.0.2.7, ::ffff:a00:2")), "192.0.2.7"},
+		{"a proxy with a zone", x, list(remote("[fd00::1%eth0]:80"), func(r *http.Request) {
+			r.Header.Set("X-Forwarded-For", "192.0.2.7, fd00::2%eth1")
+		}), "192.0.2.7"},
+		{"no field", x, list(from("10.0.0.1")), "10.0.0.1"},
+		{"only proxies", x, list(from("10.0.0.1", "10.0.0.3, 10.0.0.2")), "10.0.0.3"},
+		{"a proxy that hides whom it saw", x, list(from("10.0.0.1", "192.0.2.7, unknown, 10.0.0.2")), "10.0.0.2"},
+		{"garbage", x, list(from("10.0.0.1", "198.51.100.1, 192.0.2.07")), "10.0.0.1"},
+		{"the other field is not believed", x, list(from("10.0.0.1", "192.0.2.7"), forwarded("for=198.51.100.1")), "192.0.2.7"},
+
+		{"a Unix socket", x, list(from("", "192.0.2.7"), remote("@")), "192.0.2.7"},
+		{"a Unix socket without proxies", httplimit.ClientIP(), list(from("", "192.0.2.7"), remote("@")), "no key"},
+		{"a Unix socket without a field", x, list(remote("@")), "no key"},
+		{"a Unix socket, a proxy that hides", x, list(from("", "unknown"), remote("")), "no key"},
+
+		{"Forwarded", f, list(from("10.0.0.1"), forwarded("for=192.0.2.7")), "192.0.2.7"},
+		{"in any case, with others", f, list(from("10.0.0.1"),
+			forwarded(`proto=https;FOR="192.0.2.7:80" ; by=_x;host="a,b;for=1.2.3.4"`)), "192.0.2.7"},
+		{"IPv6 in Forwarded", f, list(from("10.0.0.1"), forwarded(`for="[2001:db8:1:2::6]:4711"`)), "2001:db8:1:2::/64"},
+		{"a hidden port", f, list(from("10.0.0.1"), forwarded(`for="192.0.2.7:_secret"`)), "192.0.2.7"},
+		{"a client that leaves a quote open", f, list(from("10.0.0.1"),
+			forwarded(`for="198.51.100.1, for=192.0.2.7`)), "192.0.2.7"},
+		{"an open quote in a line before", f, list(from("10.0.0.1"),
+			forwarded(`for=198.51.100.1;x="`, `for=192.0.2.7, for=10.0.0.2`)), "192.0.2.7"},
+		{"an escape before a proxy's comma", f, list(from("10.0.0.1"),
+			forwarded(`x="\, for=192.0.2.7;by="10.0.0.1"`)), "192.0.2.7"},
+		{"a quoted comma of a proxy", f, list(from("10.0.0.1"),
+			forwarded(`for=192.0.2.7;host="a\"b, for=198.51.100.1"`)), "192.0.2.7"},
+		{"a hidden address", f, list(from("10.0.0.1"), forwarded(`for=192.0.2.7, for=_hidden, for="10.0.0.2"`)), "10.0.0.2"},
+		{"unknown", f, list(from("10.0.0.1"), forwarded(`for=unknown`)), "10.0.0.1"},
+		{"no for", f, list(from("10.0.0.1"), forwarded(`for=192.0.2.7, by=10.0.0.1`)), "10.0.0.1"},
+		{"for twice", f, list(from("10.0.0.1"), forwarded(`for=192.0.2.7;for=198.51.100.1`)), "10.0.0.1"},
+		{"the other field is not believed either", f, list(from("10.0.0.1", "198.51.100.1"), forwarded("for=192.0.2.7")),
+			"192.0.2.7"},
+
+		{"either: one", either, list(from("10.0.0.1", "192.0.2.7")), "192.0.2.7"},
+		{"either: the other", either, list(from("10.0.0.1"), forwarded("for=192.0.2.7")), "192.0.2.7"},
+		{"either: both", either, list(from("10.0.0.1", "198.51.100.1, 192.0.2.7"), forwarded("for=192.0.2.7")), "192.0.2.7"},
+		{"either: both, and they disagree", either, list(from("10.0.0.1", "198.51.100.1"), forwarded("for=192.0.2.7")), "no key"},
+		{"either: none", either, list(from("10.0.0.1")), "10.0.0.1"},
+		{"either: a direct client", either, list(from("192.0.2.7", "198.51.100.1"), forwarded("for=198.51.100.2")), "192.0.2.7"},
+
+		{"IPv6 one by one", httplimit.ClientAddress{IPv6Bits: 128}.Key(), list(from("2001:db8:0:0::6")), "2001:db8::6"},
+		{"IPv6 by /48", httplimit.ClientAddress{IPv6Bits: 48}.Key(), list(from("2001:db8:1:2::6")), "2001:db8:1::/48"},
+		{"IPv4 by /24", httplimit.ClientAddress{IPv4Bits: 24}.Key(), list(from("192.0.2.7")), "192.0.2.0/24"},
+		{"trusted IPv4 as IPv6", httplimit.ClientIP(prefixes("::ffff:10.0.0.0/104")...),
+			list(from("10.0.0.1", "192.0.2.7")), "192.0.2.7"},
+	} {
+		got := keyOf(c.key, c.change...)
+		check(t, got == c.want, "%s: %q, want %q", c.name, got, c.want)
+	}
+}
+
+func list(all ...func(*http.Request)) []func(*http.Request) { return all }
+
+// Whoever changes the prefixes that were given changes nothing.
+func TestTrustedProxiesAreCopied(t *testing.T) {
+	mine := prefixes("10.0.0.0/8")
+	key := httplimit.ClientIP(mine...)
+	mine[0] = prefixes("192.0.0.0/8")[0]
+	check(t, keyOf(key, from("192.0.2.7", "198.51.100.1")) == "192.0.2.7", "a proxy was added")
+}
+
+// appended is how proxies of all kinds append the address that they have seen to what came before.
+func appended(lines []string, seen netip.Addr, field string, how byte) []string {
+	text := seen.String()
+	if seen.Is4() && how&1 != 0 {
+		text = netip.AddrFrom16(seen.As16()).String() // ::ffff:192.0.2.7
+	}
+	bracketed := text
+	if strings.Contains(text, ":") {
+		bracketed = "[" + text + "]"
+	}
+	element := []string{text, bracketed, net.JoinHostPort(text, "4711"), strings.ToUpper(text)}[how>>1&3]
+	if field == "Forwarded" {
+		element = []string{
+			fmt.Sprintf("for=%q", bracketed),
+			fmt.Sprintf("proto=https;For=%q;by=_hidden", bracketed+":4711"),
+			fmt.Sprintf(`for=%q;host="a, for=198.51.100.9\", ;\\"`, bracketed+":_port"),
+			fmt.Sprintf(`by="[fd00::1]:80" ; FOR=%q`, text),
+		}[how>>1&3]
+	}
+	switch {
+	case len(lines) == 0 || how>>3&3 == 0:
+		return append(lines[:len(lines):len(lines)], element) // a line of its own
+	case how>>3&3 == 1:
+		lines = []string{strings.Join(lines, ", ")} // all lines become one
+	}
+	last := len(lines) - 1
+	return append(lines[:last:last], lines[last]+[]string{", ", ","}[how>>5&1]+element)
+}
+
+// FuzzForgedAddress: whatever a client sends, its key is that of the address from which it came to
+// the first proxy, and so is that of a client which comes from there directly.
+//
+// sent is what the client writes, in lines; it comes from address, through as many trusted proxies
+// as hops has bytes, each of which says how that proxy appends whom it has seen.
+func FuzzForgedAddress(f *testing.F) {
+	long := strings.Repeat("10.0.0.1, ", 5000)
+	for i, sent := range []string{
+		"", "198.51.100.1", "198.51.100.1, 10.0.0.1", "10.0.0.1\n10.0.0.2", `for="`, `for=1.2.3.4, for="\`, `"`, `\"`, `x="\\"`,
+		`for=198.51.100.1;by="`, `for="[fd00::1]:1", for="10.0.0.1"`, ",,,,", " \t", "\n\n", "unknown", "_hidden", "[", "]", "[]:1",
+		"fd00::1%,x", "::ffff:10.0.0.1", "10.0.0.1\x00", "\x00", "10.0.0.1:80:80", "1.2.3.4;", "for=10.0.0.1;for=1.2.3.4", `for="10.0.0.1`,
+		long, strings.Repeat(`"\`, 3000), strings.Repeat("\n", 300), "for=10.0.0.1;host=\"", "%", "fd00::1%\"", "10.0.0.1, \xff",
+	} {
+		f.Add(sent, []byte{192, 0, 2, byte(i)}, []byte{byte(i)})
+		f.Add(sent, []byte{192, 0, 2, 7}, []byte{byte(3 * i), byte(5*i + 1)})
+		f.Add(sent, []byte(netip.MustParseAddr("2001:db8::7").AsSlice()), []byte{byte(7 * i), byte(11 * i), byte(13 * i)})
+		f.Add(sent, []byte(netip.MustParseAddr("fe80::7").AsSlice()), []byte{})
+	}
+	f.Fuzz(func(t *testing.T, sent string, address, hops []byte) {
+		client, ok := netip.AddrFromSlice(address)
+		client = client.Unmap()
+		if !ok || len(hops) > 8 || proxies[0].Contains(client) || proxies[1].Contains(client) {
+			t.Skip()
+		}
+		want := keyOf(httplimit.ClientIP(), from(client.String()))
+		for _, field := range []string{"X-Forwarded-For", "Forwarded"} {
+			other := map[string]string{"X-Forwarded-For": "Forwarded", "Forwarded": "X-Forwarded-For"}[field]
+			lines, seen := strings.Split(sent, "\n"), client
+			both := map[string][]string{field: lines, other: lines}
+			for i, how := range hops {
+				lines = appended(lines, seen, field, how)
+				both[field] = appended(both[field], seen, field, how)
+				both[other] = appended(both[other], seen, other, how/2+byte(i))
+				seen = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::2")}[i%2]
+			}
+			believed := httplimit.ClientAddress{Trusted: proxies, Field: httplimit.XForwardedFor}
+			if field == "Forwarded" {
+				believed.Field = httplimit.Forwarded
+			}
+			set := func(r *http.Request) { r.Header[field], r.Header[other] = lines, []string{sent} }
+			got := keyOf(believed.Key(), from(seen.String()), set)
+			check(t, got == want, "%s %q: %q, want %q", field, lines, got, want)
+
+			believed.Field = httplimit.EitherForwarded
+			got = keyOf(believed.Key(), from(seen.String()), set)
+			check(t, got == want || got == "no key", "%s %q or another one: %q, want %q or none", field, lines, got, want)
+			got = keyOf(believed.Key(), from(seen.String()), func(r *http.Request) { r.Header = both })
+			check(t, got == want, "%v: %q, want %q", both, got, want)
+		}
+	})
+}
+
+// FuzzForwardedFieldsNeverPanic: proxies may be broken, too.
+func FuzzForwardedFieldsNeverPanic(f *testing.F) {
+	f.Add("10.0.0.1:80", `for="\"";for=[`)
+	f.Add("", "]")
+	f.Add("/run/x.sock", `for="[::1"`)
+	f.Fuzz(func(t *testing.T, address, sent string) {
+		for field := range httplimit.EitherForwarded + 1 {
+			key := httplimit.ClientAddress{Trusted: proxies, Field: field, IPv4Bits: 8, IPv6Bits: 128}.Key()
+			got := keyOf(key, remote(address), forwarded(sent, sent), func(r *http.Request) {
+				r.Header["X-Forwarded-For"] = []string{sent, sent}
+			})
+			_, err := netip.ParseAddr(got)
+			_, notPrefix := netip.ParsePrefix(got)
+			check(t, got == "no key" || err == nil || notPrefix == nil, "%q is the key of no address", got)
+		}
+	})
+}
