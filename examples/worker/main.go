@@ -1,0 +1,82 @@
+// Command worker does jobs that call somebody else's API, which allows 20 calls a second: to all
+// workers together, whatever they do. Run it in the folder examples, as often as you like at the
+// same time. The API is made up, and in the same program unless -api says where another one is:
+//
+//	go run ./worker                                       # the limit of this process alone
+//	go run ./worker -redis redis://localhost:6379         # the limit of all workers
+//
+// Interrupt it, and it takes no more jobs, ends those that it has begun, puts back those that wait
+// for their turn, and gives back what it has leased, for the others to go on with. worker.go is the
+// worker.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+func main() {
+	log.SetFlags(0)
+	redisURL := flag.String("redis", "", "the `URL` of the Redis that holds the limits")
+	api := flag.String("api", "", "the `URL` of the API that jobs call; one of its own by default")
+	jobs := flag.Int("jobs", 200, "how many jobs there are")
+	parallel := flag.Int("parallel", 8, "how many jobs are done at a time")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *redisURL, *api, *jobs, *parallel); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run does all jobs, or as many as it can until ctx ends.
+func run(ctx context.Context, redisURL, api string, jobs, parallel int) error {
+	buckets, done, err := store.Open(redisURL, "worker-example")
+	if err != nil {
+		return err
+	}
+	defer done()
+	if api == "" {
+		listener, err := net.Listen("tcp", "localhost:0")
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		go http.Serve(listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		api = "http://" + listener.Addr().String()
+	}
+	limiter := func(name string, limit hybrid.Limit) (*hybrid.Limiter, error) {
+		return hybrid.New(buckets, hybrid.Config{Name: name, Limits: []hybrid.Limit{limit}})
+	}
+	calls, err1 := limiter("calls", hybrid.PerSecond(20))
+	customers, err2 := limiter("customers", hybrid.PerSecond(5))
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+
+	queue := make(chan job, jobs)
+	for i := range jobs {
+		queue <- job{id: i, customer: string(rune('a' + i%10))}
+	}
+	w := newWorker(queue, api, nil, calls, customers)
+	working, end := context.WithCancel(ctx)
+	defer end()
+	go w.report(working, jobs, end)
+	w.run(working, parallel)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err = w.shutdown(ending)
+	log.Printf("%d jobs are done, %d are left", w.done.Load(), len(queue))
+	return err
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	log.SetOutput(io.Discard)
+	os.Exit(m.Run())
+}
+
+// api is the one that jobs call, in memory. It remembers when it was called, and answers what say
+// says, which gets the number of the call, from 1.
+type api struct {
+	mu    sync.Mutex
+	calls []time.Time
+	say   func(call int, w http.ResponseWriter)
+}
+
+func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	a.calls = append(a.calls, time.Now())
+	n := len(a.calls)
+	a.mu.Unlock()
+	w := httptest.NewRecorder()
+	if a.say != nil {
+		a.say(n, w)
+	}
+	return w.Result(), r.Context().Err()
+}
+
+// called is how often it was called.
+func (a *api) called() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.calls)
+}
+
+// start is one worker of the fleet that shares buckets. Its books balance in the end.
+func start(t *testing.T, buckets lease.Store, queue chan job, a *api, calls, customers hybrid.Limit) *worker {
+	t.Helper()
+	limiter := func(name string, limit hybrid.Limit) *hybrid.Limiter {
+		// The store is another value for each worker, as it would be in a process of its own.
+		l, err := hybrid.New(&struct{ lease.Store }{buckets}, hybrid.Config{
+			Name: name, Limits: []hybrid.Limit{limit}, CallTimeout: 3 * time.Second,
+		})
+		testkit.NoErr(t, err)
+		t.Cleanup(func() {
+			l.Close()
+			s := l.Stats()
+			testkit.Check(t, s.Conserved() && s.Waiting == 0, "the books do not balance: %+v", s)
+		})
+		return l
+	}
+	return newWorker(queue, "http://api", a, limiter("calls", calls), limiter("customers", customers))
+}
+
+// jobs is a queue of n, of ten customers.
+func jobs(n int) chan job {
+	queue := make(chan job, n)
+	for i := range n {
+		queue <- job{i, string(rune('a' + i%10))}
+	}
+	return queue
+}
+
+// hourly is a burst of n, and nothing more for as long as a test runs.
+func hourly(n int64) hybrid.Limit { return hybrid.PerHour(1).WithBurst(n) }
+
+// TestWorkersShareALimit: however many there are, the API gets no more calls in any window than the
+// limit allows, and no fewer than that either.
+func TestWorkersShareALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		buckets, queue, a := lease.NewMemoryStore(nil), jobs(600), &api{}
+		ctx, stop := context.WithCancel(context.Background())
+		from := time.Now()
+		var fleet sync.WaitGroup
+		var workers []*worker
+		for range 3 {
+			w := start(t, buckets, queue, a, hybrid.PerSecond(20), hybrid.PerSecond(100))
+			workers = append(workers, w)
+			fleet.Go(func() { w.run(ctx, 8) })
+		}
+		done := func() (n int64) {
+			for _, w := range workers {
+				n += w.done.Load()
+			}
+			return n
+		}
+		for done() < 600 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		took := time.Since(from)
+		stop()
+		fleet.Wait()
+		// 20 at once, and the other 580 at 20 a second.
+		testkit.Check(t, took >= 29*time.Second && took <= 30*time.Second, "600 calls took %v, want 29 s", took)
+		for i := range a.calls {
+			for k := i; k < len(a.calls); k++ {
+				n, within := k-i+1, a.calls[k].Sub(a.calls[i])
+				testkit.Must(t, float64(n) <= 20+20*within.Seconds()+1, "%d calls within %v", n, within)
+			}
+		}
+	})
+}
+
+// TestAJobThatWaitsIsPutBack: when the worker ends, the jobs that wait for their customer's turn
+// are in the queue again, those that have begun are done, and what the worker had leased is there
+// for another worker at once.
+func TestAJobThatWaitsIsPutBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := make(chan struct{})
+		a := &api{say: func(int, http.ResponseWriter) { <-begun }}
+		buckets, queue := lease.NewMemoryStore(nil), make(chan job, 8)
+		for i := range cap(queue) {
+			queue <- job{i, "a"}
+		}
+		first := start(t, buckets, queue, a, hourly(100), hourly(5))
+		ctx, stop := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { first.run(ctx, 7) })
+		time.Sleep(time.Minute / 10)
+		waiting := first.customers.Stats().Waiting
+		testkit.Check(t, a.called() == 5 && waiting == 2, "%d have begun, %d wait", a.called(), waiting)
+		stop()
+		synctest.Wait()
+		testkit.Check(t, len(queue) == 3, "%d jobs are in the queue, want the 2 that waited and 1", len(queue))
+		close(begun)
+		running.Wait()
+		testkit.Check(t, first.done.Load() == 5, "%d jobs are done, want the 5 that had begun", first.done.Load())
+		testkit.NoErr(t, first.shutdown(context.Background()))
+		for _, l := range []*hybrid.Limiter{first.calls, first.customers} {
+			_, err := l.Take(context.Background(), "a", 1)
+			held := l.Stats().Held
+			testkit.Check(t, held == 0 && errors.Is(err, hybrid.ErrClosed), "%d were not given back, %v", held, err)
+		}
+		left, err := start(t, buckets, queue, a, hourly(100), hourly(5)).calls.Peek(context.Background(), "all")
+		testkit.NoErr(t, err)
+		testkit.Check(t, left.Remaining == 95, "%d calls are left for the next worker, want 95", left.Remaining)
+	})
+}
+
+// TestAJobThatFailsCostsItsCustomerNothing: it is put back and done later, after a pause, and its
+// customer has his token again. The call of the API has happened, and counts.
+func TestAJobThatFailsCostsItsCustomerNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{say: func(call int, w http.ResponseWriter) {
+			if call <= 3 {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}}
+		queue := jobs(1)
+		w := start(t, lease.NewMemoryStore(nil), queue, a, hourly(100), hourly(10))
+		ctx, stop := context.WithCancel(context.Background())
+		go w.run(ctx, 1)
+		time.Sleep(10 * time.Second)
+		stop()
+		synctest.Wait()
+		calls, err1 := w.calls.Peek(context.Background(), "all")
+		customer, err2 := w.customers.Peek(context.Background(), "a")
+		testkit.Must(t, err1 == nil && err2 == nil, "%v, %v", err1, err2)
+		testkit.Check(t, w.done.Load() == 1 && len(queue) == 0 && len(a.calls) == 4, "%d calls", len(a.calls))
+		testkit.Check(t, a.calls[3].Sub(a.calls[0]) == 3*pauseAfterFailure, "it fails without a pause")
+		testkit.Check(t, calls.Remaining == 96 && customer.Remaining == 9, "%d calls and %d jobs are left",
+			calls.Remaining, customer.Remaining)
+	})
+}
+
+// TestTheAPIHasTheLastWord: where it says 429 all calls wait for as long as it says, and the job is
+// done then.
+func TestTheAPIHasTheLastWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{say: func(call int, w http.ResponseWriter) {
+			if call == 3 {
+				w.Header().Set("Retry-After", "7")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		}}
+		w := start(t, lease.NewMemoryStore(nil), jobs(10), a, hybrid.PerSecond(100), hybrid.PerSecond(100))
+		ctx, stop := context.WithCancel(context.Background())
+		go w.run(ctx, 1)
+		time.Sleep(time.Minute)
+		stop()
+		synctest.Wait()
+		testkit.Must(t, w.done.Load() == 10 && len(a.calls) == 11, "%d jobs, %d calls", w.done.Load(), len(a.calls))
+		pause := a.calls[3].Sub(a.calls[2])
+		testkit.Check(t, pause >= 7*time.Second && pause < 8*time.Second, "it goes on after %v", pause)
+	})
+}
+
+// TestWorkersOnOneRedis: three workers have as many calls as one. When two of them end, the third
+// has what they had leased.
+func TestWorkersOnOneRedis(t *testing.T) {
+	redistest.Require(t)
+	url := "redis://" + redistest.Start(t).Addr
+	queue, a := jobs(100), &api{}
+	var workers []*worker
+	var ends []func()
+	for range 3 {
+		buckets, closed, err := store.Open(url, "test")
+		testkit.NoErr(t, err)
+		t.Cleanup(func() { closed() })
+		w := start(t, buckets, queue, a, hourly(40), hourly(100))
+		ctx, stop := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { w.run(ctx, 4) })
+		workers = append(workers, w)
+		ends = append(ends, func() { stop(); running.Wait() })
+	}
+	testkit.Eventually(t, "a first call", func() bool { return a.called() > 0 })
+	for i := range 2 {
+		workers[i].client.CloseIdleConnections()
+		go ends[i]()
+		testkit.NoErr(t, workers[i].shutdown(context.Background()))
+	}
+	testkit.Eventually(t, "40 calls", func() bool { return a.called() >= 40 })
+	go ends[2]()
+	testkit.NoErr(t, workers[2].shutdown(context.Background()))
+	testkit.Check(t, a.called() == 40, "%d calls, want 40", a.called())
+}
