@@ -19,6 +19,11 @@ func newMatcher() matcher { return matcher{http.NewServeMux()} }
 // matches what it would be redirected to.
 func (m matcher) of(r *http.Request) string {
 	_, pattern := m.mux.Handler(r)
+	if r.Method == http.MethodConnect && strings.HasPrefix(pattern, "/") && strings.HasSuffix(pattern, "/") {
+		// It may be the path that ServeMux would redirect to.
+		to := &http.Request{Method: r.Method, Host: r.Host, URL: &url.URL{Path: pattern}}
+		_, pattern = m.mux.Handler(to)
+	}
 	return pattern
 }
 

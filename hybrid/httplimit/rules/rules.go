@@ -102,6 +102,9 @@ func (c Config) check() error {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: Config."+format, append([]any{ErrInvalid}, args...)...))
 	}
+	if c.Store == nil {
+		bad("Store is nil")
+	}
 	for field, set := range map[string]bool{
 		"Name": c.Base.Name != "", "Limits": c.Base.Limits != nil, "LimitsFor": c.Base.LimitsFor != nil,
 		"Version": c.Base.Version != 0, "Priorities": c.Base.Priorities != nil,

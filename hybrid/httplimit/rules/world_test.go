@@ -1,0 +1,170 @@
+package rules
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// world is a test in virtual time: rules in one process, on a store without faults.
+type world struct {
+	*testing.T
+	store *lease.MemoryStore
+	log   *log
+	alive map[*hybrid.Limiter]bool // Limiters that OnLimiter told of, and whether they are not gone
+	told  []error                  // what OnReload was given
+	mu    sync.Mutex
+}
+
+// log is what was logged.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// count is how often the log has this text.
+func (l *log) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// bubble runs body in a world of its own. It ends only if no goroutine is left.
+func bubble(t *testing.T, body func(t *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { body(newWorld(t)) })
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{T: t, store: lease.NewMemoryStore(clock.System()), log: new(log), alive: map[*hybrid.Limiter]bool{}}
+	t.Cleanup(func() {
+		for l, alive := range w.alive {
+			testkit.Check(t, !alive, "a Limiter was never gone")
+			testkit.Check(t, l.Stats().Conserved(), "tokens were lost: %+v", l.Stats())
+		}
+	})
+	return w
+}
+
+// config is what the tests have beside a table.
+func (t *world) config() Config {
+	return Config{
+		Store: t.store,
+		Base:  hybrid.Config{Logger: slog.New(slog.NewTextHandler(t.log, nil))},
+		OnLimiter: func(l *hybrid.Limiter) func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.alive[l] = true
+			return func() {
+				t.mu.Lock()
+				defer t.mu.Unlock()
+				testkit.Check(t, t.alive[l], "a Limiter is gone twice")
+				t.alive[l] = false
+			}
+		},
+		OnReload: func(err error) { t.told = append(t.told, err) },
+	}
+}
+
+// living is how many Limiters there are.
+func (t *world) living() (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, alive := range t.alive {
+		if alive {
+			n++
+		}
+	}
+	return n
+}
+
+// tableOf is a table in YAML.
+func tableOf(t testing.TB, text string) Table {
+	t.Helper()
+	table, err := Parse("table", []byte(text))
+	testkit.NoErr(t, err)
+	return table
+}
+
+// with are Rules with a table in YAML, which end with the test.
+func (t *world) with(text string, change ...func(*Config)) *Rules {
+	t.Helper()
+	cfg := t.config()
+	for _, f := range change {
+		f(&cfg)
+	}
+	r, err := New(tableOf(t, text), cfg)
+	testkit.NoErr(t, err)
+	t.Cleanup(func() { testkit.NoErr(t, r.Shutdown(context.Background())) })
+	return r
+}
+
+// ok is a handler that admits.
+var ok = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
+
+// ask is the answer to a request, such as "POST example.com/a" with fields such as "X-User: ann".
+func ask(h http.Handler, request string, fields ...string) *httptest.ResponseRecorder {
+	method, target, _ := strings.Cut(request, " ")
+	host := ""
+	if !strings.HasPrefix(target, "/") {
+		host, target, _ = strings.Cut(target, "/")
+		target = "/" + target
+	}
+	r := httptest.NewRequest(method, target, nil)
+	if host != "" {
+		r.Host = host
+	}
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		if name == "from" {
+			r.RemoteAddr = value + ":4711"
+		} else {
+			r.Header.Add(name, value)
+		}
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+var quoted = regexp.MustCompile(`"([^" ]*)[^"]*";q=`)
+
+// rulesOf are the names of the rules that have limited a request, as its answer tells them.
+func rulesOf(w *httptest.ResponseRecorder) string {
+	var names []string
+	for _, found := range quoted.FindAllStringSubmatch(strings.Join(w.Header()["Ratelimit-Policy"], ", "), -1) {
+		names = append(names, found[1])
+	}
+	return strings.Join(slices.Compact(names), " ")
+}
+
+// admitted is how many of n requests, one every so often, are admitted.
+func admitted(h http.Handler, n int, every time.Duration, request string, fields ...string) (count int) {
+	for range n {
+		if ask(h, request, fields...).Code == http.StatusNoContent {
+			count++
+		}
+		time.Sleep(every)
+	}
+	return count
+}
