@@ -137,13 +137,16 @@ func (x *exchange) link(calls []*lease.Call) {
 	defer x.mu.Unlock()
 	for _, c := range calls {
 		owner, ok := c.Owner.(lease.Awaited)
-		if !ok || len(x.linked) >= linksMax {
+		if !ok {
 			continue
 		}
-		for _, ctx := range owner.Waiting(linksMax - len(x.linked)) {
+		for _, ctx := range owner.Waiting(linksMax) {
 			waits := trace.SpanFromContext(ctx)
 			to := waits.SpanContext()
 			id := spanID{to.TraceID(), to.SpanID()}
+			if len(x.linked) == linksMax {
+				return
+			}
 			if !to.IsSampled() || x.linked[id] {
 				continue
 			}

@@ -3,6 +3,7 @@ package hybridotel_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -10,13 +11,12 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"log/slog"
-
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	api "go.opentelemetry.io/otel/trace"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
@@ -33,6 +33,14 @@ type world struct {
 	store  *network
 	reader *metric.ManualReader
 	spans  *tracetest.SpanRecorder
+	traces *trace.TracerProvider
+}
+
+// tracer is the program's own, for spans of callers.
+func (t *world) tracer() api.Tracer { return t.traces.Tracer("test") }
+
+func newMeters() *metric.MeterProvider {
+	return metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))
 }
 
 // newWorld is a world whose metrics and spans have these attributes.
@@ -40,10 +48,11 @@ func newWorld(t *testing.T, attributes ...attribute.KeyValue) *world {
 	t.Helper()
 	w := &world{T: t, store: &network{Store: lease.NewMemoryStore(nil)}, reader: metric.NewManualReader(),
 		spans: tracetest.NewSpanRecorder()}
+	w.traces = trace.NewTracerProvider(trace.WithSpanProcessor(w.spans))
 	var err error
 	w.Telemetry, err = hybridotel.New(hybridotel.Config{
 		MeterProvider:  metric.NewMeterProvider(metric.WithReader(w.reader)),
-		TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(w.spans)),
+		TracerProvider: w.traces,
 		Attributes:     attributes,
 	})
 	noErr(t, err)
@@ -93,6 +102,13 @@ func (n *network) fails(err error) {
 	n.err = err
 }
 
+// forgets loses all buckets.
+func (n *network) forgets() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.Store = lease.NewMemoryStore(nil)
+}
+
 // holds has the answers of calls held back until they are released.
 func (n *network) holds() (release func()) {
 	n.mu.Lock()
@@ -110,14 +126,14 @@ func (n *network) holds() (release func()) {
 // Exchange implements lease.Store.
 func (n *network) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	n.mu.Lock()
-	err, held := n.err, n.held
+	err, held, inner := n.err, n.held, n.Store
 	n.calls += len(calls)
 	n.mu.Unlock()
 	if held != nil {
 		<-held
 	}
 	if err == nil {
-		n.Store.Exchange(ctx, calls, done)
+		inner.Exchange(ctx, calls, done)
 		return
 	}
 	for _, c := range calls {
@@ -187,6 +203,21 @@ func (t *world) says(want map[string]float64, prefixes ...string) {
 		delete(got, name)
 	}
 	check(t, len(got) == 0, "and there is %v", got)
+}
+
+// sum is of all values of a histogram with that outcome.
+func (t *world) sum(name, outcome string) (sum float64) {
+	t.Helper()
+	for _, m := range t.collect() {
+		if h, ok := m.Data.(metricdata.Histogram[float64]); ok && m.Name == name {
+			for _, p := range h.DataPoints {
+				if v, _ := p.Attributes.Value("yuzhi.outcome"); v.Emit() == outcome {
+					sum += p.Sum
+				}
+			}
+		}
+	}
+	return sum
 }
 
 // ended are the spans of a name that have ended.

@@ -1,0 +1,219 @@
+package hybridotel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
+)
+
+// What lease calls came to is counted, and each exchange has a span that says the same.
+func TestExchangesByOutcome(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(config(hourly))
+		r, err := l.Reserve(t.Context(), "k", 5)
+		must(t, err == nil && r.OK(), "%v", err)
+		r.Cancel()
+		time.Sleep(time.Second)
+		must(t, l.AllowN("k", 60) && !l.AllowN("k", 60), "the burst is 100")
+		t.store.fails(lease.ErrPermanent)
+		l.Allow("another")
+		calls := map[string]float64{
+			"store.calls{outcome=granted}": 2, "store.calls{outcome=reported}": 1,
+			"store.calls{outcome=empty}": 1, "store.calls{outcome=failed}": 1,
+			"store.round_trip.duration{node=0 operation=lease}":                      4,
+			"store.round_trip.duration{error.type=permanent node=0 operation=lease}": 1,
+		}
+		t.says(calls, "store")
+		spans := t.ended("yuzhi.lease")
+		must(t, len(spans) == 5, "%d spans", len(spans))
+		for i, want := range []struct{ granted, empty, reported, failed, tokens string }{
+			{"1", "0", "0", "0", "5"}, {"0", "0", "1", "0", "0"}, {"1", "0", "0", "0", "60"}, {"0", "1", "0", "0", "0"},
+			{"0", "0", "0", "1", "0"},
+		} {
+			s := spans[i]
+			got := want
+			got.granted, got.empty = said(s, "yuzhi.calls.granted"), said(s, "yuzhi.calls.empty")
+			got.reported, got.failed = said(s, "yuzhi.calls.reported"), said(s, "yuzhi.calls.failed")
+			got.tokens = said(s, "yuzhi.tokens")
+			check(t, got == want && said(s, "yuzhi.keys") == "1", "call %d: %+v, want %+v", i, got, want)
+			bad := i == 4
+			check(t, (s.Status().Code == codes.Error) == bad && (said(s, "error.type") == "permanent") == bad,
+				"call %d: %+v, %v", i, s.Status(), s.Attributes())
+			check(t, s.SpanKind() == trace.SpanKindClient && !s.Parent().IsValid(), "%v of %v", s.SpanKind(), s.Parent())
+		}
+	})
+}
+
+// groups answers calls in two groups, of nodes 0 and 3, the second one later and after a connection
+// was opened.
+type groups struct{ lease.Store }
+
+func (g groups) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	g.Store.Exchange(ctx, calls, func([]*lease.Call) {})
+	time.Sleep(10 * time.Millisecond)
+	calls[0].Node = 0
+	done(calls[:1])
+	time.Sleep(30 * time.Millisecond)
+	for _, c := range calls[1:] {
+		c.Node, c.Before = 3, 20*time.Millisecond
+	}
+	done(calls[1:])
+}
+
+// Each node's group is a round trip of its own, without the time that opening a connection took.
+func TestARoundTripForEachNode(t *testing.T) {
+	bubble(t, func(t *world) {
+		s := t.Telemetry.Store(groups{lease.NewMemoryStore(nil)})
+		var sizes []int
+		s.Exchange(t.Context(), callsFor("a", "b", "c"), func(g []*lease.Call) { sizes = append(sizes, len(g)) })
+		must(t, len(sizes) == 2 && sizes[0] == 1 && sizes[1] == 2, "groups of %v", sizes)
+		took := map[string]float64{}
+		for _, m := range t.collect() {
+			if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
+				for _, p := range h.DataPoints {
+					took[nameOf(m.Name, p.Attributes)] = p.Sum
+				}
+			}
+		}
+		check(t, took["store.round_trip.duration{node=0 operation=lease}"] == 0.01 &&
+			took["store.round_trip.duration{node=3 operation=lease}"] == 0.02, "%v", took)
+		span := t.ended("yuzhi.lease")[0]
+		check(t, said(span, "db.operation.batch.size") == "3" && said(span, "yuzhi.calls.granted") == "3", "%v",
+			span.Attributes())
+	})
+}
+
+// callsFor are calls for one token each.
+func callsFor(keys ...string) (calls []*lease.Call) {
+	c := lease.Policy{}.ConfigFor([]lease.Limit{steady}, 0, lease.DefaultCallTimeout)
+	for _, key := range keys {
+		calls = append(calls, &lease.Call{Key: key, Request: lease.Request{
+			Holder: "h", Seq: 1, Config: c, Want: 1, Need: 1, Weight: 1,
+		}})
+	}
+	return calls
+}
+
+// What is asked of one bucket has a span that is a child of its caller's.
+func TestOperationsOnABucket(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(config(hourly))
+		ctx, caller := t.tracer().Start(t.Context(), "caller")
+		_, err := l.Peek(ctx, "k")
+		noErr(t, err)
+		noErr(t, l.SetLimits(ctx, "k", steady))
+		noErr(t, l.Reset(ctx, "k"))
+		caller.End()
+		for _, op := range []string{"inspect", "set", "reset"} {
+			spans := t.ended("yuzhi." + op)
+			must(t, len(spans) > 0, "no span of %s", op)
+			check(t, spans[0].Parent().SpanID() == caller.SpanContext().SpanID(), "%v", spans[0].Parent())
+			check(t, t.metrics()["store.round_trip.duration{operation="+op+"}"] == float64(len(spans)), "%v", t.metrics())
+		}
+	})
+}
+
+// Errors become one word each: the one that says most.
+func TestErrorsAreOneWord(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrPermanent), "permanent"},
+		{fmt.Errorf("%w: %w", lease.ErrUnavailable, lease.ErrRefused), "refused"},
+		{fmt.Errorf("%w: %w", lease.ErrUnavailable, context.DeadlineExceeded), "timeout"},
+		{fmt.Errorf("%w: %w", lease.ErrUnavailable, context.Canceled), "cancelled"},
+		{lease.ErrUnavailable, "unavailable"},
+		{lease.ErrStale, "stale"},
+		{lease.ErrInvalidRequest, "invalid"},
+		{lease.ErrInvalidConfig, "invalid"},
+		{errors.New("the dog ate it"), "_OTHER"},
+	} {
+		bubble(t, func(t *world) {
+			t.store.fails(c.err)
+			t.Telemetry.Store(t.store).Exchange(t.Context(), callsFor("k"), func([]*lease.Call) {})
+			name := "store.round_trip.duration{error.type=" + c.want + " node=0 operation=lease}"
+			check(t, t.metrics()[name] == 1, "%v: %v", c.err, t.metrics())
+		})
+	}
+}
+
+// To hybrid.New a Store that is reported is the Store that it reports.
+func TestAStoreKeepsWhoItIs(t *testing.T) {
+	bubble(t, func(t *world) {
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		defer client.Close()
+		bucket, err := redisbucket.New(client, redisbucket.Config{})
+		noErr(t, err)
+		for _, store := range []lease.Store{lease.NewMemoryStore(nil), bucket} {
+			l := t.startOn(t.Telemetry.Store(store), config(hourly))
+			for _, same := range []lease.Store{store, t.Telemetry.Store(store), t.Telemetry.Store(t.Telemetry.Store(store))} {
+				other, err := hybrid.New(same, config(steady))
+				check(t, errors.Is(err, hybrid.ErrInvalidConfig), "%v", err)
+				if err == nil {
+					other.Close()
+				}
+				t.startOn(same, config(hourly)).Close()
+			}
+			l.Close()
+		}
+		for _, none := range []lease.Store{nil, (*lease.MemoryStore)(nil)} {
+			_, err := hybrid.New(t.Telemetry.Store(none), config(hourly))
+			check(t, errors.Is(err, hybrid.ErrInvalidConfig), "%v", err)
+		}
+	})
+}
+
+// pinger is a Store that can be pinged.
+type pinger struct {
+	lease.Store
+	err error
+}
+
+func (p pinger) Ping(context.Context) error { return p.err }
+
+func TestPingReachesTheStore(t *testing.T) {
+	bubble(t, func(t *world) {
+		down := errors.New("down")
+		for _, c := range []struct {
+			store lease.Store
+			want  error
+		}{{lease.NewMemoryStore(nil), nil}, {pinger{lease.NewMemoryStore(nil), nil}, nil}, {pinger{lease.NewMemoryStore(nil), down}, down}} {
+			err := t.startOn(t.Telemetry.Store(c.store), config(hourly)).Ping(t.Context())
+			check(t, errors.Is(err, c.want) && (err == nil) == (c.want == nil), "%v, want %v", err, c.want)
+		}
+	})
+}
+
+// answering is a Store that answers at once and allocates nothing.
+type answering struct{ lease.Store }
+
+func (answering) Exchange(_ context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	done(calls)
+}
+
+// Without a tracer the Store adds no allocation for each key, but a few for each exchange.
+func TestAStoreAllocatesNothingForAKey(t *testing.T) {
+	telemetry, err := hybridotel.New(hybridotel.Config{MeterProvider: newMeters()})
+	noErr(t, err)
+	s := telemetry.Store(answering{})
+	done := func([]*lease.Call) {}
+	allocs := func(keys int) float64 {
+		calls := callsFor(make([]string, keys)...)
+		return testing.AllocsPerRun(100, func() { s.Exchange(context.Background(), calls, done) })
+	}
+	one, many := allocs(1), allocs(1000)
+	check(t, many <= one, "%v allocations for 1 key, %v for 1000", one, many)
+}
