@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -35,7 +34,7 @@ type command struct {
 type rule struct {
 	contains string
 	how      treatment
-	why      string
+	why      string // or, of those in the background, the address that they then listen on
 }
 
 type treatment int
@@ -43,7 +42,7 @@ type treatment int
 const (
 	inCI       treatment = iota
 	inAll                // with .ci/commands --all
-	background           // to the end of its page
+	background           // until the page has another one of these, or ends
 	never                // but what it names must exist
 	noCommand
 )
@@ -55,6 +54,8 @@ var rules = []rule{
 	{"go get github.com/yuzhi-go/yuzhi", never, "changes the go.mod of whoever runs it"},
 	{".ci/servers PATH...", never, "PATH stands for servers that the reader has; .ci/run runs it on the distribution's"},
 	{"make MALLOC=libc", never, "builds servers from sources that are elsewhere"},
+	{"go run ./grpc -serve", background, "localhost:50051"},
+	{"go run ./llm", background, "localhost:8080"},
 	{"go test ./...", inAll, "all tests, which CI runs with the race detector"},
 	{"go test ./internal/faults", inAll, "part of the above"},
 	{"-sim.requests", inAll, "100 million requests: a minute"},
@@ -62,29 +63,32 @@ var rules = []rule{
 	{"-bench", inAll, "measures for minutes"},
 }
 
-// treat is what becomes of a command.
-func treat(c command) treatment {
+// treat is what becomes of a command, and why.
+func treat(c command) (treatment, string) {
 	for _, r := range rules {
 		if strings.Contains(c.text, r.contains) {
-			return r.how
+			return r.how, r.why
 		}
 	}
 	if c.inline {
-		return inAll
+		return inAll, ""
 	}
-	return inCI
+	return inCI, ""
 }
 
-// TestCommandsOfThePages: each command in the README, the pages below docs and examples, CHANGELOG
-// and SECURITY has the flags and files that it names, and runs as it is written. Without -commands
+// TestCommandsOfThePages: each command in the README, the pages below docs, CHANGELOG, SECURITY and
+// the comments of the examples has the flags and files that it names, and runs as it is written. Without -commands
 // nothing is run.
 func TestCommandsOfThePages(t *testing.T) {
 	pages := map[string][]command{}
 	used := map[string]bool{}
 	for file, text := range readRepository(t).texts {
-		// The specification has formulas where other pages have commands.
-		if path.Ext(file) == ".md" && file != "docs/protocol.md" {
+		switch {
+		case file == "docs/protocol.md": // has formulas where other pages have commands
+		case path.Ext(file) == ".md":
 			pages[file] = commandsOf(file, text)
+		case strings.HasPrefix(file, "examples/") && path.Base(file) == "main.go":
+			pages[file] = commandsOfComment(file, text)
 		}
 	}
 	leasesim := filepath.Join(t.TempDir(), "leasesim")
@@ -203,6 +207,17 @@ func commandsOf(page, text string) (all []command) {
 	return all
 }
 
+// commandsOfComment finds the commands of a program's package comment: its indented lines.
+func commandsOfComment(file, source string) []command {
+	comment, _, _ := strings.Cut(source, "\npackage ")
+	lines := strings.Split(comment, "\n")
+	for i, line := range lines {
+		text, indented := strings.CutPrefix(line, "//\t")
+		lines[i] = map[bool]string{true: "    " + text}[indented]
+	}
+	return commandsOf(file, strings.Join(lines, "\n"))
+}
+
 var (
 	leasesimCommand = regexp.MustCompile(`(?:^|\s)(?:leasesim|go run \./sim/cmd/leasesim) (\w+)([^|;>#]*)`)
 	flagWord        = regexp.MustCompile(`(?:^|\s)(--?[a-z][\w-]*)`)
@@ -223,26 +238,39 @@ func exists(c command, leasesim string) (complaints []string) {
 			}
 		}
 	}
-	if treat(c) == noCommand || strings.Contains(c.text, "curl ") {
+	if how, _ := treat(c); how == noCommand || strings.Contains(c.text, "curl ") {
 		return complaints // the path is a URL's
 	}
 	for _, m := range fileArgument.FindAllStringSubmatch(c.text, -1) {
 		_, here := os.Stat(strings.TrimSuffix(m[1], "/..."))
-		_, there := os.Stat(path.Join(path.Dir(c.page), strings.TrimSuffix(m[1], "/...")))
-		if here != nil && there != nil && !strings.HasPrefix(m[1], "github.com/") {
+		_, there := os.Stat(path.Join("examples", strings.TrimSuffix(m[1], "/...")))
+		if here != nil && (there != nil || !strings.HasPrefix(c.page, "examples/")) && !strings.HasPrefix(m[1], "github.com/") {
 			complaints = append(complaints, "there is no file "+m[1])
 		}
 	}
 	return complaints
 }
 
+// prelude has start, which runs a command in the background until it listens on an address, after
+// stopping the one before.
+const prelude = `
+started=
+stop() { [ -z "$started" ] || { kill -- "-$started" && wait "$started"; } 2>/dev/null || true; started=; }
+trap stop EXIT
+start() {
+  stop
+  set -m; bash -c "$2" & started=$!; set +m
+  until (exec 3<>"/dev/tcp/${1/://}") 2>/dev/null; do kill -0 "$started"; sleep 0.1; done
+}
+`
+
 // runPage runs the commands of a page one after the other, as one shell would, from the root of the
-// repository or, below examples, from the page's folder.
+// repository, or from examples, where that is a module of its own.
 func runPage(t *testing.T, page string, commands []command, bin string) {
 	var script strings.Builder
 	n := 0
 	for _, c := range commands {
-		how := treat(c)
+		how, address := treat(c)
 		if how == noCommand || how == never || how == inAll && *runCommands != "all" {
 			continue
 		}
@@ -252,32 +280,20 @@ func runPage(t *testing.T, page string, commands []command, bin string) {
 			text = "redis-cli -e <<'END'\n" + text + "\nEND"
 		}
 		if how == background {
-			text = "(" + text + ") &"
+			text = fmt.Sprintf("start %s %s", address, "'"+strings.ReplaceAll(text, "'", `'\''`)+"'")
 		}
 		fmt.Fprintf(&script, "echo \"$(date +%%T)  %s:%d\"\n%s\n", c.page, c.line, text)
 	}
 	if n == 0 {
 		t.SkipNow()
 	}
-	shell := exec.Command("bash", "-euo", "pipefail", "-c", script.String())
+	shell := exec.Command("bash", "-euo", "pipefail", "-c", prelude+script.String())
 	if strings.HasPrefix(page, "examples/") {
-		shell.Dir = path.Dir(page)
+		shell.Dir = "examples"
 	}
-	// curl waits for the servers of the page.
-	home := t.TempDir()
-	testkit.NoErr(t, os.WriteFile(filepath.Join(home, ".curlrc"), []byte("retry = 60\nretry-connrefused\nretry-delay = 1\n"), 0o600))
-	shell.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "CURL_HOME="+home)
-	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	log := filepath.Join(home, "log")
-	file, err := os.Create(log)
-	testkit.NoErr(t, err)
-	defer file.Close()
-	shell.Stdout, shell.Stderr = file, file // a file, so that Wait does not wait for the servers
+	shell.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 	begin := time.Now()
-	testkit.NoErr(t, shell.Start())
-	err = shell.Wait()
-	syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) // the page's servers
-	out, _ := os.ReadFile(log)
+	out, err := shell.CombinedOutput()
 	vain := bytes.Contains(out, []byte("[no tests to run]"))
 	if err != nil || vain {
 		t.Fatalf("%v: the last command of\n%s", err, out[max(0, len(out)-8000):])
