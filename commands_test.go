@@ -47,9 +47,9 @@ const (
 	noCommand
 )
 
-// rules are tried in order. A command that none of them is about runs in CI, if it is a line of a
-// block; in a sentence it names a test or a figure's command, of which CI runs the tests anyway.
-var rules = []rule{
+// treatments are tried in order. A command that none of them is about runs in CI, if it is a line
+// of a block; in a sentence it names a test or a figure's command, of which CI runs the tests anyway.
+var treatments = []rule{
 	{"admitted(t, t+w]", noCommand, "the promise"},
 	{"go get github.com/yuzhi-go/yuzhi", never, "changes the go.mod of whoever runs it"},
 	{".ci/servers PATH...", never, "PATH stands for servers that the reader has; .ci/run runs it on the distribution's"},
@@ -65,7 +65,7 @@ var rules = []rule{
 
 // treat is what becomes of a command, and why.
 func treat(c command) (treatment, string) {
-	for _, r := range rules {
+	for _, r := range treatments {
 		if strings.Contains(c.text, r.contains) {
 			return r.how, r.why
 		}
@@ -77,8 +77,8 @@ func treat(c command) (treatment, string) {
 }
 
 // TestCommandsOfThePages: each command in the README, the pages below docs, CHANGELOG, SECURITY and
-// the comments of the examples has the flags and files that it names, and runs as it is written. Without -commands
-// nothing is run.
+// the comments of the examples has the flags and files that it names, and runs as it is written.
+// Without -commands nothing is run.
 func TestCommandsOfThePages(t *testing.T) {
 	pages := map[string][]command{}
 	used := map[string]bool{}
@@ -98,7 +98,7 @@ func TestCommandsOfThePages(t *testing.T) {
 
 	for _, page := range slices.Sorted(maps.Keys(pages)) {
 		for _, c := range pages[page] {
-			for _, r := range rules {
+			for _, r := range treatments {
 				used[r.contains] = used[r.contains] || strings.Contains(c.text, r.contains)
 			}
 			for _, complaint := range exists(c, leasesim) {
@@ -106,7 +106,7 @@ func TestCommandsOfThePages(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range rules {
+	for _, r := range treatments {
 		testkit.Check(t, used[r.contains], "no page has a command with %q: drop the rule", r.contains)
 	}
 	if *runCommands == "" || t.Failed() {

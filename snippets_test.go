@@ -16,11 +16,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit/rules"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // given are the variables that a page's Go code may use without saying where they come from.
-const given = `ctx context.Context, client *redis.Client, store lease.Store, limiter *hybrid.Limiter, key *hybrid.Key,
+const given = `ctx context.Context, client *redis.Client, store lease.Store, limiter, perUser *hybrid.Limiter, key *hybrid.Key,
 	w http.ResponseWriter, r *http.Request, mux *http.ServeMux, secret []byte, apiKey string`
 
 // imports are the packages of the pages' Go code by the names that it has for them.
@@ -77,6 +78,21 @@ func TestGoCodeOfThePagesCompiles(t *testing.T) {
 		return name + " (" + places[name] + ")"
 	})
 	testkit.Check(t, err == nil, "%v\n%s", err, said)
+}
+
+// TestRulesOfThePagesAreValid: the rules that pages show in YAML.
+func TestRulesOfThePagesAreValid(t *testing.T) {
+	found := 0
+	for page, text := range readRepository(t).texts {
+		for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1) {
+			if path.Ext(page) == ".md" && strings.Contains(m[1], "\nroutes:") {
+				found++
+				_, err := rules.Parse(page, []byte(m[1]))
+				testkit.NoErr(t, err)
+			}
+		}
+	}
+	testkit.Check(t, found > 0, "no page has rules in YAML")
 }
 
 // compilable makes a file of a block: it adds the package, the imports, a function around
