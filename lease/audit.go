@@ -123,3 +123,35 @@ func (b *Bucket) Dump() BucketDump {
 	}
 	return d
 }
+
+// At is d and what Inspect says of it when the server's clock says clock, if nobody has called
+// since. Of the records those are left whose lease has not ended, with the place where they are
+// now: for who reads a bucket that is kept elsewhere. Config must be valid, and the numbers those
+// of a bucket.
+func (d BucketDump) At(clock int64) (BucketDump, State) {
+	b := Bucket{
+		exists: true, config: d.Config, clock: d.Clock, now: d.Now, created: d.Created,
+		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied,
+		frozen: d.Frozen, setAt: d.SetAt, keep: d.Keep, stoodAt: d.StoodAt, reshapedAt: d.ReshapedAt,
+		ttl: micros(d.Config.TTL), proposed: d.Proposed, proposedAt: d.ProposedAt,
+		level: d.Level, rest: d.Rest, records: make(map[string]*record, len(d.Records)),
+		ring: ring{width: d.Width, base: d.Now / d.Width, gen: d.Gen, movedAt: d.MovedAt,
+			held: d.Held, weight: d.Weight},
+		fair: fair{share: d.Share, updated: d.Updated, contendedUntil: d.ContendedUntil},
+	}
+	b.rescale()
+	for holder, r := range d.Records {
+		b.records[holder] = &record{
+			seq: r.Seq, epoch: d.Epoch, place: place{gen: r.Gen, slice: r.Slice, ends: r.Ends}, held: r.Held,
+			weight: r.Weight, waiting: r.Waiting, granted: r.Granted, void: r.Void, since: r.Since,
+			debit: debit{allowance: r.Allowance, last: r.Last},
+		}
+	}
+	b.settle(clock)
+	for _, r := range b.records {
+		if at, live := b.locate(r); live {
+			r.place = at
+		}
+	}
+	return b.Dump(), b.state(false)
+}

@@ -152,17 +152,23 @@ func (b *Bucket) Configure(clock int64, op Op, c Config) (st State, err error) {
 		b.remember()
 	}
 	if b.exists && err == nil {
-		st = State{
-			Exists: true, Changed: changed, Config: b.config, Epoch: b.epoch, Counter: b.counter,
-			Spent: b.spent, Denied: b.denied, ServerTime: b.clock,
-			Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum(),
-		}
-		st.Levels, st.Next = b.levels(0)
+		st = b.state(changed)
 	}
 	if !changed {
 		*b = saved
 	}
 	return st, err
+}
+
+// state is what a settled bucket says of itself.
+func (b *Bucket) state(changed bool) State {
+	st := State{
+		Exists: true, Changed: changed, Config: b.config, Epoch: b.epoch, Counter: b.counter,
+		Spent: b.spent, Denied: b.denied, ServerTime: b.clock,
+		Ledger: b.ring.ledger(), ActiveWeight: b.ring.weightSum(),
+	}
+	st.Levels, st.Next = b.levels(0)
+	return st
 }
 
 // execute does op on a settled bucket, and says whether that changed anything.

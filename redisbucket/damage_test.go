@@ -125,6 +125,8 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 				strings.Contains(fmt.Sprint(err), `"key }"`), "%s: %+v, %v", name, g, err)
 			_, err = s.Inspect(ctx, "key }")
 			testkit.Check(t, errors.Is(err, lease.ErrPermanent) == apparent, "%s: Inspect says %v", name, err)
+			_, err = s.Look(ctx, "key }") // which may see less, and must not fail otherwise
+			testkit.Check(t, err == nil || errors.Is(err, lease.ErrPermanent), "%s: Look says %v", name, err)
 			testkit.Check(t, contents(s) == before, "%s: written to:\n%s\n%s", name, before, contents(s))
 			s.rdb.Del(ctx, bucket, record)
 		}
@@ -288,10 +290,11 @@ func FuzzStored(f *testing.F) {
 
 		// when it is inspected, and a holder calls
 		_, inspectErr := s.Inspect(ctx, "k")
+		_, lookErr := s.Look(ctx, "k")
 		r := request(max(1, int64(seq%(1<<52))))
 		r.Remaining, r.Epoch, r.Counter, r.LeaseMax = 3, 1_700_000_000_000_000, 1, 400*time.Millisecond
 		g, err := exchange(s, "k", r)
-		for _, e := range []error{inspectErr, err} {
+		for _, e := range []error{inspectErr, lookErr, err} {
 			// what the script took is checked once more in Go
 			testkit.Must(t, e == nil || errors.Is(e, errDamaged) || errors.Is(e, lease.ErrStale) ||
 				errors.Is(e, ErrReply), "neither taken nor called damaged: %v", e)

@@ -197,6 +197,9 @@ func (x *trio) configure(op lease.Op, c lease.Config) {
 	}
 	x.compare()
 	x.births[x.bucket.Dump().Created] = true
+	if wantErr == nil && want.Exists && x.clientTime {
+		x.looks(want)
+	}
 }
 
 // same compares the answer of store i with the reference's.

@@ -1,10 +1,10 @@
 // Package redisbucket keeps lease buckets in Redis: a lease.Store over go-redis, for a single
 // server, Sentinel or a cluster, and for a ring where limits need not hold (Config.AllowRing).
 //
-// Most callers need New only, and give its result to hybrid.New. Inspect is for people and tools
-// that look at a bucket. The client stays the caller's: its timeouts, its TLS and its users apply,
-// but its retries do not, as a lease call that is sent twice would draw twice. Redis 3.2 or later,
-// or Valkey, is needed.
+// Most callers need New only, and give its result to hybrid.New. Inspect, Look and Scan are for
+// people and tools that look at buckets. The client stays the caller's: its timeouts, its TLS and
+// its users apply, but its retries do not, as a lease call that is sent twice would draw twice.
+// Redis 3.2 or later, or Valkey, is needed.
 //
 // A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one
 // for each holder. One Lua script executes a lease call, another inspects and configures.
@@ -26,6 +26,8 @@
 //     how a script is sent, once.
 //   - encode.go and reply.go: Redis keys, and the numbers that go and come. errors.go: what an
 //     error says.
+//   - view.go: one bucket with its holders, read without a script; scan.go: the counters of all;
+//     parse.go: what is stored, as Go reads it.
 //
 // A Store may be shared between goroutines. Where a call ends before the client does, a goroutine
 // goes on waiting for the client, until the client's own timeouts.

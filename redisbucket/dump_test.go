@@ -51,10 +51,9 @@ func (x texts) put(t testing.TB, s *Store, key string) {
 	}
 }
 
-// stateNumbers and recordNumbers are how many numbers begin a bucket and make up a record; see
-// common.lua and lease.lua. unnamed is how many begin a record that the reference does not have:
-// the birth and the epoch, which only say whether the record counts.
-const stateNumbers, recordNumbers, unnamed = 39, 14, 2
+// unnamed is how many numbers begin a record that the reference does not have: the birth and the
+// epoch, which only say whether the record counts.
+const unnamed = 2
 
 // dumped is what Redis should hold of a bucket that is d, records without the numbers that the
 // reference does not have.

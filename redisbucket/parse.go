@@ -1,0 +1,161 @@
+package redisbucket
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// The layout of what is stored, as common.lua and lease.lua have it, for who reads it without a
+// script: how many numbers begin a bucket, how many of them say which bucket it is and what it
+// counts, how many make up a record, and how many of them go up to its waiting.
+const (
+	stateNumbers, counterNumbers     = 39, 5
+	recordNumbers, recordHeadNumbers = 14, 9
+)
+
+// errLayout says that a text is not what this version stores.
+var errLayout = errors.New("not what this version of yuzhi stores")
+
+// numbersOf reads the first n numbers of text.
+func numbersOf(text string, n int) ([]float64, error) {
+	if len(text) < 8*n {
+		return nil, fmt.Errorf("%w: %d bytes, must be at least %d", errLayout, len(text), 8*n)
+	}
+	all := make([]float64, n)
+	for i := range all {
+		all[i] = math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i : 8*i+8])))
+	}
+	return all, nil
+}
+
+// wholes takes numbers one after the other. It keeps the first error.
+type wholes struct {
+	left []float64
+	err  error
+}
+
+// number is the next one, which must be whole and from least to most.
+func (w *wholes) number(least, most int64) int64 {
+	x := w.left[0]
+	w.left = w.left[1:]
+	if !(x >= float64(least) && x <= float64(most)) || x != math.Trunc(x) {
+		if w.err == nil {
+			w.err = fmt.Errorf("%w: a number is %v, must be whole, %d to %d", errLayout, x, least, most)
+		}
+		return least
+	}
+	return int64(x)
+}
+
+// parseBucket reads the text of a bucket, without the records.
+func parseBucket(text string) (d lease.BucketDump, err error) {
+	limits := (len(text) - 8*stateNumbers - configSize(0) + 16) / (configSize(1) - configSize(0) + 16)
+	if limits < 1 || limits > lease.LimitsMax || len(text) != 8*stateNumbers+configSize(limits)+16*(limits-1) {
+		return d, fmt.Errorf("%w: %d bytes", errLayout, len(text))
+	}
+	all, _ := numbersOf(text, stateNumbers)
+	w := &wholes{left: all}
+	count := func(to ...*int64) {
+		for _, n := range to {
+			*n = w.number(0, wholeMax-1)
+		}
+	}
+	var ttl int64
+	count(&d.Created, &d.Epoch, &d.Counter, &d.Spent, &d.Denied, &d.Clock, &d.Now, &d.Frozen, &d.SetAt, &d.Keep,
+		&d.StoodAt, &d.ReshapedAt, &ttl, &d.Proposed, &d.ProposedAt, &d.Width, &d.Gen, &d.MovedAt, &d.Updated,
+		&d.ContendedUntil)
+	d.Share, w.left = w.left[0], w.left[1:]
+	d.Level[0], d.Rest[0] = w.number(1-wholeMax, wholeMax-1), w.number(0, wholeMax-1)
+	for i := range d.Held {
+		count(&d.Held[i])
+	}
+	for i := range d.Weight {
+		count(&d.Weight[i])
+	}
+	end := 8*stateNumbers + configSize(limits)
+	more, _ := numbersOf(text[end:], 2*(limits-1))
+	w.left = more
+	for k := 1; k < limits; k++ {
+		d.Level[k], d.Rest[k] = w.number(1-wholeMax, wholeMax-1), w.number(0, wholeMax-1)
+	}
+	if w.err == nil && (ttl < 1 || ttl > ttlMax.Microseconds() || d.Width < 1) {
+		w.err = fmt.Errorf("%w: a ttl of %d us, a slice of %d us", errLayout, ttl, d.Width)
+	}
+	if w.err != nil {
+		return d, w.err
+	}
+	d.Config, err = parseConfig(text[8*stateNumbers:end], time.Duration(ttl)*time.Microsecond)
+	for k, l := range d.Config.Limits {
+		scale, _ := l.Scale(d.Config.Overcommit) // a valid limit has one
+		if d.Level[k] > l.Capacity()*scale.Unit {
+			return d, fmt.Errorf("%w: a level is above its burst", errLayout)
+		}
+	}
+	d.Exists = true
+	return d, err
+}
+
+// parseRecord reads the text of a record. of says whether it belongs to the bucket d: a record that
+// an earlier bucket left is as good as absent.
+func parseRecord(text string, d *lease.BucketDump) (r lease.RecordDump, of bool, err error) {
+	if len(text) != 8*recordNumbers {
+		return r, false, fmt.Errorf("%w: %d bytes", errLayout, len(text))
+	}
+	all, _ := numbersOf(text, recordNumbers)
+	w := &wholes{left: all}
+	next := func() int64 { return w.number(0, wholeMax-1) }
+	created, epoch := next(), next()
+	r = lease.RecordDump{Seq: next(), Gen: next(), Slice: next(), Ends: next(), Held: next(), Weight: next(),
+		Waiting: next(), Granted: next(), Void: next() == 1, Since: next(), Last: next()}
+	r.Allowance = w.left[0]
+	return r, created == d.Created && epoch == d.Epoch, w.err
+}
+
+// parse reads the beginning of a bucket, or of a record if there is a holder. ends is when the
+// record's lease ends, in the bucket's running time.
+func (r *Reading) parse(text string) (ends int64) {
+	n := counterNumbers
+	if r.Holder != "" {
+		n = recordHeadNumbers
+	}
+	all, err := numbersOf(text, n)
+	if r.Err = err; err != nil {
+		return 0
+	}
+	w := &wholes{left: all}
+	next := func() int64 { return w.number(0, wholeMax-1) }
+	if r.Created, r.Epoch = next(), next(); r.Holder == "" {
+		r.Counter, r.Spent, r.Denied = next(), next(), next()
+	} else {
+		w.left = w.left[3:] // seq, gen, slice
+		ends, r.Held, r.Weight, r.Waiting = next(), next(), next(), next()
+	}
+	r.Err = w.err
+	return ends
+}
+
+// userKey is the key whose bucket is at redisKey, and the holder if a record is there. Of a long
+// key it is the hash. ok is false for a Redis key of somebody else.
+func (s *Store) userKey(redisKey string) (key, holder string, ok bool) {
+	rest, ok := strings.CutPrefix(redisKey, s.prefix+"{")
+	if !ok {
+		return "", "", false
+	}
+	tag, holder, ok := strings.Cut(rest, "}")
+	if !ok || tag == "" || holder != "" && (holder[0] != ':' || holder == ":") {
+		return "", "", false
+	}
+	if tag != tagEmpty {
+		key = unescaper.Replace(tag)
+	}
+	return key, strings.TrimPrefix(holder, ":"), true
+}
+
+// unescaper is the inverse of escaper.
+var unescaper = strings.NewReplacer("%25", "%", "%7D", "}")

@@ -1,0 +1,183 @@
+package redisbucket
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Scan says how Store.Scan goes through the keys. The zero value goes through all of them as fast
+// as it can.
+type Scan struct {
+	// Of is what a key of interest begins with, as "@login:" for the Limiter of that name; "" for all.
+	Of string
+	// Count is about how many keys one command looks at. 0 means 512.
+	Count int
+	// PerSecond is how many keys a second are looked at, at most, those of others on the same server
+	// included. 0 means any number.
+	PerSecond int
+	// Progress, where it is not nil, is told how many keys have been looked at, and how many there
+	// are.
+	Progress func(done, of int64)
+}
+
+// Reading is what Store.Scan reads of a bucket, or of one holder's record.
+type Reading struct {
+	Key    string // or its hash, see lease.ShortKey
+	Holder string // of a record; "" of a bucket
+	At     time.Time
+
+	Created, Epoch, Counter, Spent, Denied int64 // of a bucket, as lease.State says
+	Held, Weight, Waiting                  int64 // of a record whose lease has not ended, as Holder says
+
+	Err error // what is there is no bucket of this version
+}
+
+// Scan reads the counters of all buckets and tells each of them, one after the other. It sends
+// commands that read a few keys each (SCAN, GETRANGE, DBSIZE, TIME): a user who may only read, or a
+// replica, will do. Of a cluster it reads all masters. A key may be told twice, and one that comes
+// or goes meanwhile not at all.
+func (s *Store) Scan(ctx context.Context, o Scan, each func(Reading)) error {
+	if o.Count <= 0 {
+		o.Count = scanCount
+	}
+	nodes, err := s.readers(ctx)
+	if err != nil {
+		return named(err)
+	}
+	w := &walk{Store: s, Scan: o, each: each, begun: time.Now()}
+	for _, rdb := range nodes {
+		n, err := rdb.DBSize(ctx).Result()
+		if err != nil {
+			return named(err)
+		}
+		w.size += n
+	}
+	for _, rdb := range nodes {
+		if err := w.node(ctx, rdb); err != nil {
+			return named(err)
+		}
+	}
+	return nil
+}
+
+// readers are the clients of all nodes that have buckets.
+func (s *Store) readers(ctx context.Context) (all []redis.UniversalClient, err error) {
+	var mu sync.Mutex
+	add := func(_ context.Context, c *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, c)
+		return nil
+	}
+	switch rdb := s.rdb.(type) {
+	case *redis.ClusterClient:
+		err = rdb.ForEachMaster(ctx, add)
+	case *redis.Ring:
+		err = rdb.ForEachShard(ctx, add)
+	default:
+		all = []redis.UniversalClient{s.rdb}
+	}
+	return all, err
+}
+
+// walk is one Scan under way.
+type walk struct {
+	*Store
+	Scan
+	each       func(Reading)
+	begun      time.Time
+	done, size int64
+}
+
+// node goes through the keys of one node.
+func (w *walk) node(ctx context.Context, rdb redis.UniversalClient) error {
+	clock, err := w.clock(ctx, rdb)
+	if err != nil {
+		return err
+	}
+	asked := time.Now()
+	pattern := literal(w.bucketKey(w.Of))
+	pattern = pattern[:len(pattern)-len("}")] + "*"
+	if w.Of == "" {
+		pattern = literal(w.prefix+"{") + "*"
+	}
+	for cursor := uint64(0); ; {
+		var names []string
+		names, cursor, err = rdb.Scan(ctx, cursor, pattern, int64(w.Count)).Result()
+		if err == nil {
+			err = w.read(ctx, rdb, names, clock+time.Since(asked).Microseconds())
+		}
+		if err != nil || cursor == 0 {
+			return err
+		}
+		w.done += max(int64(w.Count), int64(len(names)))
+		if w.Progress != nil {
+			w.Progress(min(w.done, w.size), w.size)
+		}
+		if err = w.pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits until PerSecond allows to look at more.
+func (w *walk) pause(ctx context.Context) error {
+	if w.PerSecond <= 0 {
+		return ctx.Err()
+	}
+	due := time.Duration(float64(w.done) / float64(w.PerSecond) * float64(time.Second))
+	select {
+	case <-time.After(due - time.Since(w.begun)):
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// read tells what names hold when the server's clock says clock.
+func (w *walk) read(ctx context.Context, rdb redis.UniversalClient, names []string, clock int64) error {
+	type one struct {
+		Reading
+		text *redis.StringCmd
+	}
+	var all []one
+	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, name := range names {
+			if key, holder, ok := w.userKey(name); ok {
+				numbers := int64(counterNumbers)
+				if holder != "" {
+					numbers = recordHeadNumbers
+				}
+				all = append(all, one{Reading{Key: key, Holder: holder}, p.GetRange(ctx, name, 0, 8*numbers-1)})
+			}
+		}
+		return nil
+	})
+	if answer := redis.Error(nil); err != nil && !errors.As(err, &answer) {
+		return err
+	}
+	at := time.Now()
+	for _, r := range all {
+		text, err := r.text.Result()
+		ends := int64(0)
+		switch {
+		case err == nil && text == "", redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
+			continue // it has gone
+		case redis.HasErrorPrefix(err, "WRONGTYPE"):
+			r.Err = err
+		case err != nil:
+			return err
+		default:
+			ends = r.parse(text)
+		}
+		r.At = at
+		if r.Holder == "" || r.Err != nil || ends > clock {
+			w.each(r.Reading)
+		}
+	}
+	return nil
+}

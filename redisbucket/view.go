@@ -1,0 +1,197 @@
+package redisbucket
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// View is what a bucket is at the moment of the look, if nobody calls: State as Store.Inspect tells
+// it, and more. Its zero value is a bucket that does not exist.
+type View struct {
+	lease.State
+	Created   time.Time     // by the server's clock
+	Called    time.Duration // ago: the last call
+	Frozen    time.Duration // for so long nothing refills, because a loss is waited out
+	Contended bool          // somebody recently asked for more than the level while others held tokens
+	Expiry    time.Duration // the bucket is forgotten then, unless it is called
+	Holders   []Holder      // as Store.Look finds them, by their names
+}
+
+// Holder is one process's lease, as the bucket last heard of it.
+type Holder struct {
+	ID      string // hybrid.Config.InstanceID and a random text
+	Held    int64  // tokens, spent or not since
+	Waiting int64  // tokens for which its requests waited after that call
+	Weight  int64
+	Granted int64         // by that call
+	Void    bool          // that call reported what the bucket did not know
+	Heard   time.Duration // ago: that call
+	Expiry  time.Duration // what is held is forgotten then, unless the holder calls
+}
+
+// scanCount is the COUNT of a SCAN unless somebody says another.
+const scanCount = 512
+
+// Look looks at the bucket of key and at its holders. Unlike Inspect it sends plain reads only
+// (SCAN, GET, MGET, TIME), so that a user who may only read, or a replica, will do. Nothing lists
+// the holders: it goes through all keys of the server, by SCAN with a COUNT of 512, and reads 512
+// records at one moment.
+func (s *Store) Look(ctx context.Context, key string) (View, error) {
+	v, err := s.look(ctx, s.bucketKey(lease.ShortKey(key)))
+	return v, wrap(key, err)
+}
+
+func (s *Store) look(ctx context.Context, bucket string) (v View, err error) {
+	rdb, err := s.reader(ctx, bucket)
+	if err != nil {
+		return v, err
+	}
+	text, err := rdb.Get(ctx, bucket).Result()
+	if errors.Is(err, redis.Nil) {
+		return v, nil
+	}
+	if err == nil {
+		_, err = parseBucket(text)
+	}
+	if err != nil {
+		return v, damaged(bucket, err)
+	}
+	names, err := scanned(ctx, rdb, literal(recordKey(bucket, ""))+"*")
+	if err != nil {
+		return v, err
+	}
+	var d lease.BucketDump
+	for names := range slices.Chunk(append([]string{bucket}, names...), scanCount) {
+		texts, err := rdb.MGet(ctx, names...).Result()
+		if err != nil {
+			return v, err
+		}
+		for i, name := range names {
+			text, there := texts[i].(string)
+			if name == bucket {
+				if !there {
+					return v, nil
+				}
+				if d, err = parseBucket(text); err != nil {
+					return v, damaged(bucket, err)
+				}
+				d.Records = make(map[string]lease.RecordDump)
+			} else if there {
+				r, of, err := parseRecord(text, &d)
+				if err != nil {
+					return v, damaged(name, err)
+				}
+				if of {
+					d.Records[strings.TrimPrefix(name, recordKey(bucket, ""))] = r
+				}
+			}
+		}
+	}
+	clock, err := s.clock(ctx, rdb)
+	if err != nil {
+		return v, err
+	}
+	return viewOf(d, clock), nil
+}
+
+// scanned are the keys that match pattern.
+func scanned(ctx context.Context, rdb redis.Cmdable, pattern string) (names []string, err error) {
+	for cursor := uint64(0); ; {
+		var found []string
+		if found, cursor, err = rdb.Scan(ctx, cursor, pattern, scanCount).Result(); err != nil {
+			return nil, err
+		}
+		names = append(names, found...)
+		if cursor == 0 {
+			slices.Sort(names) // a key may come twice
+			return slices.Compact(names), nil
+		}
+	}
+}
+
+// Views looks at the buckets of keys, without their holders, in one round trip (GET, TIME). One
+// that is not there, or is none of this version, is a View that does not exist.
+func (s *Store) Views(ctx context.Context, keys []string) ([]View, error) {
+	texts := make([]*redis.StringCmd, len(keys))
+	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			texts[i] = p.Get(ctx, s.bucketKey(lease.ShortKey(key)))
+		}
+		return nil
+	})
+	if answer := redis.Error(nil); err != nil && !errors.As(err, &answer) {
+		return nil, named(err)
+	}
+	clock, err := s.clock(ctx, s.rdb)
+	if err != nil {
+		return nil, named(err)
+	}
+	views := make([]View, len(keys))
+	for i, text := range texts {
+		if d, err := parseBucket(text.Val()); err == nil {
+			views[i] = viewOf(d, clock)
+		}
+	}
+	return views, nil
+}
+
+// damaged says which Redis key holds what no bucket is.
+func damaged(name string, err error) error {
+	if redis.HasErrorPrefix(err, "WRONGTYPE") || errors.Is(err, errLayout) || errors.Is(err, errConfigText) {
+		return fmt.Errorf("%w: Redis key %.128q: %v", errDamaged, name, err) // not %w: it is nobody's argument
+	}
+	return err
+}
+
+// viewOf is d when the server's clock says clock.
+func viewOf(d lease.BucketDump, clock int64) View {
+	called := d.Clock
+	d, st := d.At(clock)
+	since := func(at int64) time.Duration { return time.Duration(max(0, d.Now-at)) * time.Microsecond }
+	until := func(at int64) time.Duration { return time.Duration(max(0, at-d.Now)) * time.Microsecond }
+	v := View{
+		State: st, Created: time.UnixMicro(d.Created), Called: time.Duration(max(0, clock-called)) * time.Microsecond,
+		Frozen: until(d.Frozen), Contended: d.ContendedUntil > d.Now, Expiry: until(d.Keep),
+	}
+	for id, r := range d.Records {
+		v.Holders = append(v.Holders, Holder{ID: id, Held: r.Held, Waiting: r.Waiting, Weight: r.Weight,
+			Granted: r.Granted, Void: r.Void, Heard: since(r.Last), Expiry: until(r.Ends)})
+	}
+	slices.SortFunc(v.Holders, func(a, b Holder) int { return cmp.Compare(a.ID, b.ID) })
+	return v
+}
+
+// reader is the client of the node that has redisKey: a SCAN must not go to any other.
+func (s *Store) reader(ctx context.Context, redisKey string) (redis.UniversalClient, error) {
+	switch rdb := s.rdb.(type) {
+	case *redis.ClusterClient:
+		return rdb.MasterForKey(ctx, redisKey)
+	case *redis.Ring:
+		return rdb.GetShardClientForKey(redisKey)
+	}
+	return s.rdb, nil
+}
+
+// clock is the time that a call would go by now, in microseconds.
+func (s *Store) clock(ctx context.Context, rdb redis.Cmdable) (int64, error) {
+	if text := s.now(); text != "" {
+		return strconv.ParseInt(text, 10, 64)
+	}
+	t, err := rdb.Time(ctx).Result()
+	return t.UnixMicro(), err
+}
+
+// literal is a pattern of SCAN that only text matches.
+func literal(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
+}
