@@ -48,7 +48,7 @@ const (
 )
 
 // treatments are tried in order. A command that none of them is about runs in CI, if it is a line
-// of a block; in a sentence it names a test or a figure's command, of which CI runs the tests anyway.
+// of a block; in a sentence it names a test, which CI runs anyway, or the command of a figure.
 var treatments = []rule{
 	{"admitted(t, t+w]", noCommand, "the promise"},
 	{"go get github.com/yuzhi-go/yuzhi", never, "changes the go.mod of whoever runs it"},
