@@ -37,9 +37,10 @@ func (t *world) warm(l *hybrid.Limiter) {
 func (t *world) balances() {
 	t.Helper()
 	of := t.metrics()
-	leased, sum := of["tokens.leased{limiter=api}"], of["tokens.requested{limiter=api result=admitted source=lease}"]+
-		of["tokens.returned{limiter=api}"]+of["tokens.lost{limiter=api reason=void}"]+
-		of["tokens.lost{limiter=api reason=expired}"]+of["tokens.held{limiter=api}"]
+	leased := of["tokens.leased{limiter=api}"]
+	sum := of["tokens.requested{limiter=api result=admitted source=lease}"] + of["tokens.returned{limiter=api}"] +
+		of["tokens.lost{limiter=api reason=void}"] + of["tokens.lost{limiter=api reason=expired}"] +
+		of["tokens.held{limiter=api}"]
 	check(t, leased == sum && leased > 0, "%v were leased, and are found in %v places: %v", leased, sum, of)
 }
 
@@ -143,8 +144,10 @@ func TestWhereTheTokensAre(t *testing.T) {
 		t.warm(l)
 		time.Sleep(time.Minute)
 		st := l.Stats()
-		t.says(map[string]float64{"tokens.returned{limiter=api}": float64(st.Returned)}, "tokens.returned", "tokens.held")
 		must(t, st.Returned > 0, "nothing was given back")
+		t.says(map[string]float64{
+			"tokens.returned{limiter=api}": float64(st.Returned),
+		}, "tokens.returned", "tokens.held")
 		t.balances()
 	})
 }
@@ -312,7 +315,7 @@ func TestManyLimitsAreReportedAsFew(t *testing.T) {
 		t.says(map[string]float64{
 			"limit.keys{limit=other limiter=api}":                 100 - 64,
 			"limit.denied{limit=other limiter=api result=denied}": 100 - 64,
-		}, "limit.rate{limit=other", "limit.burst{limit=other", "limit.keys{limit=other", "limit.denied{limit=other")
+		}, "limit.rate{limit=other", "limit.burst{limit=other", "limit.keys{limit=other")
 		check(t, len(t.metrics()) < 400, "%d series", len(t.metrics()))
 	})
 }

@@ -39,8 +39,8 @@ func TestExchangesByOutcome(t *testing.T) {
 		spans := t.ended("yuzhi.lease")
 		must(t, len(spans) == 5, "%d spans", len(spans))
 		for i, want := range []struct{ granted, empty, reported, failed, tokens string }{
-			{"1", "0", "0", "0", "5"}, {"0", "0", "1", "0", "0"}, {"1", "0", "0", "0", "60"}, {"0", "1", "0", "0", "0"},
-			{"0", "0", "0", "1", "0"},
+			{"1", "0", "0", "0", "5"}, {"0", "0", "1", "0", "0"}, {"1", "0", "0", "0", "60"},
+			{"0", "1", "0", "0", "0"}, {"0", "0", "0", "1", "0"},
 		} {
 			s := spans[i]
 			got := want
@@ -51,7 +51,8 @@ func TestExchangesByOutcome(t *testing.T) {
 			bad := i == 4
 			check(t, (s.Status().Code == codes.Error) == bad && (said(s, "error.type") == "permanent") == bad,
 				"call %d: %+v, %v", i, s.Status(), s.Attributes())
-			check(t, s.SpanKind() == trace.SpanKindClient && !s.Parent().IsValid(), "%v of %v", s.SpanKind(), s.Parent())
+			check(t, s.SpanKind() == trace.SpanKindClient, "its kind is %v", s.SpanKind())
+			check(t, !s.Parent().IsValid(), "its parent is %v", s.Parent())
 		}
 	})
 }
@@ -120,7 +121,8 @@ func TestOperationsOnABucket(t *testing.T) {
 			spans := t.ended("yuzhi." + op)
 			must(t, len(spans) > 0, "no span of %s", op)
 			check(t, spans[0].Parent().SpanID() == caller.SpanContext().SpanID(), "%v", spans[0].Parent())
-			check(t, t.metrics()["store.round_trip.duration{operation="+op+"}"] == float64(len(spans)), "%v", t.metrics())
+			trips := t.metrics()["store.round_trip.duration{operation="+op+"}"]
+			check(t, trips == float64(len(spans)), "%v round trips, %d spans", trips, len(spans))
 		}
 	})
 }
@@ -159,7 +161,8 @@ func TestAStoreKeepsWhoItIs(t *testing.T) {
 		noErr(t, err)
 		for _, store := range []lease.Store{lease.NewMemoryStore(nil), bucket} {
 			l := t.startOn(t.Telemetry.Store(store), config(hourly))
-			for _, same := range []lease.Store{store, t.Telemetry.Store(store), t.Telemetry.Store(t.Telemetry.Store(store))} {
+			once, again := t.Telemetry.Store(store), t.Telemetry.Store(t.Telemetry.Store(store))
+			for _, same := range []lease.Store{store, once, again} {
 				other, err := hybrid.New(same, config(steady))
 				check(t, errors.Is(err, hybrid.ErrInvalidConfig), "%v", err)
 				if err == nil {
@@ -190,7 +193,11 @@ func TestPingReachesTheStore(t *testing.T) {
 		for _, c := range []struct {
 			store lease.Store
 			want  error
-		}{{lease.NewMemoryStore(nil), nil}, {pinger{lease.NewMemoryStore(nil), nil}, nil}, {pinger{lease.NewMemoryStore(nil), down}, down}} {
+		}{
+			{lease.NewMemoryStore(nil), nil},
+			{pinger{lease.NewMemoryStore(nil), nil}, nil},
+			{pinger{lease.NewMemoryStore(nil), down}, down},
+		} {
 			err := t.startOn(t.Telemetry.Store(c.store), config(hourly)).Ping(t.Context())
 			check(t, errors.Is(err, c.want) && (err == nil) == (c.want == nil), "%v, want %v", err, c.want)
 		}

@@ -18,7 +18,9 @@ import (
 
 // linksTo reports whether a span is linked with another.
 func linksTo(from, to sdk.ReadOnlySpan) bool {
-	return slices.ContainsFunc(from.Links(), func(l sdk.Link) bool { return l.SpanContext.Equal(to.SpanContext()) })
+	return slices.ContainsFunc(from.Links(), func(l sdk.Link) bool {
+		return l.SpanContext.Equal(to.SpanContext())
+	})
 }
 
 // A wait is a child of its caller's span. It and the lease call that it waited for are linked, in
@@ -35,7 +37,9 @@ func TestAWaitIsLinkedWithItsLeaseCall(t *testing.T) {
 		wait := waits[0]
 		check(t, wait.Parent().SpanID() == caller.SpanContext().SpanID(), "the parent is %v", wait.Parent())
 		check(t, linksTo(wait, calls[0]) && linksTo(calls[0], wait), "%v, %v", wait.Links(), calls[0].Links())
-		check(t, len(wait.Links()) == 1 && len(calls[0].Links()) == 1 && len(calls[1].Links()) == 0, "too many links")
+		for span, want := range map[sdk.ReadOnlySpan]int{wait: 1, calls[0]: 1, calls[1]: 0} {
+			check(t, len(span.Links()) == want, "%s has %d links, want %d", span.Name(), len(span.Links()), want)
+		}
 		check(t, said(wait, "yuzhi.limiter") == "api" && said(wait, "yuzhi.tokens") == "3" &&
 			said(wait, "yuzhi.outcome") == "admitted" && wait.Status().Code == codes.Unset, "%v", wait.Attributes())
 	})
@@ -61,7 +65,7 @@ func TestWhoComesWhileACallIsUnderWayIsLinked(t *testing.T) {
 		release()
 		time.Sleep(time.Second)
 		calls, waits, takes := t.ended("yuzhi.lease"), t.ended("yuzhi.wait"), t.ended("caller")
-		must(t, len(calls) >= 3 && len(waits) == 1 && len(takes) == 1, "%d, %d, %d", len(calls), len(waits), len(takes))
+		must(t, len(calls) >= 3 && len(waits) == 1 && len(takes) == 1, "%d calls, %v, %v", len(calls), waits, takes)
 		for _, s := range []sdk.ReadOnlySpan{waits[0], takes[0]} {
 			check(t, linksTo(calls[1], s) && linksTo(s, calls[1]), "%s: %v, %v", s.Name(), s.Links(), calls[1].Links())
 		}
@@ -105,7 +109,9 @@ func TestLinksAreBounded(t *testing.T) {
 func TestWhatIsNotSampledIsNotLinked(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(config(hourly))
-		unsampled := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
+		unsampled := trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1},
+		})
 		_, err := l.Take(trace.ContextWithSpanContext(t.Context(), unsampled), "k", 1)
 		noErr(t, err)
 		check(t, len(t.ended("yuzhi.lease")[0].Links()) == 0, "%v", t.ended("yuzhi.lease")[0].Links())
@@ -160,7 +166,8 @@ func TestWaitsByOutcome(t *testing.T) {
 		t.store.fails(lease.ErrUnavailable)
 		c := config(hourly)
 		c.Policy.Fallback = hybrid.FallbackDeny
-		outcomes(t.startOn(&struct{ lease.Store }{t.store}, c).Key("new"), 1, t.Context(), "unavailable", hybrid.ErrUnavailable)
+		away := t.startOn(&struct{ lease.Store }{t.store}, c).Key("k")
+		outcomes(away, 1, t.Context(), "unavailable", hybrid.ErrUnavailable)
 		l.Close()
 		outcomes(k, 1, t.Context(), "closed", hybrid.ErrClosed)
 		t.says(map[string]float64{
@@ -175,7 +182,8 @@ func TestWaitsByOutcome(t *testing.T) {
 			"wait.duration{limiter=api outcome=closed}":                1,
 			"wait.duration{outcome=_OTHER}":                            1,
 		}, "wait")
-		check(t, t.sum("yuzhi.wait.duration", "admitted") == 1, "it took %v", t.sum("yuzhi.wait.duration", "admitted"))
+		took := t.sum("yuzhi.wait.duration", "admitted")
+		check(t, took == 1, "it took %vs", took)
 	})
 }
 

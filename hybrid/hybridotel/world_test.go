@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -42,6 +44,34 @@ func (t *world) tracer() api.Tracer { return t.traces.Tracer("test") }
 func newMeters() *metric.MeterProvider {
 	return metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))
 }
+
+// newMetersRead has a reader that collects as often as that while tb runs.
+func newMetersRead(tb testing.TB, every time.Duration) (meters *metric.MeterProvider, collected func() int64) {
+	reader := metric.NewManualReader()
+	var n atomic.Int64
+	stop := make(chan struct{})
+	ticker := time.NewTicker(every)
+	tb.Cleanup(func() {
+		ticker.Stop()
+		close(stop)
+	})
+	go func() {
+		for {
+			select {
+			case <-ticker.C:
+				var all metricdata.ResourceMetrics
+				noErr(tb, reader.Collect(context.Background(), &all))
+				n.Add(1)
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return metric.NewMeterProvider(metric.WithReader(reader)), n.Load
+}
+
+// newTraces records spans and forgets them.
+func newTraces() *trace.TracerProvider { return trace.NewTracerProvider() }
 
 // newWorld is a world whose metrics and spans have these attributes.
 func newWorld(t *testing.T, attributes ...attribute.KeyValue) *world {
