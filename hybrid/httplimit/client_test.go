@@ -1,0 +1,133 @@
+package httplimit_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// pipes is a network within a bubble: a listener, and what dials it.
+type pipes struct {
+	conns chan net.Conn
+	ended chan struct{}
+	end   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.end.Do(func() { close(p.ended) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.conns <- there:
+		return here, nil
+	case <-p.ended:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// serve is a real server of h within a bubble, and the transport that reaches it.
+func serve(t *testing.T, h http.Handler) *http.Transport {
+	p := &pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
+	s := &http.Server{Handler: h}
+	go func() { _ = s.Serve(p) }()
+	transport := &http.Transport{DialContext: p.dial, MaxIdleConnsPerHost: 10_000}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		_ = s.Close()
+		synctest.Wait()
+	})
+	return transport
+}
+
+// Given a limit and clients which honour Retry-After, that together ask for 2 to 10 times as much:
+// in the long run what is admitted is within 2 % of the limit, and never above it. No storm: each
+// client is denied once a second at most, as Retry-After is at least that, so there are no more
+// requests than if nobody had been denied, and per admission at most 10 denials where ten times as
+// much is asked for.
+func TestClientsThatHonourRetryAfterGetTheLimit(t *testing.T) {
+	const rate, lasts = 50, 60
+	limit := hybrid.PerSecond(rate)
+	for _, load := range testkit.PlainOrRace([]int{2, 5, 10}, []int{2}) {
+		t.Run(fmt.Sprintf("load %d", load), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := lease.NewMemoryStore(nil)
+				var transports []*http.Transport
+				for range 2 { // processes
+					l := limiterOn(t, &struct{ lease.Store }{store}, hybrid.Config{Limits: []hybrid.Limit{limit}})
+					transports = append(transports, serve(t, httplimit.Handler(l, httplimit.All)(&quiet{})))
+				}
+				var admitted, denied atomic.Int64
+				var clients sync.WaitGroup
+				begin, seed := time.Now(), testkit.Seed(t)
+				for i := range load * rate {
+					clients.Go(func() {
+						rng := rand.New(rand.NewPCG(seed, uint64(i)))
+						time.Sleep(time.Duration(rng.Int64N(int64(time.Second))))
+						client := &http.Client{Transport: transports[i%len(transports)]}
+						for time.Since(begin) < lasts*time.Second {
+							answer, err := client.Get("http://service/")
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							_, _ = io.Copy(io.Discard, answer.Body)
+							_ = answer.Body.Close()
+							if answer.StatusCode == http.StatusOK {
+								admitted.Add(1)
+								time.Sleep(time.Duration(rng.Int64N(2 * int64(time.Second)))) // on average once a second
+								continue
+							}
+							denied.Add(1)
+							seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))
+							check(t, err == nil && seconds >= 1, "%d %v", answer.StatusCode, answer.Header)
+							time.Sleep(time.Duration(seconds) * time.Second)
+						}
+					})
+				}
+				clients.Wait()
+				took := time.Since(begin).Seconds()
+				most := float64(limit.Capacity()) + rate*took
+				got, perAdmission := float64(admitted.Load()), float64(denied.Load())/float64(admitted.Load())
+				t.Logf("admitted %.4f of %.0f, %.2f denials each", got/most, most, perAdmission)
+				check(t, got <= most, "%v admitted, the limit is %v", got, most)
+				check(t, got-float64(limit.Capacity()) >= .98*rate*lasts, "%v admitted, %d came beside the burst", got, rate*lasts)
+				check(t, perAdmission <= float64(load), "%v denials for each admission", perAdmission)
+			})
+		})
+	}
+}
+
+// quiet is a handler that does nothing.
+type quiet struct{}
+
+func (*quiet) ServeHTTP(http.ResponseWriter, *http.Request) {}

@@ -1,0 +1,297 @@
+package httplimit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+)
+
+// script is a RoundTripper that gives one answer after another, and the last one from then on. It
+// notes what it was sent, and which bodies of answers are still open.
+type script struct {
+	answers []string // a status and the fields, such as "429 Retry-After=2"
+	mu      sync.Mutex
+	sent    []string // method, path, body, and after how many milliseconds
+	open    atomic.Int64
+	since   time.Time
+}
+
+type body struct {
+	io.Reader
+	closed func()
+}
+
+func (b *body) Close() error {
+	b.closed()
+	return nil
+}
+
+func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
+	var sent []byte
+	if r.Body != nil {
+		sent, _ = io.ReadAll(r.Body)
+		_ = r.Body.Close()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
+	at := time.Since(s.since).Milliseconds()
+	s.sent = append(s.sent, strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Method, r.URL.Path, sent))+fmt.Sprintf(" at %d", at))
+	words := strings.Split(s.answers[min(len(s.sent), len(s.answers))-1], " ")
+	answer := &http.Response{Header: http.Header{}, Request: r}
+	_, _ = fmt.Sscan(words[0], &answer.StatusCode)
+	for _, field := range words[1:] {
+		name, value, _ := strings.Cut(field, "=")
+		answer.Header.Set(name, strings.ReplaceAll(value, "_", " "))
+	}
+	s.open.Add(1)
+	answer.Body = &body{strings.NewReader(strings.Repeat("x", 100_000)), sync.OnceFunc(func() { s.open.Add(-1) })}
+	return answer, nil
+}
+
+func request(t *testing.T, method, path string, change ...func(*http.Request)) *http.Request {
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://service"+path, nil)
+	noErr(t, err)
+	for _, c := range change {
+		c(r)
+	}
+	return r
+}
+
+func withBody(again bool) func(*http.Request) {
+	return func(r *http.Request) {
+		r.Body = io.NopCloser(strings.NewReader("body"))
+		if again {
+			r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("body")), nil }
+		}
+	}
+}
+
+// pathKey is the path of a request.
+func pathKey(r *http.Request) (string, error) { return r.URL.Path, nil }
+
+// What is sent again, and when, for each answer and each kind of request.
+func TestRoundTripperSendsAgainWhatMayBe(t *testing.T) {
+	idempotent := func(r *http.Request) { r.Header.Set("Idempotency-Key", "1") }
+	deadline := func(d time.Duration) func(*http.Request) {
+		return func(r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), d)
+			t.Cleanup(cancel)
+			*r = *r.WithContext(ctx)
+		}
+	}
+	const date = "Date=Sat,_01_Jan_2000_00:00:07_GMT Retry-After=Sat,_01_Jan_2000_00:00:10_GMT" // 7 s off
+	for _, c := range []struct {
+		name    string
+		method  string
+		change  []func(*http.Request)
+		answers []string
+		want    []string
+		status  int
+	}{
+		{"seconds", "GET", nil, []string{"429 Retry-After=2", "200"}, []string{"GET /a at 0", "GET /a at 2000"}, 200},
+		{"503", "GET", nil, []string{"503 Retry-After=2", "200"}, []string{"GET /a at 0", "GET /a at 2000"}, 200},
+		{"a date, by the server's clock", "GET", nil, []string{"429 " + date, "200"}, []string{"GET /a at 0", "GET /a at 3000"}, 200},
+		{"a date, by our clock", "GET", nil, []string{"429 Retry-After=Sat,_01_Jan_2000_00:00:10_GMT", "200"},
+			[]string{"GET /a at 0", "GET /a at 10000"}, 200},
+		{"a date that is over", "GET", nil, []string{"429 Retry-After=Fri,_31_Dec_1999_00:00:10_GMT", "200"},
+			[]string{"GET /a at 0"}, 429},
+		{"no more than four times", "GET", nil, []string{"429 Retry-After=1"},
+			[]string{"GET /a at 0", "GET /a at 1000", "GET /a at 2000", "GET /a at 3000"}, 429},
+		{"without Retry-After", "GET", nil, []string{"429", "200"}, []string{"GET /a at 0"}, 429},
+		{"now", "GET", nil, []string{"429 Retry-After=0", "200"}, []string{"GET /a at 0"}, 429},
+		{"garbage", "GET", nil, []string{"429 Retry-After=soon", "200"}, []string{"GET /a at 0"}, 429},
+		{"below 0", "GET", nil, []string{"429 Retry-After=-1", "200"}, []string{"GET /a at 0"}, 429},
+		{"another status", "GET", nil, []string{"500 Retry-After=1", "200"}, []string{"GET /a at 0"}, 500},
+		{"ten minutes", "GET", nil, []string{"429 Retry-After=600", "200"}, []string{"GET /a at 0", "GET /a at 600000"}, 200},
+		{"too long", "GET", nil, []string{"429 Retry-After=601", "200"}, []string{"GET /a at 0"}, 429},
+		{"for ever", "GET", nil, []string{"429 Retry-After=99999999999999999999", "200"}, []string{"GET /a at 0"}, 429},
+		{"longer than its deadline", "GET", list(deadline(2 * time.Second)), []string{"429 Retry-After=2", "200"},
+			[]string{"GET /a at 0"}, 429},
+		{"POST", "POST", nil, []string{"429 Retry-After=1", "200"}, []string{"POST /a at 0"}, 429},
+		{"POST that is idempotent", "POST", list(idempotent, withBody(true)), []string{"429 Retry-After=1", "200"},
+			[]string{"POST /a body at 0", "POST /a body at 1000"}, 200},
+		{"PUT", "PUT", list(withBody(true)), []string{"503 Retry-After=1", "429 Retry-After=1", "201"},
+			[]string{"PUT /a body at 0", "PUT /a body at 1000", "PUT /a body at 2000"}, 201},
+		{"PUT of a stream", "PUT", list(withBody(false)), []string{"503 Retry-After=1", "200"}, []string{"PUT /a body at 0"}, 503},
+		{"DELETE", "DELETE", nil, []string{"429 Retry-After=1", "204"}, []string{"DELETE /a at 0", "DELETE /a at 1000"}, 204},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				next := &script{answers: c.answers}
+				transport := httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(100)), pathKey, next)
+				r := request(t, c.method, "/a", c.change...)
+				before := *r
+				answer, err := transport.RoundTrip(r)
+				noErr(t, err)
+				check(t, answer.StatusCode == c.status, "%d", answer.StatusCode)
+				check(t, slices.Equal(next.sent, c.want), "%q, want %q", next.sent, c.want)
+				check(t, next.open.Load() == 1, "%d bodies are open, beside that of the answer", next.open.Load()-1)
+				got, err := io.ReadAll(answer.Body)
+				check(t, err == nil && len(got) == 100_000, "%d bytes, %v", len(got), err)
+				check(t, r.Body == before.Body && r.URL == before.URL, "the request was changed")
+			})
+		})
+	}
+}
+
+// All requests of a key wait for as long as one was told to, and those of another key do not.
+func TestAllRequestsOfAKeyHonourRetryAfter(t *testing.T) {
+	for status, wait := range map[string]int64{"429 Retry-After=30": 30, "503 Retry-After=7200": 600} {
+		synctest.Test(t, func(t *testing.T) {
+			next := &script{answers: []string{status, "200"}}
+			transport := httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(100)), pathKey, next)
+			answer, err := transport.RoundTrip(request(t, "POST", "/a")) // which is not sent again
+			check(t, err == nil && answer.StatusCode >= 429, "%v %v", answer, err)
+			var all sync.WaitGroup
+			for _, path := range []string{"/a", "/b", "/a"} {
+				all.Go(func() {
+					_, err := transport.RoundTrip(request(t, "GET", path))
+					noErr(t, err)
+				})
+			}
+			all.Wait()
+			slices.Sort(next.sent)
+			late := fmt.Sprintf("GET /a at %d", 1000*wait)
+			check(t, slices.Equal(next.sent, []string{late, late, "GET /b at 0", "POST /a at 0"}), "%q", next.sent)
+
+			// Who cannot wait for that long is told at once.
+			next.answers = []string{"429 Retry-After=30"}
+			_, err = transport.RoundTrip(request(t, "POST", "/a"))
+			noErr(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 29*time.Second)
+			defer cancel()
+			from, closed := time.Now(), false
+			r := request(t, "POST", "/a")
+			r.Body = &body{strings.NewReader(""), func() { closed = true }}
+			_, err = transport.RoundTrip(r.WithContext(ctx))
+			check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && time.Since(from) == 0, "%v after %v", err, time.Since(from))
+			check(t, closed, "the body of a request that was not sent is open")
+		})
+	}
+}
+
+// Requests are sent at the rate of the limit, in turn, and those that cannot be are not sent.
+func TestRoundTripperWaitsForTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next, limiter := &script{answers: []string{"200"}}, limiterOf(t, hybrid.Every(100*time.Millisecond))
+		transport := httplimit.RoundTripper(limiter, httplimit.All, next)
+		from := time.Now()
+		for range 101 {
+			_, err := transport.RoundTrip(request(t, "GET", "/"))
+			noErr(t, err)
+		}
+		took := time.Since(from)
+		check(t, took >= 10*time.Second && took < 10100*time.Millisecond, "100 after the first took %v at 10/s", took)
+
+		// A request that gives up has an error and is not sent, and what it was to have goes to others.
+		for range 20 {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			gone := errors.New("gone")
+			time.AfterFunc(3*time.Millisecond, func() { cancel(gone) })
+			closed := false
+			r := request(t, "POST", "/never").WithContext(ctx)
+			r.Body = &body{strings.NewReader(""), func() { closed = true }}
+			_, err := transport.RoundTrip(r)
+			check(t, errors.Is(err, context.Canceled) && closed, "%v, closed %t", err, closed)
+		}
+		check(t, !strings.Contains(fmt.Sprint(next.sent), "never"), "%q", next.sent)
+		time.Sleep(time.Second)
+		check(t, limiter.Stats().Conserved() && limiter.Stats().Waiting == 0, "%+v", limiter.Stats())
+
+		// Wait bounds the waiting, and nothing else.
+		limited := httplimit.RoundTripper(limiter, httplimit.All, next, httplimit.Wait(50*time.Millisecond))
+		_, err := limited.RoundTrip(request(t, "GET", "/"))
+		noErr(t, err)
+		from = time.Now()
+		_, err = limited.RoundTrip(request(t, "GET", "/"))
+		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && time.Since(from) == 0, "%v after %v", err, time.Since(from))
+
+		// A request without a key is not sent either.
+		_, err = httplimit.RoundTripper(limiter, httplimit.Header("X-User"), next).RoundTrip(request(t, "GET", "/"))
+		check(t, errors.Is(err, httplimit.ErrNoKey), "%v", err)
+		sent := len(next.sent)
+		_, err = httplimit.RoundTripper(limiter, httplimit.Header("X-User"), next,
+			httplimit.Skip(func(*http.Request) bool { return true })).RoundTrip(request(t, "GET", "/"))
+		check(t, err == nil && len(next.sent) == sent+1, "what is skipped is sent: %v", err)
+	})
+}
+
+// With Also and Cost a request waits for all limits, and takes as much of each.
+func TestRoundTripperOfSeveralLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next := &script{answers: []string{"200"}}
+		slow, fast := limiterOf(t, hybrid.PerSecond(10)), limiterOf(t, hybrid.PerSecond(1000))
+		transport := httplimit.RoundTripper(fast, pathKey, next, httplimit.Also(slow, httplimit.All),
+			httplimit.Cost(func(r *http.Request) int64 { return r.ContentLength }))
+		from := time.Now()
+		for range 5 {
+			r, err := http.NewRequestWithContext(t.Context(), "PUT", "http://service/", bytes.NewReader(make([]byte, 10)))
+			noErr(t, err)
+			_, err = transport.RoundTrip(r)
+			noErr(t, err)
+		}
+		took := time.Since(from)
+		check(t, took >= 4*time.Second && took < 4200*time.Millisecond, "50 tokens of 10/s burst 10 took %v", took)
+		check(t, fast.Stats().Admitted == 50 && slow.Stats().Admitted == 50, "%+v", fast.Stats())
+	})
+}
+
+// Given a server that limits and clients whose own limit is a quarter higher: they get all that the
+// server gives, because all of them honour Retry-After, and of a hundred requests one at most is denied
+// four times.
+func TestRoundTripperAgainstAServerThatLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, lasts = 20, 60
+		server := limiterOf(t, hybrid.PerSecond(rate))
+		denials := atomic.Int64{}
+		transport := serve(t, httplimit.Handler(server, httplimit.All, httplimit.OnLimit(
+			func(w http.ResponseWriter, _ *http.Request, _ httplimit.Denial) {
+				denials.Add(1)
+				w.WriteHeader(http.StatusTooManyRequests)
+			}))(&quiet{}))
+		client := &http.Client{Transport: httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(rate*5/4)), httplimit.All, transport)}
+		defer client.CloseIdleConnections()
+		var served, failed atomic.Int64
+		var all sync.WaitGroup
+		begin := time.Now()
+		for range 2 * rate {
+			all.Go(func() {
+				for time.Since(begin) < lasts*time.Second {
+					answer, err := client.Get("http://service/")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_ = answer.Body.Close()
+					if answer.StatusCode == http.StatusOK {
+						served.Add(1)
+					} else {
+						failed.Add(1)
+					}
+				}
+			})
+		}
+		all.Wait()
+		got := float64(served.Load())
+		t.Logf("%v served of %d, %d denials, %d given up", got, rate*lasts, denials.Load(), failed.Load())
+		check(t, got >= .98*rate*lasts, "%v served of %d", got, rate*lasts)
+		check(t, float64(failed.Load()) <= got/100, "%d requests were denied four times", failed.Load())
+		check(t, float64(denials.Load()) <= got/2, "%d denials for %v that were served", denials.Load(), got)
+	})
+}
