@@ -1,0 +1,141 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// TestItStartsAsItIsDeployed: a Redis and three replicas of the API, with the arguments and the
+// files of the manifests. The probes succeed, the replicas have one limit together, and a replica
+// that is told to end does so in time.
+func TestItStartsAsItIsDeployed(t *testing.T) {
+	c := manifests(t)
+	_, keys := secrets(t)
+	const password = "so-secret"
+	conf := directives(c.configs["redis"].Data["redis.conf"])
+	server := redistest.Start(t, append(conf, "--requirepass", password)...)
+	url := strings.NewReplacer("$password", password, "redis:6379", server.Addr).Replace(keys["url"])
+	options, err := redis.ParseURL(url)
+	testkit.NoErr(t, err)
+	client := redis.NewClient(options)
+	defer client.Close()
+	for setting, want := range map[string]string{"maxmemory-policy": "noeviction", "appendonly": "yes", "save": ""} {
+		got, err := client.ConfigGet(t.Context(), setting).Result()
+		testkit.Check(t, err == nil && got[setting] == want, "%s is %v, want %q (%v)", setting, got, want, err)
+	}
+
+	folder := t.TempDir()
+	for name, text := range c.configs["api"].Data {
+		testkit.NoErr(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
+	}
+	program := filepath.Join(folder, "api")
+	out, err := exec.Command("go", "build", "-o", program, "../api").CombinedOutput()
+	testkit.Must(t, err == nil, "%s", out)
+	pod := c.pods()["api"].Spec
+	api := pod.Containers[0]
+	var users []string
+	var replicas []*exec.Cmd
+	for range *c.deployments["api"].Spec.Replicas {
+		var args []string
+		addresses := map[string]string{}
+		for _, arg := range api.Args {
+			for _, p := range api.Ports { // the pod's port, on an address of its own
+				if port := fmt.Sprintf("=:%d", p.ContainerPort); strings.HasSuffix(arg, port) {
+					addresses[p.Name] = freeAddress(t)
+					arg = strings.TrimSuffix(arg, port) + "=" + addresses[p.Name]
+				}
+			}
+			arg = strings.NewReplacer("$(REDIS_URL)", url, api.VolumeMounts[0].MountPath, folder).Replace(arg)
+			args = append(args, arg)
+		}
+		testkit.Must(t, len(addresses) == len(api.Ports), "the API does not listen at each of its ports: %v", api.Args)
+		replica := exec.Command(program, args...)
+		output := new(strings.Builder)
+		replica.Stdout, replica.Stderr = output, output
+		testkit.NoErr(t, replica.Start())
+		t.Cleanup(func() {
+			_ = replica.Process.Kill()
+			_ = replica.Wait()
+			if t.Failed() {
+				t.Logf("%s", output)
+			}
+		})
+		for _, probe := range []string{api.LivenessProbe.HTTPGet.Path, api.ReadinessProbe.HTTPGet.Path} {
+			testkit.Eventually(t, probe, func() bool { return get("http://"+addresses["admin"]+probe, "") == 200 })
+		}
+		users, replicas = append(users, "http://"+addresses["http"]), append(replicas, replica)
+	}
+
+	admitted, denied, from := 0, 0, time.Now()
+	for i := range 90 { // of which the user may have 40, and 20 a second
+		switch status := get(users[i%len(users)]+"/items/7", "ann"); status {
+		case http.StatusOK:
+			admitted++
+		case http.StatusTooManyRequests:
+			denied++
+		default:
+			t.Errorf("the API answers %d", status)
+		}
+	}
+	most := 40 + 20*time.Since(from).Seconds()
+	testkit.Check(t, admitted+denied == 90 && admitted > 20 && float64(admitted) <= most,
+		"%d are admitted and %d denied; at most %.1f may be admitted", admitted, denied, most)
+
+	for _, replica := range replicas {
+		from := time.Now()
+		testkit.NoErr(t, replica.Process.Signal(syscall.SIGTERM))
+		err := replica.Wait()
+		patience := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second
+		testkit.Check(t, err == nil && time.Since(from) < patience, "it ended after %v: %v", time.Since(from), err)
+	}
+}
+
+// directives are the lines of a redis.conf as arguments of redis-server.
+func directives(conf string) (args []string) {
+	for line := range strings.Lines(conf) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] != "#" {
+			args = append(args, "--"+words[0], strings.Trim(strings.Join(words[1:], " "), `"`))
+		}
+	}
+	return args
+}
+
+// freeAddress is one where nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	testkit.NoErr(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// get is the status of an answer, 0 where there is none.
+func get(url, user string) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0
+	}
+	r.Header.Set("X-User", user)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode
+}
