@@ -24,8 +24,7 @@ type limiter struct {
 	gone   func() // what Config.OnLimiter returned; may be nil
 }
 
-// limits are what a rule proposes for each of its keys. Limiters of one name that follow each other
-// have them in common, so that they never propose different ones.
+// limits are what a rule proposes for each of its keys.
 type limits struct{ atomic.Pointer[[]hybrid.Limit] }
 
 func (l *limits) of(string) []hybrid.Limit { return *l.Load() }
@@ -57,11 +56,7 @@ func (r *Rules) limitersFor(t Table, before map[string]*limiter) (all map[string
 			continue
 		}
 		l := &limiter{config: c, limits: new(limits)}
-		if old != nil {
-			l.limits = old.limits
-		} else {
-			l.limits.Store(new(t.Rules[name].Limits))
-		}
+		l.limits.Store(new(t.Rules[name].Limits))
 		c.LimitsFor = l.limits.of
 		if l.Limiter, err = hybrid.New(r.cfg.Store, c); err != nil {
 			for _, made := range all {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
@@ -219,5 +220,16 @@ func TestShutdownEndsEverything(t *testing.T) {
 		admitted(r.Handler(ok), 500, time.Millisecond, "GET /")
 		testkit.NoErr(t, r.Close())
 		testkit.Check(t, r.Limiters()["all"].Stats().Burnt > 0 && t.living() == 0, "Close has given back")
+	})
+	// Also a rule that has gone just now, and takes its time.
+	bubble(t, func(t *world) {
+		gone := false
+		r := t.with(limitedTo("10/s"), func(c *Config) {
+			c.OnLimiter = func(*hybrid.Limiter) func() { return func() { time.Sleep(time.Second); gone = true } }
+		})
+		t.changed(r, "rules: {}")
+		synctest.Wait()
+		testkit.NoErr(t, r.Shutdown(t.Context()))
+		testkit.Check(t, gone, "Shutdown has not waited")
 	})
 }
