@@ -26,8 +26,8 @@ type server struct {
 // connect checks the Redis at addr, or starts an embedded one where addr is empty. The caller stops
 // it.
 func connect(ctx context.Context, addr string) (*server, error) {
-	redis.SetLogger(silent{}) // the error says it once
 	if addr == "" {
+		redis.SetLogger(silent{})
 		m := miniredis.NewMiniRedis()
 		m.ClockTTL(true)
 		if err := m.Start(); err != nil {
@@ -37,11 +37,11 @@ func connect(ctx context.Context, addr string) (*server, error) {
 		stop := func() { rdb.Close(); m.Close() }
 		return &server{name: "embedded (miniredis)", addr: m.Addr(), rdb: rdb, stop: stop}, nil
 	}
-	rdb, err := newClient(addr)
+	rdb, name, err := Dial(addr)
 	if err != nil {
-		return nil, fmt.Errorf("%w: --redis: %w", ErrUsage, err)
+		return nil, err
 	}
-	v := &server{name: shown(addr), addr: addr, rdb: rdb, stop: func() { rdb.Close() }}
+	v := &server{name: name, addr: addr, rdb: rdb, stop: func() { rdb.Close() }}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	store, err := redisbucket.New(rdb, redisbucket.Config{})
@@ -106,6 +106,16 @@ func (s served) since(before served) time.Duration {
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
+
+// Dial is a client for what --redis says, and what to call the server. It connects to nothing yet.
+// From now on go-redis writes no log, as an error says it once.
+func Dial(address string) (rdb redis.UniversalClient, name string, err error) {
+	redis.SetLogger(silent{})
+	if rdb, err = newClient(address); err != nil {
+		return nil, "", fmt.Errorf("%w: --redis: %w", ErrUsage, err)
+	}
+	return rdb, shown(address), nil
+}
 
 // silentFor is how long one try to reach a server may take.
 const silentFor = 3 * time.Second

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/yuzhi-go/yuzhi/redisbucket"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
+	"github.com/yuzhi-go/yuzhi/sim/view"
+)
+
+// looking are the flags of the commands that look at the buckets of a Redis.
+type looking struct {
+	redis, prefix, name, out string
+}
+
+func (l *looking) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&l.redis, "redis", "", "host:port or URL of the Redis, see leasesim live --help")
+	f.StringVar(&l.prefix, "prefix", "yuzhi:", "redisbucket.Config.Prefix of the limiters")
+	f.StringVar(&l.name, "name", "", "hybrid.Config.Name of the limiter")
+	f.StringVar(&l.out, "out", view.FormatTable, "table or json")
+}
+
+// open checks the flags, and is a store to look with; the caller closes the client.
+func (l *looking) open(more faults) (*redisbucket.Store, redis.UniversalClient, error) {
+	more.addf(l.redis == "", "--redis is missing: host:port or URL")
+	more.addf(l.out != view.FormatTable && l.out != view.FormatJSON, "--out is %q, must be table or json", l.out)
+	if err := errors.Join(more...); err != nil {
+		return nil, nil, err
+	}
+	rdb, name, err := live.Dial(l.redis)
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := redisbucket.New(rdb, redisbucket.Config{Prefix: l.prefix})
+	if err != nil {
+		rdb.Close()
+		return nil, nil, fmt.Errorf("%w: --prefix: %w", errUsage, err)
+	}
+	l.redis = name // for people
+	return store, rdb, nil
+}
+
+// failed is err, met while looking.
+func (l *looking) failed(c *cobra.Command, err error) error {
+	if c.Context().Err() != nil {
+		return fmt.Errorf("leasesim: %w", sim.ErrInterrupted)
+	}
+	return fmt.Errorf("leasesim: Redis at %s: %w", l.redis, err)
+}
+
+// of is what the stored keys of the limiter begin with, see hybrid.Config.Name.
+func (l *looking) of() string {
+	if l.name == "" {
+		return ""
+	}
+	return "@" + l.name + ":"
+}
+
+// shownKey is a key for people, on one line and without what a terminal would obey.
+func shownKey(key string, most int) string {
+	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
+	if key == "" || strings.ContainsFunc(key, odd) {
+		key = strconv.Quote(key)
+	}
+	if r := []rune(key); len(r) > most {
+		key = string(r[:most-1]) + "…"
+	}
+	return key
+}
+
+// shortly is d with three digits or so.
+func shortly(d time.Duration) string {
+	for unit := time.Microsecond; unit < time.Minute; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit).String()
+		}
+	}
+	return d.Round(time.Second).String()
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

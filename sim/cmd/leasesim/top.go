@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/yuzhi-go/yuzhi/redisbucket"
+	"github.com/yuzhi-go/yuzhi/sim/view"
+)
+
+// top is one execution of the command.
+type top struct {
+	looking
+	sort      string
+	count     int
+	interval  time.Duration
+	perSecond int
+	scanCount int
+	keysMax   int
+	once      bool
+}
+
+func topCommand() *cobra.Command {
+	var t top
+	c := command("top", t.run)
+	t.flags(c)
+	f := c.Flags()
+	f.StringVar(&t.sort, "sort", sorts[0], "by what: "+strings.Join(sorts, ", "))
+	f.IntVar(&t.count, "count", 20, "number of keys to show")
+	f.DurationVar(&t.interval, "interval", 2*time.Second, "from one reading to the next, at least")
+	f.IntVar(&t.perSecond, "keys-per-second", 50_000, "look at no more keys a second (0: at any number)")
+	f.IntVar(&t.scanCount, "scan-count", 500, "COUNT of a SCAN: about how many keys one command looks at")
+	f.IntVar(&t.keysMax, "keys-max", 1_000_000, "keep readings of no more keys")
+	f.BoolVar(&t.once, "once", false, "show one block and end")
+	return c
+}
+
+func (t *top) run(c *cobra.Command) error {
+	var all faults
+	all.addf(!slices.Contains(sorts, t.sort), "--sort is %q, must be one of %s", t.sort, strings.Join(sorts, ", "))
+	all.addf(t.count < 1 || t.count > 1000, "--count is %d, must be 1 to 1000", t.count)
+	all.addf(t.interval < 100*time.Millisecond, "--interval is %v, must be at least 100ms", t.interval)
+	all.addf(t.perSecond < 0, "--keys-per-second is %d, must be 0 or more", t.perSecond)
+	all.addf(t.scanCount < 1 || t.scanCount > 10_000, "--scan-count is %d, must be 1 to 10000", t.scanCount)
+	all.addf(t.keysMax < 1, "--keys-max is %d, must be at least 1", t.keysMax)
+	store, rdb, err := t.open(all)
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	ctx := c.Context()
+	r := &rates{keysMax: t.keysMax, keys: map[string]*rated{}}
+	show, clear := phases(c.ErrOrStderr())
+	screen := newScreen(c.OutOrStdout())
+	for shown := false; ; {
+		begun := time.Now()
+		scan := redisbucket.Scan{Of: t.of(), Count: t.scanCount, PerSecond: t.perSecond}
+		if show != nil && !shown {
+			scan.Progress = func(done, of int64) {
+				show(fmt.Sprintf("reading %d", r.pass), int(done), int(of))
+			}
+		}
+		r.begin()
+		err := store.Scan(ctx, scan, r.add)
+		clear()
+		var b block
+		if err == nil {
+			r.end()
+			if r.pass > 1 {
+				b, err = t.block(ctx, store, r, time.Since(begun))
+			}
+		}
+		switch {
+		case ctx.Err() != nil && shown && !t.once:
+			return nil // as it is meant to end
+		case err != nil && (t.once || !shown || ctx.Err() != nil):
+			return t.failed(c, err)
+		case err != nil:
+			b = block{Time: time.Now(), Error: err.Error()} // a server may come back
+		}
+		if b.Error != "" || r.pass > 1 {
+			if err := t.write(screen, b); err != nil {
+				return fmt.Errorf("leasesim: %w", err)
+			}
+			if shown = true; t.once {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(time.Until(begun.Add(t.interval))):
+		case <-ctx.Done(): // the scan says so
+		}
+	}
+}
+
+// block is one reading. Its JSON keys are part of the command's interface.
+type block struct {
+	Time    time.Time `json:"time"`
+	Keys    int       `json:"keys"`
+	TookMs  float64   `json:"took_ms"`
+	Foreign int       `json:"unreadable"`    // what is there and no bucket of this version
+	Crowded int       `json:"over_keys_max"` // buckets that are not counted, for want of room
+	Rows    []topRow  `json:"rows"`
+	Error   string    `json:"error,omitempty"` // the reading failed: the rest is empty
+}
+
+type topRow struct {
+	Key     string   `json:"key"`
+	New     bool     `json:"new"` // there is one reading only, so no rates
+	Limits  []string `json:"limits"`
+	Level   *float64 `json:"level_percent"` // of the burst, the lowest; null: the bucket has gone
+	Spent   float64  `json:"spent_per_s"`
+	Denied  float64  `json:"denied_per_s"`
+	Calls   float64  `json:"calls_per_s"`
+	Holders int64    `json:"holders"`
+	Waiting int64    `json:"waiting"`
+}
+
+// block is what there is to show after a pass, which took that long.
+func (t *top) block(ctx context.Context, store *redisbucket.Store, r *rates, took time.Duration) (block, error) {
+	b := block{Time: time.Now(), Keys: len(r.keys), TookMs: milliseconds(took), Foreign: r.foreign,
+		Crowded: r.crowded, Rows: []topRow{}}
+	keys := r.top(t.sort, t.count)
+	views, err := store.Views(ctx, keys)
+	if err != nil {
+		return b, err
+	}
+	for i, key := range keys {
+		k, v := r.keys[key], views[i]
+		row := topRow{Key: key, New: k.isNew, Spent: k.perS[0], Denied: k.perS[1], Calls: k.perS[2], Holders: k.holders,
+			Waiting: k.waiting, Limits: []string{}}
+		for j, l := range v.Config.Limits {
+			part := 100 * float64(v.Levels[j]) / float64(l.Capacity())
+			if row.Level == nil || part < *row.Level {
+				row.Level = &part
+			}
+			row.Limits = append(row.Limits, l.String())
+		}
+		b.Rows = append(b.Rows, row)
+	}
+	return b, nil
+}
+
+// write shows a block.
+func (t *top) write(s *screen, b block) error {
+	if t.out == view.FormatJSON {
+		return json.NewEncoder(s.w).Encode(b)
+	}
+	return s.write(t.text(b))
+}
+
+// text is a block for people.
+func (t *top) text(b block) string {
+	head := b.Time.Format("15:04:05") + "  " + t.redis + "  "
+	if b.Error != "" {
+		return head + "no reading: " + b.Error + "\n"
+	}
+	head += fmt.Sprintf("%s keys, read in %s, by %s", view.Number(float64(b.Keys)),
+		shortly(time.Duration(b.TookMs*float64(time.Millisecond))), t.sort)
+	if b.Foreign > 0 {
+		head += fmt.Sprintf("; %d are no buckets of this version", b.Foreign)
+	}
+	if b.Crowded > 0 {
+		head += fmt.Sprintf("; %d more than --keys-max", b.Crowded)
+	}
+	table := view.Table{Columns: strings.Split(
+		"key,limits,>level %,>spent/s,>denied/s,>calls/s,>holders,>waiting", ",")}
+	for _, r := range b.Rows {
+		level, rate := "gone", func(x float64) string {
+			if r.New {
+				return "new"
+			}
+			return view.Number(float64(int64(10*x+0.5)) / 10)
+		}
+		if r.Level != nil {
+			level = view.Number(float64(int64(10**r.Level)) / 10)
+		}
+		table.Add(shownKey(r.Key, 40), strings.Join(r.Limits, ", "), level, rate(r.Spent), rate(r.Denied),
+			rate(r.Calls), view.Number(float64(r.Holders)), view.Number(float64(r.Waiting)))
+	}
+	return head + "\n\n" + table.String()
+}
+
+// screen shows one block after the other: on a terminal in place of the one before.
+type screen struct {
+	w        io.Writer
+	size     func() (width, height int) // nil: no terminal
+	followed bool
+}
+
+func newScreen(w io.Writer) *screen {
+	s := &screen{w: w}
+	if f := terminal(w); f != nil {
+		s.size = func() (int, int) {
+			width, height, err := term.GetSize(int(f.Fd()))
+			if err != nil || width < 1 || height < 1 {
+				return 80, 24
+			}
+			return width, height
+		}
+	}
+	return s
+}
+
+func (s *screen) write(text string) error {
+	if s.size == nil {
+		if s.followed {
+			text = "\n" + text
+		}
+		s.followed = true
+		_, err := io.WriteString(s.w, text)
+		return err
+	}
+	width, height := s.size()
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	out := "\033[H"
+	for _, line := range lines[:min(len(lines), height-1)] {
+		if r := []rune(line); len(r) > width {
+			line = string(r[:width])
+		}
+		out += line + "\033[K\n"
+	}
+	if !s.followed {
+		out = "\033[2J" + out
+	}
+	s.followed = true
+	_, err := io.WriteString(s.w, out+"\033[J")
+	return err
+}
