@@ -30,7 +30,8 @@ func TestTheAPIPageNamesEveryExportedName(t *testing.T) {
 	testkit.NoErr(t, err)
 	page := string(text)
 	sections := apiSection.FindAllStringSubmatchIndex(page, -1)
-	packages := []string{"hybrid", "hybrid/xtime", "hybrid/httplimit/rules", "hybrid/rpclimit", "hybrid/hybridotel", "redisbucket", "lease"}
+	packages := []string{"hybrid", "hybrid/xtime", "hybrid/httplimit", "hybrid/httplimit/rules", "hybrid/rpclimit",
+		"hybrid/hybridotel", "redisbucket", "lease"}
 	testkit.Must(t, len(sections) == len(packages), "docs/api.md has %d sections, want one each of %v", len(sections), packages)
 	for i, section := range sections {
 		folder, end := page[section[2]:section[3]], len(page)
@@ -68,7 +69,8 @@ func TestTheAPIPageNamesEveryExportedName(t *testing.T) {
 
 // TestEveryFileHasItsLine: the package comments say of each file what it holds.
 func TestEveryFileHasItsLine(t *testing.T) {
-	for _, folder := range []string{"hybrid", "hybrid/httplimit/rules", "hybrid/rpclimit", "hybrid/hybridotel", "lease", "redisbucket"} {
+	for _, folder := range []string{"hybrid", "hybrid/httplimit", "hybrid/httplimit/rules", "hybrid/rpclimit",
+		"hybrid/hybridotel", "lease", "redisbucket"} {
 		text, err := os.ReadFile(path.Join(folder, "doc.go"))
 		testkit.NoErr(t, err)
 		entries, err := os.ReadDir(folder)

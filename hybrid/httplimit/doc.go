@@ -22,4 +22,35 @@
 // addresses of your proxies. It reads the field from the right, where each proxy appends whom it
 // has seen, and stops at the first address that is none of theirs. A client that reaches this
 // server without them is known by its own address, whatever it sends.
+//
+// Name all of your proxies, and nobody else: whoever is in a trusted prefix may say what it likes.
+// Each of them has to append to the field, or to write it anew; one that passes it on as it came
+// has the client's word believed.
+//
+// # What an answer says
+//
+// Of a request that is admitted or denied, RateLimit-Policy names all limits of its keys, and
+// RateLimit the one that binds, in the form of draft-ietf-httpapi-ratelimit-headers-10:
+//
+//	RateLimit-Policy: "default";q=100;w=60
+//	RateLimit: "default";r=50;t=30
+//
+// No more is promised than there is: q tokens can be had in any w seconds, whatever was taken
+// before, by whoever is alone with the key. q is the burst and w the time in which it fills, so who
+// never takes more in w seconds is never denied; a burst that fills within a second is told as what
+// comes in one. r is what is left. t is when all is there again, of a denial or with nothing left
+// when there is enough for one more. Limits that are only tried, and Unlimited, are not told of.
+//
+// A denial is 429 with a problem of type quota-exceeded and Retry-After in whole seconds: who waits
+// for that long and is alone is admitted. It is missing where no wait helps, as the request asks
+// for more than the burst or the limit is Blocked. A limiter that fails is 503, also where what
+// decides without the store denies: the request may be within its limit. A request without a key is
+// 400.
+//
+// # Which file holds what
+//
+//   - handler.go: Handler, Select, and the way of a request; options.go: the options.
+//   - key.go: KeyFuncs; clientip.go: ClientIP; forwarded.go: the fields of proxies, from the right.
+//   - policy.go: what is said of a limit; fields.go: the fields of an answer; answer.go: its body.
+//   - roundtripper.go: RoundTripper; pause.go: the keys that a server has told to wait.
 package httplimit

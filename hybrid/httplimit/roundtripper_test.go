@@ -253,8 +253,8 @@ func TestRoundTripperOfSeveralLimits(t *testing.T) {
 }
 
 // Given a server that limits and clients whose own limit is a quarter higher: they get all that the
-// server gives, because all of them honour Retry-After, and of a hundred requests one at most is denied
-// four times.
+// server gives, because all of them honour Retry-After, and of a hundred requests one at most is
+// denied four times.
 func TestRoundTripperAgainstAServerThatLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, lasts = 20, 60

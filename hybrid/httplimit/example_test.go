@@ -1,0 +1,162 @@
+package httplimit_test
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// perHour is a limiter without a Redis, as a test has it.
+func perHour(n int64) *hybrid.Limiter {
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(n)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return l
+}
+
+// get prints the status of the answer to a GET, and its fields.
+func get(h http.Handler, fields ...string) {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("X-Forwarded-For", "198.51.100.1, 192.0.2.7") // the client wrote the first
+	r.RemoteAddr = "10.0.0.1:4711"
+	h.ServeHTTP(w, r)
+	fmt.Print(w.Code)
+	for _, f := range fields {
+		fmt.Printf(" %s: %s", f, w.Header().Get(f))
+	}
+	fmt.Println()
+}
+
+var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+
+// Each address may have two requests an hour. The server is behind a proxy of 10.0.0.0/8.
+func ExampleHandler() {
+	limiter := perHour(2)
+	defer limiter.Close()
+	limited := httplimit.Handler(limiter, httplimit.ClientIP(netip.MustParsePrefix("10.0.0.0/8")))(hello)
+	for range 3 {
+		get(limited, "RateLimit-Policy")
+	}
+	// Output:
+	// 200 RateLimit-Policy: "default";q=2;w=3600
+	// 200 RateLimit-Policy: "default";q=2;w=3600
+	// 429 RateLimit-Policy: "default";q=2;w=3600
+}
+
+// Everybody together may have a thousand an hour, and each address two: a request takes from both
+// or from none. Health checks are not limited.
+func ExampleAlso() {
+	everybody, addresses := perHour(1000), perHour(2)
+	defer everybody.Close()
+	defer addresses.Close()
+	limited := httplimit.Handler(everybody, httplimit.All,
+		httplimit.Also(addresses, httplimit.ClientIP(netip.MustParsePrefix("10.0.0.0/8"))),
+		httplimit.Skip(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
+	)(hello)
+	for range 3 {
+		get(limited)
+	}
+	// Output:
+	// 200
+	// 200
+	// 429
+}
+
+// A KeyFunc of one's own, for a service that knows its users.
+func ExampleKeyFunc() {
+	type userOf struct{}
+	user := func(r *http.Request) (string, error) {
+		name, ok := r.Context().Value(userOf{}).(string)
+		if !ok {
+			return "", fmt.Errorf("%w: who is it?", httplimit.ErrNoKey)
+		}
+		return name, nil
+	}
+	limiter := perHour(2)
+	defer limiter.Close()
+	get(httplimit.Handler(limiter, httplimit.JoinOf(user, httplimit.Route))(hello))
+	// Output:
+	// 400
+}
+
+// The rules may depend on the request.
+func ExampleSelect() {
+	reads, writes := perHour(1000), perHour(1)
+	defer reads.Close()
+	defer writes.Close()
+	rules := map[bool][]httplimit.Rule{
+		true:  {{Name: "reads", Limiter: reads, Key: httplimit.All}},
+		false: {{Name: "writes", Limiter: writes, Key: httplimit.All}},
+	}
+	limited := httplimit.Select(func(r *http.Request) (httplimit.Selection, error) {
+		return httplimit.Selection{Rules: rules[r.Method == http.MethodGet], Cost: 1}, nil
+	})(hello)
+	get(limited, "RateLimit-Policy")
+	// Output:
+	// 200 RateLimit-Policy: "reads";q=1000;w=3600
+}
+
+// A browser is shown a page.
+func ExampleOnLimit() {
+	limiter := perHour(1)
+	defer limiter.Close()
+	limited := httplimit.Handler(limiter, httplimit.All, httplimit.OnLimit(
+		func(w http.ResponseWriter, _ *http.Request, d httplimit.Denial) {
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Printf("Please come back in %v. ", d.RetryAfter.Round(time.Minute))
+		}))(hello)
+	get(limited)
+	get(limited)
+	// Output:
+	// 200
+	// Please come back in 1h0m0s. 429
+}
+
+// While the limiter is out of order, everybody is served.
+func ExampleOnError() {
+	limiter := perHour(1)
+	limiter.Close()
+	limited := httplimit.Handler(limiter, httplimit.All, httplimit.OnError(
+		func(_ http.ResponseWriter, _ *http.Request, err error) (admit bool) {
+			return !errors.Is(err, httplimit.ErrNoKey)
+		}))(hello)
+	get(limited)
+	// Output:
+	// 200
+}
+
+// The requests of a client wait until they may be sent: here 1 after each 10 ms.
+func ExampleRoundTripper() {
+	server := httptest.NewServer(hello)
+	defer server.Close()
+	limiter, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
+		Limits: []hybrid.Limit{hybrid.Every(10 * time.Millisecond)},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	host := func(r *http.Request) (string, error) { return r.URL.Host, nil }
+	client := &http.Client{Transport: httplimit.RoundTripper(limiter, host, nil)}
+	from := time.Now()
+	for range 11 {
+		answer, err := client.Get(server.URL)
+		if err != nil {
+			log.Fatal(err)
+		}
+		_ = answer.Body.Close()
+	}
+	fmt.Println("at least 100 ms:", time.Since(from) >= 100*time.Millisecond)
+	// Output:
+	// at least 100 ms: true
+}

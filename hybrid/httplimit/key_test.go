@@ -1,0 +1,86 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+func TestHeader(t *testing.T) {
+	key := httplimit.Header("x-user")
+	fields := func(values ...string) func(*http.Request) {
+		return func(r *http.Request) { r.Header["X-User"] = values }
+	}
+	check(t, keyOf(key, user("ann")) == "ann", "the name is not that of http.Header")
+	check(t, keyOf(key, fields("ann", "bob")) == "no key", "two fields: which one did the gateway write?")
+	check(t, keyOf(key, fields("")) == "no key" && keyOf(key) == "no key", "an empty field is a key")
+}
+
+// Route and Path are what http.ServeMux has found.
+func TestRouteAndPath(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /upload/{bucket}", func(_ http.ResponseWriter, r *http.Request) {
+		route, err := httplimit.Route(r)
+		check(t, err == nil && route == "POST /upload/{bucket}", "%q, %v", route, err)
+		bucket, err := httplimit.Path("bucket")(r)
+		check(t, err == nil && bucket == "photos", "%q, %v", bucket, err)
+		_, err = httplimit.Path("other")(r)
+		check(t, err != nil, "a wildcard that is not there")
+	})
+	w := ask(mux, func(r *http.Request) { r.Method, r.URL.Path = "POST", "/upload/photos" })
+	check(t, w.Code == 200, "%d", w.Code)
+	a, err := httplimit.All(nil)
+	check(t, err == nil && a != "", "%q %v", a, err)
+}
+
+// FuzzJoinOf: different parts make different keys, whatever is in them.
+func FuzzJoinOf(f *testing.F) {
+	f.Add("a", "bc", "ab", "c")
+	f.Add("1:a,1:b", "c", "1:a", "1:b,1:c")
+	f.Add("\x00", "a", "\x00a", ":")
+	f.Add("5", ":5", "5:5", "5")
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		joined := func(parts ...string) string {
+			var keys []httplimit.KeyFunc
+			for _, p := range parts {
+				keys = append(keys, func(*http.Request) (string, error) { return p, nil })
+			}
+			return keyOf(httplimit.JoinOf(keys...))
+		}
+		if a == "" || b == "" || c == "" || d == "" {
+			t.Skip()
+		}
+		check(t, (joined(a, b) == joined(c, d)) == (a == c && b == d), "%q %q and %q %q", a, b, c, d)
+		check(t, joined(a, b) != joined(a+b) && joined(a) != joined(a, b) && joined(a, b, c) != joined(joined(a, b), c),
+			"%q %q %q", a, b, c)
+	})
+}
+
+// An attacker with keys without end, of any length, makes nothing grow without end: the limiter has
+// its KeysMax, and long keys are hashed. Whoever was there before is served all the same.
+func TestKeysWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keysMax = 50
+		limiter := newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(2)}, KeysMax: keysMax})
+		h := httplimit.Handler(limiter, httplimit.JoinOf(httplimit.Header("X-User"), httplimit.All))(&served{})
+		check(t, ask(h, user("ann")).Code == 200, "ann is denied")
+		seen := map[int]int{}
+		for i := range 1000 {
+			seen[ask(h, user(strings.Repeat("x", i*7)+fmt.Sprint(i))).Code]++
+			check(t, limiter.Stats().Keys <= keysMax, "%d keys of %d", limiter.Stats().Keys, keysMax)
+		}
+		check(t, seen[200] >= keysMax-1 && seen[200]+seen[503] == 1000, "%v", seen)
+
+		long := strings.Repeat("y", 100*lease.KeyMax)
+		free := httplimit.Handler(limiterOf(t, hybrid.PerHour(2)), httplimit.Header("X-User"))(&served{})
+		check(t, slices.Equal(codes(free, 3, user(long)), []int{200, 200, 429}), "a long key has no limit")
+		check(t, slices.Equal(codes(free, 3, user(long+"z")), []int{200, 200, 429}), "another long key is the same")
+	})
+}
