@@ -40,10 +40,11 @@ type rule struct {
 type treatment int
 
 const (
-	inCI       treatment = iota
-	inAll                // with .ci/commands --all
-	background           // until the page has another one of these, or ends
-	never                // but what it names must exist
+	inCI        treatment = iota
+	inAll                 // with .ci/commands --all
+	background            // until the page has another one of these, or ends
+	interrupted           // by Ctrl-C after some seconds, upon which it ends
+	never                 // but what it names must exist
 	noCommand
 )
 
@@ -59,6 +60,7 @@ var treatments = []rule{
 	{"docker build", never, "wants docker"},
 	{"go run ./grpc -serve", background, "localhost:50051"},
 	{"go run ./llm", background, "localhost:8080"},
+	{"go run ./worker", interrupted, "it works until then"},
 	{"go test ./...", inAll, "all tests, which CI runs with the race detector"},
 	{"go test ./internal/faults", inAll, "part of the above"},
 	{"-sim.requests", inAll, "100 million requests: a minute"},
@@ -267,6 +269,9 @@ start() {
 }
 `
 
+// quoted is text as one word of a shell.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
 // runPage runs the commands of a page one after the other, as one shell would, from the root of the
 // repository, or from examples, where that is a module of its own.
 func runPage(t *testing.T, page string, commands []command, bin string) {
@@ -282,15 +287,21 @@ func runPage(t *testing.T, page string, commands []command, bin string) {
 		if regexp.MustCompile(`^[A-Z]+ `).MatchString(text) { // a command of Redis, typed at its prompt
 			text = "redis-cli -e <<'END'\n" + text + "\nEND"
 		}
+		if how == interrupted {
+			text = "timeout --signal=INT --kill-after=20s 10s bash -c " + quoted(text) + " || [ $? = 124 ]"
+		}
 		if how == background {
-			text = fmt.Sprintf("start %s %s", address, "'"+strings.ReplaceAll(text, "'", `'\''`)+"'")
+			text = fmt.Sprintf("start %s %s", address, quoted(text))
 		}
 		fmt.Fprintf(&script, "echo \"$(date +%%T)  %s:%d\"\n%s\n", c.page, c.line, text)
 	}
 	if n == 0 {
 		t.SkipNow()
 	}
-	shell := exec.Command("bash", "-euo", "pipefail", "-c", prelude+script.String())
+	ctx, stop := context.WithTimeout(t.Context(), map[string]time.Duration{"ci": 5 * time.Minute, "all": 2 * time.Hour}[*runCommands])
+	defer stop()
+	shell := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", prelude+script.String())
+	shell.WaitDelay = time.Second // for what it has started
 	if strings.HasPrefix(page, "examples/") {
 		shell.Dir = "examples"
 	}
