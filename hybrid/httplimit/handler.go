@@ -59,7 +59,6 @@ type handler struct {
 	*settings
 	rules func(*http.Request) (Selection, error)
 	next  http.Handler
-	made  policyCache
 }
 
 func (s *settings) around(rules func(*http.Request) (Selection, error)) func(http.Handler) http.Handler {

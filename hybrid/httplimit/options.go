@@ -22,6 +22,8 @@ type settings struct {
 	onError func(http.ResponseWriter, *http.Request, error) bool
 	status  int
 	fields  FieldSet
+
+	made policyCache // of all handlers, as some routers wrap theirs anew for each request
 }
 
 // Also adds a limit. A request takes its tokens from all or from none; see hybrid.Limiter.Join.

@@ -227,7 +227,9 @@ rules: {b: {key: all, limits: [100000/s, 1000000/m]}}
 routes: {"/{y}": {rules: [b], cost: 2}}`),
 	}
 	whole := map[string]bool{"a b": true, "b c": true, "b": true}
-	r, err := New(tables[0], w.config())
+	cfg := w.config()
+	cfg.Base.CallTimeout = 30 * time.Second // a machine that stalls denies nobody
+	r, err := New(tables[0], cfg)
 	testkit.NoErr(t, err)
 	h := r.Handler(ok)
 	stop := make(chan struct{})

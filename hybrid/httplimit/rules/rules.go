@@ -55,6 +55,7 @@ const interval = 5 * time.Second
 // New or Open; the zero value does not work.
 type Rules struct {
 	cfg     Config
+	limit   func(http.Handler) http.Handler
 	current atomic.Pointer[set]
 
 	mu       sync.Mutex // of changes
@@ -84,6 +85,7 @@ type Status struct {
 // violation.
 func New(t Table, cfg Config) (*Rules, error) {
 	r := &Rules{cfg: cfg, alive: map[*limiter]struct{}{}}
+	r.limit = httplimit.Select(r.selected, cfg.Options...)
 	r.untilClosed, r.cancel = context.WithCancel(context.Background())
 	if err := errors.Join(cfg.check(), errorOf(t.check(cfg.Base, cfg.named()))); err != nil {
 		return nil, err
@@ -152,9 +154,7 @@ func errorOf(all []violation) error {
 // Handler limits next by the rules of the route that a request matches, and does not limit one that
 // matches none. A request is decided by one table as a whole, whatever changes meanwhile, and all
 // its rules by one Join. Goroutines share it.
-func (r *Rules) Handler(next http.Handler) http.Handler {
-	return httplimit.Select(r.selected, r.cfg.Options...)(next)
-}
+func (r *Rules) Handler(next http.Handler) http.Handler { return r.limit(next) }
 
 func (r *Rules) selected(req *http.Request) (httplimit.Selection, error) {
 	for {
