@@ -42,13 +42,13 @@ func mix() (all []caller) {
 				address: fmt.Sprint("198.51.100.", 50+i), pause: 40 * time.Millisecond, polite: true})
 		}
 	}
-	for range 2 {
+	for range 5 {
 		all = append(all, caller{method: http.MethodGet, path: "/items/17", address: "203.0.113.66",
 			user: func(n int) string { return fmt.Sprint("made-up-", n%100) }, pause: 10 * time.Millisecond})
 	}
-	for i := range 6 {
+	for i := range 12 {
 		all = append(all, caller{method: http.MethodPost, path: "/reports", user: always(fmt.Sprint("analyst-", i)),
-			address: fmt.Sprint("198.51.100.", 80+i), pause: 500 * time.Millisecond, polite: true})
+			address: fmt.Sprint("198.51.100.", 80+i), pause: 300 * time.Millisecond, polite: true})
 	}
 	return all
 }
@@ -122,6 +122,9 @@ func (l *load) drive(ctx context.Context, c caller, target string) {
 	for n := 0; ctx.Err() == nil && l.left.Add(-1) >= 0; n++ {
 		wait := c.pause
 		status, retryAfter := l.send(ctx, c, n, target)
+		if ctx.Err() != nil {
+			return // which cut this request off
+		}
 		if c.polite && retryAfter > 0 {
 			wait = retryAfter
 		}

@@ -7,14 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
-	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/yuzhi-go/yuzhi/lease"
-	"github.com/yuzhi-go/yuzhi/redisbucket"
+	"github.com/yuzhi-go/yuzhi/examples/internal/store"
 )
 
 // options are the flags of `api serve`.
@@ -22,7 +17,6 @@ type options struct {
 	listen, admin string
 	redis         string
 	rules         string
-	trusted       []netip.Prefix
 	grace         time.Duration
 	spans         bool
 }
@@ -35,16 +29,6 @@ func parse(arguments []string) (o options, err error) {
 	flags.StringVar(&o.rules, "rules", "config/rules.yaml", "the file with the limits, read again when it changes")
 	flags.DurationVar(&o.grace, "grace", 10*time.Second, "how long a shutdown may take")
 	flags.BoolVar(&o.spans, "spans", false, "write spans to the standard output")
-	flags.Func("trust", "addresses of the proxies in front, such as 10.0.0.7/32,10.0.0.8/32", func(list string) error {
-		for _, text := range strings.Split(list, ",") {
-			prefix, err := netip.ParsePrefix(text)
-			if err != nil {
-				return err
-			}
-			o.trusted = append(o.trusted, prefix)
-		}
-		return nil
-	})
 	return o, flags.Parse(arguments)
 }
 
@@ -55,19 +39,12 @@ func serve(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	var store lease.Store = lease.NewMemoryStore(nil)
-	if o.redis != "" {
-		at, err := redis.ParseURL(o.redis)
-		if err != nil {
-			return err
-		}
-		client := redis.NewClient(at)
-		defer client.Close()
-		if store, err = redisbucket.New(client, redisbucket.Config{Prefix: "example-api:"}); err != nil {
-			return err
-		}
+	shared, done, err := store.Open(o.redis, "example-api:")
+	if err != nil {
+		return err
 	}
-	s, err := newService(store, o)
+	defer done()
+	s, err := newService(shared, o)
 	if err != nil {
 		return err
 	}

@@ -19,37 +19,52 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit/rules"
 	"github.com/yuzhi-go/yuzhi/hybrid/hybridotel"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // service is the API with its limits.
 type service struct {
+	rules     *rules.Rules    // who may ask how often: config/rules.yaml
 	reports   *hybrid.Limiter // the line in front of what few can do at a time
 	telemetry *hybridotel.Telemetry
 	registry  *prometheus.Registry
-	limit     func(http.Handler) http.Handler
 	ready     atomic.Bool
-	end       []func(context.Context) error // what shutdown does, in this order
+	end       []func(context.Context) error // what shutdown calls, in this order
 }
 
-// newService returns the API with limits in store. It does no I/O but reading the rules.
+// newService returns the API with limits in store. It does no I/O but reading the rules, so it
+// starts while Redis is away.
 func newService(store lease.Store, o options) (*service, error) {
 	s := &service{registry: prometheus.NewRegistry()}
 	if err := s.observe(o); err != nil {
 		return nil, err
 	}
 	store = s.telemetry.Store(store)
-	reports, err := hybrid.New(store, hybrid.Config{Name: "reports", Limits: []hybrid.Limit{hybrid.PerSecond(5)}})
+	var err error
+	s.reports, err = hybrid.New(store, hybrid.Config{Name: "reports", Limits: []hybrid.Limit{hybrid.PerSecond(5)}})
 	if err != nil {
 		return nil, err
 	}
-	if s.limit, err = s.limited(store, o); err != nil {
+	s.telemetry.Register(s.reports)
+	s.rules, err = rules.Open(o.rules, rules.Config{
+		Store:     store,
+		Interval:  2 * time.Second,
+		OnLimiter: s.telemetry.Register,
+	})
+	if err != nil {
 		return nil, err
 	}
-	s.reports = reports
-	s.telemetry.Register(reports)
-	s.end = append([]func(context.Context) error{reports.Shutdown}, s.end...)
+	s.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "api_rules_refused", Help: "1 while the file of the rules says what cannot be used.",
+	}, func() float64 {
+		if s.rules.Status().Err != nil {
+			return 1
+		}
+		return 0
+	}))
+	s.end = append([]func(context.Context) error{s.rules.Shutdown, s.reports.Shutdown}, s.end...)
 	return s, nil
 }
 
@@ -125,7 +140,7 @@ func (s *service) api() http.Handler {
 		answer(w, http.StatusCreated, map[string]string{"id": "18"})
 	})
 	mux.HandleFunc("POST /reports", s.report)
-	return s.limit(mux)
+	return s.rules.Handler(mux)
 }
 
 // report makes a report, which costs so much that all replicas together make five a second. A

@@ -55,16 +55,16 @@ func (c chart) svg() string {
 		return bottom - (min(max(v, low), high)-low)/(high-low)*(bottom-topMargin)
 	}
 
+	b.WriteString(`<g opacity=".1">`) // as one, so that two alerts at a time are not twice as dark
 	for _, s := range c.alerts {
 		for _, run := range runs(s.Points, c.span.Step) {
 			from, to := c.x(run[0].At), c.x(run[len(run)-1].At.Add(c.span.Step))
-			to = min(to, c.w-rightMargin)
-			fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%.1f" fill="#c9302c" opacity=".07"/>`,
-				from, topMargin, to-from, bottom-topMargin)
-			fmt.Fprintf(&b, `<path d="M%.1f %d V%.1f" stroke="#c9302c" stroke-dasharray="3 3"/>`, from, topMargin, bottom)
+			fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%.1f" fill="#c9302c"/>`,
+				from, topMargin, min(to, c.w-rightMargin)-from, bottom-topMargin)
 		}
 	}
-	for _, v := range ticks(low, high, max(2, int(bottom/34))) {
+	b.WriteString("</g>")
+	for _, v := range ticks(low, high, max(3, int(bottom/30))) {
 		fmt.Fprintf(&b, `<path class="grid" d="M%d %.1f H%.1f"/>`, leftMargin, y(v), c.w-rightMargin)
 		fmt.Fprintf(&b, `<text class="tick" x="%d" y="%.1f" text-anchor="end">%s</text>`, leftMargin-6, y(v)+4,
 			format(v, c.panel.FieldConfig.Defaults.Unit, nil))

@@ -62,7 +62,11 @@ func run(ctx context.Context, arguments []string) error {
 			return err
 		}
 	}
-	complaints := append(empty, judge(alerts, list(*fired), list(*quiet))...)
+	all, err := server.over(ctx, `max by (alertname) (ALERTS{alertstate="firing"})`, s)
+	if err != nil {
+		return err
+	}
+	complaints := append(empty, judge(all, list(*fired), list(*quiet))...)
 	if len(complaints) > 0 {
 		return fmt.Errorf("%d complaints:\n  %s", len(complaints), strings.Join(complaints, "\n  "))
 	}

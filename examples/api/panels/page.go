@@ -5,6 +5,7 @@ import (
 	"html"
 	"html/template"
 	"os"
+	"time"
 )
 
 const (
@@ -57,9 +58,21 @@ func page(file string, d *dashboard, panels []drawn, alerts []series, s span) er
 	defer out.Close()
 	return layout.Execute(out, map[string]any{
 		"Title": d.Title, "Boxes": boxes, "From": s.From.UTC().Format("2006-01-02 15:04:05"),
-		"To": s.To.UTC().Format("15:04:05 UTC"), "Width": columns * columnPx,
+		"To": s.To.UTC().Format("15:04:05 UTC"), "Width": columns * columnPx, "Alerts": told(alerts, s.Step),
 		"Height": (last.Y + last.H) * rowPx,
 	})
+}
+
+// told says which alert fired when.
+func told(alerts []series, step time.Duration) (all []string) {
+	const clock = "15:04:05"
+	for _, s := range alerts {
+		for _, run := range runs(s.Points, step) {
+			from, to := run[0].At.UTC(), run[len(run)-1].At.UTC()
+			all = append(all, fmt.Sprintf("%s %s to %s", s.Labels["alertname"], from.Format(clock), to.Format(clock)))
+		}
+	}
+	return all
 }
 
 // stat shows each line as one number, in the colour of its threshold, over its course.
@@ -121,7 +134,7 @@ var layout = template.Must(template.New("page").Parse(`<!doctype html>
 * { box-sizing: border-box }
 body { margin: 0; padding: 12px 14px; background: #f4f5f5; color: #24292e;
   font: 12px/1.35 "DejaVu Sans", "Liberation Sans", Arial, sans-serif }
-h1 { font-size: 19px; margin: 0 0 10px } h1 small { font-weight: normal; font-size: 12px; color: #57606a; margin-left: 12px }
+h1 { font-size: 19px; margin: 0 0 4px } p { margin: 0 0 10px; color: #a02622 } h1 small { font-weight: normal; font-size: 12px; color: #57606a; margin-left: 12px }
 #grid { position: relative; width: {{.Width}}px; height: {{.Height}}px }
 section { position: absolute; background: #fff; border: 1px solid #d8dade; border-radius: 3px; overflow: hidden; padding: 0 6px }
 section.row { background: none; border: none; padding: 4px 0 }
@@ -135,7 +148,8 @@ h2 { margin: 0; font-size: 12.5px; font-weight: 600; line-height: 25px; white-sp
 .legend th { color: #57606a } .legend td:first-child { text-align: left; width: 100% }
 .legend i { display: inline-block; width: 14px; height: 3px; margin: 0 6px 3px 2px }
 </style></head><body>
-<h1>{{.Title}}<small>{{.From}} to {{.To}}; a red band: an alert fires. Drawn from Prometheus by the panels command, not by Grafana.</small></h1>
+<h1>{{.Title}}<small>{{.From}} to {{.To}}. Drawn from a Prometheus by the panels command, not by Grafana.</small></h1>
+<p>Red, while somebody would be paged: {{range $i, $a := .Alerts}}{{if $i}}; {{end}}{{$a}}{{else}}nobody was{{end}}.</p>
 <div id="grid">{{range .Boxes}}<section class="{{.Class}}" style="{{.Style}}"><h2>{{.Title}}</h2>{{.Body}}</section>
 {{end}}</div></body></html>
 `))
