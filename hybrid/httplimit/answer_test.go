@@ -182,6 +182,25 @@ func TestALimiterThatFailsIsNoDenial(t *testing.T) {
 	}
 }
 
+// What a fallback admits is served, and nobody says how much is left, because nobody knows.
+func TestAFallbackTellsNoState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &away{Store: lease.NewMemoryStore(nil)}
+		l := limiterOn(t, store, hybrid.Config{
+			Limits: []hybrid.Limit{hybrid.PerHour(1)}, Policy: hybrid.Policy{Fallback: hybrid.FallbackAllowAll},
+		})
+		h := httplimit.Handler(l, httplimit.All)(&served{})
+		ask(h)
+		store.gone.Store(true)
+		time.Sleep(time.Hour)
+		for range 3 {
+			w := ask(h)
+			policy, limit := w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit")
+			check(t, w.Code == 200 && policy == `"default";q=1;w=3600` && limit == "", "%d %v", w.Code, w.Header())
+		}
+	})
+}
+
 // A request without a key is a bad one, whatever the KeyFunc says, and takes nothing.
 func TestARequestWithoutAKeyIsABadOne(t *testing.T) {
 	secret := errors.New("the token abc123 has expired")

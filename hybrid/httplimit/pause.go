@@ -21,7 +21,7 @@ const pauseMax, pausesMax = 10 * time.Minute, 100_000
 type pauses struct {
 	mu      sync.Mutex
 	until   map[string]time.Time
-	sweepAt int // sweep when this many keys are in until
+	sweptAt time.Time
 }
 
 // note has requests of key wait for d.
@@ -29,9 +29,9 @@ func (p *pauses) note(key string, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if len(p.until) >= p.sweepAt {
+	if now.Sub(p.sweptAt) >= time.Second {
+		p.sweptAt = now
 		maps.DeleteFunc(p.until, func(_ string, at time.Time) bool { return !at.After(now) })
-		p.sweepAt = min(2*len(p.until)+64, pausesMax)
 	}
 	if p.until == nil {
 		p.until = make(map[string]time.Time)

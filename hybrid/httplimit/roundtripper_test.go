@@ -186,6 +186,36 @@ func TestAllRequestsOfAKeyHonourRetryAfter(t *testing.T) {
 	}
 }
 
+// A request whose tokens come after another one was told to wait does not go either, and gives them
+// back if it cannot wait.
+func TestTheServersWordReachesWhoWaitsForTokens(t *testing.T) {
+	for patience, sent := range map[time.Duration]int{10 * time.Second: 1, time.Minute: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			next, limiter := &script{answers: []string{"429 Retry-After=30", "200"}}, limiterOf(t, hybrid.Every(time.Second))
+			late := roundTripper(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(time.Second / 2) // the answer comes while the second request waits
+				return next.RoundTrip(r)
+			})
+			transport := httplimit.RoundTripper(limiter, httplimit.All, late)
+			var both sync.WaitGroup
+			both.Go(func() { _, _ = transport.RoundTrip(request(t, "POST", "/first")) })
+			time.Sleep(time.Second / 10)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			_, err := transport.RoundTrip(request(t, "GET", "/second").WithContext(ctx))
+			both.Wait()
+			check(t, (err == nil) == (sent == 2) && len(next.sent) == sent, "%v, %q", err, next.sent)
+			check(t, sent == 1 || strings.HasSuffix(next.sent[1], " at 30500"), "%q", next.sent)
+			time.Sleep(time.Second)
+			check(t, limiter.Stats().Refunded == int64(2-sent), "%+v", limiter.Stats())
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 // Requests are sent at the rate of the limit, in turn, and those that cannot be are not sent.
 func TestRoundTripperWaitsForTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,47 @@
+package httplimit
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// What is kept ready for answers has a bound, and what is not kept is made anew.
+func TestPoliciesThatAreKeptHaveABound(t *testing.T) {
+	var c policyCache
+	for i := range 10 * policiesMax {
+		limits := []hybrid.Limit{hybrid.PerHour(int64(1 + i))}
+		p := c.of("name", limits, 429)
+		testkit.Check(t, c.of("name", limits, 429) == p, "what was just made is not kept")
+		testkit.Check(t, len(*c.made.Load()) <= policiesMax, "%d policies are kept", len(*c.made.Load()))
+		testkit.Check(t, c.of("other", limits, 429).list[0].names[0] == "other", "the name is that of another rule")
+	}
+}
+
+// Servers without end that ask to wait have a bound too: what is over goes, and beyond a bound no
+// more is noted. A shorter wait never ends a longer one.
+func TestPausesHaveABound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pauses
+		for i := range 10_000 {
+			p.note(fmt.Sprint(i), time.Second)
+			time.Sleep(100 * time.Millisecond) // ten at a time
+		}
+		testkit.Check(t, len(p.until) <= 20, "%d are kept, of which 10 are not over", len(p.until))
+		for i := range pausesMax + 1000 {
+			p.note(fmt.Sprint("b", i), time.Hour)
+		}
+		testkit.Check(t, len(p.until) <= pausesMax, "%d are kept", len(p.until))
+
+		time.Sleep(time.Hour)
+		p.note("k", time.Minute)
+		p.note("k", time.Second)
+		from := time.Now()
+		testkit.NoErr(t, p.wait(t.Context(), "k"))
+		testkit.Check(t, time.Since(from) == time.Minute, "waited for %v", time.Since(from))
+	})
+}
