@@ -89,6 +89,8 @@ func (l *Limiter) keyOf(ctx context.Context) (hybrid.KeyLimiter, error) {
 	for i, rule := range l.rules {
 		name, err := rule.key(ctx)
 		switch {
+		case errors.Is(err, ErrNoKey):
+			return nil, err
 		case err != nil:
 			return nil, fmt.Errorf("%w: %w", ErrNoKey, err)
 		case name == "":

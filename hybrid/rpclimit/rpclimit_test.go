@@ -3,6 +3,7 @@ package rpclimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -134,6 +135,9 @@ func TestWhyACallIsNotAdmitted(t *testing.T) {
 		got = rpclimit.New(row.limiter, row.key, cost, open).Limit(row.ctx)
 		testkit.Check(t, got == nil, "%s: %v, want the call admitted by Status", name, got)
 	}
+	says := func(context.Context) (string, error) { return "", fmt.Errorf("%w: no metadata", rpclimit.ErrNoKey) }
+	err := rpclimit.New(free, says).Limit(ann.context())
+	testkit.Check(t, errors.Is(err, rpclimit.ErrNoKey) && strings.Count(err.Error(), "no key") == 1, "%v", err)
 	never := rpclimit.Status(func(err error) error { return errors.New("Status is asked of an admitted call") })
 	testkit.NoErr(t, rpclimit.New(free, user, never).Limit(ann.context()))
 }
