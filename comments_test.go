@@ -14,7 +14,8 @@ import (
 // package lease's messages, whose meaning is the protocol's.
 func TestEveryExportedNameHasAComment(t *testing.T) {
 	for _, folder := range []string{
-		"clock", "hybrid", "hybrid/xtime", "hybrid/httplimit", "hybrid/rpclimit", "hybrid/hybridotel", "redisbucket", "lease",
+		"clock", "hybrid", "hybrid/xtime", "hybrid/httplimit", "hybrid/httplimit/rules",
+		"hybrid/rpclimit", "hybrid/hybridotel", "redisbucket", "lease",
 	} {
 		for _, file := range sources(t, folder) {
 			for _, d := range file.Decls {

@@ -26,9 +26,9 @@ type Scan struct {
 
 // Reading is what Store.Scan reads of a bucket, or of one holder's record.
 type Reading struct {
-	Key    string // or its hash, see lease.ShortKey
-	Holder string // of a record; "" of a bucket
-	At     time.Time
+	Key    string    // or its hash, see lease.ShortKey
+	Holder string    // of a record; "" of a bucket
+	At     time.Time // when it was read, by the node's clock
 
 	Created, Epoch, Counter, Spent, Denied int64 // of a bucket, as lease.State says
 	Held, Weight, Waiting                  int64 // of a record whose lease has not ended, as Holder says

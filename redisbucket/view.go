@@ -29,10 +29,10 @@ type View struct {
 
 // Holder is one process's lease, as the bucket last heard of it.
 type Holder struct {
-	ID      string // hybrid.Config.InstanceID and a random text
-	Held    int64  // tokens, spent or not since
-	Waiting int64  // tokens for which its requests waited after that call
-	Weight  int64
+	ID      string        // hybrid.Config.InstanceID and a random text
+	Held    int64         // tokens, spent or not since
+	Waiting int64         // tokens for which its requests waited after that call
+	Weight  int64         // hybrid.Policy.Weight, with which it asks
 	Granted int64         // by that call
 	Void    bool          // that call reported what the bucket did not know
 	Heard   time.Duration // ago: that call

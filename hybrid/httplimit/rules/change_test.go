@@ -169,8 +169,8 @@ func TestAChangeThatCannotBeMade(t *testing.T) {
 	})
 }
 
-// A rule whose file changes every second admits no more than the largest of its limits in any window:
-// no change hands out a burst.
+// A rule whose file changes every second admits no more than the largest of its limits in any
+// window: no change hands out a burst.
 func TestChangesHandOutNoBurst(t *testing.T) {
 	tables := []string{
 		"rules: {r: {key: all, limits: [50/s burst 100]}}",

@@ -1,5 +1,5 @@
-// Package rules limits HTTP requests by rules that are declared in a YAML or JSON file, or in a table
-// in Go, and that may change while the program runs.
+// Package rules limits HTTP requests by rules that are declared in a YAML or JSON file, or in a
+// table in Go, and that may change while the program runs.
 //
 //	version: 3
 //	trusted: [10.0.0.0/8]
@@ -37,8 +37,8 @@
 // The name of a rule says which buckets it has: under the same name what was used stays used,
 // whatever else changes, and under another name the rule starts with full buckets. A rule with
 // another key form counts under other keys from then on. With an equal version new limits are in
-// force two TTLs, about a second, after the last process has read them; a higher version is in force
-// at once.
+// force two TTLs, about a second, after the last process has read them; a higher version is in
+// force at once.
 //
 // # Which file holds what
 //
@@ -46,5 +46,6 @@
 //     reads YAML, and says where something is wrong.
 //   - key.go: the key forms; matcher.go: which pattern a request matches, and its wildcards.
 //   - rules.go: Rules, their Config, changes and their end; set.go: a table in force, and who still
-//     needs it; limiter.go: the Limiter of a rule; reload.go: Open, Reload, the file that is polled.
+//     needs it; limiter.go: the Limiter of a rule; reload.go: Open, Reload, the file that is
+//     polled.
 package rules

@@ -23,8 +23,8 @@ var (
 	keyName   = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)             // of Config.Keys
 )
 
-// checkForm says what is wrong with a key form; keys are those of Config.Keys, or nil where they are
-// not known.
+// checkForm says what is wrong with a key form; keys are those of Config.Keys, or nil where they
+// are not known.
 func checkForm(form string, keys map[string]httplimit.KeyFunc) error {
 	field, isHeader := strings.CutPrefix(form, headerForm)
 	wildcard, isPath := strings.CutPrefix(form, pathForm)

@@ -15,8 +15,8 @@ type matcher struct{ mux *http.ServeMux }
 
 func newMatcher() matcher { return matcher{http.NewServeMux()} }
 
-// of is the pattern that r matches; empty for none. What ServeMux would redirect, such as //a to /a,
-// matches what it would be redirected to.
+// of is the pattern that r matches; empty for none. What ServeMux would redirect, such as //a to
+// /a, matches what it would be redirected to.
 func (m matcher) of(r *http.Request) string {
 	_, pattern := m.mux.Handler(r)
 	if r.Method == http.MethodConnect && strings.HasPrefix(pattern, "/") && strings.HasSuffix(pattern, "/") {

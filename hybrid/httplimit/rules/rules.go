@@ -164,11 +164,11 @@ func (r *Rules) selected(req *http.Request) (httplimit.Selection, error) {
 	}
 }
 
-// Set puts t in place of the table in force. What keys have used stays used, where the rules of both
-// have the same name. A rule keeps its Limiter and takes new limits as hybrid.Limiter.Refresh says;
-// where its policy or the version changes, it gets another Limiter of the same buckets. The Limiter
-// of a rule that has gone is shut down after the last request that needs it. With an error, which is
-// as that of New, nothing changes.
+// Set puts t in place of the table in force. What keys have used stays used, where the rules of
+// both have the same name. A rule keeps its Limiter and takes new limits as hybrid.Limiter.Refresh
+// says; where its policy or the version changes, it gets another Limiter of the same buckets. The
+// Limiter of a rule that has gone is shut down after the last request that needs it. With an error,
+// which is as that of New, nothing changes.
 func (r *Rules) Set(t Table) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -264,10 +264,10 @@ func (r *Rules) Status() Status {
 	return s
 }
 
-// Shutdown looks at the file no more, gives back what the Limiters hold, and closes them. It returns
-// when all have ended, with the errors of hybrid.Limiter.Shutdown. Requests that come later fail with
-// hybrid.ErrClosed, so the server is shut down before. A second Shutdown or Close waits for the
-// first, and returns nil.
+// Shutdown looks at the file no more, gives back what the Limiters hold, and closes them. It
+// returns when all have ended, with the errors of hybrid.Limiter.Shutdown. Requests that come later
+// fail with hybrid.ErrClosed, so the server is shut down before. A second Shutdown or Close waits
+// for the first, and returns nil.
 func (r *Rules) Shutdown(ctx context.Context) error {
 	defer context.AfterFunc(ctx, r.cancel)()
 	return r.close(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) })
