@@ -39,7 +39,8 @@
 // before, by whoever is alone with the key. q is the burst and w the time in which it fills, so who
 // never takes more in w seconds is never denied; a burst that fills within a second is told as what
 // comes in one. r is what is left. t is when all is there again, of a denial or with nothing left
-// when there is enough for one more. Limits that are only tried, and Unlimited, are not told of.
+// when there is enough for one more. Unlimited is not told of. An answer to a request that only
+// Policy.Shadow has admitted tells nothing.
 //
 // A denial is 429 with a problem of type quota-exceeded and Retry-After in whole seconds: who waits
 // for that long and is alone is admitted. It is missing where no wait helps, as the request asks

@@ -281,9 +281,12 @@ func TestHandlersAreShared(t *testing.T) {
 func TestWhatCannotBeIsRefusedAtOnce(t *testing.T) {
 	l := limiterOf(t, hybrid.PerHour(1))
 	for name, f := range map[string]func(){
-		"no limiter":          func() { httplimit.Handler(nil, httplimit.All) },
-		"no key":              func() { httplimit.Handler(l, nil) },
-		"Also without":        func() { httplimit.Handler(l, httplimit.All, httplimit.Also(nil, httplimit.All)) },
+		"no limiter":   func() { httplimit.Handler(nil, httplimit.All) },
+		"no key":       func() { httplimit.Handler(l, nil) },
+		"Also without": func() { httplimit.Handler(l, httplimit.All, httplimit.Also(nil, httplimit.All)) },
+		"17 limits": func() {
+			httplimit.Handler(l, httplimit.All, slices.Repeat([]httplimit.Option{httplimit.Also(l, httplimit.All)}, 16)...)
+		},
 		"Select of nothing":   func() { httplimit.Select(nil) },
 		"RoundTripper of nil": func() { httplimit.RoundTripper(nil, httplimit.All, nil) },
 		"a status":            func() { httplimit.Handler(l, httplimit.All, httplimit.Status(99)) },

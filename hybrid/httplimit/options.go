@@ -26,7 +26,8 @@ type settings struct {
 	made policyCache // of all handlers, as some routers wrap theirs anew for each request
 }
 
-// Also adds a limit. A request takes its tokens from all or from none; see hybrid.Limiter.Join.
+// Also adds a limit, to at most 16 together. A request takes its tokens from all or from none; see
+// hybrid.Limiter.Join.
 func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	return func(s *settings) { s.also = append(s.also, Rule{Limiter: limiter, Key: key}) }
 }
@@ -92,10 +93,16 @@ func newSettings(options []Option) *settings {
 	return s
 }
 
+// rulesMax is how many keys a hybrid.Limiter.Join takes.
+const rulesMax = 16
+
 // rulesOf are the rules of a Handler or RoundTripper. Those that would have the same name are told
 // apart by a number.
 func (s *settings) rulesOf(limiter *hybrid.Limiter, key KeyFunc) []Rule {
 	rules := append([]Rule{{Limiter: limiter, Key: key}}, s.also...)
+	if len(rules) > rulesMax {
+		panic(fmt.Sprintf("httplimit: there are %d limits, must be at most %d", len(rules), rulesMax))
+	}
 	var names []string
 	for i := range rules {
 		rule := &rules[i]
