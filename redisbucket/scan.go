@@ -28,7 +28,7 @@ type Scan struct {
 type Reading struct {
 	Key    string    // or its hash, see lease.ShortKey
 	Holder string    // of a record; "" of a bucket
-	At     time.Time // when it was read, by the node's clock
+	At     time.Time // when it was read, by this machine's clock
 
 	Created, Epoch, Counter, Spent, Denied int64 // of a bucket, as lease.State says
 	Held, Weight, Waiting                  int64 // of a record whose lease has not ended, as Holder says
