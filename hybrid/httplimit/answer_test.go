@@ -201,6 +201,17 @@ func TestAFallbackTellsNoState(t *testing.T) {
 	})
 }
 
+// What Blocked denies is denied, with and without a store.
+func TestBlockedNeedsNoStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &away{Store: lease.NewMemoryStore(nil)}
+		store.gone.Store(true)
+		l := limiterOn(t, store, hybrid.Config{Limits: []hybrid.Limit{hybrid.Blocked}})
+		w := ask(httplimit.Handler(l, httplimit.All)(&served{}))
+		check(t, w.Code == 429 && w.Header().Get("Retry-After") == "", "%d %v", w.Code, w.Header())
+	})
+}
+
 // A request without a key is a bad one, whatever the KeyFunc says, and takes nothing.
 func TestARequestWithoutAKeyIsABadOne(t *testing.T) {
 	secret := errors.New("the token abc123 has expired")

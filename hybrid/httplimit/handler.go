@@ -219,7 +219,7 @@ func (h *handler) tell(w http.ResponseWriter, r *http.Request, ps *policies, res
 		return err
 	case result.Shadowed:
 		return nil // what is only tried is no client's business
-	case err == nil && door.Failed(*result):
+	case err == nil && door.Failed(*result) && !isBlocked(result.Limit):
 		return fmt.Errorf("%w: and what decides without it denies", &outage{result.RetryAfter})
 	}
 	if exceeds {
