@@ -297,6 +297,11 @@ func TestTheLimitsInForce(t *testing.T) {
 			"limit.keys{limit=120/m burst 7 limiter=api}":       2,
 			"limit.denied{limit=5/s limiter=api result=denied}": 6,
 		}, "limit.rate", "limit.burst", "limit.keys", "limit.denied{limit=5/s")
+		// A limit that is in force for no key in use is no longer there, but for what it has denied.
+		metrics := t.metrics()
+		_, still := metrics["limit.rate{limit=5/s limiter=api}"]
+		denied, ever := metrics["limit.denied{limit=5/s limiter=api result=denied}"]
+		check(t, !still && ever && denied == 6, "%v", metrics)
 	})
 }
 

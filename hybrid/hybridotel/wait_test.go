@@ -88,20 +88,49 @@ func TestAJoinedWait(t *testing.T) {
 	})
 }
 
-// However many wait, the links of one span are bounded, and the first who came have them.
-func TestLinksAreBounded(t *testing.T) {
+// Who waits for a call that is not answered in time is linked with it too.
+func TestAWaitInVainIsLinked(t *testing.T) {
 	bubble(t, func(t *world) {
-		l := t.start(config(hybrid.PerHour(1).WithBurst(1000)))
+		c := config(hourly)
+		c.CallTimeout = 50 * time.Millisecond
+		c.Policy.Fallback = hybrid.FallbackDeny
+		l := t.start(c)
 		release := t.store.holds()
-		for range 300 {
-			go func() { noErr(t, t.Wait(t.Context(), l.Key("k"))) }()
-		}
-		synctest.Wait()
+		err := t.Wait(t.Context(), l.Key("k"))
+		check(t, errors.Is(err, hybrid.ErrUnavailable), "%v", err)
 		release()
 		time.Sleep(time.Second)
-		must(t, len(t.ended("yuzhi.wait")) == 300, "%d waited", len(t.ended("yuzhi.wait")))
-		first := t.ended("yuzhi.lease")[0]
-		check(t, len(first.Links()) == 128 && first.DroppedLinks() == 0, "%d links", len(first.Links()))
+		wait, call := t.ended("yuzhi.wait")[0], t.ended("yuzhi.lease")[0]
+		check(t, linksTo(wait, call) && linksTo(call, wait), "%v, %v", wait.Links(), call.Links())
+	})
+}
+
+// awaited is what contexts wait for.
+type awaited []context.Context
+
+func (a awaited) Waiting(most int) []context.Context { return a[:min(most, len(a))] }
+
+// However many wait, the links of one span are bounded to what the SDK keeps, and the first who came
+// have them.
+func TestLinksAreBounded(t *testing.T) {
+	bubble(t, func(t *world) {
+		calls := callsFor("a", "b", "c")
+		first := map[trace.SpanID]bool{}
+		for i, c := range calls {
+			var waiting awaited
+			for k := range 100 {
+				ctx, span := t.tracer().Start(t.Context(), "caller")
+				waiting = append(waiting, ctx)
+				first[span.SpanContext().SpanID()] = i*100+k < 128
+			}
+			c.Owner = waiting
+		}
+		t.Telemetry.Store(t.store).Exchange(t.Context(), calls, func([]*lease.Call) {})
+		span := t.ended("yuzhi.lease")[0]
+		must(t, len(span.Links()) == 128 && span.DroppedLinks() == 0, "%d links", len(span.Links()))
+		for _, l := range span.Links() {
+			check(t, first[l.SpanContext.SpanID()], "linked with one who came later")
+		}
 	})
 }
 
