@@ -1,0 +1,70 @@
+// Command routers serves one API with four routers, net/http, chi, gin and echo, behind one and the
+// same middleware: routers.go has the line that each needs. The limits are in rules.yaml, and may be
+// changed while it runs. Run it in the folder examples, and open its page in a browser:
+//
+//	go run ./routers -router chi                              # or http, gin, echo
+//	go run ./routers -router gin -redis redis://localhost:6379
+//	curl -i localhost:8080/users/ann/orders
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/examples/internal/store"
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit/rules"
+)
+
+func main() {
+	log.SetFlags(0)
+	address := flag.String("address", "localhost:8080", "where it listens")
+	router := flag.String("router", "http", "the `name` of the router: http, chi, gin or echo")
+	file := flag.String("rules", "routers/rules.yaml", "the `file` with the limits")
+	redisURL := flag.String("redis", "", "the `URL` of the Redis that holds the limits")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *address, *router, *file, *redisURL); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run serves until ctx ends, and gives back what the limiters hold.
+func run(ctx context.Context, address, router, file, redisURL string) error {
+	with, ok := routers[router]
+	if !ok {
+		return fmt.Errorf("there is no router %q", router)
+	}
+	buckets, done, err := store.Open(redisURL, "routers-example")
+	if err != nil {
+		return err
+	}
+	defer done()
+	limits, err := rules.Open(file, rules.Config{Store: buckets})
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Addr: address, Handler: with(limits.Handler), ReadHeaderTimeout: 10 * time.Second}
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	stopped := make(chan error, 1)
+	context.AfterFunc(ctx, func() {
+		within, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = server.Shutdown(within)
+		stopped <- limits.Shutdown(within)
+	})
+	log.Printf("open http://%s/", address)
+	if err := server.ListenAndServe(); err != http.ErrServerClosed {
+		return err
+	}
+	return <-stopped
+}

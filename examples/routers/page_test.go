@@ -1,0 +1,157 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// browser is the command of a headless Chromium. Without one the test is skipped, or fails where one
+// is required.
+func browser(t *testing.T) string {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	if os.Getenv("REQUIRE_BROWSER") != "" {
+		t.Fatal("there is no chromium, and REQUIRE_BROWSER is set")
+	}
+	t.Skip("there is no chromium; with REQUIRE_BROWSER=1 that is a failure")
+	return ""
+}
+
+// held has the page loaded, for a browser that waits for that, only when done is closed: by a picture
+// that is on its way until then.
+func held(next http.Handler, done <-chan struct{}) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/picture":
+			select {
+			case <-done:
+			case <-r.Context().Done():
+			}
+			http.NotFound(w, r)
+		case "/":
+			next.ServeHTTP(w, r)
+			_, _ = w.Write([]byte(`<img src="/picture" alt="">`))
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// watched closes denied with the first request that is denied, and served with the first one after
+// it that is not.
+type watched struct {
+	next           http.Handler
+	denied, served chan struct{}
+
+	mu         sync.Mutex
+	deniedAt   time.Time
+	waited     time.Duration // between them
+	retryAfter string
+}
+
+func (o *watched) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answer := httptest.NewRecorder()
+	o.next.ServeHTTP(answer, r)
+	for name, values := range answer.Header() {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes())
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case answer.Code == http.StatusTooManyRequests && o.deniedAt.IsZero():
+		o.deniedAt, o.retryAfter = time.Now(), answer.Header().Get("Retry-After")
+		close(o.denied)
+	case r.URL.Path == "/users/ann/orders" && answer.Code == http.StatusOK && !o.deniedAt.IsZero() && o.waited == 0:
+		o.waited = time.Since(o.deniedAt)
+		time.AfterFunc(time.Second, func() { close(o.served) }) // when the page shows it
+	}
+}
+
+// shown is what Chromium has printed of the page when it was loaded.
+func shown(t *testing.T, url string, arguments ...string) string {
+	t.Helper()
+	arguments = append([]string{
+		"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+		"--user-data-dir=" + t.TempDir(), "--window-size=800,700",
+	}, append(arguments, url)...)
+	var problems strings.Builder
+	command := exec.CommandContext(t.Context(), browser(t), arguments...)
+	command.Stderr = &problems
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, problems.String())
+	}
+	return string(out)
+}
+
+// TestThePageShowsADenial: a real browser asks until it is denied, shows the problem and how long it
+// will wait, waits so long and not less, and shows that it is served again.
+func TestThePageShowsADenial(t *testing.T) {
+	limit := middlewares["httplimit"](t, hybrid.Limit{Tokens: 1, Per: 3 * time.Second, Burst: 3})
+	o := &watched{next: withChi(limit), denied: make(chan struct{}), served: make(chan struct{})}
+	s := httptest.NewServer(held(o, o.served))
+	t.Cleanup(s.Close)
+	page := shown(t, s.URL, "--dump-dom")
+
+	log := regexp.MustCompile(`<li class="(denied|admitted)">([^<]*)</li>`).FindAllStringSubmatch(page, -1)
+	var classes, denials []string
+	for _, line := range log {
+		classes = append(classes, line[1])
+		if line[1] == "denied" {
+			denials = append(denials, line[2])
+		}
+	}
+	story := strings.Join(classes, " ")
+	if !strings.HasPrefix(story, "admitted admitted admitted denied admitted") {
+		t.Fatalf("the page tells: %s\n%s", story, page)
+	}
+	seconds, err := strconv.Atoi(o.retryAfter)
+	noErr(t, err)
+	want := "429 The request cannot be served, as its quota has been exceeded (again in " + o.retryAfter + " s)"
+	if denials[0] != want {
+		t.Errorf("the page says %q, want %q", denials[0], want)
+	}
+	if waited := o.waited; seconds < 1 || waited < time.Duration(seconds)*time.Second {
+		t.Errorf("the page came back after %v, and was told %d s", waited, seconds)
+	}
+}
+
+// TestTheCountdownIsSeen: while it waits, the page shows for how long. With SCREENSHOT=FOLDER a
+// picture of that is left there.
+func TestTheCountdownIsSeen(t *testing.T) {
+	limit := middlewares["httplimit"](t, hybrid.Limit{Tokens: 1, Per: time.Minute, Burst: 3})
+	o := &watched{next: withHTTP(limit), denied: make(chan struct{}), served: make(chan struct{})}
+	loaded := make(chan struct{})
+	go func() {
+		<-o.denied
+		time.Sleep(1500 * time.Millisecond)
+		close(loaded)
+	}()
+	s := httptest.NewServer(held(o, loaded))
+	t.Cleanup(s.Close)
+	arguments := []string{"--dump-dom"}
+	if folder := os.Getenv("SCREENSHOT"); folder != "" {
+		arguments = []string{"--screenshot=" + filepath.Join(folder, "page.png")}
+	}
+	page := shown(t, s.URL, arguments...)
+	if arguments[0] == "--dump-dom" && (!regexp.MustCompile(`id="countdown">Again in [0-9]+ s\.<`).MatchString(page) ||
+		!strings.Contains(page, `id="title">429: `) || !strings.Contains(page, `<div id="now" class="denied">`)) {
+		t.Errorf("the page is\n%s", page)
+	}
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	_ "embed"
+	"encoding/json"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	"github.com/labstack/echo/v5"
+)
+
+// middleware is what httplimit.Handler returns, and what rules.Rules.Handler is.
+type middleware = func(http.Handler) http.Handler
+
+// routers serve the page, and limited the orders and the invoices of a user. Below each the request
+// has the route's pattern and its path values, so httplimit.Route and httplimit.Path work as they
+// are.
+var routers = map[string]func(limit middleware) http.Handler{
+	"http": withHTTP, "chi": withChi, "gin": withGin, "echo": withEcho,
+}
+
+func withHTTP(limit middleware) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", page)
+	mux.Handle("GET /users/{user}/orders", limit(http.HandlerFunc(orders)))
+	mux.Handle("GET /users/{user}/invoices", limit(http.HandlerFunc(orders)))
+	return mux
+}
+
+// withChi uses With, or Use within a Route or a Group: where chi has found the route already. With
+// Use at the top the limiter comes before that, and httplimit.Route would find no pattern.
+func withChi(limit middleware) http.Handler {
+	r := chi.NewRouter()
+	r.Get("/", page)
+	r.With(limit).Get("/users/{user}/orders", orders)
+	r.With(limit).Get("/users/{user}/invoices", orders)
+	return r
+}
+
+func withGin(limit middleware) http.Handler {
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New()
+	r.GET("/", gin.WrapF(page))
+	users := r.Group("/users/:user", forGin(limit))
+	users.GET("/orders", gin.WrapF(orders))
+	users.GET("/invoices", gin.WrapF(orders))
+	return r
+}
+
+// forGin is the adapter that gin lacks. A request that is denied has its answer, and what would
+// come after is not to be run.
+func forGin(limit middleware) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		c.Request.Pattern = c.FullPath()
+		for _, p := range c.Params {
+			c.Request.SetPathValue(p.Key, p.Value)
+		}
+		admitted := false
+		limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { admitted = true })).ServeHTTP(c.Writer, c.Request)
+		if !admitted {
+			c.Abort()
+		}
+	}
+}
+
+func withEcho(limit middleware) http.Handler {
+	e := echo.New()
+	e.GET("/", echo.WrapHandler(http.HandlerFunc(page)))
+	handler, limited := echo.WrapHandler(http.HandlerFunc(orders)), echo.WrapMiddleware(limit)
+	e.GET("/users/:user/orders", handler, limited)
+	e.GET("/users/:user/invoices", handler, limited)
+	return e
+}
+
+//go:embed page.html
+var pageText []byte
+
+func page(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(pageText)
+}
+
+// orders stands for something that costs the server an effort.
+func orders(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]string{"user": r.PathValue("user"), "path": r.URL.Path})
+}
