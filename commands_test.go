@@ -60,6 +60,7 @@ var treatments = []rule{
 	{"go run ./api serve", background, "127.0.0.1:8080"},
 	{"go run ./grpc -serve", background, "localhost:50051"},
 	{"go run ./llm", background, "localhost:8080"},
+	{"go run ./routers", background, "localhost:8080"},
 	{"go run ./worker", interrupted, "it works until then"},
 	{"go test ./...", inAll, "all tests, which CI runs with the race detector"},
 	{"go test ./internal/faults", inAll, "part of the above"},
