@@ -187,7 +187,7 @@ func (s *site) raw() raw {
 	number := func(i int) int64 {
 		return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*i:]))))
 	}
-	return raw{exists: true, created: number(0), epoch: number(1), frozen: number(5)}
+	return raw{exists: true, created: number(0), epoch: number(1), frozen: number(7)}
 }
 
 // contents is every key of the database and its value, without the time that it has left.
