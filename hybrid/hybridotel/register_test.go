@@ -103,7 +103,8 @@ func TestRequestsByResult(t *testing.T) {
 			return nil
 		}
 		l := t.start(c)
-		must(t, !l.Allow("bad") && !l.Allow("bad"), "admitted")
+		must(t, !l.Allow("bad"), "admitted")
+		must(t, !l.Allow("bad"), "admitted")
 		must(t, l.Allow("k"), "denied")
 		must(t, !l.AllowN("another", 5), "admitted")
 		t.says(map[string]float64{

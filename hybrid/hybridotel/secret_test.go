@@ -40,7 +40,7 @@ func (t *world) texts() (all []string) {
 func textOf(s sdk.ReadOnlySpan) string {
 	text := fmt.Sprint(s.Name(), s.Status(), s.Resource(), s.InstrumentationScope())
 	for _, a := range s.Attributes() {
-		text += fmt.Sprint(" ", a.Key, "=", a.Value.Emit())
+		text += fmt.Sprint(" ", a.Key, "=", a.Value.String())
 	}
 	for _, l := range s.Links() {
 		text += fmt.Sprint(l.Attributes)

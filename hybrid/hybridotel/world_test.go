@@ -212,7 +212,7 @@ func (t *world) collect() []metricdata.Metrics {
 func nameOf(name string, attributes attribute.Set) string {
 	var all []string
 	for _, a := range attributes.ToSlice() {
-		all = append(all, strings.TrimPrefix(string(a.Key), "yuzhi.")+"="+a.Value.Emit())
+		all = append(all, strings.TrimPrefix(string(a.Key), "yuzhi.")+"="+a.Value.String())
 	}
 	return strings.TrimPrefix(name, "yuzhi.") + "{" + strings.Join(all, " ") + "}"
 }
@@ -241,7 +241,7 @@ func (t *world) sum(name, outcome string) (sum float64) {
 	for _, m := range t.collect() {
 		if h, ok := m.Data.(metricdata.Histogram[float64]); ok && m.Name == name {
 			for _, p := range h.DataPoints {
-				if v, _ := p.Attributes.Value("yuzhi.outcome"); v.Emit() == outcome {
+				if v, _ := p.Attributes.Value("yuzhi.outcome"); v.String() == outcome {
 					sum += p.Sum
 				}
 			}
@@ -264,7 +264,7 @@ func (t *world) ended(name string) (all []trace.ReadOnlySpan) {
 func said(s trace.ReadOnlySpan, key attribute.Key) string {
 	for _, a := range s.Attributes() {
 		if a.Key == key {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""
