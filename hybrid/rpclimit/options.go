@@ -30,7 +30,8 @@ func Class(class func(ctx context.Context) int) Option { return func(l *Limiter)
 func Skip(skip func(ctx context.Context) bool) Option { return func(l *Limiter) { l.skip = skip } }
 
 // Wait has a call that would be denied wait for its tokens, for at most d. Who waits is served in
-// turn. A call whose deadline, or d, comes before its tokens can is denied at once.
+// turn. A call whose deadline, or d, comes before its tokens can is denied at once. Stats counts a
+// call that waits as denied, which it was, and as admitted when its wait was not in vain.
 func Wait(d time.Duration) Option { return func(l *Limiter) { l.patience = d } }
 
 // Status makes the answer to a call that is not admitted, such as a gRPC status: it is given the
