@@ -15,6 +15,7 @@ import (
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit/rules"
@@ -31,8 +32,8 @@ type cluster struct {
 	networks    map[string]*networking.NetworkPolicy
 }
 
-// manifests reads all files as strictly as an API server does: a field that is not known, or given
-// twice, is an error.
+// manifests reads all files as strictly as an API server does: a field that is not known, be it in
+// another case, or that is given twice is an error.
 func manifests(t *testing.T) cluster {
 	t.Helper()
 	c := cluster{
@@ -49,8 +50,10 @@ func manifests(t *testing.T) cluster {
 			var head struct{ APIVersion, Kind string }
 			testkit.NoErr(t, yaml.Unmarshal([]byte(document), &head))
 			read := func(object any) {
-				err := yaml.UnmarshalStrict([]byte(document), object)
-				testkit.Must(t, err == nil, "%s: %s: %v", file, head.Kind, err)
+				fields, err := yaml.YAMLToJSONStrict([]byte(document))
+				testkit.NoErr(t, err)
+				unknown, err := json.UnmarshalStrict(fields, object)
+				testkit.Must(t, err == nil && len(unknown) == 0, "%s: %s: %v %v", file, head.Kind, err, unknown)
 			}
 			switch head.APIVersion + " " + head.Kind {
 			case "v1 ConfigMap":
