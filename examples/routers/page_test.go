@@ -16,8 +16,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/hybrid"
 )
 
-// browser is the command of a headless Chromium. Without one the test is skipped, or fails where one
-// is required.
+// browser is the command of a headless Chromium. Without one the test is skipped, or fails where
+// one is required.
 func browser(t *testing.T) string {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -31,8 +31,8 @@ func browser(t *testing.T) string {
 	return ""
 }
 
-// held has the page loaded, for a browser that waits for that, only when done is closed: by a picture
-// that is on its way until then.
+// held has the page loaded, for a browser that waits for that, only when done is closed: by a
+// picture that is on its way until then.
 func held(next http.Handler, done <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -100,8 +100,8 @@ func shown(t *testing.T, url string, arguments ...string) string {
 	return string(out)
 }
 
-// TestThePageShowsADenial: a real browser asks until it is denied, shows the problem and how long it
-// will wait, waits so long and not less, and shows that it is served again.
+// TestThePageShowsADenial: a real browser asks until it is denied, shows the problem and how long
+// it will wait, waits so long and not less, and shows that it is served again.
 func TestThePageShowsADenial(t *testing.T) {
 	limit := middlewares["httplimit"](t, hybrid.Limit{Tokens: 1, Per: 3 * time.Second, Burst: 3})
 	o := &watched{next: withChi(limit), denied: make(chan struct{}), served: make(chan struct{})}

@@ -110,8 +110,8 @@ type awaited []context.Context
 
 func (a awaited) Waiting(most int) []context.Context { return a[:min(most, len(a))] }
 
-// However many wait, the links of one span are bounded to what the SDK keeps, and the first who came
-// have them.
+// However many wait, the links of one span are bounded to what the SDK keeps, and the first who
+// came have them.
 func TestLinksAreBounded(t *testing.T) {
 	bubble(t, func(t *world) {
 		calls := callsFor("a", "b", "c")

@@ -22,7 +22,8 @@ const costTable = `
 rules: {user: {key: "header:X-User", limits: [unlimited]}}
 routes: {GET /orders: {rules: [user]}, "GET /{x}/free": {rules: []}}`
 
-// with and without are a handler with declared rules, and one with the same limit by httplimit alone.
+// with and without are a handler with declared rules, and one with the same limit by httplimit
+// alone.
 func costOf(t testing.TB) (with, without http.Handler) {
 	t.Helper()
 	r, err := New(tableOf(t, costTable), Config{Store: lease.NewMemoryStore(nil)})
