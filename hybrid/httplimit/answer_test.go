@@ -159,6 +159,7 @@ func TestALimiterThatFailsIsNoDenial(t *testing.T) {
 				check(t, w.Code == http.StatusServiceUnavailable, "%d", w.Code)
 				after, err := strconv.Atoi(w.Header().Get("Retry-After"))
 				check(t, err == nil && after >= 1, "%v", w.Header())
+				check(t, name != "the local share is used up" || after > 60, "%v", w.Header())
 				check(t, w.Header().Get("RateLimit") == "", "%v", w.Header())
 				p := problemOf(t, w)
 				check(t, p.Type == lessCapacity && len(p.Violated) == 0, "%+v", p)
@@ -248,6 +249,10 @@ func TestARequestWithoutAKeyIsABadOne(t *testing.T) {
 
 // What is above a burst is never admitted, so there is nothing to wait for.
 func TestMoreThanABurstIsNotAskedToComeBack(t *testing.T) {
+	synctest.Test(t, moreThanABurst)
+}
+
+func moreThanABurst(t *testing.T) {
 	cost := httplimit.Cost(func(*http.Request) int64 { return 11 })
 	small, large := limiterOf(t, hybrid.PerSecond(10), hybrid.PerHour(1000)), limiterOf(t, hybrid.PerSecond(100))
 	noErr(t, small.Wait(t.Context(), "all")) // so that its limits are known

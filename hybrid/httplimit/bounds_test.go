@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,17 @@ func TestPoliciesThatAreKeptHaveABound(t *testing.T) {
 		testkit.Check(t, len(*c.made.Load()) <= policiesMax, "%d policies are kept", len(*c.made.Load()))
 		testkit.Check(t, c.of("other", limits, 429).list[0].names[0] == "other", "the name is that of another rule")
 	}
+}
+
+// Where limits change between a denial and the look at what they are, the answer lacks what is no
+// longer known, and says all the same when to come back.
+func TestADenialByALimitThatHasGone(t *testing.T) {
+	h := &handler{settings: newSettings(nil)}
+	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+	result := hybrid.Result{Limit: hybrid.PerHour(1), RetryAfter: 1500 * time.Millisecond}
+	err := h.tell(w, r, newPolicies("name", []hybrid.Limit{hybrid.PerHour(2)}, 429), &result, nil)
+	testkit.Check(t, err == errAnswered && w.Code == 429 && w.Header().Get("Retry-After") == "2" &&
+		w.Header().Get("RateLimit") == "", "%v: %d %v", err, w.Code, w.Header())
 }
 
 // Servers without end that ask to wait have a bound too: what is over goes, and beyond a bound no

@@ -64,7 +64,7 @@ func TestARequestCostsTwoAllocationsAtMost(t *testing.T) {
 
 func costOf(t testing.TB, l hybrid.Limit, key httplimit.KeyFunc, change func(*http.Request)) (http.Handler, *sink, *http.Request) {
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	h := httplimit.Handler(limiterOf(t, l), key)(next)
+	h := httplimit.Handler(newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{l}, CallTimeout: realTime}), key)(next)
 	w, r := &sink{http.Header{}}, httptest.NewRequest(http.MethodGet, "/", nil)
 	change(r)
 	for range 2 { // the map has its room

@@ -38,9 +38,9 @@
 // No more is promised than there is: q tokens can be had in any w seconds, whatever was taken
 // before, by whoever is alone with the key. q is the burst and w the time in which it fills, so who
 // never takes more in w seconds is never denied; a burst that fills within a second is told as what
-// comes in one. r is what is left. t is when all is there again, of a denial or with nothing left
-// when there is enough for one more. Unlimited is not told of. An answer to a request that only
-// Policy.Shadow has admitted tells nothing.
+// comes in one. r is what is left, and t the seconds until all is there again; of a denial, and
+// with nothing left, until there is enough for a request. Unlimited is not told of. An answer to a
+// request that only Policy.Shadow has admitted tells nothing.
 //
 // A denial is 429 with a problem of type quota-exceeded and Retry-After in whole seconds: who waits
 // for that long and is alone is admitted. It is missing where no wait helps, as the request asks

@@ -16,7 +16,9 @@ import (
 
 // perHour is a limiter without a Redis, as a test has it.
 func perHour(n int64) *hybrid.Limiter {
-	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(n)}})
+	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{
+		Limits: []hybrid.Limit{hybrid.PerHour(n)}, CallTimeout: time.Minute,
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -124,6 +124,27 @@ func TestSeveralLimits(t *testing.T) {
 	})
 }
 
+// Of limits that are alike, the one that binds is told of.
+func TestTheLimitThatBindsIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := func(name string) *hybrid.Limiter {
+			return newLimiter(t, hybrid.Config{Name: name, Limits: []hybrid.Limit{hybrid.PerHour(3)}})
+		}
+		everybody, users := limiter("everybody"), limiter("users")
+		name := httplimit.Header("X-User")
+		for _, h := range []http.Handler{
+			httplimit.Handler(everybody, httplimit.All, httplimit.Also(users, name))(&served{}),
+			httplimit.Handler(users, name, httplimit.Also(everybody, httplimit.All))(&served{}),
+		} {
+			for i := 0; ask(h, user(fmt.Sprint(i))).Code == 200; i++ {
+			}
+			w := ask(h, user("ann"))
+			check(t, slices.Equal(problemOf(t, w).Violated, []string{"everybody"}), "%s", w.Body)
+			check(t, items(t, w.Header(), "RateLimit")[0].name == "everybody", "%v", w.Header())
+		}
+	})
+}
+
 // Select's function says for each request which rules there are.
 func TestSelectChoosesTheRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -131,8 +152,9 @@ func TestSelectChoosesTheRules(t *testing.T) {
 		rules := map[string][]httplimit.Rule{
 			"GET":  {{Name: `read "only"`, Limiter: reads, Key: httplimit.All}},
 			"POST": {{Name: "écrire\n", Limiter: writes, Key: httplimit.All}},
+			"PUT":  {{Name: strings.Repeat("long ", 30), Limiter: limiterOf(t, hybrid.Every(time.Hour)), Key: httplimit.All}},
 		}
-		costs := map[string]int64{"GET": 1, "POST": 5}
+		costs := map[string]int64{"GET": 1, "POST": 5, "PUT": 1}
 		h := httplimit.Select(func(r *http.Request) (httplimit.Selection, error) {
 			return httplimit.Selection{Rules: rules[r.Method], Cost: costs[r.Method]}, nil
 		})(&served{})
@@ -140,6 +162,11 @@ func TestSelectChoosesTheRules(t *testing.T) {
 		check(t, slices.Equal(codes(h, 4, method("GET")), []int{200, 200, 200, 429}), "of 3 an hour")
 		check(t, slices.Equal(codes(h, 3, method("POST")), []int{200, 200, 429}), "5 each of 10 an hour")
 		check(t, slices.Equal(codes(h, 4, method("OPTIONS")), []int{200, 200, 200, 200}), "without a rule")
+		check(t, slices.Equal(codes(h, 2, method("PUT")), []int{200, 429}), "1 an hour")
+		long := ask(h, method("PUT"))
+		state := items(t, long.Header(), "RateLimit")
+		check(t, fmt.Sprint(state) == "[{"+strings.Repeat("long ", 30)+" map[r:0 t:3600]}]" &&
+			long.Header().Get("Retry-After") == "3600", "%v", long.Header())
 		// Names are escaped, and the same in the fields and in the problem.
 		for m, name := range map[string]string{"GET": `read "only"`, "POST": "%C3%A9crire%0A"} {
 			w := ask(h, method(m))
@@ -183,20 +210,29 @@ func TestTheNextHandlerMayChangeTheFields(t *testing.T) {
 		w.Header().Del("RateLimit")
 		w.Header().Add("RateLimit-Policy", `"mine";q=1`)
 	})
-	outer := httplimit.Handler(newLimiter(t, hybrid.Config{Name: "outer", Limits: []hybrid.Limit{hybrid.PerHour(9)}}), httplimit.All)
-	inner := httplimit.Handler(newLimiter(t, hybrid.Config{Name: "inner", Limits: []hybrid.Limit{hybrid.PerHour(9)}}), httplimit.All)
-	h := outer(inner(strips))
+	named := func(name string) func(http.Handler) http.Handler {
+		cfg := hybrid.Config{Name: name, Limits: []hybrid.Limit{hybrid.PerHour(9)}, CallTimeout: realTime}
+		return httplimit.Handler(newLimiter(t, cfg), httplimit.All)
+	}
+	h := named("outer")(named("inner")(strips))
 	for range 2 { // the second finds the cached values as they were
 		w := ask(h)
 		policies := items(t, w.Header(), "RateLimit-Policy")
 		check(t, fmt.Sprint(policies) == "[{outer map[q:9 w:3600]} {inner map[q:9 w:3600]} {mine map[q:1]}]", "%v", policies)
 		check(t, w.Header().Get("RateLimit") == "", "%v", w.Header())
 	}
+	// What somebody else has set, and may share, is added to in a copy.
+	shared := []string{`"other";q=1`, "kept"}
+	w := httptest.NewRecorder()
+	w.Header()["Ratelimit-Policy"] = shared[:1]
+	named("third")(&quiet{}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	check(t, len(items(t, w.Header(), "RateLimit-Policy")) == 2 && shared[1] == "kept", "%v, %q", w.Header(), shared)
 }
 
 // What the server's ResponseWriter can do, the handler's can: it is the same one.
 func TestTheResponseWriterIsTheServers(t *testing.T) {
-	h := httplimit.Handler(limiterOf(t, hybrid.PerSecond(1000)), httplimit.ClientIP())
+	l := newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(1000)}, CallTimeout: realTime})
+	h := httplimit.Handler(l, httplimit.ClientIP())
 	serve := func(t *testing.T, http2 bool, next http.HandlerFunc) *httptest.Server {
 		s := httptest.NewUnstartedServer(h(next))
 		s.EnableHTTP2 = http2
@@ -260,7 +296,9 @@ func TestTheResponseWriterIsTheServers(t *testing.T) {
 // Many goroutines, many keys, many sets of limits: more than are kept ready. For the race detector.
 func TestHandlersAreShared(t *testing.T) {
 	limit := func(key string) hybrid.Limit { return hybrid.PerHour(int64(1000 + len(key)%300)) }
-	l := newLimiter(t, hybrid.Config{LimitsFor: func(key string) []hybrid.Limit { return []hybrid.Limit{limit(key)} }})
+	l := newLimiter(t, hybrid.Config{
+		LimitsFor: func(key string) []hybrid.Limit { return []hybrid.Limit{limit(key)} }, CallTimeout: realTime,
+	})
 	h := httplimit.Handler(l, httplimit.Header("X-User"), httplimit.Fields(httplimit.FieldsDraft|httplimit.FieldsLegacy))(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	var wg sync.WaitGroup

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -46,6 +47,10 @@ func limiterOf(t testing.TB, limits ...hybrid.Limit) *hybrid.Limiter {
 	t.Helper()
 	return newLimiter(t, hybrid.Config{Limits: limits})
 }
+
+// realTime is a CallTimeout for tests outside a bubble, where a machine that stalls must turn no
+// wait for a lease into a denial.
+const realTime = 30 * time.Second
 
 // served is a handler that counts whom it has served.
 type served struct{ requests int }
