@@ -99,6 +99,10 @@ func New(store lease.Store, cfg Config) (*Limiter, error) {
 // Name is Config.Name.
 func (l *Limiter) Name() string { return l.cfg.Name }
 
+// Headroom is the part of every burst that l leaves in the bucket: Policy.Headroom. A class of l
+// leaves more.
+func (l *Limiter) Headroom() float64 { return l.cfg.Policy.Headroom }
+
 // start makes l, whose settings are there, go.
 func (l *Limiter) start() {
 	l.instance = randomText()

@@ -183,8 +183,9 @@ func TestALimiterThatFailsIsNoDenial(t *testing.T) {
 	}
 }
 
-// What a fallback admits is served, and nobody says how much is left, because nobody knows.
-func TestAFallbackTellsNoState(t *testing.T) {
+// What a fallback admits is served, and nobody says how much there is or is left: a process has its
+// share only, and nobody knows.
+func TestAFallbackTellsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &away{Store: lease.NewMemoryStore(nil)}
 		l := limiterOn(t, store, hybrid.Config{
@@ -197,7 +198,7 @@ func TestAFallbackTellsNoState(t *testing.T) {
 		for range 3 {
 			w := ask(h)
 			policy, limit := w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit")
-			check(t, w.Code == 200 && policy == `"default";q=1;w=3600` && limit == "", "%d %v", w.Code, w.Header())
+			check(t, w.Code == 200 && policy == "" && limit == "", "%d %v", w.Code, w.Header())
 		}
 	})
 }
@@ -301,5 +302,39 @@ func TestSpecialLimits(t *testing.T) {
 			got := told(ask(h))
 			check(t, got == c.want, "%s: %s\nwant %s", c.name, got, c.want)
 		})
+	}
+}
+
+// Who has waited for its tokens is told that nothing is left, and not what was left before.
+func TestWhoHasWaitedIsToldWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ten := hybrid.Every(time.Second).WithBurst(10)
+		h := httplimit.Handler(limiterOf(t, ten), httplimit.All, httplimit.Wait(time.Minute),
+			httplimit.Cost(func(*http.Request) int64 { return 6 }))(&served{})
+		for _, want := range []string{`"default";r=4;t=6`, `"default";r=0;t=1`} {
+			w := ask(h)
+			check(t, w.Code == 200 && w.Header().Get("RateLimit") == want, "%d, %v, want %s", w.Code, w.Header(), want)
+		}
+	})
+}
+
+// An answer's fields are its own: who changes one in place changes no other answer's.
+func TestFieldsAreNotShared(t *testing.T) {
+	limits := map[string]hybrid.Limit{"told": hybrid.PerHour(9), "Unlimited": hybrid.Unlimited, "above the burst": hybrid.PerHour(1)}
+	for name, limit := range limits {
+		fields := []string{"Ratelimit-Policy", "Ratelimit", "Retry-After", "X-Ratelimit-Limit"}
+		l := limiterOf(t, limit, hybrid.PerHour(8))
+		cost := map[bool]int64{true: 2, false: 1}[name == "above the burst"]
+		h := httplimit.Handler(l, httplimit.All, httplimit.Fields(httplimit.FieldsDraft|httplimit.FieldsLegacy),
+			httplimit.Cost(func(*http.Request) int64 { return cost }))(&served{})
+		for range 3 {
+			w := ask(h)
+			for _, f := range fields {
+				for i, value := range w.Header()[f] {
+					check(t, value != "changed", "%s: %s is another answer's", name, f)
+					w.Header()[f][i] = "changed"
+				}
+			}
+		}
 	}
 }

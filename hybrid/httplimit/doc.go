@@ -40,7 +40,8 @@
 // never takes more in w seconds is never denied; a burst that fills within a second is told as what
 // comes in one. r is what is left, and t the seconds until all is there again; of a denial, and
 // with nothing left, until there is enough for a request. Unlimited is not told of. An answer to a
-// request that only Policy.Shadow has admitted tells nothing.
+// request that only Policy.Shadow or Policy.Fallback has admitted tells nothing, and of a Limiter
+// with Policy.Headroom there is no RateLimit-Policy.
 //
 // A denial is 429 with a problem of type quota-exceeded and Retry-After in whole seconds: who waits
 // for that long and is alone is admitted. It is missing where no wait helps, as the request asks

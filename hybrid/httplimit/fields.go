@@ -21,10 +21,10 @@ const (
 	fieldContentType     = "Content-Type"
 )
 
-// values are two values of fields and their bytes. They are one allocation, where as many strings
-// and slices would be four, and a request is to cost two at most.
+// values are three values of fields and the bytes of two. They are one allocation, where as many
+// strings and slices would be five, and a request is to cost two at most.
 type values struct {
-	list [2]string
+	list [3]string
 	n    uint8
 	end  uint8
 	text [62]byte
@@ -38,13 +38,20 @@ func (v *values) put(text []byte) []string {
 	if len(text) <= len(v.text)-int(v.end) { // or else append has moved it
 		v.end += uint8(len(text))
 	}
-	v.list[v.n] = unsafe.String(unsafe.SliceData(text), len(text))
+	return v.add(unsafe.String(unsafe.SliceData(text), len(text)))
+}
+
+// add makes text the next value. Its slice is this answer's own, as whoever gets that may change
+// it.
+func (v *values) add(text string) []string {
+	v.list[v.n] = text
 	v.n++
 	return v.list[v.n-1 : v.n : v.n]
 }
 
-// setState sets what tells of the decision r, by the limit p. wait is that of a denial.
-func (s *settings) setState(h http.Header, p *policy, r *hybrid.Result, wait time.Duration) {
+// setState sets what tells of all limits, and of the decision r by one of them, p. wait is that of
+// a denial.
+func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Result, wait time.Duration) {
 	left := min(max(r.Remaining, 0), p.quota)
 	reset := wait
 	switch {
@@ -56,6 +63,9 @@ func (s *settings) setState(h http.Header, p *policy, r *hybrid.Result, wait tim
 	}
 	v := new(values)
 	if s.fields&FieldsDraft != 0 {
+		if ps.told != "" {
+			add(h, fieldPolicy, v.add(ps.told))
+		}
 		text := append(append(v.room(), p.quoted...), ";r="...)
 		text = strconv.AppendInt(text, left, 10)
 		if reset > 0 { // or else there is nothing more to come
@@ -67,7 +77,7 @@ func (s *settings) setState(h http.Header, p *policy, r *hybrid.Result, wait tim
 		h[fieldRetryAfter] = v.put(strconv.AppendInt(v.room(), seconds(wait), 10))
 	}
 	if s.fields&FieldsLegacy != 0 {
-		h[fieldLegacyLimit] = p.legacy
+		h[fieldLegacyLimit] = []string{p.legacy}
 		h[fieldLegacyRemaining] = []string{strconv.FormatInt(left, 10)}
 		if reset > 0 || r.OK {
 			at := time.Now().Add(reset + time.Second - 1).Unix()

@@ -126,6 +126,7 @@ func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule
 	}
 	result, err := door.Decide(r.Context(), joined, cost, h.wait)
 	var all policies
+	var told []string
 	for i, key := range keys {
 		one := h.policiesOf(&rules[i], key.KnownLimits(), &result)
 		if key.Name() == result.Key && one.find(result.Limit) != nil {
@@ -134,11 +135,11 @@ func (h *handler) decideAll(w http.ResponseWriter, r *http.Request, rules []Rule
 		if errors.Is(err, hybrid.ErrExceedsBurst) {
 			all.list = append(all.list, one.list...)
 		}
-		all.fields = append(all.fields, one.fields...)
+		if one.told != "" {
+			told = append(told, one.told)
+		}
 	}
-	if len(all.fields) > 1 {
-		all.fields = []string{strings.Join(all.fields, ", ")}
-	}
+	all.told = strings.Join(told, ", ")
 	return h.tell(w, r, &all, &result, err)
 }
 
@@ -178,8 +179,8 @@ func withoutKey(err error) error {
 }
 
 // policiesOf is what the fields tell of a rule whose key has these limits; where they are not
-// known, of the one that the decision rests on. A class may not have all of a burst, so nothing is
-// promised to it.
+// known, of the one that the decision rests on. A class may not have all of a burst, nor may a
+// limiter with Headroom, so nothing is promised to them.
 func (h *handler) policiesOf(rule *Rule, limits []hybrid.Limit, r *hybrid.Result) *policies {
 	switch {
 	case len(limits) > 0:
@@ -189,7 +190,7 @@ func (h *handler) policiesOf(rule *Rule, limits []hybrid.Limit, r *hybrid.Result
 		return &policies{}
 	}
 	ps := h.made.of(rule.name(), limits, h.status)
-	if rule.Class > 0 {
+	if rule.Class > 0 || rule.Limiter.Headroom() > 0 {
 		return &policies{list: ps.list}
 	}
 	return ps
@@ -226,17 +227,24 @@ func (h *handler) tell(w http.ResponseWriter, r *http.Request, ps *policies, res
 		result.Limit = ps.smallest()
 	}
 	fields, p := w.Header(), ps.find(result.Limit)
-	if h.fields&FieldsDraft != 0 && len(ps.fields) > 0 {
-		add(fields, fieldPolicy, ps.fields)
-	}
 	wait := result.RetryAfter
 	if exceeds || isBlocked(result.Limit) {
 		wait = 0
 	}
-	if p != nil && !exceeds && !isUnlimited(p.limit) && result.Source != hybrid.SourceFallback {
-		h.setState(fields, p, result, wait)
-	} else if wait > 0 {
-		setRetryAfter(fields, wait)
+	switch {
+	case result.Source == hybrid.SourceFallback: // which keeps no promise of the limit's
+		if wait > 0 {
+			setRetryAfter(fields, wait)
+		}
+	case p != nil && !exceeds && !isUnlimited(p.limit):
+		h.setState(fields, ps, p, result, wait)
+	default:
+		if h.fields&FieldsDraft != 0 && ps.told != "" {
+			add(fields, fieldPolicy, []string{ps.told})
+		}
+		if wait > 0 {
+			setRetryAfter(fields, wait)
+		}
 	}
 	if err == nil && result.OK {
 		return nil

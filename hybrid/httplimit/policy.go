@@ -19,14 +19,14 @@ type policy struct {
 	quoted string   // its name, as a String of a structured field
 	quota  int64    // so many tokens
 	window int64    // can be had in so many seconds
-	legacy []string // X-RateLimit-Limit
+	legacy string   // X-RateLimit-Limit
 	body   []byte   // of the answer to a request that it denies
 }
 
 // policies are the limits of a rule, for keys that have the same ones.
 type policies struct {
-	list   []policy
-	fields []string // RateLimit-Policy, ready to be set; nil where there is nothing to tell
+	list []policy
+	told string // RateLimit-Policy; empty where there is nothing to tell
 }
 
 // policyKey is what policies are made of.
@@ -77,16 +77,14 @@ func newPolicies(name string, limits []hybrid.Limit, status int) *policies {
 		p.names = []string{full}
 		p.quoted = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(full) + `"`
 		p.quota, p.window = promise(limit)
-		p.legacy = []string{strconv.FormatInt(p.quota, 10)}
+		p.legacy = strconv.FormatInt(p.quota, 10)
 		p.body = problem(status, problemType+"quota-exceeded", quotaExceeded, p.names)
 		ps.list = append(ps.list, p)
 		if !isUnlimited(limit) {
 			told = append(told, fmt.Sprintf("%s;q=%d;w=%d", p.quoted, p.quota, p.window))
 		}
 	}
-	if len(told) > 0 {
-		ps.fields = []string{strings.Join(told, ", ")}
-	}
+	ps.told = strings.Join(told, ", ")
 	return ps
 }
 

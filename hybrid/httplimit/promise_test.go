@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,4 +180,13 @@ func TestWhoWaitsForAsLongAsItSaysIsAdmitted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of a Limiter that leaves a part of the burst to others nothing is promised, as that is not all to
+// be had.
+func TestHeadroomIsNotPromised(t *testing.T) {
+	half := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerMinute(100)}, Policy: hybrid.Policy{Headroom: 0.5}}
+	w := ask(httplimit.Handler(newLimiter(t, half), httplimit.All)(&served{}))
+	policy, limit := w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit")
+	check(t, policy == "" && strings.HasPrefix(limit, `"default";r=49;`), "%v", w.Header())
 }

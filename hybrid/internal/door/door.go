@@ -29,7 +29,8 @@ func Decide(ctx context.Context, key hybrid.KeyLimiter, n int64, patience time.D
 	}
 	r.OK = err == nil
 	if r.OK {
-		r.Taken, r.RetryAfter = n, 0
+		// What was left at the denial, and what came since, this request has taken.
+		r.Taken, r.RetryAfter, r.Remaining, r.ResetAfter = n, 0, 0, r.Limit.TimeToFull()
 	}
 	return r, err
 }
