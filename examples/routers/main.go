@@ -1,6 +1,6 @@
-// Command routers serves one API with four routers, net/http, chi, gin and echo, behind one and the
-// same middleware: routers.go has the line that each needs. The limits are in rules.yaml, and may
-// be changed while it runs. Run it in the folder examples, and open its page in a browser:
+// Command routers serves one API with four routers, net/http, chi, gin and echo, behind one and
+// the same middleware: routers.go has the line that each needs. The limits are in rules.yaml, and
+// may be changed while it runs. Run it in the folder examples, and open its page in a browser:
 //
 //	go run ./routers -router chi                              # or http, gin, echo
 //	go run ./routers -router gin -redis redis://localhost:6379

@@ -57,7 +57,8 @@ func forGin(limit middleware) gin.HandlerFunc {
 			c.Request.SetPathValue(p.Key, p.Value)
 		}
 		admitted := false
-		limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { admitted = true })).ServeHTTP(c.Writer, c.Request)
+		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { admitted = true })
+		limit(next).ServeHTTP(c.Writer, c.Request)
 		if !admitted {
 			c.Abort()
 		}

@@ -48,8 +48,13 @@ var middlewares = map[string]func(t *testing.T, limit hybrid.Limit) middleware{
 	},
 	"rules": func(t *testing.T, limit hybrid.Limit) middleware {
 		r, err := rules.New(rules.Table{
-			Rules:  map[string]rules.Rule{"user": {Key: []string{"path:user", "route"}, Limits: []hybrid.Limit{limit}}},
-			Routes: map[string]rules.Route{"/users/{user}/orders": {Rules: []string{"user"}}, "/users/{user}/invoices": {Rules: []string{"user"}}},
+			Rules: map[string]rules.Rule{
+				"user": {Key: []string{"path:user", "route"}, Limits: []hybrid.Limit{limit}},
+			},
+			Routes: map[string]rules.Route{
+				"/users/{user}/orders":   {Rules: []string{"user"}},
+				"/users/{user}/invoices": {Rules: []string{"user"}},
+			},
 		}, rules.Config{Store: lease.NewMemoryStore(nil), Base: hybrid.Config{CallTimeout: 30 * time.Second}})
 		noErr(t, err)
 		t.Cleanup(func() { r.Close() })
@@ -116,7 +121,8 @@ func TestEveryRouterIsLimitedAlike(t *testing.T) {
 			limited := request.left != ""
 			if answer.StatusCode != request.status || (policy == `"user";q=2;w=3600`) != limited ||
 				!strings.Contains(limit, request.left) || (limit != "") != limited {
-				t.Errorf("GET %s: %d, %q, %q; want %d and %s", request.path, answer.StatusCode, policy, limit, request.status, request.left)
+				t.Errorf("GET %s: %d, %q, %q; want %d and %s", request.path, answer.StatusCode, policy,
+					limit, request.status, request.left)
 			}
 			if request.status == 429 {
 				problem(t, answer, body)

@@ -25,7 +25,7 @@ const takesOver = 2 * time.Second
 // changed puts a table in YAML in place of the one in force.
 func (t *world) changed(r *Rules, text string) {
 	t.Helper()
-	testkit.NoErr(t, r.Set(tableOf(t, text)))
+	noErr(t, r.Set(tableOf(t, text)))
 }
 
 // Changed limits hold for keys that are in use all the time. What they have used stays used.
@@ -33,15 +33,15 @@ func TestChangedLimitsHoldForKeysInUse(t *testing.T) {
 	bubble(t, func(t *world) {
 		r := t.with(limitedTo("100/h"))
 		h, l := r.Handler(ok), r.Limiters()["all"]
-		testkit.Check(t, admitted(h, 200, 10*time.Millisecond, "GET /") == 100, "the burst is not 100")
+		check(t, admitted(h, 200, 10*time.Millisecond, "GET /") == 100, "the burst is not 100")
 		t.changed(r, limitedTo("300/h"))
-		testkit.Check(t, admitted(h, 200, 10*time.Millisecond, "GET /") <= 1, "what was used is not used any more")
-		testkit.Check(t, l.KnownLimits("all")[0] == hybrid.PerHour(300), "%v are in force", l.KnownLimits("all"))
+		check(t, admitted(h, 200, 10*time.Millisecond, "GET /") <= 1, "what was used is not used any more")
+		check(t, l.KnownLimits("all")[0] == hybrid.PerHour(300), "%v are in force", l.KnownLimits("all"))
 		// A higher version is in force with the first call.
 		t.changed(r, "version: 1\n"+limitedTo("1000/s"))
 		got := admitted(h, 1000, time.Millisecond, "GET /")
-		testkit.Check(t, got > 900 && got <= 1000, "%d are admitted in a second", got)
-		testkit.Check(t, r.Limiters()["all"] != l, "another version has the same Limiter")
+		check(t, got > 900 && got <= 1000, "%d are admitted in a second", got)
+		check(t, r.Limiters()["all"] != l, "another version has the same Limiter")
 	})
 }
 
@@ -67,14 +67,14 @@ func TestWhichLimiterStays(t *testing.T) {
 			before := r.Limiters()["all"]
 			t.changed(r, "rules: {all: "+c.rule+"}"+routes)
 			synctest.Wait()
-			testkit.Check(t, (r.Limiters()["all"] == before) == c.stays, "%s: stays is not %t", c.rule, c.stays)
-			testkit.Check(t, t.living() == 1, "%s: there are %d Limiters", c.rule, t.living())
+			check(t, (r.Limiters()["all"] == before) == c.stays, "%s: stays is not %t", c.rule, c.stays)
+			check(t, t.living() == 1, "%s: there are %d Limiters", c.rule, t.living())
 		}
 		t.changed(r, limitedTo("100/h"))
 		time.Sleep(takesOver)
 		h := r.Handler(ok)
 		used += admitted(h, 200, 0, "GET /")
-		testkit.Check(t, used == 100, "%d were admitted of 100/h", used)
+		check(t, used == 100, "%d were admitted of 100/h", used)
 	})
 }
 
@@ -92,7 +92,7 @@ func TestAKeyFormThatChanges(t *testing.T) {
 		}{{"all", 10}, {"header:X-User", 10}, {"all", 0}, {"header:X-User", 0}, {"address", 10}} {
 			t.changed(r, by(step.key))
 			got := admitted(h, 20, 0, "GET /", "X-User: ann")
-			testkit.Check(t, got == step.want, "by %s %d are admitted, want %d", step.key, got, step.want)
+			check(t, got == step.want, "by %s %d are admitted, want %d", step.key, got, step.want)
 		}
 	})
 }
@@ -106,25 +106,25 @@ rules: {slow: {key: all, limits: [1/10s]}, other: {key: all, limits: [100/s]}}
 routes: {/: {rules: [slow, other]}}`, func(c *Config) { c.Options = []httplimit.Option{httplimit.Wait(time.Minute)} })
 		h := r.Handler(ok)
 		slow, other := r.Limiters()["slow"], r.Limiters()["other"]
-		testkit.Check(t, ask(h, "GET /").Code == http.StatusNoContent, "the first request is denied")
+		check(t, ask(h, "GET /").Code == http.StatusNoContent, "the first request is denied")
 		answered := make(chan int)
 		go func() { answered <- ask(h, "GET /").Code }()
 		time.Sleep(time.Second)
 		t.changed(r, "rules: {other: {key: all, limits: [100/s]}}\nroutes: {/: {rules: [other]}}")
 		time.Sleep(5 * time.Second)
-		testkit.Check(t, t.living() == 2 && slow.Stats().Waiting == 1, "%d Limiters, %+v", t.living(), slow.Stats())
-		testkit.Check(t, rulesOf(ask(h, "GET /")) == "other", "the rule has not gone")
+		check(t, t.living() == 2 && slow.Stats().Waiting == 1, "%d Limiters, %+v", t.living(), slow.Stats())
+		check(t, rulesOf(ask(h, "GET /")) == "other", "the rule has not gone")
 		code := <-answered
-		testkit.Check(t, code == http.StatusNoContent, "the last request is answered with %d", code)
+		check(t, code == http.StatusNoContent, "the last request is answered with %d", code)
 		synctest.Wait()
 		_, err := slow.Take(t.Context(), "all", 1)
-		testkit.Check(t, t.living() == 1 && errors.Is(err, hybrid.ErrClosed), "%d Limiters, %v", t.living(), err)
+		check(t, t.living() == 1 && errors.Is(err, hybrid.ErrClosed), "%d Limiters, %v", t.living(), err)
 		_, err = other.Take(t.Context(), "all", 1)
-		testkit.Check(t, err == nil, "%v", err)
+		check(t, err == nil, "%v", err)
 		// A rule that comes back has what it had.
 		t.changed(r, "rules: {slow: {key: all, limits: [1/10s]}}\nroutes: {/: {rules: [slow]}}")
 		synctest.Wait()
-		testkit.Check(t, r.Limiters()["slow"] != slow && t.living() == 1, "%d Limiters", t.living())
+		check(t, r.Limiters()["slow"] != slow && t.living() == 1, "%d Limiters", t.living())
 	})
 }
 
@@ -138,7 +138,7 @@ func TestAHandlerDoesNotKeepARule(t *testing.T) {
 		time.Sleep(time.Minute)
 		t.changed(r, "rules: {}")
 		synctest.Wait()
-		testkit.Check(t, t.living() == 0, "there are %d Limiters", t.living())
+		check(t, t.living() == 0, "there are %d Limiters", t.living())
 		wg.Wait()
 	})
 }
@@ -153,19 +153,24 @@ func TestAChangeThatCannotBeMade(t *testing.T) {
 			"version: 5\n" + limitedTo("10/h") + "  # and\n": "",
 		} {
 			err := r.Set(tableOf(t, text))
-			testkit.Check(t, want == "" && err == nil || err != nil && errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want), "%v", err)
+			check(t, want == "" && err == nil || err != nil && errors.Is(err,
+				ErrInvalid) && strings.Contains(err.Error(), want), "%v", err)
 		}
 		err := r.Set(Table{Version: 5, Rules: map[string]Rule{"x": {}}})
-		testkit.Check(t, errors.Is(err, ErrInvalid) && r.Limiters()["all"] == before && t.living() == 1, "%v, %d Limiters", err, t.living())
+		check(t, errors.Is(err, ErrInvalid) && r.Limiters()["all"] == before && t.living() == 1,
+			"%v, %d Limiters", err, t.living())
 		// Where another Limiter of the program has the same buckets with other settings, New says so.
 		cfg := t.config()
 		cfg.Base.Policy.Overcommit = 3
-		_, err = New(tableOf(t, "version: 5\nrules: {a: {key: all, limits: [1/s]}, all: {key: all, limits: [10/h]}, z: {key: all, limits: [1/s]}}"), cfg)
-		testkit.Check(t, errors.Is(err, hybrid.ErrInvalidConfig) && t.living() == 1, "%v, %d Limiters", err, t.living())
+		_, err = New(tableOf(t, `
+version: 5
+rules: {a: {key: all, limits: [1/s]}, all: {key: all, limits: [10/h]}, z: {key: all, limits: [1/s]}}`), cfg)
+		check(t, errors.Is(err, hybrid.ErrInvalidConfig) && t.living() == 1,
+			"%v, %d Limiters", err, t.living())
 		cfg.Base.Policy.Overcommit = 0
 		again, err := New(tableOf(t, "version: 5\nrules: {a: {key: all, limits: [1/s]}}"), cfg)
-		testkit.NoErr(t, err) // the Limiter of a was closed again
-		testkit.NoErr(t, again.Close())
+		noErr(t, err) // the Limiter of a was closed again
+		noErr(t, again.Close())
 	})
 }
 
@@ -204,8 +209,9 @@ func TestChangesHandOutNoBurst(t *testing.T) {
 				version += random.IntN(2)
 				t.changed(r, fmt.Sprintf("version: %d\n%s", version, text))
 			}
-			testkit.Check(t, meter.ExceededBy() == 0, "exceeded by %d of %d, seed %d", meter.ExceededBy(), count, seed)
-			testkit.Check(t, count > 400, "only %d are admitted", count)
+			check(t, meter.ExceededBy() == 0,
+				"exceeded by %d of %d, seed %d", meter.ExceededBy(), count, seed)
+			check(t, count > 400, "only %d are admitted", count)
 		})
 	}
 }
@@ -219,7 +225,9 @@ func TestChangesUnderLoad(t *testing.T) {
 rules: {a: {key: all, limits: [100000/s]}, b: {key: "path:x", limits: [100000/s]}}
 routes: {"/{x}": {rules: [a, b]}}`),
 		tableOf(t, `
-rules: {c: {key: "header:X-User", limits: [100000/s], shadow: true}, b: {key: all, limits: [200000/s], fallback: deny}}
+rules:
+  c: {key: "header:X-User", limits: [100000/s], shadow: true}
+  b: {key: all, limits: [200000/s], fallback: deny}
 routes: {"/{y}": {rules: [b, c], cost: 2}}`),
 		tableOf(t, `
 version: 1
@@ -230,7 +238,7 @@ routes: {"/{y}": {rules: [b], cost: 2}}`),
 	cfg := w.config()
 	cfg.Base.CallTimeout = 30 * time.Second // a machine that stalls denies nobody
 	r, err := New(tables[0], cfg)
-	testkit.NoErr(t, err)
+	noErr(t, err)
 	h := r.Handler(ok)
 	stop := make(chan struct{})
 	var load sync.WaitGroup
@@ -257,11 +265,11 @@ routes: {"/{y}": {rules: [b], cost: 2}}`),
 	for i := range testkit.PlainOrRace(300, 100) {
 		table := tables[i%3]
 		table.Version = int64(i / 3)
-		testkit.NoErr(t, r.Set(table))
+		noErr(t, r.Set(table))
 		time.Sleep(time.Millisecond)
 	}
 	close(stop)
 	load.Wait()
 	testkit.Eventually(t, "only the Limiters in force are left", func() bool { return w.living() == len(r.Limiters()) })
-	testkit.NoErr(t, r.Shutdown(context.Background()))
+	noErr(t, r.Shutdown(context.Background()))
 }

@@ -22,14 +22,13 @@ const costTable = `
 rules: {user: {key: "header:X-User", limits: [unlimited]}}
 routes: {GET /orders: {rules: [user]}, "GET /{x}/free": {rules: []}}`
 
-// with and without are a handler with declared rules, and one with the same limit by httplimit
-// alone.
+// costOf is a handler with declared rules, and one with the same limit by httplimit alone.
 func costOf(t testing.TB) (with, without http.Handler) {
 	t.Helper()
 	r, err := New(tableOf(t, costTable), Config{Store: lease.NewMemoryStore(nil)})
-	testkit.NoErr(t, err)
+	noErr(t, err)
 	l, err := hybrid.New(lease.NewMemoryStore(nil), hybrid.Config{Limits: []hybrid.Limit{hybrid.Unlimited}})
-	testkit.NoErr(t, err)
+	noErr(t, err)
 	t.Cleanup(func() { r.Close(); l.Close() })
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	return r.Handler(next), httplimit.Handler(l, httplimit.Header("X-User"))(next)
@@ -52,7 +51,7 @@ func TestRulesCostNoAllocation(t *testing.T) {
 		return testing.AllocsPerRun(1000, func() { clear(w.header); h.ServeHTTP(w, r) })
 	}
 	a, b := allocations(with), allocations(without)
-	testkit.Check(t, a <= b, "%v allocations with declared rules, %v without", a, b)
+	check(t, a <= b, "%v allocations with declared rules, %v without", a, b)
 }
 
 func BenchmarkRules(b *testing.B) {

@@ -17,8 +17,8 @@ import (
 var orders = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "your orders") })
 
 // asked is the status of the answer to a request.
-func asked(h http.Handler, method, path string) int {
-	r := httptest.NewRequest(method, path, nil)
+func asked(h http.Handler, path string) int {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
 	r.Header.Set("X-User", "ann")
 	answer := httptest.NewRecorder()
 	h.ServeHTTP(answer, r)
@@ -46,7 +46,7 @@ routes:
 	}
 	defer declared.Close()
 	app := declared.Handler(orders)
-	fmt.Println(asked(app, "GET", "/orders/export"), asked(app, "GET", "/orders/17"), asked(app, "GET", "/healthz"))
+	fmt.Println(asked(app, "/orders/export"), asked(app, "/orders/17"), asked(app, "/healthz"))
 	// Output: 200 429 200
 }
 
@@ -58,8 +58,13 @@ func ExampleNew() {
 		Keys:  map[string]httplimit.KeyFunc{"plan": plan},
 	}
 	table := rules.Table{
-		Rules:  map[string]rules.Rule{"plan": {Key: []string{"plan"}, Limits: []hybrid.Limit{hybrid.PerMinute(2)}}},
-		Routes: map[string]rules.Route{"/": {Rules: []string{"plan"}}, "/export": {Rules: []string{"plans"}, Cost: 3}},
+		Rules: map[string]rules.Rule{
+			"plan": {Key: []string{"plan"}, Limits: []hybrid.Limit{hybrid.PerMinute(2)}},
+		},
+		Routes: map[string]rules.Route{
+			"/":       {Rules: []string{"plan"}},
+			"/export": {Rules: []string{"plans"}, Cost: 3},
+		},
 	}
 	_, err := rules.New(table, cfg)
 	fmt.Println(err)
@@ -68,7 +73,7 @@ func ExampleNew() {
 	declared, _ := rules.New(table, cfg)
 	defer declared.Close()
 	app := declared.Handler(orders)
-	fmt.Println(asked(app, "GET", "/export"), asked(app, "GET", "/"))
+	fmt.Println(asked(app, "/export"), asked(app, "/"))
 	// Output:
 	// rules: invalid rules: routes["/export"].rules[0]: is "plans", which is no rule; there are plan
 	// 200 429

@@ -60,10 +60,14 @@ func (r *reader) table(root *yaml.Node, t *Table) {
 			})
 		}},
 		field{"rules", "", func(path []string, n *yaml.Node) {
-			r.mapping(path, n, func(name string, path []string, _ place, n *yaml.Node) { t.Rules[name] = r.rule(path, n) })
+			r.mapping(path, n, func(name string, path []string, _ place, n *yaml.Node) {
+				t.Rules[name] = r.rule(path, n)
+			})
 		}},
 		field{"routes", "", func(path []string, n *yaml.Node) {
-			r.mapping(path, n, func(name string, path []string, _ place, n *yaml.Node) { t.Routes[name] = r.route(path, n) })
+			r.mapping(path, n, func(name string, path []string, _ place, n *yaml.Node) {
+				t.Routes[name] = r.route(path, n)
+			})
 		}},
 	)
 }
@@ -115,7 +119,9 @@ func (r *reader) route(path []string, n *yaml.Node) (route Route) {
 				r.bad(path, r.placeOf(path), "is 0, %s", costLeast)
 			}
 		}},
-		field{"class", "", func(path []string, n *yaml.Node) { r.json(path, n, "a whole number, 0 or more", &route.Class) }},
+		field{"class", "", func(path []string, n *yaml.Node) {
+			r.json(path, n, "a whole number, 0 or more", &route.Class)
+		}},
 		field{"rules", wantRules, func(path []string, n *yaml.Node) { r.texts(path, n, wantRules, &route.Rules) }},
 	)
 	return route

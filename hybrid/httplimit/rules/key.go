@@ -40,17 +40,26 @@ func checkForm(form string, keys map[string]httplimit.KeyFunc) error {
 	case keys[form] != nil:
 		return nil
 	}
-	return fmt.Errorf("is %q, must be all, address, route, header:NAME, path:NAME or a name of Config.Keys, which has %s",
+	return fmt.Errorf(
+		"is %q, must be all, address, route, header:NAME, path:NAME or a name of Config.Keys, which has %s",
 		form, listed(slices.Sorted(maps.Keys(keys))))
 }
 
+// isReserved reports whether a key form is a word of this package.
 func isReserved(form string) bool { return form == allForm || form == addressForm || form == routeForm }
 
-// keyOf is the KeyFunc of a rule on a route with this pattern. The forms are valid.
-func keyOf(forms []string, pattern string, trusted []netip.Prefix, keys map[string]httplimit.KeyFunc) httplimit.KeyFunc {
+// keyMaker makes the KeyFuncs of the rules of a route.
+type keyMaker struct {
+	pattern string
+	trusted []netip.Prefix
+	keys    map[string]httplimit.KeyFunc // Config.Keys
+}
+
+// of is the KeyFunc of a rule with these forms, which are valid.
+func (m keyMaker) of(forms []string) httplimit.KeyFunc {
 	var all []httplimit.KeyFunc
 	for _, form := range forms {
-		all = append(all, oneKey(form, pattern, trusted, keys))
+		all = append(all, m.one(form))
 	}
 	if len(all) == 1 {
 		return all[0]
@@ -58,20 +67,20 @@ func keyOf(forms []string, pattern string, trusted []netip.Prefix, keys map[stri
 	return httplimit.JoinOf(all...)
 }
 
-func oneKey(form, pattern string, trusted []netip.Prefix, keys map[string]httplimit.KeyFunc) httplimit.KeyFunc {
+func (m keyMaker) one(form string) httplimit.KeyFunc {
 	switch form {
 	case allForm:
 		return httplimit.All
 	case addressForm:
-		return httplimit.ClientIP(trusted...)
+		return httplimit.ClientIP(m.trusted...)
 	case routeForm:
-		return func(*http.Request) (string, error) { return pattern, nil }
+		return func(*http.Request) (string, error) { return m.pattern, nil }
 	}
 	if field, ok := strings.CutPrefix(form, headerForm); ok {
 		return httplimit.Header(field)
 	}
 	if name, ok := strings.CutPrefix(form, pathForm); ok {
-		where, _ := wildcardOf(pattern, name)
+		where, _ := wildcardOf(m.pattern, name)
 		return func(r *http.Request) (string, error) {
 			value := where.of(r)
 			if value == "" {
@@ -80,5 +89,5 @@ func oneKey(form, pattern string, trusted []netip.Prefix, keys map[string]httpli
 			return value, nil
 		}
 	}
-	return keys[form]
+	return m.keys[form]
 }

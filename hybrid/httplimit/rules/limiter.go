@@ -42,7 +42,8 @@ func configOf(base hybrid.Config, name string, version int64, r Rule) hybrid.Con
 
 // serves reports whether the Limiter does for a rule with this configuration.
 func (l *limiter) serves(c hybrid.Config) bool {
-	return l.config.Version == c.Version && l.config.Policy == c.Policy && slices.Equal(l.config.Priorities, c.Priorities)
+	have := l.config
+	return have.Version == c.Version && have.Policy == c.Policy && slices.Equal(have.Priorities, c.Priorities)
 }
 
 // limitersFor are the Limiters of a table: those of before where they serve, and new ones.

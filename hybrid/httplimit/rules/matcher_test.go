@@ -8,19 +8,18 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // patterns are what the tests of this file match with.
 var patterns = []string{
-	"/", "GET /{$}", "GET /a", "POST /a", "/a/{x}", "GET /a/{x}/c", "GET /a/b/c", "/tree/", "/tree/{x}/", "/f/{rest...}",
+	"/", "GET /{$}", "GET /a", "POST /a", "/a/{x}", "GET /a/{x}/c", "GET /a/b/c",
+	"/tree/", "/tree/{x}/", "/f/{rest...}",
 	"example.com/", "DELETE example.com/a/{x}", "/u/{x}/{y}", "/e/{$}", "CONNECT /a", "/b%2Fc/{x}",
 }
 
 // served is what http.ServeMux itself makes of a request: the pattern and the values of its
 // wildcards, after it has been redirected as often as it is.
-func served(t *testing.T, mux *http.ServeMux, r *http.Request, got *http.Request) (pattern string, values map[string]string) {
+func served(t *testing.T, mux *http.ServeMux, r, got *http.Request) (pattern string, values map[string]string) {
 	for range 3 {
 		*got = http.Request{}
 		w := httptest.NewRecorder()
@@ -29,7 +28,7 @@ func served(t *testing.T, mux *http.ServeMux, r *http.Request, got *http.Request
 			break
 		}
 		u, err := url.Parse(w.Header().Get("Location"))
-		testkit.NoErr(t, err)
+		noErr(t, err)
 		r = r.Clone(r.Context())
 		r.URL, r.RequestURI = u, u.RequestURI()
 	}
@@ -58,8 +57,10 @@ func muxOf(got *http.Request) *http.ServeMux {
 // http.ServeMux would have in the end, and nothing of the request changes.
 func FuzzMatchesAsServeMux(f *testing.F) {
 	for _, path := range []string{
-		"/", "/a", "/a/", "//a", "/a/../a/b", "GET /a/b/c", "/a/x/c", "/tree", "/tree/5", "/tree/5/", "/f", "/f/", "/f/a/b%2Fc",
-		"/a/%E4%BD%A0", "/a/b%2Fc", "/u/%2F/%25", "/e", "/e/", "/u//b", "/a/./c", "/b%2Fc/q", "/a/%2e%2e/b", "*", "/tree//", "/a/b+c",
+		"/", "/a", "/a/", "//a", "/a/../a/b", "/a/b/c", "/a/x/c", "/tree", "/tree/5", "/tree/5/",
+		"/f", "/f/", "/f/a/b%2Fc",
+		"/a/%E4%BD%A0", "/a/b%2Fc", "/u/%2F/%25", "/e", "/e/", "/u//b", "/a/./c", "/b%2Fc/q",
+		"/a/%2e%2e/b", "*", "/tree//", "/a/b+c",
 	} {
 		for _, method := range []string{"GET", "POST", "HEAD", "DELETE", "CONNECT", "OPTIONS"} {
 			f.Add(method, "example.com:80", path)
@@ -69,7 +70,7 @@ func FuzzMatchesAsServeMux(f *testing.F) {
 	m := newMatcher()
 	for _, p := range patterns {
 		_, err := m.add(p)
-		testkit.NoErr(f, err)
+		noErr(f, err)
 	}
 	got := new(http.Request)
 	mux := muxOf(got)
@@ -78,7 +79,7 @@ func FuzzMatchesAsServeMux(f *testing.F) {
 		if err != nil || u.Host != "" || u.Opaque != "" || u.RawQuery != "" || path == "*" {
 			return
 		}
-		r := &http.Request{Method: method, Host: host, URL: u, RequestURI: path, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}}
+		r := &http.Request{Method: method, Host: host, URL: u, RequestURI: path, Header: http.Header{}}
 		before, url := *r, *u
 		pattern := m.of(r)
 		wantPattern, want := served(t, mux, r, got)
@@ -88,7 +89,7 @@ func FuzzMatchesAsServeMux(f *testing.F) {
 		if escaped := u.EscapedPath(); cleanPath(escaped) != escaped && strings.Contains(escaped, "%") {
 			return // which ServeMux redirects to a path that it escapes once more
 		}
-		testkit.Check(t, pattern == wantPattern, "%s %q matches %q, want %q", method, path, pattern, wantPattern)
+		check(t, pattern == wantPattern, "%s %q matches %q, want %q", method, path, pattern, wantPattern)
 		values := map[string]string{}
 		for _, name := range []string{"x", "y", "rest"} {
 			if w, ok := wildcardOf(pattern, name); ok {
@@ -98,9 +99,10 @@ func FuzzMatchesAsServeMux(f *testing.F) {
 			}
 		}
 		if method != http.MethodConnect {
-			testkit.Check(t, fmt.Sprint(values) == fmt.Sprint(want), "%s %q on %q has %v, want %v", method, path, pattern, values, want)
+			check(t, fmt.Sprint(values) == fmt.Sprint(want),
+				"%s %q on %q has %v, want %v", method, path, pattern, values, want)
 		}
-		testkit.Check(t, reflect.DeepEqual(*r, before) && *u == url, "the request has changed: %+v", r)
+		check(t, reflect.DeepEqual(*r, before) && *u == url, "the request has changed: %+v", r)
 	})
 }
 
@@ -108,7 +110,7 @@ func FuzzMatchesAsServeMux(f *testing.F) {
 func TestTheNamesOfWildcards(t *testing.T) {
 	m := newMatcher()
 	names, err := m.add("PUT example.com/{bucket}/x/{名}/{rest...}")
-	testkit.Check(t, err == nil && strings.Join(names, " ") == "bucket 名 rest", "%q, %v", names, err)
+	check(t, err == nil && strings.Join(names, " ") == "bucket 名 rest", "%q, %v", names, err)
 	names, err = m.add("/{$}")
-	testkit.Check(t, err == nil && len(names) == 0, "%q, %v", names, err)
+	check(t, err == nil && len(names) == 0, "%q, %v", names, err)
 }

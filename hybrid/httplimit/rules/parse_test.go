@@ -12,7 +12,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 const everything = `version: 3
@@ -34,12 +33,14 @@ func everythingMeans() Table {
 		Version: 3,
 		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")},
 		Rules: map[string]Rule{
-			"everybody": {Key: []string{"all"}, Limits: []hybrid.Limit{hybrid.PerSecond(1000)}, Priorities: []float64{0.2, 0.5}},
+			"everybody": {Key: []string{"all"}, Priorities: []float64{0.2, 0.5},
+				Limits: []hybrid.Limit{hybrid.PerSecond(1000)}},
 			"address": {Key: []string{"address"}, Shadow: true,
 				Limits: []hybrid.Limit{hybrid.PerSecond(10).WithBurst(20), hybrid.PerHour(1000)}},
 			"tenant": {Key: []string{"header:X-Tenant", "route"}, Limits: []hybrid.Limit{hybrid.Unlimited},
 				Fallback: new(hybrid.FallbackDeny)},
-			"bucket": {Key: []string{"path:bucket"}, Limits: []hybrid.Limit{hybrid.Blocked}, Fallback: new(hybrid.FallbackLocalShare)},
+			"bucket": {Key: []string{"path:bucket"}, Limits: []hybrid.Limit{hybrid.Blocked},
+				Fallback: new(hybrid.FallbackLocalShare)},
 		},
 		Routes: map[string]Route{
 			"POST /upload/{bucket}": {Cost: 10, Rules: []string{"everybody", "address", "tenant"}, Class: 2},
@@ -53,8 +54,8 @@ func everythingMeans() Table {
 // A file says every field of a Table, and nothing is lost.
 func TestAFileIsATable(t *testing.T) {
 	got, err := Parse("rules.yaml", []byte(everything))
-	testkit.NoErr(t, err)
-	testkit.Check(t, reflect.DeepEqual(got, everythingMeans()), "%+v, want\n%+v", got, everythingMeans())
+	noErr(t, err)
+	check(t, reflect.DeepEqual(got, everythingMeans()), "%+v, want\n%+v", got, everythingMeans())
 }
 
 // asJSON is the table of everything in JSON.
@@ -79,14 +80,15 @@ const asJSON = `{
 // JSON is YAML, with tabs, escapes and line ends wherever JSON allows them. The one exception that
 // is known is refused: two escapes that make one character beyond U+FFFF.
 func TestAFileMayBeJSON(t *testing.T) {
-	testkit.Must(t, json.Valid([]byte(asJSON)), "the test's text is no JSON")
-	for _, text := range []string{asJSON, strings.ReplaceAll(asJSON, "\n", "\r\n"), strings.ReplaceAll(asJSON, "\n", "")} {
+	must(t, json.Valid([]byte(asJSON)), "the test's text is no JSON")
+	for _, end := range []string{"\n", "\r\n", ""} {
+		text := strings.ReplaceAll(asJSON, "\n", end)
 		got, err := Parse("rules.json", []byte(text))
-		testkit.NoErr(t, err)
-		testkit.Check(t, reflect.DeepEqual(got, everythingMeans()), "%+v, want\n%+v", got, everythingMeans())
+		noErr(t, err)
+		check(t, reflect.DeepEqual(got, everythingMeans()), "%+v, want\n%+v", got, everythingMeans())
 	}
 	_, err := Parse("rules.json", []byte(`{"routes": {"/\ud83d\ude00": {"rules": []}}}`))
-	testkit.Check(t, err != nil && strings.Contains(err.Error(), "rules.json:1:"), "%v", err)
+	check(t, err != nil && strings.Contains(err.Error(), "rules.json:1:"), "%v", err)
 }
 
 // wrong are tables that are wrong, with what is said about them: every violation, each with its
@@ -236,7 +238,7 @@ func TestEveryViolationIsTold(t *testing.T) {
 	for _, w := range wrong {
 		t.Run(w.name, func(t *testing.T) {
 			_, err := parse("f", []byte(w.text), hybrid.Config{}, keys)
-			testkit.Must(t, errors.Is(err, ErrInvalid), "%v", err)
+			must(t, errors.Is(err, ErrInvalid), "%v", err)
 			var want []string
 			for line := range strings.Lines(w.errors) {
 				want = append(want, "rules: invalid rules: f:"+strings.TrimSuffix(line, "\n"))
@@ -253,7 +255,7 @@ func TestEveryViolationIsTold(t *testing.T) {
 				if cut := strings.HasSuffix(w, ": "); cut && strings.HasPrefix(g, w) {
 					continue // what follows is package lease's
 				}
-				testkit.Check(t, g == w, "got  %s\nwant %s", g, w)
+				check(t, g == w, "got  %s\nwant %s", g, w)
 			}
 		})
 	}
@@ -262,8 +264,8 @@ func TestEveryViolationIsTold(t *testing.T) {
 // An alias stands for its value. Aliases of aliases that say very much are refused in time.
 func TestAliases(t *testing.T) {
 	got, err := Parse("f", []byte("rules:\n  a: &a {key: all, limits: &l [1/s]}\n  b: *a\n  c: {key: route, limits: *l}\n"))
-	testkit.NoErr(t, err)
-	testkit.Check(t, reflect.DeepEqual(got.Rules["a"], got.Rules["b"]) && len(got.Rules["c"].Limits) == 1, "%+v", got)
+	noErr(t, err)
+	check(t, reflect.DeepEqual(got.Rules["a"], got.Rules["b"]) && len(got.Rules["c"].Limits) == 1, "%+v", got)
 
 	var bomb strings.Builder
 	bomb.WriteString("trusted: [10.0.0.0/8]\nrules:\n")
@@ -275,23 +277,24 @@ func TestAliases(t *testing.T) {
 		fmt.Fprintf(&bomb, "  r%d: {limits: [1/s], key: &k%d [%s]}\n", i, i, strings.Repeat(one+", ", 50))
 	}
 	_, err = Parse("f", []byte(bomb.String()))
-	testkit.Check(t, errors.Is(err, ErrInvalid), "%v", err)
+	check(t, errors.Is(err, ErrInvalid), "%v", err)
 
 	many := "rules: {a: {key: all, limits: &l [" + strings.Repeat("1/s, ", 1000) + "]}, " + "b: {key: [" +
 		strings.Repeat("all, ", valuesMax) + "], limits: [1/s]}}"
 	_, err = Parse("f", []byte(many))
-	testkit.Check(t, err != nil && strings.Contains(err.Error(), "more than"), "%.200v", err)
+	check(t, err != nil && strings.Contains(err.Error(), "more than"), "%.200v", err)
 	_, err = Parse("f", make([]byte, textMax+1))
-	testkit.Check(t, err != nil && strings.Contains(err.Error(), "more than 1048576 bytes"), "%.200v", err)
+	check(t, err != nil && strings.Contains(err.Error(), "more than 1048576 bytes"), "%.200v", err)
 }
 
 // A table from Go is checked as one from a file, with a path in place of a line.
 func TestATableFromGoIsChecked(t *testing.T) {
 	table := everythingMeans()
-	testkit.Check(t, len(table.check(hybrid.Config{}, nil)) == 0, "%v", table.check(hybrid.Config{}, nil))
+	check(t, len(table.check(hybrid.Config{}, nil)) == 0, "%v", table.check(hybrid.Config{}, nil))
 	table.Version = -1
 	table.Trusted = append(table.Trusted, netip.Prefix{})
-	table.Rules["tenant"] = Rule{Key: []string{"tenant"}, Limits: []hybrid.Limit{{Tokens: -1, Per: 1}}, Priorities: []float64{math.NaN()}}
+	table.Rules["tenant"] = Rule{Key: []string{"tenant"}, Limits: []hybrid.Limit{{Tokens: -1, Per: 1}},
+		Priorities: []float64{math.NaN()}}
 	table.Rules[""] = Rule{}
 	table.Routes["/{$}"] = Route{Rules: make([]string, 17)}
 	_, err := New(table, Config{})
@@ -306,7 +309,8 @@ func TestATableFromGoIsChecked(t *testing.T) {
 		"rules: invalid rules: rules.tenant.limits[0]: Per is 1ns, must be at least 1µs",
 		`rules: invalid rules: routes["/{$}"].rules: has 17 rules, must have at most 16`,
 	} {
-		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want), "%v\ndoes not say %s", err, want)
+		check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want),
+			"%v\ndoes not say %s", err, want)
 	}
 }
 
@@ -320,11 +324,11 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		table, err := Parse("f", []byte(text))
 		if err != nil {
-			testkit.Check(t, errors.Is(err, ErrInvalid), "%v", err)
+			check(t, errors.Is(err, ErrInvalid), "%v", err)
 			return
 		}
 		again := table.check(hybrid.Config{}, nil)
-		testkit.Check(t, len(again) == 0, "%+v", again)
+		check(t, len(again) == 0, "%+v", again)
 		limiters := map[string]*limiter{}
 		for name := range table.Rules {
 			limiters[name] = &limiter{}

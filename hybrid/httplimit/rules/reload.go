@@ -132,7 +132,8 @@ func (r *Rules) decide(now reading) error {
 	}
 	_ = r.tellLocked(err)
 	if err != nil {
-		r.logger().Warn("rules: the file cannot be used, and the rules of before hold", "file", r.file.path, "error", err)
+		r.logger().Warn("rules: the file cannot be used, and the rules of before hold",
+			"file", r.file.path, "error", err)
 	} else {
 		r.logger().Info("rules: the file has changed, and is in force", "file", r.file.path,
 			"version", t.Version, "rules", len(t.Rules), "routes", len(t.Routes))

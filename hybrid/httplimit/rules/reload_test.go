@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // limitedTo is a file in which one rule limits everybody.
@@ -36,14 +35,14 @@ func (t *world) open(path string, change ...func(*Config)) *Rules {
 		f(&cfg)
 	}
 	r, err := Open(path, cfg)
-	testkit.NoErr(t, err)
-	t.Cleanup(func() { testkit.NoErr(t, r.Shutdown(context.Background())) })
+	noErr(t, err)
+	t.Cleanup(func() { noErr(t, r.Shutdown(context.Background())) })
 	return r
 }
 
 func write(t testing.TB, path, text string) {
 	t.Helper()
-	testkit.NoErr(t, os.WriteFile(path, []byte(text), 0o600))
+	noErr(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // looked waits until the file was looked at again, and what it said was decided about.
@@ -61,10 +60,10 @@ func TestAChangedFileComesIntoForce(t *testing.T) {
 		"written in place": func(t *world, path, text string) { write(t, path, text) },
 		"renamed, as editors do": func(t *world, path, text string) {
 			write(t, path+".new", text)
-			testkit.NoErr(t, os.Rename(path+".new", path))
+			noErr(t, os.Rename(path+".new", path))
 		},
 		"removed and made again": func(t *world, path, text string) {
-			testkit.NoErr(t, os.Remove(path))
+			noErr(t, os.Remove(path))
 			time.Sleep(settle / 2)
 			write(t, path, text)
 		},
@@ -74,15 +73,17 @@ func TestAChangedFileComesIntoForce(t *testing.T) {
 			bubble(t, func(t *world) {
 				r, path := t.opened(limitedTo("10/h"))
 				h := r.Handler(ok)
-				testkit.Check(t, admitted(h, 50, 0, "GET /") == 10, "10/h is not in force")
+				check(t, admitted(h, 50, 0, "GET /") == 10, "10/h is not in force")
 				replace(t, path, limitedTo("30/h"))
 				looked()
-				testkit.Check(t, inForce(r) == "30/h" && len(t.told) == 1 && t.told[0] == nil, "%s is in force: %v", inForce(r), t.told)
-				testkit.Check(t, t.log.count("is in force") == 1, "%s", &t.log.text)
+				check(t, inForce(r) == "30/h" && len(t.told) == 1 && t.told[0] == nil,
+					"%s is in force: %v", inForce(r), t.told)
+				check(t, t.log.count("is in force") == 1, "%s", &t.log.text)
 				replace(t, path, limitedTo("5/h"))
 				looked()
 				s := r.Status()
-				testkit.Check(t, inForce(r) == "5/h" && s.Reloaded == 2 && s.Refused == 0 && s.Err == nil, "%s is in force: %+v", inForce(r), s)
+				check(t, inForce(r) == "5/h" && s.Reloaded == 2 && s.Refused == 0 && s.Err == nil,
+					"%s is in force: %+v", inForce(r), s)
 			})
 		})
 	}
@@ -94,18 +95,19 @@ func TestAConfigMapComesIntoForce(t *testing.T) {
 	bubble(t, func(t *world) {
 		dir := t.TempDir()
 		version := func(name, text string) {
-			testkit.NoErr(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+			noErr(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 			write(t, filepath.Join(dir, name, "rules.yaml"), text)
-			testkit.NoErr(t, os.Symlink(name, filepath.Join(dir, "..data_tmp")))
-			testkit.NoErr(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+			noErr(t, os.Symlink(name, filepath.Join(dir, "..data_tmp")))
+			noErr(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 		}
 		version("..2026_01", limitedTo("10/h"))
-		testkit.NoErr(t, os.Symlink("..data/rules.yaml", filepath.Join(dir, "rules.yaml")))
+		noErr(t, os.Symlink("..data/rules.yaml", filepath.Join(dir, "rules.yaml")))
 		r := t.open(filepath.Join(dir, "rules.yaml"))
 		version("..2026_02", limitedTo("30/h"))
-		testkit.NoErr(t, os.RemoveAll(filepath.Join(dir, "..2026_01")))
+		noErr(t, os.RemoveAll(filepath.Join(dir, "..2026_01")))
 		looked()
-		testkit.Check(t, inForce(r) == "30/h" && t.log.count("WARN") == 0, "%s is in force\n%s", inForce(r), &t.log.text)
+		check(t, inForce(r) == "30/h" && t.log.count("WARN") == 0,
+			"%s is in force\n%s", inForce(r), &t.log.text)
 	})
 }
 
@@ -116,16 +118,17 @@ func TestAFileIsNotReadByHalves(t *testing.T) {
 		r, path := t.opened(limitedTo("10/h"))
 		time.Sleep(interval - settle - time.Millisecond)
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
-		testkit.NoErr(t, err)
+		noErr(t, err)
 		for line := range strings.Lines(limitedTo("30/h") + strings.Repeat("# and so on\n", 100)) {
 			_, err = f.WriteString(line)
-			testkit.NoErr(t, err)
-			testkit.Must(t, inForce(r) == "10/h" && r.Status().Refused == 0, "%+v", r.Status())
+			noErr(t, err)
+			must(t, inForce(r) == "10/h" && r.Status().Refused == 0, "%+v", r.Status())
 			time.Sleep(settle / 2)
 		}
-		testkit.NoErr(t, f.Close())
+		noErr(t, f.Close())
 		looked()
-		testkit.Check(t, inForce(r) == "30/h" && t.log.count("WARN") == 0, "%s is in force\n%s", inForce(r), &t.log.text)
+		check(t, inForce(r) == "30/h" && t.log.count("WARN") == 0,
+			"%s is in force\n%s", inForce(r), &t.log.text)
 	})
 }
 
@@ -142,24 +145,28 @@ func TestAFileThatCannotBeUsed(t *testing.T) {
 			}
 			refused++
 			s := r.Status()
-			testkit.Check(t, s.Refused == refused && s.Err != nil && strings.Contains(s.Err.Error(), want), "%s: %+v", what, s)
-			testkit.Check(t, t.log.count("cannot be used") == int(refused) && len(t.told) == int(refused), "%s: %s", what, &t.log.text)
-			testkit.Check(t, inForce(r) == "10/h" && rulesOf(ask(h, "GET /")) == "all", "%s: the rules of before do not hold", what)
+			check(t, s.Refused == refused && s.Err != nil && strings.Contains(s.Err.Error(), want),
+				"%s: %+v", what, s)
+			check(t, t.log.count("cannot be used") == int(refused) && len(t.told) == int(refused),
+				"%s: %s", what, &t.log.text)
+			check(t, inForce(r) == "10/h" && rulesOf(ask(h, "GET /")) == "all",
+				"%s: the rules of before do not hold", what)
 		}
 		bad("no limit", "rules.yaml:1:34: rules.all.limits[0]: is", func() { write(t, path, limitedTo("10/fortnight")) })
 		bad("another mistake", "rules.yaml:1:34: rules.all.limits[0]: is", func() { write(t, path, limitedTo("0/s")) })
-		bad("gone", "no such file", func() { testkit.NoErr(t, os.Remove(path)) })
+		bad("gone", "no such file", func() { noErr(t, os.Remove(path)) })
 		bad("empty", "rules.yaml:1:1: is empty", func() { write(t, path, "") })
 		bad("an older version", "version is 1, must be at least 2", func() { write(t, path, "version: 1\n"+limitedTo("30/h")) })
 		bad("a folder", "is a directory", func() {
-			testkit.NoErr(t, os.Remove(path))
-			testkit.NoErr(t, os.Mkdir(path, 0o700))
+			noErr(t, os.Remove(path))
+			noErr(t, os.Mkdir(path, 0o700))
 		})
-		testkit.NoErr(t, os.Remove(path))
+		noErr(t, os.Remove(path))
 		write(t, path, "version: 2\n"+limitedTo("10/h"))
 		looked()
 		s := r.Status()
-		testkit.Check(t, s.Err == nil && s.Refused == refused && t.told[len(t.told)-1] == nil, "as before: %+v, told %v", s, t.told)
+		check(t, s.Err == nil && s.Refused == refused && t.told[len(t.told)-1] == nil,
+			"as before: %+v, told %v", s, t.told)
 	})
 }
 
@@ -169,35 +176,36 @@ func TestReload(t *testing.T) {
 		r, path := t.opened(limitedTo("10/h"), func(c *Config) { c.Interval = -1 })
 		write(t, path, limitedTo("30/h"))
 		looked()
-		testkit.Check(t, inForce(r) == "10/h", "somebody has looked")
-		testkit.NoErr(t, r.Reload())
-		testkit.Check(t, inForce(r) == "30/h", "%s is in force", inForce(r))
+		check(t, inForce(r) == "10/h", "somebody has looked")
+		noErr(t, r.Reload())
+		check(t, inForce(r) == "30/h", "%s is in force", inForce(r))
 		write(t, path, "routes: []")
 		for range 2 {
 			err := r.Reload()
-			testkit.Check(t, errors.Is(err, ErrInvalid) && inForce(r) == "30/h", "%v", err)
+			check(t, errors.Is(err, ErrInvalid) && inForce(r) == "30/h", "%v", err)
 		}
-		testkit.Check(t, r.Status().Refused == 1, "%+v", r.Status())
-		testkit.NoErr(t, r.Shutdown(t.Context()))
+		check(t, r.Status().Refused == 1, "%+v", r.Status())
+		noErr(t, r.Shutdown(t.Context()))
 		write(t, path, limitedTo("40/h"))
-		testkit.Check(t, errors.Is(r.Reload(), ErrClosed) && errors.Is(r.Set(Table{}), ErrClosed), "closed rules change")
+		check(t, errors.Is(r.Reload(), ErrClosed) && errors.Is(r.Set(Table{}), ErrClosed),
+			"closed rules change")
 	})
 	bubble(t, func(t *world) {
 		err := t.with("rules: {}").Reload()
-		testkit.Check(t, err != nil && strings.Contains(err.Error(), "there is no file"), "%v", err)
+		check(t, err != nil && strings.Contains(err.Error(), "there is no file"), "%v", err)
 	})
 }
 
 func TestOpenSaysWhatIsWrong(t *testing.T) {
 	_, err := Open(filepath.Join(t.TempDir(), "none"), Config{Store: newWorld(t).store})
-	testkit.Check(t, errors.Is(err, os.ErrNotExist) && strings.HasPrefix(err.Error(), "rules: "), "%v", err)
+	check(t, errors.Is(err, os.ErrNotExist) && strings.HasPrefix(err.Error(), "rules: "), "%v", err)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, "rules: {a: {key: whom, limits: [1/x]}}")
 	_, err = Open(path, Config{Store: newWorld(t).store})
-	testkit.Check(t, err != nil && strings.Contains(err.Error(), path+":1:18: rules.a.key: is") &&
+	check(t, err != nil && strings.Contains(err.Error(), path+":1:18: rules.a.key: is") &&
 		strings.Contains(err.Error(), path+":1:33: rules.a.limits[0]: is"), "%v", err)
 	_, err = Open(path, Config{})
-	testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), "Config.Store is nil"), "%v", err)
+	check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), "Config.Store is nil"), "%v", err)
 }
 
 // Shutdown ends everything, gives back what the Limiters hold, and is waited for by a second one.
@@ -207,19 +215,19 @@ func TestShutdownEndsEverything(t *testing.T) {
 		h := r.Handler(ok)
 		admitted(h, 500, time.Millisecond, "GET /")
 		l := r.Limiters()["all"]
-		testkit.Check(t, l.Stats().Held > 0 && t.living() == 1, "%+v", l.Stats())
-		testkit.NoErr(t, r.Shutdown(t.Context()))
-		testkit.NoErr(t, r.Shutdown(t.Context()))
-		testkit.NoErr(t, r.Close())
+		check(t, l.Stats().Held > 0 && t.living() == 1, "%+v", l.Stats())
+		noErr(t, r.Shutdown(t.Context()))
+		noErr(t, r.Shutdown(t.Context()))
+		noErr(t, r.Close())
 		st := l.Stats()
-		testkit.Check(t, st.Held == 0 && st.Burnt == 0 && t.living() == 0, "%+v", st)
-		testkit.Check(t, ask(h, "GET /").Code == http.StatusServiceUnavailable, "closed rules admit")
+		check(t, st.Held == 0 && st.Burnt == 0 && t.living() == 0, "%+v", st)
+		check(t, ask(h, "GET /").Code == http.StatusServiceUnavailable, "closed rules admit")
 	})
 	bubble(t, func(t *world) {
 		r, _ := t.opened(limitedTo("1000/s"))
 		admitted(r.Handler(ok), 500, time.Millisecond, "GET /")
-		testkit.NoErr(t, r.Close())
-		testkit.Check(t, r.Limiters()["all"].Stats().Burnt > 0 && t.living() == 0, "Close has given back")
+		noErr(t, r.Close())
+		check(t, r.Limiters()["all"].Stats().Burnt > 0 && t.living() == 0, "Close has given back")
 	})
 	// Also a rule that has gone just now, and takes its time.
 	bubble(t, func(t *world) {
@@ -229,7 +237,7 @@ func TestShutdownEndsEverything(t *testing.T) {
 		})
 		t.changed(r, "rules: {}")
 		synctest.Wait()
-		testkit.NoErr(t, r.Shutdown(t.Context()))
-		testkit.Check(t, gone, "Shutdown has not waited")
+		noErr(t, r.Shutdown(t.Context()))
+		check(t, gone, "Shutdown has not waited")
 	})
 }

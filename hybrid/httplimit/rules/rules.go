@@ -118,7 +118,8 @@ func (c Config) check() error {
 	}
 	for name, key := range c.Keys {
 		if !keyName.MatchString(name) || isReserved(name) {
-			bad("Keys has the name %q, must be of A-Z, a-z, 0-9, '_', '.' and '-', and not all, address or route", name)
+			bad("Keys has the name %q, must be of A-Z, a-z, 0-9, '_', '.' and '-', and not all, address or route",
+				name)
 		}
 		if key == nil {
 			bad("Keys[%q] is nil", name)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
-	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -34,22 +33,26 @@ routes:
 			"GET /a/1": "get", "HEAD /a/1": "get", "PUT /a/1": "all", "GET //a/./1": "get", "GET /a/1%2F2": "get",
 			"GET /a/1/2": "", "GET /a": "", "GET /": "", "GET /healthz": "",
 			"POST /upload/b": "all up", "GET /upload/b": "",
-			"GET example.com/a/b": "host", "GET example.com:8080/a/b": "host", "GET example.com/a/c": "get", "GET example.org/a/b": "get",
+			"GET example.com/a/b": "host", "GET example.com:8080/a/b": "host",
+			"GET example.com/a/c": "get", "GET example.org/a/b": "get",
 		}
 		h := t.with(rules).Handler(ok)
 		for request, want := range cases {
 			w := ask(h, request)
-			testkit.Check(t, rulesOf(w) == want && w.Code == http.StatusNoContent, "%s is limited by %q, want %q: %d %v",
+			check(t, rulesOf(w) == want && w.Code == http.StatusNoContent,
+				"%s is limited by %q, want %q: %d %v",
 				request, rulesOf(w), want, w.Code, w.Header())
 		}
 		// And with "/" what matches nothing else.
-		h = t.with(strings.ReplaceAll(rules, "routes:", "routes:\n  /: {rules: [all]}\n  /dir/{x}/: {rules: [all]}"), func(c *Config) {
+		others := "routes:\n  /: {rules: [all]}\n  /dir/{x}/: {rules: [all]}"
+		h = t.with(strings.ReplaceAll(rules, "routes:", others), func(c *Config) {
 			c.Store = lease.NewMemoryStore(nil)
 		}).Handler(ok)
-		for _, request := range []string{"GET /", "GET /a/1/2", "GET /upload/b", "OPTIONS /x", "CONNECT /x", "CONNECT /dir/1"} {
-			testkit.Check(t, rulesOf(ask(h, request)) == "all", "%s is limited by %q", request, rulesOf(ask(h, request)))
+		for request := range strings.SplitSeq("GET /|GET /a/1/2|GET /upload/b|OPTIONS /x|CONNECT /x|CONNECT /dir/1", "|") {
+			check(t, rulesOf(ask(h, request)) == "all",
+				"%s is limited by %q", request, rulesOf(ask(h, request)))
 		}
-		testkit.Check(t, rulesOf(ask(h, "GET /healthz")) == "", "a route without rules is limited")
+		check(t, rulesOf(ask(h, "GET /healthz")) == "", "a route without rules is limited")
 	})
 }
 
@@ -65,7 +68,8 @@ func TestKeyForms(t *testing.T) {
 		{"address", "GET /a/1/x", []string{"from: 192.0.2.1"}, []string{"GET /b/2 | from: 192.0.2.1",
 			"GET /b/2 | from: 10.1.2.3 | " + proxied, "GET /b/2 | from: 192.0.2.1 | X-Forwarded-For: 192.0.2.9"},
 			[]string{"GET /a/1/x | from: 192.0.2.2", "GET /a/1/x | from: 192.0.2.3 | " + proxied}},
-		{"header:x-user", "GET /a/1/x", []string{user}, []string{"GET /b/2 | " + user}, []string{"GET /a/1/x | X-User: bob"}},
+		{"header:x-user", "GET /a/1/x", []string{user}, []string{"GET /b/2 | " + user},
+			[]string{"GET /a/1/x | X-User: bob"}},
 		{"route", "GET /a/1/x", nil, []string{"GET /a/2/x"}, []string{"GET /b/1"}},
 		{"path:id", "GET /a/1/x", nil, []string{"GET /b/1", "GET /b//1", "GET /b/%31"}, []string{"GET /a/2/x"}},
 		{"[path:id, route]", "GET /a/1/x", nil, []string{"POST /a/1/x"}, []string{"GET /a/2/x", "GET /b/1"}},
@@ -77,20 +81,21 @@ func TestKeyForms(t *testing.T) {
 		t.Run(c.key, func(t *testing.T) {
 			bubble(t, func(t *world) {
 				r := t.with("rules: {}", func(cfg *Config) {
-					cfg.Keys = map[string]httplimit.KeyFunc{"method": func(r *http.Request) (string, error) { return r.Method, nil }}
+					method := func(r *http.Request) (string, error) { return r.Method, nil }
+					cfg.Keys = map[string]httplimit.KeyFunc{"method": method}
 				})
-				testkit.NoErr(t, r.Set(tableOf(t, fmt.Sprintf(`
+				noErr(t, r.Set(tableOf(t, fmt.Sprintf(`
 trusted: [10.0.0.0/8]
 rules: {r: {key: %s, limits: [1/h]}}
 routes: {"/a/{id}/x": {rules: [r]}, "/b/{id}": {rules: [r]}}`, c.key))))
 				h := r.Handler(ok)
 				w := ask(h, c.first, c.fields...)
-				testkit.Check(t, w.Code == http.StatusNoContent, "the first request is denied: %d %s", w.Code, w.Body)
+				check(t, w.Code == http.StatusNoContent, "the first request is denied: %d %s", w.Code, w.Body)
 				again := func(requests []string, want int) {
 					for _, request := range requests {
 						parts := strings.Split(request, " | ")
 						w := ask(h, parts[0], parts[1:]...)
-						testkit.Check(t, w.Code == want, "%s is answered with %d, want %d", request, w.Code, want)
+						check(t, w.Code == want, "%s is answered with %d, want %d", request, w.Code, want)
 					}
 				}
 				again(c.same, http.StatusTooManyRequests)
@@ -104,12 +109,15 @@ routes: {"/a/{id}/x": {rules: [r]}, "/b/{id}": {rules: [r]}}`, c.key))))
 func TestARequestWithoutAKey(t *testing.T) {
 	bubble(t, func(t *world) {
 		r := t.with(`
-rules: {all: {key: all, limits: [1/h]}, user: {key: "header:X-User", limits: [1/h]}, rest: {key: "path:rest", limits: [1/h]}}
+rules:
+  all: {key: all, limits: [1/h]}
+  user: {key: "header:X-User", limits: [1/h]}
+  rest: {key: "path:rest", limits: [1/h]}
 routes: {/a: {rules: [all, user]}, "/b/{rest...}": {rules: [rest]}}`)
 		h := r.Handler(ok)
-		testkit.Check(t, ask(h, "GET /a").Code == http.StatusBadRequest, "a request without a user")
-		testkit.Check(t, ask(h, "GET /b/").Code == http.StatusBadRequest, "a request without a path")
-		testkit.Check(t, ask(h, "GET /a", "X-User: ann").Code == http.StatusNoContent, "the token of all is gone")
+		check(t, ask(h, "GET /a").Code == http.StatusBadRequest, "a request without a user")
+		check(t, ask(h, "GET /b/").Code == http.StatusBadRequest, "a request without a path")
+		check(t, ask(h, "GET /a", "X-User: ann").Code == http.StatusNoContent, "the token of all is gone")
 	})
 }
 
@@ -126,13 +134,13 @@ func TestTheRouterOfTheApplicationIsNotDisturbed(t *testing.T) {
 		mux.HandleFunc("/x/{id}", see)
 		mux.Handle("/x/{id}/below", http.StripPrefix("", r.Handler(http.HandlerFunc(see))))
 		w := ask(r.Handler(mux), "GET /x/1")
-		testkit.Check(t, seen == "/x/{id} id=1 bucket=" && rulesOf(w) == "r", "%q, %q", seen, rulesOf(w))
+		check(t, seen == "/x/{id} id=1 bucket=" && rulesOf(w) == "r", "%q, %q", seen, rulesOf(w))
 
 		below := http.NewServeMux()
 		below.Handle("GET /{first}/{id}", r.Handler(http.HandlerFunc(see)))
 		w = ask(below, "GET /x/1")
-		testkit.Check(t, seen == "GET /{first}/{id} id=1 bucket=" && rulesOf(w) == "r", "%q, %q", seen, rulesOf(w))
-		testkit.Check(t, r.Limiters()["r"].KnownLimits("1") != nil, "the key is not the value of {bucket}")
+		check(t, seen == "GET /{first}/{id} id=1 bucket=" && rulesOf(w) == "r", "%q, %q", seen, rulesOf(w))
+		check(t, r.Limiters()["r"].KnownLimits("1") != nil, "the key is not the value of {bucket}")
 	})
 }
 
@@ -143,10 +151,13 @@ func TestAllRulesDecideTogether(t *testing.T) {
 rules: {small: {key: all, limits: [20/h]}, large: {key: "header:X-User", limits: [100/h]}}
 routes: {/both: {cost: 10, rules: [large, small]}, /large: {rules: [large]}}`)
 		h := r.Handler(ok)
-		testkit.Check(t, admitted(h, 5, 0, "GET /both", "X-User: ann") == 2, "a burst of 20 is not two requests that cost 10")
-		testkit.Check(t, admitted(h, 100, 0, "GET /large", "X-User: ann") == 80, "a denied request has cost something")
+		check(t, admitted(h, 5, 0, "GET /both", "X-User: ann") == 2,
+			"a burst of 20 is not two requests that cost 10")
+		check(t, admitted(h, 100, 0, "GET /large", "X-User: ann") == 80,
+			"a denied request has cost something")
 		w := ask(h, "GET /both", "X-User: bob")
-		testkit.Check(t, w.Code == http.StatusTooManyRequests && strings.Contains(w.Body.String(), `"small"`), "%d %s", w.Code, w.Body)
+		check(t, w.Code == http.StatusTooManyRequests && strings.Contains(w.Body.String(), `"small"`),
+			"%d %s", w.Code, w.Body)
 	})
 }
 
@@ -169,11 +180,11 @@ routes:
 		h := r.Handler(ok)
 		for path, want := range map[string]int{"/free": 50, "/none": 0, "/tried": 50} {
 			got := admitted(h, 50, 0, "GET "+path)
-			testkit.Check(t, got == want, "%s admits %d of 50, want %d", path, got, want)
+			check(t, got == want, "%s admits %d of 50, want %d", path, got, want)
 		}
-		testkit.Check(t, r.Limiters()["tried"].Stats().Shadowed == 49, "%+v", r.Limiters()["tried"].Stats())
+		check(t, r.Limiters()["tried"].Stats().Shadowed == 49, "%+v", r.Limiters()["tried"].Stats())
 		batch, now := admitted(h, 20, 0, "GET /batch"), admitted(h, 20, 0, "GET /now")
-		testkit.Check(t, batch == 5 && now == 5, "batch gets %d and now %d, want 5 and 5", batch, now)
+		check(t, batch == 5 && now == 5, "batch gets %d and now %d, want 5 and 5", batch, now)
 	})
 }
 
@@ -188,8 +199,9 @@ func TestBaseIsForEveryRule(t *testing.T) {
 		"the zero one":  {Rule{Fallback: new(hybrid.FallbackLocalShare), Shadow: true}, hybrid.FallbackLocalShare},
 	} {
 		got := configOf(base, "r", 5, c.rule)
-		testkit.Check(t, got.Policy.Fallback == c.want && got.Policy.Weight == 7 && got.KeysMax == 9 && got.Name == "r" &&
-			got.Version == 5 && got.Policy.Shadow == c.rule.Shadow, "%s: %+v", name, got)
+		check(t,
+			got.Policy.Fallback == c.want && got.Policy.Weight == 7 && got.KeysMax == 9 && got.Name == "r" &&
+				got.Version == 5 && got.Policy.Shadow == c.rule.Shadow, "%s: %+v", name, got)
 	}
 }
 
@@ -207,6 +219,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"Config.Base: KeysMax is -1, must be at least 0", `Config.Keys has the name "all"`, `Config.Keys has the name "a b"`,
 		`Config.Keys["none"] is nil`, "Config.Store is nil", "version: is -1",
 	} {
-		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want), "%v\ndoes not say %s", err, want)
+		check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want),
+			"%v\ndoes not say %s", err, want)
 	}
 }

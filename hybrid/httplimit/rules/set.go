@@ -2,7 +2,6 @@ package rules
 
 import (
 	"net/http"
-	"slices"
 	"sync/atomic"
 
 	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
@@ -20,18 +19,21 @@ type set struct {
 
 // newSet is a set whose first user is that it is in force. The table is valid.
 func newSet(t Table, cfg *Config, limiters map[string]*limiter, ended func(*set)) *set {
-	s := &set{table: t, matcher: newMatcher(), routes: map[string]httplimit.Selection{}, limiters: limiters, ended: ended}
+	s := &set{table: t, matcher: newMatcher(), limiters: limiters, ended: ended}
+	s.routes = make(map[string]httplimit.Selection, len(t.Routes))
 	s.users.Store(1)
 	for pattern, route := range t.Routes {
 		_, _ = s.matcher.add(pattern) // which check has tried
-		var all []httplimit.Rule
+		keys := keyMaker{pattern, t.Trusted, cfg.Keys}
+		selected := httplimit.Selection{Cost: route.cost(), Done: s.release}
 		for _, name := range route.Rules {
 			rule := t.Rules[name]
-			key := keyOf(rule.Key, pattern, t.Trusted, cfg.Keys)
-			class := min(route.Class, len(rule.Priorities))
-			all = append(all, httplimit.Rule{Name: name, Limiter: limiters[name].Limiter, Key: key, Class: class})
+			selected.Rules = append(selected.Rules, httplimit.Rule{
+				Name: name, Limiter: limiters[name].Limiter,
+				Key: keys.of(rule.Key), Class: min(route.Class, len(rule.Priorities)),
+			})
 		}
-		s.routes[pattern] = httplimit.Selection{Rules: slices.Clip(all), Cost: route.cost(), Done: s.release}
+		s.routes[pattern] = selected
 	}
 	return s
 }

@@ -176,7 +176,8 @@ func (c *checker) routes(t Table) {
 			for _, form := range rule.Key {
 				wildcard, isPath := strings.CutPrefix(form, pathForm)
 				if isPath && err == nil && !slices.Contains(wildcards, wildcard) {
-					c.bad(here, "is %q, whose key %s needs a wildcard {%s}, and the pattern has none", name, form, wildcard)
+					c.bad(here, "is %q, whose key %s needs a wildcard {%s}, and the pattern has none",
+						name, form, wildcard)
 				}
 			}
 			c.cost(append(path, "cost"), name, route, rule)

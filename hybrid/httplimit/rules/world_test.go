@@ -20,6 +20,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
+var check, must, noErr = testkit.Check, testkit.Must, testkit.NoErr
+
 // world is a test in virtual time: rules in one process, on a store without faults.
 type world struct {
 	*testing.T
@@ -59,8 +61,8 @@ func newWorld(t *testing.T) *world {
 	w := &world{T: t, store: lease.NewMemoryStore(clock.System()), log: new(log), alive: map[*hybrid.Limiter]bool{}}
 	t.Cleanup(func() {
 		for l, alive := range w.alive {
-			testkit.Check(t, !alive, "a Limiter was never gone")
-			testkit.Check(t, l.Stats().Conserved(), "tokens were lost: %+v", l.Stats())
+			check(t, !alive, "a Limiter was never gone")
+			check(t, l.Stats().Conserved(), "tokens were lost: %+v", l.Stats())
 		}
 	})
 	return w
@@ -78,7 +80,7 @@ func (t *world) config() Config {
 			return func() {
 				t.mu.Lock()
 				defer t.mu.Unlock()
-				testkit.Check(t, t.alive[l], "a Limiter is gone twice")
+				check(t, t.alive[l], "a Limiter is gone twice")
 				t.alive[l] = false
 			}
 		},
@@ -102,7 +104,7 @@ func (t *world) living() (n int) {
 func tableOf(t testing.TB, text string) Table {
 	t.Helper()
 	table, err := Parse("table", []byte(text))
-	testkit.NoErr(t, err)
+	noErr(t, err)
 	return table
 }
 
@@ -114,8 +116,8 @@ func (t *world) with(text string, change ...func(*Config)) *Rules {
 		f(&cfg)
 	}
 	r, err := New(tableOf(t, text), cfg)
-	testkit.NoErr(t, err)
-	t.Cleanup(func() { testkit.NoErr(t, r.Shutdown(context.Background())) })
+	noErr(t, err)
+	t.Cleanup(func() { noErr(t, r.Shutdown(context.Background())) })
 	return r
 }
 

@@ -143,7 +143,8 @@ func (r *reader) fields(path []string, n *yaml.Node, all ...field) {
 	})
 	for _, f := range all {
 		if ok && f.required != "" && !there[f.name] {
-			r.unreadable(append(slices.Clip(path), f.name), place{n.Line, n.Column}, "is missing, must be %s", f.required)
+			here := append(slices.Clip(path), f.name)
+			r.unreadable(here, place{n.Line, n.Column}, "is missing, must be %s", f.required)
 		}
 	}
 }
