@@ -20,8 +20,8 @@ import (
 )
 
 // TestItStartsAsItIsDeployed: a Redis and three replicas of the API, with the arguments and the
-// files of the manifests. The probes succeed, the replicas have one limit together, and a replica
-// that is told to end does so in time.
+// files of the manifests. The probes succeed, the replicas have one limit together, another
+// ConfigMap changes it for all of them, and a replica that is told to end does so in time.
 func TestItStartsAsItIsDeployed(t *testing.T) {
 	c := manifests(t)
 	_, keys := secrets(t)
@@ -38,11 +38,9 @@ func TestItStartsAsItIsDeployed(t *testing.T) {
 		testkit.Check(t, err == nil && got[setting] == want, "%s is %v, want %q (%v)", setting, got, want, err)
 	}
 
-	folder := t.TempDir()
-	for name, text := range c.configs["api"].Data {
-		testkit.NoErr(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
-	}
-	program := filepath.Join(folder, "api")
+	folder, program := t.TempDir(), filepath.Join(t.TempDir(), "api")
+	config := c.configs["api"].Data
+	mount(t, folder, "1", config)
 	out, err := exec.Command("go", "build", "-o", program, "../api").CombinedOutput()
 	testkit.Must(t, err == nil, "%s", out)
 	pod := c.pods()["api"].Spec
@@ -95,6 +93,22 @@ func TestItStartsAsItIsDeployed(t *testing.T) {
 	testkit.Check(t, admitted+denied == 90 && admitted > 20 && float64(admitted) <= most,
 		"%d are admitted and %d denied; at most %.1f may be admitted", admitted, denied, most)
 
+	// Another ConfigMap is in force without a restart: of 12 requests a new user now has 3.
+	config["rules.yaml"] = strings.Replace(config["rules.yaml"], "[20/s burst 40]", "[1/h burst 3]", 1)
+	mount(t, folder, "2", config)
+	attempts := 0
+	testkit.Eventually(t, "the new limit", func() bool {
+		time.Sleep(300 * time.Millisecond) // or the limit of the address denies them
+		attempts++
+		admitted := 0
+		for i := range 12 {
+			if get(users[i%len(users)]+"/items/7", fmt.Sprint("user ", attempts)) == http.StatusOK {
+				admitted++
+			}
+		}
+		return admitted == 3
+	})
+
 	for _, replica := range replicas {
 		from := time.Now()
 		testkit.NoErr(t, replica.Process.Signal(syscall.SIGTERM))
@@ -102,6 +116,21 @@ func TestItStartsAsItIsDeployed(t *testing.T) {
 		patience := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second
 		testkit.Check(t, err == nil && time.Since(from) < patience, "it ended after %v: %v", time.Since(from), err)
 	}
+}
+
+// mount puts files into folder as the kubelet does: the files are links into ..data, which is a
+// link to the folder of the newest version and is replaced in one step.
+func mount(t *testing.T, folder, version string, files map[string]string) {
+	t.Helper()
+	testkit.NoErr(t, os.Mkdir(filepath.Join(folder, version), 0o700))
+	for name, text := range files {
+		testkit.NoErr(t, os.WriteFile(filepath.Join(folder, version, name), []byte(text), 0o600))
+		if _, err := os.Lstat(filepath.Join(folder, name)); err != nil {
+			testkit.NoErr(t, os.Symlink(filepath.Join("..data", name), filepath.Join(folder, name)))
+		}
+	}
+	testkit.NoErr(t, os.Symlink(version, filepath.Join(folder, "..new")))
+	testkit.NoErr(t, os.Rename(filepath.Join(folder, "..new"), filepath.Join(folder, "..data")))
 }
 
 // directives are the lines of a redis.conf as arguments of redis-server.
