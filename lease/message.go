@@ -193,7 +193,8 @@ type State struct {
 	Epoch        int64
 	Counter      int64
 	// Spent and Denied are the tokens that were admitted and denied since the bucket was created, as
-	// far as processes have reported them. They decide nothing, and after 2^52 - 1 comes 0.
+	// far as processes have reported them. They decide nothing, and after 2^52 - 1 comes 0. What a
+	// request was granted and gave back, as it waits no longer, stays in Spent.
 	Spent      int64
 	Denied     int64
 	ServerTime int64

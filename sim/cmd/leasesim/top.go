@@ -62,21 +62,14 @@ func (t *top) run(c *cobra.Command) error {
 	screen := newScreen(c.OutOrStdout())
 	for shown := false; ; {
 		begun := time.Now()
-		scan := redisbucket.Scan{Of: t.of(), Count: t.scanCount, PerSecond: t.perSecond}
-		if show != nil && !shown {
-			scan.Progress = func(done, of int64) {
-				show(fmt.Sprintf("reading %d", r.pass), int(done), int(of))
-			}
+		if shown {
+			show = nil // the blocks show that it goes on
 		}
-		r.begin()
-		err := store.Scan(ctx, scan, r.add)
+		err := t.read(ctx, store, r, show)
 		clear()
 		var b block
-		if err == nil {
-			r.end()
-			if r.pass > 1 {
-				b, err = t.block(ctx, store, r, time.Since(begun))
-			}
+		if err == nil && r.pass > 1 {
+			b, err = t.block(ctx, store, r, time.Since(begun))
 		}
 		switch {
 		case ctx.Err() != nil && shown && !t.once:
@@ -99,6 +92,22 @@ func (t *top) run(c *cobra.Command) error {
 		case <-ctx.Done(): // the scan says so
 		}
 	}
+}
+
+// read takes one reading of all keys. show may be nil.
+func (t *top) read(
+	ctx context.Context, store *redisbucket.Store, r *rates, show func(phase string, done, of int),
+) error {
+	scan := redisbucket.Scan{Of: t.of(), Count: t.scanCount, PerSecond: t.perSecond}
+	if show != nil {
+		scan.Progress = func(done, of int64) { show(fmt.Sprintf("reading %d", r.pass), int(done), int(of)) }
+	}
+	r.begin()
+	if err := store.Scan(ctx, scan, r.add); err != nil {
+		return err
+	}
+	r.end()
+	return nil
 }
 
 // block is one reading. Its JSON keys are part of the command's interface.

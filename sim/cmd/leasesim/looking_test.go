@@ -1,0 +1,397 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
+)
+
+// process is a limiter as another process has it: with a client and a store of its own.
+func process(t *testing.T, addr string, cfg hybrid.Config) *hybrid.Limiter {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { rdb.Close() })
+	store, err := redisbucket.New(rdb, redisbucket.Config{})
+	testkit.NoErr(t, err)
+	l, err := hybrid.New(store, cfg)
+	testkit.NoErr(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// inspects is what inspect --out json says of a key.
+func inspects(t *testing.T, addr, args string) bucket {
+	t.Helper()
+	return prints[bucket](leasesim(t, "inspect "+args+" --out json --redis "+addr).ends(0))
+}
+
+// Inspect says what the processes themselves say, while they run and after they have left.
+func TestInspectAgreesWithTheProcesses(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	cfg := hybrid.Config{Name: "login", Limits: []hybrid.Limit{hybrid.PerHour(60).WithBurst(1000)}}
+	var fleet []*hybrid.Limiter
+	for i := range 3 {
+		cfg.InstanceID = fmt.Sprint("p", i)
+		fleet = append(fleet, process(t, addr, cfg))
+	}
+	// given three processes of which the first leaves 3 tokens of what it leased, and all deny some
+	for i, l := range fleet {
+		for range 100 * (i + 1) {
+			l.Allow("17")
+		}
+	}
+	// when they are at rest, then what is held is what they say that they hold,
+	check := func(when string) (b bucket) {
+		t.Helper()
+		testkit.EventuallyNil(t, func() error {
+			b = inspects(t, addr, "17 --name login")
+			var held, admitted int64
+			for _, l := range fleet {
+				st := l.Stats()
+				held, admitted = held+st.Held, admitted+st.Admitted
+			}
+			var heard int64
+			for _, h := range b.Holders {
+				heard += h.Held
+			}
+			// what was spent of a lease since the last report is counted as held
+			if b.Spent+b.Ledger != admitted+held || heard != b.Ledger || len(b.Holders) == 0 {
+				return fmt.Errorf("%s: spent %d, leased %d (%d by holder), admitted %d, held %d: %+v", when, b.Spent,
+					b.Ledger, heard, admitted, held, b)
+			}
+			return nil
+		})
+		return b
+	}
+	b := check("while they run")
+	for _, h := range b.Holders {
+		testkit.Check(t, regexp.MustCompile(`^p[0-2]-[0-9a-f]{16}$`).MatchString(h.ID) && h.Weight == 1 && h.ExpiryMs > 0, "%+v", h)
+	}
+	testkit.Check(t, b.Key == "@login:17" && len(b.Limits) == 1 && b.Limits[0].Limit == "60/h burst 1000" &&
+		b.Limits[0].Level == 1000-b.Spent-b.Ledger && b.Limits[0].Burst == 1000 && b.Calls >= 3, "%+v", b)
+	// and a person reads the same.
+	leasesim(t, "inspect 17 --name login --redis "+addr).ends(0).shows("@login:17", "60/h burst 1000", "p1-", "TTL 400ms",
+		fmt.Sprintf("%d tokens spent and 0 denied", b.Spent))
+	// When they have left, all that they admitted is known, and what they denied before their last call.
+	var admitted, denied int64
+	for _, l := range fleet {
+		testkit.NoErr(t, l.Shutdown(t.Context()))
+		st := l.Stats()
+		admitted, denied = admitted+st.Admitted, denied+st.Denied
+	}
+	b = inspects(t, addr, "17 --name login")
+	testkit.Check(t, b.Spent == admitted && b.Ledger == 0 && b.Denied <= denied,
+		"spent %d of %d, denied %d of %d: %+v", b.Spent, admitted, b.Denied, denied, b)
+	// When a request waits, it says who waits for how many and how long.
+	cfg.InstanceID = "p3"
+	last := process(t, addr, cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go last.WaitN(ctx, "17", 1000)
+	testkit.EventuallyNil(t, func() error {
+		b = inspects(t, addr, "@login:17")
+		for _, h := range b.Holders {
+			if strings.HasPrefix(h.ID, "p3-") && h.Waiting > 500 && h.Limit == "60/h burst 1000" &&
+				math.Abs(h.ServedMs-float64(h.Waiting-b.Limits[0].Level)*60e3) <= 60e3 && b.Waiting == h.Waiting &&
+				b.Limits[0].NextMs > 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("nobody waits: %+v", b)
+	})
+	leasesim(t, "inspect 17 --name login --redis "+addr).ends(0).shows("at the earliest")
+}
+
+// A key is found as the limiter stores it.
+func TestInspectFindsAKeyByTheNameOfItsLimiter(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	for _, name := range []string{"", "login"} {
+		l := process(t, addr, hybrid.Config{Name: name, Limits: []hybrid.Limit{hybrid.PerSecond(10)}})
+		for _, key := range []string{"17", "a}b%", "日本 ", strings.Repeat("x", lease.KeyMax-len("@login:")),
+			strings.Repeat("x", lease.KeyMax-3), strings.Repeat("y", 5000)} {
+			testkit.Must(t, l.Allow(key), "%.20q is denied", key)
+			b := inspects(t, addr, "'"+key+"' --name '"+name+"'")
+			testkit.Check(t, b.Calls == 1 && b.Limits[0].Limit == "10/s", "%.20q of %q: %+v", key, name, b)
+		}
+	}
+}
+
+func TestInspectSaysWhyThereIsNothingToShow(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	testkit.NoErr(t, rdb.RPush(t.Context(), "yuzhi:{list}", "x").Err())
+	testkit.NoErr(t, rdb.Set(t.Context(), "yuzhi:{old}", strings.Repeat("\x00", 392), 0).Err())
+	for line, want := range map[string]string{
+		"absent":                 `there is no bucket of key "absent" under "yuzhi:"`,
+		"absent --prefix other:": `under "other:"`,
+		"list":                   "WRONGTYPE",
+		"old":                    `Redis key "yuzhi:{old}": not what this version of yuzhi stores: 392 bytes`,
+		"a --out json":           "there is no bucket",
+	} {
+		leasesim(t, "inspect "+line+" --redis "+addr).ends(exitFailed).says(want).shows()
+	}
+	for _, command := range []string{"inspect a", "top", "top --once"} {
+		leasesim(t, command+" --redis 127.0.0.1:1").ends(exitFailed).says("leasesim: Redis at 127.0.0.1:1: ").shows()
+	}
+}
+
+// until is a writer that calls do when it has been written to n times.
+type until struct {
+	buffer bytes.Buffer
+	n      int
+	do     func()
+}
+
+func (u *until) String() string { return u.buffer.String() }
+
+func (u *until) Write(b []byte) (int, error) {
+	if u.n--; u.n == 0 {
+		u.do()
+	}
+	return u.buffer.Write(b)
+}
+
+func TestTopEndsWithCtrlC(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	l := process(t, addr, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(10)}})
+	l.Allow("a")
+	for blocks, want := range map[int]int{3: exitOK, 0: exitInterrupted} {
+		// given top, which is interrupted after three blocks, or before the first
+		ctx, cancel := context.WithCancel(t.Context())
+		if blocks == 0 {
+			cancel()
+		}
+		var errs bytes.Buffer
+		out := &until{n: blocks, do: cancel}
+		p := program{args: strings.Fields("top --interval 100ms --out json --redis " + addr)}
+		status := p.run(ctx, out, &errs)
+		testkit.Check(t, status == want && strings.Count(out.String(), "\n") == blocks, "after %d blocks: status %d, %s%s",
+			blocks, status, &errs, out)
+		cancel()
+	}
+	// a second block of text stands apart from the first
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &until{n: 2, do: cancel}
+	p := program{args: strings.Fields("top --interval 100ms --redis " + addr)}
+	status := p.run(ctx, out, io.Discard)
+	testkit.Check(t, status == exitOK && strings.Count(out.String(), "\n\nkey ") == 2 &&
+		strings.Contains(out.String(), "\n\n"+time.Now().Format("15:")) && !strings.Contains(out.String(), "\033"),
+		"status %d\n%s", status, out)
+}
+
+func TestTopReadsAllMastersOfACluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3, false)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.Masters[0].Addr}})
+	defer rdb.Close()
+	store, err := redisbucket.New(rdb, redisbucket.Config{Prefix: "mine:"})
+	testkit.NoErr(t, err)
+	l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(10), hybrid.PerHour(1000)}})
+	testkit.NoErr(t, err)
+	defer l.Close()
+	for i := range 30 {
+		l.Allow(fmt.Sprint("key", i))
+	}
+	b := prints[block](leasesim(t, "top --once --interval 100ms --count 100 --prefix mine: --out json "+
+		"--redis redis+cluster://"+c.Masters[1].Addr).ends(0))
+	testkit.Check(t, b.Keys == 30 && len(b.Rows) == 30, "%+v", b)
+	for _, r := range b.Rows {
+		testkit.Check(t, len(r.Limits) == 2 && r.Level != nil && *r.Level >= 90 && *r.Level <= 100, "%+v", r)
+	}
+	leasesim(t, "inspect key7 --prefix mine: --redis redis+cluster://"+c.Masters[1].Addr).ends(0).shows("1000/h")
+}
+
+// spoken is what connections to a server have sent, by MONITOR.
+type spoken struct {
+	mu    sync.Mutex
+	lines []string
+	done  atomic.Bool
+}
+
+func listen(t *testing.T, addr string) *spoken {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	testkit.NoErr(t, err)
+	t.Cleanup(func() { conn.Close() })
+	_, err = io.WriteString(conn, "MONITOR\r\n")
+	testkit.NoErr(t, err)
+	s, in := &spoken{}, bufio.NewScanner(conn)
+	in.Scan() // OK
+	go func() {
+		for in.Scan() {
+			s.mu.Lock()
+			s.lines = append(s.lines, in.Text())
+			s.mu.Unlock()
+			s.done.Store(strings.Contains(in.Text(), `"the end"`))
+		}
+	}()
+	return s
+}
+
+var spokenLine = regexp.MustCompile(`^\+[0-9.]+ \[\d+ ([^]]+)\] "(\w+)"(.*)$`)
+
+// fill makes n buckets of which the first five have spent most, and denied a thousandth of that, and
+// counts on from there by as much with each call.
+func fill(t *testing.T, rdb *redis.Client, n int) (more func()) {
+	t.Helper()
+	l := process(t, rdb.Options().Addr, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(10)}})
+	testkit.Must(t, l.Allow("template"), "denied")
+	testkit.NoErr(t, l.Shutdown(t.Context()))
+	template := []byte(rdb.Get(t.Context(), "yuzhi:{template}").Val())
+	round := 0
+	more = func() {
+		round++
+		for i := 0; i < n; {
+			_, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+				for end := i + 5000; i < end; i++ {
+					spent := i
+					if i < 5 {
+						spent = (5 - i) * 1e9
+					}
+					for at, count := range []int{spent, spent / 1000} {
+						binary.LittleEndian.PutUint64(template[8*(3+at):], math.Float64bits(float64(round*count)))
+					}
+					p.Set(t.Context(), fmt.Sprintf("yuzhi:{user:%d}", i), string(template), time.Hour)
+				}
+				return nil
+			})
+			testkit.NoErr(t, err)
+		}
+	}
+	more()
+	return more
+}
+
+// TestTopAndInspectAreNoBurden: beside 100,000 keys, while a limiter works, no command that top and
+// inspect send looks at more than it may, they write nothing, and what they show is right.
+func TestTopAndInspectAreNoBurden(t *testing.T) {
+	if testing.Short() {
+		t.Skip("100,000 keys")
+	}
+	const keys, count = 100_000, 300
+	addr := redistest.Start(t).Addr
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	more := fill(t, rdb, keys)
+	testkit.NoErr(t, rdb.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~yuzhi:*", "+@read", "+time").Err())
+	// given a limiter that works
+	l := process(t, addr, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(1000).WithBurst(100)}})
+	begun, stop := time.Now(), make(chan bool)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Microsecond):
+				l.Allow("busy")
+			}
+		}
+	})
+	heard := listen(t, addr)
+	// when a user who may only read takes two readings, between which all keys are used
+	url := "redis://reader:secret@" + addr
+	top := top{looking: looking{redis: url, prefix: "yuzhi:", out: "json"}, sort: "spent", count: 5, scanCount: count}
+	store, reader, err := top.open(nil)
+	testkit.NoErr(t, err)
+	defer reader.Close()
+	r := &rates{keysMax: 2 * keys, keys: map[string]*rated{}}
+	testkit.NoErr(t, top.read(t.Context(), store, r, nil))
+	more()
+	testkit.NoErr(t, top.read(t.Context(), store, r, nil))
+	b, err := top.block(t.Context(), store, r, 0)
+	testkit.NoErr(t, err)
+	shown := inspects(t, url, "busy")
+	close(stop)
+	work.Wait()
+	rdb.Echo(t.Context(), "the end")
+	testkit.Eventually(t, "the end of what is sent", heard.done.Load)
+	// then the limiter's promise was kept, and top has found what spent most
+	st := l.Stats()
+	testkit.Check(t, st.Conserved() && st.Errors == 0 && st.Fallback == 0 &&
+		float64(st.Admitted) <= 100+1000*time.Since(begun).Seconds(), "%+v", st)
+	testkit.Check(t, b.Keys > keys && len(b.Rows) == 5 && b.Foreign == 0, "%+v", b)
+	for i, r := range b.Rows {
+		name := fmt.Sprint("user:", i)
+		testkit.Check(t, r.Key == name && r.Spent > 0 && math.Abs(r.Denied/r.Spent-0.001) < 1e-4, "%d: %+v, want %s", i, r, name)
+	}
+	testkit.Check(t, shown.Spent <= st.Admitted && shown.Spent > 0 && len(shown.Holders) == 1, "%+v", shown)
+	// and each of their commands was a read of few keys.
+	type sent struct{ name, rest string }
+	by, works := map[string][]sent{}, map[string]bool{}
+	for _, line := range heard.lines {
+		if m := spokenLine.FindStringSubmatch(line); m != nil {
+			by[m[1]] = append(by[m[1]], sent{strings.ToLower(m[2]), m[3]})
+			works[m[1]] = works[m[1]] || strings.HasPrefix(strings.ToLower(m[2]), "eval") || strings.ToLower(m[2]) == "set"
+		}
+	}
+	total := map[string]int{}
+	for from, all := range by {
+		if works[from] || from == "lua" {
+			continue // the limiter's, and this test's
+		}
+		for _, c := range all {
+			total[c.name]++
+			names := strings.Count(c.rest, `"yuzhi:{`)
+			switch c.name {
+			case "scan":
+				m := regexp.MustCompile(`(?i)"count" "(\d+)"`).FindStringSubmatch(c.rest)
+				testkit.Must(t, m != nil, "a SCAN without COUNT: %s", c.rest)
+				n, _ := strconv.Atoi(m[1])
+				testkit.Check(t, n == count || n == 512 && strings.Contains(c.rest, "busy"), "a SCAN of %d", n)
+			case "getrange":
+				testkit.Must(t, names == 1 && (strings.HasSuffix(c.rest, `"0" "39"`) || strings.HasSuffix(c.rest, `"0" "71"`)), "%s", c.rest)
+			case "get":
+				testkit.Check(t, names == 1, "%s", c.rest)
+			case "mget":
+				testkit.Check(t, names <= 512, "%d keys", names)
+			case "time", "dbsize", "hello", "client", "ping", "echo", "monitor", "auth", "command":
+			default:
+				t.Errorf("%s was sent%s", c.name, c.rest)
+			}
+		}
+	}
+	t.Log(total)
+	testkit.Check(t, total["getrange"] >= 2*keys && total["scan"] >= 2*keys/count/2 && total["get"] == 6 && total["mget"] == 1,
+		"%v", total)
+}
+
+func TestTopShowsWhatAReadingLacks(t *testing.T) {
+	half, top := 50.0, top{looking: looking{redis: "h:1"}, sort: "spent"}
+	b := block{Keys: 3, TookMs: 12.5, Foreign: 2, Crowded: 7, Rows: []topRow{
+		{Key: "a\x1b[2J", Limits: []string{"10/s", "100/h"}, Level: &half, Spent: 1234.56, Denied: 0.04, Calls: 2, Holders: 3, Waiting: 4},
+		{Key: "b", New: true}, {Key: "c"},
+	}}
+	text := top.text(b)
+	for _, want := range []string{"h:1  3 keys, read in 12.5ms, by spent; 2 are no buckets of this version; 7 more than --keys-max",
+		`"a\x1b[2J"  10/s, 100/h       50  1,234.6         0        2        3        4`, "gone      new       new"} {
+		testkit.Check(t, strings.Contains(text, want), "no %q in\n%s", want, text)
+	}
+	testkit.Check(t, strings.Contains(top.text(block{Error: "away"}), "h:1  no reading: away\n"), "%s", top.text(block{Error: "away"}))
+	var back block
+	raw, err := json.Marshal(b)
+	testkit.NoErr(t, err)
+	testkit.NoErr(t, json.Unmarshal(raw, &back))
+	testkit.Check(t, back.Rows[0].Key == b.Rows[0].Key && back.Rows[2].Level == nil, "%s", raw)
+}
