@@ -111,10 +111,19 @@ func (r *Rules) Reload() error {
 	return r.decide(read(r.file.path))
 }
 
-// decide brings what was read into force, or says why not.
+// decide brings what was read into force, or says why not, and tells everybody of news.
 func (r *Rules) decide(now reading) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	isNews := now != r.file.last && !r.isClosed
+	err := r.decideLocked(now)
+	r.mu.Unlock()
+	if isNews && r.cfg.OnReload != nil {
+		r.cfg.OnReload(err)
+	}
+	return err
+}
+
+func (r *Rules) decideLocked(now reading) error {
 	if r.isClosed {
 		return ErrClosed
 	}
@@ -137,9 +146,6 @@ func (r *Rules) decide(now reading) error {
 	} else {
 		r.logger().Info("rules: the file has changed, and is in force", "file", r.file.path,
 			"version", t.Version, "rules", len(t.Rules), "routes", len(t.Routes))
-	}
-	if r.cfg.OnReload != nil {
-		r.cfg.OnReload(err)
 	}
 	return err
 }

@@ -30,11 +30,16 @@ func (t *world) opened(text string, change ...func(*Config)) (*Rules, string) {
 
 func (t *world) open(path string, change ...func(*Config)) *Rules {
 	t.Helper()
-	cfg := t.config()
+	cfg, r := t.config(), (*Rules)(nil)
+	cfg.OnReload = func(err error) {
+		t.told = append(t.told, err)
+		check(t, r.Status().Err == err, "%v was told, and the status is %v", err, r.Status().Err)
+	}
 	for _, f := range change {
 		f(&cfg)
 	}
-	r, err := Open(path, cfg)
+	var err error
+	r, err = Open(path, cfg)
 	noErr(t, err)
 	t.Cleanup(func() { noErr(t, r.Shutdown(context.Background())) })
 	return r

@@ -41,10 +41,10 @@ type Config struct {
 	// OnLimiter, if set, is told of each Limiter before it is used, such as to register its metrics,
 	// and what it returns, if not nil, runs once the Limiter is closed. Where the policy or the
 	// version of a rule changes, the new Limiter and the old one, of the same name, are there
-	// together for a moment. Neither may change the Rules.
+	// together for a moment. Neither may use the Rules.
 	OnLimiter func(*hybrid.Limiter) (gone func())
 	// OnReload, if set, runs when a changed file has come into force, with nil, or has been refused,
-	// with why. It may not change the Rules.
+	// with why. It may use the Rules, but not end them.
 	OnReload func(err error)
 }
 
@@ -238,7 +238,7 @@ func (r *Rules) ended(s *set) {
 		r.endings.Go(func() {
 			ctx, cancel := context.WithTimeout(r.untilClosed, shutdownMax)
 			defer cancel()
-			if err := l.end(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) }); err != nil {
+			if err := l.end(func(l *hybrid.Limiter) error { return l.Shutdown(ctx) }); err != nil && r.untilClosed.Err() == nil {
 				r.logger().Warn("rules: a rule that has gone", "rule", l.config.Name, "error", err)
 			}
 		})

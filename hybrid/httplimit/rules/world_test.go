@@ -84,7 +84,6 @@ func (t *world) config() Config {
 				t.alive[l] = false
 			}
 		},
-		OnReload: func(err error) { t.told = append(t.told, err) },
 	}
 }
 
