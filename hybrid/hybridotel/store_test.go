@@ -124,6 +124,14 @@ func TestOperationsOnABucket(t *testing.T) {
 			trips := t.metrics()["store.round_trip.duration{operation="+op+"}"]
 			check(t, trips == float64(len(spans)), "%v round trips, %d spans", trips, len(spans))
 		}
+		t.store.fails(lease.ErrPermanent)
+		_, err = l.Peek(t.Context(), "k")
+		check(t, errors.Is(err, lease.ErrPermanent), "%v", err)
+		spans := t.ended("yuzhi.inspect")
+		failed := spans[len(spans)-1]
+		check(t, failed.Status().Code == codes.Error, "%v", failed.Status())
+		check(t, said(failed, "error.type") == "permanent", "%v", failed.Attributes())
+		t.says(map[string]float64{"store.round_trip.duration{error.type=permanent operation=inspect}": 1})
 	})
 }
 

@@ -21,7 +21,8 @@ func TestTheTableOfMetrics(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	noErr(t, err)
 	told := map[string]row{}
-	line := regexp.MustCompile(`(?m)^//\t(yuzhi[\w.]+) +(counter|updowncounter|gauge|histogram) +(\S+)\n//\t +(\w+)$`)
+	line := regexp.MustCompile(
+		`(?m)^//\t(yuzhi[\w.]+) +(counter|updowncounter|gauge|histogram) +(\S+)\n//\t +(\w+)$`)
 	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
 		told[m[1]] = row{m[2], m[3], m[4]}
 	}
@@ -58,7 +59,8 @@ func TestTheTableOfMetrics(t *testing.T) {
 			reported[m.Name] = r
 		}
 		for _, name := range slices.Sorted(maps.Keys(reported)) {
-			check(t, told[name] == reported[name], "the table has %s as %v, and it is %v", name, told[name], reported[name])
+			is := reported[name]
+			check(t, told[name] == is, "the table has %s as %v, and it is %v", name, told[name], is)
 			delete(told, name)
 		}
 		check(t, len(told) == 0, "the table has %v, which nobody reports", told)

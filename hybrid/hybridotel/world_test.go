@@ -153,6 +153,17 @@ func (n *network) holds() (release func()) {
 	}
 }
 
+// Configure implements lease.Store.
+func (n *network) Configure(ctx context.Context, key string, op lease.Op, c lease.Config) (lease.State, error) {
+	n.mu.Lock()
+	err, inner := n.err, n.Store
+	n.mu.Unlock()
+	if err != nil {
+		return lease.State{}, fmt.Errorf("key %q: %w", key, err)
+	}
+	return inner.Configure(ctx, key, op, c)
+}
+
 // Exchange implements lease.Store.
 func (n *network) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	n.mu.Lock()
