@@ -93,7 +93,8 @@ func TestInspectAgreesWithTheProcesses(t *testing.T) {
 	// and a person reads the same.
 	leasesim(t, "inspect 17 --name login --redis "+addr).ends(0).shows("@login:17", "60/h burst 1000", "p1-", "TTL 400ms",
 		fmt.Sprintf("%d tokens spent and 0 denied", b.Spent))
-	// When they have left, all that they admitted is known, and what they denied before their last call.
+	// When they have left, all that they admitted is known, and what they denied until their last
+	// call.
 	var admitted, denied int64
 	for _, l := range fleet {
 		testkit.NoErr(t, l.Shutdown(t.Context()))
@@ -251,8 +252,8 @@ func listen(t *testing.T, addr string) *spoken {
 
 var spokenLine = regexp.MustCompile(`^\+[0-9.]+ \[\d+ ([^]]+)\] "(\w+)"(.*)$`)
 
-// fill makes n buckets of which the first five have spent most, and denied a thousandth of that, and
-// counts on from there by as much with each call.
+// fill makes n buckets, of which the first five have spent most and denied a thousandth of that,
+// and counts on by as much with each call of more.
 func fill(t *testing.T, rdb *redis.Client, n int) (more func()) {
 	t.Helper()
 	l := process(t, rdb.Options().Addr, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(10)}})

@@ -47,3 +47,21 @@ func TestATerminalShowsThePhasesAndIsCleared(t *testing.T) {
 	rest := shown[bytes.LastIndexByte(bytes.TrimRight(shown, "\r"), '\r')+1:]
 	testkit.Check(t, len(bytes.Trim(rest, " \r")) <= 0, "%q is left", rest)
 }
+
+func TestATerminalIsRedrawnWithinItsSize(t *testing.T) {
+	screen, tty := pseudoTerminal(t)
+	testkit.NoErr(t, unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 3, Col: 10}))
+	// Given a terminal of three lines of ten characters, when two blocks are shown,
+	s := newScreen(tty)
+	for _, text := range []string{"日本 first line\nsecond\nthird\nfourth\n", "again\n"} {
+		testkit.NoErr(t, s.write(text))
+	}
+	tty.Close()
+	shown, err := io.ReadAll(screen)
+	if err != nil && len(shown) == 0 { // Linux says EIO where the other end is closed
+		t.Fatal(err)
+	}
+	// then it is cleared once, no line is wrapped, and the second takes the place of the first.
+	want := "\033[2J\033[H日本 first l\033[K\r\nsecond\033[K\r\n\033[J" + "\033[Hagain\033[K\r\n\033[J"
+	testkit.Check(t, string(shown) == want, "%q, want %q", shown, want)
+}
