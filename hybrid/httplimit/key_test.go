@@ -46,6 +46,8 @@ func FuzzJoinOf(f *testing.F) {
 	f.Add("1:a,1:b", "c", "1:a", "1:b,1:c")
 	f.Add("\x00", "a", "\x00a", ":")
 	f.Add("5", ":5", "5:5", "5")
+	f.Add("a,:b", "c", "a", "b,:c")
+	f.Add("a,", "b", "a", ",b")
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
 		joined := func(parts ...string) string {
 			var keys []httplimit.KeyFunc

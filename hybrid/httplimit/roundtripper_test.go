@@ -152,7 +152,9 @@ func TestRoundTripperSendsAgainWhatMayBe(t *testing.T) {
 
 // All requests of a key wait for as long as one was told to, and those of another key do not.
 func TestAllRequestsOfAKeyHonourRetryAfter(t *testing.T) {
-	for status, wait := range map[string]int64{"429 Retry-After=30": 30, "503 Retry-After=7200": 600} {
+	for status, wait := range map[string]int64{
+		"429 Retry-After=30": 30, "503 Retry-After=7200": 600, "429 Retry-After=99999999999999999999": 600,
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			next := &script{answers: []string{status, "200"}}
 			transport := httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(100)), pathKey, next)
