@@ -232,3 +232,28 @@ func TestAStoreAllocatesNothingForAKey(t *testing.T) {
 	one, many := allocs(1), allocs(1000)
 	check(t, many <= one, "%v allocations for 1 key, %v for 1000", one, many)
 }
+
+// A span says which system is asked, where that is known.
+func TestTheSystemOfASpan(t *testing.T) {
+	w := newWorld(t)
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer client.Close()
+	bucket, err := redisbucket.New(client, redisbucket.Config{})
+	noErr(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i, c := range []struct {
+		store  lease.Store
+		kind   trace.SpanKind
+		system string
+	}{
+		{bucket, trace.SpanKindClient, "redis"},
+		{w.store, trace.SpanKindClient, ""},
+		{lease.NewMemoryStore(nil), trace.SpanKindInternal, ""},
+	} {
+		w.Telemetry.Store(c.store).Exchange(ended, callsFor("k"), func([]*lease.Call) {})
+		s := w.ended("yuzhi.lease")[i]
+		check(t, s.SpanKind() == c.kind && said(s, "db.system.name") == c.system, "%T: %v, %v", c.store, s.SpanKind(),
+			s.Attributes())
+	}
+}
