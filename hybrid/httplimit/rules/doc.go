@@ -22,9 +22,14 @@
 //
 // Those of the route whose pattern it matches, as http.ServeMux matches: by method, host and path,
 // with wildcards, and the most specific pattern wins. Other routes do not limit it, and a request
-// that matches none is not limited: "/" is for all others. A router that reads a path otherwise
-// than ServeMux, such as one that takes %2F for a slash, may serve what no other pattern matches,
-// and so may one that ignores a host that the client has made up: "/" should limit them as well.
+// that matches none is not limited: "/" is for all others.
+//
+// Routers do not read every path alike: some serve /search/../healthz as a path below /search/, and
+// some take %2F for a slash. A request whose path has an empty segment, a dot segment or an encoded
+// slash is limited by the rules of all routes that it may be served by; of each rule and key it
+// takes the highest of their costs, as far as all rules can admit that. What else a router makes of
+// a path is not known here, such as of one that ignores case, a slash at the end, or a host that the
+// client has made up: "/" should limit such requests as well.
 //
 // All rules of a request are decided together: each gives the cost of the route, or none does.
 //
@@ -44,7 +49,8 @@
 //
 //   - table.go: Table, and what may be in one; file.go: Parse, the fields of a file; yaml.go: what
 //     reads YAML, and says where something is wrong.
-//   - key.go: the key forms; matcher.go: which pattern a request matches, and its wildcards.
+//   - key.go: the key forms; matcher.go: which pattern a request matches, and its wildcards;
+//     readings.go: paths that routers do not read alike.
 //   - rules.go: Rules, their Config, changes and their end; set.go: a table in force, and who still
 //     needs it; limiter.go: the Limiter of a rule; reload.go: Open, Reload, the file that is
 //     polled.

@@ -160,7 +160,7 @@ func (r *Rules) Handler(next http.Handler) http.Handler { return r.limit(next) }
 func (r *Rules) selected(req *http.Request) (httplimit.Selection, error) {
 	for {
 		if s := r.current.Load(); s.use() { // otherwise there is another one by now
-			return s.of(req), nil
+			return s.of(req)
 		}
 	}
 }

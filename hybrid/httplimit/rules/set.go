@@ -11,27 +11,36 @@ import (
 type set struct {
 	table    Table
 	matcher  matcher
-	routes   map[string]httplimit.Selection // by pattern
-	limiters map[string]*limiter            // by the name of the rule
-	users    atomic.Int64                   // requests that are being decided, and 1 while it is in force
-	ended    func(*set)                     // when there are no users any more
+	routes   map[string]selection // by pattern
+	limiters map[string]*limiter  // by the name of the rule
+	users    atomic.Int64         // requests that are being decided, and 1 while it is in force
+	ended    func(*set)           // when there are no users any more
+}
+
+// selection is what limits the requests of a route.
+type selection struct {
+	httplimit.Selection
+	most int64 // the highest cost that all its rules can admit
 }
 
 // newSet is a set whose first user is that it is in force. The table is valid.
 func newSet(t Table, cfg *Config, limiters map[string]*limiter, ended func(*set)) *set {
 	s := &set{table: t, matcher: newMatcher(), limiters: limiters, ended: ended}
-	s.routes = make(map[string]httplimit.Selection, len(t.Routes))
+	s.routes = make(map[string]selection, len(t.Routes))
 	s.users.Store(1)
 	for pattern, route := range t.Routes {
 		_, _ = s.matcher.add(pattern) // which check has tried
 		keys := keyMaker{pattern, t.Trusted, cfg.Keys}
-		selected := httplimit.Selection{Cost: route.cost(), Done: s.release}
+		selected := selection{httplimit.Selection{Cost: route.cost(), Done: s.release}, costMax}
 		for _, name := range route.Rules {
 			rule := t.Rules[name]
+			class := min(route.Class, len(rule.Priorities))
 			selected.Rules = append(selected.Rules, httplimit.Rule{
-				Name: name, Limiter: limiters[name].Limiter,
-				Key: keys.of(rule.Key), Class: min(route.Class, len(rule.Priorities)),
+				Name: name, Limiter: limiters[name].Limiter, Key: keys.of(rule.Key), Class: class,
 			})
+			for _, l := range rule.Limits {
+				selected.most = min(selected.most, mostOf(l, cfg.Base, rule, class))
+			}
 		}
 		s.routes[pattern] = selected
 	}
@@ -58,11 +67,14 @@ func (s *set) release() {
 }
 
 // of is what limits r. Where that is something, its Done releases s.
-func (s *set) of(r *http.Request) httplimit.Selection {
+func (s *set) of(r *http.Request) (httplimit.Selection, error) {
+	if others := readings(r); others != nil {
+		return s.ofAll(r, others)
+	}
 	selected := s.routes[s.matcher.of(r)]
 	if len(selected.Rules) == 0 {
 		s.release()
-		return httplimit.Selection{}
+		return httplimit.Selection{}, nil
 	}
-	return selected
+	return selected.Selection, nil
 }

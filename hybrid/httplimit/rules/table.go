@@ -191,17 +191,29 @@ func (c *checker) routes(t Table) {
 
 // cost reports a cost that a rule would never admit.
 func (c *checker) cost(path []string, name string, route Route, rule Rule) {
-	class, kept := min(route.Class, len(rule.Priorities)), c.base.Policy.Headroom
-	if class > 0 {
-		kept = rule.Priorities[class-1]
-	}
+	class := min(route.Class, len(rule.Priorities))
 	for _, l := range rule.Limits {
-		most := l.Capacity() - int64(math.Ceil(float64(l.Capacity())*kept))
-		if cost := route.cost(); l.Validate() == nil && most > 0 && cost > most {
+		most := mostOf(l, c.base, rule, class)
+		if cost := route.cost(); l.Validate() == nil && cost > most {
 			c.bad(path, "is %d, must be at most %d in class %d of rule %q (%v): more would never be admitted",
 				cost, most, class, name, l)
 		}
 	}
+}
+
+// costMax is for routes without rules: no request costs more.
+const costMax = math.MaxInt64
+
+// mostOf is the highest cost that l, of a rule in a class, can admit; costMax where it admits none.
+func mostOf(l hybrid.Limit, base hybrid.Config, rule Rule, class int) int64 {
+	kept := base.Policy.Headroom
+	if class > 0 {
+		kept = rule.Priorities[class-1]
+	}
+	if most := l.Capacity() - int64(math.Ceil(float64(l.Capacity())*kept)); most > 0 {
+		return most
+	}
+	return costMax
 }
 
 // costLeast is what a cost must be.
