@@ -25,7 +25,9 @@ type Denial struct {
 var problemContent = []string{"application/problem+json"}
 
 // deny answers a request above the limit p, which may be unknown.
-func (h *handler) deny(w http.ResponseWriter, r *http.Request, p *policy, result *hybrid.Result, wait time.Duration) {
+func (h *handler) deny(
+	w http.ResponseWriter, r *http.Request, p *policy, result *hybrid.Result, wait time.Duration,
+) {
 	var names []string
 	if p != nil {
 		names = p.names

@@ -150,7 +150,8 @@ func TestALimiterThatFailsIsNoDenial(t *testing.T) {
 		},
 		"a cost below 0": func(t *testing.T, options ...httplimit.Option) http.Handler {
 			cost := httplimit.Cost(func(*http.Request) int64 { return -1 })
-			return httplimit.Handler(limiterOf(t, hybrid.PerHour(1)), httplimit.All, append(options, cost)...)(&served{})
+			return httplimit.Handler(limiterOf(t, hybrid.PerHour(1)), httplimit.All,
+				append(options, cost)...)(&served{})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -228,12 +229,14 @@ func TestARequestWithoutAKeyIsABadOne(t *testing.T) {
 			func(*http.Request) (string, error) { return "", nil }),
 	} {
 		l, next := limiterOf(t, hybrid.PerHour(1)), &served{}
-		for _, also := range [][]httplimit.Option{nil, {httplimit.Also(limiterOf(t, hybrid.PerHour(1)), httplimit.All)}} {
+		more := httplimit.Also(limiterOf(t, hybrid.PerHour(1)), httplimit.All)
+		for _, also := range [][]httplimit.Option{nil, {more}} {
 			w := ask(httplimit.Handler(l, key, also...)(next))
 			check(t, w.Code == http.StatusBadRequest && next.requests == 0, "%s: %d", name, w.Code)
 			p := problemOf(t, w)
 			check(t, p.Type == "" && !strings.Contains(w.Body.String(), "abc123"), "%s: %s", name, w.Body)
-			check(t, w.Header().Get("Retry-After") == "" && w.Header().Get("RateLimit") == "", "%s: %v", name, w.Header())
+			check(t, w.Header().Get("Retry-After") == "" && w.Header().Get("RateLimit") == "", "%s: %v", name,
+				w.Header())
 		}
 		var told error
 		admit := httplimit.OnError(func(_ http.ResponseWriter, _ *http.Request, err error) bool {
@@ -244,7 +247,9 @@ func TestARequestWithoutAKeyIsABadOne(t *testing.T) {
 		check(t, w.Code == 200 && errors.Is(told, httplimit.ErrNoKey), "%s: %d, %v", name, w.Code, told)
 		check(t, name != "own error" || errors.Is(told, secret), "%v", told)
 	}
-	selects := httplimit.Select(func(*http.Request) (httplimit.Selection, error) { return httplimit.Selection{}, secret })
+	selects := httplimit.Select(func(*http.Request) (httplimit.Selection, error) {
+		return httplimit.Selection{}, secret
+	})
 	check(t, ask(selects(&served{})).Code == http.StatusBadRequest, "the error of Select's function")
 }
 
@@ -263,9 +268,11 @@ func moreThanABurst(t *testing.T) {
 		"waits":   httplimit.Handler(small, httplimit.All, cost, httplimit.Wait(time.Hour))(&served{}),
 	} {
 		w := ask(h)
-		check(t, w.Code == http.StatusTooManyRequests && w.Header().Get("Retry-After") == "", "%s: %d %v", name, w.Code, w.Header())
+		check(t, w.Code == http.StatusTooManyRequests && w.Header().Get("Retry-After") == "", "%s: %d %v",
+			name, w.Code, w.Header())
 		p := problemOf(t, w)
-		check(t, p.Type == quotaExceeded && len(p.Violated) == 1 && strings.HasSuffix(p.Violated[0], " 10/s"), "%s: %+v", name, p)
+		check(t, p.Type == quotaExceeded && len(p.Violated) == 1 && strings.HasSuffix(p.Violated[0], " 10/s"),
+			"%s: %+v", name, p)
 		check(t, len(items(t, w.Header(), "RateLimit")) == 0, "%s: %v", name, w.Header())
 	}
 	h := httplimit.Handler(small, httplimit.All, cost, httplimit.OnLimit(
@@ -280,7 +287,8 @@ func moreThanABurst(t *testing.T) {
 func TestSpecialLimits(t *testing.T) {
 	told := func(w *httptest.ResponseRecorder) string {
 		h := w.Header()
-		return fmt.Sprintf("%d policy=%s limit=%s retry=%s legacy=%s", w.Code, h.Get("RateLimit-Policy"), h.Get("RateLimit"),
+		return fmt.Sprintf("%d policy=%s limit=%s retry=%s legacy=%s", w.Code, h.Get("RateLimit-Policy"),
+			h.Get("RateLimit"),
 			h.Get("Retry-After"), h.Get("X-RateLimit-Limit"))
 	}
 	all := httplimit.Fields(httplimit.FieldsDraft | httplimit.FieldsLegacy)
@@ -320,7 +328,8 @@ func TestWhoHasWaitedIsToldWhatIsLeft(t *testing.T) {
 
 // An answer's fields are its own: who changes one in place changes no other answer's.
 func TestFieldsAreNotShared(t *testing.T) {
-	limits := map[string]hybrid.Limit{"told": hybrid.PerHour(9), "Unlimited": hybrid.Unlimited, "above the burst": hybrid.PerHour(1)}
+	limits := map[string]hybrid.Limit{"told": hybrid.PerHour(9), "Unlimited": hybrid.Unlimited,
+		"above the burst": hybrid.PerHour(1)}
 	for name, limit := range limits {
 		fields := []string{"Ratelimit-Policy", "Ratelimit", "Retry-After", "X-Ratelimit-Limit"}
 		l := limiterOf(t, limit, hybrid.PerHour(8))

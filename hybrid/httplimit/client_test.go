@@ -120,7 +120,8 @@ func TestClientsThatHonourRetryAfterGetTheLimit(t *testing.T) {
 				got, perAdmission := float64(admitted.Load()), float64(denied.Load())/float64(admitted.Load())
 				t.Logf("admitted %.4f of %.0f, %.2f denials each", got/most, most, perAdmission)
 				check(t, got <= most, "%v admitted, the limit is %v", got, most)
-				check(t, got-float64(limit.Capacity()) >= .98*rate*lasts, "%v admitted, %d came beside the burst", got, rate*lasts)
+				check(t, got-float64(limit.Capacity()) >= .98*rate*lasts, "%v admitted, %d came beside the burst",
+					got, rate*lasts)
 				check(t, perAdmission <= float64(load), "%v denials for each admission", perAdmission)
 			})
 		})

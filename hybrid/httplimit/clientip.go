@@ -84,7 +84,8 @@ func newClients(a ClientAddress) clients {
 		panic(fmt.Sprintf("httplimit: Field is %d, must be %d to %d", c.field, XForwardedFor, EitherForwarded))
 	}
 	if c.ipv6Bits < 0 || c.ipv6Bits > 128 || c.ipv4Bits < 0 || c.ipv4Bits > 32 {
-		panic(fmt.Sprintf("httplimit: IPv6Bits is %d and IPv4Bits %d, must be 0 to 128 and 0 to 32", c.ipv6Bits, c.ipv4Bits))
+		panic(fmt.Sprintf("httplimit: IPv6Bits is %d and IPv4Bits %d, must be 0 to 128 and 0 to 32",
+			c.ipv6Bits, c.ipv4Bits))
 	}
 	return c
 }

@@ -62,10 +62,12 @@ func TestClientIP(t *testing.T) {
 
 		{"one proxy", x, list(from("10.0.0.1", "192.0.2.7")), "192.0.2.7"},
 		{"one proxy, a client that forges", x, list(from("10.0.0.1", "198.51.100.1, 192.0.2.7")), "192.0.2.7"},
-		{"a client that forges a proxy", x, list(from("10.0.0.1", "198.51.100.1, 10.0.0.9, 192.0.2.7")), "192.0.2.7"},
+		{"a client that forges a proxy", x, list(from("10.0.0.1", "198.51.100.1, 10.0.0.9, 192.0.2.7")),
+			"192.0.2.7"},
 		{"two proxies", x, list(from("10.0.0.1", "192.0.2.7, fd00::2")), "192.0.2.7"},
 		{"two proxies, two lines", x, list(from("10.0.0.1", "198.51.100.1", "192.0.2.7,10.0.0.2")), "192.0.2.7"},
-		{"each in a line of its own", x, list(from("10.0.0.1", "198.51.100.1", "192.0.2.7", "10.0.0.2")), "192.0.2.7"},
+		{"each in a line of its own", x, list(from("10.0.0.1", "198.51.100.1", "192.0.2.7", "10.0.0.2")),
+			"192.0.2.7"},
 		{"empty elements", x, list(from("10.0.0.1", ",, 192.0.2.7 ,, 10.0.0.2,\t, ", "")), "192.0.2.7"},
 		{"a port", x, list(from("10.0.0.1", "192.0.2.7:4711")), "192.0.2.7"},
 		{"IPv6", x, list(from("10.0.0.1", "2001:db8:1:2:3:4:5:6")), "2001:db8:1:2::/64"},
@@ -80,7 +82,8 @@ func TestClientIP(t *testing.T) {
 		{"only proxies", x, list(from("10.0.0.1", "10.0.0.3, 10.0.0.2")), "10.0.0.3"},
 		{"a proxy that hides whom it saw", x, list(from("10.0.0.1", "192.0.2.7, unknown, 10.0.0.2")), "10.0.0.2"},
 		{"garbage", x, list(from("10.0.0.1", "198.51.100.1, 192.0.2.07")), "10.0.0.1"},
-		{"the other field is not believed", x, list(from("10.0.0.1", "192.0.2.7"), forwarded("for=198.51.100.1")), "192.0.2.7"},
+		{"the other field is not believed", x, list(from("10.0.0.1", "192.0.2.7"),
+			forwarded("for=198.51.100.1")), "192.0.2.7"},
 
 		{"a Unix socket", x, list(from("", "192.0.2.7"), remote("@")), "192.0.2.7"},
 		{"a Unix socket without proxies", httplimit.ClientIP(), list(from("", "192.0.2.7"), remote("@")), "no key"},
@@ -90,7 +93,8 @@ func TestClientIP(t *testing.T) {
 		{"Forwarded", f, list(from("10.0.0.1"), forwarded("for=192.0.2.7")), "192.0.2.7"},
 		{"in any case, with others", f, list(from("10.0.0.1"),
 			forwarded(`proto=https;FOR="192.0.2.7:80" ; by=_x;host="a,b;for=1.2.3.4"`)), "192.0.2.7"},
-		{"IPv6 in Forwarded", f, list(from("10.0.0.1"), forwarded(`for="[2001:db8:1:2::6]:4711"`)), "2001:db8:1:2::/64"},
+		{"IPv6 in Forwarded", f, list(from("10.0.0.1"), forwarded(`for="[2001:db8:1:2::6]:4711"`)),
+			"2001:db8:1:2::/64"},
 		{"a hidden port", f, list(from("10.0.0.1"), forwarded(`for="192.0.2.7:_secret"`)), "192.0.2.7"},
 		{"a client that leaves a quote open", f, list(from("10.0.0.1"),
 			forwarded(`for="198.51.100.1, for=192.0.2.7`)), "192.0.2.7"},
@@ -100,22 +104,29 @@ func TestClientIP(t *testing.T) {
 			forwarded(`x="\, for=192.0.2.7;by="10.0.0.1"`)), "192.0.2.7"},
 		{"a quoted comma of a proxy", f, list(from("10.0.0.1"),
 			forwarded(`for=192.0.2.7;host="a\"b, for=198.51.100.1"`)), "192.0.2.7"},
-		{"a hidden address", f, list(from("10.0.0.1"), forwarded(`for=192.0.2.7, for=_hidden, for="10.0.0.2"`)), "10.0.0.2"},
+		{"a hidden address", f, list(from("10.0.0.1"),
+			forwarded(`for=192.0.2.7, for=_hidden, for="10.0.0.2"`)), "10.0.0.2"},
 		{"unknown", f, list(from("10.0.0.1"), forwarded(`for=unknown`)), "10.0.0.1"},
 		{"no for", f, list(from("10.0.0.1"), forwarded(`for=192.0.2.7, by=10.0.0.1`)), "10.0.0.1"},
 		{"for twice", f, list(from("10.0.0.1"), forwarded(`for=192.0.2.7;for=198.51.100.1`)), "10.0.0.1"},
-		{"the other field is not believed either", f, list(from("10.0.0.1", "198.51.100.1"), forwarded("for=192.0.2.7")),
+		{"the other field is not believed either", f, list(from("10.0.0.1", "198.51.100.1"),
+			forwarded("for=192.0.2.7")),
 			"192.0.2.7"},
 
 		{"either: one", either, list(from("10.0.0.1", "192.0.2.7")), "192.0.2.7"},
 		{"either: the other", either, list(from("10.0.0.1"), forwarded("for=192.0.2.7")), "192.0.2.7"},
-		{"either: both", either, list(from("10.0.0.1", "198.51.100.1, 192.0.2.7"), forwarded("for=192.0.2.7")), "192.0.2.7"},
-		{"either: both, and they disagree", either, list(from("10.0.0.1", "198.51.100.1"), forwarded("for=192.0.2.7")), "no key"},
+		{"either: both", either, list(from("10.0.0.1", "198.51.100.1, 192.0.2.7"), forwarded("for=192.0.2.7")),
+			"192.0.2.7"},
+		{"either: both, and they disagree", either, list(from("10.0.0.1", "198.51.100.1"),
+			forwarded("for=192.0.2.7")), "no key"},
 		{"either: none", either, list(from("10.0.0.1")), "10.0.0.1"},
-		{"either: a direct client", either, list(from("192.0.2.7", "198.51.100.1"), forwarded("for=198.51.100.2")), "192.0.2.7"},
+		{"either: a direct client", either, list(from("192.0.2.7", "198.51.100.1"),
+			forwarded("for=198.51.100.2")), "192.0.2.7"},
 
-		{"IPv6 one by one", httplimit.ClientAddress{IPv6Bits: 128}.Key(), list(from("2001:db8:0:0::6")), "2001:db8::6"},
-		{"IPv6 by /48", httplimit.ClientAddress{IPv6Bits: 48}.Key(), list(from("2001:db8:1:2::6")), "2001:db8:1::/48"},
+		{"IPv6 one by one", httplimit.ClientAddress{IPv6Bits: 128}.Key(), list(from("2001:db8:0:0::6")),
+			"2001:db8::6"},
+		{"IPv6 by /48", httplimit.ClientAddress{IPv6Bits: 48}.Key(), list(from("2001:db8:1:2::6")),
+			"2001:db8:1::/48"},
 		{"IPv4 by /24", httplimit.ClientAddress{IPv4Bits: 24}.Key(), list(from("192.0.2.7")), "192.0.2.0/24"},
 		{"trusted IPv4 as IPv6", httplimit.ClientIP(prefixes("::ffff:10.0.0.0/104")...),
 			list(from("10.0.0.1", "192.0.2.7")), "192.0.2.7"},
@@ -175,11 +186,13 @@ func FuzzForgedAddress(f *testing.F) {
 		"", "198.51.100.1", "198.51.100.1, 10.0.0.1", "10.0.0.1\n10.0.0.2", `for="`, `for=1.2.3.4, for="\`, `"`, `\"`, `x="\\"`,
 		`for=198.51.100.1;by="`, `for="[fd00::1]:1", for="10.0.0.1"`, ",,,,", " \t", "\n\n", "unknown", "_hidden", "[", "]", "[]:1",
 		"fd00::1%,x", "::ffff:10.0.0.1", "10.0.0.1\x00", "\x00", "10.0.0.1:80:80", "1.2.3.4;", "for=10.0.0.1;for=1.2.3.4", `for="10.0.0.1`,
-		long, strings.Repeat(`"\`, 3000), strings.Repeat("\n", 300), "for=10.0.0.1;host=\"", "%", "fd00::1%\"", "10.0.0.1, \xff",
+		long, strings.Repeat(`"\`, 3000), strings.Repeat("\n", 300),
+		"for=10.0.0.1;host=\"", "%", "fd00::1%\"", "10.0.0.1, \xff",
 	} {
 		f.Add(sent, []byte{192, 0, 2, byte(i)}, []byte{byte(i)})
 		f.Add(sent, []byte{192, 0, 2, 7}, []byte{byte(3 * i), byte(5*i + 1)})
-		f.Add(sent, []byte(netip.MustParseAddr("2001:db8::7").AsSlice()), []byte{byte(7 * i), byte(11 * i), byte(13 * i)})
+		f.Add(sent, []byte(netip.MustParseAddr("2001:db8::7").AsSlice()),
+			[]byte{byte(7 * i), byte(11 * i), byte(13 * i)})
 		f.Add(sent, []byte(netip.MustParseAddr("fe80::7").AsSlice()), []byte{})
 	}
 	f.Fuzz(func(t *testing.T, sent string, address, hops []byte) {
@@ -209,7 +222,8 @@ func FuzzForgedAddress(f *testing.F) {
 
 			believed.Field = httplimit.EitherForwarded
 			got = keyOf(believed.Key(), from(seen.String()), set)
-			check(t, got == want || got == "no key", "%s %q or another one: %q, want %q or none", field, lines, got, want)
+			check(t, got == want || got == "no key", "%s %q or another one: %q, want %q or none", field, lines,
+				got, want)
 			got = keyOf(believed.Key(), from(seen.String()), func(r *http.Request) { r.Header = both })
 			check(t, got == want, "%v: %q, want %q", both, got, want)
 		}

@@ -27,7 +27,8 @@ var cases = []struct {
 }{
 	{"Header", enough, httplimit.Header("X-User"), user("ann"), 1},
 	{"IPv4", enough, httplimit.ClientIP(), from("192.0.2.7"), 1},
-	{"IPv4Proxy", enough, httplimit.ClientIP(prefixes("10.0.0.0/8")...), from("10.1.2.3", "203.0.113.9, 192.0.2.7"), 1},
+	{"IPv4Proxy", enough, httplimit.ClientIP(prefixes("10.0.0.0/8")...),
+		from("10.1.2.3", "203.0.113.9, 192.0.2.7"), 1},
 	{"IPv6Proxy", enough, httplimit.ClientIP(prefixes("10.0.0.0/8")...), from("10.1.2.3", "2001:db8::7"), 2},
 	{"Forwarded", enough, httplimit.ClientAddress{
 		Trusted: prefixes("10.0.0.0/8"), Field: httplimit.Forwarded,
@@ -62,9 +63,12 @@ func TestARequestCostsTwoAllocationsAtMost(t *testing.T) {
 	}
 }
 
-func costOf(t testing.TB, l hybrid.Limit, key httplimit.KeyFunc, change func(*http.Request)) (http.Handler, *sink, *http.Request) {
+func costOf(
+	t testing.TB, l hybrid.Limit, key httplimit.KeyFunc, change func(*http.Request),
+) (http.Handler, *sink, *http.Request) {
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	h := httplimit.Handler(newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{l}, CallTimeout: realTime}), key)(next)
+	h := httplimit.Handler(newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{l}, CallTimeout: realTime}),
+		key)(next)
 	w, r := &sink{http.Header{}}, httptest.NewRequest(http.MethodGet, "/", nil)
 	change(r)
 	for range 2 { // the map has its room

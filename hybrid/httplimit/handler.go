@@ -213,7 +213,9 @@ func nameOf(l *hybrid.Limiter) string {
 
 // tell sets the fields that tell of a decision, and answers a request that is denied. The error is
 // errAnswered then, or why nobody has decided.
-func (h *handler) tell(w http.ResponseWriter, r *http.Request, ps *policies, result *hybrid.Result, err error) error {
+func (h *handler) tell(
+	w http.ResponseWriter, r *http.Request, ps *policies, result *hybrid.Result, err error,
+) error {
 	exceeds := errors.Is(err, hybrid.ErrExceedsBurst)
 	switch {
 	case err != nil && !exceeds:

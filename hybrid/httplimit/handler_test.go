@@ -45,7 +45,8 @@ func TestOptions(t *testing.T) {
 			[]int{200, 200, 200, 200}, 0, "what costs nothing is admitted"},
 		{"Skip", httplimit.Skip(func(r *http.Request) bool { return r.URL.Path == "/healthz" }), hybrid.PerHour(1),
 			path("/healthz"), []int{200, 200, 200, 200}, 0, "what is skipped is admitted"},
-		{"Skip another", httplimit.Skip(func(r *http.Request) bool { return r.URL.Path == "/healthz" }), hybrid.PerHour(1),
+		{"Skip another", httplimit.Skip(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
+			hybrid.PerHour(1),
 			path("/"), []int{200, 429, 429, 429}, 0, "what is not skipped is limited"},
 		{"Status", httplimit.Status(503), hybrid.PerHour(1), path("/"),
 			[]int{200, 503, 503, 503}, 0, "the status is that of the option"},
@@ -72,9 +73,12 @@ func TestClass(t *testing.T) {
 		h := httplimit.Handler(l, httplimit.All, class)(&served{})
 		batch := func(r *http.Request) { r.Header.Set("X-Batch", "1") }
 		w := ask(h, batch)
-		check(t, w.Header().Get("RateLimit-Policy") == "" && items(t, w.Header(), "RateLimit")[0].is["r"] == 4, "%v", w.Header())
-		check(t, slices.Equal(codes(h, 5, batch), []int{200, 200, 200, 200, 429}), "the class has more than its half")
-		check(t, slices.Equal(codes(h, 6), []int{200, 200, 200, 200, 200, 429}), "the first class lacks what was left to it")
+		check(t, w.Header().Get("RateLimit-Policy") == "" && items(t, w.Header(), "RateLimit")[0].is["r"] == 4,
+			"%v", w.Header())
+		check(t, slices.Equal(codes(h, 5, batch), []int{200, 200, 200, 200, 429}),
+			"the class has more than its half")
+		check(t, slices.Equal(codes(h, 6), []int{200, 200, 200, 200, 200, 429}),
+			"the first class lacks what was left to it")
 	})
 }
 
@@ -108,19 +112,22 @@ func TestSeveralLimits(t *testing.T) {
 			httplimit.Also(routes, func(*http.Request) (string, error) { return "/", nil }))(&served{})
 		w := ask(h, user("ann"))
 		want := `"everybody";q=100;w=3600, "default 2/s";q=2;w=1, "default 3/h";q=3;w=3600, "default-2";q=50;w=60`
-		check(t, w.Header().Get("RateLimit-Policy") == want, "%v\nwant %s", w.Header().Get("RateLimit-Policy"), want)
+		check(t, w.Header().Get("RateLimit-Policy") == want, "%v\nwant %s", w.Header().Get("RateLimit-Policy"),
+			want)
 		limit := items(t, w.Header(), "RateLimit")
 		check(t, len(limit) == 1 && limit[0].name == "default 2/s" && limit[0].is["r"] == 1, "%v", limit)
 		ask(h, user("ann"))
 		w = ask(h, user("ann"))
-		check(t, w.Code == 429 && slices.Equal(problemOf(t, w).Violated, []string{"default 2/s"}), "%d %s", w.Code, w.Body)
+		check(t, w.Code == 429 && slices.Equal(problemOf(t, w).Violated, []string{"default 2/s"}), "%d %s",
+			w.Code, w.Body)
 		time.Sleep(time.Second)
 		check(t, slices.Equal(codes(h, 2, user("ann")), []int{200, 429}), "of 3 an hour")
 		w = ask(h, user("ann"))
 		check(t, slices.Equal(problemOf(t, w).Violated, []string{"default 3/h"}), "%s", w.Body)
 		time.Sleep(time.Second) // what was given back has arrived
 		r, err := everybody.Peek(t.Context(), "all")
-		check(t, err == nil && r.Remaining == 97, "who was denied by another limit has used up this one: %+v %v", r, err)
+		check(t, err == nil && r.Remaining == 97,
+			"who was denied by another limit has used up this one: %+v %v", r, err)
 	})
 }
 
@@ -152,7 +159,8 @@ func TestSelectChoosesTheRules(t *testing.T) {
 		rules := map[string][]httplimit.Rule{
 			"GET":  {{Name: `read "only"`, Limiter: reads, Key: httplimit.All}},
 			"POST": {{Name: "écrire\n", Limiter: writes, Key: httplimit.All}},
-			"PUT":  {{Name: strings.Repeat("long ", 30), Limiter: limiterOf(t, hybrid.Every(time.Hour)), Key: httplimit.All}},
+			"PUT": {{Name: strings.Repeat("long ", 30), Limiter: limiterOf(t, hybrid.Every(time.Hour)),
+				Key: httplimit.All}},
 		}
 		costs := map[string]int64{"GET": 1, "POST": 5, "PUT": 1}
 		h := httplimit.Select(func(r *http.Request) (httplimit.Selection, error) {
@@ -178,7 +186,8 @@ func TestSelectChoosesTheRules(t *testing.T) {
 }
 
 func TestFields(t *testing.T) {
-	names := []string{"Ratelimit-Policy", "Ratelimit", "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
+	names := []string{"Ratelimit-Policy", "Ratelimit", "X-Ratelimit-Limit", "X-Ratelimit-Remaining",
+		"X-Ratelimit-Reset"}
 	for set, want := range map[httplimit.FieldSet]string{
 		httplimit.FieldsNone:                           "    ",
 		httplimit.FieldsDraft:                          `"default";q=10;w=10 "default";r=0;t=5   `,
@@ -187,7 +196,8 @@ func TestFields(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) { // the time is that of 946684800
 			cost := httplimit.Cost(func(*http.Request) int64 { return 5 })
-			h := httplimit.Handler(limiterOf(t, hybrid.PerSecond(1).WithBurst(10)), httplimit.All, cost, httplimit.Fields(set))(&served{})
+			h := httplimit.Handler(limiterOf(t, hybrid.PerSecond(1).WithBurst(10)), httplimit.All, cost,
+				httplimit.Fields(set))(&served{})
 			w := ask(h)
 			var got []string
 			for range 2 {
@@ -218,7 +228,8 @@ func TestTheNextHandlerMayChangeTheFields(t *testing.T) {
 	for range 2 { // the second finds the cached values as they were
 		w := ask(h)
 		policies := items(t, w.Header(), "RateLimit-Policy")
-		check(t, fmt.Sprint(policies) == "[{outer map[q:9 w:3600]} {inner map[q:9 w:3600]} {mine map[q:1]}]", "%v", policies)
+		check(t, fmt.Sprint(policies) == "[{outer map[q:9 w:3600]} {inner map[q:9 w:3600]} {mine map[q:1]}]",
+			"%v", policies)
 		check(t, w.Header().Get("RateLimit") == "", "%v", w.Header())
 	}
 	// What somebody else has set, and may share, is added to in a copy.
@@ -226,7 +237,8 @@ func TestTheNextHandlerMayChangeTheFields(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header()["Ratelimit-Policy"] = shared[:1]
 	named("third")(&quiet{}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-	check(t, len(items(t, w.Header(), "RateLimit-Policy")) == 2 && shared[1] == "kept", "%v, %q", w.Header(), shared)
+	check(t, len(items(t, w.Header(), "RateLimit-Policy")) == 2 && shared[1] == "kept", "%v, %q",
+		w.Header(), shared)
 }
 
 // What the server's ResponseWriter can do, the handler's can: it is the same one.
@@ -282,7 +294,8 @@ func TestTheResponseWriterIsTheServers(t *testing.T) {
 	})
 	t.Run("a panic", func(t *testing.T) {
 		defer func() { check(t, recover() == http.ErrAbortHandler, "the panic is not the handler's") }()
-		ask(h(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })), from("192.0.2.1"))
+		ask(h(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })),
+			from("192.0.2.1"))
 	})
 	t.Run("the same", func(t *testing.T) {
 		own := &struct{ *httptest.ResponseRecorder }{httptest.NewRecorder()}
@@ -299,7 +312,8 @@ func TestHandlersAreShared(t *testing.T) {
 	l := newLimiter(t, hybrid.Config{
 		LimitsFor: func(key string) []hybrid.Limit { return []hybrid.Limit{limit(key)} }, CallTimeout: realTime,
 	})
-	h := httplimit.Handler(l, httplimit.Header("X-User"), httplimit.Fields(httplimit.FieldsDraft|httplimit.FieldsLegacy))(
+	h := httplimit.Handler(l, httplimit.Header("X-User"),
+		httplimit.Fields(httplimit.FieldsDraft|httplimit.FieldsLegacy))(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	var wg sync.WaitGroup
 	for g := range testkit.PlainOrRace(8, 4) {
@@ -323,16 +337,20 @@ func TestWhatCannotBeIsRefusedAtOnce(t *testing.T) {
 		"no key":       func() { httplimit.Handler(l, nil) },
 		"Also without": func() { httplimit.Handler(l, httplimit.All, httplimit.Also(nil, httplimit.All)) },
 		"17 limits": func() {
-			httplimit.Handler(l, httplimit.All, slices.Repeat([]httplimit.Option{httplimit.Also(l, httplimit.All)}, 16)...)
+			httplimit.Handler(l, httplimit.All, slices.Repeat([]httplimit.Option{httplimit.Also(l,
+				httplimit.All)}, 16)...)
 		},
 		"Select of nothing":   func() { httplimit.Select(nil) },
 		"RoundTripper of nil": func() { httplimit.RoundTripper(nil, httplimit.All, nil) },
 		"a status":            func() { httplimit.Handler(l, httplimit.All, httplimit.Status(99)) },
-		"a prefix":            func() { httplimit.ClientIP(prefixes("10.0.0.0/8")[0].Masked(), prefixes("::/0")[0], zero) },
-		"a field":             func() { httplimit.ClientAddress{Field: 3}.Key() },
-		"bits of IPv6":        func() { httplimit.ClientAddress{IPv6Bits: 129}.Key() },
-		"bits of IPv4":        func() { httplimit.ClientAddress{IPv4Bits: -1}.Key() },
-		"no parts":            func() { httplimit.JoinOf() },
+		"a prefix": func() {
+			httplimit.ClientIP(prefixes("10.0.0.0/8")[0].Masked(),
+				prefixes("::/0")[0], zero)
+		},
+		"a field":      func() { httplimit.ClientAddress{Field: 3}.Key() },
+		"bits of IPv6": func() { httplimit.ClientAddress{IPv6Bits: 129}.Key() },
+		"bits of IPv4": func() { httplimit.ClientAddress{IPv4Bits: -1}.Key() },
+		"no parts":     func() { httplimit.JoinOf() },
 	} {
 		func() {
 			defer func() { check(t, recover() != nil, "%s: no panic", name) }()

@@ -29,7 +29,8 @@ func Header(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		values := r.Header[canonical]
 		if len(values) != 1 || values[0] == "" {
-			return "", fmt.Errorf("%w: it has %d fields %s, must be 1 that is not empty", ErrNoKey, len(values), canonical)
+			return "", fmt.Errorf("%w: it has %d fields %s, must be 1 that is not empty",
+				ErrNoKey, len(values), canonical)
 		}
 		return values[0], nil
 	}

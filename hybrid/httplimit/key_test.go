@@ -60,7 +60,8 @@ func FuzzJoinOf(f *testing.F) {
 			t.Skip()
 		}
 		check(t, (joined(a, b) == joined(c, d)) == (a == c && b == d), "%q %q and %q %q", a, b, c, d)
-		check(t, joined(a, b) != joined(a+b) && joined(a) != joined(a, b) && joined(a, b, c) != joined(joined(a, b), c),
+		check(t, joined(a, b) != joined(a+b) && joined(a) != joined(a, b) && joined(a, b,
+			c) != joined(joined(a, b), c),
 			"%q %q %q", a, b, c)
 	})
 }

@@ -60,11 +60,14 @@ func TestNoMoreIsPromisedThanThereIs(t *testing.T) {
 		}
 		q := new(big.Rat).SetInt64(quota)
 		check(t, quota >= 1 && window >= 1, "%v: %d in %d s", l, quota, window)
-		check(t, q.Cmp(comes(window)) <= 0, "%v: %d in %d s are promised, and %v come", l, quota, window, comes(window))
+		check(t, q.Cmp(comes(window)) <= 0, "%v: %d in %d s are promised, and %v come", l, quota, window,
+			comes(window))
 		if window > 1 {
-			check(t, quota == l.Capacity() && q.Cmp(comes(window-1)) > 0, "%v: only %d in %d s are promised", l, quota, window)
+			check(t, quota == l.Capacity() && q.Cmp(comes(window-1)) > 0, "%v: only %d in %d s are promised", l,
+				quota, window)
 		} else {
-			check(t, new(big.Rat).SetInt64(quota+1).Cmp(comes(1)) > 0, "%v: only %d in %d s are promised", l, quota, window)
+			check(t, new(big.Rat).SetInt64(quota+1).Cmp(comes(1)) > 0, "%v: only %d in %d s are promised", l,
+				quota, window)
 		}
 	}
 }

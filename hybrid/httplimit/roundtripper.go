@@ -26,7 +26,9 @@ const attemptsMax, discardMax = 4, 64 << 10
 // The options Also, Cost, Skip, Class and Wait are those that count. A request that is not sent has
 // an error of the KeyFunc, which wraps ErrNoKey, or of hybrid.Limiter.WaitN, such as
 // ErrWouldExceedDeadline.
-func RoundTripper(limiter *hybrid.Limiter, key KeyFunc, next http.RoundTripper, options ...Option) http.RoundTripper {
+func RoundTripper(
+	limiter *hybrid.Limiter, key KeyFunc, next http.RoundTripper, options ...Option,
+) http.RoundTripper {
 	if next == nil {
 		next = http.DefaultTransport
 	}
@@ -116,7 +118,8 @@ func (t *transport) admit(ctx context.Context, r *http.Request) (name string, er
 // repeat is r to be sent once more; nil where that might do something twice, or the body is gone.
 func repeat(r *http.Request) *http.Request {
 	switch r.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut,
+		http.MethodDelete:
 	default:
 		if r.Header.Get("Idempotency-Key") == "" {
 			return nil

@@ -51,7 +51,8 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 		s.since = time.Now()
 	}
 	at := time.Since(s.since).Milliseconds()
-	s.sent = append(s.sent, strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Method, r.URL.Path, sent))+fmt.Sprintf(" at %d", at))
+	s.sent = append(s.sent, strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Method, r.URL.Path,
+		sent))+fmt.Sprintf(" at %d", at))
 	words := strings.Split(s.answers[min(len(s.sent), len(s.answers))-1], " ")
 	answer := &http.Response{Header: http.Header{}, Request: r}
 	_, _ = fmt.Sscan(words[0], &answer.StatusCode)
@@ -60,7 +61,8 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 		answer.Header.Set(name, strings.ReplaceAll(value, "_", " "))
 	}
 	s.open.Add(1)
-	answer.Body = &body{strings.NewReader(strings.Repeat("x", 100_000)), sync.OnceFunc(func() { s.open.Add(-1) })}
+	answer.Body = &body{strings.NewReader(strings.Repeat("x", 100_000)),
+		sync.OnceFunc(func() { s.open.Add(-1) })}
 	return answer, nil
 }
 
@@ -104,9 +106,11 @@ func TestRoundTripperSendsAgainWhatMayBe(t *testing.T) {
 		want    []string
 		status  int
 	}{
-		{"seconds", "GET", nil, []string{"429 Retry-After=2", "200"}, []string{"GET /a at 0", "GET /a at 2000"}, 200},
+		{"seconds", "GET", nil, []string{"429 Retry-After=2", "200"},
+			[]string{"GET /a at 0", "GET /a at 2000"}, 200},
 		{"503", "GET", nil, []string{"503 Retry-After=2", "200"}, []string{"GET /a at 0", "GET /a at 2000"}, 200},
-		{"a date, by the server's clock", "GET", nil, []string{"429 " + date, "200"}, []string{"GET /a at 0", "GET /a at 3000"}, 200},
+		{"a date, by the server's clock", "GET", nil, []string{"429 " + date, "200"},
+			[]string{"GET /a at 0", "GET /a at 3000"}, 200},
 		{"a date, by our clock", "GET", nil, []string{"429 Retry-After=Sat,_01_Jan_2000_00:00:10_GMT", "200"},
 			[]string{"GET /a at 0", "GET /a at 10000"}, 200},
 		{"a date that is over", "GET", nil, []string{"429 Retry-After=Fri,_31_Dec_1999_00:00:10_GMT", "200"},
@@ -118,9 +122,11 @@ func TestRoundTripperSendsAgainWhatMayBe(t *testing.T) {
 		{"garbage", "GET", nil, []string{"429 Retry-After=soon", "200"}, []string{"GET /a at 0"}, 429},
 		{"below 0", "GET", nil, []string{"429 Retry-After=-1", "200"}, []string{"GET /a at 0"}, 429},
 		{"another status", "GET", nil, []string{"500 Retry-After=1", "200"}, []string{"GET /a at 0"}, 500},
-		{"ten minutes", "GET", nil, []string{"429 Retry-After=600", "200"}, []string{"GET /a at 0", "GET /a at 600000"}, 200},
+		{"ten minutes", "GET", nil, []string{"429 Retry-After=600", "200"},
+			[]string{"GET /a at 0", "GET /a at 600000"}, 200},
 		{"too long", "GET", nil, []string{"429 Retry-After=601", "200"}, []string{"GET /a at 0"}, 429},
-		{"for ever", "GET", nil, []string{"429 Retry-After=99999999999999999999", "200"}, []string{"GET /a at 0"}, 429},
+		{"for ever", "GET", nil, []string{"429 Retry-After=99999999999999999999", "200"},
+			[]string{"GET /a at 0"}, 429},
 		{"longer than its deadline", "GET", list(deadline(2 * time.Second)), []string{"429 Retry-After=2", "200"},
 			[]string{"GET /a at 0"}, 429},
 		{"POST", "POST", nil, []string{"429 Retry-After=1", "200"}, []string{"POST /a at 0"}, 429},
@@ -128,8 +134,10 @@ func TestRoundTripperSendsAgainWhatMayBe(t *testing.T) {
 			[]string{"POST /a body at 0", "POST /a body at 1000"}, 200},
 		{"PUT", "PUT", list(withBody(true)), []string{"503 Retry-After=1", "429 Retry-After=1", "201"},
 			[]string{"PUT /a body at 0", "PUT /a body at 1000", "PUT /a body at 2000"}, 201},
-		{"PUT of a stream", "PUT", list(withBody(false)), []string{"503 Retry-After=1", "200"}, []string{"PUT /a body at 0"}, 503},
-		{"DELETE", "DELETE", nil, []string{"429 Retry-After=1", "204"}, []string{"DELETE /a at 0", "DELETE /a at 1000"}, 204},
+		{"PUT of a stream", "PUT", list(withBody(false)), []string{"503 Retry-After=1", "200"},
+			[]string{"PUT /a body at 0"}, 503},
+		{"DELETE", "DELETE", nil, []string{"429 Retry-After=1", "204"},
+			[]string{"DELETE /a at 0", "DELETE /a at 1000"}, 204},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -182,7 +190,8 @@ func TestAllRequestsOfAKeyHonourRetryAfter(t *testing.T) {
 			r := request(t, "POST", "/a")
 			r.Body = &body{strings.NewReader(""), func() { closed = true }}
 			_, err = transport.RoundTrip(r.WithContext(ctx))
-			check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && time.Since(from) == 0, "%v after %v", err, time.Since(from))
+			check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && time.Since(from) == 0, "%v after %v", err,
+				time.Since(from))
 			check(t, closed, "the body of a request that was not sent is open")
 		})
 	}
@@ -204,7 +213,8 @@ func TestAllWhoWaitedDoNotComeAtOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		want := []string{"POST / at 0", "GET / at 30000", "GET / at 31000", "GET / at 32000", "GET / at 33000", "GET / at 34000"}
+		want := []string{"POST / at 0", "GET / at 30000", "GET / at 31000", "GET / at 32000", "GET / at 33000",
+			"GET / at 34000"}
 		check(t, slices.Equal(next.sent, want), "%q", next.sent)
 	})
 }
@@ -214,7 +224,8 @@ func TestAllWhoWaitedDoNotComeAtOnce(t *testing.T) {
 func TestTheServersWordReachesWhoWaitsForTokens(t *testing.T) {
 	for patience, sent := range map[time.Duration]int{10 * time.Second: 1, time.Minute: 2} {
 		synctest.Test(t, func(t *testing.T) {
-			next, limiter := &script{answers: []string{"429 Retry-After=30", "200"}}, limiterOf(t, hybrid.Every(time.Second))
+			next, limiter := &script{answers: []string{"429 Retry-After=30", "200"}}, limiterOf(t,
+				hybrid.Every(time.Second))
 			late := roundTripper(func(r *http.Request) (*http.Response, error) {
 				time.Sleep(time.Second / 2) // the answer comes while the second request waits
 				return next.RoundTrip(r)
@@ -250,7 +261,8 @@ func TestRoundTripperWaitsForTheLimit(t *testing.T) {
 			noErr(t, err)
 		}
 		took := time.Since(from)
-		check(t, took >= 10*time.Second && took < 10100*time.Millisecond, "100 after the first took %v at 10/s", took)
+		check(t, took >= 10*time.Second && took < 10100*time.Millisecond,
+			"100 after the first took %v at 10/s", took)
 
 		// A request that gives up has an error and is not sent, and what it was to have goes to others.
 		for range 20 {
@@ -273,7 +285,8 @@ func TestRoundTripperWaitsForTheLimit(t *testing.T) {
 		noErr(t, err)
 		from = time.Now()
 		_, err = limited.RoundTrip(request(t, "GET", "/"))
-		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && time.Since(from) == 0, "%v after %v", err, time.Since(from))
+		check(t, errors.Is(err, hybrid.ErrWouldExceedDeadline) && time.Since(from) == 0, "%v after %v", err,
+			time.Since(from))
 
 		// A request without a key is not sent either.
 		_, err = httplimit.RoundTripper(limiter, httplimit.Header("X-User"), next).RoundTrip(request(t, "GET", "/"))
@@ -294,7 +307,8 @@ func TestRoundTripperOfSeveralLimits(t *testing.T) {
 			httplimit.Cost(func(r *http.Request) int64 { return r.ContentLength }))
 		from := time.Now()
 		for range 5 {
-			r, err := http.NewRequestWithContext(t.Context(), "PUT", "http://service/", bytes.NewReader(make([]byte, 10)))
+			r, err := http.NewRequestWithContext(t.Context(), "PUT", "http://service/",
+				bytes.NewReader(make([]byte, 10)))
 			noErr(t, err)
 			_, err = transport.RoundTrip(r)
 			noErr(t, err)
@@ -318,7 +332,8 @@ func TestRoundTripperAgainstAServerThatLimits(t *testing.T) {
 				denials.Add(1)
 				w.WriteHeader(http.StatusTooManyRequests)
 			}))(&quiet{}))
-		client := &http.Client{Transport: httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(rate*5/4)), httplimit.All, transport)}
+		client := &http.Client{Transport: httplimit.RoundTripper(limiterOf(t, hybrid.PerSecond(rate*5/4)),
+			httplimit.All, transport)}
 		defer client.CloseIdleConnections()
 		var served, failed atomic.Int64
 		var all sync.WaitGroup
