@@ -11,7 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
 // prelude has start, which runs a command in the background until it listens on an address, after
@@ -74,18 +78,20 @@ func runPage(t *testing.T, page string, commands []command, bin string) {
 		strings.Join(regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d  .*$`).FindAllString(string(out), -1), "\n"))
 }
 
-// startRedis has a server at localhost:6379, which is where the pages expect one.
+// startRedis has a server at localhost:6379, which is where the pages expect one, and in it the
+// bucket that they look at.
 func startRedis(t *testing.T) {
-	ping := func() bool {
-		out, _ := exec.Command("redis-cli", "ping").Output()
-		return strings.TrimSpace(string(out)) == "PONG"
+	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	t.Cleanup(func() { client.Close() })
+	if client.Ping(t.Context()).Err() != nil {
+		ctx, stop := context.WithCancel(context.Background())
+		cmd := exec.CommandContext(ctx, "redis-server", "--save", "", "--dir", t.TempDir(), "--bind", "127.0.0.1")
+		testkit.NoErr(t, cmd.Start())
+		t.Cleanup(func() { stop(); _ = cmd.Wait() })
+		testkit.Eventually(t, "PONG", func() bool { return client.Ping(ctx).Err() == nil })
 	}
-	if ping() {
-		return
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, "redis-server", "--save", "", "--dir", t.TempDir(), "--bind", "127.0.0.1")
-	testkit.NoErr(t, cmd.Start())
-	t.Cleanup(func() { stop(); _ = cmd.Wait() })
-	testkit.Eventually(t, "PONG", ping)
+	store, err := redisbucket.New(client, redisbucket.Config{})
+	testkit.NoErr(t, err)
+	limiter := newLimiter(t, store, hybrid.Config{Name: "login", Limits: []hybrid.Limit{hybrid.PerHour(100)}})
+	testkit.Must(t, limiter.AllowN("17", 100), "the server does not serve a limiter")
 }

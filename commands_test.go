@@ -62,6 +62,7 @@ var treatments = []rule{
 	{"go run ./llm", background, "localhost:8080"},
 	{"go run ./routers", background, "localhost:8080"},
 	{"go run ./worker", interrupted, "it works until then"},
+	{"leasesim top", interrupted, "it goes on until then"},
 	{"go test ./...", inAll, "all tests, which CI runs with the race detector"},
 	{"go test ./internal/faults", inAll, "part of the above"},
 	{"-sim.requests", inAll, "100 million requests: a minute"},
