@@ -109,11 +109,19 @@
 //
 // # Spans
 //
-//	yuzhi.lease     client    one exchange of lease calls with the store; a trace of its own
+//	yuzhi.lease     client    one exchange of lease calls with the store; a trace of its own, as it
+//	                          serves many requests. yuzhi.keys, yuzhi.tokens granted, and calls by
+//	                          outcome as yuzhi.calls.granted, empty, reported, failed
 //	yuzhi.inspect, yuzhi.set and the like
 //	                client    Peek, SetLimits and their like; a child of the caller's span
-//	yuzhi.wait      internal  one Wait; a child of the caller's span, linked with each yuzhi.lease
-//	                          that asked for its key meanwhile, which is linked with it
+//	yuzhi.wait      internal  one Wait; a child of the caller's span. yuzhi.limiter, yuzhi.tokens,
+//	                          yuzhi.outcome
+//
+// A yuzhi.lease is linked with the span of each request that waits for one of its keys while it is
+// under way, and that span with it: the yuzhi.wait, or the caller's own where it waits by another
+// verb, at most 128 of them. Where the conventions for databases have a name it is theirs:
+// db.system.name where the Store is known to be Redis, db.operation.batch.size, error.type. A
+// MemoryStore's spans are internal.
 //
 // # Which file holds what
 //
