@@ -28,8 +28,8 @@
 // some take %2F for a slash. A request whose path has an empty segment, a dot segment or an encoded
 // slash is limited by the rules of all routes that it may be served by; of each rule and key it
 // takes the highest of their costs, as far as all rules can admit that. What else a router makes of
-// a path is not known here, such as of one that ignores case, a slash at the end, or a host that the
-// client has made up: "/" should limit such requests as well.
+// a path is not known here, such as of one that ignores case, a slash at the end, or a host that
+// the client has made up: "/" should limit such requests as well.
 //
 // All rules of a request are decided together: each gives the cost of the route, or none does.
 //
