@@ -332,7 +332,7 @@ func TestFieldsAreNotShared(t *testing.T) {
 		"above the burst": hybrid.PerHour(1)}
 	for name, limit := range limits {
 		fields := []string{"Ratelimit-Policy", "Ratelimit", "Retry-After", "X-Ratelimit-Limit"}
-		l := limiterOf(t, limit, hybrid.PerHour(8))
+		l := newLimiter(t, hybrid.Config{Limits: []hybrid.Limit{limit, hybrid.PerHour(8)}, CallTimeout: realTime})
 		cost := map[bool]int64{true: 2, false: 1}[name == "above the burst"]
 		h := httplimit.Handler(l, httplimit.All, httplimit.Fields(httplimit.FieldsDraft|httplimit.FieldsLegacy),
 			httplimit.Cost(func(*http.Request) int64 { return cost }))(&served{})

@@ -188,7 +188,9 @@ func TestWhoWaitsForAsLongAsItSaysIsAdmitted(t *testing.T) {
 // Of a Limiter that leaves a part of the burst to others nothing is promised, as that is not all to
 // be had.
 func TestHeadroomIsNotPromised(t *testing.T) {
-	half := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerMinute(100)}, Policy: hybrid.Policy{Headroom: 0.5}}
+	half := hybrid.Config{
+		Limits: []hybrid.Limit{hybrid.PerMinute(100)}, Policy: hybrid.Policy{Headroom: 0.5}, CallTimeout: realTime,
+	}
 	w := ask(httplimit.Handler(newLimiter(t, half), httplimit.All)(&served{}))
 	policy, limit := w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit")
 	check(t, policy == "" && strings.HasPrefix(limit, `"default";r=49;`), "%v", w.Header())
