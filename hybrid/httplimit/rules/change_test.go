@@ -164,11 +164,12 @@ func TestAChangeThatCannotBeMade(t *testing.T) {
 		cfg.Base.Policy.Overcommit = 3
 		_, err = New(tableOf(t, `
 version: 5
-rules: {a: {key: all, limits: [1/s]}, all: {key: all, limits: [10/h]}, z: {key: all, limits: [1/s]}}`), cfg)
+rules: {a: {key: all, limits: [1/s]}, all: {key: all, limits: [10/h]}, z: {key: all, limits: [1/s]}}
+routes: {/: {rules: [all]}}`), cfg)
 		check(t, errors.Is(err, hybrid.ErrInvalidConfig) && t.living() == 1,
 			"%v, %d Limiters", err, t.living())
 		cfg.Base.Policy.Overcommit = 0
-		again, err := New(tableOf(t, "version: 5\nrules: {a: {key: all, limits: [1/s]}}"), cfg)
+		again, err := New(tableOf(t, "version: 5\nrules: {a: {key: all, limits: [1/s]}}\nroutes: {/: {rules: [a]}}"), cfg)
 		noErr(t, err) // the Limiter of a was closed again
 		noErr(t, again.Close())
 	})

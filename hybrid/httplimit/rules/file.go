@@ -22,7 +22,9 @@ const textMax, valuesMax = 1 << 20, 200_000
 func Parse(name string, text []byte) (Table, error) { return parse(name, text, hybrid.Config{}, nil) }
 
 func parse(name string, text []byte, base hybrid.Config, keys map[string]httplimit.KeyFunc) (Table, error) {
-	r := reader{file: name, places: map[string]place{}, left: valuesMax}
+	r := reader{
+		file: name, places: map[string]place{}, unread: map[string]bool{}, around: map[string]bool{}, left: valuesMax,
+	}
 	var t Table
 	if root := r.document(text); root != nil {
 		r.table(root, &t)
@@ -30,6 +32,9 @@ func parse(name string, text []byte, base hybrid.Config, keys map[string]httplim
 			if !r.unreadAround(v.path) {
 				r.bad(v.path, r.placeOf(v.path), "%s", v.text)
 			}
+		}
+		if len(r.found) == 0 && len(t.Rules) > 0 && len(t.Routes) == 0 { // such as one that is cut short
+			r.bad(at("routes"), r.placeOf(at("routes")), "is empty, so that the rules limit nothing")
 		}
 	}
 	return t, r.err()

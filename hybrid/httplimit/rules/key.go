@@ -29,8 +29,10 @@ func checkForm(form string, keys map[string]httplimit.KeyFunc) error {
 	field, isHeader := strings.CutPrefix(form, headerForm)
 	wildcard, isPath := strings.CutPrefix(form, pathForm)
 	switch {
-	case isReserved(form), isHeader && fieldName.MatchString(field), isPath && wildcard != "":
+	case isReserved(form), isHeader && fieldName.MatchString(field) && !strings.EqualFold(field, "Host"), isPath && wildcard != "":
 		return nil
+	case isHeader && strings.EqualFold(field, "Host"):
+		return fmt.Errorf("is %q, which net/http keeps apart from the fields: a function in Config.Keys can return it", form)
 	case isHeader:
 		return fmt.Errorf("is %q, and %q is no name of a field", form, field)
 	case isPath:

@@ -43,11 +43,16 @@ func (m matcher) add(pattern string) (wildcards []string, err error) {
 	}()
 	method, rest := split(pattern)
 	host, _, _ := strings.Cut(rest, "/")
+	at := strings.TrimPrefix(rest, host)
 	switch {
 	case method != strings.ToUpper(method):
 		return nil, fmt.Errorf("matches nothing: the method %s is not in capital letters", method)
 	case strings.Contains(host, ":"):
 		return nil, fmt.Errorf("matches nothing: the host %s has a port, without which hosts are compared", host)
+	case host != strings.ToLower(host):
+		return nil, fmt.Errorf("matches nothing: the host %s is not in small letters, as clients send it", host)
+	case method == "" && at != "" && at != cleanPath(at):
+		return nil, fmt.Errorf("matches nothing: paths are compared without empty and dot segments, as %s", cleanPath(at))
 	}
 	m.mux.Handle(pattern, http.NotFoundHandler())
 	for _, found := range wildcardForm.FindAllStringSubmatch(rest, -1) {

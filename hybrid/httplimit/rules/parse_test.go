@@ -213,12 +213,20 @@ routes:
   x: {rules: []}
   /{a: {rules: []}
   "": {rules: []}
+  Example.com/: {rules: []}
+  /a//b: {rules: []}
 `, `4:3: routes["GET /{b}"]: is no pattern of http.ServeMux: pattern "GET /{b}" conflicts with pattern "GET /{a}": GET /{b} matches the same requests as GET /{a}
 5:3: routes["get /a"]: matches nothing: the method get is not in capital letters
 6:3: routes["a:80/"]: matches nothing: the host a:80 has a port, without which hosts are compared
 7:3: routes.x: is no pattern of http.ServeMux: parsing "x": at offset 0: host/path missing /
 8:3: routes["/{a"]: is no pattern of http.ServeMux: parsing "/{a": at offset 1: bad wildcard segment (must end with '}')
-9:3: routes[""]: is no pattern of http.ServeMux: http: invalid pattern`},
+9:3: routes[""]: is no pattern of http.ServeMux: http: invalid pattern
+10:3: routes["Example.com/"]: matches nothing: the host Example.com is not in small letters, as clients send it
+11:3: routes["/a//b"]: matches nothing: paths are compared without empty and dot segments, as /a/b`},
+	{"the host as a field", "rules: {a: {key: header:host, limits: [1/s]}}",
+		`1:18: rules.a.key: is "header:host", which net/http keeps apart from the fields: a function in Config.Keys can return it`},
+	{"cut short", "rules:\n  a: {key: all, limits: [1/s]}\n", `1:1: routes: is empty, so that the rules limit nothing`},
+	{"cut short later", "rules:\n  a: {key: all, limits: [1/s]}\nroutes:\n", `3:8: routes: is empty, so that the rules limit nothing`},
 	{"nothing", ``, `1:1: is empty; rules: {} would be no rules`},
 	{"a comment", `# rules:`, `1:1: is empty; rules: {} would be no rules`},
 	{"two documents", "rules: {}\n---\nrules: {}\n", `2:1: there is more than one document`},
@@ -263,7 +271,7 @@ func TestEveryViolationIsTold(t *testing.T) {
 
 // An alias stands for its value. Aliases of aliases that say very much are refused in time.
 func TestAliases(t *testing.T) {
-	got, err := Parse("f", []byte("rules:\n  a: &a {key: all, limits: &l [1/s]}\n  b: *a\n  c: {key: route, limits: *l}\n"))
+	got, err := Parse("f", []byte("rules:\n  a: &a {key: all, limits: &l [1/s]}\n  b: *a\n  c: {key: route, limits: *l}\nroutes: {/: {rules: [a]}}\n"))
 	noErr(t, err)
 	check(t, reflect.DeepEqual(got.Rules["a"], got.Rules["b"]) && len(got.Rules["c"].Limits) == 1, "%+v", got)
 

@@ -19,7 +19,8 @@ type place struct{ line, column int }
 type reader struct {
 	file   string
 	found  []problem
-	unread [][]string       // paths that could not be read, whose value is therefore not to be judged
+	unread map[string]bool  // paths that could not be read, whose value is therefore not to be judged
+	around map[string]bool  // the paths around these
 	places map[string]place // by path
 	left   int              // values that may still come
 }
@@ -37,15 +38,20 @@ func (r *reader) bad(path []string, at place, format string, args ...any) {
 // unreadable is bad for what could not be read.
 func (r *reader) unreadable(path []string, at place, format string, args ...any) {
 	r.bad(path, at, format, args...)
-	r.unread = append(r.unread, path)
+	r.unread[textOf(path, "")] = true
+	for n := range path {
+		r.around[textOf(path[:n], "")] = true
+	}
 }
 
 // unreadAround reports whether what is at path, or something in it, could not be read.
 func (r *reader) unreadAround(path []string) bool {
-	return slices.ContainsFunc(r.unread, func(u []string) bool {
-		n := min(len(u), len(path))
-		return slices.Equal(u[:n], path[:n])
-	})
+	for n := range len(path) + 1 {
+		if r.unread[textOf(path[:n], "")] {
+			return true
+		}
+	}
+	return r.around[textOf(path, "")]
 }
 
 // placeOf is the place of a path, or of the nearest thing around it that the file has.
