@@ -77,7 +77,7 @@ func (t *top) run(c *cobra.Command) error {
 		case err != nil && (t.once || !shown || ctx.Err() != nil):
 			return t.failed(c, err)
 		case err != nil:
-			b = block{Time: time.Now(), Error: err.Error()} // a server may come back
+			b = block{Time: time.Now(), Rows: []topRow{}, Error: err.Error()} // a server may come back
 		}
 		if b.Error != "" || r.pass > 1 {
 			if err := t.write(screen, b); err != nil {
