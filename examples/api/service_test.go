@@ -268,8 +268,11 @@ func TestItStopsInOrder(t *testing.T) {
 	}
 	testkit.NoErr(t, <-ended)
 
-	// Its limiters have ended, which is how they give back.
-	stacks := make([]byte, 1<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	testkit.Check(t, !strings.Contains(string(stacks), "hybrid.(*scheduler).run"), "a limiter is still at work")
+	// Its limiters have ended, which is how they give back. Their goroutines are told to, and may take
+	// a moment.
+	testkit.Eventually(t, "no limiter is at work", func() bool {
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		return !strings.Contains(string(stacks), "hybrid.(*scheduler).run")
+	})
 }
