@@ -20,8 +20,8 @@ var limiterKey = attribute.Key("yuzhi.limiter")
 // Limiters with one name are reported as one, and registering one twice counts it once. A Limiter
 // that is closed may be registered: its counts stand still. Unregister it after Shutdown, which
 // still counts, or its memory stays. Its counts stay in the sums of its name, as a counter may not
-// fall; so a Limiter that comes in place of another of the same name goes on from there, and one that
-// is registered again after unregister is counted again from its beginning.
+// fall; so a Limiter that comes in place of another of the same name goes on from there, and one
+// that is registered again after unregister is counted again from its beginning.
 func (t *Telemetry) Register(l *hybrid.Limiter) (unregister func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
