@@ -18,8 +18,31 @@ func TestPoliciesThatAreKeptHaveABound(t *testing.T) {
 		limits := []hybrid.Limit{hybrid.PerHour(int64(1 + i))}
 		p := c.of("name", limits, 429)
 		testkit.Check(t, c.of("name", limits, 429) == p, "what was just made is not kept")
-		testkit.Check(t, len(*c.made.Load()) <= policiesMax, "%d policies are kept", len(*c.made.Load()))
+		kept := len(*c.ready.Load()) + len(c.others)
+		testkit.Check(t, kept <= 2*policiesMax+1, "%d policies are kept", kept)
 		testkit.Check(t, c.of("other", limits, 429).list[0].names[0] == "other", "the name is that of another rule")
+	}
+}
+
+// However many sets of limits there are, finding the policies of one costs about as much as making
+// them: those that are kept are copied once for as many requests as they are. Few are soon ready.
+func TestPoliciesAreSeldomCopied(t *testing.T) {
+	for _, kinds := range []int{1, 10, policiesMax / 2, policiesMax + 1, 4 * policiesMax} {
+		var c policyCache
+		asked, copied, ready := 0, 0, c.ready.Load()
+		for range 10 {
+			for i := range kinds {
+				c.of("name", []hybrid.Limit{hybrid.PerHour(int64(1 + i))}, 429)
+				asked++
+				if now := c.ready.Load(); now != ready {
+					ready, copied = now, copied+len(*now)
+				}
+			}
+		}
+		testkit.Check(t, copied <= 4*asked, "%d kinds: %d are copied in %d requests", kinds, copied, asked)
+		if kinds <= policiesMax {
+			testkit.Check(t, 10*len(*ready) >= 9*kinds, "%d of %d are ready", len(*ready), kinds)
+		}
 	}
 }
 

@@ -1,10 +1,13 @@
 package httplimit
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math/bits"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,32 +38,57 @@ type policyKey struct {
 	limits [lease.LimitsMax]hybrid.Limit
 }
 
-// policiesMax bounds how many policies are kept, as every customer may have limits of its own.
-const policiesMax = 256
+// policiesMax bounds how many policies are made ready for reading, as every customer may have limits
+// of its own.
+const policiesMax = 1024
 
-// policyCache keeps policies that have been made. It is read without a lock.
+// policyCache keeps policies that have been made. Those that are ready are read without a lock.
 type policyCache struct {
-	made atomic.Pointer[map[policyKey]*policies]
+	ready atomic.Pointer[map[policyKey]*policies]
+
+	mu     sync.Mutex
+	others map[policyKey]*policies // made since
+	asked  int                     // how often the ready ones were not enough
 }
 
 // of are the policies of a rule with this name whose key has these limits.
 func (c *policyCache) of(name string, limits []hybrid.Limit, status int) *policies {
 	key := policyKey{name: name}
 	copy(key.limits[:], limits)
-	have := c.made.Load()
-	if have != nil {
-		if p, ok := (*have)[key]; ok {
+	if ready := c.ready.Load(); ready != nil {
+		if p, ok := (*ready)[key]; ok {
 			return p
 		}
 	}
-	p := newPolicies(name, limits, status)
-	more := map[policyKey]*policies{key: p}
-	if have != nil && len(*have) < policiesMax {
-		for k, v := range *have {
-			more[k] = v
-		}
+	return c.find(key, limits, status)
+}
+
+// find is of for policies that are not ready. It makes the others ready once it was asked for as
+// many as there are, so that copying them costs each request no more than one of them does. Above
+// the bound those that were ready go.
+func (c *policyCache) find(key policyKey, limits []hybrid.Limit, status int) *policies {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var ready map[policyKey]*policies
+	if have := c.ready.Load(); have != nil {
+		ready = *have
 	}
-	c.made.CompareAndSwap(have, &more) // another one was quicker: next time
+	p := cmp.Or(ready[key], c.others[key])
+	if p == nil {
+		p = newPolicies(key.name, limits, status)
+		if c.others == nil {
+			c.others = map[policyKey]*policies{}
+		}
+		c.others[key] = p
+	}
+	if c.asked++; c.asked > len(ready) {
+		more := c.others
+		if len(ready)+len(more) <= policiesMax {
+			maps.Copy(more, ready)
+		}
+		c.ready.Store(&more)
+		c.others, c.asked = nil, 0
+	}
 	return p
 }
 
