@@ -53,11 +53,16 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admit
 		}
 		setRetryAfter(w.Header(), wait)
 	}
+	answered := false
+	if h.onError != nil {
+		admit = h.onError(w, r, err)
+		answered = !admit
+	}
 	switch {
-	case h.onError != nil:
-		if admit = h.onError(w, r, err); admit {
-			w.Header().Del(fieldRetryAfter)
-		}
+	case answered:
+	case admit && r.Context().Err() == nil:
+		w.Header().Del(fieldRetryAfter)
+		return true
 	case keyless:
 		const status = http.StatusBadRequest
 		answer(w, status, problem(status, "", "The request does not say whom it counts for", nil))
@@ -66,7 +71,7 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (admit
 		answer(w, status, problem(status, problemType+"temporary-reduced-capacity",
 			"The request cannot be served now, as its quota is not known", nil))
 	}
-	return admit
+	return false // also where the client has gone: it may have done so to be admitted
 }
 
 // answer writes a problem.

@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -346,4 +347,26 @@ func TestFieldsAreNotShared(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A client that goes away is not admitted by an OnError that admits what a limiter fails to decide:
+// otherwise it could have every request served by ending it at once.
+func TestWhoGoesAwayIsNotAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next, told := &served{}, 0
+		h := httplimit.Handler(limiterOf(t, hybrid.PerHour(1)), httplimit.All, httplimit.Wait(2*time.Hour),
+			httplimit.OnError(func(http.ResponseWriter, *http.Request, error) bool {
+				told++
+				return true
+			}))(next)
+		ask(h)
+		for _, after := range []time.Duration{0, time.Minute} {
+			ctx, goAway := context.WithCancel(t.Context())
+			time.AfterFunc(after, goAway)
+			synctest.Wait()
+			w := ask(h, func(r *http.Request) { *r = *r.WithContext(ctx) })
+			check(t, w.Code == http.StatusServiceUnavailable, "%d %v", w.Code, w.Header())
+		}
+		check(t, next.requests == 1 && told == 2, "%d were served, OnError was told %d times", next.requests, told)
+	})
 }

@@ -56,7 +56,7 @@ func OnLimit(answer func(http.ResponseWriter, *http.Request, Denial)) Option {
 // OnError answers requests that nobody has decided about: those without a key, whose error wraps
 // ErrNoKey, and those of a limiter that fails, with an error of package hybrid; without it they
 // are answered with 400 and 503. Where it reports true it has written nothing, and the request is
-// served without a limit.
+// served without a limit, unless its context has ended: who goes away is not to be served for that.
 func OnError(answer func(http.ResponseWriter, *http.Request, error) (admit bool)) Option {
 	return func(s *settings) { s.onError = answer }
 }

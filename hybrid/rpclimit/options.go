@@ -36,5 +36,5 @@ func Wait(d time.Duration) Option { return func(l *Limiter) { l.patience = d } }
 
 // Status makes the answer to a call that is not admitted, such as a gRPC status: it is given the
 // error, and Limit returns what it returns. nil admits the call, for who would rather serve while
-// the store is away. It runs on the goroutine of the call.
+// the store is away, unless the context has ended. It runs on the goroutine of the call.
 func Status(status func(err error) error) Option { return func(l *Limiter) { l.status = status } }

@@ -57,7 +57,10 @@ func (l *Limiter) Limit(ctx context.Context) error {
 	if err == nil || l.status == nil {
 		return err
 	}
-	return l.status(err)
+	if answer := l.status(err); answer != nil || ctx.Err() == nil {
+		return answer
+	}
+	return err // who goes away is not admitted for that
 }
 
 func (l *Limiter) decide(ctx context.Context) error {

@@ -133,7 +133,8 @@ func TestWhyACallIsNotAdmitted(t *testing.T) {
 
 		open := rpclimit.Status(func(error) error { return nil })
 		got = rpclimit.New(row.limiter, row.key, cost, open).Limit(row.ctx)
-		testkit.Check(t, got == nil, "%s: %v, want the call admitted by Status", name, got)
+		testkit.Check(t, got == nil || errors.Is(got, context.Canceled) && row.ctx == ended,
+			"%s: %v, want the call admitted by Status", name, got)
 	}
 	says := func(context.Context) (string, error) { return "", fmt.Errorf("%w: no metadata", rpclimit.ErrNoKey) }
 	err := rpclimit.New(free, says).Limit(ann.context())
@@ -343,4 +344,17 @@ func TestALimiterWantsAKey(t *testing.T) {
 			make()
 		}()
 	}
+}
+
+// A call that goes away is not admitted by a Status that admits what a limiter fails to decide:
+// otherwise a client could have every call served by ending it at once.
+func TestWhoGoesAwayIsNotAdmitted(t *testing.T) {
+	admit := rpclimit.Status(func(error) error { return nil })
+	l := rpclimit.New(limiter(t, nil, perMinute(1)), user, admit)
+	ctx, goAway := context.WithCancel(ann.context())
+	testkit.NoErr(t, l.Limit(ctx))
+	testkit.NoErr(t, l.Limit(ctx)) // which Status admits
+	goAway()
+	err := l.Limit(ctx)
+	testkit.Check(t, errors.Is(err, context.Canceled), "%v", err)
 }

@@ -63,6 +63,12 @@ func literal(p string) string {
 // ofAll is what limits r, which others are readings of. Of each rule and key it takes the cost
 // once: the highest of the routes, and no more than every rule can admit.
 func (s *set) ofAll(r *http.Request, others []*http.Request) (httplimit.Selection, error) {
+	returns := false
+	defer func() {
+		if !returns { // a KeyFunc of Config.Keys panics, so nobody runs Done
+			s.release()
+		}
+	}()
 	selected, most := httplimit.Selection{Done: s.release}, int64(costMax)
 	var routes, keys []string
 	for _, reading := range append([]*http.Request{r}, others...) {
@@ -75,6 +81,7 @@ func (s *set) ofAll(r *http.Request, others []*http.Request) (httplimit.Selectio
 		for _, rule := range route.Rules {
 			key, err := rule.Key(reading)
 			if err != nil {
+				returns = true
 				return selected, err
 			}
 			id := rule.Name + " " + key // names have no spaces
@@ -89,6 +96,6 @@ func (s *set) ofAll(r *http.Request, others []*http.Request) (httplimit.Selectio
 			selected.Cost, most = max(selected.Cost, route.Cost), min(most, route.most)
 		}
 	}
-	selected.Cost = min(selected.Cost, most)
+	selected.Cost, returns = min(selected.Cost, most), true
 	return selected, nil
 }

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/yuzhi-go/yuzhi/hybrid/httplimit"
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
@@ -69,6 +70,23 @@ func TestNoPathIsTheRoot(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodConnect, "example.com:443", nil))
 			testkit.Check(t, w.Code == want, "%d, want %d", w.Code, want)
+		}
+	})
+}
+
+// A KeyFunc that panics leaves no user of the rules behind, or they would never end.
+func TestAKeyFuncThatPanics(t *testing.T) {
+	bubble(t, func(t *world) {
+		r := t.with(`{rules: {a: {key: own, limits: [1/h]}}, routes: {"/": {rules: [a]}}}`, func(c *Config) {
+			c.Keys = map[string]httplimit.KeyFunc{"own": func(*http.Request) (string, error) { panic("own") }}
+		})
+		for _, path := range []string{"/a", "/a//b"} {
+			func() {
+				defer func() { testkit.Check(t, recover() == "own", "%s: no panic", path) }()
+				r.Handler(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
+			}()
+			n := r.current.Load().users.Load()
+			testkit.Check(t, n == 1, "%s: %d users, want 1", path, n)
 		}
 	})
 }
