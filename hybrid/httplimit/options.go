@@ -32,7 +32,9 @@ func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 	return func(s *settings) { s.also = append(s.also, Rule{Limiter: limiter, Key: key}) }
 }
 
-// Cost says how many tokens a request asks for; 1 without it. With 0 it takes nothing.
+// Cost says how many tokens a request asks for; 1 without it. With 0 it takes nothing. Below 0, as
+// Request.ContentLength is where nobody knows it, it is an error of the limiter, of which an OnError
+// may make an answer, and should not make an admission: it wraps hybrid.ErrInvalidN.
 func Cost(cost func(*http.Request) int64) Option { return func(s *settings) { s.cost = cost } }
 
 // Skip says which requests are not limited.
