@@ -46,6 +46,18 @@ func TestPoliciesAreSeldomCopied(t *testing.T) {
 	}
 }
 
+// Requests that come at once for the same limits find what the first of them has made ready.
+func TestPoliciesThatHaveBecomeReady(t *testing.T) {
+	var c policyCache
+	limits := []hybrid.Limit{hybrid.PerHour(1)}
+	key := policyKey{name: "name"}
+	copy(key.limits[:], limits)
+	p := c.of("name", limits, 429)
+	for range 3 { // each has looked before it was ready
+		testkit.Check(t, c.find(key, limits, 429) == p, "made twice")
+	}
+}
+
 // Where limits change between a denial and the look at what they are, the answer lacks what is no
 // longer known, and says all the same when to come back.
 func TestADenialByALimitThatHasGone(t *testing.T) {

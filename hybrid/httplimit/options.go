@@ -33,8 +33,8 @@ func Also(limiter *hybrid.Limiter, key KeyFunc) Option {
 }
 
 // Cost says how many tokens a request asks for; 1 without it. With 0 it takes nothing. Below 0, as
-// Request.ContentLength is where nobody knows it, it is an error of the limiter, of which an OnError
-// may make an answer, and should not make an admission: it wraps hybrid.ErrInvalidN.
+// Request.ContentLength is where nobody knows it, it is an error of the limiter, of which an
+// OnError may make an answer, and should not make an admission: it wraps hybrid.ErrInvalidN.
 func Cost(cost func(*http.Request) int64) Option { return func(s *settings) { s.cost = cost } }
 
 // Skip says which requests are not limited.

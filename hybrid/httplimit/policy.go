@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -73,7 +72,10 @@ func (c *policyCache) find(key policyKey, limits []hybrid.Limit, status int) *po
 	if have := c.ready.Load(); have != nil {
 		ready = *have
 	}
-	p := cmp.Or(ready[key], c.others[key])
+	if p, ok := ready[key]; ok {
+		return p // since of has looked
+	}
+	p := c.others[key]
 	if p == nil {
 		p = newPolicies(key.name, limits, status)
 		if c.others == nil {
