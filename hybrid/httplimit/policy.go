@@ -37,8 +37,8 @@ type policyKey struct {
 	limits [lease.LimitsMax]hybrid.Limit
 }
 
-// policiesMax bounds how many policies are made ready for reading, as every customer may have limits
-// of its own.
+// policiesMax bounds how many policies are made ready for reading, as every customer may have
+// limits of its own.
 const policiesMax = 1024
 
 // policyCache keeps policies that have been made. Those that are ready are read without a lock.
