@@ -31,8 +31,9 @@ func TestAWaitIsLinkedWithItsLeaseCall(t *testing.T) {
 		ctx, caller := t.tracer().Start(t.Context(), "caller")
 		noErr(t, t.WaitN(ctx, l.Key("k"), 3))
 		caller.End()
-		must(t, l.Allow("k"), "denied") // of no span
 		synctest.Wait()                 // a span ends after its requests are served
+		must(t, l.Allow("k"), "denied") // of no span
+		synctest.Wait()
 		waits, calls := t.ended("yuzhi.wait"), t.ended("yuzhi.lease")
 		must(t, len(waits) == 1 && len(calls) == 2, "%d and %d spans", len(waits), len(calls))
 		wait := waits[0]
