@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -427,7 +428,7 @@ func TestAttributesOfTheConfig(t *testing.T) {
 	for name := range w.metrics() {
 		check(t, strings.Contains(name, "region=north"), "%s", name)
 	}
-	must(t, len(w.spans.Ended()) >= 3, "%d spans", len(w.spans.Ended()))
+	testkit.Eventually(t, "three spans have ended", func() bool { return len(w.spans.Ended()) >= 3 })
 	for _, s := range w.spans.Ended() {
 		check(t, said(s, "region") == "north", "%s has %v", s.Name(), s.Attributes())
 	}
