@@ -164,6 +164,9 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	default:
 		e.countSource(told)
 	}
+	if told.OK() || told.Verdict == lease.VerdictDeny {
+		e.denied = !told.OK()
+	}
 	d = decision{ok: told.OK(), taken: told.Took, source: told.Source, hold: e.holdOf(told)}
 	if !d.ok {
 		at := e.Now()

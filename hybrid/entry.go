@@ -23,6 +23,7 @@ type entry struct {
 	woken  atomic.Bool                 // is on the scheduler's ready list
 
 	mu       sync.Mutex
+	denied   bool          // the last request that its pool did not serve was denied; see Joined.scarcest
 	leaving  bool          // Shutdown waits for this entry
 	given    bool          // its limits are those of a KeyWith, which Refresh leaves alone
 	asked    int64         // the number of the Refresh before which LimitsFor was asked

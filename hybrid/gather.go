@@ -50,11 +50,6 @@ func (p *part) ask(r request, tried *entry) decision {
 	return d
 }
 
-// denies reports whether e is sure to deny a request that does not wait in line.
-func (e *entry) denies() bool {
-	return e != nil && e.client.Pool.Denies() && e.Now() < e.client.ShutUntil()
-}
-
 // decide is what the verbs that do not wait in line come to where the pools did not have it all.
 func (j *Joined) decide(r request) agreement {
 	if j.err != nil {
@@ -71,6 +66,19 @@ func (j *Joined) decide(r request) agreement {
 			if told[i] = p.ask(r, nil); !told[i].ok {
 				return j.deny(r, told)
 			}
+		}
+	}
+	// Then who is likely to, alone. Only one such question may take a call, so that a request that is
+	// admitted waits for two round trips at most; one that does not wait asks none.
+	called := r.patience == lease.NoWait
+	for {
+		i, sure := j.scarcest(r, told)
+		if i < 0 || called && !sure {
+			break
+		}
+		called = called || !sure
+		if told[i] = j.parts[i].ask(r, nil); !told[i].ok {
+			return j.deny(r, told)
 		}
 	}
 	var lacking []int
@@ -272,28 +280,4 @@ func (p *part) askSoon(r request) (d decision, late bool) {
 	r.ctx = ctx
 	d = p.ask(r, nil)
 	return d, !d.ok && outer.Err() == nil && errors.Is(d.err, context.DeadlineExceeded)
-}
-
-// rarest is the part that will have its tokens last, as far as is known: the first of those that
-// are not known, because to ask is quicker than to give back.
-func (j *Joined) rarest(n int64) (rarest int) {
-	longest := time.Duration(-1)
-	for i := range j.parts {
-		p := &j.parts[i]
-		in := time.Duration(math.MaxInt64)
-		if e := p.inUse(); e != nil {
-			in = e.readyIn(p.of(n))
-		}
-		if in > longest {
-			rarest, longest = i, in
-		}
-	}
-	return rarest
-}
-
-// readyIn is how long a request for n tokens is likely to wait in line; see lease.Client.ReadyIn.
-func (e *entry) readyIn(n int64) time.Duration {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.client.ReadyIn(e.Now(), n)
 }

@@ -75,11 +75,22 @@ func (l *idleList) leave(s *slot) {
 func (l *idleList) rest(s *slot, m lease.Memory, now clock.Instant, lifetime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.memory, s.node = m, s.entry.Load().node.Load().number
+	e := s.entry.Load()
+	s.memory, s.node, s.denied = m, e.node.Load().number, e.denied
 	s.entry.Store(nil)
 	if s.next == nil && !s.gone { // pop has just taken it, and drop will find that it has no entry any more
 		l.linkLocked(s, now, lifetime)
 	}
+}
+
+// denied is what s remembers of entry.denied, if it is there and at rest.
+func (l *idleList) denied(s *slot) bool {
+	if s == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return s.denied
 }
 
 // rouse brings s into use with the entry e, which is told what s remembers, and returns e. It
@@ -99,6 +110,7 @@ func (l *idleList) rouse(s *slot, e *entry) *entry {
 		s.memory = lease.Memory{}
 	}
 	e.node.Store(e.l.nodes.of(int(s.node)))
+	e.denied = s.denied
 	s.entry.Store(e)
 	return e
 }

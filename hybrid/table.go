@@ -34,6 +34,7 @@ type slot struct {
 	node       int32         // of the store
 	class      uint8
 	gone       bool // has left the table
+	denied     bool // of a key at rest: see entry
 }
 
 // table is a Limiter's keys, those in use and those at rest. A look-up takes no lock and touches
