@@ -27,7 +27,8 @@ type Config struct {
 	// Stats. Up to 64 of A-Z, a-z, 0-9, '_', '.' and '-'. A service with one Limiter needs none.
 	//
 	// Limiters of one Store with the same Name and Version share their buckets, so New refuses one
-	// whose Limits, Overcommit, Target or StartEmpty differ from those of another that is open.
+	// whose Limits, Overcommit, Target or StartEmpty differ from those of another that is open. What
+	// their LimitsFor say is not compared.
 	Name string
 	// Limits apply to every key; all of them must have room, and one call leases from all. At most
 	// 4.

@@ -23,7 +23,8 @@ type ClientAddress struct {
 	// passed on as it came is the client's word.
 	Field ForwardedField
 	// IPv6Bits and IPv4Bits say how many leading bits of an address make a client. 0 means 64 of
-	// IPv6, of which one customer commonly has all addresses, and 32 of IPv4.
+	// IPv6, of which one customer commonly has all addresses, and 32 of IPv4. A network that
+	// translates its clients' addresses (NAT64) comes from one /64, so it counts as one client.
 	IPv6Bits, IPv4Bits int
 }
 
