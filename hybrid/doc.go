@@ -70,8 +70,8 @@
 //   - scope.go: ScopeProcess, a Store in the process that follows the limits of the real one.
 //   - decide.go: a request that the pool did not serve; hold.go: what one was admitted with, to be
 //     given back.
-//   - join.go: the verbs of several keys at once; gather.go: how they come to one answer.
-//     reservation.go: Reserve, Settle, Cancel.
+//   - join.go: the verbs of several keys at once; gather.go: how they come to one answer;
+//     scarcest.go: which of them is asked first. reservation.go: Reserve, Settle, Cancel.
 //   - entry.go: one key in use, a lease.Client behind a lock.
 //   - scheduler.go: the one goroutine that knows which key is due, and which calls travel together;
 //     calls.go: how they go out and come back, and what is known of each node of the store.
