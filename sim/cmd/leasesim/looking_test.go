@@ -225,8 +225,7 @@ func TestTopReadsAllMastersOfACluster(t *testing.T) {
 
 // spoken is what connections to a server have sent, by MONITOR.
 type spoken struct {
-	mu    sync.Mutex
-	lines []string
+	lines []string // the listener's until done
 	done  atomic.Bool
 }
 
@@ -241,10 +240,11 @@ func listen(t *testing.T, addr string) *spoken {
 	in.Scan() // OK
 	go func() {
 		for in.Scan() {
-			s.mu.Lock()
 			s.lines = append(s.lines, in.Text())
-			s.mu.Unlock()
-			s.done.Store(strings.Contains(in.Text(), `"the end"`))
+			if strings.Contains(in.Text(), `"the end"`) {
+				s.done.Store(true)
+				return
+			}
 		}
 	}()
 	return s
