@@ -36,6 +36,7 @@ type world struct {
 	reader *metric.ManualReader
 	spans  *tracetest.SpanRecorder
 	traces *trace.TracerProvider
+	settle func() // in a bubble, waits until all others are blocked
 }
 
 // tracer is the program's own, for spans of callers.
@@ -92,7 +93,11 @@ func newWorld(t *testing.T, attributes ...attribute.KeyValue) *world {
 // bubble runs body in a world of its own, in virtual time.
 func bubble(t *testing.T, body func(t *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { body(newWorld(t)) })
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.settle = synctest.Wait
+		body(w)
+	})
 }
 
 // start is a registered Limiter whose Store is reported.
@@ -261,8 +266,12 @@ func (t *world) sum(name, outcome string) (sum float64) {
 	return sum
 }
 
-// ended are the spans of a name that have ended.
+// ended are the spans of a name that have ended. That of a lease call ends after its requests are
+// served, so in a bubble it waits until all is quiet.
 func (t *world) ended(name string) (all []trace.ReadOnlySpan) {
+	if t.settle != nil {
+		t.settle()
+	}
 	for _, s := range t.spans.Ended() {
 		if s.Name() == name {
 			all = append(all, s)

@@ -92,7 +92,7 @@ func TestInspectAgreesWithTheProcesses(t *testing.T) {
 		b.Limits[0].Level == 1000-b.Spent-b.Ledger && b.Limits[0].Burst == 1000 && b.Calls >= 3, "%+v", b)
 	// and a person reads the same.
 	leasesim(t, "inspect 17 --name login --redis "+addr).ends(0).shows("@login:17", "60/h burst 1000", "p1-", "TTL 400ms",
-		fmt.Sprintf("%d tokens spent and 0 denied", b.Spent))
+		fmt.Sprintf("%d tokens spent and %d denied", b.Spent, b.Denied))
 	// When they have left, all that they admitted is known, and what they denied until their last
 	// call.
 	var admitted, denied int64
@@ -102,7 +102,8 @@ func TestInspectAgreesWithTheProcesses(t *testing.T) {
 		admitted, denied = admitted+st.Admitted, denied+st.Denied
 	}
 	b = inspects(t, addr, "17 --name login")
-	testkit.Check(t, b.Spent == admitted && b.Ledger == 0 && b.Denied <= denied,
+	// Of each process one request may be told as denied that was not decided when a call was built.
+	testkit.Check(t, b.Spent == admitted && b.Ledger == 0 && b.Denied <= denied+int64(len(fleet)),
 		"spent %d of %d, denied %d of %d: %+v", b.Spent, admitted, b.Denied, denied, b)
 	// When a request waits, it says who waits for how many and how long.
 	cfg.InstanceID = "p3"
