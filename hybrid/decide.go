@@ -136,6 +136,15 @@ func (e *entry) uncount(n int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.client.Uncount(n)
+	e.burnLateLocked()
+}
+
+// burnLateLocked counts as burnt what a take found to be late (Policy.StrictExpiry) when the entry
+// had ended meanwhile, and its account had gone to the Limiter's.
+func (e *entry) burnLateLocked() {
+	if n := e.client.LateAfterClose(); n > 0 {
+		e.l.counters.burn(e, n)
+	}
 }
 
 // decide answers r, whose tokens the pool did not have, unless the entry is gone.
@@ -148,6 +157,7 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() {
+		e.burnLateLocked()
 		return decision{}, true
 	}
 	now := e.Now()

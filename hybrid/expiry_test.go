@@ -98,6 +98,41 @@ func TestALeaseEndsAtItsDeadline(t *testing.T) {
 	})
 }
 
+// clockThatCloses is a clock that calls a function, once, when it is read.
+type clockThatCloses struct {
+	jumpingClock
+	then atomic.Pointer[func()]
+}
+
+func (c *clockThatCloses) Now() clock.Instant {
+	if f := c.then.Swap(nil); f != nil {
+		(*f)()
+	}
+	return c.jumpingClock.Now()
+}
+
+// Given a request that has taken a token, when the Limiter closes before the request has seen that
+// the token was late, then the token is burnt and not admitted: nobody was told that it was.
+func TestATokenFoundLateAfterCloseIsBurnt(t *testing.T) {
+	bubble(t, func(t *world) {
+		c := &clockThatCloses{jumpingClock: jumpingClock{Clock: clock.System()}}
+		l := t.warm(hybrid.Config{
+			Limits: limits(hybrid.PerSecond(1000)), Clock: c, Policy: hybrid.Policy{StrictExpiry: true},
+		})
+		before := l.Stats()
+		must(t, before.Held > 1, "it holds %d", before.Held)
+		end := func() {
+			c.ahead.Store(int64(time.Minute))
+			noErr(t, l.Close())
+		}
+		c.then.Store(&end)
+		check(t, !l.TryAllow("k"), "a late token was spent")
+		st := conserved(t, l)
+		equal(t, st.Admitted, before.Admitted, "tokens admitted")
+		equal(t, st.Burnt, before.Burnt+before.Held, "tokens burnt")
+	})
+}
+
 // onManualClock is a Limiter with a store of its own, both on a clock that nobody else moves.
 func onManualClock(t *testing.T, cfg hybrid.Config) (*hybrid.Limiter, *clock.Manual) {
 	manual := clock.NewManual(0)

@@ -287,6 +287,19 @@ func (h *holding) attempts() int64 { return h.Account().Admitted + h.Pool.Missed
 // DeniedOf is how many of the tokens that the Pool has missed were not served later.
 func (h *holding) DeniedOf(missed int64) int64 { return missed - h.servedLater }
 
+// LateAfterClose books tokens as burnt, and returns how many, that were taken before Close and found
+// to be past the strict deadline after it: Close has counted them as admitted.
+func (c *Client) LateAfterClose() int64 {
+	n := c.Pool.late.Load() - c.lateSeen
+	if c.stage != closed || n == 0 {
+		return 0
+	}
+	c.lateSeen += n
+	c.account.Admitted -= n
+	c.account.Burnt += n
+	return n
+}
+
 // Uncount says that n tokens which a refused take has counted as missed were no demand.
 func (h *holding) Uncount(n int64) { h.servedLater += n }
 
