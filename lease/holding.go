@@ -287,8 +287,8 @@ func (h *holding) attempts() int64 { return h.Account().Admitted + h.Pool.Missed
 // DeniedOf is how many of the tokens that the Pool has missed were not served later.
 func (h *holding) DeniedOf(missed int64) int64 { return missed - h.servedLater }
 
-// LateAfterClose books tokens as burnt, and returns how many, that were taken before Close and found
-// to be past the strict deadline after it: Close has counted them as admitted.
+// LateAfterClose books as burnt the tokens that were taken before Close and found to be past the
+// strict deadline after it, which Close has counted as admitted. It returns how many these are.
 func (c *Client) LateAfterClose() int64 {
 	n := c.Pool.late.Load() - c.lateSeen
 	if c.stage != closed || n == 0 {
