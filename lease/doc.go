@@ -93,7 +93,7 @@
 //
 // Whoever writes a Store: the messages, their bounds, errors that a caller tells apart, and keys.
 //
-//	Store Pinger Call Awaited Request Grant WaitingMax Scale LimitsMax
+//	Store Pinger Router Call Awaited Request Grant WaitingMax Scale LimitsMax
 //	Config Version State Op OpInspect OpSet OpSetIfAbsent OpReset OpReplace
 //	ErrUnavailable ErrRefused ErrPermanent ErrStale ErrInvalidConfig ErrInvalidRequest
 //	KeyMax KeyHashLen ShortKey HashKey IsKeyHash

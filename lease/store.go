@@ -46,6 +46,13 @@ type Pinger interface {
 	Ping(ctx context.Context) error
 }
 
+// Router is what a Store is too that can tell which of its nodes serves a key before it is called.
+type Router interface {
+	// NodeOf is what Call.Node of a call for key would be now, or -1 where that is not known yet. It
+	// does no I/O, and goroutines may share it.
+	NodeOf(key string) int
+}
+
 // Call is one lease call on its way through a Store. It is owned and reused by the caller, who may
 // not touch it from Exchange until done has been called with it.
 type Call struct {

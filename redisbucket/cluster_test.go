@@ -31,6 +31,8 @@ func TestAClusterIsServedNodeByNode(t *testing.T) {
 		keys = append(keys, fmt.Sprintf("key} %d", i))
 	}
 
+	testkit.Check(t, s.NodeOf(keys[0]) == -1, "the node of a key is known before any call")
+
 	// when 40 keys are called at once
 	calls := pair(1, keys...)
 	var mu sync.Mutex
@@ -46,6 +48,7 @@ func TestAClusterIsServedNodeByNode(t *testing.T) {
 		for _, c := range g {
 			testkit.Check(t, c.Err == nil && c.Grant.Granted == 10 && c.Node == g[0].Node, "%q on node %d: %+v, %v",
 				c.Key, c.Node, c.Grant, c.Err)
+			testkit.Check(t, s.NodeOf(c.Key) == c.Node, "%q is said to be on node %d", c.Key, s.NodeOf(c.Key))
 		}
 	}
 	testkit.Check(t, groups[0][0].Node != groups[1][0].Node, "both groups claim the same node")

@@ -106,6 +106,7 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 	if err != nil {
 		return nil, notSent(err)
 	}
+	s.slotsKnown.Store(true)
 	var groups []*group
 	of := make(map[*node]*group)
 	for i, c := range g.calls {

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,6 +50,8 @@ type Store struct {
 	leaseScript     *script
 	configureScript *script
 
+	slotsKnown atomic.Bool // the cluster client has learnt which node serves which slot
+
 	mu        sync.Mutex
 	nodes     map[string]*node
 	pipelines map[*pipeline]bool // those under way
@@ -67,6 +70,7 @@ type node struct {
 var (
 	_ lease.Store  = (*Store)(nil)
 	_ lease.Pinger = (*Store)(nil)
+	_ lease.Router = (*Store)(nil)
 )
 
 // New returns a Store over rdb. It sends nothing, so it succeeds while Redis is down. All
@@ -142,6 +146,21 @@ func (s *Store) watchAll() {
 			return nil
 		})
 	}
+}
+
+// NodeOf implements lease.Router. The nodes of a cluster are known from the first call on.
+func (s *Store) NodeOf(key string) int {
+	cluster, ok := s.rdb.(*redis.ClusterClient)
+	if !ok {
+		return 0
+	}
+	if s.slotsKnown.Load() {
+		// The client asks a server only while it knows no slots. Later it answers with what it knows.
+		if master, err := cluster.MasterForKey(context.Background(), s.bucketKey(key)); err == nil {
+			return s.nodeOf(master).number
+		}
+	}
+	return -1
 }
 
 // node returns the node at addr, numbering a new one.
