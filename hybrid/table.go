@@ -11,8 +11,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// shards is how many parts the table has, which grow one at a time.
-const shards = 256
+// segments is how many parts the table has, which grow one at a time.
+const segments = 256
 
 // nameInline is the longest name that is stored in its slot.
 const nameInline = 24
@@ -41,16 +41,16 @@ type slot struct {
 // three cache lines that are not near: the hash table's, the slot's and the entry's. A general map
 // touches more, or has an insert wait while it doubles as a whole.
 type table struct {
-	seed   maphash.Seed
-	size   atomic.Int64
-	shards [shards]shard
-	idle   idleList
+	seed     maphash.Seed
+	size     atomic.Int64
+	segments [segments]segment
+	idle     idleList
 }
 
-// shard is a hash table of chained slots. Changing it takes the lock; a look-up does not. While the
-// shard grows or a slot leaves, a look-up may miss what is there: then find looks again with the
-// lock, and add finds out.
-type shard struct {
+// segment is a hash table of chained slots. Changing it takes the lock; a look-up does not. While
+// the segment grows or a slot leaves, a look-up may miss what is there: then find looks again with
+// the lock, and add finds out.
+type segment struct {
 	buckets atomic.Pointer[[]atomic.Pointer[slot]]
 	mu      sync.Mutex
 	size    int
@@ -60,29 +60,30 @@ func (t *table) init() {
 	t.seed = maphash.MakeSeed()
 	t.idle.init()
 	none := make([]atomic.Pointer[slot], 1) // which the first insert replaces
-	for i := range t.shards {
-		t.shards[i].buckets.Store(&none)
+	for i := range t.segments {
+		t.segments[i].buckets.Store(&none)
 	}
 }
 
 // locate is where a key has its slot, and under which name.
-func (t *table) locate(key string) (sh *shard, hash uint64, name string) {
+func (t *table) locate(key string) (g *segment, hash uint64, name string) {
 	name = lease.ShortKey(key)
 	hash = maphash.String(t.seed, name)
-	return t.shard(hash), hash, name
+	return t.segment(hash), hash, name
 }
 
-func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>56] }
+func (t *table) segment(hash uint64) *segment { return &t.segments[hash>>56] }
 
-// load is the slot of a key. It is nil where the key has none, and perhaps while its shard changes.
+// load is the slot of a key. It is nil where the key has none, and perhaps while its segment
+// changes.
 func (t *table) load(key string) *slot {
 	name := lease.ShortKey(key)
 	hash := maphash.String(t.seed, name)
-	return t.shard(hash).load(hash, name)
+	return t.segment(hash).load(hash, name)
 }
 
-func (sh *shard) load(hash uint64, name string) *slot {
-	s := sh.bucket(hash).Load()
+func (g *segment) load(hash uint64, name string) *slot {
+	s := g.bucket(hash).Load()
 	for s != nil && (s.hash != hash || s.name != name) {
 		s = s.chain.Load()
 	}
@@ -90,24 +91,24 @@ func (sh *shard) load(hash uint64, name string) *slot {
 }
 
 // bucket is the head of the chain of slots with this hash.
-func (sh *shard) bucket(hash uint64) *atomic.Pointer[slot] {
-	buckets := *sh.buckets.Load()
+func (g *segment) bucket(hash uint64) *atomic.Pointer[slot] {
+	buckets := *g.buckets.Load()
 	return &buckets[hash&uint64(len(buckets)-1)]
 }
 
-// find is load that finds a slot also while its shard changes.
+// find is load that finds a slot also while its segment changes.
 func (t *table) find(key string) *slot {
 	if s := t.load(key); s != nil {
 		return s
 	}
-	sh, hash, name := t.locate(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.load(hash, name)
+	g, hash, name := t.locate(key)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.load(hash, name)
 }
 
 // glance is the hot path's look-up of an entry: nil for a key that is not in use, and perhaps for
-// one whose shard changes.
+// one whose segment changes.
 func (t *table) glance(key string) *entry {
 	if s := t.load(key); s != nil {
 		return s.entry.Load()
@@ -125,7 +126,7 @@ func (t *table) inUse(key string) *entry {
 
 // add is the slot of a key, which is made now if there is none, with a copy of the name.
 func (t *table) add(key string) *slot {
-	sh, hash, name := t.locate(key)
+	g, hash, name := t.locate(key)
 	s := &slot{hash: hash, node: nodeUnknown}
 	if len(name) <= nameInline {
 		copy(s.text[:], name)
@@ -133,36 +134,36 @@ func (t *table) add(key string) *slot {
 	} else {
 		s.name = strings.Clone(name)
 	}
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if have := sh.load(hash, name); have != nil {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if have := g.load(hash, name); have != nil {
 		return have
 	}
-	sh.makeRoom()
-	sh.link(s)
-	sh.size++
+	g.makeRoom()
+	g.link(s)
+	g.size++
 	t.size.Add(1)
 	return s
 }
 
-func (sh *shard) link(s *slot) {
-	b := sh.bucket(s.hash)
+func (g *segment) link(s *slot) {
+	b := g.bucket(s.hash)
 	s.chain.Store(b.Load())
 	b.Store(s)
 }
 
-// makeRoom doubles the shard's hash table when three quarters of it are in use.
-func (sh *shard) makeRoom() {
-	old := *sh.buckets.Load()
-	if sh.size < len(old)*3/4 {
+// makeRoom doubles the segment's hash table when three quarters of it are in use.
+func (g *segment) makeRoom() {
+	old := *g.buckets.Load()
+	if g.size < len(old)*3/4 {
 		return
 	}
 	buckets := make([]atomic.Pointer[slot], max(8, 2*len(old)))
-	sh.buckets.Store(&buckets)
+	g.buckets.Store(&buckets)
 	for i := range old {
 		for s := old[i].Load(); s != nil; {
 			next := s.chain.Load()
-			sh.link(s)
+			g.link(s)
 			s = next
 		}
 	}
@@ -170,13 +171,13 @@ func (sh *shard) makeRoom() {
 
 // remove takes s, which is gone, out of the table, unless somebody has done so already.
 func (t *table) remove(s *slot) {
-	sh := t.shard(s.hash)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for p := sh.bucket(s.hash); p.Load() != nil; p = &p.Load().chain {
+	g := t.segment(s.hash)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for p := g.bucket(s.hash); p.Load() != nil; p = &p.Load().chain {
 		if p.Load() == s {
 			p.Store(s.chain.Load()) // s keeps its chain, for look-ups that are at s now
-			sh.size--
+			g.size--
 			t.size.Add(-1)
 			return
 		}
@@ -186,10 +187,10 @@ func (t *table) remove(s *slot) {
 // each calls f for every key in use, without a lock of the table.
 func (t *table) each(f func(e *entry)) {
 	var all []*entry
-	for i := range t.shards {
-		sh := &t.shards[i]
-		sh.mu.Lock()
-		buckets := *sh.buckets.Load()
+	for i := range t.segments {
+		g := &t.segments[i]
+		g.mu.Lock()
+		buckets := *g.buckets.Load()
 		for b := range buckets {
 			for s := buckets[b].Load(); s != nil; s = s.chain.Load() {
 				if e := s.entry.Load(); e != nil {
@@ -197,7 +198,7 @@ func (t *table) each(f func(e *entry)) {
 				}
 			}
 		}
-		sh.mu.Unlock()
+		g.mu.Unlock()
 		for _, e := range all {
 			f(e)
 		}
