@@ -108,6 +108,10 @@ type Request struct {
 	Waiting   int64 // tokens of Want for requests that already wait: admitted at the moment of the grant
 	Denied    int64 // tokens denied since the last report; they are counted and decide nothing
 	Weight    int64 // share of a contended rate, 1 or more
+	// Draw promises that the holder holds nothing, has no call open, brings nothing back and wants
+	// exactly what waits, and that Seq is never sent again. A bucket from which nobody leases serves
+	// such a call without remembering the holder; see docs/protocol.md 4.1.
+	Draw bool
 	// Headroom is the part of every burst, 0 to below 1, that a grant leaves in the bucket; see
 	// Policy.Headroom.
 	Headroom float64
@@ -149,6 +153,11 @@ func (r *Request) Validate() error {
 	}
 	if !(r.Headroom >= 0 && r.Headroom < 1) {
 		return fmt.Errorf("%w: Headroom is %v, must be 0 to below 1", ErrInvalidRequest, r.Headroom)
+	}
+	if r.Draw && (r.Remaining|r.Returned|r.Unused|r.Refund != 0 || r.Want != r.Waiting) {
+		return fmt.Errorf("%w: a draw has Remaining %d, Returned %d, Unused %d and Refund %d, all must be 0, "+
+			"and Want %d, which must be Waiting, %d", ErrInvalidRequest,
+			r.Remaining, r.Returned, r.Unused, r.Refund, r.Want, r.Waiting)
 	}
 	return nil
 }
