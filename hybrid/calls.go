@@ -33,13 +33,10 @@ func (s *scheduler) send(b *batch) {
 	l.counters.calls.Add(int64(len(b.calls)))
 	b.node.underWay.Add(1)
 	go func() {
-		defer b.node.slots.Release(1)
 		// Before anybody is told, or a request that comes at once after that would be held back.
 		landed := sync.OnceFunc(func() { l.scheduler.land(b.node, 1) })
 		defer landed()
 		ctx, cancel := context.WithCancel(l.ctx)
-		defer cancel()
-		defer l.cfg.Clock.AfterFunc(last, cancel).Stop()
 		overdue := func() {
 			now := l.cfg.Clock.Now()
 			for _, c := range b.calls {
@@ -48,11 +45,24 @@ func (s *scheduler) send(b *batch) {
 				}
 			}
 		}
-		defer l.cfg.Clock.AfterFunc(deadline, overdue).Stop()
-		defer l.cfg.Clock.AfterFunc(connected, overdue).Stop()
+		timers := [...]clock.Timer{
+			l.cfg.Clock.AfterFunc(last, cancel),
+			l.cfg.Clock.AfterFunc(deadline, overdue), l.cfg.Clock.AfterFunc(connected, overdue),
+		}
+		// The batch is over with its last group: Exchange may return later.
+		var left atomic.Int64
+		left.Store(int64(len(b.calls)))
 		l.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
 			landed()
 			l.answered(group, sent)
+			if left.Add(-int64(len(group))) > 0 {
+				return
+			}
+			for _, t := range timers {
+				t.Stop()
+			}
+			cancel()
+			b.node.slots.Release(1)
 		})
 	}()
 }

@@ -31,9 +31,9 @@ var (
 // tests. It may be shared between goroutines.
 type Store interface {
 	// Exchange fills Grant or Err of every call; done runs once per group of calls (a Redis node)
-	// as it finishes, on any goroutine, and every call is in exactly one group. Exchange returns
-	// after the last done. It never executes a call twice on its own: sending it again is the
-	// holder's business.
+	// as it finishes or ctx ends, on any goroutine, and every call is in exactly one group. Exchange
+	// returns after the last done, maybe much later where ctx ended. It never executes a call twice
+	// on its own: sending it again is the holder's business.
 	Exchange(ctx context.Context, calls []*Call, done func([]*Call))
 	// Configure inspects, sets, sets if absent, or resets one bucket. A c that is to be set and is
 	// not valid changes nothing, and the error wraps ErrInvalidConfig.
@@ -80,7 +80,14 @@ type Awaited interface {
 }
 
 // SetUnsent is the Store's: the call has not been sent yet, and why; nil once it has.
-func (c *Call) SetUnsent(why error) { c.unsent.Store(&why) }
+func (c *Call) SetUnsent(why error) {
+	if why == nil {
+		c.unsent.Store(nil)
+		return
+	}
+	kept := why // a parameter whose address is taken would be allocated for nil too
+	c.unsent.Store(&kept)
+}
 
 // Unsent says why a call that is under way has not been sent yet: a connection is being opened, or
 // could not be. It is nil where the call was sent, and where the Store does not know. Unlike the

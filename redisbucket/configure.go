@@ -39,13 +39,15 @@ func (s *Store) configure(
 	default:
 		return st, fmt.Errorf("%w: %v is not an operation", lease.ErrInvalidConfig, op)
 	}
-	one, request := &group{}, appendRequest(nil, &r)
-	one.add(&lease.Call{Key: key}, []any{1, s.bucketKey(key), proposal, s.now(), request, op.String()})
+	request := &payload{data: appendRequest(nil, &r)}
+	one := newGroup(nil, 1)
+	one.add(&lease.Call{Key: key},
+		s.configureScript.words(nil, 1, s.bucketKey(key), proposal, s.now(), request, op.String()))
 	groups, err := s.byNode(ctx, one)
 	if err != nil {
 		return st, err
 	}
-	cmds, _, err := s.run(ctx, s.rdb, groups[0].node, s.configureScript, nil, one.args)
+	cmds, err := s.await(ctx, s.rdb, groups[0].node, s.configureScript, one.words...)
 	if err != nil {
 		return st, err
 	}
@@ -94,11 +96,11 @@ func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, ke
 		sc    *script
 		times int
 	}{{s.leaseScript, 1}, {s.configureScript, 1}, {s.leaseScript, 2}} {
-		var args [][]any
+		var words [][]any
 		for range call.times {
-			args = append(args, append(slices.Clone(keys), "", "", []byte{}))
+			words = append(words, call.sc.words(nil, append(slices.Clone(keys), "", "", &payload{})...))
 		}
-		cmds, _, err := s.run(ctx, rdb, n, call.sc, nil, args)
+		cmds, err := s.await(ctx, rdb, n, call.sc, words...)
 		if err != nil {
 			return err
 		}

@@ -43,6 +43,12 @@ func (s *Store) bucketKey(key string) string { return s.prefix + "{" + tag(key) 
 // only '}' in it, a record's key goes on after it, so the two kinds never meet.
 func recordKey(bucketKey, holder string) string { return bucketKey + ":" + holder }
 
+// leaseKeys are the keys of a call of lease.lua: parts of one text, which is one allocation.
+func (s *Store) leaseKeys(key, holder string) (bucket, record string) {
+	record = s.prefix + "{" + tag(key) + "}:" + holder
+	return record[:len(record)-len(holder)-1], record
+}
+
 // configSize is the length of the configuration of so many limits, requestSize that of a request.
 func configSize(limits int) int { return 8 * (5 + 7*limits) }
 

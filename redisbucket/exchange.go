@@ -1,7 +1,9 @@
 package redisbucket
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -11,22 +13,21 @@ import (
 )
 
 // Exchange implements lease.Store with one pipeline, so one round trip, for each Redis node. A slow
-// node delays only its own calls. When ctx ends, unfinished calls come back at once with an error
-// that wraps lease.ErrUnavailable, whatever the client's own timeouts are, and what is answered
-// later is dropped. A call is sent again only where the server said that it executed nothing,
-// because it does not know the script, or because the slot is on its way to another node.
+// node delays only its own calls. When ctx ends, done is called at once for unfinished calls, with
+// an error that wraps lease.ErrUnavailable, and what is answered later is dropped. Exchange itself
+// returns when the client does, which may be as late as its read timeout. A call is sent again only
+// where the server said that it executed nothing, because it does not know the script, or because
+// the slot is on its way to another node.
 func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
-	valid := &group{calls: make([]*lease.Call, 0, len(calls)), args: make([][]any, 0, len(calls))}
+	valid := newGroup(nil, len(calls))
 	var invalid []*lease.Call
 	now := s.now()
 	for _, c := range calls {
 		c.Grant, c.Err, c.Before = lease.Grant{}, nil, 0
 		c.SetUnsent(nil)
-		if args, err := s.leaseArgs(c.Key, &c.Request, now); err != nil {
+		if err := valid.build(s, c, now); err != nil {
 			c.Err = wrap(c.Key, err)
 			invalid = append(invalid, c)
-		} else {
-			valid.add(c, args)
 		}
 	}
 	if len(invalid) > 0 {
@@ -48,16 +49,59 @@ func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	wg.Wait()
 }
 
-// group is calls and the arguments of their scripts, for one node once that is known.
+// group is calls and their commands, for one node once that is known. What the commands consist of
+// is allocated together.
 type group struct {
 	node   *node
 	calls  []*lease.Call
-	args   [][]any
+	words  [][]any       // of each call's command, see script.words
 	before time.Duration // what passed before the round trip
+
+	spareWords    []any
+	spareBytes    []byte
+	sparePayloads []payload
+	config        []byte // the last one built, which the next call often shares
+	configWord    any
 }
 
-func (g *group) add(c *lease.Call, args []any) {
-	g.calls, g.args = append(g.calls, c), append(g.args, args)
+// newGroup has room for so many calls.
+func newGroup(n *node, room int) *group {
+	return &group{node: n, calls: make([]*lease.Call, 0, room), words: make([][]any, 0, room)}
+}
+
+func (g *group) add(c *lease.Call, words []any) {
+	g.calls, g.words = append(g.calls, c), append(g.words, words)
+}
+
+// build adds c with its call of lease.lua, unless c is not valid.
+func (g *group) build(s *Store, c *lease.Call, now string) error {
+	r := &c.Request
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if g.spareWords == nil {
+		room := cap(g.calls)
+		g.spareWords, g.sparePayloads = make([]any, 0, 8*room), make([]payload, 0, room)
+		g.spareBytes = make([]byte, 0, room*requestSize+configSize(len(r.Config.Limits)))
+	}
+	from := len(g.spareBytes)
+	text, err := appendConfig(g.spareBytes, &r.Config)
+	if err != nil {
+		return err
+	}
+	if config := text[from:]; g.config == nil || !bytes.Equal(config, g.config) {
+		g.spareBytes, g.config = text, config
+		g.configWord = config
+	}
+	from = len(g.spareBytes)
+	g.spareBytes = appendRequest(g.spareBytes, r)
+	g.sparePayloads = append(g.sparePayloads, payload{data: g.spareBytes[from:]})
+	bucket, record := s.leaseKeys(c.Key, r.Holder)
+	from = len(g.spareWords)
+	g.spareWords = s.leaseScript.words(g.spareWords, 2, bucket, record, g.configWord, now,
+		&g.sparePayloads[len(g.sparePayloads)-1])
+	g.add(c, g.spareWords[from:])
+	return nil
 }
 
 // fail is done with all calls, for one reason.
@@ -68,20 +112,6 @@ func (g *group) fail(err error, done func([]*lease.Call)) {
 	done(g.calls)
 }
 
-// leaseArgs is what follows the script in a call of lease.lua.
-func (s *Store) leaseArgs(key string, r *lease.Request, now string) ([]any, error) {
-	if err := r.Validate(); err != nil {
-		return nil, err
-	}
-	config, err := appendConfig(make([]byte, 0, configSize(len(r.Config.Limits))), &r.Config)
-	if err != nil {
-		return nil, err
-	}
-	bucket := s.bucketKey(key)
-	request := appendRequest(make([]byte, 0, requestSize), r)
-	return []any{2, bucket, recordKey(bucket, r.Holder), config, now, request}, nil
-}
-
 // byNode splits g by the node that serves each call. Only a cluster client has several. One that
 // does not know the cluster yet asks for its slots, at most until ctx ends.
 func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
@@ -90,10 +120,10 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 		g.node = s.node("")
 		return []*group{g}, nil
 	}
-	var masters []*redis.Client
+	masters := make([]*redis.Client, 0, len(g.calls))
 	p, err := s.pipeline(ctx, nil, g.calls, func(p *pipeline) error {
-		for _, a := range g.args {
-			master, err := cluster.MasterForKey(p.ctx, a[1].(string))
+		for _, w := range g.words {
+			master, err := cluster.MasterForKey(p.ctx, w[firstKey].(string))
 			if err != nil {
 				s.reload()
 				return err
@@ -113,11 +143,12 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 		n := s.nodeOf(masters[i])
 		part := of[n]
 		if part == nil {
-			part = &group{node: n, before: p.before(0)}
+			part = newGroup(n, len(g.calls)-i)
+			part.before = p.before(0)
 			of[n] = part
 			groups = append(groups, part)
 		}
-		part.add(c, g.args[i])
+		part.add(c, g.words[i])
 	}
 	return groups, nil
 }
@@ -134,19 +165,23 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 	}
 	told := g.calls // of dials; calls that are sent again say why instead
 	for {
-		cmds, before, err := s.run(ctx, s.rdb, g.node, s.leaseScript, told, g.args)
-		if err != nil {
+		now := g
+		cmds, before, err := s.run(ctx, s.rdb, g.node, s.leaseScript, told, g.words,
+			func(err error) { now.fail(err, done) })
+		if errors.Is(err, errGone) {
+			return
+		} else if err != nil {
 			g.fail(err, done)
 			return
 		}
 		again := &group{node: g.node}
-		var answered []*lease.Call
+		answered := make([]*lease.Call, 0, len(g.calls))
 		for i, c := range g.calls {
 			v, err := cmds[i].Result()
-			if redis.HasErrorPrefix(err, "TRYAGAIN") {
+			if err != nil && redis.HasErrorPrefix(err, "TRYAGAIN") {
 				c.Err = wrap(c.Key, err)
 				c.SetUnsent(c.Err)
-				again.add(c, g.args[i])
+				again.add(c, g.words[i])
 				continue
 			}
 			if c.Before = g.before + before; err == nil {

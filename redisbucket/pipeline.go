@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,46 +14,72 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// run executes sc once for each of args on n through rdb, as one pipeline. It returns when the
-// replies are there, when ctx ends, or when no connection can be opened: then what was not written
-// by that time never will be. before is the part of the time that was no round trip. After an early
-// return a goroutine still waits for the client, and keeps its place at the node.
+// errGone says that nobody waits any more, and has been told why.
+var errGone = errors.New("nobody waits")
+
+// run sends calls of sc, of which words are given, to n through rdb, as one pipeline. It returns
+// when the client does, on the caller's goroutine: another one would cost more than a call. Where
+// the waiting ends earlier, because ctx ends or no connection can be opened, gone is called with
+// the reason at once, from elsewhere, and run returns errGone. Then what was not written by that
+// time never will be. before is the part of the time that was no round trip.
 func (s *Store) run(
-	ctx context.Context, rdb redis.UniversalClient, n *node, sc *script, calls []*lease.Call, args [][]any,
+	ctx context.Context, rdb redis.UniversalClient, n *node, sc *script, calls []*lease.Call, words [][]any,
+	gone func(error),
 ) (cmds []command, before time.Duration, err error) {
 	if n.slots.Acquire(ctx, 1) != nil {
 		return nil, 0, notSent(context.Cause(ctx))
 	}
-	var replies []command
-	p, err := s.pipeline(ctx, n, calls, func(p *pipeline) error {
-		defer n.slots.Release(1)
-		for _, a := range args {
-			at := a[0].(int) + 3 // the request comes after the keys, the configuration and the time
-			if earlier, ok := a[at].(*payload); ok {
-				a[at] = earlier.data
-			}
-			a[at] = &payload{p, a[at].([]byte)}
+	defer n.slots.Release(1)
+	p := s.newPipeline(ctx, n, calls)
+	failed := func(err error) error {
+		s.reload()
+		if p.withdraw() {
+			err = notSent(err)
 		}
-		replies = sc.run(p.ctx, rdb, args)
+		return err
+	}
+	err = s.conduct(p, func() error {
+		for _, w := range words {
+			if data := payloadOf(w); data != nil {
+				data.p = p
+			}
+		}
+		cmds = sc.run(p.ctx, rdb, words)
 		if ended := p.ctx.Err(); ended != nil && p.withdraw() {
 			return ended // what the replies say; why is known better than to the client
 		}
-		for _, c := range replies {
+		for _, c := range cmds {
 			if err := c.Err(); err != nil && (classify(err) == errUnknown || classify(err) == errRefused) {
 				s.reload()
 				break
 			}
 		}
 		return nil
-	})
-	if err == nil {
-		return replies, p.before(len(args)), nil
-	}
-	s.reload()
-	if p.withdraw() {
-		err = notSent(err)
+	}, func(err error) { gone(failed(err)) })
+	switch {
+	case err == nil:
+		return cmds, p.before(len(words)), nil
+	case !errors.Is(err, errGone):
+		err = failed(err)
 	}
 	return nil, 0, err
+}
+
+// await is run for a caller who is to be answered as soon as the waiting ends.
+func (s *Store) await(
+	ctx context.Context, rdb redis.UniversalClient, n *node, sc *script, words ...[]any,
+) (cmds []command, err error) {
+	var replies []command
+	result := make(chan error, 2) // why the waiting ended, and then errGone
+	go func() {
+		var err error
+		replies, _, err = s.run(ctx, rdb, n, sc, nil, words, func(err error) { result <- err })
+		result <- err
+	}()
+	if err = <-result; err != nil {
+		return nil, err
+	}
+	return replies, nil
 }
 
 // reload has a cluster client look again at who serves what, after a failure that a failover may
@@ -85,36 +112,66 @@ type pipeline struct {
 	written atomic.Int64 // when the last command was written, in nanoseconds after begun
 	writes  atomic.Int64 // how many commands were written, repeated ones included
 
+	ending sync.Mutex // guards ended
+	ended  bool       // who waits has an answer, or is getting one
+
 	connecting atomic.Bool           // whether a connection was opened meanwhile
 	failed     atomic.Pointer[error] // the first dial that failed meanwhile
 }
 
-// pipeline has f send something over connections to n, on a goroutine of its own. It returns what f
-// does, or why it did not wait for that: ctx has ended, or a dial to n failed while nothing was
-// written.
-func (s *Store) pipeline(
-	ctx context.Context, n *node, calls []*lease.Call, f func(*pipeline) error,
-) (p *pipeline, err error) {
-	p = &pipeline{node: n, calls: calls, begun: time.Now()}
+// newPipeline begins a pipeline over connections to n. conduct ends it.
+func (s *Store) newPipeline(ctx context.Context, n *node, calls []*lease.Call) *pipeline {
+	p := &pipeline{node: n, calls: calls, begun: time.Now()}
 	p.ctx, p.giveUp = context.WithCancelCause(ctx)
-	defer p.giveUp(nil)
 	s.enter(p)
-	defer s.leave(p)
-	result := make(chan error, 1)
-	go func() { result <- f(p) }()
-	select {
-	case err = <-result:
-	case <-p.ctx.Done():
-		err = p.ctx.Err()
+	return p
+}
+
+// conduct has f send something, and returns what f does. Where p.ctx ends first, because its parent
+// has or because a dial failed while nothing was written, gone is called with the reason, from
+// elsewhere, and conduct returns errGone once f has returned too.
+func (s *Store) conduct(p *pipeline, f func() error, gone func(error)) error {
+	defer p.giveUp(nil)
+	end := func(told func()) bool {
+		p.ending.Lock() // until those who wait have been told: f's caller may not overtake that
+		defer p.ending.Unlock()
+		if p.ended {
+			return false
+		}
+		p.ended = true
+		s.leave(p)
+		told()
+		return true
 	}
-	// f may have met that end, too, and does not know why it came.
+	stop := context.AfterFunc(p.ctx, func() { end(func() { gone(p.why(p.ctx.Err())) }) })
+	err := f()
+	stop()
+	if !end(func() {}) {
+		return errGone
+	}
+	return p.why(err)
+}
+
+// why is err, unless that says only that p.ctx has ended: then it is what ended it.
+func (p *pipeline) why(err error) error {
 	if ended := p.ctx.Err(); ended != nil && errors.Is(err, ended) {
 		err = context.Cause(p.ctx)
 		if dial := p.failed.Load(); dial != nil && !errors.Is(err, *dial) {
 			err = fmt.Errorf("%w: %w", err, *dial)
 		}
 	}
-	return p, err
+	return err
+}
+
+// pipeline has f send something over connections to n, on a goroutine of its own. It returns what f
+// does, or why it did not wait for that.
+func (s *Store) pipeline(
+	ctx context.Context, n *node, calls []*lease.Call, f func(*pipeline) error,
+) (*pipeline, error) {
+	p := s.newPipeline(ctx, n, calls)
+	result := make(chan error, 2) // why the waiting ended, and then errGone
+	go func() { result <- s.conduct(p, func() error { return f(p) }, func(err error) { result <- err }) }()
+	return p, <-result
 }
 
 // enter has p told of dials, from the one that is under way now.
@@ -194,7 +251,7 @@ func (a *payload) MarshalBinary() ([]byte, error) {
 		return nil, errNotSent
 	}
 	a.p.written.Store(int64(time.Since(a.p.begun)))
-	if a.p.writes.Add(1) == 1 {
+	if a.p.writes.Add(1) == 1 && a.p.connecting.Load() {
 		a.p.tell(nil)
 	}
 	return a.data, nil

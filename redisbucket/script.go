@@ -6,6 +6,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -16,9 +17,12 @@ var sources embed.FS
 
 // script is one Lua script as Redis knows it.
 type script struct {
-	source string
-	sha    string
+	source  string
+	sha     string
+	shaWord any // sha, as a word of a command
 }
+
+var evalsha any = "evalsha"
 
 // newScript is the script of the given name, with what the scripts share around it.
 func newScript(name string) *script {
@@ -32,7 +36,8 @@ func newScript(name string) *script {
 
 func scriptOf(source string) *script {
 	sum := sha1.Sum([]byte(source))
-	return &script{source: source, sha: hex.EncodeToString(sum[:])}
+	sha := hex.EncodeToString(sum[:])
+	return &script{source: source, sha: sha, shaWord: sha}
 }
 
 // Scripts returns the sources of the scripts that a Store runs, by name. Where an operator has
@@ -52,29 +57,42 @@ type command struct{ *redis.Cmd }
 // NoRetry is what go-redis asks before it repeats a command or a pipeline.
 func (command) NoRetry() bool { return true }
 
-// call is the command that runs s with args, named by its hash or brought along.
-func (s *script) call(ctx context.Context, bringSource bool, args []any) command {
-	words := []any{"evalsha", s.sha}
-	if bringSource {
-		words = []any{"eval", s.source}
-	}
-	return command{redis.NewCmd(ctx, append(words, args...)...)}
+// Of a call's words the first key is here, after EVALSHA, the hash, and the number of keys.
+const firstKey = 3
+
+// words appends the words of a call of s with its arguments: the number of keys, the keys, then the
+// script's ARGV, whose third is a *payload.
+func (s *script) words(dst []any, args ...any) []any {
+	return append(append(dst, evalsha, s.shaWord), args...)
 }
 
-// run calls s once for each of argLists in one round trip, and returns a command for each. A server
-// that does not know the script (NOSCRIPT) has executed nothing. Those calls are sent once more,
-// the first with the source, which the server keeps for the others: a thousand copies of it would
-// be 30 MB. Where the others went to another server, each takes the source along.
-func (s *script) run(ctx context.Context, rdb redis.UniversalClient, argLists [][]any) (cmds []command) {
-	cmds = make([]command, len(argLists))
-	for i, args := range argLists {
-		cmds[i] = s.call(ctx, false, args)
+// payloadOf is the payload among the words of a call, if there is one.
+func payloadOf(words []any) *payload {
+	p, _ := words[firstKey+words[firstKey-1].(int)+2].(*payload)
+	return p
+}
+
+// bringing are words for a server that may not know s: they bring the source along.
+func (s *script) bringing(words []any) []any {
+	words = slices.Clone(words)
+	words[0], words[1] = "eval", s.source
+	return words
+}
+
+// run sends each of calls, the words of calls of s, in one round trip, and returns a command for
+// each. A server that does not know the script (NOSCRIPT) has executed nothing. Those calls are
+// sent once more, the first with the source, which the server keeps for the others: a thousand
+// copies of it would be 30 MB. Where the others went to another server, each brings the source.
+func (s *script) run(ctx context.Context, rdb redis.UniversalClient, calls [][]any) (cmds []command) {
+	cmds = make([]command, len(calls))
+	for i, words := range calls {
+		cmds[i] = command{redis.NewCmd(ctx, words...)}
 	}
 	// go-redis panics on a reply that announces more elements than a slice can have.
 	defer func() {
 		if p := recover(); p != nil {
-			for i, args := range argLists {
-				cmds[i] = s.call(ctx, false, args)
+			for i, words := range calls {
+				cmds[i] = command{redis.NewCmd(ctx, words...)}
 				cmds[i].SetErr(fmt.Errorf("%w: the client panicked: %v", ErrReply, p))
 			}
 		}
@@ -83,10 +101,15 @@ func (s *script) run(ctx context.Context, rdb redis.UniversalClient, argLists []
 	for _, everyone := range []bool{false, true} {
 		var again []command
 		for i, c := range cmds {
-			if redis.HasErrorPrefix(c.Err(), "NOSCRIPT") {
-				cmds[i] = s.call(ctx, everyone || len(again) == 0, argLists[i])
-				again = append(again, cmds[i])
+			if err := c.Err(); err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
+				continue
 			}
+			words := calls[i]
+			if everyone || len(again) == 0 {
+				words = s.bringing(words)
+			}
+			cmds[i] = command{redis.NewCmd(ctx, words...)}
+			again = append(again, cmds[i])
 		}
 		if len(again) == 0 {
 			break
