@@ -27,11 +27,11 @@ func (b *Bucket) reshape(c Config, newer bool) {
 	// The same part of the new rate, or a rate that rises would be reached only after seconds.
 	b.fair.share = float64(b.fair.share * float64(b.rate()/rate))
 	b.level, b.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
-	for k, from := range inherit(was.config.Limits, c.Limits) {
+	for k, from := range inherit(&was, b) {
 		switch {
 		case from < 0:
 			b.level[k] = b.fresh(k, newer)
-		case was.config.Limits[from].same(c.Limits[k]) && was.scales[from] == b.scales[k]:
+		case alike(&was, from, b, k):
 			b.level[k], b.rest[k] = was.level[from], was.rest[from]
 		default:
 			level := was.level[from]
@@ -77,35 +77,36 @@ func (b *Bucket) earned(level int64, from Scale, k int) int64 {
 	return min(level, before+own)
 }
 
-// inherit says for each of the new limits which of the old ones it goes on with; -1 for none. A
+// alike reports whether limit i of old and limit k of b are one: the same rate over the same time,
+// the same burst, and counted in the same units.
+func alike(old *Bucket, i int, b *Bucket, k int) bool {
+	return old.config.Limits[i].Per == b.config.Limits[k].Per && old.scales[i] == b.scales[k]
+}
+
+// inherit says for each limit of b which one of old it goes on with; -1 for none. A
 // limit that has not changed goes on with itself, wherever it stands now. Of the others, first
 // those of equal Per are paired, in order, then those that are left. By position alone, a limit put
 // in front would hand every other one's level to its neighbour and start the last one full.
-func inherit(old, limits []Limit) []int {
-	from := make([]int, len(limits))
+func inherit(old, b *Bucket) []int {
+	from := make([]int, len(b.config.Limits))
 	taken := [LimitsMax]bool{}
 	for k := range from {
 		from[k] = -1
 	}
-	for _, alike := range []func(o, l Limit) bool{
-		Limit.same,
-		func(o, l Limit) bool { return o.Per == l.Per },
-		func(o, l Limit) bool { return true },
+	for _, fits := range []func(i, k int) bool{
+		func(i, k int) bool { return alike(old, i, b, k) },
+		func(i, k int) bool { return old.config.Limits[i].Per == b.config.Limits[k].Per },
+		func(i, k int) bool { return true },
 	} {
-		for k, l := range limits {
-			for i, o := range old {
-				if from[k] < 0 && !taken[i] && alike(o, l) {
+		for k := range from {
+			for i := range old.config.Limits {
+				if from[k] < 0 && !taken[i] && fits(i, k) {
 					from[k], taken[i] = i, true
 				}
 			}
 		}
 	}
 	return from
-}
-
-// same reports whether l and o are one limit, however their bursts are written.
-func (l Limit) same(o Limit) bool {
-	return l.Tokens == o.Tokens && l.Per == o.Per && l.Capacity() == o.Capacity()
 }
 
 // convert expresses a level of another limit in the units of limit k. Where the burst shrinks, a

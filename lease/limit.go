@@ -156,6 +156,11 @@ func (l Limit) String() string {
 	return s
 }
 
+// same reports whether l and o are one limit, however their bursts are written.
+func (l Limit) same(o Limit) bool {
+	return l.Tokens == o.Tokens && l.Per == o.Per && l.Capacity() == o.Capacity()
+}
+
 // MarshalText is String.
 func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 

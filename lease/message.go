@@ -34,7 +34,10 @@ type Config struct {
 	TTL        time.Duration // T: how long a holding is valid without renewal
 	Target     time.Duration // how long one lease should last at the observed demand
 	StartEmpty bool          // a new bucket is empty, not full
-	Version    Version
+	// CallsPerSecond is how many calls of all holders together the bucket should cost; 0 for no
+	// bound. See Policy.CallsPerSecond.
+	CallsPerSecond int64
+	Version        Version
 }
 
 // Validate reports every violation, with value and bound, as one error that wraps ErrInvalidConfig.
@@ -56,6 +59,7 @@ func (c Config) Validate() error {
 		v.add("Target is %v and TTL is %v, both must be whole microseconds, "+
 			"the resolution of the server's clock", c.Target, c.TTL)
 	}
+	between(&v, "CallsPerSecond", c.CallsPerSecond, 0, callsMax)
 	between(&v, "Version", c.Version.Deploy, 0, maxUnits-1)
 	between(&v, "revision", c.Version.Revision, 0, maxUnits-1)
 	return v.err()
@@ -73,7 +77,7 @@ func (c Config) Capacity() int64 {
 // equal reports whether c and o agree on everything but the TTL, which grows by itself.
 func (c Config) equal(o Config) bool {
 	return slices.Equal(c.Limits, o.Limits) && c.Overcommit == o.Overcommit && c.Target == o.Target &&
-		c.StartEmpty == o.StartEmpty && c.Version == o.Version
+		c.StartEmpty == o.StartEmpty && c.CallsPerSecond == o.CallsPerSecond && c.Version == o.Version
 }
 
 // WaitingMax bounds every token count of a Request: whole numbers must be exact in Lua.

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"errors"
 	"time"
 )
@@ -17,6 +18,8 @@ const (
 	targetMin = time.Millisecond
 	// poolMax is what fits the count half of a Pool's word, with room for overshoot.
 	poolMax = 1 << 38
+	// callsMax is far above what any store executes in a second.
+	callsMax = 1_000_000_000
 )
 
 // Defaults of Policy and of the call deadline, each with its reason.
@@ -29,6 +32,8 @@ const (
 	DefaultCallTimeout = 100 * time.Millisecond
 	// ttlPerTarget lets a lease outlive three missed renewals.
 	ttlPerTarget = 4
+	// defaultCalls is a tenth of what one Redis executes in a second.
+	defaultCalls = 5_000
 )
 
 // ErrInvalidPolicy is wrapped by every error that says why a Policy cannot be used.
@@ -81,6 +86,10 @@ type Policy struct {
 	Overcommit int64
 	// Weight is this process's share under contention, relative to the others'. 0 means 1.
 	Weight int64
+	// CallsPerSecond is how many lease calls a second all processes together should cost this key.
+	// Where they are too many for that, leases get longer than Target, as far as the burst allows.
+	// 0 means 5,000.
+	CallsPerSecond int64 `json:",omitzero"`
 	// ColdStart is the answer before the first reply. The zero value denies.
 	ColdStart ColdStart
 	// Fallback is the answer while the store is away. The zero value serves a local share.
@@ -124,6 +133,7 @@ func (p Policy) Validate() error {
 	}
 	between(&v, "Overcommit", p.Overcommit, 0, maxUnits-1)
 	between(&v, "Weight", p.Weight, 0, weightMax)
+	between(&v, "CallsPerSecond", p.CallsPerSecond, 0, callsMax)
 	if !(p.Headroom >= 0 && p.Headroom < 1) {
 		v.add("Headroom is %v, must be 0 to below 1", p.Headroom)
 	}
@@ -176,5 +186,6 @@ func (p Policy) ConfigFor(limits []Limit, version int64, callTimeout time.Durati
 	return Config{
 		Limits: limits, Overcommit: p.Overcommit, StartEmpty: p.StartEmpty,
 		TTL: ttl.Truncate(time.Microsecond), Target: target, Version: Version{Deploy: version},
+		CallsPerSecond: cmp.Or(p.CallsPerSecond, defaultCalls),
 	}
 }

@@ -14,12 +14,13 @@
 --          clock is the server's time at the last call. All other times are the bucket's own: the
 --          server's time at the bucket's birth plus all forward steps of the server's clock since
 -- KEYS[2]  lease.lua only: the record of one holder, see there
--- ARGV[1]  the configuration that the caller proposes, '' for none: 5 numbers, then 7 for each of 1
---          to 4 limits
---            deploy revision overcommit empty target_ns
---            tokens per_ns burst capacity unit step tick
---          tokens, per_ns and burst may exceed 2^53, so they are whole numbers of 8 bytes, which
---          nothing here reads. A token is unit units, a tick of tick microseconds adds step units
+-- ARGV[1]  the configuration that the caller proposes, '' for none: integers without a sign, 30
+--          bytes for all limits, then 30 for each of 1 to 4. With the bytes of each:
+--            deploy 7, overcommit 7, calls 4, revision 7, empty 1, target 4
+--            burst 7, unit 7, step 7, code 1, per_ns 8
+--          A token is unit units, and a tick adds step units. code is 0, 1 or 2 for a tick of 1 us,
+--          1 ms or 1 s, and 4 more where the burst was not said, but follows from the limit. per_ns
+--          may exceed 2^53; nothing here reads it but to see whether two are equal
 -- ARGV[2]  '' to use the server's clock, otherwise the time in microseconds (see Config.ClientTime)
 -- ARGV[3]  the request, 20 numbers, see lease.lua; configure.lua reads the ttl only
 -- ARGV[4]  configure.lua only: the operation
@@ -37,47 +38,64 @@ if redis.replicate_commands then redis.replicate_commands() end
 
 local floor, ceil, min, max, format = math.floor, math.ceil, math.min, math.max, string.format
 
--- encode and decode are struct.pack and struct.unpack for the forms in use: '<', a 'd' for each
--- number, and 'c0' for a text at the end. A server without struct (miniredis) gets the same bytes
--- from Lua, slowly.
+-- encode and decode are struct.pack and struct.unpack for the forms in use: '<', then 'd' for a
+-- double, 'I7' for a whole number of 7 bytes, 'i7' for one with a sign, and 'c0' for a text at the
+-- end. A server without struct (miniredis) gets the same bytes from Lua, slowly.
 local struct = rawget(_G, 'struct')
 local encode, decode
 if struct then
   encode, decode = struct.pack, struct.unpack
 else
-  local ldexp, unpack = math.ldexp, unpack
-  local function bytes(x)
+  local ldexp, unpack, gmatch = math.ldexp, unpack, string.gmatch
+  local function whole(x, size)
+    local b = {}
+    for k = 1, size do
+      b[k] = x % 256
+      x = floor(x / 256)
+    end
+    return string.char(unpack(b))
+  end
+  local function double(x)
     local sign, fraction, exponent = x < 0 and 128 or 0, math.frexp(x < 0 and -x or x)
     if fraction == 0 or exponent < -1021 then
       fraction, exponent = ldexp(fraction, exponent + 1074), 0
     else
       fraction, exponent = fraction * 2^53 - 2^52, exponent + 1022
     end
-    local b = {}
-    for k = 1, 6 do
-      b[k] = fraction % 256
-      fraction = floor(fraction / 256)
-    end
-    b[7], b[8] = exponent % 16 * 16 + fraction, sign + floor(exponent / 16)
-    return string.char(unpack(b))
+    return whole(fraction % 2^48, 6)
+      .. string.char(exponent % 16 * 16 + floor(fraction / 2^48), sign + floor(exponent / 16))
   end
-  encode = function(_, ...)
+  encode = function(form, ...)
     local parts = {...}
-    for i = 1, #parts do
-      if type(parts[i]) == 'number' then parts[i] = bytes(parts[i]) end
+    local k = 0
+    for kind, size in gmatch(form, '(%a)(%d*)') do
+      k = k + 1
+      if kind == 'd' then
+        parts[k] = double(parts[k])
+      elseif kind ~= 'c' then
+        parts[k] = whole(parts[k], tonumber(size))
+      end
     end
     return table.concat(parts)
   end
   decode = function(form, text, at)
     local parts = {}
-    for i = 1, #form - 1 do
-      local from = (at or 1) + 8 * (i - 1)
-      local b1, b2, b3, b4, b5, b6, b7, b8 = string.byte(text, from, from + 7)
-      local exponent = b8 % 128 * 16 + floor(b7 / 16)
-      local fraction = (((((b7 % 16 * 256 + b6) * 256 + b5) * 256 + b4) * 256 + b3) * 256 + b2) * 256 + b1
-      local x = ldexp(exponent > 0 and fraction + 2^52 or fraction, max(exponent, 1) - 1075)
-      if exponent == 2047 then x = fraction == 0 and math.huge or 0 / 0 end
-      parts[i] = b8 < 128 and x or -x
+    at = at or 1
+    for kind, size in gmatch(form, '(%a)(%d*)') do
+      size = kind == 'd' and 8 or tonumber(size)
+      local x, top = 0, string.byte(text, at + size - 1)
+      for k = at + size - (kind == 'd' and 3 or 1), at, -1 do x = x * 256 + string.byte(text, k) end
+      if kind == 'd' then
+        local seventh = string.byte(text, at + 6)
+        local exponent, fraction = top % 128 * 16 + floor(seventh / 16), seventh % 16 * 2^48 + x
+        x = ldexp(exponent > 0 and fraction + 2^52 or fraction, max(exponent, 1) - 1075)
+        if exponent == 2047 then x = fraction == 0 and math.huge or 0 / 0 end
+        if top >= 128 then x = -x end
+      elseif kind == 'i' and top >= 128 then
+        x = x - 256^size
+      end
+      parts[#parts + 1] = x
+      at = at + size
     end
     return unpack(parts)
   end
@@ -87,30 +105,28 @@ end
 -- and in all checks below, x % 1 is 0 for a whole number and for nothing else, and x - x % 1 is
 -- floor(x). Comparisons are written out because a call of min, max or floor costs more.
 local function parse(text)
-  local n = (#text - 40) / 56
+  local n = (#text - 30) / 30
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
     return nil, 'configuration is not in the expected form'
   end
-  local deploy, revision, over, empty, target = decode('<ddddd', text)
-  if not (deploy % 1 + revision % 1 + over % 1 + target % 1 == 0) or deploy < 0 or deploy >= 2^52
-      or revision < 0 or revision >= 2^52 or over < 0 or over >= 2^52 or empty ~= 0 and empty ~= 1 then
-    return nil, 'version, overcommit or start is out of range'
+  local deploy, over, calls, revision, empty, target = decode('<I7I7I4I7I1I4', text)
+  if deploy >= 2^52 or over >= 2^52 or calls > 1000000000 or revision >= 2^52 or empty > 1 then
+    return nil, 'version, overcommit, calls or start is out of range'
   end
-  target = target / 1000
-  target = target - target % 1
   if target < 1 or target > 3600000000 then return nil, 'target is out of range' end
   -- speed is that of the slowest limit, in tokens per microsecond; least is the smallest burst.
   local speed, least = 2^53, 2^53
   local c = {false, text = text, deploy = deploy, revision = revision, empty = empty == 1, target = target,
     n = n, speed = 0, least = 0}
   for k = 1, n do
-    local burst, unit, step, tick = decode('<dddd', text, 9 + 56 * k)
+    local burst, unit, step, code = decode('<I7I7I7I1', text, 1 + 30 * k)
     local most = burst + over
-    if not (burst % 1 + unit % 1 + step % 1 == 0) or burst < 1 or unit < 1 or step < 1 or most >= 2^52
-        or most * unit >= 2^52 or step >= 2^52 then
+    if burst < 1 or unit < 1 or step < 1 or most >= 2^52 or most * unit >= 2^52 or step >= 2^52 then
       return nil, 'a limit is zero or cannot be held exactly'
     end
-    if tick ~= 1 and (tick ~= 1000 and tick ~= 1000000 or step * tick >= 2^52) then
+    local tick = code % 4
+    tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
+    if code > 6 or code == 3 or tick > 1 and step * tick >= 2^52 then
       return nil, 'a tick is out of range'
     end
     local full = (burst * unit + step - 1) / step

@@ -22,13 +22,33 @@ import (
 var notWhole = []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0.5, 1e300, -1e300, 1 << 53, -1 << 53, 5e-324}
 
 // Where they begin among the numbers of a bucket.
-const shareAt, levelAt, heldAt, weightAt, configAt = 20, 21, 23, 31, stateNumbers
+const shareAt, levelAt, heldAt, weightAt = 20, 21, 23, 31
+
+// configAt is where the configuration begins in the text of a bucket.
+const configAt = 8 * stateNumbers
+
+// place is where a number of a configuration with one limit is, and how long.
+type place struct{ at, size int }
+
+var (
+	deployAt, overcommitAt, callsAt, revisionAt = place{0, 7}, place{7, 7}, place{14, 4}, place{18, 7}
+	emptyAt, targetAt, burstAt, unitAt          = place{25, 1}, place{26, 4}, place{30, 7}, place{37, 7}
+	stepAt, codeAt                              = place{44, 7}, place{51, 1}
+)
+
+// set is text with the number at p, counted from start, replaced.
+func (p place) set(text string, start int, v int64) string {
+	return text[:start+p.at] + string(appendWhole(nil, p.size, v)) + text[start+p.at+p.size:]
+}
 
 // damages are what may become of the texts of a bucket of one limit, and of a record, so that the
 // scripts cannot trust them.
 func damages() (states, records map[string]func(string) string) {
 	field := func(i int, to float64) func(string) string {
 		return func(text string) string { return setNumber(text, i, to) }
+	}
+	config := func(p place, to int64) func(string) string {
+		return func(text string) string { return p.set(text, configAt, to) }
 	}
 	states = map[string]func(string) string{
 		"level above the burst": field(levelAt, 1_000_001),
@@ -40,7 +60,7 @@ func damages() (states, records map[string]func(string) string) {
 		"ledger huge":           field(heldAt+1, 1<<52),
 		"weights huge":          field(weightAt+1, 1<<52),
 		"ledger without holder": func(s string) string {
-			return s[:8*heldAt] + strings.Repeat("\x00", 8*16) + s[8*configAt:]
+			return s[:8*heldAt] + strings.Repeat("\x00", 8*16) + s[configAt:]
 		},
 		"cut in half":             func(s string) string { return s[:len(s)/2] },
 		"empty":                   func(string) string { return "" },
@@ -65,21 +85,27 @@ func damages() (states, records map[string]func(string) string) {
 		"denied beyond 2^52":      field(4, 1<<52),
 		"frozen for a day":        field(7, 4e15),
 		"now beyond 2^52":         field(6, 1<<52),
-		"empty flag is 2":         field(configAt+3, 2),
-		"target zero":             field(configAt+4, 0),
-		"capacity zero":           field(configAt+8, 0),
-		"unit too large":          field(configAt+9, 99_999_999_999_999),
-		"step zero":               field(configAt+10, 0),
-		"tick is 7":               field(configAt+11, 7),
-		"configuration missing":   func(s string) string { return s[:8*configAt] },
+		"deploy beyond 2^52":      config(deployAt, 1<<52),
+		"overcommit beyond 2^52":  config(overcommitAt, 1<<52-1),
+		"calls beyond 10^9":       config(callsAt, 1_000_000_001),
+		"revision beyond 2^52":    config(revisionAt, 1<<52),
+		"empty flag is 2":         config(emptyAt, 2),
+		"target zero":             config(targetAt, 0),
+		"target above an hour":    config(targetAt, 3_600_000_001),
+		"capacity zero":           config(burstAt, 0),
+		"unit too large":          config(unitAt, 99_999_999_999_999),
+		"unit zero":               config(unitAt, 0),
+		"step zero":               config(stepAt, 0),
+		"step beyond 2^52":        config(stepAt, 1<<52),
+		"tick 3":                  config(codeAt, 3),
+		"tick 7":                  config(codeAt, 7),
+		"tick 8":                  config(codeAt, 8),
+		"configuration missing":   func(s string) string { return s[:configAt] },
 		"five limits": func(s string) string {
-			return s + strings.Repeat(s[8*(configAt+5):], 4) + strings.Repeat(s[8*levelAt:8*heldAt], 4)
+			return s + strings.Repeat(s[configAt+configSize(0):], 4) + strings.Repeat(s[8*levelAt:8*heldAt], 4)
 		},
 	}
-	for i := range configAt + 12 {
-		if i > configAt+4 && i < configAt+8 {
-			continue // of the limit as it was written the scripts know the scale only; Go looks at the rest
-		}
+	for i := range stateNumbers {
 		for _, bad := range append(slices.Clone(notWhole), -1) {
 			if i != shareAt && (i != levelAt || bad != -1) || i == shareAt && !(bad > 0 && bad < 1<<53) {
 				states[fmt.Sprintf("number %d is %v", i, bad)] = field(i, bad)
@@ -152,24 +178,24 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	good, config := string(appendRequest(nil, &r)), textOf(t, r.Config)
 	limit := config[configSize(0):]
 	number := func(i int, to float64) string { return setNumber(good, i, to) }
-	changed := func(changes ...float64) string { // of the configuration: a place and a number, and so on
+	changed := func(changes ...any) string { // of the configuration: a place and a number, and so on
 		text := config
 		for ; len(changes) > 0; changes = changes[2:] {
-			text = setNumber(text, int(changes[0]), changes[1])
+			text = changes[0].(place).set(text, 0, int64(changes[1].(int)))
 		}
 		return text
 	}
-	const deploy, overcommit, empty, target, capacity, unit, step, tick = 0, 2, 3, 4, 8, 9, 10, 11
 	const headroom = 14 // of the request
 	type arguments struct{ config, now, request string }
 	var calls []arguments
 	for _, bad := range []string{"", "x", config[1:], config + "x", config[:configSize(0)],
 		config + limit + limit + limit + limit,
-		changed(capacity, 1<<52, unit, 1), changed(capacity, 1<<26, unit, 1<<26),
-		changed(overcommit, 1<<52-1, capacity, 1, unit, 1), changed(tick, 1_000_001),
-		changed(capacity, 4_503_599_627, unit, 1_000_000, tick, 1_000_000),
-		changed(target, 999), changed(target, 3_600_000_001_000), changed(empty, 2),
-		changed(deploy, 1<<52), changed(step, 0)} {
+		changed(burstAt, 1<<52, unitAt, 1), changed(burstAt, 1<<26, unitAt, 1<<26),
+		changed(overcommitAt, 1<<52-1, burstAt, 1, unitAt, 1), changed(codeAt, 3), changed(codeAt, 7),
+		changed(burstAt, 4_503_599_627, unitAt, 1_000_000, codeAt, 2), changed(burstAt, 0), changed(unitAt, 0),
+		changed(targetAt, 0), changed(targetAt, 3_600_000_001), changed(emptyAt, 2),
+		changed(callsAt, 1_000_000_001), changed(deployAt, 1<<52), changed(overcommitAt, 1<<52),
+		changed(revisionAt, 1<<52), changed(stepAt, 0), changed(stepAt, 1<<52)} {
 		calls = append(calls, arguments{bad, "", good})
 	}
 	for _, bad := range []string{"", good + good[:8], good + "\n", good[:len(good)-8], good[1:],
@@ -191,17 +217,12 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 				calls = append(calls, arguments{config, "", number(i, bad)})
 			}
 		}
-		for i := range 12 {
-			if i < 5 || i > 7 {
-				calls = append(calls, arguments{changed(float64(i), bad), "", good})
-			}
-		}
 	}
 	configures := [][]any{{config, "", good, "nonsense"}, {"", "", good, "set"},
 		{config, "", "", "set"}, {config, "x", good, "set"},
 		{config, "", number(0, 0.5), "set"}, {config, "", number(0, -1), "set"},
 		{config, "", number(0, 3_600_000_001), "set-if-absent"},
-		{changed(1, 1<<52-1), "", good, ""}, {config, "", good}, {changed(step, 0), "", good, "set"}}
+		{changed(revisionAt, 1<<52-1), "", good, ""}, {config, "", good}, {changed(stepAt, 0), "", good, "set"}}
 	onEach(t, func(t *testing.T, s *Store) {
 		bucket := s.bucketKey("k")
 		record := recordKey(bucket, "h")

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +52,7 @@ func (s *Store) leaseKeys(key, holder string) (bucket, record string) {
 }
 
 // configSize is the length of the configuration of so many limits, requestSize that of a request.
-func configSize(limits int) int { return 8 * (5 + 7*limits) }
+func configSize(limits int) int { return 30 + 30*limits }
 
 const requestSize = 8 * 20
 
@@ -60,16 +62,44 @@ func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	dst = appendDoubles(dst,
-		c.Version.Deploy, c.Version.Revision, c.Overcommit, bit(c.StartEmpty), int64(c.Target))
+	dst = appendWhole(dst, 7, c.Version.Deploy)
+	dst = appendWhole(dst, 7, c.Overcommit)
+	dst = appendWhole(dst, 4, c.CallsPerSecond)
+	dst = appendWhole(dst, 7, c.Version.Revision)
+	dst = appendWhole(dst, 1, bit(c.StartEmpty))
+	dst = appendWhole(dst, 4, micros(c.Target))
 	for _, l := range c.Limits {
-		s, _ := l.Scale(c.Overcommit)                                   // a valid limit has one
-		for _, v := range [...]int64{l.Tokens, int64(l.Per), l.Burst} { // these may be too large for a double
-			dst = binary.LittleEndian.AppendUint64(dst, uint64(v))
+		s, _ := l.Scale(c.Overcommit) // a valid limit has one
+		for _, v := range [...]int64{s.Capacity, s.Unit, s.Step} {
+			dst = appendWhole(dst, 7, v)
 		}
-		dst = appendDoubles(dst, s.Capacity, s.Unit, s.Step, s.Tick)
+		dst = appendWhole(dst, 1, int64(slices.Index(ticks[:], s.Tick))+burstUnsaid*bit(l.Burst == 0))
+		dst = appendWhole(dst, 8, int64(l.Per))
 	}
 	return dst, nil
+}
+
+// ticks are the lengths of a Scale.Tick, as a configuration numbers them. burstUnsaid is added
+// where Limit.Burst is 0.
+var ticks = [...]int64{1, 1_000, 1_000_000}
+
+const burstUnsaid = 4
+
+// appendWhole writes v, which is not negative, in so many bytes, little end first.
+func appendWhole(dst []byte, size int, v int64) []byte {
+	for range size {
+		dst = append(dst, byte(v))
+		v >>= 8
+	}
+	return dst
+}
+
+// wholeAt reads what appendWhole wrote.
+func wholeAt(text string, at, size int) (v int64) {
+	for i := at + size - 1; i >= at; i-- {
+		v = v<<8 | int64(text[i])
+	}
+	return v
 }
 
 // appendRequest writes the numbers of r in the order of lease.lua's ARGV[3].
@@ -108,20 +138,29 @@ func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 		return lease.Config{}, fmt.Errorf("%w: %q", errConfigText, text)
 	}
 	at := 0
-	word := func() uint64 {
-		at += 8
-		return binary.LittleEndian.Uint64([]byte(text[at-8 : at]))
+	next := func(size int) int64 {
+		at += size
+		return wholeAt(text, at-size, size)
 	}
-	// A double that is not whole becomes another number, which the comparison at the end finds.
-	double := func() int64 { return int64(math.Float64frombits(word())) }
-	c := lease.Config{
-		Version:    lease.Version{Deploy: double(), Revision: double()},
-		Overcommit: double(), StartEmpty: double() == 1, Target: time.Duration(double()), TTL: ttlMax,
-	}
+	c := lease.Config{TTL: ttlMax}
+	c.Version.Deploy, c.Overcommit, c.CallsPerSecond, c.Version.Revision = next(7), next(7), next(4), next(7)
+	c.StartEmpty, c.Target = next(1) == 1, time.Duration(next(4))*time.Microsecond
 	for range limits {
-		l := lease.Limit{Tokens: int64(word()), Per: time.Duration(word()), Burst: int64(word())}
+		burst, unit, step, code, per := next(7), next(7), next(7), next(1), next(8)
+		l := lease.Limit{Per: time.Duration(per), Burst: burst}
+		// step/unit is tokens*tick/per in lowest terms: parts is by what the two were divided.
+		if unit > 0 && int(code%burstUnsaid) < len(ticks) {
+			parts := uint64(per) / uint64(unit)
+			hi, lo := bits.Mul64(parts, uint64(step))
+			if divisor := uint64(ticks[code%burstUnsaid]) * 1000; hi < divisor {
+				tokens, _ := bits.Div64(hi, lo, divisor)
+				l.Tokens = int64(tokens)
+			}
+		}
+		if code >= burstUnsaid {
+			l.Burst = 0
+		}
 		c.Limits = append(c.Limits, l)
-		at += 4 * 8 // the scale follows from the limit
 	}
 	again, err := appendConfig(nil, &c)
 	if err != nil {

@@ -84,12 +84,12 @@ elseif text.err then
   -- Any other error is the caller's, for instance a missing permission.
   return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text
 else
-  -- 39 numbers, 5 of the configuration, 7 of it for each limit, and 2 for each limit but the first.
-  local n = (#text - 336) / 72
+  -- 39 numbers, the configuration, and 2 numbers for each limit but the first.
+  local n = (#text - 326) / 46
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
     return {'damaged', keys[1], 'the length is not that of a bucket'}
   end
-  local stored = string.sub(text, 313, 352 + 56 * n)
+  local stored = string.sub(text, 313, 342 + 30 * n)
   c = mine
   if not mine or stored ~= mine.text then
     c, why = parse(stored)
@@ -129,7 +129,7 @@ else
   held, weights = {h1, h2, h3, h4, h5, h6, h7, h8}, {w1, w2, w3, w4, w5, w6, w7, w8}
   for k = 1, n do
     local l = c[k]
-    if k > 1 then level, rest = decode('<dd', text, 321 + 56 * n + 16 * k) end
+    if k > 1 then level, rest = decode('<dd', text, 311 + 30 * n + 16 * k) end
     if not (level % 1 + rest % 1 == 0) or level > l.burst * l.unit or rest < 0 or rest >= l.tick
         or level < 0 and level < -deepest(l) then
       return {'damaged', keys[1], 'a level is out of range'}
@@ -166,7 +166,8 @@ if op then
       local deploy, revision = mine.deploy, 0
       if c then deploy, revision = max(deploy, c.deploy), c.revision end
       changed = true
-      mine, why = parse(encode('<dd', deploy, revision + 1) .. string.sub(mine.text, 17))
+      mine, why = parse(encode('<I7', deploy) .. string.sub(mine.text, 8, 18) .. encode('<I7', revision + 1)
+        .. string.sub(mine.text, 26))
       if not mine then return {'invalid', why} end
     end
   elseif op == 'reset' then
@@ -251,11 +252,11 @@ if mine then
         for i = 1, c.n do
           local from, to = c[i], mine[k]
           if not given[k] and not taken[i] and (pass == 3
-              or pass == 2 and sub(c.text, 56 * i - 7, 56 * i) == sub(mine.text, 56 * k - 7, 56 * k)
-              or pass == 1 and sub(c.text, 56 * i - 15, 56 * i) == sub(mine.text, 56 * k - 15, 56 * k)
-                and from.burst == to.burst) then
+              or sub(c.text, 30 * i + 23, 30 * i + 30) == sub(mine.text, 30 * k + 23, 30 * k + 30)
+                and (pass == 2 or from.burst == to.burst and from.unit == to.unit
+                  and from.step == to.step and from.tick == to.tick)) then
             given[k], taken[i] = true, true
-            local same = pass == 1 and from.unit == to.unit and from.step == to.step and from.tick == to.tick
+            local same = pass == 1
             -- A raised burst keeps the level. A lowered one keeps what was used, or where the
             -- versions are equal what fits. A debt stays, rounded up as what follows rounds down.
             local level = from.level
