@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
@@ -27,27 +25,21 @@ func (s *scheduler) send(b *batch) {
 		return
 	}
 	sent := l.cfg.Clock.Now()
+	b.sent = sent
 	last := lateFactor * l.cfg.CallTimeout
 	deadline := min(max(l.cfg.CallTimeout-l.cfg.CallTimeout/16, 2*b.node.rtt()), last)
 	connected := max(deadline, connectFactor*l.cfg.CallTimeout) // where a connection is opened first
 	l.counters.calls.Add(int64(len(b.calls)))
 	b.node.underWay.Add(1)
+	b.node.enter(b)
 	go func() {
 		// Before anybody is told, or a request that comes at once after that would be held back.
 		landed := sync.OnceFunc(func() { l.scheduler.land(b.node, 1) })
 		defer landed()
 		ctx, cancel := context.WithCancel(l.ctx)
-		overdue := func() {
-			now := l.cfg.Clock.Now()
-			for _, c := range b.calls {
-				if why := c.Unsent(); why == nil || now >= sent.Add(connected) {
-					c.Owner.(*entry).overdue(c, now, why)
-				}
-			}
-		}
+		overdue := func() { l.overdue(b, sent.Add(connected)) }
 		timers := [...]clock.Timer{
-			l.cfg.Clock.AfterFunc(last, cancel),
-			l.cfg.Clock.AfterFunc(deadline, overdue), l.cfg.Clock.AfterFunc(connected, overdue),
+			l.cfg.Clock.AfterFunc(last, cancel), l.inTime(deadline, overdue), l.inTime(connected, overdue),
 		}
 		// The batch is over with its last group: Exchange may return later.
 		var left atomic.Int64
@@ -62,15 +54,69 @@ func (s *scheduler) send(b *batch) {
 				t.Stop()
 			}
 			cancel()
+			b.node.leave(b)
 			b.node.slots.Release(1)
 		})
 	}()
+}
+
+// inTime has f run after d. Where it comes much later than that, the process itself was stopped, as
+// by SIGSTOP, and answers may be there that it has not read yet: then f runs a little later.
+func (l *Limiter) inTime(d time.Duration, f func()) clock.Timer {
+	due, slack := l.cfg.Clock.Now().Add(d), l.cfg.CallTimeout/4
+	return l.cfg.Clock.AfterFunc(d, func() {
+		if l.cfg.Clock.Now().Sub(due) > slack {
+			l.cfg.Clock.AfterFunc(slack, f)
+		} else {
+			f()
+		}
+	})
+}
+
+// overdue ends the wait for the calls of b that were not answered in time. Those for which a
+// connection is being opened have until connected.
+func (l *Limiter) overdue(b *batch, connected clock.Instant) {
+	now := l.cfg.Clock.Now()
+	var late []*lease.Call
+	for _, c := range b.calls {
+		if e := c.Owner.(*entry); e.awaits(c) && (c.Unsent() == nil || now >= connected) {
+			late = append(late, c)
+		}
+	}
+	for _, c := range late { // before they fail, which depends on whether their node is away
+		l.failed(c.Owner.(*entry).node.Load(), now, b.sent, overdueAs(c))
+	}
+	for _, c := range late {
+		c.Owner.(*entry).abandon(c, now, overdueAs(c))
+	}
+}
+
+// overdueAs is the error of a call that is overdue: also why it has not even been sent, if that is
+// known.
+func overdueAs(c *lease.Call) error {
+	if why := c.Unsent(); why != nil {
+		return fmt.Errorf("%w: %w", errOverdue, why)
+	}
+	return errOverdue
 }
 
 // answered takes in the calls of one batch that one node has answered, or that have failed there.
 func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 	now := l.cfg.Clock.Now()
 	l.counters.roundTrips.Add(1)
+	var well, ill *node // those that have been told
+	for _, c := range group {
+		n := l.nodes.of(c.Node)
+		if lease.NodeFailed(c.Err) || well == n {
+			continue
+		}
+		well = n
+		n.breaker.Answered(now, sent)
+		if was := c.Owner.(*entry).node.Load(); was.number == nodeUnknown {
+			was.breaker.Answered(now, sent) // and so are those whose node is not known either
+			was.breaker.Heard(c.Grant.ActiveWeight)
+		}
+	}
 	reached := false
 	for _, c := range group {
 		n := l.nodes.of(c.Node)
@@ -80,11 +126,35 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 			n.mu.Unlock()
 			reached = true
 		}
+		if lease.NodeFailed(c.Err) && ill != n {
+			ill = n
+			l.failed(n, now, sent, c.Err)
+		}
 		e := c.Owner.(*entry)
 		if granted := e.receive(c, n, now); granted > 0 && l.cfg.Events.Granted != nil {
 			l.cfg.Events.Granted(e.slot.name, granted)
 		}
 	}
+}
+
+// failed says that a call to n has failed that was sent then. If that begins an outage, everything
+// that is under way to n has failed too.
+func (l *Limiter) failed(n *node, now, sent clock.Instant, err error) {
+	if !n.breaker.Away() {
+		n.cause.Store(&err)
+	}
+	if !n.breaker.Failed(now, sent) {
+		return
+	}
+	l.eachClass(func(l *Limiter) {
+		for _, b := range l.nodes.of(int(n.number)).batchesUnderWay() {
+			for _, c := range b.calls {
+				if e := c.Owner.(*entry); e.node.Load().health == n.health {
+					e.abandon(c, now, err)
+				}
+			}
+		}
+	})
 }
 
 var (
@@ -114,17 +184,20 @@ func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int6
 	return granted
 }
 
-// overdue ends the wait for c. unsent says why c has not even been sent, where that is known.
-func (e *entry) overdue(c *lease.Call, now clock.Instant, unsent error) {
+// awaits reports whether c is e's call under way.
+func (e *entry) awaits(c *lease.Call) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.flight == c && !e.client.Closed()
+}
+
+// abandon ends the wait for c, unless it has been answered.
+func (e *entry) abandon(c *lease.Call, now clock.Instant, err error) {
 	defer e.l.herald.tell()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() || e.flight != c {
 		return
-	}
-	err := errOverdue
-	if unsent != nil {
-		err = fmt.Errorf("%w: %w", errOverdue, unsent)
 	}
 	e.failLocked(now, err)
 	e.tellEndedLocked()
@@ -158,6 +231,7 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 	}
 	heard := e.client.Heard()
 	e.heard.Store(&heard)
+	e.node.Load().breaker.Heard(c.Grant.ActiveWeight)
 	if !e.client.Outdated() {
 		e.heardAt = now
 	}
@@ -184,52 +258,4 @@ func (e *entry) tellEndedLocked() {
 		close(e.endings)
 		e.endings = nil
 	}
-}
-
-// batchesMax bounds the batches under way to one node, and so the goroutines.
-const batchesMax = 256
-
-// nodeUnknown is the number of the node of a key that no node has answered for yet.
-const nodeUnknown = -1
-
-// node is what is known of one node of the store.
-type node struct {
-	number  int32 // the store's
-	mu      sync.Mutex
-	latency lease.Latency // guarded by mu
-
-	slots    *semaphore.Weighted // one for each batch that may be under way
-	underWay atomic.Int32        // batches
-	pressed  atomic.Bool         // somebody waits for a call that is held back
-
-	away, permanent outage
-
-	// The scheduler's own.
-	lastSent clock.Instant
-	goesIn   uint64 // the last round that sends a batch to it
-}
-
-// rtt is the 99th percentile of the round trips; 0 before the first.
-func (n *node) rtt() time.Duration {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.latency.Quantile()
-}
-
-// nodes are the nodes of the store. A slow one delays only its own keys.
-type nodes struct {
-	mu  sync.Mutex
-	all []*node // from nodeUnknown on
-}
-
-func (n *nodes) of(number int) *node {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	i := max(number, nodeUnknown) - nodeUnknown
-	for i >= len(n.all) {
-		n.all = append(n.all, &node{
-			number: int32(len(n.all) + nodeUnknown), slots: semaphore.NewWeighted(batchesMax),
-		})
-	}
-	return n.all[i]
 }

@@ -165,6 +165,7 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	if at, ok := r.ctx.Deadline(); ok && r.patience == lease.InLine {
 		deadline = now.Add(time.Until(at))
 	}
+	e.locateLocked()
 	told := e.client.Decide(now, r.n, r.patience, deadline)
 	switch told.Verdict {
 	case lease.VerdictWait:
@@ -177,6 +178,7 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	if told.OK() || told.Verdict == lease.VerdictDeny {
 		e.denied = !told.OK()
 	}
+	e.sufferLocked(now)
 	d = decision{ok: told.OK(), taken: told.Took, source: told.Source, hold: e.holdOf(told)}
 	if !d.ok {
 		at := e.Now()

@@ -74,7 +74,7 @@
 //     scarcest.go: which of them is asked first. reservation.go: Reserve, Settle, Cancel.
 //   - entry.go: one key in use, a lease.Client behind a lock.
 //   - scheduler.go: the one goroutine that knows which key is due, and which calls travel together;
-//     calls.go: how they go out and come back, and what is known of each node of the store.
+//     calls.go: how they go out and come back; nodes.go: what is known of each node of the store.
 //   - table.go: the table of keys; idle.go: keys at rest, and who leaves when the table is full.
 //   - stats.go, stats_limits.go, events.go and operator.go: what an operator sees, which is Stats,
 //     Events and the log.

@@ -184,6 +184,31 @@ func (e *entry) build(now clock.Instant) *lease.Call {
 	return e.flight
 }
 
+// admitted reports whether e's node takes a call now, and if not when to ask again. An entry that
+// leaves gives nothing back to a node that is away, as nobody waits for that.
+func (e *entry) admitted(now clock.Instant) (ok bool, again clock.Instant) {
+	defer e.l.herald.tell()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client.Closed() {
+		return false, lease.Never
+	}
+	e.locateLocked()
+	n := e.node.Load()
+	if n.breaker.Admit(now) {
+		return true, 0
+	}
+	again = n.breaker.Turn(now)
+	if e.client.Pool.Held() > 0 {
+		again = min(again, e.client.Deadline())
+	}
+	if e.leaving && n.breaker.Away() {
+		e.failLocked(now, n.why())
+	}
+	e.tellEndedLocked()
+	return false, again
+}
+
 // close ends the entry at once.
 func (e *entry) close() {
 	e.mu.Lock()
@@ -278,6 +303,9 @@ func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	}
 	w.Owner.(*waiter).told <- d
 }
+
+// Breaker implements lease.Host.
+func (e *entry) Breaker() *lease.Breaker { return e.node.Load().breaker }
 
 // NewID implements lease.Host.
 func (e *entry) NewID() string {

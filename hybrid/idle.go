@@ -109,7 +109,7 @@ func (l *idleList) rouse(s *slot, e *entry) *entry {
 		e.client.Recall(s.memory)
 		s.memory = lease.Memory{}
 	}
-	e.node.Store(e.l.nodes.of(int(s.node)))
+	e.node.Store(e.l.nodeOf(s.name, int(s.node)))
 	e.denied = s.denied
 	s.entry.Store(e)
 	return e

@@ -112,6 +112,7 @@ func (l *Limiter) start() {
 	l.id.Store(&l.instance)
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.keys.init()
+	l.nodes.l = l
 	l.scheduler.init(l)
 	l.leaving.Add(1)
 	go l.scheduler.run()

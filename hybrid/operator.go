@@ -93,6 +93,13 @@ func (e *entry) failingLocked(now clock.Instant, err error) {
 	e.announceDegraded(err)
 }
 
+// sufferLocked counts e among the keys that fail, if its node is away.
+func (e *entry) sufferLocked(now clock.Instant) {
+	if n := e.node.Load(); e.outage == nil && n.breaker.Away() {
+		e.failingLocked(now, n.why())
+	}
+}
+
 // failsNoMoreLocked no longer counts e: its call has succeeded, or it ends.
 func (e *entry) failsNoMoreLocked(now clock.Instant, succeeded bool) {
 	if e.outage != nil {

@@ -96,6 +96,7 @@ func (s *scheduler) run() {
 type batch struct {
 	node  *node
 	calls []*lease.Call
+	sent  clock.Instant
 }
 
 // collect is one round: it asks every entry that is ready or due, and builds the calls.
@@ -189,8 +190,17 @@ func (s *scheduler) takeReady() (urgent bool) {
 	return urgent
 }
 
-// call builds e's call into a batch to its node.
+// call builds e's call into a batch to its node, if that takes any now.
 func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
+	admitted, again := e.admitted(now)
+	if !admitted {
+		_, next := e.poll(now) // who waits is told what Policy.Fallback says
+		if next <= now {
+			next = again
+		}
+		s.schedule(e, min(next, again))
+		return batches
+	}
 	n := e.node.Load()
 	i := slices.IndexFunc(batches, func(b *batch) bool {
 		return (b.node == n || n.number == nodeUnknown) && len(b.calls) < batchSize

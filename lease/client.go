@@ -110,6 +110,8 @@ type Host interface {
 	Forfeited(w *Waiter)
 	// Settled ends w's wait. w is the user's again.
 	Settled(w *Waiter, d Decision)
+	// Breaker is that of the node that serves the key now. Several keys share it.
+	Breaker() *Breaker
 	// NewID returns another instance id, because somebody else calls under the present one.
 	NewID() string
 }

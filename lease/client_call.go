@@ -214,11 +214,5 @@ func (c *Client) limitsNow() []Limit {
 	return c.config.Limits
 }
 
-// next is splitmix64 (Steele, Lea, Flood 2014).
-func (c *Client) next() uint64 {
-	c.random += 0x9e3779b97f4a7c15
-	z := c.random
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
+// next is a random number.
+func (c *Client) next() uint64 { return splitmix(&c.random) }

@@ -100,7 +100,7 @@ func (c *Client) Decide(now clock.Instant, n int64, p Patience, deadline clock.I
 	case s == StateDegraded, s == StateCold && p == NoWait:
 		c.Refuse(n)
 		// Those who wait for the local share go before.
-		if c.queue.inLine > 0 && c.heard.replied {
+		if c.queue.inLine > 0 && !c.coldDecides() {
 			return Decision{Verdict: VerdictDeny, Source: SourceFallback}
 		}
 		return c.without(now, least, n, SourceFallback)

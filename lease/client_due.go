@@ -45,7 +45,7 @@ func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 	c.advance(now, n)
 	var d Due
 	d.Call, d.At = c.due(now, n)
-	if c.queue.inLine > 0 && c.Degraded() {
+	if c.Degraded() && (c.queue.inLine > 0 || c.queue.head != nil && !c.calling) {
 		d.At = min(d.At, c.serveWithout(now))
 	}
 	c.use(now, &d)
@@ -109,10 +109,10 @@ func (c *Client) advance(now clock.Instant, n needs) {
 		return
 	}
 	c.observe(now)
-	if c.Degraded() {
-		if c.isOpen && c.resend(now) == nil {
-			c.giveUp()
-		}
+	if c.isOpen && c.resend(now) == nil {
+		c.giveUp()
+	}
+	if c.failures > 0 {
 		return
 	}
 	held := c.Pool.Held()
@@ -154,14 +154,14 @@ func (c *Client) due(now clock.Instant, n needs) (call bool, next clock.Instant)
 		next = min(next, c.deniedUntil)
 	}
 	wants := c.wants(n, held)
-	if c.Degraded() {
-		// One probe at a time, and only where somebody needs it, or something is on its way back.
+	if c.failures > 0 {
+		// One call at a time, and only where somebody needs it, or something is on its way back.
 		if wants || n.closing || c.isOpen || c.owes() {
 			return now >= c.probeAt, min(next, max(c.probeAt, now))
 		}
 		return false, next
 	}
-	if n.closing || wants && now >= c.deniedUntil {
+	if n.closing || c.isOpen || wants && now >= c.deniedUntil {
 		return true, now
 	}
 	if c.owes() {

@@ -7,23 +7,27 @@ import (
 	"github.com/yuzhi-go/yuzhi/clock"
 )
 
-// Degraded reports whether the last call failed. Nobody waits for the store then.
-func (c *Client) Degraded() bool { return c.failures > 0 }
+// Degraded reports whether nobody waits for the store: the key's node is away, or takes no call of
+// this process yet, or the key's own last call failed.
+func (c *Client) Degraded() bool {
+	b := c.host.Breaker()
+	return c.failures > 0 || b.Away() || !c.calling && b.Holds(c.host.Now())
+}
 
-// failed puts off the next call (8.12), with full jitter, so that a fleet that lost its store at
-// one moment does not come back at one moment.
+// failed puts off the next call of a key whose call failed though its node is well, with full
+// jitter. Where the node is away its Breaker says who calls next.
 func (c *Client) failed(now clock.Instant) {
-	c.failures++
-	span := c.heard.ttl
-	if c.failures < 30 {
-		span = min(c.config.Target<<c.failures, span)
+	if c.host.Breaker().Away() {
+		c.failures = 0
+		return
 	}
-	c.probeAt = now.Add(time.Duration(c.next() % uint64(max(span, 1))))
+	c.failures++
+	c.probeAt = now.Add(time.Duration(c.next() % uint64(backoff(c.failures, c.config.Target, c.heard.ttl))))
 }
 
 // takeFallback decides on a request for n tokens, or for fewer but at least so many, without the
-// store: by Policy.ColdStart while no reply has ever come, by Policy.Fallback while degraded, and
-// always where the limits in force are enough to say. The next call that succeeds reports what it
+// store: by Policy.Fallback while degraded, by Policy.ColdStart before the first reply, and always
+// where the limits in force are enough to say. The next call that succeeds reports what it
 // admitted as debt, but for what is unlimited. It returns how many tokens were admitted.
 func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 	switch {
@@ -31,7 +35,7 @@ func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 	case c.admitsAll():
 		c.servedLater += n
 		return n
-	case !c.heard.replied:
+	case c.coldDecides():
 		if c.policy.ColdStart == ColdStartAllow {
 			took = n
 		}
@@ -44,6 +48,13 @@ func (c *Client) takeFallback(now clock.Instant, least, n int64) (took int64) {
 	c.debt += took
 	c.servedLater += took
 	return took
+}
+
+// coldDecides reports whether Policy.ColdStart decides without the store. It is for who knows
+// nothing. A key that is new in an outage of a node that this process has heard of is like the
+// others there: Policy.Fallback is for it.
+func (c *Client) coldDecides() bool {
+	return !c.heard.replied && !(c.Degraded() && c.host.Breaker().Active() > 0)
 }
 
 // fallbackAt is when the local share can serve n tokens, for a request that takeFallback refused at
@@ -64,13 +75,23 @@ func (c *Client) admitsAll() bool {
 	return !slices.ContainsFunc(c.limitsNow(), func(l Limit) bool { return !Unlimited.same(l) })
 }
 
+// active is the sum of the weights of all processes that share the key, as far as was heard: of the
+// key itself, or else of any on its node.
+func (c *Client) active() int64 {
+	active := c.heard.active
+	if !c.heard.replied {
+		active = c.host.Breaker().Active()
+	}
+	return max(active, c.policy.weight())
+}
+
 // takeShare draws from a bucket of this process's own, which has its share of every limit (8.14):
 // a Bucket with one holder, so that there is no second kind of token bucket to get wrong.
 func (c *Client) takeShare(now clock.Instant, least, n int64) (took int64) {
 	if c.fallback == nil {
 		c.fallback = new(Bucket)
 	}
-	weight, active := c.policy.weight(), max(c.heard.active, c.policy.weight())
+	weight, active := c.policy.weight(), c.active()
 	share := c.config
 	share.Overcommit, share.StartEmpty = 0, false
 	limits := c.limitsNow()

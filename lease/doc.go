@@ -39,7 +39,7 @@
 // Whenever Host.Wake asks for it, and at the time that the last Tick named:
 //
 //	due := c.Tick(now(), rtt)
-//	if due.Call {
+//	if due.Call { // and Breaker.Admit, or else again at Breaker.Turn
 //		send(c.Build(now(), nextSeq(), rtt)) // one call under way; a copy of the Request goes out
 //	}
 //	tickAgainAt(due.At)
@@ -58,9 +58,9 @@
 //
 //   - client.go: Client, its life and its states; client_due.go: when to call; client_call.go: a
 //     call from Build to Accept or Fail, and the delay after a shortfall; client_size.go: demand,
-//     round trips, and how much to ask for; client_fallback.go: probes, and deciding without the
-//     store; heard.go: what the last reply said, and what is kept of it for a key at rest (section
-//     8 of the specification).
+//     round trips, and how much to ask for; client_fallback.go: deciding without the store;
+//     breaker.go: which nodes are away, and who calls them; heard.go: what the last reply said, and
+//     what is kept of it for a key at rest (section 8 of the specification).
 //   - client_decide.go: the answer to a request; client_queue.go: who waits; client_serve.go: who
 //     is served, and who is turned away; client_end.go: how a wait ends, what a request gives back
 //     that did not happen, and why it was denied (section 9).
@@ -95,7 +95,7 @@
 //
 //	Store Pinger Router Call Awaited Request Grant WaitingMax Scale LimitsMax
 //	Config Version State Op OpInspect OpSet OpSetIfAbsent OpReset OpReplace
-//	ErrUnavailable ErrRefused ErrPermanent ErrStale ErrInvalidConfig ErrInvalidRequest
+//	ErrUnavailable ErrRefused ErrPermanent ErrKey ErrStale ErrInvalidConfig ErrInvalidRequest
 //	KeyMax KeyHashLen ShortKey HashKey IsKeyHash
 //
 // Whoever runs Clients, as hybrid and the simulator do: a Client, what it is asked and answers, and
@@ -106,7 +106,7 @@
 //	Decision Verdict VerdictAdmit VerdictDeny VerdictWait VerdictCancelled VerdictClosed
 //	VerdictExceedsBurst VerdictTooLate VerdictUnavailable
 //	Draw Due Use Unused InUse UseEnded Accepted FromPool FromGrant
-//	Latency Memory Restable Account Heard Outlook
+//	Latency Breaker NewBreaker NodeFailed Memory Restable Account Heard Outlook
 //
 // The parts of Take, which hybrid.Key.Allow has inline:
 //

@@ -29,6 +29,7 @@ type driven struct {
 	d   *driver
 	gap func() time.Duration // between arrivals; nil: none
 
+	breaker       *Breaker // nil: its node is never away
 	arrival, tick clock.Instant
 	reply         clock.Instant // Never: none on its way
 	grant         Grant
@@ -209,6 +210,7 @@ func (n *driven) Wake(bool)                     { n.tick = n.d.now }
 func (n *driven) Shut(clock.Instant)            {}
 func (n *driven) Handed(*Waiter, int64, Origin) {}
 func (n *driven) Forfeited(*Waiter)             {}
+func (n *driven) Breaker() *Breaker             { return n.breaker }
 func (n *driven) NewID() string                 { return "another" }
 
 func (n *driven) Settled(_ *Waiter, decision Decision) {

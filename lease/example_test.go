@@ -79,6 +79,7 @@ func (*printer) Wake(bool)                                 {}
 func (*printer) Shut(clock.Instant)                        {}
 func (*printer) Handed(*lease.Waiter, int64, lease.Origin) {}
 func (*printer) Forfeited(*lease.Waiter)                   {}
+func (*printer) Breaker() *lease.Breaker                   { return nil }
 func (*printer) NewID() string                             { return "b" }
 func (*printer) Settled(w *lease.Waiter, d lease.Decision) {
 	fmt.Println("the request that waits is admitted:", d.OK())

@@ -183,7 +183,7 @@ type Memory struct {
 // Rest is what c remembers if it is let go now. It is false where more than an estimate would be
 // lost: tokens, debts, an open call, an outage, or the local share that serves in one.
 func (c *Client) Rest() (Memory, bool) {
-	if !c.Idle() || c.Degraded() || c.fallback != nil || c.Outdated() {
+	if !c.Idle() || c.failures > 0 || c.fallback != nil || c.Outdated() {
 		return Memory{}, false
 	}
 	m := c.heard.Memory

@@ -25,6 +25,8 @@ var (
 	// ErrPermanent is wrapped by errors that no retry will cure before somebody acts: a missing
 	// permission, a damaged bucket, a key of the wrong type.
 	ErrPermanent = errors.New("lease: permanent error")
+	// ErrKey is wrapped by errors that concern the call's key alone: the node that serves it is well.
+	ErrKey = errors.New("lease: only this key")
 )
 
 // Store is where buckets live: redisbucket.Store for a fleet, MemoryStore for one process and for

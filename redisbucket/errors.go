@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -111,4 +112,34 @@ func wrap(key string, err error) error {
 }
 
 // named gives err, which a server, the client or the network met, the names that lease knows it by.
-func named(err error) error { return fmt.Errorf("%w: %w", classify(err), err) }
+func named(err error) error {
+	if concernsKey(err) {
+		return fmt.Errorf("%w: %w: %w", classify(err), lease.ErrKey, err)
+	}
+	return fmt.Errorf("%w: %w", classify(err), err)
+}
+
+// nodeWords are in the answers that a server gives to calls for any key, nodeCodes are their codes.
+var (
+	nodeCodes = regexp.MustCompile(`(^|[ -])(READONLY|LOADING|MASTERDOWN|OOM|NOREPLICAS|MISCONF|BUSY|NOAUTH|WRONGPASS) `)
+	nodeWords = regexp.MustCompile(`The cluster is down|max number of clients|unknown command`)
+	denials   = regexp.MustCompile(`^NOPERM |The user executing the script|ACL failure in script`)
+)
+
+// concernsKey reports whether err is what a server that is well says about one key: a call for
+// another key might be served. A missing permission is such where it is for keys and not for a
+// command.
+func concernsKey(err error) bool {
+	var answer redis.Error
+	switch {
+	case errors.Is(err, errDamaged):
+		return true
+	case !errors.As(err, &answer) || errors.Is(err, redis.Nil):
+		return false
+	}
+	text := answer.Error()
+	if denials.MatchString(text) {
+		return strings.Contains(text, " key")
+	}
+	return !nodeCodes.MatchString(text) && !nodeWords.MatchString(text)
+}

@@ -181,6 +181,8 @@ func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	e.answer(&r, d.OK(), tokens)
 }
 
+func (e *entry) Breaker() *lease.Breaker { return nil }
+
 func (e *entry) NewID() string { return e.p.rename() }
 
 // schedule sets when e is asked next, if it is still alive.
