@@ -121,31 +121,42 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 		return []*group{g}, nil
 	}
 	masters := make([]*redis.Client, 0, len(g.calls))
-	p, err := s.pipeline(ctx, nil, g.calls, func(p *pipeline) error {
-		for _, w := range g.words {
-			master, err := cluster.MasterForKey(p.ctx, w[firstKey].(string))
+	locate := func(ctx context.Context) error {
+		for _, words := range g.words {
+			master, err := cluster.MasterForKey(ctx, words[firstKey].(string))
 			if err != nil {
 				s.reload()
 				return err
 			}
 			masters = append(masters, master)
 		}
-		p.written.Store(int64(time.Since(p.begun)))
 		return nil
-	})
+	}
+	var before time.Duration
+	var err error
+	if s.slotsKnown.Load() { // then the client asks nobody
+		err = locate(ctx)
+	} else {
+		var p *pipeline
+		p, err = s.pipeline(ctx, nil, g.calls, func(p *pipeline) error {
+			err := locate(p.ctx)
+			p.written.Store(int64(time.Since(p.begun)))
+			return err
+		})
+		before = p.before(0)
+	}
 	if err != nil {
 		return nil, notSent(err)
 	}
 	s.slotsKnown.Store(true)
 	var groups []*group
-	of := make(map[*node]*group)
+	of := make(map[*redis.Client]*group)
 	for i, c := range g.calls {
-		n := s.nodeOf(masters[i])
-		part := of[n]
+		part := of[masters[i]]
 		if part == nil {
-			part = newGroup(n, len(g.calls)-i)
-			part.before = p.before(0)
-			of[n] = part
+			part = newGroup(s.nodeOf(masters[i]), len(g.calls)-i)
+			part.before = before
+			of[masters[i]] = part
 			groups = append(groups, part)
 		}
 		part.add(c, g.words[i])
