@@ -39,7 +39,7 @@ func (s *scheduler) send(b *batch) {
 		ctx, cancel := context.WithCancel(l.ctx)
 		overdue := func() { l.overdue(b, sent.Add(connected)) }
 		timers := [...]clock.Timer{
-			l.cfg.Clock.AfterFunc(last, cancel), l.inTime(deadline, overdue), l.inTime(connected, overdue),
+			l.inTime(last, cancel), l.inTime(deadline, overdue), l.inTime(connected, overdue),
 		}
 		// The batch is over with its last group: Exchange may return later.
 		var left atomic.Int64

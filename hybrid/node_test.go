@@ -1,0 +1,329 @@
+package hybrid_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// nodesOf is a network of several nodes, which serve the keys that begin with their number. Some of
+// the nodes can be away, and keys can move.
+type nodesOf struct {
+	*network
+	moved atomic.Pointer[func(key string, node int) int]
+}
+
+// cluster is a network of nodes as a Store that is a Router.
+func (t *world) cluster() *nodesOf { return &nodesOf{network: t.network} }
+
+// NodeOf implements lease.Router.
+func (s *nodesOf) NodeOf(key string) int {
+	node := int(key[0] - '0')
+	if f := s.moved.Load(); f != nil {
+		node = (*f)(key, node)
+	}
+	return node
+}
+
+// Ping implements lease.Pinger.
+func (s *nodesOf) Ping(context.Context) error { return nil }
+
+// Exchange implements lease.Store: each node is a group of its own.
+func (s *nodesOf) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	s.network.Exchange(ctx, calls, func(group []*lease.Call) {
+		byNode := make(map[int][]*lease.Call)
+		for _, c := range group {
+			c.Node = s.NodeOf(c.Key)
+			byNode[c.Node] = append(byNode[c.Node], c)
+		}
+		for _, g := range byNode {
+			done(g)
+		}
+	})
+}
+
+// keysOn are n keys that this node serves.
+func keysOn(node string, n int) (keys []string) {
+	for i := range n {
+		keys = append(keys, fmt.Sprintf("%s:%d", node, i))
+	}
+	return keys
+}
+
+// hang has the nodes with these numbers take calls and never answer, and the others serve.
+func (t *world) hang(nodes string) {
+	t.Helper()
+	hang := make(chan struct{})
+	t.Cleanup(func() { close(hang) })
+	t.setJudge(func(c *lease.Call) (v verdict) {
+		if strings.Contains(nodes, c.Key[:1]) {
+			v = verdict{late: hang}
+		}
+		return v
+	})
+}
+
+// atOnce asks for a token of each key, and checks that each is decided without any wait: in virtual
+// time a request that waits for anything but a lock takes time. It returns how many were admitted.
+func (t *world) atOnce(l *hybrid.Limiter, keys []string) (admitted int) {
+	t.Helper()
+	t.lasts(0, 0, func() {
+		for _, k := range keys {
+			r, err := l.Take(t.Context(), k, 1)
+			check(t, err == nil && (r.Source == hybrid.SourceFallback || r.OK), "%q: %+v, %v", k, r, err)
+			if r.OK {
+				admitted++
+			}
+		}
+	})
+	return admitted
+}
+
+// The first call that fails finds out for all keys: from then on none waits, seen or unseen, one
+// call at a time goes out for all of them, and when the node is back they return one by one.
+func TestAnOutageIsFoundOutOnceForAllKeys(t *testing.T) {
+	const keys = 10_000
+	bubble(t, func(t *world) {
+		l := t.start(by(hybrid.Policy{}, hybrid.PerSecond(1000)))
+		seen, unseen := keysOn("0", keys), keysOn("1", keys)
+		for _, k := range seen {
+			must(t, l.Allow(k), "%q is denied", k)
+		}
+		time.Sleep(2 * time.Second)
+		// when the store hangs, those who ask before that is known wait at most CallTimeout,
+		t.hangs()
+		together(100, func(i int) {
+			t.lasts(0, 100*time.Millisecond, func() { l.Allow(seen[i]) })
+		})()
+		// and then nobody does: every key has its share, also one that was never heard of
+		for range 5 {
+			equal(t, t.atOnce(l, seen), keys, "seen keys had their share")
+			equal(t, t.atOnce(l, unseen), keys, "unseen keys had their share")
+			_, calls := t.during(func() { time.Sleep(ttl) })
+			check(t, calls <= 12, "%d calls in a TTL, of %d keys that are asked for", calls, 2*keys)
+		}
+	})
+}
+
+// Of a cluster one node hangs: only its keys are degraded, and nobody else waits for it.
+func TestANodeThatHangsDegradesOnlyItsOwnKeys(t *testing.T) {
+	bubble(t, func(t *world) {
+		c := t.cluster()
+		l := t.startOn(c, by(denying, hybrid.PerSecond(1000)))
+		ask := func(keys []string, want bool) {
+			t.Helper()
+			for _, k := range keys {
+				r, err := l.Take(t.Context(), k, 1)
+				check(t, err == nil && r.OK == want && (r.Source == hybrid.SourceFallback) == !want, "%q: %+v, %v", k, r, err)
+			}
+		}
+		for _, node := range []string{"0", "1", "2"} {
+			ask(keysOn(node, 100), true)
+		}
+		time.Sleep(2 * time.Second)
+		t.hang("1")
+		t.lasts(90*time.Millisecond, 100*time.Millisecond, func() { ask(keysOn("1", 1), false) })
+		t.lasts(0, 0, func() {
+			ask(keysOn("0", 200), true) // half of them are new
+			ask(keysOn("1", 200), false)
+			ask(keysOn("2", 200), true)
+		})
+		equal(t, l.Stats().Degraded, 200, "keys are degraded")
+		// when that node is replaced by another, its keys follow at once
+		to2 := func(_ string, node int) int { return min(node, 1) * 2 }
+		c.moved.Store(&to2)
+		t.setJudge(nil)
+		t.lasts(0, 0, func() { ask(keysOn("1", 50), true) })
+	})
+}
+
+// What a node says about one key is that key's own affair, however often.
+func TestAnErrorAboutAKeyIsNotTheNodes(t *testing.T) {
+	for name, err := range map[string]error{
+		"a missing permission": fmt.Errorf("%w: %w", lease.ErrPermanent, lease.ErrKey),
+		"a stale number":       lease.ErrStale,
+	} {
+		bubbleOf(t, name, func(t *world) {
+			l := t.start(by(denying, hybrid.PerSecond(1000)))
+			t.setJudge(func(c *lease.Call) (v verdict) {
+				if c.Key == "bad" {
+					v = verdict{err: err, delay: time.Millisecond}
+				}
+				return v
+			})
+			for i := range 1000 {
+				l.TryAllow("bad")
+				check(t, l.Allow(fmt.Sprint("good ", i)), "a good key is denied")
+				time.Sleep(time.Millisecond)
+			}
+			check(t, !l.Allow("bad"), "the bad key is admitted")
+			equal(t, l.Stats().Degraded, 1, "keys are degraded")
+		})
+	}
+}
+
+// One call of a great many is slow: the node answers others meanwhile, so nobody else is degraded.
+func TestOneSlowCallIsNoOutage(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(by(denying, hybrid.PerSecond(1000)))
+		must(t, l.Allow("other"), "denied")
+		t.setJudge(func(c *lease.Call) (v verdict) {
+			if c.Key == "giant" {
+				v = verdict{delay: 300 * time.Millisecond}
+			}
+			return v
+		})
+		wait := background(func() { l.Allow("giant") })
+		for i := range 400 {
+			time.Sleep(time.Millisecond)
+			check(t, l.Allow(fmt.Sprint("other ", i)), "denied after %d ms", i+1)
+		}
+		wait()
+	})
+}
+
+// A node that comes back and fails again costs somebody one CallTimeout each time, and no more.
+func TestANodeThatComesBackAndFailsAgain(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(by(denying, hybrid.PerSecond(1000)))
+		keys := keysOn("0", 1000)
+		for _, k := range keys {
+			must(t, l.Allow(k), "denied")
+		}
+		for round := range 10 {
+			time.Sleep(2 * time.Second)
+			t.every(verdict{lost: true})
+			t.lasts(0, 100*time.Millisecond, func() {
+				for _, k := range keys {
+					l.Allow(k)
+				}
+			})
+			t.every(verdict{})
+			t.soon(2*ttl, func() bool { return l.TryAllow(keys[round]) })
+		}
+	})
+}
+
+// After an outage the calls of one process begin slowly, whatever is asked of it: 100 in the first
+// Target, and in each Target twice as many as in the one before.
+func TestKeysComeBackInNumbersThatDouble(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(by(denying, hybrid.PerSecond(1000)))
+		keys := keysOn("0", 5000)
+		for _, k := range keys {
+			must(t, l.Allow(k), "denied")
+		}
+		time.Sleep(2 * time.Second)
+		t.every(away)
+		for _, k := range keys {
+			l.Allow(k)
+		}
+		time.Sleep(time.Second)
+		var began time.Time // the recovery
+		t.setJudge(func(*lease.Call) verdict {
+			if began.IsZero() {
+				began = time.Now()
+			}
+			return verdict{}
+		})
+		total := 0
+		for target := 0; target < 8; {
+			_, calls := t.during(func() {
+				for from := time.Now(); time.Since(from) < 100*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+					t.lasts(0, 0, func() {
+						for _, k := range keys {
+							l.TryAllow(k)
+						}
+					})
+				}
+			})
+			if began.IsZero() {
+				continue // no probe has gone out yet
+			}
+			target++
+			total += calls
+			check(t, total <= 1+100*(1<<target-1)+1, "%d calls within %d Targets of the recovery", total, target)
+		}
+		check(t, total >= len(keys), "%d calls of %d keys", total, len(keys))
+		equal(t, l.Stats().Degraded, 0, "keys are degraded")
+	})
+}
+
+// sleeper is the clock of a process that can be stopped: timers that end meanwhile fire when it
+// goes on.
+type sleeper struct {
+	clock.Clock
+	wakes atomic.Int64
+}
+
+func (s *sleeper) stop(d time.Duration) { s.wakes.Store(int64(s.Now().Add(d))) }
+
+func (s *sleeper) AfterFunc(d time.Duration, f func()) clock.Timer {
+	return s.Clock.AfterFunc(d, func() {
+		if left := clock.Instant(s.wakes.Load()).Sub(s.Now()); left > 0 {
+			s.Clock.AfterFunc(left, f)
+		} else {
+			f()
+		}
+	})
+}
+
+// A process that was stopped finds on waking that all its calls are overdue. It reads first what was
+// answered meanwhile.
+func TestAProcessThatWasStoppedReadsItsAnswersFirst(t *testing.T) {
+	bubble(t, func(t *world) {
+		slept := &sleeper{Clock: clock.System()}
+		cfg := by(denying, hybrid.PerSecond(1000))
+		cfg.Clock = slept
+		l := t.start(cfg)
+		const stopped = 30 * time.Second
+		from := time.Now()
+		t.setJudge(func(*lease.Call) verdict { // of what was sent before
+			return verdict{delay: stopped + time.Millisecond - time.Since(from)}
+		})
+		wait := together(100, func(i int) {
+			err := l.Wait(t.Context(), fmt.Sprint(i))
+			check(t, err == nil, "%v", err)
+		})
+		synctest.Wait()
+		slept.stop(stopped)
+		wait()
+		equal(t, l.Stats().Errors, 0, "calls have failed")
+	})
+}
+
+// A key that was never heard of follows Policy.Fallback in an outage once the process has heard of
+// its node, with the share of as many processes as any key of the node has; before, ColdStart.
+func TestAnUnseenKeyInAnOutage(t *testing.T) {
+	for fallback, want := range map[hybrid.Fallback]int{
+		hybrid.FallbackDeny: 0, hybrid.FallbackLocalShare: 50, hybrid.FallbackAllowAll: 200,
+	} {
+		bubbleOf(t, fallback, func(t *world) {
+			cfg := by(hybrid.Policy{Fallback: fallback}, hybrid.PerHour(1).WithBurst(100))
+			other, l := t.start(cfg), t.start(cfg)
+			t.every(away)
+			check(t, !l.Allow("cold"), "ColdStartDeny admits")
+			t.every(verdict{})
+			time.Sleep(2 * time.Second)
+			must(t, other.Allow("k") && l.Allow("k") && other.Allow("k") && l.Allow("k"), "denied")
+			t.every(away)
+			l.AllowN("k", 100) // finds out
+			admitted := admits(200, 0, func() bool { return l.Allow("unseen") })
+			equal(t, admitted, want, "are admitted of 200")
+			// What was admitted without the store is owed.
+			t.every(verdict{})
+			l.TryAllow("unseen")
+			time.Sleep(5 * time.Second)
+			st := t.state("unseen")
+			check(t, st.Levels[0] == int64(max(0, 100-want)), "the bucket has %d, want %d less", st.Levels[0], want)
+		})
+	}
+}
