@@ -146,7 +146,7 @@ func (l *Limiter) failed(n *node, now, sent clock.Instant, err error) {
 	if !n.breaker.Failed(now, sent) {
 		return
 	}
-	l.eachClass(func(l *Limiter) {
+	l.eachSibling(func(l *Limiter) {
 		for _, b := range l.nodes.of(int(n.number)).batchesUnderWay() {
 			for _, c := range b.calls {
 				if e := c.Owner.(*entry); e.node.Load().health == n.health {

@@ -6,12 +6,44 @@ import (
 	"sync/atomic"
 )
 
-// classes are the Limiters behind a Limiter with Config.Priorities, one for each class but the
-// first, which is the Limiter itself. Each has a table of its own, and is another process to the
-// store. They are made when they are first used.
-type classes struct {
+// siblings are Limiters behind a Limiter, which is the first of them itself: one for each class of
+// Config.Priorities, or for each of Policy.Shards. Each has a table of its own, and is another
+// process to the store. They are made when they are first used.
+type siblings struct {
 	mu   sync.Mutex // of making one
 	made []atomic.Pointer[Limiter]
+}
+
+// at is the i-th of l's siblings, which make makes; l itself where i is 0, or l is not open.
+func (s *siblings) at(i int, l *Limiter, make func() *Limiter) *Limiter {
+	if i <= 0 {
+		return l
+	}
+	made := &s.made[i-1]
+	if c := made.Load(); c != nil {
+		return c
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if made.Load() == nil && l.state.Load() == stateOpen {
+		made.Store(make())
+	}
+	if c := made.Load(); c != nil {
+		return c
+	}
+	return l
+}
+
+// all are those that have been made.
+func (s *siblings) all() (made []*Limiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.made {
+		if c := s.made[i].Load(); c != nil {
+			made = append(made, c)
+		}
+	}
+	return made
 }
 
 // Class returns a handle for the same key and limits in class p of Config.Priorities: a request of
@@ -27,56 +59,37 @@ func (k *Key) Class(p int) *Key {
 // class is the Limiter of class p; the one that is closed, for a Limiter that is.
 func (l *Limiter) class(p int) *Limiter {
 	p = min(p, len(l.classes.made))
-	if p <= 0 {
-		return l
-	}
-	made := &l.classes.made[p-1]
-	if c := made.Load(); c != nil {
+	return l.classes.at(p, l, func() *Limiter {
+		c := l.sibling()
+		c.cfg.Policy.Headroom = l.cfg.Priorities[p-1]
+		c.start()
 		return c
-	}
-	l.classes.mu.Lock()
-	defer l.classes.mu.Unlock()
-	if made.Load() == nil && l.state.Load() == stateOpen {
-		made.Store(l.newClass(l.cfg.Priorities[p-1]))
-	}
-	if c := made.Load(); c != nil {
-		return c
-	}
-	return l
+	})
 }
 
-// newClass is a Limiter of the same keys that leaves so much of every burst in the bucket.
-func (l *Limiter) newClass(headroom float64) *Limiter {
+// sibling is a Limiter of the same keys, with the same settings, that does not go yet.
+func (l *Limiter) sibling() *Limiter {
 	c := &Limiter{
-		base: l, store: l.store, cfg: l.cfg, defaults: l.defaults,
+		base: l.base, store: l.store, cfg: l.cfg, defaults: l.defaults,
 		counters: l.counters, herald: l.herald, watched: l.watched,
 	}
-	c.cfg.Policy.Headroom = headroom
 	c.warned.Do(func() {}) // l has logged it
-	c.start()
 	return c
 }
 
-// eachClass calls f for l and its other classes, as far as they are in use.
-func (l *Limiter) eachClass(f func(*Limiter)) {
-	l = l.base
+// eachSibling calls f for l's base, and for its classes and the shards of all of them, as far as
+// they are in use.
+func (l *Limiter) eachSibling(f func(*Limiter)) { l.base.eachBehind(f) }
+
+func (l *Limiter) eachBehind(f func(*Limiter)) {
 	f(l)
-	for _, c := range l.siblings() {
-		f(c)
+	for _, c := range l.behind() {
+		c.eachBehind(f)
 	}
 }
 
-// siblings are the classes of l in use but the first. Once l is not open there come no more.
-func (l *Limiter) siblings() (made []*Limiter) {
-	l.classes.mu.Lock()
-	defer l.classes.mu.Unlock()
-	for p := range l.classes.made {
-		if c := l.classes.made[p].Load(); c != nil {
-			made = append(made, c)
-		}
-	}
-	return made
-}
+// behind are the Limiters behind l. Once l is not open there come no more.
+func (l *Limiter) behind() []*Limiter { return append(l.classes.all(), l.hops.all()...) }
 
 // keptOf is how many tokens of l's burst a process with this Policy.Headroom leaves in the bucket.
 func keptOf(l Limit, headroom float64) int64 {

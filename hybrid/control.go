@@ -24,8 +24,10 @@ func (l *Limiter) peek(ctx context.Context, key string, k *Key) (Result, error) 
 		return Result{}, err
 	}
 	held := int64(0)
-	if e := l.keys.inUse(key); e != nil {
-		held = e.client.Pool.Held()
+	for _, s := range append(l.hops.all(), l) {
+		if e := s.keys.inUse(key); e != nil {
+			held += e.client.Pool.Held()
+		}
 	}
 	headroom := l.cfg.Policy.Headroom
 	ok := true
@@ -179,7 +181,7 @@ func (l *Limiter) configure(
 		if own, err := l.proposal(key, nil); err == nil {
 			c.TTL = max(c.TTL, own.TTL)
 		}
-		l.eachClass(func(l *Limiter) {
+		l.eachSibling(func(l *Limiter) {
 			if e, _ := l.entry(key, false); e != nil {
 				e.mu.Lock()
 				c.TTL = max(c.TTL, e.client.TTL())
@@ -191,13 +193,11 @@ func (l *Limiter) configure(
 	defer cancel(nil)
 	defer l.cfg.Clock.AfterFunc(lateFactor*l.cfg.CallTimeout, func() { cancel(errOverdue) }).Stop()
 	defer context.AfterFunc(l.ctx, func() { cancel(ErrClosed) })()
-	st, err := l.store.Configure(bounded, l.storedKey(lease.ShortKey(key)), op, c)
+	shards, err := l.configureShards(bounded, lease.ShortKey(key), op, c)
+	l.follow(key, shards)
 	switch {
 	case err == nil:
-		if st.Changed {
-			l.follow(key, st)
-		}
-		return st, nil
+		return l.sum(key, shards), nil
 	case ctx.Err() != nil:
 		err = endedBy(ctx, what)
 	case l.ctx.Err() != nil:
@@ -210,11 +210,15 @@ func (l *Limiter) configure(
 	return lease.State{}, err
 }
 
-// follow has this process follow at once what it has changed itself.
-func (l *Limiter) follow(key string, st lease.State) {
-	l.eachClass(func(l *Limiter) {
+// follow has this process follow at once what it has changed itself: its shards are in these
+// states.
+func (l *Limiter) follow(key string, shards []lease.State) {
+	l.eachSibling(func(l *Limiter) {
+		if l.shard >= len(shards) || !shards[l.shard].Changed {
+			return
+		}
 		if e := l.keys.inUse(key); e != nil {
-			e.bucketChanged(st.Config.Limits)
+			e.bucketChanged(shards[l.shard].Config.Limits)
 		}
 	})
 }
@@ -234,7 +238,7 @@ func (e *entry) bucketChanged(limits []Limit) {
 // called.
 func (l *Limiter) giveBackAll(ctx context.Context, key string) (end func()) {
 	var all []*entry
-	l.eachClass(func(l *Limiter) {
+	l.eachSibling(func(l *Limiter) {
 		if e, _ := l.entry(key, false); e != nil {
 			all = append(all, e)
 			e.beginReset(ctx)
@@ -297,6 +301,6 @@ func (l *Limiter) askCapacity(e *entry, r request) bool {
 	if err != nil || !st.Exists {
 		return false
 	}
-	e.client.KnowLimits(st.Config.Limits)
+	e.client.KnowLimits(l.part(st.Config).Limits)
 	return r.n <= e.client.Capacity()
 }

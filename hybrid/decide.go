@@ -19,6 +19,7 @@ type request struct {
 	patience lease.Patience
 	ctx      context.Context // nil stands for one that never ends
 	verb     string          // for errors about ctx
+	until    clock.Instant   // for how long it may wait for one call; 0 for CallTimeout
 }
 
 // least is how many tokens r can do with.
@@ -39,6 +40,7 @@ type decision struct {
 	entry    *entry
 	hold     hold          // what an admitted request holds of the entry's
 	wait     time.Duration // after a denial: to ask again earlier is in vain
+	onward   bool          // after a denial: the next shard may have what this one lacks
 }
 
 // decide is what every verb comes to when the pool did not serve it.
@@ -96,6 +98,14 @@ func (l *Limiter) answer(r request) decision {
 	if r.ctx == nil {
 		r.ctx = context.Background()
 	}
+	if l.sharded() {
+		return l.answerShards(r)
+	}
+	return l.answerFrom(r)
+}
+
+// answerFrom is the answer of l's entry to r, which is a valid request.
+func (l *Limiter) answerFrom(r request) decision {
 	for e := r.tried; ; e = nil {
 		if l.state.Load() != stateOpen {
 			return decision{err: ErrClosed}
@@ -151,7 +161,11 @@ func (e *entry) burnLateLocked() {
 func (e *entry) decide(r request) (d decision, gone bool) {
 	if until := e.client.ShutUntil(); until != 0 && r.n == 1 && r.patience != lease.InLine {
 		if now := e.Now(); now < until { // the commonest denial costs no lock
-			return decision{wait: until.Sub(now)}, false
+			d.wait = until.Sub(now)
+			if h := e.heard.Load(); h != nil && e.l.cfg.Policy.Shards > 1 {
+				d.onward = h.SharedByFew(e.l.cfg.Policy.Weight, e.nextHop() != nil)
+			}
+			return d, false
 		}
 	}
 	e.mu.Lock()
@@ -184,6 +198,10 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		at := e.Now()
 		d.wait = e.client.RetryAt(at, r.least(), d.source).Sub(at)
 		d.err = e.errorOf(told, r, deadline.Sub(now), told.EarliestAt.Sub(now))
+		switch told.Verdict {
+		case lease.VerdictDeny, lease.VerdictTooLate, lease.VerdictUnavailable:
+			d.onward = e.l.cfg.Policy.Shards > 1 && e.client.Onward(at, e.nextHop() != nil)
+		}
 	}
 	return d, false
 }
@@ -201,7 +219,11 @@ func (e *entry) awaitLocked(r request, now, deadline clock.Instant) lease.Decisi
 	w.Waiter = lease.Waiter{N: r.n, Patience: r.patience, Deadline: deadline, Owner: w}
 	e.client.Enqueue(now, &w.Waiter)
 	if r.patience != lease.InLine {
-		timer := e.l.cfg.Clock.AfterFunc(e.l.cfg.CallTimeout, func() {
+		limit := e.l.cfg.CallTimeout
+		if r.until != 0 {
+			limit = min(limit, r.until.Sub(now))
+		}
+		timer := e.l.cfg.Clock.AfterFunc(limit, func() {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.client.TimeOut(e.Now(), &w.Waiter)
@@ -224,7 +246,11 @@ func (e *entry) awaitLocked(r request, now, deadline clock.Instant) lease.Decisi
 func (e *entry) errorOf(d lease.Decision, r request, deadline, earliest time.Duration) error {
 	switch d.Verdict {
 	case lease.VerdictExceedsBurst:
-		return fmt.Errorf("%w: n is %d, the burst is %d", ErrExceedsBurst, r.n, e.client.Capacity())
+		what := "the burst"
+		if k := e.l.cfg.Policy.Shards; k > 1 {
+			what = fmt.Sprintf("that of each of %d shards", k)
+		}
+		return fmt.Errorf("%w: n is %d, %s is %d", ErrExceedsBurst, r.n, what, e.client.Capacity())
 	case lease.VerdictTooLate:
 		return fmt.Errorf("%w: the tokens can be there in %v, the deadline is in %v",
 			ErrWouldExceedDeadline, earliest, deadline)

@@ -21,6 +21,7 @@ type entry struct {
 	heard  atomic.Pointer[lease.Heard] // from the last reply; nil before the first
 	node   atomic.Pointer[node]        // of the store
 	woken  atomic.Bool                 // is on the scheduler's ready list
+	next   atomic.Pointer[entry]       // see nextHop
 
 	mu       sync.Mutex
 	denied   bool          // the last request that its pool did not serve was denied; see Joined.scarcest
@@ -83,7 +84,7 @@ func (l *Limiter) entryOf(name string, create bool, k *Key) (*entry, error) {
 			}
 			s = l.keys.add(name)
 		}
-		if e := l.rouse(s, c, k.given() != nil, asked); e != nil {
+		if e := l.rouse(s, l.part(c), k.given() != nil, asked); e != nil {
 			if l.refreshes.Load() != asked {
 				_ = l.refresh(e, name) // what LimitsFor said may have been outdated already
 			}

@@ -36,8 +36,11 @@ type Limiter struct {
 	herald   *herald
 	watched  bool // a denial has consequences: see denied
 
-	base    *Limiter // of which this is a class, or itself
-	classes classes  // of base
+	base    *Limiter // of which this is a class or the shard of one, or itself
+	classes siblings // of base
+	home    *Limiter // of a hop: the Limiter whose keys these are shards of (shards.go)
+	hops    siblings // of a home: the other shards
+	shard   int      // which of Policy.Shards
 
 	scheduler scheduler
 	ctx       context.Context // ends with Close
@@ -110,6 +113,9 @@ func (l *Limiter) start() {
 		l.instance = l.cfg.InstanceID + "-" + l.instance
 	}
 	l.id.Store(&l.instance)
+	if k := l.cfg.Policy.Shards; k > 1 && l.home == nil {
+		l.shard, l.hops.made = lease.ShardAt(l.instance, 0, k), make([]atomic.Pointer[Limiter], k-1)
+	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.keys.init()
 	l.nodes.l = l
@@ -144,7 +150,7 @@ func (l *Limiter) Close() error {
 		return nil
 	}
 	l.unregister()
-	for _, c := range l.siblings() {
+	for _, c := range l.behind() {
 		c.Close()
 	}
 	// Before calls are cancelled, whose failures would be answered by Policy.Fallback.
@@ -164,10 +170,10 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	} else if l.state.Load() == stateClosed {
 		return nil
 	}
-	siblings := l.siblings()
-	errs := make([]error, len(siblings)+1)
+	behind := l.behind()
+	errs := make([]error, len(behind)+1)
 	var classes sync.WaitGroup
-	for i, c := range siblings {
+	for i, c := range behind {
 		classes.Go(func() { errs[i] = c.Shutdown(ctx) })
 	}
 	ended := make(chan struct{})
@@ -178,11 +184,11 @@ func (l *Limiter) Shutdown(ctx context.Context) error {
 	select {
 	case <-ended:
 		if n := l.notGivenBack.Load(); n > 0 {
-			errs[len(siblings)] = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, their tokens expire",
+			errs[len(behind)] = fmt.Errorf("hybrid: shutdown: %w: %d keys could not give back, their tokens expire",
 				ErrUnavailable, n)
 		}
 	case <-ctx.Done():
-		errs[len(siblings)] = endedBy(ctx, "shutdown")
+		errs[len(behind)] = endedBy(ctx, "shutdown")
 	}
 	classes.Wait()
 	return errors.Join(append(errs, l.Close())...)

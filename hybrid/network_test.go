@@ -28,6 +28,7 @@ type network struct {
 	mu       sync.Mutex
 	inner    lease.Store
 	judge    func(c *lease.Call) verdict // nil delivers
+	nodeOf   func(key string) int        // which of several nodes has a key; nil where there is one
 	control  error                       // of Configure
 	sizes    []int                       // of the batches so far
 	calls    []sentCall
@@ -111,6 +112,9 @@ func (s *network) Exchange(ctx context.Context, calls []*lease.Call, done func([
 	groups := make(map[verdict][]*lease.Call) // calls with one fate arrive together
 	for _, c := range calls {
 		c.Node = 0
+		if s.nodeOf != nil {
+			c.Node = s.nodeOf(c.Key)
+		}
 		s.calls = append(s.calls, sentCall{c.Key, c.Request})
 		var fate verdict
 		if s.judge != nil {

@@ -38,7 +38,7 @@ func (l *Limiter) proposal(key string, k *Key) (lease.Config, error) {
 // propose is a proposal with limits that come from source.
 func (l *Limiter) propose(source string, limits []Limit) proposal {
 	c := l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
-	if err := c.Validate(); err != nil {
+	if err := c.ValidateShards(l.cfg.Policy.Shards); err != nil {
 		return proposal{err: fmt.Errorf("%w: %s: %w", ErrInvalidConfig, source, err)}
 	}
 	l.warn(limits)
@@ -62,7 +62,7 @@ func (l *Limiter) Refresh(key string) error {
 		return errEmptyKey
 	}
 	var failed error
-	l.eachClass(func(l *Limiter) {
+	l.eachSibling(func(l *Limiter) {
 		l.refreshes.Add(1)
 		if e := l.keys.inUse(key); e != nil {
 			if err := l.refresh(e, key); err != nil {
@@ -82,7 +82,7 @@ func (l *Limiter) RefreshAll() error {
 	}
 	var failed error
 	failures := 0
-	l.eachClass(func(l *Limiter) {
+	l.eachSibling(func(l *Limiter) {
 		l.refreshes.Add(1)
 		l.keys.each(func(e *entry) {
 			if lease.IsKeyHash(e.slot.name) {
@@ -118,7 +118,7 @@ func (l *Limiter) refresh(e *entry, key string) error {
 	defer e.mu.Unlock()
 	if !e.given && asked >= e.asked {
 		e.asked = asked
-		e.client.Propose(e.Now(), c)
+		e.client.Propose(e.Now(), e.l.part(c))
 	}
 	return nil
 }
@@ -162,10 +162,12 @@ func (k *Key) bind(e *entry) {
 	if own := k.given(); own != nil {
 		e.mu.Lock()
 		e.given = true
-		e.client.Propose(e.Now(), own.config)
+		e.client.Propose(e.Now(), e.l.part(own.config))
 		e.mu.Unlock()
 	}
-	k.e.Store(e)
+	if e.l == k.l { // and not one of its hops
+		k.e.Store(e)
+	}
 }
 
 // keysToldMax bounds how many keys with unusable limits have a line of the log each.

@@ -91,12 +91,16 @@ func (r *Reservation) Settle(actual int64) error {
 	var errs []error
 	for i := range r.parts {
 		p := &r.parts[i]
+		l := p.l
+		if p.hold.entry != nil {
+			l = p.hold.entry.l // the shard that it has tokens of
+		}
 		// Within this bound no product overflows, and no bucket can count more.
 		switch more := min(actual-r.estimate, lease.WaitingMax/joinMax) * p.times; {
 		case more > 0:
-			errs = append(errs, p.l.charge(p.name, p.key, more))
+			errs = append(errs, l.charge(p.name, p.key, more))
 		case more < 0 && p.hold.n > 0: // what a fallback has admitted was taken from no bucket
-			p.l.refund(p.name, p.key, -more)
+			l.refund(p.name, p.key, -more)
 		}
 	}
 	return errors.Join(errs...)

@@ -78,8 +78,8 @@
 // Both sides:
 //
 //   - limit.go: Limit; policy.go: Policy; message.go: Config, Request and Grant; store.go: Store,
-//     MemoryStore, and keys that are too long to keep; audit.go: what shells, tests and audits see
-//     of either side's tokens.
+//     MemoryStore, and keys that are too long to keep; shard.go: the parts of a key that has
+//     several buckets; audit.go: what shells, tests and audits see of either side's tokens.
 //
 // # What is exported, and for whom
 //
@@ -107,6 +107,7 @@
 //	VerdictExceedsBurst VerdictTooLate VerdictUnavailable
 //	Draw Due Use Unused InUse UseEnded Accepted FromPool FromGrant
 //	Latency Breaker NewBreaker NodeFailed Memory Restable Account Heard Outlook
+//	ShardsMax ShardAt SumShards
 //
 // The parts of Take, which hybrid.Key.Allow has inline:
 //

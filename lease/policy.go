@@ -106,6 +106,13 @@ type Policy struct {
 	// runs low. It only lowers grants. 0 leaves nothing; a request for more than the rest of the
 	// burst exceeds it.
 	Headroom float64 `json:",omitzero"`
+	// Shards divides the bucket of a key into so many, in as many slots of a Redis cluster, for a key
+	// that is too hot for one server: each has a part of the rate, of the burst and of Overcommit, and
+	// together they keep the same limit. Every process asks one of them first and others when that is
+	// short. A request for more than a shard's part of the burst exceeds it. 0 means 1; at most
+	// ShardsMax, and the smallest burst. Processes with different Shards limit together more than they
+	// should: docs/protocol.md section 3.8.
+	Shards int `json:",omitzero"`
 	// Shadow draws as usual and admits anyway, and counts what would have been denied: to see what
 	// limits would do before they do it. What is admitted so is no debt.
 	Shadow bool `json:",omitzero"`
@@ -134,6 +141,7 @@ func (p Policy) Validate() error {
 	between(&v, "Overcommit", p.Overcommit, 0, maxUnits-1)
 	between(&v, "Weight", p.Weight, 0, weightMax)
 	between(&v, "CallsPerSecond", p.CallsPerSecond, 0, callsMax)
+	between(&v, "Shards", p.Shards, 0, ShardsMax)
 	if !(p.Headroom >= 0 && p.Headroom < 1) {
 		v.add("Headroom is %v, must be 0 to below 1", p.Headroom)
 	}

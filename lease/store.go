@@ -101,21 +101,21 @@ func (c *Call) Unsent() error {
 	return nil
 }
 
-// memoryShards spread the lock and bound the work of one sweep.
-const memoryShards = 64
+// memoryParts spread the lock and bound the work of one sweep.
+const memoryParts = 64
 
 // MemoryStore is the reference Bucket as a Store, for one process and without Redis: for tests, for
 // development, and for services that run as one process. Its time is the clock's. An expired bucket
 // is dropped as Redis would drop it. It may be shared between goroutines.
 type MemoryStore struct {
-	clock  clock.Clock
-	seed   maphash.Seed
-	shards [memoryShards]memoryShard
+	clock clock.Clock
+	seed  maphash.Seed
+	parts [memoryParts]memoryPart
 }
 
 var _ Store = (*MemoryStore)(nil)
 
-type memoryShard struct {
+type memoryPart struct {
 	mu      sync.Mutex
 	buckets map[string]*Bucket
 	sweepAt int // sweep when this many buckets are held
@@ -127,8 +127,8 @@ func NewMemoryStore(c clock.Clock) *MemoryStore {
 		c = clock.System()
 	}
 	m := &MemoryStore{clock: c, seed: maphash.MakeSeed()}
-	for i := range m.shards {
-		m.shards[i] = memoryShard{buckets: make(map[string]*Bucket), sweepAt: 1024}
+	for i := range m.parts {
+		m.parts[i] = memoryPart{buckets: make(map[string]*Bucket), sweepAt: 1024}
 	}
 	return m
 }
@@ -151,26 +151,26 @@ func (m *MemoryStore) Configure(_ context.Context, key string, op Op, c Config) 
 // microseconds from an origin of the clock's own, as only differences count.
 func (m *MemoryStore) with(key string, do func(b *Bucket, now int64)) {
 	key = storedKey(key)
-	sh := &m.shards[maphash.String(m.seed, key)%memoryShards]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	p := &m.parts[maphash.String(m.seed, key)%memoryParts]
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := max(int64(m.clock.Now())/1000, 1)
-	b := sh.buckets[key]
+	b := p.buckets[key]
 	if b == nil || b.expired(now) {
 		b = new(Bucket)
 	}
 	do(b, now)
 	if !b.exists {
-		delete(sh.buckets, key)
+		delete(p.buckets, key)
 		return
 	}
-	sh.buckets[key] = b
-	if len(sh.buckets) < sh.sweepAt {
+	p.buckets[key] = b
+	if len(p.buckets) < p.sweepAt {
 		return
 	}
 	// Expired buckets may have become half of all.
-	maps.DeleteFunc(sh.buckets, func(_ string, b *Bucket) bool { return b.expired(now) })
-	sh.sweepAt = 2*len(sh.buckets) + 1024
+	maps.DeleteFunc(p.buckets, func(_ string, b *Bucket) bool { return b.expired(now) })
+	p.sweepAt = 2*len(p.buckets) + 1024
 }
 
 // KeyMax is the longest key, in bytes, that is kept as it is; see ShortKey.
