@@ -276,8 +276,8 @@ func (s *sleeper) AfterFunc(d time.Duration, f func()) clock.Timer {
 	})
 }
 
-// A process that was stopped finds on waking that all its calls are overdue. It reads first what was
-// answered meanwhile.
+// A process that was stopped finds on waking that all its calls are overdue. It reads first what
+// was answered meanwhile.
 func TestAProcessThatWasStoppedReadsItsAnswersFirst(t *testing.T) {
 	bubble(t, func(t *world) {
 		slept := &sleeper{Clock: clock.System()}
@@ -301,7 +301,7 @@ func TestAProcessThatWasStoppedReadsItsAnswersFirst(t *testing.T) {
 }
 
 // A key that was never heard of follows Policy.Fallback in an outage once the process has heard of
-// its node, with the share of as many processes as any key of the node has; before, ColdStart.
+// its node, with the share of as many processes as any key there has; before that, ColdStart.
 func TestAnUnseenKeyInAnOutage(t *testing.T) {
 	for fallback, want := range map[hybrid.Fallback]int{
 		hybrid.FallbackDeny: 0, hybrid.FallbackLocalShare: 50, hybrid.FallbackAllowAll: 200,

@@ -63,6 +63,14 @@ func (s *tap) Ping(ctx context.Context) error {
 	return nil
 }
 
+// NodeOf implements lease.Router.
+func (s *tap) NodeOf(key string) int {
+	if r, ok := s.Store.(lease.Router); ok {
+		return r.NodeOf(key)
+	}
+	return -1
+}
+
 func (s *tap) note(calls []*lease.Call, one func(*lease.Call)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,249 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// manyKeys is how many keys a process has used before an outage, and how many new ones come in it.
+const manyKeys = 10_000
+
+// crowdOfCallers is how many goroutines ask at one time. In an outage one asks alone, so that what
+// a request takes is its own time.
+const crowdOfCallers = 64
+
+// waits is a context that counts who waits: a request that enters a wait asks for Done, and no
+// other does.
+type waits struct {
+	context.Context
+	entered atomic.Int64
+}
+
+func (w *waits) Done() <-chan struct{} {
+	w.entered.Add(1)
+	return w.Context.Done()
+}
+
+// asked is what became of one request for each of some keys.
+type asked struct {
+	admitted, fallback int
+	took               []time.Duration // ascending
+}
+
+func (a asked) String() string {
+	n := len(a.took)
+	return fmt.Sprintf("%d admitted, %d decided by the fallback, in %v (half), %v (999 of 1000), %v (all)",
+		a.admitted, a.fallback, a.took[n/2], a.took[n-1-n/1000], a.took[n-1])
+}
+
+// askEach asks l for a token of each of manyKeys keys, so many of them at a time.
+func askEach(ctx context.Context, l *hybrid.Limiter, name string, together int) (all asked) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	next := atomic.Int64{}
+	for range together {
+		wg.Go(func() {
+			var own asked
+			for i := next.Add(1); i <= manyKeys; i = next.Add(1) {
+				from := time.Now()
+				r, err := l.Take(ctx, fmt.Sprint(name, i), 1)
+				own.took = append(own.took, time.Since(from))
+				if err == nil && r.OK {
+					own.admitted++
+				}
+				if err == nil && r.Source == hybrid.SourceFallback {
+					own.fallback++
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all.admitted += own.admitted
+			all.fallback += own.fallback
+			all.took = append(all.took, own.took...)
+		})
+	}
+	wg.Wait()
+	slices.Sort(all.took)
+	return all
+}
+
+// useManyKeys returns when l has had answers for many keys and none of them is degraded. A machine
+// that stalls makes that take longer.
+func useManyKeys(t *testing.T, l *hybrid.Limiter) {
+	t.Helper()
+	testkit.Eventually(t, "every key served by the store", func() bool {
+		return askEach(t.Context(), l, "seen", crowdOfCallers).fallback == 0
+	})
+}
+
+// ramp notes when calls go out after an outage.
+type ramp struct {
+	mu     sync.Mutex
+	armed  bool
+	backAt time.Time   // when the node first answered again
+	calls  []time.Time // since then
+}
+
+// arm has the next answer begin the recovery.
+func (r *ramp) arm() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.armed, r.backAt, r.calls = true, time.Time{}, nil
+}
+
+func (r *ramp) call(*lease.Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.backAt.IsZero() {
+		r.calls = append(r.calls, time.Now())
+	}
+}
+
+func (r *ramp) answer(c *lease.Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.armed && r.backAt.IsZero() && !lease.NodeFailed(c.Err) {
+		r.backAt = time.Now()
+	}
+}
+
+// check checks that no more calls went out within each number of Targets of the recovery than a
+// process may make. The limiter hears of the recovery after the tap, so it may make fewer.
+func (r *ramp) check(t testing.TB) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	in := make([]int, 10)
+	for i, at := range r.calls {
+		targets := float64(at.Sub(r.backAt)) / float64(target)
+		if targets < float64(len(in)) {
+			in[int(targets)]++
+			allowed := 2 + 100*(math.Exp2(targets)-1)
+			testkit.Check(t, float64(i+1) <= allowed, "%d calls within %.2f Targets of the recovery, %.0f are allowed",
+				i+1, targets, allowed)
+		}
+	}
+	t.Logf("calls in each Target after the recovery: %v", in)
+}
+
+// TestManyKeysGetThroughAnOutage is rows 1, 3, 8, 24 and 36 with ten thousand keys that a process
+// has used and as many that it has never heard of. Once one call has failed, no request waits any
+// more, one call at a time goes out for all keys, and they come back in numbers that double with
+// each Target.
+func TestManyKeysGetThroughAnOutage(t *testing.T) {
+	for _, row := range []string{"Row01 Redis is down", "Row03 a hung server", "Row08 a black hole",
+		"Row24 a busy server", "Row24 a paused server"} {
+		t.Run(row, func(t *testing.T) {
+			c := injections[row]
+			s := start(t, c.args...)
+			manyKeysSuffer(s, c.how(s))
+		})
+	}
+}
+
+func manyKeysSuffer(s *site, o outage) {
+	t := s.t
+	// given a process that has used many keys
+	cfg := ordinary(hybrid.Policy{Target: target})
+	cfg.CallTimeout = time.Second
+	f := s.fleet(1, cfg)
+	l, tap, ramp := f.limiters[0], f.taps[0], new(ramp)
+	tap.onCall, tap.onAnswer = ramp.call, ramp.answer
+	useManyKeys(t, l)
+
+	// when the store goes away, the first requests wait for one call at most
+	o.inject()
+	from := time.Now()
+	testkit.Eventually(t, "the fallback", func() bool {
+		r, err := l.Take(t.Context(), "unseen0", 1)
+		return err == nil && r.Source == hybrid.SourceFallback
+	})
+	t.Logf("the first request that the fallback decided took %v", time.Since(from).Round(time.Millisecond))
+
+	// and then no request does, whatever its key: it has its share.
+	before := l.Stats()
+	ctx := &waits{Context: t.Context()}
+	for _, name := range []string{"seen", "unseen", "seen", "unseen"} {
+		all := askEach(ctx, l, name, 1)
+		testkit.Check(t, all.admitted == manyKeys, "%s: %v", name, all)
+		t.Logf("%s keys: %v", name, all)
+	}
+	testkit.Check(t, ctx.entered.Load() == 0, "%d requests entered a wait after the node was known to be away",
+		ctx.entered.Load())
+	// Of all calls at most one has neither been answered nor failed: one probe at a time. Each is
+	// counted as a call before it is as an error.
+	after := l.Stats()
+	testkit.Check(t, after.Calls-before.Calls <= after.Errors-before.Errors+1,
+		"%d calls, of which %d failed", after.Calls-before.Calls, after.Errors-before.Errors)
+	t.Logf("%d calls for %d requests", after.Calls-before.Calls, 4*manyKeys)
+
+	// When it is back, all keys come back, and not at once.
+	ramp.arm()
+	o.cure()
+	recovered := time.Now()
+	testkit.Eventually(t, "every key served by the store again", func() bool {
+		return askEach(t.Context(), l, "seen", crowdOfCallers).fallback+
+			askEach(t.Context(), l, "unseen", crowdOfCallers).fallback == 0
+	})
+	t.Logf("no key was degraded any more after %v", time.Since(recovered).Round(time.Millisecond))
+	ramp.check(t)
+}
+
+// TestANodeOfAClusterThatHangsDelaysOnlyItsOwnKeys is row 3 for one of three masters.
+func TestANodeOfAClusterThatHangsDelaysOnlyItsOwnKeys(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, false, "--cluster-node-timeout", "600000")
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{cluster.Masters[0].Addr},
+		DialTimeout: clientTimeout, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout})
+	store := storeOn(t, client)
+	cfg := ordinary(hybrid.Policy{})
+	cfg.CallTimeout = time.Second
+	f := newFleet(t, cfg, store)
+	l := f.limiters[0]
+	useManyKeys(t, l)
+	// keys of the hung node, and of the others
+	hung := store.NodeOf("seen1")
+	m, err := client.MasterForKey(t.Context(), "yuzhi:{seen1}")
+	testkit.NoErr(t, err)
+	for _, master := range cluster.Masters {
+		if master.Addr == m.Options().Addr {
+			hang := hang(siteOf(t, master))
+			hang.inject()
+			defer hang.cure()
+		}
+	}
+	testkit.Eventually(t, "the fallback", func() bool {
+		r, err := l.Take(t.Context(), "seen1", 1)
+		return err == nil && r.Source == hybrid.SourceFallback
+	})
+	ctx := &waits{Context: t.Context()}
+	ill, well := 0, 0
+	for _, name := range []string{"seen", "unseen"} {
+		for i := 1; i <= manyKeys; i++ {
+			key := fmt.Sprint(name, i)
+			if store.NodeOf(key) == hung {
+				r, err := l.Take(ctx, key, 1)
+				testkit.Must(t, err == nil && r.OK, "%s of the hung node: %+v, %v", key, r, err)
+				ill++
+			} else if i%10 == 0 {
+				r, err := l.Take(t.Context(), key, 1)
+				testkit.Must(t, err == nil && r.OK && r.Source != hybrid.SourceFallback, "%s: %+v, %v", key, r, err)
+				well++
+			}
+		}
+	}
+	testkit.Check(t, ctx.entered.Load() == 0 && ill > 0 && well > 0,
+		"%d of %d requests for the hung node's keys entered a wait", ctx.entered.Load(), ill)
+}
