@@ -124,6 +124,24 @@ func (b *Bucket) Dump() BucketDump {
 	return d
 }
 
+// AtRest is what remains of d where a store keeps only what a bucket at rest must remember
+// (docs/protocol.md section 3.9): the other fields are what follows from the configuration, the
+// running time, the epoch, the counters, SetAt, ReshapedAt, and the levels. A store may leave them
+// out where that is d itself. Config must be valid.
+func (d BucketDump) AtRest() BucketDump {
+	ttl := micros(d.Config.TTL)
+	b := Bucket{
+		exists: true, config: d.Config, clock: d.Now, now: d.Now, created: d.Epoch,
+		epoch: d.Epoch, counter: d.Counter, spent: d.Spent, denied: d.Denied,
+		setAt: d.SetAt, stoodAt: d.Now, reshapedAt: d.ReshapedAt,
+		ttl: ttl, proposed: ttl, proposedAt: d.Now, level: d.Level, rest: d.Rest,
+	}
+	b.rescale()
+	b.normalise(b.rate())
+	b.remember()
+	return b.Dump()
+}
+
 // At is d and what Inspect says of it when the server's clock says clock, if nobody has called
 // since. Of the records those are left whose lease has not ended, with the place where they are
 // now: for who reads a bucket that is kept elsewhere. Config must be valid, and the numbers those

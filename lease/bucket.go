@@ -81,6 +81,9 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	b.settle(clock)    // steps 1 to 3
 	b.follow(clock, r) // the changes of step 2
 	b.counter++
+	if r.Draw && b.drawAtRest(r, g) {
+		return nil
+	}
 	rec := b.records[r.Holder]
 	at, live := b.locate(rec)
 

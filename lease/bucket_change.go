@@ -118,7 +118,9 @@ func (b *Bucket) propose(ttl int64, newer bool) {
 		if b.proposed > b.ttl {
 			wait = b.proposed - b.ttl
 		}
-		if b.now-b.proposedAt >= wait {
+		// Who proposes the T in force begins the time anew after which it may shrink, so that a bucket
+		// in calm has nothing to remember.
+		if b.now-b.proposedAt >= wait || ttl == b.ttl && b.proposed == b.ttl {
 			b.ttl, b.proposed, b.proposedAt = b.proposed, ttl, b.now
 		}
 	}

@@ -112,7 +112,7 @@ func (b *Bucket) reply(r *Request, rec *record, g *Grant) {
 		Seq: rec.seq, Granted: rec.granted, Waited: min(rec.granted, r.Waiting), Void: rec.void,
 		Short: rec.granted < r.Want, Running: rec.debit.last,
 		Config: b.config, Epoch: b.epoch, Counter: b.counter, ServerTime: b.clock,
-		Ledger: b.ring.ledger(), ActiveWeight: active, Contended: b.now < b.fair.contendedUntil,
+		Ledger: b.ring.ledger(), ActiveWeight: max(active, r.Weight), Contended: b.now < b.fair.contendedUntil,
 		Expiry: duration(b.keep - b.now), LeaseMax: duration(b.leaseMax()),
 	}
 	g.Levels, g.Next = b.levels(r.Headroom)

@@ -6,13 +6,18 @@
 -- variables hold the bucket's state. Redis runs all of it for every call: a function costs its
 -- creation, a table its fields, a number that becomes text its formatting.
 --
--- KEYS[1]  the bucket, a string: 39 numbers, the configuration, and the level and the rest of each
---          limit but the first. The 39 numbers:
+-- KEYS[1]  the bucket, a string in one of two forms that are told apart by their length. The long
+--          form: 39 numbers, the configuration, and the level and the rest of each limit but the
+--          first. The 39 numbers:
 --            birth epoch counter spent denied clock now frozen setAt keep stood reshaped ttl
 --            proposed proposedAt width gen moved updated contended share, level and rest of the
 --            first limit, the tokens held in each of the 8 slots of the ring, the weights there
 --          clock is the server's time at the last call. All other times are the bucket's own: the
 --          server's time at the bucket's birth plus all forward steps of the server's clock since
+--          The short form of a bucket at rest, where all else follows from it (section 3.9):
+--          integers without a sign, with the bytes of each, then the configuration
+--            epoch 7, counter 6, now 7, setAt 7, reshaped 7, ttl 4, spent 6, denied 6
+--            level 7, rest 3 of each limit
 -- KEYS[2]  lease.lua only: the record of one holder, see there
 -- ARGV[1]  the configuration that the caller proposes, '' for none: integers without a sign, 30
 --          bytes for all limits, then 30 for each of 1 to 4. With the bytes of each:
@@ -22,16 +27,16 @@
 --          1 ms or 1 s, and 4 more where the burst was not said, but follows from the limit. per_ns
 --          may exceed 2^53; nothing here reads it but to see whether two are equal
 -- ARGV[2]  '' to use the server's clock, otherwise the time in microseconds (see Config.ClientTime)
--- ARGV[3]  the request, 20 numbers, see lease.lua; configure.lua reads the ttl only
+-- ARGV[3]  the request, see lease.lua; configure.lua reads the ttl only
 -- ARGV[4]  configure.lua only: the operation
 --
 -- Units: a level in units of its limit, negative where a charge is owed; rest, ttl, width and all
 -- times in microseconds; held in tokens; share in tokens per microsecond and unit of weight.
 --
--- A number is a double of 8 bytes, little end first. All numbers are whole and below 2^53, except
--- share, a record's allowance and a headroom, and so is every product of two whole numbers. A
--- number that must become text goes through %d or %.0f, because tostring and '..' keep 14 digits
--- only.
+-- A number without a size is a double of 8 bytes; the little end comes first. All numbers are whole
+-- and below 2^53, except share, a record's allowance and a headroom, and so is every product of two
+-- whole numbers. A number that must become text goes through %d or %.0f, because tostring and '..'
+-- keep 14 digits only.
 
 -- Redis 3.2 to 4: replicate what the script writes, not the script, which may then read the time.
 if redis.replicate_commands then redis.replicate_commands() end
@@ -39,8 +44,8 @@ if redis.replicate_commands then redis.replicate_commands() end
 local floor, ceil, min, max, format = math.floor, math.ceil, math.min, math.max, string.format
 
 -- encode and decode are struct.pack and struct.unpack for the forms in use: '<', then 'd' for a
--- double, 'I7' for a whole number of 7 bytes, 'i7' for one with a sign, and 'c0' for a text at the
--- end. A server without struct (miniredis) gets the same bytes from Lua, slowly.
+-- double, 'I7' for a whole number of 7 bytes, and 'c0' for a text at the end. A server without
+-- struct (miniredis) gets the same bytes from Lua, slowly.
 local struct = rawget(_G, 'struct')
 local encode, decode
 if struct then
@@ -91,8 +96,6 @@ else
         x = ldexp(exponent > 0 and fraction + 2^52 or fraction, max(exponent, 1) - 1075)
         if exponent == 2047 then x = fraction == 0 and math.huge or 0 / 0 end
         if top >= 128 then x = -x end
-      elseif kind == 'i' and top >= 128 then
-        x = x - 256^size
       end
       parts[#parts + 1] = x
       at = at + size
@@ -196,7 +199,7 @@ end
 
 -- remember returns until when the bucket must be kept (section 6.14), and how long the longest
 -- lease may last that is out, at least a T. lost says that a loss was proven once. A limit that
--- starts empty, since it takes 100 years to fill, may be forgotten.
+-- starts empty, since it takes 100 years to fill, may be forgotten. Without a ring nobody leases.
 local function remember(c, keep, now, ttl, lost, frost, base, width, held, weights)
   local longest = 0
   for k = 1, c.n do
@@ -205,10 +208,12 @@ local function remember(c, keep, now, ttl, lost, frost, base, width, held, weigh
     if l.level < 0 then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end
     if full > longest and l.full < 3153600000000000 then longest = full end
   end
-  local s = base + 7 -- the last slice with an entry
-  while s >= base and held[s % 8 + 1] == 0 and weights[s % 8 + 1] == 0 do s = s - 1 end
-  local left = (s + 1) * width - now
-  if s < base or left < ttl then left = ttl end
+  local left = ttl
+  if held then
+    local s = base + 7 -- the last slice with an entry
+    while s >= base and held[s % 8 + 1] == 0 and weights[s % 8 + 1] == 0 do s = s - 1 end
+    if s >= base and (s + 1) * width - now > ttl then left = (s + 1) * width - now end
+  end
   longest = longest + ttl + left + frost
   if (c.empty or c.revision > 0 or lost) and longest < 2592000000000 then
     longest = 2592000000000 -- 30 days

@@ -36,6 +36,14 @@ var (
 	stepAt, codeAt                              = place{44, 7}, place{51, 1}
 )
 
+// requestAt is where the numbers of a request are, but its headroom, which is a double.
+var requestAt = map[string]place{"ttl": {0, 4}, "want": {4, 7}, "epoch": {11, 7}, "counter": {18, 7},
+	"denied": {25, 7}, "seq": {32, 7}, "need": {39, 7}, "weight": {46, 4}, "leaseMax": {50, 7}, "heardAt": {57, 7},
+	"heardAge": {64, 7}, "remaining": {71, 7}, "returned": {78, 7}, "refund": {85, 7}, "unused": {92, 7},
+	"debt": {99, 7}, "charge": {106, 7}, "waiting": {113, 7}, "drawn": {120, 7}, "draw": {135, 1}}
+
+const headroomAt = 127
+
 // set is text with the number at p, counted from start, replaced.
 func (p place) set(text string, start int, v int64) string {
 	return text[:start+p.at] + string(appendWhole(nil, p.size, v)) + text[start+p.at+p.size:]
@@ -177,7 +185,11 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	r.Epoch, r.Unused = 1, 1 // so that what comes with these is looked at
 	good, config := string(appendRequest(nil, &r)), textOf(t, r.Config)
 	limit := config[configSize(0):]
-	number := func(i int, to float64) string { return setNumber(good, i, to) }
+	short := request(2)
+	short.Draw, short.Waiting = true, short.Want
+	draw := string(appendRequest(nil, &short))
+	number := func(name string, to int64) string { return requestAt[name].set(good, 0, to) }
+	headroom := func(to float64) string { return good[:headroomAt] + doubles(to) + good[headroomAt+8:] }
 	changed := func(changes ...any) string { // of the configuration: a place and a number, and so on
 		text := config
 		for ; len(changes) > 0; changes = changes[2:] {
@@ -185,7 +197,6 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		}
 		return text
 	}
-	const headroom = 14 // of the request
 	type arguments struct{ config, now, request string }
 	var calls []arguments
 	for _, bad := range []string{"", "x", config[1:], config + "x", config[:configSize(0)],
@@ -198,30 +209,25 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		changed(revisionAt, 1<<52), changed(stepAt, 0), changed(stepAt, 1<<52)} {
 		calls = append(calls, arguments{bad, "", good})
 	}
-	for _, bad := range []string{"", good + good[:8], good + "\n", good[:len(good)-8], good[1:],
-		number(8, 11), // need above want
-		number(1, 0),  // seq
-		number(10, 0), // weight
-		number(10, 2_000_000),
-		number(0, 199_999), // ttl below twice the target
-		number(0, 3_600_000_001),
-		number(17, 7_200_000_001)} { // the longest lease
+	for _, bad := range []string{"", good + good[:8], good + "\n", good[:len(good)-8], good[1:], draw + "\x00",
+		draw[1:], number("need", 11), number("seq", 0), number("weight", 0), number("weight", 2_000_000),
+		number("ttl", 199_999), number("ttl", 3_600_000_001), number("leaseMax", 7_200_000_001),
+		number("draw", 1), number("draw", 2), requestAt["want"].set(draw, 0, 1<<52),
+		requestAt["seq"].set(draw, 0, 0), headroom(math.NaN()), headroom(-0.1), headroom(1),
+		headroom(math.Inf(1)), headroom(math.Inf(-1))} {
 		calls = append(calls, arguments{config, "", bad})
+	}
+	for name, at := range requestAt {
+		if at.size == 7 {
+			calls = append(calls, arguments{config, "", number(name, 1<<52)}, arguments{config, "", number(name, 1<<56-1)})
+		}
 	}
 	for _, bad := range strings.Split("nan,-1,4503599627370496,1.5,1e3,0x5, 5,99999999999999999999", ",") {
 		calls = append(calls, arguments{config, bad, good})
 	}
-	for _, bad := range append(slices.Clone(notWhole), -1, 1<<52) {
-		for i := range requestSize / 8 {
-			if i != headroom || !(bad > 0 && bad < 1) {
-				calls = append(calls, arguments{config, "", number(i, bad)})
-			}
-		}
-	}
 	configures := [][]any{{config, "", good, "nonsense"}, {"", "", good, "set"},
 		{config, "", "", "set"}, {config, "x", good, "set"},
-		{config, "", number(0, 0.5), "set"}, {config, "", number(0, -1), "set"},
-		{config, "", number(0, 3_600_000_001), "set-if-absent"},
+		{config, "", number("ttl", 0), "set"}, {config, "", number("ttl", 3_600_000_001), "set-if-absent"},
 		{changed(revisionAt, 1<<52-1), "", good, ""}, {config, "", good}, {changed(stepAt, 0), "", good, "set"}}
 	onEach(t, func(t *testing.T, s *Store) {
 		bucket := s.bucketKey("k")

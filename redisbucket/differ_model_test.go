@@ -27,6 +27,7 @@ type actor struct {
 // populate makes the holders and the configurations they propose.
 func (x *trio) populate() {
 	x.configs = []lease.Config{x.config()}
+	x.draws = []float64{0, 0, 0.2, 0.9, 1}[x.rng.IntN(5)]
 	for i := range 1 + x.rng.IntN(6) {
 		h := &actor{name: fmt.Sprintf("holder-%d", i), weight: 1}
 		if x.rng.IntN(4) == 0 {
@@ -89,6 +90,8 @@ func (x *trio) pass() {
 	d := x.bucket.Dump()
 	ttl := max(d.Config.TTL.Microseconds(), 10)
 	switch p := x.rng.IntN(100); {
+	case x.draws > 0 && p < 15:
+		x.now += x.rng.Int64N(3 * ttl) // until leases have ended
 	case p < 30:
 	case p < 50:
 		x.now += x.rng.Int64N(10)
@@ -101,11 +104,11 @@ func (x *trio) pass() {
 		x.now += x.rng.Int64N(3 * ttl)
 	case p < 94:
 		x.now += 2_900_000 + x.rng.Int64N(200_000) // about as long as T takes to shrink
-	case p < 96:
+	case p < 96 && x.draws < 0.5:
 		x.now += x.rng.Int64N(40 * 24 * 3600 * 1e6) // a month
 	case p < 98:
 		x.now = max(0, x.now-x.rng.Int64N(2*ttl))
-	case p < 99:
+	case p < 99 && x.draws < 0.5:
 		x.now = max(0, x.now-x.rng.Int64N(1e10))
 	}
 	if !d.Exists {
@@ -171,7 +174,19 @@ func (x *trio) renew(h *actor) {
 	if rng.IntN(3) == 0 {
 		r.Denied = upTo(rng, 1000)
 	}
-	x.odd(h, &r)
+	if rng.Float64() < x.draws {
+		r.Draw, r.Remaining, r.Returned, r.Refund, r.Unused, r.Drawn, r.Waiting = true, 0, 0, 0, 0, 0, r.Want
+		if rng.IntN(8) != 0 {
+			r.Debt, r.Charge, r.Headroom, r.Want, r.Waiting = 0, 0, 0, 1, 1
+			r.Need = min(r.Need, 1)
+		}
+	}
+	if x.draws < 0.5 || rng.IntN(8) == 0 { // a loss proven, or a charge, is felt for long
+		x.odd(h, &r)
+	} else {
+		r.Debt, r.Charge, r.Headroom = 0, 0, 0
+	}
+	r.Draw = r.Draw && r.Want == r.Waiting && r.Remaining+r.Returned+r.Refund+r.Unused == 0
 	x.send(h, r)
 }
 

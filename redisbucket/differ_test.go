@@ -65,6 +65,7 @@ type trio struct {
 	count      map[string]int // how often what happened
 	configs    []lease.Config // that holders propose
 	version    lease.Version  // highest proposed so far
+	draws      float64        // the part of all calls that are draws
 	log        []string       // the last steps, for the failure
 }
 
@@ -107,9 +108,11 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"void": calls / 100, "retry": calls / 50, "stale": calls / 200, "short": calls / 50,
 				"configured": calls / 50, "evicted": calls / 200, "lost": calls / 1000, "failover": calls / 4000,
 				"loss": calls / 200, "unused": calls / 200, "rearranged": calls / 1000, "grew": calls / 200,
-				"shrunk": calls / 500, "back": calls / 100, "turned": calls / 400, "owed": calls / 50} {
+				"shrunk": calls / 500, "back": calls / 200, "turned": calls / 400, "owed": calls / 50,
+				"drawn at rest": calls / 1000, "drawn in short": calls / 400, "leased at rest": calls / 2500,
+				"fast": calls / 400} {
 				// the server's own time passes too slowly, and never goes back
-				fits := clientTime || what != "shrunk" && what != "back" && what != "turned"
+				fits := clientTime || !slices.Contains([]string{"shrunk", "back", "turned", "drawn at rest", "leased at rest"}, what)
 				testkit.Check(t, !fits || total[what] >= least, "%s: %d times, want %d", what, total[what], least)
 			}
 		})
@@ -163,8 +166,12 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 		"shrunk": after.Config.TTL < before.Config.TTL &&
 			after.Config.Version == before.Config.Version,
 		"loss": after.Frozen > before.Frozen, "back": after.Clock < before.Clock,
-		"turned": after.ReshapedAt > before.ReshapedAt && after.Config.Version == before.Config.Version,
-		"owed":   slices.Min(after.Level[:]) < 0,
+		"turned":        after.ReshapedAt > before.ReshapedAt && after.Config.Version == before.Config.Version,
+		"owed":          slices.Min(after.Level[:]) < 0,
+		"drawn at rest": r.Draw && atRest(after) && !atRest(before), "drawn in short": atRest(after) && atRest(before),
+		"leased at rest": atRest(before) && !atRest(after) && !r.Draw,
+		"fast": atRest(before) && atRest(after) && len(after.Config.Limits) == 1 &&
+			len(appendRequest(nil, &r)) < requestSize,
 		"unused": wantErr == nil && !want.Void && r.Unused > 0 && r.Drawn > after.SetAt &&
 			r.Drawn <= after.Now && after.Now >= after.Frozen,
 	} {

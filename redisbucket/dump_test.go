@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +65,14 @@ func dumped(t testing.TB, d lease.BucketDump) texts {
 	if !d.Exists {
 		return x
 	}
+	for h, r := range d.Records {
+		x.records[h] = string(appendDoubles(nil, r.Seq, r.Gen, r.Slice, r.Ends, r.Held, r.Weight, r.Waiting, r.Granted,
+			bit(r.Void), r.Since, r.Last)) + doubles(r.Allowance)
+	}
+	if atRest(d) {
+		x.state = rested(t, d)
+		return x
+	}
 	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, d.Clock, d.Now, d.Frozen, d.SetAt, d.Keep,
 		d.StoodAt, d.ReshapedAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width, d.Gen, d.MovedAt,
 		d.Updated, d.ContendedUntil)
@@ -74,11 +84,32 @@ func dumped(t testing.TB, d lease.BucketDump) texts {
 		state = appendDoubles(state, d.Level[k], d.Rest[k])
 	}
 	x.state = string(state)
-	for h, r := range d.Records {
-		x.records[h] = string(appendDoubles(nil, r.Seq, r.Gen, r.Slice, r.Ends, r.Held, r.Weight, r.Waiting, r.Granted,
-			bit(r.Void), r.Since, r.Last)) + doubles(r.Allowance)
-	}
 	return x
+}
+
+// atRest reports whether d should be stored in the short form: where what that leaves out follows
+// from the rest, and the numbers fit.
+func atRest(d lease.BucketDump) bool {
+	return d.Exists && reflect.DeepEqual(d, d.AtRest()) && max(d.Counter, d.Spent, d.Denied) < 1<<48 &&
+		slices.Min(d.Level[:]) >= 0
+}
+
+// rested is the short form of d.
+func rested(t testing.TB, d lease.BucketDump) string {
+	t.Helper()
+	var text []byte
+	for _, n := range [...]struct {
+		size  int
+		value int64
+	}{{7, d.Epoch}, {6, d.Counter}, {7, d.Now}, {7, d.SetAt}, {7, d.ReshapedAt}, {4, micros(d.Config.TTL)},
+		{6, d.Spent}, {6, d.Denied}} {
+		text = appendWhole(text, n.size, n.value)
+	}
+	for k := range d.Config.Limits {
+		text = appendWhole(appendWhole(text, 7, d.Level[k]), 3, d.Rest[k])
+	}
+	d.Config.TTL = ttlMax // the one in force may be too short for the Target
+	return string(text) + textOf(t, d.Config)
 }
 
 // differs says where what is stored differs from the reference. A record that the reference does

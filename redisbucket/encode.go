@@ -54,7 +54,7 @@ func (s *Store) leaseKeys(key, holder string) (bucket, record string) {
 // configSize is the length of the configuration of so many limits, requestSize that of a request.
 func configSize(limits int) int { return 30 + 30*limits }
 
-const requestSize = 8 * 20
+const requestSize = 136
 
 // appendConfig writes c as the scripts read and store it, see common.lua. The TTL travels in the
 // request, because it is a proposal whatever the version. A c that is not valid is refused.
@@ -102,13 +102,24 @@ func wholeAt(text string, at, size int) (v int64) {
 	return v
 }
 
-// appendRequest writes the numbers of r in the order of lease.lua's ARGV[3].
+// appendRequest writes r as lease.lua's ARGV[3]. A draw ends before what is 0 in most draws.
 func appendRequest(dst []byte, r *lease.Request) []byte {
-	dst = appendDoubles(dst,
-		micros(r.Config.TTL), r.Seq, r.Remaining, r.Returned, r.Refund, r.Unused, r.Debt, r.Want, r.Need,
-		r.Waiting, r.Weight, r.Epoch, r.Counter, r.Charge)
+	dst = appendWhole(dst, 4, micros(r.Config.TTL))
+	for _, v := range [...]int64{r.Want, r.Epoch, r.Counter, r.Denied, r.Seq, r.Need} {
+		dst = appendWhole(dst, 7, v)
+	}
+	dst = appendWhole(dst, 4, r.Weight)
+	for _, v := range [...]int64{micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge)} {
+		dst = appendWhole(dst, 7, v)
+	}
+	if r.Draw && r.Debt|r.Charge|r.Drawn == 0 && r.Headroom == 0 {
+		return dst
+	}
+	for _, v := range [...]int64{r.Remaining, r.Returned, r.Refund, r.Unused, r.Debt, r.Charge, r.Waiting, r.Drawn} {
+		dst = appendWhole(dst, 7, v)
+	}
 	dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(r.Headroom))
-	return appendDoubles(dst, r.Denied, r.Drawn, micros(r.LeaseMax), r.HeardAt, micros(r.HeardAge))
+	return appendWhole(dst, 1, bit(r.Draw))
 }
 
 // appendDoubles writes values, which are below 2^53, in the form of Lua's numbers.

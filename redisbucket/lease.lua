@@ -3,14 +3,17 @@
 --
 -- KEYS[2]  the record of this holder, a string in the slot of the bucket, 14 numbers:
 --            birth epoch seq gen slice ends held weight waiting granted void since last allowance
--- ARGV[3]  the request, 20 numbers:
---            ttl seq remaining returned refund unused debt want need waiting weight
---            epoch counter charge headroom denied drawn leaseMax heardAt heardAge
+-- ARGV[3]  the request, integers without a sign but for headroom, a double; the bytes of each:
+--            ttl 4, want 7, epoch 7, counter 7, denied 7, seq 7, need 7, weight 4
+--            leaseMax 7, heardAt 7, heardAge 7
+--            remaining 7, returned 7, refund 7, unused 7, debt 7, charge 7, waiting 7, drawn 7
+--            headroom 8, draw 1
 --          ttl is a proposal. Durations and times are in microseconds, counts in tokens, headroom
 --          is a part of each burst. epoch, counter, leaseMax and heardAt (the server's time) are
---          what the last reply said, or 0
+--          what the last reply said, or 0. A draw leaves out the last two lines where they say
+--          nothing else: waiting is want, and all other numbers there are 0
 --
--- Reply, a flat array:
+-- Reply, a flat array, unless draw.lua has answered:
 --   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry,
 --     leaseMax, running, clock, ledger, ttl, configuration, level, next, ...}
 --                         configuration is '' where it is the caller's; durations and times are in
@@ -36,7 +39,11 @@ counter = counter + 1
 -- it follows one move (section 6.8).
 local live, at, slot = false, -1, nil
 local storedSeq, oldHeld, oldWeight, granted, void, since, last, allowance
-local record, recordLife = redis.pcall('GET', keys[2]), nil
+local record, recordLife
+-- A draw that may find the bucket at rest (section 4.1). Then no record is live.
+local rest = draw == 1 and ledger == 0 and active == 0 and gen < counter and now >= frozen and now >= contended
+  and debt == 0 and charge == 0
+if not rest then record = redis.pcall('GET', keys[2]) end
 if record then
   if record.err then
     return string.find(record.err, 'WRONGTYPE') and {'damaged', keys[2], record.err} or record
@@ -153,6 +160,7 @@ else
   local lean, half = pull / 12, min(max(now - updated, 0), period) / period * pull / 2
   share = max(speed / 100000, min(speed, share * ((1 + half) / (1 - half))))
   updated = now
+  rest = rest and share == speed and want <= available
   local gain = weight * share
   local scarcity, cap = 1 - share / speed, min(2^52, max(1, need, 4 * (gain * target)))
   local earned = min(weight * speed, gain * ((1 + lean) / (1 - lean))) * min(max(now - last, 0), ttl)
@@ -168,15 +176,24 @@ else
     l.level = l.level - granted * l.unit
   end
 
-  -- The whole holding moves to its new slice, never to an earlier one. What requests waited for is
-  -- admitted now and not held.
   local kept = granted - (waiting < granted and waiting or granted)
-  local to = max(min(floor((now + ttl) / width), base + 7), at)
-  if known then held[slot] = held[slot] - remaining end
-  slot = to % 8 + 1
-  held[slot], weights[slot] = held[slot] + remaining + kept, weights[slot] + weight
-  ledger, active = ledger + kept, active + weight
-  void = known and 0 or 1
+  if rest then -- nothing is held, and what a bucket at rest does not need to remember is made plain
+    width = floor((ttl + 6) / 7)
+    base, gen, moved, contended, void = floor(now / width), counter, now, 0, 0
+  else
+    -- The whole holding moves to its new slice, never to an earlier one. What requests waited for
+    -- is admitted now and not held.
+    local to = max(min(floor((now + ttl) / width), base + 7), at)
+    if known then held[slot] = held[slot] - remaining end
+    slot = to % 8 + 1
+    held[slot], weights[slot] = held[slot] + remaining + kept, weights[slot] + weight
+    ledger, active = ledger + kept, active + weight
+    void = known and 0 or 1
+    local ends = (to + 1) * width
+    record = encode('<dddddddddddddd', birth, epoch, seq, gen, to, ends, remaining + kept, weight,
+      waiting - granted + kept, granted, void, since, last, allowance)
+    recordLife = ends - now + 2 * width
+  end
 
   -- Counted for whoever looks; nothing here depends on it.
   local used = granted - kept + debt + charge
@@ -184,10 +201,6 @@ else
     used = used + (oldHeld - remaining - returned - unused)
   end
   spent, denied = (spent + (used < 2^52 and used or 2^52 - 1)) % 2^52, (denied + refused) % 2^52
-  local ends = (to + 1) * width
-  record = encode('<dddddddddddddd', birth, epoch, seq, gen, to, ends, remaining + kept, weight,
-    waiting - granted + kept, granted, void, since, last, allowance)
-  recordLife = ends - now + 2 * width
 end
 
 -- The reply: the stored grant and the present state.
@@ -225,6 +238,6 @@ if granted < want or granted < 1 then
 end
 local longest
 keep, longest = remember(c, keep, now, ttl, frozen > 0, frost, base, width, held, weights)
-local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, active,
+local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, max(active, weight),
   now < contended and 1 or 0, keep - now, longest > proposed and longest or proposed, last, clock,
   ledger, ttl, c.text == mine.text and '' or c.text}

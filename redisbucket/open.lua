@@ -28,35 +28,30 @@ if argv[1] ~= '' then
   mine, why = parse(argv[1])
   if not mine then return {'invalid', why} end
 end
-if #argv[3] ~= 160 then return {'invalid', 'the request is not 20 numbers'} end
--- The last four numbers are read only where they matter: drawn with unused, the others after a
--- loss.
-local asked, seq, remaining, returned, refund, unused, debt, want, need, waiting, weight, seen, counted,
-  charge, headroom, refused = decode('<dddddddddddddddd', argv[3])
-if not (asked % 1 + seq % 1 + remaining % 1 + returned % 1 + refund % 1 + unused % 1 + debt % 1 + want % 1
-      + need % 1 + waiting % 1 + weight % 1 + seen % 1 + counted % 1 == 0)
-    or asked < 0 or seq < 0 or remaining < 0 or returned < 0 or refund < 0 or unused < 0 or debt < 0
-    or want < 0 or need < 0 or waiting < 0 or weight < 0 or seen < 0 or counted < 0
-    or asked >= 2^52 or seq >= 2^52 or remaining >= 2^52 or returned >= 2^52 or refund >= 2^52
-    or unused >= 2^52 or debt >= 2^52 or want >= 2^52 or need >= 2^52 or waiting >= 2^52
-    or weight >= 2^52 or seen >= 2^52 or counted >= 2^52 then
-  return {'invalid', 'a number of the request is not whole or not below 2^52'}
+-- What the last reply said is read only after a loss. A request of 71 bytes ends before remaining.
+local asked, want, seen, counted, refused, seq, need, weight
+local remaining, returned, refund, unused, debt, charge, waiting, drawn, headroom, draw
+if #argv[3] == 136 then
+  asked, want, seen, counted, refused, seq, need, weight = decode('<I4I7I7I7I7I7I7I4', argv[3])
+  remaining, returned, refund, unused, debt, charge, waiting, drawn, headroom, draw =
+    decode('<I7I7I7I7I7I7I7I7dI1', argv[3], 72)
+elseif #argv[3] == 71 then
+  asked, want, seen, counted, refused, seq, need, weight = decode('<I4I7I7I7I7I7I7I4', argv[3])
+  remaining, returned, refund, unused, debt, charge, waiting, drawn, headroom, draw =
+    0, 0, 0, 0, 0, 0, want, 0, 0, 1
+else
+  return {'invalid', 'the length is not that of a request'}
 end
-if charge ~= 0 and not (charge % 1 == 0 and charge > 0 and charge < 2^52) then
-  return {'invalid', 'the charge is out of range'}
+if seq >= 2^52 or remaining >= 2^52 or returned >= 2^52 or refund >= 2^52 or unused >= 2^52
+    or debt >= 2^52 or charge >= 2^52 or want >= 2^52 or need >= 2^52 or waiting >= 2^52 or drawn >= 2^52
+    or weight >= 2^52 or seen >= 2^52 or counted >= 2^52 or refused >= 2^52 then
+  return {'invalid', 'a number of the request is not below 2^52'}
 end
 if headroom ~= 0 and not (headroom > 0 and headroom < 1) then
   return {'invalid', 'the headroom is out of range'}
 end
-if refused ~= 0 and not (refused % 1 == 0 and refused > 0 and refused < 2^52) then
-  return {'invalid', 'the count of denials is out of range'}
-end
-local drawn = 0
-if unused > 0 then
-  drawn = decode('<d', argv[3], 129)
-  if not (drawn % 1 == 0 and drawn >= 0 and drawn < 2^52) then
-    return {'invalid', 'the time of a draw is out of range'}
-  end
+if draw > 1 or draw == 1 and (want ~= waiting or remaining + returned + refund + unused > 0) then
+  return {'invalid', 'a draw that brings something back, or wants more than waits'}
 end
 if mine and (asked < 2 * mine.target or asked > 3600000000) then
   return {'invalid', 'the ttl is out of range'}
@@ -84,22 +79,32 @@ elseif text.err then
   -- Any other error is the caller's, for instance a missing permission.
   return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text
 else
-  -- 39 numbers, the configuration, and 2 numbers for each limit but the first.
-  local n = (#text - 326) / 46
+  local n, short = (#text - 326) / 46, false
+  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, short = (#text - 80) / 40, true end
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
     return {'damaged', keys[1], 'the length is not that of a bucket'}
   end
-  local stored = string.sub(text, 313, 342 + 30 * n)
+  local stored = short and string.sub(text, 51 + 10 * n) or string.sub(text, 313, 342 + 30 * n)
   c = mine
   if not mine or stored ~= mine.text then
     c, why = parse(stored)
     if not c then return {'damaged', keys[1], why} end
   end
   local before, was, level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
-  birth, epoch, counter, spent, denied, before, was, frozen, setAt, keep, stood, reshaped, ttl, proposed,
-    proposedAt, width, gen, moved, updated, contended, share, level, rest,
-    h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
-    decode('<ddddddddddddddddddddddddddddddddddddddd', text)
+  if short then
+    epoch, counter, was, setAt, reshaped, ttl, spent, denied, level, rest =
+      decode('<I7I6I7I7I7I4I6I6I7I3', text)
+    birth, before, frozen, stood, proposed, proposedAt = epoch, was, 0, was, ttl, was
+    gen, moved, updated, contended, share = counter, was, was, 0, c.speed
+    width = floor((ttl + 6) / 7)
+    h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    keep = remember(c, 0, was, ttl, false, 0)
+  else
+    birth, epoch, counter, spent, denied, before, was, frozen, setAt, keep, stood, reshaped, ttl, proposed,
+      proposedAt, width, gen, moved, updated, contended, share, level, rest,
+      h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8 =
+      decode('<ddddddddddddddddddddddddddddddddddddddd', text)
+  end
   if not (birth % 1 + epoch % 1 + counter % 1 + spent % 1 + denied % 1 + before % 1 + was % 1 + frozen % 1
         + setAt % 1 + keep % 1 + stood % 1 + reshaped % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1
         + gen % 1 + moved % 1 + updated % 1 + contended % 1 == 0)
@@ -129,7 +134,11 @@ else
   held, weights = {h1, h2, h3, h4, h5, h6, h7, h8}, {w1, w2, w3, w4, w5, w6, w7, w8}
   for k = 1, n do
     local l = c[k]
-    if k > 1 then level, rest = decode('<dd', text, 311 + 30 * n + 16 * k) end
+    if k > 1 and short then
+      level, rest = decode('<I7I3', text, 41 + 10 * k)
+    elseif k > 1 then
+      level, rest = decode('<dd', text, 311 + 30 * n + 16 * k)
+    end
     if not (level % 1 + rest % 1 == 0) or level > l.burst * l.unit or rest < 0 or rest >= l.tick
         or level < 0 and level < -deepest(l) then
       return {'damaged', keys[1], 'a level is out of range'}
@@ -198,9 +207,8 @@ end
 
 -- A proof of loss (sections 6.2 to 6.6). A claim to more than can have been heard proves nothing.
 if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
-  local leaseMax, heardAt, heardAge = decode('<ddd', argv[3], 137)
-  if not (leaseMax % 1 + heardAt % 1 + heardAge % 1 == 0) or min(leaseMax, heardAt, heardAge) < 0
-      or max(heardAt, heardAge) >= 2^52 or leaseMax > 7200000000 then
+  local leaseMax, heardAt, heardAge = decode('<I7I7I7', argv[3], 51)
+  if max(heardAt, heardAge) >= 2^52 or leaseMax > 7200000000 then
     return {'invalid', 'what was heard is out of range'}
   end
   if seen <= clock + 86400000000 and (seen < epoch or counted <= now - birth + 86400000000) then
@@ -306,7 +314,8 @@ if mine then
     proposed, proposedAt = asked, now
   else
     if asked > proposed then proposed = asked end
-    if now - proposedAt >= (proposed > ttl and proposed - ttl or 3000000) then
+    if now - proposedAt >= (proposed > ttl and proposed - ttl or 3000000)
+        or asked == ttl and proposed == ttl then
       ttl, proposed, proposedAt = proposed, asked, now
     end
   end

@@ -1,6 +1,7 @@
 package redisbucket
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -53,8 +54,43 @@ func (w *wholes) number(least, most int64) int64 {
 	return int64(x)
 }
 
+// restSize is the length of a bucket of so many limits in the short form, before the configuration.
+func restSize(limits int) int { return 50 + 10*limits }
+
+// parseRest reads the text of a bucket in the short form; ok is false for the length of another.
+func parseRest(text string) (d lease.BucketDump, ok bool, err error) {
+	limits := (len(text) - restSize(0) - configSize(0)) / (restSize(1) - restSize(0) + configSize(1) - configSize(0))
+	if limits < 1 || limits > lease.LimitsMax || len(text) != restSize(limits)+configSize(limits) {
+		return d, false, nil
+	}
+	at := 0
+	next := func(size int) int64 {
+		at += size
+		return wholeAt(text, at-size, size)
+	}
+	d.Epoch, d.Counter, d.Now, d.SetAt, d.ReshapedAt = next(7), next(6), next(7), next(7), next(7)
+	ttl := next(4)
+	d.Spent, d.Denied = next(6), next(6)
+	for k := range limits {
+		d.Level[k], d.Rest[k] = next(7), next(3)
+	}
+	if ttl < 2 || ttl > ttlMax.Microseconds() || d.Now > lease.WaitingMax || max(d.Epoch, d.SetAt, d.ReshapedAt) > d.Now {
+		return d, true, fmt.Errorf("%w: a time is out of range", errLayout)
+	}
+	if d.Config, err = parseConfig(text[at:], time.Duration(ttl)*time.Microsecond); err != nil {
+		return d, true, err
+	}
+	return d.AtRest(), true, nil
+}
+
 // parseBucket reads the text of a bucket, without the records.
 func parseBucket(text string) (d lease.BucketDump, err error) {
+	if d, ok, err := parseRest(text); ok {
+		if err == nil {
+			err = levelsFit(&d)
+		}
+		return d, err
+	}
 	limits := (len(text) - 8*stateNumbers - configSize(0) + 16) / (configSize(1) - configSize(0) + 16)
 	if limits < 1 || limits > lease.LimitsMax || len(text) != 8*stateNumbers+configSize(limits)+16*(limits-1) {
 		return d, fmt.Errorf("%w: %d bytes", errLayout, len(text))
@@ -91,14 +127,19 @@ func parseBucket(text string) (d lease.BucketDump, err error) {
 		return d, w.err
 	}
 	d.Config, err = parseConfig(text[8*stateNumbers:end], time.Duration(ttl)*time.Microsecond)
+	d.Exists = true
+	return d, cmp.Or(err, levelsFit(&d))
+}
+
+// levelsFit is an error where a level of d is above its burst.
+func levelsFit(d *lease.BucketDump) error {
 	for k, l := range d.Config.Limits {
 		scale, _ := l.Scale(d.Config.Overcommit) // a valid limit has one
 		if d.Level[k] > l.Capacity()*scale.Unit {
-			return d, fmt.Errorf("%w: a level is above its burst", errLayout)
+			return fmt.Errorf("%w: a level is above its burst", errLayout)
 		}
 	}
-	d.Exists = true
-	return d, err
+	return nil
 }
 
 // parseRecord reads the text of a record. of says whether it belongs to the bucket d: a record that
@@ -117,9 +158,18 @@ func parseRecord(text string, d *lease.BucketDump) (r lease.RecordDump, of bool,
 	return r, created == d.Created && epoch == d.Epoch, w.err
 }
 
+// readSize is how much of a bucket tells its form and its counters: one in the short form, or more
+// than that of another.
+var readSize = restSize(lease.LimitsMax) + configSize(lease.LimitsMax) + 1
+
 // parse reads the beginning of a bucket, or of a record if there is a holder. ends is when the
 // record's lease ends, in the bucket's running time.
 func (r *Reading) parse(text string) (ends int64) {
+	if r.Holder == "" && len(text) < readSize {
+		d, err := parseBucket(text)
+		r.Created, r.Epoch, r.Counter, r.Spent, r.Denied, r.Err = d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, err
+		return 0
+	}
 	n := counterNumbers
 	if r.Holder != "" {
 		n = recordHeadNumbers

@@ -123,6 +123,9 @@ func open(v any, invalid error) (*answer, error) {
 // decodeGrant reads the reply of lease.lua to r. It checks everything against what r allows, so
 // that nothing a broken peer sends can mint tokens.
 func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
+	if text, ok := v.(string); ok {
+		return decodeDraw(text, r)
+	}
 	a, err := open(v, lease.ErrInvalidRequest)
 	if err != nil {
 		return lease.Grant{}, err
@@ -157,6 +160,29 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 	if a.err != nil {
 		return lease.Grant{}, a.err
 	}
+	return g, nil
+}
+
+// drawReply is the length of the reply of draw.lua.
+const drawReply = 41
+
+// decodeDraw reads the reply of draw.lua to r, with the same checks.
+func decodeDraw(text string, r *lease.Request) (lease.Grant, error) {
+	if len(text) != drawReply || !r.Draw || len(r.Config.Limits) != 1 {
+		return lease.Grant{}, fmt.Errorf("%w: a string of %d bytes", ErrReply, len(text))
+	}
+	g := lease.Grant{
+		Seq: r.Seq, Granted: r.Want, Waited: r.Want, Config: r.Config, LeaseMax: r.Config.TTL,
+		Epoch: wholeAt(text, 0, 7), Counter: wholeAt(text, 7, 6), ActiveWeight: r.Weight,
+		Running: wholeAt(text, 13, 7), ServerTime: wholeAt(text, 13, 7),
+	}
+	expiry, level, next := wholeAt(text, 20, 7), wholeAt(text, 27, 7), wholeAt(text, 34, 7)
+	if g.Epoch < 1 || g.Epoch > lease.WaitingMax || g.ServerTime > lease.WaitingMax ||
+		expiry < 1 || expiry > wholeMax || level > r.Config.Limits[0].Capacity() || next > wholeMax {
+		return lease.Grant{}, fmt.Errorf("%w: %x", ErrReply, text)
+	}
+	g.Expiry = time.Duration(expiry) * time.Microsecond
+	g.Levels[0], g.Next[0] = level, time.Duration(next)*time.Microsecond
 	return g, nil
 }
 

@@ -148,11 +148,11 @@ func (w *walk) read(ctx context.Context, rdb redis.UniversalClient, names []stri
 	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, name := range names {
 			if key, holder, ok := w.userKey(name); ok {
-				numbers := int64(counterNumbers)
+				size := readSize
 				if holder != "" {
-					numbers = recordHeadNumbers
+					size = 8 * recordHeadNumbers
 				}
-				all = append(all, one{Reading{Key: key, Holder: holder}, p.GetRange(ctx, name, 0, 8*numbers-1)})
+				all = append(all, one{Reading{Key: key, Holder: holder}, p.GetRange(ctx, name, 0, int64(size-1))})
 			}
 		}
 		return nil

@@ -27,7 +27,11 @@ var evalsha any = "evalsha"
 // newScript is the script of the given name, with what the scripts share around it.
 func newScript(name string) *script {
 	var parts []string
-	for _, part := range []string{"common", "open", name, "close"} {
+	names := []string{"common", "open", name, "close"}
+	if name == "lease" {
+		names = append([]string{"draw"}, names...)
+	}
+	for _, part := range names {
 		source, _ := sources.ReadFile(part + ".lua") // all are embedded
 		parts = append(parts, string(source))
 	}

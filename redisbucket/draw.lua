@@ -1,0 +1,77 @@
+-- draw.lua: a draw of a bucket at rest, in one read and one write (docs/protocol.md section 4.1).
+-- It comes first, before any function or table is made, since for most keys of a long tail this is
+-- every call. KEYS, ARGV and units: common.lua and lease.lua.
+--
+-- It serves the shortest request, for a bucket of one limit in the short form, with the very
+-- configuration that the caller proposes, which was checked when it was stored, and the T that the
+-- caller proposes, where no loss is proven, the level is at the set point or above (so that the
+-- share stays the whole rate), and all that is wanted is there. Whatever else it finds it leaves as
+-- it is, to the files that follow, which do the same for these calls, and all others.
+--
+-- Reply: a string of integers without a sign, with the bytes of each
+--   epoch 7, counter 6, clock 7 (and running time), expiry 7, level 7, next 7
+
+local struct = rawget(_G, 'struct')
+if struct and #ARGV[3] == 71 then
+  -- Redis 3.2 to 4: replicate what the script writes, not the script, which may then read the time.
+  if redis.replicate_commands then redis.replicate_commands() end
+  local call, unpack, config = redis.call, struct.unpack, ARGV[1]
+  local text = redis.pcall('GET', KEYS[1])
+  if text and #text == 120 and string.sub(text, 61) == config then
+    local clock = ARGV[2]
+    if clock == '' then
+      clock = call('TIME')
+      clock = clock[1] * 1000000 + clock[2]
+    else
+      clock = string.find(clock, '^%d+$') and tonumber(clock) or 0
+    end
+    local asked, want, seen, counted, refused = unpack('<I4I7I7I7I7', ARGV[3])
+    local epoch, counter, now, setAt, reshaped, ttl, spent, denied, level, rest, revision, empty, target,
+      burst, unit, step, tick =
+      unpack('<I7I6I7I7I7I4I6I6I7I3xxxxxxxxxxxxxxxxxxI7I1I4I7I7I7I1', text)
+    tick = tick % 4
+    tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
+    local full = burst * unit
+    if asked == ttl and asked >= 2 * target and asked <= 3600000000 and clock >= now and clock < 2^52
+        and epoch <= now and setAt <= now and reshaped <= now and level <= full and rest < tick
+        and (seen == epoch or seen == 0) and counted <= counter and want > 0
+        and counter + 1 < 2^48 and spent + want < 2^48 and denied + refused < 2^48 then
+      -- The refill.
+      if clock > now then
+        local room = full - level
+        if room <= 0 then
+          rest = 0
+        else
+          rest = clock - now + rest
+          local ticks, needed = rest / tick, (room + step - 1) / step
+          ticks = ticks - ticks % 1
+          if ticks >= needed - needed % 1 then
+            level, rest = full, 0
+          else
+            level, rest, room = level + ticks * step, rest - ticks * tick, room - ticks * step
+            if room < step and room * tick <= step * rest then level, rest = full, 0 end
+          end
+        end
+      end
+      -- The set point, and how long the bucket is remembered.
+      local tokens, point = level / unit, step / unit / tick * target / 2
+      if point < 1 then point = 1 end
+      if point > burst / 2 then point = burst / 2 end
+      full = (full + step - 1) / step
+      full = (full - full % 1) * tick
+      if want <= tokens and tokens >= point and full < 3153600000000000 then
+        local keep = full + 2 * ttl
+        if keep < 2592000000000 and (empty == 1 or revision > 0) then keep = 2592000000000 end
+        counter, level = counter + 1, level - want * unit
+        local life = (keep + 999) / 1000
+        call('SET', KEYS[1], struct.pack('<I7I6I7I7I7I4I6I6I7I3', epoch, counter, clock, setAt, reshaped, ttl,
+          spent + want, denied + refused, level, rest) .. config, 'PX', life - life % 1 + 1000)
+        tokens = level / unit
+        tokens = tokens - tokens % 1
+        local missing = ((tokens + 1) * unit - level + step - 1) / step
+        return struct.pack('<I7I6I7I7I7I7', epoch, counter, clock, keep, tokens,
+          (missing - missing % 1) * tick - rest)
+      end
+    end
+  end
+end
