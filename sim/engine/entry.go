@@ -181,7 +181,7 @@ func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	e.answer(&r, d.OK(), tokens)
 }
 
-func (e *entry) Breaker() *lease.Breaker { return nil }
+func (e *entry) Breaker() *lease.Breaker { return e.fleet.network.breakerOf(e) }
 
 func (e *entry) NewID() string { return e.p.rename() }
 
@@ -261,9 +261,14 @@ func (e *entry) spend() {
 	}
 }
 
-// call builds e's call into the batch that its link sends at the end of this instant.
+// call builds e's call into the batch that its link sends at the end of this instant, if the shard
+// takes any now.
 func (e *entry) call() {
 	e.pressing = false
+	if !e.Breaker().Admit(e.Now()) {
+		e.putOff()
+		return
+	}
 	if e.isAdversary() {
 		e.fleet.demand.drain(e)
 	}
@@ -274,6 +279,26 @@ func (e *entry) call() {
 	e.flight = e.fleet.network.add(e, r)
 	_, next := e.poll() // while the call is under way the lease may end
 	e.schedule(next)
+}
+
+// putOff has e ask again later whether its shard takes calls. Who waits is told what Policy.Fallback
+// says, and a process that leaves gives nothing back to a shard that is away.
+func (e *entry) putOff() {
+	now, b := e.Now(), e.Breaker()
+	again := b.Turn(now)
+	if e.client.Pool.Held() > 0 {
+		again = min(again, e.client.Deadline())
+	}
+	if e.client.State(now) == lease.StateLeaving && b.Away() {
+		e.fail(now, lease.ErrUnavailable)
+	}
+	if !e.alive {
+		return
+	}
+	if _, next := e.poll(); next > now {
+		again = min(next, again)
+	}
+	e.schedule(again)
 }
 
 // receive takes in what the store answered to one call.

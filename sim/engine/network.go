@@ -43,6 +43,8 @@ type link struct {
 	latency  lease.Latency
 	held     []int32  // entries with a call that waits to travel with others
 	open     []*batch // of this instant, in the order in which they were begun
+	awaited  []*batch // to this shard, in the order in which they were sent
+	breaker  *lease.Breaker
 }
 
 // call is one lease call on its way.
@@ -90,6 +92,16 @@ func (n *network) linkOf(e *entry) *link {
 	return &links[len(links)-1]
 }
 
+// breakerOf is that of e's shard, of which its process knows where each key is.
+func (n *network) breakerOf(e *entry) *lease.Breaker {
+	l := &n.ports[e.p.index].links[e.shard]
+	if l.breaker == nil {
+		jitter := e.p.holders // a copy: the stream itself is that of the entries
+		l.breaker = lease.NewBreaker(e.p.config.Target, e.p.config.TTL, jitter.Uint64()+uint64(e.shard))
+	}
+	return l.breaker
+}
+
 // add puts a call into the batch that leaves at the end of this instant, and returns its number.
 func (n *network) add(e *entry, r *lease.Request) int64 {
 	n.made++
@@ -134,6 +146,8 @@ func (n *network) flush(b *batch) {
 	l.lastSent = b.p.local(now)
 	b.sent = l.lastSent
 	l.underWay++
+	to := &n.ports[b.p.index].links[b.shard]
+	to.awaited = append(to.awaited, b)
 	n.trips++
 	last := lateFactor * n.timeout
 	overdue := min(max(n.timeout-n.timeout/16, 2*l.latency.Quantile()), last)
@@ -187,9 +201,8 @@ func (n *network) reply(b *batch) {
 func (n *network) deliver(b *batch) {
 	if b.wait == awaited && !n.cut(b.p) {
 		n.abandon(b)
-		if b.p.life == b.life && b.calls[0].err != lease.ErrUnavailable {
-			now := b.p.local(n.time.now)
-			n.ports[b.p.index].links[b.shard].latency.Add(now, now.Sub(b.sent))
+		if b.p.life == b.life {
+			n.judge(b)
 		}
 		for i := range b.calls {
 			if c := &b.calls[i]; c.entry.alive {
@@ -200,8 +213,42 @@ func (n *network) deliver(b *batch) {
 	n.end(b)
 }
 
+// judge has the process of an answered batch learn from it about the shard.
+func (n *network) judge(b *batch) {
+	now, l := b.p.local(n.time.now), &n.ports[b.p.index].links[b.shard]
+	c := &b.calls[0] // a shard that is away refuses all of them
+	if lease.NodeFailed(c.err) {
+		n.failed(l, now, b.sent)
+		return
+	}
+	l.latency.Add(now, now.Sub(b.sent))
+	if l.breaker.Answered(now, b.sent); c.err == nil {
+		l.breaker.Heard(c.grant.ActiveWeight)
+	}
+}
+
+// failed says that a call to l's shard has failed which was sent then. If that begins an outage,
+// everything that is under way there has failed too.
+func (n *network) failed(l *link, now, sent clock.Instant) {
+	if !l.breaker.Failed(now, sent) {
+		return
+	}
+	for _, b := range slices.Clone(l.awaited) {
+		n.giveUp(b)
+	}
+}
+
 // overdue has the entries of a batch that has taken too long go on without it.
 func (n *network) overdue(b *batch) {
+	late := func(c call) bool { return c.entry.alive && c.entry.flight == c.number }
+	if b.p.life == b.life && slices.ContainsFunc(b.calls, late) {
+		n.failed(&n.ports[b.p.index].links[b.shard], b.p.local(n.time.now), b.sent)
+	}
+	n.giveUp(b)
+}
+
+// giveUp ends the wait for the calls of b that have no answer yet. The answer may still come.
+func (n *network) giveUp(b *batch) {
 	for i := range b.calls {
 		b.calls[i].entry.overdue(b.calls[i].number)
 	}
@@ -213,6 +260,10 @@ func (n *network) abandon(b *batch) {
 	n.time.cancel(evOverdue, b.id)
 	n.time.cancel(evGone, b.id)
 	b.link.underWay--
+	if b.p.life == b.life {
+		to := &n.ports[b.p.index].links[b.shard]
+		to.awaited = slices.DeleteFunc(to.awaited, func(o *batch) bool { return o == b })
+	}
 	n.reuse(b)
 }
 

@@ -125,7 +125,7 @@ func (r *replication) step() {
 		r.time.pop()
 	case p != nil && p.pausedUntil > 0:
 		r.time.pop()
-		r.time.at(p.sees(e.kind), e.kind, e.who)
+		r.time.at(p.sees(e, r.network.timeout), e.kind, e.who)
 	case e.kind == evArrival:
 		r.demand.arrive(p)
 	default:
