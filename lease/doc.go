@@ -71,6 +71,7 @@
 // The bucket's side:
 //
 //   - bucket.go: the state, and steps 1 to 5 of a call; bucket_grant.go: steps 6 and 7 (section 4);
+//     bucket_draw.go: draws of a bucket at rest (section 4);
 //     ring.go: the ledger, and scale.go: exact arithmetic (section 3); bucket_change.go: lost
 //     state, T, other operations, and bucket_limits.go: whose limits are in force, and how they
 //     change (section 6); fair.go: the fair share (section 7).

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -39,15 +38,16 @@ func (s *Store) configure(
 	default:
 		return st, fmt.Errorf("%w: %v is not an operation", lease.ErrInvalidConfig, op)
 	}
-	request := &payload{data: appendRequest(nil, &r)}
 	one := newGroup(nil, 1)
-	one.add(&lease.Call{Key: key},
-		s.configureScript.words(nil, 1, s.bucketKey(key), proposal, s.now(), request, op.String()))
+	one.add(&part{calls: []*lease.Call{{Key: key}}, invocation: &invocation{
+		sc: s.configureScript, keys: []any{s.bucketKey(key)},
+		args: []any{proposal, s.now(), &payload{data: appendRequest(nil, &r)}, op.String()},
+	}})
 	groups, err := s.byNode(ctx, one)
 	if err != nil {
 		return st, err
 	}
-	cmds, err := s.await(ctx, s.rdb, groups[0].node, s.configureScript, one.words...)
+	cmds, err := s.await(ctx, s.rdb, groups[0].node, one.invocations()...)
 	if err != nil {
 		return st, err
 	}
@@ -69,7 +69,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		err = s.pingEach(ctx, rdb.ForEachShard)
 	default:
 		bucket := s.bucketKey("") // a proxy may want a key to see where a script goes
-		err = s.ping(ctx, rdb, s.node(""), 2, bucket, recordKey(bucket, ""))
+		err = s.ping(ctx, rdb, s.node(""), bucket, recordKey(bucket, ""))
 	}
 	if err != nil {
 		return fmt.Errorf("redisbucket: ping: %w", named(err))
@@ -83,7 +83,7 @@ func (s *Store) pingEach(
 ) error {
 	_, err := s.pipeline(ctx, nil, nil, func(p *pipeline) error {
 		return forEach(p.ctx, func(ctx context.Context, c *redis.Client) error {
-			return s.ping(ctx, c, s.nodeOf(c), 0)
+			return s.ping(ctx, c, s.nodeOf(c))
 		})
 	})
 	return err // not notSent: some nodes may have answered
@@ -92,15 +92,16 @@ func (s *Store) pingEach(
 // ping runs each script with a request that it refuses before it looks at a key: alone and, since
 // go-redis keeps other connections for pipelines, as a pipeline too.
 func (s *Store) ping(ctx context.Context, rdb redis.UniversalClient, n *node, keys ...any) error {
-	for _, call := range []struct {
-		sc    *script
-		times int
-	}{{s.leaseScript, 1}, {s.configureScript, 1}, {s.leaseScript, 2}} {
-		var words [][]any
-		for range call.times {
-			words = append(words, call.sc.words(nil, append(slices.Clone(keys), "", "", &payload{})...))
+	pipelines := [][]*script{{s.leaseScript}, {s.configureScript}, {s.leaseScript, s.leaseScript}}
+	if !s.alone.Load() {
+		pipelines = append(pipelines, []*script{s.drawsScript})
+	}
+	for _, scripts := range pipelines {
+		var all []*invocation
+		for _, sc := range scripts {
+			all = append(all, &invocation{sc, keys, []any{"", "", &payload{}}})
 		}
-		cmds, err := s.await(ctx, rdb, n, call.sc, words...)
+		cmds, err := s.await(ctx, rdb, n, all...)
 		if err != nil {
 			return err
 		}

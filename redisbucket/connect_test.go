@@ -216,9 +216,9 @@ func TestALostReplyIsOneExecution(t *testing.T) {
 		before = executed()
 		r := request(seq + 2)
 		one := newGroup(nil, 1)
-		testkit.NoErr(t, one.build(s, &lease.Call{Key: "a", Request: r}, ""))
-		payloadOf(one.words[0]).p = new(pipeline)
-		ordinary := redis.NewCmd(t.Context(), one.words[0]...)
+		testkit.NoErr(t, one.build(s, &lease.Call{Key: "a", Request: r}, "", false))
+		one.parts[0].request().p = new(pipeline)
+		ordinary := one.parts[0].command(t.Context(), false).Cmd
 		_ = s.rdb.Process(t.Context(), ordinary)
 		testkit.Check(t, executed() >= before+2, "an ordinary command is not repeated: the proxy proves nothing")
 	}

@@ -240,8 +240,8 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 			}
 			before := contents(s)
 			for _, c := range calls {
-				words := s.leaseScript.words(nil, 2, bucket, record, c.config, c.now, c.request)
-				v, err := s.leaseScript.run(ctx, s.rdb, [][]any{words})[0].Result()
+				v, err := invoke(ctx, s.rdb, []*invocation{{s.leaseScript, []any{bucket, record},
+					[]any{c.config, c.now, c.request}}})[0].Result()
 				if err == nil {
 					r := request(2)
 					_, err = decodeGrant(v, &r)
@@ -250,8 +250,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 				testkit.Must(t, contents(s) == before, "%q wrote:\n%s\n%s", c, before, contents(s))
 			}
 			for _, args := range configures {
-				words := s.configureScript.words(nil, append([]any{1, bucket}, args...)...)
-				v, err := s.configureScript.run(ctx, s.rdb, [][]any{words})[0].Result()
+				v, err := invoke(ctx, s.rdb, []*invocation{{s.configureScript, []any{bucket}, args}})[0].Result()
 				if err == nil {
 					_, err = decodeState(v)
 				}

@@ -7,21 +7,23 @@
 // Redis 3.2 or later, or Valkey, is needed.
 //
 // A bucket is one Redis string of binary numbers, and beside it, in the same slot, a smaller one
-// for each holder. One Lua script executes a lease call, another inspects and configures.
+// for each holder. One Lua script executes a lease call, one draws of many keys, another inspects
+// and configures.
 // lease.Bucket is their reference, and they agree with it to the last bit.
 //
 // The rules are those of docs/protocol.md, in Lua:
 //
 //   - common.lua: numbers, configurations, room, refill, how long a bucket is remembered.
+//   - draw.lua: a draw of a bucket at rest, in one read and one write; draws.lua: of many buckets.
 //   - open.lua: what a call finds, steps 1 to 3, lost state, changed limits, T.
 //   - lease.lua: the record, steps 4 to 7, the fair share. configure.lua: all other operations.
-//   - close.lua: the only file that writes.
+//   - close.lua: all other writes.
 //
 // Go decides nothing about tokens:
 //
 //   - store.go: Config, New, the nodes of a client.
-//   - exchange.go: lease calls, grouped by the node that serves them. configure.go: everything
-//     else, and connections opened ahead.
+//   - exchange.go: lease calls, grouped by the node that serves them. group.go: what travels in one
+//     command. configure.go: everything else, and connections opened ahead.
 //   - pipeline.go: one round trip, and what is known of it while it has not gone out. script.go:
 //     how a script is sent, once.
 //   - encode.go and reply.go: Redis keys, and the numbers that go and come. errors.go: what an

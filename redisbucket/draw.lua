@@ -16,16 +16,30 @@ if struct and #ARGV[3] == 71 then
   -- Redis 3.2 to 4: replicate what the script writes, not the script, which may then read the time.
   if redis.replicate_commands then redis.replicate_commands() end
   local call, unpack, config = redis.call, struct.unpack, ARGV[1]
-  local text = redis.pcall('GET', KEYS[1])
-  if text and #text == 120 and string.sub(text, 61) == config then
-    local clock = ARGV[2]
+  local text, clock = redis.pcall('GET', KEYS[1]), ARGV[2]
+  if not text and #config == 60 or text and #text == 120 and string.sub(text, 61) == config then
     if clock == '' then
       clock = call('TIME')
       clock = clock[1] * 1000000 + clock[2]
-    else
+    elseif type(clock) == 'string' then -- draws.lua has read it
       clock = string.find(clock, '^%d+$') and tonumber(clock) or 0
     end
     local asked, want, seen, counted, refused = unpack('<I4I7I7I7I7', ARGV[3])
+    if not text then -- a new bucket, of a configuration that nobody has checked
+      local deploy, over, calls, revision, empty, target, burst, unit, step, code =
+        unpack('<I7I7I4I7I1I4I7I7I7I1', config)
+      local seq, need, weight = unpack('<I7I7I4', ARGV[3], 33)
+      local most, tick = burst + over, code % 4
+      tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
+      if clock < 1 or seen > 0 or counted >= 2^52 or seq < 1 or seq >= 2^52 or need > want or weight < 1
+          or weight > 1000000 or deploy >= 2^52 or over >= 2^52 or calls > 1000000000 or revision >= 2^52
+          or empty > 0 or target < 1 or target > 3600000000 or burst < 1 or unit < 1 or step < 1 or step >= 2^52
+          or most >= 2^52 or most * unit >= 2^52 or code > 6 or code == 3 or tick > 1 and step * tick >= 2^52 then
+        want = 0
+      end
+      text = struct.pack('<I7I6I7I7I7I4I6I6I7I3', clock, 0, clock, clock > 0 and clock - 1 or 0, 0, asked, 0, 0,
+        want > 0 and burst * unit or 0, 0) .. config
+    end
     local epoch, counter, now, setAt, reshaped, ttl, spent, denied, level, rest, revision, empty, target,
       burst, unit, step, tick =
       unpack('<I7I6I7I7I7I4I6I6I7I3xxxxxxxxxxxxxxxxxxI7I1I4I7I7I7I1', text)

@@ -54,7 +54,7 @@ func (s *Store) leaseKeys(key, holder string) (bucket, record string) {
 // configSize is the length of the configuration of so many limits, requestSize that of a request.
 func configSize(limits int) int { return 30 + 30*limits }
 
-const requestSize = 136
+const requestSize, drawSize = 136, 71
 
 // appendConfig writes c as the scripts read and store it, see common.lua. The TTL travels in the
 // request, because it is a proposal whatever the version. A c that is not valid is refused.

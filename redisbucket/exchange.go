@@ -1,7 +1,6 @@
 package redisbucket
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -21,11 +20,11 @@ import (
 func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	valid := newGroup(nil, len(calls))
 	var invalid []*lease.Call
-	now := s.now()
+	now, together := s.now(), len(calls) > 1 && !s.alone.Load()
 	for _, c := range calls {
 		c.Grant, c.Err, c.Before = lease.Grant{}, nil, 0
 		c.SetUnsent(nil)
-		if err := valid.build(s, c, now); err != nil {
+		if err := valid.build(s, c, now, together); err != nil {
 			c.Err = wrap(c.Key, err)
 			invalid = append(invalid, c)
 		}
@@ -49,69 +48,6 @@ func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	wg.Wait()
 }
 
-// group is calls and their commands, for one node once that is known. What the commands consist of
-// is allocated together.
-type group struct {
-	node   *node
-	calls  []*lease.Call
-	words  [][]any       // of each call's command, see script.words
-	before time.Duration // what passed before the round trip
-
-	spareWords    []any
-	spareBytes    []byte
-	sparePayloads []payload
-	config        []byte // the last one built, which the next call often shares
-	configWord    any
-}
-
-// newGroup has room for so many calls.
-func newGroup(n *node, room int) *group {
-	return &group{node: n, calls: make([]*lease.Call, 0, room), words: make([][]any, 0, room)}
-}
-
-func (g *group) add(c *lease.Call, words []any) {
-	g.calls, g.words = append(g.calls, c), append(g.words, words)
-}
-
-// build adds c with its call of lease.lua, unless c is not valid.
-func (g *group) build(s *Store, c *lease.Call, now string) error {
-	r := &c.Request
-	if err := r.Validate(); err != nil {
-		return err
-	}
-	if g.spareWords == nil {
-		room := cap(g.calls)
-		g.spareWords, g.sparePayloads = make([]any, 0, 8*room), make([]payload, 0, room)
-		g.spareBytes = make([]byte, 0, room*requestSize+configSize(len(r.Config.Limits)))
-	}
-	from := len(g.spareBytes)
-	text, err := appendConfig(g.spareBytes, &r.Config)
-	if err != nil {
-		return err
-	}
-	if config := text[from:]; g.config == nil || !bytes.Equal(config, g.config) {
-		g.spareBytes, g.config = text, config
-		g.configWord = config
-	}
-	from = len(g.spareBytes)
-	g.spareBytes = appendRequest(g.spareBytes, r)
-	g.sparePayloads = append(g.sparePayloads, payload{data: g.spareBytes[from:]})
-	bucket, record := s.leaseKeys(c.Key, r.Holder)
-	from = len(g.spareWords)
-	g.spareWords = s.leaseScript.words(g.spareWords, 2, bucket, record, g.configWord, now,
-		&g.sparePayloads[len(g.sparePayloads)-1])
-	g.add(c, g.spareWords[from:])
-	return nil
-}
-
-// fail is done with all calls, for one reason.
-func (g *group) fail(err error, done func([]*lease.Call)) {
-	for _, c := range g.calls {
-		c.Err = wrap(c.Key, err)
-	}
-	done(g.calls)
-}
-
 // byNode splits g by the node that serves each call. Only a cluster client has several. One that
 // does not know the cluster yet asks for its slots, at most until ctx ends.
 func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
@@ -120,10 +56,10 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 		g.node = s.node("")
 		return []*group{g}, nil
 	}
-	masters := make([]*redis.Client, 0, len(g.calls))
+	masters := make([]*redis.Client, 0, len(g.parts))
 	locate := func(ctx context.Context) error {
-		for _, words := range g.words {
-			master, err := cluster.MasterForKey(ctx, words[firstKey].(string))
+		for _, p := range g.parts {
+			master, err := cluster.MasterForKey(ctx, p.keys[0].(string))
 			if err != nil {
 				s.reload()
 				return err
@@ -151,15 +87,15 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 	s.slotsKnown.Store(true)
 	var groups []*group
 	of := make(map[*redis.Client]*group)
-	for i, c := range g.calls {
-		part := of[masters[i]]
-		if part == nil {
-			part = newGroup(s.nodeOf(masters[i]), len(g.calls)-i)
-			part.before = before
-			of[masters[i]] = part
-			groups = append(groups, part)
+	for i, p := range g.parts {
+		theirs := of[masters[i]]
+		if theirs == nil {
+			theirs = newGroup(s.nodeOf(masters[i]), len(g.parts)-i)
+			theirs.before = before
+			of[masters[i]] = theirs
+			groups = append(groups, theirs)
 		}
-		part.add(c, g.words[i])
+		theirs.add(p)
 	}
 	return groups, nil
 }
@@ -169,15 +105,16 @@ const tryAgain = 5 * time.Millisecond
 
 // exchange fills Grant or Err of every call of g, and is done with them. While a slot is being
 // moved, both nodes refuse calls whose keys are not together. Those are sent again with the same
-// content until they are, or ctx ends; the others do not wait for them.
+// content until they are, or ctx ends; the others do not wait for them. Draws that cannot be made
+// together are sent again too, each as a call of its own.
 func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)) {
 	for _, c := range g.calls {
 		c.Node = g.node.number
 	}
 	told := g.calls // of dials; calls that are sent again say why instead
 	for {
-		now := g
-		cmds, before, err := s.run(ctx, s.rdb, g.node, s.leaseScript, told, g.words,
+		now, begun := g, time.Now()
+		cmds, before, err := s.run(ctx, s.rdb, g.node, told, g.invocations(),
 			func(err error) { now.fail(err, done) })
 		if errors.Is(err, errGone) {
 			return
@@ -185,21 +122,31 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 			g.fail(err, done)
 			return
 		}
-		again := &group{node: g.node}
+		again, pause := newGroup(g.node, 0), false
 		answered := make([]*lease.Call, 0, len(g.calls))
-		for i, c := range g.calls {
+		for i, p := range g.parts {
 			v, err := cmds[i].Result()
 			if err != nil && redis.HasErrorPrefix(err, "TRYAGAIN") {
-				c.Err = wrap(c.Key, err)
-				c.SetUnsent(c.Err)
-				again.add(c, g.words[i])
+				for _, c := range p.calls {
+					c.Err = wrap(c.Key, err)
+					c.SetUnsent(c.Err)
+				}
+				again.add(p)
+				pause = true
 				continue
 			}
-			if c.Before = g.before + before; err == nil {
-				c.Grant, err = decodeGrant(v, &c.Request)
+			for k, c := range p.calls {
+				v, err := p.reply(s, v, err, k)
+				if errors.Is(err, errApart) {
+					_ = again.build(s, c, s.now(), false) // it was valid before
+					continue
+				}
+				if c.Before = g.before + before; err == nil {
+					c.Grant, err = decodeGrant(v, &c.Request)
+				}
+				c.Err = wrap(c.Key, err)
+				answered = append(answered, c)
 			}
-			c.Err = wrap(c.Key, err)
-			answered = append(answered, c)
 		}
 		if len(answered) > 0 {
 			done(answered)
@@ -207,14 +154,15 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 		if len(again.calls) == 0 {
 			return
 		}
-		begun := time.Now()
-		select {
-		case <-time.After(tryAgain):
-		case <-ctx.Done():
-			done(again.calls)
-			return
+		if pause {
+			select {
+			case <-time.After(tryAgain):
+			case <-ctx.Done():
+				done(again.calls)
+				return
+			}
 		}
-		again.before = g.before + before + time.Since(begun)
+		again.before = g.before + time.Since(begun)
 		g, told = again, nil
 	}
 }

@@ -17,13 +17,13 @@ import (
 // errGone says that nobody waits any more, and has been told why.
 var errGone = errors.New("nobody waits")
 
-// run sends calls of sc, of which words are given, to n through rdb, as one pipeline. It returns
-// when the client does, on the caller's goroutine: another one would cost more than a call. Where
-// the waiting ends earlier, because ctx ends or no connection can be opened, gone is called with
-// the reason at once, from elsewhere, and run returns errGone. Then what was not written by that
-// time never will be. before is the part of the time that was no round trip.
+// run sends the scripts of all to n through rdb, as one pipeline, and has calls told of dials. It
+// returns when the client does, on the caller's goroutine: another one would cost more than a call.
+// Where the waiting ends earlier, because ctx ends or no connection can be opened, gone is called
+// with the reason at once, from elsewhere, and run returns errGone. Then what was not written by
+// that time never will be. before is the part of the time that was no round trip.
 func (s *Store) run(
-	ctx context.Context, rdb redis.UniversalClient, n *node, sc *script, calls []*lease.Call, words [][]any,
+	ctx context.Context, rdb redis.UniversalClient, n *node, calls []*lease.Call, all []*invocation,
 	gone func(error),
 ) (cmds []command, before time.Duration, err error) {
 	if n.slots.Acquire(ctx, 1) != nil {
@@ -39,12 +39,10 @@ func (s *Store) run(
 		return err
 	}
 	err = s.conduct(p, func() error {
-		for _, w := range words {
-			if data := payloadOf(w); data != nil {
-				data.p = p
-			}
+		for _, one := range all {
+			one.request().p = p
 		}
-		cmds = sc.run(p.ctx, rdb, words)
+		cmds = invoke(p.ctx, rdb, all)
 		if ended := p.ctx.Err(); ended != nil && p.withdraw() {
 			return ended // what the replies say; why is known better than to the client
 		}
@@ -58,7 +56,7 @@ func (s *Store) run(
 	}, func(err error) { gone(failed(err)) })
 	switch {
 	case err == nil:
-		return cmds, p.before(len(words)), nil
+		return cmds, p.before(len(all)), nil
 	case !errors.Is(err, errGone):
 		err = failed(err)
 	}
@@ -67,13 +65,13 @@ func (s *Store) run(
 
 // await is run for a caller who is to be answered as soon as the waiting ends.
 func (s *Store) await(
-	ctx context.Context, rdb redis.UniversalClient, n *node, sc *script, words ...[]any,
+	ctx context.Context, rdb redis.UniversalClient, n *node, all ...*invocation,
 ) (cmds []command, err error) {
 	var replies []command
 	result := make(chan error, 2) // why the waiting ended, and then errGone
 	go func() {
 		var err error
-		replies, _, err = s.run(ctx, rdb, n, sc, nil, words, func(err error) { result <- err })
+		replies, _, err = s.run(ctx, rdb, n, nil, all, func(err error) { result <- err })
 		result <- err
 	}()
 	if err = <-result; err != nil {

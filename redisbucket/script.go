@@ -22,18 +22,18 @@ type script struct {
 	shaWord any // sha, as a word of a command
 }
 
-var evalsha any = "evalsha"
-
 // newScript is the script of the given name, with what the scripts share around it.
 func newScript(name string) *script {
-	var parts []string
-	names := []string{"common", "open", name, "close"}
-	if name == "lease" {
-		names = append([]string{"draw"}, names...)
+	source := func(part string) string {
+		text, _ := sources.ReadFile(part + ".lua") // all are embedded
+		return string(text)
 	}
-	for _, part := range names {
-		source, _ := sources.ReadFile(part + ".lua") // all are embedded
-		parts = append(parts, string(source))
+	parts := []string{source("common"), source("open"), source(name), source("close")}
+	switch name {
+	case "lease":
+		parts = append([]string{source("draw")}, parts...)
+	case "draws":
+		parts = []string{"local function draw(KEYS, ARGV)", source("draw"), "end", source(name)}
 	}
 	return scriptOf(strings.Join(parts, "\n"))
 }
@@ -50,6 +50,7 @@ func scriptOf(source string) *script {
 func Scripts() map[string]string {
 	return map[string]string{
 		"lease":     newScript("lease").source,
+		"draws":     newScript("draws").source,
 		"configure": newScript("configure").source,
 	}
 }
@@ -61,42 +62,42 @@ type command struct{ *redis.Cmd }
 // NoRetry is what go-redis asks before it repeats a command or a pipeline.
 func (command) NoRetry() bool { return true }
 
-// Of a call's words the first key is here, after EVALSHA, the hash, and the number of keys.
-const firstKey = 3
-
-// words appends the words of a call of s with its arguments: the number of keys, the keys, then the
-// script's ARGV, whose third is a *payload.
-func (s *script) words(dst []any, args ...any) []any {
-	return append(append(dst, evalsha, s.shaWord), args...)
+// invocation is one script with its keys and arguments. args[2] is the request, see lease.lua.
+type invocation struct {
+	sc   *script
+	keys []any
+	args []any
 }
 
-// payloadOf is the payload among the words of a call, if there is one.
-func payloadOf(words []any) *payload {
-	p, _ := words[firstKey+words[firstKey-1].(int)+2].(*payload)
-	return p
+// request is what the client asks for its bytes as it writes them.
+func (i *invocation) request() *payload { return i.args[2].(*payload) }
+
+// command is what sends i: with the hash of its script, or with the source.
+func (i *invocation) command(ctx context.Context, bringSource bool) command {
+	words := make([]any, 0, 3+len(i.keys)+len(i.args))
+	if bringSource {
+		words = append(words, "eval", i.sc.source)
+	} else {
+		words = append(words, "evalsha", i.sc.shaWord)
+	}
+	words = append(append(append(words, len(i.keys)), i.keys...), i.args...)
+	return command{redis.NewCmd(ctx, words...)}
 }
 
-// bringing are words for a server that may not know s: they bring the source along.
-func (s *script) bringing(words []any) []any {
-	words = slices.Clone(words)
-	words[0], words[1] = "eval", s.source
-	return words
-}
-
-// run sends each of calls, the words of calls of s, in one round trip, and returns a command for
-// each. A server that does not know the script (NOSCRIPT) has executed nothing. Those calls are
-// sent once more, the first with the source, which the server keeps for the others: a thousand
-// copies of it would be 30 MB. Where the others went to another server, each brings the source.
-func (s *script) run(ctx context.Context, rdb redis.UniversalClient, calls [][]any) (cmds []command) {
-	cmds = make([]command, len(calls))
-	for i, words := range calls {
-		cmds[i] = command{redis.NewCmd(ctx, words...)}
+// invoke sends all in one round trip, and returns a command for each. A server that does not know a
+// script (NOSCRIPT) has executed nothing. Those are sent once more, the first of each script with
+// the source, which the server keeps for the others: a thousand copies of it would be 30 MB. Where
+// the others went to another server, each brings the source.
+func invoke(ctx context.Context, rdb redis.UniversalClient, all []*invocation) (cmds []command) {
+	cmds = make([]command, len(all))
+	for i, one := range all {
+		cmds[i] = one.command(ctx, false)
 	}
 	// go-redis panics on a reply that announces more elements than a slice can have.
 	defer func() {
 		if p := recover(); p != nil {
-			for i, words := range calls {
-				cmds[i] = command{redis.NewCmd(ctx, words...)}
+			for i, one := range all {
+				cmds[i] = one.command(ctx, false)
 				cmds[i].SetErr(fmt.Errorf("%w: the client panicked: %v", ErrReply, p))
 			}
 		}
@@ -104,15 +105,16 @@ func (s *script) run(ctx context.Context, rdb redis.UniversalClient, calls [][]a
 	send(ctx, rdb, cmds)
 	for _, everyone := range []bool{false, true} {
 		var again []command
+		var brought []*script
 		for i, c := range cmds {
 			if err := c.Err(); err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
 				continue
 			}
-			words := calls[i]
-			if everyone || len(again) == 0 {
-				words = s.bringing(words)
+			first := !slices.Contains(brought, all[i].sc)
+			if first {
+				brought = append(brought, all[i].sc)
 			}
-			cmds[i] = command{redis.NewCmd(ctx, words...)}
+			cmds[i] = all[i].command(ctx, first || everyone)
 			again = append(again, cmds[i])
 		}
 		if len(again) == 0 {

@@ -48,7 +48,9 @@ type Store struct {
 	now      func() string // the time argument of the scripts, empty for the server's clock
 
 	leaseScript     *script
+	drawsScript     *script
 	configureScript *script
+	alone           atomic.Bool // each draw travels in a command of its own
 
 	slotsKnown atomic.Bool // the cluster client has learnt which node serves which slot
 
@@ -106,6 +108,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 		inFlight:        int64(cmp.Or(cfg.InFlight, defaultInFlight)),
 		now:             func() string { return "" },
 		leaseScript:     newScript("lease"),
+		drawsScript:     newScript("draws"),
 		configureScript: newScript("configure"),
 		nodes:           make(map[string]*node),
 		pipelines:       make(map[*pipeline]bool),
@@ -113,6 +116,8 @@ func New(rdb redis.UniversalClient, cfg Config) (*Store, error) {
 	if cfg.ClientTime {
 		s.now = func() string { return fmt.Sprint(time.Now().UnixMicro()) }
 	}
+	_, single := rdb.(*redis.Client)
+	s.alone.Store(!single)
 	s.watchAll()
 	return s, nil
 }

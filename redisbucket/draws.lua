@@ -1,0 +1,23 @@
+-- draws.lua: draws of many buckets in one call, for a server that is no cluster. What an EVALSHA
+-- costs by itself is as much as a draw.
+--
+-- Go puts draw.lua before it, as the body of the function draw(KEYS, ARGV).
+--
+-- KEYS     the buckets
+-- ARGV[1], ARGV[2]  as in lease.lua, of all of them
+-- ARGV[3]  the requests, of 71 bytes each
+--
+-- Reply: for each bucket that of draw.lua, or nil where it is left as it is, to be called alone.
+
+local requests, clock, replies, key = ARGV[3], ARGV[2], {}, {}
+if #requests ~= 71 * #KEYS then return {'invalid', 'the length is not that of a request for each key'} end
+if clock == '' then
+  clock = redis.call('TIME')
+  clock = clock[1] * 1000000 + clock[2]
+end
+local argv = {ARGV[1], clock}
+for i = 1, #KEYS do
+  key[1], argv[3] = KEYS[i], string.sub(requests, 71 * i - 70, 71 * i)
+  replies[i] = draw(key, argv) or false
+end
+return replies

@@ -1,0 +1,158 @@
+package redisbucket
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// drawing is a draw of n tokens for each of some keys.
+func drawing(seq, n int64, keys ...string) (calls []*lease.Call) {
+	for _, c := range pair(seq, keys...) {
+		r := &c.Request
+		r.Draw, r.Want, r.Waiting, r.Need = true, n, n, n
+		calls = append(calls, c)
+	}
+	return calls
+}
+
+// numbered is so many keys.
+func numbered(n int) (keys []string) {
+	for i := range n {
+		keys = append(keys, fmt.Sprint("user ", i))
+	}
+	return keys
+}
+
+// scripts is how many scripts a server was asked to run, in how many ways that the server failed.
+func scripts(t *testing.T, s *Store, f func()) int64 {
+	t.Helper()
+	count := func() (n int64) {
+		for _, command := range []string{"evalsha", "eval"} {
+			stats := s.rdb.(*redis.Client).InfoMap(t.Context(), "commandstats").Val()["Commandstats"]
+			var calls int64
+			_, _ = fmt.Sscanf(stats["cmdstat_"+command], "calls=%d", &calls)
+			n += calls
+		}
+		return n
+	}
+	before := count()
+	f()
+	return count() - before
+}
+
+// exchangeAll makes all calls, and returns them in the groups in which they were answered.
+func exchangeAll(s *Store, calls []*lease.Call) (groups [][]*lease.Call) {
+	var mu sync.Mutex
+	s.Exchange(context.Background(), calls, func(g []*lease.Call) {
+		mu.Lock()
+		defer mu.Unlock()
+		groups = append(groups, g)
+	})
+	return groups
+}
+
+func checkGranted(t *testing.T, calls []*lease.Call, counter int64) {
+	t.Helper()
+	for _, c := range calls {
+		testkit.Check(t, c.Err == nil && c.Grant.Granted == c.Request.Want && c.Grant.Waited == c.Request.Want &&
+			c.Grant.Counter == counter && c.Unsent() == nil, "%q: %+v, %v, %v", c.Key, c.Grant, c.Err, c.Unsent())
+	}
+}
+
+// TestDrawsTravelTogether: draws of one configuration are one command to the server.
+func TestDrawsTravelTogether(t *testing.T) {
+	s := newStore(t, redistest.Start(t).Addr)
+	testkit.NoErr(t, s.Ping(t.Context()))
+	keys := numbered(2*drawsMost + 1)
+	for seq := int64(1); seq < 3; seq++ { // new buckets, and then those
+		calls := drawing(seq, 1, keys...)
+		n := scripts(t, s, func() { exchangeAll(s, calls) })
+		testkit.Check(t, n == 3, "%d scripts for %d draws", n, len(calls))
+		checkGranted(t, calls, seq)
+	}
+	// Those of another configuration are another command, wherever they stand between the others; a
+	// lease call, and a draw that pays a debt, are one each.
+	calls := drawing(3, 1, keys[:12]...)
+	for i := 1; i < 10; i += 2 {
+		calls[i].Key, calls[i].Request.Config.Limits = fmt.Sprint("other ", i), []lease.Limit{lease.PerMinute(7)}
+	}
+	calls[10].Request.Draw, calls[11].Request.Debt = false, 1
+	n := scripts(t, s, func() { exchangeAll(s, calls) })
+	testkit.Check(t, n == 4, "%d scripts for draws of two configurations, a lease and a debt", n)
+	for _, c := range calls {
+		testkit.Check(t, c.Err == nil && c.Grant.Granted == 1, "%q: %+v, %v", c.Key, c.Grant, c.Err)
+	}
+}
+
+// TestADrawThatCannotTravelIsCalledAlone: the others are answered before it is.
+func TestADrawThatCannotTravelIsCalledAlone(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store) {
+		keys := numbered(8)
+		_, real := s.rdb.(*redis.Client).InfoMap(t.Context(), "server").Val()["Server"]["redis_version"]
+		exchangeAll(s, drawing(1, 1, keys...))
+		// Given a key from which somebody leases, one of the wrong type, and one that has too little,
+		leased := request(2)
+		leased.Holder = "other"
+		granted(t, s, keys[0], leased)
+		testkit.NoErr(t, s.rdb.Del(t.Context(), s.bucketKey(keys[1])).Err())
+		testkit.NoErr(t, s.rdb.LPush(t.Context(), s.bucketKey(keys[1]), "x").Err())
+		// when draws of them travel with those of others,
+		calls := drawing(3, 1, keys...)
+		calls[2].Request.Want, calls[2].Request.Waiting, calls[2].Request.Need = 1000, 1000, 1000
+		groups := exchangeAll(s, calls)
+		// then each is answered as a lease call is, the others first.
+		checkGranted(t, calls[:1], 3)
+		checkError(t, "a list", calls[1].Err, map[error]bool{lease.ErrPermanent: true, lease.ErrRefused: true})
+		testkit.Check(t, calls[2].Err == nil && calls[2].Grant.Granted == 0 && calls[2].Grant.Short &&
+			calls[2].Grant.Delay > 0, "%+v, %v", calls[2].Grant, calls[2].Err)
+		checkGranted(t, calls[3:], 2)
+		if real { // miniredis has no struct, so there each is called alone
+			testkit.Check(t, len(groups) == 2 && len(groups[0]) == 5, "%d groups, the first of %d calls", len(groups), len(groups[0]))
+		}
+	})
+}
+
+// TestKeysThatMayNotTravelTogether: where a server says so, each draw is called alone, and none is
+// made twice.
+func TestKeysThatMayNotTravelTogether(t *testing.T) {
+	t.Run("a node of a cluster", func(t *testing.T) {
+		s := newStore(t, redistest.StartCluster(t, 1, false).Masters[0].Addr)
+		keys := numbered(5)
+		for seq := int64(1); seq < 3; seq++ {
+			calls := drawing(seq, 1, keys...)
+			exchangeAll(s, calls)
+			checkGranted(t, calls, seq)
+		}
+		n := scripts(t, s, func() { exchangeAll(s, drawing(3, 1, keys...)) })
+		testkit.Check(t, n == int64(len(keys)), "%d scripts for %d draws: it does not learn", n, len(keys))
+	})
+	t.Run("a user who may use some keys", func(t *testing.T) {
+		redistest.RequireVersion(t, 6, "users")
+		s := newStore(t, redistest.Start(t).Addr)
+		testkit.NoErr(t, s.rdb.(*redis.Client).Do(t.Context(), "ACL", "SETUSER", "default", "resetkeys", "~*user*").Err())
+		calls := drawing(1, 1, "user 1", "else", "user 2")
+		exchangeAll(s, calls)
+		checkGranted(t, []*lease.Call{calls[0], calls[2]}, 1)
+		checkError(t, "else", calls[1].Err, map[error]bool{lease.ErrPermanent: true, lease.ErrRefused: true})
+	})
+}
+
+// TestAServerThatForgotTheScriptsMakesEachDrawOnce, also where lease calls travel with them.
+func TestAServerThatForgotTheScriptsMakesEachDrawOnce(t *testing.T) {
+	s := newStore(t, redistest.Start(t).Addr)
+	for seq := int64(1); seq < 4; seq++ {
+		s.rdb.ScriptFlush(t.Context())
+		calls := drawing(seq, 1, numbered(6)...)
+		calls[2].Request.Draw, calls[4].Request.Draw = false, false
+		exchangeAll(s, calls)
+		checkGranted(t, calls, seq)
+	}
+}

@@ -1,0 +1,132 @@
+package redisbucket
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// group is calls and the scripts that make them, for one node once that is known.
+type group struct {
+	node    *node
+	calls   []*lease.Call
+	parts   []*part
+	before  time.Duration // what passed before the round trip
+	scratch []byte
+}
+
+// part is calls that one script makes: a call of lease.lua, or draws that travel together, which
+// is a call of draws.lua for all of them.
+type part struct {
+	*invocation
+	calls  []*lease.Call
+	config []byte // of draws that travel together
+}
+
+// newGroup has room for so many calls.
+func newGroup(n *node, room int) *group {
+	return &group{node: n, calls: make([]*lease.Call, 0, room)}
+}
+
+func (g *group) add(p *part) {
+	g.calls, g.parts = append(g.calls, p.calls...), append(g.parts, p)
+}
+
+// invocations are the scripts of all parts.
+func (g *group) invocations() []*invocation {
+	all := make([]*invocation, len(g.parts))
+	for i, p := range g.parts {
+		all[i] = p.invocation
+	}
+	return all
+}
+
+// build adds c, unless it is not valid: where together says so and c is a draw that draws.lua may
+// serve, to others of the same configuration.
+func (g *group) build(s *Store, c *lease.Call, now string, together bool) (err error) {
+	r := &c.Request
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if g.scratch, err = appendConfig(g.scratch[:0], &r.Config); err != nil {
+		return err
+	}
+	size := len(g.scratch)
+	g.scratch = appendRequest(g.scratch, r)
+	config, request := g.scratch[:size], g.scratch[size:]
+	if together && len(r.Config.Limits) == 1 && len(request) == drawSize {
+		p := g.drawsOf(s, config, now)
+		g.calls, p.calls = append(g.calls, c), append(p.calls, c)
+		p.keys, p.request().data = append(p.keys, s.bucketKey(c.Key)), append(p.request().data, request...)
+		return nil
+	}
+	bucket, record := s.leaseKeys(c.Key, r.Holder)
+	g.add(&part{calls: []*lease.Call{c}, invocation: &invocation{
+		sc: s.leaseScript, keys: []any{bucket, record},
+		args: []any{slices.Clone(config), now, &payload{data: slices.Clone(request)}},
+	}})
+	return nil
+}
+
+// drawsMost bounds how long a server works on one command.
+const drawsMost = 64
+
+// drawsOf is the part that takes one more draw of the given configuration.
+func (g *group) drawsOf(s *Store, config []byte, now string) *part {
+	for _, p := range slices.Backward(g.parts) {
+		if p.config != nil && len(p.calls) < drawsMost && bytes.Equal(p.config, config) {
+			return p
+		}
+	}
+	room := min(cap(g.calls)-len(g.calls), drawsMost)
+	p := &part{config: slices.Clone(config), calls: make([]*lease.Call, 0, room)}
+	p.invocation = &invocation{
+		sc: s.drawsScript, keys: make([]any, 0, room),
+		args: []any{p.config, now, &payload{data: make([]byte, 0, room*drawSize)}},
+	}
+	g.parts = append(g.parts, p)
+	return p
+}
+
+// fail is done with all calls, for one reason.
+func (g *group) fail(err error, done func([]*lease.Call)) {
+	for _, c := range g.calls {
+		c.Err = wrap(c.Key, err)
+	}
+	done(g.calls)
+}
+
+// errApart is why a draw has to be called by itself: draws.lua has left its bucket as it is.
+var errApart = errors.New("must be called by itself")
+
+// reply is what p's script says to its call k, when v and err are what it said.
+func (p *part) reply(s *Store, v any, err error, k int) (any, error) {
+	switch {
+	case p.config == nil:
+		return v, err
+	case err != nil:
+		if classify(err) != errForbidden {
+			return nil, err
+		}
+		// Nothing was executed, for a reason that may be that of one key alone. A proxy in front of
+		// several servers never takes keys together.
+		if redis.HasErrorPrefix(err, "CROSSSLOT") {
+			s.alone.Store(true)
+		}
+		return nil, errApart
+	}
+	replies, ok := v.([]any)
+	if !ok || len(replies) != len(p.calls) {
+		return nil, fmt.Errorf("%w: %T to %d draws", ErrReply, v, len(p.calls))
+	}
+	if replies[k] == nil {
+		return nil, errApart
+	}
+	return replies[k], nil
+}
