@@ -103,7 +103,7 @@ func (e *entry) sufferLocked(now clock.Instant) {
 // failsNoMoreLocked no longer counts e: its call has succeeded, or it ends.
 func (e *entry) failsNoMoreLocked(now clock.Instant, succeeded bool) {
 	if e.outage != nil {
-		e.outage.end(e.l, now, succeeded)
+		e.outage.end(e.l, now, succeeded || !e.client.Degraded())
 		e.outage = nil
 		if succeeded {
 			e.announceRecovered(now.Sub(e.failedAt))

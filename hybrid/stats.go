@@ -14,7 +14,7 @@ type Stats struct {
 	Name       string        // Config.Name
 	Keys       int           // in the table now, in use or at rest; once for each class and shard that it is used in
 	InUse      int           // of Keys: asked for within a TTL or so, or holding tokens
-	Degraded   int           // of InUse: their last call failed. One that nobody asks for stays so
+	Degraded   int           // of InUse: nobody waits for their node, which is away, or their last call failed
 	Waiting    int           // requests that wait now, for a lease call or in line
 	RTT        time.Duration // 99th percentile of the latest round trips, of the slowest node; 0 for none yet
 	Leased     int64         // granted by the store

@@ -39,7 +39,8 @@ const (
 // ErrInvalidPolicy is wrapped by every error that says why a Policy cannot be used.
 var ErrInvalidPolicy = errors.New("lease: invalid policy")
 
-// ColdStart is what a limiter answers before the first reply for a key.
+// ColdStart is what a limiter answers before the first reply for a key. In an outage that is for a
+// process which has never heard of the key's node; another one answers what Fallback says.
 type ColdStart int
 
 const (
@@ -90,7 +91,8 @@ type Policy struct {
 	// Where they are too many for that, leases get longer than Target, as far as the burst allows.
 	// 0 means 5,000.
 	CallsPerSecond int64 `json:",omitzero"`
-	// ColdStart is the answer before the first reply. The zero value denies.
+	// ColdStart is the answer before the first reply, and before the first of a key's node where that
+	// is away. The zero value denies.
 	ColdStart ColdStart
 	// Fallback is the answer while the store is away. The zero value serves a local share.
 	Fallback Fallback

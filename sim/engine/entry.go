@@ -281,7 +281,7 @@ func (e *entry) call() {
 	e.schedule(next)
 }
 
-// putOff has e ask again later whether its shard takes calls. Who waits is told what Policy.Fallback
+// putOff has e ask again later whether its shard takes calls. Who waits is told what the fallback
 // says, and a process that leaves gives nothing back to a shard that is away.
 func (e *entry) putOff() {
 	now, b := e.Now(), e.Breaker()
