@@ -16,6 +16,20 @@ import (
 // has failed where a connection is opened first.
 const lateFactor, connectFactor = 10, 5
 
+// caller is who made a call, to whom its end is told: an entry, or a draw of a key at rest.
+type caller interface {
+	// receive takes in one call that n has answered, and returns how many tokens it brought.
+	receive(c *lease.Call, n *node, now clock.Instant) (granted int64)
+	// awaits reports whether c is under way and has not been abandoned.
+	awaits(c *lease.Call) bool
+	// abandon ends the wait for c, unless it has been answered.
+	abandon(c *lease.Call, now clock.Instant, err error)
+	// at is the node that serves the key, as far as is known.
+	at() *node
+	// name is that of the key.
+	name() string
+}
+
 // send exchanges one batch, on a goroutine of its own. A call's deadline is a little earlier than
 // CallTimeout, so that requests which wait for the call are told what Policy.Fallback says.
 func (s *scheduler) send(b *batch) {
@@ -34,7 +48,12 @@ func (s *scheduler) send(b *batch) {
 	b.node.enter(b)
 	go func() {
 		// Before anybody is told, or a request that comes at once after that would be held back.
-		landed := sync.OnceFunc(func() { l.scheduler.land(b.node, 1) })
+		landed := sync.OnceFunc(func() {
+			l.scheduler.land(b.node, 1)
+			if b.landed != nil {
+				b.landed()
+			}
+		})
 		defer landed()
 		ctx, cancel := context.WithCancel(l.ctx)
 		overdue := func() { l.overdue(b, sent.Add(connected)) }
@@ -79,15 +98,18 @@ func (l *Limiter) overdue(b *batch, connected clock.Instant) {
 	now := l.cfg.Clock.Now()
 	var late []*lease.Call
 	for _, c := range b.calls {
-		if e := c.Owner.(*entry); e.awaits(c) && (c.Unsent() == nil || now >= connected) {
+		if d, ok := c.Owner.(*draw); ok {
+			d.takeOver() // its request waits for no longer, whatever becomes of the call
+		}
+		if c.Owner.(caller).awaits(c) && (c.Unsent() == nil || now >= connected) {
 			late = append(late, c)
 		}
 	}
 	for _, c := range late { // before they fail, which depends on whether their node is away
-		l.failed(c.Owner.(*entry).node.Load(), now, b.sent, overdueAs(c))
+		l.failed(c.Owner.(caller).at(), now, b.sent, overdueAs(c))
 	}
 	for _, c := range late {
-		c.Owner.(*entry).abandon(c, now, overdueAs(c))
+		c.Owner.(caller).abandon(c, now, overdueAs(c))
 	}
 }
 
@@ -112,7 +134,7 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 		}
 		well = n
 		n.breaker.Answered(now, sent)
-		if was := c.Owner.(*entry).node.Load(); was.number == nodeUnknown {
+		if was := c.Owner.(caller).at(); was.number == nodeUnknown {
 			was.breaker.Answered(now, sent) // and so are those whose node is not known either
 			was.breaker.Heard(c.Grant.ActiveWeight)
 		}
@@ -130,9 +152,9 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 			ill = n
 			l.failed(n, now, sent, c.Err)
 		}
-		e := c.Owner.(*entry)
-		if granted := e.receive(c, n, now); granted > 0 && l.cfg.Events.Granted != nil {
-			l.cfg.Events.Granted(e.slot.name, granted)
+		who := c.Owner.(caller)
+		if granted := who.receive(c, n, now); granted > 0 && l.cfg.Events.Granted != nil {
+			l.cfg.Events.Granted(who.name(), granted)
 		}
 	}
 }
@@ -149,8 +171,8 @@ func (l *Limiter) failed(n *node, now, sent clock.Instant, err error) {
 	l.eachSibling(func(l *Limiter) {
 		for _, b := range l.nodes.of(int(n.number)).batchesUnderWay() {
 			for _, c := range b.calls {
-				if e := c.Owner.(*entry); e.node.Load().health == n.health {
-					e.abandon(c, now, err)
+				if who := c.Owner.(caller); who.at().health == n.health {
+					who.abandon(c, now, err)
 				}
 			}
 		}
@@ -162,8 +184,8 @@ var (
 	errForeign = fmt.Errorf("%w: the reply belongs to another call", lease.ErrUnavailable)
 )
 
-// receive takes in one call that n has answered, and returns how many tokens it brought. Of a call
-// that was overdue the grant still counts, if no later call has been made; the error does not.
+// receive implements caller. Of a call that was overdue the grant still counts, if no later call
+// has been made; the error does not.
 func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int64) {
 	defer e.l.herald.tell()
 	e.mu.Lock()
@@ -184,14 +206,20 @@ func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int6
 	return granted
 }
 
-// awaits reports whether c is e's call under way.
+// name implements caller.
+func (e *entry) name() string { return e.slot.name }
+
+// at implements caller.
+func (e *entry) at() *node { return e.node.Load() }
+
+// awaits implements caller.
 func (e *entry) awaits(c *lease.Call) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.flight == c && !e.client.Closed()
 }
 
-// abandon ends the wait for c, unless it has been answered.
+// abandon implements caller.
 func (e *entry) abandon(c *lease.Call, now clock.Instant, err error) {
 	defer e.l.herald.tell()
 	e.mu.Lock()

@@ -47,7 +47,7 @@ func TestAWaitingRequestSendsAtOnce(t *testing.T) {
 		l.TryAllow("b")
 		synctest.Wait()
 		equal(t, t.callsFor("b"), 0, "calls for b")
-		t.lasts(0, 0, func() { l.Allow("c") }) // from a store that answers at once
+		t.lasts(0, 0, func() { noErr(t, l.Wait(t.Context(), "c")) }) // from a store that answers at once
 		batches, calls := t.counts()
 		check(t, batches == 2 && calls == 3, "%d calls in %d batches", calls, batches)
 	})

@@ -41,6 +41,8 @@ type decision struct {
 	hold     hold          // what an admitted request holds of the entry's
 	wait     time.Duration // after a denial: to ask again earlier is in vain
 	onward   bool          // after a denial: the next shard may have what this one lacks
+	// What the reply to a draw says of the bucket, for a Result; nil where there is an entry.
+	outlook *lease.Outlook
 }
 
 // decide is what every verb comes to when the pool did not serve it.
@@ -111,6 +113,9 @@ func (l *Limiter) answerFrom(r request) decision {
 			return decision{err: ErrClosed}
 		}
 		if e == nil {
+			if d, done := l.drawFor(&r); done {
+				return d
+			}
 			var err error
 			if e, err = l.entryOf(r.name, true, r.key); err != nil {
 				return decision{err: err}
@@ -189,21 +194,28 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 	default:
 		e.countSource(told)
 	}
+	return e.decisionLocked(told, r, deadline.Sub(now), told.EarliestAt.Sub(now)), false
+}
+
+// decisionLocked is the answer to r, which was told so.
+func (e *entry) decisionLocked(told lease.Decision, r request, deadline, earliest time.Duration) decision {
 	if told.OK() || told.Verdict == lease.VerdictDeny {
 		e.denied = !told.OK()
 	}
-	e.sufferLocked(now)
-	d = decision{ok: told.OK(), taken: told.Took, source: told.Source, hold: e.holdOf(told)}
+	e.sufferLocked(e.Now())
+	d := decision{
+		ok: told.OK(), taken: told.Took, source: told.Source, entry: e, hold: e.holdOf(told),
+	}
 	if !d.ok {
 		at := e.Now()
 		d.wait = e.client.RetryAt(at, r.least(), d.source).Sub(at)
-		d.err = e.errorOf(told, r, deadline.Sub(now), told.EarliestAt.Sub(now))
+		d.err = e.errorOf(told, r, deadline, earliest)
 		switch told.Verdict {
 		case lease.VerdictDeny, lease.VerdictTooLate, lease.VerdictUnavailable:
 			d.onward = e.l.cfg.Policy.Shards > 1 && e.client.Onward(at, e.nextHop() != nil)
 		}
 	}
-	return d, false
+	return d
 }
 
 // waiter is a request that waits.

@@ -45,7 +45,8 @@
 //
 // # The way of a request
 //
-// Nearly all requests end in the first step:
+// Nearly all requests end in the first step, but for those of keys that are asked seldom: these
+// never come into use, and Limiter.drawFor answers each request by a call of its own.
 //
 //  1. Key.Allow takes a token from the pool of its entry, without a lock.
 //  2. If the pool has none, Limiter.decide asks the entry's Client, under the entry's lock. It
@@ -74,6 +75,8 @@
 //   - join.go: the verbs of several keys at once; gather.go: how they come to one answer;
 //     scarcest.go: which of them is asked first. reservation.go: Reserve, Settle, Cancel.
 //   - entry.go: one key in use, a lease.Client behind a lock.
+//   - light.go: a key that is asked too seldom to come into use, each of whose requests is a call;
+//     lane.go: which of these calls travel together.
 //   - scheduler.go: the one goroutine that knows which key is due, and which calls travel together;
 //     calls.go: how they go out and come back; nodes.go: what is known of each node of the store.
 //   - table.go: the table of keys; idle.go: keys at rest, and who leaves when the table is full.

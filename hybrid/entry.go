@@ -73,19 +73,15 @@ func (l *Limiter) entryOf(name string, create bool, k *Key) (*entry, error) {
 				return e, nil
 			}
 		}
-		asked := l.refreshes.Load()
-		c, err := l.proposal(name, k)
+		own, err := l.proposedFor(s, name, k)
+		if err == nil && s == nil {
+			s, err = l.addSlot(name)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if s == nil {
-			if l.keys.size.Load() >= int64(l.cfg.KeysMax) && !l.makeRoom() {
-				return nil, fmt.Errorf("%w: all of KeysMax (%d) keys are in use", ErrUnavailable, l.cfg.KeysMax)
-			}
-			s = l.keys.add(name)
-		}
-		if e := l.rouse(s, l.part(c), k.given() != nil, asked); e != nil {
-			if l.refreshes.Load() != asked {
+		if e := l.rouse(s, own); e != nil {
+			if l.refreshes.Load() != own.asked {
 				_ = l.refresh(e, name) // what LimitsFor said may have been outdated already
 			}
 			return e, nil
@@ -93,25 +89,36 @@ func (l *Limiter) entryOf(name string, create bool, k *Key) (*entry, error) {
 	}
 }
 
-// rouse is the entry of a key that was at rest or is new, for which this process proposes c, of
-// which given and asked say where it comes from. It is nil where the slot has left the table.
-func (l *Limiter) rouse(s *slot, c lease.Config, given bool, asked int64) *entry {
-	e := &entry{l: l, slot: s, index: -1, given: given, asked: asked}
+// addSlot is the slot of a key that has none.
+func (l *Limiter) addSlot(name string) (*slot, error) {
+	if l.keys.size.Load() >= int64(l.cfg.KeysMax) && !l.makeRoom() {
+		return nil, fmt.Errorf("%w: all of KeysMax (%d) keys are in use", ErrUnavailable, l.cfg.KeysMax)
+	}
+	return l.keys.add(name), nil
+}
+
+// rouse is the entry of a key that was at rest or is new, for which this process proposes own. It
+// is nil where the slot has left the table.
+func (l *Limiter) rouse(s *slot, own proposed) *entry {
+	e := &entry{l: l, slot: s, index: -1, given: own.given, asked: own.asked}
 	e.client.Start(l.cfg.Clock.Now(), e, lease.ClientConfig{
 		ID:          *l.id.Load(),
 		Policy:      &l.cfg.Policy,
-		Proposed:    c,
+		Proposed:    l.part(*own.config),
 		CallTimeout: l.cfg.CallTimeout,
 		Seed:        rand.Uint64(),
 		Stripes:     runtime.GOMAXPROCS(0),
 	})
-	have := l.keys.idle.rouse(s, e)
+	have, took := l.keys.idle.rouse(s, e)
 	switch {
 	case have == nil:
 		l.keys.remove(s)
 	case have == e && l.state.Load() != stateOpen:
 		e.close() // Close or Shutdown may have come too early to see it
 	case have == e:
+		if took != nil {
+			e.timeOut(took)
+		}
 		e.Wake(false) // so that it goes to rest even if it never needs a call
 	}
 	return have

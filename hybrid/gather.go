@@ -139,7 +139,7 @@ func (j *Joined) level(n int64, told []decision) {
 	}
 	for i := range told {
 		d, p := &told[i], &j.parts[i]
-		d.hold.giveBack(p.name, p.Key, d.hold.n-n*p.times)
+		d.hold.giveBack(p.l, p.name, p.Key, d.hold.n-n*p.times)
 		if d.taken < p.times {
 			d.ok = false
 		}
@@ -159,7 +159,7 @@ func (j *Joined) deny(r request, told []decision) agreement {
 	a := agreement{told: told, binding: j.bindingOf(r, told)}
 	for i := range told {
 		p, d := &j.parts[i], &told[i]
-		d.hold.giveBack(p.name, p.Key, d.hold.n)
+		d.hold.giveBack(p.l, p.name, p.Key, d.hold.n)
 		if !d.ok && i != a.binding && r.patience != lease.UpTo {
 			p.uncount(d, r.n)
 		}
@@ -256,7 +256,7 @@ func (j *Joined) gatherFrom(r request, first int, bounded bool) (a agreement, la
 			p.uncount(&told[i], r.n)
 			for i := range told {
 				p, h := &j.parts[i], &told[i].hold
-				h.giveBack(p.name, p.Key, h.n)
+				h.giveBack(p.l, p.name, p.Key, h.n)
 			}
 			return agreement{}, i
 		}

@@ -7,7 +7,7 @@ import (
 // hold is tokens of one key with which a request was admitted, and what it takes to give them back.
 // The zero value holds none: so does a request that was admitted without the bucket's tokens.
 type hold struct {
-	entry  *entry
+	entry  *entry // nil where the key was at rest
 	n      int64
 	pooled int64 // of n: taken from the entry's pool, where they may go back to
 	draw   lease.Draw
@@ -30,18 +30,22 @@ func (e *entry) holdOf(d lease.Decision) hold {
 	return hold{e, d.Took, d.Pooled, d.Draw}
 }
 
-// giveBack gives n of the tokens back as if nobody had asked for them. name is the key's, as the
-// user gave it, and k the handle by which the request came, if it came by one. They go to the pool
-// they came from or travel with the key's next call, also where the key has gone to rest or been in
-// use again since. They are burnt where the Limiter has closed or the key has left its table, which
-// Stats then says.
-func (h *hold) giveBack(name string, k *Key, n int64) {
+// giveBack gives n of the tokens back as if nobody had asked for them. name is the key's in l, as
+// the user gave it, and k the handle by which the request came, if it came by one. They go to the
+// pool they came from or travel with the key's next call, also where the key has gone to rest or
+// been in use again since. They are burnt where the Limiter has closed or the key has left its
+// table, which Stats then says.
+func (h *hold) giveBack(l *Limiter, name string, k *Key, n int64) {
 	if n <= 0 || h.n == 0 {
 		return
 	}
-	l, pooled := h.entry.l, min(n, h.pooled)
+	pooled := min(n, h.pooled)
 	h.n, h.pooled = h.n-n, h.pooled-pooled
-	for e := h.entry; e != nil; e, _ = l.entryOf(name, false, k) {
+	e := h.entry
+	if e == nil {
+		e, _ = l.entryOf(name, false, k)
+	}
+	for ; e != nil; e, _ = l.entryOf(name, false, k) {
 		if e.giveBack(n, pooled, h.draw) {
 			return
 		}
@@ -63,13 +67,14 @@ func (e *entry) giveBack(n, pooled int64, d lease.Draw) bool {
 	return true
 }
 
-// burn counts n tokens as lost that e had counted as admitted before it ended.
+// burn counts n tokens as lost that e had counted as admitted before it ended; nil stands for a
+// draw of a key at rest.
 func (c *counters) burn(e *entry, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	lost := tally{Account: lease.Account{Admitted: -n, Burnt: n}}
 	c.retired.add(lost)
-	if e.counted != c.number { // a Stats that has seen e itself tells what was before
+	if e == nil || e.counted != c.number { // a Stats that has seen e itself tells what was before
 		c.sum.add(lost)
 	}
 }

@@ -17,6 +17,8 @@ type idleList struct {
 	mu      sync.Mutex
 	classes [64]slot // the ends of rings: next is the first key, prev the last
 	used    uint64   // the bit of each class that is not empty
+	drawing slot     // the end of the ring of keys at rest of which a draw is under way
+	sweepAt clock.Instant
 }
 
 func (l *idleList) init() {
@@ -24,6 +26,7 @@ func (l *idleList) init() {
 		end := &l.classes[i]
 		end.prev, end.next = end, end
 	}
+	l.drawing.prev, l.drawing.next = &l.drawing, &l.drawing
 }
 
 // push notes that s is idle since now, and has it leave after lifetime.
@@ -36,13 +39,21 @@ func (l *idleList) push(s *slot, now clock.Instant, lifetime time.Duration) {
 	}
 }
 
-func (l *idleList) linkLocked(s *slot, now clock.Instant, lifetime time.Duration) {
+// linkLocked is push. It reports whether s leaves before the next sweep.
+func (l *idleList) linkLocked(s *slot, now clock.Instant, lifetime time.Duration) (early bool) {
 	s.class = uint8(bits.Len64(uint64(max(lifetime, 1))) - 1)
 	s.idleSince, s.leaveAt = now, now.Add(lifetime)
-	end := &l.classes[s.class]
+	s.linkBefore(&l.classes[s.class])
+	l.used |= 1 << s.class
+	early = s.leaveAt < l.sweepAt
+	l.sweepAt = min(l.sweepAt, s.leaveAt)
+	return early
+}
+
+// linkBefore puts s at the end of a ring.
+func (s *slot) linkBefore(end *slot) {
 	s.prev, s.next = end.prev, end
 	s.prev.next, end.prev = s, s
-	l.used |= 1 << s.class
 }
 
 // remove notes that s is in use again.
@@ -93,16 +104,27 @@ func (l *idleList) denied(s *slot) bool {
 	return s.denied
 }
 
-// rouse brings s into use with the entry e, which is told what s remembers, and returns e. It
-// returns another entry where somebody was faster, and nil where s has left the table.
-func (l *idleList) rouse(s *slot, e *entry) *entry {
+// admits reports whether s is there and at rest, and a draw of it was admitted within a T.
+func (l *idleList) admits(s *slot, now clock.Instant) bool {
+	if s == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return s.own != nil && !s.denied && s.memory.Recent(now)
+}
+
+// rouse brings s into use with the entry e, which is told what s remembers, and returns e, and the
+// draw that e has taken over, if there is one. It returns another entry where somebody was faster,
+// and nil where s has left the table.
+func (l *idleList) rouse(s *slot, e *entry) (have *entry, took *draw) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s.gone {
-		return nil
+		return nil, nil
 	}
 	if have := s.entry.Load(); have != nil {
-		return have
+		return have, nil
 	}
 	l.unlinkLocked(s)
 	if s.memory != (lease.Memory{}) {
@@ -111,8 +133,12 @@ func (l *idleList) rouse(s *slot, e *entry) *entry {
 	}
 	e.node.Store(e.l.nodeOf(s.name, int(s.node)))
 	e.denied = s.denied
+	if took = s.draw; took != nil {
+		e.takeOver(took)
+	}
+	s.draw, s.own, s.given = nil, nil, false
 	s.entry.Store(e)
-	return e
+	return e, took
 }
 
 // pop takes off the key that is idle for longest, if its time has come or with force. A key at rest
@@ -130,6 +156,9 @@ func (l *idleList) pop(now clock.Instant, force bool) (s *slot, e *entry, next c
 		default:
 			next = min(next, first.leaveAt)
 		}
+	}
+	if !force {
+		l.sweepAt = next
 	}
 	if s == nil {
 		return nil, nil, next

@@ -239,7 +239,7 @@ func (j *Joined) takeOne() bool {
 		e.uncount(1) // it is asked again
 		for i, h := range holds[:i] {
 			given := hold{h.entry, 1, 1, h.draw}
-			given.giveBack(j.few[i].name, j.few[i], 1)
+			given.giveBack(j.few[i].l, j.few[i].name, j.few[i], 1)
 		}
 		return false
 	}
@@ -294,6 +294,6 @@ func (j *Joined) takeAll(holds []hold, n int64) ([]hold, bool) {
 func (j *Joined) giveBack(holds []hold) {
 	for i := range holds {
 		p := &j.parts[i]
-		holds[i].giveBack(p.name, p.Key, holds[i].n)
+		holds[i].giveBack(p.l, p.name, p.Key, holds[i].n)
 	}
 }

@@ -30,6 +30,7 @@ type Limiter struct {
 
 	refreshes     atomic.Int64 // how often Refresh and RefreshAll were called
 	misconfigured misconfigured
+	shared        sharedConfigs
 
 	nodes    nodes
 	counters *counters // of all classes
@@ -154,6 +155,7 @@ func (l *Limiter) Close() error {
 		c.Close()
 	}
 	// Before calls are cancelled, whose failures would be answered by Policy.Fallback.
+	l.endDraws()
 	l.keys.each((*entry).close)
 	l.cancel()
 	l.scheduler.wake()
@@ -165,6 +167,7 @@ func (l *Limiter) Close() error {
 // the Limiter is closed in any case. A second Shutdown waits for the first.
 func (l *Limiter) Shutdown(ctx context.Context) error {
 	if l.state.CompareAndSwap(stateOpen, stateLeaving) {
+		l.endDraws()
 		l.keys.each((*entry).leave)
 		l.leaving.Done()
 	} else if l.state.Load() == stateClosed {

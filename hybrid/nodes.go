@@ -30,6 +30,7 @@ type node struct {
 	slots    *semaphore.Weighted // one for each batch that may be under way
 	underWay atomic.Int32        // batches
 	pressed  atomic.Bool         // somebody waits for a call that is held back
+	lane     lane                // of draws
 
 	// The scheduler's own.
 	lastSent clock.Instant

@@ -35,6 +35,33 @@ func (l *Limiter) proposal(key string, k *Key) (lease.Config, error) {
 	return p.config, p.err
 }
 
+// sharedMax bounds how many configurations are kept to be shared.
+const sharedMax = 1024
+
+// sharedConfigs are what this process proposes for keys at rest: many keys share few of them.
+type sharedConfigs struct {
+	mu  sync.Mutex
+	all map[[lease.LimitsMax]Limit]*lease.Config // what differs between keys are the limits
+}
+
+// of is a configuration like c, which nobody changes.
+func (s *sharedConfigs) of(c lease.Config) *lease.Config {
+	var key [lease.LimitsMax]Limit
+	copy(key[:], c.Limits)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have := s.all[key]; have != nil {
+		return have
+	}
+	if s.all == nil {
+		s.all = make(map[[lease.LimitsMax]Limit]*lease.Config)
+	}
+	if len(s.all) < sharedMax {
+		s.all[key] = &c
+	}
+	return &c
+}
+
 // propose is a proposal with limits that come from source.
 func (l *Limiter) propose(source string, limits []Limit) proposal {
 	c := l.cfg.Policy.ConfigFor(slices.Clone(limits), l.cfg.Version, l.cfg.CallTimeout)
@@ -64,10 +91,14 @@ func (l *Limiter) Refresh(key string) error {
 	var failed error
 	l.eachSibling(func(l *Limiter) {
 		l.refreshes.Add(1)
+		var err error
 		if e := l.keys.inUse(key); e != nil {
-			if err := l.refresh(e, key); err != nil {
-				failed = fmt.Errorf("hybrid: refresh: %w", err)
-			}
+			err = l.refresh(e, key)
+		} else if s := l.keys.find(key); s != nil {
+			err = l.refreshAtRest(s, key)
+		}
+		if err != nil {
+			failed = fmt.Errorf("hybrid: refresh: %w", err)
 		}
 	})
 	return failed
@@ -84,6 +115,11 @@ func (l *Limiter) RefreshAll() error {
 	failures := 0
 	l.eachSibling(func(l *Limiter) {
 		l.refreshes.Add(1)
+		l.keys.atRest(func(s *slot) { // the next use asks
+			if s.own != nil && !s.given && !lease.IsKeyHash(s.name) {
+				s.proposeLocked(nil)
+			}
+		})
 		l.keys.each(func(e *entry) {
 			if lease.IsKeyHash(e.slot.name) {
 				return
@@ -121,6 +157,36 @@ func (l *Limiter) refresh(e *entry, key string) error {
 		e.client.Propose(e.Now(), e.l.part(c))
 	}
 	return nil
+}
+
+// refreshAtRest is refresh for a key at rest, if that is in use all the same.
+func (l *Limiter) refreshAtRest(s *slot, key string) error {
+	idle := &l.keys.idle
+	if own, given := idle.proposed(s, l.cfg.Clock.Now()); own == nil || given {
+		return nil
+	}
+	asked := l.refreshes.Load()
+	c, err := l.proposal(key, nil)
+	if err != nil {
+		return err
+	}
+	own := l.shared.of(c)
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	if l.refreshes.Load() != asked {
+		own = nil // it may have been outdated already, so the next use asks again
+	}
+	if s.own != nil && !s.given {
+		s.proposeLocked(own)
+	}
+	return nil
+}
+
+// proposeLocked has s, a key at rest, propose c from now on, or ask for it where it is nil. What it
+// proposed before is still in force, if nothing else is known to be.
+func (s *slot) proposeLocked(c *lease.Config) {
+	s.memory.Propose(s.own)
+	s.own = c
 }
 
 // KeyWith is Key for who has the key's limits at hand: they take the place of what LimitsFor or

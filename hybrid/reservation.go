@@ -117,7 +117,7 @@ func (r *Reservation) Cancel() {
 	}
 	for i := range r.parts {
 		p := &r.parts[i]
-		p.hold.giveBack(p.name, p.key, p.hold.n)
+		p.hold.giveBack(p.l, p.name, p.key, p.hold.n)
 	}
 }
 

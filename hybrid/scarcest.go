@@ -76,6 +76,8 @@ func (j *Joined) rarest(n int64) (rarest int) {
 		in := time.Duration(math.MaxInt64)
 		if e := p.inUse(); e != nil {
 			in = e.readyIn(p.of(n))
+		} else if p.l.keys.idle.admits(p.l.keys.load(p.name), p.l.cfg.Clock.Now()) {
+			in = 0
 		}
 		if in > longest {
 			rarest, longest = i, in

@@ -94,9 +94,10 @@ func (s *scheduler) run() {
 
 // batch is calls that travel together.
 type batch struct {
-	node  *node
-	calls []*lease.Call
-	sent  clock.Instant
+	node   *node
+	calls  []*lease.Call
+	sent   clock.Instant
+	landed func() // runs when it has come back, before anybody is told; nil for none
 }
 
 // collect is one round: it asks every entry that is ready or due, and builds the calls.

@@ -119,6 +119,7 @@ func (l *Limiter) Stats() Stats {
 		st.Keys += int(l.keys.size.Load())
 		st.RTT = max(st.RTT, l.nodes.worst())
 		l.keys.each(func(e *entry) { c.look(e, &st) })
+		l.keys.atRest(func(s *slot) { c.lookAtRest(s, l, &st) })
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,6 +161,23 @@ func (c *counters) look(e *entry, st *Stats) {
 		st.Waiting++
 		c.sum.denied -= w.N - w.Got() // the pool has counted it as missed
 	})
+}
+
+// lookAtRest counts a key at rest that is in use all the same: it draws. The idle list's lock is
+// held.
+func (c *counters) lookAtRest(s *slot, l *Limiter, st *Stats) {
+	if s.own == nil || s.draw == nil && !s.memory.Recent(l.cfg.Clock.Now()) {
+		return
+	}
+	st.InUse++
+	if s.draw != nil {
+		st.Waiting++
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, limit := range s.memory.Limits(s.own) {
+		c.limits.of(limit).Keys++
+	}
 }
 
 // worst is the longest round trip of all nodes.

@@ -31,10 +31,13 @@ type slot struct {
 	idleSince  clock.Instant
 	leaveAt    clock.Instant // at the latest, unless it is used again
 	prev, next *slot         // nil where it is on no list
+	draw       *draw         // of a key at rest: under way
+	own        *lease.Config // of a key at rest: what this process proposes; nil where it is not known
 	node       int32         // of the store
 	class      uint8
 	gone       bool // has left the table
 	denied     bool // of a key at rest: see entry
+	given      bool // own is that of a KeyWith
 }
 
 // table is a Limiter's keys, those in use and those at rest. A look-up takes no lock and touches
@@ -180,6 +183,29 @@ func (t *table) remove(s *slot) {
 			g.size--
 			t.size.Add(-1)
 			return
+		}
+	}
+}
+
+// atRest calls f for every key at rest that is not gone, with the idle list's lock, which is free
+// now and then.
+func (t *table) atRest(f func(s *slot)) {
+	for i := range t.segments {
+		t.segments[i].atRest(&t.idle, f)
+	}
+}
+
+func (sg *segment) atRest(idle *idleList, f func(s *slot)) {
+	sg.mu.Lock()
+	defer sg.mu.Unlock()
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	buckets := *sg.buckets.Load()
+	for b := range buckets {
+		for s := buckets[b].Load(); s != nil; s = s.chain.Load() {
+			if s.entry.Load() == nil && !s.gone {
+				f(s)
+			}
 		}
 	}
 }

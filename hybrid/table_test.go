@@ -21,7 +21,7 @@ func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 		testkit.NoErr(t, err)
 		defer l.Close()
 		// Given a key that is idle and not yet at rest,
-		testkit.Must(t, l.Allow("k"), "denied")
+		testkit.NoErr(t, l.Wait(t.Context(), "k"))
 		s := l.keys.find("k")
 		listed := func() bool {
 			l.keys.idle.mu.Lock()
@@ -42,6 +42,7 @@ func TestAKeyThatRestsWhileRoomIsMadeStaysOne(t *testing.T) {
 		// then it is still there, on its list, and comes back as one.
 		testkit.Check(t, l.keys.find("k") == s && listed(), "the key is not in the table, or on no list")
 		k := l.Key("k")
+		testkit.NoErr(t, k.Wait(t.Context()))
 		testkit.Check(t, k.Allow() && l.Allow("k") && k.e.Load() == l.keys.inUse("k"), "two entries for one key")
 	})
 }

@@ -229,6 +229,11 @@ func (l *Limiter) takeHold(r request) (Result, hold, error) {
 
 // result is what Take says that d answers, of a request that can do with so many tokens.
 func (d *decision) result(key string, least int64) Result {
+	if d.outlook != nil {
+		r := resultOf(key, true, d.source, *d.outlook)
+		r.Taken = d.taken
+		return r
+	}
 	if d.err != nil || d.entry == nil {
 		return Result{OK: d.ok, Taken: d.taken, Shadowed: d.shadowed, Key: key, Source: d.source}
 	}
@@ -260,7 +265,22 @@ func (e *entry) outlook(n int64, admitted bool) lease.Outlook {
 // KnownLimits are the limits of key that this process last heard of, and that its answers rest on.
 // It asks nobody, so it is nil for a key that is not in use or has not had a reply yet; LimitsOf
 // asks the store. The slice is not to be changed.
-func (l *Limiter) KnownLimits(key string) []Limit { return l.keys.inUse(key).knownLimits() }
+func (l *Limiter) KnownLimits(key string) []Limit {
+	s := l.keys.find(key)
+	if s == nil {
+		return nil
+	}
+	if e := s.entry.Load(); e != nil {
+		return e.knownLimits()
+	}
+	idle := &l.keys.idle
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	if s.own == nil || !s.memory.Recent(l.cfg.Clock.Now()) {
+		return nil
+	}
+	return s.memory.Limits(s.own)
+}
 
 // KnownLimits are the limits that this process last heard of; see Limiter.KnownLimits.
 func (k *Key) KnownLimits() []Limit {

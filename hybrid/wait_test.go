@@ -133,6 +133,7 @@ func inBubble() int {
 func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 	const runs = 31
 	waits := make([]time.Duration, 0, runs)
+	others, waited := int64(0), time.Duration(0)
 	for range runs {
 		bubble(t, func(t *world) {
 			other, l := t.process(hybrid.PerSecond(100)), t.process(hybrid.PerSecond(100))
@@ -150,13 +151,15 @@ func TestALargeWaitIsGatheredAgainstOthers(t *testing.T) {
 			d := took(func() { noErr(t, l.WaitN(t.Context(), "k", 100)) })
 			stop()
 			wait()
-			share := float64(taken.Load()) / d.Seconds()
-			check(t, share >= 30, "the other process got %.0f/s beside it", share)
+			others += taken.Load()
 			check(t, d < 15*time.Second, "waited %v for 100 tokens at half of 100/s", d)
 			waits = append(waits, d)
+			waited += d
 		})
 	}
 	slices.Sort(waits)
+	share := float64(others) / waited.Seconds() // of one run it is a matter of whose call comes first
+	check(t, share >= 45, "the other process got %.0f/s beside it", share)
 	check(t, waits[runs/2] < 2100*time.Millisecond, "100 tokens at half of 100/s take %v", waits)
 }
 

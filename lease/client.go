@@ -131,7 +131,7 @@ func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 	c.random = cfg.Seed
 	c.own = cfg.Proposed
 	c.heard.ttl, c.heard.headroom = c.own.TTL, c.policy.Headroom
-	c.rtt = time.Millisecond
+	c.rtt = rttUnknown
 	c.demand.at = now
 	c.adopt(c.own)
 	c.KnowLimits(c.config.Limits)

@@ -51,12 +51,17 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 // proposed, or it would be in force for ever (6.9). T is made long enough for the network as it is
 // now (8.4): a client whose leases spend more than a quarter of their time on the way starves.
 func (c *Client) proposal() Config {
-	p := c.own
-	if c.config.Version.after(p.Version) {
-		p = c.config
+	return propose(&c.own, &c.config, c.rtt)
+}
+
+// propose is proposal for a process that was told own, while inForce is in force.
+func propose(own, inForce *Config, rtt time.Duration) Config {
+	p := *own
+	if inForce.Version.after(p.Version) {
+		p = *inForce
 	}
-	p.TTL = max(p.TTL, 2*c.config.Target)
-	for p.TTL < 4*c.rtt && p.TTL <= ttlMax/2 {
+	p.TTL = max(p.TTL, 2*inForce.Target)
+	for p.TTL < 4*rtt && p.TTL <= ttlMax/2 {
 		p.TTL *= 2
 	}
 	return p

@@ -109,7 +109,7 @@ func (c *Client) advance(now clock.Instant, n needs) {
 		return
 	}
 	c.observe(now)
-	if c.isOpen && c.resend(now) == nil {
+	if !c.isYoung(now) {
 		c.giveUp()
 	}
 	if c.failures > 0 {

@@ -54,13 +54,8 @@ func (c *Client) ahead(held, waiting int64) int64 {
 func (c *Client) ceiling() int64 {
 	most := int64(poolMax)
 	for _, l := range c.config.Limits {
-		burst, divisor := c.burst(l), int64(4)
-		if c.heard.active <= c.policy.weight() {
-			divisor = 2
-		}
-		// With an overcommit the bucket refills beside leases, so longer ones do no harm.
-		longer := min((burst+c.config.Overcommit)/divisor, int64(l.Rate()*c.config.Target.Seconds()))
-		part := max(burst/divisor, longer)
+		burst := c.burst(l)
+		part, divisor := c.policy.part(&c.config, l, c.heard.active)
 		if c.heard.replied && c.heard.level() < burst/2 {
 			perTarget := int64(math.Ceil(l.Rate() * c.config.Target.Seconds()))
 			part = min(part, max(c.heard.level()/divisor, perTarget))
@@ -71,6 +66,18 @@ func (c *Client) ceiling() int64 {
 		most = min(most, c.policy.MaxBatch)
 	}
 	return most
+}
+
+// part is the ceiling by one limit while its level is not known to be low, and by what the burst
+// was divided for it. active is the sum of the weights of all holders, as last heard.
+func (p *Policy) part(c *Config, l Limit, active int64) (part, divisor int64) {
+	burst, divisor := grantable(l, p.Headroom), int64(4)
+	if active <= p.weight() {
+		divisor = 2
+	}
+	// With an overcommit the bucket refills beside leases, so longer ones do no harm.
+	longer := min((burst+c.Overcommit)/divisor, int64(l.Rate()*c.Target.Seconds()))
+	return max(burst/divisor, longer), divisor
 }
 
 // burst is the part of l's burst that this process can be granted; what a reply says of the levels
@@ -93,14 +100,22 @@ func (c *Client) watermark() float64 { return c.demand.expected(c.rtt) + 1 }
 // saves no call, and after it is spent the bucket does not refill until the next call says so.
 func (c *Client) slow() bool {
 	return c.cramped() || c.ceiling() < 2 ||
-		c.heard.replied && c.demand.rate()*(c.config.Target+c.rtt).Seconds() < 2
+		c.heard.replied && c.demand.rate()*(c.config.Target+c.rtt).Seconds() < slowBelow
 }
+
+// slowBelow is how many requests must be expected for as long as a lease lasts for one to pay.
+const slowBelow = 2
+
+// rttUnknown stands for the round trip to a node that has not been called yet.
+const rttUnknown = time.Millisecond
 
 // cramped reports whether the burst is smaller than what the limit makes in four round trips: most
 // of it would always be on its way.
-func (c *Client) cramped() bool {
-	for _, l := range c.config.Limits {
-		if float64(c.burst(l)+c.config.Overcommit) < 4*l.Rate()*c.rtt.Seconds() {
+func (c *Client) cramped() bool { return c.policy.cramped(&c.config, c.rtt) }
+
+func (p *Policy) cramped(c *Config, rtt time.Duration) bool {
+	for _, l := range c.Limits {
+		if float64(grantable(l, p.Headroom)+c.Overcommit) < 4*l.Rate()*rtt.Seconds() {
 			return true
 		}
 	}

@@ -60,7 +60,8 @@
 //     call from Build to Accept or Fail, and the delay after a shortfall; client_size.go: demand,
 //     round trips, and how much to ask for; client_fallback.go: deciding without the store;
 //     breaker.go: which nodes are away, and who calls them; heard.go: what the last reply said, and
-//     what is kept of it for a key at rest (section 8 of the specification).
+//     what is kept of it for a key at rest; draw.go: how such a key is asked for without a Client
+//     (section 8 of the specification).
 //   - client_decide.go: the answer to a request; client_queue.go: who waits; client_serve.go: who
 //     is served, and who is turned away; client_end.go: how a wait ends, what a request gives back
 //     that did not happen, and why it was denied (section 9).
@@ -107,7 +108,7 @@
 //	Decision Verdict VerdictAdmit VerdictDeny VerdictWait VerdictCancelled VerdictClosed
 //	VerdictExceedsBurst VerdictTooLate VerdictUnavailable
 //	Draw Due Use Unused InUse UseEnded Accepted FromPool FromGrant
-//	Latency Breaker NewBreaker NodeFailed Memory Restable Account Heard Outlook
+//	Latency Breaker NewBreaker NodeFailed Memory Terms Restable Account Heard Outlook
 //	ShardsMax ShardAt SumShards
 //
 // The parts of Take, which hybrid.Key.Allow has inline:

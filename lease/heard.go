@@ -38,23 +38,39 @@ type lineage struct {
 
 // age is how long ago the bucket executed the call, at most. A 1/15 more covers a clock that is
 // slow by a 1/16, as leaseSpan does.
-func (h *Heard) age(now clock.Instant) time.Duration {
-	d := max(0, now.Sub(h.executed))
+func (m *Memory) age(now clock.Instant) time.Duration {
+	d := max(0, now.Sub(m.executed))
 	return d + d/15
+}
+
+// prove has r say what is known of the bucket, unless that may have expired by now.
+func (m *Memory) prove(now clock.Instant, r *Request) {
+	if now >= m.forgetAt {
+		m.lineage = lineage{}
+	}
+	if m.epoch > 0 {
+		r.Epoch, r.Counter = m.epoch, m.counter
+		r.LeaseMax, r.HeardAt, r.HeardAge = m.leaseMax, m.serverTime, m.age(now)
+	}
+}
+
+// hear takes in the reply g to a call that was first sent at sent.
+func (m *Memory) hear(sent clock.Instant, g *Grant) {
+	counter := g.Counter
+	if g.Epoch == m.epoch {
+		counter = max(m.counter, counter)
+	}
+	m.lineage = lineage{
+		epoch: g.Epoch, counter: counter, running: g.Running, leaseMax: g.LeaseMax,
+		serverTime: g.ServerTime, forgetAt: sent.Add(g.Expiry - g.Config.TTL),
+	}
+	m.executed, m.replied, m.active = sent, true, g.ActiveWeight
 }
 
 // hear takes in the reply g to the call open, which was first sent at sent.
 func (h *Heard) hear(now, sent clock.Instant, open *Request, g *Grant) {
-	counter := g.Counter
-	if g.Epoch == h.epoch {
-		counter = max(h.counter, counter)
-	}
-	h.lineage = lineage{
-		epoch: g.Epoch, counter: counter, running: g.Running, leaseMax: g.LeaseMax,
-		serverTime: g.ServerTime, forgetAt: sent.Add(g.Expiry - g.Config.TTL),
-	}
-	h.at, h.executed = now, sent
-	h.replied, h.contended, h.active = true, g.Contended, g.ActiveWeight
+	h.Memory.hear(sent, g)
+	h.at, h.contended = now, g.Contended
 	h.levels, h.next = g.Levels, g.Next
 	h.others = max(0, g.Ledger-open.Remaining-(g.Granted-g.Waited))
 	h.shortOf, h.shortUntil = 0, 0
@@ -148,6 +164,13 @@ func (h *Heard) until(k int, n int64) time.Duration {
 	return timeFor(h.limits[k], missing)
 }
 
+// Outlook judges a request for n tokens that g has admitted, of a process that holds nothing and
+// has this Policy.Headroom.
+func (g *Grant) Outlook(n int64, headroom float64) Outlook {
+	h := Heard{limits: g.Config.Limits, levels: g.Levels, next: g.Next, headroom: headroom}
+	return h.Outlook(0, n, 0, true)
+}
+
 // Outlook judges a request for n tokens at the time of s, of a process that holds so many and has
 // this Policy.Headroom.
 func (s *State) Outlook(n, held int64, headroom float64, admitted bool) Outlook {
@@ -176,6 +199,7 @@ type Memory struct {
 	ttl      time.Duration // T in force
 	active   int64         // sum of the weights of all holders
 	config   *Config       // at rest: in force, where it is not what the client proposes
+	pace     pace          // at rest: of its draws
 	replied  bool          // any reply ever
 	conflict bool          // see Client.Conflict
 }
@@ -201,6 +225,9 @@ func (c *Client) Recall(m Memory) {
 		c.adopt(*m.config)
 		c.heard.config = nil
 	}
+	p := m.pace.after(c.demand.at.Sub(m.executed), 0, c.config.Target)
+	c.demand.fast, c.demand.slow = float64(p.fast), float64(p.slow)
+	c.heard.pace = pace{}
 	for k, l := range c.config.Limits {
 		if l.TimeToFull() < maxTimeToFull {
 			c.heard.levels[k] = c.burst(l) // it has had a T or more to fill up
@@ -212,9 +239,5 @@ func (c *Client) Recall(m Memory) {
 // Lifetime is how long after the last use the bucket is full again and every lease has ended:
 // forgetting the client then changes nothing.
 func (c *Client) Lifetime() time.Duration {
-	longest := time.Duration(0)
-	for _, l := range c.config.Limits {
-		longest = max(longest, l.TimeToFull())
-	}
-	return longest + c.heard.ttl
+	return longestToFull(c.config.Limits) + c.heard.ttl
 }

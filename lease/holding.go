@@ -98,22 +98,24 @@ func (h *holding) openCall(now clock.Instant, seq int64, a ask) *Request {
 	if unused > 0 {
 		h.open.Drawn = h.unusedSince
 	}
-	if e := &h.heard; e.epoch > 0 {
-		h.open.Epoch, h.open.Counter = e.epoch, e.counter
-		h.open.LeaseMax, h.open.HeardAt, h.open.HeardAge = e.leaseMax, e.serverTime, e.age(now)
-	}
+	h.heard.prove(now, &h.open)
 	h.isOpen = true
 	h.firstSent = now
 	return &h.open
 }
 
-// resend returns the open call for one more sending. It is nil where there is none, or where a
-// grant would arrive with less than half of its time left.
+// resend returns the open call for one more sending. It is nil where there is none, where that is a
+// draw, or where a grant would arrive with less than half of its time left.
 func (h *holding) resend(now clock.Instant) *Request {
-	if !h.isOpen || now.Sub(h.firstSent) > h.open.Config.TTL/2 {
+	if h.open.Draw || !h.isYoung(now) {
 		return nil
 	}
 	return &h.open
+}
+
+// isYoung reports whether there is an open call, whose grant would not come too late.
+func (h *holding) isYoung(now clock.Instant) bool {
+	return h.isOpen && now.Sub(h.firstSent) <= h.open.Config.TTL/2
 }
 
 // giveUp closes the open call. Nobody knows whether the bucket has credited what it carried back,

@@ -1,0 +1,137 @@
+package lease
+
+import (
+	"math"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+)
+
+// Terms are what a key at rest draws by: those of its process, and of the node that serves it.
+type Terms struct {
+	ID       string // the instance id
+	Policy   *Policy
+	Proposed *Config
+	RTT      time.Duration // 99th percentile of the node's round trips; 0 for not known
+}
+
+// pace is what a key at rest remembers of its demand: the means of demand, in tokens per second.
+// Rounding is no matter here, and there may be a million of them.
+type pace struct{ fast, slow float32 }
+
+// after is p after n more tokens were asked for, so long after the last ones. Unlike demand it
+// weighs each request by itself: it is 1/dt a second, weighed with dt.
+func (p pace) after(since time.Duration, n int64, target time.Duration) pace {
+	dt := max(since, 0).Seconds()
+	mean := func(old float32, halfLife float64) float32 {
+		w := weigh(dt, halfLife)
+		return float32(float64((1-w)*float64(old)) + float64((1-w)*float64(n))/float64(halfLife*math.Log2E))
+	}
+	return pace{mean(p.fast, target.Seconds()/2), mean(p.slow, target.Seconds()*4)}
+}
+
+// Draws reports whether a request for n tokens of a key at rest is best served by a draw
+// (docs/protocol.md section 8.17). Otherwise a Client has to decide about it.
+func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
+	c := m.inForce(t.Proposed)
+	if !m.replied && t.Policy.MinBatch > 1 {
+		return false
+	}
+	unlimited, single := true, t.Policy.MaxBatch == 1
+	for _, l := range c.Limits {
+		if Blocked.same(l) || n > grantable(l, t.Policy.Headroom) {
+			return false
+		}
+		part, _ := t.Policy.part(c, l, m.active)
+		unlimited, single = unlimited && Unlimited.same(l), single || part < 2
+	}
+	if unlimited {
+		return false
+	}
+	p := m.pace
+	if m.replied {
+		p = p.after(now.Sub(m.executed), n, c.Target)
+	}
+	rtt := max(t.RTT, rttUnknown)
+	return float64(max(p.fast, p.slow))*(c.Target+rtt).Seconds() < slowBelow ||
+		single || t.Policy.cramped(c, rtt)
+}
+
+// Draw makes r the draw of n tokens for one request, to be sent at once and never again. Until its
+// reply came to Drew, or a Client has taken it over, there may be no other.
+func (m *Memory) Draw(now clock.Instant, seq, n int64, t *Terms, r *Request) {
+	c := m.inForce(t.Proposed)
+	*r = Request{
+		Holder: t.ID, Seq: seq, Config: propose(t.Proposed, c, max(t.RTT, rttUnknown)),
+		Want: n, Need: n, Waiting: n, Weight: t.Policy.weight(), Headroom: t.Policy.Headroom,
+		Draw: true,
+	}
+	m.prove(now, r)
+	if m.replied {
+		m.pace = m.pace.after(now.Sub(m.executed), n, c.Target)
+	}
+}
+
+// Drew takes in the reply g to the draw r, which was sent at sent. It reports whether that admits
+// the request and says nothing else that anybody must hear of, and then how the tokens left the
+// bucket. Otherwise m is unchanged, and a Client has to take the draw over.
+func (m *Memory) Drew(sent clock.Instant, proposed *Config, r *Request, g *Grant) (Draw, bool) {
+	plain := g.Seq == r.Seq && g.Granted == r.Want && g.Waited == r.Waiting && g.Config.TTL > 0 &&
+		min(g.Epoch, g.Counter, g.Running) >= 0 && g.Config.equal(*m.inForce(proposed))
+	if !plain {
+		return Draw{}, false
+	}
+	if m.config != nil && m.config.equal(*proposed) {
+		m.config, m.conflict = nil, false
+	}
+	m.hear(sent, g)
+	m.ttl = g.Config.TTL
+	return Draw{epoch: g.Epoch, running: g.Running}, true
+}
+
+// Recent reports whether m's bucket was called within the last T, so that its key counts as in use.
+func (m *Memory) Recent(now clock.Instant) bool { return m.replied && now < m.executed.Add(m.ttl) }
+
+// Limits are those in force as far as m knows, of a process that proposes so.
+func (m *Memory) Limits(proposed *Config) []Limit { return m.inForce(proposed).Limits }
+
+// Lifetime is Client.Lifetime of a key at rest.
+func (m *Memory) Lifetime(proposed *Config) time.Duration {
+	return longestToFull(m.inForce(proposed).Limits) + m.ttl
+}
+
+// Propose says that another configuration is proposed from now on than before, which stays in force
+// until a reply says otherwise.
+func (m *Memory) Propose(before *Config) {
+	if m.replied && m.config == nil {
+		m.config = before
+	}
+}
+
+// inForce is the configuration in force, of a process that proposes so.
+func (m *Memory) inForce(proposed *Config) *Config {
+	if m.config != nil {
+		return m.config
+	}
+	return proposed
+}
+
+// TakeOver has c, which was just started and has recalled what r was made from, go on with that
+// draw, which was sent at sent for the request w, as with a call of its own that is under way, and
+// with w in its queue.
+func (c *Client) TakeOver(sent clock.Instant, r *Request, w *Waiter) {
+	c.Pool.TakeN(w.N) // there are none, so this counts what w asks for
+	c.missedAtAsk = c.Pool.Missed()
+	c.open, c.isOpen, c.firstSent = *r, true, sent
+	c.calling = true
+	c.queue.push(w)
+	c.queue.join(r.Seq)
+}
+
+// longestToFull is how long it takes until all of these limits have their bursts again.
+func longestToFull(limits []Limit) (longest time.Duration) {
+	for _, l := range limits {
+		longest = max(longest, l.TimeToFull())
+	}
+	return longest
+}
