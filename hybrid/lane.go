@@ -33,14 +33,11 @@ func (a *lane) join(l *Limiter, d *draw) {
 }
 
 // depart notes that batches have come back, and sends those that may go. To a node that is away
-// none goes.
+// none goes, and nobody waits for longer than CallTimeout until one may.
 func (a *lane) depart(l *Limiter, n *node, landed int) {
 	a.mu.Lock()
 	a.underWay -= landed
-	var stranded []*lease.Call
-	if n.breaker.Away() {
-		stranded, a.waiting = a.waiting, nil
-	}
+	stranded := a.strandedLocked(l, n)
 	b := a.nextLocked(l, n)
 	a.mu.Unlock()
 	for _, c := range stranded {
@@ -49,6 +46,17 @@ func (a *lane) depart(l *Limiter, n *node, landed int) {
 	if b != nil {
 		l.scheduler.send(b)
 	}
+}
+
+// strandedLocked takes those who wait in vain off the lane.
+func (a *lane) strandedLocked(l *Limiter, n *node) (all []*lease.Call) {
+	since := l.cfg.Clock.Now().Add(-l.cfg.CallTimeout)
+	i := 0
+	for i < len(a.waiting) && (n.breaker.Away() || a.waiting[i].Owner.(*draw).sent <= since) {
+		i++
+	}
+	all, a.waiting = a.waiting[:i:i], a.waiting[i:]
+	return all
 }
 
 // armLocked has depart called after wait.
