@@ -37,7 +37,7 @@ type proposed struct {
 func (l *Limiter) drawFor(r *request) (d decision, done bool) {
 	s := l.keys.load(r.name)
 	// A key with shards is not asked seldom, and in a process no way to the store could be saved.
-	other := r.patience != lease.OneCall || l.cfg.Scope == ScopeProcess || l.sharded()
+	other := r.patience != lease.OneCall || l.cfg.Scope == ScopeProcess || l.cfg.Policy.Shards > 1
 	if other || s != nil && s.entry.Load() != nil {
 		return decision{}, false
 	}
@@ -158,7 +158,10 @@ func (d *draw) admitted(n *node, now clock.Instant) bool {
 	if idle.linkLocked(s, now, s.memory.Lifetime(d.own.config)) {
 		d.l.scheduler.wake()
 	}
-	n.breaker.Heard(d.call.Grant.ActiveWeight)
+	// A draw of a bucket at rest says nothing of who else uses the node.
+	if active := d.call.Grant.ActiveWeight; active > n.breaker.Active() {
+		n.breaker.Heard(active)
+	}
 	d.l.counters.drew(d.N)
 	d.told <- lease.Decision{Verdict: lease.VerdictAdmit, Source: SourceStore, Draw: from, Took: d.N}
 	return true

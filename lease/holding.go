@@ -149,7 +149,9 @@ func (h *holding) accept(now clock.Instant, g *Grant, reserve int64) (got Accept
 		h.account.Returned += h.open.Returned + h.open.Unused
 		h.account.Refunded += h.open.Refund
 	}
-	h.Pool.deadline.Store(int64(h.firstSent.Add(leaseSpan(g.Config.TTL))))
+	if !h.open.Draw { // which leases nothing, so that the bucket may not know the holder
+		h.Pool.deadline.Store(int64(h.firstSent.Add(leaseSpan(g.Config.TTL))))
+	}
 	granted := min(g.Granted, h.open.Want)
 	got.Waited = min(g.Waited, h.open.Waiting, granted)
 	pooled := granted - got.Waited
