@@ -25,8 +25,8 @@ type Events struct {
 	// It may block, which only that request waits for; a denial costs the call of it and no more.
 	Denied func(key string, n int64)
 
-	// Degraded runs when the lease calls for key begin to fail, or a request for it meets a node that is
-	// away, with why: from now on Policy.Fallback decides on what the process does not hold.
+	// Degraded runs when the lease calls for key begin to fail, or a request for it meets a node that
+	// is away, with why: from now on Policy.Fallback decides on what the process does not hold.
 	Degraded func(key string, err error)
 	// Recovered runs when a call has succeeded again, with the time since Degraded. It does not run
 	// for a key that was left or closed meanwhile.
