@@ -113,6 +113,24 @@ func TestAnOutageIsFoundOutOnceForAllKeys(t *testing.T) {
 	})
 }
 
+// What is under way when the first call fails has failed too: who waits for it waits no longer.
+func TestCallsUnderWayFailWithTheFirst(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.start(by(denying, hybrid.PerSecond(1000)))
+		for i := range 10 {
+			must(t, l.Allow(fmt.Sprint(i)), "denied")
+		}
+		time.Sleep(time.Millisecond)
+		t.hangs()
+		from := time.Now()
+		together(10, func(i int) {
+			time.Sleep(time.Duration(i) * 9 * time.Millisecond)
+			l.Allow(fmt.Sprint(i))
+			equal(t, time.Since(from), 93750*time.Microsecond, "after the first sending the wait ends")
+		})()
+	})
+}
+
 // Of a cluster one node hangs: only its keys are degraded, and nobody else waits for it.
 func TestANodeThatHangsDegradesOnlyItsOwnKeys(t *testing.T) {
 	bubble(t, func(t *world) {
@@ -159,10 +177,11 @@ func TestAnErrorAboutAKeyIsNotTheNodes(t *testing.T) {
 				}
 				return v
 			})
-			for i := range 1000 {
+			for i := range 100 {
+				time.Sleep(ttl) // so that the bad key asks again, and alone
 				l.TryAllow("bad")
+				time.Sleep(5 * time.Millisecond)
 				check(t, l.Allow(fmt.Sprint("good ", i)), "a good key is denied")
-				time.Sleep(time.Millisecond)
 			}
 			check(t, !l.Allow("bad"), "the bad key is admitted")
 			equal(t, l.Stats().Degraded, 1, "keys are degraded")
@@ -238,9 +257,9 @@ func TestKeysComeBackInNumbersThatDouble(t *testing.T) {
 		for target := 0; target < 8; {
 			_, calls := t.during(func() {
 				for from := time.Now(); time.Since(from) < 100*time.Millisecond; time.Sleep(5 * time.Millisecond) {
-					t.lasts(0, 0, func() {
+					t.lasts(0, 0, func() { // a key whose turn has not come waits for nothing
 						for _, k := range keys {
-							l.TryAllow(k)
+							l.Allow(k)
 						}
 					})
 				}

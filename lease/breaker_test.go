@@ -102,16 +102,18 @@ func TestOneProbeAtATimeForAllKeys(t *testing.T) {
 		now := begin
 		for k := range 20 {
 			// given a thousand keys that ask again whenever they are told to
-			first := Never
+			first, second := Never, Never
 			for range 1000 {
 				if b.Admit(now) {
 					t.Fatal("a probe before its time")
 				}
 				turn := b.Turn(now)
 				testkit.Must(t, turn > now, "to be asked again at once")
-				first = min(first, turn)
+				first, second = min(first, turn), min(max(first, turn), second)
 			}
-			// then one of them sends the next probe in time,
+			// then others come soon after the first, should that one have gone,
+			testkit.Must(t, second > first && second.Sub(first) <= aTTL, "the next but one comes %v later", second.Sub(first))
+			// and the first sends the next probe in time,
 			span := min(aTarget<<(k+1), aTTL)
 			testkit.Must(t, first.Sub(now) <= span, "the next key comes after %v", first.Sub(now))
 			sum += first.Sub(now)
