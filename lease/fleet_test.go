@@ -237,7 +237,9 @@ func (f *fleet) opens(n *node) *Request {
 	if f.faults.GiveUpWaiting && f.rnd.IntN(2) == 0 {
 		n.gone[seq] = f.rnd.Int64N(ask.Waiting + 1)
 	}
-	return n.openCall(f.clock(n), seq, ask)
+	r := n.openCall(f.clock(n), seq, ask)
+	r.Draw = f.faults.Draws && r.Remaining+r.Returned+r.Unused+r.Refund == 0 && r.Want == r.Waiting
+	return r
 }
 
 func (f *fleet) nextSeq() int64 { f.seq++; return f.seq }
@@ -247,6 +249,9 @@ func (f *fleet) ask(n *node) ask {
 	if a.Want > 0 {
 		a.Need = min(a.Want, max(0, f.rnd.Int64N(6)-4))
 		a.Waiting = max(0, f.rnd.Int64N(2*a.Want)-a.Want)
+	}
+	if f.faults.Draws && n.Pool.Held() == 0 && f.rnd.IntN(4) > 0 {
+		a.Waiting = a.Want
 	}
 	if f.faults.GiveBack && f.rnd.IntN(2) == 0 {
 		share := 1 + f.rnd.Int64N(2)
@@ -259,7 +264,7 @@ func (f *fleet) resend(n *node) {
 	if !f.faults.Retry {
 		return
 	}
-	if r := n.resend(f.clock(n)); r != nil {
+	if r := n.resend(f.clock(n)); r != nil && !r.Draw {
 		f.send(n, r)
 	}
 }

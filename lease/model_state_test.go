@@ -108,6 +108,7 @@ func (d *describer) bucket(to []byte, w *world) []byte {
 		to = put(to, int64(len(w.bucket.config.Limits)), flags(w.bucket.config.Limits[0].same(w.limit)),
 			near(w.now-s.frozen)) // a new limit starts empty after a loss
 	}
+	to = putIf(w.moves.has(canDraw), to, near(s.ring.gen-s.counter), near(s.fair.contendedUntil-w.now))
 	to = putIf(w.versions, to, max(0, s.keep-w.now))
 	to = putIf(w.turns, to, near(w.now-s.stoodAt), near(w.now-s.reshapedAt))
 	for i := range int64(ringSlices) {
@@ -194,6 +195,7 @@ func (d *describer) request(to []byte, w *world, r *Request, heardOf func(int64)
 		rank(d.epochs, r.Epoch), flags(heardOf(r.Counter)))
 	to = putIf(w.givesBackUnused(), to, r.Unused, near(w.now-r.Drawn))
 	to = putIf(w.moves.has(canCharge), to, r.Charge)
+	to = putIf(w.moves.has(canDraw), to, flags(r.Draw))
 	to = putIf(w.forgets() && r.Epoch != 0, to, near(micros(r.LeaseMax)), near(w.now-r.HeardAt),
 		near(micros(r.HeardAge)))
 	return to

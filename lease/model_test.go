@@ -66,6 +66,7 @@ const (
 	canCharge                     // a token that was used beyond what there was
 	lossless                      // nothing is lost: shorter searches
 	canCancel                     // requests that have a token may give it back, at any time
+	canDraw                       // calls that lease nothing, where they can be
 
 	canDoAll = canLeave - 1
 )
@@ -114,6 +115,12 @@ var models = []model{
 		moves: canDoAll&^canFlush | canCharge},
 	{name: "limits of one version take turns", holders: 2, limit: perMicro(1, 42, 2), tick: 5, want: 2,
 		inflight: 1, alternative: []Limit{perMicro(1, 1, 1)}, turns: true, moves: canWait | canRefund},
+	{name: "draws and leases", holders: 2, limit: perMicro(1, 3, 2), tick: 4, want: 1, inflight: 2,
+		moves: canWait | canDraw | canGiveUp | canRepeat},
+	{name: "draws, while T changes", holders: 2, limit: perMicro(1, 3, 1), ttl2: 28, tick: 7, want: 1, inflight: 1,
+		moves: canWait | canDraw | canCancel},
+	{name: "draws and the loss of the bucket", holders: 2, limit: perMicro(1, 3, 1), tick: 5, want: 1,
+		inflight: 1, moves: canWait | canDraw | canRefund | canFlush},
 	{name: "two holders, no faults but loss", holders: 2, limit: perMicro(1, 3, 1), tick: 2, want: 1,
 		inflight: 1},
 }

@@ -145,6 +145,7 @@ const (
 	askBack
 	askBackAndTokens
 	askGone
+	askDraw
 )
 
 // events lists what can happen now.
@@ -162,10 +163,11 @@ func (w *world) events(to []event) []event {
 		opens := room && (!h.isOpen || w.moves.has(canGiveUp))
 		add(opens && !w.turns, eventOpen, i, askTokens)
 		add(opens && w.moves.has(canWait), eventOpen, i, askWaiting)
+		add(opens && w.moves.has(canDraw) && h.Pool.Held() == 0, eventOpen, i, askDraw)
 		add(opens && w.moves.has(canLeave), eventOpen, i, askGone)
 		add(opens && w.moves.has(canGiveBack) && live, eventOpen, i, askBack)
 		add(opens && w.moves.has(canGiveBack) && live, eventOpen, i, askBackAndTokens)
-		add(room && w.moves.has(canRetry) && h.isOpen, eventResend, i, 0)
+		add(room && w.moves.has(canRetry) && h.isOpen && !h.open.Draw, eventResend, i, 0)
 		add(live, eventTake, i, 0)
 		add(live && w.moves.has(canCancel) && h.reserved == 0, eventReserve, i, 0)
 		add(h.reserved > 0, eventCancel, i, 0)
@@ -199,6 +201,7 @@ func (w *world) apply(e event) (violation string) {
 		w.x = max(0, w.x-w.step*max(w.tick, 1))
 	case eventOpen:
 		r := h.openCall(w.instant(), w.nextSeq(h), w.ask(e))
+		r.Draw = e.arg == askDraw && r.Unused+r.Refund == 0
 		h.openGone, h.openCredited = e.arg == askGone, false
 		h.messages = append(h.messages, &modelMessage{request: *r, gone: h.openGone})
 	case eventResend:
@@ -285,6 +288,8 @@ func (w *world) ask(e event) ask {
 	switch e.arg {
 	case askWaiting, askGone:
 		a.Waiting = 1
+	case askDraw:
+		a.Want, a.Waiting = 1, 1
 	case askBack:
 		a.Want = 0
 		a.Return = func(held int64) int64 { return held }
@@ -420,6 +425,7 @@ var eventTexts = [...]string{
 var askTexts = [...]string{
 	askTokens: "for tokens", askWaiting: "for a request that waits", askBack: "for nothing, and gives back",
 	askBackAndTokens: "for tokens, and gives one back", askGone: "for a request that will have gone",
+	askDraw: "for a request that waits, by a draw",
 }
 
 // tell says in words what e is, before it happens.

@@ -214,6 +214,23 @@ var mutations = []mutation{
 		edits:   []edit{{"bucket_limits.go", "b.reshapedAt == 0 || level <= 0 ||", "b.reshapedAt >= 0 || level <= 0 ||"}},
 		rare:    true, // no schedule swaps a limit for a faster one
 		stories: "TestLimitsThatTakeTurnsHandOutNoBurstTwice"},
+	{name: "a draw makes the ring anew while tokens are leased",
+		edits: []edit{{"bucket_draw.go", "b.ring.ledger() == 0 && b.ring.weightSum() == 0 && ", ""}},
+		model: &model{holders: 2, limit: perMicro(1, 2, 2), tick: 3, want: 1, inflight: 1,
+			moves: canWait | canDraw | lossless, before: leased},
+		faults: "Draws"},
+	{name: "a ring that a draw makes anew has a number that was there before",
+		edits:   []edit{{"bucket_draw.go", "	gen := b.counter\n", "	gen := int64(0)\n"}},
+		rare:    true, // no schedule lasts long enough
+		stories: "TestARecordOfBeforeADrawIsNotLive"},
+	{name: "a draw makes the ring anew although its number is above the counter",
+		edits:   []edit{{"bucket_draw.go", " && b.ring.gen < b.counter &&\n		", " &&\n		"}},
+		rare:    true, // operators would have to change T more often than processes call
+		stories: "TestARecordOfBeforeADrawIsNotLive"},
+	{name: "a draw takes nothing",
+		edits:  []edit{{"bucket_draw.go", "b.level[k] -= r.Want * b.scales[k].Unit", "b.level[k] -= r.Want * 0"}},
+		model:  &model{holders: 1, limit: perMicro(1, 7, 1), want: 1, inflight: 1, moves: canWait | canDraw | lossless},
+		faults: "Draws"},
 }
 
 // TestEveryRuleIsNeeded builds the tests with one rule taken out of the source, runs them, and

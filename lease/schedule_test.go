@@ -70,6 +70,7 @@ type faults struct {
 	Refund, PutBack, Debt       bool
 	Charge                      bool // exact but for what is owed
 	Headroom                    bool
+	Draws                       bool // calls that lease nothing, where they can be
 	GiveUpWaiting               bool // requests that are granted tokens and have gone
 	Again                       bool // calls delivered a second time, in order, after T
 	Restart, Evict              bool
@@ -84,14 +85,15 @@ type faults struct {
 	SharedID                    bool // at most one holding more
 }
 
-func randomFaults(rnd *rand.Rand) faults {
+func randomFaults(rnd *rand.Rand) (f faults) {
 	coin := func() bool { return rnd.IntN(2) == 0 }
-	f := faults{
+	f = faults{
 		Lossy: coin(), Slow: coin(), Twice: coin(), Drift: coin(), Retry: coin(), GiveUp: coin(), GiveBack: coin(),
 		Refund: coin(), PutBack: coin(), Debt: rnd.IntN(4) == 0, Restart: rnd.IntN(4) == 0, Evict: rnd.IntN(3) == 0,
 		GiveUpWaiting: coin(), Again: rnd.IntN(3) == 0, Absurd: rnd.IntN(4) == 0,
 		Charge: rnd.IntN(4) == 0, Headroom: rnd.IntN(4) == 0,
 	}
+	defer func() { f.Draws = coin() }() // last, so that the other faults of a seed stay what they were
 	switch rnd.IntN(13) {
 	case 0, 1:
 		f.SetLimits, f.SetTTL = coin(), coin()
