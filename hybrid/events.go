@@ -14,8 +14,9 @@ import (
 // a time and in the order in which it happened, on whatever goroutine of the Limiter is at hand.
 // They may use the Limiter but may not block: its calls and its other events wait for them.
 type Events struct {
-	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine, so it
-	// should take microseconds. Of the Limiter it may use TryAllow.
+	// BeforeReport runs before a lease call for key is built, on the scheduler's goroutine or, for a
+	// key at rest, on that of its request, so it should take microseconds. Of the Limiter it may use
+	// TryAllow.
 	BeforeReport func(key string)
 	// Granted runs after a lease call brought n tokens, on the goroutine of the call. It may not
 	// block.
