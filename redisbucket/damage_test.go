@@ -207,13 +207,14 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		changed(targetAt, 0), changed(targetAt, 3_600_000_001), changed(emptyAt, 2),
 		changed(callsAt, 1_000_000_001), changed(deployAt, 1<<52), changed(overcommitAt, 1<<52),
 		changed(revisionAt, 1<<52), changed(stepAt, 0), changed(stepAt, 1<<52)} {
-		calls = append(calls, arguments{bad, "", good})
+		calls = append(calls, arguments{bad, "", good}, arguments{bad, "", draw})
 	}
 	for _, bad := range []string{"", good + good[:8], good + "\n", good[:len(good)-8], good[1:], draw + "\x00",
 		draw[1:], number("need", 11), number("seq", 0), number("weight", 0), number("weight", 2_000_000),
 		number("ttl", 199_999), number("ttl", 3_600_000_001), number("leaseMax", 7_200_000_001),
 		number("draw", 1), number("draw", 2), requestAt["want"].set(draw, 0, 1<<52),
-		requestAt["seq"].set(draw, 0, 0), headroom(math.NaN()), headroom(-0.1), headroom(1),
+		requestAt["seq"].set(draw, 0, 0), requestAt["weight"].set(draw, 0, 0), requestAt["need"].set(draw, 0, 11),
+		requestAt["weight"].set(draw, 0, 2_000_000), requestAt["ttl"].set(draw, 0, 199_999), headroom(math.NaN()), headroom(-0.1), headroom(1),
 		headroom(math.Inf(1)), headroom(math.Inf(-1))} {
 		calls = append(calls, arguments{config, "", bad})
 	}
@@ -223,7 +224,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		}
 	}
 	for _, bad := range strings.Split("nan,-1,4503599627370496,1.5,1e3,0x5, 5,99999999999999999999", ",") {
-		calls = append(calls, arguments{config, bad, good})
+		calls = append(calls, arguments{config, bad, good}, arguments{config, bad, draw})
 	}
 	configures := [][]any{{config, "", good, "nonsense"}, {"", "", good, "set"},
 		{config, "", "", "set"}, {config, "x", good, "set"},
