@@ -131,12 +131,15 @@ func parseBucket(text string) (d lease.BucketDump, err error) {
 	return d, cmp.Or(err, levelsFit(&d))
 }
 
-// levelsFit is an error where a level of d is above its burst.
+// levelsFit is an error where a level of d is above its burst, or its rest a tick or more.
 func levelsFit(d *lease.BucketDump) error {
 	for k, l := range d.Config.Limits {
 		scale, _ := l.Scale(d.Config.Overcommit) // a valid limit has one
 		if d.Level[k] > l.Capacity()*scale.Unit {
 			return fmt.Errorf("%w: a level is above its burst", errLayout)
+		}
+		if d.Rest[k] >= scale.Tick {
+			return fmt.Errorf("%w: a rest is longer than a tick", errLayout)
 		}
 	}
 	return nil

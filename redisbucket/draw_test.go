@@ -1,0 +1,189 @@
+package redisbucket
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// drawOf is a draw of n tokens of a limit of 10 a second.
+func drawOf(seq, n int64) lease.Request {
+	r := request(seq)
+	r.Draw, r.Want, r.Waiting = true, n, n
+	r.Config = lease.Policy{}.ConfigFor([]lease.Limit{lease.PerSecond(10)}, 0, 0)
+	return r
+}
+
+// raw is what the lease script answers to r, as the server sent it.
+func raw(t *testing.T, s *Store, key string, r *lease.Request) any {
+	t.Helper()
+	config, err := appendConfig(nil, &r.Config)
+	testkit.NoErr(t, err)
+	bucket := s.bucketKey(key)
+	v, err := s.rdb.Eval(context.Background(), s.leaseScript.source, []string{bucket, recordKey(bucket, r.Holder)},
+		config, s.now(), appendRequest(nil, r)).Result()
+	testkit.NoErr(t, err)
+	return v
+}
+
+// TestTheFastPathAnswersDrawsOfABucketAtRest, and nothing else; TestScriptsAgreeWithReference
+// compares what it does.
+func TestTheFastPathAnswersDrawsOfABucketAtRest(t *testing.T) {
+	s := storeOver(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr}))
+	now := int64(1_700_000_000_000_000)
+	s.now = func() string { return strconv.FormatInt(now, 10) }
+	seq := int64(0)
+	answers := func(name string, fast bool, change func(*lease.Request)) {
+		t.Helper()
+		seq++
+		r := drawOf(seq, 1)
+		change(&r)
+		_, is := raw(t, s, "k", &r).(string)
+		testkit.Check(t, is == fast, "%s: the fast path answers: %v, want %v", name, is, fast)
+		s.rdb.Persist(context.Background(), s.bucketKey("k"))
+	}
+	same := func(*lease.Request) {}
+	answers("the first draw makes the bucket", true, same)
+	answers("the next", true, same)
+	now += 1_000_000
+	answers("one that refills", true, func(r *lease.Request) { r.Denied = 3 })
+	answers("one with headroom", false, func(r *lease.Request) { r.Headroom = 0.1 })
+	answers("one after that, in the short form again", true, same)
+	answers("one with a debt has a record", false, func(r *lease.Request) { r.Debt = 1 })
+	answers("beside that record", false, same)
+	now += 2_000_000
+	answers("which has ended", false, same)
+	answers("so that all is short again", true, same)
+	answers("another T", false, func(r *lease.Request) { r.Config.TTL *= 2 })
+	now += 4_000_000
+	answers("the old T once more", false, same)
+	now += 4_000_000
+	answers("which comes into force, with slices of its own and a record", false, same)
+	now += 4_000_000
+	answers("which has ended too", false, same)
+	answers("and all is short", true, same)
+	now -= 10_000_000
+	answers("the clock steps back", false, same)
+	testkit.Check(t, len(contentsOf(s, "k")) > 200, "after a step back the running time is not the clock")
+}
+
+// contentsOf is the text of the bucket of key.
+func contentsOf(s *Store, key string) string {
+	return s.rdb.Get(context.Background(), s.bucketKey(key)).Val()
+}
+
+// TestAKeyAtRestIsSmall: 10,000 users who hold no lease cost at most 288 bytes each, the tables of
+// keys and of expiries included, whose entries Debian's jemalloc rounds up to 16 bytes; and MEMORY
+// USAGE, which leaves these tables out, says what each form is.
+func TestAKeyAtRestIsSmall(t *testing.T) {
+	ctx := context.Background()
+	s := storeOver(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr}))
+	used := func() (n int64) {
+		for line := range strings.SplitSeq(s.rdb.Info(ctx, "memory").Val(), "\r\n") {
+			if after, ok := strings.CutPrefix(line, "used_memory:"); ok {
+				n, _ = strconv.ParseInt(after, 10, 64)
+			}
+		}
+		return n
+	}
+	granted(t, s, "first", drawOf(1, 1))
+	const users = 10_000
+	before := used()
+	for from := 0; from < users; from += 100 {
+		var calls []*lease.Call
+		for i := range 100 {
+			calls = append(calls, &lease.Call{Key: fmt.Sprint("user:", 100_000+from+i), Request: drawOf(1, 1)})
+		}
+		s.Exchange(ctx, calls, func([]*lease.Call) {})
+	}
+	keys := s.rdb.DBSize(ctx).Val() - 1
+	testkit.Must(t, keys == users, "%d keys for %d users", keys, users)
+	each := float64(used()-before) / users
+	t.Logf("%.0f bytes a user", each)
+	testkit.Check(t, each <= 288, "%.0f bytes a user, must be at most 288", each)
+
+	granted(t, s, "leased", request(1))
+	for key, most := range map[string]int64{"first": 192, "leased": 448} {
+		n, err := s.rdb.MemoryUsage(ctx, s.bucketKey(key)).Result()
+		testkit.Check(t, err == nil && n <= most, "%s: %d bytes, must be at most %d: %v", key, n, most, err)
+		t.Logf("%s: %d bytes", key, n)
+	}
+}
+
+// TestADamagedShortFormIsAnErrorAndIsNotTouched, by draws and by leases alike.
+func TestADamagedShortFormIsAnErrorAndIsNotTouched(t *testing.T) {
+	const epoch, now, setAt, reshaped, ttl, level, rest, config = 0, 13, 20, 27, 34, 50, 57, 60
+	set := func(at, size int, v int64) func(string) string {
+		return func(s string) string { return place{at, size}.set(s, 0, v) }
+	}
+	damages := map[string]func(string) string{
+		"one byte less":      func(s string) string { return s[1:] },
+		"one byte more":      func(s string) string { return s + "\x00" },
+		"empty":              func(string) string { return "" },
+		"no configuration":   func(s string) string { return s[:config] },
+		"text as long":       func(s string) string { return strings.Repeat("x", len(s)) },
+		"zeros as long":      func(s string) string { return strings.Repeat("\x00", len(s)) },
+		"born after now":     set(epoch, 7, 1<<52-1),
+		"now beyond 2^52":    set(now, 7, 1<<52),
+		"set after now":      set(setAt, 7, 1<<52-1),
+		"reshaped after now": set(reshaped, 7, 1<<52-1),
+		"ttl zero":           set(ttl, 4, 0),
+		"ttl above an hour":  set(ttl, 4, 3_600_000_001),
+		"level too high":     set(level, 7, 1<<50),
+		"rest too large":     set(rest, 3, 1),
+		"unit zero":          func(s string) string { return unitAt.set(s, config, 0) },
+		"step zero":          func(s string) string { return stepAt.set(s, config, 0) },
+		"tick 7":             func(s string) string { return codeAt.set(s, config, 7) },
+	}
+	onEach(t, func(t *testing.T, s *Store) {
+		ctx := context.Background()
+		for name, damage := range damages {
+			// given a bucket at rest, and then damage
+			granted(t, s, "k", drawOf(1, 1))
+			good := contentsOf(s, "k")
+			testkit.Must(t, len(good) == 120, "%d bytes", len(good))
+			bad := damage(good)
+			testkit.NoErr(t, s.rdb.Set(ctx, s.bucketKey("k"), bad, 0).Err())
+			// when it is called and looked at
+			calls := []lease.Request{drawOf(2, 1), request(3)}
+			for _, r := range calls {
+				_, err := exchange(s, "k", r)
+				checkError(t, name, err, map[error]bool{lease.ErrPermanent: true, lease.ErrRefused: true})
+			}
+			_, err := s.Inspect(ctx, "k")
+			checkError(t, name, err, map[error]bool{lease.ErrPermanent: true})
+			_, err = s.Look(ctx, "k")
+			testkit.Check(t, err != nil, "%s: Look says nothing", name)
+			// then it is as it was
+			testkit.Check(t, contentsOf(s, "k") == bad, "%s: written to", name)
+			s.rdb.Del(ctx, s.bucketKey("k"))
+		}
+	})
+}
+
+// TestALookReadsBothForms: Look, Views and Scan say of a bucket at rest what Inspect says.
+func TestALookReadsBothForms(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store) {
+		ctx := context.Background()
+		granted(t, s, "k", drawOf(1, 3))
+		testkit.Must(t, len(contentsOf(s, "k")) == 120, "%q", contentsOf(s, "k"))
+		want, err := s.Inspect(ctx, "k")
+		testkit.NoErr(t, err)
+		v, err := s.Look(ctx, "k")
+		testkit.Check(t, err == nil && v.Spent == 3 && v.Counter == 1 && v.Epoch == want.Epoch && v.Levels[0] >= 7 &&
+			v.Config.CallsPerSecond == 5000 && v.Expiry > time.Second && len(v.Holders) == 0, "%+v, %v", v, err)
+		var read []Reading
+		err = s.Scan(ctx, Scan{}, func(r Reading) { read = append(read, r) })
+		testkit.Check(t, err == nil && len(read) == 1 && read[0].Key == "k" && read[0].Spent == 3 && read[0].Counter == 1 &&
+			read[0].Epoch == want.Epoch && read[0].Created == want.Epoch && read[0].Err == nil, "%+v, %v", read, err)
+	})
+}
