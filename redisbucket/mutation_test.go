@@ -423,6 +423,21 @@ var mutations = []struct {
 		s.expire()
 		s.draw("B", 10)
 	}},
+	{"the fast path takes nothing", []edit{
+		{"counter, level = counter + 1, level - want * unit", "counter = counter + 1"},
+	}, func(s *stage) {
+		for range 30 {
+			s.draws("A", 1)
+		}
+	}},
+	{"the fast path refills what has not passed", []edit{
+		{"          rest = clock - now + rest\n", "          rest = clock - now + rest + 100000\n"},
+	}, func(s *stage) {
+		for range 30 {
+			s.draws("A", 1)
+			s.now += 1000
+		}
+	}},
 	{"a grant goes into the headroom", []edit{
 		{"  if headroom > 0 then\n    level, burst = 2^53, 2^53\n",
 			"  if false then\n    level, burst = 2^53, 2^53\n"},
@@ -533,6 +548,12 @@ func (s *stage) call(holder string, r lease.Request) lease.Grant {
 func (s *stage) draw(holder string, n int64) {
 	s.t.Helper()
 	s.admit(s.call(holder, lease.Request{Want: n, Waiting: n}).Waited)
+}
+
+// draws is a draw of n tokens (section 4.1).
+func (s *stage) draws(holder string, n int64) {
+	s.t.Helper()
+	s.admit(s.call(holder, lease.Request{Draw: true, Want: n, Waiting: n}).Waited)
 }
 
 // pays lets n tokens refill, at 100 a second, and counts as many as admitted meanwhile: what was
