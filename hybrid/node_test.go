@@ -170,20 +170,20 @@ func TestAnErrorAboutAKeyIsNotTheNodes(t *testing.T) {
 		"a stale number":       lease.ErrStale,
 	} {
 		bubbleOf(t, name, func(t *world) {
-			l := t.start(by(denying, hybrid.PerSecond(1000)))
+			l := t.startOn(t.cluster(), by(denying, hybrid.PerSecond(1000)))
 			t.setJudge(func(c *lease.Call) (v verdict) {
-				if c.Key == "bad" {
+				if c.Key == "0:bad" {
 					v = verdict{err: err, delay: time.Millisecond}
 				}
 				return v
 			})
 			for i := range 100 {
 				time.Sleep(ttl) // so that the bad key asks again, and alone
-				l.TryAllow("bad")
+				l.TryAllow("0:bad")
 				time.Sleep(5 * time.Millisecond)
-				check(t, l.Allow(fmt.Sprint("good ", i)), "a good key is denied")
+				check(t, l.Allow(fmt.Sprint("0:good ", i)), "a good key is denied")
 			}
-			check(t, !l.Allow("bad"), "the bad key is admitted")
+			check(t, !l.Allow("0:bad"), "the bad key is admitted")
 			equal(t, l.Stats().Degraded, 1, "keys are degraded")
 		})
 	}
