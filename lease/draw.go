@@ -15,17 +15,18 @@ type Terms struct {
 	RTT      time.Duration // 99th percentile of the node's round trips; 0 for not known
 }
 
-// pace is what a key at rest remembers of its demand: the means of demand, in tokens per second.
-// Rounding is no matter here, and there may be a million of them.
+// pace is what a key at rest remembers of its demand: the means of demand, but in requests per
+// second, because a lease pays where it saves calls. Rounding is no matter here, and there may be a
+// million of them.
 type pace struct{ fast, slow float32 }
 
-// after is p after n more tokens were asked for, so long after the last ones. Unlike demand it
+// after is p after so many more requests, 0 or 1, so long after the last one. Unlike demand it
 // weighs each request by itself: it is 1/dt a second, weighed with dt.
-func (p pace) after(since time.Duration, n int64, target time.Duration) pace {
+func (p pace) after(since time.Duration, requests float64, target time.Duration) pace {
 	dt := max(since, 0).Seconds()
 	mean := func(old float32, halfLife float64) float32 {
 		w := weigh(dt, halfLife)
-		return float32(float64((1-w)*float64(old)) + float64((1-w)*float64(n))/float64(halfLife*math.Log2E))
+		return float32(float64((1-w)*float64(old)) + float64((1-w)*requests)/float64(halfLife*math.Log2E))
 	}
 	return pace{mean(p.fast, target.Seconds()/2), mean(p.slow, target.Seconds()*4)}
 }
@@ -50,7 +51,7 @@ func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
 	}
 	p := m.pace
 	if m.replied {
-		p = p.after(now.Sub(m.executed), n, c.Target)
+		p = p.after(now.Sub(m.executed), 1, c.Target)
 	}
 	rtt := max(t.RTT, rttUnknown)
 	return float64(max(p.fast, p.slow))*(c.Target+rtt).Seconds() < slowBelow ||
@@ -68,7 +69,7 @@ func (m *Memory) Draw(now clock.Instant, seq, n int64, t *Terms, r *Request) {
 	}
 	m.prove(now, r)
 	if m.replied {
-		m.pace = m.pace.after(now.Sub(m.executed), n, c.Target)
+		m.pace = m.pace.after(now.Sub(m.executed), 1, c.Target)
 	}
 }
 
