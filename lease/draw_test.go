@@ -27,8 +27,8 @@ func drawn(t *testing.T, s *scene, on *Terms, pauses ...time.Duration) (m Memory
 	return m, last
 }
 
-// TestWhichKeysDraw: those that are asked too seldom for a lease to pay, and those that cannot lease
-// ahead anyway.
+// TestWhichKeysDraw: those that are asked too seldom for a lease to pay, and those that cannot
+// lease ahead anyway.
 func TestWhichKeysDraw(t *testing.T) {
 	limit := PerSecond(1000)
 	seldom, often := []time.Duration{time.Second, time.Second}, make([]time.Duration, 40)
@@ -97,8 +97,8 @@ func TestWhatIsNotAPlainReplyToADraw(t *testing.T) {
 	testkit.Check(t, ok && d == Draw{epoch: good.Epoch, running: good.Running}, "%+v", d)
 }
 
-// TestATakenOverDrawIsNeverSentAgain and carries no right to bring back anything at once: the bucket
-// does not know who drew.
+// TestATakenOverDrawIsNeverSentAgain and carries no right to bring back anything at once: the
+// bucket does not know who drew.
 func TestATakenOverDrawIsNeverSentAgain(t *testing.T) {
 	s := newScene(t, PerSecond(10), 400*time.Millisecond)
 	on := terms(Policy{}, PerSecond(10))
