@@ -168,7 +168,7 @@ func (e *entry) decide(r request) (d decision, gone bool) {
 		if now := e.Now(); now < until { // the commonest denial costs no lock
 			d.wait = until.Sub(now)
 			if h := e.heard.Load(); h != nil && e.l.cfg.Policy.Shards > 1 {
-				d.onward = h.SharedByFew(e.l.cfg.Policy.Weight, e.nextHop() != nil)
+				d.onward = h.SharedByFew(e.l.cfg.Policy.Weight, e.l.hopNumber+1, e.nextHop() != nil)
 			}
 			return d, false
 		}
@@ -212,7 +212,7 @@ func (e *entry) decisionLocked(told lease.Decision, r request, deadline, earlies
 		d.err = e.errorOf(told, r, deadline, earliest)
 		switch told.Verdict {
 		case lease.VerdictDeny, lease.VerdictTooLate, lease.VerdictUnavailable:
-			d.onward = e.l.cfg.Policy.Shards > 1 && e.client.Onward(at, e.nextHop() != nil)
+			d.onward = e.l.cfg.Policy.Shards > 1 && e.client.Onward(at, e.l.hopNumber+1, e.nextHop() != nil)
 		}
 	}
 	return d

@@ -22,6 +22,7 @@ type entry struct {
 	node   atomic.Pointer[node]        // of the store
 	woken  atomic.Bool                 // is on the scheduler's ready list
 	next   atomic.Pointer[entry]       // see nextHop
+	shards atomic.Int32                // of the key that are in use; see spread
 
 	mu       sync.Mutex
 	denied   bool          // the last request that its pool did not serve was denied; see Joined.scarcest
@@ -186,6 +187,7 @@ func (e *entry) build(now clock.Instant) *lease.Call {
 		return nil
 	}
 	n := e.node.Load()
+	e.client.Spread(int(e.shards.Load()))
 	r := e.client.Build(now, e.l.nextSeq(), n.rtt())
 	// A Call of its own for each: the store may still be filling that of an overdue one.
 	e.flight = &lease.Call{Key: e.l.storedKey(e.slot.name), Request: *r, Node: int(n.number), Owner: e}

@@ -37,11 +37,12 @@ type Limiter struct {
 	herald   *herald
 	watched  bool // a denial has consequences: see denied
 
-	base    *Limiter // of which this is a class or the shard of one, or itself
-	classes siblings // of base
-	home    *Limiter // of a hop: the Limiter whose keys these are shards of (shards.go)
-	hops    siblings // of a home: the other shards
-	shard   int      // which of Policy.Shards
+	base      *Limiter // of which this is a class or the shard of one, or itself
+	classes   siblings // of base
+	home      *Limiter // of a hop: the Limiter whose keys these are shards of (shards.go)
+	hops      siblings // of a home: the other shards
+	shard     int      // which of Policy.Shards
+	hopNumber int      // how many shards come before it in this process's order
 
 	scheduler scheduler
 	ctx       context.Context // ends with Close

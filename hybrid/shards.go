@@ -24,7 +24,7 @@ func (l *Limiter) sharded() bool { return len(l.hops.made) > 0 }
 func (l *Limiter) hop(i int) *Limiter {
 	return l.hops.at(i, l, func() *Limiter {
 		h := l.sibling()
-		h.home, h.shard = l, lease.ShardAt(l.instance, i, l.cfg.Policy.Shards)
+		h.home, h.hopNumber, h.shard = l, i, lease.ShardAt(l.instance, i, l.cfg.Policy.Shards)
 		h.cfg.Policy.ColdStart = ColdStartDeny // the home has been heard of, or is away
 		h.start()
 		return h
@@ -90,6 +90,7 @@ func (l *Limiter) answerShards(r request) (d decision) {
 			}
 			missed = append(missed, e)
 		}
+		r.tried.spread(len(missed))
 		r.until = l.cfg.Clock.Now().Add(l.cfg.CallTimeout)
 	}
 	for asked := false; ; asked = true {
@@ -106,6 +107,7 @@ func (l *Limiter) answerShards(r request) (d decision) {
 		}
 		if before != nil && before.nextHop() != next.entry {
 			before.next.Store(next.entry)
+			next.entry.spread(hop + 1)
 		}
 		d, before, r.tried = next, next.entry, nil
 		hop++
@@ -150,16 +152,28 @@ func (e *entry) waitHere(n int64) (in time.Duration, onward bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.Now()
-	return e.client.ReadyIn(now, n), e.client.Onward(now, e.nextHop() != nil)
+	return e.client.ReadyIn(now, n), e.client.Onward(now, e.l.hopNumber+1, e.nextHop() != nil)
 }
 
-// nextHop is the entry of the same key in the shard after e's, if that has been used. It may have
-// ended since.
+// nextHop is the entry of the same key in the shard after e's, if that is in use.
 func (e *entry) nextHop() *entry {
 	if e == nil {
 		return nil
 	}
-	return e.next.Load()
+	next := e.next.Load()
+	if next == nil || next.slot.entry.Load() != next {
+		return nil
+	}
+	return next
+}
+
+// spread tells e, and the entries after it, that the process uses so many shards of the key.
+func (e *entry) spread(shards int) {
+	for ; e != nil; e = e.nextHop() {
+		if e.shards.Load() != int32(shards) {
+			e.shards.Store(int32(shards))
+		}
+	}
 }
 
 // configureShards executes one operation on all shards of a key, the first one before the others.

@@ -38,6 +38,9 @@ type Client struct {
 	// Until then another configuration in force is only what this process proposed before.
 	conflictsFrom clock.Instant
 
+	spread int64 // shards of the key that this process uses; see Spread
+	weight int64 // of the last call
+
 	demand      demand
 	seenAtReply int64 // attempts at the last reply
 	missedAtAsk int64 // Pool.Missed when the last call was built: more than that is new demand
@@ -129,6 +132,7 @@ func (c *Client) Start(now clock.Instant, host Host, cfg ClientConfig) {
 	c.holding.init(cfg.ID, cfg.Stripes)
 	c.host, c.policy, c.callTimeout = host, cfg.Policy, cfg.CallTimeout
 	c.random = cfg.Seed
+	c.weight = c.ownWeight()
 	c.own = cfg.Proposed
 	c.heard.ttl, c.heard.headroom = c.own.TTL, c.policy.Headroom
 	c.rtt = rttUnknown

@@ -25,7 +25,8 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 	}
 	c.Expire(now)
 	c.observe(now)
-	a := ask{Config: c.proposal(), Weight: c.policy.weight(), Headroom: c.policy.Headroom}
+	c.weight = c.ownWeight()
+	a := ask{Config: c.proposal(), Weight: c.weight, Headroom: c.policy.Headroom}
 	if !n.closing {
 		a.Want, a.Need, a.Waiting = c.size(c.Pool.Held(), n, need)
 		wanted := n.waiting > 0 || n.refused > 0 || c.low
@@ -139,7 +140,7 @@ func (c *Client) adopt(in Config) {
 }
 
 // alone reports whether no other process was active on the bucket at the last reply.
-func (c *Client) alone() bool { return c.heard.replied && c.heard.active <= c.policy.weight() }
+func (c *Client) alone() bool { return c.heard.replied && c.heard.active <= c.weight }
 
 // spares reports whether the bucket, which nobody else draws from, and this process are known to
 // have n tokens: it was a larger request that they did not have enough for.

@@ -82,7 +82,7 @@ func (c *Client) active() int64 {
 	if !c.heard.replied {
 		active = c.host.Breaker().Active()
 	}
-	return max(active, c.policy.weight())
+	return max(active, c.weight)
 }
 
 // takeShare draws from a bucket of this process's own, which has its share of every limit (8.14):
@@ -91,7 +91,7 @@ func (c *Client) takeShare(now clock.Instant, least, n int64) (took int64) {
 	if c.fallback == nil {
 		c.fallback = new(Bucket)
 	}
-	weight, active := c.policy.weight(), c.active()
+	weight, active := c.weight, c.active()
 	share := c.config
 	share.Overcommit, share.StartEmpty = 0, false
 	limits := c.limitsNow()

@@ -144,6 +144,9 @@ func (p Policy) Validate() error {
 	between(&v, "Weight", p.Weight, 0, weightMax)
 	between(&v, "CallsPerSecond", p.CallsPerSecond, 0, callsMax)
 	between(&v, "Shards", p.Shards, 0, ShardsMax)
+	if p.Shards > 1 && p.Weight > weightMax/shardWeight {
+		v.add("Weight is %d, must be at most %d with Shards", p.Weight, weightMax/shardWeight)
+	}
 	if !(p.Headroom >= 0 && p.Headroom < 1) {
 		v.add("Headroom is %v, must be 0 to below 1", p.Headroom)
 	}

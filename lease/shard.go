@@ -90,27 +90,43 @@ func ShardAt(id string, hop, k int) int {
 	return (home + hop*max(step, 1)) % k
 }
 
-// shardCrowd is how many processes may share a shard before those that it is too little for stop
-// asking another one: so many processes that chose their shards by chance have nearly equal shares
-// of them.
-const shardCrowd = 256
+// shardCrowd is how many processes are to share a shard at the most because they came to it from
+// others. So many that have chosen their shards by chance have nearly equal shares of them.
+const shardCrowd = 512
+
+// shardWeight is what the weight of a holder of one shard is counted in: who uses several divides
+// his own between them, so that a process is not worth more for the number of shards that it uses.
+const shardWeight = ShardsMax
+
+// Spread says that the process uses so many shards of the key now, of which c's is one: from the
+// next call on its weight is that part of Policy.Weight.
+func (c *Client) Spread(shards int) { c.spread = int64(max(shards, 1)) }
+
+// ownWeight is the weight with which c calls.
+func (c *Client) ownWeight() int64 {
+	if c.policy.Shards <= 1 {
+		return c.policy.weight()
+	}
+	return max(1, c.policy.weight()*shardWeight/max(c.spread, 1))
+}
 
 // SharedByFew reports whether a request that the shard with this last reply has denied is to ask
-// the next one, for a process of this weight that has used the next one before or not. In a crowd
-// every process keeps to its own shard, or all of them would be holders of all shards. Who uses
-// another one goes on in a crowd twice as large, so that nobody comes and goes.
-func (h *Heard) SharedByFew(weight int64, used bool) bool {
-	crowd := shardCrowd * max(weight, 1)
+// the process's next one, which is the hop-th after its home and which it has used before or not.
+// Where all processes go as far, the active weight is theirs divided by the shards, and no shard
+// has more than shardCrowd of them as holders. In a crowd every process keeps to its own shard.
+// Who uses another one goes on in a crowd twice as large, so that nobody comes and goes.
+func (h *Heard) SharedByFew(weight int64, hop int, used bool) bool {
+	crowd := shardCrowd * shardWeight * max(weight, 1)
 	if used {
 		crowd *= 2
 	}
-	return h.active < crowd
+	return h.active*int64(hop) < crowd
 }
 
-// Onward reports whether a request that c has just not admitted is to ask the key's next shard,
-// which this process has used before or not: c's has too little, or is away.
-func (c *Client) Onward(now clock.Instant, used bool) bool {
-	return c.Degraded() || c.State(now) == StateDenied && c.heard.SharedByFew(c.policy.Weight, used)
+// Onward reports whether a request that c has just not admitted is to ask the process's next shard,
+// the hop-th after its home, which it has used before or not: c's has too little, or is away.
+func (c *Client) Onward(now clock.Instant, hop int, used bool) bool {
+	return c.Degraded() || c.State(now) == StateDenied && c.heard.SharedByFew(c.policy.Weight, hop, used)
 }
 
 // SumShards is the state of a key whose shards have these states, at least one of which exists. A

@@ -117,19 +117,33 @@ func TestStatesOfShardsAddUp(t *testing.T) {
 // away, but not from one that it shares with a crowd.
 func TestWhoGoesOnToAnotherShard(t *testing.T) {
 	for _, c := range []struct {
-		active, weight int64
+		active, weight int64 // active in those of one process
+		hop            int
 		used, onward   bool
 	}{
-		{1, 0, false, true},
-		{shardCrowd - 1, 1, false, true},
-		{shardCrowd, 1, false, false},
-		{shardCrowd, 1, true, true},
-		{2 * shardCrowd, 1, true, false},
-		{2 * shardCrowd, 5, false, true},
+		{1, 0, 1, false, true},
+		{shardCrowd - 1, 1, 1, false, true},
+		{shardCrowd, 1, 1, false, false},
+		{shardCrowd, 1, 1, true, true},
+		{2 * shardCrowd, 1, 1, true, false},
+		{2 * shardCrowd, 5, 1, false, true},
+		{shardCrowd / 4, 1, 3, false, true},
+		{shardCrowd / 4, 1, 4, false, false},
 	} {
-		h := Heard{Memory: Memory{active: c.active}}
-		sameShards(t, h.SharedByFew(c.weight, c.used), c.onward, "goes on")
+		h := Heard{Memory: Memory{active: c.active * shardWeight}}
+		sameShards(t, h.SharedByFew(c.weight, c.hop, c.used), c.onward, "goes on")
 	}
+}
+
+// TestAProcessDividesItsWeightBetweenItsShards: it is worth as much as one that uses a single shard.
+func TestAProcessDividesItsWeightBetweenItsShards(t *testing.T) {
+	for spread, want := range map[int]int64{0: 3 * shardWeight, 1: 3 * shardWeight, 4: 3 * shardWeight / 4, 256: 3} {
+		c := Client{policy: &Policy{Weight: 3, Shards: 256}}
+		c.Spread(spread)
+		sameShards(t, c.ownWeight(), want, "weight")
+	}
+	c := Client{policy: &Policy{Weight: 3}}
+	sameShards(t, c.ownWeight(), 3, "weight of a process without shards")
 }
 
 func sameShards[T comparable](t *testing.T, got, want T, what string) {

@@ -103,7 +103,8 @@ func (c *chaos) run() (*replication, int64, error) {
 		err = fmt.Errorf("the audit counts %d tokens, %d were admitted and kept, and %d may yet be", got, kept,
 			undecided)
 	}
-	if c.forgets { // what is owed, too
+	// A loss forgets what is owed, and a shard pays for what it owes with its part of the rate.
+	if c.forgets || c.Policy.Shards > 1 {
 		c.slack += run.books.charged
 	}
 	return run, run.books.audit.ExceededBy(), err
@@ -165,6 +166,10 @@ func (c *chaos) policy() {
 	p.StartEmpty = c.maybe(10)
 	if c.maybe(4) {
 		c.CallTimeout = c.between(5*time.Millisecond, time.Second)
+	}
+	if c.maybe(2) {
+		smallest := slices.MinFunc(c.Limits, bySize).Capacity()
+		p.Shards = 1 + c.rnd.IntN(int(min(5, smallest)))
 	}
 }
 

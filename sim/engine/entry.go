@@ -15,8 +15,11 @@ type entry struct {
 	fleet  *fleet
 	p      *process
 	key    int32
+	hop    int32  // how many shards of the key p takes before this one
+	bucket int32  // the number of its bucket: every key has as many as it has shards
+	next   *entry // of the next hop; see nextHop
 	id     int32
-	shard  int32
+	shard  int32 // of Redis
 	alive  bool
 	known  bool // a node has answered for it
 	client lease.Client
@@ -72,14 +75,28 @@ func (e *entry) take(n int64) bool {
 // decide answers a request, now or later.
 func (e *entry) decide(r request) {
 	if e.take(r.n) {
-		if r.reservation == 0 {
-			e.fleet.books.audit.Admit(r.at, r.key, r.n)
-		} else {
-			e.admit(&r, lease.Decision{Draw: e.client.Pool.Drawn(), Pooled: r.n})
-		}
-		e.answer(&r, true, r.n)
+		e.admitTaken(&r)
 		return
 	}
+	if e.fleet.s.Policy.Shards > 1 {
+		e.decideShards(r)
+		return
+	}
+	e.decideRefused(r)
+}
+
+// admitTaken admits r with tokens of the pool.
+func (e *entry) admitTaken(r *request) {
+	if r.reservation == 0 {
+		e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
+	} else {
+		e.admit(r, lease.Decision{Draw: e.client.Pool.Drawn(), Pooled: r.n})
+	}
+	e.answer(r, true, r.n)
+}
+
+// decideRefused answers a request that the pool has refused.
+func (e *entry) decideRefused(r request) {
 	now, g := e.Now(), e.p.group
 	d := e.client.Decide(now, r.n, g.patience, now.Add(g.waits))
 	switch {
@@ -88,7 +105,7 @@ func (e *entry) decide(r request) {
 	case d.OK() && d.Source != lease.SourceFallback:
 		e.admit(&r, d)
 		e.answer(&r, true, r.n)
-	default:
+	case d.OK() || !e.goOn(r, d):
 		e.answer(&r, d.OK(), 0)
 	}
 }
@@ -116,6 +133,9 @@ func (e *entry) enqueue(r request, now clock.Instant) {
 	g := e.p.group
 	w.Waiter = lease.Waiter{N: r.n, Patience: g.patience, Deadline: now.Add(g.waits), Owner: w}
 	limit := g.waits
+	if r.until > 0 {
+		limit = min(limit, time.Duration(r.until-e.fleet.time.now))
+	}
 	if x := &g.load.Patience; g.patience == lease.InLine && x.P > 0 {
 		limit = min(limit, time.Duration(x.Sample(&e.p.stream)))
 	}
@@ -178,7 +198,9 @@ func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
 	*x = waiter{audited: x.audited[:0]}
 	e.fleet.time.cancel(evWaitEnd, id)
 	e.fleet.waiters.give(id)
-	e.answer(&r, d.OK(), tokens)
+	if d.OK() || !e.goOn(r, d) {
+		e.answer(&r, d.OK(), tokens)
+	}
 }
 
 func (e *entry) Breaker() *lease.Breaker { return e.fleet.network.breakerOf(e) }
@@ -352,7 +374,7 @@ func (e *entry) overdue(number int64) {
 func (e *entry) rest() bool {
 	m, ok := e.client.Rest()
 	if ok {
-		e.p.rest(e.key, memory{of: m, until: e.leaveAt, known: e.known}, e.Now())
+		e.p.rest(e.bucket, memory{of: m, until: e.leaveAt, known: e.known}, e.Now())
 		e.finish()
 	}
 	return ok
@@ -366,8 +388,10 @@ func (e *entry) finish() {
 	e.client.Close()
 	e.fleet.books.close(e)
 	e.alive = false
-	delete(e.p.entries, e.key)
-	e.p.single = nil
+	delete(e.p.entries, e.bucket)
+	if e.p.single == e {
+		e.p.single = nil
+	}
 	e.fleet.time.cancel(evPoll, e.id)
 	e.fleet.time.cancel(evSpend, e.id)
 	e.fleet.entries.give(e.id)

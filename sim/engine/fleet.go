@@ -93,6 +93,7 @@ func (f *fleet) start(p *process) {
 	p.state, p.pausedUntil = running, 0
 	p.rename()
 	p.entries, p.resting, p.single = make(map[int32]*entry), make(map[int32]memory), nil
+	p.order = p.id
 	f.network.join(p, f.s.Redis.Shards)
 	f.running++
 	f.most = max(f.most, f.running)
@@ -185,30 +186,49 @@ func (f *fleet) scale(g *group, to scenario.Step) {
 	}
 }
 
-// entry is p's entry of a key, made or woken now where there is none.
+// entry is p's entry of a key in its home shard, made or woken now where there is none.
 func (f *fleet) entry(p *process, key int32) *entry {
 	if p.single != nil {
 		return p.single
 	}
-	if e := p.entries[key]; e != nil {
+	return f.entryAt(p, key, 0)
+}
+
+// entryAt is p's entry of a key in the shard after so many others.
+func (f *fleet) entryAt(p *process, key, hop int32) *entry {
+	k := f.s.Policy.Shards
+	i := 0
+	if k > 1 {
+		i = lease.ShardAt(p.order, int(hop), k)
+	}
+	bucket := key*int32(max(1, k)) + int32(i)
+	if e := p.entries[bucket]; e != nil {
 		return e
 	}
 	id, _ := f.entries.take() // calls under way may still name what it was used for last
-	e := &entry{fleet: f, p: p, key: key, id: id, shard: key % int32(f.s.Redis.Shards), alive: true}
+	e := &entry{
+		fleet: f, p: p, key: key, hop: hop, bucket: bucket, id: id, shard: bucket % int32(f.s.Redis.Shards), alive: true,
+	}
 	f.entries.all[id] = e
+	policy := &p.policy
+	if hop > 0 && policy.ColdStart != lease.ColdStartDeny {
+		denying := *policy
+		denying.ColdStart = lease.ColdStartDeny
+		policy = &denying
+	}
 	now := e.Now()
 	e.client.Start(now, e, lease.ClientConfig{
-		ID: p.id, Seed: p.holders.Uint64(), Policy: &p.policy, Proposed: p.config, CallTimeout: f.s.CallTimeout,
+		ID: p.id, Seed: p.holders.Uint64(), Policy: policy, Proposed: p.config.Shard(i, k), CallTimeout: f.s.CallTimeout,
 	})
-	if m, ok := p.resting[key]; ok {
-		delete(p.resting, key)
+	if m, ok := p.resting[bucket]; ok {
+		delete(p.resting, bucket)
 		if now < m.until {
 			e.client.Recall(m.of)
 			e.known = m.known
 		}
 	}
-	p.entries[key] = e
-	if f.s.Keys.Count == 1 {
+	p.entries[bucket] = e
+	if f.s.Keys.Count == 1 && hop == 0 {
 		p.single = e
 	}
 	e.Wake(false)

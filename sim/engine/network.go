@@ -31,9 +31,9 @@ type network struct {
 
 // port is what one process knows of the network.
 type port struct {
-	links    []link // to each shard, and last the one for keys whose shard has not answered yet
-	copiedAt int64  // when the last second copy of its calls arrives, where they keep their order
-	calls    int64  // since the warm-up
+	links    []*link // to each shard, and last the one for keys whose shard has not answered yet; see linkTo
+	copiedAt int64   // when the last second copy of its calls arrives, where they keep their order
+	calls    int64   // since the warm-up
 }
 
 // link is what one process knows of one shard.
@@ -81,20 +81,29 @@ const (
 )
 
 // join gives a process that starts its links, which know nothing.
-func (n *network) join(p *process, shards int) { n.ports[p.index].links = make([]link, shards+1) }
+func (n *network) join(p *process, shards int) { n.ports[p.index].links = make([]*link, shards+1) }
 
 // linkOf is the link that e's calls take.
 func (n *network) linkOf(e *entry) *link {
 	links := n.ports[e.p.index].links
 	if e.known {
-		return &links[e.shard]
+		return n.linkTo(e.p, int(e.shard))
 	}
-	return &links[len(links)-1]
+	return n.linkTo(e.p, len(links)-1)
+}
+
+// linkTo is p's i-th link, made when it is first used: a process of a large fleet uses few.
+func (n *network) linkTo(p *process, i int) *link {
+	links := n.ports[p.index].links
+	if links[i] == nil {
+		links[i] = new(link)
+	}
+	return links[i]
 }
 
 // breakerOf is that of e's shard, of which its process knows where each key is.
 func (n *network) breakerOf(e *entry) *lease.Breaker {
-	l := &n.ports[e.p.index].links[e.shard]
+	l := n.linkTo(e.p, int(e.shard))
 	if l.breaker == nil {
 		jitter := e.p.holders // a copy: the stream itself is that of the entries
 		l.breaker = lease.NewBreaker(e.p.config.Target, e.p.config.TTL, jitter.Uint64()+uint64(e.shard))
@@ -146,7 +155,7 @@ func (n *network) flush(b *batch) {
 	l.lastSent = b.p.local(now)
 	b.sent = l.lastSent
 	l.underWay++
-	to := &n.ports[b.p.index].links[b.shard]
+	to := n.linkTo(b.p, int(b.shard))
 	to.awaited = append(to.awaited, b)
 	n.trips++
 	last := lateFactor * n.timeout
@@ -215,7 +224,7 @@ func (n *network) deliver(b *batch) {
 
 // judge has the process of an answered batch learn from it about the shard.
 func (n *network) judge(b *batch) {
-	now, l := b.p.local(n.time.now), &n.ports[b.p.index].links[b.shard]
+	now, l := b.p.local(n.time.now), n.linkTo(b.p, int(b.shard))
 	c := &b.calls[0] // a shard that is away refuses all of them
 	if lease.NodeFailed(c.err) {
 		n.failed(l, now, b.sent)
@@ -242,7 +251,7 @@ func (n *network) failed(l *link, now, sent clock.Instant) {
 func (n *network) overdue(b *batch) {
 	late := func(c call) bool { return c.entry.alive && c.entry.flight == c.number }
 	if b.p.life == b.life && slices.ContainsFunc(b.calls, late) {
-		n.failed(&n.ports[b.p.index].links[b.shard], b.p.local(n.time.now), b.sent)
+		n.failed(n.linkTo(b.p, int(b.shard)), b.p.local(n.time.now), b.sent)
 	}
 	n.giveUp(b)
 }
@@ -261,7 +270,7 @@ func (n *network) abandon(b *batch) {
 	n.time.cancel(evGone, b.id)
 	b.link.underWay--
 	if b.p.life == b.life {
-		to := &n.ports[b.p.index].links[b.shard]
+		to := n.linkTo(b.p, int(b.shard))
 		to.awaited = slices.DeleteFunc(to.awaited, func(o *batch) bool { return o == b })
 	}
 	n.reuse(b)

@@ -22,12 +22,13 @@ type process struct {
 
 	pausedUntil int64 // 0 while it is not stopped
 
-	entries  map[int32]*entry
-	single   *entry // the only key's, where there is one key
+	entries  map[int32]*entry // by bucket
+	single   *entry           // the only key's, where there is one key
 	resting  map[int32]memory
 	forgetAt int    // look for what may be forgotten when so many rest
 	seq      int64  // of its lease calls
 	id       string // its instance id
+	order    string // its first one in this life, which says in which order it takes the shards of a key
 	renames  int
 	policy   lease.Policy
 	config   lease.Config // that it proposes
@@ -72,14 +73,14 @@ func (p *process) sees(e event, timeout time.Duration) int64 {
 
 // rest remembers what an entry that is let go must know, until its time has passed, as hybrid's
 // table does.
-func (p *process) rest(key int32, m memory, now clock.Instant) {
-	p.resting[key] = m
+func (p *process) rest(bucket int32, m memory, now clock.Instant) {
+	p.resting[bucket] = m
 	if len(p.resting) < p.forgetAt {
 		return
 	}
-	for key, m := range p.resting { // in any order: what has passed is not looked at
+	for bucket, m := range p.resting { // in any order: what has passed is not looked at
 		if now >= m.until {
-			delete(p.resting, key)
+			delete(p.resting, bucket)
 		}
 	}
 	p.forgetAt = 2*len(p.resting) + 64

@@ -45,7 +45,7 @@ type bucket struct {
 func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *network, b *books) redis {
 	r := redis{time: time, s: &s.Redis, stream: stream, network: n, books: b}
 	for range s.Redis.Shards {
-		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count/s.Redis.Shards+1),
+		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count*max(1, s.Policy.Shards)/s.Redis.Shards+1),
 			replicas: map[*scenario.RedisFault][]*bucket{}})
 	}
 	return r
@@ -54,10 +54,10 @@ func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *netwo
 // now is a shard's clock. It may be set back, but not to before 1970.
 func (r *redis) now(s *shard) int64 { return max(1, serverStart+r.time.now/1000+s.offset) }
 
-// place is where a key's bucket is kept; nil is kept where there is none.
-func (r *redis) place(key int32) **bucket {
+// place is where a bucket is kept; nil is kept where there is none.
+func (r *redis) place(bucket int32) **bucket {
 	n := int32(len(r.shards))
-	return &r.shards[key%n].buckets[key/n]
+	return &r.shards[bucket%n].buckets[bucket/n]
 }
 
 // left is how long s will be busy with what it has begun.
@@ -111,7 +111,7 @@ func (r *redis) serve(b *batch) {
 
 // execute has the bucket answer one call.
 func (r *redis) execute(s *shard, c *call) {
-	place, now := r.place(c.entry.key), r.now(s)
+	place, now := r.place(c.entry.bucket), r.now(s)
 	k := *place
 	if k == nil || now >= k.expires {
 		k = &bucket{}

@@ -53,9 +53,9 @@ func (f *fleet) reservationOf(r *request) *reservation {
 func (e *entry) admit(r *request, d lease.Decision) {
 	x := e.fleet.reservationOf(r)
 	if x == nil || !x.cancelled {
-		e.fleet.books.audit.Admit(r.at, r.key, r.n)
+		e.fleet.books.audit.Admit(e.fleet.time.now, r.key, r.n)
 	} else {
-		x.open = append(x.open, e.fleet.books.audit.Open(r.at, r.key, r.n))
+		x.open = append(x.open, e.fleet.books.audit.Open(e.fleet.time.now, r.key, r.n))
 	}
 	x.has(r.n, d)
 }
@@ -95,13 +95,13 @@ func (f *fleet) settle(x *reservation) {
 		b.central[r.key].Settle(f.time.now/1000, more)
 	case p.state != running || p.life != x.life || more == 0:
 	case more > 0:
-		e := f.entry(p, r.key)
+		e := f.entryAt(p, r.key, x.entry.hop)
 		e.client.Charge(more)
 		b.chargedBy(e, more)
 		e.Wake(false)
 	case x.tokens == 0: // a fallback took nothing that could come back
 	case x.cancelled:
-		e, pooled := f.entry(p, r.key), x.pooled
+		e, pooled := f.entryAt(p, r.key, x.entry.hop), x.pooled
 		if e != x.entry {
 			pooled = 0
 		}
@@ -111,7 +111,7 @@ func (f *fleet) settle(x *reservation) {
 		}
 		e.Wake(false)
 	default:
-		e := f.entry(p, r.key)
+		e := f.entryAt(p, r.key, x.entry.hop)
 		e.client.Refund(-more)
 		b.refunded -= more
 		e.Wake(false)

@@ -185,7 +185,7 @@ func (c *checker) policy() {
 		return
 	}
 	config := c.Policy.ConfigFor(c.Limits, 0, max(c.CallTimeout, 0))
-	for _, m := range unjoined(config.Validate(), lease.ErrInvalidConfig) {
+	for _, m := range unjoined(config.ValidateShards(c.Policy.Shards), lease.ErrInvalidConfig) {
 		path := "policy"
 		var i int
 		if _, err := fmt.Sscanf(m, "limit %d:", &i); err == nil {
