@@ -25,7 +25,7 @@ func TestTheBoundHoldsOverAllShards(t *testing.T) {
 			bubbleOf(t, fmt.Sprintf("%d shards, E %d", k, overcommit), func(t *world) {
 				policy := sharded(k)
 				policy.Overcommit = overcommit
-				boundRun(t, hybrid.PerSecond(1000).WithBurst(1003), policy, ld, 7, 8700)
+				boundRun(t, hybrid.PerSecond(1000).WithBurst(1003), policy, ld, 7, 8600)
 			})
 		}
 		for burst := k; burst <= 2*k; burst++ {
