@@ -135,7 +135,8 @@ func TestWhoGoesOnToAnotherShard(t *testing.T) {
 	}
 }
 
-// TestAProcessDividesItsWeightBetweenItsShards: it is worth as much as one that uses a single shard.
+// TestAProcessDividesItsWeightBetweenItsShards: it is worth as much as one that uses a single
+// shard.
 func TestAProcessDividesItsWeightBetweenItsShards(t *testing.T) {
 	for spread, want := range map[int]int64{0: 3 * shardWeight, 1: 3 * shardWeight, 4: 3 * shardWeight / 4, 256: 3} {
 		c := Client{policy: &Policy{Weight: 3, Shards: 256}}

@@ -8,8 +8,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
-// TestAKeyWithShardsIsSharedLikeOne: few processes or many, 16 shards admit what one bucket does, in
-// equal parts, and no shard is called more often than one bucket would be.
+// TestAKeyWithShardsIsSharedLikeOne: few processes or many, 16 shards admit what one bucket does,
+// in equal parts, and no shard is called more often than one bucket would be.
 func TestAKeyWithShardsIsSharedLikeOne(t *testing.T) {
 	const shards = 16
 	for _, processes := range []int{3, 100, 2000} {
