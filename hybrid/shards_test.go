@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,15 +108,16 @@ func TestWaitsUseAllShards(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(sharded(4), hybrid.PerSecond(100).WithBurst(8)))
 		t.every(verdict{delay: time.Millisecond})
-		got := 0
+		var got atomic.Int64
 		stop := time.Now().Add(3 * time.Second)
 		together(40, func(int) {
 			for time.Now().Before(stop) {
 				noErr(t, l.Wait(t.Context(), "k"))
-				got++
+				got.Add(1)
 			}
 		})()
-		check(t, got >= 290 && got <= 8+310+40, "%d waits ended in three seconds at 100/s", got)
+		n := got.Load()
+		check(t, n >= 290 && n <= 8+310+40, "%d waits ended in three seconds at 100/s", n)
 	})
 }
 
