@@ -87,6 +87,8 @@ func damages() (states, records map[string]func(string) string) {
 		"proposed after now":      field(14, 1<<52-1),
 		"moved after now":         field(17, 1<<52-1),
 		"updated after now":       field(18, 1<<52-1),
+		"epoch zero":              field(1, 0),
+		"slices of an hour":       field(15, 3_600_000_000),
 		"epoch beyond 2^52":       field(1, 1<<52),
 		"counter beyond 2^52":     field(2, 1<<52),
 		"spent beyond 2^52":       field(3, 1<<52),
@@ -177,6 +179,36 @@ func TestDamagedStateIsAnErrorAndIsNotTouched(t *testing.T) {
 		check("the bucket is a list", true, func() { s.rdb.Del(ctx, bucket); s.rdb.LPush(ctx, bucket, "x") })
 		check("the record is a list", false, func() { s.rdb.Del(ctx, record); s.rdb.LPush(ctx, record, "x") })
 	})
+}
+
+// TestAKeyThatIsDamagedIsNoOutage: one broken key must not have all keys of its node count as away.
+func TestAKeyThatIsDamagedIsNoOutage(t *testing.T) {
+	ctx := context.Background()
+	onEach(t, func(t *testing.T, s *Store) {
+		// given a bucket in the short form, with an epoch that none can have
+		draw := request(1)
+		draw.Draw, draw.Waiting = true, draw.Want
+		granted(t, s, "k", draw)
+		bucket := s.bucketKey("k")
+		broken := place{0, 7}.set(s.rdb.Get(ctx, bucket).Val(), 0, 0)
+		s.rdb.Set(ctx, bucket, broken, 0)
+		// when it is drawn from, then it is called damaged and left alone,
+		draw.Seq = 2
+		_, err := exchange(s, "k", draw)
+		testkit.Check(t, errors.Is(err, errDamaged) && !lease.NodeFailed(err), "%v", err)
+		testkit.Check(t, s.rdb.Get(ctx, bucket).Val() == broken, "it was written to")
+	})
+	// and what no script has refused, but Go does, says nothing of the node either, unless it comes
+	// from no script.
+	r := request(7)
+	for _, v := range []any{grantReply(map[int]any{6: int64(0)}), grantReply(map[int]any{2: int64(11)}), "OK"} {
+		_, err := decodeGrant(v, &r)
+		err = wrap("k", err)
+		testkit.Check(t, errors.Is(err, ErrReply) && lease.NodeFailed(err) == (v == "OK"), "%v: %v", v, err)
+	}
+	r.Draw = true
+	_, err := decodeGrant(strings.Repeat("\x00", drawReply), &r)
+	testkit.Check(t, errors.Is(err, ErrReply) && !lease.NodeFailed(wrap("k", err)), "%v", err)
 }
 
 // TestBadArgumentsWriteNothing goes past the checks in Go, as another client would.

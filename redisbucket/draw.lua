@@ -47,7 +47,7 @@ if struct and #ARGV[3] == 71 then
     tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
     local full = burst * unit
     if asked == ttl and asked >= 2 * target and asked <= 3600000000 and clock >= now and clock < 2^52
-        and epoch <= now and setAt <= now and reshaped <= now and level <= full and rest < tick
+        and epoch > 0 and epoch <= now and setAt <= now and reshaped <= now and level <= full and rest < tick
         and (seen == epoch or seen == 0) and counted <= counter and want > 0
         and counter + 1 < 2^48 and spent + want < 2^48 and denied + refused < 2^48 then
       -- The refill.

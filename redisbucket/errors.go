@@ -16,6 +16,7 @@ import (
 
 var (
 	errDamaged = errors.New("stored state is damaged") // what the scripts answer
+	errFigure  = errors.New("a figure that cannot be") // in a reply of the scripts
 	errNotSent = errors.New("not sent")                // the call ended before anything of it was sent
 )
 
@@ -132,7 +133,7 @@ var (
 func concernsKey(err error) bool {
 	var answer redis.Error
 	switch {
-	case errors.Is(err, errDamaged):
+	case errors.Is(err, errDamaged), errors.Is(err, errFigure):
 		return true
 	case !errors.As(err, &answer) || errors.Is(err, redis.Nil):
 		return false

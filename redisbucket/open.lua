@@ -108,7 +108,7 @@ else
   if not (birth % 1 + epoch % 1 + counter % 1 + spent % 1 + denied % 1 + before % 1 + was % 1 + frozen % 1
         + setAt % 1 + keep % 1 + stood % 1 + reshaped % 1 + ttl % 1 + proposed % 1 + proposedAt % 1 + width % 1
         + gen % 1 + moved % 1 + updated % 1 + contended % 1 == 0)
-      or birth < 0 or epoch < 0 or counter < 0 or spent < 0 or denied < 0 or before < 0 or frozen < 0
+      or birth < 0 or epoch < 1 or counter < 0 or spent < 0 or denied < 0 or before < 0 or frozen < 0
       or setAt < 0 or keep < 0 or stood < 0 or reshaped < 0 or proposedAt < 0 or gen < 0 or moved < 0 or updated < 0
       or contended < 0 or epoch >= 2^52 or counter >= 2^52 or spent >= 2^52 or denied >= 2^52
       or before >= 2^52 or keep >= 2^53 or gen >= 2^53 or contended >= 2^53 then
@@ -119,7 +119,7 @@ else
     return {'damaged', keys[1], 'a time is out of range'}
   end
   if ttl < 2 or ttl > 3600000000 or proposed < 2 or proposed > 3600000000 or width < 1
-      or width > 3600000000 then
+      or width > 514285715 then -- a seventh of the longest T
     return {'damaged', keys[1], 'a duration is out of range'}
   end
   if not (share > 0 and share < 2^53) then return {'damaged', keys[1], 'the share is out of range'} end

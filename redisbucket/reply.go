@@ -157,8 +157,8 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 	if g.LeaseMax < g.Config.TTL || g.LeaseMax > leaseMax {
 		a.fail("longest lease is %v, must be the ttl (%v) to %v", g.LeaseMax, g.Config.TTL, leaseMax)
 	}
-	if a.err != nil {
-		return lease.Grant{}, a.err
+	if a.err != nil { // the script has run, so the server is well; what it found of this key is not
+		return lease.Grant{}, fmt.Errorf("%w: %w", errFigure, a.err)
 	}
 	return g, nil
 }
@@ -179,7 +179,7 @@ func decodeDraw(text string, r *lease.Request) (lease.Grant, error) {
 	expiry, level, next := wholeAt(text, 20, 7), wholeAt(text, 27, 7), wholeAt(text, 34, 7)
 	if g.Epoch < 1 || g.Epoch > lease.WaitingMax || g.ServerTime > lease.WaitingMax ||
 		expiry < 1 || expiry > wholeMax || level > r.Config.Limits[0].Capacity() || next > wholeMax {
-		return lease.Grant{}, fmt.Errorf("%w: %x", ErrReply, text)
+		return lease.Grant{}, fmt.Errorf("%w: %w: %x", errFigure, ErrReply, text)
 	}
 	g.Expiry = time.Duration(expiry) * time.Microsecond
 	g.Levels[0], g.Next[0] = level, time.Duration(next)*time.Microsecond
