@@ -35,7 +35,7 @@ func (p pace) after(since time.Duration, requests float64, target time.Duration)
 // (docs/protocol.md section 8.17). Otherwise a Client has to decide about it.
 func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
 	c := m.inForce(t.Proposed)
-	if !m.replied && t.Policy.MinBatch > 1 {
+	if t.Policy.MinBatch > 1 { // whoever sets it wants leases
 		return false
 	}
 	unlimited, single := true, t.Policy.MaxBatch == 1

@@ -46,7 +46,7 @@ func TestWhichKeysDraw(t *testing.T) {
 	}{
 		{"unknown", Policy{}, limit, 1, nil, 0, true},
 		{"unknown, with a batch to begin with", Policy{MinBatch: 5}, limit, 1, nil, 0, false},
-		{"slow, though there is one", Policy{MinBatch: 5}, limit, 1, seldom, 0, true},
+		{"slow, with a batch", Policy{MinBatch: 5}, limit, 1, seldom, 0, false},
 		{"slow", Policy{}, limit, 1000, seldom, 0, true},
 		{"above the burst", Policy{}, limit, 1001, seldom, 0, false},
 		{"within the burst, but for the headroom", Policy{Headroom: 0.5}, limit, 501, seldom, 0, false},

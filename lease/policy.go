@@ -75,8 +75,8 @@ type Policy struct {
 	// lost for that long. 0 means the larger of 4*Target (three missed renewals) and 2*CallTimeout
 	// (a renewal and its retry).
 	TTL time.Duration
-	// MinBatch is the least number of tokens asked for ahead. 0 means 1: more would strand tokens
-	// on keys that need few.
+	// MinBatch is the least number of tokens asked for ahead. With more than 1, keys that are asked
+	// seldom have leases too, and no draws. 0 means 1: more would strand tokens on keys that need few.
 	MinBatch int64
 	// MaxBatch is the most tokens asked for at once. 0 means what the limit can give.
 	MaxBatch int64
@@ -87,9 +87,8 @@ type Policy struct {
 	Overcommit int64
 	// Weight is this process's share under contention, relative to the others'. 0 means 1.
 	Weight int64
-	// CallsPerSecond is how many lease calls a second all processes together should cost this key.
-	// Where they are too many for that, leases get longer than Target, as far as the burst allows.
-	// 0 means 5,000.
+	// CallsPerSecond is how many lease calls a second all processes together should cost this key. It
+	// is stored with the bucket, but no process goes by it yet. 0 means 5,000.
 	CallsPerSecond int64 `json:",omitzero"`
 	// ColdStart is the answer before the first reply, and before the first of a key's node where that
 	// is away. The zero value denies.
