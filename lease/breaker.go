@@ -44,8 +44,8 @@ const (
 	nodeRecovering       // it has answered, less than rampTargets ago
 )
 
-// After an outage one process makes at most rampCalls*(2^x-1) + 1 calls to a node within x Targets
-// for a whole x, and after rampTargets as many as it likes.
+// After an outage one process makes at most rampCalls*(2^x-1) + 1 calls to a node within x Targets,
+// and after rampTargets as many as it likes.
 const (
 	rampCalls   = 100
 	rampTargets = 10
@@ -81,10 +81,7 @@ func (b *Breaker) admitsLocked(now clock.Instant) bool {
 		return now >= b.probeAt && (!b.probing || now >= b.probeAt.Add(probeTTLs*b.ttl))
 	case nodeRecovering:
 		x := float64(now.Sub(b.since)) / float64(b.target)
-		whole := math.Floor(x)
-		// Straight between whole numbers, as some processors round math.Exp2 in another way.
-		doubled := math.Ldexp(1+(x-whole), int(min(whole, rampTargets)))
-		return x >= rampTargets || b.calls < 1+float64(rampCalls*(doubled-1))
+		return x >= rampTargets || b.calls < 1+float64(rampCalls*(math.Exp2(x)-1))
 	}
 	return true
 }
@@ -126,7 +123,8 @@ func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 		b.awaited = true
 		return max(now+1, b.probeAt)
 	}
-	return max(now, b.probeAt).Add(1 + b.upTo(b.ttl))
+	// A TTL may be long, and the one key that is awaited may have gone.
+	return max(now, b.probeAt).Add(1 + b.upTo(min(b.ttl, ttlPerTarget*b.target)))
 }
 
 // Answered says that the node has answered a call that was sent then, be it with an error that
