@@ -271,8 +271,10 @@ func fill(t *testing.T, rdb *redis.Client, n int) (more func()) {
 					if i < 5 {
 						spent = (5 - i) * 1e9
 					}
-					for at, count := range []int{spent, spent / 1000} {
-						binary.LittleEndian.PutUint64(template[8*(3+at):], math.Float64bits(float64(round*count)))
+					for at, count := range []int{spent, spent / 1000} { // see common.lua: the short form
+						var number [8]byte
+						binary.LittleEndian.PutUint64(number[:], uint64(round*count))
+						copy(template[38+6*at:44+6*at], number[:])
 					}
 					p.Set(t.Context(), fmt.Sprintf("yuzhi:{user:%d}", i), string(template), time.Hour)
 				}
