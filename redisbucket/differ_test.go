@@ -109,7 +109,7 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"configured": calls / 50, "evicted": calls / 200, "lost": calls / 1000, "failover": calls / 4000,
 				"loss": calls / 200, "unused": calls / 200, "rearranged": calls / 1000, "grew": calls / 200,
 				"shrunk": calls / 500, "back": calls / 200, "turned": calls / 400, "owed": calls / 50,
-				"drawn at rest": calls / 1000, "drawn in short": calls / 400, "leased at rest": calls / 2500,
+				"drawn at rest": calls / 1000, "drawn in short": calls / 400, "leased at rest": calls / 5000,
 				"fast": calls / 400, "made fast": calls / 4000} {
 				// the server's own time passes too slowly, and never goes back
 				fits := clientTime || !slices.Contains([]string{"shrunk", "back", "turned", "drawn at rest", "leased at rest"}, what)
