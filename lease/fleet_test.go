@@ -142,11 +142,17 @@ func (f *fleet) randomTTL() time.Duration {
 	return time.Duration(5+f.rnd.IntN(8)*f.rnd.IntN(60)) * time.Microsecond
 }
 
-// capacity is the largest B + E of all limits.
+// capacity is the largest B + E of all limits that processes may propose.
 func (f *fleet) capacity() int64 {
 	most := int64(0)
-	for _, l := range f.config.Limits {
-		most = max(most, l.Capacity()+f.config.Overcommit)
+	configs := []Config{f.config}
+	if f.faults.Versions || f.faults.Turns {
+		configs = append(configs, f.newer)
+	}
+	for _, c := range configs {
+		for _, l := range c.Limits {
+			most = max(most, l.Capacity()+c.Overcommit)
+		}
 	}
 	return most
 }
