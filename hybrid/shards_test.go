@@ -73,7 +73,7 @@ func TestFewProcessesUseAllShards(t *testing.T) {
 	for _, processes := range []int{1, 3, testkit.PlainOrRace(100, 20)} {
 		for _, load := range []float64{0.9, 2} {
 			bubbleOf(t, fmt.Sprintf("%d processes at %v", processes, load), func(t *world) {
-				const limit = 8000
+				const limit, seconds = 8000, 15
 				t.every(verdict{delay: time.Millisecond})
 				ls := t.fleet(processes, by(sharded(16), hybrid.PerSecond(limit)))
 				gap := time.Duration(float64(processes) / (limit * load) * 1e9)
@@ -90,12 +90,12 @@ func TestFewProcessesUseAllShards(t *testing.T) {
 					})()
 				}
 				ask(2 * time.Second) // the burst
-				ask(5 * time.Second)
+				ask(seconds * time.Second)
 				sum := 0.0
 				for _, n := range admitted {
 					sum += n
 				}
-				part := sum / (5 * limit * min(load, 1))
+				part := sum / (seconds * limit * min(load, 1))
 				check(t, part >= 0.99, "%v of what one bucket admits", part)
 				check(t, testkit.Jain(admitted) >= 0.99, "Jain's index is %v", testkit.Jain(admitted))
 			})
