@@ -133,9 +133,9 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 			continue
 		}
 		well = n
-		n.breaker.Answered(now, sent)
+		n.answered(l, now, sent)
 		if was := c.Owner.(caller).at(); was.number == nodeUnknown {
-			was.breaker.Answered(now, sent) // and so are those whose node is not known either
+			was.answered(l, now, sent) // and so are those whose node is not known either
 			was.breaker.Heard(c.Grant.ActiveWeight)
 		}
 	}

@@ -121,6 +121,35 @@ func TestAnOutageIsLoggedOnceAndNotForEachKey(t *testing.T) {
 	})
 }
 
+// A key that is asked once and then rests tells of an outage as well as one that is asked on.
+func TestAnOutageIsLoggedWhereItsKeysRest(t *testing.T) {
+	bubble(t, func(t *world) {
+		// Given a process whose keys rest sooner than an outage is worth a line,
+		p := denying
+		p.TTL = 400 * time.Millisecond
+		cfg := by(p, hybrid.PerSecond(1000))
+		cfg.CallTimeout = 5 * time.Second
+		out := logTo(&cfg)
+		l := t.start(cfg)
+		must(t, l.Allow("k"), "denied")
+		// when the store goes away, and a key is asked once,
+		t.every(away)
+		l.Allow("k")
+		time.Sleep(3 * time.Second)
+		must(t, l.Stats().InUse == 0, "it is still in use: %+v", l.Stats())
+		// then the log says so;
+		time.Sleep(3 * time.Second)
+		logs(t, out, 1, "lease calls fail")
+		// and when the store is back, so does the first call that succeeds.
+		t.every(verdict{})
+		logs(t, out, 0, "lease calls succeed again")
+		l.Allow("another")
+		time.Sleep(time.Second)
+		must(t, l.Allow("another"), "denied")
+		logs(t, out, 1, "lease calls fail", "lease calls succeed again")
+	})
+}
+
 func TestASecondFailureIsLoggedToo(t *testing.T) {
 	bubbleOf(t, "what somebody must mend, beside what is just away", func(t *world) {
 		l, out := t.logging(t, hybrid.Policy{}, hybrid.PerSecond(1000))

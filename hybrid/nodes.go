@@ -53,6 +53,14 @@ func (h *health) why() error {
 	return errOverdue
 }
 
+// answered says that the node has answered a call that was sent then.
+func (h *health) answered(l *Limiter, now, sent clock.Instant) {
+	if h.breaker.Answered(now, sent) {
+		h.away.recovered(l, now)
+		h.permanent.recovered(l, now)
+	}
+}
+
 // rtt is the 99th percentile of the round trips; 0 before the first.
 func (n *node) rtt() time.Duration {
 	n.mu.Lock()

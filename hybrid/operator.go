@@ -33,6 +33,7 @@ type outage struct {
 	keys   int64 // that fail now
 	most   int64 // that failed at one time
 	since  clock.Instant
+	over   bool // calls succeed again
 	told   bool // the log has said so
 	toldAt clock.Instant
 	key    string // the last one that began to fail, and why
@@ -45,7 +46,7 @@ func (o *outage) begin(l *Limiter, now clock.Instant, key string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.keys == 0 {
-		o.since, o.most, o.told = now, 0, false
+		o.since, o.most, o.over, o.told = now, 0, false, false
 		l.cfg.Clock.AfterFunc(l.cfg.CallTimeout, func() { o.tell(l) })
 	}
 	o.keys++
@@ -53,18 +54,19 @@ func (o *outage) begin(l *Limiter, now clock.Instant, key string, err error) {
 	o.key, o.err = key, err
 }
 
-// tell logs an outage that is not over yet, later if another one was logged not long ago.
+// tell logs an outage that is not over yet, later if another one was logged not long ago. Keys that
+// nobody asks any more may be at rest by then, or gone, which is no sign of calls that succeed.
 func (o *outage) tell(l *Limiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := l.cfg.Clock.Now()
 	switch quiet := o.toldAt.Add(quietFor).Sub(now); {
-	case o.keys == 0 || o.told || l.ctx.Err() != nil:
+	case o.over || o.told || l.ctx.Err() != nil:
 	case o.toldAt > 0 && quiet > 0:
 		l.cfg.Clock.AfterFunc(quiet, func() { o.tell(l) })
 	default:
 		o.told, o.toldAt = true, now
-		l.logger().Warn("hybrid: lease calls fail", "keys", o.keys, "key", brief(o.key), "error", o.err)
+		l.logger().Warn("hybrid: lease calls fail", "keys", o.most, "key", brief(o.key), "error", o.err)
 	}
 }
 
@@ -72,7 +74,25 @@ func (o *outage) tell(l *Limiter) {
 func (o *outage) end(l *Limiter, now clock.Instant, succeeded bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.keys--; o.keys == 0 && o.told && succeeded {
+	if o.keys--; succeeded {
+		o.endLocked(l, now)
+	}
+}
+
+// recovered says that the node has answered after an outage, which is over where no key is left
+// whose next call would tell.
+func (o *outage) recovered(l *Limiter, now clock.Instant) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.endLocked(l, now)
+}
+
+func (o *outage) endLocked(l *Limiter, now clock.Instant) {
+	if o.keys > 0 || o.over {
+		return
+	}
+	o.over = true
+	if o.told {
 		l.logger().Info("hybrid: lease calls succeed again", "keys", o.most, "after", now.Sub(o.since))
 	}
 }
