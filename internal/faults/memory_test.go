@@ -34,8 +34,11 @@ func (s *site) fill(i int) error {
 func TestRow14EvictedBucketsAndRecordsAdmitNothingTwice(t *testing.T) {
 	t.Parallel()
 	// Given 60 buckets, of each of which two processes have leased, on a server that evicts anything,
+	// (with MinBatch 2 no request draws, which leaves no record)
 	server := start(t, "--maxmemory-policy", "allkeys-lru")
-	f := server.fleet(2, patient(hourly, denying))
+	leasing := denying
+	leasing.MinBatch = 2
+	f := server.fleet(2, patient(hourly, leasing))
 	names := make([]string, 60)
 	for n := range names {
 		names[n] = fmt.Sprint("bucket-", n)

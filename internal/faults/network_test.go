@@ -21,7 +21,8 @@ import (
 // stock is a fleet on a bucket that starts with half a million tokens and gets no more within a
 // test, so that every token can be counted. Its leases last an hour, so a call that failed is
 // always sent again under its seq and never given up: whatever the network does to calls and
-// replies, not one token may be missing in the end.
+// replies, not one token may be missing in the end. No request draws, as MinBatch is 2: a draw
+// whose reply is lost is never sent again, so what it took is burnt.
 type stock struct{ *fleet }
 
 const stocked = 500_000
@@ -30,7 +31,7 @@ const stocked = 500_000
 func (s *site) stock(n int, callTimeout time.Duration) stock {
 	s.t.Helper()
 	cfg := with(hybrid.PerHour(1).WithBurst(stocked), denying)
-	cfg.CallTimeout, cfg.Policy.TTL = callTimeout, time.Hour
+	cfg.CallTimeout, cfg.Policy.TTL, cfg.Policy.MinBatch = callTimeout, time.Hour, 2
 	return stock{s.fleet(n, cfg)}
 }
 
