@@ -59,6 +59,7 @@ const (
 	evOverdue                  // batch who has taken too long
 	evGone                     // nobody listens for batch who any more
 	evWaitEnd                  // waiter who has waited long enough
+	evLane                     // link who may send the draws that wait there
 	evSpend                    // adversary's entry who, whose lease is about to end
 	evSettle                   // reservation who, whose cost is known
 	evUser                     // the next step of closed-loop user who

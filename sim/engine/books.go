@@ -257,7 +257,7 @@ func (b *books) left(c *call, levels []int64) {
 
 // lapse books that a call whose answer the holder does not wait for any more admits nobody.
 func (b *books) lapse(e *entry) {
-	if x := &e.last; len(x.drawn) > 0 && (x.seq != e.asked || !e.client.IsOpen()) {
+	if x := &e.last; e.draw == nil && len(x.drawn) > 0 && (x.seq != e.asked || !e.client.IsOpen()) {
 		b.audit.Close(e.key, false, x.drawn...)
 		x.drawn = x.drawn[:0]
 	}

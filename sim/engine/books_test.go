@@ -86,6 +86,9 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 		for _, e := range run.fleet.entries.all {
 			if e.alive {
 				e.client.Waiters(func(x *lease.Waiter) { waiting += x.N })
+				if e.draw != nil {
+					waiting += e.draw.N
+				}
 			}
 		}
 		b := &run.books

@@ -172,7 +172,12 @@ func (d *demand) askOf(p *process, key int32, n int64, user int32, e *entry) {
 		e.takeOrDecide(r)
 		return
 	}
-	d.fleet.entry(p, key).decide(r)
+	if e = p.single; e == nil {
+		if e = d.fleet.entryFor(&r); e == nil {
+			return
+		}
+	}
+	e.decide(r)
 }
 
 // drain spends everything that e holds, just before it reports or the lease ends: the worst that a

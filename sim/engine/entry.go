@@ -28,6 +28,7 @@ type entry struct {
 	flight   int64         // number of the call under way; 0 for none
 	asked    int64         // seq of the last call
 	leaveAt  clock.Instant // when it is forgotten
+	draw     *draw         // under way, in place of a client that is started; nil for none
 
 	charged int64 // tokens that requests used beyond what they had reserved
 	paid    int64 // of them: the bucket has answered a call that told it so
@@ -183,8 +184,12 @@ func (e *entry) Forfeited(w *lease.Waiter) {
 }
 
 func (e *entry) Settled(w *lease.Waiter, d lease.Decision) {
-	x := w.Owner.(*waiter)
-	r, tokens := x.request, w.Got()
+	e.settled(w.Owner.(*waiter), w.Got(), d)
+}
+
+// settled tells the request of x, which has so many tokens of the bucket's, what became of it.
+func (e *entry) settled(x *waiter, tokens int64, d lease.Decision) {
+	r := x.request
 	admitted := d.OK() && d.Source != lease.SourceFallback
 	if y := e.fleet.reservationOf(&r); admitted && y != nil {
 		y.has(tokens, d)
@@ -325,6 +330,10 @@ func (e *entry) putOff() {
 
 // receive takes in what the store answered to one call.
 func (e *entry) receive(c *call) {
+	if e.drew(c) {
+		return
+	}
+	e.use()
 	now := e.Now()
 	e.known = true
 	err := c.err
@@ -364,6 +373,7 @@ func (e *entry) fail(now clock.Instant, err error) {
 // overdue ends the wait for the call with this number.
 func (e *entry) overdue(number int64) {
 	if e.alive && e.flight == number {
+		e.use()
 		now := e.Now()
 		e.fail(now, lease.ErrUnavailable)
 		e.Wake(e.client.State(now) == lease.StateLeaving)
@@ -385,8 +395,14 @@ func (e *entry) finish() {
 	if !e.alive {
 		return
 	}
+	e.use()
 	e.client.Close()
 	e.fleet.books.close(e)
+	e.forget()
+}
+
+// forget has e leave its process.
+func (e *entry) forget() {
 	e.alive = false
 	delete(e.p.entries, e.bucket)
 	if e.p.single == e {

@@ -121,6 +121,10 @@ func (f *fleet) leave(p *process) {
 		p.state = leaving
 		f.running--
 		for _, e := range p.inOrder() {
+			if e.draw != nil {
+				e.finish()
+				continue
+			}
 			e.client.Leave()
 		}
 	}
@@ -186,6 +190,18 @@ func (f *fleet) scale(g *group, to scenario.Step) {
 	}
 }
 
+// entryFor is the entry that is to decide r; nil where r draws.
+func (f *fleet) entryFor(r *request) *entry {
+	e := r.p.entries[f.bucketOf(r.p, r.key, 0)]
+	switch {
+	case e == nil && f.drawFor(r):
+		return nil
+	case e == nil || e.draw != nil:
+		return f.entryAt(r.p, r.key, 0)
+	}
+	return e
+}
+
 // entry is p's entry of a key in its home shard, made or woken now where there is none.
 func (f *fleet) entry(p *process, key int32) *entry {
 	if p.single != nil {
@@ -196,43 +212,62 @@ func (f *fleet) entry(p *process, key int32) *entry {
 
 // entryAt is p's entry of a key in the shard after so many others.
 func (f *fleet) entryAt(p *process, key, hop int32) *entry {
-	k := f.s.Policy.Shards
-	i := 0
-	if k > 1 {
-		i = lease.ShardAt(p.order, int(hop), k)
-	}
-	bucket := key*int32(max(1, k)) + int32(i)
-	if e := p.entries[bucket]; e != nil {
+	bucket := f.bucketOf(p, key, hop)
+	e := p.entries[bucket]
+	if e != nil {
+		e.use()
 		return e
 	}
+	e = f.add(p, key, hop, bucket)
+	m := p.resting[bucket]
+	delete(p.resting, bucket)
+	if e.Now() >= m.until {
+		m = memory{}
+	}
+	e.known = m.known
+	e.start(m.of)
+	e.Wake(false)
+	return e
+}
+
+// bucketOf is the number of the bucket of a key in the shard after so many others.
+func (f *fleet) bucketOf(p *process, key, hop int32) int32 {
+	k := f.s.Policy.Shards
+	if k <= 1 {
+		return key
+	}
+	return key*int32(k) + int32(lease.ShardAt(p.order, int(hop), k))
+}
+
+// add is a new entry, whose client is not started.
+func (f *fleet) add(p *process, key, hop, bucket int32) *entry {
 	id, _ := f.entries.take() // calls under way may still name what it was used for last
 	e := &entry{
 		fleet: f, p: p, key: key, hop: hop, bucket: bucket, id: id, shard: bucket % int32(f.s.Redis.Shards), alive: true,
 	}
-	f.entries.all[id] = e
+	f.entries.all[id], p.entries[bucket] = e, e
+	return e
+}
+
+// start starts e's client, which recalls what is left of the last one.
+func (e *entry) start(m lease.Memory) {
+	p, k := e.p, e.fleet.s.Policy.Shards
 	policy := &p.policy
-	if hop > 0 && policy.ColdStart != lease.ColdStartDeny {
+	if e.hop > 0 && policy.ColdStart != lease.ColdStartDeny {
 		denying := *policy
 		denying.ColdStart = lease.ColdStartDeny
 		policy = &denying
 	}
-	now := e.Now()
-	e.client.Start(now, e, lease.ClientConfig{
-		ID: p.id, Seed: p.holders.Uint64(), Policy: policy, Proposed: p.config.Shard(i, k), CallTimeout: f.s.CallTimeout,
+	e.client.Start(e.Now(), e, lease.ClientConfig{
+		ID: p.id, Seed: p.holders.Uint64(), Policy: policy,
+		Proposed: p.config.Shard(int(e.bucket)%max(1, k), k), CallTimeout: e.fleet.s.CallTimeout,
 	})
-	if m, ok := p.resting[bucket]; ok {
-		delete(p.resting, bucket)
-		if now < m.until {
-			e.client.Recall(m.of)
-			e.known = m.known
-		}
+	if m != (lease.Memory{}) {
+		e.client.Recall(m)
 	}
-	p.entries[bucket] = e
-	if f.s.Keys.Count == 1 && hop == 0 {
+	if e.fleet.s.Keys.Count == 1 && e.hop == 0 {
 		p.single = e
 	}
-	e.Wake(false)
-	return e
 }
 
 // held is the tokens in all pools.

@@ -38,6 +38,7 @@ type port struct {
 
 // link is what one process knows of one shard.
 type link struct {
+	id       int32
 	lastSent clock.Instant
 	underWay int
 	latency  lease.Latency
@@ -45,6 +46,7 @@ type link struct {
 	open     []*batch // of this instant, in the order in which they were begun
 	awaited  []*batch // to this shard, in the order in which they were sent
 	breaker  *lease.Breaker
+	lane     lane
 }
 
 // call is one lease call on its way.
@@ -67,6 +69,7 @@ type batch struct {
 	shard   int32
 	calls   []call
 	sent    clock.Instant
+	draws   bool // of keys at rest
 	travels bool // it is on its way, or in a shard's line
 	wait    batchWait
 }
@@ -85,39 +88,51 @@ func (n *network) join(p *process, shards int) { n.ports[p.index].links = make([
 
 // linkOf is the link that e's calls take.
 func (n *network) linkOf(e *entry) *link {
-	links := n.ports[e.p.index].links
-	if e.known {
-		return n.linkTo(e.p, int(e.shard))
+	return n.linkFor(e.p, e.shard, e.known)
+}
+
+// linkFor is the link that p's calls to a shard take, of a key for which that has answered, or not.
+func (n *network) linkFor(p *process, shard int32, known bool) *link {
+	if known {
+		return n.linkTo(p, int(shard))
 	}
-	return n.linkTo(e.p, len(links)-1)
+	return n.linkTo(p, len(n.ports[p.index].links)-1)
 }
 
 // linkTo is p's i-th link, made when it is first used: a process of a large fleet uses few.
 func (n *network) linkTo(p *process, i int) *link {
 	links := n.ports[p.index].links
 	if links[i] == nil {
-		links[i] = new(link)
+		links[i] = &link{id: p.index*int32(len(links)) + int32(i)}
 	}
 	return links[i]
 }
 
 // breakerOf is that of e's shard, of which its process knows where each key is.
-func (n *network) breakerOf(e *entry) *lease.Breaker {
-	l := n.linkTo(e.p, int(e.shard))
+func (n *network) breakerOf(e *entry) *lease.Breaker { return n.breakerAt(e.p, e.shard) }
+
+func (n *network) breakerAt(p *process, shard int32) *lease.Breaker {
+	l := n.linkTo(p, int(shard))
 	if l.breaker == nil {
-		jitter := e.p.holders // a copy: the stream itself is that of the entries
-		l.breaker = lease.NewBreaker(e.p.config.Target, e.p.config.TTL, jitter.Uint64()+uint64(e.shard))
+		jitter := p.holders // a copy: the stream itself is that of the entries
+		l.breaker = lease.NewBreaker(p.config.Target, p.config.TTL, jitter.Uint64()+uint64(shard))
 	}
 	return l.breaker
 }
 
 // add puts a call into the batch that leaves at the end of this instant, and returns its number.
 func (n *network) add(e *entry, r *lease.Request) int64 {
+	c := n.newCall(e, r)
+	b := n.batchOf(e)
+	b.calls = append(b.calls, c)
+	return c.number
+}
+
+// newCall is a call of e's, with the next number.
+func (n *network) newCall(e *entry, r *lease.Request) call {
 	n.made++
 	n.ports[e.p.index].calls++
-	b := n.batchOf(e)
-	b.calls = append(b.calls, call{number: n.made, entry: e, request: *r})
-	return n.made
+	return call{number: n.made, entry: e, request: *r}
 }
 
 // batchOf is the batch that e's link gathers in this instant for e's shard; it may be a new one.
@@ -152,8 +167,10 @@ func (n *network) flush(b *batch) {
 	l := b.link
 	l.open = slices.DeleteFunc(l.open, func(o *batch) bool { return o == b })
 	now := n.time.now
-	l.lastSent = b.p.local(now)
-	b.sent = l.lastSent
+	b.sent = b.p.local(now)
+	if !b.draws {
+		l.lastSent = b.sent
+	}
 	l.underWay++
 	to := n.linkTo(b.p, int(b.shard))
 	to.awaited = append(to.awaited, b)
@@ -231,8 +248,10 @@ func (n *network) judge(b *batch) {
 		return
 	}
 	l.latency.Add(now, now.Sub(b.sent))
-	if l.breaker.Answered(now, b.sent); c.err == nil {
-		l.breaker.Heard(c.grant.ActiveWeight)
+	l.breaker.Answered(now, b.sent)
+	// A draw of a bucket at rest says nothing of who else uses the shard.
+	if active := c.grant.ActiveWeight; c.err == nil && (!c.request.Draw || active > l.breaker.Active()) {
+		l.breaker.Heard(active)
 	}
 }
 
@@ -272,6 +291,12 @@ func (n *network) abandon(b *batch) {
 	if b.p.life == b.life {
 		to := n.linkTo(b.p, int(b.shard))
 		to.awaited = slices.DeleteFunc(to.awaited, func(o *batch) bool { return o == b })
+	}
+	if b.draws {
+		b.link.lane.underWay--
+		if b.p.life == b.life {
+			n.depart(b.p, b.link)
+		}
 	}
 	n.reuse(b)
 }

@@ -11,14 +11,21 @@ import (
 )
 
 func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
-	// Given a process that asks for a hundred new keys, which are on two shards in turn, at one
-	// instant,
-	s := scene(t, "duration: 20ms, limits: [10/h], keys: {count: 100}, redis: {shards: 2}")
-	s.Workload = replay(100, func(i int) scenario.TraceRequest { return scenario.TraceRequest{Key: i, Cost: 1} })
-	run := simulate(t, s)
-	// then it calls each shard once.
-	testkit.Check(t, run.network.calls() == 100 && run.network.trips == 2,
-		"%d calls take %d round trips, want 100 and 2", run.network.calls(), run.network.trips)
+	for minBatch, trips := range map[int]int64{
+		2: 2, // no key draws
+		1: 4, // the first two draws go at once, and all others together
+	} {
+		// Given a process that asks for a hundred new keys, which are on two shards in turn, at one
+		// instant,
+		s := scene(t, "duration: 20ms, limits: [10/h], keys: {count: 100}, redis: {shards: 2}, policy: {min_batch: %d}",
+			minBatch)
+		s.Workload = replay(100, func(i int) scenario.TraceRequest { return scenario.TraceRequest{Key: i, Cost: 1} })
+		run := simulate(t, s)
+		// then it calls each shard once with all that waits.
+		testkit.Check(t, run.network.calls() == 100 && run.network.trips == trips,
+			"min_batch %d: %d calls take %d round trips, want 100 and %d", minBatch, run.network.calls(),
+			run.network.trips, trips)
+	}
 }
 
 func TestTokensInLostAnswersAreBurnt(t *testing.T) {

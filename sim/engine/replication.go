@@ -145,6 +145,8 @@ func (r *replication) concerned(e event) *process {
 		return r.fleet.processes[e.who]
 	case evUser:
 		return r.demand.users[e.who].p
+	case evLane:
+		return r.fleet.processes[int(e.who)/(len(r.redis.shards)+1)]
 	case evPoll:
 		return r.fleet.entries.all[e.who].p
 	case evWaitEnd:
@@ -171,6 +173,9 @@ func (r *replication) handle(e event) {
 	case evUser:
 		r.demand.step(e.who)
 
+	case evLane:
+		p := r.fleet.processes[int(e.who)/(len(r.redis.shards)+1)]
+		r.network.depart(p, r.network.linkTo(p, int(e.who)%(len(r.redis.shards)+1)))
 	case evFlush:
 		r.network.flush(r.network.batches.all[e.who])
 	case evRequest:
