@@ -26,6 +26,7 @@ var truths = map[string]string{
 	"slow network":           "limits: [500/s burst 500], workload: {rate: 450/s}, duration: 10s, network: {round_trip: 60ms}",
 	"slow key":               "limits: [100/s], workload: {rate: 3/s}, duration: 30s, network: {round_trip: 2ms}",
 	"slow key, slow network": "limits: [100/s], workload: {rate: 6/s}, duration: 30s, network: {round_trip: 24ms}",
+	"slow key, no draws":     "limits: [100/s], workload: {rate: 3/s}, duration: 30s, network: {round_trip: 40ms}",
 	"slow key, scarce":       "limits: [60/m burst 2], workload: {rate: 2/s}, duration: 30s, network: {round_trip: 20ms}",
 	"slow key, charges": `limits: [100/s], workload: {rate: 2/s, cost: 2, actual: 5, hold: 20.000031ms}, duration: 30s,
 		network: {round_trip: 20ms}`,
