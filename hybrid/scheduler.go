@@ -115,11 +115,12 @@ func (s *scheduler) collect(now clock.Instant) []*batch {
 	}
 	for _, e := range s.asked {
 		call, next := e.poll(now)
-		s.schedule(e, next)
 		if !call {
+			s.schedule(e, next)
 			e.pressing = false
 			continue
 		}
+		s.schedule(e, now)
 		s.calling = append(s.calling, e)
 		n := e.node.Load()
 		if now >= n.lastSent.Add(batchWindow) || e.pressing && n.underWay.Load() == 0 {

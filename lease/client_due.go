@@ -12,7 +12,7 @@ const Never = clock.Instant(1<<63 - 1)
 // Due is what Tick found.
 type Due struct {
 	Call bool          // build a call
-	At   clock.Instant // call Tick again, at the latest
+	At   clock.Instant // call Tick again, at the latest; with Call, if the node takes none now
 	Use  Use
 }
 
@@ -46,7 +46,11 @@ func (c *Client) Tick(now clock.Instant, rtt time.Duration) Due {
 	var d Due
 	d.Call, d.At = c.due(now, n)
 	if c.Degraded() && (c.queue.inLine > 0 || c.queue.head != nil && !c.calling) {
-		d.At = min(d.At, c.serveWithout(now))
+		again := c.serveWithout(now)
+		if d.Call {
+			d.At = again // when the fallback can serve somebody, which does not wait for the node
+		}
+		d.At = min(d.At, again)
 	}
 	c.use(now, &d)
 	return d
