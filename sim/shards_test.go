@@ -1,3 +1,7 @@
+//go:build !race
+
+// Like accuracy_test.go, whose helpers it uses: nothing here for the race detector.
+
 package sim_test
 
 import (
