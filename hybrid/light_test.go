@@ -40,7 +40,9 @@ func TestAKeyThatIsAskedSeldomDraws(t *testing.T) {
 		}
 		check(t, slices.Equal(t.draws("k"), slices.Repeat([]bool{true}, 10)), "draws: %v", t.draws("k"))
 		// What falls short is denied as ever, by an entry, which then denies without calls.
-		check(t, !l.Allow("k") && !l.Allow("k"), "admitted beyond the burst")
+		for range 2 {
+			check(t, !l.Allow("k"), "admitted beyond the burst")
+		}
 		st := l.Stats()
 		check(t, st.Denied == 2 && st.Calls == 11 && st.InUse == 1, "%+v", st)
 		time.Sleep(time.Minute)
