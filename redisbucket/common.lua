@@ -45,10 +45,11 @@ local floor, ceil, min, max, format = math.floor, math.ceil, math.min, math.max,
 
 -- encode and decode are struct.pack and struct.unpack for the forms in use: '<', then 'd' for a
 -- double, 'I7' for a whole number of 7 bytes, and 'c0' for a text at the end. A server without
--- struct (miniredis) gets the same bytes from Lua, slowly.
+-- struct (miniredis), or whose struct cuts whole numbers to 32 bits because it was built for 32-bit
+-- machines, gets the same bytes from Lua, slowly.
 local struct = rawget(_G, 'struct')
 local encode, decode
-if struct then
+if struct and struct.unpack('<I7', '\0\0\0\0\0\0\1') == 2^48 then
   encode, decode = struct.pack, struct.unpack
 else
   local ldexp, unpack, gmatch = math.ldexp, unpack, string.gmatch

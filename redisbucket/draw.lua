@@ -6,7 +6,8 @@
 -- configuration that the caller proposes, which was checked when it was stored, and the T that the
 -- caller proposes, where no loss is proven, the level is at the set point or above (so that the
 -- share stays the whole rate), and all that is wanted is there. Whatever else it finds it leaves as
--- it is, to the files that follow, which do the same for these calls, and all others.
+-- it is, to the files that follow, which do the same for these calls, and all others. So it does
+-- with an epoch below 2^32, which is every one on a server whose struct cuts numbers to 32 bits.
 --
 -- Reply: a string of integers without a sign, with the bytes of each
 --   epoch 7, counter 6, clock 7 (and running time), expiry 7, level 7, next 7
@@ -47,7 +48,7 @@ if struct and #ARGV[3] == 71 then
     tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
     local full = burst * unit
     if asked == ttl and asked >= 2 * target and asked <= 3600000000 and clock >= now and clock < 2^52
-        and epoch > 0 and epoch <= now and setAt <= now and reshaped <= now and level <= full and rest < tick
+        and epoch >= 2^32 and epoch <= now and setAt <= now and reshaped <= now and level <= full and rest < tick
         and (seen == epoch or seen == 0) and counted <= counter and want > 0
         and counter + 1 < 2^48 and spent + want < 2^48 and denied + refused < 2^48 then
       -- The refill.

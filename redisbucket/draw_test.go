@@ -187,3 +187,55 @@ func TestALookReadsBothForms(t *testing.T) {
 			read[0].Epoch == want.Epoch && read[0].Created == want.Epoch && read[0].Err == nil, "%+v, %v", read, err)
 	})
 }
+
+// narrow is sc as a server that was built for 32-bit machines runs it: its struct cuts whole
+// numbers to 32 bits.
+func narrow(sc *script) *script {
+	const cut = `
+local function narrow(struct)
+  local function cut(form, numbers)
+    local k = 0
+    for kind in string.gmatch(form, '[Idc]') do
+      k = k + 1
+      if kind == 'I' then numbers[k] = numbers[k] % 2^32 end
+    end
+    return unpack(numbers)
+  end
+  return {
+    pack = function(form, ...) return struct.pack(form, cut(form, {...})) end,
+    unpack = function(form, ...) return cut(form, {struct.unpack(form, ...)}) end,
+  }
+end
+`
+	return scriptOf(cut + strings.ReplaceAll(sc.source, "rawget(_G, 'struct')", "narrow(rawget(_G, 'struct'))"))
+}
+
+// TestAServerOf32BitsStoresTheSame: it cannot use its struct, which would take each draw to come
+// years after the one before, when the bucket is full again.
+func TestAServerOf32BitsStoresTheSame(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	now := int64(1_700_000_000_000_000)
+	wide, thin := newStore(t, addr), newStore(t, addr)
+	thin.prefix, thin.leaseScript, thin.drawsScript = "thin:", narrow(thin.leaseScript), narrow(thin.drawsScript)
+	for _, s := range []*Store{wide, thin} {
+		s.now = func() string { return strconv.FormatInt(now, 10) }
+	}
+	for seq := int64(1); seq <= 20; seq++ {
+		calls := map[*Store][]*lease.Call{}
+		for _, s := range []*Store{wide, thin} {
+			calls[s] = drawing(seq, 1, "a", "b")
+			for _, c := range calls[s] {
+				c.Request.Config, c.Request.Draw = drawOf(seq, 1).Config, seq%8 > 0
+			}
+			exchangeAll(s, calls[s])
+		}
+		for i, c := range calls[wide] {
+			d := calls[thin][i]
+			testkit.Must(t, c.Err == nil && d.Err == nil && c.Grant.Granted == d.Grant.Granted, "call %d: %+v, %v; %+v, %v",
+				seq, c.Grant, c.Err, d.Grant, d.Err)
+			testkit.Must(t, contentsOf(wide, c.Key) == contentsOf(thin, c.Key), "call %d: %x instead of %x",
+				seq, contentsOf(thin, c.Key), contentsOf(wide, c.Key))
+		}
+		now += 70_000
+	}
+}
