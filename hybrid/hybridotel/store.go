@@ -43,7 +43,10 @@ type store struct {
 	start []trace.SpanStartOption
 }
 
-var _ lease.Pinger = (*store)(nil)
+var (
+	_ lease.Pinger = (*store)(nil)
+	_ lease.Router = (*store)(nil)
+)
 
 // Identity is that of the inner Store: see hybrid.Config.Name.
 func (s *store) Identity() any {
@@ -59,6 +62,14 @@ func (s *store) Ping(ctx context.Context) error {
 		return p.Ping(ctx)
 	}
 	return nil
+}
+
+// NodeOf implements lease.Router.
+func (s *store) NodeOf(key string) int {
+	if r, ok := s.inner.(lease.Router); ok {
+		return r.NodeOf(key)
+	}
+	return -1
 }
 
 // Configure implements lease.Store.

@@ -212,6 +212,21 @@ func TestPingReachesTheStore(t *testing.T) {
 	})
 }
 
+// What hybrid asks of a Store to keep an outage to the node it belongs to, a reported Store answers
+// too.
+func TestAStoreSaysWhichNodeServesAKey(t *testing.T) {
+	bubble(t, func(t *world) {
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		defer client.Close()
+		bucket, err := redisbucket.New(client, redisbucket.Config{})
+		noErr(t, err)
+		for want, inner := range map[int]lease.Store{0: bucket, -1: lease.NewMemoryStore(nil)} {
+			router, ok := t.Telemetry.Store(inner).(lease.Router)
+			check(t, ok && router.NodeOf("k") == want, "%T is on another node than %d, or is no Router", inner, want)
+		}
+	})
+}
+
 // answering is a Store that answers at once and allocates nothing.
 type answering struct{ lease.Store }
 
