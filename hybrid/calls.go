@@ -128,15 +128,22 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 	l.counters.roundTrips.Add(1)
 	var well, ill *node // those that have been told
 	for _, c := range group {
-		n := l.nodes.of(c.Node)
-		if lease.NodeFailed(c.Err) || well == n {
+		n, was := l.nodes.of(c.Node), c.Owner.(caller).at()
+		if lease.NodeFailed(c.Err) {
+			if was.number == nodeUnknown && was.breaker.Away() {
+				was.breaker.Failed(now, sent) // it was the probe, perhaps
+			}
 			continue
 		}
-		well = n
-		n.answered(l, now, sent)
-		if was := c.Owner.(caller).at(); was.number == nodeUnknown {
-			was.answered(l, now, sent) // and so are those whose node is not known either
-			was.breaker.Heard(c.Grant.ActiveWeight)
+		if well != n {
+			well = n
+			n.answered(l, now, sent)
+		}
+		if was != n && was.number == nodeUnknown { // the other keys whose node is not known are like this one
+			was.answered(l, now, sent)
+			if active := c.Grant.ActiveWeight; c.Err == nil && (!c.Request.Draw || active > was.breaker.Active()) {
+				was.breaker.Heard(active)
+			}
 		}
 	}
 	reached := false

@@ -163,6 +163,32 @@ func TestANodeThatHangsDegradesOnlyItsOwnKeys(t *testing.T) {
 	})
 }
 
+// A Store that is no Router says which node serves a key with its first reply. New keys come out of
+// an outage all the same, also where their calls travel with those of keys whose node is known.
+func TestNewKeysComeBackWithoutARouter(t *testing.T) {
+	bubble(t, func(t *world) {
+		one := hybrid.Policy{Fallback: hybrid.FallbackDeny, MaxBatch: 1} // each token is a call
+		l := t.start(by(one, hybrid.PerSecond(100).WithBurst(10_000)))
+		for _, k := range keysOn("0", 20) {
+			noErr(t, l.Wait(t.Context(), k))
+		}
+		time.Sleep(2 * time.Second)
+		t.every(verdict{lost: true})
+		check(t, !l.Allow("new"), "admitted without the store")
+		t.every(verdict{})
+		ctx, cancel := context.WithCancel(t.Context())
+		wait := together(20, func(i int) {
+			for l.Wait(ctx, keysOn("0", 20)[i]) == nil {
+				time.Sleep(time.Millisecond)
+			}
+		})
+		n := 0
+		t.soon(2*ttl, func() bool { n++; return l.Allow(fmt.Sprint("new ", n)) })
+		cancel()
+		wait()
+	})
+}
+
 // What a node says about one key is that key's own affair, however often.
 func TestAnErrorAboutAKeyIsNotTheNodes(t *testing.T) {
 	for name, err := range map[string]error{
