@@ -24,7 +24,8 @@ type caller interface {
 	awaits(c *lease.Call) bool
 	// abandon ends the wait for c, unless it has been answered.
 	abandon(c *lease.Call, now clock.Instant, err error)
-	// at is the node that serves the key, as far as is known.
+	// at is the node that has admitted the last call: its breaker is to hear what becomes of that.
+	// Meanwhile the key may have moved to another one.
 	at() *node
 	// name is that of the key.
 	name() string
@@ -46,6 +47,9 @@ func (s *scheduler) send(b *batch) {
 	l.counters.calls.Add(int64(len(b.calls)))
 	b.node.underWay.Add(1)
 	b.node.enter(b)
+	if n := b.node; n.breaker.Away() && !b.probes { // an outage that began while b was built has not seen it
+		b.abandon(n, sent, n.why())
+	}
 	go func() {
 		// Before anybody is told, or a request that comes at once after that would be held back.
 		landed := sync.OnceFunc(func() {
@@ -177,13 +181,18 @@ func (l *Limiter) failed(n *node, now, sent clock.Instant, err error) {
 	}
 	l.eachSibling(func(l *Limiter) {
 		for _, b := range l.nodes.of(int(n.number)).batchesUnderWay() {
-			for _, c := range b.calls {
-				if who := c.Owner.(caller); who.at().health == n.health {
-					who.abandon(c, now, err)
-				}
-			}
+			b.abandon(n, now, err)
 		}
 	})
+}
+
+// abandon ends the wait for those calls of b that n was to answer.
+func (b *batch) abandon(n *node, now clock.Instant, err error) {
+	for _, c := range b.calls {
+		if who := c.Owner.(caller); who.at().health == n.health {
+			who.abandon(c, now, err)
+		}
+	}
 }
 
 var (
@@ -217,7 +226,7 @@ func (e *entry) receive(c *lease.Call, n *node, now clock.Instant) (granted int6
 func (e *entry) name() string { return e.slot.name }
 
 // at implements caller.
-func (e *entry) at() *node { return e.node.Load() }
+func (e *entry) at() *node { return e.calls.Load() }
 
 // awaits implements caller.
 func (e *entry) awaits(c *lease.Call) bool {

@@ -20,6 +20,7 @@ type entry struct {
 	client lease.Client                // its Pool, Low and ShutUntil are used without the lock
 	heard  atomic.Pointer[lease.Heard] // from the last reply; nil before the first
 	node   atomic.Pointer[node]        // of the store
+	calls  atomic.Pointer[node]        // the node that has admitted the last call
 	woken  atomic.Bool                 // is on the scheduler's ready list
 	next   atomic.Pointer[entry]       // see nextHop
 	shards atomic.Int32                // of the key that are in use; see spread
@@ -179,14 +180,15 @@ func (e *entry) poll(now clock.Instant) (call bool, next clock.Instant) {
 	return due.Call, due.At
 }
 
-// build opens the call; nil where the entry has closed meanwhile or its call has just been built.
-func (e *entry) build(now clock.Instant) *lease.Call {
+// build opens the call, which n has admitted; nil where the entry has closed meanwhile or its call
+// has just been built.
+func (e *entry) build(n *node, now clock.Instant) *lease.Call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() || e.flight != nil {
 		return nil
 	}
-	n := e.node.Load()
+	e.calls.Store(n)
 	e.client.Spread(int(e.shards.Load()))
 	r := e.client.Build(now, e.l.nextSeq(), n.rtt())
 	// A Call of its own for each: the store may still be filling that of an overdue one.
@@ -194,17 +196,15 @@ func (e *entry) build(now clock.Instant) *lease.Call {
 	return e.flight
 }
 
-// admitted reports whether e's node takes a call now, and if not when to ask again. An entry that
-// leaves gives nothing back to a node that is away, as nobody waits for that.
-func (e *entry) admitted(now clock.Instant) (ok bool, again clock.Instant) {
+// admitted reports whether n, which is e's node, takes a call now, and if not when to ask again. An
+// entry that leaves gives nothing back to a node that is away, as nobody waits for that.
+func (e *entry) admitted(n *node, now clock.Instant) (ok bool, again clock.Instant) {
 	defer e.l.herald.tell()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client.Closed() {
 		return false, lease.Never
 	}
-	e.locateLocked()
-	n := e.node.Load()
 	if n.breaker.Admit(now) {
 		return true, 0
 	}

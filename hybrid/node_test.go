@@ -131,6 +131,58 @@ func TestCallsUnderWayFailWithTheFirst(t *testing.T) {
 	})
 }
 
+// A batch that is being built as an outage begins has failed too: nobody waits for its calls.
+func TestCallsThatAreBuiltAsTheFirstFailsFailWithIt(t *testing.T) {
+	bubble(t, func(t *world) {
+		keys := keysOn("0", 10)
+		cfg := by(denying, hybrid.PerSecond(1000))
+		var slow atomic.Bool
+		cfg.Events.BeforeReport = func(key string) {
+			if key == keys[5] && slow.Swap(false) {
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+		l := t.startOn(t.cluster(), cfg)
+		for _, k := range keys {
+			noErr(t, l.Wait(t.Context(), k))
+		}
+		time.Sleep(ttl)
+		t.every(verdict{lost: true})
+		from := time.Now()
+		wait := background(func() { l.Allow(keys[0]) })
+		time.Sleep(60 * time.Millisecond)
+		slow.Store(true)
+		together(9, func(i int) {
+			isErr(t, l.Wait(t.Context(), keys[i+1]), hybrid.ErrUnavailable)
+			d := time.Since(from)
+			check(t, d <= 111*time.Millisecond, "%v after the first sending the wait ends", d)
+		})()
+		wait()
+	})
+}
+
+// Where no batch may be sent any more, no probe is lost: the node is back as soon as it answers.
+func TestNoProbeIsLostWhereTooManyBatchesAreUnderWay(t *testing.T) {
+	bubble(t, func(t *world) {
+		cfg := by(hybrid.Policy{Fallback: hybrid.FallbackDeny, TTL: 30 * time.Second}, hybrid.PerSecond(1000))
+		cfg.CallTimeout = time.Second
+		l := t.startOn(t.cluster(), cfg)
+		keys := keysOn("0", 400)
+		for _, k := range keys {
+			must(t, l.Allow(k), "denied")
+		}
+		time.Sleep(10 * time.Second)
+		t.every(verdict{lost: true})
+		together(len(keys), func(i int) {
+			time.Sleep(time.Duration(i) * 2 * time.Millisecond)
+			l.Allow(keys[i])
+		})()
+		time.Sleep(10 * time.Second)
+		t.every(verdict{})
+		t.soon(30*time.Second, func() bool { return l.Allow(keys[0]) })
+	})
+}
+
 // Of a cluster one node hangs: only its keys are degraded, and nobody else waits for it.
 func TestANodeThatHangsDegradesOnlyItsOwnKeys(t *testing.T) {
 	bubble(t, func(t *world) {
@@ -160,6 +212,31 @@ func TestANodeThatHangsDegradesOnlyItsOwnKeys(t *testing.T) {
 		c.moved.Store(&to2)
 		t.setJudge(nil)
 		t.lasts(0, 0, func() { ask(keysOn("1", 50), true) })
+	})
+}
+
+// While a probe is under way its key may move to another node. What becomes of the probe says
+// nothing about that one.
+func TestAProbeOfAKeyThatMovesIsOfTheNodeItWentTo(t *testing.T) {
+	bubble(t, func(t *world) {
+		c := t.cluster()
+		l := t.startOn(c, by(denying, hybrid.PerSecond(1000)))
+		for _, k := range append(keysOn("1", 5), keysOn("2", 5)...) {
+			must(t, l.Allow(k), "denied")
+		}
+		time.Sleep(2 * time.Second)
+		t.hang("1")
+		check(t, !l.Allow("1:0"), "admitted by a node that hangs")
+		before := t.callsFor("1:0")
+		for t.callsFor("1:0") == before {
+			l.TryAllow("1:0")
+			time.Sleep(time.Millisecond)
+		}
+		to2 := func(_ string, node int) int { return max(node, 2) }
+		c.moved.Store(&to2)
+		l.TryAllow("1:0") // finds out
+		time.Sleep(100 * time.Millisecond)
+		t.lasts(0, 0, func() { check(t, l.Allow("2:new"), "a node that is well counts as away") })
 	})
 }
 

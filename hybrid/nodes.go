@@ -128,6 +128,14 @@ func (l *Limiter) nodeOf(name string, number int) *node {
 	return n
 }
 
+// locate is the node that serves e's key by now, as far as is known.
+func (e *entry) locate() *node {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.locateLocked()
+	return e.node.Load()
+}
+
 // locateLocked has e follow its key to another node while its own is not known or away.
 func (e *entry) locateLocked() {
 	if n := e.node.Load(); n.number == nodeUnknown || n.breaker.Away() {

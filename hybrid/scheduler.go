@@ -97,6 +97,7 @@ type batch struct {
 	node   *node
 	calls  []*lease.Call
 	sent   clock.Instant
+	probes bool   // one of the calls is to see whether a node that is away is back
 	landed func() // runs when it has come back, before anybody is told; nil for none
 }
 
@@ -157,7 +158,9 @@ func (s *scheduler) callAll(now clock.Instant) []*batch {
 		}
 	}
 	for _, b := range batches {
-		b.node.lastSent = now
+		if len(b.calls) > 0 {
+			b.node.lastSent = now
+		}
 	}
 	return batches
 }
@@ -192,9 +195,26 @@ func (s *scheduler) takeReady() (urgent bool) {
 	return urgent
 }
 
-// call builds e's call into a batch to its node, if that takes any now.
+// call builds e's call into a batch to its node, if that takes any now. There is room for the call
+// before the node admits it: one that is admitted goes out, as it may be the probe of an outage.
 func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch {
-	admitted, again := e.admitted(now)
+	n := e.locate()
+	i := slices.IndexFunc(batches, func(b *batch) bool {
+		return (b.node == n || n.number == nodeUnknown) && len(b.calls) < batchSize
+	})
+	if i < 0 {
+		if !n.slots.TryAcquire(1) {
+			again := now.Add(batchWindow) // too many batches are under way
+			if n.breaker.Away() {
+				again = max(again, n.breaker.Turn(now))
+			}
+			s.schedule(e, again)
+			return batches
+		}
+		i, batches = len(batches), append(batches, &batch{node: n})
+	}
+	probe := n.breaker.Away()
+	admitted, again := e.admitted(n, now)
 	if !admitted {
 		_, next := e.poll(now) // who waits is told what Policy.Fallback says
 		if next <= now {
@@ -203,22 +223,12 @@ func (s *scheduler) call(e *entry, batches []*batch, now clock.Instant) []*batch
 		s.schedule(e, min(next, again))
 		return batches
 	}
-	n := e.node.Load()
-	i := slices.IndexFunc(batches, func(b *batch) bool {
-		return (b.node == n || n.number == nodeUnknown) && len(b.calls) < batchSize
-	})
-	if i < 0 {
-		if !n.slots.TryAcquire(1) {
-			s.schedule(e, now.Add(batchWindow)) // too many batches are under way
-			return batches
-		}
-		i, batches = len(batches), append(batches, &batch{node: n})
-	}
 	if f := s.l.cfg.Events.BeforeReport; f != nil {
 		f(e.slot.name)
 	}
-	if c := e.build(s.l.cfg.Clock.Now()); c != nil {
+	if c := e.build(n, s.l.cfg.Clock.Now()); c != nil {
 		batches[i].calls = append(batches[i].calls, c)
+		batches[i].probes = batches[i].probes || probe
 	}
 	// The lease may end while the call is under way.
 	_, next := e.poll(now)
