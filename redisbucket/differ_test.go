@@ -128,6 +128,7 @@ func (s *servers) trio(t *testing.T, rng *rand.Rand, clientTime bool) *trio {
 	for _, rdb := range s.clients {
 		testkit.NoErr(t, rdb.FlushAll(context.Background()).Err())
 		on := storeOn(t, rdb)
+		on.found.Store(foundEnough) // so that draws travel together
 		if clientTime {
 			on.now = func() string { return strconv.FormatInt(x.now, 10) }
 		}

@@ -23,7 +23,8 @@
 //
 //   - store.go: Config, New, the nodes of a client.
 //   - exchange.go: lease calls, grouped by the node that serves them. group.go: what travels in one
-//     command. configure.go: everything else, and connections opened ahead.
+//     command; together.go: whether draws of several keys may. configure.go: everything else, and
+//     connections opened ahead.
 //   - pipeline.go: one round trip, and what is known of it while it has not gone out. script.go:
 //     how a script is sent, once.
 //   - encode.go and reply.go: Redis keys, and the numbers that go and come. errors.go: what an

@@ -216,6 +216,8 @@ func TestAServerOf32BitsStoresTheSame(t *testing.T) {
 	addr := redistest.Start(t).Addr
 	now := int64(1_700_000_000_000_000)
 	wide, thin := newStore(t, addr), newStore(t, addr)
+	wide.found.Store(foundEnough)
+	thin.found.Store(foundEnough)
 	thin.prefix, thin.leaseScript, thin.drawsScript = "thin:", narrow(thin.leaseScript), narrow(thin.drawsScript)
 	for _, s := range []*Store{wide, thin} {
 		s.now = func() string { return strconv.FormatInt(now, 10) }

@@ -6,8 +6,17 @@
 -- KEYS     the buckets
 -- ARGV[1], ARGV[2]  as in lease.lua, of all of them
 -- ARGV[3]  the requests, of 71 bytes each
+-- ARGV[4]  if there is one, no draw is made: the reply is how many of the buckets are there
 --
 -- Reply: for each bucket that of draw.lua, or nil where it is left as it is, to be called alone.
+
+if ARGV[4] then
+  local found = 0
+  for i = 1, #KEYS do
+    if redis.call('GET', KEYS[i]) then found = found + 1 end
+  end
+  return found
+end
 
 local requests, clock, replies, key = ARGV[3], ARGV[2], {}, {}
 if #requests ~= 71 * #KEYS then return {'invalid', 'the length is not that of a request for each key'} end

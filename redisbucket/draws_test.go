@@ -3,6 +3,8 @@ package redisbucket
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
+	"strings"
 	"sync"
 	"testing"
 
@@ -67,17 +69,25 @@ func checkGranted(t *testing.T, calls []*lease.Call, counter int64) {
 	}
 }
 
-// TestDrawsTravelTogether: draws of one configuration are one command to the server.
+// TestDrawsTravelTogether: draws of one configuration are one command to the server, once a script
+// has found the buckets of several that travelled alone.
 func TestDrawsTravelTogether(t *testing.T) {
 	s := newStore(t, redistest.Start(t).Addr)
 	testkit.NoErr(t, s.Ping(t.Context()))
-	keys := numbered(2*drawsMost + 1)
+	first := drawing(1, 1, numbered(drawsMost)...)
+	n := scripts(t, s, func() { exchangeAll(s, first) })
+	testkit.Check(t, n == drawsMost+1, "%d scripts for the first %d draws", n, len(first))
+	checkGranted(t, first, 1)
+	keys := numbered(3*drawsMost + 1)[drawsMost:]
 	for seq := int64(1); seq < 3; seq++ { // new buckets, and then those
 		calls := drawing(seq, 1, keys...)
 		n := scripts(t, s, func() { exchangeAll(s, calls) })
 		testkit.Check(t, n == 3, "%d scripts for %d draws", n, len(calls))
 		checkGranted(t, calls, seq)
 	}
+	// A bucket that has been evicted says nothing of who has the others.
+	s.find(t.Context(), s.node(""), []any{s.bucketKey("user 0"), s.bucketKey("nobody")})
+	testkit.Check(t, s.together(), "draws may not travel together any more")
 	// Those of another configuration are another command, wherever they stand between the others; a
 	// lease call, and a draw that pays a debt, are one each.
 	calls := drawing(3, 1, keys[:12]...)
@@ -85,7 +95,7 @@ func TestDrawsTravelTogether(t *testing.T) {
 		calls[i].Key, calls[i].Request.Config.Limits = fmt.Sprint("other ", i), []lease.Limit{lease.PerMinute(7)}
 	}
 	calls[10].Request.Draw, calls[11].Request.Debt = false, 1
-	n := scripts(t, s, func() { exchangeAll(s, calls) })
+	n = scripts(t, s, func() { exchangeAll(s, calls) })
 	testkit.Check(t, n == 4, "%d scripts for draws of two configurations, a lease and a debt", n)
 	for _, c := range calls {
 		testkit.Check(t, c.Err == nil && c.Grant.Granted == 1, "%q: %+v, %v", c.Key, c.Grant, c.Err)
@@ -95,6 +105,7 @@ func TestDrawsTravelTogether(t *testing.T) {
 // TestADrawThatCannotTravelIsCalledAlone: the others are answered before it is.
 func TestADrawThatCannotTravelIsCalledAlone(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store) {
+		s.found.Store(foundEnough)
 		keys := numbered(8)
 		_, real := s.rdb.(*redis.Client).InfoMap(t.Context(), "server").Val()["Server"]["redis_version"]
 		exchangeAll(s, drawing(1, 1, keys...))
@@ -124,19 +135,21 @@ func TestADrawThatCannotTravelIsCalledAlone(t *testing.T) {
 // made twice.
 func TestKeysThatMayNotTravelTogether(t *testing.T) {
 	t.Run("a node of a cluster", func(t *testing.T) {
-		s := newStore(t, redistest.StartCluster(t, 1, false).Masters[0].Addr)
-		keys := numbered(5)
-		for seq := int64(1); seq < 3; seq++ {
-			calls := drawing(seq, 1, keys...)
+		addr, keys := redistest.StartCluster(t, 1, false).Masters[0].Addr, numbered(5)
+		for seq, found := range []int64{0, foundEnough} { // before a script has found several buckets, and after
+			s := newStore(t, addr)
+			s.found.Store(found)
+			calls := drawing(int64(2*seq+1), 1, keys...)
 			exchangeAll(s, calls)
-			checkGranted(t, calls, seq)
+			checkGranted(t, calls, int64(2*seq+1))
+			n := scripts(t, s, func() { exchangeAll(s, drawing(int64(2*seq+2), 1, keys...)) })
+			testkit.Check(t, n == int64(len(keys)), "%d scripts for %d draws: it does not learn", n, len(keys))
 		}
-		n := scripts(t, s, func() { exchangeAll(s, drawing(3, 1, keys...)) })
-		testkit.Check(t, n == int64(len(keys)), "%d scripts for %d draws: it does not learn", n, len(keys))
 	})
 	t.Run("a user who may use some keys", func(t *testing.T) {
 		redistest.RequireVersion(t, 6, "users")
 		s := newStore(t, redistest.Start(t).Addr)
+		s.found.Store(foundEnough)
 		testkit.NoErr(t, s.rdb.(*redis.Client).Do(t.Context(), "ACL", "SETUSER", "default", "resetkeys", "~*user*").Err())
 		calls := drawing(1, 1, "user 1", "else", "user 2")
 		exchangeAll(s, calls)
@@ -148,11 +161,75 @@ func TestKeysThatMayNotTravelTogether(t *testing.T) {
 // TestAServerThatForgotTheScriptsMakesEachDrawOnce, also where lease calls travel with them.
 func TestAServerThatForgotTheScriptsMakesEachDrawOnce(t *testing.T) {
 	s := newStore(t, redistest.Start(t).Addr)
+	s.found.Store(foundEnough)
 	for seq := int64(1); seq < 4; seq++ {
 		s.rdb.ScriptFlush(t.Context())
 		calls := drawing(seq, 1, numbered(6)...)
 		calls[2].Request.Draw, calls[4].Request.Draw = false, false
 		exchangeAll(s, calls)
 		checkGranted(t, calls, seq)
+	}
+}
+
+// byFirstKey is a proxy in front of several servers, as a hook of a client that is connected to the
+// first: like Envoy and twemproxy it sends a script to the server of its first key.
+type byFirstKey []*redis.Client
+
+func (f byFirstKey) server(cmd redis.Cmder) *redis.Client {
+	words := cmd.Args()
+	if len(words) < 4 {
+		return f[0]
+	}
+	key, _, _ := strings.Cut(fmt.Sprint(words[3]), "}")
+	return f[crc32.ChecksumIEEE([]byte(key))%uint32(len(f))]
+}
+
+func (f byFirstKey) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f byFirstKey) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return f.server(cmd).Process(ctx, cmd) }
+}
+
+func (f byFirstKey) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			_ = f.server(cmd).Process(ctx, cmd)
+		}
+		return nil
+	}
+}
+
+// TestAProxyThatLooksAtTheFirstKeyAlone: behind it no draw is made where the key's bucket is not.
+func TestAProxyThatLooksAtTheFirstKeyAlone(t *testing.T) {
+	var servers byFirstKey
+	for range 3 {
+		rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
+		t.Cleanup(func() { rdb.Close() })
+		servers = append(servers, rdb)
+	}
+	front := redis.NewClient(&redis.Options{Addr: servers[0].Options().Addr})
+	front.AddHook(servers)
+	s := storeOver(t, front)
+	// Given ten users with ten tokens each, and a time that stands still,
+	s.now = func() string { return "1700000000000000" }
+	rng, admitted := testkit.Rand(t), map[string]int64{}
+	for seq := range int64(300) {
+		// when some of them draw together, in any order,
+		keys := numbered(10)
+		rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+		calls := drawing(seq+1, 1, keys[:1+rng.IntN(9)]...)
+		for _, c := range calls {
+			c.Request.Config = drawOf(1, 1).Config
+		}
+		exchangeAll(s, calls)
+		for _, c := range calls {
+			testkit.NoErr(t, c.Err)
+			admitted[c.Key] += c.Grant.Granted
+		}
+	}
+	// then each has had ten, and it is known that they may not.
+	testkit.Check(t, s.alone.Load() && !s.together(), "draws may travel together")
+	for _, key := range numbered(10) {
+		testkit.Check(t, admitted[key] == 10, "%q: %d admitted, want 10", key, admitted[key])
 	}
 }

@@ -20,7 +20,7 @@ import (
 func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
 	valid := newGroup(nil, len(calls))
 	var invalid []*lease.Call
-	now, together := s.now(), len(calls) > 1 && !s.alone.Load()
+	now, together := s.now(), len(calls) > 1 && s.together()
 	for _, c := range calls {
 		c.Grant, c.Err, c.Before = lease.Grant{}, nil, 0
 		c.SetUnsent(nil)
@@ -148,9 +148,11 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 				answered = append(answered, c)
 			}
 		}
+		left := s.toFind(answered)
 		if len(answered) > 0 {
 			done(answered)
 		}
+		s.find(ctx, g.node, left)
 		if len(again.calls) == 0 {
 			return
 		}

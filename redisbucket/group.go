@@ -114,8 +114,8 @@ func (p *part) reply(s *Store, v any, err error, k int) (any, error) {
 		if classify(err) != errForbidden {
 			return nil, err
 		}
-		// Nothing was executed, for a reason that may be that of one key alone. A proxy in front of
-		// several servers never takes keys together.
+		// Nothing was executed, for a reason that may be that of one key alone. But a server that
+		// asks for keys of one slot never takes others together.
 		if redis.HasErrorPrefix(err, "CROSSSLOT") {
 			s.alone.Store(true)
 		}

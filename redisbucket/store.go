@@ -50,7 +50,8 @@ type Store struct {
 	leaseScript     *script
 	drawsScript     *script
 	configureScript *script
-	alone           atomic.Bool // each draw travels in a command of its own
+	alone           atomic.Bool  // each draw travels in a command of its own, for good
+	found           atomic.Int64 // see foundEnough
 
 	slotsKnown atomic.Bool // the cluster client has learnt which node serves which slot
 

@@ -1,0 +1,77 @@
+package redisbucket
+
+import (
+	"context"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// Draws of several keys may travel in one command where one server has them all, whichever comes
+// first. A client may be connected to such a server, or to a proxy in front of several. Some
+// proxies (Envoy, twemproxy) send a script to the server of its first key and do not look at the
+// others: there the script would find no buckets of those, and begin new ones with full bursts. So
+// the first draws of a Store travel alone, and then one script must find the buckets of several.
+
+// foundEnough is how many buckets one script must have found beside another's, before draws travel
+// together. A proxy that sends nine keys of ten to one server still fails 999 times in 1,000.
+const foundEnough = drawsMost - 1
+
+// together reports whether draws of several keys may travel in one command.
+func (s *Store) together() bool { return !s.alone.Load() && s.found.Load() >= foundEnough }
+
+// toFind are the buckets that calls, which have been answered, have left, where it is still to be
+// found out whether draws may travel together.
+func (s *Store) toFind(calls []*lease.Call) (buckets []any) {
+	if s.alone.Load() || s.together() {
+		return nil
+	}
+	for _, c := range calls {
+		if c.Err != nil || !c.Request.Draw || len(buckets) == drawsMost {
+			continue
+		}
+		if bucket := any(s.bucketKey(c.Key)); !slices.Contains(buckets, bucket) {
+			buckets = append(buckets, bucket)
+		}
+	}
+	return buckets
+}
+
+// find has one script look for all buckets. Where it misses some, each is looked for by itself: it
+// may have been evicted, or is on another server.
+func (s *Store) find(ctx context.Context, n *node, buckets []any) {
+	if len(buckets) < 2 {
+		return
+	}
+	count := func(of ...[]any) (found int, ok bool) {
+		var all []*invocation
+		for _, keys := range of {
+			all = append(all, &invocation{s.drawsScript, keys, []any{"", "", &payload{}, "found"}})
+		}
+		cmds, err := s.await(ctx, s.rdb, n, all...)
+		for _, c := range cmds {
+			var n int
+			if n, err = c.Int(); err != nil {
+				break
+			}
+			found += n
+		}
+		if err != nil && redis.HasErrorPrefix(err, "CROSSSLOT") {
+			s.alone.Store(true)
+		}
+		return found, err == nil
+	}
+	beside, ok := count(buckets)
+	switch {
+	case !ok:
+	case beside == len(buckets):
+		s.found.Add(int64(beside - 1))
+	default:
+		apart, _ := count(slices.Collect(slices.Chunk(buckets, 1))...)
+		if apart > beside {
+			s.alone.Store(true)
+		}
+	}
+}
