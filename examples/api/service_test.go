@@ -256,7 +256,8 @@ func TestItStopsInOrder(t *testing.T) {
 		}()
 	}
 	for range 5 {
-		testkit.Check(t, <-answers == 201, "a report was not made")
+		status := <-answers
+		testkit.Check(t, status == 201, "a report was not made: %d", status)
 	}
 	stop()
 	testkit.Eventually(t, "it is not ready any more, and says so", func() bool {
@@ -264,7 +265,8 @@ func TestItStopsInOrder(t *testing.T) {
 		return status == 503
 	})
 	for range 5 {
-		testkit.Check(t, <-answers == 201, "a report that was under way was not made")
+		status := <-answers
+		testkit.Check(t, status == 201, "a report that was under way was not made: %d", status)
 	}
 	testkit.NoErr(t, <-ended)
 
