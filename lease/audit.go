@@ -137,7 +137,7 @@ func (d BucketDump) AtRest() BucketDump {
 		ttl: ttl, proposed: ttl, proposedAt: d.Now, level: d.Level, rest: d.Rest,
 	}
 	b.rescale()
-	b.normalise(b.rate())
+	b.normalise()
 	b.remember()
 	return b.Dump()
 }

@@ -11,13 +11,13 @@ func (b *Bucket) drawAtRest(r *Request, g *Grant) bool {
 	}
 	v, fair, nobody := b.fairView(r), b.fair, debit{last: b.now}
 	fair.advance(v, &nobody)
-	if fair.share != v.rate {
+	if fair.share != v.own {
 		return false
 	}
 	for k := range b.config.Limits {
 		b.level[k] -= r.Want * b.scales[k].Unit
 	}
-	b.normalise(fair.share)
+	b.normalise()
 	b.refunded = [LimitsMax]int64{}
 	rec := &record{seq: r.Seq, granted: r.Want, debit: nobody}
 	b.count(r, rec, false, r.Want)
@@ -37,9 +37,9 @@ func (b *Bucket) atRest() bool {
 // normalise gives what a bucket at rest does not need to remember the values that follow from the
 // rest of its state, so that a store can leave them out. The ring's new number is one that no
 // record has had: an old record would otherwise look live in slices of another width.
-func (b *Bucket) normalise(share float64) {
+func (b *Bucket) normalise() {
 	gen := b.counter
 	b.ring = newRing(b.now, b.ttl)
 	b.ring.gen, b.ring.movedAt = gen, b.now
-	b.fair = fair{share: share, updated: b.now}
+	b.fair = fair{share: b.rate(), updated: b.now}
 }

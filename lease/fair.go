@@ -28,13 +28,14 @@ type fairView struct {
 	steer  float64 // the level that moves the share
 	burst  float64 // at least 1
 	rate   float64 // tokens per microsecond
+	own    float64 // the share with which the caller has the whole rate: rate/weight
 	target float64 // microseconds
 	ttl    float64 // microseconds
 	weight float64
 	need   float64
 }
 
-// shareRange is how far the share may fall below the rate: a hundred thousand holders of weight 1.
+// shareRange is how far the share may fall below a caller's own: a hundred thousand alike holders.
 const shareRange = 1e5
 
 // rate is the lowest rate of the limits, in tokens per microsecond.
@@ -59,6 +60,7 @@ func (b *Bucket) fairView(r *Request) fairView {
 		v.burst = min(v.burst, float64(sc.Capacity-kept))
 	}
 	v.burst = max(v.burst, 1)
+	v.own = v.rate / v.weight
 	// A caller that sees nothing knows nothing of how the others share what it leaves them.
 	if v.level >= 0 {
 		v.steer = v.level
@@ -81,8 +83,8 @@ func (f *fair) advance(v fairView, d *debit) {
 	period := max(v.target, point/v.rate)
 	x := float64(min(float64(max(v.now-f.updated, 0)), period) / period * pull)
 	half := float64(x / 2)
-	f.share = float64(f.share * ((1 + half) / (1 - half)))
-	f.share = max(v.rate/shareRange, min(v.rate, f.share))
+	f.share = float64(min(f.share, v.own) * ((1 + half) / (1 - half)))
+	f.share = max(v.own/shareRange, min(v.own, f.share))
 	f.updated = v.now
 
 	// The share is the integral of the level's error, and the level that of what is not drawn: by
@@ -90,7 +92,7 @@ func (f *fair) advance(v fairView, d *debit) {
 	// twelfth damps the swing enough; more would make a grant depend on the moment of the call.
 	gain := float64(v.weight * f.share)
 	lean := float64(pull / 12)
-	earning := min(float64(v.weight*v.rate), float64(gain*((1+lean)/(1-lean))))
+	earning := min(v.rate, float64(gain*((1+lean)/(1-lean))))
 	earned := float64(earning * min(float64(max(v.now-d.last, 0)), v.ttl))
 	d.allowance = min(f.owed(v, d)+earned, f.most(v))
 	d.last = v.now
@@ -108,9 +110,9 @@ func (f *fair) owed(v fairView, d *debit) float64 {
 	return max(d.allowance, -max(1, float64(f.most(v)*f.scarcity(v))))
 }
 
-// scarcity is 0 while the share is the whole rate, so that nobody is kept from anything, and near 1
-// where many divide it.
-func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.rate) }
+// scarcity is 0 while the caller may have the whole rate, so that it is kept from nothing, and near
+// 1 where many divide it.
+func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.own) }
 
 // allow is the most that may be granted (7.5). What the level has above the set point is free to
 // all: half of it where many share, all of it where nobody is kept from anything.

@@ -2,6 +2,8 @@ package lease
 
 import (
 	"cmp"
+	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -56,6 +58,35 @@ func TestOverloadIsSharedByWeight(t *testing.T) {
 		testkit.Check(t, jain >= 0.999 && slices.Min(relative) >= 0.95,
 			"weights %v: Jain's index %.4f\n got %.1f\nfair %.1f", weights, jain, got, share)
 		testkit.Check(t, total >= 995, "weights %v: %.1f of 1000/s admitted", weights, total)
+	}
+}
+
+// TestOnlyTheRatioOfWeightsCounts: holders who all weigh 256 times as much, as those of a shard do,
+// get what they would get with a weight of 1, at the same times, to the last token.
+func TestOnlyTheRatioOfWeightsCounts(t *testing.T) {
+	r := rand.New(rand.NewPCG(14, 72))
+	l := PerSecond(500)
+	config := Policy{}.ConfigFor([]Limit{l}, 0, 0)
+	for range 20 {
+		// given 30 holders who call one after another, each with the same luck for either weight
+		var plain, heavy Bucket
+		now := int64(1_700_000_000_000_000)
+		for seq := int64(1); seq <= 2000; seq++ {
+			now += r.Int64N(6000)
+			want := 1 + r.Int64N(40)
+			call := Request{Holder: string(rune('a' + r.IntN(30))), Seq: seq, Config: config, Want: want,
+				Waiting: r.Int64N(want + 1), Weight: 1 + r.Int64N(2)}
+			if r.IntN(4) == 0 {
+				call.Draw, call.Waiting = true, want
+			}
+			var a, b Grant
+			testkit.NoErr(t, plain.Call(now, &call, &a))
+			call.Weight *= 256
+			testkit.NoErr(t, heavy.Call(now, &call, &b))
+			b.ActiveWeight /= 256
+			// then the replies are the same
+			testkit.Must(t, reflect.DeepEqual(a, b), "call %d: %+v\nwith the larger weights: %+v", seq, a, b)
+		}
 	}
 }
 

@@ -158,12 +158,13 @@ else
   local period = max(target, point / speed)
   local pull = max(-1, min(1, (steer - point) / (2 * point)))
   local lean, half = pull / 12, min(max(now - updated, 0), period) / period * pull / 2
-  share = max(speed / 100000, min(speed, share * ((1 + half) / (1 - half))))
+  local own = speed / weight -- the share with which the caller has the whole rate
+  share = max(own / 100000, min(own, min(share, own) * ((1 + half) / (1 - half))))
   updated = now
-  rest = rest and share == speed and want <= available
+  rest = rest and share == own and want <= available
   local gain = weight * share
-  local scarcity, cap = 1 - share / speed, min(2^52, max(1, need, 4 * (gain * target)))
-  local earned = min(weight * speed, gain * ((1 + lean) / (1 - lean))) * min(max(now - last, 0), ttl)
+  local scarcity, cap = 1 - share / own, min(2^52, max(1, need, 4 * (gain * target)))
+  local earned = min(speed, gain * ((1 + lean) / (1 - lean))) * min(max(now - last, 0), ttl)
   allowance = min(max(allowance, -max(1, cap * scarcity)) + earned, cap)
   local free = floor((level - point * scarcity) * (1 - scarcity / 2))
   local most = alone and 2^52 or max(0, min(max(ceil(allowance), free), 2^52))
@@ -179,7 +180,7 @@ else
   local kept = granted - (waiting < granted and waiting or granted)
   if rest then -- nothing is held, and what a bucket at rest does not need to remember is made plain
     width = floor((ttl + 6) / 7)
-    base, gen, moved, contended, void = floor(now / width), counter, now, 0, 0
+    base, gen, moved, contended, void, share = floor(now / width), counter, now, 0, 0, speed
   else
     -- The whole holding moves to its new slice, never to an earlier one. What requests waited for
     -- is admitted now and not held.
@@ -228,7 +229,7 @@ if granted < want or granted < 1 then
     if refilled > 0 then refilled = refilled + frost end
     delay = refilled
     if active ~= weight then
-      local owed = min(2^52, max(1, need, 4 * (gain * target))) * (1 - share / c.speed)
+      local owed = min(2^52, max(1, need, 4 * (gain * target))) * (1 - share / (c.speed / weight))
       delay = max(delay, floor((ceil(m) - 1 - max(allowance, -max(1, owed))) / gain) + 1)
     end
     if c.speed * target > 1 then delay = max(delay, target / 2) end

@@ -21,6 +21,9 @@ func TestAKeyWithShardsIsSharedLikeOne(t *testing.T) {
 			s := fleet(t, "32000/s", processes, "workload: {load: %v}, redis: {shards: %d}",
 				load, shards)
 			s.Policy.Shards, s.Reps, s.Duration, s.Warmup = shards, 1, 8*time.Second, 2*time.Second
+			if processes > 1000 && load > 1 {
+				s.Duration = 22 * time.Second // each is admitted 16/s: in 6 s luck would count
+			}
 			r := run(t, s)
 			what := fmt.Sprintf("%d processes, load %v", processes, load)
 			t.Logf("%s: Jain %.4f, %.0f calls/s of each shard", what, r.Jain.Mean, r.CallsPerS.Mean/shards)
