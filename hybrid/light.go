@@ -29,6 +29,7 @@ type draw struct {
 type proposed struct {
 	config *lease.Config // nil where it is not known
 	given  bool          // by a KeyWith
+	kept   bool          // by the slot of the key
 	asked  int64         // the number of the Refresh before which LimitsFor was asked
 }
 
@@ -81,8 +82,8 @@ func (l *Limiter) beginDraw(s *slot, own proposed, r *request) *draw {
 	if s.gone || s.entry.Load() != nil || s.draw != nil || l.state.Load() != stateOpen {
 		return nil
 	}
-	if s.own != nil && s.own != own.config && s.memory.Recent(now) {
-		return nil // another handle's limits
+	if s.own != own.config && (own.kept || s.own != nil && s.memory.Recent(now)) {
+		return nil // another handle's limits, or those of a Refresh
 	}
 	if l.refreshes.Load() != own.asked && !own.given && l.cfg.LimitsFor != nil {
 		return nil // what LimitsFor said may have been outdated already
@@ -132,12 +133,15 @@ func (d *draw) takeOver() *entry {
 	idle := &d.l.keys.idle
 	for {
 		idle.mu.Lock()
-		e, flies := d.entry, d.slot.draw == d
+		e, flies, own := d.entry, d.slot.draw == d, d.own
+		if flies && d.slot.own != nil {
+			own.config = d.slot.own // a Refresh may have changed it
+		}
 		idle.mu.Unlock()
 		if e != nil || !flies {
 			return e
 		}
-		d.l.rouse(d.slot, d.own)
+		d.l.rouse(d.slot, own)
 	}
 }
 
@@ -152,6 +156,9 @@ func (d *draw) admitted(n *node, now clock.Instant) bool {
 	from, ok := s.memory.Drew(d.sent, d.own.config, &d.call.Request, &d.call.Grant)
 	if !ok {
 		return false
+	}
+	if s.own != d.own.config { // a Refresh has come meanwhile
+		s.memory.Propose(d.own.config)
 	}
 	idle.unlinkLocked(s)
 	s.draw, s.node, s.denied = nil, n.number, false
@@ -263,6 +270,7 @@ func (l *Limiter) proposedFor(s *slot, name string, k *Key) (p proposed, err err
 	}
 	if s != nil {
 		if p.config, p.given = l.keys.idle.proposed(s, l.cfg.Clock.Now()); p.config != nil {
+			p.kept = true
 			return p, nil
 		}
 	}

@@ -80,6 +80,18 @@ func TestADrawUnderWayIsTakenOver(t *testing.T) {
 		st := conserved(t, l)
 		check(t, st.Admitted == 3 && st.Awaited == 3, "%+v", st)
 	})
+	bubbleOf(t, "by another request with smaller limits", func(t *world) {
+		l := slow(t)
+		wait := background(func() {
+			r, err := l.Take(t.Context(), "k", 8)
+			check(t, err == nil && r.OK, "%+v, %v", r, err)
+		})
+		synctest.Wait()
+		check(t, l.KeyWith("k", hybrid.PerHour(1).WithBurst(5)).Allow(), "denied")
+		wait()
+		st := conserved(t, l)
+		check(t, st.Admitted == 9 && st.Denied == 0, "%+v", st)
+	})
 	bubbleOf(t, "by a request that does not wait", func(t *world) {
 		l := slow(t)
 		wait := background(func() { check(t, l.Allow("k"), "denied") })

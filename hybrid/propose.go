@@ -115,11 +115,19 @@ func (l *Limiter) RefreshAll() error {
 	failures := 0
 	l.eachSibling(func(l *Limiter) {
 		l.refreshes.Add(1)
-		l.keys.atRest(func(s *slot) { // the next use asks
-			if s.own != nil && !s.given && !lease.IsKeyHash(s.name) {
-				s.proposeLocked(nil)
+		var drawing []*draw
+		l.keys.atRest(func(s *slot) {
+			if s.own == nil || s.given || lease.IsKeyHash(s.name) {
+				return
+			}
+			s.proposeLocked(nil) // the next use asks
+			if s.draw != nil {
+				drawing = append(drawing, s.draw)
 			}
 		})
+		for _, d := range drawing {
+			d.takeOver() // now, or an entry that does so later would go on with the old limits
+		}
 		l.keys.each(func(e *entry) {
 			if lease.IsKeyHash(e.slot.name) {
 				return
@@ -173,7 +181,7 @@ func (l *Limiter) refreshAtRest(s *slot, key string) error {
 	own := l.shared.of(c)
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
-	if l.refreshes.Load() != asked {
+	if l.refreshes.Load() != asked && s.draw == nil {
 		own = nil // it may have been outdated already, so the next use asks again
 	}
 	if s.own != nil && !s.given {

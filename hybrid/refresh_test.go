@@ -1,6 +1,9 @@
 package hybrid_test
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +24,9 @@ func (p *plan) of(string) []hybrid.Limit { return *p.limits.Load() }
 
 // takesOver is how long a bucket keeps limits that nobody proposes any more, and a little.
 const takesOver = 3 * ttl
+
+// more is a limit that takes the place of hourly.
+var more = hybrid.PerHour(1).WithBurst(500)
 
 // What LimitsFor says by now is proposed when Refresh or RefreshAll asks, and takes over when no
 // process proposes the old limits any more.
@@ -95,6 +101,55 @@ func TestRefreshOvertakesAnAnswerOnItsWay(t *testing.T) {
 			limitsAre(t, l, "k", recent)
 		})
 	}
+}
+
+// A Refresh also holds for a key at rest of which a draw is under way, and what this process itself
+// has proposed until then is no conflict.
+func TestRefreshWhileADrawIsUnderWay(t *testing.T) {
+	for name, refresh := range map[string]func(l *hybrid.Limiter) error{
+		"one key":  func(l *hybrid.Limiter) error { return l.Refresh("k") },
+		"all keys": (*hybrid.Limiter).RefreshAll,
+	} {
+		for _, cancelled := range []bool{false, true} {
+			bubbleOf(t, fmt.Sprint(name, cancelled), func(t *world) {
+				var p plan
+				p.set(hourly)
+				l := t.start(hybrid.Config{LimitsFor: p.of})
+				t.every(verdict{delay: 20 * time.Millisecond})
+				ctx, cancel := context.WithCancel(t.Context())
+				wait := background(func() { _, _ = l.Take(ctx, "k", 1) })
+				synctest.Wait()
+				p.set(more)
+				noErr(t, refresh(l))
+				if cancelled {
+					cancel() // so that an entry goes on with the draw
+				}
+				wait()
+				cancel()
+				used(takesOver, func() { l.Allow("k") })
+				check(t, slices.Equal(l.KnownLimits("k"), limits(more)), "the limits are %v", l.KnownLimits("k"))
+				equal(t, l.Stats().Conflicts, 0, "conflicts with itself")
+			})
+		}
+	}
+}
+
+// A key at rest that was refreshed comes into use before the bucket has taken the new limits over:
+// no other process is to blame.
+func TestRefreshAtRestIsNoConflict(t *testing.T) {
+	bubble(t, func(t *world) {
+		var p plan
+		p.set(hourly)
+		l := t.start(hybrid.Config{LimitsFor: p.of})
+		must(t, l.Allow("k"), "denied")
+		p.set(more)
+		noErr(t, l.Refresh("k"))
+		l.TryAllow("k") // brings it into use
+		time.Sleep(takesOver)
+		used(takesOver, func() { l.Allow("k") })
+		check(t, slices.Equal(l.KnownLimits("k"), limits(more)), "the limits are %v", l.KnownLimits("k"))
+		equal(t, l.Stats().Conflicts, 0, "conflicts with itself")
+	})
 }
 
 // Who has a key's limits at hand gives them with the key.

@@ -121,10 +121,13 @@ func (m *Memory) inForce(proposed *Config) *Config {
 // draw, which was sent at sent for the request w, as with a call of its own that is under way, and
 // with w in its queue.
 func (c *Client) TakeOver(sent clock.Instant, r *Request, w *Waiter) {
-	c.Pool.TakeN(w.N) // there are none, so this counts what w asks for
+	c.Pool.missed.Add(w.N) // also where c proposes limits by now that are below that
 	c.missedAtAsk = c.Pool.Missed()
 	c.open, c.isOpen, c.firstSent = *r, true, sent
 	c.calling = true
+	if !r.Config.equal(c.own) { // which was proposed until now
+		c.conflictsFrom = sent.Add(3 * c.TTL())
+	}
 	c.queue.push(w)
 	c.queue.join(r.Seq)
 }

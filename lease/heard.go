@@ -224,6 +224,9 @@ func (c *Client) Recall(m Memory) {
 	if m.config != nil {
 		c.adopt(*m.config)
 		c.heard.config = nil
+		if !m.conflict { // it is what this process has proposed before
+			c.conflictsFrom = m.executed.Add(3 * m.ttl)
+		}
 	}
 	p := m.pace.after(c.demand.at.Sub(m.executed), 0, c.config.Target)
 	c.demand.fast, c.demand.slow = float64(p.fast), float64(p.slow)
