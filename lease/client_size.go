@@ -55,7 +55,7 @@ func (c *Client) ceiling() int64 {
 	most := int64(poolMax)
 	for _, l := range c.config.Limits {
 		burst := c.burst(l)
-		part, divisor := c.policy.part(&c.config, l, c.heard.active)
+		part, divisor := c.policy.part(&c.config, l, c.heard.active <= c.weight)
 		if c.heard.replied && c.heard.level() < burst/2 {
 			perTarget := int64(math.Ceil(l.Rate() * c.config.Target.Seconds()))
 			part = min(part, max(c.heard.level()/divisor, perTarget))
@@ -69,10 +69,10 @@ func (c *Client) ceiling() int64 {
 }
 
 // part is the ceiling by one limit while its level is not known to be low, and by what the burst
-// was divided for it. active is the sum of the weights of all holders, as last heard.
-func (p *Policy) part(c *Config, l Limit, active int64) (part, divisor int64) {
+// was divided for it. alone says that no other holder was active, as last heard.
+func (p *Policy) part(c *Config, l Limit, alone bool) (part, divisor int64) {
 	burst, divisor := grantable(l, p.Headroom), int64(4)
-	if active <= p.weight() {
+	if alone {
 		divisor = 2
 	}
 	// With an overcommit the bucket refills beside leases, so longer ones do no harm.

@@ -43,7 +43,7 @@ func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
 		if Blocked.same(l) || n > grantable(l, t.Policy.Headroom) {
 			return false
 		}
-		part, _ := t.Policy.part(c, l, m.active)
+		part, _ := t.Policy.part(c, l, m.active <= t.Policy.weightIn(1))
 		unlimited, single = unlimited && Unlimited.same(l), single || part < 2
 	}
 	if unlimited {
@@ -64,7 +64,7 @@ func (m *Memory) Draw(now clock.Instant, seq, n int64, t *Terms, r *Request) {
 	c := m.inForce(t.Proposed)
 	*r = Request{
 		Holder: t.ID, Seq: seq, Config: propose(t.Proposed, c, max(t.RTT, rttUnknown)),
-		Want: n, Need: n, Waiting: n, Weight: t.Policy.weight(), Headroom: t.Policy.Headroom,
+		Want: n, Need: n, Waiting: n, Weight: t.Policy.weightIn(1), Headroom: t.Policy.Headroom,
 		Draw: true,
 	}
 	m.prove(now, r)

@@ -103,11 +103,14 @@ const shardWeight = ShardsMax
 func (c *Client) Spread(shards int) { c.spread = int64(max(shards, 1)) }
 
 // ownWeight is the weight with which c calls.
-func (c *Client) ownWeight() int64 {
-	if c.policy.Shards <= 1 {
-		return c.policy.weight()
+func (c *Client) ownWeight() int64 { return c.policy.weightIn(c.spread) }
+
+// weightIn is the weight with which a process calls that uses so many shards of a key.
+func (p *Policy) weightIn(spread int64) int64 {
+	if p.Shards <= 1 {
+		return p.weight()
 	}
-	return max(1, c.policy.weight()*shardWeight/max(c.spread, 1))
+	return max(1, p.weight()*shardWeight/max(spread, 1))
 }
 
 // SharedByFew reports whether a request that the shard with this last reply has denied is to ask

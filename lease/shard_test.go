@@ -2,6 +2,7 @@ package lease
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -145,6 +146,30 @@ func TestAProcessDividesItsWeightBetweenItsShards(t *testing.T) {
 	}
 	c := Client{policy: &Policy{Weight: 3}}
 	sameShards(t, c.ownWeight(), 3, "weight of a process without shards")
+}
+
+// TestWhoIsAloneInAShardMayLeaseHalfOfIt, as in a bucket of the whole: its weight there is what it
+// calls with. So is that of a draw.
+func TestWhoIsAloneInAShardMayLeaseHalfOfIt(t *testing.T) {
+	for _, shards := range []int{1, 4} {
+		policy := Policy{Shards: shards}
+		config := policy.ConfigFor([]Limit{PerSecond(1000)}, 0, 0)
+		for spread, others := range []int64{0, 0, 1, 0} {
+			c := Client{policy: &policy, config: config}
+			c.Spread(spread)
+			c.weight = c.ownWeight()
+			c.heard.active = c.weight + others
+			want := int64(500)
+			if others > 0 {
+				want = 250
+			}
+			sameShards(t, c.ceiling(), want, fmt.Sprintf("may be leased of one of %d shards by who uses %d", shards, spread))
+		}
+		var m Memory
+		var r Request
+		m.Draw(1, 1, 1, &Terms{Policy: &policy, Proposed: &config}, &r)
+		sameShards(t, r.Weight, policy.weightIn(1), "weight of a draw")
+	}
 }
 
 func sameShards[T comparable](t *testing.T, got, want T, what string) {
