@@ -113,16 +113,21 @@ var calmly = hybrid.Config{Limits: []hybrid.Limit{busy}, CallTimeout: time.Secon
 // shards is a cluster of three masters, and two limiters on clients that know one of them each.
 type shards struct {
 	*fleet
-	masters []*site
-	client  *redis.ClusterClient
+	masters  []*site
+	replicas []*site // of the masters, in their order; none where there are no replicas
+	client   *redis.ClusterClient
 }
 
 func startShards(t *testing.T, replicas bool, cfg hybrid.Config, args ...string) *shards {
 	t.Helper()
 	s := &shards{}
 	args = append(args, "--cluster-node-timeout", "1000")
-	for _, m := range redistest.StartCluster(t, 3, replicas, args...).Masters {
+	cluster := redistest.StartCluster(t, 3, replicas, args...)
+	for _, m := range cluster.Masters {
 		s.masters = append(s.masters, siteOf(t, m))
+	}
+	for _, r := range cluster.Replicas {
+		s.replicas = append(s.replicas, siteOf(t, r))
 	}
 	var stores []lease.Store
 	for i := range 2 {
