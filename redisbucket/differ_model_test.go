@@ -28,6 +28,7 @@ type actor struct {
 func (x *trio) populate() {
 	x.configs = []lease.Config{x.config()}
 	x.draws = []float64{0, 0, 0.2, 0.9, 1}[x.rng.IntN(5)]
+	x.calm = x.clientTime && x.draws > 0.5 && x.rng.IntN(4) > 0
 	for i := range 1 + x.rng.IntN(6) {
 		h := &actor{name: fmt.Sprintf("holder-%d", i), weight: 1}
 		if x.rng.IntN(4) == 0 {
@@ -49,7 +50,7 @@ func (x *trio) step() {
 	h := x.holders[x.rng.IntN(len(x.holders))]
 	x.pass()
 	switch p := x.rng.IntN(1000); {
-	case p < 850:
+	case p < 850, x.calm && p < 960:
 		x.renew(h)
 	case p < 900:
 		x.retry(h)
@@ -90,7 +91,7 @@ func (x *trio) pass() {
 	d := x.bucket.Dump()
 	ttl := max(d.Config.TTL.Microseconds(), 10)
 	switch p := x.rng.IntN(100); {
-	case x.draws > 0 && p < 15:
+	case x.draws > 0 && p < 15, x.calm && p < 40:
 		x.now += x.rng.Int64N(3 * ttl) // until leases have ended
 	case p < 30:
 	case p < 50:
@@ -104,8 +105,10 @@ func (x *trio) pass() {
 		x.now += x.rng.Int64N(3 * ttl)
 	case p < 94:
 		x.now += 2_900_000 + x.rng.Int64N(200_000) // about as long as T takes to shrink
-	case p < 96 && x.draws < 0.5:
+	case p < 96 && (x.draws < 0.5 || x.calm):
 		x.now += x.rng.Int64N(40 * 24 * 3600 * 1e6) // a month
+	case x.calm:
+		x.now = max(0, x.now-x.rng.Int64N(1_000_000), d.Clock-1_000_000) // the running time waits for the clock
 	case p < 98:
 		x.now = max(0, x.now-x.rng.Int64N(2*ttl))
 	case p < 99 && x.draws < 0.5:
@@ -139,6 +142,10 @@ func (x *trio) renew(h *actor) {
 		remaining -= returned
 	}
 	c := x.configs[h.config]
+	if x.calm && h.heard.Epoch > 0 && rng.IntN(16) > 0 {
+		c = h.heard.Config // as processes follow what is in force
+		c.TTL = max(c.TTL, 2*c.Target)
+	}
 	top := c.Limits[0].Capacity() + c.Overcommit
 	h.seq += 1 + rng.Int64N(2)
 	r := lease.Request{
@@ -181,7 +188,7 @@ func (x *trio) renew(h *actor) {
 			r.Need = min(r.Need, 1)
 		}
 	}
-	if x.draws < 0.5 || rng.IntN(8) == 0 { // a loss proven, or a charge, is felt for long
+	if x.draws < 0.5 || !x.calm && rng.IntN(8) == 0 { // a loss proven, or a charge, is felt for long
 		x.odd(h, &r)
 	} else {
 		r.Debt, r.Charge, r.Headroom = 0, 0, 0
