@@ -4,17 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
-
-// How long a call may take, in CallTimeouts (docs/protocol.md section 8.15): at all, and before it
-// has failed where a connection is opened first.
-const lateFactor, connectFactor = 10, 5
 
 // caller is who made a call, to whom its end is told: an entry, or a draw of a key at rest.
 type caller interface {
@@ -31,99 +24,47 @@ type caller interface {
 	name() string
 }
 
-// send exchanges one batch, on a goroutine of its own. A call's deadline is a little earlier than
-// CallTimeout, so that requests which wait for the call are told what Policy.Fallback says.
-func (s *scheduler) send(b *batch) {
-	l := s.l
+// send exchanges one batch, on a goroutine of its own.
+func (l *Limiter) send(b *batch) {
+	n := b.node
 	if len(b.calls) == 0 {
-		b.node.slots.Release(1)
+		n.slots.Release(1)
 		return
 	}
-	sent := l.cfg.Clock.Now()
-	b.sent = sent
-	last := lateFactor * l.cfg.CallTimeout
-	deadline := min(max(l.cfg.CallTimeout-l.cfg.CallTimeout/16, 2*b.node.rtt()), last)
-	connected := max(deadline, connectFactor*l.cfg.CallTimeout) // where a connection is opened first
+	ctx, cancel := context.WithCancel(l.ctx)
+	b.forget = cancel
+	b.left.Store(int64(len(b.calls)))
 	l.counters.calls.Add(int64(len(b.calls)))
-	b.node.underWay.Add(1)
-	b.node.enter(b)
-	if n := b.node; n.breaker.Away() && !b.probes { // an outage that began while b was built has not seen it
-		b.abandon(n, sent, n.why())
+	n.underWay.Add(1)
+	n.watch(l, b)
+	if n.breaker.Away() && !b.probes { // an outage that began while b was built has not seen it
+		b.abandon(n, b.sent, n.why())
 	}
 	go func() {
-		// Before anybody is told, or a request that comes at once after that would be held back.
-		landed := sync.OnceFunc(func() {
-			l.scheduler.land(b.node, 1)
-			if b.landed != nil {
-				b.landed()
-			}
-		})
-		defer landed()
-		ctx, cancel := context.WithCancel(l.ctx)
-		overdue := func() { l.overdue(b, sent.Add(connected)) }
-		timers := [...]clock.Timer{
-			l.inTime(last, cancel), l.inTime(deadline, overdue), l.inTime(connected, overdue),
-		}
-		// The batch is over with its last group: Exchange may return later.
-		var left atomic.Int64
-		left.Store(int64(len(b.calls)))
+		defer l.land(b)
 		l.store.Exchange(ctx, b.calls, func(group []*lease.Call) {
-			landed()
-			l.answered(group, sent)
-			if left.Add(-int64(len(group))) > 0 {
+			l.land(b) // before anybody is told, or a request that comes at once after that would be held back
+			l.answered(group, b.sent)
+			if b.left.Add(-int64(len(group))) > 0 {
 				return
 			}
-			for _, t := range timers {
-				t.Stop()
-			}
+			// The batch is over with its last group: Exchange may return later.
 			cancel()
-			b.node.leave(b)
-			b.node.slots.Release(1)
+			n.unwatch(b)
+			n.slots.Release(1)
 		})
 	}()
 }
 
-// inTime has f run after d. Where it comes much later than that, the process itself was stopped, as
-// by SIGSTOP, and answers may be there that it has not read yet: then f runs a little later.
-func (l *Limiter) inTime(d time.Duration, f func()) clock.Timer {
-	due, slack := l.cfg.Clock.Now().Add(d), l.cfg.CallTimeout/4
-	return l.cfg.Clock.AfterFunc(d, func() {
-		if l.cfg.Clock.Now().Sub(due) > slack {
-			l.cfg.Clock.AfterFunc(slack, f)
-		} else {
-			f()
-		}
-	})
-}
-
-// overdue ends the wait for the calls of b that were not answered in time. Those for which a
-// connection is being opened have until connected.
-func (l *Limiter) overdue(b *batch, connected clock.Instant) {
-	now := l.cfg.Clock.Now()
-	var late []*lease.Call
-	for _, c := range b.calls {
-		if d, ok := c.Owner.(*draw); ok {
-			d.takeOver() // its request waits for no longer, whatever becomes of the call
-		}
-		if c.Owner.(caller).awaits(c) && (c.Unsent() == nil || now >= connected) {
-			late = append(late, c)
-		}
+// land notes that b has come back, once.
+func (l *Limiter) land(b *batch) {
+	if b.landed.Swap(true) {
+		return
 	}
-	for _, c := range late { // before they fail, which depends on whether their node is away
-		l.failed(c.Owner.(caller).at(), now, b.sent, overdueAs(c))
+	l.scheduler.land(b.node, 1)
+	if b.draws {
+		b.node.lane.depart(l, b.node, 1)
 	}
-	for _, c := range late {
-		c.Owner.(caller).abandon(c, now, overdueAs(c))
-	}
-}
-
-// overdueAs is the error of a call that is overdue: also why it has not even been sent, if that is
-// known.
-func overdueAs(c *lease.Call) error {
-	if why := c.Unsent(); why != nil {
-		return fmt.Errorf("%w: %w", errOverdue, why)
-	}
-	return errOverdue
 }
 
 // answered takes in the calls of one batch that one node has answered, or that have failed there.

@@ -52,7 +52,7 @@
 //  2. If the pool has none, Limiter.decide asks the entry's Client, under the entry's lock. It
 //     admits, denies, or has the request wait: entry.awaitLocked.
 //  3. The Client then wakes the scheduler, which asks it what is due (entry.poll), builds its call
-//     (entry.build) into a batch, and sends that on a goroutine of its own (scheduler.send).
+//     (entry.build) into a batch, and sends that on a goroutine of its own (Limiter.send).
 //  4. The reply goes to the Client (entry.receive), which serves whoever waits: entry.Settled tells
 //     the request.
 //
@@ -78,7 +78,8 @@
 //   - light.go: a key that is asked too seldom to come into use, each of whose requests is a call;
 //     lane.go: which of these calls travel together.
 //   - scheduler.go: the one goroutine that knows which key is due, and which calls travel together;
-//     calls.go: how they go out and come back; nodes.go: what is known of each node of the store.
+//     calls.go: how they go out and come back; watch.go: those that are late; nodes.go: what is
+//     known of each node of the store.
 //   - table.go: the table of keys; idle.go: keys at rest, and who leaves when the table is full.
 //   - stats.go, stats_limits.go, events.go and operator.go: what an operator sees, which is Stats,
 //     Events and the log.

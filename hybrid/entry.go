@@ -208,6 +208,7 @@ func (e *entry) admitted(n *node, now clock.Instant) (ok bool, again clock.Insta
 	if n.breaker.Admit(now) {
 		return true, 0
 	}
+	e.sufferLocked(now)
 	again = n.breaker.Turn(now)
 	if e.client.Pool.Held() > 0 {
 		again = min(again, e.client.Deadline())

@@ -8,17 +8,13 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// lanesFree is how many batches of draws are under way to a node before further ones are held back.
-// With two, one is on its way while the store works on the other.
-const lanesFree = 2
-
-// lane collects the draws to one node into batches. A draw goes at once while few batches are under
-// way. Otherwise it waits for one to come back, for a batchWindow at most, and all that came
+// lane collects the draws to one node into batches. A draw goes as soon as no batch of draws is
+// under way. Otherwise it waits for one to come back, for a batchWindow at most, and all that came
 // meanwhile travel with it.
 type lane struct {
 	mu       sync.Mutex
 	waiting  []*lease.Call
-	underWay int
+	underWay int // batches
 	sentAt   clock.Instant
 	timer    clock.Timer
 	armed    bool
@@ -44,7 +40,7 @@ func (a *lane) depart(l *Limiter, n *node, landed int) {
 		c.Owner.(caller).abandon(c, l.cfg.Clock.Now(), n.why())
 	}
 	if b != nil {
-		l.scheduler.send(b)
+		l.send(b)
 	}
 }
 
@@ -84,18 +80,17 @@ func (a *lane) nextLocked(l *Limiter, n *node) *batch {
 	}
 	now := l.cfg.Clock.Now()
 	goesAt := a.sentAt.Add(batchWindow)
-	full := a.underWay >= lanesFree && now < goesAt && len(a.waiting) < batchSize
+	full := a.underWay > 0 && now < goesAt && len(a.waiting) < batchSize
 	if full || !n.slots.TryAcquire(1) {
 		a.armLocked(l, n, max(goesAt.Sub(now), batchWindow/8))
 		return nil
 	}
-	b := &batch{node: n, calls: a.waiting[:min(len(a.waiting), batchSize)]}
-	a.waiting = append([]*lease.Call(nil), a.waiting[len(b.calls):]...)
+	b := &batch{node: n, draws: true, calls: a.waiting[:min(len(a.waiting), batchSize)]}
+	a.waiting = append(make([]*lease.Call, 0, len(b.calls)), a.waiting[len(b.calls):]...)
 	if len(a.waiting) > 0 {
 		a.armLocked(l, n, batchWindow/8)
 	}
 	a.underWay++
 	a.sentAt = now
-	b.landed = func() { a.depart(l, n, 1) }
 	return b
 }

@@ -26,7 +26,9 @@ type node struct {
 	number   int32 // the store's
 	mu       sync.Mutex
 	latency  lease.Latency       // guarded by mu
-	batches  map[*batch]struct{} // guarded by mu: the batches under way
+	batches  map[*batch]struct{} // guarded by mu: those under way
+	looker   clock.Timer         // guarded by mu: calls look; nil before the first batch
+	lookAt   clock.Instant       // guarded by mu: when it does that; Never for not at all
 	slots    *semaphore.Weighted // one for each batch that may be under way
 	underWay atomic.Int32        // batches
 	pressed  atomic.Bool         // somebody waits for a call that is held back
@@ -68,23 +70,6 @@ func (n *node) rtt() time.Duration {
 	return n.latency.Quantile()
 }
 
-// enter notes that b is under way to n.
-func (n *node) enter(b *batch) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.batches == nil {
-		n.batches = make(map[*batch]struct{})
-	}
-	n.batches[b] = struct{}{}
-}
-
-// leave ends that.
-func (n *node) leave(b *batch) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.batches, b)
-}
-
 func (n *node) batchesUnderWay() []*batch {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -104,7 +89,10 @@ func (n *nodes) of(number int) *node {
 	i := max(number, nodeUnknown) - nodeUnknown
 	for i >= len(n.all) {
 		number := len(n.all) + nodeUnknown
-		added := &node{number: int32(number), slots: semaphore.NewWeighted(batchesMax)}
+		added := &node{
+			number: int32(number), slots: semaphore.NewWeighted(batchesMax),
+			batches: make(map[*batch]struct{}), lookAt: lease.Never,
+		}
 		if base := n.l.base; base != n.l {
 			added.health = base.nodes.of(number).health
 		} else {

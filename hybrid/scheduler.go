@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"container/heap"
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -74,7 +75,7 @@ func (s *scheduler) run() {
 	for s.l.ctx.Err() == nil {
 		now := s.l.cfg.Clock.Now()
 		for _, b := range s.collect(now) {
-			s.send(b)
+			s.l.send(b)
 		}
 		until := s.l.sweep(now)
 		if len(s.due) > 0 {
@@ -96,9 +97,14 @@ func (s *scheduler) run() {
 type batch struct {
 	node   *node
 	calls  []*lease.Call
+	draws  bool // of the lane
+	probes bool // one of the calls is to see whether a node that is away is back
 	sent   clock.Instant
-	probes bool   // one of the calls is to see whether a node that is away is back
-	landed func() // runs when it has come back, before anybody is told; nil for none
+	due    [dueTimes]clock.Instant
+	passed int                // of these; guarded by the node's mu
+	forget context.CancelFunc // has the store no longer wait
+	left   atomic.Int64       // calls that nobody has been told of
+	landed atomic.Bool
 }
 
 // collect is one round: it asks every entry that is ready or due, and builds the calls.

@@ -1,0 +1,125 @@
+package hybrid
+
+import (
+	"fmt"
+
+	"github.com/yuzhi-go/yuzhi/clock"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// How long a call may take, in CallTimeouts (docs/protocol.md section 8.15): at all, and before it
+// has failed where a connection is opened first.
+const lateFactor, connectFactor = 10, 5
+
+// The times at which something is due for a batch that has not come back, in order.
+const (
+	dueOverdue   = iota // its calls have failed, unless a connection is being opened for them
+	dueConnected        // these have, too
+	dueForgotten        // nobody listens any more
+	dueTimes
+)
+
+// watch notes that b is sent to n now, and has a timer look after it. There is one for all batches
+// to n: nearly all come back long before anything is due, and then it is not touched.
+//
+// A call's deadline is a little earlier than CallTimeout, so that requests which wait for the call
+// are told what Policy.Fallback says.
+func (n *node) watch(l *Limiter, b *batch) {
+	timeout := l.cfg.CallTimeout
+	last := lateFactor * timeout
+	deadline := min(max(timeout-timeout/16, 2*n.rtt()), last)
+	b.sent = l.cfg.Clock.Now()
+	b.due = [dueTimes]clock.Instant{
+		b.sent.Add(deadline), b.sent.Add(max(deadline, connectFactor*timeout)), b.sent.Add(last),
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.batches[b] = struct{}{}
+	n.lookLocked(l, b.sent, b.due[dueOverdue])
+}
+
+// unwatch ends that.
+func (n *node) unwatch(b *batch) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.batches, b)
+}
+
+// lookLocked has look called at the given time, unless it is earlier anyway.
+func (n *node) lookLocked(l *Limiter, now, at clock.Instant) {
+	switch {
+	case at >= n.lookAt:
+		return
+	case n.looker == nil:
+		n.looker = l.cfg.Clock.AfterFunc(at.Sub(now), func() { n.look(l) })
+	default:
+		n.looker.Reset(at.Sub(now))
+	}
+	n.lookAt = at
+}
+
+// look does what is due for the batches under way to n.
+func (n *node) look(l *Limiter) {
+	now := l.cfg.Clock.Now()
+	for _, b := range n.late(l, now) {
+		l.overdue(b, now)
+	}
+}
+
+// late takes down the times that have come, and returns the batches that they concern. Where it
+// runs much later than it should, the process itself was stopped, as by SIGSTOP, and answers may be
+// there that it has not read yet: then it looks again a little later.
+func (n *node) late(l *Limiter, now clock.Instant) (all []*batch) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	slack, stopped := l.cfg.CallTimeout/4, now.Sub(n.lookAt) > l.cfg.CallTimeout/4
+	n.lookAt = lease.Never
+	if stopped {
+		n.lookLocked(l, now, now.Add(slack))
+		return nil
+	}
+	for b := range n.batches {
+		was := b.passed
+		for b.passed < dueTimes && b.due[b.passed] <= now {
+			b.passed++
+		}
+		if b.passed > was {
+			all = append(all, b)
+		}
+		if b.passed < dueTimes {
+			n.lookLocked(l, now, b.due[b.passed])
+		} else {
+			b.forget()
+		}
+	}
+	return all
+}
+
+// overdue ends the wait for the calls of b that were not answered in time. Those for which a
+// connection is being opened have longer.
+func (l *Limiter) overdue(b *batch, now clock.Instant) {
+	var late []*lease.Call
+	for _, c := range b.calls {
+		if d, ok := c.Owner.(*draw); ok {
+			d.takeOver() // its request waits for no longer, whatever becomes of the call
+		}
+		if c.Owner.(caller).awaits(c) && (c.Unsent() == nil || now >= b.due[dueConnected]) {
+			late = append(late, c)
+		}
+	}
+	for _, c := range late { // before they fail, which depends on whether their node is away
+		l.failed(c.Owner.(caller).at(), now, b.sent, overdueAs(c))
+	}
+	for _, c := range late {
+		c.Owner.(caller).abandon(c, now, overdueAs(c))
+	}
+}
+
+// overdueAs is the error of a call that is overdue: also why it has not even been sent, if that is
+// known.
+func overdueAs(c *lease.Call) error {
+	if why := c.Unsent(); why != nil {
+		return fmt.Errorf("%w: %w", errOverdue, why)
+	}
+	return errOverdue
+}
