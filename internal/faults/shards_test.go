@@ -92,7 +92,7 @@ func TestRow19AFailoverTakesAPartOfAKeyWithShards(t *testing.T) {
 	executed := s.executed(of[1])
 	killed := s.now()
 	s.masters[0].Kill()
-	// then the other shards go on: they are called, and most of what is asked for is not denied for long.
+	// then the other shards go on: they are called, and grant what was not leased before.
 	testkit.Eventually(t, "calls of the others", func() bool { return s.executed(of[1]) > executed+10 })
 	before := s.stats()
 	testkit.Eventually(t, "tokens of the others", func() bool { return s.stats().Admitted > before.Admitted+2*busy.Tokens })
@@ -106,8 +106,8 @@ func TestRow19AFailoverTakesAPartOfAKeyWithShards(t *testing.T) {
 	back := s.now()
 	t.Logf("shards by master %v; the whole rate %v after the takeover; without the master %v", of, back-taken,
 		s.seen(key, killed, taken))
-	// Through all of it nobody waited, and (1) holds over all shards: but for what the replica may have
-	// lacked, once the bursts of those that it has.
+	// Through all of it nobody waited, and (1) holds over all shards: but for what the replica may
+	// have lacked, once the bursts of those that it has.
 	s.checkNobodyWaited(key, killed, back)
 	s.checkBound(key, busy, int64(len(of[0]))*busy.Burst/k)
 }

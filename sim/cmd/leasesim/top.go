@@ -98,12 +98,18 @@ func (t *top) run(c *cobra.Command) error {
 func (t *top) read(
 	ctx context.Context, store *redisbucket.Store, r *rates, show func(phase string, done, of int),
 ) error {
-	scan := redisbucket.Scan{Of: t.of(), Count: t.scanCount, PerSecond: t.perSecond}
+	// The shards of a key begin with "@NAME#" in place of "@NAME:".
+	scan := redisbucket.Scan{Of: strings.TrimSuffix(t.of(), ":"), Count: t.scanCount, PerSecond: t.perSecond}
 	if show != nil {
 		scan.Progress = func(done, of int64) { show(fmt.Sprintf("reading %d", r.pass), int(done), int(of)) }
 	}
 	r.begin()
-	if err := store.Scan(ctx, scan, r.add); err != nil {
+	add := func(x redisbucket.Reading) {
+		if of, _ := shardOf(x.Key); strings.HasPrefix(of, t.of()) {
+			r.add(x)
+		}
+	}
+	if err := store.Scan(ctx, scan, add); err != nil {
 		return err
 	}
 	r.end()
@@ -123,8 +129,9 @@ type block struct {
 
 type topRow struct {
 	Key     string   `json:"key"`
-	New     bool     `json:"new"` // there is one reading only, so no rates
-	Limits  []string `json:"limits"`
+	Shards  int      `json:"shards"`        // that exist, of a key with hybrid.Policy.Shards; 1 of any other
+	New     bool     `json:"new"`           // there is one reading only, so no rates
+	Limits  []string `json:"limits"`        // of each shard
 	Level   *float64 `json:"level_percent"` // of the burst, the lowest; null: the bucket has gone
 	Spent   float64  `json:"spent_per_s"`
 	Denied  float64  `json:"denied_per_s"`
@@ -137,25 +144,45 @@ type topRow struct {
 func (t *top) block(ctx context.Context, store *redisbucket.Store, r *rates, took time.Duration) (block, error) {
 	b := block{Time: time.Now(), Keys: len(r.keys), TookMs: milliseconds(took), Foreign: r.foreign,
 		Crowded: r.crowded, Rows: []topRow{}}
-	keys := r.top(t.sort, t.count)
+	rows := r.top(t.sort, t.count)
+	var keys []string
+	for _, k := range rows {
+		keys = append(keys, k.stored...)
+	}
 	views, err := store.Views(ctx, keys)
 	if err != nil {
 		return b, err
 	}
-	for i, key := range keys {
-		k, v := r.keys[key], views[i]
-		row := topRow{Key: key, New: k.isNew, Spent: k.perS[0], Denied: k.perS[1], Calls: k.perS[2], Holders: k.holders,
-			Waiting: k.waiting, Limits: []string{}}
-		for j, l := range v.Config.Limits {
-			part := 100 * float64(v.Levels[j]) / float64(l.Capacity())
-			if row.Level == nil || part < *row.Level {
-				row.Level = &part
-			}
-			row.Limits = append(row.Limits, l.String())
-		}
+	for _, k := range rows {
+		row := topRow{Key: k.key, Shards: len(k.stored), New: k.isNew, Spent: k.perS[0], Denied: k.perS[1],
+			Calls: k.perS[2], Holders: k.holders, Waiting: k.waiting, Limits: []string{}}
+		row.look(views[:len(k.stored)])
+		views = views[len(k.stored):]
 		b.Rows = append(b.Rows, row)
 	}
 	return b, nil
+}
+
+// look sets what the buckets of a key say: the limits of the first that is there, and the lowest
+// level, of all shards together.
+func (r *topRow) look(shards []redisbucket.View) {
+	shards = slices.DeleteFunc(shards, func(v redisbucket.View) bool { return !v.Exists })
+	if len(shards) == 0 {
+		return
+	}
+	for j, l := range shards[0].Config.Limits {
+		level, burst := 0.0, 0.0
+		for _, v := range shards {
+			if j < len(v.Config.Limits) {
+				level, burst = level+float64(v.Levels[j]), burst+float64(v.Config.Limits[j].Capacity())
+			}
+		}
+		part := 100 * level / burst
+		if r.Level == nil || part < *r.Level {
+			r.Level = &part
+		}
+		r.Limits = append(r.Limits, l.String())
+	}
 }
 
 // write shows a block.
@@ -192,7 +219,11 @@ func (t *top) text(b block) string {
 		if r.Level != nil {
 			level = view.Number(float64(int64(10**r.Level)) / 10)
 		}
-		table.Add(shownKey(r.Key, 40), strings.Join(r.Limits, ", "), level, rate(r.Spent), rate(r.Denied),
+		limits := strings.Join(r.Limits, ", ")
+		if r.Shards > 1 {
+			limits = fmt.Sprintf("%d shards of %s", r.Shards, limits)
+		}
+		table.Add(shownKey(r.Key, 40), limits, level, rate(r.Spent), rate(r.Denied),
 			rate(r.Calls), view.Number(float64(r.Holders)), view.Number(float64(r.Waiting)))
 	}
 	return head + "\n\n" + table.String()
