@@ -98,6 +98,7 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 			n.mu.Lock()
 			n.latency.Add(now, max(0, now.Sub(sent)-c.Before))
 			n.mu.Unlock()
+			n.breaker.Took(now, max(0, now.Sub(sent)-c.Before), spacing(group))
 			reached = true
 		}
 		if lease.NodeFailed(c.Err) && ill != n {
@@ -109,6 +110,17 @@ func (l *Limiter) answered(group []*lease.Call, sent clock.Instant) {
 			l.cfg.Events.Granted(who.name(), granted)
 		}
 	}
+}
+
+// spacing is how long the budget of calls wants this process to leave between two calls, for that
+// key of these calls which wants it longest.
+func spacing(group []*lease.Call) (longest time.Duration) {
+	for _, c := range group {
+		if c.Err == nil {
+			longest = max(longest, c.Grant.Spacing(c.Request.Weight))
+		}
+	}
+	return longest
 }
 
 // failed says that a call to n has failed that was sent then. If that begins an outage, everything

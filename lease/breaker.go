@@ -22,11 +22,13 @@ type Breaker struct {
 	target, ttl time.Duration
 
 	// state is written with mu held. It is read without, so that a well node costs its keys one load.
-	state  atomic.Int32
-	active atomic.Int64 // the sum of weights that any key's reply named last; 0 before the first
+	state      atomic.Int32
+	restsUntil atomic.Int64 // a clock.Instant: the node is left alone until then; see Took
+	active     atomic.Int64 // the sum of weights that any key's reply named last; 0 before the first
 
 	mu       sync.Mutex
 	random   uint64
+	think    think
 	aliveAt  clock.Instant // when the last call was sent that the node has answered
 	failedAt clock.Instant // when the call was sent whose failure began the outage
 	failures int           // of probes, in a row
@@ -90,7 +92,7 @@ func (b *Breaker) admitsLocked(now clock.Instant) bool {
 // is refused may ask again at the time that Turn says.
 func (b *Breaker) Admit(now clock.Instant) bool {
 	if b == nil || b.state.Load() == nodeWell {
-		return true
+		return now >= b.RestsUntil()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,6 +119,8 @@ func (b *Breaker) Turn(now clock.Instant) clock.Instant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
+	case b.state.Load() == nodeWell:
+		return max(now+1, b.RestsUntil())
 	case b.state.Load() != nodeAway:
 		return now.Add(1 + b.upTo(b.target))
 	case !b.probing && !b.awaited:
@@ -143,6 +147,29 @@ func (b *Breaker) Answered(now, sent clock.Instant) (recovered bool) {
 	b.failures, b.probing, b.since, b.calls = 0, false, now, 0
 	b.state.Store(nodeRecovering)
 	return true
+}
+
+// Took says that a round trip to the node ended now and took d. Where that is much longer than such
+// trips were before, Admit refuses calls until RestsUntil, for up to about longest, which is what
+// Grant.Spacing says: a small fleet does not make that many calls.
+func (b *Breaker) Took(now clock.Instant, d, longest time.Duration) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if pause := b.think.after(now, d, longest); pause > 0 {
+		// Waves of calls spread out.
+		b.restsUntil.Store(int64(now.Add(pause/4*3 + b.upTo(pause/2+1))))
+	}
+}
+
+// RestsUntil is until when Admit refuses calls because the node is busy; it is past where none are.
+func (b *Breaker) RestsUntil() clock.Instant {
+	if b == nil {
+		return 0
+	}
+	return clock.Instant(b.restsUntil.Load())
 }
 
 // Failed says that a call has failed that was sent then, in a way that may be the node's, and

@@ -114,7 +114,7 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 		b.ring.add(at.slice, 0, -rec.weight)
 	} else {
 		v := b.fairView(r) // a new holder has the share of a Target, so that it need not wait
-		rec.debit = debit{allowance: float64(float64(v.weight*b.fair.share) * v.target), last: b.now}
+		rec.debit = debit{allowance: float64(float64(v.weight*b.fair.share) * v.long), last: b.now}
 		at = place{slice: -1}
 	}
 

@@ -32,6 +32,7 @@ type Client struct {
 
 	own    Config        // what this process proposes
 	config Config        // in force; where that is not own, with the TTL that it came with
+	target time.Duration // in force
 	rtt    time.Duration // 99th percentile, of the key's node
 	change change        // of the bucket, by others than its calls
 	setTo  []Limit       // the limits in force since that change

@@ -52,7 +52,11 @@ func (c *Client) Build(now clock.Instant, seq int64, rtt time.Duration) *Request
 // proposed, or it would be in force for ever (6.9). T is made long enough for the network as it is
 // now (8.4): a client whose leases spend more than a quarter of their time on the way starves.
 func (c *Client) proposal() Config {
-	return propose(&c.own, &c.config, c.rtt)
+	p := propose(&c.own, &c.config, c.rtt)
+	if c.large() && c.policy.TTL == 0 {
+		p.TTL = max(p.TTL, min(ttlPerTarget*c.target, ttlMax))
+	}
+	return p
 }
 
 // propose is proposal for a process that was told own, while inForce is in force.
@@ -83,9 +87,10 @@ func (c *Client) Accept(now clock.Instant, g *Grant) (got Accepted, ok bool) {
 	c.seenAtReply = c.demand.seen
 	c.leased = c.Pool.Held()
 	c.follow(now, g.Config)
+	c.hearTarget(g)
 	c.staleAt = c.fullAt(g)
 	c.deniedUntil = c.delay(now, g)
-	c.reviewAt = now.Add(c.config.Target)
+	c.reviewAt = now.Add(c.reviewIn())
 	if c.change == overtaken {
 		c.change, c.deniedUntil = outdated, 0
 	} else {
@@ -135,7 +140,7 @@ func (c *Client) follow(now clock.Instant, in Config) {
 
 // adopt makes in the configuration in force.
 func (c *Client) adopt(in Config) {
-	c.config = in
+	c.config, c.target = in, in.Target
 	c.heard.limits = in.Limits
 }
 
@@ -155,9 +160,12 @@ func (c *Client) delay(now clock.Instant, g *Grant) clock.Instant {
 	// request that has gone can be given back only while the bucket knows the holder.
 	longest := c.heard.ttl / 4 * 3
 	delay := min(g.Delay, longest)
-	if !c.alone() {
+	switch {
+	case c.large():
+		delay = min(c.spreadDelay(delay), longest)
+	case !c.alone():
 		// Not more: a tenth of a long delay would leave the next token of a small burst lying about.
-		span := min(delay, c.config.Target/2) / 10
+		span := min(delay, c.target/2) / 10
 		delay = min(delay+time.Duration(c.next()%uint64(span+1)), longest)
 	}
 	// Counted from the sending, as the next call takes as long to the bucket as this one did: from the
@@ -178,7 +186,7 @@ func (c *Client) shortenDelay(n int64) {
 	if !c.alone() || c.deniedUntil == 0 || c.heard.shortOf == 0 || missing >= c.heard.shortOf {
 		return
 	}
-	at := c.firstSent.Add(c.config.Target / 2)
+	at := c.firstSent.Add(c.target / 2)
 	missing = max(0, missing-c.heard.level())
 	for _, l := range c.config.Limits {
 		at = max(at, c.firstSent.Add(time.Duration(float64(missing)/l.Rate()*1e9)))

@@ -123,13 +123,13 @@ func (c *Client) advance(now clock.Instant, n needs) {
 	asks := n.closing || c.wants(n, held) && now >= c.deniedUntil
 	c.reviewing = held > 0 && c.heard.replied && now >= c.reviewAt && !asks && !c.owes()
 	if c.reviewing && c.excess(held) == 0 {
-		c.reviewAt = now.Add(c.config.Target)
+		c.reviewAt = now.Add(c.reviewIn())
 	}
 }
 
 // observe feeds the demand estimate. A request that was refused and served later is one attempt.
 func (c *Client) observe(now clock.Instant) {
-	c.demand.observe(now, c.attempts()-c.servedLater, c.config.Target)
+	c.demand.observe(now, c.attempts()-c.servedLater, c.target)
 }
 
 // wants reports whether somebody is waiting for tokens, was refused them, or is about to be. Before
@@ -190,13 +190,13 @@ func (c *Client) renewal(now clock.Instant, held int64, next clock.Instant) (boo
 	if now < c.staleAt && c.isLarge(c.leased) {
 		next = min(next, c.staleAt)
 	} else if c.isLarge(c.leased - held) {
-		overloaded := c.demand.rate()*c.config.Target.Seconds() > c.perTarget()
+		overloaded := c.demand.rate()*c.target.Seconds() > c.perTarget()
 		if c.reviewing || overloaded { // a bucket that will be empty is worth more than a call in a Target
 			return true, now
 		}
 	}
 	if c.demand.seen != c.seenAtReply {
-		renewAt := c.Deadline().Add(-(c.config.Target/2 + 2*c.rtt))
+		renewAt := c.Deadline().Add(-(c.target/2 + 2*c.rtt))
 		if now >= renewAt {
 			return true, now
 		}

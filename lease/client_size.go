@@ -36,12 +36,14 @@ func (c *Client) ahead(held, waiting int64) int64 {
 	most := c.ceiling()
 	n := float64(most)
 	if c.heard.replied {
-		n = c.demand.expected(c.config.Target+c.rtt) + c.watermark() - float64(held)
+		span := c.target + c.rtt
+		mean := float64(c.demand.rate()*span.Seconds()) + c.watermark()
+		n = c.fleetPart(c.demand.expected(span)+c.watermark(), mean) - float64(held)
 	} else {
 		n = min(n, c.perTarget())
 	}
 	if waiting > 0 {
-		span := (c.config.Target + c.rtt).Seconds()
+		span := (c.target + c.rtt).Seconds()
 		steady := spread(float64(c.demand.slow*span)) + c.watermark() - float64(held)
 		n = min(n, max(steady, float64(max(waiting, c.Pool.Missed()-c.missedAtAsk))))
 	}
@@ -55,9 +57,9 @@ func (c *Client) ceiling() int64 {
 	most := int64(poolMax)
 	for _, l := range c.config.Limits {
 		burst := c.burst(l)
-		part, divisor := c.policy.part(&c.config, l, c.heard.active <= c.weight)
+		part, divisor := c.policy.part(&c.config, c.target, l, c.heard.active <= c.weight)
 		if c.heard.replied && c.heard.level() < burst/2 {
-			perTarget := int64(math.Ceil(l.Rate() * c.config.Target.Seconds()))
+			perTarget := int64(math.Ceil(l.Rate() * c.target.Seconds()))
 			part = min(part, max(c.heard.level()/divisor, perTarget))
 		}
 		most = min(most, max(part, 1))
@@ -69,14 +71,15 @@ func (c *Client) ceiling() int64 {
 }
 
 // part is the ceiling by one limit while its level is not known to be low, and by what the burst
-// was divided for it. alone says that no other holder was active, as last heard.
-func (p *Policy) part(c *Config, l Limit, alone bool) (part, divisor int64) {
+// was divided for it. target is the one in force, and alone says that no other holder was active, as
+// last heard.
+func (p *Policy) part(c *Config, target time.Duration, l Limit, alone bool) (part, divisor int64) {
 	burst, divisor := grantable(l, p.Headroom), int64(4)
 	if alone {
 		divisor = 2
 	}
 	// With an overcommit the bucket refills beside leases, so longer ones do no harm.
-	longer := min((burst+c.Overcommit)/divisor, int64(l.Rate()*c.Target.Seconds()))
+	longer := min((burst+c.Overcommit)/divisor, int64(l.Rate()*target.Seconds()))
 	return max(burst/divisor, longer), divisor
 }
 
@@ -88,7 +91,7 @@ func (c *Client) burst(l Limit) int64 { return grantable(l, c.policy.Headroom) }
 func (c *Client) perTarget() float64 {
 	n := math.Inf(1)
 	for _, l := range c.config.Limits {
-		n = min(n, l.Rate()*c.config.Target.Seconds())
+		n = min(n, l.Rate()*c.target.Seconds())
 	}
 	return max(n, 1)
 }
@@ -100,7 +103,7 @@ func (c *Client) watermark() float64 { return c.demand.expected(c.rtt) + 1 }
 // saves no call, and after it is spent the bucket does not refill until the next call says so.
 func (c *Client) slow() bool {
 	return c.cramped() || c.ceiling() < 2 ||
-		c.heard.replied && c.demand.rate()*(c.config.Target+c.rtt).Seconds() < slowBelow
+		c.heard.replied && c.demand.rate()*(c.target+c.rtt).Seconds() < slowBelow
 }
 
 // slowBelow is how many requests must be expected for as long as a lease lasts for one to pay.
@@ -138,7 +141,7 @@ func (c *Client) excess(held int64) int64 {
 		return held
 	}
 	// The watermark is what is spent while the next call is on its way.
-	keep := int64(math.Ceil(c.demand.expected(c.config.Target+c.rtt) + c.watermark()))
+	keep := int64(math.Ceil(c.demand.expected(c.target+c.rtt) + c.watermark()))
 	if c.heard.contended || held > 2*keep {
 		return max(0, held-keep)
 	}
@@ -152,7 +155,7 @@ func (c *Client) fullAt(g *Grant) clock.Instant {
 	for k, l := range g.Config.Limits {
 		room := float64(c.burst(l) + g.Config.Overcommit - g.Levels[k] - g.Ledger)
 		full := time.Duration(min(room/l.Rate(), c.open.Config.TTL.Seconds()) * 1e9)
-		at = min(at, c.firstSent.Add(max(full, c.config.Target/2)))
+		at = min(at, c.firstSent.Add(max(full, c.target/2)))
 	}
 	return at
 }
@@ -172,7 +175,7 @@ func (c *Client) portion() int64 {
 	}
 	n := int64(maxUnits)
 	for _, l := range c.config.Limits {
-		point := min(float64(c.burst(l))/2, max(1, l.Rate()*c.config.Target.Seconds()/2))
+		point := min(float64(c.burst(l))/2, max(1, l.Rate()*c.target.Seconds()/2))
 		n = min(n, int64(point/2))
 	}
 	return max(1, n)

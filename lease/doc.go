@@ -59,7 +59,8 @@
 //   - client.go: Client, its life and its states; client_due.go: when to call; client_call.go: a
 //     call from Build to Accept or Fail, and the delay after a shortfall; client_size.go: demand,
 //     round trips, and how much to ask for; client_fallback.go: deciding without the store;
-//     breaker.go: which nodes are away, and who calls them; heard.go: what the last reply said, and
+//     breaker.go: which nodes are away, and who calls them; think.go: how long to leave a busy one
+//     alone; heard.go: what the last reply said, and
 //     what is kept of it for a key at rest; draw.go: how such a key is asked for without a Client
 //     (section 8 of the specification).
 //   - client_decide.go: the answer to a request; client_queue.go: who waits; client_serve.go: who
@@ -75,7 +76,8 @@
 //     bucket_draw.go: draws of a bucket at rest (section 4);
 //     ring.go: the ledger, and scale.go: exact arithmetic (section 3); bucket_change.go: lost
 //     state, T, other operations, and bucket_limits.go: whose limits are in force, and how they
-//     change (section 6); fair.go: the fair share (section 7).
+//     change (section 6); fair.go: the fair share, and fleet.go:
+//     the calls of a large fleet, on both sides (section 7).
 //
 // Both sides:
 //

@@ -43,7 +43,7 @@ func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
 		if Blocked.same(l) || n > grantable(l, t.Policy.Headroom) {
 			return false
 		}
-		part, _ := t.Policy.part(c, l, m.active <= t.Policy.weightIn(1))
+		part, _ := t.Policy.part(c, c.Target, l, m.active <= t.Policy.weightIn(1))
 		unlimited, single = unlimited && Unlimited.same(l), single || part < 2
 	}
 	if unlimited {

@@ -29,9 +29,12 @@ type fairView struct {
 	burst  float64 // at least 1
 	rate   float64 // tokens per microsecond
 	own    float64 // the share with which the caller has the whole rate: rate/weight
-	target float64 // microseconds
+	target float64 // that is configured, microseconds
+	long   float64 // the Target in force, microseconds
+	pause  float64 // microseconds; 0 where that is the configured Target
 	ttl    float64 // microseconds
 	weight float64
+	active float64 // the sum of the weights of all holders
 	need   float64
 }
 
@@ -50,8 +53,11 @@ func (b *Bucket) rate() float64 {
 func (b *Bucket) fairView(r *Request) fairView {
 	v := fairView{
 		now: b.now, level: math.Inf(1), steer: math.Inf(1), burst: math.Inf(1), rate: b.rate(),
-		target: float64(micros(b.config.Target)), ttl: float64(b.ttl),
-		weight: float64(r.Weight), need: float64(r.Need),
+		target: float64(micros(b.config.Target)), long: b.target(r.Weight), ttl: float64(b.ttl),
+		weight: float64(r.Weight), active: float64(max(b.ring.weightSum(), r.Weight)), need: float64(r.Need),
+	}
+	if v.long > v.target {
+		v.pause = b.pause(r.Weight)
 	}
 	for k := range b.config.Limits {
 		sc, kept := &b.scales[k], b.kept(k, r.Headroom)
@@ -80,11 +86,22 @@ func (f *fair) advance(v fairView, d *debit) {
 	pull := max(-1, min(1, (v.steer-point)/float64(2*point)))
 	// The level cannot answer a correction faster than a token arrives. Where that is slower than a
 	// Target, the share would otherwise sink to the bottom of its range.
-	period := max(v.target, point/v.rate)
+	period, least := max(v.target, point/v.rate), v.own/shareRange
+	if v.pause > 0 {
+		// Nor than holders call. Far above an equal share the share falls faster, or it would take
+		// tens of seconds until a fleet that has just started divides the rate.
+		equal := v.rate / v.active
+		least = float64(0.9 * equal)
+		if pull < 0 {
+			period = max(period, float64(v.pause*min(1, equal/f.share)))
+		} else {
+			period = max(period, v.pause)
+		}
+	}
 	x := float64(min(float64(max(v.now-f.updated, 0)), period) / period * pull)
 	half := float64(x / 2)
 	f.share = float64(min(f.share, v.own) * ((1 + half) / (1 - half)))
-	f.share = max(v.own/shareRange, min(v.own, f.share))
+	f.share = max(least, min(v.own, f.share))
 	f.updated = v.now
 
 	// The share is the integral of the level's error, and the level that of what is not drawn: by
@@ -101,7 +118,7 @@ func (f *fair) advance(v fairView, d *debit) {
 // most is the largest allowance that a holder saves up: four Targets' share, since it asks now for
 // more and now for less, or a larger need. Who was idle has no claim on everything.
 func (f *fair) most(v fairView) float64 {
-	return min(maxUnits, max(1, v.need, float64(4*float64(float64(v.weight*f.share)*v.target))))
+	return min(maxUnits, max(1, v.need, float64(4*float64(float64(v.weight*f.share)*v.long))))
 }
 
 // owed returns the allowance with its debt bounded. A holder that overdrew while tokens were
@@ -115,20 +132,28 @@ func (f *fair) owed(v fairView, d *debit) float64 {
 func (f *fair) scarcity(v fairView) float64 { return float64(1 - f.share/v.own) }
 
 // allow is the most that may be granted (7.5). What the level has above the set point is free to
-// all: half of it where many share, all of it where nobody is kept from anything.
+// all: half of it where many share, all of it where nobody is kept from anything. In a large fleet
+// it is divided, or luck would decide who gets it.
 func (f *fair) allow(v fairView, d *debit, alone bool) int64 {
 	if alone {
 		return maxUnits
 	}
 	scarcity := f.scarcity(v)
 	spare := v.level - float64(v.setPoint()*scarcity)
-	most := max(math.Ceil(d.allowance), math.Floor(float64(spare*(1-float64(scarcity/2)))))
+	kept := float64(scarcity / 2)
+	if v.pause > 0 {
+		kept = float64(scarcity * (1 - v.weight/v.active))
+	}
+	most := max(math.Ceil(d.allowance), math.Floor(float64(spare*(1-kept))))
 	return int64(max(0, min(most, maxUnits)))
 }
 
 // least is the number of tokens that the next call after a short grant waits for.
 func (f *fair) least(v fairView) float64 {
 	share := float64(float64(float64(v.weight*f.share)*v.target) / 2)
+	if v.pause > 0 {
+		share = float64(float64(v.weight*f.share) * v.pause)
+	}
 	return max(1, v.need, min(share, v.burst/2))
 }
 
@@ -142,10 +167,10 @@ func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold b
 		wait = max(wait, math.Floor(lacking/float64(v.weight*f.share))+1)
 	}
 	if float64(v.rate*v.target) > 1 {
-		wait = max(wait, v.target/2)
+		wait = max(wait, v.target/2, float64(v.pause*f.scarcity(v)))
 	}
 	if othersHold {
-		wait = min(wait, max(float64(2*v.target), min(refill, v.ttl)))
+		wait = min(wait, max(float64(2*v.target), float64(2*v.pause), min(refill, v.ttl)))
 	}
 	return int64(math.Ceil(max(1, min(wait, maxUnits))))
 }

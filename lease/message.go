@@ -190,6 +190,7 @@ type Grant struct {
 	Contended    bool          // somebody asked for more than the level while others held tokens
 	Expiry       time.Duration // how long the bucket is remembered without a call
 	LeaseMax     time.Duration // no lease of this bucket that exists now lasts longer
+	Target       time.Duration // in force: Config.Target, or longer for the sake of Config.CallsPerSecond
 	Running      int64         // the bucket's running time at the draw, which a retry is told again
 	ServerTime   int64         // microseconds since 1970 on the server
 }

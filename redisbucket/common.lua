@@ -118,10 +118,11 @@ local function parse(text)
     return nil, 'version, overcommit, calls or start is out of range'
   end
   if target < 1 or target > 3600000000 then return nil, 'target is out of range' end
-  -- speed is that of the slowest limit, in tokens per microsecond; least is the smallest burst.
-  local speed, least = 2^53, 2^53
+  -- speed is that of the slowest limit, in tokens per microsecond; least is the smallest burst, and
+  -- fills the least time in which a limit makes its burst and the overcommit.
+  local speed, least, fills = 2^53, 2^53, math.huge
   local c = {false, text = text, deploy = deploy, revision = revision, empty = empty == 1, target = target,
-    n = n, speed = 0, least = 0}
+    calls = calls, n = n, speed = 0, least = 0, fills = 0}
   for k = 1, n do
     local burst, unit, step, code = decode('<I7I7I7I1', text, 1 + 30 * k)
     local most = burst + over
@@ -138,11 +139,12 @@ local function parse(text)
     if full > 3153600000000000 then return nil, 'a limit takes longer than 100 years to fill' end
     local own = step / unit / tick
     if own < speed then speed = own end
+    if most / own < fills then fills = most / own end
     if burst < least then least = burst end
     c[k] = {burst = burst, most = most, unit = unit, step = step, tick = tick, full = full,
       level = 0, rest = 0}
   end
-  c.speed, c.least = speed, least
+  c.speed, c.least, c.fills = speed, least, fills
   return c
 end
 

@@ -385,6 +385,9 @@ func (x *trio) config() lease.Config {
 			c.Target = time.Duration(1+rng.Int64N(10)) * time.Millisecond
 		}
 		c.TTL = c.Target * time.Duration(2+rng.Int64N(6))
+		if rng.IntN(2) == 0 { // few enough for a longer Target in force
+			c.CallsPerSecond = 1 + rng.Int64N(1+int64(6*time.Second/c.Target))
+		}
 		for range 1 + max(0, rng.IntN(8)-4) {
 			c.Limits = append(c.Limits, limit(rng))
 		}

@@ -15,7 +15,7 @@
 --
 -- Reply, a flat array, unless draw.lua has answered:
 --   {'ok', seq, granted, void, delay, retryAfter, epoch, counter, activeWeight, contended, expiry,
---     leaseMax, running, clock, ledger, ttl, configuration, level, next, ...}
+--     leaseMax, running, clock, ledger, target, ttl, configuration, level, next, ...}
 --                         configuration is '' where it is the caller's; durations and times are in
 --                         microseconds; flags are 0 or 1; level (in whole tokens, less the
 --                         caller's headroom) and next (the time until there is one token more, 0
@@ -34,6 +34,20 @@ if seq < 1 then return {'invalid', 'seq is below 1'} end
 if need > want then return {'invalid', 'need is above want'} end
 if weight < 1 or weight > 1048576 then return {'invalid', 'weight is out of range'} end
 counter = counter + 1
+
+-- inForce returns the Target in force for this holder, and where that is longer than the configured
+-- one how long to wait after a short grant, otherwise 0 (section 7.8).
+local function inForce()
+  local target, pause = c.target, 0
+  if c.calls > 0 and active > 0 then
+    local spacing = max(active, weight) / weight * 1000000 / c.calls
+    local longer = floor(min(spacing, 0.5 * c.fills, 900000000))
+    if longer > target then
+      target, pause = longer, min(spacing, 0.75 * ttl, 0.88 * c.fills)
+    end
+  end
+  return target, pause
+end
 
 -- The record is live if it is of this bucket and epoch and its slice is still in the ring, of which
 -- it follows one move (section 6.8).
@@ -98,7 +112,7 @@ else
   if live then
     weights[slot], active = weights[slot] - oldWeight, active - oldWeight
   else
-    at, last, allowance = -1, now, weight * share * c.target
+    at, last, allowance = -1, now, weight * share * inForce()
   end
 
   -- Step 6. While a loss is waited out, there is no room to credit.
@@ -155,18 +169,25 @@ else
   granted = want < available and want or available
   local alone, target, speed = active == 0, c.target, c.speed
   local point = min(burst / 2, max(1, speed * target / 2))
-  local period = max(target, point / speed)
-  local pull = max(-1, min(1, (steer - point) / (2 * point)))
-  local lean, half = pull / 12, min(max(now - updated, 0), period) / period * pull / 2
   local own = speed / weight -- the share with which the caller has the whole rate
-  share = max(own / 100000, min(own, min(share, own) * ((1 + half) / (1 - half))))
+  local period, slowest, long, pause = max(target, point / speed), own / 100000, inForce()
+  local pull = max(-1, min(1, (steer - point) / (2 * point)))
+  if pause > 0 then
+    local equal = speed / max(active, weight)
+    slowest = 0.9 * equal
+    period = max(period, pull < 0 and pause * min(1, equal / share) or pause)
+  end
+  local lean, half = pull / 12, min(max(now - updated, 0), period) / period * pull / 2
+  share = max(slowest, min(own, min(share, own) * ((1 + half) / (1 - half))))
   updated = now
   rest = rest and share == own and want <= available
   local gain = weight * share
-  local scarcity, cap = 1 - share / own, min(2^52, max(1, need, 4 * (gain * target)))
+  local scarcity, cap = 1 - share / own, min(2^52, max(1, need, 4 * (gain * long)))
   local earned = min(speed, gain * ((1 + lean) / (1 - lean))) * min(max(now - last, 0), ttl)
   allowance = min(max(allowance, -max(1, cap * scarcity)) + earned, cap)
-  local free = floor((level - point * scarcity) * (1 - scarcity / 2))
+  local left = scarcity / 2
+  if pause > 0 then left = scarcity * (1 - weight / max(active, weight)) end
+  local free = floor((level - point * scarcity) * (1 - left))
   local most = alone and 2^52 or max(0, min(max(ceil(allowance), free), 2^52))
   if most < granted then granted = most end
   if want > available and ledger - remaining > 0 then contended = now + 2 * target end
@@ -212,13 +233,13 @@ if granted < want or granted < 1 then
     for k = 1, c.n do retry = max(retry, wait(c[k], least + ceil(c[k].burst * headroom), frost)) end
   end
   if granted < want then -- section 7.7
-    local gain, target = weight * share, c.target
+    local gain, target, long, pause = weight * share, c.target, inForce()
     local burst = c.least
     if headroom > 0 then
       for k = 1, c.n do burst = min(burst, c[k].burst - ceil(c[k].burst * headroom)) end
       burst = max(burst, 1)
     end
-    local m = max(1, need, min(gain * target / 2, burst / 2))
+    local m = max(1, need, min(pause > 0 and gain * pause or gain * target / 2, burst / 2))
     local refilled = 0
     for k = 1, c.n do
       local l = c[k]
@@ -229,11 +250,11 @@ if granted < want or granted < 1 then
     if refilled > 0 then refilled = refilled + frost end
     delay = refilled
     if active ~= weight then
-      local owed = min(2^52, max(1, need, 4 * (gain * target))) * (1 - share / (c.speed / weight))
+      local owed = min(2^52, max(1, need, 4 * (gain * long))) * (1 - share / (c.speed / weight))
       delay = max(delay, floor((ceil(m) - 1 - max(allowance, -max(1, owed))) / gain) + 1)
     end
-    if c.speed * target > 1 then delay = max(delay, target / 2) end
-    if ledger > 0 then delay = min(delay, max(2 * target, min(refilled, ttl))) end
+    if c.speed * target > 1 then delay = max(delay, target / 2, pause * (1 - share / (c.speed / weight))) end
+    if ledger > 0 then delay = min(delay, max(2 * target, 2 * pause, min(refilled, ttl))) end
     delay = ceil(max(1, min(delay, 2^52)))
   end
 end
@@ -241,4 +262,4 @@ local longest
 keep, longest = remember(c, keep, now, ttl, frozen > 0, frost, base, width, held, weights)
 local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, max(active, weight),
   now < contended and 1 or 0, keep - now, longest > proposed and longest or proposed, last, clock,
-  ledger, ttl, c.text == mine.text and '' or c.text}
+  ledger, inForce(), ttl, c.text == mine.text and '' or c.text}

@@ -146,6 +146,7 @@ func decodeGrant(v any, r *lease.Request) (lease.Grant, error) {
 		Running:      a.number("running time", 0, lease.WaitingMax),
 		ServerTime:   a.number("server time", 0, lease.WaitingMax),
 		Ledger:       a.number("ledger", 0, wholeMax),
+		Target:       a.duration("target", 1),
 		Config:       a.config(&r.Config),
 	}
 	a.limits(&g.Config, &g.Levels, &g.Next)
@@ -172,7 +173,7 @@ func decodeDraw(text string, r *lease.Request) (lease.Grant, error) {
 		return lease.Grant{}, fmt.Errorf("%w: a string of %d bytes", ErrReply, len(text))
 	}
 	g := lease.Grant{
-		Seq: r.Seq, Granted: r.Want, Waited: r.Want, Config: r.Config, LeaseMax: r.Config.TTL,
+		Seq: r.Seq, Granted: r.Want, Waited: r.Want, Config: r.Config, LeaseMax: r.Config.TTL, Target: r.Config.Target,
 		Epoch: wholeAt(text, 0, 7), Counter: wholeAt(text, 7, 6), ActiveWeight: r.Weight,
 		Running: wholeAt(text, 13, 7), ServerTime: wholeAt(text, 13, 7),
 	}

@@ -249,6 +249,13 @@ func (n *network) judge(b *batch) {
 	}
 	l.latency.Add(now, now.Sub(b.sent))
 	l.breaker.Answered(now, b.sent)
+	spacing := time.Duration(0)
+	for i := range b.calls {
+		if c := &b.calls[i]; c.err == nil {
+			spacing = max(spacing, c.grant.Spacing(c.request.Weight))
+		}
+	}
+	l.breaker.Took(now, now.Sub(b.sent), spacing)
 	// A draw of a bucket at rest says nothing of who else uses the shard.
 	if active := c.grant.ActiveWeight; c.err == nil && (!c.request.Draw || active > l.breaker.Active()) {
 		l.breaker.Heard(active)
