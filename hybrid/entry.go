@@ -103,6 +103,7 @@ func (l *Limiter) addSlot(name string) (*slot, error) {
 // is nil where the slot has left the table.
 func (l *Limiter) rouse(s *slot, own proposed) *entry {
 	e := &entry{l: l, slot: s, index: -1, given: own.given, asked: own.asked}
+	e.shards.Store(int32(l.hopNumber + 1)) // what this process uses before it, and this one
 	e.client.Start(l.cfg.Clock.Now(), e, lease.ClientConfig{
 		ID:          *l.id.Load(),
 		Policy:      &l.cfg.Policy,
