@@ -71,8 +71,8 @@ func (c *Client) ceiling() int64 {
 }
 
 // part is the ceiling by one limit while its level is not known to be low, and by what the burst
-// was divided for it. target is the one in force, and alone says that no other holder was active, as
-// last heard.
+// was divided for it. target is the one in force, and alone says that no other holder was active,
+// as last heard.
 func (p *Policy) part(c *Config, target time.Duration, l Limit, alone bool) (part, divisor int64) {
 	burst, divisor := grantable(l, p.Headroom), int64(4)
 	if alone {
