@@ -75,7 +75,8 @@ func TestDrawsTravelTogether(t *testing.T) {
 	s := newStore(t, redistest.Start(t).Addr)
 	testkit.NoErr(t, s.Ping(t.Context()))
 	first := drawing(1, 1, numbered(drawsMost)...)
-	n := scripts(t, s, func() { exchangeAll(s, first) })
+	ctx, cancel := context.WithCancel(t.Context())
+	n := scripts(t, s, func() { s.Exchange(ctx, first, func([]*lease.Call) { cancel() }) })
 	testkit.Check(t, n == drawsMost+1, "%d scripts for the first %d draws", n, len(first))
 	checkGranted(t, first, 1)
 	keys := numbered(3*drawsMost + 1)[drawsMost:]

@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -18,6 +19,9 @@ import (
 // foundEnough is how many buckets one script must have found beside another's, before draws travel
 // together. A proxy that sends nine keys of ten to one server still fails 999 times in 1,000.
 const foundEnough = drawsMost - 1
+
+// findTime bounds how long Exchange may go on for that.
+const findTime = time.Second
 
 // together reports whether draws of several keys may travel in one command.
 func (s *Store) together() bool { return !s.alone.Load() && s.found.Load() >= foundEnough }
@@ -40,11 +44,14 @@ func (s *Store) toFind(calls []*lease.Call) (buckets []any) {
 }
 
 // find has one script look for all buckets. Where it misses some, each is looked for by itself: it
-// may have been evicted, or is on another server.
+// may have been evicted, or is on another server. Nobody waits for that, so it goes on where ctx
+// ends, as it does when the caller has all answers.
 func (s *Store) find(ctx context.Context, n *node, buckets []any) {
 	if len(buckets) < 2 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findTime)
+	defer cancel()
 	count := func(of ...[]any) (found int, ok bool) {
 		var all []*invocation
 		for _, keys := range of {
