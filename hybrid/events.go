@@ -30,7 +30,8 @@ type Events struct {
 	// is away, with why: from now on Policy.Fallback decides on what the process does not hold.
 	Degraded func(key string, err error)
 	// Recovered runs when a call has succeeded again, with the time since Degraded. It does not run
-	// for a key that was left or closed meanwhile.
+	// for a key that nobody has asked for meanwhile, so that it is at rest or has left the table, nor
+	// after Close.
 	Recovered func(key string, after time.Duration)
 	// Lost runs when n leased tokens have come to nothing.
 	Lost func(key string, n int64, reason LossReason)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 // draws says of each call for key so far whether it was a draw.
@@ -47,6 +48,9 @@ func TestAKeyThatIsAskedSeldomDraws(t *testing.T) {
 		check(t, st.Denied == 2 && st.Calls == 11 && st.InUse == 1, "%+v", st)
 		time.Sleep(time.Minute)
 		check(t, l.Stats().InUse == 0 && l.Stats().Returned+l.Stats().Burnt == 0, "%+v", l.Stats())
+		must(t, l.Allow("other") && l.Stats().InUse == 1, "%+v", l.Stats())
+		l.Close()
+		equal(t, l.Stats().InUse, 0, "keys are in use after Close")
 	})
 }
 
@@ -180,5 +184,32 @@ func TestDrawsTravelTogether(t *testing.T) {
 		batches, calls := t.counts()
 		check(t, calls == 500 && batches <= 5, "%d batches", batches)
 		conserved(t, l)
+	})
+}
+
+// A draw may be held back until the network has become so slow that its call may take longer than
+// CallTimeout. Its request waits no longer for that.
+func TestADrawIsWaitedForNoLongerThanCallTimeout(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.startOn(t.cluster(), by(denying, hourly))
+		for _, k := range keysOn("0", 5) {
+			must(t, l.Allow(k), "denied")
+			time.Sleep(10 * time.Millisecond)
+		}
+		slow := map[string]time.Duration{
+			"0:a": 79800 * time.Microsecond, "0:b": 90 * time.Millisecond, "0:c": 60 * time.Millisecond, "0:d": time.Second,
+		}
+		t.setJudge(func(c *lease.Call) verdict { return verdict{delay: slow[c.Key]} })
+		from := time.Now()
+		ask := func(at time.Duration, key string) (wait func()) {
+			time.Sleep(at - time.Since(from))
+			return background(func() { t.lasts(0, 100*time.Millisecond, func() { l.Allow(key) }) })
+		}
+		a, b := ask(0, "0:a"), ask(2*time.Millisecond, "0:b")
+		c := ask(79*time.Millisecond, "0:c")
+		d := ask(79500*time.Microsecond, "0:d") // held back until the answer to a has come
+		for _, wait := range []func(){a, b, c, d} {
+			wait()
+		}
 	})
 }

@@ -166,7 +166,8 @@ func (c *counters) look(e *entry, st *Stats) {
 // lookAtRest counts a key at rest that is in use all the same: it draws. The idle list's lock is
 // held.
 func (c *counters) lookAtRest(s *slot, l *Limiter, st *Stats) {
-	if s.own == nil || s.draw == nil && !s.memory.Recent(l.cfg.Clock.Now()) {
+	recent := s.draw != nil || s.memory.Recent(l.cfg.Clock.Now())
+	if s.own == nil || !recent || l.state.Load() == stateClosed {
 		return
 	}
 	st.InUse++

@@ -13,7 +13,8 @@ const lateFactor, connectFactor = 10, 5
 
 // The times at which something is due for a batch that has not come back, in order.
 const (
-	dueOverdue   = iota // its calls have failed, unless a connection is being opened for them
+	dueTakenOver = iota // the requests of its draws wait no longer for it, whatever becomes of the calls
+	dueOverdue          // its calls have failed, unless a connection is being opened for them
 	dueConnected        // these have, too
 	dueForgotten        // nobody listens any more
 	dueTimes
@@ -29,13 +30,19 @@ func (n *node) watch(l *Limiter, b *batch) {
 	last := lateFactor * timeout
 	deadline := min(max(timeout-timeout/16, 2*n.rtt()), last)
 	b.sent = l.cfg.Clock.Now()
+	overdue := b.sent.Add(deadline)
+	takenOver := overdue
+	if b.draws { // the oldest may have been held back for long, or the network has become slow since
+		d := b.calls[0].Owner.(*draw)
+		takenOver = max(b.sent, min(overdue, d.sent.Add(timeout-timeout/16)))
+	}
 	b.due = [dueTimes]clock.Instant{
-		b.sent.Add(deadline), b.sent.Add(max(deadline, connectFactor*timeout)), b.sent.Add(last),
+		takenOver, overdue, b.sent.Add(max(deadline, connectFactor*timeout)), b.sent.Add(last),
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.batches[b] = struct{}{}
-	n.lookLocked(l, b.sent, b.due[dueOverdue])
+	n.lookLocked(l, b.sent, takenOver)
 }
 
 // unwatch ends that.
@@ -95,14 +102,19 @@ func (n *node) late(l *Limiter, now clock.Instant) (all []*batch) {
 	return all
 }
 
-// overdue ends the wait for the calls of b that were not answered in time. Those for which a
-// connection is being opened have longer.
+// overdue has entries take over the draws of b, and ends the wait for those of its calls that were
+// not answered in time. Those for which a connection is being opened have longer.
 func (l *Limiter) overdue(b *batch, now clock.Instant) {
-	var late []*lease.Call
 	for _, c := range b.calls {
 		if d, ok := c.Owner.(*draw); ok {
-			d.takeOver() // its request waits for no longer, whatever becomes of the call
+			d.takeOver()
 		}
+	}
+	if now < b.due[dueOverdue] {
+		return
+	}
+	var late []*lease.Call
+	for _, c := range b.calls {
 		if c.Owner.(caller).awaits(c) && (c.Unsent() == nil || now >= b.due[dueConnected]) {
 			late = append(late, c)
 		}

@@ -205,7 +205,7 @@ type Memory struct {
 }
 
 // Rest is what c remembers if it is let go now. It is false where more than an estimate would be
-// lost: tokens, debts, an open call, an outage, or the local share that serves in one.
+// lost: tokens, debts, an open call, failures of its own calls, or the local share.
 func (c *Client) Rest() (Memory, bool) {
 	if !c.Idle() || c.failures > 0 || c.fallback != nil || c.Outdated() {
 		return Memory{}, false
