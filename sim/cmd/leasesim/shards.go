@@ -70,8 +70,8 @@ func inspectShards(ctx context.Context, store *redisbucket.Store, key string) (*
 	return summed(key, shards), nil
 }
 
-// summed is the sum of the shards. What cannot be summed is that of the first, and the active weight
-// the largest: a process is a holder of several.
+// summed is the sum of the shards. What cannot be summed is that of the first, and the active
+// weight is the largest: a process is a holder of several.
 func summed(key string, shards []*bucket) *bucket {
 	sum := *shards[0]
 	sum.Key, sum.Shards, sum.Limits = key, shards, nil
