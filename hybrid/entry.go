@@ -116,8 +116,8 @@ func (l *Limiter) rouse(s *slot, own proposed) *entry {
 	switch {
 	case have == nil:
 		l.keys.remove(s)
-	case have == e && l.state.Load() != stateOpen:
-		e.close() // Close or Shutdown may have come too early to see it
+	case have == e && l.state.Load() != stateOpen && (took == nil || l.state.Load() == stateClosed):
+		e.close() // Close or Shutdown may have come too early to see it; Shutdown sees all with a draw
 	case have == e:
 		if took != nil {
 			e.timeOut(took)

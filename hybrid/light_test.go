@@ -129,6 +129,19 @@ func TestADrawUnderWayIsTakenOver(t *testing.T) {
 		synctest.Wait()
 		t.lasts(0, 0, func() { noErr(t, l.Close()); wait() })
 	})
+	bubbleOf(t, "by Shutdown", func(t *world) {
+		l := slow(t)
+		wait := background(func() {
+			_, err := l.Take(t.Context(), "k", 7)
+			isErr(t, err, hybrid.ErrClosed)
+		})
+		synctest.Wait()
+		noErr(t, l.Shutdown(t.Context()))
+		wait()
+		t.has("k", 10, 0)
+		st := conserved(t, l)
+		check(t, st.Returned == 7 && st.Burnt == 0 && st.Admitted == 0, "%+v", st)
+	})
 	bubbleOf(t, "where no reply comes in time", func(t *world) {
 		t.every(verdict{lost: true})
 		l := t.start(by(denying, hourly))
