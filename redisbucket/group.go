@@ -31,7 +31,9 @@ type part struct {
 
 // newGroup has room for so many calls.
 func newGroup(n *node, room int) *group {
-	return &group{node: n, calls: make([]*lease.Call, 0, room)}
+	return &group{
+		node: n, calls: make([]*lease.Call, 0, room), scratch: make([]byte, 0, configSize(1)+requestSize),
+	}
 }
 
 func (g *group) add(p *part) {
@@ -67,9 +69,10 @@ func (g *group) build(s *Store, c *lease.Call, now string, together bool) (err e
 		return nil
 	}
 	bucket, record := s.leaseKeys(c.Key, r.Holder)
+	text := slices.Clone(g.scratch)
 	g.add(&part{calls: []*lease.Call{c}, invocation: &invocation{
 		sc: s.leaseScript, keys: []any{bucket, record},
-		args: []any{slices.Clone(config), now, &payload{data: slices.Clone(request)}},
+		args: []any{text[:size:size], now, &payload{data: text[size:]}},
 	}})
 	return nil
 }
