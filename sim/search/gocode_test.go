@@ -22,7 +22,8 @@ func TestTheCodeCompilesAndIsTheConfiguration(t *testing.T) {
 		{Tokens: 7, Per: 250 * time.Millisecond, Burst: 30}, lease.PerMinute(1000).WithBurst(5),
 		{Tokens: 3, Per: 1001 * time.Nanosecond * 1000, Burst: 4}, {Tokens: 1, Per: 90 * time.Second, Burst: 2},
 	}
-	odd.Policy = lease.Policy{Target: time.Second, TTL: 30 * time.Minute, Overcommit: 5, Fallback: lease.FallbackAllowAll}
+	odd.Policy = lease.Policy{Target: time.Second, TTL: 30 * time.Minute, Overcommit: 5, Fallback: lease.FallbackAllowAll,
+		Shards: 2, CallsPerSecond: 9000}
 	all := []sim.Scenario{plain, odd}
 	// when their code is pasted into a program of this module that tells what it declares,
 	program := `package main

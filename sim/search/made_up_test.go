@@ -29,7 +29,7 @@ func fleet() sim.Scenario {
 
 // truth is what a made-up simulator shows of a scenario in the mean.
 type truth struct {
-	falseRejects, calls, admitted, exceeded float64
+	falseRejects, calls, admitted, exceeded, redisCPU float64
 }
 
 // world makes up a simulator: f is the truth, and every replication adds noise to its false rejects
@@ -72,6 +72,7 @@ func (w *world) run(_ context.Context, s sim.Scenario) (sim.Report, error) {
 	f.Low, f.High, f.Worst = f.Mean-half, f.Mean+half, f.Mean
 	r.CallsPerS.Mean, r.CallsPerS.Low, r.CallsPerS.High = x.calls, x.calls, x.calls
 	r.AdmittedVsCentral = sim.Figure{Mean: x.admitted, Low: x.admitted, High: x.admitted}
+	r.RedisCPU = sim.Figure{Mean: x.redisCPU, Low: x.redisCPU, High: x.redisCPU}
 	r.BoundExceededBy = sim.Figure{Mean: x.exceeded / 2, Worst: x.exceeded}
 	r.Machine.Requests = 1000
 	return r, nil

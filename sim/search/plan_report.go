@@ -45,10 +45,11 @@ type Policy struct {
 	Target     string `json:"target"`
 	TTL        string `json:"ttl"`
 	Overcommit int64  `json:"overcommit"`
+	Shards     int    `json:"shards,omitempty"` // of a key; none where it has one bucket
 }
 
 func policyText(p lease.Policy) Policy {
-	return Policy{p.Target.String(), p.TTL.String(), p.Overcommit}
+	return Policy{p.Target.String(), p.TTL.String(), p.Overcommit, p.Shards}
 }
 
 // Grade is how a policy did.
@@ -113,14 +114,14 @@ func goCode(s sim.Scenario) string {
 	Limits: []hybrid.Limit{
 %s	},
 	Policy: hybrid.Policy{
-		Target:     %s,
-		TTL:        %s,
-		Overcommit: %d,
-		Fallback:   hybrid.Fallback%s,
-		// what else the scenario sets stays as it is
+		Target:         %s,
+		TTL:            %s,
+		Overcommit:     %d,
+		Fallback:       hybrid.Fallback%s,
+%s		// what else the scenario sets stays as it is
 	},
 }
-`, &limits, durationCode(p.Target), durationCode(p.TTL), p.Overcommit, fallback[p.Fallback])
+`, &limits, durationCode(p.Target), durationCode(p.TTL), p.Overcommit, fallback[p.Fallback], fleetCode(p))
 }
 
 // durationCode is an expression for d in the largest unit that holds it whole.
@@ -136,4 +137,15 @@ func durationCode(d time.Duration) string {
 		return name
 	}
 	return fmt.Sprintf("%d * %s", d/unit, name)
+}
+
+// fleetCode is the fields of p that large fleets set, as lines of code.
+func fleetCode(p lease.Policy) (code string) {
+	if p.Shards > 1 {
+		code += fmt.Sprintf("\t\tShards:         %d,\n", p.Shards)
+	}
+	if p.CallsPerSecond != 0 {
+		code += fmt.Sprintf("\t\tCallsPerSecond: %d,\n", p.CallsPerSecond)
+	}
+	return code
 }

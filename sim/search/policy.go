@@ -47,6 +47,26 @@ func policiesFor(q Question) []lease.Policy {
 			}
 		}
 	}
+	return append(all, shardedPolicies(q)...)
+}
+
+// shardedPolicies are the scenario's own policy with shards, in numbers that double up to that of
+// the cluster. They cost what they divide a burst into, so there are some only where one bucket may
+// be too busy for its node: where the part of a core that is busy is a target.
+func shardedPolicies(q Question) (all []lease.Policy) {
+	s := q.Scenario
+	if !slices.ContainsFunc(q.Targets, func(t Threshold) bool { return t.Figure == "redis_cpu" }) {
+		return nil
+	}
+	for k := 2; k <= min(s.Redis.Shards, lease.ShardsMax); k *= 2 {
+		p := q.Scenario.Policy
+		if p.Shards = k; k <= q.Scenario.Policy.Shards {
+			continue
+		}
+		if s.Policy = p; s.Validate() == nil {
+			all = append(all, p)
+		}
+	}
 	return all
 }
 

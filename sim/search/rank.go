@@ -30,7 +30,8 @@ func (t *trial) meets(at end) bool { return t.margin(at) >= 0 }
 
 // ranked is trials, the best first. Those that meet the targets at an end come before the others,
 // which stand by what they lack. Fewer calls are better, in steps of what nobody would notice; then
-// the scenario's own policy, the least overcommit, the shortest TTL, and the largest margin.
+// the scenario's own policy, the least overcommit, the fewest shards, the shortest TTL, and the
+// largest margin.
 func ranked(trials []*trial, at end) []*trial {
 	cheapest, margin := math.Inf(1), map[*trial]float64{}
 	for _, t := range trials {
@@ -45,7 +46,8 @@ func ranked(trials []*trial, at end) []*trial {
 		}
 		p, q := a.scenario.Policy, b.scenario.Policy
 		return cmp.Or(cmp.Compare(step(a), step(b)), cmp.Compare(a.changes, b.changes),
-			cmp.Compare(p.Overcommit, q.Overcommit), cmp.Compare(p.TTL, q.TTL), cmp.Compare(margin[b], margin[a]))
+			cmp.Compare(p.Overcommit, q.Overcommit), cmp.Compare(p.Shards, q.Shards), cmp.Compare(p.TTL, q.TTL),
+			cmp.Compare(margin[b], margin[a]))
 	})
 }
 

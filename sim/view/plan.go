@@ -59,10 +59,11 @@ func targetText(t search.Threshold) string {
 	return fmt.Sprintf("%s %s %s", t.Figure, at, Value(t.Figure, t.Bound))
 }
 
-// policyText is a policy in a line; an overcommit is named where there is some.
+// policyText is a policy in a line; an overcommit and shards are named where there are some.
 func policyText(p search.Policy) string {
 	overcommit := either(p.Overcommit > 0, ", overcommit "+Number(float64(p.Overcommit)), "")
-	return fmt.Sprintf("target %s, ttl %s%s", p.Target, p.TTL, overcommit)
+	shards := either(p.Shards > 1, fmt.Sprintf(", %d shards", p.Shards), "")
+	return fmt.Sprintf("target %s, ttl %s%s%s", p.Target, p.TTL, overcommit, shards)
 }
 
 // judge says the answer in plain words.
@@ -169,6 +170,10 @@ func (v planView) tradeOffs() Table {
 	names = slices.DeleteFunc(names, func(name string) bool { return name == search.BoundFigure })
 	t := Table{}
 	t.head(append([]string{"target", "ttl", "overcommit"}, names...)...)
+	sharded := slices.ContainsFunc(v.TradeOffs, func(c search.Candidate) bool { return c.Policy.Shards > 1 })
+	if sharded {
+		t.Columns = slices.Insert(t.Columns, 3, ">shards")
+	}
 	t.Columns = append(t.Columns, "")
 	for i := range v.TradeOffs {
 		c := &v.TradeOffs[i]
@@ -177,6 +182,9 @@ func (v planView) tradeOffs() Table {
 			says = "chosen"
 		}
 		row := []string{c.Policy.Target, c.Policy.TTL, Number(float64(c.Policy.Overcommit))}
+		if sharded {
+			row = append(row, Number(float64(max(c.Policy.Shards, 1))))
+		}
 		t.Add(append(append(row, figuresOf(&c.Figures, names)...), says)...)
 	}
 	return t
