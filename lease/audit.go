@@ -126,8 +126,8 @@ func (b *Bucket) Dump() BucketDump {
 
 // AtRest is what remains of d where a store keeps only what a bucket at rest must remember
 // (docs/protocol.md section 3.9): the other fields are what follows from the configuration, the
-// running time, the epoch, the counters, SetAt, ReshapedAt, and the levels. A store may leave them
-// out where that is d itself. Config must be valid.
+// running time, the epoch, the counters, SetAt, ReshapedAt, and the levels. A store may leave the
+// other fields out where AtRest changes none of them. Config must be valid.
 func (d BucketDump) AtRest() BucketDump {
 	ttl := micros(d.Config.TTL)
 	b := Bucket{

@@ -15,13 +15,12 @@ type Terms struct {
 	RTT      time.Duration // 99th percentile of the node's round trips; 0 for not known
 }
 
-// pace is what a key at rest remembers of its demand: the means of demand, but in requests per
-// second, because a lease pays where it saves calls. Rounding is no matter here, and there may be a
-// million of them.
+// pace is the demand of a key at rest: the two means of demand, but in requests per second, because
+// what a lease saves is calls. There may be a million of them, so they are short numbers.
 type pace struct{ fast, slow float32 }
 
-// after is p after so many more requests, 0 or 1, so long after the last one. Unlike demand it
-// weighs each request by itself: it is 1/dt a second, weighed with dt.
+// after is p when so many requests, 0 or 1, have come since, the time after the last one. Unlike
+// demand it takes in each request by itself: as a rate of one in that time, kept for that time.
 func (p pace) after(since time.Duration, requests float64, target time.Duration) pace {
 	dt := max(since, 0).Seconds()
 	mean := func(old float32, halfLife float64) float32 {

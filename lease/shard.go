@@ -94,8 +94,8 @@ func ShardAt(id string, hop, k int) int {
 // others. So many that have chosen their shards by chance have nearly equal shares of them.
 const shardCrowd = 512
 
-// shardWeight is what the weight of a holder of one shard is counted in: who uses several divides
-// his own between them, so that a process is not worth more for the number of shards that it uses.
+// shardWeight is how many parts a weight of 1 has with Shards. A process divides its weight between
+// the shards that it uses, so that it gains nothing by using more of them.
 const shardWeight = ShardsMax
 
 // Spread says that the process uses so many shards of the key now, of which c's is one: from the
@@ -116,8 +116,9 @@ func (p *Policy) weightIn(spread int64) int64 {
 // SharedByFew reports whether a request that the shard with this last reply has denied is to ask
 // the process's next one, which is the hop-th after its home and which it has used before or not.
 // Where all processes go as far, the active weight is theirs divided by the shards, and no shard
-// has more than shardCrowd of them as holders. In a crowd every process keeps to its own shard.
-// Who uses another one goes on in a crowd twice as large, so that nobody comes and goes.
+// has more than shardCrowd of them as holders. In a larger crowd every process keeps to its own
+// shard. One that uses others already leaves them only where the crowd is twice as large, so that
+// it does not come and go.
 func (h *Heard) SharedByFew(weight int64, hop int, used bool) bool {
 	crowd := shardCrowd * shardWeight * max(weight, 1)
 	if used {

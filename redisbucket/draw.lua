@@ -26,7 +26,7 @@ if struct and #ARGV[3] == 71 then
       clock = string.find(clock, '^%d+$') and tonumber(clock) or 0
     end
     local asked, want, seen, counted, refused = unpack('<I4I7I7I7I7', ARGV[3])
-    if not text then -- a new bucket, of a configuration that nobody has checked
+    if not text then -- a new bucket, whose configuration parse in common.lua has not checked yet
       local deploy, over, calls, revision, empty, target, burst, unit, step, code =
         unpack('<I7I7I4I7I1I4I7I7I7I1', config)
       local seq, need, weight = unpack('<I7I7I4', ARGV[3], 33)

@@ -1,5 +1,5 @@
--- draws.lua: draws of many buckets in one call, for a server that is no cluster. What an EVALSHA
--- costs by itself is as much as a draw.
+-- draws.lua: draws of many buckets in one call, for a server that has all of them. An EVALSHA by
+-- itself costs as much as a draw.
 --
 -- Go puts draw.lua before it, as the body of the function draw(KEYS, ARGV).
 --

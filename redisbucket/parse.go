@@ -57,7 +57,8 @@ func (w *wholes) number(least, most int64) int64 {
 // restSize is the length of a bucket of so many limits in the short form, before the configuration.
 func restSize(limits int) int { return 50 + 10*limits }
 
-// parseRest reads the text of a bucket in the short form; ok is false for the length of another.
+// parseRest reads the text of a bucket in the short form. ok is false where the length is not one
+// of that form.
 func parseRest(text string) (d lease.BucketDump, ok bool, err error) {
 	limits := (len(text) - restSize(0) - configSize(0)) / (restSize(1) - restSize(0) + configSize(1) - configSize(0))
 	if limits < 1 || limits > lease.LimitsMax || len(text) != restSize(limits)+configSize(limits) {
@@ -161,8 +162,8 @@ func parseRecord(text string, d *lease.BucketDump) (r lease.RecordDump, of bool,
 	return r, created == d.Created && epoch == d.Epoch, w.err
 }
 
-// readSize is how much of a bucket tells its form and its counters: one in the short form, or more
-// than that of another.
+// readSize is how many bytes of a bucket tell its form and its counters: one more than the longest
+// short form has, so that what is shorter is in the short form and complete.
 var readSize = restSize(lease.LimitsMax) + configSize(lease.LimitsMax) + 1
 
 // parse reads the beginning of a bucket, or of a record if there is a holder. ends is when the
