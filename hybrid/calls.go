@@ -227,6 +227,7 @@ func (e *entry) acceptLocked(c *lease.Call, now clock.Instant) bool {
 			"hybrid: another process uses the same version with other limits; the stored ones hold",
 			"limits", e.client.Limits(), "version", c.Grant.Config.Version.Deploy)
 	}
+	e.warnCrowd(&c.Grant, c.Request.Weight, now)
 	heard := e.client.Heard()
 	e.heard.Store(&heard)
 	e.node.Load().breaker.Heard(c.Grant.ActiveWeight)

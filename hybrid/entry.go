@@ -28,6 +28,7 @@ type entry struct {
 	mu       sync.Mutex
 	denied   bool          // the last request that its pool did not serve was denied; see Joined.scarcest
 	leaving  bool          // Shutdown waits for this entry
+	crowded  bool          // see warnCrowd
 	given    bool          // its limits are those of a KeyWith, which Refresh leaves alone
 	asked    int64         // the number of the Refresh before which LimitsFor was asked
 	flight   *lease.Call   // under way; nil once it is answered or overdue

@@ -50,6 +50,7 @@ type Limiter struct {
 
 	warned, warnedSlow sync.Once
 	voids, others      notice // leases that a bucket did not know; other limits under the same version
+	crowds             notice // fleets that are too large for a burst to keep their budget of calls
 
 	state        atomic.Int32
 	leaving      sync.WaitGroup // the entries that Shutdown waits for, and itself until it knows them all

@@ -155,6 +155,18 @@ func (n *notice) warnOf(l *Limiter, key string, now clock.Instant, text string, 
 	}
 }
 
+// warnCrowd logs that the burst of a key does not allow leases as long as its fleet would need to
+// keep Policy.CallsPerSecond, when that begins.
+func (e *entry) warnCrowd(g *lease.Grant, weight int64, now clock.Instant) {
+	wanted := g.BurstWanted(weight)
+	if wanted > 0 && !e.crowded {
+		e.l.crowds.warn(e, now, "hybrid: the burst is too small for as few lease calls as CallsPerSecond says; "+
+			"a larger one, or more calls, or Shards cure it", "calls_per_second", g.Config.CallsPerSecond,
+			"processes", g.ActiveWeight/weight, "burst", wanted*int64(max(1, e.l.cfg.Policy.Shards)))
+	}
+	e.crowded = wanted > 0
+}
+
 // brief is key as the log shows it: short, and without control characters.
 func brief(key string) string {
 	const most = 64

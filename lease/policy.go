@@ -87,8 +87,11 @@ type Policy struct {
 	Overcommit int64
 	// Weight is this process's share under contention, relative to the others'. 0 means 1.
 	Weight int64
-	// CallsPerSecond is how many lease calls a second all processes together should cost this key. It
-	// is stored with the bucket, but no process goes by it yet. 0 means 5,000.
+	// CallsPerSecond is how many lease calls a second all processes together should make for a key, or
+	// with Shards for each of its buckets. Leases of a fleet that would make more with its Target last
+	// longer, at most (Burst+Overcommit)/(2*Rate): whoever wants the budget kept raises the Burst to
+	// some 2*Rate*processes/CallsPerSecond. 0 means 5,000, a tenth of what one Redis can answer; it
+	// concerns fleets of more than 500 processes, or of a smaller burst.
 	CallsPerSecond int64 `json:",omitzero"`
 	// ColdStart is the answer before the first reply, and before the first of a key's node where that
 	// is away. The zero value denies.

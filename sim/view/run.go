@@ -129,6 +129,10 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	d.say(Neutral, "The fleet admitted %s of what one central bucket would have, and rejected %s of it wrongly, "+
 		"with %s Redis calls per second, which keep a core %s busy.", Percent(rep.AdmittedVsCentral.Mean),
 		Percent(rep.FalseRejectRatio.Mean), Number(rep.CallsPerS.Mean), Percent(rep.RedisCPU.Mean))
+	if budget, burst := crowd(s); burst > 0 {
+		d.say(Neutral, "The burst does not allow leases as long as the fleet would need to be sure of policy.calls_per_second, "+
+			"%s for a key: a burst of %s would.", Number(float64(budget)), Number(float64(burst)))
+	}
 	for _, t := range r.Thresholds {
 		if failure := t.Failure(rep); failure != "" {
 			d.say(Bad, "Does not hold: %s (%s)", t, failure)
@@ -136,6 +140,23 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 			d.say(Good, "Holds: %s", t)
 		}
 	}
+}
+
+// crowd is the budget of lease calls for one key, and where the first limit's burst is too small for
+// leases as long as that wants them, one that is not.
+func crowd(s sim.Scenario) (budget, burst int64) {
+	s = s.Defaults()
+	shards := max(1, s.Policy.Shards)
+	g := lease.Grant{Config: s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)}
+	budget = g.Config.CallsPerSecond
+	for _, group := range s.Groups {
+		g.ActiveWeight += int64(group.Count) * max(1, group.Weight)
+	}
+	if shards > 1 { // a large fleet is divided between them
+		g.ActiveWeight = (g.ActiveWeight + int64(shards) - 1) / int64(shards)
+		g.Config = g.Config.Shard(0, shards)
+	}
+	return budget, g.BurstWanted(1) * int64(shards)
 }
 
 // excuses are the settings of a scenario with which a fleet may exceed the bound although its

@@ -53,6 +53,7 @@ func FromScenario(s sim.Scenario) (Options, error) {
 		Processes: s.Groups[0].Count, Duration: s.Duration, Key: NewKey(),
 		Offered: s.Workload.Load, Shape: ShapeSteady, Overcommit: s.Policy.Overcommit,
 		Target: s.Policy.Target, TTL: s.Policy.TTL, Strict: s.Policy.StrictExpiry, Shadow: s.Policy.Shadow,
+		CallsPerSecond: s.Policy.CallsPerSecond,
 	}
 	if len(s.Limits) == 1 && s.Limits[0].Per == time.Second {
 		o.Rate, o.Burst = s.Limits[0].Tokens, s.Limits[0].Capacity()

@@ -42,10 +42,12 @@ type Options struct {
 	Shadow     bool
 	Priorities []float64 // the headroom of the classes but the first
 	Reserve    bool
-	Key        string
-	KillAfter  time.Duration // kill -9 the last process then; 0: never
-	StopAfter  time.Duration // SIGSTOP the first process then, for twice the TTL; 0: never
-	Forge      int64         // admissions that the first process invents at one instant, to try the audit
+	// CallsPerSecond is the budget of lease calls of all processes together; 0 for the default.
+	CallsPerSecond int64
+	Key            string
+	KillAfter      time.Duration // kill -9 the last process then; 0: never
+	StopAfter      time.Duration // SIGSTOP the first process then, for twice the TTL; 0: never
+	Forge          int64         // admissions that the first process invents at one instant, to try the audit
 }
 
 // recordsMax is how many admissions a run may expect: 16 bytes each, twice over, in a sparse file.
@@ -109,6 +111,7 @@ func (o Options) config() hybrid.Config {
 		Policy: hybrid.Policy{
 			Target: o.Target, TTL: o.TTL, Overcommit: o.Overcommit,
 			Fallback: hybrid.FallbackDeny, StrictExpiry: o.Strict, Shadow: o.Shadow,
+			CallsPerSecond: o.CallsPerSecond,
 		},
 	}
 }

@@ -101,7 +101,6 @@ var refused = []struct{ set, want string }{
 	{"policy.cold_start=allow", "policy.cold_start is allow, must be deny"},
 	{"policy.fallback=allow_all", "policy.fallback is allow_all, must be deny"},
 	{"policy.start_empty=true", "policy.start_empty is true, must be false"},
-	{"policy.calls_per_second=50", "policy.calls_per_second is 50, must be 0"},
 	{"policy.shards=2", "policy.shards is 2, must be 0"},
 	{"policy.headroom=0.5", "policy.headroom is 0.5, must be 0"},
 	{"call_timeout=50ms", "call_timeout is 50ms, must be 100ms"},
@@ -168,7 +167,7 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 	known := map[string]bool{}
 	for _, path := range []string{
 		"name", "description", "seed", "reps", "rivals", "rivals[]", "network.round_trip", "redis.service_time", // not looked at
-		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit", "policy.strict_expiry", "policy.shadow", // run
+		"duration", "limits", "limits[]", "policy.target", "policy.ttl", "policy.overcommit", "policy.strict_expiry", "policy.shadow", "policy.calls_per_second", // run
 		"groups", "groups[].count", "groups[].name", "groups[].share", "workload.kind", "workload.rate", "workload.load", "workload.within",
 		// of other kinds and verbs
 		"workload.deadline", "workload.patience", "workload.on", "workload.off", "workload.alpha", "workload.burst", "workload.period", "workload.swing",

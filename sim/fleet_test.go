@@ -1,0 +1,47 @@
+//go:build !race
+
+// Like accuracy_test.go, whose helpers it uses: nothing here for the race detector.
+
+package sim_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// TestALargeFleetKeepsItsBudgetOfCalls: a tenth of 10,000 processes on 100,000/s, on a Redis ten
+// times slower, and a tenth of the budget. With a burst of a second the calls are those that the
+// burst allows (docs/protocol.md 7.8), and with one of 2.2 s the budget and a fifth. With one of a
+// fifth of a second Redis is as busy as can be, and the limit is still reached.
+func TestALargeFleetKeepsItsBudgetOfCalls(t *testing.T) {
+	for _, x := range []struct {
+		burst       int
+		service     string
+		load        float64
+		calls       float64
+		part, equal float64
+	}{
+		{10_000, "150us", 0.9, 1200, 0.99, 0.99},
+		{10_000, "150us", 2, 1200, 0.99, 0.99},
+		{10_000, "150us", 5, 1200, 0.99, 0.99},
+		{22_000, "150us", 0.9, 600, 0.99, 0.99},
+		{22_000, "150us", 2, 600, 0.99, 0.99},
+		{22_000, "150us", 5, 600, 0.99, 0.99},
+		{2_000, "150us", 0.9, 6800, 0.95, 0.99},
+		{2_000, "150us", 2, 6800, 0.95, 0.99},
+		{2_000, "150us", 5, 6800, 0.9, 0.99},
+	} {
+		s := fleet(t, fmt.Sprintf("10000/s burst %d", x.burst), 1000, "workload: {load: %v}, redis: {service_time: %s}",
+			x.load, x.service)
+		s.Policy.CallsPerSecond, s.Reps, s.Duration, s.Warmup = 500, 1, 26*time.Second, 8*time.Second
+		r := run(t, s)
+		what := fmt.Sprintf("burst %d, %s, load %v", x.burst, x.service, x.load)
+		t.Logf("%s: %.0f calls/s, %.3f of one bucket, Jain %.4f", what, r.CallsPerS.Mean, r.AdmittedVsCentral.Mean, r.Jain.Mean)
+		reaches(t, what, r, x.part)
+		testkit.Check(t, r.CallsPerS.Mean <= x.calls, "%s: %.0f calls/s, want at most %v", what, r.CallsPerS.Mean, x.calls)
+		testkit.Check(t, r.Jain.Mean >= x.equal, "%s: Jain's index is %.4f", what, r.Jain.Mean)
+	}
+}
