@@ -142,8 +142,8 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	}
 }
 
-// crowd is the budget of lease calls for one key, and where the first limit's burst is too small for
-// leases as long as that wants them, one that is not.
+// crowd is the budget of lease calls for one key, and where the burst is too small for leases as
+// long as that wants them, one that is not.
 func crowd(s sim.Scenario) (budget, burst int64) {
 	s = s.Defaults()
 	shards := max(1, s.Policy.Shards)
