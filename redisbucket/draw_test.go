@@ -85,9 +85,9 @@ func contentsOf(s *Store, key string) string {
 	return s.rdb.Get(context.Background(), s.bucketKey(key)).Val()
 }
 
-// TestAKeyAtRestIsSmall: users who hold no lease cost at most 264 bytes each, the tables of keys and
-// of expiries included, whose entries Debian's jemalloc rounds up to 16 bytes; and MEMORY USAGE,
-// which leaves these tables out, says what each form is.
+// TestAKeyAtRestIsSmall: users who hold no lease cost at most 264 bytes each. That includes the
+// tables of keys and of expiries, whose entries Debian's jemalloc rounds up to 16 bytes. MEMORY
+// USAGE, which leaves these tables out, says what each form is.
 func TestAKeyAtRestIsSmall(t *testing.T) {
 	ctx := context.Background()
 	s := storeOver(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr}))
