@@ -16,8 +16,9 @@
 --          server's time at the bucket's birth plus all forward steps of the server's clock since
 --          The short form of a bucket at rest, where all else follows from it (section 3.9):
 --          integers without a sign, with the bytes of each, then the configuration
---            epoch 7, counter 6, now 7, setAt 7, reshaped 7, ttl 4, spent 6, denied 6
+--            epoch 7, counter 6, now 7, ttl 4, spent 6, denied 6
 --            level 7, rest 3 of each limit
+--          and at the end, where setAt is not epoch - 1 or reshaped is not 0: setAt 7, reshaped 7
 -- KEYS[2]  lease.lua only: the record of one holder, see there
 -- ARGV[1]  the configuration that the caller proposes, '' for none: integers without a sign, 30
 --          bytes for all limits, then 30 for each of 1 to 4. With the bytes of each:

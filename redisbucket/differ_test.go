@@ -111,7 +111,7 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"loss": calls / 200, "unused": calls / 200, "rearranged": calls / 1000, "grew": calls / 200,
 				"shrunk": calls / 500, "back": calls / 200, "turned": calls / 400, "owed": calls / 50,
 				"drawn at rest": calls / 200, "drawn in short": calls / 200, "leased at rest": calls / 2000,
-				"fast": calls / 200, "made fast": calls / 4000} {
+				"fast": calls / 200, "dated at rest": calls / 200, "made fast": calls / 4000} {
 				// the server's own time passes too slowly, and never goes back
 				fits := clientTime || !slices.Contains([]string{"shrunk", "back", "turned", "drawn at rest", "leased at rest"}, what)
 				testkit.Check(t, !fits || total[what] >= least, "%s: %d times, want %d", what, total[what], least)
@@ -178,8 +178,9 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 		"owed":          slices.Min(after.Level[:]) < 0,
 		"drawn at rest": r.Draw && atRest(after) && !atRest(before), "drawn in short": atRest(after) && atRest(before),
 		"leased at rest": atRest(before) && !atRest(after) && !r.Draw,
-		"fast": atRest(before) && atRest(after) && len(after.Config.Limits) == 1 &&
+		"fast": atRest(before) && atRest(after) && !dated(after) && len(after.Config.Limits) == 1 &&
 			len(appendRequest(nil, &r)) < requestSize,
+		"dated at rest": atRest(after) && dated(after),
 		"unused": wantErr == nil && !want.Void && r.Unused > 0 && r.Drawn > after.SetAt &&
 			r.Drawn <= after.Now && after.Now >= after.Frozen,
 	} {

@@ -2,7 +2,7 @@
 -- It comes first, before any function or table is made, since for most keys of a long tail this is
 -- every call. KEYS, ARGV and units: common.lua and lease.lua.
 --
--- It serves the shortest request, for a bucket of one limit in the short form, with the very
+-- It serves the shortest request, for a bucket of one limit in the shortest form, with the very
 -- configuration that the caller proposes, which was checked when it was stored, and the T that the
 -- caller proposes, where no loss is proven, the level is at the set point or above (so that the
 -- share stays the whole rate), and all that is wanted is there. Whatever else it finds it leaves as
@@ -18,7 +18,7 @@ if struct and #ARGV[3] == 71 then
   if redis.replicate_commands then redis.replicate_commands() end
   local call, unpack, config = redis.call, struct.unpack, ARGV[1]
   local text, clock = redis.pcall('GET', KEYS[1]), ARGV[2]
-  if not text and #config == 60 or text and #text == 120 and string.sub(text, 61) == config then
+  if not text and #config == 60 or text and #text == 106 and string.sub(text, 47) == config then
     if clock == '' then
       clock = call('TIME')
       clock = clock[1] * 1000000 + clock[2]
@@ -38,17 +38,16 @@ if struct and #ARGV[3] == 71 then
           or most >= 2^52 or most * unit >= 2^52 or code > 6 or code == 3 or tick > 1 and step * tick >= 2^52 then
         want = 0
       end
-      text = struct.pack('<I7I6I7I7I7I4I6I6I7I3', clock, 0, clock, clock > 0 and clock - 1 or 0, 0, asked, 0, 0,
-        want > 0 and burst * unit or 0, 0) .. config
+      text = struct.pack('<I7I6I7I4I6I6I7I3', clock, 0, clock, asked, 0, 0, want > 0 and burst * unit or 0, 0)
+        .. config
     end
-    local epoch, counter, now, setAt, reshaped, ttl, spent, denied, level, rest, revision, empty, target,
-      burst, unit, step, tick =
-      unpack('<I7I6I7I7I7I4I6I6I7I3xxxxxxxxxxxxxxxxxxI7I1I4I7I7I7I1', text)
+    local epoch, counter, now, ttl, spent, denied, level, rest, revision, empty, target, burst, unit, step, tick =
+      unpack('<I7I6I7I4I6I6I7I3xxxxxxxxxxxxxxxxxxI7I1I4I7I7I7I1', text)
     tick = tick % 4
     tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
     local full = burst * unit
     if asked == ttl and asked >= 2 * target and asked <= 3600000000 and clock >= now and clock < 2^52
-        and epoch >= 2^32 and epoch <= now and setAt <= now and reshaped <= now and level <= full and rest < tick
+        and epoch >= 2^32 and epoch <= now and level <= full and rest < tick
         and (seen == epoch or seen == 0) and counted <= counter and want > 0
         and counter + 1 < 2^48 and spent + want < 2^48 and denied + refused < 2^48 then
       -- The refill.
@@ -79,8 +78,8 @@ if struct and #ARGV[3] == 71 then
         if keep < 2592000000000 and (empty == 1 or revision > 0) then keep = 2592000000000 end
         counter, level = counter + 1, level - want * unit
         local life = (keep + 999) / 1000
-        call('SET', KEYS[1], struct.pack('<I7I6I7I7I7I4I6I6I7I3', epoch, counter, clock, setAt, reshaped, ttl,
-          spent + want, denied + refused, level, rest) .. config, 'PX', life - life % 1 + 1000)
+        call('SET', KEYS[1], struct.pack('<I7I6I7I4I6I6I7I3', epoch, counter, clock, ttl, spent + want,
+          denied + refused, level, rest) .. config, 'PX', life - life % 1 + 1000)
         tokens = level / unit
         tokens = tokens - tokens % 1
         local missing = ((tokens + 1) * unit - level + step - 1) / step

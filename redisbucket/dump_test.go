@@ -94,6 +94,9 @@ func atRest(d lease.BucketDump) bool {
 		slices.Min(d.Level[:]) >= 0
 }
 
+// dated reports whether the short form of d says when levels were set and limits changed.
+func dated(d lease.BucketDump) bool { return d.SetAt != d.Epoch-1 || d.ReshapedAt != 0 }
+
 // rested is the short form of d.
 func rested(t testing.TB, d lease.BucketDump) string {
 	t.Helper()
@@ -101,15 +104,18 @@ func rested(t testing.TB, d lease.BucketDump) string {
 	for _, n := range [...]struct {
 		size  int
 		value int64
-	}{{7, d.Epoch}, {6, d.Counter}, {7, d.Now}, {7, d.SetAt}, {7, d.ReshapedAt}, {4, micros(d.Config.TTL)},
-		{6, d.Spent}, {6, d.Denied}} {
+	}{{7, d.Epoch}, {6, d.Counter}, {7, d.Now}, {4, micros(d.Config.TTL)}, {6, d.Spent}, {6, d.Denied}} {
 		text = appendWhole(text, n.size, n.value)
 	}
 	for k := range d.Config.Limits {
 		text = appendWhole(appendWhole(text, 7, d.Level[k]), 3, d.Rest[k])
 	}
 	d.Config.TTL = ttlMax // the one in force may be too short for the Target
-	return string(text) + textOf(t, d.Config)
+	text = append(text, textOf(t, d.Config)...)
+	if dated(d) {
+		text = appendWhole(appendWhole(text, 7, d.SetAt), 7, d.ReshapedAt)
+	}
+	return string(text)
 }
 
 // differs says where what is stored differs from the reference. A record that the reference does

@@ -79,12 +79,13 @@ elseif text.err then
   -- Any other error is the caller's, for instance a missing permission.
   return string.find(text.err, 'WRONGTYPE') and {'damaged', keys[1], text.err} or text
 else
-  local n, short = (#text - 326) / 46, false
-  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, short = (#text - 80) / 40, true end
+  local n, short, dated = (#text - 326) / 46, false, false
+  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, short = (#text - 66) / 40, true end
+  if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then n, dated = (#text - 80) / 40, true end
   if n ~= 1 and n ~= 2 and n ~= 3 and n ~= 4 then
     return {'damaged', keys[1], 'the length is not that of a bucket'}
   end
-  local stored = short and string.sub(text, 51 + 10 * n) or string.sub(text, 313, 342 + 30 * n)
+  local stored = short and string.sub(text, 37 + 10 * n, 66 + 40 * n) or string.sub(text, 313, 342 + 30 * n)
   c = mine
   if not mine or stored ~= mine.text then
     c, why = parse(stored)
@@ -92,8 +93,9 @@ else
   end
   local before, was, level, rest, h1, h2, h3, h4, h5, h6, h7, h8, w1, w2, w3, w4, w5, w6, w7, w8
   if short then
-    epoch, counter, was, setAt, reshaped, ttl, spent, denied, level, rest =
-      decode('<I7I6I7I7I7I4I6I6I7I3', text)
+    epoch, counter, was, ttl, spent, denied, level, rest = decode('<I7I6I7I4I6I6I7I3', text)
+    setAt, reshaped = epoch - 1, 0
+    if dated then setAt, reshaped = decode('<I7I7', text, 67 + 40 * n) end
     birth, before, frozen, stood, proposed, proposedAt = epoch, was, 0, was, ttl, was
     gen, moved, updated, contended, share = counter, was, was, 0, c.speed
     width = floor((ttl + 6) / 7)
@@ -135,7 +137,7 @@ else
   for k = 1, n do
     local l = c[k]
     if k > 1 and short then
-      level, rest = decode('<I7I3', text, 41 + 10 * k)
+      level, rest = decode('<I7I3', text, 27 + 10 * k)
     elseif k > 1 then
       level, rest = decode('<dd', text, 311 + 30 * n + 16 * k)
     end

@@ -54,14 +54,19 @@ func (w *wholes) number(least, most int64) int64 {
 	return int64(x)
 }
 
-// restSize is the length of a bucket of so many limits in the short form, before the configuration.
-func restSize(limits int) int { return 50 + 10*limits }
+// restSize is the length of a bucket of so many limits in the short form, and datedSize what comes
+// to it where the two times are there that most buckets leave out.
+func restSize(limits int) int { return 36 + 10*limits + configSize(limits) }
+
+const datedSize = 14
 
 // parseRest reads the text of a bucket in the short form. ok is false where the length is not one
 // of that form.
 func parseRest(text string) (d lease.BucketDump, ok bool, err error) {
-	limits := (len(text) - restSize(0) - configSize(0)) / (restSize(1) - restSize(0) + configSize(1) - configSize(0))
-	if limits < 1 || limits > lease.LimitsMax || len(text) != restSize(limits)+configSize(limits) {
+	limits := (len(text) - restSize(0)) / (restSize(1) - restSize(0))
+	end := restSize(limits)
+	dated := len(text) == end+datedSize
+	if limits < 1 || limits > lease.LimitsMax || len(text) != end && !dated {
 		return d, false, nil
 	}
 	at := 0
@@ -69,16 +74,21 @@ func parseRest(text string) (d lease.BucketDump, ok bool, err error) {
 		at += size
 		return wholeAt(text, at-size, size)
 	}
-	d.Epoch, d.Counter, d.Now, d.SetAt, d.ReshapedAt = next(7), next(6), next(7), next(7), next(7)
+	d.Epoch, d.Counter, d.Now = next(7), next(6), next(7)
+	d.SetAt = d.Epoch - 1
 	ttl := next(4)
 	d.Spent, d.Denied = next(6), next(6)
 	for k := range limits {
 		d.Level[k], d.Rest[k] = next(7), next(3)
 	}
+	config := text[at:end]
+	if at = end; dated {
+		d.SetAt, d.ReshapedAt = next(7), next(7)
+	}
 	if ttl < 2 || ttl > ttlMax.Microseconds() || d.Now > lease.WaitingMax || max(d.Epoch, d.SetAt, d.ReshapedAt) > d.Now {
 		return d, true, fmt.Errorf("%w: a time is out of range", errLayout)
 	}
-	if d.Config, err = parseConfig(text[at:], time.Duration(ttl)*time.Microsecond); err != nil {
+	if d.Config, err = parseConfig(config, time.Duration(ttl)*time.Microsecond); err != nil {
 		return d, true, err
 	}
 	return d.AtRest(), true, nil
@@ -164,7 +174,7 @@ func parseRecord(text string, d *lease.BucketDump) (r lease.RecordDump, of bool,
 
 // readSize is how many bytes of a bucket tell its form and its counters: one more than the longest
 // short form has, so that what is shorter is in the short form and complete.
-var readSize = restSize(lease.LimitsMax) + configSize(lease.LimitsMax) + 1
+var readSize = restSize(lease.LimitsMax) + datedSize + 1
 
 // parse reads the beginning of a bucket, or of a record if there is a holder. ends is when the
 // record's lease ends, in the bucket's running time.

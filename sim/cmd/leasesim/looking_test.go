@@ -320,7 +320,7 @@ func fill(t *testing.T, rdb *redis.Client, n int) (more func()) {
 					for at, count := range []int{spent, spent / 1000} { // see common.lua: the short form
 						var number [8]byte
 						binary.LittleEndian.PutUint64(number[:], uint64(round*count))
-						copy(template[38+6*at:44+6*at], number[:])
+						copy(template[24+6*at:30+6*at], number[:])
 					}
 					p.Set(t.Context(), fmt.Sprintf("yuzhi:{user:%d}", i), string(template), time.Hour)
 				}
