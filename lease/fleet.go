@@ -72,7 +72,7 @@ func (g *Grant) Spacing(weight int64) time.Duration {
 func (g *Grant) BurstWanted(weight int64) int64 {
 	spacing, wanted := g.Spacing(weight), 0.0
 	for _, l := range g.Config.Limits {
-		burst := l.Rate()*spacing.Seconds()/fleetTarget - float64(g.Config.Overcommit)
+		burst := float64(l.Rate()*spacing.Seconds())/fleetTarget - float64(g.Config.Overcommit)
 		if burst > float64(l.Capacity()) {
 			wanted = max(wanted, burst)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,7 +25,8 @@ func TestExchangesByOutcome(t *testing.T) {
 		l := t.start(config(hourly))
 		r, err := l.Reserve(t.Context(), "k", 5)
 		must(t, err == nil && r.OK(), "%v", err)
-		r.Cancel() // of a draw: one call makes the holder known, and the next gives back
+		synctest.Wait() // the span of the draw ends after the request has its answer
+		r.Cancel()      // of a draw: one call makes the holder known, and the next gives back
 		time.Sleep(time.Second)
 		must(t, l.AllowN("k", 60) && !l.AllowN("k", 60), "the burst is 100")
 		t.store.fails(lease.ErrPermanent)
