@@ -31,6 +31,33 @@ func TestTheVerdictSaysWhetherTheBoundHolds(t *testing.T) {
 	}
 }
 
+// TestTheReportNamesTheBurstThatALargeFleetWants: where the budget of calls wants longer leases than
+// the burst allows, and nowhere else.
+func TestTheReportNamesTheBurstThatALargeFleetWants(t *testing.T) {
+	for _, c := range []struct {
+		budget int64
+		shards int
+		want   string
+	}{
+		{0, 0, ""},
+		{30, 0, ""}, // 24 calls of weight 1 in 0.8 s: 1,600 tokens are enough
+		// 24 calls take 12 s, in which 12,000 tokens refill: twice as many are wanted.
+		{2, 0, "policy.calls_per_second, 2 for a key: a burst of 24,000 would."},
+		{2, 2, "policy.calls_per_second, 2 for a key: a burst of 12,000 would."},
+	} {
+		r := madeUp()
+		r.Scenario.Policy.CallsPerSecond, r.Scenario.Policy.Shards = c.budget, c.shards
+		got := ""
+		for _, v := range Run(r).Verdicts {
+			if strings.Contains(v.Text, "The burst does not allow") {
+				got += v.Text
+			}
+		}
+		testkit.Check(t, strings.HasSuffix(got, c.want) && (c.want != "" || got == ""),
+			"budget %d, %d shards: %q, want %q", c.budget, c.shards, got, c.want)
+	}
+}
+
 func TestTheBoundOfReservationsIsNet(t *testing.T) {
 	r := madeUp()
 	r.Report.Charged = fig(12, 1, 14, 9)
