@@ -31,8 +31,8 @@ func TestTheVerdictSaysWhetherTheBoundHolds(t *testing.T) {
 	}
 }
 
-// TestTheReportNamesTheBurstThatALargeFleetWants: where the budget of calls wants longer leases than
-// the burst allows, and nowhere else.
+// TestTheReportNamesTheBurstThatALargeFleetWants: where the budget of calls wants longer leases
+// than the burst allows, and nowhere else.
 func TestTheReportNamesTheBurstThatALargeFleetWants(t *testing.T) {
 	for _, c := range []struct {
 		budget int64
