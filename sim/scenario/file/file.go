@@ -117,7 +117,7 @@ var template []byte
 var exampleOrder = []string{
 	"steady-fleet", "flash-sale", "noisy-neighbours", "small-burst", "multi-limit-tenants", "redis-failover",
 	"shadow-rollout", "priorities", "reservations", "real-processes",
-	"sharded-fleet",
+	"sharded-fleet", "fleet-of-10000",
 }
 
 // Example is a scenario that ships with this package; Load takes its name after "example:".
