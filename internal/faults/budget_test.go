@@ -12,8 +12,8 @@ import (
 )
 
 // TestALargeFleetKeepsItsBudgetOfCallsOnRedis: two hundred limiters whose leases last as long as
-// Policy.CallsPerSecond wants them. The server counts the calls, and its own time; and one bucket is
-// asked what the fleet was asked, so a slow machine changes little.
+// Policy.CallsPerSecond wants them. The server counts the calls, and its own time; one bucket
+// is asked what the fleet was asked, so a slow machine changes little.
 func TestALargeFleetKeepsItsBudgetOfCallsOnRedis(t *testing.T) {
 	t.Parallel()
 	// Given two hundred limiters that may make 100 calls a second, and a burst that allows it,
