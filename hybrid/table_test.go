@@ -94,6 +94,7 @@ func BenchmarkTable(b *testing.B) {
 	l := &Limiter{cfg: Config{Limits: []Limit{PerHour(1000)}, KeysMax: million}.withDefaults(), counters: new(counters)}
 	l.defaults = l.cfg.Policy.ConfigFor(l.cfg.Limits, 0, l.cfg.CallTimeout)
 	l.keys.init()
+	l.base, l.nodes.l = l, l
 	l.id.Store(&l.instance)
 	l.scheduler.init(l)
 	names := make([]string, 2*million)
