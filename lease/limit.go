@@ -13,10 +13,11 @@ import (
 var ErrInvalidLimit = errors.New("lease: invalid limit")
 
 // Limit is a token bucket's rate and capacity: Tokens tokens are added every Per, evenly, up to
-// Burst.
+// Burst. Or it is another Kind: at most Tokens in any window of Per, or in each period of Per.
 //
 // Most callers want PerSecond, PerMinute, PerHour or Every, with WithBurst where the burst differs
-// from the number of tokens. The zero value is not a limit: Validate refuses it, so that a
+// from the number of tokens; Sliding for "at most 100 in any minute", Calendar for "1,000 a day".
+// The zero value is not a limit: Validate refuses it, so that a
 // forgotten configuration never reads as "unlimited" or as "nothing". A Limit is a value; copies
 // may be used by any goroutine.
 type Limit struct {
@@ -24,8 +25,12 @@ type Limit struct {
 	Tokens int64
 	// Per is at least one microsecond, the resolution of the server's clock.
 	Per time.Duration
-	// Burst is the capacity in tokens. 0 means Tokens.
+	// Burst is the capacity in tokens. 0 means Tokens. A window has none.
 	Burst int64
+	// Kind is KindBucket (the zero value), KindSliding or KindCalendar.
+	Kind Kind
+	// Offset is when the periods of a calendar begin: so long after a multiple of Per since 1970 UTC.
+	Offset time.Duration
 }
 
 // PerSecond is n tokens per second with a burst of n.
@@ -104,6 +109,18 @@ func (l Limit) validateWith(overcommit int64) error {
 	if overcommit < 0 {
 		v.add("Overcommit is %d, must be at least 0", overcommit)
 	}
+	switch l.Kind {
+	case KindBucket:
+		if l.Offset != 0 {
+			v.add("Offset is %v, must be 0: a token bucket has no periods", l.Offset)
+		}
+	case KindSliding, KindCalendar:
+		l.validateWindow(&v, max(overcommit, 0))
+		return v.err()
+	default:
+		v.add("Kind is %d, must be KindBucket (%d), KindSliding (%d) or KindCalendar (%d)",
+			l.Kind, KindBucket, KindSliding, KindCalendar)
+	}
 	if len(v.found) > 0 {
 		return v.err()
 	}
@@ -135,9 +152,12 @@ func between[T int | int64 | time.Duration](v *violations, name string, value, l
 
 func (v *violations) err() error { return errors.Join(v.found...) }
 
-// String is the form that ParseLimit reads, such as "100/s", "5000/m burst 200", "1/250ms" or
-// "blocked".
+// String is the form that ParseLimit reads, such as "100/s", "5000/m burst 200", "1/250ms", "100 in
+// 1m", "1000 each 24h from 16h" or "blocked".
 func (l Limit) String() string {
+	if l.Windowed() {
+		return l.windowString()
+	}
 	for _, n := range named {
 		if l.same(*n.limit) {
 			return n.name
@@ -158,7 +178,8 @@ func (l Limit) String() string {
 
 // same reports whether l and o are one limit, however their bursts are written.
 func (l Limit) same(o Limit) bool {
-	return l.Tokens == o.Tokens && l.Per == o.Per && l.Capacity() == o.Capacity()
+	return l.Kind == o.Kind && l.Tokens == o.Tokens && l.Per == o.Per && l.Capacity() == o.Capacity() &&
+		l.Offset == o.Offset
 }
 
 // MarshalText is String.
@@ -214,8 +235,8 @@ var perUnits = []struct {
 
 // ParseLimit reads "TOKENS/PERIOD", optionally followed by "burst N": "100/s", "5000/m burst 200",
 // "1/250ms", "3/30d". PERIOD is one of us, ms, s, m, h, d, a whole number of days such as 30d, or
-// anything that time.ParseDuration takes. "blocked" and "unlimited" are Blocked and Unlimited. The
-// result is validated: a limit that cannot be held is an error that wraps ErrInvalidLimit and names
+// anything that time.ParseDuration takes. "N in W" is Sliding, "N each PERIOD" and "N each PERIOD
+// from OFFSET" are Calendar, "blocked" and "unlimited" are Blocked and Unlimited. The result is validated: a limit that cannot be held is an error that wraps ErrInvalidLimit and names
 // the nearest one that can.
 func ParseLimit(s string) (Limit, error) {
 	for _, n := range named {
@@ -225,8 +246,9 @@ func ParseLimit(s string) (Limit, error) {
 	}
 	l, err := parseLimit(s)
 	if err != nil {
-		return Limit{}, fmt.Errorf("%w: %q: %v (want TOKENS/PERIOD [burst N], such as %q, %q or %q)",
-			ErrInvalidLimit, s, err, "100/s", "5000/m burst 200", "1/250ms")
+		return Limit{}, fmt.Errorf("%w: %q: %v (want TOKENS/PERIOD [burst N], N in WINDOW, or "+
+			"N each PERIOD [from OFFSET], such as %q, %q, %q or %q)", ErrInvalidLimit, s, err,
+			"100/s", "5000/m burst 200", "100 in 1m", "1000 each 24h from 16h")
 	}
 	if err := l.Validate(); err != nil {
 		return Limit{}, err
@@ -236,6 +258,9 @@ func ParseLimit(s string) (Limit, error) {
 
 func parseLimit(s string) (Limit, error) {
 	fields := strings.Fields(s)
+	if len(fields) > 2 && (fields[1] == "in" || fields[1] == "each") {
+		return parseWindow(fields)
+	}
 	if len(fields) != 1 && len(fields) != 3 {
 		return Limit{}, fmt.Errorf("%d words, must be 1 or 3", len(fields))
 	}

@@ -27,7 +27,11 @@ type Scale struct {
 	Capacity int64 // tokens
 	Unit     int64 // units in one token
 	Step     int64 // units added in one tick
-	Tick     int64 // microseconds
+	Tick     int64 // microseconds; of a window, its length
+
+	Kind   Kind
+	Cell   int64 // of a sliding window, microseconds
+	Offset int64 // of a calendar, microseconds
 }
 
 // Scale is l in whole numbers for a bucket with the given overcommit in tokens. It fails where
@@ -41,6 +45,9 @@ func (l Limit) Scale(overcommit int64) (Scale, error) {
 
 // newScale finds the finest tick in which Burst + overcommit, and a tick's refill, can be counted.
 func newScale(l Limit, overcommit int64) (Scale, error) {
+	if l.Windowed() {
+		return newWindowScale(l), nil
+	}
 	cap, carry := bits.Add64(uint64(l.Capacity()), uint64(overcommit), 0)
 	if carry != 0 || cap >= maxUnits {
 		return Scale{}, fmt.Errorf("cannot be held exactly: Burst + Overcommit is %d + %d tokens, "+
@@ -76,8 +83,12 @@ func newScale(l Limit, overcommit int64) (Scale, error) {
 		"cannot be held exactly: Burst*Per/gcd(Tokens, Per) must stay below 2^52 in seconds")
 }
 
-// timeToFull is the time from empty to full, rounded up to a tick; -1 where it exceeds an int64.
+// timeToFull is the time from empty to full, rounded up to a tick; -1 where it exceeds an int64. Of
+// a window it is how long a charge counts at most.
 func (s Scale) timeToFull() time.Duration {
+	if s.Kind != KindBucket {
+		return duration(s.Tick + s.Cell)
+	}
 	n := (s.Capacity*s.Unit + s.Step - 1) / s.Step
 	hi, us := bits.Mul64(uint64(n), uint64(s.Tick))
 	if hi != 0 || us > uint64(maxTimeToFull/time.Microsecond) {
@@ -93,6 +104,9 @@ func (s Scale) startsEmpty() bool { return s.timeToFull() == maxTimeToFull }
 // deepest is the largest debt of a level, in units: what can be counted exactly together with the
 // rest of the arithmetic, in Lua too, and leaves the level full again after at most 100 years.
 func (s Scale) deepest(overcommit int64) int64 {
+	if s.Kind != KindBucket {
+		return maxUnits - 1 - s.Capacity - overcommit
+	}
 	exact := (2*maxUnits - 1 - (s.Capacity+overcommit)*s.Unit - s.Step) / s.Step
 	return min(exact, micros(maxTimeToFull-s.timeToFull())/s.Tick) * s.Step
 }

@@ -23,7 +23,10 @@ func (c Config) Shard(i, k int) Config {
 	}
 	limits := make([]Limit, len(c.Limits))
 	for j, l := range c.Limits {
-		if limits[j] = l; divisible(l) {
+		switch limits[j] = l; {
+		case l.Windowed():
+			limits[j].Tokens, limits[j].Burst = divided(l.Tokens, i, k), 0
+		case divisible(l):
 			limits[j] = Limit{Tokens: l.Tokens, Per: l.Per * time.Duration(k), Burst: divided(l.Capacity(), i, k)}
 		}
 	}
@@ -48,6 +51,10 @@ func (l Limit) Whole(k int, burst int64) Limit {
 	if k <= 1 || !divisible(l) {
 		return l
 	}
+	if l.Windowed() {
+		l.Tokens = burst
+		return l
+	}
 	l = Limit{Tokens: l.Tokens, Per: l.Per / time.Duration(k), Burst: burst}
 	if burst == l.Tokens {
 		l.Burst = 0
@@ -62,7 +69,11 @@ func (c Config) ValidateShards(k int) error {
 		return err
 	}
 	for i, l := range c.Limits {
-		if most := min(l.Capacity(), math.MaxInt64/int64(l.Per)); divisible(l) && most < int64(k) {
+		most := l.Capacity()
+		if !l.Windowed() {
+			most = min(most, math.MaxInt64/int64(l.Per))
+		}
+		if divisible(l) && most < int64(k) {
 			v.add("limit %d: Shards is %d, must be at most %d for %v: each shard has a part of its burst", i, k, most, l)
 		}
 	}

@@ -1,0 +1,181 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Kind is what a Limit promises.
+type Kind uint8
+
+const (
+	// KindBucket is a token bucket: at most Burst + Tokens/Per*w in any window of length w.
+	KindBucket Kind = iota
+	// KindSliding is a sliding window: at most Tokens in any window of length Per.
+	KindSliding
+	// KindCalendar is a quota of a period: at most Tokens in each period of length Per.
+	KindCalendar
+)
+
+// String names the kind as the documentation does.
+func (k Kind) String() string { return nameOf("Kind", int(k), "bucket", "sliding", "calendar") }
+
+// Sliding is at most n tokens in any window of length w, wherever that begins: docs/protocol.md
+// section 3.10. Its text is "100 in 1m". w is at least 1 ms, in whole microseconds, and at most 50
+// years.
+func Sliding(n int64, w time.Duration) Limit {
+	return Limit{Kind: KindSliding, Tokens: n, Per: w}
+}
+
+// Calendar is at most n tokens in each period, by the server's clock. Periods begin at offset and
+// its multiples of period since 1970-01-01 00:00 UTC; so "1,000 a day from midnight in Beijing",
+// where midnight is 16:00 UTC, is Calendar(1000, 24*time.Hour, 16*time.Hour). Its text is "1000
+// each 24h from 16h". A period has a fixed length, at least 1 ms and at most 50 years: months and
+// daylight saving are not kept.
+func Calendar(n int64, period, offset time.Duration) Limit {
+	return Limit{Kind: KindCalendar, Tokens: n, Per: period, Offset: offset}
+}
+
+// Windowed reports whether l counts what was admitted within some time, and not a level.
+func (l Limit) Windowed() bool { return l.Kind != KindBucket }
+
+const (
+	// windowCells are the cells of a sliding window's length. One more is in part within it.
+	windowCells = 60
+	// windowMin is the shortest window or period: a cell is at least as long.
+	windowMin = time.Millisecond
+	// windowMax keeps the end of every window within the times that a bucket can count.
+	windowMax = maxTimeToFull / 2
+)
+
+// cell is how long what was charged is counted together, for a window of length w: a 60th of it, at
+// least 1 ms, rounded up to a microsecond.
+func cell(w time.Duration) int64 {
+	return max(micros(windowMin), (micros(w)+windowCells-1)/windowCells)
+}
+
+// validateWindow adds what is wrong with a sliding window or a calendar.
+func (l Limit) validateWindow(v *violations, overcommit int64) {
+	name := "window"
+	if l.Kind == KindCalendar {
+		name = "period"
+	}
+	if l.Per%time.Microsecond != 0 || l.Per < windowMin || l.Per > windowMax {
+		near := l
+		near.Per = min(max(l.Per.Round(time.Microsecond), windowMin), windowMax)
+		v.add("the %s is %v, must be whole microseconds, %v to %v; the nearest that can be held is %v",
+			name, l.Per, windowMin, windowMax, near.Per)
+	}
+	if l.Burst != 0 && l.Burst != l.Tokens {
+		v.add("Burst is %d, must be 0: a %s has none", l.Burst, name)
+	}
+	if l.Offset < 0 || l.Offset > 0 && l.Offset >= max(l.Per, windowMin) || l.Offset%time.Microsecond != 0 {
+		v.add("Offset is %v, must be whole microseconds, 0 to below the period", l.Offset)
+	}
+	if l.Kind == KindSliding && l.Offset != 0 {
+		v.add("Offset is %v, must be 0: a sliding window begins anywhere", l.Offset)
+	}
+	if l.Tokens >= maxUnits-overcommit {
+		v.add("Tokens + Overcommit is %d + %d, must be below 2^52", l.Tokens, overcommit)
+	}
+}
+
+// newWindowScale is what the rest of the bucket sees of a window: one unit a token, and a refill of
+// all of them in one window, which gives the rate and the time to full.
+func newWindowScale(l Limit) Scale {
+	s := Scale{
+		Capacity: l.Tokens, Unit: 1, Step: l.Tokens, Tick: micros(l.Per),
+		Kind: l.Kind, Offset: micros(l.Offset),
+	}
+	if l.Kind == KindSliding {
+		s.Cell = cell(l.Per)
+	}
+	return s
+}
+
+// windowString is the text of a window, such as "100 in 1m" or "1000 each 24h from 16h".
+func (l Limit) windowString() string {
+	if l.Kind == KindSliding {
+		return fmt.Sprintf("%d in %s", l.Tokens, shortDuration(l.Per))
+	}
+	s := fmt.Sprintf("%d each %s", l.Tokens, shortDuration(l.Per))
+	if l.Offset != 0 {
+		s += " from " + shortDuration(l.Offset)
+	}
+	return s
+}
+
+// shortDuration is d without the units that are zero: "24h", not "24h0m0s".
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// errFixedLength answers periods that are not of one length.
+var errFixedLength = errors.New("a period has a fixed length, such as 24h or 30d: months, years " +
+	"and daylight saving are not kept")
+
+// parseWindow reads "N in W", "N each PERIOD" and "N each PERIOD from OFFSET", in words.
+func parseWindow(fields []string) (l Limit, err error) {
+	if l.Tokens, err = parseCount("tokens", fields[0]); err != nil {
+		return Limit{}, err
+	}
+	l.Kind = KindSliding
+	if fields[1] == "each" {
+		l.Kind = KindCalendar
+	}
+	if l.Per, err = parseLength(fields[2]); err != nil {
+		return Limit{}, err
+	}
+	if len(fields) == 3 {
+		return l, nil
+	}
+	if l.Kind != KindCalendar || fields[3] != "from" || len(fields) != 5 {
+		return Limit{}, fmt.Errorf("%q is not understood", strings.Join(fields[3:], " "))
+	}
+	if fields[4] == "0" {
+		return l, nil
+	}
+	l.Offset, err = parseLength(fields[4])
+	return l, err
+}
+
+func parseLength(s string) (time.Duration, error) {
+	switch strings.TrimLeft(s, "0123456789") {
+	case "mo", "month", "months", "y", "year", "years", "M":
+		return 0, errFixedLength
+	}
+	if strings.Contains(s, "/") { // a time zone such as Europe/Berlin
+		return 0, errFixedLength
+	}
+	return parsePer(s)
+}
+
+// windowed reports whether limits have a window: of such a bucket leases follow the mean demand,
+// since what is leased and not spent is missing for as long as the window is.
+func windowed(limits []Limit) bool {
+	for _, l := range limits {
+		if l.Windowed() {
+			return true
+		}
+	}
+	return false
+}
+
+// windowLag is how long spent tokens of l may go unreported: they count from the report, for as
+// long as the window is, so that what is spent and not reported delays the next window.
+func (l Limit) windowLag(target time.Duration) time.Duration {
+	if l.Kind != KindSliding {
+		return math.MaxInt64
+	}
+	return max(l.Per/128, target/2)
+}
