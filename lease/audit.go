@@ -53,7 +53,7 @@ func (b *Bucket) Ledger() int64 { return b.ring.ledger() }
 
 // Clone is a copy of b that shares nothing with it: what a replica had when it stopped listening.
 func (b *Bucket) Clone() *Bucket {
-	c := *b
+	c := b.copied()
 	c.records = maps.Clone(b.records)
 	for holder, r := range c.records {
 		copied := *r
@@ -77,6 +77,7 @@ type BucketDump struct {
 	Proposed, ProposedAt, StoodAt, ReshapedAt                int64
 
 	Level, Rest [LimitsMax]int64
+	Windows     [LimitsMax]WindowDump // of the limits that are windows
 
 	Width, Gen, MovedAt int64
 	Held, Weight        [ringSlices]int64
@@ -85,6 +86,15 @@ type BucketDump struct {
 	Updated, ContendedUntil int64
 
 	Records map[string]RecordDump // of this epoch and still in the ring; the others are as good as absent
+}
+
+// WindowDump is what a Bucket counts of one window, in tokens: Sum, and of a sliding window where
+// that is, cell j in slot j mod len(Cells); of a calendar the number of the period by the server's
+// clock, and the running time at which it began.
+type WindowDump struct {
+	Sum           int64
+	Cells         [windowSlots]int64
+	Period, Begun int64
 }
 
 // RecordDump is what a Bucket remembers of one holder.
@@ -110,6 +120,15 @@ func (b *Bucket) Dump() BucketDump {
 		Held: b.ring.held, Weight: b.ring.weight,
 		Share: b.fair.share, Updated: b.fair.updated, ContendedUntil: b.fair.contendedUntil,
 		Records: make(map[string]RecordDump),
+	}
+	for k, w := range b.windows {
+		switch {
+		case w == nil:
+		case b.scales[k].Kind == KindCalendar:
+			d.Windows[k] = WindowDump{Sum: w.sum, Period: w.period, Begun: w.begun}
+		default:
+			d.Windows[k] = WindowDump{Sum: w.sum, Cells: w.cells}
+		}
 	}
 	for holder, r := range b.records {
 		if _, live := b.locate(r); !live {
@@ -137,6 +156,7 @@ func (d BucketDump) AtRest() BucketDump {
 		ttl: ttl, proposed: ttl, proposedAt: d.Now, level: d.Level, rest: d.Rest,
 	}
 	b.rescale()
+	b.restore(d.Windows)
 	b.normalise()
 	b.remember()
 	return b.Dump()
@@ -158,6 +178,7 @@ func (d BucketDump) At(clock int64) (BucketDump, State) {
 		fair: fair{share: d.Share, updated: d.Updated, contendedUntil: d.ContendedUntil},
 	}
 	b.rescale()
+	b.restore(d.Windows)
 	for holder, r := range d.Records {
 		b.records[holder] = &record{
 			seq: r.Seq, epoch: d.Epoch, place: place{gen: r.Gen, slice: r.Slice, ends: r.Ends}, held: r.Held,

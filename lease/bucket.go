@@ -43,6 +43,8 @@ type Bucket struct {
 	level [LimitsMax]int64 // units, see Scale; negative where a charge is owed
 	rest  [LimitsMax]int64 // microseconds already waited towards the next tick, below Scale.Tick
 
+	windows [LimitsMax]*window // of the limits that are windows: what was charged
+
 	ring ring
 	fair fair
 
@@ -77,7 +79,7 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 			return err
 		}
 	}
-	saved := *b
+	saved := b.copied()
 	b.settle(clock)    // steps 1 to 3
 	b.follow(clock, r) // the changes of step 2
 	b.counter++
@@ -106,6 +108,7 @@ func (b *Bucket) Call(clock int64, r *Request, g *Grant) error {
 	if known {
 		remaining = r.Remaining
 		b.ring.add(at.slice, remaining-rec.held, 0)
+		b.chargeWindows(rec.held - remaining - r.Returned)
 	}
 	if rec == nil {
 		rec = b.newRecord(r.Holder)
@@ -245,14 +248,18 @@ func (b *Bucket) settle(clock int64) {
 	// came after would credit time during which the ledger was full.
 	last := at/b.ring.width + ringSlices
 	for ends := b.ring.ends(); ends <= now && b.ring.base < last; ends = b.ring.ends() {
-		if b.ring.held[b.ring.base%ringSlices] != 0 {
+		if held := b.ring.held[b.ring.base%ringSlices]; held != 0 {
 			b.refill(at, ends)
+			b.thaw(at, ends, clock-(now-ends))
+			b.advanceWindows(ends, clock-(now-ends), held)
 			at = ends
 		}
 		b.ring.expire()
 	}
 	b.ring.base = now / b.ring.width
 	b.refill(at, now)
+	b.thaw(at, now, clock)
+	b.advanceWindows(now, clock, 0)
 	b.now = now
 }
 
@@ -264,6 +271,9 @@ func (b *Bucket) refill(from, to int64) {
 	}
 	ledger := b.ring.ledger()
 	for k := range b.config.Limits {
+		if b.windows[k] != nil {
+			continue
+		}
 		sc := &b.scales[k]
 		room := b.room(k, ledger) - b.level[k]
 		if room <= 0 {

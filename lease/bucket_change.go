@@ -43,21 +43,21 @@ func (b *Bucket) install(clock int64, c Config) {
 	b.setAt = max(0, clock-1) // what is drawn at this very moment was drawn after
 }
 
-// rescale follows a change of configuration, which has been validated.
-func (b *Bucket) rescale() {
-	for k, l := range b.config.Limits {
-		b.scales[k], _ = newScale(l, b.config.Overcommit)
-	}
-}
-
 // fill gives every level what a new bucket would have; while a loss is waited out, nothing. What
 // was owed is forgiven.
 func (b *Bucket) fill() {
 	for k := range b.config.Limits {
+		if w := b.windows[k]; w != nil {
+			w.uncharge(&b.scales[k], w.sum)
+			continue
+		}
 		b.level[k], b.rest[k] = b.scales[k].Capacity*b.scales[k].Unit, 0
 		if b.config.StartEmpty || b.scales[k].startsEmpty() || b.now < b.frozen {
 			b.level[k] = 0
 		}
+	}
+	if b.config.StartEmpty {
+		b.useUpWindows(b.now)
 	}
 	b.setAt = b.now
 }
@@ -94,6 +94,9 @@ func (b *Bucket) possible(r *Request) bool {
 func (b *Bucket) freeze(until int64) {
 	for k := range b.config.Limits {
 		b.level[k], b.rest[k] = min(b.level[k], 0), 0
+	}
+	if b.config.StartEmpty {
+		b.useUpWindows(b.now)
 	}
 	b.frozen = max(b.frozen, until)
 	b.setAt = b.now
@@ -147,7 +150,7 @@ func (b *Bucket) lasting(r *Request, ago int64) int64 {
 // used by OpSet and OpSetIfAbsent only. An operation that changes nothing leaves no trace, and
 // neither does one that fails: the error wraps ErrInvalidConfig.
 func (b *Bucket) Configure(clock int64, op Op, c Config) (st State, err error) {
-	saved := *b
+	saved := b.copied()
 	b.settle(clock)
 	changed, err := b.execute(clock, op, c)
 	if changed {

@@ -15,8 +15,9 @@ func (b *Bucket) drawAtRest(r *Request, g *Grant) bool {
 		return false
 	}
 	for k := range b.config.Limits {
-		b.level[k] -= r.Want * b.scales[k].Unit
+		b.level[k] -= r.Want * b.levelUnit(k)
 	}
+	b.chargeWindows(r.Want)
 	b.normalise()
 	b.refunded = [LimitsMax]int64{}
 	rec := &record{seq: r.Seq, granted: r.Want, debit: nobody}

@@ -14,6 +14,11 @@ func (b *Bucket) credit(r *Request, known bool) {
 	b.refunded = [LimitsMax]int64{}
 	filled := false
 	for k := range b.config.Limits {
+		if b.windows[k] != nil {
+			b.refunded[k] = b.creditWindow(k, r, known)
+			filled = filled || b.refunded[k] > 0
+			continue
+		}
 		sc := &b.scales[k]
 		if known {
 			room := b.room(k, ledger)
@@ -76,8 +81,9 @@ func (b *Bucket) draw(r *Request, rec *record, others int64, alone bool) int64 {
 	}
 	rec.debit.allowance = max(-maxUnits, rec.debit.allowance-float64(g))
 	for k := range b.config.Limits {
-		b.level[k] -= g * b.scales[k].Unit
+		b.level[k] -= g * b.levelUnit(k)
 	}
+	b.chargeWindows(min(g, r.Waiting)) // the rest will be charged when it is spent
 	return g
 }
 
@@ -93,7 +99,7 @@ func kept(burst int64, headroom float64) int64 {
 // tokens is the whole tokens of level k, rounded down, as a caller with this headroom sees them. It
 // is below 0 where a charge is owed, or the headroom is not there.
 func (b *Bucket) tokens(k int, headroom float64) int64 {
-	return floorDiv(b.level[k], b.scales[k].Unit) - b.kept(k, headroom)
+	return floorDiv(b.free(k, b.ring.ledger()), b.scales[k].Unit) - b.kept(k, headroom)
 }
 
 // available is the whole tokens that a caller with this headroom sees in every limit.
@@ -140,6 +146,9 @@ func (b *Bucket) wait(n int64, headroom float64) int64 {
 
 // waitAt is the microseconds until level k has reached n tokens, or its burst.
 func (b *Bucket) waitAt(k int, n int64) int64 {
+	if b.windows[k] != nil {
+		return b.windowWait(k, n)
+	}
 	sc := &b.scales[k]
 	missing := min(n, sc.Capacity)*sc.Unit - b.level[k]
 	if missing <= 0 {
@@ -153,7 +162,7 @@ func (b *Bucket) waitAt(k int, n int64) int64 {
 func (b *Bucket) levels(headroom float64) (tokens [LimitsMax]int64, next [LimitsMax]time.Duration) {
 	for k := range b.config.Limits {
 		tokens[k] = b.tokens(k, headroom)
-		next[k] = duration(b.waitAt(k, floorDiv(b.level[k], b.scales[k].Unit)+1))
+		next[k] = duration(b.waitAt(k, tokens[k]+b.kept(k, headroom)+1))
 	}
 	return tokens, next
 }

@@ -21,7 +21,7 @@ func (b *Bucket) adopt(c Config) {
 // cuts off only what does not fit, where a newer version counts all that was used against it.
 func (b *Bucket) reshape(c Config, newer bool) {
 	b.remember()
-	was, rate := *b, b.rate()
+	was, rate := b.copied(), b.rate()
 	b.config = c
 	b.rescale()
 	// The same part of the new rate, or a rate that rises would be reached only after seconds.
@@ -29,13 +29,18 @@ func (b *Bucket) reshape(c Config, newer bool) {
 	b.level, b.rest = [LimitsMax]int64{}, [LimitsMax]int64{}
 	for k, from := range inherit(&was, b) {
 		switch {
+		case b.windows[k] != nil:
+			b.inheritWindow(&was, from, k, newer)
+			continue
 		case from < 0:
 			b.level[k] = b.fresh(k, newer)
 		case alike(&was, from, b, k):
 			b.level[k], b.rest[k] = was.level[from], was.rest[from]
 		default:
 			level := was.level[from]
-			if !newer {
+			if was.windows[from] != nil {
+				level = b.outOf(&was, from, k, newer)
+			} else if !newer {
 				level = b.earned(level, was.scales[from], k)
 			}
 			b.level[k] = b.convert(level, was.scales[from], k, newer)

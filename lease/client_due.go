@@ -190,8 +190,8 @@ func (c *Client) renewal(now clock.Instant, held int64, next clock.Instant) (boo
 	if now < c.staleAt && c.isLarge(c.leased) {
 		next = min(next, c.staleAt)
 	} else if c.isLarge(c.leased - held) {
-		overloaded := c.demand.rate()*c.target.Seconds() > c.perTarget()
-		if c.reviewing || overloaded { // a bucket that will be empty is worth more than a call in a Target
+		urgent := slides(c.config.Limits) || c.demand.rate()*c.target.Seconds() > c.perTarget()
+		if c.reviewing || urgent { // a bucket that will be empty is worth more than a call in a Target
 			return true, now
 		}
 	}

@@ -38,7 +38,11 @@ func (c *Client) ahead(held, waiting int64) int64 {
 	if c.heard.replied {
 		span := c.target + c.rtt
 		mean := float64(c.demand.rate()*span.Seconds()) + c.watermark()
-		n = c.fleetPart(c.demand.expected(span)+c.watermark(), mean) - float64(held)
+		ask := c.demand.expected(span) + c.watermark()
+		if slides(c.config.Limits) {
+			ask = mean
+		}
+		n = c.fleetPart(ask, mean) - float64(held)
 	} else {
 		n = min(n, c.perTarget())
 	}
@@ -153,6 +157,12 @@ func (c *Client) excess(held int64) int64 {
 func (c *Client) fullAt(g *Grant) clock.Instant {
 	at := Never
 	for k, l := range g.Config.Limits {
+		if l.Kind == KindSliding {
+			at = min(at, c.firstSent.Add(max(l.Per/128, c.target/2)))
+		}
+		if l.Windowed() {
+			continue
+		}
 		room := float64(c.burst(l) + g.Config.Overcommit - g.Levels[k] - g.Ledger)
 		full := time.Duration(min(room/l.Rate(), c.open.Config.TTL.Seconds()) * 1e9)
 		at = min(at, c.firstSent.Add(max(full, c.target/2)))
@@ -161,8 +171,12 @@ func (c *Client) fullAt(g *Grant) clock.Instant {
 }
 
 // isLarge reports whether n spent tokens are worth a report, because a full bucket that counts them
-// as held may not refill: a good part of the burst, or what the bucket makes in a Target.
+// as held may not refill: a good part of the burst, or what the bucket makes in a Target. A window
+// counts each one from its report on.
 func (c *Client) isLarge(n int64) bool {
+	if slides(c.config.Limits) {
+		return n > 0
+	}
 	return float64(n) >= min(float64(c.Capacity()+c.config.Overcommit)/16, c.perTarget())
 }
 

@@ -74,14 +74,15 @@
 //
 //   - bucket.go: the state, and steps 1 to 5 of a call; bucket_grant.go: steps 6 and 7 (section 4);
 //     bucket_draw.go: draws of a bucket at rest (section 4);
-//     ring.go: the ledger, and scale.go: exact arithmetic (section 3); bucket_change.go: lost
+//     ring.go: the ledger, scale.go: exact arithmetic, and window.go: what a window counts (section
+//     3); window_change.go: what becomes of that when limits change; bucket_change.go: lost
 //     state, T, other operations, and bucket_limits.go: whose limits are in force, and how they
 //     change (section 6); fair.go: the fair share, and fleet.go:
 //     the calls of a large fleet, on both sides (section 7).
 //
 // Both sides:
 //
-//   - limit.go: Limit; policy.go: Policy; message.go: Config, Request and Grant; store.go: Store,
+//   - limit.go and limit_window.go: Limit and its kinds; policy.go: Policy; message.go: Config, Request and Grant; store.go: Store,
 //     MemoryStore, and keys that are too long to keep; shard.go: the parts of a key that has
 //     several buckets; audit.go: what shells, tests and audits see of either side's tokens.
 //
@@ -90,6 +91,7 @@
 // Users of a limiter, mostly by way of hybrid, which has the same names:
 //
 //	Limit PerSecond PerMinute PerHour Every Blocked Unlimited ParseLimit ErrInvalidLimit
+//	Sliding Calendar Kind KindBucket KindSliding KindCalendar
 //	Policy ColdStart ColdStartDeny ColdStartAllow ErrInvalidPolicy DefaultCallTimeout
 //	Fallback FallbackLocalShare FallbackDeny FallbackAllowAll
 //	Source SourceLocal SourceStore SourceFallback
@@ -119,5 +121,5 @@
 //
 // Audits, and tests that compare the reference with a script:
 //
-//	Bucket BucketDump RecordDump
+//	Bucket BucketDump RecordDump WindowDump
 package lease

@@ -36,6 +36,9 @@ type fairView struct {
 	weight float64
 	active float64 // the sum of the weights of all holders
 	need   float64
+	// A window of time divides what was used long ago: its level answers a change of the share only
+	// when that is dropped.
+	windowed bool
 }
 
 // shareRange is how far the share may fall below a caller's own: a hundred thousand alike holders.
@@ -61,8 +64,10 @@ func (b *Bucket) fairView(r *Request) fairView {
 	}
 	for k := range b.config.Limits {
 		sc, kept := &b.scales[k], b.kept(k, r.Headroom)
-		v.level = min(v.level, float64(b.level[k]-kept*sc.Unit)/float64(sc.Unit))
-		v.steer = min(v.steer, float64(b.level[k])/float64(sc.Unit))
+		free := b.free(k, b.ring.ledger())
+		v.level = min(v.level, float64(free-kept*sc.Unit)/float64(sc.Unit))
+		v.steer = min(v.steer, float64(free)/float64(sc.Unit))
+		v.windowed = v.windowed || sc.Kind != KindBucket
 		v.burst = min(v.burst, float64(sc.Capacity-kept))
 	}
 	v.burst = max(v.burst, 1)
@@ -87,6 +92,9 @@ func (f *fair) advance(v fairView, d *debit) {
 	// The level cannot answer a correction faster than a token arrives. Where that is slower than a
 	// Target, the share would otherwise sink to the bottom of its range.
 	period, least := max(v.target, point/v.rate), v.own/shareRange
+	if v.windowed {
+		least = float64(0.9 * (v.rate / v.active))
+	}
 	if v.pause > 0 {
 		// Nor than holders call. Far above an equal share the share falls faster, or it would take
 		// tens of seconds until a fleet that has just started divides the rate.
@@ -178,9 +186,14 @@ func (f *fair) delay(v fairView, d debit, m, refill float64, alone, othersHold b
 // refillTime is the microseconds until a caller with this headroom sees m tokens in every limit, as
 // a double.
 func (b *Bucket) refillTime(m, headroom float64) float64 {
-	longest := 0.0
+	longest, windows := 0.0, 0.0
 	for k := range b.config.Limits {
 		sc := &b.scales[k]
+		if b.windows[k] != nil {
+			n := int64(math.Ceil(min(m, float64(sc.Capacity))))
+			windows = max(windows, float64(b.windowWait(k, n+b.kept(k, headroom))))
+			continue
+		}
 		kept := b.kept(k, headroom)
 		sees := float64(b.level[k] - kept*sc.Unit)
 		missing := float64(min(m, float64(sc.Capacity-kept))*float64(sc.Unit)) - sees
@@ -189,5 +202,5 @@ func (b *Bucket) refillTime(m, headroom float64) float64 {
 	if longest > 0 && b.frozen > b.now {
 		longest += float64(b.frozen - b.now)
 	}
-	return longest
+	return max(longest, windows)
 }

@@ -3,7 +3,7 @@ package lease
 import (
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -160,22 +160,8 @@ func parseLength(s string) (time.Duration, error) {
 	return parsePer(s)
 }
 
-// windowed reports whether limits have a window: of such a bucket leases follow the mean demand,
-// since what is leased and not spent is missing for as long as the window is.
-func windowed(limits []Limit) bool {
-	for _, l := range limits {
-		if l.Windowed() {
-			return true
-		}
-	}
-	return false
-}
-
-// windowLag is how long spent tokens of l may go unreported: they count from the report, for as
-// long as the window is, so that what is spent and not reported delays the next window.
-func (l Limit) windowLag(target time.Duration) time.Duration {
-	if l.Kind != KindSliding {
-		return math.MaxInt64
-	}
-	return max(l.Per/128, target/2)
+// slides reports whether one of limits is a sliding window. Then a lease follows the mean demand,
+// and what was spent is reported soon: it counts from the report on, for as long as the window is.
+func slides(limits []Limit) bool {
+	return slices.ContainsFunc(limits, func(l Limit) bool { return l.Kind == KindSliding })
 }

@@ -172,6 +172,9 @@ func (p Policy) target() time.Duration {
 
 func (p Policy) weight() int64 { return max(p.Weight, 1) }
 
+// windowTarget is about the shortest Target of a sliding window that is no shorter than a second.
+const windowTarget = 40 * time.Millisecond
+
 // TargetFor is the lease duration that fits limits: Target, reduced to Burst/(4*Rate) of the
 // tightest limit, so that one process at the full rate takes a quarter of the burst, and at least 1
 // ms. Only a Target that was asked for makes use of the overcommit: longer leases by themselves
@@ -179,6 +182,10 @@ func (p Policy) weight() int64 { return max(p.Weight, 1) }
 func (p Policy) TargetFor(limits []Limit) time.Duration {
 	t := p.target()
 	for _, l := range limits {
+		if l.Kind == KindSliding && p.Target == 0 {
+			t = min(t, max(l.Per/100, min(l.Per/25, windowTarget)))
+			continue
+		}
 		room := l.Capacity()
 		if p.Target != 0 {
 			room += p.Overcommit
