@@ -135,7 +135,7 @@ func (b *Bucket) chargeWindows(n int64) {
 }
 
 // useUpWindows leaves nothing of any window at the time at: with StartEmpty, when a bucket begins,
-// and when the leases of a lost one have ended, all of which may have been spent in the last moment.
+// and when the leases of a lost one have ended, which may all have been spent in the last moment.
 func (b *Bucket) useUpWindows(at int64) {
 	for k, w := range b.windows {
 		if w != nil {
