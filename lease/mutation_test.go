@@ -64,11 +64,11 @@ var mutations = []mutation{
 		model: &model{holders: 1, limit: perMicro(1, 1, 1), tick: 4, want: 1, inflight: 2,
 			moves: canWait | canGiveUp | lossless}},
 	{name: "refill after forgetting",
-		edits: []edit{{"bucket.go", "if b.ring.held[b.ring.base%ringSlices] != 0 {", "if false {"}},
+		edits: []edit{{"bucket.go", "held != 0 {", "held < 0 {"}},
 		model: &model{holders: 1, limit: perMicro(1, 7, 1), tick: 2, want: 1, inflight: 1, moves: canWait}},
 	{name: "refill after the report",
 		edits: []edit{
-			{"bucket.go", "if b.ring.held[b.ring.base%ringSlices] != 0 {", "if false {"},
+			{"bucket.go", "held != 0 {", "held < 0 {"},
 			{"bucket.go", "	b.refill(at, now)\n", ""},
 			{"bucket.go", "	b.settle(clock)    // ", "	was := b.now\n	b.settle(clock)    // "},
 			{"bucket.go", "	// Step 6. ", "	b.refill(max(was, b.created), b.now)\n	// Step 6. "},
@@ -88,8 +88,8 @@ var mutations = []mutation{
 		model: &model{holders: 1, limit: perMicro(1, 3, 2), tick: 3, want: 1, inflight: 2,
 			moves: canWait | canRepeat | lossless}},
 	{name: "void taken as known",
-		edits: []edit{{"bucket.go", "		b.ring.add(at.slice, remaining-rec.held, 0)\n	}\n",
-			"		b.ring.add(at.slice, remaining-rec.held, 0)\n	} else if live {\n		known, remaining = true, r.Remaining\n" +
+		edits: []edit{{"bucket.go", "		b.chargeWindows(rec.held - remaining - r.Returned)\n	}\n",
+			"		b.chargeWindows(rec.held - remaining - r.Returned)\n	} else if live {\n		known, remaining = true, r.Remaining\n" +
 				"		b.ring.add(at.slice, remaining-rec.held, 0)\n	}\n"}},
 		stories: "TestVoidReportMayNotReturn"},
 	{name: "a lease is renewed although the ledger is above B + E",
@@ -228,7 +228,7 @@ var mutations = []mutation{
 		rare:    true, // operators would have to change T more often than processes call
 		stories: "TestARecordOfBeforeADrawIsNotLive"},
 	{name: "a draw takes nothing",
-		edits:  []edit{{"bucket_draw.go", "b.level[k] -= r.Want * b.scales[k].Unit", "b.level[k] -= r.Want * 0"}},
+		edits:  []edit{{"bucket_draw.go", "b.level[k] -= r.Want * b.levelUnit(k)", "b.level[k] -= r.Want * 0"}},
 		model:  &model{holders: 1, limit: perMicro(1, 7, 1), want: 1, inflight: 1, moves: canWait | canDraw | lossless},
 		faults: "Draws"},
 }
