@@ -24,6 +24,8 @@ const meterUnit = 1_000_000_000
 // changed: until the leases of before have ended, windows that begin in that time may admit what
 // was leased at the change where that is more. A credited refund is admitted, negatively. A request
 // that gave up was never admitted.
+//
+// Of a sliding window or a calendar it keeps every window that is not over: see starts.
 type meter struct {
 	limit    Limit
 	drain    int64 // units per microsecond
@@ -37,6 +39,11 @@ type meter struct {
 
 	leased      int64 // tokens, until leasedUntil
 	leasedUntil int64
+
+	starts  []start      // of a window
+	period  int64        // of a calendar
+	clock   func() int64 // the server's, for a calendar; nil: it shows the time of the meter
+	forgets int64        // then what a lost bucket had counted is forgiven; 0: never
 }
 
 func newMeter(l Limit, overcommit, now int64) *meter {
@@ -49,6 +56,9 @@ func newMeter(l Limit, overcommit, now int64) *meter {
 func (m *meter) set(l Limit, overcommit int64) {
 	per := micros(l.Per)
 	m.limit, m.capacity = l, l.Capacity()+overcommit
+	if l.Windowed() {
+		return
+	}
 	m.drain = l.Tokens * (meterUnit / per)
 	if meterUnit%per != 0 {
 		m.drain = l.Tokens * meterUnit / per
@@ -62,8 +72,10 @@ func (m *meter) set(l Limit, overcommit int64) {
 // by until.
 func (m *meter) change(now int64, l Limit, overcommit, leased, until int64) {
 	m.advance(now)
+	before, most := m.limit, m.most(now)
 	m.set(l, overcommit)
 	m.leased, m.leasedUntil = leased, until
+	m.convert(now, before, most)
 	m.advance(now)
 }
 
@@ -76,6 +88,10 @@ func (m *meter) most(now int64) int64 {
 }
 
 func (m *meter) advance(now int64) {
+	if m.limit.Windowed() {
+		m.expire(now)
+		return
+	}
 	if now <= m.at {
 		m.y = max(m.y, -m.most(m.at))
 		return
@@ -99,21 +115,30 @@ func (m *meter) refund(now, n int64) { m.admit(now, -n) }
 // add is admit in units.
 func (m *meter) add(now, units int64) {
 	m.advance(now)
+	if m.limit.Windowed() {
+		m.start(now, units)
+		return
+	}
 	m.y = max(m.y+units, -m.most(now))
 	m.peak = max(m.peak, m.y+m.most(now))
 }
 
 // excess is by how many units the worst window exceeds what (1) allows; 0 or less is well.
-func (m *meter) excess() int64 { return m.y }
+func (m *meter) excess() int64 {
+	if m.limit.Windowed() {
+		return m.worst()
+	}
+	return m.y
+}
 
 func (m *meter) String() string {
 	return fmt.Sprintf("%v: the worst window held %.6f tokens beyond R*w, C = %.0f", m.limit,
-		float64(m.y+m.most(m.at))/meterUnit, float64(m.most(m.at))/meterUnit)
+		float64(m.excess()+m.most(m.at))/meterUnit, float64(m.most(m.at))/meterUnit)
 }
 
 // settled is b as it would be if it was called now, by the server's clock.
 func settled(b *Bucket, clock int64) Bucket {
-	now := *b
+	now := b.copied()
 	if now.exists && clock >= now.now {
 		now.settle(clock)
 	}
@@ -143,6 +168,9 @@ func sound(b *Bucket, live int64) error {
 		return fmt.Errorf("processes hold %d tokens, the ledger knows of %d", live, ledger)
 	}
 	for k := range b.config.Limits {
+		if err := soundWindow(s.windows[k], &s.scales[k], s.now); err != nil {
+			return fmt.Errorf("window %d: %w", k, err)
+		}
 		level, rest, room := s.level[k], s.rest[k], b.room(k, ledger)
 		sc := &b.scales[k]
 		if level < -sc.deepest(b.config.Overcommit) || level > room || rest < 0 || rest >= sc.Tick {
@@ -208,6 +236,8 @@ type bounds struct {
 	// no executed call has charged yet.
 	version    Version
 	unreported map[*node]int64
+	overshot   bool         // there is, or was, such use
+	clock      func() int64 // the server's
 }
 
 // refund names the one call that a refund travels in.
@@ -230,6 +260,10 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 	}
 	s := settled(bucket, clock)
 	for k, m := range b.inForce {
+		if w := s.windows[k]; w != nil {
+			m.owed = max(0, s.ring.ledger()+w.sum-m.capacity) * meterUnit * flags(b.overshot)
+			continue
+		}
 		m.owed = -min(s.level[k], 0) * (meterUnit / s.scales[k].Unit)
 	}
 }
@@ -245,14 +279,14 @@ func (b *bounds) reports() (n int64) {
 // forgives takes n used tokens off, which will never be paid: their process has gone.
 func (b *bounds) forgives(n int64) {
 	for _, m := range b.inForce {
-		m.y -= n * meterUnit
+		m.forgive(n * meterUnit)
 	}
 }
 
 // forgivesAll takes off what is owed: the bucket that knew of it has gone.
 func (b *bounds) forgivesAll() {
 	for _, m := range b.inForce {
-		m.y -= m.owed
+		m.forgive(m.owed)
 		m.owed = 0
 	}
 }
@@ -279,6 +313,9 @@ func (b *bounds) credit(now int64, r *Request, bucket *Bucket) {
 func (b *bounds) follow(now int64, bucket *Bucket) {
 	s, c := bucket, &bucket.config
 	anew := s.created != b.created || s.epoch != b.epoch
+	if s.frozen > s.now && !c.StartEmpty {
+		defer func() { b.forgets(now + s.frozen - s.now) }()
+	}
 	if !anew && slices.EqualFunc(b.limits, c.Limits, Limit.same) && b.over == c.Overcommit {
 		b.leasesEnd = max(b.leasesEnd, now+bucket.leaseMax())
 		return
@@ -306,7 +343,8 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 		case from[k] >= 0:
 			m = b.inForce[from[k]]
 			before := *m
-			before.y -= m.owed + b.reports()*meterUnit // which is owed to what goes on with it
+			before.starts = slices.Clone(m.starts)
+			before.forgive(m.owed + b.reports()*meterUnit) // which is owed to what goes on with it
 			b.replaced = append(b.replaced, &before)
 		case s.frozen > 0:
 			m = b.recall(now, l, leased, next) // it may be one that was lost
@@ -317,13 +355,14 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 			m = newMeter(l, c.Overcommit, now)
 			m.leased, m.leasedUntil = leased, b.leasesEnd
 			m.y = -m.most(now)
+			m.clock = b.clock
 		}
 		m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 		next = append(next, m)
 	}
 	for _, m := range b.inForce {
 		if !slices.Contains(next, m) {
-			m.y -= m.owed + b.reports()*meterUnit // which nobody will pay
+			m.forgive(m.owed + b.reports()*meterUnit) // which nobody will pay
 			m.gone = true
 			b.replaced = append(b.replaced, m)
 		}
@@ -363,7 +402,7 @@ func (b *bounds) takeBack(now int64, i int, leased int64) *meter {
 	b.replaced = slices.Delete(b.replaced, i, i+1)
 	m.advance(now)
 	m.gone, m.leased, m.leasedUntil = false, leased, b.leasesEnd
-	m.y -= leased * meterUnit // what was leased without it may be spent beside it
+	m.forgive(leased * meterUnit) // what was leased without it may be spent beside it
 	return m
 }
 
@@ -381,10 +420,7 @@ func goesOn(old, limits []Limit) []int {
 			}
 		}
 	}
-	pair(func(o, l Limit) bool {
-		return o.Tokens == l.Tokens && o.Per == l.Per &&
-			o.Capacity() == l.Capacity()
-	})
+	pair(Limit.same)
 	pair(func(o, l Limit) bool { return o.Per == l.Per })
 	pair(func(o, l Limit) bool { return true })
 	return from

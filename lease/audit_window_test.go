@@ -1,0 +1,249 @@
+package lease
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// start is a window that begins just before something was admitted. A meter of windows keeps all
+// that are not over, so that y is the largest excess over them: what was admitted from a start on,
+// less what the window may admit that begins there.
+//
+// A window that a change of limits falls into may admit what the larger of both allows. What was
+// used before stays used: where the length or the kind changes, as if it had been used as late as
+// the rules count it.
+type start struct {
+	at     int64 // microseconds
+	period int64 // of a calendar
+	most   int64 // units
+	n      int64 // units admitted here; a refund is admitted negatively
+}
+
+// expire drops the windows that are over now.
+func (m *meter) expire(now int64) {
+	m.at = max(m.at, now)
+	if m.forgets > 0 && m.at >= m.forgets {
+		m.starts, m.forgets = nil, 0
+	}
+	m.period = max(m.period, m.periodOf(m.at))
+	over := 0
+	for _, s := range m.starts {
+		if m.limit.Kind == KindSliding && s.at+micros(m.limit.Per) <= m.at ||
+			m.limit.Kind == KindCalendar && s.period < m.period {
+			over++
+		}
+	}
+	m.starts = m.starts[over:] // what began earlier is over earlier
+}
+
+// periodOf is the period of a calendar, whose number never goes back.
+func (m *meter) periodOf(now int64) int64 {
+	if m.limit.Kind != KindCalendar {
+		return 0
+	}
+	if m.clock != nil {
+		now = m.clock()
+	}
+	return floorDiv(now-micros(m.limit.Offset), micros(m.limit.Per))
+}
+
+// start adds a window that begins just before so many units are admitted.
+func (m *meter) start(now, units int64) {
+	s := start{now, m.period, m.most(now), units}
+	if last := len(m.starts) - 1; last >= 0 && m.starts[last].n > 0 && units > 0 &&
+		m.starts[last].at == s.at && m.starts[last].most == s.most {
+		m.starts[last].n += units
+	} else {
+		m.starts = append(m.starts, s)
+	}
+	for sum, i := int64(0), len(m.starts)-1; i >= 0; i-- {
+		sum += m.starts[i].n
+		m.peak = max(m.peak, sum)
+	}
+}
+
+// worst is y of a window: the largest excess over all starts, or of a window that begins now.
+func (m *meter) worst() int64 {
+	worst := -m.most(m.at)
+	for sum, i := int64(0), len(m.starts)-1; i >= 0; i-- {
+		sum += m.starts[i].n
+		worst = max(worst, sum-m.starts[i].most)
+	}
+	return worst
+}
+
+// forgive takes so many units off every window that has begun.
+func (m *meter) forgive(units int64) {
+	if last := len(m.starts) - 1; last >= 0 {
+		m.starts[last].n -= units
+	}
+	m.y -= units
+}
+
+// convert has the meter go on after the limit was before, and could admit most units at once.
+func (m *meter) convert(now int64, before Limit, most int64) {
+	l := m.limit
+	switch {
+	case !before.Windowed() && !l.Windowed():
+		return
+	case !l.Windowed():
+		was := *m
+		was.limit, was.capacity, was.leased, was.leasedUntil = before, most/meterUnit, 0, 0
+		m.y, m.starts = was.worst(), nil
+		return
+	case !before.Windowed():
+		m.starts = []start{{n: m.y + most, most: most}}
+	}
+	if l.Kind != before.Kind || l.Per != before.Per || l.Offset != before.Offset {
+		m.period = m.periodOf(now)
+		for i := range m.starts {
+			m.starts[i].period = m.period
+			if before.Kind != KindSliding {
+				m.starts[i].at = now
+			}
+		}
+	}
+	for i := range m.starts {
+		m.starts[i].most = max(m.starts[i].most, m.capacity*meterUnit)
+	}
+}
+
+// forgets has the windows count nothing of what was before at: a bucket was lost that did not start
+// empty, and its leases have ended then.
+func (b *bounds) forgets(at int64) {
+	for _, m := range b.inForce {
+		if m.limit.Windowed() {
+			m.forgets = max(m.forgets, at)
+		}
+	}
+}
+
+// soundWindow says what is wrong with what w counts.
+func soundWindow(w *window, sc *Scale, now int64) error {
+	if w == nil {
+		return nil
+	}
+	if w.sum < 0 {
+		return fmt.Errorf("%d are charged", w.sum)
+	}
+	if sc.Kind == KindCalendar {
+		return nil
+	}
+	sum := int64(0)
+	for j := w.first; j <= now/sc.Cell; j++ {
+		if *w.slot(j) < 0 {
+			return fmt.Errorf("cell %d has %d", j, *w.slot(j))
+		}
+		sum += *w.slot(j)
+	}
+	if sum != w.sum || now/sc.Cell-w.first >= windowSlots {
+		return fmt.Errorf("cells %d to %d have %d, together %d", w.first, now/sc.Cell, sum, w.sum)
+	}
+	return nil
+}
+
+// admission is what the brute force knows of one.
+type admission struct{ at, n int64 }
+
+// worstOf looks at every window, one by one: the most that was admitted in (t, t+w], less capacity.
+// It is never below an empty window's.
+func worstOf(all []admission, now, w, capacity int64) int64 {
+	worst := -capacity
+	for t := now - w; t <= now; t++ {
+		sum := int64(0)
+		for _, a := range all {
+			if a.at > t && a.at <= now {
+				sum += a.n
+			}
+		}
+		worst = max(worst, sum-capacity)
+	}
+	return worst
+}
+
+func TestMeterKnowsTheWorstOfAllWindows(t *testing.T) {
+	for seed := range testkit.Seeds(t, 300) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		// given a sliding window and a calendar
+		n, w, offset := 1+rnd.Int64N(5), 1+rnd.Int64N(20), int64(0)
+		l := Sliding(n, duration(w))
+		if rnd.IntN(2) == 0 {
+			offset = rnd.Int64N(w)
+			l = Calendar(n, duration(w), duration(offset))
+		}
+		m := newMeter(l, 0, 1000)
+		var all []admission
+		for now := int64(1000); now < 1100; now += rnd.Int64N(4) {
+			// when tokens are admitted and refunded at random
+			a := admission{now, rnd.Int64N(5) - 1}
+			all = append(all, a)
+			m.admit(now, a.n)
+			// then the meter and a look at every window say the same
+			length := w
+			if l.Kind == KindCalendar {
+				length = (now-offset)%w + 1 // since the boundary, which is in the period
+			}
+			want := int64(math.MinInt64)
+			for _, from := range suffixes(all) {
+				want = max(want, worstOf(from, now, length, n))
+			}
+			testkit.Must(t, m.excess() == want*meterUnit, "seed %d, %v at %d: %d, want %d tokens: %v", seed, l,
+				now, m.excess(), want, all)
+		}
+	}
+}
+
+// suffixes are all that all may be cut to in front: a window may begin between two admissions of
+// one moment.
+func suffixes(all []admission) (cut [][]admission) {
+	for i := range all {
+		cut = append(cut, all[i:])
+	}
+	return cut
+}
+
+func TestMeterOfAWindowFollowsAChange(t *testing.T) {
+	micro := func(n int64, w int64) Limit { return Sliding(n, duration(w)) }
+	for _, c := range []struct {
+		name     string
+		from, to Limit
+		before   int64 // admitted at 95
+		leased   int64 // at the change at 100, until 110
+		at       int64
+		after    int64 // that may be admitted then
+	}{
+		{"more", micro(5, 50), micro(8, 50), 5, 0, 101, 3},
+		{"fewer: what began before keeps its promise", micro(8, 50), micro(5, 50), 6, 0, 101, 2},
+		{"fewer: what begins after has the new one", micro(8, 50), micro(5, 50), 0, 0, 101, 5},
+		{"fewer, and leases of before", micro(8, 50), micro(5, 50), 0, 7, 101, 7},
+		{"fewer, and leases that have ended", micro(8, 50), micro(5, 50), 0, 7, 110, 5},
+		{"longer", micro(5, 50), micro(5, 90), 5, 0, 184, 0},
+		{"longer, and over", micro(5, 50), micro(5, 90), 5, 0, 185, 5},
+		{"shorter", micro(5, 50), micro(5, 10), 5, 0, 104, 0},
+		{"shorter, and over", micro(5, 50), micro(5, 10), 5, 0, 105, 5},
+		{"to a calendar", micro(5, 50), Calendar(5, 60*time.Microsecond, 0), 5, 0, 119, 0},
+		{"to a calendar, and over", micro(5, 50), Calendar(5, 60*time.Microsecond, 0), 5, 0, 120, 5},
+		{"from a calendar", Calendar(5, 60*time.Microsecond, 0), micro(5, 50), 5, 0, 149, 0},
+		{"from a calendar, and over", Calendar(5, 60*time.Microsecond, 0), micro(5, 50), 5, 0, 150, 5},
+		{"from a bucket", perMicro(1, 1000, 5), micro(5, 50), 5, 0, 149, 0},
+		{"from a bucket, and over", perMicro(1, 1000, 5), micro(5, 50), 5, 0, 150, 5},
+		{"to a bucket", micro(5, 50), perMicro(1, 10, 5), 5, 0, 120, 2},
+	} {
+		for more := range int64(2) {
+			// given a limit that becomes another one
+			m := newMeter(c.from, 0, 90)
+			m.admit(95, c.before)
+			m.change(100, c.to, 0, c.leased, 110)
+			// when as much is admitted as may be, and one more
+			m.admit(c.at, c.after+more)
+			// then only that exceeds the bound
+			testkit.Check(t, m.excess() > 0 == (more > 0), "%s: %d more: exceeded by %d units", c.name, more,
+				m.excess())
+		}
+	}
+}
