@@ -86,7 +86,7 @@ var arrows = map[string][]string{
 
 	"sim":          {"sim/engine", "sim/report", "sim/scenario"},
 	"sim/random":   nil,
-	"sim/audit":    nil,
+	"sim/audit":    {"lease"},
 	"sim/rival":    {"lease"},
 	"sim/scenario": {"lease", "sim/random", "sim/scenario", "sim/scenario/trace"},
 	"sim/arrival":  {"sim/scenario", "sim/random"},

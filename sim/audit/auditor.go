@@ -1,5 +1,12 @@
 package audit
 
+import (
+	"math"
+	"slices"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
 // An Auditor holds every admission to the keys of one limiter against the bounds of each key, over
 // all windows. A token counts at the moment at which it left a pool, or at which the bucket granted
 // it to a request that waited. Tokens of a request that was not admitted in the end do not count.
@@ -9,6 +16,7 @@ type Auditor struct {
 	bounds   []Bound
 	meters   []*Meter   // of key k and bound i at k*len(bounds)+i; nil before the first admission
 	backlogs []*backlog // of each key; nil where nothing was ever drawn for a request that waited
+	clocks   []int64    // of each key: the server's clock as Clock has told it; nil before
 	admitted int64
 }
 
@@ -26,36 +34,55 @@ func NewAuditor(bounds []Bound, keys int) Auditor {
 	return Auditor{bounds: bounds, meters: make([]*Meter, keys*len(bounds)), backlogs: make([]*backlog, keys)}
 }
 
-// instant is the time to audit by. A bucket counts in microseconds, so two admissions within one
-// are simultaneous to it.
-func instant(now int64) int64 { return now / 1000 * 1000 }
+// Clock says that the bucket of key has looked at its server's clock. Calendars go by the auditor's
+// times, or from the first call of Clock on by these: for servers whose clocks are set. A bucket's
+// clock is never set back.
+func (a *Auditor) Clock(key int32, server int64) {
+	if a.clocks == nil {
+		a.clocks = slices.Repeat([]int64{math.MinInt64}, len(a.backlogs))
+	}
+	a.clocks[key] = max(a.clocks[key], server)
+}
+
+// times are the one to audit by, and the server's. A bucket counts in microseconds, so two
+// admissions within one are simultaneous to it.
+func (a *Auditor) times(now int64, key int32) (at, server int64) {
+	at = now / 1000 * 1000
+	if a.clocks == nil {
+		return at, at
+	}
+	return at, a.clocks[key]
+}
 
 // Admit books n tokens that are admitted now.
 func (a *Auditor) Admit(now int64, key int32, n int64) {
+	at, server := a.times(now, key)
 	if b := a.backlogs[key]; b != nil && !b.Empty() {
-		b.Admit(instant(now), n)
+		b.last(at, server).admitted += n
 		return
 	}
-	a.count(instant(now), key, n)
+	a.count(at, server, key, n)
 }
 
 // Refund books n tokens that the bucket credits now: a new permit.
 func (a *Auditor) Refund(now int64, key int32, n int64) {
+	at, server := a.times(now, key)
 	if b := a.backlogs[key]; b != nil && !b.Empty() {
-		b.last(instant(now)).refunded += n
+		b.last(at, server).refunded += n
 		return
 	}
-	a.settle(key, moment{at: instant(now), refunded: n})
+	a.settle(key, moment{at: at, server: server, refunded: n})
 }
 
 // Charge books n tokens that were used without a permit, and that the bucket is told of now. Until
-// as many have flowed in they are owed, and allowed beyond the bounds.
+// as many have flowed in, or have left the window, they are owed, and allowed beyond the bounds.
 func (a *Auditor) Charge(now int64, key int32, n int64) {
+	at, server := a.times(now, key)
 	if b := a.backlogs[key]; b != nil && !b.Empty() {
-		b.last(instant(now)).charged += n
+		b.last(at, server).charged += n
 		return
 	}
-	a.settle(key, moment{at: instant(now), charged: n})
+	a.settle(key, moment{at: at, server: server, charged: n})
 }
 
 // Open books n tokens that are drawn now for a request that waits.
@@ -66,7 +93,8 @@ func (a *Auditor) Open(now int64, key int32, n int64) Drawn {
 	if a.backlogs[key] == nil {
 		a.backlogs[key] = new(backlog)
 	}
-	return Drawn{a.backlogs[key].Open(instant(now), n), n}
+	at, server := a.times(now, key)
+	return Drawn{a.backlogs[key].Open(at, server, n), n}
 }
 
 // Close says whether tokens that were drawn have been admitted.
@@ -83,21 +111,25 @@ func (a *Auditor) Close(key int32, admitted bool, all ...Drawn) {
 func (a *Auditor) pass(key int32) {
 	for m, ok := a.backlogs[key].Next(); ok; m, ok = a.backlogs[key].Next() {
 		if m.refunded == 0 && m.charged == 0 {
-			a.count(m.at, key, m.admitted)
+			a.count(m.at, m.server, key, m.admitted)
 		} else {
 			a.settle(key, m)
 		}
 	}
 }
 
-func (a *Auditor) count(at int64, key int32, n int64) {
+func (a *Auditor) count(at, server int64, key int32, n int64) {
 	a.admitted += n
 	for i := range a.bounds {
 		m := a.meters[int(key)*len(a.bounds)+i]
 		if m == nil {
 			m = a.meter(key, i)
 		}
-		m.Admit(at, n)
+		if m.bound.Kind == lease.KindCalendar {
+			m.Admit(server, n)
+		} else {
+			m.Admit(at, n)
+		}
 	}
 }
 
@@ -105,7 +137,11 @@ func (a *Auditor) count(at int64, key int32, n int64) {
 func (a *Auditor) settle(key int32, m moment) {
 	a.admitted += m.admitted
 	for i := range a.bounds {
-		a.meter(key, i).Net(m.at, m.admitted, m.charged, m.refunded)
+		at := m.at
+		if a.bounds[i].Kind == lease.KindCalendar {
+			at = m.server
+		}
+		a.meter(key, i).Net(at, m.admitted, m.charged, m.refunded)
 	}
 }
 
@@ -158,7 +194,7 @@ type backlog struct {
 }
 
 // moment is what happened at one time. In what order is not kept.
-type moment struct{ at, admitted, open, refunded, charged int64 }
+type moment struct{ at, server, admitted, open, refunded, charged int64 }
 
 // draw names the tokens that were drawn at one moment. The zero value names none.
 type draw int64
@@ -166,25 +202,23 @@ type draw int64
 // Empty reports whether nothing is open, so that an admission need not wait.
 func (b *backlog) Empty() bool { return b.head == len(b.line) }
 
-// Admit puts n admitted tokens in line. Moments come in order of time.
-func (b *backlog) Admit(at, n int64) { b.last(at).admitted += n }
-
 // Open puts n tokens in line of which it is not known yet whether they will have been admitted.
-func (b *backlog) Open(at, n int64) draw {
-	b.last(at).open += n
+// Moments come in order of time.
+func (b *backlog) Open(at, server, n int64) draw {
+	b.last(at, server).open += n
 	return draw(b.gone + int64(len(b.line)-b.head))
 }
 
 // last is the moment at, which is the last one in line.
-func (b *backlog) last(at int64) *moment {
-	if n := len(b.line); n > b.head && b.line[n-1].at == at {
+func (b *backlog) last(at, server int64) *moment {
+	if n := len(b.line); n > b.head && b.line[n-1].at == at && b.line[n-1].server == server {
 		return &b.line[n-1]
 	}
 	if b.head > 64 && b.head > len(b.line)/2 {
 		b.line = b.line[:copy(b.line, b.line[b.head:])]
 		b.head = 0
 	}
-	b.line = append(b.line, moment{at: at})
+	b.line = append(b.line, moment{at: at, server: server})
 	return &b.line[len(b.line)-1]
 }
 

@@ -106,9 +106,9 @@ func TestBacklogJudgesDrawsByTheirFate(t *testing.T) {
 		}
 		for i, s := range spans {
 			if rng.IntN(2) == 0 {
-				b.Admit(s.Before, s.N)
+				b.last(s.Before, s.Before).admitted += s.N
 			} else if s.N > 0 {
-				open = append(open, waiting{b.Open(s.Before, s.N), i, s.N})
+				open = append(open, waiting{b.Open(s.Before, s.Before, s.N), i, s.N})
 			}
 			pass()
 			for len(open) > 0 && rng.IntN(3) > 0 {
@@ -135,12 +135,12 @@ func TestBacklogReusesItsMemory(t *testing.T) {
 	var b backlog
 	at := int64(0)
 	cycle := func() { // one draw is always open
-		d := b.Open(at, 2)
+		d := b.Open(at, at, 2)
 		for range 10 {
 			at++
-			b.Admit(at, 1)
+			b.last(at, at).admitted++
 		}
-		next := b.Open(at, 1)
+		next := b.Open(at, at, 1)
 		b.Close(d, 2, false)
 		for _, ok := b.Next(); ok; _, ok = b.Next() {
 		}

@@ -1,13 +1,16 @@
 // Package audit decides whether a record of admissions kept the promise of a rate limit:
 //
 //	admitted(t, t+w] <= Burst + Overcommit + Tokens/Per * w        for every t and w            (1)
+//	admitted(t, t+Per] <= Tokens + Overcommit                      for every t                  (2)
+//	admitted[k*Per+Offset, (k+1)*Per+Offset) <= Tokens + Overcommit        for every k          (3)
 //
+// (1) is a token bucket's, (2) that of a sliding window, (3) that of a calendar's periods.
 // [Worst] takes a finished record whose times are known only to an interval, in any order, and
 // finds the window that comes nearest to the bound or lies farthest beyond it (worst.go).
 // [Meter] takes exact times one by one and costs a few nanoseconds each (meter.go). [Auditor] has
 // meters for many keys and bounds, and waits with tokens of which it turns out later whether they
-// were admitted (auditor.go). All judge in integers without rounding, so an excess of
-// a single token is found and none is invented.
+// were admitted (auditor.go). What is said of windows and periods is in windows.go. All judge in
+// integers without rounding, so an excess of a single token is found and none is invented.
 package audit
 
 import (
@@ -16,6 +19,8 @@ import (
 	"math"
 	"math/bits"
 	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
 )
 
 var (
@@ -25,15 +30,24 @@ var (
 	ErrSpan = errors.New("audit: invalid span")
 )
 
-// A Bound is the right-hand side of (1).
+// A Bound is the right-hand side of (1), (2) or (3): Of makes that of a limit.
 //
 // Every field is taken literally. In particular a Burst of 0 allows no burst; a caller whose limits
 // read 0 as "same as Tokens" resolves that first. The zero Bound is invalid, because its Per is 0.
 type Bound struct {
-	Tokens     int64         // tokens that flow in per Per; 0 or more
+	Tokens     int64         // tokens that flow in per Per, or that a window holds; 0 or more
 	Per        time.Duration // positive
-	Burst      int64         // tokens; 0 or more
-	Overcommit int64         // tokens on top of Burst; 0 or more, and the sum at most MaxInt64
+	Burst      int64         // tokens; 0 or more; means nothing to a window
+	Overcommit int64         // on top of Burst, or of a window's Tokens; 0 or more, the sum at most MaxInt64
+	Kind       lease.Kind
+	Offset     time.Duration // calendar: where a period begins, on the clock of what is audited
+}
+
+// Of is what l promises, with that overcommit. A calendar's admissions have to be recorded by the
+// server's clock, in nanoseconds since 1970.
+func Of(l lease.Limit, overcommit int64) Bound {
+	return Bound{Tokens: l.Tokens, Per: l.Per, Burst: l.Capacity(), Overcommit: overcommit,
+		Kind: l.Kind, Offset: l.Offset}
 }
 
 // Validate returns nil, or every violation at once, each with its value and its limit. The error
@@ -58,19 +72,41 @@ func (b Bound) Validate() error {
 	if b.Burst > 0 && b.Overcommit > math.MaxInt64-b.Burst {
 		complain("Burst + Overcommit is %d + %d, must be at most %d", b.Burst, b.Overcommit, int64(math.MaxInt64))
 	}
+	if b.Offset < 0 || b.Offset > 0 && b.Offset >= b.Per {
+		complain("Offset is %v, must be 0 to below Per", b.Offset)
+	}
+	if b.Kind > lease.KindCalendar {
+		complain("Kind is %v, must be %v, %v or %v", b.Kind, lease.KindBucket, lease.KindSliding, lease.KindCalendar)
+	}
+	if b.windowed() && b.Tokens > 0 && b.Overcommit > math.MaxInt64-b.Tokens {
+		complain("Tokens + Overcommit is %d + %d, must be at most %d", b.Tokens, b.Overcommit, int64(math.MaxInt64))
+	}
 	if faults == nil {
 		return nil
 	}
 	return fmt.Errorf("%w %+v: %w", ErrBound, b, errors.Join(faults...))
 }
 
+func (b Bound) windowed() bool { return b.Kind != lease.KindBucket }
+
 // ceiling is the part of the bound that does not grow with the window, in tokens.
-func (b Bound) ceiling() int64 { return b.Burst + b.Overcommit }
+func (b Bound) ceiling() int64 {
+	if b.windowed() {
+		return b.Tokens + b.Overcommit
+	}
+	return b.Burst + b.Overcommit
+}
 
 // rate is tokens that flow in every nanos.
 type rate struct{ tokens, nanos uint64 }
 
-func (b Bound) rate() rate { return rate{uint64(b.Tokens), uint64(b.Per)} }
+// rate is 0 for a window: nothing flows in while it lasts.
+func (b Bound) rate() rate {
+	if b.windowed() {
+		return rate{0, uint64(b.Per)}
+	}
+	return rate{uint64(b.Tokens), uint64(b.Per)}
+}
 
 // wholeTokens is floor(rate * w), clamped to MaxInt64. The clamp loses nothing: no count exceeds
 // it.
@@ -123,7 +159,7 @@ func (b Bound) judge(r rate, from, to, admitted int64) Window {
 	}
 	return Window{
 		From: from, To: to, Admitted: admitted,
-		Bound:      float64(b.ceiling()) + float64(b.Tokens)*(float64(length)/float64(b.Per)),
+		Bound:      float64(b.ceiling()) + float64(r.tokens)*(float64(length)/float64(b.Per)),
 		ExceededBy: over,
 	}
 }

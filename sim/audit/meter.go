@@ -20,8 +20,8 @@ import (
 // bound. So a second leaky bucket, of charges less refunds, says what is owed, and X - owed is what
 // must not exceed Burst + Overcommit.
 //
-// X is an exact 128-bit integer in units of 1/Per tokens. Make one with NewMeter. One goroutine at
-// a time.
+// X is an exact 128-bit integer in units of 1/Per tokens. Of a window or a calendar X is what was
+// counted within it, see windows.go. Make one with NewMeter. One goroutine at a time.
 type Meter struct {
 	bound   Bound
 	rate    rate
@@ -30,6 +30,7 @@ type Meter struct {
 	owed    uint128
 	peak    uint128
 	started bool
+	window  *window // nil for a token bucket
 }
 
 type uint128 struct{ hi, lo uint64 }
@@ -64,7 +65,7 @@ func NewMeter(b Bound) *Meter {
 	if err := b.Validate(); err != nil {
 		panic(err)
 	}
-	return &Meter{bound: b, rate: b.rate()}
+	return &Meter{bound: b, rate: b.rate(), window: newWindow(b)}
 }
 
 // Admit records that n tokens were admitted at a moment in nanoseconds, on any one clock. It panics
@@ -75,6 +76,11 @@ func (m *Meter) Admit(at, n int64) {
 		m.misused(at, n)
 	}
 	if n == 0 {
+		return
+	}
+	if m.window != nil {
+		m.started, m.last = true, at
+		m.window.net(at, n, 0, 0)
 		return
 	}
 	if m.owed != (uint128{}) {
@@ -106,6 +112,10 @@ func (m *Meter) Refund(at, n int64) { m.Net(at, 0, 0, n) }
 // the order counts that exceeds the bound least. It panics as Admit does.
 func (m *Meter) Net(at, n, charged, refunded int64) {
 	m.pass(at, min(n, charged, refunded))
+	if m.window != nil {
+		m.window.net(at, n, charged, refunded)
+		return
+	}
 	back := product(uint64(refunded), m.rate.nanos)
 	more := product(uint64(charged), m.rate.nanos)
 	m.level = m.level.plus(product(uint64(n), m.rate.nanos)).plus(more).minus(back)
@@ -119,6 +129,10 @@ func (m *Meter) Net(at, n, charged, refunded int64) {
 // Admit does.
 func (m *Meter) Charge(at, n int64) {
 	m.pass(at, n)
+	if m.window != nil {
+		m.window.net(at, 0, n, 0)
+		return
+	}
 	more := product(uint64(n), m.rate.nanos)
 	m.level, m.owed = m.level.plus(more), m.owed.plus(more)
 }
@@ -154,6 +168,9 @@ func (m *Meter) misused(at, n int64) {
 // peakTokens is the highest level so far, rounded up: the smallest Burst + Overcommit that would
 // have sufficed. It is clamped to MaxInt64.
 func (m *Meter) peakTokens() int64 {
+	if m.window != nil {
+		return m.window.peak
+	}
 	if m.peak.hi >= m.rate.nanos {
 		if m.rate.nanos == 0 {
 			return 0

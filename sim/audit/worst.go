@@ -35,6 +35,8 @@ type Window struct {
 // A closed window is as strict as the half-open one of (1): an admission at s lies in (s-d, e] for
 // every d > 0, and letting d go to 0 gives the bound for [s, e].
 //
+// Of a sliding window it looks at those of its length alone, and of a calendar at its periods.
+//
 // Of equally bad windows it returns the first to end, and of those the longest. It returns the zero
 // Window if nothing was admitted. It fails, with an error that wraps ErrBound or ErrSpan, on an
 // invalid bound, on a span with After < Before or N < 0, and when the sum of N or the time covered
@@ -54,6 +56,9 @@ func Worst(spans []Span, l Bound) (Window, error) {
 		ends[i] = i
 	}
 	slices.SortFunc(ends, func(a, b int) int { return cmp.Compare(starts[a].After, starts[b].After) })
+	if l.windowed() {
+		return l.worstWindow(starts, ends), nil
+	}
 
 	// Some best window ends at the After of a span inside it: moving e down to the last such After
 	// keeps the count and shortens the window. In the same way it starts at the Before of a span

@@ -1,0 +1,142 @@
+package audit
+
+import (
+	"math"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// window is the Meter of a sliding window or of a calendar. A calendar is a sliding window of length
+// 1 in which what happens in the k-th period happens at time k.
+//
+// Refunds and charges count as they do to a bucket. A refund is a new permit, from then on: it does
+// not make room before it, nor after the window that it lies in. What was charged is owed while the
+// window holds it.
+type window struct {
+	bound      Bound
+	used, owed run
+	peak       int64
+}
+
+// newWindow is nil for a token bucket.
+func newWindow(b Bound) *window {
+	if !b.windowed() {
+		return nil
+	}
+	length := uint64(1)
+	if b.Kind == lease.KindSliding {
+		length = uint64(b.Per)
+	}
+	return &window{bound: b, used: run{length: length}, owed: run{length: length}}
+}
+
+// net is Meter.Net. The most that is used in any window that ends now, less the most that is owed,
+// is what the bound is about.
+func (w *window) net(at, n, charged, refunded int64) {
+	if w.bound.Kind == lease.KindCalendar {
+		at = w.bound.period(at)
+	}
+	w.used.add(at, n+charged-refunded)
+	if charged > 0 || refunded > 0 || w.owed.line != nil {
+		w.owed.add(at, -refunded)
+		w.owed.add(at, charged)
+	}
+	w.peak = max(w.peak, w.used.most()-w.owed.most())
+}
+
+// period is the number of the period that holds a time.
+func (b Bound) period(at int64) int64 {
+	k, into := at/int64(b.Per), at%int64(b.Per)
+	if into < 0 {
+		k, into = k-1, into+int64(b.Per)
+	}
+	if into < int64(b.Offset) {
+		k--
+	}
+	return k
+}
+
+// run finds the largest sum of what was counted in (s, now], over all s from now-length on: where
+// nothing is ever negative, that of the longest such interval.
+//
+// sum(s, now] is the sum of all, less the sum of all until s. So the run keeps what that was, as a
+// queue that rises: what was larger, and was so earlier, is never again the best beginning. Sums may
+// wrap; their differences do not.
+type run struct {
+	length uint64
+	sum    int64
+	line   []point
+	head   int
+}
+
+// point is what the sum of all was until a time.
+type point struct{ until, sum int64 }
+
+// add counts n, which may be negative, at a time that never decreases.
+func (r *run) add(at, n int64) {
+	for r.head < len(r.line) && uint64(at)-uint64(r.line[r.head].until) >= r.length {
+		r.head++
+	}
+	for len(r.line) > r.head && r.line[len(r.line)-1].sum-r.sum >= 0 {
+		r.line = r.line[:len(r.line)-1]
+	}
+	// Where the last one lasted until now too, it is the better beginning for as long.
+	if last := len(r.line) - 1; last < r.head || r.line[last].until != at {
+		if r.head > 64 && r.head > len(r.line)/2 {
+			r.line = r.line[:copy(r.line, r.line[r.head:])]
+			r.head = 0
+		}
+		r.line = append(r.line, point{at, r.sum})
+	}
+	r.sum += n
+}
+
+// most is the largest sum at the time of the last add; 0 at least, that of no time.
+func (r *run) most() int64 {
+	if r.line == nil {
+		return 0
+	}
+	return max(0, r.sum-r.line[r.head].sum)
+}
+
+// worstWindow is Worst of a sliding window or a calendar, for spans in order of Before, and their
+// positions in order of After. What can be counted in a window that ends at e begins at or after a
+// time that rises with e.
+func (b Bound) worstWindow(starts []Span, ends []int) Window {
+	counted := make([]bool, len(starts))
+	first, sum, worst := 0, int64(0), Window{}
+	for k, i := range ends {
+		e := starts[i].After
+		for from := b.begin(e); first < len(starts) && starts[first].Before < from; first++ {
+			if counted[first] {
+				sum -= starts[first].N
+			}
+		}
+		if i >= first { // else i itself is longer than a window
+			counted[i], sum = true, sum+starts[i].N
+		}
+		if k+1 < len(ends) && starts[ends[k+1]].After == e {
+			continue
+		}
+		if sum > worst.Admitted {
+			worst = Window{From: starts[first].Before, To: e, Admitted: sum}
+		}
+	}
+	if worst.Admitted == 0 {
+		return Window{} // every span is longer than a window
+	}
+	return b.judge(b.rate(), worst.From, worst.To, worst.Admitted)
+}
+
+// begin is the first moment of the longest window that ends at e: an admission at e-Per lies in
+// none with one at e.
+func (b Bound) begin(e int64) int64 {
+	from := e - int64(b.Per) + 1
+	if b.Kind == lease.KindCalendar {
+		from = b.period(e)*int64(b.Per) + int64(b.Offset)
+	}
+	if from > e {
+		return math.MinInt64 // it wrapped
+	}
+	return from
+}

@@ -1,0 +1,174 @@
+package audit
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// windowBound draws a sliding window or a calendar, of a length that a few events fit in.
+func windowBound(rng *rand.Rand) Bound {
+	b := Bound{Tokens: 1 + rng.Int64N(1+rng.Int64N(80)), Per: time.Duration(1 + rng.Int64N(30)), Overcommit: rng.Int64N(3),
+		Kind: lease.KindSliding}
+	if rng.IntN(2) == 0 {
+		b.Kind, b.Offset = lease.KindCalendar, time.Duration(rng.Int64N(int64(b.Per)))
+	}
+	return b
+}
+
+// together reports whether two moments lie in one window of b: for each moment at which it may
+// begin, one by one.
+func (b Bound) together(first, last int64) bool {
+	if b.Kind == lease.KindSliding {
+		return last-first < int64(b.Per)
+	}
+	for t := first; t <= last; t++ {
+		if t > first && (t-int64(b.Offset))%int64(b.Per) == 0 {
+			return false // a period begins here
+		}
+	}
+	return true
+}
+
+type event struct{ at, admitted, charged, refunded int64 }
+
+// naiveExcess scans every window that ends with the last of all: what is used in it and what is
+// owed, from each beginning that there is.
+func naiveExcess(b Bound, all []event) int64 {
+	var used, owed, net, debt int64
+	last := all[len(all)-1].at
+	for i := len(all) - 1; i >= 0 && b.together(all[i].at, last); i-- {
+		net += all[i].admitted + all[i].charged - all[i].refunded
+		debt += all[i].charged - all[i].refunded
+		used, owed = max(used, net), max(owed, debt)
+	}
+	return used - owed - b.Tokens - b.Overcommit
+}
+
+// TestTheMeterOfAWindowAgreesWithANaiveScan: of all windows, with refunds and charges and without.
+func TestTheMeterOfAWindowAgreesWithANaiveScan(t *testing.T) {
+	rng := testkit.Rand(t)
+	exceeded, held := 0, 0
+	for range 5000 {
+		// Given events in order of time, from before time 0 on,
+		b, at, worst := windowBound(rng), rng.Int64N(200)-100, int64(0)
+		m, plain := NewMeter(b), rng.IntN(2) == 0
+		var all []event
+		for range 60 {
+			at += rng.Int64N(1+int64(b.Per)) / (1 + rng.Int64N(8))
+			e, n := event{at: at}, 1+rng.Int64N(4)
+			switch kind := rng.IntN(8); {
+			case kind == 0 && !plain:
+				e.charged = n
+				m.Charge(at, n)
+			case kind <= 2 && !plain:
+				e.refunded = n
+				m.Refund(at, n)
+			default:
+				e.admitted = n
+				m.Admit(at, n)
+			}
+			// when every window is scanned that ends with one of them,
+			all = append(all, e)
+			if e.charged == 0 {
+				worst = max(worst, naiveExcess(b, all))
+			}
+			// then the meter knows the worst.
+			testkit.Must(t, m.ExceededBy() == worst, "the meter says exceeded by %d, the scan %d\nbound %+v\n%+v",
+				m.ExceededBy(), worst, b, all)
+		}
+		if worst > 0 {
+			exceeded++
+		} else {
+			held++
+		}
+	}
+	testkit.Check(t, exceeded > 500 && held > 500, "%d exceeded, %d held: the draw is lopsided", exceeded, held)
+}
+
+// TestTheWorstWindowOfSpansAgreesWithANaiveScan: over all pairs of a beginning and an end.
+func TestTheWorstWindowOfSpansAgreesWithANaiveScan(t *testing.T) {
+	rng := testkit.Rand(t)
+	exceeded := 0
+	for range 5000 {
+		spans, _ := worlds[1+rng.IntN(2)].draw(rng)
+		b := windowBound(rng)
+		most := int64(0)
+		for _, first := range spans {
+			for _, last := range spans {
+				if first.Before <= last.After && b.together(first.Before, last.After) {
+					most = max(most, count(spans, first.Before, last.After))
+				}
+			}
+		}
+		w := worst(t, b, spans...)
+		testkit.Must(t, w.Admitted == most && w.ExceededBy == max(0, most-b.ceiling()),
+			"the verdict is %+v, the scan says %d\nbound %+v\n%+v", w, most, b, spans)
+		if most > 0 {
+			testkit.Must(t, count(spans, w.From, w.To) == most && b.together(w.From, w.To),
+				"%+v is no window with %d\nbound %+v\n%+v", w, most, b, spans)
+		}
+		if w.ExceededBy > 0 {
+			exceeded++
+		}
+	}
+	testkit.Check(t, exceeded > 500 && exceeded < 4500, "%d exceeded: the draw is lopsided", exceeded)
+}
+
+// TestAWindowIsHalfOpen: what was admitted a whole window ago is over, and not a nanosecond before.
+func TestAWindowIsHalfOpen(t *testing.T) {
+	for _, c := range []struct {
+		limit    lease.Limit
+		at, over int64
+	}{
+		{lease.Sliding(100, time.Second), 1700*ms - 1, 100},
+		{lease.Sliding(100, time.Second), 1700 * ms, 0},
+		{lease.Calendar(100, time.Second, 400*time.Millisecond), 1400*ms - 1, 100},
+		{lease.Calendar(100, time.Second, 400*time.Millisecond), 1400 * ms, 0},
+	} {
+		// Given a limit that is used up, when as much is admitted again, then it is too early or not.
+		m := NewMeter(Of(c.limit, 0))
+		m.Admit(700*ms, 100)
+		m.Admit(c.at, 100)
+		w := worst(t, Of(c.limit, 0), Span{700 * ms, 700 * ms, 100}, Span{c.at, c.at, 100})
+		testkit.Check(t, m.ExceededBy() == c.over && w.ExceededBy == c.over,
+			"%v at %d: exceeded by %d and %d, want %d", c.limit, c.at, m.ExceededBy(), w.ExceededBy, c.over)
+	}
+}
+
+// TestACalendarGoesByTheClockThatTheBucketHasSeen: a server whose clock is set makes another period,
+// or none.
+func TestACalendarGoesByTheClockThatTheBucketHasSeen(t *testing.T) {
+	const second = 1000 * ms
+	a := NewAuditor([]Bound{Of(lease.Calendar(5, time.Minute, 0), 0)}, 1)
+	for _, step := range []struct {
+		server, n, exceeded int64
+	}{
+		{10, 5, 0},
+		{60, 5, 0}, // set forwards, to the next period
+		{20, 0, 0},
+		{30, 1, 1}, // set back: still in that period
+		{120, 5, 1},
+	} {
+		a.Clock(0, step.server*second)
+		d := a.Open(7*second, 0, step.n)
+		a.Admit(7*second, 0, 0)
+		a.Close(0, true, d)
+		testkit.Check(t, a.ExceededBy() == step.exceeded, "at %d s of the server's clock: exceeded by %d, want %d",
+			step.server, a.ExceededBy(), step.exceeded)
+	}
+}
+
+// TestARunRemembersNoMoreThanItsWindow, nor a calendar more than a moment.
+func TestARunRemembersNoMoreThanItsWindow(t *testing.T) {
+	sliding, calendar := NewMeter(Of(lease.Sliding(1, time.Second), 0)), NewMeter(Of(lease.Calendar(1, time.Hour, 0), 0))
+	for at := range int64(100_000) {
+		sliding.Admit(at*ms, 1)
+		calendar.Admit(at*ms, 1)
+	}
+	testkit.Check(t, cap(sliding.window.used.line) < 5000, "the window takes %d points", cap(sliding.window.used.line))
+	testkit.Check(t, cap(calendar.window.used.line) <= 4, "the calendar takes %d points", cap(calendar.window.used.line))
+}
