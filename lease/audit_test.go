@@ -261,7 +261,14 @@ func (b *bounds) owe(bucket *Bucket, clock int64) {
 	s := settled(bucket, clock)
 	for k, m := range b.inForce {
 		if w := s.windows[k]; w != nil {
-			m.owed = max(0, s.ring.ledger()+w.sum-m.capacity) * meterUnit * flags(b.overshot)
+			used := s.ring.ledger() + w.sum
+			if w.period > m.period { // which the bucket has not seen
+				used = bucket.ring.ledger() + bucket.windows[k].sum
+			}
+			if m.forgets == 0 { // else what was charged to the bucket of now is all beyond
+				used = max(0, used-m.capacity)
+			}
+			m.owed = used * meterUnit * flags(b.overshot)
 			continue
 		}
 		m.owed = -min(s.level[k], 0) * (meterUnit / s.scales[k].Unit)
@@ -357,6 +364,9 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 			m.y = -m.most(now)
 			m.clock = b.clock
 		}
+		if anew {
+			m.period = m.periodOf(now) // also where that is an earlier one than before
+		}
 		m.change(now, l, c.Overcommit, leased, b.leasesEnd)
 		next = append(next, m)
 	}
@@ -400,6 +410,7 @@ func (b *bounds) recallTurn(now int64, l Limit, leased int64) *meter {
 func (b *bounds) takeBack(now int64, i int, leased int64) *meter {
 	m := b.replaced[i]
 	b.replaced = slices.Delete(b.replaced, i, i+1)
+	m.period = m.periodOf(now)
 	m.advance(now)
 	m.gone, m.leased, m.leasedUntil = false, leased, b.leasesEnd
 	m.forgive(leased * meterUnit) // what was leased without it may be spent beside it

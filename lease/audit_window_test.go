@@ -34,7 +34,7 @@ func (m *meter) expire(now int64) {
 	over := 0
 	for _, s := range m.starts {
 		if m.limit.Kind == KindSliding && s.at+micros(m.limit.Per) <= m.at ||
-			m.limit.Kind == KindCalendar && s.period < m.period {
+			m.limit.Kind == KindCalendar && s.period != m.period {
 			over++
 		}
 	}
@@ -118,7 +118,7 @@ func (m *meter) convert(now int64, before Limit, most int64) {
 func (b *bounds) forgets(at int64) {
 	for _, m := range b.inForce {
 		if m.limit.Windowed() {
-			m.forgets = max(m.forgets, at)
+			m.forgets = at
 		}
 	}
 }

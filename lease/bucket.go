@@ -211,6 +211,9 @@ func (b *Bucket) remember() {
 			continue // a forgotten one looks like an empty one
 		}
 		full := micros(sc.timeToFull())
+		if w := b.windows[k]; w != nil && sc.Kind == KindCalendar {
+			full = max(full, w.boundary(sc)-b.clock) // the clock may have stepped back before the period
+		}
 		if b.level[k] < 0 {
 			full += (sc.Step - 1 - b.level[k]) / sc.Step * sc.Tick
 		}

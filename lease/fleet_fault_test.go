@@ -25,6 +25,9 @@ func (f *fleet) misfortune(n *node) {
 		f.failover(n, false)
 	case on.StepBack && among(8):
 		back := f.rnd.Int64N(3 * micros(f.config.TTL))
+		if f.faults.Windows && f.rnd.IntN(3) == 0 { // so far that the running time does not wait
+			back = micros(clockSwing) + f.rnd.Int64N(10_000)
+		}
 		f.log("the server's clock steps back by %d", back)
 		f.offset -= back
 	case on.BlindFlush && f.slack == 0 && exists && among(9):

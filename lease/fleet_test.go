@@ -73,6 +73,7 @@ func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 	f := &fleet{rnd: rnd, logf: logf, now: fleetStart, faults: faults, bucket: new(Bucket),
 		calm: 1 + rnd.IntN(8)}
 	f.bounds.refunded, f.bounds.unreported = make(map[refund]bool), make(map[*node]int64)
+	f.bounds.clock = f.seen
 	f.unfair = rnd.IntN(3) == 0
 	limits := 1 + max(0, rnd.IntN(5)-2)
 	for range limits {
@@ -82,6 +83,9 @@ func newFleet(rnd *rand.Rand, faults faults, logf func(string, ...any)) *fleet {
 	f.config.TTL = f.randomTTL()
 	f.config.Target = time.Microsecond
 	f.config.StartEmpty = rnd.IntN(8) == 0
+	if f.faults.Windows {
+		f.config.StartEmpty = rnd.IntN(2) == 0
+	}
 	f.newer = f.config
 	if f.faults.Versions {
 		f.newer.Version.Deploy = 1
@@ -134,12 +138,19 @@ func (f *fleet) log(format string, args ...any) {
 func (f *fleet) name() string { f.names++; return fmt.Sprintf("p%d", f.names) }
 
 func (f *fleet) randomLimit() Limit {
+	if f.faults.Windows && f.rnd.IntN(4) > 0 {
+		return f.randomWindow()
+	}
 	per := []time.Duration{1, 2, 10, 10, 100, 1000}[f.rnd.IntN(6)] * time.Microsecond
 	return Limit{Tokens: 1 + f.rnd.Int64N(4), Per: per, Burst: 1 + f.rnd.Int64N(12)}
 }
 
 func (f *fleet) randomTTL() time.Duration {
-	return time.Duration(5+f.rnd.IntN(8)*f.rnd.IntN(60)) * time.Microsecond
+	ttl := time.Duration(5+f.rnd.IntN(8)*f.rnd.IntN(60)) * time.Microsecond
+	if f.faults.Windows {
+		ttl *= time.Duration(1 + f.rnd.IntN(4)*f.rnd.IntN(6)) // shorter than a window, and longer
+	}
+	return ttl
 }
 
 // capacity is the largest B + E of all limits that processes may propose.
@@ -165,10 +176,21 @@ func (f *fleet) clock(n *node) clock.Instant {
 
 func (f *fleet) server() int64 { return f.now + f.offset }
 
+// seen is the server's clock as far as calendars go: when it steps back before the bucket was
+// called in a period, that has not begun.
+func (f *fleet) seen() int64 {
+	if f.faults.StepBack {
+		return f.bucket.clock
+	}
+	return f.server()
+}
+
 // step is one event of one process, of the network, of the store, or of time.
 func (f *fleet) step() {
 	n := f.nodes[f.rnd.IntN(len(f.nodes))]
 	switch r := f.rnd.IntN(100); {
+	case r < 12 && f.faults.Windows && f.rnd.IntN(4) == 0:
+		f.passToABoundary()
 	case r < 12:
 		f.pass(1 + f.rnd.Int64N(3))
 	case r < 13:
@@ -179,6 +201,8 @@ func (f *fleet) step() {
 		f.pass(1 + f.rnd.Int64N(most))
 	case r < 15:
 		f.pass(1 + f.rnd.Int64N(micros(f.config.Limits[0].Per)))
+	case f.faults.Windows && r < 16:
+		f.pass(1 + f.rnd.Int64N(500))
 	case r < 55:
 		f.deliver()
 	case r < 68:
@@ -302,6 +326,7 @@ func (f *fleet) overshoot(n *node, tokens int64) {
 	n.Charge(tokens)
 	f.bounds.admit(f.now, tokens)
 	f.bounds.unreported[n] += tokens
+	f.bounds.overshot = true
 }
 
 // giveBack has n give back what it has reserved, in the i-th place.

@@ -51,7 +51,10 @@ func TestRandomSchedules(t *testing.T) {
 // playSeed plays one schedule, with the named faults always, and tells what happens.
 func playSeed(seed uint64, always string, logf func(string, ...any)) error {
 	rnd := rand.New(rand.NewPCG(seed, 0x79757a6869))
-	f := newFleet(rnd, randomFaults(rnd).with(always), logf)
+	faults := randomFaults(rnd)
+	// Of a generator of its own, so that the schedules without windows stay what they were.
+	faults.Windows = rand.New(rand.NewPCG(seed, 0x6669)).IntN(2) == 0
+	f := newFleet(rnd, faults.with(always), logf)
 	for range 1500 {
 		f.step()
 		if err := f.check(); err != nil {
@@ -71,6 +74,7 @@ type faults struct {
 	Charge                      bool // exact but for what is owed
 	Headroom                    bool
 	Draws                       bool // calls that lease nothing, where they can be
+	Windows                     bool // some limits are sliding windows or calendars
 	GiveUpWaiting               bool // requests that are granted tokens and have gone
 	Again                       bool // calls delivered a second time, in order, after T
 	Restart, Evict              bool

@@ -78,6 +78,9 @@ func (w *window) covers(sc *Scale, at int64) bool {
 	return at/sc.Cell >= w.first
 }
 
+// boundary is when the period of a calendar ends, by the server's clock.
+func (w *window) boundary(sc *Scale) int64 { return (w.period+1)*sc.Tick + sc.Offset }
+
 // useUp charges total tokens at the time at, or what was charged already if that is more, and
 // nothing elsewhere.
 func (w *window) useUp(sc *Scale, at, total int64) {
@@ -180,7 +183,7 @@ func (b *Bucket) windowWait(k int, n int64) int64 {
 	case missing <= 0:
 		return wait
 	case sc.Kind == KindCalendar:
-		return max(wait, (w.period+1)*sc.Tick+sc.Offset-b.clock)
+		return max(wait, w.boundary(sc)-b.clock)
 	case at == 0:
 		return max(wait, micros(b.config.Target))
 	default:

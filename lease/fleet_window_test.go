@@ -1,0 +1,38 @@
+package lease
+
+import "time"
+
+// What random schedules do to windows: times of some milliseconds, which is as short as they are.
+
+// randomWindow is a sliding window or a calendar. Lengths are few, so that limits of one length
+// meet.
+func (f *fleet) randomWindow() Limit {
+	length := []time.Duration{1000, 1500, 2000, 3000, 3000, 7001}[f.rnd.IntN(6)] * time.Microsecond
+	n := 1 + f.rnd.Int64N(12)
+	if f.rnd.IntN(3) == 0 {
+		return Calendar(n, length, time.Duration(f.rnd.IntN(3))*length/5/time.Microsecond*time.Microsecond)
+	}
+	return Sliding(n, length)
+}
+
+// passToABoundary lets time pass to a moment that matters to a window: the end of a cell, the
+// moment at which one is dropped, or the boundary of a calendar; or to just before or after it.
+func (f *fleet) passToABoundary() {
+	for k, sc := range f.bucket.scales[:len(f.bucket.config.Limits)] {
+		w := f.bucket.windows[k]
+		if w == nil || f.rnd.IntN(2) == 0 {
+			continue
+		}
+		at := (w.period+1)*sc.Tick + sc.Offset - f.server()
+		if sc.Kind == KindSliding {
+			at = (f.bucket.now/sc.Cell+1)*sc.Cell - f.bucket.now
+			if drops := w.dropsAt(&sc, 1+f.rnd.Int64N(3)); drops > 0 && f.rnd.IntN(2) == 0 {
+				at = drops - f.bucket.now
+			}
+		}
+		if at += f.rnd.Int64N(3) - 1; at > 0 && at < 10*sc.Tick {
+			f.pass(at)
+		}
+		return
+	}
+}
