@@ -18,6 +18,12 @@ func liveCommand() *cobra.Command {
 	var o live.Options
 	var out string
 	c := command("live", func(c *cobra.Command) error {
+		if o.Limit != "" && (c.Flags().Changed("rate") || c.Flags().Changed("burst")) {
+			return fmt.Errorf("%w: --limit %q is in place of --rate and --burst", live.ErrUsage, o.Limit)
+		}
+		if !c.Flags().Changed("duration") {
+			o.Duration = o.ThreeWindows()
+		}
 		if out != "table" && out != "json" {
 			return fmt.Errorf("%w: --out is %q, must be table or json", live.ErrUsage, out)
 		}
@@ -45,14 +51,17 @@ func liveCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.Redis, "redis", "", "host:port or URL of a real Redis; without it an embedded one is started")
 	f.IntVar(&o.Processes, "processes", 4, "number of processes")
+	f.StringVar(&o.Limit, "limit", "", "any limit, as 500/m burst 50, 1000 in 10s, 1000 each 24h; "+
+		"without it --rate and --burst")
+	f.StringVar(&o.Change, "change", "", "change the limit in the middle, as in '500 in 10s@12s' (LIMIT@TIME)")
 	f.Int64Var(&o.Rate, "rate", 20000, "tokens per second")
 	f.Int64Var(&o.Burst, "burst", 5000, "tokens that the full bucket holds")
 	f.Int64Var(&o.Overcommit, "overcommit", 0, "tokens that level and leases together may reach above the burst")
-	f.Float64Var(&o.Offered, "offered", 2, "requests offered by all processes, as a multiple of the rate")
+	f.Float64Var(&o.Offered, "offered", 2, "requests offered by all processes, as a multiple of the limit's rate")
 	f.StringVar(&o.Shape, "shape", live.ShapeSteady, "shape of the load: "+strings.Join(live.Shapes, ", ")+
 		" (adversary drains its lease just before every report; it ignores --offered)")
 	f.DurationVar(&o.Within, "within", 0, "spread each burst over this long (0: as fast as two workers can)")
-	f.DurationVar(&o.Duration, "duration", 5*time.Second, "how long to offer load")
+	f.DurationVar(&o.Duration, "duration", live.DurationDefault, "how long to offer load; of a window up to 1m, three of them at least")
 	f.DurationVar(&o.Target, "target", 0, "how long one lease should last (0: 100ms, less for a small burst)")
 	f.DurationVar(&o.TTL, "ttl", 0, "how long a lease is valid without renewal (0: 4 targets, at least 200ms)")
 	f.Int64Var(&o.CallsPerSecond, "calls-per-second", 0, "lease calls that all processes should make (0: 5,000)")
@@ -66,6 +75,8 @@ func liveCommand() *cobra.Command {
 	f.Lookup("key").DefValue = "" // the help says it in words
 	f.DurationVar(&o.KillAfter, "kill-after", 0, "kill -9 one process after this time (0: none)")
 	f.DurationVar(&o.StopAfter, "stop-after", 0, "stop one process after this time, for twice the TTL (0: none)")
+	f.DurationVar(&o.FlushAfter, "flush-after", 0, "FLUSHALL after this time: it deletes all that the Redis holds (0: never)")
+	f.BoolVar(&o.StartEmpty, "start-empty", false, "a new bucket is empty, a new window used up (Policy.StartEmpty)")
 	f.StringVar(&out, "out", "table", "table or json")
 	f.Int64Var(&o.Forge, "forge", 0, "invent this many admissions at one instant, to see the audit find them")
 	_ = f.MarkHidden("forge")

@@ -40,7 +40,9 @@ type orders struct {
 // child is one process of the fleet.
 type child struct {
 	orders
-	file    *stamps.File
+	limit   lease.Limit
+	file    *stamps.File // what was admitted
+	denied  *stamps.File // what was not
 	took    *latencies
 	limiter *hybrid.Limiter
 	key     *hybrid.Key
@@ -72,8 +74,12 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal([]byte(text), &c.orders); err != nil {
 		return err
 	}
+	c.limit = c.Options.limit()
 	var err error
 	if c.file, err = stamps.Open(c.Path); err != nil {
+		return err
+	}
+	if c.denied, err = stamps.Open(deniedPath(c.Path)); err != nil {
 		return err
 	}
 	rdb, err := newClient(c.Options.Redis)
@@ -159,9 +165,11 @@ func (c *child) ask(verb func() bool) bool {
 	began := time.Now()
 	ok := verb()
 	took := time.Since(began)
-	if ok {
-		c.file.Append(before, stamps.Now()+1) // the file says itself when it was too small
+	file := c.file // which says itself when it was too small
+	if !ok {
+		file = c.denied
 	}
+	file.Append(before, stamps.Now()+1)
 	c.file.Offered().Add(1)
 	c.took.observe(c.took.decisions, took)
 	return ok
@@ -190,7 +198,7 @@ const (
 
 // offer runs the load for the whole duration, until its last request is answered.
 func (c *child) offer() {
-	rate := c.Options.Offered * float64(c.Options.Rate) / float64(c.Options.Processes) / workers
+	rate := c.Options.Offered * c.Options.meanRate() / float64(c.Options.Processes) / workers
 	end := time.Now().Add(c.Options.Duration)
 	phase := rand.Float64()
 	var wg sync.WaitGroup
@@ -212,10 +220,15 @@ func (c *child) offer() {
 	wg.Wait()
 }
 
-// pace asks rate times a second until end, as evenly as the timer allows. due is the fraction of a
-// request that is due at the beginning; pace returns the fraction that is left at the end.
+// pace asks rate times a second until end, as evenly as the timer allows; but a steady load on a
+// window is Poisson's, as of many users. due is the fraction of a request that is due at the
+// beginning; pace returns the fraction that is left at the end.
 func (c *child) pace(wg *sync.WaitGroup, rate, due float64, end time.Time) float64 {
-	for last := time.Now(); last.Before(end); {
+	gap := func() float64 { return 1 }
+	if c.limit.Windowed() && c.Options.Shape == ShapeSteady {
+		gap = rand.ExpFloat64
+	}
+	for last, next := time.Now(), gap(); last.Before(end); {
 		time.Sleep(step)
 		now := time.Now()
 		if now.After(end) {
@@ -223,8 +236,12 @@ func (c *child) pace(wg *sync.WaitGroup, rate, due float64, end time.Time) float
 		}
 		due += rate * min(now.Sub(last), backlogMax).Seconds()
 		last = now
-		c.crowd(wg, int64(due))
-		due -= math.Floor(due)
+		asks := int64(0)
+		for ; due >= next; asks++ {
+			due -= next
+			next = gap()
+		}
+		c.crowd(wg, asks)
 	}
 	return due
 }
@@ -272,10 +289,32 @@ func (c *child) crowd(wg *sync.WaitGroup, n int64) {
 }
 
 // adversary asks just often enough that its lease is renewed; Events.BeforeReport spends what it
-// holds.
+// holds. Where the limit is a window, all processes together also ask for all of it, just before
+// and just after each moment at which one ends.
 func (c *child) adversary(end time.Time) {
-	for time.Now().Before(end) {
-		time.Sleep(c.Options.leased().Target / 4)
+	target, began := c.Options.leased().Target, time.Now()
+	share := c.limit.Tokens/int64(c.Options.Processes*workers) + 1
+	for turn := c.turn(began, began, target); time.Now().Before(end); {
+		time.Sleep(target / 4)
 		c.ask(c.key.TryAllow)
+		if now := c.turn(began, time.Now(), target); now != turn {
+			turn = now
+			for range share {
+				c.ask(c.key.TryAllow)
+			}
+		}
 	}
+}
+
+// turn counts the moments at half a target before and after each end of a window or a period. There
+// are none where the limit is a bucket.
+func (c *child) turn(began, now time.Time, target time.Duration) int64 {
+	if !c.limit.Windowed() {
+		return 0
+	}
+	since := now.Sub(began)
+	if c.limit.Kind == lease.KindCalendar {
+		since = time.Duration(now.UnixNano()) - c.limit.Offset
+	}
+	return int64((since+target/2)/c.limit.Per + (since-target/2)/c.limit.Per)
 }

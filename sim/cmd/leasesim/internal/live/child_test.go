@@ -84,11 +84,14 @@ func inAChild(t *testing.T, o Options, f func(t *testing.T, c *child, answer fun
 	file, err := stamps.Create(filepath.Join(t.TempDir(), "stamps"), o.capacity())
 	testkit.NoErr(t, err)
 	defer file.Close()
+	denied, err := stamps.Create(filepath.Join(t.TempDir(), "denied"), o.denials())
+	testkit.NoErr(t, err)
+	defer denied.Close()
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
 		l, err := hybrid.New(held{lease.NewMemoryStore(clock.System()), answers}, o.config())
 		testkit.NoErr(t, err)
-		f(t, &child{orders: orders{Options: o}, file: file, took: newLatencies(), limiter: l, key: l.Key("k")}, sync.OnceFunc(func() { close(answers) }))
+		f(t, &child{orders: orders{Options: o}, limit: o.limit(), file: file, denied: denied, took: newLatencies(), limiter: l, key: l.Key("k")}, sync.OnceFunc(func() { close(answers) }))
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}

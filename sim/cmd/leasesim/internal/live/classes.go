@@ -3,7 +3,6 @@ package live
 import (
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 )
@@ -38,10 +37,9 @@ func (o Options) classes(processes []Process, spans [][]audit.Span) (all []Class
 				below = append(below, spans[i]...)
 			}
 		}
-		kept := int64(math.Ceil(float64(o.Burst) * headroom))
-		w, err := audit.Worst(below, audit.Bound{
-			Tokens: o.Rate, Per: time.Second, Burst: o.Burst - kept, Overcommit: o.Overcommit,
-		})
+		bound := audit.Of(o.limit(), o.Overcommit)
+		bound.Burst -= int64(math.Ceil(float64(bound.Burst) * headroom))
+		w, err := audit.Worst(below, bound)
 		if err != nil {
 			return nil, fmt.Errorf("leasesim: audit of class %d: %w", p, err)
 		}

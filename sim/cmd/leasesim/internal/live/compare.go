@@ -55,7 +55,7 @@ func FromScenario(s sim.Scenario) (Options, error) {
 		Target: s.Policy.Target, TTL: s.Policy.TTL, Strict: s.Policy.StrictExpiry, Shadow: s.Policy.Shadow,
 		CallsPerSecond: s.Policy.CallsPerSecond,
 	}
-	if len(s.Limits) == 1 && s.Limits[0].Per == time.Second {
+	if len(s.Limits) == 1 && s.Limits[0].Per == time.Second && !s.Limits[0].Windowed() {
 		o.Rate, o.Burst = s.Limits[0].Tokens, s.Limits[0].Capacity()
 	} else {
 		demand(false, "limits is %v, must be one limit per second", s.Limits)

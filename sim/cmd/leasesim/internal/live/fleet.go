@@ -3,9 +3,9 @@
 //
 // The parent (Run) executes its own binary again once per process. A child (Child) imports hybrid
 // like any service, offers load, and stamps each admission before and after the call into a file
-// shared with the parent, which a kill does not take back. The parent then looks for the worst of
-// all windows. FromScenario, Simulated and Compare set such a run beside a simulation of the same
-// fleet.
+// shared with the parent, which a kill does not take back, and each refusal into another. The
+// parent then looks for the worst of all windows, and replays all requests through a central
+// limiter. FromScenario, Simulated and Compare set such a run beside a simulation of the same fleet.
 package live
 
 import (
@@ -55,7 +55,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		kill()
 		for _, p := range fleet {
 			<-p.exited
-			_ = p.file.Close()
+			_, _ = p.file.Close(), p.denied.Close()
 		}
 	}()
 	for i := range o.Processes {
@@ -70,6 +70,13 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 			return Report{}, fmt.Errorf("leasesim: process %d did not start: %w", i, err)
 		}
 	}
+	var h happened
+	calendar := o.isCalendar()
+	if calendar {
+		if err := redis.compareClocks(ctx, &h.ahead); err != nil {
+			return Report{}, err
+		}
+	}
 	if err := o.align(ctx); err != nil {
 		return Report{}, err
 	}
@@ -79,10 +86,15 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
 		}
 	}
-	if err := o.watch(ctx, fleet, progress); err != nil {
+	if err := o.watch(ctx, redis, fleet, &h, progress); err != nil {
 		return Report{}, err
 	}
-	report, err := o.summarise(redis.name, fleet)
+	if calendar {
+		if err := redis.compareClocks(ctx, &h.ahead); err != nil {
+			return Report{}, err
+		}
+	}
+	report, err := o.summarise(redis.name, fleet, h)
 	if err == nil && o.Reserve {
 		var owed int64
 		owed, err = redis.owed(ctx, o.Key)
@@ -108,10 +120,13 @@ func (o Options) align(ctx context.Context) error {
 	}
 }
 
-// watch waits for all processes to end, and kills and stops those that it was asked to.
-func (o Options) watch(ctx context.Context, fleet []*process, progress func(string)) error {
+// watch waits for all processes to end, and kills and stops those that it was asked to. What it was
+// asked to do to their limiter it does, and notes when.
+func (o Options) watch(ctx context.Context, redis *server, fleet []*process, h *happened, progress func(string)) error {
 	began := time.Now()
 	kill, stop, resume := after(o.KillAfter), after(o.StopAfter), after(0)
+	to, when, _ := o.change()
+	change, flush := after(when), after(o.FlushAfter)
 	tick, limit := time.Tick(progressEvery), time.After(o.Duration+grace)
 	type ending struct {
 		i   int
@@ -143,6 +158,10 @@ func (o Options) watch(ctx context.Context, fleet []*process, progress func(stri
 			if err = first.signal(syscall.SIGCONT); errors.Is(err, os.ErrProcessDone) {
 				err = nil
 			}
+		case <-change:
+			err = enclose(&h.change, func() error { return redis.setLimits(ctx, o, to) })
+		case <-flush:
+			err = enclose(&h.flush, func() error { return redis.flush(ctx) })
 		case <-tick:
 			if progress != nil {
 				progress(o.progress(time.Since(began), fleet))
@@ -187,15 +206,19 @@ const (
 type process struct {
 	cmd    *exec.Cmd
 	in     io.Writer
-	file   *stamps.File
-	fate   string     // what was done to it, "" for nothing
-	ready  chan error // once, when it can begin
-	exited chan error // once, when it has ended, and then closed
-	told   told       // by then
+	file   *stamps.File // what it admitted
+	denied *stamps.File // and what not
+	fate   string       // what was done to it, "" for nothing
+	ready  chan error   // once, when it can begin
+	exited chan error   // once, when it has ended, and then closed
+	told   told         // by then
 }
 
-// start makes the file and the process, which ends with ctx and begins when it is told to. The
-// caller closes the file.
+// deniedPath is where a process whose admissions are at path records what it did not admit.
+func deniedPath(path string) string { return path + "-denied" }
+
+// start makes the files and the process, which ends with ctx and begins when it is told to. The
+// caller closes the files.
 func start(ctx context.Context, o orders) (*process, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -215,11 +238,16 @@ func start(ctx context.Context, o orders) (*process, error) {
 	if err == nil {
 		p.file, err = stamps.Create(o.Path, o.Options.capacity())
 	}
+	if err == nil {
+		if p.denied, err = stamps.Create(deniedPath(o.Path), o.Options.denials()); err != nil {
+			_ = p.file.Close()
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	if err := p.cmd.Start(); err != nil {
-		return nil, errors.Join(err, p.file.Close())
+		return nil, errors.Join(err, p.file.Close(), p.denied.Close())
 	}
 	go p.follow(out)
 	return p, nil

@@ -29,16 +29,19 @@ var Shapes = []string{ShapeSteady, ShapeBursts, ShapeAdversary}
 type Options struct {
 	Redis      string // host:port or a URL, see newClient; empty: an embedded one
 	Processes  int
-	Rate       int64 // tokens per second
+	Limit      string // as text; empty: Rate per second with Burst
+	Rate       int64  // tokens per second; nothing where there is a Limit, as Burst
 	Burst      int64
 	Overcommit int64
-	Offered    float64 // requests, as a multiple of Rate, of all processes together
+	Change     string  // "LIMIT@TIME": the limit is another one from then on; empty: never
+	Offered    float64 // requests, as a multiple of the limit's rate, of all processes together
 	Shape      string
 	Within     time.Duration // of a burst; 0: as fast as two workers can
 	Duration   time.Duration
 	Target     time.Duration
 	TTL        time.Duration
 	Strict     bool
+	StartEmpty bool
 	Shadow     bool
 	Priorities []float64 // the headroom of the classes but the first
 	Reserve    bool
@@ -47,6 +50,7 @@ type Options struct {
 	Key            string
 	KillAfter      time.Duration // kill -9 the last process then; 0: never
 	StopAfter      time.Duration // SIGSTOP the first process then, for twice the TTL; 0: never
+	FlushAfter     time.Duration // FLUSHALL then; 0: never
 	Forge          int64         // admissions that the first process invents at one instant, to try the audit
 }
 
@@ -87,15 +91,17 @@ func (o Options) Validate() error {
 			rdb.Close()
 		}
 	}
+	demand(o.FlushAfter == 0 || o.FlushAfter > 0 && o.FlushAfter < o.Duration,
+		"--flush-after is %v, must be 0 (never) or less than --duration (%v)", o.FlushAfter, o.Duration)
 	demand(o.Key != "", "--key is empty")
-	demand(o.Rate >= 1 && o.Rate <= recordsMax,
-		"--rate is %d, must be 1 to %d (tokens per second)", o.Rate, recordsMax)
-	demand(o.Burst >= 1, "--burst is %d, must be at least 1", o.Burst)
+	if !o.validateLimit(demand) {
+		return errors.Join(errs...)
+	}
 	demand(o.Forge >= 0 && o.Forge <= recordsMax, "--forge is %d, must be 0 to %d", o.Forge, recordsMax)
 	most := o.entitlement(o.Duration)
 	demand(most <= recordsMax,
-		"burst + overcommit + rate x duration is %.0f, must be at most %d, as every admission is recorded",
-		most, recordsMax)
+		"%s is %.0f, must be at most %d, as every admission is recorded",
+		o.entitled(), most, recordsMax)
 	if len(errs) == 0 {
 		err := o.config().Validate()
 		demand(err == nil, "%w", err)
@@ -106,12 +112,12 @@ func (o Options) Validate() error {
 // config is what every child gives to hybrid.New. The bound is promised for FallbackDeny.
 func (o Options) config() hybrid.Config {
 	return hybrid.Config{
-		Limits:     []hybrid.Limit{hybrid.PerSecond(o.Rate).WithBurst(o.Burst)},
+		Limits:     []hybrid.Limit{o.limit()},
 		Priorities: o.Priorities,
 		Policy: hybrid.Policy{
 			Target: o.Target, TTL: o.TTL, Overcommit: o.Overcommit,
 			Fallback: hybrid.FallbackDeny, StrictExpiry: o.Strict, Shadow: o.Shadow,
-			CallsPerSecond: o.CallsPerSecond,
+			CallsPerSecond: o.CallsPerSecond, StartEmpty: o.StartEmpty,
 		},
 	}
 }
@@ -120,14 +126,4 @@ func (o Options) config() hybrid.Config {
 func (o Options) leased() lease.Config {
 	c := o.config()
 	return c.Policy.ConfigFor(c.Limits, 0, c.CallTimeout)
-}
-
-// entitlement is the most that the bucket can give in a time.
-func (o Options) entitlement(d time.Duration) float64 {
-	return float64(o.Burst+o.Overcommit) + float64(o.Rate)*d.Seconds()
-}
-
-// capacity is how many admissions one process may record: twice what the whole fleet may admit.
-func (o Options) capacity() int {
-	return int(2*o.entitlement(o.Duration+2*time.Second)) + int(o.Forge) + 1024
 }

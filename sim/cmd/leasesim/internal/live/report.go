@@ -32,14 +32,18 @@ type Report struct {
 	Classes               []Class   `json:"classes,omitempty"`
 	Shadowed              int64     `json:"shadowed,omitempty"` // by the processes that have ended by themselves
 	Settled               *Settled  `json:"settled,omitempty"`
+	Central               *Central  `json:"central,omitempty"` // nil: the requests cannot be replayed
 	Shape                 string    `json:"shape"`
+	Limit                 string    `json:"limit"`
+	Change                string    `json:"change,omitempty"`
 	Rate                  int64     `json:"rate"`
 	Burst                 int64     `json:"burst"`
 	Overcommit            int64     `json:"overcommit"`
 	DurationMs            int64     `json:"duration_ms"`
 	TargetMs              float64   `json:"target_ms"`
 	TTLMs                 float64   `json:"ttl_ms"`
-	AdmittedOfEntitlement float64   `json:"admitted_of_entitlement"` // burst + overcommit + rate*duration
+	AdmittedOfEntitlement float64   `json:"admitted_of_entitlement"`
+	entitled              string    // what that is a part of
 }
 
 // Window is the worst of all windows: the one that came nearest to the bound, or went farthest
@@ -60,13 +64,15 @@ type Process struct {
 }
 
 // summarise audits the files of all processes.
-func (o Options) summarise(redis string, fleet []*process) (Report, error) {
-	leased := o.leased()
+func (o Options) summarise(redis string, fleet []*process, h happened) (Report, error) {
+	leased, limit := o.leased(), o.limit()
 	r := Report{
-		Redis: redis, Shape: o.Shape, Rate: o.Rate, Burst: o.Burst, Overcommit: o.Overcommit,
+		Redis: redis, Shape: o.Shape, Limit: limit.String(), Change: o.Change,
+		Rate: int64(limit.Rate()), Burst: limit.Capacity(), Overcommit: o.Overcommit, entitled: o.entitled(),
 		DurationMs: o.Duration.Milliseconds(), TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
 	}
-	var spans []audit.Span
+	var spans, denied []audit.Span
+	replayed := true // where nothing is missing
 	each := make([][]audit.Span, len(fleet))
 	took := newLatencies()
 	var offered, admitted []int64 // of those that ran all the time
@@ -77,6 +83,8 @@ func (o Options) summarise(redis string, fleet []*process) (Report, error) {
 		}
 		each[i] = p.file.AppendSpans(nil)
 		spans = append(spans, each[i]...)
+		denied = p.denied.AppendSpans(denied)
+		replayed = replayed && p.denied.Overflowed() == 0
 		one := Process{
 			Admitted: int64(len(each[i])), Offered: p.file.Offered().Load(),
 			RoundTrips: p.file.RoundTrips().Load(), Fate: p.fate,
@@ -91,10 +99,14 @@ func (o Options) summarise(redis string, fleet []*process) (Report, error) {
 			offered, admitted = append(offered, one.Offered), append(admitted, one.Admitted)
 		}
 	}
-	bound := audit.Bound{Tokens: o.Rate, Per: time.Second, Burst: o.Burst, Overcommit: o.Overcommit}
-	w, err := audit.Worst(spans, bound)
+	w, err := o.audit(spans, h)
 	if err != nil {
-		return r, fmt.Errorf("leasesim: audit: %w", err)
+		return r, err
+	}
+	if replayed {
+		if r.Central, err = o.central(spans, denied, h); err != nil {
+			return r, fmt.Errorf("leasesim: a central limiter: %w", err)
+		}
 	}
 	if len(o.Priorities) > 0 {
 		if r.Classes, err = o.classes(r.Processes, each); err != nil {
@@ -132,12 +144,19 @@ func (r Report) WriteTable(w io.Writer) error {
 	verdict := verdictOn(r.BoundExceededBy, "the bound holds")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "redis\t%s\n", r.Redis)
-	fmt.Fprintf(t, "limit\t%d/s burst %d overcommit %d\n", r.Rate, r.Burst, r.Overcommit)
+	fmt.Fprintf(t, "limit\t%s overcommit %d\n", r.Limit, r.Overcommit)
+	if r.Change != "" {
+		fmt.Fprintf(t, "change\t%s\n", r.Change)
+	}
 	fmt.Fprintf(t, "lease\ttarget %.4g ms, TTL %.4g ms\n", r.TargetMs, r.TTLMs)
 	fmt.Fprintf(t, "load\t%s, %d processes, %.4g s\n", r.Shape, len(r.Processes), float64(r.DurationMs)/1000)
 	fmt.Fprintf(t, "offered\t%d\n", r.Offered)
-	fmt.Fprintf(t, "admitted\t%d\t%.2f %% of burst + overcommit + rate x duration\n",
-		r.Admitted, 100*r.AdmittedOfEntitlement)
+	fmt.Fprintf(t, "admitted\t%d\t%.2f %% of %s\n",
+		r.Admitted, 100*r.AdmittedOfEntitlement, r.entitled)
+	if c := r.Central; c != nil {
+		fmt.Fprintf(t, "central limiter\t%d\tof the same requests, by a %s: the fleet admitted %.2f %% of that\n",
+			c.Admitted, c.Limiter, 100*c.Part)
+	}
 	fmt.Fprintf(t, "worst window\t%d admitted in %.3f ms\tat most %.1f may be: %s\n",
 		r.WorstWindow.Admitted, r.WorstWindow.DurationMs, r.WorstWindow.Bound, verdict)
 	if r.Shadowed > 0 {

@@ -33,6 +33,7 @@ func (c *child) reserve() {
 	c.file.Offered().Add(1)
 	c.took.observe(c.took.decisions, took)
 	if err != nil || !r.OK() || r.Result().Shadowed {
+		c.denied.Append(before, after)
 		return
 	}
 	cost := rand.Int64N(3)

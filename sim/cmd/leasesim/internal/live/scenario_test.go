@@ -94,6 +94,7 @@ func TestAFleetIsItsScenarioAndBack(t *testing.T) {
 var refused = []struct{ set, want string }{
 	{"warmup=1s", "warmup is 1s, must be 0s"},
 	{"limits=[100/s, 1000/m]", "limits is [100/s 1000/m], must be one limit per second"},
+	{"limits=[100 in 1s]", "must be one limit per second"},
 	{"limits=[6000/m burst 10]", "must be one limit per second"},
 	{"policy.min_batch=5", "policy.min_batch is 5, must be 0"},
 	{"policy.max_batch=5", "policy.max_batch is 5, must be 0"},

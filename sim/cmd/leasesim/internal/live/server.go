@@ -71,7 +71,7 @@ type served struct {
 // served asks every master. The answer is zero where the server does not say, as the embedded one.
 func (v *server) served(ctx context.Context) (all served) {
 	var mu sync.Mutex
-	ask := func(ctx context.Context, rdb redis.Cmdable) error {
+	_ = v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
 		info, _ := rdb.InfoMap(ctx, "commandstats").Result()
 		for _, section := range info {
 			// calls=1040,usec=31190,usec_per_call=29.99,...
@@ -85,13 +85,16 @@ func (v *server) served(ctx context.Context) (all served) {
 			}
 		}
 		return nil
-	}
-	if cluster, ok := v.rdb.(*redis.ClusterClient); ok {
-		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return ask(ctx, c) })
-	} else {
-		_ = ask(ctx, v.rdb)
-	}
+	})
 	return all
+}
+
+// masters does f with each, at once.
+func (v *server) masters(ctx context.Context, f func(context.Context, redis.Cmdable) error) error {
+	if cluster, ok := v.rdb.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return f(ctx, c) })
+	}
+	return f(ctx, v.rdb)
 }
 
 // since is the mean time of a call since before; 0 if there was none.
