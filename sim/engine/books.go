@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
@@ -72,14 +73,15 @@ type contender struct {
 
 // newBooks opens the books of a fleet. The rivals number those processes first that run at the
 // start.
-func newBooks(time *agenda, s *scenario.Scenario, f *fleet) (books, error) {
+func newBooks(now *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 	keys, processes := s.Keys.Count, len(f.processes)
 	b := books{
-		time: time, score: newScore(s, f, s.Policy.Overcommit), waits: report.NewWaits(s.Duration),
+		time: now, score: newScore(s, f, s.Policy.Overcommit), waits: report.NewWaits(s.Duration),
 		numbers: make([]int, processes), offeredBy: make([]int64, processes),
 	}
 	b.classes = classesOf(f.groups)
-	central, err := rival.NewCentral(s.Limits)
+	limits := fromStart(s.Limits)
+	central, err := rival.NewCentral(limits)
 	if err != nil {
 		return books{}, err
 	}
@@ -88,7 +90,7 @@ func newBooks(time *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 	for _, g := range f.groups {
 		order, later = append(order, g.members[:g.Count]...), append(later, g.members[g.Count:]...)
 	}
-	known := rival.Fleet{Processes: len(order), Limits: s.Limits, Keys: keys}
+	known := rival.Fleet{Processes: len(order), Limits: limits, Keys: keys}
 	order = append(order, later...)
 	known.Local = func(p int, now int64) int64 { return order[p].wall(now*1000) - serverStart }
 	for i, p := range order {
@@ -123,13 +125,23 @@ func classesOf(groups []*group) (classes []class) {
 	return classes
 }
 
-// newScore audits promise (1) for every key of s.
+// fromStart is limits with the periods of calendars as they are by the time since the start of the
+// run.
+func fromStart(limits []lease.Limit) []lease.Limit {
+	limits = slices.Clone(limits)
+	for i, l := range limits {
+		if l.Kind == lease.KindCalendar {
+			limits[i].Offset = (l.Offset - serverStart*time.Microsecond%l.Per + l.Per) % l.Per
+		}
+	}
+	return limits
+}
+
+// newScore audits the promise of each limit for every key of s.
 func newScore(s *scenario.Scenario, f *fleet, overcommit int64) score {
 	var bounds []audit.Bound
-	for _, l := range s.Limits {
-		bounds = append(bounds, audit.Bound{
-			Tokens: l.Tokens, Per: l.Per, Burst: l.Capacity(), Overcommit: overcommit,
-		})
+	for _, l := range fromStart(s.Limits) {
+		bounds = append(bounds, audit.Of(l, overcommit))
 	}
 	return score{audit.NewAuditor(bounds, s.Keys.Count), report.NewTally(len(f.processes), s.Keys.Count)}
 }

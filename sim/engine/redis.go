@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
@@ -20,6 +21,7 @@ type redis struct {
 	network *network
 	books   *books
 	shards  []*shard
+	sets    bool // some clock is set during the run
 }
 
 // shard is one server: a queue, and the buckets of its keys.
@@ -44,6 +46,7 @@ type bucket struct {
 
 func newRedis(time *agenda, s *scenario.Scenario, stream random.Stream, n *network, b *books) redis {
 	r := redis{time: time, s: &s.Redis, stream: stream, network: n, books: b}
+	r.sets = slices.ContainsFunc(s.Redis.Faults, func(f scenario.RedisFault) bool { return f.Kind == scenario.FaultClockStep })
 	for range s.Redis.Shards {
 		r.shards = append(r.shards, &shard{buckets: make([]*bucket, s.Keys.Count*max(1, s.Policy.Shards)/s.Redis.Shards+1),
 			replicas: map[*scenario.RedisFault][]*bucket{}})
@@ -126,6 +129,9 @@ func (r *redis) execute(s *shard, c *call) {
 	}
 	*place = k
 	k.expires = now + int64(c.grant.Expiry/time.Microsecond)
+	if r.sets {
+		r.books.audit.Clock(c.entry.key, (now-serverStart)*1000)
+	}
 	stored := k.Executed() == before
 	r.books.executed(c, stored)
 	if c.entry.p.group.Headroom > 0 && !stored {

@@ -3,6 +3,7 @@ package rival
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"math/bits"
 	"slices"
@@ -37,8 +38,10 @@ func product(a, b uint64) uint128 {
 type rate struct {
 	unit, step uint64
 	full       uint128 // units: the burst
-	burst      int64   // tokens: the burst, rounded down
+	burst      int64   // tokens: the burst, rounded down; those of a window
 	window     int64   // microseconds from empty to full, rounded up; at most 100 years
+	kind       lease.Kind
+	origin     int64 // calendar: microseconds from time 0 to the beginning of a period
 }
 
 // ratesOf are the rates of the part share/of of each limit.
@@ -71,7 +74,7 @@ func validLimits(limits []lease.Limit) error {
 }
 
 // newRate is the part share/of of l. The burst is divided exactly too, not in whole tokens, but
-// stays at least one: less would never admit anything.
+// stays at least one: less would never admit anything. A window's tokens are divided in whole ones.
 func newRate(l lease.Limit, share, of int64) (rate, error) {
 	flow := times(times(big.NewRat(l.Tokens, int64(l.Per)), big.NewRat(1000, 1)), big.NewRat(share, of))
 	burst := times(big.NewRat(l.Capacity(), 1), big.NewRat(share, of))
@@ -86,13 +89,19 @@ func newRate(l lease.Limit, share, of int64) (rate, error) {
 		return rate{}, fmt.Errorf("%w: %d/%d of the limit %v cannot be held exactly: "+
 			"a token is %v units and a microsecond adds %v, must be below 2^63", ErrLimit, share, of, l, unit, step)
 	}
-	return rate{
+	r := rate{
 		unit:   unit.Uint64(),
 		step:   step.Uint64(),
 		full:   uint128{new(big.Int).Rsh(full, 64).Uint64(), full.Uint64()},
 		burst:  new(big.Int).Div(full, unit).Int64(),
 		window: ceiling(new(big.Rat).SetFrac(full, step)),
-	}, nil
+		kind:   l.Kind,
+		origin: l.Offset.Microseconds(),
+	}
+	if l.Windowed() {
+		r.window = l.Per.Microseconds()
+	}
+	return r, nil
 }
 
 // after is what is still used when so many microseconds have passed.
@@ -116,23 +125,31 @@ func ceiling(r *big.Rat) int64 {
 	return -down.Div(down, r.Denom()).Int64() // Div rounds down
 }
 
-// Central is one exact token bucket per limit, from all of which a request takes: the ideal that
-// the promise is about. It starts full, and holds every refill exactly, so that it never drifts.
+// Central is one exact limiter per limit, from all of which a request takes: the ideal that the
+// promise is about. Of a token bucket it holds every refill exactly, so that it never drifts, of a
+// sliding window every admission, and of a calendar the count of the period. It starts full.
 //
-// A Central is a value, and a copy is a bucket of its own: a caller with many keys makes one
-// Central and copies it. The zero Central is no bucket, and Take panics on it. One goroutine at a
-// time.
+// A Central is a value, and a copy of one that nothing was taken from is a limiter of its own: a
+// caller with many keys makes one Central and copies it. The zero Central is no limiter, and Take
+// panics on it. One goroutine at a time.
 type Central struct {
-	rates []rate
-	used  [lease.LimitsMax]uint128 // units of each rate that were taken and have not flowed back
-	at    int64                    // microseconds: when used was right
+	rates    []rate
+	windowed bool                     // some limit is no token bucket
+	used     [lease.LimitsMax]uint128 // units of each rate that were taken and have not flowed back
+	quotas   []quota                  // of each limit, where one is windowed; nil at first
+	at       int64                    // microseconds: when used was right
 }
 
-// NewCentral returns a full bucket for 1 to 4 limits that lease accepts. The error says every
-// reason why it cannot.
+// NewCentral returns a full limiter for 1 to 4 limits that lease accepts. The error says every
+// reason why it cannot. A calendar's Offset counts from time 0.
 func NewCentral(limits []lease.Limit) (Central, error) {
 	rates, err := ratesOf(limits, 1, 1)
-	return Central{rates: rates}, err
+	return centralOf(rates), err
+}
+
+func centralOf(rates []rate) Central {
+	inWindow := func(r rate) bool { return r.kind != lease.KindBucket }
+	return Central{rates: rates, windowed: slices.ContainsFunc(rates, inWindow)}
 }
 
 // Take takes n tokens at a time in microseconds if every limit has room for all of them, and
@@ -140,15 +157,19 @@ func NewCentral(limits []lease.Limit) (Central, error) {
 // one above the burst never. A time before an earlier one, or before 0, counts as that one, so that
 // a clock that was set back creates no token.
 func (c *Central) Take(now, n int64) bool {
-	switch len(c.rates) {
-	case 0:
+	switch {
+	case len(c.rates) == 0:
 		panic("rival: Take on a Central that NewCentral did not make")
-	case 1:
+	case c.windowed && n < 0:
+		return false
+	case len(c.rates) == 1 && !c.windowed:
 		return c.takeOfOne(now, n)
 	}
 	c.refill(now)
 	for i := range c.rates {
-		if !c.rates[i].hasRoom(c.used[i], n) {
+		switch r := &c.rates[i]; {
+		case r.kind != lease.KindBucket && n > r.burst-c.quotas[i].sum && n > 0,
+			r.kind == lease.KindBucket && !r.hasRoom(c.used[i], n):
 			return false
 		}
 	}
@@ -156,7 +177,7 @@ func (c *Central) Take(now, n int64) bool {
 	return true
 }
 
-// takeOfOne is Take for one limit. Every simulated request passes here, and the loops over the
+// takeOfOne is Take for one token bucket. Every simulated request passes here, and the loops over the
 // limits would take twice as long.
 func (c *Central) takeOfOne(now, n int64) bool {
 	r := &c.rates[0]
@@ -181,20 +202,34 @@ func (c *Central) pass(now int64) (elapsed uint64) {
 // refill lets flow back what the time until now is worth.
 func (c *Central) refill(now int64) {
 	elapsed := c.pass(now)
+	if c.windowed && c.quotas == nil {
+		c.quotas = make([]quota, len(c.rates))
+		for i := range c.quotas {
+			c.quotas[i].period = math.MinInt64
+		}
+	}
 	for i := range c.rates {
-		c.used[i] = c.rates[i].after(c.used[i], elapsed)
+		if r := &c.rates[i]; r.kind == lease.KindBucket {
+			c.used[i] = r.after(c.used[i], elapsed)
+		} else {
+			c.quotas[i].pass(r, c.at)
+		}
 	}
 }
 
 // spend takes n tokens, even beyond what there is.
 func (c *Central) spend(n int64) {
 	for i := range c.rates {
-		c.used[i] = c.used[i].plus(product(c.rates[i].unit, uint64(n)))
+		if r := &c.rates[i]; r.kind == lease.KindBucket {
+			c.used[i] = c.used[i].plus(product(r.unit, uint64(n)))
+		} else {
+			c.quotas[i].add(r, c.at, n)
+		}
 	}
 }
 
 // Settle corrects what an admitted request has taken, when it is known: n more tokens, even beyond
-// what there is, or -n fewer, up to the burst.
+// what there is, or -n fewer, up to the burst. A window gives back what is oldest.
 func (c *Central) Settle(now, n int64) {
 	c.refill(now)
 	if n >= 0 {
@@ -202,6 +237,10 @@ func (c *Central) Settle(now, n int64) {
 		return
 	}
 	for i := range c.rates {
+		if c.rates[i].kind != lease.KindBucket {
+			c.quotas[i].add(&c.rates[i], c.at, n)
+			continue
+		}
 		back := product(c.rates[i].unit, uint64(-n))
 		if c.used[i].less(back) {
 			back = c.used[i]
@@ -214,10 +253,8 @@ func (c *Central) Settle(now, n int64) {
 func (c *Central) draw(now, need, want int64) int64 {
 	c.refill(now)
 	n := max(need, want)
-	for i, r := range c.rates {
-		left := r.full.minus(c.used[i])
-		whole, _ := bits.Div64(left.hi, left.lo, r.unit) // at most the burst
-		n = min(n, int64(whole))
+	for i := range c.rates {
+		n = min(n, c.left(i))
 	}
 	if n < need {
 		return 0
@@ -256,7 +293,8 @@ func (c *central) Decide(now int64, p, key int, n int64) bool {
 	c.made++
 	b, local := &c.buckets[key], c.local(p, now)
 	if now >= b.until {
-		b.Central = Central{rates: b.rates, at: local}
+		b.Central = centralOf(b.rates)
+		b.at = local
 	}
 	b.until = now + c.window
 	return b.Take(local, n)

@@ -64,7 +64,7 @@ func (s *staticSplit) Decide(now int64, p, key int, n int64) bool {
 	if p < len(s.parts) {
 		rates = s.parts[p]
 	}
-	return s.buckets.of(p, key, Central{rates: rates}).Take(now, n)
+	return s.buckets.of(p, key, centralOf(rates)).Take(now, n)
 }
 
 // localBatches is leasing without a ledger: a process that runs out draws a batch from the central
@@ -181,6 +181,9 @@ type view struct {
 
 func newSettleAfterwards(f Fleet, argument string) (Algorithm, error) {
 	full, err := NewCentral(f.Limits)
+	if err == nil && full.windowed {
+		err = fmt.Errorf("%w: settle_afterwards knows token buckets only", ErrLimit)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,11 @@
 // sliding windows keep admitted(t, t+w] <= Burst + R*w by the store's time, as the bucket does, and
 // lose the refill in between. A fixed window admits up to Burst more, across its boundary.
 //
+// A limit that is a sliding window or a calendar says itself what its quota and its window are. The
+// central limiter of it is exact: a log of all admissions, or the count of the calendar's period.
+// What is called a window below is one of that length for a calendar too, and a fixed window begins
+// with the period. settle_afterwards knows token buckets only.
+//
 // All is in whole numbers without rounding, and time in microseconds. New refuses the few valid
 // limits that an algorithm cannot hold exactly.
 //
@@ -92,7 +97,7 @@ type entry struct {
 // entries are all algorithms in the order of a table: the ideal, what asks the store for every
 // request, and what does not.
 var entries = slices.Concat(
-	both("central", "one exact token bucket, one call per request; GCRA decides the same", "", newCentral),
+	both("central", "one exact limiter, one call per request; of a token bucket GCRA decides the same", "", newCentral),
 	both("fixed_window", "a counter per window of Burst/R, its quota Burst", "", newFixedWindow),
 	both("sliding_log", "the admissions of the last Burst/R, at most Burst", "", newSlidingLog),
 	both("sliding_cells", "a window of Burst/R that slides over 10 (CELLS) counters, the oldest one weighted",

@@ -98,7 +98,8 @@ func insert[T any](all []T, x T, after func(a, b T) bool) []T {
 }
 
 // cellRule counts admissions per cell of time, a cell being the window Burst/R divided by a number.
-// The cells' bounds are multiples of that length since time 0, exactly.
+// The cells' bounds are multiples of that length since time 0, exactly; since the beginning of a
+// calendar's period.
 //
 // A fixed window is one cell whose counter alone must stay within the quota. A window that slides
 // over C cells counts the current one, C-1 before it, and of the oldest the part that the window
@@ -111,6 +112,7 @@ func insert[T any](all []T, x T, after func(a, b T) bool) []T {
 type cellRule struct {
 	quota         int64
 	history       int64  // cells before the current one that count
+	origin        int64  // microseconds from time 0 to the beginning of a cell
 	scale, length uint64 // a microsecond is scale, and a cell is length
 	keep          int64  // microseconds for which a counter may be needed by a right clock
 }
@@ -166,7 +168,7 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 				ErrLimit, l, count, length, bound)
 		}
 		rules = append(rules, cellRule{
-			quota: l.Capacity(), history: history, scale: length.Denom().Uint64(), length: length.Num().Uint64(),
+			quota: l.Capacity(), history: history, origin: l.Offset.Microseconds(), scale: length.Denom().Uint64(), length: length.Num().Uint64(),
 			keep: ceiling(times(length, big.NewRat(history+1, 1))),
 		})
 	}
@@ -176,6 +178,7 @@ func newCells(f Fleet, count, history int64) (Algorithm, error) {
 // cell is the number of the cell that holds a time, and how far into it the time is.
 func (r *cellRule) cell(at int64) (k int64, into uint64) {
 	// A cell is a microsecond at least, so there are no more cells than microseconds.
+	at -= r.origin
 	if at >= 0 {
 		x := product(uint64(at), r.scale)
 		q, into := bits.Div64(x.hi, x.lo, r.length)

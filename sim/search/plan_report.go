@@ -104,7 +104,7 @@ type Miss struct {
 func goCode(s sim.Scenario) string {
 	var limits strings.Builder
 	for _, l := range s.Limits {
-		fmt.Fprintf(&limits, "\t\t{Tokens: %d, Per: %s, Burst: %d},\n", l.Tokens, durationCode(l.Per), l.Capacity())
+		fmt.Fprintf(&limits, "\t\t%s,\n", limitCode(l))
 	}
 	fallback := map[lease.Fallback]string{
 		lease.FallbackLocalShare: "LocalShare", lease.FallbackDeny: "Deny", lease.FallbackAllowAll: "AllowAll",
@@ -122,6 +122,17 @@ func goCode(s sim.Scenario) string {
 	},
 }
 `, &limits, durationCode(p.Target), durationCode(p.TTL), p.Overcommit, fallback[p.Fallback], fleetCode(p))
+}
+
+// limitCode is an element of a list of limits.
+func limitCode(l lease.Limit) string {
+	switch l.Kind {
+	case lease.KindSliding:
+		return fmt.Sprintf("hybrid.Sliding(%d, %s)", l.Tokens, durationCode(l.Per))
+	case lease.KindCalendar:
+		return fmt.Sprintf("hybrid.Calendar(%d, %s, %s)", l.Tokens, durationCode(l.Per), durationCode(l.Offset))
+	}
+	return fmt.Sprintf("{Tokens: %d, Per: %s, Burst: %d}", l.Tokens, durationCode(l.Per), l.Capacity())
 }
 
 // durationCode is an expression for d in the largest unit that holds it whole.

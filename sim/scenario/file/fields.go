@@ -35,7 +35,7 @@ var wanted = map[reflect.Type]string{
 	reflect.TypeFor[scenario.TokenDist]():    "tokens or a distribution of them, like 300 or uniform(50,300)",
 	reflect.TypeFor[scenario.DurationDist](): "a duration or a distribution of durations, like 5ms or exp(5ms)",
 	reflect.TypeFor[scenario.DriftDist]():    "a drift or a distribution of drifts, like 50ppm or normal(0ppm,50ppm)",
-	reflect.TypeFor[lease.Limit]():           "a limit, like 1000/s burst 200",
+	reflect.TypeFor[lease.Limit]():           "a limit, like 1000/s burst 200, 100 in 1m or 1000 each 24h",
 	reflect.TypeFor[[]lease.Limit]():         "a list, like [1000/s burst 200]",
 	reflect.TypeFor[string]():                "a text",
 	reflect.TypeFor[bool]():                  "true or false",
@@ -139,7 +139,7 @@ func scalarText(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case lease.Limit:
 		text := x.String()
-		if x.Burst != 0 && x.Burst == x.Tokens { // which String leaves out
+		if !x.Windowed() && x.Burst != 0 && x.Burst == x.Tokens { // which String leaves out
 			text += " burst " + strconv.FormatInt(x.Burst, 10)
 		}
 		return text

@@ -1,0 +1,75 @@
+package rival
+
+import (
+	"math/bits"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// quota is what a central limiter has counted of a sliding window, exactly, or of a calendar's
+// period.
+type quota struct {
+	sum    int64
+	log    []admission // sliding: those of sum, in order of time
+	period int64       // calendar: its number
+}
+
+// pass forgets what is over at a time that never decreases.
+func (q *quota) pass(r *rate, now int64) {
+	if r.kind == lease.KindCalendar {
+		at := now - r.origin
+		p := at / r.window
+		if at%r.window < 0 {
+			p--
+		}
+		if p > q.period {
+			q.sum, q.period = 0, p
+		}
+		return
+	}
+	for len(q.log) > 0 && q.log[0].at <= now-r.window {
+		q.sum -= q.log[0].n
+		q.log = q.log[1:]
+	}
+}
+
+// add counts n more tokens now, or what is owed of them beyond any number; a negative n gives back,
+// what is oldest first.
+func (q *quota) add(r *rate, now, n int64) {
+	if n < 0 {
+		q.back(-n)
+		return
+	}
+	q.sum += n
+	if r.kind == lease.KindCalendar {
+		return
+	}
+	if last := len(q.log) - 1; last >= 0 && q.log[last].at == now {
+		q.log[last].n += n
+	} else {
+		q.log = append(q.log, admission{now, n})
+	}
+}
+
+func (q *quota) back(n int64) {
+	n = min(n, q.sum)
+	q.sum -= n
+	for len(q.log) > 0 && n > 0 {
+		took := min(n, q.log[0].n)
+		q.log[0].n, n = q.log[0].n-took, n-took
+		if q.log[0].n == 0 {
+			q.log = q.log[1:]
+		}
+	}
+}
+
+// left is the whole tokens that limit i has.
+func (c *Central) left(i int) int64 {
+	r := &c.rates[i]
+	if r.kind != lease.KindBucket {
+		return max(0, r.burst-c.quotas[i].sum)
+	}
+	units := r.full.minus(c.used[i])
+	whole, _ := bits.Div64(units.hi, units.lo, r.unit) // at most the burst
+	return int64(whole)
+}
