@@ -87,6 +87,7 @@ const (
 	Diurnal   = scenario.Diurnal
 	Flash     = scenario.Flash
 	Sync      = scenario.Sync
+	Boundary  = scenario.Boundary
 	Adversary = scenario.Adversary
 	Closed    = scenario.Closed
 	Replay    = scenario.Replay

@@ -60,7 +60,7 @@ func New(s Source) Stream {
 		return newDiurnal(s)
 	case scenario.Flash:
 		return newFlash(s)
-	case scenario.Sync:
+	case scenario.Sync, scenario.Boundary:
 		return newVolleys(s)
 	}
 	panic(fmt.Sprintf("sim: %q is no stream of requests", s.Workload.Kind)) // the engine lets none through

@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"github.com/yuzhi-go/yuzhi/sim/random"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
 // bursts is scenario.Pareto: bursts come at Poisson moments. The requests of one come at one
@@ -46,9 +47,11 @@ func (a *bursts) Next(now int64) int64 {
 const streamVolleys uint64 = 1 << 32
 
 // volleys is scenario.Sync: at every multiple of Every, 0 included, all processes send the requests
-// of that time. They are spread evenly over Within, from its beginning on.
+// of that time. They are spread evenly over Within, from that moment on, or of scenario.Boundary
+// around it.
 type volleys struct {
 	every, within int64
+	ahead         int64   // by which a volley begins before its moment
 	size          float64 // mean requests in a volley
 	carry         float64
 	end           int64
@@ -59,13 +62,16 @@ type volleys struct {
 
 func newVolleys(s Source) *volleys {
 	a := &volleys{every: int64(s.Workload.Every), within: int64(s.Workload.Within), end: s.Duration}
+	if s.Workload.Kind == scenario.Boundary {
+		a.ahead = a.within / 2
+	}
 	a.size = float64(s.Rate * float64(s.Workload.Every) / 1e9)
 	// A process with half a request in a volley sends one in every other volley. The processes
 	// begin with different fractions, evenly spread, so that the volleys of the whole fleet are
 	// alike.
 	common := random.New(s.Common, streamVolleys)
 	a.carry = float64(s.Index)/float64(s.Of) + common.Float64()
-	a.begin(s.Start / a.every)
+	a.begin((s.Start + a.ahead) / a.every)
 	a.sent = int64(sort.Search(int(a.many), func(i int) bool { return a.moment(int64(i)) >= s.Start }))
 	return a
 }
@@ -79,13 +85,13 @@ func (a *volleys) begin(n int64) {
 
 // moment is when the i-th request of the volley comes.
 func (a *volleys) moment(i int64) int64 {
-	return a.n*a.every + int64(float64(a.within)*(float64(i)/float64(a.many)))
+	return a.n*a.every - a.ahead + int64(float64(a.within)*(float64(i)/float64(a.many)))
 }
 
 // Next implements Stream.
 func (a *volleys) Next(now int64) int64 {
 	for a.sent == a.many {
-		if (a.n+1)*a.every >= a.end {
+		if (a.n+1)*a.every-a.ahead >= a.end {
 			return Never
 		}
 		a.begin(a.n + 1)

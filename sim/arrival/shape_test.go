@@ -138,6 +138,26 @@ func TestSyncIsTheSameMomentForAll(t *testing.T) {
 	}
 }
 
+// TestBoundaryHasHalfOfAVolleyBeforeItsMoment, and of the first only what is not before the start.
+func TestBoundaryHasHalfOfAVolleyBeforeItsMoment(t *testing.T) {
+	s := newSource(scenario.Boundary, 25)
+	s.Rate, s.Duration = 8, int64(time.Second)
+	s.Workload.Every, s.Workload.Within = 500*time.Millisecond, 100*time.Millisecond
+	var want []int64
+	for _, at := range []int64{0, 25, 450, 475, 500, 525, 950, 975} {
+		want = append(want, at*int64(time.Millisecond))
+	}
+	got := slices.DeleteFunc(moments(s), func(at int64) bool { return at >= s.Duration })
+	testkit.Check(t, slices.Equal(got, want), "the requests come at %v, want %v", got, want)
+	// A process that starts within a volley has the rest of it.
+	for start, first := range map[int64]int{30: 2, 451: 3, 500: 4, 526: 6} {
+		s.Start = start * int64(time.Millisecond)
+		got := slices.DeleteFunc(moments(s), func(at int64) bool { return at >= s.Duration })
+		testkit.Check(t, slices.Equal(got, want[first:]), "from %d ms on the requests come at %v, want %v", start, got,
+			want[first:])
+	}
+}
+
 func TestSyncSpreadsAVolleyEvenly(t *testing.T) {
 	s := newSource(scenario.Sync, 25)
 	s.Rate, s.Duration = 8, int64(time.Second)

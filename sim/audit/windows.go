@@ -6,8 +6,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// window is the Meter of a sliding window or of a calendar. A calendar is a sliding window of length
-// 1 in which what happens in the k-th period happens at time k.
+// window is the Meter of a sliding window or of a calendar. A calendar is a sliding window of
+// length 1 in which what happens in the k-th period happens at time k.
 //
 // Refunds and charges count as they do to a bucket. A refund is a new permit, from then on: it does
 // not make room before it, nor after the window that it lies in. What was charged is owed while the
@@ -60,8 +60,8 @@ func (b Bound) period(at int64) int64 {
 // nothing is ever negative, that of the longest such interval.
 //
 // sum(s, now] is the sum of all, less the sum of all until s. So the run keeps what that was, as a
-// queue that rises: what was larger, and was so earlier, is never again the best beginning. Sums may
-// wrap; their differences do not.
+// queue that rises: what was larger, and was so earlier, is never again the best beginning. Sums
+// may wrap; their differences do not.
 type run struct {
 	length uint64
 	sum    int64

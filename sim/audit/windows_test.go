@@ -139,8 +139,8 @@ func TestAWindowIsHalfOpen(t *testing.T) {
 	}
 }
 
-// TestACalendarGoesByTheClockThatTheBucketHasSeen: a server whose clock is set makes another period,
-// or none.
+// TestACalendarGoesByTheClockThatTheBucketHasSeen: a server whose clock is set makes another
+// period, or none.
 func TestACalendarGoesByTheClockThatTheBucketHasSeen(t *testing.T) {
 	const second = 1000 * ms
 	a := NewAuditor([]Bound{Of(lease.Calendar(5, time.Minute, 0), 0)}, 1)

@@ -177,8 +177,8 @@ func (c *Central) Take(now, n int64) bool {
 	return true
 }
 
-// takeOfOne is Take for one token bucket. Every simulated request passes here, and the loops over the
-// limits would take twice as long.
+// takeOfOne is Take for one token bucket. Every simulated request passes here, and the loops over
+// the limits would take twice as long.
 func (c *Central) takeOfOne(now, n int64) bool {
 	r := &c.rates[0]
 	used := r.after(c.used[0], c.pass(now))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,16 +34,28 @@ func (s Scenario) Defaults() Scenario {
 		fill(&g.Headroom, s.Policy.Headroom)
 		fill(&g.Shadow, s.Policy.Shadow)
 		if g.Workload != nil {
-			w := g.Workload.Defaults(s.Duration)
+			w := s.atBoundaries(*g.Workload).Defaults(s.Duration)
 			g.Workload = &w
 		}
 		s.Groups[i] = g
 	}
-	s.Workload = s.Workload.Defaults(s.Duration)
+	s.Workload = s.atBoundaries(s.Workload).Defaults(s.Duration)
 	fill(&s.Network.RoundTrip, Constantly(time.Millisecond))
 	fill(&s.Redis.ServiceTime, Constantly(15*time.Microsecond))
 	fill(&s.Redis.Shards, 1)
 	return s
+}
+
+// atBoundaries is w with what Boundary means where it says nothing.
+func (s *Scenario) atBoundaries(w Workload) Workload {
+	if w.Kind != Boundary {
+		return w
+	}
+	fill(&w.Within, 10*time.Millisecond)
+	if i := slices.IndexFunc(s.Limits, lease.Limit.Windowed); i >= 0 {
+		fill(&w.Every, 2*s.Limits[i].Per) // a fixed window is full again when nobody came in the one before
+	}
+	return w
 }
 
 // Defaults is w with every zero field that has a default filled in, for a run of that duration.

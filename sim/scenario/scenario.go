@@ -107,13 +107,14 @@ const (
 	Diurnal   = "diurnal"   // Poisson, the rate a sine over Period
 	Flash     = "flash"     // Poisson, times Factor from At for For
 	Sync      = "sync"      // all processes at the same moments, once in Every
+	Boundary  = "boundary"  // as sync, half of a burst before the moment: what fixed windows fear
 	Adversary = "adversary" // asks for all it can, and spends it just before each report or the lease's end
 	Closed    = "closed"    // Clients that think, ask, and come again when they are denied
 	Replay    = "replay"    // a recorded trace
 )
 
 // WorkloadKinds are the valid values of Workload.Kind.
-var WorkloadKinds = []string{Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Adversary, Closed, Replay}
+var WorkloadKinds = []string{Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary, Adversary, Closed, Replay}
 
 // The verbs of hybrid that a request may use.
 const (
@@ -152,8 +153,8 @@ type Workload struct {
 	Swing    Ratio         // diurnal: how far the rate goes up and down around the mean; 0 means 80 %
 	At, For  time.Duration // flash; 0 mean Duration/3 and Duration/6
 	Factor   float64       // flash; 0 means 10
-	Every    time.Duration // sync; 0 means 500 ms
-	Within   time.Duration // sync: the burst is spread over this long; 0 means at one instant
+	Every    time.Duration // sync; 0 means 500 ms. boundary; 0 means twice the first window
+	Within   time.Duration // sync, boundary: the burst is spread over this long; 0 means 0 and 10 ms
 	Clients  int           // closed: of each process; 0 means 10
 	Think    DurationDist  // closed: between an answer and the next request; 0 means exp(100ms)
 	Retries  int           // closed: how often a denied request is asked again

@@ -51,7 +51,7 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 	switch w.Kind {
 	case Flash:
 		c.duringTheRun(path+".at", w.At)
-	case Sync:
+	case Sync, Boundary:
 		between(c, path+".within", w.Within, 0, w.Every)
 	case Closed:
 		typical := w.Think.P

@@ -27,9 +27,35 @@ type Result struct {
 const Own = "yuzhi"
 
 const (
-	boundText = "burst + overcommit + rate × window"
-	unnamed   = "unnamed scenario"
+	boundText   = "burst + overcommit + rate × window"
+	windowText  = "the tokens of a sliding window or a period + overcommit"
+	centralText = "one central bucket"
+	unnamed     = "unnamed scenario"
 )
+
+// bound is what the audit held the scenario's limits to.
+func (r Result) bound() string {
+	limits := r.Scenario.Limits
+	windows, buckets := slices.ContainsFunc(limits, lease.Limit.Windowed), false
+	for _, l := range limits {
+		buckets = buckets || !l.Windowed()
+	}
+	switch {
+	case !windows:
+		return boundText
+	case !buckets:
+		return windowText
+	}
+	return "a bucket's " + boundText + ", or " + windowText
+}
+
+// kinds has text speak of a central limiter where not all limits are buckets.
+func (r Result) kinds(text string) string {
+	if !slices.ContainsFunc(r.Scenario.Limits, lease.Limit.Windowed) {
+		return text
+	}
+	return strings.ReplaceAll(text, centralText, "one central limiter")
+}
 
 // Run shows the report of a run. JSON is the report itself; CSV has a line per figure, of the fleet
 // and of each rival.
@@ -108,7 +134,7 @@ func (r Result) subtitle(s sim.Scenario) string {
 // judge says what the report means, in plain words: first whether the bound holds, then how good
 // and how dear it was.
 func (r Result) judge(d *Document, s sim.Scenario) {
-	rep, bound := &r.Report, boundText
+	rep, bound := &r.Report, r.bound()
 	if !rep.Charged.IsZero() || !rep.Refunded.IsZero() {
 		bound += ", net of what was given back and of what is still owed"
 	}
@@ -126,7 +152,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		d.say(Bad, "The bound is exceeded: in the worst window the fleet admitted %s tokens more than %s (seed %d).%s",
 			Number(worst.Worst), bound, worst.WorstSeed, why)
 	}
-	d.say(Neutral, "The fleet admitted %s of what one central bucket would have, and rejected %s of it wrongly, "+
+	d.say(Neutral, r.kinds("The fleet admitted %s of what "+centralText+" would have, and rejected %s of it wrongly, ")+
 		"with %s Redis calls per second, which keep a core %s busy.", Percent(rep.AdmittedVsCentral.Mean),
 		Percent(rep.FalseRejectRatio.Mean), Number(rep.CallsPerS.Mean), Percent(rep.RedisCPU.Mean))
 	if budget, burst := crowd(s); burst > 0 {
@@ -188,7 +214,7 @@ func (r Result) figures(d *Document) {
 	for _, f := range r.Report.Figures.All() {
 		t.Add(f.Name, Figure(f.Name, *f.Figure), Value(f.Name, f.Worst), fmt.Sprint(f.WorstSeed), About(f.Name))
 	}
-	d.tabulate("Figures", t, "A worst value comes again with its seed and --reps 1. "+Bases)
+	d.tabulate("Figures", t, "A worst value comes again with its seed and --reps 1. "+r.kinds(Bases))
 }
 
 // classes is the table of what became of the groups with each headroom, if they differ.
@@ -220,8 +246,8 @@ func (r Result) rivals(d *Document) {
 			Number(a.BoundExceededBy.Worst), Figure("false_reject_ratio", a.FalseRejectRatio),
 			Interval(a.RoundTripsPerS), Number(a.Jain.Mean), Percent(a.WorstShare.Mean))
 	}
-	d.tabulate("Side by side", t, "Every algorithm saw the same requests. Excess: tokens above "+boundText+
-		", in the worst of all windows of all replications. "+Bases)
+	d.tabulate("Side by side", t, "Every algorithm saw the same requests. Excess: tokens above "+r.bound()+
+		", in the worst of all windows of all replications. "+r.kinds(Bases))
 	if r.Describe == nil {
 		return
 	}
@@ -252,7 +278,7 @@ func (r Result) charts() []Section {
 		time.Charts = append(time.Charts,
 			Chart{Title: title, Note: note, XLabel: "seconds", Lines: lines, FromZero: true, Height: height})
 	}
-	tokens := []Line{line("offered", s.Offered, Grey), line("one central bucket", s.Central, 1), line("admitted", s.Admitted, 0)}
+	tokens := []Line{line("offered", s.Offered, Grey), line(r.kinds(centralText), s.Central, 1), line("admitted", s.Admitted, 0)}
 	bucket := []Line{line("level", s.Level, 0), line("ledger", s.Ledger, 1)}
 	if limits := r.Scenario.Limits; len(limits) > 0 {
 		rate := math.Inf(1)
@@ -260,10 +286,10 @@ func (r Result) charts() []Section {
 			rate = min(rate, l.Rate())
 		}
 		tokens = append(tokens, level("limit", rate*float64(max(r.Scenario.Keys.Count, 1))))
-		bucket = append(bucket, level("burst", float64(limits[0].Capacity())))
+		bucket = append(bucket, level(either(limits[0].Windowed(), "window", "burst"), float64(limits[0].Capacity())))
 	}
 	draw("Tokens per second",
-		"The limit is what buckets refill; a full bucket lets more through for a while, here as in one central bucket.", 240, tokens...)
+		"The limit is what buckets refill; a full bucket lets more through for a while, here as in "+r.kinds(centralText)+".", 240, tokens...)
 	draw("The bucket in Redis",
 		"Level: tokens in the bucket of the most popular key. Ledger: tokens leased from it, as it knows.", 240, bucket...)
 	draw("Tokens in the processes", "", 180, line("held in all pools", s.Held, 2))

@@ -58,6 +58,30 @@ func TestTheReportNamesTheBurstThatALargeFleetWants(t *testing.T) {
 	}
 }
 
+// TestTheBoundIsThatOfTheKindsOfLimit that a scenario has.
+func TestTheBoundIsThatOfTheKindsOfLimit(t *testing.T) {
+	for _, c := range []struct {
+		limits  []lease.Limit
+		bound   string
+		central string
+	}{
+		{[]lease.Limit{lease.PerSecond(5)}, " admit more than burst + overcommit + rate × window", "one central bucket"},
+		{[]lease.Limit{lease.Sliding(5, time.Minute), lease.Calendar(9, time.Hour, 0)},
+			" admit more than the tokens of a sliding window or a period + overcommit", "one central limiter"},
+		{[]lease.Limit{lease.Sliding(5, time.Minute), lease.PerSecond(5)},
+			" than a bucket's burst + overcommit + rate × window, or the tokens of a sliding", "one central limiter"},
+	} {
+		r := madeUp()
+		r.Scenario.Limits = c.limits
+		for _, d := range []Document{Run(r), Comparison(r)} {
+			text := strings.Join(strings.Fields(written(t, d, "table")), " ")
+			says(t, text, c.bound, "of what "+c.central+" would have", "is what "+c.central+" would")
+			testkit.Check(t, strings.Count(text, "one central bucket") == 0 || c.central == "one central bucket",
+				"%v: there is one central bucket in\n%s", c.limits, text)
+		}
+	}
+}
+
 func TestTheBoundOfReservationsIsNet(t *testing.T) {
 	r := madeUp()
 	r.Report.Charged = fig(12, 1, 14, 9)

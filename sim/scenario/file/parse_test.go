@@ -111,6 +111,8 @@ var wrong = map[string]string{
 	// Types
 	"limits: 1/s":                                 `s.yaml:1:9: limits: is "1/s", must be a list, like [1000/s burst 200]`,
 	"limits: [{tokens: 1}]":                       "s.yaml:1:10: limits[0]: is a mapping, must be a limit, like 1000/s burst 200",
+	"limits: [100 each month]":                    "s.yaml:1:10: limits[0]: \"100 each month\": a period has a fixed length",
+	"limits: [100 in 1m burst 5]":                 "s.yaml:1:10: limits[0]: \"100 in 1m burst 5\": \"burst 5\" is not understood",
 	"limits: [1/s]\nkeys: 5":                      `s.yaml:2:7: keys: is "5", must be a mapping with the fields count, zipf`,
 	"limits: [1/s]\nreps: many":                   `s.yaml:2:7: reps: is "many", must be a whole number`,
 	"limits: [1/s]\nreps: 1.5":                    `s.yaml:2:7: reps: is "1.5", must be a whole number`,
