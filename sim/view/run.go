@@ -212,7 +212,7 @@ func (r Result) figures(d *Document) {
 	mean := either(r.Report.Reps < 2, ">value", ">mean ± "+Percent(r.Report.Confidence))
 	t := Table{Columns: []string{"figure", mean, ">worst", ">of seed", "what it is"}}
 	for _, f := range r.Report.Figures.All() {
-		t.Add(f.Name, Figure(f.Name, *f.Figure), Value(f.Name, f.Worst), fmt.Sprint(f.WorstSeed), About(f.Name))
+		t.Add(f.Name, Figure(f.Name, *f.Figure), Value(f.Name, f.Worst), fmt.Sprint(f.WorstSeed), r.kinds(About(f.Name)))
 	}
 	d.tabulate("Figures", t, "A worst value comes again with its seed and --reps 1. "+r.kinds(Bases))
 }
