@@ -1,20 +1,21 @@
 -- common.lua: the layout of what is stored, and the functions that all calls share. The rules are
 -- those of docs/protocol.md sections 3 to 7, and lease.Bucket is the same in Go to the last bit.
 --
--- Go joins four files into one script: common.lua (functions), open.lua (what a call finds), then
--- lease.lua or configure.lua, and close.lua (what a call leaves). They are one chunk, whose local
--- variables hold the bucket's state. Redis runs all of it for every call: a function costs its
+-- Go joins six files into one script: common.lua and window.lua (functions), open.lua (what a call
+-- finds) and change.lua (what it may change first), then lease.lua or configure.lua, and close.lua
+-- (what a call leaves). They are one chunk, whose local variables hold the bucket's state. Redis runs all of it for every call: a function costs its
 -- creation, a table its fields, a number that becomes text its formatting.
 --
 -- KEYS[1]  the bucket, a string in one of two forms that are told apart by their length. The long
---          form: 39 numbers, the configuration, and the level and the rest of each limit but the
---          first. The 39 numbers:
+--          form: 39 numbers, the configuration, the level and the rest of each limit but the first,
+--          and what is charged to windows, see window.lua. The 39 numbers:
 --            birth epoch counter spent denied clock now frozen setAt keep stood reshaped ttl
 --            proposed proposedAt width gen moved updated contended share, level and rest of the
 --            first limit, the tokens held in each of the 8 slots of the ring, the weights there
 --          clock is the server's time at the last call. All other times are the bucket's own: the
 --          server's time at the bucket's birth plus all forward steps of the server's clock since
---          The short form of a bucket at rest, where all else follows from it (section 3.9):
+--          The short form of a bucket at rest, where all else follows from it (section 3.9) and no
+--          limit is a window:
 --          integers without a sign, with the bytes of each, then the configuration
 --            epoch 7, counter 6, now 7, ttl 4, spent 6, denied 6
 --            level 7, rest 3 of each limit
@@ -26,7 +27,9 @@
 --            burst 7, unit 7, step 7, code 1, per_ns 8
 --          A token is unit units, and a tick adds step units. code is 0, 1 or 2 for a tick of 1 us,
 --          1 ms or 1 s, and 4 more where the burst was not said, but follows from the limit. per_ns
---          may exceed 2^53; nothing here reads it but to see whether two are equal
+--          may exceed 2^53; nothing here reads it but to see whether two are equal. A sliding window
+--          has 8 more in code and a calendar 16, and both their length (per) in step, the offset of
+--          a calendar in unit, and as burst the tokens of a window, all times in microseconds
 -- ARGV[2]  '' to use the server's clock, otherwise the time in microseconds (see Config.ClientTime)
 -- ARGV[3]  the request, see lease.lua; configure.lua reads the ttl only
 -- ARGV[4]  configure.lua only: the operation
@@ -106,6 +109,9 @@ else
   end
 end
 
+-- windowRules, see window.lua, are what limits do that are windows.
+local windowRules
+
 -- parse reads and checks a configuration. Where it is wrong, the result is nil and the reason. Here
 -- and in all checks below, x % 1 is 0 for a whole number and for nothing else, and x - x % 1 is
 -- floor(x). Comparisons are written out because a call of min, max or floor costs more.
@@ -126,23 +132,31 @@ local function parse(text)
     calls = calls, n = n, speed = 0, least = 0, fills = 0}
   for k = 1, n do
     local burst, unit, step, code = decode('<I7I7I7I1', text, 1 + 30 * k)
-    local most = burst + over
-    if burst < 1 or unit < 1 or step < 1 or most >= 2^52 or most * unit >= 2^52 or step >= 2^52 then
-      return nil, 'a limit is zero or cannot be held exactly'
+    local most, tick, full, l = burst + over, 0, 0, nil
+    if code > 7 then -- a window; c.windows are its functions
+      c.windows = c.windows or windowRules()
+      l = c.windows.limit(burst, most, unit, step, code)
+      if not l then return nil, 'a window is out of range' end
+      tick = step -- by itself: miniredis assigns one after the other
+      unit, step = 1, burst
+    else
+      if burst < 1 or unit < 1 or step < 1 or most >= 2^52 or most * unit >= 2^52 or step >= 2^52 then
+        return nil, 'a limit is zero or cannot be held exactly'
+      end
+      tick = code % 4
+      tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
+      if code > 6 or code == 3 or tick > 1 and step * tick >= 2^52 then
+        return nil, 'a tick is out of range'
+      end
+      full = (burst * unit + step - 1) / step
+      full = (full - full % 1) * tick
+      if full > 3153600000000000 then return nil, 'a limit takes longer than 100 years to fill' end
     end
-    local tick = code % 4
-    tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
-    if code > 6 or code == 3 or tick > 1 and step * tick >= 2^52 then
-      return nil, 'a tick is out of range'
-    end
-    local full = (burst * unit + step - 1) / step
-    full = (full - full % 1) * tick
-    if full > 3153600000000000 then return nil, 'a limit takes longer than 100 years to fill' end
     local own = step / unit / tick
     if own < speed then speed = own end
     if most / own < fills then fills = most / own end
     if burst < least then least = burst end
-    c[k] = {burst = burst, most = most, unit = unit, step = step, tick = tick, full = full,
+    c[k] = l or {burst = burst, most = most, unit = unit, step = step, tick = tick, full = full,
       level = 0, rest = 0}
   end
   c.speed, c.least, c.fills = speed, least, fills
@@ -176,7 +190,7 @@ local function refill(c, from, to, held)
   if to <= from then return end
   for k = 1, c.n do
     local l = c[k]
-    local room = capacity(l, held) - l.level
+    local room = l.kind and 0 or capacity(l, held) - l.level
     if room <= 0 then
       l.rest = 0
     else
@@ -195,6 +209,7 @@ end
 
 -- wait is how long limit l takes to reach n tokens, or its burst; nothing refills during frost.
 local function wait(l, n, frost)
+  if l.kind then return l.wait(l, n, frost) end
   local missing = (n < l.burst and n or l.burst) * l.unit - l.level
   if missing <= 0 then return 0 end
   local ticks = (missing + l.step - 1) / l.step
@@ -209,7 +224,7 @@ local function remember(c, keep, now, ttl, lost, frost, base, width, held, weigh
   for k = 1, c.n do
     local l = c[k]
     local full = l.full
-    if l.level < 0 then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end
+    if l.level < 0 and not l.kind then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end
     if full > longest and l.full < 3153600000000000 then longest = full end
   end
   local left = ttl

@@ -374,7 +374,7 @@ func (x *trio) config() lease.Config {
 	for {
 		c := lease.Config{
 			Target:     time.Duration(1+rng.Int64N(100)) * time.Millisecond,
-			StartEmpty: rng.IntN(8) == 0,
+			StartEmpty: rng.IntN(8) == 0 || x.windows && rng.IntN(3) == 0,
 			Version:    lease.Version{Deploy: x.version.Deploy},
 		}
 		if x.clientTime && rng.IntN(8) == 0 {
@@ -389,7 +389,7 @@ func (x *trio) config() lease.Config {
 			c.CallsPerSecond = 1 + rng.Int64N(1+int64(6*time.Second/c.Target))
 		}
 		for range 1 + max(0, rng.IntN(8)-4) {
-			c.Limits = append(c.Limits, limit(rng))
+			c.Limits = append(c.Limits, x.limit())
 		}
 		if rng.IntN(3) == 0 {
 			c.Overcommit = upTo(rng, c.Limits[0].Capacity())
@@ -410,7 +410,7 @@ func (x *trio) rearrange(limits []lease.Limit) []lease.Limit {
 	case 0:
 		out = slices.Delete(out, i, i+1)
 	case 1, 2:
-		out = slices.Insert(out, i, limit(rng))
+		out = slices.Insert(out, i, x.limit())
 	case 3:
 		out[i].Burst = 1 + upTo(rng, 2*out[i].Capacity())
 	case 4:

@@ -66,6 +66,7 @@ type trio struct {
 	configs    []lease.Config // that holders propose
 	version    lease.Version  // highest proposed so far
 	draws      float64        // the part of all calls that are draws
+	windows    bool           // some limits are windows
 	calm       bool           // nothing happens that keeps a bucket in the long form for good
 	log        []string       // the last steps, for the failure
 }
@@ -94,7 +95,7 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 			servers, seed := startServers(t), testkit.Seed(t)
 			total := make(map[string]int)
 			for round := uint64(0); total["call"] < calls; round++ {
-				x := servers.trio(t, rand.New(rand.NewPCG(seed, round)), clientTime)
+				x := servers.trio(t, rand.New(rand.NewPCG(seed, round)), clientTime, round%3 == 0)
 				for range steps {
 					x.step()
 				}
@@ -111,9 +112,12 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 				"loss": calls / 200, "unused": calls / 200, "rearranged": calls / 1000, "grew": calls / 200,
 				"shrunk": calls / 500, "back": calls / 200, "turned": calls / 400, "owed": calls / 50,
 				"drawn at rest": calls / 200, "drawn in short": calls / 200, "leased at rest": calls / 2000,
-				"fast": calls / 1000, "dated at rest": calls / 200, "made fast": calls / 4000} {
+				"fast": calls / 1000, "dated at rest": calls / 200, "made fast": calls / 4000,
+				"windowed": calls / 16, "charged": calls / 200, "dropped": calls / 800, "a new period": calls / 800,
+				"cells": calls / 200, "of another kind": calls / 1000, "used up again": calls / 2000} {
 				// the server's own time passes too slowly, and never goes back
-				fits := clientTime || !slices.Contains([]string{"shrunk", "back", "turned", "drawn at rest", "dated at rest", "leased at rest"}, what)
+				fits := clientTime || !slices.Contains([]string{"shrunk", "back", "turned", "drawn at rest", "dated at rest", "leased at rest",
+					"a new period", "of another kind", "used up again"}, what)
 				testkit.Check(t, !fits || total[what] >= least, "%s: %d times, want %d", what, total[what], least)
 			}
 		})
@@ -122,9 +126,9 @@ func TestScriptsAgreeWithReference(t *testing.T) {
 
 // trio is one bucket on these servers and as lease.Bucket, with nothing stored yet, and some
 // holders.
-func (s *servers) trio(t *testing.T, rng *rand.Rand, clientTime bool) *trio {
+func (s *servers) trio(t *testing.T, rng *rand.Rand, clientTime, windows bool) *trio {
 	t.Helper()
-	x := &trio{t: t, rng: rng, key: "any}", clientTime: clientTime, server: s.fake,
+	x := &trio{t: t, rng: rng, key: "any}", clientTime: clientTime, windows: windows, server: s.fake,
 		births: make(map[int64]bool), count: make(map[string]int)}
 	for _, rdb := range s.clients {
 		testkit.NoErr(t, rdb.FlushAll(context.Background()).Err())
@@ -185,6 +189,9 @@ func (x *trio) call(r lease.Request) (lease.Grant, error) {
 			r.Drawn <= after.Now && after.Now >= after.Frozen,
 	} {
 		x.saw(what, happened && before.Exists && before.Created == after.Created)
+	}
+	if before.Exists && before.Created == after.Created {
+		x.sawWindows(&before, &after)
 	}
 	x.saw("made fast", !before.Exists && atRest(after) && r.Draw && len(appendRequest(nil, &r)) < requestSize)
 	return want, wantErr
@@ -328,7 +335,7 @@ func TestAllowancesBeyondWholeNumbersAgree(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			redistest.Require(t)
-			x := startServers(t).trio(t, rand.New(rand.NewPCG(1, 1)), true)
+			x := startServers(t).trio(t, rand.New(rand.NewPCG(1, 1)), true, false)
 			config := lease.Policy{Weight: c.weight}.ConfigFor([]lease.Limit{c.limit}, 0,
 				100*time.Millisecond)
 			x.names, x.now = []string{"a"}, 1_700_000_000_000_000

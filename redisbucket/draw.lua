@@ -43,6 +43,7 @@ if struct and #ARGV[3] == 71 then
     end
     local epoch, counter, now, ttl, spent, denied, level, rest, revision, empty, target, burst, unit, step, tick =
       unpack('<I7I6I7I4I6I6I7I3xxxxxxxxxxxxxxxxxxI7I1I4I7I7I7I1', text)
+    if tick > 6 then want = 0 end -- no window is in this form
     tick = tick % 4
     tick = tick == 0 and 1 or tick == 1 and 1000 or 1000000
     local full = burst * unit

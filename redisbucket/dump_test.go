@@ -76,6 +76,7 @@ func dumped(t testing.TB, d lease.BucketDump) texts {
 	state := appendDoubles(nil, d.Created, d.Epoch, d.Counter, d.Spent, d.Denied, d.Clock, d.Now, d.Frozen, d.SetAt, d.Keep,
 		d.StoodAt, d.ReshapedAt, micros(d.Config.TTL), d.Proposed, d.ProposedAt, d.Width, d.Gen, d.MovedAt,
 		d.Updated, d.ContendedUntil)
+	tail := chargedTo(t, &d)
 	state = appendDoubles(append(state, doubles(d.Share)...), d.Level[0], d.Rest[0])
 	state = appendDoubles(appendDoubles(state, d.Held[:]...), d.Weight[:]...)
 	d.Config.TTL = ttlMax // the one in force may be too short for the Target
@@ -83,15 +84,41 @@ func dumped(t testing.TB, d lease.BucketDump) texts {
 	for k := 1; k < len(d.Config.Limits); k++ {
 		state = appendDoubles(state, d.Level[k], d.Rest[k])
 	}
-	x.state = string(state)
+	x.state = string(append(state, tail...))
 	return x
+}
+
+// chargedTo is the end of the long form of d: what is charged to windows. Their levels and rests
+// become what stands there.
+func chargedTo(t testing.TB, d *lease.BucketDump) (tail []byte) {
+	t.Helper()
+	for k, l := range d.Config.Limits {
+		w := &d.Windows[k]
+		switch l.Kind {
+		case lease.KindCalendar:
+			d.Level[k], d.Rest[k] = w.Sum, w.Begun
+			tail = appendDoubles(tail, w.Period)
+		case lease.KindSliding:
+			scale, err := l.Scale(d.Config.Overcommit)
+			testkit.NoErr(t, err)
+			d.Level[k] = w.Sum
+			first := max(0, d.Now-scale.Tick) / scale.Cell
+			for j := range int64(len(w.Cells)) {
+				if n := w.Cells[(first+j)%int64(len(w.Cells))]; n > 0 {
+					tail = appendWhole(appendWhole(tail, 1, j), 7, n)
+					d.Rest[k]++
+				}
+			}
+		}
+	}
+	return tail
 }
 
 // atRest reports whether d should be stored in the short form: where what that leaves out follows
 // from the rest, and the numbers fit.
 func atRest(d lease.BucketDump) bool {
 	return d.Exists && reflect.DeepEqual(d, d.AtRest()) && max(d.Counter, d.Spent, d.Denied) < 1<<48 &&
-		slices.Min(d.Level[:]) >= 0
+		slices.Min(d.Level[:]) >= 0 && !slices.ContainsFunc(d.Config.Limits, lease.Limit.Windowed)
 }
 
 // dated reports whether the short form of d says when levels were set and limits changed.

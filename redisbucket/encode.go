@@ -70,20 +70,24 @@ func appendConfig(dst []byte, c *lease.Config) ([]byte, error) {
 	dst = appendWhole(dst, 4, micros(c.Target))
 	for _, l := range c.Limits {
 		s, _ := l.Scale(c.Overcommit) // a valid limit has one
-		for _, v := range [...]int64{s.Capacity, s.Unit, s.Step} {
+		numbers, code := [...]int64{s.Capacity, s.Unit, s.Step}, int64(slices.Index(ticks[:], s.Tick))
+		if l.Windowed() {
+			numbers, code = [...]int64{s.Capacity, s.Offset, s.Tick}, kindCode*int64(l.Kind)
+		}
+		for _, v := range numbers {
 			dst = appendWhole(dst, 7, v)
 		}
-		dst = appendWhole(dst, 1, int64(slices.Index(ticks[:], s.Tick))+burstUnsaid*bit(l.Burst == 0))
+		dst = appendWhole(dst, 1, code+burstUnsaid*bit(l.Burst == 0))
 		dst = appendWhole(dst, 8, int64(l.Per))
 	}
 	return dst, nil
 }
 
 // ticks are the lengths of a Scale.Tick, as a configuration numbers them. burstUnsaid is added
-// where Limit.Burst is 0.
+// where Limit.Burst is 0, kindCode times Limit.Kind for a window, whose tick is its length.
 var ticks = [...]int64{1, 1_000, 1_000_000}
 
-const burstUnsaid = 4
+const burstUnsaid, kindCode = 4, 8
 
 // appendWhole writes v, which is not negative, in so many bytes, little end first.
 func appendWhole(dst []byte, size int, v int64) []byte {
@@ -160,7 +164,9 @@ func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 		burst, unit, step, code, per := next(7), next(7), next(7), next(1), next(8)
 		l := lease.Limit{Per: time.Duration(per), Burst: burst}
 		// step/unit is tokens*tick/per in lowest terms: parts is by what the two were divided.
-		if unit > 0 && int(code%burstUnsaid) < len(ticks) {
+		if code >= kindCode {
+			l.Kind, l.Tokens, l.Offset = lease.Kind(code/kindCode), burst, time.Duration(unit)*time.Microsecond
+		} else if unit > 0 && int(code%burstUnsaid) < len(ticks) {
 			parts := uint64(per) / uint64(unit)
 			hi, lo := bits.Mul64(parts, uint64(step))
 			if divisor := uint64(ticks[code%burstUnsaid]) * 1000; hi < divisor {
@@ -168,7 +174,7 @@ func parseConfig(text string, ttl time.Duration) (lease.Config, error) {
 				l.Tokens = int64(tokens)
 			}
 		}
-		if code >= burstUnsaid {
+		if code&burstUnsaid != 0 {
 			l.Burst = 0
 		}
 		c.Limits = append(c.Limits, l)

@@ -55,7 +55,7 @@ func FuzzCall(f *testing.F) {
 	s := startServers(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dice := newChoices(data)
-		x := s.trio(t, rand.New(dice), true)
+		x := s.trio(t, rand.New(dice), true, len(data)%2 == 0)
 		// As many steps as there are bytes for, and a few more; 64 say as much as thousands and keep a
 		// fuzzer quick.
 		for i := 0; i < 64 && (i <= 8 || len(dice.data) >= 2); i++ {
@@ -83,7 +83,7 @@ func FuzzCallNumbers(f *testing.F) {
 	s := startServers(f)
 	f.Fuzz(func(t *testing.T, now, later, want, remaining, returned, debt, refund, charge int64,
 		headroom float64, weight, tokens, burst, overcommit, unused, drawn, ahead, leaseMax int64) {
-		x := s.trio(t, rand.New(newChoices(nil)), true)
+		x := s.trio(t, rand.New(newChoices(nil)), true, false)
 		// of both: later times are refused by the scripts and never come to the reference
 		const clockEnd = 1 << 52
 		if now < 0 || now >= clockEnd || later >= clockEnd || now+later < 0 || now+later >= clockEnd {

@@ -106,6 +106,7 @@ else
   if known then
     local change = remaining - oldHeld
     held[slot], ledger = held[slot] + change, ledger + change
+    if c.windows then c.windows.charge(c, now, oldHeld - remaining - returned) end
   else
     remaining, since = 0, counter
   end
@@ -120,7 +121,7 @@ else
     local brought, filled = returned + refund + unused, setAt
     for k = 1, c.n do
       local l = c[k]
-      if brought > 0 or l.rest > 0 then
+      if (brought > 0 or l.rest > 0) and not l.kind then
         local room = capacity(l, ledger)
         local back = l.level + min(returned, l.burst) * l.unit
         if unused > 0 and drawn > setAt and drawn <= now then -- worth what was not refilled since
@@ -138,13 +139,20 @@ else
         brim(l, room - l.level)
       end
     end
+    if c.windows
+        and c.windows.credit(c, true, refund, unused, drawn, setAt, debt, charge, now, frozen, ledger) then
+      filled = now
+    end
     setAt = filled
+  elseif c.windows then
+    c.windows.credit(c, false, 0, 0, 0, 0, debt, charge, now, frozen, ledger)
   end
+  if c.windows then c.windows.see(c, ledger, now, clock, frozen) end
   local level, burst = 2^53, c.least -- of the tightest limit, in tokens
   for k = 1, c.n do
     local l = c[k]
-    if debt > 0 then l.level = min(l.level, max(0, l.level - min(debt, l.burst) * l.unit)) end
-    if charge > 0 then
+    if debt > 0 and not l.kind then l.level = min(l.level, max(0, l.level - min(debt, l.burst) * l.unit)) end
+    if charge > 0 and not l.kind then
       local deep = deepest(l)
       l.level = charge > floor((l.level + deep) / l.unit) and 0 - deep or l.level - charge * l.unit
     end
@@ -172,6 +180,9 @@ else
   local own = speed / weight -- the share with which the caller has the whole rate
   local period, slowest, long, pause = max(target, point / speed), own / 100000, inForce()
   local pull = max(-1, min(1, (steer - point) / (2 * point)))
+  -- A window divides what was used long ago, which answers a change of the share only when it is
+  -- dropped.
+  if c.windows then slowest = 0.9 * (speed / max(active, weight)) end
   if pause > 0 then
     local equal = speed / max(active, weight)
     slowest = 0.9 * equal
@@ -197,6 +208,8 @@ else
     local l = c[k]
     l.level = l.level - granted * l.unit
   end
+  -- What is not admitted now will be charged when it is spent.
+  if c.windows then c.windows.charge(c, now, min(granted, waiting)) end
 
   local kept = granted - (waiting < granted and waiting or granted)
   if rest then -- nothing is held, and what a bucket at rest does not need to remember is made plain
@@ -226,6 +239,7 @@ else
 end
 
 -- The reply: the stored grant and the present state.
+if c.windows then c.windows.see(c, ledger, now, clock, frozen) end
 local frost, retry, delay = max(0, frozen - now), 0, 0
 if granted < want or granted < 1 then
   local least = max(1, need)
@@ -240,14 +254,19 @@ if granted < want or granted < 1 then
       burst = max(burst, 1)
     end
     local m = max(1, need, min(pause > 0 and gain * pause or gain * target / 2, burst / 2))
-    local refilled = 0
+    local refilled, dropped = 0, 0 -- when every level will have m tokens, and every window
     for k = 1, c.n do
       local l = c[k]
       local kept = headroom > 0 and ceil(l.burst * headroom) or 0
-      local missing = min(m, l.burst - kept) * l.unit - (l.level - kept * l.unit)
-      refilled = max(refilled, missing / l.step * l.tick)
+      if l.kind then
+        dropped = max(dropped, wait(l, ceil(min(m, l.burst)) + kept, frost))
+      else
+        local missing = min(m, l.burst - kept) * l.unit - (l.level - kept * l.unit)
+        refilled = max(refilled, missing / l.step * l.tick)
+      end
     end
     if refilled > 0 then refilled = refilled + frost end
+    refilled = max(refilled, dropped)
     delay = refilled
     if active ~= weight then
       local owed = min(2^52, max(1, need, 4 * (gain * long))) * (1 - share / (c.speed / weight))

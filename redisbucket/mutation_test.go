@@ -338,7 +338,7 @@ var mutations = []struct {
 		}
 	}},
 	{"a slow limit comes back full from a faster one", []edit{
-		{"if not newer and not same and reshaped > 0 and level > 0\n", "if false\n"},
+		{"elseif not newer and not same and reshaped > 0 and level > 0\n", "elseif false\n"},
 	}, func(s *stage) {
 		// given two configurations of one version, of which one is much slower
 		s.audit = lease.PerHour(100)
@@ -365,7 +365,7 @@ var mutations = []struct {
 		s.draw("B", 10)
 	}},
 	{"a charge counts for known calls only", []edit{
-		{"    if charge > 0 then\n", "    if known and charge > 0 then\n"},
+		{"    if charge > 0 and not l.kind then\n", "    if known and charge > 0 then\n"},
 	}, func(s *stage) {
 		// given C, whom the bucket does not know, and who has used 10 more than was reserved
 		s.draw("A", 10)
@@ -402,7 +402,7 @@ var mutations = []struct {
 		s.draw("C", 10)
 	}},
 	{"a change of limits pays what is owed", []edit{
-		{"            local level = from.level\n", "            local level = max(from.level, 0)\n"},
+		{"        local level = from.level\n", "        local level = max(from.level, 0)\n"},
 	}, func(s *stage) {
 		// given 20 that are owed
 		s.draw("A", 10)
@@ -414,7 +414,7 @@ var mutations = []struct {
 		s.draw("B", 10)
 	}},
 	{"a bucket that is owed is forgotten before it is paid", []edit{
-		{"    if l.level < 0 then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end\n", ""},
+		{"    if l.level < 0 and not l.kind then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end\n", ""},
 	}, func(s *stage) {
 		// given 1000 that are owed, of a bucket that fills in a tenth of a second
 		s.call("A", lease.Request{Charge: 1010})

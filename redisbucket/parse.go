@@ -94,6 +94,10 @@ func parseRest(text string) (d lease.BucketDump, ok bool, err error) {
 	return d.AtRest(), true, nil
 }
 
+// longSize is the length of a bucket of so many limits in the long form, without what is charged to
+// windows.
+func longSize(limits int) int { return 8*stateNumbers + configSize(limits) + 16*(limits-1) }
+
 // parseBucket reads the text of a bucket, without the records.
 func parseBucket(text string) (d lease.BucketDump, err error) {
 	if d, ok, err := parseRest(text); ok {
@@ -102,8 +106,11 @@ func parseBucket(text string) (d lease.BucketDump, err error) {
 		}
 		return d, err
 	}
-	limits := (len(text) - 8*stateNumbers - configSize(0) + 16) / (configSize(1) - configSize(0) + 16)
-	if limits < 1 || limits > lease.LimitsMax || len(text) != 8*stateNumbers+configSize(limits)+16*(limits-1) {
+	limits := 1 // what windows add to the text is a multiple of 8 bytes, so the rest of its length tells
+	for limits <= lease.LimitsMax && (len(text)-longSize(limits))%8 != 0 {
+		limits++
+	}
+	if limits > lease.LimitsMax || len(text) < longSize(limits) {
 		return d, fmt.Errorf("%w: %d bytes", errLayout, len(text))
 	}
 	all, _ := numbersOf(text, stateNumbers)
@@ -118,7 +125,7 @@ func parseBucket(text string) (d lease.BucketDump, err error) {
 		&d.StoodAt, &d.ReshapedAt, &ttl, &d.Proposed, &d.ProposedAt, &d.Width, &d.Gen, &d.MovedAt, &d.Updated,
 		&d.ContendedUntil)
 	d.Share, w.left = w.left[0], w.left[1:]
-	d.Level[0], d.Rest[0] = w.number(1-wholeMax, wholeMax-1), w.number(0, wholeMax-1)
+	d.Level[0], d.Rest[0] = w.number(1-wholeMax, wholeMax-1), w.number(1-wholeMax, wholeMax-1)
 	for i := range d.Held {
 		count(&d.Held[i])
 	}
@@ -129,7 +136,7 @@ func parseBucket(text string) (d lease.BucketDump, err error) {
 	more, _ := numbersOf(text[end:], 2*(limits-1))
 	w.left = more
 	for k := 1; k < limits; k++ {
-		d.Level[k], d.Rest[k] = w.number(1-wholeMax, wholeMax-1), w.number(0, wholeMax-1)
+		d.Level[k], d.Rest[k] = w.number(1-wholeMax, wholeMax-1), w.number(1-wholeMax, wholeMax-1)
 	}
 	if w.err == nil && (ttl < 1 || ttl > ttlMax.Microseconds() || d.Width < 1) {
 		w.err = fmt.Errorf("%w: a ttl of %d us, a slice of %d us", errLayout, ttl, d.Width)
@@ -139,6 +146,9 @@ func parseBucket(text string) (d lease.BucketDump, err error) {
 	}
 	d.Config, err = parseConfig(text[8*stateNumbers:end], time.Duration(ttl)*time.Microsecond)
 	d.Exists = true
+	if err == nil {
+		err = parseWindows(&d, text[longSize(limits):])
+	}
 	return d, cmp.Or(err, levelsFit(&d))
 }
 
@@ -149,8 +159,8 @@ func levelsFit(d *lease.BucketDump) error {
 		if d.Level[k] > l.Capacity()*scale.Unit {
 			return fmt.Errorf("%w: a level is above its burst", errLayout)
 		}
-		if d.Rest[k] >= scale.Tick {
-			return fmt.Errorf("%w: a rest is longer than a tick", errLayout)
+		if d.Rest[k] < 0 || d.Rest[k] >= scale.Tick {
+			return fmt.Errorf("%w: a rest is not 0 to a tick", errLayout)
 		}
 	}
 	return nil

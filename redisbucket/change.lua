@@ -1,0 +1,210 @@
+-- change.lua: what a call may change before anything else, docs/protocol.md section 6: a new bucket,
+-- lost state, the configuration and T. It is the end of step 2, with the clip. It writes nothing.
+-- KEYS, ARGV and units: common.lua.
+--
+-- It takes what open.lua leaves, ends the call with {'invalid', why} or {'ok', 0, 0}, or leaves the
+-- same, of a bucket that is there, and:
+--   c                the configuration in force
+--   changed          whether configure.lua changes anything
+
+-- The operation of configure.lua (section 6.15).
+if op then
+  if op == 'set' or op == 'set-if-absent' or op == 'replace' then
+    if not mine then return {'invalid', 'there is no configuration to set'} end
+    if op ~= 'set-if-absent' or not c or c.revision == 0 then
+      local deploy, revision = mine.deploy, 0
+      if c then deploy, revision = max(deploy, c.deploy), c.revision end
+      changed = true
+      mine, why = parse(encode('<I7', deploy) .. string.sub(mine.text, 8, 18) .. encode('<I7', revision + 1)
+        .. string.sub(mine.text, 26))
+      if not mine then return {'invalid', why} end
+    end
+  elseif op == 'reset' then
+    changed = exists
+  elseif op ~= 'inspect' then
+    return {'invalid', 'no such operation'}
+  end
+  if not changed or op == 'reset' then mine = nil end
+elseif not mine then
+  return {'invalid', 'there is no configuration'}
+end
+
+-- A new bucket. Its birth tells its records from those that an earlier bucket of this key left; a
+-- failover may move the epoch back.
+if not exists then
+  if not mine then return {'ok', 0, 0} end
+  c, ttl, proposed, proposedAt, stood, reshaped = mine, asked, asked, now, now, 0
+  birth, epoch, counter, frozen, setAt, keep = now, max(now, 1), 0, 0, max(0, now - 1), 0
+  spent, denied = 0, 0
+  updated, contended, share = now, 0, c.speed
+  width, gen, moved, ledger, active = floor((ttl + 6) / 7), 0, 0, 0, 0
+  base, held, weights = floor(now / width), {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
+  for k = 1, c.n do
+    local l = c[k]
+    l.level = (c.empty or l.full == 3153600000000000) and 0 or l.burst * l.unit
+  end
+  if c.windows then
+    c.windows.begin(c, now, clock)
+    c.windows.useUp(c, now, 0)
+  end
+end
+
+-- A proof of loss (sections 6.2 to 6.6). A claim to more than can have been heard proves nothing.
+if seen > 0 and (seen ~= epoch or counted > counter or not exists) then
+  local leaseMax, heardAt, heardAge = decode('<I7I7I7', argv[3], 51)
+  if max(heardAt, heardAge) >= 2^52 or leaseMax > 7200000000 then
+    return {'invalid', 'what was heard is out of range'}
+  end
+  if seen <= clock + 86400000000 and (seen < epoch or counted <= now - birth + 86400000000) then
+    -- The loss was at least ago microseconds ago, and leases that were granted before it last at
+    -- most lasting microseconds.
+    local ago = exists and seen < epoch and now - birth or 0
+    local lasting = min(leaseMax + max(0, clock - heardAt - ago, heardAge - ago), max(leaseMax, 10000000))
+    local lost
+    if not exists then
+      epoch, lost = max(epoch, seen + 1), now + lasting
+    elseif seen >= epoch then -- writes were lost: the new epoch makes every record unknown
+      epoch, counter, lost = seen + 1, counted, now + lasting
+    elseif now < birth + lasting then -- this bucket was made by a caller that did not know of the lost one
+      lost = birth + lasting
+    end
+    if lost then
+      for k = 1, c.n do c[k].level, c[k].rest = min(c[k].level, 0), 0 end
+      if c.windows then c.windows.useUp(c, now, ledger) end
+      frozen, setAt = max(frozen, lost), now
+    end
+  end
+end
+
+-- The caller's configuration, or a reset. clip says whether a level may now be above its room.
+local fill = op == 'reset' or op == 'replace'
+local clip = fill
+if mine then
+  local old = ttl
+  local newer = mine.deploy > c.deploy or mine.deploy == c.deploy and mine.revision > c.revision
+  if mine == c then -- it is what is stored, or was just created
+    stood = now
+  elseif newer or mine.deploy == c.deploy and mine.revision == c.revision and now - stood > 2 * ttl then
+    keep = remember(c, keep, now, ttl, frozen > 0, max(0, frozen - now), base, width, held, weights)
+    share = share * (mine.speed / c.speed)
+    for k = 1, mine.n do -- as if every limit were new (section 6.12)
+      local l = mine[k]
+      if l.full == 3153600000000000 or frozen > 0 and now < frozen + l.full then
+        l.level = 0
+      elseif newer or reshaped == 0 or now - reshaped >= l.full then
+        l.level = l.burst * l.unit
+      else -- it may have been there before the last change
+        l.level = floor((now - reshaped) / l.tick) * l.step
+      end
+    end
+    -- Which limit is which (section 6.10): limits that did not change, then those of equal per_ns,
+    -- then the rest in order.
+    local sub, taken, given, alike = string.sub, {}, {}, {}
+    for pass = 1, 3 do
+      for k = 1, mine.n do
+        for i = 1, c.n do
+          local from, to = c[i], mine[k]
+          if not given[k] and not taken[i] and (pass == 3
+              or sub(c.text, 30 * i + 23, 30 * i + 30) == sub(mine.text, 30 * k + 23, 30 * k + 30)
+                and (pass == 2 or from.burst == to.burst and from.unit == to.unit and from.step == to.step
+                  and from.tick == to.tick and from.kind == to.kind and from.offset == to.offset)) then
+            given[k], taken[i], alike[k] = from, true, pass == 1
+          end
+        end
+      end
+    end
+    if c.windows then c.windows.see(c, ledger, now, clock, frozen) end
+    if mine.windows then mine.windows.begin(mine, now, clock) end
+    for k = 1, mine.n do
+      local from, to, same = given[k], mine[k], alike[k]
+      if to.kind then
+        mine.windows.inherit(to, from, newer, ledger, now)
+      elseif from then
+        -- A raised burst keeps the level. A lowered one keeps what was used, or where the versions
+        -- are equal what fits. A debt stays, rounded up as what follows rounds down.
+        local level = from.level
+        if from.kind then
+          -- In a turn, what a window has left is worth no more than what a new limit has refilled.
+          if not newer then level = min(level, floor(to.level / to.unit)) end
+        elseif not newer and not same and reshaped > 0 and level > 0
+            and from.step / from.unit / from.tick > to.step / to.unit / to.tick then
+          -- What a faster limit has refilled since the turn before is worth no more than what this
+          -- one would have refilled, in whole tokens.
+          local ticks, before = floor((now - reshaped) / from.tick) + 2, 0
+          if ticks <= floor((level - 1) / from.step) then before = level - ticks * from.step end
+          level = min(level, before + min(floor(to.level / to.unit), from.burst) * from.unit)
+        end
+        if from.burst > to.burst and level > 0 then
+          if newer then
+            level = max(0, level - (from.burst - to.burst) * from.unit)
+          else
+            level = min(level, to.burst * from.unit)
+          end
+        end
+        if to.full == 3153600000000000 and level > 0 and not same then level = 0 end
+        local whole = floor(level / from.unit)
+        -- part is floor(left * to.unit / from.unit), computed bit by bit so that no product passes
+        -- 2^53.
+        local left, part, over, y, bit = level - whole * from.unit, 0, 0, to.unit, 2^51
+        while bit >= 1 do
+          part, over = 2 * part, 2 * over
+          if over >= from.unit then part, over = part + 1, over - from.unit end
+          if y >= bit then
+            y, over = y - bit, over + left
+            if over >= from.unit then part, over = part + 1, over - from.unit end
+          end
+          bit = bit / 2
+        end
+        to.level = max(whole * to.unit + part, 0 - deepest(to))
+        if same then to.rest = from.rest end
+      end
+    end
+    c, setAt, stood, reshaped, clip = mine, now, now, now, true
+  end
+
+  -- T follows what callers propose (section 6.7).
+  if asked > 10000000 and asked > ttl then asked = max(ttl, 10000000) end
+  if newer and asked <= ttl then
+    ttl, proposed, proposedAt = asked, asked, now
+  elseif newer or asked > ttl and proposed <= ttl then
+    proposed, proposedAt = asked, now
+  else
+    if asked > proposed then proposed = asked end
+    if now - proposedAt >= (proposed > ttl and proposed - ttl or 3000000)
+        or asked == ttl and proposed == ttl then
+      ttl, proposed, proposedAt = proposed, asked, now
+    end
+  end
+
+  -- The ring follows T (section 6.8). The expiry of an entry never moves earlier.
+  local fit = floor((ttl + 6) / 7)
+  if fit ~= width or ttl > old then
+    if fit < width then
+      local ends = 0 -- when the last slice with an entry ends
+      for s = base, base + 7 do
+        if held[s % 8 + 1] ~= 0 or weights[s % 8 + 1] ~= 0 then ends = (s + 1) * width end
+      end
+      if (floor(now / fit) + 8) * fit < ends then fit = width end
+    end
+    if fit ~= width or ttl > old then -- number the slices anew: every live entry goes into the last
+      width, base, gen, moved = fit, floor(now / fit), gen + 1, now
+      held, weights = {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}
+      held[(base + 7) % 8 + 1], weights[(base + 7) % 8 + 1] = ledger, active
+    end
+  end
+end
+if fill and changed then
+  for k = 1, c.n do
+    local l = c[k]
+    local empty = c.empty or l.full == 3153600000000000 or now < frozen
+    l.level, l.rest = empty and 0 or l.burst * l.unit, 0
+  end
+  if c.windows then c.windows.clear(c, now, ledger) end
+  setAt = now
+end
+if clip then
+  for k = 1, c.n do
+    local l = c[k]
+    l.level = min(l.level, capacity(l, ledger))
+  end
+end

@@ -1,0 +1,240 @@
+-- window.lua: the rules of limits that are windows (docs/protocol.md section 3.10). KEYS, ARGV and
+-- units: common.lua. Go puts it after common.lua.
+--
+-- A sliding window counts what was charged in cells: cell j covers [j * cell, (j + 1) * cell) of the
+-- bucket's running time, is in cells[j % 61], and is dropped when all of it is older than the window.
+-- A calendar counts one sum, for the period of that number by the server's clock. What is leased is
+-- in the ledger.
+--
+-- In the long form of a bucket (common.lua) the level of a window is the sum of what is charged, in
+-- tokens; its rest is how many cells are stored, or of a calendar the running time at which the
+-- period began. At the end of the text, for each window in turn:
+--   of a sliding window  for each cell in which something is charged, from the oldest, integers
+--                        without a sign: 1 byte for the number of the cell, counted from the oldest
+--                        that is live, and 7 for its tokens
+--   of a calendar        the number of the period, a double
+-- So all of it is a multiple of 8 bytes. Which cell is the oldest follows from the running time.
+--
+-- Steps, as lease.lua and open.lua number them:
+--   2, 3  pass: time goes by, and what a slice held that ends is charged
+--   5     charge: what is reported as spent; 7: what is granted to requests that wait
+--   6     credit: what comes back, debt and charge
+
+-- windowRules is the table of these functions, for a configuration that has windows; the others do
+-- not pay for it. All times in arguments are running time, but clock; ledger is in tokens.
+windowRules = function()
+  local rules = {}
+
+  -- each calls f(l, ...) for every window of configuration c.
+  local function each(c, f, ...)
+    for k = 1, c.n do
+      if c[k].kind then f(c[k], ...) end
+    end
+  end
+
+  -- advance lets time pass up to now, when the server's clock says clock.
+  local function advance(l, now, clock)
+    if l.kind == 2 then
+      local since = clock - l.offset
+      local period = floor(since / l.tick)
+      if period > l.period then l.sum, l.period, l.begun = 0, period, now - (since - period * l.tick) end
+      return
+    end
+    local first = max(0, floor((now - l.tick) / l.cell))
+    for j = l.first, min(first, l.first + 61) - 1 do
+      local i = j % 61
+      l.sum, l.cells[i] = l.sum - (l.cells[i] or 0), nil
+    end
+    l.first = max(l.first, first)
+  end
+
+  -- charge counts n tokens at the time `at`. More than can be counted is forgotten.
+  local function charge(l, at, n)
+    n = min(n, 2^52 - 1 - l.sum)
+    if n <= 0 then return end
+    l.sum = l.sum + n
+    if l.kind == 1 then
+      local i = floor(at / l.cell) % 61
+      l.cells[i] = (l.cells[i] or 0) + n
+    end
+  end
+
+  -- uncharge takes up to n tokens from the oldest live cells, and returns how many.
+  local function uncharge(l, n)
+    n = min(n, l.sum)
+    l.sum = l.sum - n
+    local j, left = l.first, l.kind == 1 and n or 0
+    while left > 0 do
+      local i = j % 61
+      local took = min(left, l.cells[i] or 0)
+      if took > 0 then l.cells[i], left = l.cells[i] - took, left - took end
+      j = j + 1
+    end
+    return n
+  end
+
+  -- useUp leaves nothing of the window at the time `at`.
+  local function useUp(l, at, ledger)
+    local total = max(l.most - ledger, l.sum)
+    l.sum, l.cells = 0, {}
+    charge(l, at, total)
+  end
+
+  -- covers reports whether what was charged at the time `at`, or later, is still counted.
+  local function covers(l, at)
+    if l.kind == 2 then return at >= l.begun end
+    return floor(at / l.cell) >= l.first
+  end
+
+  -- spare is what the window has left: negative where more was used than a changed limit allows.
+  local function spare(l, ledger) return min(l.burst, l.most - ledger - l.sum) end
+
+  -- wait is how long until the window has n tokens, or all: when enough of the oldest cells will
+  -- have been dropped, or at the boundary. Where only what others hold is missing, a Target.
+  local function wait(l, n, frost)
+    local missing, at = min(n, l.burst) - l.spare, 0
+    if missing <= 0 then return frost end
+    if l.kind == 2 then return max(frost, (l.period + 1) * l.tick + l.offset - l.clock) end
+    for j = l.first, l.first + 60 do
+      local charged = l.cells[j % 61] or 0
+      if charged > 0 and missing > 0 then
+        at, missing = (j + 1) * l.cell + l.tick, missing - charged
+      end
+    end
+    return max(frost, at == 0 and l.target or at - l.now)
+  end
+
+  -- limit is the window with these numbers of a configuration, or nil where they are wrong.
+  function rules.limit(burst, most, offset, length, code)
+    local kind = (code == 8 or code == 12) and 1 or (code == 16 or code == 20) and 2
+    if not kind or burst < 1 or most >= 2^52 or length < 1000 or length > 1576800000000000
+        or offset >= length or kind == 1 and offset > 0 then
+      return nil
+    end
+    local cell = kind == 1 and max(1000, floor((length + 59) / 60)) or 0
+    return {burst = burst, most = most, unit = 1, step = burst, tick = length, full = length + cell,
+      level = 0, rest = 0, kind = kind, cell = cell, offset = offset, wait = wait,
+      sum = 0, first = 0, cells = {}, period = -2, begun = 0}
+  end
+
+  -- read takes window l, whose sum and rest are given, from text at the place `at`. before is what
+  -- the clock was at the running time was. The result is where the next one begins, nil for damage.
+  function rules.read(l, text, at, sum, rest, was, before)
+    if not (sum % 1 == 0 and rest % 1 == 0) or sum < 0 or sum >= 2^52 then return nil end
+    if l.kind == 2 then
+      if at + 7 > #text then return nil end
+      local period = decode('<d', text, at)
+      local starts = period * l.tick + l.offset
+      if period % 1 ~= 0 or starts + l.tick <= before or starts >= 2^52 or rest > was or rest <= -2^52 then
+        return nil
+      end
+      l.sum, l.period, l.begun = sum, period, rest
+      return at + 8
+    end
+    if rest < 0 or rest > 61 or at + 8 * rest - 1 > #text then return nil end
+    l.sum, l.first = sum, max(0, floor((was - l.tick) / l.cell))
+    local last, total = -1, 0
+    for i = 1, rest do
+      local age, n = decode('<I1I7', text, at)
+      if age <= last or l.first + age > was / l.cell or n < 1 then return nil end
+      l.cells[(l.first + age) % 61], last, total, at = n, age, total + n, at + 8
+    end
+    return total == sum and at or nil
+  end
+
+  -- text is the end of the text of a bucket; the level and the rest of every window become what is
+  -- stored there.
+  function rules.text(c)
+    local parts = {}
+    each(c, function(l)
+      l.level, l.rest = l.sum, l.begun
+      if l.kind == 2 then
+        parts[#parts + 1] = encode('<d', l.period)
+        return
+      end
+      l.rest = 0
+      for j = l.first, l.first + 60 do
+        local charged = l.cells[j % 61] or 0
+        if charged > 0 then
+          l.rest, parts[#parts + 1] = l.rest + 1, encode('<I1I7', j - l.first, charged)
+        end
+      end
+    end)
+    return table.concat(parts)
+  end
+
+  -- pass lets time go by from `from` to `to`, when the server's clock says clock, and charges what a
+  -- slice of the ring held that ends then. With StartEmpty, windows are used up at the moment at
+  -- which a loss has been waited out.
+  function rules.pass(c, from, to, clock, frozen, ledger, held)
+    if c.empty and frozen > from and frozen <= to then
+      each(c, advance, frozen, clock - (to - frozen))
+      each(c, useUp, frozen, ledger)
+    end
+    each(c, advance, to, clock)
+    each(c, charge, to, held)
+  end
+
+  function rules.charge(c, now, n) each(c, charge, now, n) end
+
+  -- begin has every window of c begin with nothing charged; clear too, where time has passed. Where
+  -- c starts empty, all is used up.
+  function rules.begin(c, now, clock) each(c, advance, now, clock) end
+  function rules.clear(c, now, ledger)
+    each(c, function(l) l.sum, l.cells = 0, {} end)
+    rules.useUp(c, now, ledger)
+  end
+  function rules.useUp(c, now, ledger)
+    if c.empty then each(c, useUp, now, ledger) end
+  end
+
+  -- credit is step 6. known says that what comes back counts. It returns whether a refund did.
+  function rules.credit(c, known, refund, unused, drawn, setAt, debt, owed, now, frozen, ledger)
+    local filled = false
+    each(c, function(l)
+      if known then
+        if drawn > setAt and drawn <= now and covers(l, drawn) then uncharge(l, unused) end
+        if uncharge(l, refund) > 0 then filled = true end
+      end
+      local left = spare(l, ledger)
+      if now < frozen then left = 0 end
+      charge(l, now, min(debt, left))
+      charge(l, now, owed)
+    end)
+    return filled
+  end
+
+  -- see makes the level of every window what it has left: while a loss is waited out, nothing.
+  function rules.see(c, ledger, now, clock, frozen)
+    each(c, function(l)
+      l.spare, l.now, l.clock, l.target = spare(l, ledger), now, clock, c.target
+      l.level = now < frozen and min(l.spare, 0) or l.spare
+    end)
+  end
+
+  -- inherit charges window `to`, in which nothing is charged yet, with what was used of limit `from`,
+  -- or nil for a new limit (section 6.11). to.level is what a new limit has.
+  function rules.inherit(to, from, newer, ledger, now)
+    local new = to.most - ledger - to.level -- what of a new limit is used
+    if not from then
+      if to.level < to.burst then charge(to, now, new) end
+      return
+    elseif not from.kind then
+      charge(to, now, from.most - ledger - floor(from.level / from.unit))
+    elseif from.kind == to.kind and from.tick == to.tick and from.offset == to.offset then
+      to.sum, to.first, to.cells, to.period, to.begun = from.sum, from.first, from.cells, from.period, from.begun
+      return
+    elseif from.kind == 1 and to.kind == 1 then
+      -- All of a cell counts at its end, since nothing in it was spent later than that.
+      for j = from.first, from.first + 60 do
+        local at, n = min((j + 1) * from.cell - 1, now), from.cells[j % 61] or 0
+        if covers(to, at) then charge(to, at, n) end
+      end
+    else
+      charge(to, now, from.sum)
+    end
+    if not newer then charge(to, now, new - to.sum) end
+  end
+
+  return rules
+end
