@@ -170,7 +170,7 @@ func TestGuideFromXTime(t *testing.T) {
 
 func toYuzhiFromRedisson(ctx context.Context, store lease.Store) error {
 	// redisson.getRateLimiter("payments"), trySetRate(OVERALL, 10, Duration.ofSeconds(1))
-	limiter, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(10)}})
+	limiter, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.Sliding(10, time.Second)}})
 	if err != nil {
 		return err
 	}
@@ -197,10 +197,10 @@ func toYuzhiFromRedisson(ctx context.Context, store lease.Store) error {
 	}
 
 	// setRate(OVERALL, 20, Duration.ofSeconds(1)), and updateRate, which keeps what was used
-	if err := limiter.ResetTo(ctx, "payments", hybrid.PerSecond(20)); err != nil {
+	if err := limiter.ResetTo(ctx, "payments", hybrid.Sliding(20, time.Second)); err != nil {
 		return err
 	}
-	return limiter.SetLimits(ctx, "payments", hybrid.PerSecond(30))
+	return limiter.SetLimits(ctx, "payments", hybrid.Sliding(30, time.Second))
 }
 
 // TestGuideFromRedisson: the guide's calls do what it says of them.
@@ -208,16 +208,16 @@ func TestGuideFromRedisson(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, ctx := lease.NewMemoryStore(nil), t.Context()
 		testkit.NoErr(t, toYuzhiFromRedisson(ctx, store))
-		l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(10)}})
+		l, err := hybrid.New(store, hybrid.Config{Limits: []hybrid.Limit{hybrid.Sliding(10, time.Hour)}})
 		testkit.NoErr(t, err)
 		defer l.Close()
 		limits, err := l.LimitsOf(ctx, "payments")
-		testkit.Check(t, err == nil && limits[0] == hybrid.PerSecond(30), "%v, %v", limits, err)
+		testkit.Check(t, err == nil && limits[0] == hybrid.Sliding(30, time.Second), "%v, %v", limits, err)
 
 		// trySetRate: the first one wins.
-		first, err := l.TrySetLimits(ctx, "k", hybrid.PerHour(10))
+		first, err := l.TrySetLimits(ctx, "k", hybrid.Sliding(10, time.Hour))
 		testkit.Check(t, err == nil && first, "%v, %v", first, err)
-		again, err := l.TrySetLimits(ctx, "k", hybrid.PerHour(99))
+		again, err := l.TrySetLimits(ctx, "k", hybrid.Sliding(99, time.Hour))
 		testkit.Check(t, err == nil && !again, "%v, %v", again, err)
 		// tryAcquire, availablePermits.
 		testkit.Check(t, l.AllowN("k", 7) && !l.AllowN("k", 4), "7 of 10, and 4 more")
@@ -227,10 +227,10 @@ func TestGuideFromRedisson(t *testing.T) {
 		_, err = l.Take(ctx, "k", 11)
 		testkit.Check(t, errors.Is(err, hybrid.ErrExceedsBurst), "%v", err)
 		// updateRate: max(0, new - used); setRate: full.
-		testkit.NoErr(t, l.SetLimits(ctx, "k", hybrid.PerHour(8)))
+		testkit.NoErr(t, l.SetLimits(ctx, "k", hybrid.Sliding(8, time.Hour)))
 		r, err = l.Peek(ctx, "k")
 		testkit.Check(t, err == nil && r.Remaining == 1, "7 of 8 are used: %+v, %v", r, err)
-		testkit.NoErr(t, l.ResetTo(ctx, "k", hybrid.PerHour(8)))
+		testkit.NoErr(t, l.ResetTo(ctx, "k", hybrid.Sliding(8, time.Hour)))
 		r, err = l.Peek(ctx, "k")
 		testkit.Check(t, err == nil && r.Remaining == 8, "%+v, %v", r, err)
 		// release is capped, however often it is called.
@@ -250,8 +250,8 @@ func TestGuideFromRedisson(t *testing.T) {
 	})
 }
 
-// TestGuideARateInsteadOfASlidingWindow: the limit that from-redisson.md gives for "at most 100 in
-// any second", asked for as much as there is, admits 100 and no more in every such window.
+// TestGuideARateInsteadOfASlidingWindow: a token bucket of nine tenths rate and a tenth burst, asked
+// for as much as there is, admits 100 and no more in every second too.
 func TestGuideARateInsteadOfASlidingWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := hybrid.PerSecond(90).WithBurst(10)

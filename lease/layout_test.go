@@ -101,8 +101,10 @@ var arrows = map[string][]string{
 		"sim/view",
 		"sim/cmd/leasesim/internal/live",
 	},
+	"docs/pictures": {"lease"},
+
 	"sim/cmd/leasesim/internal": {
-		"hybrid", "lease", "redisbucket", "internal/stamps", "sim", "sim/audit", "sim/report",
+		"hybrid", "lease", "redisbucket", "internal/stamps", "sim", "sim/audit", "sim/report", "sim/rival",
 		"sim/scenario/file",
 	},
 }

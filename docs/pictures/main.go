@@ -23,8 +23,8 @@ const (
 	shown  = 3 * time.Minute
 )
 
-// requests are an attack on the boundary at one minute: one request that begins the first window, 99
-// in its last second, 100 in the first second of the next one, and then two a second.
+// requests are an attack on the boundary at one minute: one request that begins the first window,
+// 99 in its last second, 100 in the first second of the next one, and then two a second.
 func requests() (all []time.Duration) {
 	all = append(all, 0)
 	for i := range time.Duration(99) {
