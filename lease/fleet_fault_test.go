@@ -23,9 +23,11 @@ func (f *fleet) misfortune(n *node) {
 		f.lose(n)
 	case on.Failover && among(6, 7):
 		f.failover(n, false)
+	case on.Flush && on.Windows && f.knows(n) && among(0, 8):
+		f.loseAWindow(n)
 	case on.StepBack && among(8):
 		back := f.rnd.Int64N(3 * micros(f.config.TTL))
-		if f.faults.Windows && f.rnd.IntN(3) == 0 { // so far that the running time does not wait
+		if f.faults.Windows && !f.faults.Turns && f.rnd.IntN(3) == 0 { // so far that the running time does not wait
 			back = micros(clockSwing) + f.rnd.Int64N(10_000)
 		}
 		f.log("the server's clock steps back by %d", back)
@@ -72,13 +74,7 @@ func (f *fleet) loseLongLeases(n *node) {
 				f.calls(other, ask{Want: f.rnd.Int64N(10)})
 			}
 		}
-		for i := 0; i < len(f.net); i++ {
-			if p := f.net[i]; p.grant != nil {
-				f.net = slices.Delete(f.net, i, i+1)
-				f.receive(p)
-				i--
-			}
-		}
+		f.receiveAll()
 		f.pass(f.rnd.Int64N(f.bucket.leaseMax()))
 	}
 	if !f.knows(n) {
@@ -89,6 +85,17 @@ func (f *fleet) loseLongLeases(n *node) {
 	f.asksForEverything(n)
 	for _, other := range f.nodes {
 		f.drain(other)
+	}
+}
+
+// receiveAll delivers all replies that are on their way.
+func (f *fleet) receiveAll() {
+	for i := 0; i < len(f.net); i++ {
+		if p := f.net[i]; p.grant != nil {
+			f.net = slices.Delete(f.net, i, i+1)
+			f.receive(p)
+			i--
+		}
 	}
 }
 

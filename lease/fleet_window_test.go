@@ -7,7 +7,7 @@ import "time"
 // randomWindow is a sliding window or a calendar. Lengths are few, so that limits of one length
 // meet.
 func (f *fleet) randomWindow() Limit {
-	length := []time.Duration{1000, 1500, 2000, 3000, 3000, 7001}[f.rnd.IntN(6)] * time.Microsecond
+	length := []time.Duration{1000, 1500, 2000, 3000, 3000, 7001, 90_000}[f.rnd.IntN(7)] * time.Microsecond
 	n := 1 + f.rnd.Int64N(12)
 	if f.rnd.IntN(3) == 0 {
 		return Calendar(n, length, time.Duration(f.rnd.IntN(3))*length/5/time.Microsecond*time.Microsecond)
@@ -34,5 +34,35 @@ func (f *fleet) passToABoundary() {
 			f.pass(at)
 		}
 		return
+	}
+}
+
+// loseAWindow has all but n lease what there is, and spend it late, after the bucket was lost; n
+// knows that it was, and asks for everything when something is dropped.
+func (f *fleet) loseAWindow(n *node) {
+	for range 2 { // first they hear of the bucket; then what was charged has been dropped
+		for _, other := range f.nodes {
+			f.calls(other, ask{Want: 20 * flags(other != n)})
+			f.receiveAll()
+		}
+		for _, l := range f.bucket.config.Limits {
+			f.pass(f.rnd.Int64N(2) * micros(l.TimeToFull()) * flags(f.rnd.IntN(2) == 0))
+		}
+	}
+	for _, other := range f.nodes {
+		f.calls(other, ask{Want: 20 * flags(other != n)})
+		f.receiveAll()
+	}
+	if !f.knows(n) {
+		return
+	}
+	f.lose(n)
+	f.pass(f.rnd.Int64N(f.bucket.ttl))
+	for _, other := range f.nodes {
+		f.drain(other)
+	}
+	for range 6 {
+		f.passToABoundary()
+		f.asksForEverything(n)
 	}
 }
