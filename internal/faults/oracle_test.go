@@ -62,10 +62,14 @@ func (f *fleet) seen(name string, from, to time.Duration) (s seen) {
 	return s
 }
 
-// worstOf is audit.Worst for a limit with a burst of its own.
+// worstOf is audit.Worst for a limit with a burst of its own, or a window with that many tokens.
 func worstOf(t testing.TB, spans []audit.Span, l hybrid.Limit, burst int64) audit.Window {
 	t.Helper()
-	w, err := audit.Worst(spans, audit.Bound{Tokens: l.Tokens, Per: l.Per, Burst: burst})
+	l.Burst = burst
+	if l.Windowed() {
+		l.Tokens = burst
+	}
+	w, err := audit.Worst(spans, audit.Of(l, 0))
 	testkit.NoErr(t, err)
 	return w
 }

@@ -109,12 +109,14 @@ func TestRow30TheBalanceAfterAKillIsExact(t *testing.T) {
 	testkit.Check(t, s.Levels[0] == want, "level %d, want %d; survivors %+v", s.Levels[0], want, survivors)
 }
 
+// steady is the limit of most tests of processes under load.
+var steady = hybrid.PerSecond(2000).WithBurst(1000)
+
 // underLoad starts child processes that are asked for twice what the limit admits, and returns when
 // they have admitted some.
-func (f *family) underLoad(p hybrid.Policy) (orders, []*process) {
+func (f *family) underLoad(limit hybrid.Limit, p hybrid.Policy) (orders, []*process) {
 	f.t.Helper()
 	const processes = 4
-	limit := hybrid.PerSecond(2000).WithBurst(1000)
 	o := orders{Role: "load", Limit: limit, Offered: 2 * limit.Rate() / processes, Policy: p}
 	ps := f.children(processes, o)
 	f.awaitMore(limit.Tokens / 2)
@@ -127,7 +129,7 @@ func TestRow30AFleetKeepsTheBoundWhileProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	// Given a fleet under load,
 	f := newFamily(t)
-	o, ps := f.underLoad(hybrid.Policy{})
+	o, ps := f.underLoad(steady, hybrid.Policy{})
 	for i := range 2 {
 		// when processes are killed and replaced, then the fleet goes on as before,
 		ps[i].kill()
@@ -186,7 +188,7 @@ func TestRow29AFleetKeepsTheBoundWhileOneOfItIsStopped(t *testing.T) {
 	each(t, map[string]bool{"strict": true, "not strict": false}, func(t *testing.T, strict bool) {
 		// Given a fleet under load,
 		f := newFamily(t)
-		o, ps := f.underLoad(hybrid.Policy{StrictExpiry: strict})
+		o, ps := f.underLoad(steady, hybrid.Policy{StrictExpiry: strict})
 		for range 2 {
 			// when one of it is stopped until its lease has ended, and goes on,
 			ps[0].stop()

@@ -70,6 +70,43 @@ func TestAKilledAndAStoppedProcessKeepTheBound(t *testing.T) {
 	testkit.Check(t, r.Processes[2].Admitted != 0, "nothing that the killed process admitted was kept")
 }
 
+// centralLeast is the part of what a central limiter admits of the same requests that a fleet
+// admits at least, of a window of 10 s: what is charged late is charged for so much longer.
+const centralLeast = 0.97
+
+// TestWindowsAreKeptByAFleet: four processes, each shape of load, every window or period audited.
+func TestWindowsAreKeptByAFleet(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	// Two windows are used up within 16 s at twice the limit.
+	for _, shape := range live.Shapes {
+		t.Run(shape, func(t *testing.T) {
+			t.Parallel()
+			r := checkFleet(t, "--limit '1000 in 10s' --redis "+addr+" --duration 18s --shape "+shape)
+			testkit.Check(t, r.Central.Part >= centralLeast, "of what a %s admits: %+v", r.Central.Limiter, *r.Central)
+		})
+	}
+	// And whatever is done to the processes and to their limiter.
+	for name, line := range map[string]string{
+		"kill":           "--kill-after 2s",
+		"stop":           "--stop-after 2s --strict",
+		"FLUSHALL":       "--flush-after 3s --start-empty",
+		"FLUSHALL, full": "--flush-after 3s",
+		"fewer":          "--change '500 in 2s@3s'",
+		"more":           "--change '2000 in 2s@3s'",
+		"another length": "--change '1000 in 5s@3s'",
+		"calendar":       "--change '1000 each 2s from 1s@3s'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := addr
+			if strings.HasPrefix(name, "FLUSHALL") {
+				server = redistest.Start(t).Addr
+			}
+			checkFleet(t, "--limit '1000 in 2s' --duration 7s --shape adversary --redis "+server+" "+line)
+		})
+	}
+}
+
 func TestAFleetInShadowModeIsBoundedAndCountsTheRest(t *testing.T) {
 	addr := redistest.Start(t).Addr
 	r := checkFleet(t, "--redis "+addr+" --processes 3 --rate 2000 --burst 300 --duration 1s --offered 4 --shadow")
@@ -116,8 +153,9 @@ func checkFleet(t *testing.T, line string) live.Report {
 		"leasesim live %s: the parts do not add up: %+v", line, r)
 	testkit.Check(t, r.Admitted != 0 && r.Admitted <= r.Offered && r.RoundTrips != 0,
 		"leasesim live %s: %+v", line, r)
-	t.Logf("leasesim live %s: admitted %d of %d, %.2f %% of what the bucket gave, %d round trips, Jain %.4f",
-		line, r.Admitted, r.Offered, 100*r.AdmittedOfEntitlement, r.RoundTrips, r.Jain)
+	t.Logf("leasesim live %s: admitted %d of %d, %.2f %% of what the bucket gave, %d round trips, Jain %.4f, "+
+		"beside a central limiter %+v", line, r.Admitted, r.Offered, 100*r.AdmittedOfEntitlement, r.RoundTrips, r.Jain,
+		r.Central)
 	return r
 }
 
