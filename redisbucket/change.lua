@@ -1,6 +1,6 @@
--- change.lua: what a call may change before anything else, docs/protocol.md section 6: a new bucket,
--- lost state, the configuration and T. It is the end of step 2, with the clip. It writes nothing.
--- KEYS, ARGV and units: common.lua.
+-- change.lua: what a call may change before anything else, docs/protocol.md section 6: a new
+-- bucket, lost state, the configuration and T. It is the end of step 2, with the clip. It writes
+-- nothing. KEYS, ARGV and units: common.lua.
 --
 -- It takes what open.lua leaves, ends the call with {'invalid', why} or {'ok', 0, 0}, or leaves the
 -- same, of a bucket that is there, and:
@@ -113,7 +113,7 @@ if mine then
         end
       end
     end
-    if c.windows then c.windows.see(c, ledger, now, clock, frozen) end
+    if c.windows then c.windows.see(c, ledger, now, frozen) end
     if mine.windows then mine.windows.begin(mine, now, clock) end
     for k = 1, mine.n do
       local from, to, same = given[k], mine[k], alike[k]

@@ -3,8 +3,9 @@
 --
 -- Go joins six files into one script: common.lua and window.lua (functions), open.lua (what a call
 -- finds) and change.lua (what it may change first), then lease.lua or configure.lua, and close.lua
--- (what a call leaves). They are one chunk, whose local variables hold the bucket's state. Redis runs all of it for every call: a function costs its
--- creation, a table its fields, a number that becomes text its formatting.
+-- (what a call leaves). They are one chunk, whose local variables hold the bucket's state. Redis
+-- runs all of it for every call: a function costs its creation, a table its fields, a number that
+-- becomes text its formatting.
 --
 -- KEYS[1]  the bucket, a string in one of two forms that are told apart by their length. The long
 --          form: 39 numbers, the configuration, the level and the rest of each limit but the first,
@@ -27,9 +28,9 @@
 --            burst 7, unit 7, step 7, code 1, per_ns 8
 --          A token is unit units, and a tick adds step units. code is 0, 1 or 2 for a tick of 1 us,
 --          1 ms or 1 s, and 4 more where the burst was not said, but follows from the limit. per_ns
---          may exceed 2^53; nothing here reads it but to see whether two are equal. A sliding window
---          has 8 more in code and a calendar 16, and both their length (per) in step, the offset of
---          a calendar in unit, and as burst the tokens of a window, all times in microseconds
+--          may exceed 2^53; nothing here reads it but to see whether two are equal. Of a sliding
+--          window code is 8, of a calendar 16, and 4 more; burst is its tokens, unit the offset of a
+--          calendar and step the length of either, in microseconds
 -- ARGV[2]  '' to use the server's clock, otherwise the time in microseconds (see Config.ClientTime)
 -- ARGV[3]  the request, see lease.lua; configure.lua reads the ttl only
 -- ARGV[4]  configure.lua only: the operation
@@ -224,7 +225,11 @@ local function remember(c, keep, now, ttl, lost, frost, base, width, held, weigh
   for k = 1, c.n do
     local l = c[k]
     local full = l.full
-    if l.level < 0 and not l.kind then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end
+    if l.kind == 2 then -- the clock may have stepped back before the period
+      full = max(full, (l.period + 1) * l.tick + l.offset - l.clock)
+    elseif l.level < 0 and not l.kind then
+      full = full + floor((l.step - 1 - l.level) / l.step) * l.tick
+    end
     if full > longest and l.full < 3153600000000000 then longest = full end
   end
   local left = ttl

@@ -414,7 +414,7 @@ var mutations = []struct {
 		s.draw("B", 10)
 	}},
 	{"a bucket that is owed is forgotten before it is paid", []edit{
-		{"    if l.level < 0 and not l.kind then full = full + floor((l.step - 1 - l.level) / l.step) * l.tick end\n", ""},
+		{"      full = full + floor((l.step - 1 - l.level) / l.step) * l.tick\n", ""},
 	}, func(s *stage) {
 		// given 1000 that are owed, of a bucket that fills in a tenth of a second
 		s.call("A", lease.Request{Charge: 1010})

@@ -1,10 +1,10 @@
 -- window.lua: the rules of limits that are windows (docs/protocol.md section 3.10). KEYS, ARGV and
 -- units: common.lua. Go puts it after common.lua.
 --
--- A sliding window counts what was charged in cells: cell j covers [j * cell, (j + 1) * cell) of the
--- bucket's running time, is in cells[j % 61], and is dropped when all of it is older than the window.
--- A calendar counts one sum, for the period of that number by the server's clock. What is leased is
--- in the ledger.
+-- A sliding window counts what was charged in cells: cell j covers [j * cell, (j + 1) * cell) of
+-- the bucket's running time, is in cells[j % 61], and is dropped when all of it is older than the
+-- window. A calendar counts one sum, for the period of that number by the server's clock. What is
+-- leased is in the ledger.
 --
 -- In the long form of a bucket (common.lua) the level of a window is the sum of what is charged, in
 -- tokens; its rest is how many cells are stored, or of a calendar the running time at which the
@@ -34,6 +34,7 @@ windowRules = function()
 
   -- advance lets time pass up to now, when the server's clock says clock.
   local function advance(l, now, clock)
+    l.clock = clock
     if l.kind == 2 then
       local since = clock - l.offset
       local period = floor(since / l.tick)
@@ -114,7 +115,7 @@ windowRules = function()
     local cell = kind == 1 and max(1000, floor((length + 59) / 60)) or 0
     return {burst = burst, most = most, unit = 1, step = burst, tick = length, full = length + cell,
       level = 0, rest = 0, kind = kind, cell = cell, offset = offset, wait = wait,
-      sum = 0, first = 0, cells = {}, period = -2, begun = 0}
+      sum = 0, first = 0, cells = {}, period = -2, begun = 0, clock = 0}
   end
 
   -- read takes window l, whose sum and rest are given, from text at the place `at`. before is what
@@ -163,8 +164,8 @@ windowRules = function()
     return table.concat(parts)
   end
 
-  -- pass lets time go by from `from` to `to`, when the server's clock says clock, and charges what a
-  -- slice of the ring held that ends then. With StartEmpty, windows are used up at the moment at
+  -- pass lets time go by from `from` to `to`, when the server's clock says clock, and charges what
+  -- a slice of the ring held that ends then. With StartEmpty, windows are used up at the moment at
   -- which a loss has been waited out.
   function rules.pass(c, from, to, clock, frozen, ledger, held)
     if c.empty and frozen > from and frozen <= to then
@@ -205,15 +206,15 @@ windowRules = function()
   end
 
   -- see makes the level of every window what it has left: while a loss is waited out, nothing.
-  function rules.see(c, ledger, now, clock, frozen)
+  function rules.see(c, ledger, now, frozen)
     each(c, function(l)
-      l.spare, l.now, l.clock, l.target = spare(l, ledger), now, clock, c.target
+      l.spare, l.now, l.target = spare(l, ledger), now, c.target
       l.level = now < frozen and min(l.spare, 0) or l.spare
     end)
   end
 
-  -- inherit charges window `to`, in which nothing is charged yet, with what was used of limit `from`,
-  -- or nil for a new limit (section 6.11). to.level is what a new limit has.
+  -- inherit charges window `to`, in which nothing is charged yet, with what was used of limit
+  -- `from`, or nil for a new limit (section 6.11). to.level is what a new limit has.
   function rules.inherit(to, from, newer, ledger, now)
     local new = to.most - ledger - to.level -- what of a new limit is used
     if not from then
