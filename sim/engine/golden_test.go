@@ -67,7 +67,7 @@ var goldens = map[string]string{
 		rivals: [central, central_client, fixed_window, sliding_log, sliding_cells, static_split, local_batches]`,
 	"calendar": `limits: [500 each 600ms from 100ms, 1500 each 1h], policy: {fallback: deny}, keys: {count: 2},
 		groups: [{count: 6, restarts: {every: 1s, for: 20ms}}],
-		workload: {load: 2, actual: "uniform(0,3)", hold: exp(20ms)},
+		workload: {rate: 1200/s, actual: "uniform(0,3)", hold: exp(20ms)},
 		redis: {faults: [{kind: clock_step, at: 1s, by: 300ms}]}, rivals: [central, fixed_window]`,
 	"trace": "limits: [50/s], groups: [{count: 2}]", // with recorded requests
 }
