@@ -500,6 +500,7 @@ type stage struct {
 	expires int64 // when the bucket may be forgotten, as the last reply said
 
 	x, at, worst int64
+	admitted     []admission
 	forgotten    time.Duration // by how much that moved earlier at worst
 }
 
@@ -536,7 +537,7 @@ func (s *stage) call(holder string, r lease.Request) lease.Grant {
 	r.Holder, r.Seq, r.Config, r.Weight = holder, int64(len(h.sent)+1), s.config, 1
 	if h.heard.Epoch > 0 {
 		r.Epoch, r.Counter, r.LeaseMax = h.heard.Epoch, h.heard.Counter, h.heard.LeaseMax
-		r.HeardAt, r.HeardAge = h.heard.ServerTime, time.Duration(s.now-h.at)*time.Microsecond
+		r.HeardAt, r.HeardAge = h.heard.ServerTime, time.Duration(max(0, s.now-h.at))*time.Microsecond
 	}
 	g := s.send(r)
 	h.heard, h.at, h.sent = g, s.now, append(h.sent, r)
@@ -618,11 +619,15 @@ func (s *stage) admit(n int64) {
 		s.x, s.at = max(0, s.x-s.audit.Tokens*(s.now-s.at)), s.now
 	}
 	s.x = max(0, s.x+n*s.audit.Per.Microseconds())
+	s.admitted = append(s.admitted, admission{s.now, n})
 	s.worst = max(s.worst, s.x)
 }
 
 // excess is the tokens by which the worst window so far exceeds B + E.
 func (s *stage) excess() float64 {
+	if s.audit.Windowed() {
+		return s.windowExcess()
+	}
 	token := s.audit.Per.Microseconds()
 	return float64(s.worst-(s.audit.Capacity()+s.config.Overcommit)*token) / float64(token)
 }

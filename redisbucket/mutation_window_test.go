@@ -1,0 +1,335 @@
+package redisbucket
+
+import (
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// windowMutations are rules of windows (docs/protocol.md section 3.10) that the script is made to
+// forget, as mutations are. Honest processes then admit more than N + E within a window or a period.
+var windowMutations = []struct {
+	name  string
+	limit lease.Limit
+	edits []edit
+	play  func(*stage)
+}{
+	{"what a slice held that ends is not charged", lease.Sliding(10, time.Second), []edit{
+		{"    each(c, charge, to, held)\n", ""},
+	}, func(s *stage) {
+		// given A, who spends all 10 just before its lease ends
+		s.call("A", lease.Request{Want: 10})
+		s.now += 374_000
+		s.spend("A", 10)
+		// when B asks after it has ended
+		s.now += 200_000
+		s.drain("B")
+	}},
+	{"a report is not charged", lease.Sliding(10, time.Second), []edit{
+		{"    if c.windows then c.windows.charge(c, now, oldHeld - remaining - returned) end\n", ""},
+	}, func(s *stage) {
+		s.call("A", lease.Request{Want: 10})
+		s.now += 100_000
+		s.spend("A", 10)
+		s.draw("A", 10)
+	}},
+	{"what is returned is charged as spent, and what was spent is not", lease.Sliding(10, time.Second), []edit{
+		{"oldHeld - remaining - returned) end\n", "returned) end\n"},
+	}, func(s *stage) {
+		// given A, who spends 8 of 10 and gives 2 back
+		s.call("A", lease.Request{Want: 10})
+		s.now += 100_000
+		s.spend("A", 8)
+		s.call("A", lease.Request{Returned: 2})
+		s.drain("B")
+	}},
+	{"what requests wait for is not charged", lease.Sliding(10, time.Second), []edit{
+		{"  if c.windows then c.windows.charge(c, now, min(granted, waiting)) end\n", ""},
+	}, func(s *stage) {
+		s.draw("A", 10)
+		s.draw("A", 10)
+	}},
+	{"a draw at rest of a window is answered from its level", lease.Sliding(10, time.Second), []edit{
+		{"  if c.windows then c.windows.charge(c, now, min(granted, waiting)) end\n",
+			"  if c.windows and not rest then c.windows.charge(c, now, min(granted, waiting)) end\n"},
+	}, func(s *stage) {
+		for range 11 {
+			s.draws("A", 1)
+		}
+	}},
+	{"what is leased is not taken off", lease.Sliding(10, time.Second), []edit{
+		{"return min(l.burst, l.most - ledger - l.sum) end", "return min(l.burst, l.most - l.sum) end"},
+	}, func(s *stage) {
+		s.call("A", lease.Request{Want: 10})
+		s.drain("B")
+		s.spend("A", 10)
+	}},
+	{"a cell is dropped when a part of it is older than the window", lease.Sliding(10, time.Second), []edit{
+		{"local first = max(0, floor((now - l.tick) / l.cell))", "local first = max(0, floor((now - l.tick) / l.cell) + 1)"},
+		{"l.sum, l.first = sum, max(0, floor((was - l.tick) / l.cell))",
+			"l.sum, l.first = sum, max(0, floor((was - l.tick) / l.cell) + 1)"},
+	}, func(s *stage) {
+		// given 10 that are admitted at the very end of a cell
+		s.now = s.now/16_667*16_667 + 16_666
+		s.draw("A", 10)
+		// when a window has nearly passed
+		s.now += 990_000
+		s.drain("B")
+	}},
+	{"a refund is taken from the newest cell", lease.Sliding(10, time.Second), []edit{
+		{"local j, left = l.first, l.kind", "local j, left = l.first + 60, l.kind"},
+		{"      j = j + 1\n", "      j = j - 1\n"},
+	}, func(s *stage) {
+		// given A, who is admitted 5 and, half a window later, 5 more
+		s.draw("A", 5)
+		first := s.now
+		s.now += 300_000
+		s.call("A", lease.Request{})
+		s.now += 300_000
+		s.draw("A", 5)
+		// when the first 5 did not happen
+		s.call("A", lease.Request{Refund: 5})
+		s.cancel(first, 5)
+		s.drain("A")
+		// then nothing comes back with the first cell, which is empty
+		s.now = first + 1_020_000
+		s.drain("A")
+	}},
+	{"unused tokens count although the cell of their draw is gone", lease.Sliding(10, 200*time.Millisecond), []edit{
+		{"drawn <= now and covers(l, drawn) then", "drawn <= now then"},
+	}, func(s *stage) {
+		// given A, who draws 5 and keeps on calling until they count no more
+		drawn := s.call("A", lease.Request{Want: 5, Waiting: 5}).Running
+		first := s.now
+		s.admit(5)
+		s.now += 210_000
+		s.drain("B")
+		// when the requests of the 5 give up
+		s.call("A", lease.Request{Unused: 5, Drawn: drawn})
+		s.cancel(first, 5)
+		s.drain("B")
+	}},
+	{"unused tokens count although a refund has filled their place", lease.Sliding(10, time.Second), []edit{
+		{"if uncharge(l, refund) > 0 then filled = true end", "uncharge(l, refund)"},
+	}, func(s *stage) {
+		// given A, who draws 5, whose refund of 5 others takes their place
+		drawn := s.call("A", lease.Request{Want: 10, Waiting: 10}).Running
+		first := s.now
+		s.admit(10)
+		s.now += 1000
+		s.call("A", lease.Request{Refund: 10})
+		s.cancel(first, 10)
+		s.drain("B")
+		// when the 5 are said to be unused too
+		s.now += 1000
+		s.call("A", lease.Request{Unused: 5, Drawn: drawn})
+		s.drain("B")
+	}},
+	{"what was used beyond what was reserved is not charged", lease.Sliding(10, time.Second), []edit{
+		{"      charge(l, now, owed)\n", ""},
+	}, func(s *stage) {
+		s.draw("A", 5)
+		s.admit(5)
+		s.call("A", lease.Request{Charge: 5})
+		s.drain("B")
+	}},
+	{"what a fallback admitted is not charged", lease.Sliding(10, time.Second), []edit{
+		{"      charge(l, now, min(debt, left))\n", ""},
+	}, func(s *stage) {
+		s.draw("A", 5)
+		s.admit(5)
+		s.call("A", lease.Request{Debt: 5})
+		s.drain("B")
+	}},
+	{"a calendar goes back with the clock", lease.Calendar(10, time.Second, 0), []edit{
+		{"if period > l.period then", "if period ~= l.period then"},
+	}, func(s *stage) {
+		// given two periods that are used up
+		s.now += 500_000
+		s.draw("A", 10)
+		s.now += 1_000_000
+		s.draw("A", 10)
+		// when the clock steps back into the first
+		s.stepsBack(1_100_000)
+		s.draw("B", 10)
+	}},
+	{"a calendar is not set to 0 by its own clock", lease.Calendar(10, time.Second, 300*time.Millisecond), []edit{
+		{"local since = clock - l.offset\n", "local since = clock\n"},
+	}, func(s *stage) {
+		s.now += 900_000
+		s.draw("A", 10)
+		s.now += 200_000
+		s.draw("A", 10)
+	}},
+	{"a calendar is forgotten before its period ends, after the clock stepped back",
+		lease.Calendar(10, 10*time.Second, 0), []edit{
+			{"      full = max(full, (l.period + 1) * l.tick + l.offset - l.clock)\n", ""},
+		}, func(s *stage) {
+			// given a period that is used up as it begins, and a clock that steps back by 100 s
+			s.draw("A", 10)
+			s.stepsBack(100_000_000)
+			s.call("A", lease.Request{})
+			// when nobody calls until that period comes again
+			s.now += 50_000_000
+			s.expire()
+			s.now += 50_000_000
+			s.draw("B", 10)
+		}},
+	{"with StartEmpty a lost window begins with nothing charged", lease.Sliding(10, time.Second), []edit{
+		{"    if c.empty then each(c, useUp, now, ledger) end\n", ""},
+	}, func(s *stage) {
+		s.config.StartEmpty = true
+		s.call("A", lease.Request{})
+		s.now += 1_100_000
+		s.drain("A")
+		s.lose()
+		s.drain("B")
+	}},
+	{"with StartEmpty a window is not used up when a loss has been waited out", lease.Sliding(10, time.Second), []edit{
+		{"      each(c, useUp, frozen, ledger)\n", ""},
+	}, func(s *stage) {
+		// given A, who holds 10 of a bucket that is lost, and B, who has heard of it
+		s.config.StartEmpty = true
+		s.call("A", lease.Request{})
+		s.now += 1_100_000
+		s.call("A", lease.Request{Want: 10})
+		s.call("B", lease.Request{})
+		s.lose()
+		s.call("B", lease.Request{})
+		// when A spends them near the end of its lease
+		lost := s.now
+		s.now += 370_000
+		s.spend("A", 10)
+		// then none is there when a window has passed since the loss
+		s.now = lost + 1_020_000
+		s.drain("B")
+	}},
+	{"while a loss is waited out a window has what it had", lease.Sliding(10, time.Second), []edit{
+		{"l.level = now < frozen and min(l.spare, 0) or l.spare", "l.level = l.spare"},
+	}, func(s *stage) {
+		s.call("B", lease.Request{})
+		s.call("A", lease.Request{Want: 10})
+		s.lose()
+		s.drain("B")
+		s.spend("A", 10)
+	}},
+	{"a window of another length begins with nothing charged", lease.Sliding(10, 2*time.Second), []edit{
+		{"        if covers(to, at) then charge(to, at, n) end\n", ""},
+	}, func(s *stage) {
+		s.config.Limits = []lease.Limit{lease.Sliding(10, time.Second)}
+		s.draw("A", 10)
+		s.proposes(s.audit)
+		s.draw("A", 10)
+	}},
+	{"a window of another length counts cells from where they begin", lease.Sliding(10, 600*time.Millisecond), []edit{
+		{"local at, n = min((j + 1) * from.cell - 1, now), ", "local at, n = j * from.cell, "},
+	}, func(s *stage) {
+		// given 10 that are admitted at the end of a cell of 100 ms
+		s.config.Limits = []lease.Limit{lease.Sliding(10, 6*time.Second)}
+		s.now = s.now/100_000*100_000 + 99_000
+		s.draw("A", 10)
+		s.now += 500_000
+		// when the cells are 10 ms long
+		s.proposes(s.audit)
+		s.now += 50_000
+		s.drain("A")
+	}},
+	{"a window that follows a bucket begins with nothing charged", lease.Sliding(10, 10*time.Second), []edit{
+		{"      charge(to, now, from.most - ledger - floor(from.level / from.unit))\n", ""},
+	}, func(s *stage) {
+		s.config.Limits = []lease.Limit{lease.PerSecond(1).WithBurst(10)}
+		s.draw("A", 10)
+		s.proposes(s.audit)
+		s.draw("A", 10)
+	}},
+	{"a window that follows a calendar begins with nothing charged", lease.Sliding(10, 10*time.Second), []edit{
+		{"    else\n      charge(to, now, from.sum)\n    end\n", "    end\n"},
+	}, func(s *stage) {
+		s.config.Limits = []lease.Limit{lease.Calendar(10, 10*time.Second, 0)}
+		s.draw("A", 10)
+		s.proposes(s.audit)
+		s.draw("A", 10)
+	}},
+	{"a bucket that follows a window begins full", lease.PerSecond(1).WithBurst(10), []edit{
+		{"          if not newer then level = min(level, floor(to.level / to.unit)) end\n",
+			"          level = from.burst\n"},
+	}, func(s *stage) {
+		s.config.Limits = []lease.Limit{lease.Sliding(10, 10*time.Second)}
+		s.draw("A", 10)
+		s.proposes(s.audit)
+		s.draw("A", 10)
+	}},
+	{"each turn of an equal version brings a new window", lease.Sliding(10, 10*time.Second), []edit{
+		{"    if not newer then charge(to, now, new - to.sum) end\n", ""},
+	}, func(s *stage) {
+		// given a window that is used up
+		s.draw("A", 10)
+		window, bucket := s.config.Limits, []lease.Limit{lease.PerSecond(1000).WithBurst(10)}
+		// when a bucket takes its turn, which fills at once, and the window comes back
+		for _, limits := range [][]lease.Limit{bucket, window} {
+			s.config.Limits = limits
+			s.now += 900_000
+			s.call("C", lease.Request{})
+		}
+		s.drain("A")
+	}},
+}
+
+// TestEveryRuleOfWindowsIsNeeded: as TestEveryRuleOfTheScriptIsNeeded.
+func TestEveryRuleOfWindowsIsNeeded(t *testing.T) {
+	addr := redistest.Start(t).Addr
+	for _, m := range windowMutations {
+		t.Run(m.name, func(t *testing.T) {
+			for _, edits := range [][]edit{nil, m.edits} {
+				s := newStage(t, addr, mutate(t, edits))
+				s.audit, s.config.Limits = m.limit, []lease.Limit{m.limit}
+				m.play(s)
+				excess := s.excess()
+				if edits == nil {
+					testkit.Must(t, excess <= 0, "the unedited script admits %v tokens too many", excess)
+					testkit.Must(t, s.forgotten == 0, "an expiry moved earlier by %v", s.forgotten)
+				} else {
+					testkit.Must(t, excess > 0, "nothing noticed: the worst window has %v tokens to spare", -excess)
+				}
+			}
+		})
+	}
+}
+
+// admission is what was admitted at one moment, by the server's clock.
+type admission struct{ at, n int64 }
+
+// proposes has all propose one limit from now on, with a newer version.
+func (s *stage) proposes(l lease.Limit) {
+	s.config.Limits = []lease.Limit{l}
+	s.config.Version.Deploy++
+}
+
+// stepsBack is what the server's clock does; the keys' expiries go with it.
+func (s *stage) stepsBack(us int64) { s.now, s.expires = s.now-us, s.expires-us }
+
+// cancel says that n of what was admitted at that time did not happen.
+func (s *stage) cancel(at, n int64) { s.admitted = append(s.admitted, admission{at, -n}) }
+
+// windowExcess is the tokens by which the worst window, or period, exceeds N + E.
+func (s *stage) windowExcess() float64 {
+	l, worst := s.audit, int64(0)
+	per, offset := l.Per.Microseconds(), l.Offset.Microseconds()
+	for _, end := range s.admitted {
+		n := int64(0)
+		for _, a := range s.admitted {
+			within := a.at <= end.at && a.at > end.at-per
+			if l.Kind == lease.KindCalendar {
+				within = (a.at-offset)/per == (end.at-offset)/per
+			}
+			if within {
+				n += a.n
+			}
+		}
+		worst = max(worst, n)
+	}
+	return float64(worst - l.Capacity() - s.config.Overcommit)
+}
