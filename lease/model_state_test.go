@@ -13,17 +13,18 @@ import (
 // far is where times stop to differ: everything has run out, everything is full.
 const far = 60
 
-// near is a span of time, as far as it matters.
-func near(us int64) int64 { return min(max(us, 0), far) }
-
 // describer writes worlds down. Two worlds that nothing can tell apart have the same description:
 // every time is relative to now, seqs and epochs are ranks, messages are sorted, and so are the
 // holders, which are alike.
 type describer struct {
+	grain        int64
 	epochs, seqs []int64 // those that occur
 	blocks       [len(modelIDs)][]byte
 	parts        [][]byte
 }
+
+// near is a span of time, as far as it matters.
+func (d *describer) near(us int64) int64 { return min((max(us, 0)+d.grain-1)/d.grain, far) }
 
 func put(to []byte, values ...int64) []byte {
 	for _, v := range values {
@@ -65,6 +66,7 @@ func sortedSet(s []int64) []int64 {
 
 // describe appends the description of w.
 func (d *describer) describe(to []byte, w *world) []byte {
+	d.grain = w.grain
 	s := &w.bucket
 	if s.exists && !w.mutant {
 		w.bucket.settle(w.now) // twice is as good as once: TestSettlingTwiceIsSettlingOnce
@@ -82,7 +84,8 @@ func (d *describer) describe(to []byte, w *world) []byte {
 	}
 	d.epochs = sortedSet(d.epochs)[1:]
 
-	to = put(to, w.now%w.phase, flags(s.exists, w.lost, w.was[0], w.was[1]), w.x)
+	to = put(to, w.now%w.phase/w.grain, flags(s.exists, w.lost, w.was[0], w.was[1]), w.x)
+	to = putIf(w.limit.Windowed(), to, w.spent[:]...)
 	if s.exists {
 		to = d.bucket(to, w)
 	}
@@ -99,18 +102,19 @@ func (d *describer) describe(to []byte, w *world) []byte {
 func (d *describer) bucket(to []byte, w *world) []byte {
 	s := &w.bucket
 	// After two moves more a record of before the last one is not live anyway.
-	to = put(to, near(w.now-s.clock), s.level[0], s.level[1], near(s.frozen-w.now), s.ttl, s.ring.width,
-		near(w.now-s.ring.movedAt), rank(d.epochs, s.epoch))
-	to = putIf(w.forgets(), to, near(w.now-s.created))
-	to = putIf(w.givesBackUnused(), to, near(w.now-s.setAt))
-	to = putIf(w.ttl2 != 0, to, s.proposed, near(w.now-s.proposedAt))
+	to = put(to, d.near(w.now-s.clock), s.level[0], s.level[1], d.near(s.frozen-w.now), s.ttl/w.grain, s.ring.width/w.grain,
+		d.near(w.now-s.ring.movedAt), rank(d.epochs, s.epoch))
+	to = putIf(w.forgets(), to, d.near(w.now-s.created))
+	to = putIf(w.givesBackUnused(), to, d.near(w.now-s.setAt))
+	to = putIf(w.ttl2 != 0, to, s.proposed/w.grain, d.near(w.now-s.proposedAt))
 	if w.alternative != nil {
 		to = put(to, int64(len(w.bucket.config.Limits)), flags(w.bucket.config.Limits[0].same(w.limit)),
-			near(w.now-s.frozen)) // a new limit starts empty after a loss
+			d.near(w.now-s.frozen)) // a new limit starts empty after a loss
 	}
-	to = putIf(w.moves.has(canDraw), to, near(s.ring.gen-s.counter), near(s.fair.contendedUntil-w.now))
+	to = putIf(w.moves.has(canDraw), to, min(max(s.ring.gen-s.counter, 0), far), d.near(s.fair.contendedUntil-w.now))
 	to = putIf(w.versions, to, max(0, s.keep-w.now))
-	to = putIf(w.turns, to, near(w.now-s.stoodAt), near(w.now-s.reshapedAt))
+	to = putIf(w.turns, to, d.near(w.now-s.stoodAt), d.near(w.now-s.reshapedAt))
+	to = d.windows(to, w)
 	for i := range int64(ringSlices) {
 		at := (s.ring.base + i) % ringSlices
 		to = put(to, s.ring.held[at], s.ring.weight[at])
@@ -146,18 +150,18 @@ func (d *describer) holder(to []byte, w *world, i int) []byte {
 	// A counter matters only as far as it shows that its holder has heard of the record.
 	heardOf := func(counter int64) bool { return known && counter >= rec.since }
 	to = put(to, flags(h.isOpen, known, heardOf(h.heard.counter), h.openGone, h.openCredited), h.Pool.Held(),
-		h.holding.refund, h.refundable, h.reserved, near(left), rank(d.epochs, h.heard.epoch))
-	to = putIf(w.forgets() && h.heard.epoch != 0, to, near(micros(h.heard.leaseMax)),
-		near(w.now-h.heard.serverTime), near(w.now-int64(h.heard.executed)/1000))
-	to = putIf(w.givesBackUnused(), to, h.unused, near(w.now-h.unusedSince), near(w.now-h.heard.running))
+		h.holding.refund, h.refundable, h.reserved, d.near(left), rank(d.epochs, h.heard.epoch))
+	to = putIf(w.forgets() && h.heard.epoch != 0, to, d.near(micros(h.heard.leaseMax)),
+		d.near(w.now-h.heard.serverTime), d.near(w.now-int64(h.heard.executed)/1000))
+	to = putIf(w.givesBackUnused(), to, h.unused, d.near(w.now-h.unusedSince), d.near(w.now-h.heard.running))
 	if h.reserved > 0 {
-		to = put(to, near(w.now-h.draw.running), rank(d.epochs, h.draw.epoch),
+		to = put(to, d.near(w.now-h.draw.running), rank(d.epochs, h.draw.epoch),
 			flags(h.draw.interval == h.Pool.interval(), h.draw.running >= h.reported))
 	}
 	to = putIf(w.versions, to, max(0, int64(h.heard.forgetAt)/1000-w.now))
 	to = putIf(w.moves.has(canCharge), to, h.charge, h.unreported)
 	if w.keepsOpen(h) {
-		to = d.request(put(to, near(w.now-int64(h.firstSent)/1000)), w, &h.open, heardOf)
+		to = d.request(put(to, d.near(w.now-int64(h.firstSent)/1000)), w, &h.open, heardOf)
 	}
 	if known {
 		moved := rec.place.gen != s.ring.gen
@@ -183,9 +187,9 @@ func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool)
 	}
 	g := &m.grant
 	to = put(to, g.Granted, g.Waited, flags(g.Void, heardOf(g.Counter)), rank(d.epochs, g.Epoch),
-		micros(g.Config.TTL))
-	to = putIf(w.givesBackUnused(), to, near(w.now-g.Running))
-	to = putIf(w.forgets(), to, near(micros(g.LeaseMax)), near(w.now-g.ServerTime))
+		micros(g.Config.TTL)/w.grain)
+	to = putIf(w.givesBackUnused(), to, d.near(w.now-g.Running))
+	to = putIf(w.forgets(), to, d.near(micros(g.LeaseMax)), d.near(w.now-g.ServerTime))
 	to = putIf(w.versions, to, min(micros(g.Expiry), 250))
 	return to
 }
@@ -193,11 +197,11 @@ func (d *describer) message(w *world, m *modelMessage, heardOf func(int64) bool)
 func (d *describer) request(to []byte, w *world, r *Request, heardOf func(int64) bool) []byte {
 	to = put(to, rank(d.seqs, r.Seq), r.Remaining, r.Returned, r.Refund, r.Want, r.Waiting,
 		rank(d.epochs, r.Epoch), flags(heardOf(r.Counter)))
-	to = putIf(w.givesBackUnused(), to, r.Unused, near(w.now-r.Drawn))
+	to = putIf(w.givesBackUnused(), to, r.Unused, d.near(w.now-r.Drawn))
 	to = putIf(w.moves.has(canCharge), to, r.Charge)
 	to = putIf(w.moves.has(canDraw), to, flags(r.Draw))
-	to = putIf(w.forgets() && r.Epoch != 0, to, near(micros(r.LeaseMax)), near(w.now-r.HeardAt),
-		near(micros(r.HeardAge)))
+	to = putIf(w.forgets() && r.Epoch != 0, to, d.near(micros(r.LeaseMax)), d.near(w.now-r.HeardAt),
+		d.near(micros(r.HeardAge)))
 	return to
 }
 

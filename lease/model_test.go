@@ -26,7 +26,8 @@ type model struct {
 	holders int
 	limit   Limit
 	e       int64
-	ttl2    int64 // microseconds; T changes between it and modelTTL, both ways; 0: it does not
+	ttl     int64 // microseconds; 0 means modelTTL
+	ttl2    int64 // microseconds; T changes between it and ttl, both ways; 0: it does not
 	want    int64
 
 	tick     int64 // microseconds that pass in one event; 0 means 1
@@ -42,6 +43,7 @@ type model struct {
 	turns       bool
 	headroom    float64 // of the first holder
 	once        bool    // the bucket is lost, and T is set, no more than once
+	startEmpty  bool
 	before      []event // what has happened already
 
 	mutant bool // the source lacks a rule: only what the promise says is checked, not why
@@ -78,6 +80,13 @@ func (m moves) has(one moves) bool { return m&one != 0 }
 func perMicro(n, per, burst int64) Limit {
 	return Limit{Tokens: n, Per: time.Duration(per) * time.Microsecond, Burst: burst}
 }
+
+// halfMillis is n tokens in so many half milliseconds: two of them are the least cell.
+func halfMillis(kind func(int64, time.Duration) Limit, n, halves int64) Limit {
+	return kind(n, time.Duration(halves)*time.Millisecond/2)
+}
+
+func calendarFrom0(n int64, period time.Duration) Limit { return Calendar(n, period, 0) }
 
 var models = []model{
 	{name: "loss, reordering, duplicates, retry, give-up", holders: 2, limit: perMicro(1, 1, 1), want: 1,
@@ -121,6 +130,26 @@ var models = []model{
 		moves: canWait | canDraw | canCancel},
 	{name: "draws and the loss of the bucket", holders: 2, limit: perMicro(1, 3, 1), tick: 5, want: 1,
 		inflight: 1, moves: canWait | canDraw | canRefund | canFlush},
+	{name: "a sliding window", holders: 2, limit: halfMillis(Sliding, 1, 4), ttl: 3500, tick: 500, want: 1,
+		inflight: 1, moves: canWait | canGiveBack | canGiveUp},
+	{name: "a sliding window: what comes back", holders: 2, limit: halfMillis(Sliding, 2, 3), ttl: 3500, tick: 500,
+		want: 2, inflight: 1, moves: canWait | canRefund | canLeave | canCancel | lossless},
+	{name: "a sliding window: everything, one holder", holders: 1, limit: halfMillis(Sliding, 2, 3), e: 1, ttl: 3500,
+		tick: 500, want: 2, inflight: 2, moves: canDoAll&^canFlush | canCharge | canDraw},
+	{name: "a sliding window while T changes", holders: 2, limit: halfMillis(Sliding, 1, 3), ttl: 3500, ttl2: 7000,
+		tick: 500, want: 1, inflight: 1, moves: canWait | canEvict},
+	{name: "a sliding window is lost", holders: 2, limit: halfMillis(Sliding, 1, 2), ttl: 3500, tick: 500, want: 1,
+		inflight: 1, startEmpty: true, once: true, moves: canWait | canFlush,
+		before: []event{{eventOpen, 0, askWaiting}, {eventDeliver, 0, 0}, {eventDeliver, 0, 0}, {}, {}, {}, {}}},
+	{name: "a calendar", holders: 2, limit: halfMillis(calendarFrom0, 1, 4), ttl: 3500, tick: 500, want: 1, inflight: 1,
+		moves: canWait | canGiveBack | canGiveUp},
+	{name: "a calendar: what comes back", holders: 2, limit: halfMillis(calendarFrom0, 2, 3), ttl: 3500, tick: 500,
+		want: 2, inflight: 1, moves: canWait | canRefund | canLeave | canCancel | lossless},
+	{name: "a calendar: charges, draws and evictions", holders: 2, limit: halfMillis(calendarFrom0, 2, 3), ttl: 3500,
+		tick: 500, want: 1, inflight: 1, moves: canWait | canCharge | canDraw | canEvict | canRepeat},
+	{name: "a calendar comes and goes beside a window", holders: 2, limit: halfMillis(Sliding, 1, 3), ttl: 3500,
+		tick: 500, want: 1, inflight: 1, moves: canWait | canGiveBack,
+		alternative: []Limit{halfMillis(calendarFrom0, 1, 4), halfMillis(Sliding, 1, 3)}},
 	{name: "two holders, no faults but loss", holders: 2, limit: perMicro(1, 3, 1), tick: 2, want: 1,
 		inflight: 1},
 }

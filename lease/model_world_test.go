@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -18,7 +19,8 @@ type instance struct {
 	configs [2]Config // in force at first, and instead
 	unit    int64     // of the bucket's levels, and of world.x
 	step    int64
-	phase   int64 // slices of all widths begin together every phase microseconds
+	phase   int64 // slices of all widths begin together every phase microseconds; cells and periods too
+	grain   int64 // all times are multiples of so many microseconds
 }
 
 // world is one state of a model: the real Bucket, the real Holdings, the messages between them, and
@@ -31,6 +33,8 @@ type world struct {
 	holders []modelHolder
 	x       int64   // the meter: what the worst window that ends now holds beyond R*w, in units
 	was     [2]bool // lost, and its T set, already
+	// spent is what the meter of a window knows, by how many ticks ago it was.
+	spent [spentTicks]int64
 }
 
 type modelHolder struct {
@@ -56,15 +60,26 @@ var modelIDs = [...]string{"A", "B", "C"}
 
 func newWorld(m model) *world {
 	sc, err := newScale(m.limit, m.e)
-	if err != nil || sc.Tick != 1 {
+	if err != nil || sc.Tick != 1 && !m.limit.Windowed() {
 		panic(fmt.Sprint(m.limit, sc, err))
 	}
-	in := &instance{model: m, unit: sc.Unit, step: sc.Step, phase: widthFor(modelTTL)}
-	if m.ttl2 != 0 {
-		second := widthFor(m.ttl2)
-		in.phase *= second / int64(gcd(uint64(in.phase), uint64(second)))
+	m.ttl = cmp.Or(m.ttl, modelTTL)
+	in := &instance{model: m, unit: sc.Unit, step: sc.Step, phase: widthFor(m.ttl), grain: 1}
+	begins := []int64{widthFor(m.ttl2)}
+	if m.limit.Windowed() {
+		in.step, in.grain = 0, m.tick
+		begins = append(begins, sc.Cell, sc.Tick)
+		for _, l := range m.alternative {
+			begins = append(begins, micros(l.Per))
+		}
 	}
-	in.configs[0] = Config{Limits: []Limit{m.limit}, Overcommit: m.e, TTL: duration(modelTTL), Target: 1000}
+	for _, every := range begins {
+		if every > 0 {
+			in.phase *= every / int64(gcd(uint64(in.phase), uint64(every)))
+		}
+	}
+	in.configs[0] = Config{Limits: []Limit{m.limit}, Overcommit: m.e, TTL: duration(m.ttl), Target: 1000,
+		StartEmpty: m.startEmpty}
 	in.configs[1] = in.configs[0]
 	if m.alternative != nil {
 		in.configs[1].Limits = m.alternative
@@ -87,12 +102,22 @@ func newWorld(m model) *world {
 
 // copyTo makes to a copy of w that shares nothing with it but messages, in the memory that it has.
 func (w *world) copyTo(to *world) {
-	records, holders := to.bucket.records, to.holders
+	records, holders, windows := to.bucket.records, to.holders, to.bucket.windows
 	if records == nil {
 		records, holders = make(map[string]*record), make([]modelHolder, len(w.holders))
 	}
 	assign(to, w)
 	to.bucket.records, to.holders = records, holders
+	for k, from := range w.bucket.windows {
+		if from == nil {
+			continue
+		}
+		if windows[k] == nil {
+			windows[k] = new(window)
+		}
+		*windows[k] = *from
+		to.bucket.windows[k] = windows[k]
+	}
 	clear(records)
 	for id, rec := range w.bucket.records {
 		copied := *rec
@@ -172,7 +197,7 @@ func (w *world) events(to []event) []event {
 		add(live && w.moves.has(canCancel) && h.reserved == 0, eventReserve, i, 0)
 		add(h.reserved > 0, eventCancel, i, 0)
 		add(w.moves.has(canRefund) && h.refundable > 0 && h.holding.refund == 0, eventRefund, i, 0)
-		owes := w.bucket.exists && w.bucket.level[0] < -w.unit
+		owes := w.bucket.exists && w.left(&w.bucket, 0) < -w.unit
 		add(w.moves.has(canCharge) && h.charge == 0 && !owes, eventCharge, i, 0)
 		for k, m := range h.messages {
 			// After a loss the promise wants somebody to call first who knows of it.
@@ -199,6 +224,7 @@ func (w *world) apply(e event) (violation string) {
 	case eventTick:
 		w.now += max(w.tick, 1)
 		w.x = max(0, w.x-w.step*max(w.tick, 1))
+		w.ages()
 	case eventOpen:
 		r := h.openCall(w.instant(), w.nextSeq(h), w.ask(e))
 		r.Draw = e.arg == askDraw && r.Unused+r.Refund == 0
@@ -213,7 +239,7 @@ func (w *world) apply(e event) (violation string) {
 		h.Expire(w.instant())
 		if h.Pool.Take().OK() {
 			if w.counts() {
-				w.x += w.unit
+				w.admit(w.unit)
 			}
 			h.refundable = 1
 		}
@@ -243,7 +269,7 @@ func (w *world) apply(e event) (violation string) {
 		w.lost, w.was[0] = true, w.once
 	case eventSetTTL:
 		c := w.bucket.config
-		c.TTL = duration(modelTTL + w.ttl2 - w.bucket.ttl)
+		c.TTL = duration(w.ttl + w.ttl2 - w.bucket.ttl)
 		w.was[1] = w.once
 		return w.set(c)
 	case eventSetLimits:
@@ -257,7 +283,7 @@ func (w *world) apply(e event) (violation string) {
 	case eventCharge:
 		h.Charge(1)
 		h.unreported++
-		w.x += w.unit
+		w.admit(w.unit)
 	}
 	return w.violation()
 }
@@ -327,10 +353,10 @@ func (w *world) deliver(h *modelHolder, m modelMessage) {
 		h.unreported = max(0, h.unreported-m.request.Charge)
 		refunded := w.bucket.refunded[len(w.bucket.config.Limits)-1]
 		if w.counts() && !m.credited {
-			w.x = max(0, w.x-refunded)
+			w.admit(-refunded)
 		}
 		if w.counts() && !m.gone {
-			w.x += m.grant.Waited * w.unit
+			w.admit(m.grant.Waited * w.unit)
 		}
 		if refunded > 0 {
 			w.credited(h, m.request.Seq)
@@ -367,7 +393,7 @@ func (w *world) violation() string {
 	b := settled(&w.bucket, w.now)
 	level := int64(0)
 	if w.counts() {
-		level = b.level[len(b.config.Limits)-1]
+		level = w.left(&b, len(b.config.Limits)-1)
 	}
 	for i := range w.holders {
 		total += w.holders[i].unreported * w.unit
@@ -448,7 +474,7 @@ func (w *world) tell(e event) string {
 // sketch is the state after an event, in one line.
 func (w *world) sketch() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "level %d/%d ledger %d X %d |", w.bucket.level[0], w.unit,
+	fmt.Fprintf(&b, "level %d/%d ledger %d X %d |", w.left(&w.bucket, 0), w.unit,
 		w.bucket.ring.ledger(), w.x)
 	for i := range w.holders {
 		h := &w.holders[i]

@@ -1,0 +1,72 @@
+package lease
+
+// What a model knows of a limit that is a window: its meter, and how it is written down.
+
+// spentTicks are more than a window of a model has.
+const spentTicks = 8
+
+// admit counts units in the meter.
+func (w *world) admit(units int64) {
+	if !w.limit.Windowed() {
+		w.x = max(0, w.x+units)
+		return
+	}
+	w.spent[0] += units
+	w.worst()
+}
+
+// ages lets the meter of a window go on by a tick.
+func (w *world) ages() {
+	if !w.limit.Windowed() {
+		return
+	}
+	copy(w.spent[1:], w.spent[:])
+	w.spent[0] = 0
+	length := micros(w.limit.Per)
+	if w.limit.Kind == KindCalendar {
+		length = w.now % length // since the boundary
+	} else {
+		length -= w.tick
+	}
+	clear(w.spent[length/w.tick+1:])
+	w.worst()
+}
+
+// worst makes x what the worst window admitted that ends now.
+func (w *world) worst() {
+	w.x = 0
+	sum := int64(0)
+	for _, n := range w.spent {
+		sum += n
+		w.x = max(w.x, sum)
+	}
+}
+
+// left is level k, or what window k has: without regard to a loss that is waited out.
+func (w *world) left(b *Bucket, k int) int64 {
+	if b.windows[k] == nil {
+		return b.level[k]
+	}
+	return b.scales[k].Capacity + b.config.Overcommit - b.ring.ledger() - b.windows[k].sum
+}
+
+// windows describes what the windows of the bucket count.
+func (d *describer) windows(to []byte, w *world) []byte {
+	if !w.limit.Windowed() {
+		return to
+	}
+	s := &w.bucket
+	for k, win := range s.windows {
+		switch sc := &s.scales[k]; {
+		case win == nil:
+		case sc.Kind == KindCalendar:
+			to = put(to, win.sum, d.near(w.now-w.now%sc.Tick-win.period*sc.Tick), d.near(w.now-win.begun))
+		default:
+			to = put(to, d.near((w.now/sc.Cell-win.first)*w.grain))
+			for j := win.first; j <= win.first+sc.Tick/sc.Cell+1; j++ {
+				to = put(to, *win.slot(j))
+			}
+		}
+	}
+	return put(to, d.near(s.frozen-w.now-w.grain+1))
+}
