@@ -43,9 +43,10 @@ type books struct {
 	// What follows is counted since the warm-up, in tokens.
 	offered, centralAdmitted int64
 	offeredBy                []int64
-	degraded                 int64 // admitted without the store
-	shadowed                 int64 // denied, and admitted all the same
-	charged, refunded        int64 // cost more than was reserved; reserved and given back
+	spans                    report.Spans // of the fleet and its rivals, in this order
+	degraded                 int64        // admitted without the store
+	shadowed                 int64        // denied, and admitted all the same
+	charged, refunded        int64        // cost more than was reserved; reserved and given back
 	classes                  []class
 	burntBefore              int64 // in the warm-up
 }
@@ -104,7 +105,24 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 		}
 		b.rivals = append(b.rivals, &contender{Algorithm: a, score: newScore(s, f, 0)})
 	}
+	weights := make([]int64, processes)
+	for i, p := range f.processes {
+		weights[i] = p.group.Weight
+	}
+	b.spans = report.NewSpans(weights, 1+len(b.rivals))
 	return b, nil
+}
+
+// runs books that p begins to run, or ends.
+func (b *books) runs(p *process, yes bool) { b.spans.Runs(p.index, yes, b.time.now, b.count) }
+
+// count is what spans are made of.
+func (b *books) count() report.Count {
+	c := report.Count{Asked: b.offeredBy, Admitted: []int64{b.tally.OfFirst()}}
+	for _, r := range b.rivals {
+		c.Admitted = append(c.Admitted, r.tally.OfFirst())
+	}
+	return c
 }
 
 // classesOf tells the groups their classes, those that leave least in the bucket first. There are
@@ -351,6 +369,7 @@ func (b *books) warm(entries []*entry) {
 	b.burntBefore = b.burnt(entries)
 	b.offered, b.centralAdmitted, b.degraded, b.shadowed, b.charged, b.refunded = 0, 0, 0, 0, 0, 0
 	clear(b.offeredBy)
+	b.spans.Reset(b.time.now)
 	for i := range b.classes {
 		c := &b.classes[i]
 		c.offered, c.admitted, c.shadowed = 0, 0, 0

@@ -90,6 +90,7 @@ func (f *fleet) start(p *process) {
 	}
 	f.end(p)
 	p.life++
+	f.books.runs(p, true)
 	p.state, p.pausedUntil = running, 0
 	p.rename()
 	p.entries, p.resting, p.single = make(map[int32]*entry), make(map[int32]memory), nil
@@ -102,6 +103,7 @@ func (f *fleet) start(p *process) {
 // kill ends p: what it holds is gone.
 func (f *fleet) kill(p *process) {
 	if p.state == running {
+		f.books.runs(p, false)
 		p.state = down
 		f.running--
 		f.end(p)
@@ -118,6 +120,7 @@ func (f *fleet) end(p *process) {
 // leave has p give back, and end when everything has gone.
 func (f *fleet) leave(p *process) {
 	if p.state == running {
+		f.books.runs(p, false)
 		p.state = leaving
 		f.running--
 		for _, e := range p.inOrder() {

@@ -236,6 +236,7 @@ func (r *replication) sample() {
 		levels.Level, levels.Ledger = b.Level(), b.Ledger()
 	}
 	r.recorder.Add(r.counts(), levels)
+	r.books.spans.Point(r.time.now, r.books.count)
 	if next := r.time.now + r.recorder.Step; next < int64(r.s.Duration) {
 		r.time.at(next, evSample, 0)
 	}
@@ -244,7 +245,9 @@ func (r *replication) sample() {
 // outcome sums the replication up.
 func (r *replication) outcome() report.Outcome {
 	b, seconds := &r.books, (r.s.Duration - r.s.Warmup).Seconds()
-	own, shares := r.compared(&b.score, r.network.trips)
+	b.spans.End(int64(r.s.Duration), b.count())
+	shares := b.spans.Shares(0)
+	own := r.compared(&b.score, shares, r.network.trips)
 	o := report.Outcome{Seed: r.seed, Requests: b.requests, Most: r.fleet.most, Series: r.recorder.Series}
 	o.Figures = report.Figures{
 		Offered: figure(b.offered), CentralAdmitted: figure(b.centralAdmitted),
@@ -259,9 +262,8 @@ func (r *replication) outcome() report.Outcome {
 		WaitMsP50: figure(b.waits.Quantile(50)), WaitMsP99: figure(b.waits.Quantile(99)),
 		WaitMsMax: figure(b.waits.Quantile(100)),
 	}
-	for _, c := range b.rivals {
-		x, _ := r.compared(&c.score, c.RoundTrips()-c.tripsWarm)
-		o.Rivals = append(o.Rivals, x)
+	for k, c := range b.rivals {
+		o.Rivals = append(o.Rivals, r.compared(&c.score, b.spans.Shares(1+k), c.RoundTrips()-c.tripsWarm))
 	}
 	for _, c := range b.classes {
 		o.Classes = append(o.Classes, report.ClassReport{
@@ -278,13 +280,9 @@ func (r *replication) outcome() report.Outcome {
 	return o
 }
 
-// compared are the figures that the fleet and its rivals have in common, and the processes' shares.
-func (r *replication) compared(a *score, trips int64) (report.RivalReport, []float64) {
-	weights := make([]int64, len(r.fleet.processes))
-	for i, p := range r.fleet.processes {
-		weights[i] = p.group.Weight
-	}
-	fair := report.FairnessOf(r.books.offeredBy, a.tally.ByProcess, weights)
+// compared are the figures that the fleet and its rivals have in common.
+func (r *replication) compared(a *score, shares []float64, trips int64) report.RivalReport {
+	fair := report.Judge(a.tally.ByProcess, shares)
 	central := r.books.centralAdmitted
 	return report.RivalReport{
 		Admitted:          figure(a.tally.Admitted),
@@ -295,7 +293,7 @@ func (r *replication) compared(a *score, trips int64) (report.RivalReport, []flo
 		RoundTripsPerS:    figure(float64(trips) / (r.s.Duration - r.s.Warmup).Seconds()),
 		Jain:              figure(fair.Jain),
 		WorstShare:        figure(fair.Worst),
-	}, fair.Shares
+	}
 }
 
 // figure is one of a single replication.

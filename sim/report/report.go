@@ -7,7 +7,7 @@
 //
 // Files: report.go the types, figures.go from outcomes to figures with their names and intervals,
 // counts.go what the engine counts with (decisions beside those of a central bucket, waits, points
-// over time, shares).
+// over time), shares.go what each process should have got.
 package report
 
 import "time"
@@ -59,17 +59,19 @@ type Figures struct {
 	CallsPerS        Figure `json:"calls_per_s"`       // lease calls of the whole fleet
 	RoundTripsPerS   Figure `json:"round_trips_per_s"` // pipelines
 	RedisCPU         Figure `json:"redis_cpu"`         // part of one core that the busiest shard is busy
-	Jain             Figure `json:"jain"`              // Jain's index of admitted/max-min share
-	WorstShare       Figure `json:"worst_share"`       // the least admitted/max-min share
-	Stranded         Figure `json:"stranded"`          // tokens in the pools, mean over time
-	Burnt            Figure `json:"burnt"`             // tokens that were leased and lost
-	Degraded         Figure `json:"degraded"`          // tokens admitted by Policy.Fallback or ColdStart
-	Shadowed         Figure `json:"shadowed,omitzero"` // tokens denied, and admitted by Policy.Shadow
-	Charged          Figure `json:"charged,omitzero"`  // tokens that requests cost beyond what they had reserved
-	Refunded         Figure `json:"refunded,omitzero"` // tokens that they had reserved and gave back
-	WaitMsP50        Figure `json:"wait_ms_p50"`       // of admitted requests: from asking to the answer
-	WaitMsP99        Figure `json:"wait_ms_p99"`
-	WaitMsMax        Figure `json:"wait_ms_max"`
+	// Jain is Jain's index of admitted/max-min share. A share counts while its process runs: what was
+	// admitted between two changes of the fleet is divided between those that ran then.
+	Jain       Figure `json:"jain"`
+	WorstShare Figure `json:"worst_share"`       // the least admitted/max-min share
+	Stranded   Figure `json:"stranded"`          // tokens in the pools, mean over time
+	Burnt      Figure `json:"burnt"`             // tokens that were leased and lost
+	Degraded   Figure `json:"degraded"`          // tokens admitted by Policy.Fallback or ColdStart
+	Shadowed   Figure `json:"shadowed,omitzero"` // tokens denied, and admitted by Policy.Shadow
+	Charged    Figure `json:"charged,omitzero"`  // tokens that requests cost beyond what they had reserved
+	Refunded   Figure `json:"refunded,omitzero"` // tokens that they had reserved and gave back
+	WaitMsP50  Figure `json:"wait_ms_p50"`       // of admitted requests: from asking to the answer
+	WaitMsP99  Figure `json:"wait_ms_p99"`
+	WaitMsMax  Figure `json:"wait_ms_max"`
 }
 
 // Figure is one quantity over the replications.

@@ -34,6 +34,13 @@ func poured(asked, weights []int64, total int64) []float64 {
 	return shares
 }
 
+func floats(xs []int64) (ys []float64) {
+	for _, x := range xs {
+		ys = append(ys, float64(x))
+	}
+	return ys
+}
+
 func TestMaxMinSharesAreThoseOfWaterPouredOut(t *testing.T) {
 	rnd := testkit.Rand(t)
 	for range 3000 {
@@ -48,7 +55,7 @@ func TestMaxMinSharesAreThoseOfWaterPouredOut(t *testing.T) {
 		}
 		total := rnd.Int64N(sum + 1)
 		// when what was admitted is divided,
-		got, want := maxMin(asked, weights, total), poured(asked, weights, total)
+		got, want := maxMin(asked, floats(weights), float64(total)), poured(asked, weights, total)
 		// then each gets what would fill his vessel.
 		left := float64(total)
 		for i := range n {
@@ -77,7 +84,7 @@ func TestMaxMinSharesOfKnownCases(t *testing.T) {
 		{[]int64{1, 2, 3, 4}, []int64{1, 1, 1, 1}, 0, []float64{0, 0, 0, 0}}, // there is nothing
 		{nil, nil, 0, []float64{}},
 	} {
-		if got := maxMin(c.asked, c.weights, c.total); !slices.Equal(got, c.want) {
+		if got := maxMin(c.asked, floats(c.weights), float64(c.total)); !slices.Equal(got, c.want) {
 			t.Errorf("%d among %v with weights %v: %v, want %v", c.total, c.asked, c.weights, got, c.want)
 		}
 	}
