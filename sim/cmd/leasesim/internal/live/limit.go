@@ -103,9 +103,14 @@ func (o Options) entitlement(d time.Duration) float64 {
 }
 
 // gives is what a limit gives in a time: a window all of it whenever one begins, of as many as fit.
+// A run may begin and end within a calendar's period.
 func gives(l lease.Limit, d time.Duration) float64 {
 	if l.Windowed() {
-		return float64(l.Tokens) * max(1, math.Ceil(float64(d)/float64(l.Per)))
+		windows := max(1, math.Ceil(float64(d)/float64(l.Per)))
+		if l.Kind == lease.KindCalendar {
+			windows++
+		}
+		return float64(l.Tokens) * windows
 	}
 	return float64(l.Capacity()) + l.Rate()*d.Seconds()
 }
