@@ -238,7 +238,11 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		changed(burstAt, 4_503_599_627, unitAt, 1_000_000, codeAt, 2), changed(burstAt, 0), changed(unitAt, 0),
 		changed(targetAt, 0), changed(targetAt, 3_600_000_001), changed(emptyAt, 2),
 		changed(callsAt, 1_000_000_001), changed(deployAt, 1<<52), changed(overcommitAt, 1<<52),
-		changed(revisionAt, 1<<52), changed(stepAt, 0), changed(stepAt, 1<<52)} {
+		changed(revisionAt, 1<<52), changed(stepAt, 0), changed(stepAt, 1<<52),
+		changed(codeAt, 8, stepAt, 999), changed(codeAt, 8, stepAt, 1_576_800_000_000_001), changed(codeAt, 8, unitAt, 1),
+		changed(codeAt, 8, burstAt, 0, unitAt, 0), changed(codeAt, 16, unitAt, 5000, stepAt, 5000),
+		changed(codeAt, 9, unitAt, 0, stepAt, 5000), changed(codeAt, 24, unitAt, 0, stepAt, 5000),
+		changed(codeAt, 8, unitAt, 0, stepAt, 5000, overcommitAt, 1<<52-1)} {
 		calls = append(calls, arguments{bad, "", good}, arguments{bad, "", draw})
 	}
 	for _, bad := range []string{"", good + good[:8], good + "\n", good[:len(good)-8], good[1:], draw + "\x00",
@@ -334,6 +338,9 @@ func FuzzStored(f *testing.F) {
 	f.Add(setNumber(good, 4+heldAt, 1), record, now, seq)
 	f.Add("", "", uint64(0), uint64(1))
 	f.Add(good[:len(good)-1], record[:111], uint64(0), uint64(1))
+	for _, state := range windowSeeds(f) {
+		f.Add(state, record, now, seq)
+	}
 	redistest.Require(f) // miniredis is another Lua; what it makes of odd numbers says nothing about Redis
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(f).Addr})
 	f.Cleanup(func() { rdb.Close() })

@@ -62,6 +62,12 @@ func TestTheFastPathAnswersDrawsOfABucketAtRest(t *testing.T) {
 	answers("one that refills", true, func(r *lease.Request) { r.Denied = 3 })
 	answers("one with headroom", false, func(r *lease.Request) { r.Headroom = 0.1 })
 	answers("one after that, in the short form again", true, same)
+	s.rdb.Del(context.Background(), s.bucketKey("k"))
+	window := func(r *lease.Request) { r.Config.Limits = []lease.Limit{lease.Sliding(10, time.Second)} }
+	answers("the first draw of a window", false, window)
+	answers("the next of it", false, window)
+	s.rdb.Del(context.Background(), s.bucketKey("k"))
+	answers("a bucket again", true, same)
 	answers("one with a debt has a record", false, func(r *lease.Request) { r.Debt = 1 })
 	answers("beside that record", false, same)
 	now += 2_000_000
