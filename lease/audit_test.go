@@ -353,7 +353,7 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 			before.starts = slices.Clone(m.starts)
 			before.forgive(m.owed + b.reports()*meterUnit) // which is owed to what goes on with it
 			b.replaced = append(b.replaced, &before)
-		case s.frozen > 0:
+		case s.frozen > 0 && s.now < s.frozen+micros(l.TimeToFull()):
 			m = b.recall(now, l, leased, next) // it may be one that was lost
 		case c.Version == b.version:
 			m = b.recallTurn(now, l, leased)
