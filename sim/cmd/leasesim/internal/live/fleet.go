@@ -5,7 +5,8 @@
 // like any service, offers load, and stamps each admission before and after the call into a file
 // shared with the parent, which a kill does not take back, and each refusal into another. The
 // parent then looks for the worst of all windows, and replays all requests through a central
-// limiter. FromScenario, Simulated and Compare set such a run beside a simulation of the same fleet.
+// limiter. FromScenario, Simulated and Compare set such a run beside a simulation of the same
+// fleet.
 package live
 
 import (
