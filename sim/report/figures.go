@@ -4,6 +4,7 @@ import (
 	"math"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,7 +126,31 @@ func Part(a, b int64, of float64) float64 {
 	return float64(a) / float64(b)
 }
 
-// Of sums the replications of s up. confidence is that of the intervals.
+// even reports whether the figure with this JSON key is a sum of so many small things that the mean
+// of a few replications is about normal. Extremes, rare events, indices near their bound and what
+// depends on single moments are not.
+func even(name string) bool {
+	switch name {
+	case "offered", "admitted", "admitted_ratio", "admitted_vs_central", "false_reject_ratio", "calls_per_s",
+		"round_trips_per_s", "redis_cpu":
+		return true
+	}
+	return false
+}
+
+// misfortunate reports whether a few events at random times, or of sizes without bound, make the
+// figures of s.
+func misfortunate(s *scenario.Scenario) bool {
+	wild := func(w *scenario.Workload) bool {
+		return w != nil && (w.Kind == scenario.Pareto || w.Kind == scenario.OnOff)
+	}
+	return wild(&s.Workload) || slices.ContainsFunc(s.Groups, func(g scenario.Group) bool {
+		return g.Pauses.Every > 0 || g.Restarts.Every > 0 || wild(g.Workload)
+	})
+}
+
+// Of sums the replications of s up. confidence is that of the intervals. A figure has an interval
+// only where that holds the mean as often as it says; see Figure.Range.
 func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	report := Report{
 		SchemaVersion: SchemaVersion, Scenario: s.Name, ScenarioHash: s.Hash(), Seed: s.Seed,
@@ -141,16 +166,20 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 		report.Processes = max(report.Processes, o.Most)
 		report.Machine.Requests += o.Requests
 	}
+	trusted := confidence
+	if misfortunate(s) {
+		trusted = 0
+	}
 	own := func(rep int) []Named { return outcomes[rep].Figures.All() }
-	summarise(report.Figures.All(), own, seeds, confidence)
+	summarise(report.Figures.All(), own, seeds, trusted)
 	for k, name := range s.Rivals {
 		rival := RivalReport{Name: name}
-		summarise(rival.All(), func(rep int) []Named { return outcomes[rep].Rivals[k].All() }, seeds, confidence)
+		summarise(rival.All(), func(rep int) []Named { return outcomes[rep].Rivals[k].All() }, seeds, trusted)
 		report.Rivals = append(report.Rivals, rival)
 	}
 	for k, c := range outcomes[0].Classes {
 		class := ClassReport{Headroom: c.Headroom, Groups: c.Groups}
-		summarise(class.All(), func(rep int) []Named { return outcomes[rep].Classes[k].All() }, seeds, confidence)
+		summarise(class.All(), func(rep int) []Named { return outcomes[rep].Classes[k].All() }, seeds, trusted)
 		report.Classes = append(report.Classes, class)
 	}
 	report.Series, report.Members = outcomes[0].Series, outcomes[0].Members
@@ -164,7 +193,8 @@ func (m *Machine) Finish(elapsed time.Duration, parallel int) {
 	m.GoVersion, m.Platform = runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
 }
 
-// summarise fills each figure from its values in the replications.
+// summarise fills each figure from its values in the replications; with ranges where confidence is
+// 0.
 func summarise(all []Named, replication func(rep int) []Named, seeds []uint64, confidence float64) {
 	values := make([][]float64, len(all))
 	for rep := range seeds {
@@ -173,11 +203,17 @@ func summarise(all []Named, replication func(rep int) []Named, seeds []uint64, c
 		}
 	}
 	for i, f := range all {
-		*f.Figure = figureOf(values[i], seeds, confidence, MoreIsBetter(f.Name))
+		c := confidence
+		if !even(f.Name) {
+			c = 0
+		}
+		*f.Figure = figureOf(values[i], seeds, c, MoreIsBetter(f.Name))
 	}
 }
 
-// figureOf is the mean of xs with its interval; low says that the worst value is the lowest.
+// figureOf is the mean of xs with its interval; low says that the worst value is the lowest. It has
+// their range instead where confidence is 0, where half are alike, which is how rare events look, and
+// where the interval would go below zero, as no figure can.
 func figureOf(xs []float64, seeds []uint64, confidence float64, low bool) Figure {
 	m := meanOf(xs, confidence)
 	f := Figure{Mean: m.Mean, Low: m.Low, High: m.High, Worst: xs[0], WorstSeed: seeds[0], Values: xs}
@@ -186,5 +222,20 @@ func figureOf(xs []float64, seeds []uint64, confidence float64, low bool) Figure
 			f.Worst, f.WorstSeed = x, seeds[i]
 		}
 	}
+	if len(xs) > 1 && (confidence == 0 || f.Low < 0 || repeats(xs)) {
+		f.Range, f.Low, f.High = true, slices.Min(xs), slices.Max(xs)
+	}
 	return f
+}
+
+// repeats reports whether half of xs are one value.
+func repeats(xs []float64) bool {
+	sorted := slices.Sorted(slices.Values(xs))
+	half := max(2, (len(xs)+1)/2)
+	for i := range sorted[:len(sorted)-half+1] {
+		if sorted[i] == sorted[i+half-1] {
+			return true
+		}
+	}
+	return false
 }

@@ -77,10 +77,13 @@ type Figures struct {
 // Figure is one quantity over the replications.
 type Figure struct {
 	Mean      float64 `json:"mean"`
-	Low       float64 `json:"low"` // confidence interval (Student's t); Mean where there is one value
+	Low       float64 `json:"low"` // confidence interval (Student's t), unless Range
 	High      float64 `json:"high"`
 	Worst     float64 `json:"worst"` // of all replications, in the direction in which the figure is bad
 	WorstSeed uint64  `json:"worst_seed"`
+	// Range: Low and High are the least and the greatest of the replications, because an interval
+	// would not hold the mean as often as it says. See Of.
+	Range bool `json:"range,omitempty"`
 	// Values are those of the replications, in order; paired differences are taken from them.
 	Values []float64 `json:"-"`
 }

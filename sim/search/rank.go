@@ -185,13 +185,17 @@ func (t *trial) graded() Grade {
 }
 
 // repsNeeded is how many replications would narrow the trial's intervals enough, if their means
-// stay: an interval's width goes with the root of their number. It is 0 where that does not help.
+// stay: an interval's width goes with the root of their number, that of a range does not. It is 0
+// where that does not help.
 func (t *trial) repsNeeded() int {
 	if !t.meets(expected) || t.meets(pessimistic) {
 		return 0
 	}
 	most := 0.0
 	for _, x := range t.targets {
+		if f := figureIn(t.report.Figures.All(), x.Figure); f != nil && f.Range && x.margin(t.report, pessimistic) < 0 {
+			return 0
+		}
 		mean, edge := x.value(t.report, expected), x.value(t.report, pessimistic)
 		if ratio := (edge - mean) / (x.Bound - mean); ratio > 1 { // not so where nothing varies
 			most = max(most, float64(ratio*ratio))

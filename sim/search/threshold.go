@@ -121,7 +121,7 @@ var (
 //	false_reject_ratio < 0.5%
 //	rival.central.jain >= 0.99
 //
-// A figure is named by its JSON key. Alone it stands for its whole confidence interval, and the
+// A figure is named by its JSON key. Alone it stands for its whole interval or range, and the
 // threshold holds only if it holds for every value in it: "false_reject_ratio < 0.5%" asks it of
 // the upper end. With .mean, .low, .high or .worst it is that one number. rival.NAME.FIGURE is a
 // rival's figure. OP is one of < <= > >= == !=.

@@ -46,11 +46,14 @@ func Percent(x float64) string { return Number(100*x) + inPercent }
 
 // Interval is the mean and the half width of a figure's confidence interval, the half width with
 // two significant digits and the mean with as many decimals. Without a width it is Number of the
-// mean.
+// mean. A figure that has the range of the replications is shown with its ends: "3 (0..7)".
 func Interval(f sim.Figure) string { return interval(f, 1) }
 
 func interval(f sim.Figure, scale float64) string {
 	mean, half := scale*f.Mean, scale*max(f.High-f.Mean, f.Mean-f.Low)
+	if f.Range && f.Low < f.High {
+		return Number(mean) + " (" + Number(scale*f.Low) + ".." + Number(scale*f.High) + ")"
+	}
 	const rounding = 1e-12 // a smaller part of the mean is what the sum of the replications was rounded by
 	if !(half > rounding*math.Abs(mean)) || math.IsInf(half, 0) {
 		return Number(mean)

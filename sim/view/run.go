@@ -214,7 +214,8 @@ func (r Result) figures(d *Document) {
 	for _, f := range r.Report.Figures.All() {
 		t.Add(f.Name, Figure(f.Name, *f.Figure), Value(f.Name, f.Worst), fmt.Sprint(f.WorstSeed), r.kinds(About(f.Name)))
 	}
-	d.tabulate("Figures", t, "A worst value comes again with its seed and --reps 1. "+r.kinds(Bases))
+	d.tabulate("Figures", t, "A worst value comes again with its seed and --reps 1. In parentheses: the range of the replications, "+
+		"where an interval would promise too much. "+r.kinds(Bases))
 }
 
 // classes is the table of what became of the groups with each headroom, if they differ.
