@@ -99,14 +99,16 @@ type Timer interface {
 }
 
 // systemBase is what every reading of the system clock is counted from, so that Instants from any
-// two System clocks can be compared. In a testing/synctest bubble, where it is the year 2000,
-// time.Since is about minus a quarter of a century; origin keeps readings positive.
+// two System clocks can be compared. It is itself counted from 1970, so that who needs the time of
+// day can have it, and so that readings are positive in a testing/synctest bubble too, where it is
+// the year 2000 and time.Since is about minus a quarter of a century.
 var systemBase = time.Now()
 
 type systemClock struct{}
 
 // System returns the machine's monotonic clock: setting the wall clock does not move it. Any number
-// of goroutines may share it, and all System clocks of a process are the same clock.
+// of goroutines may share it, and all System clocks of a process are the same clock. Its Instants
+// count from 1970-01-01 00:00 UTC, by the wall clock as that was when the process began.
 //
 // Inside a testing/synctest bubble it reads the bubble's fake time, even if System was called
 // outside, in a package-level variable for instance. Such Instants can be compared within that
@@ -117,7 +119,9 @@ type systemClock struct{}
 // suspension.
 func System() Clock { return systemClock{} }
 
-func (systemClock) Now() Instant { return origin.Add(time.Since(systemBase)) }
+func (systemClock) Now() Instant {
+	return max(1, Instant(systemBase.UnixNano()).Add(time.Since(systemBase)))
+}
 
 // AfterFunc runs f on a goroutine of its own.
 func (systemClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }

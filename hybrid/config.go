@@ -132,15 +132,20 @@ func isNil(v any) bool {
 
 // The names of package lease that most programs need, so that they import this package alone.
 type (
-	Limit     = lease.Limit     // Tokens per Per, with Burst
+	Limit     = lease.Limit     // Tokens per Per, with Burst; or another Kind
+	Kind      = lease.Kind      // what a Limit promises: a bucket, a sliding window or a calendar
 	Policy    = lease.Policy    // how to lease; the zero value is a good default
 	ColdStart = lease.ColdStart // what is answered before the first reply
 	Fallback  = lease.Fallback  // what decides while the store is away
 	Source    = lease.Source    // what a decision rests on
 )
 
-// The constants of Source and of Policy.
+// The constants of Kind, of Source and of Policy.
 const (
+	KindBucket   = lease.KindBucket   // at most Burst + Tokens/Per*w in any window of length w
+	KindSliding  = lease.KindSliding  // at most Tokens in any window of length Per
+	KindCalendar = lease.KindCalendar // at most Tokens in each period of length Per
+
 	SourceLocal    = lease.SourceLocal    // tokens that this process held, or what it last heard
 	SourceStore    = lease.SourceStore    // the answer of a lease call made for this request
 	SourceFallback = lease.SourceFallback // Policy.Fallback or ColdStart: the store did not answer
@@ -171,7 +176,15 @@ func PerHour(n int64) Limit { return lease.PerHour(n) }
 // Every is one token per d with a burst of 1.
 func Every(d time.Duration) Limit { return lease.Every(d) }
 
-// ParseLimit reads "100/s", "5000/m burst 200", "1/250ms"; see lease.ParseLimit.
+// Sliding is at most n tokens in any window of length w, wherever that begins; see lease.Sliding.
+func Sliding(n int64, w time.Duration) Limit { return lease.Sliding(n, w) }
+
+// Calendar is at most n tokens in each period, by the server's clock, from offset and its multiples
+// of period since 1970 UTC; see lease.Calendar.
+func Calendar(n int64, period, offset time.Duration) Limit { return lease.Calendar(n, period, offset) }
+
+// ParseLimit reads "100/s", "5000/m burst 200", "1/250ms", "100 in 1m", "1000 each 24h from 16h";
+// see lease.ParseLimit.
 func ParseLimit(s string) (Limit, error) { return lease.ParseLimit(s) }
 
 // What the errors of this package wrap.

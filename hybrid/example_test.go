@@ -330,3 +330,31 @@ func ExampleParseLimit() {
 	// 5000/m burst 200 <nil>
 	// 1/250ms <nil>
 }
+
+// At most 3 in any minute, wherever that minute begins: after a burst of 3 nothing comes until the
+// first of them is a minute old, and at most a second more.
+func ExampleSliding() {
+	l := limiter(hybrid.Sliding(3, time.Minute))
+	defer l.Close()
+	fmt.Println(l.Allow("user 17"), l.Allow("user 17"), l.Allow("user 17"))
+	r, err := l.Take(context.Background(), "user 17", 1)
+	fmt.Println(r.OK, r.Limit, r.RetryAfter.Round(10*time.Second), err)
+	// Output:
+	// true true true
+	// false 3 in 1m 1m0s <nil>
+}
+
+// 1,000 a day, and the day begins at midnight in Beijing. A denial says how long it is until then.
+func ExampleCalendar() {
+	midnight := 16 * time.Hour // in UTC
+	l := limiter(hybrid.Calendar(1000, 24*time.Hour, midnight))
+	defer l.Close()
+	r, err := l.Take(context.Background(), "user 17", 1000)
+	fmt.Println(r.OK, r.Remaining, r.Limit, err)
+	now := time.Now().UTC()
+	ends := now.Add(r.ResetAfter).Round(time.Minute)
+	fmt.Println(ends.Format("15:04"), "UTC, within a day:", ends.Sub(now) <= 24*time.Hour+time.Minute)
+	// Output:
+	// true 0 1000 each 24h from 16h <nil>
+	// 16:00 UTC, within a day: true
+}

@@ -103,10 +103,7 @@ func (l *Limiter) register() error {
 
 // sameBucket reports whether a bucket does the same under both configurations.
 func sameBucket(c, o lease.Config) bool {
-	alike := func(l, m Limit) bool {
-		return l.Tokens == m.Tokens && l.Per == m.Per && l.Capacity() == m.Capacity()
-	}
-	return slices.EqualFunc(c.Limits, o.Limits, alike) && c.Overcommit == o.Overcommit && c.Target == o.Target &&
+	return slices.EqualFunc(c.Limits, o.Limits, Limit.Equal) && c.Overcommit == o.Overcommit && c.Target == o.Target &&
 		c.StartEmpty == o.StartEmpty
 }
 

@@ -255,7 +255,7 @@ func (b *bounds) admit(now, n int64) {
 // owe notes what is owed to each limit in force, when the server's clock says clock.
 func (b *bounds) owe(bucket *Bucket, clock int64) {
 	if !bucket.exists || bucket.created != b.created || bucket.epoch != b.epoch ||
-		!slices.EqualFunc(bucket.config.Limits, b.limits, Limit.same) {
+		!slices.EqualFunc(bucket.config.Limits, b.limits, Limit.Equal) {
 		return // it has just been lost, and another one, or a replica, knows nothing of this
 	}
 	s := settled(bucket, clock)
@@ -323,7 +323,7 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 	if s.frozen > s.now && !c.StartEmpty {
 		defer func() { b.forgets(now + s.frozen - s.now) }()
 	}
-	if !anew && slices.EqualFunc(b.limits, c.Limits, Limit.same) && b.over == c.Overcommit {
+	if !anew && slices.EqualFunc(b.limits, c.Limits, Limit.Equal) && b.over == c.Overcommit {
 		b.leasesEnd = max(b.leasesEnd, now+bucket.leaseMax())
 		return
 	}
@@ -385,12 +385,12 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 // recall is the meter of l where it was in force before; but for those in use again.
 func (b *bounds) recall(now int64, l Limit, leased int64, inUse []*meter) *meter {
 	for _, m := range b.inForce {
-		if m.limit.same(l) && !slices.Contains(inUse, m) {
+		if m.limit.Equal(l) && !slices.Contains(inUse, m) {
 			return m
 		}
 	}
 	for i := len(b.replaced) - 1; i >= 0; i-- {
-		if m := b.replaced[i]; m.limit.same(l) {
+		if m := b.replaced[i]; m.limit.Equal(l) {
 			return b.takeBack(now, i, leased)
 		}
 	}
@@ -400,7 +400,7 @@ func (b *bounds) recall(now int64, l Limit, leased int64, inUse []*meter) *meter
 // recallTurn is the meter of l where it was in force before and no other limit went on with it.
 func (b *bounds) recallTurn(now int64, l Limit, leased int64) *meter {
 	for i := len(b.replaced) - 1; i >= 0; i-- {
-		if m := b.replaced[i]; m.gone && m.limit.same(l) {
+		if m := b.replaced[i]; m.gone && m.limit.Equal(l) {
 			return b.takeBack(now, i, leased)
 		}
 	}
@@ -431,7 +431,7 @@ func goesOn(old, limits []Limit) []int {
 			}
 		}
 	}
-	pair(Limit.same)
+	pair(Limit.Equal)
 	pair(func(o, l Limit) bool { return o.Per == l.Per })
 	pair(func(o, l Limit) bool { return true })
 	return from

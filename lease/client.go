@@ -213,7 +213,7 @@ func (c *Client) Capacity() int64 { return c.Pool.capacity.Load() }
 func (c *Client) KnowLimits(limits []Limit) {
 	n := int64(maxUnits)
 	for _, l := range limits {
-		if !Blocked.same(l) { // which denies any n alike
+		if !Blocked.Equal(l) { // which denies any n alike
 			n = min(n, grantable(l, c.policy.Headroom))
 		}
 	}

@@ -188,8 +188,12 @@ func (c *Client) shortenDelay(n int64) {
 	}
 	at := c.firstSent.Add(c.target / 2)
 	missing = max(0, missing-c.heard.level())
-	for _, l := range c.config.Limits {
-		at = max(at, c.firstSent.Add(time.Duration(float64(missing)/l.Rate()*1e9)))
+	for k, l := range c.config.Limits {
+		in := time.Duration(float64(missing) / l.Rate() * 1e9)
+		if l.Windowed() && missing > 0 {
+			in = c.heard.next[k]
+		}
+		at = max(at, c.firstSent.Add(in))
 	}
 	c.deniedUntil = min(c.deniedUntil, at)
 }

@@ -61,18 +61,27 @@ func (c *Client) coldDecides() bool {
 // now. It is false where waiting does not help: with another fallback, before the first reply, or
 // for more than the share ever holds.
 func (c *Client) fallbackAt(now clock.Instant, n int64) (clock.Instant, bool) {
-	if c.fallback == nil || !c.Degraded() || n > c.fallback.config.Capacity() || c.admitsNone() {
+	if c.fallback == nil || !c.Degraded() || n > c.fallback.config.Capacity() || c.admitsNone() || c.sharesNone() {
 		return Never, false
 	}
 	return now.Add(duration(c.fallback.wait(n, 0))), true
 }
 
 // admitsNone reports whether Blocked is in force, among whatever other limits.
-func (c *Client) admitsNone() bool { return slices.ContainsFunc(c.limitsNow(), Blocked.same) }
+func (c *Client) admitsNone() bool { return slices.ContainsFunc(c.limitsNow(), Blocked.Equal) }
 
 // admitsAll reports whether nothing but Unlimited is in force.
 func (c *Client) admitsAll() bool {
-	return !slices.ContainsFunc(c.limitsNow(), func(l Limit) bool { return !Unlimited.same(l) })
+	return !slices.ContainsFunc(c.limitsNow(), func(l Limit) bool { return !Unlimited.Equal(l) })
+}
+
+// sharesNone reports whether a window has fewer tokens than processes, so that the share of this
+// one is none.
+func (c *Client) sharesNone() bool {
+	weight, active := c.weight, c.active()
+	return slices.ContainsFunc(c.limitsNow(), func(l Limit) bool {
+		return l.Windowed() && scaled(l, weight, active).Tokens == 0
+	})
 }
 
 // active is the sum of the weights of all processes that share the key, as far as was heard: of the
@@ -88,6 +97,9 @@ func (c *Client) active() int64 {
 // takeShare draws from a bucket of this process's own, which has its share of every limit (8.14):
 // a Bucket with one holder, so that there is no second kind of token bucket to get wrong.
 func (c *Client) takeShare(now clock.Instant, least, n int64) (took int64) {
+	if c.sharesNone() {
+		return 0
+	}
 	if c.fallback == nil {
 		c.fallback = new(Bucket)
 	}
@@ -118,10 +130,14 @@ func (c *Client) takeShare(now clock.Instant, least, n int64) (took int64) {
 }
 
 // scaled is l times weight/active, with a burst of at least 1: exact where a bucket can count that
-// exactly, otherwise rounded down to whole tokens.
+// exactly, otherwise rounded down to whole tokens. Of a window it is a sliding window, as no process
+// knows the server's clock by itself, and always rounded down: all shares together are at most l.
 func scaled(l Limit, weight, active int64) Limit {
 	g := int64(gcd(uint64(weight), uint64(active)))
 	weight, active = weight/g, active/g
+	if l.Windowed() {
+		return Sliding(mulDiv(min(weight, active), l.Tokens, active), l.Per)
+	}
 	burst := l.Capacity()
 	if weight < active {
 		burst = max(1, mulDiv(weight, burst, active))

@@ -39,11 +39,11 @@ func (m *Memory) Draws(now clock.Instant, n int64, t *Terms) bool {
 	}
 	unlimited, single := true, t.Policy.MaxBatch == 1
 	for _, l := range c.Limits {
-		if Blocked.same(l) || n > grantable(l, t.Policy.Headroom) {
+		if Blocked.Equal(l) || n > grantable(l, t.Policy.Headroom) {
 			return false
 		}
 		part, _ := t.Policy.part(c, c.Target, l, m.active <= t.Policy.weightIn(1))
-		unlimited, single = unlimited && Unlimited.same(l), single || part < 2
+		unlimited, single = unlimited && Unlimited.Equal(l), single || part < 2
 	}
 	if unlimited {
 		return false

@@ -109,7 +109,11 @@ func (h *Heard) earliest(n int64) clock.Instant {
 	n -= h.others
 	further := time.Duration(math.MaxInt64) // for what is needed beyond shortOf, by the fastest of the limits
 	for k, l := range h.limits {
-		at = max(at, h.executed.Add(timeFor(l, n-h.levels[k]-1))) // a level may be almost a token higher
+		soonest := timeFor(l, n-h.levels[k]-1) // a level may be almost a token higher
+		if l.Windowed() {
+			soonest = h.until(k, n)
+		}
+		at = max(at, h.executed.Add(soonest))
 		further = min(further, timeFor(l, n-h.shortOf))
 	}
 	if h.shortOf > 0 && n >= h.shortOf {
@@ -148,20 +152,31 @@ func (h *Heard) Outlook(now clock.Instant, n, held int64, admitted bool) Outlook
 		if binding {
 			least, longest = part, wait
 			o.Limit, o.Remaining = l, max(left, 0)
-			o.ResetAfter = max(0, h.until(k, capacity-held)-since)
+			o.ResetAfter = max(0, h.reset(k, capacity-held)-since)
 		}
 	}
 	o.RetryAfter = max(longest, 1)
 	return o
 }
 
-// until is how long after the reply level k has n tokens, if nobody draws.
+// until is how long after the reply level k has n tokens, if nobody draws. A calendar has all of
+// them at its boundary. A sliding window has one token more when its oldest cell is dropped, which
+// may bring all of them.
 func (h *Heard) until(k int, n int64) time.Duration {
 	missing := n - h.levels[k]
 	if missing > 0 && h.next[k] > 0 {
 		return h.next[k] + timeFor(h.limits[k], missing-1)
 	}
 	return timeFor(h.limits[k], missing)
+}
+
+// reset is how long after the reply level k has n tokens again, at most, if nobody draws. What is
+// charged to a sliding window by now is dropped no later than a window and a cell from now.
+func (h *Heard) reset(k int, n int64) time.Duration {
+	if l := h.limits[k]; l.Kind == KindSliding && n > h.levels[k] {
+		return duration(micros(l.Per) + cell(l.Per))
+	}
+	return h.until(k, n)
 }
 
 // Outlook judges a request for n tokens that g has admitted, of a process that holds nothing and
@@ -181,8 +196,12 @@ func (s *State) Outlook(n, held int64, headroom float64, admitted bool) Outlook 
 	return h.Outlook(0, n, held, admitted)
 }
 
-// timeFor is how long l takes to make n tokens, at most 292 years.
+// timeFor is how long l takes to make n tokens, at most 292 years. A window makes none with time:
+// they come when what was used is no longer counted, which may be all at once.
 func timeFor(l Limit, n int64) time.Duration {
+	if l.Windowed() {
+		return 0
+	}
 	d := float64(max(n, 0)) / float64(l.Tokens) * float64(l.Per)
 	if d >= math.MaxInt64 {
 		return math.MaxInt64

@@ -159,7 +159,7 @@ func (l Limit) String() string {
 		return l.windowString()
 	}
 	for _, n := range named {
-		if l.same(*n.limit) {
+		if l.Equal(*n.limit) {
 			return n.name
 		}
 	}
@@ -176,8 +176,8 @@ func (l Limit) String() string {
 	return s
 }
 
-// same reports whether l and o are one limit, however their bursts are written.
-func (l Limit) same(o Limit) bool {
+// Equal reports whether l and o are one limit, however their bursts are written.
+func (l Limit) Equal(o Limit) bool {
 	return l.Kind == o.Kind && l.Tokens == o.Tokens && l.Per == o.Per && l.Capacity() == o.Capacity() &&
 		l.Offset == o.Offset
 }

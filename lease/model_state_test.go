@@ -108,7 +108,7 @@ func (d *describer) bucket(to []byte, w *world) []byte {
 	to = putIf(w.givesBackUnused(), to, d.near(w.now-s.setAt))
 	to = putIf(w.ttl2 != 0, to, s.proposed/w.grain, d.near(w.now-s.proposedAt))
 	if w.alternative != nil {
-		to = put(to, int64(len(w.bucket.config.Limits)), flags(w.bucket.config.Limits[0].same(w.limit)),
+		to = put(to, int64(len(w.bucket.config.Limits)), flags(w.bucket.config.Limits[0].Equal(w.limit)),
 			d.near(w.now-s.frozen)) // a new limit starts empty after a loss
 	}
 	to = putIf(w.moves.has(canDraw), to, min(max(s.ring.gen-s.counter, 0), far), d.near(s.fair.contendedUntil-w.now))

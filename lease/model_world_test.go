@@ -384,7 +384,7 @@ func (w *world) credited(h *modelHolder, seq int64) {
 // configuration.
 func (w *world) counts() bool {
 	limits := w.bucket.config.Limits
-	return len(limits) > 0 && limits[len(limits)-1].same(w.limit)
+	return len(limits) > 0 && limits[len(limits)-1].Equal(w.limit)
 }
 
 // violation says which promise is broken now.

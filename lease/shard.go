@@ -34,7 +34,7 @@ func (c Config) Shard(i, k int) Config {
 	return c
 }
 
-func divisible(l Limit) bool { return !Blocked.same(l) && !Unlimited.same(l) }
+func divisible(l Limit) bool { return !Blocked.Equal(l) && !Unlimited.Equal(l) }
 
 // divided is the i-th of k parts of n that differ by one at most.
 func divided(n int64, i, k int) int64 {

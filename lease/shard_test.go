@@ -39,7 +39,7 @@ func TestShardsAddUpToTheWholeLimit(t *testing.T) {
 		sameShards(t, burst, whole.Limits[0].Capacity(), "all bursts")
 		sameShards(t, overcommit, whole.Overcommit, "all overcommits")
 		got := whole.Shard(0, k).Limits[0].Whole(k, burst)
-		testkit.Must(t, got.same(whole.Limits[0]), "%v became %v", whole.Limits[0], got)
+		testkit.Must(t, got.Equal(whole.Limits[0]), "%v became %v", whole.Limits[0], got)
 	}
 }
 

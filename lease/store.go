@@ -105,8 +105,10 @@ func (c *Call) Unsent() error {
 const memoryParts = 64
 
 // MemoryStore is the reference Bucket as a Store, for one process and without Redis: for tests, for
-// development, and for services that run as one process. Its time is the clock's. An expired bucket
-// is dropped as Redis would drop it. It may be shared between goroutines.
+// development, and for services that run as one process. Its time is the clock's, whose Instants
+// count from 1970 UTC for a Calendar: those of clock.System do, and a clock.Manual is at that date
+// where it was started. An expired bucket is dropped as Redis would drop it. It may be shared
+// between goroutines.
 type MemoryStore struct {
 	clock clock.Clock
 	seed  maphash.Seed
@@ -148,7 +150,7 @@ func (m *MemoryStore) Configure(_ context.Context, key string, op Op, c Config) 
 }
 
 // with has do use the live bucket of key, or one that does not exist yet, at the server time now:
-// microseconds from an origin of the clock's own, as only differences count.
+// microseconds from the origin of the clock, which is 1970 for clock.System.
 func (m *MemoryStore) with(key string, do func(b *Bucket, now int64)) {
 	key = storedKey(key)
 	p := &m.parts[maphash.String(m.seed, key)%memoryParts]

@@ -56,7 +56,7 @@ func (s *settings) setState(h http.Header, ps *policies, p *policy, r *hybrid.Re
 	reset := wait
 	switch {
 	case !r.OK:
-	case left > 0:
+	case left > 0 || p.limit.Windowed(): // a window has the next token when old ones are no longer counted
 		reset = r.ResetAfter
 	default:
 		reset = (p.limit.Per-1)/time.Duration(p.limit.Tokens) + 1 // the next token is there by then

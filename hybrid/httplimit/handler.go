@@ -222,7 +222,7 @@ func (h *handler) tell(
 		return err
 	case result.Shadowed:
 		return nil // what is only tried is no client's business
-	case err == nil && door.Failed(*result) && !isBlocked(result.Limit):
+	case err == nil && door.Failed(*result) && !result.Limit.Equal(hybrid.Blocked):
 		return fmt.Errorf("%w: and what decides without it denies", &outage{result.RetryAfter})
 	}
 	if exceeds {
@@ -230,7 +230,7 @@ func (h *handler) tell(
 	}
 	fields, p := w.Header(), ps.find(result.Limit)
 	wait := result.RetryAfter
-	if exceeds || isBlocked(result.Limit) {
+	if exceeds || result.Limit.Equal(hybrid.Blocked) {
 		wait = 0
 	}
 	switch {
@@ -238,7 +238,7 @@ func (h *handler) tell(
 		if wait > 0 {
 			setRetryAfter(fields, wait)
 		}
-	case p != nil && !exceeds && !isUnlimited(p.limit):
+	case p != nil && !exceeds && !p.limit.Equal(hybrid.Unlimited):
 		h.setState(fields, ps, p, result, wait)
 	default:
 		if h.fields&FieldsDraft != 0 && ps.told != "" {

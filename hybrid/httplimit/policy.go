@@ -110,7 +110,7 @@ func newPolicies(name string, limits []hybrid.Limit, status int) *policies {
 		p.legacy = strconv.FormatInt(p.quota, 10)
 		p.body = problem(status, problemType+"quota-exceeded", quotaExceeded, p.names)
 		ps.list = append(ps.list, p)
-		if !isUnlimited(limit) {
+		if !limit.Equal(hybrid.Unlimited) {
 			told = append(told, fmt.Sprintf("%s;q=%d;w=%d", p.quoted, p.quota, p.window))
 		}
 	}
@@ -145,12 +145,15 @@ const integerMax = 999_999_999_999_999
 // many seconds, whatever was taken before it. The quota is the burst and the window the time in
 // which it fills, in whole seconds: who never takes more in any window is never denied, if nobody
 // else draws. A burst that fills within a second says little about the rate, so then the quota is
-// what comes in a second.
+// what comes in a second. Of a window or a calendar they are its tokens and its length.
 func promise(l hybrid.Limit) (quota, window int64) {
-	if isBlocked(l) {
+	if l.Equal(hybrid.Blocked) {
 		return 0, 1
 	}
 	quota, window = l.Capacity(), seconds(l.TimeToFull())
+	if l.Windowed() {
+		window = seconds(l.Per)
+	}
 	if window <= 1 {
 		quota, window = max(quota, perSecond(l)), 1
 	}
@@ -173,14 +176,6 @@ func seconds(d time.Duration) int64 {
 		return 0
 	}
 	return int64((d-1)/time.Second) + 1
-}
-
-func isBlocked(l hybrid.Limit) bool   { return isSame(l, hybrid.Blocked) }
-func isUnlimited(l hybrid.Limit) bool { return isSame(l, hybrid.Unlimited) }
-
-// isSame reports whether two limits are the same, however their bursts are written.
-func isSame(l, m hybrid.Limit) bool {
-	return l.Tokens == m.Tokens && l.Per == m.Per && l.Capacity() == m.Capacity()
 }
 
 // printable is a name of characters that a String of a structured field may have: others become

@@ -50,7 +50,8 @@ func (l *Limiter) TokensAt(t time.Time) float64 { return l.Tokens() }
 // SetLimit changes the rate for the whole fleet and leaves the burst; see hybrid.Limiter.SetLimits.
 // A rate that a bucket cannot hold exactly is rounded to one that it can. rate.Inf stands for
 // hybrid.Unlimited, and 0 for hybrid.Blocked, which leaves nothing of the burst to use; both
-// replace the burst, so SetBurst follows when they end.
+// replace the burst, so SetBurst follows when they end. A sliding window or a calendar has one
+// number of tokens for both: it gets the rate times its length, at least 1.
 //
 // There is nothing to return a failure by, so it is logged (slog.Default): the store is away, or
 // the rate is negative.
@@ -62,6 +63,10 @@ func (l *Limiter) SetLimit(limit rate.Limit) {
 		case 0:
 			return hybrid.Blocked
 		default:
+			if now.Windowed() {
+				now.Tokens, now.Burst = max(1, int64(math.Round(float64(limit)*now.Per.Seconds()))), 0
+				return now
+			}
 			return exact(limit).WithBurst(now.Capacity())
 		}
 	})
@@ -71,7 +76,7 @@ func (l *Limiter) SetLimit(limit rate.Limit) {
 func (l *Limiter) SetLimitAt(t time.Time, limit rate.Limit) { l.SetLimit(limit) }
 
 // SetBurst changes the burst for the whole fleet and leaves the rate; see SetLimit. A burst of 0
-// is hybrid.Blocked, unless nothing is limited.
+// is hybrid.Blocked, unless nothing is limited. Of a sliding window or a calendar it is the tokens.
 func (l *Limiter) SetBurst(burst int) {
 	l.set(func(now hybrid.Limit) hybrid.Limit {
 		switch {
@@ -80,6 +85,10 @@ func (l *Limiter) SetBurst(burst int) {
 		case burst == 0:
 			return hybrid.Blocked
 		default:
+			if now.Windowed() {
+				now.Tokens, now.Burst = int64(burst), 0
+				return now
+			}
 			return now.WithBurst(int64(burst))
 		}
 	})

@@ -126,9 +126,9 @@ rules:
   d: {key: all, limits: 1/s}
   e: {key: all, limits: [{rate: 1}]}
   f: {key: all, limits: [9007199254740993/s]}
-`, `6:9: rules.a.limits[0]: is "10/fortnight": period "fortnight" is not a duration (want TOKENS/PERIOD [burst N], such as "100/s", "5000/m burst 200" or "1/250ms")
-7:9: rules.a.limits[1]: is "0/s": tokens 0 must be at least 1 (want TOKENS/PERIOD [burst N], such as "100/s", "5000/m burst 200" or "1/250ms")
-8:9: rules.a.limits[2]: is "10/s burst -1": burst -1 must be at least 1 (want TOKENS/PERIOD [burst N], such as "100/s", "5000/m burst 200" or "1/250ms")
+`, `6:9: rules.a.limits[0]: is "10/fortnight": period "fortnight" is not a duration (want TOKENS/PERIOD [burst N], N in WINDOW, or N each PERIOD [from OFFSET], such as "100/s", "5000/m burst 200", "100 in 1m" or "1000 each 24h from 16h")
+7:9: rules.a.limits[1]: is "0/s": tokens 0 must be at least 1 (want TOKENS/PERIOD [burst N], N in WINDOW, or N each PERIOD [from OFFSET], such as "100/s", "5000/m burst 200", "100 in 1m" or "1000 each 24h from 16h")
+8:9: rules.a.limits[2]: is "10/s burst -1": burst -1 must be at least 1 (want TOKENS/PERIOD [burst N], N in WINDOW, or N each PERIOD [from OFFSET], such as "100/s", "5000/m burst 200", "100 in 1m" or "1000 each 24h from 16h")
 9:17: rules.b.limits: has 0 limits, must have 1 to 4 (such as 10/s, unlimited or blocked)
 10:17: rules.c.limits: has 5 limits, must have 1 to 4 (such as 10/s, unlimited or blocked)
 11:25: rules.d.limits: is "1/s", must be a list of limits, like [10/s burst 20, 1000/h]
