@@ -1,0 +1,252 @@
+package hybrid_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+)
+
+// minutely is 60 in any minute, whose cells are a second long.
+var minutely = hybrid.Sliding(60, time.Minute)
+
+// served are the moments at which requests were admitted, by any process.
+type served struct{ at []time.Time }
+
+// most is the largest number of requests within any window of length w that is open at its start.
+func (l *served) most(w time.Duration) (most int) {
+	from := 0
+	for i, at := range l.at {
+		for at.Sub(l.at[from]) >= w {
+			from++
+		}
+		most = max(most, i-from+1)
+	}
+	return most
+}
+
+// Processes that ask at random, in bursts and pauses, are never admitted more often than the window
+// allows, and get most of what it does.
+func TestASlidingWindowHoldsForAFleet(t *testing.T) {
+	seeds(t, 10, func(t *world, seed uint64) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		const n, w = 50, 5 * time.Second
+		fleet := t.fleet(4, of(hybrid.Sliding(n, w)))
+		var admitted served
+		from := time.Now()
+		for time.Since(from) < 30*time.Second {
+			l := fleet[rng.IntN(len(fleet))]
+			for range 1 + rng.IntN(40) {
+				if l.Allow("k") {
+					admitted.at = append(admitted.at, time.Now())
+				}
+			}
+			time.Sleep(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))
+		}
+		check(t, admitted.most(w) <= n, "%d in %v, of %d", admitted.most(w), w, n)
+		check(t, len(admitted.at) >= 5*n*8/10, "only %d in 30 s", len(admitted.at))
+	})
+}
+
+// A denial says when the oldest cell is dropped, and an answer when all of them are at the latest.
+func TestASlidingWindowSaysWhenItHasTokensAgain(t *testing.T) {
+	bubble(t, func(t *world) {
+		// given a window that was used up in two steps, 20 s apart
+		l := t.process(minutely)
+		check(t, l.AllowN("k", 10), "10 of 60 are denied")
+		time.Sleep(20 * time.Second)
+		r, err := l.Take(t.Context(), "k", 50)
+		must(t, err == nil && r.OK && r.Remaining == 0, "50 more: %+v, %v", r, err)
+		equal(t, r.ResetAfter.Round(time.Second), 61*time.Second, "until all of it is there")
+		// when one more is asked for
+		r, err = l.Take(t.Context(), "k", 1)
+		// then it waits for the first 10 to be a minute old, and at most a cell more
+		check(t, err == nil && !r.OK && r.Remaining == 0, "%+v, %v", r, err)
+		check(t, r.RetryAfter > 40*time.Second && r.RetryAfter <= 41*time.Second, "RetryAfter %v", r.RetryAfter)
+		time.Sleep(r.RetryAfter + time.Second)
+		check(t, drain(l, "k") == 10, "not 10 after RetryAfter")
+		// and then for the other 50
+		r, _ = l.Take(t.Context(), "k", 1)
+		check(t, r.RetryAfter > 18*time.Second && r.RetryAfter <= 20*time.Second, "RetryAfter %v", r.RetryAfter)
+	})
+}
+
+// Wait sleeps until the window has the tokens and makes few calls meanwhile; a deadline before that
+// is refused at once.
+func TestWaitIsPacedByDroppedCells(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.drained(of(minutely))
+		time.Sleep(10 * time.Second)
+		t.lasts(0, time.Second, func() {
+			isErr(t, l.WaitN(within(t, 45*time.Second), "k", 5), hybrid.ErrWouldExceedDeadline)
+		})
+		_, calls := t.during(func() {
+			t.lasts(49*time.Second, 52*time.Second, func() { noErr(t, l.WaitN(within(t, time.Minute), "k", 5)) })
+		})
+		// A lease call each 3/4 T at most, so that changed limits are noticed.
+		check(t, calls <= 200, "%d calls", calls)
+	})
+}
+
+// A quota begins anew at its boundary in UTC, whatever was used before it, and says when that is.
+func TestACalendarBeginsAnewAtItsBoundary(t *testing.T) {
+	bubble(t, func(t *world) {
+		// given 20 a day from 16:00 UTC, late in such a day
+		const day = 24 * time.Hour
+		l := t.process(hybrid.Calendar(20, day, 16*time.Hour))
+		now := time.Now().UTC()
+		boundary := now.Truncate(day).Add(16 * time.Hour)
+		if !boundary.After(now) {
+			boundary = boundary.Add(day)
+		}
+		time.Sleep(time.Until(boundary.Add(-30 * time.Second)))
+		// when it is used up
+		equal(t, drain(l, "k"), 20, "of the first day")
+		r, err := l.Take(t.Context(), "k", 15)
+		// then all of it is back at the boundary, and not sooner
+		left := time.Until(boundary)
+		check(t, err == nil && !r.OK, "%+v, %v", r, err)
+		check(t, r.RetryAfter > left-time.Second && r.RetryAfter <= left+time.Second, "RetryAfter %v of %v", r.RetryAfter, left)
+		equal(t, r.ResetAfter.Round(time.Second), left.Round(time.Second), "until all of it is there")
+		isErr(t, l.Wait(within(t, 10*time.Second), "k"), hybrid.ErrWouldExceedDeadline)
+		noErr(t, l.WaitN(within(t, time.Minute), "k", 15))
+		check(t, !time.Now().Before(boundary) && time.Since(boundary) < time.Second, "served at %v, of %v", time.Now(), boundary)
+		equal(t, drain(l, "k"), 5, "left of the second day")
+	})
+}
+
+// A refund makes room for as many, at once; Peek tells.
+func TestARefundFreesTheOldest(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.drained(of(minutely))
+		time.Sleep(30 * time.Second)
+		l.Refund("k", 7)
+		time.Sleep(time.Second)
+		p, err := l.Peek(t.Context(), "k")
+		check(t, err == nil && p.Remaining == 7, "Peek says %+v, %v", p, err)
+		equal(t, drain(l, "k"), 7, "after the refund")
+		// What was refunded is of the oldest cell: what was admitted in its place counts for its own minute.
+		time.Sleep(31 * time.Second)
+		equal(t, drain(l, "k"), 53, "after the minute")
+	})
+}
+
+// What was used stays used when the limits change their kind.
+func TestWhatWasUsedStaysUsedWhateverTheKind(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.process(hybrid.PerHour(100))
+		check(t, l.AllowN("k", 60), "60 of 100 are denied")
+		sets := func(limit hybrid.Limit, left int64) {
+			t.Helper()
+			noErr(t, l.SetLimits(t.Context(), "k", limit))
+			limitsAre(t, l, "k", limit)
+			p, err := l.Peek(t.Context(), "k")
+			check(t, err == nil && p.Remaining == left, "%v has %d left, want %d, %v", limit, p.Remaining, left, err)
+		}
+		sets(hybrid.Sliding(100, time.Hour), 40)
+		sets(hybrid.Sliding(80, time.Hour), 20)
+		sets(hybrid.Sliding(100, 2*time.Hour), 40)
+		sets(hybrid.Calendar(100, time.Hour, 0), 40)
+		sets(hybrid.Calendar(90, 24*time.Hour, 0), 30)
+		equal(t, drain(l, "k"), 30, "of 90")
+		sets(hybrid.Sliding(100, time.Minute), 10)
+		sets(hybrid.PerHour(100), 10)
+	})
+}
+
+// While the store is away each process has its share of a window, rounded down: together no more
+// than the window, and a share of less than one token is none.
+func TestLocalSharesOfAWindowAddUp(t *testing.T) {
+	for _, limit := range []hybrid.Limit{
+		hybrid.Sliding(10, time.Minute), hybrid.Calendar(10, time.Minute, 0), hybrid.Sliding(2, time.Minute),
+	} {
+		bubbleOf(t, limit, func(t *world) {
+			fleet := t.fleet(3, of(limit))
+			for _, l := range fleet {
+				used(time.Second, func() { l.Allow("k") })
+			}
+			for range 20 { // all are heard of as active
+				for _, l := range fleet {
+					l.TakeUpTo(t.Context(), "k", 1)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			t.every(away)
+			time.Sleep(time.Second) // a denial that was heard before is over
+			share := limit.Tokens / 3
+			for i, l := range fleet {
+				r, err := l.Take(t.Context(), "k", 1) // may find out that the store is away
+				n := r.Taken + drain(l, "k")
+				check(t, n == share, "process %d is admitted %d, want %d; %v", i, n, share, err)
+				if share == 0 {
+					isErr(t, l.Wait(within(t, time.Hour), "k"), hybrid.ErrUnavailable)
+				} else {
+					t.lasts(59*time.Second, 62*time.Second, func() { noErr(t, l.Wait(within(t, 2*time.Minute), "k")) })
+				}
+			}
+		})
+	}
+}
+
+// The other fallbacks do with windows what they do with buckets, and what AllowAll has admitted
+// counts once the store is back.
+func TestFallbacksWithAWindow(t *testing.T) {
+	bubbleOf(t, "deny", func(t *world) {
+		l := t.start(by(denying, minutely))
+		check(t, l.Allow("k"), "denied")
+		t.every(away)
+		time.Sleep(time.Second)
+		r, err := l.Take(t.Context(), "k", 1)
+		check(t, !r.OK && r.RetryAfter > 0, "%+v, %v", r, err)
+	})
+	bubbleOf(t, "allow all", func(t *world) {
+		l := t.start(by(hybrid.Policy{Fallback: hybrid.FallbackAllowAll}, minutely))
+		check(t, l.Allow("k"), "denied")
+		t.every(away)
+		time.Sleep(time.Second)
+		equal(t, admits(40, 0, func() bool { return l.Allow("k") }), 40, "admitted while the store was away")
+		t.every(verdict{})
+		t.soon(5*time.Second, func() bool {
+			p, err := l.Peek(t.Context(), "k")
+			l.Allow("k")
+			return err == nil && p.Remaining < 20
+		})
+		check(t, drain(l, "k") < 20, "the debt is forgotten")
+	})
+}
+
+// A second Limiter of the same name must have the same kind of limit, from the same boundary.
+func TestKindAndOffsetTellLimitsApart(t *testing.T) {
+	bubble(t, func(t *world) {
+		opens := func(limit hybrid.Limit) error {
+			l, err := hybrid.New(t.network, of(limit))
+			if err == nil {
+				t.Cleanup(func() { l.Close() })
+			}
+			return err
+		}
+		noErr(t, opens(hybrid.Calendar(60, time.Minute, 0)))
+		for _, other := range []hybrid.Limit{
+			hybrid.Sliding(60, time.Minute), hybrid.PerMinute(60), hybrid.Calendar(60, time.Minute, time.Second),
+		} {
+			isErr(t, opens(other), hybrid.ErrInvalidConfig)
+		}
+		noErr(t, opens(hybrid.Limit{Kind: hybrid.KindCalendar, Tokens: 60, Per: time.Minute, Burst: 60}))
+	})
+}
+
+// A reservation of a window is settled like any other.
+func TestAReservationOfAWindow(t *testing.T) {
+	bubble(t, func(t *world) {
+		l := t.process(minutely)
+		r, err := l.Reserve(t.Context(), "k", 30)
+		noErr(t, err)
+		noErr(t, r.Settle(50))
+		time.Sleep(time.Second)
+		equal(t, drain(l, "k"), 10, "left after 50")
+		_, err = l.Take(t.Context(), "k", 61)
+		check(t, errors.Is(err, hybrid.ErrExceedsBurst), "%v", err)
+	})
+}
