@@ -43,6 +43,10 @@
 // request that only Policy.Shadow or Policy.Fallback has admitted tells nothing, and of a Limiter
 // with Policy.Headroom there is no RateLimit-Policy.
 //
+// Of a sliding window or a calendar, q is its tokens and w its length. A token that was used up
+// comes back to a sliding window after w and a 60th of that at most, and t is then when all of them
+// will be back at the latest; of a calendar it is the time until its boundary.
+//
 // A denial is 429 with a problem of type quota-exceeded and Retry-After in whole seconds: who waits
 // for that long and is alone is admitted. It is missing where no wait helps, as the request asks
 // for more than the burst or the limit is Blocked. A limiter that fails is 503, also where what
