@@ -346,6 +346,11 @@ var mutations = []mutation{
 		edits:   []edit{{"window.go", "	if b.now < b.frozen {", "	if b.now < 0*b.frozen {"}},
 		faults:  "Windows Flush",
 		stories: "TestALostWindowGivesNothingWhileOldLeasesMayLive"},
+	{name: "a local share of a window is rounded up",
+		edits: []edit{{"client_fallback.go", "Sliding(mulDiv(min(weight, active), l.Tokens, active), l.Per)",
+			"Sliding((min(weight, active)*l.Tokens+active-1)/active, l.Per)"}},
+		rare:    true, // the schedules have no fallback
+		stories: "TestLocalSharesOfAWindowAreNoMoreThanTheWindow"},
 }
 
 // TestEveryRuleIsNeeded builds the tests with one rule taken out of the source, runs them, and

@@ -463,3 +463,24 @@ func TestADrawAtRestIsCharged(t *testing.T) {
 	testkit.Check(t, s.draws(b, 1) == 0, "one more")
 	s.audits()
 }
+
+func TestLocalSharesOfAWindowAreNoMoreThanTheWindow(t *testing.T) {
+	for _, l := range []Limit{Sliding(10, time.Minute), Sliding(1, time.Minute), Calendar(1000, 24*time.Hour, time.Hour)} {
+		for _, weights := range [][]int64{{1}, {1, 1, 1}, {1, 2, 4}, {3, 3, 5, 256}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}} {
+			// given processes that serve by themselves, each by its weight
+			active, total := int64(0), int64(0)
+			for _, w := range weights {
+				active += w
+			}
+			for _, w := range weights {
+				// then the share of each is a sliding window of the same length
+				s := scaled(l, w, active)
+				testkit.Check(t, s.Kind == KindSliding && s.Per == l.Per, "%v: the share is %v", l, s)
+				total += s.Tokens
+			}
+			// and all of them are the window together, but for what rounding down leaves
+			testkit.Check(t, total <= l.Tokens && total > l.Tokens-int64(len(weights)), "%v by weights %v: %d", l, weights,
+				total)
+		}
+	}
+}
