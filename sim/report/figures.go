@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"gonum.org/v1/gonum/stat/distuv"
@@ -102,9 +103,19 @@ func meanOf(xs []float64, confidence float64) Difference {
 // rounded to a millionth, because gonum computes with math.Log, whose last bit differs between
 // machines.
 func studentsT(confidence float64, freedom int) float64 {
+	of := [2]float64{confidence, float64(freedom)}
+	if t, ok := quantiles.Load(of); ok {
+		return t.(float64)
+	}
 	t := distuv.StudentsT{Sigma: 1, Nu: float64(freedom)}.Quantile((1 + confidence) / 2)
-	return math.Round(t*1e6) / 1e6
+	t = math.Round(t*1e6) / 1e6
+	quantiles.Store(of, t)
+	return t
 }
+
+// quantiles are those that studentsT has computed: the pairs of a large sweep ask for one over and
+// over.
+var quantiles sync.Map
 
 // Outcome is what one replication showed.
 type Outcome struct {

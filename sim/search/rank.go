@@ -63,17 +63,20 @@ func promising(trials []*trial, at end, n int) []*trial {
 // front is the trials that keep the promise and that no other such one beats in calls and in what
 // the targets ask for, by calls. Of equal ones the first, which is the simplest, stands for all.
 func front(trials []*trial) (best []*trial) {
-	rows := make([][]float64, len(trials))
+	if len(trials) == 0 {
+		return nil
+	}
+	goals := append(TradedFor(trials[0].targets), Objective{Figure: "calls_per_s"})
+	rows, seen := make([]*sim.Figures, len(trials)), [][]float64{}
 	for i, t := range trials {
-		goals := append(TradedFor(t.targets), Objective{Figure: "calls_per_s"})
 		row := scores(goals, &t.report.Figures)
-		twin := slices.ContainsFunc(rows[:i], func(r []float64) bool { return slices.Equal(r, row) })
-		broken := slices.Contains(t.targets, promise) && t.report.BoundExceededBy.Worst > 0
+		twin := slices.ContainsFunc(seen, func(r []float64) bool { return slices.Equal(r, row) })
+		broken := slices.Contains(t.targets, promise) && breaks(&t.report.Figures)
 		if !twin && !broken {
-			rows[i] = row
+			rows[i], seen = &t.report.Figures, append(seen, row)
 		}
 	}
-	for i, on := range paretoFront(rows) {
+	for i, on := range paretoFront(goals, rows, trials[0].report.Confidence) {
 		if on {
 			best = append(best, trials[i])
 		}

@@ -55,7 +55,8 @@ type Point struct {
 	ScenarioHash string   `json:"scenario_hash"`
 	// Invalid says why the scenario cannot run with these values.
 	Invalid string `json:"invalid,omitempty"`
-	// Front: no other point is at least as good in every objective and better in one.
+	// Front: the bound holds, and no other point of the front is certainly better in one objective and
+	// certainly worse in none, seed by seed.
 	Front   bool         `json:"front"`
 	Figures *sim.Figures `json:"figures,omitempty"` // nil if it did not run
 	// Differences from the base, by the figure's JSON key; nil if one of the two has no figures.
@@ -108,13 +109,15 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, goals []Obj
 // compare fills in what follows from the figures of several points.
 func (r *SweepReport) compare() {
 	base := r.Points[0].Figures
-	rows := make([][]float64, len(r.Points))
+	rows := make([]*sim.Figures, len(r.Points))
 	for i := range r.Points {
 		p := &r.Points[i]
 		if p.Figures == nil {
 			continue
 		}
-		rows[i] = scores(r.Objectives, p.Figures)
+		if !breaks(p.Figures) {
+			rows[i] = p.Figures
+		}
 		if base == nil {
 			continue
 		}
@@ -124,7 +127,7 @@ func (r *SweepReport) compare() {
 			p.Differences[named.Name] = named.Minus(*of[k].Figure, r.Confidence)
 		}
 	}
-	for i, on := range paretoFront(rows) {
+	for i, on := range paretoFront(r.Objectives, rows, r.Confidence) {
 		r.Points[i].Front = on
 	}
 }

@@ -84,29 +84,59 @@ func scores(objectives []Objective, f *sim.Figures) []float64 {
 	return all
 }
 
-// paretoFront marks the rows that no other row beats: no other is at least as good in every column
-// and better in one, less being better. Equal rows stand or fall together. A row that is nil or has
-// a NaN is not on the front, and beats none.
-func paretoFront(rows [][]float64) []bool {
-	on := make([]bool, len(rows))
+// paretoFront marks the rows that no row of the front beats. A row is the figures of one trial, on
+// the seeds of all others; one that is nil or has a NaN is not on the front, and beats none. Equal
+// rows stand or fall together.
+//
+// Certainty is not transitive: of three rows the first may beat the second by calls, the second the
+// third, and the third still be better than the first in what the other two leave to luck. So a row
+// that is beaten itself beats none.
+func paretoFront(goals []Objective, rows []*sim.Figures, confidence float64) []bool {
+	on, of := make([]bool, len(rows)), make([][]sim.Figure, len(rows))
+	var open []int // rows that neither stand nor fall so far
 	for i, row := range rows {
-		beaten := slices.ContainsFunc(rows, func(other []float64) bool { return beats(other, row) })
-		on[i] = !beaten && row != nil && !slices.ContainsFunc(row, math.IsNaN)
+		if row != nil && !slices.ContainsFunc(scores(goals, row), math.IsNaN) {
+			open = append(open, i)
+			for _, o := range goals {
+				of[i] = append(of[i], FigureOf(row, o.Figure))
+			}
+		}
+	}
+	beaten := func(i int, by []int) bool {
+		return slices.ContainsFunc(by, func(k int) bool { return beats(goals, of[k], of[i], confidence) })
+	}
+	for len(open) > 0 {
+		stand := slices.DeleteFunc(slices.Clone(open), func(i int) bool { return beaten(i, open) })
+		if len(stand) == 0 { // they beat each other in a circle
+			stand = open
+		}
+		for _, i := range stand {
+			on[i] = true
+		}
+		open = slices.DeleteFunc(slices.Clone(open), func(i int) bool { return on[i] || beaten(i, stand) })
 	}
 	return on
 }
 
-// beats reports whether a is nowhere worse than b and somewhere better. Nothing compares with NaN.
-func beats(a, b []float64) bool {
+// beats reports whether a is certainly better than b in one objective and certainly worse in none,
+// by the differences between replications with the same seeds. Nothing compares with NaN.
+func beats(goals []Objective, a, b []sim.Figure, confidence float64) bool {
 	better := false
-	for k := range min(len(a), len(b)) {
-		if !(a[k] <= b[k]) {
+	for k, o := range goals {
+		d := a[k].Minus(b[k], confidence)
+		if o.Max {
+			d.Low, d.High = -d.High, -d.Low
+		}
+		if d.Low > 0 {
 			return false
 		}
-		better = better || a[k] < b[k]
+		better = better || d.High < 0
 	}
 	return better
 }
+
+// breaks reports whether more was admitted than the promise allows, in any replication.
+func breaks(f *sim.Figures) bool { return f.BoundExceededBy.Worst > 0 }
 
 var (
 	// ErrThreshold is wrapped by every error about a threshold that cannot be used.

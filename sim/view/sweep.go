@@ -146,7 +146,7 @@ func (v sweepView) judge(d *Document) {
 	for i, o := range v.Objectives {
 		goals[i] = either(o.Max, "a large ", "a small ") + o.Figure
 	}
-	d.say(Neutral, "* No other point is at least as good for %s, and better for one.", strings.Join(goals, " and "))
+	d.say(Neutral, "* The bound holds, and for %s no other such point is certainly better in one and worse in none.", strings.Join(goals, " and "))
 	if base := &v.Points[0]; base.Figures == nil {
 		d.say(Neutral, "There are no differences, because the base (%s) has no figures.", v.Label(base))
 	} else {
