@@ -349,6 +349,9 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 			m = b.recall(now, l, leased, next)
 		case from[k] >= 0:
 			m = b.inForce[from[k]]
+			if s.frozen > 0 && s.now < s.frozen+micros(l.TimeToFull()) {
+				m.raises(l.Capacity() + c.Overcommit - m.capacity)
+			}
 			before := *m
 			before.starts = slices.Clone(m.starts)
 			before.forgive(m.owed + b.reports()*meterUnit) // which is owed to what goes on with it

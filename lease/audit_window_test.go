@@ -85,6 +85,14 @@ func (m *meter) forgive(units int64) {
 	m.y -= units
 }
 
+// raises lets the windows of a lost bucket admit n tokens more: by so many its limit is raised while
+// it counts as used up, and what the lost one had leased is not known.
+func (m *meter) raises(n int64) {
+	for i := range m.starts {
+		m.starts[i].most += max(n, 0) * meterUnit
+	}
+}
+
 // convert has the meter go on after the limit was before, and could admit most units at once.
 func (m *meter) convert(now int64, before Limit, most int64) {
 	l := m.limit
