@@ -90,6 +90,22 @@ func TestWaitIsPacedByDroppedCells(t *testing.T) {
 	})
 }
 
+// A wait that must be in vain is refused by what the last answer said, without a call.
+func TestAWaitForAWindowInVainMakesNoCall(t *testing.T) {
+	for _, limit := range []hybrid.Limit{minutely, hybrid.Calendar(60, time.Hour, 0)} {
+		bubbleOf(t, limit, func(t *world) {
+			l := t.process(limit)
+			for range 12 {
+				check(t, l.AllowN("k", 5), "5 of 60 are denied")
+			}
+			_, calls := t.during(func() {
+				isErr(t, l.Wait(within(t, 10*time.Second), "k"), hybrid.ErrWouldExceedDeadline)
+			})
+			equal(t, calls, 0, "calls")
+		})
+	}
+}
+
 // A quota begins anew at its boundary in UTC, whatever was used before it, and says when that is.
 func TestACalendarBeginsAnewAtItsBoundary(t *testing.T) {
 	bubble(t, func(t *world) {
@@ -117,19 +133,25 @@ func TestACalendarBeginsAnewAtItsBoundary(t *testing.T) {
 	})
 }
 
-// A refund makes room for as many, at once; Peek tells.
+// A refund makes room for as many, at once; Peek tells. It is taken from the oldest cell, so that
+// nothing comes back later than what was spent.
 func TestARefundFreesTheOldest(t *testing.T) {
 	bubble(t, func(t *world) {
-		l := t.drained(of(minutely))
-		time.Sleep(30 * time.Second)
+		// given a window that was used up in two steps, 20 s apart
+		l := t.process(minutely)
+		check(t, l.AllowN("k", 30), "30 of 60 are denied")
+		time.Sleep(20 * time.Second)
+		check(t, l.AllowN("k", 30), "30 more are denied")
+		// when 7 are refunded
 		l.Refund("k", 7)
 		time.Sleep(time.Second)
+		// then they are there
 		p, err := l.Peek(t.Context(), "k")
 		check(t, err == nil && p.Remaining == 7, "Peek says %+v, %v", p, err)
 		equal(t, drain(l, "k"), 7, "after the refund")
-		// What was refunded is of the oldest cell: what was admitted in its place counts for its own minute.
-		time.Sleep(31 * time.Second)
-		equal(t, drain(l, "k"), 53, "after the minute")
+		// and when the first step is a minute old, 7 fewer of it come back
+		time.Sleep(41 * time.Second)
+		equal(t, drain(l, "k"), 23, "after the minute of the first 30")
 	})
 }
 
