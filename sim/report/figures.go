@@ -223,8 +223,8 @@ func summarise(all []Named, replication func(rep int) []Named, seeds []uint64, c
 }
 
 // figureOf is the mean of xs with its interval; low says that the worst value is the lowest. It has
-// their range instead where confidence is 0, where half are alike, which is how rare events look, and
-// where the interval would go below zero, as no figure can.
+// their range instead where confidence is 0, where half are alike, which is how rare events look,
+// and where the interval would go below zero, as no figure can.
 func figureOf(xs []float64, seeds []uint64, confidence float64, low bool) Figure {
 	m := meanOf(xs, confidence)
 	f := Figure{Mean: m.Mean, Low: m.Low, High: m.High, Worst: xs[0], WorstSeed: seeds[0], Values: xs}
