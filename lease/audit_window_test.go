@@ -85,8 +85,8 @@ func (m *meter) forgive(units int64) {
 	m.y -= units
 }
 
-// raises lets the windows of a lost bucket admit n tokens more: by so many its limit is raised while
-// it counts as used up, and what the lost one had leased is not known.
+// raises lets the windows of a lost bucket admit n tokens more: by so many its limit is raised
+// while it counts as used up, and what the lost one had leased is not known.
 func (m *meter) raises(n int64) {
 	for i := range m.starts {
 		m.starts[i].most += max(n, 0) * meterUnit
