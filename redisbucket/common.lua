@@ -28,9 +28,9 @@
 --            burst 7, unit 7, step 7, code 1, per_ns 8
 --          A token is unit units, and a tick adds step units. code is 0, 1 or 2 for a tick of 1 us,
 --          1 ms or 1 s, and 4 more where the burst was not said, but follows from the limit. per_ns
---          may exceed 2^53; nothing here reads it but to see whether two are equal. Of a sliding
---          window code is 8, of a calendar 16, and 4 more; burst is its tokens, unit the offset of a
---          calendar and step the length of either, in microseconds
+--          may exceed 2^53; nothing here reads it but to see whether two are equal. A sliding
+--          window has the code 8, a calendar 16, or 4 more; burst is its tokens, unit the offset of
+--          a calendar, and step the length of either, in microseconds
 -- ARGV[2]  '' to use the server's clock, otherwise the time in microseconds (see Config.ClientTime)
 -- ARGV[3]  the request, see lease.lua; configure.lua reads the ttl only
 -- ARGV[4]  configure.lua only: the operation

@@ -27,8 +27,8 @@ func windowRequest(seq int64) lease.Request {
 }
 
 // windowDamages are what may become of the text of a bucket that windowRequest has called once, at
-// the time now, so that nothing can trust it: 39 numbers, the configuration, the levels and rests of
-// the other limits, one cell, and the number of the period.
+// the time now, so that nothing can trust it: 39 numbers, the configuration, the levels and rests
+// of the other limits, one cell, and the number of the period.
 func windowDamages(now int64) map[string]func(string) string {
 	const calendarAt = 8*stateNumbers + 30 + 3*30 // its sum, and when its period began
 	const cellAt = calendarAt + 32

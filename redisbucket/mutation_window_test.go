@@ -10,7 +10,8 @@ import (
 )
 
 // windowMutations are rules of windows (docs/protocol.md section 3.10) that the script is made to
-// forget, as mutations are. Honest processes then admit more than N + E within a window or a period.
+// forget, as mutations are. Honest processes then admit more than N + E within a window or a
+// period.
 var windowMutations = []struct {
 	name  string
 	limit lease.Limit
