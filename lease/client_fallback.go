@@ -131,7 +131,8 @@ func (c *Client) takeShare(now clock.Instant, least, n int64) (took int64) {
 
 // scaled is l times weight/active, with a burst of at least 1: exact where a bucket can count that
 // exactly, otherwise rounded down to whole tokens. Of a window it is a sliding window, as no
-// process knows the server's clock by itself, and always rounded down: all shares together are at most l.
+// process knows the server's clock by itself, and always rounded down: all shares together are at
+// most l.
 func scaled(l Limit, weight, active int64) Limit {
 	g := int64(gcd(uint64(weight), uint64(active)))
 	weight, active = weight/g, active/g
