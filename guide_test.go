@@ -250,8 +250,8 @@ func TestGuideFromRedisson(t *testing.T) {
 	})
 }
 
-// TestGuideARateInsteadOfASlidingWindow: a token bucket of nine tenths rate and a tenth burst, asked
-// for as much as there is, admits 100 and no more in every second too.
+// TestGuideARateInsteadOfASlidingWindow: a token bucket of nine tenths rate and a tenth burst,
+// asked for as much as there is, admits 100 and no more in every second too.
 func TestGuideARateInsteadOfASlidingWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := hybrid.PerSecond(90).WithBurst(10)

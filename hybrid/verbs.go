@@ -178,8 +178,8 @@ type Result struct {
 	// denial: who sleeps that long and asks again is denied at most once for each token. Without the
 	// store it is when the local share has them, or else a CallTimeout.
 	RetryAfter time.Duration
-	// ResetAfter is how long it takes until Remaining is Burst, if nobody draws. Of a sliding window it
-	// is the longest that it can take, of a calendar the time until its boundary.
+	// ResetAfter is how long it takes until Remaining is Burst, if nobody draws. Of a sliding
+	// window it is the longest that it can take, of a calendar the time until its boundary.
 	ResetAfter time.Duration
 	Source     Source // what the decision rests on
 }

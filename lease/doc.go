@@ -83,8 +83,9 @@
 // Both sides:
 //
 //   - limit.go and limit_window.go: Limit and its kinds; policy.go: Policy; message.go: Config,
-//     Request and Grant; store.go: Store, MemoryStore, and keys that are too long to keep; shard.go:
-//     the parts of a key that has several buckets; audit.go: what shells, tests and audits see of either side's tokens.
+//     Request and Grant; store.go: Store, MemoryStore, and keys that are too long to keep;
+//     shard.go: the parts of a key that has several buckets; audit.go: what shells, tests and
+//     audits see of either side's tokens.
 //
 // # What is exported, and for whom
 //

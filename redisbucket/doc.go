@@ -15,7 +15,8 @@
 //
 //   - common.lua: numbers, configurations, room, refill, how long a bucket is remembered.
 //   - draw.lua: a draw of a bucket at rest, in one read and one write; draws.lua: of many buckets.
-//   - open.lua: what a call finds, steps 1 to 3, lost state, changed limits, T.
+//   - window.lua: sliding windows and calendars, for buckets that have such limits.
+//   - open.lua: what a call finds, steps 1 to 3. change.lua: lost state, changed limits, T.
 //   - lease.lua: the record, steps 4 to 7, the fair share. configure.lua: all other operations.
 //   - close.lua: all other writes.
 //
@@ -30,7 +31,7 @@
 //   - encode.go and reply.go: Redis keys, and the numbers that go and come. errors.go: what an
 //     error says.
 //   - view.go: one bucket with its holders, read without a script; scan.go: the counters of all;
-//     parse.go: what is stored, as Go reads it.
+//     parse.go and parse_window.go: what is stored, as Go reads it.
 //
 // A Store may be shared between goroutines. Where a call ends before the client does, a goroutine
 // goes on waiting for the client, until the client's own timeouts.

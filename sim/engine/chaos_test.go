@@ -22,9 +22,10 @@ var chaosScenarios = flag.Int("sim.scenarios", 400/testkit.Slowdown,
 	"how many random scenarios TestChaos runs")
 
 // TestChaos: whatever happens to processes, network and Redis, the promise of every limit holds,
-// over all windows and in all periods, and no token is lost or forged, with FallbackDeny. What the promise excepts (docs/protocol.md
-// section 1: a lost bucket that the first caller never knew, a server's clock that jumps ahead) is
-// allowed exactly what is documented, and only where it happened.
+// over all windows and in all periods, and no token is lost or forged, with FallbackDeny. What the
+// promise excepts (docs/protocol.md section 1: a lost bucket that the first caller never knew, a
+// server's clock that jumps ahead) is allowed exactly what is documented, and only where it
+// happened.
 func TestChaos(t *testing.T) {
 	seed := testkit.Seed(t) // of the first; YUZHI_SEED=N and -args -sim.scenarios 1 repeat one of them
 	var next, requests, faults, excepted, exceeded atomic.Int64
