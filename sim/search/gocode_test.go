@@ -24,7 +24,10 @@ func TestTheCodeCompilesAndIsTheConfiguration(t *testing.T) {
 	}
 	odd.Policy = lease.Policy{Target: time.Second, TTL: 30 * time.Minute, Overcommit: 5, Fallback: lease.FallbackAllowAll,
 		Shards: 2, CallsPerSecond: 9000}
-	all := []sim.Scenario{plain, odd}
+	windows := fleet()
+	windows.Limits = []lease.Limit{lease.Sliding(100, time.Minute), lease.Calendar(1000, 24*time.Hour, 16*time.Hour),
+		lease.Calendar(7, time.Minute, 0)}
+	all := []sim.Scenario{plain, odd, windows}
 	// when their code is pasted into a program of this module that tells what it declares,
 	program := `package main
 
@@ -50,7 +53,8 @@ func main() {
 	}
 }
 `
-	program = strings.Replace(program, "CODE", strings.TrimSpace(goCode(plain))+",\n"+strings.TrimSpace(goCode(odd)), 1)
+	program = strings.Replace(program, "CODE", strings.TrimSpace(goCode(plain))+",\n"+strings.TrimSpace(goCode(odd))+
+		",\n"+strings.TrimSpace(goCode(windows)), 1)
 	root, err := filepath.Abs("../..")
 	testkit.NoErr(t, err)
 	file, overlay := filepath.Join(t.TempDir(), "main.go"), filepath.Join(t.TempDir(), "overlay.json")
