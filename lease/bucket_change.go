@@ -131,9 +131,10 @@ func (b *Bucket) propose(ttl int64, newer bool) {
 	b.ring.fit(b.now, b.ttl, b.ttl > before)
 }
 
-// leaseMax is how long the longest lease may last that exists now, that of this call included.
+// leaseMax is how long the longest lease may last that exists now: that of this call included, and
+// those of a lost bucket that are still waited out, or a second loss would end the wait for them.
 func (b *Bucket) leaseMax() int64 {
-	return max(b.ttl, b.proposed, b.ring.lastEnds()-b.now)
+	return max(b.ttl, b.proposed, b.ring.lastEnds()-b.now, b.frozen-b.now)
 }
 
 // lasting is how long leases may still last that a lost bucket had granted, if r tells of that

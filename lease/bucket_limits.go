@@ -90,7 +90,8 @@ func alike(old *Bucket, i int, b *Bucket, k int) bool {
 
 // inherit says for each limit of b which one of old it goes on with; -1 for none. A
 // limit that has not changed goes on with itself, wherever it stands now. Of the others, first
-// those of equal Per are paired, in order, then those that are left. By position alone, a limit put
+// those of equal kind and Per are paired, in order, then those of equal Per, then those that are
+// left. By position alone, a limit put
 // in front would hand every other one's level to its neighbour and start the last one full.
 func inherit(old, b *Bucket) []int {
 	from := make([]int, len(b.config.Limits))
@@ -100,6 +101,9 @@ func inherit(old, b *Bucket) []int {
 	}
 	for _, fits := range []func(i, k int) bool{
 		func(i, k int) bool { return alike(old, i, b, k) },
+		func(i, k int) bool {
+			return old.config.Limits[i].Per == b.config.Limits[k].Per && old.scales[i].Kind == b.scales[k].Kind
+		},
 		func(i, k int) bool { return old.config.Limits[i].Per == b.config.Limits[k].Per },
 		func(i, k int) bool { return true },
 	} {

@@ -163,3 +163,29 @@ func TestLimitThatComesBackAfterALossIsNotFull(t *testing.T) {
 	testkit.Check(t, n <= 1, "%d more within 1.06 s", n)
 	s.audits()
 }
+
+func TestASecondLossDoesNotEndTheWaitForTheFirst(t *testing.T) {
+	// given b, who holds the whole bucket under a lease that is longer than the T that others propose
+	short, long := 100*time.Millisecond, 600*time.Millisecond
+	s, a, b := pair(t, PerSecond(10), short)
+	s.config.TTL = long
+	s.calls(b, ask{Want: 10})
+	s.config.TTL, s.config.Version.Deploy = short, 1
+	s.calls(a, ask{})
+	// when the bucket is lost, a proves it, and what a has started is lost as well, while a and a
+	// newcomer that heard of the second bucket only are waiting
+	s.now += 10_000
+	s.bucket = Bucket{}
+	s.calls(a, ask{})
+	newcomer := s.holder("newcomer")
+	s.now += 10_000
+	s.calls(newcomer, ask{})
+	s.now += 10_000
+	s.bucket = Bucket{}
+	s.calls(newcomer, ask{})
+	// then what is admitted with b's lease is within the burst
+	s.now = int64(b.Deadline())/1000 - 1
+	s.draws(newcomer, 10)
+	s.spends(b)
+	s.audits()
+}

@@ -484,3 +484,33 @@ func TestLocalSharesOfAWindowAreNoMoreThanTheWindow(t *testing.T) {
 		}
 	}
 }
+
+func TestALostWindowThatANewerVersionRaisesGivesNothingMore(t *testing.T) {
+	// given a window that starts empty, is lost, and is made again by a process of the older version
+	s, a, b := windowAt(t, 0)
+	s.config.StartEmpty = true
+	s.calls(b, ask{})
+	s.at(70_000)
+	s.draws(a, 10)
+	s.bucket = Bucket{}
+	s.calls(b, ask{})
+	s.now += 100_000 // the wait is over
+	// when a newer version raises the limit, as it may have done in the lost bucket
+	s.config.Limits, s.config.Version.Deploy = []Limit{Sliding(15, 60*milli)}, 1
+	n := s.draws(a, 5)
+	// then the difference is not given before a window has passed
+	testkit.Check(t, n == 0, "%d admitted of a window of which nobody knows what was used", n)
+}
+
+func TestAWindowIsNotTakenForACalendarOfItsLength(t *testing.T) {
+	// given a sliding window of which 7 are used
+	s, a, _ := pair(t, Sliding(10, time.Hour), 20*milli)
+	s.at(10_500)
+	s.draws(a, 7)
+	// when a newer version raises it and puts a calendar of the same length before it
+	s.config.Limits, s.config.Version.Deploy = []Limit{Calendar(50, time.Hour, 0), Sliding(20, time.Hour)}, 1
+	g := s.calls(a, ask{})
+	// then what was used of the window is used of the window
+	testkit.Check(t, g.Levels[0] == 50 && g.Levels[1] == 13, "%d of the calendar and %d of the window are left, want 50 and 13",
+		g.Levels[0], g.Levels[1])
+}

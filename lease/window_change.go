@@ -55,19 +55,21 @@ func (b *Bucket) inheritWindow(was *Bucket, from, k int, newer bool) {
 		return
 	}
 	old, osc := was.windows[from], &was.scales[from]
+	same := osc.Kind == sc.Kind && osc.Tick == sc.Tick && osc.Offset == sc.Offset
+	// A lost bucket may have had the new limit, and have given what it is larger by.
+	lost := b.config.StartEmpty && b.frozen > 0 && b.now < b.frozen+micros(sc.timeToFull())
 	switch {
 	case old == nil:
 		used := osc.Capacity + was.config.Overcommit - was.ring.ledger() - floorDiv(was.level[from], osc.Unit)
 		w.charge(sc, b.now, used)
-	case osc.Kind == sc.Kind && osc.Tick == sc.Tick && osc.Offset == sc.Offset:
+	case same:
 		*w = *old
-		return
 	case osc.Kind == KindSliding && sc.Kind == KindSliding:
 		w.recount(sc, old, osc, b.now)
 	default:
 		w.charge(sc, b.now, old.sum)
 	}
-	if !newer {
+	if lost || !newer && !same {
 		w.charge(sc, b.now, total-b.fresh(k, false)-w.sum)
 	}
 }

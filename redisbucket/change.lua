@@ -97,16 +97,16 @@ if mine then
         l.level = floor((now - reshaped) / l.tick) * l.step
       end
     end
-    -- Which limit is which (section 6.10): limits that did not change, then those of equal per_ns,
-    -- then the rest in order.
+    -- Which limit is which (section 6.10): limits that did not change, then those of equal kind and
+    -- per_ns, then those of equal per_ns, then the rest in order.
     local sub, taken, given, alike = string.sub, {}, {}, {}
-    for pass = 1, 3 do
+    for pass = 1, 4 do
       for k = 1, mine.n do
         for i = 1, c.n do
           local from, to = c[i], mine[k]
-          if not given[k] and not taken[i] and (pass == 3
+          if not given[k] and not taken[i] and (pass == 4
               or sub(c.text, 30 * i + 23, 30 * i + 30) == sub(mine.text, 30 * k + 23, 30 * k + 30)
-                and (pass == 2 or from.burst == to.burst and from.unit == to.unit and from.step == to.step
+                and (pass == 3 or pass == 2 and from.kind == to.kind or from.burst == to.burst and from.unit == to.unit and from.step == to.step
                   and from.tick == to.tick and from.kind == to.kind and from.offset == to.offset)) then
             given[k], taken[i], alike[k] = from, true, pass == 1
           end
@@ -118,7 +118,8 @@ if mine then
     for k = 1, mine.n do
       local from, to, same = given[k], mine[k], alike[k]
       if to.kind then
-        mine.windows.inherit(to, from, newer, ledger, now)
+        local lost = mine.empty and frozen > 0 and now < frozen + to.full
+        mine.windows.inherit(to, from, newer, lost, ledger, now)
       elseif from then
         -- A raised burst keeps the level. A lowered one keeps what was used, or where the versions
         -- are equal what fits. A debt stays, rounded up as what follows rounds down.

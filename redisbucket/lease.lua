@@ -280,5 +280,5 @@ end
 local longest
 keep, longest = remember(c, keep, now, ttl, frozen > 0, frost, base, width, held, weights)
 local answer = {'ok', seq, granted, void, delay, retry, epoch, counter, max(active, weight),
-  now < contended and 1 or 0, keep - now, longest > proposed and longest or proposed, last, clock,
+  now < contended and 1 or 0, keep - now, max(longest, proposed, frost), last, clock,
   ledger, inForce(), ttl, c.text == mine.text and '' or c.text}

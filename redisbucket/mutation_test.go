@@ -200,8 +200,8 @@ var mutations = []struct {
 		s.drain("C")
 	}},
 	{"limits go over to a new configuration by position", []edit{
-		{"if not given[k] and not taken[i] and (pass == 3",
-			"if i == k and not given[k] and not taken[i] and (pass == 3"},
+		{"if not given[k] and not taken[i] and (pass == 4",
+			"if i == k and not given[k] and not taken[i] and (pass == 4"},
 	}, func(s *stage) {
 		// given a limit of 100 an hour that is used up
 		s.audit = lease.PerHour(100)

@@ -264,7 +264,7 @@ var windowMutations = []struct {
 		s.draw("A", 10)
 	}},
 	{"each turn of an equal version brings a new window", lease.Sliding(10, 10*time.Second), []edit{
-		{"    if not newer then charge(to, now, new - to.sum) end\n", ""},
+		{"    if lost or not newer and not same then charge(to, now, new - to.sum) end\n", ""},
 	}, func(s *stage) {
 		// given a window that is used up
 		s.draw("A", 10)

@@ -215,16 +215,18 @@ windowRules = function()
 
   -- inherit charges window `to`, in which nothing is charged yet, with what was used of limit
   -- `from`, or nil for a new limit (section 6.11). to.level is what a new limit has.
-  function rules.inherit(to, from, newer, ledger, now)
+  -- lost says that a lost bucket may have had limit `to`, and that windows start empty.
+  function rules.inherit(to, from, newer, lost, ledger, now)
     local new = to.most - ledger - to.level -- what of a new limit is used
     if not from then
       if to.level < to.burst then charge(to, now, new) end
       return
-    elseif not from.kind then
+    end
+    local same = from.kind == to.kind and from.tick == to.tick and from.offset == to.offset
+    if not from.kind then
       charge(to, now, from.most - ledger - floor(from.level / from.unit))
-    elseif from.kind == to.kind and from.tick == to.tick and from.offset == to.offset then
+    elseif same then
       to.sum, to.first, to.cells, to.period, to.begun = from.sum, from.first, from.cells, from.period, from.begun
-      return
     elseif from.kind == 1 and to.kind == 1 then
       -- All of a cell counts at its end, since nothing in it was spent later than that.
       for j = from.first, from.first + 60 do
@@ -234,7 +236,7 @@ windowRules = function()
     else
       charge(to, now, from.sum)
     end
-    if not newer then charge(to, now, new - to.sum) end
+    if lost or not newer and not same then charge(to, now, new - to.sum) end
   end
 
   return rules
