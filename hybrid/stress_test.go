@@ -21,7 +21,7 @@ import (
 // that loses, delays, doubles and refuses, with an outage. Every token stays accounted for, every
 // call returns, and in the end everybody can be served.
 func TestNothingIsLostOrForgedWhateverHappens(t *testing.T) {
-	seeds(t, testkit.PlainOrRace(150, 50), func(t *world, seed uint64) { newStress(t, seed).run() })
+	seeds(t, testkit.PlainOrRace(150, 25), func(t *world, seed uint64) { newStress(t, seed).run() })
 }
 
 type stress struct {

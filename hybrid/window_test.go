@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
 
 // minutely is 60 in any minute, whose cells are a second long.
@@ -30,7 +31,7 @@ func (l *served) most(w time.Duration) (most int) {
 // Processes that ask at random, in bursts and pauses, are never admitted more often than the window
 // allows, and get most of what it does.
 func TestASlidingWindowHoldsForAFleet(t *testing.T) {
-	seeds(t, 10, func(t *world, seed uint64) {
+	seeds(t, testkit.PlainOrRace(10, 3), func(t *world, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		const n, w = 50, 5 * time.Second
 		fleet := t.fleet(4, of(hybrid.Sliding(n, w)))

@@ -91,6 +91,8 @@ func (x *trio) pass() {
 	d := x.bucket.Dump()
 	ttl := max(d.Config.TTL.Microseconds(), 10)
 	switch p := x.rng.IntN(100); {
+	case x.windows && d.Frozen > d.Now && p < 40:
+		x.now = max(x.now, d.Clock+d.Frozen-d.Now-1+x.rng.Int64N(3)) // about the end of the wait after a loss
 	case x.draws > 0 && p < 15, x.calm && p < 40:
 		x.now += x.rng.Int64N(3 * ttl) // until leases have ended
 	case p < 30:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
@@ -22,7 +23,10 @@ func randomScenarios(t *testing.T, n int) (all []scenario.Scenario) {
 	seed := testkit.Seed(t)
 	for i := range max(n/testkit.Slowdown, 2) {
 		s := newChaos(seed + uint64(i)).Scenario
-		s.Rivals = []string{"central", "central_client", "local_batches", "settle_afterwards:30ms"}
+		s.Rivals = []string{"central", "central_client", "local_batches"}
+		if !slices.ContainsFunc(s.Limits, func(l lease.Limit) bool { return l.Kind != lease.KindBucket }) {
+			s.Rivals = append(s.Rivals, "settle_afterwards:30ms") // knows token buckets only
+		}
 		all = append(all, s)
 	}
 	return all

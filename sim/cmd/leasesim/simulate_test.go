@@ -189,6 +189,9 @@ func TestTheExamplesRun(t *testing.T) {
 	for _, e := range examples {
 		s, err := scenfile.Load("example:" + e.Name)
 		testkit.NoErr(t, err)
+		if testkit.RaceEnabled && s.Groups[0].Count >= 1000 {
+			continue // minutes; .ci/run runs them without the race detector
+		}
 		r := simulated(t, "run -f example:"+e.Name+reps)
 		whole := r.Scenario == e.Name && r.Admitted.Mean > 0 && len(r.Series.Admitted) > 0 && len(r.Members) > 0
 		testkit.Check(t, whole, "%s: %+v", e.Name, r)

@@ -76,7 +76,7 @@ func decoded(text []byte) (s scenario.Scenario, err error) {
 
 func TestMarshalLosesNothing(t *testing.T) {
 	rng := testkit.Rand(t)
-	for range 1000 {
+	for range testkit.PlainOrRace(1000, 100) {
 		// Given any scenario, valid or not, of values that have a text
 		var want scenario.Scenario
 		randomize(t, rng, reflect.ValueOf(&want).Elem())
