@@ -25,12 +25,16 @@ func TestExchangesByOutcome(t *testing.T) {
 		l := t.start(config(hourly))
 		r, err := l.Reserve(t.Context(), "k", 5)
 		must(t, err == nil && r.OK(), "%v", err)
-		synctest.Wait() // the span of the draw ends after the request has its answer
+		synctest.Wait() // a span ends after the request has its answer
 		r.Cancel()      // of a draw: one call makes the holder known, and the next gives back
 		time.Sleep(time.Second)
-		must(t, l.AllowN("k", 60) && !l.AllowN("k", 60), "the burst is 100")
+		must(t, l.AllowN("k", 60), "60 of 100 are denied")
+		synctest.Wait()
+		must(t, !l.AllowN("k", 60), "the burst is 100")
+		synctest.Wait()
 		t.store.fails(lease.ErrPermanent)
 		l.Allow("another")
+		synctest.Wait()
 		calls := map[string]float64{
 			"store.calls{outcome=granted}": 2, "store.calls{outcome=reported}": 2,
 			"store.calls{outcome=empty}": 1, "store.calls{outcome=failed}": 1,
