@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -14,8 +15,9 @@ import (
 // nothing by those: all that its bucket makes is admitted.
 func TestWhatAKeyDeniesCostsTheOthersNothing(t *testing.T) {
 	const lasts, n = 10 * time.Minute, 500
-	for _, processes := range []int{1, 3} {
-		for _, pause := range []time.Duration{50 * time.Millisecond, 250 * time.Millisecond, 700 * time.Millisecond} {
+	for _, processes := range testkit.PlainOrRace([]int{1, 3}, []int{3}) {
+		for _, pause := range testkit.PlainOrRace(
+			[]time.Duration{50 * time.Millisecond, 250 * time.Millisecond, 700 * time.Millisecond}, []time.Duration{250 * time.Millisecond}) {
 			bubbleOf(t, fmt.Sprintf("%d, %v", processes, pause), func(t *world) {
 				// Given a budget, of which some is kept for the first class,
 				shared := hybrid.PerMinute(18_000)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -90,7 +91,7 @@ func (t *world) atOnce(l *hybrid.Limiter, keys []string) (admitted int) {
 // The first call that fails finds out for all keys: from then on none waits, seen or unseen, one
 // call at a time goes out for all of them, and when the node is back they return one by one.
 func TestAnOutageIsFoundOutOnceForAllKeys(t *testing.T) {
-	const keys = 10_000
+	keys := testkit.PlainOrRace(10_000, 1_000)
 	bubble(t, func(t *world) {
 		l := t.start(by(hybrid.Policy{}, hybrid.PerSecond(1000)))
 		seen, unseen := keysOn("0", keys), keysOn("1", keys)
@@ -339,7 +340,7 @@ func TestANodeThatComesBackAndFailsAgain(t *testing.T) {
 func TestKeysComeBackInNumbersThatDouble(t *testing.T) {
 	bubble(t, func(t *world) {
 		l := t.start(by(denying, hybrid.PerSecond(1000)))
-		keys := keysOn("0", 5000)
+		keys := keysOn("0", testkit.PlainOrRace(5000, 500))
 		for _, k := range keys {
 			must(t, l.Allow(k), "denied")
 		}

@@ -157,7 +157,7 @@ var models = []model{
 // TestModel explores every instance breadth first: no order of events breaks (1), forges a token,
 // or leaves the ledger below the truth.
 func TestModel(t *testing.T) {
-	budget := testkit.PlainOrRace(100_000, 6_000)
+	budget := testkit.PlainOrRace(100_000, 2_000)
 	if testing.Short() {
 		budget = 6_000
 	}
@@ -175,7 +175,7 @@ func TestModel(t *testing.T) {
 		if m.model == nil {
 			continue
 		}
-		r := m.model.explore(5_000)
+		r := m.model.explore(testkit.PlainOrRace(5_000, 1_000))
 		testkit.Check(t, r.violation == "", "%s, as designed: %s\n%s", m.name, r.violation, r.trace)
 	}
 	for _, m := range models {

@@ -32,7 +32,7 @@ func TestRandomSchedules(t *testing.T) {
 			t.Fatalf("seed %d: %v\nlast events:\n%s", seed, err, strings.Join(events[max(0, len(events)-60):], "\n"))
 		}
 	}
-	seeds := testkit.PlainOrRace(5000, 500)
+	seeds := testkit.PlainOrRace(5000, 200)
 	if testing.Short() {
 		seeds = 500
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // manyKeys is how many keys a process has used before an outage, and how many new ones come in it.
-const manyKeys = 10_000
+var manyKeys = testkit.PlainOrRace(10_000, 2_000)
 
 // crowdOfCallers is how many goroutines ask at one time. In an outage one asks alone, so that what
 // a request takes is its own time.
@@ -57,7 +57,7 @@ func askEach(ctx context.Context, l *hybrid.Limiter, name string, together int) 
 	for range together {
 		wg.Go(func() {
 			var own asked
-			for i := next.Add(1); i <= manyKeys; i = next.Add(1) {
+			for i := next.Add(1); i <= int64(manyKeys); i = next.Add(1) {
 				from := time.Now()
 				r, err := l.Take(ctx, fmt.Sprint(name, i), 1)
 				own.took = append(own.took, time.Since(from))

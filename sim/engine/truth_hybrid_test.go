@@ -71,7 +71,7 @@ func TestOneProcessIsGrantedWhatHybridIs(t *testing.T) {
 	for name, text := range truths {
 		t.Run(name, func(t *testing.T) {
 			c := truth{scene(t, text).Defaults()}
-			for seed := range uint64(10) {
+			for seed := range uint64(testkit.PlainOrRace(10, 2)) {
 				moments := c.moments(seed)
 				real, simulated := c.real(t, moments), c.simulate(t, moments)
 				testkit.Must(t, len(real.calls) >= 5, "%d calls: nothing is compared", len(real.calls))

@@ -110,7 +110,7 @@ func (g *gcra) take(now, n int64) bool {
 func TestCentralAndGCRAAgreeWithTheDefinition(t *testing.T) {
 	rng := testkit.Rand(t)
 	seen := map[bool]int{}
-	for range 1500 {
+	for range testkit.PlainOrRace(1500, 300) {
 		limits := make([]lease.Limit, 1+rng.IntN(lease.LimitsMax))
 		for i := range limits {
 			limits[i] = anyLimit(rng)
