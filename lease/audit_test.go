@@ -349,15 +349,17 @@ func (b *bounds) follow(now int64, bucket *Bucket) {
 			m = b.recall(now, l, leased, next)
 		case from[k] >= 0:
 			m = b.inForce[from[k]]
-			if s.frozen > 0 && s.now < s.frozen+micros(l.TimeToFull()) {
-				m.raises(l.Capacity() + c.Overcommit - m.capacity)
+			if s.frozen > 0 && s.now < s.frozen+micros(max(l.TimeToFull(), m.limit.TimeToFull())) {
+				m.raises(l.Capacity()+c.Overcommit-m.capacity, now+s.frozen-s.now)
 			}
 			before := *m
 			before.starts = slices.Clone(m.starts)
 			before.forgive(m.owed + b.reports()*meterUnit) // which is owed to what goes on with it
 			b.replaced = append(b.replaced, &before)
 		case s.frozen > 0 && s.now < s.frozen+micros(l.TimeToFull()):
-			m = b.recall(now, l, leased, next) // it may be one that was lost
+			if m = b.recall(now, l, leased, next); m != nil { // it may be one that was lost
+				m.drops(now + s.frozen - s.now)
+			}
 		case c.Version == b.version:
 			m = b.recallTurn(now, l, leased)
 		}
@@ -421,7 +423,7 @@ func (b *bounds) takeBack(now int64, i int, leased int64) *meter {
 }
 
 // goesOn says which of the old limits each new one goes on with: the equal ones first, then in
-// order those of equal Per, then in order the rest; -1 for a new one.
+// order those of equal kind and Per, those of equal Per and the rest; -1 for a new one.
 func goesOn(old, limits []Limit) []int {
 	from := []int{-1, -1, -1, -1}[:len(limits)]
 	free := []int{0, 1, 2, 3}[:len(old)]
@@ -435,6 +437,7 @@ func goesOn(old, limits []Limit) []int {
 		}
 	}
 	pair(Limit.Equal)
+	pair(func(o, l Limit) bool { return o.Kind == l.Kind && o.Per == l.Per })
 	pair(func(o, l Limit) bool { return o.Per == l.Per })
 	pair(func(o, l Limit) bool { return true })
 	return from

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,12 +86,21 @@ func (m *meter) forgive(units int64) {
 	m.y -= units
 }
 
-// raises lets the windows of a lost bucket admit n tokens more: by so many its limit is raised
-// while it counts as used up, and what the lost one had leased is not known.
-func (m *meter) raises(n int64) {
+// raises lets those windows of a lost bucket admit n tokens more that began before until: by so
+// many its limit is raised while it counts as used up, and what the lost one had leased, until
+// then, is not known.
+func (m *meter) raises(n, until int64) {
 	for i := range m.starts {
-		m.starts[i].most += max(n, 0) * meterUnit
+		if m.starts[i].at < until {
+			m.starts[i].most += max(n, 0) * meterUnit
+		}
 	}
+}
+
+// drops takes out the windows that began at from or later: not a lost bucket admitted them but the
+// one that is, and a limit that has gone and comes back with a newer version is new to that.
+func (m *meter) drops(from int64) {
+	m.starts = slices.DeleteFunc(m.starts, func(s start) bool { return s.at >= from })
 }
 
 // convert has the meter go on after the limit was before, and could admit most units at once.
@@ -103,6 +113,11 @@ func (m *meter) convert(now int64, before Limit, most int64) {
 		was := *m
 		was.limit, was.capacity, was.leased, was.leasedUntil = before, most/meterUnit, 0, 0
 		m.y, m.starts = was.worst(), nil
+		if m.forgets > 0 {
+			// The bucket waits out the loss and knows of nothing that was used before: of what has been
+			// charged since, a window owes nothing, and so does the limit that goes on with it.
+			m.y -= m.owed
+		}
 		return
 	case !before.Windowed():
 		m.starts = []start{{n: m.y + most, most: most}}
