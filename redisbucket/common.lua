@@ -1,7 +1,7 @@
 -- common.lua: the layout of what is stored, and the functions that all calls share. The rules are
 -- those of docs/protocol.md sections 3 to 7, and lease.Bucket is the same in Go to the last bit.
 --
--- Go joins six files into one script: common.lua and window.lua (functions), open.lua (what a call
+-- Go joins six files into one script: window.lua and common.lua (functions), open.lua (what a call
 -- finds) and change.lua (what it may change first), then lease.lua or configure.lua, and close.lua
 -- (what a call leaves). They are one chunk, whose local variables hold the bucket's state. Redis
 -- runs all of it for every call: a function costs its creation, a table its fields, a number that
@@ -110,9 +110,6 @@ else
   end
 end
 
--- windowRules, see window.lua, are what limits do that are windows.
-local windowRules
-
 -- parse reads and checks a configuration. Where it is wrong, the result is nil and the reason. Here
 -- and in all checks below, x % 1 is 0 for a whole number and for nothing else, and x - x % 1 is
 -- floor(x). Comparisons are written out because a call of min, max or floor costs more.
@@ -135,7 +132,7 @@ local function parse(text)
     local burst, unit, step, code = decode('<I7I7I7I1', text, 1 + 30 * k)
     local most, tick, full, l = burst + over, 0, 0, nil
     if code > 7 then -- a window; c.windows are its functions
-      c.windows = c.windows or windowRules()
+      c.windows = c.windows or windowRules(encode, decode)
       l = c.windows.limit(burst, most, unit, step, code)
       if not l then return nil, 'a window is out of range' end
       tick = step -- by itself: miniredis assigns one after the other

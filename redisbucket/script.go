@@ -28,7 +28,7 @@ func newScript(name string) *script {
 		text, _ := sources.ReadFile(part + ".lua") // all are embedded
 		return string(text)
 	}
-	parts := []string{source("common"), source("window"), source("open"), source("change"), source(name), source("close")}
+	parts := []string{source("window"), source("common"), source("open"), source("change"), source(name), source("close")}
 	switch name {
 	case "lease":
 		parts = append([]string{source("draw")}, parts...)

@@ -1,5 +1,5 @@
 -- window.lua: the rules of limits that are windows (docs/protocol.md section 3.10). KEYS, ARGV and
--- units: common.lua. Go puts it after common.lua.
+-- units: common.lua. Go puts it before common.lua.
 --
 -- A sliding window counts what was charged in cells: cell j covers [j * cell, (j + 1) * cell) of
 -- the bucket's running time, is in cells[j % 61], and is dropped when all of it is older than the
@@ -20,10 +20,11 @@
 --   5     charge: what is reported as spent; 7: what is granted to requests that wait
 --   6     credit: what comes back, debt and charge
 
--- windowRules is the table of these functions, for a configuration that has windows; the others do
--- not pay for it. All times in arguments are running time, but clock; ledger is in tokens.
-windowRules = function()
-  local rules = {}
+-- windowRules is the table of these functions, for a configuration that has windows. The others pay
+-- for one function that refers to nothing outside: encode and decode are common.lua's. All times
+-- in arguments are running time, but clock; ledger is in tokens.
+local function windowRules(encode, decode)
+  local rules, floor, max, min = {}, math.floor, math.max, math.min
 
   -- each calls f(l, ...) for every window of configuration c.
   local function each(c, f, ...)
