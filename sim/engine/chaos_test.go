@@ -18,7 +18,7 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-var chaosScenarios = flag.Int("sim.scenarios", 400/testkit.Slowdown,
+var chaosScenarios = flag.Int("sim.scenarios", testkit.PlainOrRace(400, 12),
 	"how many random scenarios TestChaos runs")
 
 // TestChaos: whatever happens to processes, network and Redis, the promise of every limit holds,
