@@ -117,6 +117,7 @@ func (m *meter) convert(now int64, before Limit, most int64) {
 			// The bucket waits out the loss and knows of nothing that was used before: of what has been
 			// charged since, a window owes nothing, and so does the limit that goes on with it.
 			m.y -= m.owed
+			m.forgets = 0 // from now on y says what is left of that, also for a window that comes after it
 		}
 		return
 	case !before.Windowed():
@@ -269,4 +270,42 @@ func TestMeterOfAWindowFollowsAChange(t *testing.T) {
 				m.excess())
 		}
 	}
+}
+
+func TestMeterKnowsWhatALossLeaves(t *testing.T) {
+	limit := Sliding(5, duration(50))
+	given := func() *meter {
+		// given a window whose bucket was lost at 96, when all was used, and whose leases end at 110
+		m := newMeter(limit, 0, 90)
+		m.admit(95, 5)
+		m.forgets = 110
+		return m
+	}
+	// when one more is used at 97, which is charged, and the window becomes a bucket,
+	m := given()
+	m.admit(97, 1)
+	m.owed = meterUnit
+	m.change(100, perMicro(1, 10, 5), 0, 0, 110)
+	// then nothing is exceeded, one more would be, and what follows is not forgotten at 110.
+	testkit.Check(t, m.excess() == 0, "the charge is counted twice: %v", m)
+	m.admit(100, 1)
+	testkit.Check(t, m.excess() == meterUnit, "one too many is not seen: %v", m)
+	m.change(109, limit, 0, 0, 110)
+	m.admit(111, 1)
+	testkit.Check(t, m.excess() > 0, "the bucket's admissions are forgotten: %v", m)
+
+	// When the limit is raised by 2, then windows that began before 110 may admit those, and no other.
+	m = given()
+	m.forgets = 0
+	m.admit(111, 1)
+	m.raises(2, 110)
+	testkit.Check(t, m.starts[0].most == 7*meterUnit && m.starts[1].most == 5*meterUnit, "%+v", m.starts)
+	// When it had gone and comes back, then what was admitted since 110 is none of the lost bucket's.
+	m.drops(110)
+	testkit.Check(t, len(m.starts) == 1 && m.starts[0].at == 95, "%+v", m.starts)
+
+	// A calendar goes on with the calendar, and not with the window of its length that stands first.
+	from := goesOn([]Limit{Calendar(6, time.Hour, 0), Sliding(8, time.Hour)},
+		[]Limit{Sliding(6, time.Hour), Calendar(9, time.Hour, 0)})
+	testkit.Check(t, slices.Equal(from, []int{1, 0}), "they go on with %v", from)
 }

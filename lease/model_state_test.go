@@ -243,7 +243,8 @@ func TestWhatIsDescribedAlikeGoesOnAlike(t *testing.T) {
 				}
 			}
 		}
-		testkit.Check(t, alike >= testkit.PlainOrRace(100, 10), "%s: only %d worlds came to a known description", m.name, alike)
+		testkit.Check(t, alike >= testkit.PlainOrRace(100, 10), "%s: only %d worlds came to a known description",
+			m.name, alike)
 	}
 }
 

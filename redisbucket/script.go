@@ -28,7 +28,10 @@ func newScript(name string) *script {
 		text, _ := sources.ReadFile(part + ".lua") // all are embedded
 		return string(text)
 	}
-	parts := []string{source("window"), source("common"), source("open"), source("change"), source(name), source("close")}
+	var parts []string
+	for _, part := range []string{"window", "common", "open", "change", name, "close"} {
+		parts = append(parts, source(part))
+	}
 	switch name {
 	case "lease":
 		parts = append([]string{source("draw")}, parts...)
