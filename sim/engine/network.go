@@ -210,7 +210,7 @@ func (n *network) cut(p *process) bool {
 	return slices.ContainsFunc(n.s.Partitions, func(x scenario.Partition) bool {
 		return n.time.now >= int64(x.At) && n.time.now < int64(x.At+x.For) &&
 			(x.Group == "" || x.Group == p.group.Name) &&
-			(x.Part == 0 || float64(p.rank) < float64(x.Part)*float64(len(p.group.members)))
+			float64(p.rank) < float64(x.Part)*float64(len(p.group.members))
 	})
 }
 

@@ -41,6 +41,10 @@ func (s Scenario) Defaults() Scenario {
 	}
 	s.Workload = s.atBoundaries(s.Workload).Defaults(s.Duration)
 	fill(&s.Network.RoundTrip, Constantly(time.Millisecond))
+	s.Network.Partitions = slices.Clone(s.Network.Partitions)
+	for i := range s.Network.Partitions {
+		fill(&s.Network.Partitions[i].Part, 1)
+	}
 	fill(&s.Redis.ServiceTime, Constantly(15*time.Microsecond))
 	fill(&s.Redis.Shards, 1)
 	return s

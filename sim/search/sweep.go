@@ -149,19 +149,25 @@ func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {
 		return nil, fmt.Errorf("%w: %s points are too many, must be at most %d",
 			ErrGrid, strings.Join(counts, " x "), PointsMax)
 	}
-	points := []*trial{{scenario: s}}
+	points := []*trial{{}}
 	for _, a := range axes {
 		var finer []*trial
 		for _, p := range points {
 			for _, v := range a.Values {
-				one := &trial{scenario: p.scenario, values: append(slices.Clip(p.values), v)}
-				if err := scenfile.Set(&one.scenario, a.Path+"="+v); err != nil {
-					return nil, fmt.Errorf("%w %s=%s: %w", ErrAxis, a.Path, v, err)
-				}
-				finer = append(finer, one)
+				finer = append(finer, &trial{values: append(slices.Clip(p.values), v)})
 			}
 		}
 		points = finer
+	}
+	for _, p := range points {
+		p.scenario = s
+		assignments := make([]string, len(axes))
+		for k, a := range axes {
+			assignments[k] = a.Path + "=" + p.values[k]
+		}
+		if err := scenfile.Set(&p.scenario, assignments...); err != nil {
+			return nil, fmt.Errorf("%w %s: %w", ErrAxis, strings.Join(assignments, " "), err)
+		}
 	}
 	return points, nil
 }

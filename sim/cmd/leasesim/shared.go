@@ -79,10 +79,8 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	if err != nil {
 		return s, err
 	}
-	for _, assignment := range f.sets {
-		if err := scenfile.Set(&s, assignment); err != nil {
-			return s, fmt.Errorf("%w: --set %s: %w", errUsage, assignment, err)
-		}
+	if err := scenfile.Set(&s, f.sets...); err != nil {
+		return s, fmt.Errorf("%w: --set %s: %w", errUsage, strings.Join(f.sets, " --set "), err)
 	}
 	changed := f.Flags().Changed
 	if changed("seed") {

@@ -17,6 +17,12 @@ import (
 // place is where something stands in a file. Both count from 1, the column in characters.
 type place struct{ line, column int }
 
+// zero is a value that was given and is zero.
+type zero struct {
+	place
+	value reflect.Value // in the scenario
+}
+
 // problem is one thing that is wrong, and where.
 type problem struct {
 	place        // none in an assignment
@@ -36,11 +42,12 @@ type decoder struct {
 	problems []*problem
 	unread   []string         // paths that could not be read, or that an unknown name may have meant
 	places   map[string]place // of every path that the file has
+	zeros    map[string]zero  // by the path of each value that was read and is zero
 	left     int              // values that may still come
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, places: map[string]place{}, left: valuesMax}
+	return &decoder{file: file, places: map[string]place{}, zeros: map[string]zero{}, left: valuesMax}
 }
 
 // bad reports that what is at path could not be read.
@@ -101,6 +108,38 @@ func (d *decoder) validate(s scenario.Scenario) {
 			d.add(path, d.placeOf(path), message, errors.Join(ErrInvalid, err))
 		}
 	}
+}
+
+// keepZeros sees that a zero which was given is one in s, where its field's zero value means
+// something else: whoever varies a field from zero on would see the figures of the default in that
+// row. A distribution can be nothing but zero; other fields are refused.
+func (d *decoder) keepZeros(s *scenario.Scenario) {
+	for _, means := range Differences(*s, s.Defaults()) {
+		d.keepZero(means.Path, means.First, means.Second)
+	}
+	for path, text := range policyDefaults {
+		d.keepZero(path, "0", text)
+	}
+}
+
+func (d *decoder) keepZero(path, text, means string) {
+	given, ok := d.zeros[path]
+	if !ok || !given.value.IsZero() { // another assignment came after it
+		return
+	}
+	if dist, ok := given.value.Addr().Interface().(*scenario.DurationDist); ok {
+		*dist = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
+		return
+	}
+	d.bad(path, given.place, "is %s, which means its default here: %s; leave it out, or give another value",
+		text, means)
+}
+
+// policyDefaults say what the zeros mean that are none in a lease.Policy.
+var policyDefaults = map[string]string{
+	"policy.target": "100ms, or less where the burst is small", "policy.ttl": "4 targets, or 2 call timeouts",
+	"policy.min_batch": "1", "policy.max_batch": "what the limit can give", "policy.weight": "1",
+	"policy.calls_per_second": "5000", "policy.shards": "1",
 }
 
 // document is the one document of a text for what is at path; nil after an error.
@@ -179,6 +218,8 @@ func (d *decoder) value(path string, n *yaml.Node, v reflect.Value) {
 	case scalar && n.Kind == yaml.ScalarNode && !isNull(n):
 		if err := setScalar(v, n.Value, n.Style == 0); err != nil {
 			d.bad(path, at, "%v", err)
+		} else if v.IsZero() {
+			d.zeros[path] = zero{at, v}
 		}
 	case !scalar && v.Kind() == reflect.Slice && n.Kind == yaml.SequenceNode:
 		d.list(path, n, v)
@@ -195,12 +236,13 @@ func (d *decoder) value(path string, n *yaml.Node, v reflect.Value) {
 
 func (d *decoder) list(path string, n *yaml.Node, v reflect.Value) {
 	v.SetZero() // so that an empty list is equal to none
+	if len(n.Content) > 0 {
+		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	}
 	for i, item := range n.Content {
 		path := fmt.Sprintf("%s[%d]", path, i)
 		d.places[path] = place{item.Line, item.Column}
-		element := reflect.New(v.Type().Elem()).Elem()
-		d.value(path, item, element)
-		v.Set(reflect.Append(v, element))
+		d.value(path, item, v.Index(i))
 	}
 }
 

@@ -110,7 +110,10 @@ func TestTemplateSaysTheDefaults(t *testing.T) {
 	config, same := said.Policy.ConfigFor(said.Limits, 0, said.CallTimeout), unsaid.Policy.ConfigFor(unsaid.Limits, 0, unsaid.CallTimeout)
 	testkit.Check(t, reflect.DeepEqual(config, same),
 		"with the policy's defaults said, the configuration is\n%+v, not\n%+v", config, same)
-	said.Policy.Target, said.Policy.TTL = 0, 0
+	p := &said.Policy
+	testkit.Check(t, p.MinBatch == 1 && p.MaxBatch == said.Limits[0].Capacity() && p.Weight == 1 && p.Shards == 1,
+		"these are not the defaults: %+v", p)
+	p.Target, p.TTL, p.MinBatch, p.MaxBatch, p.Weight, p.Shards, p.CallsPerSecond = 0, 0, 0, 0, 0, 0, 0
 	testkit.Check(t, reflect.DeepEqual(said, unsaid),
 		"with the defaults said, the scenario is\n%+v, not\n%+v", said, unsaid)
 }

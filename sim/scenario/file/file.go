@@ -60,6 +60,7 @@ func Parse(name string, text []byte) (scenario.Scenario, error) {
 	var s scenario.Scenario
 	if root := d.document("", text); root != nil {
 		d.value("", root, reflect.ValueOf(&s).Elem())
+		d.keepZeros(&s)
 		d.loadTraces(&s)
 		d.validate(s)
 	}

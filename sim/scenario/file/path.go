@@ -31,28 +31,31 @@ func pathsOf(path string, t reflect.Type) (paths []string) {
 	return paths
 }
 
-// Set changes one field: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or
+// Set changes fields, in order: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or
 // groups[web].count, for names with dots), "redis.faults=[]", "workload={kind: constant, rate:
 // 5/s}". The value is what a file would have after the colon; a section or a list is replaced as a
 // whole. Where the scenario has no groups, groups[0] and groups.all are the one that Defaults gives
 // it. A group's clock or workload that is not there begins with all fields zero, as in a file.
 //
 // The trace of a workload.file is read at once, relative to the working folder. The result is not
-// validated, because several assignments may be needed to make it valid. After an error s is as it
-// was; what s pointed to before is never changed, so that copies of a Scenario are independent.
-func Set(s *scenario.Scenario, assignment string) error {
-	path, text, ok := strings.Cut(assignment, "=")
-	path = strings.TrimSpace(path)
+// validated, because several calls may be needed to make it valid; but a zero that would mean a
+// default after all of the assignments is an error. After an error s is as it was; what s pointed to before is never changed, so that copies of a Scenario are independent.
+func Set(s *scenario.Scenario, assignments ...string) error {
 	d, next := newDecoder(""), *s
-	switch {
-	case !ok:
-		d.bad(path, place{}, "has no value; an assignment is like policy.target=50ms")
-	case !wellFormed.MatchString(path):
-		d.bad(path, place{}, "is not a path like policy.target or groups[0].count")
-	default:
-		d.assign("", pathPart.FindAllString(path, -1), text, reflect.ValueOf(&next).Elem())
+	for _, assignment := range assignments {
+		path, text, ok := strings.Cut(assignment, "=")
+		path = strings.TrimSpace(path)
+		switch {
+		case !ok:
+			d.bad(path, place{}, "has no value; an assignment is like policy.target=50ms")
+		case !wellFormed.MatchString(path):
+			d.bad(path, place{}, "is not a path like policy.target or groups[0].count")
+		default:
+			d.assign("", pathPart.FindAllString(path, -1), text, reflect.ValueOf(&next).Elem())
+		}
 	}
 	if len(d.problems) == 0 {
+		d.keepZeros(&next)
 		d.loadTraces(&next)
 	}
 	if err := d.err(); err != nil {

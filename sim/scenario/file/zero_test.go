@@ -1,0 +1,86 @@
+package file
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+func TestAZeroThatIsGivenIsAZeroOrIsRefused(t *testing.T) {
+	all, err := Parse("template.yaml", uncommented())
+	testkit.NoErr(t, err)
+	refused, kept := 0, 0
+	for _, path := range Paths() {
+		path = strings.ReplaceAll(path, "[]", "[0]")
+		for _, text := range []string{"0", "0s", "0%", "0/s", "false"} {
+			// Given a scenario that says something in each field, when one of them is set to zero,
+			s := all
+			err := Set(&s, path+"="+text)
+			if err != nil {
+				if strings.Contains(err.Error(), "means its default") {
+					refused++
+				}
+				continue
+			}
+			// then it is zero in the scenario that runs, or nothing but zero is drawn from it.
+			kept++
+			for _, d := range Differences(s, s.Defaults()) {
+				testkit.Check(t, !strings.HasPrefix(d.Path, path), "%s=%s runs as %s", path, text, d.Second)
+			}
+		}
+	}
+	testkit.Check(t, refused > 30 && kept > 30, "%d are refused and %d kept", refused, kept)
+}
+
+func TestAZeroSaysWhatItWouldMean(t *testing.T) {
+	for assignment, want := range map[string]string{
+		"workload.load=0":       "workload.load: is 0, which means its default here: 0.9; leave it out, or give another value",
+		"workload.factor=0":     "workload.factor: is 0, which means its default here: 10; ",
+		"groups[0].count=0":     "groups[0].count: is 0, which means its default here: 1; ",
+		"groups.web.weight=0":   "groups[0].weight: is 0, which means its default here: 1; ",
+		"policy.max_batch=0":    "policy.max_batch: is 0, which means its default here: what the limit can give; ",
+		"duration=0":            "duration: is 0s, which means its default here: 30s; ",
+		"groups[0].shadow=no":   "", // not read at all
+		"policy.overcommit=0":   "", // which has no default
+		"clock.offset=0s":       "",
+		"network.round_trip=0s": "",
+	} {
+		s := fleet()
+		s.Workload.Load, s.Workload.Rate = 0, 0
+		err := Set(&s, assignment)
+		if want == "" {
+			testkit.Check(t, err == nil || !strings.Contains(err.Error(), "default"), "%s: %v", assignment, err)
+			continue
+		}
+		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.HasPrefix(err.Error(), want), "%s: %v\nwant %s",
+			assignment, err, want)
+	}
+	// In a file it is said with its place.
+	_, err := Parse("a.yaml", []byte("limits: [5/s]\ngroups:\n  - count: 0\n"))
+	testkit.Check(t, err != nil && strings.HasPrefix(err.Error(), "a.yaml:3:12: groups[0].count: is 0, which means"),
+		"%v", err)
+	// A zero that another assignment makes right is right.
+	s := fleet()
+	testkit.NoErr(t, Set(&s, "workload.load=0", "workload.rate=5/s", "policy.target=0", "policy.target=50ms"))
+}
+
+func TestARoundTripOfZeroTakesNoTime(t *testing.T) {
+	for _, path := range []string{"network.round_trip", "redis.service_time"} {
+		s := fleet()
+		testkit.NoErr(t, Set(&s, path+"=0ms"))
+		s = s.Defaults()
+		of := map[string]scenario.DurationDist{
+			"network.round_trip": s.Network.RoundTrip, "redis.service_time": s.Redis.ServiceTime,
+		}[path]
+		testkit.Check(t, of.Mean() == 0, "%s=0ms has the mean %v", path, of.Mean())
+		// And a file that is written from it says so, too.
+		text, err := Marshal(s)
+		testkit.NoErr(t, err)
+		again, err := Parse("again.yaml", text)
+		testkit.NoErr(t, err)
+		testkit.Check(t, again.Defaults().Hash() == s.Hash(), "%s is another after it was written:\n%s", path, text)
+	}
+}
