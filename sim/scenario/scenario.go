@@ -160,14 +160,18 @@ type Workload struct {
 	Retries  int           // closed: how often a denied request is asked again
 	Backoff  time.Duration // closed: before the first retry, doubled each time, with full jitter; 0 means 10 ms
 	Repeated bool          // replay: start again at the end of the trace
-	File     string        // replay: a CSV file, see package trace
-	Trace    *Trace        `json:"-"` // replay: what File holds
+	File     string        // replay: a CSV file, an access log or JSON lines, see package trace
+	Columns  string        `json:",omitzero"` // replay: what File calls them, as in time_ms=ts,key=user
+	Trace    *Trace        `json:"-"`         // replay: what File holds
 	TraceSum string        // replay: a digest of Trace, which makes it part of Hash
 }
 
 // Trace is a recorded sequence of requests, in order of time.
 type Trace struct {
-	Requests []TraceRequest
+	Requests  []TraceRequest
+	Processes int      // that it names; 0 if it names none
+	Keys      int      // that it names
+	Notes     []string // what a reader of the file should know: what was left out, or changed
 }
 
 // TraceRequest is one line of a trace. Process and Key are numbered from 0 and taken modulo what

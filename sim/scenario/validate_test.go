@@ -54,7 +54,7 @@ func TestGroupsWithoutANameAreCalledByTheirPlace(t *testing.T) {
 }
 
 func replay(requests ...TraceRequest) Workload {
-	return Workload{Kind: Replay, File: "t.csv", Trace: &Trace{requests}}
+	return Workload{Kind: Replay, File: "t.csv", Trace: &Trace{Requests: requests}}
 }
 
 func TestValidateNamesFieldValueAndBound(t *testing.T) {

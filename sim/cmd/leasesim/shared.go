@@ -106,6 +106,7 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	if err := s.Validate(); err != nil {
 		return s, err
 	}
+	f.tellTraces(s)
 	text, err := scenfile.Marshal(s)
 	f.text = string(text)
 	return s, err

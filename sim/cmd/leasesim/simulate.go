@@ -3,15 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"time"
-
 	"github.com/spf13/cobra"
+	"slices"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
-	"github.com/yuzhi-go/yuzhi/sim/scenario/trace"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
@@ -109,36 +105,4 @@ func (f *shared) addRivals(s *sim.Scenario, names []string, all bool) error {
 		}
 	}
 	return nil
-}
-
-func (p *program) replayCommand() *cobra.Command {
-	var file string
-	var repeat bool
-	f := p.simulating("replay", func(f *shared) error {
-		if file == "" {
-			return fmt.Errorf("%w: replay needs a --trace", errUsage)
-		}
-		return f.report(view.Run, func(s *sim.Scenario) error {
-			t, err := trace.ReadFile(file)
-			if err != nil {
-				return fmt.Errorf("%w: --trace: %w", errUsage, err)
-			}
-			long := f.Flags().Changed("duration") ||
-				slices.ContainsFunc(f.sets, func(set string) bool { return strings.HasPrefix(set, "duration=") })
-			if n := len(t.Requests); n > 0 && !long {
-				s.Duration = t.Requests[n-1].At.Truncate(time.Millisecond) + time.Millisecond
-			}
-			for i := range s.Groups {
-				s.Groups[i].Workload = nil
-			}
-			s.Workload = sim.Workload{
-				Kind: sim.Replay, Verb: s.Workload.Verb, Deadline: s.Workload.Deadline,
-				File: file, Trace: t, TraceSum: trace.Digest(t), Repeated: repeat,
-			}
-			return nil
-		})
-	})
-	f.Flags().StringVar(&file, "trace", "", "the recorded requests: a CSV file")
-	f.Flags().BoolVar(&repeat, "repeat", false, "start again at the end of the trace, until --duration is over")
-	return f.Command
 }

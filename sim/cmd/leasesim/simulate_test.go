@@ -144,37 +144,6 @@ func TestCompareRunsItsRivals(t *testing.T) {
 	testkit.Check(t, strings.HasPrefix(e.stdout, "what,figure,mean,"), "%s", e.stdout)
 }
 
-func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
-	// Given a trace of 1.5 s and a fleet with workloads of its own,
-	file := fileOf(t, "limits: [100/s]\nworkload: {kind: constant, verb: wait, deadline: 2s}\ngroups: [{name: a, workload: {kind: poisson, rate: 5/s}}]\n")
-	recorded := fileOf(t, "time_s,process,tokens\n0,0,1\n0.5,1,2\n1.5,0,3\n")
-	line := "replay -f " + file + " --trace " + recorded
-	// when it is replayed,
-	s := pretend(t, report(), nil, line).ends(0).shows("pretended").ran[0]
-	w := s.Workload
-	// then the trace is the load, and as long as the run,
-	replayed := w.Kind == sim.Replay && w.File == recorded && len(w.Trace.Requests) == 3 && w.TraceSum != "" &&
-		!w.Repeated
-	testkit.Check(t, replayed && s.Groups[0].Workload == nil && s.Duration == 1501*time.Millisecond, "%+v", s)
-	// asked for as before;
-	testkit.Check(t, w.Verb == sim.VerbWait && w.Deadline == 2*time.Second, "%+v", w)
-	// and with a duration, that counts.
-	for _, duration := range []string{" --duration 5s", " --set duration=5s"} {
-		s := pretend(t, report(), nil, line+" --repeat"+duration).ends(0).ran[0]
-		testkit.Check(t, s.Duration == 5*time.Second && s.Workload.Repeated, "%s: %+v", duration, s)
-	}
-}
-
-func TestATraceIsReplayed(t *testing.T) {
-	// Given a trace of five requests, of which the bucket has room for three,
-	file := fileOf(t, "limits: [1/h burst 3]\nreps: 1\npolicy: {fallback: deny}\nnetwork: {round_trip: 1ms}\n")
-	recorded := fileOf(t, "time_s\n0.1\n0.2\n0.3\n0.4\n0.5\n")
-	// when it is replayed, then three are admitted.
-	r := simulated(t, "replay -f "+file+" --trace "+recorded)
-	testkit.Check(t, r.Offered.Mean == 5 && r.Admitted.Mean == 3 && r.CentralAdmitted.Mean == 3,
-		"%v offered, %v admitted, %v by one central bucket", r.Offered.Mean, r.Admitted.Mean, r.CentralAdmitted.Mean)
-}
-
 // simulated is the report of a real simulation.
 func simulated(t *testing.T, line string) sim.Report {
 	t.Helper()

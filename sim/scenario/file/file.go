@@ -93,7 +93,12 @@ func (d *decoder) loadTrace(path string, w *scenario.Workload) {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(filepath.Dir(d.file), name)
 	}
-	t, err := trace.ReadFile(name)
+	columns, err := trace.ParseColumns(w.Columns)
+	if err != nil {
+		d.bad(path+".columns", d.placeOf(path+".columns"), "%v", err)
+		return
+	}
+	t, err := trace.ReadFile(name, columns)
 	if err != nil {
 		d.bad(path+".file", d.placeOf(path+".file"), "%v", err)
 		return

@@ -241,7 +241,7 @@ func TestATraceIsFoundBesideItsScenario(t *testing.T) {
 	path := written(t, "s.yaml", workload, "traces/t.csv", requests)
 	s, err := Load(path)
 	testkit.NoErr(t, err)
-	want := []scenario.TraceRequest{{At: time.Second / 2, Cost: 1}, {At: time.Second, Key: 1, Cost: 1}}
+	want := []scenario.TraceRequest{{At: time.Second / 2, Cost: 1}, {At: time.Second, Process: 1, Key: 1, Cost: 1}}
 	for _, w := range []*scenario.Workload{&s.Workload, s.Groups[0].Workload} {
 		if w.Trace == nil || !reflect.DeepEqual(w.Trace.Requests, want) || w.TraceSum != trace.Digest(w.Trace) {
 			t.Errorf("the trace is %+v, %q", w.Trace, w.TraceSum)

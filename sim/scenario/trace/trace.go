@@ -1,33 +1,48 @@
-// Package trace reads recorded sequences of requests from CSV files, for the simulator to replay.
+// Package trace reads recorded sequences of requests from files, for the simulator to replay.
 //
-// The first line names the columns, in any order:
+// Three formats are told apart by their first lines:
 //
-//	time_s    when the request came; or time_ms, time_us or time_ns. A decimal number; what is finer
-//	          than a nanosecond is cut off. Lines are in order of time. Required
-//	process   which process it came to. Optional; without it all come to the first
-//	key       which key it was for. Optional; without it all are for the first
-//	tokens    how many it took, 1 or more. Optional; without it 1
+//   - CSV, whose first line names the columns, in any order;
+//   - access logs in the common format and in the combined one, as Apache, nginx and others write
+//     them, with the fields host, ident, user, time, request, method, path, status, bytes, referer
+//     and agent;
+//   - JSON, one object in a line, with fields in fields as a.b.
 //
-// Times count from the start of the run. But where the first is a year or more, they are
-// timestamps, and the first request comes at 0.
+// What counts of a request is named so:
+//
+//	time_s    when it came; or time_ms, time_us or time_ns: a decimal number; what is finer than a
+//	          nanosecond is cut off. Or time: a timestamp, as in 2026-11-23T09:16:00Z or in
+//	          23/Nov/2026:09:16:00 +0000. Required
+//	process   which process it came to. Without it they take turns
+//	key       which key it was for. Without it all are for the first; of an access log, the host
+//	tokens    how many it took, 1 or more. Without it 1
+//
+// Columns say what else a file calls them. Times count from the start of the run. But where the
+// first is a year or more, they are timestamps, and the first request comes at 0.
 //
 // Keys are any strings. They are numbered from 0 in the order of their first appearance: the
 // simulator has to know which are the same and not what they are called. Processes are numbered in
-// the same way, unless all of them are whole numbers below 2^31; then those are the numbers.
+// the same way, unless all of them are whole numbers below twice how many there are; then those are
+// the numbers.
+//
+// In a CSV file every line is right and comes in order of time, or the file is refused. A log has
+// lines of other kinds and is written when requests end: what is no request there is left out, and
+// the others are sorted. The trace's Notes say what was done.
+//
+// Files: trace.go the requests; formats.go the lines of a file; columns.go what they are called and
+// the texts of times.
 package trace
 
 import (
 	"bufio"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/csv"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"os"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,18 +53,8 @@ import (
 // ErrInvalid is wrapped by every error that says where and why a text is not a trace.
 var ErrInvalid = errors.New("trace: invalid trace")
 
-// reader is one text on its way to a trace.
-type reader struct {
-	file            string
-	csv             *csv.Reader
-	columns         map[string]int // the place in a line of time, process, key and tokens
-	unit            int64          // of the time, in nanoseconds
-	keys, processes names
-	requests        []scenario.TraceRequest
-}
-
 // ReadFile reads the trace in a regular file.
-func ReadFile(path string) (*scenario.Trace, error) {
+func ReadFile(path string, columns Columns) (*scenario.Trace, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() { // a pipe would be empty when the run is repeated
 		err = fmt.Errorf("%s is not a regular file", path)
@@ -62,100 +67,90 @@ func ReadFile(path string) (*scenario.Trace, error) {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
 	defer f.Close()
-	return Read(path, f)
+	return Read(path, f, columns)
 }
 
 // Read reads a trace. The name of the file is for the error, which has the line and the column, in
 // bytes from 1, and wraps ErrInvalid, but where from itself failed.
-func Read(name string, from io.Reader) (*scenario.Trace, error) {
+func Read(name string, from io.Reader, columns Columns) (*scenario.Trace, error) {
 	buffered := bufio.NewReaderSize(from, 1<<16)
 	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" { // as spreadsheets write
 		_, _ = buffered.Discard(len(mark))
 	}
-	r := &reader{
-		file: name, csv: csv.NewReader(buffered), columns: map[string]int{}, keys: names{}, processes: names{},
-	}
-	r.csv.ReuseRecord = true
-	for parse := r.header; ; parse = r.line {
-		fields, err := r.csv.Read()
-		if err == nil {
-			err = parse(fields)
+	r := &reader{columns: &columns, keys: names{}, processes: names{}}
+	lines, err := formatOf(name, buffered, &columns)
+	for err == nil {
+		var of request
+		if of, err = lines.next(); err == nil {
+			if wrong := r.add(of, lines.sorted()); wrong != nil {
+				err = lines.refuse(wrong)
+			}
 		}
-		switch syntax, ok := errors.AsType[*csv.ParseError](err); {
-		case err == nil:
-			continue
-		case ok:
-			return nil, r.bad(syntax.Line, syntax.Column, syntax.Err.Error())
-		case errors.Is(err, ErrInvalid):
-			return nil, err
-		case err != io.EOF:
-			return nil, fmt.Errorf("trace: %s: %w", name, err)
-		case r.unit == 0:
-			return nil, r.bad(1, 1, "the file is empty; its first line must name the columns: "+columnNames)
-		case len(r.requests) == 0:
-			return nil, r.bad(2, 1, "there are no requests")
-		}
-		r.renumber()
-		return &scenario.Trace{Requests: r.requests}, nil
 	}
+	switch {
+	case errors.Is(err, ErrInvalid):
+		return nil, err
+	case err != io.EOF:
+		return nil, fmt.Errorf("trace: %s: %w", name, err)
+	case len(r.requests) == 0:
+		return nil, lines.empty()
+	}
+	r.settle(lines)
+	t := &scenario.Trace{Requests: r.requests, Notes: append(lines.notes(), r.notes...)}
+	for _, q := range t.Requests {
+		t.Keys = max(t.Keys, q.Key+1)
+		if !r.turns {
+			t.Processes = max(t.Processes, q.Process+1)
+		}
+	}
+	return t, nil
 }
 
-func (r *reader) bad(line, column int, message string) error {
-	return fmt.Errorf("%w: %s:%d:%d: %s", ErrInvalid, r.file, line, column, message)
+// request is what a line says, as texts; one that it does not say is nil.
+type request struct{ time, process, key, tokens *string }
+
+// reader is one text on its way to a trace.
+type reader struct {
+	columns         *Columns
+	keys, processes names
+	requests        []scenario.TraceRequest
+	notes           []string
+	turns           bool // some line names no process
+	finer           bool // than a second is some time
 }
 
-// badField is an error in a field of the line that was read last.
-func (r *reader) badField(field int, format string, args ...any) error {
-	line, column := r.csv.FieldPos(field)
-	return r.bad(line, column, fmt.Sprintf(format, args...))
+// wrong is what is wrong with the field of a line.
+type wrong struct {
+	field string // time, process, key or tokens
+	text  string
 }
 
-// timeColumns are nanoseconds per unit of each.
-var timeColumns = map[string]int64{"time_s": 1e9, "time_ms": 1e6, "time_us": 1e3, "time_ns": 1}
+func (w *wrong) Error() string { return w.text }
 
-const columnNames = "time_s (or time_ms, time_us, time_ns), process, key and tokens"
-
-func (r *reader) header(names []string) error {
-	for i, name := range names {
-		column := name
-		if unit := timeColumns[name]; unit > 0 {
-			column, r.unit = "time", unit
-		} else if name != "process" && name != "key" && name != "tokens" {
-			return r.badField(i, "unknown column %q; there are %s", name, columnNames)
-		}
-		if first, again := r.columns[column]; again {
-			return r.badField(i, "column %q says what column %q said already", name, names[first])
-		}
-		r.columns[column] = i
-	}
-	if r.unit == 0 {
-		return r.badField(0, "there is no column with the time; there are %s", columnNames)
-	}
-	return nil
-}
-
-func (r *reader) line(fields []string) error {
-	i := r.columns["time"]
-	at, err := nanoseconds(fields[i], r.unit)
+// add adds what a line says.
+func (r *reader) add(of request, sorted bool) error {
+	at, err := r.columns.timeOf(*of.time)
 	if err != nil {
-		return r.badField(i, "time %q %v", fields[i], err)
+		return &wrong{"time", fmt.Sprintf("time %q %v", *of.time, err)}
 	}
-	if n := len(r.requests); n > 0 && at < r.requests[n-1].At {
-		return r.badField(i, "time %q is before that of the line before; sort the lines", fields[i])
+	if n := len(r.requests); sorted && n > 0 && at < r.requests[n-1].At {
+		return &wrong{"time", fmt.Sprintf("time %q is before that of the line before; sort the lines", *of.time)}
 	}
 	q := scenario.TraceRequest{At: at, Cost: 1}
-	if i, ok := r.columns["process"]; ok {
-		q.Process = r.processes.number(fields[i])
-	}
-	if i, ok := r.columns["key"]; ok {
-		q.Key = r.keys.number(fields[i])
-	}
-	if i, ok := r.columns["tokens"]; ok {
-		q.Cost, err = strconv.ParseInt(fields[i], 10, 64)
+	if of.tokens != nil {
+		q.Cost, err = strconv.ParseInt(*of.tokens, 10, 64)
 		if err != nil || q.Cost < 1 {
-			return r.badField(i, "tokens %q must be a whole number, 1 or more", fields[i])
+			return &wrong{"tokens", fmt.Sprintf("tokens %q must be a whole number, 1 or more", *of.tokens)}
 		}
 	}
+	if of.process != nil {
+		q.Process = r.processes.number(*of.process)
+	}
+	if of.key != nil {
+		q.Key = r.keys.number(*of.key)
+	}
+	r.turns = r.turns || of.process == nil
+	r.finer = r.finer || at%time.Second != 0
 	r.requests = append(r.requests, q)
 	return nil
 }
@@ -163,9 +158,17 @@ func (r *reader) line(fields []string) error {
 // timestamp is the least first time that cannot be meant to count from the start of a run.
 const timestamp = 365 * 24 * time.Hour
 
-// renumber makes processes' numbers those that the text has, if it has numbers only, and timestamps
-// times.
-func (r *reader) renumber() {
+// settle sorts a log, makes timestamps times, and numbers processes as the text does, if it has
+// numbers only.
+func (r *reader) settle(lines format) {
+	byTime := func(a, b scenario.TraceRequest) int { return int(min(max(a.At-b.At, -1), 1)) }
+	if !lines.sorted() && !slices.IsSortedFunc(r.requests, byTime) {
+		slices.SortStableFunc(r.requests, byTime)
+		r.note("the lines are not in order of time: they were sorted")
+	}
+	if !lines.sorted() && !r.finer {
+		r.spread()
+	}
 	start := r.requests[0].At
 	if start < timestamp {
 		start = 0
@@ -174,11 +177,33 @@ func (r *reader) renumber() {
 	for i := range r.requests {
 		q := &r.requests[i]
 		q.At -= start
-		if len(numbers) > 0 {
+		switch {
+		case r.turns:
+			q.Process = i
+		case len(numbers) > 0:
 			q.Process = numbers[q.Process]
 		}
 	}
+	if r.turns {
+		r.note("it does not say which process a request came to: they take turns")
+	}
 }
+
+// spread has the requests of each second come evenly in it: a log without fractions would have them
+// all come at once.
+func (r *reader) spread() {
+	r.note("its times are whole seconds: the requests of each come evenly within it")
+	for from, to := 0, 0; from < len(r.requests); from = to {
+		at := r.requests[from].At
+		for to = from; to < len(r.requests) && r.requests[to].At == at; to++ {
+		}
+		for i := from; i < to; i++ {
+			r.requests[i].At += time.Duration(int64(time.Second) * int64(i-from) / int64(to-from))
+		}
+	}
+}
+
+func (r *reader) note(text string) { r.notes = append(r.notes, text) }
 
 // names numbers strings from 0 in the order of their first appearance.
 type names map[string]int
@@ -192,38 +217,18 @@ func (n names) number(s string) int {
 	return i
 }
 
-// numbers are the names as numbers, in the order of theirs; nil unless all of them are numbers.
+// numbers are the names as numbers, in the order of theirs; nil unless all of them are numbers, and
+// few are missing between them: ports and addresses are names.
 func (n names) numbers() []int {
 	numbers := make([]int, len(n))
 	for s, i := range n {
 		x, err := strconv.ParseUint(s, 10, 31)
-		if err != nil {
+		if err != nil || x >= 2*uint64(len(n)) {
 			return nil
 		}
 		numbers[i] = int(x)
 	}
 	return numbers
-}
-
-// decimal is a number whose exponent does not ask for a great many digits.
-var decimal = regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?$`)
-
-// nanoseconds reads a decimal number of a unit. A double would not do: 1700000000.123456789 has
-// more digits than it holds.
-func nanoseconds(s string, unit int64) (time.Duration, error) {
-	if !decimal.MatchString(s) {
-		return 0, errors.New("is not a decimal number")
-	}
-	x, _ := new(big.Rat).SetString(s)
-	if x.Sign() < 0 {
-		return 0, errors.New("is negative")
-	}
-	x.Mul(x, big.NewRat(unit, 1))
-	ns := new(big.Int).Quo(x.Num(), x.Denom())
-	if !ns.IsInt64() {
-		return 0, errors.New("is too large: a time is at most 292 years")
-	}
-	return time.Duration(ns.Int64()), nil
 }
 
 // Digest identifies what a trace says, whatever the text looked like: the first 16 hexadecimal

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
+	// Given a trace of 1.5 s and a fleet with workloads of its own,
+	file := fileOf(t, "limits: [100/s]\nworkload: {kind: constant, verb: wait, deadline: 2s}\ngroups: [{name: a, workload: {kind: poisson, rate: 5/s}}]\n")
+	recorded := fileOf(t, "time_s,process,tokens\n0,0,1\n0.5,1,2\n1.5,0,3\n")
+	line := "replay -f " + file + " --trace " + recorded
+	// when it is replayed,
+	s := pretend(t, report(), nil, line).ends(0).shows("pretended").ran[0]
+	w := s.Workload
+	// then the trace is the load, and the run as long as it and the deadline of its last request,
+	replayed := w.Kind == sim.Replay && w.File == recorded && len(w.Trace.Requests) == 3 && w.TraceSum != "" &&
+		!w.Repeated
+	testkit.Check(t, replayed && s.Groups[0].Workload == nil && s.Duration == 3501*time.Millisecond, "%+v", s)
+	// asked for as before;
+	testkit.Check(t, w.Verb == sim.VerbWait && w.Deadline == 2*time.Second, "%+v", w)
+	// and with a duration, that counts.
+	for _, duration := range []string{" --duration 5s", " --set duration=5s"} {
+		s := pretend(t, report(), nil, line+" --repeat"+duration).ends(0).ran[0]
+		testkit.Check(t, s.Duration == 5*time.Second && s.Workload.Repeated, "%s: %+v", duration, s)
+	}
+}
+
+func TestATraceIsReplayed(t *testing.T) {
+	// Given a trace of five requests, of which the bucket has room for three,
+	file := fileOf(t, "limits: [1/h burst 3]\nreps: 1\npolicy: {fallback: deny}\nnetwork: {round_trip: 1ms}\n")
+	recorded := fileOf(t, "time_s\n0.1\n0.2\n0.3\n0.4\n0.5\n")
+	// when it is replayed, then three are admitted.
+	r := simulated(t, "replay -f "+file+" --trace "+recorded)
+	testkit.Check(t, r.Offered.Mean == 5 && r.Admitted.Mean == 3 && r.CentralAdmitted.Mean == 3,
+		"%v offered, %v admitted, %v by one central bucket", r.Offered.Mean, r.Admitted.Mean, r.CentralAdmitted.Mean)
+}
+
+func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
+	// Given a trace with 2,000 keys, each asked once, of 40 processes, and a bucket of one token a key,
+	file := fileOf(t, "limits: [1/h burst 1]\nreps: 1\ngroups: [{count: 3}]\npolicy: {fallback: deny}\n")
+	var text strings.Builder
+	text.WriteString("time_ms,key,process\n")
+	for i := range 2000 {
+		fmt.Fprintf(&text, "%d,user-%d,web-%d\n", i, i, i%40)
+	}
+	line := "replay -f " + file + " --trace " + fileOf(t, text.String()) + " --out json"
+	// when it is replayed, then all are admitted, each by its own bucket, and there is nothing to say.
+	e := leasesim(t, line).ends(0)
+	r := prints[sim.Report](e)
+	testkit.Check(t, r.Offered.Mean == 2000 && r.Admitted.Mean == 2000 && e.stderr == "", "%v of %v are admitted, %s",
+		r.Admitted.Mean, r.Offered.Mean, e.stderr)
+	// When there are to be fewer keys, processes or seconds, it is said what that makes of the trace.
+	e = pretend(t, report(), nil, line+" --set keys.count=10 --set groups[0].count=7 --duration 1s").ends(0)
+	s := e.ran[0]
+	testkit.Check(t, s.Keys.Count == 10 && s.Groups[0].Count == 7 && s.Duration == time.Second, "%+v", s)
+	for _, want := range []string{
+		": it has 2000 keys and keys.count is 10: key n is played as key n mod 10\n",
+		": it has 40 processes and the fleet 7: process n is played as process n mod 7\n",
+		": 1000 of its 2000 requests come after the end of the run (1s)\n",
+	} {
+		testkit.Check(t, strings.Contains(e.stderr, want), "%s\nwant %s", e.stderr, want)
+	}
+}
+
+func TestAnAccessLogIsReplayed(t *testing.T) {
+	log := fileOf(t, `203.0.113.9 - - [23/Nov/2026:09:16:00 +0000] "GET /a HTTP/1.1" 200 512
+203.0.113.9 - - [23/Nov/2026:09:16:00 +0000] "GET /a HTTP/1.1" 200 512
+that is no line of it
+198.51.100.7 - - [23/Nov/2026:09:16:02 +0000] "GET /b HTTP/1.1" 200 9
+`)
+	file := fileOf(t, "limits: [1/h burst 1]\nreps: 1\npolicy: {fallback: deny}\n")
+	// By address there are two keys, by path too; of all together one is admitted.
+	for columns, admits := range map[string]float64{"": 2, " --columns key=path": 2, " --columns key=method": 1} {
+		e := leasesim(t, "replay -f "+file+" --trace "+log+columns+" --out json").ends(0)
+		r := prints[sim.Report](e)
+		testkit.Check(t, r.Offered.Mean == 3 && r.Admitted.Mean == admits, "%s: %v of %v", columns, r.Admitted.Mean,
+			r.Offered.Mean)
+		testkit.Check(t, strings.Contains(e.stderr, "1 of 4 lines are no requests and were left out"), "%s", e.stderr)
+	}
+	// What the report shows of the scenario can be run again.
+	e := leasesim(t, "replay -f "+file+" --trace "+log+" --columns key=user").ends(0)
+	testkit.Check(t, e.stdout != "", "nothing is shown")
+	wrong := leasesim(t, "replay --trace "+log+" --columns key=cookie").ends(exitUsage)
+	testkit.Check(t, strings.Contains(wrong.stderr, `has no field "cookie" for the key; there are host`), "%s",
+		wrong.stderr)
+}

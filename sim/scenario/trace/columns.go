@@ -1,0 +1,94 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Columns say what a file calls what counts of a request. The zero value takes the names of the
+// package's documentation, and refuses a CSV file with others.
+type Columns struct {
+	named map[string]string // by what it is: what the file calls it
+	unit  int64             // of the time, in nanoseconds; 0 for a timestamp
+}
+
+// timeColumns are nanoseconds per unit of each.
+var timeColumns = map[string]int64{"time_s": 1e9, "time_ms": 1e6, "time_us": 1e3, "time_ns": 1, "time": 0}
+
+const columnNames = "time_s (or time_ms, time_us, time_ns; or time, a timestamp), process, key and tokens"
+
+// ParseColumns reads "time_ms=ts,key=user.id": what the left names is in the column or field that
+// the right names, and columns that it does not name are passed over. What is not on the left has
+// its own name where that is there.
+func ParseColumns(text string) (Columns, error) {
+	c := Columns{}
+	if text == "" {
+		return c, nil
+	}
+	c.named = map[string]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		what, name, ok := strings.Cut(strings.TrimSpace(part), "=")
+		unit, isTime := timeColumns[what]
+		if isTime {
+			what = "time"
+		}
+		_, again := c.named[what]
+		switch {
+		case !ok || name == "":
+			return Columns{}, fmt.Errorf("%w: columns %q must be like time_ms=ts,key=user", ErrInvalid, text)
+		case !isTime && what != "process" && what != "key" && what != "tokens":
+			return Columns{}, fmt.Errorf("%w: columns %q: unknown %q; there are %s", ErrInvalid, text, what, columnNames)
+		case again:
+			return Columns{}, fmt.Errorf("%w: columns %q: %s is there twice", ErrInvalid, text, what)
+		case isTime:
+			c.unit = unit
+		}
+		c.named[what] = name
+	}
+	return c, nil
+}
+
+// timeOf reads a text as a moment.
+func (c *Columns) timeOf(text string) (time.Duration, error) {
+	if c.unit > 0 {
+		return nanoseconds(text, c.unit)
+	}
+	for _, layout := range []string{time.RFC3339Nano, logTime, time.DateTime} {
+		if at, err := time.Parse(layout, text); err == nil {
+			if at.Year() < 1971 || at.Year() > 2200 {
+				return 0, errors.New("must be between 1971 and 2200")
+			}
+			return time.Duration(at.UnixNano()), nil
+		}
+	}
+	return 0, errors.New("is not a timestamp like 2026-11-23T09:16:00Z or 23/Nov/2026:09:16:00 +0000; " +
+		"a number needs its unit, as in time_s")
+}
+
+// logTime is how access logs write a time.
+const logTime = "02/Jan/2006:15:04:05 -0700"
+
+// decimal is a number whose exponent does not ask for a great many digits.
+var decimal = regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?$`)
+
+// nanoseconds reads a decimal number of a unit. A double would not do: 1700000000.123456789 has
+// more digits than it holds.
+func nanoseconds(s string, unit int64) (time.Duration, error) {
+	if !decimal.MatchString(s) {
+		return 0, errors.New("is not a decimal number")
+	}
+	x, _ := new(big.Rat).SetString(s)
+	if x.Sign() < 0 {
+		return 0, errors.New("is negative")
+	}
+	x.Mul(x, big.NewRat(unit, 1))
+	ns := new(big.Int).Quo(x.Num(), x.Denom())
+	if !ns.IsInt64() {
+		return 0, errors.New("is too large: a time is at most 292 years")
+	}
+	return time.Duration(ns.Int64()), nil
+}

@@ -1,0 +1,115 @@
+package trace
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+// accessLog has lines of the common and of the combined format, and one of neither. The last request
+// ended first.
+const accessLog = `203.0.113.9 - - [23/Nov/2026:09:16:00 +0000] "GET /a?page=2 HTTP/1.1" 200 512
+203.0.113.9 - ann [23/Nov/2026:09:16:02 +0000] "GET /b HTTP/1.1" 200 9 "https://example.org/\"x" "curl/8.5"
+what is this
+2001:db8::7 - - [23/Nov/2026:10:16:02 +0100] "POST /a HTTP/2.0" 429 - "-" "-" "0.003"
+203.0.113.9 - - [23/Nov/2026:09:16:01 +0000] "GET /a HTTP/1.1" 200 12
+`
+
+func readAs(t *testing.T, text, columns string) (*scenario.Trace, error) {
+	t.Helper()
+	c, err := ParseColumns(columns)
+	testkit.NoErr(t, err)
+	return Read("t", strings.NewReader(text), c)
+}
+
+func TestAnAccessLogIsRead(t *testing.T) {
+	const second = time.Second
+	for columns, keys := range map[string][]int{"": {0, 0, 0, 1}, "key=path": {0, 0, 1, 0}, "key=user": {0, 0, 1, 0}} {
+		got, err := readAs(t, accessLog, columns)
+		testkit.NoErr(t, err)
+		// Its requests come in order of time, those of one second evenly within it, in turns to all
+		// processes, and for a key each.
+		var want []scenario.TraceRequest
+		for i, at := range []time.Duration{0, second, 2 * second, 5 * second / 2} {
+			want = append(want, scenario.TraceRequest{At: at, Process: i, Key: keys[i], Cost: 1})
+		}
+		testkit.Check(t, reflect.DeepEqual(renumbered(got.Requests), renumbered(want)), "%s: %v, want %v", columns,
+			got.Requests, want)
+		// And it is said what was done to it.
+		for _, note := range []string{
+			"1 of 5 lines are no requests and were left out; the first is line 3: it is not like HOST - USER",
+			"not in order of time", "whole seconds", "they take turns",
+		} {
+			said := func(text string) bool { return strings.Contains(text, note) }
+			testkit.Check(t, slices.ContainsFunc(got.Notes, said), "%q is not in %q", note, got.Notes)
+		}
+	}
+}
+
+// renumbered has keys numbered in the order of time.
+func renumbered(all []scenario.TraceRequest) []scenario.TraceRequest {
+	keys := map[int]int{}
+	for i, r := range all {
+		if _, ok := keys[r.Key]; !ok {
+			keys[r.Key] = len(keys)
+		}
+		all[i].Key = keys[r.Key]
+	}
+	return all
+}
+
+func TestJSONLinesAreRead(t *testing.T) {
+	const text = `{"ts": 1700000000.25, "request": {"remote_ip": "a"}, "host": "web-1", "size": 3}
+{"ts": 1700000001, "request": {"remote_ip": "b"}, "host": "web-2", "size": "4"}
+{"ts": 1700000002, "request": {}, "host": "web-2", "size": 1}
+{"ts": 1700000003, "request": {"remote_ip": "a"}, "host": "web-1", "size": 0}
+oops
+`
+	got, err := readAs(t, text, "time_s=ts,key=request.remote_ip,process=host,tokens=size")
+	testkit.NoErr(t, err)
+	want := []scenario.TraceRequest{{Cost: 3}, {At: 750 * time.Millisecond, Process: 1, Key: 1, Cost: 4}}
+	testkit.Check(t, reflect.DeepEqual(got.Requests, want), "%v, want %v", got.Requests, want)
+	note := "3 of 5 lines are no requests and were left out; the first is line 3: it has no request.remote_ip"
+	testkit.Check(t, slices.Equal(got.Notes, []string{note}), "%q, want %q", got.Notes, note)
+	// Names of our own need no columns.
+	own, err := readAs(t, `{"time": "2026-11-23T09:16:00.5Z", "key": "a", "process": 1}`, "")
+	testkit.NoErr(t, err)
+	testkit.Check(t, reflect.DeepEqual(own.Requests, []scenario.TraceRequest{{Process: 1, Cost: 1}}), "%v", own.Requests)
+}
+
+func TestColumnsOfACSVFileMayHaveOtherNames(t *testing.T) {
+	const text = "when,user,key,cost,what\n1000,ann,x,2,GET\n2000,bob,x,1,PUT\n"
+	got, err := readAs(t, text, "time_ms=when, key=user, tokens=cost")
+	testkit.NoErr(t, err)
+	want := []scenario.TraceRequest{{At: time.Second, Cost: 2}, {At: 2 * time.Second, Process: 1, Key: 1, Cost: 1}}
+	testkit.Check(t, reflect.DeepEqual(got.Requests, want), "%v, want %v", got.Requests, want)
+}
+
+func TestWhatIsNoTraceSaysWhy(t *testing.T) {
+	for _, c := range []struct{ text, columns, want string }{
+		{"when\n1\n", "time_s=time", `t:1:1: there is no column "time", which should be the time; there are when`},
+		{"time_s,user\n1,a\n", "", `t:1:8: unknown column "user"; there are time_s (or time_ms`},
+		{"{\"ts\": 1}\n", "", "t:1:1: the first object has no field with the time; there are time_s"},
+		{"{\"time_s\": \"x\"}\n", "", `t:1:1: none of its 1 lines is a request; the first is line 1: time "x" is not`},
+		{accessLog, "key=cookie", `an access log has no field "cookie" for the key; there are host, ident, user`},
+	} {
+		_, err := readAs(t, c.text, c.columns)
+		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), ": "+c.want), "%q as %q: %v\nwant %s",
+			c.text, c.columns, err, c.want)
+	}
+	for text, want := range map[string]string{
+		"ts":                 "must be like time_ms=ts,key=user",
+		"key=":               "must be like",
+		"when=ts":            `unknown "when"; there are time_s`,
+		"time_s=a,time_ms=b": "time is there twice",
+	} {
+		_, err := ParseColumns(text)
+		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want), "%q: %v", text, err)
+	}
+}
