@@ -30,10 +30,11 @@ func liveCommand() *cobra.Command {
 		progress, clear := statusLine(c.ErrOrStderr())
 		report, err := live.Run(c.Context(), o, progress)
 		clear()
-		if err != nil && c.Context().Err() != nil {
+		interrupted := c.Context().Err() != nil
+		switch {
+		case interrupted && report.Offered == 0:
 			return fmt.Errorf("leasesim: %w (%w)", sim.ErrInterrupted, err)
-		}
-		if err != nil {
+		case !interrupted && err != nil:
 			return err
 		}
 		write := report.WriteTable
@@ -45,6 +46,10 @@ func liveCommand() *cobra.Command {
 		}
 		if excess := report.Excess(); excess > 0 {
 			return fmt.Errorf("%w by %d", errExceeded, excess)
+		}
+		if interrupted {
+			return fmt.Errorf("leasesim: the report is of the first %v: %w",
+				(time.Duration(report.DurationMs) * time.Millisecond).Round(100*time.Millisecond), sim.ErrInterrupted)
 		}
 		return nil
 	})

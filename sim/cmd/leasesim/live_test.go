@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -168,6 +169,28 @@ func TestAnInterruptedLiveRunSaysSo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	execute(ctx, t, nil, "live --processes 1").ends(exitInterrupted).says("interrupted")
+}
+
+func TestAnInterruptedLiveRunReportsWhatWasUntilThen(t *testing.T) {
+	for _, o := range []live.Options{
+		{Shape: live.ShapeSteady, Change: "5/s@59m"}, {Shape: live.ShapeBursts, FlushAfter: time.Minute},
+		{Shape: live.ShapeAdversary, StopAfter: time.Nanosecond, TTL: time.Minute, Target: 50 * time.Millisecond},
+	} {
+		// Given a fleet with an hour of load, of which one process may be stopped,
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		o.Processes, o.Limit, o.Offered, o.Duration, o.Key = 2, "100/s burst 50", 1, time.Hour, live.NewKey()
+		// when it is interrupted while it asks,
+		r, err := live.Run(ctx, o, func(line string) {
+			if !strings.Contains(line, " 0 requests offered") {
+				interrupt()
+			}
+		})
+		// then its processes end by themselves, and the report is of the time until then.
+		testkit.Check(t, errors.Is(err, context.Canceled) && r.Offered > 0 && r.Admitted > 0 && r.DurationMs < 600_000,
+			"%s: %v, %+v", o.Shape, err, r)
+		testkit.Check(t, r.Change == "" && r.Excess() == 0 && r.DecisionNs.P50 > 0, "%s: %+v", o.Shape, r)
+	}
 }
 
 // rowNames are the figures that are compared, in their order.

@@ -11,6 +11,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,7 @@ type child struct {
 	limiter *hybrid.Limiter
 	key     *hybrid.Key
 
+	ended     atomic.Bool    // the parent has ended the load
 	askers    atomic.Int64   // goroutines that ask
 	reserved  sync.WaitGroup // what is to be settled
 	cancelled atomic.Int64
@@ -60,6 +62,7 @@ func Child() {
 	if text == "" {
 		return
 	}
+	signal.Ignore(os.Interrupt) // a terminal sends it to all; the parent says when to end
 	if err := runChild(text, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "leasesim: process of the fleet:", err)
 		os.Exit(1)
@@ -106,9 +109,14 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	c.key = c.limiter.Key(c.Options.Key).Class(c.Options.classOf(c.Index))
 
 	fmt.Fprint(out, readyLine)
-	if line, err := bufio.NewReader(in).ReadString('\n'); err != nil || line != startLine {
+	orders := bufio.NewReader(in)
+	if line, err := orders.ReadString('\n'); err != nil || line != startLine {
 		return fmt.Errorf("told %q instead of start: %w", line, err)
 	}
+	go func() {
+		_, _ = orders.ReadByte() // until the parent closes it, or has gone
+		c.ended.Store(true)
+	}()
 	if at := stamps.Now(); c.Index == 0 {
 		for range c.Options.Forge {
 			c.file.Append(at, at)
@@ -220,6 +228,9 @@ func (c *child) offer() {
 	wg.Wait()
 }
 
+// before reports whether t is before end, and the load has not been ended.
+func (c *child) before(t, end time.Time) bool { return t.Before(end) && !c.ended.Load() }
+
 // pace asks rate times a second until end, as evenly as the timer allows; but a steady load on a
 // window is Poisson's, as of many users. due is the fraction of a request that is due at the
 // beginning; pace returns the fraction that is left at the end.
@@ -228,7 +239,7 @@ func (c *child) pace(wg *sync.WaitGroup, rate, due float64, end time.Time) float
 	if c.limit.Windowed() && c.Options.Shape == ShapeSteady {
 		gap = rand.ExpFloat64
 	}
-	for last, next := time.Now(), gap(); last.Before(end); {
+	for last, next := time.Now(), gap(); c.before(last, end); {
 		time.Sleep(step)
 		now := time.Now()
 		if now.After(end) {
@@ -252,7 +263,7 @@ func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 	due := 0.0
 	for {
 		next := time.Now().Truncate(period).Add(period)
-		if !next.Before(end) {
+		if !c.before(next, end) {
 			return
 		}
 		time.Sleep(time.Until(next))
@@ -260,7 +271,7 @@ func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 			due = c.pace(wg, rate*period.Seconds()/within.Seconds(), due, time.Now().Add(within))
 			continue
 		}
-		for due += rate * period.Seconds(); due >= 1 && time.Now().Before(end); due-- {
+		for due += rate * period.Seconds(); due >= 1 && c.before(time.Now(), end); due-- {
 			c.request()
 		}
 	}
@@ -294,7 +305,7 @@ func (c *child) crowd(wg *sync.WaitGroup, n int64) {
 func (c *child) adversary(end time.Time) {
 	target, began := c.Options.leased().Target, time.Now()
 	share := c.limit.Tokens/int64(c.Options.Processes*workers) + 1
-	for turn := c.turn(began, began, target); time.Now().Before(end); {
+	for turn := c.turn(began, began, target); c.before(time.Now(), end); {
 		time.Sleep(target / 4)
 		c.ask(c.key.TryAllow)
 		if now := c.turn(began, time.Now(), target); now != turn {

@@ -33,7 +33,8 @@ const (
 )
 
 // Run starts the fleet, waits for it, and audits it. progress gets a line now and then; nil for
-// none.
+// none. When ctx ends while there is load, the load ends too, and the report is of what was until
+// then; the error is the cause.
 func Run(ctx context.Context, o Options, progress func(string)) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
@@ -51,7 +52,8 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	defer os.RemoveAll(dir)
 
 	var fleet []*process
-	ctx, kill := context.WithCancel(ctx)
+	asked := ctx
+	ctx, kill := context.WithCancel(context.WithoutCancel(asked))
 	defer func() {
 		kill()
 		for _, p := range fleet {
@@ -71,6 +73,9 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 			return Report{}, fmt.Errorf("leasesim: process %d did not start: %w", i, err)
 		}
 	}
+	if asked.Err() != nil {
+		return Report{}, fmt.Errorf("leasesim: %w", context.Cause(asked))
+	}
 	var h happened
 	calendar := o.isCalendar()
 	if calendar {
@@ -78,7 +83,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 			return Report{}, err
 		}
 	}
-	if err := o.align(ctx); err != nil {
+	if err := o.align(asked); err != nil {
 		return Report{}, err
 	}
 	before, began := redis.served(ctx), time.Now()
@@ -87,8 +92,13 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
 		}
 	}
-	if err := o.watch(ctx, redis, fleet, &h, progress); err != nil {
+	if err := o.watch(ctx, asked.Done(), redis, fleet, &h, progress); err != nil {
 		return Report{}, err
+	}
+	var interrupted error
+	if asked.Err() != nil {
+		interrupted = fmt.Errorf("leasesim: %w", context.Cause(asked))
+		o.endAfter(time.Since(began), h)
 	}
 	if calendar {
 		if err := redis.compareClocks(ctx, &h.ahead); err != nil {
@@ -102,7 +112,22 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		report.Settled = o.settled(report.Admitted, owed, time.Since(began), fleet)
 	}
 	report.ServiceTimeNs = int64(redis.served(ctx).since(before))
+	if err == nil {
+		err = interrupted
+	}
 	return report, err
+}
+
+// endAfter makes of o what was asked for until the load ended: what had not happened by then never
+// did.
+func (o *Options) endAfter(took time.Duration, h happened) {
+	o.Duration = min(o.Duration, took)
+	if h.change == (interval{}) {
+		o.Change = ""
+	}
+	if h.flush == (interval{}) {
+		o.FlushAfter = 0
+	}
 }
 
 // align waits, where there are bursts, until shortly before one, so that every process sees the
@@ -122,8 +147,10 @@ func (o Options) align(ctx context.Context) error {
 }
 
 // watch waits for all processes to end, and kills and stops those that it was asked to. What it was
-// asked to do to their limiter it does, and notes when.
-func (o Options) watch(ctx context.Context, redis *server, fleet []*process, h *happened, progress func(string)) error {
+// asked to do to their limiter it does, and notes when. When interrupted
+// is closed it has all of them end.
+func (o Options) watch(ctx context.Context, interrupted <-chan struct{}, redis *server, fleet []*process, h *happened,
+	progress func(string)) error {
 	began := time.Now()
 	kill, stop, resume := after(o.KillAfter), after(o.StopAfter), after(0)
 	to, when, _ := o.change()
@@ -169,8 +196,12 @@ func (o Options) watch(ctx context.Context, redis *server, fleet []*process, h *
 			}
 		case <-limit:
 			err = fmt.Errorf("leasesim: %d processes did not end %v after their load", left, grace)
-		case <-ctx.Done():
-			err = fmt.Errorf("leasesim: %w", context.Cause(ctx))
+		case <-interrupted:
+			interrupted, kill, stop, change, flush = nil, nil, nil, nil, nil
+			limit = time.After(grace)
+			for _, p := range fleet {
+				err = errors.Join(err, p.end())
+			}
 		}
 		if err != nil {
 			return err
@@ -206,13 +237,13 @@ const (
 // process is one child as the parent sees it.
 type process struct {
 	cmd    *exec.Cmd
-	in     io.Writer
-	file   *stamps.File // what it admitted
-	denied *stamps.File // and what not
-	fate   string       // what was done to it, "" for nothing
-	ready  chan error   // once, when it can begin
-	exited chan error   // once, when it has ended, and then closed
-	told   told         // by then
+	in     io.WriteCloser // closed, it ends the load
+	file   *stamps.File   // what it admitted
+	denied *stamps.File   // and what not
+	fate   string         // what was done to it, "" for nothing
+	ready  chan error     // once, when it can begin
+	exited chan error     // once, when it has ended, and then closed
+	told   told           // by then
 }
 
 // deniedPath is where a process whose admissions are at path records what it did not admit.
@@ -267,6 +298,15 @@ func (p *process) follow(out io.Reader) {
 	}
 	p.exited <- p.cmd.Wait()
 	close(p.exited)
+}
+
+// end has the process end its load now, also where it is stopped or has ended.
+func (p *process) end() error {
+	_ = p.in.Close() // which a process that has ended has closed
+	if err := p.signal(syscall.SIGCONT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
 }
 
 func (p *process) signal(s os.Signal) error {
