@@ -3,6 +3,8 @@ package scenario
 import (
 	"errors"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -219,5 +221,35 @@ func TestFieldNamesAreInSnakeCase(t *testing.T) {
 	for name, want := range map[string]string{"TTL": "ttl", "RoundTrip": "round_trip", "On": "on", "CallTimeout": "call_timeout", "TraceSum": "trace_sum", "ClientTime": "client_time", "": ""} {
 		got := FieldName(name)
 		testkit.Check(t, got == want, "%s is called %s, want %s", name, got, want)
+	}
+}
+
+func TestASettingThatTheKindDoesNotReadIsRefused(t *testing.T) {
+	base := Scenario{Limits: []lease.Limit{lease.PerSecond(100)}, Workload: Workload{Kind: Poisson}}
+	for _, c := range []struct {
+		kind string
+		set  func(w *Workload)
+		want string
+	}{
+		{Poisson, func(w *Workload) { w.Factor = 5 }, "workload.factor: is 5, which a workload of kind poisson does not read; it is for flash"},
+		{Flash, func(w *Workload) { w.Factor = 5 }, ""},
+		{Poisson, func(w *Workload) { w.Factor = 10 }, ""}, // which is the default, and changes nothing
+		{Closed, func(w *Workload) { w.Load = 2 }, "workload.load: is 2, which a workload of kind closed does not read; it is for constant, poisson, "},
+		{Adversary, func(w *Workload) { w.Rate = 2 }, "workload.rate: is 2/s, which a workload of kind adversary does not read"},
+		{Sync, func(w *Workload) { w.Think = base.Defaults().Workload.Think }, ""},
+		{Constant, func(w *Workload) { w.File = "t.csv" }, "workload.file: is t.csv, which a workload of kind constant does not read; it is for replay"},
+	} {
+		s := base
+		s.Workload.Kind = c.kind
+		c.set(&s.Workload)
+		err := s.Validate()
+		testkit.Check(t, (err == nil) == (c.want == "") && (err == nil || strings.Contains(err.Error(), c.want)),
+			"%s: %v, want %q", c.kind, err, c.want)
+		testkit.Check(t, err != nil || s.Defaults().Validate() == nil, "%s: not valid with its defaults", c.kind)
+	}
+	// Every field is known to be read by all kinds, or by some.
+	all := []string{"Kind", "Verb", "Actual", "Hold", "Cancelled", "Deadline", "Patience", "Trace", "TraceSum"}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Workload]()) {
+		testkit.Check(t, slices.Contains(all, f.Name) != (readBy[f.Name] != nil), "who reads %s?", f.Name)
 	}
 }

@@ -3,6 +3,9 @@ package scenario
 import (
 	"fmt"
 	"math"
+	"reflect"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -45,6 +48,7 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 		c.bad(path+".load", "is %v and rate is %s, but both say how many requests there are; one of them must be 0",
 			w.Load, asText(w.Rate))
 	}
+	c.unread(path, w)
 	if most, why := c.mostAdmitted(headroom); w.Cost.Max > most {
 		c.bad(path+".cost", "is %s, must be at most %s", asText(w.Cost), why)
 	}
@@ -63,6 +67,36 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 		}
 	case Replay:
 		c.trace(path+".file", w, headroom)
+	}
+}
+
+// readBy are the fields of a Workload that only some kinds of it read.
+var readBy = map[string][]string{
+	"Load": {Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary},
+	"Rate": {Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary},
+	"Cost": {Constant, Poisson, OnOff, Pareto, Diurnal, Flash, Sync, Boundary, Closed, Adversary},
+	"On":   {OnOff}, "Off": {OnOff},
+	"Alpha": {Pareto}, "Burst": {Pareto},
+	"Period": {Diurnal}, "Swing": {Diurnal},
+	"At": {Flash}, "For": {Flash}, "Factor": {Flash},
+	"Every": {Sync, Boundary}, "Within": {Sync, Boundary},
+	"Clients": {Closed}, "Think": {Closed}, "Retries": {Closed}, "Backoff": {Closed},
+	"Repeated": {Replay}, "File": {Replay}, "Columns": {Replay},
+}
+
+// unread reports what w says that its kind does not read, and that is not the default: who says it
+// expects it to count.
+func (c *checker) unread(path string, w Workload) {
+	plain := reflect.ValueOf(c.atBoundaries(Workload{Kind: w.Kind}).Defaults(c.Duration))
+	of := reflect.ValueOf(w)
+	for i := range of.NumField() {
+		name := of.Type().Field(i).Name
+		kinds, some := readBy[name]
+		if !some || slices.Contains(kinds, w.Kind) || of.Field(i).Equal(plain.Field(i)) {
+			continue
+		}
+		c.bad(path+"."+FieldName(name), "is %s, which a workload of kind %s does not read; it is for %s",
+			asText(of.Field(i).Interface()), w.Kind, strings.Join(kinds, ", "))
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -15,7 +16,7 @@ import (
 )
 
 func (p *program) initCommand() *cobra.Command {
-	var example string
+	var example, name string
 	var list bool
 	c := command("init", func(c *cobra.Command) error {
 		examples := scenfile.Examples()
@@ -26,19 +27,30 @@ func (p *program) initCommand() *cobra.Command {
 			names = append(names, e.Name)
 		}
 		text := string(scenfile.Template())
-		switch i := slices.Index(names, example); {
-		case list && example != "":
+		switch i := slices.Index(names, cmp.Or(example, name)); {
+		case list && (example != "" || name != ""):
 			return fmt.Errorf("%w: init --list stands alone", errUsage)
 		case list:
 			text = t.String()
+		case example != "" && name != "":
+			return fmt.Errorf("%w: init takes a NAME or an --example", errUsage)
 		case i >= 0:
 			text = string(examples[i].Text)
 		case example != "":
 			return fmt.Errorf("%w: --example is %q, must be one of %s", errUsage, example, strings.Join(names, ", "))
+		case name != "":
+			text = scenfile.TemplateFor(name)
 		}
 		_, err := io.WriteString(c.OutOrStdout(), text)
 		return err
 	})
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return fmt.Errorf("%w: init takes one NAME, not %q", errUsage, args)
+		}
+		name = strings.Join(args, "")
+		return nil
+	}
 	c.Flags().StringVar(&example, "example", "", "write this built-in example instead of the template")
 	c.Flags().BoolVar(&list, "list", false, "name the built-in examples")
 	return c

@@ -123,10 +123,19 @@ func statusOf(err error) int {
 	return exitFailed
 }
 
-// prefixed names the program in errors that come from the parsing of flags.
+// ourNames are the names of our packages in front of an error, with what the error is in general,
+// where something particular follows.
+var ourNames = regexp.MustCompile(`(^|[ (:;\n])(?:sim|search|rival|trace|file|lease): ` +
+	`(?:invalid (?:scenario|limit|quantity|trace|policy|config): )?`)
+
+// prefixed is what is wrong, for a reader who does not know our packages. It names the program, but
+// for what is wrong in a file, which names that.
 func prefixed(err error, status int) string {
 	s := err.Error()
-	if status != exitUsage || strings.HasPrefix(s, "leasesim: ") || errors.Is(err, scenfile.ErrInvalid) {
+	for ourNames.MatchString(s) {
+		s = ourNames.ReplaceAllString(s, "$1")
+	}
+	if strings.HasPrefix(s, "leasesim: ") || errors.Is(err, scenfile.ErrInvalid) && !errors.Is(err, errUsage) {
 		return s
 	}
 	return "leasesim: " + s

@@ -31,7 +31,7 @@ func writeFile(path string, print func(io.Writer) error) error {
 // checkWritable says, before anything runs, why a report cannot be written to path. What only
 // writing shows is not an error here.
 func checkWritable(path string) error {
-	if path == "" {
+	if path == "" || path == "-" {
 		return nil
 	}
 	if st, err := os.Stat(path); err == nil && st.IsDir() {

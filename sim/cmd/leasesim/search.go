@@ -122,7 +122,6 @@ func (p *program) planCommand() *cobra.Command {
 		"which weakens the bound by as many (default: the scenario's)")
 	flags.StringSliceVar(&o.mustHold, "stress-must-hold", nil,
 		"the targets must hold under stress too: all, or some of "+strings.Join(search.Stresses, ", "))
-	flags.Lookup("stress-must-hold").NoOptDefVal = "all"
 	return f.Command
 }
 
@@ -160,6 +159,10 @@ func (f *shared) plan(o planFlags) error {
 	}
 	if q.Scenario, err = f.load(withoutRivals); err != nil {
 		return err
+	}
+	if own := q.Scenario.Policy.Overcommit; f.Flags().Changed("overcommit-max") && o.overcommitMax < own {
+		return fmt.Errorf("%w: --overcommit-max is %d, must be at least the scenario's policy.overcommit, %d", errUsage,
+			o.overcommitMax, own)
 	}
 	lab, clear := f.lab(float64(o.confidence))
 	plan, err := lab.Plan(f.Context(), q)

@@ -57,7 +57,7 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	flags.DurationVar(&f.duration, "duration", 0,
 		"simulated time of one replication (default: the scenario's, or 30s)")
 	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", "))
-	flags.StringVarP(&f.output, "output", "o", "", "write the report to this file instead of standard output")
+	flags.StringVarP(&f.output, "output", "o", "", "write the report to this file; - is standard output")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,
 		"fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0'; repeatable")
 	return f
@@ -150,7 +150,7 @@ func (f *shared) validate() error {
 // finish writes a document as --out and --output say, and returns how the command ends then: with
 // the error that ended early what the document is about, or else with what is wrong with that.
 func (f *shared) finish(d view.Document, early, wrong error) error {
-	if f.output != "" {
+	if f.output != "" && f.output != "-" {
 		if err := writeFile(f.output, func(w io.Writer) error { return d.Write(w, f.out) }); err != nil {
 			return err
 		}

@@ -156,3 +156,12 @@ func exampleText(name string) []byte {
 // other one is commented out with its default value, its unit and its meaning. A line of it that
 // begins with # and then no space is a field.
 func Template() []byte { return slices.Clone(template) }
+
+// TemplateFor is Template as a scenario with that name.
+func TemplateFor(name string) string {
+	line := "name: " + inOneLine(reflect.ValueOf(name))
+	if text, err := marshal(reflect.ValueOf(struct{ Name string }{name}), 0); err == nil {
+		line = strings.TrimSuffix(string(text), "\n")
+	}
+	return strings.Replace(string(template), "name: my-service", line, 1)
+}

@@ -43,7 +43,7 @@ groups:
     scale: [{at: 1s, count: 0, kill: true}]
     # everything in here is commented out:
     restarts:
-workload: {rate: 90/m, cost: "uniform(1, 5)", swing: 12.5%}
+workload: {kind: diurnal, rate: 90/m, cost: "uniform(1, 5)", swing: 12.5%}
 network:
   round_trip: pareto(1ms,1.5)
 redis:
@@ -66,7 +66,7 @@ rivals: []
 			Pauses:   scenario.Stops{Every: time.Minute, For: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistLognormal, P: 1e6, Q: 2e6}}},
 			Scale:    []scenario.Step{{At: time.Second, Kill: true}},
 		}},
-		Workload: scenario.Workload{Rate: 1.5, Cost: scenario.Cost{Min: 1, Max: 5}, Swing: 0.125},
+		Workload: scenario.Workload{Kind: scenario.Diurnal, Rate: 1.5, Cost: scenario.Cost{Min: 1, Max: 5}, Swing: 0.125},
 		Network:  scenario.Network{RoundTrip: scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistPareto, P: 1e6, Q: 1.5}}},
 	}
 	testkit.Check(t, reflect.DeepEqual(got, want), "read\n%+v\nwant\n%+v", got, want)

@@ -42,11 +42,11 @@ func TestWindowsKeepTheirKindAndOffset(t *testing.T) {
 // TestTheBoundaryIsThatOfTheFirstWindow, unless a scenario says another.
 func TestTheBoundaryIsThatOfTheFirstWindow(t *testing.T) {
 	for text, want := range map[string][2]time.Duration{
-		"limits: [9/s, 100 in 1m], workload: {kind: boundary}":                               {2 * time.Minute, 10 * time.Millisecond},
-		"limits: [100 in 1m], workload: {kind: boundary, every: 7s, within: 1s}":             {7 * time.Second, time.Second},
-		"limits: [9/s], workload: {kind: boundary}":                                          {500 * time.Millisecond, 10 * time.Millisecond},
-		"limits: [100 in 1m], workload: {kind: sync}":                                        {500 * time.Millisecond, 0},
-		"limits: [9 each 1h], groups: [{workload: {kind: boundary}}], workload: {every: 1s}": {2 * time.Hour, 10 * time.Millisecond},
+		"limits: [9/s, 100 in 1m], workload: {kind: boundary}":                                           {2 * time.Minute, 10 * time.Millisecond},
+		"limits: [100 in 1m], workload: {kind: boundary, every: 7s, within: 1s}":                         {7 * time.Second, time.Second},
+		"limits: [9/s], workload: {kind: boundary}":                                                      {500 * time.Millisecond, 10 * time.Millisecond},
+		"limits: [100 in 1m], workload: {kind: sync}":                                                    {500 * time.Millisecond, 0},
+		"limits: [9 each 1h], groups: [{workload: {kind: boundary}}], workload: {kind: sync, every: 1s}": {2 * time.Hour, 10 * time.Millisecond},
 	} {
 		s, err := Parse("s.yaml", []byte("{"+text+"}"))
 		testkit.NoErr(t, err)
