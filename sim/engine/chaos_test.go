@@ -221,7 +221,13 @@ func (c *chaos) workload() scenario.Workload {
 	if c.fault(3) {
 		w.Patience = c.span(time.Millisecond, time.Second)
 	}
-	w.Retries = c.rnd.IntN(4)
+	retries := c.rnd.IntN(4)
+	switch w.Kind { // a setting that a kind does not read is refused
+	case scenario.Closed:
+		w.Load, w.Rate, w.Retries = 0, 0, retries
+	case scenario.Adversary:
+		w.Load, w.Rate = 0, 0
+	}
 	return w
 }
 

@@ -53,7 +53,11 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 		return s, fmt.Sprintf("Redis away for %v, %.3g %% of what counts", length, 100*part)
 	}
 	// A closed loop's load is that of the clients of each process; others have the load of all.
-	fewer := func(clients int) int { return max(1, (2*clients+1)/3) }
+	fewer := func(w *sim.Workload) {
+		if w.Kind == sim.Closed {
+			w.Clients = max(1, (2*w.Clients+1)/3)
+		}
+	}
 	halfAgain := func(n int) int { return n + (n+1)/2 }
 	before, after := 0, 0
 	for i := range s.Groups {
@@ -67,11 +71,11 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 		}
 		if g.Workload != nil {
 			w := *g.Workload
-			w.Clients = fewer(w.Clients)
+			fewer(&w)
 			g.Workload = &w
 		}
 	}
-	s.Workload.Clients = fewer(s.Workload.Clients)
+	fewer(&s.Workload)
 	return s, fmt.Sprintf("%d processes instead of %d", after, before)
 }
 

@@ -42,7 +42,7 @@ func TestATraceIsReplayed(t *testing.T) {
 }
 
 func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
-	// Given a trace with 2,000 keys, each asked once, of 40 processes, and a bucket of one token a key,
+	// Given a trace with 2,000 keys, each asked once, of 40 processes, and one token a key,
 	file := fileOf(t, "limits: [1/h burst 1]\nreps: 1\ngroups: [{count: 3}]\npolicy: {fallback: deny}\n")
 	var text strings.Builder
 	text.WriteString("time_ms,key,process\n")

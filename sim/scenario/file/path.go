@@ -31,15 +31,17 @@ func pathsOf(path string, t reflect.Type) (paths []string) {
 	return paths
 }
 
-// Set changes fields, in order: "policy.target=50ms", "groups[0].count=300", "groups.web.count=300" (or
-// groups[web].count, for names with dots), "redis.faults=[]", "workload={kind: constant, rate:
-// 5/s}". The value is what a file would have after the colon; a section or a list is replaced as a
-// whole. Where the scenario has no groups, groups[0] and groups.all are the one that Defaults gives
-// it. A group's clock or workload that is not there begins with all fields zero, as in a file.
+// Set changes fields, in order: "policy.target=50ms", "groups[0].count=300",
+// "groups.web.count=300" (or groups[web].count, for names with dots), "redis.faults=[]",
+// "workload={kind: constant, rate: 5/s}". The value is what a file would have after the colon; a
+// section or a list is replaced as a whole. Where the scenario has no groups, groups[0] and
+// groups.all are the one that Defaults gives it. A group's clock or workload that is not there
+// begins with all fields zero, as in a file.
 //
 // The trace of a workload.file is read at once, relative to the working folder. The result is not
 // validated, because several calls may be needed to make it valid; but a zero that would mean a
-// default after all of the assignments is an error. After an error s is as it was; what s pointed to before is never changed, so that copies of a Scenario are independent.
+// default after all of the assignments is an error. After an error s is as it was; what s pointed
+// to before is never changed, so that copies of a Scenario are independent.
 func Set(s *scenario.Scenario, assignments ...string) error {
 	d, next := newDecoder(""), *s
 	for _, assignment := range assignments {

@@ -250,8 +250,8 @@ func newAccessLog(name string, from io.Reader, columns *Columns) (format, error)
 	return l, nil
 }
 
-// newJSONLines is a file with an object in a line. What the columns do not say has its own name where
-// the first object has it.
+// newJSONLines is a file with an object in a line. What the columns do not say has its own name
+// where the first object has it.
 func newJSONLines(name string, from *bufio.Reader, columns *Columns) (format, error) {
 	l := newTextLog(name, from, columns, map[string]string{})
 	l.fields = func(line string) (func(string) *string, error) {

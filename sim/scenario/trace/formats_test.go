@@ -12,8 +12,8 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 )
 
-// accessLog has lines of the common and of the combined format, and one of neither. The last request
-// ended first.
+// accessLog has lines of the common and of the combined format, and one of neither. The last
+// request ended first.
 const accessLog = `203.0.113.9 - - [23/Nov/2026:09:16:00 +0000] "GET /a?page=2 HTTP/1.1" 200 512
 203.0.113.9 - ann [23/Nov/2026:09:16:02 +0000] "GET /b HTTP/1.1" 200 9 "https://example.org/\"x" "curl/8.5"
 what is this

@@ -173,7 +173,7 @@ func TestEveryFieldOfAScenarioIsRunRefusedOrWithoutMeaning(t *testing.T) {
 		// of other kinds and verbs
 		"workload.deadline", "workload.patience", "workload.on", "workload.off", "workload.alpha", "workload.burst", "workload.period", "workload.swing",
 		"workload.at", "workload.for", "workload.factor", "workload.clients", "workload.think", "workload.retries", "workload.backoff",
-		"workload.repeated", "workload.file", "workload.trace_sum",
+		"workload.repeated", "workload.file", "workload.columns", "workload.trace_sum",
 	} {
 		known[path] = true
 	}
