@@ -107,7 +107,7 @@ func TestAFailedRunIsStatus1AndShowsNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.txt")
 	e := pretend(t, report(), errors.New("sim: not conserved"), "run -o "+file).ends(exitFailed).shows()
 	_, err := os.Stat(file)
-	testkit.Check(t, e.stderr == "sim: not conserved\n" && errors.Is(err, os.ErrNotExist),
+	testkit.Check(t, e.stderr == "leasesim: not conserved\n" && errors.Is(err, os.ErrNotExist),
 		"%q, %v", e.stderr, err)
 }
 
