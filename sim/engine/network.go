@@ -69,8 +69,9 @@ type batch struct {
 	shard   int32
 	calls   []call
 	sent    clock.Instant
-	draws   bool // of keys at rest
-	travels bool // it is on its way, or in a shard's line
+	trip    int64 // what the network takes of its round trip, both ways
+	draws   bool  // of keys at rest
+	travels bool  // it is on its way, or in a shard's line
 	wait    batchWait
 }
 
@@ -186,11 +187,12 @@ func (n *network) flush(b *batch) {
 		n.end(b)
 		return
 	}
-	n.time.at(now+n.oneWay(), evRequest, b.id)
+	b.trip = n.s.RoundTrip.Sample(&n.stream)
+	n.time.at(now+b.trip/2, evRequest, b.id)
 	if twice {
 		c := n.newBatch(batch{p: b.p, life: b.life, shard: b.shard, wait: copied})
 		c.calls = append(c.calls, b.calls...)
-		at := now + n.oneWay()
+		at := now + n.s.RoundTrip.Sample(&n.stream)/2
 		if port := &n.ports[b.p.index]; n.s.DuplicatesAfter > 0 {
 			at = max(at+int64(n.s.DuplicatesAfter), port.copiedAt)
 			port.copiedAt = at
@@ -201,9 +203,6 @@ func (n *network) flush(b *batch) {
 
 // chance draws whether something of this probability happens. It draws nothing where it never does.
 func (n *network) chance(p scenario.Ratio) bool { return p > 0 && n.stream.Bernoulli(float64(p)) }
-
-// oneWay is the time of one way through the network.
-func (n *network) oneWay() int64 { return n.s.RoundTrip.Sample(&n.stream) / 2 }
 
 // cut reports whether a partition separates p from Redis now.
 func (n *network) cut(p *process) bool {
@@ -220,7 +219,7 @@ func (n *network) reply(b *batch) {
 		n.end(b)
 		return
 	}
-	n.time.at(n.time.now+n.oneWay(), evReply, b.id)
+	n.time.at(n.time.now+b.trip-b.trip/2, evReply, b.id)
 }
 
 // deliver hands a batch's answers to the entries that wait for them, if any do.

@@ -2,13 +2,56 @@ package engine
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 )
+
+func TestARoundTripIsTheOneThatWasAskedFor(t *testing.T) {
+	for _, law := range []string{"uniform(1ms,9ms)", "lognormal(2ms,20ms)", "exp(3ms)"} {
+		// Given calls of whose way nothing is lost and for which Redis takes no time,
+		run := newRun(t, scene(t, `duration: 25s, limits: [100000/s], groups: [{count: 20}], call_timeout: 10s,
+			policy: {target: 20ms}, network: {round_trip: "%s"}, redis: {service_time: 0s}`, law))
+		var took []float64
+		for run.goesOn() {
+			if e := run.time.heap[0]; e.kind == evReply && !run.time.obsolete(e) {
+				b := run.network.batches.all[e.who]
+				took = append(took, float64(b.p.local(e.at).Sub(b.sent)))
+			}
+			run.step()
+		}
+		// then what processes measure is distributed as what was asked for: no two values between which
+		// there are more, or fewer, than chance explains (once in ten thousand runs).
+		stream, want := random.New(1), make([]float64, len(took))
+		for i := range want {
+			want[i] = float64(run.s.Network.RoundTrip.Sample(&stream))
+		}
+		off, chance := apart(took, want), 2.3*math.Sqrt(2/float64(len(took)))
+		testkit.Check(t, len(took) > 10000 && off < chance, "%s: of %d round trips %.3f lie elsewhere, chance is %.3f",
+			law, len(took), off, chance)
+	}
+}
+
+// apart is the statistic of Kolmogorov and Smirnov: by how much the shares of a and b below some
+// value differ most.
+func apart(a, b []float64) (most float64) {
+	slices.Sort(a)
+	slices.Sort(b)
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		x := min(a[i], b[j])
+		for ; i < len(a) && a[i] == x; i++ {
+		}
+		for ; j < len(b) && b[j] == x; j++ {
+		}
+		most = max(most, math.Abs(float64(i)/float64(len(a))-float64(j)/float64(len(b))))
+	}
+	return most
+}
 
 func TestKeysWhoseNodeIsNotKnownTravelTogether(t *testing.T) {
 	for minBatch, trips := range map[int]int64{

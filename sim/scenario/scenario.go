@@ -185,8 +185,7 @@ type TraceRequest struct {
 
 // Network is what lies between the processes and Redis.
 type Network struct {
-	// RoundTrip is there and back without Redis's own time; each way draws half of it by itself. 0
-	// means 1 ms.
+	// RoundTrip is there and back without Redis's own time, half of it each way. 0 means 1 ms.
 	RoundTrip   DurationDist
 	Loss        Ratio // of requests, on the way there
 	LostReplies Ratio // on the way back: the call was executed
