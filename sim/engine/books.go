@@ -49,6 +49,7 @@ type books struct {
 	charged, refunded        int64        // cost more than was reserved; reserved and given back
 	classes                  []class
 	burntBefore              int64 // in the warm-up
+	faults                   int
 }
 
 // class is what became of the requests of the groups with one headroom, in tokens since the
@@ -61,8 +62,15 @@ type class struct {
 
 // score is what one algorithm decided: the fleet's, or a rival's.
 type score struct {
-	audit audit.Auditor
-	tally report.Tally
+	audit    audit.Auditor
+	tally    report.Tally
+	accuracy report.Accuracy
+}
+
+// decided is what the central bucket, which has admitted so many tokens, and s have decided.
+func (s *score) decided(central int64) report.Decided {
+	t := &s.tally
+	return report.Decided{Central: central, Admitted: t.Admitted, FalseRejects: t.FalseRejects, Credit: t.Credit}
 }
 
 // contender is a rival with its score.
@@ -161,7 +169,9 @@ func newScore(s *scenario.Scenario, f *fleet, overcommit int64) score {
 	for _, l := range fromStart(s.Limits) {
 		bounds = append(bounds, audit.Of(l, overcommit))
 	}
-	return score{audit.NewAuditor(bounds, s.Keys.Count), report.NewTally(len(f.processes), s.Keys.Count)}
+	return score{
+		audit: audit.NewAuditor(bounds, s.Keys.Count), tally: report.NewTally(len(f.processes), s.Keys.Count),
+	}
 }
 
 // asked books a request, which one central bucket and all rivals decide at once.
@@ -364,9 +374,28 @@ func (b *books) burnt(entries []*entry) int64 {
 	return n
 }
 
+// scores are the fleet's and its rivals'.
+func (b *books) scores() []*score {
+	all := []*score{&b.score}
+	for _, c := range b.rivals {
+		all = append(all, &c.score)
+	}
+	return all
+}
+
+// turn begins a phase.
+func (b *books) turn(to report.Phase) {
+	for _, s := range b.scores() {
+		s.accuracy.Turn(to, s.decided(b.centralAdmitted))
+	}
+}
+
 // warm ends the warm-up.
 func (b *books) warm(entries []*entry) {
 	b.burntBefore = b.burnt(entries)
+	for _, s := range b.scores() {
+		s.accuracy.Warm(s.decided(b.centralAdmitted))
+	}
 	b.offered, b.centralAdmitted, b.degraded, b.shadowed, b.charged, b.refunded = 0, 0, 0, 0, 0, 0
 	clear(b.offeredBy)
 	b.spans.Reset(b.time.now)

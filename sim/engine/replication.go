@@ -98,6 +98,11 @@ func (r *replication) foresee() {
 	if r.s.Warmup > 0 {
 		add(r.s.Warmup, r.warm)
 	}
+	var turns []turn
+	turns, r.books.faults = phasesOf(r.s)
+	for _, t := range turns {
+		add(t.at, func() { r.books.turn(t.to) })
+	}
 	r.time.at(r.recorder.Step, evSample, 0)
 }
 
@@ -246,13 +251,15 @@ func (r *replication) sample() {
 func (r *replication) outcome() report.Outcome {
 	b, seconds := &r.books, (r.s.Duration - r.s.Warmup).Seconds()
 	b.spans.End(int64(r.s.Duration), b.count())
+	b.turn(report.Settled)
 	shares := b.spans.Shares(0)
 	own := r.compared(&b.score, shares, r.network.trips)
 	o := report.Outcome{Seed: r.seed, Requests: b.requests, Most: r.fleet.most, Series: r.recorder.Series}
 	o.Figures = report.Figures{
 		Offered: figure(b.offered), CentralAdmitted: figure(b.centralAdmitted),
 		Admitted: own.Admitted, AdmittedVsCentral: own.AdmittedVsCentral, BoundExceededBy: own.BoundExceededBy,
-		FalseRejectRatio: own.FalseRejectRatio, SwappedRatio: own.SwappedRatio, RoundTripsPerS: own.RoundTripsPerS,
+		FalseRejectRatio: own.FalseRejectRatio, StartStock: own.StartStock, FaultStock: own.FaultStock,
+		SwappedRatio: own.SwappedRatio, RoundTripsPerS: own.RoundTripsPerS,
 		Jain: own.Jain, WorstShare: own.WorstShare,
 		CallsPerS: figure(float64(r.network.calls()) / seconds),
 		RedisCPU:  figure(float64(r.redis.cpu()) / 1e9 / seconds),
@@ -283,13 +290,15 @@ func (r *replication) outcome() report.Outcome {
 // compared are the figures that the fleet and its rivals have in common.
 func (r *replication) compared(a *score, shares []float64, trips int64) report.RivalReport {
 	fair := report.Judge(a.tally.ByProcess, shares)
-	central := r.books.centralAdmitted
+	admitted, rejected, atStart, perFault := a.accuracy.Ratios(r.books.faults)
 	return report.RivalReport{
 		Admitted:          figure(a.tally.Admitted),
-		AdmittedVsCentral: figure(report.Part(a.tally.Admitted, central, 1)),
+		AdmittedVsCentral: figure(admitted),
 		BoundExceededBy:   figure(a.audit.ExceededBy()),
-		FalseRejectRatio:  figure(report.Part(a.tally.FalseRejects, central, 0)),
-		SwappedRatio:      figure(report.Part(a.tally.Swapped, central, 0)),
+		FalseRejectRatio:  figure(rejected),
+		StartStock:        figure(atStart),
+		FaultStock:        figure(perFault),
+		SwappedRatio:      figure(report.Part(a.tally.Swapped, r.books.centralAdmitted, 0)),
 		RoundTripsPerS:    figure(float64(trips) / (r.s.Duration - r.s.Warmup).Seconds()),
 		Jain:              figure(fair.Jain),
 		WorstShare:        figure(fair.Worst),

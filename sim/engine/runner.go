@@ -14,6 +14,7 @@
 //	network.go      lease calls on their way, in batches; what is lost, late or sent twice
 //	redis.go        the shards, their queues, buckets and faults
 //	books.go        what was decided, whether the promise was kept, and where every token went
+//	phases.go       when a fleet has settled
 //
 // A scenario and a seed give the same Report to the last bit: one goroutine runs a replication,
 // every stream of random numbers belongs to one entity, and no wall clock is read. What processes

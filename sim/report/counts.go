@@ -14,8 +14,9 @@ type Tally struct {
 	Swapped      int64
 	FalseRejects int64
 
-	// credit is, of each key, what was admitted although the central bucket denied it, as far as it
-	// has not been swapped yet.
+	// Credit is what was admitted although the central bucket denied it, as far as it has not been
+	// swapped yet; credit is that of each key.
+	Credit int64
 	credit []int64
 }
 
@@ -24,11 +25,11 @@ func NewTally(processes, keys int) Tally {
 	return Tally{ByProcess: make([]int64, processes), credit: make([]int64, keys)}
 }
 
-// Reset forgets everything, at the end of the warm-up.
+// Reset forgets what was counted, at the end of the warm-up. What others were admitted in their
+// place before is still theirs.
 func (t *Tally) Reset() {
 	clear(t.ByProcess)
-	clear(t.credit)
-	*t = Tally{ByProcess: t.ByProcess, credit: t.credit}
+	*t = Tally{ByProcess: t.ByProcess, Credit: t.Credit, credit: t.credit}
 }
 
 // OfFirst is the tokens of the most popular key that were admitted.
@@ -45,10 +46,12 @@ func (t *Tally) Decided(process, key int32, n int64, central, ok bool) {
 		}
 		if !central {
 			t.credit[key] += n
+			t.Credit += n
 		}
 	case central:
 		swapped := min(t.credit[key], n)
 		t.credit[key] -= swapped
+		t.Credit -= swapped
 		t.Swapped += swapped
 		t.FalseRejects += n - swapped
 	}

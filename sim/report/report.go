@@ -7,7 +7,8 @@
 //
 // Files: report.go the types, figures.go from outcomes to figures with their names and intervals,
 // counts.go what the engine counts with (decisions beside those of a central bucket, waits, points
-// over time), shares.go what each process should have got.
+// over time), steady.go what is lost once and what goes on, shares.go what each process should have
+// got.
 package report
 
 import "time"
@@ -46,15 +47,20 @@ type Figures struct {
 	Offered         Figure `json:"offered"`          // tokens asked for
 	Admitted        Figure `json:"admitted"`         // tokens
 	CentralAdmitted Figure `json:"central_admitted"` // tokens that one central bucket would have admitted
-	// AdmittedVsCentral is their quotient; 1 where the central bucket admitted nothing.
+	// AdmittedVsCentral is their quotient in the steady state (see Accuracy); 1 where the central
+	// bucket admitted nothing.
 	AdmittedVsCentral Figure `json:"admitted_vs_central"`
 	// BoundExceededBy is by how many tokens promise (1) is exceeded in the worst window of any
 	// limit and key; 0 if it holds.
 	BoundExceededBy Figure `json:"bound_exceeded_by"`
 	// A request that is denied although one central bucket would have admitted it is a false
 	// reject, unless another one was admitted in its place before, which the central bucket would
-	// have denied: then the two are swapped. Both ratios are in tokens, over CentralAdmitted.
+	// have denied: then the two are swapped. Both ratios are in tokens, of what the central bucket
+	// admitted: that of false rejects in the steady state. The stocks are the tokens that were
+	// falsely rejected beyond that ratio, once at the start and in the mean of the scenario's faults.
 	FalseRejectRatio Figure `json:"false_reject_ratio"`
+	StartStock       Figure `json:"start_stock"`
+	FaultStock       Figure `json:"fault_stock"`
 	SwappedRatio     Figure `json:"swapped_ratio"`
 	CallsPerS        Figure `json:"calls_per_s"`       // lease calls of the whole fleet
 	RoundTripsPerS   Figure `json:"round_trips_per_s"` // pipelines
@@ -109,6 +115,8 @@ type RivalReport struct {
 	AdmittedVsCentral Figure `json:"admitted_vs_central"`
 	BoundExceededBy   Figure `json:"bound_exceeded_by"`
 	FalseRejectRatio  Figure `json:"false_reject_ratio"`
+	StartStock        Figure `json:"start_stock"`
+	FaultStock        Figure `json:"fault_stock"`
 	SwappedRatio      Figure `json:"swapped_ratio"`
 	RoundTripsPerS    Figure `json:"round_trips_per_s"`
 	Jain              Figure `json:"jain"`

@@ -152,9 +152,13 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		d.say(Bad, "The bound is exceeded: in the worst window the fleet admitted %s tokens more than %s (seed %d).%s",
 			Number(worst.Worst), bound, worst.WorstSeed, why)
 	}
-	d.say(Neutral, r.kinds("The fleet admitted %s of what "+centralText+" would have, and rejected %s of it wrongly, ")+
+	d.say(Neutral, r.kinds("Once settled, the fleet admitted %s of what "+centralText+" would have, and rejected %s of it wrongly, ")+
 		"with %s Redis calls per second, which keep a core %s busy.", Percent(rep.AdmittedVsCentral.Mean),
 		Percent(rep.FalseRejectRatio.Mean), Number(rep.CallsPerS.Mean), Percent(rep.RedisCPU.Mean))
+	if start, fault := rep.StartStock.Mean, rep.FaultStock.Mean; start+fault >= 1 {
+		d.say(Neutral, "It rejected %s tokens wrongly, once, while it started, and %s for each fault.", Number(math.Round(start)),
+			Number(math.Round(fault)))
+	}
 	if budget, burst := crowd(s); burst > 0 {
 		d.say(Neutral, "The burst does not allow leases as long as the fleet would need to be sure of policy.calls_per_second, "+
 			"%s for a key: a burst of %s would.", Number(float64(budget)), Number(float64(burst)))

@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/report"
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+)
+
+// turn is the beginning of a phase.
+type turn struct {
+	at time.Duration
+	to report.Phase
+}
+
+// phasesOf is when the stock of s is built, and how many faults it has since the warm-up: of Redis,
+// of the network, and processes that are killed at a named time. Building takes what a bucket takes
+// to fill and some lives of leases, but no more than half of the time until the next fault or the
+// end: the rest says what goes on.
+func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
+	type disturbance struct{ from, until time.Duration }
+	var all []disturbance
+	for _, f := range s.Redis.Faults {
+		all = append(all, disturbance{f.At, f.At + f.For})
+	}
+	for _, p := range s.Network.Partitions {
+		all = append(all, disturbance{p.At, p.At + p.For})
+	}
+	for _, g := range s.Groups {
+		for _, step := range g.Scale {
+			if step.Kill {
+				all = append(all, disturbance{step.At, step.At})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b disturbance) int { return cmp.Compare(a.from, b.from) })
+	settles, end, phase := settlesIn(s), time.Duration(0), report.Starting
+	for i := 0; i <= len(all); i++ {
+		next := s.Duration
+		if i < len(all) {
+			next = min(next, all[i].from)
+		}
+		counted := max(end, s.Warmup)
+		if half := counted + (next-counted)/2; next > counted {
+			turns = append(turns, turn{max(end, min(end+settles, half)), report.Settled})
+		}
+		if next == s.Duration {
+			break
+		}
+		if all[i].from >= s.Warmup {
+			faults, phase = faults+1, report.Recovering
+		}
+		turns = append(turns, turn{next, phase})
+		end = max(end, all[i].until)
+	}
+	return turns, faults
+}
+
+// settlesIn is how long the stock takes to build: a bucket's burst is spent, and leases are taken,
+// given back and expire until what they hold is what the load needs.
+func settlesIn(s *scenario.Scenario) time.Duration {
+	const lives = 12
+	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
+	fills, ttl, processes := 0.0, config.TTL.Seconds(), 0
+	for _, l := range s.Limits {
+		fills = max(fills, float64(l.Capacity())/l.Rate())
+	}
+	for _, g := range s.Groups {
+		processes += g.Count
+	}
+	if s.Policy.TTL == 0 { // the leases of a large fleet are longer
+		spacing := float64(processes) / float64(config.CallsPerSecond)
+		ttl = max(ttl, min(float64(4*spacing), float64(2*fills)))
+	}
+	seconds := min(fills+float64(lives*ttl), s.Duration.Seconds())
+	return time.Duration(seconds * 1e9)
+}

@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim/report"
+)
+
+func TestWhatIsRejectedDoesNotDependOnHowLongOneLooks(t *testing.T) {
+	for _, c := range []struct {
+		text   string
+		faults bool
+		rate   float64 // of false rejects that go on, about
+	}{
+		{"limits: [5000/s burst 2000], groups: [{count: 30}], workload: {load: 2}", false, 0},
+		{"limits: [5000/s burst 2000], groups: [{count: 60}], workload: {load: 1.5}", false, 0},
+		{"limits: [5000/s burst 2000], groups: [{count: 30}], workload: {load: 2}, redis: {faults: [{kind: outage, at: 8s, for: 500ms}]}",
+			true, 0},
+		{"limits: [5000/s burst 2000], groups: [{count: 30, restarts: {every: 2s, for: 50ms}}], workload: {load: 2}", false, 0.013},
+	} {
+		// Given the same fleet, whose requests are more than the limit, for up to 300 seconds,
+		var all []report.Figures
+		durations := []int{10, 30, 100, 300}[:4/min(testkit.Slowdown, 2)]
+		if c.faults {
+			durations = durations[1:]
+		}
+		for _, seconds := range durations {
+			s := scene(t, "duration: %ds, reps: 2, policy: {fallback: deny}, %s", seconds, c.text)
+			all = append(all, reported(t, s, 2).Figures)
+		}
+		longest := all[len(all)-1]
+		for i, f := range all {
+			// then what goes on being rejected is the same part of what one bucket admits, and what the
+			// start and a fault cost is the same number of tokens.
+			rate := f.FalseRejectRatio.Mean - longest.FalseRejectRatio.Mean
+			testkit.Check(t, math.Abs(rate) <= 0.002+c.rate/3, "%s\n%d s: %v is rejected, in %d s %v", c.text, durations[i],
+				f.FalseRejectRatio.Mean, durations[len(all)-1], longest.FalseRejectRatio.Mean)
+			if c.rate > 0 {
+				testkit.Check(t, f.FalseRejectRatio.Mean > c.rate/2, "%s\n%v is rejected", c.text, f.FalseRejectRatio.Mean)
+				continue
+			}
+			start, fault := f.StartStock.Mean/longest.StartStock.Mean, f.FaultStock.Mean/longest.FaultStock.Mean
+			testkit.Check(t, start > 0.8 && start < 1.25, "%s\n%d s: the start costs %v tokens, in %d s %v", c.text, durations[i],
+				f.StartStock.Mean, durations[len(all)-1], longest.StartStock.Mean)
+			testkit.Check(t, !c.faults || fault > 0.8 && fault < 1.25, "%s\n%d s: the fault costs %v tokens, in %d s %v", c.text,
+				durations[i], f.FaultStock.Mean, durations[len(all)-1], longest.FaultStock.Mean)
+			testkit.Check(t, c.faults == (longest.FaultStock.Mean > 0), "a fault costs %v tokens", longest.FaultStock.Mean)
+		}
+	}
+}
+
+func TestAWarmUpIsNoCredit(t *testing.T) {
+	for _, crowd := range []string{
+		"limits: [10000/s burst 4000], groups: [{count: 60}]",
+		"limits: [10000/s burst 20000], groups: [{count: 1000}], policy: {fallback: deny, calls_per_second: 500}",
+	} {
+		for _, warm := range []string{"500ms", "1s", "2s", "4s"} {
+			// Given a fleet that has spent less than one central bucket when the warm-up ends,
+			s := scene(t, "duration: 10s, warmup: %s, reps: 2, workload: {load: 2}, rivals: [local_batches], %s", warm, crowd)
+			r := reported(t, s, 2)
+			// then what it spends later of what that had admitted before makes it no better.
+			testkit.Check(t, r.AdmittedVsCentral.Worst > 0.9 && slices.Max(r.AdmittedVsCentral.Values) <= 1,
+				"%s, %s of warm-up: %v of one central bucket", crowd, warm, r.AdmittedVsCentral.Values)
+		}
+	}
+	// And a rival that admits more than the limit is still seen to do so.
+	s := scene(t, `duration: 10s, warmup: 2s, limits: [1000 in 1s], rivals: [fixed_window], groups: [{count: 10}],
+		workload: {kind: boundary, rate: 3000/s}`)
+	more := reported(t, s, 2).Rivals[0].AdmittedVsCentral
+	testkit.Check(t, more.Mean > 1.05, "%v", more)
+}
+
+func TestAFleetHasSettledSomeTimeAfterTheStartAndEachFault(t *testing.T) {
+	// A bucket fills in 400 ms, and twelve leases of 400 ms make it 5.2 s.
+	const limit = "limits: [1000/s burst 400], "
+	type turns = []turn
+	for text, want := range map[string]struct {
+		turns  turns
+		faults int
+	}{
+		"duration: 20s":                    {turns{{5200 * time.Millisecond, report.Settled}}, 0},
+		"duration: 4s":                     {turns{{2 * time.Second, report.Settled}}, 0},
+		"duration: 20s, warmup: 2s":        {turns{{5200 * time.Millisecond, report.Settled}}, 0},
+		"duration: 20s, warmup: 6s":        {turns{{5200 * time.Millisecond, report.Settled}}, 0},
+		"duration: 4s, warmup: 2s":         {turns{{3 * time.Second, report.Settled}}, 0},
+		"duration: 10h, policy: {ttl: 1m}": {turns{{720400 * time.Millisecond, report.Settled}}, 0},
+		"duration: 30s, redis: {faults: [{kind: outage, at: 8s, for: 2s}, {kind: slow, at: 9s, for: 3s, by: 1ms}]}": {
+			turns{{4 * time.Second, report.Settled}, {8 * time.Second, report.Recovering},
+				{9 * time.Second, report.Recovering}, {17200 * time.Millisecond, report.Settled}}, 2},
+		"duration: 10s, warmup: 4s, network: {partitions: [{at: 1s, for: 1s}]}, groups: [{count: 4, scale: [{at: 8s, count: 2, kill: true}]}]": {
+			turns{{time.Second, report.Starting}, {6 * time.Second, report.Settled},
+				{8 * time.Second, report.Recovering}, {9 * time.Second, report.Settled}}, 1},
+	} {
+		s := scene(t, limit+text)
+		s = s.Defaults()
+		got, faults := phasesOf(&s)
+		testkit.Check(t, slices.Equal(got, want.turns) && faults == want.faults, "%s: %v, %d faults; want %v, %d", text, got,
+			faults, want.turns, want.faults)
+	}
+}
