@@ -43,7 +43,7 @@ func execute(ctx context.Context, t *testing.T, made simulator, line string) exe
 	e := execution{t: t, line: "leasesim " + line}
 	var out, errs bytes.Buffer
 	var mu sync.Mutex
-	p := program{splitWords(line), sim.Runner.Run}
+	p := program{args: splitWords(line), simulate: sim.Runner.Run}
 	if made != nil {
 		p.simulate = func(runner sim.Runner, _ context.Context, s sim.Scenario) (sim.Report, error) {
 			mu.Lock()

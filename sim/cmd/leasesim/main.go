@@ -71,12 +71,13 @@ func main() {
 
 // run executes one command line and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return (&program{args, sim.Runner.Run}).run(ctx, stdout, stderr)
+	return (&program{args: args, simulate: sim.Runner.Run}).run(ctx, stdout, stderr)
 }
 
 // program is one execution of the command.
 type program struct {
 	args     []string
+	measured []string // what --calibrate found, as --set takes it
 	simulate func(sim.Runner, context.Context, sim.Scenario) (sim.Report, error)
 }
 
@@ -142,11 +143,20 @@ func prefixed(err error, status int) string {
 }
 
 // commandLine is what to type to see the same figures again, for a shell: as this program was
-// called, with the seed.
+// called, with the seed, and with what was measured in the place of --calibrate.
 func (p *program) commandLine(seed uint64) string {
 	words := []string{"leasesim"}
 	seeded := false
-	for _, arg := range p.args {
+	for i, arg := range p.args {
+		if arg == "--calibrate" || strings.HasPrefix(arg, "--calibrate=") {
+			for _, set := range p.measured {
+				words = append(words, "--set", quoted(set))
+			}
+			continue
+		}
+		if i > 0 && p.args[i-1] == "--calibrate" {
+			continue
+		}
 		seeded = seeded || arg == "--seed" || strings.HasPrefix(arg, "--seed=")
 		words = append(words, quoted(arg))
 	}

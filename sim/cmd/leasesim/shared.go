@@ -36,6 +36,7 @@ type shared struct {
 	out        string
 	output     string
 	thresholds []string
+	calibrate  string
 
 	rules []search.Threshold // the parsed thresholds
 	text  string             // of the scenario's file, with what flags changed
@@ -56,6 +57,8 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 		"replications at one time; never changes a figure (default: one per core)")
 	flags.DurationVar(&f.duration, "duration", 0,
 		"simulated time of one replication (default: the scenario's, or 30s)")
+	flags.StringVar(&f.calibrate, "calibrate", "", "measure a lease call on the Redis at this `host:port` or URL, for "+
+		"network.round_trip and redis.service_time; see below")
 	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", "))
 	flags.StringVarP(&f.output, "output", "o", "", "write the report to this file; - is standard output")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,
@@ -104,6 +107,9 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 		}
 	}
 	if err := s.Validate(); err != nil {
+		return s, err
+	}
+	if err := f.measure(&s); err != nil {
 		return s, err
 	}
 	f.tellTraces(s)

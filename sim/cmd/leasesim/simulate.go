@@ -54,6 +54,8 @@ func (p *program) compareCommand() *cobra.Command {
 		switch {
 		case real && given("rivals"):
 			return fmt.Errorf("%w: --rivals are not run by --live", errUsage)
+		case real && given("calibrate"):
+			return fmt.Errorf("%w: --calibrate: compare --live measures the run itself", errUsage)
 		case real:
 			return f.compareLive(redis)
 		case given("redis"):

@@ -117,18 +117,13 @@ const serviceAssumed = 15 * time.Microsecond
 
 // Simulated returns s with the round trips and the service time that a real run measured: the
 // simulator needs them as input. They come from the run that is compared, because a machine that is
-// busy with a burst of all processes answers ten times as slowly as an idle one. The simulator
-// draws half a round trip for each way, so that the whole varies a little less than what was
-// measured.
+// busy with a burst of all processes answers ten times as slowly as an idle one.
 func Simulated(s sim.Scenario, real Report) sim.Scenario {
 	service := time.Duration(real.ServiceTimeNs)
 	if service == 0 {
 		service = serviceAssumed
 	}
-	trip := max(time.Duration(real.RoundTripNs.P50)-service, time.Microsecond)
-	slow := max(time.Duration(real.RoundTripNs.P99)-service, trip)
-	measured := sim.Dist{Kind: sim.DistLognormal, P: float64(trip), Q: float64(slow)}
-	s.Network.RoundTrip = sim.DurationDist{Dist: measured}
+	s.Network.RoundTrip = linkOf(real.RoundTripNs, service)
 	s.Redis.ServiceTime = sim.Constantly(service)
 	return s
 }

@@ -86,7 +86,8 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 	if err := o.align(asked); err != nil {
 		return Report{}, err
 	}
-	before, began := redis.served(ctx), time.Now()
+	before, _ := redis.served(ctx) // zero where it does not say
+	began := time.Now()
 	for i, p := range fleet {
 		if _, err := io.WriteString(p.in, startLine); err != nil {
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
@@ -111,7 +112,9 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 		owed, err = redis.owed(ctx, o.Key)
 		report.Settled = o.settled(report.Admitted, owed, time.Since(began), fleet)
 	}
-	report.ServiceTimeNs = int64(redis.served(ctx).since(before))
+	if now, silent := redis.served(ctx); silent == nil {
+		report.ServiceTimeNs = int64(now.since(before))
+	}
 	if err == nil {
 		err = interrupted
 	}

@@ -69,10 +69,10 @@ type served struct {
 }
 
 // served asks every master. The answer is zero where the server does not say, as the embedded one.
-func (v *server) served(ctx context.Context) (all served) {
+func (v *server) served(ctx context.Context) (all served, err error) {
 	var mu sync.Mutex
-	_ = v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
-		info, _ := rdb.InfoMap(ctx, "commandstats").Result()
+	err = v.masters(ctx, func(ctx context.Context, rdb redis.Cmdable) error {
+		info, err := rdb.InfoMap(ctx, "commandstats").Result()
 		for _, section := range info {
 			// calls=1040,usec=31190,usec_per_call=29.99,...
 			line := strings.ReplaceAll(section["cmdstat_evalsha"], ",", " ")
@@ -84,9 +84,9 @@ func (v *server) served(ctx context.Context) (all served) {
 				mu.Unlock()
 			}
 		}
-		return nil
+		return err
 	})
-	return all
+	return all, err
 }
 
 // masters does f with each, at once.

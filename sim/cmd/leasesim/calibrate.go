@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
+)
+
+// measure puts what --calibrate finds into s, but where --set says something else, and says on
+// standard error what it is. The calls it makes are for the limits and the policy of s.
+func (f *shared) measure(s *sim.Scenario) error {
+	if !f.Flags().Changed("calibrate") {
+		return nil
+	}
+	full := s.Defaults()
+	c, err := live.Calibrate(f.Context(), f.calibrate, full.Policy.ConfigFor(full.Limits, 0, full.CallTimeout))
+	if err != nil {
+		return err
+	}
+	trip, service := c.NetworkAndService()
+	put := func(section, field string, into *sim.DurationDist, value sim.DurationDist) {
+		path := section + "." + field
+		if slices.ContainsFunc(f.sets, func(set string) bool {
+			return strings.HasPrefix(set, section+"=") || strings.HasPrefix(set, path+"=")
+		}) {
+			return
+		}
+		*into = value
+		text, _ := value.MarshalText() // which never fails
+		f.program.measured = append(f.program.measured, path+"="+string(text))
+	}
+	put("network", "round_trip", &s.Network.RoundTrip, trip)
+	put("redis", "service_time", &s.Redis.ServiceTime, service)
+	fmt.Fprintf(f.ErrOrStderr(), "leasesim: Redis at %s, %d lease calls: a round trip took %v, one in a hundred %v or more, "+
+		"%v of it in the server\n", c.Redis, c.Calls, time.Duration(c.RoundTrip.P50), time.Duration(c.RoundTrip.P99), c.Service)
+	for _, set := range f.program.measured {
+		fmt.Fprintf(f.ErrOrStderr(), "leasesim: this run has %s\n", set)
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+)
+
+func TestCalibrateMeasuresTheServerForTheScenario(t *testing.T) {
+	// Given a server that is 1 ms away, when a command measures it,
+	server := redistest.Start(t)
+	link := redistest.NewProxy(t, server.Addr)
+	link.Set(redistest.Fate{Far: time.Millisecond})
+	far := "redis://" + link.Addr + "?protocol=2" // which the proxy understands
+	e := pretend(t, report(), nil, "run --out html --calibrate "+far).ends(0).says("Redis at "+far, "lease calls",
+		"this run has network.round_trip=lognormal(", "this run has redis.service_time=")
+	// then what it simulates is this server and this way to it,
+	trip, service := time.Duration(e.ran[0].Network.RoundTrip.P), time.Duration(e.ran[0].Redis.ServiceTime.P)
+	testkit.Check(t, trip >= 500*time.Microsecond && service > 0 && service < time.Millisecond,
+		"round trip %v, service time %v", trip, service)
+	// and the command to repeat it has the figures, not the server.
+	testkit.Check(t, strings.Contains(e.stdout, "--set &#39;redis.service_time="+service.String()) &&
+		!strings.Contains(e.stdout, "--calibrate"), "the page does not say how to repeat it")
+	// The way without the detour is shorter, for every command that simulates.
+	for _, command := range []string{"compare --rivals central", "sweep --vary policy.target=50ms", "replay --trace " + fileOf(t, "time_s\n0\n1\n")} {
+		e := pretend(t, report(), nil, command+" --calibrate "+server.Addr).ends(0)
+		testkit.Check(t, time.Duration(e.ran[0].Network.RoundTrip.P) < trip && e.ran[0].Redis.ServiceTime.P > 0,
+			"%s: %+v", command, e.ran[0].Network)
+	}
+	// What --set says counts more than what is measured;
+	e = pretend(t, report(), nil, "run --calibrate="+server.Addr+" --set network.round_trip=7ms").ends(0)
+	text, err := scenfile.Marshal(e.ran[0])
+	testkit.Check(t, err == nil && strings.Contains(string(text), "round_trip: 7ms") && !strings.Contains(e.stderr, "has network"),
+		"%v %s\n%s", err, text, e.stderr)
+	// and nothing is left on the server.
+	testkit.Check(t, server.Do(t, "DBSIZE") == ":0\r\n", "%q", server.Do(t, "KEYS", "*"))
+}
+
+func TestCalibrateSaysWhyItCannot(t *testing.T) {
+	nobody := redistest.Start(t)
+	nobody.Kill()
+	leasesim(t, "run --calibrate "+nobody.Addr).ends(1).says("Redis at "+nobody.Addr+" does not answer", "refused")
+	leasesim(t, "run --calibrate localhost").ends(2).says("--calibrate", "neither host:port nor a URL")
+	leasesim(t, "compare --live --calibrate localhost:1").ends(2).says("--live measures the run itself")
+	leasesim(t, "run --calibrate ''").ends(2).says("--calibrate: \"\" is neither host:port")
+
+	redistest.RequireVersion(t, 6, "ACL")
+	server := redistest.Start(t)
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr})
+	defer admin.Close()
+	testkit.NoErr(t, admin.Do(t.Context(), "ACL", "SETUSER", "yuzhi", "on", ">secret", "~yuzhi:*", "+evalsha", "+eval",
+		"+time", "+get", "+set").Err())
+	e := leasesim(t, "run --calibrate redis://yuzhi:secret@"+server.Addr).ends(1).
+		says("does not say how long its commands take (INFO commandstats)", "NOPERM")
+	testkit.Check(t, !strings.Contains(e.stderr, "secret"), "%s", e.stderr)
+}

@@ -1,0 +1,122 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/redisbucket"
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+const (
+	// calibrationCalls are enough for a 99th percentile of which 20 round trips are above, and for a
+	// mean of the server's times, which it counts in whole microseconds.
+	calibrationCalls = 2000
+	// calibrationWarmup are the calls before them, in which connections open and caches fill.
+	calibrationWarmup = 200
+	// calibrationPrefix is the library's, because a user may be allowed no other.
+	calibrationPrefix = "yuzhi:"
+	// calibrationMost bounds how long it takes where the server is far.
+	calibrationMost = 20 * time.Second
+)
+
+// Calibration is what a server and the way to it take for a lease call.
+type Calibration struct {
+	Redis     string        // for people, with its version
+	Calls     int           // that were timed
+	Service   time.Duration // mean time that the script runs, by the server's own count
+	RoundTrip Quantiles     // as the caller saw it, with Service
+}
+
+// Calibrate makes lease calls under c, one after the other, for a key of its own, which it deletes
+// at the end, and asks the server for the time that its script took. Others may use the server
+// meanwhile: their lease calls are in the mean too. The user must be allowed INFO.
+func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration, error) {
+	rdb, err := newClient(address)
+	if err != nil {
+		return Calibration{}, fmt.Errorf("%w: --calibrate: %w", ErrUsage, err)
+	}
+	rdb.Close()
+	v, err := connect(ctx, address)
+	if err != nil {
+		return Calibration{}, err
+	}
+	defer v.stop()
+	store, err := redisbucket.New(v.rdb, redisbucket.Config{Prefix: calibrationPrefix})
+	if err != nil {
+		return Calibration{}, fmt.Errorf("leasesim: %w", err)
+	}
+	key, holder := NewKey(), "calibration"
+	defer v.forget(context.WithoutCancel(ctx), key, holder)
+	call := lease.Call{Key: key, Request: lease.Request{Holder: holder, Config: c, Want: 1, Weight: 1}}
+	var trips []time.Duration
+	// exchange makes so many calls, each of which gives back what the one before it got.
+	exchange := func(n int) error {
+		trips = trips[:0]
+		for began := time.Now(); len(trips) < n && time.Since(began) < calibrationMost; {
+			call.Request.Seq++
+			call.Request.Returned = call.Grant.Granted
+			sent := time.Now()
+			store.Exchange(ctx, []*lease.Call{&call}, func([]*lease.Call) {})
+			trips = append(trips, time.Since(sent)-call.Before)
+			if call.Err != nil {
+				return fmt.Errorf("leasesim: Redis at %s: a lease call: %w", v.name, call.Err)
+			}
+		}
+		return nil
+	}
+	if err := exchange(calibrationWarmup); err != nil {
+		return Calibration{}, err
+	}
+	before, err := v.served(ctx)
+	if err == nil {
+		if err := exchange(calibrationCalls); err != nil {
+			return Calibration{}, err
+		}
+	}
+	after, again := v.served(ctx)
+	if err := errors.Join(err, again); err != nil {
+		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not say how long its commands take (INFO commandstats): %w",
+			v.name, err)
+	}
+	if after.since(before) <= 0 {
+		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not count how long its commands take (INFO commandstats)",
+			v.name)
+	}
+	slices.Sort(trips)
+	quantile := func(q int) int64 { return int64(trips[(len(trips)-1)*q/100]) }
+	return Calibration{
+		Redis: v.name, Calls: len(trips), Service: after.since(before).Round(100 * time.Nanosecond),
+		RoundTrip: Quantiles{P50: quantile(50), P99: quantile(99)},
+	}, nil
+}
+
+// forget deletes what the calls for key left. Whoever may not delete leaves it to expire, a lease's
+// length later.
+func (v *server) forget(ctx context.Context, key, holder string) {
+	ctx, cancel := context.WithTimeout(ctx, silentFor)
+	defer cancel()
+	bucket := calibrationPrefix + "{" + key + "}" // as docs/protocol.md names keys
+	_ = v.rdb.Del(ctx, bucket, bucket+":"+holder).Err()
+}
+
+// NetworkAndService are what a scenario says of the network and of the server.
+func (c Calibration) NetworkAndService() (trip, service sim.DurationDist) {
+	trip = linkOf(c.RoundTrip, c.Service)
+	for _, x := range []*float64{&trip.P, &trip.Q} { // no digits that the next run will not have
+		*x = float64(time.Duration(*x).Round(time.Microsecond))
+	}
+	return trip, sim.Constantly(c.Service)
+}
+
+// linkOf is the link over which round trips of those lengths were seen, of which the server took
+// service.
+func linkOf(seen Quantiles, service time.Duration) sim.DurationDist {
+	trip := max(time.Duration(seen.P50)-service, time.Microsecond)
+	slow := max(time.Duration(seen.P99)-service, trip)
+	return sim.DurationDist{Dist: sim.Dist{Kind: sim.DistLognormal, P: float64(trip), Q: float64(slow)}}
+}
