@@ -70,10 +70,10 @@ func shardOf(stored string) (i int) {
 // TestFewProcessesUseAllShards: three processes get all of a limit that has sixteen shards, in
 // equal parts, at any load; so do two hundred, and any number in between.
 func TestFewProcessesUseAllShards(t *testing.T) {
-	for _, processes := range testkit.PlainOrRace([]int{1, 3, 5, 10, 20, 40, 60, 100, 200}, []int{3}) {
+	for _, processes := range testkit.PlainOrRace([]int{1, 3, 10, 20, 40, 200}, []int{3}) {
 		for _, load := range []float64{0.9, 2} {
 			bubbleOf(t, fmt.Sprintf("%d processes at %v", processes, load), func(t *world) {
-				const limit, seconds = 8000, 15
+				const limit, seconds = 8000, 6
 				t.every(verdict{delay: time.Millisecond})
 				ls := t.fleet(processes, by(sharded(16), hybrid.PerSecond(limit)))
 				gap := time.Duration(float64(processes) / (limit * load) * 1e9)

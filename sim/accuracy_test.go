@@ -124,7 +124,7 @@ func TestAFewProcessesOnASmallBurst(t *testing.T) {
 						trip = "250us"
 					}
 					limit := fmt.Sprintf("%d/s burst %d", rate, burst)
-					s := fleet(t, limit, n, "reps: 3, workload: {kind: %s, load: 2}, network: {round_trip: %s}", kind, trip)
+					s := fleet(t, limit, n, "reps: 2, workload: {kind: %s, load: 2}, network: {round_trip: %s}", kind, trip)
 					reaches(t, fmt.Sprintf("%s, %d processes, %s", kind, n, limit), run(t, s), 0.98)
 				}
 			}
@@ -251,7 +251,11 @@ func TestAWindowAdmitsNearlyWhatACentralLogDoes(t *testing.T) {
 	} {
 		for _, n := range []int{4, 16} {
 			for _, kind := range []string{sim.Poisson, sim.Constant, sim.Adversary, sim.OnOff} {
-				s := fleet(t, w.limit, n, "workload: {kind: %s, load: 2}", kind)
+				load := ", load: 2"
+				if kind == sim.Adversary { // asks for all that there is
+					load = ""
+				}
+				s := fleet(t, w.limit, n, "workload: {kind: %s%s}", kind, load)
 				s.Duration, s.Reps = 60*w.span+w.span/2, 1
 				reaches(t, fmt.Sprintf("%s, %d processes, %s", w.limit, n, kind), run(t, s), w.goal)
 			}
