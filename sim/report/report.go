@@ -8,7 +8,7 @@
 // Files: report.go the types, figures.go from outcomes to figures with their names and intervals,
 // counts.go what the engine counts with (decisions beside those of a central bucket, waits, points
 // over time), steady.go what is lost once and what goes on, shares.go what each process should have
-// got.
+// got, diff.go how two reports differ.
 package report
 
 import "time"
@@ -91,7 +91,7 @@ type Figure struct {
 	// would not hold the mean as often as it says. See Of.
 	Range bool `json:"range,omitempty"`
 	// Values are those of the replications, in order; paired differences are taken from them.
-	Values []float64 `json:"-"`
+	Values []float64 `json:"values,omitempty"`
 }
 
 // IsZero reports whether nothing of this quantity was ever seen: then a Report's JSON may leave it
