@@ -97,7 +97,7 @@ var arrows = map[string][]string{
 	"sim/view":   {"lease", "sim", "sim/search"},
 
 	"sim/cmd/leasesim": {
-		"lease", "redisbucket", "sim", "sim/rival", "sim/scenario/file", "sim/scenario/trace", "sim/search",
+		"lease", "redisbucket", "sim", "sim/report", "sim/rival", "sim/scenario/file", "sim/scenario/trace", "sim/search",
 		"sim/view",
 		"sim/cmd/leasesim/internal/live",
 	},

@@ -86,7 +86,7 @@ func (p *program) root() *cobra.Command {
 	root := command("leasesim", (*cobra.Command).Help)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.AddCommand(p.initCommand(), p.runCommand(), p.compareCommand(), p.sweepCommand(), p.planCommand(),
-		p.replayCommand(), diffCommand(), liveCommand(), inspectCommand(), topCommand(), scriptsCommand())
+		p.replayCommand(), diffCommand(), schemaCommand(), liveCommand(), inspectCommand(), topCommand(), scriptsCommand())
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 110"))
 	return root
 }

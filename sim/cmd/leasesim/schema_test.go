@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/redistest"
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+var update = flag.Bool("update", false, "TestThePublishedSchemaIsThePrograms: write what is, instead of comparing with it")
+
+func TestThePublishedSchemaIsThePrograms(t *testing.T) {
+	const path = "../../../docs/report.schema.json"
+	is := leasesim(t, "schema").ends(0).stdout
+	if *update {
+		testkit.NoErr(t, os.WriteFile(path, []byte(is), 0o644))
+	}
+	testkit.Check(t, content(t, path) == is, "%s is not what leasesim schema writes; "+
+		"if that is meant: go test ./sim/cmd/leasesim -run PublishedSchema -update", path)
+}
+
+// conforms checks a JSON text against the schema of a command.
+func conforms(t *testing.T, command, text string) error {
+	t.Helper()
+	published, err := jsonschema.UnmarshalJSON(strings.NewReader(leasesim(t, "schema").stdout))
+	testkit.NoErr(t, err)
+	c := jsonschema.NewCompiler()
+	testkit.NoErr(t, c.AddResource("schema.json", published))
+	own, err := c.Compile("schema.json#/$defs/" + command)
+	testkit.NoErr(t, err)
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	testkit.NoErr(t, err)
+	return own.Validate(value)
+}
+
+func TestWhatEveryCommandWritesConformsToTheSchema(t *testing.T) {
+	fleet, dir := fileOf(t, few), t.TempDir()
+	before := filepath.Join(dir, "before.json")
+	leasesim(t, "run -f "+fleet+" --out json -o "+before).ends(0)
+	server := redistest.Start(t).Addr
+	process(t, server, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerHour(60).WithBurst(100)}}).Allow("17")
+	testkit.Eventually(t, "a bucket", func() bool { return leasesim(t, "inspect 17 --out json --redis "+server).status == 0 })
+	lines := map[string]string{
+		"run":          "run -f " + fleet,
+		"compare":      "compare -f example:priorities --duration 1s --set warmup=0s --reps 2",
+		"replay":       "replay -f " + fleet + " --trace " + fileOf(t, "time_s\n0\n0.1\n"),
+		"sweep":        "sweep -f " + fleet + " --vary policy.target=20ms,50ms --vary policy.ttl=200ms,30ms",
+		"plan":         "plan -f " + fleet + " --false-rejects 50% --duration 300ms",
+		"diff":         "diff " + before + " " + before,
+		"live":         "live --duration 300ms --rate 1000 --burst 100 --processes 2 --reserve --priorities 0.2",
+		"compare-live": "compare --live --duration 500ms",
+		"inspect":      "inspect 17 --redis " + server,
+		"top":          "top --once --redis " + server,
+	}
+	for command := range outputs {
+		line, ok := lines[command]
+		if !ok {
+			t.Errorf("no %s is tried", command)
+			continue
+		}
+		e := leasesim(t, line+" --out json")
+		testkit.Check(t, e.status != exitUsage && e.stdout != "", "%s: status %d, %s", e.line, e.status, e.stderr)
+		for text := range strings.SplitSeq(strings.ReplaceAll(e.stdout, "\n}\n{", "\n}\x00{"), "\x00") {
+			err := conforms(t, command, text)
+			testkit.Check(t, err == nil, "%s: %v", e.line, err)
+		}
+	}
+	// What is not such a report does not conform.
+	var report map[string]any
+	testkit.NoErr(t, json.Unmarshal([]byte(content(t, before)), &report))
+	for _, damage := range []func(){
+		func() { delete(report, "seed") },
+		func() { report["seed"], report["more"] = 1, 2 },
+	} {
+		damage()
+		var text bytes.Buffer
+		testkit.NoErr(t, json.NewEncoder(&text).Encode(report))
+		testkit.Check(t, conforms(t, "run", text.String()) != nil, "it conforms: %.200s", text.String())
+	}
+}
+
+// The schema must not call something an integer that is not, nor leave out a field: a type that it
+// does not know fails here.
+func TestTheSchemaKnowsEveryType(t *testing.T) {
+	known := map[reflect.Type]bool{}
+	var visit func(where string, of reflect.Type)
+	visit = func(where string, of reflect.Type) {
+		switch {
+		case known[of] || of == reflect.TypeFor[time.Time]() || of.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
+			return
+		case of.Implements(reflect.TypeFor[json.Marshaler]()) || reflect.PointerTo(of).Implements(reflect.TypeFor[encoding.TextMarshaler]()):
+			t.Errorf("%s writes itself, as %v", where, of)
+			return
+		}
+		known[of] = true
+		switch kind := of.Kind(); {
+		case kind == reflect.Pointer || kind == reflect.Slice || kind == reflect.Map:
+			visit(where, of.Elem())
+		case kind == reflect.Struct:
+			for _, f := range reflect.VisibleFields(of) {
+				tag := f.Tag.Get("json")
+				own := where + "." + f.Name
+				if f.Anonymous && tag == "" || !f.IsExported() || tag == "-" {
+					continue
+				}
+				key, _, _ := strings.Cut(tag, ",")
+				testkit.Check(t, key != "", "%s has no JSON key", own)
+				visit(own, f.Type)
+			}
+		case kind > reflect.Float64 && kind != reflect.String:
+			t.Errorf("%s is a %v", where, of)
+		}
+	}
+	for command, of := range outputs {
+		visit(command, of)
+	}
+}
