@@ -383,6 +383,14 @@ func (b *books) scores() []*score {
 	return all
 }
 
+// point is for each point of the series.
+func (b *books) point() {
+	b.spans.Point(b.time.now, b.count)
+	for _, s := range b.scores() {
+		s.accuracy.Point(s.decided(b.centralAdmitted))
+	}
+}
+
 // turn begins a phase.
 func (b *books) turn(to report.Phase) {
 	for _, s := range b.scores() {

@@ -36,7 +36,7 @@ func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 		}
 	}
 	slices.SortFunc(all, func(a, b disturbance) int { return cmp.Compare(a.from, b.from) })
-	settles, end, phase := settlesIn(s), time.Duration(0), report.Starting
+	settles, end, phase := s.Settles(), time.Duration(0), report.Starting
 	for i := 0; i <= len(all); i++ {
 		next := s.Duration
 		if i < len(all) {
@@ -56,24 +56,4 @@ func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 		end = max(end, all[i].until)
 	}
 	return turns, faults
-}
-
-// settlesIn is how long the stock takes to build: a bucket's burst is spent, and leases are taken,
-// given back and expire until what they hold is what the load needs.
-func settlesIn(s *scenario.Scenario) time.Duration {
-	const lives = 12
-	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
-	fills, ttl, processes := 0.0, config.TTL.Seconds(), 0
-	for _, l := range s.Limits {
-		fills = max(fills, float64(l.Capacity())/l.Rate())
-	}
-	for _, g := range s.Groups {
-		processes += g.Count
-	}
-	if s.Policy.TTL == 0 { // the leases of a large fleet are longer
-		spacing := float64(processes) / float64(config.CallsPerSecond)
-		ttl = max(ttl, min(float64(4*spacing), float64(2*fills)))
-	}
-	seconds := min(fills+float64(lives*ttl), s.Duration.Seconds())
-	return time.Duration(seconds * 1e9)
 }

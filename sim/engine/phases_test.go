@@ -34,8 +34,8 @@ func TestWhatIsRejectedDoesNotDependOnHowLongOneLooks(t *testing.T) {
 		}
 		longest := all[len(all)-1]
 		for i, f := range all {
-			// then what goes on being rejected is the same part of what one bucket admits, and what the
-			// start and a fault cost is the same number of tokens.
+			// then what goes on being rejected is the same part of what one bucket admits, and what
+			// the start and a fault cost is the same number of tokens.
 			rate := f.FalseRejectRatio.Mean - longest.FalseRejectRatio.Mean
 			testkit.Check(t, math.Abs(rate) <= 0.002+c.rate/3, "%s\n%d s: %v is rejected, in %d s %v", c.text, durations[i],
 				f.FalseRejectRatio.Mean, durations[len(all)-1], longest.FalseRejectRatio.Mean)

@@ -241,7 +241,7 @@ func (r *replication) sample() {
 		levels.Level, levels.Ledger = b.Level(), b.Ledger()
 	}
 	r.recorder.Add(r.counts(), levels)
-	r.books.spans.Point(r.time.now, r.books.count)
+	r.books.point()
 	if next := r.time.now + r.recorder.Step; next < int64(r.s.Duration) {
 		r.time.at(next, evSample, 0)
 	}

@@ -33,23 +33,47 @@ type Accuracy struct {
 	began  Decided // what was decided until this phase
 	before int64   // tokens that the central bucket had admitted beyond the algorithm in the warm-up
 	of     [phases]Decided
+	trend  trend // of this phase
+}
+
+// trend is the straight line through points, the credit by what the central bucket has admitted:
+// the stock of a fleet goes up and down, so two points alone would show a change where there is
+// none.
+type trend struct{ n, x, y, xx, xy float64 }
+
+// falls is how much the line falls over the tokens from one point to another.
+func (t *trend) falls(over int64) int64 {
+	spread := float64(t.n*t.xx) - float64(t.x*t.x)
+	if spread <= 0 {
+		return 0
+	}
+	slope := (float64(t.n*t.xy) - float64(t.x*t.y)) / spread
+	return max(0, -int64(slope*float64(over)))
+}
+
+// Point is for each point of the Series.
+func (a *Accuracy) Point(now Decided) {
+	d := now.minus(a.began) // small numbers, whose squares are exact for longer
+	x, y, t := float64(d.Central), float64(d.Credit), &a.trend
+	t.n, t.x, t.y = t.n+1, t.x+x, t.y+y
+	t.xx, t.xy = t.xx+float64(x*x), t.xy+float64(x*y)
 }
 
 // stock is how many tokens the central bucket has admitted and the algorithm has not.
 func (a *Accuracy) stock(now Decided) int64 { return max(0, a.before+now.Central-now.Admitted) }
 
-// Turn ends a phase. Whoever was rejected in the place of somebody who was admitted in an earlier
-// one was rejected falsely as far as this phase goes. What the algorithm admits of its stock in the
-// steady state is no better than the central bucket, which has admitted it before, so it does not
-// count.
+// Turn ends a phase. Who is rejected in the steady state in the place of somebody who was admitted
+// before is rejected falsely as far as that goes on: as the credit falls. What the algorithm admits
+// of its stock in the steady state is no better than the central bucket, which has admitted it
+// before, so it does not count.
 func (a *Accuracy) Turn(to Phase, now Decided) {
 	d := now.minus(a.began)
-	d.FalseRejects += max(0, -d.Credit)
 	if a.phase == Settled {
+		d.FalseRejects += a.trend.falls(d.Central)
 		d.Admitted -= max(0, a.stock(a.began)-a.stock(now))
 	}
 	a.of[a.phase] = a.of[a.phase].plus(d)
-	a.phase, a.began = to, now
+	a.phase, a.began, a.trend = to, now, trend{}
 }
 
 // Warm is for the end of the warm-up, when the counts begin anew after having been was.

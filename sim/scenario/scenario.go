@@ -6,7 +6,8 @@
 // value. Nothing here runs anything or reads a file.
 //
 // Files: scenario.go the types, defaults.go what a zero means, validate.go and validate_workload.go
-// the bounds, quantity.go and dist.go the quantities with their units.
+// the bounds, quantity.go and dist.go the quantities with their units,
+// settles.go how long a fleet takes to settle.
 package scenario
 
 import (

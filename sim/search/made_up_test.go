@@ -30,6 +30,7 @@ func fleet() sim.Scenario {
 // truth is what a made-up simulator shows of a scenario in the mean.
 type truth struct {
 	falseRejects, calls, admitted, exceeded, redisCPU float64
+	faultStock                                        float64 // tokens; one bucket admits 1000 a second
 }
 
 // world makes up a simulator: f is the truth, and every replication adds noise to its false rejects
@@ -74,6 +75,8 @@ func (w *world) run(_ context.Context, s sim.Scenario) (sim.Report, error) {
 	r.AdmittedVsCentral = sim.Figure{Mean: x.admitted, Low: x.admitted, High: x.admitted}
 	r.RedisCPU = sim.Figure{Mean: x.redisCPU, Low: x.redisCPU, High: x.redisCPU}
 	r.BoundExceededBy = sim.Figure{Mean: x.exceeded / 2, Worst: x.exceeded}
+	r.FaultStock = sim.Figure{Mean: x.faultStock, Low: x.faultStock, High: x.faultStock}
+	r.CentralAdmitted = sim.Figure{Mean: 1000 * (s.Duration - s.Warmup).Seconds()}
 	r.Machine.Requests = 1000
 	return r, nil
 }

@@ -21,15 +21,18 @@ var ErrInfeasible = errors.New("search: no policy meets the targets")
 // Question is what to plan for.
 type Question struct {
 	Scenario sim.Scenario // valid; its policy is the one to compare with
-	// Targets must hold at the pessimistic end of each figure's interval; each is AtMost or AtLeast.
-	// nil means that one request in two hundred may be wrongly rejected. The promise is a target too,
-	// where the policy makes it.
+	// Targets must hold at the pessimistic end of each figure's interval; each is AtMost or
+	// AtLeast. nil means that one request in two hundred may be wrongly rejected. The promise is a
+	// target too, where the policy makes it.
 	Targets []Threshold
-	// OvercommitMax is the most tokens by which the promise may be weakened, Policy.Overcommit. Less
-	// than the scenario's own means that.
+	// OvercommitMax is the most tokens by which the promise may be weakened, Policy.Overcommit.
+	// Less than the scenario's own means that.
 	OvercommitMax int64
 	// MustHold are the Stresses under which the targets must hold too. None by default.
 	MustHold []string
+	// TimeLimit ends the search after half of it, and the confirmation at its end. What was found
+	// until then is the answer, which depends on the machine. 0 means none.
+	TimeLimit time.Duration
 }
 
 // validate reports everything that is wrong with the question.
@@ -50,19 +53,20 @@ type effort struct {
 	reps  int
 }
 
-// The efforts of a plan. Three replications tell luck from merit, with paired differences. All
-// together simulate as much as some 40 runs of the scenario.
+// The efforts of a plan. Two replications tell luck from merit, with paired differences. All
+// together simulate as much as some 50 runs of the scenario.
 var (
-	efforts  = []effort{{"screen", 0.1, 3}, {"halve", 0.3, 4}, {"halve", 1, 5}}
+	efforts  = []effort{{"screen", 0.2, 2}, {"halve", 0.5, 3}, {"refine", 0.5, 4}}
 	confirm  = effort{"confirm", 1, math.MaxInt}
 	hardship = effort{"stress", 1, math.MaxInt}
 )
 
 const (
-	// The first halving keeps so many of the best policies, and one more for every so many that were
-	// screened; the second keeps half of that. Each adds as many others (see promising).
+	// The first halving keeps so many of the best policies, and one more for every so many that
+	// were screened; the second keeps half of that. Each adds as many others (see promising).
 	survivors    = 12
-	finalists    = 3 // are confirmed, and as many others
+	refined      = 3 // the best, around which the last effort looks closer
+	finalists    = 4 // are confirmed, and as many others
 	tradeOffsMax = 8 // bounds the list of what else could be had
 )
 
@@ -80,9 +84,10 @@ type planning struct {
 //
 // A longer lease makes fewer calls, but accuracy is not monotone in its length: tokens strand in
 // longer leases, while shorter ones deny during round trips. So nothing here bisects. A plan
-// screens a grid of policies with short runs; keeps the better ones, again and again, with longer
-// runs; and confirms the best at full length, on seeds that the search has not seen (a winner of
-// many is lucky on the seeds that it won on), and under Stresses.
+// screens a grid of policies with short runs; keeps the better ones with longer runs; looks closer
+// around the best; and confirms the best and what they could be traded for at full length, on seeds
+// that the search has not seen (a winner of many is lucky on the seeds that it won on), and under
+// Stresses.
 func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	if err := q.validate(); err != nil {
 		return Plan{}, err
@@ -92,18 +97,40 @@ func (l Lab) Plan(ctx context.Context, q Question) (Plan, error) {
 	q.Scenario, q.Targets = q.Scenario.Defaults(), plan.Targets
 	q.Scenario.Policy, q.Scenario.Rivals = ownPolicy(q.Scenario), nil // rivals cost more than leases
 	p := &planning{work: l.begin(), q: q, plan: plan}
-	err := p.search(ctx)
-	if err == nil {
-		err = p.confirm(ctx)
-	}
-	for _, t := range spaced(front(p.seen), tradeOffsMax) {
-		p.plan.TradeOffs = append(p.plan.TradeOffs, p.candidate(t))
-	}
+	err := p.answer(ctx)
 	if errors.Is(err, sim.ErrInterrupted) {
 		p.plan.Verdict = Interrupted
+		p.tradeOffs(p.seen, nil)
 	}
 	p.plan.Confidence, p.plan.Machine = p.confidence, p.machine
 	return p.plan, err
+}
+
+// answer searches and confirms, within the time limit.
+func (p *planning) answer(ctx context.Context) error {
+	whole, searching := ctx, ctx
+	if limit := p.q.TimeLimit; limit > 0 {
+		var done, enough context.CancelFunc
+		whole, done = context.WithTimeout(ctx, limit)
+		defer done()
+		searching, enough = context.WithTimeout(ctx, limit/2)
+		defer enough()
+	}
+	err := p.search(searching)
+	if errors.Is(err, sim.ErrInterrupted) && whole.Err() == nil && len(p.seen) > 0 {
+		err = nil // half of the time is over
+	}
+	if err != nil {
+		return err
+	}
+	return p.confirm(ctx, whole)
+}
+
+// tradeOffs writes down those of trials that are worth a look.
+func (p *planning) tradeOffs(trials []*trial, chosen *trial) {
+	for _, t := range spaced(worthwhile(front(trials), chosen), tradeOffsMax) {
+		p.plan.TradeOffs = append(p.plan.TradeOffs, p.candidate(t))
+	}
 }
 
 // search leaves the best policies in seen, and with them those that nothing beats.
@@ -114,53 +141,81 @@ func (p *planning) search(ctx context.Context) error {
 		if i > 0 {
 			policies = policiesOf(promising(p.seen, expected, n/i), spaced(front(p.seen), tradeOffsMax))
 		}
+		if i == len(efforts)-1 {
+			for _, policy := range around(ranked(p.seen, expected)[:min(refined, len(p.seen))]) {
+				if !slices.Contains(policies, policy) {
+					policies = append(policies, policy)
+				}
+			}
+		}
 		trials, err := p.simulate(ctx, e.phase, p.trials(e, p.q.Scenario.Seed, policies))
 		if i == 0 || err == nil {
 			p.seen = trials
 		}
 		if err != nil {
+			p.plan.CutShort = e.phase
 			return err
 		}
 	}
 	return nil
 }
 
-// confirm runs the best of the search at full length on fresh seeds, beside the scenario's own. The
-// best of those that meet the targets there too, and under the stresses that must hold, is chosen.
-func (p *planning) confirm(ctx context.Context) error {
-	policies := policiesOf([]*trial{{scenario: p.q.Scenario}}, promising(p.seen, pessimistic, finalists))
-	trials, err := p.simulate(ctx, confirm.phase, p.trials(confirm, p.plan.ConfirmSeed, policies))
-	if err != nil {
+// confirm runs the best of the search, and what it could be traded for, at full length on fresh
+// seeds, beside the scenario's own policy. The best of those that meet the targets there too, and
+// under the stresses that must hold, is chosen. Where the time is over, it is the best of those
+// that have been confirmed by then, the scenario's own among them.
+func (p *planning) confirm(ctx, whole context.Context) error {
+	policies := policiesOf([]*trial{{scenario: p.q.Scenario}}, promising(p.seen, pessimistic, finalists),
+		spaced(worthwhile(front(p.seen), nil), tradeOffsMax))
+	wanted := p.trials(confirm, p.plan.ConfirmSeed, policies)
+	trials, err := p.simulate(whole, confirm.phase, wanted)
+	late := errors.Is(err, sim.ErrInterrupted) && ctx.Err() == nil && wanted[0].report != nil
+	if late {
+		p.plan.CutShort = confirm.phase
+	} else if err != nil {
 		return err
 	}
-	given := p.candidate(trials[0])
+	given := p.candidate(wanted[0])
 	broken := ""
 	for _, t := range ranked(trials, pessimistic) {
 		if !t.meets(pessimistic) {
 			break
 		}
-		stresses, err := p.stress(ctx, t.scenario.Policy)
-		if err != nil {
-			return err
+		var stresses []Stress
+		if !late {
+			stresses, err = p.stress(whole, t)
+			late = errors.Is(err, sim.ErrInterrupted) && ctx.Err() == nil
+			if late && p.plan.CutShort == "" {
+				p.plan.CutShort = hardship.phase
+			} else if err != nil && !late {
+				return err
+			}
+		}
+		if late && len(p.q.MustHold) > 0 {
+			return fmt.Errorf("search: %w: the time is over, and no stress that must hold has been tried", sim.ErrInterrupted)
 		}
 		i := slices.IndexFunc(stresses, func(s Stress) bool { return s.Must && !s.Meets })
 		if i < 0 {
 			chosen := p.candidate(t)
 			p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Stress = Found, &chosen, &given, stresses
-			p.plan.Code = goCode(t.scenario)
+			p.plan.Code, p.plan.Needs = goCode(t.scenario), needsOf(t.scenario, &t.report.Figures)
+			p.tradeOffs(trials, t)
 			return nil
 		}
 		broken = stresses[i].Name
 	}
+	if late {
+		return fmt.Errorf("search: %w: the time is over, and nothing that meets the targets is confirmed", sim.ErrInterrupted)
+	}
+	p.tradeOffs(trials, nil)
 	return p.infeasible(trials, broken)
 }
 
-// stress runs a policy in harder worlds.
-func (p *planning) stress(ctx context.Context, policy lease.Policy) (all []Stress, err error) {
-	trials := p.trials(hardship, p.plan.ConfirmSeed, slices.Repeat([]lease.Policy{policy}, len(Stresses)))
+// stress runs the policy of a confirmed trial in harder worlds.
+func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err error) {
+	trials := p.trials(hardship, p.plan.ConfirmSeed, slices.Repeat([]lease.Policy{calm.scenario.Policy}, len(Stresses)))
 	for i, name := range Stresses {
 		t, one := trials[i], Stress{Name: name, Must: slices.Contains(p.q.MustHold, name)}
-		t.targets, one.Forgiven = forgiving(t.targets, t.scenario, name)
 		t.scenario, one.Description = stressed(t.scenario, name)
 		all = append(all, one)
 	}
@@ -168,6 +223,9 @@ func (p *planning) stress(ctx context.Context, policy lease.Policy) (all []Stres
 		return nil, err
 	}
 	for i, t := range trials {
+		if name := Stresses[i]; name == StressOutage || name == StressCrash || name == StressLostBucket {
+			all[i].PerHour = burden(t, &calm.report.Figures)
+		}
 		all[i].Grade = t.graded()
 	}
 	return all, nil
@@ -188,13 +246,15 @@ func (p *planning) infeasible(trials []*trial, stress string) error {
 		ErrInfeasible, worst.Figure, worst.Value, worst.Op, worst.Bound)
 }
 
-// trials prepares the simulation of policies. A run is no shorter than several leases. A scenario
-// in which things happen is never cut short, and none is simulated longer or more often than it
-// asks for.
+// trials prepares the simulation of policies. Half of a run has settled at least: before, what is
+// rejected grows with the length of the leases, but only once. A scenario in which things happen is
+// never cut short, and none is simulated longer or more often than it asks for.
 func (p *planning) trials(e effort, seed uint64, policies []lease.Policy) []*trial {
-	longest := time.Duration(0)
+	settles := time.Duration(0)
 	for _, policy := range policies {
-		longest = max(longest, policy.Target)
+		s := p.q.Scenario
+		s.Policy = policy
+		settles = max(settles, s.Settles())
 	}
 	trials := make([]*trial, len(policies))
 	for i, policy := range policies {
@@ -202,10 +262,10 @@ func (p *planning) trials(e effort, seed uint64, policies []lease.Policy) []*tri
 		s.Policy = policy
 		s.Reps, s.Seed = min(s.Reps, e.reps), seed
 		if stationary(s) {
-			counted := max(time.Duration(e.part*float64(s.Duration)), 4*longest+time.Second)
-			s.Duration = min(s.Duration, s.Warmup+counted)
+			counted := max(time.Duration(e.part*float64(s.Duration)), 2*settles)
+			s = lasting(s, min(s.Duration, s.Warmup+counted))
 		}
-		trials[i] = &trial{name: fmt.Sprint(policyText(policy)), scenario: s, targets: p.q.Targets}
+		trials[i] = &trial{name: fmt.Sprint(policyOf(s)), scenario: s, targets: p.q.Targets}
 		if policy != p.q.Scenario.Policy {
 			trials[i].changes = 1
 		}
@@ -217,7 +277,7 @@ func (p *planning) candidate(t *trial) Candidate {
 	whole := p.q.Scenario
 	whole.Policy = t.scenario.Policy
 	return Candidate{
-		Policy:       policyText(t.scenario.Policy),
+		Policy:       policyOf(t.scenario),
 		ScenarioHash: whole.Hash(),
 		Seed:         t.report.Seed,
 		Reps:         t.report.Reps,

@@ -2,6 +2,7 @@ package search
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // PlanVersion is that of Plan's JSON; it rises when a key changes its meaning or goes.
-const PlanVersion = 3
+const PlanVersion = 4
 
 // What a plan came to.
 const (
@@ -32,24 +33,55 @@ type Plan struct {
 	// Given is the scenario's own policy, on the same seeds.
 	Given  *Candidate `json:"given,omitempty"`
 	Stress []Stress   `json:"stress,omitempty"` // of Chosen
-	// TradeOffs are policies that none other beats in calls and in what the targets ask for, as the
-	// search saw them.
+	// TradeOffs are policies that none other beats in calls and in what the targets ask for, the
+	// chosen one among them, each noticeably different from the next. They are on the fresh seeds
+	// too, unless the verdict is Interrupted: then they are what the search had seen.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
-	Miss      *Miss       `json:"miss,omitempty"` // if infeasible
-	Code      string      `json:"code,omitempty"` // a Go expression for the chosen configuration
+	Needs     *Needs      `json:"needs,omitempty"`     // of Chosen
+	CutShort  string      `json:"cut_short,omitempty"` // what the time limit has ended: the phase
+	Miss      *Miss       `json:"miss,omitempty"`      // if infeasible
+	Code      string      `json:"code,omitempty"`      // a Go expression for the chosen configuration
 	Machine   sim.Machine `json:"machine"`
 }
 
 // Policy is what a plan chooses, with lengths as texts ("80ms").
 type Policy struct {
-	Target     string `json:"target"`
-	TTL        string `json:"ttl"`
-	Overcommit int64  `json:"overcommit"`
-	Shards     int    `json:"shards,omitempty"` // of a key; none where it has one bucket
+	Target         string `json:"target"`
+	TTL            string `json:"ttl"`
+	DefaultTTL     bool   `json:"default_ttl,omitempty"` // TTL is not set: leases of a large fleet are longer
+	Overcommit     int64  `json:"overcommit"`
+	Shards         int    `json:"shards,omitempty"` // of a key; none where it has one bucket
+	CallsPerSecond int64  `json:"calls_per_second,omitempty"`
 }
 
-func policyText(p lease.Policy) Policy {
-	return Policy{p.Target.String(), p.TTL.String(), p.Overcommit, p.Shards}
+// policyOf is the policy of s.
+func policyOf(s sim.Scenario) Policy {
+	p := s.Policy
+	return Policy{p.Target.String(), ttlOf(s).String(), p.TTL == 0, p.Overcommit, p.Shards, p.CallsPerSecond}
+}
+
+// Needs is the Redis that a policy takes.
+type Needs struct {
+	CPU   float64 `json:"cpu"`   // of a core, of the busiest node; the pessimistic end
+	Nodes int     `json:"nodes"` // that the scenario has
+	Least int     `json:"least"` // nodes that none of them is busier than BusyMost
+	// Buckets is in how many shards a key has to be for that; 1 where the keys can be spread.
+	Buckets int `json:"buckets"`
+}
+
+// BusyMost is the part of a core above which calls begin to queue.
+const BusyMost = 0.7
+
+// needsOf is what the calls of a report take.
+func needsOf(s sim.Scenario, f *sim.Figures) *Needs {
+	n := Needs{CPU: f.RedisCPU.High, Nodes: max(1, s.Redis.Shards), Buckets: max(1, s.Policy.Shards)}
+	// The nodes that are used: a key has as many buckets as it has shards, each on one node.
+	used := min(n.Nodes, max(1, s.Keys.Count)*n.Buckets)
+	n.Least = max(1, int(math.Ceil(n.CPU*float64(used)/BusyMost)))
+	if s.Keys.Count <= 1 {
+		n.Buckets = max(n.Buckets, n.Least)
+	}
+	return &n
 }
 
 // Grade is how a policy did.
@@ -74,8 +106,8 @@ type Margin struct {
 	Threshold
 	Value float64 `json:"value"` // the pessimistic end
 	Meets bool    `json:"meets"`
-	// Margin is a part of what the target tolerates: 0 is on the bound, -1 twice what is tolerated. It
-	// is 0 for what must be 0 and is.
+	// Margin is a part of what the target tolerates: 0 is on the bound, -1 twice what is tolerated.
+	// It is 0 for what must be 0 and is.
 	Margin float64 `json:"margin"`
 }
 
@@ -84,9 +116,9 @@ type Stress struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Must        bool   `json:"must"` // the choice depended on it
-	// Forgiven is the part of the counted time that Redis is away, where the policy denies meanwhile:
-	// false_reject_ratio and admitted_vs_central have that much more room in Margins.
-	Forgiven float64 `json:"forgiven,omitempty"`
+	// PerHour is what one such fault an hour adds to false_reject_ratio, and takes from
+	// admitted_vs_central, in Margins and in Figures.
+	PerHour float64 `json:"per_hour,omitempty"`
 	Grade
 }
 
@@ -94,8 +126,8 @@ type Stress struct {
 type Miss struct {
 	Closest Candidate `json:"closest"`
 	Stress  string    `json:"stress,omitempty"` // the one that Closest fails, if it meets the targets otherwise
-	// RepsNeeded is about how many replications would show that the mean, which does meet the targets,
-	// does so for certain; 0 if the mean does not.
+	// RepsNeeded is about how many replications would show that the mean, which does meet the
+	// targets, does so for certain; 0 if the mean does not.
 	RepsNeeded int `json:"reps_needed,omitempty"`
 }
 
@@ -115,13 +147,12 @@ func goCode(s sim.Scenario) string {
 %s	},
 	Policy: hybrid.Policy{
 		Target:         %s,
-		TTL:            %s,
-		Overcommit:     %d,
+%s		Overcommit:     %d,
 		Fallback:       hybrid.Fallback%s,
 %s		// what else the scenario sets stays as it is
 	},
 }
-`, &limits, durationCode(p.Target), durationCode(p.TTL), p.Overcommit, fallback[p.Fallback], fleetCode(p))
+`, &limits, durationCode(p.Target), ttlCode(p.TTL), p.Overcommit, fallback[p.Fallback], fleetCode(p))
 }
 
 // limitCode is an element of a list of limits.
@@ -133,6 +164,14 @@ func limitCode(l lease.Limit) string {
 		return fmt.Sprintf("hybrid.Calendar(%d, %s, %s)", l.Tokens, durationCode(l.Per), durationCode(l.Offset))
 	}
 	return fmt.Sprintf("{Tokens: %d, Per: %s, Burst: %d}", l.Tokens, durationCode(l.Per), l.Capacity())
+}
+
+// ttlCode is a line that sets the TTL, if that is set.
+func ttlCode(ttl time.Duration) string {
+	if ttl == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\t\tTTL:            %s,\n", durationCode(ttl))
 }
 
 // durationCode is an expression for d in the largest unit that holds it whole.

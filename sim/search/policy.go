@@ -1,6 +1,7 @@
 package search
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -11,18 +12,28 @@ import (
 const (
 	targetLow  = 5 * time.Millisecond // shorter leases are calls for every few requests
 	targetHigh = 2 * time.Second      // longer ones strand tokens for longer than people wait
-	targetStep = 1.15                 // the factor between two targets
+	targetStep = 1.25                 // the factor between two targets of the grid
+	targetFine = 1.06                 // and between two of those around the best of them
 )
 
-// ttls are the TTLs to choose from, in targets: a lease outlives 3 or 15 missed renewals.
-var ttls = []time.Duration{4, 16}
+// ttlLong is the TTL to choose beside the policy's default, in targets: a lease outlives 15 missed
+// renewals instead of 3. It is explicit, so leases of a large fleet are no longer.
+const ttlLong = 16
 
-// ownPolicy is that of s, with the lengths that are in force.
+// ownPolicy is that of s, with the target that is in force. A TTL that is not set stays so: leases
+// of a large fleet are longer then.
 func ownPolicy(s sim.Scenario) lease.Policy {
 	p := s.Policy
-	c := p.ConfigFor(s.Limits, 0, s.CallTimeout)
-	p.Target, p.TTL = c.Target, c.TTL
+	p.Target = p.TargetFor(s.Limits)
 	return p
+}
+
+// ttlOf is the TTL in force.
+func ttlOf(s sim.Scenario) time.Duration {
+	if s.Policy.TTL > 0 {
+		return s.Policy.TTL
+	}
+	return s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).TTL
 }
 
 // policiesFor is what there is to choose from: the scenario's own policy and a grid, the simplest
@@ -34,20 +45,83 @@ func policiesFor(q Question) []lease.Policy {
 	most := max(q.OvercommitMax, s.Policy.Overcommit)
 	for _, overcommit := range []int64{0, most / 2, most} {
 		p := q.Scenario.Policy
-		p.Overcommit, p.Target = overcommit, targetHigh
-		low := min(targetLow, p.TargetFor(s.Limits)/4)
-		for _, ttl := range ttls {
-			for t := targetHigh; t >= low; t = time.Duration(float64(t) / targetStep) {
-				p.Target = max(twoDigits(t), time.Millisecond)
-				p.Target = p.TargetFor(s.Limits)
-				p.TTL = max(ttl*p.Target, 2*s.CallTimeout).Truncate(time.Microsecond)
-				if s.Policy = p; s.Validate() == nil && !slices.Contains(all, p) {
-					all = append(all, p)
-				}
+		p.Overcommit, p.Target, p.TTL = overcommit, targetHigh, 0
+		low := max(min(targetLow, p.TargetFor(s.Limits)/4), fleetTarget(q.Scenario)/2)
+		for t := targetHigh; t >= low; t = time.Duration(float64(t) / targetStep) {
+			if p, ok := policyWith(q.Scenario, p, t, 0); ok && !slices.Contains(all, p) {
+				all = append(all, p)
 			}
 		}
 	}
+	all = append(all, budgets(q)...)
 	return append(all, shardedPolicies(q)...)
+}
+
+// policyWith is p with a target, as far as the burst allows, and a TTL in targets, 0 for the
+// default; ok says that s can have it.
+func policyWith(s sim.Scenario, p lease.Policy, target, ttl time.Duration) (with lease.Policy, ok bool) {
+	p.Target = max(twoDigits(target), time.Millisecond)
+	p.Target = p.TargetFor(s.Limits)
+	p.TTL = 0
+	if ttl > 0 {
+		p.TTL = max(ttl*p.Target, 2*s.CallTimeout).Truncate(time.Microsecond)
+	}
+	s.Policy = p
+	return p, s.Validate() == nil
+}
+
+// around is the policies near those of trials: the same with targets between their neighbours in
+// the grid, and with a long TTL.
+func around(trials []*trial) (all []lease.Policy) {
+	add := func(t *trial, target, ttl time.Duration) {
+		if p, ok := policyWith(t.scenario, t.scenario.Policy, target, ttl); ok && !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	for _, t := range trials {
+		own := t.scenario.Policy.Target
+		for f := 1 / targetStep; f < targetStep; f *= targetFine {
+			add(t, time.Duration(float64(own)*f), 0)
+		}
+		add(t, own, ttlLong)
+	}
+	return all
+}
+
+// fleetTarget is the target that leases of a large fleet have for the sake of its budget of calls,
+// whatever shorter one is configured; 0 where the fleet is small.
+func fleetTarget(s sim.Scenario) time.Duration {
+	processes, fills := 0, time.Duration(math.MaxInt64)
+	for _, g := range s.Groups {
+		processes += g.Count
+	}
+	for _, l := range s.Limits {
+		fills = min(fills, time.Duration(float64(l.Capacity()+s.Policy.Overcommit)/l.Rate()*float64(time.Second)))
+	}
+	budget := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).CallsPerSecond * int64(max(1, s.Policy.Shards))
+	spacing := time.Duration(float64(processes) / float64(budget) * float64(time.Second))
+	if spacing <= s.Policy.TargetFor(s.Limits) {
+		return 0
+	}
+	return min(spacing, fills/2)
+}
+
+// budgets are the scenario's own policy with other budgets of calls, where the fleet is so large
+// that leases go by that.
+func budgets(q Question) (all []lease.Policy) {
+	s := q.Scenario
+	if fleetTarget(s) == 0 {
+		return nil
+	}
+	own := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).CallsPerSecond
+	for _, n := range []int64{own / 4, own / 2, 2 * own} {
+		s.Policy = q.Scenario.Policy
+		s.Policy.CallsPerSecond, s.Policy.TTL = n, 0
+		if n > 0 && s.Validate() == nil {
+			all = append(all, s.Policy)
+		}
+	}
+	return all
 }
 
 // shardedPolicies are the scenario's own policy with shards, in numbers that double up to that of
@@ -101,4 +175,21 @@ func stationary(s sim.Scenario) bool {
 		}
 	}
 	return steady(s.Workload) && len(s.Network.Partitions) == 0 && len(s.Redis.Faults) == 0
+}
+
+// lasting is s, which is stationary, for another time. What defaults depend on that is none that
+// its workloads read.
+func lasting(s sim.Scenario, d time.Duration) sim.Scenario {
+	timeless := func(w *sim.Workload) { w.Period, w.At, w.For = 0, 0, 0 }
+	s.Duration = d
+	timeless(&s.Workload)
+	s.Groups = slices.Clone(s.Groups)
+	for i := range s.Groups {
+		if w := s.Groups[i].Workload; w != nil {
+			own := *w
+			timeless(&own)
+			s.Groups[i].Workload = &own
+		}
+	}
+	return s.Defaults()
 }

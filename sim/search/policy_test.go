@@ -29,12 +29,12 @@ func TestTheGridFillsTheSpace(t *testing.T) {
 	s.Policy = ownPolicy(s)
 	all := policiesFor(Question{Scenario: s, OvercommitMax: 1000})
 	// then it starts with the scenario's own policy,
-	testkit.Check(t, all[0] == s.Policy && s.Policy.TTL == 400*time.Millisecond, "the first is %+v", all[0])
+	testkit.Check(t, all[0] == s.Policy && ttlOf(s) == 400*time.Millisecond, "the first is %+v", all[0])
 	// goes from 2 s to about 5 ms in equal factors, with half and all of the overcommit too,
 	for _, overcommit := range []int64{0, 500, 1000} {
 		targets := targetsIn(all[1:], overcommit)
 		last := targets[len(targets)-1]
-		testkit.Check(t, targets[0] == 2*time.Second && last < 6*time.Millisecond && last >= 4*time.Millisecond,
+		testkit.Check(t, targets[0] == 2*time.Second && last < 7*time.Millisecond && last >= 4*time.Millisecond,
 			"%v", targets)
 		for i := range targets[1:] {
 			f := targets[i].Seconds() / targets[i+1].Seconds()
@@ -42,13 +42,34 @@ func TestTheGridFillsTheSpace(t *testing.T) {
 				"%v and %v are a factor of %v apart", targets[i], targets[i+1], f)
 		}
 	}
-	// and with each TTL that two call timeouts leave.
-	for _, ttl := range ttls {
-		longest := lease.Policy{Target: 2 * time.Second, TTL: ttl * 2 * time.Second, Fallback: s.Policy.Fallback}
-		testkit.Check(t, slices.Contains(all, longest), "no TTL of %d targets", ttl)
-	}
+	// with the default TTL.
 	for _, p := range all {
-		testkit.Check(t, p.TTL == 4*p.Target || p.TTL == 16*p.Target || p.TTL == 200*time.Millisecond, "%+v", p)
+		testkit.Check(t, p.TTL == 0, "%+v", p)
+	}
+	// Around one of them there are targets in smaller steps, and a long TTL.
+	near := around([]*trial{{scenario: s}})
+	long := s.Policy
+	long.TTL = 1600 * time.Millisecond
+	testkit.Check(t, len(near) > 7 && slices.Contains(near, long), "%+v", near)
+	for _, p := range near {
+		testkit.Check(t, p.Target >= 80*time.Millisecond && p.Target <= 125*time.Millisecond, "%+v", p)
+	}
+}
+
+func TestALargeFleetIsPlannedByItsBudgetOfCalls(t *testing.T) {
+	// Given a fleet whose leases last 2 s for the sake of 500 calls a second, whatever the target
+	// is,
+	s := fleet()
+	s.Groups[0].Count, s.Policy.CallsPerSecond = 1000, 500
+	s.Policy = ownPolicy(s)
+	all := policiesFor(Question{Scenario: s})
+	// then its own policy has no TTL, which would shorten them; hardly a target below is tried, and
+	// other budgets are.
+	testkit.Check(t, all[0].TTL == 0 && len(all) < 20, "%d policies, the first %+v", len(all), all[0])
+	for _, n := range []int64{125, 250, 1000} {
+		other := s.Policy
+		other.CallsPerSecond = n
+		testkit.Check(t, slices.Contains(all, other), "no budget of %d", n)
 	}
 }
 
@@ -94,11 +115,11 @@ func TestWhatIsTriedIsAllowedAndValidAndDifferent(t *testing.T) {
 			switch config := p.ConfigFor(s.Limits, 0, s.CallTimeout); {
 			case one.Validate() != nil:
 				t.Fatalf("%v: %+v: %v", s.Limits, p, one.Validate())
-			case config.Target != p.Target || config.TTL != p.TTL:
+			case config.Target != p.Target || p.TTL != 0 && config.TTL != p.TTL:
 				t.Fatalf("%v: %+v would be %v and %v", s.Limits, p, config.Target, config.TTL)
 			case p.Overcommit > max(overcommitMax, s.Policy.Overcommit):
 				t.Fatalf("%v: %+v, allowed %d", s.Limits, p, overcommitMax)
-			case p.TTL < 2*s.CallTimeout && i > 0:
+			case config.TTL < 2*s.CallTimeout && i > 0:
 				t.Fatalf("%+v has no time for a call and its retry (%v)", p, s.CallTimeout)
 			// and none is tried twice.
 			case slices.Contains(all[:i], p):
@@ -109,23 +130,25 @@ func TestWhatIsTriedIsAllowedAndValidAndDifferent(t *testing.T) {
 }
 
 func TestTheEffortRises(t *testing.T) {
-	// Given 8 replications of 10 s,
-	p := &planning{q: Question{Scenario: fleet()}}
+	// Given 8 replications of 100 s,
+	p := &planning{q: Question{Scenario: lasting(fleet(), 100*time.Second)}}
+	p.q.Scenario.Limits = []lease.Limit{lease.PerSecond(1000).WithBurst(400)}
 	for _, c := range []struct {
 		effort
 		warmup, longest, want time.Duration
 		reps                  int
 	}{
-		{efforts[0], 0, 0, time.Second, 3},
-		{efforts[0], 0, 100 * time.Millisecond, 1400 * time.Millisecond, 3}, // no shorter than several leases
-		{efforts[0], 0, 3 * time.Second, 10 * time.Second, 3},
-		{efforts[0], 5 * time.Second, 0, 6 * time.Second, 3}, // the warm-up comes on top
-		{efforts[1], 0, 100 * time.Millisecond, 3 * time.Second, 4},
-		{efforts[2], 0, 100 * time.Millisecond, 10 * time.Second, 5},
-		{confirm, 0, 0, 10 * time.Second, 8}, // no more than was asked for
+		// A bucket fills in 400 ms, and a lease ends after 200 ms at least.
+		{efforts[0], 0, 10 * time.Millisecond, 20 * time.Second, 2},
+		{efforts[0], 0, 500 * time.Millisecond, 48800 * time.Millisecond, 2}, // no shorter than what settles
+		{efforts[0], 0, 3 * time.Second, 100 * time.Second, 2},
+		{efforts[0], 5 * time.Second, 10 * time.Millisecond, 25 * time.Second, 2}, // the warm-up comes on top
+		{efforts[1], 0, 100 * time.Millisecond, 50 * time.Second, 3},
+		{efforts[2], 0, 100 * time.Millisecond, 50 * time.Second, 4},
+		{confirm, 0, 0, 100 * time.Second, 8}, // no more than was asked for
 	} {
 		p.q.Scenario.Warmup = c.warmup
-		policies := []lease.Policy{{}, {Target: c.longest}}
+		policies := []lease.Policy{{Target: time.Millisecond}, {Target: c.longest, TTL: 4 * c.longest}}
 		for _, x := range p.trials(c.effort, 7, policies) {
 			s := x.scenario
 			testkit.Check(t, s.Duration == c.want && s.Reps == c.reps && s.Seed == 7,
@@ -148,7 +171,7 @@ func TestAScenarioInWhichThingsHappenIsNeverCutShort(t *testing.T) {
 		p := &planning{q: Question{Scenario: fleet()}}
 		change(&p.q.Scenario)
 		s := p.trials(efforts[0], 1, []lease.Policy{{}})[0].scenario
-		testkit.Check(t, s.Duration == 10*time.Second && s.Reps == 3, "%s: %v, %d", name, s.Duration, s.Reps)
+		testkit.Check(t, s.Duration == 10*time.Second && s.Reps == 2, "%s: %v, %d", name, s.Duration, s.Reps)
 	}
 }
 
@@ -180,7 +203,8 @@ func TestThoseThatMeetTheTargetsAndCallLeastComeFirst(t *testing.T) {
 		"%v", namesOfAll(ranked(trials, expected)))
 	testkit.Check(t, slices.Equal(namesOfAll(ranked(trials, pessimistic)), []int64{5, 6, 1, 4, 2, 3}),
 		"%v", namesOfAll(ranked(trials, pessimistic)))
-	// The promising are the best, and others that meet them in the mean; the nearest where none does.
+	// The promising are the best, and others that meet them in the mean; the nearest where none
+	// does.
 	testkit.Check(t, slices.Equal(namesOfAll(promising(trials, pessimistic, 2)), []int64{5, 6, 1, 4}),
 		"%v", namesOfAll(promising(trials, pessimistic, 2)))
 	testkit.Check(t, slices.Equal(namesOfAll(promising(trials[1:3], pessimistic, 1)), []int64{2}),

@@ -11,9 +11,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
-// alike is how near the calls of two policies are when a user would not care: then the simpler one
-// is chosen.
-const alike = 0.01
+// alike is how near the calls of a policy are to the fewest when a user would not care: then the
+// simpler one is chosen. Less than that is also what luck makes of calls.
+const alike = 0.02
 
 func (t *trial) calls() float64 { return t.report.CallsPerS.Mean }
 
@@ -29,8 +29,9 @@ func (t *trial) margin(at end) float64 {
 func (t *trial) meets(at end) bool { return t.margin(at) >= 0 }
 
 // ranked is trials, the best first. Those that meet the targets at an end come before the others,
-// which stand by what they lack. Fewer calls are better, in steps of what nobody would notice; then
-// the scenario's own policy, the least overcommit, the fewest shards, the shortest TTL, and the
+// which stand by what they lack. Fewer calls are better. Of those with about the fewest the first
+// is the scenario's own policy, then that with the least overcommit, the fewest shards, the
+// shortest TTL, which is how long the tokens of a crash and a lost bucket are missing, and the
 // largest margin.
 func ranked(trials []*trial, at end) []*trial {
 	cheapest, margin := math.Inf(1), map[*trial]float64{}
@@ -39,15 +40,20 @@ func ranked(trials []*trial, at end) []*trial {
 			cheapest = min(cheapest, t.calls())
 		}
 	}
-	step := func(t *trial) float64 { return math.Floor((t.calls() - cheapest) / (alike * cheapest)) }
+	step := func(t *trial) float64 {
+		if t.calls() <= cheapest*(1+alike) {
+			return 0
+		}
+		return t.calls()
+	}
 	return slices.SortedStableFunc(slices.Values(trials), func(a, b *trial) int {
 		if margin[a] < 0 || margin[b] < 0 {
 			return cmp.Compare(min(margin[b], 0), min(margin[a], 0))
 		}
 		p, q := a.scenario.Policy, b.scenario.Policy
 		return cmp.Or(cmp.Compare(step(a), step(b)), cmp.Compare(a.changes, b.changes),
-			cmp.Compare(p.Overcommit, q.Overcommit), cmp.Compare(p.Shards, q.Shards), cmp.Compare(p.TTL, q.TTL),
-			cmp.Compare(margin[b], margin[a]))
+			cmp.Compare(p.Overcommit, q.Overcommit), cmp.Compare(p.Shards, q.Shards), cmp.Compare(ttlOf(a.scenario), ttlOf(b.scenario)),
+			cmp.Compare(p.TTL, q.TTL), cmp.Compare(margin[b], margin[a]))
 	})
 }
 
@@ -223,4 +229,48 @@ func TradedFor(targets []Threshold) []Objective {
 		all = append(all, Objective{Figure: "false_reject_ratio"})
 	}
 	return all
+}
+
+// noticeable is the part by which a trade-off must differ to be worth a line.
+const noticeable = 0.1
+
+// worthwhile are those of a front, which is in the order of calls, that somebody would care for:
+// beside the chosen one, or where there is none the first, each saves a noticeable part of the
+// calls of the last one, or is noticeably better for them.
+func worthwhile(front []*trial, chosen *trial) (all []*trial) {
+	if len(front) == 0 {
+		return nil
+	}
+	if chosen == nil {
+		chosen = front[0]
+	}
+	last := chosen
+	for _, t := range slices.Backward(front) {
+		if t.calls() <= last.calls()*(1-noticeable) {
+			all, last = append(all, t), t
+		}
+	}
+	slices.Reverse(all)
+	all, last = append(all, chosen), chosen
+	for _, t := range front {
+		if t.calls() >= last.calls()*(1+noticeable) && t.better(last) {
+			all, last = append(all, t), t
+		}
+	}
+	return all
+}
+
+// better reports whether t lacks a noticeable part less than o of something that the targets ask
+// for.
+func (t *trial) better(o *trial) bool {
+	lack := func(t *trial, goal Objective) float64 {
+		x := FigureOf(&t.report.Figures, goal.Figure).Mean
+		if goal.Max {
+			return 1 - x
+		}
+		return x
+	}
+	return slices.ContainsFunc(TradedFor(t.targets), func(goal Objective) bool {
+		return lack(t, goal) < lack(o, goal)*(1-noticeable)
+	})
 }

@@ -6,30 +6,36 @@ import (
 	"slices"
 	"time"
 
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 // The stresses that a plan tries its winner under.
 const (
-	StressSkew      = "skew"      // clocks twice as wrong, in offset and drift
-	StressOutage    = "outage"    // Redis refuses connections in the middle of the run
-	StressProcesses = "processes" // half as many processes again share the same load
+	StressSkew       = "skew"        // clocks twice as wrong, in offset and drift
+	StressOutage     = "outage"      // Redis refuses connections in the middle of the run
+	StressCrash      = "crash"       // a tenth of the processes is killed there, and comes back
+	StressLostBucket = "lost_bucket" // Redis restarts empty there
+	StressProcesses  = "processes"   // half as many processes again share the same load
 )
 
 // Stresses are the valid values of Question.MustHold, in the order of a Plan.
-var Stresses = []string{StressSkew, StressOutage, StressProcesses}
+var Stresses = []string{StressSkew, StressOutage, StressCrash, StressLostBucket, StressProcesses}
 
 // ErrStress is wrapped by the error about a stress that there is not.
 var ErrStress = errors.New("search: unknown stress")
 
 const (
-	// Clocks that are right have no error to double; then they are as wrong as two bad quartzes (100
-	// ppm each) and a host without NTP.
+	// Clocks that are right have no error to double; then they are as wrong as two bad quartzes
+	// (100 ppm each) and a host without NTP.
 	stressOffset   = time.Second
 	stressDriftPPM = 200
 	// The outage lasts as long as a failover that goes well, or a tenth of a short run.
 	stressOutage = time.Second
+	// Redis is back so soon after it has lost everything, and processes after a crash.
+	stressRestart = 100 * time.Millisecond
+	// What a fault costs is a number of tokens, which is judged as a part of what is admitted in
+	// the time between two of them.
+	stressEvery = time.Hour
 )
 
 // stressed is s, with its defaults, under a stress, and what that does, for people. The caller's
@@ -47,10 +53,18 @@ func stressed(s sim.Scenario, name string) (harder sim.Scenario, description str
 		}
 		return s, "clocks twice as wrong"
 	case StressOutage:
-		length, part := outage(s)
-		fault := sim.RedisFault{Kind: sim.FaultOutage, At: s.Warmup + (s.Duration-s.Warmup)/2, For: length}
-		s.Redis.Faults = append(slices.Clip(s.Redis.Faults), fault)
-		return s, fmt.Sprintf("Redis away for %v, %.3g %% of what counts", length, 100*part)
+		length := min(stressOutage, (s.Duration-s.Warmup)/10)
+		s = withFault(s, sim.RedisFault{Kind: sim.FaultOutage, For: length})
+		return s, fmt.Sprintf("Redis away for %v, once an hour", length)
+	case StressLostBucket:
+		return withFault(s, sim.RedisFault{Kind: sim.FaultRestartEmpty, For: stressRestart}),
+			"Redis restarts empty, once an hour"
+	case StressCrash:
+		killed := 0
+		for i := range s.Groups {
+			killed += crash(&s.Groups[i], middle(s))
+		}
+		return s, fmt.Sprintf("%d of the processes crash, once an hour", killed)
 	}
 	// A closed loop's load is that of the clients of each process; others have the load of all.
 	fewer := func(w *sim.Workload) {
@@ -98,28 +112,50 @@ func twice(d sim.Dist) sim.Dist {
 	return d
 }
 
-// outage is how long that of a stress lasts, and which part of what counts.
-func outage(s sim.Scenario) (length time.Duration, part float64) {
-	counted := s.Duration - s.Warmup
-	length = min(stressOutage, counted/10)
-	return length, float64(length) / float64(counted)
+// middle is that of what counts of s.
+func middle(s sim.Scenario) time.Duration { return s.Warmup + (s.Duration-s.Warmup)/2 }
+
+// withFault is s with something that happens to Redis in the middle.
+func withFault(s sim.Scenario, f sim.RedisFault) sim.Scenario {
+	f.At = middle(s)
+	s.Redis.Faults = append(slices.Clip(s.Redis.Faults), f)
+	return s
 }
 
-// forgiving is targets, with more room where a stress costs it to every policy whatever its lengths
-// are: under deny, an outage rejects its part of an even load, but for what leases still hold.
-func forgiving(targets []Threshold, s sim.Scenario, name string) (all []Threshold, part float64) {
-	if name != StressOutage || s.Policy.Fallback != lease.FallbackDeny {
-		return targets, 0
+// crash has a tenth of g's processes, one at least, be killed and come back, unless the group is
+// scaled meanwhile; it returns how many are.
+func crash(g *sim.Group, at time.Duration) (killed int) {
+	count, next := g.Count, 0
+	for next < len(g.Scale) && g.Scale[next].At <= at {
+		count, next = g.Scale[next].Count, next+1
 	}
-	_, part = outage(s)
-	all = slices.Clone(targets)
-	for i := range all {
-		switch t := &all[i]; {
-		case t.Figure == "false_reject_ratio" && t.Op == "<=":
-			t.Bound += part
-		case t.Figure == "admitted_vs_central" && t.Op == ">=":
-			t.Bound -= part
-		}
+	killed = (count + 9) / 10
+	steps := []sim.Step{{At: at, Count: count - killed, Kill: true}}
+	if back := at + stressRestart; next == len(g.Scale) || g.Scale[next].At > back {
+		steps = append(steps, sim.Step{At: back, Count: count})
 	}
-	return all, part
+	g.Scale = slices.Insert(slices.Clone(g.Scale), next, steps...)
+	return killed
+}
+
+// burden has the report of a world with a fault tell of one in which that comes once an hour: what
+// goes on is that of the policy without it, calm, and what the fault costs is spread over what one
+// central bucket admits in that time. part is what it adds to false rejects.
+func burden(t *trial, calm *sim.Figures) (part float64) {
+	f := &t.report.Figures
+	counted := t.scenario.Duration - t.scenario.Warmup
+	between := f.CentralAdmitted.Mean * stressEvery.Seconds() / counted.Seconds()
+	if between > 0 {
+		part = f.FaultStock.High / between
+	}
+	r := *t.report
+	r.FalseRejectRatio = plus(calm.FalseRejectRatio, part)
+	r.AdmittedVsCentral = plus(calm.AdmittedVsCentral, -part)
+	t.report = &r
+	return part
+}
+
+func plus(f sim.Figure, x float64) sim.Figure {
+	f.Mean, f.Low, f.High, f.Worst = f.Mean+x, f.Low+x, f.High+x, f.Worst+x
+	return f
 }

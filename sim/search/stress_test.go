@@ -8,15 +8,18 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
-	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 // harder tells which stress a run is under.
 func harder(s sim.Scenario) string {
 	switch {
-	case len(s.Redis.Faults) > 0:
+	case len(s.Redis.Faults) > 0 && s.Redis.Faults[0].Kind == sim.FaultOutage:
 		return StressOutage
+	case len(s.Redis.Faults) > 0:
+		return StressLostBucket
+	case len(s.Groups[0].Scale) > 0:
+		return StressCrash
 	case !s.Clock.Drift.IsZero():
 		return StressSkew
 	case s.Groups[0].Count > 20:
@@ -32,14 +35,15 @@ func TestAStressMattersWhereItMustHold(t *testing.T) {
 		w := &world{f: func(s sim.Scenario) truth {
 			x := rising(func(float64) float64 { return 0.001 })(s)
 			switch ms := s.Policy.Target.Milliseconds(); {
-			case ms > 50 && harder(s) == stress:
-				x.falseRejects = 0.2
+			case ms > 50 && harder(s) == stress: // 20 %, or as many tokens in an hour
+				x.falseRejects, x.faultStock = 0.2, 0.2*3600*1000
 			case ms > 50 && ms < 1500:
 				x.falseRejects = 0.1
 			}
 			return x
 		}}
-		// when none must hold, or another one, then long ones are chosen, and the report says what fails;
+		// when none must hold, or another one, then long ones are chosen, and the report says what
+		// fails;
 		other := Stresses[(i+1)%len(Stresses)]
 		for _, must := range [][]string{nil, {other}} {
 			p := mustFind(t, w, Question{Scenario: fleet(), MustHold: must})
@@ -112,30 +116,51 @@ func TestAStressChangesWhatItSaysAndNothingElse(t *testing.T) {
 	testkit.Check(t, described == "7 processes instead of 4", "%s", described)
 }
 
-func TestAnOutageThatIsDeniedIsForgivenWhatItTakes(t *testing.T) {
-	// Given a tenth of what counts without Redis, and false rejects of just that and half the target,
-	f := func(s sim.Scenario) truth {
-		x := rising(func(float64) float64 { return 0.0025 })(s)
-		if x.admitted = 0.999; harder(s) == StressOutage {
-			x.falseRejects, x.admitted = 0.1025, 0.8975
+func TestAFaultIsJudgedAsOneOfEachHour(t *testing.T) {
+	for i, stress := range []string{StressOutage, StressCrash, StressLostBucket} {
+		// Given 0.4 % that are falsely rejected, and a fault that costs 3,600 tokens where 3.6
+		// million are admitted an hour,
+		f := func(s sim.Scenario) truth {
+			x := rising(func(float64) float64 { return 0.004 })(s)
+			if harder(s) == stress {
+				x.falseRejects, x.faultStock = 0.3, 3600
+			}
+			return x
 		}
-		return x
+		q := Question{Scenario: fleet(), MustHold: []string{stress}}
+		// then that is a thousandth more, however long the run is and whatever goes on in it,
+		for _, d := range []time.Duration{10 * time.Second, 100 * time.Second} {
+			q.Scenario = lasting(q.Scenario, d)
+			q.Targets = []Threshold{AtMost("false_reject_ratio", 0.0051)}
+			p := mustFind(t, &world{f: f}, q)
+			got := p.Stress[1+i]
+			testkit.Check(t, got.Meets && math.Abs(got.PerHour-0.001) < 1e-12 &&
+				math.Abs(got.Margins[0].Value-0.005) < 1e-12, "%s: %+v", stress, got)
+		}
+		// which is a miss where that is too much.
+		q.Targets[0].Bound = 0.0049
+		m := mustNotFind(t, &world{f: f}, q).Miss
+		testkit.Check(t, m.Stress == stress, "%+v", m)
 	}
-	q := Question{Scenario: fleet(), MustHold: []string{StressOutage}, Targets: []Threshold{AtMost("false_reject_ratio", 0.005), AtLeast("admitted_vs_central", 0.99)}}
-	// when the policy denies meanwhile, then that is no miss, and the report says by how much the
-	// targets were moved;
-	outage := mustFind(t, &world{f: f}, q).Stress[1]
-	if !outage.Meets || outage.Forgiven != 0.1 ||
-		outage.Description != "Redis away for 1s, 10 % of what counts" {
-		t.Errorf("%+v", outage)
-	}
-	for i, want := range []float64{0.105, 0.89} {
-		if got := outage.Margins[i].Bound; math.Abs(got-want) > 1e-12 {
-			t.Errorf("the bound of %s is %v, want %v", outage.Margins[i].Figure, got, want)
+}
+
+func TestALongTTLCostsWhatALostBucketIsMissing(t *testing.T) {
+	// Given the same fleet with short and with long TTLs,
+	cost := map[string]map[time.Duration]float64{StressLostBucket: {}, StressCrash: {}}
+	for stress := range cost {
+		for _, ttl := range []time.Duration{400 * time.Millisecond, 1600 * time.Millisecond} {
+			s := lasting(fleet(), 30*time.Second)
+			s.Reps = 3
+			s.Policy.TTL = ttl
+			harder, _ := stressed(s, stress)
+			r, err := sim.Run(t.Context(), harder)
+			testkit.NoErr(t, err)
+			cost[stress][ttl] = r.FaultStock.Mean + r.Burnt.Mean
 		}
 	}
-	// and when it serves meanwhile, then it is a miss.
-	q.Scenario.Policy.Fallback = lease.FallbackLocalShare
-	m := mustNotFind(t, &world{f: f}, q).Miss
-	testkit.Check(t, m.Stress == StressOutage, "%+v", m)
+	// then a bucket that is lost is missing until the last lease has ended, and a crash loses what
+	// was leased.
+	short, long := cost[StressLostBucket][400*time.Millisecond], cost[StressLostBucket][1600*time.Millisecond]
+	testkit.Check(t, short > 300 && long > short+900, "a lost bucket costs %v and %v tokens", short, long)
+	testkit.Check(t, cost[StressCrash][400*time.Millisecond] > 0, "a crash costs nothing")
 }

@@ -106,7 +106,7 @@ func stable(report []byte) string {
 func TestTheKeysOfAPlan(t *testing.T) {
 	always := []string{"confidence", "confirm_seed", "duration_s", "machine", "reps", "scenario", "scenario_hash",
 		"schema_version", "seed", "targets", "trade_offs", "verdict"}
-	for name, more := range map[string][]string{"plan": {"chosen", "code", "given", "stress"}, "miss": {"miss"}} {
+	for name, more := range map[string][]string{"plan": {"chosen", "code", "given", "needs", "stress"}, "miss": {"miss"}} {
 		var keys map[string]json.RawMessage
 		testkit.NoErr(t, json.Unmarshal([]byte(written(t, reports(t)[name], FormatJSON)), &keys))
 		got, want := slices.Sorted(maps.Keys(keys)), slices.Sorted(slices.Values(append(more, always...)))
@@ -128,8 +128,8 @@ func TestCSVHasALinePerFigureOfEverything(t *testing.T) {
 		"run":    Own + "; headroom 0; headroom 0.2; central; fixed_window; local_batches:50",
 		"quoted": Own + "; headroom 0; headroom 0.2; " + r.Report.Rivals[0].Name + "; fixed_window; local_batches:50",
 		"point":  "policy.target=10ms policy.ttl=100ms",
-		"plan": "chosen: " + policyText(planned(t).Chosen.Policy) + "; given: target 20ms, ttl 200ms; " +
-			"trade-off: target 500ms, ttl 2s",
+		"plan": "chosen: " + policyText(planned(t).Chosen.Policy) + "; given: target 20ms, ttl 200ms (default); " +
+			"trade-off: target 500ms, ttl 2s (default)",
 		"miss": "closest: " + policyText(missed(t).Miss.Closest.Policy) + "; trade-off: target 500ms, ttl 2s",
 	} {
 		// then every line is whole and ends as RFC 4180 has it,

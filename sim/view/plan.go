@@ -43,7 +43,9 @@ func Plan(p search.Plan, text, command string) Document {
 	}
 	if len(p.TradeOffs) > 0 {
 		d.tabulate("Trade-offs", v.tradeOffs(),
-			"Policies that no other one beats in calls and in what the targets ask for, as the search saw them.")
+			"Policies that no other one beats in calls and in what the targets ask for, a tenth or more apart. "+
+				either(p.Verdict == search.Interrupted, "None is confirmed: they are what the search had seen.",
+					"Each ran at full length on the fresh seeds."))
 	}
 	if p.Code != "" {
 		d.Sections = append(d.Sections, Section{Title: "Go", Code: p.Code})
@@ -63,7 +65,9 @@ func targetText(t search.Threshold) string {
 func policyText(p search.Policy) string {
 	overcommit := either(p.Overcommit > 0, ", overcommit "+Number(float64(p.Overcommit)), "")
 	shards := either(p.Shards > 1, fmt.Sprintf(", %d shards", p.Shards), "")
-	return fmt.Sprintf("target %s, ttl %s%s%s", p.Target, p.TTL, overcommit, shards)
+	calls := either(p.CallsPerSecond > 0, ", calls_per_second "+Number(float64(p.CallsPerSecond)), "")
+	return fmt.Sprintf("target %s, ttl %s%s%s%s%s", p.Target, p.TTL, either(p.DefaultTTL, " (default)", ""), overcommit, shards,
+		calls)
 }
 
 // judge says the answer in plain words.
@@ -72,6 +76,12 @@ func (v planView) judge(d *Document) {
 	case search.Found:
 		d.say(Good, "Take %s: %s lease calls per second, %s of a core.", policyText(v.Chosen.Policy),
 			Interval(v.Chosen.Figures.CallsPerS), Percent(v.Chosen.Figures.RedisCPU.Mean))
+		if v.Needs != nil {
+			d.say(Neutral, "%s", needsText(*v.Needs))
+		}
+		if v.CutShort != "" {
+			d.say(Bad, "The time limit ended the plan in phase %q: there may be a better policy.", v.CutShort)
+		}
 		if v.Given.Policy == v.Chosen.Policy {
 			d.say(Neutral, "That is the scenario's own policy.")
 		} else {
@@ -101,6 +111,21 @@ func (v planView) judge(d *Document) {
 		d.say(Neutral, "Interrupted: nothing is confirmed. The trade-offs are what the search had seen.")
 	}
 }
+
+// needsText says what Redis an answer takes.
+func needsText(n search.Needs) string {
+	text := fmt.Sprintf("Redis: %s of a core of the busiest of %s. ", Percent(n.CPU), count(n.Nodes, "shard"))
+	most := Percent(search.BusyMost)
+	switch {
+	case n.Least > n.Nodes && n.Buckets > 1:
+		return text + fmt.Sprintf("That is too busy (above %s): it takes %d shards, and policy.shards of %d.", most, n.Least, n.Buckets)
+	case n.Least > n.Nodes:
+		return text + fmt.Sprintf("That is too busy (above %s): it takes %d shards.", most, n.Least)
+	}
+	return text + fmt.Sprintf("%s would do, at most %s busy.", count(n.Least, "shard"), most)
+}
+
+func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // tradeOff draws what the search had to choose between.
 func (v planView) tradeOff() Section {
@@ -139,10 +164,8 @@ func (v planView) chosen(d *Document) {
 			row = append(row, Value(m.Figure, m.Value)+either(m.Meets, "", " !"))
 		}
 		stress.Add(append(row, Interval(s.Figures.CallsPerS), holds(s.Meets)+either(s.Must, " (must)", ""))...)
-		if s.Forgiven > 0 {
-			notes = append(notes, fmt.Sprintf("Without Redis, a fallback of deny rejects about %s of the load "+
-				"whatever the policy: false_reject_ratio and admitted_vs_central have that much more room.",
-				Percent(s.Forgiven)))
+		if s.PerHour > 0 {
+			notes = append(notes, fmt.Sprintf("%s: that adds %s to false_reject_ratio.", upper(s.Description), Percent(s.PerHour)))
 		}
 	}
 	d.tabulate("Under stress", stress, notes...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,29 +100,46 @@ var partTargets = []struct{ flag, figure, op, help string }{
 
 // planFlags are what plan has beside the shared flags.
 type planFlags struct {
-	parts         []sim.Ratio // one for each of partTargets
+	parts         []part // one for each of partTargets
 	redisCalls    float64
 	waitP99       time.Duration
-	confidence    sim.Ratio
+	confidence    part
 	overcommitMax int64
 	mustHold      []string
+	timeLimit     time.Duration
 }
 
+// part is a part of one in percent. A bare number could mean two things.
+type part float64
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *part) UnmarshalText(text []byte) error {
+	if x, err := strconv.ParseFloat(string(text), 64); err == nil {
+		return fmt.Errorf("%q could mean %s%% or %s%%: say which, with the %% sign", text, text,
+			strconv.FormatFloat(x*100, 'f', -1, 64))
+	}
+	return (*sim.Ratio)(p).UnmarshalText(text)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (p part) MarshalText() ([]byte, error) { return sim.Ratio(p).MarshalText() }
+
 func (p *program) planCommand() *cobra.Command {
-	o := planFlags{parts: make([]sim.Ratio, len(partTargets))}
+	o := planFlags{parts: make([]part, len(partTargets))}
 	f := p.simulating("plan", func(f *shared) error { return f.plan(o) })
 	flags := f.Flags()
 	for i, t := range partTargets {
-		flags.TextVar(&o.parts[i], t.flag, sim.Ratio(0), t.help)
+		flags.TextVar(&o.parts[i], t.flag, part(0), t.help)
 		flags.Lookup(t.flag).DefValue = ""
 	}
 	flags.Float64Var(&o.redisCalls, "redis-calls", 0, "at most so many lease calls per second of the fleet")
 	flags.DurationVar(&o.waitP99, "wait-p99", 0, "99 % of the admitted wait at most so long")
-	flags.TextVar(&o.confidence, "confidence", sim.Ratio(0.95), "of the intervals, a `part`")
+	flags.TextVar(&o.confidence, "confidence", part(0.95), "of the intervals, a `part`")
 	flags.Int64Var(&o.overcommitMax, "overcommit-max", 0, "policy.overcommit may be up to so many tokens, "+
 		"which weakens the bound by as many (default: the scenario's)")
 	flags.StringSliceVar(&o.mustHold, "stress-must-hold", nil,
 		"the targets must hold under stress too: all, or some of "+strings.Join(search.Stresses, ", "))
+	flags.DurationVar(&o.timeLimit, "time-limit", 0, "say what was found after so long, as 5m (default: none)")
 	return f.Command
 }
 
@@ -144,7 +162,9 @@ func (o planFlags) question(changed func(flag string) bool) (q search.Question, 
 	x := float64(o.confidence)
 	all.addf(!(x >= 0.5 && x <= 0.9999), "--confidence is %v%%, must be 50%% to 99.99%%", 100*x)
 	all.addf(o.overcommitMax < 0, "--overcommit-max is %d, must be at least 0", o.overcommitMax)
-	q.OvercommitMax = o.overcommitMax
+	all.addf(o.timeLimit < 0 || o.timeLimit == 0 && changed("time-limit"), "--time-limit is %v, must be above 0",
+		o.timeLimit)
+	q.OvercommitMax, q.TimeLimit = o.overcommitMax, o.timeLimit
 	if q.MustHold = o.mustHold; slices.Contains(o.mustHold, "all") {
 		q.MustHold = search.Stresses
 	}

@@ -91,11 +91,28 @@ func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testi
 	testkit.Must(t, p.Verdict == search.Found, "%+v", p)
 	// When the chosen policy is run on the fresh seeds, then its figures come again.
 	c := p.Chosen
-	r := simulated(t, fmt.Sprintf("run%s --seed %d --set policy.target=%s --set policy.ttl=%s", scenario,
-		p.ConfirmSeed, c.Policy.Target, c.Policy.TTL))
+	line := fmt.Sprintf("run%s --seed %d --set policy.target=%s", scenario, p.ConfirmSeed, c.Policy.Target)
+	if !c.Policy.DefaultTTL {
+		line += " --set policy.ttl=" + c.Policy.TTL
+	}
+	r := simulated(t, line)
 	again := r.CallsPerS.Mean == c.Figures.CallsPerS.Mean &&
 		r.FalseRejectRatio.High == c.Figures.FalseRejectRatio.High
 	testkit.Check(t, again && r.ScenarioHash == c.ScenarioHash, "%+v, planned %+v", r.Figures, c.Figures)
+}
+
+func TestAShareWithoutAPercentSignCouldMeanTwoThings(t *testing.T) {
+	for line, want := range map[string]string{
+		"plan --false-rejects 0.5": `"0.5" could mean 0.5% or 50%: say which, with the % sign`,
+		"plan --admitted 0.99":     `"0.99" could mean 0.99% or 99%`,
+		"plan --jain 1":            `"1" could mean 1% or 100%`,
+		"plan --confidence 0.95":   `"0.95" could mean 0.95% or 95%`,
+		"plan --false-rejects 5cm": `"5cm"`,
+		"plan --time-limit 0s":     "--time-limit is 0s, must be above 0",
+	} {
+		e := execute(t.Context(), t, figured(figures), line).ends(exitUsage).says(want)
+		testkit.Check(t, len(e.ran) == 0, "%s: something ran", line)
+	}
 }
 
 // TestSearchesEndWithTheirStatus runs sweeps and plans on a made-up simulator: false rejects are
@@ -105,7 +122,7 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 	fragile := func(s sim.Scenario) sim.Figures {
 		f := figures(s)
 		if len(s.Redis.Faults) > 0 {
-			f.FalseRejectRatio = sim.Figure{Mean: 1, Low: 1, High: 1}
+			f.CentralAdmitted.Mean, f.FaultStock = 1000, sim.Figure{Mean: 1e9, Low: 1e9, High: 1e9}
 		}
 		return f
 	}

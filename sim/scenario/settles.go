@@ -1,0 +1,24 @@
+package scenario
+
+import "time"
+
+// Settles is how long a fleet takes to build its stock, at most the whole run, where s has its
+// defaults: a bucket's burst is spent, and leases are taken,
+// given back and expire until what they hold is what the load needs.
+func (s Scenario) Settles() time.Duration {
+	const lives = 12
+	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
+	fills, ttl, processes := 0.0, config.TTL.Seconds(), 0
+	for _, l := range s.Limits {
+		fills = max(fills, float64(l.Capacity())/l.Rate())
+	}
+	for _, g := range s.Groups {
+		processes += g.Count
+	}
+	if s.Policy.TTL == 0 { // the leases of a large fleet are longer
+		spacing := float64(processes) / float64(config.CallsPerSecond)
+		ttl = max(ttl, min(float64(4*spacing), float64(2*fills)))
+	}
+	seconds := min(fills+float64(lives*ttl), s.Duration.Seconds())
+	return time.Duration(seconds * 1e9)
+}

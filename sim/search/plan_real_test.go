@@ -1,0 +1,168 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/scenario/file"
+)
+
+func TestNoSweepBeatsAPlan(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("takes minutes with the race detector; .ci/run runs it without")
+	}
+	for name, shorter := range map[string][]string{
+		"small-burst":      {"duration=1s", "reps=3", "groups.workers.count=60"},
+		"shadow-rollout":   {"duration=4s", "reps=3"},
+		"noisy-neighbours": {"duration=3s", "warmup=1s", "reps=2"},
+		"window-boundary":  {"duration=1m", "reps=2"},
+		// A tenth of it: as many requests and calls for each process.
+		"fleet-of-10000": {"duration=10s", "groups.web.count=300", "limits[0]=3000/s burst 6600", "policy.calls_per_second=150"},
+	} {
+		// Given a shipped scenario, shorter,
+		s := example(t, name)
+		testkit.NoErr(t, file.Set(&s, shorter...))
+		lab := Lab{Run: sim.Runner{Parallel: 1}.Run}
+		q := Question{Scenario: s, Targets: []Threshold{AtMost("false_reject_ratio", 0.02)}}
+		// when a plan is made, and every target from 5 ms to 2 s is tried at full length, with and
+		// without a long TTL, on the plan's fresh seeds,
+		p, err := lab.Plan(t.Context(), q)
+		testkit.Must(t, err == nil, "%s: %v", name, err)
+		q.Scenario = s.Defaults()
+		tried := &planning{work: lab.begin(), q: q}
+		tried.q.Targets = p.Targets
+		var policies []lease.Policy
+		for target := 2 * time.Second; target > 5*time.Millisecond; target = target * 4 / 5 {
+			for _, ttl := range []time.Duration{0, 8} {
+				policy, ok := policyWith(q.Scenario, ownPolicy(q.Scenario), target, ttl)
+				if ok && !slices.Contains(policies, policy) {
+					policies = append(policies, policy)
+				}
+			}
+		}
+		trials, err := tried.simulate(t.Context(), "sweep", tried.trials(confirm, p.ConfirmSeed, policies))
+		testkit.NoErr(t, err)
+		best := math.Inf(1)
+		for _, x := range trials {
+			if x.meets(pessimistic) {
+				best = min(best, x.calls())
+			}
+		}
+		// then none that meets the targets makes a twentieth fewer calls than the plan's.
+		got := p.Chosen.Figures.CallsPerS.Mean
+		t.Logf("%s: the plan makes %.5g calls/s, the best of %d %.5g", name, got, len(policies), best)
+		testkit.Check(t, got <= 1.05*best, "%s: %+v makes %v calls/s, the best of %d policies makes %v", name,
+			p.Chosen.Policy, got, len(policies), best)
+	}
+}
+
+// example is a scenario that is shipped.
+func example(t *testing.T, name string) sim.Scenario {
+	t.Helper()
+	for _, e := range file.Examples() {
+		if e.Name == name {
+			s, err := file.Parse(name, e.Text)
+			testkit.NoErr(t, err)
+			return s
+		}
+	}
+	t.Fatalf("there is no example %s", name)
+	return sim.Scenario{}
+}
+
+func TestWhatAPlanPrintsIsConfirmedAndWorthALine(t *testing.T) {
+	// Given accuracy that costs calls, and long leases that are lucky on the search's seed,
+	w := &world{f: func(s sim.Scenario) truth {
+		x := rising(func(ms float64) float64 { return ms / 20000 })(s)
+		if s.Policy.Target > 200*time.Millisecond && s.Seed != fleet().Seed {
+			x.falseRejects = 0.036
+		}
+		return x
+	}}
+	p := mustFind(t, w, Question{Scenario: fleet()})
+	testkit.Must(t, len(p.TradeOffs) > 2, "%+v", p.TradeOffs)
+	for i, c := range p.TradeOffs {
+		// then each trade-off is as it is on the fresh seeds, at full length,
+		lucky := target(t, c.Policy) > 200*time.Millisecond && c.Figures.FalseRejectRatio.Mean != 0.036
+		testkit.Check(t, c.Seed == p.ConfirmSeed && c.DurationS == 10 && c.Reps == 8 && !lucky, "%+v", c)
+		// and makes a tenth fewer calls than the next.
+		if i > 0 {
+			testkit.Check(t, p.TradeOffs[i-1].Figures.CallsPerS.Mean <= 0.91*c.Figures.CallsPerS.Mean, "%v and %v calls",
+				p.TradeOffs[i-1].Figures.CallsPerS.Mean, c.Figures.CallsPerS.Mean)
+		}
+	}
+	// The chosen one is among them.
+	testkit.Check(t, slices.ContainsFunc(p.TradeOffs, func(c Candidate) bool { return c.Policy == p.Chosen.Policy }), "")
+	// And given calls that hardly differ, then nothing is traded.
+	w = &world{f: func(s sim.Scenario) truth {
+		return truth{falseRejects: s.Policy.Target.Seconds() / 1000, calls: 184 - s.Policy.Target.Seconds(), admitted: 1}
+	}}
+	p = mustFind(t, w, Question{Scenario: fleet()})
+	testkit.Check(t, len(p.TradeOffs) == 1, "%+v", p.TradeOffs)
+}
+
+func TestAPlanSaysWhatRedisItNeeds(t *testing.T) {
+	for busy, want := range map[float64]Needs{
+		0.2: {CPU: 0.2, Nodes: 1, Least: 1, Buckets: 1},
+		0.9: {CPU: 0.9, Nodes: 1, Least: 2, Buckets: 2}, // one key, which one node cannot serve
+		2.5: {CPU: 2.5, Nodes: 1, Least: 4, Buckets: 4},
+	} {
+		w := &world{f: func(s sim.Scenario) truth {
+			x := rising(func(float64) float64 { return 0.001 })(s)
+			x.redisCPU = busy
+			return x
+		}}
+		p := mustFind(t, w, Question{Scenario: fleet()})
+		testkit.Check(t, *p.Needs == want, "%+v, want %+v", *p.Needs, want)
+	}
+	// Many keys are spread over the nodes without shards.
+	s := fleet()
+	s.Keys.Count, s.Redis.Shards = 100, 3
+	got := *needsOf(s, &sim.Figures{RedisCPU: sim.Figure{High: 0.9}})
+	testkit.Check(t, got == Needs{CPU: 0.9, Nodes: 3, Least: 4, Buckets: 1}, "%+v", got)
+}
+
+func TestATimeLimitEndsAPlanWithWhatWasFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		each  time.Duration // what a simulation takes
+		found bool
+		phase string
+	}{
+		"enough time":                  {time.Millisecond, true, ""},
+		"the search is not over":       {time.Second, true, "halve"},
+		"the confirmation is not over": {5 * time.Second, true, "screen"},
+		"not one simulation is over":   {time.Hour, false, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 })}
+			run := func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
+				select {
+				case <-time.After(c.each): // of the bubble's clock
+					return w.run(ctx, s)
+				case <-ctx.Done():
+					return sim.Report{}, sim.ErrInterrupted
+				}
+			}
+			began := time.Now()
+			p, err := Lab{Run: run, Parallel: 1}.Plan(t.Context(), Question{Scenario: fleet(), TimeLimit: time.Minute})
+			// Given a limit of a minute, then a plan takes no longer, and says where it stopped;
+			// what it has chosen is confirmed.
+			testkit.Check(t, time.Since(began) <= time.Minute, "%s: it took %v", name, time.Since(began))
+			if !c.found {
+				testkit.Check(t, errors.Is(err, sim.ErrInterrupted) && p.Verdict == Interrupted, "%s: %v, %s", name, err, p.Verdict)
+				return
+			}
+			testkit.Must(t, err == nil && p.Verdict == Found, "%s: %v, %s", name, err, p.Verdict)
+			testkit.Check(t, p.CutShort == c.phase && p.Chosen.Meets && p.Chosen.Seed == p.ConfirmSeed, "%s: stopped in %q, %+v",
+				name, p.CutShort, p.Chosen)
+		})
+	}
+}
