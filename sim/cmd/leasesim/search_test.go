@@ -144,7 +144,7 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 		// or about every point of a sweep
 		{"sweep --vary policy.target=10ms,50ms --threshold 'false_reject_ratio <= 0.5%'", 0, texts{"50ms"}, nil},
 		{"sweep --vary policy.target=10ms,50ms --threshold 'false_reject_ratio <= 0.3%'", exitExceeded,
-			texts{"50ms"}, texts{"at policy.target=50ms: search: threshold does not hold"}},
+			texts{"50ms"}, texts{"at policy.target=50ms: threshold does not hold"}},
 		// TTLs below two targets at every point; one that is valid is enough
 		{"sweep --vary policy.ttl=1ms,2ms", exitUsage, texts{"invalid: "}, texts{"no point is a valid scenario: at policy.ttl=1ms: "}},
 		{"sweep --vary policy.ttl=1ms,4s", 0, texts{"invalid: "}, nil},
