@@ -53,6 +53,7 @@ const (
 	evArrival eventKind = iota // a request of process who
 	evPoll                     // entry who may have a call due
 	evFlush                    // batch who is sent, at the end of the instant
+	evShaken                   // a round trip of the handshake of batch who
 	evRequest                  // batch who reaches Redis
 	evServed                   // batch who has been executed
 	evReply                    // batch who is answered

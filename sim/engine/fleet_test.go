@@ -195,7 +195,7 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 		s := scene(t, `duration: 10s, limits: [1000/s], policy: {min_batch: 25, ttl: 400ms},
 			clock: {drift: "uniform(%[1]vppm,%[1]vppm)"}, network: {partitions: [{at: 2ms, for: 1h}]}`, ppm)
 		s.Workload = regularly(time.Duration(20e6/speed), 10*time.Second)
-		run := newRun(t, s)
+		run := connected(t, s)
 		leased := false
 		for run.books.burnt(run.fleet.entries.all) == 0 && len(run.time.heap) > 0 {
 			run.step()

@@ -42,7 +42,23 @@ func newRun(t *testing.T, s scenario.Scenario) *replication {
 // answers.
 func simulate(t *testing.T, s scenario.Scenario, see ...func(*replication, *call)) *replication {
 	t.Helper()
+	return toTheEnd(t, newRun(t, s), see...)
+}
+
+// connected is newRun whose processes have connections enough when they begin.
+func connected(t *testing.T, s scenario.Scenario) *replication {
+	t.Helper()
 	run := newRun(t, s)
+	for _, p := range run.fleet.processes {
+		for shard := range run.redis.shards {
+			run.network.linkTo(p, shard).pool = pool{idle: 1000, opened: true}
+		}
+	}
+	return run
+}
+
+func toTheEnd(t *testing.T, run *replication, see ...func(*replication, *call)) *replication {
+	t.Helper()
 	for run.goesOn() {
 		e := run.time.heap[0]
 		served := e.kind == evServed && !run.time.obsolete(e)

@@ -23,6 +23,7 @@ type network struct {
 	s       *scenario.Network
 	timeout time.Duration // Scenario.CallTimeout
 	stream  random.Stream
+	redis   *redis
 	ports   []port // of each process
 	batches slots[batch]
 	made    int64 // calls ever: they are numbered
@@ -47,6 +48,7 @@ type link struct {
 	awaited  []*batch // to this shard, in the order in which they were sent
 	breaker  *lease.Breaker
 	lane     lane
+	pool     pool
 }
 
 // call is one lease call on its way.
@@ -69,9 +71,12 @@ type batch struct {
 	shard   int32
 	calls   []call
 	sent    clock.Instant
-	trip    int64 // what the network takes of its round trip, both ways
-	draws   bool  // of keys at rest
-	travels bool  // it is on its way, or in a shard's line
+	trip    int64         // what the network takes of its round trip, both ways
+	opens   int32         // round trips until its connection is open; 0 where it has one
+	boots   int32         // of the shard; see pool
+	before  time.Duration // what the opening took
+	draws   bool          // of keys at rest
+	travels bool          // it is on its way, or in a shard's line
 	wait    batchWait
 }
 
@@ -180,7 +185,12 @@ func (n *network) flush(b *batch) {
 	overdue := min(max(n.timeout-n.timeout/16, 2*l.latency.Quantile()), last)
 	n.time.at(b.p.after(now, overdue), evOverdue, b.id)
 	n.time.at(b.p.after(now, last), evGone, b.id)
+	n.connect(b)
+}
 
+// send has b leave over its connection.
+func (n *network) send(b *batch) {
+	now := n.time.now
 	lost := n.chance(n.s.Loss)
 	twice := n.chance(n.s.Duplicates)
 	if lost || n.cut(b.p) {
@@ -222,9 +232,19 @@ func (n *network) reply(b *batch) {
 	n.time.at(n.time.now+b.trip-b.trip/2, evReply, b.id)
 }
 
+// replied is the arrival of a batch's answers.
+func (n *network) replied(b *batch) {
+	if n.cut(b.p) {
+		n.end(b)
+		return
+	}
+	n.release(b)
+	n.deliver(b)
+}
+
 // deliver hands a batch's answers to the entries that wait for them, if any do.
 func (n *network) deliver(b *batch) {
-	if b.wait == awaited && !n.cut(b.p) {
+	if b.wait == awaited {
 		n.abandon(b)
 		if b.p.life == b.life {
 			n.judge(b)
@@ -246,7 +266,8 @@ func (n *network) judge(b *batch) {
 		n.failed(l, now, b.sent)
 		return
 	}
-	l.latency.Add(now, now.Sub(b.sent))
+	took := now.Sub(b.sent) - b.before
+	l.latency.Add(now, took)
 	l.breaker.Answered(now, b.sent)
 	spacing := time.Duration(0)
 	for i := range b.calls {
@@ -254,7 +275,7 @@ func (n *network) judge(b *batch) {
 			spacing = max(spacing, c.grant.Spacing(c.request.Weight))
 		}
 	}
-	l.breaker.Took(now, now.Sub(b.sent), spacing)
+	l.breaker.Took(now, took, spacing)
 	// A draw of a bucket at rest says nothing of who else uses the shard.
 	if active := c.grant.ActiveWeight; c.err == nil && (!c.request.Draw || active > l.breaker.Active()) {
 		l.breaker.Heard(active)
@@ -274,6 +295,9 @@ func (n *network) failed(l *link, now, sent clock.Instant) {
 
 // overdue has the entries of a batch that has taken too long go on without it.
 func (n *network) overdue(b *batch) {
+	if n.patient(b) {
+		return
+	}
 	late := func(c call) bool { return c.entry.alive && c.entry.flight == c.number }
 	if b.p.life == b.life && slices.ContainsFunc(b.calls, late) {
 		n.failed(n.linkTo(b.p, int(b.shard)), b.p.local(n.time.now), b.sent)

@@ -31,6 +31,7 @@ type shard struct {
 	free    int64    // when the first will have been executed
 	busy    int64    // nanoseconds spent on calls since the warm-up; of the first of line, all it will take
 	refuses int      // faults that have it refuse connections
+	boots   int32    // how often it has gone, and all connections to it
 	hangs   int
 	slow    int64 // nanoseconds that each call takes longer
 	buckets []*bucket
@@ -174,6 +175,9 @@ func (r *redis) fault(f *scenario.RedisFault, by int) {
 			continue
 		}
 		r.stop(s)
+		if f.Kind != scenario.FaultHang {
+			s.boots++
+		}
 		switch f.Kind {
 		case scenario.FaultRestartEmpty:
 			clear(s.buckets)

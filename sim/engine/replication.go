@@ -46,6 +46,7 @@ func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 		time: &r.time, s: &s.Network, timeout: s.CallTimeout, stream: random.New(seed, streamNetwork),
 	}
 	r.redis = newRedis(&r.time, s, random.New(seed, streamRedis), &r.network, &r.books)
+	r.network.redis = &r.redis
 	r.fleet = fleet{time: &r.time, s: s, network: &r.network, books: &r.books, demand: &r.demand}
 	r.fleet.assemble(seed)
 	r.network.ports = make([]port, len(r.fleet.processes))
@@ -156,7 +157,7 @@ func (r *replication) concerned(e event) *process {
 		return r.fleet.entries.all[e.who].p
 	case evWaitEnd:
 		return r.fleet.waiters.all[e.who].request.p
-	case evReply, evOverdue, evGone:
+	case evShaken, evReply, evOverdue, evGone:
 		if b := r.network.batches.all[e.who]; b.p.life == b.life {
 			return b.p
 		}
@@ -183,6 +184,8 @@ func (r *replication) handle(e event) {
 		r.network.depart(p, r.network.linkTo(p, int(e.who)%(len(r.redis.shards)+1)))
 	case evFlush:
 		r.network.flush(r.network.batches.all[e.who])
+	case evShaken:
+		r.network.shaken(r.network.batches.all[e.who])
 	case evRequest:
 		if b := r.network.batches.all[e.who]; r.network.cut(b.p) {
 			r.network.end(b)
@@ -192,7 +195,7 @@ func (r *replication) handle(e event) {
 	case evServed:
 		r.redis.serve(r.network.batches.all[e.who])
 	case evReply:
-		r.network.deliver(r.network.batches.all[e.who])
+		r.network.replied(r.network.batches.all[e.who])
 	case evOverdue:
 		r.network.overdue(r.network.batches.all[e.who])
 	case evGone:

@@ -180,7 +180,7 @@ func TestAVoidReportRefundsNothing(t *testing.T) {
 func TestAProcessThatDiesHasSpentWhatItReserved(t *testing.T) {
 	// Given processes that are killed long before any of their requests is settled,
 	for _, workload := range []string{"actual: 5", "cost: 5, actual: 1", "cancelled: 100%"} {
-		b := &reserving(t, workload+`, hold: "uniform(900ms,1s)"`, "restarts: {every: 1ms}").books
+		b := &reserving(t, workload+`, hold: "uniform(900ms,1s)"`, "restarts: {every: 20ms}").books
 		// then nothing comes back, and nothing is charged.
 		testkit.Check(t, b.tally.Admitted > 1000 && b.charged == 0 && b.refunded == 0 && b.audit.ExceededBy() == 0,
 			"%s: of %d, %d are charged and %d come back; exceeded by %d", workload, b.tally.Admitted, b.charged, b.refunded,

@@ -12,6 +12,7 @@
 //	entry.go        one key in one process, around the very code that production runs
 //	reserve.go      requests whose cost is known later
 //	network.go      lease calls on their way, in batches; what is lost, late or sent twice
+//	connect.go      the connections that they take, and their handshakes
 //	redis.go        the shards, their queues, buckets and faults
 //	books.go        what was decided, whether the promise was kept, and where every token went
 //	phases.go       when a fleet has settled

@@ -2,10 +2,12 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,23 +24,24 @@ type truth struct{ scenario.Scenario }
 
 var truths = map[string]string{
 	"light":                  "limits: [1000/s], workload: {rate: 300/s}, duration: 5s, network: {round_trip: 1ms}",
-	"overload":               "limits: [1000/s burst 200], workload: {rate: 2500/s}, duration: 5s, network: {round_trip: 1ms}",
+	"overload":               "limits: [1000/s burst 204], workload: {rate: 2500/s}, duration: 5s, network: {round_trip: 1ms}",
 	"slow network":           "limits: [500/s burst 500], workload: {rate: 450/s}, duration: 10s, network: {round_trip: 60ms}",
+	"far":                    "limits: [1000/s], workload: {rate: 600/s}, duration: 5s, network: {round_trip: 90ms}",
 	"slow key":               "limits: [100/s], workload: {rate: 3/s}, duration: 30s, network: {round_trip: 2ms}",
 	"slow key, slow network": "limits: [100/s], workload: {rate: 6/s}, duration: 30s, network: {round_trip: 24ms}",
 	"slow key, no draws":     "limits: [100/s], workload: {rate: 3/s}, duration: 30s, network: {round_trip: 40ms}",
-	"slow key, scarce":       "limits: [60/m burst 2], workload: {rate: 2/s}, duration: 30s, network: {round_trip: 20ms}",
+	"slow key, scarce":       "limits: [60/m burst 2], workload: {rate: 2/s}, duration: 30s, network: {round_trip: 17ms}",
 	"slow key, charges": `limits: [100/s], workload: {rate: 2/s, cost: 2, actual: 5, hold: 20.000031ms}, duration: 30s,
-		network: {round_trip: 20ms}`,
+		network: {round_trip: 17ms}`,
 	"slow key, cancelled": `limits: [100/s], workload: {rate: 2/s, cost: 2, cancelled: 100%%, hold: 20.000031ms},
-		duration: 30s, network: {round_trip: 20ms}`,
-	"slow key, outage": `limits: [100/s], workload: {rate: 3/s}, duration: 20s, network: {round_trip: 20ms},
+		duration: 30s, network: {round_trip: 17ms}`,
+	"slow key, outage": `limits: [100/s], workload: {rate: 3/s}, duration: 20s, network: {round_trip: 17ms},
 		redis: {faults: [{kind: hang, at: 8s, for: 2s}]}`,
 	"try":         "limits: [300/s burst 60], workload: {verb: try, rate: 900/s}, duration: 5s",
 	"wait":        `limits: [100/s burst 20], workload: {verb: wait, deadline: 400ms, rate: 150/s}, duration: 5s`,
 	"many tokens": `limits: [1000/s burst 300, 50000/m burst 2000], workload: {rate: 200/s, cost: 7}, duration: 5s`,
 	"headroom":    "limits: [1000/s burst 200], policy: {headroom: 0.3}, workload: {rate: 2500/s}, duration: 5s",
-	"shadow":      "limits: [1000/s burst 200], policy: {shadow: true}, workload: {rate: 2500/s, verb: wait}, duration: 5s",
+	"shadow":      "limits: [1000/s burst 204], policy: {shadow: true}, workload: {rate: 2500/s, verb: wait}, duration: 5s",
 	"charges": `limits: [1000/s burst 300], workload: {rate: 300/s, cost: 2, actual: 5, hold: 7.000031ms},
 		duration: 5s`,
 	"refunds": `limits: [1000/s burst 300], workload: {rate: 300/s, cost: 5, actual: 2, hold: 7.000031ms},
@@ -158,20 +161,74 @@ func (c truth) hanging(now time.Duration) bool {
 	return slices.ContainsFunc(c.Redis.Faults, func(f scenario.RedisFault) bool { return now >= f.At && now < f.At+f.For })
 }
 
-// store is one bucket behind a network.
+// store is one bucket behind a network, with connections as go-redis keeps them.
 type store struct {
 	lease.Store // for what is not used
 	truth
 	*outcomes
 	began  time.Time
 	bucket lease.Bucket
+
+	mu     sync.Mutex
+	idle   int
+	opened int
+}
+
+var errOpening = errors.New("a connection is being opened")
+
+// taken reports whether a connection was idle, and how many round trips opening one takes.
+func (s *store) taken() (ok bool, trips int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle > 0 {
+		s.idle--
+		return true, 0
+	}
+	s.opened++
+	if s.opened == 1 {
+		return false, handshakeFirst
+	}
+	return false, handshake
+}
+
+func (s *store) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle++
+}
+
+// connect is a connection for calls, and how long opening it took; false where the server hangs.
+func (s *store) connect(calls []*lease.Call) (before time.Duration, ok bool) {
+	ok, trips := s.taken()
+	if ok {
+		return 0, true
+	}
+	began := time.Now()
+	for _, c := range calls {
+		c.SetUnsent(errOpening)
+	}
+	for range trips {
+		if time.Sleep(time.Duration(s.Network.RoundTrip.P)); s.hanging(time.Since(s.began)) {
+			return 0, false
+		}
+	}
+	for _, c := range calls {
+		c.SetUnsent(nil)
+	}
+	return time.Since(began), true
 }
 
 func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*lease.Call)) {
+	for _, c := range calls {
+		c.Node = 0
+	}
+	before, ok := s.connect(calls)
 	trip := time.Duration(s.Network.RoundTrip.P)
-	time.Sleep(trip / 2)
+	if ok {
+		time.Sleep(trip / 2)
+	}
 	now := time.Since(s.began)
-	if s.hanging(now) {
+	if !ok || s.hanging(now) {
 		<-ctx.Done()
 		for _, c := range calls {
 			c.Err = lease.ErrUnavailable
@@ -180,12 +237,13 @@ func (s *store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 		return
 	}
 	for _, c := range calls {
-		c.Node = 0
+		c.Before = before
 		if c.Err = s.bucket.Call(serverStart+now.Microseconds(), &c.Request, &c.Grant); c.Err == nil {
 			s.executed(now, &c.Request, &c.Grant)
 		}
 	}
 	time.Sleep(trip - trip/2)
+	s.release()
 	done(calls)
 }
 

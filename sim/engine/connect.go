@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// This file is the connections of go-redis, and what hybrid's watch.go and redisbucket make of
+// them: a call that finds no connection which nobody uses opens one, and goes out over it when the
+// handshake has ended. That takes longer than CallTimeout on a slow link, and is neither an outage
+// nor a round trip.
+
+// The round trips before a connection takes its first call: TCP's, HELLO and CLIENT SETINFO. The
+// first of a client also asks for notifications of maintenance, which few servers know.
+const handshake, handshakeFirst = 3, 4
+
+// connectFactor is how many CallTimeouts a call has before it has failed while a connection is
+// being opened for it: hybrid's.
+const connectFactor = 5
+
+// pool is the connections of one process to one shard that nobody uses.
+type pool struct {
+	idle   int32
+	boots  int32 // of the shard when they were opened: they are broken once it has gone
+	opened bool  // ever
+}
+
+// poolOf is the connections that b may take.
+func (n *network) poolOf(b *batch) *pool {
+	p := &n.linkTo(b.p, int(b.shard)).pool
+	if boots := n.redis.shards[b.shard].boots; p.boots != boots {
+		p.idle, p.boots = 0, boots
+	}
+	return p
+}
+
+// connect sends b over a connection that nobody uses, or begins to open one.
+func (n *network) connect(b *batch) {
+	p := n.poolOf(b)
+	b.boots = p.boots
+	if p.idle > 0 {
+		p.idle--
+		n.send(b)
+		return
+	}
+	b.opens = handshake
+	if !p.opened {
+		p.opened, b.opens = true, handshakeFirst
+	}
+	n.shake(b)
+}
+
+// shake begins the next round trip of a handshake.
+func (n *network) shake(b *batch) {
+	n.time.at(n.time.now+n.s.RoundTrip.Sample(&n.stream), evShaken, b.id)
+}
+
+// shaken is the end of one, and of the handshake after the last: then b goes out. One that breaks
+// off, or for which nobody waits any more, is not begun again.
+func (n *network) shaken(b *batch) {
+	switch s := n.redis.shards[b.shard]; {
+	case b.wait != awaited || b.p.life != b.life || b.p.state == down || s.hangs > 0 || n.cut(b.p):
+		n.end(b)
+	case s.refuses > 0 || b.boots != s.boots:
+		for i := range b.calls {
+			b.calls[i].err = lease.ErrRefused
+		}
+		n.deliver(b)
+	case b.opens > 1:
+		b.opens--
+		n.shake(b)
+	default:
+		b.opens = 0
+		b.before = b.p.local(n.time.now).Sub(b.sent)
+		n.send(b)
+	}
+}
+
+// patient reports whether the calls of b have more time than others, because a connection is being
+// opened for them. Entries take the draws among them over meanwhile.
+func (n *network) patient(b *batch) bool {
+	until := b.sent.Add(connectFactor * n.timeout)
+	if b.opens == 0 || b.p.life != b.life || b.p.local(n.time.now) >= until {
+		return false
+	}
+	for _, c := range slices.Clone(b.calls) {
+		if c.entry.alive && c.entry.flight == c.number {
+			c.entry.use()
+		}
+	}
+	n.time.at(b.p.when(n.time.now, until), evOverdue, b.id)
+	return true
+}
+
+// release gives back the connection over which b was answered, if there still is one. What is lost
+// takes its connection along: so TCP loses things.
+func (n *network) release(b *batch) {
+	if b.p.life != b.life {
+		return
+	}
+	if p := n.poolOf(b); p.boots == b.boots {
+		p.idle++
+	}
+}

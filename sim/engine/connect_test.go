@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/scenario"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+)
+
+// executions are when buckets answered calls.
+type executions []time.Duration
+
+func (x *executions) see(run *replication, _ *call) { *x = append(*x, time.Duration(run.time.now)) }
+
+// first is the first after a moment.
+func (x executions) first(after time.Duration) time.Duration {
+	return x[slices.IndexFunc(x, func(at time.Duration) bool { return at > after })]
+}
+
+const far = 50 * time.Millisecond
+
+func TestTheFirstCallOfAProcessWaitsForItsConnection(t *testing.T) {
+	// Given a process that asks for the first time, far from Redis,
+	var calls executions
+	s := scene(t, `duration: 2s, limits: [1000/s], policy: {fallback: deny}, network: {round_trip: 50ms},
+		redis: {service_time: 0s}`)
+	s.Workload = regularly(2*time.Millisecond, 2*time.Second)
+	run := simulate(t, s, calls.see)
+	// then its first call arrives when TCP's handshake, HELLO, the question about maintenance and
+	// CLIENT SETINFO are over,
+	testkit.Check(t, calls[0] == 4*far+far/2, "the first call is executed after %v", calls[0])
+	// nobody takes that for a round trip, nor for an outage,
+	l := run.network.ports[0].links[0]
+	testkit.Check(t, l.latency.Quantile() == far && !l.breaker.Away(), "a round trip takes %v; away: %v",
+		l.latency.Quantile(), l.breaker.Away())
+	// and only those are denied who have come longer than CallTimeout before the answer, or before
+	// that to the next call, which brings more than the one token of a draw.
+	denied := int64(1000) - run.books.tally.Admitted
+	testkit.Check(t, denied >= 75 && denied <= 105, "%d requests are denied, want one every 2 ms for 150 to 200 ms", denied)
+	// One connection is enough.
+	testkit.Check(t, len(calls) > 5 && l.pool.idle <= 1, "there are %d connections", l.pool.idle+1)
+}
+
+func TestAfterAnOutageConnectionsAreOpenedAgain(t *testing.T) {
+	for kind, want := range map[string]time.Duration{
+		// The dial that finds the server again may have begun a round trip before that was back.
+		"outage": 2*far + far/2, "restart_empty": 2*far + far/2, "failover": 2*far + far/2,
+		// A server that hangs keeps its connections, except those that wait for an answer.
+		"hang": 2*far + far/2,
+	} {
+		// Given processes that call often, and a server that goes away for a second,
+		var calls executions
+		run := simulate(t, scene(t, `duration: 6s, limits: [1000/s], policy: {fallback: deny}, groups: [{count: 9}],
+			network: {round_trip: 50ms}, workload: {load: 3}, redis: {faults: [{kind: %s, at: 2s, for: 1s}]}`, kind),
+			calls.see)
+		// then the first call after that comes when a connection has been opened for it.
+		got := calls.first(3*time.Second) - 3*time.Second
+		testkit.Check(t, got >= want, "%s: a call is executed %v after it", kind, got)
+		last := calls[len(calls)-1]
+		testkit.Check(t, last > 5900*time.Millisecond && run.books.audit.ExceededBy() == 0 || kind != "outage",
+			"%s: the last call is at %v", kind, last)
+	}
+}
+
+func TestAnAnswerThatIsLostTakesItsConnectionAlong(t *testing.T) {
+	for lost, want := range map[string]bool{"0%": false, "100%": true} {
+		// Given a network that loses every answer, or none,
+		var calls executions
+		s := scene(t, "duration: 2s, limits: [1000/s], network: {round_trip: 10ms, lost_replies: %s}, redis: {service_time: 0s}",
+			lost)
+		s.Workload = regularly(time.Hour, 1)
+		run := simulate(t, s, calls.see)
+		// then no connection is left, or that one.
+		idle := run.network.ports[0].links[0].pool.idle
+		testkit.Check(t, len(calls) > 0 && (idle == 0) == want, "%s are lost: %d calls, %d connections", lost, len(calls), idle)
+	}
+}
+
+func TestCallsAtOneTimeTakeAConnectionEach(t *testing.T) {
+	// Given calls of three keys, each 20 ms after the one before, over a link of 50 ms,
+	var calls executions
+	s := scene(t, `duration: 1s, limits: [10/h], keys: {count: 3}, network: {round_trip: 50ms},
+		redis: {service_time: 0s}`)
+	s.Workload = replay(3, func(i int) scenario.TraceRequest {
+		return scenario.TraceRequest{At: time.Duration(i) * 20 * time.Millisecond, Key: i, Cost: 1}
+	})
+	run := simulate(t, s, calls.see)
+	// then each opens its own, and only the first asks about maintenance.
+	want := []time.Duration{20*time.Millisecond + 3*far + far/2, 40*time.Millisecond + 3*far + far/2, 4*far + far/2}
+	slices.Sort(want)
+	testkit.Check(t, slices.Equal(calls[:3], want), "calls are executed at %v, want %v", calls, want)
+	idle := run.network.ports[0].links[0].pool.idle
+	testkit.Check(t, idle == 3, "there are %d connections", idle)
+}
+
+func TestNobodyCallsOverTheConnectionOfAProcessThatHasDied(t *testing.T) {
+	// Given a process that is killed while it opens its connection,
+	var calls executions
+	simulate(t, scene(t, `duration: 2s, limits: [1000/s], network: {round_trip: 50ms},
+		groups: [{count: 1, scale: [{at: 150ms, count: 0, kill: true}]}]`), calls.see)
+	// then it never calls.
+	testkit.Check(t, len(calls) == 0, "calls are executed at %v", calls)
+}
