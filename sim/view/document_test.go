@@ -103,6 +103,14 @@ func stable(report []byte) string {
 	return regexp.MustCompile(`"machine":\{[^}]*\}`).ReplaceAllString(string(report), "")
 }
 
+func TestAPlanThatWasCutShortSaysSo(t *testing.T) {
+	for _, p := range []search.Plan{planned(t), missed(t)} {
+		p.CutShort = "halve"
+		text := written(t, Plan(p, "", ""), FormatTable)
+		testkit.Check(t, strings.Contains(text, `The time limit ended the plan in phase "halve"`), "%s", text)
+	}
+}
+
 func TestTheKeysOfAPlan(t *testing.T) {
 	always := []string{"confidence", "confirm_seed", "duration_s", "machine", "reps", "scenario", "scenario_hash",
 		"schema_version", "seed", "targets", "trade_offs", "verdict"}

@@ -72,15 +72,15 @@ func policyText(p search.Policy) string {
 
 // judge says the answer in plain words.
 func (v planView) judge(d *Document) {
+	if v.CutShort != "" && v.Verdict != search.Interrupted {
+		defer d.say(Bad, "The time limit ended the plan in phase %q: there may be a better policy.", v.CutShort)
+	}
 	switch v.Verdict {
 	case search.Found:
 		d.say(Good, "Take %s: %s lease calls per second, %s of a core.", policyText(v.Chosen.Policy),
 			Interval(v.Chosen.Figures.CallsPerS), Percent(v.Chosen.Figures.RedisCPU.Mean))
 		if v.Needs != nil {
 			d.say(Neutral, "%s", needsText(*v.Needs))
-		}
-		if v.CutShort != "" {
-			d.say(Bad, "The time limit ended the plan in phase %q: there may be a better policy.", v.CutShort)
 		}
 		if v.Given.Policy == v.Chosen.Policy {
 			d.say(Neutral, "That is the scenario's own policy.")
