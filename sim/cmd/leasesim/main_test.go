@@ -219,7 +219,7 @@ func TestWrongUsageIsStatus2SaysWhyAndRunsNothing(t *testing.T) {
 		"plan --wait-p99 -1s":                                       "--wait-p99 is -1s, must be at least 0",
 		"plan --confidence 100%":                                    "--confidence is 100%, must be 50% to 99.99%",
 		"plan --overcommit-max -1":                                  "--overcommit-max is -1, must be at least 0",
-		"plan --stress-must-hold=weather":                           `unknown stress "weather", must be one of ["skew" "outage" "processes"]`,
+		"plan --stress-must-hold=weather":                           `unknown stress "weather", must be one of ["skew" "outage" "crash" "lost_bucket" "processes"]`,
 		"plan --set policy.target=9h":                               "policy",
 		"plan --threshold 'rival.fixed_window.jain > 0'":            "the rival fixed_window does not run",
 		"compare --redis localhost:1":                               "--redis is for compare --live",

@@ -60,8 +60,8 @@ func TestAThresholdThatDoesNotHoldIsStatus3AfterTheReport(t *testing.T) {
 	e := pretend(t, report(), nil,
 		"run --threshold 'false_reject_ratio < 2%' --threshold 'jain > 1' --threshold 'burnt == 0'").
 		ends(exitExceeded).shows("Does not hold: false_reject_ratio < 2%", "2.0 ± 1.0 %")
-	want := "search: threshold does not hold: false_reject_ratio < 2%: false_reject_ratio is in [0.01, 0.03]\n" +
-		"search: threshold does not hold: jain > 1: jain is 0\n"
+	want := "leasesim: threshold does not hold: false_reject_ratio < 2%: false_reject_ratio is in [0.01, 0.03]\n" +
+		"threshold does not hold: jain > 1: jain is 0\n"
 	testkit.Check(t, e.stderr == want, "%q, want %q", e.stderr, want)
 	// but an exceeded bound by itself is no failure.
 	r := report()
@@ -77,7 +77,7 @@ func TestAnInterruptedRunShowsWhatIsDone(t *testing.T) {
 	some := report()
 	some.RepsAsked = 5
 	pretend(t, some, late, "run --reps 5").ends(exitInterrupted).shows("Interrupted after 2 of 5 replications").
-		says("the report is of the replications that had ended: sim: interrupted")
+		says("the report is of the replications that had ended: interrupted")
 	// and written;
 	pretend(t, report(), late, "run --reps 5 --out json -o "+file).ends(exitInterrupted)
 	testkit.Check(t, json.Valid([]byte(content(t, file))), "%s", content(t, file))
