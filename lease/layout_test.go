@@ -101,7 +101,7 @@ var arrows = map[string][]string{
 		"sim/view",
 		"sim/cmd/leasesim/internal/live",
 	},
-	"docs/pictures": {"lease"},
+	"docs/pictures": {"lease", "sim", "sim/scenario/file", "sim/search", "sim/view"},
 
 	"sim/cmd/leasesim/internal": {
 		"hybrid", "lease", "redisbucket", "internal/stamps", "sim", "sim/audit", "sim/report", "sim/rival",

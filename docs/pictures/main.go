@@ -1,12 +1,14 @@
 // Pictures draws the three pictures of docs/windows.md: what a fixed window, a sliding one and a
-// token bucket admit of the same requests around a boundary.
+// token bucket admit of the same requests around a boundary; and the map of docs/simulator.md.
 //
 //	go run ./docs/pictures
 //
-// It asks the real limits: lease.Bucket, and a counter that begins anew with each period.
+// For windows it asks the real limits: lease.Bucket, and a counter that begins anew with each period.
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -152,10 +154,16 @@ func (p picture) svg() string {
 }
 
 func main() {
+	skew, err := clockSkew(context.Background())
+	files := map[string]string{"clock-skew.svg": skewPicture(skew)}
 	for _, p := range pictures() {
-		if err := os.WriteFile(filepath.Join("docs", p.file), []byte(p.svg()), 0o644); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+		files[p.file] = p.svg()
+	}
+	for file, svg := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join("docs", file), []byte(svg), 0o644))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }

@@ -32,3 +32,28 @@ func TestThePicturesShowWhatTheLimitsDo(t *testing.T) {
 		testkit.Check(t, strings.Contains(said, number+" in"), "docs/windows.md does not say %s below %s", number, p.file)
 	}
 }
+
+// TestClocksThatDisagreeBurnOthersOnly: the map is the one that the program draws now. In it the
+// leases are the same whatever the clocks are, and those that go by the callers' clocks are not.
+func TestClocksThatDisagreeBurnOthersOnly(t *testing.T) {
+	r, err := clockSkew(t.Context())
+	testkit.NoErr(t, err)
+	drawn, err := os.ReadFile(filepath.Join("..", "clock-skew.svg"))
+	testkit.NoErr(t, err)
+	testkit.Check(t, string(drawn) == skewPicture(r), "docs/clock-skew.svg is old: go run ./docs/pictures")
+
+	columns := len(r.Axes[1].Values)
+	for i, p := range r.Points {
+		right := r.Points[i-i%columns] // with clocks that are right
+		ours, without := p.Figures, right.Figures
+		testkit.Check(t, ours.AdmittedVsCentral.Mean == without.AdmittedVsCentral.Mean && ours.AdmittedVsCentral.Mean > 0.99 &&
+			ours.BoundExceededBy.Worst <= 0, "%s: admitted %v of one central bucket, exceeded by %v; with right clocks %v",
+			r.Label(&p), ours.AdmittedVsCentral.Mean, ours.BoundExceededBy.Worst, without.AdmittedVsCentral.Mean)
+		for k, rival := range p.Rivals {
+			far, window := i%columns == columns-1, rival.Name != "central_client" // which only ever goes forward
+			over := rival.AdmittedVsCentral.Mean > 1.5 && rival.BoundExceededBy.Worst > right.Rivals[k].BoundExceededBy.Worst+1000
+			testkit.Check(t, !far || !window || over, "%s: %s admitted %v of one central bucket, exceeded by %v", r.Label(&p),
+				rival.Name, rival.AdmittedVsCentral.Mean, rival.BoundExceededBy.Worst)
+		}
+	}
+}

@@ -59,6 +59,8 @@ type Point struct {
 	// certainly worse in none, seed by seed.
 	Front   bool         `json:"front"`
 	Figures *sim.Figures `json:"figures,omitempty"` // nil if it did not run
+	// Rivals are the other algorithms that the scenario names, in its order.
+	Rivals []sim.RivalReport `json:"rivals,omitempty"`
 	// Differences from the base, by the figure's JSON key; nil if one of the two has no figures.
 	Differences map[string]sim.Difference `json:"differences,omitempty"`
 }
@@ -99,7 +101,7 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, goals []Obj
 	r.Confidence, r.Machine = w.confidence, w.machine
 	for i, t := range trials {
 		if t.report != nil {
-			r.Points[i].Figures = &t.report.Figures
+			r.Points[i].Figures, r.Points[i].Rivals = &t.report.Figures, t.report.Rivals
 		}
 	}
 	r.compare()

@@ -75,6 +75,7 @@ type Section struct {
 	Text   []string // paragraphs
 	Facts  []Fact
 	Charts []Chart
+	Heat   *Heat
 	Table  *Table
 	Code   string
 }

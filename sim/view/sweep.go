@@ -26,6 +26,9 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	for i := range r.Points {
 		if p := &r.Points[i]; p.Figures != nil {
 			d.figureRows(r.Label(p), p.Figures.All())
+			for k := range p.Rivals {
+				d.figureRows(p.Rivals[k].Name+" "+r.Label(p), p.Rivals[k].All())
+			}
 		}
 	}
 	v := sweepView{SweepReport: &r}
@@ -34,6 +37,11 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	}
 	v.shown = withAll(v.shown, "admitted_vs_central", "false_reject_ratio", "calls_per_s")
 	v.judge(&d)
+	if len(r.Axes) == 2 && min(len(r.Axes[0].Values), len(r.Axes[1].Values)) > 1 {
+		h := v.heat()
+		t := h.table()
+		d.Sections = append(d.Sections, Section{Title: h.Title, Heat: &h, Table: &t, Text: []string{h.explained()}})
+	}
 	if len(r.Axes) <= 2 {
 		d.Sections = append(d.Sections, v.charts())
 	}
@@ -41,6 +49,9 @@ func Sweep(r search.SweepReport, text, command string) Document {
 		d.Sections = append(d.Sections, v.tradeOff())
 	}
 	d.tabulate("All points", v.table())
+	if t := v.rivalTable(); len(t.Rows) > 0 {
+		d.tabulate("The other algorithms", t)
+	}
 	return d
 }
 
@@ -112,6 +123,25 @@ func (v sweepView) table() Table {
 	return t
 }
 
+// rivalTable has a row for each other algorithm at each point.
+func (v sweepView) rivalTable() Table {
+	t := Table{Columns: []string{"algorithm"}}
+	for _, a := range v.Axes {
+		t.head(a.Path)
+	}
+	t.head("of central", "excess", "false rejects")
+	for k, name := range v.rivals() {
+		for i := range v.Points {
+			if p := &v.Points[i]; p.Figures != nil {
+				f := &p.Rivals[k]
+				t.Add(append(append([]string{name}, p.Values...), Figure("admitted_vs_central", f.AdmittedVsCentral),
+					Number(f.BoundExceededBy.Worst), Figure("false_reject_ratio", f.FalseRejectRatio))...)
+			}
+		}
+	}
+	return t
+}
+
 // difference writes a point's difference from the base, with its interval; in parentheses where it
 // may be luck.
 func (v sweepView) difference(p *search.Point, figure string) string {
@@ -155,6 +185,9 @@ func (v sweepView) judge(d *Document) {
 	}
 }
 
+// unknown is a figure of what did not run.
+var unknown = sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
+
 // charts draw each figure over the values of the last parameter, with a line for each value of the
 // other one, if there are two.
 func (v sweepView) charts() Section {
@@ -170,7 +203,7 @@ func (v sweepView) charts() Section {
 				line.Name = v.Axes[0].Path + " " + points[0].Values[0]
 			}
 			for i, p := range points {
-				f := sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()} // it did not run
+				f := unknown
 				if p.Figures != nil {
 					f = search.FigureOf(p.Figures, name)
 				}

@@ -31,7 +31,10 @@ func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 func (p *program) sweepCommand() *cobra.Command {
 	var vary []string
 	var objectives string
-	f := p.simulating("sweep", func(f *shared) error { return f.sweep(vary, objectives) })
+	var rivals bool
+	f := p.simulating("sweep", func(f *shared) error { return f.sweep(vary, objectives, rivals) })
+	f.Flags().BoolVar(&rivals, "rivals", false,
+		"the scenario's rivals decide the same requests at every point (or, if it names none, all that can)")
 	f.Flags().StringArrayVar(&vary, "vary", nil,
 		"a field and its values, as in policy.target=10ms..1s:log:8; repeatable")
 	f.Flags().StringVar(&objectives, "objectives", "", "what points are good for, as in "+
@@ -40,8 +43,13 @@ func (p *program) sweepCommand() *cobra.Command {
 }
 
 // sweep runs the grid and shows it.
-func (f *shared) sweep(vary []string, goals string) error {
-	s, err := f.load(withoutRivals)
+func (f *shared) sweep(vary []string, goals string, rivals bool) error {
+	s, err := f.load(func(s *sim.Scenario) error {
+		if !rivals {
+			return withoutRivals(s)
+		}
+		return f.defaultRivals(s)
+	})
 	if err != nil {
 		return err
 	}
@@ -79,7 +87,7 @@ func (f *shared) sweep(vary []string, goals string) error {
 	}
 	for i := range r.Points {
 		if point := &r.Points[i]; point.Figures != nil {
-			if err := f.judge(sim.Report{Figures: *point.Figures}); err != nil {
+			if err := f.judge(sim.Report{Figures: *point.Figures, Rivals: point.Rivals}); err != nil {
 				errs = append(errs, fmt.Errorf("at %s: %w", r.Label(point), err))
 			}
 		}

@@ -166,3 +166,30 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 	e := execute(t.Context(), t, figured(figures), "sweep --parallel 1 --vary policy.weight=1,7").ends(0)
 	testkit.Check(t, len(e.ran) == 2 && e.ran[1].Defaults().Groups[0].Weight == 7, "%+v", e.ran)
 }
+
+func TestASweepWithRivalsIsOneMap(t *testing.T) {
+	// Given two parameters, of which the second one is how wrong the clocks are,
+	const line = "sweep -f example:clock-skew --reps 1 --duration 8s --vary policy.target=10ms,100ms --vary clock.offset=0s,10s"
+	// when the scenario's rivals take part,
+	e := leasesim(t, line+" --rivals").ends(0)
+	// then the first table is a map: a row for each lease size, one for each rival, and a mark where
+	// the bound is exceeded.
+	e.shows("ADMITTED, IN % OF WHAT ONE CENTRAL BUCKET ADMITS", "yuzhi, policy.target 10ms", "yuzhi, policy.target 100ms")
+	e.shows("THE OTHER ALGORITHMS")
+	_, grid, _ := strings.Cut(e.stdout, "clock.offset =")
+	grid, _, _ = strings.Cut(grid, "\n\n")
+	for row := range strings.SplitSeq(grid, "\n") {
+		burns := strings.HasSuffix(row, "!")
+		switch {
+		case strings.HasPrefix(row, "yuzhi"):
+			testkit.Check(t, !strings.Contains(row, "!"), "%s", row)
+		case strings.HasPrefix(row, "sliding_log_client"), strings.HasPrefix(row, "fixed_window_client"):
+			testkit.Check(t, burns, "%s", row)
+		}
+	}
+	testkit.Check(t, strings.Count(grid, "sliding_log_client") == 1, "%s", grid)
+	// A threshold may be about a rival, and holds at every point or is missed.
+	leasesim(t, line+" --rivals --threshold 'rival.sliding_log_client.bound_exceeded_by.worst == 0'").ends(exitExceeded)
+	// Without the flag there are none.
+	testkit.Check(t, !strings.Contains(leasesim(t, line).ends(0).stdout, "sliding_log_client"), "rivals that nobody asked for")
+}

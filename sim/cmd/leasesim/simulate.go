@@ -62,16 +62,11 @@ func (p *program) compareCommand() *cobra.Command {
 			return fmt.Errorf("%w: --redis is for compare --live", errUsage)
 		}
 		return f.report(view.Comparison, func(s *sim.Scenario) error {
-			switch {
-			case given("rivals"):
+			if given("rivals") {
 				s.Rivals = nil
 				return f.addRivals(s, rivals, true)
-			case len(s.Rivals) > 0:
-				rivals, s.Rivals = s.Rivals, nil
-			default:
-				rivals = rival.Names()
 			}
-			return f.addRivals(s, rivals, false)
+			return f.defaultRivals(s)
 		})
 	})
 	flags := f.Flags()
@@ -82,6 +77,15 @@ func (p *program) compareCommand() *cobra.Command {
 	flags.StringVar(&redis, "redis", "",
 		"with --live: host:port or URL of a real Redis; without it an embedded one is started")
 	return f.Command
+}
+
+// defaultRivals leaves s those of its algorithms that can take part, or gives it all that can.
+func (f *shared) defaultRivals(s *sim.Scenario) error {
+	names := s.Rivals
+	if s.Rivals = nil; len(names) == 0 {
+		names = rival.Names()
+	}
+	return f.addRivals(s, names, false)
 }
 
 // addRivals adds the algorithms that can take part in s. That another cannot is an error where all

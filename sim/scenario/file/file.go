@@ -122,7 +122,7 @@ var template []byte
 // exampleOrder is from what most fleets look like to what few do.
 var exampleOrder = []string{
 	"steady-fleet", "flash-sale", "noisy-neighbours", "small-burst", "multi-limit-tenants", "redis-failover",
-	"shadow-rollout", "window-boundary", "priorities", "reservations", "real-processes",
+	"shadow-rollout", "window-boundary", "clock-skew", "priorities", "reservations", "real-processes",
 	"sharded-fleet", "fleet-of-10000",
 }
 

@@ -1,0 +1,214 @@
+package view
+
+import (
+	"fmt"
+	"html"
+	"html/template"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+)
+
+// Heat is a map of one figure over two parameters: a part of what one central bucket admits, which
+// is 1 where the limit is kept and used. Every map has the same scale, so one colour means one
+// thing in all of them, and what differs by less than its first step has the colour of 1.
+type Heat struct {
+	Title   string
+	Across  string   // the parameter of the columns
+	Columns []string // its values
+	Rows    []HeatRow
+}
+
+// HeatRow is the cells of one algorithm, or of one at one value of the other parameter.
+type HeatRow struct {
+	Name  string
+	Cells []HeatCell
+}
+
+// HeatCell is one point.
+type HeatCell struct {
+	Part   sim.Figure // of what one central bucket admits; a NaN if it did not run
+	Excess float64    // tokens above the bound, in the worst window
+}
+
+// heatStep is a colour of the scale: of what is below it.
+type heatStep struct {
+	below       float64
+	name        string
+	paper, text template.CSS
+}
+
+// heatScale is blue where tokens are lost, and burns where too many are admitted. The two can be
+// told apart by people who do not see all colours.
+var heatScale = []heatStep{
+	{0.90, "below 90 %", "#2166ac", "#ffffff"},
+	{0.97, "90 to 97 %", "#92c5de", "#1b1f24"},
+	{0.99, "97 to 99 %", "#d6e8f2", "#1b1f24"},
+	{1.01, "99 to 101 %", "#eef3ee", "#1b1f24"},
+	{1.05, "to 105 %", "#fddbc7", "#1b1f24"},
+	{1.25, "to 125 %", "#f4a582", "#1b1f24"},
+	{1.75, "to 175 %", "#d6604d", "#ffffff"},
+	{0, "above 175 %", "#8b0a1a", "#ffffff"},
+}
+
+func heatStepOf(part float64) heatStep {
+	for _, s := range heatScale {
+		if part < s.below {
+			return s
+		}
+	}
+	return heatScale[len(heatScale)-1]
+}
+
+// text is the cell in few characters: what is known of it, to a tenth of a percent.
+func (c HeatCell) text() string {
+	if !finite(c.Part.Mean) {
+		return "–"
+	}
+	return decimal(100*c.Part.Mean, 1, 1)
+}
+
+// table is the map for a terminal. A "!" stands behind what exceeds the bound.
+func (h Heat) table() Table {
+	t := Table{Columns: []string{h.Across + " ="}}
+	t.head(h.Columns...)
+	for _, row := range h.Rows {
+		cells := []string{row.Name}
+		for _, c := range row.Cells {
+			cells = append(cells, c.text()+either(c.Excess > 0, " !", "  "))
+		}
+		t.Add(cells...)
+	}
+	return t
+}
+
+// The sizes of a map, in pixels where it is not scaled.
+const (
+	heatLetter = 7 // of a letter of the names, at most
+	heatWidth  = 68
+	heatHeight = 30
+	heatTop    = 62 // the title, and the names of the columns
+	heatKey    = 4  // colours in a line of the legend
+)
+
+// SVG draws the map with its legend, as a picture of its own. Each cell has a title that says all
+// that is known of it.
+func (h Heat) SVG() template.HTML {
+	left := 0
+	for _, row := range h.Rows {
+		left = max(left, utf8.RuneCountInString(row.Name)*heatLetter+16)
+	}
+	width := max(left+len(h.Columns)*heatWidth+8, 570)
+	below := heatTop + len(h.Rows)*heatHeight
+	height := below + 24 + (len(heatScale)+heatKey)/heatKey*22
+	var b strings.Builder
+	text := func(x, y int, more, s string) {
+		fmt.Fprintf(&b, `<text x="%d" y="%d"%s>%s</text>`+"\n", x, y, more, html.EscapeString(s))
+	}
+	const middle = ` text-anchor="middle"`
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13" fill="#1b1f24">`+
+		"\n", width, height)
+	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
+	text(8, 20, ` font-weight="bold"`, h.Title)
+	text(8, heatTop-8, ` fill="#57606a"`, h.Across+" =")
+	for k, name := range h.Columns {
+		text(left+k*heatWidth+heatWidth/2, heatTop-8, ` fill="#57606a"`+middle, name)
+	}
+	for i, row := range h.Rows {
+		y := heatTop + i*heatHeight
+		text(8, y+20, "", row.Name)
+		for k, c := range row.Cells {
+			x, s := left+k*heatWidth, heatStepOf(c.Part.Mean)
+			if !finite(c.Part.Mean) {
+				s = heatStep{paper: "#ffffff", text: "#57606a"}
+			}
+			fmt.Fprintf(&b, `<g><title>%s</title><rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n",
+				html.EscapeString(h.about(row, k)), x, y, heatWidth-2, heatHeight-2, s.paper)
+			text(x+heatWidth/2-1, y+19, fmt.Sprintf(` fill="%s"%s`, s.text, middle), c.text()+either(c.Excess > 0, " !", ""))
+			b.WriteString("</g>\n")
+		}
+	}
+	for i, s := range heatScale {
+		x, y := 8+i%heatKey*(width-16)/heatKey, below+16+i/heatKey*22
+		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="14" height="14" fill="%s" stroke="#d0d7de"/>`+"\n", x, y, s.paper)
+		text(x+20, y+12, "", s.name)
+	}
+	text(8, height-12, "", "!  the bound is exceeded in some window")
+	b.WriteString("</svg>\n")
+	return template.HTML(b.String())
+}
+
+// about is what there is to say of a cell.
+func (h Heat) about(row HeatRow, column int) string {
+	c, at := row.Cells[column], row.Name+", "+h.Across+" "+h.Columns[column]
+	if !finite(c.Part.Mean) {
+		return at + ": did not run"
+	}
+	bound := either(c.Excess > 0, "exceeded by "+Number(c.Excess)+" tokens", "holds")
+	return at + ": " + Figure("admitted_vs_central", c.Part) + " of one central bucket; the bound " + bound
+}
+
+// HeatOf is the map of a sweep of two parameters: what each algorithm admits of what one central
+// bucket would have. The columns are the values of the second parameter. Where the first one is of
+// the leases' policy, which the other algorithms do not know, each of these has one row, at its
+// first value.
+func HeatOf(r search.SweepReport) Heat {
+	v := sweepView{SweepReport: &r}
+	return v.heat()
+}
+
+func (v sweepView) heat() Heat {
+	down, across := v.Axes[0], v.Axes[1]
+	h := Heat{Title: "Admitted, in % of what one central bucket admits", Across: across.Path, Columns: across.Values}
+	// One row for each value of the other parameter, or for the first one only.
+	add := func(algorithm string, all bool, cell func(p *search.Point) (part, excess sim.Figure)) {
+		for i, value := range down.Values {
+			row := HeatRow{Name: algorithm}
+			if all {
+				row.Name += ", " + down.Path + " " + value
+			}
+			for k := range across.Values {
+				c := HeatCell{Part: unknown}
+				if p := &v.Points[i*len(across.Values)+k]; p.Figures != nil {
+					part, excess := cell(p)
+					c = HeatCell{part, excess.Worst}
+				}
+				row.Cells = append(row.Cells, c)
+			}
+			if h.Rows = append(h.Rows, row); !all {
+				return
+			}
+		}
+	}
+	add("yuzhi", true, func(p *search.Point) (part, excess sim.Figure) {
+		return p.Figures.AdmittedVsCentral, p.Figures.BoundExceededBy
+	})
+	ours := strings.HasPrefix(down.Path, "policy.")
+	for k, name := range v.rivals() {
+		add(name, !ours, func(p *search.Point) (part, excess sim.Figure) {
+			return p.Rivals[k].AdmittedVsCentral, p.Rivals[k].BoundExceededBy
+		})
+	}
+	return h
+}
+
+// rivals are the names of the other algorithms, of which each point that ran has the figures.
+func (v sweepView) rivals() (names []string) {
+	for i := range v.Points {
+		for k := range v.Points[i].Rivals {
+			names = append(names, v.Points[i].Rivals[k].Name)
+		}
+		if names != nil {
+			break
+		}
+	}
+	return names
+}
+
+// explained says how to read the map.
+func (h Heat) explained() string {
+	return "100 % is a limit that is kept and used. A ! is where the bound is exceeded in some window. One scale for all: " +
+		"what differs by a percent or less has one colour."
+}

@@ -1,0 +1,38 @@
+package view
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim"
+)
+
+func TestAColourOfAMapMeansOneThing(t *testing.T) {
+	// What differs by noise looks alike,
+	for _, part := range []float64{0.991, 0.9999, 1, 1.009} {
+		testkit.Check(t, heatStepOf(part) == heatStepOf(1), "%v has another colour than 1", part)
+	}
+	// and each step away from 1 has a colour of its own, on either side.
+	seen := map[heatStep]bool{}
+	for _, part := range []float64{0.5, 0.95, 0.98, 1, 1.02, 1.2, 1.5, 2} {
+		testkit.Check(t, !seen[heatStepOf(part)], "%v has the colour of another step", part)
+		seen[heatStepOf(part)] = true
+	}
+	testkit.Check(t, len(seen) == len(heatScale), "%d of %d colours", len(seen), len(heatScale))
+}
+
+func TestAMapSaysWhatEachCellIs(t *testing.T) {
+	// Given a map with a cell that keeps the bound, one that exceeds it, and one that did not run,
+	h := Heat{Title: "parts", Across: "clock.offset", Columns: []string{"0s", "1s", "10s"}, Rows: []HeatRow{{
+		Name: "a <name>", Cells: []HeatCell{{fig(1, 0, 1, 1), 0}, {sim.Figure{Mean: 1.93}, 19_382}, {unknown, 0}},
+	}}}
+	// when it is drawn, then each says so, under the pointer and in the cell.
+	svg := string(h.SVG())
+	for _, want := range []string{"<title>a &lt;name&gt;, clock.offset 0s: 100 % of one central bucket; the bound holds</title>",
+		"the bound exceeded by 19,382 tokens", "clock.offset 10s: did not run", ">193.0 !<", ">100.0<", ">–<"} {
+		testkit.Check(t, strings.Contains(svg, want), "no %q in %s", want, svg)
+	}
+	table := h.table()
+	testkit.Check(t, strings.Contains(table.String(), "a <name>        100.0    193.0 !  –"), "%s", table.String())
+}
