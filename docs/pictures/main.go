@@ -3,7 +3,8 @@
 //
 //	go run ./docs/pictures
 //
-// For windows it asks the real limits: lease.Bucket, and a counter that begins anew with each period.
+// For windows it asks the real limits: lease.Bucket, and a counter that begins anew with each
+// period.
 package main
 
 import (
