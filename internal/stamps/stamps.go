@@ -146,6 +146,24 @@ func (f *File) Append(before, after int64) {
 	}
 }
 
+// Put is Append in a slot of the caller's own numbering, for the caller alone: a file has either
+// Appends or Puts. A slot that is not there is left out.
+func (f *File) Put(slot int, before, after int64) {
+	if slot < len(f.slots) {
+		f.slots[slot].before = before
+		f.slots[slot].after.Store(after)
+	}
+}
+
+// At is what was Put in a slot; false where nothing was.
+func (f *File) At(slot int) (audit.Span, bool) {
+	if slot >= len(f.slots) {
+		return audit.Span{}, false
+	}
+	after := f.slots[slot].after.Load()
+	return audit.Span{Before: f.slots[slot].before, After: after, N: 1}, after != 0
+}
+
 // reserve takes the next slot, or nil if there is none. Going past the end is itself the lasting
 // mark of an overflow: a flag set in a second step could be lost to a SIGKILL between the two.
 func (f *File) reserve() *record {

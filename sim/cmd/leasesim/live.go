@@ -140,8 +140,11 @@ func (f *shared) compareLive(redis string) error {
 	}
 	b.Agrees = len(disagree) == 0
 	b.Redis = b.Real.Redis
-	b.Fleet = fmt.Sprintf("%d processes share %d/s burst %d; load %s at %s × the limit, %v",
-		o.Processes, o.Rate, o.Burst, o.Shape, view.Number(o.Offered), o.Duration)
+	load := fmt.Sprintf("load %s at %s × the limit", o.Shape, view.Number(o.Offered))
+	if o.Shape == live.ShapeReplay {
+		load = fmt.Sprintf("%s of %s for %d keys", s.Workload.File, view.Number(float64(len(o.Trace)))+" requests", o.Keys)
+	}
+	b.Fleet = fmt.Sprintf("%d processes share %d/s burst %d; %s, %v", o.Processes, o.Rate, o.Burst, load, o.Duration)
 	if !b.Agrees {
 		err = fmt.Errorf("%w: %s", errDisagree, strings.Join(disagree, ", "))
 	}
@@ -166,6 +169,7 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 	if !b.Agrees {
 		verdict = view.Verdict{Mood: view.Bad, Text: "The simulation and the real fleet DISAGREE."}
 	}
+	tooFew := false
 	for _, r := range b.Rows {
 		name, number, agrees := cmp.Or(rowWords[r.Name], r.Name), view.Number, "yes"
 		if r.Name == live.AdmittedPart {
@@ -174,16 +178,18 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 		if !r.Agrees {
 			agrees = "NO"
 		}
-		if r.Name == live.Offered && r.Real < r.Low {
-			verdict.Text += " The real processes asked less than they should, as they did not get the processor " +
-				"in time: run it again on an idle machine, or with less load."
-		}
+		tooFew = tooFew || r.Name == live.Offered && r.Real < r.Low
 		t.Add(name, number(r.Simulated), number(r.Real), number(r.Low), number(r.High), r.Tolerance, agrees)
 		row := []string{r.Name}
 		for _, x := range []float64{r.Simulated, r.Least, r.Most, r.Real, r.Low, r.High} {
 			row = append(row, view.Raw(x))
 		}
 		rows = append(rows, append(row, r.Tolerance, fmt.Sprint(r.Agrees)))
+	}
+	if b.Real.Overloaded || tooFew {
+		verdict.Text += fmt.Sprintf(" This machine is overloaded: the real processes did not get the processor in time, "+
+			"and one request in a hundred was made %v late or later. Run it again on an idle machine, or with less load.",
+			time.Duration(b.Real.LagNs.P99))
 	}
 	service := "the server does not say how much of it is its own"
 	if ns := b.Real.ServiceTimeNs; ns > 0 {

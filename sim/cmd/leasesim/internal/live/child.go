@@ -99,6 +99,9 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 	}
 	cfg := c.Options.config()
 	cfg.Logger = slog.New(slog.DiscardHandler) // the parent reports
+	if len(c.Options.Weights) > 0 {
+		cfg.Policy.Weight = c.Options.Weights[c.Index]
+	}
 	if c.Options.Shape == ShapeAdversary {
 		cfg.Events.BeforeReport = func(string) { c.drain() }
 	}
@@ -122,7 +125,11 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 			c.file.Append(at, at)
 		}
 	}
-	c.offer()
+	if c.Options.Shape != ShapeReplay {
+		c.offer()
+	} else if err := c.play(); err != nil {
+		return err
+	}
 	c.reserved.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -245,6 +252,7 @@ func (c *child) pace(wg *sync.WaitGroup, rate, due float64, end time.Time) float
 		if now.After(end) {
 			now = end
 		}
+		c.took.observe(c.took.lags, now.Sub(last)-step)
 		due += rate * min(now.Sub(last), backlogMax).Seconds()
 		last = now
 		asks := int64(0)
@@ -267,6 +275,7 @@ func (c *child) bursts(wg *sync.WaitGroup, rate float64, end time.Time) {
 			return
 		}
 		time.Sleep(time.Until(next))
+		c.took.observe(c.took.lags, time.Since(next))
 		if within := c.Options.Within; within > 0 {
 			due = c.pace(wg, rate*period.Seconds()/within.Seconds(), due, time.Now().Add(within))
 			continue

@@ -70,9 +70,11 @@ func FromScenario(s sim.Scenario) (Options, error) {
 			o.Within, withinMin)
 		demand(s.Duration%period == 0, "duration is %v, must be a multiple of workload.every (%v): "+
 			"how many bursts there are would be chance", s.Duration, period)
+	} else if s.Workload.Kind == sim.Replay {
+		o.replays(s)
 	} else {
-		demand(s.Workload.Kind == sim.Constant, "workload.kind is %s, must be %s (--shape %s) or %s (--shape %s)",
-			s.Workload.Kind, sim.Constant, ShapeSteady, sim.Sync, ShapeBursts)
+		demand(s.Workload.Kind == sim.Constant, "workload.kind is %s, must be %s (--shape %s), %s (--shape %s) or %s",
+			s.Workload.Kind, sim.Constant, ShapeSteady, sim.Sync, ShapeBursts, sim.Replay)
 	}
 	for _, d := range o.differences(s) {
 		demand(false, "%s is %s, must be %s", d.Path, d.First, d.Second)
@@ -98,6 +100,12 @@ func (o Options) differences(s sim.Scenario) []scenfile.Difference {
 	own.Workload.Actual, own.Workload.Hold, own.Workload.Cancelled = sim.TokenDist{}, sim.DurationDist{}, 0
 	if o.Shape == ShapeBursts {
 		own.Workload.Every = period
+	}
+	if o.Shape == ShapeReplay {
+		own.Keys, own.Policy.Weight, own.Groups, own.Workload.Repeated = s.Keys, s.Policy.Weight, nil, false
+		for _, g := range s.Groups {
+			own.Groups = append(own.Groups, sim.Group{Name: g.Name, Count: g.Count, Weight: g.Weight, Share: g.Share})
+		}
 	}
 	if s.Policy.Weight == 1 {
 		own.Policy.Weight = 1 // as 0
@@ -180,8 +188,12 @@ type tolerance struct {
 // Compare sets a real run of o beside the simulation of the same scenario. A real figure agrees
 // where it lies in the range of the replications, widened by the tolerance.
 func Compare(o Options, simulated sim.Report, real Report) []Row {
-	seconds, processes, entitled := o.Duration.Seconds(), float64(o.Processes), o.entitlement(o.Duration)
+	seconds, processes := o.Duration.Seconds(), float64(o.Processes)
+	entitled := o.entitlement(o.Duration) * float64(max(o.Keys, 1))
 	requests := processes * workers // the last one of each worker may have been due or not
+	for _, q := range o.Trace {
+		requests = max(requests, processes*float64(q.Cost)) // the last one of each process
+	}
 	offered := tolerance{offeredWithin, offeredWithin, requests, percent(offeredWithin)}
 	admitted := tolerance{admittedWithin, admittedWithin, requests, percent(admittedWithin)}
 	part := admitted
@@ -196,6 +208,9 @@ func Compare(o Options, simulated sim.Report, real Report) []Row {
 		tolerance{text: "none"}.row(Exceeded, simulated.BoundExceededBy, 1, float64(real.BoundExceededBy)),
 	}
 	rows[4].High = min(rows[4].High, 1) // as Jain's index cannot be more
+	if o.Shape == ShapeReplay {
+		rows = slices.Delete(rows, 4, 5) // the simulator's is of the most popular key, over time
+	}
 	return rows
 }
 

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/stamps"
+	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 const (
@@ -61,8 +62,18 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 			_, _ = p.file.Close(), p.denied.Close()
 		}
 	}()
+	var parts [][]sim.TraceRequest
+	if o.Shape == ShapeReplay {
+		parts = o.parts()
+	}
 	for i := range o.Processes {
-		p, err := start(ctx, orders{Options: o, Index: i, Path: filepath.Join(dir, fmt.Sprintf("stamps-%d", i))})
+		path := filepath.Join(dir, fmt.Sprintf("stamps-%d", i))
+		if parts != nil {
+			if err := writeTrace(path, parts[i]); err != nil {
+				return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
+			}
+		}
+		p, err := start(ctx, orders{Options: o, Index: i, Path: path})
 		if err != nil {
 			return Report{}, fmt.Errorf("leasesim: process %d: %w", i, err)
 		}
@@ -106,7 +117,7 @@ func Run(ctx context.Context, o Options, progress func(string)) (Report, error) 
 			return Report{}, err
 		}
 	}
-	report, err := o.summarise(redis.name, fleet, h)
+	report, err := o.summarise(redis.name, fleet, parts, h)
 	if err == nil && o.Reserve {
 		var owed int64
 		owed, err = redis.owed(ctx, o.Key)
@@ -134,9 +145,9 @@ func (o *Options) endAfter(took time.Duration, h happened) {
 }
 
 // align waits, where there are bursts, until shortly before one, so that every process sees the
-// same ones whole.
+// same ones whole. All begin with their parts of a trace at such a moment.
 func (o Options) align(ctx context.Context) error {
-	if o.Shape != ShapeBursts {
+	if o.Shape != ShapeBursts && o.Shape != ShapeReplay {
 		return nil
 	}
 	const early = period / 8

@@ -129,6 +129,9 @@ func (o Options) entitled() string {
 // capacity is how many admissions one process may record: twice what the whole fleet may admit, as
 // often as there are buckets.
 func (o Options) capacity() int {
+	if o.Shape == ShapeReplay {
+		return len(o.Trace) + 1
+	}
 	buckets := 2.0
 	if o.FlushAfter > 0 {
 		buckets = 4

@@ -9,6 +9,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/hybrid"
 	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 // The shapes of offered load.
@@ -48,10 +49,14 @@ type Options struct {
 	// CallsPerSecond is the budget of lease calls of all processes together; 0 for the default.
 	CallsPerSecond int64
 	Key            string
-	KillAfter      time.Duration // kill -9 the last process then; 0: never
-	StopAfter      time.Duration // SIGSTOP the first process then, for twice the TTL; 0: never
-	FlushAfter     time.Duration // FLUSHALL then; 0: never
-	Forge          int64         // admissions that the first process invents at one instant, to try the audit
+	// Trace is played in the place of a shape: each request by its process, for one of so many Keys.
+	Trace      []sim.TraceRequest `json:"-"` // processes find their parts in a file
+	Keys       int
+	Weights    []int64       // Policy.Weight of each process; none: 1
+	KillAfter  time.Duration // kill -9 the last process then; 0: never
+	StopAfter  time.Duration // SIGSTOP the first process then, for twice the TTL; 0: never
+	FlushAfter time.Duration // FLUSHALL then; 0: never
+	Forge      int64         // admissions that the first process invents at one instant, to try the audit
 }
 
 // recordsMax is how many admissions a run may expect: 16 bytes each, twice over, in a sparse file.
@@ -69,7 +74,7 @@ func (o Options) Validate() error {
 		}
 	}
 	demand(o.Processes >= 1 && o.Processes <= 256, "--processes is %d, must be 1 to 256", o.Processes)
-	demand(slices.Contains(Shapes, o.Shape), "--shape is %q, must be one of %q", o.Shape, Shapes)
+	demand(slices.Contains(Shapes, o.Shape) || o.Shape == ShapeReplay, "--shape is %q, must be one of %q", o.Shape, Shapes)
 	demand(o.Offered >= 0 && o.Offered <= 1000, "--offered is %v, must be 0 to 1000", o.Offered)
 	demand(o.Within == 0 || o.Within > 0 && o.Within <= period/2 && o.Shape == ShapeBursts,
 		"--within is %v, must be 0 to %v, and 0 but for --shape %s", o.Within, period/2, ShapeBursts)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 )
@@ -26,6 +27,8 @@ type Report struct {
 	AdmittedPerRoundTrip  float64   `json:"admitted_per_round_trip"`
 	DecisionNs            Quantiles `json:"decision_ns"`
 	RoundTripNs           Quantiles `json:"round_trip_ns"`
+	LagNs                 Quantiles `json:"lag_ns"`                    // how late requests were made
+	Overloaded            bool      `json:"overloaded,omitempty"`      // by that: the machine, so that nothing is proved
 	ServiceTimeNs         int64     `json:"service_time_ns,omitempty"` // of a call, by the server; 0: unknown
 	Jain                  float64   `json:"jain"`
 	Processes             []Process `json:"processes"`
@@ -64,7 +67,7 @@ type Process struct {
 }
 
 // summarise audits the files of all processes.
-func (o Options) summarise(redis string, fleet []*process, h happened) (Report, error) {
+func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRequest, h happened) (Report, error) {
 	leased, limit := o.leased(), o.limit()
 	r := Report{
 		Redis: redis, Shape: o.Shape, Limit: limit.String(), Change: o.Change,
@@ -72,10 +75,11 @@ func (o Options) summarise(redis string, fleet []*process, h happened) (Report, 
 		DurationMs: o.Duration.Milliseconds(), TargetMs: ms(leased.Target), TTLMs: ms(leased.TTL),
 	}
 	var spans, denied []audit.Span
-	replayed := true // where nothing is missing
+	replayed := parts == nil // where nothing is missing
+	byKey := map[int][]audit.Span{}
 	each := make([][]audit.Span, len(fleet))
 	took := newLatencies()
-	var offered, admitted []int64 // of those that ran all the time
+	var offered, admitted, weights []int64 // of those that ran all the time
 	for i, p := range fleet {
 		if n := p.file.Overflowed(); n > 0 {
 			return r, fmt.Errorf("leasesim: process %d had no room to record %d admissions; "+
@@ -89,6 +93,9 @@ func (o Options) summarise(redis string, fleet []*process, h happened) (Report, 
 			Admitted: int64(len(each[i])), Offered: p.file.Offered().Load(),
 			RoundTrips: p.file.RoundTrips().Load(), Fate: p.fate,
 		}
+		if parts != nil {
+			one.Admitted = played(p.file, parts[i], byKey)
+		}
 		r.Processes = append(r.Processes, one)
 		r.Admitted += one.Admitted
 		r.Offered += one.Offered
@@ -97,9 +104,13 @@ func (o Options) summarise(redis string, fleet []*process, h happened) (Report, 
 		took.merge(p.told)
 		if p.fate == "" {
 			offered, admitted = append(offered, one.Offered), append(admitted, one.Admitted)
+			weights = append(weights, append(o.Weights, slices.Repeat([]int64{1}, len(fleet))...)[i])
 		}
 	}
 	w, err := o.audit(spans, h)
+	if parts != nil {
+		w, err = o.auditTrace(byKey)
+	}
 	if err != nil {
 		return r, err
 	}
@@ -123,11 +134,21 @@ func (o Options) summarise(redis string, fleet []*process, h happened) (Report, 
 		Admitted: w.Admitted, Bound: w.Bound,
 	}
 	r.AdmittedPerRoundTrip = float64(r.Admitted) / float64(max(r.RoundTrips, 1))
-	r.AdmittedOfEntitlement = float64(r.Admitted) / o.entitlement(o.Duration)
+	r.AdmittedOfEntitlement = float64(r.Admitted) / (o.entitlement(o.Duration) * float64(max(o.Keys, 1)))
 	r.DecisionNs, r.RoundTripNs = quantilesOf(took.decisions), quantilesOf(took.roundTrips)
-	weights := slices.Repeat([]int64{1}, len(admitted))
+	r.late(took, leased.Target)
 	r.Jain = report.FairnessOf(offered, admitted, weights).Jain
 	return r, nil
+}
+
+// lagMin is how late one request in a hundred may be made where a tenth of a lease is shorter: a
+// machine that makes it later is overloaded.
+const lagMin = 10 * time.Millisecond
+
+// late says how late requests were made, and whether that is too late for leases of that length.
+func (r *Report) late(took *latencies, target time.Duration) {
+	r.LagNs = quantilesOf(took.lags)
+	r.Overloaded = time.Duration(r.LagNs.P99) > max(lagMin, target/10)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -172,6 +193,10 @@ func (r Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(t, "admitted per round trip\t%.1f\n", r.AdmittedPerRoundTrip)
 	fmt.Fprintf(t, "round trip time\t%v\n", r.RoundTripNs)
 	fmt.Fprintf(t, "decision time\t%v\n", r.DecisionNs)
+	fmt.Fprintf(t, "requests were late by\t%v\n", r.LagNs)
+	if r.Overloaded {
+		fmt.Fprintf(t, "THIS MACHINE IS OVERLOADED\tthe processes did not get the processor in time\n")
+	}
 	fmt.Fprintf(t, "Jain's index\t%.6f\n", r.Jain)
 	if len(r.Classes) > 0 {
 		fmt.Fprintf(t, "\nclass\theadroom\tadmitted\toffered\tits own bound\n")
@@ -211,18 +236,18 @@ func (r Report) Excess() int64 {
 // latencies count how long decisions and round trips took, within 1 %, up to a minute. Any number
 // of goroutines may observe and ask what there is to tell.
 type latencies struct {
-	mu                    sync.Mutex
-	decisions, roundTrips *hdrhistogram.Histogram
+	mu                          sync.Mutex
+	decisions, roundTrips, lags *hdrhistogram.Histogram
 }
 
 const longest = time.Minute
 
 func newLatencies() *latencies {
 	one := func() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(longest), 2) }
-	return &latencies{decisions: one(), roundTrips: one()}
+	return &latencies{decisions: one(), roundTrips: one(), lags: one()}
 }
 
-// observe counts in one of the two.
+// observe counts in one of them.
 func (l *latencies) observe(in *hdrhistogram.Histogram, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,21 +256,22 @@ func (l *latencies) observe(in *hdrhistogram.Histogram, took time.Duration) {
 
 // told is what a process tells its parent at the end, as JSON.
 type told struct {
-	Decisions, RoundTrips        *hdrhistogram.Snapshot
+	Decisions, RoundTrips, Lags  *hdrhistogram.Snapshot
 	Shadowed, Cancelled, Charged int64
 }
 
 func (l *latencies) told() told {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return told{Decisions: l.decisions.Export(), RoundTrips: l.roundTrips.Export()}
+	return told{Decisions: l.decisions.Export(), RoundTrips: l.roundTrips.Export(), Lags: l.lags.Export()}
 }
 
 // merge adds what a process told, if it told anything.
 func (l *latencies) merge(t told) {
-	if t.Decisions != nil && t.RoundTrips != nil {
+	if t.Decisions != nil && t.RoundTrips != nil && t.Lags != nil {
 		l.decisions.Merge(hdrhistogram.Import(t.Decisions))
 		l.roundTrips.Merge(hdrhistogram.Import(t.RoundTrips))
+		l.lags.Merge(hdrhistogram.Import(t.Lags))
 	}
 }
 

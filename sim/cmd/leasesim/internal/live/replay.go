@@ -1,0 +1,119 @@
+package live
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/hybrid"
+	"github.com/yuzhi-go/yuzhi/internal/stamps"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/audit"
+)
+
+// ShapeReplay is what the load is called where each process plays its part of a trace. What it asks
+// for is a key and a cost, and its admission is recorded in the slot of its number, so that the
+// parent knows whose it is.
+const ShapeReplay = "replay"
+
+// tracePath is where a process whose admissions are at path finds what it is to ask for.
+func tracePath(path string) string { return path + "-trace" }
+
+// parts are the trace's requests by process, as the simulator divides them.
+func (o Options) parts() [][]sim.TraceRequest {
+	parts := make([][]sim.TraceRequest, o.Processes)
+	for _, q := range o.Trace {
+		if q.At < o.Duration {
+			i := q.Process % o.Processes
+			parts[i] = append(parts[i], sim.TraceRequest{At: q.At, Key: q.Key % o.Keys, Cost: q.Cost})
+		}
+	}
+	return parts
+}
+
+// writeTrace leaves a process its part.
+func writeTrace(path string, part []sim.TraceRequest) error {
+	text, err := json.Marshal(part)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(tracePath(path), text, 0o600)
+}
+
+// play makes each request of the process's part of the trace when it is due.
+func (c *child) play() error {
+	text, err := os.ReadFile(tracePath(c.Path))
+	var part []sim.TraceRequest
+	if err == nil {
+		err = json.Unmarshal(text, &part)
+	}
+	if err != nil {
+		return err
+	}
+	keys := make([]*hybrid.Key, c.Options.Keys)
+	for _, q := range part {
+		if keys[q.Key] == nil {
+			keys[q.Key] = c.limiter.Key(c.Options.Key + "-" + strconv.Itoa(q.Key))
+		}
+	}
+	var wg sync.WaitGroup
+	began := time.Now().Truncate(period).Add(period) // the same moment in every process, see align
+	for i, q := range part {
+		due := began.Add(q.At)
+		time.Sleep(time.Until(due))
+		if c.ended.Load() {
+			break
+		}
+		c.took.observe(c.took.lags, time.Since(due))
+		wg.Go(func() {
+			before, asked := stamps.Now(), time.Now()
+			ok := keys[q.Key].AllowN(q.Cost)
+			if ok {
+				c.file.Put(i, before, stamps.Now()+1)
+			}
+			c.file.Offered().Add(q.Cost)
+			c.took.observe(c.took.decisions, time.Since(asked))
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// played is what a process admitted of its part, by key.
+func played(f *stamps.File, part []sim.TraceRequest, byKey map[int][]audit.Span) (admitted int64) {
+	for i, q := range part {
+		if s, ok := f.At(i); ok {
+			s.N = q.Cost
+			byKey[q.Key] = append(byKey[q.Key], s)
+			admitted += q.Cost
+		}
+	}
+	return admitted
+}
+
+// auditTrace finds the worst window of all keys.
+func (o Options) auditTrace(byKey map[int][]audit.Span) (worst audit.Window, err error) {
+	for key := range o.Keys {
+		w, err := audit.Worst(byKey[key], audit.Of(o.limit(), o.Overcommit))
+		if err != nil {
+			return w, fmt.Errorf("leasesim: audit: %w", err)
+		}
+		if w.ExceededBy > worst.ExceededBy || w.ExceededBy == worst.ExceededBy && w.Admitted > worst.Admitted {
+			worst = w
+		}
+	}
+	return worst, nil
+}
+
+// replays takes what a scenario says of a recorded load.
+func (o *Options) replays(s sim.Scenario) {
+	o.Shape, o.Trace, o.Keys, o.Processes = ShapeReplay, s.Workload.Trace.Requests, s.Keys.Count, 0
+	for _, g := range s.Groups {
+		o.Processes += g.Count
+		o.Weights = append(o.Weights, slices.Repeat([]int64{g.Weight}, g.Count)...)
+	}
+}
