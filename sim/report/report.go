@@ -30,6 +30,8 @@ type Report struct {
 	Confidence    float64 `json:"confidence"` // of the intervals: 0.95
 	Processes     int     `json:"processes"`  // the most that ran at one time
 	Figures
+	// Relief is what would help a Redis that was saturated; nil where it was not, or nothing helps.
+	Relief *Relief       `json:"relief,omitempty"`
 	Rivals []RivalReport `json:"rivals,omitempty"`
 	// Classes are the groups by their headroom, those that leave least first; none where all groups
 	// have the same.
@@ -78,6 +80,13 @@ type Figures struct {
 	WaitMsP50  Figure `json:"wait_ms_p50"`       // of admitted requests: from asking to the answer
 	WaitMsP99  Figure `json:"wait_ms_p99"`
 	WaitMsMax  Figure `json:"wait_ms_max"`
+}
+
+// Relief is how many shards keep Redis from being saturated.
+type Relief struct {
+	Shards    int     `json:"shards"`               // redis.shards
+	KeyShards int     `json:"key_shards,omitempty"` // policy.shards, where each key has to be divided too
+	RedisCPU  float64 `json:"redis_cpu"`            // part of a core that the busiest shard is busy then
 }
 
 // Figure is one quantity over the replications.

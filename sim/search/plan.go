@@ -200,7 +200,10 @@ func (p *planning) confirm(ctx, whole context.Context) error {
 			p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Stress = Found, &chosen, &given, stresses
 			p.plan.Code, p.plan.Needs = goCode(t.scenario), needsOf(t.scenario, &t.report.Figures)
 			p.tradeOffs(trials, t)
-			return nil
+			if Saturated(&chosen.Figures) {
+				p.plan.Relief, err = p.Relieve(ctx, t.scenario)
+			}
+			return err
 		}
 		broken = stresses[i].Name
 	}

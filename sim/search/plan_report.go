@@ -38,6 +38,7 @@ type Plan struct {
 	// too, unless the verdict is Interrupted: then they are what the search had seen.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
 	Needs     *Needs      `json:"needs,omitempty"`     // of Chosen
+	Relief    *sim.Relief `json:"relief,omitempty"`    // where Chosen saturates Redis
 	CutShort  string      `json:"cut_short,omitempty"` // what the time limit has ended: the phase
 	Miss      *Miss       `json:"miss,omitempty"`      // if infeasible
 	Code      string      `json:"code,omitempty"`      // a Go expression for the chosen configuration

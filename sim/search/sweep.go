@@ -9,9 +9,10 @@
 // bounded in simulated requests, never in seconds. Package view shows them.
 //
 // Files: threshold.go the names of figures, what a report must show, and which points none beats;
-// lab.go many simulations at once; axis.go and sweep.go the grid. A plan is asked for and searched
-// for in plan.go: policy.go has the policies there are, rank.go by how much they meet the targets
-// and who is better, stress.go worse conditions, plan_report.go the answer.
+// lab.go many simulations at once; axis.go and sweep.go the grid; saturation.go what a busy Redis
+// needs. A plan is asked for and searched for in plan.go: policy.go has the policies there are,
+// rank.go by how much they meet the targets and who is better, stress.go worse conditions,
+// plan_report.go the answer.
 package search
 
 import (
@@ -44,9 +45,11 @@ type SweepReport struct {
 	Points []Point `json:"points"`
 	// Finished points have figures, Invalid ones cannot have any. With the points that an interruption
 	// left out they add up to all.
-	Finished int         `json:"finished"`
-	Invalid  int         `json:"invalid"`
-	Machine  sim.Machine `json:"machine"`
+	Finished int `json:"finished"`
+	Invalid  int `json:"invalid"`
+	// Relief is what would help Redis at the busiest point, if it is saturated there.
+	Relief  *sim.Relief `json:"relief,omitempty"`
+	Machine sim.Machine `json:"machine"`
 }
 
 // Point is the scenario with one value of each axis.
@@ -61,6 +64,8 @@ type Point struct {
 	Figures *sim.Figures `json:"figures,omitempty"` // nil if it did not run
 	// Rivals are the other algorithms that the scenario names, in its order.
 	Rivals []sim.RivalReport `json:"rivals,omitempty"`
+	// Saturated: Redis could not keep up, so the figures say more about it than about the policy.
+	Saturated bool `json:"saturated,omitempty"`
 	// Differences from the base, by the figure's JSON key; nil if one of the two has no figures.
 	Differences map[string]sim.Difference `json:"differences,omitempty"`
 }
@@ -102,10 +107,25 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, goals []Obj
 	for i, t := range trials {
 		if t.report != nil {
 			r.Points[i].Figures, r.Points[i].Rivals = &t.report.Figures, t.report.Rivals
+			r.Points[i].Saturated = Saturated(&t.report.Figures)
 		}
 	}
 	r.compare()
+	if busiest := r.Busiest(); busiest >= 0 && err == nil {
+		r.Relief, err = l.Relieve(ctx, trials[busiest].scenario)
+	}
 	return r, err
+}
+
+// Busiest is the saturated point at which Redis is busiest, or -1 where there is none.
+func (r *SweepReport) Busiest() int {
+	busiest := -1
+	for i, p := range r.Points {
+		if p.Saturated && (busiest < 0 || p.Figures.RedisCPU.Worst > r.Points[busiest].Figures.RedisCPU.Worst) {
+			busiest = i
+		}
+	}
+	return busiest
 }
 
 // compare fills in what follows from the figures of several points.

@@ -79,7 +79,7 @@ func (v planView) judge(d *Document) {
 	case search.Found:
 		d.say(Good, "Take %s: %s lease calls per second, %s of a core.", policyText(v.Chosen.Policy),
 			Interval(v.Chosen.Figures.CallsPerS), Percent(v.Chosen.Figures.RedisCPU.Mean))
-		if v.Needs != nil {
+		if saturation(d, "", &v.Chosen.Figures, v.Relief); v.Needs != nil && !search.Saturated(&v.Chosen.Figures) {
 			d.say(Neutral, "%s", needsText(*v.Needs))
 		}
 		if v.Given.Policy == v.Chosen.Policy {

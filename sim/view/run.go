@@ -155,6 +155,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	d.say(Neutral, r.kinds("Once settled, the fleet admitted %s of what "+centralText+" would have, and rejected %s of it wrongly, ")+
 		"with %s Redis calls per second, which keep a core %s busy.", Percent(rep.AdmittedVsCentral.Mean),
 		Percent(rep.FalseRejectRatio.Mean), Number(rep.CallsPerS.Mean), Percent(rep.RedisCPU.Mean))
+	saturation(d, "", &rep.Figures, rep.Relief)
 	if start, fault := rep.StartStock.Mean, rep.FaultStock.Mean; start+fault >= 1 {
 		d.say(Neutral, "It rejected %s tokens wrongly, once, while it started, and %s for each fault.", Number(math.Round(start)),
 			Number(math.Round(fault)))
@@ -170,6 +171,21 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 			d.say(Good, "Holds: %s", t)
 		}
 	}
+}
+
+// saturation says where Redis could not keep up, and what would help.
+func saturation(d *Document, where string, f *sim.Figures, relief *sim.Relief) {
+	if !search.Saturated(f) {
+		return
+	}
+	more := "More shards would not help: ask less often, with a longer target or fewer calls."
+	if relief != nil {
+		keys := either(relief.KeyShards > 0, fmt.Sprintf(" and policy.shards: %d", relief.KeyShards), "")
+		more = fmt.Sprintf("With redis.shards: %d%s its busiest shard would work %s of the time.", relief.Shards, keys,
+			Percent(relief.RedisCPU))
+	}
+	d.say(Bad, "Redis is saturated%s: its busiest shard works %s of the time, and calls wait in line. %s", where,
+		Percent(f.RedisCPU.Worst), more)
 }
 
 // crowd is the budget of lease calls for one key, and where the burst is too small for leases as

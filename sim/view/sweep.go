@@ -106,7 +106,7 @@ func (v sweepView) table() Table {
 	t.Columns = append(t.Columns, "bound")
 	for i := range v.Points {
 		p := &v.Points[i]
-		mark := either(p.Front, "*", "") + either(i == 0, " base", "")
+		mark := either(p.Front, "*", "") + either(p.Saturated, "!", "") + either(i == 0, " base", "")
 		row := append([]string{strings.TrimSpace(mark)}, p.Values...)
 		bound := either(p.Invalid != "", "invalid: "+p.Invalid, "did not run")
 		if p.Figures != nil {
@@ -171,6 +171,10 @@ func (v sweepView) judge(d *Document) {
 	}
 	if v.Invalid > 0 {
 		d.say(Neutral, "%d of %d points cannot run; the table says why.", v.Invalid, len(v.Points))
+	}
+	if i := v.Busiest(); i >= 0 {
+		where := fmt.Sprintf(" at the points marked !, most at %s", v.Label(&v.Points[i]))
+		saturation(d, where, v.Points[i].Figures, v.Relief)
 	}
 	goals := make([]string, len(v.Objectives))
 	for i, o := range v.Objectives {
