@@ -201,9 +201,13 @@ func (p *planning) confirm(ctx, whole context.Context) error {
 			p.plan.Code, p.plan.Needs = goCode(t.scenario), needsOf(t.scenario, &t.report.Figures)
 			p.tradeOffs(trials, t)
 			if Saturated(&chosen.Figures) {
-				p.plan.Relief, err = p.Relieve(ctx, t.scenario)
+				relief, err := p.Relieve(ctx, t.scenario)
+				if err != nil && !errors.Is(err, sim.ErrInterrupted) {
+					return err
+				}
+				p.plan.Relief = relief
 			}
-			return err
+			return nil
 		}
 		broken = stresses[i].Name
 	}
