@@ -16,6 +16,7 @@ import (
 	html "html/template"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	text "text/template"
 	"time"
@@ -47,6 +48,7 @@ type Document struct {
 	Machine  sim.Machine // what another machine would have different, at the end
 	Data     any         // what JSON shows
 	Rows     [][]string  // what CSV shows, the head first
+	All      bool        // the text has everything, too
 }
 
 // Fact is a name and its value.
@@ -78,6 +80,39 @@ type Section struct {
 	Heat   *Heat
 	Table  *Table
 	Code   string
+	Shown  Shown
+}
+
+// Shown is where a section is.
+type Shown int
+
+// Most sections are everywhere. A page has room for all there is, as a text with Document.All.
+const (
+	Always  Shown = iota
+	InBrief       // in a text without All only
+	InFull        // in a text with All, and on a page
+)
+
+// Brief and Full are the sections of a text without All, and of one with All or a page.
+func (d Document) Brief() []Section { return d.without(InFull) }
+
+func (d Document) Full() []Section { return d.without(InBrief) }
+
+func (d Document) without(shown Shown) []Section {
+	return slices.DeleteFunc(slices.Clone(d.Sections), func(s Section) bool { return s.Shown == shown })
+}
+
+// left reports whether the text leaves anything out.
+func (d Document) left() bool {
+	if d.All {
+		return false
+	}
+	for _, s := range d.Sections {
+		if s.Shown == InFull || s.Shown == Always && s.Table != nil && len(s.Table.narrow().Columns) < len(s.Table.Columns) {
+			return true
+		}
+	}
+	return false
 }
 
 // say adds a verdict.
@@ -112,9 +147,14 @@ func (d Document) Write(w io.Writer, format string) error {
 		Document
 		Style                     html.CSS
 		Took, Requests, PerSecond string
+		Left                      bool
+		Texts                     []Section
 	}{
 		d, pageStyle, m.Elapsed.Round(time.Millisecond).String(), Number(float64(m.Requests)),
-		Number(math.Round(m.RequestsPerS)),
+		Number(math.Round(m.RequestsPerS)), d.left(), d.Brief(),
+	}
+	if d.All {
+		shown.Texts = d.Full()
 	}
 	switch format {
 	case FormatTable:

@@ -16,6 +16,7 @@ import (
 // thing in all of them, and what differs by less than its first step has the colour of 1.
 type Heat struct {
 	Title   string
+	Down    string   // the parameter of the rows of one algorithm
 	Across  string   // the parameter of the columns
 	Columns []string // its values
 	Rows    []HeatRow
@@ -62,6 +63,9 @@ func heatStepOf(part float64) heatStep {
 	return heatScale[len(heatScale)-1]
 }
 
+// corner names both parameters, as the corner of a multiplication table does.
+func (h Heat) corner() string { return h.Down + " \\ " + h.Across }
+
 // text is the cell in few characters: what is known of it, to a tenth of a percent.
 func (c HeatCell) text() string {
 	if !finite(c.Part.Mean) {
@@ -72,12 +76,12 @@ func (c HeatCell) text() string {
 
 // table is the map for a terminal. A "!" stands behind what exceeds the bound.
 func (h Heat) table() Table {
-	t := Table{Columns: []string{h.Across + " ="}}
+	t := Table{Columns: []string{h.corner()}}
 	t.head(h.Columns...)
 	for _, row := range h.Rows {
 		cells := []string{row.Name}
 		for _, c := range row.Cells {
-			cells = append(cells, c.text()+either(c.Excess > 0, " !", "  "))
+			cells = append(cells, c.text()+either(c.Excess > 0, "!", " "))
 		}
 		t.Add(cells...)
 	}
@@ -96,7 +100,7 @@ const (
 // SVG draws the map with its legend, as a picture of its own. Each cell has a title that says all
 // that is known of it.
 func (h Heat) SVG() template.HTML {
-	left := 0
+	left := utf8.RuneCountInString(h.corner())*heatLetter + 16
 	for _, row := range h.Rows {
 		left = max(left, utf8.RuneCountInString(row.Name)*heatLetter+16)
 	}
@@ -112,7 +116,7 @@ func (h Heat) SVG() template.HTML {
 		"\n", width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	text(8, 20, ` font-weight="bold"`, h.Title)
-	text(8, heatTop-8, ` fill="#57606a"`, h.Across+" =")
+	text(8, heatTop-8, ` fill="#57606a"`, h.corner())
 	for k, name := range h.Columns {
 		text(left+k*heatWidth+heatWidth/2, heatTop-8, ` fill="#57606a"`+middle, name)
 	}
@@ -161,13 +165,13 @@ func HeatOf(r search.SweepReport) Heat {
 
 func (v sweepView) heat() Heat {
 	down, across := v.Axes[0], v.Axes[1]
-	h := Heat{Title: "Admitted, in % of what one central bucket admits", Across: across.Path, Columns: across.Values}
+	h := Heat{Title: "Admitted, in % of what one central bucket admits", Down: down.Path, Across: across.Path, Columns: across.Values}
 	// One row for each value of the other parameter, or for the first one only.
 	add := func(algorithm string, all bool, cell func(p *search.Point) (part, excess sim.Figure)) {
 		for i, value := range down.Values {
 			row := HeatRow{Name: algorithm}
 			if all {
-				row.Name += ", " + down.Path + " " + value
+				row.Name += " " + value
 			}
 			for k := range across.Values {
 				c := HeatCell{Part: unknown}

@@ -24,7 +24,7 @@ func TestAColourOfAMapMeansOneThing(t *testing.T) {
 
 func TestAMapSaysWhatEachCellIs(t *testing.T) {
 	// Given a map with a cell that keeps the bound, one that exceeds it, and one that did not run,
-	h := Heat{Title: "parts", Across: "clock.offset", Columns: []string{"0s", "1s", "10s"}, Rows: []HeatRow{{
+	h := Heat{Title: "parts", Down: "ttl", Across: "clock.offset", Columns: []string{"0s", "1s", "10s"}, Rows: []HeatRow{{
 		Name: "a <name>", Cells: []HeatCell{{fig(1, 0, 1, 1), 0}, {sim.Figure{Mean: 1.93}, 19_382}, {unknown, 0}},
 	}}}
 	// when it is drawn, then each says so, under the pointer and in the cell.
@@ -34,5 +34,5 @@ func TestAMapSaysWhatEachCellIs(t *testing.T) {
 		testkit.Check(t, strings.Contains(svg, want), "no %q in %s", want, svg)
 	}
 	table := h.table()
-	testkit.Check(t, strings.Contains(table.String(), "a <name>        100.0    193.0 !  –"), "%s", table.String())
+	testkit.Check(t, strings.Contains(table.String(), "a <name>            100.0   193.0!   –"), "%s", table.String())
 }

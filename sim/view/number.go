@@ -50,19 +50,43 @@ func Percent(x float64) string { return Number(100*x) + inPercent }
 func Interval(f sim.Figure) string { return interval(f, 1) }
 
 func interval(f sim.Figure, scale float64) string {
-	mean, half := scale*f.Mean, scale*max(f.High-f.Mean, f.Mean-f.Low)
-	if f.Range && f.Low < f.High {
-		return Number(mean) + " (" + Number(scale*f.Low) + ".." + Number(scale*f.High) + ")"
+	mean, low, high := scale*f.Mean, scale*f.Low, scale*f.High
+	half := max(high-mean, mean-low)
+	if f.Range && low < high {
+		// Ends that are nearly equal would have more digits than anybody reads.
+		_, round := known(max(half, math.Pow10(exponent(mean)-3)))
+		return round(mean) + " (" + round(low) + ".." + round(high) + ")"
 	}
 	const rounding = 1e-12 // a smaller part of the mean is what the sum of the replications was rounded by
 	if !(half > rounding*math.Abs(mean)) || math.IsInf(half, 0) {
 		return Number(mean)
 	}
-	decimals := max(0, 1-exponent(half))
+	decimals, round := known(half)
 	if decimals > 8 {
 		return Number(mean) + " ± " + Number(half)
 	}
-	return decimal(mean, decimals, decimals) + " ± " + decimal(half, decimals, decimals)
+	return round(mean) + " ± " + round(half)
+}
+
+// known rounds to what a half width leaves known: to its two first digits.
+func known(half float64) (decimals int, round func(float64) string) {
+	decimals = 1 - exponent(half)
+	return decimals, func(x float64) string {
+		if decimals >= 0 {
+			return decimal(x, decimals, decimals)
+		}
+		unit := math.Pow10(-decimals)
+		return decimal(math.Round(x/unit)*unit, 0, 0)
+	}
+}
+
+// Mean writes the mean of the figure with that JSON key, with its unit, as exactly as its interval
+// or the range of its replications lets it be known.
+func Mean(key string, f sim.Figure) string {
+	text := Figure(key, f)
+	unit := about[key].unit
+	text, _, _ = strings.Cut(strings.TrimSuffix(text, unit), " ")
+	return text + unit
 }
 
 // Raw is x in the fewest digits that give x again, without an exponent, for programs.
@@ -117,6 +141,15 @@ func Value(key string, x float64) string { return Figure(key, sim.Figure{Mean: x
 func Figure(key string, f sim.Figure) string {
 	scale, _ := drawnIn(key)
 	return interval(f, scale) + about[key].unit
+}
+
+// figure is how a section that is shown there writes figures: there is no room for intervals in a
+// brief text.
+func (s Shown) figure() func(key string, f sim.Figure) string {
+	if s == InBrief {
+		return Mean
+	}
+	return Figure
 }
 
 // drawnIn is how a chart shows a figure: parts are drawn in percent. note says so in a sentence.

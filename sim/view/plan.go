@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
@@ -42,10 +43,13 @@ func Plan(p search.Plan, text, command string) Document {
 		rows("trade-off", &p.TradeOffs[i])
 	}
 	if len(p.TradeOffs) > 0 {
-		d.tabulate("Trade-offs", v.tradeOffs(),
-			"Policies that no other one beats in calls and in what the targets ask for, a tenth or more apart. "+
-				either(p.Verdict == search.Interrupted, "None is confirmed: they are what the search had seen.",
-					"Each ran at full length on the fresh seeds."))
+		for _, shown := range []Shown{InBrief, InFull} {
+			t := v.tradeOffs(shown.figure())
+			d.Sections = append(d.Sections, Section{Title: "Trade-offs", Shown: shown, Table: &t, Text: []string{
+				"Policies that no other one beats in calls and in what the targets ask for, a tenth or more apart. " +
+					either(p.Verdict == search.Interrupted, "None is confirmed: they are what the search had seen.",
+						"Each ran at full length on the fresh seeds.")}})
+		}
 	}
 	if p.Code != "" {
 		d.Sections = append(d.Sections, Section{Title: "Go", Code: p.Code})
@@ -150,11 +154,12 @@ func (v planView) chosen(d *Document) {
 	for i, f := range v.Chosen.Figures.All() {
 		t.Add(f.Name, Figure(f.Name, *f.Figure), Figure(f.Name, *given[i].Figure), About(f.Name))
 	}
-	d.tabulate("Figures", t, "On the same seeds as the scenario's own policy.")
+	d.Sections = append(d.Sections, Section{Title: "Figures", Shown: InFull, Table: &t,
+		Text: []string{"On the same seeds as the scenario's own policy."}})
 
 	stress := Table{Columns: []string{"stress"}}
 	for _, x := range v.Targets {
-		stress.head(x.Figure)
+		stress.Columns = append(stress.Columns, either(x.Figure == search.BoundFigure, "?>", ">")+x.Figure)
 	}
 	stress.Columns = append(stress.Columns, ">calls_per_s", "")
 	notes := []string{"The chosen policy on the same seeds, in a harder world."}
@@ -163,7 +168,7 @@ func (v planView) chosen(d *Document) {
 		for _, m := range s.Margins {
 			row = append(row, Value(m.Figure, m.Value)+either(m.Meets, "", " !"))
 		}
-		stress.Add(append(row, Interval(s.Figures.CallsPerS), holds(s.Meets)+either(s.Must, " (must)", ""))...)
+		stress.Add(append(row, Mean("calls_per_s", s.Figures.CallsPerS), holds(s.Meets)+either(s.Must, " (must)", ""))...)
 		if s.PerHour > 0 {
 			notes = append(notes, fmt.Sprintf("%s: that adds %s to false_reject_ratio.", upper(s.Description), Percent(s.PerHour)))
 		}
@@ -184,15 +189,18 @@ func targetTable(margins []search.Margin) Table {
 func holds(meets bool) string { return either(meets, "holds", "missed") }
 
 // tradeOffs is a table of calls, what the targets are about, and what everybody asks.
-func (v planView) tradeOffs() Table {
+func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
 	names := []string{"calls_per_s"}
 	for _, t := range v.Targets {
 		names = withAll(names, t.Figure)
 	}
 	names = withAll(names, "false_reject_ratio", "admitted_vs_central")
 	names = slices.DeleteFunc(names, func(name string) bool { return name == search.BoundFigure })
-	t := Table{}
-	t.head(append([]string{"target", "ttl", "overcommit"}, names...)...)
+	t := Table{Keys: 2}
+	t.head("target", "ttl", "overcommit")
+	for _, name := range names {
+		t.Columns = append(t.Columns, either(name == "admitted_vs_central", "?>", ">")+name)
+	}
 	sharded := slices.ContainsFunc(v.TradeOffs, func(c search.Candidate) bool { return c.Policy.Shards > 1 })
 	if sharded {
 		t.Columns = slices.Insert(t.Columns, 3, ">shards")
@@ -208,7 +216,10 @@ func (v planView) tradeOffs() Table {
 		if sharded {
 			row = append(row, Number(float64(max(c.Policy.Shards, 1))))
 		}
-		t.Add(append(append(row, figuresOf(&c.Figures, names)...), says)...)
+		for _, name := range names {
+			row = append(row, write(name, search.FigureOf(&c.Figures, name)))
+		}
+		t.Add(append(row, says)...)
 	}
 	return t
 }

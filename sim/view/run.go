@@ -153,8 +153,8 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 			Number(worst.Worst), bound, worst.WorstSeed, why)
 	}
 	d.say(Neutral, r.kinds("Once settled, the fleet admitted %s of what "+centralText+" would have, and rejected %s of it wrongly, ")+
-		"with %s Redis calls per second, which keep a core %s busy.", Percent(rep.AdmittedVsCentral.Mean),
-		Percent(rep.FalseRejectRatio.Mean), Number(rep.CallsPerS.Mean), Percent(rep.RedisCPU.Mean))
+		"with %s Redis calls per second, which keep a core %s busy.", Mean("admitted_vs_central", rep.AdmittedVsCentral),
+		Mean("false_reject_ratio", rep.FalseRejectRatio), Mean("calls_per_s", rep.CallsPerS), Mean("redis_cpu", rep.RedisCPU))
 	saturation(d, "", &rep.Figures, rep.Relief)
 	if start, fault := rep.StartStock.Mean, rep.FaultStock.Mean; start+fault >= 1 {
 		d.say(Neutral, "It rejected %s tokens wrongly, once, while it started, and %s for each fault.", Number(math.Round(start)),
@@ -227,15 +227,27 @@ func excuses(s sim.Scenario) (reasons []string) {
 	return reasons
 }
 
-// figures is the table of all figures.
+// deciding are the figures that most readers look at first, and the only ones of a text without
+// Document.All: is the promise kept, is the limit used, who is turned away wrongly, what does it
+// cost, and how long does anybody wait?
+var deciding = []string{search.BoundFigure, "admitted_vs_central", "false_reject_ratio", "calls_per_s", "wait_ms_p99"}
+
+// figures is the table of the figures that decide, and then that of all.
 func (r Result) figures(d *Document) {
 	mean := either(r.Report.Reps < 2, ">value", ">mean ± "+Percent(r.Report.Confidence))
-	t := Table{Columns: []string{"figure", mean, ">worst", ">of seed", "what it is"}}
+	all := Table{Columns: []string{"figure", mean, ">worst", ">of seed", "what it is"}}
+	five := Table{Columns: []string{"figure", mean, "what it is"}}
 	for _, f := range r.Report.Figures.All() {
-		t.Add(f.Name, Figure(f.Name, *f.Figure), Value(f.Name, f.Worst), fmt.Sprint(f.WorstSeed), r.kinds(About(f.Name)))
+		name, value, about := f.Name, Figure(f.Name, *f.Figure), r.kinds(About(f.Name))
+		all.Add(name, value, Value(name, f.Worst), fmt.Sprint(f.WorstSeed), about)
+		if slices.Contains(deciding, name) {
+			five.Add(name, value, about)
+		}
 	}
-	d.tabulate("Figures", t, "A worst value comes again with its seed and --reps 1. In parentheses: the range of the replications, "+
-		"where an interval would promise too much. "+r.kinds(Bases))
+	note := "In parentheses: the range of the replications, where an interval would promise too much. "
+	d.Sections = append(d.Sections, Section{Title: "The figures that decide", Shown: InBrief, Table: &five, Text: []string{note + r.kinds(Bases)}})
+	d.Sections = append(d.Sections, Section{Title: "Figures", Shown: InFull, Table: &all,
+		Text: []string{"A worst value comes again with its seed and --reps 1. " + note}})
 }
 
 // classes is the table of what became of the groups with each headroom, if they differ.
@@ -260,15 +272,19 @@ func (r Result) rivals(d *Document) {
 		Name: Own, Admitted: f.Admitted, AdmittedVsCentral: f.AdmittedVsCentral, BoundExceededBy: f.BoundExceededBy,
 		FalseRejectRatio: f.FalseRejectRatio, RoundTripsPerS: f.RoundTripsPerS, Jain: f.Jain, WorstShare: f.WorstShare,
 	}
-	t := Table{Columns: []string{"algorithm"}}
-	t.head("admitted", "of central", "excess", "false rejects", "round trips/s", "Jain", "worst share")
-	for _, a := range append([]sim.RivalReport{own}, r.Report.Rivals...) {
-		t.Add(a.Name, Interval(a.Admitted), Figure("admitted_vs_central", a.AdmittedVsCentral),
-			Number(a.BoundExceededBy.Worst), Figure("false_reject_ratio", a.FalseRejectRatio),
-			Interval(a.RoundTripsPerS), Number(a.Jain.Mean), Percent(a.WorstShare.Mean))
+	for _, shown := range []Shown{InBrief, InFull} {
+		t, write := Table{Columns: []string{"algorithm"}}, shown.figure()
+		t.head("of central", "excess", "false rejects", "round trips/s")
+		t.Columns = append(t.Columns, "?>admitted", "?>Jain", "?>worst share")
+		for _, a := range append([]sim.RivalReport{own}, r.Report.Rivals...) {
+			t.Add(a.Name, write("admitted_vs_central", a.AdmittedVsCentral), Number(a.BoundExceededBy.Worst),
+				write("false_reject_ratio", a.FalseRejectRatio), write("round_trips_per_s", a.RoundTripsPerS), write("admitted", a.Admitted),
+				write("jain", a.Jain), write("worst_share", a.WorstShare))
+		}
+		d.Sections = append(d.Sections, Section{Title: "Side by side", Shown: shown, Table: &t,
+			Text: []string{"Every algorithm saw the same requests. Excess: tokens above " + r.bound() +
+				", in the worst of all windows of all replications. " + r.kinds(Bases)}})
 	}
-	d.tabulate("Side by side", t, "Every algorithm saw the same requests. Excess: tokens above "+r.bound()+
-		", in the worst of all windows of all replications. "+r.kinds(Bases))
 	if r.Describe == nil {
 		return
 	}

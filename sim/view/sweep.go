@@ -48,9 +48,12 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	if len(r.Objectives) == 2 {
 		d.Sections = append(d.Sections, v.tradeOff())
 	}
-	d.tabulate("All points", v.table())
+	for _, shown := range []Shown{InBrief, InFull} {
+		t := v.table(shown.figure())
+		d.Sections = append(d.Sections, Section{Title: "All points", Shown: shown, Table: &t, Text: v.whyInvalid()})
+	}
 	if t := v.rivalTable(); len(t.Rows) > 0 {
-		d.tabulate("The other algorithms", t)
+		d.Sections = append(d.Sections, Section{Title: "The other algorithms", Table: &t, Shown: InFull})
 	}
 	return d
 }
@@ -86,33 +89,41 @@ func withAll(names []string, more ...string) []string {
 	return names
 }
 
-// figuresOf writes figures by their names.
-func figuresOf(f *sim.Figures, names []string) (cells []string) {
-	for _, name := range names {
-		cells = append(cells, Figure(name, search.FigureOf(f, name)))
+// whyInvalid says of each point that cannot run why not.
+func (v sweepView) whyInvalid() (notes []string) {
+	for i := range v.Points {
+		if p := &v.Points[i]; p.Invalid != "" {
+			notes = append(notes, v.Label(p)+": "+p.Invalid)
+		}
 	}
-	return cells
+	return notes
 }
 
-func (v sweepView) table() Table {
-	t := Table{Columns: []string{""}}
+// table has a row for each point, with its figures as write has them.
+func (v sweepView) table(write func(string, sim.Figure) string) Table {
+	t := Table{Columns: []string{""}, Keys: 1 + len(v.Axes)}
 	for _, a := range v.Axes {
 		t.head(a.Path)
 	}
-	t.head(v.shown...)
+	for _, name := range v.shown {
+		wanted := slices.ContainsFunc(v.Objectives, func(o search.Objective) bool { return o.Figure == name })
+		t.Columns = append(t.Columns, either(wanted, ">", "?>")+name)
+	}
 	for _, o := range v.Objectives {
-		t.head("Δ " + o.Figure)
+		t.Columns = append(t.Columns, "?>Δ "+o.Figure)
 	}
 	t.Columns = append(t.Columns, "bound")
 	for i := range v.Points {
 		p := &v.Points[i]
 		mark := either(p.Front, "*", "") + either(p.Saturated, "!", "") + either(i == 0, " base", "")
 		row := append([]string{strings.TrimSpace(mark)}, p.Values...)
-		bound := either(p.Invalid != "", "invalid: "+p.Invalid, "did not run")
+		bound := either(p.Invalid != "", "invalid", "did not run")
 		if p.Figures != nil {
-			row = append(row, figuresOf(p.Figures, v.shown)...)
+			for _, name := range v.shown {
+				row = append(row, write(name, search.FigureOf(p.Figures, name)))
+			}
 			for _, o := range v.Objectives {
-				row = append(row, v.difference(p, o.Figure))
+				row = append(row, v.difference(p, o.Figure, write))
 			}
 			over := p.Figures.BoundExceededBy.Worst
 			bound = either(over > 0, "exceeded by "+Number(over), "holds")
@@ -125,7 +136,7 @@ func (v sweepView) table() Table {
 
 // rivalTable has a row for each other algorithm at each point.
 func (v sweepView) rivalTable() Table {
-	t := Table{Columns: []string{"algorithm"}}
+	t := Table{Columns: []string{"algorithm"}, Keys: 1 + len(v.Axes)}
 	for _, a := range v.Axes {
 		t.head(a.Path)
 	}
@@ -144,12 +155,12 @@ func (v sweepView) rivalTable() Table {
 
 // difference writes a point's difference from the base, with its interval; in parentheses where it
 // may be luck.
-func (v sweepView) difference(p *search.Point, figure string) string {
+func (v sweepView) difference(p *search.Point, figure string, write func(string, sim.Figure) string) string {
 	d, ok := p.Differences[figure]
 	if !ok || p == &v.Points[0] {
 		return ""
 	}
-	text := either(d.Mean > 0, "+", "") + Figure(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High})
+	text := either(d.Mean > 0, "+", "") + write(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High})
 	return either(d.Certain() || d.Mean == 0, text, "("+text+")")
 }
 
@@ -170,7 +181,7 @@ func (v sweepView) judge(d *Document) {
 		d.say(Neutral, "Interrupted: %d of %d points did not run.", left, len(v.Points))
 	}
 	if v.Invalid > 0 {
-		d.say(Neutral, "%d of %d points cannot run; the table says why.", v.Invalid, len(v.Points))
+		d.say(Neutral, "%d of %d points cannot run; below the table is why.", v.Invalid, len(v.Points))
 	}
 	if i := v.Busiest(); i >= 0 {
 		where := fmt.Sprintf(" at the points marked !, most at %s", v.Label(&v.Points[i]))

@@ -8,10 +8,12 @@ import (
 )
 
 // Table is rows of text in columns. A column whose name begins with ">" is aligned to the right, as
-// numbers are; the ">" is not shown. A row may be shorter than the columns.
+// numbers are; one whose name begins with "?" may be left out of a text that would be too wide. The
+// signs are not shown. A row may be shorter than the columns.
 type Table struct {
 	Columns []string
 	Rows    [][]string
+	Keys    int // columns that stand in front of each part of a table that is divided; 0 means 1
 }
 
 // Add appends a row.
@@ -34,7 +36,7 @@ type Cell struct {
 func (t *Table) Cells() [][]Cell {
 	cells := make([][]Cell, 1+len(t.Rows))
 	for k, name := range t.Columns {
-		text, right := strings.CutPrefix(name, ">")
+		text, right := strings.CutPrefix(strings.TrimPrefix(name, "?"), ">")
 		cells[0] = append(cells[0], Cell{text, right})
 		for i, row := range t.Rows {
 			if k < len(row) {
@@ -45,47 +47,158 @@ func (t *Table) Cells() [][]Cell {
 	return cells
 }
 
-// String is the table as aligned text: two spaces between columns, a line under the head, no blanks
-// at the end of lines.
-func (t *Table) String() string {
-	rows := t.Cells()
-	rule := make([]Cell, len(t.Columns))
+// String is the table as aligned text of at most 80 characters a line: two spaces between columns,
+// a line under the head, no blanks at the end of lines. What is wider loses the columns that may go,
+// the last ones first; then a text in the last column is broken; then the table is divided.
+func (t *Table) String() string { return t.narrow().Whole() }
+
+// Whole is String with all columns.
+func (t *Table) Whole() string {
+	if t.width() > lineMax {
+		if last := len(t.Columns) - 1; last > 0 && !strings.HasPrefix(strings.TrimPrefix(t.Columns[last], "?"), ">") {
+			if room := lineMax - t.width() + t.widths()[last]; room >= roomMin {
+				return t.aligned(room)
+			}
+		}
+		return t.divided()
+	}
+	return t.aligned(lineMax)
+}
+
+// roomMin is the least width to which a text is broken.
+const roomMin = 24
+
+// narrow is t without as many of the columns that may go as it takes.
+func (t *Table) narrow() *Table {
+	for t.width() > lineMax {
+		k := len(t.Columns) - 1
+		for k >= 0 && !strings.HasPrefix(t.Columns[k], "?") {
+			k--
+		}
+		if k < 0 {
+			break
+		}
+		t = t.pick(func(i int) bool { return i != k })
+	}
+	return t
+}
+
+// pick is t with some of its columns.
+func (t *Table) pick(keep func(column int) bool) *Table {
+	some := &Table{Keys: t.Keys}
+	for k, name := range t.Columns {
+		if keep(k) {
+			some.Columns = append(some.Columns, name)
+		}
+	}
+	for _, row := range t.Rows {
+		var cells []string
+		for k, cell := range row {
+			if k < len(t.Columns) && keep(k) {
+				cells = append(cells, cell)
+			}
+		}
+		some.Rows = append(some.Rows, cells)
+	}
+	return some
+}
+
+// divided is t as several tables below each other, with the key columns in front of each.
+func (t *Table) divided() string {
+	keys, widths := max(t.Keys, 1), t.widths()
+	front := 0
+	for _, w := range widths[:min(keys, len(widths))] {
+		front += w + 2
+	}
+	var parts []string
+	for from := keys; from < len(widths); {
+		to, width := from+1, front+widths[from]
+		for to < len(widths) && width+2+widths[to] <= lineMax {
+			width += 2 + widths[to]
+			to++
+		}
+		part := t.pick(func(k int) bool { return k < keys || k >= from && k < to })
+		parts = append(parts, part.aligned(max(roomMin, lineMax-front)))
+		from = to
+	}
+	return strings.Join(parts, "\n")
+}
+
+func (t *Table) widths() []int {
 	widths := make([]int, len(t.Columns))
-	for _, row := range rows {
+	for _, row := range t.Cells() {
 		for i, c := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(c.Text))
-			rule[i].Text = strings.Repeat("-", widths[i])
 		}
+	}
+	return widths
+}
+
+func (t *Table) width() int {
+	sum := 2 * (len(t.Columns) - 1)
+	for _, w := range t.widths() {
+		sum += w
+	}
+	return sum
+}
+
+// aligned is the table as text, whose last column is at most so wide.
+func (t *Table) aligned(room int) string {
+	rows, widths := t.Cells(), t.widths()
+	last := len(widths) - 1
+	widths[last] = min(widths[last], room)
+	rule := make([]Cell, len(widths))
+	for i, w := range widths {
+		rule[i].Text = strings.Repeat("-", w)
 	}
 	var b strings.Builder
 	for _, row := range slices.Insert(rows, 1, rule) {
 		line := ""
+		var more []string // lines of the last cell
 		for i, c := range row {
 			width := widths[i]
 			if !c.Right {
 				width = -width
 			}
+			if i == last && !c.Right {
+				more = strings.Split(wrapped(c.Text, room), "\n")
+				c.Text, more = more[0], more[1:]
+			}
 			line += fmt.Sprintf("%*s  ", width, c.Text)
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		for _, text := range more {
+			indent := strings.Repeat(" ", lastAt(widths))
+			b.WriteString(indent + text + "\n")
+		}
 	}
 	return b.String()
 }
 
-// lineMax is how many characters a line of text has at most.
-const lineMax = 110
+// lastAt is where the last of columns so wide begins.
+func lastAt(widths []int) (x int) {
+	for _, w := range widths[:len(widths)-1] {
+		x += w + 2
+	}
+	return x
+}
 
-// Wrap breaks longer lines of text at blanks, into lines of at most 110 characters. A longer word
+// lineMax is how many characters a line of text has at most.
+const lineMax = 80
+
+// Wrap breaks longer lines of text at blanks, into lines of at most 80 characters. A longer word
 // stays whole. The lines made from one begin with the same blanks.
-func Wrap(text string) string {
+func Wrap(text string) string { return wrapped(text, lineMax) }
+
+func wrapped(text string, most int) string {
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {
 		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
-		if utf8.RuneCountInString(line) > lineMax {
+		if utf8.RuneCountInString(line) > most {
 			words := strings.Fields(line)
 			line = indent + words[0]
 			for _, word := range words[1:] {
-				if utf8.RuneCountInString(line+" "+word) > lineMax {
+				if utf8.RuneCountInString(line+" "+word) > most {
 					lines, line = append(lines, line), indent+word
 				} else {
 					line += " " + word

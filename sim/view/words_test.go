@@ -133,10 +133,10 @@ func TestADifferenceThatMayBeLuckIsInParentheses(t *testing.T) {
 		"0":            {},
 	} {
 		r.Points[1].Differences = map[string]sim.Difference{"calls_per_s": d}
-		got := v.difference(&r.Points[1], "calls_per_s")
+		got := v.difference(&r.Points[1], "calls_per_s", Figure)
 		testkit.Check(t, got == want, "%+v: %q, want %q", d, got, want)
 	}
-	base := v.difference(&r.Points[0], "calls_per_s")
+	base := v.difference(&r.Points[0], "calls_per_s", Figure)
 	testkit.Check(t, base == "", "the base differs by %q", base)
 }
 

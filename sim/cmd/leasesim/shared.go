@@ -34,6 +34,7 @@ type shared struct {
 	parallel   int
 	duration   time.Duration
 	out        string
+	all        bool
 	output     string
 	thresholds []string
 	calibrate  string
@@ -60,6 +61,7 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	flags.StringVar(&f.calibrate, "calibrate", "", "measure a lease call on the Redis at this `host:port` or URL, for "+
 		"network.round_trip and redis.service_time; see below")
 	flags.StringVar(&f.out, "out", view.FormatTable, strings.Join(view.Formats, ", "))
+	flags.BoolVar(&f.all, "all", false, "the table shows every figure and every column, and not only those that decide")
 	flags.StringVarP(&f.output, "output", "o", "", "write the report to this file; - is standard output")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,
 		"fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0'; repeatable")
@@ -156,6 +158,7 @@ func (f *shared) validate() error {
 // finish writes a document as --out and --output say, and returns how the command ends then: with
 // the error that ended early what the document is about, or else with what is wrong with that.
 func (f *shared) finish(d view.Document, early, wrong error) error {
+	d.All = f.all
 	if f.output != "" && f.output != "-" {
 		if err := writeFile(f.output, func(w io.Writer) error { return d.Write(w, f.out) }); err != nil {
 			return err

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	scenfile "github.com/yuzhi-go/yuzhi/sim/scenario/file"
+)
+
+// TestEveryTextFitsATerminal: whatever a command prints as text has 80 columns, so that nothing
+// wraps. A longer word, as a path, stays whole.
+func TestEveryTextFitsATerminal(t *testing.T) {
+	lines := []string{
+		"init --list",
+		"sweep -f example:small-burst --reps 2 --duration 2s --vary policy.target=10ms,50ms,100ms",
+		"sweep -f example:small-burst --reps 2 --duration 2s --vary policy.target=10ms,1s --vary policy.ttl=100ms,4s",
+		"sweep -f example:clock-skew --rivals --reps 2 --duration 6s --vary policy.target=10ms,30ms,100ms --vary clock.offset=0s,1ms,10ms,100ms,1s,10s",
+		"sweep -f example:small-burst --reps 2 --duration 2s --vary policy.overcommit=0,10 --objectives jain:max,wait_ms_p99:min,redis_cpu:min",
+		"plan -f example:noisy-neighbours --reps 2 --duration 4s",
+		"plan -f example:noisy-neighbours --reps 2 --duration 4s --admitted 99% --jain 99% --worst-share 50% --wait-p99 10ms",
+	}
+	for _, e := range scenfile.Examples() {
+		if e.Name != "fleet-of-10000" && e.Name != "sharded-fleet" { // which take as long as all others
+			lines = append(lines, "run -f example:"+e.Name+" --reps 2", "compare -f example:"+e.Name+" --reps 2")
+		}
+	}
+	for _, line := range lines {
+		brief, all := leasesim(t, line), ""
+		if !strings.HasPrefix(line, "init") {
+			all = leasesim(t, line+" --all").stdout
+			testkit.Check(t, strings.Contains(brief.stdout, "\n--all shows") && !strings.Contains(all, "\n--all shows"),
+				"%s does not say that there is more, or says so of all there is", line)
+			testkit.Check(t, len(all) > len(brief.stdout), "%s: --all has nothing more", line)
+		}
+		for text := range strings.SplitSeq(brief.stdout+all, "\n") {
+			if n := utf8.RuneCountInString(text); n > 80 && strings.Contains(strings.TrimSpace(text), " ") {
+				t.Errorf("%s: a line of %d characters: %s", line, n, text)
+			}
+		}
+	}
+}
+
+func TestTheHeadlineSaysWhatDecides(t *testing.T) {
+	// Given a run, when it is shown, then its table has five figures, and all of them with --all.
+	const line = "run -f example:small-burst --reps 2 --duration 2s"
+	rows := func(text, title string) (names []string) {
+		_, table, _ := strings.Cut(text, title+"\n\n")
+		table, _, _ = strings.Cut(table, "\n\n")
+		for row := range strings.Lines(table) {
+			if name, _, _ := strings.Cut(row, " "); strings.Contains(name, "_") || name == "jain" {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	brief, all := leasesim(t, line).stdout, leasesim(t, line+" --all").stdout
+	five := strings.Join(rows(brief, "THE FIGURES THAT DECIDE"), " ")
+	testkit.Check(t, five == "admitted_vs_central bound_exceeded_by false_reject_ratio calls_per_s wait_ms_p99", "%s", five)
+	testkit.Check(t, strings.Contains(all, "stranded") && !strings.Contains(brief, "stranded"), "%s", all)
+}
