@@ -134,7 +134,7 @@ var (
 	pageStyle html.CSS
 
 	textTemplate = text.Must(text.New("text").Funcs(text.FuncMap{
-		"wrap": Wrap, "upper": strings.ToUpper, "line": factLine,
+		"wrap": func(text string) string { return Wrap(text, lineMax) }, "upper": strings.ToUpper, "line": factLine,
 	}).Parse(textSource))
 	pageTemplate = html.Must(html.New("page").Funcs(html.FuncMap{"draw": Chart.picture}).Parse(pageSource))
 )

@@ -191,7 +191,7 @@ func TestALineIsNoLongerThanATerminal(t *testing.T) {
 		word + " " + word + " x " + word:        word + " " + word + " x\n" + word,
 		strings.Repeat("x", 130) + " more":      strings.Repeat("x", 130) + "\nmore",
 	} {
-		got := Wrap(text)
+		got := Wrap(text, 80)
 		testkit.Check(t, got == want, "%q, want %q", got, want)
 	}
 }

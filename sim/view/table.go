@@ -161,7 +161,7 @@ func (t *Table) aligned(room int) string {
 				width = -width
 			}
 			if i == last && !c.Right {
-				more = strings.Split(wrapped(c.Text, room), "\n")
+				more = strings.Split(Wrap(c.Text, room), "\n")
 				c.Text, more = more[0], more[1:]
 			}
 			line += fmt.Sprintf("%*s  ", width, c.Text)
@@ -186,11 +186,9 @@ func lastAt(widths []int) (x int) {
 // lineMax is how many characters a line of text has at most.
 const lineMax = 80
 
-// Wrap breaks longer lines of text at blanks, into lines of at most 80 characters. A longer word
-// stays whole. The lines made from one begin with the same blanks.
-func Wrap(text string) string { return wrapped(text, lineMax) }
-
-func wrapped(text string, most int) string {
+// Wrap breaks longer lines of text at blanks, into lines of at most so many characters. A longer
+// word stays whole. The lines made from one begin with the same blanks.
+func Wrap(text string, most int) string {
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {
 		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]

@@ -15,6 +15,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
+// helpMax is how many characters a line of help has at most.
+const helpMax = 110
+
 // The pages of the help, one for each command: how it is called, what it is in a line, all about
 // it, and its examples.
 //
@@ -39,7 +42,7 @@ func command(page string, run func(c *cobra.Command) error) *cobra.Command {
 	short, text, _ := strings.Cut(text, "\n\n")
 	long, examples, _ := strings.Cut(text, "\nExamples:\n")
 	c := &cobra.Command{
-		Use: use, Short: short, Long: view.Wrap(long), Example: strings.TrimRight(examples, "\n"),
+		Use: use, Short: short, Long: view.Wrap(long, helpMax), Example: strings.TrimRight(examples, "\n"),
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return run(c) },
 	}

@@ -100,7 +100,7 @@ func TestCtrlCEndsARunAfterTheReplicationsThatAreDone(t *testing.T) {
 		return r.Run(ctx, s)
 	}, "run -f example:small-burst --duration 2s --reps 3 --parallel 1")
 	// then its report is of the first.
-	e.ends(exitInterrupted).shows("Interrupted after 1 of 3 replications", ", 1 replication of 2 s")
+	e.ends(exitInterrupted).shows("Interrupted after 1 of 3 replications", ", 1 replication of\n2 s")
 }
 
 func TestAFailedRunIsStatus1AndShowsNothing(t *testing.T) {
