@@ -48,8 +48,8 @@ func (t *Table) Cells() [][]Cell {
 }
 
 // String is the table as aligned text of at most 80 characters a line: two spaces between columns,
-// a line under the head, no blanks at the end of lines. What is wider loses the columns that may go,
-// the last ones first; then a text in the last column is broken; then the table is divided.
+// a line under the head, no blanks at the end of lines. What is wider loses the columns that may
+// go, the last ones first; then a text in the last column is broken; then the table is divided.
 func (t *Table) String() string { return t.narrow().Whole() }
 
 // Whole is String with all columns.
