@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"html/template"
 	"image/color"
-	"math"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
@@ -26,6 +24,8 @@ type Chart struct {
 	Names          []string // of x = 0, 1, 2, ...; nil where x is a number
 	FromZero       bool     // the vertical axis starts at 0
 	Height         float64  // 0 means 240
+	// The axes span at least this: less would show noise as if it were something.
+	XLeast, YLeast float64
 }
 
 // Line is one line of a Chart. A point that is not finite is left out.
@@ -35,6 +35,8 @@ type Line struct {
 	Low, High []float64 // the ends of a band around the line, as long as it; nil for none
 	Series    int       // its colour, from 0; Grey for what others are compared with
 	Mark      Mark
+	Labels    []string // written beside the points where there is room; as many as points, or none
+	Titles    []string // shown where a pointer rests on a point; the same
 }
 
 // add appends a point.
@@ -56,9 +58,16 @@ const (
 
 // picture is a chart as a page shows it.
 type picture struct {
-	SVG    template.HTML
-	Legend []legend
+	Wide, Narrow template.HTML // for a desk and for a telephone; a page shows one of them
+	Legend       []legend
 }
+
+// The widths of the two drawings, in pixels where they are not scaled. The page's style knows from
+// which width of a screen on there is room for the wide one.
+const (
+	wideChart   = 760
+	narrowChart = 340
+)
 
 // legend says what one colour and mark mean.
 type legend struct {
@@ -82,19 +91,29 @@ func css(c color.NRGBA) template.CSS {
 	return template.CSS(fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B))
 }
 
-// picture draws the chart as an element of a page, which scales it to its column.
+// picture draws the chart as elements of a page, which scales them to its column.
 func (c Chart) picture() (pic picture, err error) {
-	p := c.axes()
+	for _, line := range c.Lines {
+		pic.Legend = append(pic.Legend, legend{line.Name, cmp.Or(line.Mark, Solid), css(line.shade())})
+	}
+	pic.Wide, err = c.drawn(wideChart)
+	if err == nil {
+		pic.Narrow, err = c.drawn(narrowChart)
+	}
+	if err != nil {
+		err = fmt.Errorf("view: %w", err)
+	}
+	return pic, err
+}
+
+// drawn is the chart in a width.
+func (c Chart) drawn(width float64) (template.HTML, error) {
+	p := c.axes(width)
 	empty := true
 	for _, line := range c.Lines {
-		shade := muted
-		if line.Series >= 0 {
-			shade = series[line.Series%len(series)]
-		}
-		pic.Legend = append(pic.Legend, legend{line.Name, cmp.Or(line.Mark, Solid), css(shade)})
-		parts, err := line.plotters(shade)
+		parts, err := line.plotters(line.shade())
 		if err != nil {
-			return pic, fmt.Errorf("view: %w", err)
+			return "", err
 		}
 		p.Add(parts...)
 		empty = empty && len(parts) == 0
@@ -105,12 +124,26 @@ func (c Chart) picture() (pic picture, err error) {
 	if c.FromZero {
 		p.Y.Min = min(p.Y.Min, 0)
 	}
-	canvas := vgsvg.New(760, vg.Length(cmp.Or(c.Height, 240)))
-	p.Draw(draw.Crop(draw.New(canvas), 2, -8, 2, -8))
+	widen(&p.X, c.XLeast)
+	widen(&p.Y, c.YLeast)
+	height := cmp.Or(c.Height, 240)
+	canvas := vgsvg.New(vg.Length(width), vg.Length(height))
+	paper := draw.Crop(draw.New(canvas), 2, -8, 2, -8)
+	p.Draw(paper)
 	var b bytes.Buffer
-	_, err = canvas.WriteTo(&b)
-	pic.SVG = template.HTML(b.Bytes()[bytes.Index(b.Bytes(), []byte("<svg")):])
-	return pic, err
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return "", err
+	}
+	svg := strings.TrimSpace(b.String()[strings.Index(b.String(), "<svg"):])
+	return template.HTML(strings.TrimSuffix(svg, "</svg>") + c.points(p, paper, height, width == wideChart) + "</svg>\n"), nil
+}
+
+// shade is the colour of the line.
+func (l Line) shade() color.NRGBA {
+	if l.Series < 0 {
+		return muted
+	}
+	return series[l.Series%len(series)]
 }
 
 // plotters draw a line: its band, then the line, then its dots. There are none if it has no point.
@@ -153,64 +186,4 @@ func (l Line) plotters(shade color.NRGBA) (parts []plot.Plotter, err error) {
 		parts = append(parts, dots)
 	}
 	return parts, nil
-}
-
-// axes are an empty plot without a frame, with light lines across and small grey labels.
-func (c Chart) axes() *plot.Plot {
-	p := plot.New()
-	label := func(x text.XAlignment, y text.YAlignment) text.Style {
-		face := font.Font{Typeface: "Liberation", Variant: "Sans", Size: 11}
-		return text.Style{Color: muted, Font: face, Handler: plot.DefaultTextHandler, XAlign: x, YAlign: y}
-	}
-	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
-		axis.LineStyle.Width, axis.Padding = 0, 4
-		axis.Tick.LineStyle, axis.Tick.Length = draw.LineStyle{Color: faint, Width: 1}, 3
-		axis.Tick.Marker = plot.TickerFunc(numberTicks)
-		axis.Label.TextStyle = label(draw.XCenter, draw.YBottom)
-	}
-	p.X.Label.Text, p.X.Tick.Label = c.XLabel, label(draw.XCenter, draw.YTop)
-	p.Y.Label.Text, p.Y.Tick.Label = c.YLabel, label(draw.XRight, draw.YCenter)
-	if c.Names != nil {
-		p.X.Tick.Marker = namedTicks(c.Names)
-	}
-	grid := plotter.NewGrid()
-	grid.Horizontal.Color, grid.Horizontal.Width, grid.Vertical.Width = faint, 0.75, 0
-	p.Add(grid)
-	return p
-}
-
-// numberTicks are at 1, 2 or 5 times a power of ten, and labelled as this package writes numbers.
-func numberTicks(low, high float64) (ticks []plot.Tick) {
-	const most = 7
-	if !(high > low) || !finite(high-low) {
-		return nil
-	}
-	step := math.Pow10(exponent((high - low) / most))
-	for _, factor := range []float64{2, 2.5, 2} {
-		if (high-low)/step > most {
-			step *= factor
-		}
-	}
-	for i := math.Ceil(low / step); i*step <= high; i++ {
-		ticks = append(ticks, plot.Tick{Value: i * step, Label: Number(i * step)})
-	}
-	return ticks
-}
-
-// namedTicks are names at 0, 1, 2, ...; where there are many, only some are written.
-func namedTicks(names []string) (ticks plot.ConstantTicks) {
-	const most = 16
-	for i := 0; i < len(names); i += 1 + (len(names)-1)/most {
-		ticks = append(ticks, plot.Tick{Value: float64(i), Label: names[i]})
-	}
-	return ticks
-}
-
-// spaced are n numbers at equal distances.
-func spaced(n int, first, step float64) []float64 {
-	xs := make([]float64, n)
-	for i := range xs {
-		xs[i] = first + step*float64(i)
-	}
-	return xs
 }

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ func drawn(t *testing.T, c Chart) (svg string, p picture) {
 	t.Helper()
 	p, err := c.picture()
 	testkit.Must(t, err == nil, "%+v: %v", c, err)
-	return strings.ToLower(string(p.SVG)), p
+	return strings.ToLower(string(p.Wide)), p
 }
 
 // filled counts what is filled with the colour of a series.
@@ -56,14 +57,16 @@ func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
 		{0.97, 1.003, "0.97 0.975 0.98 0.985 0.99 0.995 1"}, {-3, 3, "-3 -2 -1 0 1 2 3"}, {0, 9, "0 2 4 6 8"}, {5, 5, ""}, {0, inf, ""},
 	} {
 		var labels []string
-		for _, tick := range numberTicks(c.low, c.high) {
+		for _, tick := range numberTicks(7)(c.low, c.high) {
 			labels = append(labels, tick.Label)
 		}
 		got := strings.Join(labels, " ")
 		testkit.Check(t, got == c.want, "ticks of [%v, %v] are %q, want %q", c.low, c.high, got, c.want)
 	}
-	if got := len(namedTicks(make([]string, 100))); got > 16 {
-		t.Errorf("%d names are written", got)
+	many := slices.Repeat([]string{"a name"}, 100)
+	for _, width := range []float64{280, 700} {
+		got := len(namedTicks(many, width))
+		testkit.Check(t, got >= 4 && float64(got)*textWidth("a name") < width, "%d names are written in %v px", got, width)
 	}
 }
 

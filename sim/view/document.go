@@ -4,7 +4,8 @@
 // any goroutine, as long as nobody changes the values that it was given.
 //
 // Files: run.go, sweep.go and plan.go what each document says; document.go how it is written, by
-// page.txt or page.html; table.go and chart.go its parts; number.go how figures are written.
+// page.txt or page.html; table.go, chart.go (with axes.go and points.go) and heat.go its parts;
+// number.go how figures are written.
 package view
 
 import (

@@ -90,8 +90,8 @@ func (h Heat) table() Table {
 
 // The sizes of a map, in pixels where it is not scaled.
 const (
-	heatLetter = 7 // of a letter of the names, at most
-	heatWidth  = 68
+	heatLetter = 7  // of a letter of the names, at most
+	heatWidth  = 68 // of a cell, at least
 	heatHeight = 30
 	heatTop    = 62 // the title, and the names of the columns
 	heatKey    = 4  // colours in a line of the legend
@@ -104,7 +104,11 @@ func (h Heat) SVG() template.HTML {
 	for _, row := range h.Rows {
 		left = max(left, utf8.RuneCountInString(row.Name)*heatLetter+16)
 	}
-	width := max(left+len(h.Columns)*heatWidth+8, 570)
+	across := heatWidth
+	for _, name := range h.Columns {
+		across = max(across, utf8.RuneCountInString(name)*heatLetter+12)
+	}
+	width := max(left+len(h.Columns)*across+8, 570)
 	below := heatTop + len(h.Rows)*heatHeight
 	height := below + 24 + (len(heatScale)+heatKey)/heatKey*22
 	var b strings.Builder
@@ -112,25 +116,25 @@ func (h Heat) SVG() template.HTML {
 		fmt.Fprintf(&b, `<text x="%d" y="%d"%s>%s</text>`+"\n", x, y, more, html.EscapeString(s))
 	}
 	const middle = ` text-anchor="middle"`
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13" fill="#1b1f24">`+
-		"\n", width, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13" fill="#1b1f24">`+
+		"\n", width, height, width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	text(8, 20, ` font-weight="bold"`, h.Title)
 	text(8, heatTop-8, ` fill="#57606a"`, h.corner())
 	for k, name := range h.Columns {
-		text(left+k*heatWidth+heatWidth/2, heatTop-8, ` fill="#57606a"`+middle, name)
+		text(left+k*across+across/2, heatTop-8, ` fill="#57606a"`+middle, name)
 	}
 	for i, row := range h.Rows {
 		y := heatTop + i*heatHeight
 		text(8, y+20, "", row.Name)
 		for k, c := range row.Cells {
-			x, s := left+k*heatWidth, heatStepOf(c.Part.Mean)
+			x, s := left+k*across, heatStepOf(c.Part.Mean)
 			if !finite(c.Part.Mean) {
 				s = heatStep{paper: "#ffffff", text: "#57606a"}
 			}
 			fmt.Fprintf(&b, `<g><title>%s</title><rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n",
-				html.EscapeString(h.about(row, k)), x, y, heatWidth-2, heatHeight-2, s.paper)
-			text(x+heatWidth/2-1, y+19, fmt.Sprintf(` fill="%s"%s`, s.text, middle), c.text()+either(c.Excess > 0, " !", ""))
+				html.EscapeString(h.about(row, k)), x, y, across-2, heatHeight-2, s.paper)
+			text(x+across/2-1, y+19, fmt.Sprintf(` fill="%s"%s`, s.text, middle), c.text()+either(c.Excess > 0, " !", ""))
 			b.WriteString("</g>\n")
 		}
 	}
