@@ -17,7 +17,7 @@ var letters = text.Style{
 
 const (
 	textSize   = 12
-	ticksMax   = 7  // numbers beside an axis; half of them below a narrow chart
+	ticksMax   = 7  // numbers beside an axis; fewer below a narrow chart
 	yAxisWidth = 60 // about what the numbers of the vertical axis take
 	nameGap    = 8  // between the names below a chart
 )
@@ -42,7 +42,7 @@ func (c Chart) axes(width float64) *plot.Plot {
 	p.X.Label.Text, p.X.Tick.Label = c.XLabel, label(draw.XCenter, draw.YTop)
 	p.Y.Label.Text, p.Y.Tick.Label = c.YLabel, label(draw.XRight, draw.YCenter)
 	if width < wideChart {
-		p.X.Tick.Marker = numberTicks(ticksMax / 2)
+		p.X.Tick.Marker = numberTicks(4)
 	}
 	if c.Names != nil {
 		p.X.Tick.Marker = namedTicks(c.Names, width-yAxisWidth)

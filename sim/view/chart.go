@@ -122,7 +122,9 @@ func (c Chart) drawn(width float64) (template.HTML, error) {
 		p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1, 0, 1
 	}
 	if c.FromZero {
-		p.Y.Min = min(p.Y.Min, 0)
+		if p.Y.Min = min(p.Y.Min, 0); p.Y.Max <= p.Y.Min {
+			p.Y.Max = p.Y.Min + 1
+		}
 	}
 	widen(&p.X, c.XLeast)
 	widen(&p.Y, c.YLeast)

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -131,17 +132,32 @@ func needsText(n search.Needs) string {
 
 func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// tradeOff draws what the search had to choose between.
+// tradeOff draws what the search had to choose between: a line through the trade-offs, the chosen
+// policy among them.
 func (v planView) tradeOff() Section {
 	x, y := "calls_per_s", search.TradedFor(v.Targets)[0].Figure
-	points, chosen := Line{Name: "no other policy is better in both"}, Line{Name: "chosen"}
-	for i := range v.TradeOffs {
-		points.addFigures(&v.TradeOffs[i].Figures, x, y)
+	front := Line{Name: "no other policy is better in both", Series: Grey, Mark: Dotted}
+	chosen := Line{Name: "chosen", Series: 1}
+	list := slices.Clone(v.TradeOffs)
+	isChosen := func(c search.Candidate) bool { return v.Chosen != nil && c.Policy == v.Chosen.Policy }
+	if v.Chosen != nil && !slices.ContainsFunc(list, isChosen) {
+		list = append(list, *v.Chosen)
 	}
-	if v.Chosen != nil {
-		chosen.addFigures(&v.Chosen.Figures, x, y)
+	slices.SortStableFunc(list, func(a, b search.Candidate) int {
+		return cmp.Compare(a.Figures.CallsPerS.Mean, b.Figures.CallsPerS.Mean)
+	})
+	var all []*sim.Figures
+	for i := range list {
+		c := &list[i]
+		all = append(all, &c.Figures)
+		about, label := policyText(c.Policy), c.Policy.Target
+		if isChosen(*c) {
+			chosen.addFigures(&c.Figures, x, y, "chosen: "+about, "chosen: "+label)
+			label = ""
+		}
+		front.addFigures(&c.Figures, x, y, about, label)
 	}
-	return tradeOff(x, y, points, chosen)
+	return tradeOff(x, y, all, front, chosen)
 }
 
 // chosen shows how the chosen policy did, in this world and in harder ones.
