@@ -98,10 +98,11 @@ func (d *distant) Exchange(ctx context.Context, calls []*lease.Call, done func([
 		c.Node = 0
 		c.SetUnsent(errDialling)
 	}
+	begun := time.Now()
 	took, err := d.connect(ctx)
 	for _, c := range calls {
 		c.Before, c.Err = took, err
-		c.SetUnsent(nil)
+		c.SetSent(time.Since(begun))
 	}
 	if err != nil || !pause(ctx, nil, d.trip) {
 		done(calls)
@@ -151,6 +152,37 @@ func TestAHandshakeLongerThanCallTimeoutIsNoOutageAndNoRoundTrip(t *testing.T) {
 		noErr(t, l.Ping(t.Context()))
 		equal(t, denials(l), 0, "of 6000 denied")
 	})
+}
+
+// A handshake that is over within CallTimeout leaves the answer its whole time: four round trips of
+// 21 ms and the one of the call are more than CallTimeout, and nothing is wrong.
+func TestAnAnswerHasItsTimeFromWhenItsCallIsSent(t *testing.T) {
+	for trip := 15 * time.Millisecond; trip <= 40*time.Millisecond; trip += time.Millisecond {
+		bubbleOf(t, trip, func(t *world) {
+			// Given a link of that length, when the first requests come, then there is no outage.
+			l, out := far(t, &distant{trip: trip, handshake: 4 * trip})
+			for range 200 {
+				go l.Allow("k")
+				time.Sleep(time.Millisecond)
+			}
+			synctest.Wait()
+			s := l.Stats()
+			check(t, s.Errors == 0 && out.Len() == 0, "%d errors\n%s", s.Errors, out)
+		})
+		bubbleOf(t, trip, func(t *world) {
+			// And given one over which no answer comes, that is found out 15/16 of CallTimeout after the
+			// call was sent.
+			l, _ := far(t, &distant{trip: time.Hour, handshake: 4 * trip})
+			go l.Allow("k")
+			failed := 4*trip + 100*time.Millisecond*15/16
+			time.Sleep(failed - 1)
+			synctest.Wait()
+			equal(t, l.Stats().Errors, 0, "errors before that")
+			time.Sleep(1)
+			synctest.Wait()
+			equal(t, l.Stats().Errors, 1, "errors by then")
+		})
+	}
 }
 
 func TestNoConnectionIsAnOutageThatSaysWhy(t *testing.T) {

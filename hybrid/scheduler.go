@@ -102,6 +102,7 @@ type batch struct {
 	sent   clock.Instant
 	due    [dueTimes]clock.Instant
 	passed int                // of these; guarded by the node's mu
+	again  clock.Instant      // when something is due beside them; so is this
 	forget context.CancelFunc // has the store no longer wait
 	left   atomic.Int64       // calls that nobody has been told of
 	landed atomic.Bool

@@ -8,14 +8,14 @@ import (
 )
 
 // How long a call may take, in CallTimeouts (docs/protocol.md section 8.15): at all, and before it
-// has failed where a connection is opened first.
+// is sent where a connection is opened first.
 const lateFactor, connectFactor = 10, 5
 
 // The times at which something is due for a batch that has not come back, in order.
 const (
 	dueTakenOver = iota // the requests of its draws wait no longer for it, whatever becomes of the calls
-	dueOverdue          // its calls have failed, unless a connection is being opened for them
-	dueConnected        // these have, too
+	dueOverdue          // its calls have failed, unless a connection was opened for them first
+	dueConnected        // those have that are not sent yet
 	dueForgotten        // nobody listens any more
 	dueTimes
 )
@@ -39,6 +39,7 @@ func (n *node) watch(l *Limiter, b *batch) {
 	b.due = [dueTimes]clock.Instant{
 		takenOver, overdue, b.sent.Add(max(deadline, connectFactor*timeout)), b.sent.Add(last),
 	}
+	b.again = lease.Never
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.batches[b] = struct{}{}
@@ -63,6 +64,14 @@ func (n *node) lookLocked(l *Limiter, now, at clock.Instant) {
 		n.looker.Reset(at.Sub(now))
 	}
 	n.lookAt = at
+}
+
+// lookAgain has look called at the given time for b.
+func (n *node) lookAgain(l *Limiter, b *batch, now, at clock.Instant) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	b.again = at
+	n.lookLocked(l, now, at)
 }
 
 // look does what is due for the batches under way to n.
@@ -90,9 +99,11 @@ func (n *node) late(l *Limiter, now clock.Instant) (all []*batch) {
 		for b.passed < dueTimes && b.due[b.passed] <= now {
 			b.passed++
 		}
-		if b.passed > was {
+		if b.passed > was || b.again <= now {
+			b.again = lease.Never
 			all = append(all, b)
 		}
+		n.lookLocked(l, now, b.again)
 		if b.passed < dueTimes {
 			n.lookLocked(l, now, b.due[b.passed])
 		} else {
@@ -103,7 +114,7 @@ func (n *node) late(l *Limiter, now clock.Instant) (all []*batch) {
 }
 
 // overdue has entries take over the draws of b, and ends the wait for those of its calls that were
-// not answered in time. Those for which a connection is being opened have longer.
+// not answered in time.
 func (l *Limiter) overdue(b *batch, now clock.Instant) {
 	for _, c := range b.calls {
 		if d, ok := c.Owner.(*draw); ok {
@@ -114,17 +125,34 @@ func (l *Limiter) overdue(b *batch, now clock.Instant) {
 		return
 	}
 	var late []*lease.Call
+	again := lease.Never
 	for _, c := range b.calls {
-		if c.Owner.(caller).awaits(c) && (c.Unsent() == nil || now >= b.due[dueConnected]) {
+		if !c.Owner.(caller).awaits(c) {
+			continue
+		}
+		if fails := b.fails(c, now); fails > now {
+			again = min(again, fails)
+		} else {
 			late = append(late, c)
 		}
 	}
+	b.node.lookAgain(l, b, now, again)
 	for _, c := range late { // before they fail, which depends on whether their node is away
 		l.failed(c.Owner.(caller).at(), now, b.sent, overdueAs(c))
 	}
 	for _, c := range late {
 		c.Owner.(caller).abandon(c, now, overdueAs(c))
 	}
+}
+
+// fails is when c has failed if no answer comes: its time for that begins when it is sent, which
+// may be after a handshake that took nearly as long. Of a call that is not sent yet it is the
+// earliest.
+func (b *batch) fails(c *lease.Call, now clock.Instant) clock.Instant {
+	if c.Unsent() == nil {
+		return b.due[dueOverdue].Add(c.SentAfter())
+	}
+	return min(b.due[dueConnected], now.Add(b.due[dueOverdue].Sub(b.sent)))
 }
 
 // overdueAs is the error of a call that is overdue: also why it has not even been sent, if that is

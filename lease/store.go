@@ -72,6 +72,7 @@ type Call struct {
 	Owner any
 
 	unsent atomic.Pointer[error]
+	sent   atomic.Int64 // a time.Duration
 }
 
 // Awaited is what a Call's Owner may be too, so that a Store can report for whom it does something.
@@ -81,15 +82,19 @@ type Awaited interface {
 	Waiting(most int) []context.Context
 }
 
-// SetUnsent is the Store's: the call has not been sent yet, and why; nil once it has.
-func (c *Call) SetUnsent(why error) {
-	if why == nil {
-		c.unsent.Store(nil)
-		return
-	}
-	kept := why // a parameter whose address is taken would be allocated for nil too
-	c.unsent.Store(&kept)
+// SetUnsent is the Store's: the call has not been sent yet, and why.
+func (c *Call) SetUnsent(why error) { c.unsent.Store(&why) }
+
+// SetSent is the Store's: the call has been sent, so long after Exchange began. A Store which does
+// not say so sends all calls at once.
+func (c *Call) SetSent(after time.Duration) {
+	c.sent.Store(int64(after))
+	c.unsent.Store(nil) // last: who sees that the call was sent sees when
 }
+
+// SentAfter is how long after Exchange began a call was sent that is not Unsent: its answer is not
+// late before that is.
+func (c *Call) SentAfter() time.Duration { return time.Duration(c.sent.Load()) }
 
 // Unsent says why a call that is under way has not been sent yet: a connection is being opened, or
 // could not be. It is nil where the call was sent, and where the Store does not know. Unlike the

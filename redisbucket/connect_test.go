@@ -51,6 +51,8 @@ func TestAHandshakeIsNoRoundTrip(t *testing.T) {
 	// then what it says took no round trip is at least HELLO and the first sending of the script,
 	// and one round trip is left.
 	testkit.Check(t, c.Before >= 2*farOff && all-c.Before >= farOff, "%v, of which before %v", all, c.Before)
+	// and it was sent, for the first time, after HELLO and before it brought the script.
+	testkit.Check(t, c.SentAfter() >= farOff && c.SentAfter() <= c.Before-farOff, "sent after %v of %v", c.SentAfter(), c.Before)
 	// When the next goes over the same connection, then all of it is a round trip.
 	all, c = trip(2)
 	whole := c.Before == 0 && all >= farOff

@@ -23,7 +23,7 @@ func (s *Store) Exchange(ctx context.Context, calls []*lease.Call, done func([]*
 	now, together := s.now(), len(calls) > 1 && s.together()
 	for _, c := range calls {
 		c.Grant, c.Err, c.Before = lease.Grant{}, nil, 0
-		c.SetUnsent(nil)
+		c.SetSent(0)
 		if err := valid.build(s, c, now, together); err != nil {
 			c.Err = wrap(c.Key, err)
 			invalid = append(invalid, c)
@@ -114,7 +114,7 @@ func (s *Store) exchange(ctx context.Context, g *group, done func([]*lease.Call)
 	told := g.calls // of dials; calls that are sent again say why instead
 	for {
 		now, begun := g, time.Now()
-		cmds, before, err := s.run(ctx, s.rdb, g.node, told, g.invocations(),
+		cmds, before, err := s.run(ctx, s.rdb, g.node, told, g.before, g.invocations(),
 			func(err error) { now.fail(err, done) })
 		if errors.Is(err, errGone) {
 			return

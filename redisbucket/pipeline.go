@@ -17,20 +17,21 @@ import (
 // errGone says that nobody waits any more, and has been told why.
 var errGone = errors.New("nobody waits")
 
-// run sends the scripts of all to n through rdb, as one pipeline, and has calls told of dials. It
-// returns when the client does, on the caller's goroutine: another one would cost more than a call.
-// Where the waiting ends earlier, because ctx ends or no connection can be opened, gone is called
-// with the reason at once, from elsewhere, and run returns errGone. Then what was not written by
-// that time never will be. before is the part of the time that was no round trip.
+// run sends the scripts of all to n through rdb, as one pipeline, and has calls, whose Exchange
+// began so much earlier, told of dials. It returns when the client does, on the caller's goroutine:
+// another one would cost more than a call. Where the waiting ends earlier, because ctx ends or no
+// connection can be opened, gone is called with the reason at once, from elsewhere, and run returns
+// errGone. Then what was not written by that time never will be. before is the part of the time
+// that was no round trip.
 func (s *Store) run(
-	ctx context.Context, rdb redis.UniversalClient, n *node, calls []*lease.Call, all []*invocation,
-	gone func(error),
+	ctx context.Context, rdb redis.UniversalClient, n *node, calls []*lease.Call, earlier time.Duration,
+	all []*invocation, gone func(error),
 ) (cmds []command, before time.Duration, err error) {
 	if n.slots.Acquire(ctx, 1) != nil {
 		return nil, 0, notSent(context.Cause(ctx))
 	}
 	defer n.slots.Release(1)
-	p := s.newPipeline(ctx, n, calls)
+	p := s.newPipeline(ctx, n, calls, earlier)
 	failed := func(err error) error {
 		s.reload()
 		if p.withdraw() {
@@ -71,7 +72,7 @@ func (s *Store) await(
 	result := make(chan error, 2) // why the waiting ended, and then errGone
 	go func() {
 		var err error
-		replies, _, err = s.run(ctx, rdb, n, nil, all, func(err error) { result <- err })
+		replies, _, err = s.run(ctx, rdb, n, nil, 0, all, func(err error) { result <- err })
 		result <- err
 	}()
 	if err = <-result; err != nil {
@@ -106,6 +107,7 @@ type pipeline struct {
 	node    *node         // nil: any, while a cluster is asked who serves what
 	calls   []*lease.Call // they are told why they wait
 	state   atomic.Int32
+	earlier time.Duration // before begun: what their Exchange has taken by then
 	begun   time.Time
 	written atomic.Int64 // when the last command was written, in nanoseconds after begun
 	writes  atomic.Int64 // how many commands were written, repeated ones included
@@ -118,8 +120,10 @@ type pipeline struct {
 }
 
 // newPipeline begins a pipeline over connections to n. conduct ends it.
-func (s *Store) newPipeline(ctx context.Context, n *node, calls []*lease.Call) *pipeline {
-	p := &pipeline{node: n, calls: calls, begun: time.Now()}
+func (s *Store) newPipeline(
+	ctx context.Context, n *node, calls []*lease.Call, earlier time.Duration,
+) *pipeline {
+	p := &pipeline{node: n, calls: calls, earlier: earlier, begun: time.Now()}
 	p.ctx, p.giveUp = context.WithCancelCause(ctx)
 	s.enter(p)
 	return p
@@ -166,7 +170,7 @@ func (p *pipeline) why(err error) error {
 func (s *Store) pipeline(
 	ctx context.Context, n *node, calls []*lease.Call, f func(*pipeline) error,
 ) (*pipeline, error) {
-	p := s.newPipeline(ctx, n, calls)
+	p := s.newPipeline(ctx, n, calls, 0)
 	result := make(chan error, 2) // why the waiting ended, and then errGone
 	go func() { result <- s.conduct(p, func() error { return f(p) }, func(err error) { result <- err }) }()
 	return p, <-result
@@ -227,13 +231,20 @@ func (p *pipeline) dialFailed(err error) {
 	}
 }
 
-// tell has the calls say why they are not sent, unless they are; nil says that they are.
+// tell has the calls say why they are not sent, unless they are.
 func (p *pipeline) tell(why error) {
 	for _, c := range p.calls {
 		c.SetUnsent(wrap(c.Key, why))
 	}
-	if why != nil && p.state.Load() == sent {
-		p.tell(nil)
+	if p.state.Load() == sent {
+		p.tellSent()
+	}
+}
+
+// tellSent has the calls say that they are sent, and when.
+func (p *pipeline) tellSent() {
+	for _, c := range p.calls {
+		c.SetSent(p.earlier + time.Duration(p.written.Load()))
 	}
 }
 
@@ -250,7 +261,7 @@ func (a *payload) MarshalBinary() ([]byte, error) {
 	}
 	a.p.written.Store(int64(time.Since(a.p.begun)))
 	if a.p.writes.Add(1) == 1 && a.p.connecting.Load() {
-		a.p.tell(nil)
+		a.p.tellSent()
 	}
 	return a.data, nil
 }

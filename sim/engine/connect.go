@@ -2,7 +2,9 @@ package engine
 
 import (
 	"slices"
+	"time"
 
+	"github.com/yuzhi-go/yuzhi/clock"
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
@@ -15,8 +17,8 @@ import (
 // first of a client also asks for notifications of maintenance, which few servers know.
 const handshake, handshakeFirst = 3, 4
 
-// connectFactor is how many CallTimeouts a call has before it has failed while a connection is
-// being opened for it: hybrid's.
+// connectFactor is how many CallTimeouts may pass before a call is sent for which a connection is
+// opened first: hybrid's.
 const connectFactor = 5
 
 // pool is the connections of one process to one shard that nobody uses.
@@ -72,16 +74,28 @@ func (n *network) shaken(b *batch) {
 		n.shake(b)
 	default:
 		b.opens = 0
-		b.before = b.p.local(n.time.now).Sub(b.sent)
+		now := b.p.local(n.time.now)
+		if b.before = now.Sub(b.sent); now >= b.sent.Add(b.deadline) {
+			n.time.at(b.p.when(n.time.now, b.fails(n.timeout)), evOverdue, b.id)
+		}
 		n.send(b)
 	}
 }
 
-// patient reports whether the calls of b have more time than others, because a connection is being
-// opened for them. Entries take the draws among them over meanwhile.
+// fails is when the calls of b have failed if no answer comes: their time for that begins when they
+// are sent, which may be after a handshake that took nearly as long.
+func (b *batch) fails(timeout time.Duration) clock.Instant {
+	if b.opens > 0 {
+		return b.sent.Add(max(b.deadline, connectFactor*timeout))
+	}
+	return b.sent.Add(b.before + b.deadline)
+}
+
+// patient reports whether the calls of b have more time than others, because a connection was
+// opened for them first. Entries take the draws among them over meanwhile.
 func (n *network) patient(b *batch) bool {
-	until := b.sent.Add(connectFactor * n.timeout)
-	if b.opens == 0 || b.p.life != b.life || b.p.local(n.time.now) >= until {
+	until := b.fails(n.timeout)
+	if b.p.life != b.life || b.p.local(n.time.now) >= until {
 		return false
 	}
 	for _, c := range slices.Clone(b.calls) {

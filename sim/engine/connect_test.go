@@ -44,6 +44,24 @@ func TestTheFirstCallOfAProcessWaitsForItsConnection(t *testing.T) {
 	testkit.Check(t, len(calls) > 5 && l.pool.idle <= 1, "there are %d connections", l.pool.idle+1)
 }
 
+// The handshake of a 21 ms link is over within CallTimeout, and the first call's answer is not.
+func TestAnAnswerHasItsTimeFromWhenItsCallIsSent(t *testing.T) {
+	for _, trip := range []time.Duration{15, 18, 20, 21, 22, 23, 24, 30, 40} {
+		// Given a process that asks for the first time over such a link,
+		s := scene(t, `duration: 500ms, limits: [1000/s], network: {round_trip: %v}, redis: {service_time: 0s}`,
+			trip*time.Millisecond)
+		s.Workload = regularly(2*time.Millisecond, 500*time.Millisecond)
+		failures := 0
+		simulate(t, s, func(run *replication, _ *call) {
+			if run.network.ports[0].links[0].breaker.Away() {
+				failures++
+			}
+		})
+		// then there is no outage.
+		testkit.Check(t, failures == 0, "%d ms: %d calls found the shard away", trip, failures)
+	}
+}
+
 func TestAfterAnOutageConnectionsAreOpenedAgain(t *testing.T) {
 	for kind, want := range map[string]time.Duration{
 		// The dial that finds the server again may have begun a round trip before that was back.

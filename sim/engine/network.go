@@ -64,20 +64,21 @@ type call struct {
 // batch is calls that travel together: one round trip. Its slot is used again when it has arrived
 // for good and nobody waits for it.
 type batch struct {
-	id      int32
-	p       *process
-	life    int32 // of the process
-	link    *link
-	shard   int32
-	calls   []call
-	sent    clock.Instant
-	trip    int64         // what the network takes of its round trip, both ways
-	opens   int32         // round trips until its connection is open; 0 where it has one
-	boots   int32         // of the shard; see pool
-	before  time.Duration // what the opening took
-	draws   bool          // of keys at rest
-	travels bool          // it is on its way, or in a shard's line
-	wait    batchWait
+	id       int32
+	p        *process
+	life     int32 // of the process
+	link     *link
+	shard    int32
+	calls    []call
+	sent     clock.Instant // or its connection begun; see before
+	deadline time.Duration // of its answer
+	trip     int64         // what the network takes of its round trip, both ways
+	opens    int32         // round trips until its connection is open; 0 where it has one
+	boots    int32         // of the shard; see pool
+	before   time.Duration // what the opening took
+	draws    bool          // of keys at rest
+	travels  bool          // it is on its way, or in a shard's line
+	wait     batchWait
 }
 
 // batchWait says who waits for the answer to a batch.
@@ -182,8 +183,8 @@ func (n *network) flush(b *batch) {
 	to.awaited = append(to.awaited, b)
 	n.trips++
 	last := lateFactor * n.timeout
-	overdue := min(max(n.timeout-n.timeout/16, 2*l.latency.Quantile()), last)
-	n.time.at(b.p.after(now, overdue), evOverdue, b.id)
+	b.deadline = min(max(n.timeout-n.timeout/16, 2*l.latency.Quantile()), last)
+	n.time.at(b.p.after(now, b.deadline), evOverdue, b.id)
 	n.time.at(b.p.after(now, last), evGone, b.id)
 	n.connect(b)
 }

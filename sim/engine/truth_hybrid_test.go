@@ -27,6 +27,7 @@ var truths = map[string]string{
 	"overload":               "limits: [1000/s burst 204], workload: {rate: 2500/s}, duration: 5s, network: {round_trip: 1ms}",
 	"slow network":           "limits: [500/s burst 500], workload: {rate: 450/s}, duration: 10s, network: {round_trip: 60ms}",
 	"far":                    "limits: [1000/s], workload: {rate: 600/s}, duration: 5s, network: {round_trip: 90ms}",
+	"straddling":             "limits: [1000/s], workload: {rate: 600/s}, duration: 5s, network: {round_trip: 21ms}",
 	"slow key":               "limits: [100/s], workload: {rate: 3/s}, duration: 30s, network: {round_trip: 2ms}",
 	"slow key, slow network": "limits: [100/s], workload: {rate: 6/s}, duration: 30s, network: {round_trip: 24ms}",
 	"slow key, no draws":     "limits: [100/s], workload: {rate: 3/s}, duration: 30s, network: {round_trip: 40ms}",
@@ -213,7 +214,7 @@ func (s *store) connect(calls []*lease.Call) (before time.Duration, ok bool) {
 		}
 	}
 	for _, c := range calls {
-		c.SetUnsent(nil)
+		c.SetSent(time.Since(began))
 	}
 	return time.Since(began), true
 }
