@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,10 +14,10 @@ import (
 	"github.com/yuzhi-go/yuzhi/lease"
 )
 
-// Defaults is s with every zero field that has a default filled in. A group without a name is
-// called by its place in Groups: group-0, group-1 and so on.
+// Defaults is s with every zero field that has a default filled in, which fits what is given. A
+// group without a name is called by its place in Groups: group-0, group-1 and so on.
 func (s Scenario) Defaults() Scenario {
-	fill(&s.Duration, 30*time.Second)
+	fill(&s.Duration, s.lasts())
 	fill(&s.Seed, 1)
 	fill(&s.Reps, 10)
 	fill(&s.CallTimeout, lease.DefaultCallTimeout)
@@ -27,7 +28,7 @@ func (s Scenario) Defaults() Scenario {
 	}
 	s.Groups = make([]Group, len(groups))
 	for i, g := range groups {
-		fill(&g.Name, fmt.Sprintf("group-%d", i))
+		fill(&g.Name, nameAt(i, groups))
 		fill(&g.Count, 1)
 		fill(&g.Weight, max(s.Policy.Weight, 1))
 		fill(&g.Share, float64(max(g.Count, 0)))
@@ -46,19 +47,72 @@ func (s Scenario) Defaults() Scenario {
 		fill(&s.Network.Partitions[i].Part, 1)
 	}
 	fill(&s.Redis.ServiceTime, Constantly(15*time.Microsecond))
-	fill(&s.Redis.Shards, 1)
+	shards := 1 // or as many as faults name
+	for _, f := range s.Redis.Faults {
+		shards = max(shards, f.Shard)
+	}
+	fill(&s.Redis.Shards, shards)
 	return s
 }
+
+// lasts is what Duration means by default: 30 s, or twice as long as until the last thing that is
+// to happen later.
+func (s *Scenario) lasts() time.Duration {
+	const usual = 30 * time.Second
+	last := min(s.Warmup, DurationMax) + 1 // something is to follow it
+	see := func(at time.Duration) { last = max(last, at) }
+	begins := func(w *Workload) {
+		switch {
+		case w.Kind == Flash:
+			see(w.At)
+		case w.Kind == Replay && w.Trace != nil && len(w.Trace.Requests) > 0:
+			see(w.Trace.Requests[0].At + 1)
+		}
+	}
+	begins(&s.Workload)
+	for _, g := range s.Groups {
+		for _, step := range g.Scale {
+			see(step.At)
+		}
+		if g.Workload != nil {
+			begins(g.Workload)
+		}
+	}
+	for _, p := range s.Network.Partitions {
+		see(p.At)
+	}
+	for _, f := range s.Redis.Faults {
+		see(f.At)
+	}
+	if last <= usual {
+		return usual
+	}
+	return 2 * min(last, DurationMax/2)
+}
+
+// nameAt is the name of the i-th group, which has none: none that another one has.
+func nameAt(i int, groups []Group) (name string) {
+	for n := i; ; n += len(groups) {
+		name = fmt.Sprintf("group-%d", n)
+		if !slices.ContainsFunc(groups, func(g Group) bool { return g.Name == name }) {
+			return name
+		}
+	}
+}
+
+// everyDefault is what Workload.Every means by default.
+const everyDefault = 500 * time.Millisecond
 
 // atBoundaries is w with what Boundary means where it says nothing.
 func (s *Scenario) atBoundaries(w Workload) Workload {
 	if w.Kind != Boundary {
 		return w
 	}
-	fill(&w.Within, 10*time.Millisecond)
 	if i := slices.IndexFunc(s.Limits, lease.Limit.Windowed); i >= 0 {
-		fill(&w.Every, 2*s.Limits[i].Per) // a fixed window is full again when nobody came in the one before
+		// a fixed window is full again when nobody came in the one before
+		fill(&w.Every, max(2*s.Limits[i].Per, w.Within))
 	}
+	fill(&w.Within, min(10*time.Millisecond, max(0, cmp.Or(w.Every, everyDefault))))
 	return w
 }
 
@@ -80,7 +134,10 @@ func (w Workload) Defaults(duration time.Duration) Workload {
 	fill(&w.At, duration/3)
 	fill(&w.For, duration/6)
 	fill(&w.Factor, 10)
-	fill(&w.Every, 500*time.Millisecond)
+	if w.Kind == Sync || w.Kind == Boundary {
+		fill(&w.Every, max(everyDefault, w.Within))
+	}
+	fill(&w.Every, everyDefault)
 	fill(&w.Clients, 10)
 	fill(&w.Think, DurationDist{Dist{Kind: DistExp, P: float64(100 * time.Millisecond)}})
 	fill(&w.Backoff, 10*time.Millisecond)

@@ -27,7 +27,7 @@ type Scenario struct {
 	Name        string
 	Description string
 
-	Duration time.Duration // simulated; 0 means 30 s
+	Duration time.Duration // simulated; 0 means 30 s, or twice as long as until the last thing that happens
 	Warmup   time.Duration // figures count from here on; the audit and the conservation check see everything
 	Seed     uint64        // below 2^53, so that every JSON reader keeps it; 0 means 1
 	Reps     int           // replications, each with random streams of its own; 0 means 10
@@ -154,8 +154,8 @@ type Workload struct {
 	Swing    Ratio         // diurnal: how far the rate goes up and down around the mean; 0 means 80 %
 	At, For  time.Duration // flash; 0 mean Duration/3 and Duration/6
 	Factor   float64       // flash; 0 means 10
-	Every    time.Duration // sync; 0 means 500 ms. boundary; 0 means twice the first window
-	Within   time.Duration // sync, boundary: the burst is spread over this long; 0 means 0 and 10 ms
+	Every    time.Duration // sync; 0 means 500 ms. boundary; 0 means twice the first window. At least Within
+	Within   time.Duration // sync, boundary: the burst is spread over this long; 0 means 0, and 10 ms or Every
 	Clients  int           // closed: of each process; 0 means 10
 	Think    DurationDist  // closed: between an answer and the next request; 0 means exp(100ms)
 	Retries  int           // closed: how often a denied request is asked again
@@ -208,7 +208,7 @@ type Partition struct {
 // Redis is the store.
 type Redis struct {
 	ServiceTime DurationDist // of one lease call; 0 means 15 us, as measured
-	Shards      int          // 0 means 1; keys are spread over them
+	Shards      int          // 0 means 1, or as many as Faults name; keys are spread over them
 	// ClientTime has the bucket count time by the caller's clock, as libraries do that send it
 	// along: it shows what skew does.
 	ClientTime bool

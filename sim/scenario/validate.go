@@ -66,9 +66,11 @@ func (s Scenario) check(together bool) error {
 	between(c, "keys.count", s.Keys.Count, 1, 1_000_000)
 	between(c, "keys.zipf", s.Keys.Zipf, 0, 10)
 	c.clock("clock", s.Clock)
+	most := DurationMax
 	if together {
-		between(c, "warmup", s.Warmup, 0, s.Duration-1)
+		most = s.Duration
 	}
+	between(c, "warmup", s.Warmup, 0, most-1)
 	c.groups()
 	headroom := 0.0
 	for _, g := range s.Groups {

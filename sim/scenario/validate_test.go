@@ -138,7 +138,7 @@ func TestValidateNamesFieldValueAndBound(t *testing.T) {
 		"workload.factor: is -1, must be 0 to 1000000":                  func(s *Scenario) { s.Workload.Factor = -1 },
 		"workload.every: is -1ns, must be 1µs to":                       func(s *Scenario) { s.Workload.Every = -1 },
 		"workload.within: is -1ns, must be 0s to":                       func(s *Scenario) { s.Workload.Within = -1 },
-		"workload.within: is 1s, must be 0s to 500ms":                   func(s *Scenario) { s.Workload.Kind, s.Workload.Within = Sync, time.Second },
+		"workload.within: is 1s, must be 0s to 500ms":                   func(s *Scenario) { s.Workload = Workload{Kind: Sync, Every: time.Second / 2, Within: time.Second} },
 		"workload.clients: is 10001, must be 1 to 10000":                func(s *Scenario) { s.Workload.Clients = 10_001 },
 		"workload.think: is -1s, must not be negative":                  func(s *Scenario) { s.Workload.Think = Constantly(-time.Second) },
 		"workload.think: is uniform(0s,0s), must take 1µs or more":      func(s *Scenario) { s.Workload.Kind, s.Workload.Think = Closed, duration(DistUniform, 0, 0) },
@@ -185,6 +185,7 @@ func TestValidateNamesFieldValueAndBound(t *testing.T) {
 		"redis.faults[1].shard: is 3, must be 0 to 2":               func(s *Scenario) { s.Redis.Faults[1].Shard = 3 },
 	} {
 		s := valid()
+		s.Duration = 30 * time.Second
 		change(&s)
 		err := s.Validate()
 		if !errors.Is(err, ErrInvalidScenario) || !strings.HasPrefix(err.Error(), "sim: invalid scenario: "+want) {
@@ -211,7 +212,7 @@ func TestValidateReportsAllFieldsAtOnceAndThenWhatDoesNotFit(t *testing.T) {
 	reports("sim: invalid scenario: duration: is -1ns, must be 1ms to 720h0m0s\n" +
 		"sim: invalid scenario: limits[1]: Tokens is -1, must be at least 1\n" +
 		"sim: invalid scenario: workload.load: is -1, must be 0 to 1000000")
-	s.Duration, s.Limits[1].Tokens, s.Workload.Load = 0, 1, 0
+	s.Duration, s.Limits[1].Tokens, s.Workload.Load = 30*time.Second, 1, 0
 	reports("sim: invalid scenario: warmup: is 1h0m0s, must be 0s to 29.999999999s\n" +
 		"sim: invalid scenario: workload.cost: is uniform(1,1000000), must be at most the smallest burst (300): more is never admitted\n" +
 		"sim: invalid scenario: redis.faults[0].at: is 1h0m0s, must be 0s to 30s")
