@@ -272,7 +272,7 @@ func (p *planning) trials(e effort, seed uint64, policies []lease.Policy) []*tri
 			counted := max(time.Duration(e.part*float64(s.Duration)), 2*settles)
 			s = lasting(s, min(s.Duration, s.Warmup+counted))
 		}
-		trials[i] = &trial{name: fmt.Sprint(policyOf(s)), scenario: s, targets: p.q.Targets}
+		trials[i] = &trial{name: policyOf(s).name(), scenario: s, targets: p.q.Targets}
 		if policy != p.q.Scenario.Policy {
 			trials[i].changes = 1
 		}

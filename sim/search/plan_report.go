@@ -53,12 +53,23 @@ type Policy struct {
 	Overcommit     int64  `json:"overcommit"`
 	Shards         int    `json:"shards,omitempty"` // of a key; none where it has one bucket
 	CallsPerSecond int64  `json:"calls_per_second,omitempty"`
+	// TargetInForce is how long leases last where that is not Target: in a large fleet.
+	TargetInForce string `json:"target_in_force,omitempty"`
 }
 
 // policyOf is the policy of s.
 func policyOf(s sim.Scenario) Policy {
 	p := s.Policy
-	return Policy{p.Target.String(), ttlOf(s).String(), p.TTL == 0, p.Overcommit, p.Shards, p.CallsPerSecond}
+	inForce := ""
+	if t := s.TargetInForce(); t != p.Target {
+		inForce = t.String()
+	}
+	return Policy{p.Target.String(), ttlOf(s).String(), p.TTL == 0, p.Overcommit, p.Shards, p.CallsPerSecond, inForce}
+}
+
+// name is the policy in an error.
+func (p Policy) name() string {
+	return fmt.Sprintf("policy.target=%s policy.ttl=%s policy.overcommit=%d policy.shards=%d", p.Target, p.TTL, p.Overcommit, p.Shards)
 }
 
 // Needs is the Redis that a policy takes.

@@ -1,7 +1,6 @@
 package search
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -46,7 +45,7 @@ func policiesFor(q Question) []lease.Policy {
 	for _, overcommit := range []int64{0, most / 2, most} {
 		p := q.Scenario.Policy
 		p.Overcommit, p.Target, p.TTL = overcommit, targetHigh, 0
-		low := max(min(targetLow, p.TargetFor(s.Limits)/4), fleetTarget(q.Scenario)/2)
+		low := max(min(targetLow, p.TargetFor(s.Limits)/4), q.Scenario.FleetTarget()/2)
 		for t := targetHigh; t >= low; t = time.Duration(float64(t) / targetStep) {
 			if p, ok := policyWith(q.Scenario, p, t, 0); ok && !slices.Contains(all, p) {
 				all = append(all, p)
@@ -88,29 +87,11 @@ func around(trials []*trial) (all []lease.Policy) {
 	return all
 }
 
-// fleetTarget is the target that leases of a large fleet have for the sake of its budget of calls,
-// whatever shorter one is configured; 0 where the fleet is small.
-func fleetTarget(s sim.Scenario) time.Duration {
-	processes, fills := 0, time.Duration(math.MaxInt64)
-	for _, g := range s.Groups {
-		processes += g.Count
-	}
-	for _, l := range s.Limits {
-		fills = min(fills, time.Duration(float64(l.Capacity()+s.Policy.Overcommit)/l.Rate()*float64(time.Second)))
-	}
-	budget := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).CallsPerSecond * int64(max(1, s.Policy.Shards))
-	spacing := time.Duration(float64(processes) / float64(budget) * float64(time.Second))
-	if spacing <= s.Policy.TargetFor(s.Limits) {
-		return 0
-	}
-	return min(spacing, fills/2)
-}
-
 // budgets are the scenario's own policy with other budgets of calls, where the fleet is so large
 // that leases go by that.
 func budgets(q Question) (all []lease.Policy) {
 	s := q.Scenario
-	if fleetTarget(s) == 0 {
+	if s.FleetTarget() == 0 {
 		return nil
 	}
 	own := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout).CallsPerSecond

@@ -56,6 +56,9 @@ type SweepReport struct {
 type Point struct {
 	Values       []string `json:"values"` // in the order of the axes
 	ScenarioHash string   `json:"scenario_hash"`
+	// TargetInForce is how long leases last, which the limits or the budget of calls may have made
+	// another length than the scenario's policy.target.
+	TargetInForce string `json:"target_in_force,omitempty"`
 	// Invalid says why the scenario cannot run with these values.
 	Invalid string `json:"invalid,omitempty"`
 	// Front: the bound holds, and no other point of the front is certainly better in one objective and
@@ -96,6 +99,7 @@ func (l Lab) Sweep(ctx context.Context, s sim.Scenario, axes []Axis, goals []Obj
 	for _, t := range trials {
 		p := Point{Values: t.values, ScenarioHash: t.scenario.Hash(), Invalid: whyInvalid(t.scenario)}
 		if t.name = r.Label(&p); p.Invalid == "" {
+			p.TargetInForce = t.scenario.Defaults().TargetInForce().String()
 			valid = append(valid, t)
 		}
 		r.Points = append(r.Points, p)

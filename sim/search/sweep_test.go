@@ -195,7 +195,7 @@ func TestARunThatFailsEndsASweepOrAPlanAndIsNamed(t *testing.T) {
 	own := fleet()
 	own.Policy.Target = 20 * time.Millisecond
 	_, err = l.Plan(t.Context(), Question{Scenario: own})
-	testkit.Check(t, errors.Is(err, broken) && strings.Contains(err.Error(), "{20ms 200ms true 0 0 0}"), "%v", err)
+	testkit.Check(t, errors.Is(err, broken) && strings.Contains(err.Error(), "policy.target=20ms policy.ttl=200ms"), "%v", err)
 }
 
 func TestWhatCannotBeAGridIsToldBeforeAnythingRuns(t *testing.T) {

@@ -175,7 +175,7 @@ func (v sweepView) heat() Heat {
 		for i, value := range down.Values {
 			row := HeatRow{Name: algorithm}
 			if all {
-				row.Name += " " + value
+				row.Name += " " + v.value(0, value)
 			}
 			for k := range across.Values {
 				c := HeatCell{Part: unknown}
@@ -190,7 +190,7 @@ func (v sweepView) heat() Heat {
 			}
 		}
 	}
-	add("yuzhi", true, func(p *search.Point) (part, excess sim.Figure) {
+	add(Own, true, func(p *search.Point) (part, excess sim.Figure) {
 		return p.Figures.AdmittedVsCentral, p.Figures.BoundExceededBy
 	})
 	ours := strings.HasPrefix(down.Path, "policy.")

@@ -16,7 +16,7 @@ import (
 func Plan(p search.Plan, text, command string) Document {
 	goals := make([]string, len(p.Targets))
 	for i, t := range p.Targets {
-		goals[i] = targetText(t)
+		goals[i] = goalText(t)
 	}
 	d := answer(p.Asked, p.Machine, &p, text, command)
 	d.Title += ": a plan"
@@ -60,8 +60,8 @@ func Plan(p search.Plan, text, command string) Document {
 
 type planView struct{ *search.Plan }
 
-// targetText is a target in words: "false_reject_ratio at most 0.5 %".
-func targetText(t search.Threshold) string {
+// goalText is a target in words: "false_reject_ratio at most 0.5 %".
+func goalText(t search.Threshold) string {
 	at := either(t.Op == ">=", "at least", "at most")
 	return fmt.Sprintf("%s %s %s", t.Figure, at, Value(t.Figure, t.Bound))
 }
@@ -71,8 +71,13 @@ func policyText(p search.Policy) string {
 	overcommit := either(p.Overcommit > 0, ", overcommit "+Number(float64(p.Overcommit)), "")
 	shards := either(p.Shards > 1, fmt.Sprintf(", %d shards", p.Shards), "")
 	calls := either(p.CallsPerSecond > 0, ", calls_per_second "+Number(float64(p.CallsPerSecond)), "")
-	return fmt.Sprintf("target %s, ttl %s%s%s%s%s", p.Target, p.TTL, either(p.DefaultTTL, " (default)", ""), overcommit, shards,
+	return fmt.Sprintf("target %s, ttl %s%s%s%s%s", targetText(p), p.TTL, either(p.DefaultTTL, " (default)", ""), overcommit, shards,
 		calls)
+}
+
+// targetText is how long leases are to last, and how long they do where that is not the same.
+func targetText(p search.Policy) string {
+	return p.Target + either(p.TargetInForce != "", " (in force "+p.TargetInForce+")", "")
 }
 
 // judge says the answer in plain words.
@@ -197,7 +202,7 @@ func targetTable(margins []search.Margin) Table {
 	for _, m := range margins {
 		margin := Percent(math.Round(m.Margin*100) / 100) // of which nobody wants decimals
 		margin = either(m.Figure == search.BoundFigure, "", margin)
-		t.Add(targetText(m.Threshold), Value(m.Figure, m.Value), margin, holds(m.Meets))
+		t.Add(goalText(m.Threshold), Value(m.Figure, m.Value), margin, holds(m.Meets))
 	}
 	return t
 }
@@ -228,7 +233,7 @@ func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
 		if v.Chosen != nil && c.Policy == v.Chosen.Policy {
 			says = "chosen"
 		}
-		row := []string{c.Policy.Target, c.Policy.TTL, Number(float64(c.Policy.Overcommit))}
+		row := []string{targetText(c.Policy), c.Policy.TTL, Number(float64(c.Policy.Overcommit))}
 		if sharded {
 			row = append(row, Number(float64(max(c.Policy.Shards, 1))))
 		}

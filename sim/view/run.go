@@ -93,7 +93,7 @@ func (r Result) document() Document {
 			{"seed", fmt.Sprint(rep.Seed)},
 			{"replications", reps},
 			{"confidence", Percent(rep.Confidence)},
-			{"target", policy.Target.String()},
+			{"target", targetFact(s)},
 			{"ttl", policy.TTL.String()},
 		},
 		Scenario: r.Text, Command: r.Command, Machine: rep.Machine,
@@ -108,6 +108,15 @@ func (r Result) document() Document {
 	}
 	r.judge(&d, s)
 	return d
+}
+
+// targetFact is the target, and where that is not the one in force, that one.
+func targetFact(s sim.Scenario) string {
+	given, inForce := s.Policy.Target, s.TargetInForce()
+	if given == 0 || given == inForce {
+		return inForce.String()
+	}
+	return given.String() + " (in force " + inForce.String() + ")"
 }
 
 func (r Result) interrupted() bool { return r.Report.Reps < r.Report.RepsAsked }

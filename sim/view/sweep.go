@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
@@ -99,11 +100,64 @@ func (v sweepView) whyInvalid() (notes []string) {
 	return notes
 }
 
+// targetPath is the field whose value may not be what is in force.
+const targetPath = "policy.target"
+
+// inForce is where the rows of a table say which target is in force, behind so many axes, and under
+// which name; ok where it is another one than a value that is given, or is not the same for all.
+func (v sweepView) inForce() (behind int, name string, ok bool) {
+	k := slices.IndexFunc(v.Axes, func(a search.Axis) bool { return a.Path == targetPath })
+	for i := range v.Points {
+		p := &v.Points[i]
+		ok = ok || k < 0 && p.TargetInForce != v.Points[0].TargetInForce || k >= 0 && v.otherThanGiven(p)
+	}
+	if k < 0 {
+		return len(v.Axes), "target in force", ok
+	}
+	return k + 1, "in force", ok
+}
+
+// otherThanGiven reports whether the target that a point names is not the one in force.
+func (v sweepView) otherThanGiven(p *search.Point) bool {
+	k := slices.IndexFunc(v.Axes, func(a search.Axis) bool { return a.Path == targetPath })
+	if k < 0 || p.TargetInForce == "" {
+		return false
+	}
+	given, err := time.ParseDuration(p.Values[k])
+	return err != nil || given.String() != p.TargetInForce
+}
+
+// value writes a value of an axis: with the target in force, where that is another one and the same
+// at all points with the value.
+func (v sweepView) value(axis int, value string) string {
+	inForce := ""
+	for i := range v.Points {
+		switch p := &v.Points[i]; {
+		case p.Values[axis] != value || p.Invalid != "":
+		case v.Axes[axis].Path != targetPath || !v.otherThanGiven(p) || inForce != "" && inForce != p.TargetInForce:
+			return value
+		default:
+			inForce = p.TargetInForce
+		}
+	}
+	return value + either(inForce != "", " (in force "+inForce+")", "")
+}
+
+// about names a point, with the target in force where that is not the one that is named.
+func (v sweepView) about(p *search.Point) string {
+	return v.Label(p) + either(v.otherThanGiven(p), " (in force "+p.TargetInForce+")", "")
+}
+
 // table has a row for each point, with its figures as write has them.
 func (v sweepView) table(write func(string, sim.Figure) string) Table {
 	t := Table{Columns: []string{""}, Keys: 1 + len(v.Axes)}
 	for _, a := range v.Axes {
 		t.head(a.Path)
+	}
+	behind, inForce, clamped := v.inForce()
+	if clamped {
+		t.Keys++
+		t.Columns = slices.Insert(t.Columns, 1+behind, ">"+inForce)
 	}
 	for _, name := range v.shown {
 		wanted := slices.ContainsFunc(v.Objectives, func(o search.Objective) bool { return o.Figure == name })
@@ -117,6 +171,9 @@ func (v sweepView) table(write func(string, sim.Figure) string) Table {
 		p := &v.Points[i]
 		mark := either(p.Front, "*", "") + either(p.Saturated, "!", "") + either(i == 0, " base", "")
 		row := append([]string{strings.TrimSpace(mark)}, p.Values...)
+		if clamped {
+			row = slices.Insert(row, 1+behind, p.TargetInForce)
+		}
 		bound := either(p.Invalid != "", "invalid", "did not run")
 		if p.Figures != nil {
 			for _, name := range v.shown {
@@ -187,6 +244,16 @@ func (v sweepView) judge(d *Document) {
 		where := fmt.Sprintf(" at the points marked !, most at %s", v.Label(&v.Points[i]))
 		saturation(d, where, v.Points[i].Figures, v.Relief)
 	}
+	other := 0
+	for i := range v.Points {
+		if v.otherThanGiven(&v.Points[i]) {
+			other++
+		}
+	}
+	if other > 0 {
+		d.say(Neutral, "At %s another target is in force than the one that is given: a burst allows no longer leases, "+
+			"or a large fleet's budget of calls (policy.calls_per_second) no shorter ones.", count(other, "point"))
+	}
 	goals := make([]string, len(v.Objectives))
 	for i, o := range v.Objectives {
 		goals[i] = either(o.Max, "a large ", "a small ") + o.Figure
@@ -218,7 +285,7 @@ func (v sweepView) charts() Section {
 		for points := range slices.Chunk(v.Points, len(across.Values)) {
 			line := Line{Name: "mean", Series: len(chart.Lines), Mark: Dotted}
 			if len(v.Axes) == 2 {
-				line.Name = v.Axes[0].Path + " " + points[0].Values[0]
+				line.Name = v.Axes[0].Path + " " + v.value(0, points[0].Values[0])
 			}
 			for i, p := range points {
 				f := unknown
@@ -226,7 +293,7 @@ func (v sweepView) charts() Section {
 					f = search.FigureOf(p.Figures, name)
 				}
 				line.add(float64(i), f.Mean*scale)
-				at := v.Label(&p) + ": " + name + " "
+				at := v.about(&p) + ": " + name + " "
 				line.Titles = append(line.Titles, at+Figure(name, f))
 				if len(v.Axes) == 1 {
 					line.Labels = append(line.Labels, Mean(name, f))
@@ -259,9 +326,9 @@ func (v sweepView) tradeOff() Section {
 		switch {
 		case p.Figures == nil:
 		case p.Front:
-			front.addFigures(p.Figures, x, y, v.Label(p), strings.Join(p.Values, " "))
+			front.addFigures(p.Figures, x, y, v.about(p), strings.Join(p.Values, " "))
 		default:
-			points.addFigures(p.Figures, x, y, v.Label(p), "")
+			points.addFigures(p.Figures, x, y, v.about(p), "")
 		}
 	}
 	return tradeOff(x, y, v.figures(), points, front)

@@ -1,0 +1,60 @@
+package view
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+)
+
+// What is swept has a burst of 2000 at 1000/s, which allows leases of half a second.
+
+func TestASweepShowsTheTargetInForce(t *testing.T) {
+	// Given targets of which the burst allows one,
+	d := Sweep(swept(t, "policy.target=100ms,1s,2s"), "", "")
+	text := written(t, d, FormatTable)
+	// then the rows of the others show what is in force instead, and the text says why,
+	says(t, text, "base          100ms     100ms", " 1s     500ms", " 2s     500ms",
+		"At 2 points another target is in force than the one that is given: a burst allows no longer leases")
+	// and so do the points of the page.
+	says(t, written(t, d, FormatHTML), "policy.target=2s (in force 500ms): calls_per_s ")
+
+	// Where nothing is clamped nobody is told.
+	text = written(t, Sweep(swept(t, "policy.target=100ms,200ms"), "", ""), FormatTable)
+	testkit.Check(t, !strings.Contains(text, "in force"), "%s", text)
+}
+
+func TestASweepOfAFieldThatMovesTheTargetShowsIt(t *testing.T) {
+	text := written(t, Sweep(swept(t, "limits[0]=1000/s burst 2000,1000/s burst 100"), "", ""), FormatTable)
+	says(t, text, "target in force", "50ms", "25ms")
+}
+
+func TestAMapShowsTheTargetInForce(t *testing.T) {
+	r := swept(t, "policy.target=100ms,2s", "groups.web.count=1,2")
+	says(t, string(HeatOf(r).SVG()), ">yuzhi 100ms<", ">yuzhi 2s (in force 500ms)<")
+	// Where it is not the same in all columns, each cell's point says it.
+	r = swept(t, "policy.target=100ms,2s", "limits[0]=1000/s burst 2000,1000/s burst 4000")
+	says(t, string(HeatOf(r).SVG()), ">yuzhi 2s<")
+	says(t, written(t, Sweep(r, "", ""), FormatTable), "2s     500ms", "2s        1s")
+}
+
+func TestARunShowsTheTargetInForce(t *testing.T) {
+	r := madeUp()
+	for target, want := range map[time.Duration]string{0: "100ms", 200 * time.Millisecond: "200ms", 2 * time.Second: "2s (in force 500ms)"} {
+		r.Scenario.Policy = lease.Policy{Target: target}
+		says(t, written(t, Run(r), FormatTable), "target "+want+",")
+	}
+	// Also where a large fleet's budget of calls wants longer leases,
+	r.Scenario.Policy = lease.Policy{Target: 10 * time.Millisecond, CallsPerSecond: 100}
+	says(t, written(t, Run(r), FormatTable), "target 10ms (in force 200ms),")
+}
+
+func TestAPlanShowsTheTargetInForce(t *testing.T) {
+	p := planned(t)
+	p.Chosen.Policy.TargetInForce = "40ms"
+	p.TradeOffs[0].Policy.TargetInForce = "70ms"
+	says(t, written(t, Plan(p, "", ""), FormatTable), "Take target "+p.Chosen.Policy.Target+" (in force 40ms),",
+		p.TradeOffs[0].Policy.Target+" (in force 70ms)  ")
+}
