@@ -11,7 +11,7 @@ import (
 // all windows. A token counts at the moment at which it left a pool, or at which the bucket granted
 // it to a request that waited. Tokens of a request that was not admitted in the end do not count.
 //
-// Times are in nanoseconds, and never decrease. One goroutine at a time.
+// Times are in nanoseconds, and never decrease for one key. One goroutine at a time.
 type Auditor struct {
 	bounds   []Bound
 	meters   []*Meter   // of key k and bound i at k*len(bounds)+i; nil before the first admission

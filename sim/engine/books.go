@@ -10,6 +10,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim/audit"
+	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
 	"github.com/yuzhi-go/yuzhi/sim/scenario"
@@ -75,14 +76,31 @@ func (s *score) decided(central int64) report.Decided {
 
 // contender is a rival with its score.
 type contender struct {
-	rival.Algorithm
 	score
-	tripsWarm int64 // round trips in the warm-up
+	rival.Algorithm         // what decides at once, where the request is made; nil in the other case
+	remote          *remote // what asks Redis for each request
+	tripsWarm       int64   // round trips in the warm-up
+}
+
+// trips is its round trips since the warm-up.
+func (c *contender) trips() int64 {
+	if c.remote != nil {
+		return c.remote.sent
+	}
+	return c.RoundTrips() - c.tripsWarm
+}
+
+// decided books that it has decided a request at a time.
+func (c *contender) decided(r *request, at int64, ok bool) {
+	if ok {
+		c.audit.Admit(at, r.key, r.n)
+	}
+	c.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
 }
 
 // newBooks opens the books of a fleet. The rivals number those processes first that run at the
 // start.
-func newBooks(now *agenda, s *scenario.Scenario, f *fleet) (books, error) {
+func newBooks(now *agenda, s *scenario.Scenario, f *fleet, seed uint64) (books, error) {
 	keys, processes := s.Keys.Count, len(f.processes)
 	b := books{
 		time: now, score: newScore(s, f, s.Policy.Overcommit), waits: report.NewWaits(s.Duration),
@@ -100,18 +118,28 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 		order, later = append(order, g.members[:g.Count]...), append(later, g.members[g.Count:]...)
 	}
 	known := rival.Fleet{Processes: len(order), Limits: limits, Keys: keys}
-	order = append(order, later...)
-	known.Local = func(p int, now int64) int64 { return order[p].wall(now*1000) - serverStart }
-	for i, p := range order {
+	for i, p := range append(order, later...) {
 		b.numbers[p.index] = i
 		known.Weights = append(known.Weights, p.group.Weight)
 	}
 	for _, name := range s.Rivals {
-		a, err := rival.New(name, known)
+		c := &contender{score: newScore(s, f, 0)}
+		its := known
+		if rival.IsRemote(name) {
+			c.remote = &remote{network: f.network, stream: random.New(seed, streamRivals), waits: report.NewWaits(s.CallTimeout)}
+			c.remote.settle = func(a *ask, at int64, ok bool) { c.decided(&a.request, at, ok) }
+			its.Local, its.Store, its.Keys = c.remote.local, c.remote.store, (keys+s.Redis.Shards-1)/s.Redis.Shards
+		}
+		a, err := rival.New(name, its)
 		if err != nil {
 			return books{}, fmt.Errorf("%w: rivals: %w", scenario.ErrInvalidScenario, err)
 		}
-		b.rivals = append(b.rivals, &contender{Algorithm: a, score: newScore(s, f, 0)})
+		if c.remote != nil {
+			c.remote.start(a.(rival.Remote))
+		} else {
+			c.Algorithm = a
+		}
+		b.rivals = append(b.rivals, c)
 	}
 	weights := make([]int64, processes)
 	for i, p := range f.processes {
@@ -122,7 +150,39 @@ func newBooks(now *agenda, s *scenario.Scenario, f *fleet) (books, error) {
 }
 
 // runs books that p begins to run, or ends.
-func (b *books) runs(p *process, yes bool) { b.spans.Runs(p.index, yes, b.time.now, b.count) }
+func (b *books) runs(p *process, yes bool) {
+	b.advance()
+	b.spans.Runs(p.index, yes, b.time.now, b.count)
+}
+
+// advance brings the rivals that ask Redis to the present. It comes before whatever changes their
+// world, or looks at them.
+func (b *books) advance() {
+	for _, c := range b.rivals {
+		if c.remote != nil {
+			c.remote.advance(b.time.now)
+		}
+	}
+}
+
+// fault begins a fault of the rivals' Redis.
+func (b *books) fault(f *scenario.RedisFault) {
+	for _, c := range b.rivals {
+		if c.remote != nil {
+			c.remote.fault(f)
+		}
+	}
+}
+
+// snapshot is the last that the replicas of the rivals' Redis hear which a failover promotes.
+func (b *books) snapshot(f *scenario.RedisFault) {
+	b.advance()
+	for _, c := range b.rivals {
+		if c.remote != nil {
+			c.remote.snapshot(f)
+		}
+	}
+}
 
 // count is what spans are made of.
 func (b *books) count() report.Count {
@@ -174,7 +234,8 @@ func newScore(s *scenario.Scenario, f *fleet, overcommit int64) score {
 	}
 }
 
-// asked books a request, which one central bucket and all rivals decide at once.
+// asked books a request, which one central bucket decides at once, and so do the rivals that do not
+// ask Redis for it.
 func (b *books) asked(r *request) {
 	us := b.time.now / 1000
 	r.central = b.central[r.key].Take(us, r.n)
@@ -190,11 +251,11 @@ func (b *books) asked(r *request) {
 		b.classes[r.p.group.class].offered += r.n
 	}
 	for _, c := range b.rivals {
-		ok := c.Decide(us, b.numbers[r.p.index], int(r.key), r.n)
-		if ok {
-			c.audit.Admit(b.time.now, r.key, r.n)
+		if n := b.numbers[r.p.index]; c.remote != nil {
+			c.remote.send(r, n)
+		} else {
+			c.decided(r, b.time.now, c.Decide(us, n, int(r.key), r.n))
 		}
-		c.tally.Decided(r.p.index, r.key, r.n, r.central, ok)
 	}
 }
 
@@ -385,6 +446,7 @@ func (b *books) scores() []*score {
 
 // point is for each point of the series.
 func (b *books) point() {
+	b.advance()
 	b.spans.Point(b.time.now, b.count)
 	for _, s := range b.scores() {
 		s.accuracy.Point(s.decided(b.centralAdmitted))
@@ -393,6 +455,7 @@ func (b *books) point() {
 
 // turn begins a phase.
 func (b *books) turn(to report.Phase) {
+	b.advance()
 	for _, s := range b.scores() {
 		s.accuracy.Turn(to, s.decided(b.centralAdmitted))
 	}
@@ -400,6 +463,7 @@ func (b *books) turn(to report.Phase) {
 
 // warm ends the warm-up.
 func (b *books) warm(entries []*entry) {
+	b.advance()
 	b.burntBefore = b.burnt(entries)
 	for _, s := range b.scores() {
 		s.accuracy.Warm(s.decided(b.centralAdmitted))
@@ -415,6 +479,10 @@ func (b *books) warm(entries []*entry) {
 	b.waits.Reset()
 	for _, c := range b.rivals {
 		c.tally.Reset()
-		c.tripsWarm = c.RoundTrips()
+		if c.remote != nil {
+			c.remote.warm()
+		} else {
+			c.tripsWarm = c.RoundTrips()
+		}
 	}
 }

@@ -163,7 +163,8 @@ func TestOneCentralBucketAdmitsExactlyBurstAndRate(t *testing.T) {
 	// Given a request every half millisecond and a bucket that makes a token in one, the first of
 	// them at 0,
 	for _, end := range []time.Duration{time.Second, 1234500 * time.Microsecond, 3 * time.Second} {
-		s := scene(t, "duration: %v, limits: [1000/s burst 100], rivals: [central]", end)
+		s := scene(t, `duration: %v, limits: [1000/s burst 100], rivals: [central],
+			network: {round_trip: 1us}, redis: {service_time: 1us}`, end)
 		s.Workload = regularly(500*time.Microsecond, end)
 		run := simulate(t, s)
 		// then what it has admitted by the last one is the burst and a token for each whole

@@ -62,7 +62,7 @@ func (n *network) shake(b *batch) {
 // off, or for which nobody waits any more, is not begun again.
 func (n *network) shaken(b *batch) {
 	switch s := n.redis.shards[b.shard]; {
-	case b.wait != awaited || b.p.life != b.life || b.p.state == down || s.hangs > 0 || n.cut(b.p):
+	case b.wait != awaited || b.p.life != b.life || b.p.state == down || s.hangs > 0 || n.cut(b.p, n.time.now):
 		n.end(b)
 	case s.refuses > 0 || b.boots != s.boots:
 		for i := range b.calls {

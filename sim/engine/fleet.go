@@ -89,8 +89,8 @@ func (f *fleet) start(p *process) {
 		return
 	}
 	f.end(p)
-	p.life++
 	f.books.runs(p, true)
+	p.life++
 	p.state, p.pausedUntil = running, 0
 	p.rename()
 	p.entries, p.resting, p.single = make(map[int32]*entry), make(map[int32]memory), nil

@@ -194,7 +194,7 @@ func (n *network) send(b *batch) {
 	now := n.time.now
 	lost := n.chance(n.s.Loss)
 	twice := n.chance(n.s.Duplicates)
-	if lost || n.cut(b.p) {
+	if lost || n.cut(b.p, n.time.now) {
 		n.end(b)
 		return
 	}
@@ -215,10 +215,10 @@ func (n *network) send(b *batch) {
 // chance draws whether something of this probability happens. It draws nothing where it never does.
 func (n *network) chance(p scenario.Ratio) bool { return p > 0 && n.stream.Bernoulli(float64(p)) }
 
-// cut reports whether a partition separates p from Redis now.
-func (n *network) cut(p *process) bool {
+// cut reports whether a partition separates p from Redis at a time.
+func (n *network) cut(p *process, at int64) bool {
 	return slices.ContainsFunc(n.s.Partitions, func(x scenario.Partition) bool {
-		return n.time.now >= int64(x.At) && n.time.now < int64(x.At+x.For) &&
+		return at >= int64(x.At) && at < int64(x.At+x.For) &&
 			(x.Group == "" || x.Group == p.group.Name) &&
 			float64(p.rank) < float64(x.Part)*float64(len(p.group.members))
 	})
@@ -226,7 +226,7 @@ func (n *network) cut(p *process) bool {
 
 // reply sends a batch's answers back.
 func (n *network) reply(b *batch) {
-	if b.wait == copied || n.chance(n.s.LostReplies) || n.cut(b.p) {
+	if b.wait == copied || n.chance(n.s.LostReplies) || n.cut(b.p, n.time.now) {
 		n.end(b)
 		return
 	}
@@ -235,7 +235,7 @@ func (n *network) reply(b *batch) {
 
 // replied is the arrival of a batch's answers.
 func (n *network) replied(b *batch) {
-	if n.cut(b.p) {
+	if n.cut(b.p, n.time.now) {
 		n.end(b)
 		return
 	}

@@ -158,7 +158,7 @@ func (r *redis) warm() {
 
 // fault begins a fault, with by = 1, or ends it, with by = -1.
 func (r *redis) fault(f *scenario.RedisFault, by int) {
-	for _, s := range r.hit(f) {
+	for _, s := range hit(f, r.shards) {
 		switch f.Kind {
 		case scenario.FaultSlow:
 			s.slow += int64(by) * int64(f.By)
@@ -189,7 +189,7 @@ func (r *redis) fault(f *scenario.RedisFault, by int) {
 
 // snapshot is the last that the replicas hear which a failover promotes.
 func (r *redis) snapshot(f *scenario.RedisFault) {
-	for _, s := range r.hit(f) {
+	for _, s := range hit(f, r.shards) {
 		replica := make([]*bucket, len(s.buckets))
 		for i, b := range s.buckets {
 			if b != nil {
@@ -211,10 +211,10 @@ func (r *redis) stop(s *shard) {
 	s.line = nil
 }
 
-// hit is the shards that f concerns.
-func (r *redis) hit(f *scenario.RedisFault) []*shard {
+// hit is those of the shards that f concerns.
+func hit[T any](f *scenario.RedisFault, shards []T) []T {
 	if f.Shard == 0 {
-		return r.shards
+		return shards
 	}
-	return r.shards[f.Shard-1 : f.Shard]
+	return shards[f.Shard-1 : f.Shard]
 }

@@ -22,6 +22,7 @@ const (
 	streamRestarts
 	streamHolders
 	streamReservations
+	streamRivals
 )
 
 // replication is one run of a scenario: its parts, and how they meet. Each part has its own data
@@ -53,7 +54,7 @@ func newReplication(s *scenario.Scenario, seed uint64) (*replication, error) {
 	r.demand = demand{time: &r.time, s: s, seed: seed, fleet: &r.fleet, books: &r.books}
 	r.demand.prepare(&r.fleet)
 	var err error
-	if r.books, err = newBooks(&r.time, s, &r.fleet); err != nil {
+	if r.books, err = newBooks(&r.time, s, &r.fleet, seed); err != nil {
 		return nil, err
 	}
 	for _, g := range r.fleet.groups {
@@ -85,11 +86,14 @@ func (r *replication) foresee() {
 	for i := range r.s.Redis.Faults {
 		f := &r.s.Redis.Faults[i]
 		if f.Kind == scenario.FaultFailover {
-			add(max(0, f.At-f.Lost), func() { r.redis.snapshot(f) })
+			add(max(0, f.At-f.Lost), func() {
+				r.redis.snapshot(f)
+				r.books.snapshot(f)
+			})
 		}
-		add(f.At, func() { r.redis.fault(f, 1) })
+		add(f.At, func() { r.fault(f, 1) })
 		if f.Kind != scenario.FaultClockStep {
-			add(f.At+f.For, func() { r.redis.fault(f, -1) })
+			add(f.At+f.For, func() { r.fault(f, -1) })
 		}
 	}
 	for _, p := range r.fleet.processes {
@@ -107,6 +111,15 @@ func (r *replication) foresee() {
 	r.time.at(r.recorder.Step, evSample, 0)
 }
 
+// fault begins a fault, with by = 1, or ends it, with by = -1.
+func (r *replication) fault(f *scenario.RedisFault, by int) {
+	r.books.advance()
+	r.redis.fault(f, by)
+	if by > 0 {
+		r.books.fault(f)
+	}
+}
+
 // goesOn reports whether anything is still to happen.
 func (r *replication) goesOn() bool {
 	return len(r.time.heap) > 0 && r.time.heap[0].at < int64(r.s.Duration)
@@ -115,6 +128,7 @@ func (r *replication) goesOn() bool {
 // finish closes the books.
 func (r *replication) finish() error {
 	r.time.now = int64(r.s.Duration)
+	r.books.advance()
 	r.books.audit.End()
 	if err := r.books.balance(r.fleet.entries.all); err != nil {
 		return fmt.Errorf("seed %d: %w", r.seed, err)
@@ -187,7 +201,7 @@ func (r *replication) handle(e event) {
 	case evShaken:
 		r.network.shaken(r.network.batches.all[e.who])
 	case evRequest:
-		if b := r.network.batches.all[e.who]; r.network.cut(b.p) {
+		if b := r.network.batches.all[e.who]; r.network.cut(b.p, e.at) {
 			r.network.end(b)
 		} else {
 			r.redis.arrive(b)
@@ -273,7 +287,13 @@ func (r *replication) outcome() report.Outcome {
 		WaitMsMax: figure(b.waits.Quantile(100)),
 	}
 	for k, c := range b.rivals {
-		o.Rivals = append(o.Rivals, r.compared(&c.score, b.spans.Shares(1+k), c.RoundTrips()-c.tripsWarm))
+		its := r.compared(&c.score, b.spans.Shares(1+k), c.trips())
+		if c.remote != nil {
+			its.Remote = true
+			its.RedisCPU = figure(float64(c.remote.cpu()) / 1e9 / seconds)
+			its.WaitMsP50, its.WaitMsP99 = figure(c.remote.waits.Quantile(50)), figure(c.remote.waits.Quantile(99))
+		}
+		o.Rivals = append(o.Rivals, its)
 	}
 	for _, c := range b.classes {
 		o.Classes = append(o.Classes, report.ClassReport{

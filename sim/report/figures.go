@@ -184,7 +184,7 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	own := func(rep int) []Named { return outcomes[rep].Figures.All() }
 	summarise(report.Figures.All(), own, seeds, trusted)
 	for k, name := range s.Rivals {
-		rival := RivalReport{Name: name}
+		rival := RivalReport{Name: name, Remote: len(outcomes) > 0 && outcomes[0].Rivals[k].Remote}
 		summarise(rival.All(), func(rep int) []Named { return outcomes[rep].Rivals[k].All() }, seeds, trusted)
 		report.Rivals = append(report.Rivals, rival)
 	}

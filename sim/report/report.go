@@ -117,9 +117,12 @@ type ClassReport struct {
 	Shadowed      Figure   `json:"shadowed,omitzero"`
 }
 
-// RivalReport is what another algorithm did with the same requests.
+// RivalReport is what another algorithm did with the same requests. One that asks Redis for each of
+// them does so over the scenario's network, and a Redis with the scenario's faults; what the others
+// ask for is there at once.
 type RivalReport struct {
 	Name              string `json:"name"`
+	Remote            bool   `json:"remote,omitempty"` // it asks Redis for each request
 	Admitted          Figure `json:"admitted"`
 	AdmittedVsCentral Figure `json:"admitted_vs_central"`
 	BoundExceededBy   Figure `json:"bound_exceeded_by"`
@@ -128,8 +131,11 @@ type RivalReport struct {
 	FaultStock        Figure `json:"fault_stock"`
 	SwappedRatio      Figure `json:"swapped_ratio"`
 	RoundTripsPerS    Figure `json:"round_trips_per_s"`
+	RedisCPU          Figure `json:"redis_cpu"` // 0 of one that does not ask Redis for each request, like its waits
 	Jain              Figure `json:"jain"`
 	WorstShare        Figure `json:"worst_share"`
+	WaitMsP50         Figure `json:"wait_ms_p50"`
+	WaitMsP99         Figure `json:"wait_ms_p99"`
 }
 
 // Series is one point per step. The counts are of the step before the point.

@@ -299,3 +299,16 @@ func (c *central) Decide(now int64, p, key int, n int64) bool {
 	b.until = now + c.window
 	return b.Take(local, n)
 }
+
+func (c *central) Clone() Remote {
+	o := *c
+	o.buckets = slices.Clone(c.buckets)
+	for i := range o.buckets {
+		b := &o.buckets[i]
+		b.quotas = slices.Clone(b.quotas)
+		for k := range b.quotas {
+			b.quotas[k].log = slices.Clone(b.quotas[k].log)
+		}
+	}
+	return &o
+}

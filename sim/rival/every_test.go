@@ -195,3 +195,51 @@ func TestAnyValidLimitWorksOrIsRefusedWithAReason(t *testing.T) {
 		testkit.Check(t, refused <= most, "%s refused %d of %d valid limits", name, refused, rounds)
 	}
 }
+
+func TestWhatAsksTheStoreKeepsNothingAnywhereElse(t *testing.T) {
+	rng := testkit.Rand(t)
+	for _, name := range Names() {
+		_, remote := start(t, name, fleetOf(1, tenPerSecond)).(Remote)
+		testkit.Check(t, remote == IsRemote(name), "%s: a Remote? %v, and IsRemote says %v", name, remote, IsRemote(name))
+		if !remote {
+			continue
+		}
+		for _, limits := range append(someLimits, []lease.Limit{lease.Sliding(20, 3*time.Second), tenPerSecond}) {
+			// Given an algorithm and a clone of it in the middle of a load,
+			f := fleetOf(3, limits...)
+			f.Keys = 2
+			all := draw(rng, f, 2000, 3)
+			a := start(t, name, f)
+			decide(a, all[:1000])
+			clone := a.(Remote).Clone()
+			// when both go on, one after the other, then they decide alike.
+			alike(t, name+" and its clone", all[1000:], decide(a, all[1000:]), decide(clone, all[1000:]))
+		}
+	}
+}
+
+func TestTheStoresTimeIsItsOwn(t *testing.T) {
+	for _, name := range Names() {
+		if !IsRemote(name) {
+			continue
+		}
+		for _, byCaller := range []bool{false, true} {
+			// Given a limiter that has nothing left, when one clock is set an hour ahead,
+			f, ahead := fleetOf(1, tenPerSecond), int64(0)
+			if byCaller {
+				f.Local = func(_ int, now int64) int64 { return now + ahead }
+			} else {
+				f.Store = func(now int64) int64 { return now + ahead }
+			}
+			a := start(t, name, f)
+			admits(t, a, second, 0, 5)
+			ahead = 3600 * second
+			// then it has its burst again, if it goes by that one.
+			want := int64(0)
+			if byCaller == strings.HasSuffix(name, "_client") {
+				want = 5
+			}
+			admits(t, a, second, 0, want)
+		}
+	}
+}

@@ -28,7 +28,7 @@
 // A key in the store lives as long as its last writer can need it, by the store's time. With wrong
 // clocks this ends the time for which one that was far ahead blocks the others.
 //
-// An admission counts when the request arrives. Two known algorithms are therefore not here: GCRA
+// An admission counts when it is decided. Two known algorithms are therefore not here: GCRA
 // admits what the central bucket does, which a test proves, and so does the leaky bucket as a
 // queue, of requests for one token.
 package rival
@@ -67,6 +67,8 @@ type Fleet struct {
 	// be negative and may step. Only the algorithms by the caller's time ask it; nil means that
 	// every clock is right.
 	Local func(p int, now int64) int64
+	// Store is the store's clock likewise, which only the algorithms by the store's time ask.
+	Store func(now int64) int64
 }
 
 // Algorithm decides requests in order of time. One goroutine at a time. A process that restarts
@@ -81,6 +83,14 @@ type Algorithm interface {
 	RoundTrips() int64
 }
 
+// Remote is an Algorithm that asks the store for each request, and keeps nothing anywhere else.
+type Remote interface {
+	Algorithm
+	// Clone is an algorithm of its own that knows what this one knows now: what a replica of the
+	// store has.
+	Clone() Remote
+}
+
 // calls counts the round trips of an algorithm that makes one per call.
 type calls struct{ made int64 }
 
@@ -91,6 +101,7 @@ type entry struct {
 	name, text string
 	argument   string // what the help calls it, "" for an algorithm that takes none
 	client     bool   // whether it goes by the caller's time
+	remote     bool   // whether it is a Remote
 	build      func(f Fleet, argument string) (Algorithm, error)
 }
 
@@ -112,11 +123,11 @@ var entries = slices.Concat(
 	},
 )
 
-// both are the entries of an algorithm by the store's time and by the caller's.
+// both are the entries of a Remote by the store's time and by the caller's.
 func both(name, text, argument string, build func(Fleet, string) (Algorithm, error)) []entry {
 	return []entry{
-		{name, text + "; by the store's time", argument, false, build},
-		{name + "_client", text + "; by the caller's time", argument, true, build},
+		{name, text + "; by the store's time", argument, false, true, build},
+		{name + "_client", text + "; by the caller's time", argument, true, true, build},
 	}
 }
 
@@ -146,7 +157,10 @@ func New(name string, f Fleet) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !e.client || f.Local == nil {
+	switch {
+	case !e.client && f.Store != nil:
+		f.Local = func(_ int, now int64) int64 { return f.Store(now) }
+	case !e.client || f.Local == nil:
 		f.Local = func(_ int, now int64) int64 { return now }
 	}
 	return e.build(f, argument)
@@ -158,6 +172,12 @@ func Names() (names []string) {
 		names = append(names, e.name)
 	}
 	return names
+}
+
+// IsRemote reports whether the algorithm of that name, with or without an argument, is a [Remote].
+func IsRemote(name string) bool {
+	e, _, err := find(name)
+	return err == nil && e.remote
 }
 
 // Describe is one line about the algorithm of that name, with or without an argument; "" if there

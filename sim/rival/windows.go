@@ -25,6 +25,7 @@ type window interface {
 	expire(now, local int64) // drops what is over
 	hasRoom(local, n int64) bool
 	add(now, local, n int64)
+	clone() window
 }
 
 // newWindows makes each window by the number of its limit.
@@ -51,6 +52,15 @@ func (w *windows) Decide(now int64, p, key int, n int64) bool {
 		}
 	}
 	return ok
+}
+
+func (w *windows) Clone() Remote {
+	o := *w
+	o.all = slices.Clone(w.all)
+	for i, x := range o.all {
+		o.all[i] = x.clone()
+	}
+	return &o
 }
 
 // admissions is the sorted set of a usual script: what is older than the window by the caller's
@@ -85,6 +95,12 @@ func (a *admissions) add(now, local, n int64) {
 	a.sum += n
 	a.until = now + a.window
 	a.log = insert(a.log, admission{local, n}, func(a, b admission) bool { return a.at > b.at })
+}
+
+func (a *admissions) clone() window {
+	o := *a
+	o.log = slices.Clone(a.log)
+	return &o
 }
 
 // insert puts x into what is in rising order, behind all that are not after it. Most belong to the
@@ -228,4 +244,10 @@ func (c *counters) add(now, local, n int64) {
 	}
 	c.cells = slices.Insert(c.cells, i, counter{k, n, until})
 	c.next = min(c.next, until)
+}
+
+func (c *counters) clone() window {
+	o := *c
+	o.cells = slices.Clone(c.cells)
+	return &o
 }

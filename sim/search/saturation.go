@@ -15,7 +15,10 @@ const saturatedFrom, roomy = 0.9, 0.7
 const shardsMost = 64
 
 // Saturated reports whether Redis was saturated in some replication.
-func Saturated(f *sim.Figures) bool { return f != nil && f.RedisCPU.Worst >= saturatedFrom }
+func Saturated(f *sim.Figures) bool { return f != nil && Saturates(f.RedisCPU) }
+
+// Saturates reports whether the busiest shard had no time left in some replication.
+func Saturates(cpu sim.Figure) bool { return cpu.Worst >= saturatedFrom }
 
 // Relieve finds the fewest shards with which no shard works for more than roomy of the time, by
 // simulating one replication of s with each number that it tries: first more shards of Redis, as

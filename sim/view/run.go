@@ -278,21 +278,37 @@ func (r Result) classes(d *Document) {
 func (r Result) rivals(d *Document) {
 	f := &r.Report.Figures
 	own := sim.RivalReport{
-		Name: Own, Admitted: f.Admitted, AdmittedVsCentral: f.AdmittedVsCentral, BoundExceededBy: f.BoundExceededBy,
+		Name: Own, Remote: true, Admitted: f.Admitted, AdmittedVsCentral: f.AdmittedVsCentral, BoundExceededBy: f.BoundExceededBy,
 		FalseRejectRatio: f.FalseRejectRatio, RoundTripsPerS: f.RoundTripsPerS, Jain: f.Jain, WorstShare: f.WorstShare,
+		FaultStock: f.FaultStock, RedisCPU: f.RedisCPU, WaitMsP99: f.WaitMsP99,
 	}
+	all := append([]sim.RivalReport{own}, r.Report.Rivals...)
+	faults := slices.ContainsFunc(all, func(a sim.RivalReport) bool { return a.FaultStock.Mean > 0 })
 	for _, shown := range []Shown{InBrief, InFull} {
 		t, write := Table{Columns: []string{"algorithm"}}, shown.figure()
-		t.head("of central", "excess", "false rejects", "round trips/s")
-		t.Columns = append(t.Columns, "?>admitted", "?>Jain", "?>worst share")
-		for _, a := range append([]sim.RivalReport{own}, r.Report.Rivals...) {
-			t.Add(a.Name, write("admitted_vs_central", a.AdmittedVsCentral), Number(a.BoundExceededBy.Worst),
-				write("false_reject_ratio", a.FalseRejectRatio), write("round_trips_per_s", a.RoundTripsPerS), write("admitted", a.Admitted),
-				write("jain", a.Jain), write("worst_share", a.WorstShare))
+		t.head("of central", "excess", "rejects")
+		if faults {
+			t.head("per fault")
+		}
+		t.head("wait p99", "trips/s")
+		t.Columns = append(t.Columns, "?>Redis busy", "?>admitted", "?>Jain", "?>worst share")
+		for _, a := range all {
+			wait, busy := write("wait_ms_p99", a.WaitMsP99), write("redis_cpu", a.RedisCPU)
+			if !a.Remote {
+				wait, busy = "-", "-"
+			}
+			cells := []string{a.Name, write("admitted_vs_central", a.AdmittedVsCentral), Number(a.BoundExceededBy.Worst),
+				write("false_reject_ratio", a.FalseRejectRatio)}
+			if faults {
+				cells = append(cells, write("fault_stock", a.FaultStock))
+			}
+			t.Add(append(cells, wait, write("round_trips_per_s", a.RoundTripsPerS), busy, write("admitted", a.Admitted),
+				write("jain", a.Jain), write("worst_share", a.WorstShare))...)
 		}
 		d.Sections = append(d.Sections, Section{Title: "Side by side", Shown: shown, Table: &t,
-			Text: []string{"Every algorithm saw the same requests. Excess: tokens above " + r.bound() +
-				", in the worst of all windows of all replications. " + r.kinds(Bases)}})
+			Text: []string{"Every algorithm saw the same requests. " + r.subject() + "Excess: tokens above " + r.bound() +
+				", in the worst of all windows of all replications. Rejects: wrong ones, once settled" +
+				either(faults, "; per fault: tokens that were rejected wrongly beyond that. ", ". ") + r.kinds(Bases)}})
 	}
 	if r.Describe == nil {
 		return
@@ -304,6 +320,37 @@ func (r Result) rivals(d *Document) {
 		}
 	}
 	d.Sections = append(d.Sections, about)
+}
+
+// subject says which of the rivals pay for the network and for Redis.
+func (r Result) subject() (text string) {
+	var remote, spared []string
+	for _, a := range r.Report.Rivals {
+		if a.Remote {
+			remote = append(remote, a.Name)
+		} else {
+			spared = append(spared, a.Name)
+		}
+	}
+	if len(remote) > 0 {
+		text = either(slices.ContainsFunc(r.Report.Rivals, func(a sim.RivalReport) bool { return search.Saturates(a.RedisCPU) }),
+			"Where Redis is busy all the time, requests wait in line for longer than anybody listens. ", "")
+		text += listed(remote, "asks", "ask") + " Redis for each request, over the same links and with the same service time, " +
+			"shards and faults as the leases, each a Redis to itself: who has no answer in time is denied. "
+	}
+	if len(spared) > 0 {
+		text += listed(spared, "is", "are") + " spared network and faults: these figures are the best case. "
+	}
+	return text
+}
+
+// listed is some names and the verb for so many.
+func listed(names []string, one, many string) string {
+	last := len(names) - 1
+	if last == 0 {
+		return names[0] + " " + one
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last] + " " + many
 }
 
 // charts show how the first replication went, and what each process got.
