@@ -20,6 +20,16 @@ type Named struct {
 	*Figure
 }
 
+// IsPart reports whether the figure with this JSON key is a part of one, which people read and
+// write in percent.
+func IsPart(name string) bool {
+	switch name {
+	case "admitted_ratio", "admitted_vs_central", "false_reject_ratio", "swapped_ratio", "redis_cpu", "worst_share":
+		return true
+	}
+	return false
+}
+
 // MoreIsBetter reports whether the figure with this JSON key is good where it is large. The others
 // are good where they are small.
 func MoreIsBetter(name string) bool {

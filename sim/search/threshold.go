@@ -189,8 +189,9 @@ var (
 	}
 )
 
-// ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. Every name but a
-// rival's is checked.
+// ParseThreshold reads "FIGURE OP NUMBER". NUMBER is decimal and may end in %. Of a figure that is
+// a part of one it must, unless it is 0: 0.5 could mean 0.5 % or 50 %. Every name but a rival's is
+// checked.
 func ParseThreshold(text string) (Threshold, error) {
 	wrong := wrongText(ErrThreshold, text)
 	match := thresholdSyntax.FindStringSubmatch(text)
@@ -221,8 +222,12 @@ func ParseThreshold(text string) (Threshold, error) {
 	if err != nil || math.IsNaN(t.Bound) || math.IsInf(t.Bound, 0) {
 		return Threshold{}, wrong("%q is not a number", match[3])
 	}
-	if percent {
+	switch {
+	case percent:
 		t.Bound /= 100
+	case sim.IsPart(t.Figure) && t.Bound != 0:
+		return Threshold{}, wrong("%s could mean %s%% or %s%%: say which, with the %% sign",
+			number, number, decimal(t.Bound*100))
 	}
 	return t, nil
 }
@@ -241,8 +246,14 @@ func (t Threshold) name() string {
 
 // String is the text that ParseThreshold reads.
 func (t Threshold) String() string {
-	return cmp.Or(t.text, fmt.Sprint(t.name(), " ", t.Op, " ", t.Bound))
+	bound := decimal(t.Bound)
+	if sim.IsPart(t.Figure) {
+		bound = decimal(t.Bound*100) + "%"
+	}
+	return cmp.Or(t.text, fmt.Sprint(t.name(), " ", t.Op, " ", bound))
 }
+
+func decimal(x float64) string { return strconv.FormatFloat(x, 'g', 12, 64) }
 
 // interval has the ends of what the threshold is about; they are NaN where the report does not say.
 func (t Threshold) interval(report *sim.Report) (low, high float64) {
@@ -277,9 +288,17 @@ func (t Threshold) Failure(report *sim.Report) string {
 	case holds[t.Op](low, high, t.Bound):
 		return ""
 	case low == high:
-		return fmt.Sprintf("%s is %.6g", t.name(), low)
+		return fmt.Sprintf("%s is %s", t.name(), t.value6(low))
 	}
-	return fmt.Sprintf("%s is in [%.6g, %.6g]", t.name(), low, high)
+	return fmt.Sprintf("%s is in [%s, %s]", t.name(), t.value6(low), t.value6(high))
+}
+
+// value6 is a value of the figure to six digits, as a threshold would name it.
+func (t Threshold) value6(x float64) string {
+	if sim.IsPart(t.Figure) {
+		return fmt.Sprintf("%.6g%%", 100*x)
+	}
+	return fmt.Sprintf("%.6g", x)
 }
 
 // Check is nil if the report meets the threshold. Else its error wraps ErrNotMet and says what the

@@ -31,13 +31,14 @@ func TestAThresholdHoldsOnlyIfItHoldsForTheWholeInterval(t *testing.T) {
 		"bound_exceeded_by == 0":                        "",
 		"bound_exceeded_by.worst==0":                    "",
 		" false_reject_ratio < 0.7% ":                   "",
-		"false_reject_ratio < 0.5%":                     "false_reject_ratio is in [0.002, 0.006]", // its mean is, its upper end is not
+		"false_reject_ratio < 0.5%":                     "false_reject_ratio is in [0.2%, 0.6%]", // its mean is, its upper end is not
 		"false_reject_ratio.mean < 0.5%":                "",
 		"false_reject_ratio.low >= 0.2%":                "",
-		"false_reject_ratio.high <= 6e-3":               "",
-		"false_reject_ratio.worst <= .006":              "false_reject_ratio.worst is 0.009",
+		"false_reject_ratio.high <= 6e-1%":              "",
+		"false_reject_ratio.worst <= .6%":               "false_reject_ratio.worst is 0.9%",
+		"false_reject_ratio >= 0":                       "",
 		"false_reject_ratio <= 0.6%":                    "",
-		"false_reject_ratio < 0.6%":                     "false_reject_ratio is in [0.002, 0.006]",
+		"false_reject_ratio < 0.6%":                     "false_reject_ratio is in [0.2%, 0.6%]",
 		"admitted > 980":                                "admitted is in [980, 1000]", // its lower end is 980
 		"admitted >= 980":                               "",
 		"admitted > -1":                                 "",
@@ -71,25 +72,28 @@ func TestAThresholdHoldsOnlyIfItHoldsForTheWholeInterval(t *testing.T) {
 
 func TestAThresholdThatCannotBeReadSaysWhatItMustBe(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                  "must be FIGURE OP NUMBER",
-		"calls_per_s":                       "must be FIGURE OP NUMBER",
-		"calls_per_s <":                     "must be FIGURE OP NUMBER",
-		"calls_per_s = 5":                   "must be FIGURE OP NUMBER",
-		"calls_per_s ≤ 5":                   "must be FIGURE OP NUMBER",
-		"0 < jain < 1":                      "must be FIGURE OP NUMBER",
-		"jain > 1 && burnt == 0":            "must be FIGURE OP NUMBER",
-		"admitted >= 0.9*central_admitted":  "is not a number",
-		"calls_per_s < 5ms":                 `"5ms" is not a number`,
-		"jain > 1e999":                      `"1e999" is not a number`,
-		"jain > nan":                        `"nan" is not a number`,
-		"jain > inf%":                       `"inf%" is not a number`,
-		"calls < 5":                         `"calls" is not a figure. The figures are offered, admitted,`,
-		"jain.median > 1":                   `"jain.median" is not a figure`,
-		"jain.mean.mean > 1":                `"jain.mean" is not a figure`,
-		"jain. > 1":                         `"jain." is not a figure`,
-		"rival.central > 1":                 "a rival's figure is rival.NAME.FIGURE",
-		"rival..jain > 1":                   "a rival's figure is rival.NAME.FIGURE",
-		"rival.central.calls_per_s.low > 1": `"calls_per_s" is not a figure. The figures are admitted,`,
+		"":                                       "must be FIGURE OP NUMBER",
+		"calls_per_s":                            "must be FIGURE OP NUMBER",
+		"calls_per_s <":                          "must be FIGURE OP NUMBER",
+		"calls_per_s = 5":                        "must be FIGURE OP NUMBER",
+		"calls_per_s ≤ 5":                        "must be FIGURE OP NUMBER",
+		"0 < jain < 1":                           "must be FIGURE OP NUMBER",
+		"jain > 1 && burnt == 0":                 "must be FIGURE OP NUMBER",
+		"admitted >= 0.9*central_admitted":       "is not a number",
+		"calls_per_s < 5ms":                      `"5ms" is not a number`,
+		"jain > 1e999":                           `"1e999" is not a number`,
+		"jain > nan":                             `"nan" is not a number`,
+		"jain > inf%":                            `"inf%" is not a number`,
+		"calls < 5":                              `"calls" is not a figure. The figures are offered, admitted,`,
+		"jain.median > 1":                        `"jain.median" is not a figure`,
+		"jain.mean.mean > 1":                     `"jain.mean" is not a figure`,
+		"jain. > 1":                              `"jain." is not a figure`,
+		"false_reject_ratio <= 0.5":              "0.5 could mean 0.5% or 50%: say which, with the % sign",
+		"worst_share.low >= 1":                   "1 could mean 1% or 100%",
+		"rival.central.admitted_vs_central > .9": ".9 could mean .9% or 90%",
+		"rival.central > 1":                      "a rival's figure is rival.NAME.FIGURE",
+		"rival..jain > 1":                        "a rival's figure is rival.NAME.FIGURE",
+		"rival.central.calls_per_s.low > 1":      `"calls_per_s" is not a figure. The figures are admitted,`,
 	} {
 		if _, err := ParseThreshold(text); !errors.Is(err, ErrThreshold) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v\nwant %s", text, err, want)
@@ -104,9 +108,13 @@ func TestEveryFigureCanBeNamed(t *testing.T) {
 	}
 	for _, name := range names {
 		for _, part := range append([]string{""}, figureParts...) {
-			if _, err := ParseThreshold(strings.TrimSuffix(name+"."+part, ".") + " >= 0"); err != nil {
-				t.Error(err)
-			}
+			read, err := ParseThreshold(strings.TrimSuffix(name+"."+part, ".") + " >= 0")
+			testkit.NoErr(t, err)
+			// What stands for a threshold that was not parsed is read as that one.
+			again := Threshold{Rival: read.Rival, Figure: read.Figure, Part: read.Part, Op: "<", Bound: 0.3}
+			read, err = ParseThreshold(again.String())
+			read.text = ""
+			testkit.Check(t, err == nil && read == again, "%s: %+v, %v", again, read, err)
 		}
 	}
 }

@@ -67,3 +67,9 @@ func TestAThingIsCounted(t *testing.T) {
 	got := strings.Join([]string{count(1, "process"), count(3, "process"), count(0, "point")}, ", ")
 	testkit.Check(t, got == "1 process, 3 processes, 0 points", "%s", got)
 }
+
+func TestPartsAreShownInPercentAsTheyAreAskedFor(t *testing.T) {
+	for key, f := range about {
+		testkit.Check(t, (f.unit == inPercent) == sim.IsPart(key), "%s has the unit %q", key, f.unit)
+	}
+}

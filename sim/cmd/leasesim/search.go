@@ -122,7 +122,7 @@ type part float64
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *part) UnmarshalText(text []byte) error {
-	if x, err := strconv.ParseFloat(string(text), 64); err == nil && x >= 0 && x <= 1 {
+	if x, err := strconv.ParseFloat(string(text), 64); err == nil && x > 0 && x <= 1 {
 		return fmt.Errorf("%q could mean %s%% or %s%%: say which, with the %% sign", text, text,
 			strconv.FormatFloat(x*100, 'f', -1, 64))
 	}

@@ -103,6 +103,7 @@ func TestARealPlanIsTheSameWhateverParallelIsAndItsPolicyDoesWhatItSays(t *testi
 
 func TestAShareWithoutAPercentSignCouldMeanTwoThings(t *testing.T) {
 	for line, want := range map[string]string{
+		"sweep --vary policy.target=10ms --threshold 'false_reject_ratio <= 0.5'": "0.5 could mean 0.5% or 50%",
 		"plan --false-rejects 0.5": `"0.5" could mean 0.5% or 50%: say which, with the % sign`,
 		"plan --admitted 0.99":     `"0.99" could mean 0.99% or 99%`,
 		"plan --jain 1":            `"1" could mean 1% or 100%`,

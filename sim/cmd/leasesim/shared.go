@@ -64,7 +64,8 @@ func (p *program) simulating(page string, run func(f *shared) error) *shared {
 	flags.BoolVar(&f.all, "all", false, "the table shows every figure and every column, and not only those that decide")
 	flags.StringVarP(&f.output, "output", "o", "", "write the report to this file; - is standard output")
 	flags.StringArrayVar(&f.thresholds, "threshold", nil,
-		"fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0'; repeatable")
+		"fail with status 3 unless this FIGURE OP NUMBER holds, as in 'bound_exceeded_by.worst == 0' or "+
+			"'false_reject_ratio < 0.5%'; repeatable")
 	return f
 }
 

@@ -60,7 +60,7 @@ func TestAThresholdThatDoesNotHoldIsStatus3AfterTheReport(t *testing.T) {
 	e := pretend(t, report(), nil,
 		"run --threshold 'false_reject_ratio < 2%' --threshold 'jain > 1' --threshold 'burnt == 0'").
 		ends(exitExceeded).shows("Does not hold: false_reject_ratio < 2%", "2.0 ± 1.0 %")
-	want := "leasesim: threshold does not hold: false_reject_ratio < 2%: false_reject_ratio is in [0.01, 0.03]\n" +
+	want := "leasesim: threshold does not hold: false_reject_ratio < 2%: false_reject_ratio is in [1%, 3%]\n" +
 		"threshold does not hold: jain > 1: jain is 0\n"
 	testkit.Check(t, e.stderr == want, "%q, want %q", e.stderr, want)
 	// but an exceeded bound by itself is no failure.
