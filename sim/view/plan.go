@@ -157,7 +157,7 @@ func (v planView) tradeOff() Section {
 		all = append(all, &c.Figures)
 		about, label := policyText(c.Policy), c.Policy.Target
 		if isChosen(*c) {
-			chosen.addFigures(&c.Figures, x, y, "chosen: "+about, "chosen: "+label)
+			chosen.addFigures(&c.Figures, x, y, "chosen: "+about, "chosen: "+targetText(c.Policy))
 			label = ""
 		}
 		front.addFigures(&c.Figures, x, y, about, label)

@@ -3,6 +3,8 @@ package view
 import (
 	"fmt"
 	"html"
+	"math"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -26,12 +28,21 @@ func (c Chart) points(p *plot.Plot, paper draw.Canvas, height float64, titled bo
 	area := p.DataCanvas(paper)
 	toX, toY := p.Transforms(&area)
 	at := func(l Line, i int) (x, y float64) { return float64(toX(l.X[i])), height - float64(toY(l.Y[i])) }
-	all := box{float64(area.Min.X) - 4, height - float64(area.Max.Y) - 6, float64(paper.Max.X) + 6, height - float64(area.Min.Y)}
+	all := box{float64(area.Min.X) - 7, height - float64(area.Max.Y) - 6, float64(paper.Max.X) + 6, height - float64(area.Min.Y)}
+	labelled := slices.ContainsFunc(c.Lines, func(l Line) bool { return len(l.Labels) > 0 })
 	var taken []box
 	for _, l := range c.Lines {
 		for i := range l.X {
-			if x, y := at(l, i); finite(l.Y[i]) && (l.Mark == Dots || l.Mark == Dotted) {
+			if !labelled {
+				break
+			}
+			x, y := at(l, i)
+			if finite(l.Y[i]) && (l.Mark == Dots || l.Mark == Dotted) {
 				taken = append(taken, box{x - 4, y - 4, x + 4, y + 4})
+			}
+			if l.Mark != Dots && i+1 < len(l.X) && finite(l.Y[i]) && finite(l.Y[i+1]) {
+				toX, toY := at(l, i+1)
+				taken = append(taken, along(x, y, toX, toY)...)
 			}
 		}
 	}
@@ -43,7 +54,7 @@ func (c Chart) points(p *plot.Plot, paper draw.Canvas, height float64, titled bo
 				continue
 			}
 			x, y := at(l, i)
-			if place, ok := placed(x, y, textWidth(l.Labels[i]), all, taken); ok {
+			if place, ok := placed(x, y, textWidth(l.Labels[i]), l.Mark != Dots, all, taken); ok {
 				taken = append(taken, place)
 				fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" font-size="%dpx" fill="%s" stroke="#ffffff" stroke-width="3" paint-order="stroke">%s</text>`+
 					"\n", place.left, place.bottom-3, textSize, css(l.shade()), html.EscapeString(l.Labels[i]))
@@ -85,24 +96,33 @@ func (c Chart) title(l Line, i int) string {
 	return text
 }
 
-// placed is where a text of a width has room beside a point, within all and free of what is taken.
-func placed(x, y, width float64, all box, taken []box) (box, bool) {
-	const away, tall = 6, textSize + 2
-	for _, left := range []float64{x + away, x - away - width, x - width/2} {
-		tops := []float64{y - tall/2, y - tall - away, y + away}
-		if left == x-width/2 {
-			tops = tops[1:]
-		}
-		for _, top := range tops {
-			place := box{left, top, left + width, top + tall}
-			free := place.within(all)
-			for _, t := range taken {
-				free = free && !place.meets(t)
-			}
-			if free {
-				return place, true
-			}
+// placed is where a text of a width has room beside a point, or above or below it, within all and
+// free of what is taken. Beside a point of a line is the line.
+func placed(x, y, width float64, ofLine bool, all box, taken []box) (box, bool) {
+	const away, half, tall = 6, (textSize + 2) / 2, textSize + 2
+	var corners [][2]float64
+	for _, left := range []float64{x - width/2, x - away, x + away - width} {
+		corners = append(corners, [2]float64{left, y - tall - away}, [2]float64{left, y + away})
+	}
+	if !ofLine {
+		corners = slices.Insert(corners, 0, [2]float64{x + away, y - half}, [2]float64{x - away - width, y - half})
+	}
+	for _, corner := range corners {
+		place := box{corner[0], corner[1], corner[0] + width, corner[1] + tall}
+		if place.within(all) && !slices.ContainsFunc(taken, place.meets) {
+			return place, true
 		}
 	}
 	return box{}, false
+}
+
+// along are boxes on the way from one point to another.
+func along(x, y, toX, toY float64) (way []box) {
+	n := math.Ceil(max(math.Abs(toX-x), math.Abs(toY-y))/4) + 1
+	for i := range int(n) {
+		part := float64(i) / n
+		atX, atY := x+part*(toX-x), y+part*(toY-y)
+		way = append(way, box{atX - 1, atY - 1, atX + 1, atY + 1})
+	}
+	return way
 }

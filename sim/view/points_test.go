@@ -41,6 +41,22 @@ func TestLabelsStandWhereThereIsRoom(t *testing.T) {
 	}
 }
 
+// TestLabelsOfALineAreNotAcrossIt: a level line goes through the place beside each of its points.
+func TestLabelsOfALineAreNotAcrossIt(t *testing.T) {
+	xs, labels := []float64{0, 1, 2}, []string{"one", "two", "three"}
+	svg, _ := drawn(t, Chart{YLeast: 2, Lines: []Line{{X: xs, Y: []float64{5, 5, 5}, Labels: labels, Mark: Dotted}}})
+	dots := regexp.MustCompile(`<circle cx="[0-9.]+" cy="([0-9.]+)"`).FindStringSubmatch(svg)
+	texts := regexp.MustCompile(`<text x="[0-9.]+" y="([0-9.]+)" font-size="12px"`).FindAllStringSubmatch(svg, -1)
+	testkit.Must(t, dots != nil && len(texts) >= 2, "%d labels in %s", len(texts), svg)
+	line, err := strconv.ParseFloat(dots[1], 64)
+	testkit.NoErr(t, err)
+	for _, m := range texts {
+		foot, err := strconv.ParseFloat(m[1], 64)
+		testkit.NoErr(t, err)
+		testkit.Check(t, foot < line-2 || foot-textSize > line-2, "a label ends at %v, the line is at %v", foot, line)
+	}
+}
+
 // span is what the numbers beside the vertical axis of a chart reach from and to, as drawn.
 func span(t *testing.T, c Chart) float64 {
 	p := c.axes(wideChart)
