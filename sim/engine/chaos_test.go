@@ -211,10 +211,13 @@ func (c *chaos) workload() scenario.Workload {
 	}
 	if c.maybe(3) {
 		smallest := slices.MinFunc(c.Limits, bySize).Capacity()
-		if c.maybe(2) { // requests that gather for a while
+		switch c.rnd.IntN(3) {
+		case 0: // requests that gather for a while
 			w.Cost = scenario.Cost{Min: smallest - c.rnd.Int64N(smallest), Max: smallest}
-		} else {
+		case 1:
 			w.Cost = scenario.Cost{Min: 1, Max: 1 + c.rnd.Int64N(min(smallest, 8))}
+		default: // few that take nearly all
+			w.Cost = scenario.Cost{Min: 1, Max: smallest, Shape: 0.8 + c.rnd.Float64()}
 		}
 	}
 	w.Deadline = c.between(10*time.Millisecond, 3*time.Second)

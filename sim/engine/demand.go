@@ -149,11 +149,7 @@ func (d *demand) draw(p *process) (key int32, n int64) {
 	if d.s.Keys.Count > 1 {
 		key = int32(d.keys.Draw(&p.stream))
 	}
-	n = p.group.load.Cost.Min
-	if most := p.group.load.Cost.Max; most > n {
-		n += p.stream.Int64N(most - n + 1)
-	}
-	return key, n
+	return key, p.group.load.Cost.Sample(&p.stream)
 }
 
 // ask makes one request.

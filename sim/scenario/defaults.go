@@ -123,7 +123,7 @@ func (w Workload) Defaults(duration time.Duration) Workload {
 	if w.Rate == 0 && w.Load == 0 {
 		w.Load = 0.9
 	}
-	fill(&w.Cost, Cost{1, 1})
+	fill(&w.Cost, Cost{Min: 1, Max: 1})
 	fill(&w.Deadline, time.Second)
 	fill(&w.On, 100*time.Millisecond)
 	fill(&w.Off, 900*time.Millisecond)
@@ -173,7 +173,7 @@ func (s *Scenario) RateOf(w *Workload) float64 {
 	for _, l := range s.Limits {
 		least = min(least, l.Rate())
 	}
-	cost := float64(w.Cost.Min+w.Cost.Max) / 2
+	cost := w.Cost.Mean()
 	if !w.Actual.IsZero() {
 		cost = w.Actual.Mean()
 	}

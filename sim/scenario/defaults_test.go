@@ -29,7 +29,7 @@ func settings(of reflect.Type) (values []any) {
 	case reflect.TypeFor[TokenDist]():
 		values = append(values, TokenDist{Dist{P: 1}}, TokenDist{Dist{P: 1000}})
 	case reflect.TypeFor[Cost]():
-		values = append(values, Cost{1, 1}, Cost{1, 100})
+		values = append(values, Cost{Min: 1, Max: 1}, Cost{Min: 1, Max: 100})
 	case reflect.TypeFor[Ratio]():
 		values = append(values, Ratio(0.001), Ratio(1))
 	case reflect.TypeFor[Rate]():

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -97,37 +96,4 @@ func (r Ratio) MarshalText() ([]byte, error) {
 		text = x.FloatString(digits)
 	}
 	return []byte(text + "%"), nil
-}
-
-// Cost is how many tokens a request takes: uniform in [Min, Max]. Its text is "3" or
-// "uniform(1,5)".
-type Cost struct{ Min, Max int64 }
-
-var uniformCost = regexp.MustCompile(`^uniform\(\s*([^\s,]+)\s*,\s*([^\s,]+)\s*\)$`)
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (c *Cost) UnmarshalText(text []byte) error {
-	s := string(text)
-	low, high := s, s
-	if found := uniformCost.FindStringSubmatch(s); found != nil {
-		low, high = found[1], found[2]
-	}
-	a, err1 := strconv.ParseInt(low, 10, 64)
-	b, err2 := strconv.ParseInt(high, 10, 64)
-	if err1 != nil || err2 != nil {
-		return bad("%q is not a cost: it is like 3 or uniform(1,5)", s)
-	}
-	if a < 1 || b < a {
-		return bad("%q must be 1 or more, and rise", s)
-	}
-	*c = Cost{a, b}
-	return nil
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (c Cost) MarshalText() ([]byte, error) {
-	if c.Min == c.Max {
-		return strconv.AppendInt(nil, c.Min, 10), nil
-	}
-	return fmt.Appendf(nil, "uniform(%d,%d)", c.Min, c.Max), nil
 }

@@ -44,9 +44,11 @@ func TestQuantitiesAreReadWithTheirUnits(t *testing.T) {
 		{"0.00001%", new(Ratio), Ratio(1e-7), ""},
 		{"33.333333333333333%", new(Ratio), Ratio(0.33333333333333333), "33.33333333333333%"},
 
-		{"3", new(Cost), Cost{3, 3}, ""},
-		{"uniform(1,5)", new(Cost), Cost{1, 5}, ""},
-		{"uniform( 2 , 2 )", new(Cost), Cost{2, 2}, "2"},
+		{"3", new(Cost), Cost{Min: 3, Max: 3}, ""},
+		{"uniform(1,5)", new(Cost), Cost{Min: 1, Max: 5}, ""},
+		{"uniform( 2 , 2 )", new(Cost), Cost{Min: 2, Max: 2}, "2"},
+		{"pareto(1,500,1.3)", new(Cost), Cost{Min: 1, Max: 500, Shape: 1.3}, ""},
+		{"pareto( 2 , 9 , 1e0 )", new(Cost), Cost{Min: 2, Max: 9, Shape: 1}, "pareto(2,9,1)"},
 
 		{"5ms", new(DurationDist), Constantly(5 * time.Millisecond), ""},
 		{"0", new(DurationDist), DurationDist{}, "0s"},
@@ -94,7 +96,8 @@ func TestQuantitiesSayWhatIsWrong(t *testing.T) {
 		}},
 		{new(Cost), map[string]string{
 			"": "not a cost", "1.5": "not a cost", "0": "must be 1 or more", "-1": "must be 1 or more", "uniform(5,1)": "must be 1 or more, and rise",
-			"uniform(1)": "not a cost", "uniform(1,2": "not a cost", "uniform(1,2,3)": "not a cost", "exp(3)": "not a cost",
+			"uniform(1)": "not a cost", "uniform(1,2": "not a cost", "uniform(1,2,3)": "not a cost", "pareto(1,2)": "not a cost", "pareto(1,2,x)": "not a cost",
+			"pareto(1,2,0)": "must be 0.01 to 100", "pareto(1,2,200)": "must be 0.01 to 100", "pareto(0,2,1)": "must be 1 or more", "exp(3)": "not a cost",
 		}},
 		{new(DurationDist), map[string]string{
 			"": "not a duration", "100": "not a duration with a unit", "5 ms": "not a duration", "uniform(1ms)": "not a distribution",
@@ -137,7 +140,8 @@ func TestATextTellsAQuantityFromItsNeighbours(t *testing.T) {
 		same(new(DurationDist), duration(DistExp, float64(rng.Int64N(int64(distMax)>>rng.IntN(62))), 0))
 		same(new(DurationDist), duration(DistPareto, 1, 1.5+x))
 		low := 1 + rng.Int64N(math.MaxInt64-1)>>rng.IntN(62)
-		same(new(Cost), Cost{low, low + rng.Int64N(math.MaxInt64-low)})
+		same(new(Cost), Cost{Min: low, Max: low + rng.Int64N(math.MaxInt64-low)})
+		same(new(Cost), Cost{Min: low, Max: math.MaxInt64, Shape: shapeMin + x})
 	}
 }
 
@@ -263,7 +267,7 @@ func TestSamplesOfTokensAreWholeAndBounded(t *testing.T) {
 }
 
 func TestTheLoadOfReservationsIsOfWhatTheyCostInTheEnd(t *testing.T) {
-	s := Scenario{Limits: []lease.Limit{lease.PerSecond(1000)}, Workload: Workload{Load: 0.5, Cost: Cost{10, 10}}}
+	s := Scenario{Limits: []lease.Limit{lease.PerSecond(1000)}, Workload: Workload{Load: 0.5, Cost: Cost{Min: 10, Max: 10}}}
 	for actual, want := range map[Dist]float64{{}: 50, {P: 20}: 25, {Kind: DistUniform, Q: 50}: 20} {
 		s.Workload.Actual = TokenDist{actual}
 		s := s.Defaults()

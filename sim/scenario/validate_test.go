@@ -114,10 +114,11 @@ func TestValidateNamesFieldValueAndBound(t *testing.T) {
 		"workload.rate: is NaN/s, must be":                              func(s *Scenario) { s.Workload.Rate = Rate(nan) },
 		"workload.load: is +Inf, must be 0 to 1000000":                  func(s *Scenario) { s.Workload.Load = inf },
 		"workload.load: is 2 and rate is 5/s, but both say":             func(s *Scenario) { s.Workload.Load, s.Workload.Rate = 2, 5 },
-		"workload.cost: is uniform(3,2), must be 1 or more":             func(s *Scenario) { s.Workload.Cost = Cost{3, 2} },
-		"workload.cost: is uniform(0,2), must be 1 or more":             func(s *Scenario) { s.Workload.Cost = Cost{0, 2} },
-		"workload.cost: is 301, must be at most the smallest burst (30": func(s *Scenario) { s.Workload.Cost = Cost{301, 301} },
-		"workload.cost: is 151, must be at most the smallest burst, l":  func(s *Scenario) { s.Policy.Headroom, s.Workload.Cost = 0.5, Cost{151, 151} },
+		"workload.cost: is uniform(3,2), must be 1 or more":             func(s *Scenario) { s.Workload.Cost = Cost{Min: 3, Max: 2} },
+		"workload.cost: is uniform(0,2), must be 1 or more":             func(s *Scenario) { s.Workload.Cost = Cost{Min: 0, Max: 2} },
+		"workload.cost: is pareto(1,2,0.001), whose shape must be 0.01": func(s *Scenario) { s.Workload.Cost = Cost{1, 2, 0.001} },
+		"workload.cost: is 301, must be at most the smallest burst (30": func(s *Scenario) { s.Workload.Cost = Cost{Min: 301, Max: 301} },
+		"workload.cost: is 151, must be at most the smallest burst, l":  func(s *Scenario) { s.Policy.Headroom, s.Workload.Cost = 0.5, Cost{Min: 151, Max: 151} },
 		"workload.actual: is -1, must not be negative, and 1 or":        func(s *Scenario) { s.Workload.Actual.P = -1 },
 		"workload.actual: is exp(0.5), must not be negative, and 1 or":  func(s *Scenario) { s.Workload.Actual = TokenDist{Dist{Kind: DistExp, P: 0.5}} },
 		`workload.actual: "uniform(2,1)" must rise`:                     func(s *Scenario) { s.Workload.Actual = TokenDist{Dist{DistUniform, 2, 1}} },
@@ -203,7 +204,7 @@ func TestValidateReportsAllFieldsAtOnceAndThenWhatDoesNotFit(t *testing.T) {
 	// Given three fields that are wrong, and three more that do not fit others
 	s := valid()
 	s.Duration, s.Limits[1].Tokens, s.Workload.Load = -1, -1, -1
-	s.Warmup, s.Redis.Faults[0].At, s.Workload.Cost = time.Hour, time.Hour, Cost{1, 1_000_000}
+	s.Warmup, s.Redis.Faults[0].At, s.Workload.Cost = time.Hour, time.Hour, Cost{Min: 1, Max: 1_000_000}
 	reports := func(want string) {
 		t.Helper()
 		err := s.Validate()

@@ -19,6 +19,9 @@ func (c *checker) workload(path string, w Workload, headroom float64) {
 	if w.Cost.Min < 1 || w.Cost.Max < w.Cost.Min {
 		c.bad(path+".cost", "is %s, must be 1 or more, and rise", asText(w.Cost))
 	}
+	if w.Cost.Shape != 0 && !w.Cost.hasShape() {
+		c.bad(path+".cost", "is %s, whose shape must be %v to %v", asText(w.Cost), shapeMin, alphaMax)
+	}
 	c.tokens(path+".actual", w.Actual)
 	c.length(path+".hold", w.Hold)
 	between(c, path+".cancelled", w.Cancelled, 0, 1)

@@ -31,7 +31,7 @@ var wanted = map[reflect.Type]string{
 	reflect.TypeFor[time.Duration]():         "a duration like 100ms, 2s or 1h30m, of at most 292 years",
 	reflect.TypeFor[scenario.Rate]():         "a rate, like 1200/s",
 	reflect.TypeFor[scenario.Ratio]():        "a ratio in percent, like 0.5%",
-	reflect.TypeFor[scenario.Cost]():         "a cost in tokens, like 3 or uniform(1,5)",
+	reflect.TypeFor[scenario.Cost]():         "a cost in tokens, like 3, uniform(1,5) or pareto(1,500,1.3)",
 	reflect.TypeFor[scenario.TokenDist]():    "tokens or a distribution of them, like 300 or uniform(50,300)",
 	reflect.TypeFor[scenario.DurationDist](): "a duration or a distribution of durations, like 5ms or exp(5ms)",
 	reflect.TypeFor[scenario.DriftDist]():    "a drift or a distribution of drifts, like 50ppm or normal(0ppm,50ppm)",

@@ -1,0 +1,111 @@
+package scenario
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/yuzhi-go/yuzhi/sim/random"
+)
+
+// Cost is how many tokens a request takes, from Min to Max. Its text is "3", "uniform(1,5)" or
+// "pareto(1,500,1.3)".
+//
+// With a Shape the costs have a heavy tail: most requests cost about Min, and the few that cost
+// much ask for a large part of all tokens, the larger the smaller the Shape is. That is a Pareto
+// distribution that ends at Max (bounded Pareto): above what a limit ever admits there is nothing
+// to simulate, and so its mean exists for any Shape.
+type Cost struct {
+	Min, Max int64
+	Shape    float64 `json:",omitzero"` // 0 for a uniform cost
+}
+
+// costForm is a cost that is no number.
+var costForm = regexp.MustCompile(`^(uniform|pareto)\(([^,]*),([^,]*?)(?:,([^,]*))?\)$`)
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *Cost) UnmarshalText(text []byte) error {
+	s := string(text)
+	form, low, high, shape := "", s, s, ""
+	if found := costForm.FindStringSubmatch(s); found != nil {
+		form, low, high, shape = found[1], strings.TrimSpace(found[2]), strings.TrimSpace(found[3]), strings.TrimSpace(found[4])
+	}
+	var read Cost
+	var err1, err2, err3 error
+	read.Min, err1 = strconv.ParseInt(low, 10, 64)
+	read.Max, err2 = strconv.ParseInt(high, 10, 64)
+	if form == "pareto" {
+		read.Shape, err3 = number(shape)
+	}
+	switch {
+	case err1 != nil || err2 != nil || err3 != nil || form != "pareto" && shape != "":
+		return bad("%q is not a cost: it is like 3, uniform(1,5) or pareto(1,500,1.3), from 1 to 500 with that shape", s)
+	case read.Min < 1 || read.Max < read.Min:
+		return bad("%q must be 1 or more, and rise", s)
+	case form == "pareto" && !read.hasShape():
+		return bad("%q: the shape must be %v to %v", s, shapeMin, alphaMax)
+	}
+	*c = read
+	return nil
+}
+
+// shapeMin is where (Min/Max)^Shape can still be told from 1 well enough to divide by what is left.
+const shapeMin = 0.01
+
+// hasShape reports whether the tail can be drawn.
+func (c Cost) hasShape() bool { return c.Shape >= shapeMin && c.Shape <= alphaMax }
+
+// MarshalText implements encoding.TextMarshaler.
+func (c Cost) MarshalText() ([]byte, error) {
+	switch {
+	case c.Shape != 0:
+		return fmt.Appendf(nil, "pareto(%d,%d,%s)", c.Min, c.Max, plain.text(c.Shape)), nil
+	case c.Min == c.Max:
+		return strconv.AppendInt(nil, c.Min, 10), nil
+	}
+	return fmt.Appendf(nil, "uniform(%d,%d)", c.Min, c.Max), nil
+}
+
+// Sample is the cost of one request. A constant takes nothing from r.
+func (c Cost) Sample(r *random.Stream) int64 {
+	switch {
+	case c.Max <= c.Min:
+		return c.Min
+	case c.Shape == 0:
+		return c.Min + r.Int64N(c.Max-c.Min+1)
+	}
+	// The share of requests that cost more than x is ((Min/x)^Shape - (Min/Max)^Shape) divided by
+	// what that is for Min.
+	above := 1 - float64(r.Float64()*(1-c.part(float64(c.Max))))
+	return whole(float64(float64(c.Min)*random.Pow(above, -1/c.Shape)), c.Min, c.Max)
+}
+
+// part is (Min/x)^Shape.
+func (c Cost) part(x float64) float64 { return random.Pow(float64(c.Min)/x, c.Shape) }
+
+// meanExactly is how many costs Mean adds up one by one, before it takes the tail for continuous.
+const meanExactly = 1000
+
+// Mean is the expected cost: Min, and the share of requests that cost at least k for each k above.
+func (c Cost) Mean() float64 {
+	if c.Shape == 0 || c.Max <= c.Min {
+		return float64(c.Min+c.Max) / 2
+	}
+	end := c.part(float64(c.Max))
+	exactly := min(c.Max, c.Min+meanExactly)
+	mean := float64(c.Min)
+	for k := c.Min + 1; k <= exactly; k++ {
+		mean += (c.part(float64(k)-0.5) - end) / (1 - end) // costs are rounded to the nearest
+	}
+	// The integral of the same from exactly to Max.
+	from, to := float64(exactly), float64(c.Max)
+	if exactly == c.Max {
+		return mean
+	}
+	tail := random.Log(to/from) * float64(c.Min)
+	if c.Shape != 1 {
+		tail = (float64(to*c.part(to)) - float64(from*c.part(from))) / (1 - c.Shape)
+	}
+	return mean + (tail-float64(end*(to-from)))/(1-end)
+}

@@ -1,0 +1,74 @@
+package scenario
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim/random"
+)
+
+// costs that are heavy-tailed, from nearly even to all alike.
+var tails = []Cost{
+	{1, 500, 1.3}, {1, 1_000_000, 1.3}, {1, 1_000_000_000, 0.01}, {3, 20_000, 1}, {7, 5000, 0.5}, {1, 900, 2.5},
+	{1, 1 << 40, 100}, {40, 40, 1.5}, {1, 2, 1.1},
+}
+
+// TestAHeavyTailIsWhatItSays: each cost comes as often as the bounded Pareto distribution has it.
+func TestAHeavyTailIsWhatItSays(t *testing.T) {
+	const n = 200_000
+	seed := testkit.Seed(t)
+	for i, c := range tails {
+		r := random.New(seed, uint64(i))
+		// Given the share of a continuous one above x,
+		above := func(x float64) float64 {
+			end := math.Pow(float64(c.Min)/float64(c.Max), c.Shape)
+			return (math.Pow(float64(c.Min)/x, c.Shape) - end) / (1 - end)
+		}
+		// when many are drawn,
+		least, most, total := int64(math.MaxInt64), int64(0), 0.0
+		beyond := map[int64]int{}
+		marks := slices.Compact(slices.Sorted(slices.Values([]int64{c.Min + 1, 2*c.Min + 1, 10 * c.Min, c.Max / 2, c.Max})))
+		for range n {
+			x := c.Sample(&r)
+			least, most, total = min(least, x), max(most, x), total+float64(x)
+			for _, m := range marks {
+				if x >= m {
+					beyond[m]++
+				}
+			}
+		}
+		// then they are within the bounds,
+		testkit.Check(t, least >= c.Min && most <= c.Max, "%+v: from %d to %d", c, least, most)
+		// as many as should are above each mark, being rounded to the nearest,
+		for _, m := range marks {
+			if m <= c.Min || m > c.Max {
+				continue
+			}
+			want := above(float64(m) - 0.5)
+			sigma := math.Sqrt(want*(1-want)/n) + 1e-9
+			got := float64(beyond[m]) / n
+			testkit.Check(t, math.Abs(got-want) < 5*sigma, "%+v: %v cost %d and more, want %v", c, got, m, want)
+		}
+	}
+}
+
+func TestTheMeanOfAHeavyTail(t *testing.T) {
+	for _, c := range append([]Cost{{Min: 3, Max: 3}, {Min: 1, Max: 5}}, tails...) {
+		if c.Max > 2_000_000 {
+			continue // too many to add up
+		}
+		// Given the probability of each cost, when each is counted by it,
+		want := float64(c.Min+c.Max) / 2
+		if c.Shape > 0 && c.Max > c.Min {
+			end := math.Pow(float64(c.Min)/float64(c.Max), c.Shape)
+			want = float64(c.Min)
+			for k := c.Min + 1; k <= c.Max; k++ {
+				want += (math.Pow(float64(c.Min)/(float64(k)-0.5), c.Shape) - end) / (1 - end)
+			}
+		}
+		// then that is the mean.
+		testkit.Check(t, math.Abs(c.Mean()/want-1) < 1e-6, "%+v: the mean is %v, want %v", c, c.Mean(), want)
+	}
+}
