@@ -128,7 +128,7 @@ func (p *planning) answer(ctx context.Context) error {
 
 // tradeOffs writes down those of trials that are worth a look.
 func (p *planning) tradeOffs(trials []*trial, chosen *trial) {
-	for _, t := range spaced(worthwhile(front(trials), chosen), tradeOffsMax) {
+	for _, t := range spacedWith(worthwhile(front(trials), chosen), tradeOffsMax, chosen) {
 		p.plan.TradeOffs = append(p.plan.TradeOffs, p.candidate(t))
 	}
 }

@@ -103,6 +103,17 @@ func spaced(list []*trial, n int) []*trial {
 	return some
 }
 
+// spacedWith is spaced with one of the list among them, in place of the one before it.
+func spacedWith(list []*trial, n int, one *trial) []*trial {
+	some, at := slices.Clone(spaced(list, n)), slices.Index(list, one)
+	if at < 0 || slices.Contains(some, one) {
+		return some
+	}
+	after := slices.IndexFunc(some, func(t *trial) bool { return slices.Index(list, t) > at })
+	some[max(after-1, 1)] = one
+	return some
+}
+
 // BoundFigure is held to zero by every plan whose policy promises it.
 const BoundFigure = "bound_exceeded_by"
 

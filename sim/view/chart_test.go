@@ -63,6 +63,14 @@ func TestNamesAreWrittenAtTheirPlacesAndNotTooMany(t *testing.T) {
 		got := strings.Join(labels, " ")
 		testkit.Check(t, got == c.want, "ticks of [%v, %v] are %q, want %q", c.low, c.high, got, c.want)
 	}
+	// Numbers below a narrow chart are as many as fit, too.
+	for _, x := range []struct {
+		high float64
+		want int
+	}{{9.96, 5}, {80_000, 5}, {80_000_000, 2}} {
+		got := len(fitting(250, numberTicks(5), numberTicks(2))(0, x.high))
+		testkit.Check(t, got == x.want, "%d numbers up to %v", got, x.high)
+	}
 	many := slices.Repeat([]string{"a name"}, 100)
 	for _, width := range []float64{280, 700} {
 		got := len(namedTicks(many, width))
