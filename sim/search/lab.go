@@ -29,8 +29,15 @@ type Run func(ctx context.Context, s sim.Scenario) (sim.Report, error)
 type Lab struct {
 	Run      Run
 	Parallel int // simulations at one time; 0 means GOMAXPROCS. It changes no figure
-	// Progress is told what is being done, and how much of it; one call at a time; nil for nobody.
-	Progress func(phase string, done, of int)
+	// Progress is told how far the answer is; one call at a time; nil for nobody.
+	Progress func(p Progress)
+}
+
+// Progress is how far an answer is.
+type Progress struct {
+	Phase    string
+	Done, Of int           // simulations of the phase
+	Left     time.Duration // about, until the answer is there: the phases to come are as long as they may be
 }
 
 // Asked is what the simulations of an answer were about. Its JSON keys are part of the command's
@@ -70,6 +77,24 @@ type work struct {
 	confidence float64 // of what finished
 	machine    sim.Machine
 	began      time.Time
+	until      time.Time // the end of the time limit; zero where there is none
+	spent      float64   // on what finished; see effortOf
+	ahead      float64   // will be spent, about, on the phases after this one
+}
+
+// effortOf is about how much work a trial is: what it simulates.
+func effortOf(t *trial) float64 {
+	s := t.scenario.Defaults()
+	return s.Duration.Seconds() * float64(s.Reps)
+}
+
+// left is about how long the rest takes, of which todo is the phase's: as what is done took.
+func (w *work) left(todo float64) time.Duration {
+	left := time.Duration(float64(time.Since(w.began)) / w.spent * (todo + w.ahead))
+	if !w.until.IsZero() {
+		left = min(left, time.Until(w.until))
+	}
+	return left
 }
 
 func (l Lab) begin() *work {
@@ -85,10 +110,12 @@ func (l Lab) begin() *work {
 func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (finished []*trial, err error) {
 	key := func(t *trial) string { return fmt.Sprint(t.scenario.Hash(), " ", t.scenario.Seed) }
 	var fresh []*trial
+	todo := 0.0
 	for _, t := range trials {
 		if _, ok := w.known[key(t)]; !ok {
 			w.known[key(t)] = nil
 			fresh = append(fresh, t)
+			todo += effortOf(t)
 		}
 	}
 	var mu sync.Mutex
@@ -109,8 +136,9 @@ func (w *work) simulate(ctx context.Context, phase string, trials []*trial) (fin
 			w.known[key(t)] = &r
 			w.machine.Requests += r.Machine.Requests
 			w.confidence = r.Confidence
+			w.spent, todo = w.spent+effortOf(t), todo-effortOf(t)
 			if ended++; w.Progress != nil {
-				w.Progress(phase, ended, len(fresh))
+				w.Progress(Progress{phase, ended, len(fresh), w.left(todo)})
 			}
 			return nil
 		})

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
@@ -31,10 +32,9 @@ func TestALabRunsAsManyAtOneTimeAsItIsToldAndEachOnce(t *testing.T) {
 			running.Add(1)
 			<-gate
 			return sim.Report{Seed: s.Seed, Machine: sim.Machine{Requests: 10}}, nil
-		}, 3, func(phase string, done, of int) {
+		}, 3, func(p Progress) {
 			told++
-			testkit.Check(t, phase == "try" && done == told && of == 20,
-				"%s: %d of %d, want %d of 20", phase, done, of, told)
+			testkit.Check(t, p.Phase == "try" && p.Done == told && p.Of == 20, "%+v, want %d of 20", p, told)
 		}}.begin()
 		ended := make(chan []*trial)
 		go func() {
@@ -83,5 +83,36 @@ func TestALabStartsNothingAfterAnErrorOrTheEndOfItsContext(t *testing.T) {
 		testkit.Check(t, err != nil && err.Error() == c.want && len(w.runs) == 4,
 			"%v after %d runs", err, len(w.runs))
 		testkit.Check(t, len(finished) == 3 && finished[2].report != nil, "%d have a report", len(finished))
+	}
+}
+
+// TestProgressSaysHowLongItTakes: where simulations take as long as what they simulate, a plan
+// knows soon how long all its phases will take together.
+func TestProgressSaysHowLongItTakes(t *testing.T) {
+	for limit, within := range map[time.Duration]float64{0: 1.5, 20 * time.Second: 1.01} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &world{f: rising(func(ms float64) float64 { return ms / 1e5 })}
+			run := func(ctx context.Context, s sim.Scenario) (sim.Report, error) {
+				select {
+				case <-time.After(s.Duration * time.Duration(s.Reps) / 100): // of the bubble's clock
+					return w.run(ctx, s)
+				case <-ctx.Done():
+					return sim.Report{}, sim.ErrInterrupted
+				}
+			}
+			var ends []time.Time // that were foretold
+			tell := func(p Progress) { ends = append(ends, time.Now().Add(p.Left)) }
+			began := time.Now()
+			_, err := Lab{run, 1, tell}.Plan(t.Context(), Question{Scenario: fleet(), TimeLimit: limit})
+			took := time.Since(began)
+			testkit.NoErr(t, err)
+			for i, end := range ends {
+				foretold := end.Sub(began)
+				ratio := float64(foretold) / float64(took)
+				testkit.Check(t, ratio < within && ratio > 1/within, "after %d of %d: %v in all were foretold, it took %v",
+					i+1, len(ends), foretold, took)
+			}
+			testkit.Check(t, ends[len(ends)-1].Equal(time.Now()), "at the end %v are left", time.Until(ends[len(ends)-1]))
+		})
 	}
 }

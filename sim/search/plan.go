@@ -111,6 +111,7 @@ func (p *planning) answer(ctx context.Context) error {
 	whole, searching := ctx, ctx
 	if limit := p.q.TimeLimit; limit > 0 {
 		var done, enough context.CancelFunc
+		p.until = time.Now().Add(limit)
 		whole, done = context.WithTimeout(ctx, limit)
 		defer done()
 		searching, enough = context.WithTimeout(ctx, limit/2)
@@ -148,6 +149,7 @@ func (p *planning) search(ctx context.Context) error {
 				}
 			}
 		}
+		p.expect(efforts[i+1:], policies, n/(i+1))
 		trials, err := p.simulate(ctx, e.phase, p.trials(e, p.q.Scenario.Seed, policies))
 		if i == 0 || err == nil {
 			p.seen = trials
@@ -160,6 +162,16 @@ func (p *planning) search(ctx context.Context) error {
 	return nil
 }
 
+// expect says what lies ahead, about, of the search and after it: later efforts, the next of which
+// looks at n policies and as many others, and the one after it at half as many.
+func (p *planning) expect(later []effort, policies []lease.Policy, n int) {
+	one := func(e effort) float64 { return effortOf(p.trials(e, 0, policies)[0]) }
+	p.ahead = float64(1+finalists+tradeOffsMax)*one(confirm) + float64(len(Stresses))*one(hardship)
+	for i, e := range later {
+		p.ahead += float64(n/(i+1)+tradeOffsMax) * one(e)
+	}
+}
+
 // confirm runs the best of the search, and what it could be traded for, at full length on fresh
 // seeds, beside the scenario's own policy. The best of those that meet the targets there too, and
 // under the stresses that must hold, is chosen. Where the time is over, it is the best of those
@@ -168,6 +180,7 @@ func (p *planning) confirm(ctx, whole context.Context) error {
 	policies := policiesOf([]*trial{{scenario: p.q.Scenario}}, promising(p.seen, pessimistic, finalists),
 		spaced(worthwhile(front(p.seen), nil), tradeOffsMax))
 	wanted := p.trials(confirm, p.plan.ConfirmSeed, policies)
+	p.ahead = float64(len(Stresses)) * effortOf(wanted[0])
 	trials, err := p.simulate(whole, confirm.phase, wanted)
 	late := errors.Is(err, sim.ErrInterrupted) && ctx.Err() == nil && wanted[0].report != nil
 	if late {
@@ -226,6 +239,7 @@ func (p *planning) stress(ctx context.Context, calm *trial) (all []Stress, err e
 		t.scenario, one.Description = stressed(t.scenario, name)
 		all = append(all, one)
 	}
+	p.ahead = 0
 	if _, err := p.simulate(ctx, hardship.phase, trials); err != nil {
 		return nil, err
 	}

@@ -230,13 +230,12 @@ func TestWhatAPlanSimulates(t *testing.T) {
 		w := &world{noise: 3e-5, f: rising(func(ms float64) float64 { return ms / 1e5 })}
 		var phases []string
 		last := 0
-		p, err := Lab{w.run, 4, func(phase string, done, of int) {
-			if done == 1 {
-				phases, last = append(phases, phase), 0
+		p, err := Lab{w.run, 4, func(p Progress) {
+			if p.Done == 1 {
+				phases, last = append(phases, p.Phase), 0
 			}
 			last++
-			testkit.Check(t, done == last && done <= of && phase == phases[len(phases)-1],
-				"phase %s: %d of %d, want %d", phase, done, of, last)
+			testkit.Check(t, p.Done == last && p.Done <= p.Of && p.Phase == phases[len(phases)-1], "%+v, want %d", p, last)
 		}}.Plan(t.Context(), Question{Scenario: own})
 		testkit.NoErr(t, err)
 		want := []string{"screen", "halve", "refine", "confirm", "stress"}

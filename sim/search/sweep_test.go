@@ -177,7 +177,7 @@ func TestAnInterruptedSweepKeepsWhatHasFinished(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &world{f: byTarget, before: interrupting(2, cancel)}
 	var told []string
-	tell := func(phase string, done, of int) { told = append(told, fmt.Sprint(phase, done, "/", of)) }
+	tell := func(p Progress) { told = append(told, fmt.Sprint(p.Phase, p.Done, "/", p.Of)) }
 	r, err := Lab{w.run, 1, tell}.Sweep(ctx, fleet(), axes(t, "policy.target=10ms..60ms:lin:6"), nil)
 	testkit.Check(t, errors.Is(err, sim.ErrInterrupted) && strings.Contains(err.Error(), "2 of 6 simulations"),
 		"%v", err)

@@ -52,9 +52,10 @@ func terminal(w io.Writer) *os.File {
 	return nil
 }
 
-// phases shows on a terminal, phase by phase, how much of something is done. Elsewhere it shows
-// nothing, and show is nil. The caller calls clear before it prints anything else.
-func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
+// phases shows on a terminal, phase by phase, how much of something is done, and how long it takes:
+// the phase, or, where left is known, all of it. Elsewhere it shows nothing, and show is nil. The
+// caller calls clear before it prints anything else.
+func phases(w io.Writer) (show func(phase string, done, of int, left time.Duration), clear func()) {
 	f := terminal(w)
 	if f == nil {
 		return nil, func() {}
@@ -66,20 +67,25 @@ func phases(w io.Writer) (show func(phase string, done, of int), clear func()) {
 			_ = bar.Clear() // a bar that cannot be drawn is no reason to stop what it is about
 		}
 	}
-	show = func(phase string, done, of int) {
+	show = func(phase string, done, of int, left time.Duration) {
+		text := phase
+		if left > 0 {
+			text = fmt.Sprintf("%s (about %v left in all)", phase, left.Round(time.Second))
+		}
 		if bar == nil || phase != current {
 			clear()
 			current = phase
 			bar = progressbar.NewOptions(of,
 				progressbar.OptionSetWriter(f),
-				progressbar.OptionSetDescription(phase),
-				progressbar.OptionSetWidth(32),
+				progressbar.OptionSetDescription(text),
+				progressbar.OptionSetWidth(20),
 				progressbar.OptionThrottle(100*time.Millisecond),
-				progressbar.OptionSetPredictTime(true),
+				progressbar.OptionSetPredictTime(left == 0),
 				progressbar.OptionClearOnFinish(),
 			)
 		}
 		_ = bar.Set(done)
+		bar.Describe(text)
 	}
 	return show, clear
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,8 +33,8 @@ func TestATerminalShowsThePhasesAndIsCleared(t *testing.T) {
 	show, clear := phases(tty)
 	testkit.Must(t, show != nil, "a terminal shows nothing")
 	// when they are half and a quarter done, and the bar is cleared,
-	show("probe", 1, 2)
-	show("screen", 3, 12)
+	show("probe", 1, 2, 0)
+	show("screen", 3, 12, 90*time.Second)
 	clear()
 	tty.Close()
 	shown, err := io.ReadAll(screen)
@@ -41,7 +42,7 @@ func TestATerminalShowsThePhasesAndIsCleared(t *testing.T) {
 		t.Fatal(err)
 	}
 	// then each had its bar, and the line ends empty.
-	for _, want := range []string{"probe  50%", "screen  25%"} {
+	for _, want := range []string{"probe  50%", "screen (about 1m30s left in all)  25%"} {
 		testkit.Check(t, bytes.Contains(shown, []byte(want)), "no %q in %q", want, shown)
 	}
 	rest := shown[bytes.LastIndexByte(bytes.TrimRight(shown, "\r"), '\r')+1:]

@@ -24,7 +24,10 @@ func (f *shared) lab(confidence float64) (lab search.Lab, clear func()) {
 		return f.program.simulate(runner, ctx, s)
 	}
 	lab.Parallel = f.parallel
-	lab.Progress, clear = phases(f.ErrOrStderr())
+	show, clear := phases(f.ErrOrStderr())
+	if show != nil {
+		lab.Progress = func(p search.Progress) { show(p.Phase, p.Done, p.Of, p.Left) }
+	}
 	return lab, clear
 }
 

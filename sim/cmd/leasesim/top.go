@@ -96,12 +96,13 @@ func (t *top) run(c *cobra.Command) error {
 
 // read takes one reading of all keys. show may be nil.
 func (t *top) read(
-	ctx context.Context, store *redisbucket.Store, r *rates, show func(phase string, done, of int),
+	ctx context.Context, store *redisbucket.Store, r *rates,
+	show func(phase string, done, of int, left time.Duration),
 ) error {
 	// The shards of a key begin with "@NAME#" in place of "@NAME:".
 	scan := redisbucket.Scan{Of: strings.TrimSuffix(t.of(), ":"), Count: t.scanCount, PerSecond: t.perSecond}
 	if show != nil {
-		scan.Progress = func(done, of int64) { show(fmt.Sprintf("reading %d", r.pass), int(done), int(of)) }
+		scan.Progress = func(done, of int64) { show(fmt.Sprintf("reading %d", r.pass), int(done), int(of), 0) }
 	}
 	r.begin()
 	add := func(x redisbucket.Reading) {
