@@ -19,6 +19,7 @@ const (
 	textSize   = 12
 	ticksMax   = 7  // numbers beside an axis; fewer below a narrow chart
 	yAxisWidth = 60 // about what the numbers of the vertical axis take
+	yAxisLeast = 14 // and the least that they do
 	nameGap    = 8  // between the names below a chart
 )
 

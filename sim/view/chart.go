@@ -130,7 +130,11 @@ func (c Chart) drawn(width float64) (template.HTML, error) {
 	widen(&p.Y, c.YLeast)
 	height := cmp.Or(c.Height, 240)
 	canvas := vgsvg.New(vg.Length(width), vg.Length(height))
-	paper := draw.Crop(draw.New(canvas), 2, -8, 2, -8)
+	left := 2.0
+	if names := p.X.Tick.Marker.Ticks(p.X.Min, p.X.Max); c.Names != nil && len(names) > 0 {
+		left = max(left, textWidth(names[0].Label)/2-yAxisLeast) // half of it stands left of its point
+	}
+	paper := draw.Crop(draw.New(canvas), vg.Length(left), -8, 2, -8)
 	p.Draw(paper)
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {

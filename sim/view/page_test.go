@@ -31,6 +31,8 @@ func pages(t *testing.T) map[string]string {
 	all := map[string]Document{
 		"run": Run(madeUp()), "compare": Comparison(madeUp()), "hostile run": Run(bad), "hostile compare": Comparison(bad),
 		"one parameter":    Sweep(swept(t, "policy.target=10ms..1s:log:5"), text, command),
+		"many values":      Sweep(swept(t, "policy.target=10ms..1s:log:25"), text, command),
+		"long values":      Sweep(swept(t, "limits[0]=1000/s burst 2000,1000/s burst 4000,1000000/s burst 80000000"), text, command),
 		"two parameters":   Sweep(swept(t, "policy.target=10ms,20ms", "groups.web.count=1..3:lin:3"), text, command),
 		"three parameters": Sweep(swept(t, "policy.target=10ms,80ms", "policy.ttl=100ms", "groups.web.count=1,2"), text, command),
 		"rivals":           Sweep(rivalled(t), text, command),
@@ -45,7 +47,7 @@ func pages(t *testing.T) map[string]string {
 
 // rivalled is a sweep of two parameters with rivals: a wide map.
 func rivalled(t *testing.T) search.SweepReport {
-	r := swept(t, "policy.target=10ms,100ms,1s", "groups.web.count=1,20,300,4000,50000,600000,7000000,80000000")
+	r := swept(t, "policy.target=10ms,100ms,1s", "limits[0]=1000/s burst 2000,1000/s burst 4000,1000000/s burst 80000000")
 	for i := range r.Points {
 		r.Points[i].Rivals = madeUp().Report.Rivals
 	}
