@@ -169,12 +169,14 @@ func (f *fleet) fail(p *process) {
 
 // plan makes the event of the next of p's misfortunes of one kind.
 func (f *fleet) plan(p *process, kind eventKind) {
-	every, stream := p.group.Pauses.Every, &p.pauses
+	stops, stream := p.group.Pauses, &p.pauses
 	if kind == evKill {
-		every, stream = p.group.Restarts.Every, &p.restarts
+		stops, stream = p.group.Restarts, &p.restarts
 	}
-	if every > 0 {
-		f.time.at(f.time.now+int64(stream.Exp()*float64(every)), kind, p.index)
+	if stops.Every > 0 {
+		f.time.at(f.time.now+int64(stream.Exp()*float64(stops.Every)), kind, p.index)
+	} else if at := int64(stops.At); at > f.time.now && p.rank == 0 {
+		f.time.at(at, kind, p.index)
 	}
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -207,4 +208,39 @@ func TestALeaseEndsByTheHoldersClock(t *testing.T) {
 			t.Errorf("drift %v ppm: leased %v, it ends at %v ns, want %v", ppm, leased, run.time.now, want)
 		}
 	}
+}
+
+func TestAStopAtANamedTimeIsOneStopOfOneProcess(t *testing.T) {
+	// Given three processes with a request every 10 ms each, of which the first stops for a second,
+	s := scene(t, "duration: 5s, limits: [100000/s], groups: [{count: 3, pauses: {at: 2s, for: 1s}}]")
+	s.Workload = replay(1500, func(i int) scenario.TraceRequest {
+		return scenario.TraceRequest{At: time.Duration(i/3) * 10 * time.Millisecond, Process: i % 3, Cost: 1}
+	})
+	s.Workload.Trace.Processes = 3
+	run, asked := newRun(t, s), map[time.Duration][3]int64{}
+	for _, at := range []time.Duration{2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second} {
+		for run.goesOn() && run.time.heap[0].at < int64(at) {
+			run.step()
+		}
+		asked[at] = [3]int64(run.books.offeredBy)
+	}
+	// then it asks for nothing meanwhile, for all of it afterwards, and as the others from then on.
+	testkit.Check(t, asked[2*time.Second] == [3]int64{200, 200, 200} && asked[3*time.Second] == [3]int64{200, 300, 300} &&
+		asked[4*time.Second] == [3]int64{400, 400, 400} && asked[5*time.Second] == [3]int64{500, 500, 500}, "%v", asked)
+
+	// Given that it is killed instead, then it comes back, once, and is another one.
+	s = scene(t, "duration: 5s, limits: [1000/s], groups: [{count: 3, restarts: {at: 2s, for: 1s}}]")
+	run = simulate(t, s)
+	var lives []int32
+	for _, p := range run.fleet.processes {
+		lives = append(lives, p.life)
+	}
+	down := 0
+	for _, n := range run.recorder.Series.Running {
+		if n == 2 {
+			down++
+		}
+	}
+	testkit.Check(t, slices.Equal(lives, []int32{2, 1, 1}) && down == len(run.recorder.Series.Running)/5, "lives %v, down at %d of %d points",
+		lives, down, len(run.recorder.Series.Running))
 }

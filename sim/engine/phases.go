@@ -16,9 +16,9 @@ type turn struct {
 }
 
 // phasesOf is when the stock of s is built, and how many faults it has since the warm-up: of Redis,
-// of the network, and processes that are killed at a named time. Building takes what a bucket takes
-// to fill and some lives of leases, but no more than half of the time until the next fault or the
-// end: the rest says what goes on.
+// of the network, and processes that are stopped or killed at a named time. Building takes what a
+// bucket takes to fill and some lives of leases, but no more than half of the time until the next
+// fault or the end: the rest says what goes on.
 func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 	type disturbance struct{ from, until time.Duration }
 	var all []disturbance
@@ -29,6 +29,11 @@ func phasesOf(s *scenario.Scenario) (turns []turn, faults int) {
 		all = append(all, disturbance{p.At, p.At + p.For})
 	}
 	for _, g := range s.Groups {
+		for _, x := range []scenario.Stops{g.Pauses, g.Restarts} {
+			if x.At > 0 {
+				all = append(all, disturbance{x.At, x.At + time.Duration(x.For.Mean())})
+			}
+		}
 		for _, step := range g.Scale {
 			if step.Kill {
 				all = append(all, disturbance{step.At, step.At})

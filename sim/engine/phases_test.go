@@ -91,6 +91,8 @@ func TestAFleetHasSettledSomeTimeAfterTheStartAndEachFault(t *testing.T) {
 		"duration: 30s, redis: {faults: [{kind: outage, at: 8s, for: 2s}, {kind: slow, at: 9s, for: 3s, by: 1ms}]}": {
 			turns{{4 * time.Second, report.Settled}, {8 * time.Second, report.Recovering},
 				{9 * time.Second, report.Recovering}, {17200 * time.Millisecond, report.Settled}}, 2},
+		"duration: 20s, groups: [{pauses: {at: 10s, for: 1s}}]": {
+			turns{{5 * time.Second, report.Settled}, {10 * time.Second, report.Recovering}, {15500 * time.Millisecond, report.Settled}}, 1},
 		"duration: 10s, warmup: 4s, network: {partitions: [{at: 1s, for: 1s}]}, groups: [{count: 4, scale: [{at: 8s, count: 2, kill: true}]}]": {
 			turns{{time.Second, report.Starting}, {6 * time.Second, report.Settled},
 				{8 * time.Second, report.Recovering}, {9 * time.Second, report.Settled}}, 1},

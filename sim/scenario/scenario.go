@@ -85,9 +85,11 @@ type Group struct {
 	Scale    []Step // autoscaling, in order of time
 }
 
-// Stops happen to each process by itself, at random.
+// Stops happen to each process by itself, at random; or with At to the first one of the group,
+// once.
 type Stops struct {
 	Every time.Duration // mean time between two; 0 for never
+	At    time.Duration `json:",omitzero"` // in its place; 0 for never
 	For   DurationDist
 }
 

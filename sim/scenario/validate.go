@@ -244,6 +244,10 @@ func (c *checker) stops(path string, s Stops) {
 	if s.Every != 0 {
 		between(c, path+".every", s.Every, time.Millisecond, DurationMax)
 	}
+	c.duringTheRun(path+".at", s.At)
+	if s.Every != 0 && s.At != 0 {
+		c.bad(path+".at", "is %v and every is %v, but stops come once or again and again; one of them must be 0", s.At, s.Every)
+	}
 	c.length(path+".for", s.For)
 }
 

@@ -117,6 +117,8 @@ func TestValidateNamesFieldValueAndBound(t *testing.T) {
 		"workload.cost: is uniform(3,2), must be 1 or more":             func(s *Scenario) { s.Workload.Cost = Cost{Min: 3, Max: 2} },
 		"workload.cost: is uniform(0,2), must be 1 or more":             func(s *Scenario) { s.Workload.Cost = Cost{Min: 0, Max: 2} },
 		"workload.cost: is pareto(1,2,0.001), whose shape must be 0.01": func(s *Scenario) { s.Workload.Cost = Cost{1, 2, 0.001} },
+		"groups[0].pauses.at: is 1s and every is 2s, but stops come":    func(s *Scenario) { s.Groups[0].Pauses = Stops{Every: 2 * time.Second, At: time.Second} },
+		"groups[0].restarts.at: is -1s, must be 0s to":                  func(s *Scenario) { s.Groups[0].Restarts.At = -time.Second },
 		"workload.cost: is 301, must be at most the smallest burst (30": func(s *Scenario) { s.Workload.Cost = Cost{Min: 301, Max: 301} },
 		"workload.cost: is 151, must be at most the smallest burst, l":  func(s *Scenario) { s.Policy.Headroom, s.Workload.Cost = 0.5, Cost{Min: 151, Max: 151} },
 		"workload.actual: is -1, must not be negative, and 1 or":        func(s *Scenario) { s.Workload.Actual.P = -1 },

@@ -231,7 +231,7 @@ func excuses(s sim.Scenario) (reasons []string) {
 		excuse(f.Kind == sim.FaultRestartEmpty && !s.Policy.StartEmpty, "Redis restarts empty, and new buckets start full")
 	}
 	for _, g := range s.Groups {
-		excuse(g.Pauses.Every > 0 && !s.Policy.StrictExpiry, "processes are paused past their leases, without strict_expiry")
+		excuse(g.Pauses.Every+g.Pauses.At > 0 && !s.Policy.StrictExpiry, "processes are paused past their leases, without strict_expiry")
 	}
 	return reasons
 }

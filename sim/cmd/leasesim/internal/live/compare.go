@@ -106,6 +106,7 @@ func (o Options) differences(s sim.Scenario) []scenfile.Difference {
 		for _, g := range s.Groups {
 			own.Groups = append(own.Groups, sim.Group{Name: g.Name, Count: g.Count, Weight: g.Weight, Share: g.Share})
 		}
+		o.fates(s, own.Groups)
 	}
 	if s.Policy.Weight == 1 {
 		own.Policy.Weight = 1 // as 0

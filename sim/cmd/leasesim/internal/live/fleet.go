@@ -11,6 +11,7 @@ package live
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -165,10 +166,13 @@ func (o Options) align(ctx context.Context) error {
 // is closed it has all of them end.
 func (o Options) watch(ctx context.Context, interrupted <-chan struct{}, redis *server, fleet []*process, h *happened,
 	progress func(string)) error {
-	began := time.Now()
-	kill, stop, resume := after(o.KillAfter), after(o.StopAfter), after(0)
+	began, wait := time.Now(), time.Duration(0)
+	if o.Shape == ShapeReplay { // which begins at the next period, see child.play
+		wait = began.Truncate(period).Add(period).Sub(began)
+	}
+	kill, stop, resume := after(o.KillAfter, wait), after(o.StopAfter, wait), after(0, 0)
 	to, when, _ := o.change()
-	change, flush := after(when), after(o.FlushAfter)
+	change, flush := after(when, 0), after(o.FlushAfter, 0)
 	tick, limit := time.Tick(progressEvery), time.After(o.Duration+grace)
 	type ending struct {
 		i   int
@@ -195,7 +199,7 @@ func (o Options) watch(ctx context.Context, interrupted <-chan struct{}, redis *
 				first.fate = fateStopped
 			}
 			err = first.signal(syscall.SIGSTOP)
-			resume = after(2 * o.leased().TTL)
+			resume = after(cmp.Or(o.StopFor, 2*o.leased().TTL), 0)
 		case <-resume:
 			if err = first.signal(syscall.SIGCONT); errors.Is(err, os.ErrProcessDone) {
 				err = nil
@@ -234,12 +238,12 @@ func (o Options) progress(since time.Duration, fleet []*process) string {
 		min(since, o.Duration).Seconds(), o.Duration, offered, len(fleet), trips)
 }
 
-// after is time.After, or never for 0.
-func after(d time.Duration) <-chan time.Time {
+// after is time.After of both together, or never where d is 0.
+func after(d, wait time.Duration) <-chan time.Time {
 	if d <= 0 {
 		return nil
 	}
-	return time.After(d)
+	return time.After(wait + d)
 }
 
 // What may be done to a process while it runs.

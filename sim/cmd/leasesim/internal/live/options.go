@@ -54,7 +54,8 @@ type Options struct {
 	Keys       int
 	Weights    []int64       // Policy.Weight of each process; none: 1
 	KillAfter  time.Duration // kill -9 the last process then; 0: never
-	StopAfter  time.Duration // SIGSTOP the first process then, for twice the TTL; 0: never
+	StopAfter  time.Duration // SIGSTOP the first process then; 0: never
+	StopFor    time.Duration // 0: twice the TTL
 	FlushAfter time.Duration // FLUSHALL then; 0: never
 	Forge      int64         // admissions that the first process invents at one instant, to try the audit
 }

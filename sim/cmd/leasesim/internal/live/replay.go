@@ -116,4 +116,21 @@ func (o *Options) replays(s sim.Scenario) {
 		o.Processes += g.Count
 		o.Weights = append(o.Weights, slices.Repeat([]int64{g.Weight}, g.Count)...)
 	}
+	if stop := s.Groups[0].Pauses; stop.Every == 0 && stop.For.Kind == "" {
+		o.StopAfter, o.StopFor = stop.At, time.Duration(stop.For.P)
+	}
+	last := s.Groups[len(s.Groups)-1]
+	if all := last.Scale; len(all) == 1 && all[0].Kill && all[0].Count == last.Count-1 {
+		o.KillAfter = all[0].At
+	}
+}
+
+// fates are what o does to the groups of s: what FromScenario has understood of it.
+func (o Options) fates(s sim.Scenario, groups []sim.Group) {
+	if o.StopAfter > 0 {
+		groups[0].Pauses = s.Groups[0].Pauses
+	}
+	if last := len(groups) - 1; o.KillAfter > 0 {
+		groups[last].Scale = s.Groups[last].Scale
+	}
 }

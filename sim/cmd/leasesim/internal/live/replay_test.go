@@ -32,12 +32,25 @@ func TestAScenarioThatReplaysATraceIsRunByRealProcesses(t *testing.T) {
 	parts := o.parts()
 	testkit.Check(t, len(parts) == 3 && len(parts[0]) == 2 && parts[0][1] == sim.TraceRequest{At: 5, Key: 0, Cost: 7} &&
 		len(parts[1])+len(parts[2]) == 0, "%+v", parts)
+	// What is done to them once is done to real processes too.
+	s := recorded()
+	s.Groups[0].Pauses = sim.Stops{At: 200 * time.Millisecond, For: sim.Constantly(300 * time.Millisecond)}
+	s.Groups[1].Scale = []sim.Step{{At: 400 * time.Millisecond, Kill: true}}
+	o, err = FromScenario(s)
+	testkit.Check(t, err == nil && o.StopAfter == 200*time.Millisecond && o.StopFor == 300*time.Millisecond &&
+		o.KillAfter == 400*time.Millisecond, "%+v %v", o, err)
 	// What real processes do not do is refused by name.
+	random, one := sim.Stops{Every: time.Second}, sim.Stops{At: time.Millisecond}
 	for want, change := range map[string]func(s *sim.Scenario){
-		"workload.repeated":  func(s *sim.Scenario) { s.Workload.Repeated = true },
-		"groups[1].skew":     func(s *sim.Scenario) { s.Groups[1].Skew = 1 },
-		"groups[0].headroom": func(s *sim.Scenario) { s.Groups[0].Headroom = 0.5 },
-		"workload.verb":      func(s *sim.Scenario) { s.Workload.Verb = sim.VerbTry },
+		"groups[0].pauses.every": func(s *sim.Scenario) { s.Groups[0].Pauses = random },
+		"groups[1].pauses.at":    func(s *sim.Scenario) { s.Groups[1].Pauses = one },
+		"groups[0].restarts.at":  func(s *sim.Scenario) { s.Groups[0].Restarts = one },
+		"groups[0].scale":        func(s *sim.Scenario) { s.Groups[0].Scale = []sim.Step{{Count: 1, Kill: true}} },
+		"groups[1].scale":        func(s *sim.Scenario) { s.Groups[1].Scale = []sim.Step{{Count: 0}} },
+		"workload.repeated":      func(s *sim.Scenario) { s.Workload.Repeated = true },
+		"groups[1].skew":         func(s *sim.Scenario) { s.Groups[1].Skew = 1 },
+		"groups[0].headroom":     func(s *sim.Scenario) { s.Groups[0].Headroom = 0.5 },
+		"workload.verb":          func(s *sim.Scenario) { s.Workload.Verb = sim.VerbTry },
 	} {
 		s := recorded()
 		change(&s)

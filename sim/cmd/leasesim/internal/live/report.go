@@ -101,6 +101,9 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 		r.Offered += one.Offered
 		r.RoundTrips += one.RoundTrips
 		r.Shadowed += p.told.Shadowed
+		if p.fate == fateStopped {
+			p.told.Lags = newLatencies().lags.Export() // it was late because it was told to
+		}
 		took.merge(p.told)
 		if p.fate == "" {
 			offered, admitted = append(offered, one.Offered), append(admitted, one.Admitted)
