@@ -5,7 +5,15 @@ import "time"
 // Settles is how long a fleet takes to build its stock, at most the whole run, where s has its
 // defaults: a bucket's burst is spent, and leases are taken,
 // given back and expire until what they hold is what the load needs.
-func (s Scenario) Settles() time.Duration {
+func (s Scenario) Settles() time.Duration { return min(s.settling(), s.Duration) }
+
+// Enough is how long a run must last, in whole seconds, for half of what counts to be settled.
+func (s Scenario) Enough() time.Duration {
+	enough := max(2*s.settling()-s.Warmup, s.Warmup+time.Second)
+	return (enough + time.Second - 1).Truncate(time.Second)
+}
+
+func (s Scenario) settling() time.Duration {
 	const lives = 12
 	config := s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)
 	fills, ttl, processes := 0.0, config.TTL.Seconds(), 0
@@ -19,6 +27,5 @@ func (s Scenario) Settles() time.Duration {
 		spacing := float64(processes) / float64(config.CallsPerSecond)
 		ttl = max(ttl, min(float64(4*spacing), float64(2*fills)))
 	}
-	seconds := min(fills+float64(lives*ttl), s.Duration.Seconds())
-	return time.Duration(seconds * 1e9)
+	return time.Duration(min(fills+float64(lives*ttl), DurationMax.Seconds()) * 1e9)
 }

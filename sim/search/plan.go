@@ -213,6 +213,7 @@ func (p *planning) confirm(ctx, whole context.Context) error {
 			p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Stress = Found, &chosen, &given, stresses
 			p.plan.Code, p.plan.Needs = goCode(t.scenario), needsOf(t.scenario, &t.report.Figures)
 			p.tradeOffs(trials, t)
+			p.enough(t)
 			if Saturated(&chosen.Figures) {
 				relief, err := p.Relieve(ctx, t.scenario)
 				if err != nil && !errors.Is(err, sim.ErrInterrupted) {
@@ -229,6 +230,16 @@ func (p *planning) confirm(ctx, whole context.Context) error {
 	}
 	p.tradeOffs(trials, nil)
 	return p.infeasible(trials, broken)
+}
+
+// enough says so where the scenario is too short for its fleet to settle, with the policy of t:
+// then what is rejected once, at the start, counts as if it went on.
+func (p *planning) enough(t *trial) {
+	s := p.q.Scenario
+	s.Policy = t.scenario.Policy
+	if enough := s.Enough(); enough > s.Duration && stationary(s) {
+		p.plan.EnoughS = enough.Seconds()
+	}
 }
 
 // stress runs the policy of a confirmed trial in harder worlds.
@@ -258,6 +269,7 @@ func (p *planning) infeasible(trials []*trial, stress string) error {
 		return cmp.Compare(a.margin(pessimistic), b.margin(pessimistic))
 	})
 	p.plan.Verdict, p.plan.Miss = Infeasible, &Miss{p.candidate(closest), stress, closest.repsNeeded()}
+	p.enough(closest)
 	if stress != "" {
 		return fmt.Errorf("%w under stress (%s)", ErrInfeasible, stress)
 	}

@@ -41,8 +41,11 @@ type Plan struct {
 	Relief    *sim.Relief `json:"relief,omitempty"`    // where Chosen saturates Redis
 	CutShort  string      `json:"cut_short,omitempty"` // what the time limit has ended: the phase
 	Miss      *Miss       `json:"miss,omitempty"`      // if infeasible
-	Code      string      `json:"code,omitempty"`      // a Go expression for the chosen configuration
-	Machine   sim.Machine `json:"machine"`
+	// EnoughS is how long runs should have lasted for the fleet to settle, with the policy that was
+	// chosen or is closest, in seconds; none where they have.
+	EnoughS float64     `json:"enough_s,omitempty"`
+	Code    string      `json:"code,omitempty"` // a Go expression for the chosen configuration
+	Machine sim.Machine `json:"machine"`
 }
 
 // Policy is what a plan chooses, with lengths as texts ("80ms").

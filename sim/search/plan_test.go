@@ -303,3 +303,21 @@ func TestBadQuestionsAreRefusedBeforeAnythingRuns(t *testing.T) {
 		testkit.Check(t, err != nil && strings.Contains(err.Error(), c.want), "%v, want %q", err, c.want)
 	}
 }
+
+func TestAPlanSaysHowLongAFleetTakesToSettle(t *testing.T) {
+	// Given a fleet whose bucket alone takes eight of ten seconds to be spent, whatever the answer is,
+	for name, f := range map[string]func(ms float64) float64{
+		Found: func(ms float64) float64 { return ms / 1e5 }, Infeasible: func(float64) float64 { return 0.5 },
+	} {
+		p, _ := ask(t, &world{f: rising(f)}, Question{Scenario: fleet()})
+		testkit.Must(t, p.Verdict == name && p.EnoughS > 16 && p.EnoughS < 120, "%s: %v s would do", p.Verdict, p.EnoughS)
+		// when it has the time that the plan asks for,
+		longer := fleet()
+		longer.Duration = time.Duration(p.EnoughS) * time.Second
+		p, _ = ask(t, &world{f: rising(f)}, Question{Scenario: longer})
+		// then it asks for no more, and half of that is settled with the policy that it names.
+		testkit.Check(t, p.EnoughS == 0, "%s: %v s would do, after %v", name, p.EnoughS, longer.Duration)
+		settles := longer.Settles()
+		testkit.Check(t, settles <= longer.Duration/2, "%s: settled after %v of %v", name, settles, longer.Duration)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
@@ -85,6 +86,10 @@ func (v planView) judge(d *Document) {
 	if v.CutShort != "" && v.Verdict != search.Interrupted {
 		defer d.say(Bad, "The time limit ended the plan in phase %q: there may be a better policy.", v.CutShort)
 	}
+	if v.EnoughS > 0 {
+		defer d.say(Bad, "%v is too short for this fleet to settle: what it rejects once, at the start, counts as if it went on. "+
+			"Plan again with --duration %v.", inSeconds(v.DurationS), inSeconds(v.EnoughS))
+	}
 	switch v.Verdict {
 	case search.Found:
 		d.say(Good, "Take %s: %s lease calls per second, %s of a core.", policyText(v.Chosen.Policy),
@@ -121,6 +126,8 @@ func (v planView) judge(d *Document) {
 		d.say(Neutral, "Interrupted: nothing is confirmed. The trade-offs are what the search had seen.")
 	}
 }
+
+func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }
 
 // needsText says what Redis an answer takes.
 func needsText(n search.Needs) string {
