@@ -47,9 +47,10 @@ func TestAHeavyTailIsWhatItSays(t *testing.T) {
 				continue
 			}
 			want := above(float64(m) - 0.5)
-			sigma := math.Sqrt(want*(1-want)/n) + 1e-9
+			sigma := math.Sqrt(want * (1 - want) / n)
 			got := float64(beyond[m]) / n
-			testkit.Check(t, math.Abs(got-want) < 5*sigma, "%+v: %v cost %d and more, want %v", c, got, m, want)
+			// Three more, as what hardly ever happens is not normal.
+			testkit.Check(t, math.Abs(got-want) < 5*sigma+3.5/n, "%+v: %v cost %d and more, want %v", c, got, m, want)
 		}
 	}
 }
