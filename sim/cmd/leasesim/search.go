@@ -205,5 +205,53 @@ func (f *shared) plan(o planFlags) error {
 	case !errors.Is(err, search.ErrInfeasible) && !(interrupted && len(plan.TradeOffs) > 0):
 		return err
 	}
-	return f.finish(view.Plan(plan, f.text, f.program.commandLine(plan.Seed)), err, missed)
+	d := view.Plan(plan, f.text, f.program.commandLine(plan.Seed))
+	if plan.Chosen != nil {
+		d.Sections = append(d.Sections, proof(q.Scenario, plan.Chosen)...)
+	}
+	return f.finish(d, err, missed)
+}
+
+// A proof runs on a laptop: so many processes, and so many lease calls a second as the embedded
+// Redis, which interprets the script anew for each, serves beside them.
+const processesMost, callsMost = 32, 100
+
+// proof is the live command that shows a policy's bound with real processes; none for what live
+// cannot do: several limits, and keys that are divided.
+func proof(s sim.Scenario, c *search.Candidate) []view.Section {
+	p := c.Policy
+	if s = s.Defaults(); len(s.Limits) != 1 || p.Shards > 1 {
+		return nil
+	}
+	all, limit := 0, s.Limits[0]
+	for _, g := range s.Groups {
+		all += g.Count
+	}
+	load := s.Workload.Load
+	if s.Workload.Rate > 0 {
+		load = float64(s.Workload.Rate) / limit.Rate()
+	}
+	n := min(all, processesMost)
+	if calls := c.Figures.CallsPerS.Mean; calls > callsMost {
+		n = max(2, min(n, int(callsMost*float64(all)/calls)))
+	}
+	words := []string{"leasesim", "live", "--processes", fmt.Sprint(n), "--limit", quoted(limit.String()),
+		"--target", p.Target, "--ttl", p.TTL}
+	add := func(given bool, flag string, value any) {
+		if given {
+			words = append(words, flag, fmt.Sprint(value))
+		}
+	}
+	add(load > 0, "--offered", load)
+	add(p.Overcommit > 0, "--overcommit", p.Overcommit)
+	add(p.CallsPerSecond > 0, "--calls-per-second", p.CallsPerSecond)
+	few := "as many real processes"
+	if n < all {
+		few = fmt.Sprintf("%d real processes in the place of %d", n, all)
+	}
+	return []view.Section{{
+		Title: "Proof by real processes", Code: strings.Join(words, " "),
+		Text: []string{"The chosen policy in " + few + ", and every admission audited. The embedded Redis serves no more calls; " +
+			"with --redis host:port it may be as many as the machine has room for."},
+	}}
 }

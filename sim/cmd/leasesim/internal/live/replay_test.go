@@ -88,3 +88,16 @@ func TestAMachineThatMakesRequestsLateIsOverloaded(t *testing.T) {
 		testkit.Check(t, r.Overloaded == want && r.LagNs.P99 > 0, "%v late: %+v", late, r)
 	}
 }
+
+func TestAnEmbeddedRedisThatIsTooSlowIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		redis string
+		trip  time.Duration
+		named bool
+	}{{embedded, 60 * time.Millisecond, true}, {embedded, 5 * time.Millisecond, false}, {"localhost:6379", 60 * time.Millisecond, false}} {
+		var b strings.Builder
+		r := Report{Redis: c.redis, RoundTripNs: Quantiles{P50: int64(c.trip)}, Processes: make([]Process, 1), DurationMs: 1}
+		testkit.NoErr(t, r.WriteTable(&b))
+		testkit.Check(t, strings.Contains(b.String(), "TOO SLOW") == c.named, "%+v:\n%s", c, b.String())
+	}
+}

@@ -148,6 +148,10 @@ func (o Options) summarise(redis string, fleet []*process, parts [][]sim.TraceRe
 // machine that makes it later is overloaded.
 const lagMin = 10 * time.Millisecond
 
+// embeddedSlow is how long half of the calls to the embedded Redis take where it has more of them
+// than it can serve: it interprets the script anew for each, in some milliseconds.
+const embeddedSlow = 20 * time.Millisecond
+
 // late says how late requests were made, and whether that is too late for leases of that length.
 func (r *Report) late(took *latencies, target time.Duration) {
 	r.LagNs = quantilesOf(took.lags)
@@ -195,6 +199,9 @@ func (r Report) WriteTable(w io.Writer) error {
 		float64(r.RoundTrips)/float64(len(r.Processes))/(float64(r.DurationMs)/1000))
 	fmt.Fprintf(t, "admitted per round trip\t%.1f\n", r.AdmittedPerRoundTrip)
 	fmt.Fprintf(t, "round trip time\t%v\n", r.RoundTripNs)
+	if r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow) {
+		fmt.Fprintf(t, "THE EMBEDDED REDIS IS TOO SLOW\tfor so many calls: take fewer processes, a longer --target, or a real one with --redis\n")
+	}
 	fmt.Fprintf(t, "decision time\t%v\n", r.DecisionNs)
 	fmt.Fprintf(t, "requests were late by\t%v\n", r.LagNs)
 	if r.Overloaded {

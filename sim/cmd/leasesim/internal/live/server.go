@@ -15,6 +15,9 @@ import (
 	"github.com/yuzhi-go/yuzhi/redisbucket"
 )
 
+// embedded is the name of the Redis that a run starts where none is named.
+const embedded = "embedded (miniredis)"
+
 // server is the Redis that a fleet shares.
 type server struct {
 	name string // for people
@@ -35,7 +38,7 @@ func connect(ctx context.Context, addr string) (*server, error) {
 		}
 		rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
 		stop := func() { rdb.Close(); m.Close() }
-		return &server{name: "embedded (miniredis)", addr: m.Addr(), rdb: rdb, stop: stop}, nil
+		return &server{name: embedded, addr: m.Addr(), rdb: rdb, stop: stop}, nil
 	}
 	rdb, name, err := Dial(addr)
 	if err != nil {

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+)
+
+// TestANewcomerGetsFromInitToAProof by what the help and the outputs name, and nothing else.
+func TestANewcomerGetsFromInitToAProof(t *testing.T) {
+	command := func(text, of string) string {
+		found := regexp.MustCompile(`(?m)^ *leasesim (` + of + ` .*)$`).FindStringSubmatch(text)
+		testkit.Must(t, found != nil, "no command %s in\n%s", of, text)
+		return found[1]
+	}
+	// Given the help, when its first commands are typed,
+	help := leasesim(t, "--help").ends(0).stdout
+	first, second := command(help, "init"), command(help, "plan")
+	line, path, _ := strings.Cut(first, " > ")
+	folder := t.TempDir()
+	scenario := filepath.Join(folder, path)
+	testkit.NoErr(t, os.WriteFile(scenario, []byte(leasesim(t, line).ends(0).stdout), 0o644))
+	testkit.Must(t, strings.Contains(second, "-f "+path), "%s does not plan %s", second, path)
+	plan := leasesim(t, strings.Replace(second, path, scenario, 1)+" --duration 4s --reps 3").ends(0)
+	// then the plan names the command that proves it,
+	proof := command(plan.stdout, "live")
+	p := prints[search.Plan](leasesim(t, strings.Replace(second, path, scenario, 1)+" --duration 4s --reps 3 --out json").ends(0))
+	testkit.Check(t, strings.Contains(proof, "--target "+p.Chosen.Policy.Target+" --ttl "+p.Chosen.Policy.TTL),
+		"%s is not about %+v", proof, p.Chosen.Policy)
+	// which runs, and finds the bound kept.
+	r := checkFleet(t, strings.TrimPrefix(proof, "live ")+" --duration 1s")
+	testkit.Check(t, len(r.Processes) > 1 && len(r.Processes) <= 20 && r.Limit == "10000/s burst 2000", "%d processes share %s",
+		len(r.Processes), r.Limit)
+}
+
+func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
+	limits := []lease.Limit{lease.PerSecond(100).WithBurst(30)}
+	base := sim.Scenario{Limits: limits, Groups: []sim.Group{{Count: 20}, {Count: 900}}, Workload: sim.Workload{Rate: 250}}
+	policy := search.Policy{Target: "20ms", TTL: "200ms", Overcommit: 3, CallsPerSecond: 70}
+	chosen := func(p search.Policy, calls float64) *search.Candidate {
+		c := &search.Candidate{Policy: p}
+		c.Figures.CallsPerS.Mean = calls
+		return c
+	}
+	got := proof(base, chosen(policy, 100))
+	testkit.Must(t, len(got) == 1, "%+v", got)
+	testkit.Check(t, got[0].Code == "leasesim live --processes 32 --limit '100/s burst 30' --target 20ms --ttl 200ms --offered 2.5 "+
+		"--overcommit 3 --calls-per-second 70", "%s", got[0].Code)
+	testkit.Check(t, strings.Contains(fmt.Sprint(got[0].Text), "32 real processes in the place of 920"), "%v", got[0].Text)
+	// What live cannot do is not named.
+	two := base
+	two.Limits = append(two.Limits, lease.Every(time.Second))
+	shards := policy
+	shards.Shards = 2
+	testkit.Check(t, proof(two, chosen(policy, 1)) == nil && proof(base, chosen(shards, 1)) == nil, "a command for two limits, or for shards")
+	// There are no more processes than the embedded Redis has calls for, and two at least.
+	for calls, want := range map[float64]string{100: "--processes 32 ", 9200: "--processes 10 ", 1e6: "--processes 2 "} {
+		got := proof(base, chosen(policy, calls))[0].Code
+		testkit.Check(t, strings.Contains(got, want), "%v calls a second: %s", calls, got)
+	}
+}
