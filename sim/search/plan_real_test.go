@@ -19,14 +19,25 @@ func TestNoSweepBeatsAPlan(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("takes minutes with the race detector; .ci/run runs it without")
 	}
-	for name, shorter := range map[string][]string{
-		"small-burst":      {"duration=1s", "reps=3", "groups.workers.count=60"},
-		"shadow-rollout":   {"duration=4s", "reps=3"},
-		"noisy-neighbours": {"duration=3s", "warmup=1s", "reps=2"},
-		"window-boundary":  {"duration=1m", "reps=2"},
-		// A tenth of it: as many requests and calls for each process.
+	all := map[string][]string{
+		"small-burst":         {"duration=1s", "reps=3", "groups.workers.count=60"},
+		"shadow-rollout":      {"duration=4s", "reps=3"},
+		"noisy-neighbours":    {"duration=3s", "warmup=1s", "reps=2"},
+		"window-boundary":     {"duration=1m", "reps=2"},
+		"steady-fleet":        {"duration=3s", "warmup=0s", "reps=2"},
+		"real-processes":      {"duration=3s", "reps=2"},
+		"priorities":          {"duration=3s", "warmup=0s", "reps=2"},
+		"reservations":        {"duration=4s", "reps=2"},
+		"clock-skew":          {"duration=4s", "warmup=0s", "reps=2"},
+		"redis-failover":      {"reps=2"},
+		"flash-sale":          {"reps=2"},
+		"multi-limit-tenants": {"reps=1"},
+		// A tenth of it and less: as many requests and calls for each process.
 		"fleet-of-10000": {"duration=10s", "groups.web.count=300", "limits[0]=3000/s burst 6600", "policy.calls_per_second=150"},
-	} {
+		"sharded-fleet":  {"duration=4s", "groups.web.count=50", "limits[0]=5000/s burst 10000"},
+	}
+	testkit.Check(t, len(all) == len(file.Examples()), "%d of %d examples", len(all), len(file.Examples()))
+	for name, shorter := range all {
 		// Given a shipped scenario, shorter,
 		s := example(t, name)
 		testkit.NoErr(t, file.Set(&s, shorter...))
