@@ -324,33 +324,18 @@ func (r Result) rivals(d *Document) {
 
 // subject says which of the rivals pay for the network and for Redis.
 func (r Result) subject() (text string) {
-	var remote, spared []string
-	for _, a := range r.Report.Rivals {
-		if a.Remote {
-			remote = append(remote, a.Name)
-		} else {
-			spared = append(spared, a.Name)
-		}
-	}
-	if len(remote) > 0 {
-		text = either(slices.ContainsFunc(r.Report.Rivals, func(a sim.RivalReport) bool { return search.Saturates(a.RedisCPU) }),
-			"Where Redis is busy all the time, requests wait in line for longer than anybody listens. ", "")
-		text += listed(remote, "asks", "ask") + " Redis for each request, over the same links and with the same service time, " +
+	some := func(holds func(sim.RivalReport) bool) bool { return slices.ContainsFunc(r.Report.Rivals, holds) }
+	if some(func(a sim.RivalReport) bool { return a.Remote }) {
+		text = "The rivals with a wait ask Redis for each request, over the same links and with the same service time, " +
 			"shards and faults as the leases, each a Redis to itself: who has no answer in time is denied. "
 	}
-	if len(spared) > 0 {
-		text += listed(spared, "is", "are") + " spared network and faults: these figures are the best case. "
+	if some(func(a sim.RivalReport) bool { return search.Saturates(a.RedisCPU) }) {
+		text += "Where Redis is busy all the time, requests wait in line for longer than anybody listens. "
+	}
+	if some(func(a sim.RivalReport) bool { return !a.Remote }) {
+		text += "Those without a wait (-) are spared network and faults: their figures are the best case. "
 	}
 	return text
-}
-
-// listed is some names and the verb for so many.
-func listed(names []string, one, many string) string {
-	last := len(names) - 1
-	if last == 0 {
-		return names[0] + " " + one
-	}
-	return strings.Join(names[:last], ", ") + " and " + names[last] + " " + many
 }
 
 // charts show how the first replication went, and what each process got.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -167,4 +168,21 @@ func TestManyProcessesAreThinnedOut(t *testing.T) {
 	}
 	testkit.Check(t, dots == membersMax && strings.Contains(chart.Note, "One process of 8 is drawn."), "%d dots, %s", dots,
 		chart.Note)
+}
+
+func TestAComparisonSaysWhoPaysForTheNetwork(t *testing.T) {
+	const asks, line, spared = "The rivals with a wait ask Redis", "wait in line", "spared network and faults"
+	for _, c := range []struct {
+		rivals []sim.RivalReport
+		said   []string
+	}{
+		{[]sim.RivalReport{{Remote: true}}, []string{asks}},
+		{[]sim.RivalReport{{}}, []string{spared}},
+		{[]sim.RivalReport{{Remote: true, RedisCPU: sim.Figure{Worst: 1}}, {}}, []string{asks, line, spared}},
+	} {
+		text := Result{Report: sim.Report{Rivals: c.rivals}}.subject()
+		for _, part := range []string{asks, line, spared} {
+			testkit.Check(t, strings.Contains(text, part) == slices.Contains(c.said, part), "%+v: %s", c.rivals, text)
+		}
+	}
 }
