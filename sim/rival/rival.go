@@ -117,7 +117,7 @@ var entries = slices.Concat(
 		{name: "static_split", build: newStaticSplit,
 			text: "a token bucket of R/N and Burst/N in each process, by weight; no calls"},
 		{name: "local_batches", build: newLocalBatches, argument: "TOKENS",
-			text: "batches of 100 ms of R/N (TOKENS) from a central bucket, spent locally; no ledger, no expiry"},
+			text: "batches of 100 ms of R/N (TOKENS) from one bucket, spent locally; no ledger or expiry"},
 		{name: "settle_afterwards", build: newSettleAfterwards, argument: "PERIOD",
 			text: "each process admits by its own view of the bucket and settles every 100 ms (PERIOD)"},
 	},

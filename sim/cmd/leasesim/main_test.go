@@ -83,6 +83,16 @@ func TestEveryCommandExplainsItselfWithExamplesThatParse(t *testing.T) {
 			n := utf8.RuneCountInString(line)
 			testkit.Check(t, n <= 110, "%s: a line of %d characters: %s", c.CommandPath(), n, line)
 		}
+		// And no line within a paragraph of its page is longer: its last words would stand alone.
+		var page strings.Builder
+		if pages.Lookup(c.Name()+".txt") != nil {
+			testkit.NoErr(t, pages.ExecuteTemplate(&page, c.Name()+".txt", nil))
+		}
+		lines := strings.Split(page.String()+"\n", "\n")
+		for i, line := range lines {
+			testkit.Check(t, utf8.RuneCountInString(line) <= helpMax || lines[i+1] == "", "%s: a line is broken: %s",
+				c.CommandPath(), line)
+		}
 		for line := range strings.SplitSeq(c.Example, "\n") {
 			words, ok := strings.CutPrefix(line, "  leasesim ")
 			if !ok {

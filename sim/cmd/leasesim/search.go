@@ -203,6 +203,9 @@ func (f *shared) plan(o planFlags) error {
 	case err == nil:
 		missed = f.judge(sim.Report{Figures: plan.Chosen.Figures})
 	case !errors.Is(err, search.ErrInfeasible) && !(interrupted && len(plan.TradeOffs) > 0):
+		if interrupted && f.Context().Err() == nil {
+			return fmt.Errorf("--time-limit %v is too short: %w", q.TimeLimit, err)
+		}
 		return err
 	}
 	d := view.Plan(plan, f.text, f.program.commandLine(plan.Seed))

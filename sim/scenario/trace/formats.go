@@ -25,6 +25,9 @@ type format interface {
 // formatOf tells the format of a file by its first lines, of which some may be of no kind.
 func formatOf(name string, from *bufio.Reader, columns *Columns) (format, error) {
 	start, _ := from.Peek(1 << 14)
+	if bytes.HasPrefix(start, []byte("\x1f\x8b")) {
+		return nil, badAt(name, 1, 1, "the file is compressed by gzip; unpack it first")
+	}
 	for _, line := range bytes.SplitN(start, []byte("\n"), 20) {
 		switch line = bytes.TrimSpace(line); {
 		case bytes.HasPrefix(line, []byte("{")):
@@ -144,8 +147,8 @@ type textLog struct {
 	names  map[string]string                                    // what a field is called, by what it is
 	fields func(line string) (func(name string) *string, error) // of a line
 
-	number, left int
-	why          string // the first line was left out
+	number, blank, left int    // lines: read, of these without a text, left out
+	why                 string // the first line was left out
 }
 
 // lineMax bounds a line of a log.
@@ -171,14 +174,14 @@ func (l *textLog) refuse(err error) error {
 }
 
 func (l *textLog) empty() error {
-	return badAt(l.file, 1, 1, fmt.Sprintf("none of its %d lines is a request; %s", l.number, l.why))
+	return badAt(l.file, 1, 1, fmt.Sprintf("none of its %d lines is a request; %s", l.number-l.blank, l.why))
 }
 
 func (l *textLog) notes() []string {
 	if l.left == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d of %d lines are no requests and were left out; %s", l.left, l.number, l.why)}
+	return []string{fmt.Sprintf("%d of %d lines are no requests and were left out; %s", l.left, l.number-l.blank, l.why)}
 }
 
 func (l *textLog) next() (request, error) {
@@ -186,7 +189,7 @@ func (l *textLog) next() (request, error) {
 		l.number++
 		line := strings.TrimSpace(l.lines.Text())
 		if line == "" {
-			l.number--
+			l.blank++
 			continue
 		}
 		field, err := l.fields(line)

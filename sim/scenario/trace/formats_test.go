@@ -67,6 +67,7 @@ func renumbered(all []scenario.TraceRequest) []scenario.TraceRequest {
 func TestJSONLinesAreRead(t *testing.T) {
 	const text = `{"ts": 1700000000.25, "request": {"remote_ip": "a"}, "host": "web-1", "size": 3}
 {"ts": 1700000001, "request": {"remote_ip": "b"}, "host": "web-2", "size": "4"}
+
 {"ts": 1700000002, "request": {}, "host": "web-2", "size": 1}
 {"ts": 1700000003, "request": {"remote_ip": "a"}, "host": "web-1", "size": 0}
 oops
@@ -75,7 +76,7 @@ oops
 	testkit.NoErr(t, err)
 	want := []scenario.TraceRequest{{Cost: 3}, {At: 750 * time.Millisecond, Process: 1, Key: 1, Cost: 4}}
 	testkit.Check(t, reflect.DeepEqual(got.Requests, want), "%v, want %v", got.Requests, want)
-	note := "3 of 5 lines are no requests and were left out; the first is line 3: it has no request.remote_ip"
+	note := "3 of 5 lines are no requests and were left out; the first is line 4: it has no request.remote_ip"
 	testkit.Check(t, slices.Equal(got.Notes, []string{note}), "%q, want %q", got.Notes, note)
 	// Names of our own need no columns.
 	own, err := readAs(t, `{"time": "2026-11-23T09:16:00.5Z", "key": "a", "process": 1}`, "")
@@ -97,6 +98,7 @@ func TestWhatIsNoTraceSaysWhy(t *testing.T) {
 		{"time_s,user\n1,a\n", "", `t:1:8: unknown column "user"; there are time_s (or time_ms`},
 		{"{\"ts\": 1}\n", "", "t:1:1: the first object has no field with the time; there are time_s"},
 		{"{\"time_s\": \"x\"}\n", "", `t:1:1: none of its 1 lines is a request; the first is line 1: time "x" is not`},
+		{"\x1f\x8b\x08\x00", "", "t:1:1: the file is compressed by gzip"},
 		{accessLog, "key=cookie", `an access log has no field "cookie" for the key; there are host, ident, user`},
 	} {
 		_, err := readAs(t, c.text, c.columns)
