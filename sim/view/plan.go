@@ -21,8 +21,11 @@ func Plan(p search.Plan, text, command string) Document {
 	}
 	d := answer(p.Asked, p.Machine, &p, text, command)
 	d.Title += ": a plan"
-	d.Subtitle = fmt.Sprintf("Fewest lease calls with %s, each at the pessimistic end of its %s interval.",
-		strings.Join(goals, ", "), Percent(p.Confidence))
+	by := fmt.Sprintf("each at the pessimistic end of its %s interval", Percent(p.Confidence))
+	if p.Reps < 2 {
+		by = "by one replication, which has no interval (--reps)"
+	}
+	d.Subtitle = fmt.Sprintf("Fewest lease calls with %s, %s.", strings.Join(goals, ", "), by)
 	d.Facts = slices.Insert(d.Facts, 2, Fact{"confirmed on seed", fmt.Sprint(p.ConfirmSeed)})
 	v := planView{&p}
 	v.judge(&d)

@@ -186,3 +186,11 @@ func TestAComparisonSaysWhoPaysForTheNetwork(t *testing.T) {
 		}
 	}
 }
+
+func TestAPlanOfOneReplicationClaimsNoInterval(t *testing.T) {
+	p := search.Plan{Asked: search.Asked{Reps: 1}}
+	one := Plan(p, "", "").Subtitle
+	p.Reps = 2
+	two := Plan(p, "", "").Subtitle
+	testkit.Check(t, strings.Contains(one, "has no interval") && strings.Contains(two, "pessimistic end"), "%s\n%s", one, two)
+}

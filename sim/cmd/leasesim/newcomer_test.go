@@ -18,6 +18,7 @@ import (
 // TestANewcomerGetsFromInitToAProof by what the help and the outputs name, and nothing else.
 func TestANewcomerGetsFromInitToAProof(t *testing.T) {
 	command := func(text, of string) string {
+		text = strings.ReplaceAll(text, "\\\n ", "")
 		found := regexp.MustCompile(`(?m)^ *leasesim (` + of + ` .*)$`).FindStringSubmatch(text)
 		testkit.Must(t, found != nil, "no command %s in\n%s", of, text)
 		return found[1]
@@ -53,7 +54,7 @@ func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 	}
 	got := proof(base, chosen(policy, 100))
 	testkit.Must(t, len(got) == 1, "%+v", got)
-	testkit.Check(t, got[0].Code == "leasesim live --processes 32 --limit '100/s burst 30' --target 20ms --ttl 200ms --offered 2.5 "+
+	testkit.Check(t, got[0].Code == "leasesim live --processes 32 --limit '100/s burst 30' \\\n  --target 20ms --ttl 200ms --offered 2.5 "+
 		"--overcommit 3 --calls-per-second 70", "%s", got[0].Code)
 	testkit.Check(t, strings.Contains(fmt.Sprint(got[0].Text), "32 real processes in the place of 920"), "%v", got[0].Text)
 	// What live cannot do is not named.

@@ -60,6 +60,9 @@ func (f *shared) fit(s *sim.Scenario, t *sim.Trace) {
 			answer = s.Defaults().Workload.Deadline
 		}
 		s.Duration = t.Requests[n-1].At.Truncate(time.Millisecond) + time.Millisecond + answer
+		if !f.Flags().Changed("file") && s.Warmup >= s.Duration/2 {
+			s.Warmup = 0 // of the built-in scenario, which knows nothing of the trace
+		}
 	}
 	if !sets("keys") {
 		s.Keys.Count = t.Keys

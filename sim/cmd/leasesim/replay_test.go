@@ -86,6 +86,10 @@ that is no line of it
 	// What the report shows of the scenario can be run again.
 	e := leasesim(t, "replay -f "+file+" --trace "+log+" --columns key=user").ends(0)
 	testkit.Check(t, e.stdout != "", "nothing is shown")
+	// One that is shorter than the warm-up of the built-in scenario has none.
+	short := fileOf(t, "time_ms\n0\n100\n400\n")
+	r := prints[sim.Report](leasesim(t, "replay --reps 1 --trace "+short+" --out json").ends(0))
+	testkit.Check(t, r.Offered.Mean == 3 && r.WarmupS == 0, "%v of 3 after %v s", r.Offered.Mean, r.WarmupS)
 	wrong := leasesim(t, "replay --trace "+log+" --columns key=cookie").ends(exitUsage)
 	testkit.Check(t, strings.Contains(wrong.stderr, `has no field "cookie" for the key; there are host`), "%s",
 		wrong.stderr)

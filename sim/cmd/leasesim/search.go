@@ -204,7 +204,7 @@ func (f *shared) plan(o planFlags) error {
 		missed = f.judge(sim.Report{Figures: plan.Chosen.Figures})
 	case !errors.Is(err, search.ErrInfeasible) && !(interrupted && len(plan.TradeOffs) > 0):
 		if interrupted && f.Context().Err() == nil {
-			return fmt.Errorf("--time-limit %v is too short: %w", q.TimeLimit, err)
+			return fmt.Errorf("--time-limit %v is too short: %v", q.TimeLimit, err) // no interruption: status 1
 		}
 		return err
 	}
@@ -238,7 +238,7 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	if calls := c.Figures.CallsPerS.Mean; calls > callsMost {
 		n = max(2, min(n, int(callsMost*float64(all)/calls)))
 	}
-	words := []string{"leasesim", "live", "--processes", fmt.Sprint(n), "--limit", quoted(limit.String()),
+	words := []string{"leasesim", "live", "--processes", fmt.Sprint(n), "--limit", quoted(limit.String()), "\\\n ",
 		"--target", p.Target, "--ttl", p.TTL}
 	add := func(given bool, flag string, value any) {
 		if given {

@@ -140,7 +140,7 @@ func TestSearchesEndWithTheirStatus(t *testing.T) {
 		{"plan --stress-must-hold skew,outage", exitInfeasible, texts{"outage"}, texts{"under stress (outage)"}},
 		{"plan --stress-must-hold=skew,processes", 0, texts{"Take target "}, nil},
 		// of a nanosecond the search has half, which is nothing
-		{"plan --time-limit 1ns", exitInterrupted, nil, texts{"--time-limit 1ns is too short: interrupted: 0 of "}},
+		{"plan --time-limit 1ns", exitFailed, nil, texts{"--time-limit 1ns is too short: interrupted: 0 of "}},
 		// a threshold is about the chosen policy,
 		{"plan --threshold 'calls_per_s < 30'", 0, texts{"Take target "}, nil},
 		{"plan --threshold 'calls_per_s < 3'", exitExceeded, texts{"Take target "}, texts{"threshold does not hold"}},
