@@ -79,7 +79,7 @@ func (s *Store) byNode(ctx context.Context, g *group) ([]*group, error) {
 			p.written.Store(int64(time.Since(p.begun)))
 			return err
 		})
-		before = p.before(0)
+		before = p.before()
 	}
 	if err != nil {
 		return nil, notSent(err)

@@ -32,6 +32,7 @@ func (s *Store) run(
 	}
 	defer n.slots.Release(1)
 	p := s.newPipeline(ctx, n, calls, earlier)
+	p.all = int64(len(all))
 	failed := func(err error) error {
 		s.reload()
 		if p.withdraw() {
@@ -57,7 +58,7 @@ func (s *Store) run(
 	}, func(err error) { gone(failed(err)) })
 	switch {
 	case err == nil:
-		return cmds, p.before(len(all)), nil
+		return cmds, p.before(), nil
 	case !errors.Is(err, errGone):
 		err = failed(err)
 	}
@@ -110,7 +111,8 @@ type pipeline struct {
 	earlier time.Duration // before begun: what their Exchange has taken by then
 	begun   time.Time
 	written atomic.Int64 // when the last command was written, in nanoseconds after begun
-	writes  atomic.Int64 // how many commands were written, repeated ones included
+	all     int64        // how many commands there are
+	writes  atomic.Int64 // how many were written, repeated ones included
 
 	ending sync.Mutex // guards ended
 	ended  bool       // who waits has an answer, or is getting one
@@ -203,8 +205,8 @@ func (p *pipeline) withdraw() bool {
 
 // before is how long it took until the last command was written, where a connection was opened or
 // some of the commands were sent more than once. Waiting for a free connection is round trip.
-func (p *pipeline) before(commands int) time.Duration {
-	if p.connecting.Load() || p.writes.Load() > int64(commands) {
+func (p *pipeline) before() time.Duration {
+	if p.connecting.Load() || p.writes.Load() > p.all {
 		return time.Duration(p.written.Load())
 	}
 	return 0
@@ -241,7 +243,8 @@ func (p *pipeline) tell(why error) {
 	}
 }
 
-// tellSent has the calls say that they are sent, and when.
+// tellSent has the calls say that they are sent, and when: for the last time, where that is more
+// than once.
 func (p *pipeline) tellSent() {
 	for _, c := range p.calls {
 		c.SetSent(p.earlier + time.Duration(p.written.Load()))
@@ -260,7 +263,8 @@ func (a *payload) MarshalBinary() ([]byte, error) {
 		return nil, errNotSent
 	}
 	a.p.written.Store(int64(time.Since(a.p.begun)))
-	if a.p.writes.Add(1) == 1 && a.p.connecting.Load() {
+	switch n := a.p.writes.Add(1); {
+	case n == 1 && a.p.connecting.Load(), n == a.p.all+1: // which are sent again, with their script
 		a.p.tellSent()
 	}
 	return a.data, nil
