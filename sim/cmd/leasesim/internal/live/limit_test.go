@@ -141,7 +141,7 @@ func TestWhatIsAskedOfAWindowIsPoissons(t *testing.T) {
 	// Given a process that is asked for so much of a limit, when it is watched for 300 seconds,
 	spread := func(limit string) float64 {
 		const rate, watched = 100, 300
-		var sum, squares float64
+		var sum, squares, seconds float64
 		o := Options{Limit: limit, Processes: 1, Offered: 1, Shape: ShapeSteady, Duration: watched * time.Second}
 		inAChild(t, o, func(t *testing.T, c *child, answer func()) {
 			answer()
@@ -151,12 +151,12 @@ func TestWhatIsAskedOfAWindowIsPoissons(t *testing.T) {
 				time.Sleep(time.Second)
 				now := c.file.Offered().Load()
 				n := float64(now - last)
-				last, sum, squares = now, sum+n, squares+n*n
+				last, sum, squares, seconds = now, sum+n, squares+n*n, seconds+1
 			}
 			wg.Wait()
 		})
-		mean := sum / watched / 0.9
-		return (squares/watched/0.9 - mean*mean) / mean
+		mean := sum / seconds
+		return (squares/seconds - mean*mean) / mean
 	}
 	// then the numbers of a second are as far apart as chance makes them, and those of a bucket's even
 	// load are not.
