@@ -166,9 +166,9 @@ func (p *planning) search(ctx context.Context) error {
 // looks at n policies and as many others, and the one after it at half as many.
 func (p *planning) expect(later []effort, policies []lease.Policy, n int) {
 	one := func(e effort) float64 { return effortOf(p.trials(e, 0, policies)[0]) }
-	p.ahead = float64(1+finalists+tradeOffsMax)*one(confirm) + float64(len(Stresses))*one(hardship)
+	p.ahead = float64(float64(1+finalists+tradeOffsMax)*one(confirm)) + float64(float64(len(Stresses))*one(hardship))
 	for i, e := range later {
-		p.ahead += float64(n/(i+1)+tradeOffsMax) * one(e)
+		p.ahead += float64(float64(n/(i+1)+tradeOffsMax) * one(e))
 	}
 }
 
