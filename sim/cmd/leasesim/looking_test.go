@@ -345,8 +345,9 @@ func TestTopAndInspectAreNoBurden(t *testing.T) {
 	defer rdb.Close()
 	more := fill(t, rdb, keys)
 	testkit.NoErr(t, rdb.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~yuzhi:*", "+@read", "+time").Err())
-	// given a limiter that works
-	l := process(t, addr, hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(1000).WithBurst(100)}})
+	// given a limiter that works, with time enough for a machine that does much else
+	cfg := hybrid.Config{Limits: []hybrid.Limit{hybrid.PerSecond(1000).WithBurst(100)}, CallTimeout: 2 * time.Second}
+	l := process(t, addr, cfg)
 	begun, stop := time.Now(), make(chan bool)
 	var work sync.WaitGroup
 	work.Go(func() {
