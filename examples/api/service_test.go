@@ -259,6 +259,10 @@ func TestItStopsInOrder(t *testing.T) {
 		status := <-answers
 		testkit.Check(t, status == 201, "a report was not made: %d", status)
 	}
+	testkit.Eventually(t, "the service has all ten: what it has not accepted is not under way", func() bool {
+		_, body := get("http://" + operators + "/metrics")
+		return strings.Contains(body, `yuzhi_tokens_requested_total{yuzhi_limiter="user",yuzhi_result="admitted",yuzhi_source="lease"} 10`)
+	})
 	stop()
 	testkit.Eventually(t, "it is not ready any more, and says so", func() bool {
 		status, _ := get("http://" + operators + "/readyz")
