@@ -20,7 +20,7 @@
 // Columns say what else a file calls them. Times count from the start of the run. But where the
 // first is a year or more, they are timestamps, and the first request comes at 0.
 //
-// Keys are any strings. They are numbered from 0 in the order of their first appearance: the
+// Keys are any strings. They are numbered from 0 in the order of their first requests: the
 // simulator has to know which are the same and not what they are called. Processes are numbered in
 // the same way, unless all of them are whole numbers below twice how many there are; then those are
 // the numbers.
@@ -174,14 +174,18 @@ func (r *reader) settle(lines format) {
 		start = 0
 	}
 	numbers := r.processes.numbers()
+	keys, processes := map[int]int{}, map[int]int{} // anew: sorting may have changed who comes first
 	for i := range r.requests {
 		q := &r.requests[i]
 		q.At -= start
+		q.Key = numberOf(q.Key, keys)
 		switch {
 		case r.turns:
 			q.Process = i
 		case len(numbers) > 0:
 			q.Process = numbers[q.Process]
+		default:
+			q.Process = numberOf(q.Process, processes)
 		}
 	}
 	if r.turns {
@@ -213,6 +217,16 @@ func (n names) number(s string) int {
 	if !ok {
 		i = len(n)
 		n[strings.Clone(s)] = i // s is a part of its line, and would keep all of that
+	}
+	return i
+}
+
+// numberOf is the number of x, from 0 in the order of their first appearance.
+func numberOf(x int, seen map[int]int) int {
+	i, ok := seen[x]
+	if !ok {
+		i = len(seen)
+		seen[x] = i
 	}
 	return i
 }
