@@ -78,11 +78,11 @@ const centralLeast = 0.97
 // TestWindowsAreKeptByAFleet: four processes, each shape of load, every window or period audited.
 func TestWindowsAreKeptByAFleet(t *testing.T) {
 	addr := redistest.Start(t).Addr
-	// Two windows are used up within 16 s at twice the limit.
+	// Two windows are used up within 8 s at twice the limit.
 	for _, shape := range live.Shapes {
 		t.Run(shape, func(t *testing.T) {
 			t.Parallel()
-			r := checkFleet(t, "--limit '1000 in 10s' --redis "+addr+" --duration 18s --shape "+shape)
+			r := checkFleet(t, "--limit '1000 in 5s' --redis "+addr+" --duration 9s --shape "+shape)
 			testkit.Check(t, r.Central.Part >= centralLeast, "of what a %s admits: %+v", r.Central.Limiter, *r.Central)
 		})
 	}
