@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,12 +17,6 @@ import (
 
 // place is where something stands in a file. Both count from 1, the column in characters.
 type place struct{ line, column int }
-
-// zero is a value that was given and is zero.
-type zero struct {
-	place
-	value reflect.Value // in the scenario
-}
 
 // problem is one thing that is wrong, and where.
 type problem struct {
@@ -42,12 +37,12 @@ type decoder struct {
 	problems []*problem
 	unread   []string         // paths that could not be read, or that an unknown name may have meant
 	places   map[string]place // of every path that the file has
-	zeros    map[string]zero  // by the path of each value that was read and is zero
+	zeros    map[string]place // of every path whose value was read and is zero
 	left     int              // values that may still come
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, places: map[string]place{}, zeros: map[string]zero{}, left: valuesMax}
+	return &decoder{file: file, places: map[string]place{}, zeros: map[string]place{}, left: valuesMax}
 }
 
 // bad reports that what is at path could not be read.
@@ -115,24 +110,37 @@ func (d *decoder) validate(s scenario.Scenario) {
 // row. A distribution can be nothing but zero; other fields are refused.
 func (d *decoder) keepZeros(s *scenario.Scenario) {
 	for _, means := range Differences(*s, s.Defaults()) {
-		d.keepZero(means.Path, means.First, means.Second)
+		if at, ok := d.zeros[means.Path]; ok {
+			d.keepZero(at, means, reflect.ValueOf(s).Elem())
+		}
+		workload, isLoad := strings.CutSuffix(means.Path, "load")
+		if at, ok := d.zeros[workload+"rate"]; ok && isLoad { // neither says how many requests there are
+			d.bad(workload+"rate", at, meansDefault, "0/s", "a load of "+means.Second)
+		}
 	}
-	for path, text := range policyDefaults {
-		d.keepZero(path, "0", text)
+	for _, path := range slices.Sorted(maps.Keys(policyDefaults)) {
+		if at, ok := d.zeros[path]; ok {
+			d.bad(path, at, meansDefault, "0", policyDefaults[path])
+		}
 	}
 }
 
-func (d *decoder) keepZero(path, text, means string) {
-	given, ok := d.zeros[path]
-	if !ok || !given.value.IsZero() { // another assignment came after it
-		return
-	}
-	if dist, ok := given.value.Addr().Interface().(*scenario.DurationDist); ok {
+const meansDefault = "is %s, which means its default here: %s; leave it out, or give another value"
+
+func (d *decoder) keepZero(at place, means Difference, root reflect.Value) {
+	if dist, ok := valueAt(root, means.Path).Addr().Interface().(*scenario.DurationDist); ok {
 		*dist = scenario.DurationDist{Dist: scenario.Dist{Kind: scenario.DistUniform}}
 		return
 	}
-	d.bad(path, given.place, "is %s, which means its default here: %s; leave it out, or give another value",
-		text, means)
+	d.bad(means.Path, at, meansDefault, means.First, means.Second)
+}
+
+// forgetZeros forgets the zeros at path and below it, which is given anew.
+func (d *decoder) forgetZeros(path string) {
+	maps.DeleteFunc(d.zeros, func(zero string, _ place) bool {
+		below, ok := strings.CutPrefix(zero, path)
+		return ok && (below == "" || strings.ContainsAny(below[:1], ".["))
+	})
 }
 
 // policyDefaults say what the zeros mean that are none in a lease.Policy.
@@ -219,7 +227,7 @@ func (d *decoder) value(path string, n *yaml.Node, v reflect.Value) {
 		if err := setScalar(v, n.Value, n.Style == 0); err != nil {
 			d.bad(path, at, "%v", err)
 		} else if v.IsZero() {
-			d.zeros[path] = zero{at, v}
+			d.zeros[path] = at
 		}
 	case !scalar && v.Kind() == reflect.Slice && n.Kind == yaml.SequenceNode:
 		d.list(path, n, v)

@@ -79,6 +79,7 @@ var (
 func (d *decoder) assign(path string, parts []string, text string, v reflect.Value) {
 	if len(parts) == 0 {
 		v.SetZero()
+		d.forgetZeros(path)
 		if v.Kind() == reflect.String && !quoted.MatchString(text) {
 			v.SetString(text)
 		} else if n := d.document(path, []byte(text)); n != nil {
@@ -115,6 +116,23 @@ func (d *decoder) assign(path string, parts []string, text string, v reflect.Val
 		}
 		d.assign(join(path, name), parts[1:], text, v.FieldByIndex(f.Index))
 	}
+}
+
+// valueAt is what is at a path of Differences: elements have their numbers, and all is there.
+func valueAt(v reflect.Value, path string) reflect.Value {
+	for _, part := range pathPart.FindAllString(path, -1) {
+		if v.Kind() == reflect.Pointer {
+			v = v.Elem()
+		}
+		if number, ok := strings.CutPrefix(part, "["); ok {
+			i, _ := strconv.Atoi(strings.TrimSuffix(number, "]")) // which it is
+			v = v.Index(i)
+			continue
+		}
+		f, _ := fieldOf(v.Type(), part)
+		v = v.FieldByIndex(f.Index)
+	}
+	return v
 }
 
 // element finds an element of a list, by its number, or a group by its name; -1 after an error.

@@ -37,16 +37,18 @@ func TestAZeroThatIsGivenIsAZeroOrIsRefused(t *testing.T) {
 
 func TestAZeroSaysWhatItWouldMean(t *testing.T) {
 	for assignment, want := range map[string]string{
-		"workload.load=0":       "workload.load: is 0, which means its default here: 0.9; leave it out, or give another value",
-		"workload.factor=0":     "workload.factor: is 0, which means its default here: 10; ",
-		"groups[0].count=0":     "groups[0].count: is 0, which means its default here: 1; ",
-		"groups.web.weight=0":   "groups[0].weight: is 0, which means its default here: 1; ",
-		"policy.max_batch=0":    "policy.max_batch: is 0, which means its default here: what the limit can give; ",
-		"duration=0":            "duration: is 0s, which means its default here: 30s; ",
-		"groups[0].shadow=no":   "", // not read at all
-		"policy.overcommit=0":   "", // which has no default
-		"clock.offset=0s":       "",
-		"network.round_trip=0s": "",
+		"workload.load=0":                "workload.load: is 0, which means its default here: 0.9; leave it out, or give another value",
+		"workload.factor=0":              "workload.factor: is 0, which means its default here: 10; ",
+		"groups[0].count=0":              "groups[0].count: is 0, which means its default here: 1; ",
+		"groups.web.weight=0":            "groups[0].weight: is 0, which means its default here: 1; ",
+		"policy.max_batch=0":             "policy.max_batch: is 0, which means its default here: what the limit can give; ",
+		"duration=0":                     "duration: is 0s, which means its default here: 30s; ",
+		"workload.rate=0/s":              "workload.rate: is 0/s, which means its default here: a load of 0.9; ",
+		"groups[0].workload={rate: 0/s}": "groups[0].workload.rate: is 0/s, which means its default here: a load of 0.9; ",
+		"groups[0].shadow=no":            "", // not read at all
+		"policy.overcommit=0":            "", // which has no default
+		"clock.offset=0s":                "",
+		"network.round_trip=0s":          "",
 	} {
 		s := fleet()
 		s.Workload.Load, s.Workload.Rate = 0, 0
@@ -65,6 +67,23 @@ func TestAZeroSaysWhatItWouldMean(t *testing.T) {
 	// A zero that another assignment makes right is right.
 	s := fleet()
 	testkit.NoErr(t, Set(&s, "workload.load=0", "workload.rate=5/s", "policy.target=0", "policy.target=50ms"))
+	testkit.NoErr(t, Set(&s, "groups[0].workload={load: 0, rate: 5/s}", "groups[0].workload={load: 2}"))
+}
+
+func TestWhatIsSetLaterInAListDoesNotTakeAZeroAway(t *testing.T) {
+	// Given a zero in a list, when something else in that list is set,
+	s := fleet()
+	testkit.NoErr(t, Set(&s, "groups[0].workload={kind: closed}", "groups[0].workload.think=0s",
+		"groups[0].workload.clients=5", "groups[0].count=3"))
+	// then nothing but zero is drawn;
+	think := s.Defaults().Groups[0].Workload.Think
+	testkit.Check(t, think.Mean() == 0, "a think time of 0s has the mean %v", think.Mean())
+	// and a zero that is a default is refused,
+	err := Set(&s, "groups[0].workload={kind: flash}", "groups[0].workload.factor=0", "groups[0].count=5")
+	testkit.Check(t, err != nil && strings.Contains(err.Error(), "groups[0].workload.factor: is 0, which means"), "%v", err)
+	// unless it was replaced.
+	testkit.NoErr(t, Set(&s, "groups[0].workload={kind: flash, factor: 0}", "groups[0].workload={kind: flash}"))
+	testkit.NoErr(t, Set(&s, "groups[0].count=0", "groups[0].count=5"))
 }
 
 func TestARoundTripOfZeroTakesNoTime(t *testing.T) {
