@@ -57,7 +57,11 @@ func (c *Columns) timeOf(text string) (time.Duration, error) {
 	if c.unit > 0 {
 		return nanoseconds(text, c.unit)
 	}
-	for _, layout := range []string{time.RFC3339Nano, logTime, time.DateTime} {
+	if len(text) > len(time.DateOnly) && text[len(time.DateOnly)] == ' ' { // as databases write it, maybe with UTC at the end
+		day, rest := text[:len(time.DateOnly)], strings.TrimSuffix(text[len(time.DateOnly):], " UTC")
+		text = day + "T" + strings.ReplaceAll(rest, " ", "")
+	}
+	for _, layout := range layouts {
 		if at, err := time.Parse(layout, text); err == nil {
 			if at.Year() < 1971 || at.Year() > 2200 {
 				return 0, errors.New("must be between 1971 and 2200")
@@ -69,8 +73,9 @@ func (c *Columns) timeOf(text string) (time.Duration, error) {
 		"a number needs its unit, as in time_s")
 }
 
-// logTime is how access logs write a time.
-const logTime = "02/Jan/2006:15:04:05 -0700"
+// layouts are how timestamps are written, the last one by access logs. All may have fractions.
+var layouts = []string{time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05Z07", "2006-01-02T15:04:05",
+	"02/Jan/2006:15:04:05 -0700"}
 
 // decimal is a number whose exponent does not ask for a great many digits.
 var decimal = regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?$`)
@@ -88,7 +93,7 @@ func nanoseconds(s string, unit int64) (time.Duration, error) {
 	x.Mul(x, big.NewRat(unit, 1))
 	ns := new(big.Int).Quo(x.Num(), x.Denom())
 	if !ns.IsInt64() {
-		return 0, errors.New("is too large: a time is at most 292 years")
+		return 0, errors.New("is too large: a time is at most 292 years; is its unit right?")
 	}
 	return time.Duration(ns.Int64()), nil
 }

@@ -3,11 +3,13 @@ package trace
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,13 +27,10 @@ type format interface {
 // formatOf tells the format of a file by its first lines, of which some may be of no kind.
 func formatOf(name string, from *bufio.Reader, columns *Columns) (format, error) {
 	start, _ := from.Peek(1 << 14)
-	if bytes.HasPrefix(start, []byte("\x1f\x8b")) {
-		return nil, badAt(name, 1, 1, "the file is compressed by gzip; unpack it first")
-	}
 	for _, line := range bytes.SplitN(start, []byte("\n"), 20) {
 		switch line = bytes.TrimSpace(line); {
-		case bytes.HasPrefix(line, []byte("{")):
-			return newJSONLines(name, from, columns)
+		case bytes.HasPrefix(line, []byte("{")), bytes.HasPrefix(line, []byte("[{")):
+			return newJSONLines(name, from, columns), nil
 		case accessLine.Match(line):
 			return newAccessLog(name, from, columns)
 		}
@@ -80,7 +79,8 @@ func (t *table) header() error {
 		return badAt(t.file, 1, 1, "the file is empty; its first line must name the columns: "+columnNames)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: it is no line with the names of columns, of an access log in the common or the combined "+
+			"format, or of JSON objects", err)
 	}
 	what := map[string]string{}
 	for is, name := range t.columns.named {
@@ -142,10 +142,11 @@ func (t *table) next() (request, error) {
 
 // textLog is a file with a request in a line, and with other lines.
 type textLog struct {
-	file   string
-	lines  *bufio.Scanner
-	names  map[string]string                                    // what a field is called, by what it is
-	fields func(line string) (func(name string) *string, error) // of a line
+	file    string
+	lines   *bufio.Scanner
+	columns *Columns
+	names   map[string]string                                    // what a field is called, by what it is
+	fields  func(line string) (func(name string) *string, error) // of a line
 
 	number, blank, left int    // lines: read, of these without a text, left out
 	why                 string // the first line was left out
@@ -156,7 +157,7 @@ const lineMax = 1 << 20
 
 // newTextLog is a log whose fields have these names unless the columns say others.
 func newTextLog(name string, from io.Reader, columns *Columns, names map[string]string) *textLog {
-	l := &textLog{file: name, lines: bufio.NewScanner(from), names: names}
+	l := &textLog{file: name, lines: bufio.NewScanner(from), columns: columns, names: names}
 	l.lines.Buffer(nil, lineMax)
 	for is, name := range columns.named {
 		l.names[is] = name
@@ -193,6 +194,9 @@ func (l *textLog) next() (request, error) {
 			continue
 		}
 		field, err := l.fields(line)
+		if errors.Is(err, ErrInvalid) {
+			return request{}, err
+		}
 		if err != nil {
 			_ = l.refuse(err)
 			continue
@@ -210,18 +214,20 @@ func (l *textLog) next() (request, error) {
 		}
 		_ = l.refuse(fmt.Errorf("it has no %s", missing))
 	}
-	if err := l.lines.Err(); err != nil {
-		return request{}, err
+	err := l.lines.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = badAt(l.file, l.number+1, 1, fmt.Sprintf("the line has more than %d bytes", lineMax))
 	}
-	return request{}, io.EOF
+	return request{}, cmp.Or(err, io.EOF)
 }
 
-// accessLine is a line of the common log format, or of the combined one, with what some add.
-var accessLine = regexp.MustCompile(`^(\S+) (\S+) (\S+) \[([^]]+)\] "((?:[^"\\]|\\.)*)" (\S+) (\S+)` +
+// accessLine is a line of the common log format, or of the combined one, with what some add: Apache
+// the virtual host before it, others more behind it. A user's name may have spaces.
+var accessLine = regexp.MustCompile(`^(?:(\S+) (\S+) (-)|(\S+) (\S+)) ([^[]+) \[([^]]+)\] "((?:[^"\\]|\\.)*)" (\S+) (\S+)` +
 	`(?: "((?:[^"\\]|\\.)*)" "((?:[^"\\]|\\.)*)")?`)
 
 // accessNames are its fields; method and path are parts of request.
-var accessNames = []string{"host", "ident", "user", "time", "request", "status", "bytes", "referer", "agent"}
+var accessNames = []string{"host", "ident", "user", "time", "request", "status", "bytes", "referer", "agent", "vhost"}
 
 func newAccessLog(name string, from io.Reader, columns *Columns) (format, error) {
 	l := newTextLog(name, from, columns, map[string]string{"time": "time", "key": "host"})
@@ -236,16 +242,20 @@ func newAccessLog(name string, from io.Reader, columns *Columns) (format, error)
 		if found == nil {
 			return nil, errors.New("it is not like HOST - USER [TIME] \"METHOD PATH HTTP\" STATUS BYTES")
 		}
+		vhost, host, ident := found[1], cmp.Or(found[2], found[4]), cmp.Or(found[3], found[5])
+		found = append(append([]string{host, ident}, found[6:]...), vhost)
 		return func(name string) *string {
-			if name == "" {
-				return nil
-			}
-			text := found[1+max(slices.Index(accessNames, name), 0)]
-			if name == "method" || name == "path" {
-				method, rest, _ := strings.Cut(found[5], " ")
+			text := ""
+			if i := slices.Index(accessNames, name); i >= 0 {
+				text = found[i]
+			} else {
+				method, rest, _ := strings.Cut(found[4], " ")
 				path, _, _ := strings.Cut(rest, " ")
 				path, _, _ = strings.Cut(path, "?")
 				text = map[string]string{"method": method, "path": path}[name]
+			}
+			if text == "" {
+				return nil
 			}
 			return &text
 		}, nil
@@ -254,49 +264,73 @@ func newAccessLog(name string, from io.Reader, columns *Columns) (format, error)
 }
 
 // newJSONLines is a file with an object in a line. What the columns do not say has its own name
-// where the first object has it.
-func newJSONLines(name string, from *bufio.Reader, columns *Columns) (format, error) {
+// where the first object has it. Where only a later one has it, the file is refused: the requests
+// before it would be taken for those of one key, or of any process.
+func newJSONLines(name string, from io.Reader, columns *Columns) format {
 	l := newTextLog(name, from, columns, map[string]string{})
+	first := true
 	l.fields = func(line string) (func(string) *string, error) {
 		object, err := jsonObject(line)
-		return func(name string) *string { return jsonField(object, name) }, err
-	}
-	start, _ := from.Peek(1 << 14)
-	for line := range strings.Lines(string(start)) {
-		field, err := l.fields(line)
 		if err != nil {
-			continue
+			return nil, err
 		}
-		for is, unit := range timeColumns {
-			if columns.named["time"] == "" && field(is) != nil {
-				l.names["time"], columns.unit = is, unit
+		field := func(name string) *string { return jsonField(object, name) }
+		for _, is := range ownNames {
+			if l.names[is] != "" || field(is) == nil {
+				continue
 			}
-		}
-		for _, is := range []string{"process", "key", "tokens"} {
-			if l.names[is] == "" && field(is) != nil {
-				l.names[is] = is
+			if !first {
+				return nil, badAt(name, l.number, 1, fmt.Sprintf("it has a %s and the first object has none; "+
+					"with --columns %[1]s=%[1]s those without are left out", is))
 			}
+			l.names[is] = is
 		}
-		break
+		if first && columns.named["time"] == "" {
+			err = l.ownTime(field)
+		}
+		first = false
+		return field, err
+	}
+	return l
+}
+
+// ownTime finds the time of the first object by its own names.
+func (l *textLog) ownTime(field func(string) *string) error {
+	for _, is := range slices.Sorted(maps.Keys(timeColumns)) {
+		switch other := l.names["time"]; {
+		case field(is) == nil:
+		case other != "":
+			return badAt(l.file, l.number, 1, fmt.Sprintf("it has %s and %s; say which counts, as in --columns %[1]s=%[1]s",
+				other, is))
+		default:
+			l.names["time"], l.columns.unit = is, timeColumns[is]
+		}
 	}
 	if l.names["time"] == "" {
-		return nil, badAt(name, 1, 1, "the first object has no field with the time; there are "+columnNames+
+		return badAt(l.file, l.number, 1, "the first object has no field with the time; there are "+columnNames+
 			"; for other names see --columns")
 	}
-	return l, nil
+	return nil
 }
+
+// ownNames are what counts of a request beside its time.
+var ownNames = []string{"process", "key", "tokens"}
 
 func jsonObject(line string) (object map[string]any, err error) {
 	d := json.NewDecoder(strings.NewReader(line))
 	d.UseNumber() // 1700000000.123456789 has more digits than a double holds
-	if err := d.Decode(&object); err != nil {
-		return nil, fmt.Errorf("it is no JSON object: %w", err)
+	err = d.Decode(&object)
+	if _, more := d.Token(); err == nil && more != io.EOF {
+		err = errors.New("more follows it in its line")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("it is no JSON object by itself, as jq -c writes it: %w", err)
 	}
 	return object, nil
 }
 
 // jsonField is a text, a number or a truth value as a text; nil where there is none. A field of a
-// field is a.b.
+// field is a.b. A list of one, as of a header's values, is what it holds.
 func jsonField(object map[string]any, name string) *string {
 	value, ok := object[name]
 	if !ok {
@@ -305,6 +339,9 @@ func jsonField(object map[string]any, name string) *string {
 			return jsonField(section, inner)
 		}
 		return nil
+	}
+	if list, ok := value.([]any); ok && len(list) == 1 {
+		value = list[0]
 	}
 	switch value.(type) {
 	case string, json.Number, bool:

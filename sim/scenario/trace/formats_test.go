@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"reflect"
 	"slices"
@@ -43,7 +45,7 @@ func TestAnAccessLogIsRead(t *testing.T) {
 		// And it is said what was done to it.
 		for _, note := range []string{
 			"1 of 5 lines are no requests and were left out; the first is line 3: it is not like HOST - USER",
-			"not in order of time", "whole seconds", "they take turns",
+			"not in order of time", "whole seconds",
 		} {
 			said := func(text string) bool { return strings.Contains(text, note) }
 			testkit.Check(t, slices.ContainsFunc(got.Notes, said), "%q is not in %q", note, got.Notes)
@@ -98,7 +100,13 @@ func TestWhatIsNoTraceSaysWhy(t *testing.T) {
 		{"time_s,user\n1,a\n", "", `t:1:8: unknown column "user"; there are time_s (or time_ms`},
 		{"{\"ts\": 1}\n", "", "t:1:1: the first object has no field with the time; there are time_s"},
 		{"{\"time_s\": \"x\"}\n", "", `t:1:1: none of its 1 lines is a request; the first is line 1: time "x" is not`},
-		{"\x1f\x8b\x08\x00", "", "t:1:1: the file is compressed by gzip"},
+		{"\x1f\x8b\x08\x00", "", "t:1:1: the file is compressed by gzip, and damaged"},
+		{"203.0.113.9 GET \"/\" 200\n", "", "t:1:17: bare \" in non-quoted-field: it is no line with the names of columns"},
+		{"{\n \"time_s\": 1\n}\n", "", "t:1:1: none of its 3 lines is a request; the first is line 1: it is no JSON object by itself"},
+		{"[{\"time_s\": 1},\n{\"time_s\": 2}]\n", "", "t:1:1: none of its 2 lines is a request; the first is line 1: it is no JSON"},
+		{"{\"time_s\": 1}\n{\"time_s\": 2, \"key\": \"a\"}\n", "", "t:2:1: it has a key and the first object has none; with --columns key=key"},
+		{"{\"time\": \"2026-11-23T09:16:00Z\", \"time_ms\": 3}\n", "", "t:1:1: it has time and time_ms; say which counts, as in --columns time=time"},
+		{"{\"time_s\": 1, \"key\": \"" + strings.Repeat("a", lineMax) + "\"}\n", "", "t:1:1: the line has more than"},
 		{accessLog, "key=cookie", `an access log has no field "cookie" for the key; there are host, ident, user`},
 	} {
 		_, err := readAs(t, c.text, c.columns)
@@ -114,4 +122,95 @@ func TestWhatIsNoTraceSaysWhy(t *testing.T) {
 		_, err := ParseColumns(text)
 		testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), want), "%q: %v", text, err)
 	}
+}
+
+func TestWhatOthersAddToAnAccessLogIsPassedOver(t *testing.T) {
+	for _, c := range []struct{ line, columns, key string }{
+		// Apache's vhost_combined
+		{`shop.example:443 203.0.113.9 - ann [23/Nov/2026:09:16:00 +0000] "GET /a HTTP/1.1" 200 5 "-" "curl"`, "", "203.0.113.9"},
+		{`shop.example:443 203.0.113.9 - - [23/Nov/2026:09:16:00 +0000] "GET /a HTTP/1.1" 200 5`, "key=vhost", "shop.example:443"},
+		// a user with a space in the name
+		{`203.0.113.9 - Ann Lee [23/Nov/2026:09:16:00 +0000] "GET /a HTTP/1.1" 200 5`, "key=user", "Ann Lee"},
+		// the ingress of Kubernetes, which has more in brackets, and milliseconds
+		{`203.0.113.9 - - [23/Nov/2026:09:16:00.250 +0000] "GET /a HTTP/2.0" 200 5 "-" "curl" 31 0.004 [web-80] [] 10.0.0.1:80`, "key=path", "/a"},
+	} {
+		got, err := readAs(t, c.line+"\n"+c.line+"\n", c.columns)
+		testkit.Must(t, err == nil, "%s: %v", c.line, err)
+		note := "all its requests have the key \"" + c.key + "\""
+		testkit.Check(t, len(got.Requests) == 2 && slices.Contains(got.Notes, note), "%s: %v, %q", c.line, got.Requests, got.Notes)
+	}
+	// A line without what is the key is left out, and counted.
+	got, err := readAs(t, accessLog, "key=agent")
+	testkit.NoErr(t, err)
+	testkit.Check(t, len(got.Requests) == 2 && strings.HasPrefix(got.Notes[0], "3 of 5 lines are no requests"), "%q", got.Notes)
+}
+
+func TestRequestsThatShareAKeyForWantOfANameAreCounted(t *testing.T) {
+	for text, want := range map[string]string{
+		"time_s,key\n1,a\n2,\n3,-\n": "2 of its 3 requests have no key (- or nothing): they share one",
+		"time_s,process\n1,a\n2,\n":  "1 of its 2 requests have no process (- or nothing): they share one",
+	} {
+		got, err := readAs(t, text, "")
+		testkit.NoErr(t, err)
+		testkit.Check(t, slices.Equal(got.Notes, []string{want}), "%q: %q", text, got.Notes)
+	}
+	got, err := readAs(t, accessLog, "key=user")
+	testkit.NoErr(t, err)
+	testkit.Check(t, slices.Contains(got.Notes, "3 of its 4 requests have no key (- or nothing): they share one"), "%q", got.Notes)
+}
+
+func TestATimestampIsReadAsItIsWritten(t *testing.T) {
+	c, err := ParseColumns("")
+	testkit.NoErr(t, err)
+	at := time.Duration(time.Date(2026, 11, 23, 9, 16, 0, 250_000_000, time.UTC).UnixNano())
+	for _, text := range []string{
+		"2026-11-23T09:16:00.25Z", "2026-11-23T14:46:00.250+05:30", "2026-11-23T14:46:00.250+0530", "2026-11-23T09:16:00.25",
+		"2026-11-23 09:16:00.25", "2026-11-23 09:16:00,250", "2026-11-23 10:16:00.25+01", "2026-11-23 10:16:00.25 +0100",
+		"2026-11-23 09:16:00.250000 UTC", "23/Nov/2026:10:16:00.25 +0100",
+	} {
+		got, err := c.timeOf(text)
+		testkit.Check(t, err == nil && got == at, "%s: %v, %v; want %v", text, got, err, at)
+	}
+}
+
+func TestTimestampsOfWholeSecondsAreSpread(t *testing.T) {
+	// Given the timestamps of an export, which has no fractions
+	got, err := readAs(t, "time_s\n1700000000\n1700000000\n1700000001\n", "")
+	testkit.NoErr(t, err)
+	testkit.Check(t, got.Requests[1].At == time.Second/2 && len(got.Notes) == 1, "%v, %q", got.Requests, got.Notes)
+	// But those of a run may be meant to come at once.
+	got, err = readAs(t, "time_s\n0\n0\n1\n", "")
+	testkit.NoErr(t, err)
+	testkit.Check(t, got.Requests[1].At == 0 && len(got.Notes) == 0, "%v, %q", got.Requests, got.Notes)
+}
+
+func TestATimeInAnotherUnitIsSaid(t *testing.T) {
+	for _, text := range []string{
+		"time_ms\n1700000000\n1700000020\n", "time_us\n1700000000000\n1700000020000\n", "time_ns\n1700000000\n1700000020\n",
+	} {
+		got, err := readAs(t, text, "")
+		testkit.NoErr(t, err)
+		testkit.Check(t, len(got.Notes) == 1 && strings.Contains(got.Notes[0], "is the unit of its times right?"), "%q: %q", text, got.Notes)
+	}
+}
+
+func TestAListOfOneIsWhatItHolds(t *testing.T) {
+	// as Caddy writes a header
+	got, err := readAs(t, `{"ts": 1.5, "request": {"headers": {"X-User": ["ann"]}}}
+{"ts": 2.5, "request": {"headers": {"X-User": ["ann", "bob"]}}}
+`, "time_s=ts,key=request.headers.X-User")
+	testkit.NoErr(t, err)
+	testkit.Check(t, len(got.Requests) == 1 && len(got.Notes) == 1, "%v, %q", got.Requests, got.Notes)
+}
+
+func TestACompressedLogIsRead(t *testing.T) {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write([]byte(accessLog))
+	testkit.NoErr(t, w.Close())
+	got, err := readAs(t, b.String(), "")
+	testkit.NoErr(t, err)
+	testkit.Check(t, len(got.Requests) == 4, "%v", got.Requests)
+	_, err = readAs(t, b.String()[:b.Len()-20], "")
+	testkit.Check(t, errors.Is(err, ErrInvalid) && strings.Contains(err.Error(), "compressed by gzip, and damaged"), "%v", err)
 }

@@ -4,9 +4,11 @@
 //
 //   - CSV, whose first line names the columns, in any order;
 //   - access logs in the common format and in the combined one, as Apache, nginx and others write
-//     them, with the fields host, ident, user, time, request, method, path, status, bytes, referer
-//     and agent;
+//     them, maybe with the virtual host before it, with the fields vhost, host, ident, user, time,
+//     request, method, path, status, bytes, referer and agent;
 //   - JSON, one object in a line, with fields in fields as a.b.
+//
+// Each may be compressed by gzip.
 //
 // What counts of a request is named so:
 //
@@ -18,7 +20,8 @@
 //	tokens    how many it took, 1 or more. Without it 1
 //
 // Columns say what else a file calls them. Times count from the start of the run. But where the
-// first is a year or more, they are timestamps, and the first request comes at 0.
+// first is a year or more, they are timestamps, and the first request comes at 0. Timestamps in
+// whole seconds are spread: the requests of each second come evenly in it.
 //
 // Keys are any strings. They are numbered from 0 in the order of their first requests: the
 // simulator has to know which are the same and not what they are called. Processes are numbered in
@@ -35,6 +38,7 @@ package trace
 
 import (
 	"bufio"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -74,10 +78,18 @@ func ReadFile(path string, columns Columns) (*scenario.Trace, error) {
 // bytes from 1, and wraps ErrInvalid, but where from itself failed.
 func Read(name string, from io.Reader, columns Columns) (*scenario.Trace, error) {
 	buffered := bufio.NewReaderSize(from, 1<<16)
+	packed := false
+	if mark, err := buffered.Peek(2); err == nil && string(mark) == "\x1f\x8b" { // as logs are kept
+		unpacked, err := gzip.NewReader(buffered)
+		if err != nil {
+			return nil, damaged(name, err)
+		}
+		packed, buffered = true, bufio.NewReaderSize(unpacked, 1<<16)
+	}
 	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" { // as spreadsheets write
 		_, _ = buffered.Discard(len(mark))
 	}
-	r := &reader{columns: &columns, keys: names{}, processes: names{}}
+	r := &reader{columns: &columns, keys: names{}, processes: names{}, nameless: map[string]int{}}
 	lines, err := formatOf(name, buffered, &columns)
 	for err == nil {
 		var of request
@@ -90,6 +102,8 @@ func Read(name string, from io.Reader, columns Columns) (*scenario.Trace, error)
 	switch {
 	case errors.Is(err, ErrInvalid):
 		return nil, err
+	case err != io.EOF && packed:
+		return nil, damaged(name, err)
 	case err != io.EOF:
 		return nil, fmt.Errorf("trace: %s: %w", name, err)
 	case len(r.requests) == 0:
@@ -106,6 +120,10 @@ func Read(name string, from io.Reader, columns Columns) (*scenario.Trace, error)
 	return t, nil
 }
 
+func damaged(file string, err error) error {
+	return badAt(file, 1, 1, fmt.Sprintf("the file is compressed by gzip, and damaged: %v", err))
+}
+
 // request is what a line says, as texts; one that it does not say is nil.
 type request struct{ time, process, key, tokens *string }
 
@@ -115,8 +133,9 @@ type reader struct {
 	keys, processes names
 	requests        []scenario.TraceRequest
 	notes           []string
-	turns           bool // some line names no process
-	finer           bool // than a second is some time
+	nameless        map[string]int // requests whose key or process is "-" or nothing
+	turns           bool           // some line names no process
+	finer           bool           // than a second is some time
 }
 
 // wrong is what is wrong with the field of a line.
@@ -144,15 +163,23 @@ func (r *reader) add(of request, sorted bool) error {
 		}
 	}
 	if of.process != nil {
-		q.Process = r.processes.number(*of.process)
+		q.Process = r.number("process", r.processes, *of.process)
 	}
 	if of.key != nil {
-		q.Key = r.keys.number(*of.key)
+		q.Key = r.number("key", r.keys, *of.key)
 	}
 	r.turns = r.turns || of.process == nil
 	r.finer = r.finer || at%time.Second != 0
 	r.requests = append(r.requests, q)
 	return nil
+}
+
+// number is the number of a name. That there is none is a name too, which is counted.
+func (r *reader) number(what string, of names, name string) int {
+	if name == "" || name == "-" {
+		r.nameless[what]++
+	}
+	return of.number(name)
 }
 
 // timestamp is the least first time that cannot be meant to count from the start of a run.
@@ -166,12 +193,27 @@ func (r *reader) settle(lines format) {
 		slices.SortStableFunc(r.requests, byTime)
 		r.note("the lines are not in order of time: they were sorted")
 	}
-	if !lines.sorted() && !r.finer {
+	n := len(r.requests)
+	start, lasts := r.requests[0].At, r.requests[n-1].At-r.requests[0].At
+	if (!lines.sorted() || start >= timestamp) && !r.finer {
 		r.spread()
 	}
-	start := r.requests[0].At
 	if start < timestamp {
+		if n > 1 && start >= time.Second && start > 10*lasts {
+			r.note(fmt.Sprintf("its first request comes %v after the start of the run, and the last one %v later: "+
+				"is the unit of its times right?", start, lasts))
+		}
 		start = 0
+	}
+	for _, what := range ownNames {
+		if none := r.nameless[what]; none > 0 {
+			r.note(fmt.Sprintf("%d of its %d requests have no %s (- or nothing): they share one", none, n, what))
+		}
+	}
+	for name := range r.keys {
+		if len(r.keys) == 1 && n > 1 {
+			r.note(fmt.Sprintf("all its requests have the key %q", name))
+		}
 	}
 	numbers := r.processes.numbers()
 	keys, processes := map[int]int{}, map[int]int{} // anew: sorting may have changed who comes first
@@ -188,15 +230,12 @@ func (r *reader) settle(lines format) {
 			q.Process = numberOf(q.Process, processes)
 		}
 	}
-	if r.turns {
-		r.note("it does not say which process a request came to: they take turns")
-	}
 }
 
 // spread has the requests of each second come evenly in it: a log without fractions would have them
 // all come at once.
 func (r *reader) spread() {
-	r.note("its times are whole seconds: the requests of each come evenly within it")
+	crowded := false
 	for from, to := 0, 0; from < len(r.requests); from = to {
 		at := r.requests[from].At
 		for to = from; to < len(r.requests) && r.requests[to].At == at; to++ {
@@ -204,6 +243,10 @@ func (r *reader) spread() {
 		for i := from; i < to; i++ {
 			r.requests[i].At += time.Duration(int64(time.Second) * int64(i-from) / int64(to-from))
 		}
+		crowded = crowded || to-from > 1
+	}
+	if crowded {
+		r.note("its times are whole seconds: the requests of each come evenly within it")
 	}
 }
 
