@@ -121,7 +121,14 @@ func (c *checker) trace(path string, w Workload, headroom float64) {
 		case r.Cost < 1:
 			wrong = fmt.Sprintf("costs %d tokens, must be 1 or more", r.Cost)
 		case r.Cost > most:
-			wrong = fmt.Sprintf("costs %d tokens, must be at most %s", r.Cost, why)
+			over := 0
+			for _, r := range w.Trace.Requests {
+				if r.Cost > most {
+					over++
+				}
+			}
+			wrong = fmt.Sprintf("costs %d tokens, must be at most %s; %d of its %d requests cost more", r.Cost, why, over,
+				len(w.Trace.Requests))
 		}
 		if wrong != "" {
 			c.bad(path, "request %d of the trace %s", i, wrong)

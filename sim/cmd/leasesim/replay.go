@@ -2,8 +2,8 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,12 +29,17 @@ func (p *program) replayCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("%w: --trace: %w", errUsage, err)
 			}
+			if repeat && !f.Flags().Changed("duration") && !f.says(durationSet) {
+				return fmt.Errorf("%w: --repeat needs a --duration: without one the run ends with the trace", errUsage)
+			}
 			f.fit(s, t)
 			for i := range s.Groups {
 				s.Groups[i].Workload = nil
 			}
+			w := s.Workload
 			s.Workload = sim.Workload{
-				Kind: sim.Replay, Verb: s.Workload.Verb, Deadline: s.Workload.Deadline,
+				Kind: sim.Replay, Verb: w.Verb, Deadline: w.Deadline, Patience: w.Patience,
+				Actual: w.Actual, Hold: w.Hold, Cancelled: w.Cancelled,
 				File: file, Columns: columns, Trace: t, TraceSum: trace.Digest(t), Repeated: repeat,
 			}
 			return nil
@@ -47,14 +52,21 @@ func (p *program) replayCommand() *cobra.Command {
 	return f.Command
 }
 
+// What --set may say that a trace says else.
+var (
+	durationSet = regexp.MustCompile(`^ *duration *=`)
+	keysSet     = regexp.MustCompile(`^ *keys(\.count *=| *=.*count)`)
+	groupsSet   = regexp.MustCompile(`^ *groups(\.[^.=]+|\[[^]]*\])?(\.count *=| *=.*count)`)
+)
+
+// says reports whether a --set says what is asked for.
+func (f *shared) says(what *regexp.Regexp) bool { return slices.ContainsFunc(f.sets, what.MatchString) }
+
 // fit makes the run as long as t and the answer to its last request, with as many keys and
 // processes, but where the command line says how many or how long. The processes of several groups
 // are the scenario's own.
 func (f *shared) fit(s *sim.Scenario, t *sim.Trace) {
-	sets := func(field string) bool {
-		return slices.ContainsFunc(f.sets, func(set string) bool { return strings.HasPrefix(set, field) })
-	}
-	if n := len(t.Requests); n > 0 && !f.Flags().Changed("duration") && !sets("duration=") {
+	if n := len(t.Requests); n > 0 && !f.Flags().Changed("duration") && !f.says(durationSet) {
 		answer := s.Defaults().CallTimeout
 		if s.Workload.Verb == sim.VerbWait {
 			answer = s.Defaults().Workload.Deadline
@@ -64,10 +76,13 @@ func (f *shared) fit(s *sim.Scenario, t *sim.Trace) {
 			s.Warmup = 0 // of the built-in scenario, which knows nothing of the trace
 		}
 	}
-	if !sets("keys") {
+	if !f.Flags().Changed("file") { // what the built-in scenario is called is not about the trace
+		s.Name, s.Description = "replay", ""
+	}
+	if !f.says(keysSet) {
 		s.Keys.Count = t.Keys
 	}
-	if len(s.Groups) <= 1 && t.Processes > 0 && !sets("groups") {
+	if len(s.Groups) <= 1 && t.Processes > 0 && !f.says(groupsSet) {
 		s.Groups = slices.Clone(s.Defaults().Groups)
 		s.Groups[0].Count, s.Groups[0].Share = t.Processes, 0
 	}
@@ -77,37 +92,78 @@ func (f *shared) fit(s *sim.Scenario, t *sim.Trace) {
 // it was.
 func (f *shared) tellTraces(s sim.Scenario) {
 	s = s.Defaults()
-	shared := 0
+	var shared []sim.Group
 	for _, g := range s.Groups {
 		if g.Workload == nil {
-			shared += g.Count
+			shared = append(shared, g)
 		} else {
-			f.tellTrace(&s, g.Workload, g.Count)
+			f.tellTrace(&s, g.Workload, []sim.Group{g})
 		}
 	}
 	f.tellTrace(&s, &s.Workload, shared)
 }
 
-func (f *shared) tellTrace(s *sim.Scenario, w *sim.Workload, processes int) {
-	t := w.Trace
+func (f *shared) tellTrace(s *sim.Scenario, w *sim.Workload, groups []sim.Group) {
+	t, processes, restarts := w.Trace, 0, false
+	for _, g := range groups {
+		processes += mostOf(g)
+		restarts = restarts || g.Restarts.Every > 0 || g.Restarts.At > 0
+	}
 	if w.Kind != sim.Replay || processes == 0 {
 		return
 	}
 	notes := slices.Clone(t.Notes)
-	if t.Keys > s.Keys.Count {
-		notes = append(notes, fmt.Sprintf("it has %d keys and keys.count is %d: key n is played as key n mod %[2]d",
-			t.Keys, s.Keys.Count))
+	add := func(is bool, format string, args ...any) {
+		if is {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
 	}
-	if t.Processes > processes {
-		notes = append(notes, fmt.Sprintf("it has %d processes and the fleet %d: process n is played as process "+
-			"n mod %[2]d", t.Processes, processes))
+	add(t.Keys > s.Keys.Count, "it has %d keys and keys.count is %d: key n is played as key n mod %[2]d", t.Keys, s.Keys.Count)
+	add(t.Processes == 0 && processes > 1, "it does not say which process a request came to: all %d take turns", processes)
+	add(t.Processes > 0 && t.Processes < processes, "it has %d processes and the fleet %d: the last %d get no request",
+		t.Processes, processes, processes-t.Processes)
+	add(t.Processes > processes, "it has %d processes and the fleet %d: process n is played as process n mod %[2]d",
+		t.Processes, processes)
+	n, late, away := len(t.Requests), 0, 0
+	for _, r := range t.Requests {
+		switch {
+		case r.At >= s.Duration:
+			late++
+		case !runs(groups, r.Process%processes, r.At):
+			away++
+		}
 	}
-	late := len(t.Requests) - slices.IndexFunc(t.Requests, func(r sim.TraceRequest) bool { return r.At >= s.Duration })
-	if late <= len(t.Requests) {
-		notes = append(notes, fmt.Sprintf("%d of its %d requests come after the end of the run (%v)", late,
-			len(t.Requests), s.Duration))
-	}
+	add(late > 0, "%d of its %d requests come after the end of the run (%v)", late, n, s.Duration)
+	add(away > 0, "%d of its %d requests come to processes that do not run then (groups[].scale), and are left out", away, n)
+	add(restarts, "what comes to a process while it restarts is left out")
 	for _, note := range notes {
 		fmt.Fprintf(f.ErrOrStderr(), "leasesim: %s: %s\n", w.File, note)
 	}
+}
+
+// mostOf is how many processes a group has at the most.
+func mostOf(g sim.Group) int {
+	most := g.Count
+	for _, step := range g.Scale {
+		most = max(most, step.Count)
+	}
+	return most
+}
+
+// runs reports whether the process with that number in all groups is meant to run then.
+func runs(groups []sim.Group, process int, at time.Duration) bool {
+	for _, g := range groups {
+		if most := mostOf(g); process >= most {
+			process -= most
+			continue
+		}
+		count := g.Count
+		for _, step := range g.Scale {
+			if step.At <= at {
+				count = step.Count
+			}
+		}
+		return process < count
+	}
+	return false
 }

@@ -12,7 +12,7 @@ import (
 
 func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 	// Given a trace of 1.5 s and a fleet with workloads of its own,
-	file := fileOf(t, "limits: [100/s]\nworkload: {kind: constant, verb: wait, deadline: 2s}\ngroups: [{name: a, workload: {kind: poisson, rate: 5/s}}]\n")
+	file := fileOf(t, "limits: [100/s]\nworkload: {kind: constant, verb: wait, deadline: 2s, patience: 1s, cancelled: 5%}\ngroups: [{name: a, workload: {kind: poisson, rate: 5/s}}]\n")
 	recorded := fileOf(t, "time_s,process,tokens\n0,0,1\n0.5,1,2\n1.5,0,3\n")
 	line := "replay -f " + file + " --trace " + recorded
 	// when it is replayed,
@@ -23,12 +23,18 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 		!w.Repeated
 	testkit.Check(t, replayed && s.Groups[0].Workload == nil && s.Duration == 3501*time.Millisecond, "%+v", s)
 	// asked for as before;
-	testkit.Check(t, w.Verb == sim.VerbWait && w.Deadline == 2*time.Second, "%+v", w)
+	testkit.Check(t, w.Verb == sim.VerbWait && w.Deadline == 2*time.Second && w.Patience == sim.Constantly(time.Second) &&
+		w.Cancelled == 0.05, "%+v", w)
 	// and with a duration, that counts.
 	for _, duration := range []string{" --duration 5s", " --set duration=5s"} {
 		s := pretend(t, report(), nil, line+" --repeat"+duration).ends(0).ran[0]
 		testkit.Check(t, s.Duration == 5*time.Second && s.Workload.Repeated, "%s: %+v", duration, s)
 	}
+	// Without one there is nothing to repeat.
+	pretend(t, report(), nil, line+" --repeat").ends(exitUsage).says("--repeat needs a --duration")
+	// The built-in scenario's name and description are not those of a trace.
+	built := pretend(t, report(), nil, "replay --trace "+recorded).ends(0).ran[0]
+	testkit.Check(t, built.Name == "replay" && built.Description == "", "%q: %q", built.Name, built.Description)
 }
 
 func TestATraceIsReplayed(t *testing.T) {
@@ -43,7 +49,7 @@ func TestATraceIsReplayed(t *testing.T) {
 
 func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 	// Given a trace with 2,000 keys, each asked once, of 40 processes, and one token a key,
-	file := fileOf(t, "limits: [1/h burst 1]\nreps: 1\ngroups: [{count: 3}]\npolicy: {fallback: deny}\n")
+	file := fileOf(t, "limits: [1/h burst 1]\nreps: 1\ngroups: [{name: web, count: 3}]\npolicy: {fallback: deny}\n")
 	var text strings.Builder
 	text.WriteString("time_ms,key,process\n")
 	for i := range 2000 {
@@ -66,6 +72,44 @@ func TestReplayHasTheKeysAndTheProcessesOfTheTrace(t *testing.T) {
 	} {
 		testkit.Check(t, strings.Contains(e.stderr, want), "%s\nwant %s", e.stderr, want)
 	}
+	// What else is set of a group or of keys changes nothing about how many there are.
+	for _, set := range []string{"groups[0].weight=3", "groups.web.skew=0", "keys.zipf=0", "'groups[0].scale=[{at: 1s, count: 1}]'"} {
+		s := pretend(t, report(), nil, line+" --set "+set).ends(0).ran[0]
+		testkit.Check(t, s.Keys.Count == 2000 && s.Groups[0].Count == 40, "%s: %d keys, %d processes", set, s.Keys.Count,
+			s.Groups[0].Count)
+	}
+	for _, set := range []string{"groups.web.count=7", "'groups=[{count: 7}]'", "'groups[0]={name: a, count: 7}'"} {
+		s := pretend(t, report(), nil, line+" --set "+set).ends(0).ran[0]
+		testkit.Check(t, s.Groups[0].Count == 7, "%s: %d processes", set, s.Groups[0].Count)
+	}
+}
+
+func TestReplaySaysWhichRequestsAreNotPlayed(t *testing.T) {
+	// Given a trace of 100 requests, one each 10 ms, of four processes
+	var text strings.Builder
+	text.WriteString("time_ms,process\n")
+	for i := range 100 {
+		fmt.Fprintf(&text, "%d,%d\n", 10*i, i%4)
+	}
+	trace := fileOf(t, text.String())
+	const limits = "limits: [1000/s]\nreps: 1\npolicy: {fallback: deny}\n"
+	for groups, want := range map[string]struct {
+		offered float64
+		note    string
+	}{
+		// when the fleet is scaled down to one in the middle,
+		"[{count: 4, scale: [{at: 499ms, count: 1}]}]": {62, "38 of its 100 requests come to processes that do not run then"},
+		// or has more processes, of two groups,
+		"[{name: a, count: 3}, {name: b, count: 4}]": {100, "it has 4 processes and the fleet 7: the last 3 get no request"},
+	} {
+		// then what is left out is counted, and is what is said.
+		e := leasesim(t, "replay -f "+fileOf(t, limits+"groups: "+groups+"\n")+" --trace "+trace+" --out json").ends(0)
+		e.says(want.note)
+		r := prints[sim.Report](e)
+		testkit.Check(t, r.Offered.Mean == want.offered, "%s: %v are offered, want %v", groups, r.Offered.Mean, want.offered)
+	}
+	e := leasesim(t, "replay -f "+fileOf(t, limits+"groups: [{count: 4}]\n")+" --trace "+fileOf(t, "time_s\n0\n1\n")).ends(0)
+	e.says("it does not say which process a request came to: all 4 take turns")
 }
 
 func TestAnAccessLogIsReplayed(t *testing.T) {
