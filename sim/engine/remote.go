@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/yuzhi-go/yuzhi/sim/random"
 	"github.com/yuzhi-go/yuzhi/sim/report"
 	"github.com/yuzhi-go/yuzhi/sim/rival"
@@ -38,16 +40,18 @@ type ask struct {
 	number int   // of its process, as rivals know it
 	life   int32 // of the process
 	trip   int64 // of the round trip, both ways
-	served int64 // when the shard decides it
-	heard  bool  // whoever asked hears of it, as far as the network goes
+	cost   int64 // nanoseconds of the shard's time, where that is not slow
+	heard  bool  // whoever asked has not been denied yet
 }
 
 // counter is one shard's part of a remote.
 type counter struct {
 	rival.Remote         // of the shard's keys
-	line         []int32 // asks, in the order of their arrival
-	free         int64   // when the last of them will have been decided
-	busy         int64   // nanoseconds, of all that are in line too
+	line         []int32 // asks, in the order of their arrival; the first is being executed
+	late         int     // so many of them are not in time any more
+	free         int64   // when the first will have been decided
+	behind       int64   // nanoseconds that the others will take, where the shard is not slow
+	busy         int64   // nanoseconds; of the first of line, all it will take
 	replicas     map[*scenario.RedisFault]rival.Remote
 }
 
@@ -75,9 +79,11 @@ func (r *remote) send(q *request, number int) {
 	chance := func(p scenario.Ratio) bool { return p > 0 && r.stream.Bernoulli(float64(p)) }
 	lost, silent := chance(n.s.Loss), chance(n.s.LostReplies)
 	id, a := r.asks.take()
-	*a = ask{request: *q, number: number, life: q.p.life, heard: !silent, trip: n.s.RoundTrip.Sample(&r.stream)}
-	if lost || n.cut(q.p, q.at) {
-		r.settle(a, q.at, false)
+	*a = ask{request: *q, number: number, life: q.p.life, heard: true, trip: n.s.RoundTrip.Sample(&r.stream)}
+	if lost = lost || n.cut(q.p, q.at); lost || silent {
+		r.deny(a, q.at)
+	}
+	if lost {
 		r.asks.give(id)
 		return
 	}
@@ -87,8 +93,8 @@ func (r *remote) send(q *request, number int) {
 // advance makes everything happen that happens until now.
 func (r *remote) advance(now int64) {
 	r.deliver(now)
-	for _, c := range r.shards {
-		r.serve(c, now)
+	for i, c := range r.shards {
+		r.serve(r.network.redis.shards[i], c, now)
 	}
 }
 
@@ -102,49 +108,88 @@ func (r *remote) deliver(now int64) {
 }
 
 // arrive puts an ask in line. A line that takes longer than anybody listens takes no more. Who will
-// have no answer in time is denied now, and the shard decides it all the same.
+// have no answer in time, however soon the shard is as fast as ever, is denied now, and the shard
+// decides it all the same.
 func (r *remote) arrive(id int32, now int64) {
 	a, n := r.asks.all[id], r.network
 	s, c := r.shardOf(a), r.shards[int(a.key)%len(r.shards)]
-	r.serve(c, now)
-	if n.cut(a.p, now) || s.hangs > 0 || s.refuses > 0 || c.free-now > lateFactor*int64(n.timeout) {
-		r.settle(a, now, false)
+	r.serve(s, c, now)
+	line := c.left(now) + c.behind
+	slow := int64(max(0, len(c.line)-1)) * s.slow
+	if n.cut(a.p, now) || s.hangs > 0 || s.refuses > 0 || line+slow > lateFactor*int64(n.timeout) {
+		r.deny(a, now)
 		r.asks.give(id)
 		return
 	}
-	cost := n.redis.s.ServiceTime.Sample(&r.stream) + s.slow
-	c.free = max(c.free, now) + cost
-	c.busy += cost
-	a.served = c.free
+	a.cost = n.redis.s.ServiceTime.Sample(&r.stream)
+	if a.late(now+line+a.cost, n.timeout) {
+		r.deny(a, now)
+	}
 	c.line = append(c.line, id)
-	answered := a.answered()
-	if a.heard = a.heard && answered <= a.at+int64(n.timeout) && !n.cut(a.p, answered); !a.heard {
-		r.settle(a, now, false)
+	if len(c.line) == 1 {
+		r.attend(s, c, now)
+	} else {
+		c.behind += a.cost
 	}
 }
 
-// answered is when the answer is back.
-func (a *ask) answered() int64 { return a.served + a.trip - a.trip/2 }
+// attend begins to execute the first of c's line.
+func (r *remote) attend(s *shard, c *counter, now int64) {
+	cost := r.asks.all[c.line[0]].cost + s.slow
+	c.free = now + cost
+	c.busy += cost
+}
 
-// serve decides those in c's line whose turn has come until now.
-func (r *remote) serve(c *counter, now int64) {
-	for len(c.line) > 0 {
-		id := c.line[0]
-		a := r.asks.all[id]
-		if a.served > now {
+// serve decides those in c's line whose turn has come until now, and denies those who have waited
+// for too long.
+func (r *remote) serve(s *shard, c *counter, now int64) {
+	for len(c.line) > 0 && c.free <= now {
+		r.decide(c, c.line[0], c.free)
+		c.line, c.late = c.line[1:], max(0, c.late-1)
+		if len(c.line) > 0 {
+			c.behind -= r.asks.all[c.line[0]].cost
+			r.attend(s, c, c.free)
+		}
+	}
+	for ; c.late < len(c.line); c.late++ {
+		a := r.asks.all[c.line[c.late]]
+		if now <= a.at+int64(r.network.timeout) {
 			return
 		}
-		c.line = c.line[1:]
-		r.asking = a
-		ok := c.Decide(a.served/1000, a.number, int(a.key)/len(r.shards), a.n)
-		if a.heard {
-			ok = ok && a.life == a.p.life && a.p.state != down
-			r.settle(a, a.served, ok)
+		r.deny(a, now)
+	}
+}
+
+// decide is the end of an ask's turn.
+func (r *remote) decide(c *counter, id int32, now int64) {
+	a := r.asks.all[id]
+	r.asking = a
+	ok := c.Decide(now/1000, a.number, int(a.key)/len(r.shards), a.n)
+	if a.late(now, r.network.timeout) || r.network.cut(a.p, a.answered(now)) {
+		r.deny(a, now)
+	}
+	if a.heard {
+		ok = ok && a.life == a.p.life && a.p.state != down
+		r.settle(a, now, ok)
+		if ok {
+			r.waits.Add(a.answered(now) - a.at)
 		}
-		if a.heard && ok {
-			r.waits.Add(a.answered() - a.at)
-		}
-		r.asks.give(id)
+	}
+	r.asks.give(id)
+}
+
+// answered is when an answer that is decided then is back, and late whether that is too late.
+func (a *ask) answered(decided int64) int64 { return decided + a.trip - a.trip/2 }
+
+func (a *ask) late(decided int64, timeout time.Duration) bool {
+	return a.answered(decided) > a.at+int64(timeout)
+}
+
+// deny ends the wait for a, if anybody waits for it.
+func (r *remote) deny(a *ask, now int64) {
+	if a.heard {
+		a.heard = false
+		r.settle(a, now, false)
 	}
 }
 
@@ -157,13 +202,11 @@ func (r *remote) fault(f *scenario.RedisFault) {
 	}
 	for _, c := range hit(f, r.shards) {
 		for _, id := range c.line {
-			if a := r.asks.all[id]; a.heard {
-				r.settle(a, now, false)
-			}
+			r.deny(r.asks.all[id], now)
 			r.asks.give(id)
 		}
 		c.busy -= c.left(now)
-		c.free, c.line = 0, nil
+		c.line, c.late, c.free, c.behind = nil, 0, 0, 0
 		switch f.Kind {
 		case scenario.FaultRestartEmpty:
 			c.Remote = r.fresh.Clone()
@@ -180,7 +223,7 @@ func (r *remote) snapshot(f *scenario.RedisFault) {
 	}
 }
 
-// left is how long c will be busy with what is in line.
+// left is how long c will be busy with the first of its line.
 func (c *counter) left(now int64) int64 { return max(0, c.free-now) }
 
 // cpu is the nanoseconds that the busiest shard has worked since the warm-up.
