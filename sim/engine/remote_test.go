@@ -113,10 +113,10 @@ func TestARivalWaitsForTheNetworkAndInLine(t *testing.T) {
 		busy     float64 // part of a core
 		admitted int64   // of 10,000
 	}{
-		{"network: {round_trip: 20ms}", 20.015, 20.015, 0.015, 10000},
-		{"redis: {service_time: 900us}", 2.9, 2.9, 0.9, 10000},
+		{"network: {round_trip: 20ms}", 20.005, 20.005, 0.005, 10000},
+		{"redis: {service_time: 2700us}", 2.9, 2.9, 0.9, 10000}, // of a lease call, which takes three times as long
 		// Requests come twice as fast as they are served: after 200 ms nobody has an answer in time.
-		{"redis: {service_time: 2ms}, call_timeout: 100ms", 53, 99, 1, 96},
+		{"redis: {service_time: 6ms}, call_timeout: 100ms", 53, 99, 1, 96},
 	} {
 		r := askers(t, "limits: [100000/s], "+c.what)[0]
 		p50, p99 := r.remote.waits.Quantile(50), r.remote.waits.Quantile(99)

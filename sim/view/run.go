@@ -294,6 +294,9 @@ func (r Result) rivals(d *Document) {
 		t.Columns = append(t.Columns, "?>Redis busy", "?>admitted", "?>Jain", "?>worst share")
 		for _, a := range all {
 			wait, busy := write("wait_ms_p99", a.WaitMsP99), write("redis_cpu", a.RedisCPU)
+			if a.Admitted.Mean == 0 {
+				wait = "none"
+			}
 			if !a.Remote {
 				wait, busy = "-", "-"
 			}
@@ -326,11 +329,18 @@ func (r Result) rivals(d *Document) {
 func (r Result) subject() (text string) {
 	some := func(holds func(sim.RivalReport) bool) bool { return slices.ContainsFunc(r.Report.Rivals, holds) }
 	if some(func(a sim.RivalReport) bool { return a.Remote }) {
-		text = "The rivals with a wait ask Redis for each request, over the same links and with the same service time, " +
-			"shards and faults as the leases, each a Redis to itself: who has no answer in time is denied. "
+		text = "The rivals with a wait ask Redis for each request, over the same links and with the same shards and " +
+			"faults as the leases, each a Redis to itself, where a call takes a third of a lease call's time: who has " +
+			"no answer in time is denied. Wait: of those who were admitted. "
 	}
 	if some(func(a sim.RivalReport) bool { return search.Saturates(a.RedisCPU) }) {
-		text += "Where Redis is busy all the time, requests wait in line for longer than anybody listens. "
+		text += "Where Redis is busy all the time, requests wait in line for longer than anybody listens, unless a pool " +
+			"of few connections turns them away before: then as many are answered as Redis can. "
+	}
+	if s := r.Scenario; s.Workload.Verb == sim.VerbWait || slices.ContainsFunc(s.Groups, func(g sim.Group) bool {
+		return g.Workload != nil && g.Workload.Verb == sim.VerbWait
+	}) {
+		text += "Requests wait for tokens from leases only: the rivals answer at once. "
 	}
 	if some(func(a sim.RivalReport) bool { return !a.Remote }) {
 		text += "Those without a wait (-) are spared network and faults: their figures are the best case. "

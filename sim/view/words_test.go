@@ -171,20 +171,36 @@ func TestManyProcessesAreThinnedOut(t *testing.T) {
 }
 
 func TestAComparisonSaysWhoPaysForTheNetwork(t *testing.T) {
-	const asks, line, spared = "The rivals with a wait ask Redis", "wait in line", "spared network and faults"
+	const asks, line, spared, tokens = "The rivals with a wait ask Redis", "wait in line", "spared network and faults",
+		"wait for tokens from leases only"
+	waiting := sim.Workload{Verb: sim.VerbWait}
 	for _, c := range []struct {
-		rivals []sim.RivalReport
-		said   []string
+		scenario sim.Scenario
+		rivals   []sim.RivalReport
+		said     []string
 	}{
-		{[]sim.RivalReport{{Remote: true}}, []string{asks}},
-		{[]sim.RivalReport{{}}, []string{spared}},
-		{[]sim.RivalReport{{Remote: true, RedisCPU: sim.Figure{Worst: 1}}, {}}, []string{asks, line, spared}},
+		{rivals: []sim.RivalReport{{Remote: true}}, said: []string{asks}},
+		{rivals: []sim.RivalReport{{}}, said: []string{spared}},
+		{rivals: []sim.RivalReport{{Remote: true, RedisCPU: sim.Figure{Worst: 1}}, {}}, said: []string{asks, line, spared}},
+		{sim.Scenario{Workload: waiting}, []sim.RivalReport{{}}, []string{spared, tokens}},
+		{sim.Scenario{Groups: []sim.Group{{}, {Workload: &waiting}}}, []sim.RivalReport{{}}, []string{spared, tokens}},
 	} {
-		text := Result{Report: sim.Report{Rivals: c.rivals}}.subject()
-		for _, part := range []string{asks, line, spared} {
+		text := Result{Scenario: c.scenario, Report: sim.Report{Rivals: c.rivals}}.subject()
+		for _, part := range []string{asks, line, spared, tokens} {
 			testkit.Check(t, strings.Contains(text, part) == slices.Contains(c.said, part), "%+v: %s", c.rivals, text)
 		}
 	}
+}
+
+func TestNobodyWhoIsDeniedHasAWait(t *testing.T) {
+	// Given a rival that admitted nobody, and one that admitted somebody at once,
+	d := Comparison(Result{Report: sim.Report{Rivals: []sim.RivalReport{
+		{Name: "denies", Remote: true}, {Name: "admits", Remote: true, Admitted: sim.Figure{Mean: 1}},
+	}}})
+	// then the one has no wait, and the other none to speak of.
+	table := d.Sections[0].Table
+	at := slices.Index(table.Columns, ">wait p99")
+	testkit.Check(t, table.Rows[1][at] == "none" && table.Rows[2][at] == "0 ms", "%v", table.Rows)
 }
 
 func TestAPlanOfOneReplicationClaimsNoInterval(t *testing.T) {
