@@ -33,3 +33,22 @@ func TestALateProcessHasAShareOfItsOwnTime(t *testing.T) {
 			"%s: the shares add up to %v of %v", scale, total, o.Figures.Admitted.Mean)
 	}
 }
+
+func TestAShareIsOfTheTimeInWhichAProcessAsks(t *testing.T) {
+	const others = "{count: 10, workload: {kind: poisson, rate: 4000/s}}"
+	for _, groups := range []string{
+		others + ", {count: 10, workload: {kind: flash, rate: 1/s, factor: 4000, at: 1ms, for: 10s}}", // stops
+		others + ", {count: 10, workload: {kind: flash, rate: 1/s, factor: 4000, at: 10s, for: 10s}}", // begins
+		"{count: 10, workload: {kind: onoff, rate: 4000/s, on: 3s, off: 3s}}",
+		"{count: 20, pauses: {at: 5s, for: 8s}, workload: {kind: poisson, rate: 4000/s}}",
+	} {
+		// Given processes that ask for more than there is, some of them a part of the time only,
+		s := scene(t, "duration: 20s, limits: [2000/s burst 500], rivals: [central], groups: [%s]", groups)
+		// when they get alike while they ask,
+		o := simulate(t, s).outcome()
+		// then they have got alike.
+		testkit.Check(t, o.Figures.Jain.Mean > 0.995 && o.Figures.WorstShare.Mean > 0.9 && o.Rivals[0].Jain.Mean > 0.99,
+			"%s: Jain's index is %v, the worst share %v, Jain's index of central %v", groups, o.Figures.Jain.Mean,
+			o.Figures.WorstShare.Mean, o.Rivals[0].Jain.Mean)
+	}
+}

@@ -67,8 +67,8 @@ type Figures struct {
 	CallsPerS        Figure `json:"calls_per_s"`       // lease calls of the whole fleet
 	RoundTripsPerS   Figure `json:"round_trips_per_s"` // pipelines
 	RedisCPU         Figure `json:"redis_cpu"`         // part of one core that the busiest shard is busy
-	// Jain is Jain's index of admitted/max-min share. A share counts while its process runs: what was
-	// admitted between two changes of the fleet is divided between those that ran then.
+	// Jain is Jain's index of admitted/max-min share. A share counts while its process runs and asks:
+	// what was admitted in a part of the run (see Spans) is divided between those that did so then.
 	Jain       Figure `json:"jain"`
 	WorstShare Figure `json:"worst_share"`       // the least admitted/max-min share
 	Stranded   Figure `json:"stranded"`          // tokens in the pools, mean over time

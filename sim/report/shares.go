@@ -76,9 +76,10 @@ func sum(xs []int64) (n int64) {
 	return n
 }
 
-// Spans are the parts of a run between two changes of who runs. In each, what was admitted is
-// divided between those that ran then: who comes late has no part in what was admitted before, and
-// leaves the others theirs.
+// Spans are the parts of a run between two changes of who runs, and no longer than it takes to admit
+// a process's share many times. In each, what was admitted is divided between those that ran and
+// asked then: who comes late, or does not ask for a while, has no part in what was admitted without
+// it, and leaves the others theirs.
 //
 // Processes that come and go all the time would make as many spans. Those that are looked at are
 // two for each point of the Series at most, and in a span that goes over some changes a process
@@ -143,10 +144,21 @@ func (s *Spans) Runs(process int32, yes bool, now int64, count func() Count) {
 	s.since[process] = -1
 }
 
+// spanShare is how many tokens the first algorithm admits for each process that runs before a span
+// ends. In a span of a few requests those who ask often would look as if they asked for more than
+// their part, one after the other, and nobody else would.
+const spanShare = 30
+
 // Point is for each point of the Series.
 func (s *Spans) Point(now int64, count func() Count) {
-	if s.mixed {
-		s.End(now, count())
+	running := int64(0)
+	for _, since := range s.since {
+		if since >= 0 {
+			running++
+		}
+	}
+	if c := count(); s.mixed || c.Admitted[0]-s.shares[0].admitted >= spanShare*running {
+		s.End(now, c)
 	}
 	s.cut = false
 }
