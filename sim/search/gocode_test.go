@@ -17,7 +17,8 @@ import (
 func TestTheCodeCompilesAndIsTheConfiguration(t *testing.T) {
 	// Given configurations with all that code can have,
 	plain, odd := fleet(), fleet()
-	plain.Policy.Target, plain.Policy.TTL = 50*time.Millisecond, 200*time.Millisecond
+	plain.Policy.Target, plain.Policy.TTL = 2500*time.Microsecond, 200*time.Millisecond
+	testkit.Check(t, strings.Contains(goCode(plain), " 2500 * time.Microsecond,"), "%s", goCode(plain))
 	odd.Limits = []lease.Limit{
 		{Tokens: 7, Per: 250 * time.Millisecond, Burst: 30}, lease.PerMinute(1000).WithBurst(5),
 		{Tokens: 3, Per: 1001 * time.Nanosecond * 1000, Burst: 4}, {Tokens: 1, Per: 90 * time.Second, Burst: 2},

@@ -197,6 +197,8 @@ func durationCode(d time.Duration) string {
 		unit, name = time.Second, "time.Second"
 	case d%time.Millisecond == 0:
 		unit, name = time.Millisecond, "time.Millisecond"
+	case d%time.Microsecond == 0:
+		unit, name = time.Microsecond, "time.Microsecond"
 	}
 	if d == unit {
 		return name

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"html"
 	"html/template"
 	"image/color"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -141,7 +143,20 @@ func (c Chart) drawn(width float64) (template.HTML, error) {
 		return "", err
 	}
 	svg := strings.TrimSpace(b.String()[strings.Index(b.String(), "<svg"):])
-	return template.HTML(strings.TrimSuffix(svg, "</svg>") + c.points(p, paper, height, width == wideChart) + "</svg>\n"), nil
+	svg = strings.TrimSuffix(svg, "</svg>") + c.points(p, paper, height, width == wideChart) + "</svg>\n"
+	return template.HTML(inAnyFont(svg)), nil
+}
+
+var textElement = regexp.MustCompile(`<text ([^>]*)>([^<]+)</text>`)
+
+// inAnyFont has each text of a drawing be as wide as there is room for it: a screen without the font
+// that the drawing was made with shows another one, whose letters may be wider.
+func inAnyFont(svg string) string {
+	return textElement.ReplaceAllStringFunc(svg, func(element string) string {
+		part := textElement.FindStringSubmatch(element)
+		return fmt.Sprintf(`<text %s textLength="%.1f" lengthAdjust="spacingAndGlyphs">%s</text>`, part[1],
+			textWidth(html.UnescapeString(part[2])), part[2])
+	})
 }
 
 // shade is the colour of the line.

@@ -90,3 +90,10 @@ func TestChartsOfNothingAreDrawn(t *testing.T) {
 		}
 	}
 }
+
+// A browser without the font that a chart is drawn with makes its texts as wide as they were drawn.
+func TestTextsOfAChartKeepTheirWidthInAnyFont(t *testing.T) {
+	svg, _ := drawn(t, Chart{Title: "t", XLabel: "seconds", Lines: []Line{{Name: "a", X: []float64{1, 2}, Y: []float64{3, 4}, Labels: []string{"one", "two"}}}})
+	texts, wide := strings.Count(svg, "<text "), strings.Count(svg, `" lengthadjust="spacingandglyphs">`)
+	testkit.Check(t, texts >= 5 && texts == wide, "%d of %d texts have a width:\n%s", wide, texts, svg)
+}

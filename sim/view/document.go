@@ -137,7 +137,7 @@ var (
 	textTemplate = text.Must(text.New("text").Funcs(text.FuncMap{
 		"wrap": func(text string) string { return Wrap(text, lineMax) }, "upper": strings.ToUpper, "line": factLine,
 	}).Parse(textSource))
-	pageTemplate = html.Must(html.New("page").Funcs(html.FuncMap{"draw": Chart.picture}).Parse(pageSource))
+	pageTemplate = html.Must(html.New("page").Funcs(html.FuncMap{"draw": Chart.picture, "numeric": numeric, "units": units}).Parse(pageSource))
 )
 
 // Write writes the document in one of Formats. A page has no script, and nothing that a browser
@@ -180,13 +180,32 @@ func (d Document) Write(w io.Writer, format string) error {
 	return fmt.Errorf("view: there is no format %q", format)
 }
 
+// factLine is facts as lines of text, between which no fact is divided.
 func factLine(facts []Fact) string {
 	words := make([]string, len(facts))
 	for i, f := range facts {
-		words[i] = f.Name + " " + f.Value
+		words[i] = together(f.Name + " " + f.Value)
 	}
-	return strings.Join(words, ", ")
+	return strings.ReplaceAll(Wrap(strings.Join(words, ", "), lineMax), noBreak, " ")
 }
+
+const noBreak = "\u00a0" // a blank at which no line is broken
+
+func together(text string) string { return strings.ReplaceAll(text, " ", noBreak) }
+
+// numeric is a number in a cell of a page. It stays whole, but for its interval or range, which may
+// stand below it and is smaller.
+func numeric(text string) html.HTML {
+	at := strings.LastIndexAny(text, "(±")
+	if at < 1 {
+		return html.HTML(html.HTMLEscapeString(together(text)))
+	}
+	number, rest := strings.TrimRight(text[:at], " "), text[at:]
+	return html.HTML(html.HTMLEscapeString(together(number)) + " <small>" + html.HTMLEscapeString(together(rest)) + "</small>")
+}
+
+// units keeps the percent signs of a sentence beside their numbers.
+func units(text string) string { return strings.ReplaceAll(text, inPercent, together(inPercent)) }
 
 // printable replaces what neither HTML nor XML can have in it.
 func printable(r rune) rune {

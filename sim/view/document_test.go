@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
@@ -34,6 +35,7 @@ func written(t *testing.T, d Document, format string) string {
 // says checks that a text has everything in it. Line breaks of the text count as blanks.
 func says(t *testing.T, text string, wants ...string) {
 	t.Helper()
+	text = strings.ReplaceAll(text, noBreak, " ")
 	for _, want := range wants {
 		if !strings.Contains(text, want) && !strings.Contains(strings.ReplaceAll(text, "\n", " "), want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -179,6 +181,18 @@ longer     10
 `
 	got := "\n" + table.String()
 	testkit.Check(t, got == want, "got %s\nwant %s", got, want)
+}
+
+// TestATableWhoseKeysHaveNoRoomHasNumbers, as a sweep of many parameters.
+func TestATableWhoseKeysHaveNoRoomHasNumbers(t *testing.T) {
+	long := strings.Repeat("x", 40)
+	table := Table{Columns: []string{"one " + long, "two " + long, ">figure", "end"}, Keys: 2}
+	table.Add("a", "b", "1", "c")
+	table.Add("d", "e", "2", "f")
+	for line := range strings.Lines(table.String()) {
+		testkit.Check(t, utf8.RuneCountInString(line) <= lineMax+1, "a line of %d: %s", utf8.RuneCountInString(line), line)
+	}
+	testkit.Check(t, strings.Contains(table.String(), "\n2  e "), "%s", table.String())
 }
 
 func TestALineIsNoLongerThanATerminal(t *testing.T) {

@@ -122,19 +122,31 @@ var about = map[string]struct{ unit, text string }{
 	"charged":             {"", "tokens used beyond what was reserved"},
 	"refunded":            {"", "tokens reserved and given back"},
 	"wait_ms_p50":         {inMillis, "from asking to the answer, half of the admitted"},
-	"wait_ms_p99":         {inMillis, "the same, 99 % of the admitted"},
-	"wait_ms_max":         {inMillis, "the same, all of the admitted"},
+	"wait_ms_p99":         {inMillis, "from asking to the answer, 99 % of the admitted"},
+	"wait_ms_max":         {inMillis, "from asking to the answer, all of the admitted"},
 }
 
 // Bases says what the parts among the figures are parts of.
-const Bases = "Wrongly rejected is what one central bucket would have admitted. Fair shares are " +
-	"max-min shares of what the algorithm itself admitted, of the most popular key."
+const Bases = wrongly + " Fair shares are max-min shares of what the algorithm itself admitted, of the " +
+	"most popular key."
+
+const wrongly = "Wrongly rejected is what one central bucket would have admitted."
 
 // About is what the figure with that JSON key is, in a few words; "" for a key that no figure has.
 func About(key string) string { return about[key].text }
 
 // Value writes a value of the figure with that JSON key, with its unit.
 func Value(key string, x float64) string { return Figure(key, sim.Figure{Mean: x, Low: x, High: x}) }
+
+// rough writes a value as Value does, with three decimals, or with two digits where these come later.
+func rough(key string, x float64) string {
+	scale, _ := drawnIn(key)
+	x *= scale
+	if !finite(x) {
+		return Number(x) + about[key].unit
+	}
+	return decimal(x, 0, max(0, min(4-exponent(x), max(3, 1-exponent(x))))) + about[key].unit
+}
 
 // Figure writes the figure with that JSON key as its mean and the half width of its interval, with
 // its unit.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 func TestNumbersAreWrittenForTheirReaders(t *testing.T) {
@@ -71,5 +72,30 @@ func TestAThingIsCounted(t *testing.T) {
 func TestPartsAreShownInPercentAsTheyAreAskedFor(t *testing.T) {
 	for key, f := range about {
 		testkit.Check(t, (f.unit == inPercent) == sim.IsPart(key), "%s has the unit %q", key, f.unit)
+	}
+}
+
+func TestAPessimisticEndHasThreeDecimalsOrTwoDigits(t *testing.T) {
+	for x, want := range map[float64]string{
+		0: "0 %", 1: "100 %", 0.99942123: "99.942 %", 0.0035925: "0.359 %", 0.00012502: "0.013 %", 0.0000071689: "0.00072 %", nan: "– %",
+	} {
+		testkit.Check(t, rough("redis_cpu", x) == want, "%v is %q, want %q", x, rough("redis_cpu", x), want)
+	}
+	// What misses a target can be told from it.
+	target := search.AtMost("redis_cpu", 0.005)
+	for x, want := range map[float64]string{0.0050001: "0.50001 %", 0.006: "0.6 %"} {
+		got := seen(search.Margin{Threshold: target, Value: x})
+		testkit.Check(t, got == want, "%v is %q, want %q", x, got, want)
+	}
+}
+
+// On a page a number stays whole, but for its interval.
+func TestANumberOnAPageIsNotDivided(t *testing.T) {
+	for text, want := range map[string]string{
+		"0.5 %": "0.5_%", "1,234 ± 12": "1,234 <small>±_12</small>", "3 (0..7) %": "3 <small>(0..7)_%</small>", "(+1 ± 2)": "(+1 <small>±_2)</small>",
+		"<b>": "&lt;b&gt;", "(-3)": "(-3)",
+	} {
+		got := strings.ReplaceAll(string(numeric(text)), noBreak, "_")
+		testkit.Check(t, got == want, "%s is %s, want %s", text, got, want)
 	}
 }

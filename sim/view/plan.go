@@ -95,10 +95,13 @@ func (v planView) judge(d *Document) {
 	}
 	switch v.Verdict {
 	case search.Found:
-		d.say(Good, "Take %s: %s lease calls per second, %s of a core.", policyText(v.Chosen.Policy),
-			Interval(v.Chosen.Figures.CallsPerS), Percent(v.Chosen.Figures.RedisCPU.Mean))
+		d.say(Good, "Take %s: %s lease calls per second.", policyText(v.Chosen.Policy), Interval(v.Chosen.Figures.CallsPerS))
 		if saturation(d, "", &v.Chosen.Figures, v.Relief); v.Needs != nil && !search.Saturated(&v.Chosen.Figures) {
 			d.say(Neutral, "%s", needsText(*v.Needs))
+		}
+		if over := v.Chosen.Figures.BoundExceededBy.Worst; over > 0 {
+			d.say(Bad, "It admits up to %s tokens more than "+boundText+". No target forbids that: with policy.fallback deny one does.",
+				Number(over))
 		}
 		if v.Given.Policy == v.Chosen.Policy {
 			d.say(Neutral, "That is the scenario's own policy.")
@@ -134,18 +137,19 @@ func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }
 
 // needsText says what Redis an answer takes.
 func needsText(n search.Needs) string {
-	text := fmt.Sprintf("Redis: %s of a core of the busiest of %s. ", Percent(n.CPU), count(n.Nodes, "shard"))
+	text := fmt.Sprintf("%s is up to %s busy with them. ",
+		either(n.Nodes > 1, fmt.Sprintf("The busiest of %d shards of Redis", n.Nodes), "Redis"), rough("redis_cpu", n.CPU))
 	most := Percent(search.BusyMost)
 	switch {
 	case n.Least > n.Nodes && n.Buckets > 1:
 		return text + fmt.Sprintf("That is too busy (above %s): it takes %d shards, and policy.shards of %d.", most, n.Least, n.Buckets)
 	case n.Least > n.Nodes:
 		return text + fmt.Sprintf("That is too busy (above %s): it takes %d shards.", most, n.Least)
+	case n.Nodes > 1:
+		return text + fmt.Sprintf("%s would do, at most %s busy.", count(n.Least, "shard"), most)
 	}
-	return text + fmt.Sprintf("%s would do, at most %s busy.", count(n.Least, "shard"), most)
+	return text + "One shard is enough."
 }
-
-func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // tradeOff draws what the search had to choose between: a line through the trade-offs, the chosen
 // policy among them.
@@ -193,16 +197,19 @@ func (v planView) chosen(d *Document) {
 		stress.Columns = append(stress.Columns, either(x.Figure == search.BoundFigure, "?>", ">")+x.Figure)
 	}
 	stress.Columns = append(stress.Columns, ">calls_per_s", "")
-	notes := []string{"The chosen policy on the same seeds, in a harder world."}
+	notes, added := []string{"The chosen policy on the same seeds, in a harder world."}, []string{}
 	for _, s := range v.Stress {
 		row := []string{s.Description}
 		for _, m := range s.Margins {
-			row = append(row, Value(m.Figure, m.Value)+either(m.Meets, "", " !"))
+			row = append(row, seen(m)+either(m.Meets, "", " !"))
 		}
 		stress.Add(append(row, Mean("calls_per_s", s.Figures.CallsPerS), holds(s.Meets)+either(s.Must, " (must)", ""))...)
 		if s.PerHour > 0 {
-			notes = append(notes, fmt.Sprintf("%s: that adds %s to false_reject_ratio.", upper(s.Description), Percent(s.PerHour)))
+			added = append(added, rough("false_reject_ratio", s.PerHour)+" ("+s.Description+")")
 		}
+	}
+	if len(added) > 0 {
+		notes[0] += " What comes once an hour adds to false_reject_ratio: " + strings.Join(added, ", ") + "."
 	}
 	d.tabulate("Under stress", stress, notes...)
 }
@@ -212,9 +219,18 @@ func targetTable(margins []search.Margin) Table {
 	for _, m := range margins {
 		margin := Percent(math.Round(m.Margin*100) / 100) // of which nobody wants decimals
 		margin = either(m.Figure == search.BoundFigure, "", margin)
-		t.Add(goalText(m.Threshold), Value(m.Figure, m.Value), margin, holds(m.Meets))
+		t.Add(goalText(m.Threshold), seen(m), margin, holds(m.Meets))
 	}
 	return t
+}
+
+// seen is a pessimistic end, whose third digit nobody can rely upon: with more only where the
+// target would not be told from it.
+func seen(m search.Margin) string {
+	if text := rough(m.Figure, m.Value); m.Meets || text != rough(m.Figure, m.Bound) {
+		return text
+	}
+	return Value(m.Figure, m.Value)
 }
 
 func holds(meets bool) string { return either(meets, "holds", "missed") }

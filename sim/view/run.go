@@ -165,9 +165,17 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		"with %s Redis calls per second, which keep a core %s busy.", Mean("admitted_vs_central", rep.AdmittedVsCentral),
 		Mean("false_reject_ratio", rep.FalseRejectRatio), Mean("calls_per_s", rep.CallsPerS), Mean("redis_cpu", rep.RedisCPU))
 	saturation(d, "", &rep.Figures, rep.Relief)
-	if start, fault := rep.StartStock.Mean, rep.FaultStock.Mean; start+fault >= 1 {
-		d.say(Neutral, "It rejected %s tokens wrongly, once, while it started, and %s for each fault.", Number(math.Round(start)),
-			Number(math.Round(fault)))
+	var once []string
+	for _, stock := range []struct {
+		key, when string
+		of        sim.Figure
+	}{{"start_stock", "once, while it started", rep.StartStock}, {"fault_stock", "for each fault", rep.FaultStock}} {
+		if math.Round(stock.of.Mean) > 0 {
+			once = append(once, Mean(stock.key, stock.of)+" tokens wrongly "+stock.when)
+		}
+	}
+	if len(once) > 0 {
+		d.say(Neutral, "It rejected %s.", strings.Join(once, ", and "))
 	}
 	if budget, burst := crowd(s); burst > 0 {
 		d.say(Neutral, "The burst does not allow leases as long as the fleet would need to be sure of policy.calls_per_second, "+
@@ -253,10 +261,18 @@ func (r Result) figures(d *Document) {
 			five.Add(name, value, about)
 		}
 	}
-	note := "In parentheses: the range of the replications, where an interval would promise too much. "
-	d.Sections = append(d.Sections, Section{Title: "The figures that decide", Shown: InBrief, Table: &five, Text: []string{note + r.kinds(Bases)}})
+	d.Sections = append(d.Sections, Section{Title: "The figures that decide", Shown: InBrief, Table: &five,
+		Text: []string{five.ranges() + r.kinds(wrongly)}})
 	d.Sections = append(d.Sections, Section{Title: "Figures", Shown: InFull, Table: &all,
-		Text: []string{"A worst value comes again with its seed and --reps 1. " + note}})
+		Text: []string{all.ranges() + r.kinds(Bases) + " A worst value comes again with its seed and --reps 1."}})
+}
+
+// ranges explains the ranges in the second column of a table, where there are any.
+func (t *Table) ranges() string {
+	if !slices.ContainsFunc(t.Rows, func(row []string) bool { return strings.Contains(row[1], "..") }) {
+		return ""
+	}
+	return "In parentheses: the range of the replications, where an interval would promise too much. "
 }
 
 // classes is the table of what became of the groups with each headroom, if they differ.
@@ -264,14 +280,17 @@ func (r Result) classes(d *Document) {
 	if len(r.Report.Classes) == 0 {
 		return
 	}
-	t := Table{Columns: []string{"groups"}}
-	t.head("headroom", "offered", "admitted", "of offered", "shadowed")
-	for _, c := range r.Report.Classes {
-		t.Add(strings.Join(c.Groups, ", "), Percent(c.Headroom), Interval(c.Offered), Interval(c.Admitted),
-			Figure("admitted_ratio", c.AdmittedRatio), Interval(c.Shadowed))
+	for _, shown := range []Shown{InBrief, InFull} {
+		t, write := Table{Columns: []string{"groups"}}, shown.figure()
+		t.head("headroom", "offered", "admitted", "of offered", "shadowed")
+		for _, c := range r.Report.Classes {
+			t.Add(strings.Join(c.Groups, ", "), Percent(c.Headroom), write("offered", c.Offered), write("admitted", c.Admitted),
+				write("admitted_ratio", c.AdmittedRatio), write("shadowed", c.Shadowed))
+		}
+		d.Sections = append(d.Sections, Section{Title: "Classes", Shown: shown, Table: &t,
+			Text: []string{"A class is granted only while the bucket has more than its headroom, so that those " +
+				"above go on when it runs low."}})
 	}
-	d.tabulate("Classes", t, "A class is granted only while the bucket has more than its headroom, so that those "+
-		"above go on when it runs low.")
 }
 
 // rivals set the algorithms side by side.

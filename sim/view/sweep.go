@@ -51,12 +51,25 @@ func Sweep(r search.SweepReport, text, command string) Document {
 	}
 	for _, shown := range []Shown{InBrief, InFull} {
 		t := v.table(shown.figure())
-		d.Sections = append(d.Sections, Section{Title: "All points", Shown: shown, Table: &t, Text: v.whyInvalid()})
+		d.Sections = append(d.Sections, Section{Title: "All points", Shown: shown, Table: &t, Text: append(v.delta(&t, shown), v.whyInvalid()...)})
 	}
 	if t := v.rivalTable(); len(t.Rows) > 0 {
 		d.Sections = append(d.Sections, Section{Title: "The other algorithms", Table: &t, Shown: InFull})
 	}
 	return d
+}
+
+// delta explains the differences in a table, where it shows them.
+func (v sweepView) delta(t *Table, shown Shown) []string {
+	if shown == InBrief {
+		t = t.narrow()
+	}
+	differs := slices.ContainsFunc(t.Columns, func(name string) bool { return strings.Contains(name, "Δ") })
+	if base := &v.Points[0]; base.Figures != nil && differs {
+		return []string{fmt.Sprintf("Δ is the difference from the base (%s), paired by replication, with its %s interval; in "+
+			"parentheses where that holds 0.", v.Label(base), Percent(v.Confidence))}
+	}
+	return nil
 }
 
 // answer is what a sweep and a plan have in common.
@@ -151,9 +164,7 @@ func (v sweepView) about(p *search.Point) string {
 // table has a row for each point, with its figures as write has them.
 func (v sweepView) table(write func(string, sim.Figure) string) Table {
 	t := Table{Columns: []string{""}, Keys: 1 + len(v.Axes)}
-	for _, a := range v.Axes {
-		t.head(a.Path)
-	}
+	t.head(v.axisNames()...)
 	behind, inForce, clamped := v.inForce()
 	if clamped {
 		t.Keys++
@@ -191,12 +202,21 @@ func (v sweepView) table(write func(string, sim.Figure) string) Table {
 	return t
 }
 
+// axisNames are the parameters in the head of a table: the last parts of their paths, where those
+// are enough to tell them apart, as the paths stand above all.
+func (v sweepView) axisNames() (names []string) {
+	last := func(path string) string { return path[strings.LastIndex(path, ".")+1:] }
+	for _, a := range v.Axes {
+		same := slices.ContainsFunc(v.Axes, func(b search.Axis) bool { return b.Path != a.Path && last(b.Path) == last(a.Path) })
+		names = append(names, either(same || len(v.Axes) == 1, a.Path, last(a.Path)))
+	}
+	return names
+}
+
 // rivalTable has a row for each other algorithm at each point.
 func (v sweepView) rivalTable() Table {
 	t := Table{Columns: []string{"algorithm"}, Keys: 1 + len(v.Axes)}
-	for _, a := range v.Axes {
-		t.head(a.Path)
-	}
+	t.head(v.axisNames()...)
 	t.head("of central", "excess", "false rejects")
 	for k, name := range v.rivals() {
 		for i := range v.Points {
@@ -261,9 +281,6 @@ func (v sweepView) judge(d *Document) {
 	d.say(Neutral, "* The bound holds, and for %s no other such point is certainly better in one and worse in none.", strings.Join(goals, " and "))
 	if base := &v.Points[0]; base.Figures == nil {
 		d.say(Neutral, "There are no differences, because the base (%s) has no figures.", v.Label(base))
-	} else {
-		d.say(Neutral, "Δ is the difference from the base (%s), paired by replication, with its %s interval; in parentheses "+
-			"where that holds 0.", v.Label(base), Percent(v.Confidence))
 	}
 }
 

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -106,9 +107,12 @@ func (t *Table) pick(keep func(column int) bool) *Table {
 // divided is t as several tables below each other, with the key columns in front of each.
 func (t *Table) divided() string {
 	keys, widths := max(t.Keys, 1), t.widths()
-	front := 0
+	front, widest := 0, slices.Max(widths[min(keys, len(widths)-1):])
 	for _, w := range widths[:min(keys, len(widths))] {
 		front += w + 2
+	}
+	if keys > 1 && front+widest > lineMax { // no room for the keys: the rows have numbers instead
+		return t.numbered().divided()
 	}
 	var parts []string
 	for from := keys; from < len(widths); {
@@ -122,6 +126,15 @@ func (t *Table) divided() string {
 		from = to
 	}
 	return strings.Join(parts, "\n")
+}
+
+// numbered is t with the numbers of its rows as its only keys.
+func (t *Table) numbered() *Table {
+	n := &Table{Columns: append([]string{">#"}, t.Columns...)}
+	for i, row := range t.Rows {
+		n.Rows = append(n.Rows, append([]string{strconv.Itoa(i + 1)}, row...))
+	}
+	return n
 }
 
 func (t *Table) widths() []int {

@@ -210,3 +210,59 @@ func TestAPlanOfOneReplicationClaimsNoInterval(t *testing.T) {
 	two := Plan(p, "", "").Subtitle
 	testkit.Check(t, strings.Contains(one, "has no interval") && strings.Contains(two, "pessimistic end"), "%s\n%s", one, two)
 }
+
+// TestTheFiguresThatDecideExplainThemselves, and nothing that is not there.
+func TestTheFiguresThatDecideExplainThemselves(t *testing.T) {
+	for _, ranged := range []bool{false, true} {
+		r := madeUp()
+		r.Report.Rivals, r.Report.WaitMsP99.Range = nil, ranged
+		text := written(t, Run(r), FormatTable)
+		testkit.Check(t, strings.Contains(text, "In parentheses") == ranged, "ranges %v:\n%s", ranged, text)
+		testkit.Check(t, !strings.Contains(text, "the same") && !strings.Contains(text, "Fair shares"),
+			"it speaks of rows that are not there:\n%s", text)
+		says(t, written(t, Run(r), FormatHTML), Bases) // as all figures are there
+	}
+}
+
+func TestWhatIsRejectedOnceIsSaidWhereThereIsAny(t *testing.T) {
+	for _, c := range []struct {
+		start, fault float64
+		want         string
+	}{
+		{0, 0, ""}, {0.4, 0, ""}, {7, 0, "It rejected 7.0 tokens wrongly once, while it started."},
+		{0, 19178, "It rejected 19,178.0 tokens wrongly for each fault."},
+		{7, 3, "It rejected 7.0 tokens wrongly once, while it started, and 3.0 tokens wrongly for each fault."},
+	} {
+		r := madeUp()
+		r.Report.StartStock, r.Report.FaultStock = fig(c.start, 1, 0, 0), fig(c.fault, 1, 0, 0)
+		got := ""
+		for _, v := range Run(r).Verdicts {
+			if strings.HasPrefix(v.Text, "It rejected") {
+				got = v.Text
+			}
+		}
+		testkit.Check(t, got == c.want, "%v, %v: %q, want %q", c.start, c.fault, got, c.want)
+	}
+}
+
+func TestAPlanSaysThatItsChoiceExceedsTheBound(t *testing.T) {
+	p := planned(t)
+	for over, want := range map[float64]bool{0: false, 6470: true} {
+		p.Chosen.Figures.BoundExceededBy.Worst = over
+		said := slices.ContainsFunc(Plan(p, "", "").Verdicts, func(v Verdict) bool {
+			return v.Mood == Bad && strings.Contains(v.Text, "up to 6,470 tokens more than burst")
+		})
+		testkit.Check(t, said == want, "%v: said %v", over, said)
+	}
+}
+
+// TestADifferenceIsExplainedWhereItIsShown: a brief text may have no room for it.
+func TestADifferenceIsExplainedWhereItIsShown(t *testing.T) {
+	d := Sweep(swept(t, "policy.target=10ms,20ms", "policy.ttl=100ms", "groups.web.count=1,2"), "", "")
+	for _, d.All = range []bool{false, true} {
+		text := written(t, d, FormatTable)
+		_, table, _ := strings.Cut(text, "ALL POINTS")
+		testkit.Check(t, strings.Contains(table, "Δ is the difference") == d.All && strings.Contains(table, " Δ ") == d.All,
+			"all %v:\n%s", d.All, text)
+	}
+}
