@@ -16,7 +16,10 @@ import (
 )
 
 // helpMax is how many characters a line of help has at most.
-const helpMax = 110
+const helpMax = 80
+
+// flagSlop is by how much pflag writes beyond the width that it is given.
+const flagSlop = 5
 
 // The pages of the help, one for each command: how it is called, what it is in a line, all about
 // it, and its examples.
@@ -56,6 +59,8 @@ func starred(name string, star bool, about string) string {
 	if star {
 		mark = "*"
 	}
+	const before = 24
+	about = strings.ReplaceAll(view.Wrap(about, helpMax-before), "\n", "\n"+strings.Repeat(" ", before))
 	return fmt.Sprintf("  %-20s%s %s\n", name, mark, about)
 }
 

@@ -40,8 +40,8 @@ func (p *program) sweepCommand() *cobra.Command {
 		"the scenario's rivals decide the same requests at every point (or, if it names none, all that can)")
 	f.Flags().StringArrayVar(&vary, "vary", nil,
 		"a field and its values, as in policy.target=10ms..1s:log:8; repeatable")
-	f.Flags().StringVar(&objectives, "objectives", "", "what points are good for, as in "+
-		"admitted_vs_central:max,calls_per_s:min (default false_reject_ratio:min,calls_per_s:min)")
+	f.Flags().StringVar(&objectives, "objectives", "", "what points are good for, as in jain:max,"+
+		"calls_per_s:min (default: false_reject_ratio:min,calls_per_s:min)")
 	return f.Command
 }
 

@@ -250,11 +250,12 @@ func ToleranceHelp() string {
 	return fmt.Sprintf(`The two agree where the real figures are in the range of the
 simulated replications, widened by what the simulator does not know:
 
-  offered             %s; processes that do not get the processor ask less, and then nothing else can be
-                      compared
+  offered             %s; processes that do not get the processor ask less,
+                      and then nothing else can be compared
   admitted            %s; who runs late leaves its tokens longer
-  lease calls/s       %s for the same reason, and fewer by what a timer that is %v late makes of half a
-                      target; in each burst one call more or less, and two at the edges of the run
+  lease calls/s       %s for the same reason, and fewer by what a timer that is
+                      %v late makes of half a target; in each burst one call
+                      more or less, and two at the edges of the run
   Jain's index        %v, a standard deviation of %s between the processes
   bound exceeded by   nothing; it is 0 in both
 `, percent(offeredWithin), percent(admittedWithin), percent(callsWithin), timerGrain,
