@@ -73,7 +73,7 @@ func (w *world) run(_ context.Context, s sim.Scenario) (sim.Report, error) {
 	f.Low, f.High, f.Worst = f.Mean-half, f.Mean+half, f.Mean
 	r.CallsPerS.Mean, r.CallsPerS.Low, r.CallsPerS.High = x.calls, x.calls, x.calls
 	r.AdmittedVsCentral = sim.Figure{Mean: x.admitted, Low: x.admitted, High: x.admitted}
-	r.RedisCPU = sim.Figure{Mean: x.redisCPU, Low: x.redisCPU, High: x.redisCPU}
+	r.RedisCPU = sim.Figure{Mean: x.redisCPU, Low: x.redisCPU, High: x.redisCPU, Worst: x.redisCPU}
 	r.BoundExceededBy = sim.Figure{Mean: x.exceeded / 2, Worst: x.exceeded}
 	r.FaultStock = sim.Figure{Mean: x.faultStock, Low: x.faultStock, High: x.faultStock}
 	r.CentralAdmitted = sim.Figure{Mean: 1000 * (s.Duration - s.Warmup).Seconds()}

@@ -211,17 +211,14 @@ func (p *planning) confirm(ctx, whole context.Context) error {
 		if i < 0 {
 			chosen := p.candidate(t)
 			p.plan.Verdict, p.plan.Chosen, p.plan.Given, p.plan.Stress = Found, &chosen, &given, stresses
-			p.plan.Code, p.plan.Needs = goCode(t.scenario), needsOf(t.scenario, &t.report.Figures)
+			p.plan.Code = goCode(t.scenario)
 			p.tradeOffs(trials, t)
 			p.enough(t)
-			if Saturated(&chosen.Figures) {
-				relief, err := p.Relieve(ctx, t.scenario)
-				if err != nil && !errors.Is(err, sim.ErrInterrupted) {
-					return err
-				}
-				p.plan.Relief = relief
+			p.plan.Needs, p.plan.Relief, err = p.needsOf(whole, t)
+			if errors.Is(err, sim.ErrInterrupted) {
+				err = nil // the policy stands without
 			}
-			return nil
+			return err
 		}
 		broken = stresses[i].Name
 	}

@@ -121,24 +121,39 @@ func TestWhatAPlanPrintsIsConfirmedAndWorthALine(t *testing.T) {
 }
 
 func TestAPlanSaysWhatRedisItNeeds(t *testing.T) {
-	for busy, want := range map[float64]Needs{
-		0.2: {CPU: 0.2, Nodes: 1, Least: 1, Buckets: 1},
-		0.9: {CPU: 0.9, Nodes: 1, Least: 2, Buckets: 2}, // one key, which one node cannot serve
-		2.5: {CPU: 2.5, Nodes: 1, Least: 4, Buckets: 4},
+	for name, c := range map[string]struct {
+		keys, nodes int
+		busy        func(s sim.Scenario) float64 // the busiest node
+		want        Needs
+	}{
+		"little": {1, 1, func(sim.Scenario) float64 { return 0.2 }, Needs{CPU: 0.2, Nodes: 1, Least: 1, Buckets: 1}},
+		"one key that can be divided": {1, 1, func(s sim.Scenario) float64 { return 1.2 / float64(max(1, s.Policy.Shards)) },
+			Needs{CPU: 1.2, Nodes: 1, Least: 2, Buckets: 2}},
+		"one key whose parts are too small": {1, 1, func(s sim.Scenario) float64 { return 4.2 / float64(max(1, s.Policy.Shards)) },
+			Needs{CPU: 4.2, Nodes: 1, Buckets: 1}},
+		"one key, of which every bucket is called as often": {1, 1, func(sim.Scenario) float64 { return 0.8 },
+			Needs{CPU: 0.8, Nodes: 1, Buckets: 1}},
+		// The busiest key makes 0.4, and lies with more or less others.
+		"many keys": {100, 3, func(s sim.Scenario) float64 { return 0.4 + 1.3/float64(s.Redis.Shards) },
+			Needs{CPU: 0.4 + 1.3/3.0, Nodes: 3, Least: 5, Buckets: 1}},
+		"more nodes than it takes": {100, 8, func(s sim.Scenario) float64 { return 1.8 / float64(s.Redis.Shards) },
+			Needs{CPU: 1.8 / 8, Nodes: 8, Least: 3, Buckets: 1}},
 	} {
+		// Given so many nodes, and how busy the busiest of so many is,
+		s := fleet()
+		s.Keys.Count, s.Redis.Shards = c.keys, c.nodes
 		w := &world{f: func(s sim.Scenario) truth {
 			x := rising(func(float64) float64 { return 0.001 })(s)
-			x.redisCPU = busy
+			if x.redisCPU = c.busy(s); s.Policy.Shards > 4 {
+				x.falseRejects = 0.1
+			}
 			return x
 		}}
-		p := mustFind(t, w, Question{Scenario: fleet()})
-		testkit.Check(t, *p.Needs == want, "%+v, want %+v", *p.Needs, want)
+		// then what a plan says is what that many show.
+		p := mustFind(t, w, Question{Scenario: s})
+		testkit.Check(t, *p.Needs == c.want, "%s: %+v, want %+v", name, *p.Needs, c.want)
+		testkit.Check(t, (p.Relief != nil) == (c.want.CPU > BusyMost && c.want.Least > 0), "%s: %+v", name, p.Relief)
 	}
-	// Many keys are spread over the nodes without shards.
-	s := fleet()
-	s.Keys.Count, s.Redis.Shards = 100, 3
-	got := *needsOf(s, &sim.Figures{RedisCPU: sim.Figure{High: 0.9}})
-	testkit.Check(t, got == Needs{CPU: 0.9, Nodes: 3, Least: 4, Buckets: 1}, "%+v", got)
 }
 
 func TestATimeLimitEndsAPlanWithWhatWasFound(t *testing.T) {

@@ -2,7 +2,6 @@ package search
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -37,8 +36,8 @@ type Plan struct {
 	// chosen one among them, each noticeably different from the next. They are on the fresh seeds
 	// too, unless the verdict is Interrupted: then they are what the search had seen.
 	TradeOffs []Candidate `json:"trade_offs,omitempty"`
-	Needs     *Needs      `json:"needs,omitempty"`     // of Chosen
-	Relief    *sim.Relief `json:"relief,omitempty"`    // where Chosen saturates Redis
+	Needs     *Needs      `json:"needs,omitempty"`     // of Chosen; nil where there was no time to see
+	Relief    *sim.Relief `json:"relief,omitempty"`    // where Chosen keeps Redis too busy
 	CutShort  string      `json:"cut_short,omitempty"` // what the time limit has ended: the phase
 	Miss      *Miss       `json:"miss,omitempty"`      // if infeasible
 	// EnoughS is how long runs should have lasted for the fleet to settle, with the policy that was
@@ -79,24 +78,9 @@ func (p Policy) name() string {
 type Needs struct {
 	CPU   float64 `json:"cpu"`   // of a core, of the busiest node; the pessimistic end
 	Nodes int     `json:"nodes"` // that the scenario has
-	Least int     `json:"least"` // nodes that none of them is busier than BusyMost
+	Least int     `json:"least"` // nodes that none of them is busier than BusyMost; 0 where no number helps
 	// Buckets is in how many shards a key has to be for that; 1 where the keys can be spread.
 	Buckets int `json:"buckets"`
-}
-
-// BusyMost is the part of a core above which calls begin to queue.
-const BusyMost = 0.7
-
-// needsOf is what the calls of a report take.
-func needsOf(s sim.Scenario, f *sim.Figures) *Needs {
-	n := Needs{CPU: f.RedisCPU.High, Nodes: max(1, s.Redis.Shards), Buckets: max(1, s.Policy.Shards)}
-	// The nodes that are used: a key has as many buckets as it has shards, each on one node.
-	used := min(n.Nodes, max(1, s.Keys.Count)*n.Buckets)
-	n.Least = max(1, int(math.Ceil(n.CPU*float64(used)/BusyMost)))
-	if s.Keys.Count <= 1 {
-		n.Buckets = max(n.Buckets, n.Least)
-	}
-	return &n
 }
 
 // Grade is how a policy did.

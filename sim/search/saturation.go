@@ -7,9 +7,12 @@ import (
 )
 
 // A shard of Redis is saturated where it works nearly all the time: then calls wait in line, and
-// what they wait for says little about the policy. One that works at most for roomy of the time has
-// room for what a simulation does not know of.
-const saturatedFrom, roomy = 0.9, 0.7
+// what they wait for says little about the policy.
+const saturatedFrom = 0.9
+
+// BusyMost is the part of the time up to which a shard has room for what a simulation does not know
+// of.
+const BusyMost = 0.7
 
 // shardsMost is how many times as many shards are tried before nothing helps.
 const shardsMost = 64
@@ -20,57 +23,97 @@ func Saturated(f *sim.Figures) bool { return f != nil && Saturates(f.RedisCPU) }
 // Saturates reports whether the busiest shard had no time left in some replication.
 func Saturates(cpu sim.Figure) bool { return cpu.Worst >= saturatedFrom }
 
-// Relieve finds the fewest shards with which no shard works for more than roomy of the time, by
-// simulating one replication of s with each number that it tries: first more shards of Redis, as
-// far as there are buckets to spread, and where one bucket alone is too much, more shards of every
-// key too. It is nil where nothing that was tried helps.
+// Relieve finds the fewest shards, more than s has, with which no shard works for more than
+// BusyMost of the time, by simulating one replication of s with each number that it tries: first
+// more shards of Redis, as far as there are buckets to spread, and where one bucket alone is too
+// much, more shards of every key too. It is nil where nothing that was tried helps.
 func (l Lab) Relieve(ctx context.Context, s sim.Scenario) (*sim.Relief, error) {
+	return l.relieve(ctx, s, func(*sim.Report) bool { return true })
+}
+
+// relieve is Relieve where a number of shards must do well in something else too.
+func (l Lab) relieve(ctx context.Context, s sim.Scenario, well func(*sim.Report) bool) (*sim.Relief, error) {
+	few := s.Defaults().Redis.Shards
+	relief, err := l.fewest(ctx, s, few, false, well)
+	if relief == nil && err == nil {
+		relief, err = l.fewest(ctx, s, few, true, well)
+	}
+	return relief, err
+}
+
+// fewest is relieve with more than so many shards, which are too few: those of Redis alone, or,
+// divided, those of every key too.
+func (l Lab) fewest(
+	ctx context.Context, s sim.Scenario, few int, divided bool, well func(*sim.Report) bool,
+) (*sim.Relief, error) {
 	s = s.Defaults()
 	s.Reps, s.Rivals = 1, nil
 	buckets := s.Keys.Count * max(1, s.Policy.Shards)
-	for _, divided := range []bool{false, true} {
-		try := func(n int) (*sim.Relief, error) {
-			t, most := s, buckets
-			t.Redis.Shards = n
-			if divided {
-				t.Policy.Shards, most = max(n, s.Policy.Shards), buckets*n
-			}
-			if n > most || t.Validate() != nil {
-				return nil, nil
-			}
-			r, err := l.Run(ctx, t)
-			if err != nil || r.RedisCPU.Worst > roomy {
-				return nil, err
-			}
-			relief := &sim.Relief{Shards: n, RedisCPU: r.RedisCPU.Worst}
-			if divided {
-				relief.KeyShards = t.Policy.Shards
-			}
-			return relief, nil
+	try := func(n int) (*sim.Relief, error) {
+		t, most := s, buckets
+		t.Redis.Shards = n
+		if divided {
+			t.Policy.Shards, most = max(n, s.Policy.Shards), buckets*n
 		}
-		few, found, err := s.Redis.Shards, (*sim.Relief)(nil), error(nil)
-		for n := 2 * few; found == nil && n <= shardsMost*s.Redis.Shards; n *= 2 {
-			if found, err = try(n); err != nil {
-				return nil, err
-			} else if found == nil {
-				few = n
-			}
+		if n > most || t.Validate() != nil {
+			return nil, nil
 		}
-		if found == nil {
-			continue
+		r, err := l.Run(ctx, t)
+		if err != nil || r.RedisCPU.Worst > BusyMost || !well(&r) {
+			return nil, err
 		}
-		for found.Shards-few > 1 { // few are too few
-			between, err := try((few + found.Shards) / 2)
-			if err != nil {
-				return nil, err
-			}
-			if between == nil {
-				few = (few + found.Shards) / 2
-			} else {
-				found = between
-			}
+		relief := &sim.Relief{Shards: n, RedisCPU: r.RedisCPU.Worst}
+		if divided {
+			relief.KeyShards = t.Policy.Shards
 		}
-		return found, nil
+		return relief, nil
 	}
-	return nil, nil
+	found, err := (*sim.Relief)(nil), error(nil)
+	for n := max(1, 2*few); found == nil && n <= shardsMost*s.Redis.Shards; n *= 2 {
+		if found, err = try(n); err != nil {
+			return nil, err
+		} else if found == nil {
+			few = n
+		}
+	}
+	for found != nil && found.Shards-few > 1 {
+		between, err := try((few + found.Shards) / 2)
+		if err != nil {
+			return nil, err
+		}
+		if between == nil {
+			few = (few + found.Shards) / 2
+		} else {
+			found = between
+		}
+	}
+	return found, nil
+}
+
+// needsOf is the Redis that a confirmed trial takes. With as many shards as are named one
+// replication was simulated, and met the targets. A product would not be right: the busiest keys
+// may lie on one shard, and every bucket of a key that is divided is called about as often as the
+// only one was.
+func (p *planning) needsOf(ctx context.Context, t *trial) (*Needs, *sim.Relief, error) {
+	s := t.scenario.Defaults()
+	n := &Needs{CPU: t.report.RedisCPU.High, Nodes: s.Redis.Shards, Least: s.Redis.Shards, Buckets: max(1, s.Policy.Shards)}
+	relief, err := (*sim.Relief)(nil), error(nil)
+	well := func(r *sim.Report) bool { return (&trial{report: r, targets: t.targets}).meets(pessimistic) }
+	switch {
+	case n.CPU > BusyMost:
+		if relief, err = p.relieve(ctx, s, well); relief == nil {
+			n.Least = 0
+			break
+		}
+		n.Least, n.Buckets = relief.Shards, max(n.Buckets, relief.KeyShards)
+	case n.Nodes > 1:
+		var fewer *sim.Relief
+		if fewer, err = p.fewest(ctx, s, 0, false, well); fewer != nil {
+			n.Least = min(n.Nodes, fewer.Shards)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return n, relief, nil
 }

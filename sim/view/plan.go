@@ -96,7 +96,12 @@ func (v planView) judge(d *Document) {
 	switch v.Verdict {
 	case search.Found:
 		d.say(Good, "Take %s: %s lease calls per second.", policyText(v.Chosen.Policy), Interval(v.Chosen.Figures.CallsPerS))
-		if saturation(d, "", &v.Chosen.Figures, v.Relief); v.Needs != nil && !search.Saturated(&v.Chosen.Figures) {
+		switch {
+		case v.Needs == nil:
+			d.say(Bad, "Redis: there was no time to see how many shards would do.")
+		case search.Saturated(&v.Chosen.Figures):
+			saturation(d, "", &v.Chosen.Figures, v.Relief)
+		default:
 			d.say(Neutral, "%s", needsText(*v.Needs))
 		}
 		if over := v.Chosen.Figures.BoundExceededBy.Worst; over > 0 {
@@ -141,10 +146,12 @@ func needsText(n search.Needs) string {
 		either(n.Nodes > 1, fmt.Sprintf("The busiest of %d shards of Redis", n.Nodes), "Redis"), rough("redis_cpu", n.CPU))
 	most := Percent(search.BusyMost)
 	switch {
-	case n.Least > n.Nodes && n.Buckets > 1:
-		return text + fmt.Sprintf("That is too busy (above %s): it takes %d shards, and policy.shards of %d.", most, n.Least, n.Buckets)
-	case n.Least > n.Nodes:
-		return text + fmt.Sprintf("That is too busy (above %s): it takes %d shards.", most, n.Least)
+	case n.Least == 0:
+		return text + fmt.Sprintf("That is too busy (above %s), and more shards would not help. Plan with --redis-cpu %s.", most,
+			strings.ReplaceAll(most, " ", ""))
+	case n.CPU > search.BusyMost:
+		keys := either(n.Buckets > 1, fmt.Sprintf(", and policy.shards of %d", n.Buckets), "")
+		return text + fmt.Sprintf("That is too busy (above %s): it takes %d shards%s.", most, n.Least, keys)
 	case n.Nodes > 1:
 		return text + fmt.Sprintf("%s would do, at most %s busy.", count(n.Least, "shard"), most)
 	}
