@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
@@ -87,6 +88,16 @@ func Mean(key string, f sim.Figure) string {
 	unit := about[key].unit
 	text, _, _ = strings.Cut(strings.TrimSuffix(text, unit), " ")
 	return text + unit
+}
+
+// Shortly is d with three digits or so.
+func Shortly(d time.Duration) string {
+	for unit := time.Nanosecond; unit < time.Minute; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit).String()
+		}
+	}
+	return d.Round(time.Second).String()
 }
 
 // Raw is x in the fewest digits that give x again, without an exponent, for programs.

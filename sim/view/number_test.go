@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
 	"github.com/yuzhi-go/yuzhi/sim"
@@ -97,5 +98,14 @@ func TestANumberOnAPageIsNotDivided(t *testing.T) {
 	} {
 		got := strings.ReplaceAll(string(numeric(text)), noBreak, "_")
 		testkit.Check(t, got == want, "%s is %s, want %s", text, got, want)
+	}
+}
+
+func TestADurationHasThreeDigits(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 70: "70ns", 1234: "1.23µs", 123_456_789: "123ms", 1_234_567_890: "1.23s", 12_345_678_901: "12.3s",
+		90*time.Second + 1: "1m30s", 30 * 24 * time.Hour: "720h0m0s",
+	} {
+		testkit.Check(t, Shortly(d) == want, "%d ns is shown as %s, want %s", d, Shortly(d), want)
 	}
 }

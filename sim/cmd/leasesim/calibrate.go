@@ -8,6 +8,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
+	"github.com/yuzhi-go/yuzhi/sim/view"
 )
 
 // measure puts what --calibrate finds into s, but where --set says something else, and says on
@@ -35,8 +36,9 @@ func (f *shared) measure(s *sim.Scenario) error {
 	}
 	put("network", "round_trip", &s.Network.RoundTrip, trip)
 	put("redis", "service_time", &s.Redis.ServiceTime, service)
-	fmt.Fprintf(f.ErrOrStderr(), "leasesim: Redis at %s, %d lease calls: a round trip took %v, one in a hundred %v or more, "+
-		"%v of it in the server\n", c.Redis, c.Calls, time.Duration(c.RoundTrip.P50), time.Duration(c.RoundTrip.P99), c.Service)
+	fmt.Fprintf(f.ErrOrStderr(), "leasesim: Redis at %s, %d lease calls: a round trip took %s, one in a hundred %s or more, "+
+		"%s of it in the server\n", c.Redis, c.Calls, view.Shortly(time.Duration(c.RoundTrip.P50)),
+		view.Shortly(time.Duration(c.RoundTrip.P99)), view.Shortly(c.Service))
 	for _, set := range f.program.measured {
 		fmt.Fprintf(f.ErrOrStderr(), "leasesim: this run has %s\n", set)
 	}

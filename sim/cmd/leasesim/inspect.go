@@ -141,7 +141,7 @@ func (b *bucket) text() string {
 	fact := func(name, format string, args ...any) {
 		fmt.Fprintf(&out, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	span := func(ms float64) string { return shortly(time.Duration(ms * float64(time.Millisecond))) }
+	span := func(ms float64) string { return view.Shortly(time.Duration(ms * float64(time.Millisecond))) }
 	number := func(n int64) string { return view.Number(float64(n)) }
 	fact("key", "%s", shownKey(b.Key, 1<<10))
 	fact("created", "%s, called %s ago, forgotten in %s unless it is called",

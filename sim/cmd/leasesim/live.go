@@ -188,18 +188,18 @@ func (b *sideBySide) document(scenario, command string) view.Document {
 	}
 	if b.Real.Overloaded || tooFew {
 		verdict.Text += fmt.Sprintf(" This machine is overloaded: the real processes did not get the processor in time, "+
-			"and one request in a hundred was made %v late or later. Run it again on an idle machine, or with less load.",
-			time.Duration(b.Real.LagNs.P99))
+			"and one request in a hundred was made %s late or later. Run it again on an idle machine, or with less load.",
+			view.Shortly(time.Duration(b.Real.LagNs.P99)))
 	}
 	service := "the server does not say how much of it is its own"
 	if ns := b.Real.ServiceTimeNs; ns > 0 {
-		service = fmt.Sprintf("%v of it in the server", time.Duration(ns))
+		service = view.Shortly(time.Duration(ns)) + " of it in the server"
 	}
 	trip := b.Real.RoundTripNs
 	return view.Document{
 		Title: "Simulation and reality",
-		Subtitle: fmt.Sprintf("%s\nRedis: %s; a round trip took %v, one in a hundred %v or more, %s",
-			b.Fleet, b.Redis, time.Duration(trip.P50), time.Duration(trip.P99), service),
+		Subtitle: fmt.Sprintf("%s\nRedis: %s; a round trip took %s, one in a hundred %s or more, %s",
+			b.Fleet, b.Redis, view.Shortly(time.Duration(trip.P50)), view.Shortly(time.Duration(trip.P99)), service),
 		Facts: []view.Fact{
 			{Name: "hash", Value: b.Simulated.ScenarioHash}, {Name: "seed", Value: fmt.Sprint(b.Simulated.Seed)},
 		},

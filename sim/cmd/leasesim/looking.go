@@ -79,14 +79,4 @@ func shownKey(key string, most int) string {
 	return key
 }
 
-// shortly is d with three digits or so.
-func shortly(d time.Duration) string {
-	for unit := time.Microsecond; unit < time.Minute; unit *= 10 {
-		if d < 1000*unit {
-			return d.Round(unit).String()
-		}
-	}
-	return d.Round(time.Second).String()
-}
-
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -131,11 +131,4 @@ func TestOddKeysAreShownOnOneLine(t *testing.T) {
 		got := shownKey(key, 40)
 		testkit.Check(t, got == want, "%q is shown as %s, want %s", key, got, want)
 	}
-	for d, want := range map[time.Duration]string{
-		0: "0s", 1234: "1µs", 123_456_789: "123ms", 1_234_567_890: "1.23s", 12_345_678_901: "12.3s",
-		90*time.Second + 1: "1m30s", 30 * 24 * time.Hour: "720h0m0s",
-	} {
-		got := shortly(d)
-		testkit.Check(t, got == want, "%d ns is shown as %s, want %s", d, got, want)
-	}
 }

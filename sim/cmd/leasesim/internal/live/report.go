@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -167,69 +166,6 @@ func (r Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// WriteTable writes the report for a person.
-func (r Report) WriteTable(w io.Writer) error {
-	verdict := verdictOn(r.BoundExceededBy, "the bound holds")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "redis\t%s\n", r.Redis)
-	fmt.Fprintf(t, "limit\t%s overcommit %d\n", r.Limit, r.Overcommit)
-	if r.Change != "" {
-		fmt.Fprintf(t, "change\t%s\n", r.Change)
-	}
-	fmt.Fprintf(t, "lease\ttarget %.4g ms, TTL %.4g ms\n", r.TargetMs, r.TTLMs)
-	fmt.Fprintf(t, "load\t%s, %d processes, %.4g s\n", r.Shape, len(r.Processes), float64(r.DurationMs)/1000)
-	fmt.Fprintf(t, "offered\t%d\n", r.Offered)
-	fmt.Fprintf(t, "admitted\t%d\t%.2f %% of %s\n",
-		r.Admitted, 100*r.AdmittedOfEntitlement, r.entitled)
-	if c := r.Central; c != nil {
-		fmt.Fprintf(t, "central limiter\t%d\tof the same requests, by a %s: the fleet admitted %.2f %% of that\n",
-			c.Admitted, c.Limiter, 100*c.Part)
-	}
-	fmt.Fprintf(t, "worst window\t%d admitted in %.3f ms\tat most %.1f may be: %s\n",
-		r.WorstWindow.Admitted, r.WorstWindow.DurationMs, r.WorstWindow.Bound, verdict)
-	if r.Shadowed > 0 {
-		fmt.Fprintf(t, "shadowed\t%d\tdenied, and admitted all the same\n", r.Shadowed)
-	}
-	if s := r.Settled; s != nil {
-		fmt.Fprintf(t, "cancelled\t%d\t\n", s.Cancelled)
-		fmt.Fprintf(t, "charged\t%d\tbeyond what was reserved; %d are still owed: %s\n", s.Charged, s.Owed,
-			verdictOn(s.ExceededBy, "all was paid"))
-	}
-	fmt.Fprintf(t, "round trips\t%d\t%.1f a second and process\n", r.RoundTrips,
-		float64(r.RoundTrips)/float64(len(r.Processes))/(float64(r.DurationMs)/1000))
-	fmt.Fprintf(t, "admitted per round trip\t%.1f\n", r.AdmittedPerRoundTrip)
-	fmt.Fprintf(t, "round trip time\t%v\n", r.RoundTripNs)
-	if r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow) {
-		fmt.Fprintf(t, "THE EMBEDDED REDIS IS TOO SLOW\tfor so many calls: take fewer processes, a longer --target, or a real one with --redis\n")
-	}
-	fmt.Fprintf(t, "decision time\t%v\n", r.DecisionNs)
-	fmt.Fprintf(t, "requests were late by\t%v\n", r.LagNs)
-	if r.Overloaded {
-		fmt.Fprintf(t, "THIS MACHINE IS OVERLOADED\tthe processes did not get the processor in time\n")
-	}
-	fmt.Fprintf(t, "Jain's index\t%.6f\n", r.Jain)
-	if len(r.Classes) > 0 {
-		fmt.Fprintf(t, "\nclass\theadroom\tadmitted\toffered\tits own bound\n")
-	}
-	for i, c := range r.Classes {
-		fmt.Fprintf(t, "%d\t%.4g %%\t%d\t%d\t%s\n", i, 100*c.Headroom, c.Admitted, c.Offered, verdictOn(c.ExceededBy, "holds"))
-	}
-	fmt.Fprintf(t, "\nprocess\tadmitted\tshare\toffered\tround trips\n")
-	for i, p := range r.Processes {
-		share := 100 * float64(p.Admitted) / float64(max(r.Admitted, 1))
-		fmt.Fprintf(t, "%d\t%d\t%.2f %%\t%d\t%d\t%s\n", i, p.Admitted, share, p.Offered, p.RoundTrips, p.Fate)
-	}
-	return t.Flush()
-}
-
-// verdictOn says that all is well, or by how much a bound is exceeded.
-func verdictOn(excess int64, well string) string {
-	if excess > 0 {
-		return fmt.Sprintf("EXCEEDED by %d", excess)
-	}
-	return well
-}
-
 // Excess is by how much the worst of all bounds is exceeded: that of the fleet, those of its
 // classes, and that of what was settled.
 func (r Report) Excess() int64 {
@@ -289,11 +225,6 @@ func (l *latencies) merge(t told) {
 type Quantiles struct {
 	P50 int64 `json:"p50"`
 	P99 int64 `json:"p99"`
-}
-
-// String is what a table has, in two columns.
-func (q Quantiles) String() string {
-	return fmt.Sprintf("p50 %v\tp99 %v", time.Duration(q.P50), time.Duration(q.P99))
 }
 
 func quantilesOf(h *hdrhistogram.Histogram) Quantiles {

@@ -1,0 +1,116 @@
+package live
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/yuzhi-go/yuzhi/sim/view"
+)
+
+// textWidth is how many characters a line of text has at most.
+const textWidth = 80
+
+// WriteTable writes the report for a person: what was run, what it proves, and the figures.
+func (r Report) WriteTable(w io.Writer) error {
+	var b strings.Builder
+	line := func(format string, args ...any) {
+		b.WriteString(view.Wrap(fmt.Sprintf(format, args...), textWidth) + "\n")
+	}
+	line("Redis %s", r.Redis)
+	change := ""
+	if r.Change != "" {
+		change = ", changed to " + r.Change
+	}
+	line("limit %s overcommit %d%s, leases of target %.4g ms, TTL %.4g ms", r.Limit, r.Overcommit, change, r.TargetMs, r.TTLMs)
+	line("load %s, %d processes, %.4g s\n", r.Shape, len(r.Processes), float64(r.DurationMs)/1000)
+	r.verdicts(line)
+	b.WriteString("\n" + r.figures().String())
+	if len(r.Classes) > 0 {
+		t := view.Table{Columns: strings.Split(">class,>headroom,>admitted,>offered,its own bound", ",")}
+		for i, c := range r.Classes {
+			t.Add(strconv.Itoa(i), view.Percent(c.Headroom), number(c.Admitted), number(c.Offered), verdictOn(c.ExceededBy, "holds"))
+		}
+		b.WriteString("\n" + t.String())
+	}
+	t := view.Table{Columns: strings.Split(">process,>admitted,>share,>offered,>round trips,", ",")}
+	for i, p := range r.Processes {
+		t.Add(strconv.Itoa(i), number(p.Admitted), part(float64(p.Admitted)/float64(max(r.Admitted, 1))), number(p.Offered),
+			number(p.RoundTrips), p.Fate)
+	}
+	b.WriteString("\n" + t.String())
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// verdicts says what the run proves, and what keeps it from proving more.
+func (r Report) verdicts(line func(format string, args ...any)) {
+	if excess := r.Excess(); excess > 0 {
+		line("THE BOUND IS EXCEEDED by %s tokens.", number(excess))
+	} else {
+		line("The bound holds in every window of all processes.")
+	}
+	if c := r.Central; c != nil {
+		line("The fleet admitted %s of what a %s would have of the same requests, asked for each without a network.", part(c.Part),
+			c.Limiter)
+	}
+	slow := r.Redis == embedded && r.RoundTripNs.P50 > int64(embeddedSlow)
+	if r.Overloaded {
+		line("THIS MACHINE IS OVERLOADED: the processes did not get the processor in time. Whether the bound holds does not " +
+			"depend on that; what is admitted does.")
+	}
+	if slow {
+		line("THE EMBEDDED REDIS IS TOO SLOW for so many calls, or this machine has other work: what is admitted suffers. Take " +
+			"fewer processes, a longer --target, or a real one with --redis.")
+	}
+}
+
+// figures is the table of what was counted and measured.
+func (r Report) figures() *view.Table {
+	t := &view.Table{Columns: []string{"figure", ">value", "what it is"}}
+	t.Add("offered", number(r.Offered), "requests")
+	t.Add("admitted", number(r.Admitted), part(r.AdmittedOfEntitlement)+" of "+r.entitled)
+	if c := r.Central; c != nil {
+		t.Add("central limiter", number(c.Admitted), "admitted of the same requests, by a "+c.Limiter)
+	}
+	w := r.WorstWindow
+	t.Add("worst window", number(w.Admitted), fmt.Sprintf("admitted in %s, at most %s may be: %s",
+		view.Shortly(time.Duration(w.DurationMs*float64(time.Millisecond))), number(int64(w.Bound)),
+		verdictOn(r.BoundExceededBy, "the bound holds")))
+	if r.Shadowed > 0 {
+		t.Add("shadowed", number(r.Shadowed), "denied, and admitted all the same")
+	}
+	if s := r.Settled; s != nil {
+		t.Add("cancelled", number(s.Cancelled), "given back")
+		t.Add("charged", number(s.Charged), fmt.Sprintf("and %s still owed: %s", number(s.Owed), verdictOn(s.ExceededBy, "all was paid")))
+	}
+	perSecond := float64(r.RoundTrips) / float64(len(r.Processes)) / (float64(r.DurationMs) / 1000)
+	t.Add("round trips", number(r.RoundTrips), tenths(perSecond)+" a second and process")
+	t.Add("admitted per round trip", tenths(r.AdmittedPerRoundTrip), "")
+	for _, took := range []struct {
+		name string
+		of   Quantiles
+	}{{"round trip time", r.RoundTripNs}, {"decision time", r.DecisionNs}, {"requests late by", r.LagNs}} {
+		t.Add(took.name, view.Shortly(time.Duration(took.of.P50)), "p50; p99 "+view.Shortly(time.Duration(took.of.P99)))
+	}
+	t.Add("Jain's index", view.Number(math.Round(r.Jain*1e4)/1e4), "of the processes that ran all the time; 1 is fair")
+	return t
+}
+
+func number(n int64) string { return view.Number(float64(n)) }
+
+func tenths(x float64) string { return view.Number(math.Round(10*x) / 10) }
+
+// part is a part of one, in percent, with two decimals.
+func part(x float64) string { return view.Percent(math.Round(1e4*x) / 1e4) }
+
+// verdictOn says that all is well, or by how much a bound is exceeded.
+func verdictOn(excess int64, well string) string {
+	if excess > 0 {
+		return fmt.Sprintf("EXCEEDED by %d", excess)
+	}
+	return well
+}
