@@ -119,6 +119,7 @@ func (v planView) judge(d *Document) {
 				d.say(Neutral, "Under stress (%s) the targets do not hold.", s.Description)
 			}
 		}
+		v.excess(d)
 	case search.Infeasible:
 		d.say(Bad, "No policy that was tried meets the targets.")
 		closest := policyText(v.Miss.Closest.Policy)
@@ -127,15 +128,51 @@ func (v planView) judge(d *Document) {
 		} else {
 			d.say(Neutral, "The closest is %s.", closest)
 		}
-		if v.Miss.RepsNeeded > 0 {
+		switch {
+		case v.Miss.RepsNeeded > 0:
 			d.say(Neutral, "Its means meet the targets: the intervals are too wide. "+
 				"About --reps %d would narrow them enough.", v.Miss.RepsNeeded)
-		} else {
+		case v.Miss.Stress == "" && v.meansMeet(&v.Miss.Closest):
+			d.say(Neutral, "Its means meet the targets, but not each of its %s.%s", count(v.Miss.Closest.Reps, "replication"),
+				either(v.Miss.Closest.Reps < 10, " Fewer than ten have no interval: --reps 10.", ""))
+		default:
 			d.say(Neutral, "The trade-offs show what other targets can be met; --overcommit-max allows more policies.")
 		}
 	case search.Interrupted:
 		d.say(Neutral, "Interrupted: nothing is confirmed. The trade-offs are what the search had seen.")
 	}
+}
+
+// excess says by how much more than the bound is admitted where that is no target: in the scenario,
+// and under the stress under which it is most.
+func (v planView) excess(d *Document) {
+	over := func(f *sim.Figures) float64 { return f.BoundExceededBy.Worst }
+	var by []string
+	if x := over(&v.Chosen.Figures); x > 0 {
+		by = append(by, Number(x))
+	}
+	var worst search.Stress
+	for _, s := range v.Stress {
+		if over(&s.Figures) > over(&worst.Figures) {
+			worst = s
+		}
+	}
+	if x := over(&worst.Figures); x > 0 {
+		by = append(by, fmt.Sprintf("%s under stress (%s)", Number(x), worst.Description))
+	}
+	target := slices.ContainsFunc(v.Targets, func(t search.Threshold) bool { return t.Figure == search.BoundFigure })
+	if len(by) > 0 && !target {
+		d.say(Bad, "It may admit more tokens than the bound, which is no target here, as policy.fallback is not deny: "+
+			"in the worst window by %s.", strings.Join(by, ", and by "))
+	}
+}
+
+// meansMeet reports whether the means of a candidate meet all targets.
+func (v planView) meansMeet(c *search.Candidate) bool {
+	return !slices.ContainsFunc(v.Targets, func(t search.Threshold) bool {
+		t.Part = cmp.Or(t.Part, "mean")
+		return t.Failure(&sim.Report{Figures: c.Figures}) != ""
+	})
 }
 
 func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
 )
 
 func TestAPlanOverTooShortATimeSaysWhatWouldDo(t *testing.T) {
@@ -17,4 +19,40 @@ func TestAPlanOverTooShortATimeSaysWhatWouldDo(t *testing.T) {
 		said := strings.Contains(strings.Join(strings.Fields(b.String()), " "), "Plan again with --duration 1m35s.")
 		testkit.Check(t, said == want, "%v s: said %v\n%s", enough, said, b.String())
 	}
+}
+
+func TestAPlanSaysWhatItAdmitsAboveTheBoundWhereThatIsNoTarget(t *testing.T) {
+	for _, promised := range []bool{false, true} {
+		// Given a policy that exceeds its bound by 40 tokens, and in an outage by 473,
+		p := planned(t)
+		p.Targets = []search.Threshold{search.AtMost("false_reject_ratio", 0.005)}
+		if promised {
+			p.Targets = append(p.Targets, search.AtMost(search.BoundFigure, 0))
+		}
+		p.Chosen.Figures.BoundExceededBy = sim.Figure{Worst: 40}
+		p.Stress[1].Figures.BoundExceededBy = sim.Figure{Worst: 473}
+		p.Stress[2].Figures.BoundExceededBy = sim.Figure{Worst: 41}
+		text := strings.Join(strings.Fields(written(t, Plan(p, "", ""), FormatTable)), " ")
+		// then it says so, unless the bound is a target, which the tables show.
+		const says = "in the worst window by 40, and by 473 under stress (Redis away for 1s, once an hour)."
+		testkit.Check(t, strings.Contains(text, says) != promised, "promised: %v: %s", promised, text)
+	}
+}
+
+func TestAPlanThatFewReplicationsMissByTheirRangeSaysSo(t *testing.T) {
+	// Given means that meet the target, and a range that does not,
+	p := missed(t)
+	p.Targets, p.Miss.RepsNeeded, p.Miss.Stress = []search.Threshold{search.AtMost("false_reject_ratio", 0.02)}, 0, ""
+	p.Miss.Closest.Figures.FalseRejectRatio = sim.Figure{Mean: 0.019, Low: 0.017, High: 0.0203, Range: true}
+	for reps, want := range map[int]string{
+		4:  "Its means meet the targets, but not each of its 4 replications. Fewer than ten have no interval: --reps 10.",
+		12: "Its means meet the targets, but not each of its 12 replications.",
+	} {
+		p.Miss.Closest.Reps = reps
+		text := strings.Join(strings.Fields(written(t, Plan(p, "", ""), FormatTable)), " ")
+		testkit.Check(t, strings.Contains(text, want) && !strings.Contains(text, "--overcommit-max"), "%d: %s", reps, text)
+	}
+	// and where they do not, then what else may help.
+	p.Miss.Closest.Figures.FalseRejectRatio.Mean = 0.021
+	says(t, written(t, Plan(p, "", ""), FormatTable), "--overcommit-max")
 }
