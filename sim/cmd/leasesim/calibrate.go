@@ -19,6 +19,9 @@ func (f *shared) measure(s *sim.Scenario) error {
 	}
 	full := s.Defaults()
 	c, err := live.Calibrate(f.Context(), f.calibrate, full.Policy.ConfigFor(full.Limits, 0, full.CallTimeout))
+	if err != nil && f.Context().Err() != nil {
+		return fmt.Errorf("leasesim: --calibrate: %w", sim.ErrInterrupted)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,10 @@ func TestCalibrateSaysWhyItCannot(t *testing.T) {
 	leasesim(t, "run --calibrate "+nobody.Addr).ends(1).says("Redis at "+nobody.Addr+" does not answer", "refused")
 	leasesim(t, "run --calibrate localhost").ends(2).says("--calibrate", "neither host:port nor a URL")
 	leasesim(t, "compare --live --calibrate localhost:1").ends(2).says("--live measures the run itself")
-	leasesim(t, "run --calibrate ''").ends(2).says("--calibrate: \"\" is neither host:port")
+	leasesim(t, "run --calibrate ''").ends(2).says("--calibrate is empty")
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	execute(ctx, t, nil, "run --calibrate "+nobody.Addr).ends(exitInterrupted).says("--calibrate: interrupted").shows()
 
 	redistest.RequireVersion(t, 6, "ACL")
 	server := redistest.Start(t)

@@ -21,6 +21,16 @@ func liveCommand() *cobra.Command {
 		if o.Limit != "" && (c.Flags().Changed("rate") || c.Flags().Changed("burst")) {
 			return fmt.Errorf("%w: --limit %q is in place of --rate and --burst", live.ErrUsage, o.Limit)
 		}
+		if o.Shape == live.ShapeAdversary && c.Flags().Changed("offered") {
+			return fmt.Errorf("%w: --offered is not for --shape %s, which asks for all it can", live.ErrUsage, o.Shape)
+		}
+		for flag, zero := range map[string]bool{
+			"target": o.Target == 0, "ttl": o.TTL == 0, "calls-per-second": o.CallsPerSecond == 0,
+		} {
+			if zero && c.Flags().Changed(flag) {
+				return fmt.Errorf("%w: --%s is 0, must be above 0; leave it out for its default", live.ErrUsage, flag)
+			}
+		}
 		if !c.Flags().Changed("duration") {
 			o.Duration = o.ThreeWindows()
 		}
@@ -64,12 +74,12 @@ func liveCommand() *cobra.Command {
 	f.Int64Var(&o.Overcommit, "overcommit", 0, "tokens that level and leases together may reach above the burst")
 	f.Float64Var(&o.Offered, "offered", 2, "requests offered by all processes, as a multiple of the limit's rate")
 	f.StringVar(&o.Shape, "shape", live.ShapeSteady, "shape of the load: "+strings.Join(live.Shapes, ", ")+
-		" (adversary drains its lease just before every report; it ignores --offered)")
+		" (adversary drains its lease just before every report, and asks for all it can)")
 	f.DurationVar(&o.Within, "within", 0, "spread each burst over this long (0: as fast as two workers can)")
 	f.DurationVar(&o.Duration, "duration", live.DurationDefault, "how long to offer load; of a window up to 1m, three of them at least")
-	f.DurationVar(&o.Target, "target", 0, "how long one lease should last (0: 100ms, less for a small burst)")
-	f.DurationVar(&o.TTL, "ttl", 0, "how long a lease is valid without renewal (0: 4 targets, at least 200ms)")
-	f.Int64Var(&o.CallsPerSecond, "calls-per-second", 0, "lease calls that all processes should make (0: 5,000)")
+	f.DurationVar(&o.Target, "target", 0, "how long one lease should last (default: 100ms, less for a small burst)")
+	f.DurationVar(&o.TTL, "ttl", 0, "how long a lease is valid without renewal (default: 4 targets, at least 200ms)")
+	f.Int64Var(&o.CallsPerSecond, "calls-per-second", 0, "lease calls that all processes should make (default: 5,000)")
 	f.BoolVar(&o.Strict, "strict", false, "read the clock for every decision (Policy.StrictExpiry)")
 	f.BoolVar(&o.Shadow, "shadow", false, "admit what is denied, and count it (Policy.Shadow)")
 	f.Float64SliceVar(&o.Priorities, "priorities", nil, "headroom of the classes but the first, as in 0.2,0.5: "+
@@ -123,12 +133,14 @@ func (f *shared) compareLive(redis string) error {
 	b.Real, err = live.Run(f.Context(), o, status)
 	clear()
 	if f.Context().Err() != nil {
-		return fmt.Errorf("leasesim: nothing is compared: %w", sim.ErrInterrupted)
+		return f.alone(&b.Real)
 	}
 	if err != nil {
 		return err
 	}
-	if b.Simulated, err = f.simulate(live.Simulated(s, b.Real)); err != nil {
+	if b.Simulated, err = f.simulate(live.Simulated(s, b.Real)); errors.Is(err, sim.ErrInterrupted) {
+		return f.alone(&b.Real)
+	} else if err != nil {
 		return fmt.Errorf("leasesim: nothing is compared: %w", err)
 	}
 	b.Rows = live.Compare(o, b.Simulated, b.Real)
@@ -150,6 +162,24 @@ func (f *shared) compareLive(redis string) error {
 	}
 	document := b.document(f.text, f.program.commandLine(b.Simulated.Seed))
 	return f.finish(document, nil, errors.Join(err, f.judge(b.Simulated)))
+}
+
+// alone shows what a real fleet did until it was interrupted, or the simulation after it, as live
+// shows it: nothing is compared with a half.
+func (f *shared) alone(r *live.Report) error {
+	if r.Offered > 0 {
+		write := r.WriteTable
+		if f.out == view.FormatJSON {
+			write = r.WriteJSON
+		}
+		if err := write(f.OutOrStdout()); err != nil {
+			return fmt.Errorf("leasesim: %w", err)
+		}
+	}
+	if excess := r.Excess(); excess > 0 {
+		return fmt.Errorf("%w by %d", errExceeded, excess)
+	}
+	return fmt.Errorf("leasesim: nothing is compared, this is the real fleet alone: %w", sim.ErrInterrupted)
 }
 
 // rowWords are the names of rows for people, where they differ.

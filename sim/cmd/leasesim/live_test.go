@@ -301,10 +301,13 @@ func TestCtrlCEndsAComparison(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	execute(ctx, t, nil, "compare --live").ends(exitInterrupted).says("nothing is compared").shows()
-	// or during the simulation, there is no report of a half.
+	// or during the simulation, nothing is compared with a half. But what the real fleet did is shown.
 	half := fmt.Errorf("%w; 1 of 2 replications had ended", sim.ErrInterrupted)
-	pretend(t, report(), half, "compare --live -f "+fileOf(t, few)).
-		ends(exitInterrupted).says("nothing is compared").shows()
+	e := pretend(t, report(), half, "compare --live -f "+fileOf(t, few)).
+		ends(exitInterrupted).says("nothing is compared, this is the real fleet alone").shows("bound", "processes")
+	testkit.Check(t, !strings.Contains(e.stdout, "simulated"), "%s", e.stdout)
+	e = pretend(t, report(), half, "compare --live --out json -f "+fileOf(t, few)).ends(exitInterrupted)
+	testkit.Check(t, prints[live.Report](e).Offered > 0, "%s", e.stdout)
 }
 
 func TestTheVerdictSaysWhenTheMachineWasTooBusy(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
@@ -98,7 +99,13 @@ func (p *program) run(ctx context.Context, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	started := false
-	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		if err := noneEmpty(c.Flags()); err != nil {
+			return err
+		}
+		started = true
+		return nil
+	}
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
@@ -114,6 +121,17 @@ func (p *program) run(ctx context.Context, stdout, stderr io.Writer) int {
 	return status
 }
 
+// noneEmpty refuses a flag with an empty value, as --redis "$REDIS" has where that is not set: it
+// would mean the same as no flag. But --name ” is a limiter without a name.
+func noneEmpty(flags *pflag.FlagSet) error {
+	var all faults
+	flags.Visit(func(f *pflag.Flag) {
+		value := f.Value.String()
+		all.addf((value == "" || value == "[]") && f.Name != "name", "--%s is empty; leave it out, or give it a value", f.Name)
+	})
+	return errors.Join(all...)
+}
+
 // statusOf is the exit status of an error.
 func statusOf(err error) int {
 	for _, s := range statuses {
@@ -126,13 +144,16 @@ func statusOf(err error) int {
 
 // ourNames are the names of our packages in front of an error, with what the error is in general,
 // where something particular follows.
-var ourNames = regexp.MustCompile(`(^|[ (:;\n])(?:sim|search|rival|trace|file|lease): ` +
-	`(?:invalid (?:scenario|limit|quantity|trace|policy|config): )?`)
+var ourNames = regexp.MustCompile(`(^|[ (:;\n])(?:sim|search|rival|trace|file|lease|hybrid|redisbucket): ` +
+	`(?:invalid (?:scenario|limit|quantity|trace|policy|config|configuration): )?`)
+
+// goNames are those of Go's packages, as what reads flags has them.
+var goNames = regexp.MustCompile(` flag: (?:strconv\.\w+|time): `)
 
 // prefixed is what is wrong, for a reader who does not know our packages. It names the program, but
 // for what is wrong in a file, which names that.
 func prefixed(err error, status int) string {
-	s := err.Error()
+	s := goNames.ReplaceAllString(err.Error(), " flag: ")
 	for ourNames.MatchString(s) {
 		s = ourNames.ReplaceAllString(s, "$1")
 	}
