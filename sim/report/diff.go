@@ -3,6 +3,8 @@ package report
 import (
 	"math"
 	"slices"
+
+	"gonum.org/v1/gonum/stat/combin"
 )
 
 // Change is how one figure differs between two reports.
@@ -15,7 +17,8 @@ type Change struct {
 	// whose interval would not hold the mean as often as it says.
 	Range bool `json:"range,omitempty"`
 	// BeyondNoise: other seeds would show a difference of this sign too, as far as Confidence goes.
-	BeyondNoise bool `json:"beyond_noise"`
+	BeyondNoise bool   `json:"beyond_noise"`
+	reps        [2]int // of before and after
 }
 
 // Paired reports whether the replications of two reports have the same seeds, so that their
@@ -26,12 +29,19 @@ func Paired(before, after *Report) bool {
 
 // Changes are those of figures that two reports have alike, such as Figures.All of each.
 func Changes(before, after []Named, paired bool, confidence float64) (all []Change) {
+	reps := func(figures []Named) (n int) { // a figure that was 0 in all may have been left out
+		for _, f := range figures {
+			n = max(n, len(f.Values))
+		}
+		return n
+	}
 	for _, b := range before {
 		i := slices.IndexFunc(after, func(a Named) bool { return a.Name == b.Name })
 		if i < 0 {
 			continue
 		}
-		c := Change{Name: b.Name, Before: b.Mean, After: after[i].Mean, Range: b.Range || after[i].Range}
+		c := Change{Name: b.Name, Before: b.Mean, After: after[i].Mean, Range: b.Range || after[i].Range,
+			reps: [2]int{reps(before), reps(after)}}
 		c.compare(*b.Figure, *after[i].Figure, paired, confidence)
 		all = append(all, c)
 	}
@@ -41,6 +51,22 @@ func Changes(before, after []Named, paired bool, confidence float64) (all []Chan
 // signsMin is of how many pairs all must differ in one direction to be no luck: for 6 coins to fall
 // alike is a chance of 3 %.
 const signsMin = 6
+
+// ordersMin is in how many ways the values of two sides can be mixed for it to be no luck that all
+// of one side are above all of the other, which two of these ways are.
+const ordersMin = 40
+
+// TellNoise reports whether so many replications of two reports are enough to tell any difference
+// from noise.
+func TellNoise(n, m int, paired bool) bool {
+	if paired {
+		return n >= signsMin
+	}
+	return min(n, m) > 1 && orders(n, m) >= ordersMin
+}
+
+// orders is in how many ways n and m values can be mixed, as far as ordersMin.
+func orders(n, m int) int { return combin.Binomial(min(n, 10)+min(m, 10), min(n, 10)) }
 
 func (c *Change) compare(b, a Figure, paired bool, confidence float64) {
 	switch {
@@ -55,18 +81,19 @@ func (c *Change) compare(b, a Figure, paired bool, confidence float64) {
 			lows, highs = 0, 0
 		}
 		c.Difference = Difference{a.Mean - b.Mean, lows, highs}
-		c.BeyondNoise = pairs >= signsMin && c.Difference.Certain()
+		c.BeyondNoise = TellNoise(pairs, pairs, true) && c.Difference.Certain()
 	case paired && len(a.Values) == len(b.Values):
 		c.Difference = a.Minus(b, confidence)
 		c.BeyondNoise = c.Difference.Certain()
 	case c.Range:
 		c.Difference = Difference{a.Mean - b.Mean, a.Low - b.High, a.High - b.Low}
-		c.BeyondNoise = c.Difference.Certain()
+		c.BeyondNoise = c.Difference.Certain() && TellNoise(c.reps[0], c.reps[1], false)
 	default: // two means, each with its own noise
 		half := math.Hypot(a.High-a.Mean, b.High-b.Mean)
 		off := a.Mean - b.Mean
 		c.Difference = Difference{off, off - half, off + half}
-		c.BeyondNoise = half > 0 && c.Difference.Certain()
+		// One replication says nothing of its noise.
+		c.BeyondNoise = half > 0 && c.Difference.Certain() && min(c.reps[0], c.reps[1]) > 1
 	}
 }
 

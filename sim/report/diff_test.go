@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
@@ -9,6 +10,9 @@ import (
 // figure is one whose replications showed values.
 func figure(ranged bool, values ...float64) *Figure {
 	d := meanOf(values, 0.95)
+	if ranged {
+		d.Low, d.High = slices.Min(values), slices.Max(values)
+	}
 	return &Figure{Mean: d.Mean, Low: d.Low, High: d.High, Range: ranged, Values: values}
 }
 
@@ -31,6 +35,12 @@ func TestADifferenceIsBeyondNoiseWhereOtherSeedsWouldShowItToo(t *testing.T) {
 		"left out of JSON, as it was 0": {&Figure{}, figure(true, 5, 6, 7, 5, 6, 7), true, true},
 		"left out of both":              {&Figure{}, &Figure{}, true, false},
 		"rare, ranges that overlap":     {figure(true, 1, 9), figure(true, 2, 12), false, false},
+		// All of two above all of two is luck one time in three, all of four above all of four never.
+		"two ranges of two apart":  {figure(true, 1, 2), figure(true, 3, 4), false, false},
+		"two ranges of four apart": {figure(true, 1, 2, 3, 4), figure(true, 5, 6, 7, 8), false, true},
+		"one beside a range":       {figure(true, wide...), figure(false, 999), false, false},
+		"one beside an interval":   {figure(false, wide...), figure(false, 999), false, false},
+		"one beside one":           {figure(false, 1), figure(false, 999), false, false},
 	} {
 		got := Changes([]Named{{"x", c.before}}, []Named{{"y", &Figure{}}, {"x", c.after}}, c.paired, 0.95)
 		testkit.Must(t, len(got) == 1 && got[0].Name == "x", "%s: %+v", name, got)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -23,12 +22,19 @@ type difference struct {
 	Confidence float64    `json:"confidence"`
 	Changed    []string   `json:"changed"` // the figures that differ beyond noise
 	Figures    []changeOf `json:"figures"`
+	Alone      []string   `json:"alone,omitempty"` // what only one of the two has, as "before: rival.central"
 }
 
 // changeOf is a change of the leases' figure, or of a rival's or a class's.
 type changeOf struct {
 	Of string `json:"of,omitempty"`
 	simreport.Change
+}
+
+// known is a mean as exactly as the difference of the two is known.
+func (c changeOf) known(mean float64) string {
+	half := max(c.Difference.High-c.Difference.Mean, c.Difference.Mean-c.Difference.Low)
+	return view.Mean(c.Name, sim.Figure{Mean: mean, Low: mean - half, High: mean + half})
 }
 
 func diffCommand() *cobra.Command {
@@ -42,12 +48,15 @@ func diffCommand() *cobra.Command {
 		if all != nil {
 			return all[0]
 		}
-		var reports [2]sim.Report
+		var reports [2]reading
 		for i, path := range args {
 			var err error
 			if reports[i], err = readReport(path); err != nil {
 				return err
 			}
+		}
+		if a, b := reports[0].kind, reports[1].kind; a != b {
+			return fmt.Errorf("%w: %s is a report of %s, and %s of %s", errUsage, args[0], a, args[1], b)
 		}
 		d := differ(&reports[0], &reports[1])
 		if out == view.FormatJSON {
@@ -62,31 +71,33 @@ func diffCommand() *cobra.Command {
 	return c
 }
 
-// readReport reads what run, compare or replay wrote as JSON.
-func readReport(path string) (r sim.Report, err error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return r, fmt.Errorf("%w: %w", errUsage, err)
+// differ compares the parts that two reports have alike.
+func differ(before, after *reading) difference {
+	d := difference{Before: before.hash, After: after.hash, Confidence: before.confidence, Changed: []string{}, Paired: true}
+	for i := range before.parts {
+		b := &before.parts[i]
+		k := slices.IndexFunc(after.parts, func(a piece) bool { return a.name == b.name })
+		if k < 0 {
+			d.Alone = append(d.Alone, "before: "+b.name)
+			continue
+		}
+		d.add(b.name, &b.report, &after.parts[k].report)
 	}
-	switch err := json.Unmarshal(text, &r); {
-	case err != nil:
-		return r, fmt.Errorf("%w: %s: %w", errUsage, path, err)
-	case r.ScenarioHash == "" || r.Reps < 1:
-		return r, fmt.Errorf("%w: %s is not a report of run, compare or replay, as --out json writes it", errUsage, path)
-	case r.SchemaVersion != sim.SchemaVersion:
-		return r, fmt.Errorf("%w: %s has schema_version %d, this leasesim %d: write it again", errUsage, path,
-			r.SchemaVersion, sim.SchemaVersion)
+	for _, a := range after.parts {
+		if !slices.ContainsFunc(before.parts, func(b piece) bool { return a.name == b.name }) {
+			d.Alone = append(d.Alone, "after: "+a.name)
+		}
 	}
-	return r, nil
+	return d
 }
 
-func differ(before, after *sim.Report) difference {
-	d := difference{
-		Before: before.ScenarioHash, After: after.ScenarioHash, Confidence: before.Confidence, Changed: []string{},
-		Paired: simreport.Paired(before, after),
-	}
+// add compares two parts of that name.
+func (d *difference) add(name string, before, after *sim.Report) {
+	paired := simreport.Paired(before, after)
+	d.Paired = d.Paired && paired
 	add := func(of string, b, a []simreport.Named) {
-		for _, c := range simreport.Changes(b, a, d.Paired, d.Confidence) {
+		of = strings.TrimSpace(name + " " + of)
+		for _, c := range simreport.Changes(b, a, paired, d.Confidence) {
 			d.Figures = append(d.Figures, changeOf{of, c})
 			if c.BeyondNoise {
 				d.Changed = append(d.Changed, strings.TrimPrefix(of+"."+c.Name, "."))
@@ -98,6 +109,13 @@ func differ(before, after *sim.Report) difference {
 		b := &before.Rivals[i]
 		if k := slices.IndexFunc(after.Rivals, func(a sim.RivalReport) bool { return a.Name == b.Name }); k >= 0 {
 			add("rival."+b.Name, b.All(), after.Rivals[k].All())
+		} else {
+			d.Alone = append(d.Alone, "before: "+strings.TrimSpace(name+" rival."+b.Name))
+		}
+	}
+	for _, a := range after.Rivals {
+		if !slices.ContainsFunc(before.Rivals, func(b sim.RivalReport) bool { return a.Name == b.Name }) {
+			d.Alone = append(d.Alone, "after: "+strings.TrimSpace(name+" rival."+a.Name))
 		}
 	}
 	for i := range before.Classes {
@@ -107,21 +125,26 @@ func differ(before, after *sim.Report) difference {
 			add(fmt.Sprintf("headroom %v", b.Headroom), b.All(), after.Classes[k].All())
 		}
 	}
-	return d
 }
 
 // text is the difference for people: figures that are 0 in both are left out.
-func (d *difference) text(before, after *sim.Report) string {
+func (d *difference) text(before, after *reading) string {
 	var b strings.Builder
-	for i, r := range []*sim.Report{before, after} {
-		fmt.Fprintf(&b, "%-7s %s, hash %s, seed %d, %d replications of %s s\n", []string{"before", "after"}[i], r.Scenario,
-			r.ScenarioHash, r.Seed, r.Reps, view.Number(r.DurationS))
-	}
+	line := func(text string) { b.WriteString(view.Wrap(text, helpMax) + "\n") }
+	line(before.line("before"))
+	line(after.line("after"))
 	how := "The seeds are the same: differences are taken replication by replication."
 	if !d.Paired {
 		how = "The seeds or their number differ: each side has noise of its own."
 	}
-	b.WriteString(how + "\n\n")
+	if !simreport.TellNoise(before.reps, after.reps, d.Paired) {
+		how = "So few replications cannot tell a difference from noise: take --reps 6 or more."
+	}
+	line(how)
+	for _, alone := range d.Alone {
+		line("Only " + alone)
+	}
+	b.WriteString("\n")
 	switch n := len(d.Changed); n {
 	case 0:
 		b.WriteString("No figure differs beyond noise.\n")
@@ -153,7 +176,7 @@ func (d *difference) text(before, after *sim.Report) string {
 		if c.BeyondNoise {
 			mark = "*"
 		}
-		t.Add(c.Name, view.Value(c.Name, c.Before), view.Value(c.Name, c.After), view.Figure(c.Name, off), mark)
+		t.Add(c.Name, c.known(c.Before), c.known(c.After), view.Figure(c.Name, off), mark)
 	}
 	flush()
 	return b.String()
