@@ -75,9 +75,12 @@ func policyText(p search.Policy) string {
 	overcommit := either(p.Overcommit > 0, ", overcommit "+Number(float64(p.Overcommit)), "")
 	shards := either(p.Shards > 1, fmt.Sprintf(", %d shards", p.Shards), "")
 	calls := either(p.CallsPerSecond > 0, ", calls_per_second "+Number(float64(p.CallsPerSecond)), "")
-	return fmt.Sprintf("target %s, ttl %s%s%s%s%s", targetText(p), p.TTL, either(p.DefaultTTL, " (default)", ""), overcommit, shards,
-		calls)
+	return fmt.Sprintf("target %s, ttl %s%s%s%s", targetText(p), ttlText(p), overcommit, shards, calls)
 }
+
+// ttlText is a TTL; one that is not set is not the same as one that is set to as long: leases of a
+// large fleet are longer then.
+func ttlText(p search.Policy) string { return p.TTL + either(p.DefaultTTL, " (default)", "") }
 
 // targetText is how long leases are to last, and how long they do where that is not the same.
 func targetText(p search.Policy) string {
@@ -288,13 +291,26 @@ func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
 	names = withAll(names, "false_reject_ratio", "admitted_vs_central")
 	names = slices.DeleteFunc(names, func(name string) bool { return name == search.BoundFigure })
 	t := Table{Keys: 2}
-	t.head("target", "ttl", "overcommit")
+	t.head("target", "ttl")
+	var more []func(search.Policy) string // what some set
+	for _, field := range []struct {
+		name string
+		of   func(search.Policy) string
+	}{
+		{"overcommit", func(p search.Policy) string { return Number(float64(p.Overcommit)) }},
+		{"shards", func(p search.Policy) string { return Number(float64(max(1, p.Shards))) }},
+		{"calls_per_second", func(p search.Policy) string {
+			return either(p.CallsPerSecond == 0, "default", Number(float64(p.CallsPerSecond)))
+		}},
+	} {
+		some := func(c search.Candidate) bool { return field.of(c.Policy) != field.of(search.Policy{}) }
+		if slices.ContainsFunc(v.TradeOffs, some) {
+			t.head(field.name)
+			more = append(more, field.of)
+		}
+	}
 	for _, name := range names {
 		t.Columns = append(t.Columns, either(name == "admitted_vs_central", "?>", ">")+name)
-	}
-	sharded := slices.ContainsFunc(v.TradeOffs, func(c search.Candidate) bool { return c.Policy.Shards > 1 })
-	if sharded {
-		t.Columns = slices.Insert(t.Columns, 3, ">shards")
 	}
 	t.Columns = append(t.Columns, "")
 	for i := range v.TradeOffs {
@@ -303,9 +319,9 @@ func (v planView) tradeOffs(write func(string, sim.Figure) string) Table {
 		if v.Chosen != nil && c.Policy == v.Chosen.Policy {
 			says = "chosen"
 		}
-		row := []string{targetText(c.Policy), c.Policy.TTL, Number(float64(c.Policy.Overcommit))}
-		if sharded {
-			row = append(row, Number(float64(max(c.Policy.Shards, 1))))
+		row := []string{targetText(c.Policy), ttlText(c.Policy)}
+		for _, of := range more {
+			row = append(row, of(c.Policy))
 		}
 		for _, name := range names {
 			row = append(row, write(name, search.FigureOf(&c.Figures, name)))

@@ -56,3 +56,21 @@ func TestAPlanThatFewReplicationsMissByTheirRangeSaysSo(t *testing.T) {
 	p.Miss.Closest.Figures.FalseRejectRatio.Mean = 0.021
 	says(t, written(t, Plan(p, "", ""), FormatTable), "--overcommit-max")
 }
+
+func TestATradeOffSaysAllThatItSets(t *testing.T) {
+	// Given trade-offs of a large fleet, of which one sets the TTL and two the budget of calls,
+	p := planned(t)
+	c := *p.Chosen
+	c.Policy.Overcommit = 0
+	p.TradeOffs = []search.Candidate{c, c, c}
+	p.TradeOffs[0].Policy.CallsPerSecond = 250
+	p.TradeOffs[1].Policy.CallsPerSecond, p.TradeOffs[1].Policy.DefaultTTL = 1000, false
+	// then a row can be simulated again by what it says, and what none sets is left out.
+	_, text, _ := strings.Cut(written(t, Plan(p, "", ""), FormatTable), "TRADE-OFFS")
+	text, _, _ = strings.Cut(text, "Policies that")
+	words := strings.Join(strings.Fields(text), " ")
+	for _, says := range []string{"120ms 480ms (default) 250", "120ms 480ms 1,000", "120ms 480ms (default) default"} {
+		testkit.Check(t, strings.Contains(words, says), "%q is not in %s", says, words)
+	}
+	testkit.Check(t, !strings.Contains(text, "overcommit") && !strings.Contains(text, "shards"), "%s", text)
+}

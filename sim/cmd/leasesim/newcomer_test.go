@@ -35,7 +35,8 @@ func TestANewcomerGetsFromInitToAProof(t *testing.T) {
 	// then the plan names the command that proves it,
 	proof := command(plan.stdout, "live")
 	p := prints[search.Plan](leasesim(t, strings.Replace(second, path, scenario, 1)+" --duration 4s --reps 3 --out json").ends(0))
-	testkit.Check(t, strings.Contains(proof, "--target "+p.Chosen.Policy.Target+" --ttl "+p.Chosen.Policy.TTL),
+	set := strings.Contains(proof, "--ttl "+p.Chosen.Policy.TTL)
+	testkit.Check(t, strings.Contains(proof, "--target "+p.Chosen.Policy.Target) && set != p.Chosen.Policy.DefaultTTL,
 		"%s is not about %+v", proof, p.Chosen.Policy)
 	// which runs, and finds the bound kept.
 	r := checkFleet(t, strings.TrimPrefix(proof, "live ")+" --duration 1s")
@@ -57,6 +58,16 @@ func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 	testkit.Check(t, got[0].Code == "leasesim live --processes 32 --limit '100/s burst 30' \\\n  --target 20ms --ttl 200ms --offered 2.5 "+
 		"--overcommit 3 --calls-per-second 70", "%s", got[0].Code)
 	testkit.Check(t, strings.Contains(fmt.Sprint(got[0].Text), "32 real processes in the place of 920"), "%v", got[0].Text)
+	// A TTL that is not set is named only where it would be another one.
+	unset, slow := policy, base
+	unset.DefaultTTL, slow.CallTimeout = true, 250*time.Millisecond
+	for _, c := range []struct {
+		s    sim.Scenario
+		want bool
+	}{{base, false}, {slow, true}} {
+		code := proof(c.s, chosen(unset, 100))[0].Code
+		testkit.Check(t, strings.Contains(code, "--ttl 200ms") == c.want, "after %v: %s", c.s.CallTimeout, code)
+	}
 	// What live cannot do is not named.
 	two := base
 	two.Limits = append(two.Limits, lease.Every(time.Second))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"
@@ -239,12 +240,14 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 		n = max(2, min(n, int(callsMost*float64(all)/calls)))
 	}
 	words := []string{"leasesim", "live", "--processes", fmt.Sprint(n), "--limit", quoted(limit.String()), "\\\n ",
-		"--target", p.Target, "--ttl", p.TTL}
+		"--target", p.Target}
 	add := func(given bool, flag string, value any) {
 		if given {
 			words = append(words, flag, fmt.Sprint(value))
 		}
 	}
+	// A TTL that is not set is that of live too, unless calls may take another time.
+	add(!p.DefaultTTL || s.CallTimeout != lease.DefaultCallTimeout, "--ttl", p.TTL)
 	add(load > 0, "--offered", load)
 	add(p.Overcommit > 0, "--overcommit", p.Overcommit)
 	add(p.CallsPerSecond > 0, "--calls-per-second", p.CallsPerSecond)
