@@ -111,6 +111,12 @@ func TestAPlanThatWasCutShortSaysSo(t *testing.T) {
 		text := written(t, Plan(p, "", ""), FormatTable)
 		testkit.Check(t, strings.Contains(text, `The time limit ended the plan in phase "halve"`), "%s", text)
 	}
+	// Also that there was no time for the stresses, of which there is no empty table.
+	p := planned(t)
+	p.CutShort, p.Stress = "screen", nil
+	text := written(t, Plan(p, "", ""), FormatTable)
+	says(t, text, "and this one was not tried under stress.")
+	testkit.Check(t, !strings.Contains(text, "UNDER STRESS"), "%s", text)
 }
 
 func TestTheKeysOfAPlan(t *testing.T) {

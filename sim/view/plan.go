@@ -90,7 +90,8 @@ func targetText(p search.Policy) string {
 // judge says the answer in plain words.
 func (v planView) judge(d *Document) {
 	if v.CutShort != "" && v.Verdict != search.Interrupted {
-		defer d.say(Bad, "The time limit ended the plan in phase %q: there may be a better policy.", v.CutShort)
+		defer d.say(Bad, "The time limit ended the plan in phase %q: there may be a better policy%s.", v.CutShort,
+			either(v.Chosen != nil && len(v.Stress) == 0, ", and this one was not tried under stress", ""))
 	}
 	if v.EnoughS > 0 {
 		defer d.say(Bad, "%v is too short for this fleet to settle: what it rejects once, at the start, counts as if it went on. "+
@@ -106,10 +107,6 @@ func (v planView) judge(d *Document) {
 			saturation(d, "", &v.Chosen.Figures, v.Relief)
 		default:
 			d.say(Neutral, "%s", needsText(*v.Needs))
-		}
-		if over := v.Chosen.Figures.BoundExceededBy.Worst; over > 0 {
-			d.say(Bad, "It admits up to %s tokens more than "+boundText+". No target forbids that: with policy.fallback deny one does.",
-				Number(over))
 		}
 		if v.Given.Policy == v.Chosen.Policy {
 			d.say(Neutral, "That is the scenario's own policy.")
@@ -258,7 +255,9 @@ func (v planView) chosen(d *Document) {
 	if len(added) > 0 {
 		notes[0] += " What comes once an hour adds to false_reject_ratio: " + strings.Join(added, ", ") + "."
 	}
-	d.tabulate("Under stress", stress, notes...)
+	if len(v.Stress) > 0 {
+		d.tabulate("Under stress", stress, notes...)
+	}
 }
 
 func targetTable(margins []search.Margin) Table {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"time"
@@ -33,6 +34,9 @@ func (p *program) replayCommand() *cobra.Command {
 				return fmt.Errorf("%w: --repeat needs a --duration: without one the run ends with the trace", errUsage)
 			}
 			f.fit(s, t)
+			if !f.Flags().Changed("file") { // the built-in scenario's words are not about the trace
+				s.Name, s.Description = filepath.Base(file), ""
+			}
 			for i := range s.Groups {
 				s.Groups[i].Workload = nil
 			}
@@ -75,9 +79,6 @@ func (f *shared) fit(s *sim.Scenario, t *sim.Trace) {
 		if !f.Flags().Changed("file") && s.Warmup >= s.Duration/2 {
 			s.Warmup = 0 // of the built-in scenario, which knows nothing of the trace
 		}
-	}
-	if !f.Flags().Changed("file") { // what the built-in scenario is called is not about the trace
-		s.Name, s.Description = "replay", ""
 	}
 	if !f.says(keysSet) {
 		s.Keys.Count = t.Keys

@@ -32,9 +32,6 @@ func TestReplayPutsTheTraceInThePlaceOfTheWorkloads(t *testing.T) {
 	}
 	// Without one there is nothing to repeat.
 	pretend(t, report(), nil, line+" --repeat").ends(exitUsage).says("--repeat needs a --duration")
-	// The built-in scenario's name and description are not those of a trace.
-	built := pretend(t, report(), nil, "replay --trace "+recorded).ends(0).ran[0]
-	testkit.Check(t, built.Name == "replay" && built.Description == "", "%q: %q", built.Name, built.Description)
 }
 
 func TestATraceIsReplayed(t *testing.T) {
@@ -137,4 +134,17 @@ that is no line of it
 	wrong := leasesim(t, "replay --trace "+log+" --columns key=cookie").ends(exitUsage)
 	testkit.Check(t, strings.Contains(wrong.stderr, `has no field "cookie" for the key; there are host`), "%s",
 		wrong.stderr)
+}
+
+func TestAReplayWithoutAScenarioIsNamedAfterItsTrace(t *testing.T) {
+	recorded := fileOf(t, "time_s\n0\n1\n")
+	s := pretend(t, report(), nil, "replay --trace "+recorded).ends(0).ran[0]
+	testkit.Check(t, s.Name == "fleet.yaml" && s.Description == "", "%q: %q", s.Name, s.Description)
+	s = pretend(t, report(), nil, "replay -f example:steady-fleet --trace "+recorded).ends(0).ran[0]
+	testkit.Check(t, s.Name == "steady-fleet", "%q", s.Name)
+}
+
+func TestARivalThatIsLeftOutIsNamedInWordsOfReaders(t *testing.T) {
+	e := pretend(t, report(), nil, "compare -f "+fileOf(t, few)+" --set rivals=[central,settle_afterwards] --set 'limits=[10 in 1s]'").ends(0)
+	testkit.Check(t, e.stderr == "leasesim: without settle_afterwards: settle_afterwards knows token buckets only\n", "%s", e.stderr)
 }

@@ -113,7 +113,7 @@ func (f *shared) addRivals(s *sim.Scenario, names []string, all bool) error {
 		case all:
 			return fmt.Errorf("%w: --rivals: %w", errUsage, err)
 		default:
-			fmt.Fprintf(f.ErrOrStderr(), "leasesim: without %s: %v\n", name, err)
+			fmt.Fprintln(f.ErrOrStderr(), prefixed(fmt.Errorf("without %s: %w", name, err), exitOK))
 		}
 	}
 	return nil
