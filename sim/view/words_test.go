@@ -245,17 +245,6 @@ func TestWhatIsRejectedOnceIsSaidWhereThereIsAny(t *testing.T) {
 	}
 }
 
-func TestAPlanSaysThatItsChoiceExceedsTheBound(t *testing.T) {
-	p := planned(t)
-	for over, want := range map[float64]bool{0: false, 6470: true} {
-		p.Chosen.Figures.BoundExceededBy.Worst = over
-		said := slices.ContainsFunc(Plan(p, "", "").Verdicts, func(v Verdict) bool {
-			return v.Mood == Bad && strings.Contains(v.Text, "up to 6,470 tokens more than burst")
-		})
-		testkit.Check(t, said == want, "%v: said %v", over, said)
-	}
-}
-
 // TestADifferenceIsExplainedWhereItIsShown: a brief text may have no room for it.
 func TestADifferenceIsExplainedWhereItIsShown(t *testing.T) {
 	d := Sweep(swept(t, "policy.target=10ms,20ms", "policy.ttl=100ms", "groups.web.count=1,2"), "", "")
