@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/yuzhi-go/yuzhi/internal/testkit"
+	"github.com/yuzhi-go/yuzhi/sim"
 )
 
 var nan, inf = math.NaN(), math.Inf(1)
@@ -96,4 +97,44 @@ func TestTextsOfAChartKeepTheirWidthInAnyFont(t *testing.T) {
 	svg, _ := drawn(t, Chart{Title: "t", XLabel: "seconds", Lines: []Line{{Name: "a", X: []float64{1, 2}, Y: []float64{3, 4}, Labels: []string{"one", "two"}}}})
 	texts, wide := strings.Count(svg, "<text "), strings.Count(svg, `" lengthadjust="spacingandglyphs">`)
 	testkit.Check(t, texts >= 5 && texts == wide, "%d of %d texts have a width:\n%s", wide, texts, svg)
+}
+
+// TestNoColourMeansTwoThings: with more groups than colours they have one, and titles name them; of
+// more lines the further ones are dashed.
+func TestNoColourMeansTwoThings(t *testing.T) {
+	for _, groups := range []int{2, len(series), len(series) + 1} {
+		r := madeUp()
+		r.Report.Members = nil
+		for i := range groups {
+			r.Report.Members = append(r.Report.Members, sim.Member{Group: fmt.Sprint("group ", i), Admitted: 7, Share: 8})
+		}
+		lines := r.shares().Charts[0].Lines[1:]
+		named := map[int]bool{}
+		for _, l := range lines {
+			testkit.Check(t, !named[l.Series%len(series)], "%d groups: the colour of %s comes again", groups, l.Name)
+			named[l.Series%len(series)] = true
+		}
+		last := lines[len(lines)-1].Titles
+		testkit.Check(t, last[len(last)-1] == fmt.Sprintf("group %d: 7 admitted, a share of 8", groups-1), "%d groups: %q", groups, last)
+	}
+	d := Sweep(swept(t, "policy.target=10ms..1s:log:8", "groups.web.count=1,2"), "", "")
+	looks := map[string]bool{}
+	for _, l := range sectionOf(t, d, "Over groups.web.count").Charts[0].Lines {
+		look := fmt.Sprint(l.Series%len(series), l.Mark)
+		testkit.Check(t, !looks[look], "the look of %s comes again", l.Name)
+		looks[look] = true
+	}
+}
+
+func sectionOf(t *testing.T, d Document, title string) Section {
+	t.Helper()
+	i := slices.IndexFunc(d.Sections, func(s Section) bool { return s.Title == title })
+	testkit.Must(t, i >= 0, "there is no section %s", title)
+	return d.Sections[i]
+}
+
+// An axis of one value that cannot be negative does not begin below zero.
+func TestAnAxisOfOneValueBeginsAtIt(t *testing.T) {
+	svg, _ := drawn(t, Chart{Lines: []Line{{Mark: Dots, X: []float64{5, 9}, Y: []float64{0, 0}}}})
+	testkit.Check(t, !strings.Contains(svg, ">-"), "a number below zero in\n%s", svg)
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
@@ -370,9 +371,10 @@ func (r Result) subject() (text string) {
 // charts show how the first replication went, and what each process got.
 func (r Result) charts() []Section {
 	s, rep := r.Report.Series, &r.Report
-	time := Section{
+	overTime := Section{
 		Title: "Over time",
-		Text:  []string{fmt.Sprintf("The first replication (seed %d), one point per %s s.", rep.Seed, Number(s.StepS))},
+		Text: []string{fmt.Sprintf("The first replication (seed %d), one point per %s.", rep.Seed,
+			Shortly(time.Duration(s.StepS*float64(time.Second))))},
 	}
 	line := func(name string, values []float64, series int) Line {
 		return Line{Name: name, X: spaced(len(values), s.StepS, s.StepS), Y: values, Series: series}
@@ -382,7 +384,7 @@ func (r Result) charts() []Section {
 		return Line{Name: name, X: []float64{0, end}, Y: []float64{y, y}, Series: Grey, Mark: Dashed}
 	}
 	draw := func(title, note string, height float64, lines ...Line) {
-		time.Charts = append(time.Charts,
+		overTime.Charts = append(overTime.Charts,
 			Chart{Title: title, Note: note, XLabel: "seconds", Lines: lines, FromZero: true, Height: height})
 	}
 	tokens := []Line{line("offered", s.Offered, Grey), line(r.kinds(centralText), s.Central, 1), line("admitted", s.Admitted, 0)}
@@ -405,9 +407,9 @@ func (r Result) charts() []Section {
 		draw("Processes", "", 160, line("running", s.Running, 4))
 	}
 	if len(rep.Members) < 2 {
-		return []Section{time}
+		return []Section{overTime}
 	}
-	return []Section{time, r.shares()}
+	return []Section{overTime, r.shares()}
 }
 
 // membersMax is how many processes are drawn: more would be one band.
@@ -429,6 +431,12 @@ func (r Result) shares() Section {
 			chart.Lines = append(chart.Lines, Line{Name: "admitted, " + m.Group, Series: n - 1, Mark: Dots})
 		}
 	}
+	if len(chart.Lines)-1 > len(series) { // colours that come again would say nothing
+		chart.Lines = append(chart.Lines[:1], Line{Name: "admitted", Mark: Dots})
+		for group := range lineOf {
+			lineOf[group] = 1
+		}
+	}
 	every := (len(members) + membersMax - 1) / membersMax
 	if every > 1 {
 		chart.Note += fmt.Sprintf(" One process of %d is drawn.", every)
@@ -436,7 +444,10 @@ func (r Result) shares() Section {
 	for i := 0; i < len(members); i += every {
 		m := members[i]
 		chart.Lines[0].add(float64(i+1), m.Share)
-		chart.Lines[lineOf[m.Group]].add(float64(i+1), float64(m.Admitted))
+		line := &chart.Lines[lineOf[m.Group]]
+		line.add(float64(i+1), float64(m.Admitted))
+		line.Titles = append(line.Titles, fmt.Sprintf("%s: %s admitted, a share of %s", m.Group, Number(float64(m.Admitted)),
+			Number(math.Round(m.Share))))
 	}
 	return Section{
 		Title: "Share per process",

@@ -301,6 +301,9 @@ func (v sweepView) charts() Section {
 		}
 		for points := range slices.Chunk(v.Points, len(across.Values)) {
 			line := Line{Name: "mean", Series: len(chart.Lines), Mark: Dotted}
+			if line.Series >= len(series) {
+				line.Mark = Dashed // as the colours come again
+			}
 			if len(v.Axes) == 2 {
 				line.Name = v.Axes[0].Path + " " + v.value(0, points[0].Values[0])
 			}
