@@ -2,7 +2,6 @@ package live
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,6 +15,9 @@ const (
 	// calibrationCalls are enough for a 99th percentile of which 20 round trips are above, and for a
 	// mean of the server's times, which it counts in whole microseconds.
 	calibrationCalls = 2000
+	// calibrationPart are the calls between two looks at the server's count: so few that other scripts
+	// of a busy server do not run between all of them.
+	calibrationPart = 10
 	// calibrationWarmup are the calls before them, in which connections open and caches fill.
 	calibrationWarmup = 200
 	// calibrationPrefix is the library's, because a user may be allowed no other.
@@ -29,12 +31,13 @@ type Calibration struct {
 	Redis     string        // for people, with its version
 	Calls     int           // that were timed
 	Service   time.Duration // mean time that the script runs, by the server's own count
+	Others    int64         // calls of other scripts in that mean: none where it could be had without
 	RoundTrip Quantiles     // as the caller saw it, with Service
 }
 
 // Calibrate makes lease calls under c, one after the other, for a key of its own, which it deletes
 // at the end, and asks the server for the time that its script took. Others may use the server
-// meanwhile: their lease calls are in the mean too. The user must be allowed INFO.
+// meanwhile. The user must be allowed INFO.
 func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration, error) {
 	rdb, err := newClient(address)
 	if err != nil {
@@ -55,9 +58,12 @@ func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration
 	call := lease.Call{Key: key, Request: lease.Request{Holder: holder, Config: c, Want: 1, Weight: 1}}
 	var trips []time.Duration
 	// exchange makes so many calls, each of which gives back what the one before it got.
+	began := time.Now()
 	exchange := func(n int) error {
-		trips = trips[:0]
-		for began := time.Now(); len(trips) < n && time.Since(began) < calibrationMost; {
+		for range n {
+			if time.Since(began) > calibrationMost {
+				return nil
+			}
 			call.Request.Seq++
 			call.Request.Returned = call.Grant.Granted
 			sent := time.Now()
@@ -72,27 +78,61 @@ func Calibrate(ctx context.Context, address string, c lease.Config) (Calibration
 	if err := exchange(calibrationWarmup); err != nil {
 		return Calibration{}, err
 	}
+	trips, began = trips[:0], time.Now()
 	before, err := v.served(ctx)
-	if err == nil {
-		if err := exchange(calibrationCalls); err != nil {
+	var seen counted
+	for err == nil && len(trips) < calibrationCalls && time.Since(began) < calibrationMost {
+		made := len(trips)
+		if err := exchange(calibrationPart); err != nil {
 			return Calibration{}, err
 		}
+		var after served
+		if after, err = v.served(ctx); err == nil {
+			seen.add(int64(len(trips)-made), before, after)
+			before = after
+		}
 	}
-	after, again := v.served(ctx)
-	if err := errors.Join(err, again); err != nil {
+	if err != nil {
 		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not say how long its commands take (INFO commandstats): %w",
 			v.name, err)
 	}
-	if after.since(before) <= 0 {
+	service, others := seen.service()
+	if service <= 0 {
 		return Calibration{}, fmt.Errorf("leasesim: Redis at %s does not count how long its commands take (INFO commandstats)",
 			v.name)
 	}
 	slices.Sort(trips)
 	quantile := func(q int) int64 { return int64(trips[(len(trips)-1)*q/100]) }
 	return Calibration{
-		Redis: v.name, Calls: len(trips), Service: after.since(before).Round(100 * time.Nanosecond),
+		Redis: v.name, Calls: len(trips), Service: service.Round(100 * time.Nanosecond), Others: others,
 		RoundTrip: Quantiles{P50: quantile(50), P99: quantile(99)},
 	}, nil
+}
+
+// counted is what a server has counted while lease calls were made. It counts the calls of all
+// scripts as one, and those of others may take far longer.
+type counted struct {
+	own, all served // without those parts in which others called too, and with them
+	made     int64  // lease calls
+}
+
+// add counts a part of so many lease calls.
+func (c *counted) add(made int64, before, after served) {
+	c.made += made
+	part := served{after.calls - before.calls, after.time - before.time}
+	c.all = served{c.all.calls + part.calls, c.all.time + part.time}
+	if part.calls == made {
+		c.own = served{c.own.calls + part.calls, c.own.time + part.time}
+	}
+}
+
+// service is the mean time of a lease call. Where others called all the time it is the mean of all
+// calls, with so many of others.
+func (c *counted) service() (mean time.Duration, others int64) {
+	if c.own.calls > 0 {
+		return c.own.since(served{}), 0
+	}
+	return c.all.since(served{}), c.all.calls - c.made
 }
 
 // forget deletes what the calls for key left. Whoever may not delete leaves it to expire, a lease's
