@@ -224,8 +224,11 @@ func (c *chaos) workload() scenario.Workload {
 	if c.fault(3) {
 		w.Patience = c.span(time.Millisecond, time.Second)
 	}
+	if w.Verb != scenario.VerbWait { // a setting that a verb or a kind does not read is refused
+		w.Deadline, w.Patience = 0, scenario.DurationDist{}
+	}
 	retries := c.rnd.IntN(4)
-	switch w.Kind { // a setting that a kind does not read is refused
+	switch w.Kind {
 	case scenario.Closed:
 		w.Load, w.Rate, w.Retries = 0, 0, retries
 	case scenario.Adversary:

@@ -282,6 +282,14 @@ func (c *checker) fault(path string, f RedisFault) {
 		between(c, path+".by", f.By, -offsetMax, offsetMax)
 	}
 	between(c, path+".shard", f.Shard, 0, c.Redis.Shards)
+	unread := func(field string, d time.Duration, kinds ...string) {
+		if d != 0 && !slices.Contains(kinds, f.Kind) && slices.Contains(FaultKinds, f.Kind) {
+			c.bad(path+"."+field, "is %v, which a fault of kind %s does not read; it is for %s", d, f.Kind, strings.Join(kinds, ", "))
+		}
+	}
+	unread("for", f.For, FaultOutage, FaultHang, FaultSlow, FaultRestartEmpty, FaultFailover)
+	unread("by", f.By, FaultSlow, FaultClockStep)
+	unread("lost", f.Lost, FaultFailover)
 }
 
 // elem is the path of an element of a list.

@@ -87,19 +87,25 @@ var readBy = map[string][]string{
 	"Repeated": {Replay}, "File": {Replay}, "Columns": {Replay},
 }
 
-// unread reports what w says that its kind does not read, and that is not the default: who says it
-// expects it to count.
+// readByVerb are those that only some verbs read.
+var readByVerb = map[string][]string{"Deadline": {VerbWait}, "Patience": {VerbWait}}
+
+// unread reports what w says that its kind or its verb does not read, and that is not the default:
+// who says it expects it to count.
 func (c *checker) unread(path string, w Workload) {
 	plain := reflect.ValueOf(c.atBoundaries(Workload{Kind: w.Kind}).Defaults(c.Duration))
 	of := reflect.ValueOf(w)
 	for i := range of.NumField() {
 		name := of.Type().Field(i).Name
-		kinds, some := readBy[name]
-		if !some || slices.Contains(kinds, w.Kind) || of.Field(i).Equal(plain.Field(i)) {
-			continue
+		demand := func(readers map[string][]string, what, is string) {
+			list, some := readers[name]
+			if some && !slices.Contains(list, is) && !of.Field(i).Equal(plain.Field(i)) {
+				c.bad(path+"."+FieldName(name), "is %s, which %s %s does not read; it is for %s",
+					asText(of.Field(i).Interface()), what, is, strings.Join(list, ", "))
+			}
 		}
-		c.bad(path+"."+FieldName(name), "is %s, which a workload of kind %s does not read; it is for %s",
-			asText(of.Field(i).Interface()), w.Kind, strings.Join(kinds, ", "))
+		demand(readBy, "a workload of kind", w.Kind)
+		demand(readByVerb, "the verb", w.Verb)
 	}
 }
 

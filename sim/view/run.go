@@ -128,17 +128,34 @@ func (r Result) subtitle(s sim.Scenario) string {
 	for i, l := range s.Limits {
 		limits[i] = l.String()
 	}
-	load := fmt.Sprintf("%s at %s × the limit", s.Workload.Kind, Number(s.Workload.Load))
-	switch {
-	case s.Workload.Kind == sim.Replay:
-		load = "replayed from " + s.Workload.File
-	case s.Workload.Rate > 0:
-		load = fmt.Sprintf("%s at %s/s", s.Workload.Kind, Number(float64(s.Workload.Rate)))
+	var loads []string // each once: the groups' own, and the one that they share
+	for _, g := range s.Groups {
+		w := &s.Workload
+		if g.Workload != nil {
+			w = g.Workload
+		}
+		if load := loadText(w); !slices.Contains(loads, load) {
+			loads = append(loads, load)
+		}
 	}
+	load := strings.Join(loads, " and ")
 	warmup := fmt.Sprintf(", of which the first %s s do not count", Number(r.Report.WarmupS))
 	return fmt.Sprintf("%s, %s, load %s, %s of %s s%s", strings.Join(limits, " and "),
 		count(r.Report.Processes, "process"), load, count(r.Report.Reps, "replication"),
 		Number(r.Report.DurationS), either(r.Report.WarmupS > 0, warmup, ""))
+}
+
+// loadText is what comes of a workload, and how much where it is not the answers that decide that.
+func loadText(w *sim.Workload) string {
+	switch {
+	case w.Kind == sim.Replay:
+		return "replayed from " + w.File
+	case w.Kind == sim.Closed || w.Kind == sim.Adversary:
+		return w.Kind
+	case w.Rate > 0:
+		return fmt.Sprintf("%s at %s/s", w.Kind, Number(float64(w.Rate)))
+	}
+	return fmt.Sprintf("%s at %s × the limit", w.Kind, Number(w.Load))
 }
 
 // judge says what the report means, in plain words: first whether the bound holds, then how good

@@ -67,6 +67,9 @@ func (f *shared) sweep(vary []string, goals string, rivals bool) error {
 			return fmt.Errorf("%w: --vary %s: all points have the same seeds and replications; use --%s",
 				errUsage, a.Path, a.Path)
 		}
+		if ownLoads(&s) && workloadSet.MatchString(text) {
+			return fmt.Errorf("%w: --vary: %s", errUsage, workloadUnread)
+		}
 		axes = append(axes, a)
 	}
 	var objectives []search.Objective

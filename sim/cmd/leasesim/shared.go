@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -112,6 +113,9 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	if err := s.Validate(); err != nil {
 		return s, err
 	}
+	if ownLoads(&s) && slices.ContainsFunc(f.sets, func(set string) bool { return workloadSet.MatchString(set) }) {
+		return s, fmt.Errorf("%w: --set: %s", errUsage, workloadUnread)
+	}
 	if err := f.measure(&s); err != nil {
 		return s, err
 	}
@@ -119,6 +123,16 @@ func (f *shared) load(adjust ...func(*sim.Scenario) error) (sim.Scenario, error)
 	text, err := scenfile.Marshal(s)
 	f.text = string(text)
 	return s, err
+}
+
+// workloadSet is a --set or a --vary of the workload that groups share.
+var workloadSet = regexp.MustCompile(`^ *workload *[.=]`)
+
+const workloadUnread = "workload is not read: each group has a workload of its own, as groups[0].workload"
+
+// ownLoads reports whether no group reads the workload that groups share.
+func ownLoads(s *sim.Scenario) bool {
+	return len(s.Groups) > 0 && !slices.ContainsFunc(s.Groups, func(g sim.Group) bool { return g.Workload == nil })
 }
 
 // withoutRivals is an adjustment of load for commands that are about the leases alone.
