@@ -153,10 +153,17 @@ func (r *SweepReport) compare() {
 			p.Differences[named.Name] = named.Minus(*of[k].Figure, r.Confidence)
 		}
 	}
+	if !r.Certain() {
+		return
+	}
 	for i, on := range paretoFront(r.Objectives, rows, r.Confidence) {
 		r.Points[i].Front = on
 	}
 }
+
+// Certain reports whether the sweep has a front, and its differences have intervals: one
+// replication does not tell luck from merit.
+func (r *SweepReport) Certain() bool { return r.Reps > 1 }
 
 // grid is s with every combination of the axes' values.
 func grid(s sim.Scenario, axes []Axis) ([]*trial, error) {

@@ -173,6 +173,20 @@ func TestTheFrontHoldsThePointsThatNothingBeats(t *testing.T) {
 	testkit.Check(t, slices.Equal(onFront(r), want[:1]), "most calls: %q", onFront(r))
 }
 
+func TestOneReplicationMarksNoPoint(t *testing.T) {
+	// Given points that differ by luck only, and more so by calls,
+	w := &world{f: func(s sim.Scenario) truth {
+		return truth{falseRejects: 0.001 + s.Policy.Target.Seconds()/1e4, calls: 1 / s.Policy.Target.Seconds()}
+	}}
+	for reps, want := range map[int]bool{1: false, 2: true} {
+		s := fleet()
+		s.Reps = reps
+		r, err := Lab{Run: w.run}.Sweep(t.Context(), s, axes(t, "policy.target=10ms,100ms"), nil)
+		// then of one replication none is on the front, for nobody knows which differ.
+		testkit.Check(t, err == nil && (len(onFront(r)) > 0) == want && r.Certain() == want, "%d: %v, %q", reps, err, onFront(r))
+	}
+}
+
 func TestAnInterruptedSweepKeepsWhatHasFinished(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &world{f: byTarget, before: interrupting(2, cancel)}

@@ -203,7 +203,7 @@ func TestTheFrontLeavesNoiseAndBrokenPromisesOut(t *testing.T) {
 		{"a chain", []Point{row(1, 0, .30, .31, .32), row(2, 0, .10, .31, .52), row(3, 0, .20, .21, .22)}, []bool{true, false, true}},
 	} {
 		// Given the points of a sweep, when they are compared,
-		r := SweepReport{Asked: Asked{Confidence: 0.95}, Objectives: DefaultObjectives(), Points: c.points}
+		r := SweepReport{Asked: Asked{Confidence: 0.95, Reps: 3}, Objectives: DefaultObjectives(), Points: c.points}
 		r.compare()
 		// then these are on the front.
 		for i, want := range c.want {

@@ -66,8 +66,12 @@ func (v sweepView) delta(t *Table, shown Shown) []string {
 	}
 	differs := slices.ContainsFunc(t.Columns, func(name string) bool { return strings.Contains(name, "Δ") })
 	if base := &v.Points[0]; base.Figures != nil && differs {
-		return []string{fmt.Sprintf("Δ is the difference from the base (%s), paired by replication, with its %s interval; in "+
-			"parentheses where that holds 0.", v.Label(base), Percent(v.Confidence))}
+		interval := ", without an interval"
+		if v.Certain() {
+			interval = fmt.Sprintf(", paired by replication, with its %s interval; in parentheses where that holds 0",
+				Percent(v.Confidence))
+		}
+		return []string{fmt.Sprintf("Δ is the difference from the base (%s)%s.", v.Label(base), interval)}
 	}
 	return nil
 }
@@ -278,7 +282,13 @@ func (v sweepView) judge(d *Document) {
 	for i, o := range v.Objectives {
 		goals[i] = either(o.Max, "a large ", "a small ") + o.Figure
 	}
-	d.say(Neutral, "* The bound holds, and for %s no other such point is certainly better in one and worse in none.", strings.Join(goals, " and "))
+	if v.Certain() {
+		d.say(Neutral, "* The bound holds, and for %s no other such point is certainly better in one and worse in none.",
+			strings.Join(goals, " and "))
+	} else {
+		d.say(Neutral, "One replication does not tell luck from merit: no point is marked as one that no other beats in %s. "+
+			"With --reps 2 or more some are.", strings.Join(goals, " and "))
+	}
 	if base := &v.Points[0]; base.Figures == nil {
 		d.say(Neutral, "There are no differences, because the base (%s) has no figures.", v.Label(base))
 	}

@@ -203,6 +203,17 @@ func TestNobodyWhoIsDeniedHasAWait(t *testing.T) {
 	testkit.Check(t, table.Rows[1][at] == "none" && table.Rows[2][at] == "0 ms", "%v", table.Rows)
 }
 
+func TestASweepOfOneReplicationClaimsNothing(t *testing.T) {
+	for reps, says := range map[int]string{1: "One replication does not tell luck from merit", 2: "certainly better in one"} {
+		r := swept(t, "policy.target=10ms,80ms")
+		r.Reps = reps
+		d := Sweep(r, "", "")
+		d.All = true // with differences
+		text := written(t, d, FormatTable)
+		testkit.Check(t, strings.Contains(text, says) && strings.Contains(text, "interval; in parentheses") == (reps > 1), "%d: %s", reps, text)
+	}
+}
+
 func TestAPlanOfOneReplicationClaimsNoInterval(t *testing.T) {
 	p := search.Plan{Asked: search.Asked{Reps: 1}}
 	one := Plan(p, "", "").Subtitle
