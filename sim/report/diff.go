@@ -13,9 +13,6 @@ type Change struct {
 	Before     float64    `json:"before"` // means over the replications
 	After      float64    `json:"after"`
 	Difference Difference `json:"difference"` // After less Before
-	// Range: Low and High of the difference are its extremes over the replications, as of a Figure
-	// whose interval would not hold the mean as often as it says.
-	Range bool `json:"range,omitempty"`
 	// BeyondNoise: other seeds would show a difference of this sign too, as far as Confidence goes.
 	BeyondNoise bool   `json:"beyond_noise"`
 	reps        [2]int // of before and after
@@ -40,8 +37,7 @@ func Changes(before, after []Named, paired bool, confidence float64) (all []Chan
 		if i < 0 {
 			continue
 		}
-		c := Change{Name: b.Name, Before: b.Mean, After: after[i].Mean, Range: b.Range || after[i].Range,
-			reps: [2]int{reps(before), reps(after)}}
+		c := Change{Name: b.Name, Before: b.Mean, After: after[i].Mean, reps: [2]int{reps(before), reps(after)}}
 		c.compare(*b.Figure, *after[i].Figure, paired, confidence)
 		all = append(all, c)
 	}
@@ -69,32 +65,38 @@ func TellNoise(n, m int, paired bool) bool {
 func orders(n, m int) int { return combin.Binomial(min(n, 10)+min(m, 10), min(n, 10)) }
 
 func (c *Change) compare(b, a Figure, paired bool, confidence float64) {
-	switch {
-	case paired && c.Range:
+	off := a.Mean - b.Mean
+	switch ranged := b.Range || a.Range; {
+	case paired:
 		pairs := max(len(b.Values), len(a.Values))
-		lows, highs := math.Inf(1), math.Inf(-1)
-		for i := range pairs {
-			off := valueAt(a, i) - valueAt(b, i)
-			lows, highs = min(lows, off), max(highs, off)
-		}
-		if pairs == 0 { // 0 in all replications of both
-			lows, highs = 0, 0
-		}
-		c.Difference = Difference{a.Mean - b.Mean, lows, highs}
-		c.BeyondNoise = TellNoise(pairs, pairs, true) && c.Difference.Certain()
-	case paired && len(a.Values) == len(b.Values):
-		c.Difference = a.Minus(b, confidence)
-		c.BeyondNoise = c.Difference.Certain()
-	case c.Range:
-		c.Difference = Difference{a.Mean - b.Mean, a.Low - b.High, a.High - b.Low}
+		c.Difference = a.Over(b, confidence)
+		c.BeyondNoise = c.Difference.Certain() && (!c.Difference.Range || TellNoise(pairs, pairs, true))
+	case ranged:
+		c.Difference = Difference{Mean: off, Low: a.Low - b.High, High: a.High - b.Low, Range: true}
 		c.BeyondNoise = c.Difference.Certain() && TellNoise(c.reps[0], c.reps[1], false)
 	default: // two means, each with its own noise
 		half := math.Hypot(a.High-a.Mean, b.High-b.Mean)
-		off := a.Mean - b.Mean
-		c.Difference = Difference{off, off - half, off + half}
+		c.Difference = Difference{Mean: off, Low: off - half, High: off + half}
 		// One replication says nothing of its noise.
 		c.BeyondNoise = half > 0 && c.Difference.Certain() && min(c.reps[0], c.reps[1]) > 1
 	}
+}
+
+// Over is how far f is above g, replication by replication: with the interval of Minus where both
+// have one, else with the extremes of the differences.
+func (f Figure) Over(g Figure, confidence float64) Difference {
+	off := make([]float64, max(len(f.Values), len(g.Values)))
+	if len(off) == 0 {
+		return f.Minus(g, confidence)
+	}
+	for i := range off {
+		off[i] = valueAt(f, i) - valueAt(g, i)
+	}
+	d := meanOf(off, confidence)
+	if f.Range || g.Range {
+		d.Range, d.Low, d.High = true, slices.Min(off), slices.Max(off)
+	}
+	return d
 }
 
 // valueAt is what a replication showed. A figure that was 0 in all may be left out of JSON.

@@ -70,6 +70,9 @@ type Difference struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
+	// Range: Low and High are the extremes over the replications, as of a Figure whose interval would
+	// not hold the mean as often as it says.
+	Range bool `json:"range,omitempty"`
 }
 
 // Certain reports whether the interval leaves zero out: the difference is more than luck.
@@ -81,7 +84,7 @@ func (d Difference) Certain() bool { return d.Low > 0 || d.High < 0 }
 func (f Figure) Minus(g Figure, confidence float64) Difference {
 	n := min(len(f.Values), len(g.Values))
 	if n == 0 {
-		return Difference{f.Mean - g.Mean, f.Mean - g.Mean, f.Mean - g.Mean}
+		return Difference{Mean: f.Mean - g.Mean, Low: f.Mean - g.Mean, High: f.Mean - g.Mean}
 	}
 	off := make([]float64, n)
 	for i := range off {
@@ -105,7 +108,7 @@ func meanOf(xs []float64, confidence float64) Difference {
 	if squares > 0 { // else certain, whatever the confidence
 		half = float64(studentsT(confidence, len(xs)-1) * math.Sqrt(squares/(n-1)/n))
 	}
-	return Difference{mean, mean - half, mean + half}
+	return Difference{Mean: mean, Low: mean - half, High: mean + half}
 }
 
 // studentsT is the t within which, on both sides of zero, a t-distributed quantity lies with
@@ -147,26 +150,44 @@ func Part(a, b int64, of float64) float64 {
 	return float64(a) / float64(b)
 }
 
-// even reports whether the figure with this JSON key is a sum of so many small things that the mean
-// of a few replications is about normal. Extremes, rare events, indices near their bound and what
-// depends on single moments are not.
-func even(name string) bool {
+// even reports whether the figure of s with this JSON key is a sum of so many small things that the
+// mean of a few replications is about normal. Extremes, rare events, indices near their bound and
+// what depends on single moments are not; nor are calls where requests wait, for each of a queue
+// makes some, and queues are seldom and long.
+func even(s *scenario.Scenario, name string) bool {
 	switch name {
-	case "offered", "admitted", "admitted_ratio", "admitted_vs_central", "false_reject_ratio", "calls_per_s",
-		"round_trips_per_s", "redis_cpu":
+	case "offered", "admitted", "admitted_ratio", "admitted_vs_central", "false_reject_ratio":
 		return true
+	case "calls_per_s", "round_trips_per_s", "redis_cpu":
+		return !slices.ContainsFunc(workloads(s), func(w *scenario.Workload) bool { return w.Verb == scenario.VerbWait })
 	}
 	return false
+}
+
+// workloads are those of s.
+func workloads(s *scenario.Scenario) []*scenario.Workload {
+	all := []*scenario.Workload{&s.Workload}
+	for i := range s.Groups {
+		if w := s.Groups[i].Workload; w != nil {
+			all = append(all, w)
+		}
+	}
+	return all
 }
 
 // misfortunate reports whether a few events at random times, or of sizes without bound, make the
 // figures of s.
 func misfortunate(s *scenario.Scenario) bool {
+	heavy := func(d scenario.Dist) bool { return d.Kind == scenario.DistPareto }
 	wild := func(w *scenario.Workload) bool {
-		return w != nil && (w.Kind == scenario.Pareto || w.Kind == scenario.OnOff)
+		return w.Kind == scenario.Pareto || w.Kind == scenario.OnOff ||
+			heavy(w.Actual.Dist) || heavy(w.Hold.Dist) || heavy(w.Patience.Dist) || heavy(w.Think.Dist)
 	}
-	return wild(&s.Workload) || slices.ContainsFunc(s.Groups, func(g scenario.Group) bool {
-		return g.Pauses.Every > 0 || g.Restarts.Every > 0 || wild(g.Workload)
+	clocks := func(c *scenario.Clock) bool { return c != nil && (heavy(c.Offset.Dist) || heavy(c.Drift.Dist)) }
+	return heavy(s.Network.RoundTrip.Dist) || heavy(s.Redis.ServiceTime.Dist) || clocks(&s.Clock) ||
+		slices.ContainsFunc(workloads(s), wild) || slices.ContainsFunc(s.Groups, func(g scenario.Group) bool {
+		return g.Pauses.Every > 0 || g.Restarts.Every > 0 || heavy(g.Pauses.For.Dist) || heavy(g.Restarts.For.Dist) ||
+			clocks(g.Clock)
 	})
 }
 
@@ -191,16 +212,16 @@ func Of(s *scenario.Scenario, outcomes []Outcome, confidence float64) Report {
 	if misfortunate(s) {
 		trusted = 0
 	}
-	own := func(rep int) []Named { return outcomes[rep].Figures.All() }
-	summarise(report.Figures.All(), own, seeds, trusted)
+	sum := func(all []Named, replication func(rep int) []Named) { summarise(s, all, replication, seeds, trusted) }
+	sum(report.Figures.All(), func(rep int) []Named { return outcomes[rep].Figures.All() })
 	for k, name := range s.Rivals {
 		rival := RivalReport{Name: name, Remote: len(outcomes) > 0 && outcomes[0].Rivals[k].Remote}
-		summarise(rival.All(), func(rep int) []Named { return outcomes[rep].Rivals[k].All() }, seeds, trusted)
+		sum(rival.All(), func(rep int) []Named { return outcomes[rep].Rivals[k].All() })
 		report.Rivals = append(report.Rivals, rival)
 	}
 	for k, c := range outcomes[0].Classes {
 		class := ClassReport{Headroom: c.Headroom, Groups: c.Groups}
-		summarise(class.All(), func(rep int) []Named { return outcomes[rep].Classes[k].All() }, seeds, trusted)
+		sum(class.All(), func(rep int) []Named { return outcomes[rep].Classes[k].All() })
 		report.Classes = append(report.Classes, class)
 	}
 	report.Series, report.Members = outcomes[0].Series, outcomes[0].Members
@@ -214,23 +235,34 @@ func (m *Machine) Finish(elapsed time.Duration, parallel int) {
 	m.GoVersion, m.Platform = runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
 }
 
-// summarise fills each figure from its values in the replications; with ranges where confidence is
-// 0.
-func summarise(all []Named, replication func(rep int) []Named, seeds []uint64, confidence float64) {
+// summarise fills each figure from its values in the replications of s; with ranges where
+// confidence is 0.
+func summarise(s *scenario.Scenario, all []Named, replication func(rep int) []Named, seeds []uint64, confidence float64) {
 	values := make([][]float64, len(all))
 	for rep := range seeds {
 		for i, f := range replication(rep) {
 			values[i] = append(values[i], f.Mean)
 		}
 	}
+	for i, f := range all { // the queue at a busy Redis makes and loses whatever else is counted
+		if f.Name == "redis_cpu" && slices.Max(values[i]) > busy {
+			confidence = 0
+		}
+	}
 	for i, f := range all {
-		c := confidence
-		if !even(f.Name) {
+		c, most := confidence, math.Inf(1)
+		if !even(s, f.Name) {
 			c = 0
 		}
-		*f.Figure = figureOf(values[i], seeds, c, MoreIsBetter(f.Name))
+		if IsPart(f.Name) {
+			most = 1
+		}
+		*f.Figure = figureOf(values[i], seeds, c, MoreIsBetter(f.Name), most)
 	}
 }
+
+// busy is the part of a core above which Redis now and then cannot keep up.
+const busy = 0.9
 
 // fewest is how many replications an interval takes. Student's t supposes values like those of a
 // bell curve. Of five that are not, as of rejects just below the limit, intervals held the mean in
@@ -239,16 +271,19 @@ const fewest = 10
 
 // figureOf is the mean of xs with its interval; low says that the worst value is the lowest. It has
 // their range instead where confidence is 0, where there are too few, where half are alike, which
-// is how rare events look, and where the interval would go below zero, as no figure can.
-func figureOf(xs []float64, seeds []uint64, confidence float64, low bool) Figure {
+// is how rare events look, where one is at a bound, 0 or most, so that luck cannot lie on both sides
+// of it, and where the interval would go beyond a bound that none of xs does.
+func figureOf(xs []float64, seeds []uint64, confidence float64, low bool, most float64) Figure {
 	m := meanOf(xs, confidence)
 	f := Figure{Mean: m.Mean, Low: m.Low, High: m.High, Worst: xs[0], WorstSeed: seeds[0], Values: xs}
+	bounded := f.Low < 0 || f.High > most && slices.Max(xs) <= most
 	for i, x := range xs {
 		if low && x < f.Worst || !low && x > f.Worst {
 			f.Worst, f.WorstSeed = x, seeds[i]
 		}
+		bounded = bounded || x == 0 || x == most
 	}
-	if len(xs) > 1 && (confidence == 0 || len(xs) < fewest || f.Low < 0 || repeats(xs)) {
+	if len(xs) > 1 && (confidence == 0 || len(xs) < fewest || bounded || repeats(xs)) {
 		f.Range, f.Low, f.High = true, slices.Min(xs), slices.Max(xs)
 	}
 	return f

@@ -150,7 +150,7 @@ func (r *SweepReport) compare() {
 		p.Differences = make(map[string]sim.Difference)
 		of := base.All()
 		for k, named := range p.Figures.All() {
-			p.Differences[named.Name] = named.Minus(*of[k].Figure, r.Confidence)
+			p.Differences[named.Name] = named.Over(*of[k].Figure, r.Confidence)
 		}
 	}
 	if !r.Certain() {

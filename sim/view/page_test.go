@@ -80,7 +80,7 @@ func TestAPageHasAllItsSections(t *testing.T) {
 		"The bound holds: in no window of 10 replications", "Does not hold: false_reject_ratio &lt; 0.1%",
 		"leasesim run -f made-up.yaml", "limits: [1000/s burst 2000]", "100ms", "400ms", "one central bucket",
 		"what fixed_window does")
-	says(t, all["one parameter"], ">policy.target<", "The means, with their 95 % intervals as bands.", "fill-opacity",
+	says(t, all["one parameter"], ">policy.target<", "The means, with their 95 % intervals, or the ranges of the replications, as bands.", "fill-opacity",
 		"name: made-up", "leasesim --seed 7")
 	says(t, all["two parameters"], "policy.target 10ms", "policy.target 20ms")
 }

@@ -68,8 +68,8 @@ func (v sweepView) delta(t *Table, shown Shown) []string {
 	if base := &v.Points[0]; base.Figures != nil && differs {
 		interval := ", without an interval"
 		if v.Certain() {
-			interval = fmt.Sprintf(", paired by replication, with its %s interval; in parentheses where that holds 0",
-				Percent(v.Confidence))
+			interval = fmt.Sprintf(", paired by replication, with its %s interval, or its range over the replications where an "+
+				"interval would promise too much; in parentheses where that holds 0", Percent(v.Confidence))
 		}
 		return []string{fmt.Sprintf("Δ is the difference from the base (%s)%s.", v.Label(base), interval)}
 	}
@@ -241,7 +241,7 @@ func (v sweepView) difference(p *search.Point, figure string, write func(string,
 	if !ok || p == &v.Points[0] {
 		return ""
 	}
-	text := either(d.Mean > 0, "+", "") + write(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High})
+	text := either(d.Mean > 0, "+", "") + write(figure, sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High, Range: d.Range})
 	return either(d.Certain() || d.Mean == 0, text, "("+text+")")
 }
 
@@ -301,7 +301,7 @@ var unknown = sim.Figure{Mean: math.NaN(), Low: math.NaN(), High: math.NaN()}
 // other one, if there are two.
 func (v sweepView) charts() Section {
 	across := v.Axes[len(v.Axes)-1]
-	bands := fmt.Sprintf("The means, with their %s intervals as bands.", Percent(v.Confidence))
+	bands := fmt.Sprintf("The means, with their %s intervals, or the ranges of the replications, as bands.", Percent(v.Confidence))
 	s := Section{Title: "Over " + across.Path, Text: []string{bands}}
 	for _, name := range withAll(v.shown, search.BoundFigure) {
 		scale, note := drawnIn(name)

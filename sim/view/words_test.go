@@ -210,7 +210,7 @@ func TestASweepOfOneReplicationClaimsNothing(t *testing.T) {
 		d := Sweep(r, "", "")
 		d.All = true // with differences
 		text := written(t, d, FormatTable)
-		testkit.Check(t, strings.Contains(text, says) && strings.Contains(text, "interval; in parentheses") == (reps > 1), "%d: %s", reps, text)
+		testkit.Check(t, strings.Contains(text, says) && strings.Contains(text, "in parentheses where that holds 0") == (reps > 1), "%d: %s", reps, text)
 	}
 }
 

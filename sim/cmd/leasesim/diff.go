@@ -172,10 +172,11 @@ func (d *difference) text(before, after *reading) string {
 		if c.Before == 0 && c.After == 0 {
 			continue
 		}
-		off, mark := sim.Figure{Mean: c.Difference.Mean, Low: c.Difference.Low, High: c.Difference.High, Range: c.Range}, ""
+		d, mark := c.Difference, ""
 		if c.BeyondNoise {
 			mark = "*"
 		}
+		off := sim.Figure{Mean: d.Mean, Low: d.Low, High: d.High, Range: d.Range}
 		t.Add(c.Name, c.known(c.Before), c.known(c.After), view.Figure(c.Name, off), mark)
 	}
 	flush()
