@@ -126,7 +126,8 @@ func TestIntervalsOfDifferencesHoldTheirMeanAsOftenAsTheySay(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("takes a minute with the race detector; .ci/run runs it without")
 	}
-	// Given 400 replications of two policies with the same seeds, of which both lose a call now and then,
+	// Given 400 replications of two policies with the same seeds, which both lose a call now and
+	// then,
 	var of [2]report.Report
 	var replications [2][]report.Outcome
 	scenes, rnd := [2]scenario.Scenario{}, rand.New(rand.NewPCG(3, 4))
@@ -165,8 +166,8 @@ func TestIntervalsOfDifferencesHoldTheirMeanAsOftenAsTheySay(t *testing.T) {
 				}
 			}
 		}
-		// then an interval holds the mean of all as often as it says (both were offered the same), and a rare
-		// event has none.
+		// then an interval holds the mean of all as often as it says (both were offered the same),
+		// and a rare event has none.
 		for name, n := range given {
 			part := float64(held[name]) / float64(n)
 			testkit.Check(t, n < runs/3 || name == "offered" || part >= 0.93 && part <= 0.97, "%d replications: %.1f %% of %d intervals of %s hold the mean",

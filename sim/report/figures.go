@@ -271,8 +271,8 @@ const fewest = 10
 
 // figureOf is the mean of xs with its interval; low says that the worst value is the lowest. It has
 // their range instead where confidence is 0, where there are too few, where half are alike, which
-// is how rare events look, where one is at a bound, 0 or most, so that luck cannot lie on both sides
-// of it, and where the interval would go beyond a bound that none of xs does.
+// is how rare events look, where one is at a bound, 0 or most, so that luck cannot lie on both
+// sides of it, and where the interval would go beyond a bound that none of xs does.
 func figureOf(xs []float64, seeds []uint64, confidence float64, low bool, most float64) Figure {
 	m := meanOf(xs, confidence)
 	f := Figure{Mean: m.Mean, Low: m.Low, High: m.High, Worst: xs[0], WorstSeed: seeds[0], Values: xs}

@@ -76,10 +76,10 @@ func sum(xs []int64) (n int64) {
 	return n
 }
 
-// Spans are the parts of a run between two changes of who runs, and no longer than it takes to admit
-// a process's share many times. In each, what was admitted is divided between those that ran and
-// asked then: who comes late, or does not ask for a while, has no part in what was admitted without
-// it, and leaves the others theirs.
+// Spans are the parts of a run between two changes of who runs, and no longer than it takes to
+// admit a process's share many times. In each, what was admitted is divided between those that ran
+// and asked then: who comes late, or does not ask for a while, has no part in what was admitted
+// without it, and leaves the others theirs.
 //
 // Processes that come and go all the time would make as many spans. Those that are looked at are
 // two for each point of the Series at most, and in a span that goes over some changes a process

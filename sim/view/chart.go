@@ -149,8 +149,8 @@ func (c Chart) drawn(width float64) (template.HTML, error) {
 
 var textElement = regexp.MustCompile(`<text ([^>]*)>([^<]+)</text>`)
 
-// inAnyFont has each text of a drawing be as wide as there is room for it: a screen without the font
-// that the drawing was made with shows another one, whose letters may be wider.
+// inAnyFont has each text of a drawing be as wide as there is room for it: a screen without the
+// font that the drawing was made with shows another one, whose letters may be wider.
 func inAnyFont(svg string) string {
 	return textElement.ReplaceAllStringFunc(svg, func(element string) string {
 		part := textElement.FindStringSubmatch(element)

@@ -149,7 +149,8 @@ func About(key string) string { return about[key].text }
 // Value writes a value of the figure with that JSON key, with its unit.
 func Value(key string, x float64) string { return Figure(key, sim.Figure{Mean: x, Low: x, High: x}) }
 
-// rough writes a value as Value does, with three decimals, or with two digits where these come later.
+// rough writes a value as Value does, with three decimals, or with two digits where these come
+// later.
 func rough(key string, x float64) string {
 	scale, _ := drawnIn(key)
 	x *= scale
