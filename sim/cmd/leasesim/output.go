@@ -14,12 +14,17 @@ import (
 	"golang.org/x/term"
 )
 
-// writeFile writes what print makes. It is made whole before the file is touched, so that what
-// cannot be made leaves the file as it was.
+// writeFile writes what print makes. It is made whole, and written whole beside the file, before it
+// takes the file's place, so that what fails leaves the file as it was. Only where that cannot be,
+// as with devices, links and folders in which nothing may be made, is the file written in place.
 func writeFile(path string, print func(io.Writer) error) error {
 	var b bytes.Buffer
 	err := print(&b)
-	if err == nil {
+	switch {
+	case err != nil:
+	case replaceable(path):
+		err = replace(path, b.Bytes())
+	default:
 		err = os.WriteFile(path, b.Bytes(), 0o666)
 	}
 	if err != nil {
@@ -28,8 +33,40 @@ func writeFile(path string, print func(io.Writer) error) error {
 	return nil
 }
 
+// replace writes beside path what takes its place, with its permissions.
+func replace(path string, data []byte) error {
+	err := os.WriteFile(beside(path), data, 0o666)
+	if st, old := os.Stat(path); err == nil && old == nil {
+		err = os.Chmod(beside(path), st.Mode().Perm())
+	}
+	if err == nil {
+		err = os.Rename(beside(path), path)
+	}
+	if err != nil {
+		_ = os.Remove(beside(path)) // the first error says what is wrong
+	}
+	return err
+}
+
+// beside is what is written before it takes the place of path.
+func beside(path string) string { return path + ".part" }
+
+// replaceable reports whether another file may take the place of path, or be the first there.
+func replaceable(path string) bool {
+	st, err := os.Lstat(path)
+	if err == nil && !st.Mode().IsRegular() {
+		return false
+	}
+	f, err := os.OpenFile(beside(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return false
+	}
+	_ = f.Close()
+	return os.Remove(beside(path)) == nil
+}
+
 // checkWritable says, before anything runs, why a report cannot be written to path. What only
-// writing shows is not an error here.
+// writing shows, such as that a disk is full, is not an error here.
 func checkWritable(path string) error {
 	if path == "" || path == "-" {
 		return nil
@@ -40,6 +77,13 @@ func checkWritable(path string) error {
 	folder := filepath.Dir(path)
 	if st, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsDir() {
 		return fmt.Errorf("there is no directory %s", folder)
+	}
+	if st, err := os.Stat(path); (err != nil || st.Mode().IsRegular()) && !replaceable(path) {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+		if err != nil {
+			return err
+		}
+		return f.Close()
 	}
 	return nil
 }
