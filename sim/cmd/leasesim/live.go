@@ -72,7 +72,7 @@ func liveCommand() *cobra.Command {
 	f.Int64Var(&o.Rate, "rate", 20000, "tokens per second")
 	f.Int64Var(&o.Burst, "burst", 5000, "tokens that the full bucket holds")
 	f.Int64Var(&o.Overcommit, "overcommit", 0, "tokens that level and leases together may reach above the burst")
-	f.Float64Var(&o.Offered, "offered", 2, "requests offered by all processes, as a multiple of the limit's rate")
+	f.Float64Var(&o.Offered, "offered", live.OfferedDefault, "requests offered by all processes, as a multiple of the limit's rate")
 	f.StringVar(&o.Shape, "shape", live.ShapeSteady, "shape of the load: "+strings.Join(live.Shapes, ", ")+
 		" (adversary drains its lease just before every report, and asks for all it can)")
 	f.DurationVar(&o.Within, "within", 0, "spread each burst over this long (0: as fast as two workers can)")

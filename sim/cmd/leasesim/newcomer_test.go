@@ -74,6 +74,26 @@ func TestAPlanIsProvedByWhatLiveCanDo(t *testing.T) {
 	shards := policy
 	shards.Shards = 2
 	testkit.Check(t, proof(two, chosen(policy, 1)) == nil && proof(base, chosen(shards, 1)) == nil, "a command for two limits, or for shards")
+	// A run asks for enough to show something, and none takes hours.
+	for _, c := range []struct {
+		limit lease.Limit
+		load  float64
+		want  string // part of the command, "none" without one
+		says  string
+	}{
+		{lease.PerSecond(100), 2, " --offered 2", "for 5s,"},
+		{lease.PerMinute(120), 0.5, " --offered 0.5 --duration 1m40s", "for 1m40s,"},
+		{lease.PerHour(100), 2, "none", ""},
+		{lease.Sliding(100, time.Minute), 1, " --offered 1", "for 3m0s,"},
+		{lease.Sliding(1000, 2*time.Minute), 1, "none", ""},
+		{lease.Calendar(1000, 24*time.Hour, 0), 9, "none", ""},
+	} {
+		s := sim.Scenario{Limits: []lease.Limit{c.limit}, Workload: sim.Workload{Load: c.load}}
+		got := proof(s, chosen(search.Policy{Target: "20ms", DefaultTTL: true}, 1))
+		testkit.Must(t, len(got) == 0 == (c.want == "none"), "%v: %+v", c.limit, got)
+		testkit.Check(t, len(got) == 0 || strings.HasSuffix(got[0].Code, c.want) && strings.Contains(got[0].Text[0], c.says), "%v: %+v",
+			c.limit, got)
+	}
 	// There are no more processes than the embedded Redis has calls for, and two at least.
 	for calls, want := range map[float64]string{100: "--processes 32 ", 9200: "--processes 10 ", 1e6: "--processes 2 "} {
 		got := proof(base, chosen(policy, calls))[0].Code

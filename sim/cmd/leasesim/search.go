@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/yuzhi-go/yuzhi/lease"
 	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/cmd/leasesim/internal/live"
 	"github.com/yuzhi-go/yuzhi/sim/search"
 	"github.com/yuzhi-go/yuzhi/sim/view"
 )
@@ -223,8 +226,11 @@ func (f *shared) plan(o planFlags) error {
 // Redis, which interprets the script anew for each, serves beside them.
 const processesMost, callsMost = 32, 100
 
+// A run asks for so many tokens at least, or shows nothing, and lasts no longer than this.
+const askedLeast, proofMost = 100.0, 5 * time.Minute
+
 // proof is the live command that shows a policy's bound with real processes; none for what live
-// cannot do: several limits, and keys that are divided.
+// cannot do: several limits, keys that are divided, and limits so slow that it would take hours.
 func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	p := c.Policy
 	if s = s.Defaults(); len(s.Limits) != 1 || p.Shards > 1 {
@@ -238,6 +244,12 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	if s.Workload.Rate > 0 {
 		load = float64(s.Workload.Rate) / limit.Rate()
 	}
+	least := math.Ceil(askedLeast / (cmp.Or(load, live.OfferedDefault) * limit.Rate()))
+	byDefault := live.Options{Limit: limit.String()}.ThreeWindows()
+	if least > proofMost.Seconds() || limit.Windowed() && 3*limit.Per > byDefault {
+		return nil
+	}
+	lasts := max(byDefault, time.Duration(least)*time.Second)
 	n := min(all, processesMost)
 	if calls := c.Figures.CallsPerS.Mean; calls > callsMost {
 		n = max(2, min(n, int(callsMost*float64(all)/calls)))
@@ -254,13 +266,14 @@ func proof(s sim.Scenario, c *search.Candidate) []view.Section {
 	add(load > 0, "--offered", load)
 	add(p.Overcommit > 0, "--overcommit", p.Overcommit)
 	add(p.CallsPerSecond > 0, "--calls-per-second", p.CallsPerSecond)
+	add(lasts > byDefault, "--duration", lasts)
 	few := "as many real processes"
 	if n < all {
 		few = fmt.Sprintf("%d real processes in the place of %d", n, all)
 	}
 	return []view.Section{{
 		Title: "Proof by real processes", Code: strings.Join(words, " "),
-		Text: []string{"The chosen policy in " + few + ", and every admission audited. The embedded Redis serves no more calls; " +
+		Text: []string{"The chosen policy in " + few + fmt.Sprintf(" for %v, and every admission audited. ", lasts) + "The embedded Redis serves no more calls; " +
 			"with --redis host:port it may be as many as the machine has room for."},
 	}}
 }

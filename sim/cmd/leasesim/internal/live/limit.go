@@ -155,6 +155,8 @@ func (o Options) denials() int {
 const (
 	// DurationDefault is long enough for a token bucket.
 	DurationDefault = 5 * time.Second
+	// OfferedDefault is a load that the limit denies half of.
+	OfferedDefault = 2.0
 	// longWindow is the longest window of which three are waited for.
 	longWindow = time.Minute
 )
