@@ -7,10 +7,28 @@ import "time"
 // given back and expire until what they hold is what the load needs.
 func (s Scenario) Settles() time.Duration { return min(s.settling(), s.Duration) }
 
-// Enough is how long a run must last, in whole seconds, for half of what counts to be settled.
+// Enough is how long a run must last, in whole seconds, for half of what counts to be settled: 0
+// where it is that long, and where things happen at times of their own, so that a longer run would
+// show something else.
 func (s Scenario) Enough() time.Duration {
 	enough := max(2*s.settling()-s.Warmup, s.Warmup+time.Second)
-	return (enough + time.Second - 1).Truncate(time.Second)
+	enough = (enough + time.Second - 1).Truncate(time.Second)
+	if enough <= s.Duration || !s.Stationary() {
+		return 0
+	}
+	return enough
+}
+
+// Stationary reports whether a shorter run of s shows the same as a longer one: nothing happens at
+// a time of its own.
+func (s Scenario) Stationary() bool {
+	steady := func(w Workload) bool { return w.Kind != Diurnal && w.Kind != Flash && w.Kind != Replay }
+	for _, g := range s.Groups {
+		if len(g.Scale) > 0 || g.Workload != nil && !steady(*g.Workload) {
+			return false
+		}
+	}
+	return steady(s.Workload) && len(s.Network.Partitions) == 0 && len(s.Redis.Faults) == 0
 }
 
 func (s Scenario) settling() time.Duration {

@@ -234,9 +234,7 @@ func (p *planning) confirm(ctx, whole context.Context) error {
 func (p *planning) enough(t *trial) {
 	s := p.q.Scenario
 	s.Policy = t.scenario.Policy
-	if enough := s.Enough(); enough > s.Duration && stationary(s) {
-		p.plan.EnoughS = enough.Seconds()
-	}
+	p.plan.EnoughS = s.Enough().Seconds()
 }
 
 // stress runs the policy of a confirmed trial in harder worlds.
@@ -272,8 +270,8 @@ func (p *planning) infeasible(trials []*trial, stress string) error {
 	}
 	margins := p.plan.Miss.Closest.Margins
 	worst := slices.MinFunc(margins, func(a, b Margin) int { return cmp.Compare(a.Margin, b.Margin) })
-	return fmt.Errorf("%w: the closest has %s %.4g, must be %s %.4g",
-		ErrInfeasible, worst.Figure, worst.Value, worst.Op, worst.Bound)
+	return fmt.Errorf("%w: the closest has %s of %s, and must have %s", ErrInfeasible,
+		worst.Figure, worst.value6(worst.Value), worst.Threshold)
 }
 
 // trials prepares the simulation of policies. Half of a run has settled at least: before, what is
@@ -291,7 +289,7 @@ func (p *planning) trials(e effort, seed uint64, policies []lease.Policy) []*tri
 		s := p.q.Scenario
 		s.Policy = policy
 		s.Reps, s.Seed = min(s.Reps, e.reps), seed
-		if stationary(s) {
+		if s.Stationary() {
 			counted := max(time.Duration(e.part*float64(s.Duration)), 2*settles)
 			s = lasting(s, min(s.Duration, s.Warmup+counted))
 		}

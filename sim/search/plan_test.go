@@ -197,7 +197,8 @@ func TestAnInfeasibleQuestionSaysHowNearItCame(t *testing.T) {
 	w := &world{f: rising(func(ms float64) float64 { return 0.01 + ms/1e5 })}
 	q := Question{Scenario: fleet(), Targets: []Threshold{AtMost("false_reject_ratio", 0.005), AtMost("calls_per_s", 100)}}
 	p, err := ask(t, w, q)
-	if !errors.Is(err, ErrInfeasible) || !strings.Contains(err.Error(), "false_reject_ratio") {
+	const says = "%, and must have false_reject_ratio <= 0.5%"
+	if !errors.Is(err, ErrInfeasible) || !strings.Contains(err.Error(), says) {
 		t.Fatal(err)
 	}
 	// then the closest is that which misses least, and by how much is said;

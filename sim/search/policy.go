@@ -144,20 +144,6 @@ func twoDigits(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-// stationary reports whether a shorter run of s shows the same as a longer one: nothing happens at
-// a time of its own.
-func stationary(s sim.Scenario) bool {
-	steady := func(w sim.Workload) bool {
-		return w.Kind != sim.Diurnal && w.Kind != sim.Flash && w.Kind != sim.Replay
-	}
-	for _, g := range s.Groups {
-		if len(g.Scale) > 0 || g.Workload != nil && !steady(*g.Workload) {
-			return false
-		}
-	}
-	return steady(s.Workload) && len(s.Network.Partitions) == 0 && len(s.Redis.Faults) == 0
-}
-
 // lasting is s, which is stationary, for another time. What defaults depend on that is none that
 // its workloads read.
 func lasting(s sim.Scenario, d time.Duration) sim.Scenario {

@@ -158,7 +158,7 @@ func TestTheEffortRises(t *testing.T) {
 }
 
 func TestAScenarioInWhichThingsHappenIsNeverCutShort(t *testing.T) {
-	testkit.Check(t, stationary(fleet()), "nothing happens in the fleet, so that it may be cut")
+	testkit.Check(t, fleet().Stationary(), "nothing happens in the fleet, so that it may be cut")
 	for name, change := range map[string]func(*sim.Scenario){
 		"flash":      func(s *sim.Scenario) { s.Workload.Kind = sim.Flash },
 		"diurnal":    func(s *sim.Scenario) { s.Workload.Kind = sim.Diurnal },

@@ -179,9 +179,15 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 		d.say(Bad, "The bound is exceeded: in the worst window the fleet admitted %s tokens more than %s (seed %d).%s",
 			Number(worst.Worst), bound, worst.WorstSeed, why)
 	}
-	d.say(Neutral, r.kinds("Once settled, the fleet admitted %s of what "+centralText+" would have, and rejected %s of it wrongly, ")+
+	enough := s.Enough()
+	d.say(Neutral, either(enough > 0, "The", "Once settled, the")+
+		r.kinds(" fleet admitted %s of what "+centralText+" would have, and rejected %s of it wrongly, ")+
 		"with %s Redis calls per second, which keep a core %s busy.", Mean("admitted_vs_central", rep.AdmittedVsCentral),
 		Mean("false_reject_ratio", rep.FalseRejectRatio), Mean("calls_per_s", rep.CallsPerS), Mean("redis_cpu", rep.RedisCPU))
+	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
+		d.say(Neutral, "%s s are too short for this fleet to settle: what it rejects once, at the start, counts as if it went on. "+
+			"--duration %v would do.", Number(rep.DurationS), enough)
+	}
 	saturation(d, "", &rep.Figures, rep.Relief)
 	var once []string
 	for _, stock := range []struct {

@@ -256,7 +256,7 @@ func (v sweepView) judge(d *Document) {
 	if exceeded > 0 {
 		d.say(Bad, "The bound is exceeded at %s.", count(exceeded, "point"))
 	} else if v.Finished > 0 {
-		d.say(Good, "The bound holds at every point that ran.")
+		d.say(Good, "%s at every point that ran.", either(len(v.Points[0].Rivals) > 0, "The leases keep the bound", "The bound holds"))
 	}
 	if left := len(v.Points) - v.Finished - v.Invalid; left > 0 {
 		d.say(Neutral, "Interrupted: %d of %d points did not run.", left, len(v.Points))

@@ -266,3 +266,35 @@ func TestADifferenceIsExplainedWhereItIsShown(t *testing.T) {
 			"all %v:\n%s", d.All, text)
 	}
 }
+
+func TestARunThatIsTooShortToSettleSaysSo(t *testing.T) {
+	for _, c := range []struct {
+		duration time.Duration
+		rejects  float64
+		short    bool
+	}{{30 * time.Second, 0.1, false}, {5 * time.Second, 0.1, true}, {5 * time.Second, 0, false}} {
+		// Given a fleet that takes 6.8 s to settle,
+		r := madeUp()
+		r.Scenario.Warmup, r.Scenario.Duration = 0, c.duration
+		r.Report.FalseRejectRatio.Mean = c.rejects
+		// when it was looked at for less, and rejected something, then that may not go on.
+		var b strings.Builder
+		for _, v := range Run(r).Verdicts {
+			b.WriteString(v.Text + "\n")
+		}
+		said := strings.Contains(b.String(), "too short for this fleet to settle") && strings.Contains(b.String(), "--duration 14s would do")
+		testkit.Check(t, said == c.short, "%v, %v: %s", c.duration, c.rejects, b.String())
+		settled := strings.Contains(b.String(), "Once settled")
+		testkit.Check(t, settled == (c.duration > 7*time.Second), "%v: %s", c.duration, b.String())
+	}
+}
+
+func TestASweepBesideRivalsSaysWhoseBoundHolds(t *testing.T) {
+	for _, rivals := range [][]sim.RivalReport{nil, madeUp().Report.Rivals} {
+		r := swept(t, "policy.target=10ms,20ms")
+		for i := range r.Points {
+			r.Points[i].Rivals = rivals
+		}
+		says(t, written(t, Sweep(r, "", ""), FormatTable), either(rivals == nil, "The bound holds at", "The leases keep the bound at"))
+	}
+}
