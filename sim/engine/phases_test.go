@@ -20,6 +20,7 @@ func TestWhatIsRejectedDoesNotDependOnHowLongOneLooks(t *testing.T) {
 		{"limits: [5000/s burst 2000], groups: [{count: 60}], workload: {load: 1.5}", false, 0},
 		{"limits: [5000/s burst 2000], groups: [{count: 30}], workload: {load: 2}, redis: {faults: [{kind: outage, at: 8s, for: 500ms}]}",
 			true, 0},
+		{"limits: [5000/s burst 2000], groups: [{count: 10, scale: [{at: 4s, count: 60}]}], workload: {load: 1.5}", false, 0},
 		{"limits: [5000/s burst 2000], groups: [{count: 30, restarts: {every: 2s, for: 50ms}}], workload: {load: 2}", false, 0.013},
 	} {
 		// Given the same fleet, whose requests are more than the limit, for up to 300 seconds,
@@ -93,6 +94,8 @@ func TestAFleetHasSettledSomeTimeAfterTheStartAndEachFault(t *testing.T) {
 				{9 * time.Second, report.Recovering}, {17200 * time.Millisecond, report.Settled}}, 2},
 		"duration: 20s, groups: [{pauses: {at: 10s, for: 1s}}]": {
 			turns{{5 * time.Second, report.Settled}, {10 * time.Second, report.Recovering}, {15500 * time.Millisecond, report.Settled}}, 1},
+		"duration: 30s, groups: [{count: 4, scale: [{at: 10s, count: 6}, {at: 20s, count: 5}]}]": {
+			turns{{5 * time.Second, report.Settled}, {10 * time.Second, report.Starting}, {15200 * time.Millisecond, report.Settled}}, 0},
 		"duration: 10s, warmup: 4s, network: {partitions: [{at: 1s, for: 1s}]}, groups: [{count: 4, scale: [{at: 8s, count: 2, kill: true}]}]": {
 			turns{{time.Second, report.Starting}, {6 * time.Second, report.Settled},
 				{8 * time.Second, report.Recovering}, {9 * time.Second, report.Settled}}, 1},

@@ -59,7 +59,8 @@ type Figures struct {
 	// reject, unless another one was admitted in its place before, which the central bucket would
 	// have denied: then the two are swapped. Both ratios are in tokens, of what the central bucket
 	// admitted: that of false rejects in the steady state. The stocks are the tokens that were
-	// falsely rejected beyond that ratio, once at the start and in the mean of the scenario's faults.
+	// falsely rejected beyond that ratio, once at the start and where the fleet grew, and in the mean
+	// of the scenario's faults.
 	FalseRejectRatio Figure `json:"false_reject_ratio"`
 	StartStock       Figure `json:"start_stock"`
 	FaultStock       Figure `json:"fault_stock"`

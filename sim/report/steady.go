@@ -1,15 +1,15 @@
 package report
 
 // A fleet owes one central bucket a stock: tokens that lie in leases, and that the bucket keeps for
-// others, are locked away once, when the fleet begins and after each fault, and whoever asks for
-// them then is rejected. That is a number of tokens, however long the run is. What a fleet rejects
-// afterwards goes on, and is a ratio.
+// others, are locked away once, when the fleet starts or grows and after each fault, and whoever
+// asks for them then is rejected. That is a number of tokens, however long the run is. What a fleet
+// rejects afterwards goes on, and is a ratio.
 
 // Phase is a part of a run.
 type Phase int
 
 const (
-	Starting   Phase = iota // until the stock is built
+	Starting   Phase = iota // from the start or growth until the stock is built
 	Recovering              // from a fault until the stock is built again
 	Settled                 // the rest: the steady state
 	phases

@@ -118,7 +118,7 @@ var about = map[string]struct{ unit, text string }{
 	"admitted_vs_central": {inPercent, "admitted once settled, of central_admitted"},
 	"bound_exceeded_by":   {"", "tokens above the bound in the worst window"},
 	"false_reject_ratio":  {inPercent, "wrongly rejected once settled, of central_admitted"},
-	"start_stock":         {"", "tokens wrongly rejected while the fleet starts"},
+	"start_stock":         {"", "tokens wrongly rejected while the fleet starts or grows"},
 	"fault_stock":         {"", "tokens wrongly rejected for each fault"},
 	"swapped_ratio":       {inPercent, "another admitted instead, of central_admitted"},
 	"calls_per_s":         {"", "lease calls per second of the whole fleet"},

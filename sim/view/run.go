@@ -193,7 +193,7 @@ func (r Result) judge(d *Document, s sim.Scenario) {
 	for _, stock := range []struct {
 		key, when string
 		of        sim.Figure
-	}{{"start_stock", "once, while it started", rep.StartStock}, {"fault_stock", "for each fault", rep.FaultStock}} {
+	}{{"start_stock", "once, while it started or grew", rep.StartStock}, {"fault_stock", "for each fault", rep.FaultStock}} {
 		if math.Round(stock.of.Mean) > 0 {
 			once = append(once, Mean(stock.key, stock.of)+" tokens wrongly "+stock.when)
 		}

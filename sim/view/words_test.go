@@ -240,9 +240,9 @@ func TestWhatIsRejectedOnceIsSaidWhereThereIsAny(t *testing.T) {
 		start, fault float64
 		want         string
 	}{
-		{0, 0, ""}, {0.4, 0, ""}, {7, 0, "It rejected 7.0 tokens wrongly once, while it started."},
+		{0, 0, ""}, {0.4, 0, ""}, {7, 0, "It rejected 7.0 tokens wrongly once, while it started or grew."},
 		{0, 19178, "It rejected 19,178.0 tokens wrongly for each fault."},
-		{7, 3, "It rejected 7.0 tokens wrongly once, while it started, and 3.0 tokens wrongly for each fault."},
+		{7, 3, "It rejected 7.0 tokens wrongly once, while it started or grew, and 3.0 tokens wrongly for each fault."},
 	} {
 		r := madeUp()
 		r.Report.StartStock, r.Report.FaultStock = fig(c.start, 1, 0, 0), fig(c.fault, 1, 0, 0)
