@@ -122,7 +122,7 @@ func (p *program) run(ctx context.Context, stdout, stderr io.Writer) int {
 }
 
 // noneEmpty refuses a flag with an empty value, as --redis "$REDIS" has where that is not set: it
-// would mean the same as no flag. But --name ” is a limiter without a name.
+// would mean the same as no flag. Only an empty --name says something: a limiter without one.
 func noneEmpty(flags *pflag.FlagSet) error {
 	var all faults
 	flags.Visit(func(f *pflag.Flag) {
