@@ -105,7 +105,7 @@ var arrows = map[string][]string{
 
 	"sim/cmd/leasesim/internal": {
 		"hybrid", "lease", "redisbucket", "internal/stamps", "sim", "sim/audit", "sim/report", "sim/rival",
-		"sim/scenario/file",
+		"sim/scenario/file", "sim/view",
 	},
 }
 
