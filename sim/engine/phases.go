@@ -22,9 +22,9 @@ type disturbance struct {
 	phase       report.Phase
 }
 
-// disturbances are those of s: the faults of Redis and of the network, processes that are stopped or
-// killed at a named time, and processes that are added. A flash is none, though the stock grows with
-// it: how often it comes belongs to the load, and what it costs to the ratio.
+// disturbances are those of s: the faults of Redis and of the network, processes that are stopped
+// or killed at a named time, and processes that are added. A flash is none, though the stock grows
+// with it: how often it comes belongs to the load, and what it costs to the ratio.
 func disturbances(s *scenario.Scenario) (all []disturbance) {
 	fault := func(at, lasts time.Duration) { all = append(all, disturbance{at, at + lasts, report.Recovering}) }
 	for _, f := range s.Redis.Faults {
