@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/yuzhi-go/yuzhi/sim"
 	"github.com/yuzhi-go/yuzhi/sim/search"
@@ -85,114 +84,6 @@ func ttlText(p search.Policy) string { return p.TTL + either(p.DefaultTTL, " (de
 // targetText is how long leases are to last, and how long they do where that is not the same.
 func targetText(p search.Policy) string {
 	return p.Target + either(p.TargetInForce != "", " (in force "+p.TargetInForce+")", "")
-}
-
-// judge says the answer in plain words.
-func (v planView) judge(d *Document) {
-	if v.CutShort != "" && v.Verdict != search.Interrupted {
-		defer d.say(Bad, "The time limit ended the plan in phase %q: there may be a better policy%s.", v.CutShort,
-			either(v.Chosen != nil && len(v.Stress) == 0, ", and this one was not tried under stress", ""))
-	}
-	if v.EnoughS > 0 {
-		defer d.say(Bad, "%v is too short for this fleet to settle: what it rejects once, at the start, counts as if it went on. "+
-			"Plan again with --duration %v.", inSeconds(v.DurationS), inSeconds(v.EnoughS))
-	}
-	switch v.Verdict {
-	case search.Found:
-		d.say(Good, "Take %s: %s lease calls per second.", policyText(v.Chosen.Policy), Interval(v.Chosen.Figures.CallsPerS))
-		switch {
-		case v.Needs == nil:
-			d.say(Bad, "Redis: there was no time to see how many shards would do.")
-		case search.Saturated(&v.Chosen.Figures):
-			saturation(d, "", &v.Chosen.Figures, v.Relief)
-		default:
-			d.say(Neutral, "%s", needsText(*v.Needs))
-		}
-		if v.Given.Policy == v.Chosen.Policy {
-			d.say(Neutral, "That is the scenario's own policy.")
-		} else {
-			meets := either(v.Given.Meets, "meets the targets too", "does not meet the targets")
-			d.say(Neutral, "The scenario's own policy (%s) %s.", policyText(v.Given.Policy), meets)
-		}
-		for _, s := range v.Stress {
-			if !s.Meets {
-				d.say(Neutral, "Under stress (%s) the targets do not hold.", s.Description)
-			}
-		}
-		v.excess(d)
-	case search.Infeasible:
-		d.say(Bad, "No policy that was tried meets the targets.")
-		closest := policyText(v.Miss.Closest.Policy)
-		if v.Miss.Stress != "" {
-			d.say(Bad, "The closest is %s, which fails under stress (%s).", closest, v.Miss.Stress)
-		} else {
-			d.say(Neutral, "The closest is %s.", closest)
-		}
-		switch {
-		case v.Miss.RepsNeeded > 0:
-			d.say(Neutral, "Its means meet the targets: the intervals are too wide. "+
-				"About --reps %d would narrow them enough.", v.Miss.RepsNeeded)
-		case v.Miss.Stress == "" && v.meansMeet(&v.Miss.Closest):
-			d.say(Neutral, "Its means meet the targets, but not each of its %s.%s", count(v.Miss.Closest.Reps, "replication"),
-				either(v.Miss.Closest.Reps < 10, " Fewer than ten have no interval: --reps 10.", ""))
-		default:
-			d.say(Neutral, "The trade-offs show what other targets can be met; --overcommit-max allows more policies.")
-		}
-	case search.Interrupted:
-		d.say(Neutral, "Interrupted: nothing is confirmed. The trade-offs are what the search had seen.")
-	}
-}
-
-// excess says by how much more than the bound is admitted where that is no target: in the scenario,
-// and under the stress under which it is most.
-func (v planView) excess(d *Document) {
-	over := func(f *sim.Figures) float64 { return f.BoundExceededBy.Worst }
-	var by []string
-	if x := over(&v.Chosen.Figures); x > 0 {
-		by = append(by, Number(x))
-	}
-	var worst search.Stress
-	for _, s := range v.Stress {
-		if over(&s.Figures) > over(&worst.Figures) {
-			worst = s
-		}
-	}
-	if x := over(&worst.Figures); x > 0 {
-		by = append(by, fmt.Sprintf("%s under stress (%s)", Number(x), worst.Description))
-	}
-	target := slices.ContainsFunc(v.Targets, func(t search.Threshold) bool { return t.Figure == search.BoundFigure })
-	if len(by) > 0 && !target {
-		d.say(Bad, "It may admit more tokens than the bound, which is no target here, as policy.fallback is not deny: "+
-			"in the worst window by %s.", strings.Join(by, ", and by "))
-	}
-}
-
-// meansMeet reports whether the means of a candidate meet all targets.
-func (v planView) meansMeet(c *search.Candidate) bool {
-	return !slices.ContainsFunc(v.Targets, func(t search.Threshold) bool {
-		t.Part = cmp.Or(t.Part, "mean")
-		return t.Failure(&sim.Report{Figures: c.Figures}) != ""
-	})
-}
-
-func inSeconds(x float64) time.Duration { return time.Duration(x * 1e9) }
-
-// needsText says what Redis an answer takes.
-func needsText(n search.Needs) string {
-	text := fmt.Sprintf("%s is up to %s busy with them. ",
-		either(n.Nodes > 1, fmt.Sprintf("The busiest of %d shards of Redis", n.Nodes), "Redis"), rough("redis_cpu", n.CPU))
-	most := Percent(search.BusyMost)
-	switch {
-	case n.Least == 0:
-		return text + fmt.Sprintf("That is too busy (above %s), and more shards would not help. Plan with --redis-cpu %s.", most,
-			strings.ReplaceAll(most, " ", ""))
-	case n.CPU > search.BusyMost:
-		keys := either(n.Buckets > 1, fmt.Sprintf(", and policy.shards of %d", n.Buckets), "")
-		return text + fmt.Sprintf("That is too busy (above %s): it takes %d shards%s.", most, n.Least, keys)
-	case n.Nodes > 1:
-		return text + fmt.Sprintf("%s would do, at most %s busy.", count(n.Least, "shard"), most)
-	}
-	return text + "One shard is enough."
 }
 
 // tradeOff draws what the search had to choose between: a line through the trade-offs, the chosen

@@ -1,0 +1,92 @@
+package view
+
+import (
+	"slices"
+
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+)
+
+// Comparison shows the report of a run with rivals, side by side. JSON and CSV are those of Run.
+func Comparison(r Result) Document {
+	d := r.document()
+	d.Title += ": " + Own + " and its rivals"
+	r.rivals(&d)
+	r.classes(&d)
+	d.Sections = append(d.Sections, r.charts()...)
+	return d
+}
+
+// rivals set the algorithms side by side.
+func (r Result) rivals(d *Document) {
+	f := &r.Report.Figures
+	own := sim.RivalReport{
+		Name: Own, Remote: true, Admitted: f.Admitted, AdmittedVsCentral: f.AdmittedVsCentral, BoundExceededBy: f.BoundExceededBy,
+		FalseRejectRatio: f.FalseRejectRatio, RoundTripsPerS: f.RoundTripsPerS, Jain: f.Jain, WorstShare: f.WorstShare,
+		FaultStock: f.FaultStock, RedisCPU: f.RedisCPU, WaitMsP99: f.WaitMsP99,
+	}
+	all := append([]sim.RivalReport{own}, r.Report.Rivals...)
+	faults := slices.ContainsFunc(all, func(a sim.RivalReport) bool { return a.FaultStock.Mean > 0 })
+	for _, shown := range []Shown{InBrief, InFull} {
+		t, write := Table{Columns: []string{"algorithm"}}, shown.figure()
+		t.head("of central", "excess", "rejects")
+		if faults {
+			t.head("per fault")
+		}
+		t.head("wait p99", "trips/s")
+		t.Columns = append(t.Columns, "?>Redis busy", "?>admitted", "?>Jain", "?>worst share")
+		for _, a := range all {
+			wait, busy := write("wait_ms_p99", a.WaitMsP99), write("redis_cpu", a.RedisCPU)
+			if a.Admitted.Mean == 0 {
+				wait = "none"
+			}
+			if !a.Remote {
+				wait, busy = "-", "-"
+			}
+			cells := []string{a.Name, write("admitted_vs_central", a.AdmittedVsCentral), Number(a.BoundExceededBy.Worst),
+				write("false_reject_ratio", a.FalseRejectRatio)}
+			if faults {
+				cells = append(cells, write("fault_stock", a.FaultStock))
+			}
+			t.Add(append(cells, wait, write("round_trips_per_s", a.RoundTripsPerS), busy, write("admitted", a.Admitted),
+				write("jain", a.Jain), write("worst_share", a.WorstShare))...)
+		}
+		d.Sections = append(d.Sections, Section{Title: "Side by side", Shown: shown, Table: &t,
+			Text: []string{"Every algorithm saw the same requests. " + r.subject() + "Excess: tokens above " + r.bound() +
+				", in the worst of all windows of all replications. Rejects: wrong ones, once settled" +
+				either(faults, "; per fault: tokens that were rejected wrongly beyond that. ", ". ") + r.kinds(Bases)}})
+	}
+	if r.Describe == nil {
+		return
+	}
+	about := Section{Title: "The algorithms"}
+	for _, a := range r.Report.Rivals {
+		if text := r.Describe(a.Name); text != "" {
+			about.Facts = append(about.Facts, Fact{a.Name, text})
+		}
+	}
+	d.Sections = append(d.Sections, about)
+}
+
+// subject says which of the rivals pay for the network and for Redis.
+func (r Result) subject() (text string) {
+	some := func(holds func(sim.RivalReport) bool) bool { return slices.ContainsFunc(r.Report.Rivals, holds) }
+	if some(func(a sim.RivalReport) bool { return a.Remote }) {
+		text = "The rivals with a wait ask Redis for each request, over the same links and with the same shards and " +
+			"faults as the leases, each a Redis to itself, where a call takes a third of a lease call's time: who has " +
+			"no answer in time is denied. Wait: of those who were admitted. "
+	}
+	if some(func(a sim.RivalReport) bool { return search.Saturates(a.RedisCPU) }) {
+		text += "Where Redis is busy all the time, requests wait in line for longer than anybody listens, unless a pool " +
+			"of few connections turns them away before: then as many are answered as Redis can. "
+	}
+	if s := r.Scenario; s.Workload.Verb == sim.VerbWait || slices.ContainsFunc(s.Groups, func(g sim.Group) bool {
+		return g.Workload != nil && g.Workload.Verb == sim.VerbWait
+	}) {
+		text += "Requests wait for tokens from leases only: the rivals answer at once. "
+	}
+	if some(func(a sim.RivalReport) bool { return !a.Remote }) {
+		text += "Those without a wait (-) are spared network and faults: their figures are the best case. "
+	}
+	return text
+}

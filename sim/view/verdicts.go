@@ -1,0 +1,121 @@
+package view
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/yuzhi-go/yuzhi/lease"
+	"github.com/yuzhi-go/yuzhi/sim"
+	"github.com/yuzhi-go/yuzhi/sim/search"
+)
+
+// judge says what the report means, in plain words: first whether the bound holds, then how good
+// and how dear it was.
+func (r Result) judge(d *Document, s sim.Scenario) {
+	rep, bound := &r.Report, r.bound()
+	if !rep.Charged.IsZero() || !rep.Refunded.IsZero() {
+		bound += ", net of what was given back and of what is still owed"
+	}
+	if r.interrupted() {
+		d.say(Neutral, "Interrupted after %d of %d replications; all figures are of these.", rep.Reps, rep.RepsAsked)
+	}
+	if worst := rep.BoundExceededBy; worst.Worst == 0 {
+		d.say(Good, "The bound holds: in no window of %s did the fleet admit more than %s.",
+			count(rep.Reps, "replication"), bound)
+	} else {
+		why := ""
+		if reasons := excuses(s); len(reasons) > 0 {
+			why = " The scenario allows that: " + strings.Join(reasons, "; ") + "."
+		}
+		d.say(Bad, "The bound is exceeded: in the worst window the fleet admitted %s tokens more than %s (seed %d).%s",
+			Number(worst.Worst), bound, worst.WorstSeed, why)
+	}
+	enough := s.Enough()
+	d.say(Neutral, either(enough > 0, "The", "Once settled, the")+
+		r.kinds(" fleet admitted %s of what "+centralText+" would have, and rejected %s of it wrongly, ")+
+		"with %s Redis calls per second, which keep a core %s busy.", Mean("admitted_vs_central", rep.AdmittedVsCentral),
+		Mean("false_reject_ratio", rep.FalseRejectRatio), Mean("calls_per_s", rep.CallsPerS), Mean("redis_cpu", rep.RedisCPU))
+	if enough > 0 && rep.FalseRejectRatio.Mean > 0 {
+		d.say(Neutral, "%s s are too short for this fleet to settle: what it rejects once, at the start, counts as if it went on. "+
+			"--duration %v would do.", Number(rep.DurationS), enough)
+	}
+	saturation(d, "", &rep.Figures, rep.Relief)
+	var once []string
+	for _, stock := range []struct {
+		key, when string
+		of        sim.Figure
+	}{{"start_stock", "once, while it started or grew", rep.StartStock}, {"fault_stock", "for each fault", rep.FaultStock}} {
+		if math.Round(stock.of.Mean) > 0 {
+			once = append(once, Mean(stock.key, stock.of)+" tokens wrongly "+stock.when)
+		}
+	}
+	if len(once) > 0 {
+		d.say(Neutral, "It rejected %s.", strings.Join(once, ", and "))
+	}
+	if budget, burst := crowd(s); burst > 0 {
+		d.say(Neutral, "The burst does not allow leases as long as the fleet would need to be sure of policy.calls_per_second, "+
+			"%s for a key: a burst of %s would.", Number(float64(budget)), Number(float64(burst)))
+	}
+	for _, t := range r.Thresholds {
+		if failure := t.Failure(rep); failure != "" {
+			d.say(Bad, "Does not hold: %s (%s)", t, failure)
+		} else {
+			d.say(Good, "Holds: %s", t)
+		}
+	}
+}
+
+// saturation says where Redis could not keep up, and what would help.
+func saturation(d *Document, where string, f *sim.Figures, relief *sim.Relief) {
+	if !search.Saturated(f) {
+		return
+	}
+	more := "More shards would not help: ask less often, with a longer target or fewer calls."
+	if relief != nil {
+		keys := either(relief.KeyShards > 0, fmt.Sprintf(" and policy.shards: %d", relief.KeyShards), "")
+		more = fmt.Sprintf("With redis.shards: %d%s its busiest shard would work %s of the time.", relief.Shards, keys,
+			Percent(relief.RedisCPU))
+	}
+	d.say(Bad, "Redis is saturated%s: its busiest shard works %s of the time, and calls wait in line. %s", where,
+		Percent(f.RedisCPU.Worst), more)
+}
+
+// crowd is the budget of lease calls for one key, and where the burst is too small for leases as
+// long as that wants them, one that is not.
+func crowd(s sim.Scenario) (budget, burst int64) {
+	s = s.Defaults()
+	shards := max(1, s.Policy.Shards)
+	g := lease.Grant{Config: s.Policy.ConfigFor(s.Limits, 0, s.CallTimeout)}
+	budget = g.Config.CallsPerSecond
+	for _, group := range s.Groups {
+		g.ActiveWeight += int64(group.Count) * max(1, group.Weight)
+	}
+	if shards > 1 { // a large fleet is divided between them
+		g.ActiveWeight = (g.ActiveWeight + int64(shards) - 1) / int64(shards)
+		g.Config = g.Config.Shard(0, shards)
+	}
+	return budget, g.BurstWanted(1) * int64(shards)
+}
+
+// excuses are the settings of a scenario with which a fleet may exceed the bound although its
+// leases work as they should.
+func excuses(s sim.Scenario) (reasons []string) {
+	excuse := func(allows bool, reason string) {
+		if allows {
+			reasons = append(reasons, reason)
+		}
+	}
+	excuse(s.Policy.Fallback != lease.FallbackDeny, "the policy's fallback admits without a lease while Redis does not answer")
+	excuse(s.Policy.ColdStart == lease.ColdStartAllow, "the policy admits before the first reply")
+	excuse(s.Redis.ClientTime, "the bucket counts time by the callers' clocks")
+	for _, f := range s.Redis.Faults {
+		excuse(f.Kind == sim.FaultClockStep && f.By > 0, fmt.Sprintf("the clock of Redis steps forward by %v", f.By))
+		excuse(f.Kind == sim.FaultFailover && f.Lost > 0, fmt.Sprintf("a failover loses %v of writes", f.Lost))
+		excuse(f.Kind == sim.FaultRestartEmpty && !s.Policy.StartEmpty, "Redis restarts empty, and new buckets start full")
+	}
+	for _, g := range s.Groups {
+		excuse(g.Pauses.Every+g.Pauses.At > 0 && !s.Policy.StrictExpiry, "processes are paused past their leases, without strict_expiry")
+	}
+	return reasons
+}
