@@ -270,9 +270,9 @@ const busy = 0.9
 const fewest = 10
 
 // figureOf is the mean of xs with its interval; low says that the worst value is the lowest. It has
-// their range instead where confidence is 0, where there are too few, where half are alike, which
-// is how rare events look, where one is at a bound, 0 or most, so that luck cannot lie on both
-// sides of it, and where the interval would go beyond a bound that none of xs does.
+// their range instead where confidence is 0, where there are too few, where a third are alike,
+// which is how rare events look, where one is at a bound, 0 or most, so that luck cannot lie on
+// both sides of it, and where the interval would go beyond a bound that none of xs does.
 func figureOf(xs []float64, seeds []uint64, confidence float64, low bool, most float64) Figure {
 	m := meanOf(xs, confidence)
 	f := Figure{Mean: m.Mean, Low: m.Low, High: m.High, Worst: xs[0], WorstSeed: seeds[0], Values: xs}
@@ -289,12 +289,12 @@ func figureOf(xs []float64, seeds []uint64, confidence float64, low bool, most f
 	return f
 }
 
-// repeats reports whether half of xs are one value.
+// repeats reports whether a third of xs are one value, as of what is counted in few steps.
 func repeats(xs []float64) bool {
 	sorted := slices.Sorted(slices.Values(xs))
-	half := max(2, (len(xs)+1)/2)
-	for i := range sorted[:len(sorted)-half+1] {
-		if sorted[i] == sorted[i+half-1] {
+	alike := max(2, (len(xs)+2)/3)
+	for i := range sorted[:len(sorted)-alike+1] {
+		if sorted[i] == sorted[i+alike-1] {
 			return true
 		}
 	}
